@@ -1,0 +1,96 @@
+#include "ir/base/arena.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct Block {
+    struct Block *next;
+    size_t used, size;
+    _Alignas(16) unsigned char data[];
+} Block;
+
+struct Arena {
+    Block *blocks;
+};
+
+enum { BLOCK_BYTES = 64 * 1024 };
+
+static void out_of_memory(size_t bytes) {
+    fprintf(stderr, "perilune: out of memory (asked for %zu bytes)\n", bytes);
+    exit(1);
+}
+
+Arena *arena_create(void) {
+    Arena *arena = calloc(1, sizeof(*arena));
+    if (!arena) out_of_memory(sizeof(*arena));
+    return arena;
+}
+
+void arena_destroy(Arena *arena) {
+    if (!arena) return;
+    for (Block *block = arena->blocks, *next; block; block = next) {
+        next = block->next;
+        free(block);
+    }
+    free(arena);
+}
+
+void *arena_alloc(Arena *arena, size_t bytes) {
+    if (bytes > SIZE_MAX / 2) out_of_memory(bytes);
+    bytes = (bytes + 15) & ~(size_t)15;
+    Block *block = arena->blocks;
+    if (!block || block->size - block->used < bytes) {
+        size_t size = bytes > BLOCK_BYTES / 4 ? bytes : BLOCK_BYTES;
+        Block *fresh = calloc(1, sizeof(*fresh) + size);
+        if (!fresh) out_of_memory(size);
+        fresh->size = size;
+        /* A large block goes behind the head, so that the head's free room stays in use. */
+        if (block && size == bytes) {
+            fresh->next = block->next;
+            block->next = fresh;
+        } else {
+            fresh->next = block;
+            arena->blocks = fresh;
+        }
+        block = fresh;
+    }
+    void *memory = block->data + block->used;
+    block->used += bytes;
+    return memory;
+}
+
+void *arena_grow(Arena *arena, const void *old, size_t old_bytes, size_t new_bytes) {
+    void *grown = arena_alloc(arena, new_bytes);
+    if (old_bytes) memcpy(grown, old, old_bytes);
+    return grown;
+}
+
+char *arena_strndup(Arena *arena, const char *text, size_t length) {
+    char *copy = arena_alloc(arena, length + 1);
+    memcpy(copy, text, length);
+    return copy;
+}
+
+char *arena_strdup(Arena *arena, const char *text) {
+    return text ? arena_strndup(arena, text, strlen(text)) : NULL;
+}
+
+char *arena_vprintf(Arena *arena, const char *format, va_list args) {
+    va_list again;
+    va_copy(again, args);
+    int length = vsnprintf(NULL, 0, format, args);
+    char *text = arena_alloc(arena, (size_t)(length < 0 ? 0 : length) + 1);
+    if (length > 0) vsnprintf(text, (size_t)length + 1, format, again);
+    va_end(again);
+    return text;
+}
+
+char *arena_printf(Arena *arena, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    char *text = arena_vprintf(arena, format, args);
+    va_end(args);
+    return text;
+}

@@ -1,0 +1,61 @@
+#include "ir/base/strbuf.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void reserve(StrBuf *buf, size_t more) {
+    size_t needed = buf->length + more + 1;
+    if (needed <= buf->capacity) return;
+    size_t capacity = buf->capacity ? buf->capacity : 256;
+    while (capacity < needed) capacity *= 2;
+    char *text = realloc(buf->text, capacity);
+    if (!text) {
+        fprintf(stderr, "perilune: out of memory (asked for %zu bytes)\n", capacity);
+        exit(1);
+    }
+    buf->text = text;
+    buf->capacity = capacity;
+}
+
+StrBuf strbuf_create(void) {
+    StrBuf buf = {0};
+    reserve(&buf, 0);
+    buf.text[0] = '\0';
+    return buf;
+}
+
+void strbuf_destroy(StrBuf *buf) {
+    free(buf->text);
+    *buf = (StrBuf){0};
+}
+
+void strbuf_put_bytes(StrBuf *buf, const void *bytes, size_t length) {
+    reserve(buf, length);
+    memcpy(buf->text + buf->length, bytes, length);
+    buf->length += length;
+    buf->text[buf->length] = '\0';
+}
+
+void strbuf_put(StrBuf *buf, const char *text) {
+    strbuf_put_bytes(buf, text, strlen(text));
+}
+
+void strbuf_vprintf(StrBuf *buf, const char *format, va_list args) {
+    va_list again;
+    va_copy(again, args);
+    int length = vsnprintf(NULL, 0, format, args);
+    if (length > 0) {
+        reserve(buf, (size_t)length);
+        vsnprintf(buf->text + buf->length, (size_t)length + 1, format, again);
+        buf->length += (size_t)length;
+    }
+    va_end(again);
+}
+
+void strbuf_printf(StrBuf *buf, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    strbuf_vprintf(buf, format, args);
+    va_end(args);
+}
