@@ -1,0 +1,86 @@
+/* The op table as data, and what each row names. */
+#ifndef IR_OP_H
+#define IR_OP_H
+
+#include "ir/graph.h"
+
+enum OpFlags {
+    KERNEL = 1 << 0,        /* a backend has code for it */
+    LEAF = 1 << 1,          /* no inputs: data that something else provides */
+    TYPED = 1 << 2,         /* the type is stated, not inferred */
+    PERSISTENT = 1 << 3,    /* lives across steps */
+    EFFECT = 1 << 4,        /* kept though nothing reads it */
+    COLLECTIVE = 1 << 5,    /* a message among ranks */
+    ELEMENTWISE_BIT = 1 << 6,
+    ELEMENTWISE = KERNEL | ELEMENTWISE_BIT, /* may become part of a fused node */
+    LINEAR = 1 << 7,        /* a sum: partial operands give a partial result */
+    COMPOSITE = 1 << 8,     /* replaced by pass `expand` before sharding */
+    VARIADIC_OUT = 1 << 9,  /* n_out is the most; the node says how many */
+    /* Padding of a sharded axis is exact only if the pad stays zero. Without a flag the result's
+     * pad is zero when all operands' pads are. */
+    ZERO_ANY = 1 << 10,      /* one zero operand is enough */
+    MAKES_NONZERO = 1 << 11, /* f(0) != 0 */
+};
+
+typedef struct GradContext {
+    Graph *graph;
+    Diag *diag;
+    const Node *origin; /* the forward node being differentiated: gives block and Lua line */
+    bool failed;
+} GradContext;
+
+typedef struct OpInfo {
+    const char *name;
+    int min_inputs, max_inputs, n_outputs;
+    const char *attrs; /* "axis eps ?std" */
+    unsigned flags;
+    /* Sets node->types (and n_outputs) from inputs and attributes; reports mistakes. */
+    bool (*infer)(Graph *graph, Node *node, Diag *diag);
+    /* Given gradients of the outputs (NO_VALUE: none), makes those of the inputs. */
+    void (*grad)(GradContext *ctx, const Node *node, const Value *douts, Value *dins);
+    /* Floating-point operations for the given (local) shapes. */
+    double (*flops)(const Node *node, const Type *inputs, const Type *outputs);
+} OpInfo;
+
+extern const OpInfo OPS[N_OPS];
+int op_find(const char *name, int length); /* -1: none */
+
+typedef enum AttrKind { ATTR_INT, ATTR_FLOAT, ATTR_STRING, ATTR_AXIS, ATTR_AXES } AttrKind;
+typedef struct AttrInfo {
+    const char *name;
+    AttrKind kind;
+    const char *help;
+} AttrInfo;
+extern const AttrInfo ATTRS[N_ATTRS];
+int attr_find(const char *name, int length); /* -1: none */
+/* Does the op's row list the attribute? *out_required says how. */
+bool op_has_attr(OpKind op, AttrKey key, bool *out_required);
+
+/* Input whose memory output `output` must share (updates in place), or -1. */
+int op_alias(const Node *node, int output);
+/* May output 0 take over the memory of input `input` where that input dies? */
+bool op_may_reuse(const Node *node, int input);
+
+/* Axes that must be whole on a rank for this op: true if `axis` is one. */
+bool op_needs_whole(const Node *node, int axis);
+/* ReduceKind of the output when a sharded axis disappears in the op. */
+ReduceKind op_partial_kind(const Node *node);
+
+/* Builders for gradients and passes: inherit block and line from ctx->origin. */
+Value grad_build(GradContext *ctx, OpKind op, const Value *inputs, int n_inputs,
+                 const Attr *attrs, int n_attrs);
+#define GRAD_NODE(ctx, op, ...)                                                                    \
+    grad_build((ctx), (op), (Value[]){__VA_ARGS__}, sizeof((Value[]){__VA_ARGS__}) / sizeof(Value), \
+               NULL, 0)
+/* Sums `value` down to the axes of `like`, in its order. */
+Value grad_reduce_to(GradContext *ctx, Value value, const Type *like);
+
+/* How a matmul's operands lie in memory: out[batch, m, n] = a x b. */
+typedef struct MatmulLayout {
+    int64_t batch, m, n, k;
+    bool transpose_a, transpose_b; /* a is [k, m]; b is [n, k] */
+} MatmulLayout;
+/* False when an operand's axes are not grouped so that one (batched) product can read them. */
+bool matmul_layout(const Node *node, const Type *a, const Type *b, MatmulLayout *out);
+
+#endif

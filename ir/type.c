@@ -1,0 +1,109 @@
+#include "ir/type.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static const struct {
+    const char *name;
+    int bytes;
+} DTYPES[N_DTYPES] = {[DTYPE_F32] = {"f32", 4}, [DTYPE_I32] = {"i32", 4}};
+
+const char *dtype_name(DType dtype) {
+    return DTYPES[dtype].name;
+}
+
+int dtype_bytes(DType dtype) {
+    return DTYPES[dtype].bytes;
+}
+
+static bool text_equal(const char *known, const char *text, int length) {
+    return strncmp(known, text, (size_t)length) == 0 && known[length] == '\0';
+}
+
+int dtype_find(const char *name, int length) {
+    for (int dtype = 0; dtype < N_DTYPES; dtype++) {
+        if (text_equal(DTYPES[dtype].name, name, length)) return dtype;
+    }
+    return -1;
+}
+
+int axis_find(const AxisTable *table, const char *name, int length) {
+    for (int axis = 0; axis < table->count; axis++) {
+        if (text_equal(table->names[axis], name, length)) return axis;
+    }
+    return -1;
+}
+
+int type_find_axis(const Type *type, int axis) {
+    for (int i = 0; i < type->rank; i++) {
+        if (type->axes[i] == axis) return i;
+    }
+    return -1;
+}
+
+bool type_equal(const Type *a, const Type *b) {
+    if (a->dtype != b->dtype || a->rank != b->rank) return false;
+    for (int i = 0; i < a->rank; i++) {
+        if (a->axes[i] != b->axes[i] || a->dims[i] != b->dims[i]) return false;
+    }
+    return true;
+}
+
+int64_t type_elements(const Type *type) {
+    int64_t count = 1;
+    for (int i = 0; i < type->rank; i++) count *= type->dims[i];
+    return count;
+}
+
+static const char *const REDUCE_NAMES[] = {"sum", "max", "lse"};
+
+void type_print(StrBuf *out, const AxisTable *axes, const Type *type, const Sharding *sharding) {
+    strbuf_printf(out, "%s[", dtype_name(type->dtype));
+    for (int i = 0; i < type->rank; i++) {
+        strbuf_printf(out, "%s%s=%" PRId64, i ? ", " : "", axes->names[type->axes[i]],
+                      type->dims[i]);
+        if (sharding && sharding->mesh[i] >= 0) {
+            strbuf_printf(out, "/%s", mesh_axis_name(sharding->mesh[i]));
+        }
+    }
+    strbuf_put(out, "]");
+    if (!sharding || !sharding->partial) return;
+    strbuf_printf(out, "~%s(", REDUCE_NAMES[sharding->reduce]);
+    for (int axis = 0, first = 1; axis < N_MESH_AXES; axis++) {
+        if (!(sharding->partial >> axis & 1)) continue;
+        strbuf_printf(out, "%s%s", first ? "" : ",", mesh_axis_name(axis));
+        first = 0;
+    }
+    strbuf_put(out, ")");
+}
+
+Sharding sharding_none(void) {
+    Sharding none = {.partial = 0, .reduce = REDUCE_SUM};
+    memset(none.mesh, -1, sizeof(none.mesh));
+    return none;
+}
+
+bool sharding_equal(const Sharding *a, const Sharding *b, int rank) {
+    if (a->partial != b->partial || (a->partial && a->reduce != b->reduce)) return false;
+    return memcmp(a->mesh, b->mesh, (size_t)rank) == 0;
+}
+
+bool sharding_is_whole(const Sharding *sharding, int rank) {
+    Sharding none = sharding_none();
+    return sharding_equal(sharding, &none, rank);
+}
+
+Type type_local(const Type *type, const Sharding *sharding, const Mesh *mesh) {
+    Type local = *type;
+    for (int i = 0; i < type->rank; i++) {
+        if (sharding->mesh[i] < 0) continue;
+        int64_t parts = mesh->size[sharding->mesh[i]];
+        local.dims[i] = (type->dims[i] + parts - 1) / parts;
+    }
+    return local;
+}
+
+int64_t type_local_bytes(const Type *type, const Sharding *sharding, const Mesh *mesh) {
+    Type local = type_local(type, sharding, mesh);
+    return type_elements(&local) * dtype_bytes(type->dtype);
+}

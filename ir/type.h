@@ -1,0 +1,62 @@
+/* Types: what a value holds, by named axes, and how the mesh divides it.
+ *
+ * A Type is always the *logical* (global) shape. A Sharding says which mesh axis divides each
+ * dimension and over which mesh axes the value is a partial result; the shape that one rank stores
+ * follows from both: ceil(dim / mesh size), the last shards padded with zeros where it must be.
+ */
+#ifndef IR_TYPE_H
+#define IR_TYPE_H
+
+#include "ir/base/strbuf.h"
+#include "ir/mesh.h"
+#include "ir/reduce_kind.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { MAX_RANK = 6, MAX_AXES = 64 };
+
+typedef enum DType { DTYPE_F32, DTYPE_I32, N_DTYPES } DType;
+
+/* Axis names of one graph; an axis is an index into it. */
+typedef struct AxisTable {
+    int count;
+    const char *names[MAX_AXES];
+} AxisTable;
+
+typedef struct Type {
+    DType dtype;
+    int rank;            /* 0: a scalar */
+    int axes[MAX_RANK];  /* indices into the graph's AxisTable, each at most once */
+    int64_t dims[MAX_RANK];
+} Type;
+
+typedef struct Sharding {
+    int8_t mesh[MAX_RANK]; /* mesh axis dividing dimension i, or -1 */
+    uint8_t partial;       /* bit a: a partial result over mesh axis a */
+    uint8_t reduce;        /* ReduceKind that completes it */
+} Sharding;
+
+const char *dtype_name(DType dtype);
+int dtype_bytes(DType dtype);
+int dtype_find(const char *name, int length); /* -1: none */
+
+int axis_find(const AxisTable *table, const char *name, int length); /* -1: none */
+
+/* Position of `axis` in the type, or -1. */
+int type_find_axis(const Type *type, int axis);
+bool type_equal(const Type *a, const Type *b);
+int64_t type_elements(const Type *type);
+/* f32[batch=4, seq=64] ; with a sharding: f32[batch=4/d, seq=64]~sum(t) */
+void type_print(StrBuf *out, const AxisTable *axes, const Type *type, const Sharding *sharding);
+
+Sharding sharding_none(void); /* whole on every rank */
+bool sharding_equal(const Sharding *a, const Sharding *b, int rank);
+bool sharding_is_whole(const Sharding *sharding, int rank);
+
+/* The shape that each rank stores (padded shards included). */
+Type type_local(const Type *type, const Sharding *sharding, const Mesh *mesh);
+/* Bytes that each rank stores. */
+int64_t type_local_bytes(const Type *type, const Sharding *sharding, const Mesh *mesh);
+
+#endif

@@ -1,0 +1,31 @@
+/* What the user asks of a plan. */
+#ifndef PLANNER_OPTIONS_H
+#define PLANNER_OPTIONS_H
+
+#include "ir/base/diag.h"
+#include "ir/mesh.h"
+
+#include <stdint.h>
+
+typedef enum OptimizerKind { OPTIMIZER_ADAMW, OPTIMIZER_SGD } OptimizerKind;
+
+typedef struct PlanOptions {
+    Mesh mesh;
+    int micro_batch, global_batch; /* sequences */
+    int n_chunks;
+    const char *schedule; /* "gpipe", "1f1b", "interleaved" */
+    bool sequence_parallel;
+    uint64_t seed;
+    const int *split; /* blocks per chunk in pipeline order, or NULL: balanced by cost */
+    int n_split;
+    const char *dump_after; /* pass name, or NULL */
+} PlanOptions;
+
+/* What the model says about its training; the command line may override. */
+typedef struct TrainingRecipe {
+    OptimizerKind optimizer;
+    double learning_rate, beta1, beta2, eps, weight_decay, momentum;
+    double max_norm; /* gradient clipping; 0: none */
+} TrainingRecipe;
+
+#endif

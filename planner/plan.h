@@ -1,0 +1,139 @@
+/* Plan: everything a run needs, fixed before it starts. Text on disk, untrusted when read back.
+ *
+ * Stages run SPMD programs: all ranks of a stage share one Program and differ by mesh coordinates;
+ * stages that differ only in which blocks they hold share it too. A program's graph has every
+ * node of the stage's chunks: forward(c), backward(c) per micro-batch, update once per step.
+ *
+ * Memory: one arena per rank, laid out per stage as regions, each a multiple of ALIGN_BYTES:
+ *   persistent | frames of chunk 0 .. v-1 (slots x frame_bytes) | messages | scratch
+ * A Buffer says in which region a value lives and where. Frames hold what a chunk's forward keeps
+ * for its backward: micro-batch m uses slot m mod slots. Scratch holds what lives within one
+ * forward, backward or update, packed by exact lifetimes.
+ */
+#ifndef PLANNER_PLAN_H
+#define PLANNER_PLAN_H
+
+#include "ir/graph.h"
+
+enum { ALIGN_BYTES = 64, MAX_CHUNKS = 8, PLAN_FORMAT_VERSION = 1 };
+
+typedef enum Region { REGION_NONE, REGION_PERSISTENT, REGION_FRAME, REGION_SCRATCH } Region;
+
+/* What a buffer is for: the classes of the memory map. */
+typedef enum BufferClass {
+    CLASS_PARAMETER,
+    CLASS_GRADIENT,
+    CLASS_OPTIMIZER,
+    CLASS_ACTIVATION, /* kept from forward to backward (frames) */
+    CLASS_SCRATCH,
+    CLASS_MESSAGE,
+    CLASS_INPUT, /* tokens, labels, scalars */
+    N_BUFFER_CLASSES
+} BufferClass;
+const char *buffer_class_name(BufferClass class);
+
+typedef struct Buffer {
+    Region region;
+    BufferClass class;
+    int64_t offset_bytes, bytes; /* within the region (within one frame for REGION_FRAME) */
+    int chunk;                   /* whose frame */
+} Buffer;
+
+typedef struct Program {
+    Graph *graph;    /* local to a stage: chunks 0..v-1, send and recv at its borders */
+    Buffer *buffers; /* [n_nodes * MAX_OUTPUTS] */
+    int64_t persistent_bytes, scratch_bytes;
+    int64_t frame_bytes[MAX_CHUNKS];
+    int64_t class_bytes[N_BUFFER_CLASSES]; /* persistent ones: parameter, gradient, optimizer, input */
+    double forward_flops[MAX_CHUNKS], backward_flops[MAX_CHUNKS], update_flops;
+} Program;
+
+typedef enum TaskKind {
+    TASK_RECV_FORWARD,
+    TASK_FORWARD,
+    TASK_SEND_FORWARD,
+    TASK_RECV_BACKWARD,
+    TASK_BACKWARD,
+    TASK_SEND_BACKWARD,
+    TASK_UPDATE,
+    N_TASK_KINDS
+} TaskKind;
+/* Short words of the plan text: rf F sf rb B sb U */
+const char *task_kind_word(TaskKind kind);
+
+typedef struct Task {
+    uint8_t kind;
+    uint8_t chunk;
+    int32_t micro; /* micro-batch */
+} Task;
+
+/* A one-way pipeline link between two stages, one per direction of travel, for each (t, d). */
+typedef struct Channel {
+    int from, to;    /* stages */
+    bool backward;   /* carries gradients */
+    int slots;       /* messages the sender may have unread */
+    int64_t slot_bytes;
+} Channel;
+
+/* A group of stages that reduce together in the update (for each t, d): tied weights. */
+typedef struct StageComm {
+    const char *name;
+    int n_stages;
+    int *stages; /* ascending */
+} StageComm;
+
+typedef struct Stage {
+    int program;
+    int first_block[MAX_CHUNKS]; /* block 0 of each chunk's nodes is this model block */
+    int n_blocks[MAX_CHUNKS];
+    int frame_slots[MAX_CHUNKS];
+    int n_tasks;
+    Task *tasks; /* one total order, the same for all ranks of the stage */
+    /* Region bases within the rank's arena. */
+    int64_t persistent_base, frame_base[MAX_CHUNKS], message_base, scratch_base, arena_bytes;
+    int64_t message_bytes;
+} Stage;
+
+typedef struct Plan {
+    Arena *arena; /* not owned */
+    const char *model; /* name */
+    uint64_t fingerprint; /* of model and options */
+    Mesh mesh;
+    int n_chunks;      /* v: per stage */
+    int micro_batch;   /* sequences per data-parallel rank and micro-batch */
+    int global_batch;  /* sequences per step */
+    int n_micro;       /* global_batch / (micro_batch * d) */
+    int64_t seq, vocab;
+    const char *schedule;
+    bool sequence_parallel;
+    uint64_t seed;
+    double learning_rate; /* peak; train may override */
+    int64_t n_parameters; /* logical, whole model */
+    double model_flops;   /* per step, counted from the logical graph: forward + backward */
+    int64_t library_bytes; /* resident memory beyond the arena, estimated: program and libraries */
+    int n_programs, n_stages, n_channels, n_comms;
+    Program *programs;
+    Stage *stages;
+    Channel *channels;
+    StageComm *comms;
+} Plan;
+
+/* Which channel a task uses; -1: none. A chunk's forward output goes to the stage that holds the
+ * next global chunk (chunk * p + stage + 1), its gradient to the one before. */
+int plan_find_channel(const Plan *plan, int stage, const Task *task);
+
+/* Bytes per class of one rank of `stage`, as laid out in its arena (padding counted in its class). */
+void plan_class_bytes(const Plan *plan, int stage, int64_t out_bytes[N_BUFFER_CLASSES]);
+
+void plan_print(StrBuf *out, const Plan *plan);
+/* Parses untrusted text; structure only: run verify_plan before use. NULL: reported. */
+Plan *plan_parse(Arena *arena, const char *file, const char *text, Diag *diag);
+Plan *plan_read(Arena *arena, const char *path, Diag *diag); /* parse + verify + fingerprint */
+bool plan_write(const Plan *plan, const char *path, Diag *diag);
+/* Over everything that the text says but the fingerprint itself. */
+uint64_t plan_fingerprint(const Plan *plan);
+
+/* The static proofs (verify_plan.c): see its head. Reports every defect; true if none. */
+bool verify_plan(const Plan *plan, Diag *diag);
+
+#endif
