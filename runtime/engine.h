@@ -1,0 +1,51 @@
+/* Engine: one plan running on this machine's CPU; every rank of the plan is a thread.
+ *
+ * engine_create allocates one arena per rank, of exactly the plan's size, and emits each rank's
+ * step into a list of resolved calls; engine_step replays it. Nothing is allocated after creation.
+ */
+#ifndef RUNTIME_ENGINE_H
+#define RUNTIME_ENGINE_H
+
+#include "planner/plan.h"
+
+typedef struct Engine Engine;
+
+typedef struct EngineOptions {
+    int n_threads;  /* cores to use in all; 0: all online */
+    double timeout_seconds; /* a rank that waits longer for another ends the run; 0: 300 */
+} EngineOptions;
+
+typedef struct StepResult {
+    double loss, grad_norm;
+    double seconds;          /* wall time of the step */
+    double overhead_seconds; /* of it, outside kernels and waiting, on rank 0 */
+} StepResult;
+
+Engine *engine_create(const Plan *plan, const EngineOptions *options, Diag *diag);
+void engine_destroy(Engine *engine);
+
+/* Initial weights by name and global element index: the same for every layout. */
+void engine_init_parameters(Engine *engine);
+/* Whole logical tensors, whatever the layout. Load: every parameter must be there, with its shape. */
+bool engine_load(Engine *engine, const char *path, Diag *diag);
+bool engine_save(Engine *engine, const char *path, Diag *diag);
+
+/* One training step, `step` counts from 1. tokens and labels: i32[global_batch, seq]. False: the
+ * run cannot go on (a loss or gradient that is not finite, named with its Lua line; a stuck rank).*/
+bool engine_step(Engine *engine, int64_t step, const int32_t *tokens, const int32_t *labels,
+                 double learning_rate, StepResult *out, Diag *diag);
+
+/* Mean loss of one global batch, forward only, dropout off. */
+bool engine_evaluate(Engine *engine, const int32_t *tokens, const int32_t *labels,
+                     double *out_loss, Diag *diag);
+/* How many sequences engine_logits takes: micro_batch * d. */
+int64_t engine_forward_batch(const Engine *engine);
+/* Logits f32[forward_batch, seq, vocab] of tokens i32[forward_batch, seq]; dropout off. */
+bool engine_logits(Engine *engine, const int32_t *tokens, float *out_logits, Diag *diag);
+
+/* Bytes really allocated for the arenas of all ranks (the plan's figure, or it is a bug). */
+int64_t engine_arena_bytes(const Engine *engine);
+double engine_emit_seconds(const Engine *engine);
+int64_t engine_call_count(const Engine *engine);
+
+#endif
