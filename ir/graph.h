@@ -119,8 +119,8 @@ static inline bool value_equal(Value a, Value b) {
 const Attr *node_attr(const Node *node, AttrKey key); /* NULL: absent */
 int64_t node_int(const Node *node, AttrKey key, int64_t absent);
 double node_float(const Node *node, AttrKey key, double absent);
-const char *node_string(const Node *node, AttrKey key); /* "" when absent */
-int node_axis(const Node *node, AttrKey key);           /* -1 when absent */
+const char *node_string(const Node *node, AttrKey key);  /* "" when absent */
+int node_axis(const Node *node, AttrKey key);            /* -1 when absent */
 bool node_over(const Node *node, AttrKey key, int axis); /* is `axis` in the AXES attribute? */
 
 Attr attr_int(AttrKey key, int64_t value);

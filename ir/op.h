@@ -5,17 +5,17 @@
 #include "ir/graph.h"
 
 enum OpFlags {
-    KERNEL = 1 << 0,        /* a backend has code for it */
-    LEAF = 1 << 1,          /* no inputs: data that something else provides */
-    TYPED = 1 << 2,         /* the type is stated, not inferred */
-    PERSISTENT = 1 << 3,    /* lives across steps */
-    EFFECT = 1 << 4,        /* kept though nothing reads it */
-    COLLECTIVE = 1 << 5,    /* a message among ranks */
+    KERNEL = 1 << 0,     /* a backend has code for it */
+    LEAF = 1 << 1,       /* no inputs: data that something else provides */
+    TYPED = 1 << 2,      /* the type is stated, not inferred */
+    PERSISTENT = 1 << 3, /* lives across steps */
+    EFFECT = 1 << 4,     /* kept though nothing reads it */
+    COLLECTIVE = 1 << 5, /* a message among ranks */
     ELEMENTWISE_BIT = 1 << 6,
     ELEMENTWISE = KERNEL | ELEMENTWISE_BIT, /* may become part of a fused node */
-    LINEAR = 1 << 7,        /* a sum: partial operands give a partial result */
-    COMPOSITE = 1 << 8,     /* replaced by pass `expand` before sharding */
-    VARIADIC_OUT = 1 << 9,  /* n_out is the most; the node says how many */
+    LINEAR = 1 << 7,                        /* a sum: partial operands give a partial result */
+    COMPOSITE = 1 << 8,                     /* replaced by pass `expand` before sharding */
+    VARIADIC_OUT = 1 << 9,                  /* n_out is the most; the node says how many */
     /* Padding of a sharded axis is exact only if the pad stays zero. Without a flag the result's
      * pad is zero when all operands' pads are. */
     ZERO_ANY = 1 << 10,      /* one zero operand is enough */
@@ -67,11 +67,11 @@ bool op_needs_whole(const Node *node, int axis);
 ReduceKind op_partial_kind(const Node *node);
 
 /* Builders for gradients and passes: inherit block and line from ctx->origin. */
-Value grad_build(GradContext *ctx, OpKind op, const Value *inputs, int n_inputs,
-                 const Attr *attrs, int n_attrs);
+Value grad_build(GradContext *ctx, OpKind op, const Value *inputs, int n_inputs, const Attr *attrs,
+                 int n_attrs);
 #define GRAD_NODE(ctx, op, ...)                                                                    \
-    grad_build((ctx), (op), (Value[]){__VA_ARGS__}, sizeof((Value[]){__VA_ARGS__}) / sizeof(Value), \
-               NULL, 0)
+    grad_build((ctx), (op), (Value[]){__VA_ARGS__},                                                \
+               sizeof((Value[]){__VA_ARGS__}) / sizeof(Value), NULL, 0)
 /* Sums `value` down to the axes of `like`, in its order. */
 Value grad_reduce_to(GradContext *ctx, Value value, const Type *like);
 

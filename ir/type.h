@@ -26,8 +26,8 @@ typedef struct AxisTable {
 
 typedef struct Type {
     DType dtype;
-    int rank;            /* 0: a scalar */
-    int axes[MAX_RANK];  /* indices into the graph's AxisTable, each at most once */
+    int rank;           /* 0: a scalar */
+    int axes[MAX_RANK]; /* indices into the graph's AxisTable, each at most once */
     int64_t dims[MAX_RANK];
 } Type;
 

@@ -44,7 +44,8 @@ typedef struct Program {
     Buffer *buffers; /* [n_nodes * MAX_OUTPUTS] */
     int64_t persistent_bytes, scratch_bytes;
     int64_t frame_bytes[MAX_CHUNKS];
-    int64_t class_bytes[N_BUFFER_CLASSES]; /* persistent ones: parameter, gradient, optimizer, input */
+    int64_t
+        class_bytes[N_BUFFER_CLASSES]; /* persistent ones: parameter, gradient, optimizer, input */
     double forward_flops[MAX_CHUNKS], backward_flops[MAX_CHUNKS], update_flops;
 } Program;
 
@@ -69,9 +70,9 @@ typedef struct Task {
 
 /* A one-way pipeline link between two stages, one per direction of travel, for each (t, d). */
 typedef struct Channel {
-    int from, to;    /* stages */
-    bool backward;   /* carries gradients */
-    int slots;       /* messages the sender may have unread */
+    int from, to;  /* stages */
+    bool backward; /* carries gradients */
+    int slots;     /* messages the sender may have unread */
     int64_t slot_bytes;
 } Channel;
 
@@ -95,21 +96,21 @@ typedef struct Stage {
 } Stage;
 
 typedef struct Plan {
-    Arena *arena; /* not owned */
-    const char *model; /* name */
+    Arena *arena;         /* not owned */
+    const char *model;    /* name */
     uint64_t fingerprint; /* of model and options */
     Mesh mesh;
-    int n_chunks;      /* v: per stage */
-    int micro_batch;   /* sequences per data-parallel rank and micro-batch */
-    int global_batch;  /* sequences per step */
-    int n_micro;       /* global_batch / (micro_batch * d) */
+    int n_chunks;     /* v: per stage */
+    int micro_batch;  /* sequences per data-parallel rank and micro-batch */
+    int global_batch; /* sequences per step */
+    int n_micro;      /* global_batch / (micro_batch * d) */
     int64_t seq, vocab;
     const char *schedule;
     bool sequence_parallel;
     uint64_t seed;
-    double learning_rate; /* peak; train may override */
-    int64_t n_parameters; /* logical, whole model */
-    double model_flops;   /* per step, counted from the logical graph: forward + backward */
+    double learning_rate;  /* peak; train may override */
+    int64_t n_parameters;  /* logical, whole model */
+    double model_flops;    /* per step, counted from the logical graph: forward + backward */
     int64_t library_bytes; /* resident memory beyond the arena, estimated: program and libraries */
     int n_programs, n_stages, n_channels, n_comms;
     Program *programs;
@@ -122,7 +123,8 @@ typedef struct Plan {
  * next global chunk (chunk * p + stage + 1), its gradient to the one before. */
 int plan_find_channel(const Plan *plan, int stage, const Task *task);
 
-/* Bytes per class of one rank of `stage`, as laid out in its arena (padding counted in its class). */
+/* Bytes per class of one rank of `stage`, as laid out in its arena (padding counted in its class).
+ */
 void plan_class_bytes(const Plan *plan, int stage, int64_t out_bytes[N_BUFFER_CLASSES]);
 
 void plan_print(StrBuf *out, const Plan *plan);

@@ -17,7 +17,8 @@ typedef struct PlanRequest {
 /* NULL: reported. The plan has been verified. `forward` was built with batch = micro_batch * d. */
 Plan *plan_make(Arena *arena, const PlanRequest *request, Diag *diag);
 
-/* One pass on a graph, for `perilune opt`; passes after sharding need the graph's mesh to be set. */
+/* One pass on a graph, for `perilune opt`; passes after sharding need the graph's mesh to be set.
+ */
 Graph *planner_run_pass(Arena *arena, const Graph *graph, const char *pass, Diag *diag);
 /* Names of the passes in order, with the reason for each; index >= count gives NULL. */
 const char *planner_pass_name(int index);

@@ -11,7 +11,7 @@
 typedef struct Engine Engine;
 
 typedef struct EngineOptions {
-    int n_threads;  /* cores to use in all; 0: all online */
+    int n_threads;          /* cores to use in all; 0: all online */
     double timeout_seconds; /* a rank that waits longer for another ends the run; 0: 300 */
 } EngineOptions;
 
@@ -26,18 +26,20 @@ void engine_destroy(Engine *engine);
 
 /* Initial weights by name and global element index: the same for every layout. */
 void engine_init_parameters(Engine *engine);
-/* Whole logical tensors, whatever the layout. Load: every parameter must be there, with its shape. */
+/* Whole logical tensors, whatever the layout. Load: every parameter must be there, with its shape.
+ */
 bool engine_load(Engine *engine, const char *path, Diag *diag);
 bool engine_save(Engine *engine, const char *path, Diag *diag);
 
 /* One training step, `step` counts from 1. tokens and labels: i32[global_batch, seq]. False: the
- * run cannot go on (a loss or gradient that is not finite, named with its Lua line; a stuck rank).*/
+ * run cannot go on (a loss or gradient that is not finite, named with its Lua line; a stuck
+ * rank).*/
 bool engine_step(Engine *engine, int64_t step, const int32_t *tokens, const int32_t *labels,
                  double learning_rate, StepResult *out, Diag *diag);
 
 /* Mean loss of one global batch, forward only, dropout off. */
-bool engine_evaluate(Engine *engine, const int32_t *tokens, const int32_t *labels,
-                     double *out_loss, Diag *diag);
+bool engine_evaluate(Engine *engine, const int32_t *tokens, const int32_t *labels, double *out_loss,
+                     Diag *diag);
 /* How many sequences engine_logits takes: micro_batch * d. */
 int64_t engine_forward_batch(const Engine *engine);
 /* Logits f32[forward_batch, seq, vocab] of tokens i32[forward_batch, seq]; dropout off. */

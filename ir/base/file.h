@@ -9,8 +9,7 @@
 #include <stddef.h>
 
 /* Reads a regular file of at most limit_bytes; the text is terminated. Reports and returns NULL. */
-char *file_read(Arena *arena, const char *path, size_t limit_bytes, size_t *out_length,
-                Diag *diag);
+char *file_read(Arena *arena, const char *path, size_t limit_bytes, size_t *out_length, Diag *diag);
 
 /* A file under a temporary name beside `path`, which replaces `path` on commit (fsync, rename).
  * Without commit nothing is left behind. */

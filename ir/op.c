@@ -1,0 +1,147 @@
+#include "ir/op.h"
+
+#include <string.h>
+
+#define OP(upper, lower, min, max, outs, attrs, flags, infer, grad, flops)                         \
+    bool infer_##infer(Graph *, Node *, Diag *);                                                   \
+    void grad_##grad(GradContext *, const Node *, const Value *, Value *);                         \
+    double flops_##flops(const Node *, const Type *, const Type *);
+#include "ir/ops.def"
+#undef OP
+
+const OpInfo OPS[N_OPS] = {
+#define OP(upper, lower, min, max, outs, attrs, flags, infer, grad, flops)                         \
+    {#lower, min, max, outs, attrs, flags, infer_##infer, grad_##grad, flops_##flops},
+#include "ir/ops.def"
+#undef OP
+};
+
+const AttrInfo ATTRS[N_ATTRS] = {
+#define ATTR(name, kind, help) {#name, ATTR_##kind, help},
+#include "ir/attrs.def"
+#undef ATTR
+};
+
+static bool name_is(const char *known, const char *name, int length) {
+    return strncmp(known, name, (size_t)length) == 0 && known[length] == '\0';
+}
+
+int op_find(const char *name, int length) {
+    for (int op = 0; op < N_OPS; op++) {
+        if (name_is(OPS[op].name, name, length)) return op;
+    }
+    return -1;
+}
+
+int attr_find(const char *name, int length) {
+    for (int key = 0; key < N_ATTRS; key++) {
+        if (name_is(ATTRS[key].name, name, length)) return key;
+    }
+    return -1;
+}
+
+bool op_has_attr(OpKind op, AttrKey key, bool *out_required) {
+    const char *name = ATTRS[key].name;
+    size_t length = strlen(name);
+    for (const char *word = OPS[op].attrs; *word;) {
+        bool optional = *word == '?';
+        if (optional) word++;
+        size_t size = strcspn(word, " ");
+        if (size == length && strncmp(word, name, size) == 0) {
+            *out_required = !optional;
+            return true;
+        }
+        word += size + (word[size] == ' ');
+    }
+    return false;
+}
+
+int op_alias(const Node *node, int output) {
+    switch (node->op) {
+    case OP_ACCUMULATE: return 0;
+    case OP_MATMUL: return node->n_inputs == 3 ? 2 : -1;
+    case OP_EMBEDDING_GRAD: return node->n_inputs == 4 ? 3 : -1;
+    case OP_ADAMW: return output == 0 ? 0 : output + 1; /* p <- p, m <- m, v <- v */
+    case OP_SGD: return output == 0 ? 0 : 2;
+    default: return -1;
+    }
+}
+
+bool op_may_reuse(const Node *node, int input) {
+    if (OPS[node->op].flags & ELEMENTWISE_BIT || node->op == OP_FUSED) return true;
+    switch (node->op) {
+    case OP_CROSS_ENTROPY_GRAD: return input == 0;
+    case OP_ADD_N:
+    case OP_ALL_REDUCE:
+    case OP_STAGE_REDUCE: return input == 0;
+    default: return false;
+    }
+}
+
+bool op_needs_whole(const Node *node, int axis) {
+    switch (node->op) {
+    case OP_LAYERNORM:
+    case OP_LAYERNORM_GRAD:
+    case OP_RMSNORM:
+    case OP_RMSNORM_GRAD: return axis == node_axis(node, ATTR_axis);
+    case OP_ROTARY: return axis == node_axis(node, ATTR_head);
+    case OP_ATTENTION:
+    case OP_ATTENTION_GRAD:
+        return axis == node_axis(node, ATTR_head) || axis == node_axis(node, ATTR_seq);
+    default: return false;
+    }
+}
+
+ReduceKind op_partial_kind(const Node *node) {
+    return node->op == OP_LOGSUMEXP ? REDUCE_LSE : REDUCE_SUM;
+}
+
+void grad_none(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
+    (void)ctx, (void)node, (void)douts, (void)dins;
+}
+
+void grad_never(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
+    (void)douts, (void)dins;
+    diag_error(ctx->diag, node->loc,
+               "%s: has no gradient: it belongs to backward and update graphs", OPS[node->op].name);
+    ctx->failed = true;
+}
+
+Value grad_build(GradContext *ctx, OpKind op, const Value *inputs, int n_inputs, const Attr *attrs,
+                 int n_attrs) {
+    for (int i = 0; i < n_inputs; i++) {
+        if (!inputs[i].node) return NO_VALUE; /* an earlier failure, already reported */
+    }
+    Node *node = graph_add(ctx->graph,
+                           &(NodeSpec){.op = op,
+                                       .inputs = inputs,
+                                       .n_inputs = n_inputs,
+                                       .attrs = attrs,
+                                       .n_attrs = n_attrs,
+                                       .phase = PHASE_BACKWARD,
+                                       .block = ctx->origin->block,
+                                       .chunk = ctx->origin->chunk,
+                                       .loc = ctx->origin->loc},
+                           ctx->diag);
+    if (!node) ctx->failed = true;
+    return node_value(node, 0);
+}
+
+Value grad_reduce_to(GradContext *ctx, Value value, const Type *like) {
+    if (!value.node) return NO_VALUE;
+    const Type *type = value_type(value);
+    int extra[MAX_RANK], n_extra = 0;
+    for (int i = 0; i < type->rank; i++) {
+        if (type_find_axis(like, type->axes[i]) < 0) extra[n_extra++] = type->axes[i];
+    }
+    if (n_extra) {
+        Attr over = attr_axes(ATTR_over, extra, n_extra);
+        value = grad_build(ctx, OP_REDUCE_SUM, &value, 1, &over, 1);
+        if (!value.node) return NO_VALUE;
+    }
+    if (!type_equal(value_type(value), like)) {
+        Attr to = attr_axes(ATTR_to, like->axes, like->rank);
+        value = grad_build(ctx, OP_TRANSPOSE, &value, 1, &to, 1);
+    }
+    return value;
+}

@@ -1,0 +1,225 @@
+/* Contractions, reductions and layout changes. */
+#include "ir/op.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static bool axis_in(const Type *type, int axis) {
+    return type_find_axis(type, axis) >= 0;
+}
+
+bool infer_matmul(Graph *graph, Node *node, Diag *diag) {
+    const Type *a = value_type(node->inputs[0]), *b = value_type(node->inputs[1]);
+    const Attr *over = node_attr(node, ATTR_over);
+    Type out = {.dtype = DTYPE_F32};
+    if (a->dtype != DTYPE_F32 || b->dtype != DTYPE_F32) {
+        diag_error(diag, node->loc, "matmul: both operands must be f32");
+        return false;
+    }
+    for (int i = 0; i < a->rank; i++) {
+        int at = type_find_axis(b, a->axes[i]);
+        if (at < 0 || a->dims[i] == b->dims[at]) continue;
+        diag_error(diag, node->loc,
+                   "matmul: axis '%s' is %" PRId64 " on the left and %" PRId64 " on the right",
+                   graph->axes.names[a->axes[i]], a->dims[i], b->dims[at]);
+        diag_note(diag, node->inputs[1].node->loc, "right operand made here");
+        return false;
+    }
+    for (int i = 0; i < over->axes.count; i++) {
+        int axis = over->axes.items[i];
+        if (axis_in(a, axis) && axis_in(b, axis)) continue;
+        diag_error(diag, node->loc, "matmul: axis '%s' is not an axis of the %s operand",
+                   graph->axes.names[axis], axis_in(a, axis) ? "right" : "left");
+        diag_note(diag, node->inputs[axis_in(a, axis) ? 1 : 0].node->loc, "made here");
+        return false;
+    }
+    /* Result: axes of both (a batch of products), then the left one's, then the right one's. */
+    for (int part = 0; part < 3; part++) {
+        const Type *from = part == 2 ? b : a;
+        for (int i = 0; i < from->rank; i++) {
+            int axis = from->axes[i];
+            bool shared = axis_in(a, axis) && axis_in(b, axis);
+            if (node_over(node, ATTR_over, axis) || shared != (part == 0)) continue;
+            if (out.rank == MAX_RANK) {
+                diag_error(diag, node->loc, "matmul: the result would have more than %d axes",
+                           MAX_RANK);
+                return false;
+            }
+            out.axes[out.rank] = axis;
+            out.dims[out.rank++] = from->dims[i];
+        }
+    }
+    node->types[0] = out;
+    MatmulLayout layout;
+    if (!matmul_layout(node, a, b, &layout)) {
+        diag_error(diag, node->loc,
+                   "matmul: an operand's axes are not grouped as (shared, free, "
+                   "summed) or (shared, summed, free); transpose it first");
+        diag_note(diag, node->inputs[1].node->loc, "right operand made here");
+        return false;
+    }
+    if (node->n_inputs == 3 && !type_equal(value_type(node->inputs[2]), &out)) {
+        diag_error(diag, node->loc, "matmul: the accumulator's shape is not the product's");
+        return false;
+    }
+    return true;
+}
+
+/* Sizes of one operand's runs: shared axes, then [free, summed] or [summed, free]. The summed axes
+ * must come in the order of `over`. */
+static bool operand_layout(const Node *node, const Type *type, const Type *other, int64_t *batch,
+                           int64_t *free_size, int64_t *sum_size, bool *sum_first) {
+    const Attr *over = node_attr(node, ATTR_over);
+    int run = 0, n_summed = 0; /* 0: shared, then 1 and 2: the two runs in the order they come */
+    bool run_summed[3] = {false};
+    int64_t sizes[3] = {1, 1, 1};
+    bool open[3] = {true, false, false};
+    for (int i = 0; i < type->rank; i++) {
+        int axis = type->axes[i];
+        bool summed = node_over(node, ATTR_over, axis);
+        bool shared = !summed && axis_in(other, axis);
+        if (shared && run != 0) return false;
+        if (!shared) {
+            if (run == 0 || run_summed[run] != summed) {
+                if (run == 2) return false;
+                run++;
+                open[run] = true;
+                run_summed[run] = summed;
+            }
+        }
+        if (summed && over->axes.items[n_summed++] != axis) return false;
+        sizes[run] *= type->dims[i];
+    }
+    *batch = sizes[0];
+    *sum_first = open[1] && run_summed[1] && open[2];
+    int sum_run = open[1] && run_summed[1] ? 1 : 2;
+    *sum_size = sizes[sum_run];
+    *free_size = sizes[3 - sum_run];
+    return n_summed == over->axes.count;
+}
+
+bool matmul_layout(const Node *node, const Type *a, const Type *b, MatmulLayout *out) {
+    int64_t batch_b, k_b;
+    bool a_sum_first, b_sum_first;
+    if (!operand_layout(node, a, b, &out->batch, &out->m, &out->k, &a_sum_first)) return false;
+    if (!operand_layout(node, b, a, &batch_b, &out->n, &k_b, &b_sum_first)) return false;
+    out->transpose_a = a_sum_first;
+    out->transpose_b = !b_sum_first && out->n > 1;
+    /* A right operand without free axes is [k]: a column. */
+    return batch_b == out->batch && k_b == out->k;
+}
+
+double flops_matmul(const Node *node, const Type *inputs, const Type *outputs) {
+    double flops = 2 * (double)type_elements(outputs);
+    for (int i = 0; i < inputs[0].rank; i++) {
+        if (node_over(node, ATTR_over, inputs[0].axes[i])) flops *= (double)inputs[0].dims[i];
+    }
+    return flops;
+}
+
+static Value product_over(GradContext *ctx, Value a, Value b, const Type *over_like,
+                          const Node *node) {
+    int axes[MAX_RANK], n_axes = 0;
+    /* Everything of `over_like` that the gradient's type lacks and both operands have. */
+    for (int i = 0; i < over_like->rank; i++) {
+        int axis = over_like->axes[i];
+        if (axis_in(value_type(a), axis) && axis_in(value_type(b), axis) &&
+            !node_over(node, ATTR_over, axis)) {
+            axes[n_axes++] = axis;
+        }
+    }
+    Attr over = attr_axes(ATTR_over, axes, n_axes);
+    return grad_build(ctx, OP_MATMUL, (Value[]){a, b}, 2, &over, 1);
+}
+
+/* The free axes of the other operand, in the order in which `dy` holds them. */
+static Type free_axes(const Type *dy, const Type *other, const Type *target) {
+    Type type = {.rank = 0};
+    for (int i = 0; i < dy->rank; i++) {
+        if (axis_in(other, dy->axes[i]) && !axis_in(target, dy->axes[i])) {
+            type.axes[type.rank++] = dy->axes[i];
+        }
+    }
+    return type;
+}
+
+void grad_matmul(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
+    for (int i = 0; i < 2; i++) {
+        const Type *target = value_type(node->inputs[i]);
+        Value other = node->inputs[1 - i];
+        Type over = free_axes(value_type(douts[0]), value_type(other), target);
+        /* Try the operand order that gives the target's axis order: its first axis is dy's or not.
+         */
+        bool dy_first = target->rank == 0 || axis_in(value_type(douts[0]), target->axes[0]);
+        Value product = dy_first ? product_over(ctx, douts[0], other, &over, node)
+                                 : product_over(ctx, other, douts[0], &over, node);
+        dins[i] = grad_reduce_to(ctx, product, target);
+    }
+}
+
+bool infer_reduce_sum(Graph *graph, Node *node, Diag *diag) {
+    const Type *in = value_type(node->inputs[0]);
+    const Attr *over = node_attr(node, ATTR_over);
+    Type out = {.dtype = in->dtype};
+    for (int i = 0; i < over->axes.count; i++) {
+        if (axis_in(in, over->axes.items[i])) continue;
+        diag_error(diag, node->loc, "reduce_sum: the operand has no axis '%s'",
+                   graph->axes.names[over->axes.items[i]]);
+        diag_note(diag, node->inputs[0].node->loc, "made here");
+        return false;
+    }
+    if (in->dtype != DTYPE_F32) {
+        diag_error(diag, node->loc, "reduce_sum: the operand must be f32");
+        return false;
+    }
+    for (int i = 0; i < in->rank; i++) {
+        if (node_over(node, ATTR_over, in->axes[i])) continue;
+        out.axes[out.rank] = in->axes[i];
+        out.dims[out.rank++] = in->dims[i];
+    }
+    node->types[0] = out;
+    return true;
+}
+
+void grad_reduce_sum(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
+    Node *wide = graph_add(ctx->graph,
+                           &(NodeSpec){.op = OP_BROADCAST,
+                                       .inputs = douts,
+                                       .n_inputs = 1,
+                                       .type = value_type(node->inputs[0]),
+                                       .phase = PHASE_BACKWARD,
+                                       .block = ctx->origin->block,
+                                       .chunk = ctx->origin->chunk,
+                                       .loc = ctx->origin->loc},
+                           ctx->diag);
+    ctx->failed |= !wide;
+    dins[0] = node_value(wide, 0);
+}
+
+bool infer_transpose(Graph *graph, Node *node, Diag *diag) {
+    const Type *in = value_type(node->inputs[0]);
+    const Attr *to = node_attr(node, ATTR_to);
+    Type out = {.dtype = in->dtype, .rank = in->rank};
+    bool seen[MAX_RANK] = {false};
+    bool fits = to->axes.count == in->rank;
+    for (int i = 0; fits && i < in->rank; i++) {
+        int at = type_find_axis(in, to->axes.items[i]);
+        fits = at >= 0 && !seen[at];
+        if (!fits) break;
+        seen[at] = true;
+        out.axes[i] = in->axes[at];
+        out.dims[i] = in->dims[at];
+    }
+    if (!fits) {
+        diag_error(diag, node->loc, "transpose: 'to' must name each axis of the operand once");
+        diag_note(diag, node->inputs[0].node->loc, "made here");
+        (void)graph;
+        return false;
+    }
+    node->types[0] = out;
+    return true;
+}
+
+void grad_transpose(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
+    dins[0] = grad_reduce_to(ctx, douts[0], value_type(node->inputs[0]));
+}

@@ -1,0 +1,214 @@
+/* Elementwise ops: operands broadcast by axis name; gradients of each. */
+#include "ir/op.h"
+
+#include <inttypes.h>
+
+static bool require_f32(Node *node, int input, Diag *diag) {
+    if (value_type(node->inputs[input])->dtype == DTYPE_F32) return true;
+    diag_error(diag, node->loc, "%s: operand %d is %s; it must be f32", OPS[node->op].name,
+               input + 1, dtype_name(value_type(node->inputs[input])->dtype));
+    diag_note(diag, node->inputs[input].node->loc, "made here");
+    return false;
+}
+
+/* The union of all operands' axes: the widest operand's in its order, then what others add. */
+static bool infer_union(Graph *graph, Node *node, Type *out, Diag *diag) {
+    int widest = 0;
+    for (int i = 1; i < node->n_inputs; i++) {
+        if (value_type(node->inputs[i])->rank > value_type(node->inputs[widest])->rank) widest = i;
+    }
+    *out = *value_type(node->inputs[widest]);
+    for (int i = 0; i < node->n_inputs; i++) {
+        const Type *type = value_type(node->inputs[i]);
+        if (!require_f32(node, i, diag)) return false;
+        for (int j = 0; j < type->rank; j++) {
+            int at = type_find_axis(out, type->axes[j]);
+            if (at < 0 && out->rank == MAX_RANK) {
+                diag_error(diag, node->loc, "%s: the result would have more than %d axes",
+                           OPS[node->op].name, MAX_RANK);
+                return false;
+            }
+            if (at < 0) {
+                out->axes[out->rank] = type->axes[j];
+                out->dims[out->rank++] = type->dims[j];
+            } else if (out->dims[at] != type->dims[j]) {
+                int other = i == widest ? 0 : widest;
+                diag_error(diag, node->loc,
+                           "%s: axis '%s' is %" PRId64 " in one operand and %" PRId64
+                           " in the other",
+                           OPS[node->op].name, graph->axes.names[type->axes[j]], out->dims[at],
+                           type->dims[j]);
+                diag_note(diag, node->inputs[other].node->loc, "one operand made here");
+                diag_note(diag, node->inputs[i].node->loc, "the other made here");
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+bool infer_elementwise(Graph *graph, Node *node, Diag *diag) {
+    return infer_union(graph, node, &node->types[0], diag);
+}
+
+bool infer_fused(Graph *graph, Node *node, Diag *diag) {
+    Type type;
+    if (node->n_outputs < 1 || node->n_outputs > MAX_OUTPUTS) {
+        diag_error(diag, node->loc, "fused: has %d results; 1 to %d are possible", node->n_outputs,
+                   MAX_OUTPUTS);
+        return false;
+    }
+    if (!infer_union(graph, node, &type, diag)) return false;
+    for (int i = 0; i < node->n_outputs; i++) node->types[i] = type;
+    return true;
+}
+
+bool infer_add_n(Graph *graph, Node *node, Diag *diag) {
+    node->types[0] = *value_type(node->inputs[0]);
+    for (int i = 0; i < node->n_inputs; i++) {
+        if (!require_f32(node, i, diag)) return false;
+        if (type_equal(value_type(node->inputs[i]), &node->types[0])) continue;
+        diag_error(diag, node->loc, "add_n: operand %d has another shape than the first", i + 1);
+        return false;
+    }
+    (void)graph;
+    return true;
+}
+
+bool infer_accumulate(Graph *graph, Node *node, Diag *diag) {
+    (void)graph;
+    node->types[0] = *value_type(node->inputs[0]);
+    if (type_equal(value_type(node->inputs[1]), &node->types[0])) return true;
+    diag_error(diag, node->loc, "accumulate: the operands have different shapes");
+    return false;
+}
+
+bool infer_broadcast(Graph *graph, Node *node, Diag *diag) {
+    const Type *from = value_type(node->inputs[0]);
+    for (int i = 0; i < from->rank; i++) {
+        int at = type_find_axis(&node->types[0], from->axes[i]);
+        if (at >= 0 && node->types[0].dims[at] == from->dims[i]) continue;
+        diag_error(diag, node->loc, "broadcast: axis '%s' does not fit the result",
+                   graph->axes.names[from->axes[i]]);
+        return false;
+    }
+    return from->dtype == node->types[0].dtype;
+}
+
+static Value scaled(GradContext *ctx, Value value, double factor) {
+    Attr attr = attr_float(ATTR_value, factor);
+    return grad_build(ctx, OP_SCALE, &value, 1, &attr, 1);
+}
+
+static const Type *input_type(const Node *node, int input) {
+    return value_type(node->inputs[input]);
+}
+
+void grad_add(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
+    dins[0] = grad_reduce_to(ctx, douts[0], input_type(node, 0));
+    dins[1] = grad_reduce_to(ctx, douts[0], input_type(node, 1));
+}
+
+void grad_sub(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
+    dins[0] = grad_reduce_to(ctx, douts[0], input_type(node, 0));
+    dins[1] = grad_reduce_to(ctx, GRAD_NODE(ctx, OP_NEG, douts[0]), input_type(node, 1));
+}
+
+void grad_mul(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
+    for (int i = 0; i < 2; i++) {
+        Value product = GRAD_NODE(ctx, OP_MUL, douts[0], node->inputs[1 - i]);
+        dins[i] = grad_reduce_to(ctx, product, input_type(node, i));
+    }
+}
+
+void grad_div(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
+    Value da = GRAD_NODE(ctx, OP_DIV, douts[0], node->inputs[1]);
+    dins[0] = grad_reduce_to(ctx, da, input_type(node, 0));
+    Value ratio = GRAD_NODE(ctx, OP_DIV, node_value((Node *)node, 0), node->inputs[1]);
+    Value db = GRAD_NODE(ctx, OP_NEG, GRAD_NODE(ctx, OP_MUL, douts[0], ratio));
+    dins[1] = grad_reduce_to(ctx, db, input_type(node, 1));
+}
+
+void grad_neg(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
+    (void)node;
+    dins[0] = GRAD_NODE(ctx, OP_NEG, douts[0]);
+}
+
+void grad_scale(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
+    dins[0] = scaled(ctx, douts[0], node_float(node, ATTR_value, 1));
+}
+
+void grad_copy(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
+    (void)ctx, (void)node;
+    dins[0] = douts[0];
+}
+
+void grad_square(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
+    dins[0] = scaled(ctx, GRAD_NODE(ctx, OP_MUL, douts[0], node->inputs[0]), 2);
+}
+
+void grad_sqrt(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
+    dins[0] = scaled(ctx, GRAD_NODE(ctx, OP_DIV, douts[0], node_value((Node *)node, 0)), 0.5);
+}
+
+void grad_rsqrt(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
+    /* d x^-1/2 = -1/2 x^-3/2 = -1/2 y / x */
+    Value slope = GRAD_NODE(ctx, OP_DIV, node_value((Node *)node, 0), node->inputs[0]);
+    dins[0] = scaled(ctx, GRAD_NODE(ctx, OP_MUL, douts[0], slope), -0.5);
+}
+
+void grad_reciprocal(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
+    Value y2 = GRAD_NODE(ctx, OP_SQUARE, node_value((Node *)node, 0));
+    dins[0] = GRAD_NODE(ctx, OP_NEG, GRAD_NODE(ctx, OP_MUL, douts[0], y2));
+}
+
+void grad_exp(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
+    dins[0] = GRAD_NODE(ctx, OP_MUL, douts[0], node_value((Node *)node, 0));
+}
+
+void grad_log(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
+    dins[0] = GRAD_NODE(ctx, OP_DIV, douts[0], node->inputs[0]);
+}
+
+void grad_tanh(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
+    Value y2 = GRAD_NODE(ctx, OP_SQUARE, node_value((Node *)node, 0));
+    dins[0] = GRAD_NODE(ctx, OP_SUB, douts[0], GRAD_NODE(ctx, OP_MUL, douts[0], y2));
+}
+
+void grad_sigmoid(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
+    Value y = node_value((Node *)node, 0);
+    Value slope = GRAD_NODE(ctx, OP_SUB, y, GRAD_NODE(ctx, OP_SQUARE, y));
+    dins[0] = GRAD_NODE(ctx, OP_MUL, douts[0], slope);
+}
+
+void grad_gelu(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
+    dins[0] = GRAD_NODE(ctx, OP_GELU_GRAD, node->inputs[0], douts[0]);
+}
+
+void grad_gelu_erf(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
+    dins[0] = GRAD_NODE(ctx, OP_GELU_ERF_GRAD, node->inputs[0], douts[0]);
+}
+
+void grad_silu(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
+    dins[0] = GRAD_NODE(ctx, OP_SILU_GRAD, node->inputs[0], douts[0]);
+}
+
+void grad_relu(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
+    dins[0] = GRAD_NODE(ctx, OP_RELU_GRAD, node->inputs[0], douts[0]);
+}
+
+/* maximum_grad(a, b, dy) = dy where a >= b, else 0: what flows to a; the rest flows to b. */
+void grad_maximum(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
+    Value to_a = GRAD_NODE(ctx, OP_MAXIMUM_GRAD, node->inputs[0], node->inputs[1], douts[0]);
+    dins[0] = grad_reduce_to(ctx, to_a, input_type(node, 0));
+    dins[1] = grad_reduce_to(ctx, GRAD_NODE(ctx, OP_SUB, douts[0], to_a), input_type(node, 1));
+}
+
+/* The same mask again: nothing is stored (Philox is counter-based). */
+void grad_dropout(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
+    dins[0] = grad_build(ctx, OP_DROPOUT, douts, 1, node->attrs, node->n_attrs);
+}
+
+void grad_broadcast(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
+    dins[0] = grad_reduce_to(ctx, douts[0], input_type(node, 0));
+}

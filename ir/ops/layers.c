@@ -1,0 +1,269 @@
+/* Layers with kernels of their own: norms, rotary, embedding, attention. */
+#include "ir/op.h"
+
+#include <inttypes.h>
+
+static const char *axis_name(const Graph *graph, int axis) {
+    return axis >= 0 ? graph->axes.names[axis] : "?";
+}
+
+static bool fail_operand(Node *node, int input, Diag *diag, const char *what) {
+    diag_error(diag, node->loc, "%s: operand %d %s", OPS[node->op].name, input + 1, what);
+    diag_note(diag, node->inputs[input].node->loc, "made here");
+    return false;
+}
+
+/* x's last axis is the op's axis, and the operands from `first` on are [axis] vectors. */
+static bool check_norm(Graph *graph, Node *node, int first, int count, Diag *diag) {
+    const Type *x = value_type(node->inputs[0]);
+    int axis = node_axis(node, ATTR_axis);
+    if (x->dtype != DTYPE_F32 || x->rank < 1 || x->axes[x->rank - 1] != axis) {
+        diag_error(diag, node->loc, "%s: axis '%s' must be the last axis of the operand",
+                   OPS[node->op].name, axis_name(graph, axis));
+        diag_note(diag, node->inputs[0].node->loc, "made here");
+        return false;
+    }
+    for (int i = first; i < first + count; i++) {
+        const Type *type = value_type(node->inputs[i]);
+        if (type->rank == 1 && type->axes[0] == axis && type->dims[0] == x->dims[x->rank - 1] &&
+            type->dtype == DTYPE_F32) {
+            continue;
+        }
+        diag_error(diag, node->loc, "%s: gain and bias must be f32[%s=%" PRId64 "]",
+                   OPS[node->op].name, axis_name(graph, axis), x->dims[x->rank - 1]);
+        diag_note(diag, node->inputs[i].node->loc, "made here");
+        return false;
+    }
+    return true;
+}
+
+static Type without_last(const Type *type) {
+    Type rows = *type;
+    rows.rank--;
+    return rows;
+}
+
+bool infer_layernorm(Graph *graph, Node *node, Diag *diag) {
+    if (!check_norm(graph, node, 1, 2, diag)) return false;
+    node->types[0] = *value_type(node->inputs[0]);
+    node->types[1] = node->types[2] = without_last(&node->types[0]);
+    return true;
+}
+
+/* inputs: x, gain, mean, inv_std, dy -> dx, dgain, dbias */
+bool infer_layernorm_grad(Graph *graph, Node *node, Diag *diag) {
+    if (!check_norm(graph, node, 1, 1, diag)) return false;
+    const Type *x = value_type(node->inputs[0]);
+    Type rows = without_last(x);
+    for (int i = 2; i < 5; i++) {
+        if (!type_equal(value_type(node->inputs[i]), i == 4 ? x : &rows)) {
+            return fail_operand(node, i, diag, "has the wrong shape");
+        }
+    }
+    node->types[0] = *x;
+    node->types[1] = node->types[2] = *value_type(node->inputs[1]);
+    return true;
+}
+
+void grad_layernorm(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
+    Node *self = (Node *)node;
+    Value grad = grad_build(ctx, OP_LAYERNORM_GRAD,
+                            (Value[]){node->inputs[0], node->inputs[1], node_value(self, 1),
+                                      node_value(self, 2), douts[0]},
+                            5, &(Attr){.key = ATTR_axis, .axis = node_axis(node, ATTR_axis)}, 1);
+    for (int i = 0; i < 3; i++) dins[i] = node_value(grad.node, i);
+}
+
+bool infer_rmsnorm(Graph *graph, Node *node, Diag *diag) {
+    if (!check_norm(graph, node, 1, 1, diag)) return false;
+    node->types[0] = *value_type(node->inputs[0]);
+    node->types[1] = without_last(&node->types[0]);
+    return true;
+}
+
+/* inputs: x, gain, inv_rms, dy -> dx, dgain */
+bool infer_rmsnorm_grad(Graph *graph, Node *node, Diag *diag) {
+    if (!check_norm(graph, node, 1, 1, diag)) return false;
+    const Type *x = value_type(node->inputs[0]);
+    Type rows = without_last(x);
+    for (int i = 2; i < 4; i++) {
+        if (!type_equal(value_type(node->inputs[i]), i == 3 ? x : &rows)) {
+            return fail_operand(node, i, diag, "has the wrong shape");
+        }
+    }
+    node->types[0] = *x;
+    node->types[1] = *value_type(node->inputs[1]);
+    return true;
+}
+
+void grad_rmsnorm(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
+    Node *self = (Node *)node;
+    Value grad =
+        grad_build(ctx, OP_RMSNORM_GRAD,
+                   (Value[]){node->inputs[0], node->inputs[1], node_value(self, 1), douts[0]}, 4,
+                   &(Attr){.key = ATTR_axis, .axis = node_axis(node, ATTR_axis)}, 1);
+    for (int i = 0; i < 2; i++) dins[i] = node_value(grad.node, i);
+}
+
+bool infer_rotary(Graph *graph, Node *node, Diag *diag) {
+    const Type *x = value_type(node->inputs[0]);
+    int seq = type_find_axis(x, node_axis(node, ATTR_seq));
+    int64_t direction = node_int(node, ATTR_direction, 1);
+    if (x->dtype != DTYPE_F32 || seq < 0 || x->rank < 2 ||
+        x->axes[x->rank - 1] != node_axis(node, ATTR_head) || seq == x->rank - 1) {
+        diag_error(diag, node->loc, "rotary: the operand needs axis '%s' and, last, axis '%s'",
+                   axis_name(graph, node_axis(node, ATTR_seq)),
+                   axis_name(graph, node_axis(node, ATTR_head)));
+        diag_note(diag, node->inputs[0].node->loc, "made here");
+        return false;
+    }
+    if (x->dims[x->rank - 1] % 2 != 0) {
+        diag_error(diag, node->loc, "rotary: axis '%s' is %" PRId64 "; it must be even",
+                   axis_name(graph, node_axis(node, ATTR_head)), x->dims[x->rank - 1]);
+        return false;
+    }
+    if ((direction != 1 && direction != -1) || !(node_float(node, ATTR_base, 0) > 0)) {
+        diag_error(diag, node->loc, "rotary: direction must be 1 or -1 and base positive");
+        return false;
+    }
+    node->types[0] = *x;
+    return true;
+}
+
+void grad_rotary(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
+    Attr attrs[4];
+    int n_attrs = 0;
+    for (int i = 0; i < node->n_attrs; i++) {
+        attrs[n_attrs++] = node->attrs[i];
+        if (node->attrs[i].key == ATTR_direction) attrs[n_attrs - 1].i = -node->attrs[i].i;
+    }
+    dins[0] = grad_build(ctx, OP_ROTARY, douts, 1, attrs, n_attrs);
+}
+
+/* tokens i32[...], table f32[axis, ...] -> [..., rest of the table] */
+bool infer_embedding(Graph *graph, Node *node, Diag *diag) {
+    const Type *tokens = value_type(node->inputs[0]), *table = value_type(node->inputs[1]);
+    if (tokens->dtype != DTYPE_I32) return fail_operand(node, 0, diag, "must be i32 token numbers");
+    if (table->dtype != DTYPE_F32 || table->rank != 2 ||
+        table->axes[0] != node_axis(node, ATTR_axis)) {
+        diag_error(diag, node->loc, "embedding: the table must be f32[%s, ...] with two axes",
+                   axis_name(graph, node_axis(node, ATTR_axis)));
+        diag_note(diag, node->inputs[1].node->loc, "made here");
+        return false;
+    }
+    Type out = *tokens;
+    out.dtype = DTYPE_F32;
+    if (out.rank == MAX_RANK || type_find_axis(tokens, table->axes[1]) >= 0) {
+        return fail_operand(node, 0, diag, "has too many axes, or one of the table's");
+    }
+    out.axes[out.rank] = table->axes[1];
+    out.dims[out.rank++] = table->dims[1];
+    node->types[0] = out;
+    return true;
+}
+
+/* inputs: tokens, dy, table (for its shape only: not read), optional accumulator -> dtable */
+bool infer_embedding_grad(Graph *graph, Node *node, Diag *diag) {
+    const Type *tokens = value_type(node->inputs[0]), *dy = value_type(node->inputs[1]);
+    const Type *table = value_type(node->inputs[2]);
+    if (tokens->dtype != DTYPE_I32) return fail_operand(node, 0, diag, "must be i32 token numbers");
+    if (table->rank != 2 || table->axes[0] != node_axis(node, ATTR_axis) ||
+        dy->rank != tokens->rank + 1 || dy->axes[dy->rank - 1] != table->axes[1] ||
+        dy->dims[dy->rank - 1] != table->dims[1]) {
+        return fail_operand(node, 1, diag, "does not fit tokens and table");
+    }
+    for (int i = 0; i < tokens->rank; i++) {
+        if (dy->axes[i] != tokens->axes[i] || dy->dims[i] != tokens->dims[i]) {
+            return fail_operand(node, 1, diag, "does not fit tokens and table");
+        }
+    }
+    if (node->n_inputs == 4 && !type_equal(value_type(node->inputs[3]), table)) {
+        return fail_operand(node, 3, diag, "is not shaped like the table");
+    }
+    (void)graph;
+    node->types[0] = *table;
+    return true;
+}
+
+void grad_embedding(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
+    dins[1] =
+        grad_build(ctx, OP_EMBEDDING_GRAD, (Value[]){node->inputs[0], douts[0], node->inputs[1]}, 3,
+                   node->attrs, node->n_attrs);
+}
+
+/* q [batch, seq, kv_heads, (group,) head], k and v [batch, seq, kv_heads, head]. */
+static bool check_attention(Graph *graph, Node *node, Diag *diag) {
+    const Type *q = value_type(node->inputs[0]), *k = value_type(node->inputs[1]);
+    int seq = node_axis(node, ATTR_seq), head = node_axis(node, ATTR_head);
+    bool fits = q->dtype == DTYPE_F32 && (q->rank == 4 || q->rank == 5) && q->axes[1] == seq &&
+                q->axes[q->rank - 1] == head && q->dims[q->rank - 1] <= 256;
+    if (!fits) {
+        diag_error(diag, node->loc,
+                   "attention: queries must be f32[batch, %s, kv_heads, group, %s] or without "
+                   "group, and '%s' at most 256",
+                   axis_name(graph, seq), axis_name(graph, head), axis_name(graph, head));
+        diag_note(diag, node->inputs[0].node->loc, "queries made here");
+        return false;
+    }
+    Type want = *q;
+    want.rank = 4;
+    want.axes[3] = q->axes[q->rank - 1];
+    want.dims[3] = q->dims[q->rank - 1];
+    for (int i = 1; i <= 2; i++) {
+        if (type_equal(value_type(node->inputs[i]), &want)) continue;
+        diag_error(diag, node->loc,
+                   "attention: %s must be f32[%s=%" PRId64 ", %s=%" PRId64 ", %s=%" PRId64
+                   ", %s=%" PRId64 "], as the queries are",
+                   i == 1 ? "keys" : "values", axis_name(graph, want.axes[0]), want.dims[0],
+                   axis_name(graph, want.axes[1]), want.dims[1], axis_name(graph, want.axes[2]),
+                   want.dims[2], axis_name(graph, want.axes[3]), want.dims[3]);
+        diag_note(diag, node->inputs[i].node->loc, "made here");
+        diag_note(diag, node->inputs[0].node->loc, "queries made here");
+        return false;
+    }
+    (void)k;
+    return true;
+}
+
+bool infer_attention(Graph *graph, Node *node, Diag *diag) {
+    if (!check_attention(graph, node, diag)) return false;
+    node->types[0] = *value_type(node->inputs[0]);
+    node->types[1] = without_last(&node->types[0]);
+    return true;
+}
+
+/* inputs: q, k, v, o, lse, do -> dq, dk, dv */
+bool infer_attention_grad(Graph *graph, Node *node, Diag *diag) {
+    if (!check_attention(graph, node, diag)) return false;
+    const Type *q = value_type(node->inputs[0]);
+    Type rows = without_last(q);
+    for (int i = 3; i < 6; i++) {
+        if (!type_equal(value_type(node->inputs[i]), i == 4 ? &rows : q)) {
+            return fail_operand(node, i, diag, "has the wrong shape");
+        }
+    }
+    for (int i = 0; i < 3; i++) node->types[i] = *value_type(node->inputs[i]);
+    return true;
+}
+
+void grad_attention(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
+    Node *self = (Node *)node;
+    Value grad = grad_build(ctx, OP_ATTENTION_GRAD,
+                            (Value[]){node->inputs[0], node->inputs[1], node->inputs[2],
+                                      node_value(self, 0), node_value(self, 1), douts[0]},
+                            6, node->attrs, node->n_attrs);
+    for (int i = 0; i < 3; i++) dins[i] = node_value(grad.node, i);
+}
+
+/* Scores and their product with v: 2 matrix products, halved by causality. */
+double flops_attention(const Node *node, const Type *inputs, const Type *outputs) {
+    const Type *q = &inputs[0];
+    (void)outputs;
+    double full = 4 * (double)type_elements(q) * (double)q->dims[1];
+    return node_int(node, ATTR_causal, 1) ? full / 2 : full;
+}
+
+/* Five products (scores again, dv, dp, dq, dk) against two. */
+double flops_attention_grad(const Node *node, const Type *inputs, const Type *outputs) {
+    return 2.5 * flops_attention(node, inputs, outputs);
+}

@@ -1,0 +1,43 @@
+/* Leaves, structure and collectives: ops whose types are stated or passed through. */
+#include "ir/op.h"
+
+bool infer_leaf(Graph *graph, Node *node, Diag *diag) {
+    (void)graph, (void)node, (void)diag;
+    return true;
+}
+
+bool infer_nothing(Graph *graph, Node *node, Diag *diag) {
+    (void)graph, (void)node, (void)diag;
+    return true;
+}
+
+bool infer_scalar(Graph *graph, Node *node, Diag *diag) {
+    (void)graph, (void)diag;
+    node->types[0] = (Type){.dtype = DTYPE_F32};
+    return true;
+}
+
+bool infer_same(Graph *graph, Node *node, Diag *diag) {
+    (void)graph, (void)diag;
+    node->types[0] = *value_type(node->inputs[0]);
+    return true;
+}
+
+double flops_zero(const Node *node, const Type *inputs, const Type *outputs) {
+    (void)node, (void)inputs, (void)outputs;
+    return 0;
+}
+
+/* One operation per element of the largest operand or result. */
+double flops_elements(const Node *node, const Type *inputs, const Type *outputs) {
+    int64_t most = 0;
+    for (int i = 0; i < node->n_inputs; i++) {
+        int64_t elements = type_elements(&inputs[i]);
+        if (elements > most) most = elements;
+    }
+    for (int i = 0; i < node->n_outputs; i++) {
+        int64_t elements = type_elements(&outputs[i]);
+        if (elements > most) most = elements;
+    }
+    return (double)most;
+}
