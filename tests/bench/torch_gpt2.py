@@ -124,7 +124,8 @@ def main():
     )
     n_weights = sum(p.numel() for p in model.parameters())
     adamw = "unfused" if args.unfused else "fused"
-    print(f"torch {torch.__version__}, {args.threads} threads, {n_weights / 1e6:.1f}M weights,", end="")
+    millions = f"{n_weights / 1e6:.1f}M weights"
+    print(f"torch {torch.__version__}, {args.threads} threads, {millions},", end="")
     print(f" AdamW {adamw}, clip {args.clip}", flush=True)
     for shape in args.shapes:
         batch, seq = (int(x) for x in shape.split("x"))
