@@ -189,7 +189,8 @@ bool attention_forward(const AttentionShape *shape, const float *q, const float 
     if (shape->head > ATTENTION_MAX_HEAD) return false;
     const int64_t n_tiles = (shape->seq * shape->group + ROWS - 1) / ROWS;
     const int64_t n_tasks = shape->batch * shape->kv_heads * n_tiles;
-    /* Causal tiles cost more the later they are: largest first, dynamically, evens the threads out. */
+    /* Causal tiles cost more the later they are: largest first, dynamically, evens the threads out.
+     */
 #pragma omp parallel for schedule(dynamic, 1) if (n_tasks > 1)
     for (int64_t task = 0; task < n_tasks; task++) {
         const int64_t pair = task % (shape->batch * shape->kv_heads);
@@ -201,8 +202,9 @@ bool attention_forward(const AttentionShape *shape, const float *q, const float 
 
 /* What the backward pass holds of one tile of query rows. */
 typedef struct BackwardTile {
-    float qt[ATTENTION_MAX_HEAD][ROWS] __attribute__((aligned(64)));  /* scale q, transposed */
-    float dot[ATTENTION_MAX_HEAD][ROWS] __attribute__((aligned(64))); /* gradient of o, transposed */
+    float qt[ATTENTION_MAX_HEAD][ROWS] __attribute__((aligned(64))); /* scale q, transposed */
+    float dot[ATTENTION_MAX_HEAD][ROWS]
+        __attribute__((aligned(64))); /* gradient of o, transposed */
     float dqt[ATTENTION_MAX_HEAD][ROWS] __attribute__((aligned(64)));
     float p[KEYS][ROWS] __attribute__((aligned(64)));  /* softmax of the scores */
     float ds[KEYS][ROWS] __attribute__((aligned(64))); /* gradient of the scores */
@@ -239,7 +241,8 @@ static void add_block(const AttentionShape *s, int n_keys, const float *block, f
     }
 }
 
-/* delta[i] = sum over d of do o, the term that the softmax's normalisation adds (Dao 2023, eq. 4). */
+/* delta[i] = sum over d of do o, the term that the softmax's normalisation adds (Dao 2023, eq. 4).
+ */
 static void load_statistics(const AttentionShape *s, const RowTile *tile, int64_t b, int64_t h,
                             const float *o, const float *d_o, const float *lse, BackwardTile *t) {
     for (int i = 0; i < ROWS; i++) {

@@ -153,8 +153,7 @@ static dnnl_status_t run_product(PreparedProduct *p, const float *a, const float
     TRY_DNNL(dnnl_memory_set_data_handle(p->a, (void *)a));
     TRY_DNNL(dnnl_memory_set_data_handle(p->b, (void *)b));
     TRY_DNNL(dnnl_memory_set_data_handle(p->c, c));
-    dnnl_exec_arg_t args[] = {
-        {DNNL_ARG_SRC, p->a}, {DNNL_ARG_WEIGHTS, p->b}, {DNNL_ARG_DST, p->c}};
+    dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, p->a}, {DNNL_ARG_WEIGHTS, p->b}, {DNNL_ARG_DST, p->c}};
     TRY_DNNL(dnnl_primitive_execute(p->primitive, p->stream, 3, args));
     return dnnl_stream_wait(p->stream);
 }
@@ -190,8 +189,8 @@ bool gemm_f32(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, co
             return last_status == dnnl_success;
         }
     }
-    last_status = dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb, beta,
-                             c, ldc);
+    last_status =
+        dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
     return last_status == dnnl_success;
 }
 

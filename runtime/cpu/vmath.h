@@ -1,6 +1,7 @@
-/* Elementary functions of f32 that a compiler vectorises inside plain loops: no branches, no tables,
- * no calls. Errors are below 2 ulp (with fused multiply-add) unless stated; infinities and NaN come
- * out as in C's own functions. Without -ffast-math, selects are written so that NaN falls through.
+/* Elementary functions of f32 that a compiler vectorises inside plain loops: no branches, no
+ * tables, no calls. Errors are below 2 ulp (with fused multiply-add) unless stated; infinities and
+ * NaN come out as in C's own functions. Without -ffast-math, selects are written so that NaN falls
+ * through.
  *
  * Sources: range reductions and the logarithm after Sun's fdlibm; exp and tanh after Cephes
  * (Moshier); erf's minimax polynomials after N. Juffa.
@@ -29,7 +30,8 @@ VEC_INLINE uint32_t vmath_select(int condition, uint32_t yes, uint32_t no) {
     return (yes & mask) | (no & ~mask);
 }
 
-#define VMATH_ROUND 12582912.0f /* 1.5 * 2^23: adding it rounds to an integer, kept in the low bits */
+#define VMATH_ROUND                                                                                \
+    12582912.0f /* 1.5 * 2^23: adding it rounds to an integer, kept in the low bits */
 
 /* e^x. Results below FLT_MIN are rounded to denormals; above FLT_MAX to infinity. */
 VEC_INLINE float vmath_exp(float x) {
@@ -67,8 +69,7 @@ VEC_INLINE float vmath_log(float x) {
     float z = s * s, w = z * z;
     float r = z * (0.66666662693f + w * 0.28498786688f) + w * (0.40000972152f + w * 0.24279078841f);
     float h = 0.5f * f * f;
-    uint32_t y =
-        vmath_bits(s * (h + r) + k * 9.0580006145e-06f - h + f + k * 6.9313812256e-01f);
+    uint32_t y = vmath_bits(s * (h + r) + k * 9.0580006145e-06f - h + f + k * 6.9313812256e-01f);
     y = vmath_select(bits > 0x7f7fffffu, 0x7fc00000u, y); /* negative and NaN: NaN */
     y = vmath_select(bits == 0x7f800000u, bits, y);
     y = vmath_select(bits << 1 == 0, 0xff800000u, y); /* +-0: -inf */
@@ -122,8 +123,8 @@ VEC_INLINE void vmath_sincos_turns(float turns, float *out_sin, float *out_cos) 
     float r = (turns - (shifted - VMATH_ROUND) * 0.25f) * 6.28318530717958648f; /* |r| <= pi/4 */
     float z = r * r;
     float s = ((-1.9515295891e-4f * z + 8.3321608736e-3f) * z - 1.6666654611e-1f) * z * r + r;
-    float c = ((2.443315711809948e-5f * z - 1.388731625493765e-3f) * z + 4.166664568298827e-2f) *
-              (z * z);
+    float c =
+        ((2.443315711809948e-5f * z - 1.388731625493765e-3f) * z + 4.166664568298827e-2f) * (z * z);
     c = c - 0.5f * z + 1.0f;
     float sin_abs = quadrant & 1 ? c : s, cos_abs = quadrant & 1 ? s : c;
     *out_sin = vmath_from_bits(vmath_bits(sin_abs) ^ (quadrant & 2) << 30);
