@@ -192,6 +192,30 @@ static void place_storages(Planner *p) {
         int64_t peak = pack_segment(p, segment);
         if (peak > program->scratch_bytes) program->scratch_bytes = peak;
     }
+    program->scratch_bytes += program_workspace_bytes(p->graph);
+}
+
+static void local_types(const Graph *graph, const Node *node, Type *inputs, Type *outputs) {
+    for (int i = 0; i < node->n_inputs; i++) {
+        Value input = node->inputs[i];
+        inputs[i] = type_local(value_type(input), value_sharding(input), &graph->mesh);
+    }
+    for (int o = 0; o < node->n_outputs; o++) {
+        outputs[o] = type_local(&node->types[o], &node->shardings[o], &graph->mesh);
+    }
+}
+
+int64_t program_workspace_bytes(const Graph *graph) {
+    int64_t most = 0;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        Type inputs[8], outputs[MAX_OUTPUTS];
+        if (node->n_inputs < 1 || node->n_inputs > 8) continue;
+        local_types(graph, node, inputs, outputs);
+        int64_t bytes = align(op_workspace_bytes(node, inputs));
+        if (bytes > most) most = bytes;
+    }
+    return most;
 }
 
 static void count_flops(Program *program) {
@@ -200,13 +224,7 @@ static void count_flops(Program *program) {
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
         Type *inputs = ARENA_ARRAY(arena, Type, node->n_inputs + 1), outputs[MAX_OUTPUTS];
-        for (int i = 0; i < node->n_inputs; i++) {
-            inputs[i] = type_local(value_type(node->inputs[i]), value_sharding(node->inputs[i]),
-                                   &graph->mesh);
-        }
-        for (int o = 0; o < node->n_outputs; o++) {
-            outputs[o] = type_local(&node->types[o], &node->shardings[o], &graph->mesh);
-        }
+        local_types(graph, node, inputs, outputs);
         double flops = OPS[node->op].flops(node, inputs, outputs);
         if (node->phase == PHASE_FORWARD) program->forward_flops[node->chunk] += flops;
         if (node->phase == PHASE_BACKWARD) program->backward_flops[node->chunk] += flops;
