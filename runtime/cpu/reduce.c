@@ -75,7 +75,7 @@ static void sum_columns(const SumShape *s, const float *row, int64_t first, int6
         for (int64_t j = 0; j < n; j++) tile[j] = 0;
         while (first <
                stop) { /* four at a time: the tile is loaded and stored a quarter as often */
-            const float *x[4];
+            const float *x[4] = {row};
             const int count = stop - first < 4 ? 1 : 4;
             for (int u = 0; u < count; u++)
                 x[u] = row + offset_of(s->n_reduced, s->reduced, s->reduced_stride, first + u);
@@ -231,7 +231,7 @@ typedef struct PermuteShape {
 
 static PermuteShape make_permute_shape(int n_dims, const int64_t *dims, const int *perm) {
     PermuteShape s = {0};
-    int64_t x_stride[REDUCE_MAX_DIMS], stride = 1;
+    int64_t x_stride[REDUCE_MAX_DIMS] = {0}, stride = 1;
     for (int d = n_dims - 1; d >= 0; d--) {
         x_stride[d] = stride;
         stride *= dims[d];
