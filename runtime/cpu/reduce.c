@@ -128,7 +128,7 @@ static void reduce_to_columns(const SumShape *s, const float *x, bool accumulate
         const float *row = x + offset_of(s->n_kept, s->kept, s->kept_stride, task / tiles) + column;
         double sums[COLUMNS];
         sum_columns(s, row, s->n_runs * chunk / chunks, s->n_runs * (chunk + 1) / chunks, n, sums);
-        float *to = chunks > 1 ? partial[t] : out + task / tiles * s->width + column;
+        float *to = chunks > 1 ? &partial[t][0] : out + task / tiles * s->width + column;
         for (int64_t j = 0; j < n; j++) put_sum(&to[j], sums[j], accumulate && chunks == 1);
     }
     if (chunks == 1) return;
