@@ -39,8 +39,8 @@ static void balance(const double *costs, int n_blocks, double before, double aft
     for (int c = 1; c <= n_chunks; c++) {
         for (int end = c; end <= n_blocks - (n_chunks - c); end++) {
             for (int begin = c - 1; begin < end; begin++) {
-                double cost = sum[end] - sum[begin] + (c == 1 ? before : 0) +
-                              (c == n_chunks ? after : 0);
+                double cost =
+                    sum[end] - sum[begin] + (c == 1 ? before : 0) + (c == n_chunks ? after : 0);
                 double most = best[(c - 1) * width + begin];
                 if (cost > most) most = cost;
                 if (most < best[c * width + end]) {
@@ -82,8 +82,7 @@ static bool find_cuts(const Graph *in, const bool *after, PassContext *ctx, int 
                       int *cuts) {
     if (ctx->options.split) return cut_as_told(ctx, n_chunks, cuts);
     if (ctx->n_blocks < n_chunks) {
-        diag_error(ctx->diag, NO_LOC,
-                   "p=%d x %d chunks need at least %d blocks; the model has %d",
+        diag_error(ctx->diag, NO_LOC, "p=%d x %d chunks need at least %d blocks; the model has %d",
                    ctx->options.mesh.size[MESH_P], ctx->options.n_chunks, n_chunks, ctx->n_blocks);
         return false;
     }

@@ -26,8 +26,8 @@ static bool accumulate_param(Tape *tape, Node *param, Value share) {
     Value *chain = &tape->chains[param->id];
     if (!chain->node) {
         const char *name = node_string(param, ATTR_name);
-        Node *leaf = add_accumulator(
-            tape, param, arena_printf(tape->out->arena, "grad/%s", name), name, PHASE_BACKWARD);
+        Node *leaf = add_accumulator(tape, param, arena_printf(tape->out->arena, "grad/%s", name),
+                                     name, PHASE_BACKWARD);
         if (!leaf) return false;
         *chain = node_value(leaf, 0);
     }
@@ -67,13 +67,13 @@ static bool differentiate_node(Tape *tape, Node *node) {
 /* loss / n_micro, added up over the micro-batches of a step. */
 static bool report_loss(Tape *tape, Value loss, const Node *output) {
     Attr factor = attr_float(ATTR_value, 1.0 / tape->ctx->n_micro);
-    Node *mean = pass_build(tape->ctx, tape->out, OP_SCALE, output, PHASE_FORWARD, &loss, 1,
-                            &factor, 1);
+    Node *mean =
+        pass_build(tape->ctx, tape->out, OP_SCALE, output, PHASE_FORWARD, &loss, 1, &factor, 1);
     if (!mean) return false;
     Node *leaf = add_accumulator(tape, mean, "loss", "", PHASE_FORWARD);
     Value operands[2] = {node_value(leaf, 0), node_value(mean, 0)};
-    Node *sum = pass_build(tape->ctx, tape->out, OP_ACCUMULATE, mean, PHASE_FORWARD, operands, 2,
-                           NULL, 0);
+    Node *sum =
+        pass_build(tape->ctx, tape->out, OP_ACCUMULATE, mean, PHASE_FORWARD, operands, 2, NULL, 0);
     if (!sum) return false;
     Node *seed =
         pass_build(tape->ctx, tape->out, OP_CONST, mean, PHASE_BACKWARD, NULL, 0, &factor, 1);
@@ -89,7 +89,8 @@ Graph *pass_differentiate(const Graph *in, PassContext *ctx) {
     for (int n = 0; n < in->n_nodes; n++) {
         const Node *node = in->nodes[n];
         if (node->phase != PHASE_FORWARD) {
-            diag_error(ctx->diag, node->loc, "differentiate: the graph has a backward part already");
+            diag_error(ctx->diag, node->loc,
+                       "differentiate: the graph has a backward part already");
             return NULL;
         }
         if (node->op == OP_OUTPUT && strcmp(node_string(node, ATTR_name), "loss") == 0) {
@@ -99,8 +100,9 @@ Graph *pass_differentiate(const Graph *in, PassContext *ctx) {
         if (!value_map_copy(&map, node, out, ctx->diag)) return NULL;
     }
     if (!loss || value_type(loss->inputs[0])->rank != 0) {
-        diag_error(ctx->diag, loss ? loss->loc : NO_LOC, "the model needs an output 'loss' that is "
-                                                         "a single number");
+        diag_error(ctx->diag, loss ? loss->loc : NO_LOC,
+                   "the model needs an output 'loss' that is "
+                   "a single number");
         return NULL;
     }
     int n_forward = out->n_nodes;

@@ -56,11 +56,11 @@ static Value complete_partial(Inserter *ins, Value value, const Sharding *to, co
             if (to->mesh[i] == mesh && now.mesh[i] < 0) scatter = i;
         }
         if (now.reduce == REDUCE_LSE) scatter = -1;
-        now.partial &= (uint8_t)~(1u << mesh);
+        now.partial &= (uint8_t) ~(1u << mesh);
         if (scatter >= 0) now.mesh[scatter] = (int8_t)mesh;
-        value = scatter >= 0 ? message(ins, OP_REDUCE_SCATTER, value, mesh, type->axes[scatter],
-                                       now, user)
-                             : message(ins, OP_ALL_REDUCE, value, mesh, -1, now, user);
+        value = scatter >= 0
+                    ? message(ins, OP_REDUCE_SCATTER, value, mesh, type->axes[scatter], now, user)
+                    : message(ins, OP_ALL_REDUCE, value, mesh, -1, now, user);
     }
     return value;
 }
@@ -73,8 +73,8 @@ static Value redivide(Inserter *ins, Value value, const Sharding *to, const Node
             int from = now.mesh[i], want = to->mesh[i];
             if (from == want || (pass == 0 ? from : want) < 0) continue;
             now.mesh[i] = pass == 0 ? -1 : (int8_t)want;
-            value = message(ins, pass == 0 ? OP_ALL_GATHER : OP_SLICE, value, pass == 0 ? from : want,
-                            type->axes[i], now, user);
+            value = message(ins, pass == 0 ? OP_ALL_GATHER : OP_SLICE, value,
+                            pass == 0 ? from : want, type->axes[i], now, user);
         }
     }
     return value;

@@ -14,13 +14,13 @@
 typedef struct Maker {
     PassContext *ctx;
     const Graph *in;
-    int n_pipeline, n_chunks;       /* p, v */
-    int n_global;                   /* p * v */
-    int *first_block;               /* of each global chunk, and one past the last */
-    uint8_t *crosses;               /* [n_global - 1][n_nodes * MAX_OUTPUTS]: value passes border */
+    int n_pipeline, n_chunks; /* p, v */
+    int n_global;             /* p * v */
+    int *first_block;         /* of each global chunk, and one past the last */
+    uint8_t *crosses;         /* [n_global - 1][n_nodes * MAX_OUTPUTS]: value passes border */
     int n_values;
-    uint8_t *param_stages;          /* [n_nodes][p]: stage reads this parameter */
-    const Node **param_of;          /* of accumulators, states and what is computed from them */
+    uint8_t *param_stages; /* [n_nodes][p]: stage reads this parameter */
+    const Node **param_of; /* of accumulators, states and what is computed from them */
     StageComm *comms;
     int n_comms, comm_capacity;
 } Maker;
@@ -29,7 +29,7 @@ typedef struct StageMaker {
     Maker *maker;
     int stage;
     Graph *out;
-    Value *local; /* [v][n_values]: where an old value is in this stage, per local chunk */
+    Value *local;  /* [v][n_values]: where an old value is in this stage, per local chunk */
     Value *chains; /* by old accumulator leaf id: the newest value of its chain here */
     Value *tied;   /* by old value: after the reduction over the stages of a tied weight */
 } StageMaker;
@@ -88,8 +88,8 @@ static void find_params(Maker *m) {
             if (from->op == OP_PARAM && node->phase != PHASE_UPDATE) {
                 m->param_stages[from->id * p + node->chunk % p] = 1;
             }
-            if ((node->phase == PHASE_UPDATE || node->op == OP_ACCUMULATE) && node->op != OP_ADD_N &&
-                !m->param_of[n]) {
+            if ((node->phase == PHASE_UPDATE || node->op == OP_ACCUMULATE) &&
+                node->op != OP_ADD_N && !m->param_of[n]) {
                 m->param_of[n] = m->param_of[from->id];
             }
         }
@@ -119,8 +119,7 @@ static const char *tied_comm(Maker *m, const Node *param) {
     for (int i = 0; i < m->n_comms; i++) {
         if (strcmp(m->comms[i].name, name) == 0) return m->comms[i].name;
     }
-    StageComm comm = {.name = name,
-                      .stages = ARENA_ARRAY(m->ctx->arena, int, m->n_pipeline)};
+    StageComm comm = {.name = name, .stages = ARENA_ARRAY(m->ctx->arena, int, m->n_pipeline)};
     for (int s = 0; s < m->n_pipeline; s++) {
         if (on_stage(m, param, s)) comm.stages[comm.n_stages++] = s;
     }
@@ -248,7 +247,8 @@ static Value tied_gradient(StageMaker *s, Value old, int chunk) {
     Value *known = &s->tied[value_index(old)];
     if (!known->node) {
         Attr comm = attr_string(ATTR_comm, tied_comm(m, param));
-        Node *sum = add(s, OP_STAGE_REDUCE, &value, 1, &comm, 1, old.node, NULL, PHASE_UPDATE, chunk);
+        Node *sum =
+            add(s, OP_STAGE_REDUCE, &value, 1, &comm, 1, old.node, NULL, PHASE_UPDATE, chunk);
         sum->shardings[0] = *value_sharding(value);
         *known = node_value(sum, 0);
     }
@@ -311,7 +311,11 @@ static void make_update_node(StageMaker *s, const Node *node) {
     if (param) {
         if (!on_stage(m, param, s->stage)) return;
         chunk = chunk_on_stage(s, param);
-        if (node->op == OP_SUMSQ && first_stage(m, param) != s->stage) return;
+        if (node->op == OP_SUMSQ && first_stage(m, param) != s->stage) {
+            /* Counted elsewhere; but the message must come in the same order on all its stages. */
+            tied_gradient(s, node->inputs[0], chunk);
+            return;
+        }
     } else if (node->n_inputs && chain_leaf(node->inputs[0].node)) {
         /* The running loss lives where the last chunk runs. */
         if (node->inputs[0].node->chunk % m->n_pipeline != s->stage) return;
@@ -321,7 +325,8 @@ static void make_update_node(StageMaker *s, const Node *node) {
             const Node *from = node->inputs[i].node;
             if (is_local_leaf(from)) continue;
             bool here = false;
-            for (int c = 0; c < m->n_chunks; c++) here |= local_at(s, c, node->inputs[i])->node != NULL;
+            for (int c = 0; c < m->n_chunks; c++)
+                here |= local_at(s, c, node->inputs[i])->node != NULL;
             if (!here) return; /* a sum over nothing on this stage, or another stage's loss */
         }
     }
@@ -358,14 +363,15 @@ static void make_update(StageMaker *s) {
 }
 
 static Graph *make_stage(Maker *m, int stage) {
-    Arena *arena = m->ctx->arena;
-    StageMaker s = {.maker = m, .stage = stage, .out = graph_create_like(m->in, arena)};
-    s.local = ARENA_ARRAY(arena, Value, (size_t)m->n_chunks *(size_t)m->n_values);
+    Arena *arena = arena_create();
+    StageMaker s = {.maker = m, .stage = stage, .out = graph_create_like(m->in, m->ctx->arena)};
+    s.local = ARENA_ARRAY(arena, Value, (size_t)m->n_chunks * (size_t)m->n_values);
     s.chains = ARENA_ARRAY(arena, Value, m->in->n_nodes + 1);
     s.tied = ARENA_ARRAY(arena, Value, m->n_values);
     for (int c = 0; c < m->n_chunks; c++) make_chunk(&s, c, PHASE_FORWARD);
     for (int c = m->n_chunks - 1; c >= 0; c--) make_chunk(&s, c, PHASE_BACKWARD);
     make_update(&s);
+    arena_destroy(arena);
     return s.out;
 }
 
@@ -391,8 +397,8 @@ bool make_programs(const Graph *graph, PassContext *ctx, StageGraph *out_stages,
                .n_values = graph->n_nodes * MAX_OUTPUTS};
     m.n_global = m.n_pipeline * m.n_chunks;
     m.first_block = ARENA_ARRAY(arena, int, m.n_global + 1);
-    m.crosses = ARENA_ARRAY(arena, uint8_t, (size_t)m.n_global *(size_t)m.n_values + 1);
-    m.param_stages = ARENA_ARRAY(arena, uint8_t, (size_t)graph->n_nodes *(size_t)m.n_pipeline);
+    m.crosses = ARENA_ARRAY(arena, uint8_t, (size_t)m.n_global * (size_t)m.n_values + 1);
+    m.param_stages = ARENA_ARRAY(arena, uint8_t, (size_t)graph->n_nodes * (size_t)m.n_pipeline);
     m.param_of = ARENA_ARRAY(arena, const Node *, graph->n_nodes + 1);
     for (int c = 0, b = 0; c <= m.n_global; c++) {
         while (b < ctx->n_blocks && ctx->chunk_of_block[b] < c) b++;

@@ -60,7 +60,8 @@ static bool check_axis(const Graph *graph, Taint *taint, const Node *node, const
     if (!mixes(node, axis)) return true;
     int parts = graph->mesh.size[sharding->mesh[i]];
     diag_error(diag, node->loc,
-               "axis '%s' is %" PRId64 ", which %s=%d does not divide, and %s would let the padding "
+               "axis '%s' is %" PRId64
+               ", which %s=%d does not divide, and %s would let the padding "
                "into its result; choose sizes that divide",
                graph->axes.names[axis], type->dims[i], mesh_axis_name(sharding->mesh[i]), parts,
                OPS[node->op].name);
@@ -86,7 +87,7 @@ static bool check_seq(const Graph *graph, const Node *node, Diag *diag) {
 
 bool check_padding(const Graph *graph, Diag *diag) {
     Arena *arena = arena_create();
-    Taint taint = {ARENA_ARRAY(arena, uint64_t, graph->n_nodes *MAX_OUTPUTS + 1)};
+    Taint taint = {ARENA_ARRAY(arena, uint64_t, graph->n_nodes * MAX_OUTPUTS + 1)};
     bool fine = true;
     for (int n = 0; fine && n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
@@ -100,8 +101,8 @@ bool check_padding(const Graph *graph, Diag *diag) {
         }
         for (int o = 0; fine && o < node->n_outputs; o++) {
             for (int i = 0; fine && i < node->types[o].rank; i++) {
-                fine = check_axis(graph, &taint, node, &node->types[o], &node->shardings[o], i,
-                                  diag);
+                fine =
+                    check_axis(graph, &taint, node, &node->types[o], &node->shardings[o], i, diag);
             }
         }
     }

@@ -23,7 +23,7 @@ const char *planner_pass_reason(int index) {
 }
 
 ValueMap value_map_create(const Graph *from, Arena *arena) {
-    return (ValueMap){ARENA_ARRAY(arena, Value, from->n_nodes *MAX_OUTPUTS + 1)};
+    return (ValueMap){ARENA_ARRAY(arena, Value, from->n_nodes * MAX_OUTPUTS + 1)};
 }
 
 void value_map_set_node(ValueMap *map, const Node *from, Node *to) {
@@ -34,8 +34,7 @@ void value_map_set_node(ValueMap *map, const Node *from, Node *to) {
 
 Node *value_map_copy(ValueMap *map, const Node *node, Graph *out, Diag *diag) {
     Value small[8];
-    Value *inputs =
-        node->n_inputs <= 8 ? small : ARENA_ARRAY(out->arena, Value, node->n_inputs);
+    Value *inputs = node->n_inputs <= 8 ? small : ARENA_ARRAY(out->arena, Value, node->n_inputs);
     for (int i = 0; i < node->n_inputs; i++) {
         inputs[i] = *value_map_at(map, node->inputs[i]);
         if (!inputs[i].node) BUG("%s: operand %d was lost", OPS[node->op].name, i);

@@ -1,0 +1,149 @@
+# Perilune. `make` builds build/perilune; `make help` lists the rest.
+
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+ARCH   ?= native
+PREFIX ?= /usr/local
+LUA_INCLUDE ?= /usr/include/lua5.4
+LUA_LIBRARY ?= -l:liblua5.4.a
+
+# SANITIZE=address,undefined or SANITIZE=thread builds into a folder of its own.
+comma := ,
+ifdef SANITIZE
+B        := build-$(subst undefined,ubsan,$(subst thread,tsan,$(subst address,asan,$(firstword \
+              $(subst $(comma), ,$(SANITIZE))))))
+OPTIMIZE ?= -O1 -fno-omit-frame-pointer -fsanitize=$(SANITIZE) -fno-sanitize-recover=all
+else
+B        := build
+OPTIMIZE ?= -O3
+endif
+
+CFLAGS  ?= -g
+# Warnings are errors in `make test` only: a newer compiler's should not stop anyone from building.
+WARN    := -Wall -Wextra -Wshadow $(WERROR)
+FLAGS   := -std=gnu11 -march=$(ARCH) -fopenmp -fno-math-errno $(OPTIMIZE) -I. \
+           -isystem $(LUA_INCLUDE) $(CFLAGS)
+COMPILE  = $(CC) $(FLAGS) $(WARN) -MMD -MP
+LIBS    := -ldnnl -ljansson $(LUA_LIBRARY) -ldl -lm -lpthread
+
+# Every .c in the four folders is part of the program; every .lua beside it is embedded in it.
+SOURCES := $(sort $(shell find frontend ir planner runtime -name '*.c'))
+LUA     := $(sort $(shell find frontend planner -name '*.lua' ! -name '*.meta.lua'))
+OBJECTS := $(SOURCES:%.c=$B/%.o) $(LUA:%.lua=$B/embed/%.o)
+TESTS   := $(patsubst tests/unit/%.c,$B/tests/%,$(wildcard tests/unit/*.c))
+BENCHES := $(patsubst tests/bench/%.c,$B/bench/%,$(wildcard tests/bench/*.c))
+SCRIPTS := $(sort $(wildcard tests/*/test_*.sh))
+
+PACKAGES      := gcc libc6-dev make libdnnl-dev liblua5.4-dev libjansson-dev
+TEST_PACKAGES := clang-format clang-tidy cppcheck chromium
+
+ifeq ($(MAKELEVEL),0)
+MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
+endif
+.DELETE_ON_ERROR:
+.SECONDARY:
+.PHONY: all tests help deps deps-test test test-long bench lint format demo install clean FORCE
+
+all: $B/perilune
+
+$B/perilune: $(OBJECTS)
+	$(CC) $(FLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
+
+$B/libperilune.a: $(filter-out $B/frontend/main.o,$(OBJECTS))
+	@rm -f $@
+	@ar rcs $@ $^
+
+$B/%.o: %.c $B/flags | $B/libraries
+	@mkdir -p $(@D)
+	$(COMPILE) -c -o $@ $<
+
+# frontend/nn.lua becomes `const char embedded_nn_lua[]` and `const size_t embedded_nn_lua_bytes`.
+$B/embed/%.c: %.lua Makefile
+	@mkdir -p $(@D)
+	@{ echo '#include <stddef.h>'; \
+	   echo 'extern const char embedded_$(*F)_lua[];'; \
+	   echo 'extern const size_t embedded_$(*F)_lua_bytes;'; \
+	   echo 'const char embedded_$(*F)_lua[] = {'; \
+	   od -An -v -td1 $< | sed 's/  */,/g; s/^,//; s/$$/,/'; echo '0};'; \
+	   echo 'const size_t embedded_$(*F)_lua_bytes = sizeof(embedded_$(*F)_lua) - 1;'; } > $@
+
+$B/embed/%.o: $B/embed/%.c $B/flags | $B/libraries
+	$(COMPILE) -c -o $@ $<
+
+tests: $(TESTS)
+
+$B/tests/%: tests/unit/%.c $B/libperilune.a $B/flags
+	@mkdir -p $(@D)
+	$(COMPILE) $(LDFLAGS) -o $@ $< $B/libperilune.a $(LIBS)
+
+$B/bench/%: tests/bench/%.c $B/libperilune.a $B/flags
+	@mkdir -p $(@D)
+	$(COMPILE) $(LDFLAGS) -o $@ $< $B/libperilune.a $(LIBS)
+
+# Other flags than last time rebuild everything.
+$B/flags: FORCE
+	@mkdir -p $(@D)
+	@echo '$(CC) $(FLAGS) $(LDFLAGS)' | cmp -s - $@ || echo '$(CC) $(FLAGS) $(LDFLAGS)' > $@
+
+# One line instead of a page of errors when a library is not there.
+$B/libraries:
+	@mkdir -p $(@D)
+	@printf '#include <dnnl.h>\n#include <jansson.h>\n#include <lua.h>\nint main(void){return 0;}\n' | \
+	 $(CC) -isystem $(LUA_INCLUDE) -x c -o $@.probe - -fopenmp $(LIBS) 2> $@.log && rm -f $@.* || \
+	 { echo 'perilune: a library is missing ($@.log); run `make deps`, or:' \
+	        'apt-get install $(PACKAGES)' >&2; exit 1; }
+	@touch $@
+
+-include $(OBJECTS:.o=.d) $(TESTS:=.d) $(BENCHES:=.d)
+
+help:
+	@echo 'make            build/perilune               ARCH=x86-64-v3 for another machine than this'
+	@echo 'make demo       trains a small model on text, and writes some (about 4 minutes; TEXT=FILE)'
+	@echo 'make test       all tests, plain and with sanitizers, and lint (under 15 minutes)'
+	@echo 'make test-long  the tests that take longer'
+	@echo 'make bench      measurements'
+	@echo 'make lint       format, clang-tidy, cppcheck, who may include what'
+	@echo 'make format     lays the code out by .clang-format'
+	@echo 'make deps       installs what building needs (apt-get); deps-test: what tests need'
+	@echo 'make install    into PREFIX=/usr/local; DESTDIR= is understood'
+	@echo 'make clean      removes build*/'
+	@echo 'SANITIZE=address,undefined or SANITIZE=thread builds into build-asan/, build-tsan/'
+
+deps:
+	@tests/install $(PACKAGES)
+
+# Without them some checks are skipped, each with a line that says so.
+deps-test: deps
+	@tests/install $(TEST_PACKAGES) || true
+
+test: deps-test
+	@$(MAKE) --no-print-directory WERROR=-Werror all tests
+	@$(MAKE) --no-print-directory WERROR=-Werror SANITIZE=address,undefined all tests
+	@tests/run $(TESTS) $(SCRIPTS) $(TESTS:$B/%=build-asan/%) tests/lint
+
+test-long: deps-test
+	@$(MAKE) --no-print-directory all tests
+	@TEST_LONG=1 TEST_SECONDS=3600 tests/run $(TESTS) $(SCRIPTS)
+
+bench: deps
+	@$(MAKE) --no-print-directory all $(BENCHES)
+	@set -e; for bench in $(BENCHES) $(wildcard tests/bench/*.sh); do echo "== $$bench"; $$bench; done
+
+lint:
+	@tests/run tests/lint
+
+format:
+	clang-format -i $$(find frontend ir planner runtime tests -name '*.[ch]')
+
+demo: deps
+	@$(MAKE) --no-print-directory all
+	@tests/demo/run $(TEXT)
+
+install: all
+	install -D -m 755 $B/perilune $(DESTDIR)$(PREFIX)/bin/perilune
+	install -d $(DESTDIR)$(PREFIX)/share/perilune/models
+	install -m 644 models/*.lua $(DESTDIR)$(PREFIX)/share/perilune/models
+
+clean:
+	rm -rf build build-*
