@@ -9,9 +9,9 @@ typedef struct StageFacts {
     int n_blocks;
     int64_t n_parameters; /* logical, all that the stage's ranks hold together */
     int64_t class_bytes[N_BUFFER_CLASSES], arena_bytes; /* of one rank */
-    int n_frames; /* frame slots of all chunks */
-    int n_sent;   /* pipeline messages per step */
-    double flops; /* of one rank and step */
+    int n_frames;                                       /* frame slots of all chunks */
+    int n_sent;                                         /* pipeline messages per step */
+    double flops;                                       /* of one rank and step */
     double busy_us, idle_us;
 } StageFacts;
 
@@ -24,8 +24,8 @@ typedef enum TrafficKind {
 /* What one communicator carries per step. Bytes are those that a rank sends. */
 typedef struct Traffic {
     TrafficKind kind;
-    const char *name; /* "t", "tied wte", "pipeline forward" */
-    const char *what; /* "96 all_reduce, 4 all_gather" */
+    const char *name;         /* "t", "tied wte", "pipeline forward" */
+    const char *what;         /* "96 all_reduce, 4 all_gather" */
     int n_groups, group_size; /* pipeline: links and 2 */
     int64_t n_calls;          /* collectives or messages, of the busiest rank */
     double rank_bytes;        /* of the busiest rank */
@@ -46,7 +46,7 @@ typedef struct Facts {
     int n_ranks;
     double n_tokens; /* per step */
     int64_t largest_arena_bytes;
-    double all_arena_bytes; /* of all ranks */
+    double all_arena_bytes;    /* of all ranks */
     double parameters_counted; /* sum over stages, tied ones once each */
     StageFacts *stages;
     int n_traffic;

@@ -24,6 +24,7 @@ typedef struct Fixture {
     Arena *arena;
     Diag *diag;
     int64_t dims[5];
+    Value table; /* embedding, when this stage has it */
     int chunk, block;
     Phase phase;
     int line;
@@ -62,15 +63,21 @@ static inline Value fixture_add(Fixture *f, OpKind op, const Value *inputs, int 
     return node_value(node, 0);
 }
 
-#define FIXTURE_AXES(...) (int)(sizeof((int[]){__VA_ARGS__}) / sizeof(int)), (int[]){__VA_ARGS__}
+#define FIXTURE_AXES(...)                                                                          \
+    (int)(sizeof((int[]){__VA_ARGS__}) / sizeof(int)), (int[]) {                                   \
+        __VA_ARGS__                                                                                \
+    }
 
 static inline Value fixture_leaf(Fixture *f, OpKind op, const char *name, int rank,
                                  const int *axes) {
     Attr attrs[] = {attr_string(ATTR_name, name), attr_string(ATTR_init, "normal"),
                     attr_float(ATTR_std, 0.02), attr_int(ATTR_decay, 1)};
     if (op == OP_STATE) attrs[1] = attr_string(ATTR_of, name);
-    return fixture_add(f, op, NULL, 0, attrs, op == OP_PARAM ? 4 : op == OP_STATE ? 2 : 1, rank,
-                       axes);
+    return fixture_add(f, op, NULL, 0, attrs,
+                       op == OP_PARAM   ? 4
+                       : op == OP_STATE ? 2
+                                        : 1,
+                       rank, axes);
 }
 
 static inline Value fixture_matmul(Fixture *f, Value a, Value b, int over, int rank,
@@ -100,10 +107,10 @@ typedef struct FixtureBlock {
 static inline Value fixture_forward(Fixture *f, Value x, FixtureBlock *out) {
     out->x = x;
     out->w1 = fixture_leaf(f, OP_PARAM, "blocks.#.up", FIXTURE_AXES(AXIS_MODEL, AXIS_FFN));
-    out->h = fixture_matmul(f, x, out->w1, AXIS_MODEL,
-                            FIXTURE_AXES(AXIS_BATCH, AXIS_SEQ, AXIS_FFN));
-    out->g = fixture_add(f, OP_GELU, &out->h, 1, NULL, 0,
-                         FIXTURE_AXES(AXIS_BATCH, AXIS_SEQ, AXIS_FFN));
+    out->h =
+        fixture_matmul(f, x, out->w1, AXIS_MODEL, FIXTURE_AXES(AXIS_BATCH, AXIS_SEQ, AXIS_FFN));
+    out->g =
+        fixture_add(f, OP_GELU, &out->h, 1, NULL, 0, FIXTURE_AXES(AXIS_BATCH, AXIS_SEQ, AXIS_FFN));
     out->w2 = fixture_leaf(f, OP_PARAM, "blocks.#.down", FIXTURE_AXES(AXIS_FFN, AXIS_MODEL));
     Value y = fixture_matmul(f, out->g, out->w2, AXIS_FFN,
                              FIXTURE_AXES(AXIS_BATCH, AXIS_SEQ, AXIS_MODEL));
@@ -114,13 +121,13 @@ static inline Value fixture_forward(Fixture *f, Value x, FixtureBlock *out) {
 
 static inline Value fixture_backward(Fixture *f, Value dy, const FixtureBlock *block) {
     fixture_gradient(f, "blocks.#.down", block->g, dy, FIXTURE_AXES(AXIS_FFN, AXIS_MODEL));
-    Value dg = fixture_matmul(f, dy, block->w2, AXIS_MODEL,
-                              FIXTURE_AXES(AXIS_BATCH, AXIS_SEQ, AXIS_FFN));
+    Value dg =
+        fixture_matmul(f, dy, block->w2, AXIS_MODEL, FIXTURE_AXES(AXIS_BATCH, AXIS_SEQ, AXIS_FFN));
     Value dh = fixture_add(f, OP_GELU_GRAD, (Value[]){block->h, dg}, 2, NULL, 0,
                            FIXTURE_AXES(AXIS_BATCH, AXIS_SEQ, AXIS_FFN));
     fixture_gradient(f, "blocks.#.up", block->x, dh, FIXTURE_AXES(AXIS_MODEL, AXIS_FFN));
-    Value dx = fixture_matmul(f, dh, block->w1, AXIS_FFN,
-                              FIXTURE_AXES(AXIS_BATCH, AXIS_SEQ, AXIS_MODEL));
+    Value dx =
+        fixture_matmul(f, dh, block->w1, AXIS_FFN, FIXTURE_AXES(AXIS_BATCH, AXIS_SEQ, AXIS_MODEL));
     dx = fixture_all_reduce(f, "t", dx, FIXTURE_AXES(AXIS_BATCH, AXIS_SEQ, AXIS_MODEL));
     return fixture_add(f, OP_ADD, (Value[]){dy, dx}, 2, NULL, 0,
                        FIXTURE_AXES(AXIS_BATCH, AXIS_SEQ, AXIS_MODEL));
@@ -137,17 +144,14 @@ static inline Value fixture_edge_in(Fixture *f, bool first) {
     Type type = fixture_type(f, FIXTURE_AXES(AXIS_BATCH, AXIS_SEQ), &sharding);
     type.dtype = DTYPE_I32;
     Attr name = attr_string(ATTR_name, "tokens");
-    Node *tokens = graph_add(f->graph,
-                             &(NodeSpec){.op = OP_INPUT,
-                                         .attrs = &name,
-                                         .n_attrs = 1,
-                                         .type = &type,
-                                         .block = NO_BLOCK},
-                             f->diag);
+    Node *tokens = graph_add(
+        f->graph,
+        &(NodeSpec){.op = OP_INPUT, .attrs = &name, .n_attrs = 1, .type = &type, .block = NO_BLOCK},
+        f->diag);
     tokens->shardings[0] = sharding;
-    Value table = fixture_leaf(f, OP_PARAM, "wte", FIXTURE_AXES(AXIS_VOCAB, AXIS_MODEL));
+    f->table = fixture_leaf(f, OP_PARAM, "wte", FIXTURE_AXES(AXIS_VOCAB, AXIS_MODEL));
     Attr axis = attr_axis(ATTR_axis, AXIS_VOCAB);
-    Value x = fixture_add(f, OP_EMBEDDING, (Value[]){node_value(tokens, 0), table}, 2, &axis, 1,
+    Value x = fixture_add(f, OP_EMBEDDING, (Value[]){node_value(tokens, 0), f->table}, 2, &axis, 1,
                           FIXTURE_AXES(AXIS_BATCH, AXIS_SEQ, AXIS_MODEL));
     return fixture_all_reduce(f, "t", x, FIXTURE_AXES(AXIS_BATCH, AXIS_SEQ, AXIS_MODEL));
 }
@@ -162,15 +166,17 @@ static inline void fixture_chunk(Fixture *f, bool first, bool last) {
     FixtureBlock blocks[16];
     int n_blocks = f->shape->blocks_per_chunk;
     f->phase = PHASE_FORWARD;
-    Value x = fixture_edge_in(f, first), table = NO_VALUE, logits = NO_VALUE;
+    Value x = fixture_edge_in(f, first), logits = NO_VALUE;
     for (int i = 0; i < n_blocks; i++) {
         f->block = f->chunk * n_blocks + i;
         x = fixture_forward(f, x, &blocks[i]);
     }
     f->block = NO_BLOCK;
     if (last) {
-        table = fixture_leaf(f, OP_PARAM, "wte", FIXTURE_AXES(AXIS_VOCAB, AXIS_MODEL));
-        logits = fixture_matmul(f, x, table, AXIS_MODEL,
+        if (!f->table.node) {
+            f->table = fixture_leaf(f, OP_PARAM, "wte", FIXTURE_AXES(AXIS_VOCAB, AXIS_MODEL));
+        }
+        logits = fixture_matmul(f, x, f->table, AXIS_MODEL,
                                 FIXTURE_AXES(AXIS_BATCH, AXIS_SEQ, AXIS_VOCAB));
         Attr name = attr_string(ATTR_name, "logits");
         fixture_add(f, OP_OUTPUT, &logits, 1, &name, 1, 0, NULL);
@@ -180,7 +186,7 @@ static inline void fixture_chunk(Fixture *f, bool first, bool last) {
     f->phase = PHASE_BACKWARD;
     Value dy;
     if (last) {
-        dy = fixture_matmul(f, logits, table, AXIS_VOCAB,
+        dy = fixture_matmul(f, logits, f->table, AXIS_VOCAB,
                             FIXTURE_AXES(AXIS_BATCH, AXIS_SEQ, AXIS_MODEL));
         fixture_gradient(f, "wte", logits, x, FIXTURE_AXES(AXIS_VOCAB, AXIS_MODEL));
     } else {
@@ -262,12 +268,11 @@ static inline Program fixture_program(Arena *arena, const FixtureShape *shape, b
     f.chunk = 0;
     fixture_update(&f, shape->p > 1 && (first || last));
     Program program = {.graph = graph};
-    program.buffers = ARENA_ARRAY(arena, Buffer, graph->n_nodes *MAX_OUTPUTS);
+    program.buffers = ARENA_ARRAY(arena, Buffer, graph->n_nodes * MAX_OUTPUTS);
     for (int i = 0; i < graph->n_nodes; i++) {
         Node *node = graph->nodes[i];
         for (int k = 0; k < node->n_outputs; k++) {
-            int64_t bytes =
-                type_local_bytes(&node->types[k], &node->shardings[k], &graph->mesh);
+            int64_t bytes = type_local_bytes(&node->types[k], &node->shardings[k], &graph->mesh);
             program.buffers[i * MAX_OUTPUTS + k] = fixture_buffer(&program, node, bytes);
         }
     }
@@ -317,8 +322,7 @@ static inline Plan *fixture_plan(Arena *arena, const FixtureShape *shape, Diag *
     plan->model_flops = 6.0 * (double)plan->n_parameters * plan->global_batch * (double)plan->seq;
     plan->programs = ARENA_ARRAY(arena, Program, plan->n_programs);
     for (int i = 0; i < plan->n_programs; i++) {
-        plan->programs[i] =
-            fixture_program(arena, shape, i == 0, i == plan->n_programs - 1, diag);
+        plan->programs[i] = fixture_program(arena, shape, i == 0, i == plan->n_programs - 1, diag);
     }
     plan->stages = ARENA_ARRAY(arena, Stage, p);
     if (!schedule_apply(plan, NO_LOC, diag)) BUG("%s", diag_text(diag));
