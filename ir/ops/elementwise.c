@@ -1,4 +1,5 @@
 /* Elementwise ops: operands broadcast by axis name; gradients of each. */
+#include "ir/expr.h"
 #include "ir/op.h"
 
 #include <inttypes.h>
@@ -56,6 +57,14 @@ bool infer_fused(Graph *graph, Node *node, Diag *diag) {
     if (node->n_outputs < 1 || node->n_outputs > MAX_OUTPUTS) {
         diag_error(diag, node->loc, "fused: has %d results; 1 to %d are possible", node->n_outputs,
                    MAX_OUTPUTS);
+        return false;
+    }
+    Expr expr;
+    const char *error;
+    if (!expr_parse(node_string(node, ATTR_program), node->n_inputs, &expr, &error) ||
+        expr.n_outputs != node->n_outputs) {
+        diag_error(diag, node->loc, "fused: the program has %s",
+                   error ? error : "another number of results");
         return false;
     }
     if (!infer_union(graph, node, &type, diag)) return false;

@@ -1,0 +1,264 @@
+#include "ir/base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { BUFFER_BYTES = 64 * 1024, N_NAME_ATTEMPTS = 16 };
+
+struct FileWriter {
+    int fd;
+    char *path, *temporary_path;
+    bool failed; /* already reported: what follows stays silent */
+    size_t n_buffered;
+    unsigned char buffer[BUFFER_BYTES];
+};
+
+static void report(Diag *diag, const char *path, const char *what) {
+    diag_error(diag, (SourceLoc){path, 0}, "%s: %s", what, strerror(errno));
+}
+
+static const char *kind_name(mode_t mode) {
+    if (S_ISDIR(mode)) return "a folder";
+    if (S_ISLNK(mode)) return "a symbolic link";
+    if (S_ISFIFO(mode)) return "a pipe";
+    if (S_ISSOCK(mode)) return "a socket";
+    if (S_ISCHR(mode) || S_ISBLK(mode)) return "a device";
+    return "something else";
+}
+
+/* O_NONBLOCK so that a pipe with no writer is refused instead of waited for. */
+static int open_regular(const char *path, size_t *out_bytes, Diag *diag) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) {
+        report(diag, path, "cannot open");
+        return -1;
+    }
+    struct stat st;
+    if (fstat(fd, &st) != 0) {
+        report(diag, path, "cannot read");
+    } else if (!S_ISREG(st.st_mode)) {
+        diag_error(diag, (SourceLoc){path, 0}, "is %s, not a regular file", kind_name(st.st_mode));
+    } else {
+        *out_bytes = (size_t)st.st_size;
+        return fd;
+    }
+    close(fd);
+    return -1;
+}
+
+static bool read_fully(int fd, char *bytes, size_t length, size_t *out_length) {
+    size_t n = 0;
+    while (n < length) {
+        ssize_t got = read(fd, bytes + n, length - n);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return false;
+        if (got == 0) break; /* the file shrank since fstat */
+        n += (size_t)got;
+    }
+    *out_length = n;
+    return true;
+}
+
+char *file_read(Arena *arena, const char *path, size_t limit_bytes, size_t *out_length,
+                Diag *diag) {
+    size_t length;
+    int fd = open_regular(path, &length, diag);
+    if (fd < 0) return NULL;
+    char *text = NULL;
+    if (length > limit_bytes) {
+        diag_error(diag, (SourceLoc){path, 0}, "has %zu bytes; at most %zu are read here", length,
+                   limit_bytes);
+    } else {
+        text = arena_alloc(arena, length + 1);
+        if (!read_fully(fd, text, length, &length)) {
+            report(diag, path, "cannot read");
+            text = NULL;
+        } else {
+            text[length] = '\0';
+            if (out_length) *out_length = length;
+        }
+    }
+    close(fd);
+    return text;
+}
+
+/* --- writing --- */
+
+/* Refuses a target that a rename would silently destroy; keeps an existing file's permissions. */
+static bool check_target(const char *path, mode_t *out_mode, bool *out_exists, Diag *diag) {
+    struct stat st;
+    *out_exists = lstat(path, &st) == 0;
+    if (*out_exists && !S_ISREG(st.st_mode)) {
+        diag_error(diag, (SourceLoc){path, 0}, "is %s, not a regular file: not replaced",
+                   kind_name(st.st_mode));
+        return false;
+    }
+    if (!*out_exists && errno != ENOENT) {
+        report(diag, path, "cannot write");
+        return false;
+    }
+    if (*out_exists) *out_mode = st.st_mode & 0777;
+    return true;
+}
+
+/* An unguessable name and O_EXCL: nobody can have put a link there beforehand. */
+static int create_temporary(char *temporary_path, size_t size, const char *path) {
+    for (int attempt = 0; attempt < N_NAME_ATTEMPTS; attempt++) {
+        uint64_t random;
+        if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random) return -1;
+        snprintf(temporary_path, size, "%s.tmp-%016llx", path, (unsigned long long)random);
+        int fd = open(temporary_path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (fd >= 0 || errno != EEXIST) return fd;
+    }
+    return -1;
+}
+
+static void writer_free(FileWriter *writer) {
+    if (writer->fd >= 0) close(writer->fd);
+    free(writer->path);
+    free(writer->temporary_path);
+    free(writer);
+}
+
+FileWriter *file_writer_open(const char *path, Diag *diag) {
+    mode_t mode = 0;
+    bool exists;
+    if (!check_target(path, &mode, &exists, diag)) return NULL;
+    size_t size = strlen(path) + sizeof ".tmp-0123456789abcdef";
+    FileWriter *writer = calloc(1, sizeof(*writer));
+    if (!writer || !(writer->path = strdup(path)) || !(writer->temporary_path = malloc(size))) {
+        BUG("out of memory");
+    }
+    writer->fd = create_temporary(writer->temporary_path, size, path);
+    if (writer->fd < 0) {
+        report(diag, path, "cannot create a file beside it");
+        writer_free(writer);
+        return NULL;
+    }
+    if (exists && fchmod(writer->fd, mode) != 0) {
+        report(diag, path, "cannot keep its permissions");
+        file_writer_abandon(writer);
+        return NULL;
+    }
+    return writer;
+}
+
+static bool write_fully(FileWriter *writer, const unsigned char *bytes, size_t length, Diag *diag) {
+    while (length) {
+        ssize_t n = write(writer->fd, bytes, length);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) {
+            report(diag, writer->path, "cannot write");
+            writer->failed = true;
+            return false;
+        }
+        bytes += n;
+        length -= (size_t)n;
+    }
+    return true;
+}
+
+static bool flush(FileWriter *writer, Diag *diag) {
+    size_t n = writer->n_buffered;
+    writer->n_buffered = 0;
+    return write_fully(writer, writer->buffer, n, diag);
+}
+
+bool file_writer_put(FileWriter *writer, const void *bytes, size_t length, Diag *diag) {
+    if (writer->failed) return false;
+    if (length > BUFFER_BYTES - writer->n_buffered) {
+        if (!flush(writer, diag)) return false;
+        if (length >= BUFFER_BYTES) return write_fully(writer, bytes, length, diag);
+    }
+    if (length) memcpy(writer->buffer + writer->n_buffered, bytes, length);
+    writer->n_buffered += length;
+    return true;
+}
+
+/* Makes the rename itself survive a power cut. Some file systems cannot sync a folder: not an
+ * error, the file's own bytes are safe. */
+static bool sync_folder(const char *path, Diag *diag) {
+    const char *slash = strrchr(path, '/');
+    char *folder = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
+    if (!folder) BUG("out of memory");
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool ok = fd < 0 || fsync(fd) == 0 || errno == EINVAL || errno == ENOTSUP || errno == EROFS;
+    if (!ok) report(diag, path, "is written, but its folder cannot be synced");
+    if (fd >= 0) close(fd);
+    free(folder);
+    return ok;
+}
+
+bool file_writer_commit(FileWriter *writer, Diag *diag) {
+    mode_t mode;
+    bool exists;
+    bool ok = !writer->failed && flush(writer, diag);
+    if (ok && fsync(writer->fd) != 0) {
+        report(diag, writer->path, "cannot sync");
+        ok = false;
+    }
+    if (ok) { /* network file systems report a full disk only here */
+        ok = close(writer->fd) == 0;
+        writer->fd = -1;
+        if (!ok) report(diag, writer->path, "cannot close");
+    }
+    /* The target may have changed kind since the file was opened. */
+    ok = ok && check_target(writer->path, &mode, &exists, diag);
+    if (ok && rename(writer->temporary_path, writer->path) != 0) {
+        report(diag, writer->path, "cannot rename a finished file to it");
+        ok = false;
+    }
+    if (!ok) {
+        file_writer_abandon(writer);
+        return false;
+    }
+    ok = sync_folder(writer->path, diag);
+    writer_free(writer);
+    return ok;
+}
+
+void file_writer_abandon(FileWriter *writer) {
+    if (!writer) return;
+    unlink(writer->temporary_path);
+    writer_free(writer);
+}
+
+bool file_write(const char *path, const void *bytes, size_t length, Diag *diag) {
+    FileWriter *writer = file_writer_open(path, diag);
+    if (!writer) return false;
+    file_writer_put(writer, bytes, length, diag);
+    return file_writer_commit(writer, diag);
+}
+
+/* --- mapping --- */
+
+bool file_map(const char *path, FileMap *out_map, Diag *diag) {
+    *out_map = (FileMap){0};
+    size_t length;
+    int fd = open_regular(path, &length, diag);
+    if (fd < 0) return false;
+    bool ok = true;
+    if (length > 0) {
+        void *data = mmap(NULL, length, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (data == MAP_FAILED) {
+            report(diag, path, "cannot map");
+            ok = false;
+        } else {
+            *out_map = (FileMap){data, length};
+        }
+    }
+    close(fd); /* the mapping keeps the file */
+    return ok;
+}
+
+void file_unmap(FileMap *map) {
+    if (map->data) munmap((void *)(uintptr_t)map->data, map->length_bytes);
+    *map = (FileMap){0};
+}

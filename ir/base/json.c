@@ -1,0 +1,22 @@
+#include "ir/base/json.h"
+
+#include "ir/base/file.h"
+
+json_t *json_parse_bytes(const char *path, const void *bytes, size_t length, Diag *diag) {
+    json_error_t error;
+    json_t *json = json_loadb(bytes, length, JSON_REJECT_DUPLICATES, &error);
+    if (!json) {
+        SourceLoc loc = {path, error.line > 0 ? error.line : 0};
+        diag_error(diag, loc, "JSON: %s (column %d)", error.text, error.column);
+    }
+    return json;
+}
+
+json_t *json_parse_file(const char *path, size_t limit_bytes, Diag *diag) {
+    Arena *arena = arena_create();
+    size_t length;
+    const char *text = file_read(arena, path, limit_bytes, &length, diag);
+    json_t *json = text ? json_parse_bytes(path, text, length, diag) : NULL;
+    arena_destroy(arena);
+    return json;
+}

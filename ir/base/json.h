@@ -1,0 +1,20 @@
+/* JSON read from outside: jansson's parser with our diagnostics.
+ *
+ * Duplicate keys are errors (two readers must not see two different documents), so is anything but
+ * white space after the document. The caller frees the result with json_decref.
+ */
+#ifndef IR_BASE_JSON_H
+#define IR_BASE_JSON_H
+
+#include "ir/base/diag.h"
+
+#include <jansson.h>
+#include <stddef.h>
+
+/* A whole document, not terminated. `path` names its source in errors. Reports, returns NULL. */
+json_t *json_parse_bytes(const char *path, const void *bytes, size_t length, Diag *diag);
+
+/* A regular file of at most limit_bytes. Reports and returns NULL. */
+json_t *json_parse_file(const char *path, size_t limit_bytes, Diag *diag);
+
+#endif

@@ -1,0 +1,124 @@
+#include "ir/expr.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+void expr_print(StrBuf *out, const Expr *expr) {
+    for (int n = 0; n < expr->n_instructions; n++) {
+        const ExprInstruction *ins = &expr->instructions[n];
+        bool required;
+        strbuf_printf(out, "%st%d=%s(", n ? " " : "", n, OPS[ins->op].name);
+        for (int i = 0; i < OPS[ins->op].min_inputs; i++) {
+            int operand = ins->operands[i];
+            strbuf_printf(out, "%s%c%d", i ? "," : "", operand < 0 ? 'i' : 't',
+                          operand < 0 ? ~operand : operand);
+        }
+        if (op_has_attr(ins->op, ATTR_value, &required)) {
+            strbuf_printf(out, ",value=%.17g", ins->imm);
+        }
+        if (op_has_attr(ins->op, ATTR_p, &required)) {
+            strbuf_printf(out, ",p=%.17g,key=%" PRId64, ins->imm, ins->key);
+        }
+        strbuf_put(out, ")");
+    }
+    strbuf_put(out, " ->");
+    for (int i = 0; i < expr->n_outputs; i++) strbuf_printf(out, " t%d", expr->outputs[i]);
+}
+
+Expr expr_of_node(const Node *node) {
+    Expr expr = {.n_inputs = node->n_inputs, .n_instructions = 1, .n_outputs = 1};
+    ExprInstruction *ins = &expr.instructions[0];
+    ins->op = node->op;
+    for (int i = 0; i < node->n_inputs; i++) ins->operands[i] = ~i;
+    ins->imm = node_float(node, ATTR_value, node_float(node, ATTR_p, 0));
+    ins->key = node_int(node, ATTR_key, 0);
+    return expr;
+}
+
+static bool parse_number(const char **at, int limit, int *out) {
+    char *end;
+    if (!isdigit((unsigned char)**at)) return false;
+    long value = strtol(*at, &end, 10);
+    if (value < 0 || value >= limit) return false;
+    *at = end;
+    *out = (int)value;
+    return true;
+}
+
+static bool skip(const char **at, const char *text) {
+    size_t length = strlen(text);
+    if (strncmp(*at, text, length) != 0) return false;
+    *at += length;
+    return true;
+}
+
+static bool parse_instruction(const char **at, Expr *expr) {
+    ExprInstruction *ins = &expr->instructions[expr->n_instructions];
+    int number, length = 0;
+    bool required;
+    if (!skip(at, "t") || !parse_number(at, EXPR_MAX_INSTRUCTIONS, &number)) return false;
+    if (number != expr->n_instructions || !skip(at, "=")) return false;
+    while (isalnum((unsigned char)(*at)[length]) || (*at)[length] == '_') length++;
+    int op = op_find(*at, length);
+    if (op < 0 || !(OPS[op].flags & ELEMENTWISE_BIT)) return false;
+    ins->op = (OpKind)op;
+    *at += length;
+    if (!skip(at, "(")) return false;
+    for (int i = 0; i < OPS[op].min_inputs; i++) {
+        if (i && !skip(at, ",")) return false;
+        if (skip(at, "i")) {
+            if (!parse_number(at, expr->n_inputs, &number)) return false;
+            ins->operands[i] = ~number;
+        } else if (skip(at, "t")) {
+            if (!parse_number(at, expr->n_instructions, &ins->operands[i])) return false;
+        } else {
+            return false;
+        }
+    }
+    char *end;
+    if (op_has_attr(ins->op, ATTR_value, &required)) {
+        if (!skip(at, ",value=")) return false;
+        ins->imm = strtod(*at, &end);
+        if (end == *at) return false;
+        *at = end;
+    }
+    if (op_has_attr(ins->op, ATTR_p, &required)) {
+        if (!skip(at, ",p=")) return false;
+        ins->imm = strtod(*at, &end);
+        if (end == *at || !(ins->imm >= 0 && ins->imm < 1)) return false;
+        *at = end;
+        if (!skip(at, ",key=")) return false;
+        ins->key = strtoll(*at, &end, 10);
+        if (end == *at) return false;
+        *at = end;
+    }
+    expr->n_instructions++;
+    return skip(at, ")");
+}
+
+bool expr_parse(const char *text, int n_inputs, Expr *out, const char **out_error) {
+    const char *at = text;
+    *out = (Expr){.n_inputs = n_inputs};
+    *out_error = NULL;
+    if (n_inputs > EXPR_MAX_INPUTS) *out_error = "too many operands";
+    while (!*out_error && !skip(&at, "->")) {
+        if (out->n_instructions == EXPR_MAX_INSTRUCTIONS)
+            *out_error = "too many instructions";
+        else if (!parse_instruction(&at, out))
+            *out_error = "a bad instruction";
+        else if (!skip(&at, " "))
+            *out_error = "instructions must be separated by one space";
+    }
+    while (!*out_error && *at) {
+        if (out->n_outputs == MAX_OUTPUTS)
+            *out_error = "too many results";
+        else if (!skip(&at, " t") ||
+                 !parse_number(&at, out->n_instructions, &out->outputs[out->n_outputs++])) {
+            *out_error = "a bad result";
+        }
+    }
+    if (!*out_error && out->n_outputs == 0) *out_error = "no result";
+    return !*out_error;
+}

@@ -1,0 +1,34 @@
+/* Expr: the program inside a fused node, a straight line of elementwise instructions.
+ *
+ *   t0=add(i0,i1) t1=gelu(t0) t2=dropout(t1,p=0.1,key=3) -> t0 t2
+ *
+ * i0.. are the node's operands, t0.. the results of earlier instructions; what follows the arrow
+ * are the node's results, in order. Attributes of an instruction are those of its op.
+ */
+#ifndef IR_EXPR_H
+#define IR_EXPR_H
+
+#include "ir/op.h"
+
+enum { EXPR_MAX_INSTRUCTIONS = 32, EXPR_MAX_INPUTS = 8, EXPR_MAX_OPERANDS = 3 };
+
+typedef struct ExprInstruction {
+    OpKind op;
+    int operands[EXPR_MAX_OPERANDS]; /* >= 0: instruction result; < 0: operand ~value of the node */
+    double imm;                      /* value= or p= */
+    int64_t key;                     /* dropout */
+} ExprInstruction;
+
+typedef struct Expr {
+    int n_inputs, n_instructions, n_outputs;
+    ExprInstruction instructions[EXPR_MAX_INSTRUCTIONS];
+    int outputs[MAX_OUTPUTS]; /* instruction numbers */
+} Expr;
+
+/* Untrusted text. False: *out_error says why. */
+bool expr_parse(const char *text, int n_inputs, Expr *out, const char **out_error);
+void expr_print(StrBuf *out, const Expr *expr);
+/* The one-instruction program of an elementwise node. */
+Expr expr_of_node(const Node *node);
+
+#endif

@@ -1,0 +1,139 @@
+/* append_update: clipping by global norm (Pascanu et al. 2013) and the optimizer, as IR.
+ *
+ * Each accumulator's last value is the parameter's gradient; reading it in phase update reads the
+ * accumulator's memory once all micro-batches are done.
+ */
+#include "planner/pass.h"
+
+#include <string.h>
+
+typedef struct Update {
+    PassContext *ctx;
+    Graph *out;
+    Value scale, learning_rate, step;
+    int n_params, capacity;
+    Node **params; /* of `out`, with a gradient */
+    Value *gradients;
+} Update;
+
+static Node *leaf(Update *u, OpKind op, const Node *like, const char *name, const char *of) {
+    Attr attrs[2] = {attr_string(ATTR_name, name), attr_string(ATTR_of, of)};
+    return pass_build(u->ctx, u->out, op, like, PHASE_UPDATE, NULL, 0, attrs, of ? 2 : 1);
+}
+
+static Value build(Update *u, OpKind op, const Node *origin, const Value *inputs, int n_inputs,
+                   const Attr *attrs, int n_attrs) {
+    Node *node =
+        pass_build(u->ctx, u->out, op, origin, PHASE_UPDATE, inputs, n_inputs, attrs, n_attrs);
+    return node_value(node, 0);
+}
+
+/* Parameters in order, each with the last value of its accumulator chain. */
+static void collect_gradients(Update *u) {
+    Graph *graph = u->out;
+    Value *last = ARENA_ARRAY(u->ctx->arena, Value, graph->n_nodes + 1); /* by leaf id */
+    Node **leaf_of = ARENA_ARRAY(u->ctx->arena, Node *, graph->n_nodes + 1);
+    for (int n = 0; n < graph->n_nodes; n++) {
+        Node *node = graph->nodes[n];
+        if (node->op == OP_ACCUMULATOR) leaf_of[n] = node;
+        if (node->op == OP_ACCUMULATE) leaf_of[n] = leaf_of[node->inputs[0].node->id];
+        if (leaf_of[n]) last[leaf_of[n]->id] = node_value(node, 0);
+    }
+    for (int n = 0; n < graph->n_nodes; n++) {
+        Node *param = graph->nodes[n];
+        if (param->op != OP_PARAM) continue;
+        for (int m = 0; m < graph->n_nodes; m++) {
+            Node *candidate = graph->nodes[m];
+            if (candidate->op != OP_ACCUMULATOR || candidate->block != param->block) continue;
+            if (strcmp(node_string(candidate, ATTR_of), node_string(param, ATTR_name)) != 0) {
+                continue;
+            }
+            int count = u->n_params, capacity = u->capacity;
+            ARENA_PUSH(u->ctx->arena, u->params, count, capacity, param);
+            ARENA_PUSH(u->ctx->arena, u->gradients, u->n_params, u->capacity, last[m]);
+            break;
+        }
+    }
+}
+
+static bool append_clipping(Update *u) {
+    const Node *origin = u->params[0];
+    Value *squares = ARENA_ARRAY(u->ctx->arena, Value, u->n_params);
+    for (int i = 0; i < u->n_params; i++) {
+        squares[i] = build(u, OP_SUMSQ, u->params[i], &u->gradients[i], 1, NULL, 0);
+        if (!squares[i].node) return false;
+    }
+    Attr max_norm = attr_float(ATTR_max_norm, u->ctx->recipe.max_norm);
+    Attr name = attr_string(ATTR_name, "grad_norm_squared");
+    Value total = build(u, OP_ADD_N, origin, squares, u->n_params, NULL, 0);
+    if (!total.node) return false;
+    total.node->block = NO_BLOCK;
+    total.node->loc = NO_LOC;
+    build(u, OP_OUTPUT, total.node, &total, 1, &name, 1);
+    u->scale = build(u, OP_CLIP_SCALE, total.node, &total, 1, &max_norm, 1);
+    return u->scale.node != NULL;
+}
+
+static bool append_param(Update *u, Node *param, Value gradient) {
+    const TrainingRecipe *recipe = &u->ctx->recipe;
+    bool decay = node_int(param, ATTR_decay, 1) != 0;
+    const char *name = node_string(param, ATTR_name);
+    double weight_decay = decay ? recipe->weight_decay : 0;
+    bool sgd = recipe->optimizer == OPTIMIZER_SGD;
+    Value inputs[7] = {node_value(param, 0), gradient};
+    for (int i = 0; i < (sgd ? 1 : 2); i++) {
+        const char *kind = sgd ? "momentum" : i ? "adam_v" : "adam_m";
+        const char *state = arena_printf(u->ctx->arena, "%s/%s", kind, name);
+        Node *node = leaf(u, OP_STATE, param, state, name);
+        if (!node) return false;
+        inputs[2 + i] = node_value(node, 0);
+    }
+    if (sgd) {
+        Attr attrs[2] = {attr_float(ATTR_momentum, recipe->momentum),
+                         attr_float(ATTR_weight_decay, weight_decay)};
+        inputs[3] = u->scale;
+        inputs[4] = u->learning_rate;
+        return build(u, OP_SGD, param, inputs, 5, attrs, 2).node != NULL;
+    }
+    Attr attrs[4] = {attr_float(ATTR_beta1, recipe->beta1), attr_float(ATTR_beta2, recipe->beta2),
+                     attr_float(ATTR_eps, recipe->eps),
+                     attr_float(ATTR_weight_decay, weight_decay)};
+    inputs[4] = u->scale;
+    inputs[5] = u->learning_rate;
+    inputs[6] = u->step;
+    return build(u, OP_ADAMW, param, inputs, 7, attrs, 4).node != NULL;
+}
+
+static void append_loss(Update *u) {
+    Attr name = attr_string(ATTR_name, "loss");
+    Node *last = NULL;
+    for (int n = 0; n < u->out->n_nodes; n++) {
+        Node *node = u->out->nodes[n];
+        if (node->op == OP_ACCUMULATE && node->phase == PHASE_FORWARD) last = node;
+    }
+    if (!last) return;
+    Value loss = node_value(last, 0);
+    build(u, OP_OUTPUT, last, &loss, 1, &name, 1);
+}
+
+Graph *pass_append_update(const Graph *in, PassContext *ctx) {
+    Update u = {.ctx = ctx, .out = graph_create_like(in, ctx->arena)};
+    ValueMap map = value_map_create(in, ctx->arena);
+    for (int n = 0; n < in->n_nodes; n++) {
+        if (!value_map_copy(&map, in->nodes[n], u.out, ctx->diag)) return NULL;
+    }
+    collect_gradients(&u);
+    if (u.n_params == 0) {
+        diag_error(ctx->diag, NO_LOC, "the model has no parameter that the loss depends on");
+        return NULL;
+    }
+    const Node scalar = {.types = {{.dtype = DTYPE_F32}}, .block = NO_BLOCK};
+    append_loss(&u);
+    u.learning_rate = node_value(leaf(&u, OP_SCALAR, &scalar, "learning_rate", NULL), 0);
+    u.step = node_value(leaf(&u, OP_SCALAR, &scalar, "step", NULL), 0);
+    if (!append_clipping(&u)) return NULL;
+    for (int i = 0; i < u.n_params; i++) {
+        if (!append_param(&u, u.params[i], u.gradients[i])) return NULL;
+    }
+    return u.out;
+}

@@ -1,0 +1,286 @@
+/* plan_memory: where every value of a stage program lives.
+ *
+ * Values that share memory form one Storage: an in-place update shares its operand's, and an op
+ * that may work in place takes over an operand that dies with it. A storage is persistent, part of
+ * its chunk's frame (kept from forward to backward), or scratch of one segment: forward(c),
+ * backward(c) or update. Scratch is packed by exact lifetimes, largest first at the lowest offset
+ * that is free for the whole lifetime; segments never run at once, so they share the region.
+ */
+#include "planner/pass.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct Storage {
+    Region region;
+    BufferClass class;
+    int64_t bytes, offset;
+    int chunk, segment;
+    int first, last; /* node ids: written, last read */
+} Storage;
+
+typedef struct Planner {
+    Program *program;
+    const Graph *graph;
+    Arena *arena;
+    Storage *storages;
+    int n_storages;
+    int *storage_of; /* by value index, -1: none */
+    int *last_use;   /* by value index */
+    bool *keep;      /* by value index: read in the backward of its chunk, or by the host */
+} Planner;
+
+enum { FOREVER = INT_MAX };
+
+static int value_index(Value value) {
+    return value.node->id * MAX_OUTPUTS + value.output;
+}
+
+static int64_t align(int64_t bytes) {
+    return (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+}
+
+static int segment_of(const Node *node) {
+    return node->phase == PHASE_UPDATE ? 2 * MAX_CHUNKS
+                                       : (int)node->phase * MAX_CHUNKS + node->chunk;
+}
+
+static void find_uses(Planner *p) {
+    for (int n = 0; n < p->graph->n_nodes; n++) {
+        const Node *node = p->graph->nodes[n];
+        for (int i = 0; i < node->n_inputs; i++) {
+            int value = value_index(node->inputs[i]);
+            const Node *from = node->inputs[i].node;
+            bool host = node->op == OP_OUTPUT;
+            bool to_end = node->op == OP_SEND || (host && node->phase == PHASE_UPDATE);
+            if (p->last_use[value] < n) p->last_use[value] = to_end ? FOREVER : n;
+            if (from->phase == PHASE_FORWARD && (node->phase == PHASE_BACKWARD || host)) {
+                p->keep[value] = true;
+            }
+        }
+    }
+}
+
+static BufferClass persistent_class(const Node *node) {
+    switch (node->op) {
+    case OP_PARAM: return CLASS_PARAMETER;
+    case OP_STATE: return CLASS_OPTIMIZER;
+    case OP_ACCUMULATOR: return CLASS_GRADIENT;
+    default: return CLASS_INPUT;
+    }
+}
+
+static bool same_local_shape(const Planner *p, Value a, Value b) {
+    const Mesh *mesh = &p->graph->mesh;
+    return value_type(a)->dtype == value_type(b)->dtype &&
+           type_equal(value_type(a), value_type(b)) &&
+           type_local_bytes(value_type(a), value_sharding(a), mesh) ==
+               type_local_bytes(value_type(b), value_sharding(b), mesh);
+}
+
+/* A storage that output `o` of the node takes over, or -1. */
+static int find_shared(const Planner *p, const Node *node, int o) {
+    Value out = node_value((Node *)node, o);
+    int alias = op_alias(node, o);
+    if (alias >= 0) return p->storage_of[value_index(node->inputs[alias])];
+    for (int i = 0; o == 0 && i < node->n_inputs; i++) {
+        Value in = node->inputs[i];
+        if (!op_may_reuse(node, i) || OPS[in.node->op].flags & PERSISTENT) continue;
+        if (in.node->op == OP_INPUT || p->keep[value_index(out)]) continue;
+        int at = p->storage_of[value_index(in)];
+        const Storage *storage = &p->storages[at];
+        bool dies = storage->last == node->id;
+        bool near = storage->region == REGION_FRAME
+                        ? node->phase == PHASE_BACKWARD && storage->chunk == node->chunk
+                        : storage->region == REGION_SCRATCH && storage->segment == segment_of(node);
+        if (dies && near && same_local_shape(p, in, out)) return at;
+    }
+    return -1;
+}
+
+static Storage new_storage(const Planner *p, const Node *node, int o) {
+    int value = node->id * MAX_OUTPUTS + o;
+    Storage storage = {.region = REGION_SCRATCH, .class = CLASS_SCRATCH, .chunk = node->chunk};
+    storage.bytes = align(type_local_bytes(&node->types[o], &node->shardings[o], &p->graph->mesh));
+    storage.segment = segment_of(node);
+    storage.first = node->op == OP_RECV ? -1 : node->id; /* written before the segment starts */
+    storage.last = p->last_use[value] > node->id ? p->last_use[value] : node->id;
+    if (OPS[node->op].flags & PERSISTENT) {
+        storage.region = REGION_PERSISTENT;
+        storage.class = persistent_class(node);
+    } else if (p->keep[value] || node->op == OP_INPUT) {
+        storage.region = REGION_FRAME;
+        storage.class = node->op == OP_INPUT ? CLASS_INPUT : CLASS_ACTIVATION;
+    }
+    return storage;
+}
+
+static void make_storages(Planner *p) {
+    for (int n = 0; n < p->graph->n_nodes; n++) {
+        const Node *node = p->graph->nodes[n];
+        for (int o = 0; o < node->n_outputs; o++) {
+            int value = n * MAX_OUTPUTS + o;
+            int shared = find_shared(p, node, o);
+            if (shared < 0) {
+                shared = p->n_storages++;
+                p->storages[shared] = new_storage(p, node, o);
+            } else if (p->last_use[value] > p->storages[shared].last) {
+                p->storages[shared].last = p->last_use[value];
+            }
+            p->storage_of[value] = shared;
+        }
+    }
+}
+
+static int by_size(const void *left, const void *right) {
+    const Storage *a = *(Storage *const *)left, *b = *(Storage *const *)right;
+    if (a->bytes != b->bytes) return a->bytes < b->bytes ? 1 : -1;
+    return a < b ? -1 : 1;
+}
+
+/* The lowest offset where `storage` meets no placed one that is alive at the same time. */
+static int64_t find_room(Storage *const *placed, int n_placed, const Storage *storage) {
+    int64_t offset = 0;
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int i = 0; i < n_placed; i++) {
+            const Storage *other = placed[i];
+            if (other->first > storage->last || storage->first > other->last) continue;
+            if (other->offset >= offset + storage->bytes) continue;
+            if (offset >= other->offset + other->bytes) continue;
+            offset = other->offset + other->bytes;
+            moved = true;
+        }
+    }
+    return offset;
+}
+
+static int64_t pack_segment(Planner *p, int segment) {
+    Storage **order = ARENA_ARRAY(p->arena, Storage *, p->n_storages + 1);
+    int count = 0;
+    int64_t peak = 0;
+    for (int i = 0; i < p->n_storages; i++) {
+        Storage *storage = &p->storages[i];
+        if (storage->region == REGION_SCRATCH && storage->segment == segment) {
+            order[count++] = storage;
+        }
+    }
+    qsort(order, (size_t)count, sizeof(*order), by_size);
+    for (int i = 0; i < count; i++) {
+        order[i]->offset = find_room(order, i, order[i]);
+        if (order[i]->offset + order[i]->bytes > peak) peak = order[i]->offset + order[i]->bytes;
+    }
+    return peak;
+}
+
+static void place_storages(Planner *p) {
+    Program *program = p->program;
+    for (int i = 0; i < p->n_storages; i++) {
+        Storage *storage = &p->storages[i];
+        int64_t *region = storage->region == REGION_PERSISTENT ? &program->persistent_bytes
+                          : storage->region == REGION_FRAME ? &program->frame_bytes[storage->chunk]
+                                                            : NULL;
+        if (!region) continue;
+        storage->offset = *region;
+        *region += storage->bytes;
+        if (storage->region == REGION_PERSISTENT) {
+            program->class_bytes[storage->class] += storage->bytes;
+        }
+    }
+    for (int segment = 0; segment <= 2 * MAX_CHUNKS; segment++) {
+        int64_t peak = pack_segment(p, segment);
+        if (peak > program->scratch_bytes) program->scratch_bytes = peak;
+    }
+    program->scratch_bytes += program_workspace_bytes(p->graph);
+}
+
+static void local_types(const Graph *graph, const Node *node, Type *inputs, Type *outputs) {
+    for (int i = 0; i < node->n_inputs; i++) {
+        Value input = node->inputs[i];
+        inputs[i] = type_local(value_type(input), value_sharding(input), &graph->mesh);
+    }
+    for (int o = 0; o < node->n_outputs; o++) {
+        outputs[o] = type_local(&node->types[o], &node->shardings[o], &graph->mesh);
+    }
+}
+
+int64_t program_workspace_bytes(const Graph *graph) {
+    int64_t most = 0;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        Type inputs[8], outputs[MAX_OUTPUTS];
+        if (node->n_inputs < 1 || node->n_inputs > 8) continue;
+        local_types(graph, node, inputs, outputs);
+        int64_t bytes = align(op_workspace_bytes(node, inputs));
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
+static void count_flops(Program *program) {
+    const Graph *graph = program->graph;
+    Arena *arena = arena_create();
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        Type *inputs = ARENA_ARRAY(arena, Type, node->n_inputs + 1), outputs[MAX_OUTPUTS];
+        local_types(graph, node, inputs, outputs);
+        double flops = OPS[node->op].flops(node, inputs, outputs);
+        if (node->phase == PHASE_FORWARD) program->forward_flops[node->chunk] += flops;
+        if (node->phase == PHASE_BACKWARD) program->backward_flops[node->chunk] += flops;
+        if (node->phase == PHASE_UPDATE) program->update_flops += flops;
+    }
+    arena_destroy(arena);
+}
+
+void plan_memory(Program *program, int n_chunks, Arena *arena) {
+    const Graph *graph = program->graph;
+    int n_values = graph->n_nodes * MAX_OUTPUTS;
+    Arena *work = arena_create();
+    Planner p = {.program = program, .graph = graph, .arena = work};
+    p.storages = ARENA_ARRAY(work, Storage, n_values + 1);
+    p.storage_of = ARENA_ARRAY(work, int, n_values + 1);
+    p.last_use = ARENA_ARRAY(work, int, n_values + 1);
+    p.keep = ARENA_ARRAY(work, bool, n_values + 1);
+    if (n_chunks > MAX_CHUNKS) BUG("%d chunks", n_chunks);
+    find_uses(&p);
+    make_storages(&p);
+    place_storages(&p);
+    program->buffers = ARENA_ARRAY(arena, Buffer, n_values + 1);
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        for (int o = 0; o < node->n_outputs; o++) {
+            const Storage *storage = &p.storages[p.storage_of[n * MAX_OUTPUTS + o]];
+            program->buffers[n * MAX_OUTPUTS + o] = (Buffer){
+                .region = storage->region,
+                .class = storage->class,
+                .offset_bytes = storage->offset,
+                .bytes = type_local_bytes(&node->types[o], &node->shardings[o], &graph->mesh),
+                .chunk = storage->chunk};
+        }
+    }
+    count_flops(program);
+    arena_destroy(work);
+}
+
+void plan_stage_layout(const Plan *plan, Stage *stage) {
+    const Program *program = &plan->programs[stage->program];
+    int64_t at = 0;
+    stage->persistent_base = at;
+    at += program->persistent_bytes;
+    for (int c = 0; c < plan->n_chunks; c++) {
+        stage->frame_base[c] = at;
+        at += program->frame_bytes[c] * stage->frame_slots[c];
+    }
+    stage->message_base = at;
+    stage->message_bytes = 0;
+    for (int i = 0; i < plan->n_channels; i++) {
+        const Channel *channel = &plan->channels[i];
+        if (&plan->stages[channel->from] == stage) {
+            stage->message_bytes += channel->slots * channel->slot_bytes;
+        }
+    }
+    at += stage->message_bytes;
+    stage->scratch_base = at;
+    stage->arena_bytes = at + program->scratch_bytes;
+}

@@ -1,0 +1,57 @@
+/* Schedules: in which order a pipeline stage runs its micro-batches, and what follows from it.
+ *
+ * A schedule is an ordering function only (one file each in schedules/, one row in schedules.def):
+ * from the pipeline's shape to the FORWARD and BACKWARD tasks of one stage. The rest of the program
+ * never asks for a schedule's name: messages, frame slots and channel depths follow from the lists.
+ *
+ * A stage holds n_chunks chunks; chunk c of stage s is global chunk c * p + s. Activations go from
+ * global chunk g to g + 1, gradients back; the first receives no activation, the last no gradient.
+ */
+#ifndef PLANNER_SCHEDULE_H
+#define PLANNER_SCHEDULE_H
+
+#include "planner/plan.h"
+
+enum { MAX_MICRO = 1 << 20, MAX_STAGES = 4096 };
+
+typedef struct PipelineShape {
+    int p, n_chunks, n_micro;
+} PipelineShape;
+
+/* Fills out[2 * n_micro * n_chunks] with the FORWARD and BACKWARD tasks of `stage`. */
+typedef void ScheduleFunction(const PipelineShape *shape, int stage, Task *out);
+#define SCHEDULE(name, function, chunked, help) ScheduleFunction function;
+#include "planner/schedules/schedules.def"
+#undef SCHEDULE
+
+const char *schedule_name(int index); /* NULL past the last */
+const char *schedule_help(int index); /* NULL past the last */
+
+/* Is there such a schedule, and can it do this shape? Reports at loc if not. */
+bool schedule_check(const char *name, const PipelineShape *shape, SourceLoc loc, Diag *diag);
+
+/* The order of FORWARD and BACKWARD tasks of one stage. False: reported (schedule_check). */
+bool schedule_order(const char *name, int stage, const PipelineShape *shape, Arena *arena,
+                    Task **out, int *out_n, Diag *diag);
+
+/* `order` with each receive directly before and each send directly after its task, and the update
+ * at the end. */
+Task *schedule_tasks(Arena *arena, const PipelineShape *shape, int stage, const Task *order,
+                     int n_order, int *out_n);
+
+/* Per chunk, the least K so that all micro-batches in flight (from the start of their forward to
+ * the end of their backward) differ modulo K. */
+void schedule_frame_slots(const Task *tasks, int n_tasks, const PipelineShape *shape,
+                          int out_slots[MAX_CHUNKS]);
+
+/* The channels that the stages' tasks use, without slot_bytes. All get as many slots as the
+ * lists need to come to their end, at least 2: one to fill while the other is read. NULL with
+ * *out_n = 0 when p is 1. Reports and returns NULL when no number of slots is enough. */
+Channel *schedule_channels(Arena *arena, const PipelineShape *shape, const Stage *stages,
+                           int *out_n, Diag *diag);
+
+/* All of the above for a plan whose mesh, n_chunks, n_micro and schedule are set and whose stages
+ * are allocated: sets their tasks and frame_slots, and the plan's channels. */
+bool schedule_apply(Plan *plan, SourceLoc loc, Diag *diag);
+
+#endif

@@ -1,0 +1,40 @@
+/* Waiting between threads, for comm_inproc.c: an event count over a futex.
+ *
+ *     waiter                             publisher
+ *     wait_until(event, ready, state)    change what ready() reads (release); event_signal(event)
+ *
+ * No wake-up is lost: a waiter notes the count, tests ready(), and sleeps only while the count is
+ * what it noted; a publisher changes the state before the count. Without sleepers a signal makes no
+ * system call.
+ */
+#ifndef RUNTIME_COMM_WAIT_H
+#define RUNTIME_COMM_WAIT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { CACHE_LINE_BYTES = 64 };
+
+typedef struct WaitEvent {
+    _Alignas(CACHE_LINE_BYTES) _Atomic uint32_t count;
+    _Atomic uint32_t n_sleepers;
+} WaitEvent;
+
+typedef struct WaitPolicy {
+    int n_spins;                /* tests before sleeping; 0 when threads outnumber cores */
+    double timeout_s;           /* <= 0: none */
+    const atomic_bool *aborted; /* when true every wait ends */
+} WaitPolicy;
+
+typedef enum WaitResult { WAIT_READY, WAIT_ABORTED, WAIT_TIMED_OUT } WaitResult;
+
+/* For n_threads that wait at the same time on the cores this process may use. */
+int wait_choose_spins(int n_threads);
+
+/* ready(state) must read with acquire order what its publisher writes with release order. */
+WaitResult wait_until(const WaitPolicy *policy, WaitEvent *event, bool (*ready)(const void *state),
+                      const void *state);
+void wait_signal(WaitEvent *event);
+
+#endif

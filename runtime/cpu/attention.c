@@ -1,0 +1,322 @@
+/* The lanes of a vector are query rows. For one key/value head the rows are all (position, group
+ * member) pairs in memory order, taken ROWS at a time and transposed once: then keys and values are
+ * read as broadcast scalars straight from the caller's memory, the row maxima and sums of the
+ * softmax are plain vector operations, and a group's query heads share the keys they use.
+ *
+ * All five products of the two passes are one routine, tile_multiply:
+ *     C[m][w] (+)= sum over k of A(m, k) B[k][w]
+ * with A read by scalars through two strides and B, C by vectors along w.
+ */
+#include "runtime/cpu/vec.h" /* first: it widens the vectors of this file */
+
+#include "runtime/cpu/attention.h"
+#include "runtime/cpu/vmath.h"
+
+#include <math.h>
+#include <string.h>
+
+#define ROWS 64 /* query rows in a tile */
+#define KEYS 64 /* keys in a block: a tile of scores is 16 KiB and stays in L1 */
+
+/* Register tile of tile_multiply: UNROLL_M x PANEL accumulators must leave registers for the
+ * operands. */
+#if defined(__AVX512F__) || defined(__aarch64__)
+#define UNROLL_M 6
+#define PANEL    4
+#else
+#define UNROLL_M 4
+#define PANEL    2
+#endif
+
+/* C[0..mr)[0..nv vectors) = A B, or C += A B; mr and nv are constants at every call. */
+VEC_INLINE void multiply_panel(const int mr, const int nv, bool add, int k, const float *a,
+                               int64_t a_m, int64_t a_k, const float *b, int64_t ldb, float *c,
+                               int64_t ldc) {
+    Vec acc[UNROLL_M][PANEL] = {{{0}}};
+    for (int i = 0; i < k; i++, a += a_k, b += ldb) {
+        Vec row[PANEL];
+#pragma GCC unroll 4
+        for (int v = 0; v < nv; v++) row[v] = vec_load(b + v * VEC_LANES);
+#pragma GCC unroll 8
+        for (int m = 0; m < mr; m++) {
+            Vec s = vec_splat(a[m * a_m]);
+#pragma GCC unroll 4
+            for (int v = 0; v < nv; v++) acc[m][v] += s * row[v];
+        }
+    }
+#pragma GCC unroll 8
+    for (int m = 0; m < mr; m++)
+#pragma GCC unroll 4
+        for (int v = 0; v < nv; v++) {
+            float *at = c + m * ldc + v * VEC_LANES;
+            vec_store(at, add ? vec_load(at) + acc[m][v] : acc[m][v]);
+        }
+}
+
+VEC_INLINE void multiply_column(const int nv, bool add, int m, int k, const float *a, int64_t a_m,
+                                int64_t a_k, const float *b, int64_t ldb, float *c, int64_t ldc) {
+    int i = 0;
+    for (; i + UNROLL_M <= m; i += UNROLL_M)
+        multiply_panel(UNROLL_M, nv, add, k, a + i * a_m, a_m, a_k, b, ldb, c + i * ldc, ldc);
+    for (; i + 2 <= m; i += 2)
+        multiply_panel(2, nv, add, k, a + i * a_m, a_m, a_k, b, ldb, c + i * ldc, ldc);
+    if (i < m) multiply_panel(1, nv, add, k, a + i * a_m, a_m, a_k, b, ldb, c + i * ldc, ldc);
+}
+
+/* width: a multiple of VEC_LANES. */
+static void tile_multiply(bool add, int m, int width, int k, const float *a, int64_t a_m,
+                          int64_t a_k, const float *b, int64_t ldb, float *c, int64_t ldc) {
+    int w = 0;
+    for (; w + PANEL * VEC_LANES <= width; w += PANEL * VEC_LANES)
+        multiply_column(PANEL, add, m, k, a, a_m, a_k, b + w, ldb, c + w, ldc);
+    for (; w < width; w += VEC_LANES)
+        multiply_column(1, add, m, k, a, a_m, a_k, b + w, ldb, c + w, ldc);
+}
+
+/* One tile of query rows of one (batch, kv_head). */
+typedef struct RowTile {
+    int64_t first;   /* row = position * group + member */
+    int n_rows;      /* of ROWS; the rest are zero rows whose results are dropped */
+    int64_t visible; /* keys that the tile's last row sees */
+} RowTile;
+
+static RowTile make_row_tile(const AttentionShape *shape, int64_t index) {
+    RowTile tile = {.first = index * ROWS, .visible = shape->seq};
+    int64_t left = shape->seq * shape->group - tile.first;
+    tile.n_rows = left < ROWS ? (int)left : ROWS;
+    if (shape->causal) tile.visible = (tile.first + tile.n_rows - 1) / shape->group + 1;
+    return tile;
+}
+
+/* Where row r of (b, h) lies in an array like q, in units of `head` floats (like lse: of one). */
+static int64_t row_place(const AttentionShape *s, int64_t b, int64_t h, int64_t r) {
+    return ((b * s->seq + r / s->group) * s->kv_heads + h) * s->group + r % s->group;
+}
+
+/* out[d][i] = factor x[row i][d]; rows past the end are zero. */
+static void load_transposed(const AttentionShape *s, const RowTile *tile, int64_t b, int64_t h,
+                            const float *x, float factor, float out[][ROWS]) {
+    for (int i = 0; i < ROWS; i++) {
+        if (i >= tile->n_rows) {
+            for (int64_t d = 0; d < s->head; d++) out[d][i] = 0;
+            continue;
+        }
+        const float *row = x + row_place(s, b, h, tile->first + i) * s->head;
+        for (int64_t d = 0; d < s->head; d++) out[d][i] = factor * row[d];
+    }
+}
+
+/* x[row i][d] = in[d][i] factor[i] */
+static void store_transposed(const AttentionShape *s, const RowTile *tile, int64_t b, int64_t h,
+                             float in[][ROWS], const float factor[ROWS], float *x) {
+    for (int i = 0; i < tile->n_rows; i++) {
+        float *row = x + row_place(s, b, h, tile->first + i) * s->head;
+        for (int64_t d = 0; d < s->head; d++) row[d] = in[d][i] * factor[i];
+    }
+}
+
+/* Scores of keys after a row's own position become -inf. */
+static void mask_scores(const AttentionShape *s, const RowTile *tile, int64_t first_key, int n_keys,
+                        float scores[][ROWS]) {
+    for (int i = 0; i < tile->n_rows; i++) {
+        int64_t hidden_from = (tile->first + i) / s->group + 1 - first_key;
+        for (int64_t j = hidden_from < 0 ? 0 : hidden_from; j < n_keys; j++)
+            scores[j][i] = -INFINITY;
+    }
+}
+
+/* The running softmax over blocks of keys: after each block, weights[j][i] = exp(score - max[i]),
+ * and `rescale` is what earlier sums must be multiplied by. */
+typedef struct RunningSoftmax {
+    float max[ROWS], sum[ROWS], rescale[ROWS];
+} RunningSoftmax;
+
+static void softmax_add_block(RunningSoftmax *run, int n_keys, float scores[][ROWS]) {
+    float top[ROWS], sum[ROWS] = {0};
+    memcpy(top, run->max, sizeof top);
+    for (int j = 0; j < n_keys; j++)
+        for (int i = 0; i < ROWS; i++) top[i] = top[i] < scores[j][i] ? scores[j][i] : top[i];
+    for (int j = 0; j < n_keys; j++)
+        for (int i = 0; i < ROWS; i++) {
+            float weight = vmath_exp(scores[j][i] - top[i]);
+            scores[j][i] = weight;
+            sum[i] += weight;
+        }
+    for (int i = 0; i < ROWS; i++) {
+        run->rescale[i] = vmath_exp(run->max[i] - top[i]);
+        run->sum[i] = run->sum[i] * run->rescale[i] + sum[i];
+        run->max[i] = top[i];
+    }
+}
+
+static void forward_tile(const AttentionShape *s, int64_t b, int64_t h, int64_t index,
+                         const float *q, const float *k, const float *v, float *o, float *lse) {
+    float qt[ATTENTION_MAX_HEAD][ROWS] __attribute__((aligned(64)));
+    float ot[ATTENTION_MAX_HEAD][ROWS] __attribute__((aligned(64)));
+    float scores[KEYS][ROWS] __attribute__((aligned(64)));
+    RunningSoftmax run;
+    const int head = (int)s->head;
+    const int64_t key_stride = s->kv_heads * s->head;
+    const RowTile tile = make_row_tile(s, index);
+    load_transposed(s, &tile, b, h, q, s->scale, qt);
+    memset(ot, 0, (size_t)head * sizeof ot[0]);
+    for (int i = 0; i < ROWS; i++) {
+        run.max[i] = -INFINITY;
+        run.sum[i] = 0;
+    }
+    for (int64_t first = 0; first < tile.visible; first += KEYS) {
+        const int n_keys = tile.visible - first < KEYS ? (int)(tile.visible - first) : KEYS;
+        const int64_t at = ((b * s->seq + first) * s->kv_heads + h) * s->head;
+        tile_multiply(false, n_keys, ROWS, head, k + at, key_stride, 1, qt[0], ROWS, scores[0],
+                      ROWS);
+        if (s->causal && first + n_keys - 1 > tile.first / s->group)
+            mask_scores(s, &tile, first, n_keys, scores);
+        softmax_add_block(&run, n_keys, scores);
+        if (first > 0)
+            for (int d = 0; d < head; d++)
+                for (int i = 0; i < ROWS; i++) ot[d][i] *= run.rescale[i];
+        tile_multiply(true, head, ROWS, n_keys, v + at, 1, key_stride, scores[0], ROWS, ot[0],
+                      ROWS);
+    }
+    for (int i = 0; i < tile.n_rows; i++)
+        lse[row_place(s, b, h, tile.first + i)] = run.max[i] + vmath_log(run.sum[i]);
+    for (int i = 0; i < ROWS; i++) run.sum[i] = 1.0f / run.sum[i];
+    store_transposed(s, &tile, b, h, ot, run.sum, o);
+}
+
+bool attention_forward(const AttentionShape *shape, const float *q, const float *k, const float *v,
+                       float *o, float *lse) {
+    if (shape->head > ATTENTION_MAX_HEAD) return false;
+    const int64_t n_tiles = (shape->seq * shape->group + ROWS - 1) / ROWS;
+    const int64_t n_tasks = shape->batch * shape->kv_heads * n_tiles;
+    /* Causal tiles cost more the later they are: largest first, dynamically, evens the threads out.
+     */
+#pragma omp parallel for schedule(dynamic, 1) if (n_tasks > 1)
+    for (int64_t task = 0; task < n_tasks; task++) {
+        const int64_t pair = task % (shape->batch * shape->kv_heads);
+        const int64_t index = n_tiles - 1 - task / (shape->batch * shape->kv_heads);
+        forward_tile(shape, pair / shape->kv_heads, pair % shape->kv_heads, index, q, k, v, o, lse);
+    }
+    return true;
+}
+
+/* What the backward pass holds of one tile of query rows. */
+typedef struct BackwardTile {
+    float qt[ATTENTION_MAX_HEAD][ROWS] __attribute__((aligned(64))); /* scale q, transposed */
+    float dot[ATTENTION_MAX_HEAD][ROWS]
+        __attribute__((aligned(64))); /* gradient of o, transposed */
+    float dqt[ATTENTION_MAX_HEAD][ROWS] __attribute__((aligned(64)));
+    float p[KEYS][ROWS] __attribute__((aligned(64)));  /* softmax of the scores */
+    float ds[KEYS][ROWS] __attribute__((aligned(64))); /* gradient of the scores */
+    float lse[ROWS], delta[ROWS];
+    /* Rows as they are, padded to whole vectors: [ROWS][padded head]. */
+    float q[ROWS * ATTENTION_MAX_HEAD] __attribute__((aligned(64)));
+    float d_o[ROWS * ATTENTION_MAX_HEAD] __attribute__((aligned(64)));
+    float block[KEYS * ATTENTION_MAX_HEAD] __attribute__((aligned(64))); /* of dk or dv */
+} BackwardTile;
+
+static int padded_head(const AttentionShape *s) {
+    return ((int)s->head + VEC_LANES - 1) / VEC_LANES * VEC_LANES;
+}
+
+static void load_rows(const AttentionShape *s, const RowTile *tile, int64_t b, int64_t h,
+                      const float *x, float factor, float *out) {
+    const int padded = padded_head(s);
+    for (int i = 0; i < ROWS; i++) {
+        float *to = out + (int64_t)i * padded;
+        memset(to, 0, (size_t)padded * sizeof *to);
+        if (i >= tile->n_rows) continue;
+        const float *row = x + row_place(s, b, h, tile->first + i) * s->head;
+        for (int64_t d = 0; d < s->head; d++) to[d] = factor * row[d];
+    }
+}
+
+/* x[key j][d] += block[j][d] */
+static void add_block(const AttentionShape *s, int n_keys, const float *block, float *x) {
+    const int padded = padded_head(s);
+    for (int j = 0; j < n_keys; j++) {
+        float *to = x + j * s->kv_heads * s->head;
+        const float *from = block + (int64_t)j * padded;
+        for (int64_t d = 0; d < s->head; d++) to[d] += from[d];
+    }
+}
+
+/* delta[i] = sum over d of do o, the term that the softmax's normalisation adds (Dao 2023, eq. 4).
+ */
+static void load_statistics(const AttentionShape *s, const RowTile *tile, int64_t b, int64_t h,
+                            const float *o, const float *d_o, const float *lse, BackwardTile *t) {
+    for (int i = 0; i < ROWS; i++) {
+        t->lse[i] = INFINITY; /* rows past the end get no weights */
+        t->delta[i] = 0;
+        if (i >= tile->n_rows) continue;
+        const int64_t at = row_place(s, b, h, tile->first + i);
+        double delta = 0;
+        for (int64_t d = 0; d < s->head; d++)
+            delta += (double)o[at * s->head + d] * (double)d_o[at * s->head + d];
+        t->delta[i] = (float)delta;
+        t->lse[i] = lse[at];
+    }
+}
+
+static void backward_block(const AttentionShape *s, const RowTile *tile, BackwardTile *t,
+                           int64_t first, int n_keys, const float *k, const float *v, float *dk,
+                           float *dv) {
+    const int head = (int)s->head, padded = padded_head(s);
+    const int64_t key_stride = s->kv_heads * s->head;
+    tile_multiply(false, n_keys, ROWS, head, k, key_stride, 1, t->qt[0], ROWS, t->p[0], ROWS);
+    if (s->causal && first + n_keys - 1 > tile->first / s->group)
+        mask_scores(s, tile, first, n_keys, t->p);
+    tile_multiply(false, n_keys, ROWS, head, v, key_stride, 1, t->dot[0], ROWS, t->ds[0], ROWS);
+    for (int j = 0; j < n_keys; j++)
+        for (int i = 0; i < ROWS; i++) {
+            t->p[j][i] = vmath_exp(t->p[j][i] - t->lse[i]);
+            t->ds[j][i] = t->p[j][i] * (t->ds[j][i] - t->delta[i]);
+        }
+    tile_multiply(true, head, ROWS, n_keys, k, 1, key_stride, t->ds[0], ROWS, t->dqt[0], ROWS);
+    tile_multiply(false, n_keys, padded, ROWS, t->p[0], ROWS, 1, t->d_o, padded, t->block, padded);
+    add_block(s, n_keys, t->block, dv);
+    /* t->q carries the scale, so dk needs none. */
+    tile_multiply(false, n_keys, padded, ROWS, t->ds[0], ROWS, 1, t->q, padded, t->block, padded);
+    add_block(s, n_keys, t->block, dk);
+}
+
+static void backward_head(const AttentionShape *s, int64_t b, int64_t h, const float *q,
+                          const float *k, const float *v, const float *o, const float *lse,
+                          const float *d_o, float *dq, float *dk, float *dv) {
+    BackwardTile t;
+    float scales[ROWS];
+    const int64_t n_tiles = (s->seq * s->group + ROWS - 1) / ROWS;
+    for (int i = 0; i < ROWS; i++) scales[i] = s->scale;
+    for (int64_t pos = 0; pos < s->seq; pos++) {
+        const int64_t at = ((b * s->seq + pos) * s->kv_heads + h) * s->head;
+        memset(dk + at, 0, (size_t)s->head * sizeof *dk);
+        memset(dv + at, 0, (size_t)s->head * sizeof *dv);
+    }
+    for (int64_t index = 0; index < n_tiles; index++) {
+        const RowTile tile = make_row_tile(s, index);
+        load_transposed(s, &tile, b, h, q, s->scale, t.qt);
+        load_transposed(s, &tile, b, h, d_o, 1.0f, t.dot);
+        load_rows(s, &tile, b, h, q, s->scale, t.q);
+        load_rows(s, &tile, b, h, d_o, 1.0f, t.d_o);
+        load_statistics(s, &tile, b, h, o, d_o, lse, &t);
+        memset(t.dqt, 0, (size_t)s->head * sizeof t.dqt[0]);
+        for (int64_t first = 0; first < tile.visible; first += KEYS) {
+            const int n_keys = tile.visible - first < KEYS ? (int)(tile.visible - first) : KEYS;
+            const int64_t at = ((b * s->seq + first) * s->kv_heads + h) * s->head;
+            backward_block(s, &tile, &t, first, n_keys, k + at, v + at, dk + at, dv + at);
+        }
+        store_transposed(s, &tile, b, h, t.dqt, scales, dq);
+    }
+}
+
+bool attention_backward(const AttentionShape *shape, const float *q, const float *k, const float *v,
+                        const float *o, const float *lse, const float *d_o, float *dq, float *dk,
+                        float *dv) {
+    if (shape->head > ATTENTION_MAX_HEAD) return false;
+    const int64_t n_pairs = shape->batch * shape->kv_heads;
+#pragma omp parallel for schedule(dynamic, 1) if (n_pairs > 1)
+    for (int64_t pair = 0; pair < n_pairs; pair++)
+        backward_head(shape, pair / shape->kv_heads, pair % shape->kv_heads, q, k, v, o, lse, d_o,
+                      dq, dk, dv);
+    return true;
+}

@@ -1,0 +1,35 @@
+/* o = softmax(scale q k^T + mask) v, blockwise: no [seq, seq] matrix exists   (Dao 2023)
+ *
+ * q [batch, seq, kv_heads, group, head]; k and v [batch, seq, kv_heads, head]: each key/value head
+ * serves `group` query heads (Ainslie et al. 2023; group 1 is multi-head attention, kv_heads 1
+ * multi-query). o and its gradient lie like q. lse [batch, seq, kv_heads, group] is the natural
+ * logarithm of each softmax's denominator, kept for the gradient.
+ * With `causal`, position s attends to positions 0..s; blocks past the diagonal are skipped.
+ * f32 throughout. head <= ATTENTION_MAX_HEAD; any seq, 0 included.
+ * Results do not depend on the number of threads. Uses about 200 KiB of each thread's stack.
+ */
+#ifndef RUNTIME_CPU_ATTENTION_H
+#define RUNTIME_CPU_ATTENTION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define ATTENTION_MAX_HEAD 256
+
+typedef struct AttentionShape {
+    int64_t batch, seq, kv_heads, group, head;
+    bool causal;
+    float scale; /* of the scores; usually 1 / sqrt(head) */
+} AttentionShape;
+
+/* False when the head is longer than ATTENTION_MAX_HEAD (nothing is written). */
+bool attention_forward(const AttentionShape *shape, const float *q, const float *k, const float *v,
+                       float *o, float *lse);
+
+/* The gradients of q, k and v (dk and dv summed over the group) given the forward's o and lse and
+ * the gradient of o. Parallel over batch and kv_heads. False as above. */
+bool attention_backward(const AttentionShape *shape, const float *q, const float *k, const float *v,
+                        const float *o, const float *lse, const float *d_o, float *dq, float *dk,
+                        float *dv);
+
+#endif

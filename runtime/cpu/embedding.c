@@ -1,0 +1,41 @@
+#include "runtime/cpu/embedding.h"
+
+#include <string.h>
+
+#define SLICE 128 /* columns that one thread sums for all tokens: 8 cache lines of a row */
+
+void embedding_forward(int64_t n, int64_t model, int64_t vocab_local, int64_t vocab_offset,
+                       const int32_t *tokens, const float *table, float *out) {
+    const size_t row_bytes = (size_t)model * sizeof *out;
+#pragma omp parallel for schedule(static) if (n * model > 16384)
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t row = tokens[i] - vocab_offset;
+        if (row >= 0 && row < vocab_local)
+            memcpy(out + i * model, table + row * model, row_bytes);
+        else
+            memset(out + i * model, 0, row_bytes);
+    }
+}
+
+/* Threads share the columns, not the tokens: rows that several tokens hit need no locks, and each
+ * sum runs in token order however many threads there are. */
+void embedding_backward(int64_t n, int64_t model, int64_t vocab_local, int64_t vocab_offset,
+                        const int32_t *tokens, const float *dy, bool accumulate, float *dtable) {
+    if (!accumulate) {
+#pragma omp parallel for schedule(static)
+        for (int64_t row = 0; row < vocab_local; row++)
+            memset(dtable + row * model, 0, (size_t)model * sizeof *dtable);
+    }
+#pragma omp parallel for schedule(static) if (n * model > 16384)
+    for (int64_t first = 0; first < model; first += SLICE) {
+        const int64_t width = model - first < SLICE ? model - first : SLICE;
+        for (int64_t i = 0; i < n; i++) {
+            const int64_t row = tokens[i] - vocab_offset;
+            if (row < 0 || row >= vocab_local) continue;
+            float *to = dtable + row * model + first;
+            const float *from = dy + i * model + first;
+#pragma omp simd
+            for (int64_t j = 0; j < width; j++) to[j] += from[j];
+        }
+    }
+}

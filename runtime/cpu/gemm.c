@@ -1,0 +1,241 @@
+/* dnnl_sgemm is near the machine's peak except where B is stored transposed and k is long: there it
+ * reaches 300-450 GF/s where a matmul primitive reaches 430-490 (two Zen 5 cores, GPT-2 124M's
+ * shapes). Those products use primitives, prepared once per shape and kept. */
+#include "runtime/cpu/gemm.h"
+
+#include <dnnl.h>
+#include <pthread.h>
+#include <stdio.h>
+
+/* A prepared primitive with the memory objects of one execution: two threads cannot share it, so an
+ * entry is taken while it runs, and a second thread prepares its own for the same shape. */
+typedef struct PreparedProduct {
+    int64_t m, n, k, lda, ldb, ldc;
+    float beta;
+    bool used, busy;
+    dnnl_primitive_t primitive;
+    dnnl_memory_t a, b, c;
+    dnnl_stream_t stream;
+} PreparedProduct;
+
+#define CACHE_SLOTS 512 /* shapes of a model times ranks in the process; full: dnnl_sgemm */
+
+static struct {
+    pthread_mutex_t lock;
+    dnnl_engine_t engine;
+    PreparedProduct slots[CACHE_SLOTS];
+} cache = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static _Thread_local dnnl_status_t last_status;
+
+#define TRY_DNNL(call)                                                                             \
+    do {                                                                                           \
+        dnnl_status_t status_ = (call);                                                            \
+        if (status_ != dnnl_success) return status_;                                               \
+    } while (0)
+
+static dnnl_status_t create_desc(dnnl_memory_desc_t *out_desc, int64_t rows, int64_t columns,
+                                 int64_t row_stride, int64_t column_stride) {
+    dnnl_dims_t dims = {rows, columns}, strides = {row_stride, column_stride};
+#if DNNL_VERSION_MAJOR >= 3
+    return dnnl_memory_desc_create_with_strides(out_desc, 2, dims, dnnl_f32, strides);
+#else
+    return dnnl_memory_desc_init_by_strides(out_desc, 2, dims, dnnl_f32, strides);
+#endif
+}
+
+static dnnl_status_t create_memory(dnnl_memory_t *out_memory, dnnl_memory_desc_t *desc) {
+#if DNNL_VERSION_MAJOR >= 3
+    return dnnl_memory_create(out_memory, *desc, cache.engine, DNNL_MEMORY_NONE);
+#else
+    return dnnl_memory_create(out_memory, desc, cache.engine, DNNL_MEMORY_NONE);
+#endif
+}
+
+static dnnl_status_t create_primitive(PreparedProduct *p, dnnl_memory_desc_t desc[3]) {
+    dnnl_post_ops_t post = NULL;
+    dnnl_primitive_attr_t attr = NULL;
+    dnnl_primitive_desc_t pd = NULL;
+    dnnl_status_t status = dnnl_primitive_attr_create(&attr);
+    if (status == dnnl_success && p->beta != 0) {
+        status = dnnl_post_ops_create(&post);
+#if DNNL_VERSION_MAJOR >= 3
+        if (status == dnnl_success)
+            status = dnnl_post_ops_append_sum(post, p->beta, 0, dnnl_data_type_undef);
+#else
+        if (status == dnnl_success) status = dnnl_post_ops_append_sum(post, p->beta);
+#endif
+        if (status == dnnl_success) status = dnnl_primitive_attr_set_post_ops(attr, post);
+    }
+#if DNNL_VERSION_MAJOR >= 3
+    if (status == dnnl_success)
+        status = dnnl_matmul_primitive_desc_create(&pd, cache.engine, desc[0], desc[1], NULL,
+                                                   desc[2], attr);
+#else
+    dnnl_matmul_desc_t op;
+    if (status == dnnl_success)
+        status = dnnl_matmul_desc_init(&op, &desc[0], &desc[1], NULL, &desc[2]);
+    if (status == dnnl_success)
+        status = dnnl_primitive_desc_create(&pd, &op, attr, cache.engine, NULL);
+#endif
+    if (status == dnnl_success) status = dnnl_primitive_create(&p->primitive, pd);
+    if (pd) dnnl_primitive_desc_destroy(pd);
+    if (attr) dnnl_primitive_attr_destroy(attr);
+    if (post) dnnl_post_ops_destroy(post);
+    return status;
+}
+
+static void destroy_product(PreparedProduct *p) {
+    if (p->primitive) dnnl_primitive_destroy(p->primitive);
+    if (p->a) dnnl_memory_destroy(p->a);
+    if (p->b) dnnl_memory_destroy(p->b);
+    if (p->c) dnnl_memory_destroy(p->c);
+    if (p->stream) dnnl_stream_destroy(p->stream);
+    *p = (PreparedProduct){0};
+}
+
+static dnnl_status_t create_product(PreparedProduct *p) {
+    if (!cache.engine) TRY_DNNL(dnnl_engine_create(&cache.engine, dnnl_cpu, 0));
+    dnnl_memory_desc_t desc[3] = {0};
+    dnnl_status_t status = create_desc(&desc[0], p->m, p->k, p->lda, 1);
+    if (status == dnnl_success) status = create_desc(&desc[1], p->k, p->n, 1, p->ldb);
+    if (status == dnnl_success) status = create_desc(&desc[2], p->m, p->n, p->ldc, 1);
+    if (status == dnnl_success) status = create_memory(&p->a, &desc[0]);
+    if (status == dnnl_success) status = create_memory(&p->b, &desc[1]);
+    if (status == dnnl_success) status = create_memory(&p->c, &desc[2]);
+    if (status == dnnl_success)
+        status = dnnl_stream_create(&p->stream, cache.engine, dnnl_stream_default_flags);
+    if (status == dnnl_success) status = create_primitive(p, desc);
+#if DNNL_VERSION_MAJOR >= 3
+    for (int i = 0; i < 3; i++)
+        if (desc[i]) dnnl_memory_desc_destroy(desc[i]);
+#endif
+    if (status != dnnl_success) destroy_product(p);
+    return status;
+}
+
+static bool same_product(const PreparedProduct *p, const PreparedProduct *q) {
+    return p->m == q->m && p->n == q->n && p->k == q->k && p->lda == q->lda && p->ldb == q->ldb &&
+           p->ldc == q->ldc && p->beta == q->beta;
+}
+
+/* A prepared product of this shape that nobody runs, now the caller's. NULL: none can be had. */
+static PreparedProduct *take_product(const PreparedProduct *key) {
+    uint64_t hash = (uint64_t)key->m * 0x9e3779b97f4a7c15u;
+    hash = (hash ^ (uint64_t)key->n) * 0x9e3779b97f4a7c15u;
+    hash = (hash ^ (uint64_t)key->k) * 0x9e3779b97f4a7c15u;
+    PreparedProduct *found = NULL;
+    pthread_mutex_lock(&cache.lock);
+    for (int i = 0; i < CACHE_SLOTS && !found; i++) {
+        PreparedProduct *p = &cache.slots[(hash >> 32) % CACHE_SLOTS];
+        hash += (uint64_t)1 << 32;
+        if (!p->used) {
+            *p = *key;
+            if (create_product(p) != dnnl_success) break;
+            p->used = true;
+            found = p;
+        } else if (!p->busy && same_product(p, key)) {
+            found = p;
+        }
+    }
+    if (found) found->busy = true;
+    pthread_mutex_unlock(&cache.lock);
+    return found;
+}
+
+static void give_product(PreparedProduct *p) {
+    pthread_mutex_lock(&cache.lock);
+    p->busy = false;
+    pthread_mutex_unlock(&cache.lock);
+}
+
+static dnnl_status_t run_product(PreparedProduct *p, const float *a, const float *b, float *c) {
+    TRY_DNNL(dnnl_memory_set_data_handle(p->a, (void *)a));
+    TRY_DNNL(dnnl_memory_set_data_handle(p->b, (void *)b));
+    TRY_DNNL(dnnl_memory_set_data_handle(p->c, c));
+    dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, p->a}, {DNNL_ARG_WEIGHTS, p->b}, {DNNL_ARG_DST, p->c}};
+    TRY_DNNL(dnnl_primitive_execute(p->primitive, p->stream, 3, args));
+    return dnnl_stream_wait(p->stream);
+}
+
+/* Where the primitive won when measured: k long, and the output not wide for its k. */
+static bool prefers_primitive(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha) {
+    return tb && !ta && alpha == 1.0f && m >= 16 && n >= 16 && k >= 512 && (m <= 512 || n <= k);
+}
+
+static void scale_rows(int64_t m, int64_t n, float beta, float *c, int64_t ldc) {
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++) c[i * ldc + j] = beta == 0 ? 0 : beta * c[i * ldc + j];
+}
+
+bool gemm_f32(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
+              int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc) {
+    last_status = dnnl_invalid_arguments;
+    if (m < 0 || n < 0 || k < 0 || lda < (ta ? m : k) || ldb < (tb ? k : n) || ldc < n)
+        return false;
+    last_status = dnnl_success;
+    if (m == 0 || n == 0) return true;
+    if (k == 0 || alpha == 0) {
+        if (beta != 1) scale_rows(m, n, beta, c, ldc);
+        return true;
+    }
+    if (prefers_primitive(ta, tb, m, n, k, alpha)) {
+        PreparedProduct key = {
+            .m = m, .n = n, .k = k, .lda = lda, .ldb = ldb, .ldc = ldc, .beta = beta};
+        PreparedProduct *p = take_product(&key);
+        if (p) {
+            last_status = run_product(p, a, b, c);
+            give_product(p);
+            return last_status == dnnl_success;
+        }
+    }
+    last_status =
+        dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+    return last_status == dnnl_success;
+}
+
+/* Below this many operations a product's fork and join over threads cost more than they gain. */
+#define SMALL_PRODUCT_FLOPS 4e6
+
+bool gemm_f32_batched(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha,
+                      const float *a, int64_t lda, int64_t stride_a, const float *b, int64_t ldb,
+                      int64_t stride_b, float beta, float *c, int64_t ldc, int64_t stride_c,
+                      int64_t batch) {
+    bool parallel = batch > 1 && 2.0 * (double)m * (double)n * (double)k < SMALL_PRODUCT_FLOPS;
+    dnnl_status_t first_failure = dnnl_success;
+    /* Inside a parallel region oneDNN uses the one thread it is called on. */
+#pragma omp parallel for schedule(static) if (parallel)
+    for (int64_t i = 0; i < batch; i++) {
+        if (gemm_f32(ta, tb, m, n, k, alpha, a + i * stride_a, lda, b + i * stride_b, ldb, beta,
+                     c + i * stride_c, ldc))
+            continue;
+        dnnl_status_t status = last_status;
+#pragma omp critical(gemm_failure)
+        first_failure = status;
+    }
+    last_status = first_failure;
+    return first_failure == dnnl_success;
+}
+
+const char *gemm_status_text(void) {
+    switch (last_status) {
+    case dnnl_success: return "success";
+    case dnnl_out_of_memory: return "oneDNN: out of memory";
+    case dnnl_invalid_arguments: return "oneDNN: invalid sizes or leading dimensions";
+    case dnnl_unimplemented: return "oneDNN: not implemented on this machine";
+    case dnnl_runtime_error: return "oneDNN: failed while running";
+    default: return "oneDNN: unexpected status";
+    }
+}
+
+void gemm_library_version(char *out_text, size_t size_bytes) {
+    const dnnl_version_t *version = dnnl_version();
+    snprintf(out_text, size_bytes, "oneDNN %d.%d.%d", version->major, version->minor,
+             version->patch);
+}
+
+void gemm_release_cache(void) {
+    pthread_mutex_lock(&cache.lock);
+    for (int i = 0; i < CACHE_SLOTS; i++) destroy_product(&cache.slots[i]);
+    pthread_mutex_unlock(&cache.lock);
+}

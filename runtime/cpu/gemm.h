@@ -1,0 +1,40 @@
+/* Matrix products: C = alpha op(A) op(B) + beta C, row-major f32, through oneDNN.
+ *
+ * op(A) is [m, k] and op(B) [k, n]; with ta (tb) the operand is stored transposed, so A is [k, m]
+ * (B is [n, k]). lda, ldb, ldc: elements from one stored row to the next.
+ * m, n or k may be 0: with k = 0 the product is zero, so C becomes beta C. With beta = 0, C is not
+ * read and may hold anything. C may not overlap A or B.
+ *
+ * gemm.c is the only file that knows oneDNN's API. Products run on the calling thread's OpenMP
+ * threads; the order of sums, and so the last bits, may depend on how many there are.
+ * Several threads may call at once. The first call with a shape may allocate inside oneDNN.
+ */
+#ifndef RUNTIME_CPU_GEMM_H
+#define RUNTIME_CPU_GEMM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* False when oneDNN refuses (negative sizes, too small leading dimensions, out of memory):
+ * gemm_status_text says why for the calling thread's last refused call; C may be half written. */
+bool gemm_f32(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
+              int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc);
+
+/* `batch` products; operand i begins at a + i stride_a, b + i stride_b, c + i stride_c (elements;
+ * a stride of 0 for A or B shares the operand). Small products run one per thread, large ones one
+ * after the other on all threads. */
+bool gemm_f32_batched(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha,
+                      const float *a, int64_t lda, int64_t stride_a, const float *b, int64_t ldb,
+                      int64_t stride_b, float beta, float *c, int64_t ldc, int64_t stride_c,
+                      int64_t batch);
+
+const char *gemm_status_text(void);
+
+/* Writes for example "oneDNN 2.6.3"; cut to size_bytes. */
+void gemm_library_version(char *out_text, size_t size_bytes);
+
+/* Frees the products prepared so far. For a clean end of process; nothing may be in flight. */
+void gemm_release_cache(void);
+
+#endif

@@ -1,0 +1,59 @@
+#include "runtime/cpu/vec.h" /* first: it widens the vectors of this file */
+
+#include "runtime/cpu/optimizer.h"
+
+#include <math.h>
+
+#define CHUNK 8192 /* elements a thread updates at a time */
+
+void optimizer_adamw(const AdamwConfig *config, int64_t n, const float *lr, const float *step,
+                     const float *clip, const float *g, float *p, float *m, float *v) {
+    const float factor = clip ? *clip : 1.0f;
+    if (!isfinite(factor)) return;
+    /* The scalars in f64, as PyTorch has them. */
+    const double rate = (double)*lr, t = (double)*step;
+    const double correction1 = 1.0 - pow((double)config->beta1, t);
+    const double correction2 = 1.0 - pow((double)config->beta2, t);
+    const float keep = (float)(1.0 - rate * (double)config->weight_decay);
+    const float size = (float)(rate / correction1);
+    const float unscale = (float)(1.0 / sqrt(correction2)), eps = config->eps;
+    const float beta2 = config->beta2;
+    const float take1 = (float)(1.0 - (double)config->beta1), take2 = (float)(1.0 - (double)beta2);
+#pragma omp parallel for schedule(static) if (n > CHUNK)
+    for (int64_t first = 0; first < n; first += CHUNK) {
+        const int64_t end = n - first < CHUNK ? n : first + CHUNK;
+#pragma omp simd
+        for (int64_t i = first; i < end; i++) {
+            const float gi = g[i] * factor;
+            const float mi = m[i] + take1 * (gi - m[i]);
+            const float vi = beta2 * v[i] + take2 * gi * gi;
+            m[i] = mi;
+            v[i] = vi;
+            p[i] = p[i] * keep - size * (mi / (sqrtf(vi) * unscale + eps));
+        }
+    }
+}
+
+void optimizer_sgd(const SgdConfig *config, int64_t n, const float *lr, const float *clip,
+                   const float *g, float *p, float *buf) {
+    const float factor = clip ? *clip : 1.0f;
+    if (!isfinite(factor)) return;
+    const float rate = *lr, momentum = config->momentum, decay = config->weight_decay;
+    const bool nesterov = config->nesterov;
+#pragma omp parallel for schedule(static) if (n > CHUNK)
+    for (int64_t first = 0; first < n; first += CHUNK) {
+        const int64_t end = n - first < CHUNK ? n : first + CHUNK;
+        if (momentum == 0) {
+#pragma omp simd
+            for (int64_t i = first; i < end; i++) p[i] -= rate * (g[i] * factor + decay * p[i]);
+            continue;
+        }
+#pragma omp simd
+        for (int64_t i = first; i < end; i++) {
+            const float gi = g[i] * factor + decay * p[i];
+            const float bi = momentum * buf[i] + gi;
+            buf[i] = bi;
+            p[i] -= rate * (nesterov ? gi + momentum * bi : bi);
+        }
+    }
+}

@@ -1,0 +1,35 @@
+/* Parameter updates in one pass over memory.
+ *
+ * All arrays are f32 [n]. `clip` multiplies the gradient (the factor of gradient clipping, and of
+ * averaging). When *clip is infinite or NaN, as after an overflow, nothing changes: parameters and
+ * state keep their values. clip NULL means 1. lr and step are read when run, so a prepared call can
+ * be replayed.
+ */
+#ifndef RUNTIME_CPU_OPTIMIZER_H
+#define RUNTIME_CPU_OPTIMIZER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct AdamwConfig {
+    float beta1, beta2, eps, weight_decay;
+} AdamwConfig;
+
+/* AdamW (Loshchilov & Hutter 2019), PyTorch's form; t = *step >= 1:
+ *     p -= lr weight_decay p;   m += (1 - beta1) (g - m);   v = beta2 v + (1 - beta2) g^2
+ *     p -= lr / (1 - beta1^t) m / (sqrt(v) / sqrt(1 - beta2^t) + eps) */
+void optimizer_adamw(const AdamwConfig *config, int64_t n, const float *lr, const float *step,
+                     const float *clip, const float *g, float *p, float *m, float *v);
+
+typedef struct SgdConfig {
+    float momentum, weight_decay;
+    bool nesterov;
+} SgdConfig;
+
+/* SGD, PyTorch's convention (dampening 0; weight decay is added to the gradient):
+ *     g += weight_decay p;   buf = momentum buf + g;   p -= lr (nesterov ? g + momentum buf : buf)
+ * buf starts as zeros; with momentum 0 it is not touched and may be NULL. */
+void optimizer_sgd(const SgdConfig *config, int64_t n, const float *lr, const float *clip,
+                   const float *g, float *p, float *buf);
+
+#endif

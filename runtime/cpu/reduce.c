@@ -1,0 +1,317 @@
+#include "runtime/cpu/vec.h" /* first: it widens the vectors of this file */
+
+#include "runtime/cpu/reduce.h"
+
+#include <math.h>
+#include <string.h>
+
+#define PARALLEL_ELEMENTS 16384 /* fewer are done before other threads have woken */
+#define COLUMNS           256   /* outputs summed side by side when the last dimension is kept */
+#define MAX_CHUNKS        64    /* parts a long sum is split into, for that many threads */
+
+/* A sum after merging neighbours: `n_kept` output dimensions (the last, if kept, apart) and
+ * `n_reduced` loops of runs that go into each output. */
+typedef struct SumShape {
+    int n_kept, n_reduced;
+    int64_t kept[REDUCE_MAX_DIMS], kept_stride[REDUCE_MAX_DIMS];
+    int64_t reduced[REDUCE_MAX_DIMS], reduced_stride[REDUCE_MAX_DIMS];
+    bool last_reduced;
+    int64_t width;  /* of the last dimension */
+    int64_t n_rows; /* product of kept */
+    int64_t n_runs; /* product of reduced */
+} SumShape;
+
+static SumShape make_sum_shape(int n_dims, const int64_t *dims, const bool *reduced) {
+    SumShape s = {.width = 1, .n_rows = 1, .n_runs = 1};
+    int64_t size[REDUCE_MAX_DIMS + 1];
+    bool flag[REDUCE_MAX_DIMS + 1];
+    int n = 0;
+    for (int d = 0; d < n_dims; d++) {
+        if (dims[d] == 1) continue;
+        if (n > 0 && flag[n - 1] == reduced[d]) {
+            size[n - 1] *= dims[d];
+        } else {
+            size[n] = dims[d];
+            flag[n++] = reduced[d];
+        }
+    }
+    if (n == 0) return s; /* one element: a kept last dimension of size 1 */
+    s.width = size[n - 1];
+    s.last_reduced = flag[n - 1];
+    int64_t stride = s.width;
+    for (int d = n - 2; d >= 0; d--) {
+        if (flag[d]) {
+            s.reduced[s.n_reduced] = size[d];
+            s.reduced_stride[s.n_reduced++] = stride;
+            s.n_runs *= size[d];
+        } else {
+            s.kept[s.n_kept] = size[d];
+            s.kept_stride[s.n_kept++] = stride;
+            s.n_rows *= size[d];
+        }
+        stride *= size[d];
+    }
+    return s;
+}
+
+/* Offset of the index `linear` over sizes listed from the fastest. */
+static int64_t offset_of(int n, const int64_t *size, const int64_t *stride, int64_t linear) {
+    int64_t offset = 0;
+    for (int d = 0; d < n; d++) {
+        offset += linear % size[d] * stride[d];
+        linear /= size[d];
+    }
+    return offset;
+}
+
+/* Output columns [column, column + n) of one output row, over the runs [first, end): sums[0..n). */
+static void sum_columns(const SumShape *s, const float *row, int64_t first, int64_t end, int64_t n,
+                        double *sums) {
+    float tile[COLUMNS];
+    for (int64_t j = 0; j < n; j++) sums[j] = 0;
+    while (first < end) {
+        const int64_t stop = end - first < 64 ? end : first + 64;
+        for (int64_t j = 0; j < n; j++) tile[j] = 0;
+        for (; first < stop; first++) {
+            const float *x = row + offset_of(s->n_reduced, s->reduced, s->reduced_stride, first);
+#pragma omp simd
+            for (int64_t j = 0; j < n; j++) tile[j] += x[j];
+        }
+        for (int64_t j = 0; j < n; j++) sums[j] += (double)tile[j];
+    }
+}
+
+/* A part of one output's sum: the pieces [first, end), each VEC_SUM_TILE long or a run's rest. */
+static double sum_pieces(const SumShape *s, const float *row, int64_t per_run, int64_t first,
+                         int64_t end) {
+    double sum = 0;
+    for (; first < end; first++) {
+        const int64_t at = first % per_run * VEC_SUM_TILE;
+        const float *x =
+            row + offset_of(s->n_reduced, s->reduced, s->reduced_stride, first / per_run) + at;
+        sum += (double)vec_sum(x, s->width - at < VEC_SUM_TILE ? s->width - at : VEC_SUM_TILE);
+    }
+    return sum;
+}
+
+static void put_sum(float *out, double sum, bool accumulate) {
+    *out = (float)(accumulate ? (double)*out + sum : sum);
+}
+
+/* Few outputs: each sum in parts, enough of them for many threads; parts hold at least `least`. */
+static int64_t choose_chunks(int64_t n_tasks, int64_t length, int64_t least) {
+    int64_t chunks = MAX_CHUNKS / n_tasks;
+    if (chunks > length / least) chunks = length / least;
+    return chunks < 1 ? 1 : chunks;
+}
+
+static void reduce_to_columns(const SumShape *s, const float *x, bool accumulate, float *out) {
+    double partial[MAX_CHUNKS][COLUMNS];
+    const int64_t tiles = (s->width + COLUMNS - 1) / COLUMNS, n_tasks = s->n_rows * tiles;
+    const int64_t chunks = choose_chunks(n_tasks, s->n_runs, 32);
+#pragma omp parallel for schedule(static) if (s->n_rows * s->n_runs * s->width > PARALLEL_ELEMENTS)
+    for (int64_t t = 0; t < n_tasks * chunks; t++) {
+        const int64_t task = t / chunks, chunk = t % chunks, column = task % tiles * COLUMNS;
+        const int64_t n = s->width - column < COLUMNS ? s->width - column : COLUMNS;
+        const float *row = x + offset_of(s->n_kept, s->kept, s->kept_stride, task / tiles) + column;
+        double here[COLUMNS];
+        double *sums = chunks > 1 ? partial[t] : here;
+        sum_columns(s, row, s->n_runs * chunk / chunks, s->n_runs * (chunk + 1) / chunks, n, sums);
+        if (chunks > 1) continue;
+        float *to = out + task / tiles * s->width + column;
+        for (int64_t j = 0; j < n; j++) put_sum(&to[j], sums[j], accumulate);
+    }
+    if (chunks == 1) return;
+    for (int64_t task = 0; task < n_tasks; task++) {
+        const int64_t column = task % tiles * COLUMNS;
+        for (int64_t j = 0; j < COLUMNS && column + j < s->width; j++) {
+            double sum = 0;
+            for (int64_t c = 0; c < chunks; c++) sum += partial[task * chunks + c][j];
+            put_sum(&out[task / tiles * s->width + column + j], sum, accumulate);
+        }
+    }
+}
+
+static void reduce_to_scalars(const SumShape *s, const float *x, bool accumulate, float *out) {
+    double partial[MAX_CHUNKS];
+    const int64_t per_run = (s->width + VEC_SUM_TILE - 1) / VEC_SUM_TILE;
+    const int64_t pieces = s->n_runs * per_run;
+    const int64_t chunks = choose_chunks(s->n_rows, pieces, 4);
+#pragma omp parallel for schedule(static) if (s->n_rows * s->n_runs * s->width > PARALLEL_ELEMENTS)
+    for (int64_t t = 0; t < s->n_rows * chunks; t++) {
+        const int64_t chunk = t % chunks;
+        const float *row = x + offset_of(s->n_kept, s->kept, s->kept_stride, t / chunks);
+        const double sum =
+            sum_pieces(s, row, per_run, pieces * chunk / chunks, pieces * (chunk + 1) / chunks);
+        if (chunks > 1)
+            partial[t] = sum;
+        else
+            put_sum(&out[t], sum, accumulate);
+    }
+    if (chunks == 1) return;
+    for (int64_t r = 0; r < s->n_rows; r++) {
+        double sum = 0;
+        for (int64_t c = 0; c < chunks; c++) sum += partial[r * chunks + c];
+        put_sum(&out[r], sum, accumulate);
+    }
+}
+
+void reduce_sum(int n_dims, const int64_t *dims, const bool *reduced, const float *x,
+                bool accumulate, float *out) {
+    int64_t n_out = 1, n_summed = 1;
+    for (int d = 0; d < n_dims; d++) *(reduced[d] ? &n_summed : &n_out) *= dims[d];
+    if (n_out == 0) return;
+    if (n_summed == 0) {
+        if (!accumulate) memset(out, 0, (size_t)n_out * sizeof *out);
+        return;
+    }
+    const SumShape s = make_sum_shape(n_dims, dims, reduced);
+    if (s.last_reduced)
+        reduce_to_scalars(&s, x, accumulate, out);
+    else
+        reduce_to_columns(&s, x, accumulate, out);
+}
+
+void reduce_sum_squares(const float *x, int64_t n, bool accumulate, float *out) {
+    double partial[MAX_CHUNKS];
+    const int64_t tiles = (n + VEC_SUM_TILE - 1) / VEC_SUM_TILE;
+    const int64_t chunks = choose_chunks(1, tiles, 4);
+#pragma omp parallel for schedule(static) if (n > PARALLEL_ELEMENTS)
+    for (int64_t c = 0; c < chunks; c++) {
+        double sum = 0;
+        for (int64_t t = tiles * c / chunks; t < tiles * (c + 1) / chunks; t++) {
+            const int64_t at = t * VEC_SUM_TILE;
+            sum +=
+                (double)vec_sum_squares(x + at, 0, n - at < VEC_SUM_TILE ? n - at : VEC_SUM_TILE);
+        }
+        partial[c] = sum;
+    }
+    double sum = 0;
+    for (int64_t c = 0; c < chunks; c++) sum += partial[c];
+    put_sum(out, sum, accumulate);
+}
+
+int64_t reduce_first_nonfinite(const float *x, int64_t n) {
+    int64_t first = n;
+#pragma omp parallel for schedule(static) reduction(min : first) if (n > PARALLEL_ELEMENTS)
+    for (int64_t tile = 0; tile < n; tile += 4096) {
+        if (tile > first) continue; /* this thread's earlier tile has one already */
+        const int64_t end = n - tile < 4096 ? n : tile + 4096;
+        uint32_t bad = 0;
+#pragma omp simd reduction(| : bad)
+        for (int64_t i = tile; i < end; i++) { /* x - x is NaN for both kinds */
+            uint32_t bits;
+            __builtin_memcpy(&bits, &x[i], sizeof bits);
+            bad |= (bits & 0x7f800000u) == 0x7f800000u;
+        }
+        for (int64_t i = tile; bad && i < end; i++)
+            if (!isfinite(x[i])) {
+                first = i < first ? i : first;
+                bad = 0;
+            }
+    }
+    return first < n ? first : -1;
+}
+
+/* A permutation after merging: out's dimensions, outermost first, with x's strides. */
+typedef struct PermuteShape {
+    int n_dims;
+    int64_t dims[REDUCE_MAX_DIMS], stride[REDUCE_MAX_DIMS];
+} PermuteShape;
+
+static PermuteShape make_permute_shape(int n_dims, const int64_t *dims, const int *perm) {
+    PermuteShape s = {0};
+    int64_t x_stride[REDUCE_MAX_DIMS], stride = 1;
+    for (int d = n_dims - 1; d >= 0; d--) {
+        x_stride[d] = stride;
+        stride *= dims[d];
+    }
+    for (int d = 0; d < n_dims; d++) {
+        const int64_t size = dims[perm[d]], step = x_stride[perm[d]];
+        if (size == 1) continue;
+        if (s.n_dims > 0 && s.stride[s.n_dims - 1] == step * size) {
+            s.dims[s.n_dims - 1] *= size;
+            s.stride[s.n_dims - 1] = step;
+        } else {
+            s.dims[s.n_dims] = size;
+            s.stride[s.n_dims++] = step;
+        }
+    }
+    if (s.n_dims == 0) s = (PermuteShape){.n_dims = 1, .dims = {1}, .stride = {1}};
+    return s;
+}
+
+#define SQUARE 32 /* side of a transposed tile: its rows in x and out are two cache lines each */
+
+/* out[r][c] = x[r + c stride_c] over [rows, columns]: r runs along x's contiguous dimension. */
+static void transpose_square(const float *x, int64_t stride_c, float *out, int64_t out_stride,
+                             int64_t rows, int64_t columns) {
+    float tile[SQUARE][SQUARE + 1]; /* + 1: a column's elements fall in different cache sets */
+    for (int64_t c = 0; c < columns; c++)
+        for (int64_t r = 0; r < rows; r++) tile[r][c] = x[c * stride_c + r];
+    for (int64_t r = 0; r < rows; r++)
+        memcpy(out + r * out_stride, tile[r], (size_t)columns * sizeof *out);
+}
+
+/* Out's last dimension strides in x, and x's contiguous dimension is `along` in out: squares of
+ * those two, for every index of the other dimensions. */
+static void permute_squares(const PermuteShape *s, int along, int64_t total, const float *x,
+                            float *out) {
+    const int last = s->n_dims - 1;
+    int64_t out_stride[REDUCE_MAX_DIMS], step = 1;
+    for (int d = last; d >= 0; d--) {
+        out_stride[d] = step;
+        step *= s->dims[d];
+    }
+    const int64_t rows = s->dims[along], columns = s->dims[last];
+    const int64_t row_tiles = (rows + SQUARE - 1) / SQUARE;
+    const int64_t column_tiles = (columns + SQUARE - 1) / SQUARE;
+    const int64_t n_tasks = total / (rows * columns) * row_tiles * column_tiles;
+#pragma omp parallel for schedule(static) if (total > PARALLEL_ELEMENTS)
+    for (int64_t t = 0; t < n_tasks; t++) {
+        const int64_t c = t % column_tiles * SQUARE;
+        const int64_t r = t / column_tiles % row_tiles * SQUARE;
+        int64_t rest = t / column_tiles / row_tiles;
+        int64_t from = r + c * s->stride[last], to = r * out_stride[along] + c;
+        for (int d = last - 1; d >= 0; d--) {
+            if (d == along) continue;
+            from += rest % s->dims[d] * s->stride[d];
+            to += rest % s->dims[d] * out_stride[d];
+            rest /= s->dims[d];
+        }
+        transpose_square(x + from, s->stride[last], out + to, out_stride[along],
+                         rows - r < SQUARE ? rows - r : SQUARE,
+                         columns - c < SQUARE ? columns - c : SQUARE);
+    }
+}
+
+/* Out's last dimension is contiguous in x: rows are copied. */
+static void permute_rows(const PermuteShape *s, int64_t total, const float *x, float *out) {
+    const int last = s->n_dims - 1;
+    const int64_t width = s->dims[last], piece = width < 16384 ? width : 16384;
+    const int64_t per_row = (width + piece - 1) / piece;
+#pragma omp parallel for schedule(static) if (total > PARALLEL_ELEMENTS)
+    for (int64_t t = 0; t < total / width * per_row; t++) {
+        const int64_t row = t / per_row, at = t % per_row * piece;
+        int64_t rest = row, from = at;
+        for (int d = last - 1; d >= 0; d--) {
+            from += rest % s->dims[d] * s->stride[d];
+            rest /= s->dims[d];
+        }
+        const int64_t n = width - at < piece ? width - at : piece;
+        memcpy(out + row * width + at, x + from, (size_t)n * sizeof *out);
+    }
+}
+
+void reduce_permute(int n_dims, const int64_t *dims, const int *perm, const float *x, float *out) {
+    int64_t total = 1;
+    for (int d = 0; d < n_dims; d++) total *= dims[d];
+    if (total == 0) return;
+    const PermuteShape s = make_permute_shape(n_dims, dims, perm);
+    int along = s.n_dims - 1;
+    while (s.stride[along] != 1) along--;
+    if (along == s.n_dims - 1)
+        permute_rows(&s, total, x, out);
+    else
+        permute_squares(&s, along, total, x, out);
+}

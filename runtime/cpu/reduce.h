@@ -1,0 +1,29 @@
+/* Reductions and layout changes of contiguous f32 tensors of up to REDUCE_MAX_DIMS dimensions.
+ *
+ * Sums run in f32 over short tiles and in f64 across them, in an order that depends on the shape
+ * alone: not on the number of threads.
+ */
+#ifndef RUNTIME_CPU_REDUCE_H
+#define RUNTIME_CPU_REDUCE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define REDUCE_MAX_DIMS 8
+
+/* Sums x [dims] over the dimensions marked in `reduced`; out has the others, in order. With
+ * `accumulate` the sums are added to out. An empty sum is 0. out may not overlap x. */
+void reduce_sum(int n_dims, const int64_t *dims, const bool *reduced, const float *x,
+                bool accumulate, float *out);
+
+/* *out (+)= sum of x[i]^2. */
+void reduce_sum_squares(const float *x, int64_t n, bool accumulate, float *out);
+
+/* The first i where x[i] is infinite or NaN, or -1. */
+int64_t reduce_first_nonfinite(const float *x, int64_t n);
+
+/* out[i_perm[0], i_perm[1], ..] = x[i_0, i_1, ..]: dimension d of out is dimension perm[d] of x,
+ * whose sizes are `dims`. out may not overlap x. */
+void reduce_permute(int n_dims, const int64_t *dims, const int *perm, const float *x, float *out);
+
+#endif

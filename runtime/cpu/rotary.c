@@ -1,0 +1,59 @@
+#include "runtime/cpu/vec.h" /* first: it widens the vectors of this file */
+
+#include "runtime/cpu/rotary.h"
+#include "runtime/cpu/vmath.h"
+
+#include <math.h>
+
+#define PAIRS 256 /* pairs in a pass over the data: real heads need one pass */
+
+typedef struct RotaryTable {
+    float sine[PAIRS], cosine[PAIRS];
+} RotaryTable;
+
+/* The fraction of a turn is taken in f64, where position * frequency is exact enough. */
+static void fill_table(int n_pairs, const double *turns_per_position, int64_t position,
+                       int direction, RotaryTable *table) {
+    float turns[PAIRS];
+    for (int i = 0; i < n_pairs; i++) {
+        const double t = (double)position * turns_per_position[i];
+        turns[i] = (float)(t - floor(t));
+    }
+    const float sign = direction < 0 ? -1.0f : 1.0f;
+    for (int i = 0; i < n_pairs; i++) {
+        vmath_sincos_turns(turns[i], &table->sine[i], &table->cosine[i]);
+        table->sine[i] *= sign;
+    }
+}
+
+static void rotate_row(int n_pairs, int64_t half, const RotaryTable *table, const float *x,
+                       float *y) {
+#pragma omp simd
+    for (int i = 0; i < n_pairs; i++) {
+        const float a = x[i], b = x[i + half];
+        y[i] = a * table->cosine[i] - b * table->sine[i];
+        y[i + half] = b * table->cosine[i] + a * table->sine[i];
+    }
+}
+
+void rotary_apply(int64_t batch, int64_t seq, int64_t inner, int64_t head, int64_t position_offset,
+                  double base, int direction, const float *x, float *y) {
+    const int64_t half = head / 2;
+    for (int64_t first = 0; first < half; first += PAIRS) {
+        const int n_pairs = half - first < PAIRS ? (int)(half - first) : PAIRS;
+        double turns_per_position[PAIRS];
+        for (int i = 0; i < n_pairs; i++)
+            turns_per_position[i] =
+                pow(base, -2.0 * (double)(first + i) / (double)head) / 6.283185307179586477;
+#pragma omp parallel for schedule(static) if (batch * seq * inner * head > 16384)
+        for (int64_t s = 0; s < seq; s++) {
+            RotaryTable table;
+            fill_table(n_pairs, turns_per_position, position_offset + s, direction, &table);
+            for (int64_t b = 0; b < batch; b++)
+                for (int64_t j = 0; j < inner; j++) {
+                    const int64_t at = ((b * seq + s) * inner + j) * head + first;
+                    rotate_row(n_pairs, half, &table, x + at, y + at);
+                }
+        }
+    }
+}

@@ -1,0 +1,28 @@
+/* The run log: one JSON object per line and step (JSON Lines), for plots and for scripts.
+ *
+ *     {"step":1,"loss":5.52,"grad_norm":2.1,"lr":6e-06,"tokens_per_s":48211,"seconds":0.0212}
+ *
+ * "val_loss" is there when the step measured one. NaN and infinities are written as null. Each line
+ * is in the file when its call returns, so it can be followed while training runs.
+ */
+#ifndef RUNTIME_METRICS_RUN_LOG_H
+#define RUNTIME_METRICS_RUN_LOG_H
+
+#include "ir/base/diag.h"
+#include "runtime/metrics/step_metrics.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct RunLog RunLog;
+
+/* Creates or empties the file; anything that is not a regular file is refused. Reports, NULL. */
+RunLog *run_log_open(const char *path, Diag *diag);
+/* Does not allocate unless it reports. */
+bool run_log_write(RunLog *log, const StepMetrics *metrics, Diag *diag);
+void run_log_close(RunLog *log);
+
+/* One line with its end of line, at most size - 1 characters; returns their number. 512 suffice. */
+int run_log_format(char *text, size_t size, const StepMetrics *metrics);
+
+#endif

@@ -1,0 +1,19 @@
+/* What a training step tells the progress line and the run log. */
+#ifndef RUNTIME_METRICS_STEP_METRICS_H
+#define RUNTIME_METRICS_STEP_METRICS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct StepMetrics {
+    int64_t step;     /* 1-based: steps done with this one */
+    double loss;      /* mean per token, nats */
+    double grad_norm; /* before clipping */
+    double lr;
+    double tokens_per_s;
+    double seconds; /* wall time of this step */
+    bool has_val_loss;
+    double val_loss;
+} StepMetrics;
+
+#endif

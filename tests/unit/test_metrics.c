@@ -1,0 +1,199 @@
+/* Learning rates at their corners, progress lines and how often they come, run logs as valid JSON.
+ */
+#include "ir/base/file.h"
+#include "ir/base/json.h"
+#include "runtime/metrics/lr_schedule.h"
+#include "runtime/metrics/progress.h"
+#include "runtime/metrics/run_log.h"
+#include "tests/unit/check.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static void expect_lr(const LrSchedule *schedule, int64_t step, double want) {
+    double got = lr_schedule_at(schedule, step);
+    CHECK(fabs(got - want) < 1e-15, "%s, step %d: %.17g, not %.17g", lr_decay_name(schedule->decay),
+          (int)step, got, want);
+}
+
+static void test_lr(void) {
+    LrSchedule schedule = {LR_COSINE, 1e-3, 1e-4, 10, 110};
+    check_begin("lr: warm-up, decay, after the end");
+    expect_lr(&schedule, 0, 1e-4);
+    expect_lr(&schedule, 9, 1e-3);
+    expect_lr(&schedule, 10, 1e-3);
+    expect_lr(&schedule, 60, 5.5e-4);
+    expect_lr(&schedule, 35, 1e-4 + 9e-4 * 0.5 * (1 + sqrt(0.5)));
+    expect_lr(&schedule, 110, 1e-4);
+    expect_lr(&schedule, 9999, 1e-4);
+    schedule.decay = LR_LINEAR;
+    expect_lr(&schedule, 4, 5e-4);
+    expect_lr(&schedule, 60, 5.5e-4);
+    expect_lr(&schedule, 109, 1e-4 + 9e-4 * 0.01);
+    expect_lr(&schedule, 110, 1e-4);
+    schedule.decay = LR_CONSTANT;
+    expect_lr(&schedule, 4, 5e-4);
+    expect_lr(&schedule, 109, 1e-3);
+    expect_lr(&schedule, 110, 1e-3);
+
+    check_begin("lr: no warm-up, only warm-up");
+    schedule = (LrSchedule){LR_COSINE, 1, 0, 0, 2};
+    expect_lr(&schedule, 0, 1);
+    expect_lr(&schedule, 1, 0.5);
+    schedule = (LrSchedule){LR_LINEAR, 1, 0, 2, 2};
+    expect_lr(&schedule, 0, 0.5);
+    expect_lr(&schedule, 1, 1);
+    expect_lr(&schedule, 2, 0);
+
+    check_begin("lr: names");
+    LrDecay decay;
+    CHECK(lr_decay_parse("linear", &decay) && decay == LR_LINEAR, "linear");
+    CHECK(lr_decay_parse("cosine", &decay) && decay == LR_COSINE, "cosine");
+    CHECK(lr_decay_parse("constant", &decay) && decay == LR_CONSTANT, "constant");
+    CHECK(!lr_decay_parse("cosin", &decay) && !lr_decay_parse("", &decay), "unknown names");
+}
+
+static void test_line(void) {
+    StepMetrics metrics = {
+        .step = 120, .loss = 3.40213, .grad_norm = 0.8712, .lr = 2.94e-4, .tokens_per_s = 48123};
+    char text[256];
+    check_begin("progress: the line");
+    progress_format(text, sizeof text, &metrics, 2000, 192);
+    CHECK(strcmp(text, "step 120/2000  loss 3.4021  grad norm 0.871  lr 2.94e-04  48.1k tokens/s  "
+                       "3m12s left") == 0,
+          "%s", text);
+    metrics.has_val_loss = true;
+    metrics.val_loss = 3.5;
+    metrics.tokens_per_s = 999999;
+    progress_format(text, sizeof text, &metrics, 120, 0);
+    CHECK(strcmp(text, "step 120/120  loss 3.4021  val loss 3.5000  grad norm 0.871  lr 2.94e-04  "
+                       "1.00M tokens/s") == 0,
+          "%s", text);
+    metrics = (StepMetrics){.step = 1, .loss = NAN, .grad_norm = INFINITY, .tokens_per_s = NAN};
+    progress_format(text, sizeof text, &metrics, 9, 200000);
+    CHECK(strcmp(text, "step 1/9  loss nan  grad norm inf  lr 0.00e+00  2d07h left") == 0, "%s",
+          text);
+    CHECK(progress_format(text, 10, &metrics, 9, 1) == 9 && strlen(text) == 9, "cut: %s", text);
+}
+
+static double now_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* 500 quick updates; n_shown counts ends of line or returns of the carriage. A busy machine may
+ * take long enough for more, one per 0.1 s. */
+static void expect_updates(ProgressMode mode, int64_t n_steps, char mark, int n_shown,
+                           const char *end) {
+    char *text;
+    size_t length;
+    FILE *stream = open_memstream(&text, &length);
+    double begin_s = now_s();
+    Progress progress = progress_start(stream, n_steps, mode);
+    for (int i = 1; i <= 500; i++) {
+        progress_update(&progress, &(StepMetrics){.step = i, .loss = 2, .tokens_per_s = 10});
+    }
+    progress_finish(&progress);
+    progress_finish(&progress);
+    fclose(stream);
+    int n = 0, n_late = (int)((now_s() - begin_s) / 0.1);
+    for (size_t i = 0; i < length; i++) n += text[i] == mark;
+    size_t end_length = strlen(end);
+    CHECK(n >= n_shown && n <= n_shown + n_late, "%d lines, not %d: %s", n, n_shown, text);
+    CHECK(length >= end_length && strcmp(text + length - end_length, end) == 0, "ends: %s", text);
+    free(text);
+}
+
+static void test_updates(void) {
+    const char *last = "step 500/500  loss 2.0000  grad norm 0  lr 0.00e+00  10 tokens/s\n";
+    check_begin("progress: quick steps show the first and the last only");
+    expect_updates(PROGRESS_LINES, 500, '\n', 2, last);
+    expect_updates(PROGRESS_QUIET, 500, '\n', 0, "");
+    check_begin("progress: on a terminal one line is rewritten and ended once");
+    expect_updates(PROGRESS_TERMINAL, 500, '\n', 1, "\n");
+    expect_updates(PROGRESS_TERMINAL, 500, '\r', 2, "\n");
+    check_begin("progress: a run that ends early shows where");
+    expect_updates(PROGRESS_LINES, 900, '\n', 2, " left\n");
+
+    check_begin("progress: every validation loss is shown");
+    char *text;
+    size_t length;
+    FILE *stream = open_memstream(&text, &length);
+    Progress progress = progress_start(stream, 10, PROGRESS_LINES);
+    for (int i = 1; i <= 10; i++) {
+        progress_update(&progress, &(StepMetrics){.step = i, .has_val_loss = i % 2 == 0});
+    }
+    progress_finish(&progress);
+    fclose(stream);
+    int n = 0;
+    for (char *at = text; (at = strstr(at, "val loss")); at++) n++;
+    CHECK(n == 5, "%d: %s", n, text);
+    free(text);
+}
+
+static void test_log(const char *path) {
+    Diag *diag = diag_create();
+    Arena *arena = arena_create();
+    check_begin("run log: every line is JSON and there when written");
+    CHECK(file_write(path, "old\n", 4, diag), "%s", diag_text(diag));
+    RunLog *log = run_log_open(path, diag);
+    CHECK(log != NULL, "%s", diag_text(diag));
+    const StepMetrics steps[] = {
+        {1, 5.5, 2.25, 6e-6, 48211, 0.02, false, 0},
+        {2, NAN, INFINITY, -1.7976931348623157e308, -INFINITY, 5e-324, true, NAN},
+        {INT64_MAX, 0.1f, 0, 1, 2, 3, true, 4.5},
+    };
+    for (int i = 0; i < 3; i++) {
+        CHECK(run_log_write(log, &steps[i], diag), "%s", diag_text(diag));
+        size_t length = 0;
+        char *text = file_read(arena, path, 4096, &length, diag);
+        CHECK(text && length && text[length - 1] == '\n', "line %d is not there", i);
+        char *line = text;
+        for (int k = 0; k < i; k++) line = strchr(line, '\n') + 1;
+        json_t *json = json_parse_bytes(path, line, strlen(line), diag);
+        CHECK(json_is_object(json), "line %d: %s", i, line);
+        CHECK(json_integer_value(json_object_get(json, "step")) == steps[i].step, "%s", line);
+        json_t *loss = json_object_get(json, "loss"), *val = json_object_get(json, "val_loss");
+        CHECK(i == 1 ? json_is_null(loss) : (float)json_real_value(loss) == (float)steps[i].loss,
+              "%s", line);
+        CHECK((val != NULL) == steps[i].has_val_loss, "%s", line);
+        CHECK(i != 1 || json_is_null(json_object_get(json, "tokens_per_s")), "%s", line);
+        json_decref(json);
+    }
+    run_log_close(log);
+    char text[512];
+    run_log_format(text, sizeof text, &steps[0]);
+    CHECK(strcmp(text, "{\"step\":1,\"loss\":5.5,\"grad_norm\":2.25,\"lr\":6e-06,"
+                       "\"tokens_per_s\":48211,\"seconds\":0.02}\n") == 0,
+          "%s", text);
+
+    check_begin("run log: only regular files");
+    CHECK(!run_log_open("/dev/null", diag), "a device was accepted");
+    CHECK(strstr(diag_text(diag), "/dev/null: cannot be the run log"), "%s", diag_text(diag));
+    CHECK(!run_log_open("/tmp", diag), "a folder was accepted");
+    CHECK(!run_log_open("/tmp/no/such/folder", diag), "no folder was accepted");
+    CHECK(unlink(path) == 0 && mkfifo(path, 0600) == 0, "mkfifo");
+    CHECK(!run_log_open(path, diag), "a pipe was accepted");
+    CHECK(unlink(path) == 0 && symlink("/dev/null", path) == 0, "symlink");
+    CHECK(!run_log_open(path, diag), "a link was accepted");
+    arena_destroy(arena);
+    diag_destroy(diag);
+}
+
+int main(void) {
+    char path[] = "/tmp/test_metrics-XXXXXX";
+    int fd = mkstemp(path);
+    if (fd < 0) return 1;
+    close(fd);
+    test_lr();
+    test_line();
+    test_updates();
+    test_log(path);
+    unlink(path);
+    return check_report();
+}

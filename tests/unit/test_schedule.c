@@ -1,0 +1,185 @@
+/* Schedules: that every list is whole and in order, that the lists come to their end together, and
+ * that memory and waiting are what the papers say. */
+#include "planner/flow.h"
+#include "planner/schedule.h"
+#include "tests/unit/check.h"
+
+#include <string.h>
+
+static void make(Plan *plan, Arena *arena, const char *schedule, int p, int chunks, int n_micro) {
+    *plan = (Plan){.arena = arena, .n_chunks = chunks, .n_micro = n_micro, .schedule = schedule};
+    plan->mesh = (Mesh){{1, 1, p}};
+    plan->n_stages = p;
+    plan->stages = ARENA_ARRAY(arena, Stage, p);
+}
+
+static void text_of(const Stage *stage, StrBuf *out) {
+    static const char *const WORDS[] = {"rf", "F", "sf", "rb", "B", "sb", "U"};
+    for (int i = 0; i < stage->n_tasks; i++) {
+        const Task *t = &stage->tasks[i];
+        if (t->kind == TASK_UPDATE) {
+            strbuf_put(out, "U");
+        } else {
+            strbuf_printf(out, "%s%d.%d ", WORDS[t->kind], t->chunk, (int)t->micro);
+        }
+    }
+}
+
+/* Each forward and backward exactly once, forward first; update last. */
+static void check_whole(const Plan *plan, const char *what) {
+    for (int s = 0; s < plan->n_stages; s++) {
+        const Stage *stage = &plan->stages[s];
+        int n_units = plan->n_micro * plan->n_chunks, n_done = 0;
+        uint8_t *seen = ARENA_ARRAY(plan->arena, uint8_t, n_units);
+        for (int i = 0; i < stage->n_tasks; i++) {
+            const Task *t = &stage->tasks[i];
+            int unit = t->chunk * plan->n_micro + t->micro;
+            if (t->kind == TASK_FORWARD) {
+                CHECK(seen[unit] == 0, "%s: stage %d: F%d.%d twice", what, s, t->chunk, t->micro);
+                seen[unit] = 1;
+            } else if (t->kind == TASK_BACKWARD) {
+                CHECK(seen[unit] == 1, "%s: stage %d: B%d.%d", what, s, t->chunk, t->micro);
+                seen[unit] = 2;
+                n_done++;
+            }
+        }
+        CHECK(n_done == n_units, "%s: stage %d: %d of %d", what, s, n_done, n_units);
+        CHECK(stage->tasks[stage->n_tasks - 1].kind == TASK_UPDATE, "%s: no update", what);
+    }
+}
+
+static void test_all_shapes(Diag *diag) {
+    static const int MICROS[] = {1, 2, 3, 4, 6, 8, 12, 24, 48};
+    check_begin("every schedule: whole, ordered, comes to its end");
+    for (int index = 0; schedule_name(index); index++) {
+        for (int p = 1; p <= 8; p++) {
+            for (int chunks = 1; chunks <= 4; chunks++) {
+                for (int m = 0; m < 9; m++) {
+                    char what[100];
+                    bool chunked = strcmp(schedule_name(index), "interleaved") == 0;
+                    if (chunked ? MICROS[m] % p || (p == 1 && chunks > 1) : chunks > 1) continue;
+                    Arena *arena = arena_create();
+                    Plan plan;
+                    make(&plan, arena, schedule_name(index), p, chunks, MICROS[m]);
+                    snprintf(what, sizeof(what), "%s p=%d v=%d n=%d", plan.schedule, p, chunks,
+                             MICROS[m]);
+                    CHECK(schedule_apply(&plan, NO_LOC, diag), "%s: %s", what, diag_text(diag));
+                    check_whole(&plan, what);
+                    int channels = p == 1 ? 0 : 2 * (chunks > 1 ? p : p - 1);
+                    CHECK(plan.n_channels == channels, "%s: %d channels", what, plan.n_channels);
+                    arena_destroy(arena);
+                }
+            }
+        }
+    }
+}
+
+static void test_texts(Arena *arena, Diag *diag) {
+    static const struct {
+        const char *schedule;
+        int p, chunks, n_micro, stage;
+        const char *text;
+    } CASES[] = {
+        {"1f1b", 1, 1, 2, 0, "F0.0 B0.0 F0.1 B0.1 U"},
+        {"gpipe", 2, 1, 2, 0, "F0.0 sf0.0 F0.1 sf0.1 rb0.0 B0.0 rb0.1 B0.1 U"},
+        {"1f1b", 2, 1, 2, 0, "F0.0 sf0.0 F0.1 sf0.1 rb0.0 B0.0 rb0.1 B0.1 U"},
+        {"1f1b", 2, 1, 2, 1, "rf0.0 F0.0 B0.0 sb0.0 rf0.1 F0.1 B0.1 sb0.1 U"},
+        {"interleaved", 2, 2, 2, 1,
+         "rf0.0 F0.0 sf0.0 rf0.1 F0.1 sf0.1 rf1.0 F1.0 B1.0 sb1.0 rf1.1 F1.1 B1.1 sb1.1 "
+         "rb0.0 B0.0 sb0.0 rb0.1 B0.1 sb0.1 U"},
+    };
+    check_begin("small schedules, written out");
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        Plan plan;
+        StrBuf text = strbuf_create();
+        make(&plan, arena, CASES[i].schedule, CASES[i].p, CASES[i].chunks, CASES[i].n_micro);
+        CHECK(schedule_apply(&plan, NO_LOC, diag), "%s", diag_text(diag));
+        text_of(&plan.stages[CASES[i].stage], &text);
+        CHECK(strcmp(text.text, CASES[i].text) == 0, "case %zu: %s", i, text.text);
+        strbuf_destroy(&text);
+    }
+}
+
+static void test_memory(Arena *arena, Diag *diag) {
+    Plan plan;
+    check_begin("frames: gpipe n, 1f1b p - stage, interleaved as its warm-up says");
+    make(&plan, arena, "gpipe", 4, 1, 16);
+    CHECK(schedule_apply(&plan, NO_LOC, diag), "%s", diag_text(diag));
+    CHECK(plan.stages[3].frame_slots[0] == 16, "gpipe %d", plan.stages[3].frame_slots[0]);
+    make(&plan, arena, "1f1b", 4, 1, 16);
+    CHECK(schedule_apply(&plan, NO_LOC, diag), "%s", diag_text(diag));
+    for (int s = 0; s < 4; s++) {
+        CHECK(plan.stages[s].frame_slots[0] == 4 - s, "1f1b %d", plan.stages[s].frame_slots[0]);
+        CHECK(plan.stages[s].frame_slots[1] == 0, "no second chunk");
+    }
+    make(&plan, arena, "interleaved", 4, 2, 16);
+    CHECK(schedule_apply(&plan, NO_LOC, diag), "%s", diag_text(diag));
+    for (int s = 0; s < 4; s++) {
+        int total = plan.stages[s].frame_slots[0] + plan.stages[s].frame_slots[1];
+        int in_flight = 2 * (3 - s) + 4 + 1;
+        /* Each chunk has its own peak, and the two come up to p forwards apart. */
+        CHECK(total >= in_flight && total <= in_flight + 4, "stage %d: %d frames for %d", s, total,
+              in_flight);
+    }
+    for (int c = 0; c < plan.n_channels; c++) {
+        CHECK(plan.channels[c].slots <= 4, "channel %d: %d slots", c, plan.channels[c].slots);
+    }
+}
+
+static void test_refusals(Arena *arena) {
+    static const struct {
+        const char *schedule;
+        int p, chunks, n_micro;
+        const char *text;
+    } CASES[] = {
+        {"zigzag", 2, 1, 2, "there is no schedule 'zigzag'"},
+        {"1f1b", 2, 2, 2, "schedule 1f1b: has one chunk per stage, not 2"},
+        {"gpipe", 2, 4, 2, "schedule gpipe: has one chunk per stage, not 4"},
+        {"interleaved", 1, 2, 2, "2 chunks per stage need more than one stage"},
+        {"interleaved", 4, 2, 6, "6 micro-batches are no multiple of the 4 stages"},
+        {"1f1b", 0, 1, 6, "must be 1 to"},
+        {"interleaved", 4, 9, 4, "must be 1 to"},
+        {"1f1b", 2, 1, -6, "must be 1 to"},
+    };
+    (void)arena;
+    check_begin("impossible shapes are refused, with the reason");
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        Diag *diag = diag_create();
+        PipelineShape shape = {CASES[i].p, CASES[i].chunks, CASES[i].n_micro};
+        CHECK(!schedule_check(CASES[i].schedule, &shape, NO_LOC, diag), "case %zu passes", i);
+        CHECK(strstr(diag_text(diag), CASES[i].text), "case %zu: %s", i, diag_text(diag));
+        diag_destroy(diag);
+    }
+}
+
+static void test_hang(Arena *arena, Diag *diag) {
+    Plan plan;
+    check_begin("lists that wait for each other do not come to their end");
+    make(&plan, arena, "1f1b", 2, 1, 2);
+    CHECK(schedule_apply(&plan, NO_LOC, diag), "%s", diag_text(diag));
+    Task *tasks = plan.stages[0].tasks; /* F0.0 sf0.0 ...: wait for the gradient first */
+    Task held = tasks[1];
+    memmove(&tasks[1], &tasks[2], 3 * sizeof(Task));
+    tasks[4] = tasks[3], tasks[3] = held; /* F0.0 F0.1 sf0.1 sf0.0 rb0.0 */
+    memmove(&tasks[2], &tasks[4], sizeof(Task));
+    tasks[1] = (Task){.kind = TASK_RECV_BACKWARD};
+    Diag *hang = diag_create();
+    int n;
+    PipelineShape shape = {2, 1, 2};
+    CHECK(!schedule_channels(arena, &shape, plan.stages, &n, hang), "it came to its end");
+    CHECK(strstr(diag_text(hang), "hangs"), "%s", diag_text(hang));
+    diag_destroy(hang);
+}
+
+int main(void) {
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    test_all_shapes(diag);
+    test_texts(arena, diag);
+    test_memory(arena, diag);
+    test_refusals(arena);
+    test_hang(arena, diag);
+    diag_destroy(diag);
+    arena_destroy(arena);
+    return check_report();
+}
