@@ -59,9 +59,10 @@ static void run_script(lua_State *lua, const char *path) {
     if (!marked) {
         diag_error(sandbox_of(lua)->diag, (SourceLoc){path, 0},
                    "the script must end in `return model { ... }`; it returned %s",
-                   n_results == 0   ? "nothing"
-                   : n_results == 1 ? luaL_typename(lua, 1)
-                                    : "several values");
+                   n_results == 0        ? "nothing"
+                   : n_results > 1       ? "several values"
+                   : lua_istable(lua, 1) ? "a table without `model`"
+                                         : luaL_typename(lua, 1));
         sandbox_fail(lua);
     }
 }
@@ -128,8 +129,8 @@ static void run_loss(lua_State *lua, Loading *loading) {
     Value loss = script_to_value(lua, -1);
     if (!loss.node || value_type(loss)->rank != 0 || value_type(loss)->dtype != DTYPE_F32) {
         diag_error(diag, description->loc,
-                   "model: the loss function must return a scalar f32 value, not a %s",
-                   loss.node ? "value with axes: sum or average it" : luaL_typename(lua, -1));
+                   "model: the loss function must return a scalar f32 value, not %s",
+                   loss.node ? "one with axes: sum or average it" : luaL_typename(lua, -1));
         if (loss.node) diag_note(diag, loss.node->loc, "made here");
         sandbox_fail(lua);
     }
