@@ -76,13 +76,16 @@ function Model:output(name, value) end
 ---@field weight_decay? number
 ---@field max_norm? number gradients are scaled down to this norm; 0: never
 
+---Scalar loss of tokens and labels, each i32[batch, seq].
+---@alias perilune.Loss fun(m: perilune.Model, tokens: any, labels: any): perilune.Value
+
 ---@class perilune.Description
 ---@field name string
 ---@field axes table<string, integer> sizes; head, kv_heads and ffn are derived where absent
 ---@field sizes? table<string, table> values of axes and settings, picked by --set size=NAME
 ---@field size? string the size that is picked by default
 ---@field optimizer? perilune.Optimizer
----@field loss fun(m: perilune.Model, tokens: perilune.Value, labels: perilune.Value): perilune.Value
+---@field loss perilune.Loss
 ---@field layers? integer
 ---@field dropout? number
 ---@field tied? boolean
@@ -338,7 +341,7 @@ function ops.reduce_sum(args) end
 function ops.transpose(args) end
 
 ---x, gain, bias -> (x - mean) / sqrt(var + eps) * gain + bias
----@param args { [1]: perilune.Value, [2]: perilune.Value, [3]: perilune.Value, axis: string, eps: number }
+---@param args { [integer]: perilune.Value, axis: string, eps: number } three values
 ---@return perilune.Value
 function ops.layernorm(args) end
 
@@ -358,7 +361,7 @@ function ops.rotary(args) end
 function ops.embedding(args) end
 
 ---q [batch, seq, kv_heads, group, head], k and v [batch, seq, kv_heads, head] -> like q
----@param args { [1]: perilune.Value, [2]: perilune.Value, [3]: perilune.Value, seq: string, head: string, causal: boolean|integer, scale: number }
+---@param args { [integer]: any, seq: string, head: string, causal: boolean, scale: number }
 ---@return perilune.Value
 function ops.attention(args) end
 
