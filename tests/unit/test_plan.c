@@ -2,13 +2,13 @@
  * editor, a disk or an attacker does to it gets past the reader. */
 #include "planner/plan_text.h"
 #include "tests/unit/check.h"
-#include "tests/unit/plan_fixture.h"
+#include "tests/unit/small_plan.h"
 
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
-static const Fixture FIXTURES[] = {
+static const SmallPlan FIXTURES[] = {
     {"1f1b", 1, 1, 1, 1, 2, 2},         {"gpipe", 1, 1, 2, 1, 4, 2},
     {"1f1b", 2, 2, 2, 1, 4, 4},         {"1f1b", 1, 1, 4, 1, 8, 4},
     {"1f1b", 2, 1, 1, 1, 1, 3},         {"interleaved", 1, 1, 2, 2, 4, 4},
@@ -28,7 +28,7 @@ static void test_round_trip(void) {
         Arena *arena = arena_create();
         Diag *diag = diag_create();
         StrBuf first = strbuf_create(), second = strbuf_create();
-        Plan *plan = fixture_plan(arena, FIXTURES[i], diag);
+        Plan *plan = small_plan(arena, FIXTURES[i], diag);
         CHECK(plan, "fixture %d: %s", i, diag_text(diag));
         if (plan) {
             plan_print(&first, plan);
@@ -69,7 +69,7 @@ static void test_large(void) {
     Diag *diag = diag_create();
     StrBuf text = strbuf_create();
     check_begin("64 stages, 512 micro-batches: under 1 MB of text, read and proved in a second");
-    Plan *plan = fixture_plan(arena, (Fixture){"1f1b", 8, 6, 64, 1, 512, 128}, diag);
+    Plan *plan = small_plan(arena, (SmallPlan){"1f1b", 8, 6, 64, 1, 512, 128}, diag);
     CHECK(plan, "%s", diag_text(diag));
     if (plan) {
         plan_print(&text, plan);
@@ -112,7 +112,7 @@ static void test_files(Arena *arena, Diag *diag) {
     int fd = mkstemp(path);
     check_begin("files: written, read, and refused when edited or cut");
     CHECK(fd >= 0, "no temporary file");
-    Plan *plan = fixture_plan(arena, FIXTURES[1], diag);
+    Plan *plan = small_plan(arena, FIXTURES[1], diag);
     CHECK(plan && plan_write(plan, path, diag), "%s", diag_text(diag));
     if (fd < 0 || !plan) return;
     close(fd);
@@ -177,7 +177,7 @@ static void test_mistakes(Arena *arena, Diag *diag) {
         {"\nend\n", "\n", "the plan ends early: no 'end'"},
     };
     check_begin("every mistake in the text is reported with its line");
-    Plan *plan = fixture_plan(arena, FIXTURES[1], diag);
+    Plan *plan = small_plan(arena, FIXTURES[1], diag);
     CHECK(plan, "%s", diag_text(diag));
     StrBuf good = strbuf_create();
     if (plan) plan_print(&good, plan);
@@ -247,7 +247,7 @@ static void test_fuzz(Arena *arena, Diag *diag) {
     int n_rounds = getenv("TEST_LONG") ? 100000 : 3000, n_parsed = 0, n_proved = 0;
     check_begin("a few thousand broken plans: no crash, no hang, each refused or sound");
     for (int f = 1; f < N_FIXTURES; f += 4) {
-        Plan *plan = fixture_plan(arena, FIXTURES[f], diag);
+        Plan *plan = small_plan(arena, FIXTURES[f], diag);
         CHECK(plan, "%s", diag_text(diag));
         if (!plan) return;
         StrBuf good = strbuf_create();
