@@ -101,15 +101,22 @@ static const Node *next_call(const Calls *calls, int group, int *at) {
     return *at < calls->count ? calls->nodes[(*at)++] : NULL;
 }
 
-/* The logical name of what is reduced, as far as it is one accumulator's; "" if not. */
-static const char *reduced_name(FlowVerifier *fv, int stage, const Node *node) {
-    for (node = node->inputs[0].node; node->n_inputs;) {
-        int alias = op_alias(node, 0);
-        if (alias < 0) return "";
+const Node *verify_reduced_leaf(const Node *reduce) {
+    const Node *node = reduce->inputs[0].node;
+    while (node->n_inputs) {
+        /* A gradient may be completed within the stage (data parallelism) first. */
+        int alias = OPS[node->op].flags & COLLECTIVE ? 0 : op_alias(node, 0);
+        if (alias < 0) return NULL;
         node = node->inputs[alias].node;
     }
-    if (node->op != OP_ACCUMULATOR) return "";
-    return node_logical_name(node, fv->plan->stages[stage].first_block[node->chunk],
+    return node->op == OP_ACCUMULATOR ? node : NULL;
+}
+
+/* The logical name of what is reduced, as far as it is one accumulator's; "" if not. */
+static const char *reduced_name(FlowVerifier *fv, int stage, const Node *node) {
+    const Node *leaf = verify_reduced_leaf(node);
+    if (!leaf) return "";
+    return node_logical_name(leaf, fv->plan->stages[stage].first_block[leaf->chunk],
                              fv->v->scratch);
 }
 
