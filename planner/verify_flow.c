@@ -135,6 +135,11 @@ static bool same_call(FlowVerifier *fv, int stage_a, const Node *a, int stage_b,
            strcmp(reduced_name(fv, stage_a, a), reduced_name(fv, stage_b, b)) == 0;
 }
 
+static const char *call_text(FlowVerifier *fv, const Node *node) {
+    if (!node) return "no call";
+    return arena_printf(fv->v->scratch, "%s %%%d", OPS[node->op].name, node->id);
+}
+
 /* The calls of `stage` on the group are those of the group's first stage, one for one. */
 static void check_calls(FlowVerifier *fv, int group, int first, int stage) {
     int at = 0, peer_at = 0;
@@ -143,12 +148,10 @@ static void check_calls(FlowVerifier *fv, int group, int first, int stage) {
         const Node *b = next_call(calls_of(fv, stage), group, &peer_at);
         if (!a && !b) return;
         if (a && b && same_call(fv, first, a, stage, b)) continue;
-        verify_defect(
-            fv->v, b ? b->loc : a->loc, "communicator '%s': call %d is %s%s of %s, but %s%s of %s",
-            group_name(fv, group), number, a ? OPS[a->op].name : "no call",
-            a ? arena_printf(fv->v->scratch, " %%%d", a->id) : "", verify_stage_text(fv->v, first),
-            b ? OPS[b->op].name : "no call", b ? arena_printf(fv->v->scratch, " %%%d", b->id) : "",
-            verify_stage_text(fv->v, stage));
+        verify_defect(fv->v, (b ? b : a)->loc,
+                      "communicator '%s': call %d is %s of %s, but %s of %s", group_name(fv, group),
+                      number, call_text(fv, a), verify_stage_text(fv->v, first), call_text(fv, b),
+                      verify_stage_text(fv->v, stage));
         return;
     }
 }
