@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#define OP(upper, lower, min, max, outs, attrs, flags, infer, grad, flops)                         \
+#define OP(upper, lower, min, max, outs, attrs, flags, infer, grad, flops, kernel)                 \
     bool infer_##infer(Graph *, Node *, Diag *);                                                   \
     void grad_##grad(GradContext *, const Node *, const Value *, Value *);                         \
     double flops_##flops(const Node *, const Type *, const Type *);
@@ -10,7 +10,7 @@
 #undef OP
 
 const OpInfo OPS[N_OPS] = {
-#define OP(upper, lower, min, max, outs, attrs, flags, infer, grad, flops)                         \
+#define OP(upper, lower, min, max, outs, attrs, flags, infer, grad, flops, kernel)                 \
     {#lower, min, max, outs, attrs, flags, infer_##infer, grad_##grad, flops_##flops},
 #include "ir/ops.def"
 #undef OP
@@ -76,6 +76,18 @@ bool op_may_reuse(const Node *node, int input) {
     case OP_STAGE_REDUCE: return input == 0;
     default: return false;
     }
+}
+
+/* Norms sum gain and bias gradients over groups of at least 16 rows, at most 64 groups, so that the
+ * sums do not depend on the number of threads. */
+int64_t op_workspace_bytes(const Node *node, const Type *inputs) {
+    enum { GROUP_ROWS = 16, MOST_GROUPS = 64 };
+    if (node->op != OP_LAYERNORM_GRAD && node->op != OP_RMSNORM_GRAD) return 0;
+    int64_t width = inputs[0].dims[inputs[0].rank - 1];
+    int64_t rows = type_elements(&inputs[0]) / width;
+    int64_t groups = (rows + GROUP_ROWS - 1) / GROUP_ROWS;
+    if (groups > MOST_GROUPS) groups = MOST_GROUPS;
+    return groups * 2 * width * dtype_bytes(DTYPE_F32);
 }
 
 bool op_needs_whole(const Node *node, int axis) {

@@ -61,6 +61,9 @@ int op_alias(const Node *node, int output);
 /* May output 0 take over the memory of input `input` where that input dies? */
 bool op_may_reuse(const Node *node, int input);
 
+/* Memory that the op's kernel needs for the length of one call, for operands of local shapes. */
+int64_t op_workspace_bytes(const Node *node, const Type *inputs);
+
 /* Axes that must be whole on a rank for this op: true if `axis` is one. */
 bool op_needs_whole(const Node *node, int axis);
 /* ReduceKind of the output when a sharded axis disappears in the op. */

@@ -121,6 +121,10 @@ typedef struct Plan {
     StageComm *comms;
 } Plan;
 
+/* Bytes at the end of the program's scratch that kernels use within one call (op_workspace_bytes);
+ * scratch_bytes includes them and no value lives there. A function of the graph. */
+int64_t program_workspace_bytes(const Graph *graph);
+
 /* Which channel a task uses; -1: none. A chunk's forward output goes to the stage that holds the
  * next global chunk (chunk * p + stage + 1), its gradient to the one before. */
 int plan_find_channel(const Plan *plan, int stage, const Task *task);

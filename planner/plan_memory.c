@@ -79,6 +79,17 @@ static bool same_local_shape(const Planner *p, Value a, Value b) {
                type_local_bytes(value_type(b), value_sharding(b), mesh);
 }
 
+/* May a result of the node live in this storage? A frame in its own backward, scratch of its own
+ * segment, and an accumulator in the update: the next step overwrites it. */
+static bool is_near(const Storage *storage, const Node *node) {
+    switch (storage->region) {
+    case REGION_FRAME: return node->phase == PHASE_BACKWARD && storage->chunk == node->chunk;
+    case REGION_SCRATCH: return storage->segment == segment_of(node);
+    case REGION_PERSISTENT: return storage->class == CLASS_GRADIENT && node->phase == PHASE_UPDATE;
+    default: return false;
+    }
+}
+
 /* A storage that output `o` of the node takes over, or -1. */
 static int find_shared(const Planner *p, const Node *node, int o) {
     Value out = node_value((Node *)node, o);
@@ -91,10 +102,7 @@ static int find_shared(const Planner *p, const Node *node, int o) {
         int at = p->storage_of[value_index(in)];
         const Storage *storage = &p->storages[at];
         bool dies = storage->last == node->id;
-        bool near = storage->region == REGION_FRAME
-                        ? node->phase == PHASE_BACKWARD && storage->chunk == node->chunk
-                        : storage->region == REGION_SCRATCH && storage->segment == segment_of(node);
-        if (dies && near && same_local_shape(p, in, out)) return at;
+        if (dies && is_near(storage, node) && same_local_shape(p, in, out)) return at;
     }
     return -1;
 }
@@ -192,6 +200,30 @@ static void place_storages(Planner *p) {
         int64_t peak = pack_segment(p, segment);
         if (peak > program->scratch_bytes) program->scratch_bytes = peak;
     }
+    program->scratch_bytes += program_workspace_bytes(p->graph);
+}
+
+static void local_types(const Graph *graph, const Node *node, Type *inputs, Type *outputs) {
+    for (int i = 0; i < node->n_inputs; i++) {
+        Value input = node->inputs[i];
+        inputs[i] = type_local(value_type(input), value_sharding(input), &graph->mesh);
+    }
+    for (int o = 0; o < node->n_outputs; o++) {
+        outputs[o] = type_local(&node->types[o], &node->shardings[o], &graph->mesh);
+    }
+}
+
+int64_t program_workspace_bytes(const Graph *graph) {
+    int64_t most = 0;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        Type inputs[8], outputs[MAX_OUTPUTS];
+        if (node->n_inputs < 1 || node->n_inputs > 8) continue;
+        local_types(graph, node, inputs, outputs);
+        int64_t bytes = align(op_workspace_bytes(node, inputs));
+        if (bytes > most) most = bytes;
+    }
+    return most;
 }
 
 static void count_flops(Program *program) {
@@ -200,13 +232,7 @@ static void count_flops(Program *program) {
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
         Type *inputs = ARENA_ARRAY(arena, Type, node->n_inputs + 1), outputs[MAX_OUTPUTS];
-        for (int i = 0; i < node->n_inputs; i++) {
-            inputs[i] = type_local(value_type(node->inputs[i]), value_sharding(node->inputs[i]),
-                                   &graph->mesh);
-        }
-        for (int o = 0; o < node->n_outputs; o++) {
-            outputs[o] = type_local(&node->types[o], &node->shardings[o], &graph->mesh);
-        }
+        local_types(graph, node, inputs, outputs);
         double flops = OPS[node->op].flops(node, inputs, outputs);
         if (node->phase == PHASE_FORWARD) program->forward_flops[node->chunk] += flops;
         if (node->phase == PHASE_BACKWARD) program->backward_flops[node->chunk] += flops;

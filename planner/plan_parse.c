@@ -127,7 +127,7 @@ static bool read_buffer(PlanReader *reader, const Plan *plan, int node, int outp
         kind++;
     }
     if (kind == N_BUFFER_CLASSES) return plan_reader_fail(reader, "expected a buffer's class");
-    b->class = (BufferClass) class;
+    b->class = (BufferClass)kind;
     plan_reader_int(reader, 0, MAX_SIZE_BYTES, &b->offset_bytes);
     plan_reader_expect(reader, "+");
     plan_reader_int(reader, 0, MAX_SIZE_BYTES, &b->bytes);

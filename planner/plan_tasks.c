@@ -89,6 +89,9 @@ static bool add(TaskReader *t, Task task) {
     if (task.micro < 0 || task.micro >= t->n_micro) {
         return plan_reader_fail(t->reader, "a run goes past the last micro-batch");
     }
+    if (t->reader->n_tasks++ == MAX_TASKS) {
+        return plan_reader_fail(t->reader, "more than %d tasks", MAX_TASKS);
+    }
     ARENA_PUSH(t->reader->arena, t->items, t->count, t->capacity, task);
     return true;
 }

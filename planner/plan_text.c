@@ -34,7 +34,7 @@ const PlanField PLAN_FIELDS[] = {
     FIELD("library_bytes", INT64, library_bytes, MAX_SIZE_BYTES),
     FIELD("programs", INT, n_programs, MAX_STAGES),
     FIELD("channels", INT, n_channels, 2 * MAX_STAGES),
-    FIELD("comms", INT, n_comms, MAX_STAGES),
+    FIELD("comms", INT, n_comms, MAX_COMMS),
 };
 const int N_PLAN_FIELDS = sizeof(PLAN_FIELDS) / sizeof(PLAN_FIELDS[0]);
 

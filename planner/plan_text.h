@@ -9,6 +9,8 @@
 #define MAX_PLAN_BYTES ((size_t)64 << 20) /* of text: far above any real plan */
 #define MAX_SIZE_BYTES (INT64_C(1) << 50) /* of any region or buffer: sums cannot overflow */
 
+enum { MAX_COMMS = 1024, MAX_TASKS = 50000000 }; /* tasks: of all stages together */
+
 typedef enum FieldKind {
     FIELD_INT,
     FIELD_INT64,
@@ -34,6 +36,7 @@ typedef struct PlanReader {
     Arena *arena;
     Diag *diag;
     bool failed;
+    int n_tasks; /* read so far */
 } PlanReader;
 
 /* Reports, unless something was reported before; false. */
@@ -60,7 +63,7 @@ void plan_put_double(StrBuf *out, double value);
  */
 void plan_put_tasks(StrBuf *out, const Task *tasks, int n_tasks);
 /* Reads until '}', which it leaves. No stage has more tasks than its micro-batches and chunks
- * allow, so a short text cannot ask for much memory. */
+ * allow, nor the plan more than MAX_TASKS, so that a short text cannot ask for much memory. */
 bool plan_reader_tasks(PlanReader *reader, int n_micro, int n_chunks, Task **out, int *out_n);
 
 #endif

@@ -1,0 +1,280 @@
+/* perilune train: a plan, a text and a number of steps -> weights, a log, a verdict. */
+#include "frontend/plan_args.h"
+#include "frontend/units.h"
+#include "ir/base/file.h"
+#include "runtime/data/dataset.h"
+#include "runtime/engine.h"
+#include "runtime/metrics/lr_schedule.h"
+#include "runtime/metrics/progress.h"
+#include "runtime/metrics/run_log.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { DEFAULT_STEPS = 1000, MAX_EVAL_BATCHES = 20 };
+
+/* Everything of one run; released by run_end, whatever was reached. */
+typedef struct Run {
+    CliArgs *args;
+    Diag *diag;
+    Plan *plan;
+    Dataset *whole, *train, *val; /* train may be `whole`; val NULL: no validation */
+    Engine *engine;
+    RunLog *log;
+    LrSchedule rate;
+    Progress progress;
+    int64_t n_steps, eval_every, steps_done;
+    int32_t *tokens, *labels; /* [global_batch, seq] */
+    double train_entropy, val_entropy;
+    double loss, val_loss, training_seconds;
+    bool quiet, has_val_loss, eval_is_partial;
+} Run;
+
+static volatile sig_atomic_t interrupted;
+
+/* The second Ctrl-C ends the program at once (SA_RESETHAND). */
+static void on_interrupt(int number) {
+    (void)number;
+    static const char text[] = "\ninterrupted: ending after this step (again: at once)\n";
+    interrupted = 1;
+    if (write(STDERR_FILENO, text, sizeof(text) - 1) < 0) return;
+}
+
+static void catch_interrupts(void) {
+    struct sigaction action = {.sa_handler = on_interrupt,
+                               .sa_flags = (int)SA_RESETHAND | SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+/* The text, divided for training and validation. */
+static bool open_data(Run *run) {
+    const char *path = cli_text(run->args, OPT_DATA, NULL);
+    const char *val_path = cli_text(run->args, OPT_VAL, NULL);
+    double fraction = cli_real(run->args, OPT_VAL_FRACTION, 0.1);
+    int seq = (int)run->plan->seq, vocab = (int)run->plan->vocab;
+    if (!path) {
+        diag_error(run->diag, NO_LOC, "train: which text? give --data FILE");
+        return false;
+    }
+    if (val_path && cli_given(run->args, OPT_VAL_FRACTION)) {
+        diag_error(run->diag, NO_LOC, "train: --val and --val-fraction: one of them");
+        return false;
+    }
+    run->whole = dataset_open(path, seq, vocab, run->diag);
+    if (!run->whole) return false;
+    if (val_path) {
+        run->val = dataset_open(val_path, seq, vocab, run->diag);
+        run->train = run->whole;
+        if (!run->val) return false;
+    } else if (fraction > 0) {
+        if (!dataset_split(run->whole, fraction, &run->train, &run->val, run->diag)) {
+            diag_note(run->diag, NO_LOC, "--val-fraction 0 trains without validation");
+            return false;
+        }
+    } else {
+        run->train = run->whole;
+    }
+    run->train_entropy = dataset_unigram_entropy(run->train);
+    if (run->val) run->val_entropy = dataset_unigram_entropy(run->val);
+    return true;
+}
+
+static bool set_rate(Run *run) {
+    const char *name = cli_text(run->args, OPT_LR_SCHEDULE, "cosine");
+    if (!lr_decay_parse(name, &run->rate.decay)) {
+        diag_error(run->diag, NO_LOC, "--lr-schedule: '%s' is none of cosine, linear, constant",
+                   name);
+        return false;
+    }
+    run->n_steps = cli_int(run->args, OPT_STEPS, DEFAULT_STEPS);
+    run->eval_every = cli_int(run->args, OPT_EVAL_EVERY, 0);
+    int64_t warmup = run->n_steps / 10 < 100 ? run->n_steps / 10 : 100;
+    run->rate.n_steps = run->n_steps;
+    run->rate.n_warmup_steps = cli_int(run->args, OPT_WARMUP, warmup);
+    run->rate.peak = cli_real(run->args, OPT_LR, run->plan->learning_rate);
+    run->rate.min = cli_real(run->args, OPT_MIN_LR, run->rate.peak / 10);
+    return true;
+}
+
+/* Finds out before the run, not after it, that the weights cannot be written there. */
+static bool try_save_path(Run *run) {
+    const char *path = cli_text(run->args, OPT_SAVE, NULL);
+    if (!path) return true;
+    FileWriter *writer = file_writer_open(path, run->diag);
+    if (!writer) return false;
+    file_writer_abandon(writer);
+    return true;
+}
+
+static bool start_engine(Run *run) {
+    EngineOptions options = {.n_threads = (int)cli_int(run->args, OPT_THREADS, 0)};
+    const char *weights = cli_text(run->args, OPT_LOAD, NULL);
+    int64_t batch_tokens = run->plan->global_batch * run->plan->seq;
+    run->tokens = ARENA_ARRAY(run->args->arena, int32_t, batch_tokens);
+    run->labels = ARENA_ARRAY(run->args->arena, int32_t, batch_tokens);
+    run->engine = engine_create(run->plan, &options, run->diag);
+    if (!run->engine) return false;
+    if (weights) return engine_load(run->engine, weights, run->diag);
+    engine_init_parameters(run->engine);
+    return true;
+}
+
+static int64_t planned_bytes(const Plan *plan) {
+    int64_t ranks_per_stage = plan->mesh.size[MESH_T] * (int64_t)plan->mesh.size[MESH_D];
+    int64_t bytes = 0;
+    for (int s = 0; s < plan->n_stages; s++) bytes += plan->stages[s].arena_bytes;
+    return bytes * ranks_per_stage;
+}
+
+static void print_start(const Run *run) {
+    const Plan *plan = run->plan;
+    char planned[32], allocated[32];
+    if (run->quiet) return;
+    units_format_bytes(planned, sizeof(planned), planned_bytes(plan));
+    units_format_bytes(allocated, sizeof(allocated), engine_arena_bytes(run->engine));
+    printf("model   %s: %" PRId64 " parameters, sequence %" PRId64 ", vocabulary %" PRId64 "\n",
+           plan->model, plan->n_parameters, plan->seq, plan->vocab);
+    printf("mesh    t=%d d=%d p=%d: %d ranks; %s, %d micro-batches of %d make a batch of %d\n",
+           plan->mesh.size[MESH_T], plan->mesh.size[MESH_D], plan->mesh.size[MESH_P],
+           mesh_rank_count(&plan->mesh), plan->schedule, plan->n_micro, plan->micro_batch,
+           plan->global_batch);
+    printf("memory  %s planned, %s allocated, for all ranks\n", planned, allocated);
+    printf("data    %" PRId64 " tokens", dataset_count_tokens(run->train));
+    if (run->val) printf(" to train on, %" PRId64 " to validate", dataset_count_tokens(run->val));
+    printf("; unigram entropy %.4f\n", run->val ? run->val_entropy : run->train_entropy);
+    fflush(stdout);
+}
+
+/* Mean loss over the validation windows, or over MAX_EVAL_BATCHES batches spread evenly over them.
+ * The last batch is filled up with the first windows. */
+static bool evaluate(Run *run, double *out_loss) {
+    int64_t seq = run->plan->seq, batch = run->plan->global_batch;
+    int64_t n_windows = dataset_count_windows(run->val);
+    int64_t n_batches = (n_windows + batch - 1) / batch;
+    int64_t n_used = n_batches < MAX_EVAL_BATCHES ? n_batches : MAX_EVAL_BATCHES;
+    double sum = 0;
+    run->eval_is_partial = n_used < n_batches;
+    for (int64_t b = 0; b < n_used; b++) {
+        int64_t first = b * n_batches / n_used * batch;
+        double loss;
+        for (int64_t i = 0; i < batch; i++) {
+            if (!dataset_window(run->val, (first + i) % n_windows, run->tokens + i * seq,
+                                run->labels + i * seq, run->diag)) {
+                return false;
+            }
+        }
+        if (!engine_evaluate(run->engine, run->tokens, run->labels, &loss, run->diag)) return false;
+        sum += loss;
+    }
+    *out_loss = sum / (double)n_used;
+    return true;
+}
+
+static bool take_step(Run *run, int64_t step) {
+    int64_t seq = run->plan->seq, batch = run->plan->global_batch;
+    double rate = lr_schedule_at(&run->rate, step - 1);
+    StepResult result;
+    for (int64_t i = 0; i < batch; i++) {
+        if (!dataset_sample(run->train, run->plan->seed, (step - 1) * batch + i,
+                            run->tokens + i * seq, run->labels + i * seq, run->diag)) {
+            return false;
+        }
+    }
+    if (!engine_step(run->engine, step, run->tokens, run->labels, rate, &result, run->diag)) {
+        return false;
+    }
+    run->loss = result.loss;
+    run->training_seconds += result.seconds;
+    run->steps_done = step;
+    StepMetrics metrics = {.step = step,
+                           .loss = result.loss,
+                           .grad_norm = result.grad_norm,
+                           .lr = rate,
+                           .tokens_per_s = (double)(batch * seq) / result.seconds,
+                           .seconds = result.seconds};
+    bool is_last = step == run->n_steps || interrupted;
+    if (run->val && (is_last || (run->eval_every && step % run->eval_every == 0))) {
+        if (!evaluate(run, &run->val_loss)) return false;
+        metrics.has_val_loss = run->has_val_loss = true;
+        metrics.val_loss = run->val_loss;
+    }
+    progress_update(&run->progress, &metrics);
+    return !run->log || run_log_write(run->log, &metrics, run->diag);
+}
+
+static bool run_steps(Run *run) {
+    bool good = true;
+    catch_interrupts();
+    run->progress =
+        progress_start(stderr, run->n_steps, run->quiet ? PROGRESS_QUIET : PROGRESS_AUTO);
+    for (int64_t step = 1; good && step <= run->n_steps && !interrupted; step++) {
+        good = take_step(run, step);
+    }
+    progress_finish(&run->progress);
+    return good;
+}
+
+static void print_end(const Run *run) {
+    const char *log = cli_text(run->args, OPT_LOG, NULL);
+    const char *save = cli_text(run->args, OPT_SAVE, NULL);
+    double tokens =
+        (double)run->steps_done * (double)run->plan->global_batch * (double)run->plan->seq;
+    if (run->quiet) return;
+    printf("%s  %" PRId64 " steps, %.0f tokens, %.1f s, %.0f tokens/s\n",
+           interrupted ? "stopped" : "done   ", run->steps_done, tokens, run->training_seconds,
+           run->training_seconds > 0 ? tokens / run->training_seconds : 0);
+    printf("loss    %.4f in the last step", run->loss);
+    if (run->has_val_loss) {
+        printf(", %.4f in validation%s", run->val_loss,
+               run->eval_is_partial ? " (a sample of it)" : "");
+    }
+    printf("; unigram entropy %.4f\n", run->val ? run->val_entropy : run->train_entropy);
+    if (log) printf("wrote   %s\n", log);
+    if (save) printf("wrote   %s\n", save);
+}
+
+/* Up to the first step all that fails is wrong input. */
+static bool prepare(Run *run) {
+    const char *log = cli_text(run->args, OPT_LOG, NULL);
+    run->quiet = cli_given(run->args, OPT_QUIET);
+    run->plan = plan_from_operand(run->args, run->diag);
+    if (!run->plan || !set_rate(run) || !open_data(run) || !try_save_path(run)) return false;
+    if (!start_engine(run)) return false;
+    if (engine_arena_bytes(run->engine) != planned_bytes(run->plan)) {
+        BUG("allocated %" PRId64 " bytes, planned %" PRId64, engine_arena_bytes(run->engine),
+            planned_bytes(run->plan));
+    }
+    if (log) run->log = run_log_open(log, run->diag);
+    return !log || run->log;
+}
+
+static void run_end(Run *run) {
+    if (run->log) run_log_close(run->log);
+    engine_destroy(run->engine);
+    if (run->train != run->whole) dataset_close(run->train);
+    dataset_close(run->val);
+    dataset_close(run->whole);
+    diag_destroy(run->diag);
+}
+
+int cmd_train(CliArgs *args) {
+    Run run = {.args = args, .diag = diag_create()};
+    const char *save = cli_text(args, OPT_SAVE, NULL);
+    int status = EXIT_DONE;
+    if (!prepare(&run)) {
+        status = EXIT_USAGE;
+    } else {
+        print_start(&run);
+        bool good = run_steps(&run) && (!save || engine_save(run.engine, save, run.diag));
+        if (good) print_end(&run);
+        status = !good ? EXIT_FAILED : interrupted ? EXIT_INTERRUPTED : EXIT_DONE;
+    }
+    cli_fail(run.diag, status);
+    run_end(&run);
+    return status;
+}

@@ -1,0 +1,112 @@
+/* perilune: the commands. Each is one row here and one function in a cmd_*.c. */
+#include "frontend/cli.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define VERSION "0.1.0"
+
+const CliCommand CLI_COMMANDS[] = {
+    {"plan",
+     "MODEL.lua",
+     "makes a plan of a model, a mesh and a schedule",
+     {{"options", IN_PLANNING | IN_PLAN}},
+     "Prints what the plan comes to: memory, messages, predicted time. -o writes the plan itself,\n"
+     "which the other commands read.\n\n"
+     "  perilune plan models/gpt.lua\n"
+     "  perilune plan models/gpt.lua --set size=124m --mesh d=2,p=2,t=2 --micro-batch 2 \\\n"
+     "      --global-batch 16 --schedule interleaved --chunks 2 -o gpt.plan\n"
+     "  perilune plan models/llama.lua --set size=8b --tensor 8 --json\n",
+     cmd_plan},
+    {"show",
+     "PLAN",
+     "shows a plan as text, JSON, graph, page or timeline",
+     {{"forms (default: text)", IN_FORMS}},
+     "Given a run log of perilune train instead (a .jsonl file), draws its loss with --html.\n\n"
+     "  perilune show gpt.plan\n"
+     "  perilune show gpt.plan --html -o gpt.html\n"
+     "  perilune show run.jsonl --html -o loss.html\n",
+     cmd_show},
+    {"check",
+     "PLAN",
+     "proves a plan sound without running it",
+     {{"options", IN_CHECK}},
+     "Every read has a writer, live buffers never overlap, every message is met, no rank waits\n"
+     "forever. Ends with status 1 and one line per defect otherwise.\n\n"
+     "  perilune check gpt.plan\n",
+     cmd_check},
+    {"train",
+     "PLAN|MODEL.lua",
+     "trains, on this machine's processor",
+     {{"options", IN_TRAINING}, {"planning, when given MODEL.lua", IN_PLANNING}},
+     "Every rank of the plan becomes a thread. Ctrl-C ends after the step, and saves.\n\n"
+     "  perilune train gpt.plan --data text.txt --steps 500 --save gpt.safetensors\n"
+     "  perilune train models/gpt.lua --set layers=2 --data text.txt --steps 100 --log run.jsonl\n",
+     cmd_train},
+    {"generate",
+     "PLAN|MODEL.lua",
+     "writes text, byte by byte, with trained weights",
+     {{"options", IN_GENERATION}, {"planning, when given MODEL.lua", IN_PLANNING}},
+     "Weights fit every plan of the same model, whatever the mesh.\n\n"
+     "  perilune generate gpt.plan --load gpt.safetensors --prompt \"The \" --length 200\n",
+     cmd_generate},
+    {"opt",
+     "[GRAPH.ir]",
+     "runs one pass on a graph in its text form",
+     {{"options", IN_PASSES}},
+     "  perilune opt --list\n"
+     "  perilune opt graph.ir --pass simplify\n",
+     cmd_opt},
+    {0},
+};
+
+static int help(const char *name) {
+    const CliCommand *command = name ? cli_find_command(name) : NULL;
+    if (name && !command && strcmp(name, "help") != 0) {
+        return cli_usage_error("help: there is no command '%s'; see perilune help", name);
+    }
+    if (command) {
+        cli_print_help(command, stdout);
+    } else {
+        cli_print_overview(stdout);
+    }
+    return EXIT_DONE;
+}
+
+static int unknown_command(const char *name) {
+    const char *names[sizeof(CLI_COMMANDS) / sizeof(CLI_COMMANDS[0]) + 1];
+    int count = 0;
+    for (const CliCommand *command = CLI_COMMANDS; command->name; command++) {
+        names[count++] = command->name;
+    }
+    names[count++] = "help";
+    names[count] = NULL;
+    const char *nearest = cli_nearest(name, names);
+    if (nearest) return cli_usage_error("unknown command '%s'; did you mean %s?", name, nearest);
+    return cli_usage_error("unknown command '%s'; see perilune help", name);
+}
+
+int main(int argc, char **argv) {
+    signal(SIGPIPE, SIG_IGN); /* a closed pipe is a failed write, which says so */
+    if (argc < 2) {
+        cli_print_overview(stderr);
+        return EXIT_USAGE;
+    }
+    const char *name = argv[1];
+    if (strcmp(name, "--version") == 0) {
+        puts("perilune " VERSION);
+        return EXIT_DONE;
+    }
+    if (strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
+        return help(argc > 2 ? argv[2] : NULL);
+    }
+    const CliCommand *command = cli_find_command(name);
+    if (!command) return unknown_command(name);
+    Arena *arena = arena_create();
+    CliArgs args = {.arena = arena, .command = command};
+    int status = cli_parse(&args, argc - 2, argv + 2);
+    if (status < 0) status = command->run(&args);
+    arena_destroy(arena);
+    return status;
+}

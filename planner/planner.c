@@ -1,0 +1,198 @@
+/* plan_make: the pipeline itself. Passes run on the whole step's graph up to the collectives, then
+ * on each distinct stage program; schedule, memory and the proofs follow. */
+#include "planner/planner.h"
+
+#include "planner/pass.h"
+#include "planner/schedule.h"
+
+#include <string.h>
+
+typedef struct PassStep {
+    const char *name;
+    PassFunction run;
+} PassStep;
+
+static const PassStep STEPS[] = {
+#define PASS(name, reason, legal) {#name, pass_##name},
+#include "planner/passes.def"
+#undef PASS
+};
+enum { N_STEPS = sizeof(STEPS) / sizeof(STEPS[0]) };
+
+static void dump(const PassContext *ctx, const char *pass, const Graph *graph) {
+    if (!ctx->options.dump_after || strcmp(ctx->options.dump_after, pass) != 0) return;
+    StrBuf text = strbuf_create();
+    graph_print(&text, graph);
+    fputs(text.text, stdout);
+    strbuf_destroy(&text);
+}
+
+/* Runs the passes from `first` up to the one named `last`, verifying after each. */
+static Graph *run_passes(const Graph *graph, const char *first, const char *last,
+                         PassContext *ctx) {
+    bool started = false;
+    for (int i = 0; i < (int)N_STEPS; i++) {
+        started |= strcmp(STEPS[i].name, first) == 0;
+        if (!started) continue;
+        Graph *next = STEPS[i].run(graph, ctx);
+        if (!next) return NULL;
+        if (!graph_verify(next, ctx->diag))
+            BUG("pass %s made an ill-formed graph:\n%s", STEPS[i].name, diag_text(ctx->diag));
+        dump(ctx, STEPS[i].name, next);
+        graph = next;
+        if (strcmp(STEPS[i].name, last) == 0) break;
+    }
+    return (Graph *)graph;
+}
+
+static bool check_request(const PlanRequest *request, Diag *diag) {
+    const PlanOptions *options = &request->options;
+    int d = options->mesh.size[MESH_D];
+    for (int axis = 0; axis < N_MESH_AXES; axis++) {
+        if (options->mesh.size[axis] >= 1 && options->mesh.size[axis] <= 65536) continue;
+        diag_error(diag, NO_LOC, "--mesh: %s=%d; each size must be between 1 and 65536",
+                   mesh_axis_name(axis), options->mesh.size[axis]);
+        return false;
+    }
+    if (options->micro_batch < 1 || options->global_batch < 1) {
+        diag_error(diag, NO_LOC, "micro-batch and global batch must be at least 1");
+        return false;
+    }
+    if ((int64_t)options->global_batch % ((int64_t)options->micro_batch * d) != 0) {
+        diag_error(diag, NO_LOC, "global batch %d is not a multiple of micro-batch %d x d %d",
+                   options->global_batch, options->micro_batch, d);
+        return false;
+    }
+    if (options->n_chunks < 1 || options->n_chunks > MAX_CHUNKS) {
+        diag_error(diag, NO_LOC, "--chunks: %d; must be between 1 and %d", options->n_chunks,
+                   MAX_CHUNKS);
+        return false;
+    }
+    PipelineShape shape = {options->mesh.size[MESH_P], options->n_chunks,
+                           options->global_batch / (options->micro_batch * d)};
+    return schedule_check(options->schedule, &shape, NO_LOC, diag);
+}
+
+static void count_model(Plan *plan, const Graph *graph) {
+    Arena *arena = arena_create();
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        Type inputs[8];
+        if (node->op == OP_PARAM) plan->n_parameters += type_elements(&node->types[0]);
+        if (node->op != OP_MATMUL && node->op != OP_ATTENTION && node->op != OP_ATTENTION_GRAD) {
+            continue;
+        }
+        for (int i = 0; i < node->n_inputs; i++) inputs[i] = *value_type(node->inputs[i]);
+        double flops = OPS[node->op].flops(node, inputs, node->types);
+        /* Model FLOPs count no recomputation: attention's backward is twice its forward. */
+        if (node->op == OP_ATTENTION_GRAD) flops *= 2 / 2.5;
+        plan->model_flops +=
+            flops * plan->global_batch / ((double)plan->micro_batch * plan->mesh.size[MESH_D]);
+    }
+    arena_destroy(arena);
+}
+
+/* Equal stage graphs share a program: the same text, block numbers being relative. */
+static bool make_stage_programs(Plan *plan, const StageGraph *stages, PassContext *ctx) {
+    int p = plan->n_stages;
+    char **texts = ARENA_ARRAY(ctx->arena, char *, p);
+    plan->programs = ARENA_ARRAY(ctx->arena, Program, p);
+    for (int s = 0; s < p; s++) {
+        StrBuf text = strbuf_create();
+        int found = -1;
+        graph_print(&text, stages[s].graph);
+        for (int i = 0; i < plan->n_programs && found < 0; i++) {
+            if (strcmp(texts[i], text.text) == 0) found = i;
+        }
+        if (found < 0) {
+            found = plan->n_programs++;
+            texts[found] = arena_strdup(ctx->arena, text.text);
+            Program *program = &plan->programs[found];
+            program->graph = run_passes(stages[s].graph, "fold_accumulate", "fuse", ctx);
+            if (!program->graph) return false;
+            plan_memory(program, plan->n_chunks, ctx->arena);
+        }
+        strbuf_destroy(&text);
+        plan->stages[s].program = found;
+        memcpy(plan->stages[s].first_block, stages[s].first_block, sizeof(stages[s].first_block));
+        memcpy(plan->stages[s].n_blocks, stages[s].n_blocks, sizeof(stages[s].n_blocks));
+    }
+    return true;
+}
+
+/* A channel's slot holds all values of one send task. */
+static void size_channels(Plan *plan) {
+    for (int i = 0; i < plan->n_channels; i++) {
+        Channel *channel = &plan->channels[i];
+        const Program *program = &plan->programs[plan->stages[channel->from].program];
+        const Graph *graph = program->graph;
+        Phase phase = channel->backward ? PHASE_BACKWARD : PHASE_FORWARD;
+        for (int c = 0; c < plan->n_chunks; c++) {
+            int64_t largest = 0, count = 0;
+            for (int n = 0; n < graph->n_nodes; n++) {
+                const Node *node = graph->nodes[n];
+                if (node->op != OP_SEND || node->phase != phase || node->chunk != c) continue;
+                Value value = node->inputs[0];
+                int64_t bytes =
+                    type_local_bytes(value_type(value), value_sharding(value), &graph->mesh);
+                bytes = (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+                if (bytes > largest) largest = bytes;
+                count++;
+            }
+            if (largest * count > channel->slot_bytes) channel->slot_bytes = largest * count;
+        }
+    }
+}
+
+static Plan *new_plan(Arena *arena, const PlanRequest *request) {
+    const PlanOptions *options = &request->options;
+    Plan *plan = ARENA_NEW(arena, Plan);
+    plan->arena = arena;
+    plan->model = arena_strdup(arena, request->model);
+    plan->mesh = options->mesh;
+    plan->n_chunks = options->n_chunks;
+    plan->micro_batch = options->micro_batch;
+    plan->global_batch = options->global_batch;
+    plan->n_micro = options->global_batch / (options->micro_batch * options->mesh.size[MESH_D]);
+    plan->seq = request->seq;
+    plan->vocab = request->vocab;
+    plan->n_blocks = request->n_blocks;
+    plan->schedule = arena_strdup(arena, options->schedule);
+    plan->sequence_parallel = options->sequence_parallel;
+    plan->seed = options->seed;
+    plan->learning_rate = request->recipe.learning_rate;
+    plan->n_stages = options->mesh.size[MESH_P];
+    plan->stages = ARENA_ARRAY(arena, Stage, plan->n_stages);
+    return plan;
+}
+
+Plan *plan_make(Arena *arena, const PlanRequest *request, Diag *diag) {
+    if (!check_request(request, diag)) return NULL;
+    Plan *plan = new_plan(arena, request);
+    PassContext ctx = {.arena = arena_create(),
+                       .diag = diag,
+                       .recipe = request->recipe,
+                       .options = request->options,
+                       .n_blocks = request->n_blocks,
+                       .n_micro = plan->n_micro};
+    StageGraph *stages = ARENA_ARRAY(arena, StageGraph, plan->n_stages);
+    PassContext kept = ctx; /* what the plan keeps is made in its own arena */
+    bool fine = false;
+    Graph *logical = run_passes(request->forward, "simplify", "append_update", &ctx);
+    Graph *graph = logical ? run_passes(logical, "expand", "insert_collectives", &ctx) : NULL;
+    kept.arena = arena;
+    kept.chunk_of_block = ctx.chunk_of_block;
+    if (graph) {
+        count_model(plan, logical);
+        fine = make_programs(graph, &kept, stages, &plan->comms, &plan->n_comms) &&
+               make_stage_programs(plan, stages, &kept) && schedule_apply(plan, NO_LOC, diag);
+    }
+    if (fine) {
+        size_channels(plan);
+        for (int s = 0; s < plan->n_stages; s++) plan_stage_layout(plan, &plan->stages[s]);
+        plan->fingerprint = plan_fingerprint(plan);
+        fine = verify_plan(plan, diag);
+    }
+    arena_destroy(ctx.arena);
+    return fine ? plan : NULL;
+}
