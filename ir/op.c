@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#define OP(upper, lower, min, max, outs, attrs, flags, infer, grad, flops)                         \
+#define OP(upper, lower, min, max, outs, attrs, flags, infer, grad, flops, kernel)                 \
     bool infer_##infer(Graph *, Node *, Diag *);                                                   \
     void grad_##grad(GradContext *, const Node *, const Value *, Value *);                         \
     double flops_##flops(const Node *, const Type *, const Type *);
@@ -10,7 +10,7 @@
 #undef OP
 
 const OpInfo OPS[N_OPS] = {
-#define OP(upper, lower, min, max, outs, attrs, flags, infer, grad, flops)                         \
+#define OP(upper, lower, min, max, outs, attrs, flags, infer, grad, flops, kernel)                 \
     {#lower, min, max, outs, attrs, flags, infer_##infer, grad_##grad, flops_##flops},
 #include "ir/ops.def"
 #undef OP

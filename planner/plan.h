@@ -44,8 +44,9 @@ typedef struct Program {
     Buffer *buffers; /* [n_nodes * MAX_OUTPUTS] */
     int64_t persistent_bytes, scratch_bytes;
     int64_t frame_bytes[MAX_CHUNKS];
-    int64_t
-        class_bytes[N_BUFFER_CLASSES]; /* persistent ones: parameter, gradient, optimizer, input */
+    /* Of the persistent region, by class: parameter, gradient, optimizer, input; padding included.
+     */
+    int64_t class_bytes[N_BUFFER_CLASSES];
     double forward_flops[MAX_CHUNKS], backward_flops[MAX_CHUNKS], update_flops;
 } Program;
 
@@ -98,13 +99,14 @@ typedef struct Stage {
 typedef struct Plan {
     Arena *arena;         /* not owned */
     const char *model;    /* name */
-    uint64_t fingerprint; /* of model and options */
+    uint64_t fingerprint; /* plan_fingerprint, as stored with the text */
     Mesh mesh;
     int n_chunks;     /* v: per stage */
     int micro_batch;  /* sequences per data-parallel rank and micro-batch */
     int global_batch; /* sequences per step */
     int n_micro;      /* global_batch / (micro_batch * d) */
     int64_t seq, vocab;
+    int n_blocks; /* of the whole model */
     const char *schedule;
     bool sequence_parallel;
     uint64_t seed;

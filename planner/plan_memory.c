@@ -79,6 +79,18 @@ static bool same_local_shape(const Planner *p, Value a, Value b) {
                type_local_bytes(value_type(b), value_sharding(b), mesh);
 }
 
+/* May a result of the node live in this storage? A frame in its own backward, scratch of its own
+ * segment, and an accumulator in the update: the next step overwrites it. */
+static bool is_near(const Storage *storage, const Node *node) {
+    switch (storage->region) {
+    case REGION_FRAME: return node->phase == PHASE_BACKWARD && storage->chunk == node->chunk;
+    case REGION_SCRATCH: return storage->segment == segment_of(node);
+    case REGION_PERSISTENT:
+        return storage->class == CLASS_GRADIENT && node->phase == PHASE_UPDATE;
+    default: return false;
+    }
+}
+
 /* A storage that output `o` of the node takes over, or -1. */
 static int find_shared(const Planner *p, const Node *node, int o) {
     Value out = node_value((Node *)node, o);
@@ -91,10 +103,7 @@ static int find_shared(const Planner *p, const Node *node, int o) {
         int at = p->storage_of[value_index(in)];
         const Storage *storage = &p->storages[at];
         bool dies = storage->last == node->id;
-        bool near = storage->region == REGION_FRAME
-                        ? node->phase == PHASE_BACKWARD && storage->chunk == node->chunk
-                        : storage->region == REGION_SCRATCH && storage->segment == segment_of(node);
-        if (dies && near && same_local_shape(p, in, out)) return at;
+        if (dies && is_near(storage, node) && same_local_shape(p, in, out)) return at;
     }
     return -1;
 }

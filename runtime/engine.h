@@ -17,8 +17,7 @@ typedef struct EngineOptions {
 
 typedef struct StepResult {
     double loss, grad_norm;
-    double seconds;          /* wall time of the step */
-    double overhead_seconds; /* of it, outside kernels and waiting, on rank 0 */
+    double seconds; /* wall time of the step */
 } StepResult;
 
 Engine *engine_create(const Plan *plan, const EngineOptions *options, Diag *diag);
@@ -48,6 +47,14 @@ bool engine_logits(Engine *engine, const int32_t *tokens, float *out_logits, Dia
 /* Bytes really allocated for the arenas of all ranks (the plan's figure, or it is a bug). */
 int64_t engine_arena_bytes(const Engine *engine);
 double engine_emit_seconds(const Engine *engine);
+/* Calls of one training step on rank 0. */
 int64_t engine_call_count(const Engine *engine);
+/* Seconds that replaying one step's calls takes with every kernel replaced by one that does
+ * nothing: what the engine itself costs per step. */
+double engine_replay_seconds(Engine *engine);
+
+/* A gradient of the last step, before clipping, by logical name: f32, whole. For tests. False: no
+ * such parameter, or its complete gradient lay in memory that has been reused since. */
+bool engine_read_gradient(Engine *engine, const char *parameter, float *out);
 
 #endif

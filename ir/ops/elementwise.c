@@ -206,7 +206,7 @@ void grad_relu(GradContext *ctx, const Node *node, const Value *douts, Value *di
     dins[0] = GRAD_NODE(ctx, OP_RELU_GRAD, node->inputs[0], douts[0]);
 }
 
-/* maximum_grad(a, b, dy) = dy where a >= b, else 0: what flows to a; the rest flows to b. */
+/* maximum_grad(a, b, dy) is what flows to a (half where both are equal); the rest flows to b. */
 void grad_maximum(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
     Value to_a = GRAD_NODE(ctx, OP_MAXIMUM_GRAD, node->inputs[0], node->inputs[1], douts[0]);
     dins[0] = grad_reduce_to(ctx, to_a, input_type(node, 0));

@@ -202,6 +202,7 @@ bool gemm_f32_batched(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float a
                       int64_t stride_b, float beta, float *c, int64_t ldc, int64_t stride_c,
                       int64_t batch) {
     bool parallel = batch > 1 && 2.0 * (double)m * (double)n * (double)k < SMALL_PRODUCT_FLOPS;
+    (void)parallel; /* without OpenMP */
     dnnl_status_t first_failure = dnnl_success;
     /* Inside a parallel region oneDNN uses the one thread it is called on. */
 #pragma omp parallel for schedule(static) if (parallel)

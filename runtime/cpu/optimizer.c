@@ -12,13 +12,13 @@ void optimizer_adamw(const AdamwConfig *config, int64_t n, const float *lr, cons
     if (!isfinite(factor)) return;
     /* The scalars in f64, as PyTorch has them. */
     const double rate = (double)*lr, t = (double)*step;
-    const double correction1 = 1.0 - pow((double)config->beta1, t);
-    const double correction2 = 1.0 - pow((double)config->beta2, t);
-    const float keep = (float)(1.0 - rate * (double)config->weight_decay);
+    const double correction1 = 1.0 - pow(config->beta1, t);
+    const double correction2 = 1.0 - pow(config->beta2, t);
+    const float keep = (float)(1.0 - rate * config->weight_decay);
     const float size = (float)(rate / correction1);
-    const float unscale = (float)(1.0 / sqrt(correction2)), eps = config->eps;
-    const float beta2 = config->beta2;
-    const float take1 = (float)(1.0 - (double)config->beta1), take2 = (float)(1.0 - (double)beta2);
+    const float unscale = (float)(1.0 / sqrt(correction2)), eps = (float)config->eps;
+    const float beta2 = (float)config->beta2;
+    const float take1 = (float)(1.0 - config->beta1), take2 = (float)(1.0 - config->beta2);
 #pragma omp parallel for schedule(static) if (n > CHUNK)
     for (int64_t first = 0; first < n; first += CHUNK) {
         const int64_t end = n - first < CHUNK ? n : first + CHUNK;
@@ -38,7 +38,8 @@ void optimizer_sgd(const SgdConfig *config, int64_t n, const float *lr, const fl
                    const float *g, float *p, float *buf) {
     const float factor = clip ? *clip : 1.0f;
     if (!isfinite(factor)) return;
-    const float rate = *lr, momentum = config->momentum, decay = config->weight_decay;
+    const float rate = *lr, momentum = (float)config->momentum;
+    const float decay = (float)config->weight_decay;
     const bool nesterov = config->nesterov;
 #pragma omp parallel for schedule(static) if (n > CHUNK)
     for (int64_t first = 0; first < n; first += CHUNK) {

@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 typedef struct AdamwConfig {
-    float beta1, beta2, eps, weight_decay;
+    double beta1, beta2, eps, weight_decay; /* f64: 1 - beta is taken before rounding */
 } AdamwConfig;
 
 /* AdamW (Loshchilov & Hutter 2019), PyTorch's form; t = *step >= 1:
@@ -22,7 +22,7 @@ void optimizer_adamw(const AdamwConfig *config, int64_t n, const float *lr, cons
                      const float *clip, const float *g, float *p, float *m, float *v);
 
 typedef struct SgdConfig {
-    float momentum, weight_decay;
+    double momentum, weight_decay;
     bool nesterov;
 } SgdConfig;
 

@@ -11,7 +11,7 @@
 #define WEYL_0       0x9E3779B9u
 #define WEYL_1       0xBB67AE85u
 
-#define BLOCKS 16           /* made together: one vector of each lane */
+#define BLOCKS 32           /* made together: vectors of each lane, enough to overlap the rounds */
 #define CHUNK  (4 * BLOCKS) /* elements in them */
 
 typedef struct Blocks {

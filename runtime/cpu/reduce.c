@@ -6,8 +6,9 @@
 #include <string.h>
 
 #define PARALLEL_ELEMENTS 16384 /* fewer are done before other threads have woken */
-#define COLUMNS           256   /* outputs summed side by side when the last dimension is kept */
-#define MAX_CHUNKS        64    /* parts a long sum is split into, for that many threads */
+#define COLUMNS           1024  /* outputs summed side by side when the last dimension is kept */
+#define COLUMN_TASKS      32    /* their sums are split into parts until there are this many */
+#define MAX_CHUNKS        64    /* parts a long sum to a scalar is split into */
 
 /* A sum after merging neighbours: `n_kept` output dimensions (the last, if kept, apart) and
  * `n_reduced` loops of runs that go into each output. */
@@ -64,7 +65,7 @@ static int64_t offset_of(int n, const int64_t *size, const int64_t *stride, int6
     return offset;
 }
 
-/* Output columns [column, column + n) of one output row, over the runs [first, end): sums[0..n). */
+/* Output columns of one output row, `n` from `row` on, over the runs [first, end). */
 static void sum_columns(const SumShape *s, const float *row, int64_t first, int64_t end, int64_t n,
                         double *sums) {
     float tile[COLUMNS];
@@ -72,10 +73,21 @@ static void sum_columns(const SumShape *s, const float *row, int64_t first, int6
     while (first < end) {
         const int64_t stop = end - first < 64 ? end : first + 64;
         for (int64_t j = 0; j < n; j++) tile[j] = 0;
-        for (; first < stop; first++) {
-            const float *x = row + offset_of(s->n_reduced, s->reduced, s->reduced_stride, first);
+        while (first <
+               stop) { /* four at a time: the tile is loaded and stored a quarter as often */
+            const float *x[4] = {row};
+            const int count = stop - first < 4 ? 1 : 4;
+            for (int u = 0; u < count; u++)
+                x[u] = row + offset_of(s->n_reduced, s->reduced, s->reduced_stride, first + u);
+            if (count == 4) {
 #pragma omp simd
-            for (int64_t j = 0; j < n; j++) tile[j] += x[j];
+                for (int64_t j = 0; j < n; j++)
+                    tile[j] += (x[0][j] + x[1][j]) + (x[2][j] + x[3][j]);
+            } else {
+#pragma omp simd
+                for (int64_t j = 0; j < n; j++) tile[j] += x[0][j];
+            }
+            first += count;
         }
         for (int64_t j = 0; j < n; j++) sums[j] += (double)tile[j];
     }
@@ -98,35 +110,33 @@ static void put_sum(float *out, double sum, bool accumulate) {
     *out = (float)(accumulate ? (double)*out + sum : sum);
 }
 
-/* Few outputs: each sum in parts, enough of them for many threads; parts hold at least `least`. */
-static int64_t choose_chunks(int64_t n_tasks, int64_t length, int64_t least) {
-    int64_t chunks = MAX_CHUNKS / n_tasks;
+/* Few outputs: each sum in parts, up to `most` in all, which hold at least `least` each. */
+static int64_t choose_chunks(int64_t most, int64_t n_tasks, int64_t length, int64_t least) {
+    int64_t chunks = most / n_tasks;
     if (chunks > length / least) chunks = length / least;
     return chunks < 1 ? 1 : chunks;
 }
 
 static void reduce_to_columns(const SumShape *s, const float *x, bool accumulate, float *out) {
-    double partial[MAX_CHUNKS][COLUMNS];
+    float partial[COLUMN_TASKS][COLUMNS];
     const int64_t tiles = (s->width + COLUMNS - 1) / COLUMNS, n_tasks = s->n_rows * tiles;
-    const int64_t chunks = choose_chunks(n_tasks, s->n_runs, 32);
+    const int64_t chunks = choose_chunks(COLUMN_TASKS, n_tasks, s->n_runs, 32);
 #pragma omp parallel for schedule(static) if (s->n_rows * s->n_runs * s->width > PARALLEL_ELEMENTS)
     for (int64_t t = 0; t < n_tasks * chunks; t++) {
         const int64_t task = t / chunks, chunk = t % chunks, column = task % tiles * COLUMNS;
         const int64_t n = s->width - column < COLUMNS ? s->width - column : COLUMNS;
         const float *row = x + offset_of(s->n_kept, s->kept, s->kept_stride, task / tiles) + column;
-        double here[COLUMNS];
-        double *sums = chunks > 1 ? partial[t] : here;
+        double sums[COLUMNS];
         sum_columns(s, row, s->n_runs * chunk / chunks, s->n_runs * (chunk + 1) / chunks, n, sums);
-        if (chunks > 1) continue;
-        float *to = out + task / tiles * s->width + column;
-        for (int64_t j = 0; j < n; j++) put_sum(&to[j], sums[j], accumulate);
+        float *to = chunks > 1 ? &partial[t][0] : out + task / tiles * s->width + column;
+        for (int64_t j = 0; j < n; j++) put_sum(&to[j], sums[j], accumulate && chunks == 1);
     }
     if (chunks == 1) return;
     for (int64_t task = 0; task < n_tasks; task++) {
         const int64_t column = task % tiles * COLUMNS;
         for (int64_t j = 0; j < COLUMNS && column + j < s->width; j++) {
             double sum = 0;
-            for (int64_t c = 0; c < chunks; c++) sum += partial[task * chunks + c][j];
+            for (int64_t c = 0; c < chunks; c++) sum += (double)partial[task * chunks + c][j];
             put_sum(&out[task / tiles * s->width + column + j], sum, accumulate);
         }
     }
@@ -136,7 +146,7 @@ static void reduce_to_scalars(const SumShape *s, const float *x, bool accumulate
     double partial[MAX_CHUNKS];
     const int64_t per_run = (s->width + VEC_SUM_TILE - 1) / VEC_SUM_TILE;
     const int64_t pieces = s->n_runs * per_run;
-    const int64_t chunks = choose_chunks(s->n_rows, pieces, 4);
+    const int64_t chunks = choose_chunks(MAX_CHUNKS, s->n_rows, pieces, 4);
 #pragma omp parallel for schedule(static) if (s->n_rows * s->n_runs * s->width > PARALLEL_ELEMENTS)
     for (int64_t t = 0; t < s->n_rows * chunks; t++) {
         const int64_t chunk = t % chunks;
@@ -175,7 +185,7 @@ void reduce_sum(int n_dims, const int64_t *dims, const bool *reduced, const floa
 void reduce_sum_squares(const float *x, int64_t n, bool accumulate, float *out) {
     double partial[MAX_CHUNKS];
     const int64_t tiles = (n + VEC_SUM_TILE - 1) / VEC_SUM_TILE;
-    const int64_t chunks = choose_chunks(1, tiles, 4);
+    const int64_t chunks = choose_chunks(MAX_CHUNKS, 1, tiles, 4);
 #pragma omp parallel for schedule(static) if (n > PARALLEL_ELEMENTS)
     for (int64_t c = 0; c < chunks; c++) {
         double sum = 0;
@@ -221,7 +231,7 @@ typedef struct PermuteShape {
 
 static PermuteShape make_permute_shape(int n_dims, const int64_t *dims, const int *perm) {
     PermuteShape s = {0};
-    int64_t x_stride[REDUCE_MAX_DIMS], stride = 1;
+    int64_t x_stride[REDUCE_MAX_DIMS] = {0}, stride = 1;
     for (int d = n_dims - 1; d >= 0; d--) {
         x_stride[d] = stride;
         stride *= dims[d];

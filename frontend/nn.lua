@@ -1,0 +1,214 @@
+-- nn: layers made of ops. `local nn = require "nn"` in a model.
+--
+-- A layer takes the model object `m` (for its parameters), the values it works on, and a table of
+-- options; it returns a value. Parameters are named by the layer's `name` (a block adds its own
+-- "blocks.#." in front). Weights are drawn from N(0, 0.02^2) and those that add to the residual
+-- stream from N(0, (0.02 / sqrt(2 layers))^2) (Radford et al. 2019, GPT-2, section 2.3).
+--
+-- Dropout is applied to the embeddings' sum and to what each residual branch adds. Dropout of
+-- attention probabilities is not supported: the attention op does not hold them.
+
+local ops = ops
+local nn = {}
+
+local STD = 0.02
+local EPS = 1e-5
+
+-- Errors name no line of this file: the front end adds the line of the model that called.
+local function fail(text, ...) error(text:format(...), 0) end
+
+-- `given` over `defaults`; an option that has no default but may be given has the default NONE.
+local NONE = {}
+local function read_options(layer, given, defaults)
+  if given ~= nil and type(given) ~= "table" then
+    fail("%s: options must be a table, not a %s", layer, type(given))
+  end
+  local options = {}
+  for key, value in pairs(defaults) do
+    if value ~= NONE then options[key] = value end
+  end
+  for key, value in pairs(given or {}) do
+    if defaults[key] == nil then
+      local known = {}
+      for name in pairs(defaults) do known[#known + 1] = name end
+      fail("%s: unknown option '%s'; known: %s", layer, tostring(key), table.concat(known, ", "))
+    end
+    local default = defaults[key]
+    if default ~= NONE and type(default) ~= type(value) then
+      fail("%s: option '%s' must be a %s, not a %s", layer, key, type(default), type(value))
+    end
+    options[key] = value
+  end
+  return options
+end
+
+-- Are these an `m` and a value? (The commonest slip is to leave `m` out.)
+local function check_arguments(layer, m, x)
+  if type(m) ~= "table" or not m.param then fail("%s: the first argument must be m", layer) end
+  if type(x) ~= "userdata" then
+    fail("%s: the second argument must be a value, not a %s", layer, type(x))
+  end
+end
+
+local function as_list(axes) return type(axes) == "table" and axes or { axes } end
+
+local function joined(a, b)
+  local list = {}
+  for _, axis in ipairs(as_list(a)) do list[#list + 1] = axis end
+  for _, axis in ipairs(as_list(b)) do list[#list + 1] = axis end
+  return list
+end
+
+local function residual_std(m)
+  local layers = rawget(m, "layers")
+  return layers and layers > 0 and STD / math.sqrt(2 * layers) or STD
+end
+
+-- y = x W + b:  x [..., from], W [from, to] -> [..., to]. `from` and `to`: one axis or several.
+-- options: weight (its name), bias (its name; none if absent), std
+function nn.linear(m, x, from, to, options)
+  check_arguments("linear", m, x)
+  local o = read_options("linear", options, { weight = "w", bias = NONE, std = STD })
+  local w = m:param(o.weight, joined(from, to), { init = "normal", std = o.std, decay = 1 })
+  local y = ops.matmul{ x, w, over = from }
+  if o.bias then y = y + m:param(o.bias, to, { init = "zeros", decay = 0 }) end
+  return y
+end
+
+-- tokens i32[...], table [vocab, model] -> [..., model]
+function nn.embedding(m, name, tokens, vocab, model)
+  check_arguments("embedding", m, tokens)
+  local w = m:param(name, { vocab or "vocab", model or "model" }, { init = "normal", std = STD })
+  return ops.embedding{ tokens, w, axis = vocab or "vocab" }
+end
+
+-- Learned positions [seq, model], to be added to embeddings.
+function nn.position(m, name, seq, model)
+  return m:param(name, { seq or "seq", model or "model" }, { init = "normal", std = STD })
+end
+
+-- x [..., model], table [vocab, model] -> [..., vocab]. With the name of an embedding, the two share
+-- their table (Press & Wolf 2017).
+function nn.logits(m, name, x, vocab, model)
+  check_arguments("logits", m, x)
+  model = model or "model"
+  local w = m:param(name, { vocab or "vocab", model }, { init = "normal", std = STD })
+  return ops.matmul{ x, w, over = model }
+end
+
+-- (x - mean) / sqrt(var + eps) * gain + bias along `axis` (Ba, Kiros & Hinton 2016)
+function nn.layernorm(m, x, axis, options)
+  check_arguments("layernorm", m, x)
+  axis = axis or "model"
+  local o = read_options("layernorm", options, { name = "ln", eps = EPS })
+  local gain = m:param(o.name .. ".gain", axis, { init = "ones", decay = 0 })
+  local bias = m:param(o.name .. ".bias", axis, { init = "zeros", decay = 0 })
+  return ops.layernorm{ x, gain, bias, axis = axis, eps = o.eps }
+end
+
+-- x / sqrt(mean(x^2) + eps) * gain along `axis` (Zhang & Sennrich 2019)
+function nn.rmsnorm(m, x, axis, options)
+  check_arguments("rmsnorm", m, x)
+  axis = axis or "model"
+  local o = read_options("rmsnorm", options, { name = "norm", eps = EPS })
+  local gain = m:param(o.name .. ".gain", axis, { init = "ones", decay = 0 })
+  return ops.rmsnorm{ x, gain, axis = axis, eps = o.eps }
+end
+
+-- One of the two, by options.kind.
+function nn.norm(m, x, axis, options)
+  local o = read_options("norm", options, { kind = "layernorm", name = "norm", eps = EPS })
+  if o.kind ~= "layernorm" and o.kind ~= "rmsnorm" then
+    fail("norm: kind is '%s'; it can be layernorm or rmsnorm", o.kind)
+  end
+  return nn[o.kind](m, x, axis, { name = o.name, eps = o.eps })
+end
+
+-- Rotary positions (Su et al. 2021): pairs (i, i + head/2) turned by pos * base^(-2i/head).
+-- x [batch, seq, ..., head] -> like x
+function nn.rotary(x, options)
+  local o = read_options("rotary", options, { base = 10000.0, seq = "seq", head = "head" })
+  return ops.rotary{ x, seq = o.seq, head = o.head, base = o.base, direction = 1 }
+end
+
+-- Self-attention: multi-head (Vaswani et al. 2017), or grouped-query (Ainslie et al. 2023) where
+-- kv_heads < heads. x [batch, seq, model] -> like x.
+-- Parameters: wq [model, kv_heads, group, head], wk and wv [model, kv_heads, head],
+-- wo [kv_heads, group, head, model], and with bias: bq, bk, bv, bo.
+-- options: name, bias, causal, rotary (base of rotary positions; none if absent)
+function nn.attention(m, x, options)
+  check_arguments("attention", m, x)
+  local o = read_options("attention", options,
+    { name = "attn", bias = false, causal = true, rotary = NONE })
+  local function project(letter, to)
+    return nn.linear(m, x, "model", to,
+      { weight = o.name .. ".w" .. letter, bias = o.bias and o.name .. ".b" .. letter or nil })
+  end
+  local q = project("q", { "kv_heads", "group", "head" })
+  local k = project("k", { "kv_heads", "head" })
+  local v = project("v", { "kv_heads", "head" })
+  if o.rotary then
+    if type(o.rotary) ~= "number" then fail("attention: 'rotary' must be a number, the base") end
+    q, k = nn.rotary(q, { base = o.rotary }), nn.rotary(k, { base = o.rotary })
+  end
+  local y = ops.attention{ q, k, v, seq = "seq", head = "head", causal = o.causal,
+                           scale = 1 / math.sqrt(q:dim("head")) }
+  return nn.linear(m, y, { "kv_heads", "group", "head" }, "model",
+    { weight = o.name .. ".wo", bias = o.bias and o.name .. ".bo" or nil, std = residual_std(m) })
+end
+
+-- gelu is the tanh approximation (Hendrycks & Gimpel 2016), gelu_erf the exact one.
+local ACTIVATIONS = { gelu = ops.gelu, gelu_erf = ops.gelu_erf, relu = ops.relu, silu = ops.silu }
+
+local function activate(layer, act, x)
+  local f = ACTIVATIONS[act]
+  if not f then
+    fail("%s: act is '%s'; it can be gelu, gelu_erf, relu or silu", layer, tostring(act))
+  end
+  return f{ x }
+end
+
+-- act(x w1 + b1) w2 + b2:  w1 [model, ffn], w2 [ffn, model]. options: name, act, bias
+function nn.mlp(m, x, options)
+  check_arguments("mlp", m, x)
+  local o = read_options("mlp", options, { name = "mlp", act = "gelu", bias = true })
+  local h = nn.linear(m, x, "model", "ffn",
+    { weight = o.name .. ".w1", bias = o.bias and o.name .. ".b1" or nil })
+  return nn.linear(m, activate("mlp", o.act, h), "ffn", "model",
+    { weight = o.name .. ".w2", bias = o.bias and o.name .. ".b2" or nil, std = residual_std(m) })
+end
+
+-- (act(x wgate) * (x wup)) wdown (Shazeer 2020, SwiGLU). options: name, act
+function nn.swiglu(m, x, options)
+  check_arguments("swiglu", m, x)
+  local o = read_options("swiglu", options, { name = "mlp", act = "silu" })
+  local gate = nn.linear(m, x, "model", "ffn", { weight = o.name .. ".wgate" })
+  local up = nn.linear(m, x, "model", "ffn", { weight = o.name .. ".wup" })
+  return nn.linear(m, activate("swiglu", o.act, gate) * up, "ffn", "model",
+    { weight = o.name .. ".wdown", std = residual_std(m) })
+end
+
+-- Zeroes each element with probability p and divides the others by 1 - p; x itself where p is 0.
+function nn.dropout(x, p)
+  if type(p) ~= "number" or not (p >= 0 and p < 1) then
+    fail("dropout: the probability must be a number, at least 0 and less than 1")
+  end
+  return p > 0 and ops.dropout{ x, p = p } or x
+end
+
+-- x + dropout(branch)
+function nn.residual(x, branch, p) return x + nn.dropout(branch, p or 0) end
+
+-- Mean over all positions of -log softmax(logits)[label]; also makes the output "logits".
+-- logits [batch, seq, vocab], labels i32[batch, seq] -> scalar
+function nn.cross_entropy(m, logits, labels, vocab)
+  check_arguments("cross_entropy", m, logits)
+  vocab = vocab or "vocab"
+  m:output("logits", logits)
+  local each = ops.cross_entropy{ logits, labels, axis = vocab }
+  local count = 1
+  for _, axis in ipairs(each.axes) do count = count * each:dim(axis) end
+  return ops.reduce_sum{ each, over = each.axes } * (1 / count)
+end
+
+return nn

@@ -1,0 +1,62 @@
+/* Cost: predicted time of a plan's parts on a described device, without running anything.
+ *
+ * A node takes the longer of its arithmetic and its memory traffic (the roofline of Williams,
+ * Waterman & Patterson 2009), plus a fixed start cost; a collective is a ring (Thakur, Rabenseifner
+ * & Gropp 2005): n - 1 steps, each a latency and 1/n of the bytes. Nothing is fitted: a better
+ * description of the device gives a better prediction.
+ */
+#ifndef PLANNER_COST_H
+#define PLANNER_COST_H
+
+#include "planner/plan.h"
+
+/* What one rank has to itself. */
+typedef struct Device {
+    const char *name;
+    double flops_per_second;        /* sustained, f32, in matrix products */
+    double memory_bytes_per_second; /* sustained, reads plus writes */
+    double call_us;                 /* to start one operation */
+    double link_latency_us;         /* of one message between ranks */
+    double link_bytes_per_second;   /* of one rank, one direction */
+    bool send_blocks;               /* the rank's own core moves the bytes */
+} Device;
+
+/* One core of a current x86 server, ranks being threads: assumed, not measured. */
+extern const Device DEVICE_CPU_CORE;
+
+typedef struct Cost {
+    double us; /* all of it */
+    double collective_us;
+    double flops;
+    double traffic_bytes; /* to and from memory */
+} Cost;
+
+/* The update in three pieces, since stages wait for each other between them: up to the first
+ * reduction of tied weights; up to the first over mesh axis p; the rest. */
+enum { N_UPDATE_PARTS = 3 };
+
+typedef struct ProgramCost {
+    Cost forward[MAX_CHUNKS], backward[MAX_CHUNKS]; /* one micro-batch, one rank */
+    Cost update[N_UPDATE_PARTS];
+    bool joins_tied, joins_pipeline; /* does the update have such reductions? */
+} ProgramCost;
+
+/* Costs of plan->programs[program] for one rank. `arena` holds temporary lists. */
+ProgramCost cost_program(const Plan *plan, int program, const Device *device, Arena *arena);
+
+/* One collective as its communicator sees it. */
+typedef struct CollectiveCost {
+    int mesh_axis;  /* MESH_*, or -1: across the stages of a StageComm */
+    int stage_comm; /* index in plan->comms, or -1 */
+    int n_ranks;    /* in one group */
+    int n_steps;    /* messages that one rank sends */
+    double bytes;   /* that one rank sends */
+} CollectiveCost;
+
+/* False when the node is no collective, or its group is a single rank. */
+bool cost_collective(const Plan *plan, const Node *node, CollectiveCost *out);
+
+/* One pipeline message of `bytes`, in microseconds. */
+double cost_message_us(const Device *device, double bytes);
+
+#endif

@@ -1,0 +1,176 @@
+/* Elementwise and fused nodes, broadcasts, sums of scalars, constants, accumulation. */
+#include "ir/expr.h"
+#include "runtime/cpu/bind.h"
+#include "runtime/cpu/elementwise.h"
+
+#include <string.h>
+
+static bool run_elementwise(const void *args) {
+    elementwise_run(args);
+    return true;
+}
+
+/* The kernel's number of an op of the table, by name; -1: it has none. */
+static int find_kernel_op(OpKind op) {
+    for (int i = 0; i < N_ELEMENTWISE_OPS; i++) {
+        if (strcmp(ELEMENTWISE_NAMES[i], OPS[op].name) == 0) return i;
+    }
+    return -1;
+}
+
+/* The mask of a dropout belongs to its block and number within it, on every layout. */
+static uint32_t random_key(int block, int64_t key) {
+    uint32_t hash = 2166136261u;
+    uint64_t words[2] = {(uint64_t)(int64_t)block, (uint64_t)key};
+    for (int i = 0; i < 16; i++) {
+        hash = (hash ^ (uint32_t)(words[i / 8] >> (8 * (i % 8)) & 0xff)) * 16777619u;
+    }
+    return hash;
+}
+
+static int64_t contiguous_stride(const Type *local, int dimension) {
+    int64_t stride = 1;
+    for (int i = dimension + 1; i < local->rank; i++) stride *= local->dims[i];
+    return stride;
+}
+
+/* The iteration space of result 0: its local shape, each operand's strides by axis name, and where
+ * the elements lie in the tensor of the whole global batch. */
+static void fill_space(const Binding *b, ElementwiseSpec *spec) {
+    const Type *whole = &b->node->types[0], *local = &b->out_local[0];
+    int batch = axis_find(&b->graph->axes, "batch", 5);
+    uint64_t stride = 1;
+    spec->n_dims = local->rank;
+    for (int i = local->rank - 1; i >= 0; i--) {
+        bool is_batch = local->axes[i] == batch;
+        spec->dims[i] = local->dims[i];
+        spec->global_stride[i] = stride;
+        spec->global_offset[i] = bind_offset(b, whole, &b->node->shardings[0], i) +
+                                 (is_batch ? b->micro * whole->dims[i] : 0);
+        stride *= (uint64_t)(whole->dims[i] * (is_batch ? b->n_micro : 1));
+    }
+    spec->n_in = b->node->n_inputs;
+    for (int k = 0; k < spec->n_in; k++) {
+        spec->in[k] = b->in[k];
+        for (int i = 0; i < local->rank; i++) {
+            int at = type_find_axis(&b->in_local[k], local->axes[i]);
+            spec->in_stride[k][i] = at < 0 ? 0 : contiguous_stride(&b->in_local[k], at);
+        }
+    }
+    spec->seed = &b->state->seed;
+    spec->step = &b->state->step;
+    spec->train = &b->state->train;
+}
+
+static bool bind_expr(Binding *b, const Expr *expr, CpuCall *out) {
+    ElementwiseSpec spec = {.n_out = expr->n_outputs, .n_instr = expr->n_instructions};
+    ElementwiseInstr instructions[EXPR_MAX_INSTRUCTIONS];
+    ElementwiseCall *call = ARENA_NEW(b->arena, ElementwiseCall);
+    const char *why = "";
+    fill_space(b, &spec);
+    for (int n = 0; n < expr->n_instructions; n++) {
+        const ExprInstruction *from = &expr->instructions[n];
+        ElementwiseInstr *to = &instructions[n];
+        int op = find_kernel_op(from->op);
+        if (op < 0) return bind_fail(b, "has no elementwise kernel");
+        *to = (ElementwiseInstr){.op = (ElementwiseOp)op,
+                                 .dst = spec.n_in + n,
+                                 .imm = (float)from->imm,
+                                 .key = random_key(b->block, from->key)};
+        for (int i = 0; i < EXPR_MAX_OPERANDS; i++) {
+            to->arg[i] = from->operands[i] < 0 ? ~from->operands[i] : spec.n_in + from->operands[i];
+        }
+    }
+    for (int i = 0; i < expr->n_outputs; i++) {
+        spec.out[i] = b->out[i];
+        spec.out_register[i] = spec.n_in + expr->outputs[i];
+    }
+    spec.instr = instructions;
+    if (!elementwise_prepare(&spec, call, &why)) return bind_fail(b, why);
+    *out = (CpuCall){run_elementwise, call};
+    return true;
+}
+
+bool cpu_bind_elementwise(Binding *b, CpuCall *out) {
+    Expr expr = expr_of_node(b->node);
+    return bind_expr(b, &expr, out);
+}
+
+bool cpu_bind_fused(Binding *b, CpuCall *out) {
+    Expr expr;
+    const char *error;
+    if (!expr_parse(node_string(b->node, ATTR_program), b->node->n_inputs, &expr, &error)) {
+        return bind_fail(b, error);
+    }
+    return bind_expr(b, &expr, out);
+}
+
+static Expr unary(OpKind op) {
+    return (Expr){.n_inputs = 1,
+                  .n_instructions = 1,
+                  .n_outputs = 1,
+                  .instructions = {{.op = op, .operands = {~0, ~0, ~0}}}};
+}
+
+bool cpu_bind_broadcast(Binding *b, CpuCall *out) {
+    Expr expr = unary(OP_COPY);
+    return bind_expr(b, &expr, out);
+}
+
+/* acc = share at the first share of a step, acc += share after. */
+bool cpu_bind_accumulate(Binding *b, CpuCall *out) {
+    Expr expr = unary(b->overwrite ? OP_COPY : OP_ADD);
+    if (b->overwrite) {
+        expr.instructions[0].operands[0] = ~1;
+    } else {
+        expr.instructions[0].operands[1] = ~1;
+    }
+    expr.n_inputs = 2;
+    return bind_expr(b, &expr, out);
+}
+
+typedef struct FillArgs {
+    float *out, value;
+} FillArgs;
+
+static bool run_const(const void *args) {
+    const FillArgs *a = args;
+    *a->out = a->value;
+    return true;
+}
+
+bool cpu_bind_const(Binding *b, CpuCall *out) {
+    FillArgs *args = ARENA_NEW(b->arena, FillArgs);
+    *args = (FillArgs){b->out[0], (float)node_float(b->node, ATTR_value, 0)};
+    *out = (CpuCall){run_const, args};
+    return true;
+}
+
+typedef struct SumArgs {
+    int n_inputs;
+    int64_t n;
+    const float **in;
+    float *out;
+} SumArgs;
+
+/* In f64: the clipping norm adds up thousands of squares. */
+static bool run_add_n(const void *args) {
+    const SumArgs *a = args;
+    for (int64_t i = 0; i < a->n; i++) {
+        double sum = 0;
+        for (int k = 0; k < a->n_inputs; k++) sum += a->in[k][i];
+        a->out[i] = (float)sum;
+    }
+    return true;
+}
+
+bool cpu_bind_add_n(Binding *b, CpuCall *out) {
+    SumArgs *args = ARENA_NEW(b->arena, SumArgs);
+    *args = (SumArgs){.n_inputs = b->node->n_inputs,
+                      .n = type_elements(&b->out_local[0]),
+                      .in = ARENA_ARRAY(b->arena, const float *, b->node->n_inputs),
+                      .out = b->out[0]};
+    for (int k = 0; k < args->n_inputs; k++) args->in[k] = b->in[k];
+    *out = (CpuCall){run_add_n, args};
+    return true;
+}

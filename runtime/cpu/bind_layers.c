@@ -1,0 +1,321 @@
+/* Products, reductions, layout changes and the layers with kernels of their own. */
+#include "runtime/cpu/attention.h"
+#include "runtime/cpu/bind.h"
+#include "runtime/cpu/embedding.h"
+#include "runtime/cpu/gemm.h"
+#include "runtime/cpu/norm.h"
+#include "runtime/cpu/reduce.h"
+#include "runtime/cpu/rotary.h"
+#include "runtime/cpu/softmax.h"
+
+typedef struct MatmulArgs {
+    MatmulLayout layout;
+    const float *a, *b;
+    float beta, *out;
+} MatmulArgs;
+
+static bool run_matmul(const void *args) {
+    const MatmulArgs *p = args;
+    const MatmulLayout *l = &p->layout;
+    int64_t lda = l->transpose_a ? l->m : l->k, ldb = l->transpose_b ? l->k : l->n;
+    if (l->batch == 1) {
+        return gemm_f32(l->transpose_a, l->transpose_b, l->m, l->n, l->k, 1, p->a, lda, p->b, ldb,
+                        p->beta, p->out, l->n);
+    }
+    return gemm_f32_batched(l->transpose_a, l->transpose_b, l->m, l->n, l->k, 1, p->a, lda,
+                            l->m * l->k, p->b, ldb, l->k * l->n, p->beta, p->out, l->n, l->m * l->n,
+                            l->batch);
+}
+
+bool cpu_bind_matmul(Binding *b, CpuCall *out) {
+    MatmulArgs *args = ARENA_NEW(b->arena, MatmulArgs);
+    *args = (MatmulArgs){.a = b->in[0], .b = b->in[1], .out = b->out[0]};
+    args->beta = b->node->n_inputs == 3 && !b->overwrite ? 1 : 0;
+    *out = (CpuCall){run_matmul, args};
+    return matmul_layout(b->node, &b->in_local[0], &b->in_local[1], &args->layout) ||
+           bind_fail(b, "has operands whose axes are not grouped");
+}
+
+typedef struct LayoutArgs {
+    int rank;
+    int64_t dims[MAX_RANK];
+    bool reduced[MAX_RANK];
+    int order[MAX_RANK];
+    const float *in;
+    float *out;
+} LayoutArgs;
+
+static bool run_reduce_sum(const void *args) {
+    const LayoutArgs *a = args;
+    reduce_sum(a->rank, a->dims, a->reduced, a->in, false, a->out);
+    return true;
+}
+
+static LayoutArgs *new_layout(Binding *b) {
+    LayoutArgs *args = ARENA_NEW(b->arena, LayoutArgs);
+    args->rank = b->in_local[0].rank;
+    args->in = b->in[0];
+    args->out = b->out[0];
+    for (int i = 0; i < args->rank; i++) args->dims[i] = b->in_local[0].dims[i];
+    return args;
+}
+
+bool cpu_bind_reduce_sum(Binding *b, CpuCall *out) {
+    LayoutArgs *args = new_layout(b);
+    for (int i = 0; i < args->rank; i++) {
+        args->reduced[i] = node_over(b->node, ATTR_over, b->in_local[0].axes[i]);
+    }
+    *out = (CpuCall){run_reduce_sum, args};
+    return true;
+}
+
+static bool run_transpose(const void *args) {
+    const LayoutArgs *a = args;
+    reduce_permute(a->rank, a->dims, a->order, a->in, a->out);
+    return true;
+}
+
+bool cpu_bind_transpose(Binding *b, CpuCall *out) {
+    LayoutArgs *args = new_layout(b);
+    for (int i = 0; i < args->rank; i++) {
+        args->order[i] = type_find_axis(&b->in_local[0], b->out_local[0].axes[i]);
+    }
+    *out = (CpuCall){run_transpose, args};
+    return true;
+}
+
+typedef struct RowsArgs {
+    int64_t rows, n, n_valid, offset;
+    float eps;
+    const void *in[5];
+    void *out[3], *workspace;
+} RowsArgs;
+
+/* rows x n of operand 0, its last axis perhaps a padded shard. */
+static RowsArgs *new_rows(Binding *b) {
+    RowsArgs *args = ARENA_NEW(b->arena, RowsArgs);
+    const Type *x = &b->in_local[0];
+    int last = x->rank - 1;
+    args->rows = bind_rows(x);
+    args->n = x->dims[last];
+    args->n_valid = bind_valid(b, bind_input_type(b, 0), bind_input_sharding(b, 0), last);
+    args->offset = bind_offset(b, bind_input_type(b, 0), bind_input_sharding(b, 0), last);
+    args->eps = (float)node_float(b->node, ATTR_eps, 0);
+    args->workspace = b->workspace;
+    for (int i = 0; i < b->node->n_inputs; i++) args->in[i] = b->in[i];
+    for (int i = 0; i < b->node->n_outputs && i < 3; i++) args->out[i] = b->out[i];
+    return args;
+}
+
+static bool run_layernorm(const void *args) {
+    const RowsArgs *a = args;
+    layernorm_forward(a->rows, a->n, a->in[0], a->in[1], a->in[2], a->eps, a->out[0], a->out[1],
+                      a->out[2]);
+    return true;
+}
+
+bool cpu_bind_layernorm(Binding *b, CpuCall *out) {
+    *out = (CpuCall){run_layernorm, new_rows(b)};
+    return true;
+}
+
+static bool run_layernorm_grad(const void *args) {
+    const RowsArgs *a = args;
+    layernorm_backward(a->rows, a->n, a->in[0], a->in[1], a->in[2], a->in[3], a->in[4], a->out[0],
+                       a->out[1], a->out[2], a->workspace);
+    return true;
+}
+
+static bool check_workspace(Binding *b, const RowsArgs *args) {
+    if (norm_backward_workspace_bytes(args->rows, args->n) >
+        (size_t)op_workspace_bytes(b->node, b->in_local)) {
+        BUG("the plan reserves too little workspace for %s", OPS[b->node->op].name);
+    }
+    return true;
+}
+
+bool cpu_bind_layernorm_grad(Binding *b, CpuCall *out) {
+    *out = (CpuCall){run_layernorm_grad, new_rows(b)};
+    return check_workspace(b, out->args);
+}
+
+static bool run_rmsnorm(const void *args) {
+    const RowsArgs *a = args;
+    rmsnorm_forward(a->rows, a->n, a->in[0], a->in[1], a->eps, a->out[0], a->out[1]);
+    return true;
+}
+
+bool cpu_bind_rmsnorm(Binding *b, CpuCall *out) {
+    *out = (CpuCall){run_rmsnorm, new_rows(b)};
+    return true;
+}
+
+static bool run_rmsnorm_grad(const void *args) {
+    const RowsArgs *a = args;
+    rmsnorm_backward(a->rows, a->n, a->in[0], a->in[1], a->in[2], a->in[3], a->out[0], a->out[1],
+                     a->workspace);
+    return true;
+}
+
+bool cpu_bind_rmsnorm_grad(Binding *b, CpuCall *out) {
+    *out = (CpuCall){run_rmsnorm_grad, new_rows(b)};
+    return check_workspace(b, out->args);
+}
+
+static bool run_logsumexp(const void *args) {
+    const RowsArgs *a = args;
+    softmax_logsumexp(a->rows, a->n, a->n_valid, a->in[0], a->out[0]);
+    return true;
+}
+
+bool cpu_bind_logsumexp(Binding *b, CpuCall *out) {
+    *out = (CpuCall){run_logsumexp, new_rows(b)};
+    return true;
+}
+
+static bool run_pick(const void *args) {
+    const RowsArgs *a = args;
+    softmax_pick(a->rows, a->n, a->n_valid, a->offset, a->in[0], a->in[1], a->out[0]);
+    return true;
+}
+
+bool cpu_bind_pick(Binding *b, CpuCall *out) {
+    *out = (CpuCall){run_pick, new_rows(b)};
+    return true;
+}
+
+static bool run_cross_entropy_grad(const void *args) {
+    const RowsArgs *a = args;
+    softmax_cross_entropy_grad(a->rows, a->n, a->n_valid, a->offset, a->in[0], a->in[1], a->in[2],
+                               a->in[3], a->out[0]);
+    return true;
+}
+
+bool cpu_bind_cross_entropy_grad(Binding *b, CpuCall *out) {
+    *out = (CpuCall){run_cross_entropy_grad, new_rows(b)};
+    return true;
+}
+
+typedef struct RotaryArgs {
+    int64_t outer, seq, inner, head, offset;
+    double base;
+    int direction;
+    const float *in;
+    float *out;
+} RotaryArgs;
+
+static bool run_rotary(const void *args) {
+    const RotaryArgs *a = args;
+    rotary_apply(a->outer, a->seq, a->inner, a->head, a->offset, a->base, a->direction, a->in,
+                 a->out);
+    return true;
+}
+
+bool cpu_bind_rotary(Binding *b, CpuCall *out) {
+    RotaryArgs *args = ARENA_NEW(b->arena, RotaryArgs);
+    const Type *x = &b->in_local[0];
+    int seq = type_find_axis(x, node_axis(b->node, ATTR_seq));
+    *args = (RotaryArgs){.outer = 1, .inner = 1, .in = b->in[0], .out = b->out[0]};
+    for (int i = 0; i < x->rank - 1; i++) {
+        if (i < seq) args->outer *= x->dims[i];
+        if (i > seq) args->inner *= x->dims[i];
+    }
+    args->seq = x->dims[seq];
+    args->head = x->dims[x->rank - 1];
+    args->offset = bind_offset(b, bind_input_type(b, 0), bind_input_sharding(b, 0), seq);
+    args->base = node_float(b->node, ATTR_base, 10000);
+    args->direction = (int)node_int(b->node, ATTR_direction, 1);
+    *out = (CpuCall){run_rotary, args};
+    return true;
+}
+
+typedef struct EmbeddingArgs {
+    int64_t n, model, vocab_local, vocab_offset;
+    const int32_t *tokens;
+    const float *in;
+    float *out;
+    bool accumulate;
+} EmbeddingArgs;
+
+static EmbeddingArgs *new_embedding(Binding *b, const Type *table, const Sharding *sharding,
+                                    const Type *local) {
+    EmbeddingArgs *args = ARENA_NEW(b->arena, EmbeddingArgs);
+    args->n = type_elements(&b->in_local[0]);
+    args->model = local->dims[1];
+    args->vocab_local = local->dims[0];
+    args->vocab_offset = bind_offset(b, table, sharding, 0);
+    args->tokens = b->in[0];
+    args->in = b->in[1];
+    args->out = b->out[0];
+    return args;
+}
+
+static bool run_embedding(const void *args) {
+    const EmbeddingArgs *a = args;
+    embedding_forward(a->n, a->model, a->vocab_local, a->vocab_offset, a->tokens, a->in, a->out);
+    return true;
+}
+
+bool cpu_bind_embedding(Binding *b, CpuCall *out) {
+    const EmbeddingArgs *args =
+        new_embedding(b, bind_input_type(b, 1), bind_input_sharding(b, 1), &b->in_local[1]);
+    *out = (CpuCall){run_embedding, args};
+    return true;
+}
+
+static bool run_embedding_grad(const void *args) {
+    const EmbeddingArgs *a = args;
+    embedding_backward(a->n, a->model, a->vocab_local, a->vocab_offset, a->tokens, a->in,
+                       a->accumulate, a->out);
+    return true;
+}
+
+bool cpu_bind_embedding_grad(Binding *b, CpuCall *out) {
+    EmbeddingArgs *args =
+        new_embedding(b, &b->node->types[0], &b->node->shardings[0], &b->out_local[0]);
+    args->accumulate = b->node->n_inputs == 4 && !b->overwrite;
+    *out = (CpuCall){run_embedding_grad, args};
+    return true;
+}
+
+typedef struct AttentionArgs {
+    AttentionShape shape;
+    const float *in[6];
+    float *out[3];
+} AttentionArgs;
+
+static AttentionArgs *new_attention(Binding *b) {
+    AttentionArgs *args = ARENA_NEW(b->arena, AttentionArgs);
+    const Type *q = &b->in_local[0];
+    args->shape = (AttentionShape){.batch = q->dims[0],
+                                   .seq = q->dims[1],
+                                   .kv_heads = q->dims[2],
+                                   .group = q->rank == 5 ? q->dims[3] : 1,
+                                   .head = q->dims[q->rank - 1],
+                                   .causal = node_int(b->node, ATTR_causal, 1) != 0,
+                                   .scale = (float)node_float(b->node, ATTR_scale, 1)};
+    for (int i = 0; i < b->node->n_inputs; i++) args->in[i] = b->in[i];
+    for (int i = 0; i < b->node->n_outputs; i++) args->out[i] = b->out[i];
+    return args;
+}
+
+static bool run_attention(const void *args) {
+    const AttentionArgs *a = args;
+    return attention_forward(&a->shape, a->in[0], a->in[1], a->in[2], a->out[0], a->out[1]);
+}
+
+bool cpu_bind_attention(Binding *b, CpuCall *out) {
+    *out = (CpuCall){run_attention, new_attention(b)};
+    return true;
+}
+
+static bool run_attention_grad(const void *args) {
+    const AttentionArgs *a = args;
+    return attention_backward(&a->shape, a->in[0], a->in[1], a->in[2], a->in[3], a->in[4], a->in[5],
+                              a->out[0], a->out[1], a->out[2]);
+}
+
+bool cpu_bind_attention_grad(Binding *b, CpuCall *out) {
+    *out = (CpuCall){run_attention_grad, new_attention(b)};
+    return true;
+}

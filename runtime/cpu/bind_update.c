@@ -1,0 +1,83 @@
+/* Sums of squares, clipping and the optimizers. */
+#include "runtime/cpu/bind.h"
+#include "runtime/cpu/optimizer.h"
+#include "runtime/cpu/reduce.h"
+
+#include <math.h>
+
+typedef struct UpdateArgs {
+    int64_t n;
+    const float *in[7];
+    float *out[3];
+    float max_norm;
+    AdamwConfig adamw;
+    SgdConfig sgd;
+} UpdateArgs;
+
+static UpdateArgs *new_args(Binding *b) {
+    UpdateArgs *args = ARENA_NEW(b->arena, UpdateArgs);
+    args->n = type_elements(&b->in_local[0]);
+    for (int i = 0; i < b->node->n_inputs; i++) args->in[i] = b->in[i];
+    for (int i = 0; i < b->node->n_outputs; i++) args->out[i] = b->out[i];
+    return args;
+}
+
+static bool run_sumsq(const void *args) {
+    const UpdateArgs *a = args;
+    reduce_sum_squares(a->in[0], a->n, false, a->out[0]);
+    return true;
+}
+
+bool cpu_bind_sumsq(Binding *b, CpuCall *out) {
+    *out = (CpuCall){run_sumsq, new_args(b)};
+    return true;
+}
+
+/* min(1, max_norm / (norm + 1e-6)), as PyTorch's clip_grad_norm_; not finite stays not finite, so
+ * that the optimizer leaves everything as it is. */
+static bool run_clip_scale(const void *args) {
+    const UpdateArgs *a = args;
+    float norm = sqrtf(*a->in[0]);
+    float scale = a->max_norm > 0 ? a->max_norm / (norm + 1e-6f) : 1;
+    if (scale > 1) scale = 1;
+    *a->out[0] = isfinite(norm) ? scale : NAN;
+    return true;
+}
+
+bool cpu_bind_clip_scale(Binding *b, CpuCall *out) {
+    UpdateArgs *args = new_args(b);
+    args->max_norm = (float)node_float(b->node, ATTR_max_norm, 0);
+    *out = (CpuCall){run_clip_scale, args};
+    return true;
+}
+
+static bool run_adamw(const void *args) {
+    const UpdateArgs *a = args;
+    optimizer_adamw(&a->adamw, a->n, a->in[5], a->in[6], a->in[4], a->in[1], a->out[0], a->out[1],
+                    a->out[2]);
+    return true;
+}
+
+bool cpu_bind_adamw(Binding *b, CpuCall *out) {
+    UpdateArgs *args = new_args(b);
+    args->adamw = (AdamwConfig){.beta1 = (float)node_float(b->node, ATTR_beta1, 0),
+                                .beta2 = (float)node_float(b->node, ATTR_beta2, 0),
+                                .eps = (float)node_float(b->node, ATTR_eps, 0),
+                                .weight_decay = (float)node_float(b->node, ATTR_weight_decay, 0)};
+    *out = (CpuCall){run_adamw, args};
+    return true;
+}
+
+static bool run_sgd(const void *args) {
+    const UpdateArgs *a = args;
+    optimizer_sgd(&a->sgd, a->n, a->in[4], a->in[3], a->in[1], a->out[0], a->out[1]);
+    return true;
+}
+
+bool cpu_bind_sgd(Binding *b, CpuCall *out) {
+    UpdateArgs *args = new_args(b);
+    args->sgd = (SgdConfig){.momentum = (float)node_float(b->node, ATTR_momentum, 0),
+                            .weight_decay = (float)node_float(b->node, ATTR_weight_decay, 0)};
+    *out = (CpuCall){run_sgd, args};
+    return true;
+}

@@ -1,0 +1,74 @@
+#include "runtime/shard.h"
+
+#include <string.h>
+
+Shard shard_of(const Type *type, const Sharding *sharding, const Mesh *mesh, MeshCoord coord) {
+    Shard shard = {.whole = *type, .local = type_local(type, sharding, mesh)};
+    for (int i = 0; i < type->rank; i++) {
+        int axis = sharding->mesh[i];
+        int64_t offset = axis < 0 ? 0 : coord.at[axis] * shard.local.dims[i];
+        int64_t left = type->dims[i] - offset;
+        shard.offset[i] = offset;
+        shard.valid[i] = left < 0 ? 0 : left < shard.local.dims[i] ? left : shard.local.dims[i];
+    }
+    return shard;
+}
+
+/* Calls visit for each row of the last dimension that exists, with both element numbers. */
+typedef void RowVisitor(void *user, int64_t local_at, int64_t whole_at, int64_t count);
+
+static void visit_rows(const Shard *shard, RowVisitor *visit, void *user) {
+    int rank = shard->local.rank;
+    int64_t at[MAX_RANK] = {0};
+    int64_t count = rank ? shard->valid[rank - 1] : 1;
+    for (int i = 0; i < rank; i++) {
+        if (shard->valid[i] == 0) return;
+    }
+    for (;;) {
+        int64_t local = 0, whole = 0;
+        for (int i = 0; i < rank; i++) {
+            local = local * shard->local.dims[i] + at[i];
+            whole = whole * shard->whole.dims[i] + shard->offset[i] + at[i];
+        }
+        visit(user, local, whole, count);
+        int i = rank - 2;
+        while (i >= 0 && ++at[i] == shard->valid[i]) at[i--] = 0;
+        if (i < 0) return;
+    }
+}
+
+typedef struct CopyRows {
+    uint32_t *local, *whole;
+    bool gather;
+} CopyRows;
+
+static void copy_row(void *user, int64_t local_at, int64_t whole_at, int64_t count) {
+    const CopyRows *copy = user;
+    uint32_t *local = copy->local + local_at, *whole = copy->whole + whole_at;
+    memcpy(copy->gather ? whole : local, copy->gather ? local : whole,
+           (size_t)count * sizeof(uint32_t));
+}
+
+void shard_gather(const Shard *shard, const void *local, void *whole) {
+    CopyRows copy = {(uint32_t *)local, whole, true};
+    visit_rows(shard, copy_row, &copy);
+}
+
+void shard_scatter(const Shard *shard, const void *whole, void *local) {
+    CopyRows copy = {local, (uint32_t *)whole, false};
+    visit_rows(shard, copy_row, &copy);
+}
+
+void shard_zero_padding(const Shard *shard, float *local) {
+    int64_t elements = type_elements(&shard->local);
+    int64_t at[MAX_RANK] = {0};
+    bool padded = false;
+    for (int i = 0; i < shard->local.rank; i++) padded |= shard->valid[i] < shard->local.dims[i];
+    for (int64_t n = 0; padded && n < elements; n++) {
+        bool outside = false;
+        for (int i = 0; i < shard->local.rank; i++) outside |= at[i] >= shard->valid[i];
+        if (outside) local[n] = 0;
+        for (int i = shard->local.rank - 1; i >= 0 && ++at[i] == shard->local.dims[i]; i--)
+            at[i] = 0;
+    }
+}

@@ -1,0 +1,21 @@
+/* Shards: which part of a whole logical tensor a rank holds, and copies between the two. */
+#ifndef RUNTIME_SHARD_H
+#define RUNTIME_SHARD_H
+
+#include "ir/type.h"
+
+typedef struct Shard {
+    Type whole, local;
+    int64_t offset[MAX_RANK]; /* of the local part in the whole */
+    int64_t valid[MAX_RANK];  /* local elements that exist; the rest is padding */
+} Shard;
+
+Shard shard_of(const Type *type, const Sharding *sharding, const Mesh *mesh, MeshCoord coord);
+
+/* Between whole[...] and local[...], 4-byte elements, row-major; padding is not touched. */
+void shard_gather(const Shard *shard, const void *local, void *whole);
+void shard_scatter(const Shard *shard, const void *whole, void *local);
+/* Sets the padding of a local f32 buffer to zero. */
+void shard_zero_padding(const Shard *shard, float *local);
+
+#endif

@@ -1,0 +1,123 @@
+/* attention.c against the whole [seq, seq] softmax in f64, and its gradient against the analytic
+ * formula in f64: grouped queries, heads and sequences that fill no tile, causal and not. */
+#include "runtime/cpu/attention.h"
+#include "tests/unit/kernel_check.h"
+
+typedef struct Data {
+    float *q, *k, *v, *o, *lse, *d_o, *dq, *dk, *dv;
+    int64_t n_q, n_k, n_rows;
+} Data;
+
+static Data make_data(const AttentionShape *s) {
+    Data d = {.n_rows = s->batch * s->seq * s->kv_heads * s->group};
+    d.n_q = d.n_rows * s->head;
+    d.n_k = s->batch * s->seq * s->kv_heads * s->head;
+    d.q = kc_random(d.n_q), d.k = kc_random(d.n_k), d.v = kc_random(d.n_k);
+    d.d_o = kc_random(d.n_q);
+    d.o = kc_zeros(d.n_q), d.lse = kc_zeros(d.n_rows);
+    d.dq = kc_zeros(d.n_q), d.dk = kc_random(d.n_k), d.dv = kc_random(d.n_k);
+    return d;
+}
+
+static void free_data(Data *d) {
+    free(d->q), free(d->k), free(d->v), free(d->o), free(d->lse);
+    free(d->d_o), free(d->dq), free(d->dk), free(d->dv);
+}
+
+typedef struct Reference {
+    double *o, *lse, *dq, *dk, *dv;
+} Reference;
+
+/* One query row against all keys of its head. */
+static void reference_row(const AttentionShape *s, const Data *d, Reference *r, int64_t b,
+                          int64_t pos, int64_t h, int64_t g) {
+    const int64_t row = ((b * s->seq + pos) * s->kv_heads + h) * s->group + g, head = s->head;
+    const int64_t n_keys = s->causal ? pos + 1 : s->seq;
+    double *p = kc_zeros64(n_keys), *dp = kc_zeros64(n_keys);
+    double top = -INFINITY, sum = 0, delta = 0;
+    for (int64_t j = 0; j < n_keys; j++) {
+        const int64_t key = ((b * s->seq + j) * s->kv_heads + h) * head;
+        for (int64_t e = 0; e < head; e++) {
+            p[j] += (double)s->scale * (double)d->q[row * head + e] * (double)d->k[key + e];
+            dp[j] += (double)d->d_o[row * head + e] * (double)d->v[key + e];
+        }
+        top = fmax(top, p[j]);
+    }
+    for (int64_t j = 0; j < n_keys; j++) sum += exp(p[j] - top);
+    r->lse[row] = top + log(sum);
+    for (int64_t j = 0; j < n_keys; j++) {
+        p[j] = exp(p[j] - r->lse[row]);
+        delta += p[j] * dp[j];
+    }
+    for (int64_t j = 0; j < n_keys; j++) {
+        const int64_t key = ((b * s->seq + j) * s->kv_heads + h) * head;
+        const double ds = p[j] * (dp[j] - delta) * (double)s->scale;
+        for (int64_t e = 0; e < head; e++) {
+            r->o[row * head + e] += p[j] * (double)d->v[key + e];
+            r->dv[key + e] += p[j] * (double)d->d_o[row * head + e];
+            r->dq[row * head + e] += ds * (double)d->k[key + e];
+            r->dk[key + e] += ds * (double)d->q[row * head + e];
+        }
+    }
+    free(p), free(dp);
+}
+
+static void check_shape(const AttentionShape *s) {
+    Data d = make_data(s);
+    Reference r = {kc_zeros64(d.n_q), kc_zeros64(d.n_rows), kc_zeros64(d.n_q), kc_zeros64(d.n_k),
+                   kc_zeros64(d.n_k)};
+    for (int64_t b = 0; b < s->batch; b++)
+        for (int64_t pos = 0; pos < s->seq; pos++)
+            for (int64_t h = 0; h < s->kv_heads; h++)
+                for (int64_t g = 0; g < s->group; g++) reference_row(s, &d, &r, b, pos, h, g);
+    CHECK(attention_forward(s, d.q, d.k, d.v, d.o, d.lse), "head refused");
+    CHECK(attention_backward(s, d.q, d.k, d.v, d.o, d.lse, d.d_o, d.dq, d.dk, d.dv), "refused");
+#define WHAT  "b%d s%d kv%d g%d h%d"
+#define SIZES (int)s->batch, (int)s->seq, (int)s->kv_heads, (int)s->group, (int)s->head
+    CHECK_NEAR(d.o, r.o, d.n_q, 1.0, 3e-6, WHAT, SIZES);
+    CHECK_NEAR(d.lse, r.lse, d.n_rows, 1.0, 3e-6, WHAT, SIZES);
+    CHECK_NEAR(d.dq, r.dq, d.n_q, fmax(1.0, (double)s->scale), 1e-5, WHAT, SIZES);
+    /* dk and dv sum over seq * group rows. */
+    const double many = sqrt((double)(s->seq * s->group));
+    CHECK_NEAR(d.dk, r.dk, d.n_k, many, 5e-6, WHAT, SIZES);
+    CHECK_NEAR(d.dv, r.dv, d.n_k, many, 5e-6, WHAT, SIZES);
+    free(r.o), free(r.lse), free(r.dq), free(r.dk), free(r.dv);
+    free_data(&d);
+}
+
+static void check_threads(void) {
+    const AttentionShape s = {2, 150, 2, 3, 24, true, 0.2f};
+    Data d = make_data(&s);
+    omp_set_num_threads(1);
+    attention_forward(&s, d.q, d.k, d.v, d.o, d.lse);
+    attention_backward(&s, d.q, d.k, d.v, d.o, d.lse, d.d_o, d.dq, d.dk, d.dv);
+    float *o = kc_copy(d.o, d.n_q), *dq = kc_copy(d.dq, d.n_q), *dk = kc_copy(d.dk, d.n_k);
+    float *dv = kc_copy(d.dv, d.n_k);
+    omp_set_num_threads(3);
+    attention_forward(&s, d.q, d.k, d.v, d.o, d.lse);
+    attention_backward(&s, d.q, d.k, d.v, d.o, d.lse, d.d_o, d.dq, d.dk, d.dv);
+    omp_set_num_threads(2);
+    CHECK(kc_same_bits(o, d.o, d.n_q), "o differs");
+    CHECK(kc_same_bits(dq, d.dq, d.n_q), "dq differs");
+    CHECK(kc_same_bits(dk, d.dk, d.n_k) && kc_same_bits(dv, d.dv, d.n_k), "dk or dv differs");
+    free(o), free(dq), free(dk), free(dv);
+    free_data(&d);
+}
+
+int main(void) {
+    const AttentionShape shapes[] = {
+        {1, 1, 1, 1, 1, true, 1.0f},     {1, 64, 1, 1, 64, true, 0.125f},
+        {2, 37, 3, 1, 20, true, 0.3f},   {1, 130, 2, 1, 64, false, 0.125f},
+        {2, 70, 1, 3, 17, true, 0.25f},  {1, 67, 2, 5, 33, false, 0.2f},
+        {1, 129, 1, 2, 80, true, 0.1f},  {1, 65, 1, 1, 256, true, 0.0625f},
+        {1, 20, 1, 100, 8, true, 0.35f}, {1, 200, 1, 1, 4, true, 40.0f}};
+    check_begin("attention and its gradient equal the f64 formulas");
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) check_shape(&shapes[i]);
+    check_begin("results do not depend on the number of threads");
+    check_threads();
+    check_begin("no positions: nothing to do; too long a head: refused");
+    const AttentionShape none = {2, 0, 1, 1, 8, true, 1.0f}, wide = {1, 1, 1, 1, 257, true, 1.0f};
+    CHECK(attention_forward(&none, NULL, NULL, NULL, NULL, NULL), "empty refused");
+    CHECK(!attention_forward(&wide, NULL, NULL, NULL, NULL, NULL), "head 257 accepted");
+    return check_report();
+}

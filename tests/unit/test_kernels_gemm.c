@@ -1,0 +1,106 @@
+/* gemm.c against sums in f64: every transposition, odd sizes, leading dimensions wider than the
+ * rows, alpha and beta, empty sizes, and both ways a product can run (dnnl_sgemm, primitive). */
+#include "runtime/cpu/gemm.h"
+#include "tests/unit/kernel_check.h"
+
+#include <pthread.h>
+
+typedef struct Case {
+    int64_t m, n, k, pad;
+    float alpha, beta;
+} Case;
+
+static void reference_gemm(bool ta, bool tb, const Case *s, const float *a, int64_t lda,
+                           const float *b, int64_t ldb, const float *c, double *out) {
+    for (int64_t i = 0; i < s->m; i++)
+        for (int64_t j = 0; j < s->n; j++) {
+            double sum = 0;
+            for (int64_t l = 0; l < s->k; l++)
+                sum += (double)(ta ? a[l * lda + i] : a[i * lda + l]) *
+                       (double)(tb ? b[j * ldb + l] : b[l * ldb + j]);
+            double old = s->beta == 0 ? 0 : (double)s->beta * (double)c[i * (s->n + s->pad) + j];
+            out[i * s->n + j] = (double)s->alpha * sum + old;
+        }
+}
+
+static void check_product(bool ta, bool tb, const Case *s) {
+    int64_t lda = (ta ? s->m : s->k) + s->pad, ldb = (tb ? s->k : s->n) + s->pad;
+    int64_t ldc = s->n + s->pad;
+    if (lda == 0) lda = 1;
+    if (ldb == 0) ldb = 1;
+    float *a = kc_random((ta ? s->k : s->m) * lda), *b = kc_random((tb ? s->n : s->k) * ldb);
+    float *c = kc_random(s->m * ldc), *packed = kc_zeros(s->m * s->n);
+    double *want = kc_zeros64(s->m * s->n);
+    reference_gemm(ta, tb, s, a, lda, b, ldb, c, want);
+    if (s->beta == 0)
+        for (int64_t i = 0; i < s->m * ldc; i++) c[i] = NAN; /* must not be read */
+    /* Twice with beta 0: the second run replays a prepared primitive. */
+    for (int run = 0; run < (s->beta == 0 ? 2 : 1); run++)
+        CHECK(gemm_f32(ta, tb, s->m, s->n, s->k, s->alpha, a, lda, b, ldb, s->beta, c, ldc), "%s",
+              gemm_status_text());
+    for (int64_t i = 0; i < s->m; i++)
+        memcpy(packed + i * s->n, c + i * ldc, (size_t)s->n * sizeof *c);
+    /* f32 sums of k products: error grows like sqrt(k) 6e-8 of their size. */
+    CHECK_NEAR(packed, want, s->m * s->n, 1.0 + sqrt((double)s->k), 2e-6, "ta%d tb%d %dx%dx%d", ta,
+               tb, (int)s->m, (int)s->n, (int)s->k);
+    free(a), free(b), free(c), free(packed), free(want);
+}
+
+static void check_batched(int64_t m, int64_t batch) {
+    const int64_t n = 7, k = 5;
+    float *a = kc_random(batch * m * k), *b = kc_random(n * k), *c = kc_zeros(batch * m * n);
+    double *want = kc_zeros64(batch * m * n);
+    Case s = {.m = m, .n = n, .k = k, .alpha = 1};
+    for (int64_t i = 0; i < batch; i++)
+        reference_gemm(false, true, &s, a + i * m * k, k, b, k, NULL, want + i * m * n);
+    CHECK(gemm_f32_batched(false, true, m, n, k, 1, a, k, m * k, b, k, 0, 0, c, n, m * n, batch),
+          "%s", gemm_status_text());
+    CHECK_NEAR(c, want, batch * m * n, 1.0, 2e-6, "batch %d of m = %d", (int)batch, (int)m);
+    free(a), free(b), free(c), free(want);
+}
+
+static void *multiply_repeatedly(void *unused) {
+    (void)unused;
+    omp_set_num_threads(1);
+    const Case s = {.m = 32, .n = 40, .k = 640, .alpha = 1};
+    for (int i = 0; i < 3; i++) check_product(false, true, &s);
+    return NULL;
+}
+
+int main(void) {
+    const Case cases[] = {{1, 1, 1, 0, 1, 0},        {3, 5, 7, 0, 1, 0},
+                          {17, 31, 33, 3, 1, 1},     {64, 48, 768, 0, 1, 0},
+                          {33, 65, 600, 5, 1, 1},    {20, 36, 514, 0, 0.5f, 0},
+                          {129, 100, 130, 1, 2, -1}, {1, 300, 700, 0, 1, 0}};
+    check_begin("products equal sums in f64");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int t = 0; t < 4; t++) check_product(t & 1, t >> 1, &cases[i]);
+
+    check_begin("empty sizes: nothing written, or beta C");
+    const Case empty[] = {
+        {0, 3, 4, 0, 1, 0}, {3, 0, 4, 0, 1, 0}, {3, 4, 0, 0, 1, 0}, {3, 4, 0, 0, 1, 0.5f}};
+    for (size_t i = 0; i < sizeof empty / sizeof *empty; i++)
+        for (int t = 0; t < 4; t++) check_product(t & 1, t >> 1, &empty[i]);
+
+    check_begin("wrong sizes are refused, not run");
+    float x[4] = {0};
+    CHECK(!gemm_f32(false, false, 2, 2, 2, 1, x, 1, x, 2, 0, x, 2), "lda 1 < k 2 accepted");
+    CHECK(!gemm_f32(false, false, -1, 2, 2, 1, x, 2, x, 2, 0, x, 2), "m = -1 accepted");
+    CHECK(strlen(gemm_status_text()) > 0, "no reason given");
+
+    check_begin("batches, with a shared operand");
+    check_batched(3, 1);
+    check_batched(4, 6);
+    check_batched(1, 33);
+
+    /* Two threads want the same prepared product: each must get its own memory objects. */
+    check_begin("threads multiply at once");
+    pthread_t other;
+    CHECK(pthread_create(&other, NULL, multiply_repeatedly, NULL) == 0, "no thread");
+    pthread_join(other, NULL);
+    char version[32];
+    gemm_library_version(version, sizeof version);
+    CHECK(strncmp(version, "oneDNN ", 7) == 0, "version is '%s'", version);
+    gemm_release_cache();
+    return check_report();
+}
