@@ -12,7 +12,7 @@
 static const char VALUE_NAME[] = "perilune.value";
 
 static const char *const GRADS[N_OPS] = {
-#define OP(upper, lower, min, max, outs, attrs, flags, infer, grad, flops) #grad,
+#define OP(upper, lower, min, max, outs, attrs, flags, infer, grad, flops, kernel) #grad,
 #include "ir/ops.def"
 #undef OP
 };
