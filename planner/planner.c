@@ -156,6 +156,7 @@ static Plan *new_plan(Arena *arena, const PlanRequest *request) {
     plan->n_micro = options->global_batch / (options->micro_batch * options->mesh.size[MESH_D]);
     plan->seq = request->seq;
     plan->vocab = request->vocab;
+    plan->n_blocks = request->n_blocks;
     plan->schedule = arena_strdup(arena, options->schedule);
     plan->sequence_parallel = options->sequence_parallel;
     plan->seed = options->seed;
