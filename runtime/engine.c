@@ -30,6 +30,19 @@ static bool check_outputs(RankThread *rank, const CallInfo *info) {
     return false;
 }
 
+/* Adds each call's time to its op's; what copies inputs counts as `input`. */
+static void profile_list(RankThread *rank, const CallList *list) {
+    memset(rank->op_seconds, 0, sizeof(rank->op_seconds));
+    double last = engine_now();
+    for (int i = 0; i < list->count; i++) {
+        const Node *node = list->info[i].node;
+        if (!list->calls[i].run(list->calls[i].args)) return;
+        double now = engine_now();
+        rank->op_seconds[node ? node->op : OP_INPUT] += now - last;
+        last = now;
+    }
+}
+
 static void run_list(RankThread *rank, const CallList *list, int count, bool check) {
     for (int i = 0; i < count; i++) {
         if (!list->calls[i].run(list->calls[i].args)) {
@@ -51,6 +64,7 @@ static void run_job(RankThread *rank, EngineJob job) {
     switch (job) {
     case JOB_TRAIN:
     case JOB_CHECK: run_list(rank, &context->train, context->train.count, job == JOB_CHECK); break;
+    case JOB_PROFILE: profile_list(rank, &context->train); break;
     case JOB_FORWARD: run_list(rank, &context->forward, context->forward.count, false); break;
     case JOB_FIRST: run_list(rank, &context->forward, context->n_first, false); break;
     default: break;

@@ -53,6 +53,9 @@ int64_t engine_call_count(const Engine *engine);
  * nothing: what the engine itself costs per step. */
 double engine_replay_seconds(Engine *engine);
 
+/* Runs one more step on the last batch and gives rank 0's seconds per op, indexed by OpKind. */
+bool engine_profile_step(Engine *engine, double *out_op_seconds, Diag *diag);
+
 /* A gradient of the last step, before clipping, by logical name: f32, whole. For tests. False: no
  * such parameter, or its complete gradient lay in memory that has been reused since. */
 bool engine_read_gradient(Engine *engine, const char *parameter, float *out);

@@ -13,6 +13,7 @@ typedef enum EngineJob {
     JOB_FORWARD,
     JOB_FIRST,
     JOB_CHECK,
+    JOB_PROFILE,
     JOB_QUIT
 } EngineJob;
 
@@ -30,6 +31,7 @@ typedef struct RankThread {
     bool started;
     float *learning_rate, *step; /* scalars in the rank's memory, NULL if not there */
     BadValue bad;
+    double op_seconds[N_OPS]; /* of the last JOB_PROFILE */
 } RankThread;
 
 struct Engine {

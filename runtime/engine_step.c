@@ -182,6 +182,12 @@ bool engine_logits(Engine *engine, const int32_t *tokens, float *out_logits, Dia
     return found;
 }
 
+bool engine_profile_step(Engine *engine, double *out_op_seconds, Diag *diag) {
+    if (!engine_run(engine, JOB_PROFILE, diag)) return false;
+    memcpy(out_op_seconds, engine->ranks[0].op_seconds, sizeof(engine->ranks[0].op_seconds));
+    return true;
+}
+
 static bool do_nothing(const void *args) {
     __asm__ volatile("" : : "r"(args) : "memory");
     return true;
