@@ -129,6 +129,7 @@ static Value add_by_partial(Inserter *ins, const Node *node, Value *inputs) {
 Graph *pass_insert_collectives(const Graph *in, PassContext *ctx) {
     Inserter ins = {.ctx = ctx, .out = graph_create_like(in, ctx->arena)};
     ValueMap map = value_map_create(in, ctx->arena);
+    int *uses = graph_count_uses(in, ctx->arena);
     for (int n = 0; n < in->n_nodes; n++) {
         const Node *node = in->nodes[n];
         Value *inputs = ARENA_ARRAY(ctx->arena, Value, node->n_inputs + 1);
@@ -137,7 +138,8 @@ Graph *pass_insert_collectives(const Graph *in, PassContext *ctx) {
             *value_map_at(&map, node_value((Node *)node, 0)) = add_by_partial(&ins, node, inputs);
             continue;
         }
-        ShardingRule rule = sharding_rule(in, node, ctx->options.sequence_parallel, ctx->arena);
+        ShardingRule rule =
+            sharding_rule(in, node, uses, ctx->options.sequence_parallel, ctx->arena);
         for (int i = 0; i < node->n_inputs; i++) {
             inputs[i] = reshard(&ins, inputs[i], &rule.inputs[i], node);
         }

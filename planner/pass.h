@@ -46,8 +46,9 @@ typedef struct ShardingRule {
     Sharding *inputs; /* [n_inputs] */
     Sharding outputs[MAX_OUTPUTS];
 } ShardingRule;
-ShardingRule sharding_rule(const Graph *graph, const Node *node, bool sequence_parallel,
-                           Arena *arena);
+/* `uses`: graph_count_uses of the graph that propagate_sharding started from. */
+ShardingRule sharding_rule(const Graph *graph, const Node *node, const int *uses,
+                           bool sequence_parallel, Arena *arena);
 /* Reports axes that the mesh does not divide and whose padding would not stay zero. */
 bool check_padding(const Graph *graph, Diag *diag);
 

@@ -85,8 +85,7 @@ static bool is_near(const Storage *storage, const Node *node) {
     switch (storage->region) {
     case REGION_FRAME: return node->phase == PHASE_BACKWARD && storage->chunk == node->chunk;
     case REGION_SCRATCH: return storage->segment == segment_of(node);
-    case REGION_PERSISTENT:
-        return storage->class == CLASS_GRADIENT && node->phase == PHASE_UPDATE;
+    case REGION_PERSISTENT: return storage->class == CLASS_GRADIENT && node->phase == PHASE_UPDATE;
     default: return false;
     }
 }

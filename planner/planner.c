@@ -36,8 +36,8 @@ static Graph *run_passes(const Graph *graph, const char *first, const char *last
         if (!started) continue;
         Graph *next = STEPS[i].run(graph, ctx);
         if (!next) return NULL;
-        if (!graph_verify(next, ctx->diag)) BUG("pass %s made an ill-formed graph:\n%s",
-                                                STEPS[i].name, diag_text(ctx->diag));
+        if (!graph_verify(next, ctx->diag))
+            BUG("pass %s made an ill-formed graph:\n%s", STEPS[i].name, diag_text(ctx->diag));
         dump(ctx, STEPS[i].name, next);
         graph = next;
         if (strcmp(STEPS[i].name, last) == 0) break;
@@ -86,8 +86,8 @@ static void count_model(Plan *plan, const Graph *graph) {
         double flops = OPS[node->op].flops(node, inputs, node->types);
         /* Model FLOPs count no recomputation: attention's backward is twice its forward. */
         if (node->op == OP_ATTENTION_GRAD) flops *= 2 / 2.5;
-        plan->model_flops += flops * plan->global_batch /
-                             ((double)plan->micro_batch * plan->mesh.size[MESH_D]);
+        plan->model_flops +=
+            flops * plan->global_batch / ((double)plan->micro_batch * plan->mesh.size[MESH_D]);
     }
     arena_destroy(arena);
 }

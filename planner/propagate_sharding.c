@@ -35,6 +35,7 @@ static bool check_sizes(const Graph *graph, const Node *node, int output, Diag *
 Graph *pass_propagate_sharding(const Graph *in, PassContext *ctx) {
     Graph *out = graph_create_like(in, ctx->arena);
     ValueMap map = value_map_create(in, ctx->arena);
+    int *uses = graph_count_uses(in, ctx->arena); /* `out` numbers its nodes alike */
     out->mesh = ctx->options.mesh;
     for (int n = 0; n < in->n_nodes; n++) {
         Node *node = value_map_copy(&map, in->nodes[n], out, ctx->diag);
@@ -46,7 +47,7 @@ Graph *pass_propagate_sharding(const Graph *in, PassContext *ctx) {
                 node->inputs[0].node->shardings[0] = *value_sharding(node->inputs[1]);
             }
             ShardingRule rule =
-                sharding_rule(out, node, ctx->options.sequence_parallel, ctx->arena);
+                sharding_rule(out, node, uses, ctx->options.sequence_parallel, ctx->arena);
             for (int i = 0; i < node->n_outputs; i++) node->shardings[i] = rule.outputs[i];
         }
         for (int i = 0; i < node->n_outputs; i++) {

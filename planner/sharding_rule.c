@@ -56,24 +56,28 @@ static Sharding restrict_to(const AxisMap *map, const Type *type) {
     return sharding;
 }
 
-/* A sum of equal partial operands needs no message: the result is partial alike. */
-static bool passes_partial(const Node *node) {
+/* A sum of equal partial operands needs no message: the result is partial alike. Only where nothing
+ * else reads the operands: a residual stream that stayed partial would be completed by each of its
+ * readers, and kept and sent whole. */
+static bool passes_partial(const Node *node, const int *uses) {
     if (!(OPS[node->op].flags & LINEAR) || node->op == OP_ADD_N) return false;
     const Sharding *first = value_sharding(node->inputs[0]);
     const Type *type = value_type(node->inputs[0]);
     if (!first->partial) return false;
-    for (int i = 1; i < node->n_inputs; i++) {
+    for (int i = 0; i < node->n_inputs; i++) {
+        Value input = node->inputs[i];
+        if (uses[input.node->id * MAX_OUTPUTS + input.output] > 1) return false;
         if (!type_equal(value_type(node->inputs[i]), type)) return false;
         if (!sharding_equal(value_sharding(node->inputs[i]), first, type->rank)) return false;
     }
     return true;
 }
 
-ShardingRule sharding_rule(const Graph *graph, const Node *node, bool sequence_parallel,
-                           Arena *arena) {
+ShardingRule sharding_rule(const Graph *graph, const Node *node, const int *uses,
+                           bool sequence_parallel, Arena *arena) {
     ShardingRule rule = {.inputs = ARENA_ARRAY(arena, Sharding, node->n_inputs + 1)};
     for (int i = 0; i < MAX_OUTPUTS; i++) rule.outputs[i] = sharding_none();
-    if (node->op == OP_ACCUMULATE || node->op == OP_OUTPUT || passes_partial(node)) {
+    if (node->op == OP_ACCUMULATE || node->op == OP_OUTPUT || passes_partial(node, uses)) {
         /* Whatever comes: accumulators adopt the sharding of their first share. */
         bool logits = node->op == OP_OUTPUT && node->phase == PHASE_FORWARD;
         for (int i = 0; i < node->n_inputs; i++) {
