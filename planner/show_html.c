@@ -126,8 +126,12 @@ static void put_layout(StrBuf *out, const Facts *facts) {
     put_fact(out, "Sequence", text);
     snprintf(text, sizeof(text), "%g, seed %" PRIu64, plan->learning_rate, plan->seed);
     put_fact(out, "Learning rate", text);
-    snprintf(text, sizeof(text), "%s per process: program, libraries, stacks",
-             unit_bytes((double)plan->library_bytes, a));
+    if (plan->library_bytes > 0) {
+        snprintf(text, sizeof(text), "%s per process: program, libraries, stacks",
+                 unit_bytes((double)plan->library_bytes, a));
+    } else {
+        snprintf(text, sizeof(text), "program, libraries, stacks: not estimated");
+    }
     put_fact(out, "Beyond the arenas", text);
     put_fact(out, "Rank", device->name);
     snprintf(text, sizeof(text), "%sFLOP/s, memory %sB/s, link %sB/s",

@@ -208,6 +208,11 @@ static void put_node(StrBuf *out, const Graph *graph, const Node *node) {
 
 static void put_program_stages(StrBuf *out, const Plan *plan, int program) {
     bool first = true;
+    int n_stages = 0;
+    for (int stage = 0; stage < plan->n_stages; stage++) {
+        n_stages += plan->stages[stage].program == program;
+    }
+    strbuf_put(out, n_stages == 1 ? "stage " : "stages ");
     for (int stage = 0; stage < plan->n_stages; stage++) {
         if (plan->stages[stage].program != program) continue;
         int last = stage;
@@ -229,7 +234,7 @@ static void put_program(StrBuf *out, const Facts *facts, int index) {
         forward_flops += cost->forward[chunk].flops;
         forward_us += cost->forward[chunk].us;
     }
-    strbuf_printf(out, "<details><summary>Program %d <span>· stages ", index);
+    strbuf_printf(out, "<details><summary>Program %d <span>· ", index);
     put_program_stages(out, plan, index);
     strbuf_printf(out, " · %d nodes · forward %sFLOP, %s a micro-batch</span></summary><pre>",
                   graph->n_nodes, unit_count(forward_flops, flops), unit_us(forward_us, us));

@@ -177,7 +177,8 @@ static void put_axis(StrBuf *out, const Timeline *tl) {
     if (tl->step_us <= 0) return;
     int bottom_px = tl->n_lanes * LANE_STEP_PX;
     int parts = tl->zoom_most > 16 ? 16 : tl->zoom_most;
-    double step_us = nice_step(tl->step_us / 8);
+    double large_us = tl->step_us > 3 * 3600e6 ? 3600e6 : tl->step_us > 600e6 ? 60e6 : 1;
+    double step_us = nice_step(tl->step_us / 8 / large_us) * large_us;
     int n_ticks = (int)(tl->step_us / step_us * parts);
     for (int i = 0; i <= n_ticks; i++) {
         int zoom = parts;
