@@ -8,7 +8,7 @@ enum { NAME_BYTES = 60 };
 /* Inside a double-quoted DOT string: quotes and backslashes escaped, control characters dropped.
  * What is not ASCII goes through. */
 static void put_escaped(StrBuf *out, const char *text, size_t n_most) {
-    for (size_t i = 0; text[i] && i < n_most; i++) {
+    for (size_t i = 0; i < n_most && text[i]; i++) {
         unsigned char c = (unsigned char)text[i];
         if (c == '"' || c == '\\') strbuf_put(out, "\\");
         strbuf_printf(out, "%c", c < 32 || c == 127 ? ' ' : c);

@@ -28,7 +28,14 @@ const char *unit_bytes(double bytes, char *text) {
 
 const char *unit_us(double us, char *text) {
     static const char *const UNITS[] = {"us", "ms", "s"};
-    return scaled(us, 1000, UNITS, 3, text);
+    const double minute_us = 60e6, hour_us = 3600e6, day_us = 86400e6;
+    if (us < 10 * minute_us) return scaled(us, 1000, UNITS, 3, text);
+    double large_us = us < 3 * hour_us ? minute_us : us < 3 * day_us ? hour_us : day_us;
+    snprintf(text, UNIT_TEXT, "%.1f %s", us / large_us,
+             large_us < hour_us  ? "min"
+             : large_us < day_us ? "h"
+                                 : "days");
+    return text;
 }
 
 const char *unit_count(double count, char *text) {
@@ -208,8 +215,10 @@ static void fill_traffic(Facts *facts) {
         add_collectives(facts, traffic, axis, -1);
     }
     for (int i = 0; i < plan->n_comms; i++) {
+        const char *name = plan->comms[i].name;
+        if (strncmp(name, "tied/", 5) == 0) name += 5;
         Traffic traffic = {.kind = TRAFFIC_TIED,
-                           .name = arena_printf(facts->arena, "tied %s", plan->comms[i].name),
+                           .name = arena_printf(facts->arena, "tied %s", name),
                            .group_size = plan->comms[i].n_stages,
                            .n_groups = facts->n_ranks / plan->n_stages};
         add_collectives(facts, traffic, -1, i);

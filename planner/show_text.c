@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { N_MOST_ROWS = 12, NAME_COLUMNS = 40 };
+enum { N_MOST_ROWS = 12, NAME_COLUMNS = 40, N_WHAT = 34 };
 
 /* A name from the plan: control characters become '?', long ones are cut between characters. */
 static void put_name(StrBuf *out, const char *name, int n_columns) {
@@ -51,7 +51,10 @@ static void put_head(StrBuf *out, const Facts *facts) {
     strbuf_printf(out, "%s in the largest rank's arena, %s in all",
                   unit_bytes((double)facts->largest_arena_bytes, a),
                   unit_bytes(facts->all_arena_bytes, b));
-    strbuf_printf(out, "; beyond the arenas %s\n", unit_bytes((double)plan->library_bytes, c));
+    if (plan->library_bytes > 0) {
+        strbuf_printf(out, "; beyond the arenas %s", unit_bytes((double)plan->library_bytes, c));
+    }
+    strbuf_put(out, "\n");
 }
 
 static void put_bytes(StrBuf *out, int64_t bytes) {
@@ -115,13 +118,13 @@ static void put_stages(StrBuf *out, const Facts *facts) {
 }
 
 static void put_traffic(StrBuf *out, const Facts *facts) {
-    char rank[UNIT_TEXT], total[UNIT_TEXT], groups[40], what[64];
+    char rank[UNIT_TEXT], total[UNIT_TEXT], groups[40];
     if (!facts->n_traffic) {
         strbuf_put(out, "\nNothing is sent: one rank.\n");
         return;
     }
     strbuf_put(out, "\nTraffic per step; messages and bytes of the busiest rank, bytes sent\n");
-    strbuf_printf(out, "%-20s %-16s %10s %11s %11s  %s\n", "communicator", "groups", "messages",
+    strbuf_printf(out, "%-18s %-14s %9s %9s %9s  %s\n", "communicator", "groups", "messages",
                   "a rank", "all ranks", "what");
     for (int i = 0; i < facts->n_traffic; i++) {
         const Traffic *traffic = &facts->traffic[i];
@@ -132,11 +135,12 @@ static void put_traffic(StrBuf *out, const Facts *facts) {
                      traffic->group_size);
         }
         StrBuf name = strbuf_create();
-        put_name(&name, traffic->name, 20);
-        snprintf(what, 26, "%s", traffic->what);
-        strbuf_printf(out, "%-20s %-16s %10" PRId64 " %11s %11s  %s\n", name.text, groups,
+        put_name(&name, traffic->name, 18);
+        bool is_long = strlen(traffic->what) > N_WHAT;
+        strbuf_printf(out, "%-18s %-14s %9" PRId64 " %9s %9s  %s\n", name.text, groups,
                       traffic->n_calls, unit_bytes(traffic->rank_bytes, rank),
-                      unit_bytes(traffic->total_bytes, total), what);
+                      unit_bytes(traffic->total_bytes, total), is_long ? "" : traffic->what);
+        if (is_long) strbuf_printf(out, "  %.96s\n", traffic->what);
         strbuf_destroy(&name);
     }
 }
@@ -149,10 +153,14 @@ bool show_text(StrBuf *out, const Plan *plan, const Device *device, Diag *diag) 
         put_head(out, facts);
         put_stages(out, facts);
         put_traffic(out, facts);
-        strbuf_printf(out,
-                      "\nBeyond the arenas: about %s for the program, its libraries and thread "
-                      "stacks,\nonce per process; nothing else is allocated once training runs.\n",
-                      unit_bytes((double)plan->library_bytes, text));
+        if (plan->library_bytes > 0) {
+            strbuf_printf(out, "\nBeyond the arenas: about %s for",
+                          unit_bytes((double)plan->library_bytes, text));
+        } else {
+            strbuf_put(out, "\nBeyond the arenas, not estimated:");
+        }
+        strbuf_put(out, " the program, its libraries and thread stacks, once per\nprocess; nothing "
+                        "else is allocated once training runs.\n");
     }
     arena_destroy(arena);
     return facts != NULL;
