@@ -20,7 +20,9 @@ static bool write_form(ShowFunction *show, const Plan *plan, const char *path, D
 static bool write_plan(CliArgs *args, const Plan *plan, Diag *diag) {
     const char *path = cli_text(args, OPT_OUTPUT, NULL);
     ShowFunction *show = cli_given(args, OPT_JSON) ? show_json : show_text;
-    if (!path) return write_form(show, plan, NULL, diag);
+    bool dumped =
+        cli_given(args, OPT_DUMP_AFTER); /* on standard output, so nothing else goes there */
+    if (!path) return dumped || write_form(show, plan, NULL, diag);
     if (strcmp(path, "-") == 0) {
         StrBuf text = strbuf_create();
         plan_print(&text, plan);
@@ -28,7 +30,7 @@ static bool write_plan(CliArgs *args, const Plan *plan, Diag *diag) {
         strbuf_destroy(&text);
         return good;
     }
-    return plan_write(plan, path, diag) && write_form(show, plan, NULL, diag);
+    return plan_write(plan, path, diag) && (dumped || write_form(show, plan, NULL, diag));
 }
 
 int cmd_plan(CliArgs *args) {

@@ -57,14 +57,6 @@ static bool open_data(Run *run) {
     const char *val_path = cli_text(run->args, OPT_VAL, NULL);
     double fraction = cli_real(run->args, OPT_VAL_FRACTION, 0.1);
     int seq = (int)run->plan->seq, vocab = (int)run->plan->vocab;
-    if (!path) {
-        diag_error(run->diag, NO_LOC, "train: which text? give --data FILE");
-        return false;
-    }
-    if (val_path && cli_given(run->args, OPT_VAL_FRACTION)) {
-        diag_error(run->diag, NO_LOC, "train: --val and --val-fraction: one of them");
-        return false;
-    }
     run->whole = dataset_open(path, seq, vocab, run->diag);
     if (!run->whole) return false;
     if (val_path) {
@@ -84,13 +76,26 @@ static bool open_data(Run *run) {
     return true;
 }
 
-static bool set_rate(Run *run) {
+/* What can be said without looking at a file. */
+static bool check_options(Run *run) {
     const char *name = cli_text(run->args, OPT_LR_SCHEDULE, "cosine");
+    if (!cli_given(run->args, OPT_DATA)) {
+        diag_error(run->diag, NO_LOC, "train: which text? give --data FILE");
+        return false;
+    }
+    if (cli_given(run->args, OPT_VAL) && cli_given(run->args, OPT_VAL_FRACTION)) {
+        diag_error(run->diag, NO_LOC, "train: --val and --val-fraction: one of them");
+        return false;
+    }
     if (!lr_decay_parse(name, &run->rate.decay)) {
         diag_error(run->diag, NO_LOC, "--lr-schedule: '%s' is none of cosine, linear, constant",
                    name);
         return false;
     }
+    return true;
+}
+
+static void set_rate(Run *run) {
     run->n_steps = cli_int(run->args, OPT_STEPS, DEFAULT_STEPS);
     run->eval_every = cli_int(run->args, OPT_EVAL_EVERY, 0);
     int64_t warmup = run->n_steps / 10 < 100 ? run->n_steps / 10 : 100;
@@ -98,7 +103,6 @@ static bool set_rate(Run *run) {
     run->rate.n_warmup_steps = cli_int(run->args, OPT_WARMUP, warmup);
     run->rate.peak = cli_real(run->args, OPT_LR, run->plan->learning_rate);
     run->rate.min = cli_real(run->args, OPT_MIN_LR, run->rate.peak / 10);
-    return true;
 }
 
 /* Finds out before the run, not after it, that the weights cannot be written there. */
@@ -242,9 +246,11 @@ static void print_end(const Run *run) {
 static bool prepare(Run *run) {
     const char *log = cli_text(run->args, OPT_LOG, NULL);
     run->quiet = cli_given(run->args, OPT_QUIET);
+    if (!check_options(run)) return false;
     run->plan = plan_from_operand(run->args, run->diag);
-    if (!run->plan || !set_rate(run) || !open_data(run) || !try_save_path(run)) return false;
-    if (!start_engine(run)) return false;
+    if (!run->plan) return false;
+    set_rate(run);
+    if (!open_data(run) || !try_save_path(run) || !start_engine(run)) return false;
     if (engine_arena_bytes(run->engine) != planned_bytes(run->plan)) {
         BUG("allocated %" PRId64 " bytes, planned %" PRId64, engine_arena_bytes(run->engine),
             planned_bytes(run->plan));

@@ -353,14 +353,14 @@ static int value_dim(lua_State *lua) {
     if (lua_type(lua, 2) != LUA_TSTRING) script_error(lua, "dim: takes an axis name");
     script_check_axes(lua, 2, "dim", axes);
     int at = type_find_axis(value_type(value), axes[0]);
-    if (at < 0) {
-        diag_error(sandbox_of(lua)->diag, sandbox_user_line(lua), "dim: the value has no axis '%s'",
-                   lua_tostring(lua, 2));
-        diag_note(sandbox_of(lua)->diag, value.node->loc, "made here");
-        sandbox_fail(lua);
+    if (at >= 0) {
+        lua_pushinteger(lua, value_type(value)->dims[at]);
+        return 1;
     }
-    lua_pushinteger(lua, value_type(value)->dims[at]);
-    return 1;
+    diag_error(sandbox_of(lua)->diag, sandbox_user_line(lua), "dim: the value has no axis '%s'",
+               lua_tostring(lua, 2));
+    diag_note(sandbox_of(lua)->diag, value.node->loc, "made here");
+    sandbox_fail(lua);
 }
 
 /* value:result(2): another result of the op that made it. */

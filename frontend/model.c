@@ -59,9 +59,10 @@ static void run_script(lua_State *lua, const char *path) {
     if (!marked) {
         diag_error(sandbox_of(lua)->diag, (SourceLoc){path, 0},
                    "the script must end in `return model { ... }`; it returned %s",
-                   n_results == 0   ? "nothing"
-                   : n_results == 1 ? luaL_typename(lua, 1)
-                                    : "several values");
+                   n_results == 0        ? "nothing"
+                   : n_results > 1       ? "several values"
+                   : lua_istable(lua, 1) ? "a table without `model`"
+                                         : luaL_typename(lua, 1));
         sandbox_fail(lua);
     }
 }
@@ -75,8 +76,11 @@ static void add_axes(lua_State *lua, Loading *loading) {
         const Setting *setting = &settings->items[i];
         if (!setting->is_axis) continue;
         int axis = graph_axis(graph, setting->name, (int)strlen(setting->name));
-        if (axis < 0) script_error(lua, "model: at most %d axes are possible", MAX_AXES);
-        loading->script.axis_sizes[axis] = setting->integer;
+        if (axis >= 0) {
+            loading->script.axis_sizes[axis] = setting->integer;
+        } else {
+            script_error(lua, "model: at most %d axes are possible", MAX_AXES);
+        }
     }
 }
 
@@ -109,6 +113,17 @@ static Value add_input(lua_State *lua, Loading *loading, const char *name) {
     return node_value(node, 0);
 }
 
+/* `loss` is what the loss function left on top of the stack, as a value. */
+static void check_loss(lua_State *lua, const Loading *loading, Value loss) {
+    Diag *diag = sandbox_of(lua)->diag;
+    if (loss.node && value_type(loss)->rank == 0 && value_type(loss)->dtype == DTYPE_F32) return;
+    diag_error(diag, loading->description.loc,
+               "model: the loss function must return a scalar f32 value, not %s",
+               loss.node ? "one with axes: sum or average it" : luaL_typename(lua, -1));
+    if (loss.node) diag_note(diag, loss.node->loc, "made here");
+    sandbox_fail(lua);
+}
+
 /* Calls loss(m, tokens, labels) and makes its result the output "loss". */
 static void run_loss(lua_State *lua, Loading *loading) {
     ModelDescription *description = &loading->description;
@@ -126,13 +141,7 @@ static void run_loss(lua_State *lua, Loading *loading) {
     script_push_value(lua, add_input(lua, loading, "labels"));
     lua_call(lua, 3, 1);
     Value loss = script_to_value(lua, -1);
-    if (!loss.node || value_type(loss)->rank != 0 || value_type(loss)->dtype != DTYPE_F32) {
-        diag_error(diag, description->loc,
-                   "model: the loss function must return a scalar f32 value, not a %s",
-                   loss.node ? "value with axes: sum or average it" : luaL_typename(lua, -1));
-        if (loss.node) diag_note(diag, loss.node->loc, "made here");
-        sandbox_fail(lua);
-    }
+    check_loss(lua, loading, loss);
     Attr attr = attr_string(ATTR_name, "loss");
     Node *output = graph_add(loading->script.graph,
                              &(NodeSpec){.op = OP_OUTPUT,

@@ -245,7 +245,7 @@ static void set_recipe(const Reader *reader, const RecipeField *field, double va
         fail(reader, "%s: must be %s %g%s", what, field->may_equal_least ? "at least" : "more than",
              field->least, field->below == 1 ? " and less than 1" : "");
     }
-    *(double *)((char *)&reader->description->recipe + field->offset) = value;
+    memcpy((char *)&reader->description->recipe + field->offset, &value, sizeof(value));
 }
 
 static void set_optimizer(const Reader *reader, const char *kind, const char *what) {

@@ -43,10 +43,12 @@ static bool check_range(const Setting *setting, const char *what, SourceLoc loc,
 
 bool setting_assign(Setting *setting, const Setting *value, const char *what, SourceLoc loc,
                     Diag *diag) {
+    bool fraction = setting->type == SETTING_INTEGER && value->type == SETTING_NUMBER;
     bool widens = setting->type == SETTING_NUMBER && value->type == SETTING_INTEGER;
     if (value->type != setting->type && !widens) {
         diag_error(diag, loc, "%s: '%s' must be %s, not %s", what, setting->name,
-                   setting_type_name(setting->type), setting_type_name(value->type));
+                   setting_type_name(setting->type),
+                   fraction ? "one with a point" : setting_type_name(value->type));
         return false;
     }
     switch (setting->type) {

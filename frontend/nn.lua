@@ -87,8 +87,8 @@ function nn.position(m, name, seq, model)
   return m:param(name, { seq or "seq", model or "model" }, { init = "normal", std = STD })
 end
 
--- x [..., model], table [vocab, model] -> [..., vocab]. With the name of an embedding, the two share
--- their table (Press & Wolf 2017).
+-- x [..., model], table [vocab, model] -> [..., vocab]. With the name of an embedding, both share
+-- one table (Press & Wolf 2017).
 function nn.logits(m, name, x, vocab, model)
   check_arguments("logits", m, x)
   model = model or "model"

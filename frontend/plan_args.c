@@ -129,6 +129,13 @@ static bool split_from_args(CliArgs *args, PlanOptions *options, Diag *diag) {
     return true;
 }
 
+static bool is_pass(const char *name) {
+    for (int i = 0; planner_pass_name(i); i++) {
+        if (strcmp(planner_pass_name(i), name) == 0) return true;
+    }
+    return false;
+}
+
 static bool options_from_args(CliArgs *args, PlanOptions *options, Diag *diag) {
     if (!mesh_from_args(args, &options->mesh, diag)) return false;
     if (!batch_from_args(args, options, diag)) return false;
@@ -139,6 +146,11 @@ static bool options_from_args(CliArgs *args, PlanOptions *options, Diag *diag) {
     options->sequence_parallel = cli_given(args, OPT_SEQUENCE_PARALLEL);
     options->seed = (uint64_t)cli_int(args, OPT_SEED, 1);
     options->dump_after = cli_text(args, OPT_DUMP_AFTER, NULL);
+    if (options->dump_after && !is_pass(options->dump_after)) {
+        diag_error(diag, NO_LOC, "--dump-after: '%s' is no pass; see perilune opt --list",
+                   options->dump_after);
+        return false;
+    }
     return split_from_args(args, options, diag);
 }
 

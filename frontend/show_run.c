@@ -138,7 +138,7 @@ static void put_ticks(StrBuf *out, const Scale *scale) {
         double at = scale_y(scale, y);
         strbuf_printf(out,
                       "<line class=grid x1=%d x2=%d y1=%.1f y2=%.1f />"
-                      "<text x=%d y=%.1f text-anchor=end>%.4g</text>\n",
+                      "<text x=%d y=%.1f text-anchor=end>%.6g</text>\n",
                       LEFT, LEFT + WIDTH, at, at, LEFT - 8, at + 4, fabs(y) < step / 2 ? 0 : y);
     }
     step = fmax(1, tick_step(fmax(1, scale->x_most - scale->x_least), 8));

@@ -11,6 +11,7 @@
 #include "ir/op.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 
 static const char *const PHASES[N_PHASES] = {"forward", "backward", "update"};
 
@@ -32,8 +33,7 @@ static void print_float(StrBuf *out, double value) {
     char text[40];
     for (int digits = 6; digits <= 17; digits++) {
         snprintf(text, sizeof(text), "%.*g", digits, value);
-        double back = 0;
-        if (sscanf(text, "%lf", &back) == 1 && back == value) break;
+        if (strtod(text, NULL) == value) break;
     }
     strbuf_put(out, text);
 }

@@ -51,7 +51,8 @@ return model {
     local function norm(x, name)
       return nn.norm(m, x, "model", { kind = m.norm, name = name, eps = m.norm_eps })
     end
-    local x = nn.embedding(m, "wte", tokens, "vocab", "model") + nn.position(m, "wpe", "seq", "model")
+    local x = nn.embedding(m, "wte", tokens, "vocab", "model")
+      + nn.position(m, "wpe", "seq", "model")
     x = nn.dropout(x, m.dropout)
     for i = 1, m.layers do
       x = m:block(i, function() -- the unit of pipeline cuts

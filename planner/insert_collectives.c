@@ -5,8 +5,9 @@
  *   divided over m, wanted whole            all_gather(m, axis)
  *   whole, wanted divided over m            slice(m, axis): no message
  *
- * One value brought to one sharding serves all uses in the same block and phase; the backward
- * graph gathers again what the forward had gathered, so that only shards are kept.
+ * A partial result is completed once, where it is first needed. One value brought to one sharding
+ * serves all uses in the same block and phase; the backward graph gathers again what the forward
+ * had gathered, so that only shards are kept.
  */
 #include "planner/pass.h"
 
@@ -25,6 +26,8 @@ typedef struct Inserter {
     Graph *out;
     Resharded *done; /* of recent uses; looked up backwards */
     int n_done, capacity;
+    Resharded *completed; /* partial values and their complete forms */
+    int n_completed, completed_capacity;
 } Inserter;
 
 static Value message(Inserter *ins, OpKind op, Value value, int mesh, int axis, Sharding to,
@@ -80,6 +83,21 @@ static Value redivide(Inserter *ins, Value value, const Sharding *to, const Node
     return value;
 }
 
+/* The complete form of a partial value, made at its first use that asks for it. */
+static Value completed_value(Inserter *ins, Value value, const Sharding *to, const Node *user) {
+    if (!(value_sharding(value)->partial & ~to->partial)) return value;
+    for (int i = 0; i < ins->n_completed; i++) {
+        if (value_equal(ins->completed[i].from, value) &&
+            ins->completed[i].to.partial == to->partial) {
+            return ins->completed[i].value;
+        }
+    }
+    Resharded done = {value, *to, user->phase, user->block, user->chunk, NO_VALUE};
+    done.value = complete_partial(ins, value, to, user);
+    ARENA_PUSH(ins->ctx->arena, ins->completed, ins->n_completed, ins->completed_capacity, done);
+    return done.value;
+}
+
 static Value reshard(Inserter *ins, Value value, const Sharding *to, const Node *user) {
     int rank = value_type(value)->rank;
     if (sharding_equal(value_sharding(value), to, rank)) return value;
@@ -95,7 +113,7 @@ static Value reshard(Inserter *ins, Value value, const Sharding *to, const Node 
         }
     }
     Resharded done = {value, *to, user->phase, user->block, user->chunk, NO_VALUE};
-    done.value = redivide(ins, complete_partial(ins, value, to, user), to, user);
+    done.value = redivide(ins, completed_value(ins, value, to, user), to, user);
     ARENA_PUSH(ins->ctx->arena, ins->done, ins->n_done, ins->capacity, done);
     return done.value;
 }

@@ -123,7 +123,7 @@ static bool read_run(TaskReader *t, int repeats) {
 bool plan_reader_tasks(PlanReader *reader, int n_micro, int n_chunks, Task **out, int *out_n) {
     TaskReader t = {.reader = reader, .n_micro = n_micro, .n_chunks = n_chunks};
     t.most = TASKS_PER_UNIT * n_micro * n_chunks + 1;
-    while (!reader->failed && *reader->at && *reader->at != '}') {
+    while (plan_reader_skip_space(reader) && *reader->at && *reader->at != '}') {
         Task task;
         int repeats;
         if (*reader->at >= '0' && *reader->at <= '9') {
@@ -132,8 +132,6 @@ bool plan_reader_tasks(PlanReader *reader, int n_micro, int n_chunks, Task **out
         } else if (!read_word(&t, &task) || !add(&t, task)) {
             return false;
         }
-        while (*reader->at == ' ') reader->at++;
-        if (*reader->at == '\n' && !plan_reader_end_line(reader)) return false;
     }
     *out = t.items;
     *out_n = t.count;

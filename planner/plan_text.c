@@ -158,12 +158,12 @@ const char *plan_reader_quoted(PlanReader *reader) {
     return arena_strndup(reader->arena, text, (size_t)length);
 }
 
-int plan_reader_word_length(const PlanReader *reader) {
-    int length = 0;
-    while (isalnum((unsigned char)reader->at[length]) || reader->at[length] == '_') {
-        if (++length == 64) break;
+bool plan_reader_skip_space(PlanReader *reader) {
+    for (skip_blanks(reader); *reader->at == '\n'; skip_blanks(reader)) {
+        reader->at++;
+        reader->line++;
     }
-    return length;
+    return !reader->failed;
 }
 
 bool plan_reader_end_line(PlanReader *reader) {
@@ -172,12 +172,7 @@ bool plan_reader_end_line(PlanReader *reader) {
     if (*reader->at && *reader->at != '\n') {
         return plan_reader_fail(reader, "unexpected text at the end of a line");
     }
-    while (*reader->at == '\n') {
-        reader->at++;
-        reader->line++;
-        skip_blanks(reader);
-    }
-    return true;
+    return plan_reader_skip_space(reader);
 }
 
 void plan_put_quoted(StrBuf *out, const char *text) {

@@ -50,7 +50,8 @@ bool plan_reader_int32(PlanReader *reader, int least, int most, int *out);
 bool plan_reader_uint64(PlanReader *reader, uint64_t *out);
 bool plan_reader_double(PlanReader *reader, double *out); /* finite and not negative */
 const char *plan_reader_quoted(PlanReader *reader);       /* NULL: reported */
-int plan_reader_word_length(const PlanReader *reader);    /* letters, digits, _ */
+/* Blanks and line ends. False when reading has failed. */
+bool plan_reader_skip_space(PlanReader *reader);
 /* The end of the line, and blank space up to the next text. */
 bool plan_reader_end_line(PlanReader *reader);
 

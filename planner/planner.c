@@ -190,6 +190,7 @@ Plan *plan_make(Arena *arena, const PlanRequest *request, Diag *diag) {
     if (fine) {
         size_channels(plan);
         for (int s = 0; s < plan->n_stages; s++) plan_stage_layout(plan, &plan->stages[s]);
+        plan->library_bytes = plan_library_bytes(plan);
         plan->fingerprint = plan_fingerprint(plan);
         fine = verify_plan(plan, diag);
     }

@@ -15,6 +15,14 @@ static Sharding leaf_sharding(const Graph *graph, const Type *type) {
     return sharding;
 }
 
+/* The most shards, fewer than `parts`, of which none is empty. */
+static int64_t most_shards(int64_t size, int parts) {
+    for (int64_t n = parts - 1; n > 1; n--) {
+        if ((size + n - 1) / n * (n - 1) < size) return n;
+    }
+    return 1;
+}
+
 /* More shards than elements would leave ranks with padding only. */
 static bool check_sizes(const Graph *graph, const Node *node, int output, Diag *diag) {
     const Type *type = &node->types[output];
@@ -24,9 +32,12 @@ static bool check_sizes(const Graph *graph, const Node *node, int output, Diag *
         int parts = graph->mesh.size[sharding->mesh[i]];
         int64_t local = (type->dims[i] + parts - 1) / parts;
         if (local * (parts - 1) < type->dims[i]) continue;
-        diag_error(diag, node->loc, "axis '%s' is %" PRId64 ": too small for %s=%d",
-                   graph->axes.names[type->axes[i]], type->dims[i],
-                   mesh_axis_name(sharding->mesh[i]), parts);
+        const char *mesh = mesh_axis_name(sharding->mesh[i]);
+        diag_error(diag, node->loc,
+                   "axis '%s' is %" PRId64 ": divided over %s=%d, the last rank would have none; "
+                   "%s=%" PRId64 " would do",
+                   graph->axes.names[type->axes[i]], type->dims[i], mesh, parts, mesh,
+                   most_shards(type->dims[i], parts));
         return false;
     }
     return true;

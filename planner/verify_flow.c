@@ -101,15 +101,22 @@ static const Node *next_call(const Calls *calls, int group, int *at) {
     return *at < calls->count ? calls->nodes[(*at)++] : NULL;
 }
 
-/* The logical name of what is reduced, as far as it is one accumulator's; "" if not. */
-static const char *reduced_name(FlowVerifier *fv, int stage, const Node *node) {
-    for (node = node->inputs[0].node; node->n_inputs;) {
-        int alias = op_alias(node, 0);
-        if (alias < 0) return "";
+const Node *verify_reduced_leaf(const Node *reduce) {
+    const Node *node = reduce->inputs[0].node;
+    while (node->n_inputs) {
+        /* A gradient may be completed within the stage (data parallelism) first. */
+        int alias = OPS[node->op].flags & COLLECTIVE ? 0 : op_alias(node, 0);
+        if (alias < 0) return NULL;
         node = node->inputs[alias].node;
     }
-    if (node->op != OP_ACCUMULATOR) return "";
-    return node_logical_name(node, fv->plan->stages[stage].first_block[node->chunk],
+    return node->op == OP_ACCUMULATOR ? node : NULL;
+}
+
+/* The logical name of what is reduced, as far as it is one accumulator's; "" if not. */
+static const char *reduced_name(FlowVerifier *fv, int stage, const Node *node) {
+    const Node *leaf = verify_reduced_leaf(node);
+    if (!leaf) return "";
+    return node_logical_name(leaf, fv->plan->stages[stage].first_block[leaf->chunk],
                              fv->v->scratch);
 }
 
@@ -128,6 +135,11 @@ static bool same_call(FlowVerifier *fv, int stage_a, const Node *a, int stage_b,
            strcmp(reduced_name(fv, stage_a, a), reduced_name(fv, stage_b, b)) == 0;
 }
 
+static const char *call_text(FlowVerifier *fv, const Node *node) {
+    if (!node) return "no call";
+    return arena_printf(fv->v->scratch, "%s %%%d", OPS[node->op].name, node->id);
+}
+
 /* The calls of `stage` on the group are those of the group's first stage, one for one. */
 static void check_calls(FlowVerifier *fv, int group, int first, int stage) {
     int at = 0, peer_at = 0;
@@ -136,12 +148,10 @@ static void check_calls(FlowVerifier *fv, int group, int first, int stage) {
         const Node *b = next_call(calls_of(fv, stage), group, &peer_at);
         if (!a && !b) return;
         if (a && b && same_call(fv, first, a, stage, b)) continue;
-        verify_defect(
-            fv->v, b ? b->loc : a->loc, "communicator '%s': call %d is %s%s of %s, but %s%s of %s",
-            group_name(fv, group), number, a ? OPS[a->op].name : "no call",
-            a ? arena_printf(fv->v->scratch, " %%%d", a->id) : "", verify_stage_text(fv->v, first),
-            b ? OPS[b->op].name : "no call", b ? arena_printf(fv->v->scratch, " %%%d", b->id) : "",
-            verify_stage_text(fv->v, stage));
+        verify_defect(fv->v, (b ? b : a)->loc,
+                      "communicator '%s': call %d is %s of %s, but %s of %s", group_name(fv, group),
+                      number, call_text(fv, a), verify_stage_text(fv->v, first), call_text(fv, b),
+                      verify_stage_text(fv->v, stage));
         return;
     }
 }

@@ -95,8 +95,8 @@ static int find_taken(Lifetimes *l, const Node *node, int output, const Buffer *
         if (!same_place(&l->storages[index], buffer, node)) continue;
         /* What lives across steps changes only where the op says so; but an accumulator's first
          * share overwrites it, so the update may use its memory. */
-        bool free_to_use = node->phase == PHASE_UPDATE && buffer->class == CLASS_GRADIENT &&
-                           l->storages[index].buffer.class == CLASS_GRADIENT;
+        bool free_to_use = node->phase == PHASE_UPDATE &&
+                           l->storages[index].first_value.node->op == OP_ACCUMULATOR;
         if (alias < 0 && buffer->region == REGION_PERSISTENT && !free_to_use) continue;
         if (may_take(l, node, output, i)) return index;
     }

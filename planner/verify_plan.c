@@ -1,18 +1,19 @@
 /* verify_plan: what a plan promises, proved without hardware.
  *
- *   Whole      the mesh has as many stages as the plan, batches multiply out, every block of the
- *              model is on exactly one stage and chunk, in pipeline order       (verify_plan.c)
- *   Programs   graphs are well-formed and have kernels; every value lies in its region, aligned,
- *              with the size of its type; every read has a writer that ran before
- * (verify_program.c) Lifetimes  values alive at the same time never overlap, but for updates in
- * place at their operand's last read                                           (verify_lifetimes.c)
- *   Stages     regions fit the arena and do not overlap; a frame is free when its next micro-batch
- *              comes; every micro-batch runs once forward, then backward, on every chunk, before
- *              the update; messages stand beside the task they serve             (verify_stage.c)
- *   Messages   both ends of a channel agree on order, values, types and shardings; communicators
- *              see the same calls on all members                              (verify_messages.c)
- *   No hang    all task lists, with their bounded channels and the update's collectives, come to
- *              their end                                                          (verify_flow.c)
+ *   Whole      (verify_plan.c) the mesh has as many stages as the plan, batches multiply out, every
+ *              block of the model is on exactly one stage and chunk, in pipeline order.
+ *   Programs   (verify_program.c) graphs are well-formed and have kernels; every value lies in its
+ *              region, aligned, with the size of its type; every read has a writer that ran before.
+ *   Lifetimes  (verify_lifetimes.c) values alive at the same time never overlap, but for updates in
+ *              place at their operand's last read.
+ *   Stages     (verify_stage.c) regions fit the arena and do not overlap; a frame is free when its
+ *              next micro-batch comes; every micro-batch runs once forward, then backward, on every
+ *              chunk, before the update; messages stand beside the task they serve.
+ *   Messages   (verify_messages.c) both ends of a channel agree on order, values, types, shardings.
+ *   No hang    (verify_flow.c) all members of a communicator make the same calls; all task lists,
+ *              with their bounded channels and the update's collectives, come to their end.
+ *   Names      (verify_names.c) a logical name is one tensor; a weight on several stages has its
+ *              gradient summed over just those.
  *
  * Ranks of one stage run one program, so what holds for a stage holds for all of its ranks, and
  * collectives within a stage meet by construction.
@@ -190,6 +191,7 @@ static void verify_all(Verifier *v) {
     int before = v->n_defects;
     verify_messages(v);
     if (v->n_defects == before) verify_flow(v);
+    if (!before) verify_names(v); /* names tell little when blocks are not where they belong */
 }
 
 bool verify_plan(const Plan *plan, Diag *diag) {

@@ -9,6 +9,7 @@ typedef struct ProgramVerifier {
     int stage;
     const Program *program;
     const Graph *graph;
+    int64_t workspace_bytes; /* at the end of scratch, no value's */
     bool sound;
 } ProgramVerifier;
 
@@ -62,11 +63,12 @@ static void check_node(ProgramVerifier *pv, const Node *node) {
     if (node_attr(node, ATTR_mesh) || node->op == OP_STAGE_REDUCE) check_collective(pv, node);
 }
 
-static int64_t region_bytes(const Program *program, const Buffer *buffer) {
+static int64_t region_bytes(const ProgramVerifier *pv, const Buffer *buffer) {
+    const Program *program = pv->program;
     switch (buffer->region) {
     case REGION_PERSISTENT: return program->persistent_bytes;
     case REGION_FRAME: return program->frame_bytes[buffer->chunk];
-    case REGION_SCRATCH: return program->scratch_bytes;
+    case REGION_SCRATCH: return program->scratch_bytes - pv->workspace_bytes;
     default: return 0;
     }
 }
@@ -93,10 +95,10 @@ static void check_buffer(ProgramVerifier *pv, const Node *node, int output) {
     } else if (b->bytes != bytes) {
         DEFECT(pv, node, "%s: its buffer has %lld bytes, its type %lld", text(pv, value),
                (long long)b->bytes, (long long)bytes);
-    } else if (b->offset_bytes > region_bytes(pv->program, b) - bytes) {
+    } else if (b->offset_bytes > region_bytes(pv, b) - bytes) {
         DEFECT(pv, node, "%s: bytes %lld to %lld are outside its region: %s has %lld",
                text(pv, value), (long long)b->offset_bytes, (long long)(b->offset_bytes + bytes),
-               REGIONS[b->region], (long long)region_bytes(pv->program, b));
+               REGIONS[b->region], (long long)region_bytes(pv, b));
     }
 }
 
@@ -168,6 +170,12 @@ bool verify_program(Verifier *v, int stage) {
     check_totals(&pv);
     for (int n = 0; n < graph->n_nodes; n++) check_node(&pv, graph->nodes[n]);
     if (!pv.sound) return false;
+    pv.workspace_bytes = program_workspace_bytes(graph);
+    if (pv.workspace_bytes > program->scratch_bytes) {
+        verify_defect(v, NO_LOC, "%s: kernels need %lld bytes of workspace, scratch has %lld",
+                      where(&pv), (long long)pv.workspace_bytes, (long long)program->scratch_bytes);
+        return false;
+    }
     for (int n = 0; n < graph->n_nodes; n++) {
         for (int k = 0; k < graph->nodes[n]->n_outputs; k++) check_buffer(&pv, graph->nodes[n], k);
     }

@@ -147,19 +147,21 @@ static void check_work(TaskChecker *tc, int at) {
     int slots = tc->s->frame_slots[task->chunk];
     int *holder = slots ? &tc->frames[task->chunk][task->micro % slots] : NULL;
     bool forward = task->kind == TASK_FORWARD;
-    if (forward && *state) {
+    check_neighbours(tc, at);
+    if (*state >= (forward ? FORWARD_DONE : BACKWARD_DONE)) {
         TASK_DEFECT(tc, at, "%s", "runs a second time");
-    } else if (!forward && *state == BACKWARD_DONE) {
-        TASK_DEFECT(tc, at, "%s", "runs a second time");
-    } else if (!forward && *state != FORWARD_DONE) {
+        return;
+    }
+    if (!forward && *state != FORWARD_DONE) {
         TASK_DEFECT(tc, at, "%s", "runs before its forward");
-    } else if (holder && forward && *holder) {
+        return;
+    }
+    if (holder && forward && *holder) {
         TASK_DEFECT(tc, at, "frame slot %d of %d still holds micro-batch %d", task->micro % slots,
                     slots, *holder - 1);
     }
     if (holder) *holder = forward ? task->micro + 1 : 0;
     *state = forward ? FORWARD_DONE : BACKWARD_DONE;
-    check_neighbours(tc, at);
 }
 
 static void check_task(TaskChecker *tc, int at) {

@@ -300,7 +300,7 @@ static float join_lse(const Exchange *exchange, size_t at) {
     if (!isfinite(top)) return top; /* all empty, infinite, or not a number */
     double sum = 0;
     for (int j = 0; j < n; j++) sum += exp((double)offer_of(exchange, j)->in[at] - (double)top);
-    return (float)((double)top + log(sum));
+    return (float)((double)top + log(sum)); // cppcheck-suppress invalidFunctionArg ; sum >= 1
 }
 
 /* out[0..n) = reduction of all members' in[at..at+n). Goes through a block of its own because out

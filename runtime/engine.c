@@ -297,6 +297,7 @@ void engine_destroy(Engine *engine) {
     for (int r = 0; r < engine->n_ranks; r++) {
         RankThread *rank = &engine->ranks[r];
         if (rank->started) pthread_join(rank->thread, NULL);
+        executor_release(&rank->context);
         size_t bytes = rank->context.stage ? (size_t)rank->context.stage->arena_bytes : 0;
         if (rank->context.memory) munmap(rank->context.memory, bytes ? bytes : 1);
     }

@@ -1,5 +1,6 @@
 #include "runtime/executor.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static int value_index(Value value) {
@@ -26,10 +27,18 @@ int executor_block(const RankContext *rank, const Node *node) {
     return node->block == NO_BLOCK ? NO_BLOCK : rank->stage->first_block[node->chunk] + node->block;
 }
 
-static void push(RankContext *rank, CallList *list, CpuCall call, CallInfo info) {
-    int count = list->count;
-    ARENA_PUSH(rank->arena, list->info, count, list->info_capacity, info);
-    ARENA_PUSH(rank->arena, list->calls, list->count, list->capacity, call);
+static void set_capacity(CallList *list, int capacity) {
+    size_t count = capacity ? (size_t)capacity : 1;
+    list->calls = realloc(list->calls, count * sizeof(*list->calls));
+    list->info = realloc(list->info, count * sizeof(*list->info));
+    if (!list->calls || !list->info) BUG("out of memory for %d calls", capacity);
+    list->capacity = capacity;
+}
+
+static void push(CallList *list, CpuCall call, CallInfo info) {
+    if (list->count == list->capacity) set_capacity(list, list->count ? 2 * list->count : 256);
+    list->info[list->count] = info;
+    list->calls[list->count++] = call;
 }
 
 typedef struct CopyArgs {
@@ -68,7 +77,7 @@ static bool emit_input(RankContext *rank, CallList *list, const Node *node, int 
     args->offset =
         ((size_t)micro * (size_t)n_d + (size_t)d) * (size_t)plan->micro_batch * (size_t)plan->seq;
     args->count = (size_t)type_elements(&local);
-    push(rank, list, (CpuCall){run_copy_input, args}, (CallInfo){.micro = micro, .kind = kind});
+    push(list, (CpuCall){run_copy_input, args}, (CallInfo){.micro = micro, .kind = kind});
     return true;
 }
 
@@ -137,7 +146,7 @@ static bool emit_message(RankContext *rank, CallList *list, const Node *node, co
     }
     CallInfo info = {.node = node, .micro = task->micro, .kind = (TaskKind)task->kind};
     if (!send) info.out[0] = args->memory;
-    push(rank, list, (CpuCall){send ? run_send : run_recv, args}, info);
+    push(list, (CpuCall){send ? run_send : run_recv, args}, info);
     return true;
 }
 
@@ -165,8 +174,11 @@ static bool emit_node(RankContext *rank, CallList *list, const Node *node, const
                  .state = &rank->state,
                  .groups = &rank->groups};
     b.workspace = rank->workspace;
-    b.in = ARENA_ARRAY(rank->arena, void *, node->n_inputs + 1);
-    b.in_local = ARENA_ARRAY(rank->arena, Type, node->n_inputs + 1);
+    void *few_in[8];
+    Type few_types[8];
+    bool few = node->n_inputs <= 8;
+    b.in = few ? few_in : ARENA_ARRAY(rank->arena, void *, node->n_inputs);
+    b.in_local = few ? few_types : ARENA_ARRAY(rank->arena, Type, node->n_inputs);
     for (int i = 0; i < node->n_inputs; i++) {
         Value input = node->inputs[i];
         b.in[i] = executor_address(rank, input, task->micro);
@@ -179,7 +191,7 @@ static bool emit_node(RankContext *rank, CallList *list, const Node *node, const
     }
     CpuCall call;
     if (!cpu_bind(&b, &call)) return false;
-    push(rank, list, call, info);
+    push(list, call, info);
     return true;
 }
 
@@ -261,5 +273,14 @@ static bool emit_forward(RankContext *rank, Diag *diag) {
 }
 
 bool executor_emit(RankContext *rank, Diag *diag) {
-    return emit_train(rank, diag) && emit_forward(rank, diag);
+    if (!emit_train(rank, diag) || !emit_forward(rank, diag)) return false;
+    set_capacity(&rank->train, rank->train.count);
+    set_capacity(&rank->forward, rank->forward.count);
+    return true;
+}
+
+void executor_release(RankContext *rank) {
+    free(rank->train.calls), free(rank->train.info);
+    free(rank->forward.calls), free(rank->forward.info);
+    rank->train = rank->forward = (CallList){0};
 }

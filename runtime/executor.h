@@ -13,8 +13,9 @@ typedef struct CallInfo {
     void *out[MAX_OUTPUTS];
 } CallInfo;
 
+/* From malloc, so that growing leaves nothing behind; executor_release frees it. */
 typedef struct CallList {
-    int count, capacity, info_capacity;
+    int count, capacity;
     CpuCall *calls;
     CallInfo *info;
 } CallList;
@@ -44,6 +45,7 @@ typedef struct RankContext {
 
 /* Fills train and forward. */
 bool executor_emit(RankContext *rank, Diag *diag);
+void executor_release(RankContext *rank);
 
 /* Where a value lives for a micro-batch. */
 void *executor_address(const RankContext *rank, Value value, int micro);

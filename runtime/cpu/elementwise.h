@@ -20,9 +20,9 @@
 #include <stdint.h>
 
 #define ELEMENTWISE_MAX_DIMS      8
-#define ELEMENTWISE_MAX_IN        16
-#define ELEMENTWISE_MAX_OUT       8
-#define ELEMENTWISE_MAX_INSTR     64
+#define ELEMENTWISE_MAX_IN        8
+#define ELEMENTWISE_MAX_OUT       4
+#define ELEMENTWISE_MAX_INSTR     32
 #define ELEMENTWISE_MAX_REGISTERS (ELEMENTWISE_MAX_IN + ELEMENTWISE_MAX_INSTR)
 
 /* X(NAME, name, number of operands, value of operands x, y, z and immediate imm).

@@ -180,7 +180,7 @@ bool dataset_window(const Dataset *dataset, int64_t i, int32_t *tokens, int32_t 
         if (token >= dataset->vocab) {
             diag_error(diag, (SourceLoc){source->path, 0},
                        "token %d at position %lld is outside the vocabulary of %d", token,
-                       (long long)(begin + k), dataset->vocab);
+                       (long long)begin + k, dataset->vocab);
             return false;
         }
         if (k < dataset->seq) tokens[k] = token;

@@ -103,9 +103,10 @@ static bool run_shape(int batch, int seq, int n_steps, Diag *diag) {
     }
     if (fine) {
         double step = median(step_seconds, n_steps), replay = engine_replay_seconds(engine);
-        printf("GPT-2 124M fp32 %d x %d: %.3f s/step (median of %d, min %.3f), %.0f tokens/s\n", batch,
-               seq, step, n_steps, step_seconds[0], n_tokens / step);
-        printf("  matrix rate %.0f GF/s; share of it %.1f%% (median; 6 x %lld parameters x %d tokens)\n",
+        printf("GPT-2 124M fp32 %d x %d: %.3f s/step (median of %d, min %.3f), %.0f tokens/s\n",
+               batch, seq, step, n_steps, step_seconds[0], n_tokens / step);
+        printf("  matrix rate %.0f GF/s; share of it %.1f%% (median; 6 x %lld parameters x %d "
+               "tokens)\n",
                1e-9 * median(rates, n_steps), 100 * median(shares, n_steps),
                (long long)plan->n_parameters, n_tokens);
         printf("  emit %.4f s; replay of %lld calls outside kernels %.6f s = %.4f%% of a step\n",

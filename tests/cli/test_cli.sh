@@ -1,0 +1,195 @@
+#!/usr/bin/env bash
+# The command line: wrong input gets one clear line and the right exit code; right input works.
+# Catches: crashes on bad files, options ignored in silence, help that lists what parsing refuses.
+set -u
+perilune=${PERILUNE:-build/perilune}
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+n_failed=0
+
+result() { # NAME WHY: WHY empty is good
+    if [ -z "$2" ]; then
+        echo "ok cli: $1"
+    else
+        echo "FAIL cli: $1: $2"
+        n_failed=$((n_failed + 1))
+    fi
+}
+
+run() { # runs perilune; sets status, out, err
+    "$perilune" "$@" >"$folder/out" 2>"$folder/err" </dev/null
+    status=$?
+    out=$(tr -d '\0' <"$folder/out") err=$(cat "$folder/err")
+}
+
+# fails NAME STATUS TEXT ARGUMENT...: the status, and one line on stderr that has TEXT.
+fails() {
+    local name=$1 expected=$2 text=$3 why=
+    shift 3
+    run "$@"
+    [ "$status" -eq "$expected" ] || why="status $status, not $expected; $err"
+    [[ $err == *"$text"* ]] || why="stderr is '$err', not '$text'"
+    [ "$(grep -vc '^  note:' "$folder/err")" -eq 1 ] || why="stderr is not one line: $err"
+    result "$name" "$why"
+}
+
+# works NAME TEXT ARGUMENT...: status 0 and TEXT on stdout.
+works() {
+    local name=$1 text=$2 why=
+    shift 2
+    run "$@"
+    [ "$status" -eq 0 ] || why="status $status; $err"
+    [[ $out == *"$text"* ]] || why="stdout is '${out:0:300}', not '$text'"
+    result "$name" "$why"
+}
+
+model=models/gpt.lua
+small=(--set layers=2 --set model=32 --set heads=2 --set seq=16 --micro-batch 1 --global-batch 4)
+plan=$folder/small.plan
+text=$folder/text.txt
+for _ in $(seq 200); do echo 'Two moons went round the old blue planet, and one of them was Perilune.'; done >"$text"
+
+# --- help ---
+works 'help lists the commands' 'generate' help
+works 'version' 'perilune ' --version
+for command in plan show check train generate opt; do
+    works "help $command" "usage: perilune $command" help "$command"
+    [ "$("$perilune" "$command" --help 2>&1)" = "$out" ]
+    result "$command --help is help $command" "$([ $? -eq 0 ] || echo 'they differ')"
+    result "help $command fits 100 columns" "$(echo "$out" | grep -E '^.{101,}' | head -n 1)"
+done
+run
+result 'no command: help and status 2' "$([ "$status" -eq 2 ] || echo "status $status")"
+
+# --- wrong usage ---
+fails 'unknown command' 2 "unknown command 'trian'; did you mean train?" trian
+fails 'unknown option' 2 "unknown option '--mehs'; did you mean --mesh?" plan $model --mehs t=2
+fails 'option of another command' 2 "is an option of train" check x.plan --log y
+fails 'value missing' 2 '--mesh needs a value' plan $model --mesh
+fails 'flag with a value' 2 '--json takes no value' plan $model --json=1
+fails 'no number' 2 "--micro-batch: 'two' is not a whole number" plan $model --micro-batch two
+fails 'number out of range' 2 '--chunks: 0 is less than 1' plan $model --chunks 0
+fails 'huge number' 2 'is not a whole number' plan $model --micro-batch 99999999999999999999
+fails 'not a number' 2 "--lr: 'nan' is not a number" plan $model --lr nan
+fails 'two operands' 2 "what is 'b'" plan a b
+fails 'no operand' 2 'which PLAN' check
+fails 'two forms' 2 'one form at a time' show x.plan --json --dot
+fails 'mesh axis' 2 "--mesh: 'x' is not a mesh axis (t, d, p)" plan $model --mesh x=2
+fails 'mesh without size' 2 "'t' is not AXIS=SIZE" plan $model --mesh t
+fails 'mesh axis twice' 2 'given twice' plan $model --mesh t=2 --tensor 4
+fails 'batch that does not divide' 2 'global batch 16 is not a multiple of micro-batch 3 x d 2' \
+    plan $model --micro-batch 3 --data 2 --global-batch 16
+fails 'split of other length' 2 '--split: 3 numbers for 2 chunks' \
+    plan $model --pipeline 2 --split 1,1,2
+fails 'split that does not add up' 2 'split' plan $model --pipeline 2 --split 1,1
+fails 'schedule' 2 'zigzag' plan $model --schedule zigzag
+fails 'setting without value' 2 "--set: 'layers' is not KEY=VALUE" plan $model --set layers
+fails 'unknown setting' 2 'layerz' plan $model --set layerz=3
+fails 'unknown size' 2 'giant' plan $model --set size=giant
+fails 'more stages than blocks' 2 'block' plan $model --set layers=2 --pipeline 4
+fails 'training without text' 2 'give --data FILE' train $model
+fails 'generating without weights' 2 'give --load FILE' generate $model
+
+# --- wrong files ---
+fails 'missing model' 2 "$folder/none.lua" plan "$folder/none.lua"
+fails 'missing plan' 2 "$folder/none.plan" show "$folder/none.plan"
+fails 'a folder as plan' 2 "$folder" check "$folder"
+fails 'text as plan' 2 "$text:1:" check "$text"
+echo 'return 3' >"$folder/three.lua"
+fails 'script that returns no model' 2 'three.lua' plan "$folder/three.lua"
+echo 'return model {' >"$folder/syntax.lua"
+fails 'script with a syntax error' 2 "$folder/syntax.lua:" plan "$folder/syntax.lua"
+printf 'graph nonsense' >"$folder/bad.ir"
+fails 'bad graph' 2 "$folder/bad.ir:1:" opt "$folder/bad.ir" --pass simplify
+
+# --- plan, show, check ---
+works 'plan' 'model     gpt' plan $model "${small[@]}" -o "$plan"
+works 'plan --json' '"model"' plan $model "${small[@]}" --json
+works 'plan -o -' 'perilune plan 1' plan $model "${small[@]}" -o -
+result 'plan -o - is what -o FILE writes' "$(cmp "$folder/out" "$plan" 2>&1)"
+works 'check' 'is sound' check "$plan"
+works 'check --json' '"sound":true' check "$plan" --json
+works 'show' 'model     gpt' show "$plan"
+works 'show --json' '"model"' show "$plan" --json
+works 'show --dot' 'digraph' show "$plan" --dot
+works 'show --html' '</html>' show "$plan" --html
+works 'show --trace' 'traceEvents' show "$plan" --trace
+works 'opt --list' 'differentiate' opt --list
+works 'plan --dump-after' 'graph "' plan $model "${small[@]}" --dump-after simplify
+cp "$folder/out" "$folder/graph.ir"
+works 'opt takes what --dump-after gives' 'graph "' opt "$folder/graph.ir" --pass simplify
+result 'simplify twice changes nothing' "$(cmp "$folder/out" "$folder/graph.ir" 2>&1)"
+fails 'unknown pass' 2 'polish' opt "$folder/graph.ir" --pass polish
+fails 'dump after an unknown pass' 2 'polish' plan $model "${small[@]}" --dump-after polish
+head -c "$(($(wc -c <"$plan") / 2))" "$plan" >"$folder/half.plan"
+fails 'half a plan' 2 'half.plan' check "$folder/half.plan"
+sed 's/^seed=1$/seed=2/' "$plan" >"$folder/changed.plan"
+fails 'changed plan' 1 'fingerprint' check "$folder/changed.plan"
+fails 'changed plan is not run' 2 'fingerprint' train "$folder/changed.plan" --data "$text"
+fails 'plan into a missing folder' 1 "$folder/none/" plan $model "${small[@]}" \
+    -o "$folder/none/x.plan"
+"$perilune" show "$plan" >/dev/full 2>"$folder/err"
+status=$?
+result 'full disk' "$([ $status -eq 1 ] || echo "status $status: $(cat "$folder/err")")"
+
+# --- train, generate ---
+: >"$folder/empty.txt"
+echo hi >"$folder/short.txt"
+fails 'empty text' 2 'empty.txt' train "$plan" --data "$folder/empty.txt"
+fails 'short text' 2 'short.txt' train "$plan" --data "$folder/short.txt"
+fails 'missing text' 2 "$folder/none.txt" train "$plan" --data "$folder/none.txt"
+fails 'planning options with a plan' 2 '--set: ' train "$plan" --data "$text" --set layers=3
+fails 'bad lr schedule' 2 'none of cosine' train "$plan" --data "$text" --lr-schedule exp
+fails 'weights into a missing folder' 2 "$folder/none/" train "$plan" --data "$text" --steps 1 \
+    --save "$folder/none/w"
+fails 'missing weights' 2 "$folder/none.st" generate "$plan" --load "$folder/none.st"
+fails 'text as weights' 2 "$text" generate "$plan" --load "$text"
+works 'small vocabulary is planned' '' plan $model "${small[@]}" --set vocab=100 \
+    -o "$folder/v100.plan"
+fails 'text beyond the vocabulary' 2 'vocab' train "$folder/v100.plan" --data "$text"
+
+works 'train' 'unigram entropy' train "$plan" --data "$text" --steps 20 --eval-every 10 \
+    --log "$folder/run.jsonl" --save "$folder/w.st" --lr 1e-2
+result 'the log has a line per step' \
+    "$(n=$(wc -l <"$folder/run.jsonl"); [ "$n" -eq 20 ] || echo "$n lines")"
+result 'validation is in the log' \
+    "$(n=$(grep -c val_loss "$folder/run.jsonl"); [ "$n" -eq 2 ] || echo "$n lines")"
+works 'loss page' '<polyline' show "$folder/run.jsonl" --html
+fails 'a log in another form' 2 'only' show "$folder/run.jsonl" --dot
+echo '{"loss": 3' >"$folder/bad.jsonl"
+fails 'bad log' 2 "$folder/bad.jsonl:1:" show "$folder/bad.jsonl" --html
+works 'train a .lua' 'done' train $model "${small[@]}" --data "$text" --steps 2
+works 'train on from weights' 'done' train "$plan" --data "$text" --steps 1 --load "$folder/w.st"
+run train "$plan" --data "$text" --steps 1 --quiet
+result 'quiet' "$out$err"
+
+works 'generate' 'Perilune é' generate "$plan" --load "$folder/w.st" --prompt 'Perilune é' --length 40
+first=$out
+works 'generate again: the same' "$first" generate "$plan" --load "$folder/w.st" \
+    --prompt 'Perilune é' --length 40
+works 'generate with no prompt' '' generate "$plan" --load "$folder/w.st" --length 5 \
+    -o "$folder/sample.txt"
+result 'sample has its length' \
+    "$(n=$(wc -c <"$folder/sample.txt"); [ "$n" -eq 6 ] || echo "$n bytes")"
+other=$folder/other.plan
+works 'plan of another mesh' '' plan $model "${small[@]}" --mesh t=2 -o "$other"
+works 'its weights fit: greedy text is the same' \
+    "$("$perilune" generate "$plan" --load "$folder/w.st" --length 30 --temperature 0)" \
+    generate "$other" --load "$folder/w.st" --length 30 --temperature 0
+works 'plan of another shape' '' plan $model "${small[@]}" --set model=64 -o "$other"
+fails 'weights of another shape' 2 'w.st' generate "$other" --load "$folder/w.st"
+
+# --- interrupted: the step ends, weights are saved ---
+"$perilune" train "$plan" --data "$text" --steps 100000000 --save "$folder/stopped.st" \
+    --log "$folder/stopped.jsonl" >"$folder/out" 2>"$folder/err" </dev/null &
+pid=$!
+for _ in $(seq 100); do
+    [ -s "$folder/stopped.jsonl" ] && break
+    sleep 0.1
+done
+kill -TERM "$pid" # a shell's background jobs ignore SIGINT
+wait "$pid"
+status=$?
+result 'interrupted: status 130' "$([ $status -eq 130 ] || echo "status $status: $(cat "$folder/err")")"
+result 'interrupted: weights are saved' "$([ -s "$folder/stopped.st" ] || echo 'no file')"
+[ "$n_failed" -eq 0 ]

@@ -1,0 +1,1 @@
+return string.gsub(("a"):rep(1e5), ".-b", "")

@@ -1,0 +1,1 @@
+return model { name = "small", axes = { model = 8, vocab = 11 }, loss = function() end }

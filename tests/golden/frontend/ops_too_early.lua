@@ -1,0 +1,2 @@
+local x = ops.const{ value = 1 }
+return model {}

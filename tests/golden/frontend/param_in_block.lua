@@ -1,0 +1,11 @@
+local nn = require "nn"
+return model {
+  name = "small", axes = { seq = 8, model = 8, heads = 2, vocab = 11 }, layers = 1,
+  loss = function(m, tokens, labels)
+    local x = nn.embedding(m, "wte", tokens)
+    return m:block(1, function()
+      x = nn.mlp(m, x)
+      return nn.mlp(m, x)
+    end)
+  end,
+}

@@ -1,0 +1,2 @@
+local text = ("a"):rep(100)
+return text:find(("a*"):rep(20) .. "b")

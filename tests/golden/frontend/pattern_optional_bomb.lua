@@ -1,0 +1,1 @@
+return string.match(("a"):rep(40), ("a?"):rep(40) .. ("a"):rep(40))

@@ -1,0 +1,1 @@
+local other = require "no_such_module"

@@ -1,0 +1,1 @@
+local other = require "mod_itself"

@@ -1,0 +1,1 @@
+local secret = require "../../../models/gpt"

@@ -1,0 +1,2 @@
+local sizes = nil
+return model { name = "a", axes = { seq = sizes.seq } }

@@ -1,0 +1,1 @@
+return model { name = "small", axes = { seq = 8, vocab = 11 }, block = 3, loss = function() end }

@@ -1,0 +1,291 @@
+/* The plan's text: that it says everything, reads back the same, stays small, and that nothing an
+ * editor, a disk or an attacker does to it gets past the reader. */
+#include "planner/plan_text.h"
+#include "tests/unit/check.h"
+#include "tests/unit/small_plan.h"
+
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+static const SmallPlan FIXTURES[] = {
+    {"1f1b", 1, 1, 1, 1, 2, 2},         {"gpipe", 1, 1, 2, 1, 4, 2},
+    {"1f1b", 2, 2, 2, 1, 4, 4},         {"1f1b", 1, 1, 4, 1, 8, 4},
+    {"1f1b", 2, 1, 1, 1, 1, 3},         {"interleaved", 1, 1, 2, 2, 4, 4},
+    {"interleaved", 2, 2, 4, 2, 8, 16},
+};
+enum { N_FIXTURES = sizeof(FIXTURES) / sizeof(FIXTURES[0]) };
+
+static double seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static void test_round_trip(void) {
+    check_begin("print, parse, print: the same text, and the proofs hold");
+    for (int i = 0; i < N_FIXTURES; i++) {
+        Arena *arena = arena_create();
+        Diag *diag = diag_create();
+        StrBuf first = strbuf_create(), second = strbuf_create();
+        Plan *plan = small_plan(arena, FIXTURES[i], diag);
+        CHECK(plan, "fixture %d: %s", i, diag_text(diag));
+        if (plan) {
+            plan_print(&first, plan);
+            Plan *back = plan_parse(arena, "a.plan", first.text, diag);
+            CHECK(back, "fixture %d: %s", i, diag_text(diag));
+            if (back) plan_print(&second, back);
+            CHECK(strcmp(first.text, second.text) == 0, "fixture %d differs", i);
+            CHECK(back && verify_plan(back, diag), "fixture %d: %s", i, diag_text(diag));
+            CHECK(back && back->fingerprint == plan->fingerprint, "fixture %d: fingerprint", i);
+        }
+        strbuf_destroy(&first);
+        strbuf_destroy(&second);
+        diag_destroy(diag);
+        arena_destroy(arena);
+    }
+}
+
+static void test_tasks(Arena *arena) {
+    static const char TEXT[] = "    3x(F0.0 sf0.0)+1\n    rb0.0\n    2x(B0.0 F0.3)+1\n    U\n";
+    Diag *diag = diag_create();
+    PlanReader reader = {.at = TEXT, .file = "t", .line = 1, .arena = arena, .diag = diag};
+    StrBuf out = strbuf_create();
+    Task *tasks;
+    int n;
+    check_begin("runs of tasks expand and shrink again");
+    CHECK(plan_reader_tasks(&reader, 5, 1, &tasks, &n), "%s", diag_text(diag));
+    CHECK(n == 12 && tasks[4].micro == 2 && tasks[9].kind == TASK_BACKWARD && tasks[10].micro == 4,
+          "%d tasks", n);
+    plan_put_tasks(&out, tasks, n);
+    CHECK(strcmp(out.text, TEXT) == 0, "%s", out.text);
+    strbuf_destroy(&out);
+    diag_destroy(diag);
+}
+
+/* A 1T-parameter run's schedule: 64 stages, 512 micro-batches; the graphs are small here. */
+static void test_large(void) {
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    StrBuf text = strbuf_create();
+    check_begin("64 stages, 512 micro-batches: under 1 MB of text, read and proved in a second");
+    Plan *plan = small_plan(arena, (SmallPlan){"1f1b", 8, 6, 64, 1, 512, 128}, diag);
+    CHECK(plan, "%s", diag_text(diag));
+    if (plan) {
+        plan_print(&text, plan);
+        CHECK(text.length < 1 << 20, "%zu bytes", text.length);
+        double start = seconds();
+        Plan *back = plan_parse(arena, "big.plan", text.text, diag);
+        double parsed = seconds();
+        CHECK(back && verify_plan(back, diag), "%s", diag_text(diag));
+        double verified = seconds();
+        CHECK(verified - start < 1, "parse %.3f s, verify %.3f s", parsed - start,
+              verified - parsed);
+        if (getenv("SHOW_TIMES")) {
+            printf("# %zu bytes, %d programs, parse %.4f s, verify %.4f s\n", text.length,
+                   plan->n_programs, parsed - start, verified - parsed);
+        }
+    }
+    strbuf_destroy(&text);
+    diag_destroy(diag);
+    arena_destroy(arena);
+}
+
+static bool write_text(const char *path, const char *text, size_t length) {
+    FILE *file = fopen(path, "wb");
+    if (!file) return false;
+    bool written = fwrite(text, 1, length, file) == length;
+    return fclose(file) == 0 && written;
+}
+
+static void expect_unreadable(const char *path, const char *what, const char *message) {
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    CHECK(!plan_read(arena, path, diag), "%s is read", what);
+    CHECK(strstr(diag_text(diag), message), "%s: %s", what, diag_text(diag));
+    diag_destroy(diag);
+    arena_destroy(arena);
+}
+
+static void test_files(Arena *arena, Diag *diag) {
+    char path[] = "/tmp/test_plan_XXXXXX";
+    int fd = mkstemp(path);
+    check_begin("files: written, read, and refused when edited or cut");
+    CHECK(fd >= 0, "no temporary file");
+    Plan *plan = small_plan(arena, FIXTURES[1], diag);
+    CHECK(plan && plan_write(plan, path, diag), "%s", diag_text(diag));
+    if (fd < 0 || !plan) return;
+    close(fd);
+    Plan *back = plan_read(arena, path, diag);
+    CHECK(back, "%s", diag_text(diag));
+    CHECK(back && back->fingerprint == plan_fingerprint(plan), "another fingerprint");
+    StrBuf text = strbuf_create();
+    plan_print(&text, plan);
+    char *rate = strstr(text.text, "learning_rate=0.001");
+    if (rate) rate[strlen("learning_rate=0.00")] = '3';
+    CHECK(rate && write_text(path, text.text, text.length), "cannot write");
+    expect_unreadable(path, "an edited plan", "was edited: its fingerprint says ");
+    if (rate) rate[strlen("learning_rate=0.00")] = '1';
+    write_text(path, text.text, text.length * 2 / 3);
+    expect_unreadable(path, "a cut plan", path);
+    text.text[text.length / 2] = '\0';
+    write_text(path, text.text, text.length);
+    expect_unreadable(path, "a plan with a zero byte", "is no plan: it has zero bytes");
+    strbuf_destroy(&text);
+    unlink(path);
+    expect_unreadable(path, "a missing file", path);
+}
+
+/* `from` (its first occurrence) becomes `to`: the message must name the line. */
+static void test_mistakes(Arena *arena, Diag *diag) {
+    static const struct {
+        const char *from, *to, *message;
+    } CASES[] = {
+        {"perilune plan 1", "perilune plan 9", "x.plan:1: the plan's format is version 9"},
+        {"perilune plan", "perilune plane", "x.plan:1: expected 'perilune plan '"},
+        {"fingerprint=", "fingerprint=xyz", "x.plan:2: expected 16 hexadecimal digits"},
+        {"\nchunks=1", "\nchunks=9", "the number must lie in 0 to 8, at '9'"},
+        {"\nchunks=1", "\nchunks=0", "has at least one of"},
+        {"\np=2", "\np=99999999", "x.plan:7: the number must lie in 0 to 1048576"},
+        {"\np=2", "\np=2 3", "unexpected text at the end of a line, at '3'"},
+        {"\nmicro_batches=4", "\nmicro_batches=-4", "the number must lie in 0 to 1048576"},
+        {"\nmicro_batches=4", "\nmicro_batches=99999999999999999999", "the number must lie in"},
+        {"\nlearning_rate=", "\nlearning_rate=nan", "expected a number that is not negative"},
+        {"\nlearning_rate=0.001", "\nlearning_rate=1e999", "expected a finite number"},
+        {"\nseed=7", "\nseed=99999999999999999999999", "the number does not fit 64 bits"},
+        {"model=\"fixture\"", "model=\"fixture", "a quoted text does not end"},
+        {"model=\"fixture\"", "model=\"fi\\zz\"", "bad escape in a quoted text"},
+        {"channel forward 0->1", "channel forward 0->7", "the number must lie in 0 to 1"},
+        {"channel forward", "channel sideways", "expected 'forward '"},
+        {"stages=0,1", "stages=0,1,0", "more members than stages"},
+        {"program 1 {", "program 7 {", "expected program 1"},
+        {"buffers {\n    %0 ", "buffers {\n    %1 ", "expected the buffer of %0, result 0"},
+        {" parameter 0+", " parameters 0+", "expected a whole number, at 's 0+"},
+        {" frame0 ", " frame3 ", "the number must lie in 0 to 0"},
+        {" persistent parameter", " nowhere parameter", "expected 'frame'"},
+        {"forward_flops=", "forward_flips=", "expected 'forward_flops'"},
+        {"matmul(", "matmull(", "unknown op"},
+        {"4x(F0.0", "4000000000x(F0.0", "the number must lie in 1 to 4"},
+        {"4x(F0.0", "4x(F0.1", "a run goes past the last micro-batch"},
+        {"4x(F0.0", "4x(F3.0", "the number must lie in 0 to 0"},
+        {"4x(F0.0", "4x(U F0.0", "an update cannot repeat"},
+        {"4x(F0.0", "4x(G0.0", "expected a task (rf F sf rb B sb U)"},
+        {"4x(F0.0 sf0.0)", "4x()", "the run is empty"},
+        {")+1", ")+0", "the number must lie in 1 to 4"},
+        {"    U\n", "    U U U U U U U U U U U U U U\n", "more tasks than 4 micro-batches"},
+        {"\nend\n", "\nend\nmore", "text after the end of the plan"},
+        {"\nend\n", "\n", "the plan ends early: no 'end'"},
+    };
+    check_begin("every mistake in the text is reported with its line");
+    Plan *plan = small_plan(arena, FIXTURES[1], diag);
+    CHECK(plan, "%s", diag_text(diag));
+    StrBuf good = strbuf_create();
+    if (plan) plan_print(&good, plan);
+    for (size_t i = 0; plan && i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        Arena *scratch = arena_create();
+        Diag *mistake = diag_create();
+        StrBuf bad = strbuf_create();
+        char *at = strstr(good.text, CASES[i].from);
+        CHECK(at, "case %zu: no '%s' in the plan", i, CASES[i].from);
+        if (at) {
+            strbuf_put_bytes(&bad, good.text, (size_t)(at - good.text));
+            strbuf_put(&bad, CASES[i].to);
+            strbuf_put(&bad, at + strlen(CASES[i].from));
+            CHECK(!plan_parse(scratch, "x.plan", bad.text, mistake), "case %zu passes", i);
+            CHECK(strncmp(diag_text(mistake), "x.plan:", 7) == 0 &&
+                      strstr(diag_text(mistake), CASES[i].message),
+                  "case %zu (%s): %s", i, CASES[i].to, diag_text(mistake));
+        }
+        strbuf_destroy(&bad);
+        diag_destroy(mistake);
+        arena_destroy(scratch);
+    }
+    strbuf_destroy(&good);
+}
+
+static uint64_t random_state = 0x9e3779b97f4a7c15;
+
+static uint32_t random_below(uint32_t limit) {
+    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)((random_state >> 33) % limit);
+}
+
+static void mutate(char *text, size_t *length, size_t capacity) {
+    static const char BYTES[] = "0123456789999-+.,=(){}%\"\n xFBUrsfb";
+    size_t at = random_below((uint32_t)*length), count = 1 + random_below(40);
+    switch (random_below(5)) {
+    case 0: /* another byte, often one that the format knows */
+        text[at] = random_below(3) ? BYTES[random_below(sizeof(BYTES) - 1)]
+                                   : (char)(1 + random_below(255));
+        break;
+    case 1: /* a piece is missing */
+        if (at + count > *length) count = *length - at;
+        memmove(text + at, text + at + count, *length - at - count);
+        *length -= count;
+        break;
+    case 2: /* a piece is there twice */
+        if (at + count > *length || *length + count > capacity) return;
+        memmove(text + at + count, text + at, *length - at);
+        *length += count;
+        break;
+    case 3: /* two pieces change places */
+        for (size_t i = 0, other = random_below((uint32_t)*length); i < count; i++) {
+            if (at + i >= *length || other + i >= *length) break;
+            char held = text[at + i];
+            text[at + i] = text[other + i];
+            text[other + i] = held;
+        }
+        break;
+    default: /* a digit more or less: sizes, offsets, numbers of operands */
+        while (at + 1 < *length && (text[at] < '0' || text[at] > '9')) at++;
+        text[at] = (char)('0' + random_below(10));
+        break;
+    }
+}
+
+static void test_fuzz(Arena *arena, Diag *diag) {
+    int n_rounds = getenv("TEST_LONG") ? 100000 : 3000, n_parsed = 0, n_proved = 0;
+    check_begin("a few thousand broken plans: no crash, no hang, each refused or sound");
+    for (int f = 1; f < N_FIXTURES; f += 4) {
+        Plan *plan = small_plan(arena, FIXTURES[f], diag);
+        CHECK(plan, "%s", diag_text(diag));
+        if (!plan) return;
+        StrBuf good = strbuf_create();
+        plan_print(&good, plan);
+        size_t capacity = good.length + 4096;
+        char *text = malloc(capacity + 1);
+        for (int round = 0; text && round < n_rounds / 2; round++) {
+            Arena *scratch = arena_create();
+            Diag *mistakes = diag_create();
+            size_t length = good.length;
+            memcpy(text, good.text, length);
+            for (uint32_t i = 1 + random_below(2); i; i--) mutate(text, &length, capacity);
+            text[length] = '\0';
+            Plan *broken = plan_parse(scratch, "fuzz.plan", text, mistakes);
+            n_parsed += broken != NULL;
+            if (broken) n_proved += verify_plan(broken, mistakes);
+            CHECK(broken || diag_error_count(mistakes), "refused without a reason");
+            diag_destroy(mistakes);
+            arena_destroy(scratch);
+        }
+        free(text);
+        strbuf_destroy(&good);
+    }
+    if (getenv("SHOW_TIMES")) printf("# %d parsed, %d proved\n", n_parsed, n_proved);
+    /* Names, line numbers, seeds and FLOPs may change without harm; the fingerprint sees that. */
+    CHECK(n_parsed > 10 && n_proved < n_parsed, "%d parsed, %d proved", n_parsed, n_proved);
+}
+
+int main(void) {
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    test_round_trip();
+    test_tasks(arena);
+    test_large();
+    test_files(arena, diag);
+    test_mistakes(arena, diag);
+    test_fuzz(arena, diag);
+    diag_destroy(diag);
+    arena_destroy(arena);
+    return check_report();
+}
