@@ -20,10 +20,9 @@ typedef struct Variant {
     ModelSetting settings[16]; /* up to the first without a key */
 } Variant;
 
-#define COMMON                                                                                     \
-    {"model", "32"}, {"heads", "4"}, {"seq", "16"}, {                                              \
-        "layers", "5"                                                                              \
-    }
+/* clang-format off */
+#define COMMON {"optimizer.eps", "1e-6"}, {"model", "32"}, {"heads", "4"}, {"seq", "16"}, {"layers", "5"}
+/* clang-format on */
 static const Variant VARIANTS[] = {
     {"gpt", "models/gpt.lua", {COMMON, {"vocab", "61"}, {"ffn", "64"}}},
     {"gpt dropout", "models/gpt.lua", {COMMON, {"vocab", "64"}, {"dropout", "0.1"}}},
