@@ -155,6 +155,7 @@ void grad_matmul(GradContext *ctx, const Node *node, const Value *douts, Value *
                                  : product_over(ctx, other, douts[0], &over, node);
         dins[i] = grad_reduce_to(ctx, product, target);
     }
+    if (node->n_inputs == 3) dins[2] = douts[0];
 }
 
 bool infer_reduce_sum(Graph *graph, Node *node, Diag *diag) {
