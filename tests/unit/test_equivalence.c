@@ -21,7 +21,9 @@ typedef struct Variant {
 } Variant;
 
 /* clang-format off */
-#define COMMON {"optimizer.eps", "1e-6"}, {"model", "32"}, {"heads", "4"}, {"seq", "16"}, {"layers", "5"}
+#define COMMON \
+    {"optimizer.eps", "1e-6"}, {"model", "32"}, {"heads", "4"}, \
+    {"seq", "16"}, {"layers", "5"}
 /* clang-format on */
 static const Variant VARIANTS[] = {
     {"gpt", "models/gpt.lua", {COMMON, {"vocab", "61"}, {"ffn", "64"}}},

@@ -14,7 +14,9 @@ typedef struct Case {
 } Case;
 
 /* clang-format off */
-#define COMMON {"layers", "2"}, {"model", "32"}, {"heads", "4"}, {"seq", "16"}, {"vocab", "61"}, {"lr", "1e-3"}
+#define COMMON \
+    {"layers", "2"}, {"model", "32"}, {"heads", "4"}, \
+    {"seq", "16"}, {"vocab", "61"}, {"lr", "1e-3"}
 /* clang-format on */
 static const Case CASES[] = {
     {"gpt", "gpt", "models/gpt.lua", {COMMON, {"ffn", "128"}}},
