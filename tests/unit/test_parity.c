@@ -170,7 +170,7 @@ static void check_case(const Case *test, const Layout *layout) {
     }
     if (file) safetensors_close(file);
     run_close(&run);
-    check_end(); /* while `name` lives */
+    check_end();
 }
 
 int main(void) {
