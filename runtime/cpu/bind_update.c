@@ -60,10 +60,10 @@ static bool run_adamw(const void *args) {
 
 bool cpu_bind_adamw(Binding *b, CpuCall *out) {
     UpdateArgs *args = new_args(b);
-    args->adamw = (AdamwConfig){.beta1 = (float)node_float(b->node, ATTR_beta1, 0),
-                                .beta2 = (float)node_float(b->node, ATTR_beta2, 0),
-                                .eps = (float)node_float(b->node, ATTR_eps, 0),
-                                .weight_decay = (float)node_float(b->node, ATTR_weight_decay, 0)};
+    args->adamw = (AdamwConfig){.beta1 = node_float(b->node, ATTR_beta1, 0),
+                                .beta2 = node_float(b->node, ATTR_beta2, 0),
+                                .eps = node_float(b->node, ATTR_eps, 0),
+                                .weight_decay = node_float(b->node, ATTR_weight_decay, 0)};
     *out = (CpuCall){run_adamw, args};
     return true;
 }
@@ -76,8 +76,8 @@ static bool run_sgd(const void *args) {
 
 bool cpu_bind_sgd(Binding *b, CpuCall *out) {
     UpdateArgs *args = new_args(b);
-    args->sgd = (SgdConfig){.momentum = (float)node_float(b->node, ATTR_momentum, 0),
-                            .weight_decay = (float)node_float(b->node, ATTR_weight_decay, 0)};
+    args->sgd = (SgdConfig){.momentum = node_float(b->node, ATTR_momentum, 0),
+                            .weight_decay = node_float(b->node, ATTR_weight_decay, 0)};
     *out = (CpuCall){run_sgd, args};
     return true;
 }
