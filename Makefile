@@ -32,6 +32,7 @@ SOURCES := $(sort $(shell find frontend ir planner runtime -name '*.c'))
 LUA     := $(sort $(shell find frontend planner -name '*.lua' ! -name '*.meta.lua'))
 OBJECTS := $(SOURCES:%.c=$B/%.o) $(LUA:%.lua=$B/embed/%.o)
 TESTS   := $(patsubst tests/unit/%.c,$B/tests/%,$(wildcard tests/unit/*.c))
+SUPPORT := $(patsubst %.c,$B/%.o,$(wildcard tests/support/*.c))
 BENCHES := $(patsubst tests/bench/%.c,$B/bench/%,$(wildcard tests/bench/*.c))
 SCRIPTS := $(sort $(wildcard tests/*/test_*.sh))
 
@@ -58,6 +59,11 @@ $B/%.o: %.c $B/flags | $B/libraries
 	@mkdir -p $(@D)
 	$(COMPILE) -c -o $@ $<
 
+# What several tests share; each links what it uses.
+$B/libsupport.a: $(SUPPORT)
+	@rm -f $@
+	@ar rcs $@ $^
+
 # frontend/nn.lua becomes `const char embedded_nn_lua[]` and `const size_t embedded_nn_lua_bytes`.
 $B/embed/%.c: %.lua Makefile
 	@mkdir -p $(@D)
@@ -73,9 +79,9 @@ $B/embed/%.o: $B/embed/%.c $B/flags | $B/libraries
 
 tests: $(TESTS)
 
-$B/tests/%: tests/unit/%.c $B/libperilune.a $B/flags
+$B/tests/%: tests/unit/%.c $B/libsupport.a $B/libperilune.a $B/flags
 	@mkdir -p $(@D)
-	$(COMPILE) $(LDFLAGS) -o $@ $< $B/libperilune.a $(LIBS)
+	$(COMPILE) $(LDFLAGS) -o $@ $< $B/libsupport.a $B/libperilune.a $(LIBS)
 
 $B/bench/%: tests/bench/%.c $B/libperilune.a $B/flags
 	@mkdir -p $(@D)
@@ -95,7 +101,7 @@ $B/libraries:
 	        'apt-get install $(PACKAGES)' >&2; exit 1; }
 	@touch $@
 
--include $(OBJECTS:.o=.d) $(TESTS:=.d) $(BENCHES:=.d)
+-include $(OBJECTS:.o=.d) $(SUPPORT:.o=.d) $(TESTS:=.d) $(BENCHES:=.d)
 
 help:
 	@echo 'make            build/perilune               ARCH=x86-64-v3 for another machine than this'

@@ -1,0 +1,340 @@
+#include "tests/support/op_cases.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define CASE(op, operands, attrs)                                                                  \
+    { OP_##op, operands, attrs, 0, 0 }
+#define NORM_EPS "axis=cols eps=1e-05"
+
+/* The smallest sizes at which an index mixed up with another shows: all different, not round. */
+const OpCase OP_CASES[] = {
+    {.op = OP_CONST, .attrs = "value=0.375"},
+    CASE(ACCUMULATE, "rows=3 cols=5; rows=3 cols=5", ""),
+    CASE(ACCUMULATE, ":2; :3", ""),
+    /* Elementwise: same shape, row and column broadcast, outer product, permuted axes, scalar */
+    CASE(ADD, "rows=3 cols=5; rows=3 cols=5", ""),
+    CASE(ADD, "rows=3 cols=5; cols=5", ""),
+    CASE(ADD, "rows=3; rows=3 cols=5", ""),
+    CASE(ADD, "rows=3; cols=5", ""),
+    CASE(ADD, "rows=3 cols=5; cols=5 rows=3", ""),
+    CASE(ADD, "a=2 b=3 c=4 d=5; b=3 d=5", ""),
+    CASE(ADD, "a=2 b=3 c=4 d=5; d=5 a=2", ""),
+    CASE(ADD, "rows=3 cols=5; ", ""),
+    CASE(ADD, "; rows=3", ""),
+    CASE(ADD, "rows=3; @0", ""),
+    CASE(SUB, "rows=3 cols=5; cols=5", ""),
+    CASE(SUB, "cols=5; rows=3 cols=5", ""),
+    CASE(SUB, "rows=3; @0", ""),
+    CASE(MUL, "rows=3 cols=5; cols=5", ""),
+    CASE(MUL, "rows=3 cols=5; cols=5 rows=3", ""),
+    CASE(MUL, "rows=3; cols=5", ""),
+    CASE(MUL, "rows=37; @0", ""),
+    CASE(DIV, "rows=3 cols=5; + cols=5", ""),
+    CASE(DIV, "cols=5; + rows=3 cols=5", ""),
+    CASE(DIV, "rows=3; + ", ""),
+    CASE(NEG, "rows=3 cols=5", ""),
+    CASE(SCALE, "rows=3 cols=5", "value=-1.75"),
+    CASE(OFFSET, "rows=3 cols=5", "value=0.3"),
+    CASE(COPY, "rows=3 cols=5", ""),
+    CASE(SQUARE, "rows=3 cols=5", ""),
+    CASE(SQRT, "+ rows=3 cols=5", ""),
+    CASE(RSQRT, "+ rows=3 cols=5", ""),
+    CASE(RECIPROCAL, "+ rows=3 cols=5", ""),
+    CASE(EXP, "rows=3 cols=5", ""),
+    CASE(LOG, "+ rows=3 cols=5", ""),
+    CASE(TANH, "rows=3 cols=5", ""),
+    CASE(SIGMOID, "rows=3 cols=5", ""),
+    CASE(GELU, "rows=3 cols=17", ""),
+    CASE(GELU_ERF, "rows=3 cols=17", ""),
+    CASE(SILU, "rows=3 cols=17", ""),
+    CASE(RELU, "rows=3 cols=17", ""),
+    CASE(MAXIMUM, "rows=3 cols=5; cols=5", ""),
+    CASE(MAXIMUM, "cols=5; rows=3 cols=5", ""),
+    CASE(MAXIMUM_GRAD, ":0.5 rows=3; :0.5 rows=3; rows=3", ""), /* ties: half to each */
+    CASE(DROPOUT, "rows=7 cols=13", "p=0.25 key=3"),
+    {OP_DROPOUT, "batch=3 cols=13", "p=0.5 key=0", 0, 5},
+    {OP_DROPOUT, "rows=2 batch=3 cols=5", "p=0 key=-1", 0, 1},
+    {OP_FUSED, "rows=3 cols=5; cols=5", "program=t0=add(i0,i1) t1=gelu(t0) -> t1", 1, 0},
+    {OP_FUSED, "rows=3 cols=5; cols=5; rows=3",
+     "program=t0=add(i0,i1) t1=mul(t0,i2) t2=silu_grad(t1,i0) -> t1 t2 t0", 3, 0},
+    {OP_FUSED, "batch=3 cols=11; cols=11",
+     "program=t0=dropout(i0,p=0.3,key=2) t1=maximum_grad(t0,i1,i0) t2=offset(t1,value=0.5) "
+     "t3=scale(t2,value=-2) -> t3 t0 t2 t1",
+     4, 3},
+    {OP_FUSED, "cols=5; rows=3 cols=5", "program=t0=sub(i1,i0) t1=sub(i0,t0) -> t1", 1, 0},
+    {OP_FUSED, "rows=3; rows=3", "program=t0=add(i0,i1) -> t0 t0", 2, 0},
+    CASE(ADD_N, "rows=3; rows=3; rows=3; rows=3; rows=3", ""),
+    CASE(ADD_N, "", ""),
+    CASE(BROADCAST, "cols=5", "to=rows=3 cols=5"),
+    CASE(BROADCAST, "rows=3", "to=rows=3 cols=5"),
+    CASE(BROADCAST, "cols=5 rows=3", "to=rows=3 a=2 cols=5"),
+    CASE(BROADCAST, "", "to=rows=3"),
+    /* Contractions: each form of each operand, batches, several axes in each part, columns */
+    CASE(MATMUL, "m=3 k=5; k=5 n=4", "over=k"),
+    CASE(MATMUL, "m=3 k=5; n=4 k=5", "over=k"),
+    CASE(MATMUL, "k=5 m=3; k=5 n=4", "over=k"),
+    CASE(MATMUL, "k=5 m=3; n=4 k=5", "over=k"),
+    CASE(MATMUL, "b=2 m=3 k=5; b=2 k=5 n=4", "over=k"),
+    CASE(MATMUL, "b=2 k=5 m=3; b=2 n=4 k=5", "over=k"),
+    CASE(MATMUL, "batch=2 seq=3 model=5; model=5 heads=2 head=4", "over=model"),
+    CASE(MATMUL, "batch=2 seq=3 heads=2 head=4; heads=2 head=4 model=5", "over=heads,head"),
+    CASE(MATMUL, "batch=2 seq=3 model=5; vocab=7 model=5", "over=model"),
+    CASE(MATMUL, "k=5; k=5 n=4", "over=k"),
+    CASE(MATMUL, "m=3 k=5; k=5", "over=k"),
+    CASE(MATMUL, "k=5 m=3; k=5", "over=k"),
+    CASE(MATMUL, "k=5; k=5", "over=k"),
+    CASE(MATMUL, "m=3; n=4", "over="),
+    CASE(MATMUL, "b=2 c=3 m=4; b=2 c=3 n=5", "over="),
+    CASE(MATMUL, "m=1 k=5; k=5 n=1", "over=k"),
+    CASE(MATMUL, "m=3 k=1; k=1 n=4", "over=k"),
+    CASE(MATMUL, "m=67 k=33; k=33 n=35", "over=k"),
+    CASE(MATMUL, "m=3 k=5; k=5 n=4; m=3 n=4", "over=k"),
+    CASE(MATMUL, "k=5 m=3; n=4 k=5; m=3 n=4", "over=k"),
+    CASE(MATMUL, "b=2 m=3 k=5; b=2 k=5 n=4; b=2 m=3 n=4", "over=k"),
+    CASE(REDUCE_SUM, "rows=3 cols=5", "over=cols"),
+    CASE(REDUCE_SUM, "rows=3 cols=5", "over=rows"),
+    CASE(REDUCE_SUM, "rows=3 cols=5", "over=rows,cols"),
+    CASE(REDUCE_SUM, "a=2 b=3 c=4 d=5", "over=a,c"),
+    CASE(REDUCE_SUM, "a=2 b=3 c=4 d=5", "over=b,d"),
+    CASE(REDUCE_SUM, "a=2 b=3 c=4", "over="),
+    CASE(TRANSPOSE, "rows=3 cols=5", "to=cols,rows"),
+    CASE(TRANSPOSE, "a=2 b=3 c=4 d=5", "to=c,a,d,b"),
+    CASE(TRANSPOSE, "a=2 b=3 c=4", "to=a,b,c"),
+    CASE(TRANSPOSE, "a=2 b=3 c=4 d=5", "to=b,a,c,d"),
+    /* Layers */
+    CASE(LAYERNORM, "rows=3 cols=5; cols=5; cols=5", NORM_EPS),
+    CASE(LAYERNORM, "batch=2 seq=19 cols=7; cols=7; cols=7", NORM_EPS),
+    CASE(LAYERNORM, "cols=33; cols=33; cols=33", "axis=cols eps=0.1"),
+    CASE(RMSNORM, "rows=3 cols=5; cols=5", NORM_EPS),
+    CASE(RMSNORM, "batch=2 seq=19 cols=7; cols=7", NORM_EPS),
+    CASE(RMSNORM, "cols=33; cols=33", "axis=cols eps=0.1"),
+    CASE(ROTARY, "batch=2 seq=5 heads=3 head=6", "seq=seq head=head base=10000 direction=1"),
+    CASE(ROTARY, "batch=2 seq=5 heads=3 head=6", "seq=seq head=head base=50 direction=-1"),
+    CASE(ROTARY, "seq=7 head=2", "seq=seq head=head base=10000 direction=1"),
+    CASE(ROTARY, "batch=2 seq=3 kv=2 group=2 head=4", "seq=seq head=head base=100 direction=1"),
+    CASE(EMBEDDING, "#7 batch=2 seq=5; vocab=7 model=3", "axis=vocab"),
+    CASE(EMBEDDING, "#4 seq=9; vocab=4 model=19", "axis=vocab"),
+    CASE(EMBEDDING_GRAD, "#7 seq=5; seq=5 model=3; vocab=7 model=3; vocab=7 model=3", "axis=vocab"),
+    CASE(ATTENTION,
+         "batch=2 seq=5 heads=2 head=3; batch=2 seq=5 heads=2 head=3; "
+         "batch=2 seq=5 heads=2 head=3",
+         "seq=seq head=head causal=1 scale=0.6"),
+    CASE(ATTENTION,
+         "batch=1 seq=4 heads=2 head=3; batch=1 seq=4 heads=2 head=3; "
+         "batch=1 seq=4 heads=2 head=3",
+         "seq=seq head=head causal=0 scale=0.6"),
+    CASE(ATTENTION,
+         "batch=2 seq=4 kv=2 group=3 head=2; batch=2 seq=4 kv=2 head=2; "
+         "batch=2 seq=4 kv=2 head=2",
+         "seq=seq head=head causal=1 scale=1.5"),
+    CASE(ATTENTION,
+         "batch=1 seq=5 kv=1 group=2 head=4; batch=1 seq=5 kv=1 head=4; "
+         "batch=1 seq=5 kv=1 head=4",
+         "seq=seq head=head causal=0 scale=0.5"),
+    CASE(ATTENTION,
+         "batch=2 seq=3 kv=2 group=1 head=2; batch=2 seq=3 kv=2 head=2; "
+         "batch=2 seq=3 kv=2 head=2",
+         "seq=seq head=head causal=1 scale=1"),
+    CASE(CROSS_ENTROPY, "batch=2 seq=3 vocab=7; #7 batch=2 seq=3", "axis=vocab"),
+    CASE(CROSS_ENTROPY, "vocab=11; #11", "axis=vocab"),
+    CASE(LOGSUMEXP, "batch=2 seq=3 vocab=7", "axis=vocab"),
+    CASE(LOGSUMEXP, "vocab=37", "axis=vocab"),
+    CASE(PICK, "batch=2 seq=3 vocab=7; #7 batch=2 seq=3", "axis=vocab"),
+    /* Clipping and optimizers: p, g, m, v, scale, lr, step */
+    CASE(SUMSQ, "rows=13 cols=17", ""),
+    CASE(SUMSQ, "", ""),
+    CASE(CLIP_SCALE, ":6.25", "max_norm=1"),
+    CASE(CLIP_SCALE, ":0.25", "max_norm=1"),
+    CASE(CLIP_SCALE, ":6.25", "max_norm=0"),
+    CASE(CLIP_SCALE, ":inf", "max_norm=1"),
+    CASE(CLIP_SCALE, ":nan", "max_norm=0"),
+    CASE(ADAMW,
+         "rows=3 cols=7; rows=3 cols=7; :0 rows=3 cols=7; :0 rows=3 cols=7; :0.5; :0.03125; :1",
+         "beta1=0.9 beta2=0.999 eps=1e-8 weight_decay=0.1"),
+    CASE(ADAMW, "rows=9; rows=9; rows=9; + rows=9; :1; :0.03125; :1000",
+         "beta1=0.9 beta2=0.95 eps=1e-8 weight_decay=0"),
+    CASE(ADAMW, "rows=9; rows=9; rows=9; + rows=9; :nan; :0.03125; :7",
+         "beta1=0.9 beta2=0.95 eps=1e-8 weight_decay=0.1"),
+    CASE(SGD, "rows=3 cols=7; rows=3 cols=7; :0 rows=3 cols=7; :0.5; :0.03125",
+         "momentum=0.9 weight_decay=0.1"),
+    CASE(SGD, "rows=9; rows=9; rows=9; :1; :0.03125", "momentum=0 weight_decay=0"),
+    CASE(SGD, "rows=9; rows=9; rows=9; :nan; :0.03125", "momentum=0.9 weight_decay=0.1"),
+};
+const int N_OP_CASES = sizeof(OP_CASES) / sizeof(OP_CASES[0]);
+
+enum { MOST_OPERANDS = 8 };
+
+const char *op_case_name(Arena *arena, const OpCase *op_case, const char *what) {
+    return arena_printf(arena, "%s(%s) {%s} %s", OPS[op_case->op].name,
+                        op_case->operands ? op_case->operands : "", op_case->attrs, what);
+}
+
+/* "rows=3 cols=5" */
+static Type read_axes(Graph *graph, const char *text, DType dtype) {
+    Type type = {.dtype = dtype};
+    for (text += strspn(text, " "); *text; text += strspn(text, " ")) {
+        size_t length = strcspn(text, "=");
+        char *end;
+        type.axes[type.rank] = graph_axis(graph, text, (int)length);
+        type.dims[type.rank++] = strtol(text + length + 1, &end, 10);
+        text = end;
+    }
+    return type;
+}
+
+static Attr read_attr(Graph *graph, AttrKey key, const char *value) {
+    Attr attr = {.key = key};
+    switch (ATTRS[key].kind) {
+    case ATTR_INT: attr.i = strtol(value, NULL, 10); break;
+    case ATTR_FLOAT: attr.f = strtod(value, NULL); break;
+    case ATTR_STRING: attr.s = value; break;
+    case ATTR_AXIS: attr.axis = graph_axis(graph, value, (int)strlen(value)); break;
+    case ATTR_AXES:
+        while (*value) {
+            size_t length = strcspn(value, ",");
+            attr.axes.items[attr.axes.count++] = graph_axis(graph, value, (int)length);
+            value += length + (value[length] == ',');
+        }
+        break;
+    }
+    return attr;
+}
+
+static int read_attrs(Graph *graph, const char *text, Attr *attrs) {
+    int count = 0;
+    while (*text) {
+        size_t name = strcspn(text, "=");
+        int key = attr_find(text, (int)name);
+        size_t length = key == ATTR_program ? strlen(text) : strcspn(text, " ");
+        char *value = arena_strndup(graph->arena, text + name + 1, length - name - 1);
+        attrs[count++] = read_attr(graph, (AttrKey)key, value);
+        text += length + (text[length] == ' ');
+    }
+    return count;
+}
+
+/* The operand's text without what it says about values. */
+static const char *axes_text(const char *operand) {
+    operand += strspn(operand, " ");
+    return *operand == '+' || *operand == '#' || *operand == ':' ? operand + strcspn(operand, " ")
+                                                                 : operand;
+}
+
+static int split_operands(Arena *arena, const char *text, const char **out) {
+    int count = 0;
+    for (bool more = text != NULL; more && count < MOST_OPERANDS;) {
+        size_t length = strcspn(text, ";");
+        out[count] = arena_strndup(arena, text, length);
+        out[count] += strspn(out[count], " ");
+        count++;
+        more = text[length] == ';';
+        text += length + more;
+    }
+    return count;
+}
+
+static Node *add_leaf(Graph *graph, OpKind op, const char *name, const Type *type, Diag *diag) {
+    Attr attrs[3] = {attr_string(ATTR_name, name), attr_string(ATTR_init, "zeros"),
+                     attr_int(ATTR_decay, 1)};
+    return graph_add(graph,
+                     &(NodeSpec){.op = op,
+                                 .attrs = attrs,
+                                 .n_attrs = op == OP_PARAM ? 3 : 1,
+                                 .type = type,
+                                 .block = NO_BLOCK},
+                     diag);
+}
+
+static Node *add(Graph *graph, OpKind op, Value *inputs, int n_inputs, const Attr *attr,
+                 Diag *diag) {
+    return graph_add(graph,
+                     &(NodeSpec){.op = op,
+                                 .inputs = inputs,
+                                 .n_inputs = n_inputs,
+                                 .attrs = attr,
+                                 .n_attrs = attr ? 1 : 0,
+                                 .block = NO_BLOCK},
+                     diag);
+}
+
+static bool add_loss(Graph *graph, Value result, Value weights, Diag *diag) {
+    const Type *type = value_type(result);
+    Attr over = attr_axes(ATTR_over, type->axes, type->rank), name = attr_string(ATTR_name, "loss");
+    Value operands[2] = {result, weights};
+    Node *loss = add(graph, OP_MUL, operands, 2, NULL, diag);
+    for (int step = 0; loss && step < 2; step++) {
+        Value value = node_value(loss, 0);
+        if (step == 0 && type->rank == 0) continue;
+        loss = add(graph, step ? OP_OUTPUT : OP_REDUCE_SUM, &value, 1, step ? &name : &over, diag);
+    }
+    return loss != NULL;
+}
+
+Graph *op_case_build(Arena *arena, const OpCase *op_case, bool loss, Diag *diag) {
+    Graph *graph = graph_create(arena, OPS[op_case->op].name);
+    const char *operands[MOST_OPERANDS];
+    Value inputs[MOST_OPERANDS];
+    Attr attrs[N_ATTRS];
+    bool broadcast = op_case->op == OP_BROADCAST;
+    int n = split_operands(arena, op_case->operands, operands);
+    for (int i = 0; i < n; i++) {
+        if (*operands[i] == '@') {
+            inputs[i] = inputs[atoi(operands[i] + 1)];
+            continue;
+        }
+        bool tokens = *operands[i] == '#';
+        Type type = read_axes(graph, axes_text(operands[i]), tokens ? DTYPE_I32 : DTYPE_F32);
+        OpKind op = tokens ? OP_INPUT : OP_PARAM;
+        inputs[i] = node_value(add_leaf(graph, op, arena_printf(arena, "%d", i), &type, diag), 0);
+    }
+    /* The weights' leaf must come before the op: its type is found on a copy. */
+    Type type = broadcast ? read_axes(graph, op_case->attrs + 3, DTYPE_F32) : (Type){0};
+    NodeSpec spec = {.op = op_case->op,
+                     .inputs = inputs,
+                     .n_inputs = n,
+                     .attrs = attrs,
+                     .n_attrs = broadcast ? 0 : read_attrs(graph, op_case->attrs, attrs),
+                     .type = &type,
+                     .n_outputs = op_case->outputs,
+                     .block = op_case->block ? op_case->block - 1 : NO_BLOCK};
+    Node *node = graph_add(graph, &spec, diag);
+    if (!node || !loss) return node ? graph : NULL;
+    Type weights_type = node->types[0];
+    graph->n_nodes--;
+    Node *weights = add_leaf(graph, OP_INPUT, "w", &weights_type, diag);
+    node = graph_add(graph, &spec, diag);
+    bool good = add_loss(graph, node_value(node, 0), node_value(weights, 0), diag);
+    return good ? graph : NULL;
+}
+
+/* Multiples of 2^-12 in [0, 1): sums and differences of a few are exact in f32. */
+static double uniform(uint64_t *state) {
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (double)(*state >> 52) / 4096;
+}
+
+static double draw(const char *operand, uint64_t *state) {
+    double u = uniform(state);
+    switch (*operand) {
+    case '#': return (double)(int)(u * atoi(operand + 1));
+    case ':': return strtod(operand + 1, NULL);
+    case '+': return 0.5 + 1.5 * u;
+    default: return 2 * u - 1;
+    }
+}
+
+void op_case_fill(const OpCase *op_case, const Graph *graph, Reference *reference) {
+    const char *operands[MOST_OPERANDS];
+    uint64_t state = 2026;
+    split_operands(reference->arena, op_case->operands, operands);
+    for (int n = 0; n < graph->n_nodes && OPS[graph->nodes[n]->op].flags & LEAF; n++) {
+        Node *node = graph->nodes[n];
+        const char *name = node_string(node, ATTR_name);
+        double *values = reference_value(reference, node_value(node, 0));
+        if (node->op != OP_PARAM && node->op != OP_INPUT) continue;
+        for (int64_t i = 0; i < type_elements(&node->types[0]); i++) {
+            values[i] = draw(*name == 'w' ? "" : operands[atoi(name)], &state);
+        }
+    }
+}

@@ -1,0 +1,32 @@
+/* op_cases: small graphs around one op each, by a table of what the op's operands are like. */
+#ifndef TESTS_SUPPORT_OP_CASES_H
+#define TESTS_SUPPORT_OP_CASES_H
+
+#include "tests/support/reference_eval.h"
+
+/* operands: separated by ';', each one or two words then axes:
+ *     "rows=3 cols=5"   f32, uniform in [-1, 1)       "+ cols=5"   f32, in [0.5, 2)
+ *     "#7 rows=3"       i32, in [0, 7)                ":0.01"      f32, all 0.01 (axes may follow)
+ *     "@0"              operand 0 again
+ * attrs: "axis=cols eps=1e-5 over=a,b", a program= last, up to the end.
+ * Without `outputs` as the op's row says. */
+typedef struct OpCase {
+    OpKind op;
+    const char *operands, *attrs;
+    int outputs; /* of ops with a number of results of their own */
+    int block;   /* model block + 1; 0: none */
+} OpCase;
+
+extern const OpCase OP_CASES[];
+extern const int N_OP_CASES;
+
+/* With `loss`: the graph ends in output "loss", the sum of result 0 times random weights. Leaves
+ * come first: f32 ones are parameters (weights and constants of the test: inputs). */
+Graph *op_case_build(Arena *arena, const OpCase *op_case, bool loss, Diag *diag);
+/* Reproducible values for the leaves of a graph that began as op_case_build's. They are exact in
+ * f32. Leaves that passes added stay zero. */
+void op_case_fill(const OpCase *op_case, const Graph *graph, Reference *reference);
+/* "add(rows=3 cols=5; cols=5) {}": to name the case in reports. */
+const char *op_case_name(Arena *arena, const OpCase *op_case, const char *what);
+
+#endif

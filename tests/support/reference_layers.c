@@ -1,0 +1,377 @@
+/* float64 reference of contractions, layers, losses and optimizers: the formulas, summed plainly.
+ */
+#include "tests/support/reference_eval.h"
+
+#include <math.h>
+#include <string.h>
+
+/* The axes of `type` that the node sums over. */
+static Type summed_axes(const Node *node, const Type *type) {
+    Type sum = *type;
+    for (int i = 0; i < type->rank; i++) {
+        if (!node_over(node, ATTR_over, type->axes[i])) sum = ref_without(&sum, type->axes[i]);
+    }
+    return sum;
+}
+
+void reference_matmul(const RefCall *call) {
+    const Type *type = &call->node->types[0];
+    Type over = summed_axes(call->node, ref_type(call, 0));
+    Point point = {{0}};
+    do {
+        bool add = call->node->n_inputs == 3 && !call->ref->overwrite;
+        double sum = add ? ref_read(call, 2, &point) : 0;
+        do {
+            sum += ref_read(call, 0, &point) * ref_read(call, 1, &point);
+        } while (point_next(&point, &over));
+        call->out[0][point_offset(&point, type)] = sum;
+    } while (point_next(&point, type));
+}
+
+void reference_reduce_sum(const RefCall *call) {
+    Type over = summed_axes(call->node, ref_type(call, 0));
+    Point point = {{0}};
+    do {
+        double sum = 0;
+        do {
+            sum += ref_read(call, 0, &point);
+        } while (point_next(&point, &over));
+        call->out[0][point_offset(&point, &call->node->types[0])] = sum;
+    } while (point_next(&point, &call->node->types[0]));
+}
+
+/* y = (x - mean) inv_std gain + bias per row; results y, mean, inv_std. */
+void reference_layernorm(const RefCall *call) {
+    int axis = node_axis(call->node, ATTR_axis);
+    const Type *x = ref_type(call, 0);
+    Type rows = ref_without(x, axis), row = ref_only(x, axis);
+    double width = (double)row.dims[0];
+    Point p = {{0}};
+    do {
+        double mean = 0, variance = 0;
+        int64_t at = point_offset(&p, &rows);
+        do mean += ref_read(call, 0, &p) / width;
+        while (point_next(&p, &row));
+        do variance += pow(ref_read(call, 0, &p) - mean, 2) / width;
+        while (point_next(&p, &row));
+        call->out[1][at] = mean;
+        call->out[2][at] = 1 / sqrt(variance + node_float(call->node, ATTR_eps, 0));
+        do {
+            call->out[0][point_offset(&p, x)] =
+                (ref_read(call, 0, &p) - mean) * call->out[2][at] * ref_read(call, 1, &p) +
+                ref_read(call, 2, &p);
+        } while (point_next(&p, &row));
+    } while (point_next(&p, &rows));
+}
+
+/* x, gain, mean, inv_std, dy. With n = (x - mean) inv_std and g = dy gain:
+ * dx = inv_std (g - mean(g) - n mean(g n)), dgain = sum dy n, dbias = sum dy. */
+void reference_layernorm_grad(const RefCall *call) {
+    int axis = node_axis(call->node, ATTR_axis);
+    const Type *x = ref_type(call, 0);
+    Type rows = ref_without(x, axis), row = ref_only(x, axis);
+    double width = (double)row.dims[0];
+    Point p = {{0}};
+    memset(call->out[1], 0, sizeof(double) * (size_t)row.dims[0]);
+    memset(call->out[2], 0, sizeof(double) * (size_t)row.dims[0]);
+    do {
+        double mean = ref_read(call, 2, &p), inv_std = ref_read(call, 3, &p);
+        double mean_g = 0, mean_gn = 0;
+        do {
+            double normal = (ref_read(call, 0, &p) - mean) * inv_std, dy = ref_read(call, 4, &p);
+            mean_g += dy * ref_read(call, 1, &p) / width;
+            mean_gn += dy * ref_read(call, 1, &p) * normal / width;
+            call->out[1][p.at[axis]] += dy * normal;
+            call->out[2][p.at[axis]] += dy;
+        } while (point_next(&p, &row));
+        do {
+            double normal = (ref_read(call, 0, &p) - mean) * inv_std;
+            double g = ref_read(call, 4, &p) * ref_read(call, 1, &p);
+            call->out[0][point_offset(&p, x)] = inv_std * (g - mean_g - normal * mean_gn);
+        } while (point_next(&p, &row));
+    } while (point_next(&p, &rows));
+}
+
+/* y = x inv_rms gain; results y, inv_rms. */
+void reference_rmsnorm(const RefCall *call) {
+    int axis = node_axis(call->node, ATTR_axis);
+    const Type *x = ref_type(call, 0);
+    Type rows = ref_without(x, axis), row = ref_only(x, axis);
+    Point p = {{0}};
+    do {
+        double mean_square = 0;
+        do mean_square += pow(ref_read(call, 0, &p), 2) / (double)row.dims[0];
+        while (point_next(&p, &row));
+        double inv_rms = 1 / sqrt(mean_square + node_float(call->node, ATTR_eps, 0));
+        call->out[1][point_offset(&p, &rows)] = inv_rms;
+        do {
+            call->out[0][point_offset(&p, x)] =
+                ref_read(call, 0, &p) * inv_rms * ref_read(call, 1, &p);
+        } while (point_next(&p, &row));
+    } while (point_next(&p, &rows));
+}
+
+/* x, gain, inv_rms, dy. dx = inv_rms (g - n mean(g n)), dgain = sum dy n. */
+void reference_rmsnorm_grad(const RefCall *call) {
+    int axis = node_axis(call->node, ATTR_axis);
+    const Type *x = ref_type(call, 0);
+    Type rows = ref_without(x, axis), row = ref_only(x, axis);
+    Point p = {{0}};
+    memset(call->out[1], 0, sizeof(double) * (size_t)row.dims[0]);
+    do {
+        double inv_rms = ref_read(call, 2, &p), mean_gn = 0;
+        do {
+            double normal = ref_read(call, 0, &p) * inv_rms, dy = ref_read(call, 3, &p);
+            mean_gn += dy * ref_read(call, 1, &p) * normal / (double)row.dims[0];
+            call->out[1][p.at[axis]] += dy * normal;
+        } while (point_next(&p, &row));
+        do {
+            double normal = ref_read(call, 0, &p) * inv_rms;
+            double g = ref_read(call, 3, &p) * ref_read(call, 1, &p);
+            call->out[0][point_offset(&p, x)] = inv_rms * (g - normal * mean_gn);
+        } while (point_next(&p, &row));
+    } while (point_next(&p, &rows));
+}
+
+/* Pair (i, i + head/2) turns by direction position base^(-2i/head). */
+void reference_rotary(const RefCall *call) {
+    const Type *x = ref_type(call, 0);
+    int seq = node_axis(call->node, ATTR_seq), head = node_axis(call->node, ATTR_head);
+    int64_t half = x->dims[type_find_axis(x, head)] / 2;
+    double base = node_float(call->node, ATTR_base, 0);
+    double direction = (double)node_int(call->node, ATTR_direction, 1);
+    Point p = {{0}};
+    do {
+        Point other = p;
+        bool first = p.at[head] < half;
+        int64_t pair = p.at[head] % half;
+        other.at[head] = pair + (first ? half : 0);
+        double angle =
+            direction * (double)p.at[seq] * pow(base, -2.0 * (double)pair / (2.0 * (double)half));
+        call->out[0][point_offset(&p, x)] =
+            ref_read(call, 0, &p) * cos(angle) +
+            ref_read(call, 0, &other) * sin(angle) * (first ? -1 : 1);
+    } while (point_next(&p, x));
+}
+
+/* A token outside the table has a row of zeros. */
+void reference_embedding(const RefCall *call) {
+    const Type *type = &call->node->types[0], *table = ref_type(call, 1);
+    Point p = {{0}};
+    do {
+        double token = ref_read(call, 0, &p);
+        Point row = p;
+        row.at[table->axes[0]] = (int64_t)token;
+        bool known = token >= 0 && token < (double)table->dims[0];
+        call->out[0][point_offset(&p, type)] = known ? ref_read(call, 1, &row) : 0;
+    } while (point_next(&p, type));
+}
+
+/* tokens, dy, table, optional accumulator. */
+void reference_embedding_grad(const RefCall *call) {
+    const Type *table = &call->node->types[0], *dy = ref_type(call, 1);
+    bool add = call->node->n_inputs == 4 && !call->ref->overwrite;
+    Point p = {{0}};
+    do {
+        call->out[0][point_offset(&p, table)] = add ? ref_read(call, 3, &p) : 0;
+    } while (point_next(&p, table));
+    do {
+        double token = ref_read(call, 0, &p);
+        Point row = p;
+        row.at[table->axes[0]] = (int64_t)token;
+        if (token < 0 || token >= (double)table->dims[0]) continue;
+        call->out[0][point_offset(&row, table)] += ref_read(call, 1, &p);
+    } while (point_next(&p, dy));
+}
+
+/* softmax(scale q k^T) for one query row: probabilities over positions; returns log-sum-exp. */
+static double attention_row(const RefCall *call, const Point *query, double *out_probability) {
+    int seq = node_axis(call->node, ATTR_seq), head = node_axis(call->node, ATTR_head);
+    Type dots = ref_only(ref_type(call, 0), head);
+    int64_t n = ref_type(call, 1)->dims[1], last = query->at[seq];
+    double scale = node_float(call->node, ATTR_scale, 1), most = -INFINITY, sum = 0;
+    if (!node_int(call->node, ATTR_causal, 1)) last = n - 1;
+    for (int64_t s = 0; s <= last; s++) {
+        Point q = *query, k = *query;
+        double score = 0;
+        k.at[seq] = s;
+        q.at[head] = k.at[head] = 0;
+        do {
+            k.at[head] = q.at[head];
+            score += scale * ref_read(call, 0, &q) * ref_read(call, 1, &k);
+        } while (point_next(&q, &dots));
+        out_probability[s] = score;
+        if (score > most) most = score;
+    }
+    for (int64_t s = 0; s <= last; s++) sum += exp(out_probability[s] - most);
+    for (int64_t s = 0; s <= last; s++) {
+        out_probability[s] = exp(out_probability[s] - most) / sum;
+    }
+    for (int64_t s = last + 1; s < n; s++) out_probability[s] = 0;
+    return most + log(sum);
+}
+
+void reference_attention(const RefCall *call) {
+    int seq = node_axis(call->node, ATTR_seq), head = node_axis(call->node, ATTR_head);
+    const Type *q = ref_type(call, 0);
+    Type rows = ref_without(q, head), row = ref_only(q, head);
+    int64_t n = q->dims[1];
+    double *probability = ARENA_ARRAY(call->ref->arena, double, n);
+    Point p = {{0}};
+    do {
+        call->out[1][point_offset(&p, &rows)] = attention_row(call, &p, probability);
+        do {
+            double sum = 0;
+            Point v = p;
+            for (v.at[seq] = 0; v.at[seq] < n; v.at[seq]++) {
+                sum += probability[v.at[seq]] * ref_read(call, 2, &v);
+            }
+            call->out[0][point_offset(&p, q)] = sum;
+        } while (point_next(&p, &row));
+    } while (point_next(&p, &rows));
+}
+
+/* q, k, v, o, lse, do -> dq, dk, dv from the softmax itself; o and lse are not needed here. */
+void reference_attention_grad(const RefCall *call) {
+    int seq = node_axis(call->node, ATTR_seq), head = node_axis(call->node, ATTR_head);
+    const Type *q = ref_type(call, 0), *k = ref_type(call, 1);
+    Type rows = ref_without(q, head), row = ref_only(q, head);
+    int64_t n = q->dims[1];
+    double scale = node_float(call->node, ATTR_scale, 1);
+    double *probability = ARENA_ARRAY(call->ref->arena, double, 2 * n), *slope = probability + n;
+    Point p = {{0}};
+    for (int i = 0; i < 3; i++) {
+        memset(call->out[i], 0, sizeof(double) * (size_t)type_elements(i ? k : q));
+    }
+    do {
+        double mean = 0;
+        attention_row(call, &p, probability);
+        for (int64_t s = 0; s < n; s++) {
+            Point at = p;
+            slope[s] = 0;
+            do {
+                at.at[seq] = s;
+                at.at[head] = p.at[head];
+                slope[s] += ref_read(call, 5, &p) * ref_read(call, 2, &at);
+                call->out[2][point_offset(&at, k)] += probability[s] * ref_read(call, 5, &p);
+            } while (point_next(&p, &row));
+            mean += probability[s] * slope[s];
+        }
+        for (int64_t s = 0; s < n; s++) {
+            double dscore = scale * probability[s] * (slope[s] - mean);
+            do {
+                Point at = p;
+                at.at[seq] = s;
+                call->out[0][point_offset(&p, q)] += dscore * ref_read(call, 1, &at);
+                call->out[1][point_offset(&at, k)] += dscore * ref_read(call, 0, &p);
+            } while (point_next(&p, &row));
+        }
+    } while (point_next(&p, &rows));
+}
+
+static double row_logsumexp(const RefCall *call, Point p, const Type *row) {
+    double most = -INFINITY, sum = 0;
+    do most = fmax(most, ref_read(call, 0, &p));
+    while (point_next(&p, row));
+    do sum += exp(ref_read(call, 0, &p) - most);
+    while (point_next(&p, row));
+    return most + log(sum);
+}
+
+/* Labels outside the axis pick 0. */
+static double row_pick(const RefCall *call, Point p, const Type *row) {
+    double label = ref_read(call, 1, &p);
+    p.at[row->axes[0]] = (int64_t)label;
+    return label >= 0 && label < (double)row->dims[0] ? ref_read(call, 0, &p) : 0;
+}
+
+/* Result `output` per row: logsumexp minus picked, each if wanted. */
+static void loss_rows(const RefCall *call, int output, bool lse, double sign_of_pick) {
+    Type row = ref_only(ref_type(call, 0), node_axis(call->node, ATTR_axis));
+    const Type *rows = &call->node->types[output];
+    Point p = {{0}};
+    do {
+        call->out[output][point_offset(&p, rows)] =
+            (lse ? row_logsumexp(call, p, &row) : 0) +
+            (sign_of_pick != 0 ? sign_of_pick * row_pick(call, p, &row) : 0);
+    } while (point_next(&p, rows));
+}
+
+void reference_logsumexp(const RefCall *call) {
+    loss_rows(call, 0, true, 0);
+}
+
+void reference_pick(const RefCall *call) {
+    loss_rows(call, 0, false, 1);
+}
+
+void reference_cross_entropy(const RefCall *call) {
+    loss_rows(call, 0, true, -1);
+    loss_rows(call, 1, true, 0);
+}
+
+void reference_cross_entropy_grad(const RefCall *call) {
+    const Type *x = ref_type(call, 0);
+    int axis = node_axis(call->node, ATTR_axis);
+    Point p = {{0}};
+    do {
+        bool label = (double)p.at[axis] == ref_read(call, 1, &p);
+        call->out[0][point_offset(&p, x)] =
+            (exp(ref_read(call, 0, &p) - ref_read(call, 2, &p)) - label) * ref_read(call, 3, &p);
+    } while (point_next(&p, x));
+}
+
+void reference_sumsq(const RefCall *call) {
+    double sum = 0;
+    for (int64_t i = 0; i < type_elements(ref_type(call, 0)); i++) {
+        sum += call->in[0][i] * call->in[0][i];
+    }
+    call->out[0][0] = sum;
+}
+
+/* min(1, max_norm / (norm + 1e-6)) of the squared norm; no clipping where max_norm is 0. */
+void reference_clip_scale(const RefCall *call) {
+    double norm = sqrt(call->in[0][0]), most = node_float(call->node, ATTR_max_norm, 0);
+    double scale = most > 0 ? fmin(1, most / (norm + 1e-6)) : 1;
+    call->out[0][0] = isfinite(norm) ? scale : NAN;
+}
+
+/* p, g, m, v, scale, lr, step; a scale that is not finite changes nothing. */
+void reference_adamw(const RefCall *call) {
+    const Node *node = call->node;
+    double b1 = node_float(node, ATTR_beta1, 0), b2 = node_float(node, ATTR_beta2, 0);
+    double eps = node_float(node, ATTR_eps, 0), decay = node_float(node, ATTR_weight_decay, 0);
+    double scale = call->in[4][0], rate = call->in[5][0], step = call->in[6][0];
+    for (int64_t i = 0; i < type_elements(&node->types[0]); i++) {
+        double p = call->in[0][i], m = call->in[2][i], v = call->in[3][i];
+        if (isfinite(scale)) {
+            double g = call->in[1][i] * scale;
+            m = b1 * m + (1 - b1) * g;
+            v = b2 * v + (1 - b2) * g * g;
+            double m_hat = m / (1 - pow(b1, step)), v_hat = v / (1 - pow(b2, step));
+            p = p - rate * decay * p - rate * m_hat / (sqrt(v_hat) + eps);
+        }
+        call->out[0][i] = p;
+        call->out[1][i] = m;
+        call->out[2][i] = v;
+    }
+}
+
+/* p, g, buffer, scale, lr. */
+void reference_sgd(const RefCall *call) {
+    const Node *node = call->node;
+    double momentum = node_float(node, ATTR_momentum, 0);
+    double decay = node_float(node, ATTR_weight_decay, 0);
+    double scale = call->in[3][0], rate = call->in[4][0];
+    for (int64_t i = 0; i < type_elements(&node->types[0]); i++) {
+        double p = call->in[0][i], buffer = call->in[2][i];
+        if (isfinite(scale)) {
+            double g = call->in[1][i] * scale + decay * p;
+            /* Without momentum the buffer is not kept. */
+            if (momentum != 0) buffer = momentum * buffer + g;
+            p -= rate * (momentum != 0 ? buffer : g);
+        }
+        call->out[0][i] = p;
+        call->out[1][i] = buffer;
+    }
+}

@@ -1,0 +1,275 @@
+/* Every op of the table: gradients against central differences, kernels against float64.
+ *
+ * Would catch: a gradient with a wrong factor, sign, axis order or missing sum over a broadcast; a
+ * kernel bound with a wrong stride, size, operand or attribute; a result left unwritten; memory
+ * taken over from an operand that is still read; an op without any of these tests.
+ */
+#include "planner/planner.h"
+#include "tests/support/kernel_run.h"
+#include "tests/support/op_cases.h"
+#include "tests/unit/check.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Differences of fourth order with h = 1e-4: the formula's error is h^4 = 1e-16, rounding gives
+ * 1e-16 / 1e-4 times the size of the loss (up to 100). */
+static const double GRADIENT_TOLERANCE = 1e-8;
+/* A few f32 roundings of 6e-8, in sums of up to 100 terms; functions of vmath are good to 3e-7. */
+static const double KERNEL_TOLERANCE = 2e-6;
+/* A whole backward graph's values, most of size 1: errors of the forward's results carry over, and
+ * what cancels in a sum is relative to its terms. */
+static const double GRAPH_TOLERANCE = 2e-5, GRAPH_FLOOR = 0.2;
+
+typedef void GradFunction(GradContext *, const Node *, const Value *, Value *);
+GradFunction grad_none, grad_never, grad_pick;
+
+/* With an accumulator as its third operand a product is backward only. */
+static bool adds_to_operand(const OpCase *op_case) {
+    return op_case->op == OP_MATMUL && strchr(strchr(op_case->operands, ';') + 1, ';');
+}
+
+static bool has_gradient(OpKind op) {
+    GradFunction *grad = OPS[op].grad;
+    return grad != grad_none && grad != grad_never && grad != grad_pick;
+}
+
+static bool gradient_tested[N_OPS], kernel_tested[N_OPS];
+
+/* Gradients */
+
+static double loss_of(Reference *ref) {
+    const Graph *graph = ref->graph;
+    reference_run(ref);
+    return *reference_value(ref, graph->nodes[graph->n_nodes - 1]->inputs[0]);
+}
+
+static double central_difference(Reference *ref, double *x) {
+    static const double WEIGHTS[4] = {1, -8, 8, -1}, STEPS[4] = {-2, -1, 1, 2};
+    const double h = 1e-4, at = *x;
+    double slope = 0;
+    for (int i = 0; i < 4; i++) {
+        *x = at + h * STEPS[i];
+        slope += WEIGHTS[i] * loss_of(ref) / (12 * h);
+    }
+    *x = at;
+    return slope;
+}
+
+/* The last value of the accumulator of parameter `name`, or NULL. */
+static const double *gradient_of(const Reference *ref, const char *name) {
+    const double *last = NULL;
+    for (int n = 0; n < ref->graph->n_nodes; n++) {
+        Node *node = ref->graph->nodes[n];
+        const Node *leaf = node;
+        if (node->op != OP_ACCUMULATE) continue;
+        while (leaf->op == OP_ACCUMULATE) leaf = leaf->inputs[0].node;
+        if (strcmp(node_string(leaf, ATTR_of), name) != 0) continue;
+        last = reference_value(ref, node_value(node, 0));
+    }
+    return last;
+}
+
+static void check_gradients(const OpCase *op_case, const Graph *graph, const Graph *backward) {
+    Reference *forward = reference_create(graph->arena, graph);
+    Reference *analytic = reference_create(graph->arena, backward);
+    op_case_fill(op_case, graph, forward);
+    op_case_fill(op_case, backward, analytic);
+    reference_run(analytic);
+    for (int n = 0; n < graph->n_nodes; n++) {
+        Node *leaf = graph->nodes[n];
+        if (leaf->op != OP_PARAM) continue;
+        double *x = reference_value(forward, node_value(leaf, 0));
+        const double *gradient = gradient_of(analytic, node_string(leaf, ATTR_name));
+        for (int64_t i = 0; i < type_elements(&leaf->types[0]); i++) {
+            double expected = central_difference(forward, &x[i]);
+            double got = gradient ? gradient[i] : 0;
+            double error = fabs(got - expected) / fmax(1, fabs(expected));
+            CHECK(error <= GRADIENT_TOLERANCE, "operand %s element %d: %.12g, by differences %.12g",
+                  node_string(leaf, ATTR_name), (int)i, got, expected);
+        }
+    }
+    gradient_tested[op_case->op] = true;
+}
+
+/* Kernels */
+
+static void compare_all(const KernelRun *run, double tolerance, double floor_abs) {
+    const Graph *graph = run->reference->graph;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        Node *node = graph->nodes[n];
+        if (OPS[node->op].flags & LEAF) continue;
+        for (int o = 0; o < node->n_outputs; o++) {
+            if (run->overwritten[n * MAX_OUTPUTS + o]) continue;
+            double error = kernel_run_error(run, node_value(node, o), floor_abs, false);
+            CHECK(error <= tolerance, "%s, result %d: error %.3g", OPS[node->op].name, o, error);
+        }
+        kernel_tested[node->op] = true;
+    }
+}
+
+/* The reference's leaves become what the update made of them; `step` counts on. */
+static void advance(Reference *ref, KernelRun *run, const Node *node) {
+    ref->overwrite = false;
+    for (int o = 0; o < node->n_outputs; o++) {
+        int operand = op_alias(node, o);
+        if (operand < 0) continue;
+        size_t bytes = sizeof(double) * (size_t)type_elements(&node->types[o]);
+        memcpy(reference_value(ref, node->inputs[operand]),
+               reference_value(ref, node_value((Node *)node, o)), bytes);
+    }
+    if (node->op != OP_ADAMW) return;
+    *reference_value(ref, node->inputs[6]) += 1;
+    kernel_run_set_leaf(run, node->inputs[6]);
+}
+
+static void run_kernels(Reference *ref, int in_place, int n_steps, double tolerance,
+                        double floor_abs) {
+    KernelRun run;
+    const Graph *graph = ref->graph;
+    Diag *diag = diag_create();
+    bool bound = kernel_run_create(&run, ref, in_place, diag);
+    CHECK(bound, "%s", diag_text(diag));
+    for (int step = 0; bound && step < n_steps; step++) {
+        if (step) advance(ref, &run, graph->nodes[graph->n_nodes - 1]);
+        reference_run(ref);
+        CHECK(kernel_run_step(&run), "step %d: %s", step, comm_world_reason(run.world));
+        compare_all(&run, tolerance, floor_abs);
+    }
+    kernel_run_destroy(&run);
+    diag_destroy(diag);
+}
+
+/* The op alone: with memory of its own and in its operands', adding and setting, training and not,
+ * later steps, another micro-batch. */
+static void check_kernel(const OpCase *op_case, Arena *arena, Diag *diag) {
+    const Graph *graph = op_case_build(arena, op_case, false, diag);
+    CHECK(graph && graph_verify(graph, diag), "%s", diag_text(diag));
+    if (!graph) return;
+    const Node *node = graph->nodes[graph->n_nodes - 1];
+    bool updates = op_alias(node, 0) >= 0 && !(OPS[node->op].flags & LINEAR);
+    for (int in_place = -1; in_place < node->n_inputs && in_place < 8; in_place++) {
+        if (in_place >= 0 && !op_may_reuse(node, in_place)) continue;
+        for (int variant = 0; variant < 4; variant++) {
+            Reference *ref = reference_create(arena, graph);
+            op_case_fill(op_case, graph, ref);
+            ref->overwrite = variant & 1;
+            ref->train = variant < 3;
+            ref->seed = 0x123456789abcdef0u;
+            ref->step = 3 + (uint64_t)variant;
+            ref->micro = variant;
+            ref->n_micro = 4;
+            bool adds = node->op == OP_MATMUL || node->op == OP_EMBEDDING_GRAD;
+            run_kernels(ref, in_place, updates && !adds ? 3 : 1, KERNEL_TOLERANCE, 0);
+        }
+    }
+}
+
+/* Every kernel of the backward graph, on operands as they come. */
+static void check_graph_kernels(const OpCase *op_case, const Graph *graph, Diag *diag) {
+    const Graph *expanded = planner_run_pass(graph->arena, graph, "expand", diag);
+    CHECK(expanded, "%s", diag_text(diag));
+    if (!expanded) return;
+    Reference *ref = reference_create(graph->arena, expanded);
+    op_case_fill(op_case, expanded, ref);
+    run_kernels(ref, -1, 1, GRAPH_TOLERANCE, GRAPH_FLOOR);
+}
+
+static void test_case(const OpCase *op_case) {
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    if (has_gradient(op_case->op) && !adds_to_operand(op_case)) {
+        check_begin(op_case_name(arena, op_case, "gradients"));
+        const Graph *graph = op_case_build(arena, op_case, true, diag);
+        CHECK(graph, "%s", diag_text(diag));
+        const Graph *backward =
+            graph ? planner_run_pass(arena, graph, "differentiate", diag) : NULL;
+        CHECK(backward, "%s", diag_text(diag));
+        if (backward) {
+            check_gradients(op_case, graph, backward);
+            check_begin(op_case_name(arena, op_case, "kernels of the gradients"));
+            check_graph_kernels(op_case, backward, diag);
+        }
+    }
+    if (OPS[op_case->op].flags & KERNEL) {
+        check_begin(op_case_name(arena, op_case, "kernel"));
+        check_kernel(op_case, arena, diag);
+    }
+    check_end();
+    diag_destroy(diag);
+    arena_destroy(arena);
+}
+
+/* Messages are tested by test_ops_sharded. */
+static void test_coverage(void) {
+    for (int op = 0; op < N_OPS; op++) {
+        char name[64];
+        snprintf(name, sizeof(name), "%s has cases", OPS[op].name);
+        check_begin(name);
+        bool message = OPS[op].flags & COLLECTIVE || op == OP_SLICE;
+        CHECK(!has_gradient((OpKind)op) || gradient_tested[op], "none for its gradient");
+        CHECK(!(OPS[op].flags & KERNEL) || message || kernel_tested[op], "none for its kernel");
+        CHECK(OPS[op].flags & (KERNEL | COMPOSITE | LEAF | EFFECT), "neither kernel nor leaf");
+    }
+}
+
+/* Results without a gradient must say so, not drop it. */
+static void test_no_gradient(void) {
+    static const struct {
+        OpCase op_case;
+        int output;
+        const char *expected;
+    } CASES[] = {
+        {{OP_PICK, "rows=3 vocab=7; #7 rows=3", "axis=vocab", 0, 0},
+         0,
+         "pick: has no gradient; use cross_entropy\n"},
+        {{OP_CROSS_ENTROPY, "rows=3 vocab=7; #7 rows=3", "axis=vocab", 0, 0},
+         1,
+         "cross_entropy: its second result has no gradient; use logsumexp\n"},
+        {{OP_LAYERNORM, "rows=3 cols=7; cols=7; cols=7", "axis=cols eps=1e-5", 0, 0},
+         1,
+         "layernorm: only its first result has a gradient\n"},
+        {{OP_RMSNORM, "rows=3 cols=7; cols=7", "axis=cols eps=1e-5", 0, 0},
+         1,
+         "rmsnorm: only its first result has a gradient\n"},
+        {{OP_ATTENTION,
+          "batch=1 seq=4 kv=2 head=3; batch=1 seq=4 kv=2 head=3; "
+          "batch=1 seq=4 kv=2 head=3",
+          "seq=seq head=head causal=1 scale=1", 0, 0},
+         1,
+         "attention: only its first result has a gradient\n"},
+        {{OP_MATMUL, "m=3 k=5; k=5 n=4; m=3 n=4", "over=k", 0, 0},
+         0,
+         "matmul: has no gradient with an accumulator: that form belongs to backward graphs\n"},
+        {{OP_GELU_GRAD, "rows=3; rows=3", "", 0, 0},
+         0,
+         "gelu_grad: has no gradient: it belongs to backward and update graphs\n"},
+    };
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        Arena *arena = arena_create();
+        Diag *diag = diag_create();
+        check_begin(op_case_name(arena, &CASES[i].op_case, "has no gradient and says so"));
+        Graph *graph = op_case_build(arena, &CASES[i].op_case, false, diag);
+        Value value = node_value(graph->nodes[graph->n_nodes - 1], CASES[i].output);
+        const Type *type = value_type(value);
+        Attr over = attr_axes(ATTR_over, type->axes, type->rank);
+        Attr name = attr_string(ATTR_name, "loss");
+        NodeSpec sum = {OP_REDUCE_SUM, &value, 1, &over, 1, .block = NO_BLOCK};
+        Value total = node_value(graph_add(graph, &sum, diag), 0);
+        NodeSpec output = {OP_OUTPUT, &total, 1, &name, 1, .block = NO_BLOCK};
+        graph_add(graph, &output, diag);
+        const Graph *backward = planner_run_pass(arena, graph, "differentiate", diag);
+        CHECK(!backward, "differentiated");
+        CHECK(strcmp(diag_text(diag), CASES[i].expected) == 0, "it says: %s", diag_text(diag));
+        check_end();
+        diag_destroy(diag);
+        arena_destroy(arena);
+    }
+}
+
+int main(void) {
+    for (int i = 0; i < N_OP_CASES; i++) test_case(&OP_CASES[i]);
+    test_no_gradient();
+    test_coverage();
+    return check_report();
+}
