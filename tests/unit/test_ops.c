@@ -210,6 +210,7 @@ static void test_coverage(void) {
         CHECK(!has_gradient((OpKind)op) || gradient_tested[op], "none for its gradient");
         CHECK(!(OPS[op].flags & KERNEL) || message || kernel_tested[op], "none for its kernel");
         CHECK(OPS[op].flags & (KERNEL | COMPOSITE | LEAF | EFFECT), "neither kernel nor leaf");
+        check_end();
     }
 }
 
