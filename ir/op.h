@@ -20,6 +20,9 @@ enum OpFlags {
      * pad is zero when all operands' pads are. */
     ZERO_ANY = 1 << 10,      /* one zero operand is enough */
     MAKES_NONZERO = 1 << 11, /* f(0) != 0 */
+    MAKES_NONFINITE_BIT = 1 << 12,
+    /* f(0) is not even finite, so that 0 f(0) != 0 */
+    MAKES_NONFINITE = MAKES_NONZERO | MAKES_NONFINITE_BIT,
 };
 
 typedef struct GradContext {

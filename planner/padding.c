@@ -10,13 +10,27 @@ static bool is_padded(const Graph *graph, const Type *type, const Sharding *shar
     return sharding->mesh[i] >= 0 && type->dims[i] % graph->mesh.size[sharding->mesh[i]] != 0;
 }
 
-/* Bit per axis: the value's padding along it may hold something other than zero. */
+/* Bit per axis: the value's padding along it may hold something other than zero, or even infinities
+ * and not-a-numbers, which a product with zero does not remove. */
 typedef struct Taint {
-    uint64_t *bits; /* by id * MAX_OUTPUTS + output */
+    uint64_t *bits, *nonfinite; /* by id * MAX_OUTPUTS + output */
 } Taint;
 
 static uint64_t taint_of(const Taint *taint, Value value) {
     return taint->bits[value.node->id * MAX_OUTPUTS + value.output];
+}
+
+static bool is_nonfinite(const Taint *taint, const Node *node, int axis) {
+    if (OPS[node->op].flags & MAKES_NONFINITE_BIT) {
+        /* What is divided by a value without the axis is not divided by padding. */
+        Value divisor = node->inputs[node->n_inputs - 1];
+        if (type_find_axis(value_type(divisor), axis) >= 0) return true;
+    }
+    for (int i = 0; i < node->n_inputs; i++) {
+        Value input = node->inputs[i];
+        if (taint->nonfinite[input.node->id * MAX_OUTPUTS + input.output] >> axis & 1) return true;
+    }
+    return false;
 }
 
 /* Does the op look at elements along `axis` together (so that padding would count)? */
@@ -46,7 +60,7 @@ static bool stays_zero(const Taint *taint, const Node *node, int axis) {
         any_zero |= zero;
         all_zero &= zero;
     }
-    return flags & ZERO_ANY ? any_zero : all_zero;
+    return flags & ZERO_ANY ? any_zero && !is_nonfinite(taint, node, axis) : all_zero;
 }
 
 static bool check_axis(const Graph *graph, Taint *taint, const Node *node, const Type *type,
@@ -56,6 +70,8 @@ static bool check_axis(const Graph *graph, Taint *taint, const Node *node, const
     if (stays_zero(taint, node, axis)) return true;
     for (int o = 0; o < node->n_outputs; o++) {
         taint->bits[node->id * MAX_OUTPUTS + o] |= UINT64_C(1) << axis;
+        if (!is_nonfinite(taint, node, axis)) continue;
+        taint->nonfinite[node->id * MAX_OUTPUTS + o] |= UINT64_C(1) << axis;
     }
     if (!mixes(node, axis)) return true;
     int parts = graph->mesh.size[sharding->mesh[i]];
@@ -87,7 +103,8 @@ static bool check_seq(const Graph *graph, const Node *node, Diag *diag) {
 
 bool check_padding(const Graph *graph, Diag *diag) {
     Arena *arena = arena_create();
-    Taint taint = {ARENA_ARRAY(arena, uint64_t, graph->n_nodes * MAX_OUTPUTS + 1)};
+    Taint taint = {ARENA_ARRAY(arena, uint64_t, graph->n_nodes * MAX_OUTPUTS + 1),
+                   ARENA_ARRAY(arena, uint64_t, graph->n_nodes * MAX_OUTPUTS + 1)};
     bool fine = true;
     for (int n = 0; fine && n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];

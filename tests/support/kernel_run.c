@@ -256,7 +256,7 @@ static void compare_element(void *user, int64_t local, int64_t whole) {
     if (error > c->worst) c->worst = error;
 }
 
-double kernel_run_error(const KernelRun *run, Value value, bool pads_are_zero) {
+double kernel_run_error(const KernelRun *run, Value value, double floor_abs, bool pads_are_zero) {
     const double *reference = reference_value(run->reference, value);
     int64_t n = type_elements(value_type(value));
     double squares = 0, worst = 0;
@@ -265,7 +265,7 @@ double kernel_run_error(const KernelRun *run, Value value, bool pads_are_zero) {
     for (int r = 0; r < run->n_ranks; r++) {
         Comparison c = {.x = run->ranks[r].buffers[value.node->id * MAX_OUTPUTS + value.output],
                         .reference = reference,
-                        .floor_abs = sqrt(squares / (double)n),
+                        .floor_abs = sqrt(squares / (double)n) + floor_abs,
                         .pads_are_zero = pads_are_zero};
         visit_shard(&run->ranks[r], value, compare_element, &c);
         if (c.worst > worst) worst = c.worst;

@@ -38,10 +38,10 @@ bool kernel_run_create(KernelRun *run, const Reference *reference, int in_place,
 bool kernel_run_step(KernelRun *run);
 void kernel_run_destroy(KernelRun *run);
 
-/* The largest |x - reference| / (|reference| + root mean square of the reference) over all ranks
- * that hold an element; infinite where only one is finite, or where padding is not zero although
- * `pads_are_zero`. Partial values are not compared: 0. */
-double kernel_run_error(const KernelRun *run, Value value, bool pads_are_zero);
+/* The largest |x - reference| / (|reference| + root mean square of the reference + floor_abs) over
+ * all ranks that hold an element; infinite where only one is finite, or where padding is not zero
+ * although `pads_are_zero`. Partial values are not compared: 0. */
+double kernel_run_error(const KernelRun *run, Value value, double floor_abs, bool pads_are_zero);
 /* Sets a leaf on all ranks from the reference. */
 void kernel_run_set_leaf(KernelRun *run, Value leaf);
 

@@ -314,7 +314,7 @@ static double uniform(uint64_t *state) {
     return (double)(*state >> 52) / 4096;
 }
 
-static double draw(const char *operand, uint64_t *state) {
+double op_case_draw(const char *operand, uint64_t *state) {
     double u = uniform(state);
     switch (*operand) {
     case '#': return (double)(int)(u * atoi(operand + 1));
@@ -334,7 +334,7 @@ void op_case_fill(const OpCase *op_case, const Graph *graph, Reference *referenc
         double *values = reference_value(reference, node_value(node, 0));
         if (node->op != OP_PARAM && node->op != OP_INPUT) continue;
         for (int64_t i = 0; i < type_elements(&node->types[0]); i++) {
-            values[i] = draw(*name == 'w' ? "" : operands[atoi(name)], &state);
+            values[i] = op_case_draw(*name == 'w' ? "" : operands[atoi(name)], &state);
         }
     }
 }

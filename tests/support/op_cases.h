@@ -23,6 +23,8 @@ extern const int N_OP_CASES;
 /* With `loss`: the graph ends in output "loss", the sum of result 0 times random weights. Leaves
  * come first: f32 ones are parameters (weights and constants of the test: inputs). */
 Graph *op_case_build(Arena *arena, const OpCase *op_case, bool loss, Diag *diag);
+/* One number of what an operand's text says: uniform, "+", "#7" or ":0.01". */
+double op_case_draw(const char *operand, uint64_t *state);
 /* Reproducible values for the leaves of a graph that began as op_case_build's. They are exact in
  * f32. Leaves that passes added stay zero. */
 void op_case_fill(const OpCase *op_case, const Graph *graph, Reference *reference);

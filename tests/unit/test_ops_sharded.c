@@ -1,0 +1,274 @@
+/* Kernels on shards: small graphs divided over a mesh, run by all ranks at once, each part compared
+ * with that part of the whole value in float64.
+ *
+ * Would catch: a shard that takes itself for the first one (tokens, positions, dropout masks),
+ * padding that is read or not written as zero, a message over the wrong ranks, axis or reduction.
+ *
+ * Sizes are not multiples of the mesh. A leaf's name says what its numbers are like (op_cases.h); a
+ * partial leaf is split among the ranks (kernel_run.h).
+ */
+#include "tests/support/kernel_run.h"
+#include "tests/support/op_cases.h"
+#include "tests/unit/check.h"
+
+#include <string.h>
+
+/* A few f32 roundings, as in test_ops; partial sums add one more. */
+static const double TOLERANCE = 3e-6;
+
+typedef struct ShardedCase {
+    const char *name, *mesh;
+    bool nonzero_pads; /* the result's padding need not be zero */
+    const char *nodes;
+} ShardedCase;
+
+#define PARAM(id, values, type)                                                                    \
+    "%" #id " = param() {name=\"" values "\", init=\"zeros\", decay=1} : f32[" type "\n"
+#define TOKENS(id, values, type) "%" #id " = input() {name=\"" values "\"} : i32[" type "\n"
+
+static const ShardedCase CASES[] = {
+    {"embedding, rows of the table divided", "t=2, d=1, p=1", false,
+     TOKENS(0, "#7", "batch=2, seq=5]")
+         PARAM(1, "", "vocab=7/t, model=3]") "%2 = embedding(%0, %1) {axis=vocab} : f32[batch=2, "
+                                             "seq=5, model=3]~sum(t)\n"
+                                             "%3 = all_reduce(%2) {mesh=\"t\"} : f32[batch=2, "
+                                             "seq=5, model=3]\n"},
+    {"embedding, rows of the table and tokens divided", "t=3, d=2, p=1",
+     true, /* padding of tokens is token 0 */
+     TOKENS(0, "#7", "batch=3/d, seq=5]")
+         PARAM(1, "", "vocab=7/t, model=3]") "%2 = embedding(%0, %1) {axis=vocab} : f32[batch=3/d, "
+                                             "seq=5, model=3]~sum(t)\n"
+                                             "%3 = reduce_scatter(%2) {mesh=\"t\", axis=seq} : "
+                                             "f32[batch=3/d, seq=5/t, model=3]\n"},
+    {"embedding_grad, rows of the table divided", "t=3, d=1, p=1", false,
+     TOKENS(0, "#7", "batch=2, seq=5]") PARAM(1, "", "batch=2, seq=5, model=3]")
+         PARAM(2, "", "vocab=7/t, model=3]") "%3 = embedding_grad(%0, %1, %2) {axis=vocab} : "
+                                             "f32[vocab=7/t, model=3]\n"},
+    {"embedding_grad, tokens divided", "t=1, d=2, p=1", false,
+     TOKENS(0, "#7", "batch=4/d, seq=5]") PARAM(1, "", "batch=4/d, seq=5, model=3]") PARAM(
+         2, "", "vocab=7, model=3]") "%3 = embedding_grad(%0, %1, %2) {axis=vocab} : f32[vocab=7, "
+                                     "model=3]~sum(d)\n"
+                                     "%4 = all_reduce(%3) {mesh=\"d\"} : f32[vocab=7, model=3]\n"},
+    {"cross-entropy over a divided vocabulary", "t=3, d=2, p=1", false,
+     PARAM(0, "", "batch=4/d, seq=3, vocab=11/t]") TOKENS(1, "#11", "batch=4/d, seq=3]") PARAM(
+         2, "",
+         "batch=4/d, seq=3]") "%3 = logsumexp(%0) {axis=vocab} : f32[batch=4/d, seq=3]~lse(t)\n"
+                              "%4 = all_reduce(%3) {mesh=\"t\"} : f32[batch=4/d, seq=3]\n"
+                              "%5 = pick(%0, %1) {axis=vocab} : f32[batch=4/d, seq=3]~sum(t)\n"
+                              "%6 = all_reduce(%5) {mesh=\"t\"} : f32[batch=4/d, seq=3]\n"
+                              "%7 = cross_entropy_grad(%0, %1, %4, %2) {axis=vocab} : "
+                              "f32[batch=4/d, seq=3, "
+                              "vocab=11/t]\n"},
+    {"rotary, positions divided", "t=1, d=3, p=1", false,
+     PARAM(0, "",
+           "batch=2, seq=7/d, heads=2, head=6]") "%1 = rotary(%0) {seq=seq, head=head, base=100, "
+                                                 "direction=1} : f32[batch=2, seq=7/d, heads=2, "
+                                                 "head=6]\n"
+                                                 "%2 = rotary(%1) {seq=seq, head=head, base=100, "
+                                                 "direction=-1} : f32[batch=2, seq=7/d, "
+                                                 "heads=2, head=6]\n"},
+    {"dropout, batch and columns divided", "t=2, d=2, p=1", false,
+     PARAM(0, "+", "batch=3/d, seq=5, model=7/t]") "%1 = dropout(%0) {p=0.4, key=3} : "
+                                                   "f32[batch=3/d, seq=5, model=7/t]\n"},
+    {"dropout, positions divided", "t=3, d=1, p=1", false,
+     PARAM(0, "+", "batch=3, seq=7/t, model=5]") "%1 = dropout(%0) {p=0.4, key=3} : f32[batch=3, "
+                                                 "seq=7/t, model=5] @b4\n"},
+    {"fused with dropout and broadcasts", "t=2, d=2, p=1", true,
+     PARAM(0, "", "batch=3/d, seq=5, ffn=7/t]") PARAM(1, "", "ffn=7/t]")
+         PARAM(2, "", "batch=3/d, seq=5]") "%3:3 = fused(%0, %1, %2) {program=\"t0=add(i0,i1) "
+                                           "t1=gelu(t0) t2=dropout(t1,p=0.5,key=9) "
+                                           "t3=mul(t2,i2) -> t3 t0 t1\"} : f32[batch=3/d, seq=5, "
+                                           "ffn=7/t], f32[batch=3/d, seq=5, "
+                                           "ffn=7/t], f32[batch=3/d, seq=5, ffn=7/t]\n"},
+    {"elementwise, operands with other axis orders", "t=2, d=1, p=1", false,
+     PARAM(0, "", "rows=3, cols=5/t]")
+         PARAM(1, "",
+               "cols=5/t, rows=3]") "%2 = mul(%0, %1) : f32[rows=3, cols=5/t]\n"
+                                    "%3 = transpose(%2) {to=[cols, rows]} : f32[cols=5/t, rows=3]\n"
+                                    "%4 = add_n(%3, %1, %3) : f32[cols=5/t, rows=3]\n"
+                                    "%5 = reduce_sum(%4) {over=[rows]} : f32[cols=5/t]\n"
+                                    "%6 = broadcast(%5) : f32[a=2, cols=5/t, rows=3]\n"},
+    {"slice and all_gather, each axis", "t=3, d=2, p=1", false,
+     PARAM(0, "",
+           "a=7, b=5, c=11]") "%1 = slice(%0) {mesh=\"t\", axis=a} : f32[a=7/t, b=5, c=11]\n"
+                              "%2 = slice(%1) {mesh=\"d\", axis=c} : f32[a=7/t, b=5, c=11/d]\n"
+                              "%3 = all_gather(%2) {mesh=\"t\", axis=a} : f32[a=7, b=5, c=11/d]\n"
+                              "%4 = slice(%3) {mesh=\"t\", axis=b} : f32[a=7, b=5/t, c=11/d]\n"
+                              "%5 = all_gather(%4) {mesh=\"d\", axis=c} : f32[a=7, b=5/t, c=11]\n"
+                              "%6 = all_gather(%5) {mesh=\"t\", axis=b} : f32[a=7, b=5, c=11]\n"},
+    {"all_reduce, sums", "t=3, d=2, p=1", false,
+     PARAM(0, "", "a=7/d, b=5]~sum(t)") "%1 = all_reduce(%0) {mesh=\"t\"} : f32[a=7/d, b=5]\n"},
+    {"all_reduce, maxima", "t=2, d=1, p=1", false,
+     PARAM(0, "", "a=7, b=5]~max(t)") "%1 = all_reduce(%0) {mesh=\"t\"} : f32[a=7, b=5]\n"},
+    {"all_reduce, log-sum-exp", "t=3, d=1, p=1", false,
+     PARAM(0, "", "a=7, b=5]~lse(t)") "%1 = all_reduce(%0) {mesh=\"t\"} : f32[a=7, b=5]\n"},
+    {"all_reduce, two mesh axes", "t=3, d=2, p=1", false,
+     PARAM(0, "", "a=7, b=5]~sum(t,d)") "%1 = all_reduce(%0) {mesh=\"d\"} : f32[a=7, b=5]~sum(t)\n"
+                                        "%2 = all_reduce(%1) {mesh=\"t\"} : f32[a=7, b=5]\n"},
+    {"reduce_scatter, each axis", "t=3, d=2, p=1", false,
+     PARAM(0, "", "a=7, b=5, c=11]~sum(t,d)") "%1 = reduce_scatter(%0) {mesh=\"t\", axis=b} : "
+                                              "f32[a=7, b=5/t, c=11]~sum(d)\n"
+                                              "%2 = reduce_scatter(%1) {mesh=\"d\", axis=c} : "
+                                              "f32[a=7, b=5/t, c=11/d]\n"},
+    {"stage_reduce", "t=1, d=1, p=3", false,
+     PARAM(0, "", "a=7, b=5]~sum(p)") "%1 = stage_reduce(%0) {comm=\"all\"} : f32[a=7, b=5]\n"},
+    {"matmul, columns then summed axis divided", "t=3, d=2, p=1", false,
+     PARAM(0, "", "batch=3/d, seq=3, model=5]") PARAM(1, "", "model=5, ffn=7/t]") PARAM(
+         2, "",
+         "ffn=7/t, model=5]") "%3 = matmul(%0, %1) {over=[model]} : f32[batch=3/d, seq=3, "
+                              "ffn=7/t]\n"
+                              "%4 = matmul(%3, %2) {over=[ffn]} : f32[batch=3/d, seq=3, "
+                              "model=5]~sum(t)\n"
+                              "%5 = all_reduce(%4) {mesh=\"t\"} : f32[batch=3/d, seq=3, model=5]\n"
+                              "%6 = matmul(%3, %5) {over=[batch, seq]} : f32[ffn=7/t, "
+                              "model=5]~sum(d)\n"
+                              "%7 = all_reduce(%6) {mesh=\"d\"} : f32[ffn=7/t, model=5]\n"},
+    {"matmul, a divided batch of products", "t=2, d=1, p=1", false,
+     PARAM(0, "", "b=3/t, m=4, k=5]") PARAM(1, "", "b=3/t, n=2, k=5]") PARAM(
+         2, "", "b=3/t, m=4, n=2]") "%3 = matmul(%0, %1) {over=[k]} : f32[b=3/t, m=4, n=2]\n"
+                                    "%4 = matmul(%0, %1, %2) {over=[k]} : f32[b=3/t, m=4, n=2]\n"},
+    {"layernorm and its gradient, rows divided", "t=2, d=2, p=1", true,
+     PARAM(0, "", "batch=3/d, seq=5/t, model=7]") PARAM(1, "", "model=7]") PARAM(2, "", "model=7]")
+         PARAM(3, "",
+               "batch=3/d, seq=5/t, model=7]") "%4:3 = layernorm(%0, %1, %2) {axis=model, "
+                                               "eps=0.001} : f32[batch=3/d, seq=5/t, model=7], "
+                                               "f32[batch=3/d, seq=5/t], f32[batch=3/d, seq=5/t]\n"
+                                               "%5:3 = layernorm_grad(%0, %1, %4.1, %4.2, %3) "
+                                               "{axis=model} : f32[batch=3/d, seq=5/t, "
+                                               "model=7], f32[model=7]~sum(t,d), "
+                                               "f32[model=7]~sum(t,d)\n"
+                                               "%6 = all_reduce(%5.1) {mesh=\"t\"} : "
+                                               "f32[model=7]~sum(d)\n"
+                                               "%7 = all_reduce(%6) {mesh=\"d\"} : f32[model=7]\n"
+                                               "%8 = all_reduce(%5.2) {mesh=\"t\"} : "
+                                               "f32[model=7]~sum(d)\n"
+                                               "%9 = all_reduce(%8) {mesh=\"d\"} : f32[model=7]\n"},
+    {"rmsnorm and its gradient, rows divided", "t=2, d=2, p=1", true,
+     PARAM(0, "", "batch=3/d, seq=5/t, model=7]") PARAM(1, "", "model=7]")
+         PARAM(2, "",
+               "batch=3/d, seq=5/t, model=7]") "%3:2 = rmsnorm(%0, %1) {axis=model, eps=0.001} : "
+                                               "f32[batch=3/d, seq=5/t, model=7], "
+                                               "f32[batch=3/d, seq=5/t]\n"
+                                               "%4:2 = rmsnorm_grad(%0, %1, %3.1, %2) {axis=model} "
+                                               ": f32[batch=3/d, seq=5/t, model=7], "
+                                               "f32[model=7]~sum(t,d)\n"
+                                               "%5 = all_reduce(%4.1) {mesh=\"t\"} : "
+                                               "f32[model=7]~sum(d)\n"
+                                               "%6 = all_reduce(%5) {mesh=\"d\"} : f32[model=7]\n"},
+    {"attention and its gradient, heads divided", "t=2, d=2, p=1", true,
+     PARAM(0, "", "batch=2/d, seq=5, kv=3/t, group=2, head=4]")
+         PARAM(1, "", "batch=2/d, seq=5, kv=3/t, head=4]")
+             PARAM(2, "", "batch=2/d, seq=5, kv=3/t, head=4]") PARAM(
+                 3, "",
+                 "batch=2/d, seq=5, kv=3/t, group=2, head=4]") "%4:2 = attention(%0, %1, %2) "
+                                                               "{seq=seq, head=head, causal=1, "
+                                                               "scale=0.5} : f32[batch=2/d, "
+                                                               "seq=5, kv=3/t, group=2, head=4], "
+                                                               "f32[batch=2/d, seq=5, kv=3/t, "
+                                                               "group=2]\n"
+                                                               "%5:3 = attention_grad(%0, %1, %2, "
+                                                               "%4, %4.1, %3) {seq=seq, head=head, "
+                                                               "causal=1, scale=0.5} : "
+                                                               "f32[batch=2/d, seq=5, kv=3/t, "
+                                                               "group=2, head=4], f32[batch=2/d, "
+                                                               "seq=5, kv=3/t, head=4], "
+                                                               "f32[batch=2/d, seq=5, kv=3/t, "
+                                                               "head=4]\n"},
+    {"update of a divided parameter", "t=3, d=1, p=1", false,
+     PARAM(0, "", "rows=3, cols=7/t]") PARAM(1, "", "rows=3, cols=7/t]")
+         PARAM(2, ":0", "rows=3, cols=7/t]") PARAM(3, ":0", "rows=3, cols=7/t]")
+             PARAM(4, ":0.03125", "]") PARAM(5, ":1", "]") PARAM(6, "", "rows=3, cols=7/t]") PARAM(
+                 7, ":0", "rows=3, cols=7/t]") "%8 = const() {value=0.5} : f32[]\n"
+                                               "%9 = accumulate(%1, %0) : f32[rows=3, cols=7/t]\n"
+                                               "%10 = sumsq(%9) : f32[]~sum(t)\n"
+                                               "%11 = all_reduce(%10) {mesh=\"t\"} : f32[]\n"
+                                               "%12 = add_n(%11, %8) : f32[]\n"
+                                               "%13 = clip_scale(%12) {max_norm=1} : f32[]\n"
+                                               "%14:2 = sgd(%6, %9, %7, %13, %4) {momentum=0.9, "
+                                               "weight_decay=0.1} : f32[rows=3, cols=7/t], "
+                                               "f32[rows=3, cols=7/t]\n"
+                                               "%15:3 = adamw(%0, %9, %2, %3, %13, %4, %5) "
+                                               "{beta1=0.9, beta2=0.95, eps=1e-08, "
+                                               "weight_decay=0.1} : f32[rows=3, cols=7/t], "
+                                               "f32[rows=3, cols=7/t], f32[rows=3, cols=7/t]\n"},
+};
+
+static bool tested[N_OPS];
+
+static void fill(Reference *ref) {
+    uint64_t state = 7;
+    for (int n = 0; n < ref->graph->n_nodes; n++) {
+        Node *node = ref->graph->nodes[n];
+        double *values = reference_value(ref, node_value(node, 0));
+        if (!(OPS[node->op].flags & LEAF)) continue;
+        for (int64_t i = 0; i < type_elements(&node->types[0]); i++) {
+            values[i] = op_case_draw(node_string(node, ATTR_name), &state);
+        }
+    }
+}
+
+static void compare(const ShardedCase *sharded, const KernelRun *run) {
+    const Graph *graph = run->reference->graph;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        Node *node = graph->nodes[n];
+        if (OPS[node->op].flags & LEAF) continue;
+        for (int o = 0; o < node->n_outputs; o++) {
+            if (run->overwritten[n * MAX_OUTPUTS + o]) continue;
+            double error = kernel_run_error(run, node_value(node, o), 0, !sharded->nonzero_pads);
+            CHECK(error <= TOLERANCE, "%%%d %s, result %d: error %.3g", n, OPS[node->op].name, o,
+                  error);
+        }
+        tested[node->op] = true;
+    }
+}
+
+static void test_case(const ShardedCase *sharded, int variant) {
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    const char *text = arena_printf(arena, "graph \"\" mesh(%s) {\nforward:\n%s}\n", sharded->mesh,
+                                    sharded->nodes);
+    int line = 1;
+    check_begin(arena_printf(arena, "%s, micro-batch %d", sharded->name, variant));
+    const Graph *graph = graph_parse(arena, sharded->name, &text, &line, diag);
+    bool good = graph && graph_verify(graph, diag);
+    CHECK(good, "%s", diag_text(diag));
+    if (good) {
+        KernelRun run;
+        Reference *ref = reference_create(arena, graph);
+        fill(ref);
+        ref->micro = variant;
+        ref->n_micro = 3;
+        ref->overwrite = variant == 0;
+        ref->seed = 99;
+        bool bound = kernel_run_create(&run, ref, -1, diag);
+        CHECK(bound, "%s", diag_text(diag));
+        reference_run(ref);
+        CHECK(bound && kernel_run_step(&run), "%s", comm_world_reason(run.world));
+        if (bound) compare(sharded, &run);
+        kernel_run_destroy(&run);
+    }
+    check_end();
+    diag_destroy(diag);
+    arena_destroy(arena);
+}
+
+/* Elementwise ops share one binding: one of them stands for all. */
+static void test_coverage(void) {
+    for (int op = 0; op < N_OPS; op++) {
+        char name[64];
+        if (!(OPS[op].flags & KERNEL)) continue;
+        if (OPS[op].flags & ELEMENTWISE_BIT && op != OP_MUL && op != OP_DROPOUT) continue;
+        snprintf(name, sizeof(name), "%s has sharded cases", OPS[op].name);
+        check_begin(name);
+        CHECK(tested[op], "none");
+        check_end();
+    }
+}
+
+int main(void) {
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        for (int variant = 0; variant < 2; variant++) test_case(&CASES[i], variant);
+    }
+    test_coverage();
+    return check_report();
+}
