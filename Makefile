@@ -37,7 +37,7 @@ BENCHES := $(patsubst tests/bench/%.c,$B/bench/%,$(wildcard tests/bench/*.c))
 SCRIPTS := $(sort $(wildcard tests/*/test_*.sh))
 
 PACKAGES      := gcc libc6-dev make libdnnl-dev liblua5.4-dev libjansson-dev
-TEST_PACKAGES := clang-format clang-tidy cppcheck chromium
+TEST_PACKAGES := clang libomp-dev clang-format clang-tidy cppcheck chromium
 
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)

@@ -25,7 +25,9 @@ static SourceLoc here(const Parser *p) {
 }
 
 static bool fail(Parser *p, const char *what) {
-    if (!p->failed) diag_error(p->diag, here(p), "%s, at '%.20s'", what, p->at);
+    int shown = (int)strcspn(p->at, "\r\n");
+    if (shown > 20) shown = 20;
+    if (!p->failed) diag_error(p->diag, here(p), "%s, at '%.*s'", what, shown, p->at);
     p->failed = true;
     return false;
 }

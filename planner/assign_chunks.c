@@ -2,7 +2,9 @@
  *
  * What comes before the blocks (embedding) runs with the first chunk, what comes after (final norm,
  * head, loss) with the last. The split minimises the costliest chunk by dynamic programming over
- * the FLOPs of each block; ties go to the earlier cut, so the result is deterministic.
+ * the FLOPs of each block. Where a stage holds several chunks, or a heavy head leaves the others
+ * room, many splits are equal by that measure: blocks are then moved from chunk to chunk as long as
+ * that lowers the costliest stage, or evens out stages, or chunks. All deterministic.
  */
 #include "planner/pass.h"
 
@@ -55,6 +57,76 @@ static void balance(const double *costs, int n_blocks, double before, double aft
     }
 }
 
+typedef struct Split {
+    int n_blocks, n_chunks, p;
+    const double *sum; /* of the costs of the first i blocks */
+    double before, after;
+} Split;
+
+/* Costliest stage, then the squares of stages and of chunks: smaller is better, in this order. */
+typedef struct Badness {
+    double most, stages, chunks;
+} Badness;
+
+static Badness rate(const Split *split, const int *cuts, double *stage_cost) {
+    Badness bad = {0};
+    for (int s = 0; s < split->p; s++) stage_cost[s] = 0;
+    for (int c = 0; c < split->n_chunks; c++) {
+        int end = c + 1 < split->n_chunks ? cuts[c + 1] : split->n_blocks;
+        double cost = split->sum[end] - split->sum[cuts[c]];
+        if (c == 0) cost += split->before;
+        if (c == split->n_chunks - 1) cost += split->after;
+        stage_cost[c % split->p] += cost;
+        bad.chunks += cost * cost;
+    }
+    for (int s = 0; s < split->p; s++) {
+        if (stage_cost[s] > bad.most) bad.most = stage_cost[s];
+        bad.stages += stage_cost[s] * stage_cost[s];
+    }
+    return bad;
+}
+
+/* Differences that only rounding makes do not count: they would move blocks in circles. */
+static bool is_better(const Badness *a, const Badness *b) {
+    const double less = 1 - 1e-9;
+    if (a->most < b->most * less) return true;
+    if (a->most * less > b->most) return false;
+    if (a->stages < b->stages * less) return true;
+    if (a->stages * less > b->stages) return false;
+    return a->chunks < b->chunks * less;
+}
+
+/* Moves one block from one chunk to another, those between passing one on. */
+static bool try_move(const Split *split, int *cuts, int from, int to, int *trial, double *work) {
+    int first = from < to ? from + 1 : to + 1, last = from < to ? to : from;
+    Badness now = rate(split, cuts, work), then;
+    memcpy(trial, cuts, sizeof(int) * (size_t)split->n_chunks);
+    for (int c = first; c <= last; c++) trial[c] += from < to ? -1 : 1;
+    for (int c = 0; c < split->n_chunks; c++) {
+        int end = c + 1 < split->n_chunks ? trial[c + 1] : split->n_blocks;
+        if (end <= trial[c]) return false;
+    }
+    then = rate(split, trial, work);
+    if (!is_better(&then, &now)) return false;
+    memcpy(cuts, trial, sizeof(int) * (size_t)split->n_chunks);
+    return true;
+}
+
+static void even_out(const Split *split, int *cuts, Arena *arena) {
+    enum { MOST_ROUNDS = 1000 };
+    int *trial = ARENA_ARRAY(arena, int, split->n_chunks);
+    double *work = ARENA_ARRAY(arena, double, split->p);
+    bool moved = true;
+    for (int round = 0; moved && round < MOST_ROUNDS; round++) {
+        moved = false;
+        for (int from = 0; from < split->n_chunks; from++) {
+            for (int to = 0; to < split->n_chunks; to++) {
+                if (from != to) moved |= try_move(split, cuts, from, to, trial, work);
+            }
+        }
+    }
+}
+
 static bool cut_as_told(PassContext *ctx, int n_chunks, int *cuts) {
     const PlanOptions *options = &ctx->options;
     int total = 0;
@@ -100,6 +172,10 @@ static bool find_cuts(const Graph *in, const bool *after, PassContext *ctx, int 
         }
     }
     balance(costs, ctx->n_blocks, before, behind, n_chunks, cuts, ctx->arena);
+    double *sum = ARENA_ARRAY(ctx->arena, double, ctx->n_blocks + 1);
+    for (int i = 0; i < ctx->n_blocks; i++) sum[i + 1] = sum[i] + costs[i];
+    Split split = {ctx->n_blocks, n_chunks, ctx->options.mesh.size[MESH_P], sum, before, behind};
+    even_out(&split, cuts, ctx->arena);
     return true;
 }
 

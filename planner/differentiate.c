@@ -54,6 +54,12 @@ static bool differentiate_node(Tape *tape, Node *node) {
     bool any = false;
     for (int i = 0; i < node->n_outputs; i++) any |= douts[i].node != NULL;
     if (!any || (OPS[node->op].flags & LEAF)) return true;
+    for (int i = 1; i < node->n_outputs; i++) {
+        if (!douts[i].node) continue;
+        diag_error(tape->ctx->diag, node->loc, "%s: only its first result has a gradient",
+                   OPS[node->op].name);
+        return false;
+    }
     tape->grad.origin = node;
     if (node->n_inputs > 8) BUG("%s: too many operands to differentiate", OPS[node->op].name);
     OPS[node->op].grad(&tape->grad, node, douts, dins);

@@ -13,6 +13,8 @@ enum {
     RANK_BYTES = 384 << 10,   /* thread stack, mostly attention's tiles, and tables */
     RECORD_BYTES = 208,       /* a call, its description and the arguments of most kernels */
     ELEMENTWISE_RECORD_BYTES = 2176, /* the same with a prepared elementwise program */
+    UNPACKED_PRODUCT = 6 << 20,      /* m n k up to which operands are read where they are */
+    PACKED_BYTES = 1536 << 10,       /* the least that a packed product takes */
     PACKED_DEPTH = 3072,             /* the library packs at most this much of the summed axis */
     PACKED_WIDTH = 768
 };
@@ -38,11 +40,14 @@ static int64_t packing_bytes(const Graph *graph) {
                                   &graph->mesh);
         }
         if (!matmul_layout(node, &local[0], &local[1], &l)) continue;
+        if ((double)l.m * (double)l.n * (double)l.k <= UNPACKED_PRODUCT) continue;
         int64_t k = smaller(l.k, PACKED_DEPTH);
         int64_t floats = 4 * smaller(l.m, l.n) * k + 2 * smaller(l.n, PACKED_WIDTH) * k;
-        if (floats > most) most = floats;
+        int64_t bytes = floats * dtype_bytes(DTYPE_F32);
+        if (bytes < PACKED_BYTES) bytes = PACKED_BYTES;
+        if (bytes > most) most = bytes;
     }
-    return most * dtype_bytes(DTYPE_F32);
+    return most;
 }
 
 /* Records of one rank: forward tasks are emitted twice, for training and for evaluation. */

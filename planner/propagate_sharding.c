@@ -35,7 +35,7 @@ static bool check_sizes(const Graph *graph, const Node *node, int output, Diag *
         const char *mesh = mesh_axis_name(sharding->mesh[i]);
         diag_error(diag, node->loc,
                    "axis '%s' is %" PRId64 ": divided over %s=%d, the last rank would have none; "
-                   "choose %s at most %" PRId64 ", best a divisor of it",
+                   "%s=%" PRId64 " would do",
                    graph->axes.names[type->axes[i]], type->dims[i], mesh, parts, mesh,
                    most_shards(type->dims[i], parts));
         return false;

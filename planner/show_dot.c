@@ -3,15 +3,17 @@
 #include "ir/op.h"
 #include "planner/show_facts.h"
 
-enum { NAME_BYTES = 60 };
+enum { NAME_COLUMNS = 60 };
 
 /* Inside a double-quoted DOT string: quotes and backslashes escaped, control characters dropped.
  * What is not ASCII goes through. */
-static void put_escaped(StrBuf *out, const char *text, size_t n_most) {
-    for (size_t i = 0; i < n_most && text[i]; i++) {
-        unsigned char c = (unsigned char)text[i];
-        if (c == '"' || c == '\\') strbuf_put(out, "\\");
-        strbuf_printf(out, "%c", c < 32 || c == 127 ? ' ' : c);
+static void put_escaped(StrBuf *out, const char *text, int n_most) {
+    int n = 0;
+    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
+        bool continues = (*c & 0xc0) == 0x80; /* the rest of a UTF-8 character */
+        if (!continues && n++ == n_most) break;
+        if (*c == '"' || *c == '\\') strbuf_put(out, "\\");
+        strbuf_printf(out, "%c", *c < 32 || *c == 127 ? ' ' : *c);
     }
 }
 
@@ -33,7 +35,7 @@ static void put_node(StrBuf *out, int program, const Graph *graph, const Node *n
     for (size_t i = 0; i < sizeof(WORDS) / sizeof(*WORDS); i++) {
         if (!node_attr(node, WORDS[i])) continue;
         strbuf_put(out, " ");
-        put_escaped(out, node_string(node, WORDS[i]), NAME_BYTES);
+        put_escaped(out, node_string(node, WORDS[i]), NAME_COLUMNS);
     }
     if (node->n_outputs) {
         StrBuf type = strbuf_create();
@@ -130,7 +132,7 @@ static void put_messages(StrBuf *out, const Plan *plan) {
 bool show_dot(StrBuf *out, const Plan *plan, const Device *device, Diag *diag) {
     (void)device, (void)diag;
     strbuf_put(out, "digraph plan {\n  label=\"");
-    put_escaped(out, plan->model, NAME_BYTES);
+    put_escaped(out, plan->model, NAME_COLUMNS);
     strbuf_put(out,
                "\";\n  rankdir=TB;\n  fontname=\"sans-serif\";\n  node [fontname=\"sans-serif\""
                ", fontsize=10, style=filled, color=\"#666666\"];\n  edge [color=\"#777777\"];"

@@ -53,6 +53,13 @@ int64_t engine_call_count(const Engine *engine);
  * nothing: what the engine itself costs per step. */
 double engine_replay_seconds(Engine *engine);
 
+/* Parameters by logical name, whole, f32, for tests and tools. The i-th name (arena-owned text) and
+ * type, false past the last; reading and writing, false when there is no such parameter. */
+bool engine_parameter(const Engine *engine, int i, Arena *arena, const char **out_name,
+                      Type *out_type);
+bool engine_read_parameter(const Engine *engine, const char *name, float *out);
+bool engine_write_parameter(Engine *engine, const char *name, const float *whole);
+
 /* Runs one more step on the last batch and gives rank 0's seconds per op, indexed by OpKind. */
 bool engine_profile_step(Engine *engine, double *out_op_seconds, Diag *diag);
 

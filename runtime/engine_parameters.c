@@ -184,6 +184,50 @@ bool engine_save(Engine *engine, const char *path, Diag *diag) {
     return fine;
 }
 
+bool engine_parameter(const Engine *engine, int i, Arena *arena, const char **out_name,
+                      Type *out_type) {
+    LogicalList list = list_parameters(engine, arena);
+    if (i < 0 || i >= list.count) return false;
+    *out_name = list.items[i].name;
+    *out_type = list.items[i].node->types[0];
+    return true;
+}
+
+bool engine_read_parameter(const Engine *engine, const char *name, float *out) {
+    Arena *arena = arena_create();
+    LogicalList list = list_parameters(engine, arena);
+    bool found = false;
+    for (int i = 0; i < list.count && !found; i++) {
+        if (strcmp(list.items[i].name, name) != 0) continue;
+        assemble(engine, list.items[i].stage, node_value((Node *)list.items[i].node, 0), out);
+        found = true;
+    }
+    arena_destroy(arena);
+    return found;
+}
+
+bool engine_write_parameter(Engine *engine, const char *name, const float *whole) {
+    Arena *arena = arena_create();
+    bool found = false;
+    for (int r = 0; r < engine->n_ranks; r++) {
+        const RankContext *rank = &engine->ranks[r].context;
+        const Graph *graph = rank->program->graph;
+        for (int n = 0; n < graph->n_nodes; n++) {
+            Node *node = graph->nodes[n];
+            if (node->op != OP_PARAM || strcmp(logical_name(rank, node, arena), name) != 0) {
+                continue;
+            }
+            Shard shard = node_shard(rank, node);
+            float *data = executor_address(rank, node_value(node, 0), 0);
+            memset(data, 0, (size_t)type_elements(&shard.local) * sizeof(float));
+            shard_scatter(&shard, whole, data);
+            found = true;
+        }
+    }
+    arena_destroy(arena);
+    return found;
+}
+
 /* The complete gradient is what the optimizer reads: its operand 1. */
 bool engine_read_gradient(Engine *engine, const char *parameter, float *out) {
     Arena *arena = arena_create();

@@ -37,18 +37,6 @@ static bool check_norm(Graph *graph, Node *node, int first, int count, Diag *dia
     return true;
 }
 
-/* The others are kept for the gradient; what flows back to them would be lost. */
-static bool check_first_only(GradContext *ctx, const Node *node, const Value *douts) {
-    for (int i = 1; i < node->n_outputs; i++) {
-        if (!douts[i].node) continue;
-        diag_error(ctx->diag, node->loc, "%s: only its first result has a gradient",
-                   OPS[node->op].name);
-        ctx->failed = true;
-        return false;
-    }
-    return true;
-}
-
 static Type without_last(const Type *type) {
     Type rows = *type;
     rows.rank--;
@@ -78,7 +66,6 @@ bool infer_layernorm_grad(Graph *graph, Node *node, Diag *diag) {
 }
 
 void grad_layernorm(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
-    if (!check_first_only(ctx, node, douts)) return;
     Node *self = (Node *)node;
     Value grad = grad_build(ctx, OP_LAYERNORM_GRAD,
                             (Value[]){node->inputs[0], node->inputs[1], node_value(self, 1),
@@ -110,7 +97,6 @@ bool infer_rmsnorm_grad(Graph *graph, Node *node, Diag *diag) {
 }
 
 void grad_rmsnorm(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
-    if (!check_first_only(ctx, node, douts)) return;
     Node *self = (Node *)node;
     Value grad =
         grad_build(ctx, OP_RMSNORM_GRAD,
@@ -261,7 +247,6 @@ bool infer_attention_grad(Graph *graph, Node *node, Diag *diag) {
 }
 
 void grad_attention(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
-    if (!check_first_only(ctx, node, douts)) return;
     Node *self = (Node *)node;
     Value grad = grad_build(ctx, OP_ATTENTION_GRAD,
                             (Value[]){node->inputs[0], node->inputs[1], node->inputs[2],

@@ -51,6 +51,7 @@ bool infer_cross_entropy_grad(Graph *graph, Node *node, Diag *diag) {
 
 void grad_cross_entropy(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
     Value lse = node_value((Node *)node, 1);
+    if (!douts[0].node) return;
     if (douts[1].node) {
         diag_error(ctx->diag, node->loc,
                    "cross_entropy: its second result has no gradient; use "

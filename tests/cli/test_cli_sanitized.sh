@@ -1,0 +1,8 @@
+#!/bin/sh
+# The same tests of the command line with the build that looks for memory mistakes and leaks.
+export PERILUNE=build-asan/perilune
+if [ ! -x "$PERILUNE" ]; then
+    echo "skip cli, sanitized: make SANITIZE=address,undefined builds it"
+    exit 0
+fi
+tests/cli/test_cli.sh | sed 's/ cli: / cli, sanitized: /'

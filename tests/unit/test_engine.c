@@ -1,0 +1,188 @@
+/* The engine's promises: memory as planned, no allocation once it runs, bad numbers named, weights
+ * that fit any layout. */
+#include "tests/unit/check.h"
+#include "tests/unit/train_fixture.h"
+
+#include <malloc.h>
+#include <unistd.h>
+
+static const ModelSetting TINY[] = {
+    {"layers", "4"}, {"model", "32"}, {"heads", "4"}, {"seq", "16"}, {"vocab", "64"}};
+enum { N_TINY = sizeof(TINY) / sizeof(TINY[0]) };
+
+static const Layout LAYOUTS[] = {
+    {1, 1, 1, 4, 1, "1f1b", false, NULL, 0},        {2, 1, 1, 4, 1, "1f1b", true, NULL, 0},
+    {1, 2, 1, 2, 1, "1f1b", false, NULL, 0},        {1, 1, 2, 2, 1, "gpipe", false, NULL, 0},
+    {1, 1, 2, 2, 2, "interleaved", false, NULL, 0}, {2, 2, 2, 2, 1, "1f1b", true, NULL, 0},
+    {1, 1, 4, 2, 1, "1f1b", false, NULL, 0},
+};
+enum { N_LAYOUTS = sizeof(LAYOUTS) / sizeof(LAYOUTS[0]) };
+
+static bool start(Run *run, const char *path, const Layout *layout) {
+    return run_plan(run, path, TINY, N_TINY, layout, 16, false) && run_start(run);
+}
+
+static void check_memory(void) {
+    check_begin("arenas have exactly the planned bytes, under every layout");
+    for (int l = 0; l < N_LAYOUTS; l++) {
+        Run run;
+        bool ready = start(&run, "models/gpt.lua", &LAYOUTS[l]);
+        CHECK(ready, "%s", diag_text(run.diag));
+        int64_t planned = 0;
+        for (int s = 0; ready && s < run.plan->n_stages; s++) {
+            int64_t classes[N_BUFFER_CLASSES], sum = 0;
+            plan_class_bytes(run.plan, s, classes);
+            for (int c = 0; c < N_BUFFER_CLASSES; c++) sum += classes[c];
+            CHECK(sum == run.plan->stages[s].arena_bytes,
+                  "stage %d: classes add up to %lld of %lld", s, (long long)sum,
+                  (long long)run.plan->stages[s].arena_bytes);
+            planned += run.plan->stages[s].arena_bytes * run.plan->mesh.size[MESH_T] *
+                       run.plan->mesh.size[MESH_D];
+        }
+        CHECK(!ready || engine_arena_bytes(run.engine) == planned, "layout %d: %lld, planned %lld",
+              l, (long long)engine_arena_bytes(run.engine), (long long)planned);
+        run_close(&run);
+    }
+}
+
+/* What is handed out and not given back may not grow. The first steps are the matrix library's: it
+ * compiles its kernels then. */
+static void check_allocation(void) {
+    check_begin("no memory is taken once training runs");
+    for (int l = 0; l < N_LAYOUTS; l++) {
+        Run run;
+        bool ready = start(&run, "models/llama.lua", &LAYOUTS[l]);
+        ready = ready && run_steps(&run, 3, 1e-3);
+        CHECK(ready, "%s", diag_text(run.diag));
+        if (ready) {
+            size_t n = (size_t)(run.plan->global_batch * run.plan->seq);
+            int32_t *tokens = ARENA_ARRAY(run.arena, int32_t, n);
+            int32_t *labels = ARENA_ARRAY(run.arena, int32_t, n);
+            StepResult result;
+            fill_batch(run.plan, 9, tokens, labels);
+            struct mallinfo2 before = mallinfo2();
+            for (int step = 4; step < 10; step++) {
+                CHECK(engine_step(run.engine, step, tokens, labels, 1e-3, &result, run.diag), "%s",
+                      diag_text(run.diag));
+            }
+            struct mallinfo2 after = mallinfo2();
+            CHECK(after.uordblks <= before.uordblks && after.hblkhd <= before.hblkhd,
+                  "layout %d: %zu bytes in use before, %zu after six steps", l,
+                  before.uordblks + before.hblkhd, after.uordblks + after.hblkhd);
+        }
+        run_close(&run);
+    }
+}
+
+/* A weight that is not a number, or so large that the loss is not: named, and nothing else changed.
+ */
+static void check_not_finite(float bad, const char *expected) {
+    for (int l = 0; l < N_LAYOUTS; l++) {
+        Run run;
+        bool ready = start(&run, "models/gpt.lua", &LAYOUTS[l]);
+        CHECK(ready, "%s", diag_text(run.diag));
+        if (ready) {
+            const char *name = "blocks.2.mlp.w1";
+            float *weight = NULL, *other = NULL, *again = NULL;
+            int64_t n = 0;
+            for (int i = 0; i < run.n_params; i++) {
+                if (strcmp(run.names[i], name) == 0) {
+                    weight = run_weight(&run, i);
+                    weight[5] = bad;
+                    engine_write_parameter(run.engine, name, weight);
+                }
+                if (strcmp(run.names[i], "wte") == 0) {
+                    other = run_weight(&run, i);
+                    n = type_elements(&run.types[i]);
+                }
+            }
+            CHECK(weight && other, "no such parameters");
+            CHECK(!run_steps(&run, 1, 1e-3), "the step was taken");
+            const char *text = diag_text(run.diag);
+            CHECK(strstr(text, "step 1") && strstr(text, expected) &&
+                      strstr(text, "models/gpt.lua:"),
+                  "says: %s", text);
+            again = ARENA_ARRAY(run.arena, float, n);
+            engine_read_parameter(run.engine, "wte", again);
+            CHECK(memcmp(other, again, (size_t)n * sizeof(float)) == 0, "wte was changed");
+        }
+        run_close(&run);
+    }
+}
+
+/* What one layout saves, any other loads; the file holds whole logical tensors. */
+static void check_checkpoint(void) {
+    check_begin("weights saved under one layout load under any other");
+    char path[] = "/tmp/perilune-test-XXXXXX";
+    int file = mkstemp(path);
+    CHECK(file >= 0, "no temporary file");
+    if (file < 0) return;
+    close(file);
+    Run saved;
+    bool ready = start(&saved, "models/llama.lua", &LAYOUTS[5]) && run_steps(&saved, 2, 1e-3) &&
+                 engine_save(saved.engine, path, saved.diag);
+    CHECK(ready, "%s", diag_text(saved.diag));
+    for (int l = 0; ready && l < N_LAYOUTS; l++) {
+        Run run;
+        bool loaded =
+            start(&run, "models/llama.lua", &LAYOUTS[l]) && engine_load(run.engine, path, run.diag);
+        CHECK(loaded, "%s", diag_text(run.diag));
+        for (int i = 0; loaded && i < saved.n_params; i++) {
+            int64_t n = type_elements(&saved.types[i]);
+            float *theirs = ARENA_ARRAY(run.arena, float, n);
+            CHECK(engine_read_parameter(run.engine, saved.names[i], theirs), "no %s",
+                  saved.names[i]);
+            CHECK(memcmp(run_weight(&saved, i), theirs, (size_t)n * sizeof(float)) == 0,
+                  "%s differs under layout %d", saved.names[i], l);
+        }
+        run_close(&run);
+    }
+    Run other;
+    CHECK(start(&other, "models/gpt.lua", &LAYOUTS[0]), "%s", diag_text(other.diag));
+    CHECK(!engine_load(other.engine, path, other.diag) &&
+              strstr(diag_text(other.diag), "has no tensor 'wpe'"),
+          "weights of another model: %s", diag_text(other.diag));
+    run_close(&other);
+    run_close(&saved);
+    unlink(path);
+}
+
+/* Evaluation is the training loss without dropout, whatever the layout; logits give the same. */
+static void check_evaluation(void) {
+    check_begin("evaluation does not depend on the layout and changes nothing");
+    double first = 0;
+    for (int l = 0; l < N_LAYOUTS; l++) {
+        Run run;
+        StepResult result;
+        bool ready = start(&run, "models/gpt.lua", &LAYOUTS[l]);
+        CHECK(ready, "%s", diag_text(run.diag));
+        if (ready) {
+            size_t n = (size_t)(run.plan->global_batch * run.plan->seq);
+            int32_t *tokens = ARENA_ARRAY(run.arena, int32_t, n);
+            int32_t *labels = ARENA_ARRAY(run.arena, int32_t, n);
+            double loss = 0;
+            fill_batch(run.plan, 3, tokens, labels);
+            CHECK(engine_evaluate(run.engine, tokens, labels, &loss, run.diag), "%s",
+                  diag_text(run.diag));
+            CHECK(engine_step(run.engine, 1, tokens, labels, 1e-3, &result, run.diag), "%s",
+                  diag_text(run.diag));
+            if (l == 0) first = loss;
+            CHECK(fabs(loss - first) < 1e-5 * first, "layout %d: %.7f, first %.7f", l, loss, first);
+            CHECK(fabs(loss - result.loss) < 1e-5 * first,
+                  "layout %d: evaluated %.7f, trained %.7f", l, loss, result.loss);
+        }
+        run_close(&run);
+    }
+}
+
+int main(void) {
+    check_memory();
+    check_allocation();
+    check_begin("a weight that is not a number is named, with its Lua line");
+    check_not_finite(NAN, "parameter 'blocks.2.mlp.w1' is not finite");
+    check_begin("the first result that is not finite is named, with its Lua line");
+    check_not_finite(3e38f, "first value that is not finite: %");
+    check_checkpoint();
+    check_evaluation();
+    return check_report();
+}

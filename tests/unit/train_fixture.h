@@ -1,0 +1,142 @@
+/* A few training steps of a model under a layout, for tests: from Lua to losses and weights. */
+#ifndef TESTS_UNIT_TRAIN_FIXTURE_H
+#define TESTS_UNIT_TRAIN_FIXTURE_H
+
+#include "frontend/model.h"
+#include "planner/planner.h"
+#include "runtime/engine.h"
+#include "runtime/shard.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TF_MAX_STEPS = 16, TF_MAX_PARAMS = 128 };
+
+typedef struct Layout {
+    int t, d, p, micro_batch, n_chunks;
+    const char *schedule;
+    bool sequence_parallel;
+    const int *split;
+    int n_split;
+} Layout;
+
+/* One run: owns everything it points to. */
+typedef struct Run {
+    Arena *arena;
+    Diag *diag;
+    Model *model;
+    Plan *plan;
+    Engine *engine;
+    int n_params;
+    const char *names[TF_MAX_PARAMS];
+    Type types[TF_MAX_PARAMS];
+    double losses[TF_MAX_STEPS], norms[TF_MAX_STEPS];
+} Run;
+
+static inline void run_close(Run *run) {
+    engine_destroy(run->engine);
+    arena_destroy(run->arena);
+    diag_destroy(run->diag);
+    *run = (Run){0};
+}
+
+/* Plans; `text` also sends the plan through its text. False: run->diag says why. */
+static inline bool run_plan(Run *run, const char *path, const ModelSetting *settings,
+                            int n_settings, const Layout *l, int global_batch, bool text) {
+    *run = (Run){.arena = arena_create(), .diag = diag_create()};
+    run->model = model_load(run->arena, path, settings, n_settings, (int64_t)l->micro_batch * l->d,
+                            run->diag);
+    if (!run->model) return false;
+    PlanRequest request = {
+        .model = run->model->name,
+        .forward = run->model->graph,
+        .n_blocks = run->model->n_blocks,
+        .seq = run->model->seq,
+        .vocab = run->model->vocab,
+        .recipe = run->model->recipe,
+        .options = {.mesh = {{[MESH_T] = l->t, [MESH_D] = l->d, [MESH_P] = l->p}},
+                    .micro_batch = l->micro_batch,
+                    .global_batch = global_batch,
+                    .n_chunks = l->n_chunks,
+                    .schedule = l->schedule,
+                    .sequence_parallel = l->sequence_parallel,
+                    .seed = 7,
+                    .split = l->split,
+                    .n_split = l->n_split}};
+    run->plan = plan_make(run->arena, &request, run->diag);
+    if (!run->plan || !text) return run->plan != NULL;
+    StrBuf first = strbuf_create(), second = strbuf_create();
+    plan_print(&first, run->plan);
+    run->plan = plan_parse(run->arena, "plan", first.text, run->diag);
+    if (run->plan) plan_print(&second, run->plan);
+    bool same = run->plan && strcmp(first.text, second.text) == 0;
+    if (run->plan && !same) diag_error(run->diag, NO_LOC, "the plan's text does not round-trip");
+    strbuf_destroy(&first);
+    strbuf_destroy(&second);
+    return same && verify_plan(run->plan, run->diag);
+}
+
+static inline bool run_start(Run *run) {
+    run->engine = engine_create(run->plan, &(EngineOptions){.timeout_seconds = 60}, run->diag);
+    if (!run->engine) return false;
+    engine_init_parameters(run->engine);
+    while (run->n_params < TF_MAX_PARAMS &&
+           engine_parameter(run->engine, run->n_params, run->arena, &run->names[run->n_params],
+                            &run->types[run->n_params])) {
+        run->n_params++;
+    }
+    return true;
+}
+
+/* Tokens and labels of a step: the same for every layout. */
+static inline void fill_batch(const Plan *plan, int step, int32_t *tokens, int32_t *labels) {
+    uint64_t state = 88172645463325252ull + (uint64_t)step * 1000003u;
+    for (int64_t i = 0; i < plan->global_batch * plan->seq; i++) {
+        state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+        tokens[i] = (int32_t)((state >> 11) % (uint64_t)plan->vocab);
+        labels[i] = (int32_t)((state >> 37) % (uint64_t)plan->vocab);
+    }
+}
+
+static inline bool run_steps(Run *run, int n_steps, double learning_rate) {
+    size_t n = (size_t)(run->plan->global_batch * run->plan->seq);
+    int32_t *tokens = ARENA_ARRAY(run->arena, int32_t, n);
+    int32_t *labels = ARENA_ARRAY(run->arena, int32_t, n);
+    for (int step = 0; step < n_steps; step++) {
+        StepResult result;
+        fill_batch(run->plan, step, tokens, labels);
+        if (!engine_step(run->engine, step + 1, tokens, labels, learning_rate, &result,
+                         run->diag)) {
+            return false;
+        }
+        run->losses[step] = result.loss;
+        run->norms[step] = result.grad_norm;
+    }
+    return true;
+}
+
+static inline float *run_weight(Run *run, int i) {
+    float *whole = ARENA_ARRAY(run->arena, float, type_elements(&run->types[i]));
+    return engine_read_parameter(run->engine, run->names[i], whole) ? whole : NULL;
+}
+
+/* |a - b| / |b| in the Euclidean norm; |a - b| where b is zero. */
+static inline double relative_distance(const float *a, const float *b, int64_t n) {
+    double difference = 0, size = 0;
+    for (int64_t i = 0; i < n; i++) {
+        difference += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+        size += (double)b[i] * b[i];
+    }
+    return size > 0 ? sqrt(difference / size) : sqrt(difference);
+}
+
+static inline double largest(const float *a, int64_t n) {
+    double most = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (fabs((double)a[i]) > most) most = fabs((double)a[i]);
+    }
+    return most;
+}
+
+#endif
