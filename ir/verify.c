@@ -33,16 +33,76 @@ static bool check_sharding(const Graph *graph, const Node *node, int output, Dia
     return true;
 }
 
+static bool fail(const Node *node, const char *what, Diag *diag) {
+    diag_error(diag, node->loc, "%%%d %s: %s", node->id, OPS[node->op].name, what);
+    return false;
+}
+
+static bool is_axis(const Graph *graph, int axis) {
+    return axis >= 0 && axis < graph->axes.count;
+}
+
+/* Each known to the op, in order, no required one absent, and naming axes of the graph. */
+static bool check_attrs(const Graph *graph, const Node *node, Diag *diag) {
+    int next = 0;
+    for (int key = 0; key < N_ATTRS; key++) {
+        bool required = false, known = op_has_attr(node->op, (AttrKey)key, &required);
+        const Attr *attr = next < node->n_attrs ? &node->attrs[next] : NULL;
+        if (!attr || (int)attr->key != key) {
+            if (known && required) return fail(node, "an attribute is missing", diag);
+            continue;
+        }
+        if (!known) return fail(node, "has an attribute that is not the op's", diag);
+        if (ATTRS[key].kind == ATTR_AXIS && !is_axis(graph, attr->axis)) {
+            return fail(node, "an attribute names no axis", diag);
+        }
+        int n_axes = ATTRS[key].kind == ATTR_AXES ? attr->axes.count : 0;
+        bool fits = n_axes >= 0 && n_axes <= MAX_RANK;
+        for (int i = 0; fits && i < n_axes; i++) fits = is_axis(graph, attr->axes.items[i]);
+        if (!fits) return fail(node, "an attribute names no axis", diag);
+        next++;
+    }
+    return next == node->n_attrs || fail(node, "attributes are out of order", diag);
+}
+
+static bool check_type(const Graph *graph, const Node *node, const Type *type, Diag *diag) {
+    bool fits = type->rank >= 0 && type->rank <= MAX_RANK && type->dtype < N_DTYPES;
+    for (int i = 0; fits && i < type->rank; i++) {
+        fits = is_axis(graph, type->axes[i]) && type->dims[i] > 0 &&
+               type_find_axis(type, type->axes[i]) == i;
+    }
+    return fits || fail(node, "a result has a type that cannot be", diag);
+}
+
+/* What inference takes for granted. */
+static bool check_structure(const Graph *graph, const Node *node, Diag *diag) {
+    const OpInfo *op = &OPS[node->op];
+    bool variadic = op->flags & VARIADIC_OUT;
+    if (node->n_inputs < op->min_inputs || node->n_inputs > op->max_inputs) {
+        return fail(node, "has another number of operands than the op", diag);
+    }
+    if (node->n_outputs > op->n_outputs || node->n_outputs < (variadic ? 1 : op->n_outputs)) {
+        return fail(node, "has another number of results than the op", diag);
+    }
+    for (int i = 0; i < node->n_outputs; i++) {
+        if (!check_type(graph, node, &node->types[i], diag)) return false;
+    }
+    return check_attrs(graph, node, diag);
+}
+
 static bool check_node(const Graph *graph, Graph *scratch, const Node *node, Diag *diag) {
     for (int i = 0; i < node->n_inputs; i++) {
         const Node *from = node->inputs[i].node;
-        if (from->id < node->id && from->id < graph->n_nodes && graph->nodes[from->id] == from) {
+        int output = node->inputs[i].output;
+        if (from && from->id >= 0 && from->id < node->id && graph->nodes[from->id] == from &&
+            output >= 0 && output < from->n_outputs) {
             continue;
         }
         diag_error(diag, node->loc, "%%%d %s: operand %d is not defined before it", node->id,
                    OPS[node->op].name, i + 1);
         return false;
     }
+    if (!check_structure(graph, node, diag)) return false;
     Node again = *node;
     if (!OPS[node->op].infer(scratch, &again, diag)) return false;
     for (int i = 0; i < node->n_outputs; i++) {
@@ -58,7 +118,7 @@ static bool check_node(const Graph *graph, Graph *scratch, const Node *node, Dia
 }
 
 bool graph_verify(const Graph *graph, Diag *diag) {
-    int errors = diag_error_count(diag);
+    bool good = true;
     Graph scratch = *graph;
     int phase = 0;
     for (int n = 0; n < graph->n_nodes; n++) {
@@ -67,9 +127,10 @@ bool graph_verify(const Graph *graph, Diag *diag) {
         if ((int)node->phase < phase) {
             diag_error(diag, node->loc, "%%%d %s: runs in an earlier phase than the node before it",
                        n, OPS[node->op].name);
+            good = false;
         }
         phase = (int)node->phase;
-        check_node(graph, &scratch, node, diag);
+        good &= check_node(graph, &scratch, node, diag);
     }
-    return diag_error_count(diag) == errors;
+    return good;
 }

@@ -101,7 +101,10 @@ bool infer_broadcast(Graph *graph, Node *node, Diag *diag) {
                    graph->axes.names[from->axes[i]]);
         return false;
     }
-    return from->dtype == node->types[0].dtype;
+    if (from->dtype == node->types[0].dtype) return true;
+    diag_error(diag, node->loc, "broadcast: the operand is %s and the result %s",
+               dtype_name(from->dtype), dtype_name(node->types[0].dtype));
+    return false;
 }
 
 static Value scaled(GradContext *ctx, Value value, double factor) {

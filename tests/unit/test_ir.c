@@ -1,6 +1,6 @@
 /* The IR's text and the passes: round trips of real models after every pass, a golden pair per
- * pass, exact errors for bad text, and text damaged at random, which may give an error but never a
- * crash.
+ * pass, exact errors for bad text, graphs that the verifier must not accept, and text damaged at
+ * random, which may give an error but never a crash, in no pass either.
  *
  *   BLESS=1 build/tests/test_ir   accepts what the passes and the parser say now
  */
@@ -40,18 +40,17 @@ static void check_round_trip(const Graph *graph, const char *pass) {
     arena_destroy(arena);
 }
 
-/* Every pass in order, on two ranks of t. */
-static void check_model(const char *path) {
+/* Every pass in order. */
+static void check_model(const char *path, Mesh mesh) {
     const ModelSetting settings[] = {{"layers", "2"}, {"dropout", "0.1"}, {"kv_heads", "2"}};
     Arena *arena = arena_create();
     Diag *diag = diag_create();
-    char name[64];
-    snprintf(name, sizeof(name), "%s: text of every pass reads back the same", path);
-    check_begin(name);
+    check_begin(arena_printf(arena, "%s on t=%d d=%d p=%d: text of every pass reads back the same",
+                             path, mesh.size[MESH_T], mesh.size[MESH_D], mesh.size[MESH_P]));
     const Model *model = model_load(arena, path, settings, 3, 2, diag);
     CHECK(model, "%s", diag_text(diag));
     Graph *graph = model ? model->graph : NULL;
-    if (graph) graph->mesh.size[MESH_T] = 2;
+    if (graph) graph->mesh = mesh;
     for (int i = 0; graph && planner_pass_name(i); i++) {
         graph = planner_run_pass(arena, graph, planner_pass_name(i), diag);
         CHECK(graph, "%s: %s", planner_pass_name(i), diag_text(diag));
@@ -78,24 +77,41 @@ static void check_golden(const char *path, const char *text) {
     arena_destroy(arena);
 }
 
-/* tests/golden/passes/PASS.ir -> PASS.expect; a pass without its pair fails. */
-static void check_pass(const char *pass) {
+/* tests/golden/passes/NAME.ir -> NAME.expect: the graph after the pass, or why there is none. */
+static void check_pass(const char *pass, const char *name) {
     Arena *arena = arena_create();
     Diag *diag = diag_create();
     size_t length;
-    check_begin(arena_printf(arena, "pass %s", pass));
-    const char *path = arena_printf(arena, "tests/golden/passes/%s.ir", pass);
+    check_begin(arena_printf(arena, "pass %s", name));
+    const char *path = arena_printf(arena, "tests/golden/passes/%s.ir", name);
     const char *text = file_read(arena, path, 1 << 20, &length, diag);
     const Graph *graph = text ? parse(arena, path, text, diag) : NULL;
-    const Graph *after = graph ? planner_run_pass(arena, graph, pass, diag) : NULL;
-    CHECK(after, "%s", diag_text(diag));
-    if (after) {
-        check_golden(arena_printf(arena, "tests/golden/passes/%s.expect", pass),
-                     print(arena, after));
+    CHECK(graph, "%s", diag_text(diag));
+    if (graph) {
+        const Graph *after = planner_run_pass(arena, graph, pass, diag);
+        CHECK(after || strcmp(pass, name) != 0, "%s", diag_text(diag));
+        check_golden(arena_printf(arena, "tests/golden/passes/%s.expect", name),
+                     after ? print(arena, after) : diag_text(diag));
     }
     check_end();
     diag_destroy(diag);
     arena_destroy(arena);
+}
+
+/* PASS-WHAT.ir: what else a pass does, its errors among them. */
+static void check_pass_variants(const char *pass) {
+    DIR *folder = opendir("tests/golden/passes");
+    size_t prefix = strlen(pass);
+    for (struct dirent *entry; folder && (entry = readdir(folder));) {
+        const char *name = entry->d_name;
+        size_t length = strlen(name);
+        if (strncmp(name, pass, prefix) != 0 || name[prefix] != '-') continue;
+        if (strcmp(name + length - 3, ".ir") != 0) continue;
+        char base[256];
+        snprintf(base, sizeof(base), "%.*s", (int)(length - 3), name);
+        check_pass(pass, base);
+    }
+    if (folder) closedir(folder);
 }
 
 /* tests/golden/ir/NAME.ir -> NAME.expect: what the parser says of it. */
@@ -127,44 +143,201 @@ static void check_bad_texts(void) {
     check_end();
 }
 
-/* One to three bytes changed, dropped or doubled. Sanitizer builds see what a crash would hide. */
-static void check_damage(void) {
-    int n_rounds = getenv("TEST_LONG") ? 100000 : 3000, n_accepted = 0;
+/* Each changes one thing of the small training step in tests/golden/passes/fuse.ir. */
+typedef void Corruption(Graph *graph);
+
+static Node *find(const Graph *graph, OpKind op) {
+    for (int n = 0; n < graph->n_nodes; n++) {
+        if (graph->nodes[n]->op == op) return graph->nodes[n];
+    }
+    BUG("no %s in the graph", OPS[op].name);
+}
+
+static void corrupt_type(Graph *graph) {
+    find(graph, OP_MATMUL)->types[0].dims[0]++;
+}
+static void corrupt_dtype(Graph *graph) {
+    find(graph, OP_ADD)->types[0].dtype = DTYPE_I32;
+}
+static void corrupt_leaf_type(Graph *graph) {
+    find(graph, OP_PARAM)->types[0].dims[1]++;
+}
+static void corrupt_order(Graph *graph) {
+    Node *node = find(graph, OP_MATMUL);
+    node->inputs[0] = node_value(graph->nodes[node->id + 1], 0);
+}
+static void corrupt_self(Graph *graph) {
+    Node *node = find(graph, OP_MATMUL);
+    node->inputs[1] = node_value(node, 0);
+}
+static void corrupt_foreign(Graph *graph) {
+    Node *node = find(graph, OP_MATMUL), *copy = ARENA_NEW(graph->arena, Node);
+    *copy = *node->inputs[0].node;
+    node->inputs[0].node = copy;
+}
+static void corrupt_output(Graph *graph) {
+    find(graph, OP_MATMUL)->inputs[0].output = 1;
+}
+static void corrupt_operand_count(Graph *graph) {
+    find(graph, OP_MATMUL)->n_inputs = 1;
+}
+static void corrupt_result_count(Graph *graph) {
+    find(graph, OP_ADD)->n_outputs = 2;
+}
+static void corrupt_attribute_missing(Graph *graph) {
+    find(graph, OP_MATMUL)->n_attrs = 0;
+}
+static void corrupt_attribute_foreign(Graph *graph) {
+    find(graph, OP_MATMUL)->attrs[0].key = ATTR_axis;
+}
+static void corrupt_axis(Graph *graph) {
+    find(graph, OP_PARAM)->types[0].axes[0] = graph->axes.count;
+}
+static void corrupt_size(Graph *graph) {
+    find(graph, OP_PARAM)->types[0].dims[0] = 0;
+}
+static void corrupt_sharding_twice(Graph *graph) {
+    Node *node = find(graph, OP_PARAM);
+    node->shardings[0].mesh[0] = node->shardings[0].mesh[1] = MESH_T;
+}
+static void corrupt_sharding_partial(Graph *graph) {
+    Node *node = find(graph, OP_MATMUL);
+    node->shardings[0].mesh[0] = MESH_T;
+    node->shardings[0].partial = 1 << MESH_T;
+}
+static void corrupt_sharding_unknown(Graph *graph) {
+    find(graph, OP_MATMUL)->shardings[0].partial = 1 << N_MESH_AXES;
+}
+static void corrupt_sharding_size(Graph *graph) {
+    graph->mesh.size[MESH_T] = 1000;
+    find(graph, OP_PARAM)->shardings[0].mesh[0] = MESH_T;
+}
+static void corrupt_phase(Graph *graph) {
+    graph->nodes[graph->n_nodes - 1]->phase = PHASE_FORWARD;
+}
+
+static void check_verifier(void) {
+    static const struct {
+        const char *name;
+        Corruption *corrupt;
+    } CASES[] = {
+        {"a result of another size", corrupt_type},
+        {"a result of another dtype", corrupt_dtype},
+        {"a parameter of another size than its uses", corrupt_leaf_type},
+        {"an operand defined later", corrupt_order},
+        {"an operand that is the node itself", corrupt_self},
+        {"an operand of no node of the graph", corrupt_foreign},
+        {"an operand that its node does not have", corrupt_output},
+        {"too few operands", corrupt_operand_count},
+        {"too many results", corrupt_result_count},
+        {"a missing attribute", corrupt_attribute_missing},
+        {"an attribute of other ops", corrupt_attribute_foreign},
+        {"an axis without a name", corrupt_axis},
+        {"an empty axis", corrupt_size},
+        {"two axes divided by one mesh axis", corrupt_sharding_twice},
+        {"divided and partial over one mesh axis", corrupt_sharding_partial},
+        {"partial over no mesh axis", corrupt_sharding_unknown},
+        {"more shards than elements", corrupt_sharding_size},
+        {"a forward node after the update", corrupt_phase},
+    };
+    static const char PATH[] = "tests/golden/passes/fuse.ir";
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        Arena *arena = arena_create();
+        Diag *diag = diag_create();
+        size_t length;
+        check_begin(arena_printf(arena, "the verifier refuses %s", CASES[i].name));
+        const char *text = file_read(arena, PATH, 1 << 20, &length, diag);
+        Graph *graph = text ? parse(arena, PATH, text, diag) : NULL;
+        CHECK(graph && graph_verify(graph, diag), "%s", diag_text(diag));
+        if (graph) {
+            CASES[i].corrupt(graph);
+            CHECK(!graph_verify(graph, diag), "accepted");
+            CHECK(diag_error_count(diag) > 0, "refused without a word");
+        }
+        check_end();
+        diag_destroy(diag);
+        arena_destroy(arena);
+    }
+}
+
+/* One of: a byte changed, dropped or copied, a digit changed, a line dropped, a word put elsewhere.
+ */
+static void damage(char *text, unsigned *seed) {
+    size_t length = strlen(text), at = (size_t)rand_r(seed) % (length + 1);
+    size_t from = (size_t)rand_r(seed) % (length + 1), word = strcspn(text + from, " ,)]=\n");
+    char *digit = strpbrk(text + at, "0123456789"), *line = strchr(text + at, '\n');
+    if (at == length) return;
+    switch (rand_r(seed) % 6) {
+    case 0: text[at] = (char)(1 + rand_r(seed) % 255); break;
+    case 1: memmove(text + at, text + at + 1, strlen(text + at)); break;
+    case 2: text[at] = text[from] ? text[from] : 'x'; break;
+    case 3:
+        if (digit) *digit = (char)('0' + rand_r(seed) % 10);
+        break;
+    case 4:
+        if (line && (line = strchr(line + 1, '\n'))) {
+            memmove(text + at, line, strlen(line) + 1);
+        }
+        break;
+    default:
+        if (word < 20 && at + word < length) memmove(text + at, text + from, word);
+    }
+}
+
+/* Whatever the verifier accepts, every pass must take or refuse with a reason. */
+static bool run_passes(Arena *arena, const Graph *graph) {
+    bool good = true;
+    for (int i = 0; planner_pass_name(i); i++) {
+        Diag *diag = diag_create();
+        const Graph *after = planner_run_pass(arena, graph, planner_pass_name(i), diag);
+        good &= after || diag_error_count(diag) > 0;
+        diag_destroy(diag);
+    }
+    return good;
+}
+
+/* One to three changes. Sanitizer builds see what a crash would hide. */
+static void check_damage(const char *pass) {
+    int n_rounds = getenv("TEST_LONG") ? 30000 : 600, n_accepted = 0;
     unsigned seed = 12345;
     Arena *arena = arena_create();
     Diag *diag = diag_create();
     size_t length;
-    check_begin("text damaged at random: an error, never a crash");
-    const char *text = file_read(arena, "tests/golden/passes/fuse.ir", 1 << 20, &length, diag);
+    check_begin(arena_printf(arena, "%s.ir damaged at random: an error, never a crash", pass));
+    const char *path = arena_printf(arena, "tests/golden/passes/%s.ir", pass);
+    const char *text = file_read(arena, path, 1 << 20, &length, diag);
     CHECK(text, "%s", diag_text(diag));
     for (int round = 0; text && round < n_rounds; round++) {
         Arena *scratch = arena_create();
         Diag *said = diag_create();
         char *damaged = arena_strndup(scratch, text, length);
-        for (int k = rand_r(&seed) % 3; k >= 0; k--) {
-            size_t at = (size_t)rand_r(&seed) % length;
-            int kind = rand_r(&seed) % 3;
-            if (kind == 0) damaged[at] = (char)(1 + rand_r(&seed) % 255);
-            if (kind == 1) memmove(damaged + at, damaged + at + 1, strlen(damaged + at));
-            if (kind == 2) damaged[at] = damaged[(size_t)rand_r(&seed) % length];
-        }
+        for (int k = rand_r(&seed) % 3; k >= 0; k--) damage(damaged, &seed);
         const Graph *graph = parse(scratch, "damaged", damaged, said);
-        if (graph && graph_verify(graph, said)) n_accepted++;
-        CHECK(graph || diag_error_count(said) > 0, "round %d: refused without a word", round);
+        bool accepted = graph && graph_verify(graph, said);
+        CHECK(accepted || diag_error_count(said) > 0, "round %d: refused without a word", round);
+        CHECK(!accepted || run_passes(scratch, graph), "round %d: a pass fails silently", round);
+        n_accepted += accepted;
         diag_destroy(said);
         arena_destroy(scratch);
     }
-    CHECK(n_accepted < n_rounds, "nothing was ever refused");
+    CHECK(n_accepted > 0 && n_accepted < n_rounds, "%d of %d accepted", n_accepted, n_rounds);
     check_end();
     diag_destroy(diag);
     arena_destroy(arena);
 }
 
 int main(void) {
-    check_model("models/gpt.lua");
-    check_model("models/llama.lua");
-    for (int i = 0; planner_pass_name(i); i++) check_pass(planner_pass_name(i));
+    static const Mesh MESHES[] = {{{1, 1, 1}}, {{2, 1, 1}}, {{2, 2, 1}}, {{1, 1, 2}}};
+    for (size_t i = 0; i < sizeof(MESHES) / sizeof(MESHES[0]); i++) {
+        check_model("models/gpt.lua", MESHES[i]);
+        check_model("models/llama.lua", MESHES[i]);
+    }
+    for (int i = 0; planner_pass_name(i); i++) {
+        check_pass(planner_pass_name(i), planner_pass_name(i)); /* the one that each must have */
+        check_pass_variants(planner_pass_name(i));
+        check_damage(planner_pass_name(i));
+    }
     check_bad_texts();
-    check_damage();
+    check_verifier();
     return check_report();
 }
