@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TF_MAX_STEPS = 16, TF_MAX_PARAMS = 128 };
+enum { TF_MAX_STEPS = 16, TF_MAX_PARAMS = 256 };
 
 typedef struct Layout {
     int t, d, p, micro_batch, n_chunks;
@@ -32,6 +32,8 @@ typedef struct Run {
     const char *names[TF_MAX_PARAMS];
     Type types[TF_MAX_PARAMS];
     double losses[TF_MAX_STEPS], norms[TF_MAX_STEPS];
+    int n_gradients;                 /* kept ones */
+    float *gradients[TF_MAX_PARAMS]; /* run_keep_gradients: f32, whole; NULL: not to be had */
 } Run;
 
 static inline void run_close(Run *run) {
@@ -99,11 +101,12 @@ static inline void fill_batch(const Plan *plan, int step, int32_t *tokens, int32
     }
 }
 
-static inline bool run_steps(Run *run, int n_steps, double learning_rate) {
+/* Takes steps first .. first + n_steps - 1, counted from 0. */
+static inline bool run_steps_from(Run *run, int first, int n_steps, double learning_rate) {
     size_t n = (size_t)(run->plan->global_batch * run->plan->seq);
     int32_t *tokens = ARENA_ARRAY(run->arena, int32_t, n);
     int32_t *labels = ARENA_ARRAY(run->arena, int32_t, n);
-    for (int step = 0; step < n_steps; step++) {
+    for (int step = first; step < first + n_steps; step++) {
         StepResult result;
         fill_batch(run->plan, step, tokens, labels);
         if (!engine_step(run->engine, step + 1, tokens, labels, learning_rate, &result,
@@ -114,6 +117,21 @@ static inline bool run_steps(Run *run, int n_steps, double learning_rate) {
         run->norms[step] = result.grad_norm;
     }
     return true;
+}
+
+static inline bool run_steps(Run *run, int n_steps, double learning_rate) {
+    return run_steps_from(run, 0, n_steps, learning_rate);
+}
+
+/* The last step's gradients, as far as their memory still holds them. */
+static inline void run_keep_gradients(Run *run) {
+    run->n_gradients = 0;
+    for (int i = 0; i < run->n_params; i++) {
+        float *whole = ARENA_ARRAY(run->arena, float, type_elements(&run->types[i]));
+        bool there = engine_read_gradient(run->engine, run->names[i], whole);
+        run->gradients[i] = there ? whole : NULL;
+        run->n_gradients += there;
+    }
 }
 
 static inline float *run_weight(Run *run, int i) {
