@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-static char check_case_name[256]; /* a copy: names are often made on the stack; "": no case */
+static char check_case_name[1024]; /* a copy: names are often made on the stack; "": no case */
 static bool check_case_failed;
 static int check_n_failed;
 
