@@ -12,6 +12,7 @@
 #include <math.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum { DEFAULT_STEPS = 1000, MAX_EVAL_BATCHES = 20 };
@@ -223,6 +224,18 @@ static bool run_steps(Run *run) {
     return good;
 }
 
+/* What the system says was used, beside what the plan said would be. */
+static void print_resident(const Run *run) {
+    struct rusage usage;
+    char seen[32], planned[32];
+    if (getrusage(RUSAGE_SELF, &usage) != 0) return;
+    units_format_bytes(seen, sizeof(seen), (int64_t)usage.ru_maxrss * 1024);
+    units_format_bytes(planned, sizeof(planned),
+                       planned_bytes(run->plan) + run->plan->library_bytes);
+    printf("memory  %s resident at most; the plan says %s, program and libraries included\n", seen,
+           planned);
+}
+
 static void print_end(const Run *run) {
     const char *log = cli_text(run->args, OPT_LOG, NULL);
     const char *save = cli_text(run->args, OPT_SAVE, NULL);
@@ -238,6 +251,7 @@ static void print_end(const Run *run) {
                run->eval_is_partial ? " (a sample of it)" : "");
     }
     printf("; unigram entropy %.4f\n", run->val ? run->val_entropy : run->train_entropy);
+    print_resident(run);
     if (log) printf("wrote   %s\n", log);
     if (save) printf("wrote   %s\n", save);
 }

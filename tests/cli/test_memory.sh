@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Resident memory of training is what the plan says, arenas and the rest, within 5 %. Catches memory
+# that the plan does not know of: buffers of the runtime's own, call lists that grow, leaks.
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+perilune=build/perilune
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+n_failed=0
+head -c 200000 /dev/zero | tr '\0' 'a' >"$folder/text.txt"
+
+# within NAME PLAN-OPTIONS...
+within() {
+    local name=$1 said
+    shift
+    "$perilune" plan "$@" -o "$folder/plan" >"$folder/out" 2>"$folder/err"
+    said=$("$perilune" train "$folder/plan" --data "$folder/text.txt" --val-fraction 0 --steps 3 2>"$folder/err" |
+        grep ' resident at most')
+    if awk -v line="$said" 'function mib(value, unit) {
+            return unit ~ /^GiB/ ? value * 1024 : unit ~ /^KiB/ ? value / 1024 : value
+        }
+        BEGIN {
+            n = split(line, word, " ")
+            seen = mib(word[2], word[3]); said = mib(word[10], word[11])
+            exit !(n > 11 && seen > said * 0.95 && seen < said * 1.05)
+        }'; then
+        echo "ok resident memory: $name"
+    else
+        echo "FAIL resident memory: $name: ${said:-$(cat "$folder/err")}"
+        n_failed=$((n_failed + 1))
+    fi
+}
+
+within 'one rank' models/gpt.lua --set model=512 --set heads=8
+within 'four ranks' models/llama.lua --set model=512 --set heads=8 --mesh t=2,p=2
+within 'many micro-batches' models/gpt.lua --micro-batch 1 --global-batch 64
+[ "$n_failed" -eq 0 ]
