@@ -144,6 +144,13 @@ static Type free_axes(const Type *dy, const Type *other, const Type *target) {
 }
 
 void grad_matmul(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
+    if (node->n_inputs > 2) {
+        diag_error(ctx->diag, node->loc,
+                   "matmul: has no gradient with an accumulator: that form "
+                   "belongs to backward graphs");
+        ctx->failed = true;
+        return;
+    }
     for (int i = 0; i < 2; i++) {
         const Type *target = value_type(node->inputs[i]);
         Value other = node->inputs[1 - i];

@@ -106,7 +106,11 @@ static void in_workspace(Plan *plan) {
     buffer->offset_bytes = program_of(plan, 1)->scratch_bytes - buffer->bytes;
 }
 static void composite(Plan *plan) {
-    find_node(plan, 3, OP_PICK, 0)->op = OP_CROSS_ENTROPY;
+    Node *node = find_node(plan, 3, OP_PICK, 0);
+    node->op = OP_CROSS_ENTROPY;
+    node->n_outputs = 2;
+    node->types[1] = node->types[0];
+    node->shardings[1] = node->shardings[0];
 }
 static void wrong_type(Plan *plan) {
     find_node(plan, 1, OP_GELU, 0)->types[0].dims[0]++;

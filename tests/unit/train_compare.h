@@ -1,17 +1,31 @@
 /* A run under some layout against the same training on one rank: what must agree, and how closely.
  *
- * fp32. What sums in another order cost, by measurement over some thousand layouts: losses 3e-7
- * relative, gradients 1e-6 of each tensor's norm. Weights come out less close: AdamW divides a
- * gradient by its own size, so an element whose gradient is rounding moves by up to the learning
- * rate either way. Where that is all there is, as for a key bias (attn.bk: softmax does not see
- * what is added to a whole row of scores), the weights say nothing and are left out; the gradient
- * is compared with zero instead.
+ * fp32. What sums in another order cost at most, by measurement over some 2000 random layouts
+ * (test_random_layouts): losses 3e-7 relative, gradients of the first step 2e-6 of each tensor's
+ * norm. Weights come out less close: AdamW divides a gradient by its own size, so an element whose
+ * gradient is rounding moves by up to the learning rate either way, unless eps is larger than that
+ * rounding. Where rounding is all there is, as for a key bias (attn.bk: softmax does not see what
+ * is added to a whole row of scores), the weights say nothing and are left out; the gradient is
+ * compared with zero instead.
  */
 #ifndef TESTS_UNIT_TRAIN_COMPARE_H
 #define TESTS_UNIT_TRAIN_COMPARE_H
 
 #include "tests/unit/check.h"
 #include "tests/unit/train_fixture.h"
+
+/* The largest relative differences seen by this program: how much the limits leave. */
+static struct { double loss, norm, gradient, weight; } compare_worst;
+
+static inline double compare_note(double *worst, double error) {
+    if (!(error <= *worst)) *worst = error;
+    return error;
+}
+
+static inline void compare_print_worst(void) {
+    printf("largest differences: loss %.2g, gradient norm %.2g, gradient %.2g, weight %.2g\n",
+           compare_worst.loss, compare_worst.norm, compare_worst.gradient, compare_worst.weight);
+}
 
 static inline bool is_key_bias(const char *name) {
     size_t length = strlen(name);
@@ -21,11 +35,13 @@ static inline bool is_key_bias(const char *name) {
 static inline void compare_losses(const Run *run, const Run *one, int n_steps) {
     for (int step = 0; step < n_steps; step++) {
         double error = fabs(run->losses[step] - one->losses[step]) / one->losses[step];
-        CHECK(error < 1e-5, "loss of step %d is %.8f, on one rank %.8f", step + 1,
-              run->losses[step], one->losses[step]);
+        CHECK(compare_note(&compare_worst.loss, error) < 1e-5,
+              "loss of step %d is %.8f, on one rank %.8f", step + 1, run->losses[step],
+              one->losses[step]);
         error = fabs(run->norms[step] - one->norms[step]) / one->norms[step];
-        CHECK(error < 1e-4, "gradient norm of step %d is %.8f, on one rank %.8f", step + 1,
-              run->norms[step], one->norms[step]);
+        CHECK(compare_note(&compare_worst.norm, error) < 1e-4,
+              "gradient norm of step %d is %.8f, on one rank %.8f", step + 1, run->norms[step],
+              one->norms[step]);
     }
 }
 
@@ -45,7 +61,8 @@ static inline void compare_gradients(const Run *run, const Run *one) {
             continue;
         }
         double error = relative_distance(run->gradients[i], one->gradients[k], n);
-        CHECK(error < 1e-5, "gradient of '%s' differs by %.3g of its norm", run->names[i], error);
+        CHECK(compare_note(&compare_worst.gradient, error) < 1e-5,
+              "gradient of '%s' differs by %.3g of its norm", run->names[i], error);
     }
 }
 
@@ -59,7 +76,8 @@ static inline void compare_weights(Run *run, Run *one) {
         CHECK(engine_read_parameter(run->engine, one->names[i], ours), "no '%s'", one->names[i]);
         if (is_key_bias(one->names[i])) continue;
         double error = relative_distance(ours, theirs, n);
-        CHECK(error < 1e-4, "'%s' differs by %.3g of its norm", one->names[i], error);
+        CHECK(compare_note(&compare_worst.weight, error) < 1e-4, "'%s' differs by %.3g of its norm",
+              one->names[i], error);
     }
 }
 
