@@ -27,10 +27,34 @@ FLAGS   := -std=gnu11 -march=$(ARCH) -fopenmp -fno-math-errno $(OPTIMIZE) -I. \
 COMPILE  = $(CC) $(FLAGS) $(WARN) -MMD -MP
 LIBS    := -ldnnl -ljansson $(LUA_LIBRARY) -ldl -lm -lpthread
 
+# GPUs: CUDA's headers and nvcc are needed to build for them, nothing of CUDA to run without one.
+CUDA_HOME ?= /usr/local/cuda
+NVCC      ?= $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc) $(shell command -v nvcc 2>/dev/null))
+CUDA_HEADERS := cuda_runtime_api.h cublasLt.h nvrtc.h nccl.h cudnn.h
+ifneq ($(CUDA),no)
+CUDA_FOUND := $(foreach h,$(CUDA_HEADERS),$(firstword $(wildcard $(CUDA_HOME)/include/$h)))
+ifeq ($(words $(CUDA_FOUND)),$(words $(CUDA_HEADERS)))
+ifneq ($(NVCC),)
+HAVE_CUDA := yes
+endif
+endif
+endif
+ifdef HAVE_CUDA
+FLAGS   += -DHAVE_CUDA -isystem $(CUDA_HOME)/include
+KERNELS := $(sort $(wildcard runtime/cuda/kernels/*.cu))
+FATBINS := $(KERNELS:runtime/cuda/kernels/%.cu=build/fatbin/%.o)
+# Ampere, Hopper, Blackwell, and PTX for what comes later.
+NVCCFLAGS ?= -O3 -gencode=arch=compute_80,code=[sm_80,compute_80] \
+             -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_100,code=sm_100
+NO_CUDA :=
+else
+NO_CUDA := runtime/cuda/driver/%
+endif
+
 # Every .c in the four folders is part of the program; every .lua beside it is embedded in it.
-SOURCES := $(sort $(shell find frontend ir planner runtime -name '*.c'))
+SOURCES := $(filter-out $(NO_CUDA),$(sort $(shell find frontend ir planner runtime -name '*.c')))
 LUA     := $(sort $(shell find frontend planner -name '*.lua' ! -name '*.meta.lua'))
-OBJECTS := $(SOURCES:%.c=$B/%.o) $(LUA:%.lua=$B/embed/%.o)
+OBJECTS := $(SOURCES:%.c=$B/%.o) $(LUA:%.lua=$B/embed/%.o) $(FATBINS)
 TESTS   := $(patsubst tests/unit/%.c,$B/tests/%,$(wildcard tests/unit/*.c))
 SUPPORT := $(patsubst %.c,$B/%.o,$(wildcard tests/support/*.c))
 BENCHES := $(patsubst tests/bench/%.c,$B/bench/%,$(wildcard tests/bench/*.c))
@@ -47,6 +71,10 @@ endif
 .PHONY: all tests help deps deps-test test test-long bench lint format demo install clean FORCE
 
 all: $B/perilune
+ifndef HAVE_CUDA
+	@echo 'perilune: built without GPU support: CUDA_HOME=$(CUDA_HOME) lacks nvcc or one of' \
+	      '$(CUDA_HEADERS)' >&2
+endif
 
 $B/perilune: $(OBJECTS)
 	$(CC) $(FLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
@@ -77,6 +105,15 @@ $B/embed/%.c: %.lua Makefile
 $B/embed/%.o: $B/embed/%.c $B/flags | $B/libraries
 	$(COMPILE) -c -o $@ $<
 
+# One fatbin per kernel file, as `const char fatbin_NAME[]`; the same for every way to build.
+build/fatbin/%.fatbin: runtime/cuda/kernels/%.cu
+	@mkdir -p $(@D)
+	$(NVCC) $(NVCCFLAGS) -std=c++17 -I. -MMD -MF $@.d -fatbin -o $@ $<
+
+build/fatbin/%.o: build/fatbin/%.fatbin
+	@printf '.section .rodata\n.balign 64\n.globl fatbin_$*\nfatbin_$*:\n.incbin "$<"\n%s\n' \
+	  '.section .note.GNU-stack,"",%progbits' | $(CC) -x assembler -c -o $@ -
+
 tests: $(TESTS)
 
 $B/tests/%: tests/unit/%.c $B/libsupport.a $B/libperilune.a $B/flags
@@ -101,7 +138,7 @@ $B/libraries:
 	        'apt-get install $(PACKAGES)' >&2; exit 1; }
 	@touch $@
 
--include $(OBJECTS:.o=.d) $(SUPPORT:.o=.d) $(TESTS:=.d) $(BENCHES:=.d)
+-include $(OBJECTS:.o=.d) $(FATBINS:.o=.fatbin.d) $(SUPPORT:.o=.d) $(TESTS:=.d) $(BENCHES:=.d)
 
 help:
 	@echo 'make            build/perilune               ARCH=x86-64-v3 for another machine than this'

@@ -171,9 +171,8 @@ static bool emit_node(RankContext *rank, CallList *list, const Node *node, const
                  .micro = task->micro,
                  .n_micro = rank->plan->n_micro,
                  .overwrite = first_micro && is_first_share(node),
-                 .state = &rank->state,
-                 .groups = &rank->groups};
-    b.workspace = rank->workspace;
+                 .workspace = rank->workspace,
+                 .backend = &rank->cpu};
     void *few_in[8];
     Type few_types[8];
     bool few = node->n_inputs <= 8;
@@ -273,6 +272,7 @@ static bool emit_forward(RankContext *rank, Diag *diag) {
 }
 
 bool executor_emit(RankContext *rank, Diag *diag) {
+    rank->cpu = (CpuContext){&rank->state, &rank->groups};
     if (!emit_train(rank, diag) || !emit_forward(rank, diag)) return false;
     set_capacity(&rank->train, rank->train.count);
     set_capacity(&rank->forward, rank->forward.count);

@@ -34,6 +34,7 @@ typedef struct RankContext {
     unsigned char *memory; /* the rank's arena, stage->arena_bytes */
     void *workspace;       /* what kernels use within one call, at the end of its scratch */
     CommGroups groups;
+    CpuContext cpu;         /* of state and groups, for the binders */
     CommChannel **channels; /* by plan channel, for this (t, d); NULL: not this rank's */
     StepState state;
     const HostBatch *batch;

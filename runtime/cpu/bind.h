@@ -6,7 +6,7 @@
 #ifndef RUNTIME_CPU_BIND_H
 #define RUNTIME_CPU_BIND_H
 
-#include "ir/op.h"
+#include "runtime/binding.h"
 #include "runtime/comm.h"
 
 /* What changes from step to step, read by kernels when they run. */
@@ -33,22 +33,15 @@ typedef struct CommGroups {
     int *stage_member;
 } CommGroups;
 
-typedef struct Binding {
-    const Graph *graph;
-    const Node *node;
-    Arena *arena; /* for arguments */
-    Diag *diag;
-    MeshCoord coord;
-    int block;          /* the model's block number, or NO_BLOCK */
-    int micro, n_micro; /* micro-batch: where its rows lie in the global batch */
-    bool overwrite;     /* first share of the step: accumulators are set, not added to */
-    void **in;
-    void *out[MAX_OUTPUTS];
-    Type *in_local, out_local[MAX_OUTPUTS];
-    void *workspace;
+/* Binding.backend here. */
+typedef struct CpuContext {
     const StepState *state;
     const CommGroups *groups;
-} Binding;
+} CpuContext;
+
+static inline const CpuContext *cpu_context(const Binding *binding) {
+    return binding->backend;
+}
 
 bool cpu_bind(Binding *binding, CpuCall *out);
 
@@ -56,23 +49,5 @@ bool cpu_bind(Binding *binding, CpuCall *out);
     bool cpu_bind_##kernel(Binding *binding, CpuCall *out);
 #include "ir/ops.def"
 #undef OP
-
-/* Helpers for the binders. */
-
-/* This rank's first global index along dimension i of a value. */
-int64_t bind_offset(const Binding *binding, const Type *type, const Sharding *sharding, int i);
-/* How many of the rank's `local` elements along dimension i exist; the rest is padding. */
-int64_t bind_valid(const Binding *binding, const Type *type, const Sharding *sharding, int i);
-static inline const Type *bind_input_type(const Binding *binding, int i) {
-    return value_type(binding->node->inputs[i]);
-}
-static inline const Sharding *bind_input_sharding(const Binding *binding, int i) {
-    return value_sharding(binding->node->inputs[i]);
-}
-/* Elements of all dimensions but the last. */
-int64_t bind_rows(const Type *local);
-
-/* Reports that a node cannot be run here; returns false. */
-bool bind_fail(Binding *binding, const char *why);
 
 #endif

@@ -18,22 +18,6 @@ static int find_kernel_op(OpKind op) {
     return -1;
 }
 
-/* The mask of a dropout belongs to its block and number within it, on every layout. */
-static uint32_t random_key(int block, int64_t key) {
-    uint32_t hash = 2166136261u;
-    uint64_t words[2] = {(uint64_t)(int64_t)block, (uint64_t)key};
-    for (int i = 0; i < 16; i++) {
-        hash = (hash ^ (uint32_t)(words[i / 8] >> (8 * (i % 8)) & 0xff)) * 16777619u;
-    }
-    return hash;
-}
-
-static int64_t contiguous_stride(const Type *local, int dimension) {
-    int64_t stride = 1;
-    for (int i = dimension + 1; i < local->rank; i++) stride *= local->dims[i];
-    return stride;
-}
-
 /* The iteration space of result 0: its local shape, each operand's strides by axis name, and where
  * the elements lie in the tensor of the whole global batch. */
 static void fill_space(const Binding *b, ElementwiseSpec *spec) {
@@ -54,12 +38,12 @@ static void fill_space(const Binding *b, ElementwiseSpec *spec) {
         spec->in[k] = b->in[k];
         for (int i = 0; i < local->rank; i++) {
             int at = type_find_axis(&b->in_local[k], local->axes[i]);
-            spec->in_stride[k][i] = at < 0 ? 0 : contiguous_stride(&b->in_local[k], at);
+            spec->in_stride[k][i] = at < 0 ? 0 : bind_stride(&b->in_local[k], at);
         }
     }
-    spec->seed = &b->state->seed;
-    spec->step = &b->state->step;
-    spec->train = &b->state->train;
+    spec->seed = &cpu_context(b)->state->seed;
+    spec->step = &cpu_context(b)->state->step;
+    spec->train = &cpu_context(b)->state->train;
 }
 
 static bool bind_expr(Binding *b, const Expr *expr, CpuCall *out) {
@@ -76,7 +60,7 @@ static bool bind_expr(Binding *b, const Expr *expr, CpuCall *out) {
         *to = (ElementwiseInstr){.op = (ElementwiseOp)op,
                                  .dst = spec.n_in + n,
                                  .imm = (float)from->imm,
-                                 .key = random_key(b->block, from->key)};
+                                 .key = bind_random_key(b->block, from->key)};
         for (int i = 0; i < EXPR_MAX_OPERANDS; i++) {
             to->arg[i] = from->operands[i] < 0 ? ~from->operands[i] : spec.n_in + from->operands[i];
         }

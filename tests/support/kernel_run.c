@@ -130,8 +130,8 @@ static bool bind_node(KernelRun *run, KernelRank *rank, Node *node, Diag *diag) 
                  .overwrite = ref->overwrite,
                  .in = ARENA_ARRAY(ref->arena, void *, node->n_inputs + 1),
                  .in_local = ARENA_ARRAY(ref->arena, Type, node->n_inputs + 1),
-                 .state = &run->state,
-                 .groups = &rank->groups};
+                 .backend = &rank->cpu};
+    rank->cpu = (CpuContext){&run->state, &rank->groups};
     for (int i = 0; i < node->n_inputs; i++) {
         Value in = node->inputs[i];
         b.in[i] = rank->buffers[in.node->id * MAX_OUTPUTS + in.output];

@@ -16,6 +16,7 @@ typedef struct KernelRank {
     struct KernelRun *run;
     MeshCoord coord;
     CommGroups groups;
+    CpuContext cpu;
     void **buffers; /* [n_nodes * MAX_OUTPUTS], the rank's shards */
     CpuCall *calls;
     int n_calls;

@@ -1,0 +1,48 @@
+/* Binding: what a backend is told about one node of a stage program, on one rank and for one
+ * micro-batch, when it turns the node into calls or commands. All analysis (layouts, strides, the
+ * rank's place in the whole tensor) happens there, once; what comes out is replayed every step.
+ */
+#ifndef RUNTIME_BINDING_H
+#define RUNTIME_BINDING_H
+
+#include "ir/op.h"
+
+typedef struct Binding {
+    const Graph *graph;
+    const Node *node;
+    Arena *arena; /* for arguments */
+    Diag *diag;
+    MeshCoord coord;
+    int block;          /* the model's block number, or NO_BLOCK */
+    int micro, n_micro; /* micro-batch: where its rows lie in the global batch */
+    bool overwrite;     /* first share of the step: accumulators are set, not added to */
+    void **in;          /* addresses in the rank's arena, on the backend's device */
+    void *out[MAX_OUTPUTS];
+    Type *in_local, out_local[MAX_OUTPUTS];
+    void *workspace;
+    int64_t workspace_bytes;
+    void *backend; /* what only one backend needs: a CpuContext or a CudaEmitter */
+} Binding;
+
+/* This rank's first global index along dimension i of a value. */
+int64_t bind_offset(const Binding *binding, const Type *type, const Sharding *sharding, int i);
+/* How many of the rank's `local` elements along dimension i exist; the rest is padding. */
+int64_t bind_valid(const Binding *binding, const Type *type, const Sharding *sharding, int i);
+static inline const Type *bind_input_type(const Binding *binding, int i) {
+    return value_type(binding->node->inputs[i]);
+}
+static inline const Sharding *bind_input_sharding(const Binding *binding, int i) {
+    return value_sharding(binding->node->inputs[i]);
+}
+/* Elements of all dimensions but the last. */
+int64_t bind_rows(const Type *local);
+/* Elements from one index of `dimension` to the next in a contiguous tensor. */
+int64_t bind_stride(const Type *local, int dimension);
+/* The stream of random numbers of dropout number `key` in model block `block`: the same on every
+ * layout. */
+uint32_t bind_random_key(int block, int64_t key);
+
+/* Reports that a node cannot be run here; returns false. */
+bool bind_fail(const Binding *binding, const char *why);
+
+#endif

@@ -1,0 +1,47 @@
+/* Binding for CUDA: from a node to commands. One cuda_bind_* per kernel named in ops.def;
+ * forgetting one does not link. A binder pushes one command or several; all of a node's commands
+ * run on one stream, one after the other, and count as reading the node's operands and writing its
+ * results and workspace: the caller (emit.c) fills stream, info and accesses.
+ */
+#ifndef RUNTIME_CUDA_BIND_H
+#define RUNTIME_CUDA_BIND_H
+
+#include "runtime/cuda/command.h"
+#include "runtime/cuda/kernels/state.h"
+
+/* Binding.backend here. */
+typedef struct CudaEmitter {
+    CommandList *list;
+    const DeviceState *state;      /* on the device: what changes from step to step */
+    struct KernelCache *generated; /* kernels made so far, by source (codegen.h) */
+} CudaEmitter;
+
+static inline CudaEmitter *cuda_emitter(const Binding *binding) {
+    return binding->backend;
+}
+
+bool cuda_bind(Binding *binding);
+
+#define OP(upper, lower, min, max, outs, attrs, flags, infer, grad, flops, kernel)                 \
+    bool cuda_bind_##kernel(Binding *binding);
+#include "ir/ops.def"
+#undef OP
+
+/* `args` is copied. Nothing is pushed for an empty grid. Returns true, for `return`. */
+bool cuda_push_launch(Binding *binding, KernelId kernel, Grid grid, int threads, int shared_bytes,
+                      const void *args, size_t args_bytes);
+bool cuda_push_generated(Binding *binding, const GeneratedKernel *kernel, Grid grid, int threads,
+                         const void *args, size_t args_bytes);
+bool cuda_push_gemm(Binding *binding, const GemmCommand *gemm);
+bool cuda_push_copy(Binding *binding, void *to, const void *from, int64_t bytes);
+bool cuda_push_fill(Binding *binding, void *to, int byte, int64_t bytes);
+
+/* ceil(n / per), at least 1. */
+static inline uint32_t cuda_blocks(int64_t n, int64_t per) {
+    return n > per ? (uint32_t)((n + per - 1) / per) : 1;
+}
+
+/* Bytes that the node's commands need for themselves, for operands of local shapes. */
+int64_t cuda_workspace_bytes(const Node *node, const Type *inputs, const Type *outputs);
+
+#endif

@@ -1,0 +1,38 @@
+#include "runtime/cuda/command.h"
+
+#include "runtime/cuda/kernels/args.h"
+
+#include <stdlib.h>
+
+const KernelInfo KERNELS[N_KERNELS] = {
+#define KERNEL(name, args) {#name, sizeof(args)},
+#include "runtime/cuda/kernels.def"
+#undef KERNEL
+};
+
+const char *stream_kind_name(StreamKind kind) {
+    static const char *const NAMES[] = {"compute",       "tensor",          "data",
+                                        "pipeline",      "send forward",    "receive forward",
+                                        "send backward", "receive backward"};
+    return NAMES[kind];
+}
+
+const char *command_kind_name(CommandKind kind) {
+    static const char *const NAMES[] = {"kernel",     "matrix product", "copy",   "fill",
+                                        "collective", "send",           "receive"};
+    return NAMES[kind];
+}
+
+void command_list_push(CommandList *list, const Command *command) {
+    if (list->count == list->capacity) {
+        list->capacity = list->capacity ? 2 * list->capacity : 256;
+        list->items = realloc(list->items, (size_t)list->capacity * sizeof(*list->items));
+        if (!list->items) BUG("out of memory for %d commands", list->capacity);
+    }
+    list->items[list->count++] = *command;
+}
+
+void command_list_release(CommandList *list) {
+    free(list->items);
+    *list = (CommandList){0};
+}

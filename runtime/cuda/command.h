@@ -1,0 +1,166 @@
+/* Commands: a rank's step on a CUDA device, as data.
+ *
+ * emit.c turns each node of a plan's tasks into commands by cuda_bind_* (one per kernel named in
+ * ops.def); order.c finds which commands must wait for which; issue.c feeds them to CUDA streams,
+ * captured or not. Until then nothing here needs a device, a driver or CUDA's headers: `show`
+ * counts commands on a laptop, and tests look at them. Addresses are those of the rank's arena on
+ * its device; planning alone uses a made-up base.
+ */
+#ifndef RUNTIME_CUDA_COMMAND_H
+#define RUNTIME_CUDA_COMMAND_H
+
+#include "planner/plan.h"
+#include "runtime/binding.h"
+
+/* The streams of one rank. Messages have their own, so that they overlap with compute; each
+ * direction of each pipeline link has its own, since NCCL's sends wait for their receives. */
+typedef enum StreamKind {
+    STREAM_COMPUTE,
+    STREAM_TENSOR,
+    STREAM_DATA,
+    STREAM_PIPELINE, /* collectives along p and across tied stages */
+    STREAM_SEND_FORWARD,
+    STREAM_RECV_FORWARD,
+    STREAM_SEND_BACKWARD,
+    STREAM_RECV_BACKWARD,
+    N_STREAM_KINDS
+} StreamKind;
+const char *stream_kind_name(StreamKind kind);
+
+/* A range of device memory that a command reads or writes. */
+typedef struct Access {
+    uintptr_t at;
+    int64_t bytes;
+    bool write;
+} Access;
+
+typedef struct Grid {
+    uint32_t x, y, z;
+} Grid;
+
+/* Kernels built by nvcc into the fatbin: rows of kernels.def. */
+typedef enum KernelId {
+#define KERNEL(name, args) KERNEL_##name,
+#include "runtime/cuda/kernels.def"
+#undef KERNEL
+    N_KERNELS
+} KernelId;
+
+typedef struct KernelInfo {
+    const char *name;
+    size_t args_bytes; /* of the one struct that the kernel takes by value */
+} KernelInfo;
+extern const KernelInfo KERNELS[N_KERNELS];
+
+/* A kernel made for one fused node by codegen.c, compiled by NVRTC. It takes one FusedArgs. */
+typedef struct GeneratedKernel {
+    const char *name;   /* an identifier: "fused_" and the source's hash */
+    const char *source; /* CUDA C, complete: includes nothing */
+    uint64_t hash;
+} GeneratedKernel;
+
+typedef struct LaunchCommand {
+    KernelId kernel;                  /* where generated is NULL */
+    const GeneratedKernel *generated; /* or NULL */
+    Grid grid;
+    int threads;      /* a block's, along x */
+    int shared_bytes; /* dynamic */
+    const void *args; /* one struct, copied when captured */
+    size_t args_bytes;
+} LaunchCommand;
+
+/* D[batch, m, n] = op(A) x op(B) + beta D, row-major and contiguous: the shapes of MatmulLayout.
+ * Accumulates in f32. */
+typedef struct GemmCommand {
+    MatmulLayout layout;
+    DType in_dtype, out_dtype;
+    const void *a, *b;
+    void *d;
+    float beta;
+} GemmCommand;
+
+typedef struct CopyCommand {
+    void *to;
+    const void *from;
+    int64_t bytes;
+} CopyCommand;
+
+typedef struct FillCommand {
+    void *to;
+    int byte;
+    int64_t bytes;
+} FillCommand;
+
+typedef enum CollectiveKind { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER } CollectiveKind;
+
+/* See runtime/comm.h for what each does: out [outer, axis, inner] with the axis whole or local. */
+typedef struct CollectiveCommand {
+    CollectiveKind kind;
+    ReduceKind reduce;
+    DType dtype;
+    int group; /* index into the emission's groups */
+    int member, n_members;
+    const void *in;
+    void *out;
+    int64_t count; /* all_reduce */
+    int64_t outer, axis_local, axis_total, inner;
+    void *workspace; /* what NCCL needs to pack and unpack, NULL where it does not */
+    int64_t workspace_bytes;
+} CollectiveCommand;
+
+/* One pipeline message between this rank and `peer`, through the link's communicator. */
+typedef struct MessageCommand {
+    int channel; /* the plan's */
+    int peer;    /* global rank */
+    void *memory;
+    int64_t bytes;
+} MessageCommand;
+
+typedef enum CommandKind {
+    COMMAND_LAUNCH,
+    COMMAND_GEMM,
+    COMMAND_COPY,
+    COMMAND_FILL,
+    COMMAND_COLLECTIVE,
+    COMMAND_SEND,
+    COMMAND_RECV,
+    N_COMMAND_KINDS
+} CommandKind;
+const char *command_kind_name(CommandKind kind);
+
+/* For reports, traces and tests: what a command is for. */
+typedef struct CommandInfo {
+    const Node *node; /* NULL: the step's beginning, inputs, results */
+    int rank, micro, block;
+    TaskKind task;
+} CommandInfo;
+
+typedef struct Command {
+    CommandKind kind;
+    StreamKind stream;
+    CommandInfo info;
+    union {
+        LaunchCommand launch;
+        GemmCommand gemm;
+        CopyCommand copy;
+        FillCommand fill;
+        CollectiveCommand collective;
+        MessageCommand message;
+    };
+    int n_accesses;
+    const Access *accesses;
+    /* Filled by order_commands: */
+    int event;        /* recorded after the command; -1: none */
+    int n_waits;      /* before the command */
+    const int *waits; /* indices of commands that have an event */
+} Command;
+
+typedef struct CommandList {
+    int count, capacity;
+    Command *items; /* from malloc; command_list_release frees it */
+} CommandList;
+
+void command_list_push(CommandList *list, const Command *command);
+void command_list_release(CommandList *list);
+
+#endif

@@ -1,0 +1,21 @@
+/* The step's beginning: state and inputs from staging. */
+#include "runtime/cuda/kernels/device.cuh"
+
+KERNEL_FUNCTION begin_step(BeginStepArgs a) {
+    uint64_t launches = a.state->launches + 1;
+    uint32_t slot = (uint32_t)(launches % STAGING_SLOTS);
+    *a.state = *(const DeviceState *)(a.staging + slot * a.slot_bytes);
+    a.state->launches = launches;
+    a.state->slot = slot;
+}
+
+KERNEL_FUNCTION copy_input(CopyInputArgs a) {
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    const int32_t *from =
+        (const int32_t *)(a.staging + a.state->slot * a.slot_bytes + a.offset_bytes);
+    if (i < a.count) a.to[i] = from[i];
+}
+
+KERNEL_FUNCTION copy_scalar(CopyScalarArgs a) {
+    *a.to = a.is_step ? a.state->step_f32 : a.state->learning_rate;
+}
