@@ -77,7 +77,7 @@ ifndef HAVE_CUDA
 	      '$(CUDA_HEADERS)' >&2
 endif
 
-$B/perilune: $(OBJECTS)
+$B/perilune: $B/frontend/main.o $B/libperilune.a
 	$(CC) $(FLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
 
 $B/libperilune.a: $(filter-out $B/frontend/main.o,$(OBJECTS))
