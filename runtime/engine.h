@@ -1,7 +1,9 @@
-/* Engine: one plan running on this machine's CPU; every rank of the plan is a thread.
+/* Engine: one plan running on this machine: on its CPU, every rank of the plan a thread, or on CUDA
+ * devices (runtime/cuda/cuda_engine.h).
  *
  * engine_create allocates one arena per rank, of exactly the plan's size, and emits each rank's
- * step into a list of resolved calls; engine_step replays it. Nothing is allocated after creation.
+ * step into a list of resolved calls or a captured graph; engine_step replays it. Nothing is
+ * allocated after creation.
  */
 #ifndef RUNTIME_ENGINE_H
 #define RUNTIME_ENGINE_H
@@ -10,8 +12,13 @@
 
 typedef struct Engine Engine;
 
+typedef enum DeviceKind { DEVICE_CPU, DEVICE_CUDA } DeviceKind;
+
 typedef struct EngineOptions {
-    int n_threads;          /* cores to use in all; 0: all online */
+    DeviceKind device;
+    int n_threads;          /* CPU: cores to use in all; 0: all online */
+    bool virtual_ranks;     /* CUDA: all ranks of the plan on one device, in this process */
+    bool no_graph;          /* CUDA: issue every command instead of replaying a captured graph */
     double timeout_seconds; /* a rank that waits longer for another ends the run; 0: 300 */
 } EngineOptions;
 
@@ -57,7 +64,7 @@ double engine_replay_seconds(Engine *engine);
  * type, false past the last; reading and writing, false when there is no such parameter. */
 bool engine_parameter(const Engine *engine, int i, Arena *arena, const char **out_name,
                       Type *out_type);
-bool engine_read_parameter(const Engine *engine, const char *name, float *out);
+bool engine_read_parameter(Engine *engine, const char *name, float *out);
 bool engine_write_parameter(Engine *engine, const char *name, const float *whole);
 
 /* Runs one more step on the last batch and gives rank 0's seconds per op, indexed by OpKind. */

@@ -1,20 +1,16 @@
-/* What engine.c, engine_step.c and engine_parameters.c share. */
+/* What engine*.c and the backends share. */
 #ifndef RUNTIME_ENGINE_INTERNAL_H
 #define RUNTIME_ENGINE_INTERNAL_H
 
 #include "runtime/engine.h"
 #include "runtime/executor.h"
 
-#include <pthread.h>
-
 typedef enum EngineJob {
-    JOB_NONE,
     JOB_TRAIN,
-    JOB_FORWARD,
-    JOB_FIRST,
-    JOB_CHECK,
-    JOB_PROFILE,
-    JOB_QUIT
+    JOB_FORWARD, /* all micro-batches, forward only */
+    JOB_FIRST,   /* micro-batch 0, forward only */
+    JOB_CHECK,   /* JOB_TRAIN, looking at every result: fills engine->bad */
+    JOB_PROFILE  /* JOB_TRAIN, timing every call: fills engine->op_seconds */
 } EngineJob;
 
 /* The first value that is not finite, as one rank saw it. */
@@ -24,34 +20,65 @@ typedef struct BadValue {
     int output;
 } BadValue;
 
-typedef struct RankThread {
-    Engine *engine;
-    RankContext context;
-    pthread_t thread;
-    bool started;
-    float *learning_rate, *step; /* scalars in the rank's memory, NULL if not there */
-    BadValue bad;
-    double op_seconds[N_OPS]; /* of the last JOB_PROFILE */
-} RankThread;
+/* The host's side of a step. */
+typedef struct StepInput {
+    const int32_t *tokens, *labels; /* i32[global_batch, seq] */
+    int64_t step;
+    bool train; /* false: dropout off */
+    double learning_rate;
+} StepInput;
+
+typedef struct EngineBackend {
+    const char *name;
+    /* Gives every local rank its memory and emits its step; sets engine->backend_state. */
+    bool (*create)(Engine *engine, const EngineOptions *options, Diag *diag);
+    void (*destroy)(Engine *engine);
+    /* Runs one job of engine->input on all ranks and waits. False: reported. */
+    bool (*run)(Engine *engine, EngineJob job, Diag *diag);
+    /* Device memory as host memory, to read, until the next call of view or edit. */
+    const void *(*view)(Engine *engine, const void *at, size_t bytes);
+    /* Host memory to fill, zeroed unless it is the device's own; `commit` takes it there. */
+    void *(*edit)(Engine *engine, void *at, size_t bytes);
+    void (*commit)(Engine *engine);
+    /* Seconds to replay a step with kernels that do nothing. */
+    double (*replay_seconds)(Engine *engine);
+    int64_t (*call_count)(const Engine *engine);
+} EngineBackend;
 
 struct Engine {
     const Plan *plan;
     Arena *arena;
-    int n_ranks, n_threads;
-    RankThread *ranks;
-    CommWorld *world;
-    HostBatch batch;
+    const EngineBackend *backend;
+    void *backend_state;
+    int n_ranks;
+    RankContext *ranks;
+    BadValue *bad; /* [n_ranks] */
+    StepInput input;
+    double op_seconds[N_OPS]; /* rank 0's, of the last JOB_PROFILE */
     double emit_seconds;
     int64_t arena_bytes;
-    pthread_mutex_t mutex;
-    pthread_cond_t wake, finished;
-    EngineJob job;
-    int64_t generation; /* counts jobs */
-    int n_running;
 };
 
-/* Runs one job on all ranks and waits. False: the world was aborted. */
-bool engine_run(Engine *engine, EngineJob job, Diag *diag);
+extern const EngineBackend CPU_BACKEND;
+/* NULL: built without GPU support. */
+const EngineBackend *cuda_backend(void);
+
+/* Is one of a call's results not finite? Sets the rank's `bad`. */
+bool engine_check_outputs(Engine *engine, int rank, const CallInfo *info);
+/* Adds a rank's arena to what is allocated; false when the host has less memory than all need. */
+bool engine_check_host_memory(const Engine *engine, Diag *diag);
 double engine_now(void);
+
+/* What a rank holds of a value (micro-batch 0), on the host. */
+static inline const void *engine_view(Engine *engine, const RankContext *rank, Value value) {
+    return engine->backend->view(
+        engine, executor_address(rank, value, 0),
+        (size_t)type_local_bytes(value_type(value), value_sharding(value), &engine->plan->mesh));
+}
+static inline void *engine_edit(Engine *engine, const RankContext *rank, Value value) {
+    return engine->backend->edit(
+        engine, executor_address(rank, value, 0),
+        (size_t)type_local_bytes(value_type(value), value_sharding(value), &engine->plan->mesh));
+}
 
 #endif

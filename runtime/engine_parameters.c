@@ -24,9 +24,9 @@ static uint32_t name_key(const char *name) {
     return hash;
 }
 
-static void init_parameter(const RankContext *rank, Node *node, Arena *arena) {
+static void init_parameter(Engine *engine, const RankContext *rank, Node *node, Arena *arena) {
     Shard shard = node_shard(rank, node);
-    float *data = executor_address(rank, node_value(node, 0), 0);
+    float *data = engine_edit(engine, rank, node_value(node, 0));
     const char *init = node_string(node, ATTR_init);
     int64_t count = type_elements(&shard.local);
     if (strcmp(init, "normal") == 0) {
@@ -46,22 +46,24 @@ static void init_parameter(const RankContext *rank, Node *node, Arena *arena) {
         for (int64_t i = 0; i < count; i++) data[i] = value;
     }
     shard_zero_padding(&shard, data);
+    engine->backend->commit(engine);
 }
 
 void engine_init_parameters(Engine *engine) {
     Arena *arena = arena_create();
     for (int r = 0; r < engine->n_ranks; r++) {
-        const RankContext *rank = &engine->ranks[r].context;
+        const RankContext *rank = &engine->ranks[r];
         const Graph *graph = rank->program->graph;
         for (int n = 0; n < graph->n_nodes; n++) {
-            if (graph->nodes[n]->op == OP_PARAM) init_parameter(rank, graph->nodes[n], arena);
+            if (graph->nodes[n]->op != OP_PARAM) continue;
+            init_parameter(engine, rank, graph->nodes[n], arena);
         }
     }
     arena_destroy(arena);
 }
 
-static bool load_parameter(const RankContext *rank, Node *node, const Safetensors *file,
-                           const char *path, Arena *arena, Diag *diag) {
+static bool load_parameter(Engine *engine, const RankContext *rank, Node *node,
+                           const Safetensors *file, const char *path, Arena *arena, Diag *diag) {
     SourceLoc loc = {path, 0};
     SafetensorsInfo info;
     const char *name = logical_name(rank, node, arena);
@@ -79,9 +81,10 @@ static bool load_parameter(const RankContext *rank, Node *node, const Safetensor
         strbuf_destroy(&want);
         return false;
     }
-    float *data = executor_address(rank, node_value(node, 0), 0);
+    float *data = engine_edit(engine, rank, node_value(node, 0));
     memset(data, 0, (size_t)type_elements(&shard.local) * sizeof(float));
     shard_scatter(&shard, info.data, data);
+    engine->backend->commit(engine);
     return true;
 }
 
@@ -90,11 +93,11 @@ bool engine_load(Engine *engine, const char *path, Diag *diag) {
     Arena *arena = arena_create();
     bool fine = file != NULL;
     for (int r = 0; fine && r < engine->n_ranks; r++) {
-        const RankContext *rank = &engine->ranks[r].context;
+        const RankContext *rank = &engine->ranks[r];
         const Graph *graph = rank->program->graph;
         for (int n = 0; fine && n < graph->n_nodes; n++) {
             if (graph->nodes[n]->op != OP_PARAM) continue;
-            fine = load_parameter(rank, graph->nodes[n], file, path, arena, diag);
+            fine = load_parameter(engine, rank, graph->nodes[n], file, path, arena, diag);
         }
     }
     if (file) safetensors_close(file);
@@ -121,7 +124,7 @@ static LogicalList list_parameters(const Engine *engine, Arena *arena) {
     for (int s = 0; s < plan->n_stages; s++) {
         MeshCoord coord = {{0}};
         coord.at[MESH_P] = s;
-        const RankContext *rank = &engine->ranks[mesh_rank(&plan->mesh, coord)].context;
+        const RankContext *rank = &engine->ranks[mesh_rank(&plan->mesh, coord)];
         for (int n = 0; n < rank->program->graph->n_nodes; n++) {
             const Node *node = rank->program->graph->nodes[n];
             bool known = false;
@@ -137,15 +140,15 @@ static LogicalList list_parameters(const Engine *engine, Arena *arena) {
 }
 
 /* Assembles a value of a stage's program from its shards, d = 0. */
-static void assemble(const Engine *engine, int stage, Value value, float *out) {
+static void assemble(Engine *engine, int stage, Value value, float *out) {
     const Plan *plan = engine->plan;
     for (int t = 0; t < plan->mesh.size[MESH_T]; t++) {
         MeshCoord coord = {{0}};
         coord.at[MESH_P] = stage;
         coord.at[MESH_T] = t;
-        const RankContext *rank = &engine->ranks[mesh_rank(&plan->mesh, coord)].context;
+        const RankContext *rank = &engine->ranks[mesh_rank(&plan->mesh, coord)];
         Shard shard = shard_of(value_type(value), value_sharding(value), &plan->mesh, coord);
-        shard_gather(&shard, executor_address(rank, value, 0), out);
+        shard_gather(&shard, engine_view(engine, rank, value), out);
     }
 }
 
@@ -193,7 +196,7 @@ bool engine_parameter(const Engine *engine, int i, Arena *arena, const char **ou
     return true;
 }
 
-bool engine_read_parameter(const Engine *engine, const char *name, float *out) {
+bool engine_read_parameter(Engine *engine, const char *name, float *out) {
     Arena *arena = arena_create();
     LogicalList list = list_parameters(engine, arena);
     bool found = false;
@@ -210,7 +213,7 @@ bool engine_write_parameter(Engine *engine, const char *name, const float *whole
     Arena *arena = arena_create();
     bool found = false;
     for (int r = 0; r < engine->n_ranks; r++) {
-        const RankContext *rank = &engine->ranks[r].context;
+        const RankContext *rank = &engine->ranks[r];
         const Graph *graph = rank->program->graph;
         for (int n = 0; n < graph->n_nodes; n++) {
             Node *node = graph->nodes[n];
@@ -218,9 +221,10 @@ bool engine_write_parameter(Engine *engine, const char *name, const float *whole
                 continue;
             }
             Shard shard = node_shard(rank, node);
-            float *data = executor_address(rank, node_value(node, 0), 0);
+            float *data = engine_edit(engine, rank, node_value(node, 0));
             memset(data, 0, (size_t)type_elements(&shard.local) * sizeof(float));
             shard_scatter(&shard, whole, data);
+            engine->backend->commit(engine);
             found = true;
         }
     }

@@ -21,24 +21,24 @@ static Value find_output(const RankContext *rank, const char *name, Phase phase)
 }
 
 /* A scalar output of the update, complete on every rank that has it. */
-static double read_output(const Engine *engine, const char *name) {
+static double read_output(Engine *engine, const char *name) {
     for (int r = 0; r < engine->n_ranks; r++) {
-        const RankContext *rank = &engine->ranks[r].context;
+        const RankContext *rank = &engine->ranks[r];
         Value value = find_output(rank, name, PHASE_UPDATE);
-        if (value.node) return *(const float *)executor_address(rank, value, 0);
+        if (value.node) return *(const float *)engine_view(engine, rank, value);
     }
     return NAN;
 }
 
 static bool report_bad_parameter(Engine *engine, int64_t step, double loss, Diag *diag) {
     for (int r = 0; r < engine->n_ranks; r++) {
-        const RankContext *rank = &engine->ranks[r].context;
+        const RankContext *rank = &engine->ranks[r];
         const Graph *graph = rank->program->graph;
         for (int n = 0; n < graph->n_nodes; n++) {
             Node *node = graph->nodes[n];
             if (node->op != OP_PARAM) continue;
             Type local = type_local(&node->types[0], &node->shardings[0], &engine->plan->mesh);
-            const float *data = executor_address(rank, node_value(node, 0), 0);
+            const float *data = engine_view(engine, rank, node_value(node, 0));
             if (reduce_first_nonfinite(data, type_elements(&local)) < 0) continue;
             int first = node->block == NO_BLOCK ? 0 : rank->stage->first_block[node->chunk];
             diag_error(diag, node->loc,
@@ -69,50 +69,39 @@ static bool is_earlier(const RankContext *a_rank, const CallInfo *a, const RankC
 /* The update left the weights alone (its clip factor is not finite), so the step can be run again
  * with every result looked at. */
 static void report_not_finite(Engine *engine, int64_t step, double loss, double norm, Diag *diag) {
-    const RankThread *first = NULL;
+    int first = -1;
     if (report_bad_parameter(engine, step, loss, diag)) return;
-    for (int r = 0; r < engine->n_ranks; r++) engine->ranks[r].bad.found = false;
-    if (!engine_run(engine, JOB_CHECK, diag)) return;
+    for (int r = 0; r < engine->n_ranks; r++) engine->bad[r].found = false;
+    if (!engine->backend->run(engine, JOB_CHECK, diag)) return;
     for (int r = 0; r < engine->n_ranks; r++) {
-        const RankThread *rank = &engine->ranks[r];
-        if (!rank->bad.found) continue;
-        if (!first ||
-            is_earlier(&rank->context, &rank->bad.call, &first->context, &first->bad.call)) {
-            first = rank;
+        if (!engine->bad[r].found) continue;
+        if (first < 0 || is_earlier(&engine->ranks[r], &engine->bad[r].call, &engine->ranks[first],
+                                    &engine->bad[first].call)) {
+            first = r;
         }
     }
-    if (!first) {
+    if (first < 0) {
         diag_error(diag, NO_LOC, "step %lld: loss is %g, gradient norm %g", (long long)step, loss,
                    norm);
         return;
     }
-    const Node *node = first->bad.call.node;
-    int block = executor_block(&first->context, node);
+    const CallInfo *call = &engine->bad[first].call;
+    const Node *node = call->node;
+    int block = executor_block(&engine->ranks[first], node);
     char where[48] = "";
     if (block != NO_BLOCK) snprintf(where, sizeof(where), " of block %d", block);
     diag_error(diag, node->loc,
                "step %lld: loss is %g, gradient norm %g; first value that is not finite: %%%d, "
                "result of %s%s (rank %d, micro-batch %d)",
-               (long long)step, loss, norm, node->id, OPS[node->op].name, where,
-               first->context.rank, first->bad.call.micro);
-}
-
-static void set_state(Engine *engine, int64_t step, int train, double learning_rate) {
-    for (int r = 0; r < engine->n_ranks; r++) {
-        RankThread *rank = &engine->ranks[r];
-        rank->context.state.step = (uint64_t)step;
-        rank->context.state.train = train;
-        if (rank->step) *rank->step = (float)step;
-        if (rank->learning_rate) *rank->learning_rate = (float)learning_rate;
-    }
+               (long long)step, loss, norm, node->id, OPS[node->op].name, where, first,
+               call->micro);
 }
 
 bool engine_step(Engine *engine, int64_t step, const int32_t *tokens, const int32_t *labels,
                  double learning_rate, StepResult *out, Diag *diag) {
     double start = engine_now();
-    engine->batch = (HostBatch){tokens, labels};
-    set_state(engine, step, 1, learning_rate);
-    if (!engine_run(engine, JOB_TRAIN, diag)) return false;
+    engine->input = (StepInput){tokens, labels, step, true, learning_rate};
+    if (!engine->backend->run(engine, JOB_TRAIN, diag)) return false;
     out->loss = read_output(engine, "loss");
     out->grad_norm = sqrt(read_output(engine, "grad_norm_squared"));
     out->seconds = engine_now() - start;
@@ -122,7 +111,7 @@ bool engine_step(Engine *engine, int64_t step, const int32_t *tokens, const int3
 }
 
 /* The accumulated loss of a forward run: this rank's share, if it is one to count. */
-static bool loss_share(const Engine *engine, const RankContext *rank, double *out) {
+static bool loss_share(Engine *engine, const RankContext *rank, double *out) {
     const Graph *graph = rank->program->graph;
     for (int n = 0; n < graph->n_nodes; n++) {
         Node *node = graph->nodes[n];
@@ -133,8 +122,7 @@ static bool loss_share(const Engine *engine, const RankContext *rank, double *ou
             bool partial = node->shardings[0].partial >> axis & 1;
             if (axis != MESH_P && !partial && rank->coord.at[axis] != 0) return false;
         }
-        *out = *(const float *)executor_address(rank, node_value(node, 0), 0);
-        (void)engine;
+        *out = *(const float *)engine_view(engine, rank, node_value(node, 0));
         return true;
     }
     return false;
@@ -143,12 +131,11 @@ static bool loss_share(const Engine *engine, const RankContext *rank, double *ou
 bool engine_evaluate(Engine *engine, const int32_t *tokens, const int32_t *labels, double *out_loss,
                      Diag *diag) {
     double share;
-    engine->batch = (HostBatch){tokens, labels};
-    set_state(engine, 0, 0, 0);
-    if (!engine_run(engine, JOB_FORWARD, diag)) return false;
+    engine->input = (StepInput){.tokens = tokens, .labels = labels};
+    if (!engine->backend->run(engine, JOB_FORWARD, diag)) return false;
     *out_loss = 0;
     for (int r = 0; r < engine->n_ranks; r++) {
-        if (loss_share(engine, &engine->ranks[r].context, &share)) *out_loss += share;
+        if (loss_share(engine, &engine->ranks[r], &share)) *out_loss += share;
     }
     return true;
 }
@@ -160,11 +147,10 @@ int64_t engine_forward_batch(const Engine *engine) {
 bool engine_logits(Engine *engine, const int32_t *tokens, float *out_logits, Diag *diag) {
     bool found = false;
     /* Labels are copied too where the program reads them; any valid token will do. */
-    engine->batch = (HostBatch){tokens, tokens};
-    set_state(engine, 0, 0, 0);
-    if (!engine_run(engine, JOB_FIRST, diag)) return false;
+    engine->input = (StepInput){.tokens = tokens, .labels = tokens};
+    if (!engine->backend->run(engine, JOB_FIRST, diag)) return false;
     for (int r = 0; r < engine->n_ranks; r++) {
-        const RankContext *rank = &engine->ranks[r].context;
+        const RankContext *rank = &engine->ranks[r];
         Value logits = find_output(rank, "logits", PHASE_FORWARD);
         if (!logits.node) continue;
         if (value_sharding(logits)->partial ||
@@ -175,7 +161,7 @@ bool engine_logits(Engine *engine, const int32_t *tokens, float *out_logits, Dia
         }
         Shard shard =
             shard_of(value_type(logits), value_sharding(logits), &engine->plan->mesh, rank->coord);
-        shard_gather(&shard, executor_address(rank, logits, 0), out_logits);
+        shard_gather(&shard, engine_view(engine, rank, logits), out_logits);
         found = true;
     }
     if (!found) diag_error(diag, NO_LOC, "the model has no output 'logits'");
@@ -183,32 +169,7 @@ bool engine_logits(Engine *engine, const int32_t *tokens, float *out_logits, Dia
 }
 
 bool engine_profile_step(Engine *engine, double *out_op_seconds, Diag *diag) {
-    if (!engine_run(engine, JOB_PROFILE, diag)) return false;
-    memcpy(out_op_seconds, engine->ranks[0].op_seconds, sizeof(engine->ranks[0].op_seconds));
+    if (!engine->backend->run(engine, JOB_PROFILE, diag)) return false;
+    memcpy(out_op_seconds, engine->op_seconds, sizeof(engine->op_seconds));
     return true;
-}
-
-static bool do_nothing(const void *args) {
-    __asm__ volatile("" : : "r"(args) : "memory");
-    return true;
-}
-
-double engine_replay_seconds(Engine *engine) {
-    const CallList *list = &engine->ranks[0].context.train;
-    CallList empty = {.count = list->count};
-    Arena *arena = arena_create();
-    enum { REPEATS = 100 };
-    empty.calls = ARENA_ARRAY(arena, CpuCall, list->count + 1);
-    for (int i = 0; i < list->count; i++) {
-        empty.calls[i] = (CpuCall){do_nothing, list->calls[i].args};
-    }
-    double start = engine_now();
-    for (int n = 0; n < REPEATS; n++) {
-        for (int i = 0; i < empty.count; i++) {
-            if (!empty.calls[i].run(empty.calls[i].args)) break;
-        }
-    }
-    double seconds = (engine_now() - start) / REPEATS;
-    arena_destroy(arena);
-    return seconds;
 }

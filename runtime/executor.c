@@ -1,7 +1,22 @@
 #include "runtime/executor.h"
 
-#include <stdlib.h>
 #include <string.h>
+
+RankContext rank_context(const Plan *plan, int rank, Arena *arena) {
+    RankContext context = {.plan = plan, .rank = rank, .arena = arena};
+    context.coord = mesh_coord(&plan->mesh, rank);
+    context.stage_number = context.coord.at[MESH_P];
+    context.stage = &plan->stages[context.stage_number];
+    context.program = &plan->programs[context.stage->program];
+    context.workspace_bytes = program_workspace_bytes(context.program->graph);
+    return context;
+}
+
+void rank_set_memory(RankContext *rank, void *memory) {
+    rank->memory = memory;
+    rank->workspace = rank->memory + rank->stage->scratch_base + rank->program->scratch_bytes -
+                      rank->workspace_bytes;
+}
 
 static int value_index(Value value) {
     return value.node->id * MAX_OUTPUTS + value.output;
@@ -27,74 +42,33 @@ int executor_block(const RankContext *rank, const Node *node) {
     return node->block == NO_BLOCK ? NO_BLOCK : rank->stage->first_block[node->chunk] + node->block;
 }
 
-static void set_capacity(CallList *list, int capacity) {
-    size_t count = capacity ? (size_t)capacity : 1;
-    list->calls = realloc(list->calls, count * sizeof(*list->calls));
-    list->info = realloc(list->info, count * sizeof(*list->info));
-    if (!list->calls || !list->info) BUG("out of memory for %d calls", capacity);
-    list->capacity = capacity;
-}
+/* One walk: a rank, where it goes to, and whom to tell of mistakes. */
+typedef struct Walk {
+    const RankContext *rank;
+    const Emitter *emitter;
+    Diag *diag;
+} Walk;
 
-static void push(CallList *list, CpuCall call, CallInfo info) {
-    if (list->count == list->capacity) set_capacity(list, list->count ? 2 * list->count : 256);
-    list->info[list->count] = info;
-    list->calls[list->count++] = call;
-}
-
-typedef struct CopyArgs {
-    const HostBatch *batch;
-    bool labels;
-    int32_t *out;
-    size_t offset, count;
-} CopyArgs;
-
-static bool run_copy_input(const void *args) {
-    const CopyArgs *a = args;
-    const int32_t *from = a->labels ? a->batch->labels : a->batch->tokens;
-    memcpy(a->out, from + a->offset, a->count * sizeof(int32_t));
-    return true;
-}
-
-/* This rank's rows of a micro-batch: samples micro * (b d) + coord.d * b ... of the global batch.
- */
-static bool emit_input(RankContext *rank, CallList *list, const Node *node, int micro,
-                       TaskKind kind, Diag *diag) {
+/* Samples micro * (b d) + coord.d * b ... of the global batch. */
+static bool emit_input(const Walk *walk, const Node *node, const Task *task) {
+    const RankContext *rank = walk->rank;
     const Plan *plan = rank->plan;
     const char *name = node_string(node, ATTR_name);
     Type local = type_local(&node->types[0], &node->shardings[0], &plan->mesh);
     bool labels = strcmp(name, "labels") == 0;
     if ((!labels && strcmp(name, "tokens") != 0) || local.dtype != DTYPE_I32 || local.rank != 2 ||
         local.dims[0] != plan->micro_batch || local.dims[1] != plan->seq) {
-        diag_error(diag, node->loc, "input '%s': inputs are tokens and labels, i32[batch, seq]",
-                   name);
+        diag_error(walk->diag, node->loc,
+                   "input '%s': inputs are tokens and labels, i32[batch, seq]", name);
         return false;
     }
-    CopyArgs *args = ARENA_NEW(rank->arena, CopyArgs);
-    int d = rank->coord.at[MESH_D], n_d = plan->mesh.size[MESH_D];
-    args->batch = rank->batch;
-    args->labels = labels;
-    args->out = executor_address(rank, node_value((Node *)node, 0), micro);
-    args->offset =
-        ((size_t)micro * (size_t)n_d + (size_t)d) * (size_t)plan->micro_batch * (size_t)plan->seq;
-    args->count = (size_t)type_elements(&local);
-    push(list, (CpuCall){run_copy_input, args}, (CallInfo){.micro = micro, .kind = kind});
-    return true;
-}
-
-typedef struct MessageArgs {
-    CommChannel *channel;
-    void *slots, *memory;
-    size_t slot_bytes, bytes;
-} MessageArgs;
-
-static bool run_send(const void *args) {
-    const MessageArgs *a = args;
-    return comm_channel_send(a->channel, a->slots, a->slot_bytes, a->memory, a->bytes);
-}
-
-static bool run_recv(const void *args) {
-    const MessageArgs *a = args;
-    return comm_channel_recv(a->channel, a->memory, a->bytes);
+    int64_t row = (int64_t)task->micro * plan->mesh.size[MESH_D] + rank->coord.at[MESH_D];
+    InputSlice slice = {.labels = labels,
+                        .offset = row * plan->micro_batch * plan->seq,
+                        .count = type_elements(&local),
+                        .to = executor_address(rank, node_value((Node *)node, 0), task->micro)};
+    CallInfo info = {.micro = task->micro, .kind = (TaskKind)task->kind};
+    return walk->emitter->input(walk->emitter->user, &slice, &info);
 }
 
 /* Values that one send task of the channel carries, at most. */
@@ -114,6 +88,10 @@ static int count_values(const Plan *plan, int channel) {
     return most;
 }
 
+int executor_channel_slots(const Plan *plan, int channel) {
+    return plan->channels[channel].slots * count_values(plan, channel);
+}
+
 /* Where the channel's slots begin in the sender's message region: channels in plan order. */
 static unsigned char *channel_memory(const RankContext *rank, int channel) {
     const Plan *plan = rank->plan;
@@ -125,29 +103,30 @@ static unsigned char *channel_memory(const RankContext *rank, int channel) {
     return rank->memory + at;
 }
 
-static bool emit_message(RankContext *rank, CallList *list, const Node *node, const Task *task,
-                         bool send, Diag *diag) {
-    int channel = plan_find_channel(rank->plan, rank->stage_number, task);
-    if (channel < 0 || !rank->channels[channel]) {
-        diag_error(diag, node->loc, "rank %d: %s%d.%d has no channel", rank->rank,
+static bool emit_message(const Walk *walk, const Node *node, const Task *task, bool send) {
+    const RankContext *rank = walk->rank;
+    const Plan *plan = rank->plan;
+    int channel = plan_find_channel(plan, rank->stage_number, task);
+    if (channel < 0) {
+        diag_error(walk->diag, node->loc, "rank %d: %s%d.%d has no channel", rank->rank,
                    task_kind_word((TaskKind)task->kind), task->chunk, task->micro);
         return false;
     }
-    MessageArgs *args = ARENA_NEW(rank->arena, MessageArgs);
     Value value = send ? node->inputs[0] : node_value((Node *)node, 0);
-    args->channel = rank->channels[channel];
-    args->memory = executor_address(rank, value, task->micro);
-    args->bytes =
-        (size_t)type_local_bytes(value_type(value), value_sharding(value), &rank->plan->mesh);
+    MessageSlice message = {
+        .channel = channel,
+        .send = send,
+        .memory = executor_address(rank, value, task->micro),
+        .bytes = (size_t)type_local_bytes(value_type(value), value_sharding(value), &plan->mesh),
+        .n_slots = executor_channel_slots(plan, channel)};
     if (send) {
-        args->slots = channel_memory(rank, channel);
-        args->slot_bytes =
-            (size_t)(rank->plan->channels[channel].slot_bytes / count_values(rank->plan, channel));
+        message.slots = channel_memory(rank, channel);
+        message.slot_bytes =
+            (size_t)(plan->channels[channel].slot_bytes / count_values(plan, channel));
     }
     CallInfo info = {.node = node, .micro = task->micro, .kind = (TaskKind)task->kind};
-    if (!send) info.out[0] = args->memory;
-    push(list, (CpuCall){send ? run_send : run_recv, args}, info);
-    return true;
+    if (!send) info.out[0] = message.memory;
+    return walk->emitter->message(walk->emitter->user, &message, &info, walk->diag);
 }
 
 /* Is the value the first link of an accumulator chain? */
@@ -159,20 +138,20 @@ static bool is_first_share(const Node *node) {
     return false;
 }
 
-static bool emit_node(RankContext *rank, CallList *list, const Node *node, const Task *task,
-                      bool first_micro, Diag *diag) {
+static bool emit_node(const Walk *walk, const Node *node, const Task *task, bool first_micro) {
+    const RankContext *rank = walk->rank;
     const Program *program = rank->program;
     Binding b = {.graph = program->graph,
                  .node = node,
                  .arena = rank->arena,
-                 .diag = diag,
+                 .diag = walk->diag,
                  .coord = rank->coord,
                  .block = executor_block(rank, node),
                  .micro = task->micro,
                  .n_micro = rank->plan->n_micro,
                  .overwrite = first_micro && is_first_share(node),
                  .workspace = rank->workspace,
-                 .backend = &rank->cpu};
+                 .workspace_bytes = rank->workspace_bytes};
     void *few_in[8];
     Type few_types[8];
     bool few = node->n_inputs <= 8;
@@ -188,10 +167,7 @@ static bool emit_node(RankContext *rank, CallList *list, const Node *node, const
         info.out[o] = b.out[o] = executor_address(rank, node_value((Node *)node, o), task->micro);
         b.out_local[o] = type_local(&node->types[o], &node->shardings[o], &rank->plan->mesh);
     }
-    CpuCall call;
-    if (!cpu_bind(&b, &call)) return false;
-    push(list, call, info);
-    return true;
+    return walk->emitter->node(walk->emitter->user, &b, &info);
 }
 
 static Phase task_phase(TaskKind kind) {
@@ -204,9 +180,8 @@ static Phase task_phase(TaskKind kind) {
     }
 }
 
-static bool emit_task(RankContext *rank, CallList *list, const Task *task, bool first_micro,
-                      Diag *diag) {
-    const Graph *graph = rank->program->graph;
+static bool emit_task(const Walk *walk, const Task *task, bool first_micro) {
+    const Graph *graph = walk->rank->program->graph;
     TaskKind kind = (TaskKind)task->kind;
     bool send = kind == TASK_SEND_FORWARD || kind == TASK_SEND_BACKWARD;
     bool recv = kind == TASK_RECV_FORWARD || kind == TASK_RECV_BACKWARD;
@@ -216,24 +191,23 @@ static bool emit_task(RankContext *rank, CallList *list, const Task *task, bool 
         if (node->op == OP_INPUT) {
             /* Inputs are there before the chunk's forward, whichever phase reads them. */
             if (kind == TASK_FORWARD && node->chunk == task->chunk) {
-                fine = emit_input(rank, list, node, task->micro, kind, diag);
+                fine = emit_input(walk, node, task);
             }
         } else if (node->phase != task_phase(kind) ||
                    (kind != TASK_UPDATE && node->chunk != task->chunk)) {
             continue;
         } else if (node->op == OP_SEND || node->op == OP_RECV) {
-            if (node->op == OP_SEND ? send : recv) {
-                fine = emit_message(rank, list, node, task, send, diag);
-            }
+            if (node->op == OP_SEND ? send : recv) fine = emit_message(walk, node, task, send);
         } else if (!send && !recv && !(OPS[node->op].flags & LEAF) && node->op != OP_OUTPUT) {
-            fine = emit_node(rank, list, node, task, first_micro, diag);
+            fine = emit_node(walk, node, task, first_micro);
         }
         if (!fine) return false;
     }
     return true;
 }
 
-static bool emit_train(RankContext *rank, Diag *diag) {
+bool executor_emit_train(const RankContext *rank, const Emitter *emitter, Diag *diag) {
+    Walk walk = {rank, emitter, diag};
     bool seen[2][MAX_CHUNKS] = {{false}};
     for (int t = 0; t < rank->stage->n_tasks; t++) {
         const Task *task = &rank->stage->tasks[t];
@@ -243,7 +217,7 @@ static bool emit_train(RankContext *rank, Diag *diag) {
             first = !*known;
             *known = true;
         }
-        if (!emit_task(rank, &rank->train, task, first, diag)) return false;
+        if (!emit_task(&walk, task, first)) return false;
     }
     return true;
 }
@@ -255,32 +229,16 @@ static bool has_task(const RankContext *rank, TaskKind kind, int chunk) {
     return false;
 }
 
-/* Micro-batches one after the other through all chunks: no schedule is needed without backward. */
-static bool emit_forward(RankContext *rank, Diag *diag) {
+/* One micro-batch after the other: no schedule is needed without backward. */
+bool executor_emit_forward(const RankContext *rank, int micro, const Emitter *emitter, Diag *diag) {
     static const TaskKind KINDS[] = {TASK_RECV_FORWARD, TASK_FORWARD, TASK_SEND_FORWARD};
-    for (int micro = 0; micro < rank->plan->n_micro; micro++) {
-        for (int c = 0; c < rank->plan->n_chunks; c++) {
-            for (int k = 0; k < 3; k++) {
-                Task task = {(uint8_t)KINDS[k], (uint8_t)c, micro};
-                if (!has_task(rank, KINDS[k], c)) continue;
-                if (!emit_task(rank, &rank->forward, &task, micro == 0, diag)) return false;
-            }
+    Walk walk = {rank, emitter, diag};
+    for (int c = 0; c < rank->plan->n_chunks; c++) {
+        for (int k = 0; k < 3; k++) {
+            Task task = {(uint8_t)KINDS[k], (uint8_t)c, micro};
+            if (!has_task(rank, KINDS[k], c)) continue;
+            if (!emit_task(&walk, &task, micro == 0)) return false;
         }
-        if (micro == 0) rank->n_first = rank->forward.count;
     }
     return true;
-}
-
-bool executor_emit(RankContext *rank, Diag *diag) {
-    rank->cpu = (CpuContext){&rank->state, &rank->groups};
-    if (!emit_train(rank, diag) || !emit_forward(rank, diag)) return false;
-    set_capacity(&rank->train, rank->train.count);
-    set_capacity(&rank->forward, rank->forward.count);
-    return true;
-}
-
-void executor_release(RankContext *rank) {
-    free(rank->train.calls), free(rank->train.info);
-    free(rank->forward.calls), free(rank->forward.info);
-    rank->train = rank->forward = (CallList){0};
 }

@@ -1,9 +1,24 @@
-/* Executor: emits one rank's step into lists of resolved calls, once; the engine replays them. */
+/* Executor: walks one rank's tasks and hands every node, input and message to a backend, in the
+ * order in which the plan says they happen. The backend turns them into calls or commands, once;
+ * what it made is replayed every step.
+ */
 #ifndef RUNTIME_EXECUTOR_H
 #define RUNTIME_EXECUTOR_H
 
 #include "planner/plan.h"
-#include "runtime/cpu/bind.h"
+#include "runtime/binding.h"
+
+typedef struct RankContext {
+    const Plan *plan;
+    const Stage *stage;
+    const Program *program;
+    int rank, stage_number;
+    MeshCoord coord;
+    unsigned char *memory; /* the rank's arena, stage->arena_bytes, on the backend's device */
+    void *workspace;       /* what kernels use within one call, at the end of its scratch */
+    int64_t workspace_bytes;
+    Arena *arena; /* for arguments */
+} RankContext;
 
 /* What a call does and for which node: for reports. */
 typedef struct CallInfo {
@@ -13,44 +28,47 @@ typedef struct CallInfo {
     void *out[MAX_OUTPUTS];
 } CallInfo;
 
-/* From malloc, so that growing leaves nothing behind; executor_release frees it. */
-typedef struct CallList {
-    int count, capacity;
-    CpuCall *calls;
-    CallInfo *info;
-} CallList;
+/* This rank's rows of a micro-batch, in elements of i32[global_batch, seq]. */
+typedef struct InputSlice {
+    bool labels; /* else tokens */
+    int64_t offset, count;
+    int32_t *to;
+} InputSlice;
 
-/* The host's side of a step: where a batch lies while it runs, i32[global_batch, seq]. */
-typedef struct HostBatch {
-    const int32_t *tokens, *labels;
-} HostBatch;
+/* One pipeline message. A sender has `n_slots` slots of slot_bytes in its message region, so that a
+ * value's memory is free again before its receiver has come. */
+typedef struct MessageSlice {
+    int channel; /* the plan's */
+    bool send;
+    void *memory; /* of the value sent or received */
+    size_t bytes;
+    unsigned char *slots; /* NULL for receivers */
+    size_t slot_bytes;
+    int n_slots;
+} MessageSlice;
 
-typedef struct RankContext {
-    const Plan *plan;
-    const Stage *stage;
-    const Program *program;
-    int rank, stage_number;
-    MeshCoord coord;
-    unsigned char *memory; /* the rank's arena, stage->arena_bytes */
-    void *workspace;       /* what kernels use within one call, at the end of its scratch */
-    CommGroups groups;
-    CpuContext cpu;         /* of state and groups, for the binders */
-    CommChannel **channels; /* by plan channel, for this (t, d); NULL: not this rank's */
-    StepState state;
-    const HostBatch *batch;
-    Arena *arena;
-    CallList train;   /* one step */
-    CallList forward; /* all micro-batches, forward only */
-    int n_first;      /* calls of `forward` that belong to micro-batch 0 */
-} RankContext;
+/* Where the walk goes to. `user` is the backend's own; binding->backend is left to it. */
+typedef struct Emitter {
+    void *user;
+    bool (*input)(void *user, const InputSlice *slice, const CallInfo *info);
+    bool (*message)(void *user, const MessageSlice *message, const CallInfo *info, Diag *diag);
+    bool (*node)(void *user, Binding *binding, const CallInfo *info);
+} Emitter;
 
-/* Fills train and forward. */
-bool executor_emit(RankContext *rank, Diag *diag);
-void executor_release(RankContext *rank);
+/* A rank's place in the plan; memory is set by rank_set_memory. */
+RankContext rank_context(const Plan *plan, int rank, Arena *arena);
+void rank_set_memory(RankContext *rank, void *memory);
+
+/* One training step. */
+bool executor_emit_train(const RankContext *rank, const Emitter *emitter, Diag *diag);
+/* One micro-batch, forward only, through all chunks. */
+bool executor_emit_forward(const RankContext *rank, int micro, const Emitter *emitter, Diag *diag);
 
 /* Where a value lives for a micro-batch. */
 void *executor_address(const RankContext *rank, Value value, int micro);
 /* The model block that a node of the rank's program belongs to. */
 int executor_block(const RankContext *rank, const Node *node);
+/* How many messages a channel holds at most: its slots, times the values of one send task. */
+int executor_channel_slots(const Plan *plan, int channel);
 
 #endif

@@ -27,7 +27,8 @@ static MessageArgs *new_args(Binding *b) {
 static bool set_group(Binding *b, MessageArgs *args) {
     const char *name = node_string(b->node, ATTR_mesh);
     int mesh = mesh_axis_find(name, (int)strlen(name));
-    if (mesh < 0 || !cpu_context(b)->groups->mesh[mesh]) return bind_fail(b, "names a mesh axis of one rank");
+    if (mesh < 0 || !cpu_context(b)->groups->mesh[mesh])
+        return bind_fail(b, "names a mesh axis of one rank");
     args->group = cpu_context(b)->groups->mesh[mesh];
     args->member = cpu_context(b)->groups->member[mesh];
     return true;
@@ -62,7 +63,8 @@ bool cpu_bind_stage_reduce(Binding *b, CpuCall *out) {
     MessageArgs *args = new_args(b);
     *out = (CpuCall){run_all_reduce, args};
     for (int i = 0; i < cpu_context(b)->groups->n_stage; i++) {
-        if (strcmp(cpu_context(b)->groups->stage_names[i], node_string(b->node, ATTR_comm)) != 0) continue;
+        if (strcmp(cpu_context(b)->groups->stage_names[i], node_string(b->node, ATTR_comm)) != 0)
+            continue;
         args->group = cpu_context(b)->groups->stage[i];
         args->member = cpu_context(b)->groups->stage_member[i];
         args->reduce = REDUCE_SUM;

@@ -14,6 +14,7 @@ typedef struct CudaEmitter {
     CommandList *list;
     const DeviceState *state;      /* on the device: what changes from step to step */
     struct KernelCache *generated; /* kernels made so far, by source (codegen.h) */
+    const Plan *plan;
 } CudaEmitter;
 
 static inline CudaEmitter *cuda_emitter(const Binding *binding) {
@@ -33,6 +34,10 @@ bool cuda_push_launch(Binding *binding, KernelId kernel, Grid grid, int threads,
 bool cuda_push_generated(Binding *binding, const GeneratedKernel *kernel, Grid grid, int threads,
                          const void *args, size_t args_bytes);
 bool cuda_push_gemm(Binding *binding, const GemmCommand *gemm);
+bool cuda_push_collective(Binding *binding, const CollectiveCommand *collective);
+/* Fills group, member and n_members: of the mesh axis (>= 0), or of the communicator named. */
+bool cuda_find_group(const Binding *binding, int mesh_axis, const char *comm,
+                     CollectiveCommand *out);
 bool cuda_push_copy(Binding *binding, void *to, const void *from, int64_t bytes);
 bool cuda_push_fill(Binding *binding, void *to, int byte, int64_t bytes);
 

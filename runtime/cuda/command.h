@@ -98,7 +98,7 @@ typedef struct CollectiveCommand {
     CollectiveKind kind;
     ReduceKind reduce;
     DType dtype;
-    int group; /* index into the emission's groups */
+    int group; /* a mesh axis, or N_MESH_AXES + the plan's number of a StageComm */
     int member, n_members;
     const void *in;
     void *out;
@@ -108,11 +108,14 @@ typedef struct CollectiveCommand {
     int64_t workspace_bytes;
 } CollectiveCommand;
 
-/* One pipeline message between this rank and `peer`, through the link's communicator. */
+/* One pipeline message between this rank and `peer`. A sender's message first goes to a slot of its
+ * message region, so that the value's own memory is free again before the receiver has come. */
 typedef struct MessageCommand {
     int channel; /* the plan's */
     int peer;    /* global rank */
     void *memory;
+    void *slot; /* senders only */
+    int n_slots;
     int64_t bytes;
 } MessageCommand;
 

@@ -1,0 +1,354 @@
+#include "runtime/cpu/cpu_engine.h"
+
+#include <errno.h>
+#include <omp.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+typedef struct RankThread {
+    CpuRank rank;
+    struct CpuEngine *threads;
+    pthread_t thread;
+    bool started;
+    float *learning_rate, *step; /* scalars in the rank's memory, NULL if not there */
+} RankThread;
+
+typedef struct CpuEngine {
+    Engine *engine;
+    CommWorld *world;
+    int n_threads; /* of each rank */
+    RankThread *ranks;
+    pthread_mutex_t mutex;
+    pthread_cond_t wake, finished;
+    EngineJob job;
+    bool quit;
+    int64_t generation; /* counts jobs */
+    int n_running;
+} CpuEngine;
+
+/* Adds each call's time to its op's; what copies inputs counts as `input`. */
+static void profile_list(Engine *engine, const CallList *list, double *out_op_seconds) {
+    memset(out_op_seconds, 0, sizeof(engine->op_seconds));
+    double last = engine_now();
+    for (int i = 0; i < list->count; i++) {
+        const Node *node = list->info[i].node;
+        if (!list->calls[i].run(list->calls[i].args)) return;
+        double now = engine_now();
+        out_op_seconds[node ? node->op : OP_INPUT] += now - last;
+        last = now;
+    }
+}
+
+static void run_list(RankThread *thread, const CallList *list, int count, bool check) {
+    int number = thread->rank.context->rank;
+    Engine *engine = thread->rank.engine;
+    for (int i = 0; i < count; i++) {
+        const CallInfo *info = &list->info[i];
+        if (!list->calls[i].run(list->calls[i].args)) {
+            char text[256];
+            snprintf(text, sizeof(text), "rank %d: %s%d, micro-batch %d: %s failed", number,
+                     task_kind_word(info->kind), info->node ? info->node->chunk : 0, info->micro,
+                     info->node ? OPS[info->node->op].name : "input");
+            comm_world_abort(thread->threads->world, text); /* keeps the first reason */
+            return;
+        }
+        if (check && !engine->bad[number].found) engine_check_outputs(engine, number, info);
+    }
+}
+
+static void run_job(RankThread *thread, EngineJob job) {
+    const CallList *train = &thread->rank.train, *forward = &thread->rank.forward;
+    double own[N_OPS];
+    Engine *engine = thread->rank.engine;
+    switch (job) {
+    case JOB_TRAIN:
+    case JOB_CHECK: run_list(thread, train, train->count, job == JOB_CHECK); break;
+    case JOB_PROFILE:
+        profile_list(engine, train, thread->rank.context->rank == 0 ? engine->op_seconds : own);
+        break;
+    case JOB_FORWARD: run_list(thread, forward, forward->count, false); break;
+    case JOB_FIRST: run_list(thread, forward, thread->rank.n_first, false); break;
+    }
+}
+
+static void *rank_main(void *user) {
+    RankThread *thread = user;
+    CpuEngine *threads = thread->threads;
+    int64_t generation = 0;
+    omp_set_num_threads(threads->n_threads);
+    for (;;) {
+        pthread_mutex_lock(&threads->mutex);
+        while (threads->generation == generation) {
+            pthread_cond_wait(&threads->wake, &threads->mutex);
+        }
+        generation = threads->generation;
+        EngineJob job = threads->job;
+        bool quit = threads->quit;
+        pthread_mutex_unlock(&threads->mutex);
+        if (quit) return NULL;
+        run_job(thread, job);
+        pthread_mutex_lock(&threads->mutex);
+        if (--threads->n_running == 0) pthread_cond_signal(&threads->finished);
+        pthread_mutex_unlock(&threads->mutex);
+    }
+}
+
+static void set_state(CpuEngine *threads, const StepInput *input) {
+    for (int r = 0; r < threads->engine->n_ranks; r++) {
+        RankThread *thread = &threads->ranks[r];
+        thread->rank.state.step = (uint64_t)input->step;
+        thread->rank.state.train = input->train;
+        if (thread->step) *thread->step = (float)input->step;
+        if (thread->learning_rate) *thread->learning_rate = (float)input->learning_rate;
+    }
+}
+
+static bool cpu_run(Engine *engine, EngineJob job, Diag *diag) {
+    CpuEngine *threads = engine->backend_state;
+    set_state(threads, &engine->input);
+    pthread_mutex_lock(&threads->mutex);
+    threads->job = job;
+    threads->n_running = engine->n_ranks;
+    threads->generation++;
+    pthread_cond_broadcast(&threads->wake);
+    while (threads->n_running > 0) pthread_cond_wait(&threads->finished, &threads->mutex);
+    pthread_mutex_unlock(&threads->mutex);
+    if (!comm_world_is_aborted(threads->world)) return true;
+    diag_error(diag, NO_LOC, "%s", comm_world_reason(threads->world));
+    return false;
+}
+
+/* The groups that a rank takes part in: one along each mesh axis, one per tied weight. Groups are
+ * made by their member 0 and found again by the others. */
+static void join_groups(CpuEngine *threads, CpuRank *rank) {
+    Engine *engine = threads->engine;
+    const Plan *plan = engine->plan;
+    const RankContext *context = rank->context;
+    CommGroups *groups = &rank->groups;
+    for (int axis = 0; axis < N_MESH_AXES; axis++) {
+        MeshCoord first = context->coord;
+        if (plan->mesh.size[axis] == 1) continue;
+        first.at[axis] = 0;
+        CpuRank *leader = &threads->ranks[mesh_rank(&plan->mesh, first)].rank;
+        if (leader == rank) {
+            groups->mesh[axis] = comm_group_create(
+                threads->world, plan->mesh.size[axis],
+                arena_printf(engine->arena, "%s of rank %d", mesh_axis_name(axis), context->rank));
+        } else {
+            groups->mesh[axis] = leader->groups.mesh[axis];
+        }
+        groups->member[axis] = context->coord.at[axis];
+    }
+    groups->n_stage = plan->n_comms;
+    groups->stage_names = ARENA_ARRAY(engine->arena, const char *, plan->n_comms + 1);
+    groups->stage = ARENA_ARRAY(engine->arena, CommGroup *, plan->n_comms + 1);
+    groups->stage_member = ARENA_ARRAY(engine->arena, int, plan->n_comms + 1);
+    for (int i = 0; i < plan->n_comms; i++) {
+        const StageComm *comm = &plan->comms[i];
+        MeshCoord first = context->coord;
+        first.at[MESH_P] = comm->stages[0];
+        groups->stage_names[i] = comm->name;
+        for (int k = 0; k < comm->n_stages; k++) {
+            if (comm->stages[k] != context->stage_number) continue;
+            CpuRank *leader = &threads->ranks[mesh_rank(&plan->mesh, first)].rank;
+            groups->stage[i] = leader == rank
+                                   ? comm_group_create(threads->world, comm->n_stages, comm->name)
+                                   : leader->groups.stage[i];
+            groups->stage_member[i] = k;
+        }
+    }
+}
+
+/* Channels link ranks of two stages with the same t and d; the sender's rank makes them. */
+static void join_channels(CpuEngine *threads) {
+    Engine *engine = threads->engine;
+    const Plan *plan = engine->plan;
+    for (int r = 0; r < engine->n_ranks; r++) {
+        threads->ranks[r].rank.channels =
+            ARENA_ARRAY(engine->arena, CommChannel *, plan->n_channels + 1);
+    }
+    for (int r = 0; r < engine->n_ranks; r++) {
+        const RankContext *context = &engine->ranks[r];
+        for (int i = 0; i < plan->n_channels; i++) {
+            const Channel *channel = &plan->channels[i];
+            if (channel->from != context->stage_number) continue;
+            MeshCoord to = context->coord;
+            to.at[MESH_P] = channel->to;
+            int peer = mesh_rank(&plan->mesh, to);
+            CommChannel *made = comm_channel_create(
+                threads->world, executor_channel_slots(plan, i),
+                arena_printf(engine->arena, "%s messages of rank %d to rank %d",
+                             channel->backward ? "gradient" : "activation", r, peer));
+            threads->ranks[r].rank.channels[i] = made;
+            threads->ranks[peer].rank.channels[i] = made;
+        }
+    }
+}
+
+static void find_scalars(RankThread *thread) {
+    const RankContext *context = thread->rank.context;
+    const Graph *graph = context->program->graph;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        Node *node = graph->nodes[n];
+        if (node->op != OP_SCALAR) continue;
+        float *memory = executor_address(context, node_value(node, 0), 0);
+        if (strcmp(node_string(node, ATTR_name), "step") == 0) thread->step = memory;
+        if (strcmp(node_string(node, ATTR_name), "learning_rate") == 0) {
+            thread->learning_rate = memory;
+        }
+    }
+}
+
+/* Zeroed, page-aligned memory of exactly the plan's size. Touched at once: no page faults later,
+ * and a machine without enough memory says so now. */
+static bool allocate_rank(Engine *engine, RankContext *rank, Diag *diag) {
+    size_t bytes = (size_t)rank->stage->arena_bytes;
+    void *memory =
+        mmap(NULL, bytes ? bytes : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) {
+        diag_error(diag, NO_LOC, "rank %d: cannot allocate its %.1f MiB: %s", rank->rank,
+                   (double)bytes / (1 << 20), strerror(errno));
+        return false;
+    }
+    madvise(memory, bytes, MADV_HUGEPAGE); /* a hint: fewer TLB misses; no matter if refused */
+    memset(memory, 0, bytes);
+    rank_set_memory(rank, memory);
+    engine->arena_bytes += (int64_t)bytes;
+    return true;
+}
+
+static bool set_up_ranks(CpuEngine *threads, Diag *diag) {
+    Engine *engine = threads->engine;
+    for (int r = 0; r < engine->n_ranks; r++) {
+        CpuRank *rank = &threads->ranks[r].rank;
+        threads->ranks[r].threads = threads;
+        rank->engine = engine;
+        rank->context = &engine->ranks[r];
+        rank->state = (StepState){.seed = engine->plan->seed, .step = 0, .train = 1};
+        rank->cpu = (CpuContext){&rank->state, &rank->groups};
+        join_groups(threads, rank);
+    }
+    join_channels(threads);
+    if (!engine_check_host_memory(engine, diag)) return false;
+    for (int r = 0; r < engine->n_ranks; r++) {
+        if (!allocate_rank(engine, &engine->ranks[r], diag)) return false;
+        find_scalars(&threads->ranks[r]);
+    }
+    double allocated = engine_now();
+    for (int r = 0; r < engine->n_ranks; r++) {
+        if (!cpu_emit(&threads->ranks[r].rank, diag)) return false;
+    }
+    engine->emit_seconds = engine_now() - allocated;
+    return true;
+}
+
+static bool start_threads(CpuEngine *threads, Diag *diag) {
+    for (int r = 0; r < threads->engine->n_ranks; r++) {
+        RankThread *thread = &threads->ranks[r];
+        int error = pthread_create(&thread->thread, NULL, rank_main, thread);
+        if (error) {
+            diag_error(diag, NO_LOC, "cannot start a thread for rank %d: %s", r, strerror(error));
+            return false;
+        }
+        thread->started = true;
+    }
+    return true;
+}
+
+static bool cpu_create(Engine *engine, const EngineOptions *options, Diag *diag) {
+    CpuEngine *threads = ARENA_NEW(engine->arena, CpuEngine);
+    int cores = options->n_threads > 0 ? options->n_threads : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    engine->backend_state = threads;
+    threads->engine = engine;
+    threads->n_threads = cores > engine->n_ranks ? cores / engine->n_ranks : 1;
+    threads->ranks = ARENA_ARRAY(engine->arena, RankThread, engine->n_ranks);
+    threads->world = comm_world_create(engine->n_ranks);
+    if (options->timeout_seconds > 0) {
+        comm_world_set_timeout(threads->world, options->timeout_seconds);
+    }
+    pthread_mutex_init(&threads->mutex, NULL);
+    pthread_cond_init(&threads->wake, NULL);
+    pthread_cond_init(&threads->finished, NULL);
+    return set_up_ranks(threads, diag) && start_threads(threads, diag);
+}
+
+static void cpu_destroy(Engine *engine) {
+    CpuEngine *threads = engine->backend_state;
+    if (!threads) return;
+    pthread_mutex_lock(&threads->mutex);
+    threads->quit = true;
+    threads->generation++;
+    pthread_cond_broadcast(&threads->wake);
+    pthread_mutex_unlock(&threads->mutex);
+    for (int r = 0; r < engine->n_ranks; r++) {
+        RankThread *thread = &threads->ranks[r];
+        RankContext *context = &engine->ranks[r];
+        if (thread->started) pthread_join(thread->thread, NULL);
+        cpu_emit_release(&thread->rank);
+        size_t bytes = (size_t)context->stage->arena_bytes;
+        if (context->memory) munmap(context->memory, bytes ? bytes : 1);
+    }
+    pthread_mutex_destroy(&threads->mutex);
+    pthread_cond_destroy(&threads->wake);
+    pthread_cond_destroy(&threads->finished);
+    comm_world_destroy(threads->world);
+}
+
+static const void *cpu_view(Engine *engine, const void *at, size_t bytes) {
+    (void)engine, (void)bytes;
+    return at;
+}
+
+static void *cpu_edit(Engine *engine, void *at, size_t bytes) {
+    (void)engine, (void)bytes;
+    return at;
+}
+
+static void cpu_commit(Engine *engine) {
+    (void)engine;
+}
+
+static int64_t cpu_call_count(const Engine *engine) {
+    const CpuEngine *threads = engine->backend_state;
+    return threads->ranks[0].rank.train.count;
+}
+
+static bool do_nothing(const void *args) {
+    __asm__ volatile("" : : "r"(args) : "memory");
+    return true;
+}
+
+static double cpu_replay_seconds(Engine *engine) {
+    const CpuEngine *threads = engine->backend_state;
+    const CallList *list = &threads->ranks[0].rank.train;
+    CallList empty = {.count = list->count};
+    Arena *arena = arena_create();
+    enum { REPEATS = 100 };
+    empty.calls = ARENA_ARRAY(arena, CpuCall, list->count + 1);
+    for (int i = 0; i < list->count; i++) {
+        empty.calls[i] = (CpuCall){do_nothing, list->calls[i].args};
+    }
+    double start = engine_now();
+    for (int n = 0; n < REPEATS; n++) {
+        for (int i = 0; i < empty.count; i++) {
+            if (!empty.calls[i].run(empty.calls[i].args)) break;
+        }
+    }
+    double seconds = (engine_now() - start) / REPEATS;
+    arena_destroy(arena);
+    return seconds;
+}
+
+const EngineBackend CPU_BACKEND = {
+    .name = "cpu",
+    .create = cpu_create,
+    .destroy = cpu_destroy,
+    .run = cpu_run,
+    .view = cpu_view,
+    .edit = cpu_edit,
+    .commit = cpu_commit,
+    .replay_seconds = cpu_replay_seconds,
+    .call_count = cpu_call_count,
+};

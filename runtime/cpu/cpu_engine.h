@@ -1,0 +1,32 @@
+/* The CPU backend: every rank of the plan is a thread that replays a list of resolved calls. */
+#ifndef RUNTIME_CPU_CPU_ENGINE_H
+#define RUNTIME_CPU_CPU_ENGINE_H
+
+#include "runtime/cpu/bind.h"
+#include "runtime/engine_internal.h"
+
+/* From malloc, so that growing leaves nothing behind; call_list_release frees it. */
+typedef struct CallList {
+    int count, capacity;
+    CpuCall *calls;
+    CallInfo *info;
+} CallList;
+
+/* A rank's lists and what its calls refer to. */
+typedef struct CpuRank {
+    Engine *engine;
+    const RankContext *context;
+    CpuContext cpu; /* of state and groups, for the binders */
+    StepState state;
+    CommGroups groups;
+    CommChannel **channels; /* by plan channel, for this (t, d); NULL: not this rank's */
+    CallList train;         /* one step */
+    CallList forward;       /* all micro-batches, forward only */
+    int n_first;            /* calls of `forward` that belong to micro-batch 0 */
+} CpuRank;
+
+/* Fills train and forward. */
+bool cpu_emit(CpuRank *rank, Diag *diag);
+void cpu_emit_release(CpuRank *rank);
+
+#endif

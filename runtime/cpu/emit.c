@@ -1,0 +1,104 @@
+/* From the executor's walk to lists of resolved calls. */
+#include "runtime/cpu/cpu_engine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void set_capacity(CallList *list, int capacity) {
+    size_t count = capacity ? (size_t)capacity : 1;
+    list->calls = realloc(list->calls, count * sizeof(*list->calls));
+    list->info = realloc(list->info, count * sizeof(*list->info));
+    if (!list->calls || !list->info) BUG("out of memory for %d calls", capacity);
+    list->capacity = capacity;
+}
+
+static void push(CallList *list, CpuCall call, const CallInfo *info) {
+    if (list->count == list->capacity) set_capacity(list, list->count ? 2 * list->count : 256);
+    list->info[list->count] = *info;
+    list->calls[list->count++] = call;
+}
+
+/* Where a walk's calls go to. */
+typedef struct CpuWalk {
+    CpuRank *rank;
+    CallList *list;
+} CpuWalk;
+
+typedef struct CopyArgs {
+    const StepInput *input;
+    InputSlice slice;
+} CopyArgs;
+
+static bool run_copy_input(const void *args) {
+    const CopyArgs *a = args;
+    const int32_t *from = a->slice.labels ? a->input->labels : a->input->tokens;
+    memcpy(a->slice.to, from + a->slice.offset, (size_t)a->slice.count * sizeof(int32_t));
+    return true;
+}
+
+static bool emit_input(void *user, const InputSlice *slice, const CallInfo *info) {
+    CpuWalk *walk = user;
+    CopyArgs *args = ARENA_NEW(walk->rank->context->arena, CopyArgs);
+    *args = (CopyArgs){&walk->rank->engine->input, *slice};
+    push(walk->list, (CpuCall){run_copy_input, args}, info);
+    return true;
+}
+
+typedef struct MessageArgs {
+    CommChannel *channel;
+    MessageSlice slice;
+} MessageArgs;
+
+static bool run_send(const void *args) {
+    const MessageArgs *a = args;
+    return comm_channel_send(a->channel, a->slice.slots, a->slice.slot_bytes, a->slice.memory,
+                             a->slice.bytes);
+}
+
+static bool run_recv(const void *args) {
+    const MessageArgs *a = args;
+    return comm_channel_recv(a->channel, a->slice.memory, a->slice.bytes);
+}
+
+static bool emit_message(void *user, const MessageSlice *slice, const CallInfo *info, Diag *diag) {
+    CpuWalk *walk = user;
+    CommChannel *channel = walk->rank->channels[slice->channel];
+    if (!channel) {
+        diag_error(diag, info->node->loc, "rank %d: %s %d has no channel",
+                   walk->rank->context->rank, task_kind_word(info->kind), info->micro);
+        return false;
+    }
+    MessageArgs *args = ARENA_NEW(walk->rank->context->arena, MessageArgs);
+    *args = (MessageArgs){channel, *slice};
+    push(walk->list, (CpuCall){slice->send ? run_send : run_recv, args}, info);
+    return true;
+}
+
+static bool emit_node(void *user, Binding *binding, const CallInfo *info) {
+    CpuWalk *walk = user;
+    CpuCall call;
+    binding->backend = &walk->rank->cpu;
+    if (!cpu_bind(binding, &call)) return false;
+    push(walk->list, call, info);
+    return true;
+}
+
+bool cpu_emit(CpuRank *rank, Diag *diag) {
+    CpuWalk walk = {rank, &rank->train};
+    Emitter emitter = {&walk, emit_input, emit_message, emit_node};
+    if (!executor_emit_train(rank->context, &emitter, diag)) return false;
+    walk.list = &rank->forward;
+    for (int micro = 0; micro < rank->context->plan->n_micro; micro++) {
+        if (!executor_emit_forward(rank->context, micro, &emitter, diag)) return false;
+        if (micro == 0) rank->n_first = rank->forward.count;
+    }
+    set_capacity(&rank->train, rank->train.count);
+    set_capacity(&rank->forward, rank->forward.count);
+    return true;
+}
+
+void cpu_emit_release(CpuRank *rank) {
+    free(rank->train.calls), free(rank->train.info);
+    free(rank->forward.calls), free(rank->forward.info);
+    rank->train = rank->forward = (CallList){0};
+}

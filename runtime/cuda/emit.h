@@ -1,0 +1,40 @@
+/* Emission: from a plan to the commands of one rank, or of all its ranks on one device.
+ *
+ * Three lists are made of a plan: a training step, a forward run of all micro-batches, and one of
+ * the first micro-batch only. The first command of each takes over the staged state. Nothing here
+ * touches a device.
+ */
+#ifndef RUNTIME_CUDA_EMIT_H
+#define RUNTIME_CUDA_EMIT_H
+
+#include "runtime/cuda/bind.h"
+#include "runtime/executor.h"
+
+typedef enum EmitJob { EMIT_TRAIN, EMIT_FORWARD, EMIT_FIRST, N_EMIT_JOBS } EmitJob;
+
+/* What commands refer to beside the arenas. A staging slot is a DeviceState, padded to
+ * STAGING_HEADER bytes, tokens and labels, i32[global_batch, seq] each. */
+typedef struct EmitMemory {
+    DeviceState *state;           /* device */
+    const unsigned char *staging; /* pinned host memory, STAGING_SLOTS slots */
+} EmitMemory;
+enum { STAGING_HEADER = 64 };
+int64_t emit_staging_bytes(const Plan *plan); /* of one slot */
+
+/* The commands of one rank that runs alone on its device: messages are NCCL's. */
+bool emit_rank(const RankContext *rank, const EmitMemory *memory, EmitJob job,
+               struct KernelCache *generated, CommandList *out, Diag *diag);
+/* All ranks of the plan on one device: messages become kernels and copies among their arenas, in an
+ * order in which every message's sender has come before its receiver. False also when there is no
+ * such order (a deadlock). */
+bool emit_virtual(const RankContext *ranks, int n_ranks, const EmitMemory *memory, EmitJob job,
+                  struct KernelCache *generated, Arena *arena, CommandList *out, Diag *diag);
+
+/* The rank that leads a collective's group: its member 0. */
+int emit_group_leader(const Plan *plan, int group, int rank);
+/* The global rank of member k of the group of `rank`. */
+int emit_group_member(const Plan *plan, int group, int rank, int k);
+/* "t", "d", "p" or "tied wte". */
+const char *emit_group_name(const Plan *plan, int group);
+
+#endif
