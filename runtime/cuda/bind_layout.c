@@ -160,9 +160,8 @@ static SumPlan plan_sum(const Node *node, const Type *in) {
         args->n_outputs = p.n_rows;
         args->block_each = vectors > WARP_VECTORS;
         blocks = args->block_each ? p.n_rows : (p.n_rows + 7) / 8;
-        p.n_chunks = args->block_each
-                         ? choose_chunks(blocks, ENOUGH_BLOCKS / 2, vectors, LEAST_VECTORS)
-                         : 1;
+        p.n_chunks =
+            args->block_each ? choose_chunks(blocks, ENOUGH_BLOCKS / 2, vectors, LEAST_VECTORS) : 1;
     } else {
         parts = (width + 32 * per_vector - 1) / (32 * per_vector);
         args->n_outputs = p.n_rows * width;
@@ -175,7 +174,8 @@ static SumPlan plan_sum(const Node *node, const Type *in) {
     return p;
 }
 
-int64_t cuda_reduce_sum_workspace(const Node *node, const Type *inputs) {
+int64_t cuda_reduce_sum_workspace(const Node *node, const Type *inputs, const Type *outputs) {
+    (void)outputs;
     SumPlan p = plan_sum(node, &inputs[0]);
     return p.n_chunks > 1 ? p.n_chunks * p.args.n_outputs * (int64_t)sizeof(float) : 0;
 }
@@ -210,8 +210,7 @@ bool cuda_bind_slice(Binding *b) {
     if (at < 0) return bind_fail(b, "names an axis that the operand does not have");
     int64_t inner = bind_stride(in, at) * dtype_bytes(in->dtype);
     int64_t valid = bind_valid(b, &b->node->types[0], &b->node->shardings[0], at);
-    int64_t offset =
-        valid ? bind_offset(b, &b->node->types[0], &b->node->shardings[0], at) : 0;
+    int64_t offset = valid ? bind_offset(b, &b->node->types[0], &b->node->shardings[0], at) : 0;
     MoveRows move = {.in = (const char *)b->in[0] + offset * inner,
                      .out = b->out[0],
                      .n_parts = 1,
@@ -227,7 +226,8 @@ bool cuda_bind_slice(Binding *b) {
 }
 
 /* Operands that do not fit into one launch's arguments need their sum so far, in f64. */
-int64_t cuda_add_n_workspace(const Node *node, const Type *outputs) {
+int64_t cuda_add_n_workspace(const Node *node, const Type *inputs, const Type *outputs) {
+    (void)inputs;
     if (node->n_inputs <= ADD_N_OPERANDS) return 0;
     return type_elements(&outputs[0]) * (int64_t)sizeof(double);
 }

@@ -32,9 +32,8 @@ int move_unit_log(int unit) {
 bool move_rows_launch(const MoveRows *move, Arena *arena, LaunchCommand *out) {
     static const KernelId KERNELS_BY_UNIT[] = {KERNEL_copy_rows_2, KERNEL_copy_rows_4,
                                                KERNEL_copy_rows_8, KERNEL_copy_rows_16};
-    int64_t amounts[] = {move->width,    move->limit,          move->in_part,
-                         move->in_row,   move->out_part,       move->out_row,
-                         (intptr_t)move->in, (intptr_t)move->out};
+    int64_t amounts[] = {move->width,    move->limit,   move->in_part,      move->in_row,
+                         move->out_part, move->out_row, (intptr_t)move->in, (intptr_t)move->out};
     int64_t unit = move_unit(amounts, sizeof(amounts) / sizeof(amounts[0]));
     if (unit < 2) BUG("rows of an odd number of bytes");
     int64_t count = move->n_parts * move->n_rows * (move->width / unit);

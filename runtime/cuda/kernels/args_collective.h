@@ -17,8 +17,8 @@ typedef struct AllReduceArgs {
 } AllReduceArgs;
 
 /* out[k][row total + j part + i] = in[j][row part + i] for i < part where j part + i < total; in
- * units of 2, 4, 8 or 16 bytes. count = n_members * rows * part. in[j] may be its place in out[j] if
- * there is one row. */
+ * units of 2, 4, 8 or 16 bytes. count = n_members * rows * part. in[j] may be its place in out[j]
+ * if there is one row. */
 typedef struct AllGatherArgs {
     int64_t total;
     uint32_t count;

@@ -15,7 +15,8 @@ typedef struct TransposeCopyArgs {
 } TransposeCopyArgs;
 
 /* out[r out_stride + c] = x[c x_stride + r] for r < rows, c < columns, of matrices that lie at
- * x_at(i) and out_at(i). Elements; grid.x = matrices x row tiles x column tiles, columns fastest. */
+ * x_at(i) and out_at(i). Elements; grid.x = matrices x row tiles x column tiles, columns fastest.
+ */
 typedef struct TransposeTileArgs {
     const void *x;
     void *out;
