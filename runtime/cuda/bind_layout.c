@@ -174,7 +174,7 @@ static SumPlan plan_sum(const Node *node, const Type *in) {
     return p;
 }
 
-int64_t cuda_reduce_sum_workspace(const Node *node, const Type *inputs, const Type *outputs) {
+int64_t cuda_reduce_sum_workspace_bytes(const Node *node, const Type *inputs, const Type *outputs) {
     (void)outputs;
     SumPlan p = plan_sum(node, &inputs[0]);
     return p.n_chunks > 1 ? p.n_chunks * p.args.n_outputs * (int64_t)sizeof(float) : 0;
@@ -226,7 +226,7 @@ bool cuda_bind_slice(Binding *b) {
 }
 
 /* Operands that do not fit into one launch's arguments need their sum so far, in f64. */
-int64_t cuda_add_n_workspace(const Node *node, const Type *inputs, const Type *outputs) {
+int64_t cuda_add_n_workspace_bytes(const Node *node, const Type *inputs, const Type *outputs) {
     (void)inputs;
     if (node->n_inputs <= ADD_N_OPERANDS) return 0;
     return type_elements(&outputs[0]) * (int64_t)sizeof(double);

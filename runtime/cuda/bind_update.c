@@ -9,7 +9,7 @@ static int64_t sumsq_chunk(int64_t n) {
 }
 
 /* Room for all partial sums of any launch, so that merged launches have it too. */
-int64_t cuda_sumsq_workspace(const Node *node, const Type *inputs, const Type *outputs) {
+int64_t cuda_sumsq_workspace_bytes(const Node *node, const Type *inputs, const Type *outputs) {
     (void)node, (void)outputs;
     bool one_block = type_elements(&inputs[0]) <= SUMSQ_CHUNK;
     return one_block ? 0 : SUMSQ_PARTIALS * (int64_t)sizeof(float);

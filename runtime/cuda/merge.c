@@ -174,8 +174,7 @@ static Run find_run(const Family *family, const CommandList *list, int first) {
         run.tensors[run.n_tensors++] = command;
         run.n_blocks += command->launch.grid.x;
         i++;
-        /* The sum's second launch belongs to it. */
-        if (family->scratch(command->launch.args)) i++;
+        if (family->scratch(command->launch.args)) i++; /* its second launch */
     }
     run.n_commands = i - first;
     return run;
