@@ -42,7 +42,7 @@ endif
 ifdef HAVE_CUDA
 FLAGS   += -DHAVE_CUDA -isystem $(CUDA_HOME)/include
 KERNELS := $(sort $(wildcard runtime/cuda/kernels/*.cu))
-FATBINS := $(KERNELS:runtime/cuda/kernels/%.cu=build/fatbin/%.o)
+FATBINS := $(KERNELS:runtime/cuda/kernels/%.cu=build/fatbin/%.o) build/fatbin/list.o
 # Ampere, Hopper, Blackwell, and PTX for what comes later.
 NVCCFLAGS ?= -O3 -gencode=arch=compute_80,code=[sm_80,compute_80] \
              -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_100,code=sm_100
@@ -154,6 +154,14 @@ build/fatbin/%.o: build/fatbin/%.fatbin
 	@printf '.section .rodata\n.balign 64\n.globl fatbin_$*\nfatbin_$*:\n.incbin "$<"\n%s\n' \
 	  '.section .note.GNU-stack,"",%progbits' | $(CC) -x assembler -c -o $@ -
 
+build/fatbin/list.o: $(KERNELS) Makefile
+	@mkdir -p $(@D)
+	@{ for k in $(KERNELS:runtime/cuda/kernels/%.cu=%); do echo "extern const char fatbin_$$k[];"; done; \
+	   echo 'extern const char *const CUDA_FATBINS[]; extern const int N_CUDA_FATBINS;'; \
+	   echo 'const char *const CUDA_FATBINS[] = {'; \
+	   for k in $(KERNELS:runtime/cuda/kernels/%.cu=%); do echo "fatbin_$$k,"; done; echo '};'; \
+	   echo 'const int N_CUDA_FATBINS = $(words $(KERNELS));'; } | $(CC) -x c -c -o $@ -
+
 tests: $(TESTS)
 
 $B/tests/%: tests/unit/%.c $B/libsupport.a $B/libemulate.a $B/libperilune.a $B/flags
@@ -178,7 +186,8 @@ $B/libraries:
 	        'apt-get install $(PACKAGES)' >&2; exit 1; }
 	@touch $@
 
--include $(OBJECTS:.o=.d) $(FATBINS:.o=.fatbin.d) $(SUPPORT:.o=.d) $(EMULATE:.o=.d) $(TESTS:=.d) $(BENCHES:=.d)
+-include $(OBJECTS:.o=.d) $(KERNELS:runtime/cuda/kernels/%.cu=build/fatbin/%.fatbin.d) \
+         $(SUPPORT:.o=.d) $(EMULATE:.o=.d) $(TESTS:=.d) $(BENCHES:=.d)
 
 help:
 	@echo 'make            build/perilune               ARCH=x86-64-v3 for another machine than this'
