@@ -42,7 +42,7 @@ endif
 ifdef HAVE_CUDA
 FLAGS   += -DHAVE_CUDA -isystem $(CUDA_HOME)/include
 KERNELS := $(sort $(wildcard runtime/cuda/kernels/*.cu))
-FATBINS := $(KERNELS:runtime/cuda/kernels/%.cu=build/fatbin/%.o)
+FATBINS := $(KERNELS:runtime/cuda/kernels/%.cu=build/fatbin/%.o) build/fatbin/list.o
 # Ampere, Hopper, Blackwell, and PTX for what comes later.
 NVCCFLAGS ?= -O3 -gencode=arch=compute_80,code=[sm_80,compute_80] \
              -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_100,code=sm_100
@@ -60,10 +60,11 @@ OBJECTS := $(SOURCES:%.c=$B/%.o) $(TEXTS:%=$B/embed/%.o) $(FATBINS)
 TESTS   := $(patsubst tests/unit/%.c,$B/tests/%,$(wildcard tests/unit/*.c))
 SUPPORT := $(patsubst %.c,$B/%.o,$(wildcard tests/support/*.c))
 BENCHES := $(patsubst tests/bench/%.c,$B/bench/%,$(wildcard tests/bench/*.c))
+EMULATED := $(patsubst runtime/cuda/kernels/%.cu,$B/emulate/%.o,$(wildcard runtime/cuda/kernels/*.cu))
 SCRIPTS := $(sort $(wildcard tests/*/test_*.sh))
 
 PACKAGES      := gcc libc6-dev make libdnnl-dev liblua5.4-dev libjansson-dev
-TEST_PACKAGES := clang libomp-dev clang-format clang-tidy cppcheck chromium
+TEST_PACKAGES := g++ clang libomp-dev clang-format clang-tidy cppcheck chromium
 
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
@@ -94,6 +95,45 @@ $B/libsupport.a: $(SUPPORT)
 	@rm -f $@
 	@ar rcs $@ $^
 
+# CUDA kernels compiled for the host (tests/emulate), or a library that says why not.
+EMULATE_CXX   := $(shell command -v $(if $(findstring clang,$(CC)),clang++,g++) 2>/dev/null)
+EMULATE_FLAGS := -std=c++17 -O2 -march=$(ARCH) -fno-exceptions -fno-rtti -fno-threadsafe-statics \
+                 -fno-strict-aliasing -fno-math-errno -I. -g -Wall -Wextra -Wno-unknown-pragmas
+# Fibers are not stacks as AddressSanitizer knows them, nor threads as ThreadSanitizer does.
+ifneq ($(findstring address,$(SANITIZE)),)
+EMULATE_FLAGS += $(OPTIMIZE) -fno-sanitize=vptr \
+                 $(if $(findstring clang,$(CC)),-mllvm -asan-stack=0,--param asan-stack=0)
+endif
+ifneq ($(EMULATE_CXX),)
+EMULATE := $(EMULATED) $(patsubst tests/emulate/%,$B/emulate/%.o,$(wildcard \
+             $(addprefix tests/emulate/,entries.cpp fiber.cpp launch.c probe.cu scheduler.cpp)))
+else
+EMULATE := $B/emulate/absent.c.o
+endif
+
+$B/libemulate.a: $(EMULATE)
+	@rm -f $@
+	@ar rcs $@ $^
+
+EMULATE_COMPILE = $(EMULATE_CXX) $(EMULATE_FLAGS) $(WERROR) -MMD -MP
+EMULATE_KERNEL  = $(EMULATE_COMPILE) -x c++ -include tests/emulate/emulate.h
+
+$B/emulate/%.o: runtime/cuda/kernels/%.cu $B/flags
+	@mkdir -p $(@D)
+	$(EMULATE_KERNEL) -c -o $@ $<
+
+$B/emulate/%.cu.o: tests/emulate/%.cu $B/flags
+	@mkdir -p $(@D)
+	$(EMULATE_KERNEL) -c -o $@ $<
+
+$B/emulate/%.cpp.o: tests/emulate/%.cpp $B/flags
+	@mkdir -p $(@D)
+	$(EMULATE_COMPILE) -c -o $@ $<
+
+$B/emulate/%.c.o: tests/emulate/%.c $B/flags | $B/libraries
+	@mkdir -p $(@D)
+	$(COMPILE) -c -o $@ $<
+
 # frontend/nn.lua becomes `const char embedded_nn_lua[]` and `const size_t embedded_nn_lua_bytes`.
 $B/embed/%.c: NAME = embedded_$(subst .,_,$(*F))
 $B/embed/%.c: % Makefile
@@ -117,11 +157,19 @@ build/fatbin/%.o: build/fatbin/%.fatbin
 	@printf '.section .rodata\n.balign 64\n.globl fatbin_$*\nfatbin_$*:\n.incbin "$<"\n%s\n' \
 	  '.section .note.GNU-stack,"",%progbits' | $(CC) -x assembler -c -o $@ -
 
+build/fatbin/list.o: $(KERNELS) Makefile
+	@mkdir -p $(@D)
+	@{ for k in $(KERNELS:runtime/cuda/kernels/%.cu=%); do echo "extern const char fatbin_$$k[];"; done; \
+	   echo 'extern const char *const CUDA_FATBINS[]; extern const int N_CUDA_FATBINS;'; \
+	   echo 'const char *const CUDA_FATBINS[] = {'; \
+	   for k in $(KERNELS:runtime/cuda/kernels/%.cu=%); do echo "fatbin_$$k,"; done; echo '};'; \
+	   echo 'const int N_CUDA_FATBINS = $(words $(KERNELS));'; } | $(CC) -x c -c -o $@ -
+
 tests: $(TESTS)
 
-$B/tests/%: tests/unit/%.c $B/libsupport.a $B/libperilune.a $B/flags
+$B/tests/%: tests/unit/%.c $B/libsupport.a $B/libemulate.a $B/libperilune.a $B/flags
 	@mkdir -p $(@D)
-	$(COMPILE) $(LDFLAGS) -o $@ $< $B/libsupport.a $B/libperilune.a $(LIBS)
+	$(COMPILE) $(LDFLAGS) -o $@ $< $B/libsupport.a $B/libemulate.a $B/libperilune.a $(LIBS)
 
 $B/bench/%: tests/bench/%.c $B/libperilune.a $B/flags
 	@mkdir -p $(@D)
@@ -141,7 +189,8 @@ $B/libraries:
 	        'apt-get install $(PACKAGES)' >&2; exit 1; }
 	@touch $@
 
--include $(OBJECTS:.o=.d) $(FATBINS:.o=.fatbin.d) $(SUPPORT:.o=.d) $(TESTS:=.d) $(BENCHES:=.d)
+-include $(OBJECTS:.o=.d) $(KERNELS:runtime/cuda/kernels/%.cu=build/fatbin/%.fatbin.d) \
+         $(SUPPORT:.o=.d) $(EMULATE:.o=.d) $(TESTS:=.d) $(BENCHES:=.d)
 
 help:
 	@echo 'make            build/perilune               ARCH=x86-64-v3 for another machine than this'

@@ -66,6 +66,8 @@ bool op_may_reuse(const Node *node, int input);
 
 /* Memory that the op's kernel needs for the length of one call, for operands of local shapes. */
 int64_t op_workspace_bytes(const Node *node, const Type *inputs);
+/* The same for the CUDA kernels of ops that are neither products nor messages. */
+int64_t op_cuda_workspace_bytes(const Node *node, const Type *inputs, const Type *outputs);
 
 /* Axes that must be whole on a rank for this op: true if `axis` is one. */
 bool op_needs_whole(const Node *node, int axis);

@@ -7,10 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Calls visit for each element of the rank's shard; `whole` is -1 in the padding. */
-typedef void Visitor(void *user, int64_t local, int64_t whole);
-
-static void visit_shard(const KernelRank *rank, Value value, Visitor *visit, void *user) {
+void kernel_run_visit(const KernelRank *rank, Value value, KernelVisitor *visit, void *user) {
     Shard shard = shard_of(value_type(value), value_sharding(value),
                            &rank->run->reference->graph->mesh, rank->coord);
     Point point = {{0}};
@@ -69,7 +66,7 @@ static void fill_leaf(KernelRank *rank, Value leaf) {
                  .dtype = value_type(leaf)->dtype,
                  .from = reference_value(rank->run->reference, leaf),
                  .to = rank->buffers[leaf.node->id * MAX_OUTPUTS + leaf.output]};
-    visit_shard(rank, leaf, fill_element, &fill);
+    kernel_run_visit(rank, leaf, fill_element, &fill);
 }
 
 void kernel_run_set_leaf(KernelRun *run, Value leaf) {
@@ -116,7 +113,7 @@ static void make_buffers(KernelRun *run, KernelRank *rank) {
     }
 }
 
-static bool bind_node(KernelRun *run, KernelRank *rank, Node *node, Diag *diag) {
+Binding kernel_run_binding(const KernelRun *run, const KernelRank *rank, Node *node, Diag *diag) {
     const Reference *ref = run->reference;
     const Graph *graph = ref->graph;
     Binding b = {.graph = graph,
@@ -129,9 +126,7 @@ static bool bind_node(KernelRun *run, KernelRank *rank, Node *node, Diag *diag) 
                  .n_micro = ref->n_micro,
                  .overwrite = ref->overwrite,
                  .in = ARENA_ARRAY(ref->arena, void *, node->n_inputs + 1),
-                 .in_local = ARENA_ARRAY(ref->arena, Type, node->n_inputs + 1),
-                 .backend = &rank->cpu};
-    rank->cpu = (CpuContext){&run->state, &rank->groups};
+                 .in_local = ARENA_ARRAY(ref->arena, Type, node->n_inputs + 1)};
     for (int i = 0; i < node->n_inputs; i++) {
         Value in = node->inputs[i];
         b.in[i] = rank->buffers[in.node->id * MAX_OUTPUTS + in.output];
@@ -141,8 +136,15 @@ static bool bind_node(KernelRun *run, KernelRank *rank, Node *node, Diag *diag) 
         b.out[o] = rank->buffers[node->id * MAX_OUTPUTS + o];
         b.out_local[o] = type_local(&node->types[o], &node->shardings[o], &graph->mesh);
     }
-    int64_t workspace_bytes = op_workspace_bytes(node, b.in_local);
-    if (workspace_bytes) b.workspace = arena_alloc(ref->arena, (size_t)workspace_bytes);
+    return b;
+}
+
+static bool bind_node(KernelRun *run, KernelRank *rank, Node *node, Diag *diag) {
+    Binding b = kernel_run_binding(run, rank, node, diag);
+    rank->cpu = (CpuContext){&run->state, &rank->groups};
+    b.backend = &rank->cpu;
+    b.workspace_bytes = op_workspace_bytes(node, b.in_local);
+    if (b.workspace_bytes) b.workspace = arena_alloc(b.arena, (size_t)b.workspace_bytes);
     return cpu_bind(&b, &rank->calls[rank->n_calls++]);
 }
 
@@ -173,7 +175,7 @@ static void make_groups(KernelRun *run) {
     }
 }
 
-bool kernel_run_create(KernelRun *run, const Reference *reference, int in_place, Diag *diag) {
+void kernel_run_prepare(KernelRun *run, const Reference *reference, int in_place) {
     const Graph *graph = reference->graph;
     *run = (KernelRun){.reference = reference,
                        .state = {reference->seed, reference->step, reference->train},
@@ -187,9 +189,14 @@ bool kernel_run_create(KernelRun *run, const Reference *reference, int in_place,
         run->ranks[r] = (KernelRank){.run = run, .coord = mesh_coord(&graph->mesh, r)};
     }
     make_groups(run);
+    for (int r = 0; r < run->n_ranks; r++) make_buffers(run, &run->ranks[r]);
+}
+
+bool kernel_run_create(KernelRun *run, const Reference *reference, int in_place, Diag *diag) {
+    const Graph *graph = reference->graph;
+    kernel_run_prepare(run, reference, in_place);
     for (int r = 0; r < run->n_ranks; r++) {
         KernelRank *rank = &run->ranks[r];
-        make_buffers(run, rank);
         rank->calls = ARENA_ARRAY(reference->arena, CpuCall, graph->n_nodes + 1);
         for (int n = 0; n < graph->n_nodes; n++) {
             unsigned flags = OPS[graph->nodes[n]->op].flags;
@@ -267,7 +274,7 @@ double kernel_run_error(const KernelRun *run, Value value, double floor_abs, boo
                         .reference = reference,
                         .floor_abs = sqrt(squares / (double)n) + floor_abs,
                         .pads_are_zero = pads_are_zero};
-        visit_shard(&run->ranks[r], value, compare_element, &c);
+        kernel_run_visit(&run->ranks[r], value, compare_element, &c);
         if (c.worst > worst) worst = c.worst;
     }
     return worst;

@@ -46,4 +46,12 @@ double kernel_run_error(const KernelRun *run, Value value, double floor_abs, boo
 /* Sets a leaf on all ranks from the reference. */
 void kernel_run_set_leaf(KernelRun *run, Value leaf);
 
+/* For runs on other devices (cuda_kernel_run.h): all but the binding of kernels; */
+void kernel_run_prepare(KernelRun *run, const Reference *reference, int in_place);
+/* what a node's kernel is told, but for backend and workspace; */
+Binding kernel_run_binding(const KernelRun *run, const KernelRank *rank, Node *node, Diag *diag);
+/* and visit() for each element of the rank's shard; `whole` is -1 in the padding. */
+typedef void KernelVisitor(void *user, int64_t local, int64_t whole);
+void kernel_run_visit(const KernelRank *rank, Value value, KernelVisitor *visit, void *user);
+
 #endif

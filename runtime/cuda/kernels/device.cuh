@@ -6,7 +6,17 @@
 
 #include "runtime/cuda/kernels/args.h"
 
+#ifdef __CUDACC__
 #define KERNEL_FUNCTION extern "C" __global__ void
+/* `name` points to the launch's dynamic shared memory, aligned for any use of it. */
+#define DYNAMIC_SHARED(type, name)                                                                 \
+    extern __shared__ __align__(128) unsigned char dynamic_shared_bytes[];                         \
+    type *name = reinterpret_cast<type *>(dynamic_shared_bytes)
+#else
+/* With C++ linkage, since the CPU's kernels have some of these names. */
+#define KERNEL_FUNCTION            __global__ void
+#define DYNAMIC_SHARED(type, name) type *name = reinterpret_cast<type *>(emulate_dynamic_shared())
+#endif
 
 typedef unsigned short bf16_t; /* bits of a bfloat16 */
 

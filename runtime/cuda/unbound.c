@@ -1,0 +1,38 @@
+/* Stand-ins for binders that are not written yet. Weak, and in the library behind the real ones
+ * (bind_*.c), which take their place. To be removed with the last of them. */
+#include "runtime/cuda/bind.h"
+
+#define UNBOUND(name)                                                                              \
+    __attribute__((weak)) bool cuda_bind_##name(Binding *binding) {                                \
+        return cuda_bind_none(binding);                                                            \
+    }
+UNBOUND(const)
+UNBOUND(accumulate)
+UNBOUND(all_reduce)
+UNBOUND(all_gather)
+UNBOUND(reduce_scatter)
+UNBOUND(slice)
+UNBOUND(stage_reduce)
+UNBOUND(elementwise)
+UNBOUND(fused)
+UNBOUND(add_n)
+UNBOUND(broadcast)
+UNBOUND(matmul)
+UNBOUND(reduce_sum)
+UNBOUND(transpose)
+UNBOUND(attention)
+UNBOUND(attention_grad)
+UNBOUND(sumsq)
+UNBOUND(clip_scale)
+UNBOUND(adamw)
+UNBOUND(sgd)
+UNBOUND(layernorm)
+UNBOUND(layernorm_grad)
+UNBOUND(rmsnorm)
+UNBOUND(rmsnorm_grad)
+UNBOUND(rotary)
+UNBOUND(embedding)
+UNBOUND(embedding_grad)
+UNBOUND(cross_entropy_grad)
+UNBOUND(logsumexp)
+UNBOUND(pick)

@@ -1,0 +1,16 @@
+/* What each op's commands need for themselves: one row per op that needs any. The plan reserves
+ * it, so it depends on shapes and dtypes only, never on the device. */
+#include "runtime/cuda/workspace.h"
+
+#include "runtime/cuda/bind.h"
+
+typedef int64_t WorkspaceBytes(const Node *node, const Type *inputs, const Type *outputs);
+
+static WorkspaceBytes *const WORKSPACE[N_OPS] = {
+    [OP_INPUT] = NULL, /* none */
+};
+
+int64_t cuda_workspace_bytes(const Node *node, const Type *inputs, const Type *outputs) {
+    WorkspaceBytes *bytes = WORKSPACE[node->op];
+    return bytes ? bytes(node, inputs, outputs) : 0;
+}
