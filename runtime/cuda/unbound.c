@@ -7,16 +7,12 @@
         return cuda_bind_none(binding);                                                            \
     }
 UNBOUND(const)
-UNBOUND(accumulate)
 UNBOUND(all_reduce)
 UNBOUND(all_gather)
 UNBOUND(reduce_scatter)
 UNBOUND(slice)
 UNBOUND(stage_reduce)
-UNBOUND(elementwise)
-UNBOUND(fused)
 UNBOUND(add_n)
-UNBOUND(broadcast)
 UNBOUND(matmul)
 UNBOUND(reduce_sum)
 UNBOUND(transpose)
