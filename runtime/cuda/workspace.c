@@ -12,7 +12,7 @@ static WorkspaceBytes *const WORKSPACE[N_OPS] = {
     [OP_SUMSQ] = cuda_sumsq_workspace_bytes,
 };
 
-int64_t cuda_workspace_bytes(const Node *node, const Type *inputs, const Type *outputs) {
+int64_t op_cuda_workspace_bytes(const Node *node, const Type *inputs, const Type *outputs) {
     WorkspaceBytes *bytes = WORKSPACE[node->op];
     return bytes ? bytes(node, inputs, outputs) : 0;
 }
