@@ -159,6 +159,7 @@ static Plan *new_plan(Arena *arena, const PlanRequest *request) {
     plan->n_blocks = request->n_blocks;
     plan->schedule = arena_strdup(arena, options->schedule);
     plan->sequence_parallel = options->sequence_parallel;
+    plan->precision = options->precision;
     plan->seed = options->seed;
     plan->learning_rate = request->recipe.learning_rate;
     plan->n_stages = options->mesh.size[MESH_P];
