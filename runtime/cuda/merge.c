@@ -174,7 +174,11 @@ static Run find_run(const Family *family, const CommandList *list, int first) {
         run.tensors[run.n_tensors++] = command;
         run.n_blocks += command->launch.grid.x;
         i++;
-        if (family->scratch(command->launch.args)) i++; /* its second launch */
+        if (!family->scratch(command->launch.args)) continue;
+        if (i == list->count || !is_launch(&list->items[i], KERNEL_sumsq_finish)) {
+            BUG("%s without its second launch", KERNELS[family->one].name);
+        }
+        i++;
     }
     run.n_commands = i - first;
     return run;

@@ -6,9 +6,5 @@
     __attribute__((weak)) bool cuda_bind_##name(Binding *binding) {                                \
         return cuda_bind_none(binding);                                                            \
     }
-UNBOUND(accumulate)
-UNBOUND(elementwise)
-UNBOUND(fused)
-UNBOUND(broadcast)
 UNBOUND(attention)
 UNBOUND(attention_grad)

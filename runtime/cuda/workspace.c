@@ -20,7 +20,3 @@ int64_t op_cuda_workspace_bytes(const Node *node, const Type *inputs, const Type
     WorkspaceBytes *bytes = WORKSPACE[node->op];
     return bytes ? bytes(node, inputs, outputs) : 0;
 }
-
-int64_t cuda_workspace_bytes(const Node *node, const Type *inputs, const Type *outputs) {
-    return op_cuda_workspace_bytes(node, inputs, outputs);
-}

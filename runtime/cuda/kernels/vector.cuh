@@ -99,7 +99,7 @@ template <int THREADS> static __device__ __forceinline__ double block_total_f64(
     __shared__ double sums[THREADS];
     sums[threadIdx.x] = x;
     __syncthreads();
-    for (int half = THREADS / 2; half > 0; half >>= 1) {
+    for (unsigned half = THREADS / 2; half > 0; half >>= 1) {
         if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
         __syncthreads();
     }
