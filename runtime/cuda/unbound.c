@@ -8,13 +8,3 @@
     }
 UNBOUND(attention)
 UNBOUND(attention_grad)
-UNBOUND(layernorm)
-UNBOUND(layernorm_grad)
-UNBOUND(rmsnorm)
-UNBOUND(rmsnorm_grad)
-UNBOUND(rotary)
-UNBOUND(embedding)
-UNBOUND(embedding_grad)
-UNBOUND(cross_entropy_grad)
-UNBOUND(logsumexp)
-UNBOUND(pick)
