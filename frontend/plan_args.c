@@ -1,5 +1,6 @@
 #include "frontend/plan_args.h"
 
+#include "frontend/engine_args.h"
 #include "frontend/model.h"
 #include "planner/planner.h"
 
@@ -144,6 +145,12 @@ static bool options_from_args(CliArgs *args, PlanOptions *options, Diag *diag) {
     bool interleaved = strcmp(options->schedule, "interleaved") == 0;
     options->n_chunks = (int)cli_int(args, OPT_CHUNKS, interleaved ? 2 : 1);
     options->sequence_parallel = cli_given(args, OPT_SEQUENCE_PARALLEL);
+    DeviceKind device = DEVICE_CPU;
+    bool runs = args->command->run != cmd_plan;
+    if ((runs || cli_given(args, OPT_DEVICE)) && !device_from_args(args, &device, diag)) {
+        return false;
+    }
+    options->cuda = device == DEVICE_CUDA;
     options->seed = (uint64_t)cli_int(args, OPT_SEED, 1);
     options->dump_after = cli_text(args, OPT_DUMP_AFTER, NULL);
     if (options->dump_after && !is_pass(options->dump_after)) {

@@ -6,22 +6,8 @@
     __attribute__((weak)) bool cuda_bind_##name(Binding *binding) {                                \
         return cuda_bind_none(binding);                                                            \
     }
-UNBOUND(const)
-UNBOUND(all_reduce)
-UNBOUND(all_gather)
-UNBOUND(reduce_scatter)
-UNBOUND(slice)
-UNBOUND(stage_reduce)
-UNBOUND(add_n)
-UNBOUND(matmul)
-UNBOUND(reduce_sum)
-UNBOUND(transpose)
 UNBOUND(attention)
 UNBOUND(attention_grad)
-UNBOUND(sumsq)
-UNBOUND(clip_scale)
-UNBOUND(adamw)
-UNBOUND(sgd)
 UNBOUND(layernorm)
 UNBOUND(layernorm_grad)
 UNBOUND(rmsnorm)

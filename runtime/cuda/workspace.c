@@ -7,10 +7,12 @@
 typedef int64_t WorkspaceBytes(const Node *node, const Type *inputs, const Type *outputs);
 
 static WorkspaceBytes *const WORKSPACE[N_OPS] = {
-    [OP_INPUT] = NULL, /* none */
+    [OP_ADD_N] = cuda_add_n_workspace_bytes,
+    [OP_REDUCE_SUM] = cuda_reduce_sum_workspace_bytes,
+    [OP_SUMSQ] = cuda_sumsq_workspace_bytes,
 };
 
-int64_t cuda_workspace_bytes(const Node *node, const Type *inputs, const Type *outputs) {
+int64_t op_cuda_workspace_bytes(const Node *node, const Type *inputs, const Type *outputs) {
     WorkspaceBytes *bytes = WORKSPACE[node->op];
     return bytes ? bytes(node, inputs, outputs) : 0;
 }
