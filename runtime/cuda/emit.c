@@ -1,6 +1,7 @@
 #include "runtime/cuda/emit.h"
 
 #include "runtime/cuda/kernels/args.h"
+#include "runtime/cuda/merge.h"
 #include "runtime/cuda/virtual.h"
 
 #include <string.h>
@@ -175,7 +176,9 @@ static bool emit_walk(const RankContext *rank, const EmitMemory *memory, EmitJob
     if (begin) emit_begin(&walk);
     if (job == EMIT_TRAIN) {
         emit_scalars(&walk);
-        return executor_emit_train(rank, &emitter, diag);
+        if (!executor_emit_train(rank, &emitter, diag)) return false;
+        cuda_merge_updates(out, rank->arena);
+        return true;
     }
     int n_micro = job == EMIT_FIRST ? 1 : rank->plan->n_micro;
     for (int micro = 0; micro < n_micro; micro++) {
