@@ -28,11 +28,11 @@ static void explain(char *why, const char *what, int error) {
     snprintf(why, SOCKET_WHY_BYTES, "%s%s%s", what, what[0] ? ": " : "", message);
 }
 
-static bool resolve(const char *host, int port, struct addrinfo **out, char *why) {
+static bool resolve(const char *host, int port, int flags, struct addrinfo **out, char *why) {
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
     char service[16];
     snprintf(service, sizeof service, "%d", port);
-    hints.ai_flags = AI_NUMERICSERV;
+    hints.ai_flags = AI_NUMERICSERV | flags;
     int rc = getaddrinfo(host, service, &hints, out);
     if (rc == 0) return true;
     if (rc == EAI_SYSTEM)
@@ -75,8 +75,8 @@ int socket_listen(const char *host, int port, char why[SOCKET_WHY_BYTES]) {
     struct sockaddr_in any_v4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
     struct addrinfo *addresses;
     int fd = -1;
-    /* A name that cannot be resolved here is the others' problem: listen everywhere. */
-    if (resolve(host, port, &addresses, why)) {
+    int flags = strcmp(host, "localhost") == 0 ? 0 : AI_NUMERICHOST;
+    if (resolve(host, port, flags, &addresses, why)) {
         bool all_loopback = true;
         for (struct addrinfo *a = addresses; a; a = a->ai_next) {
             all_loopback = all_loopback && is_loopback(a->ai_addr);
@@ -132,27 +132,12 @@ int socket_connect(const char *host, int port, double seconds, char why[SOCKET_W
     double deadline = socket_now() + seconds;
     struct addrinfo *addresses;
     int fd = -1;
-    if (!resolve(host, port, &addresses, why)) return -1;
+    if (!resolve(host, port, 0, &addresses, why)) return -1;
     for (struct addrinfo *a = addresses; a && fd < 0; a = a->ai_next) {
         fd = connect_to(a, deadline, why);
     }
     freeaddrinfo(addresses);
     return fd;
-}
-
-int socket_find_free_port(void) {
-    struct sockaddr_in address = {.sin_family = AF_INET};
-    socklen_t size = sizeof address;
-    int port = 0;
-    int fd = socket(AF_INET, SOCKET_FLAGS, 0);
-    if (fd < 0) return 0;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    if (bind(fd, (struct sockaddr *)&address, sizeof address) == 0 &&
-        getsockname(fd, (struct sockaddr *)&address, &size) == 0) {
-        port = ntohs(address.sin_port);
-    }
-    close(fd);
-    return port;
 }
 
 static SocketResult judge(ssize_t n, size_t *out_bytes) {

@@ -14,7 +14,8 @@ enum { SOCKET_WHY_BYTES = 160 };
 double socket_now(void);
 
 /* Listens on `port`: on all addresses of this machine, or on the loopback one only when `host` is
- * one. Returns the socket, -1 on failure. */
+ * written as one (a machine's own name may lead to 127.0.1.1 on itself, and elsewhere on others).
+ * Returns the socket, -1 on failure. */
 int socket_listen(const char *host, int port, char why[SOCKET_WHY_BYTES]);
 
 /* The next waiting connection, -1: none. *out_exhausted: this process has no descriptor left. */
@@ -23,9 +24,6 @@ int socket_accept(int listener, bool *out_exhausted);
 /* Tries every address of `host` in turn, at most `seconds` in all (the resolver apart). Returns the
  * socket, -1 on failure. */
 int socket_connect(const char *host, int port, double seconds, char why[SOCKET_WHY_BYTES]);
-
-/* A port of the loopback address that was free just now; 0: none. For tests. */
-int socket_find_free_port(void);
 
 typedef enum SocketResult { SOCKET_MOVED, SOCKET_WAIT, SOCKET_CLOSED } SocketResult;
 
