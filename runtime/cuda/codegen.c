@@ -115,7 +115,7 @@ typedef struct Space {
 } Space;
 
 static bool is_bf16(DType dtype) {
-    return dtype > DTYPE_I32;
+    return dtype == DTYPE_BF16;
 }
 
 static const char *c_type(DType dtype) {
@@ -216,7 +216,7 @@ static void choose_width(Space *s) {
     for (s->per_thread = widest; s->per_thread > 1; s->per_thread /= 2) {
         if (width_allowed(s, s->per_thread)) break;
     }
-    s->n_unrolled = s->dropout ? 1 : s->per_thread == 1 ? 4 : n_streams <= 3 ? 2 : 1;
+    s->n_unrolled = s->dropout ? 1 : s->per_thread <= 2 ? 4 : n_streams <= 3 ? 2 : 1;
 }
 
 static void choose_dropout(Space *s) {
