@@ -42,7 +42,7 @@ endif
 ifdef HAVE_CUDA
 FLAGS   += -DHAVE_CUDA -isystem $(CUDA_HOME)/include
 KERNELS := $(sort $(wildcard runtime/cuda/kernels/*.cu))
-FATBINS := $(KERNELS:runtime/cuda/kernels/%.cu=build/fatbin/%.o)
+FATBINS := $(KERNELS:runtime/cuda/kernels/%.cu=build/fatbin/%.o) build/fatbin/list.o
 # Ampere, Hopper, Blackwell, and PTX for what comes later.
 NVCCFLAGS ?= -O3 -gencode=arch=compute_80,code=[sm_80,compute_80] \
              -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_100,code=sm_100
@@ -51,10 +51,12 @@ else
 NO_CUDA := runtime/cuda/driver/%
 endif
 
-# Every .c in the four folders is part of the program; every .lua beside it is embedded in it.
+# Every .c in the four folders is part of the program; every .lua beside it is embedded in it, and
+# what generated kernels begin with.
 SOURCES := $(filter-out $(NO_CUDA),$(sort $(shell find frontend ir planner runtime -name '*.c')))
-LUA     := $(sort $(shell find frontend planner -name '*.lua' ! -name '*.meta.lua'))
-OBJECTS := $(SOURCES:%.c=$B/%.o) $(LUA:%.lua=$B/embed/%.o) $(FATBINS)
+TEXTS   := $(sort $(shell find frontend planner -name '*.lua' ! -name '*.meta.lua')) \
+           $(addprefix runtime/cuda/kernels/,state.h fused_args.h fused.cuh)
+OBJECTS := $(SOURCES:%.c=$B/%.o) $(TEXTS:%=$B/embed/%.o) $(FATBINS)
 TESTS   := $(patsubst tests/unit/%.c,$B/tests/%,$(wildcard tests/unit/*.c))
 SUPPORT := $(patsubst %.c,$B/%.o,$(wildcard tests/support/*.c))
 BENCHES := $(patsubst tests/bench/%.c,$B/bench/%,$(wildcard tests/bench/*.c))
@@ -96,7 +98,8 @@ $B/libsupport.a: $(SUPPORT)
 # CUDA kernels compiled for the host (tests/emulate), or a library that says why not.
 EMULATE_CXX   := $(shell command -v $(if $(findstring clang,$(CC)),clang++,g++) 2>/dev/null)
 EMULATE_FLAGS := -std=c++17 -O2 -march=$(ARCH) -fno-exceptions -fno-rtti -fno-threadsafe-statics \
-                 -fno-strict-aliasing -fno-math-errno -I. -g -Wall -Wextra -Wno-unknown-pragmas
+                 -fno-strict-aliasing -fno-math-errno -I. -g -Wall -Wextra \
+                 -Wno-unknown-pragmas -Wno-sign-compare
 # Fibers are not stacks as AddressSanitizer knows them, nor threads as ThreadSanitizer does.
 ifneq ($(findstring address,$(SANITIZE)),)
 EMULATE_FLAGS += $(OPTIMIZE) -fno-sanitize=vptr \
@@ -133,14 +136,15 @@ $B/emulate/%.c.o: tests/emulate/%.c $B/flags | $B/libraries
 	$(COMPILE) -c -o $@ $<
 
 # frontend/nn.lua becomes `const char embedded_nn_lua[]` and `const size_t embedded_nn_lua_bytes`.
-$B/embed/%.c: %.lua Makefile
+$B/embed/%.c: NAME = embedded_$(subst .,_,$(*F))
+$B/embed/%.c: % Makefile
 	@mkdir -p $(@D)
 	@{ echo '#include <stddef.h>'; \
-	   echo 'extern const char embedded_$(*F)_lua[];'; \
-	   echo 'extern const size_t embedded_$(*F)_lua_bytes;'; \
-	   echo 'const char embedded_$(*F)_lua[] = {'; \
+	   echo 'extern const char $(NAME)[];'; \
+	   echo 'extern const size_t $(NAME)_bytes;'; \
+	   echo 'const char $(NAME)[] = {'; \
 	   od -An -v -td1 $< | sed 's/  */,/g; s/^,//; s/$$/,/'; echo '0};'; \
-	   echo 'const size_t embedded_$(*F)_lua_bytes = sizeof(embedded_$(*F)_lua) - 1;'; } > $@
+	   echo 'const size_t $(NAME)_bytes = sizeof($(NAME)) - 1;'; } > $@
 
 $B/embed/%.o: $B/embed/%.c $B/flags | $B/libraries
 	$(COMPILE) -c -o $@ $<
@@ -153,6 +157,14 @@ build/fatbin/%.fatbin: runtime/cuda/kernels/%.cu
 build/fatbin/%.o: build/fatbin/%.fatbin
 	@printf '.section .rodata\n.balign 64\n.globl fatbin_$*\nfatbin_$*:\n.incbin "$<"\n%s\n' \
 	  '.section .note.GNU-stack,"",%progbits' | $(CC) -x assembler -c -o $@ -
+
+build/fatbin/list.o: $(KERNELS) Makefile
+	@mkdir -p $(@D)
+	@{ for k in $(KERNELS:runtime/cuda/kernels/%.cu=%); do echo "extern const char fatbin_$$k[];"; done; \
+	   echo 'extern const char *const CUDA_FATBINS[]; extern const int N_CUDA_FATBINS;'; \
+	   echo 'const char *const CUDA_FATBINS[] = {'; \
+	   for k in $(KERNELS:runtime/cuda/kernels/%.cu=%); do echo "fatbin_$$k,"; done; echo '};'; \
+	   echo 'const int N_CUDA_FATBINS = $(words $(KERNELS));'; } | $(CC) -x c -c -o $@ -
 
 tests: $(TESTS)
 
@@ -178,7 +190,8 @@ $B/libraries:
 	        'apt-get install $(PACKAGES)' >&2; exit 1; }
 	@touch $@
 
--include $(OBJECTS:.o=.d) $(FATBINS:.o=.fatbin.d) $(SUPPORT:.o=.d) $(EMULATE:.o=.d) $(TESTS:=.d) $(BENCHES:=.d)
+-include $(OBJECTS:.o=.d) $(KERNELS:runtime/cuda/kernels/%.cu=build/fatbin/%.fatbin.d) \
+         $(SUPPORT:.o=.d) $(EMULATE:.o=.d) $(TESTS:=.d) $(BENCHES:=.d)
 
 help:
 	@echo 'make            build/perilune               ARCH=x86-64-v3 for another machine than this'

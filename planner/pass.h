@@ -61,7 +61,7 @@ bool make_programs(const Graph *graph, PassContext *ctx, StageGraph *out_stages,
                    StageComm **out_comms, int *out_n_comms);
 
 /* Regions and offsets of every value (plan_memory.c). */
-void plan_memory(Program *program, int n_chunks, Arena *arena);
+void plan_memory(Program *program, int n_chunks, bool cuda, Arena *arena);
 /* Resident memory of a run in one process beyond the arenas (plan_library.c), an estimate. */
 int64_t plan_library_bytes(const Plan *plan);
 /* Slots of frames and region bases of a stage, once its tasks are known. */

@@ -15,7 +15,7 @@
 
 #include "ir/graph.h"
 
-enum { ALIGN_BYTES = 64, MAX_CHUNKS = 8, PLAN_FORMAT_VERSION = 1 };
+enum { ALIGN_BYTES = 64, MAX_CHUNKS = 8, PLAN_FORMAT_VERSION = 2 };
 
 typedef enum Region { REGION_NONE, REGION_PERSISTENT, REGION_FRAME, REGION_SCRATCH } Region;
 
@@ -108,7 +108,9 @@ typedef struct Plan {
     int64_t seq, vocab;
     int n_blocks; /* of the whole model */
     const char *schedule;
+    bool cuda; /* leaves room for what CUDA's kernels need beside values; runs on CPUs, too */
     bool sequence_parallel;
+    DType precision; /* of activations and products: DTYPE_F32 or DTYPE_BF16 */
     uint64_t seed;
     double learning_rate;  /* peak; train may override */
     int64_t n_parameters;  /* logical, whole model */
@@ -121,9 +123,23 @@ typedef struct Plan {
     StageComm *comms;
 } Plan;
 
-/* Bytes at the end of the program's scratch that kernels use within one call (op_workspace_bytes);
- * scratch_bytes includes them and no value lives there. A function of the graph. */
-int64_t program_workspace_bytes(const Graph *graph);
+/* Memory at the end of the program's scratch that kernels use within one call; scratch_bytes
+ * includes it and no value lives there. CUDA's messages overlap with compute and with one another:
+ * those along each mesh axis have a part of their own. A function of the graph (plan_workspace.c).
+ */
+typedef enum WorkspacePart {
+    WORKSPACE_COMPUTE,
+    WORKSPACE_TENSOR,
+    WORKSPACE_DATA,
+    WORKSPACE_PIPELINE,
+    N_WORKSPACE_PARTS
+} WorkspacePart;
+typedef struct Workspace {
+    int64_t offset[N_WORKSPACE_PARTS], bytes[N_WORKSPACE_PARTS]; /* offset: from its beginning */
+    int64_t total;
+} Workspace;
+Workspace program_workspace(const Graph *graph, bool cuda);
+WorkspacePart node_workspace_part(const Node *node);
 
 /* Which channel a task uses; -1: none. A chunk's forward output goes to the stage that holds the
  * next global chunk (chunk * p + stage + 1), its gradient to the one before. */

@@ -23,6 +23,7 @@ typedef struct Storage {
 typedef struct Planner {
     Program *program;
     const Graph *graph;
+    bool cuda;
     Arena *arena;
     Storage *storages;
     int n_storages;
@@ -65,7 +66,7 @@ static void find_uses(Planner *p) {
 static BufferClass persistent_class(const Node *node) {
     switch (node->op) {
     case OP_PARAM: return CLASS_PARAMETER;
-    case OP_STATE: return CLASS_OPTIMIZER;
+    case OP_STATE: return node_is_copy(node) ? CLASS_PARAMETER : CLASS_OPTIMIZER;
     case OP_ACCUMULATOR: return CLASS_GRADIENT;
     default: return CLASS_INPUT;
     }
@@ -200,7 +201,7 @@ static void place_storages(Planner *p) {
         int64_t peak = pack_segment(p, segment);
         if (peak > program->scratch_bytes) program->scratch_bytes = peak;
     }
-    program->scratch_bytes += program_workspace_bytes(p->graph);
+    program->scratch_bytes += program_workspace(p->graph, p->cuda).total;
 }
 
 static void local_types(const Graph *graph, const Node *node, Type *inputs, Type *outputs) {
@@ -211,19 +212,6 @@ static void local_types(const Graph *graph, const Node *node, Type *inputs, Type
     for (int o = 0; o < node->n_outputs; o++) {
         outputs[o] = type_local(&node->types[o], &node->shardings[o], &graph->mesh);
     }
-}
-
-int64_t program_workspace_bytes(const Graph *graph) {
-    int64_t most = 0;
-    for (int n = 0; n < graph->n_nodes; n++) {
-        const Node *node = graph->nodes[n];
-        Type inputs[8], outputs[MAX_OUTPUTS];
-        if (node->n_inputs < 1 || node->n_inputs > 8) continue;
-        local_types(graph, node, inputs, outputs);
-        int64_t bytes = align(op_workspace_bytes(node, inputs));
-        if (bytes > most) most = bytes;
-    }
-    return most;
 }
 
 static void count_flops(Program *program) {
@@ -241,11 +229,11 @@ static void count_flops(Program *program) {
     arena_destroy(arena);
 }
 
-void plan_memory(Program *program, int n_chunks, Arena *arena) {
+void plan_memory(Program *program, int n_chunks, bool cuda, Arena *arena) {
     const Graph *graph = program->graph;
     int n_values = graph->n_nodes * MAX_OUTPUTS;
     Arena *work = arena_create();
-    Planner p = {.program = program, .graph = graph, .arena = work};
+    Planner p = {.program = program, .graph = graph, .cuda = cuda, .arena = work};
     p.storages = ARENA_ARRAY(work, Storage, n_values + 1);
     p.storage_of = ARENA_ARRAY(work, int, n_values + 1);
     p.last_use = ARENA_ARRAY(work, int, n_values + 1);

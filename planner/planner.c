@@ -110,7 +110,7 @@ static bool make_stage_programs(Plan *plan, const StageGraph *stages, PassContex
             Program *program = &plan->programs[found];
             program->graph = run_passes(stages[s].graph, "fold_accumulate", "fuse", ctx);
             if (!program->graph) return false;
-            plan_memory(program, plan->n_chunks, ctx->arena);
+            plan_memory(program, plan->n_chunks, plan->cuda, ctx->arena);
         }
         strbuf_destroy(&text);
         plan->stages[s].program = found;
@@ -158,7 +158,9 @@ static Plan *new_plan(Arena *arena, const PlanRequest *request) {
     plan->vocab = request->vocab;
     plan->n_blocks = request->n_blocks;
     plan->schedule = arena_strdup(arena, options->schedule);
+    plan->cuda = options->cuda;
     plan->sequence_parallel = options->sequence_parallel;
+    plan->precision = options->precision;
     plan->seed = options->seed;
     plan->learning_rate = request->recipe.learning_rate;
     plan->n_stages = options->mesh.size[MESH_P];

@@ -170,7 +170,7 @@ bool verify_program(Verifier *v, int stage) {
     check_totals(&pv);
     for (int n = 0; n < graph->n_nodes; n++) check_node(&pv, graph->nodes[n]);
     if (!pv.sound) return false;
-    pv.workspace_bytes = program_workspace_bytes(graph);
+    pv.workspace_bytes = program_workspace(graph, v->plan->cuda).total;
     if (pv.workspace_bytes > program->scratch_bytes) {
         verify_defect(v, NO_LOC, "%s: kernels need %lld bytes of workspace, scratch has %lld",
                       where(&pv), (long long)pv.workspace_bytes, (long long)program->scratch_bytes);

@@ -8,14 +8,14 @@ RankContext rank_context(const Plan *plan, int rank, Arena *arena) {
     context.stage_number = context.coord.at[MESH_P];
     context.stage = &plan->stages[context.stage_number];
     context.program = &plan->programs[context.stage->program];
-    context.workspace_bytes = program_workspace_bytes(context.program->graph);
+    context.parts = program_workspace(context.program->graph, plan->cuda);
     return context;
 }
 
 void rank_set_memory(RankContext *rank, void *memory) {
     rank->memory = memory;
-    rank->workspace = rank->memory + rank->stage->scratch_base + rank->program->scratch_bytes -
-                      rank->workspace_bytes;
+    rank->workspace =
+        rank->memory + rank->stage->scratch_base + rank->program->scratch_bytes - rank->parts.total;
 }
 
 static int value_index(Value value) {
@@ -141,6 +141,7 @@ static bool is_first_share(const Node *node) {
 static bool emit_node(const Walk *walk, const Node *node, const Task *task, bool first_micro) {
     const RankContext *rank = walk->rank;
     const Program *program = rank->program;
+    WorkspacePart part = node_workspace_part(node);
     Binding b = {.graph = program->graph,
                  .node = node,
                  .arena = rank->arena,
@@ -150,8 +151,8 @@ static bool emit_node(const Walk *walk, const Node *node, const Task *task, bool
                  .micro = task->micro,
                  .n_micro = rank->plan->n_micro,
                  .overwrite = first_micro && is_first_share(node),
-                 .workspace = rank->workspace,
-                 .workspace_bytes = rank->workspace_bytes};
+                 .workspace = rank->workspace + rank->parts.offset[part],
+                 .workspace_bytes = rank->parts.bytes[part]};
     void *few_in[8];
     Type few_types[8];
     bool few = node->n_inputs <= 8;

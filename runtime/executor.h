@@ -14,10 +14,10 @@ typedef struct RankContext {
     const Program *program;
     int rank, stage_number;
     MeshCoord coord;
-    unsigned char *memory; /* the rank's arena, stage->arena_bytes, on the backend's device */
-    void *workspace;       /* what kernels use within one call, at the end of its scratch */
-    int64_t workspace_bytes;
-    Arena *arena; /* for arguments */
+    unsigned char *memory;    /* the rank's arena, stage->arena_bytes, on the backend's device */
+    unsigned char *workspace; /* what kernels use within one call, at the end of its scratch */
+    Workspace parts;          /* of it */
+    Arena *arena;             /* for arguments */
 } RankContext;
 
 /* What a call does and for which node: for reports. */

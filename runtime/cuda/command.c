@@ -36,3 +36,7 @@ void command_list_release(CommandList *list) {
     free(list->items);
     *list = (CommandList){0};
 }
+
+int64_t command_count_nodes(const CommandList *list) {
+    return list->count;
+}

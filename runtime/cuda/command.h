@@ -166,4 +166,8 @@ typedef struct CommandList {
 void command_list_push(CommandList *list, const Command *command);
 void command_list_release(CommandList *list);
 
+/* Nodes that a capture of the list makes, known without a device: kernels, products, copies and
+ * fills one each; messages as their steps say. */
+int64_t command_count_nodes(const CommandList *list);
+
 #endif

@@ -55,6 +55,9 @@ static void fill_element(void *user, int64_t local, int64_t whole) {
     double value = whole < 0 ? 0 : share(fill, fill->from[whole]);
     if (fill->dtype == DTYPE_I32) {
         ((int32_t *)fill->to)[local] = (int32_t)value;
+    } else if (fill->dtype == DTYPE_BF16) { /* exact: the upper half of the f32 */
+        float wide = (float)value;
+        memcpy((uint16_t *)fill->to + local, (char *)&wide + 2, 2);
     } else {
         ((float *)fill->to)[local] = (float)value;
     }
@@ -242,7 +245,8 @@ void kernel_run_destroy(KernelRun *run) {
 }
 
 typedef struct Comparison {
-    const float *x;
+    const void *x;
+    bool low;
     const double *reference;
     double floor_abs, worst;
     bool pads_are_zero;
@@ -250,12 +254,21 @@ typedef struct Comparison {
 
 static void compare_element(void *user, int64_t local, int64_t whole) {
     Comparison *c = user;
-    double x = (double)c->x[local];
+    float stored = 0;
+    if (c->low) {
+        memcpy((char *)&stored + 2, (const uint16_t *)c->x + local, 2);
+    } else {
+        stored = ((const float *)c->x)[local];
+    }
+    double x = (double)stored;
     double error = fabs(x);
     if (whole >= 0) {
         double expected = c->reference[whole];
         bool same = x == expected || (isnan(x) && isnan(expected)); /* infinities too */
-        error = same ? 0 : fabs(x - expected) / (fabs(expected) + c->floor_abs);
+        /* Half of what two neighbouring bf16 are apart, at most. */
+        double rounding = c->low ? ldexp(fabs(expected), -8) : 0;
+        double away = fabs(x - expected) - rounding;
+        error = same || away <= 0 ? 0 : away / (fabs(expected) + c->floor_abs);
     } else if (!c->pads_are_zero || x == 0) {
         return;
     }
@@ -264,13 +277,15 @@ static void compare_element(void *user, int64_t local, int64_t whole) {
 }
 
 double kernel_run_error(const KernelRun *run, Value value, double floor_abs, bool pads_are_zero) {
-    const double *reference = reference_value(run->reference, value);
+    const double *reference = reference_exact(run->reference, value);
+    DType dtype = value_type(value)->dtype;
     int64_t n = type_elements(value_type(value));
     double squares = 0, worst = 0;
-    if (value_sharding(value)->partial || value_type(value)->dtype != DTYPE_F32) return 0;
+    if (value_sharding(value)->partial || !dtype_is_float(dtype)) return 0;
     for (int64_t i = 0; i < n; i++) squares += reference[i] * reference[i];
     for (int r = 0; r < run->n_ranks; r++) {
         Comparison c = {.x = run->ranks[r].buffers[value.node->id * MAX_OUTPUTS + value.output],
+                        .low = dtype == DTYPE_BF16,
                         .reference = reference,
                         .floor_abs = sqrt(squares / (double)n) + floor_abs,
                         .pads_are_zero = pads_are_zero};

@@ -3,6 +3,10 @@
 #ifndef RUNTIME_CUDA_KERNELS_ARGS_H
 #define RUNTIME_CUDA_KERNELS_ARGS_H
 
+#include "runtime/cuda/kernels/args_collective.h"
+#include "runtime/cuda/kernels/args_layers.h"
+#include "runtime/cuda/kernels/args_layout.h"
+#include "runtime/cuda/kernels/args_update.h"
 #include "runtime/cuda/kernels/state.h"
 
 /* step.cu */
@@ -23,6 +27,12 @@ typedef struct CopyInputArgs {
     int32_t *to;
 } CopyInputArgs;
 
+/* *word = value, seen by the host: pinned host memory. One thread. */
+typedef struct MarkProgressArgs {
+    uint32_t *word;
+    uint32_t value;
+} MarkProgressArgs;
+
 /* *to = learning rate or step of the state. One thread. */
 typedef struct CopyScalarArgs {
     const DeviceState *state;
@@ -37,12 +47,12 @@ typedef struct CopyScalarArgs {
 typedef struct AttentionSizes {
     int32_t batch, seq, kv_heads, group, head;
     int32_t causal;
-    int32_t rows;                        /* seq * group */
-    int32_t rows_padded;                 /* to ATTENTION_ROW_PAD: a head's part of the workspace */
-    uint32_t group_factor, group_shift;  /* row / group: attention_position */
-    float scale, scale_log2;             /* of scores, for e^x and for 2^x */
-    int32_t tiles;                       /* of this kernel per key/value head */
-    int32_t heads_together;              /* whose tiles run together, so that L2 holds their keys */
+    int32_t rows;                       /* seq * group */
+    int32_t rows_padded;                /* to ATTENTION_ROW_PAD: a head's part of the workspace */
+    uint32_t group_factor, group_shift; /* row / group: attention_position */
+    float scale, scale_log2;            /* of scores, for e^x and for 2^x */
+    int32_t tiles;                      /* of this kernel per key/value head */
+    int32_t heads_together;             /* whose tiles run together, so that L2 holds their keys */
 } AttentionSizes;
 
 enum {

@@ -1,6 +1,7 @@
-/* Tensor cores, shared memory, asynchronous copies and fast conversions: the only inline PTX. Each function has an
- * emulated twin for the host (tests/emulate/warp.h), which states the layouts of fragments.
- * All but the copies are for whole warps: every lane calls them together. sm_80 and later.
+/* Tensor cores, shared memory, asynchronous copies and fast conversions: the only inline PTX. Each
+ * function has an emulated twin for the host (tests/emulate/warp.h), which states the layouts of
+ * fragments. All but the copies are for whole warps: every lane calls them together. sm_80 and
+ * later.
  *
  * PTX ISA 9.0: mma.sync.m16n8k16, ldmatrix, cp.async.
  */

@@ -1,0 +1,144 @@
+#include "runtime/cuda/driver/device.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Written by make: one fatbin for each file of kernels/. */
+extern const char *const CUDA_FATBINS[];
+extern const int N_CUDA_FATBINS;
+
+static const CuApi *replaced;
+
+const CuApi *cuda_api(void) {
+    return replaced ? replaced : cu_api_load();
+}
+
+bool cuda_api_is_real(void) {
+    return !replaced;
+}
+
+void cuda_api_replace(const CuApi *api) {
+    replaced = api;
+}
+
+bool cuda_check(const CuApi *api, cudaError_t status, Diag *diag, const char *what) {
+    if (status == cudaSuccess) return true;
+    diag_error(diag, NO_LOC, "CUDA: %s: %s", what, api->cudaGetErrorString(status));
+    return false;
+}
+
+bool cuda_check_blas(const CuApi *api, cublasStatus_t status, Diag *diag, const char *what) {
+    if (status == CUBLAS_STATUS_SUCCESS) return true;
+    diag_error(diag, NO_LOC, "cuBLASLt: %s: %s", what, api->cublasLtGetStatusString(status));
+    return false;
+}
+
+bool cuda_usable(const CuApi *api, int *out_n_devices, const char **out_why) {
+    static char why[320];
+    *out_n_devices = 0;
+    *out_why = why;
+    for (int i = LIBRARY_cudart; i <= LIBRARY_nvrtc; i++) {
+        if (api->path[i]) continue;
+        snprintf(why, sizeof(why),
+                 "CUDA's library %s was not found (%s); set PERILUNE_CUDA_LIBRARIES to its folder",
+                 cu_library_name((CuLibrary)i), api->error[i]);
+        return false;
+    }
+    cudaError_t status = api->cudaGetDeviceCount(out_n_devices);
+    if (status == cudaErrorInsufficientDriver || status == cudaErrorStubLibrary) {
+        *out_n_devices = 0;
+        snprintf(why, sizeof(why), "no NVIDIA driver for CUDA %d.%d was found: %s",
+                 CUDART_VERSION / 1000, CUDART_VERSION / 10 % 100, api->cudaGetErrorString(status));
+        return false;
+    }
+    if (status != cudaSuccess || *out_n_devices == 0) {
+        *out_n_devices = 0;
+        snprintf(why, sizeof(why), "no GPU was found: %s",
+                 status == cudaSuccess ? "the driver lists none" : api->cudaGetErrorString(status));
+        return false;
+    }
+    why[0] = '\0';
+    return true;
+}
+
+static bool read_properties(CudaDevice *device, Diag *diag) {
+    const CuApi *api = device->api;
+    struct cudaDeviceProp properties;
+    size_t free_bytes = 0, total_bytes = 0;
+    if (!cuda_check(api, api->cudaGetDeviceProperties(&properties, device->ordinal), diag,
+                    "reading the device's properties") ||
+        !cuda_check(api, api->cudaMemGetInfo(&free_bytes, &total_bytes), diag,
+                    "reading the device's free memory")) {
+        return false;
+    }
+    snprintf(device->name, sizeof(device->name), "%.*s", (int)sizeof(device->name) - 1,
+             properties.name);
+    snprintf(device->arch, sizeof(device->arch), "sm_%d%d", properties.major, properties.minor);
+    device->n_processors = properties.multiProcessorCount;
+    device->memory_bytes = (int64_t)total_bytes;
+    device->free_bytes = (int64_t)free_bytes;
+    device->most_shared_bytes = (int64_t)properties.sharedMemPerBlockOptin;
+    if (properties.major >= 8) return true;
+    diag_error(diag, NO_LOC, "device %d, %s, is %s: sm_80 (A100) or newer is needed",
+               device->ordinal, device->name, device->arch);
+    return false;
+}
+
+/* Every row of kernels.def must be in one of the fatbins. */
+static bool find_kernels(CudaDevice *device, Diag *diag) {
+    const CuApi *api = device->api;
+    for (int k = 0; k < N_KERNELS; k++) {
+        cudaError_t status = cudaErrorSymbolNotFound;
+        for (int i = 0; i < device->n_fatbins && status != cudaSuccess; i++) {
+            status =
+                api->cudaLibraryGetKernel(&device->kernels[k], device->fatbins[i], KERNELS[k].name);
+        }
+        if (status == cudaSuccess) continue;
+        api->cudaGetLastError();
+        diag_error(diag, NO_LOC, "CUDA: kernel %s is not among those built for %s: %s",
+                   KERNELS[k].name, device->arch, api->cudaGetErrorString(status));
+        return false;
+    }
+    return true;
+}
+
+static bool load_kernels(CudaDevice *device, Diag *diag) {
+    const CuApi *api = device->api;
+    if (N_CUDA_FATBINS > MAX_FATBINS) BUG("more than %d kernel files", MAX_FATBINS);
+    for (int i = 0; i < N_CUDA_FATBINS; i++) {
+        if (!cuda_check(api,
+                        api->cudaLibraryLoadData(&device->fatbins[i], CUDA_FATBINS[i], NULL, NULL,
+                                                 0, NULL, NULL, 0),
+                        diag, "loading the kernels")) {
+            return false;
+        }
+        device->n_fatbins++;
+    }
+    return find_kernels(device, diag);
+}
+
+bool cuda_device_open(CudaDevice *device, const CuApi *api, int ordinal, Diag *diag) {
+    int n_devices;
+    const char *why;
+    *device = (CudaDevice){.api = api, .ordinal = ordinal};
+    if (!cuda_usable(api, &n_devices, &why)) {
+        diag_error(diag, NO_LOC, "%s", why);
+        return false;
+    }
+    if (ordinal < 0 || ordinal >= n_devices) {
+        diag_error(diag, NO_LOC, "device %d does not exist: this machine has %d", ordinal,
+                   n_devices);
+        return false;
+    }
+    return cuda_check(api, api->cudaSetDevice(ordinal), diag, "choosing the device") &&
+           read_properties(device, diag) && load_kernels(device, diag) &&
+           cuda_check_blas(api, api->cublasLtCreate(&device->blas), diag, "starting");
+}
+
+void cuda_device_close(CudaDevice *device) {
+    const CuApi *api = device->api;
+    if (!api) return;
+    if (device->blas) api->cublasLtDestroy(device->blas);
+    for (int i = 0; i < device->n_fatbins; i++) api->cudaLibraryUnload(device->fatbins[i]);
+    *device = (CudaDevice){0};
+}

@@ -1,0 +1,41 @@
+/* CudaDevice: one opened GPU: its properties, kernels, matrix-product library. Every call can fail;
+ * failures are reported through diag with what was tried. */
+#ifndef RUNTIME_CUDA_DRIVER_DEVICE_H
+#define RUNTIME_CUDA_DRIVER_DEVICE_H
+
+#include "ir/base/diag.h"
+#include "runtime/cuda/command.h"
+#include "runtime/cuda/driver/api.h"
+
+enum { MAX_FATBINS = 32 };
+
+typedef struct CudaDevice {
+    const CuApi *api;
+    int ordinal;
+    char name[128], arch[16]; /* "NVIDIA H200", "sm_90" */
+    int n_processors;
+    int64_t memory_bytes, free_bytes; /* free_bytes: when opened */
+    int64_t most_shared_bytes;        /* of one block */
+    cudaLibrary_t fatbins[MAX_FATBINS];
+    int n_fatbins;
+    cudaKernel_t kernels[N_KERNELS];
+    cublasLtHandle_t blas;
+} CudaDevice;
+
+/* Reports `what` and CUDA's text where status is not success; returns whether it was. */
+bool cuda_check(const CuApi *api, cudaError_t status, Diag *diag, const char *what);
+bool cuda_check_blas(const CuApi *api, cublasStatus_t status, Diag *diag, const char *what);
+
+/* Can a device be used with this table? false: *out_why says in one line what is missing. */
+bool cuda_usable(const CuApi *api, int *out_n_devices, const char **out_why);
+
+/* Opens device `ordinal` of this process: loads the kernels, makes the blas handle. */
+bool cuda_device_open(CudaDevice *device, const CuApi *api, int ordinal, Diag *diag);
+void cuda_device_close(CudaDevice *device);
+
+/* The table that engines use: the libraries', or what a test has put there instead. */
+const CuApi *cuda_api(void);
+bool cuda_api_is_real(void);
+void cuda_api_replace(const CuApi *api);
+
+#endif

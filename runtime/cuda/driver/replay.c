@@ -1,0 +1,378 @@
+#include "runtime/cuda/driver/replay.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* A captured run of commands [first, first + count) of the origin stream, or, with no graph, one
+ * command to issue. */
+typedef struct Segment {
+    int first, count;
+    cudaGraphExec_t graph;
+} Segment;
+
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+void replay_context_destroy(ReplayContext *context) {
+    if (!context->device || !context->device->api) return;
+    const CuApi *api = context->device->api;
+    for (int i = 0; i < context->n_streams; i++) api->cudaStreamDestroy(context->streams[i]);
+    for (int i = 0; i < context->n_events; i++) api->cudaEventDestroy(context->events[i]);
+    context->n_streams = context->n_events = 0;
+}
+
+static bool grow_streams(ReplayContext *context, int count, Diag *diag) {
+    const CuApi *api = context->device->api;
+    if (count <= context->n_streams) return true;
+    cudaStream_t *streams = ARENA_ARRAY(context->arena, cudaStream_t, count);
+    if (context->n_streams) {
+        memcpy(streams, context->streams, (size_t)context->n_streams * sizeof(*streams));
+    }
+    context->streams = streams;
+    while (context->n_streams < count) {
+        if (!cuda_check(
+                api,
+                api->cudaStreamCreateWithFlags(&streams[context->n_streams], cudaStreamNonBlocking),
+                diag, "making a stream")) {
+            return false;
+        }
+        context->n_streams++;
+    }
+    return true;
+}
+
+static bool grow_events(ReplayContext *context, int count, Diag *diag) {
+    const CuApi *api = context->device->api;
+    if (count <= context->n_events) return true;
+    cudaEvent_t *events = ARENA_ARRAY(context->arena, cudaEvent_t, count);
+    if (context->n_events) {
+        memcpy(events, context->events, (size_t)context->n_events * sizeof(*events));
+    }
+    context->events = events;
+    while (context->n_events < count) {
+        if (!cuda_check(
+                api,
+                api->cudaEventCreateWithFlags(&events[context->n_events], cudaEventDisableTiming),
+                diag, "making an event")) {
+            return false;
+        }
+        context->n_events++;
+    }
+    return true;
+}
+
+static cudaKernel_t kernel_of(const Replay *replay, const LaunchCommand *launch) {
+    const ReplayContext *context = replay->context;
+    return launch->generated ? context->generated(context->generated_user, launch->generated)
+                             : context->device->kernels[launch->kernel];
+}
+
+/* Setting an attribute also loads the kernel, which must not happen during a capture. More than 48
+ * KiB of shared memory must be asked for. */
+static bool prepare_kernel(const Replay *replay, const LaunchCommand *launch, Diag *diag) {
+    enum { FREELY = 48 * 1024 };
+    const CudaDevice *device = replay->context->device;
+    if (launch->shared_bytes <= FREELY) {
+        return cuda_check(
+            device->api,
+            device->api->cudaFuncSetAttribute((const void *)kernel_of(replay, launch),
+                                              cudaFuncAttributePreferredSharedMemoryCarveout,
+                                              cudaSharedmemCarveoutDefault),
+            diag, "loading a kernel");
+    }
+    if (launch->shared_bytes > device->most_shared_bytes) {
+        diag_error(diag, NO_LOC, "kernel %s needs %d bytes of shared memory; %s has %lld",
+                   KERNELS[launch->kernel].name, launch->shared_bytes, device->name,
+                   (long long)device->most_shared_bytes);
+        return false;
+    }
+    return cuda_check(device->api,
+                      device->api->cudaFuncSetAttribute((const void *)kernel_of(replay, launch),
+                                                        cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                        launch->shared_bytes),
+                      diag, "allowing a kernel its shared memory");
+}
+
+bool replay_prepare(Replay *replay, ReplayContext *context, CommandList *list, Diag *diag) {
+    *replay = (Replay){.context = context, .list = *list};
+    *list = (CommandList){0};
+    order_commands(&replay->list, context->arena, &replay->order);
+    replay->gemms = ARENA_ARRAY(context->arena, const GemmEntry *, replay->list.count + 1);
+    for (int i = 0; i < replay->list.count; i++) {
+        const Command *command = &replay->list.items[i];
+        if (command->kind == COMMAND_GEMM) {
+            replay->gemms[i] = gemm_table_find(context->gemms, &command->gemm, diag);
+            if (!replay->gemms[i]) return false;
+        } else if (command->kind == COMMAND_LAUNCH) {
+            if (!kernel_of(replay, &command->launch)) {
+                diag_error(diag, NO_LOC, "a generated kernel is missing: %s",
+                           command->launch.generated->name);
+                return false;
+            }
+            if (!prepare_kernel(replay, &command->launch, diag)) return false;
+        }
+    }
+    return grow_streams(context, replay->order.n_streams, diag) &&
+           grow_events(context, replay->order.n_events, diag);
+}
+
+static bool issue_launch(const Replay *replay, const LaunchCommand *launch, cudaStream_t stream,
+                         Diag *diag) {
+    const CuApi *api = replay->context->device->api;
+    void *args[1] = {(void *)launch->args};
+    dim3 grid = {launch->grid.x, launch->grid.y, launch->grid.z};
+    dim3 block = {(unsigned)launch->threads, 1, 1};
+    cudaError_t status = api->cudaLaunchKernel((const void *)kernel_of(replay, launch), grid, block,
+                                               args, (size_t)launch->shared_bytes, stream);
+    return cuda_check(api, status, diag,
+                      launch->generated ? launch->generated->name : KERNELS[launch->kernel].name);
+}
+
+/* The command itself, without its waits. */
+static bool issue_one(const Replay *replay, int i, cudaStream_t stream, Diag *diag) {
+    const ReplayContext *context = replay->context;
+    const CuApi *api = context->device->api;
+    const Command *command = &replay->list.items[i];
+    if (api->announce) api->announce(api->announce_user, i);
+    switch (command->kind) {
+    case COMMAND_LAUNCH: return issue_launch(replay, &command->launch, stream, diag);
+    case COMMAND_GEMM:
+        return cuda_check_blas(api,
+                               gemm_issue(context->gemms, replay->gemms[i], &command->gemm,
+                                          context->workspace(context->workspace_user,
+                                                             command->info.rank, command->stream),
+                                          stream),
+                               diag, "a matrix product");
+    case COMMAND_COPY:
+        return cuda_check(api,
+                          api->cudaMemcpyAsync(command->copy.to, command->copy.from,
+                                               (size_t)command->copy.bytes,
+                                               cudaMemcpyDeviceToDevice, stream),
+                          diag, "a copy");
+    case COMMAND_FILL:
+        return cuda_check(api,
+                          api->cudaMemsetAsync(command->fill.to, command->fill.byte,
+                                               (size_t)command->fill.bytes, stream),
+                          diag, "a fill");
+    case COMMAND_COLLECTIVE:
+        return context->messenger.collective(context->messenger.user, &command->collective,
+                                             command->info.rank, stream, diag);
+    case COMMAND_SEND:
+    case COMMAND_RECV:
+        return context->messenger.message(context->messenger.user, command, stream, diag);
+    case N_COMMAND_KINDS: break;
+    }
+    return false;
+}
+
+static cudaStream_t stream_of(const Replay *replay, int i) {
+    return replay->context->streams[replay->order.streams[i]];
+}
+
+static bool issue_waits(const Replay *replay, int i, Diag *diag) {
+    const CuApi *api = replay->context->device->api;
+    const Command *command = &replay->list.items[i];
+    for (int k = 0; k < command->n_waits; k++) {
+        int event = replay->order.events[command->waits[k]];
+        if (!cuda_check(
+                api,
+                api->cudaStreamWaitEvent(stream_of(replay, i), replay->context->events[event], 0),
+                diag, "waiting for another stream")) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool issue_record(const Replay *replay, int i, Diag *diag) {
+    const CuApi *api = replay->context->device->api;
+    int event = replay->order.events[i];
+    return event < 0 ||
+           cuda_check(api,
+                      api->cudaEventRecord(replay->context->events[event], stream_of(replay, i)),
+                      diag, "recording an event");
+}
+
+static bool issue_joins(const Replay *replay, Diag *diag) {
+    const CuApi *api = replay->context->device->api;
+    for (int k = 0; k < replay->order.n_joins; k++) {
+        int event = replay->order.events[replay->order.joins[k]];
+        if (!cuda_check(api,
+                        api->cudaStreamWaitEvent(replay->context->streams[0],
+                                                 replay->context->events[event], 0),
+                        diag, "joining the streams")) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Adds where and for what, once. */
+static bool fail(const Replay *replay, int i, Diag *diag) {
+    const CommandInfo *info = &replay->list.items[i].info;
+    if (!info->node) return false;
+    diag_note(diag, info->node->loc, "in %s of rank %d, %s%d, micro-batch %d",
+              OPS[info->node->op].name, info->rank, task_kind_word(info->task), info->node->chunk,
+              info->micro);
+    return false;
+}
+
+bool replay_issue(Replay *replay, ReplayVisitor before, ReplayVisitor after, void *user,
+                  Diag *diag) {
+    const CuApi *api = replay->context->device->api;
+    for (int i = 0; i < replay->list.count; i++) {
+        const Command *command = &replay->list.items[i];
+        bool wanted = !before || before(user, command);
+        if (!issue_waits(replay, i, diag) ||
+            (wanted && !issue_one(replay, i, stream_of(replay, i), diag)) ||
+            !issue_record(replay, i, diag)) {
+            return fail(replay, i, diag);
+        }
+        if (!after) continue;
+        if (!cuda_check(api, api->cudaStreamSynchronize(stream_of(replay, i)), diag, "a command")) {
+            return fail(replay, i, diag);
+        }
+        if (!after(user, command)) break;
+    }
+    return issue_joins(replay, diag);
+}
+
+static bool instantiate(Replay *replay, cudaGraph_t graph, cudaGraphExec_t *out, Diag *diag) {
+    const CuApi *api = replay->context->device->api;
+    size_t n_nodes = 0;
+    bool fine = cuda_check(api, api->cudaGraphGetNodes(graph, NULL, &n_nodes), diag,
+                           "counting a graph's nodes") &&
+                cuda_check(api, api->cudaGraphInstantiate(out, graph, 0), diag,
+                           "making a graph executable") &&
+                cuda_check(api, api->cudaGraphUpload(*out, replay->context->streams[0]), diag,
+                           "uploading a graph");
+    replay->n_nodes += n_nodes;
+    api->cudaGraphDestroy(graph);
+    return fine;
+}
+
+static bool capture_all(Replay *replay, Diag *diag) {
+    const CuApi *api = replay->context->device->api;
+    cudaStream_t origin = replay->context->streams[0];
+    cudaGraph_t graph = NULL;
+    if (!cuda_check(api, api->cudaStreamBeginCapture(origin, cudaStreamCaptureModeThreadLocal),
+                    diag, "beginning a capture")) {
+        return false;
+    }
+    bool fine = replay_issue(replay, NULL, NULL, NULL, diag);
+    cudaError_t status = api->cudaStreamEndCapture(origin, &graph);
+    if (!fine) {
+        if (graph) api->cudaGraphDestroy(graph);
+        return false;
+    }
+    return cuda_check(api, status, diag, "ending a capture") &&
+           instantiate(replay, graph, &replay->graph, diag);
+}
+
+/* May command i stand in the middle of a captured piece? */
+static bool is_plain(const Replay *replay, int i) {
+    return replay->order.streams[i] == 0 && replay->list.items[i].kind <= COMMAND_FILL;
+}
+
+/* A piece ends before a command that waits and after one that others wait for. */
+static int piece_end(const Replay *replay, int first) {
+    int i = first;
+    while (i < replay->list.count && i - first < NODE_BUDGET && is_plain(replay, i) &&
+           (i == first || replay->list.items[i].n_waits == 0)) {
+        if (replay->order.events[i++] >= 0) break;
+    }
+    return i;
+}
+
+static bool capture_piece(Replay *replay, Segment *segment, Diag *diag) {
+    const CuApi *api = replay->context->device->api;
+    cudaStream_t origin = replay->context->streams[0];
+    cudaGraph_t graph = NULL;
+    bool fine = true;
+    if (!cuda_check(api, api->cudaStreamBeginCapture(origin, cudaStreamCaptureModeThreadLocal),
+                    diag, "beginning a capture")) {
+        return false;
+    }
+    for (int i = segment->first; fine && i < segment->first + segment->count; i++) {
+        fine = issue_one(replay, i, origin, diag) || fail(replay, i, diag);
+    }
+    cudaError_t status = api->cudaStreamEndCapture(origin, &graph);
+    if (!fine) {
+        if (graph) api->cudaGraphDestroy(graph);
+        return false;
+    }
+    return cuda_check(api, status, diag, "ending a capture") &&
+           instantiate(replay, graph, &segment->graph, diag);
+}
+
+static bool capture_pieces(Replay *replay, Diag *diag) {
+    enum { WORTH_A_GRAPH = 4 };
+    replay->segments = ARENA_ARRAY(replay->context->arena, Segment, replay->list.count + 1);
+    for (int i = 0; i < replay->list.count;) {
+        Segment *segment = &replay->segments[replay->n_segments++];
+        int end = piece_end(replay, i);
+        *segment = (Segment){.first = i, .count = end > i ? end - i : 1};
+        if (segment->count < WORTH_A_GRAPH) {
+            segment->count = 1;
+        } else if (!capture_piece(replay, segment, diag)) {
+            return false;
+        }
+        i += segment->count;
+    }
+    return true;
+}
+
+bool replay_capture(Replay *replay, ReplayMode mode, Diag *diag) {
+    double start = now();
+    bool fine = true;
+    if (mode == REPLAY_GRAPH && command_count_nodes(&replay->list) > NODE_BUDGET) {
+        mode = REPLAY_SEGMENTED;
+    }
+    if (replay->list.count && mode == REPLAY_GRAPH) fine = capture_all(replay, diag);
+    if (replay->list.count && mode == REPLAY_SEGMENTED) fine = capture_pieces(replay, diag);
+    replay->capture_seconds = now() - start;
+    return fine;
+}
+
+static bool launch_pieces(Replay *replay, Diag *diag) {
+    const CuApi *api = replay->context->device->api;
+    for (int s = 0; s < replay->n_segments; s++) {
+        const Segment *segment = &replay->segments[s];
+        int last = segment->first + segment->count - 1;
+        bool fine = issue_waits(replay, segment->first, diag);
+        if (fine && segment->graph) {
+            fine =
+                cuda_check(api, api->cudaGraphLaunch(segment->graph, replay->context->streams[0]),
+                           diag, "launching a graph");
+        } else if (fine) {
+            fine = issue_one(replay, last, stream_of(replay, last), diag);
+        }
+        if (!fine || !issue_record(replay, last, diag)) return fail(replay, last, diag);
+    }
+    return issue_joins(replay, diag);
+}
+
+bool replay_launch(Replay *replay, Diag *diag) {
+    const CuApi *api = replay->context->device->api;
+    if (replay->graph) {
+        return cuda_check(api, api->cudaGraphLaunch(replay->graph, replay->context->streams[0]),
+                          diag, "launching the step's graph");
+    }
+    if (replay->n_segments) return launch_pieces(replay, diag);
+    return replay_issue(replay, NULL, NULL, NULL, diag);
+}
+
+void replay_destroy(Replay *replay) {
+    if (!replay->context) return;
+    const CuApi *api = replay->context->device->api;
+    if (replay->graph) api->cudaGraphExecDestroy(replay->graph);
+    for (int s = 0; s < replay->n_segments; s++) {
+        if (replay->segments[s].graph) api->cudaGraphExecDestroy(replay->segments[s].graph);
+    }
+    command_list_release(&replay->list);
+    *replay = (Replay){0};
+}

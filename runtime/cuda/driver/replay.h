@@ -1,0 +1,70 @@
+/* Replay: one ordered command list made ready for a device, and given to it.
+ *
+ *   graph      all commands captured once into one CUDA Graph; a step is one launch
+ *   segmented  runs of commands of the origin stream that wait for nothing are captured, the rest
+ *              is issued: for lists of more nodes than a graph should have
+ *   eager      every command is issued, every step
+ *
+ * All three give the same bits: they issue the same commands with the same waits.
+ */
+#ifndef RUNTIME_CUDA_DRIVER_REPLAY_H
+#define RUNTIME_CUDA_DRIVER_REPLAY_H
+
+#include "runtime/cuda/driver/gemm.h"
+#include "runtime/cuda/order.h"
+
+typedef enum ReplayMode { REPLAY_GRAPH, REPLAY_SEGMENTED, REPLAY_EAGER } ReplayMode;
+
+/* About 10 KiB of device memory a node: more than this many are captured in pieces. */
+enum { NODE_BUDGET = 100000 };
+
+/* How messages between devices are sent; NULL functions where there are none. */
+typedef struct Messenger {
+    void *user;
+    bool (*collective)(void *user, const CollectiveCommand *command, int rank, cudaStream_t stream,
+                       Diag *diag);
+    bool (*message)(void *user, const Command *command, cudaStream_t stream, Diag *diag);
+} Messenger;
+
+/* What all lists of an engine share. */
+typedef struct ReplayContext {
+    const CudaDevice *device;
+    GemmTable *gemms;
+    Messenger messenger;
+    void *(*workspace)(void *user, int rank, StreamKind stream); /* of products */
+    void *workspace_user;
+    cudaKernel_t (*generated)(void *user, const GeneratedKernel *kernel);
+    void *generated_user;
+    int n_streams, n_events; /* grown to what the lists need, by replay_prepare */
+    cudaStream_t *streams;
+    cudaEvent_t *events;
+    Arena *arena;
+} ReplayContext;
+
+typedef struct Replay {
+    ReplayContext *context;
+    CommandList list;
+    CommandOrder order;
+    const GemmEntry **gemms; /* [count], NULL for other commands */
+    cudaGraphExec_t graph;
+    size_t n_nodes;
+    struct Segment *segments;
+    int n_segments;
+    double capture_seconds;
+} Replay;
+
+/* Takes the list over, orders it, prepares products and kernels. */
+bool replay_prepare(Replay *replay, ReplayContext *context, CommandList *list, Diag *diag);
+bool replay_capture(Replay *replay, ReplayMode mode, Diag *diag);
+/* Gives the device the whole list; returns before it has run. */
+bool replay_launch(Replay *replay, Diag *diag);
+/* Issues every command. With `before`, those that it refuses are left out; with `after`, waits for
+ * each and then calls it; false from it stops. */
+typedef bool (*ReplayVisitor)(void *user, const Command *command);
+bool replay_issue(Replay *replay, ReplayVisitor before, ReplayVisitor after, void *user,
+                  Diag *diag);
+void replay_destroy(Replay *replay);
+
+void replay_context_destroy(ReplayContext *context);
+
+#endif
