@@ -99,6 +99,26 @@ static inline void cuda_compare(const CudaKernelRun *run, double tolerance, bool
     }
 }
 
+/* What the planner reserves is enough. */
+static inline void cuda_check_workspace(const Graph *graph) {
+    for (int n = 0; n < graph->n_nodes; n++) {
+        Node *node = graph->nodes[n];
+        Type inputs[64], outputs[MAX_OUTPUTS];
+        if (!(OPS[node->op].flags & KERNEL) || OPS[node->op].flags & COLLECTIVE) continue;
+        for (int i = 0; i < node->n_inputs; i++) {
+            Value in = node->inputs[i];
+            inputs[i] = type_local(value_type(in), value_sharding(in), &graph->mesh);
+        }
+        for (int o = 0; o < node->n_outputs; o++) {
+            outputs[o] = type_local(&node->types[o], &node->shardings[o], &graph->mesh);
+        }
+        long long reserved = op_cuda_workspace_bytes(node, inputs, outputs);
+        long long used = cuda_workspace_bytes(node, inputs, outputs);
+        CHECK(node->op == OP_MATMUL || used <= reserved, "%s uses %lld bytes, planned are %lld",
+              OPS[node->op].name, used, reserved);
+    }
+}
+
 /* Within a case that has begun. */
 static inline void cuda_check(const CudaCase *c) {
     enum { ORDERS = 3 };
@@ -107,6 +127,7 @@ static inline void cuda_check(const CudaCase *c) {
     bool bound = cuda_fixture_create(&f, c->mesh, c->nodes);
     int n = 0;
     if (bound) reference_run(f.reference);
+    if (bound) cuda_check_workspace(f.graph);
     for (; bound && n < ORDERS; n++) {
         bound = cuda_kernel_run_create(&runs[n], f.reference, -1, c->hooks, f.diag);
         CHECK(bound, "%s", diag_text(f.diag));
