@@ -51,10 +51,12 @@ else
 NO_CUDA := runtime/cuda/driver/%
 endif
 
-# Every .c in the four folders is part of the program; every .lua beside it is embedded in it.
+# Every .c in the four folders is part of the program; every .lua beside it is embedded in it, and
+# what generated kernels begin with.
 SOURCES := $(filter-out $(NO_CUDA),$(sort $(shell find frontend ir planner runtime -name '*.c')))
-LUA     := $(sort $(shell find frontend planner -name '*.lua' ! -name '*.meta.lua'))
-OBJECTS := $(SOURCES:%.c=$B/%.o) $(LUA:%.lua=$B/embed/%.o) $(FATBINS)
+TEXTS   := $(sort $(shell find frontend planner -name '*.lua' ! -name '*.meta.lua')) \
+           $(addprefix runtime/cuda/kernels/,state.h fused_args.h fused.cuh)
+OBJECTS := $(SOURCES:%.c=$B/%.o) $(TEXTS:%=$B/embed/%.o) $(FATBINS)
 TESTS   := $(patsubst tests/unit/%.c,$B/tests/%,$(wildcard tests/unit/*.c))
 SUPPORT := $(patsubst %.c,$B/%.o,$(wildcard tests/support/*.c))
 BENCHES := $(patsubst tests/bench/%.c,$B/bench/%,$(wildcard tests/bench/*.c))
@@ -96,7 +98,8 @@ $B/libsupport.a: $(SUPPORT)
 # CUDA kernels compiled for the host (tests/emulate), or a library that says why not.
 EMULATE_CXX   := $(shell command -v $(if $(findstring clang,$(CC)),clang++,g++) 2>/dev/null)
 EMULATE_FLAGS := -std=c++17 -O2 -march=$(ARCH) -fno-exceptions -fno-rtti -fno-threadsafe-statics \
-                 -fno-strict-aliasing -fno-math-errno -I. -g -Wall -Wextra -Wno-unknown-pragmas
+                 -fno-strict-aliasing -fno-math-errno -I. -g -Wall -Wextra \
+                 -Wno-unknown-pragmas -Wno-sign-compare
 # Fibers are not stacks as AddressSanitizer knows them, nor threads as ThreadSanitizer does.
 ifneq ($(findstring address,$(SANITIZE)),)
 EMULATE_FLAGS += $(OPTIMIZE) -fno-sanitize=vptr \
@@ -133,14 +136,15 @@ $B/emulate/%.c.o: tests/emulate/%.c $B/flags | $B/libraries
 	$(COMPILE) -c -o $@ $<
 
 # frontend/nn.lua becomes `const char embedded_nn_lua[]` and `const size_t embedded_nn_lua_bytes`.
-$B/embed/%.c: %.lua Makefile
+$B/embed/%.c: NAME = embedded_$(subst .,_,$(*F))
+$B/embed/%.c: % Makefile
 	@mkdir -p $(@D)
 	@{ echo '#include <stddef.h>'; \
-	   echo 'extern const char embedded_$(*F)_lua[];'; \
-	   echo 'extern const size_t embedded_$(*F)_lua_bytes;'; \
-	   echo 'const char embedded_$(*F)_lua[] = {'; \
+	   echo 'extern const char $(NAME)[];'; \
+	   echo 'extern const size_t $(NAME)_bytes;'; \
+	   echo 'const char $(NAME)[] = {'; \
 	   od -An -v -td1 $< | sed 's/  */,/g; s/^,//; s/$$/,/'; echo '0};'; \
-	   echo 'const size_t embedded_$(*F)_lua_bytes = sizeof(embedded_$(*F)_lua) - 1;'; } > $@
+	   echo 'const size_t $(NAME)_bytes = sizeof($(NAME)) - 1;'; } > $@
 
 $B/embed/%.o: $B/embed/%.c $B/flags | $B/libraries
 	$(COMPILE) -c -o $@ $<

@@ -6,19 +6,5 @@
     __attribute__((weak)) bool cuda_bind_##name(Binding *binding) {                                \
         return cuda_bind_none(binding);                                                            \
     }
-UNBOUND(accumulate)
-UNBOUND(elementwise)
-UNBOUND(fused)
-UNBOUND(broadcast)
 UNBOUND(attention)
 UNBOUND(attention_grad)
-UNBOUND(layernorm)
-UNBOUND(layernorm_grad)
-UNBOUND(rmsnorm)
-UNBOUND(rmsnorm_grad)
-UNBOUND(rotary)
-UNBOUND(embedding)
-UNBOUND(embedding_grad)
-UNBOUND(cross_entropy_grad)
-UNBOUND(logsumexp)
-UNBOUND(pick)

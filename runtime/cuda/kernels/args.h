@@ -4,6 +4,7 @@
 #define RUNTIME_CUDA_KERNELS_ARGS_H
 
 #include "runtime/cuda/kernels/args_collective.h"
+#include "runtime/cuda/kernels/args_layers.h"
 #include "runtime/cuda/kernels/args_layout.h"
 #include "runtime/cuda/kernels/args_update.h"
 #include "runtime/cuda/kernels/state.h"
@@ -25,6 +26,12 @@ typedef struct CopyInputArgs {
     int64_t slot_bytes, offset_bytes, count;
     int32_t *to;
 } CopyInputArgs;
+
+/* *word = value, seen by the host: pinned host memory. One thread. */
+typedef struct MarkProgressArgs {
+    uint32_t *word;
+    uint32_t value;
+} MarkProgressArgs;
 
 /* *to = learning rate or step of the state. One thread. */
 typedef struct CopyScalarArgs {

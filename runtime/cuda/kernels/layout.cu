@@ -2,7 +2,8 @@
  * operands. */
 #include "runtime/cuda/kernels/vector.cuh"
 
-template <typename T> static __device__ __forceinline__ void copy_rows(const CopyRowsArgs &a, T zero) {
+template <typename T>
+static __device__ __forceinline__ void copy_rows(const CopyRowsArgs &a, T zero) {
     const uint32_t n = blockIdx.x * blockDim.x + threadIdx.x;
     if (n >= a.count) return;
     const uint32_t line = fast_divide(a.width, n), i = n - line * a.width.divisor;
