@@ -4,6 +4,7 @@
  * what was computed before. The causal mask makes what follows the last byte irrelevant, so a short
  * context lies at the beginning of the window.
  */
+#include "frontend/engine_args.h"
 #include "frontend/plan_args.h"
 #include "ir/base/file.h"
 #include "runtime/engine.h"
@@ -74,6 +75,7 @@ typedef struct Generation {
     float *logits;   /* [forward_batch, seq, vocab] */
     Sampler sampler;
     StrBuf text;
+    int failure; /* exit code when preparing fails */
 } Generation;
 
 static bool add_byte(Generation *gen) {
@@ -93,7 +95,7 @@ static bool add_byte(Generation *gen) {
 }
 
 static bool prepare(Generation *gen) {
-    EngineOptions options = {.n_threads = (int)cli_int(gen->args, OPT_THREADS, 0)};
+    EngineOptions options;
     const char *weights = cli_text(gen->args, OPT_LOAD, NULL);
     if (!weights) {
         diag_error(gen->diag, NO_LOC, "generate: which weights? give --load FILE");
@@ -107,6 +109,9 @@ static bool prepare(Generation *gen) {
                    gen->plan->vocab);
         return false;
     }
+    gen->failure = engine_options_from_args(gen->args, gen->plan, &options, gen->diag);
+    if (gen->failure != EXIT_DONE) return false;
+    gen->failure = EXIT_USAGE;
     gen->engine = engine_create(gen->plan, &options, gen->diag);
     if (!gen->engine || !engine_load(gen->engine, weights, gen->diag)) return false;
     int64_t n_tokens = engine_forward_batch(gen->engine) * gen->plan->seq;
@@ -144,10 +149,11 @@ static bool generate(Generation *gen) {
 }
 
 int cmd_generate(CliArgs *args) {
-    Generation gen = {.args = args, .diag = diag_create(), .text = strbuf_create()};
+    Generation gen = {
+        .args = args, .diag = diag_create(), .text = strbuf_create(), .failure = EXIT_USAGE};
     int status = EXIT_DONE;
     if (!prepare(&gen)) {
-        status = EXIT_USAGE;
+        status = gen.failure;
     } else if (!generate(&gen)) {
         status = EXIT_FAILED;
     }

@@ -1,4 +1,5 @@
 /* perilune train: a plan, a text and a number of steps -> weights, a log, a verdict. */
+#include "frontend/engine_args.h"
 #include "frontend/plan_args.h"
 #include "frontend/units.h"
 #include "ir/base/file.h"
@@ -32,6 +33,7 @@ typedef struct Run {
     double train_entropy, val_entropy;
     double loss, val_loss, training_seconds;
     bool quiet, has_val_loss, eval_is_partial;
+    int failure; /* exit code when preparing fails */
 } Run;
 
 static volatile sig_atomic_t interrupted;
@@ -117,11 +119,14 @@ static bool try_save_path(Run *run) {
 }
 
 static bool start_engine(Run *run) {
-    EngineOptions options = {.n_threads = (int)cli_int(run->args, OPT_THREADS, 0)};
+    EngineOptions options;
     const char *weights = cli_text(run->args, OPT_LOAD, NULL);
     int64_t batch_tokens = run->plan->global_batch * run->plan->seq;
     run->tokens = ARENA_ARRAY(run->args->arena, int32_t, batch_tokens);
     run->labels = ARENA_ARRAY(run->args->arena, int32_t, batch_tokens);
+    run->failure = engine_options_from_args(run->args, run->plan, &options, run->diag);
+    if (run->failure != EXIT_DONE) return false;
+    run->failure = EXIT_USAGE;
     run->engine = engine_create(run->plan, &options, run->diag);
     if (!run->engine) return false;
     if (weights) return engine_load(run->engine, weights, run->diag);
@@ -283,11 +288,11 @@ static void run_end(Run *run) {
 }
 
 int cmd_train(CliArgs *args) {
-    Run run = {.args = args, .diag = diag_create()};
+    Run run = {.args = args, .diag = diag_create(), .failure = EXIT_USAGE};
     const char *save = cli_text(args, OPT_SAVE, NULL);
     int status = EXIT_DONE;
     if (!prepare(&run)) {
-        status = EXIT_USAGE;
+        status = run.failure;
     } else {
         print_start(&run);
         bool good = run_steps(&run) && (!save || engine_save(run.engine, save, run.diag));

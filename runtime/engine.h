@@ -19,8 +19,12 @@ typedef struct EngineOptions {
     int n_threads;          /* CPU: cores to use in all; 0: all online */
     bool virtual_ranks;     /* CUDA: all ranks of the plan on one device, in this process */
     bool no_graph;          /* CUDA: issue every command instead of replaying a captured graph */
+    int device_ordinal;     /* CUDA: which of this machine's devices */
     double timeout_seconds; /* a rank that waits longer for another ends the run; 0: 300 */
 } EngineOptions;
+
+/* Can CUDA devices be used here? false: *out_why says in one line what is missing. */
+bool engine_cuda_available(const char **out_why);
 
 typedef struct StepResult {
     double loss, grad_norm;

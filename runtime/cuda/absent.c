@@ -12,6 +12,11 @@ static void destroy(Engine *engine) {
     (void)engine;
 }
 
+bool engine_cuda_available(const char **out_why) {
+    *out_why = "this perilune was built without CUDA: build it where nvcc and CUDA's headers are";
+    return false;
+}
+
 const EngineBackend *cuda_backend(void) {
     static const EngineBackend ABSENT = {.name = "cuda", .create = create, .destroy = destroy};
     return &ABSENT;

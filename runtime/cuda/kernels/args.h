@@ -3,6 +3,10 @@
 #ifndef RUNTIME_CUDA_KERNELS_ARGS_H
 #define RUNTIME_CUDA_KERNELS_ARGS_H
 
+#include "runtime/cuda/kernels/args_collective.h"
+#include "runtime/cuda/kernels/args_layers.h"
+#include "runtime/cuda/kernels/args_layout.h"
+#include "runtime/cuda/kernels/args_update.h"
 #include "runtime/cuda/kernels/state.h"
 
 /* step.cu */

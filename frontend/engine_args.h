@@ -1,0 +1,16 @@
+/* The device that a plan is made for and runs on, from the command line. */
+#ifndef FRONTEND_ENGINE_ARGS_H
+#define FRONTEND_ENGINE_ARGS_H
+
+#include "frontend/cli.h"
+#include "runtime/engine.h"
+
+/* --device, as given; else CUDA where a device can be used. False: reported. */
+bool device_from_args(const CliArgs *args, DeviceKind *out, Diag *diag);
+
+/* How to run `plan`. Without --device a GPU is used where there is one and the plan was made for
+ * it. Returns EXIT_DONE, or the exit code: EXIT_FAILED where the device asked for cannot be used.
+ */
+int engine_options_from_args(const CliArgs *args, const Plan *plan, EngineOptions *out, Diag *diag);
+
+#endif

@@ -1,0 +1,211 @@
+/* CUDA kernels of layout and sums, through their binders and the emulator, against float64.
+ *
+ * Would catch: a permutation with dimensions or tiles mixed up, a vector path that takes odd sizes,
+ * a sum that misses rows at a chunk's border, a result that depends on the order of threads.
+ */
+#include "tests/unit/cuda_check.h"
+
+#include <math.h>
+
+/* Sums of up to 100000 terms of size 1, relative to the sums' own size (their square root): f32
+ * rounding within short chains, as on the CPU. */
+static const double TOLERANCES[] = {2e-6};
+
+static const char *const DTYPES[] = {"f32"};
+enum { N_TYPES = sizeof(DTYPES) / sizeof(DTYPES[0]) };
+
+static void run_case(const char *name, const char *nodes, double tolerance) {
+    CudaCase c = {.nodes = nodes, .tolerance = tolerance};
+    check_begin(name);
+    cuda_check(&c);
+    check_end();
+}
+
+/* "a=3, b=70" in the given order. */
+static const char *axes_text(Arena *arena, int rank, const int64_t *dims, const int *order) {
+    const char *text = "";
+    for (int i = 0; i < rank; i++) {
+        text = arena_printf(arena, "%s%s%c=%d", text, i ? ", " : "", 'a' + order[i],
+                            (int)dims[order[i]]);
+    }
+    return text;
+}
+
+static void check_transpose(const char *dtype, int rank, const int64_t *dims, const int *order) {
+    static const int SAME[MAX_RANK] = {0, 1, 2, 3, 4, 5};
+    Arena *arena = arena_create();
+    const char *from = axes_text(arena, rank, dims, SAME), *to = "";
+    for (int i = 0; i < rank; i++) {
+        to = arena_printf(arena, "%s%s%c", to, i ? ", " : "", 'a' + order[i]);
+    }
+    run_case(arena_printf(arena, "transpose %s[%s] to [%s]", dtype, from, to),
+             arena_printf(arena,
+                          "%%0 = input() {name=\"\"} : %s[%s]\n"
+                          "%%1 = transpose(%%0) {to=[%s]} : %s[%s]\n",
+                          dtype, from, to, dtype, axes_text(arena, rank, dims, order)),
+             0);
+    arena_destroy(arena);
+}
+
+static void test_transposes(const char *dtype) {
+    static const int64_t ODD[] = {3, 37, 5, 41}, EVEN[] = {2, 36, 6, 40};
+    for (int code = 0; code < 256; code++) {
+        int order[] = {code & 3, code >> 2 & 3, code >> 4 & 3, code >> 6};
+        unsigned seen = 0;
+        for (int d = 0; d < 4; d++) seen |= 1u << order[d];
+        if (seen != 15) continue;
+        check_transpose(dtype, 4, ODD, order);
+        check_transpose(dtype, 4, EVEN, order);
+    }
+    check_transpose(dtype, 2, (const int64_t[]){129, 67}, (const int[]){1, 0});
+    check_transpose(dtype, 2, (const int64_t[]){130, 66}, (const int[]){1, 0});
+    check_transpose(dtype, 2, (const int64_t[]){1, 66}, (const int[]){1, 0});
+    check_transpose(dtype, 1, (const int64_t[]){7}, (const int[]){0});
+    check_transpose(dtype, 3, (const int64_t[]){1, 1, 1}, (const int[]){2, 1, 0});
+    check_transpose(dtype, 6, (const int64_t[]){2, 3, 2, 3, 2, 5}, (const int[]){5, 4, 3, 2, 1, 0});
+    check_transpose(dtype, 6, (const int64_t[]){2, 3, 2, 3, 2, 5}, (const int[]){4, 2, 0, 3, 1, 5});
+    /* Attention's: rows of one head, in units of 16, 8, 4 and 2 bytes. */
+    for (int head = 16; head > 0; head -= head > 12 ? 2 : 1) {
+        const int64_t dims[] = {2, 9, 3, head};
+        check_transpose(dtype, 4, dims, (const int[]){0, 2, 1, 3});
+    }
+}
+
+static void check_sum(int type, int rank, const int64_t *dims, unsigned mask) {
+    Arena *arena = arena_create();
+    const char *in = "", *out = "", *over = "";
+    int n_over = 0, n_kept = 0;
+    for (int i = 0; i < rank; i++) {
+        in = arena_printf(arena, "%s%s%c=%d", in, i ? ", " : "", 'a' + i, (int)dims[i]);
+        if (mask >> i & 1) {
+            over = arena_printf(arena, "%s%s%c", over, n_over++ ? ", " : "", 'a' + i);
+        } else {
+            out =
+                arena_printf(arena, "%s%s%c=%d", out, n_kept++ ? ", " : "", 'a' + i, (int)dims[i]);
+        }
+    }
+    run_case(arena_printf(arena, "reduce_sum %s[%s] over [%s]", DTYPES[type], in, over),
+             arena_printf(arena,
+                          "%%0 = input() {name=\"\"} : %s[%s]\n"
+                          "%%1 = reduce_sum(%%0) {over=[%s]} : %s[%s]\n",
+                          DTYPES[type], in, over, DTYPES[type], out),
+             TOLERANCES[type]);
+    arena_destroy(arena);
+}
+
+static void test_sums(int type) {
+    static const int64_t ODD[] = {3, 20, 5, 33}, EVEN[] = {4, 5, 6, 32};
+    for (unsigned mask = 0; mask < 16; mask++) {
+        check_sum(type, 4, ODD, mask);
+        check_sum(type, 4, EVEN, mask);
+    }
+    check_sum(type, 6, (const int64_t[]){2, 3, 4, 5, 6, 8}, 0x15);
+    check_sum(type, 6, (const int64_t[]){2, 3, 4, 5, 6, 8}, 0x2a);
+    check_sum(type, 3, (const int64_t[]){1, 1, 1}, 7);
+    /* To columns in several chunks, with and without a rest, wider than a block. */
+    check_sum(type, 2, (const int64_t[]){523, 128}, 1);
+    check_sum(type, 2, (const int64_t[]){1031, 37}, 1);
+    check_sum(type, 2, (const int64_t[]){129, 520}, 1);
+    check_sum(type, 3, (const int64_t[]){3, 260, 36}, 2);
+    /* To scalars: a warp each, a block each, several blocks each. */
+    check_sum(type, 2, (const int64_t[]){19, 100}, 2);
+    check_sum(type, 2, (const int64_t[]){3, 16640}, 2);
+    check_sum(type, 2, (const int64_t[]){3, 1031}, 2);
+    check_sum(type, 2, (const int64_t[]){300, 220}, 3);
+    check_sum(type, 1, (const int64_t[]){8209}, 1);
+    check_sum(type, 3, (const int64_t[]){130, 2, 260}, 5);
+}
+
+static void check_add_n(int type, int n_operands, const char *axes) {
+    Arena *arena = arena_create();
+    const char *nodes = "", *list = "";
+    for (int i = 0; i < n_operands; i++) {
+        nodes = arena_printf(arena, "%s%%%d = input() {name=\"\"} : %s[%s]\n", nodes, i,
+                             DTYPES[type], axes);
+        list = arena_printf(arena, "%s%s%%%d", list, i ? ", " : "", i);
+    }
+    run_case(arena_printf(arena, "add_n of %d %s[%s]", n_operands, DTYPES[type], axes),
+             arena_printf(arena, "%s%%%d = add_n(%s) : %s[%s]\n", nodes, n_operands, list,
+                          DTYPES[type], axes),
+             type ? TOLERANCES[type] : 1e-7); /* one rounding */
+    arena_destroy(arena);
+}
+
+static void test_add_n(int type) {
+    check_add_n(type, 1, "");
+    check_add_n(type, 2, "a=1031");
+    check_add_n(type, 3, "a=8, b=128");
+    check_add_n(type, 13, "");
+    check_add_n(type, 60, "a=5");
+    check_add_n(type, 60, "a=67");
+}
+
+/* More operands than one launch takes: the f64 sum goes on in workspace. */
+static void check_many_operands(int n_operands, const char *axes) {
+    CudaFixture f;
+    CudaKernelRun run;
+    StrBuf nodes = strbuf_create(), list = strbuf_create();
+    char name[64];
+    snprintf(name, sizeof(name), "add_n of %d f32[%s]", n_operands, axes);
+    check_begin(name);
+    for (int i = 0; i < n_operands; i++) {
+        strbuf_printf(&nodes, "%%%d = input() {name=\"+\"} : f32[%s]\n", i, axes);
+        strbuf_printf(&list, "%s%%%d", i ? ", " : "", i);
+    }
+    strbuf_printf(&nodes, "%%%d = add_n(%s) : f32[%s]\n", n_operands, list.text, axes);
+    if (cuda_fixture_create(&f, NULL, nodes.text)) {
+        bool bound = cuda_kernel_run_create(&run, f.reference, -1, NULL, f.diag);
+        CHECK(bound && cuda_kernel_run_step(&run), "%s", diag_text(f.diag));
+        Node *sum = f.graph->nodes[n_operands];
+        const float *got = run.base.ranks[0].buffers[n_operands * MAX_OUTPUTS];
+        for (int64_t i = 0; i < type_elements(&sum->types[0]); i++) {
+            double expected = 0;
+            for (int k = 0; k < n_operands; k++) {
+                expected += reference_value(f.reference, sum->inputs[k])[i];
+            }
+            CHECK(got[i] == (float)expected, "element %d is %.9g, not %.9g", (int)i, (double)got[i],
+                  expected);
+        }
+        cuda_kernel_run_destroy(&run);
+    }
+    cuda_fixture_destroy(&f);
+    strbuf_destroy(&nodes);
+    strbuf_destroy(&list);
+    check_end();
+}
+
+static void test_const(void) {
+    run_case("const", "%0 = const() {value=0.375} : f32[]\n", 0);
+}
+
+/* Products become one command each; the layouts are the CPU's. */
+static void test_matmul(void) {
+    CudaCase c = {.tolerance = 1e-6};
+    c.nodes = "%0 = input() {name=\"\"} : f32[batch=2, seq=3, model=5]\n"
+              "%1 = input() {name=\"\"} : f32[model=5, ffn=7]\n"
+              "%2 = matmul(%0, %1) {over=[model]} : f32[batch=2, seq=3, ffn=7]\n"
+              "%3 = matmul(%2, %1) {over=[ffn]} : f32[batch=2, seq=3, model=5]\n"
+              "%4 = matmul(%0, %2) {over=[batch, seq]} : f32[model=5, ffn=7]\n"
+              "%5 = matmul(%0, %2, %1) {over=[batch, seq]} : f32[model=5, ffn=7]\n"
+              "%6 = input() {name=\"\"} : f32[b=3, m=4, k=5]\n"
+              "%7 = input() {name=\"\"} : f32[b=3, n=2, k=5]\n"
+              "%8 = matmul(%6, %7) {over=[k]} : f32[b=3, m=4, n=2]\n";
+    check_begin("matmul");
+    cuda_check(&c);
+    check_end();
+}
+
+int main(void) {
+    if (cuda_check_missing()) return 0;
+    for (int type = 0; type < N_TYPES; type++) {
+        test_transposes(DTYPES[type]);
+        test_sums(type);
+        test_add_n(type);
+    }
+    check_many_operands(999, "");
+    check_many_operands(500, "a=100");
+    check_many_operands(496, "a=3");
+    test_const();
+    test_matmul();
+    return check_report();
+}
