@@ -1,5 +1,9 @@
 /* What the program says where it was built without CUDA. */
+#include "runtime/cuda/devices.h"
 #include "runtime/engine_internal.h"
+#include "runtime/measure/measure.h"
+
+#include <string.h>
 
 static bool create(Engine *engine, const EngineOptions *options, Diag *diag) {
     (void)engine, (void)options;
@@ -21,3 +25,21 @@ const EngineBackend *cuda_backend(void) {
     static const EngineBackend ABSENT = {.name = "cuda", .create = create, .destroy = destroy};
     return &ABSENT;
 }
+
+#ifndef HAVE_CUDA /* else driver/ has them */
+bool cuda_report(CudaReport *out) {
+    const char *why;
+    memset(out, 0, sizeof(*out));
+    engine_cuda_available(&why);
+    snprintf(out->why, sizeof(out->why), "%s", why);
+    return false;
+}
+
+bool measure_cuda(const MeasureOptions *options, Arena *arena, DeviceProfile *out, Diag *diag) {
+    const char *why;
+    (void)options, (void)arena, (void)out;
+    engine_cuda_available(&why);
+    diag_error(diag, NO_LOC, "--device cuda: %s", why);
+    return false;
+}
+#endif
