@@ -7,6 +7,6 @@ bool profile_from_args(CliArgs *args, const DeviceProfile **out, Diag *diag) {
 }
 
 Device device_of_plan(const DeviceProfile *profile, const Plan *plan, Arena *arena) {
-    if (!profile) return DEVICE_CPU_CORE;
+    if (!profile) return *cost_device(plan);
     return device_of_profile(profile, mesh_rank_count(&plan->mesh), arena);
 }

@@ -40,6 +40,10 @@ typedef struct Device {
 
 /* One core of a current x86 server, ranks being threads: assumed, not measured. */
 extern const Device DEVICE_CPU_CORE;
+/* One GPU, products of bf16: assumed likewise. */
+extern const Device DEVICE_H200_BF16;
+/* What a plan's time is predicted for: a CPU core, or a GPU where the plan is for CUDA. */
+const Device *cost_device(const Plan *plan);
 
 /* What one of n_ranks ranks has of the device that was measured: each its own GPU, or its share of
  * the cores of the one CPU on which all of them run. Memory and texts are `arena`'s. */

@@ -166,7 +166,7 @@ static double fastest(const RateCurve *curve) {
 }
 
 Device device_of_profile(const DeviceProfile *profile, int n_ranks, Arena *arena) {
-    Device device = DEVICE_CPU_CORE;
+    Device device = profile->cuda ? DEVICE_H200_BF16 : DEVICE_CPU_CORE; /* for what is missing */
     int64_t cores = profile->cuda ? 1 : profile->cores / n_ranks;
     int64_t threads = choose_threads(profile, cores > 0 ? cores : 1);
     bool crowded = !profile->cuda && n_ranks > profile->cores;

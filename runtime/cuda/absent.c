@@ -1,4 +1,5 @@
 /* What the program says where it was built without CUDA. */
+#ifndef HAVE_CUDA
 #include "runtime/cuda/devices.h"
 #include "runtime/engine_internal.h"
 #include "runtime/measure/measure.h"
@@ -26,7 +27,6 @@ const EngineBackend *cuda_backend(void) {
     return &ABSENT;
 }
 
-#ifndef HAVE_CUDA /* else driver/ has them */
 bool cuda_report(CudaReport *out) {
     const char *why;
     memset(out, 0, sizeof(*out));

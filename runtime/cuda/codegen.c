@@ -216,7 +216,7 @@ static void choose_width(Space *s) {
     for (s->per_thread = widest; s->per_thread > 1; s->per_thread /= 2) {
         if (width_allowed(s, s->per_thread)) break;
     }
-    s->n_unrolled = s->dropout ? 1 : s->per_thread == 1 ? 4 : n_streams <= 3 ? 2 : 1;
+    s->n_unrolled = s->dropout ? 1 : s->per_thread <= 2 ? 4 : n_streams <= 3 ? 2 : 1;
 }
 
 static void choose_dropout(Space *s) {

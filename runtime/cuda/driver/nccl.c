@@ -253,8 +253,7 @@ static bool issue_collective(void *user, const CollectiveCommand *command, int r
         if (steps[i].is_launch) {
             if (!issue_launch(world, &steps[i].launch, stream, diag)) return false;
         } else {
-            ncclResult_t status =
-                call(world->device->api, &steps[i].nccl, comm->comm, stream);
+            ncclResult_t status = call(world->device->api, &steps[i].nccl, comm->comm, stream);
             if (!settle(world, comm, status, "a message", diag)) return false;
         }
     }
