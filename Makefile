@@ -98,7 +98,8 @@ $B/libsupport.a: $(SUPPORT)
 # CUDA kernels compiled for the host (tests/emulate), or a library that says why not.
 EMULATE_CXX   := $(shell command -v $(if $(findstring clang,$(CC)),clang++,g++) 2>/dev/null)
 EMULATE_FLAGS := -std=c++17 -O2 -march=$(ARCH) -fno-exceptions -fno-rtti -fno-threadsafe-statics \
-                 -fno-strict-aliasing -fno-math-errno -I. -g -Wall -Wextra -Wno-unknown-pragmas
+                 -fno-strict-aliasing -fno-math-errno -I. -g -Wall -Wextra \
+                 -Wno-unknown-pragmas -Wno-sign-compare
 # Fibers are not stacks as AddressSanitizer knows them, nor threads as ThreadSanitizer does.
 ifneq ($(findstring address,$(SANITIZE)),)
 EMULATE_FLAGS += $(OPTIMIZE) -fno-sanitize=vptr \

@@ -137,6 +137,15 @@ static bool is_pass(const char *name) {
     return false;
 }
 
+static bool precision_from_args(const CliArgs *args, PlanOptions *options, Diag *diag) {
+    const char *name = cli_text(args, OPT_PRECISION, options->cuda ? "bf16" : "f32");
+    int dtype = dtype_find(name, (int)strlen(name));
+    options->precision = (DType)dtype;
+    if (dtype >= 0 && dtype_is_float(options->precision)) return true;
+    diag_error(diag, NO_LOC, "--precision: '%s' is not f32 or bf16", name);
+    return false;
+}
+
 static bool options_from_args(CliArgs *args, PlanOptions *options, Diag *diag) {
     if (!mesh_from_args(args, &options->mesh, diag)) return false;
     if (!batch_from_args(args, options, diag)) return false;
@@ -158,7 +167,7 @@ static bool options_from_args(CliArgs *args, PlanOptions *options, Diag *diag) {
                    options->dump_after);
         return false;
     }
-    return split_from_args(args, options, diag);
+    return precision_from_args(args, options, diag) && split_from_args(args, options, diag);
 }
 
 /* --set texts, "key=value". */

@@ -3,7 +3,7 @@
 #define PLANNER_OPTIONS_H
 
 #include "ir/base/diag.h"
-#include "ir/mesh.h"
+#include "ir/type.h"
 
 #include <stdint.h>
 
@@ -17,6 +17,7 @@ typedef struct PlanOptions {
     bool cuda; /* plan for CUDA devices; else for CPU cores */
     bool sequence_parallel;
     uint64_t seed;
+    DType precision;  /* of activations: DTYPE_F32 or DTYPE_BF16 */
     const int *split; /* blocks per chunk in pipeline order, or NULL: balanced by cost */
     int n_split;
     const char *dump_after; /* pass name, or NULL */

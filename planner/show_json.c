@@ -7,6 +7,7 @@
  *   mesh              t, d, p, ranks
  *   schedule          name, chunks, micro_batches, micro_batch (sequences), sequence_parallel
  *   batch             sequences, tokens (both per step)
+ *   precision         of activations: f32 or bf16
  *   seed, learning_rate
  *   predicted         device, step_us, tokens_per_second, bubble_fraction
  *   memory            largest_arena_bytes, all_arena_bytes (all ranks), library_bytes
@@ -84,6 +85,7 @@ static void put_head(json_t *root, const Facts *facts) {
     json_t *batch = put_new(root, "batch", json_object());
     put_int(batch, "sequences", plan->global_batch);
     put_int(batch, "tokens", (int64_t)facts->n_tokens);
+    put_name(root, "precision", dtype_name(plan->precision));
     put_int(root, "seed", (int64_t)plan->seed);
     put_real(root, "learning_rate", plan->learning_rate);
 }

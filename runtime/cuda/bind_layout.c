@@ -5,7 +5,7 @@
 #include "runtime/cuda/workspace.h"
 
 static bool is_bf16(const Type *type) {
-    return type->dtype != DTYPE_F32;
+    return type->dtype == DTYPE_BF16;
 }
 
 /* A permutation after merging: out's dimensions, outermost first, with x's strides. Elements. */
@@ -194,6 +194,9 @@ bool cuda_bind_reduce_sum(Binding *b) {
                                .n_chunks = p.args.n_chunks,
                                .out_bf16 = out_bf16};
     bool chunked = p.n_chunks > 1;
+    if (chunked && b->workspace_bytes < p.n_chunks * p.args.n_outputs * (int64_t)sizeof(float)) {
+        return bind_fail(b, "has too little workspace in this plan");
+    }
     p.args.x = b->in[0];
     p.args.out = chunked ? b->workspace : b->out[0];
     p.args.out_bf16 = out_bf16 && !chunked;
@@ -225,13 +228,7 @@ bool cuda_bind_slice(Binding *b) {
                             launch.args_bytes);
 }
 
-/* Operands that do not fit into one launch's arguments need their sum so far, in f64. */
-int64_t cuda_add_n_workspace_bytes(const Node *node, const Type *inputs, const Type *outputs) {
-    (void)inputs;
-    if (node->n_inputs <= ADD_N_OPERANDS) return 0;
-    return type_elements(&outputs[0]) * (int64_t)sizeof(double);
-}
-
+/* Operands that do not fit into one launch follow in others, which add to the result so far. */
 bool cuda_bind_add_n(Binding *b) {
     enum { FEW_ELEMENTS = 64, MANY_OPERANDS = 8 };
     bool bf16 = is_bf16(&b->out_local[0]);
@@ -244,12 +241,12 @@ bool cuda_bind_add_n(Binding *b) {
     KernelId kernel = scalars ? (bf16 ? KERNEL_add_n_scalars_bf16 : KERNEL_add_n_scalars_f32)
                       : bf16  ? KERNEL_add_n_bf16
                               : KERNEL_add_n_f32;
-    for (int first = 0; first < n_inputs; first += ADD_N_OPERANDS) {
-        int left = n_inputs - first;
-        args.n_operands = left < ADD_N_OPERANDS ? left : ADD_N_OPERANDS;
-        for (int k = 0; k < args.n_operands; k++) args.in[k] = b->in[first + k];
-        args.carry = first ? b->workspace : NULL;
-        args.carry_out = left > ADD_N_OPERANDS ? b->workspace : NULL;
+    for (int k = 0; k < n_inputs;) {
+        args.n_operands = 0;
+        if (k > 0) args.in[args.n_operands++] = b->out[0];
+        while (k < n_inputs && args.n_operands < ADD_N_OPERANDS) {
+            args.in[args.n_operands++] = b->in[k++];
+        }
         cuda_push_launch(b, kernel, (Grid){blocks, 1, 1}, COPY_THREADS, 0, &args, sizeof(args));
     }
     return true;

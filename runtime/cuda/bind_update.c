@@ -20,6 +20,9 @@ bool cuda_bind_sumsq(Binding *b) {
     SumsqArgs args = {.x = b->in[0], .n = n, .chunk = sumsq_chunk(n), .out = b->out[0]};
     args.n_blocks = cuda_blocks(n, args.chunk);
     if (args.n_blocks > 1) args.partial = b->workspace;
+    if (b->workspace_bytes < cuda_sumsq_workspace_bytes(b->node, b->in_local, b->out_local)) {
+        return bind_fail(b, "has too little workspace in this plan");
+    }
     cuda_push_launch(b, KERNEL_sumsq, (Grid){args.n_blocks, 1, 1}, UPDATE_THREADS, 0, &args,
                      sizeof(args));
     if (args.n_blocks == 1) return true;

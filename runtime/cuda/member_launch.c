@@ -5,7 +5,7 @@
 #include <string.h>
 
 static bool is_bf16(const CollectiveCommand *c) {
-    return c->dtype != DTYPE_F32;
+    return c->dtype == DTYPE_BF16;
 }
 
 static bool are_aligned(const Members *m) {

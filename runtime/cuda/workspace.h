@@ -4,11 +4,12 @@
 
 #include "ir/op.h"
 
+int64_t cuda_attention_grad_workspace_bytes(const Node *node, const Type *inputs,
+                                            const Type *outputs);
 int64_t cuda_norm_grad_workspace_bytes(const Node *node, const Type *inputs, const Type *outputs);
 int64_t cuda_embedding_grad_workspace_bytes(const Node *node, const Type *inputs,
                                             const Type *outputs);
 int64_t cuda_reduce_sum_workspace_bytes(const Node *node, const Type *inputs, const Type *outputs);
-int64_t cuda_add_n_workspace_bytes(const Node *node, const Type *inputs, const Type *outputs);
 int64_t cuda_sumsq_workspace_bytes(const Node *node, const Type *inputs, const Type *outputs);
 
 #endif

@@ -56,6 +56,26 @@ EMULATE_BLOCK_VOTE(__syncthreads_count, count)
 EMULATE_BLOCK_VOTE(__syncthreads_or, count)
 EMULATE_BLOCK_VOTE(__syncthreads_and, all)
 
+/* The lanes of the mask that came with the same value. */
+template <typename T> struct EmulateMatch {
+    T value;
+    unsigned lanes;
+};
+template <typename T> static inline void emulate_match_lanes(void *const *operands, int n) {
+    for (int lane = 0; lane < n; lane++) {
+        EmulateMatch<T> *to = (EmulateMatch<T> *)operands[lane];
+        for (int other = 0; to && other < n; other++) {
+            const EmulateMatch<T> *from = (const EmulateMatch<T> *)operands[other];
+            if (from && from->value == to->value) to->lanes |= 1u << other;
+        }
+    }
+}
+template <typename T> static inline unsigned __match_any_sync(unsigned mask, T x, EMULATE_HERE) {
+    EmulateMatch<T> match = {x, 0};
+    emulate_wait_warp(mask, &match, emulate_match_lanes<T>, EMULATE_SITE("__match_any_sync"));
+    return match.lanes;
+}
+
 /* Shuffles. A lane that reads one outside the mask gets garbage, as on a device. */
 template <typename T> struct EmulateShuffle {
     T value, result;

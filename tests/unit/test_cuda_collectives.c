@@ -430,6 +430,16 @@ static void test_graphs(void) {
          "%0 = input() {name=\"\"} : f32[a=7, b=5, c=11]~sum(t,d)\n"
          "%1 = reduce_scatter(%0) {mesh=\"t\", axis=b} : f32[a=7, b=5/t, c=11]~sum(d)\n"
          "%2 = reduce_scatter(%1) {mesh=\"d\", axis=c} : f32[a=7, b=5/t, c=11/d]\n"},
+        {"bf16: slice, all_gather, reduce_scatter, all_reduce", "t=3, d=2, p=1",
+         "%0 = input() {name=\"\"} : bf16[a=7, b=5, c=6]~sum(t)\n"
+         "%1 = reduce_scatter(%0) {mesh=\"t\", axis=b} : bf16[a=7, b=5/t, c=6]\n"
+         "%2 = slice(%1) {mesh=\"d\", axis=c} : bf16[a=7, b=5/t, c=6/d]\n"
+         "%3 = all_gather(%2) {mesh=\"t\", axis=b} : bf16[a=7, b=5, c=6/d]\n"
+         "%4 = all_gather(%3) {mesh=\"d\", axis=c} : bf16[a=7, b=5, c=6]\n"
+         "%5 = all_reduce(%0) {mesh=\"t\"} : bf16[a=7, b=5, c=6]\n"},
+        {"reduce_scatter of log-sum-exp", "t=3, d=1, p=1",
+         "%0 = input() {name=\"\"} : f32[a=7, b=5]~lse(t)\n"
+         "%1 = reduce_scatter(%0) {mesh=\"t\", axis=a} : f32[a=7/t, b=5]\n"},
         {"stage_reduce", "t=1, d=1, p=3",
          "%0 = input() {name=\"\"} : f32[a=7, b=5]~sum(p)\n"
          "%1 = stage_reduce(%0) {comm=\"all\"} : f32[a=7, b=5]\n"},
@@ -451,7 +461,12 @@ int main(void) {
         test_all_reduce(DTYPE_F32, (ReduceKind)reduce);
         test_axis(DTYPE_F32, REDUCE_SCATTER, (ReduceKind)reduce);
     }
+    for (int reduce = REDUCE_SUM; reduce <= REDUCE_MAX; reduce++) {
+        test_all_reduce(DTYPE_BF16, (ReduceKind)reduce);
+        test_axis(DTYPE_BF16, REDUCE_SCATTER, (ReduceKind)reduce);
+    }
     test_axis(DTYPE_F32, ALL_GATHER, REDUCE_SUM);
+    test_axis(DTYPE_BF16, ALL_GATHER, REDUCE_SUM);
     test_special_values();
     test_refusals();
     test_graphs();

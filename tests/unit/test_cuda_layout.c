@@ -3,16 +3,14 @@
  * Would catch: a permutation with dimensions or tiles mixed up, a vector path that takes odd sizes,
  * a sum that misses rows at a chunk's border, a result that depends on the order of threads.
  */
+#include "runtime/cuda/move.h"
 #include "tests/unit/cuda_check.h"
 
 #include <math.h>
 
 /* Sums of up to 100000 terms of size 1, relative to the sums' own size (their square root): f32
- * rounding within short chains, as on the CPU. */
-static const double TOLERANCES[] = {2e-6};
-
-static const char *const DTYPES[] = {"f32"};
-enum { N_TYPES = sizeof(DTYPES) / sizeof(DTYPES[0]) };
+ * rounding within short chains, as on the CPU. The rounding of bf16 results is not counted. */
+static const double TOLERANCE = 2e-6;
 
 static void run_case(const char *name, const char *nodes, double tolerance) {
     CudaCase c = {.nodes = nodes, .tolerance = tolerance};
@@ -71,7 +69,8 @@ static void test_transposes(const char *dtype) {
     }
 }
 
-static void check_sum(int type, int rank, const int64_t *dims, unsigned mask) {
+static void check_sum_to(const char *from_dtype, const char *to_dtype, int rank,
+                         const int64_t *dims, unsigned mask) {
     Arena *arena = arena_create();
     const char *in = "", *out = "", *over = "";
     int n_over = 0, n_kept = 0;
@@ -84,16 +83,21 @@ static void check_sum(int type, int rank, const int64_t *dims, unsigned mask) {
                 arena_printf(arena, "%s%s%c=%d", out, n_kept++ ? ", " : "", 'a' + i, (int)dims[i]);
         }
     }
-    run_case(arena_printf(arena, "reduce_sum %s[%s] over [%s]", DTYPES[type], in, over),
-             arena_printf(arena,
-                          "%%0 = input() {name=\"\"} : %s[%s]\n"
-                          "%%1 = reduce_sum(%%0) {over=[%s]} : %s[%s]\n",
-                          DTYPES[type], in, over, DTYPES[type], out),
-             TOLERANCES[type]);
+    run_case(
+        arena_printf(arena, "reduce_sum %s[%s] over [%s] to %s", from_dtype, in, over, to_dtype),
+        arena_printf(arena,
+                     "%%0 = input() {name=\"\"} : %s[%s]\n"
+                     "%%1 = reduce_sum(%%0) {over=[%s], dtype=\"%s\"} : %s[%s]\n",
+                     from_dtype, in, over, to_dtype, to_dtype, out),
+        TOLERANCE);
     arena_destroy(arena);
 }
 
-static void test_sums(int type) {
+static void check_sum(const char *dtype, int rank, const int64_t *dims, unsigned mask) {
+    check_sum_to(dtype, dtype, rank, dims, mask);
+}
+
+static void test_sums(const char *type) {
     static const int64_t ODD[] = {3, 20, 5, 33}, EVEN[] = {4, 5, 6, 32};
     for (unsigned mask = 0; mask < 16; mask++) {
         check_sum(type, 4, ODD, mask);
@@ -114,24 +118,30 @@ static void test_sums(int type) {
     check_sum(type, 2, (const int64_t[]){300, 220}, 3);
     check_sum(type, 1, (const int64_t[]){8209}, 1);
     check_sum(type, 3, (const int64_t[]){130, 2, 260}, 5);
+    /* A bias' gradient is kept wider. */
+    const char *other = strcmp(type, "f32") == 0 ? "bf16" : "f32";
+    check_sum_to(type, other, 2, (const int64_t[]){523, 128}, 1);
+    check_sum_to(type, other, 2, (const int64_t[]){23, 128}, 1);
+    check_sum_to(type, other, 2, (const int64_t[]){19, 100}, 2);
+    check_sum_to(type, other, 2, (const int64_t[]){3, 16641}, 2);
 }
 
-static void check_add_n(int type, int n_operands, const char *axes) {
+static void check_add_n(const char *dtype, int n_operands, const char *axes) {
     Arena *arena = arena_create();
     const char *nodes = "", *list = "";
     for (int i = 0; i < n_operands; i++) {
-        nodes = arena_printf(arena, "%s%%%d = input() {name=\"\"} : %s[%s]\n", nodes, i,
-                             DTYPES[type], axes);
+        nodes =
+            arena_printf(arena, "%s%%%d = input() {name=\"\"} : %s[%s]\n", nodes, i, dtype, axes);
         list = arena_printf(arena, "%s%s%%%d", list, i ? ", " : "", i);
     }
-    run_case(arena_printf(arena, "add_n of %d %s[%s]", n_operands, DTYPES[type], axes),
-             arena_printf(arena, "%s%%%d = add_n(%s) : %s[%s]\n", nodes, n_operands, list,
-                          DTYPES[type], axes),
-             type ? TOLERANCES[type] : 1e-7); /* one rounding */
+    run_case(
+        arena_printf(arena, "add_n of %d %s[%s]", n_operands, dtype, axes),
+        arena_printf(arena, "%s%%%d = add_n(%s) : %s[%s]\n", nodes, n_operands, list, dtype, axes),
+        1e-7); /* one rounding */
     arena_destroy(arena);
 }
 
-static void test_add_n(int type) {
+static void test_add_n(const char *type) {
     check_add_n(type, 1, "");
     check_add_n(type, 2, "a=1031");
     check_add_n(type, 3, "a=8, b=128");
@@ -140,7 +150,7 @@ static void test_add_n(int type) {
     check_add_n(type, 60, "a=67");
 }
 
-/* More operands than one launch takes: the f64 sum goes on in workspace. */
+/* More operands than one launch takes: others add to the sum so far, rounded to f32. */
 static void check_many_operands(int n_operands, const char *axes) {
     CudaFixture f;
     CudaKernelRun run;
@@ -163,14 +173,34 @@ static void check_many_operands(int n_operands, const char *axes) {
             for (int k = 0; k < n_operands; k++) {
                 expected += reference_value(f.reference, sum->inputs[k])[i];
             }
-            CHECK(got[i] == (float)expected, "element %d is %.9g, not %.9g", (int)i, (double)got[i],
-                  expected);
+            CHECK(fabs((double)got[i] / expected - 1) < 2e-7, "element %d is %.9g, not %.9g",
+                  (int)i, (double)got[i], expected);
         }
         cuda_kernel_run_destroy(&run);
     }
     cuda_fixture_destroy(&f);
     strbuf_destroy(&nodes);
     strbuf_destroy(&list);
+    check_end();
+}
+
+/* Kernels divide by multiplying; all numbers up to the largest. */
+static void test_division(void) {
+    static const uint32_t NUMBERS[] = {0,     1,          2,          3,          1000,      65535,
+                                       65536, 0x3fffffff, 0x40000000, 0x7ffffffe, 0x7fffffff};
+    check_begin("division by multiplication");
+    for (int64_t divisor = 1; divisor < MOVE_MAX_COUNT;
+         divisor += divisor < 3000 ? 1 : divisor / 7) {
+        FastDivisor d = fast_divisor(divisor);
+        for (size_t i = 0; i < sizeof(NUMBERS) / sizeof(NUMBERS[0]); i++) {
+            for (int near = -1; near <= 1; near++) { /* beside a multiple */
+                int64_t n = NUMBERS[i] / divisor * divisor + near;
+                if (n < 0 || n >= MOVE_MAX_COUNT) continue;
+                uint32_t got = fast_divide(d, (uint32_t)n);
+                CHECK(got == n / divisor, "%d / %d = %u", (int)n, (int)divisor, got);
+            }
+        }
+    }
     check_end();
 }
 
@@ -189,18 +219,26 @@ static void test_matmul(void) {
               "%5 = matmul(%0, %2, %1) {over=[batch, seq]} : f32[model=5, ffn=7]\n"
               "%6 = input() {name=\"\"} : f32[b=3, m=4, k=5]\n"
               "%7 = input() {name=\"\"} : f32[b=3, n=2, k=5]\n"
-              "%8 = matmul(%6, %7) {over=[k]} : f32[b=3, m=4, n=2]\n";
+              "%8 = matmul(%6, %7) {over=[k]} : f32[b=3, m=4, n=2]\n"
+              "%9 = input() {name=\"\"} : bf16[m=67, k=33]\n"
+              "%10 = input() {name=\"\"} : bf16[k=33, n=35]\n"
+              "%11 = input() {name=\"\"} : f32[m=67, n=35]\n"
+              "%12 = matmul(%9, %10) {over=[k]} : bf16[m=67, n=35]\n"
+              "%13 = matmul(%9, %10) {over=[k], dtype=\"f32\"} : f32[m=67, n=35]\n"
+              "%14 = matmul(%9, %10, %11) {over=[k], dtype=\"f32\"} : f32[m=67, n=35]\n";
     check_begin("matmul");
     cuda_check(&c);
     check_end();
 }
 
 int main(void) {
-    if (cuda_check_missing()) return 0;
-    for (int type = 0; type < N_TYPES; type++) {
-        test_transposes(DTYPES[type]);
-        test_sums(type);
-        test_add_n(type);
+    test_division();
+    if (cuda_check_missing()) return check_report();
+    static const char *const TYPES[] = {"f32", "bf16"};
+    for (int type = 0; type < 2; type++) {
+        test_transposes(TYPES[type]);
+        test_sums(TYPES[type]);
+        test_add_n(TYPES[type]);
     }
     check_many_operands(999, "");
     check_many_operands(500, "a=100");

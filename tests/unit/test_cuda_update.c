@@ -72,6 +72,18 @@ static const Optimizer OPTIMIZERS[] = {
      "%%4 = input() {name=\":nan\"} : f32[]\n%%5 = input() {name=\":0.03125\"} : f32[]\n"
      "%%6 = input() {name=\":7\"} : f32[]\n",
      "%0, %1, %2, %3, %4, %5, %6", "beta1=0.9, beta2=0.95, eps=1e-08, weight_decay=0.1", 3, 6},
+    {"adamw with a copy", "adamw",
+     "%%2 = param() {name=\"\", init=\"zeros\", decay=1} : f32[%s]\n"
+     "%%3 = param() {name=\"+\", init=\"zeros\", decay=1} : f32[%s]\n"
+     "%%4 = input() {name=\":0.5\"} : f32[]\n%%5 = input() {name=\":0.03125\"} : f32[]\n"
+     "%%6 = input() {name=\":3\"} : f32[]\n"
+     "%%7 = param() {name=\"\", init=\"zeros\", decay=1} : bf16[%s]\n",
+     "%0, %1, %2, %3, %4, %5, %6, %7", "beta1=0.9, beta2=0.95, eps=1e-08, weight_decay=0.1", 4, 6},
+    {"sgd with a copy", "sgd",
+     "%%2 = param() {name=\"\", init=\"zeros\", decay=1} : f32[%s]\n"
+     "%%3 = input() {name=\":0.5\"} : f32[]\n%%4 = input() {name=\":0.03125\"} : f32[]\n"
+     "%%5 = param() {name=\"\", init=\"zeros\", decay=1} : bf16[%s]\n",
+     "%0, %1, %2, %3, %4, %5", "momentum=0.9, weight_decay=0.1", 3, -1},
     {"sgd", "sgd",
      "%%2 = param() {name=\":0\", init=\"zeros\", decay=1} : f32[%s]\n"
      "%%3 = input() {name=\":0.5\"} : f32[]\n%%4 = input() {name=\":0.03125\"} : f32[]\n",
@@ -86,11 +98,17 @@ static const Optimizer OPTIMIZERS[] = {
      "%0, %1, %2, %3, %4", "momentum=0.9, weight_decay=0.1", 2, -1},
 };
 
+/* The last result is the parameter as bf16. */
+static bool has_copy(const Optimizer *o) {
+    return strstr(o->leaves, "bf16") != NULL;
+}
+
 static const char *update_nodes(Arena *arena, const Optimizer *o, const char *axes) {
     const char *results = "", *leaves = "";
-    int first = strcmp(o->op, "adamw") == 0 ? 7 : 5;
+    int first = (strcmp(o->op, "adamw") == 0 ? 7 : 5) + has_copy(o);
     for (int i = 0; i < o->n_outputs; i++) {
-        results = arena_printf(arena, "%s%sf32[%s]", results, i ? ", " : "", axes);
+        const char *dtype = has_copy(o) && i == o->n_outputs - 1 ? "bf16" : "f32";
+        results = arena_printf(arena, "%s%s%s[%s]", results, i ? ", " : "", dtype, axes);
     }
     for (const char *at = o->leaves; *at;) { /* %% and %s by hand: the text is not a format */
         size_t length = strcspn(at, "%");
@@ -120,7 +138,7 @@ static void advance(Reference *ref, const Optimizer *o, CudaKernelRun *cuda, Ker
     Value step = node->inputs[o->step_leaf];
     *reference_value(ref, step) += 1;
     kernel_run_set_leaf(&cuda->base, step);
-    kernel_run_set_leaf(cpu, step);
+    if (cpu) kernel_run_set_leaf(cpu, step);
 }
 
 /* The largest difference between the device's and the CPU's values, in units of the last place of
@@ -138,28 +156,47 @@ static double ulps_apart(const CudaKernelRun *cuda, const KernelRun *cpu, const 
     return worst;
 }
 
+/* The copy has the parameter's bits, rounded to nearest even. */
+static bool is_rounded(const CudaKernelRun *run, const Node *node) {
+    const float *p = run->base.ranks[0].buffers[node->id * MAX_OUTPUTS];
+    const uint16_t *copy = run->base.ranks[0].buffers[node->id * MAX_OUTPUTS + node->n_outputs - 1];
+    for (int64_t i = 0; i < type_elements(&node->types[0]); i++) {
+        uint32_t bits = (uint32_t)copy[i] << 16;
+        float wide;
+        memcpy(&wide, &bits, sizeof(wide));
+        if ((double)wide != reference_round_bf16((double)p[i])) return false;
+    }
+    return true;
+}
+
+/* Steps one after the other. The CPU's kernel does not write copies: it is compared without. */
 static void check_optimizer(const Optimizer *o, const char *axes, int n_steps) {
     CudaFixture f;
     CudaKernelRun cuda;
     KernelRun cpu;
+    bool compare = !has_copy(o);
     Arena *arena = arena_create();
     check_begin(arena_printf(arena, "%s, f32[%s], %d steps", o->name, axes, n_steps));
     if (cuda_fixture_create(&f, NULL, update_nodes(arena, o, axes))) {
         bool bound = cuda_kernel_run_create(&cuda, f.reference, -1, NULL, f.diag) &&
-                     kernel_run_create(&cpu, f.reference, -1, f.diag);
+                     (!compare || kernel_run_create(&cpu, f.reference, -1, f.diag));
         CHECK(bound, "%s", diag_text(f.diag));
         for (int step = 0; bound && step < n_steps; step++) {
-            if (step) advance(f.reference, o, &cuda, &cpu);
+            Node *last = f.graph->nodes[f.graph->n_nodes - 1];
+            if (step) advance(f.reference, o, &cuda, compare ? &cpu : NULL);
             reference_run(f.reference);
             CHECK(cuda_kernel_run_step(&cuda), "%s", cuda_kernel_run_reason(&cuda));
-            CHECK(kernel_run_step(&cpu), "the CPU's kernel failed");
             cuda_compare(&cuda, TOLERANCE, true);
+            if (has_copy(o))
+                CHECK(is_rounded(&cuda, last), "the copy is not the parameter rounded");
+            if (!compare) continue;
+            CHECK(kernel_run_step(&cpu), "the CPU's kernel failed");
             /* Sums and products are fused in other places. */
-            double apart = ulps_apart(&cuda, &cpu, f.graph->nodes[f.graph->n_nodes - 1]);
+            double apart = ulps_apart(&cuda, &cpu, last);
             CHECK(apart <= 2 * (step + 1), "step %d: %.0f ulps from the CPU", step, apart);
         }
         cuda_kernel_run_destroy(&cuda);
-        kernel_run_destroy(&cpu);
+        if (compare) kernel_run_destroy(&cpu);
     }
     cuda_fixture_destroy(&f);
     check_end();
@@ -177,42 +214,56 @@ static void test_optimizers(void) {
 
 /* Joined launches */
 
-/* A step's end for `n` parameters of odd sizes: norms, their sum, the clip factor, updates. Weight
- * decay for every other one. */
+/* One parameter's update; leaves from number `p` on: p, g, its states, the copy. Every third has a
+ * copy, every second weight decay. */
+static void put_update(StrBuf *out, int number, int i, int p, bool sgd, int scale, int rate,
+                       const char *axes) {
+    bool copy = i % 3 == 0;
+    double decay = i % 2 ? 0.1 : 0;
+    strbuf_printf(out, "%%%d:%d = ", number, (sgd ? 2 : 3) + copy);
+    if (sgd) {
+        strbuf_printf(out, "sgd(%%%d, %%%d, %%%d, %%%d, %%%d", p, p + 1, p + 2, scale, rate);
+        if (copy) strbuf_printf(out, ", %%%d", p + 4);
+        strbuf_printf(out, ") {momentum=0.9, weight_decay=%g} : f32[%s], f32[%s]", decay, axes,
+                      axes);
+    } else {
+        strbuf_printf(out, "adamw(%%%d, %%%d, %%%d, %%%d, %%%d, %%%d, %%%d", p, p + 1, p + 2, p + 3,
+                      scale, rate, rate + 1);
+        if (copy) strbuf_printf(out, ", %%%d", p + 4);
+        strbuf_printf(out,
+                      ") {beta1=0.9, beta2=0.95, eps=1e-08, weight_decay=%g} : f32[%s], f32[%s], "
+                      "f32[%s]",
+                      decay, axes, axes, axes);
+    }
+    if (copy) strbuf_printf(out, ", bf16[%s]", axes);
+    strbuf_put(out, "\n");
+}
+
+/* A step's end for `n` parameters of odd sizes: norms, their sum, the clip factor, updates. */
 static const char *many_updates(Arena *arena, int n, bool sgd, const char *max_norm) {
+    enum { LEAVES = 5 };
     static const int SIZES[] = {1, 7, 8192, 13, 40000, 32768, 33000, 3, 9001, 65};
+    static const char *const VALUES[LEAVES] = {"", "", "", "+", ""};
     StrBuf leaves = strbuf_create(), norms = strbuf_create(), updates = strbuf_create();
     StrBuf list = strbuf_create();
-    int per = sgd ? 3 : 4, sum = per * n + 2 + n;
+    const int rate = LEAVES * n, norm = rate + 2, sum = norm + n;
     for (int i = 0; i < n; i++) {
-        int axis = i % (int)(sizeof(SIZES) / sizeof(SIZES[0])), size = SIZES[axis], p = per * i;
-        for (int k = 0; k < per; k++) {
+        int axis = i % (int)(sizeof(SIZES) / sizeof(SIZES[0])), p = LEAVES * i;
+        const char *axes = arena_printf(arena, "a%d=%d", axis, SIZES[axis]);
+        for (int k = 0; k < LEAVES; k++) {
             strbuf_printf(&leaves,
-                          "%%%d = param() {name=\"%s\", init=\"zeros\", decay=1} : f32[a%d=%d]\n",
-                          p + k, k < 3 ? "" : "+", axis, size);
+                          "%%%d = param() {name=\"%s\", init=\"zeros\", decay=1} : %s[%s]\n", p + k,
+                          VALUES[k], k == LEAVES - 1 ? "bf16" : "f32", axes);
         }
-        strbuf_printf(&norms, "%%%d = sumsq(%%%d) : f32[]\n", per * n + 2 + i, p + 1);
-        strbuf_printf(&list, "%s%%%d", i ? ", " : "", per * n + 2 + i);
-        if (sgd) {
-            strbuf_printf(&updates,
-                          "%%%d:2 = sgd(%%%d, %%%d, %%%d, %%%d, %%%d) {momentum=0.9, "
-                          "weight_decay=%g} : f32[a%d=%d], f32[a%d=%d]\n",
-                          sum + 2 + i, p, p + 1, p + 2, sum + 1, per * n, i % 2 ? 0.1 : 0.0, axis,
-                          size, axis, size);
-        } else {
-            strbuf_printf(&updates,
-                          "%%%d:3 = adamw(%%%d, %%%d, %%%d, %%%d, %%%d, %%%d, %%%d) {beta1=0.9, "
-                          "beta2=0.95, eps=1e-08, weight_decay=%g} : f32[a%d=%d], f32[a%d=%d], "
-                          "f32[a%d=%d]\n",
-                          sum + 2 + i, p, p + 1, p + 2, p + 3, sum + 1, per * n, per * n + 1,
-                          i % 2 ? 0.1 : 0.0, axis, size, axis, size, axis, size);
-        }
+        strbuf_printf(&norms, "%%%d = sumsq(%%%d) : f32[]\n", norm + i, p + 1);
+        strbuf_printf(&list, "%s%%%d", i ? ", " : "", norm + i);
+        put_update(&updates, sum + 2 + i, i, p, sgd, sum + 1, rate, axes);
     }
     const char *text = arena_printf(
         arena,
         "%s%%%d = input() {name=\":0.03125\"} : f32[]\n%%%d = input() {name=\":3\"} : f32[]\n%s"
         "%%%d = add_n(%s) : f32[]\n%%%d = clip_scale(%%%d) {max_norm=%s} : f32[]\n%s",
-        leaves.text, per * n, per * n + 1, norms.text, sum, list.text, sum + 1, sum, max_norm,
+        leaves.text, rate, rate + 1, norms.text, sum, list.text, sum + 1, sum, max_norm,
         updates.text);
     strbuf_destroy(&leaves), strbuf_destroy(&norms), strbuf_destroy(&updates);
     strbuf_destroy(&list);

@@ -78,12 +78,9 @@ typedef struct SetScalarArgs {
 
 enum { ADD_N_OPERANDS = 496, COPY_THREADS = 256 };
 
-/* out[i] = carry[i] (if not NULL) + sum over operands of in[k][i], in f64, rounded once. With
- * carry_out the f64 sum goes there instead. out may be one of the operands. */
+/* out[i] = sum over operands of in[k][i], in f64, rounded once. out may be one of the operands. */
 typedef struct AddNArgs {
     void *out;
-    const double *carry;
-    double *carry_out;
     int64_t n;
     int32_t n_operands;
     int32_t vector; /* operands and results are aligned to 16 bytes */

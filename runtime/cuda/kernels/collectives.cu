@@ -19,11 +19,12 @@ static __device__ __forceinline__ void reduce_members(const void *const *in, int
         float x[N];
         Elements<N>::get((const T *)in[m] + i, x);
 #pragma unroll
-        for (int j = 0; j < N; j++) out[j] = kind == REDUCE_SUM ? out[j] + x[j]
-                                                                : max_or_nan(out[j], x[j]);
+        for (int j = 0; j < N; j++)
+            out[j] = kind == REDUCE_SUM ? out[j] + x[j] : max_or_nan(out[j], x[j]);
     }
     if (kind != REDUCE_LSE) return;
-    /* log(sum_m exp(x_m)) = top + log(sum_m exp(x_m - top)), in f64: it serves rows, not tensors. */
+        /* log(sum_m exp(x_m)) = top + log(sum_m exp(x_m - top)), in f64: it serves rows, not
+         * tensors. */
 #pragma unroll
     for (int j = 0; j < N; j++) {
         double sum = 0;

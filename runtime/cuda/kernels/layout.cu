@@ -2,7 +2,8 @@
  * operands. */
 #include "runtime/cuda/kernels/vector.cuh"
 
-template <typename T> static __device__ __forceinline__ void copy_rows(const CopyRowsArgs &a, T zero) {
+template <typename T>
+static __device__ __forceinline__ void copy_rows(const CopyRowsArgs &a, T zero) {
     const uint32_t n = blockIdx.x * blockDim.x + threadIdx.x;
     if (n >= a.count) return;
     const uint32_t line = fast_divide(a.width, n), i = n - line * a.width.divisor;
@@ -42,9 +43,7 @@ KERNEL_FUNCTION set_scalar(SetScalarArgs a) {
 /* N elements from the i-th on. */
 template <typename T, int N>
 static __device__ __forceinline__ void add_operands(const AddNArgs &a, int64_t i) {
-    double sum[N];
-#pragma unroll
-    for (int j = 0; j < N; j++) sum[j] = a.carry ? a.carry[i + j] : 0;
+    double sum[N] = {0};
 #pragma unroll 4
     for (int k = 0; k < a.n_operands; k++) {
         float terms[N];
@@ -54,11 +53,8 @@ static __device__ __forceinline__ void add_operands(const AddNArgs &a, int64_t i
     }
     float rounded[N];
 #pragma unroll
-    for (int j = 0; j < N; j++) {
-        rounded[j] = (float)sum[j];
-        if (a.carry_out) a.carry_out[i + j] = sum[j];
-    }
-    if (!a.carry_out) Elements<N>::put((T *)a.out + i, rounded);
+    for (int j = 0; j < N; j++) rounded[j] = (float)sum[j];
+    Elements<N>::put((T *)a.out + i, rounded);
 }
 
 template <typename T> static __device__ __forceinline__ void add_n(const AddNArgs &a) {
@@ -88,13 +84,7 @@ template <typename T> static __device__ __forceinline__ void add_scalars(const A
         sum += (double)load((const T *)a.in[k] + i);
     }
     sum = block_total_f64<COPY_THREADS>(sum);
-    if (threadIdx.x > 0) return;
-    if (a.carry) sum += a.carry[i];
-    if (a.carry_out) {
-        a.carry_out[i] = sum;
-    } else {
-        store((T *)a.out + i, (float)sum);
-    }
+    if (threadIdx.x == 0) store((T *)a.out + i, (float)sum);
 }
 
 KERNEL_FUNCTION __launch_bounds__(COPY_THREADS) add_n_scalars_f32(AddNArgs a) {

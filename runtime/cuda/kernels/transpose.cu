@@ -2,7 +2,8 @@
  * square tiles go through shared memory so that both sides are read and written in runs. */
 #include "runtime/cuda/kernels/vector.cuh"
 
-template <typename T> static __device__ __forceinline__ void copy_units(const TransposeCopyArgs &a) {
+template <typename T>
+static __device__ __forceinline__ void copy_units(const TransposeCopyArgs &a) {
     const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < a.count) ((T *)a.out)[i] = ((const T *)a.x)[index_map(a.from, i)];
 }
