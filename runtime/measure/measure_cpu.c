@@ -1,3 +1,4 @@
+#define _GNU_SOURCE /* sched_setaffinity */
 /* Measuring the CPU with the kernels that training runs. */
 #include "runtime/measure/measure.h"
 
@@ -10,6 +11,7 @@
 #include <errno.h>
 #include <math.h>
 #include <omp.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -172,6 +174,34 @@ static void time_memory(const CpuMeasure *measure, ProfileMemory *row) {
     row->triad_us = time_runs(measure, run_triad, &triad);
 }
 
+/* Each OpenMP thread on a core of its own, as far as there are cores: two that wait for each other
+ * on the same core, as happens on a busy machine, would take a thousand times as long. Returns the
+ * calling thread's cores as they were, for unpin. */
+static cpu_set_t pin_threads(int n_threads) {
+    cpu_set_t all;
+    CPU_ZERO(&all);
+    if (sched_getaffinity(0, sizeof(all), &all) != 0 || CPU_COUNT(&all) < n_threads) return all;
+    omp_set_num_threads(n_threads);
+#pragma omp parallel
+    {
+        cpu_set_t own;
+        int skip = omp_get_thread_num(), core = 0;
+        while (!CPU_ISSET(core, &all) || skip-- > 0) core++;
+        CPU_ZERO(&own);
+        CPU_SET(core, &own);
+        sched_setaffinity(0, sizeof(own), &own);
+    }
+    return all;
+}
+
+/* Threads started later inherit what the calling one has. */
+static void unpin_threads(int n_threads, const cpu_set_t *all) {
+    if (CPU_COUNT(all) == 0) return;
+    omp_set_num_threads(n_threads);
+#pragma omp parallel
+    sched_setaffinity(0, sizeof(*all), all);
+}
+
 static void list_rows(const MeasureList *list, int cores) {
     int counts[2] = {1, cores}, n_counts = cores > 1 ? 2 : 1;
     for (int i = 0; i < n_counts; i++) measure_list_calls(list, counts[i]);
@@ -278,7 +308,10 @@ bool measure_cpu(const MeasureOptions *options, Arena *arena, DeviceProfile *out
                           .profile = out,
                           .progress = {.options = options, .n_all = measure_list_count(out)},
                           .diag = diag};
-    bool fine = allocate(&measure) && measure_kernels(&measure) && measure_links(&measure);
+    cpu_set_t all = pin_threads(cores);
+    bool fine = allocate(&measure) && measure_kernels(&measure);
+    unpin_threads(cores, &all);
+    fine = fine && measure_links(&measure);
     free(measure.memory);
     omp_set_num_threads(threads_before);
     return fine;
