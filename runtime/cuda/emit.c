@@ -219,9 +219,24 @@ static void push_message(CommandList *out, const Command *command, Arena *arena)
     command_list_push(out, &message);
 }
 
+/* Tells the host that a message has been done. */
+static void push_mark(CommandList *out, const Command *message, const EmitMemory *memory,
+                      uint32_t *n_done, Arena *arena) {
+    Command mark = {.kind = COMMAND_LAUNCH, .stream = message->stream, .info = message->info};
+    MarkProgressArgs *args = ARENA_NEW(arena, MarkProgressArgs);
+    *args = (MarkProgressArgs){&memory->progress[message->stream], ++n_done[message->stream]};
+    mark.launch = (LaunchCommand){.kernel = KERNEL_mark_progress,
+                                  .grid = {1, 1, 1},
+                                  .threads = 1,
+                                  .args = args,
+                                  .args_bytes = sizeof(*args)};
+    command_list_push(out, &mark);
+}
+
 bool emit_rank(const RankContext *rank, const EmitMemory *memory, EmitJob job,
                struct KernelCache *generated, CommandList *out, Diag *diag) {
     CommandList raw = {0};
+    uint32_t n_done[N_STREAM_KINDS] = {0};
     bool fine = emit_walk(rank, memory, job, true, generated, &raw, diag);
     for (int i = 0; fine && i < raw.count; i++) {
         const Command *command = &raw.items[i];
@@ -229,6 +244,9 @@ bool emit_rank(const RankContext *rank, const EmitMemory *memory, EmitJob job,
             push_message(out, command, rank->arena);
         } else {
             command_list_push(out, command);
+        }
+        if (memory->progress && command->kind >= COMMAND_COLLECTIVE) {
+            push_mark(out, command, memory, n_done, rank->arena);
         }
     }
     command_list_release(&raw);

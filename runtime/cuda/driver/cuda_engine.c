@@ -1,13 +1,17 @@
 /* The CUDA backend: a rank's step, or all ranks' on one device, as one captured graph. */
 #include "runtime/cuda/codegen.h"
 #include "runtime/cuda/driver/modules.h"
+#include "runtime/cuda/driver/nccl.h"
 #include "runtime/cuda/driver/replay.h"
 #include "runtime/cuda/driver/trace.h"
 #include "runtime/cuda/emit.h"
 #include "runtime/engine_internal.h"
+#include "runtime/launch/control.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 typedef struct CudaEngine {
     Engine *engine;
@@ -19,8 +23,11 @@ typedef struct CudaEngine {
     GeneratedModules *modules;
     EmitMemory memory;
     int64_t slot_bytes;
-    uint64_t n_launches; /* as DeviceState counts them */
-    unsigned char *host; /* for view and edit */
+    int first_local, n_local; /* ranks whose arenas are here */
+    NcclWorld *world;         /* several processes; else NULL */
+    bool aborted;             /* its communicators are */
+    uint64_t n_launches;      /* as DeviceState counts them */
+    unsigned char *host;      /* for view and edit */
     size_t host_bytes;
     void *edited; /* where `commit` takes the host's bytes to */
     size_t edited_bytes;
@@ -45,7 +52,9 @@ static cudaKernel_t generated_of(void *user, const GeneratedKernel *kernel) {
 static bool check_memory(const CudaEngine *cuda, Diag *diag) {
     const Engine *engine = cuda->engine;
     int64_t total = 0;
-    for (int r = 0; r < engine->n_ranks; r++) total += engine->ranks[r].stage->arena_bytes;
+    for (int r = 0; r < cuda->n_local; r++) {
+        total += engine->ranks[cuda->first_local + r].stage->arena_bytes;
+    }
     if (total <= cuda->device.free_bytes) return true;
     diag_error(diag, NO_LOC, "the plan needs %.2f GiB on one device; %s has %.2f GiB free of %.2f",
                (double)total / (1 << 30), cuda->device.name,
@@ -54,24 +63,34 @@ static bool check_memory(const CudaEngine *cuda, Diag *diag) {
     return false;
 }
 
+static bool allocate_arena(CudaEngine *cuda, RankContext *rank, Diag *diag) {
+    const CuApi *api = cuda->device.api;
+    size_t bytes = (size_t)rank->stage->arena_bytes;
+    void *memory = NULL;
+    bool fine = cuda->world ? nccl_world_allocate(cuda->world, bytes ? bytes : 1, &memory, diag)
+                            : cuda_check(api, api->cudaMalloc(&memory, bytes ? bytes : 1), diag,
+                                         "allocating a rank's arena");
+    if (!fine) return false;
+    rank_set_memory(rank, memory);
+    cuda->engine->arena_bytes += (int64_t)bytes;
+    return cuda_check(api, api->cudaMemsetAsync(memory, 0, bytes, NULL), diag,
+                      "clearing a rank's arena");
+}
+
 static bool allocate(CudaEngine *cuda, Diag *diag) {
     Engine *engine = cuda->engine;
     const CuApi *api = cuda->device.api;
-    void *state = NULL, *staging = NULL;
-    for (int r = 0; r < engine->n_ranks; r++) {
-        RankContext *rank = &engine->ranks[r];
-        size_t bytes = (size_t)rank->stage->arena_bytes;
-        void *memory = NULL;
-        if (!cuda_check(api, api->cudaMalloc(&memory, bytes ? bytes : 1), diag,
-                        "allocating a rank's arena")) {
+    void *state = NULL, *staging = NULL, *progress = NULL;
+    for (int r = 0; r < cuda->n_local; r++) {
+        if (!allocate_arena(cuda, &engine->ranks[cuda->first_local + r], diag)) return false;
+    }
+    if (cuda->world) {
+        size_t bytes = N_STREAM_KINDS * sizeof(uint32_t);
+        if (!cuda_check(api, api->cudaHostAlloc(&progress, bytes, cudaHostAllocDefault), diag,
+                        "allocating the record of progress")) {
             return false;
         }
-        rank_set_memory(rank, memory);
-        engine->arena_bytes += (int64_t)bytes;
-        if (!cuda_check(api, api->cudaMemsetAsync(memory, 0, bytes, NULL), diag,
-                        "clearing a rank's arena")) {
-            return false;
-        }
+        cuda->memory.progress = memset(progress, 0, bytes);
     }
     cuda->slot_bytes = emit_staging_bytes(engine->plan);
     if (!cuda_check(api, api->cudaMalloc(&state, sizeof(DeviceState)), diag,
@@ -112,9 +131,9 @@ static bool emit_jobs(CudaEngine *cuda, CommandList lists[N_EMIT_JOBS], Diag *di
     double start = engine_now();
     cuda->generated = kernel_cache_create(engine->arena);
     for (int job = 0; job < N_EMIT_JOBS; job++) {
-        bool fine = engine->n_ranks == 1
-                        ? emit_rank(&engine->ranks[0], &cuda->memory, (EmitJob)job, cuda->generated,
-                                    &lists[job], diag)
+        bool fine = cuda->n_local == 1
+                        ? emit_rank(&engine->ranks[cuda->first_local], &cuda->memory, (EmitJob)job,
+                                    cuda->generated, &lists[job], diag)
                         : emit_virtual(engine->ranks, engine->n_ranks, &cuda->memory, (EmitJob)job,
                                        cuda->generated, engine->arena, &lists[job], diag);
         if (!fine) return false;
@@ -126,8 +145,8 @@ static bool emit_jobs(CudaEngine *cuda, CommandList lists[N_EMIT_JOBS], Diag *di
 static bool prepare_jobs(CudaEngine *cuda, CommandList lists[N_EMIT_JOBS], Diag *diag) {
     Engine *engine = cuda->engine;
     int64_t workspace = INT64_MAX; /* of products: what every rank has */
-    for (int r = 0; r < engine->n_ranks; r++) {
-        int64_t bytes = engine->ranks[r].parts.bytes[WORKSPACE_COMPUTE];
+    for (int r = 0; r < cuda->n_local; r++) {
+        int64_t bytes = engine->ranks[cuda->first_local + r].parts.bytes[WORKSPACE_COMPUTE];
         if (bytes < workspace) workspace = bytes;
     }
     cuda->context = (ReplayContext){
@@ -139,6 +158,7 @@ static bool prepare_jobs(CudaEngine *cuda, CommandList lists[N_EMIT_JOBS], Diag 
         .generated_user = cuda,
         .arena = engine->arena,
     };
+    if (cuda->world) cuda->context.messenger = nccl_world_messenger(cuda->world);
     cuda->modules = generated_modules_load(&cuda->device, cuda->generated, engine->arena, diag);
     if (!cuda->modules) return false;
     for (int job = 0; job < N_EMIT_JOBS; job++) {
@@ -172,15 +192,79 @@ static bool keeps_state(void *user, const Command *command) {
     return !node || node->phase != PHASE_UPDATE || op_alias(node, 0) < 0;
 }
 
+/* What the device waits for: the first message, in plan order, that has not been done. */
+static const Command *pending_message(const CudaEngine *cuda, const Replay *replay,
+                                      int *out_index) {
+    uint32_t n_seen[N_STREAM_KINDS] = {0};
+    for (int i = 0; i < replay->list.count; i++) {
+        const Command *command = &replay->list.items[i];
+        if (command->kind < COMMAND_COLLECTIVE) continue;
+        *out_index = i;
+        if (++n_seen[command->stream] > cuda->memory.progress[command->stream]) return command;
+    }
+    return NULL;
+}
+
+static void tell_progress(const CudaEngine *cuda, const Replay *replay) {
+    char text[CONTROL_TEXT_BYTES] = "computing";
+    int index = 0;
+    const Command *command = pending_message(cuda, replay, &index);
+    if (command) {
+        const Node *node = command->info.node;
+        snprintf(text, sizeof(text), "in %s%d.%d %s %%%d, %s:%d",
+                 task_kind_word(command->info.task), node->chunk, command->info.micro,
+                 OPS[node->op].name, node->id, node->loc.file ? node->loc.file : "?",
+                 node->loc.line);
+    }
+    control_update_progress(cuda->engine->control, cuda->engine->input.step, 0, index,
+                            command != NULL, text);
+}
+
+/* Stops NCCL's kernels, which would wait for ever for a rank that is gone. */
+static bool give_up(CudaEngine *cuda, const char *why, Diag *diag) {
+    if (why) diag_error(diag, NO_LOC, "%s", why);
+    nccl_world_destroy(cuda->world, true);
+    cuda->aborted = true;
+    return false;
+}
+
+/* Waits for the step, watching the other ranks. */
+static bool wait_among_others(CudaEngine *cuda, const Replay *replay, Diag *diag) {
+    const struct timespec pause = {0, 20 * 1000};
+    const double TELL_EVERY_SECONDS = 0.25;
+    const CuApi *api = cuda->device.api;
+    double told = engine_now();
+    for (;;) {
+        const char *why = NULL;
+        cudaError_t status = api->cudaStreamQuery(cuda->context.streams[0]);
+        if (status != cudaErrorNotReady) return cuda_check(api, status, diag, "running a step");
+        if (control_failed(cuda->engine->control, &why)) return give_up(cuda, why, diag);
+        if (!nccl_world_check(cuda->world, diag)) {
+            control_report(cuda->engine->control, diag_text(diag));
+            return give_up(cuda, NULL, diag);
+        }
+        if (engine_now() - told > TELL_EVERY_SECONDS) {
+            tell_progress(cuda, replay);
+            told = engine_now();
+        }
+        nanosleep(&pause, NULL);
+    }
+}
+
+static bool cuda_wait(CudaEngine *cuda, const Replay *replay, Diag *diag) {
+    const CuApi *api = cuda->device.api;
+    if (cuda->world) return wait_among_others(cuda, replay, diag);
+    return cuda_check(api, api->cudaStreamSynchronize(cuda->context.streams[0]), diag,
+                      "running a step");
+}
+
 /* One step without the update, issued command by command: libraries load what they load lazily,
  * and NCCL connects, which must not happen while a graph is captured. */
 static bool warm_up(CudaEngine *cuda, Diag *diag) {
-    const CuApi *api = cuda->device.api;
     cuda->engine->input = (StepInput){.step = 1, .train = true};
     stage(cuda);
     return replay_issue(&cuda->replays[EMIT_TRAIN], keeps_state, NULL, NULL, diag) &&
-           cuda_check(api, api->cudaStreamSynchronize(cuda->context.streams[0]), diag,
-                      "the first step");
+           cuda_wait(cuda, &cuda->replays[EMIT_TRAIN], diag);
 }
 
 static bool capture_jobs(CudaEngine *cuda, Diag *diag) {
@@ -192,23 +276,47 @@ static bool capture_jobs(CudaEngine *cuda, Diag *diag) {
                       "uploading the graphs");
 }
 
-static bool cuda_create(Engine *engine, const EngineOptions *options, Diag *diag) {
-    CudaEngine *cuda = ARENA_NEW(engine->arena, CudaEngine);
-    CommandList lists[N_EMIT_JOBS] = {{0}};
-    engine->backend_state = cuda;
-    cuda->engine = engine;
-    cuda->mode = options->no_graph ? REPLAY_EAGER : REPLAY_GRAPH;
-    if (engine->n_ranks > 1 && !options->virtual_ranks) {
+static bool exchange(void *user, const int *ranks, int n_ranks, void *bytes, size_t n_bytes,
+                     Diag *diag) {
+    const char *why = "";
+    if (control_exchange(user, "NCCL id", ranks, n_ranks, bytes, n_bytes)) return true;
+    control_failed(user, &why);
+    diag_error(diag, NO_LOC, "%s", why);
+    return false;
+}
+
+/* Which ranks are this process's; with several processes, the communicators among them. */
+static bool join(CudaEngine *cuda, const EngineOptions *options, Diag *diag) {
+    Engine *engine = cuda->engine;
+    cuda->n_local = engine->n_ranks;
+    if (!options->control) {
+        if (engine->n_ranks == 1 || options->virtual_ranks) return true;
         diag_error(diag, NO_LOC,
                    "the plan has %d ranks: start %d processes, one for each GPU, or use "
                    "--virtual-ranks to run them all on one",
                    engine->n_ranks, engine->n_ranks);
         return false;
     }
+    NcclExchange how = {options->control, exchange};
+    NcclOptions nccl = {options->timeout_seconds, options->no_registration};
+    cuda->first_local = options->rank;
+    cuda->n_local = 1;
+    cuda->world = nccl_world_create(&cuda->device, engine->plan, options->rank, &how, &nccl,
+                                    engine->arena, diag);
+    return cuda->world != NULL;
+}
+
+static bool cuda_create(Engine *engine, const EngineOptions *options, Diag *diag) {
+    CudaEngine *cuda = ARENA_NEW(engine->arena, CudaEngine);
+    CommandList lists[N_EMIT_JOBS] = {{0}};
+    engine->backend_state = cuda;
+    cuda->engine = engine;
+    cuda->mode = options->no_graph ? REPLAY_EAGER : REPLAY_GRAPH;
     bool fine = check_workspace(engine, diag) &&
                 cuda_device_open(&cuda->device, cuda_api(), options->device_ordinal, diag) &&
-                check_memory(cuda, diag) && allocate(cuda, diag) && emit_jobs(cuda, lists, diag) &&
-                prepare_jobs(cuda, lists, diag) && warm_up(cuda, diag) && capture_jobs(cuda, diag);
+                join(cuda, options, diag) && check_memory(cuda, diag) && allocate(cuda, diag) &&
+                emit_jobs(cuda, lists, diag) && prepare_jobs(cuda, lists, diag) &&
+                warm_up(cuda, diag) && capture_jobs(cuda, diag);
     for (int job = 0; job < N_EMIT_JOBS; job++) command_list_release(&lists[job]);
     return fine;
 }
@@ -218,14 +326,19 @@ static void cuda_destroy(Engine *engine) {
     if (!cuda) return;
     const CuApi *api = cuda->device.api;
     if (api) {
-        api->cudaDeviceSynchronize();
+        /* A kernel that waits for a lost rank ends only once its communicator is aborted. */
+        if (!cuda->aborted) api->cudaDeviceSynchronize();
         for (int job = 0; job < N_EMIT_JOBS; job++) replay_destroy(&cuda->replays[job]);
         gemm_table_destroy(cuda->context.gemms);
         replay_context_destroy(&cuda->context);
         if (cuda->modules) generated_modules_unload(cuda->modules);
         for (int r = 0; r < engine->n_ranks; r++) {
-            if (engine->ranks[r].memory) api->cudaFree(engine->ranks[r].memory);
+            unsigned char *memory = engine->ranks[r].memory;
+            if (memory && cuda->world) nccl_world_free(cuda->world, memory);
+            if (memory && !cuda->world) api->cudaFree(memory);
         }
+        if (!cuda->aborted) nccl_world_destroy(cuda->world, false);
+        if (cuda->memory.progress) api->cudaFreeHost(cuda->memory.progress);
         if (cuda->memory.state) api->cudaFree(cuda->memory.state);
         if (cuda->memory.staging) api->cudaFreeHost((void *)cuda->memory.staging);
         cuda_device_close(&cuda->device);
@@ -324,10 +437,15 @@ static bool cuda_run(Engine *engine, EngineJob job, Diag *diag) {
                                       [JOB_CHECK] = EMIT_TRAIN,
                                       [JOB_PROFILE] = EMIT_TRAIN};
     CudaEngine *cuda = engine->backend_state;
-    const CuApi *api = cuda->device.api;
-    if (cuda->failed) {
-        diag_error(diag, NO_LOC, "CUDA: a copy between host and device failed");
+    if (cuda->failed || cuda->aborted) {
+        diag_error(diag, NO_LOC, "CUDA: %s",
+                   cuda->aborted ? "other ranks are gone"
+                                 : "a copy between host and device failed");
         return false;
+    }
+    if (cuda->world) {
+        memset(cuda->memory.progress, 0, N_STREAM_KINDS * sizeof(uint32_t));
+        control_update_progress(engine->control, engine->input.step, 0, 0, false, "computing");
     }
     stage(cuda);
     double start = engine_now();
@@ -335,8 +453,11 @@ static bool cuda_run(Engine *engine, EngineJob job, Diag *diag) {
     bool fine =
         visited ? run_visited(cuda, job, diag) : replay_launch(&cuda->replays[EMITTED[job]], diag);
     cuda->launch_seconds = engine_now() - start;
-    return fine && cuda_check(api, api->cudaStreamSynchronize(cuda->context.streams[0]), diag,
-                              "running a step");
+    fine = fine && cuda_wait(cuda, &cuda->replays[EMITTED[job]], diag);
+    if (cuda->world) {
+        control_update_progress(engine->control, -1, 0, 0, false, "between steps");
+    }
+    return fine;
 }
 
 static bool cuda_trace(Engine *engine, Arena *arena, EngineSpan **out_spans, int *out_count,

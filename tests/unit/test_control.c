@@ -1,0 +1,331 @@
+/* The control plane with real processes: results of operations, who is waited for, who is let in.
+ */
+#include "tests/unit/control_job.h"
+#include "tests/unit/message_noise.h"
+
+/* --- operations --- */
+
+static bool gathers_are_right(Control *control, int rank, int world) {
+    unsigned char mine[MAX_WORLD * 100], all[MAX_WORLD * MAX_WORLD * 100];
+    size_t slot = (size_t)world * 100, sizes[MAX_WORLD];
+    memset(mine, 'a' + rank, sizeof mine);
+    for (int round = 0; round < 2; round++) {
+        memset(all, 0xff, sizeof all);
+        bool everywhere = round == 1;
+        /* Rank 0's part is empty. */
+        bool ok = everywhere
+                      ? control_all_gather(control, mine, (size_t)rank * 100, slot, all, sizes)
+                      : control_gather(control, mine, (size_t)rank * 100, slot, all, sizes);
+        if (!ok) return false;
+        for (size_t i = 0; i < slot * (size_t)world && (everywhere || rank == 0); i++) {
+            size_t from = i / slot, at = i % slot;
+            if (all[i] != (at < from * 100 ? 'a' + from : 0)) return false;
+            if (sizes[from] != from * 100) return false;
+        }
+    }
+    return true;
+}
+
+/* Even and odd ranks exchange at the same time, then each half of {0 1 2 ...} alone. */
+static bool exchanges_are_right(Control *control, int rank, int world) {
+    int ranks[MAX_WORLD], n = 0;
+    for (int i = rank % 2; i < world; i += 2) ranks[n++] = i;
+    char id[128] = {0};
+    if (rank == ranks[0]) memset(id, '0' + rank, sizeof id);
+    const char *key = rank % 2 ? "id of odd" : "id of even";
+    return control_exchange(control, key, ranks, n, id, sizeof id) && id[0] == '0' + ranks[0] &&
+           id[127] == '0' + ranks[0];
+}
+
+static bool operations_rank(Job *job, int rank, char *said) {
+    int n_held = count_held();
+    Control *control = join(job, rank, said);
+    if (!control) return false;
+    static unsigned char large[CONTROL_MAX_BYTES];
+    for (int root = 0; root < job->world; root++) {
+        char text[32] = "";
+        if (rank == root) snprintf(text, sizeof text, "from %d", root);
+        EXPECT(control_broadcast(control, root, text, sizeof text));
+        EXPECT(text[5] == '0' + root);
+        EXPECT(control_broadcast(control, root, NULL, 0));
+        for (size_t i = 0; i < sizeof large; i++) large[i] = rank == root ? (i * 7) & 0xff : 0;
+        EXPECT(control_broadcast(control, root, large, sizeof large));
+        EXPECT(large[12345] == (12345 * 7 & 0xff) &&
+               large[sizeof large - 1] == ((sizeof large - 1) * 7 & 0xff));
+    }
+    EXPECT(gathers_are_right(control, rank, job->world));
+    for (int i = 0; i < 200; i++) {
+        control_update_progress(control, i, i, i, false, "a step");
+        EXPECT(control_barrier(control));
+        if (i % 10 == 0) EXPECT(exchanges_are_right(control, rank, job->world));
+    }
+    EXPECT(control_close(control));
+    EXPECT(!control_failed(control, NULL));
+    control_destroy(control);
+    if (count_held() == n_held) return true;
+    snprintf(said, SAID_BYTES, "descriptors or threads are left");
+    return false;
+}
+
+static void test_operations(void) {
+    static const int worlds[] = {1, 2, 5};
+    for (int i = 0; i < 3; i++) {
+        char name[96];
+        snprintf(name, sizeof name, "control: all operations are right on %d ranks", worlds[i]);
+        check_begin(name);
+        Job job = job_create(worlds[i], operations_rank);
+        job_start(&job);
+        job_finish(&job);
+        check_all_well(&job);
+    }
+    check_begin("control: over IPv6 too");
+    Job job = job_create(2, operations_rank);
+    job.host = "::1";
+    job.port = find_free_port("::1");
+    if (job.port == 0) {
+        printf("skip control: over IPv6 too: this machine has no ::1\n");
+        check_case_name[0] = '\0';
+        return;
+    }
+    job_start(&job);
+    job_finish(&job);
+    check_all_well(&job);
+}
+
+/* The barrier must not end before the slowest has come to it. */
+static bool barrier_rank(Job *job, int rank, char *said) {
+    Control *control = join(job, rank, said);
+    if (!control) return false;
+    double times[MAX_WORLD], now;
+    if (rank == 1) sleep_s(0.15);
+    double mine = socket_now(); /* one clock for all processes of a machine */
+    EXPECT(control_barrier(control));
+    now = socket_now();
+    EXPECT(control_all_gather(control, &mine, sizeof mine, sizeof mine, times, NULL));
+    for (int i = 0; i < job->world; i++) EXPECT(times[i] <= now);
+    EXPECT(control_close(control));
+    control_destroy(control);
+    return true;
+}
+
+static void test_slow_joiner(void) {
+    check_begin("control: a rank that comes late is waited for; rank 0 may be the late one");
+    for (int late = 0; late < 3; late += 2) {
+        Job job = job_create(3, barrier_rank);
+        job.late_s[late] = 0.4;
+        job_start(&job);
+        job_finish(&job);
+        check_all_well(&job);
+    }
+}
+
+static bool join_rank(Job *job, int rank, char *said) {
+    Control *control = join(job, rank, said);
+    if (!control) return false;
+    EXPECT(control_close(control));
+    control_destroy(control);
+    return true;
+}
+
+static void test_missing(void) {
+    check_begin("control: ranks that do not come are named on all that did");
+    Job job = job_create(5, join_rank);
+    job.options.connect_s = 1;
+    for (int i = 0; i < 5; i += i == 0 ? 2 : 3) job_start_rank(&job, i); /* 0 and 2 */
+    for (int i = 0; i < 5; i += i == 0 ? 2 : 3) {
+        job_finish_rank(&job, i);
+        check_said(&job, i, "not all ranks came within 1 s: without ranks 1, 3-4");
+    }
+    check_begin("control: without rank 0 the others say where they looked");
+    job = job_create(2, join_rank);
+    job.options.connect_s = 0.5;
+    job_start_rank(&job, 1);
+    job_finish_rank(&job, 1);
+    check_said(&job, 1, "rank 1 found no rank 0 at 127.0.0.1:");
+    check_said(&job, 1, "within 0.5 s: Connection refused");
+}
+
+static void test_refusals(void) {
+    check_begin("control: a rank with another plan is told both fingerprints");
+    Job job = job_create(3, join_rank);
+    job.options.connect_s = 1.2;
+    job.fingerprints[2] = 0xbad;
+    job_start(&job);
+    job_finish(&job);
+    check_said(&job, 2,
+               "its plan has fingerprint 0000000000000bad, rank 0's has 0000000000001234; start "
+               "all ranks with the same plan");
+    check_said(&job, 1, "without rank 2; rank 2 (host-2) was refused: its plan has");
+}
+
+/* Ranks that are refused while a job of two runs, which must not notice. */
+static bool stranger_rank(Job *job, int rank, char *said) {
+    if (rank < 2) {
+        ControlOptions options = rank_options(job, rank);
+        Diag *diag = diag_create();
+        options.world = 2;
+        Control *control = control_connect(&options, diag);
+        snprintf(said, SAID_BYTES, "%s", diag_text(diag));
+        diag_destroy(diag);
+        if (!control) return false;
+        for (double begin = socket_now(); socket_now() < begin + 0.8;) {
+            int enough = rank == 0 && socket_now() > begin + 0.7;
+            EXPECT(control_barrier(control));
+            EXPECT(control_broadcast(control, 0, &enough, sizeof enough));
+            if (enough) break;
+        }
+        EXPECT(control_close(control));
+        control_destroy(control);
+        return true;
+    }
+    sleep_s(0.3);
+    Diag *diag = diag_create();
+    ControlOptions options = rank_options(job, rank);
+    options.world = 2;
+    options.rank = 1;
+    if (rank == 2) options.job = "another";
+    if (rank == 4) options.world = 9;
+    Control *control = control_connect(&options, diag);
+    snprintf(said, SAID_BYTES, "%s", diag_text(diag));
+    diag_destroy(diag);
+    if (!control) return true;
+    control_destroy(control);
+    return false;
+}
+
+static void test_strangers(void) {
+    check_begin("control: another job, a second rank 1 and another world are refused, the job "
+                "goes on");
+    Job job = job_create(5, stranger_rank);
+    job_start(&job);
+    job_finish(&job);
+    check_all_well(&job);
+    check_said(&job, 2, "it belongs to another job: its job token differs");
+    check_said(&job, 3, "this rank is there already, on host-1");
+    check_said(&job, 4, "it was started as one of 9 ranks, rank 0 as one of 2");
+}
+
+/* --- bytes that are no messages --- */
+
+/* Talks to rank 0's port: half a hello, noise, silence, and connections that close at once. */
+static void disturb(const char *host, int port) {
+    char why[SOCKET_WHY_BYTES];
+    uint32_t random = 7;
+    for (int i = 0; i < 60; i++) {
+        size_t n;
+        int fd = socket_connect(host, port, 1, why);
+        if (fd < 0) {
+            sleep_s(0.02);
+            continue;
+        }
+        StrBuf noise = strbuf_create();
+        if (i % 3 == 0) {
+            message_begin(&noise, MESSAGE_HELLO); /* a header alone, of no payload */
+        } else {
+            for (int j = 0; j < 3; j++) put_noise(&noise, &random);
+        }
+        if (i % 5 != 0) socket_send(fd, noise.text, noise.length, &n);
+        strbuf_destroy(&noise);
+        if (i % 4 != 0) close(fd); /* others stay open and silent until the process ends */
+    }
+}
+
+static bool disturbed_rank(Job *job, int rank, char *said) {
+    if (rank == 3) {
+        disturb(job->host, job->port);
+        return true;
+    }
+    ControlOptions options = rank_options(job, rank);
+    Diag *diag = diag_create();
+    options.world = 3;
+    sleep_s(rank == 0 ? 0 : 0.3); /* the noise comes before and after they have come */
+    Control *control = control_connect(&options, diag);
+    snprintf(said, SAID_BYTES, "%s", diag_text(diag));
+    diag_destroy(diag);
+    if (!control) return false;
+    for (int i = 0; i < 300; i++) {
+        EXPECT(control_barrier(control));
+        sleep_s(0.002);
+    }
+    EXPECT(control_close(control));
+    control_destroy(control);
+    return true;
+}
+
+static void test_garbage(void) {
+    check_begin("control: strangers with garbage, half messages and silence change nothing");
+    Job job = job_create(4, disturbed_rank);
+    job_start(&job);
+    job_finish(&job);
+    check_all_well(&job);
+}
+
+/* What a rank of the job says must be understood too: one that turns to garbage is lost. */
+static bool mad_rank(Job *job, int rank, char *said) {
+    if (rank != 1) {
+        Control *control = join(job, rank, said);
+        if (!control) return true;
+        const char *reason;
+        bool ok = control_barrier(control);
+        control_failed(control, &reason);
+        snprintf(said, SAID_BYTES, "%s", reason);
+        control_destroy(control);
+        return !ok;
+    }
+    char why[SOCKET_WHY_BYTES];
+    int fd;
+    while ((fd = socket_connect(job->host, job->port, 1, why)) < 0) sleep_s(0.02);
+    /* Says hello by means of a real rank 1's bytes: taken from a listener of its own. */
+    char end[64];
+    int copy_port = find_free_port(job->host), listener = socket_listen(job->host, copy_port, why);
+    pid_t pid = fork();
+    if (pid == 0) {
+        Job copy = *job;
+        char ignored[SAID_BYTES];
+        copy.port = copy_port;
+        copy.options.connect_s = 0.5;
+        control_destroy(join(&copy, rank, ignored));
+        _exit(0);
+    }
+    bool exhausted;
+    int from = -1;
+    if (!socket_wait(listener, false, 2) || (from = socket_accept(listener, &exhausted)) < 0 ||
+        !socket_wait(from, false, 2))
+        return false;
+    size_t n, sent;
+    unsigned char hello[512];
+    bool ok = socket_receive(from, hello, sizeof hello, &n) == SOCKET_MOVED &&
+              socket_send(fd, hello, n, &sent) == SOCKET_MOVED && sent == n;
+    sleep_s(0.3);
+    ok = ok && socket_send(fd, "PLCM and so on", 14, &sent) == SOCKET_MOVED;
+    while (socket_wait(fd, false, 3) && socket_receive(fd, end, sizeof end, &n) == SOCKET_MOVED) {
+    }
+    waitpid(pid, NULL, 0);
+    close(from);
+    close(listener);
+    close(fd);
+    return ok;
+}
+
+static void test_mad_rank(void) {
+    check_begin("control: a rank that turns to garbage is lost, not a crash");
+    Job job = job_create(3, mad_rank);
+    job_start(&job);
+    job_finish(&job);
+    check_all_well(&job);
+    for (int i = 0; i < 3; i += 2) {
+        check_said(&job, i,
+                   "rank 1 (host-1) was lost before its first step (it sent what is no message)");
+    }
+}
+
+int main(void) {
+    test_operations();
+    test_slow_joiner();
+    test_missing();
+    test_refusals();
+    test_strangers();
+    test_garbage();
+    test_mad_rank();
+    return check_report();
+}
