@@ -51,17 +51,20 @@ else
 NO_CUDA := runtime/cuda/driver/%
 endif
 
-# Every .c in the four folders is part of the program; every .lua beside it is embedded in it.
+# Every .c in the four folders is part of the program; every .lua beside it is embedded in it, and
+# what generated kernels begin with.
 SOURCES := $(filter-out $(NO_CUDA),$(sort $(shell find frontend ir planner runtime -name '*.c')))
-LUA     := $(sort $(shell find frontend planner -name '*.lua' ! -name '*.meta.lua'))
-OBJECTS := $(SOURCES:%.c=$B/%.o) $(LUA:%.lua=$B/embed/%.o) $(FATBINS)
+TEXTS   := $(sort $(shell find frontend planner -name '*.lua' ! -name '*.meta.lua')) \
+           $(addprefix runtime/cuda/kernels/,state.h fused_args.h fused.cuh)
+OBJECTS := $(SOURCES:%.c=$B/%.o) $(TEXTS:%=$B/embed/%.o) $(FATBINS)
 TESTS   := $(patsubst tests/unit/%.c,$B/tests/%,$(wildcard tests/unit/*.c))
 SUPPORT := $(patsubst %.c,$B/%.o,$(wildcard tests/support/*.c))
 BENCHES := $(patsubst tests/bench/%.c,$B/bench/%,$(wildcard tests/bench/*.c))
+EMULATED := $(patsubst runtime/cuda/kernels/%.cu,$B/emulate/%.o,$(wildcard runtime/cuda/kernels/*.cu))
 SCRIPTS := $(sort $(wildcard tests/*/test_*.sh))
 
 PACKAGES      := gcc libc6-dev make libdnnl-dev liblua5.4-dev libjansson-dev
-TEST_PACKAGES := clang libomp-dev clang-format clang-tidy cppcheck chromium
+TEST_PACKAGES := g++ clang libomp-dev clang-format clang-tidy cppcheck chromium
 
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
@@ -92,15 +95,56 @@ $B/libsupport.a: $(SUPPORT)
 	@rm -f $@
 	@ar rcs $@ $^
 
+# CUDA kernels compiled for the host (tests/emulate), or a library that says why not.
+EMULATE_CXX   := $(shell command -v $(if $(findstring clang,$(CC)),clang++,g++) 2>/dev/null)
+EMULATE_FLAGS := -std=c++17 -O2 -march=$(ARCH) -fno-exceptions -fno-rtti -fno-threadsafe-statics \
+                 -fno-strict-aliasing -fno-math-errno -I. -g -Wall -Wextra \
+                 -Wno-unknown-pragmas -Wno-sign-compare
+# Fibers are not stacks as AddressSanitizer knows them, nor threads as ThreadSanitizer does.
+ifneq ($(findstring address,$(SANITIZE)),)
+EMULATE_FLAGS += $(OPTIMIZE) -fno-sanitize=vptr \
+                 $(if $(findstring clang,$(CC)),-mllvm -asan-stack=0,--param asan-stack=0)
+endif
+ifneq ($(EMULATE_CXX),)
+EMULATE := $(EMULATED) $(patsubst tests/emulate/%,$B/emulate/%.o,$(wildcard \
+             $(addprefix tests/emulate/,entries.cpp fiber.cpp launch.c probe.cu scheduler.cpp)))
+else
+EMULATE := $B/emulate/absent.c.o
+endif
+
+$B/libemulate.a: $(EMULATE)
+	@rm -f $@
+	@ar rcs $@ $^
+
+EMULATE_COMPILE = $(EMULATE_CXX) $(EMULATE_FLAGS) $(WERROR) -MMD -MP
+EMULATE_KERNEL  = $(EMULATE_COMPILE) -x c++ -include tests/emulate/emulate.h
+
+$B/emulate/%.o: runtime/cuda/kernels/%.cu $B/flags
+	@mkdir -p $(@D)
+	$(EMULATE_KERNEL) -c -o $@ $<
+
+$B/emulate/%.cu.o: tests/emulate/%.cu $B/flags
+	@mkdir -p $(@D)
+	$(EMULATE_KERNEL) -c -o $@ $<
+
+$B/emulate/%.cpp.o: tests/emulate/%.cpp $B/flags
+	@mkdir -p $(@D)
+	$(EMULATE_COMPILE) -c -o $@ $<
+
+$B/emulate/%.c.o: tests/emulate/%.c $B/flags | $B/libraries
+	@mkdir -p $(@D)
+	$(COMPILE) -c -o $@ $<
+
 # frontend/nn.lua becomes `const char embedded_nn_lua[]` and `const size_t embedded_nn_lua_bytes`.
-$B/embed/%.c: %.lua Makefile
+$B/embed/%.c: NAME = embedded_$(subst .,_,$(*F))
+$B/embed/%.c: % Makefile
 	@mkdir -p $(@D)
 	@{ echo '#include <stddef.h>'; \
-	   echo 'extern const char embedded_$(*F)_lua[];'; \
-	   echo 'extern const size_t embedded_$(*F)_lua_bytes;'; \
-	   echo 'const char embedded_$(*F)_lua[] = {'; \
+	   echo 'extern const char $(NAME)[];'; \
+	   echo 'extern const size_t $(NAME)_bytes;'; \
+	   echo 'const char $(NAME)[] = {'; \
 	   od -An -v -td1 $< | sed 's/  */,/g; s/^,//; s/$$/,/'; echo '0};'; \
-	   echo 'const size_t embedded_$(*F)_lua_bytes = sizeof(embedded_$(*F)_lua) - 1;'; } > $@
+	   echo 'const size_t $(NAME)_bytes = sizeof($(NAME)) - 1;'; } > $@
 
 $B/embed/%.o: $B/embed/%.c $B/flags | $B/libraries
 	$(COMPILE) -c -o $@ $<
@@ -124,9 +168,9 @@ build/fatbin/list.o: $(KERNELS) Makefile
 
 tests: $(TESTS)
 
-$B/tests/%: tests/unit/%.c $B/libsupport.a $B/libperilune.a $B/flags
+$B/tests/%: tests/unit/%.c $B/libsupport.a $B/libemulate.a $B/libperilune.a $B/flags
 	@mkdir -p $(@D)
-	$(COMPILE) $(LDFLAGS) -o $@ $< $B/libsupport.a $B/libperilune.a $(LIBS)
+	$(COMPILE) $(LDFLAGS) -o $@ $< $B/libsupport.a $B/libemulate.a $B/libperilune.a $(LIBS)
 
 $B/bench/%: tests/bench/%.c $B/libperilune.a $B/flags
 	@mkdir -p $(@D)
@@ -146,7 +190,8 @@ $B/libraries:
 	        'apt-get install $(PACKAGES)' >&2; exit 1; }
 	@touch $@
 
--include $(OBJECTS:.o=.d) $(KERNELS:runtime/cuda/kernels/%.cu=build/fatbin/%.fatbin.d) $(SUPPORT:.o=.d) $(TESTS:=.d) $(BENCHES:=.d)
+-include $(OBJECTS:.o=.d) $(KERNELS:runtime/cuda/kernels/%.cu=build/fatbin/%.fatbin.d) \
+         $(SUPPORT:.o=.d) $(EMULATE:.o=.d) $(TESTS:=.d) $(BENCHES:=.d)
 
 help:
 	@echo 'make            build/perilune               ARCH=x86-64-v3 for another machine than this'

@@ -19,7 +19,8 @@ static const char *const GRADS[N_OPS] = {
 
 bool script_op_is_callable(OpKind op) {
     const int internal = LEAF | TYPED | PERSISTENT | EFFECT | COLLECTIVE | VARIADIC_OUT;
-    return !(OPS[op].flags & internal) && strcmp(GRADS[op], "never") != 0;
+    bool cast = strcmp(GRADS[op], "cast") == 0; /* precision is the plan's, not the model's */
+    return !(OPS[op].flags & internal) && strcmp(GRADS[op], "never") != 0 && !cast;
 }
 
 ScriptGraph *script_graph(lua_State *lua) {

@@ -326,12 +326,12 @@ function ops.dropout(args) end
 
 ---Sums products over the axes `over`. Result: axes of both operands, then the left one's, then
 ---the right one's.
----@param args { [1]: perilune.Value, [2]: perilune.Value, over: perilune.Axes }
+---@param args { [1]: perilune.Value, [2]: perilune.Value, over: perilune.Axes, dtype?: "f32"|"bf16" }
 ---@return perilune.Value
 function ops.matmul(args) end
 
 ---Sums over the axes `over`.
----@param args { [1]: perilune.Value, over: perilune.Axes }
+---@param args { [1]: perilune.Value, over: perilune.Axes, dtype?: "f32"|"bf16" }
 ---@return perilune.Value
 function ops.reduce_sum(args) end
 

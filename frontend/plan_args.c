@@ -1,5 +1,6 @@
 #include "frontend/plan_args.h"
 
+#include "frontend/engine_args.h"
 #include "frontend/model.h"
 #include "planner/planner.h"
 
@@ -136,6 +137,15 @@ static bool is_pass(const char *name) {
     return false;
 }
 
+static bool precision_from_args(const CliArgs *args, PlanOptions *options, Diag *diag) {
+    const char *name = cli_text(args, OPT_PRECISION, options->cuda ? "bf16" : "f32");
+    int dtype = dtype_find(name, (int)strlen(name));
+    options->precision = (DType)dtype;
+    if (dtype >= 0 && dtype_is_float(options->precision)) return true;
+    diag_error(diag, NO_LOC, "--precision: '%s' is not f32 or bf16", name);
+    return false;
+}
+
 static bool options_from_args(CliArgs *args, PlanOptions *options, Diag *diag) {
     if (!mesh_from_args(args, &options->mesh, diag)) return false;
     if (!batch_from_args(args, options, diag)) return false;
@@ -144,6 +154,12 @@ static bool options_from_args(CliArgs *args, PlanOptions *options, Diag *diag) {
     bool interleaved = strcmp(options->schedule, "interleaved") == 0;
     options->n_chunks = (int)cli_int(args, OPT_CHUNKS, interleaved ? 2 : 1);
     options->sequence_parallel = cli_given(args, OPT_SEQUENCE_PARALLEL);
+    DeviceKind device = DEVICE_CPU;
+    bool runs = args->command->run != cmd_plan;
+    if ((runs || cli_given(args, OPT_DEVICE)) && !device_from_args(args, &device, diag)) {
+        return false;
+    }
+    options->cuda = device == DEVICE_CUDA;
     options->seed = (uint64_t)cli_int(args, OPT_SEED, 1);
     options->dump_after = cli_text(args, OPT_DUMP_AFTER, NULL);
     if (options->dump_after && !is_pass(options->dump_after)) {
@@ -151,7 +167,7 @@ static bool options_from_args(CliArgs *args, PlanOptions *options, Diag *diag) {
                    options->dump_after);
         return false;
     }
-    return split_from_args(args, options, diag);
+    return precision_from_args(args, options, diag) && split_from_args(args, options, diag);
 }
 
 /* --set texts, "key=value". */

@@ -37,6 +37,23 @@ Expr expr_of_node(const Node *node) {
     return expr;
 }
 
+int expr_infer_dtypes(const Expr *expr, const DType *inputs, DType *out_registers) {
+    for (int n = 0; n < expr->n_instructions; n++) {
+        const ExprInstruction *ins = &expr->instructions[n];
+        DType first = DTYPE_F32;
+        for (int i = 0; i < OPS[ins->op].min_inputs; i++) {
+            int from = ins->operands[i];
+            DType dtype = from < 0 ? inputs[~from] : out_registers[from];
+            if (i && dtype != first) return n;
+            first = dtype;
+        }
+        out_registers[n] = ins->op == OP_TO_BF16  ? DTYPE_BF16
+                           : ins->op == OP_TO_F32 ? DTYPE_F32
+                                                  : first;
+    }
+    return -1;
+}
+
 static bool parse_number(const char **at, int limit, int *out) {
     char *end;
     if (!isdigit((unsigned char)**at)) return false;

@@ -61,8 +61,8 @@ int op_alias(const Node *node, int output) {
     case OP_ACCUMULATE: return 0;
     case OP_MATMUL: return node->n_inputs == 3 ? 2 : -1;
     case OP_EMBEDDING_GRAD: return node->n_inputs == 4 ? 3 : -1;
-    case OP_ADAMW: return output == 0 ? 0 : output + 1; /* p <- p, m <- m, v <- v */
-    case OP_SGD: return output == 0 ? 0 : 2;
+    case OP_ADAMW: return output == 0 ? 0 : output == 3 ? 7 : output + 1; /* p, m, v, copy */
+    case OP_SGD: return output == 0 ? 0 : output == 2 ? 5 : 2;            /* p, momentum, copy */
     default: return -1;
     }
 }
@@ -88,6 +88,40 @@ int64_t op_workspace_bytes(const Node *node, const Type *inputs) {
     int64_t groups = (rows + GROUP_ROWS - 1) / GROUP_ROWS;
     if (groups > MOST_GROUPS) groups = MOST_GROUPS;
     return groups * 2 * width * dtype_bytes(DTYPE_F32);
+}
+
+OperandPrecision op_operand_precision(OpKind op, int input) {
+    switch (op) {
+    case OP_ACCUMULATE: return input == 0 ? OPERAND_F32 : OPERAND_EITHER;
+    case OP_MATMUL: return input < 2 ? OPERAND_FOLLOWS : OPERAND_F32;
+    case OP_LAYERNORM:
+    case OP_RMSNORM: return input == 0 ? OPERAND_FOLLOWS : OPERAND_F32;
+    case OP_LAYERNORM_GRAD: return input == 0 || input == 4 ? OPERAND_FOLLOWS : OPERAND_F32;
+    case OP_RMSNORM_GRAD: return input == 0 || input == 3 ? OPERAND_FOLLOWS : OPERAND_F32;
+    case OP_ATTENTION_GRAD: return input == 4 ? OPERAND_F32 : OPERAND_FOLLOWS;
+    case OP_CROSS_ENTROPY_GRAD: return input == 0 ? OPERAND_FOLLOWS : OPERAND_F32;
+    case OP_EMBEDDING_GRAD:
+        return input == 1 ? OPERAND_EITHER : input == 2 ? OPERAND_UNREAD : OPERAND_F32;
+    case OP_OUTPUT:
+    case OP_TO_BF16:
+    case OP_TO_F32: return OPERAND_EITHER;
+    case OP_SUMSQ:
+    case OP_CLIP_SCALE:
+    case OP_ADAMW:
+    case OP_SGD: return OPERAND_F32; /* but for their last operand, a copy */
+    default: return OPERAND_FOLLOWS;
+    }
+}
+
+bool op_reads_weights(OpKind op) {
+    return op == OP_MATMUL || op == OP_EMBEDDING;
+}
+
+bool node_is_copy(const Node *node) {
+    const char *name = node_string(node, ATTR_name), *of = node_string(node, ATTR_of);
+    size_t length = strlen(of);
+    return node->op == OP_STATE && node->types[0].dtype == DTYPE_BF16 && length > 0 &&
+           strncmp(name, of, length) == 0 && strcmp(name + length, ".bf16") == 0;
 }
 
 bool op_needs_whole(const Node *node, int axis) {
@@ -151,9 +185,14 @@ Value grad_reduce_to(GradContext *ctx, Value value, const Type *like) {
         value = grad_build(ctx, OP_REDUCE_SUM, &value, 1, &over, 1);
         if (!value.node) return NO_VALUE;
     }
-    if (!type_equal(value_type(value), like)) {
+    if (!type_same_shape(value_type(value), like)) {
         Attr to = attr_axes(ATTR_to, like->axes, like->rank);
         value = grad_build(ctx, OP_TRANSPOSE, &value, 1, &to, 1);
     }
-    return value;
+    return grad_to_dtype(ctx, value, like->dtype);
+}
+
+Value grad_to_dtype(GradContext *ctx, Value value, DType dtype) {
+    if (!value.node || value_type(value)->dtype == dtype) return value;
+    return grad_build(ctx, dtype == DTYPE_BF16 ? OP_TO_BF16 : OP_TO_F32, &value, 1, NULL, 0);
 }

@@ -15,7 +15,7 @@ enum OpFlags {
     ELEMENTWISE = KERNEL | ELEMENTWISE_BIT, /* may become part of a fused node */
     LINEAR = 1 << 7,                        /* a sum: partial operands give a partial result */
     COMPOSITE = 1 << 8,                     /* replaced by pass `expand` before sharding */
-    VARIADIC_OUT = 1 << 9,                  /* n_out is the most; the node says how many */
+    VARIADIC_OUT = 1 << 9, /* n_out is the most; the node or its operands say how many */
     /* Padding of a sharded axis is exact only if the pad stays zero. Without a flag the result's
      * pad is zero when all operands' pads are. */
     ZERO_ANY = 1 << 10,      /* one zero operand is enough */
@@ -66,8 +66,23 @@ bool op_may_reuse(const Node *node, int input);
 
 /* Memory that the op's kernel needs for the length of one call, for operands of local shapes. */
 int64_t op_workspace_bytes(const Node *node, const Type *inputs);
-/* The same for the CUDA kernels of ops that are neither products nor messages. */
+/* The same for the CUDA kernels of ops that are neither products nor messages. Declared here because
+ * plans reserve it; defined where the kernels are, in runtime/cuda/workspace.c. */
 int64_t op_cuda_workspace_bytes(const Node *node, const Type *inputs, const Type *outputs);
+
+/* What an operand of floating point may be. Operands that FOLLOW have one dtype, f32 or bf16, and
+ * floating results that are not statistics have it too. */
+typedef enum OperandPrecision {
+    OPERAND_FOLLOWS,
+    OPERAND_F32,    /* always f32: statistics, gains, gradients of numbers per row, the update's */
+    OPERAND_EITHER, /* f32 or bf16, whatever the others are */
+    OPERAND_UNREAD  /* only its shape counts */
+} OperandPrecision;
+OperandPrecision op_operand_precision(OpKind op, int input);
+/* Does the op multiply by or look up its weights, so that in bf16 it reads a kept copy of them? */
+bool op_reads_weights(OpKind op);
+/* A state that holds its parameter rounded to bf16, refreshed by the optimizer: "<of>.bf16". */
+bool node_is_copy(const Node *node);
 
 /* Axes that must be whole on a rank for this op: true if `axis` is one. */
 bool op_needs_whole(const Node *node, int axis);
@@ -80,8 +95,10 @@ Value grad_build(GradContext *ctx, OpKind op, const Value *inputs, int n_inputs,
 #define GRAD_NODE(ctx, op, ...)                                                                    \
     grad_build((ctx), (op), (Value[]){__VA_ARGS__},                                                \
                sizeof((Value[]){__VA_ARGS__}) / sizeof(Value), NULL, 0)
-/* Sums `value` down to the axes of `like`, in its order. */
+/* Sums `value` down to the axes of `like`, in its order, and casts it to its dtype. */
 Value grad_reduce_to(GradContext *ctx, Value value, const Type *like);
+/* `value` as f32 or bf16; itself where it is that already. */
+Value grad_to_dtype(GradContext *ctx, Value value, DType dtype);
 
 /* How a matmul's operands lie in memory: out[batch, m, n] = a x b. */
 typedef struct MatmulLayout {

@@ -6,7 +6,8 @@
 static const struct {
     const char *name;
     int bytes;
-} DTYPES[N_DTYPES] = {[DTYPE_F32] = {"f32", 4}, [DTYPE_I32] = {"i32", 4}};
+} DTYPES[N_DTYPES] = {
+    [DTYPE_F32] = {"f32", 4}, [DTYPE_I32] = {"i32", 4}, [DTYPE_BF16] = {"bf16", 2}};
 
 const char *dtype_name(DType dtype) {
     return DTYPES[dtype].name;
@@ -42,7 +43,17 @@ int type_find_axis(const Type *type, int axis) {
 }
 
 bool type_equal(const Type *a, const Type *b) {
-    if (a->dtype != b->dtype || a->rank != b->rank) return false;
+    return a->dtype == b->dtype && type_same_shape(a, b);
+}
+
+Type type_with_dtype(const Type *type, DType dtype) {
+    Type other = *type;
+    other.dtype = dtype;
+    return other;
+}
+
+bool type_same_shape(const Type *a, const Type *b) {
+    if (a->rank != b->rank) return false;
     for (int i = 0; i < a->rank; i++) {
         if (a->axes[i] != b->axes[i] || a->dims[i] != b->dims[i]) return false;
     }

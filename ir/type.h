@@ -16,7 +16,9 @@
 
 enum { MAX_RANK = 6, MAX_AXES = 64 };
 
-typedef enum DType { DTYPE_F32, DTYPE_I32, N_DTYPES } DType;
+/* f32: IEEE binary32. i32: two's complement. bf16: the upper half of a binary32, in a uint16_t;
+ * what is stored as bf16 is rounded to nearest, ties to even, and a NaN stays one. */
+typedef enum DType { DTYPE_F32, DTYPE_I32, DTYPE_BF16, N_DTYPES } DType;
 
 /* Axis names of one graph; an axis is an index into it. */
 typedef struct AxisTable {
@@ -46,6 +48,12 @@ int axis_find(const AxisTable *table, const char *name, int length); /* -1: none
 /* Position of `axis` in the type, or -1. */
 int type_find_axis(const Type *type, int axis);
 bool type_equal(const Type *a, const Type *b);
+/* The same axes and dimensions in the same order, of whatever dtype. */
+bool type_same_shape(const Type *a, const Type *b);
+Type type_with_dtype(const Type *type, DType dtype);
+static inline bool dtype_is_float(DType dtype) {
+    return dtype == DTYPE_F32 || dtype == DTYPE_BF16;
+}
 int64_t type_elements(const Type *type);
 /* f32[batch=4, seq=64] ; with a sharding: f32[batch=4/d, seq=64]~sum(t) */
 void type_print(StrBuf *out, const AxisTable *axes, const Type *type, const Sharding *sharding);

@@ -105,6 +105,9 @@ static bool check_node(const Graph *graph, Graph *scratch, const Node *node, Dia
     if (!check_structure(graph, node, diag)) return false;
     Node again = *node;
     if (!OPS[node->op].infer(scratch, &again, diag)) return false;
+    if (again.n_outputs != node->n_outputs) {
+        return fail(node, "has another number of results than its operands give", diag);
+    }
     for (int i = 0; i < node->n_outputs; i++) {
         if (type_equal(&again.types[i], &node->types[i])) continue;
         diag_error(diag, node->loc, "%%%d %s: result %d has another type than inference gives",

@@ -19,7 +19,9 @@ typedef struct Tape {
 static Node *add_accumulator(Tape *tape, const Node *like, const char *name, const char *of,
                              Phase phase) {
     Attr attrs[2] = {attr_string(ATTR_name, name), attr_string(ATTR_of, of)};
-    return pass_build(tape->ctx, tape->out, OP_ACCUMULATOR, like, phase, NULL, 0, attrs, 2);
+    Node sum = *like;
+    sum.types[0].dtype = DTYPE_F32;
+    return pass_build(tape->ctx, tape->out, OP_ACCUMULATOR, &sum, phase, NULL, 0, attrs, 2);
 }
 
 static bool accumulate_param(Tape *tape, Node *param, Value share) {
@@ -39,6 +41,7 @@ static bool accumulate_param(Tape *tape, Node *param, Value share) {
 static bool add_share(Tape *tape, Value of, Value share) {
     if (of.node->op == OP_PARAM) return accumulate_param(tape, of.node, share);
     if (OPS[of.node->op].flags & LEAF) return true;
+    share = grad_to_dtype(&tape->grad, share, value_type(of)->dtype);
     Value *grad = &tape->grads[of.node->id * MAX_OUTPUTS + of.output];
     if (!grad->node) {
         *grad = share;
@@ -105,7 +108,8 @@ Graph *pass_differentiate(const Graph *in, PassContext *ctx) {
         }
         if (!value_map_copy(&map, node, out, ctx->diag)) return NULL;
     }
-    if (!loss || value_type(loss->inputs[0])->rank != 0) {
+    if (!loss || value_type(loss->inputs[0])->rank != 0 ||
+        value_type(loss->inputs[0])->dtype != DTYPE_F32) {
         diag_error(ctx->diag, loss ? loss->loc : NO_LOC,
                    "the model needs an output 'loss' that is "
                    "a single number");

@@ -21,13 +21,17 @@ typedef struct Fuser {
     int **readers, *n_readers, *reader_capacity;
 } Fuser;
 
+static bool is_cast(const Node *node) {
+    return node->op == OP_TO_BF16 || node->op == OP_TO_F32;
+}
+
 static bool is_elementwise(const Node *node) {
-    return OPS[node->op].flags & ELEMENTWISE_BIT && node->types[0].rank > 0 &&
+    return OPS[node->op].flags & ELEMENTWISE_BIT && (node->types[0].rank > 0 || is_cast(node)) &&
            node->n_inputs <= EXPR_MAX_OPERANDS;
 }
 
 static bool same_shape(const Node *a, const Node *b) {
-    return type_equal(&a->types[0], &b->types[0]) &&
+    return type_same_shape(&a->types[0], &b->types[0]) &&
            sharding_equal(&a->shardings[0], &b->shardings[0], a->types[0].rank) &&
            a->phase == b->phase && a->chunk == b->chunk && a->block == b->block;
 }
@@ -43,7 +47,7 @@ static bool in_group(const Group *group, const Node *node) {
 static bool fits(const Fuser *f, const Group *joined) {
     Value inputs[64];
     int n_inputs = 0, n_outputs = 0;
-    const Type *type = &joined->members[0]->types[0];
+    const Type *type = &joined->members[joined->count - 1]->types[0];
     if (joined->count > EXPR_MAX_INSTRUCTIONS / 2) return false;
     for (int i = 0; i < joined->count; i++) {
         const Node *node = joined->members[i];
@@ -64,7 +68,7 @@ static bool fits(const Fuser *f, const Group *joined) {
         if (value_type(inputs[i])->rank > value_type(inputs[widest])->rank) widest = i;
     }
     return n_inputs <= EXPR_MAX_INPUTS && n_outputs <= MAX_OUTPUTS &&
-           type_equal(value_type(inputs[widest]), type);
+           type_same_shape(value_type(inputs[widest]), type);
 }
 
 /* Moving `group` down to `at` is legal if nobody outside reads its results before. */
@@ -84,9 +88,23 @@ static bool can_move(const Fuser *f, const Group *group, const Group *into, int 
     return true;
 }
 
+/* A cast of something narrower (a bias) that only this group reads: done again for each element it
+ * meets, which costs less than a pass over memory and rounds nothing. */
+static bool is_own_cast(const Fuser *f, const Node *producer, const Node *consumer) {
+    const Group *group = &f->groups[f->group_of[consumer->id]];
+    if (!is_cast(producer) || f->groups[f->group_of[producer->id]].count > 1) return false;
+    for (int k = 0; k < f->n_readers[producer->id]; k++) {
+        if (!in_group(group, f->in->nodes[f->readers[producer->id][k]])) return false;
+    }
+    return producer->types[0].rank < consumer->types[0].rank &&
+           producer->block == consumer->block && producer->chunk == consumer->chunk &&
+           producer->phase == consumer->phase;
+}
+
 static void try_join(Fuser *f, Node *consumer, Node *producer) {
     int from = f->group_of[producer->id], to = f->group_of[consumer->id];
-    if (from < 0 || from == to || !same_shape(producer, consumer)) return;
+    if (from < 0 || from == to) return;
+    if (!same_shape(producer, consumer) && !is_own_cast(f, producer, consumer)) return;
     Group *a = &f->groups[from], *b = &f->groups[to];
     Group joined = {0};
     if (!can_move(f, a, b, consumer->id)) return;

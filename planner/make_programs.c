@@ -85,8 +85,10 @@ static void find_params(Maker *m) {
         }
         for (int i = 0; i < node->n_inputs; i++) {
             const Node *from = node->inputs[i].node;
-            if (from->op == OP_PARAM && node->phase != PHASE_UPDATE) {
-                m->param_stages[from->id * p + node->chunk % p] = 1;
+            const Node *param = from->op == OP_PARAM ? from : NULL;
+            if (node_is_copy(from)) param = m->param_of[from->id];
+            if (param && node->phase != PHASE_UPDATE) {
+                m->param_stages[param->id * p + node->chunk % p] = 1;
             }
             if ((node->phase == PHASE_UPDATE || node->op == OP_ACCUMULATE) &&
                 node->op != OP_ADD_N && !m->param_of[n]) {
@@ -161,6 +163,9 @@ static Value leaf_value(StageMaker *s, Value old, int chunk) {
     for (int c = 0; c < m->n_chunks; c++) {
         Value known = s->local[(size_t)c * (size_t)m->n_values + (size_t)value_index(old)];
         if (known.node && (shared || c == chunk)) return known;
+    }
+    if (node_is_copy(old.node)) { /* the parameter goes where its copy does, and first */
+        leaf_value(s, node_value((Node *)m->param_of[old.node->id], 0), chunk);
     }
     Node *copy = graph_copy_node(s->out, old.node, NULL, m->ctx->diag);
     if (!copy) BUG("make_programs: cannot copy a leaf");

@@ -3,7 +3,7 @@
 #define PLANNER_OPTIONS_H
 
 #include "ir/base/diag.h"
-#include "ir/mesh.h"
+#include "ir/type.h"
 
 #include <stdint.h>
 
@@ -14,9 +14,10 @@ typedef struct PlanOptions {
     int micro_batch, global_batch; /* sequences */
     int n_chunks;
     const char *schedule; /* "gpipe", "1f1b", "interleaved" */
-    bool cuda; /* plan for CUDA devices; else for CPU cores */
+    bool cuda;            /* plan for CUDA devices; else for CPU cores */
     bool sequence_parallel;
     uint64_t seed;
+    DType precision;  /* of activations: DTYPE_F32 or DTYPE_BF16 */
     const int *split; /* blocks per chunk in pipeline order, or NULL: balanced by cost */
     int n_split;
     const char *dump_after; /* pass name, or NULL */

@@ -1,7 +1,7 @@
 /* The plan as text. Laid out to be read and compared: one fact per line, task lists as runs
  * (plan_tasks.c), graphs as ir prints them. plan_parse.c is the inverse.
  *
- *   perilune plan 1
+ *   perilune plan 2
  *   fingerprint=91b0fb94eb4d7cd1
  *   model="gpt"
  *   p=4 ...                                  one field per line: PLAN_FIELDS
@@ -73,6 +73,7 @@ static void put_field(StrBuf *out, const Plan *plan, const PlanField *field) {
     case FIELD_UINT64: strbuf_printf(out, "%" PRIu64, *(const uint64_t *)at); break;
     case FIELD_DOUBLE: plan_put_double(out, *(const double *)at); break;
     case FIELD_BOOL: strbuf_put(out, *(const bool *)at ? "1" : "0"); break;
+    case FIELD_PRECISION: strbuf_put(out, dtype_name(*(const DType *)at)); break;
     case FIELD_TEXT: {
         const char *text = *(const char *const *)at;
         plan_put_quoted(out, text ? text : "");

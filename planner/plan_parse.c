@@ -35,6 +35,17 @@ static bool read_doubles(PlanReader *reader, const char *name, double *items, in
     return plan_reader_end_line(reader);
 }
 
+static void read_precision(PlanReader *reader, DType *out) {
+    int length = (int)strspn(reader->at, "abcdefghijklmnopqrstuvwxyz0123456789");
+    int dtype = dtype_find(reader->at, length);
+    if (dtype < 0 || !dtype_is_float((DType)dtype)) {
+        plan_reader_fail(reader, "expected a precision, f32 or bf16");
+        return;
+    }
+    reader->at += length;
+    *out = (DType)dtype;
+}
+
 static bool read_field(PlanReader *reader, Plan *plan, const PlanField *field) {
     void *at = (char *)plan + field->offset;
     int64_t number = 0;
@@ -52,6 +63,7 @@ static bool read_field(PlanReader *reader, Plan *plan, const PlanField *field) {
         plan_reader_int(reader, 0, 1, &number);
         *(bool *)at = number != 0;
         break;
+    case FIELD_PRECISION: read_precision(reader, at); break;
     case FIELD_TEXT: *(const char **)at = plan_reader_quoted(reader); break;
     }
     return plan_reader_end_line(reader);

@@ -17,6 +17,7 @@ typedef enum FieldKind {
     FIELD_UINT64,
     FIELD_DOUBLE,
     FIELD_BOOL,
+    FIELD_PRECISION, /* f32 or bf16 */
     FIELD_TEXT
 } FieldKind;
 

@@ -31,12 +31,12 @@ static int64_t message_bytes(const Graph *graph, const Node *node) {
     const char *name = node_string(node, ATTR_mesh);
     int axis = mesh_axis_find(name, (int)strlen(name));
     int64_t n = axis < 0 ? 1 : graph->mesh.size[axis];
+    bool lse = value_sharding(node->inputs[0])->reduce == REDUCE_LSE;
     switch (node->op) {
     case OP_ALL_GATHER: return n * local_bytes(graph, node->inputs[0]);
-    case OP_REDUCE_SCATTER: return n * local_bytes(graph, node_value((Node *)node, 0));
-    case OP_ALL_REDUCE:
-        if (value_sharding(node->inputs[0])->reduce != REDUCE_LSE) return 0;
-        return n * local_bytes(graph, node->inputs[0]);
+    case OP_REDUCE_SCATTER:
+        return n * local_bytes(graph, lse ? node->inputs[0] : node_value((Node *)node, 0));
+    case OP_ALL_REDUCE: return lse ? n * local_bytes(graph, node->inputs[0]) : 0;
     default: return 0;
     }
 }

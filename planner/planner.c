@@ -160,6 +160,7 @@ static Plan *new_plan(Arena *arena, const PlanRequest *request) {
     plan->schedule = arena_strdup(arena, options->schedule);
     plan->cuda = options->cuda;
     plan->sequence_parallel = options->sequence_parallel;
+    plan->precision = options->precision;
     plan->seed = options->seed;
     plan->learning_rate = request->recipe.learning_rate;
     plan->n_stages = options->mesh.size[MESH_P];

@@ -121,6 +121,7 @@ static void put_layout(StrBuf *out, const Facts *facts) {
     snprintf(text, sizeof(text), "%s, %d chunk%s per stage", plan->schedule, plan->n_chunks,
              plan->n_chunks == 1 ? "" : "s");
     put_fact(out, "Schedule", text);
+    put_fact(out, "Precision", dtype_name(plan->precision));
     put_fact(out, "Sequence parallel", plan->sequence_parallel ? "yes" : "no");
     snprintf(text, sizeof(text), "%" PRId64 " tokens, vocabulary %" PRId64, plan->seq, plan->vocab);
     put_fact(out, "Sequence", text);
@@ -134,6 +135,7 @@ static void put_layout(StrBuf *out, const Facts *facts) {
     }
     put_fact(out, "Beyond the arenas", text);
     put_fact(out, "Rank", device->name);
+    if (device->profile) put_fact(out, "Predicted with", device->profile);
     snprintf(text, sizeof(text), "%sFLOP/s, memory %sB/s, link %sB/s",
              unit_count(device->flops_per_second, a),
              unit_count(device->memory_bytes_per_second, b),

@@ -7,8 +7,9 @@
  *   mesh              t, d, p, ranks
  *   schedule          name, chunks, micro_batches, micro_batch (sequences), sequence_parallel
  *   batch             sequences, tokens (both per step)
+ *   precision         of activations: f32 or bf16
  *   seed, learning_rate
- *   predicted         device, step_us, tokens_per_second, bubble_fraction
+ *   predicted         device, profile (where measured), step_us, tokens_per_second, bubble_fraction
  *   memory            largest_arena_bytes, all_arena_bytes (all ranks), library_bytes
  *   programs[]        nodes, persistent_bytes, scratch_bytes, frame_bytes[chunk],
  *                     forward_flops[chunk], backward_flops[chunk], forward_us[chunk],
@@ -84,6 +85,7 @@ static void put_head(json_t *root, const Facts *facts) {
     json_t *batch = put_new(root, "batch", json_object());
     put_int(batch, "sequences", plan->global_batch);
     put_int(batch, "tokens", (int64_t)facts->n_tokens);
+    put_name(root, "precision", dtype_name(plan->precision));
     put_int(root, "seed", (int64_t)plan->seed);
     put_real(root, "learning_rate", plan->learning_rate);
 }
@@ -92,6 +94,7 @@ static void put_predictions(json_t *root, const Facts *facts) {
     double step_us = facts->sim->step_us;
     json_t *predicted = put_new(root, "predicted", json_object());
     put_name(predicted, "device", facts->device->name);
+    if (facts->device->profile) put_name(predicted, "profile", facts->device->profile);
     put_real(predicted, "step_us", step_us);
     put_real(predicted, "tokens_per_second", step_us > 0 ? facts->n_tokens / step_us * 1e6 : 0);
     put_real(predicted, "bubble_fraction", facts->sim->bubble_fraction);

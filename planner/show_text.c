@@ -40,6 +40,11 @@ static void put_head(StrBuf *out, const Facts *facts) {
     put_label(out, "batch");
     strbuf_printf(out, "%d sequences, %s tokens, %sFLOP a step\n", plan->global_batch,
                   unit_count(facts->n_tokens, a), unit_count(plan->model_flops, b));
+    put_label(out, "precision");
+    strbuf_printf(out, "%s\n",
+                  plan->precision == DTYPE_F32
+                      ? "f32"
+                      : "bf16 activations and products; f32 parameters, gradients and sums");
     put_label(out, "predicted");
     double step_us = facts->sim->step_us;
     strbuf_printf(out, "%s a step, %s tokens/s, bubble %.1f %%; rank: ", unit_us(step_us, a),
@@ -47,6 +52,12 @@ static void put_head(StrBuf *out, const Facts *facts) {
                   100 * facts->sim->bubble_fraction);
     put_name(out, facts->device->name, NAME_COLUMNS - 10);
     strbuf_put(out, "\n");
+    if (facts->device->profile) {
+        put_label(out, "");
+        strbuf_put(out, "predicted with ");
+        put_name(out, facts->device->profile, 70);
+        strbuf_put(out, "\n");
+    }
     put_label(out, "memory");
     strbuf_printf(out, "%s in the largest rank's arena, %s in all",
                   unit_bytes((double)facts->largest_arena_bytes, a),

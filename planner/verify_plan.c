@@ -13,7 +13,7 @@
  *   No hang    (verify_flow.c) all members of a communicator make the same calls; all task lists,
  *              with their bounded channels and the update's collectives, come to their end.
  *   Names      (verify_names.c) a logical name is one tensor; a weight on several stages has its
- *              gradient summed over just those.
+ *              gradient summed over just those; a copy in bf16 is written where its weight is.
  *
  * Ranks of one stage run one program, so what holds for a stage holds for all of its ranks, and
  * collectives within a stage meet by construction.

@@ -10,7 +10,8 @@ typedef enum EngineJob {
     JOB_FORWARD, /* all micro-batches, forward only */
     JOB_FIRST,   /* micro-batch 0, forward only */
     JOB_CHECK,   /* JOB_TRAIN, looking at every result: fills engine->bad */
-    JOB_PROFILE  /* JOB_TRAIN, timing every call: fills engine->op_seconds */
+    JOB_PROFILE, /* JOB_TRAIN, timing every call: fills engine->op_seconds */
+    JOB_TRACE    /* JOB_TRAIN, keeping when every call ran; only within `trace` */
 } EngineJob;
 
 /* The first value that is not finite, as one rank saw it. */
@@ -43,6 +44,8 @@ typedef struct EngineBackend {
     /* Seconds to replay a step with kernels that do nothing. */
     double (*replay_seconds)(Engine *engine);
     int64_t (*call_count)(const Engine *engine);
+    /* Runs a JOB_TRAIN of engine->input and keeps when its calls ran. See engine_trace_step. */
+    bool (*trace)(Engine *engine, Arena *arena, EngineSpan **out_spans, int *out_count, Diag *diag);
 } EngineBackend;
 
 struct Engine {
@@ -54,9 +57,14 @@ struct Engine {
     RankContext *ranks;
     BadValue *bad; /* [n_ranks] */
     StepInput input;
+    StepInput last_step;      /* input of the last engine_step; step 0: none yet */
     double op_seconds[N_OPS]; /* rank 0's, of the last JOB_PROFILE */
     double emit_seconds;
     int64_t arena_bytes;
+    struct Control *control; /* NULL: one process has all ranks */
+    bool is_first;           /* writes files and talks to the user */
+    unsigned char *shared;   /* for engine_view of other processes' ranks */
+    size_t shared_bytes;
 };
 
 extern const EngineBackend CPU_BACKEND;
@@ -69,12 +77,14 @@ bool engine_check_outputs(Engine *engine, int rank, const CallInfo *info);
 bool engine_check_host_memory(const Engine *engine, Diag *diag);
 double engine_now(void);
 
-/* What a rank holds of a value (micro-batch 0), on the host. */
-static inline const void *engine_view(Engine *engine, const RankContext *rank, Value value) {
-    return engine->backend->view(
-        engine, executor_address(rank, value, 0),
-        (size_t)type_local_bytes(value_type(value), value_sharding(value), &engine->plan->mesh));
+/* Does this process hold the rank's memory? */
+static inline bool engine_is_local(const RankContext *rank) {
+    return rank->memory != NULL;
 }
+/* What a rank holds of a value (micro-batch 0), on the host. With several processes all of them
+ * must call it, in the same order: the rank's own tells the others. */
+const void *engine_view(Engine *engine, const RankContext *rank, Value value);
+/* Only of a local rank. */
 static inline void *engine_edit(Engine *engine, const RankContext *rank, Value value) {
     return engine->backend->edit(
         engine, executor_address(rank, value, 0),

@@ -8,14 +8,50 @@ static bool axis_in(const Type *type, int axis) {
     return type_find_axis(type, axis) >= 0;
 }
 
+static bool require_float(const Node *node, int input, Diag *diag) {
+    const Type *type = value_type(node->inputs[input]);
+    if (dtype_is_float(type->dtype)) return true;
+    diag_error(diag, node->loc, "%s: operand %d is %s; it must be f32 or bf16", OPS[node->op].name,
+               input + 1, dtype_name(type->dtype));
+    diag_note(diag, node->inputs[input].node->loc, "made here");
+    return false;
+}
+
+/* What the result is stored as: the attribute's dtype, or the operands'. */
+static bool result_dtype(const Node *node, DType operands, DType *out, Diag *diag) {
+    const char *name = node_string(node, ATTR_dtype);
+    int dtype = name[0] ? dtype_find(name, (int)strlen(name)) : (int)operands;
+    *out = (DType)dtype;
+    if (dtype >= 0 && dtype_is_float(*out)) return true;
+    diag_error(diag, node->loc, "%s: dtype is '%s'; it must be f32 or bf16", OPS[node->op].name,
+               name);
+    return false;
+}
+
+static bool check_matmul_dtypes(const Node *node, DType *out, Diag *diag) {
+    DType a = value_type(node->inputs[0])->dtype, b = value_type(node->inputs[1])->dtype;
+    if (!require_float(node, 0, diag) || !require_float(node, 1, diag)) return false;
+    if (a != b) {
+        diag_error(diag, node->loc,
+                   "matmul: the left operand is %s and the right %s; cast one with to_f32 or "
+                   "to_bf16",
+                   dtype_name(a), dtype_name(b));
+        diag_note(diag, node->inputs[0].node->loc, "left operand made here");
+        diag_note(diag, node->inputs[1].node->loc, "right operand made here");
+        return false;
+    }
+    if (!result_dtype(node, a, out, diag)) return false;
+    if (a == *out || a == DTYPE_BF16) return true;
+    diag_error(diag, node->loc,
+               "matmul: a product of f32 operands is f32; cast them or the result");
+    return false;
+}
+
 bool infer_matmul(Graph *graph, Node *node, Diag *diag) {
     const Type *a = value_type(node->inputs[0]), *b = value_type(node->inputs[1]);
     const Attr *over = node_attr(node, ATTR_over);
-    Type out = {.dtype = DTYPE_F32};
-    if (a->dtype != DTYPE_F32 || b->dtype != DTYPE_F32) {
-        diag_error(diag, node->loc, "matmul: both operands must be f32");
-        return false;
-    }
+    Type out = {.rank = 0};
+    if (!check_matmul_dtypes(node, &out.dtype, diag)) return false;
     for (int i = 0; i < a->rank; i++) {
         int at = type_find_axis(b, a->axes[i]);
         if (at < 0 || a->dims[i] == b->dims[at]) continue;
@@ -58,8 +94,15 @@ bool infer_matmul(Graph *graph, Node *node, Diag *diag) {
         diag_note(diag, node->inputs[1].node->loc, "right operand made here");
         return false;
     }
-    if (node->n_inputs == 3 && !type_equal(value_type(node->inputs[2]), &out)) {
+    if (node->n_inputs == 3 && !type_same_shape(value_type(node->inputs[2]), &out)) {
         diag_error(diag, node->loc, "matmul: the accumulator's shape is not the product's");
+        return false;
+    }
+    if (node->n_inputs == 3 &&
+        (out.dtype != DTYPE_F32 || value_type(node->inputs[2])->dtype != DTYPE_F32)) {
+        diag_error(diag, node->loc,
+                   "matmul: adds %s to %s; products are added up in f32 (dtype=\"f32\")",
+                   dtype_name(out.dtype), dtype_name(value_type(node->inputs[2])->dtype));
         return false;
     }
     return true;
@@ -117,8 +160,13 @@ double flops_matmul(const Node *node, const Type *inputs, const Type *outputs) {
     return flops;
 }
 
+/* In the operands' dtype: a result that is kept wider has a wider gradient. */
 static Value product_over(GradContext *ctx, Value a, Value b, const Type *over_like,
                           const Node *node) {
+    DType dtype = value_type(node->inputs[0])->dtype;
+    a = grad_to_dtype(ctx, a, dtype);
+    b = grad_to_dtype(ctx, b, dtype);
+    if (!a.node || !b.node) return NO_VALUE;
     int axes[MAX_RANK], n_axes = 0;
     /* Everything of `over_like` that the gradient's type lacks and both operands have. */
     for (int i = 0; i < over_like->rank; i++) {
@@ -168,7 +216,7 @@ void grad_matmul(GradContext *ctx, const Node *node, const Value *douts, Value *
 bool infer_reduce_sum(Graph *graph, Node *node, Diag *diag) {
     const Type *in = value_type(node->inputs[0]);
     const Attr *over = node_attr(node, ATTR_over);
-    Type out = {.dtype = in->dtype};
+    Type out = {.rank = 0};
     for (int i = 0; i < over->axes.count; i++) {
         if (axis_in(in, over->axes.items[i])) continue;
         diag_error(diag, node->loc, "reduce_sum: the operand has no axis '%s'",
@@ -176,10 +224,8 @@ bool infer_reduce_sum(Graph *graph, Node *node, Diag *diag) {
         diag_note(diag, node->inputs[0].node->loc, "made here");
         return false;
     }
-    if (in->dtype != DTYPE_F32) {
-        diag_error(diag, node->loc, "reduce_sum: the operand must be f32");
-        return false;
-    }
+    if (!require_float(node, 0, diag)) return false;
+    if (!result_dtype(node, in->dtype, &out.dtype, diag)) return false;
     for (int i = 0; i < in->rank; i++) {
         if (node_over(node, ATTR_over, in->axes[i])) continue;
         out.axes[out.rank] = in->axes[i];
@@ -190,9 +236,11 @@ bool infer_reduce_sum(Graph *graph, Node *node, Diag *diag) {
 }
 
 void grad_reduce_sum(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
+    Value dout = grad_to_dtype(ctx, douts[0], value_type(node->inputs[0])->dtype);
+    if (!dout.node) return;
     Node *wide = graph_add(ctx->graph,
                            &(NodeSpec){.op = OP_BROADCAST,
-                                       .inputs = douts,
+                                       .inputs = &dout,
                                        .n_inputs = 1,
                                        .type = value_type(node->inputs[0]),
                                        .phase = PHASE_BACKWARD,

@@ -4,12 +4,32 @@
 
 #include <inttypes.h>
 
-static bool require_f32(Node *node, int input, Diag *diag) {
-    if (value_type(node->inputs[input])->dtype == DTYPE_F32) return true;
-    diag_error(diag, node->loc, "%s: operand %d is %s; it must be f32", OPS[node->op].name,
-               input + 1, dtype_name(value_type(node->inputs[input])->dtype));
+static DType input_dtype(const Node *node, int input) {
+    return value_type(node->inputs[input])->dtype;
+}
+
+static bool require_float(Node *node, int input, Diag *diag) {
+    if (dtype_is_float(input_dtype(node, input))) return true;
+    diag_error(diag, node->loc, "%s: operand %d is %s; it must be f32 or bf16", OPS[node->op].name,
+               input + 1, dtype_name(input_dtype(node, input)));
     diag_note(diag, node->inputs[input].node->loc, "made here");
     return false;
+}
+
+/* All operands f32 or all bf16: what mixes them says where it rounds. */
+static bool require_one_dtype(Node *node, Diag *diag) {
+    for (int i = 0; i < node->n_inputs; i++) {
+        if (!require_float(node, i, diag)) return false;
+        if (input_dtype(node, i) == input_dtype(node, 0)) continue;
+        diag_error(diag, node->loc,
+                   "%s: operand 1 is %s and operand %d is %s; cast one with to_f32 or to_bf16",
+                   OPS[node->op].name, dtype_name(input_dtype(node, 0)), i + 1,
+                   dtype_name(input_dtype(node, i)));
+        diag_note(diag, node->inputs[0].node->loc, "operand 1 made here");
+        diag_note(diag, node->inputs[i].node->loc, "operand %d made here", i + 1);
+        return false;
+    }
+    return true;
 }
 
 /* The union of all operands' axes: the widest operand's in its order, then what others add. */
@@ -21,7 +41,6 @@ static bool infer_union(Graph *graph, Node *node, Type *out, Diag *diag) {
     *out = *value_type(node->inputs[widest]);
     for (int i = 0; i < node->n_inputs; i++) {
         const Type *type = value_type(node->inputs[i]);
-        if (!require_f32(node, i, diag)) return false;
         for (int j = 0; j < type->rank; j++) {
             int at = type_find_axis(out, type->axes[j]);
             if (at < 0 && out->rank == MAX_RANK) {
@@ -49,7 +68,14 @@ static bool infer_union(Graph *graph, Node *node, Type *out, Diag *diag) {
 }
 
 bool infer_elementwise(Graph *graph, Node *node, Diag *diag) {
-    return infer_union(graph, node, &node->types[0], diag);
+    return require_one_dtype(node, diag) && infer_union(graph, node, &node->types[0], diag);
+}
+
+bool infer_cast(Graph *graph, Node *node, Diag *diag) {
+    (void)graph;
+    node->types[0] = type_with_dtype(value_type(node->inputs[0]),
+                                     node->op == OP_TO_BF16 ? DTYPE_BF16 : DTYPE_F32);
+    return require_float(node, 0, diag);
 }
 
 bool infer_fused(Graph *graph, Node *node, Diag *diag) {
@@ -67,15 +93,30 @@ bool infer_fused(Graph *graph, Node *node, Diag *diag) {
                    error ? error : "another number of results");
         return false;
     }
+    DType inputs[EXPR_MAX_INPUTS], registers[EXPR_MAX_INSTRUCTIONS];
+    for (int i = 0; i < node->n_inputs; i++) {
+        if (!require_float(node, i, diag)) return false;
+        inputs[i] = input_dtype(node, i);
+    }
+    int mixed = expr_infer_dtypes(&expr, inputs, registers);
+    if (mixed >= 0) {
+        diag_error(diag, node->loc,
+                   "fused: t%d=%s(...) has operands of f32 and of bf16; cast one with to_f32 or "
+                   "to_bf16",
+                   mixed, OPS[expr.instructions[mixed].op].name);
+        return false;
+    }
     if (!infer_union(graph, node, &type, diag)) return false;
-    for (int i = 0; i < node->n_outputs; i++) node->types[i] = type;
+    for (int i = 0; i < node->n_outputs; i++) {
+        node->types[i] = type_with_dtype(&type, registers[expr.outputs[i]]);
+    }
     return true;
 }
 
 bool infer_add_n(Graph *graph, Node *node, Diag *diag) {
     node->types[0] = *value_type(node->inputs[0]);
+    if (!require_one_dtype(node, diag)) return false;
     for (int i = 0; i < node->n_inputs; i++) {
-        if (!require_f32(node, i, diag)) return false;
         if (type_equal(value_type(node->inputs[i]), &node->types[0])) continue;
         diag_error(diag, node->loc, "add_n: operand %d has another shape than the first", i + 1);
         return false;
@@ -87,7 +128,13 @@ bool infer_add_n(Graph *graph, Node *node, Diag *diag) {
 bool infer_accumulate(Graph *graph, Node *node, Diag *diag) {
     (void)graph;
     node->types[0] = *value_type(node->inputs[0]);
-    if (type_equal(value_type(node->inputs[1]), &node->types[0])) return true;
+    if (node->types[0].dtype != DTYPE_F32) {
+        diag_error(diag, node->loc, "accumulate: the accumulator is %s; it must be f32",
+                   dtype_name(node->types[0].dtype));
+        return false;
+    }
+    if (!require_float(node, 1, diag)) return false;
+    if (type_same_shape(value_type(node->inputs[1]), &node->types[0])) return true;
     diag_error(diag, node->loc, "accumulate: the operands have different shapes");
     return false;
 }
@@ -219,6 +266,11 @@ void grad_maximum(GradContext *ctx, const Node *node, const Value *douts, Value 
 /* The same mask again: nothing is stored (Philox is counter-based). */
 void grad_dropout(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
     dins[0] = grad_build(ctx, OP_DROPOUT, douts, 1, node->attrs, node->n_attrs);
+}
+
+/* Back to what the operand is. */
+void grad_cast(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
+    dins[0] = grad_to_dtype(ctx, douts[0], input_dtype(node, 0));
 }
 
 void grad_broadcast(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {

@@ -17,7 +17,8 @@ static bool fail_operand(Node *node, int input, Diag *diag, const char *what) {
 static bool check_norm(Graph *graph, Node *node, int first, int count, Diag *diag) {
     const Type *x = value_type(node->inputs[0]);
     int axis = node_axis(node, ATTR_axis);
-    if (x->dtype != DTYPE_F32 || x->rank < 1 || x->axes[x->rank - 1] != axis) {
+    if (!dtype_is_float(x->dtype)) return fail_operand(node, 0, diag, "must be f32 or bf16");
+    if (x->rank < 1 || x->axes[x->rank - 1] != axis) {
         diag_error(diag, node->loc, "%s: axis '%s' must be the last axis of the operand",
                    OPS[node->op].name, axis_name(graph, axis));
         diag_note(diag, node->inputs[0].node->loc, "made here");
@@ -37,8 +38,9 @@ static bool check_norm(Graph *graph, Node *node, int first, int count, Diag *dia
     return true;
 }
 
-static Type without_last(const Type *type) {
-    Type rows = *type;
+/* Numbers per row: statistics, always f32. */
+static Type rows_of(const Type *type) {
+    Type rows = type_with_dtype(type, DTYPE_F32);
     rows.rank--;
     return rows;
 }
@@ -46,7 +48,7 @@ static Type without_last(const Type *type) {
 bool infer_layernorm(Graph *graph, Node *node, Diag *diag) {
     if (!check_norm(graph, node, 1, 2, diag)) return false;
     node->types[0] = *value_type(node->inputs[0]);
-    node->types[1] = node->types[2] = without_last(&node->types[0]);
+    node->types[1] = node->types[2] = rows_of(&node->types[0]);
     return true;
 }
 
@@ -54,7 +56,7 @@ bool infer_layernorm(Graph *graph, Node *node, Diag *diag) {
 bool infer_layernorm_grad(Graph *graph, Node *node, Diag *diag) {
     if (!check_norm(graph, node, 1, 1, diag)) return false;
     const Type *x = value_type(node->inputs[0]);
-    Type rows = without_last(x);
+    Type rows = rows_of(x);
     for (int i = 2; i < 5; i++) {
         if (!type_equal(value_type(node->inputs[i]), i == 4 ? x : &rows)) {
             return fail_operand(node, i, diag, "has the wrong shape");
@@ -77,7 +79,7 @@ void grad_layernorm(GradContext *ctx, const Node *node, const Value *douts, Valu
 bool infer_rmsnorm(Graph *graph, Node *node, Diag *diag) {
     if (!check_norm(graph, node, 1, 1, diag)) return false;
     node->types[0] = *value_type(node->inputs[0]);
-    node->types[1] = without_last(&node->types[0]);
+    node->types[1] = rows_of(&node->types[0]);
     return true;
 }
 
@@ -85,7 +87,7 @@ bool infer_rmsnorm(Graph *graph, Node *node, Diag *diag) {
 bool infer_rmsnorm_grad(Graph *graph, Node *node, Diag *diag) {
     if (!check_norm(graph, node, 1, 1, diag)) return false;
     const Type *x = value_type(node->inputs[0]);
-    Type rows = without_last(x);
+    Type rows = rows_of(x);
     for (int i = 2; i < 4; i++) {
         if (!type_equal(value_type(node->inputs[i]), i == 3 ? x : &rows)) {
             return fail_operand(node, i, diag, "has the wrong shape");
@@ -109,8 +111,9 @@ bool infer_rotary(Graph *graph, Node *node, Diag *diag) {
     const Type *x = value_type(node->inputs[0]);
     int seq = type_find_axis(x, node_axis(node, ATTR_seq));
     int64_t direction = node_int(node, ATTR_direction, 1);
-    if (x->dtype != DTYPE_F32 || seq < 0 || x->rank < 2 ||
-        x->axes[x->rank - 1] != node_axis(node, ATTR_head) || seq == x->rank - 1) {
+    if (!dtype_is_float(x->dtype)) return fail_operand(node, 0, diag, "must be f32 or bf16");
+    if (seq < 0 || x->rank < 2 || x->axes[x->rank - 1] != node_axis(node, ATTR_head) ||
+        seq == x->rank - 1) {
         diag_error(diag, node->loc, "rotary: the operand needs axis '%s' and, last, axis '%s'",
                    axis_name(graph, node_axis(node, ATTR_seq)),
                    axis_name(graph, node_axis(node, ATTR_head)));
@@ -140,19 +143,19 @@ void grad_rotary(GradContext *ctx, const Node *node, const Value *douts, Value *
     dins[0] = grad_build(ctx, OP_ROTARY, douts, 1, attrs, n_attrs);
 }
 
-/* tokens i32[...], table f32[axis, ...] -> [..., rest of the table] */
+/* tokens i32[...], table [axis, ...] -> [..., rest of the table], of the table's dtype */
 bool infer_embedding(Graph *graph, Node *node, Diag *diag) {
     const Type *tokens = value_type(node->inputs[0]), *table = value_type(node->inputs[1]);
     if (tokens->dtype != DTYPE_I32) return fail_operand(node, 0, diag, "must be i32 token numbers");
-    if (table->dtype != DTYPE_F32 || table->rank != 2 ||
-        table->axes[0] != node_axis(node, ATTR_axis)) {
-        diag_error(diag, node->loc, "embedding: the table must be f32[%s, ...] with two axes",
+    if (!dtype_is_float(table->dtype)) return fail_operand(node, 1, diag, "must be f32 or bf16");
+    if (table->rank != 2 || table->axes[0] != node_axis(node, ATTR_axis)) {
+        diag_error(diag, node->loc, "embedding: the table must be [%s, ...] with two axes",
                    axis_name(graph, node_axis(node, ATTR_axis)));
         diag_note(diag, node->inputs[1].node->loc, "made here");
         return false;
     }
     Type out = *tokens;
-    out.dtype = DTYPE_F32;
+    out.dtype = table->dtype;
     if (out.rank == MAX_RANK || type_find_axis(tokens, table->axes[1]) >= 0) {
         return fail_operand(node, 0, diag, "has too many axes, or one of the table's");
     }
@@ -162,11 +165,12 @@ bool infer_embedding(Graph *graph, Node *node, Diag *diag) {
     return true;
 }
 
-/* inputs: tokens, dy, table (for its shape only: not read), optional accumulator -> dtable */
+/* inputs: tokens, dy, table (for its shape only: not read), optional accumulator -> dtable, f32 */
 bool infer_embedding_grad(Graph *graph, Node *node, Diag *diag) {
     const Type *tokens = value_type(node->inputs[0]), *dy = value_type(node->inputs[1]);
     const Type *table = value_type(node->inputs[2]);
     if (tokens->dtype != DTYPE_I32) return fail_operand(node, 0, diag, "must be i32 token numbers");
+    if (!dtype_is_float(dy->dtype)) return fail_operand(node, 1, diag, "must be f32 or bf16");
     if (table->rank != 2 || table->axes[0] != node_axis(node, ATTR_axis) ||
         dy->rank != tokens->rank + 1 || dy->axes[dy->rank - 1] != table->axes[1] ||
         dy->dims[dy->rank - 1] != table->dims[1]) {
@@ -177,11 +181,12 @@ bool infer_embedding_grad(Graph *graph, Node *node, Diag *diag) {
             return fail_operand(node, 1, diag, "does not fit tokens and table");
         }
     }
-    if (node->n_inputs == 4 && !type_equal(value_type(node->inputs[3]), table)) {
-        return fail_operand(node, 3, diag, "is not shaped like the table");
+    Type sum = type_with_dtype(table, DTYPE_F32);
+    if (node->n_inputs == 4 && !type_equal(value_type(node->inputs[3]), &sum)) {
+        return fail_operand(node, 3, diag, "is not f32 and shaped like the table");
     }
     (void)graph;
-    node->types[0] = *table;
+    node->types[0] = sum;
     return true;
 }
 
@@ -195,12 +200,12 @@ void grad_embedding(GradContext *ctx, const Node *node, const Value *douts, Valu
 static bool check_attention(Graph *graph, Node *node, Diag *diag) {
     const Type *q = value_type(node->inputs[0]), *k = value_type(node->inputs[1]);
     int seq = node_axis(node, ATTR_seq), head = node_axis(node, ATTR_head);
-    bool fits = q->dtype == DTYPE_F32 && (q->rank == 4 || q->rank == 5) && q->axes[1] == seq &&
+    bool fits = dtype_is_float(q->dtype) && (q->rank == 4 || q->rank == 5) && q->axes[1] == seq &&
                 q->axes[q->rank - 1] == head && q->dims[q->rank - 1] <= 256;
     if (!fits) {
         diag_error(diag, node->loc,
-                   "attention: queries must be f32[batch, %s, kv_heads, group, %s] or without "
-                   "group, and '%s' at most 256",
+                   "attention: queries must be f32 or bf16[batch, %s, kv_heads, group, %s] or "
+                   "without group, and '%s' at most 256",
                    axis_name(graph, seq), axis_name(graph, head), axis_name(graph, head));
         diag_note(diag, node->inputs[0].node->loc, "queries made here");
         return false;
@@ -212,11 +217,12 @@ static bool check_attention(Graph *graph, Node *node, Diag *diag) {
     for (int i = 1; i <= 2; i++) {
         if (type_equal(value_type(node->inputs[i]), &want)) continue;
         diag_error(diag, node->loc,
-                   "attention: %s must be f32[%s=%" PRId64 ", %s=%" PRId64 ", %s=%" PRId64
+                   "attention: %s must be %s[%s=%" PRId64 ", %s=%" PRId64 ", %s=%" PRId64
                    ", %s=%" PRId64 "], as the queries are",
-                   i == 1 ? "keys" : "values", axis_name(graph, want.axes[0]), want.dims[0],
-                   axis_name(graph, want.axes[1]), want.dims[1], axis_name(graph, want.axes[2]),
-                   want.dims[2], axis_name(graph, want.axes[3]), want.dims[3]);
+                   i == 1 ? "keys" : "values", dtype_name(want.dtype),
+                   axis_name(graph, want.axes[0]), want.dims[0], axis_name(graph, want.axes[1]),
+                   want.dims[1], axis_name(graph, want.axes[2]), want.dims[2],
+                   axis_name(graph, want.axes[3]), want.dims[3]);
         diag_note(diag, node->inputs[i].node->loc, "made here");
         diag_note(diag, node->inputs[0].node->loc, "queries made here");
         return false;
@@ -228,7 +234,7 @@ static bool check_attention(Graph *graph, Node *node, Diag *diag) {
 bool infer_attention(Graph *graph, Node *node, Diag *diag) {
     if (!check_attention(graph, node, diag)) return false;
     node->types[0] = *value_type(node->inputs[0]);
-    node->types[1] = without_last(&node->types[0]);
+    node->types[1] = rows_of(&node->types[0]);
     return true;
 }
 
@@ -236,7 +242,7 @@ bool infer_attention(Graph *graph, Node *node, Diag *diag) {
 bool infer_attention_grad(Graph *graph, Node *node, Diag *diag) {
     if (!check_attention(graph, node, diag)) return false;
     const Type *q = value_type(node->inputs[0]);
-    Type rows = without_last(q);
+    Type rows = rows_of(q);
     for (int i = 3; i < 6; i++) {
         if (!type_equal(value_type(node->inputs[i]), i == 4 ? &rows : q)) {
             return fail_operand(node, i, diag, "has the wrong shape");

@@ -1,11 +1,17 @@
 /* Cross-entropy and its parts, sums of squares, clipping, optimizers. */
 #include "ir/op.h"
 
-/* x f32[rows..., axis] and, if given, index i32[rows...]. */
+/* x [rows..., axis], f32 or bf16, and, if given, index i32[rows...]. */
 static bool check_rows(Graph *graph, Node *node, int index, Diag *diag) {
     const Type *x = value_type(node->inputs[0]);
     int axis = node_axis(node, ATTR_axis);
-    if (x->dtype != DTYPE_F32 || x->rank < 1 || x->axes[x->rank - 1] != axis) {
+    if (!dtype_is_float(x->dtype)) {
+        diag_error(diag, node->loc, "%s: the first operand is %s; it must be f32 or bf16",
+                   OPS[node->op].name, dtype_name(x->dtype));
+        diag_note(diag, node->inputs[0].node->loc, "made here");
+        return false;
+    }
+    if (x->rank < 1 || x->axes[x->rank - 1] != axis) {
         diag_error(diag, node->loc, "%s: axis '%s' must be the last axis of the first operand",
                    OPS[node->op].name, graph->axes.names[axis]);
         diag_note(diag, node->inputs[0].node->loc, "made here");
@@ -22,8 +28,9 @@ static bool check_rows(Graph *graph, Node *node, int index, Diag *diag) {
     return false;
 }
 
+/* Numbers per row: always f32. */
 static Type rows_of(const Type *type) {
-    Type rows = *type;
+    Type rows = type_with_dtype(type, DTYPE_F32);
     rows.rank--;
     return rows;
 }
@@ -41,7 +48,7 @@ bool infer_cross_entropy_grad(Graph *graph, Node *node, Diag *diag) {
     Type rows = rows_of(value_type(node->inputs[0]));
     for (int i = 2; i < 4; i++) {
         if (type_equal(value_type(node->inputs[i]), &rows)) continue;
-        diag_error(diag, node->loc, "cross_entropy_grad: operand %d must be one number per row",
+        diag_error(diag, node->loc, "cross_entropy_grad: operand %d must be one f32 number per row",
                    i + 1);
         return false;
     }
@@ -71,7 +78,8 @@ bool infer_logsumexp(Graph *graph, Node *node, Diag *diag) {
 }
 
 void grad_logsumexp(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
-    Value centred = GRAD_NODE(ctx, OP_SUB, node->inputs[0], node_value((Node *)node, 0));
+    Value x = grad_to_dtype(ctx, node->inputs[0], DTYPE_F32);
+    Value centred = GRAD_NODE(ctx, OP_SUB, x, node_value((Node *)node, 0));
     Value softmax = GRAD_NODE(ctx, OP_EXP, centred);
     dins[0] =
         grad_reduce_to(ctx, GRAD_NODE(ctx, OP_MUL, softmax, douts[0]), value_type(node->inputs[0]));
@@ -99,29 +107,41 @@ bool infer_sumsq(Graph *graph, Node *node, Diag *diag) {
     return false;
 }
 
-/* First `n_like` operands shaped alike, the rest scalars. */
-static bool check_update(Node *node, int n_like, Diag *diag) {
+/* First `n_like` operands f32 and shaped alike, then scalars, and perhaps, past the `n_always`-th,
+ * the parameter's copy in bf16. Results: `n_results` like the parameter, and the copy. */
+static bool check_update(Node *node, int n_like, int n_always, int n_results, Diag *diag) {
     const Type scalar = {.dtype = DTYPE_F32};
+    const Type param = type_with_dtype(value_type(node->inputs[0]), DTYPE_F32);
+    const Type copy = type_with_dtype(&param, DTYPE_BF16);
+    bool has_copy = node->n_inputs > n_always;
+    node->n_outputs = n_results + has_copy;
+    for (int i = 0; i < n_results; i++) node->types[i] = param;
+    if (has_copy) node->types[n_results] = copy;
     for (int i = 0; i < node->n_inputs; i++) {
-        const Type *want = i < n_like ? value_type(node->inputs[0]) : &scalar;
-        if (type_equal(value_type(node->inputs[i]), want)) continue;
-        diag_error(diag, node->loc, "%s: operand %d has the wrong shape", OPS[node->op].name,
-                   i + 1);
+        const Type *want = i == n_always ? &copy : i < n_like ? &param : &scalar;
+        const Type *have = value_type(node->inputs[i]);
+        if (type_equal(have, want)) continue;
+        if (type_same_shape(have, want)) {
+            diag_error(diag, node->loc, "%s: operand %d is %s; it must be %s", OPS[node->op].name,
+                       i + 1, dtype_name(have->dtype), dtype_name(want->dtype));
+        } else {
+            diag_error(diag, node->loc, "%s: operand %d has the wrong shape", OPS[node->op].name,
+                       i + 1);
+        }
         return false;
     }
     return true;
 }
 
-/* p, g, m, v, scale, lr, step -> p, m, v (Loshchilov & Hutter 2019, algorithm 2) */
+/* p, g, m, v, scale, lr, step(, copy of p) -> p, m, v(, copy)
+ * (Loshchilov & Hutter 2019, algorithm 2) */
 bool infer_adamw(Graph *graph, Node *node, Diag *diag) {
     (void)graph;
-    for (int i = 0; i < 3; i++) node->types[i] = *value_type(node->inputs[0]);
-    return check_update(node, 4, diag);
+    return check_update(node, 4, 7, 3, diag);
 }
 
-/* p, g, momentum buffer, scale, lr -> p, buffer */
+/* p, g, momentum buffer, scale, lr(, copy of p) -> p, buffer(, copy) */
 bool infer_sgd(Graph *graph, Node *node, Diag *diag) {
     (void)graph;
-    for (int i = 0; i < 2; i++) node->types[i] = *value_type(node->inputs[0]);
-    return check_update(node, 3, diag);
+    return check_update(node, 3, 5, 2, diag);
 }

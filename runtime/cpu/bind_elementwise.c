@@ -36,6 +36,7 @@ static void fill_space(const Binding *b, ElementwiseSpec *spec) {
     spec->n_in = b->node->n_inputs;
     for (int k = 0; k < spec->n_in; k++) {
         spec->in[k] = b->in[k];
+        spec->in_low[k] = b->in_local[k].dtype == DTYPE_BF16;
         for (int i = 0; i < local->rank; i++) {
             int at = type_find_axis(&b->in_local[k], local->axes[i]);
             spec->in_stride[k][i] = at < 0 ? 0 : bind_stride(&b->in_local[k], at);
@@ -67,6 +68,7 @@ static bool bind_expr(Binding *b, const Expr *expr, CpuCall *out) {
     }
     for (int i = 0; i < expr->n_outputs; i++) {
         spec.out[i] = b->out[i];
+        spec.out_low[i] = b->out_local[i].dtype == DTYPE_BF16;
         spec.out_register[i] = spec.n_in + expr->outputs[i];
     }
     spec.instr = instructions;

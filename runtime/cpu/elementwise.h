@@ -7,9 +7,12 @@
  * only replays. Contiguous operands are read and written in place, so a program of one instruction
  * moves each byte once.
  *
- * An output may be exactly an input's memory when that input is contiguous over the space (in-place
- * update); any other overlap is an error of the caller. Results do not depend on the number of
- * threads.
+ * Operands and outputs are f32 or bf16, registers f32: what is stored as bf16 is rounded then, and
+ * nothing else is, whatever casts the program has.
+ *
+ * An output may be exactly an input's memory when that input is contiguous over the space and of
+ * its dtype (in-place update); any other overlap is an error of the caller. Results do not depend
+ * on the number of threads.
  */
 #ifndef RUNTIME_CPU_ELEMENTWISE_H
 #define RUNTIME_CPU_ELEMENTWISE_H
@@ -57,7 +60,9 @@
     X(RELU_GRAD, relu_grad, 2, x > 0.0f ? y : 0.0f)                                                \
     X(MAXIMUM, maximum, 2, vmath_maximum(x, y))                                                    \
     X(MAXIMUM_GRAD, maximum_grad, 3, z *vmath_maximum_slope(x, y))                                 \
-    X(DROPOUT, dropout, 1, x)
+    X(DROPOUT, dropout, 1, x)                                                                      \
+    X(TO_BF16, to_bf16, 1, x)                                                                      \
+    X(TO_F32, to_f32, 1, x)
 
 typedef enum ElementwiseOp {
 #define X(NAME, name, n_args, value) EW_##NAME,
@@ -81,10 +86,12 @@ typedef struct ElementwiseSpec {
     int n_dims;
     int64_t dims[ELEMENTWISE_MAX_DIMS];
     int n_in;
-    const float *in[ELEMENTWISE_MAX_IN];
+    const void *in[ELEMENTWISE_MAX_IN];
+    bool in_low[ELEMENTWISE_MAX_IN]; /* bf16 */
     int64_t in_stride[ELEMENTWISE_MAX_IN][ELEMENTWISE_MAX_DIMS];
     int n_out;
-    float *out[ELEMENTWISE_MAX_OUT];
+    void *out[ELEMENTWISE_MAX_OUT];
+    bool out_low[ELEMENTWISE_MAX_OUT];
     int out_register[ELEMENTWISE_MAX_OUT];
     int n_instr;
     const ElementwiseInstr *instr;
@@ -110,9 +117,10 @@ typedef struct ElementwiseCall {
     int n_dims, n_in, n_out, n_steps, n_registers;
     int64_t dims[ELEMENTWISE_MAX_DIMS]; /* collapsed */
     int64_t total, inner, tile, tiles_per_row, n_tiles;
-    const float *in[ELEMENTWISE_MAX_IN];
+    const void *in[ELEMENTWISE_MAX_IN];
+    bool in_low[ELEMENTWISE_MAX_IN], out_low[ELEMENTWISE_MAX_OUT];
     int64_t in_stride[ELEMENTWISE_MAX_IN][ELEMENTWISE_MAX_DIMS];
-    float *out[ELEMENTWISE_MAX_OUT];
+    void *out[ELEMENTWISE_MAX_OUT];
     int16_t slot[ELEMENTWISE_MAX_REGISTERS]; /* see elementwise_tile.h */
     ElementwiseStep steps[ELEMENTWISE_MAX_INSTR + ELEMENTWISE_MAX_IN + ELEMENTWISE_MAX_OUT];
     PhiloxSpace space;

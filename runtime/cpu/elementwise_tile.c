@@ -71,11 +71,14 @@ static void load_tile(const ElementwiseCall *call, int input, int64_t linear, in
             offset += rest % call->dims[d] * stride[d];
             rest /= call->dims[d];
         }
-        const float *from = call->in[input] + offset;
-        if (step == 1)
+        const bool low = call->in_low[input];
+        const void *from = vec_at(call->in[input], low, offset);
+        if (step == 1 && low)
+            vec_bf16_load(from, out, run);
+        else if (step == 1)
             memcpy(out, from, (size_t)run * sizeof *out);
         else
-            for (int64_t i = 0; i < run; i++) out[i] = from[i * step];
+            for (int64_t i = 0; i < run; i++) out[i] = vec_get(from, low, i * step);
         out += run;
         linear += run;
         n -= run;
@@ -107,6 +110,14 @@ static void run_dropout(const ElementwiseCall *call, const ElementwiseStep *step
     }
 }
 
+static void store_tile(const ElementwiseCall *call, int output, int64_t linear, int64_t n,
+                       const float *from) {
+    if (call->out_low[output])
+        vec_bf16_store(from, (uint16_t *)call->out[output] + linear, n);
+    else
+        memcpy((float *)call->out[output] + linear, from, (size_t)n * sizeof *from);
+}
+
 static int64_t input_offset(const ElementwiseCall *call, int input, int64_t linear) {
     int64_t offset = 0;
     for (int d = call->n_dims - 1; d >= 0; d--) {
@@ -124,9 +135,9 @@ static void run_tile(const ElementwiseCall *call, int64_t linear, int64_t n) {
         if (slot == TILE_UNPLACED)
             place[r] = NULL; /* an input that nothing reads */
         else if (slot < 0)
-            place[r] = (float *)call->in[r] + input_offset(call, r, linear);
+            place[r] = (float *)(uintptr_t)call->in[r] + input_offset(call, r, linear);
         else if (slot >= TILE_OUT_PLACE)
-            place[r] = call->out[slot - TILE_OUT_PLACE] + linear;
+            place[r] = (float *)call->out[slot - TILE_OUT_PLACE] + linear;
         else
             place[r] = buffer + slot * call->tile;
     }
@@ -135,7 +146,7 @@ static void run_tile(const ElementwiseCall *call, int64_t linear, int64_t n) {
         if (s->kind == TILE_LOAD)
             load_tile(call, s->dst, linear, n, place[s->dst]);
         else if (s->kind == TILE_STORE)
-            memcpy(call->out[s->dst] + linear, place[s->arg[0]], (size_t)n * sizeof(float));
+            store_tile(call, s->dst, linear, n, place[s->arg[0]]);
         else if (s->op == EW_DROPOUT)
             run_dropout(call, s, linear, n, place[s->arg[0]], place[s->dst]);
         else

@@ -47,6 +47,9 @@ static inline uint32_t cuda_blocks(int64_t n, int64_t per) {
 }
 
 /* Bytes that the node's commands need for themselves, for operands of local shapes. */
-int64_t cuda_workspace_bytes(const Node *node, const Type *inputs, const Type *outputs);
+static inline int64_t cuda_workspace_bytes(const Node *node, const Type *inputs,
+                                           const Type *outputs) {
+    return op_cuda_workspace_bytes(node, inputs, outputs);
+}
 
 #endif

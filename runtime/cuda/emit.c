@@ -1,6 +1,7 @@
 #include "runtime/cuda/emit.h"
 
 #include "runtime/cuda/kernels/args.h"
+#include "runtime/cuda/merge.h"
 #include "runtime/cuda/virtual.h"
 
 #include <string.h>
@@ -89,6 +90,7 @@ static bool emit_input(void *user, const InputSlice *slice, const CallInfo *info
     Command *last = &walk->emitter.list->items[walk->emitter.list->count - 1];
     last->info.micro = info->micro;
     last->info.task = info->kind;
+    last->info.chunk = info->chunk;
     return true;
 }
 
@@ -107,9 +109,10 @@ static bool emit_message(void *user, const MessageSlice *slice, const CallInfo *
     const Channel *channel = &walk->rank->plan->channels[slice->channel];
     MeshCoord peer = walk->rank->coord;
     peer.at[MESH_P] = slice->send ? channel->to : channel->from;
-    Command command = {.kind = slice->send ? COMMAND_SEND : COMMAND_RECV,
-                       .stream = message_stream(info),
-                       .info = {info->node, walk->rank->rank, info->micro, NO_BLOCK, info->kind}};
+    Command command = {
+        .kind = slice->send ? COMMAND_SEND : COMMAND_RECV,
+        .stream = message_stream(info),
+        .info = {info->node, walk->rank->rank, info->micro, NO_BLOCK, info->kind, info->chunk}};
     command.message = (MessageCommand){.channel = slice->channel,
                                        .peer = mesh_rank(&walk->rank->plan->mesh, peer),
                                        .memory = slice->memory,
@@ -146,7 +149,8 @@ static void set_accesses(CudaWalk *walk, const Binding *b, const CallInfo *info,
     accesses[count++] = access_to(walk->memory->state, sizeof(DeviceState), false);
     for (int i = first; i < list->count; i++) {
         Command *command = &list->items[i];
-        command->info = (CommandInfo){node, walk->rank->rank, info->micro, b->block, info->kind};
+        command->info =
+            (CommandInfo){node, walk->rank->rank, info->micro, b->block, info->kind, info->chunk};
         command->accesses = accesses;
         command->n_accesses = count;
     }
@@ -175,7 +179,9 @@ static bool emit_walk(const RankContext *rank, const EmitMemory *memory, EmitJob
     if (begin) emit_begin(&walk);
     if (job == EMIT_TRAIN) {
         emit_scalars(&walk);
-        return executor_emit_train(rank, &emitter, diag);
+        if (!executor_emit_train(rank, &emitter, diag)) return false;
+        cuda_merge_updates(out, rank->arena);
+        return true;
     }
     int n_micro = job == EMIT_FIRST ? 1 : rank->plan->n_micro;
     for (int micro = 0; micro < n_micro; micro++) {
@@ -213,9 +219,24 @@ static void push_message(CommandList *out, const Command *command, Arena *arena)
     command_list_push(out, &message);
 }
 
+/* Tells the host that a message has been done. */
+static void push_mark(CommandList *out, const Command *message, const EmitMemory *memory,
+                      uint32_t *n_done, Arena *arena) {
+    Command mark = {.kind = COMMAND_LAUNCH, .stream = message->stream, .info = message->info};
+    MarkProgressArgs *args = ARENA_NEW(arena, MarkProgressArgs);
+    *args = (MarkProgressArgs){&memory->progress[message->stream], ++n_done[message->stream]};
+    mark.launch = (LaunchCommand){.kernel = KERNEL_mark_progress,
+                                  .grid = {1, 1, 1},
+                                  .threads = 1,
+                                  .args = args,
+                                  .args_bytes = sizeof(*args)};
+    command_list_push(out, &mark);
+}
+
 bool emit_rank(const RankContext *rank, const EmitMemory *memory, EmitJob job,
                struct KernelCache *generated, CommandList *out, Diag *diag) {
     CommandList raw = {0};
+    uint32_t n_done[N_STREAM_KINDS] = {0};
     bool fine = emit_walk(rank, memory, job, true, generated, &raw, diag);
     for (int i = 0; fine && i < raw.count; i++) {
         const Command *command = &raw.items[i];
@@ -223,6 +244,9 @@ bool emit_rank(const RankContext *rank, const EmitMemory *memory, EmitJob job,
             push_message(out, command, rank->arena);
         } else {
             command_list_push(out, command);
+        }
+        if (memory->progress && command->kind >= COMMAND_COLLECTIVE) {
+            push_mark(out, command, memory, n_done, rank->arena);
         }
     }
     command_list_release(&raw);

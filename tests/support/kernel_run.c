@@ -7,10 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Calls visit for each element of the rank's shard; `whole` is -1 in the padding. */
-typedef void Visitor(void *user, int64_t local, int64_t whole);
-
-static void visit_shard(const KernelRank *rank, Value value, Visitor *visit, void *user) {
+void kernel_run_visit(const KernelRank *rank, Value value, KernelVisitor *visit, void *user) {
     Shard shard = shard_of(value_type(value), value_sharding(value),
                            &rank->run->reference->graph->mesh, rank->coord);
     Point point = {{0}};
@@ -58,6 +55,9 @@ static void fill_element(void *user, int64_t local, int64_t whole) {
     double value = whole < 0 ? 0 : share(fill, fill->from[whole]);
     if (fill->dtype == DTYPE_I32) {
         ((int32_t *)fill->to)[local] = (int32_t)value;
+    } else if (fill->dtype == DTYPE_BF16) { /* exact: the upper half of the f32 */
+        float wide = (float)value;
+        memcpy((uint16_t *)fill->to + local, (char *)&wide + 2, 2);
     } else {
         ((float *)fill->to)[local] = (float)value;
     }
@@ -69,7 +69,7 @@ static void fill_leaf(KernelRank *rank, Value leaf) {
                  .dtype = value_type(leaf)->dtype,
                  .from = reference_value(rank->run->reference, leaf),
                  .to = rank->buffers[leaf.node->id * MAX_OUTPUTS + leaf.output]};
-    visit_shard(rank, leaf, fill_element, &fill);
+    kernel_run_visit(rank, leaf, fill_element, &fill);
 }
 
 void kernel_run_set_leaf(KernelRun *run, Value leaf) {
@@ -116,7 +116,7 @@ static void make_buffers(KernelRun *run, KernelRank *rank) {
     }
 }
 
-static bool bind_node(KernelRun *run, KernelRank *rank, Node *node, Diag *diag) {
+Binding kernel_run_binding(const KernelRun *run, const KernelRank *rank, Node *node, Diag *diag) {
     const Reference *ref = run->reference;
     const Graph *graph = ref->graph;
     Binding b = {.graph = graph,
@@ -129,9 +129,7 @@ static bool bind_node(KernelRun *run, KernelRank *rank, Node *node, Diag *diag) 
                  .n_micro = ref->n_micro,
                  .overwrite = ref->overwrite,
                  .in = ARENA_ARRAY(ref->arena, void *, node->n_inputs + 1),
-                 .in_local = ARENA_ARRAY(ref->arena, Type, node->n_inputs + 1),
-                 .backend = &rank->cpu};
-    rank->cpu = (CpuContext){&run->state, &rank->groups};
+                 .in_local = ARENA_ARRAY(ref->arena, Type, node->n_inputs + 1)};
     for (int i = 0; i < node->n_inputs; i++) {
         Value in = node->inputs[i];
         b.in[i] = rank->buffers[in.node->id * MAX_OUTPUTS + in.output];
@@ -141,8 +139,15 @@ static bool bind_node(KernelRun *run, KernelRank *rank, Node *node, Diag *diag) 
         b.out[o] = rank->buffers[node->id * MAX_OUTPUTS + o];
         b.out_local[o] = type_local(&node->types[o], &node->shardings[o], &graph->mesh);
     }
-    int64_t workspace_bytes = op_workspace_bytes(node, b.in_local);
-    if (workspace_bytes) b.workspace = arena_alloc(ref->arena, (size_t)workspace_bytes);
+    return b;
+}
+
+static bool bind_node(KernelRun *run, KernelRank *rank, Node *node, Diag *diag) {
+    Binding b = kernel_run_binding(run, rank, node, diag);
+    rank->cpu = (CpuContext){&run->state, &rank->groups};
+    b.backend = &rank->cpu;
+    b.workspace_bytes = op_workspace_bytes(node, b.in_local);
+    if (b.workspace_bytes) b.workspace = arena_alloc(b.arena, (size_t)b.workspace_bytes);
     return cpu_bind(&b, &rank->calls[rank->n_calls++]);
 }
 
@@ -173,7 +178,7 @@ static void make_groups(KernelRun *run) {
     }
 }
 
-bool kernel_run_create(KernelRun *run, const Reference *reference, int in_place, Diag *diag) {
+void kernel_run_prepare(KernelRun *run, const Reference *reference, int in_place) {
     const Graph *graph = reference->graph;
     *run = (KernelRun){.reference = reference,
                        .state = {reference->seed, reference->step, reference->train},
@@ -187,9 +192,14 @@ bool kernel_run_create(KernelRun *run, const Reference *reference, int in_place,
         run->ranks[r] = (KernelRank){.run = run, .coord = mesh_coord(&graph->mesh, r)};
     }
     make_groups(run);
+    for (int r = 0; r < run->n_ranks; r++) make_buffers(run, &run->ranks[r]);
+}
+
+bool kernel_run_create(KernelRun *run, const Reference *reference, int in_place, Diag *diag) {
+    const Graph *graph = reference->graph;
+    kernel_run_prepare(run, reference, in_place);
     for (int r = 0; r < run->n_ranks; r++) {
         KernelRank *rank = &run->ranks[r];
-        make_buffers(run, rank);
         rank->calls = ARENA_ARRAY(reference->arena, CpuCall, graph->n_nodes + 1);
         for (int n = 0; n < graph->n_nodes; n++) {
             unsigned flags = OPS[graph->nodes[n]->op].flags;
@@ -235,7 +245,8 @@ void kernel_run_destroy(KernelRun *run) {
 }
 
 typedef struct Comparison {
-    const float *x;
+    const void *x;
+    bool low;
     const double *reference;
     double floor_abs, worst;
     bool pads_are_zero;
@@ -243,12 +254,21 @@ typedef struct Comparison {
 
 static void compare_element(void *user, int64_t local, int64_t whole) {
     Comparison *c = user;
-    double x = (double)c->x[local];
+    float stored = 0;
+    if (c->low) {
+        memcpy((char *)&stored + 2, (const uint16_t *)c->x + local, 2);
+    } else {
+        stored = ((const float *)c->x)[local];
+    }
+    double x = (double)stored;
     double error = fabs(x);
     if (whole >= 0) {
         double expected = c->reference[whole];
         bool same = x == expected || (isnan(x) && isnan(expected)); /* infinities too */
-        error = same ? 0 : fabs(x - expected) / (fabs(expected) + c->floor_abs);
+        /* Half of what two neighbouring bf16 are apart, at most. */
+        double rounding = c->low ? ldexp(fabs(expected), -8) : 0;
+        double away = fabs(x - expected) - rounding;
+        error = same || away <= 0 ? 0 : away / (fabs(expected) + c->floor_abs);
     } else if (!c->pads_are_zero || x == 0) {
         return;
     }
@@ -257,17 +277,19 @@ static void compare_element(void *user, int64_t local, int64_t whole) {
 }
 
 double kernel_run_error(const KernelRun *run, Value value, double floor_abs, bool pads_are_zero) {
-    const double *reference = reference_value(run->reference, value);
+    const double *reference = reference_exact(run->reference, value);
+    DType dtype = value_type(value)->dtype;
     int64_t n = type_elements(value_type(value));
     double squares = 0, worst = 0;
-    if (value_sharding(value)->partial || value_type(value)->dtype != DTYPE_F32) return 0;
+    if (value_sharding(value)->partial || !dtype_is_float(dtype)) return 0;
     for (int64_t i = 0; i < n; i++) squares += reference[i] * reference[i];
     for (int r = 0; r < run->n_ranks; r++) {
         Comparison c = {.x = run->ranks[r].buffers[value.node->id * MAX_OUTPUTS + value.output],
+                        .low = dtype == DTYPE_BF16,
                         .reference = reference,
                         .floor_abs = sqrt(squares / (double)n) + floor_abs,
                         .pads_are_zero = pads_are_zero};
-        visit_shard(&run->ranks[r], value, compare_element, &c);
+        kernel_run_visit(&run->ranks[r], value, compare_element, &c);
         if (c.worst > worst) worst = c.worst;
     }
     return worst;

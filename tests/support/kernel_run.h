@@ -41,9 +41,18 @@ void kernel_run_destroy(KernelRun *run);
 
 /* The largest |x - reference| / (|reference| + root mean square of the reference + floor_abs) over
  * all ranks that hold an element; infinite where only one is finite, or where padding is not zero
- * although `pads_are_zero`. Partial values are not compared: 0. */
+ * although `pads_are_zero`. What is bf16 may be half of what its neighbours are apart off the
+ * reference's value before rounding, for nothing. Partial values are not compared: 0. */
 double kernel_run_error(const KernelRun *run, Value value, double floor_abs, bool pads_are_zero);
 /* Sets a leaf on all ranks from the reference. */
 void kernel_run_set_leaf(KernelRun *run, Value leaf);
+
+/* For runs on other devices (cuda_kernel_run.h): all but the binding of kernels; */
+void kernel_run_prepare(KernelRun *run, const Reference *reference, int in_place);
+/* what a node's kernel is told, but for backend and workspace; */
+Binding kernel_run_binding(const KernelRun *run, const KernelRank *rank, Node *node, Diag *diag);
+/* and visit() for each element of the rank's shard; `whole` is -1 in the padding. */
+typedef void KernelVisitor(void *user, int64_t local, int64_t whole);
+void kernel_run_visit(const KernelRank *rank, Value value, KernelVisitor *visit, void *user);
 
 #endif

@@ -64,6 +64,17 @@ const OpCase OP_CASES[] = {
      4, 3},
     {OP_FUSED, "cols=5; rows=3 cols=5", "program=t0=sub(i1,i0) t1=sub(i0,t0) -> t1", 1, 0},
     {OP_FUSED, "rows=3; rows=3", "program=t0=add(i0,i1) -> t0 t0", 2, 0},
+    CASE(TO_BF16, "rows=3 cols=37", ""),
+    CASE(TO_BF16, "~rows=3", ""),
+    CASE(TO_F32, "~rows=3 cols=37", ""),
+    CASE(TO_F32, "", ""),
+    /* Nothing is rounded before it is stored: t3 is the f32 sum. */
+    {OP_FUSED, "~rows=3 cols=5; cols=5",
+     "program=t0=to_bf16(i1) t1=add(i0,t0) t2=gelu(t1) t3=to_f32(t1) -> t2 t3", 2, 0},
+    {OP_FUSED, "rows=3 cols=5; ~rows=3 cols=5; ",
+     "program=t0=to_bf16(i0) t1=to_bf16(i2) t2=mul(t0,t1) t3=add(i1,t2) t4=to_f32(t3) "
+     "t5=sub(t4,i0) -> t3 t5 t2",
+     3, 0},
     CASE(ADD_N, "rows=3; rows=3; rows=3; rows=3; rows=3", ""),
     CASE(ADD_N, "", ""),
     CASE(BROADCAST, "cols=5", "to=rows=3 cols=5"),
@@ -92,6 +103,11 @@ const OpCase OP_CASES[] = {
     CASE(MATMUL, "m=3 k=5; k=5 n=4; m=3 n=4", "over=k"),
     CASE(MATMUL, "k=5 m=3; n=4 k=5; m=3 n=4", "over=k"),
     CASE(MATMUL, "b=2 m=3 k=5; b=2 k=5 n=4; b=2 m=3 n=4", "over=k"),
+    CASE(MATMUL, "~m=67 k=33; ~k=33 n=35", "over=k dtype=f32"),
+    CASE(MATMUL, "~k=5 m=3; ~n=4 k=5", "over=k dtype=bf16"),
+    CASE(REDUCE_SUM, "~rows=3 cols=5", "over=rows dtype=f32"),
+    CASE(REDUCE_SUM, "~rows=3 cols=5", "over=cols dtype=f32"),
+    CASE(REDUCE_SUM, "rows=3 cols=5", "over=cols dtype=bf16"),
     CASE(REDUCE_SUM, "rows=3 cols=5", "over=cols"),
     CASE(REDUCE_SUM, "rows=3 cols=5", "over=rows"),
     CASE(REDUCE_SUM, "rows=3 cols=5", "over=rows,cols"),
@@ -156,6 +172,16 @@ const OpCase OP_CASES[] = {
          "beta1=0.9 beta2=0.95 eps=1e-8 weight_decay=0"),
     CASE(ADAMW, "rows=9; rows=9; rows=9; + rows=9; :nan; :0.03125; :7",
          "beta1=0.9 beta2=0.95 eps=1e-8 weight_decay=0.1"),
+    CASE(ADAMW,
+         "rows=3 cols=7; rows=3 cols=7; :0 rows=3 cols=7; :0 rows=3 cols=7; :0.5; :0.03125; :1; "
+         "~rows=3 cols=7",
+         "beta1=0.9 beta2=0.999 eps=1e-8 weight_decay=0.1"),
+    CASE(ADAMW, "rows=9; rows=9; rows=9; + rows=9; :nan; :0.03125; :7; ~rows=9",
+         "beta1=0.9 beta2=0.95 eps=1e-8 weight_decay=0.1"),
+    CASE(SGD, "rows=3 cols=7; rows=3 cols=7; :0 rows=3 cols=7; :0.5; :0.03125; ~rows=3 cols=7",
+         "momentum=0.9 weight_decay=0.1"),
+    CASE(SGD, "rows=9; rows=9; rows=9; :1; :0.03125; ~rows=9", "momentum=0 weight_decay=0"),
+    CASE(SGD, "rows=9; rows=9; rows=9; :nan; :0.03125; ~rows=9", "momentum=0.9 weight_decay=0.1"),
     CASE(SGD, "rows=3 cols=7; rows=3 cols=7; :0 rows=3 cols=7; :0.5; :0.03125",
          "momentum=0.9 weight_decay=0.1"),
     CASE(SGD, "rows=9; rows=9; rows=9; :1; :0.03125", "momentum=0 weight_decay=0"),
@@ -216,7 +242,7 @@ static int read_attrs(Graph *graph, const char *text, Attr *attrs) {
 
 /* The operand's text without what it says about values. */
 static const char *axes_text(const char *operand) {
-    operand += strspn(operand, " ");
+    operand += strspn(operand, " ~");
     return *operand == '+' || *operand == '#' || *operand == ':' ? operand + strcspn(operand, " ")
                                                                  : operand;
 }
@@ -259,6 +285,9 @@ static Node *add(Graph *graph, OpKind op, Value *inputs, int n_inputs, const Att
 }
 
 static bool add_loss(Graph *graph, Value result, Value weights, Diag *diag) {
+    if (value_type(result)->dtype == DTYPE_BF16) {
+        result = node_value(add(graph, OP_TO_F32, &result, 1, NULL, diag), 0);
+    }
     const Type *type = value_type(result);
     Attr over = attr_axes(ATTR_over, type->axes, type->rank), name = attr_string(ATTR_name, "loss");
     Value operands[2] = {result, weights};
@@ -271,7 +300,23 @@ static bool add_loss(Graph *graph, Value result, Value weights, Diag *diag) {
     return loss != NULL;
 }
 
-Graph *op_case_build(Arena *arena, const OpCase *op_case, bool loss, Diag *diag) {
+static bool takes_low(const OpCase *op_case, int operand) {
+    OperandPrecision precision = op_operand_precision(op_case->op, operand);
+    return precision == OPERAND_FOLLOWS || precision == OPERAND_EITHER;
+}
+
+bool op_case_takes_low(const OpCase *op_case) {
+    const char *text = op_case->operands;
+    if (!text || strchr(text, '~') || op_case->op == OP_TO_BF16 || op_case->op == OP_TO_F32) {
+        return false;
+    }
+    for (int i = 0; text; i++, text = strchr(text, ';'), text += text != NULL) {
+        if (takes_low(op_case, i) && text[strspn(text, " ")] != '#') return true;
+    }
+    return false;
+}
+
+Graph *op_case_build(Arena *arena, const OpCase *op_case, bool low, bool loss, Diag *diag) {
     Graph *graph = graph_create(arena, OPS[op_case->op].name);
     const char *operands[MOST_OPERANDS];
     Value inputs[MOST_OPERANDS];
@@ -284,12 +329,17 @@ Graph *op_case_build(Arena *arena, const OpCase *op_case, bool loss, Diag *diag)
             continue;
         }
         bool tokens = *operands[i] == '#';
-        Type type = read_axes(graph, axes_text(operands[i]), tokens ? DTYPE_I32 : DTYPE_F32);
+        bool is_low = *operands[i] == '~' || (low && takes_low(op_case, i));
+        DType dtype = tokens ? DTYPE_I32 : is_low ? DTYPE_BF16 : DTYPE_F32;
+        Type type = read_axes(graph, axes_text(operands[i]), dtype);
         OpKind op = tokens ? OP_INPUT : OP_PARAM;
         inputs[i] = node_value(add_leaf(graph, op, arena_printf(arena, "%d", i), &type, diag), 0);
     }
     /* The weights' leaf must come before the op: its type is found on a copy. */
-    Type type = broadcast ? read_axes(graph, op_case->attrs + 3, DTYPE_F32) : (Type){0};
+    Type type = {0};
+    if (broadcast) {
+        type = read_axes(graph, op_case->attrs + 3, low ? DTYPE_BF16 : DTYPE_F32);
+    }
     NodeSpec spec = {.op = op_case->op,
                      .inputs = inputs,
                      .n_inputs = n,
@@ -298,9 +348,12 @@ Graph *op_case_build(Arena *arena, const OpCase *op_case, bool loss, Diag *diag)
                      .type = &type,
                      .n_outputs = op_case->outputs,
                      .block = op_case->block ? op_case->block - 1 : NO_BLOCK};
+    if (low && op_case->op == OP_MATMUL && n == 3) {
+        attrs[spec.n_attrs++] = attr_string(ATTR_dtype, "f32");
+    }
     Node *node = graph_add(graph, &spec, diag);
     if (!node || !loss) return node ? graph : NULL;
-    Type weights_type = node->types[0];
+    Type weights_type = type_with_dtype(&node->types[0], DTYPE_F32);
     graph->n_nodes--;
     Node *weights = add_leaf(graph, OP_INPUT, "w", &weights_type, diag);
     node = graph_add(graph, &spec, diag);
@@ -316,6 +369,7 @@ static double uniform(uint64_t *state) {
 
 double op_case_draw(const char *operand, uint64_t *state) {
     double u = uniform(state);
+    operand += *operand == '~';
     switch (*operand) {
     case '#': return (double)(int)(u * atoi(operand + 1));
     case ':': return strtod(operand + 1, NULL);
@@ -335,6 +389,7 @@ void op_case_fill(const OpCase *op_case, const Graph *graph, Reference *referenc
         if (node->op != OP_PARAM && node->op != OP_INPUT) continue;
         for (int64_t i = 0; i < type_elements(&node->types[0]); i++) {
             values[i] = op_case_draw(*name == 'w' ? "" : operands[atoi(name)], &state);
+            if (node->types[0].dtype == DTYPE_BF16) values[i] = reference_round_bf16(values[i]);
         }
     }
 }

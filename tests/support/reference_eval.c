@@ -48,10 +48,14 @@ Reference *reference_create(Arena *arena, const Graph *graph) {
     Reference *ref = ARENA_NEW(arena, Reference);
     *ref = (Reference){.graph = graph, .arena = arena, .train = true, .n_micro = 1};
     ref->values = ARENA_ARRAY(arena, double *, graph->n_nodes *MAX_OUTPUTS + 1);
+    ref->exact = ARENA_ARRAY(arena, double *, graph->n_nodes *MAX_OUTPUTS + 1);
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
         for (int i = 0; i < node->n_outputs; i++) {
             ref->values[n * MAX_OUTPUTS + i] =
+                ARENA_ARRAY(arena, double, type_elements(&node->types[i]));
+            if (node->types[i].dtype != DTYPE_BF16 || OPS[node->op].flags & LEAF) continue;
+            ref->exact[n * MAX_OUTPUTS + i] =
                 ARENA_ARRAY(arena, double, type_elements(&node->types[i]));
         }
     }
@@ -60,6 +64,29 @@ Reference *reference_create(Arena *arena, const Graph *graph) {
 
 double *reference_value(const Reference *ref, Value value) {
     return ref->values[value.node->id * MAX_OUTPUTS + value.output];
+}
+
+const double *reference_exact(const Reference *ref, Value value) {
+    const double *exact = ref->exact[value.node->id * MAX_OUTPUTS + value.output];
+    return exact ? exact : reference_value(ref, value);
+}
+
+double reference_round_bf16(double x) {
+    int exponent;
+    double fraction = frexp(x, &exponent); /* 8 bits: nearbyint rounds ties to even */
+    return isfinite(x) ? ldexp(nearbyint(ldexp(fraction, 8)), exponent - 8) : x;
+}
+
+static void round_results(Reference *ref, const Node *node) {
+    for (int o = 0; o < node->n_outputs; o++) {
+        double *exact = ref->exact[node->id * MAX_OUTPUTS + o];
+        double *value = ref->values[node->id * MAX_OUTPUTS + o];
+        int64_t count = exact ? type_elements(&node->types[o]) : 0;
+        for (int64_t i = 0; i < count; i++) {
+            exact[i] = value[i];
+            value[i] = reference_round_bf16(value[i]);
+        }
+    }
 }
 
 void reference_run_node(Reference *ref, const Node *node) {
@@ -72,6 +99,7 @@ void reference_run_node(Reference *ref, const Node *node) {
         call.out[i] = reference_value(ref, node_value((Node *)node, i));
     }
     REFERENCE[node->op](&call);
+    round_results(ref, node);
 }
 
 void reference_run(Reference *ref) {
@@ -187,7 +215,9 @@ static double normal_density(double x) {
     X(relu, x > 0 ? x : 0)                                                                         \
     X(relu_grad, x > 0 ? y : 0)                                                                    \
     X(maximum, x > y ? x : y)                                                                      \
-    X(maximum_grad, x > y ? z : x < y ? 0 : z / 2)
+    X(maximum_grad, x > y ? z : x < y ? 0 : z / 2)                                                 \
+    X(to_bf16, x)                                                                                  \
+    X(to_f32, x)
 
 typedef double Scalar(double x, double y, double z, double c);
 #define X(name, formula)                                                                           \

@@ -336,7 +336,8 @@ void reference_clip_scale(const RefCall *call) {
     call->out[0][0] = isfinite(norm) ? scale : NAN;
 }
 
-/* p, g, m, v, scale, lr, step; a scale that is not finite changes nothing. */
+/* p, g, m, v, scale, lr, step and perhaps a copy of p; a scale that is not finite changes nothing.
+ */
 void reference_adamw(const RefCall *call) {
     const Node *node = call->node;
     double b1 = node_float(node, ATTR_beta1, 0), b2 = node_float(node, ATTR_beta2, 0);
@@ -354,10 +355,11 @@ void reference_adamw(const RefCall *call) {
         call->out[0][i] = p;
         call->out[1][i] = m;
         call->out[2][i] = v;
+        if (node->n_inputs > 7) call->out[3][i] = isfinite(scale) ? p : call->in[7][i];
     }
 }
 
-/* p, g, buffer, scale, lr. */
+/* p, g, buffer, scale, lr and perhaps a copy of p. */
 void reference_sgd(const RefCall *call) {
     const Node *node = call->node;
     double momentum = node_float(node, ATTR_momentum, 0);
@@ -373,5 +375,6 @@ void reference_sgd(const RefCall *call) {
         }
         call->out[0][i] = p;
         call->out[1][i] = buffer;
+        if (node->n_inputs > 5) call->out[2][i] = isfinite(scale) ? p : call->in[5][i];
     }
 }

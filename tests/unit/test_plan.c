@@ -141,7 +141,7 @@ static void test_mistakes(Arena *arena, Diag *diag) {
     static const struct {
         const char *from, *to, *message;
     } CASES[] = {
-        {"perilune plan 1", "perilune plan 9", "x.plan:1: the plan's format is version 9"},
+        {"perilune plan 2", "perilune plan 9", "x.plan:1: the plan's format is version 9"},
         {"perilune plan", "perilune plane", "x.plan:1: expected 'perilune plan '"},
         {"fingerprint=", "fingerprint=xyz", "x.plan:2: expected 16 hexadecimal digits"},
         {"\nchunks=1", "\nchunks=9", "the number must lie in 0 to 8, at '9'"},

@@ -106,6 +106,12 @@ static void load(void) {
 #undef CUDA_FN
 }
 
+bool cu_driver_present(void) {
+    void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+    if (driver) dlclose(driver);
+    return driver != NULL;
+}
+
 const CuApi *cu_api_load(void) {
     pthread_once(&once, load);
     return &api;

@@ -38,6 +38,9 @@ typedef struct CuApi {
 
 const char *cu_library_name(CuLibrary library);
 
+/* Is the driver's library there? Cheap, unlike loading the others. */
+bool cu_driver_present(void);
+
 /* Loads all libraries once; what is not found has its path NULL and its functions NULL. The table
  * stays the program's. */
 const CuApi *cu_api_load(void);

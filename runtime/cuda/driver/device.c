@@ -13,6 +13,10 @@ const CuApi *cuda_api(void) {
     return replaced ? replaced : cu_api_load();
 }
 
+bool cuda_api_is_real(void) {
+    return !replaced;
+}
+
 void cuda_api_replace(const CuApi *api) {
     replaced = api;
 }

@@ -35,6 +35,7 @@ void cuda_device_close(CudaDevice *device);
 
 /* The table that engines use: the libraries', or what a test has put there instead. */
 const CuApi *cuda_api(void);
+bool cuda_api_is_real(void);
 void cuda_api_replace(const CuApi *api);
 
 #endif

@@ -1,0 +1,321 @@
+/* CUDA binders of norms, losses, rotary and embedding. How work is cut follows from sizes and
+ * dtypes alone, so that results and workspace are the same on every device. */
+#include "runtime/cuda/bind.h"
+#include "runtime/cuda/kernels/args.h"
+#include "runtime/cuda/workspace.h"
+
+#include <math.h>
+
+static bool is_bf16(const Type *type) {
+    return type->dtype != DTYPE_F32;
+}
+
+static int64_t divide_up(int64_t n, int64_t by) {
+    return (n + by - 1) / by;
+}
+
+/* Enough threads for `items` in one turn, in whole warps. */
+static int threads_for(int64_t items, int most) {
+    int64_t threads = divide_up(items, 32) * 32;
+    return threads < 32 ? 32 : threads < most ? (int)threads : most;
+}
+
+static Grid grid_of(int64_t x, int64_t y) {
+    return (Grid){(uint32_t)x, (uint32_t)y, 1};
+}
+
+/* Elements of 16 bytes. */
+static int vector_elements(const Type *type) {
+    return is_bf16(type) ? 8 : 4;
+}
+
+/* Norms */
+
+typedef struct NormKernels {
+    KernelId warp[2], block[2], any[2]; /* f32, bf16 */
+    KernelId grad_rows[2], grad_columns[2], grad_any[2];
+} NormKernels;
+#define PAIR(name)                                                                                 \
+    { KERNEL_##name##_f32, KERNEL_##name##_bf16 }
+#define NORM(name)                                                                                 \
+    {                                                                                              \
+        PAIR(name##_warp), PAIR(name##_block), PAIR(name##_any), PAIR(name##_grad_rows),           \
+            PAIR(name##_grad_columns), PAIR(name##_grad_any)                                       \
+    }
+static const NormKernels LAYERNORM = NORM(layernorm), RMSNORM = NORM(rmsnorm);
+
+/* Of norm.cu and norm_grad.cu: how many vectors of a row a thread holds. */
+enum { WARP_PACKS = 8, BLOCK_PACKS = 4, GRAD_PACKS = 2 };
+enum { NORM_ANY_THREADS = 256, NORM_BLOCK_THREADS = 1024, NORM_GRAD_THREADS = 512 };
+
+static bool push_norm(Binding *b, const NormKernels *kernels, NormArgs *args) {
+    const Type *x = &b->in_local[0];
+    int v = vector_elements(x), bf16 = is_bf16(x), rows_per_block = 4;
+    int64_t n = x->dims[x->rank - 1];
+    args->rows = bind_rows(x);
+    args->n = (int32_t)n;
+    args->eps = (float)node_float(b->node, ATTR_eps, 0);
+    args->x = b->in[0];
+    args->gain = b->in[1];
+    args->y = b->out[0];
+    if (args->n != n) return bind_fail(b, "has rows too wide for its CUDA kernel");
+    if (n % v == 0 && n <= 32 * WARP_PACKS * v) {
+        return cuda_push_launch(b, kernels->warp[bf16],
+                                grid_of(divide_up(args->rows, rows_per_block), 1),
+                                32 * rows_per_block, 0, args, sizeof(*args));
+    }
+    if (n % v == 0 && n <= NORM_BLOCK_THREADS * BLOCK_PACKS * v) {
+        int threads = threads_for(divide_up(n, BLOCK_PACKS * v), NORM_BLOCK_THREADS);
+        return cuda_push_launch(b, kernels->block[bf16], grid_of(args->rows, 1), threads, 0, args,
+                                sizeof(*args));
+    }
+    return cuda_push_launch(b, kernels->any[bf16], grid_of(args->rows, 1),
+                            threads_for(n, NORM_ANY_THREADS), 0, args, sizeof(*args));
+}
+
+bool cuda_bind_layernorm(Binding *b) {
+    NormArgs args = {.bias = b->in[2], .mean = b->out[1], .inv = b->out[2]};
+    return push_norm(b, &LAYERNORM, &args);
+}
+
+bool cuda_bind_rmsnorm(Binding *b) {
+    NormArgs args = {.inv = b->out[1]};
+    return push_norm(b, &RMSNORM, &args);
+}
+
+/* Enough groups to fill a large device, but partial sums of a few megabytes at most. */
+static int64_t norm_rows_per_group(int64_t rows, int64_t n) {
+    enum { MOST_GROUPS = 2048, LEAST_GROUPS = 128, LEAST_ROWS = 8, MOST_PARTIAL = 1 << 20 };
+    int64_t groups = MOST_PARTIAL / n;
+    if (groups > MOST_GROUPS) groups = MOST_GROUPS;
+    if (groups < LEAST_GROUPS) groups = LEAST_GROUPS;
+    int64_t per_group = divide_up(rows, groups);
+    return per_group < LEAST_ROWS ? LEAST_ROWS : per_group;
+}
+
+int64_t cuda_norm_grad_workspace_bytes(const Node *node, const Type *inputs, const Type *outputs) {
+    int64_t n = inputs[0].dims[inputs[0].rank - 1], rows = bind_rows(&inputs[0]);
+    int64_t sums = node->n_outputs - 1; /* gain, and bias of layernorm */
+    (void)outputs;
+    return divide_up(rows, norm_rows_per_group(rows, n)) * sums * n * 4;
+}
+
+/* Vectors that fit take one pass; else columns come first, since dx may lie where dy is. */
+static bool push_norm_grad(Binding *b, const NormKernels *kernels, NormGradArgs *args) {
+    const Type *x = &b->in_local[0];
+    int v = vector_elements(x), bf16 = is_bf16(x);
+    int64_t n = x->dims[x->rank - 1], sums = b->node->n_outputs - 1;
+    args->rows = bind_rows(x);
+    args->rows_per_group = norm_rows_per_group(args->rows, n);
+    args->n = (int32_t)n;
+    args->x = b->in[0];
+    args->gain = b->in[1];
+    args->dx = b->out[0];
+    args->partial = b->workspace;
+    if (args->n != n) return bind_fail(b, "has rows too wide for its CUDA kernel");
+    NormJoinArgs join = {.groups = divide_up(args->rows, args->rows_per_group),
+                         .n = args->n,
+                         .width = (int32_t)(sums * n),
+                         .partial = b->workspace,
+                         .dgain = b->out[1],
+                         .dbias = sums == 2 ? b->out[2] : NULL};
+    bool good;
+    if (n % v == 0 && n <= NORM_GRAD_THREADS * GRAD_PACKS * v) {
+        int threads = threads_for(divide_up(n, GRAD_PACKS * v), NORM_GRAD_THREADS);
+        good = cuda_push_launch(b, kernels->grad_rows[bf16], grid_of(join.groups, 1), threads, 0,
+                                args, sizeof(*args));
+    } else {
+        enum { COLUMNS = 128 };
+        good = cuda_push_launch(b, kernels->grad_columns[bf16],
+                                grid_of(divide_up(n, COLUMNS), join.groups), COLUMNS, 0, args,
+                                sizeof(*args)) &&
+               cuda_push_launch(b, kernels->grad_any[bf16], grid_of(args->rows, 1),
+                                threads_for(n, NORM_ANY_THREADS), 0, args, sizeof(*args));
+    }
+    return good && cuda_push_launch(b, KERNEL_norm_join, grid_of(divide_up(join.width, 32), 1),
+                                    threads_for(32 * join.groups, 1024), 0, &join, sizeof(join));
+}
+
+bool cuda_bind_layernorm_grad(Binding *b) {
+    NormGradArgs args = {.mean = b->in[2], .inv = b->in[3], .dy = b->in[4]};
+    return push_norm_grad(b, &LAYERNORM, &args);
+}
+
+bool cuda_bind_rmsnorm_grad(Binding *b) {
+    NormGradArgs args = {.inv = b->in[2], .dy = b->in[3]};
+    return push_norm_grad(b, &RMSNORM, &args);
+}
+
+/* Losses */
+
+/* rows x n of operand 0, its last axis perhaps a padded shard. */
+static SoftmaxArgs softmax_args(const Binding *b) {
+    const Type *x = &b->in_local[0];
+    int last = x->rank - 1;
+    return (SoftmaxArgs){
+        .rows = bind_rows(x),
+        .n_local = x->dims[last],
+        .n_valid = bind_valid(b, bind_input_type(b, 0), bind_input_sharding(b, 0), last),
+        .offset = bind_offset(b, bind_input_type(b, 0), bind_input_sharding(b, 0), last),
+        .x = b->in[0],
+        .out = b->out[0],
+    };
+}
+
+static bool push_softmax_rows(Binding *b, const KernelId kernels[2], const SoftmaxArgs *args) {
+    const Type *x = &b->in_local[0];
+    int threads = threads_for(divide_up(args->n_local, vector_elements(x)), 256);
+    return cuda_push_launch(b, kernels[is_bf16(x)], grid_of(args->rows, 1), threads, 0, args,
+                            sizeof(*args));
+}
+
+bool cuda_bind_logsumexp(Binding *b) {
+    static const KernelId KERNELS_OF[2] = PAIR(logsumexp);
+    SoftmaxArgs args = softmax_args(b);
+    return push_softmax_rows(b, KERNELS_OF, &args);
+}
+
+bool cuda_bind_pick(Binding *b) {
+    static const KernelId KERNELS_OF[2] = PAIR(pick);
+    SoftmaxArgs args = softmax_args(b);
+    args.index = b->in[1];
+    return cuda_push_launch(b, KERNELS_OF[is_bf16(&b->in_local[0])],
+                            grid_of(divide_up(args.rows, 128), 1), 128, 0, &args, sizeof(args));
+}
+
+bool cuda_bind_cross_entropy_grad(Binding *b) {
+    static const KernelId KERNELS_OF[2] = PAIR(cross_entropy_grad);
+    SoftmaxArgs args = softmax_args(b);
+    args.index = b->in[1];
+    args.lse = b->in[2];
+    args.dloss = b->in[3];
+    return push_softmax_rows(b, KERNELS_OF, &args);
+}
+
+/* Rotary */
+
+bool cuda_bind_rotary(Binding *b) {
+    static const KernelId KERNELS_OF[2] = PAIR(rotary);
+    enum { ENOUGH_BLOCKS = 2048, MOST_HEAD = 8192 };
+    const Type *x = &b->in_local[0];
+    int seq = type_find_axis(x, node_axis(b->node, ATTR_seq));
+    RotaryArgs args = {.batch = 1, .inner = 1, .x = b->in[0], .y = b->out[0]};
+    for (int i = 0; i < x->rank - 1; i++) {
+        if (i < seq) args.batch *= x->dims[i];
+        if (i > seq) args.inner *= x->dims[i];
+    }
+    int64_t head = x->dims[x->rank - 1], pairs = args.inner * head / 2;
+    if (head > MOST_HEAD || pairs > INT32_MAX) {
+        return bind_fail(b, "has heads too large for its CUDA kernel");
+    }
+    args.seq = x->dims[seq];
+    args.head = (int32_t)head;
+    args.offset = bind_offset(b, bind_input_type(b, 0), bind_input_sharding(b, 0), seq);
+    args.log2_step = -2 * log2(node_float(b->node, ATTR_base, 10000)) / (double)head;
+    args.direction = node_int(b->node, ATTR_direction, 1) < 0 ? -1 : 1;
+    int64_t shares = divide_up(ENOUGH_BLOCKS, args.seq);
+    bool vectors = head / 2 % vector_elements(x) == 0;
+    int threads = threads_for(vectors ? divide_up(pairs, vector_elements(x)) : pairs, 256);
+    return cuda_push_launch(b, KERNELS_OF[is_bf16(x)],
+                            grid_of(args.seq, shares < args.batch ? shares : args.batch), threads,
+                            (int)(head / 2 * (int64_t)sizeof(float[2])), &args, sizeof(args));
+}
+
+/* Embedding */
+
+bool cuda_bind_embedding(Binding *b) {
+    enum { WARPS = 8 };
+    const Type *table = &b->in_local[1];
+    EmbeddingArgs args = {
+        .n = type_elements(&b->in_local[0]),
+        .row_bytes = table->dims[1] * dtype_bytes(table->dtype),
+        .vocab_local = table->dims[0],
+        .vocab_offset = bind_offset(b, bind_input_type(b, 1), bind_input_sharding(b, 1), 0),
+        .tokens = b->in[0],
+        .table = b->in[1],
+        .out = b->out[0],
+    };
+    return cuda_push_launch(b, KERNEL_embedding_rows, grid_of(divide_up(args.n, WARPS), 1),
+                            32 * WARPS, 0, &args, sizeof(args));
+}
+
+/* The gradient's workspace: sorted places and rows, their count, the chunks' partial sums. Chunks
+ * are few enough for these to take some megabytes, and at least as long as pays. */
+typedef struct EmbeddingWorkspace {
+    int64_t chunk, n_chunks;
+    int64_t order, rows, count, partial, bytes; /* offsets, and the end */
+} EmbeddingWorkspace;
+
+static EmbeddingWorkspace embedding_workspace(int64_t n, int64_t model) {
+    enum { LEAST_CHUNK = 32, MOST_CHUNKS = 512, ALIGN = 64 };
+    int64_t chunk = divide_up(divide_up(n, MOST_CHUNKS), 4) * 4;
+    EmbeddingWorkspace w = {.chunk = chunk < LEAST_CHUNK ? LEAST_CHUNK : chunk};
+    w.n_chunks = divide_up(n, w.chunk);
+    w.rows = divide_up(n * 4, ALIGN) * ALIGN;
+    w.count = 2 * w.rows;
+    w.partial = w.count + ALIGN;
+    w.bytes = w.partial + w.n_chunks * 2 * model * 4;
+    return w;
+}
+
+int64_t cuda_embedding_grad_workspace_bytes(const Node *node, const Type *inputs,
+                                            const Type *outputs) {
+    (void)node;
+    return embedding_workspace(type_elements(&inputs[0]), outputs[0].dims[1]).bytes;
+}
+
+static bool push_embedding_sort(Binding *b, const EmbeddingWorkspace *w) {
+    enum { LEAST_ROWS = 64, ENOUGH_BLOCKS = 256 };
+    const Type *table = &b->out_local[0];
+    char *workspace = b->workspace;
+    int64_t block_rows = divide_up(table->dims[0], ENOUGH_BLOCKS);
+    if (block_rows < LEAST_ROWS) block_rows = LEAST_ROWS;
+    if (block_rows > EMBEDDING_SORT_ROWS) block_rows = EMBEDDING_SORT_ROWS;
+    EmbeddingSortArgs args = {
+        .n = type_elements(&b->in_local[0]),
+        .vocab_local = table->dims[0],
+        .vocab_offset = bind_offset(b, &b->node->types[0], &b->node->shardings[0], 0),
+        .block_rows = (int32_t)block_rows,
+        .tokens = b->in[0],
+        .order = (int32_t *)(workspace + w->order),
+        .rows = (int32_t *)(workspace + w->rows),
+        .count = (int32_t *)(workspace + w->count),
+    };
+    if (args.n > INT32_MAX || args.vocab_local > INT32_MAX) {
+        return bind_fail(b, "has more tokens or rows than its CUDA kernel can sort");
+    }
+    return cuda_push_launch(b, KERNEL_embedding_sort,
+                            grid_of(divide_up(args.vocab_local, block_rows), 1),
+                            EMBEDDING_SORT_THREADS, 0, &args, sizeof(args));
+}
+
+bool cuda_bind_embedding_grad(Binding *b) {
+    static const KernelId KERNELS_OF[2] = PAIR(embedding_sum);
+    enum { COLUMNS = 128 }; /* threads */
+    const Type *table = &b->out_local[0], *dy = &b->in_local[1];
+    int64_t model = table->dims[1];
+    int v = model % vector_elements(dy) == 0 ? vector_elements(dy) : 1;
+    EmbeddingWorkspace w = embedding_workspace(type_elements(&b->in_local[0]), model);
+    char *workspace = b->workspace;
+    EmbeddingSumArgs args = {
+        .model = model,
+        .chunk = (int32_t)w.chunk,
+        .accumulate = b->node->n_inputs == 4 && !b->overwrite,
+        .order = (int32_t *)(workspace + w.order),
+        .rows = (int32_t *)(workspace + w.rows),
+        .count = (int32_t *)(workspace + w.count),
+        .dy = b->in[1],
+        .partial = (float *)(workspace + w.partial),
+        .dtable = b->out[0],
+    };
+    if (!args.accumulate && !cuda_push_fill(b, b->out[0], 0, type_elements(table) * 4)) {
+        return false;
+    }
+    return push_embedding_sort(b, &w) &&
+           cuda_push_launch(b, KERNELS_OF[is_bf16(dy)],
+                            grid_of(w.n_chunks, divide_up(model, COLUMNS * v)), COLUMNS, 0, &args,
+                            sizeof(args)) &&
+           cuda_push_launch(b, KERNEL_embedding_join,
+                            grid_of(w.n_chunks, divide_up(model, COLUMNS)), COLUMNS, 0, &args,
+                            sizeof(args));
+}

@@ -1,0 +1,79 @@
+/* The clipping norm and the optimizers. Single launches here; merge.c joins neighbours. */
+#include "runtime/cuda/bind.h"
+#include "runtime/cuda/kernels/args.h"
+#include "runtime/cuda/workspace.h"
+
+static int64_t sumsq_chunk(int64_t n) {
+    int64_t most = (int64_t)SUMSQ_CHUNK * SUMSQ_PARTIALS;
+    return SUMSQ_CHUNK * (n > most ? (n + most - 1) / most : 1);
+}
+
+/* Room for all partial sums of any launch, so that merged launches have it too. */
+int64_t cuda_sumsq_workspace_bytes(const Node *node, const Type *inputs, const Type *outputs) {
+    (void)node, (void)outputs;
+    bool one_block = type_elements(&inputs[0]) <= SUMSQ_CHUNK;
+    return one_block ? 0 : SUMSQ_PARTIALS * (int64_t)sizeof(float);
+}
+
+bool cuda_bind_sumsq(Binding *b) {
+    int64_t n = type_elements(&b->in_local[0]);
+    SumsqArgs args = {.x = b->in[0], .n = n, .chunk = sumsq_chunk(n), .out = b->out[0]};
+    args.n_blocks = cuda_blocks(n, args.chunk);
+    if (args.n_blocks > 1) args.partial = b->workspace;
+    if (b->workspace_bytes < cuda_sumsq_workspace_bytes(b->node, b->in_local, b->out_local)) {
+        return bind_fail(b, "has too little workspace in this plan");
+    }
+    cuda_push_launch(b, KERNEL_sumsq, (Grid){args.n_blocks, 1, 1}, UPDATE_THREADS, 0, &args,
+                     sizeof(args));
+    if (args.n_blocks == 1) return true;
+    return cuda_push_launch(b, KERNEL_sumsq_finish, (Grid){1, 1, 1}, UPDATE_THREADS, 0, &args,
+                            sizeof(args));
+}
+
+bool cuda_bind_clip_scale(Binding *b) {
+    ClipScaleArgs args = {.sumsq = b->in[0],
+                          .scale = b->out[0],
+                          .max_norm = (float)node_float(b->node, ATTR_max_norm, 0)};
+    return cuda_push_launch(b, KERNEL_clip_scale, (Grid){1, 1, 1}, 1, 0, &args, sizeof(args));
+}
+
+/* The optimizers' optional last result: the parameter as bf16. */
+static void *copy_of(const Binding *b, int output) {
+    return b->node->n_outputs > output ? b->out[output] : NULL;
+}
+
+bool cuda_bind_adamw(Binding *b) {
+    AdamwArgs args = {
+        .scalars = {.clip = b->in[4],
+                    .lr = b->in[5],
+                    .step = b->in[6],
+                    .beta1 = node_float(b->node, ATTR_beta1, 0),
+                    .beta2 = node_float(b->node, ATTR_beta2, 0),
+                    .eps = (float)node_float(b->node, ATTR_eps, 0)},
+        .tensor = {.p = b->out[0],
+                   .m = b->out[1],
+                   .v = b->out[2],
+                   .g = b->in[1],
+                   .copy = copy_of(b, 3),
+                   .n = type_elements(&b->in_local[0]),
+                   .weight_decay = node_float(b->node, ATTR_weight_decay, 0)},
+    };
+    Grid grid = {cuda_blocks(args.tensor.n, UPDATE_CHUNK), 1, 1};
+    return cuda_push_launch(b, KERNEL_adamw, grid, UPDATE_THREADS, 0, &args, sizeof(args));
+}
+
+bool cuda_bind_sgd(Binding *b) {
+    SgdArgs args = {
+        .scalars = {.clip = b->in[3],
+                    .lr = b->in[4],
+                    .momentum = (float)node_float(b->node, ATTR_momentum, 0)},
+        .tensor = {.p = b->out[0],
+                   .buf = b->out[1],
+                   .g = b->in[1],
+                   .copy = copy_of(b, 2),
+                   .n = type_elements(&b->in_local[0]),
+                   .weight_decay = (float)node_float(b->node, ATTR_weight_decay, 0)},
+    };
+    Grid grid = {cuda_blocks(args.tensor.n, UPDATE_CHUNK), 1, 1};
+    return cuda_push_launch(b, KERNEL_sgd, grid, UPDATE_THREADS, 0, &args, sizeof(args));
+}

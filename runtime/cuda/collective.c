@@ -1,0 +1,106 @@
+#include "runtime/cuda/collective.h"
+
+#include "runtime/cuda/member_launch.h"
+#include "runtime/cuda/move.h"
+
+/* The members' parts lie one after the other in the whole tensor. */
+static bool is_direct(const CollectiveCommand *c) {
+    return c->outer == 1 && c->n_members * c->axis_local == c->axis_total;
+}
+
+static bool is_lse(const CollectiveCommand *c) {
+    return c->kind != ALL_GATHER && c->reduce == REDUCE_LSE;
+}
+
+/* Bytes of one member's part, and of the whole along the axis, for one outer index. */
+static int64_t part_bytes(const CollectiveCommand *c) {
+    return c->axis_local * c->inner * dtype_bytes(c->dtype);
+}
+static int64_t total_bytes(const CollectiveCommand *c) {
+    return c->axis_total * c->inner * dtype_bytes(c->dtype);
+}
+
+/* Elements that every member brings. */
+static int64_t input_count(const CollectiveCommand *c) {
+    if (c->kind == ALL_REDUCE) return c->count;
+    return c->outer * c->inner * (c->kind == ALL_GATHER ? c->axis_local : c->axis_total);
+}
+
+int64_t cuda_collective_workspace_bytes(const CollectiveCommand *c) {
+    if (is_lse(c)) return c->n_members * input_count(c) * dtype_bytes(c->dtype);
+    if (c->kind == ALL_REDUCE || is_direct(c)) return 0;
+    return c->n_members * c->outer * part_bytes(c);
+}
+
+static CollectiveStep nccl_step(const CollectiveCommand *c, CollectiveKind kind, const void *in,
+                                void *out, int64_t count) {
+    return (CollectiveStep){.nccl = {kind, c->reduce, c->dtype, in, out, count}};
+}
+
+/* Log-sum-exp: all members' inputs are gathered, then each reduces what it needs of them. */
+static int lse_steps(const CollectiveCommand *c, Arena *arena, CollectiveStep *out) {
+    int64_t count = input_count(c);
+    Members m = {.n_members = c->n_members, .first = c->member, .n_outputs = 1, .out = {c->out}};
+    if (c->n_members > COLLECTIVE_MEMBERS) return 0;
+    for (int k = 0; k < c->n_members; k++) {
+        m.in[k] = (const char *)c->workspace + k * count * dtype_bytes(c->dtype);
+    }
+    out[0] = nccl_step(c, ALL_GATHER, c->in, c->workspace, count);
+    out[0].nccl.reduce = REDUCE_SUM; /* not used */
+    out[1] = (CollectiveStep){.is_launch = true};
+    bool fits = c->kind == ALL_REDUCE ? launch_all_reduce(c, &m, arena, &out[1].launch)
+                                      : launch_reduce_scatter(c, &m, arena, &out[1].launch);
+    return fits ? 2 : 0;
+}
+
+/* workspace [member, outer, axis_local, inner] -> out [outer, axis_total, inner] */
+static int gather_steps(const CollectiveCommand *c, Arena *arena, CollectiveStep *out) {
+    MoveRows unpack = {.in = c->workspace,
+                       .out = c->out,
+                       .n_parts = c->n_members,
+                       .n_rows = c->outer,
+                       .width = part_bytes(c),
+                       .limit = total_bytes(c),
+                       .in_part = c->outer * part_bytes(c),
+                       .in_row = part_bytes(c),
+                       .out_part = part_bytes(c),
+                       .out_row = total_bytes(c),
+                       .cut = true};
+    out[0] = nccl_step(c, ALL_GATHER, c->in, c->workspace, input_count(c));
+    out[1] = (CollectiveStep){.is_launch = true};
+    return move_rows_launch(&unpack, arena, &out[1].launch) ? 2 : 0;
+}
+
+/* in [outer, axis_total, inner] -> workspace [member, outer, axis_local, inner] */
+static int scatter_steps(const CollectiveCommand *c, Arena *arena, CollectiveStep *out) {
+    MoveRows pack = {.in = c->in,
+                     .out = c->workspace,
+                     .n_parts = c->n_members,
+                     .n_rows = c->outer,
+                     .width = part_bytes(c),
+                     .limit = total_bytes(c),
+                     .in_part = part_bytes(c),
+                     .in_row = total_bytes(c),
+                     .out_part = c->outer * part_bytes(c),
+                     .out_row = part_bytes(c)};
+    out[0] = (CollectiveStep){.is_launch = true};
+    out[1] =
+        nccl_step(c, REDUCE_SCATTER, c->workspace, c->out, c->outer * c->axis_local * c->inner);
+    return move_rows_launch(&pack, arena, &out[0].launch) ? 2 : 0;
+}
+
+int cuda_collective_steps(const CollectiveCommand *c, Arena *arena,
+                          CollectiveStep out[MAX_COLLECTIVE_STEPS]) {
+    int64_t bytes = cuda_collective_workspace_bytes(c);
+    if (bytes > 0 && (!c->workspace || c->workspace_bytes < bytes)) return 0;
+    if (is_lse(c)) return lse_steps(c, arena, out);
+    if (c->kind == ALL_REDUCE) {
+        out[0] = nccl_step(c, ALL_REDUCE, c->in, c->out, c->count);
+        return 1;
+    }
+    if (!is_direct(c)) {
+        return c->kind == ALL_GATHER ? gather_steps(c, arena, out) : scatter_steps(c, arena, out);
+    }
+    out[0] = nccl_step(c, c->kind, c->in, c->out, c->outer * c->axis_local * c->inner);
+    return 1;
+}

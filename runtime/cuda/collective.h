@@ -1,0 +1,40 @@
+/* One rank's part in a collective by NCCL, as steps: NCCL knows neither an axis in the middle of a
+ * tensor, nor padding, nor log-sum-exp, so launches before and after its call pack and unpack.
+ *
+ * NCCL reduces in the tensor's dtype and rounds on the way; only log-sum-exp is reduced here, in
+ * members' order.
+ */
+#ifndef RUNTIME_CUDA_COLLECTIVE_H
+#define RUNTIME_CUDA_COLLECTIVE_H
+
+#include "runtime/cuda/command.h"
+
+/* One call of NCCL. count: elements of `in` (all_reduce, all_gather) or of `out`
+ * (reduce_scatter). */
+typedef struct NcclCall {
+    CollectiveKind kind;
+    ReduceKind reduce; /* SUM or MAX */
+    DType dtype;
+    const void *in;
+    void *out;
+    int64_t count;
+} NcclCall;
+
+typedef struct CollectiveStep {
+    bool is_launch;
+    union {
+        LaunchCommand launch;
+        NcclCall nccl;
+    };
+} CollectiveStep;
+
+enum { MAX_COLLECTIVE_STEPS = 4 };
+
+/* What the steps need at command->workspace, aligned to 16 bytes. */
+int64_t cuda_collective_workspace_bytes(const CollectiveCommand *command);
+/* The steps, in order; returns how many, 0 when the command is too large for launches or its
+ * workspace too small. */
+int cuda_collective_steps(const CollectiveCommand *command, Arena *arena,
+                          CollectiveStep out[MAX_COLLECTIVE_STEPS]);
+
+#endif

@@ -1,0 +1,316 @@
+#include "runtime/cuda/driver/nccl.h"
+
+#include "runtime/cuda/collective.h"
+#include "runtime/cuda/emit.h"
+
+#include <string.h>
+#include <time.h>
+
+typedef struct NcclComm {
+    const char *name; /* "t", "tied wte", "activations 0 -> 1" */
+    ncclComm_t comm;
+    void *registered; /* the arena, with this communicator */
+} NcclComm;
+
+struct NcclWorld {
+    const CudaDevice *device;
+    const Plan *plan;
+    Arena *arena;
+    int rank;
+    double timeout_seconds;
+    bool no_registration;
+    int n_groups, n_comms, capacity;
+    NcclComm *comms;   /* those of this rank, in the order of their making */
+    int *of_group;     /* [mesh axes and stage comms]: index into comms, or -1 */
+    int *of_channel;   /* [channels]: the same */
+    int *channel_peer; /* the other rank within the channel's communicator */
+};
+
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+static bool report(const NcclWorld *world, const NcclComm *comm, ncclResult_t status,
+                   const char *what, Diag *diag) {
+    const CuApi *api = world->device->api;
+    diag_error(diag, NO_LOC, "rank %d: NCCL: %s of communicator '%s': %s (%s)", world->rank, what,
+               comm->name, api->ncclGetErrorString(status), api->ncclGetLastError(comm->comm));
+    return false;
+}
+
+/* Waits until a non-blocking call has come to its end. */
+static bool settle(const NcclWorld *world, const NcclComm *comm, ncclResult_t status,
+                   const char *what, Diag *diag) {
+    const CuApi *api = world->device->api;
+    const struct timespec pause = {0, 200 * 1000};
+    double deadline = now() + world->timeout_seconds;
+    while (status == ncclInProgress) {
+        ncclResult_t seen = api->ncclCommGetAsyncError(comm->comm, &status);
+        if (seen != ncclSuccess) status = seen;
+        if (status != ncclInProgress) break;
+        if (now() > deadline) {
+            diag_error(diag, NO_LOC,
+                       "rank %d: NCCL: %s of communicator '%s' took more than %.0f s: another rank "
+                       "is missing",
+                       world->rank, what, comm->name, world->timeout_seconds);
+            return false;
+        }
+        nanosleep(&pause, NULL);
+    }
+    return status == ncclSuccess || report(world, comm, status, what, diag);
+}
+
+/* Makes one communicator of `ranks` (this one among them, at `member`). Returns its index, or -1.
+ */
+static int make_comm(NcclWorld *world, const NcclExchange *exchange, const char *name,
+                     const int *ranks, int n_ranks, int member, Diag *diag) {
+    const CuApi *api = world->device->api;
+    ncclUniqueId id;
+    NcclComm comm = {.name = name};
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    memset(&id, 0, sizeof(id));
+    if (member == 0) {
+        ncclResult_t status = api->ncclGetUniqueId(&id);
+        if (status != ncclSuccess) {
+            report(world, &comm, status, "making the id", diag);
+            return -1;
+        }
+    }
+    if (!exchange->broadcast(exchange->user, ranks, n_ranks, &id, sizeof(id), diag)) return -1;
+    ncclResult_t status = api->ncclCommInitRankConfig(&comm.comm, n_ranks, id, member, &config);
+    ARENA_PUSH(world->arena, world->comms, world->n_comms, world->capacity, comm);
+    if (!settle(world, &comm, status, "the start", diag)) return -1;
+    return world->n_comms - 1;
+}
+
+static bool make_group(NcclWorld *world, const NcclExchange *exchange, int group, int n_members,
+                       int member, Diag *diag) {
+    int *ranks = ARENA_ARRAY(world->arena, int, n_members);
+    for (int k = 0; k < n_members; k++) {
+        ranks[k] = emit_group_member(world->plan, group, world->rank, k);
+    }
+    world->of_group[group] = make_comm(world, exchange, emit_group_name(world->plan, group), ranks,
+                                       n_members, member, diag);
+    return world->of_group[group] >= 0;
+}
+
+static bool make_groups(NcclWorld *world, const NcclExchange *exchange, Diag *diag) {
+    const Plan *plan = world->plan;
+    MeshCoord coord = mesh_coord(&plan->mesh, world->rank);
+    for (int axis = 0; axis < N_MESH_AXES; axis++) {
+        if (plan->mesh.size[axis] > 1 &&
+            !make_group(world, exchange, axis, plan->mesh.size[axis], coord.at[axis], diag)) {
+            return false;
+        }
+    }
+    for (int i = 0; i < plan->n_comms; i++) {
+        const StageComm *comm = &plan->comms[i];
+        for (int k = 0; k < comm->n_stages; k++) {
+            if (comm->stages[k] == coord.at[MESH_P] &&
+                !make_group(world, exchange, N_MESH_AXES + i, comm->n_stages, k, diag)) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+/* Channels in plan order on every rank: no circle of ranks waiting for each other. */
+static bool make_channels(NcclWorld *world, const NcclExchange *exchange, Diag *diag) {
+    const Plan *plan = world->plan;
+    MeshCoord coord = mesh_coord(&plan->mesh, world->rank);
+    int stage = coord.at[MESH_P];
+    for (int i = 0; i < plan->n_channels; i++) {
+        const Channel *channel = &plan->channels[i];
+        int ranks[2];
+        if (channel->from != stage && channel->to != stage) continue;
+        /* Ascending, as exchanges have them: who is first does not matter to NCCL. */
+        coord.at[MESH_P] = channel->from < channel->to ? channel->from : channel->to;
+        ranks[0] = mesh_rank(&plan->mesh, coord);
+        coord.at[MESH_P] = channel->from < channel->to ? channel->to : channel->from;
+        ranks[1] = mesh_rank(&plan->mesh, coord);
+        int member = world->rank == ranks[1];
+        const char *name = arena_printf(world->arena, "%s, stage %d to %d",
+                                        channel->backward ? "gradients" : "activations",
+                                        channel->from, channel->to);
+        world->of_channel[i] = make_comm(world, exchange, name, ranks, 2, member, diag);
+        world->channel_peer[i] = 1 - member;
+        if (world->of_channel[i] < 0) return false;
+    }
+    return true;
+}
+
+NcclWorld *nccl_world_create(const CudaDevice *device, const Plan *plan, int rank,
+                             const NcclExchange *exchange, const NcclOptions *options, Arena *arena,
+                             Diag *diag) {
+    enum { DEFAULT_TIMEOUT_SECONDS = 300 };
+    if (!device->api->path[LIBRARY_nccl]) {
+        diag_error(diag, NO_LOC, "NCCL was not found (%s); set PERILUNE_CUDA_LIBRARIES",
+                   device->api->error[LIBRARY_nccl]);
+        return NULL;
+    }
+    NcclWorld *world = ARENA_NEW(arena, NcclWorld);
+    *world = (NcclWorld){.device = device,
+                         .plan = plan,
+                         .arena = arena,
+                         .rank = rank,
+                         .timeout_seconds = options->timeout_seconds > 0 ? options->timeout_seconds
+                                                                         : DEFAULT_TIMEOUT_SECONDS,
+                         .no_registration = options->no_registration,
+                         .n_groups = N_MESH_AXES + plan->n_comms};
+    world->of_group = ARENA_ARRAY(arena, int, world->n_groups);
+    world->of_channel = ARENA_ARRAY(arena, int, plan->n_channels + 1);
+    world->channel_peer = ARENA_ARRAY(arena, int, plan->n_channels + 1);
+    for (int i = 0; i < world->n_groups; i++) world->of_group[i] = -1;
+    for (int i = 0; i < plan->n_channels; i++) world->of_channel[i] = -1;
+    if (make_groups(world, exchange, diag) && make_channels(world, exchange, diag)) return world;
+    nccl_world_destroy(world, true);
+    return NULL;
+}
+
+/* The whole arena is registered: all ranks of a group lay theirs out alike, so what they exchange
+ * lies at equal offsets. */
+bool nccl_world_allocate(NcclWorld *world, size_t bytes, void **out, Diag *diag) {
+    const CuApi *api = world->device->api;
+    if (world->no_registration) {
+        return cuda_check(api, api->cudaMalloc(out, bytes), diag, "allocating the rank's arena");
+    }
+    ncclResult_t status = api->ncclMemAlloc(out, bytes);
+    if (status != ncclSuccess) {
+        diag_error(diag, NO_LOC, "NCCL: allocating %.2f GiB: %s; try --no-nccl-registration",
+                   (double)bytes / (1 << 30), api->ncclGetErrorString(status));
+        return false;
+    }
+    for (int i = 0; i < world->n_comms; i++) {
+        NcclComm *comm = &world->comms[i];
+        status = api->ncclCommRegister(comm->comm, *out, bytes, &comm->registered);
+        if (!settle(world, comm, status, "registering memory", diag)) return false;
+    }
+    return true;
+}
+
+void nccl_world_free(NcclWorld *world, void *memory) {
+    const CuApi *api = world->device->api;
+    if (!memory) return;
+    if (world->no_registration) {
+        api->cudaFree(memory);
+        return;
+    }
+    for (int i = 0; i < world->n_comms; i++) {
+        NcclComm *comm = &world->comms[i];
+        if (comm->registered) api->ncclCommDeregister(comm->comm, comm->registered);
+        comm->registered = NULL;
+    }
+    api->ncclMemFree(memory);
+}
+
+static ncclDataType_t nccl_dtype(DType dtype) {
+    return dtype == DTYPE_F32 ? ncclFloat32 : ncclBfloat16;
+}
+
+static ncclResult_t call(const CuApi *api, const NcclCall *c, ncclComm_t comm,
+                         cudaStream_t stream) {
+    ncclRedOp_t op = c->reduce == REDUCE_MAX ? ncclMax : ncclSum;
+    ncclDataType_t dtype = nccl_dtype(c->dtype);
+    size_t count = (size_t)c->count;
+    switch (c->kind) {
+    case ALL_REDUCE: return api->ncclAllReduce(c->in, c->out, count, dtype, op, comm, stream);
+    case ALL_GATHER: return api->ncclAllGather(c->in, c->out, count, dtype, comm, stream);
+    case REDUCE_SCATTER:
+        return api->ncclReduceScatter(c->in, c->out, count, dtype, op, comm, stream);
+    }
+    return ncclInvalidArgument;
+}
+
+static bool issue_launch(const NcclWorld *world, const LaunchCommand *launch, cudaStream_t stream,
+                         Diag *diag) {
+    const CuApi *api = world->device->api;
+    void *args[1] = {(void *)launch->args};
+    dim3 grid = {launch->grid.x, launch->grid.y, launch->grid.z};
+    dim3 block = {(unsigned)launch->threads, 1, 1};
+    return cuda_check(api,
+                      api->cudaLaunchKernel((const void *)world->device->kernels[launch->kernel],
+                                            grid, block, args, (size_t)launch->shared_bytes,
+                                            stream),
+                      diag, KERNELS[launch->kernel].name);
+}
+
+static bool issue_collective(void *user, const CollectiveCommand *command, int rank,
+                             cudaStream_t stream, Diag *diag) {
+    NcclWorld *world = user;
+    CollectiveStep steps[MAX_COLLECTIVE_STEPS];
+    const NcclComm *comm = &world->comms[world->of_group[command->group]];
+    (void)rank;
+    int n_steps = cuda_collective_steps(command, world->arena, steps);
+    if (n_steps == 0) {
+        diag_error(diag, NO_LOC, "rank %d: a message of communicator '%s' is too large",
+                   world->rank, comm->name);
+        return false;
+    }
+    for (int i = 0; i < n_steps; i++) {
+        if (steps[i].is_launch) {
+            if (!issue_launch(world, &steps[i].launch, stream, diag)) return false;
+        } else {
+            ncclResult_t status = call(world->device->api, &steps[i].nccl, comm->comm, stream);
+            if (!settle(world, comm, status, "a message", diag)) return false;
+        }
+    }
+    return true;
+}
+
+static bool issue_message(void *user, const Command *command, cudaStream_t stream, Diag *diag) {
+    NcclWorld *world = user;
+    const CuApi *api = world->device->api;
+    const MessageCommand *message = &command->message;
+    const NcclComm *comm = &world->comms[world->of_channel[message->channel]];
+    int peer = world->channel_peer[message->channel];
+    size_t bytes = (size_t)message->bytes;
+    ncclResult_t status =
+        command->kind == COMMAND_SEND
+            ? api->ncclSend(message->memory, bytes, ncclUint8, peer, comm->comm, stream)
+            : api->ncclRecv(message->memory, bytes, ncclUint8, peer, comm->comm, stream);
+    return settle(world, comm, status, "a message", diag);
+}
+
+Messenger nccl_world_messenger(NcclWorld *world) {
+    return (Messenger){world, issue_collective, issue_message};
+}
+
+bool nccl_world_check(NcclWorld *world, Diag *diag) {
+    for (int i = 0; i < world->n_comms; i++) {
+        ncclResult_t status = ncclSuccess;
+        const NcclComm *comm = &world->comms[i];
+        ncclResult_t seen = world->device->api->ncclCommGetAsyncError(comm->comm, &status);
+        if (seen != ncclSuccess) status = seen;
+        if (status != ncclSuccess && status != ncclInProgress) {
+            return report(world, comm, status, "a message", diag);
+        }
+    }
+    return true;
+}
+
+void nccl_world_destroy(NcclWorld *world, bool abort) {
+    if (!world) return;
+    const CuApi *api = world->device->api;
+    for (int i = world->n_comms - 1; i >= 0; i--) {
+        NcclComm *comm = &world->comms[i];
+        if (!comm->comm) continue;
+        if (abort) {
+            api->ncclCommAbort(comm->comm);
+            continue;
+        }
+        ncclResult_t status = api->ncclCommFinalize(comm->comm);
+        Diag *ignored = diag_create();
+        bool done = settle(world, comm, status, "the end", ignored);
+        diag_destroy(ignored);
+        if (done) {
+            api->ncclCommDestroy(comm->comm);
+        } else {
+            api->ncclCommAbort(comm->comm);
+        }
+    }
+    world->n_comms = 0;
+}

@@ -1,0 +1,90 @@
+/* Arguments of the layers' kernels: norms, losses, embedding, rotary. */
+#ifndef RUNTIME_CUDA_KERNELS_ARGS_LAYERS_H
+#define RUNTIME_CUDA_KERNELS_ARGS_LAYERS_H
+
+#include "runtime/cuda/kernels/state.h"
+
+/* norm.cu: x, y [rows, n], f32 or bf16; gain, bias [n]; mean, inv [rows], f32. */
+typedef struct NormArgs {
+    int64_t rows;
+    int32_t n;
+    float eps;
+    const void *x;
+    const float *gain, *bias; /* no bias, no mean: rmsnorm */
+    void *y;
+    float *mean, *inv;
+} NormArgs;
+
+/* Block b sums gain and bias gradients over rows b rows_per_group on: partial [groups, 2 n], of
+ * rmsnorm [groups, n]. dx may be dy. */
+typedef struct NormGradArgs {
+    int64_t rows, rows_per_group;
+    int32_t n;
+    const void *x;
+    const float *gain, *mean, *inv;
+    const void *dy;
+    void *dx;
+    float *partial;
+} NormGradArgs;
+
+/* dgain [n], and dbias [n] of width 2 n = sums over groups of partial [groups, width]. */
+typedef struct NormJoinArgs {
+    int64_t groups;
+    int32_t n, width;
+    const float *partial;
+    float *dgain, *dbias;
+} NormJoinArgs;
+
+/* softmax.cu: x [rows, n_local], f32 or bf16, of which the first n_valid columns exist; column 0 is
+ * number `offset` of the whole axis. out: f32 [rows], or like x, and perhaps x itself. */
+typedef struct SoftmaxArgs {
+    int64_t rows, n_local, n_valid, offset;
+    const void *x;
+    const int32_t *index;
+    const float *lse, *dloss;
+    void *out;
+} SoftmaxArgs;
+
+/* embedding.cu */
+
+/* Tokens vocab_offset .. vocab_offset + vocab_local - 1 have a row here; others give zeros. */
+typedef struct EmbeddingArgs {
+    int64_t n, row_bytes, vocab_local, vocab_offset;
+    const int32_t *tokens;
+    const void *table;
+    void *out;
+} EmbeddingArgs;
+
+/* Tokens that have a row, sorted by row, then by place: the first *count of order (places) and
+ * rows. Block b sorts those of rows b block_rows on. */
+typedef struct EmbeddingSortArgs {
+    int64_t n, vocab_local, vocab_offset;
+    int32_t block_rows; /* at most EMBEDDING_SORT_ROWS */
+    const int32_t *tokens;
+    int32_t *order, *rows, *count;
+} EmbeddingSortArgs;
+enum { EMBEDDING_SORT_ROWS = 4096, EMBEDDING_SORT_THREADS = 512 };
+
+/* Sums of dy [n, model] over runs of equal rows, a chunk of sorted places per block. A run that
+ * goes beyond its chunk leaves a part per chunk in partial [chunks, 2, model]: 0 where it came from
+ * the chunk before, 1 where it began here. */
+typedef struct EmbeddingSumArgs {
+    int64_t model;
+    int32_t chunk, accumulate;
+    const int32_t *order, *rows, *count;
+    const void *dy;
+    float *partial, *dtable;
+} EmbeddingSumArgs;
+
+/* rotary.cu: x, y [batch, seq, inner, head]; position of row s is offset + s; pair i turns by
+ * 2^(i log2_step) radians per position. y may be x. */
+typedef struct RotaryArgs {
+    int64_t batch, seq, inner, offset;
+    int32_t head;
+    float direction; /* 1 or -1 */
+    double log2_step;
+    const void *x;
+    void *y;
+} RotaryArgs;
+
+#endif

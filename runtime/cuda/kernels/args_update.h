@@ -1,0 +1,98 @@
+/* Arguments of update.cu; see args.h. The forms for many tensors take tables by value: one launch
+ * for up to UPDATE_TENSORS (SUMSQ_TENSORS) of them. Block b works for the tensor t with
+ * first_block[t] <= b < first_block[t + 1]. */
+#ifndef RUNTIME_CUDA_KERNELS_ARGS_UPDATE_H
+#define RUNTIME_CUDA_KERNELS_ARGS_UPDATE_H
+
+#include "runtime/cuda/kernels/state.h"
+
+enum {
+    UPDATE_THREADS = 256,
+    UPDATE_CHUNK = 8192, /* elements a block updates */
+    UPDATE_TENSORS = 64,
+    SUMSQ_CHUNK = 32768, /* elements a block squares, or a multiple of it for huge tensors */
+    SUMSQ_PARTIALS = 16384,
+    SUMSQ_TENSORS = 128,
+};
+
+/* Blocks write the sums of their chunks to partial[block]; the only block of a tensor to *out. */
+typedef struct SumsqArgs {
+    const float *x;
+    int64_t n, chunk;
+    uint32_t n_blocks;
+    float *partial, *out;
+} SumsqArgs;
+
+typedef struct SumsqManyArgs {
+    float *partial;
+    int64_t chunk;
+    int32_t n_tensors;
+    uint32_t first_block[SUMSQ_TENSORS + 1];
+    const float *x[SUMSQ_TENSORS];
+    int64_t n[SUMSQ_TENSORS];
+    float *out[SUMSQ_TENSORS];
+} SumsqManyArgs;
+
+/* *scale = min(1, max_norm / (sqrt(*sumsq) + 1e-6)), 1 where max_norm <= 0, NaN where the norm is
+ * not finite. One thread. */
+typedef struct ClipScaleArgs {
+    const float *sumsq;
+    float *scale;
+    float max_norm;
+} ClipScaleArgs;
+
+/* f32 [n] each; copy: bf16 [n], written with p, or NULL. weight_decay in f64: see optimizer.h. */
+typedef struct AdamwTensor {
+    float *p, *m, *v;
+    const float *g;
+    uint16_t *copy;
+    int64_t n;
+    double weight_decay;
+} AdamwTensor;
+
+typedef struct AdamwScalars {
+    const float *clip, *lr, *step;
+    double beta1, beta2;
+    float eps;
+} AdamwScalars;
+
+/* As optimizer_adamw of runtime/cpu/optimizer.h. */
+typedef struct AdamwArgs {
+    AdamwScalars scalars;
+    AdamwTensor tensor;
+} AdamwArgs;
+
+typedef struct AdamwManyArgs {
+    AdamwScalars scalars;
+    int32_t n_tensors;
+    uint32_t first_block[UPDATE_TENSORS + 1];
+    AdamwTensor tensor[UPDATE_TENSORS];
+} AdamwManyArgs;
+
+typedef struct SgdTensor {
+    float *p, *buf;
+    const float *g;
+    uint16_t *copy;
+    int64_t n;
+    float weight_decay;
+} SgdTensor;
+
+typedef struct SgdScalars {
+    const float *clip, *lr;
+    float momentum; /* 0: buf is not touched */
+} SgdScalars;
+
+/* As optimizer_sgd, without Nesterov's form. */
+typedef struct SgdArgs {
+    SgdScalars scalars;
+    SgdTensor tensor;
+} SgdArgs;
+
+typedef struct SgdManyArgs {
+    SgdScalars scalars;
+    int32_t n_tensors;
+    uint32_t first_block[UPDATE_TENSORS + 1];
+    SgdTensor tensor[UPDATE_TENSORS];
+} SgdManyArgs;
+
+#endif

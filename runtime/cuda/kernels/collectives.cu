@@ -1,0 +1,117 @@
+/* Messages among ranks that share one device: every member's part in one launch, all results
+ * written by it. Reductions take the members in order, in f32, and round once. */
+#include "runtime/cuda/kernels/vector.cuh"
+
+#include "ir/reduce_kind.h"
+
+/* Not a number wins. */
+static __device__ __forceinline__ float max_or_nan(float top, float x) {
+    return x > top || x != x ? x : top;
+}
+
+/* out[j] = reduction of all members' element i + j. */
+template <typename T, int N>
+static __device__ __forceinline__ void reduce_members(const void *const *in, int n_members,
+                                                      int kind, int64_t i, float *out) {
+    Elements<N>::get((const T *)in[0] + i, out);
+#pragma unroll 4
+    for (int m = 1; m < n_members; m++) {
+        float x[N];
+        Elements<N>::get((const T *)in[m] + i, x);
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            out[j] = kind == REDUCE_SUM ? out[j] + x[j] : max_or_nan(out[j], x[j]);
+    }
+    if (kind != REDUCE_LSE) return;
+        /* log(sum_m exp(x_m)) = top + log(sum_m exp(x_m - top)), in f64: it serves rows, not
+         * tensors. */
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+        double sum = 0;
+        if (!(out[j] - out[j] == 0)) continue; /* all empty, infinite, or not a number */
+        for (int m = 0; m < n_members; m++) {
+            sum += exp((double)load((const T *)in[m] + i + j) - (double)out[j]);
+        }
+        out[j] = (float)((double)out[j] + log(sum));
+    }
+}
+
+template <typename T, int N>
+static __device__ __forceinline__ void all_reduce_at(const AllReduceArgs &a, int64_t i) {
+    float sum[N];
+    reduce_members<T, N>(a.in, a.n_members, a.kind, i, sum);
+    for (int k = 0; k < a.n_outputs; k++) Elements<N>::put((T *)a.out[k] + i, sum);
+}
+
+/* One thread per vector, then one per element of the rest. */
+template <typename T> static __device__ __forceinline__ void all_reduce(const AllReduceArgs &a) {
+    enum { N = VectorOf<T>::N };
+    const int64_t thread = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    const int64_t n_vectors = a.vector ? a.count / N : 0;
+    const int64_t i = thread < n_vectors ? thread * N : n_vectors * N + (thread - n_vectors);
+    if (thread < n_vectors) {
+        all_reduce_at<T, N>(a, i);
+    } else if (i < a.count) {
+        all_reduce_at<T, 1>(a, i);
+    }
+}
+
+KERNEL_FUNCTION all_reduce_f32(AllReduceArgs a) {
+    all_reduce<float>(a);
+}
+KERNEL_FUNCTION all_reduce_bf16(AllReduceArgs a) {
+    all_reduce<bf16_t>(a);
+}
+
+template <typename T> static __device__ __forceinline__ void all_gather(const AllGatherArgs &a) {
+    const uint32_t n = blockIdx.x * blockDim.x + threadIdx.x;
+    if (n >= a.count) return;
+    const uint32_t line = fast_divide(a.part, n), i = n - line * a.part.divisor;
+    const uint32_t member = fast_divide(a.rows, line), row = line - member * a.rows.divisor;
+    const int64_t at = (int64_t)member * a.part.divisor + i;
+    if (at >= a.total) return;
+    const T value = ((const T *)a.in[member])[(int64_t)row * a.part.divisor + i];
+    for (int k = 0; k < a.n_members; k++) ((T *)a.out[k])[row * a.total + at] = value;
+}
+
+KERNEL_FUNCTION all_gather_2(AllGatherArgs a) {
+    all_gather<bf16_t>(a);
+}
+KERNEL_FUNCTION all_gather_4(AllGatherArgs a) {
+    all_gather<uint32_t>(a);
+}
+KERNEL_FUNCTION all_gather_8(AllGatherArgs a) {
+    all_gather<uint64_t>(a);
+}
+KERNEL_FUNCTION all_gather_16(AllGatherArgs a) {
+    all_gather<uint4>(a);
+}
+
+template <typename T, int N>
+static __device__ __forceinline__ void reduce_scatter(const ReduceScatterArgs &a) {
+    const uint32_t n = blockIdx.x * blockDim.x + threadIdx.x;
+    if (n >= a.count) return;
+    const uint32_t line = fast_divide(a.part, n), i = n - line * a.part.divisor;
+    const uint32_t k = fast_divide(a.rows, line), row = line - k * a.rows.divisor;
+    const int64_t at = (int64_t)(a.first + k) * a.part.divisor + i;
+    float sum[N] = {0};
+    if (at < a.total) {
+        reduce_members<T, N>(a.in, a.n_members, a.kind, (row * a.total + at) * N, sum);
+    }
+    Elements<N>::put((T *)a.out[k] + ((int64_t)row * a.part.divisor + i) * N, sum);
+}
+
+KERNEL_FUNCTION reduce_scatter_f32(ReduceScatterArgs a) {
+    if (a.vector) {
+        reduce_scatter<float, 4>(a);
+    } else {
+        reduce_scatter<float, 1>(a);
+    }
+}
+KERNEL_FUNCTION reduce_scatter_bf16(ReduceScatterArgs a) {
+    if (a.vector) {
+        reduce_scatter<bf16_t, 8>(a);
+    } else {
+        reduce_scatter<bf16_t, 1>(a);
+    }
+}

@@ -1,0 +1,181 @@
+/* Gradients of layernorm and rmsnorm. With n = (x - mean) inv and g = gain dy:
+ *     dx = inv (g - mean(g) - n mean(g n)), dgain = sum over rows of dy n, dbias = of dy
+ * and without mean(g) and dbias for rmsnorm.
+ *
+ * Gain and bias gradients are summed by groups of rows, in ascending order in each, then over the
+ * groups by norm_join. How rows are grouped follows from the sizes alone.
+ */
+#include "runtime/cuda/kernels/vector.cuh"
+
+struct TwoSums {
+    float g, gx;
+};
+
+/* Over the block, the same on every thread. scratch [32] is read until the next barrier: two in
+ * turn need one barrier per call. */
+static __device__ __forceinline__ TwoSums block_sums(TwoSums s, float2 *scratch) {
+    const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
+#pragma unroll
+    for (int bits = 16; bits > 0; bits /= 2) {
+        s.g += __shfl_xor_sync(0xffffffffu, s.g, bits);
+        s.gx += __shfl_xor_sync(0xffffffffu, s.gx, bits);
+    }
+    if (warps == 1) return s;
+    if (lane == 0) scratch[threadIdx.x / 32] = make_float2(s.g, s.gx);
+    __syncthreads();
+    s = {0.0f, 0.0f};
+    for (int w = 0; w < warps; w++) {
+        s.g += scratch[w].x;
+        s.gx += scratch[w].y;
+    }
+    return s;
+}
+
+/* A block walks its group's rows; each thread keeps the same columns of all of them. */
+template <typename T, bool CENTERED>
+static __device__ __forceinline__ void norm_grad_rows(const NormGradArgs &a) {
+    enum { V = VectorOf<T>::N, PACKS = 2 };
+    __shared__ float2 scratch[2][32];
+    const int threads = blockDim.x;
+    const int64_t first = blockIdx.x * a.rows_per_group;
+    const int64_t end = first + a.rows_per_group < a.rows ? first + a.rows_per_group : a.rows;
+    float sum_gain[PACKS][V] = {}, sum_bias[PACKS][V] = {};
+    for (int64_t row = first; row < end; row++) {
+        const T *x = (const T *)a.x + row * a.n, *dy = (const T *)a.dy + row * a.n;
+        T *dx = (T *)a.dx + row * a.n;
+        const float mean = CENTERED ? a.mean[row] : 0.0f, inv = a.inv[row];
+        float normal[PACKS][V], d[PACKS][V];
+        TwoSums sums = {0.0f, 0.0f};
+#pragma unroll
+        for (int p = 0; p < PACKS; p++) {
+            const int at = (p * threads + threadIdx.x) * V;
+            if (at < a.n) {
+                Elements<V>::get(x + at, normal[p]);
+                Elements<V>::get(dy + at, d[p]);
+            }
+        }
+#pragma unroll
+        for (int p = 0; p < PACKS; p++) {
+            const int at = (p * threads + threadIdx.x) * V;
+            if (at < a.n) {
+#pragma unroll
+                for (int j = 0; j < V; j += 4) {
+                    float gain[4];
+                    Elements<4>::get(a.gain + at + j, gain);
+#pragma unroll
+                    for (int k = 0; k < 4; k++) {
+                        normal[p][j + k] = (normal[p][j + k] - mean) * inv;
+                        sum_gain[p][j + k] += d[p][j + k] * normal[p][j + k];
+                        if (CENTERED) sum_bias[p][j + k] += d[p][j + k];
+                        d[p][j + k] *= gain[k];
+                        sums.g += d[p][j + k];
+                        sums.gx += d[p][j + k] * normal[p][j + k];
+                    }
+                }
+            }
+        }
+        sums = block_sums(sums, scratch[(row - first) % 2]);
+        const float mean_g = CENTERED ? sums.g / a.n : 0.0f, mean_gx = sums.gx / a.n;
+#pragma unroll
+        for (int p = 0; p < PACKS; p++) {
+            const int at = (p * threads + threadIdx.x) * V;
+            if (at < a.n) {
+#pragma unroll
+                for (int j = 0; j < V; j++) {
+                    d[p][j] = inv * (d[p][j] - mean_g - normal[p][j] * mean_gx);
+                }
+                Elements<V>::put(dx + at, d[p]);
+            }
+        }
+    }
+    float *partial = a.partial + (int64_t)blockIdx.x * a.n * (CENTERED ? 2 : 1);
+#pragma unroll
+    for (int p = 0; p < PACKS; p++) {
+        const int at = (p * threads + threadIdx.x) * V;
+        if (at < a.n) {
+#pragma unroll
+            for (int j = 0; j < V; j += 4) {
+                Elements<4>::put(partial + at + j, &sum_gain[p][j]);
+                if (CENTERED) Elements<4>::put(partial + a.n + at + j, &sum_bias[p][j]);
+            }
+        }
+    }
+}
+
+/* The same sums for any width: a thread per column, a row of blocks per group. Before dx is made,
+ * which may take dy's place. */
+template <typename T, bool CENTERED>
+static __device__ __forceinline__ void norm_grad_columns(const NormGradArgs &a) {
+    const int64_t first = blockIdx.y * a.rows_per_group;
+    const int64_t end = first + a.rows_per_group < a.rows ? first + a.rows_per_group : a.rows;
+    const int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    float sum_gain = 0, sum_bias = 0;
+    if (at >= a.n) return;
+    for (int64_t row = first; row < end; row++) {
+        const float mean = CENTERED ? a.mean[row] : 0.0f;
+        const float d = load((const T *)a.dy + row * a.n + at);
+        sum_gain += d * (load((const T *)a.x + row * a.n + at) - mean) * a.inv[row];
+        sum_bias += d;
+    }
+    float *partial = a.partial + (int64_t)blockIdx.y * a.n * (CENTERED ? 2 : 1);
+    partial[at] = sum_gain;
+    if (CENTERED) partial[a.n + at] = sum_bias;
+}
+
+/* dx for any width, a block per row. */
+template <typename T, bool CENTERED>
+static __device__ __forceinline__ void norm_grad_any(const NormGradArgs &a) {
+    __shared__ float2 scratch[32];
+    const int64_t row = blockIdx.x;
+    const T *x = (const T *)a.x + row * a.n, *dy = (const T *)a.dy + row * a.n;
+    T *dx = (T *)a.dx + row * a.n;
+    const float mean = CENTERED ? a.mean[row] : 0.0f, inv = a.inv[row];
+    TwoSums sums = {0.0f, 0.0f};
+    for (int i = threadIdx.x; i < a.n; i += blockDim.x) {
+        const float g = load(dy + i) * a.gain[i];
+        sums.g += g;
+        sums.gx += g * ((load(x + i) - mean) * inv);
+    }
+    sums = block_sums(sums, scratch);
+    const float mean_g = CENTERED ? sums.g / a.n : 0.0f, mean_gx = sums.gx / a.n;
+    for (int i = threadIdx.x; i < a.n; i += blockDim.x) {
+        const float g = load(dy + i) * a.gain[i];
+        store(dx + i, inv * (g - mean_g - (load(x + i) - mean) * inv * mean_gx));
+    }
+}
+
+#define NORM_GRAD_KERNELS(name, T, CENTERED, suffix)                                               \
+    KERNEL_FUNCTION __launch_bounds__(512) name##_grad_rows_##suffix(NormGradArgs a) {             \
+        norm_grad_rows<T, CENTERED>(a);                                                            \
+    }                                                                                              \
+    KERNEL_FUNCTION __launch_bounds__(128) name##_grad_columns_##suffix(NormGradArgs a) {          \
+        norm_grad_columns<T, CENTERED>(a);                                                         \
+    }                                                                                              \
+    KERNEL_FUNCTION __launch_bounds__(256) name##_grad_any_##suffix(NormGradArgs a) {              \
+        norm_grad_any<T, CENTERED>(a);                                                             \
+    }
+NORM_GRAD_KERNELS(layernorm, float, true, f32)
+NORM_GRAD_KERNELS(layernorm, bf16_t, true, bf16)
+NORM_GRAD_KERNELS(rmsnorm, float, false, f32)
+NORM_GRAD_KERNELS(rmsnorm, bf16_t, false, bf16)
+
+/* 32 columns per block; its warps share the groups of each. */
+KERNEL_FUNCTION __launch_bounds__(1024) norm_join(NormJoinArgs a) {
+    __shared__ float part[32][33];
+    const int lane = threadIdx.x % 32, share = threadIdx.x / 32, shares = blockDim.x / 32;
+    const int64_t at = (int64_t)blockIdx.x * 32 + lane;
+    float sum = 0;
+    if (at < a.width) {
+        for (int64_t g = share; g < a.groups; g += shares) sum += a.partial[g * a.width + at];
+    }
+    part[share][lane] = sum;
+    __syncthreads();
+    if (share != 0 || at >= a.width) return;
+    sum = 0;
+    for (int i = 0; i < shares; i++) sum += part[i][lane];
+    if (at < a.n) {
+        a.dgain[at] = sum;
+    } else {
+        a.dbias[at - a.n] = sum;
+    }
+}

@@ -1,0 +1,172 @@
+/* Sums over any dimensions. AHEAD terms are loaded before any is added; their sums are added up, so
+ * that chains of additions stay short. The order of all sums follows from the shape alone. */
+#include "runtime/cuda/kernels/vector.cuh"
+
+enum { AHEAD = 8 };
+
+static __device__ __forceinline__ void store_sum(void *out, int64_t at, float sum, int as_bf16) {
+    if (as_bf16) {
+        ((bf16_t *)out)[at] = float_to_bf16(sum);
+    } else {
+        ((float *)out)[at] = sum;
+    }
+}
+
+/* This block's part [begin, end) of n, when blockIdx.y counts the parts. */
+static __device__ __forceinline__ uint32_t part_begin(uint32_t n, uint32_t n_parts, uint32_t part) {
+    return (uint32_t)((uint64_t)n * part / n_parts);
+}
+
+/* total += the sums over AHEAD, in pairs. */
+template <int N>
+static __device__ __forceinline__ void add_terms(float (&terms)[AHEAD][N], float *total) {
+#pragma unroll
+    for (int half = AHEAD / 2; half > 0; half /= 2) {
+#pragma unroll
+        for (int k = 0; k < half; k++) {
+#pragma unroll
+            for (int j = 0; j < N; j++) terms[k][j] += terms[k + half][j];
+        }
+    }
+#pragma unroll
+    for (int j = 0; j < N; j++) total[j] += terms[0][j];
+}
+
+/* A block: 32 N columns of one row, its runs dealt to the warps. */
+template <typename T, int N>
+static __device__ __forceinline__ void reduce_columns(const ReduceArgs &a) {
+    enum { WARPS = REDUCE_THREADS / 32 };
+    __shared__ float sums[WARPS][32 * N];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const uint32_t row = fast_divide(a.divisor, blockIdx.x);
+    const uint32_t first = (blockIdx.x - row * a.divisor.divisor) * 32 * N;
+    const uint32_t column = first + lane * N;
+    const uint32_t end = part_begin(a.n_runs, a.n_chunks, blockIdx.y + 1);
+    uint32_t run = part_begin(a.n_runs, a.n_chunks, blockIdx.y) + warp;
+    float total[N] = {0};
+    if (column < a.width) {
+        const T *x = (const T *)a.x + index_map(a.row_at, row) + column;
+        for (; run + (AHEAD - 1) * WARPS < end; run += AHEAD * WARPS) {
+            float terms[AHEAD][N];
+#pragma unroll
+            for (int k = 0; k < AHEAD; k++) {
+                Elements<N>::get(x + index_map(a.run_at, run + k * WARPS), terms[k]);
+            }
+            add_terms<N>(terms, total);
+        }
+        for (; run < end; run += WARPS) {
+            float terms[N];
+            Elements<N>::get(x + index_map(a.run_at, run), terms);
+#pragma unroll
+            for (int j = 0; j < N; j++) total[j] += terms[j];
+        }
+    }
+#pragma unroll
+    for (int j = 0; j < N; j++) sums[warp][lane * N + j] = total[j];
+    __syncthreads();
+    const uint32_t at = first + threadIdx.x;
+    if (threadIdx.x < 32 * N && at < a.width) {
+        float sum = 0;
+        for (int w = 0; w < WARPS; w++) sum += sums[w][threadIdx.x];
+        store_sum(a.out, blockIdx.y * a.n_outputs + (int64_t)row * a.width + at, sum, a.out_bf16);
+    }
+}
+
+KERNEL_FUNCTION __launch_bounds__(REDUCE_THREADS) reduce_columns_f32(ReduceArgs a) {
+    if (a.vector) {
+        reduce_columns<float, 4>(a);
+    } else {
+        reduce_columns<float, 1>(a);
+    }
+}
+KERNEL_FUNCTION __launch_bounds__(REDUCE_THREADS) reduce_columns_bf16(ReduceArgs a) {
+    if (a.vector) {
+        reduce_columns<bf16_t, 8>(a);
+    } else {
+        reduce_columns<bf16_t, 1>(a);
+    }
+}
+
+template <typename T, int N>
+static __device__ __forceinline__ void get_vector(const ReduceArgs &a, const T *x, uint32_t i,
+                                                  float *terms) {
+    const uint32_t run = fast_divide(a.divisor, i), at = i - run * a.divisor.divisor;
+    Elements<N>::get(x + index_map(a.run_at, run) + (int64_t)at * N, terms);
+}
+
+/* This thread's share of one output's sum over vectors [i, end), every `step`-th. */
+template <typename T, int N>
+static __device__ __forceinline__ float sum_vectors(const ReduceArgs &a, const T *x, uint32_t i,
+                                                    uint32_t end, uint32_t step) {
+    float total[N] = {0}, sum = 0;
+    for (; i + (AHEAD - 1) * step < end; i += AHEAD * step) {
+        float terms[AHEAD][N];
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) get_vector<T, N>(a, x, i + k * step, terms[k]);
+        add_terms<N>(terms, total);
+    }
+    for (; i < end; i += step) {
+        float terms[N];
+        get_vector<T, N>(a, x, i, terms);
+#pragma unroll
+        for (int j = 0; j < N; j++) total[j] += terms[j];
+    }
+#pragma unroll
+    for (int j = 0; j < N; j++) sum += total[j];
+    return sum;
+}
+
+template <typename T, int N>
+static __device__ __forceinline__ void reduce_rows(const ReduceArgs &a) {
+    const uint32_t n = a.n_runs * a.divisor.divisor;
+    const uint32_t begin = part_begin(n, a.n_chunks, blockIdx.y);
+    const uint32_t end = part_begin(n, a.n_chunks, blockIdx.y + 1);
+    const int64_t place = blockIdx.y * a.n_outputs;
+    if (a.block_each) {
+        const T *x = (const T *)a.x + index_map(a.row_at, blockIdx.x);
+        const double sum = block_total<REDUCE_THREADS>(
+            sum_vectors<T, N>(a, x, begin + threadIdx.x, end, REDUCE_THREADS));
+        if (threadIdx.x == 0) store_sum(a.out, place + blockIdx.x, (float)sum, a.out_bf16);
+        return;
+    }
+    const uint32_t row = blockIdx.x * (REDUCE_THREADS / 32) + threadIdx.x / 32;
+    if (row >= a.n_outputs) return; /* all of a warp */
+    const T *x = (const T *)a.x + index_map(a.row_at, row);
+    const float sum = warp_total(sum_vectors<T, N>(a, x, begin + threadIdx.x % 32, end, 32));
+    if (threadIdx.x % 32 == 0) store_sum(a.out, place + row, sum, a.out_bf16);
+}
+
+KERNEL_FUNCTION __launch_bounds__(REDUCE_THREADS) reduce_rows_f32(ReduceArgs a) {
+    if (a.vector) {
+        reduce_rows<float, 4>(a);
+    } else {
+        reduce_rows<float, 1>(a);
+    }
+}
+KERNEL_FUNCTION __launch_bounds__(REDUCE_THREADS) reduce_rows_bf16(ReduceArgs a) {
+    if (a.vector) {
+        reduce_rows<bf16_t, 8>(a);
+    } else {
+        reduce_rows<bf16_t, 1>(a);
+    }
+}
+
+/* A block: 32 outputs, their chunks dealt to the warps. */
+KERNEL_FUNCTION __launch_bounds__(REDUCE_THREADS) reduce_finish(ReduceFinishArgs a) {
+    enum { WARPS = REDUCE_THREADS / 32 };
+    __shared__ double sums[WARPS][32];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int64_t i = (int64_t)blockIdx.x * 32 + lane;
+    double sum = 0;
+    if (i < a.n_outputs) {
+#pragma unroll 8
+        for (uint32_t c = warp; c < a.n_chunks; c += WARPS) {
+            sum += (double)a.partial[c * a.n_outputs + i];
+        }
+    }
+    sums[warp][lane] = sum;
+    __syncthreads();
+    if (warp > 0 || i >= a.n_outputs) return;
+    for (int w = 1; w < WARPS; w++) sum += sums[w][lane];
+    store_sum(a.out, i, (float)sum, a.out_bf16);
+}

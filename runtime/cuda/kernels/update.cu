@@ -1,0 +1,221 @@
+/* The global norm, clipping and the optimizers; the forms for many tensors run the same code on the
+ * tensor that a block belongs to. Where products are fused with sums is written out, so that all
+ * forms give the same bits. */
+#include "runtime/cuda/kernels/vector.cuh"
+
+/* Whose block this is: the last t with first_block[t] <= blockIdx.x. */
+static __device__ __forceinline__ int find_tensor(const uint32_t *first_block, int n_tensors) {
+    int low = 0, high = n_tensors;
+    while (high - low > 1) {
+        const int middle = (low + high) / 2;
+        if (first_block[middle] <= blockIdx.x) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+/* The sum of squares of chunk number `number`, in thread 0. */
+static __device__ __forceinline__ float chunk_sumsq(const float *x, int64_t n, int64_t chunk,
+                                                    uint32_t number) {
+    enum { AHEAD = 8 };
+    const int64_t begin = number * chunk;
+    const int64_t end = n - begin < chunk ? n : begin + chunk;
+    const int64_t n_vectors = (end - begin) / 4, step = UPDATE_THREADS;
+    float sum[4] = {0};
+    int64_t i = threadIdx.x;
+    for (; i + (AHEAD - 1) * step < n_vectors; i += AHEAD * step) {
+        float terms[AHEAD][4];
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            Elements<4>::get(x + begin + 4 * (i + k * step), terms[k]);
+        }
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+#pragma unroll
+            for (int j = 0; j < 4; j++) sum[j] = fmaf(terms[k][j], terms[k][j], sum[j]);
+        }
+    }
+    for (; i < n_vectors; i += step) {
+        float terms[4];
+        Elements<4>::get(x + begin + 4 * i, terms);
+#pragma unroll
+        for (int j = 0; j < 4; j++) sum[j] = fmaf(terms[j], terms[j], sum[j]);
+    }
+    const int64_t rest = begin + 4 * n_vectors + threadIdx.x;
+    if (rest < end) sum[0] = fmaf(x[rest], x[rest], sum[0]);
+    return (float)block_total<UPDATE_THREADS>((sum[0] + sum[1]) + (sum[2] + sum[3]));
+}
+
+KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) sumsq(SumsqArgs a) {
+    const float sum = chunk_sumsq(a.x, a.n, a.chunk, blockIdx.x);
+    if (threadIdx.x > 0) return;
+    if (a.n_blocks == 1) {
+        *a.out = sum;
+    } else {
+        a.partial[blockIdx.x] = sum;
+    }
+}
+
+KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) sumsq_many(SumsqManyArgs a) {
+    const int t = find_tensor(a.first_block, a.n_tensors);
+    const uint32_t first = a.first_block[t];
+    const float sum = chunk_sumsq(a.x[t], a.n[t], a.chunk, blockIdx.x - first);
+    if (threadIdx.x > 0) return;
+    if (a.first_block[t + 1] - first == 1) {
+        *a.out[t] = sum;
+    } else {
+        a.partial[blockIdx.x] = sum;
+    }
+}
+
+static __device__ __forceinline__ void finish_sumsq(const float *partial, uint32_t n, float *out) {
+    double sum = 0;
+    if (n == 1) return; /* already there */
+    for (uint32_t i = threadIdx.x; i < n; i += UPDATE_THREADS) sum += (double)partial[i];
+    sum = block_total_f64<UPDATE_THREADS>(sum);
+    if (threadIdx.x == 0) *out = (float)sum;
+}
+
+KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) sumsq_finish(SumsqArgs a) {
+    finish_sumsq(a.partial, a.n_blocks, a.out);
+}
+
+KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) sumsq_finish_many(SumsqManyArgs a) {
+    const int t = blockIdx.x;
+    const uint32_t first = a.first_block[t];
+    finish_sumsq(a.partial + first, a.first_block[t + 1] - first, a.out[t]);
+}
+
+static __device__ __forceinline__ bool is_finite(float x) {
+    return (__float_as_uint(x) & 0x7f800000u) != 0x7f800000u;
+}
+
+KERNEL_FUNCTION clip_scale(ClipScaleArgs a) {
+    const float norm = sqrtf(*a.sumsq);
+    float scale = a.max_norm > 0 ? a.max_norm / (norm + 1e-6f) : 1.0f;
+    if (scale > 1) scale = 1;
+    *a.scale = is_finite(norm) ? scale : bits_to_float(0x7fc00000u);
+}
+
+/* N elements of a parameter as bf16: N is 4 or 1. */
+template <int N> static __device__ __forceinline__ void put_copy(uint16_t *copy, const float *p) {
+    if (N == 1) {
+        *copy = float_to_bf16(p[0]);
+    } else {
+        *(uint2 *)copy = make_uint2(bf16_pair(p[0], p[1 % N]), bf16_pair(p[2 % N], p[3 % N]));
+    }
+}
+
+/* What one element's update needs, in f32. */
+typedef struct AdamwFactors {
+    float clip, take1, beta2, take2, keep, size, unscale, eps;
+} AdamwFactors;
+
+/* The powers in f64 by two threads, for all of the block. */
+static __device__ __forceinline__ AdamwFactors adamw_factors(const AdamwScalars &s,
+                                                             double weight_decay) {
+    __shared__ double power[2];
+    if (threadIdx.x < 2) power[threadIdx.x] = pow(threadIdx.x ? s.beta2 : s.beta1, (double)*s.step);
+    __syncthreads();
+    const double rate = (double)*s.lr;
+    AdamwFactors f;
+    f.clip = *s.clip;
+    f.take1 = (float)(1.0 - s.beta1);
+    f.beta2 = (float)s.beta2;
+    f.take2 = (float)(1.0 - s.beta2);
+    f.keep = (float)fma(-rate, weight_decay, 1.0);
+    f.size = (float)(rate / (1.0 - power[0]));
+    f.unscale = (float)(1.0 / sqrt(1.0 - power[1]));
+    f.eps = s.eps;
+    return f;
+}
+
+/* N elements from the i-th on. */
+template <int N>
+static __device__ __forceinline__ void adamw_elements(const AdamwTensor &t, const AdamwFactors &f,
+                                                      int64_t i) {
+    float g[N], p[N], m[N], v[N];
+    Elements<N>::get(t.g + i, g);
+    Elements<N>::get(t.m + i, m);
+    Elements<N>::get(t.v + i, v);
+    Elements<N>::get(t.p + i, p);
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+        const float gj = __fmul_rn(g[j], f.clip);
+        m[j] = fmaf(f.take1, gj - m[j], m[j]);
+        v[j] = fmaf(f.beta2, v[j], __fmul_rn(__fmul_rn(f.take2, gj), gj));
+        const float step = m[j] / fmaf(sqrtf(v[j]), f.unscale, f.eps);
+        p[j] = fmaf(-f.size, step, __fmul_rn(p[j], f.keep));
+    }
+    Elements<N>::put(t.m + i, m);
+    Elements<N>::put(t.v + i, v);
+    Elements<N>::put(t.p + i, p);
+    if (t.copy) put_copy<N>(t.copy + i, p);
+}
+
+static __device__ __forceinline__ void adamw_chunk(const AdamwTensor &t, const AdamwScalars &s,
+                                                   uint32_t number) {
+    if (!is_finite(*s.clip)) return; /* all of the grid */
+    const AdamwFactors f = adamw_factors(s, t.weight_decay);
+    const int64_t begin = (int64_t)number * UPDATE_CHUNK;
+    const int64_t end = t.n - begin < UPDATE_CHUNK ? t.n : begin + UPDATE_CHUNK;
+    const int64_t whole = begin + (end - begin) / 4 * 4;
+    for (int64_t i = begin + 4 * (int64_t)threadIdx.x; i < whole; i += 4 * UPDATE_THREADS) {
+        adamw_elements<4>(t, f, i);
+    }
+    if (whole + threadIdx.x < end) adamw_elements<1>(t, f, whole + threadIdx.x);
+}
+
+KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) adamw(AdamwArgs a) {
+    adamw_chunk(a.tensor, a.scalars, blockIdx.x);
+}
+
+KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) adamw_many(AdamwManyArgs a) {
+    const int t = find_tensor(a.first_block, a.n_tensors);
+    adamw_chunk(a.tensor[t], a.scalars, blockIdx.x - a.first_block[t]);
+}
+
+template <int N>
+static __device__ __forceinline__ void sgd_elements(const SgdTensor &t, float clip, float rate,
+                                                    float momentum, int64_t i) {
+    float g[N], p[N], buf[N];
+    Elements<N>::get(t.g + i, g);
+    Elements<N>::get(t.p + i, p);
+    if (momentum != 0) Elements<N>::get(t.buf + i, buf);
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+        const float gj = fmaf(t.weight_decay, p[j], __fmul_rn(g[j], clip));
+        buf[j] = momentum != 0 ? fmaf(momentum, buf[j], gj) : gj;
+        p[j] = fmaf(-rate, buf[j], p[j]);
+    }
+    if (momentum != 0) Elements<N>::put(t.buf + i, buf);
+    Elements<N>::put(t.p + i, p);
+    if (t.copy) put_copy<N>(t.copy + i, p);
+}
+
+static __device__ __forceinline__ void sgd_chunk(const SgdTensor &t, const SgdScalars &s,
+                                                 uint32_t number) {
+    const float clip = *s.clip, rate = *s.lr;
+    if (!is_finite(clip)) return;
+    const int64_t begin = (int64_t)number * UPDATE_CHUNK;
+    const int64_t end = t.n - begin < UPDATE_CHUNK ? t.n : begin + UPDATE_CHUNK;
+    const int64_t whole = begin + (end - begin) / 4 * 4;
+    for (int64_t i = begin + 4 * (int64_t)threadIdx.x; i < whole; i += 4 * UPDATE_THREADS) {
+        sgd_elements<4>(t, clip, rate, s.momentum, i);
+    }
+    if (whole + threadIdx.x < end) {
+        sgd_elements<1>(t, clip, rate, s.momentum, whole + threadIdx.x);
+    }
+}
+
+KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) sgd(SgdArgs a) {
+    sgd_chunk(a.tensor, a.scalars, blockIdx.x);
+}
+
+KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) sgd_many(SgdManyArgs a) {
+    const int t = find_tensor(a.first_block, a.n_tensors);
+    sgd_chunk(a.tensor[t], a.scalars, blockIdx.x - a.first_block[t]);
+}

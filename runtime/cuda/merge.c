@@ -1,0 +1,232 @@
+#include "runtime/cuda/merge.h"
+
+#include "runtime/cuda/kernels/args.h"
+
+#include <string.h>
+
+/* Neighbours that are to become one: the launches that stand for tensors, without the second ones
+ * that finish their sums. */
+typedef struct Run {
+    int n_tensors, n_commands; /* n_commands: of the list, finishing ones included */
+    int64_t n_blocks;
+    const Command *tensors[SUMSQ_TENSORS];
+} Run;
+
+/* What can be joined: a table because each has its own arguments. */
+typedef struct Family {
+    KernelId one;
+    int most;
+    /* May `args` stand in one table with `first`? */
+    bool (*alike)(const void *first, const void *args);
+    /* Memory that every tensor's own launch writes for itself; NULL: none. */
+    const void *(*scratch)(const void *args);
+    int64_t most_blocks;
+    /* Makes the joined launches; returns how many. */
+    int (*join)(const Run *run, Arena *arena, LaunchCommand *out);
+} Family;
+
+static LaunchCommand new_launch(KernelId kernel, int64_t n_blocks, const void *args) {
+    return (LaunchCommand){.kernel = kernel,
+                           .grid = {(uint32_t)n_blocks, 1, 1},
+                           .threads = UPDATE_THREADS,
+                           .args = args,
+                           .args_bytes = KERNELS[kernel].args_bytes};
+}
+
+/* Fills first_block[n_tensors + 1]. */
+static void number_blocks(const Run *run, uint32_t *first_block) {
+    first_block[0] = 0;
+    for (int t = 0; t < run->n_tensors; t++) {
+        first_block[t + 1] = first_block[t] + run->tensors[t]->launch.grid.x;
+    }
+}
+
+static const void *no_scratch(const void *args) {
+    (void)args;
+    return NULL;
+}
+
+static bool adamw_alike(const void *first, const void *args) {
+    const AdamwScalars *a = &((const AdamwArgs *)first)->scalars;
+    const AdamwScalars *b = &((const AdamwArgs *)args)->scalars;
+    return a->clip == b->clip && a->lr == b->lr && a->step == b->step && a->beta1 == b->beta1 &&
+           a->beta2 == b->beta2 && a->eps == b->eps;
+}
+
+static int adamw_join(const Run *run, Arena *arena, LaunchCommand *out) {
+    AdamwManyArgs *many = ARENA_NEW(arena, AdamwManyArgs);
+    many->n_tensors = run->n_tensors;
+    number_blocks(run, many->first_block);
+    for (int t = 0; t < run->n_tensors; t++) {
+        const AdamwArgs *args = run->tensors[t]->launch.args;
+        many->scalars = args->scalars;
+        many->tensor[t] = args->tensor;
+    }
+    out[0] = new_launch(KERNEL_adamw_many, run->n_blocks, many);
+    return 1;
+}
+
+static bool sgd_alike(const void *first, const void *args) {
+    const SgdScalars *a = &((const SgdArgs *)first)->scalars;
+    const SgdScalars *b = &((const SgdArgs *)args)->scalars;
+    return a->clip == b->clip && a->lr == b->lr && a->momentum == b->momentum;
+}
+
+static int sgd_join(const Run *run, Arena *arena, LaunchCommand *out) {
+    SgdManyArgs *many = ARENA_NEW(arena, SgdManyArgs);
+    many->n_tensors = run->n_tensors;
+    number_blocks(run, many->first_block);
+    for (int t = 0; t < run->n_tensors; t++) {
+        const SgdArgs *args = run->tensors[t]->launch.args;
+        many->scalars = args->scalars;
+        many->tensor[t] = args->tensor;
+    }
+    out[0] = new_launch(KERNEL_sgd_many, run->n_blocks, many);
+    return 1;
+}
+
+static bool sumsq_alike(const void *first, const void *args) {
+    return ((const SumsqArgs *)first)->chunk == ((const SumsqArgs *)args)->chunk;
+}
+
+static const void *sumsq_scratch(const void *args) {
+    return ((const SumsqArgs *)args)->partial;
+}
+
+static int sumsq_join(const Run *run, Arena *arena, LaunchCommand *out) {
+    SumsqManyArgs *many = ARENA_NEW(arena, SumsqManyArgs);
+    many->n_tensors = run->n_tensors;
+    number_blocks(run, many->first_block);
+    for (int t = 0; t < run->n_tensors; t++) {
+        const SumsqArgs *args = run->tensors[t]->launch.args;
+        many->chunk = args->chunk;
+        many->x[t] = args->x;
+        many->n[t] = args->n;
+        many->out[t] = args->out;
+        if (!many->partial) many->partial = args->partial;
+    }
+    out[0] = new_launch(KERNEL_sumsq_many, run->n_blocks, many);
+    out[1] = new_launch(KERNEL_sumsq_finish_many, run->n_tensors, many);
+    return many->partial ? 2 : 1;
+}
+
+static const Family FAMILIES[] = {
+    {KERNEL_adamw, UPDATE_TENSORS, adamw_alike, no_scratch, INT32_MAX, adamw_join},
+    {KERNEL_sgd, UPDATE_TENSORS, sgd_alike, no_scratch, INT32_MAX, sgd_join},
+    {KERNEL_sumsq, SUMSQ_TENSORS, sumsq_alike, sumsq_scratch, SUMSQ_PARTIALS, sumsq_join},
+};
+
+static bool is_launch(const Command *command, KernelId kernel) {
+    return command->kind == COMMAND_LAUNCH && !command->launch.generated &&
+           command->launch.kernel == kernel;
+}
+
+static const Family *find_family(const Command *command) {
+    for (size_t i = 0; i < sizeof(FAMILIES) / sizeof(FAMILIES[0]); i++) {
+        if (is_launch(command, FAMILIES[i].one)) return &FAMILIES[i];
+    }
+    return NULL;
+}
+
+static bool contains(const Access *access, const void *address) {
+    uintptr_t at = (uintptr_t)address;
+    return address && at >= access->at && at - access->at < (uintptr_t)access->bytes;
+}
+
+static bool overlap(const Access *a, const Access *b) {
+    return a->at < b->at + (uintptr_t)b->bytes && b->at < a->at + (uintptr_t)a->bytes;
+}
+
+/* Must one of the two come before the other, for more than their scratch? */
+static bool depend(const Family *family, const Command *a, const Command *b) {
+    const void *scratch_a = family->scratch(a->launch.args);
+    const void *scratch_b = family->scratch(b->launch.args);
+    for (int i = 0; i < a->n_accesses; i++) {
+        const Access *x = &a->accesses[i];
+        bool own = contains(x, scratch_a);
+        for (int j = 0; j < b->n_accesses; j++) {
+            const Access *y = &b->accesses[j];
+            if (!(x->write || y->write) || !overlap(x, y)) continue;
+            if (!own || !contains(y, scratch_b)) return true;
+        }
+    }
+    return false;
+}
+
+static bool may_join(const Family *family, const Run *run, const Command *command) {
+    const Command *first = run->tensors[0];
+    if (!is_launch(command, family->one) || run->n_tensors == family->most) return false;
+    if (command->stream != first->stream || command->info.rank != first->info.rank) return false;
+    if (run->n_blocks + command->launch.grid.x > family->most_blocks) return false;
+    if (!family->alike(first->launch.args, command->launch.args)) return false;
+    for (int t = 0; t < run->n_tensors; t++) {
+        if (depend(family, run->tensors[t], command)) return false;
+    }
+    return true;
+}
+
+static Run find_run(const Family *family, const CommandList *list, int first) {
+    Run run = {0};
+    int i = first;
+    while (i < list->count) {
+        const Command *command = &list->items[i];
+        if (run.n_tensors && !may_join(family, &run, command)) break;
+        run.tensors[run.n_tensors++] = command;
+        run.n_blocks += command->launch.grid.x;
+        i++;
+        if (!family->scratch(command->launch.args)) continue;
+        if (i == list->count || !is_launch(&list->items[i], KERNEL_sumsq_finish)) {
+            BUG("%s without its second launch", KERNELS[family->one].name);
+        }
+        i++;
+    }
+    run.n_commands = i - first;
+    return run;
+}
+
+/* All accesses of the run's commands, each once. */
+static void join_accesses(const Run *run, Arena *arena, Command *out) {
+    int most = 0, count = 0;
+    for (int t = 0; t < run->n_tensors; t++) most += run->tensors[t]->n_accesses;
+    Access *accesses = ARENA_ARRAY(arena, Access, most + 1);
+    for (int t = 0; t < run->n_tensors; t++) {
+        for (int i = 0; i < run->tensors[t]->n_accesses; i++) {
+            const Access *access = &run->tensors[t]->accesses[i];
+            int k = 0;
+            while (k < count &&
+                   (accesses[k].at != access->at || accesses[k].bytes != access->bytes ||
+                    accesses[k].write != access->write)) {
+                k++;
+            }
+            if (k == count) accesses[count++] = *access;
+        }
+    }
+    out->accesses = accesses;
+    out->n_accesses = count;
+}
+
+void cuda_merge_updates(CommandList *list, Arena *arena) {
+    int n_kept = 0;
+    for (int i = 0; i < list->count;) {
+        const Family *family = find_family(&list->items[i]);
+        Run run = {.n_commands = 1};
+        LaunchCommand launches[2];
+        if (family) run = find_run(family, list, i);
+        if (run.n_tensors < 2) {
+            memmove(&list->items[n_kept], &list->items[i],
+                    (size_t)run.n_commands * sizeof(*list->items));
+            n_kept += run.n_commands;
+            i += run.n_commands;
+            continue;
+        }
+        Command joined = *run.tensors[0];
+        join_accesses(&run, arena, &joined);
+        int n_launches = family->join(&run, arena, launches);
+        i += run.n_commands;
+        for (int k = 0; k < n_launches; k++) { /* never more than were there */
+            joined.launch = launches[k];
+            list->items[n_kept++] = joined;
+        }
+    }
+    list->count = n_kept;
+}

@@ -1,0 +1,179 @@
+#include "runtime/cuda/summary.h"
+
+#include "runtime/cuda/codegen.h"
+#include "runtime/cuda/emit.h"
+#include "runtime/cuda/order.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* NVIDIA's data sheet gives 989 and 67 TFLOP/s and 4.8 TB/s; about three quarters of the first and
+ * nine tenths of the last are reached by large products and copies. */
+const CudaRates CUDA_RATES_H200 = {"one H200 (assumed)", 740e12, 50e12, 4.3e12, 2.0};
+
+enum { NODE_BYTES = 10 * 1024 };
+
+typedef struct Cost {
+    double flops, bytes, us;
+} Cost;
+
+/* A node's cost, shared evenly by its commands. */
+static Cost node_cost(const Plan *plan, const Command *command, int n_commands,
+                      const CudaRates *rates) {
+    const Node *node = command->info.node;
+    Cost cost = {0};
+    bool bf16 = false;
+    for (int i = 0; i < command->n_accesses; i++) cost.bytes += (double)command->accesses[i].bytes;
+    if (node) {
+        Arena *arena = arena_create();
+        Type *inputs = ARENA_ARRAY(arena, Type, node->n_inputs + 1), outputs[MAX_OUTPUTS];
+        for (int i = 0; i < node->n_inputs; i++) {
+            Value value = node->inputs[i];
+            inputs[i] = type_local(value_type(value), value_sharding(value), &plan->mesh);
+            bf16 |= inputs[i].dtype != DTYPE_F32 && inputs[i].dtype != DTYPE_I32;
+        }
+        for (int o = 0; o < node->n_outputs; o++) {
+            outputs[o] = type_local(&node->types[o], &node->shardings[o], &plan->mesh);
+        }
+        cost.flops = OPS[node->op].flops(node, inputs, outputs);
+        arena_destroy(arena);
+    }
+    /* Only products and attention run on tensor cores. */
+    bool matrix = node && (node->op == OP_MATMUL || node->op == OP_ATTENTION ||
+                           node->op == OP_ATTENTION_GRAD);
+    double rate = matrix && bf16 ? rates->bf16_flops_per_second : rates->f32_flops_per_second;
+    double compute = cost.flops / rate, memory = cost.bytes / rates->memory_bytes_per_second;
+    cost.us = (compute > memory ? compute : memory) * 1e6 / n_commands + rates->launch_us;
+    cost.flops /= n_commands;
+    cost.bytes /= n_commands;
+    return cost;
+}
+
+static const char *command_name(const Plan *plan, const Command *command, Arena *arena) {
+    const MatmulLayout *l = &command->gemm.layout;
+    switch (command->kind) {
+    case COMMAND_LAUNCH:
+        return command->launch.generated ? command->launch.generated->name
+                                         : KERNELS[command->launch.kernel].name;
+    case COMMAND_GEMM:
+        return arena_printf(arena, "product %s%" PRId64 " x %" PRId64 " x %" PRId64,
+                            l->batch > 1 ? arena_printf(arena, "%" PRId64 " of ", l->batch) : "",
+                            l->m, l->n, l->k);
+    case COMMAND_COLLECTIVE:
+        return arena_printf(arena, "%s %s", OPS[command->info.node->op].name,
+                            emit_group_name(plan, command->collective.group));
+    default: return command_kind_name(command->kind);
+    }
+}
+
+static CudaKernelRow *find_row(CudaSummary *s, int *capacity, const char *name, Arena *arena) {
+    for (int i = 0; i < s->n_rows; i++) {
+        if (strcmp(s->rows[i].name, name) == 0) return &s->rows[i];
+    }
+    CudaKernelRow row = {.name = name};
+    ARENA_PUSH(arena, s->rows, s->n_rows, *capacity, row);
+    return &s->rows[s->n_rows - 1];
+}
+
+static int compare_rows(const void *a, const void *b) {
+    const CudaKernelRow *x = a, *y = b;
+    if (x->us != y->us) return x->us < y->us ? 1 : -1;
+    return strcmp(x->name, y->name);
+}
+
+static bool same_node(const Command *a, const Command *b) {
+    return a->info.node && a->info.node == b->info.node && a->info.micro == b->info.micro &&
+           a->info.rank == b->info.rank;
+}
+
+static void add_rows(CudaSummary *s, const Plan *plan, const CommandList *list,
+                     const CudaRates *rates, Arena *arena) {
+    int capacity = 0;
+    for (int i = 0; i < list->count;) {
+        int n = 1;
+        while (i + n < list->count && same_node(&list->items[i], &list->items[i + n])) n++;
+        Cost cost = node_cost(plan, &list->items[i], n, rates);
+        for (int k = i; k < i + n; k++) {
+            const Command *command = &list->items[k];
+            CudaKernelRow *row = find_row(s, &capacity, command_name(plan, command, arena), arena);
+            row->count++;
+            row->flops += cost.flops;
+            row->bytes += cost.bytes;
+            row->us += cost.us;
+            s->us += cost.us;
+            s->n_messages += command->kind >= COMMAND_COLLECTIVE;
+        }
+        i += n;
+    }
+    qsort(s->rows, (size_t)s->n_rows, sizeof(*s->rows), compare_rows);
+}
+
+/* The commands of one rank of a stage, at made-up addresses. */
+static bool emit_stage(const Plan *plan, int stage, Arena *arena, KernelCache *generated,
+                       CommandList *out, Diag *diag) {
+    static const uintptr_t BASE = (uintptr_t)1 << 32;
+    EmitMemory memory = {(DeviceState *)(BASE / 2), (const unsigned char *)(BASE / 4), NULL};
+    MeshCoord coord = {{0}};
+    coord.at[MESH_P] = stage;
+    RankContext rank = rank_context(plan, mesh_rank(&plan->mesh, coord), arena);
+    rank_set_memory(&rank, (void *)BASE); /* never followed */
+    return emit_rank(&rank, &memory, EMIT_TRAIN, generated, out, diag);
+}
+
+bool cuda_summarize(const Plan *plan, const CudaRates *rates, Arena *arena, CudaSummary *out,
+                    Diag *diag) {
+    int best = 0;
+    int64_t most = -1;
+    /* Stages that share a program and tasks have as many nodes: the first of each is enough. */
+    for (int s = 0; s < plan->n_stages; s++) {
+        const Stage *stage = &plan->stages[s];
+        int64_t count = (int64_t)stage->n_tasks * plan->programs[stage->program].graph->n_nodes;
+        if (count <= most) continue;
+        most = count;
+        best = s;
+    }
+    CommandList list = {0};
+    KernelCache *generated = kernel_cache_create(arena);
+    *out = (CudaSummary){.stage = best};
+    bool fine = emit_stage(plan, best, arena, generated, &list, diag);
+    if (fine) {
+        CommandOrder order;
+        out->rank = list.count ? list.items[0].info.rank : 0;
+        add_rows(out, plan, &list, rates, arena);
+        order_commands(&list, arena, &order);
+        out->n_nodes = command_count_nodes(&list);
+        out->n_streams = order.n_streams;
+        out->n_events = order.n_events;
+        out->n_waits = order.n_waits;
+        out->graph_bytes = out->n_nodes * NODE_BYTES;
+        out->n_generated = kernel_cache_count(generated);
+    }
+    command_list_release(&list);
+    return fine;
+}
+
+void cuda_summary_print(StrBuf *out, const CudaSummary *s, const CudaRates *rates) {
+    enum { MOST_ROWS = 16 };
+    strbuf_printf(out,
+                  "CUDA, a step of one rank of stage %d: one launch of a graph of %" PRId64
+                  " nodes (%.1f MiB), %" PRId64 " launches saved\n",
+                  s->stage, s->n_nodes, (double)s->graph_bytes / (1 << 20), s->n_nodes - 1);
+    strbuf_printf(out,
+                  "%d stream%s, %d event%s, %d wait%s between streams, %" PRId64
+                  " messages, %d kernels compiled by NVRTC\n",
+                  s->n_streams, s->n_streams == 1 ? "" : "s", s->n_events,
+                  s->n_events == 1 ? "" : "s", s->n_waits, s->n_waits == 1 ? "" : "s",
+                  s->n_messages, s->n_generated);
+    strbuf_printf(out, "%-36s %8s %10s %10s %10s %6s\n", "kernel", "count", "GFLOP", "GB", "ms",
+                  "share");
+    for (int i = 0; i < s->n_rows && i < MOST_ROWS; i++) {
+        const CudaKernelRow *row = &s->rows[i];
+        strbuf_printf(out, "%-36s %8" PRId64 " %10.3f %10.3f %10.3f %5.1f%%\n", row->name,
+                      row->count, row->flops * 1e-9, row->bytes * 1e-9, row->us * 1e-3,
+                      s->us > 0 ? 100 * row->us / s->us : 0);
+    }
+    if (s->n_rows > MOST_ROWS) strbuf_printf(out, "and %d more\n", s->n_rows - MOST_ROWS);
+    strbuf_printf(out, "Predicted for %s, each kernel by itself, messages between devices apart.\n",
+                  rates->name);
+}

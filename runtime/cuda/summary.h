@@ -1,0 +1,40 @@
+/* What a plan becomes on CUDA devices: nodes, streams, events and kernels of one rank's step, with
+ * predicted times. Computed from the commands; needs no device. */
+#ifndef RUNTIME_CUDA_SUMMARY_H
+#define RUNTIME_CUDA_SUMMARY_H
+
+#include "ir/base/strbuf.h"
+#include "planner/plan.h"
+
+/* What times are predicted with: a device's own peaks are not reached. */
+typedef struct CudaRates {
+    const char *name;
+    double bf16_flops_per_second, f32_flops_per_second, memory_bytes_per_second, launch_us;
+} CudaRates;
+extern const CudaRates CUDA_RATES_H200;
+
+/* All commands of one kernel, or of products or copies of one kind. */
+typedef struct CudaKernelRow {
+    const char *name; /* "layernorm_forward_bf16", "product 4096 x 4096 x 1024", "all_reduce t" */
+    int64_t count;
+    double flops, bytes, us; /* of all of them together */
+} CudaKernelRow;
+
+typedef struct CudaSummary {
+    int stage, rank; /* whose: the stage with the most nodes */
+    int64_t n_nodes; /* of the captured graph; a step is one launch instead of so many */
+    int n_streams, n_events, n_waits;
+    int64_t n_messages;  /* calls of NCCL */
+    int64_t graph_bytes; /* device memory of the graph, about */
+    double us;           /* of all commands one after the other */
+    int n_rows;
+    CudaKernelRow *rows; /* longest first */
+    int n_generated;     /* kernels that NVRTC compiles */
+} CudaSummary;
+
+/* False: reported. Rows live in the arena. */
+bool cuda_summarize(const Plan *plan, const CudaRates *rates, Arena *arena, CudaSummary *out,
+                    Diag *diag);
+void cuda_summary_print(StrBuf *out, const CudaSummary *summary, const CudaRates *rates);
+
+#endif

@@ -1,0 +1,157 @@
+/* Kernels that test the emulator: each does what a device would let it do, or must not. */
+#include "runtime/cuda/kernels/tensor.cuh"
+#include "tests/emulate/probe.h"
+
+#ifdef __CUDACC__
+#define PROBE(name, type) extern "C" __global__ void name(type a)
+#else
+#define PROBE(name, type)                                                                          \
+    static void name(type a);                                                                      \
+    static void enter_##name(const void *args) {                                                   \
+        name(*static_cast<const type *>(args));                                                    \
+    }                                                                                              \
+    static void name(type a)
+#endif
+
+PROBE(shuffles, ProbeArgs) {
+    int t = threadIdx.x;
+    int *out = a.ints + t * 6;
+    out[0] = __shfl_sync(0xffffffffu, t, 5);
+    out[1] = __shfl_xor_sync(0xffffffffu, t, 16);
+    out[2] = __shfl_down_sync(0xffffffffu, t, 3);
+    out[3] = __shfl_up_sync(0xffffffffu, t, 3);
+    out[4] = __shfl_xor_sync(0xffffffffu, t, 5, 8);
+    out[5] = (int)__ballot_sync(0xffffffffu, t % 3 == 0);
+}
+
+/* Half warps on different lines, each with its own mask. */
+PROBE(half_warps, ProbeArgs) {
+    int t = threadIdx.x, sum = t;
+    if (t % 32 < 16) {
+        for (int bits = 1; bits < 16; bits *= 2) sum += __shfl_xor_sync(0x0000ffffu, sum, bits);
+    } else {
+        for (int bits = 1; bits < 16; bits *= 2) sum += __shfl_xor_sync(0xffff0000u, sum, bits);
+    }
+    a.ints[t] = sum;
+}
+
+/* Sum of all of the block's numbers, by halves in shared memory; blocks after one another. */
+PROBE(reduce, ProbeArgs) {
+    __shared__ float part[1024];
+    int t = threadIdx.x, n = blockDim.x;
+    part[t] = a.floats[blockIdx.x * n + t];
+    for (int half = n / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (t < half) part[t] += part[t + half];
+    }
+    if (t == 0) a.out[blockIdx.x] = part[0];
+    if (t == 0) atomicAdd(a.ints, 1);
+}
+
+/* Reverses the block's numbers through dynamic shared memory; `n` 1: without the barrier. */
+PROBE(reverse, ProbeArgs) {
+    DYNAMIC_SHARED(float, part);
+    int t = threadIdx.x, n = blockDim.x;
+    part[t] = a.floats[t];
+    if (a.n == 0) __syncthreads();
+    a.out[t] = part[n - 1 - t];
+}
+
+/* out [16, 8] = a [16, 16] b [16, 8] + out: a by ldmatrix, b by ldmatrix.trans, both from shared
+ * memory that cp.async fills. One warp. bf16s: a, then b. */
+PROBE(multiply, ProbeArgs) {
+    __shared__ __align__(16) bf16_t tile[16 * 16 + 16 * 8];
+    int lane = threadIdx.x, g = lane / 4, t = lane % 4 * 2;
+    uint32_t ra[4], rb[2];
+    float d[4] = {a.out[g * 8 + t], a.out[g * 8 + t + 1], a.out[(g + 8) * 8 + t],
+                  a.out[(g + 8) * 8 + t + 1]};
+    copy_async_16(shared_address(tile + 8 * lane), a.bf16s + 8 * lane, 16);
+    copy_async_commit();
+    if (lane < 16)
+        copy_async_16(shared_address(tile + 256 + 8 * lane), a.bf16s + 256 + 8 * lane, 16);
+    copy_async_commit();
+    if (a.n == 0) copy_async_wait<0>();
+    if (a.n == 1) copy_async_wait<1>(); /* b may not have come */
+    __syncwarp();
+    ldmatrix_x4(ra, shared_address(tile + lane % 16 * 16 + lane / 16 * 8));
+    ldmatrix_x2_trans(rb, shared_address(tile + 256 + lane % 16 * 8));
+    mma_bf16(d, ra, rb);
+    a.out[g * 8 + t] = d[0];
+    a.out[g * 8 + t + 1] = d[1];
+    a.out[(g + 8) * 8 + t] = d[2];
+    a.out[(g + 8) * 8 + t + 1] = d[3];
+}
+
+/* Four matrices in, and out again by the layout that ldmatrix promises; `n` 1: transposed. */
+PROBE(matrices, ProbeArgs) {
+    __shared__ __align__(16) bf16_t tile[4 * 64];
+    int lane = threadIdx.x;
+    uint32_t r[4], two[2];
+    copy_async_16(shared_address(tile + 8 * lane), a.bf16s + 8 * lane, 16);
+    copy_async_wait<0>();
+    copy_async_commit();
+    copy_async_wait<0>();
+    __syncwarp();
+    if (a.n) {
+        ldmatrix_x4_trans(r, shared_address(tile + 8 * lane));
+    } else {
+        ldmatrix_x4(r, shared_address(tile + 8 * lane));
+    }
+    for (int i = 0; i < 4; i++) a.ints[i * 32 + lane] = (int)r[i];
+    ldmatrix_x2(two, shared_address(tile + 8 * (lane % 16)));
+    for (int i = 0; i < 2; i++) a.ints[128 + i * 32 + lane] = (int)two[i];
+}
+
+/* 16 bytes, of which a.n come from memory and the others are zero. */
+PROBE(copy_part, ProbeArgs) {
+    __shared__ __align__(16) bf16_t part[8];
+    copy_async_16(shared_address(part), a.bf16s, a.n);
+    copy_async_commit();
+    copy_async_wait<0>();
+    for (int i = 0; i < 8; i++) a.ints[i] = part[i];
+}
+
+/* Mistakes */
+PROBE(two_barriers, ProbeArgs) {
+    if ((int)threadIdx.x < 32 + a.n) {
+        __syncthreads();
+    } else {
+        __syncthreads();
+    }
+}
+
+PROBE(early_return, ProbeArgs) {
+    if ((int)threadIdx.x == 7 + a.n) return;
+    __syncthreads();
+}
+
+PROBE(lane_missing, ProbeArgs) {
+    if (threadIdx.x % 32 == 9) return;
+    a.ints[threadIdx.x] = __shfl_sync(0xffffffffu, (int)threadIdx.x, 0);
+}
+
+PROBE(not_in_mask, ProbeArgs) {
+    a.ints[threadIdx.x] = __shfl_sync(0x7fffffffu, (int)threadIdx.x, 0);
+}
+
+PROBE(misaligned, ProbeArgs) {
+    __shared__ __align__(16) bf16_t part[16];
+    copy_async_16(shared_address(part + 1), a.bf16s, 16);
+}
+
+#ifndef __CUDACC__
+extern "C" {
+struct EmulateProbe {
+    const char *name;
+    EmulateEntry *entry;
+};
+#define ROW(name)                                                                                  \
+    { #name, enter_##name }
+extern const EmulateProbe EMULATE_PROBES[];
+const EmulateProbe EMULATE_PROBES[] = {
+    ROW(shuffles),    ROW(half_warps), ROW(reduce),        ROW(reverse),      ROW(multiply),
+    ROW(matrices),    ROW(copy_part),  ROW(two_barriers),  ROW(early_return), ROW(lane_missing),
+    ROW(not_in_mask), ROW(misaligned), {nullptr, nullptr},
+};
+}
+#endif

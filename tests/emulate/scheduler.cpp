@@ -1,0 +1,307 @@
+/* A block's threads take turns. A thread runs until it waits for its warp or its block, or ends;
+ * when all have come, the last one combines their operands and each goes on. A fiber is taken by a
+ * thread when it first runs and given back when it ends, so that kernels which never wait use one.
+ */
+#include "tests/emulate/scheduler.h"
+
+#include "tests/emulate/fiber.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum State { NEW, READY, WAITS_FOR_WARP, WAITS_FOR_BLOCK, ENDED };
+enum { WARP = 32, MOST_COPIES = 512 };
+
+struct Copy {
+    void *to;
+    const void *from;
+    int copy_bytes, zero_bytes, group;
+};
+
+struct Thread {
+    State state;
+    int fiber; /* while it runs */
+    uint32_t mask;
+    void *operand;
+    EmulateSite site;
+    int group, n_copies; /* of cp.async */
+    Copy *copies;        /* [MOST_COPIES], made at the first one */
+};
+
+EmulateIndex emulate_thread_index, emulate_block_index, emulate_block_size, emulate_grid_size;
+
+static pthread_mutex_t launching = PTHREAD_MUTEX_INITIALIZER;
+static Thread threads[EMULATE_MOST_THREADS];
+static Fiber fibers[EMULATE_MOST_THREADS], scheduler;
+static int n_fibers, n_idle, idle[EMULATE_MOST_THREADS];
+static int n_threads, current, n_ended, n_at_barrier;
+static unsigned order, turn;
+static EmulateEntry *entry;
+static const char *entry_name;
+static const void *entry_args;
+static void *dynamic_shared;
+static bool failed;
+static char error_text[512];
+
+const char *emulate_error(void) {
+    return error_text;
+}
+
+void emulate_set_order(unsigned next) {
+    order = next;
+}
+
+static void set_error(const char *format, ...) {
+    va_list args;
+    if (failed) return;
+    failed = true;
+    int length = snprintf(error_text, sizeof(error_text), "kernel %s: ", entry_name);
+    va_start(args, format);
+    vsnprintf(error_text + length, sizeof(error_text) - (size_t)length, format, args);
+    va_end(args);
+}
+
+static void yield(void) {
+    int thread = current;
+    fiber_switch(&fibers[threads[thread].fiber], &scheduler);
+}
+
+void emulate_fail(EmulateSite site, const char *why) {
+    set_error("%s in thread %d of block %u,%u,%u at %s:%d: %s", site.what, current,
+              emulate_block_index.x, emulate_block_index.y, emulate_block_index.z, site.file,
+              site.line, why);
+    while (failed) yield(); /* never resumed: the fiber begins anew */
+}
+
+static void fiber_main(void) {
+    for (;;) {
+        entry(entry_args);
+        threads[current].state = ENDED;
+        n_ended++;
+        yield();
+    }
+}
+
+static void resume(int t) {
+    Thread *thread = &threads[t];
+    if (thread->state == NEW) {
+        if (n_idle == 0) {
+            fiber_create(&fibers[n_fibers], fiber_main);
+            idle[n_idle++] = n_fibers++;
+        }
+        thread->fiber = idle[--n_idle];
+        thread->state = READY;
+    }
+    current = t;
+    emulate_thread_index.x = (unsigned)t;
+    fiber_switch(&scheduler, &fibers[thread->fiber]);
+    if (thread->state == ENDED) idle[n_idle++] = thread->fiber;
+}
+
+static bool same_site(const EmulateSite *a, const EmulateSite *b) {
+    return a->line == b->line && strcmp(a->file, b->file) == 0 && strcmp(a->what, b->what) == 0;
+}
+
+void emulate_wait_warp(uint32_t mask, void *operand, EmulateCombine *combine, EmulateSite site) {
+    Thread *warp = &threads[current / WARP * WARP], *self = &threads[current];
+    void *operands[WARP];
+    if (!(mask >> (current % WARP) & 1)) emulate_fail(site, "the thread is not in its own mask");
+    self->state = WAITS_FOR_WARP;
+    self->mask = mask;
+    self->site = site;
+    self->operand = operand;
+    for (int lane = 0; lane < WARP; lane++) {
+        operands[lane] = nullptr;
+        if (!(mask >> lane & 1)) continue;
+        if (current / WARP * WARP + lane >= n_threads) {
+            emulate_fail(site, "the mask names a lane beyond the block's end");
+        }
+        if (warp[lane].state != WAITS_FOR_WARP || warp[lane].mask != mask ||
+            !same_site(&warp[lane].site, &site)) {
+            yield();
+            return;
+        }
+        operands[lane] = warp[lane].operand;
+    }
+    if (combine) combine(operands, WARP);
+    for (int lane = 0; lane < WARP; lane++) {
+        if (mask >> lane & 1) warp[lane].state = READY;
+    }
+}
+
+void emulate_wait_block(void *operand, EmulateCombine *combine, EmulateSite site) {
+    static void *operands[EMULATE_MOST_THREADS];
+    Thread *self = &threads[current];
+    self->state = WAITS_FOR_BLOCK;
+    self->site = site;
+    operands[current] = operand;
+    if (++n_at_barrier < n_threads) {
+        yield();
+        return;
+    }
+    for (int t = 0; t < n_threads; t++) {
+        if (!same_site(&threads[t].site, &site)) {
+            set_error("block %u,%u,%u: thread %d is at %s of %s:%d and thread %d at %s of %s:%d",
+                      emulate_block_index.x, emulate_block_index.y, emulate_block_index.z, t,
+                      threads[t].site.what, threads[t].site.file, threads[t].site.line, current,
+                      site.what, site.file, site.line);
+            while (failed) yield();
+        }
+    }
+    if (combine) combine(operands, n_threads);
+    for (int t = 0; t < n_threads; t++) threads[t].state = READY;
+    n_at_barrier = 0;
+}
+
+void *emulate_dynamic_shared(void) {
+    return dynamic_shared;
+}
+
+/* What arrives too early in a buffer that is still read is garbage until it is waited for. */
+void emulate_copy_async(void *to, const void *from, int copy_bytes, int zero_bytes,
+                        EmulateSite site) {
+    Thread *self = &threads[current];
+    if ((uintptr_t)to % 16 || (copy_bytes && (uintptr_t)from % 16)) {
+        emulate_fail(site, "an address is not a multiple of 16");
+    }
+    if (!self->copies) self->copies = (Copy *)malloc(sizeof(Copy) * MOST_COPIES);
+    if (self->n_copies == MOST_COPIES) emulate_fail(site, "too many copies under way");
+    self->copies[self->n_copies++] = {to, from, copy_bytes, zero_bytes, self->group};
+    memset(to, 0xff, (size_t)(copy_bytes + zero_bytes));
+}
+
+void emulate_copy_async_commit(void) {
+    threads[current].group++;
+}
+
+void emulate_copy_async_wait(int pending) {
+    Thread *self = &threads[current];
+    int kept = 0;
+    for (int i = 0; i < self->n_copies; i++) {
+        Copy copy = self->copies[i];
+        if (pending >= 0 && copy.group >= self->group - pending) {
+            self->copies[kept++] = copy;
+            continue;
+        }
+        char *to = (char *)copy.to;
+        if (copy.copy_bytes) memcpy(to, copy.from, (size_t)copy.copy_bytes);
+        memset(to + copy.copy_bytes, 0, (size_t)copy.zero_bytes);
+    }
+    self->n_copies = kept;
+}
+
+/* Nobody can go on, and some have not ended. */
+static void report_stuck(void) {
+    int waiting = -1, other = -1;
+    for (int t = 0; t < n_threads && waiting < 0; t++) {
+        if (threads[t].state != ENDED) waiting = t;
+    }
+    for (int t = 0; t < n_threads && other < 0; t++) {
+        if (threads[t].state == ENDED || !same_site(&threads[t].site, &threads[waiting].site) ||
+            threads[t].mask != threads[waiting].mask) {
+            other = t;
+        }
+    }
+    const EmulateSite *a = &threads[waiting].site;
+    const EmulateSite *b = other < 0 ? a : &threads[other].site;
+    bool ended = other >= 0 && threads[other].state == ENDED;
+    set_error("block %u,%u,%u is stuck: thread %d waits at %s of %s:%d and thread %d %s %s of "
+              "%s:%d",
+              emulate_block_index.x, emulate_block_index.y, emulate_block_index.z, waiting, a->what,
+              a->file, a->line, other, ended ? "has ended, last at" : "at",
+              b->what ? b->what : "nothing", b->file ? b->file : "", b->line);
+}
+
+/* Mixes the order's number, the block and the turn into one bit. */
+static bool runs_backwards(void) {
+    if (order < 2) return order == 1;
+    unsigned hash = (order * 2654435761u) ^ (emulate_block_index.x * 40503u) ^ turn * 2246822519u;
+    return (hash ^ hash >> 15 ^ hash >> 7) & 1;
+}
+
+/* Until every lane waits or has ended. */
+static bool run_warp(int first) {
+    int count = n_threads - first < WARP ? n_threads - first : WARP;
+    bool ran = false;
+    for (bool again = true; again && !failed;) {
+        again = false;
+        bool backwards = runs_backwards();
+        turn++;
+        for (int i = 0; i < count && !failed; i++) {
+            int t = first + (backwards ? count - 1 - i : i);
+            if (threads[t].state != READY && threads[t].state != NEW) continue;
+            resume(t);
+            again = ran = true;
+        }
+    }
+    return ran;
+}
+
+static void run_block(void) {
+    int warps = (n_threads + WARP - 1) / WARP;
+    n_ended = n_at_barrier = 0;
+    for (int t = 0; t < n_threads; t++) {
+        Copy *copies = threads[t].copies;
+        threads[t] = Thread{};
+        threads[t].copies = copies;
+    }
+    turn = 0;
+    while (n_ended < n_threads && !failed) {
+        bool ran = false, backwards = runs_backwards();
+        for (int w = 0; w < warps && !failed; w++) {
+            ran |= run_warp(WARP * (backwards ? warps - 1 - w : w));
+        }
+        if (!ran && !failed) report_stuck();
+    }
+}
+
+static bool check_launch(const uint32_t grid[3], int block_threads, int shared_bytes) {
+    if (block_threads < 1 || block_threads > EMULATE_MOST_THREADS) {
+        set_error("%d threads in a block", block_threads);
+    } else if (shared_bytes < 0 || shared_bytes > EMULATE_MOST_SHARED_BYTES) {
+        set_error("%d bytes of shared memory", shared_bytes);
+    } else if (grid[0] < 1 || grid[1] < 1 || grid[2] < 1 || grid[0] > INT32_MAX ||
+               grid[1] > UINT16_MAX || grid[2] > UINT16_MAX) {
+        set_error("a grid of %u x %u x %u blocks", grid[0], grid[1], grid[2]);
+    }
+    return !failed;
+}
+
+/* Fibers in the middle of a failed kernel begin anew. */
+static void drop_fibers(void) {
+    n_fibers = n_idle = 0;
+}
+
+bool emulate_run(EmulateEntry *run, const char *name, const uint32_t grid[3], int block_threads,
+                 int shared_bytes, const void *args) {
+    pthread_mutex_lock(&launching);
+    failed = false;
+    error_text[0] = '\0';
+    entry = run;
+    entry_name = name;
+    entry_args = args;
+    n_threads = block_threads;
+    if (check_launch(grid, block_threads, shared_bytes)) {
+        /* Exactly as large: AddressSanitizer sees what lies beyond. */
+        if (posix_memalign(&dynamic_shared, 128, shared_bytes ? (size_t)shared_bytes : 1)) exit(2);
+        emulate_block_size = {(unsigned)block_threads, 1, 1};
+        emulate_grid_size = {grid[0], grid[1], grid[2]};
+        uint64_t blocks = (uint64_t)grid[0] * grid[1] * grid[2];
+        for (uint64_t i = 0; i < blocks && !failed; i++) {
+            uint64_t block = order & 1 ? blocks - 1 - i : i;
+            emulate_block_index = {(unsigned)(block % grid[0]),
+                                   (unsigned)(block / grid[0] % grid[1]),
+                                   (unsigned)(block / grid[0] / grid[1])};
+            memset(dynamic_shared, 0xff, (size_t)shared_bytes); /* not a number */
+            run_block();
+        }
+        free(dynamic_shared);
+    }
+    if (failed) drop_fibers();
+    bool good = !failed;
+    pthread_mutex_unlock(&launching);
+    return good;
+}

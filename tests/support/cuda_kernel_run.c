@@ -1,0 +1,255 @@
+#include "tests/support/cuda_kernel_run.h"
+
+#include "tests/emulate/emulate.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Commands */
+
+static float read_element(const void *from, DType dtype, int64_t i) {
+    if (dtype == DTYPE_F32) return ((const float *)from)[i];
+    uint32_t bits = (uint32_t)((const uint16_t *)from)[i] << 16;
+    float x;
+    memcpy(&x, &bits, sizeof(x));
+    return x;
+}
+
+/* bf16: to nearest even. */
+static void write_element(void *to, DType dtype, int64_t i, float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof(bits));
+    if (dtype == DTYPE_F32) {
+        ((float *)to)[i] = x;
+    } else if (isnan(x)) {
+        ((uint16_t *)to)[i] = (uint16_t)(bits >> 16 | 0x40);
+    } else {
+        ((uint16_t *)to)[i] = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    }
+}
+
+static void run_gemm(const GemmCommand *gemm) {
+    const MatmulLayout *l = &gemm->layout;
+    for (int64_t i = 0; i < l->batch * l->m * l->n; i++) {
+        int64_t batch = i / (l->m * l->n), m = i / l->n % l->m, n = i % l->n;
+        int64_t a = batch * l->m * l->k + (l->transpose_a ? m : m * l->k);
+        int64_t b = batch * l->k * l->n + (l->transpose_b ? n * l->k : n);
+        int64_t step_a = l->transpose_a ? l->m : 1, step_b = l->transpose_b ? 1 : l->n;
+        double sum = 0;
+        for (int64_t k = 0; k < l->k; k++) {
+            sum += (double)read_element(gemm->a, gemm->in_dtype, a + k * step_a) *
+                   (double)read_element(gemm->b, gemm->in_dtype, b + k * step_b);
+        }
+        if (gemm->beta != 0) {
+            sum += (double)gemm->beta * (double)read_element(gemm->d, gemm->out_dtype, i);
+        }
+        write_element(gemm->d, gemm->out_dtype, i, (float)sum);
+    }
+}
+
+bool cuda_run_command(const Command *command, const CudaRunHooks *hooks, const char **out_why) {
+    const LaunchCommand *launch = &command->launch;
+    switch (command->kind) {
+    case COMMAND_LAUNCH:
+        if (launch->generated) {
+            *out_why = "a generated kernel, and nobody to run it";
+            return hooks->launch_generated && hooks->launch_generated(hooks->user, launch, out_why);
+        }
+        *out_why = emulate_error();
+        return emulate_launch(launch->kernel, launch->grid, launch->threads, launch->shared_bytes,
+                              launch->args);
+    case COMMAND_GEMM: run_gemm(&command->gemm); return true;
+    case COMMAND_COPY:
+        memmove(command->copy.to, command->copy.from, (size_t)command->copy.bytes);
+        return true;
+    case COMMAND_FILL:
+        memset(command->fill.to, command->fill.byte, (size_t)command->fill.bytes);
+        return true;
+    default: *out_why = command_kind_name(command->kind); return false;
+    }
+}
+
+/* Runs */
+
+static void make_plan(CudaKernelRun *run) {
+    const Mesh *mesh = &run->base.reference->graph->mesh;
+    Arena *arena = run->base.reference->arena;
+    int n_stages = mesh->size[MESH_P];
+    run->plan = (Plan){.mesh = *mesh, .n_comms = 1, .comms = ARENA_NEW(arena, StageComm)};
+    run->plan.comms[0] = (StageComm){"all", n_stages, ARENA_ARRAY(arena, int, n_stages)};
+    for (int i = 0; i < n_stages; i++) run->plan.comms[0].stages[i] = i;
+}
+
+static bool bind_node(CudaKernelRun *run, int r, Node *node, Diag *diag) {
+    Binding b = kernel_run_binding(&run->base, &run->base.ranks[r], node, diag);
+    CudaEmitter emitter = {.list = &run->lists[r],
+                           .state = &run->state,
+                           .generated = run->hooks.generated,
+                           .plan = &run->plan};
+    b.backend = &emitter;
+    b.workspace_bytes = cuda_workspace_bytes(node, b.in_local, b.out_local);
+    if (b.workspace_bytes) {
+        b.workspace = aligned_alloc(64, (size_t)(b.workspace_bytes + 63) / 64 * 64);
+        if (!b.workspace) exit(2);
+        memset(b.workspace, 0xff, (size_t)b.workspace_bytes);
+        run->workspaces[run->n_workspaces++] = b.workspace;
+    }
+    return cuda_bind(&b);
+}
+
+bool cuda_kernel_run_create(CudaKernelRun *run, const Reference *reference, int in_place,
+                            const CudaRunHooks *hooks, Diag *diag) {
+    const Graph *graph = reference->graph;
+    Arena *arena = reference->arena;
+    *run = (CudaKernelRun){.hooks = hooks ? *hooks : (CudaRunHooks){0}};
+    kernel_run_prepare(&run->base, reference, in_place);
+    run->state = (DeviceState){.seed = reference->seed,
+                               .step = reference->step,
+                               .step_f32 = (float)reference->step,
+                               .train = reference->train};
+    make_plan(run);
+    run->workspaces = ARENA_ARRAY(arena, void *, graph->n_nodes * run->base.n_ranks + 1);
+    for (int r = 0; r < run->base.n_ranks; r++) {
+        run->first_command[r] = ARENA_ARRAY(arena, int, graph->n_nodes + 1);
+        for (int n = 0; n < graph->n_nodes; n++) {
+            run->first_command[r][n] = run->lists[r].count;
+            if (OPS[graph->nodes[n]->op].flags & (LEAF | EFFECT)) continue;
+            if (!bind_node(run, r, graph->nodes[n], diag)) return false;
+        }
+        run->first_command[r][graph->n_nodes] = run->lists[r].count;
+    }
+    return true;
+}
+
+/* The ranks that a collective of rank r is among, itself included. */
+static bool same_group(const CudaKernelRun *run, const CollectiveCommand *collective, int r,
+                       int other) {
+    if (collective->group >= N_MESH_AXES) return true;
+    for (int axis = 0; axis < N_MESH_AXES; axis++) {
+        if (axis != collective->group &&
+            run->base.ranks[r].coord.at[axis] != run->base.ranks[other].coord.at[axis]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The first member's turn: `at` is the place of the command among its node's, for all ranks. */
+static bool run_collective(CudaKernelRun *run, int n, int at, int r) {
+    const CollectiveCommand *members[KERNEL_MAX_RANKS] = {NULL};
+    const CollectiveCommand *mine = &run->lists[r].items[run->first_command[r][n] + at].collective;
+    if (mine->member != 0) return true;
+    for (int other = 0; other < run->base.n_ranks; other++) {
+        const Command *theirs = &run->lists[other].items[run->first_command[other][n] + at];
+        if (!same_group(run, mine, r, other)) continue;
+        members[theirs->collective.member] = &theirs->collective;
+    }
+    run->why = "a collective, and nobody to run it";
+    return run->hooks.collective &&
+           run->hooks.collective(run->hooks.user, members, mine->n_members, &run->why);
+}
+
+static bool run_node(CudaKernelRun *run, int n) {
+    int count = run->first_command[0][n + 1] - run->first_command[0][n];
+    for (int r = 0; r < run->base.n_ranks; r++) {
+        int here = run->first_command[r][n + 1] - run->first_command[r][n];
+        if (here > count) count = here;
+    }
+    for (int at = 0; at < count; at++) {
+        for (int r = 0; r < run->base.n_ranks; r++) {
+            int i = run->first_command[r][n] + at;
+            if (i >= run->first_command[r][n + 1]) continue;
+            const Command *command = &run->lists[r].items[i];
+            bool good = command->kind == COMMAND_COLLECTIVE
+                            ? run_collective(run, n, at, r)
+                            : cuda_run_command(command, &run->hooks, &run->why);
+            if (!good) return false;
+        }
+    }
+    return true;
+}
+
+bool cuda_kernel_run_step(CudaKernelRun *run) {
+    bool good = true;
+    emulate_set_order(run->order);
+    for (int n = 0; n < run->base.reference->graph->n_nodes && good; n++) good = run_node(run, n);
+    emulate_set_order(0);
+    return good;
+}
+
+const char *cuda_kernel_run_reason(const CudaKernelRun *run) {
+    return run->why ? run->why : "";
+}
+
+void cuda_kernel_run_destroy(CudaKernelRun *run) {
+    for (int i = 0; i < run->n_workspaces; i++) free(run->workspaces[i]);
+    for (int r = 0; r < run->base.n_ranks; r++) command_list_release(&run->lists[r]);
+    kernel_run_destroy(&run->base);
+}
+
+/* Comparison of partial values */
+
+typedef struct Combine {
+    const void *from;
+    DType dtype;
+    ReduceKind reduce;
+    double *to; /* [whole elements] */
+} Combine;
+
+static void combine_element(void *user, int64_t local, int64_t whole) {
+    const Combine *c = user;
+    if (whole < 0) return;
+    double x = (double)read_element(c->from, c->dtype, local), *to = &c->to[whole];
+    switch (c->reduce) {
+    case REDUCE_SUM: *to += x; break;
+    case REDUCE_MAX: *to = isnan(x) || x > *to ? x : *to; break;
+    case REDUCE_LSE: {
+        double most = fmax(*to, x);
+        *to = isinf(most) ? most : most + log(exp(*to - most) + exp(x - most));
+        break;
+    }
+    }
+}
+
+/* One rank of each line along the axes of which the value is whole: not counted twice. */
+static bool counts(const Mesh *mesh, const KernelRank *rank, Value value) {
+    const Sharding *sharding = value_sharding(value);
+    for (int axis = 0; axis < N_MESH_AXES; axis++) {
+        bool divided = sharding->partial >> axis & 1;
+        for (int i = 0; i < value_type(value)->rank; i++) divided |= sharding->mesh[i] == axis;
+        if (!divided && mesh->size[axis] > 1 && rank->coord.at[axis] != 0) return false;
+    }
+    return true;
+}
+
+double cuda_kernel_run_error(const CudaKernelRun *run, Value value, double floor_abs,
+                             bool pads_are_zero) {
+    const Reference *reference = run->base.reference;
+    const Sharding *sharding = value_sharding(value);
+    if (!sharding->partial) return kernel_run_error(&run->base, value, floor_abs, pads_are_zero);
+    int64_t n = type_elements(value_type(value));
+    const double *expected = reference_value(reference, value);
+    double *sum = ARENA_ARRAY(reference->arena, double, n), squares = 0, worst = 0;
+    for (int64_t i = 0; i < n; i++) {
+        sum[i] = sharding->reduce == REDUCE_SUM ? 0 : -INFINITY;
+        squares += expected[i] * expected[i];
+    }
+    for (int r = 0; r < run->base.n_ranks; r++) {
+        const KernelRank *rank = &run->base.ranks[r];
+        Combine combine = {.from = rank->buffers[value.node->id * MAX_OUTPUTS + value.output],
+                           .dtype = value_type(value)->dtype,
+                           .reduce = (ReduceKind)sharding->reduce,
+                           .to = sum};
+        if (counts(&reference->graph->mesh, rank, value)) {
+            kernel_run_visit(rank, value, combine_element, &combine);
+        }
+    }
+    double floor = sqrt(squares / (double)n) + floor_abs;
+    for (int64_t i = 0; i < n; i++) {
+        bool same = sum[i] == expected[i] || (isnan(sum[i]) && isnan(expected[i]));
+        double error = same ? 0 : fabs(sum[i] - expected[i]) / (fabs(expected[i]) + floor);
+        if (!(error <= worst)) worst = isnan(error) ? INFINITY : error;
+    }
+    return worst;
+}

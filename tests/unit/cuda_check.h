@@ -1,0 +1,149 @@
+/* What the tests of CUDA kernels share: a graph as text through the binders and the emulator,
+ * compared with float64, in several orders of threads, whose results must have the same bits.
+ *
+ * A leaf's name says what its numbers are like (op_cases.h).
+ */
+#ifndef TESTS_UNIT_CUDA_CHECK_H
+#define TESTS_UNIT_CUDA_CHECK_H
+
+#include "tests/emulate/emulate.h"
+#include "tests/support/cuda_kernel_run.h"
+#include "tests/support/op_cases.h"
+#include "tests/unit/check.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct CudaCase {
+    const char *mesh; /* "t=2, d=1, p=1", NULL: one rank */
+    const char *nodes;
+    double tolerance;
+    bool nonzero_pads;
+    bool overwrite; /* accumulators are set, not added to */
+    bool in_place;  /* results lie in operand 0 where they may */
+    const CudaRunHooks *hooks;
+    bool *launched; /* [N_KERNELS], set for those that ran; may be NULL */
+} CudaCase;
+
+typedef struct CudaFixture {
+    Arena *arena;
+    Diag *diag;
+    const Graph *graph;
+    Reference *reference;
+} CudaFixture;
+
+static inline void cuda_fill(Reference *ref) {
+    uint64_t state = 7;
+    for (int n = 0; n < ref->graph->n_nodes; n++) {
+        Node *node = ref->graph->nodes[n];
+        double *values = reference_value(ref, node_value(node, 0));
+        if (!(OPS[node->op].flags & LEAF)) continue;
+        for (int64_t i = 0; i < type_elements(&node->types[0]); i++) {
+            values[i] = op_case_draw(node_string(node, ATTR_name), &state);
+            if (node->types[0].dtype == DTYPE_BF16) values[i] = reference_round_bf16(values[i]);
+        }
+    }
+}
+
+/* False: a CHECK has said why. */
+static inline bool cuda_fixture_create(CudaFixture *f, const char *mesh, const char *nodes) {
+    f->arena = arena_create();
+    f->diag = diag_create();
+    const char *text = arena_printf(f->arena, "graph \"\" mesh(%s) {\nforward:\n%s}\n",
+                                    mesh ? mesh : "t=1, d=1, p=1", nodes);
+    int line = 1;
+    f->graph = graph_parse(f->arena, "case", &text, &line, f->diag);
+    bool good = f->graph && graph_verify(f->graph, f->diag);
+    CHECK(good, "%s", diag_text(f->diag));
+    if (!good) return false;
+    f->reference = reference_create(f->arena, f->graph);
+    cuda_fill(f->reference);
+    return true;
+}
+
+static inline void cuda_fixture_destroy(CudaFixture *f) {
+    diag_destroy(f->diag);
+    arena_destroy(f->arena);
+}
+
+static inline int64_t cuda_value_bytes(const Graph *graph, Value value) {
+    return type_local_bytes(value_type(value), value_sharding(value), &graph->mesh);
+}
+
+/* Whether all values of two runs of one graph have the same bits. */
+static inline bool cuda_same_bits(const CudaKernelRun *a, const CudaKernelRun *b) {
+    const Graph *graph = a->base.reference->graph;
+    for (int r = 0; r < a->base.n_ranks; r++) {
+        for (int n = 0; n < graph->n_nodes; n++) {
+            for (int o = 0; o < graph->nodes[n]->n_outputs; o++) {
+                int at = n * MAX_OUTPUTS + o;
+                int64_t bytes = cuda_value_bytes(graph, node_value(graph->nodes[n], o));
+                if (memcmp(a->base.ranks[r].buffers[at], b->base.ranks[r].buffers[at],
+                           (size_t)bytes) != 0) {
+                    return false;
+                }
+            }
+        }
+    }
+    return true;
+}
+
+static inline void cuda_compare(const CudaKernelRun *run, double tolerance, bool pads_are_zero) {
+    const Graph *graph = run->base.reference->graph;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        Node *node = graph->nodes[n];
+        if (OPS[node->op].flags & LEAF) continue;
+        for (int o = 0; o < node->n_outputs; o++) {
+            if (run->base.overwritten[n * MAX_OUTPUTS + o]) continue;
+            double error = cuda_kernel_run_error(run, node_value(node, o), 0, pads_are_zero);
+            CHECK(error <= tolerance, "%%%d %s, result %d: error %.3g", n, OPS[node->op].name, o,
+                  error);
+        }
+    }
+}
+
+static inline void cuda_note_launches(const CudaKernelRun *run, bool *launched) {
+    for (int r = 0; r < run->base.n_ranks; r++) {
+        for (int i = 0; i < run->lists[r].count; i++) {
+            const Command *command = &run->lists[r].items[i];
+            if (command->kind != COMMAND_LAUNCH || command->launch.generated) continue;
+            launched[command->launch.kernel] = true;
+        }
+    }
+}
+
+/* Within a case that has begun. */
+static inline void cuda_check(const CudaCase *c) {
+    enum { ORDERS = 3 };
+    CudaFixture f;
+    CudaKernelRun runs[ORDERS];
+    bool bound = cuda_fixture_create(&f, c->mesh, c->nodes);
+    int n = 0;
+    if (bound) {
+        f.reference->overwrite = c->overwrite;
+        reference_run(f.reference);
+    }
+    for (; bound && n < ORDERS; n++) {
+        bound =
+            cuda_kernel_run_create(&runs[n], f.reference, c->in_place ? 0 : -1, c->hooks, f.diag);
+        CHECK(bound, "%s", diag_text(f.diag));
+        if (!bound) continue;
+        runs[n].order = (unsigned)n;
+        bool good = cuda_kernel_run_step(&runs[n]);
+        CHECK(good, "%s", cuda_kernel_run_reason(&runs[n]));
+        if (c->launched) cuda_note_launches(&runs[n], c->launched);
+        if (good && n == 0) cuda_compare(&runs[0], c->tolerance, !c->nonzero_pads);
+        if (good && n > 0) CHECK(cuda_same_bits(&runs[0], &runs[n]), "depends on threads' order");
+    }
+    for (int i = 0; i < n; i++) cuda_kernel_run_destroy(&runs[i]);
+    cuda_fixture_destroy(&f);
+}
+
+/* Nothing can be run here: says so, once. */
+static inline bool cuda_check_missing(void) {
+    const char *why = emulate_missing();
+    if (why) printf("skip: %s\n", why);
+    return why != NULL;
+}
+
+#endif
