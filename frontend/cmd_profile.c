@@ -2,8 +2,10 @@
 #include "frontend/engine_args.h"
 #include "frontend/profile_args.h"
 #include "ir/base/file.h"
+#include "runtime/cpu/cpu_report.h"
 #include "runtime/measure/measure.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -74,6 +76,18 @@ static bool try_path(const char *path, Diag *diag) {
     return writer != NULL;
 }
 
+/* Times of a machine that does other things, too, are too long by any factor. */
+static void warn_if_busy(void) {
+    double load;
+    CpuReport cpu;
+    cpu_report(&cpu);
+    if (getloadavg(&load, 1) != 1 || load < 0.5 * cpu.cores + 0.5) return;
+    fprintf(stderr,
+            "perilune: warning: this machine is busy (load %.1f on %d cores): measured times will "
+            "be too long\n",
+            load, cpu.cores);
+}
+
 static int measure(CliArgs *args, DeviceKind kind, Diag *diag) {
     const char *path = cli_text(args, OPT_OUTPUT, NULL);
     Line line = {.start = now(), .terminal = isatty(STDERR_FILENO)};
@@ -82,6 +96,7 @@ static int measure(CliArgs *args, DeviceKind kind, Diag *diag) {
                               .progress = show_progress,
                               .user = &line};
     DeviceProfile profile;
+    warn_if_busy();
     bool to_file = path && strcmp(path, "-") != 0;
     bool good = kind == DEVICE_CPU ? measure_cpu(&options, args->arena, &profile, diag)
                                    : measure_cuda(&options, args->arena, &profile, diag);
