@@ -1,5 +1,6 @@
 /* perilune plan, show, check: make a plan, print its forms, prove it. */
 #include "frontend/plan_args.h"
+#include "frontend/show_cuda.h"
 #include "frontend/show_run.h"
 #include "ir/base/file.h"
 #include "planner/plan_text.h"
@@ -12,14 +13,14 @@ typedef bool ShowFunction(StrBuf *out, const Plan *plan, const Device *device, D
 
 static bool write_form(ShowFunction *show, const Plan *plan, const char *path, Diag *diag) {
     StrBuf text = strbuf_create();
-    bool good = show(&text, plan, &DEVICE_CPU_CORE, diag) && cli_write(path, &text, diag);
+    bool good = show(&text, plan, cost_device(plan), diag) && cli_write(path, &text, diag);
     strbuf_destroy(&text);
     return good;
 }
 
 static bool write_plan(CliArgs *args, const Plan *plan, Diag *diag) {
     const char *path = cli_text(args, OPT_OUTPUT, NULL);
-    ShowFunction *show = cli_given(args, OPT_JSON) ? show_json : show_text;
+    ShowFunction *show = cli_given(args, OPT_JSON) ? show_cuda_json : show_cuda_text;
     bool dumped =
         cli_given(args, OPT_DUMP_AFTER); /* on standard output, so nothing else goes there */
     if (!path) return dumped || write_form(show, plan, NULL, diag);
@@ -50,7 +51,7 @@ static const struct {
     CliOption option;
     ShowFunction *show;
 } FORMS[] = {
-    {OPT_JSON, show_json}, {OPT_DOT, show_dot}, {OPT_HTML, show_html}, {OPT_TRACE, show_trace}};
+    {OPT_JSON, show_cuda_json}, {OPT_DOT, show_dot}, {OPT_HTML, show_html}, {OPT_TRACE, show_trace}};
 
 /* The one form asked for; NULL, reported, when there are two. */
 static ShowFunction *choose_form(const CliArgs *args, Diag *diag) {
@@ -63,7 +64,7 @@ static ShowFunction *choose_form(const CliArgs *args, Diag *diag) {
         }
         chosen = FORMS[i].show;
     }
-    return chosen ? chosen : show_text;
+    return chosen ? chosen : show_cuda_text;
 }
 
 static bool is_run_log(const char *path) {

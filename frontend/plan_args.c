@@ -138,7 +138,7 @@ static bool is_pass(const char *name) {
 }
 
 static bool precision_from_args(const CliArgs *args, PlanOptions *options, Diag *diag) {
-    const char *name = cli_text(args, OPT_PRECISION, "f32");
+    const char *name = cli_text(args, OPT_PRECISION, options->cuda ? "bf16" : "f32");
     int dtype = dtype_find(name, (int)strlen(name));
     options->precision = (DType)dtype;
     if (dtype >= 0 && dtype_is_float(options->precision)) return true;

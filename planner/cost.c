@@ -16,6 +16,31 @@ const Device DEVICE_CPU_CORE = {
     .send_blocks = true,
 };
 
+/* Three quarters of the data sheet's 989 TFLOP/s and nine tenths of its 4.8 TB/s; NVLink. */
+static const Device DEVICE_H200_BF16 = {
+    .name = "one H200 (assumed)",
+    .flops_per_second = 740e12,
+    .memory_bytes_per_second = 4.3e12,
+    .call_us = 2,
+    .link_latency_us = 8,
+    .link_bytes_per_second = 350e9,
+    .send_blocks = false,
+};
+static const Device DEVICE_H200_F32 = {
+    .name = "one H200 in f32 (assumed)",
+    .flops_per_second = 50e12,
+    .memory_bytes_per_second = 4.3e12,
+    .call_us = 2,
+    .link_latency_us = 8,
+    .link_bytes_per_second = 350e9,
+    .send_blocks = false,
+};
+
+const Device *cost_device(const Plan *plan) {
+    if (!plan->cuda) return &DEVICE_CPU_CORE;
+    return plan->precision == DTYPE_BF16 ? &DEVICE_H200_BF16 : &DEVICE_H200_F32;
+}
+
 double cost_message_us(const Device *device, double bytes) {
     return device->link_latency_us + bytes / device->link_bytes_per_second * 1e6;
 }

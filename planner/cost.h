@@ -23,6 +23,8 @@ typedef struct Device {
 
 /* One core of a current x86 server, ranks being threads: assumed, not measured. */
 extern const Device DEVICE_CPU_CORE;
+/* What a plan's time is predicted for: a CPU core, or a GPU where the plan is for CUDA. */
+const Device *cost_device(const Plan *plan);
 
 typedef struct Cost {
     double us; /* all of it */

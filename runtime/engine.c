@@ -3,8 +3,10 @@
 #include "runtime/engine_internal.h"
 
 #include "runtime/cpu/reduce.h"
+#include "runtime/launch/control.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -40,6 +42,35 @@ bool engine_check_host_memory(const Engine *engine, Diag *diag) {
     return false;
 }
 
+/* The control plane takes messages of this size at most. */
+static bool share(Engine *engine, int root, unsigned char *bytes, size_t n_bytes) {
+    for (size_t at = 0; at < n_bytes; at += CONTROL_MAX_BYTES) {
+        size_t part = n_bytes - at < CONTROL_MAX_BYTES ? n_bytes - at : CONTROL_MAX_BYTES;
+        if (!control_broadcast(engine->control, root, bytes + at, part)) return false;
+    }
+    return true;
+}
+
+const void *engine_view(Engine *engine, const RankContext *rank, Value value) {
+    size_t bytes =
+        (size_t)type_local_bytes(value_type(value), value_sharding(value), &engine->plan->mesh);
+    const void *own = NULL;
+    if (engine_is_local(rank)) {
+        own = engine->backend->view(engine, executor_address(rank, value, 0), bytes);
+        if (!engine->control) return own;
+    }
+    if (bytes > engine->shared_bytes) {
+        free(engine->shared);
+        engine->shared = malloc(bytes);
+        if (!engine->shared) BUG("out of memory for %zu bytes", bytes);
+        engine->shared_bytes = bytes;
+    }
+    if (own) memcpy(engine->shared, own, bytes);
+    /* Lost ranks: not numbers, so that what reads them stops. */
+    if (!share(engine, rank->rank, engine->shared, bytes)) memset(engine->shared, 0xff, bytes);
+    return engine->shared;
+}
+
 Engine *engine_create(const Plan *plan, const EngineOptions *options, Diag *diag) {
     int n_ranks = mesh_rank_count(&plan->mesh);
     if (n_ranks > 1024) {
@@ -52,6 +83,8 @@ Engine *engine_create(const Plan *plan, const EngineOptions *options, Diag *diag
     engine->arena = arena_create();
     engine->backend = options->device == DEVICE_CPU ? &CPU_BACKEND : cuda_backend();
     engine->n_ranks = n_ranks;
+    engine->control = options->control;
+    engine->is_first = !options->control || options->rank == 0;
     engine->ranks = ARENA_ARRAY(engine->arena, RankContext, n_ranks);
     engine->bad = ARENA_ARRAY(engine->arena, BadValue, n_ranks);
     for (int r = 0; r < n_ranks; r++) engine->ranks[r] = rank_context(plan, r, engine->arena);
@@ -65,6 +98,7 @@ Engine *engine_create(const Plan *plan, const EngineOptions *options, Diag *diag
 void engine_destroy(Engine *engine) {
     if (!engine) return;
     engine->backend->destroy(engine);
+    free(engine->shared);
     arena_destroy(engine->arena);
     free(engine);
 }

@@ -16,10 +16,15 @@ typedef enum DeviceKind { DEVICE_CPU, DEVICE_CUDA } DeviceKind;
 
 typedef struct EngineOptions {
     DeviceKind device;
-    int n_threads;          /* CPU: cores to use in all; 0: all online */
-    bool virtual_ranks;     /* CUDA: all ranks of the plan on one device, in this process */
-    bool no_graph;          /* CUDA: issue every command instead of replaying a captured graph */
-    int device_ordinal;     /* CUDA: which of this machine's devices */
+    int n_threads;      /* CPU: cores to use in all; 0: all online */
+    bool virtual_ranks; /* CUDA: all ranks of the plan on one device, in this process */
+    bool no_graph;      /* CUDA: issue every command instead of replaying a captured graph */
+    int device_ordinal; /* CUDA: which of this machine's devices */
+    /* CUDA, several processes: this one's rank among them and how they talk (runtime/launch). NULL:
+     * one process. */
+    struct Control *control;
+    int rank;
+    bool no_registration;   /* CUDA: do not register memory with NCCL */
     double timeout_seconds; /* a rank that waits longer for another ends the run; 0: 300 */
 } EngineOptions;
 

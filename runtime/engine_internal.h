@@ -57,6 +57,10 @@ struct Engine {
     double op_seconds[N_OPS]; /* rank 0's, of the last JOB_PROFILE */
     double emit_seconds;
     int64_t arena_bytes;
+    struct Control *control; /* NULL: one process has all ranks */
+    bool is_first;           /* writes files and talks to the user */
+    unsigned char *shared;   /* for engine_view of other processes' ranks */
+    size_t shared_bytes;
 };
 
 extern const EngineBackend CPU_BACKEND;
@@ -69,12 +73,14 @@ bool engine_check_outputs(Engine *engine, int rank, const CallInfo *info);
 bool engine_check_host_memory(const Engine *engine, Diag *diag);
 double engine_now(void);
 
-/* What a rank holds of a value (micro-batch 0), on the host. */
-static inline const void *engine_view(Engine *engine, const RankContext *rank, Value value) {
-    return engine->backend->view(
-        engine, executor_address(rank, value, 0),
-        (size_t)type_local_bytes(value_type(value), value_sharding(value), &engine->plan->mesh));
+/* Does this process hold the rank's memory? */
+static inline bool engine_is_local(const RankContext *rank) {
+    return rank->memory != NULL;
 }
+/* What a rank holds of a value (micro-batch 0), on the host. With several processes all of them
+ * must call it, in the same order: the rank's own tells the others. */
+const void *engine_view(Engine *engine, const RankContext *rank, Value value);
+/* Only of a local rank. */
 static inline void *engine_edit(Engine *engine, const RankContext *rank, Value value) {
     return engine->backend->edit(
         engine, executor_address(rank, value, 0),

@@ -1,4 +1,5 @@
 /* What the program says where it was built without CUDA. */
+#ifndef HAVE_CUDA
 #include "runtime/engine_internal.h"
 
 static bool create(Engine *engine, const EngineOptions *options, Diag *diag) {
@@ -21,3 +22,4 @@ const EngineBackend *cuda_backend(void) {
     static const EngineBackend ABSENT = {.name = "cuda", .create = create, .destroy = destroy};
     return &ABSENT;
 }
+#endif

@@ -115,7 +115,7 @@ typedef struct Space {
 } Space;
 
 static bool is_bf16(DType dtype) {
-    return dtype > DTYPE_I32;
+    return dtype == DTYPE_BF16;
 }
 
 static const char *c_type(DType dtype) {

@@ -1,6 +1,7 @@
 #include "runtime/cuda/emit.h"
 
 #include "runtime/cuda/kernels/args.h"
+#include "runtime/cuda/merge.h"
 #include "runtime/cuda/virtual.h"
 
 #include <string.h>
@@ -175,7 +176,9 @@ static bool emit_walk(const RankContext *rank, const EmitMemory *memory, EmitJob
     if (begin) emit_begin(&walk);
     if (job == EMIT_TRAIN) {
         emit_scalars(&walk);
-        return executor_emit_train(rank, &emitter, diag);
+        if (!executor_emit_train(rank, &emitter, diag)) return false;
+        cuda_merge_updates(out, rank->arena);
+        return true;
     }
     int n_micro = job == EMIT_FIRST ? 1 : rank->plan->n_micro;
     for (int micro = 0; micro < n_micro; micro++) {
@@ -213,9 +216,24 @@ static void push_message(CommandList *out, const Command *command, Arena *arena)
     command_list_push(out, &message);
 }
 
+/* Tells the host that a message has been done. */
+static void push_mark(CommandList *out, const Command *message, const EmitMemory *memory,
+                      uint32_t *n_done, Arena *arena) {
+    Command mark = {.kind = COMMAND_LAUNCH, .stream = message->stream, .info = message->info};
+    MarkProgressArgs *args = ARENA_NEW(arena, MarkProgressArgs);
+    *args = (MarkProgressArgs){&memory->progress[message->stream], ++n_done[message->stream]};
+    mark.launch = (LaunchCommand){.kernel = KERNEL_mark_progress,
+                                  .grid = {1, 1, 1},
+                                  .threads = 1,
+                                  .args = args,
+                                  .args_bytes = sizeof(*args)};
+    command_list_push(out, &mark);
+}
+
 bool emit_rank(const RankContext *rank, const EmitMemory *memory, EmitJob job,
                struct KernelCache *generated, CommandList *out, Diag *diag) {
     CommandList raw = {0};
+    uint32_t n_done[N_STREAM_KINDS] = {0};
     bool fine = emit_walk(rank, memory, job, true, generated, &raw, diag);
     for (int i = 0; fine && i < raw.count; i++) {
         const Command *command = &raw.items[i];
@@ -223,6 +241,9 @@ bool emit_rank(const RankContext *rank, const EmitMemory *memory, EmitJob job,
             push_message(out, command, rank->arena);
         } else {
             command_list_push(out, command);
+        }
+        if (memory->progress && command->kind >= COMMAND_COLLECTIVE) {
+            push_mark(out, command, memory, n_done, rank->arena);
         }
     }
     command_list_release(&raw);

@@ -154,11 +154,10 @@ float bf16_round(float x) {
 }
 
 void elementwise_make_bf16(Binding *b) {
-    enum { BF16 = DTYPE_I32 + 1 };
     bool accumulates = b->node->op == OP_ACCUMULATE;
-    for (int i = accumulates; i < b->node->n_inputs; i++) b->in_local[i].dtype = (DType)BF16;
+    for (int i = accumulates; i < b->node->n_inputs; i++) b->in_local[i].dtype = DTYPE_BF16;
     for (int o = 0; o < b->node->n_outputs && !accumulates; o++) {
-        b->out_local[o].dtype = (DType)BF16;
+        b->out_local[o].dtype = DTYPE_BF16;
     }
 }
 

@@ -19,7 +19,10 @@ typedef struct CudaCase {
     const char *nodes;
     double tolerance;
     bool nonzero_pads;
+    bool overwrite; /* accumulators are set, not added to */
+    bool in_place;  /* results lie in operand 0 where they may */
     const CudaRunHooks *hooks;
+    bool *launched; /* [N_KERNELS], set for those that ran; may be NULL */
 } CudaCase;
 
 typedef struct CudaFixture {
@@ -99,6 +102,16 @@ static inline void cuda_compare(const CudaKernelRun *run, double tolerance, bool
     }
 }
 
+static inline void cuda_note_launches(const CudaKernelRun *run, bool *launched) {
+    for (int r = 0; r < run->base.n_ranks; r++) {
+        for (int i = 0; i < run->lists[r].count; i++) {
+            const Command *command = &run->lists[r].items[i];
+            if (command->kind != COMMAND_LAUNCH || command->launch.generated) continue;
+            launched[command->launch.kernel] = true;
+        }
+    }
+}
+
 /* Within a case that has begun. */
 static inline void cuda_check(const CudaCase *c) {
     enum { ORDERS = 3 };
@@ -106,14 +119,19 @@ static inline void cuda_check(const CudaCase *c) {
     CudaKernelRun runs[ORDERS];
     bool bound = cuda_fixture_create(&f, c->mesh, c->nodes);
     int n = 0;
-    if (bound) reference_run(f.reference);
+    if (bound) {
+        f.reference->overwrite = c->overwrite;
+        reference_run(f.reference);
+    }
     for (; bound && n < ORDERS; n++) {
-        bound = cuda_kernel_run_create(&runs[n], f.reference, -1, c->hooks, f.diag);
+        bound =
+            cuda_kernel_run_create(&runs[n], f.reference, c->in_place ? 0 : -1, c->hooks, f.diag);
         CHECK(bound, "%s", diag_text(f.diag));
         if (!bound) continue;
         runs[n].order = (unsigned)n;
         bool good = cuda_kernel_run_step(&runs[n]);
         CHECK(good, "%s", cuda_kernel_run_reason(&runs[n]));
+        if (c->launched) cuda_note_launches(&runs[n], c->launched);
         if (good && n == 0) cuda_compare(&runs[0], c->tolerance, !c->nonzero_pads);
         if (good && n > 0) CHECK(cuda_same_bits(&runs[0], &runs[n]), "depends on threads' order");
     }

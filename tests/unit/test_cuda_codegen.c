@@ -10,12 +10,10 @@
 #include "tests/support/generated_run.h"
 #include "tests/unit/kernel_check.h"
 
-#define BF16 ((DType)(DTYPE_I32 + 1))
-
 enum { MOST_TRIALS = 1024, GUARD = 64, MISALIGNED = 3 };
 
 static bool is_bf16(DType dtype) {
-    return dtype == BF16;
+    return dtype == DTYPE_BF16;
 }
 
 static size_t element_bytes(DType dtype) {
@@ -259,11 +257,11 @@ static void check_ops(Arena *arena) {
     for (int op = 0; op < N_OPS; op++) {
         if (!(OPS[op].flags & ELEMENTWISE_BIT)) continue;
         for (int dtypes = 0; dtypes < 4; dtypes++) {
-            make_op_trial(&trials[count++], cache, (OpKind)op, 2304, dtypes & 1 ? BF16 : DTYPE_F32,
-                          dtypes & 2 ? BF16 : DTYPE_F32);
+            make_op_trial(&trials[count++], cache, (OpKind)op, 2304,
+                          dtypes & 1 ? DTYPE_BF16 : DTYPE_F32, dtypes & 2 ? DTYPE_BF16 : DTYPE_F32);
         }
         make_op_trial(&trials[count++], cache, (OpKind)op, 1031, DTYPE_F32, DTYPE_F32);
-        make_op_trial(&trials[count++], cache, (OpKind)op, 5, BF16, BF16);
+        make_op_trial(&trials[count++], cache, (OpKind)op, 5, DTYPE_BF16, DTYPE_BF16);
     }
     run_trials(trials, count, cache);
 }
@@ -365,11 +363,11 @@ static void make_random_trial(Trial *t, KernelCache *cache, int number) {
     pick_place(t);
     int flavour = pick(0, 2); /* f32, bf16, both */
     for (int k = 0; k < t->expr.n_inputs; k++) {
-        t->spec.in_dtype[k] = (flavour == 2 ? pick(0, 1) : flavour) ? BF16 : DTYPE_F32;
+        t->spec.in_dtype[k] = (flavour == 2 ? pick(0, 1) : flavour) ? DTYPE_BF16 : DTYPE_F32;
         pick_operand(t, k);
     }
     for (int o = 0; o < t->expr.n_outputs; o++) {
-        t->spec.out_dtype[o] = (flavour == 2 ? pick(0, 1) : flavour) ? BF16 : DTYPE_F32;
+        t->spec.out_dtype[o] = (flavour == 2 ? pick(0, 1) : flavour) ? DTYPE_BF16 : DTYPE_F32;
         make_result(t, o, pick(0, 9) ? 0 : pick(1, MISALIGNED));
     }
     pick_in_place(t);

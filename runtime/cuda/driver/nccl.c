@@ -23,7 +23,7 @@ struct NcclWorld {
     NcclComm *comms;   /* those of this rank, in the order of their making */
     int *of_group;     /* [mesh axes and stage comms]: index into comms, or -1 */
     int *of_channel;   /* [channels]: the same */
-    int *channel_peer; /* rank within the channel's communicator: 0 sends, 1 receives */
+    int *channel_peer; /* the other rank within the channel's communicator */
 };
 
 static double now(void) {
@@ -127,11 +127,12 @@ static bool make_channels(NcclWorld *world, const NcclExchange *exchange, Diag *
         const Channel *channel = &plan->channels[i];
         int ranks[2];
         if (channel->from != stage && channel->to != stage) continue;
-        coord.at[MESH_P] = channel->from;
+        /* Ascending, as exchanges have them: who is first does not matter to NCCL. */
+        coord.at[MESH_P] = channel->from < channel->to ? channel->from : channel->to;
         ranks[0] = mesh_rank(&plan->mesh, coord);
-        coord.at[MESH_P] = channel->to;
+        coord.at[MESH_P] = channel->from < channel->to ? channel->to : channel->from;
         ranks[1] = mesh_rank(&plan->mesh, coord);
-        int member = channel->to == stage;
+        int member = world->rank == ranks[1];
         const char *name = arena_printf(world->arena, "%s, stage %d to %d",
                                         channel->backward ? "gradients" : "activations",
                                         channel->from, channel->to);
@@ -253,8 +254,7 @@ static bool issue_collective(void *user, const CollectiveCommand *command, int r
         if (steps[i].is_launch) {
             if (!issue_launch(world, &steps[i].launch, stream, diag)) return false;
         } else {
-            ncclResult_t status =
-                call(world->device->api, &steps[i].nccl, comm->comm, stream);
+            ncclResult_t status = call(world->device->api, &steps[i].nccl, comm->comm, stream);
             if (!settle(world, comm, status, "a message", diag)) return false;
         }
     }

@@ -27,6 +27,12 @@ typedef struct CopyInputArgs {
     int32_t *to;
 } CopyInputArgs;
 
+/* *word = value, seen by the host: pinned host memory. One thread. */
+typedef struct MarkProgressArgs {
+    uint32_t *word;
+    uint32_t value;
+} MarkProgressArgs;
+
 /* *to = learning rate or step of the state. One thread. */
 typedef struct CopyScalarArgs {
     const DeviceState *state;

@@ -16,6 +16,10 @@ KERNEL_FUNCTION copy_input(CopyInputArgs a) {
     if (i < a.count) a.to[i] = from[i];
 }
 
+KERNEL_FUNCTION mark_progress(MarkProgressArgs a) {
+    *(volatile uint32_t *)a.word = a.value;
+}
+
 KERNEL_FUNCTION copy_scalar(CopyScalarArgs a) {
     *a.to = a.is_step ? a.state->step_f32 : a.state->learning_rate;
 }

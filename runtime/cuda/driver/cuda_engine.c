@@ -1,0 +1,494 @@
+/* The CUDA backend: a rank's step, or all ranks' on one device, as one captured graph. */
+#include "runtime/cuda/codegen.h"
+#include "runtime/cuda/driver/modules.h"
+#include "runtime/cuda/driver/nccl.h"
+#include "runtime/cuda/driver/replay.h"
+#include "runtime/cuda/emit.h"
+#include "runtime/engine_internal.h"
+#include "runtime/launch/control.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+typedef struct CudaEngine {
+    Engine *engine;
+    CudaDevice device;
+    ReplayContext context;
+    Replay replays[N_EMIT_JOBS];
+    ReplayMode mode;
+    KernelCache *generated;
+    GeneratedModules *modules;
+    EmitMemory memory;
+    int64_t slot_bytes;
+    int first_local, n_local; /* ranks whose arenas are here */
+    NcclWorld *world;         /* several processes; else NULL */
+    bool aborted;             /* its communicators are */
+    uint64_t n_launches;      /* as DeviceState counts them */
+    unsigned char *host;      /* for view and edit */
+    size_t host_bytes;
+    void *edited; /* where `commit` takes the host's bytes to */
+    size_t edited_bytes;
+    Diag *diag;            /* of the job at hand */
+    double launch_seconds; /* the launching thread's, of the last step */
+    bool failed;           /* a copy failed: the next job says so */
+    double last_time;      /* JOB_PROFILE */
+} CudaEngine;
+
+static void *workspace_of(void *user, int rank, StreamKind stream) {
+    const CudaEngine *cuda = user;
+    (void)stream; /* products run on compute streams only */
+    return cuda->engine->ranks[rank].workspace;
+}
+
+static cudaKernel_t generated_of(void *user, const GeneratedKernel *kernel) {
+    const CudaEngine *cuda = user;
+    return generated_modules_find(cuda->modules, kernel);
+}
+
+/* Are all arenas on this device? Says what is missing otherwise. */
+static bool check_memory(const CudaEngine *cuda, Diag *diag) {
+    const Engine *engine = cuda->engine;
+    int64_t total = 0;
+    for (int r = 0; r < cuda->n_local; r++) {
+        total += engine->ranks[cuda->first_local + r].stage->arena_bytes;
+    }
+    if (total <= cuda->device.free_bytes) return true;
+    diag_error(diag, NO_LOC, "the plan needs %.2f GiB on one device; %s has %.2f GiB free of %.2f",
+               (double)total / (1 << 30), cuda->device.name,
+               (double)cuda->device.free_bytes / (1 << 30),
+               (double)cuda->device.memory_bytes / (1 << 30));
+    return false;
+}
+
+static bool allocate_arena(CudaEngine *cuda, RankContext *rank, Diag *diag) {
+    const CuApi *api = cuda->device.api;
+    size_t bytes = (size_t)rank->stage->arena_bytes;
+    void *memory = NULL;
+    bool fine = cuda->world ? nccl_world_allocate(cuda->world, bytes ? bytes : 1, &memory, diag)
+                            : cuda_check(api, api->cudaMalloc(&memory, bytes ? bytes : 1), diag,
+                                         "allocating a rank's arena");
+    if (!fine) return false;
+    rank_set_memory(rank, memory);
+    cuda->engine->arena_bytes += (int64_t)bytes;
+    return cuda_check(api, api->cudaMemsetAsync(memory, 0, bytes, NULL), diag,
+                      "clearing a rank's arena");
+}
+
+static bool allocate(CudaEngine *cuda, Diag *diag) {
+    Engine *engine = cuda->engine;
+    const CuApi *api = cuda->device.api;
+    void *state = NULL, *staging = NULL, *progress = NULL;
+    for (int r = 0; r < cuda->n_local; r++) {
+        if (!allocate_arena(cuda, &engine->ranks[cuda->first_local + r], diag)) return false;
+    }
+    if (cuda->world) {
+        size_t bytes = N_STREAM_KINDS * sizeof(uint32_t);
+        if (!cuda_check(api, api->cudaHostAlloc(&progress, bytes, cudaHostAllocDefault), diag,
+                        "allocating the record of progress")) {
+            return false;
+        }
+        cuda->memory.progress = memset(progress, 0, bytes);
+    }
+    cuda->slot_bytes = emit_staging_bytes(engine->plan);
+    if (!cuda_check(api, api->cudaMalloc(&state, sizeof(DeviceState)), diag,
+                    "allocating the step's state")) {
+        return false;
+    }
+    cuda->memory.state = state;
+    if (!cuda_check(api,
+                    api->cudaHostAlloc(&staging, (size_t)(STAGING_SLOTS * cuda->slot_bytes),
+                                       cudaHostAllocDefault),
+                    diag, "allocating the staging buffer")) {
+        return false;
+    }
+    cuda->memory.staging = staging;
+    memset(staging, 0, (size_t)(STAGING_SLOTS * cuda->slot_bytes));
+    return cuda_check(api, api->cudaMemsetAsync(state, 0, sizeof(DeviceState), NULL), diag,
+                      "clearing the step's state") &&
+           cuda_check(api, api->cudaDeviceSynchronize(), diag, "clearing memory");
+}
+
+/* The plan says how much memory kernels may use beside values; another backend's plan says less. */
+static bool check_workspace(const Engine *engine, Diag *diag) {
+    for (int r = 0; r < engine->n_ranks; r++) {
+        const RankContext *rank = &engine->ranks[r];
+        int64_t need = program_workspace(rank->program->graph, true).total;
+        if (rank->parts.total >= need) continue;
+        diag_error(diag, NO_LOC,
+                   "the plan leaves %.1f MiB for kernels, CUDA's need %.1f: make the plan with "
+                   "--device cuda",
+                   (double)rank->parts.total / (1 << 20), (double)need / (1 << 20));
+        return false;
+    }
+    return true;
+}
+
+static bool emit_jobs(CudaEngine *cuda, CommandList lists[N_EMIT_JOBS], Diag *diag) {
+    Engine *engine = cuda->engine;
+    double start = engine_now();
+    cuda->generated = kernel_cache_create(engine->arena);
+    for (int job = 0; job < N_EMIT_JOBS; job++) {
+        bool fine = cuda->n_local == 1
+                        ? emit_rank(&engine->ranks[cuda->first_local], &cuda->memory, (EmitJob)job,
+                                    cuda->generated, &lists[job], diag)
+                        : emit_virtual(engine->ranks, engine->n_ranks, &cuda->memory, (EmitJob)job,
+                                       cuda->generated, engine->arena, &lists[job], diag);
+        if (!fine) return false;
+    }
+    engine->emit_seconds = engine_now() - start;
+    return true;
+}
+
+static bool prepare_jobs(CudaEngine *cuda, CommandList lists[N_EMIT_JOBS], Diag *diag) {
+    Engine *engine = cuda->engine;
+    int64_t workspace = INT64_MAX; /* of products: what every rank has */
+    for (int r = 0; r < cuda->n_local; r++) {
+        int64_t bytes = engine->ranks[cuda->first_local + r].parts.bytes[WORKSPACE_COMPUTE];
+        if (bytes < workspace) workspace = bytes;
+    }
+    cuda->context = (ReplayContext){
+        .device = &cuda->device,
+        .gemms = gemm_table_create(&cuda->device, false, workspace, engine->arena),
+        .workspace = workspace_of,
+        .workspace_user = cuda,
+        .generated = generated_of,
+        .generated_user = cuda,
+        .arena = engine->arena,
+    };
+    if (cuda->world) cuda->context.messenger = nccl_world_messenger(cuda->world);
+    cuda->modules = generated_modules_load(&cuda->device, cuda->generated, engine->arena, diag);
+    if (!cuda->modules) return false;
+    for (int job = 0; job < N_EMIT_JOBS; job++) {
+        if (!replay_prepare(&cuda->replays[job], &cuda->context, &lists[job], diag)) return false;
+    }
+    return true;
+}
+
+/* Writes what the next launch takes over into its staging slot. */
+static void stage(CudaEngine *cuda) {
+    const Engine *engine = cuda->engine;
+    const StepInput *input = &engine->input;
+    uint64_t launch = ++cuda->n_launches;
+    unsigned char *slot =
+        (unsigned char *)cuda->memory.staging + launch % STAGING_SLOTS * (uint64_t)cuda->slot_bytes;
+    DeviceState state = {.seed = engine->plan->seed,
+                         .step = (uint64_t)input->step,
+                         .learning_rate = (float)input->learning_rate,
+                         .step_f32 = (float)input->step,
+                         .train = input->train};
+    size_t batch = (size_t)engine->plan->global_batch * (size_t)engine->plan->seq * sizeof(int32_t);
+    memcpy(slot, &state, sizeof(state));
+    if (input->tokens) memcpy(slot + STAGING_HEADER, input->tokens, batch);
+    if (input->labels) memcpy(slot + STAGING_HEADER + batch, input->labels, batch);
+}
+
+/* Updates in place what lives across steps: left out while warming up. */
+static bool keeps_state(void *user, const Command *command) {
+    (void)user;
+    const Node *node = command->info.node;
+    return !node || node->phase != PHASE_UPDATE || op_alias(node, 0) < 0;
+}
+
+/* What the device waits for: the first message, in plan order, that has not been done. */
+static const Command *pending_message(const CudaEngine *cuda, const Replay *replay,
+                                      int *out_index) {
+    uint32_t n_seen[N_STREAM_KINDS] = {0};
+    for (int i = 0; i < replay->list.count; i++) {
+        const Command *command = &replay->list.items[i];
+        if (command->kind < COMMAND_COLLECTIVE) continue;
+        *out_index = i;
+        if (++n_seen[command->stream] > cuda->memory.progress[command->stream]) return command;
+    }
+    return NULL;
+}
+
+static void tell_progress(const CudaEngine *cuda, const Replay *replay) {
+    char text[CONTROL_TEXT_BYTES] = "computing";
+    int index = 0;
+    const Command *command = pending_message(cuda, replay, &index);
+    if (command) {
+        const Node *node = command->info.node;
+        snprintf(text, sizeof(text), "in %s%d.%d %s %%%d, %s:%d",
+                 task_kind_word(command->info.task), node->chunk, command->info.micro,
+                 OPS[node->op].name, node->id, node->loc.file ? node->loc.file : "?",
+                 node->loc.line);
+    }
+    control_update_progress(cuda->engine->control, cuda->engine->input.step, 0, index,
+                            command != NULL, text);
+}
+
+/* Stops NCCL's kernels, which would wait for ever for a rank that is gone. */
+static bool give_up(CudaEngine *cuda, const char *why, Diag *diag) {
+    if (why) diag_error(diag, NO_LOC, "%s", why);
+    nccl_world_destroy(cuda->world, true);
+    cuda->aborted = true;
+    return false;
+}
+
+/* Waits for the step, watching the other ranks. */
+static bool wait_among_others(CudaEngine *cuda, const Replay *replay, Diag *diag) {
+    const struct timespec pause = {0, 20 * 1000};
+    const double TELL_EVERY_SECONDS = 0.25;
+    const CuApi *api = cuda->device.api;
+    double told = engine_now();
+    for (;;) {
+        const char *why = NULL;
+        cudaError_t status = api->cudaStreamQuery(cuda->context.streams[0]);
+        if (status != cudaErrorNotReady) return cuda_check(api, status, diag, "running a step");
+        if (control_failed(cuda->engine->control, &why)) return give_up(cuda, why, diag);
+        if (!nccl_world_check(cuda->world, diag)) {
+            control_report(cuda->engine->control, diag_text(diag));
+            return give_up(cuda, NULL, diag);
+        }
+        if (engine_now() - told > TELL_EVERY_SECONDS) {
+            tell_progress(cuda, replay);
+            told = engine_now();
+        }
+        nanosleep(&pause, NULL);
+    }
+}
+
+static bool cuda_wait(CudaEngine *cuda, const Replay *replay, Diag *diag) {
+    const CuApi *api = cuda->device.api;
+    if (cuda->world) return wait_among_others(cuda, replay, diag);
+    return cuda_check(api, api->cudaStreamSynchronize(cuda->context.streams[0]), diag,
+                      "running a step");
+}
+
+/* One step without the update, issued command by command: libraries load what they load lazily,
+ * and NCCL connects, which must not happen while a graph is captured. */
+static bool warm_up(CudaEngine *cuda, Diag *diag) {
+    cuda->engine->input = (StepInput){.step = 1, .train = true};
+    stage(cuda);
+    return replay_issue(&cuda->replays[EMIT_TRAIN], keeps_state, NULL, NULL, diag) &&
+           cuda_wait(cuda, &cuda->replays[EMIT_TRAIN], diag);
+}
+
+static bool capture_jobs(CudaEngine *cuda, Diag *diag) {
+    for (int job = 0; job < N_EMIT_JOBS; job++) {
+        if (!replay_capture(&cuda->replays[job], cuda->mode, diag)) return false;
+    }
+    const CuApi *api = cuda->device.api;
+    return cuda_check(api, api->cudaStreamSynchronize(cuda->context.streams[0]), diag,
+                      "uploading the graphs");
+}
+
+static bool exchange(void *user, const int *ranks, int n_ranks, void *bytes, size_t n_bytes,
+                     Diag *diag) {
+    const char *why = "";
+    if (control_exchange(user, "NCCL id", ranks, n_ranks, bytes, n_bytes)) return true;
+    control_failed(user, &why);
+    diag_error(diag, NO_LOC, "%s", why);
+    return false;
+}
+
+/* Which ranks are this process's; with several processes, the communicators among them. */
+static bool join(CudaEngine *cuda, const EngineOptions *options, Diag *diag) {
+    Engine *engine = cuda->engine;
+    cuda->n_local = engine->n_ranks;
+    if (!options->control) {
+        if (engine->n_ranks == 1 || options->virtual_ranks) return true;
+        diag_error(diag, NO_LOC,
+                   "the plan has %d ranks: start %d processes, one for each GPU, or use "
+                   "--virtual-ranks to run them all on one",
+                   engine->n_ranks, engine->n_ranks);
+        return false;
+    }
+    NcclExchange how = {options->control, exchange};
+    NcclOptions nccl = {options->timeout_seconds, options->no_registration};
+    cuda->first_local = options->rank;
+    cuda->n_local = 1;
+    cuda->world = nccl_world_create(&cuda->device, engine->plan, options->rank, &how, &nccl,
+                                    engine->arena, diag);
+    return cuda->world != NULL;
+}
+
+static bool cuda_create(Engine *engine, const EngineOptions *options, Diag *diag) {
+    CudaEngine *cuda = ARENA_NEW(engine->arena, CudaEngine);
+    CommandList lists[N_EMIT_JOBS] = {{0}};
+    engine->backend_state = cuda;
+    cuda->engine = engine;
+    cuda->mode = options->no_graph ? REPLAY_EAGER : REPLAY_GRAPH;
+    bool fine = check_workspace(engine, diag) &&
+                cuda_device_open(&cuda->device, cuda_api(), options->device_ordinal, diag) &&
+                join(cuda, options, diag) && check_memory(cuda, diag) && allocate(cuda, diag) &&
+                emit_jobs(cuda, lists, diag) && prepare_jobs(cuda, lists, diag) &&
+                warm_up(cuda, diag) && capture_jobs(cuda, diag);
+    for (int job = 0; job < N_EMIT_JOBS; job++) command_list_release(&lists[job]);
+    return fine;
+}
+
+static void cuda_destroy(Engine *engine) {
+    CudaEngine *cuda = engine->backend_state;
+    if (!cuda) return;
+    const CuApi *api = cuda->device.api;
+    if (api) {
+        /* A kernel that waits for a lost rank ends only once its communicator is aborted. */
+        if (!cuda->aborted) api->cudaDeviceSynchronize();
+        for (int job = 0; job < N_EMIT_JOBS; job++) replay_destroy(&cuda->replays[job]);
+        gemm_table_destroy(cuda->context.gemms);
+        replay_context_destroy(&cuda->context);
+        if (cuda->modules) generated_modules_unload(cuda->modules);
+        for (int r = 0; r < engine->n_ranks; r++) {
+            unsigned char *memory = engine->ranks[r].memory;
+            if (memory && cuda->world) nccl_world_free(cuda->world, memory);
+            if (memory && !cuda->world) api->cudaFree(memory);
+        }
+        if (!cuda->aborted) nccl_world_destroy(cuda->world, false);
+        if (cuda->memory.progress) api->cudaFreeHost(cuda->memory.progress);
+        if (cuda->memory.state) api->cudaFree(cuda->memory.state);
+        if (cuda->memory.staging) api->cudaFreeHost((void *)cuda->memory.staging);
+        cuda_device_close(&cuda->device);
+    }
+    free(cuda->host);
+}
+
+static unsigned char *host_buffer(CudaEngine *cuda, size_t bytes) {
+    if (bytes > cuda->host_bytes) {
+        free(cuda->host);
+        cuda->host = malloc(bytes);
+        if (!cuda->host) BUG("out of memory for %zu bytes", bytes);
+        cuda->host_bytes = bytes;
+    }
+    return cuda->host;
+}
+
+static const void *cuda_view(Engine *engine, const void *at, size_t bytes) {
+    CudaEngine *cuda = engine->backend_state;
+    const CuApi *api = cuda->device.api;
+    void *host = host_buffer(cuda, bytes);
+    if (api->cudaMemcpy(host, at, bytes, cudaMemcpyDeviceToHost) != cudaSuccess) {
+        memset(host, 0xff, bytes); /* not numbers: what reads them stops */
+        cuda->failed = true;
+    }
+    return host;
+}
+
+static void *cuda_edit(Engine *engine, void *at, size_t bytes) {
+    CudaEngine *cuda = engine->backend_state;
+    cuda->edited = at;
+    cuda->edited_bytes = bytes;
+    return memset(host_buffer(cuda, bytes), 0, bytes);
+}
+
+static void cuda_commit(Engine *engine) {
+    CudaEngine *cuda = engine->backend_state;
+    const CuApi *api = cuda->device.api;
+    if (api->cudaMemcpy(cuda->edited, cuda->host, cuda->edited_bytes, cudaMemcpyHostToDevice) !=
+        cudaSuccess) {
+        cuda->failed = true;
+    }
+}
+
+/* A command as the reports of the engine know it. */
+static CallInfo call_of(const Engine *engine, const Command *command) {
+    const CommandInfo *info = &command->info;
+    CallInfo call = {.node = info->node, .micro = info->micro, .kind = info->task};
+    for (int o = 0; info->node && o < info->node->n_outputs; o++) {
+        call.out[o] = executor_address(&engine->ranks[info->rank],
+                                       node_value((Node *)info->node, o), info->micro);
+    }
+    return call;
+}
+
+/* Is this a node's last command? Its results are not complete before. */
+static bool is_last_of_node(const Replay *replay, const Command *command) {
+    const Command *next = command + 1;
+    if (next == replay->list.items + replay->list.count) return true;
+    return next->info.node != command->info.node || next->info.micro != command->info.micro ||
+           next->info.rank != command->info.rank;
+}
+
+static bool check_command(void *user, const Command *command) {
+    CudaEngine *cuda = user;
+    int rank = command->info.rank;
+    if (!is_last_of_node(&cuda->replays[EMIT_TRAIN], command)) return true;
+    if (cuda->engine->bad[rank].found) return true;
+    CallInfo call = call_of(cuda->engine, command);
+    engine_check_outputs(cuda->engine, rank, &call);
+    return true;
+}
+
+static bool time_command(void *user, const Command *command) {
+    CudaEngine *cuda = user;
+    double now = engine_now();
+    if (command->info.rank == 0) {
+        cuda->engine->op_seconds[command->info.node ? command->info.node->op : OP_INPUT] +=
+            now - cuda->last_time;
+    }
+    cuda->last_time = now;
+    return true;
+}
+
+static bool run_visited(CudaEngine *cuda, EngineJob job, Diag *diag) {
+    Replay *replay = &cuda->replays[EMIT_TRAIN];
+    memset(cuda->engine->op_seconds, 0, sizeof(cuda->engine->op_seconds));
+    cuda->last_time = engine_now();
+    return replay_issue(replay, NULL, job == JOB_CHECK ? check_command : time_command, cuda, diag);
+}
+
+static bool cuda_run(Engine *engine, EngineJob job, Diag *diag) {
+    static const EmitJob EMITTED[] = {[JOB_TRAIN] = EMIT_TRAIN,
+                                      [JOB_FORWARD] = EMIT_FORWARD,
+                                      [JOB_FIRST] = EMIT_FIRST,
+                                      [JOB_CHECK] = EMIT_TRAIN,
+                                      [JOB_PROFILE] = EMIT_TRAIN};
+    CudaEngine *cuda = engine->backend_state;
+    if (cuda->failed || cuda->aborted) {
+        diag_error(diag, NO_LOC, "CUDA: %s",
+                   cuda->aborted ? "other ranks are gone"
+                                 : "a copy between host and device failed");
+        return false;
+    }
+    if (cuda->world) {
+        memset(cuda->memory.progress, 0, N_STREAM_KINDS * sizeof(uint32_t));
+        control_update_progress(engine->control, engine->input.step, 0, 0, false, "computing");
+    }
+    stage(cuda);
+    double start = engine_now();
+    bool visited = job == JOB_CHECK || job == JOB_PROFILE;
+    bool fine =
+        visited ? run_visited(cuda, job, diag) : replay_launch(&cuda->replays[EMITTED[job]], diag);
+    cuda->launch_seconds = engine_now() - start;
+    fine = fine && cuda_wait(cuda, &cuda->replays[EMITTED[job]], diag);
+    if (cuda->world) {
+        control_update_progress(engine->control, -1, 0, 0, false, "between steps");
+    }
+    return fine;
+}
+
+static int64_t cuda_call_count(const Engine *engine) {
+    const CudaEngine *cuda = engine->backend_state;
+    return cuda->replays[EMIT_TRAIN].list.count;
+}
+
+/* What the launching thread spends on a step. */
+static double cuda_replay_seconds(Engine *engine) {
+    const CudaEngine *cuda = engine->backend_state;
+    return cuda->launch_seconds;
+}
+
+bool engine_cuda_available(const char **out_why) {
+    int n_devices;
+    /* Without a driver nothing can be used: CUDA's libraries need not be loaded to know. */
+    if (cuda_api_is_real() && !cu_driver_present()) {
+        *out_why = "no NVIDIA driver was found (libcuda.so.1)";
+        return false;
+    }
+    return cuda_usable(cuda_api(), &n_devices, out_why);
+}
+
+const EngineBackend *cuda_backend(void) {
+    static const EngineBackend BACKEND = {.name = "cuda",
+                                          .create = cuda_create,
+                                          .destroy = cuda_destroy,
+                                          .run = cuda_run,
+                                          .view = cuda_view,
+                                          .edit = cuda_edit,
+                                          .commit = cuda_commit,
+                                          .replay_seconds = cuda_replay_seconds,
+                                          .call_count = cuda_call_count};
+    return &BACKEND;
+}

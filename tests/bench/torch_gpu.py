@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""The yardstick on a GPU: the models of bench_gpu trained by PyTorch, as fast as it goes plainly:
+torch.compile, fused attention (SDPA), fused AdamW, bf16 by autocast over f32 parameters.
+
+Prints a line per model: median seconds of a step, tokens/s, MFU with causal attention counted as
+half and as whole. One process, one GPU, random tokens.
+
+  python3 tests/bench/torch_gpu.py [--models gpt-124m,gpt-1.5b,llama-8b] [--steps N]
+      [--llama-layers N] [--batch N] [--peak TFLOP/S]
+"""
+
+import argparse
+import statistics
+import time
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+# name: layers, model, heads, kv_heads, ffn, vocab, seq, sequences per micro-batch, micro-batches
+MODELS = {
+    "gpt-124m": (12, 768, 12, 12, 3072, 50304, 1024, 32, 1),
+    "gpt-1.5b": (48, 1600, 25, 25, 6400, 50304, 1024, 8, 4),
+    "llama-8b": (8, 4096, 32, 8, 14336, 128256, 4096, 2, 2),
+}
+
+
+class RMSNorm(nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(model))
+
+    def forward(self, x):
+        return F.rms_norm(x, x.shape[-1:], self.gain, 1e-5)
+
+
+def rotate(x, cos, sin):
+    a, b = x[..., 0::2], x[..., 1::2]
+    return torch.stack((a * cos - b * sin, a * sin + b * cos), -1).flatten(-2)
+
+
+class Block(nn.Module):
+    def __init__(self, model, heads, kv_heads, ffn, llama):
+        super().__init__()
+        self.heads, self.kv_heads, self.head, self.llama = heads, kv_heads, model // heads, llama
+        norm = RMSNorm if llama else nn.LayerNorm
+        self.norm1, self.norm2 = norm(model), norm(model)
+        self.qkv = nn.Linear(model, (heads + 2 * kv_heads) * self.head, bias=not llama)
+        self.out = nn.Linear(model, model, bias=not llama)
+        self.up = nn.Linear(model, ffn * (2 if llama else 1), bias=not llama)
+        self.down = nn.Linear(ffn, model, bias=not llama)
+
+    def forward(self, x, cos, sin):
+        b, s, _ = x.shape
+        q, k, v = self.qkv(self.norm1(x)).split(
+            [n * self.head for n in (self.heads, self.kv_heads, self.kv_heads)], -1)
+        q = q.view(b, s, self.heads, -1).transpose(1, 2)
+        k = k.view(b, s, self.kv_heads, -1).transpose(1, 2)
+        v = v.view(b, s, self.kv_heads, -1).transpose(1, 2)
+        if self.llama:
+            q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True,
+                                           enable_gqa=self.heads != self.kv_heads)
+        x = x + self.out(y.transpose(1, 2).reshape(b, s, -1))
+        h = self.up(self.norm2(x))
+        if self.llama:
+            gate, h = h.chunk(2, -1)
+            h = F.silu(gate) * h
+        else:
+            h = F.gelu(h, approximate="tanh")
+        return x + self.down(h)
+
+
+class Decoder(nn.Module):
+    def __init__(self, layers, model, heads, kv_heads, ffn, vocab, seq, llama):
+        super().__init__()
+        self.llama = llama
+        self.wte = nn.Embedding(vocab, model)
+        self.wpe = None if llama else nn.Embedding(seq, model)
+        self.blocks = nn.ModuleList(Block(model, heads, kv_heads, ffn, llama)
+                                    for _ in range(layers))
+        self.norm = RMSNorm(model) if llama else nn.LayerNorm(model)
+        self.lm_head = nn.Linear(model, vocab, bias=False)
+        if not llama:
+            self.lm_head.weight = self.wte.weight
+        head = model // heads
+        angles = torch.outer(torch.arange(seq), 500000.0 ** (-torch.arange(0, head, 2) / head))
+        self.register_buffer("cos", angles.cos())
+        self.register_buffer("sin", angles.sin())
+        for p in self.parameters():
+            if p.dim() > 1:
+                nn.init.normal_(p, 0, 0.02)
+
+    def forward(self, tokens, labels):
+        x = self.wte(tokens)
+        if self.wpe is not None:
+            x = x + self.wpe.weight
+        cos, sin = self.cos.to(torch.bfloat16), self.sin.to(torch.bfloat16)
+        for block in self.blocks:
+            x = block(x.to(torch.bfloat16), cos, sin)
+        logits = self.lm_head(self.norm(x))
+        return F.cross_entropy(logits.float().view(-1, logits.shape[-1]), labels.view(-1))
+
+
+def measure(name, args):
+    layers, model, heads, kv_heads, ffn, vocab, seq, batch, micro_batches = MODELS[name]
+    llama = name.startswith("llama")
+    if llama and args.llama_layers:
+        layers = args.llama_layers
+    batch = args.batch or batch
+    net = Decoder(layers, model, heads, kv_heads, ffn, vocab, seq, llama).cuda()
+    n_parameters = sum(p.numel() for p in net.parameters())
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1,
+                                  fused=True)
+    run = torch.compile(net)
+    tokens = torch.randint(vocab, (micro_batches, batch, seq + 1), device="cuda")
+
+    def step():
+        for micro in tokens:
+            with torch.autocast("cuda", torch.bfloat16):
+                loss = run(micro[:, :-1], micro[:, 1:]) / micro_batches
+            loss.backward()
+        nn.utils.clip_grad_norm_(net.parameters(), 1.0, foreach=True)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss
+
+    seconds = []
+    for i in range(args.steps + 3):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        step().item()
+        if i >= 3:
+            seconds.append(time.perf_counter() - start)
+    median = statistics.median(seconds)
+    n_tokens = tokens.shape[0] * batch * seq
+    embedding = 0 if not llama else vocab * model  # read, not multiplied
+    matrix = n_parameters - embedding - (0 if llama else seq * model)
+    whole = 12 * layers * model * seq
+    causal, full = 6 * matrix + whole / 2, 6 * matrix + whole
+    peak = args.peak * 1e12
+    print(f"PyTorch {torch.__version__} {name} {layers} layers, {n_parameters / 1e6:.0f} M, "
+          f"{micro_batches} x {batch} x {seq}: {median:.4f} s/step (median of {len(seconds)}), "
+          f"{n_tokens / median:.0f} tokens/s, MFU {100 * causal * n_tokens / median / peak:.1f} % "
+          f"causal, {100 * full * n_tokens / median / peak:.1f} % full", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--llama-layers", type=int, default=0)
+    parser.add_argument("--batch", type=int, default=0)
+    parser.add_argument("--peak", type=float, default=989, help="dense bf16 TFLOP/s of the GPU")
+    args = parser.parse_args()
+    torch.set_float32_matmul_precision("high")
+    for name in args.models.split(","):
+        measure(name, args)
+        torch.cuda.empty_cache()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,302 @@
+/* CUDA kernels of norms, losses, embedding and rotary, through their binders and the emulator,
+ * against float64, in f32 and bf16.
+ *
+ * Would catch: a vector path that takes widths it cannot, a row that begins off 16 bytes read
+ * wrong, groups of rows or chunks of tokens joined wrong, a shard that takes itself for the first
+ * one, padding read or left unwritten, results that depend on the order of threads.
+ */
+#include "runtime/cpu/softmax.h"
+#include "runtime/cuda/kernels/args.h"
+#include "tests/unit/cuda_check.h"
+
+#include <math.h>
+
+/* Sums of up to 70000 terms, mostly along trees: a few f32 roundings of 6e-8. Results in bf16 are
+ * allowed their own rounding on top (kernel_run_error). */
+static const double TOLERANCE = 3e-6;
+
+static bool launched[N_KERNELS];
+static const char *const DTYPES[] = {"f32", "bf16"};
+
+/* "A[" in the nodes is f32[ and bf16[ in turn. */
+static void check_nodes(const char *name, CudaCase c) {
+    for (int type = 0; type < 2; type++) {
+        Arena *arena = arena_create();
+        const char *text = "", *at = c.nodes, *next;
+        for (; (next = strstr(at, "A[")); at = next + 1) {
+            text = arena_printf(arena, "%s%.*s%s", text, (int)(next - at), at, DTYPES[type]);
+        }
+        CudaCase typed = c;
+        typed.nodes = arena_printf(arena, "%s%s", text, at);
+        typed.tolerance = TOLERANCE;
+        typed.launched = launched;
+        check_begin(arena_printf(arena, "%s, %s%s", name, DTYPES[type],
+                                 c.overwrite  ? ", setting"
+                                 : c.in_place ? ", in place"
+                                              : ""));
+        cuda_check(&typed);
+        check_end();
+        arena_destroy(arena);
+    }
+}
+
+#define PARAM(id, values, type)                                                                    \
+    "%" #id " = param() {name=\"" values "\", init=\"zeros\", decay=1} : " type "\n"
+#define INPUT(id, values, type) "%" #id " = input() {name=\"" values "\"} : " type "\n"
+
+/* Replaces the first %d's of `nodes` by the numbers. */
+static void check_sizes(const char *name, const char *nodes, int a, int b, CudaCase c) {
+    Arena *arena = arena_create();
+    const char *text = "", *at = nodes, *next;
+    for (; (next = strpbrk(at, "$&")); at = next + 1) {
+        text = arena_printf(arena, "%s%.*s%d", text, (int)(next - at), at, *next == '$' ? a : b);
+    }
+    c.nodes = arena_printf(arena, "%s%s", text, at);
+    check_nodes(arena_printf(arena, "%s %d x %d", name, a, b), c);
+    arena_destroy(arena);
+}
+
+/* Norms */
+
+static const char LAYERNORM[] = INPUT(0, "", "A[rows=$, cols=&]") INPUT(1, "+", "f32[cols=&]")
+    INPUT(2, "", "f32[cols=&]") "%3:3 = layernorm(%0, %1, %2) {axis=cols, eps=0.001} : "
+                                "A[rows=$, cols=&], f32[rows=$], f32[rows=$]\n";
+static const char RMSNORM[] = INPUT(0, "", "A[rows=$, cols=&]")
+    INPUT(1, "+", "f32[cols=&]") "%2:2 = rmsnorm(%0, %1) {axis=cols, eps=0.001} : A[rows=$, "
+                                 "cols=&], f32[rows=$]\n";
+static const char LAYERNORM_GRAD[] = INPUT(0, "", "A[rows=$, cols=&]") INPUT(1, "+", "f32[cols=&]")
+    INPUT(2, "", "f32[rows=$]") INPUT(3, "+", "f32[rows=$]")
+        INPUT(4, "", "A[rows=$, cols=&]") "%5:3 = layernorm_grad(%0, %1, %2, %3, %4) {axis=cols} : "
+                                          "A[rows=$, cols=&], f32[cols=&], f32[cols=&]\n";
+static const char RMSNORM_GRAD[] =
+    INPUT(0, "", "A[rows=$, cols=&]") INPUT(1, "+", "f32[cols=&]") INPUT(2, "+", "f32[rows=$]")
+        INPUT(3, "", "A[rows=$, cols=&]") "%4:2 = rmsnorm_grad(%0, %1, %2, %3) {axis=cols} : "
+                                          "A[rows=$, cols=&], f32[cols=&]\n";
+
+static void test_norms(void) {
+    /* One element; odd; a vector; a warp's, a block's and the gradients' largest rows and the next;
+     * widths of no vectors; rows that do not fill a block or a group; more groups than lanes. */
+    static const int SIZES[][2] = {{3, 1},    {5, 7},    {4, 8},    {9, 24},    {130, 40},
+                                   {3, 1024}, {2, 1028}, {3, 2048}, {2, 2056},  {19, 513},
+                                   {9, 4096}, {2, 4100}, {2, 8192}, {2, 16384}, {300, 36},
+                                   {2, 8200}, {2, 16392}};
+    for (size_t i = 0; i < sizeof(SIZES) / sizeof(SIZES[0]); i++) {
+        int rows = SIZES[i][0], cols = SIZES[i][1];
+        check_sizes("layernorm", LAYERNORM, rows, cols, (CudaCase){0});
+        check_sizes("rmsnorm", RMSNORM, rows, cols, (CudaCase){0});
+        check_sizes("layernorm_grad", LAYERNORM_GRAD, rows, cols, (CudaCase){0});
+        check_sizes("rmsnorm_grad", RMSNORM_GRAD, rows, cols, (CudaCase){0});
+    }
+    check_nodes(
+        "layernorm and its gradient, rows divided",
+        (CudaCase){
+            .mesh = "t=2, d=2, p=1",
+            .nonzero_pads = true,
+            .nodes = PARAM(0, "", "A[batch=3/d, seq=5/t, model=24]") PARAM(1, "", "f32[model=24]")
+                PARAM(2, "", "f32[model=24]") PARAM(3, "", "A[batch=3/d, seq=5/t, model=24]")
+                    PARAM(4, "", "f32[batch=3/d, seq=5/t]")
+                        PARAM(5, "", "f32[batch=3/d, seq=5/t]") "%6:3 = layernorm(%0, %1, %2) "
+                                                                "{axis=model, eps=0.001} : "
+                                                                "A[batch=3/d, seq=5/t, model=24], "
+                                                                "f32[batch=3/d, seq=5/t], "
+                                                                "f32[batch=3/d, seq=5/t]\n"
+                                                                "%7:3 = layernorm_grad(%0, %1, %4, "
+                                                                "%5, %3) {axis=model} : "
+                                                                "A[batch=3/d, seq=5/t, model=24], "
+                                                                "f32[model=24]~sum(t,d), "
+                                                                "f32[model=24]~sum(t,d)\n"});
+}
+
+/* Losses */
+
+static const char LOSSES[] =
+    INPUT(0, "", "A[rows=$, vocab=&]") INPUT(1, "#&", "i32[rows=$]") INPUT(2, "+", "f32[rows=$]")
+        INPUT(3, "", "f32[rows=$]") "%4 = logsumexp(%0) {axis=vocab} : f32[rows=$]\n"
+                                    "%5 = pick(%0, %1) {axis=vocab} : f32[rows=$]\n"
+                                    "%6 = cross_entropy_grad(%0, %1, %2, %3) {axis=vocab} : "
+                                    "A[rows=$, vocab=&]\n";
+static const char LOSS_GRAD[] =
+    INPUT(0, "", "A[rows=$, vocab=&]") INPUT(1, "#&", "i32[rows=$]") INPUT(2, "+", "f32[rows=$]")
+        INPUT(3, "", "f32[rows=$]") "%4 = cross_entropy_grad(%0, %1, %2, %3) {axis=vocab} : "
+                                    "A[rows=$, vocab=&]\n";
+
+static void test_losses(void) {
+    static const int SIZES[][2] = {{3, 1},    {7, 5},   {9, 16},    {11, 31},
+                                   {13, 257}, {2, 512}, {17, 1001}, {2, 70001}};
+    for (size_t i = 0; i < sizeof(SIZES) / sizeof(SIZES[0]); i++) {
+        check_sizes("losses", LOSSES, SIZES[i][0], SIZES[i][1], (CudaCase){0});
+        check_sizes("losses", LOSS_GRAD, SIZES[i][0], SIZES[i][1], (CudaCase){.in_place = true});
+    }
+    /* 131 and 45 of 392 columns: the last shards are padded; labels of other shards. */
+    static const char SHARDED[] = PARAM(0, "", "A[batch=5/d, seq=3, vocab=&/t]")
+        INPUT(1, "#&", "i32[batch=5/d, seq=3]") PARAM(2, "+", "f32[batch=5/d, seq=3]")
+            PARAM(3, "",
+                  "f32[batch=5/d, seq=3]") "%4 = logsumexp(%0) {axis=vocab} : f32[batch=5/d, "
+                                           "seq=3]~lse(t)\n"
+                                           "%5 = pick(%0, %1) {axis=vocab} : f32[batch=5/d, "
+                                           "seq=3]~sum(t)\n"
+                                           "%6 = cross_entropy_grad(%0, %1, %2, %3) {axis=vocab} : "
+                                           "A[batch=5/d, seq=3, vocab=&/t]\n";
+    static const int VOCAB[] = {7, 131, 392, 1000};
+    for (int i = 0; i < 4; i++) {
+        check_sizes("losses over a divided vocabulary of", SHARDED, 0, VOCAB[i],
+                    (CudaCase){.mesh = "t=3, d=2, p=1", .nonzero_pads = true});
+    }
+}
+
+/* What the reference cannot say: as the CPU's kernel. Padding holds not-a-number. */
+static void test_special_logits(void) {
+    enum { ROWS = 8, COLS = 45, VALID = 41 };
+    static const struct {
+        const char *name;
+        float all, one; /* the one is at column 20 */
+    } CASES[ROWS] = {
+        {"all masked", -INFINITY, -INFINITY}, {"one left", -INFINITY, 3},
+        {"one infinite", 0, INFINITY},        {"infinite among masked", -INFINITY, INFINITY},
+        {"far above", 30000, 30001},          {"far below", -30000, -29000},
+        {"one far above", -30000, 30000},     {"not a number", 1, NAN},
+    };
+    static float x[ROWS * COLS], lse[ROWS], expected[ROWS];
+    for (int i = 0; i < ROWS * COLS; i++) {
+        x[i] = i % COLS >= VALID ? NAN : i % COLS == 20 ? CASES[i / COLS].one : CASES[i / COLS].all;
+    }
+    softmax_logsumexp(ROWS, COLS, VALID, x, expected);
+    for (int threads = 32; threads <= 256; threads *= 8) {
+        SoftmaxArgs args = {.rows = ROWS, .n_local = COLS, .n_valid = VALID, .x = x, .out = lse};
+        bool good = emulate_launch(KERNEL_logsumexp_f32, (Grid){ROWS, 1, 1}, threads, 0, &args);
+        for (int row = 0; row < ROWS; row++) {
+            char name[100];
+            snprintf(name, sizeof(name), "logsumexp, %s, %d threads", CASES[row].name, threads);
+            check_begin(name);
+            CHECK(good, "%s", emulate_error());
+            bool same = lse[row] == expected[row] || (isnan(lse[row]) && isnan(expected[row])) ||
+                        fabsf(lse[row] - expected[row]) <= 1e-6f * fabsf(expected[row]);
+            CHECK(same, "%g instead of %g", (double)lse[row], (double)expected[row]);
+            check_end();
+        }
+    }
+}
+
+/* Embedding */
+
+static void test_embedding(void) {
+    static const char WHOLE[] = INPUT(0, "#9", "i32[seq=$]") PARAM(
+        1, "", "A[vocab=7, model=&]") "%2 = embedding(%0, %1) {axis=vocab} : A[seq=$, model=&]\n";
+    static const int SIZES[][2] = {{1, 1}, {5, 3}, {19, 4}, {9, 8}, {37, 130}, {3, 1024}};
+    for (size_t i = 0; i < sizeof(SIZES) / sizeof(SIZES[0]); i++) {
+        check_sizes("embedding, tokens without a row", WHOLE, SIZES[i][0], SIZES[i][1],
+                    (CudaCase){0});
+    }
+    check_nodes(
+        "embedding, negative tokens",
+        (CudaCase){.nodes = INPUT(0, ":-3", "i32[seq=5]") PARAM(
+                       1, "",
+                       "A[vocab=7, "
+                       "model=8]") "%2 = embedding(%0, %1) {axis=vocab} : A[seq=5, model=8]\n"});
+    check_nodes(
+        "embedding, rows of the table and tokens divided",
+        (CudaCase){.mesh = "t=3, d=2, p=1",
+                   .nonzero_pads = true,
+                   .nodes = INPUT(0, "#7", "i32[batch=3/d, seq=5]") PARAM(
+                       1, "", "A[vocab=7/t, model=12]") "%2 = embedding(%0, %1) {axis=vocab} : "
+                                                        "A[batch=3/d, seq=5, model=12]~sum(t)\n"});
+}
+
+static void check_embedding_grad(const char *name, const char *tokens, int n, int vocab, int model,
+                                 const char *mesh, const char *shard) {
+    Arena *arena = arena_create();
+    const char *table = arena_printf(arena, "f32[vocab=%d%s, model=%d]", vocab, shard, model);
+    const char *leaf = "param() {name=\"\", init=\"zeros\", decay=1} :";
+    const char *leaves = arena_printf(arena,
+                                      "%%0 = input() {name=\"%s\"} : i32[seq=%d]\n"
+                                      "%%1 = %s A[seq=%d, model=%d]\n"
+                                      "%%2 = %s %s\n",
+                                      tokens, n, leaf, n, model, leaf, table);
+    const char *set = arena_printf(
+        arena, "%s%%3 = embedding_grad(%%0, %%1, %%2) {axis=vocab} : %s\n", leaves, table);
+    const char *add = arena_printf(arena,
+                                   "%s%%3 = %s %s\n"
+                                   "%%4 = embedding_grad(%%0, %%1, %%2, %%3) {axis=vocab} : %s\n",
+                                   leaves, leaf, table, table);
+    name = arena_printf(arena, "embedding_grad, %s, tokens %s, %d to %d x %d", name, tokens, n,
+                        vocab, model);
+    check_nodes(name, (CudaCase){.mesh = mesh, .nodes = set});
+    check_nodes(arena_printf(arena, "%s, adding", name), (CudaCase){.mesh = mesh, .nodes = add});
+    check_nodes(arena_printf(arena, "%s, adding", name),
+                (CudaCase){.mesh = mesh, .nodes = add, .overwrite = true});
+    arena_destroy(arena);
+}
+
+static void test_embedding_grad(void) {
+    check_embedding_grad("one token", "#7", 1, 7, 3, NULL, "");
+    check_embedding_grad("few tokens", "#7", 5, 7, 3, NULL, "");
+    check_embedding_grad("tokens without a row", "#9", 40, 7, 8, NULL, "");
+    check_embedding_grad("no token with a row", ":-2", 40, 7, 8, NULL, "");
+    check_embedding_grad("runs within chunks", "#50", 90, 50, 130, NULL, "");
+    check_embedding_grad("runs over two chunks", "#7", 200, 7, 16, NULL, "");
+    check_embedding_grad("one run over all chunks", ":3", 333, 7, 8, NULL, "");
+    check_embedding_grad("a run that ends at a chunk's end", ":3", 320, 7, 5, NULL, "");
+    check_embedding_grad("several tiles of tokens and blocks of rows", "#150", 4500, 150, 2, NULL,
+                         "");
+    check_embedding_grad("longer chunks", "#11", 17000, 11, 1, NULL, "");
+    check_embedding_grad("several blocks of columns", "#5", 40, 5, 1032, NULL, "");
+    check_embedding_grad("rows divided", "#70", 300, 70, 12, "t=3, d=1, p=1", "/t");
+}
+
+/* Rotary */
+
+static void test_rotary(void) {
+    static const char WHOLE[] =
+        INPUT(0, "", "A[batch=2, seq=$, heads=3, head=&]") "%1 = rotary(%0) {seq=seq, head=head, "
+                                                           "base=10000, direction=1} : "
+                                                           "A[batch=2, seq=$, heads=3, head=&]\n"
+                                                           "%2 = rotary(%0) {seq=seq, head=head, "
+                                                           "base=50, direction=-1} : "
+                                                           "A[batch=2, seq=$, heads=3, head=&]\n";
+    static const int SIZES[][2] = {{7, 2},  {5, 6},   {5, 8},    {9, 16},
+                                   {3, 64}, {3, 128}, {2, 1040}, {300, 32}};
+    for (size_t i = 0; i < sizeof(SIZES) / sizeof(SIZES[0]); i++) {
+        check_sizes("rotary", WHOLE, SIZES[i][0], SIZES[i][1], (CudaCase){0});
+    }
+    check_nodes(
+        "rotary, grouped queries",
+        (CudaCase){
+            .nodes = INPUT(
+                0, "",
+                "A[batch=2, seq=3, kv=2, group=2, head=16]") "%1 = rotary(%0) {seq=seq, head=head, "
+                                                             "base=100, direction=1} : "
+                                                             "A[batch=2, seq=3, kv=2, group=2, "
+                                                             "head=16]\n"});
+    check_nodes(
+        "rotary, positions divided",
+        (CudaCase){
+            .mesh = "t=1, d=3, p=1",
+            .nodes = PARAM(
+                0, "",
+                "A[batch=2, seq=7/d, heads=2, head=16]") "%1 = rotary(%0) {seq=seq, head=head, "
+                                                         "base=100, direction=1} : "
+                                                         "A[batch=2, seq=7/d, heads=2, "
+                                                         "head=16]\n"});
+}
+
+static void test_coverage(void) {
+    for (int k = KERNEL_layernorm_warp_f32; k <= KERNEL_rotary_bf16; k++) {
+        char name[100];
+        snprintf(name, sizeof(name), "kernel %s has cases", KERNELS[k].name);
+        check_begin(name);
+        CHECK(launched[k], "none");
+        check_end();
+    }
+}
+
+int main(void) {
+    if (cuda_check_missing()) return 0;
+    test_norms();
+    test_losses();
+    test_special_logits();
+    test_embedding();
+    test_embedding_grad();
+    test_rotary();
+    test_coverage();
+    return check_report();
+}
