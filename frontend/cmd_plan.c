@@ -50,8 +50,10 @@ int cmd_plan(CliArgs *args) {
 static const struct {
     CliOption option;
     ShowFunction *show;
-} FORMS[] = {
-    {OPT_JSON, show_cuda_json}, {OPT_DOT, show_dot}, {OPT_HTML, show_html}, {OPT_TRACE, show_trace}};
+} FORMS[] = {{OPT_JSON, show_cuda_json},
+             {OPT_DOT, show_dot},
+             {OPT_HTML, show_html},
+             {OPT_TRACE, show_trace}};
 
 /* The one form asked for; NULL, reported, when there are two. */
 static ShowFunction *choose_form(const CliArgs *args, Diag *diag) {

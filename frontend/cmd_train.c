@@ -24,6 +24,7 @@ typedef struct Run {
     Diag *diag;
     Plan *plan;
     Dataset *whole, *train, *val; /* train may be `whole`; val NULL: no validation */
+    EngineOptions options;
     Engine *engine;
     RunLog *log;
     LrSchedule rate;
@@ -32,6 +33,8 @@ typedef struct Run {
     int32_t *tokens, *labels; /* [global_batch, seq] */
     double train_entropy, val_entropy;
     double loss, val_loss, training_seconds;
+    bool stopped;  /* by a signal */
+    bool is_first; /* of several processes: the one that talks and writes */
     bool quiet, has_val_loss, eval_is_partial;
     int failure; /* exit code when preparing fails */
 } Run;
@@ -119,15 +122,14 @@ static bool try_save_path(Run *run) {
 }
 
 static bool start_engine(Run *run) {
-    EngineOptions options;
     const char *weights = cli_text(run->args, OPT_LOAD, NULL);
     int64_t batch_tokens = run->plan->global_batch * run->plan->seq;
     run->tokens = ARENA_ARRAY(run->args->arena, int32_t, batch_tokens);
     run->labels = ARENA_ARRAY(run->args->arena, int32_t, batch_tokens);
-    run->failure = engine_options_from_args(run->args, run->plan, &options, run->diag);
+    run->failure = engine_options_from_args(run->args, run->plan, &run->options, run->diag);
     if (run->failure != EXIT_DONE) return false;
     run->failure = EXIT_USAGE;
-    run->engine = engine_create(run->plan, &options, run->diag);
+    run->engine = engine_create(run->plan, &run->options, run->diag);
     if (!run->engine) return false;
     if (weights) return engine_load(run->engine, weights, run->diag);
     engine_init_parameters(run->engine);
@@ -207,7 +209,8 @@ static bool take_step(Run *run, int64_t step) {
                            .lr = rate,
                            .tokens_per_s = (double)(batch * seq) / result.seconds,
                            .seconds = result.seconds};
-    bool is_last = step == run->n_steps || interrupted;
+    run->stopped = engine_args_agree(&run->options, interrupted);
+    bool is_last = step == run->n_steps || run->stopped;
     if (run->val && (is_last || (run->eval_every && step % run->eval_every == 0))) {
         if (!evaluate(run, &run->val_loss)) return false;
         metrics.has_val_loss = run->has_val_loss = true;
@@ -222,7 +225,7 @@ static bool run_steps(Run *run) {
     catch_interrupts();
     run->progress =
         progress_start(stderr, run->n_steps, run->quiet ? PROGRESS_QUIET : PROGRESS_AUTO);
-    for (int64_t step = 1; good && step <= run->n_steps && !interrupted; step++) {
+    for (int64_t step = 1; good && step <= run->n_steps && !run->stopped; step++) {
         good = take_step(run, step);
     }
     progress_finish(&run->progress);
@@ -248,7 +251,7 @@ static void print_end(const Run *run) {
         (double)run->steps_done * (double)run->plan->global_batch * (double)run->plan->seq;
     if (run->quiet) return;
     printf("%s  %" PRId64 " steps, %.0f tokens, %.1f s, %.0f tokens/s\n",
-           interrupted ? "stopped" : "done   ", run->steps_done, tokens, run->training_seconds,
+           run->stopped ? "stopped" : "done   ", run->steps_done, tokens, run->training_seconds,
            run->training_seconds > 0 ? tokens / run->training_seconds : 0);
     printf("loss    %.4f in the last step", run->loss);
     if (run->has_val_loss) {
@@ -269,18 +272,22 @@ static bool prepare(Run *run) {
     run->plan = plan_from_operand(run->args, run->diag);
     if (!run->plan) return false;
     set_rate(run);
-    if (!open_data(run) || !try_save_path(run) || !start_engine(run)) return false;
-    if (engine_arena_bytes(run->engine) != planned_bytes(run->plan)) {
+    if (!open_data(run) || !start_engine(run)) return false;
+    run->is_first = run->options.rank == 0;
+    run->quiet |= !run->is_first;
+    if (run->is_first && !try_save_path(run)) return false;
+    if (!run->options.control && engine_arena_bytes(run->engine) != planned_bytes(run->plan)) {
         BUG("allocated %" PRId64 " bytes, planned %" PRId64, engine_arena_bytes(run->engine),
             planned_bytes(run->plan));
     }
-    if (log) run->log = run_log_open(log, run->diag);
-    return !log || run->log;
+    if (log && run->is_first) run->log = run_log_open(log, run->diag);
+    return !log || !run->is_first || run->log;
 }
 
-static void run_end(Run *run) {
+static void run_end(Run *run, bool good) {
     if (run->log) run_log_close(run->log);
     engine_destroy(run->engine);
+    engine_args_release(&run->options, good);
     if (run->train != run->whole) dataset_close(run->train);
     dataset_close(run->val);
     dataset_close(run->whole);
@@ -297,9 +304,9 @@ int cmd_train(CliArgs *args) {
         print_start(&run);
         bool good = run_steps(&run) && (!save || engine_save(run.engine, save, run.diag));
         if (good) print_end(&run);
-        status = !good ? EXIT_FAILED : interrupted ? EXIT_INTERRUPTED : EXIT_DONE;
+        status = !good ? EXIT_FAILED : run.stopped ? EXIT_INTERRUPTED : EXIT_DONE;
     }
     cli_fail(run.diag, status);
-    run_end(&run);
+    run_end(&run, status == EXIT_DONE || status == EXIT_INTERRUPTED);
     return status;
 }

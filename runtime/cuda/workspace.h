@@ -4,6 +4,8 @@
 
 #include "ir/op.h"
 
+int64_t cuda_attention_grad_workspace_bytes(const Node *node, const Type *inputs,
+                                            const Type *outputs);
 int64_t cuda_norm_grad_workspace_bytes(const Node *node, const Type *inputs, const Type *outputs);
 int64_t cuda_embedding_grad_workspace_bytes(const Node *node, const Type *inputs,
                                             const Type *outputs);

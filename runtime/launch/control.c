@@ -412,6 +412,11 @@ static bool take_bytes(Control *control, void *bytes, size_t n_bytes) {
     return true;
 }
 
+/* `bytes` may be NULL when there are none. */
+static void put_data(Request *request, const void *bytes, size_t n_bytes) {
+    if (n_bytes > 0) strbuf_put_bytes(&request->data, bytes, n_bytes);
+}
+
 static void check_size(size_t n_bytes) {
     if (n_bytes > CONTROL_MAX_BYTES) BUG("%zu bytes in one control operation", n_bytes);
 }
@@ -437,7 +442,7 @@ bool control_broadcast(Control *control, int root, void *bytes, size_t n_bytes) 
                        .root = (uint32_t)root,
                        .bytes = (uint32_t)n_bytes,
                        .data = strbuf_create()};
-    if (root == control->options.rank) strbuf_put_bytes(&request.data, bytes, n_bytes);
+    if (root == control->options.rank) put_data(&request, bytes, n_bytes);
     return operate(control, &request) && take_bytes(control, bytes, n_bytes);
 }
 
@@ -461,7 +466,7 @@ bool control_exchange(Control *control, const char *key, const int *ranks, int n
             BUG("exchange '%s': rank %d", key, ranks[i]);
     }
     if (!is_member) BUG("exchange '%s' without the caller", key);
-    if (ranks[0] == control->options.rank) strbuf_put_bytes(&request.data, bytes, n_bytes);
+    if (ranks[0] == control->options.rank) put_data(&request, bytes, n_bytes);
     return operate(control, &request) && take_bytes(control, bytes, n_bytes);
 }
 
@@ -473,7 +478,7 @@ static bool gather(Control *control, RequestKind kind, const void *bytes, size_t
         BUG("gather of %zu bytes, slots of %zu, from %zu ranks", n_bytes, slot_bytes, world);
     }
     Request request = {.kind = kind, .bytes = (uint32_t)slot_bytes, .data = strbuf_create()};
-    strbuf_put_bytes(&request.data, bytes, n_bytes);
+    put_data(&request, bytes, n_bytes);
     if (!operate(control, &request)) return false;
     if (kind == REQUEST_GATHER && !control_is_hub(control)) return true;
     Message result = {.payload = (const unsigned char *)control->result.text,

@@ -40,4 +40,47 @@ typedef struct CopyScalarArgs {
     float *to;
 } CopyScalarArgs;
 
+/* attention_forward.cu, attention_backward.cu, attention_any.cu */
+
+/* q [batch, seq, kv_heads, group, head] and k, v [batch, seq, kv_heads, head]. For one key/value
+ * head the query rows are all (position, group member) pairs: row = position * group + member. */
+typedef struct AttentionSizes {
+    int32_t batch, seq, kv_heads, group, head;
+    int32_t causal;
+    int32_t rows;                       /* seq * group */
+    int32_t rows_padded;                /* to ATTENTION_ROW_PAD: a head's part of the workspace */
+    uint32_t group_factor, group_shift; /* row / group: attention_position */
+    float scale, scale_log2;            /* of scores, for e^x and for 2^x */
+    int32_t tiles;                      /* of this kernel per key/value head */
+    int32_t heads_together;             /* whose tiles run together, so that L2 holds their keys */
+} AttentionSizes;
+
+enum {
+    ATTENTION_TILE = 128,      /* rows or keys that a block owns, */
+    ATTENTION_STEP = 64,       /* and keys or rows that it passes over at a time; */
+    ATTENTION_STEP_LONG = 32,  /* in attention_queries_128 */
+    ATTENTION_ANY_TILE = 32,   /* both in attention_any_* */
+    ATTENTION_ANY_HEAD = 256,  /* the longest head of attention_any_* */
+    ATTENTION_ROW_PAD = 128,   /* a multiple of every tile of rows */
+    ATTENTION_DELTA_LANES = 8, /* threads per row in attention_delta_* */
+};
+
+/* q, k, v, o of the kernel's dtype. */
+typedef struct AttentionForwardArgs {
+    AttentionSizes sizes;
+    const void *q, *k, *v;
+    void *o;
+    float *lse; /* [batch, seq, kv_heads, group], natural logarithm */
+} AttentionForwardArgs;
+
+/* lse2 and delta: workspace, [batch, kv_heads, rows_padded] f32. */
+typedef struct AttentionBackwardArgs {
+    AttentionSizes sizes;
+    const void *q, *k, *v, *o, *d_o;
+    const float *lse;
+    void *dq, *dk, *dv;
+    float *lse2;  /* lse in base 2; infinite in the padding, so that its rows get no weights */
+    float *delta; /* sum over head of o do; 0 in the padding */
+} AttentionBackwardArgs;
+
 #endif

@@ -1,6 +1,7 @@
-/* Tensor cores, shared memory and asynchronous copies: the only inline PTX. Each function has an
- * emulated twin for the host (tests/emulate/warp.h), which states the layouts of fragments.
- * All but the copies are for whole warps: every lane calls them together. sm_80 and later.
+/* Tensor cores, shared memory, asynchronous copies and fast conversions: the only inline PTX. Each
+ * function has an emulated twin for the host (tests/emulate/warp.h), which states the layouts of
+ * fragments. All but the copies are for whole warps: every lane calls them together. sm_80 and
+ * later.
  *
  * PTX ISA 9.0: mma.sync.m16n8k16, ldmatrix, cp.async.
  */
@@ -121,6 +122,37 @@ template <int PENDING> static __device__ __forceinline__ void copy_async_wait(vo
 #else
     emulate_copy_async_wait(PENDING);
 #endif
+}
+
+/* 2^x to about 2 ulp, in one instruction; results below 2^-126 are 0, so 2^-inf is. */
+static __device__ __forceinline__ float exp2_fast(float x) {
+#ifdef __CUDACC__
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#else
+    return x < -126.0f ? 0.0f : exp2f(x);
+#endif
+}
+
+/* Two bfloat16, rounded to nearest even, `low` in the lower half: in one instruction. */
+static __device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
+#ifdef __CUDACC__
+    uint32_t pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+#else
+    return (uint32_t)float_to_bf16(low) | (uint32_t)float_to_bf16(high) << 16;
+#endif
+}
+
+/* The same value, but the compiler must think it a new one: what follows from it is computed again
+ * where it is needed, not kept in registers throughout a loop. */
+static __device__ __forceinline__ int renew(int x) {
+#ifdef __CUDACC__
+    asm volatile("" : "+r"(x));
+#endif
+    return x;
 }
 
 #endif

@@ -1,0 +1,166 @@
+/* CUDA binders of attention: which kernel, how many blocks, how much shared memory. All of it
+ * follows from shapes, dtype and scale, so that results are the same on every device. */
+#include "runtime/cuda/bind.h"
+#include "runtime/cuda/kernels/args.h"
+#include "runtime/cuda/workspace.h"
+
+#include <math.h>
+
+/* A set of kernels and what one block of each does. */
+typedef struct AttentionKernels {
+    KernelId forward, delta, keys, queries;
+    int tile;                                        /* rows or keys of a block */
+    int threads, keys_threads;                       /* forward and queries; keys */
+    int forward_shared, keys_shared, queries_shared; /* bytes */
+} AttentionKernels;
+
+/* Tiles of bf16 in shared memory: see the kernels. `step`: keys that attention_queries_* passes
+ * over at a time. */
+#define TENSOR_KERNELS(head, step, key_threads)                                                    \
+    {                                                                                              \
+        .forward = KERNEL_attention_forward_##head, .delta = KERNEL_attention_delta_bf16,          \
+        .keys = KERNEL_attention_keys_##head, .queries = KERNEL_attention_queries_##head,          \
+        .tile = ATTENTION_TILE, .threads = 128, .keys_threads = (key_threads),                     \
+        .forward_shared = (ATTENTION_TILE + 4 * ATTENTION_STEP) * (head)*2,                        \
+        .keys_shared =                                                                             \
+            (2 * ATTENTION_TILE + 4 * ATTENTION_STEP) * (head)*2 + 4 * ATTENTION_STEP * 4,         \
+        .queries_shared = (2 * ATTENTION_TILE + 4 * (step)) * (head)*2,                            \
+    }
+static const struct {
+    int head;
+    AttentionKernels kernels;
+} TENSOR[] = {
+    {32, TENSOR_KERNELS(32, ATTENTION_STEP, 128)},
+    {64, TENSOR_KERNELS(64, ATTENTION_STEP, 128)},
+    {128, TENSOR_KERNELS(128, ATTENTION_STEP_LONG, 256)},
+};
+
+/* Tiles of f32 in shared memory, with padded rows; and weights. */
+static AttentionKernels any_kernels(bool bf16, int64_t head) {
+    enum { SIDE = ATTENTION_ANY_TILE, WEIGHTS = SIDE * (SIDE + 1) };
+    int row = (int)(head + 3) / 4 * 4 + 4;
+    AttentionKernels kernels = {
+        .forward = bf16 ? KERNEL_attention_any_bf16 : KERNEL_attention_any_f32,
+        .delta = bf16 ? KERNEL_attention_delta_bf16 : KERNEL_attention_delta_f32,
+        .keys = bf16 ? KERNEL_attention_any_keys_bf16 : KERNEL_attention_any_keys_f32,
+        .queries = bf16 ? KERNEL_attention_any_queries_bf16 : KERNEL_attention_any_queries_f32,
+        .tile = SIDE,
+        .threads = 256,
+        .keys_threads = 256,
+        .forward_shared = (2 * SIDE * row + WEIGHTS) * 4,
+        .keys_shared = (4 * SIDE * row + 2 * WEIGHTS) * 4,
+    };
+    kernels.queries_shared = kernels.keys_shared;
+    return kernels;
+}
+
+/* Tensor cores take rows of whole 16 bytes; their running maximum is of unscaled scores, which a
+ * negative scale would turn into a minimum. */
+static AttentionKernels choose_kernels(bool bf16, int64_t head, float scale) {
+    for (size_t i = 0; bf16 && head % 8 == 0 && scale > 0 && i < sizeof(TENSOR) / sizeof(TENSOR[0]);
+         i++) {
+        if (head <= TENSOR[i].head) return TENSOR[i].kernels;
+    }
+    return any_kernels(bf16, head);
+}
+
+/* For all rows < 2^31: row / group = (row * factor >> 32) >> shift   (Granlund & Montgomery 1994).
+ * Not for group 1, which needs no division. */
+static void set_group_division(AttentionSizes *sizes) {
+    uint32_t group = (uint32_t)sizes->group, bits = 0;
+    if (group <= 1) return;
+    while (1u << bits < group) bits++;
+    sizes->group_factor = (uint32_t)(((1ull << (31 + bits)) + group - 1) / group);
+    sizes->group_shift = bits - 1;
+}
+
+static int64_t padded_rows(int64_t rows) {
+    return (rows + ATTENTION_ROW_PAD - 1) / ATTENTION_ROW_PAD * ATTENTION_ROW_PAD;
+}
+
+/* False: reported. */
+static bool make_sizes(const Binding *b, AttentionSizes *out) {
+    const Type *q = &b->in_local[0];
+    int64_t seq = q->dims[1], kv_heads = q->dims[2], group = q->rank == 5 ? q->dims[3] : 1;
+    int64_t head = q->dims[q->rank - 1];
+    float scale = (float)node_float(b->node, ATTR_scale, 1);
+    if (head > ATTENTION_ANY_HEAD) return bind_fail(b, "has a head longer than 256 on CUDA");
+    /* Kernels count the elements of one batch row, and the rows past its end, in 32 bits. */
+    if ((seq + 2 * ATTENTION_TILE) * group * kv_heads * head > INT32_MAX) {
+        return bind_fail(b, "has 2^31 elements or more in a batch row, too many on CUDA");
+    }
+    *out = (AttentionSizes){
+        .batch = (int32_t)q->dims[0],
+        .seq = (int32_t)seq,
+        .kv_heads = (int32_t)kv_heads,
+        .group = (int32_t)group,
+        .head = (int32_t)head,
+        .causal = node_int(b->node, ATTR_causal, 1) != 0,
+        .rows = (int32_t)(seq * group),
+        .rows_padded = (int32_t)padded_rows(seq * group),
+        .scale = scale,
+        .scale_log2 = (float)((double)scale * M_LOG2E),
+    };
+    set_group_division(out);
+    return true;
+}
+
+/* One launch over `items` rows or keys per head; `streamed` bytes per head are read by each of its
+ * blocks: heads whose bytes fit half of an H100's L2 run together. */
+static Grid cut(AttentionSizes *sizes, int64_t items, int tile, int64_t streamed) {
+    enum { L2_BYTES = 24 << 20 };
+    int64_t heads = (int64_t)sizes->batch * sizes->kv_heads, together = L2_BYTES / (streamed + 1);
+    sizes->tiles = (int32_t)((items + tile - 1) / tile);
+    sizes->heads_together = (int32_t)(together < 1 ? 1 : together < heads ? together : heads);
+    return (Grid){(uint32_t)(sizes->tiles * heads), 1, 1};
+}
+
+bool cuda_bind_attention(Binding *b) {
+    bool bf16 = b->in_local[0].dtype != DTYPE_F32;
+    AttentionForwardArgs args = {
+        .q = b->in[0], .k = b->in[1], .v = b->in[2], .o = b->out[0], .lse = b->out[1]};
+    AttentionSizes *s = &args.sizes;
+    if (!make_sizes(b, s)) return false;
+    AttentionKernels kernels = choose_kernels(bf16, s->head, s->scale);
+    Grid grid = cut(s, s->rows, kernels.tile, 2LL * s->seq * s->head * (bf16 ? 2 : 4));
+    return cuda_push_launch(b, kernels.forward, grid, kernels.threads, kernels.forward_shared,
+                            &args, sizeof(args));
+}
+
+int64_t cuda_attention_grad_workspace_bytes(const Node *node, const Type *inputs,
+                                            const Type *outputs) {
+    const Type *q = &inputs[0];
+    (void)node, (void)outputs;
+    int64_t rows = padded_rows(q->dims[1] * (q->rank == 5 ? q->dims[3] : 1));
+    return 2 * (int64_t)sizeof(float) * q->dims[0] * q->dims[2] * rows;
+}
+
+bool cuda_bind_attention_grad(Binding *b) {
+    bool bf16 = b->in_local[0].dtype != DTYPE_F32;
+    AttentionBackwardArgs args = {
+        .q = b->in[0],
+        .k = b->in[1],
+        .v = b->in[2],
+        .o = b->in[3],
+        .lse = b->in[4],
+        .d_o = b->in[5],
+        .dq = b->out[0],
+        .dk = b->out[1],
+        .dv = b->out[2],
+        .lse2 = b->workspace,
+    };
+    AttentionSizes *s = &args.sizes;
+    if (!make_sizes(b, s)) return false;
+    AttentionKernels kernels = choose_kernels(bf16, s->head, s->scale);
+    int64_t heads = (int64_t)s->batch * s->kv_heads, bytes = 2LL * s->head * (bf16 ? 2 : 4);
+    int rows_a_block = 256 / ATTENTION_DELTA_LANES;
+    Grid grid = {(uint32_t)(heads * s->rows_padded / rows_a_block), 1, 1};
+    args.delta = args.lse2 + heads * s->rows_padded;
+    cuda_push_launch(b, kernels.delta, grid, 256, 0, &args, sizeof(args));
+    grid = cut(s, s->seq, kernels.tile, bytes * s->rows);
+    cuda_push_launch(b, kernels.keys, grid, kernels.keys_threads, kernels.keys_shared, &args,
+                     sizeof(args));
+    grid = cut(s, s->rows, kernels.tile, bytes * s->seq);
+    return cuda_push_launch(b, kernels.queries, grid, kernels.threads, kernels.queries_shared,
+                            &args, sizeof(args));
+}

@@ -1,0 +1,263 @@
+/* What the attention kernels share: which block computes what, where rows lie, and tiles in shared
+ * memory.
+ *
+ * A tile is [rows][HEAD] bf16, HEAD the next of 32, 64, 128; what lies beyond `head`, or beyond the
+ * last row, is zero. 16-byte chunks of a row are permuted by the row's number, so that the eight
+ * rows of an 8 x 8 matrix lie in different banks, for ldmatrix, copies in and copies out.
+ */
+#ifndef RUNTIME_CUDA_KERNELS_ATTENTION_CUH
+#define RUNTIME_CUDA_KERNELS_ATTENTION_CUH
+
+#include "runtime/cuda/kernels/tensor.cuh"
+
+/* Blocks */
+
+/* What one block computes: a tile of rows or keys of one batch row and key/value head. */
+struct AttentionPlace {
+    int tile, batch, head, pair; /* pair: batch * kv_heads + head */
+};
+
+/* id, of 0 .. gridDim.x - 1, counts heads within tiles within sections of `heads_together` heads:
+ * what is launched together shares keys in L2, and long tiles come before short ones. */
+static __device__ __forceinline__ AttentionPlace attention_place(const AttentionSizes &s, int id,
+                                                                 bool last_first) {
+    AttentionPlace place;
+    int heads = s.batch * s.kv_heads;
+    int section = id / (s.heads_together * s.tiles);
+    int left = heads - section * s.heads_together;
+    id -= section * s.heads_together * s.tiles;
+    if (left > s.heads_together) left = s.heads_together;
+    place.tile = id / left;
+    place.pair = section * s.heads_together + id % left;
+    if (last_first) place.tile = s.tiles - 1 - place.tile;
+    place.batch = place.pair / s.kv_heads;
+    place.head = place.pair % s.kv_heads;
+    return place;
+}
+
+/* Rows */
+
+/* The sequence position of a query row: row / group, by multiplication. rows < 2^31. */
+static __device__ __forceinline__ int attention_position(const AttentionSizes &s, int row) {
+    uint32_t quotient = __umulhi((uint32_t)row, s.group_factor) >> s.group_shift;
+    return s.group == 1 ? row : (int)quotient;
+}
+
+/* Elements from the place of row 0 (key 0) to that of `row` (`key`) of the same head: the binder
+ * sees to it that they are fewer than 2^31. */
+struct QueryRows {
+    const AttentionSizes &s;
+    __device__ __forceinline__ int operator()(int row) const {
+        int position = attention_position(s, row);
+        return position * (s.kv_heads * s.group * s.head) + (row - position * s.group) * s.head;
+    }
+};
+struct KeyRows {
+    const AttentionSizes &s;
+    __device__ __forceinline__ int operator()(int key) const {
+        return key * (s.kv_heads * s.head);
+    }
+};
+
+static __device__ __forceinline__ int64_t attention_first_query(const AttentionSizes &s,
+                                                                const AttentionPlace &p) {
+    return ((int64_t)p.batch * s.seq * s.kv_heads + p.head) * s.group * s.head;
+}
+static __device__ __forceinline__ int64_t attention_first_key(const AttentionSizes &s,
+                                                              const AttentionPlace &p) {
+    return ((int64_t)p.batch * s.seq * s.kv_heads + p.head) * s.head;
+}
+/* Where lse of a row lies. */
+static __device__ __forceinline__ int64_t attention_lse_index(const AttentionSizes &s,
+                                                              const AttentionPlace &p, int row) {
+    int position = attention_position(s, row);
+    return (((int64_t)p.batch * s.seq + position) * s.kv_heads + p.head) * s.group + row -
+           position * s.group;
+}
+
+/* Keys that the rows before `end` see: 0 .. the result - 1. */
+static __device__ __forceinline__ int attention_visible(const AttentionSizes &s, int end) {
+    int last = (end < s.rows ? end : s.rows) - 1;
+    return s.causal ? attention_position(s, last) + 1 : s.seq;
+}
+
+/* Whether a row sees a key: key <= row / group, without the division. */
+static __device__ __forceinline__ bool attention_hidden(const AttentionSizes &s, int row, int key) {
+    return key >= s.seq || (s.causal && key * s.group > row);
+}
+
+/* What follows from it is computed where it is used: registers are for accumulators. */
+static __device__ __forceinline__ int thread_anew(void) {
+    return renew((int)threadIdx.x);
+}
+
+/* Tiles */
+
+template <int HEAD> static __device__ __forceinline__ int tile_twist(int row) {
+    static_assert(HEAD == 32 || HEAD == 64 || HEAD == 128, "chunks in a row: 4, 8, 16");
+    return HEAD == 32 ? row >> 1 & 3 : row & 7;
+}
+
+/* Bytes from a tile's beginning to 16-byte chunk `chunk` of `row`. */
+template <int HEAD> static __device__ __forceinline__ int tile_offset(int row, int chunk) {
+    return row * HEAD * 2 + (chunk ^ tile_twist<HEAD>(row)) * 16;
+}
+
+/* Starts copying rows `first`... of a head, of N arrays of one shape, into N tiles of ROWS rows one
+ * after the other. The head's row 0 is at from[n] + base; rows(r) places row r. */
+template <int ROWS, int HEAD, int THREADS, int N, class Rows>
+static __device__ __forceinline__ void tile_copy_in(SharedAddress tile,
+                                                    const void *const (&from)[N], int64_t base,
+                                                    const Rows &rows, int first, int end) {
+    constexpr int CHUNKS = HEAD / 8, AT_ONCE = THREADS / CHUNKS;
+    static_assert(ROWS % AT_ONCE == 0, "every thread copies equally many chunks");
+    int thread = thread_anew(), chunk = thread & (CHUNKS - 1);
+    int row = (int)((uint32_t)thread / CHUNKS);
+    bool inside = chunk * 8 < rows.s.head;
+#pragma unroll
+    for (int i = 0; i < ROWS / AT_ONCE; i++, row += AT_ONCE) {
+        int bytes = inside && first + row < end ? 16 : 0;
+        int64_t offset = base + rows(first + row) + chunk * 8;
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+            copy_async_16(tile + n * ROWS * HEAD * 2 + tile_offset<HEAD>(row, chunk),
+                          (const bf16_t *)from[n] + offset, bytes);
+        }
+    }
+}
+
+/* One warp's rows of a tile, from `first_in_tile` on, to rows `first`... of a head. */
+template <int ROWS, int HEAD, class Rows>
+static __device__ __forceinline__ void tile_copy_out(const unsigned char *tile, int first_in_tile,
+                                                     bf16_t *to, const Rows &rows, int first,
+                                                     int end) {
+    constexpr int CHUNKS = HEAD / 8, AT_ONCE = 32 / CHUNKS;
+    int lane = (int)threadIdx.x % 32, chunk = lane % CHUNKS, row = lane / CHUNKS;
+    bool inside = chunk * 8 < rows.s.head;
+#pragma unroll
+    for (int i = 0; i < ROWS / AT_ONCE; i++, row += AT_ONCE) {
+        if (!inside || first + row >= end) continue;
+        *reinterpret_cast<uint4 *>(to + rows(first + row) + chunk * 8) =
+            *reinterpret_cast<const uint4 *>(tile + tile_offset<HEAD>(first_in_tile + row, chunk));
+    }
+}
+
+/* Accumulators of 16 MT rows of a tile, times a factor per row, as bf16 into the tile. */
+template <int MT, int HEAD>
+static __device__ __forceinline__ void tile_put(unsigned char *tile, int first_in_tile,
+                                                const float (&acc)[MT][HEAD / 8][4],
+                                                const float (&factor)[MT][2]) {
+    int lane = (int)threadIdx.x % 32, g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int m = 0; m < MT; m++) {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            int row = first_in_tile + m * 16 + half * 8 + g;
+#pragma unroll
+            for (int n = 0; n < HEAD / 8; n++) {
+                *reinterpret_cast<uint32_t *>(tile + tile_offset<HEAD>(row, n) + t * 4) =
+                    pack_bf16(acc[m][n][2 * half] * factor[m][half],
+                              acc[m][n][2 * half + 1] * factor[m][half]);
+            }
+        }
+    }
+}
+
+/* Fragments */
+
+/* This lane's part in ldmatrix over a tile: `at(chunk16, row)` is its address for the 16 x 16
+ * elements from row `row` (a multiple of 16, a constant) and column 16 chunk16. */
+template <int HEAD> struct TileLane {
+    SharedAddress base;
+    int twist;
+
+    /* Matrices in the order (rows 0-7, columns 0-7), (8-15, 0-7), (0-7, 8-15), (8-15, 8-15): an A
+     * operand; transposed, a B operand whose k runs along the tile's rows. */
+    static __device__ __forceinline__ TileLane by_rows(SharedAddress tile, int first) {
+        int lane = thread_anew() & 31, row = first + (lane & 15);
+        return {tile + row * HEAD * 2, (lane >> 4 ^ tile_twist<HEAD>(row)) * 16};
+    }
+    /* (0-7, 0-7), (0-7, 8-15), (8-15, 0-7), (8-15, 8-15): a B operand whose k runs along the
+     * tile's columns. */
+    static __device__ __forceinline__ TileLane by_columns(SharedAddress tile, int first) {
+        int lane = thread_anew() & 31, row = first + (lane & 7) + (lane >> 4) * 8;
+        return {tile + row * HEAD * 2, ((lane >> 3 & 1) ^ tile_twist<HEAD>(row)) * 16};
+    }
+    __device__ __forceinline__ SharedAddress at(int chunk16, int row) const {
+        return base + ((chunk16 * 32) ^ twist) + row * HEAD * 2;
+    }
+};
+
+/* acc[MT][N / 8] += A B^T: A 16 MT rows of one tile, B N rows of another, over HEAD columns. */
+template <int MT, int N, int HEAD>
+static __device__ __forceinline__ void
+multiply_rows(float (&acc)[MT][N / 8][4], const TileLane<HEAD> &a, const TileLane<HEAD> &b) {
+#pragma unroll
+    for (int k = 0; k < HEAD / 16; k++) {
+        uint32_t fa[MT][4];
+#pragma unroll
+        for (int m = 0; m < MT; m++) ldmatrix_x4(fa[m], a.at(k, m * 16));
+#pragma unroll
+        for (int n = 0; n < N / 16; n++) {
+            uint32_t fb[4];
+            ldmatrix_x4(fb, b.at(k, n * 16));
+            const uint32_t low[2] = {fb[0], fb[1]}, high[2] = {fb[2], fb[3]};
+#pragma unroll
+            for (int m = 0; m < MT; m++) {
+                mma_bf16(acc[m][2 * n], fa[m], low);
+                mma_bf16(acc[m][2 * n + 1], fa[m], high);
+            }
+        }
+    }
+}
+
+/* acc[MT][HEAD / 8] += A B: A fragments in registers, B K rows of a tile. */
+template <int MT, int K, int HEAD>
+static __device__ __forceinline__ void multiply_fragments(float (&acc)[MT][HEAD / 8][4],
+                                                          const uint32_t (&fa)[K / 16][MT][4],
+                                                          const TileLane<HEAD> &b) {
+#pragma unroll
+    for (int k = 0; k < K / 16; k++) {
+#pragma unroll
+        for (int n = 0; n < HEAD / 16; n++) {
+            uint32_t fb[4];
+            ldmatrix_x4_trans(fb, b.at(n, k * 16));
+            const uint32_t low[2] = {fb[0], fb[1]}, high[2] = {fb[2], fb[3]};
+#pragma unroll
+            for (int m = 0; m < MT; m++) {
+                mma_bf16(acc[m][2 * n], fa[k][m], low);
+                mma_bf16(acc[m][2 * n + 1], fa[k][m], high);
+            }
+        }
+    }
+}
+
+/* Accumulators [16 MT, N] rounded to bf16, as A operands over N: the layouts agree. */
+template <int MT, int N>
+static __device__ __forceinline__ void pack_fragments(uint32_t (&fa)[N / 16][MT][4],
+                                                      const float (&acc)[MT][N / 8][4]) {
+#pragma unroll
+    for (int k = 0; k < N / 16; k++) {
+#pragma unroll
+        for (int m = 0; m < MT; m++) {
+            fa[k][m][0] = pack_bf16(acc[m][2 * k][0], acc[m][2 * k][1]);
+            fa[k][m][1] = pack_bf16(acc[m][2 * k][2], acc[m][2 * k][3]);
+            fa[k][m][2] = pack_bf16(acc[m][2 * k + 1][0], acc[m][2 * k + 1][1]);
+            fa[k][m][3] = pack_bf16(acc[m][2 * k + 1][2], acc[m][2 * k + 1][3]);
+        }
+    }
+}
+
+template <int MT, int N>
+static __device__ __forceinline__ void clear_fragments(float (&acc)[MT][N][4]) {
+#pragma unroll
+    for (int m = 0; m < MT; m++) {
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) acc[m][n][i] = 0;
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,287 @@
+/* The gradient of attention on tensor cores: bf16 in and out, f32 in between.
+ *
+ *   P = 2^(scale_log2 q k^T - lse2),  dS = P (do v^T - delta),  delta = rowsum(o do)   (Dao 2023)
+ *   dv = P^T do,  dk = scale dS^T q,  dq = scale dS k
+ *
+ * Three launches: attention_delta (rows' delta and lse2), attention_keys (dk and dv: a block owns
+ * 128 keys and passes over the rows that see them, a group's heads included), attention_queries
+ * (dq: a block owns 128 rows and passes over their keys). Both compute the scores: 7 products
+ * where 5 would do if one kernel summed dq over blocks in memory. But such sums need either
+ * floating-point atomics, whose order changes from run to run, or blocks that wait for each other
+ * and twice q's memory in f32; here every sum has one owner and one order, and nothing waits.
+ *
+ * A warp of attention_keys computes scores transposed, [keys, rows], so that P^T and dS^T are A
+ * operands as they stand in registers and never pass through shared memory.
+ *
+ * 14 rows seq head FLOPs per (batch, kv_head) are executed in full, 10 of them counted as useful;
+ * half with a causal mask.
+ */
+#include "runtime/cuda/kernels/attention.cuh"
+
+enum { BACKWARD_TILE = ATTENTION_TILE, ROW_TILE = ATTENTION_STEP, WARP_QUERIES = 32 };
+
+/* delta, and lse in base 2: LANES threads per row, 256 threads, rows_padded LANES / 256 blocks per
+ * (batch, kv_head). */
+template <typename T, int LANES>
+static __device__ __forceinline__ void compute_delta(const AttentionBackwardArgs &a) {
+    const AttentionSizes &s = a.sizes;
+    int lane = (int)threadIdx.x % LANES, blocks = s.rows_padded / (256 / LANES);
+    int pair = (int)blockIdx.x / blocks;
+    int row = (int)blockIdx.x % blocks * (256 / LANES) + (int)threadIdx.x / LANES;
+    int64_t slot = (int64_t)pair * s.rows_padded + row;
+    AttentionPlace place = {0, pair / s.kv_heads, pair % s.kv_heads, pair};
+    float delta = 0;
+    if (row < s.rows) {
+        int64_t at = attention_first_query(s, place) + QueryRows{s}(row);
+        const T *o = (const T *)a.o + at, *d_o = (const T *)a.d_o + at;
+        if (sizeof(T) == 2 && s.head % 8 == 0) {
+            for (int i = lane * 8; i < s.head; i += LANES * 8) {
+                uint4 x = *(const uint4 *)(o + i), y = *(const uint4 *)(d_o + i);
+                const uint32_t xs[4] = {x.x, x.y, x.z, x.w}, ys[4] = {y.x, y.y, y.z, y.w};
+#pragma unroll
+                for (int w = 0; w < 4; w++) {
+                    delta = fmaf(bits_to_float(xs[w] << 16), bits_to_float(ys[w] << 16), delta);
+                    delta = fmaf(bits_to_float(xs[w] & 0xffff0000u),
+                                 bits_to_float(ys[w] & 0xffff0000u), delta);
+                }
+            }
+        } else {
+            for (int i = lane; i < s.head; i += LANES)
+                delta = fmaf(load(o + i), load(d_o + i), delta);
+        }
+    }
+#pragma unroll
+    for (int bits = LANES / 2; bits > 0; bits /= 2)
+        delta += __shfl_xor_sync(0xffffffffu, delta, bits);
+    if (lane) return;
+    a.delta[slot] = delta;
+    a.lse2[slot] = row < s.rows ? a.lse[attention_lse_index(s, place, row)] * 1.4426950408889634f
+                                : bits_to_float(0x7f800000u);
+}
+
+KERNEL_FUNCTION __launch_bounds__(256) attention_delta_bf16(AttentionBackwardArgs a) {
+    compute_delta<bf16_t, ATTENTION_DELTA_LANES>(a);
+}
+
+KERNEL_FUNCTION __launch_bounds__(256) attention_delta_f32(AttentionBackwardArgs a) {
+    compute_delta<float, ATTENTION_DELTA_LANES>(a);
+}
+
+/* Starts copying lse2 and delta of ROW_TILE rows: 16 bytes a thread. */
+static __device__ __forceinline__ void copy_statistics(SharedAddress to,
+                                                       const AttentionBackwardArgs &a,
+                                                       const AttentionPlace &place, int first_row) {
+    int thread = thread_anew(), i = thread % 16 * 4;
+    if (thread >= 32) return;
+    const float *from = thread < 16 ? a.lse2 : a.delta;
+    copy_async_16(to + thread * 16,
+                  from + (int64_t)place.pair * a.sizes.rows_padded + first_row + i, 16);
+}
+
+/* P^T and dS^T of a warp's keys and N rows, as A operands; s and dp: [16 MT, N]. */
+template <int MT, int N>
+static __device__ __forceinline__ void
+transposed_weights(const AttentionSizes &z, const float *statistics, int first_row, int first_key,
+                   bool masked, float (&s)[MT][N / 8][4], float (&dp)[MT][N / 8][4]) {
+    int lane = thread_anew() & 31, g = lane >> 2, t = lane & 3;
+#pragma unroll
+    for (int n = 0; n < N / 8; n++) {
+        float2 lse2 = *(const float2 *)(statistics + n * 8 + t * 2);
+        float2 delta = *(const float2 *)(statistics + ROW_TILE + n * 8 + t * 2);
+#pragma unroll
+        for (int m = 0; m < MT; m++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                float weight = exp2_fast(fmaf(s[m][n][i], z.scale_log2, i % 2 ? -lse2.y : -lse2.x));
+                int row = first_row + n * 8 + t * 2 + i % 2;
+                int key = first_key + m * 16 + i / 2 * 8 + g;
+                if (masked && key * z.group > row) weight = 0;
+                s[m][n][i] = weight;
+                dp[m][n][i] = weight * (dp[m][n][i] - (i % 2 ? delta.y : delta.x));
+            }
+        }
+    }
+}
+
+template <int HEAD, int WARPS>
+static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs &a) {
+    constexpr int THREADS = WARPS * 32, WARP_KEYS = BACKWARD_TILE / WARPS, MT = WARP_KEYS / 16;
+    constexpr int N = 64 / MT; /* rows at a time: registers */
+    constexpr int KEY_BYTES = BACKWARD_TILE * HEAD * 2, ROW_BYTES = ROW_TILE * HEAD * 2;
+    constexpr int BUFFER_BYTES = 2 * ROW_BYTES + 2 * ROW_TILE * 4;
+    /* k, v, then two of (q, do, lse2 and delta) */
+    DYNAMIC_SHARED(unsigned char, shared);
+    const AttentionSizes &s = a.sizes;
+    const AttentionPlace place = attention_place(s, (int)blockIdx.x, false);
+    const SharedAddress k_tile = shared_address(shared), v_tile = k_tile + KEY_BYTES;
+    const SharedAddress buffers = v_tile + KEY_BYTES;
+    const int tile_key = place.tile * BACKWARD_TILE;
+    const int64_t base = attention_first_query(s, place);
+    const void *const kv[2] = {a.k, a.v}, *const rows[2] = {a.q, a.d_o};
+    float dk[MT][HEAD / 8][4], dv[MT][HEAD / 8][4];
+
+    auto copy_rows = [&](int first_row, int buffer) {
+        SharedAddress to = buffers + buffer * BUFFER_BYTES;
+        tile_copy_in<ROW_TILE, HEAD, THREADS>(to, rows, base, QueryRows{s}, first_row, s.rows);
+        copy_statistics(to + 2 * ROW_BYTES, a, place, first_row);
+        copy_async_commit();
+    };
+    int first_row = s.causal ? tile_key * s.group / ROW_TILE * ROW_TILE : 0;
+    tile_copy_in<BACKWARD_TILE, HEAD, THREADS>(k_tile, kv, attention_first_key(s, place),
+                                               KeyRows{s}, tile_key, s.seq);
+    copy_rows(first_row, 0);
+    clear_fragments(dk);
+    clear_fragments(dv);
+    for (int buffer = 0; first_row < s.rows; first_row += ROW_TILE, buffer ^= 1) {
+        copy_async_wait<0>();
+        __syncthreads();
+        if (first_row + ROW_TILE < s.rows) copy_rows(first_row + ROW_TILE, buffer ^ 1);
+        const int in_tile = thread_anew() / 32 * WARP_KEYS, key = tile_key + in_tile;
+        const SharedAddress q_tile = buffers + buffer * BUFFER_BYTES, do_tile = q_tile + ROW_BYTES;
+        const float *statistics =
+            (const float *)(shared + 2 * KEY_BYTES + buffer * BUFFER_BYTES + 2 * ROW_BYTES);
+#pragma unroll 1
+        for (int part = 0; part < ROW_TILE; part += N) {
+            const int row = first_row + part; /* no row sees this warp's keys: */
+            if (key >= s.seq || (s.causal && key * s.group > row + N - 1)) continue;
+            const bool masked = s.causal && (key + WARP_KEYS - 1) * s.group > row;
+            float p[MT][N / 8][4], ds[MT][N / 8][4];
+            uint32_t packed[N / 16][MT][4];
+            clear_fragments(p);
+            clear_fragments(ds);
+            multiply_rows<MT, N>(p, TileLane<HEAD>::by_rows(k_tile, in_tile),
+                                 TileLane<HEAD>::by_columns(q_tile, part));
+            multiply_rows<MT, N>(ds, TileLane<HEAD>::by_rows(v_tile, in_tile),
+                                 TileLane<HEAD>::by_columns(do_tile, part));
+            transposed_weights<MT, N>(s, statistics + part, row, key, masked, p, ds);
+            pack_fragments<MT, N>(packed, p);
+            multiply_fragments<MT, N>(dv, packed, TileLane<HEAD>::by_rows(do_tile, part));
+            pack_fragments<MT, N>(packed, ds);
+            multiply_fragments<MT, N>(dk, packed, TileLane<HEAD>::by_rows(q_tile, part));
+        }
+    }
+    /* Out through this warp's rows of k and v, which no other warp reads. */
+    __syncwarp();
+    const AttentionPlace last = attention_place(s, renew((int)blockIdx.x), false);
+    const int in_tile = thread_anew() / 32 * WARP_KEYS, key = last.tile * BACKWARD_TILE + in_tile;
+    const int64_t at = attention_first_key(s, last);
+    float factors[MT][2];
+    for (int m = 0; m < MT; m++) factors[m][0] = factors[m][1] = s.scale;
+    tile_put<MT, HEAD>(shared, in_tile, dk, factors);
+    for (int m = 0; m < MT; m++) factors[m][0] = factors[m][1] = 1;
+    tile_put<MT, HEAD>(shared + KEY_BYTES, in_tile, dv, factors);
+    __syncwarp();
+    tile_copy_out<WARP_KEYS, HEAD>(shared, in_tile, (bf16_t *)a.dk + at, KeyRows{s}, key, s.seq);
+    tile_copy_out<WARP_KEYS, HEAD>(shared + KEY_BYTES, in_tile, (bf16_t *)a.dv + at, KeyRows{s},
+                                   key, s.seq);
+}
+
+KERNEL_FUNCTION __launch_bounds__(128, 2) attention_keys_32(AttentionBackwardArgs a) {
+    keys_gradient<32, 4>(a);
+}
+
+KERNEL_FUNCTION __launch_bounds__(128, 2) attention_keys_64(AttentionBackwardArgs a) {
+    keys_gradient<64, 4>(a);
+}
+
+KERNEL_FUNCTION __launch_bounds__(256, 1) attention_keys_128(AttentionBackwardArgs a) {
+    keys_gradient<128, 8>(a);
+}
+
+/* dS of a warp's 32 rows and KEYS keys, from scores and products with do. */
+template <int KEYS>
+static __device__ __forceinline__ void
+weights_gradient(const AttentionSizes &z, const float (&lse2)[2][2], const float (&delta)[2][2],
+                 int first_row, int first_key, bool masked, float (&s)[2][KEYS / 8][4],
+                 const float (&dp)[2][KEYS / 8][4]) {
+    int lane = thread_anew() & 31, g = lane >> 2, t = lane & 3;
+#pragma unroll
+    for (int m = 0; m < 2; m++) {
+#pragma unroll
+        for (int n = 0; n < KEYS / 8; n++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                float weight = exp2_fast(fmaf(s[m][n][i], z.scale_log2, -lse2[m][i / 2]));
+                int row = first_row + m * 16 + i / 2 * 8 + g;
+                int key = first_key + n * 8 + t * 2 + i % 2;
+                if (masked && attention_hidden(z, row, key)) weight = 0;
+                s[m][n][i] = weight * (dp[m][n][i] - delta[m][i / 2]);
+            }
+        }
+    }
+}
+
+template <int HEAD, int KEYS>
+static __device__ __forceinline__ void queries_gradient(const AttentionBackwardArgs &a) {
+    constexpr int THREADS = 128, ROW_BYTES = BACKWARD_TILE * HEAD * 2, KEY_BYTES = KEYS * HEAD * 2;
+    DYNAMIC_SHARED(unsigned char, shared); /* q, do, then two of (k, v) */
+    const AttentionSizes &s = a.sizes;
+    const AttentionPlace place = attention_place(s, (int)blockIdx.x, s.causal);
+    const SharedAddress q_tile = shared_address(shared), do_tile = q_tile + ROW_BYTES;
+    const SharedAddress k_tile = do_tile + ROW_BYTES;
+    const int tile_row = place.tile * BACKWARD_TILE;
+    const int visible = attention_visible(s, tile_row + BACKWARD_TILE);
+    const int64_t base = attention_first_key(s, place);
+    const void *const kv[2] = {a.k, a.v}, *const rows[2] = {a.q, a.d_o};
+    float acc[2][HEAD / 8][4], lse2[2][2], delta[2][2];
+
+    tile_copy_in<BACKWARD_TILE, HEAD, THREADS>(q_tile, rows, attention_first_query(s, place),
+                                               QueryRows{s}, tile_row, s.rows);
+    tile_copy_in<KEYS, HEAD, THREADS>(k_tile, kv, base, KeyRows{s}, 0, s.seq);
+    copy_async_commit();
+    clear_fragments(acc);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        int row =
+            tile_row + (int)threadIdx.x / 32 * WARP_QUERIES + i * 8 + (int)threadIdx.x % 32 / 4;
+        int64_t slot = (int64_t)place.pair * s.rows_padded + row;
+        lse2[i / 2][i % 2] = a.lse2[slot];
+        delta[i / 2][i % 2] = a.delta[slot];
+    }
+    for (int first_key = 0, buffer = 0; first_key < visible; first_key += KEYS, buffer ^= 1) {
+        copy_async_wait<0>();
+        __syncthreads();
+        if (first_key + KEYS < visible) {
+            tile_copy_in<KEYS, HEAD, THREADS>(k_tile + (buffer ^ 1) * 2 * KEY_BYTES, kv, base,
+                                              KeyRows{s}, first_key + KEYS, s.seq);
+            copy_async_commit();
+        }
+        const int in_tile = thread_anew() / 32 * WARP_QUERIES, row = tile_row + in_tile;
+        if (row >= s.rows || (s.causal && first_key * s.group >= row + WARP_QUERIES)) continue;
+        const bool masked =
+            first_key + KEYS > s.seq || (s.causal && (first_key + KEYS - 1) * s.group > row);
+        const SharedAddress keys = k_tile + buffer * 2 * KEY_BYTES;
+        float ds[2][KEYS / 8][4], dp[2][KEYS / 8][4];
+        uint32_t packed[KEYS / 16][2][4];
+        clear_fragments(ds);
+        clear_fragments(dp);
+        multiply_rows<2, KEYS>(ds, TileLane<HEAD>::by_rows(q_tile, in_tile),
+                               TileLane<HEAD>::by_columns(keys, 0));
+        multiply_rows<2, KEYS>(dp, TileLane<HEAD>::by_rows(do_tile, in_tile),
+                               TileLane<HEAD>::by_columns(keys + KEY_BYTES, 0));
+        weights_gradient<KEYS>(s, lse2, delta, row, first_key, masked, ds, dp);
+        pack_fragments<2, KEYS>(packed, ds);
+        multiply_fragments<2, KEYS>(acc, packed, TileLane<HEAD>::by_rows(keys, 0));
+    }
+    const AttentionPlace last = attention_place(s, renew((int)blockIdx.x), s.causal);
+    const int in_tile = thread_anew() / 32 * WARP_QUERIES;
+    const float factors[2][2] = {{s.scale, s.scale}, {s.scale, s.scale}};
+    __syncwarp();
+    tile_put<2, HEAD>(shared, in_tile, acc, factors);
+    __syncwarp();
+    tile_copy_out<WARP_QUERIES, HEAD>(shared, in_tile,
+                                      (bf16_t *)a.dq + attention_first_query(s, last), QueryRows{s},
+                                      last.tile * BACKWARD_TILE + in_tile, s.rows);
+}
+
+KERNEL_FUNCTION __launch_bounds__(128, 2) attention_queries_32(AttentionBackwardArgs a) {
+    queries_gradient<32, ATTENTION_STEP>(a);
+}
+
+KERNEL_FUNCTION __launch_bounds__(128, 2) attention_queries_64(AttentionBackwardArgs a) {
+    queries_gradient<64, ATTENTION_STEP>(a);
+}
+
+KERNEL_FUNCTION __launch_bounds__(128, 2) attention_queries_128(AttentionBackwardArgs a) {
+    queries_gradient<128, ATTENTION_STEP_LONG>(a);
+}

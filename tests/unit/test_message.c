@@ -1,0 +1,96 @@
+/* Messages of the control plane: read back as written, and noise read within its bounds. */
+#include "runtime/launch/message.h"
+#include "tests/unit/check.h"
+#include "tests/unit/message_noise.h"
+
+#include <string.h>
+
+static void test_reader(void) {
+    check_begin("messages: what is written is read back, however the stream is cut");
+    uint32_t random = 11;
+    StrBuf stream = strbuf_create();
+    enum { N = 300 };
+    for (uint32_t i = 0; i < N; i++) {
+        size_t start = message_begin(&stream, (MessageKind)(1 + i % 9));
+        message_put_u32(&stream, i);
+        message_put_u64(&stream, UINT64_C(0x100000001) * i);
+        message_put_text(&stream, i % 2 ? "odd \x1b[31m" : "even");
+        message_end(&stream, start);
+    }
+    MessageReader reader = message_reader_create(1024);
+    uint32_t n_read = 0;
+    for (size_t at = 0; at < stream.length;) {
+        size_t n = 1 + next_random(&random) % 50;
+        if (n > stream.length - at) n = stream.length - at;
+        message_reader_feed(&reader, stream.text + at, n);
+        at += n;
+        Message message;
+        while (message_reader_next(&reader, &message) == MESSAGE_COMPLETE) {
+            Cursor cursor = cursor_create(&message);
+            char text[64];
+            CHECK((uint32_t)message.kind == 1 + n_read % 9, "kind of message %u", n_read);
+            CHECK(cursor_u32(&cursor) == n_read, "number of message %u", n_read);
+            CHECK(cursor_u64(&cursor) == UINT64_C(0x100000001) * n_read, "u64 of %u", n_read);
+            cursor_text(&cursor, text, sizeof text);
+            CHECK(strcmp(text, n_read % 2 ? "odd ?[31m" : "even") == 0, "text '%s'", text);
+            CHECK(cursor_end(&cursor), "message %u has more", n_read);
+            n_read++;
+        }
+    }
+    CHECK(n_read == N, "%u messages of %d", n_read, N);
+    message_reader_destroy(&reader);
+    strbuf_destroy(&stream);
+}
+
+/* Random streams: no crash (the sanitizers look on), no message longer than allowed, nothing after
+ * a bad byte; and every cursor stays within its payload. */
+static void test_reader_noise(void) {
+    check_begin("messages: 20000 streams of noise are refused or read within their bounds");
+    uint32_t random = 23;
+    int n_complete = 0, n_bad = 0;
+    for (int round = 0; round < 20000; round++) {
+        StrBuf stream = strbuf_create();
+        for (uint32_t i = next_random(&random) % 4 + 1; i > 0; i--) put_noise(&stream, &random);
+        MessageReader reader = message_reader_create(256);
+        for (size_t at = 0; at < stream.length;) {
+            size_t n = 1 + next_random(&random) % 200;
+            if (n > stream.length - at) n = stream.length - at;
+            message_reader_feed(&reader, stream.text + at, n);
+            at += n;
+            Message message;
+            MessageStatus status;
+            while ((status = message_reader_next(&reader, &message)) == MESSAGE_COMPLETE) {
+                Cursor cursor = cursor_create(&message);
+                char text[32];
+                size_t length;
+                CHECK(message.length <= 256, "%zu bytes", message.length);
+                CHECK(message.kind > 0 && message.kind < MESSAGE_KIND_END, "kind %d", message.kind);
+                cursor_u32(&cursor);
+                cursor_text(&cursor, text, sizeof text);
+                CHECK(strlen(text) < sizeof text, "text");
+                const unsigned char *bytes = cursor_bytes(&cursor, &length);
+                CHECK(!bytes || bytes + length <= message.payload + message.length, "past its end");
+                CHECK(cursor.left <= message.length, "left");
+                n_complete++;
+            }
+            if (status == MESSAGE_BAD) {
+                size_t held = reader.buffer.length;
+                n_bad++;
+                message_reader_feed(&reader, "PLCM", 4);
+                CHECK(message_reader_next(&reader, &message) == MESSAGE_BAD, "it came back");
+                CHECK(reader.buffer.length == held, "it keeps what will not be read");
+                break;
+            }
+        }
+        message_reader_destroy(&reader);
+        strbuf_destroy(&stream);
+    }
+    CHECK(n_complete > 1000 && n_bad > 1000, "%d read, %d bad: the noise is one-sided", n_complete,
+          n_bad);
+}
+
+int main(void) {
+    test_reader();
+    test_reader_noise();
+    return check_report();
+}
