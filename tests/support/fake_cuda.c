@@ -15,8 +15,8 @@ enum { MAGIC = 0x46414b45 };
 Fake *fake;
 
 static const char *const KIND_NAMES[N_FAKE_KINDS] = {
-    "stream",     "event",   "graph",       "executable graph", "library", "cuBLASLt handle",
-    "descriptor", "layout",  "preference",  "communicator",     "program",
+    "stream",     "event",  "graph",      "executable graph", "library", "cuBLASLt handle",
+    "descriptor", "layout", "preference", "communicator",     "program",
 };
 
 void fake_defect(const char *format, ...) {
@@ -216,12 +216,8 @@ bool fake_cuda_run_node(const FakeNode *node) {
     switch (node->kind) {
     case FAKE_KERNEL: return run_launch(&node->launch);
     case FAKE_GEMM: return fake_run_product(&node->product);
-    case FAKE_COPY:
-        memmove(node->copy.to, node->copy.from, (size_t)node->copy.bytes);
-        return true;
-    case FAKE_FILL:
-        memset(node->fill.to, node->fill.byte, (size_t)node->fill.bytes);
-        return true;
+    case FAKE_COPY: memmove(node->copy.to, node->copy.from, (size_t)node->copy.bytes); return true;
+    case FAKE_FILL: memset(node->fill.to, node->fill.byte, (size_t)node->fill.bytes); return true;
     case FAKE_NCCL:
         /* Of several ranks: see fake_cuda_launch_together. */
         return node->message.n_members > 1 || fake_run_messages(&node);

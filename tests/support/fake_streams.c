@@ -263,8 +263,8 @@ static cudaError_t instantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned
     if (fake->n_instantiated == fake->instantiated_capacity) {
         fake->instantiated_capacity =
             fake->instantiated_capacity ? 2 * fake->instantiated_capacity : 16;
-        fake->instantiated = realloc(
-            fake->instantiated, (size_t)fake->instantiated_capacity * sizeof(const FakeGraph *));
+        fake->instantiated = realloc(fake->instantiated, (size_t)fake->instantiated_capacity *
+                                                             sizeof(const FakeGraph *));
         if (!fake->instantiated) BUG("out of memory");
     }
     fake->instantiated[fake->n_instantiated++] = handle->graph;
