@@ -1,6 +1,8 @@
 /* perilune train: a plan, a text and a number of steps -> weights, a log, a verdict. */
 #include "frontend/engine_args.h"
 #include "frontend/plan_args.h"
+#include "frontend/profile_args.h"
+#include "frontend/train_trace.h"
 #include "frontend/units.h"
 #include "ir/base/file.h"
 #include "runtime/data/dataset.h"
@@ -23,6 +25,7 @@ typedef struct Run {
     CliArgs *args;
     Diag *diag;
     Plan *plan;
+    const DeviceProfile *profile; /* NULL: none given */
     Dataset *whole, *train, *val; /* train may be `whole`; val NULL: no validation */
     EngineOptions options;
     Engine *engine;
@@ -93,6 +96,10 @@ static bool check_options(Run *run) {
         diag_error(run->diag, NO_LOC, "train: --val and --val-fraction: one of them");
         return false;
     }
+    if (cli_given(run->args, OPT_PROFILE) && !cli_given(run->args, OPT_TRACE_FILE)) {
+        diag_error(run->diag, NO_LOC, "train: --profile: predicts what --trace FILE measures");
+        return false;
+    }
     if (!lr_decay_parse(name, &run->rate.decay)) {
         diag_error(run->diag, NO_LOC, "--lr-schedule: '%s' is none of cosine, linear, constant",
                    name);
@@ -111,9 +118,9 @@ static void set_rate(Run *run) {
     run->rate.min = cli_real(run->args, OPT_MIN_LR, run->rate.peak / 10);
 }
 
-/* Finds out before the run, not after it, that the weights cannot be written there. */
-static bool try_save_path(Run *run) {
-    const char *path = cli_text(run->args, OPT_SAVE, NULL);
+/* Finds out before the run, not after it, that weights or trace cannot be written there. */
+static bool try_path(Run *run, CliOption option) {
+    const char *path = cli_text(run->args, option, NULL);
     if (!path) return true;
     FileWriter *writer = file_writer_open(path, run->diag);
     if (!writer) return false;
@@ -269,13 +276,14 @@ static bool prepare(Run *run) {
     const char *log = cli_text(run->args, OPT_LOG, NULL);
     run->quiet = cli_given(run->args, OPT_QUIET);
     if (!check_options(run)) return false;
+    if (!profile_from_args(run->args, &run->profile, run->diag)) return false;
     run->plan = plan_from_operand(run->args, run->diag);
     if (!run->plan) return false;
     set_rate(run);
     if (!open_data(run) || !start_engine(run)) return false;
     run->is_first = run->options.rank == 0;
     run->quiet |= !run->is_first;
-    if (run->is_first && !try_save_path(run)) return false;
+    if (run->is_first && (!try_path(run, OPT_SAVE) || !try_path(run, OPT_TRACE_FILE))) return false;
     if (!run->options.control && engine_arena_bytes(run->engine) != planned_bytes(run->plan)) {
         BUG("allocated %" PRId64 " bytes, planned %" PRId64, engine_arena_bytes(run->engine),
             planned_bytes(run->plan));
@@ -294,6 +302,17 @@ static void run_end(Run *run, bool good) {
     diag_destroy(run->diag);
 }
 
+/* After all else: the traced step moves the weights on. */
+static bool trace(Run *run) {
+    const char *path = cli_text(run->args, OPT_TRACE_FILE, NULL);
+    if (!path || run->steps_done == 0) return true;
+    if (run->options.control) {
+        path = arena_printf(run->args->arena, "%s.rank%d", path, run->options.rank);
+    }
+    Device device = device_of_plan(run->profile, run->plan, run->args->arena);
+    return train_trace(run->engine, run->plan, &device, path, run->quiet, run->diag);
+}
+
 int cmd_train(CliArgs *args) {
     Run run = {.args = args, .diag = diag_create(), .failure = EXIT_USAGE};
     const char *save = cli_text(args, OPT_SAVE, NULL);
@@ -304,6 +323,7 @@ int cmd_train(CliArgs *args) {
         print_start(&run);
         bool good = run_steps(&run) && (!save || engine_save(run.engine, save, run.diag));
         if (good) print_end(&run);
+        good = good && trace(&run);
         status = !good ? EXIT_FAILED : run.stopped ? EXIT_INTERRUPTED : EXIT_DONE;
     }
     cli_fail(run.diag, status);

@@ -18,6 +18,9 @@
 static const double first_line_s = 2, next_line_s = 10;
 /* How long a rank that ends tries to pass on what it has to say. */
 static const double farewell_s = 1, report_s = 2;
+/* A port may be taken for a moment: by a job that is just ending, or as another connection's own
+ * end where the system hands out ports from the same range. */
+static const double listen_s = 5, listen_pause_s = 0.1;
 
 enum { OTHER_DESCRIPTORS = 512 + MAX_GUESTS }; /* files, devices and other libraries' sockets */
 
@@ -156,6 +159,11 @@ static void put_missing(const Control *control, StrBuf *out) {
     free(missing);
 }
 
+static void pause_for(double seconds) {
+    struct timespec t = {.tv_nsec = (long)(fmin(fmax(seconds, 0), 0.99) * 1e9)};
+    nanosleep(&t, NULL);
+}
+
 static bool open_hub(Control *control, Diag *diag) {
     const ControlOptions *options = &control->options;
     char why[SOCKET_WHY_BYTES];
@@ -170,7 +178,12 @@ static bool open_hub(Control *control, Diag *diag) {
                    options->world + OTHER_DESCRIPTORS, options->world, limit);
         return false;
     }
-    control->listener = socket_listen(control->master_host, options->port, why);
+    double deadline = socket_now() + fmin(listen_s, options->connect_s);
+    for (;;) {
+        control->listener = socket_listen(control->master_host, options->port, why);
+        if (control->listener >= 0 || socket_now() > deadline) break;
+        pause_for(listen_pause_s);
+    }
     if (control->listener < 0) {
         diag_error(diag, NO_LOC,
                    "rank 0 cannot listen on port %d: %s; set MASTER_PORT to a free port on all "
@@ -310,8 +323,7 @@ static bool join_hub(Control *control, double deadline, WaitLines *lines, Diag *
                        options->rank, control->master_host, options->port, options->connect_s, why);
             return false;
         }
-        struct timespec t = {.tv_nsec = (long)(fmin(pause, fmin(left, 0.99)) * 1e9)};
-        nanosleep(&t, NULL);
+        pause_for(fmin(pause, left));
     }
 }
 

@@ -113,8 +113,8 @@ uint64_t control_token(const Control *control, uint32_t world, uint64_t fingerpr
 /* Any thread: no lock needed until it is given to the service thread. */
 Link *link_create(int fd, int rank, size_t max_bytes);
 void link_destroy(Link *link);
-/* The thread's main; takes the lock itself. */
-void *control_serve(void *control);
+/* The thread's main, given the Control; takes the lock itself. */
+void *control_serve(void *argument);
 void control_put_progress(StrBuf *out, const ProgressRecord *record, double now);
 /* A heartbeat's record, `since` by this process' clock. False: malformed. */
 bool control_get_progress(Cursor *cursor, ProgressRecord *out, double now);

@@ -26,20 +26,30 @@ static inline void sleep_s(double seconds) {
     nanosleep(&t, NULL);
 }
 
-/* A port of this machine that was free just now. */
+static inline bool is_free(bool is_v6, int port) {
+    struct sockaddr_in v4 = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)port),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6,
+                              .sin6_port = htons((uint16_t)port),
+                              .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    int fd = socket(is_v6 ? AF_INET6 : AF_INET, SOCK_STREAM, 0);
+    bool ok = fd >= 0 && (is_v6 ? bind(fd, (struct sockaddr *)&v6, sizeof v6)
+                                : bind(fd, (struct sockaddr *)&v4, sizeof v4)) == 0;
+    if (fd >= 0) close(fd);
+    return ok;
+}
+
+/* A free port, another one each time; 0: none. Below 32768, where Linux takes the ports of outgoing
+ * connections from: those of other tests would get in the way. */
 static inline int find_free_port(const char *host) {
-    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
-    bool is_v6 = strchr(host, ':') != NULL;
-    struct sockaddr *address = is_v6 ? (struct sockaddr *)&v6 : (struct sockaddr *)&v4;
-    socklen_t size = is_v6 ? sizeof v6 : sizeof v4;
-    int port = 0, fd = socket(is_v6 ? AF_INET6 : AF_INET, SOCK_STREAM, 0);
-    if (fd < 0) return 0;
-    if (bind(fd, address, size) == 0 && getsockname(fd, address, &size) == 0) {
-        port = ntohs(is_v6 ? v6.sin6_port : v4.sin_port);
+    static int next;
+    if (next == 0) next = (int)getpid();
+    for (int i = 0; i < 200; i++) {
+        int port = 12000 + next++ * 7 % 20000;
+        if (is_free(strchr(host, ':') != NULL, port)) return port;
     }
-    close(fd);
-    return port;
+    return 0;
 }
 
 /* --- a job of forked processes --- */

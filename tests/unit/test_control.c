@@ -145,6 +145,20 @@ static void test_missing(void) {
     check_said(&job, 1, "within 0.5 s: Connection refused");
 }
 
+static void test_port_in_use(void) {
+    check_begin("control: a port that is taken is an error that says what to do");
+    char why[SOCKET_WHY_BYTES];
+    Job job = job_create(2, join_rank);
+    job.options.connect_s = 0.3;
+    int listener = socket_listen(job.host, job.port, why);
+    CHECK(listener >= 0, "%s", why);
+    job_start_rank(&job, 0);
+    job_finish_rank(&job, 0);
+    close(listener);
+    check_said(&job, 0, "rank 0 cannot listen on port ");
+    check_said(&job, 0, ": Address already in use; set MASTER_PORT to a free port on all ranks");
+}
+
 static void test_refusals(void) {
     check_begin("control: a rank with another plan is told both fingerprints");
     Job job = job_create(3, join_rank);
@@ -323,6 +337,7 @@ int main(void) {
     test_operations();
     test_slow_joiner();
     test_missing();
+    test_port_in_use();
     test_refusals();
     test_strangers();
     test_garbage();

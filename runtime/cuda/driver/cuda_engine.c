@@ -3,6 +3,7 @@
 #include "runtime/cuda/driver/modules.h"
 #include "runtime/cuda/driver/nccl.h"
 #include "runtime/cuda/driver/replay.h"
+#include "runtime/cuda/driver/trace.h"
 #include "runtime/cuda/emit.h"
 #include "runtime/engine_internal.h"
 #include "runtime/launch/control.h"
@@ -461,6 +462,13 @@ static bool cuda_run(Engine *engine, EngineJob job, Diag *diag) {
     return fine;
 }
 
+static bool cuda_trace(Engine *engine, Arena *arena, EngineSpan **out_spans, int *out_count,
+                       Diag *diag) {
+    CudaEngine *cuda = engine->backend_state;
+    stage(cuda);
+    return cuda_trace_replay(&cuda->replays[EMIT_TRAIN], arena, out_spans, out_count, diag);
+}
+
 static int64_t cuda_call_count(const Engine *engine) {
     const CudaEngine *cuda = engine->backend_state;
     return cuda->replays[EMIT_TRAIN].list.count;
@@ -491,6 +499,7 @@ const EngineBackend *cuda_backend(void) {
                                           .edit = cuda_edit,
                                           .commit = cuda_commit,
                                           .replay_seconds = cuda_replay_seconds,
-                                          .call_count = cuda_call_count};
+                                          .call_count = cuda_call_count,
+                                          .trace = cuda_trace};
     return &BACKEND;
 }

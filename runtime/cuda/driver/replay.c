@@ -241,6 +241,22 @@ bool replay_issue(Replay *replay, ReplayVisitor before, ReplayVisitor after, voi
     return issue_joins(replay, diag);
 }
 
+bool replay_issue_timed(Replay *replay, const cudaEvent_t *begins, const cudaEvent_t *ends,
+                        Diag *diag) {
+    const CuApi *api = replay->context->device->api;
+    for (int i = 0; i < replay->list.count; i++) {
+        cudaStream_t stream = stream_of(replay, i);
+        if (!issue_waits(replay, i, diag) ||
+            !cuda_check(api, api->cudaEventRecord(begins[i], stream), diag, "timing a command") ||
+            !issue_one(replay, i, stream, diag) ||
+            !cuda_check(api, api->cudaEventRecord(ends[i], stream), diag, "timing a command") ||
+            !issue_record(replay, i, diag)) {
+            return fail(replay, i, diag);
+        }
+    }
+    return issue_joins(replay, diag);
+}
+
 static bool instantiate(Replay *replay, cudaGraph_t graph, cudaGraphExec_t *out, Diag *diag) {
     const CuApi *api = replay->context->device->api;
     size_t n_nodes = 0;

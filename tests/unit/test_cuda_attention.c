@@ -1,0 +1,247 @@
+/* CUDA kernels of attention and its gradient, through their binders and the emulator, against
+ * float64.
+ *
+ * Would catch: fragments, swizzles or buffers mixed up, a mask off by one or missing in a tile,
+ * rows and keys past the end counted, a group's heads taken for positions, heads that do not fill
+ * their tile, a maximum or sum of the running softmax not carried over, a workspace too small,
+ * results that depend on the order of threads or blocks, or on the place in the batch.
+ */
+#include "runtime/cuda/kernels/args.h"
+#include "tests/unit/cuda_check.h"
+
+#include <math.h>
+
+typedef struct Shape {
+    int batch, seq, kv_heads, group, head;
+    bool causal;
+    float scale; /* 0: 1 / sqrt(head) */
+    bool low;    /* bf16 */
+} Shape;
+
+static bool launched[N_KERNELS];
+
+/* What a result may be off by, as a share of its root mean square.
+ *
+ * f32: sums of up to `head` and `seq` terms, and exponents of scores: a few roundings of 6e-8.
+ * bf16: operands are exact and sums are f32, so lse is as good as in f32. Weights, their gradients
+ * and results are rounded, each by a root mean square of 2^-9 / sqrt(3) = 1.1e-3 of its own size,
+ * and delta is the difference of such numbers: a few times that where terms cancel. The worst of
+ * many elements is several times as far off, and the first rows of a causal softmax are several
+ * times as large as most. */
+typedef struct Tolerance {
+    double mean, most;
+} Tolerance;
+
+static Tolerance tolerance(const Shape *s, DType dtype, bool gradient) {
+    if (!s->low || dtype == DTYPE_F32) return (Tolerance){2e-6, 2e-5};
+    return gradient ? (Tolerance){5e-3, 6e-2} : (Tolerance){3e-3, 5e-2};
+}
+
+static double read_result(const void *at, DType dtype, int64_t i) {
+    if (dtype == DTYPE_F32) return (double)((const float *)at)[i];
+    uint32_t bits = (uint32_t)((const uint16_t *)at)[i] << 16;
+    float x;
+    memcpy(&x, &bits, sizeof(x));
+    return (double)x;
+}
+
+/* q, k, v and the gradient of o; attention; its gradient. */
+static const char *make_nodes(Arena *arena, const Shape *s, const char *batch, const char *heads) {
+    const char *dtype = s->low ? "bf16" : "f32";
+    const char *rows = arena_printf(arena, "[batch=%d%s, seq=%d, kv=%d%s, group=%d", s->batch,
+                                    batch, s->seq, s->kv_heads, heads, s->group);
+    const char *q = arena_printf(arena, "%s%s, head=%d]", dtype, rows, s->head);
+    const char *k = arena_printf(arena, "%s[batch=%d%s, seq=%d, kv=%d%s, head=%d]", dtype, s->batch,
+                                 batch, s->seq, s->kv_heads, heads, s->head);
+    double scale = s->scale != 0 ? (double)s->scale : 1 / sqrt(s->head);
+    const char *attrs =
+        arena_printf(arena, "{seq=seq, head=head, causal=%d, scale=%.9g}", s->causal, scale);
+    const char *leaf = "%%%d = param() {name=\"%s\", init=\"zeros\", decay=1} : %s\n";
+    const char *leaves = arena_printf(
+        arena, "%s%s%s%s", arena_printf(arena, leaf, 0, "", q), arena_printf(arena, leaf, 1, "", k),
+        arena_printf(arena, leaf, 2, "", k), arena_printf(arena, leaf, 3, "", q));
+    return arena_printf(arena,
+                        "%s%%4:2 = attention(%%0, %%1, %%2) %s : %s, f32%s]\n"
+                        "%%5:3 = attention_grad(%%0, %%1, %%2, %%4, %%4.1, %%3) %s : %s, %s, %s\n",
+                        leaves, attrs, q, rows, attrs, q, k, k);
+}
+
+static void compare_result(const CudaKernelRun *run, const Shape *s, int n, int result) {
+    static const char *const NAMES[2][3] = {{"o", "lse", ""}, {"dq", "dk", "dv"}};
+    Node *node = run->base.reference->graph->nodes[n];
+    const Type *type = &node->types[result];
+    const double *expected = reference_exact(run->base.reference, node_value(node, result));
+    const void *got = run->base.ranks[0].buffers[n * MAX_OUTPUTS + result];
+    double squares = 0, errors = 0, most = 0, count = (double)type_elements(type);
+    for (int64_t i = 0; i < type_elements(type); i++) {
+        double error = read_result(got, type->dtype, i) - expected[i];
+        squares += expected[i] * expected[i];
+        errors += error * error;
+        if (!(fabs(error) <= most)) most = isnan(error) ? INFINITY : fabs(error);
+    }
+    /* One key's softmax is constant: gradients are zero but for rounding. */
+    double size = sqrt(squares / count) + 1e-3, mean = sqrt(errors / count) / size;
+    Tolerance allowed = tolerance(s, type->dtype, n == 5);
+    most /= size;
+    CHECK(mean <= allowed.mean && most <= allowed.most, "%s: error %.3g, at most %.3g",
+          NAMES[n - 4][result], mean, most);
+    if (getenv("TEST_SHOW")) printf("  %-4s %.2g %.2g\n", NAMES[n - 4][result], mean, most);
+}
+
+static void compare(const CudaKernelRun *run, const Shape *s) {
+    for (int n = 4; n <= 5; n++) {
+        for (int i = 0; i < run->base.reference->graph->nodes[n]->n_outputs; i++) {
+            compare_result(run, s, n, i);
+        }
+    }
+}
+
+/* The same numbers in every batch row: the results' bits must be, too. */
+static void copy_batches(const CudaFixture *f, int batch) {
+    for (int n = 0; n < 4; n++) {
+        Node *leaf = f->graph->nodes[n];
+        double *values = reference_value(f->reference, node_value(leaf, 0));
+        int64_t each = type_elements(&leaf->types[0]) / batch;
+        for (int b = 1; b < batch; b++) {
+            memcpy(values + b * each, values, (size_t)each * sizeof(*values));
+        }
+    }
+}
+
+static void compare_batches(const CudaKernelRun *run, int batch) {
+    for (int n = 4; n <= 5; n++) {
+        const Node *node = run->base.reference->graph->nodes[n];
+        for (int i = 0; i < node->n_outputs; i++) {
+            const char *at = run->base.ranks[0].buffers[n * MAX_OUTPUTS + i];
+            size_t each = (size_t)type_elements(&node->types[i]) / (size_t)batch *
+                          (node->types[i].dtype == DTYPE_BF16 ? 2 : 4);
+            for (int b = 1; b < batch; b++) {
+                CHECK(memcmp(at, at + (size_t)b * each, each) == 0,
+                      "result %d of node %d depends "
+                      "on the batch row",
+                      i, n);
+            }
+        }
+    }
+}
+
+/* Two orders of threads and blocks. */
+static void check_shape(const Shape *s) {
+    CudaFixture f;
+    CudaKernelRun runs[2];
+    Arena *arena = arena_create();
+    int n = 0;
+    check_begin(arena_printf(
+        arena, "%s, batch %d, seq %d, kv %d, group %d, head %d%s%s", s->low ? "bf16" : "f32",
+        s->batch, s->seq, s->kv_heads, s->group, s->head, s->causal ? ", causal" : "",
+        s->scale != 0 ? arena_printf(arena, ", scale %g", (double)s->scale) : ""));
+    bool bound = cuda_fixture_create(&f, NULL, make_nodes(arena, s, "", ""));
+    if (bound) {
+        copy_batches(&f, s->batch);
+        reference_run(f.reference);
+    }
+    for (; bound && n < 2; n++) {
+        bound = cuda_kernel_run_create(&runs[n], f.reference, -1, NULL, f.diag);
+        CHECK(bound, "%s", diag_text(f.diag));
+        if (!bound) continue;
+        runs[n].order = n ? 3 : 0;
+        bool good = cuda_kernel_run_step(&runs[n]);
+        CHECK(good, "%s", cuda_kernel_run_reason(&runs[n]));
+        cuda_note_launches(&runs[n], launched);
+        if (good && n == 0) {
+            compare(&runs[0], s);
+            compare_batches(&runs[0], s->batch);
+        }
+        if (good && n) CHECK(cuda_same_bits(&runs[0], &runs[1]), "depends on threads' order");
+    }
+    for (int i = 0; i < n; i++) cuda_kernel_run_destroy(&runs[i]);
+    check_end();
+    cuda_fixture_destroy(&f);
+    arena_destroy(arena);
+}
+
+/* Tiles are of 128 rows or keys, passed over in steps of 64 (or 32); of 32 without tensor cores. */
+static void test_shapes(void) {
+    static const Shape SHAPES[] = {
+        /* one position; less than a fragment; a tile less one, and one more; two and a half */
+        {1, 1, 1, 1, 8, true, 0, true},
+        {2, 7, 2, 1, 16, true, 0, true},
+        {1, 64, 1, 1, 32, true, 0, true},
+        {1, 65, 2, 1, 64, true, 0, true},
+        {1, 130, 1, 1, 64, true, 0, true},
+        {2, 200, 1, 1, 64, false, 0, true},
+        {1, 130, 1, 1, 128, false, 0, true},
+        {1, 200, 1, 1, 128, true, 0, true},
+        {1, 65, 1, 1, 80, true, 0, true},
+        {1, 31, 2, 1, 72, false, 0, true},
+        /* groups: powers of two and not; rows of several heads in a tile, and a tile in a head */
+        {1, 65, 1, 4, 128, true, 0, true},
+        {2, 7, 2, 4, 64, true, 0, true},
+        {1, 70, 2, 3, 32, true, 0, true},
+        {1, 33, 1, 7, 8, false, 0, true},
+        {1, 3, 1, 64, 64, true, 0, true},
+        /* peaked: maxima grow from tile to tile, and weights vanish */
+        {1, 150, 1, 1, 64, true, 3, true},
+        /* without tensor cores: odd heads, long heads, scales that are not positive */
+        {1, 37, 2, 2, 12, true, 0, true},
+        {1, 33, 1, 1, 1, false, 0, true},
+        {1, 40, 1, 1, 256, true, 0, true},
+        {1, 70, 1, 2, 64, true, -0.2f, true},
+        {1, 1, 1, 1, 8, true, 0, false},
+        {2, 7, 2, 4, 16, true, 0, false},
+        {1, 65, 2, 1, 32, false, 0, false},
+        {1, 130, 1, 1, 64, true, 0, false},
+        {1, 64, 1, 4, 64, true, 0, false},
+        {2, 33, 1, 3, 80, false, 0, false},
+        {1, 100, 1, 1, 128, true, 0, false},
+        {1, 35, 1, 1, 255, true, 0, false},
+        {1, 40, 1, 2, 13, true, -0.5f, false},
+        {1, 100, 1, 1, 16, true, 4, false},
+    };
+    for (size_t i = 0; i < sizeof(SHAPES) / sizeof(SHAPES[0]); i++) check_shape(&SHAPES[i]);
+}
+
+/* Shards of a batch and of heads, with a padded one of each. */
+static void test_shards(void) {
+    for (int low = 0; low < 2; low++) {
+        Arena *arena = arena_create();
+        Shape s = {3, 9, 3, 2, 16, true, 0, low};
+        check_begin(low ? "heads and batch divided, bf16" : "heads and batch divided, f32");
+        cuda_check(&(CudaCase){.mesh = "t=2, d=2, p=1",
+                               .nodes = make_nodes(arena, &s, "/d", "/t"),
+                               .nonzero_pads = true, /* lse of a head of zeros */
+                               .tolerance = low ? 4e-2 : 1e-5});
+        check_end();
+        arena_destroy(arena);
+    }
+}
+
+/* A q without the axis `group` is a group of one. */
+static void test_without_group(void) {
+    check_begin("queries without group");
+    cuda_check(&(CudaCase){
+        .nodes = "%0 = input() {name=\"\"} : f32[batch=1, seq=5, kv=2, head=8]\n"
+                 "%1:2 = attention(%0, %0, %0) {seq=seq, head=head, causal=1, scale=0.5} : "
+                 "f32[batch=1, seq=5, kv=2, head=8], f32[batch=1, seq=5, kv=2]\n",
+        .tolerance = 1e-5});
+    check_end();
+}
+
+static void test_all_ran(void) {
+    check_begin("every kernel of attention ran");
+    for (int i = 0; i < N_KERNELS; i++) {
+        if (strncmp(KERNELS[i].name, "attention_", 10) == 0) {
+            CHECK(launched[i], "%s did not", KERNELS[i].name);
+        }
+    }
+    check_end();
+}
+
+int main(void) {
+    if (cuda_check_missing()) return 0;
+    test_shapes();
+    test_shards();
+    test_without_group();
+    test_all_ran();
+    return check_report();
+}
