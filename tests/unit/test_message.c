@@ -1,8 +1,11 @@
-/* Messages of the control plane: read back as written, and noise read within its bounds. */
+/* Messages of the control plane: read back as written, and noise read within its bounds. Progress
+ * between two threads. */
+#include "runtime/launch/mailbox.h"
 #include "runtime/launch/message.h"
 #include "tests/unit/check.h"
 #include "tests/unit/message_noise.h"
 
+#include <pthread.h>
 #include <string.h>
 
 static void test_reader(void) {
@@ -89,8 +92,47 @@ static void test_reader_noise(void) {
           n_bad);
 }
 
+/* --- the mailbox --- */
+
+enum { N_RECORDS = 200000 };
+
+static void *write_records(void *mailbox) {
+    for (int i = 1; i <= N_RECORDS; i++) {
+        ProgressRecord record = {.step = i, .task = (uint32_t)i * 3};
+        memset(record.text, 'a' + i % 26, sizeof record.text - 1);
+        mailbox_write(mailbox, &record);
+    }
+    return NULL;
+}
+
+static void test_mailbox(void) {
+    check_begin("mailbox: records are whole, never older than the last read, and the last arrives");
+    static Mailbox mailbox;
+    pthread_t writer;
+    mailbox_init(&mailbox, 0);
+    CHECK(mailbox_read(&mailbox)->step == -1, "not empty at first");
+    pthread_create(&writer, NULL, write_records, &mailbox);
+    for (int64_t last = -1; last < N_RECORDS;) {
+        const ProgressRecord *record = mailbox_read(&mailbox);
+        CHECK(record->step >= last, "step %lld after %lld", (long long)record->step,
+              (long long)last);
+        last = record->step;
+        if (last < 0) continue;
+        char letter = (char)('a' + last % 26);
+        bool whole = record->task == (uint32_t)last * 3;
+        for (size_t i = 0; i < sizeof record->text - 1; i++) {
+            whole = whole && record->text[i] == letter;
+        }
+        CHECK(whole, "record %lld is torn", (long long)last);
+        if (check_case_failed) break;
+    }
+    pthread_join(writer, NULL);
+    CHECK(mailbox_read(&mailbox)->step == N_RECORDS, "the last record is lost");
+}
+
 int main(void) {
     test_reader();
     test_reader_noise();
+    test_mailbox();
     return check_report();
 }
