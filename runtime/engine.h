@@ -19,6 +19,7 @@ typedef struct EngineOptions {
     int n_threads;      /* CPU: cores to use in all; 0: all online */
     bool virtual_ranks; /* CUDA: all ranks of the plan on one device, in this process */
     bool no_graph;      /* CUDA: issue every command instead of replaying a captured graph */
+    bool segmented;     /* CUDA: capture in pieces, as steps of too many nodes always are */
     int device_ordinal; /* CUDA: which of this machine's devices */
     /* CUDA, several processes: this one's rank among them and how they talk (runtime/launch). NULL:
      * one process. */

@@ -311,7 +311,9 @@ static bool cuda_create(Engine *engine, const EngineOptions *options, Diag *diag
     CommandList lists[N_EMIT_JOBS] = {{0}};
     engine->backend_state = cuda;
     cuda->engine = engine;
-    cuda->mode = options->no_graph ? REPLAY_EAGER : REPLAY_GRAPH;
+    cuda->mode = options->no_graph    ? REPLAY_EAGER
+                 : options->segmented ? REPLAY_SEGMENTED
+                                      : REPLAY_GRAPH;
     bool fine = check_workspace(engine, diag) &&
                 cuda_device_open(&cuda->device, cuda_api(), options->device_ordinal, diag) &&
                 join(cuda, options, diag) && check_memory(cuda, diag) && allocate(cuda, diag) &&

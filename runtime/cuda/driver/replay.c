@@ -137,7 +137,7 @@ static bool issue_one(const Replay *replay, int i, cudaStream_t stream, Diag *di
     const ReplayContext *context = replay->context;
     const CuApi *api = context->device->api;
     const Command *command = &replay->list.items[i];
-    if (api->announce) api->announce(api->announce_user, i);
+    if (api->announce) api->announce(api->announce_user, command);
     switch (command->kind) {
     case COMMAND_LAUNCH: return issue_launch(replay, &command->launch, stream, diag);
     case COMMAND_GEMM:
