@@ -20,10 +20,12 @@ double engine_now(void) {
 
 static bool check_outputs(RankThread *rank, const CallInfo *info) {
     for (int o = 0; info->node && o < info->node->n_outputs; o++) {
-        if (info->node->types[o].dtype != DTYPE_F32 || !info->out[o]) continue;
+        DType dtype = info->node->types[o].dtype;
+        if (!dtype_is_float(dtype) || !info->out[o]) continue;
         Type local =
             type_local(&info->node->types[o], &info->node->shardings[o], &rank->engine->plan->mesh);
-        if (reduce_first_nonfinite(info->out[o], type_elements(&local)) < 0) continue;
+        bool low = dtype == DTYPE_BF16;
+        if (reduce_first_nonfinite(info->out[o], low, type_elements(&local)) < 0) continue;
         rank->bad = (BadValue){true, *info, o};
         return true;
     }
@@ -243,9 +245,14 @@ static bool set_up_ranks(Engine *engine, Diag *diag) {
         find_scalars(&engine->ranks[r]);
     }
     double allocated = engine_now();
-    for (int r = 0; r < engine->n_ranks; r++) {
-        if (!executor_emit(&engine->ranks[r].context, diag)) return false;
+    bool emitted = true;
+    int own_threads = omp_get_max_threads();
+    omp_set_num_threads(engine->n_threads); /* products are prepared for so many */
+    for (int r = 0; emitted && r < engine->n_ranks; r++) {
+        emitted = executor_emit(&engine->ranks[r].context, diag);
     }
+    omp_set_num_threads(own_threads);
+    if (!emitted) return false;
     engine->emit_seconds = engine_now() - allocated;
     return true;
 }

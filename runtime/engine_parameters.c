@@ -3,6 +3,7 @@
 
 #include "runtime/checkpoint/safetensors.h"
 #include "runtime/cpu/philox.h"
+#include "runtime/cpu/vec.h"
 #include "runtime/shard.h"
 
 #include <inttypes.h>
@@ -48,6 +49,35 @@ static void init_parameter(const RankContext *rank, Node *node, Arena *arena) {
     shard_zero_padding(&shard, data);
 }
 
+/* The parameter that a copy is of: of its name, block and chunk. */
+static Node *copied_parameter(const Graph *graph, const Node *copy) {
+    for (int n = 0; n < graph->n_nodes; n++) {
+        Node *node = graph->nodes[n];
+        if (node->op == OP_PARAM && node->block == copy->block && node->chunk == copy->chunk &&
+            strcmp(node_string(node, ATTR_name), node_string(copy, ATTR_of)) == 0) {
+            return node;
+        }
+    }
+    BUG("'%s' is a copy of nothing", node_string(copy, ATTR_name));
+}
+
+/* Whatever sets parameters outside a step ends with this: products read the copies. */
+static void refresh_copies(Engine *engine) {
+    for (int r = 0; r < engine->n_ranks; r++) {
+        const RankContext *rank = &engine->ranks[r].context;
+        const Graph *graph = rank->program->graph;
+        for (int n = 0; n < graph->n_nodes; n++) {
+            Node *copy = graph->nodes[n];
+            if (!node_is_copy(copy)) continue;
+            Node *param = copied_parameter(graph, copy);
+            Shard shard = node_shard(rank, copy);
+            vec_bf16_store(executor_address(rank, node_value(param, 0), 0),
+                           executor_address(rank, node_value(copy, 0), 0),
+                           type_elements(&shard.local));
+        }
+    }
+}
+
 void engine_init_parameters(Engine *engine) {
     Arena *arena = arena_create();
     for (int r = 0; r < engine->n_ranks; r++) {
@@ -57,6 +87,7 @@ void engine_init_parameters(Engine *engine) {
             if (graph->nodes[n]->op == OP_PARAM) init_parameter(rank, graph->nodes[n], arena);
         }
     }
+    refresh_copies(engine);
     arena_destroy(arena);
 }
 
@@ -99,6 +130,7 @@ bool engine_load(Engine *engine, const char *path, Diag *diag) {
     }
     if (file) safetensors_close(file);
     arena_destroy(arena);
+    refresh_copies(engine);
     return fine;
 }
 
@@ -224,6 +256,7 @@ bool engine_write_parameter(Engine *engine, const char *name, const float *whole
             found = true;
         }
     }
+    if (found) refresh_copies(engine);
     arena_destroy(arena);
     return found;
 }

@@ -172,6 +172,7 @@ static bool emit_node(RankContext *rank, CallList *list, const Node *node, const
                  .n_micro = rank->plan->n_micro,
                  .overwrite = first_micro && is_first_share(node),
                  .state = &rank->state,
+                 .products = rank->products,
                  .groups = &rank->groups};
     b.workspace = rank->workspace;
     void *few_in[8];
@@ -273,6 +274,8 @@ static bool emit_forward(RankContext *rank, Diag *diag) {
 }
 
 bool executor_emit(RankContext *rank, Diag *diag) {
+    rank->products = gemm_plans_create();
+    if (!rank->products) BUG("out of memory");
     if (!emit_train(rank, diag) || !emit_forward(rank, diag)) return false;
     set_capacity(&rank->train, rank->train.count);
     set_capacity(&rank->forward, rank->forward.count);
@@ -283,4 +286,6 @@ void executor_release(RankContext *rank) {
     free(rank->train.calls), free(rank->train.info);
     free(rank->forward.calls), free(rank->forward.info);
     rank->train = rank->forward = (CallList){0};
+    gemm_plans_destroy(rank->products);
+    rank->products = NULL;
 }

@@ -34,6 +34,7 @@ typedef struct RankContext {
     unsigned char *memory; /* the rank's arena, stage->arena_bytes */
     void *workspace;       /* what kernels use within one call, at the end of its scratch */
     CommGroups groups;
+    GemmPlans *products;
     CommChannel **channels; /* by plan channel, for this (t, d); NULL: not this rank's */
     StepState state;
     const HostBatch *batch;
@@ -43,7 +44,7 @@ typedef struct RankContext {
     int n_first;      /* calls of `forward` that belong to micro-batch 0 */
 } RankContext;
 
-/* Fills train and forward. */
+/* Fills train and forward. For as many OpenMP threads as the caller has now. */
 bool executor_emit(RankContext *rank, Diag *diag);
 void executor_release(RankContext *rank);
 

@@ -8,6 +8,7 @@
 
 #include "ir/op.h"
 #include "runtime/comm.h"
+#include "runtime/cpu/gemm.h"
 
 /* What changes from step to step, read by kernels when they run. */
 typedef struct StepState {
@@ -46,6 +47,7 @@ typedef struct Binding {
     void *out[MAX_OUTPUTS];
     Type *in_local, out_local[MAX_OUTPUTS];
     void *workspace;
+    GemmPlans *products; /* the rank's, of bf16 */
     const StepState *state;
     const CommGroups *groups;
 } Binding;
@@ -68,6 +70,13 @@ static inline const Type *bind_input_type(const Binding *binding, int i) {
 }
 static inline const Sharding *bind_input_sharding(const Binding *binding, int i) {
     return value_sharding(binding->node->inputs[i]);
+}
+/* Is operand (result) i bf16? */
+static inline bool bind_in_low(const Binding *binding, int i) {
+    return binding->in_local[i].dtype == DTYPE_BF16;
+}
+static inline bool bind_out_low(const Binding *binding, int i) {
+    return binding->out_local[i].dtype == DTYPE_BF16;
 }
 /* Elements of all dimensions but the last. */
 int64_t bind_rows(const Type *local);

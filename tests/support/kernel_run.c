@@ -134,6 +134,7 @@ static bool bind_node(KernelRun *run, KernelRank *rank, Node *node, Diag *diag) 
                  .in = ARENA_ARRAY(ref->arena, void *, node->n_inputs + 1),
                  .in_local = ARENA_ARRAY(ref->arena, Type, node->n_inputs + 1),
                  .state = &run->state,
+                 .products = rank->products,
                  .groups = &rank->groups};
     for (int i = 0; i < node->n_inputs; i++) {
         Value in = node->inputs[i];
@@ -193,6 +194,7 @@ bool kernel_run_create(KernelRun *run, const Reference *reference, int in_place,
     for (int r = 0; r < run->n_ranks; r++) {
         KernelRank *rank = &run->ranks[r];
         make_buffers(run, rank);
+        rank->products = gemm_plans_create();
         rank->calls = ARENA_ARRAY(reference->arena, CpuCall, graph->n_nodes + 1);
         for (int n = 0; n < graph->n_nodes; n++) {
             unsigned flags = OPS[graph->nodes[n]->op].flags;
@@ -227,6 +229,7 @@ bool kernel_run_step(KernelRun *run) {
 void kernel_run_destroy(KernelRun *run) {
     const Graph *graph = run->reference->graph;
     for (int r = 0; r < run->n_ranks; r++) {
+        gemm_plans_destroy(run->ranks[r].products);
         for (int n = 0; run->ranks[r].buffers && n < graph->n_nodes; n++) {
             for (int o = 0; o < graph->nodes[n]->n_outputs; o++) {
                 if (shared_operand(run, graph->nodes[n], o) >= 0) continue;

@@ -17,6 +17,7 @@ typedef struct KernelRank {
     MeshCoord coord;
     CommGroups groups;
     void **buffers; /* [n_nodes * MAX_OUTPUTS], the rank's shards */
+    GemmPlans *products;
     CpuCall *calls;
     int n_calls;
     bool failed;
