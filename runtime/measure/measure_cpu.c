@@ -120,7 +120,7 @@ static bool run_attention(const void *args) {
 static bool run_attention_grad(const void *args) {
     const AttentionArgs *a = args;
     return attention_backward(&a->shape, a->q, a->k, a->v, a->o, a->lse, a->d_o, a->dq, a->dk,
-                              a->dv);
+                              a->dv, NULL);
 }
 
 enum { ATTENTION_OPERANDS = 9 };
