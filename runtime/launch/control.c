@@ -121,6 +121,7 @@ static Control *create(const ControlOptions *options) {
     control->members = calloc((size_t)control->n_members, sizeof *control->members);
     if (!control->members) BUG("out of memory");
     for (int i = 0; i < control->n_members; i++) control->members[i].progress.step = -1;
+    control->told.step = -1;
     mailbox_init(&control->mailbox, socket_now());
     atomic_init(&control->failed, false);
     return control;
@@ -529,6 +530,12 @@ void control_update_progress(Control *control, int64_t step, int task, int call,
                              .since = socket_now()};
     size_t length = strnlen(text, sizeof record.text - 1);
     memcpy(record.text, text, length);
+    ProgressRecord *told = &control->told;
+    if (told->step == record.step && told->task == record.task && told->call == record.call &&
+        told->waits == record.waits && strcmp(told->text, record.text) == 0) {
+        return; /* nothing has moved: `since` stays */
+    }
+    *told = record;
     mailbox_write(&control->mailbox, &record);
 }
 

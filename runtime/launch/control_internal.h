@@ -4,7 +4,8 @@
  *     control_service.c  the service thread: sockets, heartbeats
  *     control_hub.c      rank 0: who may join, collectives, who is lost or stuck
  *
- * Everything in Control but the mailbox, `failed` and what does not change is guarded by `lock`.
+ * Everything in Control but the mailbox, `told`, `failed` and what does not change is guarded by
+ * `lock`.
  * Functions here are called with it held, unless they say otherwise.
  */
 #ifndef RUNTIME_LAUNCH_CONTROL_INTERNAL_H
@@ -70,6 +71,7 @@ struct Control {
     ControlOptions options; /* with its texts copied: */
     char master_host[LAUNCH_HOST_BYTES], host[CONTROL_HOST_BYTES], job[LAUNCH_JOB_BYTES];
     Mailbox mailbox;
+    ProgressRecord told; /* the last one written; the training thread's own */
     atomic_bool failed;
     char reason[CONTROL_REASON_BYTES]; /* written before `failed` */
     pthread_t thread;

@@ -11,16 +11,16 @@ static Fate fate;
 static int victim;
 
 static void meet_fate(Control *control) {
-    control_update_progress(control, 12, 5, 3, false,
-                            "B0.5 all_reduce of blocks.1.mlp.w1, models/gpt.lua:42");
-    sleep_s(0.3); /* a heartbeat says so */
+    for (int i = 0; i < 15 || (fate == FATE_STUCK && !control_failed(control, NULL)); i++) {
+        /* Again and again the same is no progress. Long enough for a heartbeat to say it. */
+        control_update_progress(control, 12, 5, 3, false,
+                                "B0.5 all_reduce of blocks.1.mlp.w1, models/gpt.lua:42");
+        sleep_s(0.02);
+    }
     if (fate == FATE_KILLED) raise(SIGKILL);
     if (fate == FATE_STOPPED) raise(SIGSTOP);
     if (fate == FATE_REPORTS) control_report(control, "no memory left on the device");
     if (fate == FATE_ABORTS) control_abort(control, "interrupted");
-    if (fate == FATE_STUCK) {
-        while (!control_failed(control, NULL)) sleep_s(0.02);
-    }
 }
 
 static void count_call(void *state, const char *reason) {
