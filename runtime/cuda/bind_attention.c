@@ -14,9 +14,8 @@ typedef struct AttentionKernels {
     int forward_shared, keys_shared, queries_shared; /* bytes */
 } AttentionKernels;
 
-/* Tiles of bf16 in shared memory: see the kernels. `step`: keys that attention_queries_* passes
- * over at a time. */
-#define TENSOR_KERNELS(head, step, key_threads)                                                    \
+/* Tiles of bf16 in shared memory: see the kernels. */
+#define TENSOR_KERNELS(head, key_threads)                                                          \
     {                                                                                              \
         .forward = KERNEL_attention_forward_##head, .delta = KERNEL_attention_delta_bf16,          \
         .keys = KERNEL_attention_keys_##head, .queries = KERNEL_attention_queries_##head,          \
@@ -24,15 +23,15 @@ typedef struct AttentionKernels {
         .forward_shared = (ATTENTION_TILE + 4 * ATTENTION_STEP) * (head)*2,                        \
         .keys_shared =                                                                             \
             (2 * ATTENTION_TILE + 4 * ATTENTION_STEP) * (head)*2 + 4 * ATTENTION_STEP * 4,         \
-        .queries_shared = (2 * ATTENTION_TILE + 4 * (step)) * (head)*2,                            \
+        .queries_shared = (2 * ATTENTION_TILE + 4 * ATTENTION_QUERIES_STEP) * (head)*2,            \
     }
 static const struct {
     int head;
     AttentionKernels kernels;
 } TENSOR[] = {
-    {32, TENSOR_KERNELS(32, ATTENTION_STEP, 128)},
-    {64, TENSOR_KERNELS(64, ATTENTION_STEP, 128)},
-    {128, TENSOR_KERNELS(128, ATTENTION_STEP_LONG, 256)},
+    {32, TENSOR_KERNELS(32, 128)},
+    {64, TENSOR_KERNELS(64, 128)},
+    {128, TENSOR_KERNELS(128, 256)},
 };
 
 /* Tiles of f32 in shared memory, with padded rows; and weights. */

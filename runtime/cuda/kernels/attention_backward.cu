@@ -275,13 +275,13 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
 }
 
 KERNEL_FUNCTION __launch_bounds__(128, 2) attention_queries_32(AttentionBackwardArgs a) {
-    queries_gradient<32, ATTENTION_STEP>(a);
+    queries_gradient<32, ATTENTION_QUERIES_STEP>(a);
 }
 
-KERNEL_FUNCTION __launch_bounds__(128, 2) attention_queries_64(AttentionBackwardArgs a) {
-    queries_gradient<64, ATTENTION_STEP>(a);
+KERNEL_FUNCTION __launch_bounds__(128, 3) attention_queries_64(AttentionBackwardArgs a) {
+    queries_gradient<64, ATTENTION_QUERIES_STEP>(a);
 }
 
 KERNEL_FUNCTION __launch_bounds__(128, 2) attention_queries_128(AttentionBackwardArgs a) {
-    queries_gradient<128, ATTENTION_STEP_LONG>(a);
+    queries_gradient<128, ATTENTION_QUERIES_STEP>(a);
 }
