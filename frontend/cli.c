@@ -225,6 +225,8 @@ int cli_parse(CliArgs *args, int argc, char **argv) {
         } else if (!options_end && argv[i][0] == '-' && argv[i][1]) {
             int status = parse_option(args, argc, argv, &i);
             if (status >= 0) return status;
+        } else if (!command->operand[0]) {
+            return cli_usage_error("%s: takes options only; what is '%s'?", command->name, argv[i]);
         } else if (args->operand) {
             return cli_usage_error("%s: takes one %s; what is '%s'?", command->name,
                                    command->operand, argv[i]);
@@ -232,7 +234,7 @@ int cli_parse(CliArgs *args, int argc, char **argv) {
             args->operand = argv[i];
         }
     }
-    if (!args->operand && command->operand[0] != '[') {
+    if (!args->operand && command->operand[0] && command->operand[0] != '[') {
         return cli_usage_error("%s: which %s? see perilune help %s", command->name,
                                command->operand, command->name);
     }

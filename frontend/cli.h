@@ -31,6 +31,8 @@ enum CliGroup {
     IN_FORMS = 1 << 4,
     IN_CHECK = 1 << 5,
     IN_PASSES = 1 << 6,
+    IN_DEVICES = 1 << 7,
+    IN_PROFILING = 1 << 8,
     IN_ALL = ~0
 };
 
@@ -79,7 +81,7 @@ typedef struct CliSection {
 enum { MAX_SECTIONS = 3 };
 
 struct CliCommand {
-    const char *name, *operand; /* "PLAN"; [PLAN] when it may be missing */
+    const char *name, *operand; /* "PLAN"; [PLAN] when it may be missing; "": takes none */
     const char *summary;
     CliSection sections[MAX_SECTIONS];
     const char *details; /* paragraphs and examples */
@@ -124,5 +126,7 @@ int cmd_check(CliArgs *args);
 int cmd_train(CliArgs *args);
 int cmd_generate(CliArgs *args);
 int cmd_opt(CliArgs *args);
+int cmd_devices(CliArgs *args);
+int cmd_profile(CliArgs *args);
 
 #endif

@@ -37,8 +37,8 @@ static void print_option(const CliOptionInfo *info, FILE *stream) {
 
 void cli_print_help(const CliCommand *command, FILE *stream) {
     bool printed[N_OPTIONS] = {0};
-    fprintf(stream, "perilune %s: %s\n\nusage: perilune %s %s [OPTIONS]\n", command->name,
-            command->summary, command->name, command->operand);
+    fprintf(stream, "perilune %s: %s\n\nusage: perilune %s%s%s [OPTIONS]\n", command->name,
+            command->summary, command->name, command->operand[0] ? " " : "", command->operand);
     for (int s = 0; s < MAX_SECTIONS && command->sections[s].heading; s++) {
         fprintf(stream, "\n%s:\n", command->sections[s].heading);
         for (int i = 0; i < N_OPTIONS; i++) {

@@ -70,6 +70,7 @@ typedef struct Generation {
     CliArgs *args;
     Diag *diag;
     Plan *plan;
+    EngineOptions options;
     Engine *engine;
     int32_t *tokens; /* [forward_batch, seq]; row 0 is used */
     float *logits;   /* [forward_batch, seq, vocab] */
@@ -95,7 +96,6 @@ static bool add_byte(Generation *gen) {
 }
 
 static bool prepare(Generation *gen) {
-    EngineOptions options;
     const char *weights = cli_text(gen->args, OPT_LOAD, NULL);
     if (!weights) {
         diag_error(gen->diag, NO_LOC, "generate: which weights? give --load FILE");
@@ -109,10 +109,10 @@ static bool prepare(Generation *gen) {
                    gen->plan->vocab);
         return false;
     }
-    gen->failure = engine_options_from_args(gen->args, gen->plan, &options, gen->diag);
+    gen->failure = engine_options_from_args(gen->args, gen->plan, &gen->options, gen->diag);
     if (gen->failure != EXIT_DONE) return false;
     gen->failure = EXIT_USAGE;
-    gen->engine = engine_create(gen->plan, &options, gen->diag);
+    gen->engine = engine_create(gen->plan, &gen->options, gen->diag);
     if (!gen->engine || !engine_load(gen->engine, weights, gen->diag)) return false;
     int64_t n_tokens = engine_forward_batch(gen->engine) * gen->plan->seq;
     gen->tokens = ARENA_ARRAY(gen->args->arena, int32_t, n_tokens);
@@ -129,7 +129,8 @@ static bool generate(Generation *gen) {
     const char *path = cli_text(gen->args, OPT_OUTPUT, "-");
     const char *prompt = cli_text(gen->args, OPT_PROMPT, "");
     int64_t length = cli_int(gen->args, OPT_LENGTH, DEFAULT_LENGTH);
-    bool live = strcmp(path, "-") == 0;
+    bool first = gen->options.rank == 0; /* the others compute, and say nothing */
+    bool live = first && strcmp(path, "-") == 0;
     strbuf_put(&gen->text, prompt[0] ? prompt : "\n"); /* the model needs something to follow */
     if (live) fputs(prompt, stdout);
     for (int64_t i = 0; i < length; i++) {
@@ -144,7 +145,7 @@ static bool generate(Generation *gen) {
     strbuf_put(&gen->text, "\n");
     if (live) putchar('\n');
     size_t skipped = prompt[0] ? 0 : 1;
-    return live ||
+    return live || !first ||
            file_write(path, gen->text.text + skipped, gen->text.length - skipped, gen->diag);
 }
 
@@ -159,6 +160,7 @@ int cmd_generate(CliArgs *args) {
     }
     cli_fail(gen.diag, status);
     engine_destroy(gen.engine);
+    engine_args_release(&gen.options, status == EXIT_DONE);
     strbuf_destroy(&gen.text);
     diag_destroy(gen.diag);
     return status;

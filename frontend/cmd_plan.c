@@ -1,5 +1,6 @@
 /* perilune plan, show, check: make a plan, print its forms, prove it. */
 #include "frontend/plan_args.h"
+#include "frontend/profile_args.h"
 #include "frontend/show_cuda.h"
 #include "frontend/show_run.h"
 #include "ir/base/file.h"
@@ -11,19 +12,21 @@
 
 typedef bool ShowFunction(StrBuf *out, const Plan *plan, const Device *device, Diag *diag);
 
-static bool write_form(ShowFunction *show, const Plan *plan, const char *path, Diag *diag) {
+static bool write_form(CliArgs *args, ShowFunction *show, const DeviceProfile *profile,
+                       const Plan *plan, const char *path, Diag *diag) {
     StrBuf text = strbuf_create();
-    bool good = show(&text, plan, cost_device(plan), diag) && cli_write(path, &text, diag);
+    Device device = device_of_plan(profile, plan, args->arena);
+    bool good = show(&text, plan, &device, diag) && cli_write(path, &text, diag);
     strbuf_destroy(&text);
     return good;
 }
 
-static bool write_plan(CliArgs *args, const Plan *plan, Diag *diag) {
+static bool write_plan(CliArgs *args, const DeviceProfile *profile, const Plan *plan, Diag *diag) {
     const char *path = cli_text(args, OPT_OUTPUT, NULL);
     ShowFunction *show = cli_given(args, OPT_JSON) ? show_cuda_json : show_cuda_text;
     bool dumped =
         cli_given(args, OPT_DUMP_AFTER); /* on standard output, so nothing else goes there */
-    if (!path) return dumped || write_form(show, plan, NULL, diag);
+    if (!path) return dumped || write_form(args, show, profile, plan, NULL, diag);
     if (strcmp(path, "-") == 0) {
         StrBuf text = strbuf_create();
         plan_print(&text, plan);
@@ -31,16 +34,18 @@ static bool write_plan(CliArgs *args, const Plan *plan, Diag *diag) {
         strbuf_destroy(&text);
         return good;
     }
-    return plan_write(plan, path, diag) && (dumped || write_form(show, plan, NULL, diag));
+    return plan_write(plan, path, diag) &&
+           (dumped || write_form(args, show, profile, plan, NULL, diag));
 }
 
 int cmd_plan(CliArgs *args) {
     Diag *diag = diag_create();
     int status = EXIT_DONE;
-    Plan *plan = plan_from_model(args, diag);
+    const DeviceProfile *profile;
+    Plan *plan = profile_from_args(args, &profile, diag) ? plan_from_model(args, diag) : NULL;
     if (!plan) {
         status = cli_fail(diag, EXIT_USAGE);
-    } else if (!write_plan(args, plan, diag)) {
+    } else if (!write_plan(args, profile, plan, diag)) {
         status = cli_fail(diag, EXIT_FAILED);
     }
     diag_destroy(diag);
@@ -50,8 +55,10 @@ int cmd_plan(CliArgs *args) {
 static const struct {
     CliOption option;
     ShowFunction *show;
-} FORMS[] = {
-    {OPT_JSON, show_cuda_json}, {OPT_DOT, show_dot}, {OPT_HTML, show_html}, {OPT_TRACE, show_trace}};
+} FORMS[] = {{OPT_JSON, show_cuda_json},
+             {OPT_DOT, show_dot},
+             {OPT_HTML, show_html},
+             {OPT_TRACE, show_trace}};
 
 /* The one form asked for; NULL, reported, when there are two. */
 static ShowFunction *choose_form(const CliArgs *args, Diag *diag) {
@@ -74,6 +81,10 @@ static bool is_run_log(const char *path) {
 
 /* A run log has one form, the page. */
 static int show_log(CliArgs *args, ShowFunction *form, Diag *diag) {
+    if (cli_given(args, OPT_PROFILE)) {
+        diag_error(diag, NO_LOC, "--profile: %s is a run log: nothing is predicted", args->operand);
+        return EXIT_USAGE;
+    }
     if (form != show_html) {
         diag_error(diag, NO_LOC, "%s: a run log can be shown with --html only", args->operand);
         return EXIT_USAGE;
@@ -90,9 +101,12 @@ static int show_log(CliArgs *args, ShowFunction *form, Diag *diag) {
 }
 
 static int show_plan(CliArgs *args, ShowFunction *form, Diag *diag) {
+    const char *path = cli_text(args, OPT_OUTPUT, NULL);
+    const DeviceProfile *profile;
+    if (!profile_from_args(args, &profile, diag)) return EXIT_USAGE;
     Plan *plan = plan_read(args->arena, args->operand, diag);
     if (!plan) return EXIT_USAGE;
-    return write_form(form, plan, cli_text(args, OPT_OUTPUT, NULL), diag) ? EXIT_DONE : EXIT_FAILED;
+    return write_form(args, form, profile, plan, path, diag) ? EXIT_DONE : EXIT_FAILED;
 }
 
 int cmd_show(CliArgs *args) {

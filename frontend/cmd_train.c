@@ -1,6 +1,8 @@
 /* perilune train: a plan, a text and a number of steps -> weights, a log, a verdict. */
 #include "frontend/engine_args.h"
 #include "frontend/plan_args.h"
+#include "frontend/profile_args.h"
+#include "frontend/train_trace.h"
 #include "frontend/units.h"
 #include "ir/base/file.h"
 #include "runtime/data/dataset.h"
@@ -23,7 +25,9 @@ typedef struct Run {
     CliArgs *args;
     Diag *diag;
     Plan *plan;
+    const DeviceProfile *profile; /* NULL: none given */
     Dataset *whole, *train, *val; /* train may be `whole`; val NULL: no validation */
+    EngineOptions options;
     Engine *engine;
     RunLog *log;
     LrSchedule rate;
@@ -32,6 +36,8 @@ typedef struct Run {
     int32_t *tokens, *labels; /* [global_batch, seq] */
     double train_entropy, val_entropy;
     double loss, val_loss, training_seconds;
+    bool stopped;  /* by a signal */
+    bool is_first; /* of several processes: the one that talks and writes */
     bool quiet, has_val_loss, eval_is_partial;
     int failure; /* exit code when preparing fails */
 } Run;
@@ -90,6 +96,10 @@ static bool check_options(Run *run) {
         diag_error(run->diag, NO_LOC, "train: --val and --val-fraction: one of them");
         return false;
     }
+    if (cli_given(run->args, OPT_PROFILE) && !cli_given(run->args, OPT_TRACE_FILE)) {
+        diag_error(run->diag, NO_LOC, "train: --profile: predicts what --trace FILE measures");
+        return false;
+    }
     if (!lr_decay_parse(name, &run->rate.decay)) {
         diag_error(run->diag, NO_LOC, "--lr-schedule: '%s' is none of cosine, linear, constant",
                    name);
@@ -108,9 +118,9 @@ static void set_rate(Run *run) {
     run->rate.min = cli_real(run->args, OPT_MIN_LR, run->rate.peak / 10);
 }
 
-/* Finds out before the run, not after it, that the weights cannot be written there. */
-static bool try_save_path(Run *run) {
-    const char *path = cli_text(run->args, OPT_SAVE, NULL);
+/* Finds out before the run, not after it, that weights or trace cannot be written there. */
+static bool try_path(Run *run, CliOption option) {
+    const char *path = cli_text(run->args, option, NULL);
     if (!path) return true;
     FileWriter *writer = file_writer_open(path, run->diag);
     if (!writer) return false;
@@ -119,15 +129,14 @@ static bool try_save_path(Run *run) {
 }
 
 static bool start_engine(Run *run) {
-    EngineOptions options;
     const char *weights = cli_text(run->args, OPT_LOAD, NULL);
     int64_t batch_tokens = run->plan->global_batch * run->plan->seq;
     run->tokens = ARENA_ARRAY(run->args->arena, int32_t, batch_tokens);
     run->labels = ARENA_ARRAY(run->args->arena, int32_t, batch_tokens);
-    run->failure = engine_options_from_args(run->args, run->plan, &options, run->diag);
+    run->failure = engine_options_from_args(run->args, run->plan, &run->options, run->diag);
     if (run->failure != EXIT_DONE) return false;
     run->failure = EXIT_USAGE;
-    run->engine = engine_create(run->plan, &options, run->diag);
+    run->engine = engine_create(run->plan, &run->options, run->diag);
     if (!run->engine) return false;
     if (weights) return engine_load(run->engine, weights, run->diag);
     engine_init_parameters(run->engine);
@@ -207,7 +216,8 @@ static bool take_step(Run *run, int64_t step) {
                            .lr = rate,
                            .tokens_per_s = (double)(batch * seq) / result.seconds,
                            .seconds = result.seconds};
-    bool is_last = step == run->n_steps || interrupted;
+    run->stopped = engine_args_agree(&run->options, interrupted);
+    bool is_last = step == run->n_steps || run->stopped;
     if (run->val && (is_last || (run->eval_every && step % run->eval_every == 0))) {
         if (!evaluate(run, &run->val_loss)) return false;
         metrics.has_val_loss = run->has_val_loss = true;
@@ -222,7 +232,7 @@ static bool run_steps(Run *run) {
     catch_interrupts();
     run->progress =
         progress_start(stderr, run->n_steps, run->quiet ? PROGRESS_QUIET : PROGRESS_AUTO);
-    for (int64_t step = 1; good && step <= run->n_steps && !interrupted; step++) {
+    for (int64_t step = 1; good && step <= run->n_steps && !run->stopped; step++) {
         good = take_step(run, step);
     }
     progress_finish(&run->progress);
@@ -248,7 +258,7 @@ static void print_end(const Run *run) {
         (double)run->steps_done * (double)run->plan->global_batch * (double)run->plan->seq;
     if (run->quiet) return;
     printf("%s  %" PRId64 " steps, %.0f tokens, %.1f s, %.0f tokens/s\n",
-           interrupted ? "stopped" : "done   ", run->steps_done, tokens, run->training_seconds,
+           run->stopped ? "stopped" : "done   ", run->steps_done, tokens, run->training_seconds,
            run->training_seconds > 0 ? tokens / run->training_seconds : 0);
     printf("loss    %.4f in the last step", run->loss);
     if (run->has_val_loss) {
@@ -266,25 +276,41 @@ static bool prepare(Run *run) {
     const char *log = cli_text(run->args, OPT_LOG, NULL);
     run->quiet = cli_given(run->args, OPT_QUIET);
     if (!check_options(run)) return false;
+    if (!profile_from_args(run->args, &run->profile, run->diag)) return false;
     run->plan = plan_from_operand(run->args, run->diag);
     if (!run->plan) return false;
     set_rate(run);
-    if (!open_data(run) || !try_save_path(run) || !start_engine(run)) return false;
-    if (engine_arena_bytes(run->engine) != planned_bytes(run->plan)) {
+    if (!open_data(run) || !start_engine(run)) return false;
+    run->is_first = run->options.rank == 0;
+    run->quiet |= !run->is_first;
+    if (run->is_first && (!try_path(run, OPT_SAVE) || !try_path(run, OPT_TRACE_FILE))) return false;
+    if (!run->options.control && engine_arena_bytes(run->engine) != planned_bytes(run->plan)) {
         BUG("allocated %" PRId64 " bytes, planned %" PRId64, engine_arena_bytes(run->engine),
             planned_bytes(run->plan));
     }
-    if (log) run->log = run_log_open(log, run->diag);
-    return !log || run->log;
+    if (log && run->is_first) run->log = run_log_open(log, run->diag);
+    return !log || !run->is_first || run->log;
 }
 
-static void run_end(Run *run) {
+static void run_end(Run *run, bool good) {
     if (run->log) run_log_close(run->log);
     engine_destroy(run->engine);
+    engine_args_release(&run->options, good);
     if (run->train != run->whole) dataset_close(run->train);
     dataset_close(run->val);
     dataset_close(run->whole);
     diag_destroy(run->diag);
+}
+
+/* After all else: the traced step moves the weights on. */
+static bool trace(Run *run) {
+    const char *path = cli_text(run->args, OPT_TRACE_FILE, NULL);
+    if (!path || run->steps_done == 0) return true;
+    if (run->options.control) {
+        path = arena_printf(run->args->arena, "%s.rank%d", path, run->options.rank);
+    }
+    Device device = device_of_plan(run->profile, run->plan, run->args->arena);
+    return train_trace(run->engine, run->plan, &device, path, run->quiet, run->diag);
 }
 
 int cmd_train(CliArgs *args) {
@@ -297,9 +323,10 @@ int cmd_train(CliArgs *args) {
         print_start(&run);
         bool good = run_steps(&run) && (!save || engine_save(run.engine, save, run.diag));
         if (good) print_end(&run);
-        status = !good ? EXIT_FAILED : interrupted ? EXIT_INTERRUPTED : EXIT_DONE;
+        good = good && trace(&run);
+        status = !good ? EXIT_FAILED : run.stopped ? EXIT_INTERRUPTED : EXIT_DONE;
     }
     cli_fail(run.diag, status);
-    run_end(&run);
+    run_end(&run, status == EXIT_DONE || status == EXIT_INTERRUPTED);
     return status;
 }

@@ -1,5 +1,7 @@
 #include "frontend/engine_args.h"
 
+#include "runtime/launch/control.h"
+
 #include <string.h>
 
 /* -1: not given; else a DeviceKind. False: reported. */
@@ -26,23 +28,71 @@ bool device_from_args(const CliArgs *args, DeviceKind *out, Diag *diag) {
     return true;
 }
 
+/* Finds the other processes of the job. EXIT_DONE also where there are none. */
+static int join_job(const CliArgs *args, const Plan *plan, EngineOptions *out, Diag *diag) {
+    LaunchEnvironment launch;
+    if (!launch_read_environment(&launch, diag)) return EXIT_USAGE;
+    if (launch.world == 1) return EXIT_DONE;
+    if (out->device != DEVICE_CUDA) {
+        diag_error(diag, NO_LOC,
+                   "%d processes were started, but a plan for CPUs runs in one: its ranks are "
+                   "threads (start one process, or plan with --device cuda)",
+                   launch.world);
+        return EXIT_USAGE;
+    }
+    if (launch.world != mesh_rank_count(&plan->mesh) || out->virtual_ranks) {
+        diag_error(diag, NO_LOC, "%d processes were started for a plan of %d ranks%s", launch.world,
+                   mesh_rank_count(&plan->mesh),
+                   out->virtual_ranks ? "; --virtual-ranks is for one process" : "");
+        return EXIT_USAGE;
+    }
+    ControlOptions options = control_default_options(&launch, plan->fingerprint);
+    if (cli_given(args, OPT_TIMEOUT)) {
+        out->timeout_seconds = (double)cli_int(args, OPT_TIMEOUT, 0);
+        options.connect_s = options.operation_s = out->timeout_seconds;
+        options.stuck_s = out->timeout_seconds;
+    }
+    out->control = control_connect(&options, diag);
+    out->rank = launch.rank;
+    out->device_ordinal = launch.local_rank;
+    return out->control ? EXIT_DONE : EXIT_FAILED;
+}
+
 int engine_options_from_args(const CliArgs *args, const Plan *plan, EngineOptions *out,
                              Diag *diag) {
     const char *why = "";
     int asked;
     *out = (EngineOptions){.n_threads = (int)cli_int(args, OPT_THREADS, 0),
                            .virtual_ranks = cli_given(args, OPT_VIRTUAL_RANKS),
-                           .no_graph = cli_given(args, OPT_NO_GRAPH)};
+                           .no_graph = cli_given(args, OPT_NO_GRAPH),
+                           .no_registration = cli_given(args, OPT_NO_REGISTRATION),
+                           .timeout_seconds = (double)cli_int(args, OPT_TIMEOUT, 0)};
     if (!device_asked(args, &asked, diag)) return EXIT_USAGE;
     if (asked < 0) asked = plan->cuda && engine_cuda_available(&why) ? DEVICE_CUDA : DEVICE_CPU;
     out->device = (DeviceKind)asked;
-    if (out->device == DEVICE_CPU) {
-        if (!out->virtual_ranks && !out->no_graph) return EXIT_DONE;
+    if (out->device == DEVICE_CPU && (out->virtual_ranks || out->no_graph)) {
         diag_error(diag, NO_LOC, "--%s: for --device cuda only",
                    out->virtual_ranks ? "virtual-ranks" : "no-graph");
         return EXIT_USAGE;
     }
-    if (engine_cuda_available(&why)) return EXIT_DONE;
-    diag_error(diag, NO_LOC, "--device cuda: %s", why);
-    return EXIT_FAILED;
+    if (out->device == DEVICE_CUDA && !engine_cuda_available(&why)) {
+        diag_error(diag, NO_LOC, "--device cuda: %s", why);
+        return EXIT_FAILED;
+    }
+    return join_job(args, plan, out, diag);
+}
+
+void engine_args_release(EngineOptions *options, bool good) {
+    if (!options->control) return;
+    if (good) control_close(options->control);
+    control_destroy(options->control);
+    options->control = NULL;
+}
+
+bool engine_args_agree(const EngineOptions *options, bool own) {
+    unsigned char answer = own;
+    if (!options->control) return own;
+    /* A lost rank: the step that follows says so. */
+    if (!control_broadcast(options->control, 0, &answer, 1)) return true;
+    return answer != 0;
 }

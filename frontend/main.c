@@ -26,7 +26,8 @@ const CliCommand CLI_COMMANDS[] = {
      "Given a run log of perilune train instead (a .jsonl file), draws its loss with --html.\n\n"
      "  perilune show gpt.plan\n"
      "  perilune show gpt.plan --html -o gpt.html\n"
-     "  perilune show run.jsonl --html -o loss.html\n",
+     "  perilune show run.jsonl --html -o loss.html\n"
+     "  perilune show gpt.plan --trace --profile cpu.json -o predicted.json\n",
      cmd_show},
     {"check",
      "PLAN",
@@ -42,7 +43,8 @@ const CliCommand CLI_COMMANDS[] = {
      {{"options", IN_TRAINING}, {"planning, when given MODEL.lua", IN_PLANNING}},
      "Every rank of the plan becomes a thread. Ctrl-C ends after the step, and saves.\n\n"
      "  perilune train gpt.plan --data text.txt --steps 500 --save gpt.safetensors\n"
-     "  perilune train models/gpt.lua --set layers=2 --data text.txt --steps 100 --log run.jsonl\n",
+     "  perilune train models/gpt.lua --set layers=2 --data text.txt --steps 100 --log run.jsonl\n"
+     "  perilune train gpt.plan --data text.txt --steps 20 --trace step.json --profile cpu.json\n",
      cmd_train},
     {"generate",
      "PLAN|MODEL.lua",
@@ -51,6 +53,27 @@ const CliCommand CLI_COMMANDS[] = {
      "Weights fit every plan of the same model, whatever the mesh.\n\n"
      "  perilune generate gpt.plan --load gpt.safetensors --prompt \"The \" --length 200\n",
      cmd_generate},
+    {"devices",
+     "",
+     "says what there is to train on: processor, GPUs, CUDA's libraries",
+     {{"options", IN_DEVICES}},
+     "Ends with status 0 when a CUDA device can be used; else with 1 and a line on stderr that "
+     "says\n"
+     "what is missing. PERILUNE_CUDA_LIBRARIES=DIR:DIR names folders to look for libraries in.\n\n"
+     "  perilune devices\n"
+     "  perilune devices --json\n",
+     cmd_devices},
+    {"profile",
+     "",
+     "measures this machine, so that predicted times are its own",
+     {{"options", IN_PROFILING}},
+     "Matrix products and attention by shape, memory by size, messages and collectives between\n"
+     "ranks. Takes up to a minute, in which nothing else should run. Give the file to plan, show\n"
+     "or train --trace with --profile.\n\n"
+     "  perilune profile -o cpu.json\n"
+     "  perilune profile --quick --device cuda -o gpu.json\n"
+     "  perilune show gpt.plan --profile cpu.json\n",
+     cmd_profile},
     {"opt",
      "[GRAPH.ir]",
      "runs one pass on a graph in its text form",

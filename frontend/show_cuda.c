@@ -23,10 +23,9 @@ static json_t *rows_json(const CudaSummary *s) {
     json_t *rows = json_array();
     for (int i = 0; i < s->n_rows; i++) {
         const CudaKernelRow *row = &s->rows[i];
-        json_array_append_new(
-            rows, json_pack("{s:s, s:I, s:f, s:f, s:f}", "name", row->name, "count",
-                            (json_int_t)row->count, "flops", row->flops, "bytes", row->bytes,
-                            "seconds", row->us * 1e-6));
+        json_array_append_new(rows, json_pack("{s:s, s:I, s:f, s:f, s:f}", "name", row->name,
+                                              "count", (json_int_t)row->count, "flops", row->flops,
+                                              "bytes", row->bytes, "seconds", row->us * 1e-6));
     }
     return rows;
 }

@@ -17,7 +17,7 @@ const Device DEVICE_CPU_CORE = {
 };
 
 /* Three quarters of the data sheet's 989 TFLOP/s and nine tenths of its 4.8 TB/s; NVLink. */
-static const Device DEVICE_H200_BF16 = {
+const Device DEVICE_H200_BF16 = {
     .name = "one H200 (assumed)",
     .flops_per_second = 740e12,
     .memory_bytes_per_second = 4.3e12,
@@ -101,6 +101,26 @@ static void shapes_of(const Plan *plan, const Node *node, Arena *arena, Shapes *
     }
 }
 
+static double collective_us(const Device *device, const CollectiveCost *message) {
+    double latency_us =
+        device->step_latency_us > 0 ? device->step_latency_us : device->link_latency_us;
+    double rate = device->step_bytes_per_second > 0 ? device->step_bytes_per_second
+                                                    : device->link_bytes_per_second;
+    return message->n_steps * latency_us + message->bytes / rate * 1e6;
+}
+
+/* What has a curve of its own is measured whole: reading its operands is part of it. */
+static double flops_rate(const Device *device, const Node *node, const Type *input, double flops) {
+    bool narrow = node->n_inputs > 0 && input->dtype != DTYPE_F32;
+    const RateCurve *curves = node->op == OP_MATMUL           ? device->product
+                              : node->op == OP_ATTENTION      ? device->attention
+                              : node->op == OP_ATTENTION_GRAD ? device->attention_grad
+                                                              : NULL;
+    if (curves && !curves[narrow].count) narrow = false;
+    if (!curves || !curves[narrow].count || flops <= 0) return device->flops_per_second;
+    return rate_curve_at(&curves[narrow], flops);
+}
+
 static Cost cost_node(const Plan *plan, const Node *node, const Device *device, Arena *arena,
                       Shapes *shapes) {
     Cost cost = {0};
@@ -109,16 +129,17 @@ static Cost cost_node(const Plan *plan, const Node *node, const Device *device, 
     CollectiveCost message;
     if (op->flags & COLLECTIVE) {
         if (!cost_collective(plan, node, &message)) return cost;
-        cost.collective_us = message.n_steps * device->link_latency_us +
-                             message.bytes / device->link_bytes_per_second * 1e6;
+        cost.collective_us = collective_us(device, &message);
         cost.us = device->call_us + cost.collective_us;
         return cost;
     }
     shapes_of(plan, node, arena, shapes);
     cost.flops = op->flops(node, shapes->inputs, shapes->outputs);
     cost.traffic_bytes = shapes->bytes;
-    double compute_us = cost.flops / device->flops_per_second * 1e6;
-    double memory_us = cost.traffic_bytes / device->memory_bytes_per_second * 1e6;
+    double compute_us = cost.flops / flops_rate(device, node, &shapes->inputs[0], cost.flops) * 1e6;
+    double memory_rate = device->memory.count ? rate_curve_at(&device->memory, cost.traffic_bytes)
+                                              : device->memory_bytes_per_second;
+    double memory_us = cost.traffic_bytes / memory_rate * 1e6;
     cost.us = device->call_us + (compute_us > memory_us ? compute_us : memory_us);
     return cost;
 }

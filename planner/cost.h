@@ -8,23 +8,48 @@
 #ifndef PLANNER_COST_H
 #define PLANNER_COST_H
 
+#include "planner/device_profile.h"
 #include "planner/plan.h"
 
-/* What one rank has to itself. */
+/* A rate by the size of what is done: straight lines between points, both in logarithms; beyond
+ * the ends, the end's. */
+typedef struct RatePoint {
+    double size, per_second;
+} RatePoint;
+typedef struct RateCurve {
+    int count;         /* 0: not known */
+    RatePoint *points; /* ascending sizes */
+} RateCurve;
+
+/* What one rank has to itself. Curves, where known, count instead of the single rates. */
 typedef struct Device {
     const char *name;
-    double flops_per_second;        /* sustained, f32, in matrix products */
-    double memory_bytes_per_second; /* sustained, reads plus writes */
-    double call_us;                 /* to start one operation */
-    double link_latency_us;         /* of one message between ranks */
-    double link_bytes_per_second;   /* of one rank, one direction */
-    bool send_blocks;               /* the rank's own core moves the bytes */
+    const char *profile;                       /* the file it was measured into; NULL: assumed */
+    double flops_per_second;                   /* sustained, f32, in matrix products */
+    double memory_bytes_per_second;            /* sustained, reads plus writes */
+    double call_us;                            /* to start one operation */
+    double link_latency_us;                    /* of one message between ranks */
+    double link_bytes_per_second;              /* of one rank, one direction */
+    bool send_blocks;                          /* the rank's own core moves the bytes */
+    double step_latency_us;                    /* of one step of a collective; 0: link_latency_us */
+    double step_bytes_per_second;              /* within a collective; 0: link_bytes_per_second */
+    RateCurve product[2];                      /* FLOP/s by FLOPs; operands f32, bf16 */
+    RateCurve attention[2], attention_grad[2]; /* likewise */
+    RateCurve memory;                          /* bytes/s by bytes moved */
 } Device;
 
 /* One core of a current x86 server, ranks being threads: assumed, not measured. */
 extern const Device DEVICE_CPU_CORE;
+/* One GPU, products of bf16: assumed likewise. */
+extern const Device DEVICE_H200_BF16;
 /* What a plan's time is predicted for: a CPU core, or a GPU where the plan is for CUDA. */
 const Device *cost_device(const Plan *plan);
+
+/* What one of n_ranks ranks has of the device that was measured: each its own GPU, or its share of
+ * the cores of the one CPU on which all of them run. Memory and texts are `arena`'s. */
+Device device_of_profile(const DeviceProfile *profile, int n_ranks, Arena *arena);
+
+double rate_curve_at(const RateCurve *curve, double size);
 
 typedef struct Cost {
     double us; /* all of it */

@@ -14,7 +14,7 @@ typedef struct PlanOptions {
     int micro_batch, global_batch; /* sequences */
     int n_chunks;
     const char *schedule; /* "gpipe", "1f1b", "interleaved" */
-    bool cuda; /* plan for CUDA devices; else for CPU cores */
+    bool cuda;            /* plan for CUDA devices; else for CPU cores */
     bool sequence_parallel;
     uint64_t seed;
     DType precision;  /* of activations: DTYPE_F32 or DTYPE_BF16 */

@@ -43,16 +43,6 @@ const char *unit_count(double count, char *text) {
     return scaled(count, 1000, UNITS, 7, text);
 }
 
-const char *facts_task_name(const Task *task, char *text, size_t size) {
-    const char *word = task_kind_word(task->kind);
-    if (task->kind == TASK_UPDATE) {
-        snprintf(text, size, "%s", word);
-    } else {
-        snprintf(text, size, "%s%d.%d", word, task->chunk, task->micro);
-    }
-    return text;
-}
-
 const char *facts_blocks(const Facts *facts, int stage) {
     const Stage *list = &facts->plan->stages[stage];
     StrBuf text = strbuf_create();

@@ -65,8 +65,6 @@ StageFacts facts_of_group(const Facts *facts, StageGroup group);
 
 /* Model blocks of a stage as text: "0-2" or, over chunks, "0-1, 4-5"; "none". */
 const char *facts_blocks(const Facts *facts, int stage);
-/* "F0.3": word, chunk, micro-batch; "U". */
-const char *facts_task_name(const Task *task, char *text, size_t size);
 
 /* The largest end of what a task of this kind uses in the scratch region. */
 int64_t facts_scratch_bytes(const Plan *plan, int program, Phase phase, int chunk);

@@ -135,6 +135,7 @@ static void put_layout(StrBuf *out, const Facts *facts) {
     }
     put_fact(out, "Beyond the arenas", text);
     put_fact(out, "Rank", device->name);
+    if (device->profile) put_fact(out, "Predicted with", device->profile);
     snprintf(text, sizeof(text), "%sFLOP/s, memory %sB/s, link %sB/s",
              unit_count(device->flops_per_second, a),
              unit_count(device->memory_bytes_per_second, b),

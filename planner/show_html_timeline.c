@@ -5,6 +5,7 @@
  * megabytes at most: what is left out is said.
  */
 #include "planner/show_html.h"
+#include "planner/trace.h"
 
 #include <math.h>
 
@@ -97,7 +98,7 @@ static void put_box(StrBuf *out, const Timeline *tl, int stage, int index, int y
     const Task *task = &tl->facts->plan->stages[stage].tasks[index];
     const TaskSpan drawn = drawn_span(tl, stage, index), *span = &drawn;
     char name[40], start[UNIT_TEXT], length[UNIT_TEXT], css[16], label[16];
-    facts_task_name(task, name, sizeof(name));
+    trace_task_name(task, name, sizeof(name));
     int n_letters = 1;
     if (task->kind == TASK_UPDATE) {
         snprintf(css, sizeof(css), "U");

@@ -9,7 +9,7 @@
  *   batch             sequences, tokens (both per step)
  *   precision         of activations: f32 or bf16
  *   seed, learning_rate
- *   predicted         device, step_us, tokens_per_second, bubble_fraction
+ *   predicted         device, profile (where measured), step_us, tokens_per_second, bubble_fraction
  *   memory            largest_arena_bytes, all_arena_bytes (all ranks), library_bytes
  *   programs[]        nodes, persistent_bytes, scratch_bytes, frame_bytes[chunk],
  *                     forward_flops[chunk], backward_flops[chunk], forward_us[chunk],
@@ -94,6 +94,7 @@ static void put_predictions(json_t *root, const Facts *facts) {
     double step_us = facts->sim->step_us;
     json_t *predicted = put_new(root, "predicted", json_object());
     put_name(predicted, "device", facts->device->name);
+    if (facts->device->profile) put_name(predicted, "profile", facts->device->profile);
     put_real(predicted, "step_us", step_us);
     put_real(predicted, "tokens_per_second", step_us > 0 ? facts->n_tokens / step_us * 1e6 : 0);
     put_real(predicted, "bubble_fraction", facts->sim->bubble_fraction);

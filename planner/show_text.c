@@ -52,6 +52,12 @@ static void put_head(StrBuf *out, const Facts *facts) {
                   100 * facts->sim->bubble_fraction);
     put_name(out, facts->device->name, NAME_COLUMNS - 10);
     strbuf_put(out, "\n");
+    if (facts->device->profile) {
+        put_label(out, "");
+        strbuf_put(out, "predicted with ");
+        put_name(out, facts->device->profile, 70);
+        strbuf_put(out, "\n");
+    }
     put_label(out, "memory");
     strbuf_printf(out, "%s in the largest rank's arena, %s in all",
                   unit_bytes((double)facts->largest_arena_bytes, a),

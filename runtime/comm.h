@@ -35,6 +35,8 @@ void comm_world_set_timeout(CommWorld *world, double seconds);
 /* Ends every wait of every rank, now and later. From any thread. */
 void comm_world_abort(CommWorld *world, const char *reason);
 bool comm_world_is_aborted(const CommWorld *world);
+/* Seconds that the calling thread has waited for others in all its calls so far. */
+double comm_waited_seconds(void);
 /* "" while not aborted. */
 const char *comm_world_reason(const CommWorld *world);
 

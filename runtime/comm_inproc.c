@@ -164,6 +164,10 @@ bool comm_world_is_aborted(const CommWorld *world) {
     return atomic_load_explicit(&world->aborted, memory_order_acquire);
 }
 
+double comm_waited_seconds(void) {
+    return wait_thread_seconds();
+}
+
 const char *comm_world_reason(const CommWorld *world) {
     return comm_world_is_aborted(world) ? world->reason : "";
 }

@@ -45,6 +45,18 @@ static struct timespec time_after(double seconds) {
     return t;
 }
 
+static _Thread_local double waited_seconds;
+
+double wait_thread_seconds(void) {
+    return waited_seconds;
+}
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 /* Sleeps while the count is `seen`, until the deadline (absolute, CLOCK_MONOTONIC; NULL: none).
  * False when it has passed. Other early returns are harmless: the caller tests again. */
 static bool event_sleep(WaitEvent *event, uint32_t seen, const struct timespec *deadline) {
@@ -56,8 +68,8 @@ static bool event_sleep(WaitEvent *event, uint32_t seen, const struct timespec *
     return in_time;
 }
 
-WaitResult wait_until(const WaitPolicy *policy, WaitEvent *event, bool (*ready)(const void *state),
-                      const void *state) {
+static WaitResult wait_for(const WaitPolicy *policy, WaitEvent *event,
+                           bool (*ready)(const void *state), const void *state) {
     struct timespec deadline;
     bool has_deadline = false, in_time = true;
     for (int n_spins = 0;; n_spins++) {
@@ -75,6 +87,17 @@ WaitResult wait_until(const WaitPolicy *policy, WaitEvent *event, bool (*ready)(
         }
         in_time = event_sleep(event, seen, has_deadline ? &deadline : NULL);
     }
+}
+
+WaitResult wait_until(const WaitPolicy *policy, WaitEvent *event, bool (*ready)(const void *state),
+                      const void *state) {
+    if (ready(state) && !atomic_load_explicit(policy->aborted, memory_order_acquire)) {
+        return WAIT_READY; /* without looking at a clock */
+    }
+    double start = now();
+    WaitResult result = wait_for(policy, event, ready, state);
+    waited_seconds += now() - start;
+    return result;
 }
 
 /* Sequentially consistent on purpose: with the count changed before n_sleepers is read, and

@@ -37,4 +37,8 @@ WaitResult wait_until(const WaitPolicy *policy, WaitEvent *event, bool (*ready)(
                       const void *state);
 void wait_signal(WaitEvent *event);
 
+/* Seconds that the calling thread has waited so far, by its own clock readings: waits that were
+ * ready at once count as none. */
+double wait_thread_seconds(void);
+
 #endif

@@ -19,6 +19,7 @@ typedef struct EngineOptions {
     int n_threads;      /* CPU: cores to use in all; 0: all online */
     bool virtual_ranks; /* CUDA: all ranks of the plan on one device, in this process */
     bool no_graph;      /* CUDA: issue every command instead of replaying a captured graph */
+    bool segmented;     /* CUDA: capture in pieces, as steps of too many nodes always are */
     int device_ordinal; /* CUDA: which of this machine's devices */
     /* CUDA, several processes: this one's rank among them and how they talk (runtime/launch). NULL:
      * one process. */
@@ -78,6 +79,22 @@ bool engine_write_parameter(Engine *engine, const char *name, const float *whole
 
 /* Runs one more step on the last batch and gives rank 0's seconds per op, indexed by OpKind. */
 bool engine_profile_step(Engine *engine, double *out_op_seconds, Diag *diag);
+
+/* One call of a traced step. Times are from the step's beginning, one clock for all ranks. */
+typedef struct EngineSpan {
+    int rank;
+    const char *stream; /* what it ran on: "compute", "send", "receive"; a CUDA stream's name */
+    TaskKind task;
+    int chunk, micro;
+    const Node *node; /* its op and Lua line; NULL: inputs, the step's beginning and end */
+    double begin_us, end_us;
+    double wait_us; /* of it, at its beginning: waiting for another rank */
+} EngineSpan;
+
+/* Runs one more step on the last one's batch and rate (the weights move on) and gives its calls, by
+ * rank, then beginning; owned by `arena`. False: reported, as when there was no step before. */
+bool engine_trace_step(Engine *engine, Arena *arena, EngineSpan **out_spans, int *out_count,
+                       Diag *diag);
 
 /* A gradient of the last step, before clipping, by logical name: f32, whole. For tests. False: no
  * such parameter, or its complete gradient lay in memory that has been reused since. */

@@ -10,7 +10,8 @@ typedef enum EngineJob {
     JOB_FORWARD, /* all micro-batches, forward only */
     JOB_FIRST,   /* micro-batch 0, forward only */
     JOB_CHECK,   /* JOB_TRAIN, looking at every result: fills engine->bad */
-    JOB_PROFILE  /* JOB_TRAIN, timing every call: fills engine->op_seconds */
+    JOB_PROFILE, /* JOB_TRAIN, timing every call: fills engine->op_seconds */
+    JOB_TRACE    /* JOB_TRAIN, keeping when every call ran; only within `trace` */
 } EngineJob;
 
 /* The first value that is not finite, as one rank saw it. */
@@ -43,6 +44,8 @@ typedef struct EngineBackend {
     /* Seconds to replay a step with kernels that do nothing. */
     double (*replay_seconds)(Engine *engine);
     int64_t (*call_count)(const Engine *engine);
+    /* Runs a JOB_TRAIN of engine->input and keeps when its calls ran. See engine_trace_step. */
+    bool (*trace)(Engine *engine, Arena *arena, EngineSpan **out_spans, int *out_count, Diag *diag);
 } EngineBackend;
 
 struct Engine {
@@ -54,6 +57,7 @@ struct Engine {
     RankContext *ranks;
     BadValue *bad; /* [n_ranks] */
     StepInput input;
+    StepInput last_step;      /* input of the last engine_step; step 0: none yet */
     double op_seconds[N_OPS]; /* rank 0's, of the last JOB_PROFILE */
     double emit_seconds;
     int64_t arena_bytes;

@@ -100,7 +100,7 @@ static void report_not_finite(Engine *engine, int64_t step, double loss, double 
 bool engine_step(Engine *engine, int64_t step, const int32_t *tokens, const int32_t *labels,
                  double learning_rate, StepResult *out, Diag *diag) {
     double start = engine_now();
-    engine->input = (StepInput){tokens, labels, step, true, learning_rate};
+    engine->input = engine->last_step = (StepInput){tokens, labels, step, true, learning_rate};
     if (!engine->backend->run(engine, JOB_TRAIN, diag)) return false;
     out->loss = read_output(engine, "loss");
     out->grad_norm = sqrt(read_output(engine, "grad_norm_squared"));
@@ -172,4 +172,19 @@ bool engine_profile_step(Engine *engine, double *out_op_seconds, Diag *diag) {
     if (!engine->backend->run(engine, JOB_PROFILE, diag)) return false;
     memcpy(out_op_seconds, engine->op_seconds, sizeof(engine->op_seconds));
     return true;
+}
+
+bool engine_trace_step(Engine *engine, Arena *arena, EngineSpan **out_spans, int *out_count,
+                       Diag *diag) {
+    if (engine->last_step.step == 0) {
+        diag_error(diag, NO_LOC, "a trace repeats the last step, and there was none");
+        return false;
+    }
+    if (!engine->backend->trace) {
+        diag_error(diag, NO_LOC, "steps on device %s cannot be traced", engine->backend->name);
+        return false;
+    }
+    engine->input = engine->last_step;
+    engine->input.step++;
+    return engine->backend->trace(engine, arena, out_spans, out_count, diag);
 }

@@ -67,7 +67,7 @@ static bool emit_input(const Walk *walk, const Node *node, const Task *task) {
                         .offset = row * plan->micro_batch * plan->seq,
                         .count = type_elements(&local),
                         .to = executor_address(rank, node_value((Node *)node, 0), task->micro)};
-    CallInfo info = {.micro = task->micro, .kind = (TaskKind)task->kind};
+    CallInfo info = {.micro = task->micro, .chunk = task->chunk, .kind = (TaskKind)task->kind};
     return walk->emitter->input(walk->emitter->user, &slice, &info);
 }
 
@@ -124,7 +124,8 @@ static bool emit_message(const Walk *walk, const Node *node, const Task *task, b
         message.slot_bytes =
             (size_t)(plan->channels[channel].slot_bytes / count_values(plan, channel));
     }
-    CallInfo info = {.node = node, .micro = task->micro, .kind = (TaskKind)task->kind};
+    CallInfo info = {
+        .node = node, .micro = task->micro, .chunk = task->chunk, .kind = (TaskKind)task->kind};
     if (!send) info.out[0] = message.memory;
     return walk->emitter->message(walk->emitter->user, &message, &info, walk->diag);
 }
@@ -163,7 +164,8 @@ static bool emit_node(const Walk *walk, const Node *node, const Task *task, bool
         b.in[i] = executor_address(rank, input, task->micro);
         b.in_local[i] = type_local(value_type(input), value_sharding(input), &rank->plan->mesh);
     }
-    CallInfo info = {.node = node, .micro = task->micro, .kind = (TaskKind)task->kind};
+    CallInfo info = {
+        .node = node, .micro = task->micro, .chunk = task->chunk, .kind = (TaskKind)task->kind};
     for (int o = 0; o < node->n_outputs; o++) {
         info.out[o] = b.out[o] = executor_address(rank, node_value((Node *)node, o), task->micro);
         b.out_local[o] = type_local(&node->types[o], &node->shardings[o], &rank->plan->mesh);

@@ -23,7 +23,7 @@ typedef struct RankContext {
 /* What a call does and for which node: for reports. */
 typedef struct CallInfo {
     const Node *node; /* NULL: copies inputs */
-    int micro;
+    int micro, chunk;
     TaskKind kind;
     void *out[MAX_OUTPUTS];
 } CallInfo;

@@ -13,6 +13,8 @@ typedef struct RankThread {
     pthread_t thread;
     bool started;
     float *learning_rate, *step; /* scalars in the rank's memory, NULL if not there */
+    EngineSpan *spans;           /* JOB_TRACE: one per call */
+    int n_spans;                 /* that ran */
 } RankThread;
 
 typedef struct CpuEngine {
@@ -26,6 +28,7 @@ typedef struct CpuEngine {
     bool quit;
     int64_t generation; /* counts jobs */
     int n_running;
+    double trace_start; /* JOB_TRACE */
 } CpuEngine;
 
 /* Adds each call's time to its op's; what copies inputs counts as `input`. */
@@ -58,6 +61,38 @@ static void run_list(RankThread *thread, const CallList *list, int count, bool c
     }
 }
 
+static const char *stream_name(TaskKind task) {
+    switch (task) {
+    case TASK_SEND_FORWARD:
+    case TASK_SEND_BACKWARD: return "send";
+    case TASK_RECV_FORWARD:
+    case TASK_RECV_BACKWARD: return "receive";
+    default: return "compute";
+    }
+}
+
+static void trace_list(RankThread *thread, const CallList *list) {
+    double start = thread->threads->trace_start, last = engine_now();
+    thread->n_spans = 0;
+    for (int i = 0; i < list->count; i++) {
+        const CallInfo *info = &list->info[i];
+        double waited = comm_waited_seconds();
+        if (!list->calls[i].run(list->calls[i].args)) return;
+        double now = engine_now();
+        thread->spans[thread->n_spans++] =
+            (EngineSpan){.rank = thread->rank.context->rank,
+                         .stream = stream_name(info->kind),
+                         .task = info->kind,
+                         .chunk = info->chunk,
+                         .micro = info->micro,
+                         .node = info->node,
+                         .begin_us = 1e6 * (last - start),
+                         .end_us = 1e6 * (now - start),
+                         .wait_us = 1e6 * (comm_waited_seconds() - waited)};
+        last = now;
+    }
+}
+
 static void run_job(RankThread *thread, EngineJob job) {
     const CallList *train = &thread->rank.train, *forward = &thread->rank.forward;
     double own[N_OPS];
@@ -68,6 +103,7 @@ static void run_job(RankThread *thread, EngineJob job) {
     case JOB_PROFILE:
         profile_list(engine, train, thread->rank.context->rank == 0 ? engine->op_seconds : own);
         break;
+    case JOB_TRACE: trace_list(thread, train); break;
     case JOB_FORWARD: run_list(thread, forward, forward->count, false); break;
     case JOB_FIRST: run_list(thread, forward, thread->rank.n_first, false); break;
     }
@@ -118,6 +154,22 @@ static bool cpu_run(Engine *engine, EngineJob job, Diag *diag) {
     if (!comm_world_is_aborted(threads->world)) return true;
     diag_error(diag, NO_LOC, "%s", comm_world_reason(threads->world));
     return false;
+}
+
+static bool cpu_trace(Engine *engine, Arena *arena, EngineSpan **out_spans, int *out_count,
+                      Diag *diag) {
+    CpuEngine *threads = engine->backend_state;
+    int count = 0;
+    for (int r = 0; r < engine->n_ranks; r++) count += threads->ranks[r].rank.train.count;
+    EngineSpan *spans = ARENA_ARRAY(arena, EngineSpan, count + 1);
+    for (int r = 0, first = 0; r < engine->n_ranks; r++) {
+        threads->ranks[r].spans = spans + first;
+        first += threads->ranks[r].rank.train.count;
+    }
+    threads->trace_start = engine_now();
+    *out_spans = spans;
+    *out_count = count;
+    return cpu_run(engine, JOB_TRACE, diag);
 }
 
 /* The groups that a rank takes part in: one along each mesh axis, one per tied weight. Groups are
@@ -351,4 +403,5 @@ const EngineBackend CPU_BACKEND = {
     .commit = cpu_commit,
     .replay_seconds = cpu_replay_seconds,
     .call_count = cpu_call_count,
+    .trace = cpu_trace,
 };

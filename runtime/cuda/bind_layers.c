@@ -133,7 +133,7 @@ static bool push_norm_grad(Binding *b, const NormKernels *kernels, NormGradArgs 
                                 threads_for(n, NORM_ANY_THREADS), 0, args, sizeof(*args));
     }
     return good && cuda_push_launch(b, KERNEL_norm_join, grid_of(divide_up(join.width, 32), 1),
-                                    1024, 0, &join, sizeof(join));
+                                    threads_for(32 * join.groups, 1024), 0, &join, sizeof(join));
 }
 
 bool cuda_bind_layernorm_grad(Binding *b) {

@@ -136,6 +136,7 @@ typedef struct CommandInfo {
     const Node *node; /* NULL: the step's beginning, inputs, results */
     int rank, micro, block;
     TaskKind task;
+    int chunk; /* the task's */
 } CommandInfo;
 
 typedef struct Command {

@@ -90,6 +90,7 @@ static bool emit_input(void *user, const InputSlice *slice, const CallInfo *info
     Command *last = &walk->emitter.list->items[walk->emitter.list->count - 1];
     last->info.micro = info->micro;
     last->info.task = info->kind;
+    last->info.chunk = info->chunk;
     return true;
 }
 
@@ -108,9 +109,10 @@ static bool emit_message(void *user, const MessageSlice *slice, const CallInfo *
     const Channel *channel = &walk->rank->plan->channels[slice->channel];
     MeshCoord peer = walk->rank->coord;
     peer.at[MESH_P] = slice->send ? channel->to : channel->from;
-    Command command = {.kind = slice->send ? COMMAND_SEND : COMMAND_RECV,
-                       .stream = message_stream(info),
-                       .info = {info->node, walk->rank->rank, info->micro, NO_BLOCK, info->kind}};
+    Command command = {
+        .kind = slice->send ? COMMAND_SEND : COMMAND_RECV,
+        .stream = message_stream(info),
+        .info = {info->node, walk->rank->rank, info->micro, NO_BLOCK, info->kind, info->chunk}};
     command.message = (MessageCommand){.channel = slice->channel,
                                        .peer = mesh_rank(&walk->rank->plan->mesh, peer),
                                        .memory = slice->memory,
@@ -147,7 +149,8 @@ static void set_accesses(CudaWalk *walk, const Binding *b, const CallInfo *info,
     accesses[count++] = access_to(walk->memory->state, sizeof(DeviceState), false);
     for (int i = first; i < list->count; i++) {
         Command *command = &list->items[i];
-        command->info = (CommandInfo){node, walk->rank->rank, info->micro, b->block, info->kind};
+        command->info =
+            (CommandInfo){node, walk->rank->rank, info->micro, b->block, info->kind, info->chunk};
         command->accesses = accesses;
         command->n_accesses = count;
     }

@@ -79,7 +79,7 @@ typedef struct Orderer {
     int *clocks;  /* [command][stream]: the last command of the stream known to be done */
     int *last;    /* [stream]: its latest command, or -1 */
     int *latest;  /* [stream]: of the command at hand, the latest one it must come after */
-    int *depends; /* [command]: the latest command that it must come after, of all streams */
+    int *place;   /* [command]: where hoist puts it: behind this one; itself: where it is */
 } Orderer;
 
 static void need(Orderer *o, int command) {
@@ -106,6 +106,19 @@ static void visit(Orderer *o, const Access *access, int command, bool record) {
     }
 }
 
+/* A command of the data stream may stand right behind the last one that it must come after or that
+ * is before it on its stream, where these now stand; nothing else moves, nor does the first. Along
+ * a stream places never fall, so that the latest one of each stream says enough. */
+static int find_place(const Orderer *o, int i) {
+    int place = 0, previous = o->last[o->out->streams[i]];
+    if (i == 0 || o->list->items[i].stream != STREAM_DATA) return i;
+    if (previous >= 0) place = o->place[previous];
+    for (int s = 0; s < o->out->n_streams; s++) {
+        if (o->latest[s] >= 0 && o->place[o->latest[s]] > place) place = o->place[o->latest[s]];
+    }
+    return place;
+}
+
 /* Turns what the command must come after into as few waits as its clock allows. */
 static void add_waits(Orderer *o, int i) {
     int n_streams = o->out->n_streams, own = o->out->streams[i], n_waits = 0;
@@ -118,10 +131,7 @@ static void add_waits(Orderer *o, int i) {
     } else if (i > 0) {
         need(o, 0); /* every stream begins after the step's first command */
     }
-    o->depends[i] = -1;
-    for (int s = 0; s < n_streams; s++) {
-        if (o->latest[s] > o->depends[i]) o->depends[i] = o->latest[s];
-    }
+    o->place[i] = find_place(o, i);
     for (;;) {
         int latest = -1;
         for (int s = 0; s < n_streams; s++) {
@@ -150,8 +160,8 @@ static Orderer create(CommandList *list, Arena *arena, CommandOrder *out) {
     o.clocks = malloc((size_t)list->count * streams * sizeof(int) + 1);
     o.last = malloc(streams * sizeof(int) + 1);
     o.latest = malloc(streams * sizeof(int) + 1);
-    o.depends = malloc((size_t)list->count * sizeof(int) + 1);
-    if (!o.writer || !o.readers || !o.clocks || !o.last || !o.latest || !o.depends) {
+    o.place = malloc((size_t)list->count * sizeof(int) + 1);
+    if (!o.writer || !o.readers || !o.clocks || !o.last || !o.latest || !o.place) {
         BUG("out of memory to order %d commands", list->count);
     }
     memset(o.writer, -1, pieces * sizeof(int));
@@ -163,7 +173,7 @@ static Orderer create(CommandList *list, Arena *arena, CommandOrder *out) {
 static void release(Orderer *o) {
     free(o->pieces.starts);
     free(o->writer), free(o->readers), free(o->clocks);
-    free(o->last), free(o->latest), free(o->depends);
+    free(o->last), free(o->latest), free(o->place);
 }
 
 static void find_waits(Orderer *o) {
@@ -183,37 +193,25 @@ static void find_waits(Orderer *o) {
     }
 }
 
-/* Moves each command of the data stream to right after the last one that it depends on, or after
- * the one before it on its stream. What it must precede already comes later in the list. */
+/* Moves commands to their places. What they must precede already comes later in the list. */
 static void hoist(Orderer *o) {
     CommandList *list = o->list;
     int n = list->count;
     int *order = malloc((size_t)n * sizeof(int) + 1), *head = malloc((size_t)n * sizeof(int) + 1);
-    int *next = malloc((size_t)n * sizeof(int) + 1), *at = malloc((size_t)n * sizeof(int) + 1);
+    int *next = malloc((size_t)n * sizeof(int) + 1);
     Command *moved = malloc((size_t)n * sizeof(*moved) + 1);
     int *streams = ARENA_ARRAY(o->arena, int, n + 1);
-    if (!order || !head || !next || !at || !moved) BUG("out of memory to order %d commands", n);
+    if (!order || !head || !next || !moved) BUG("out of memory to order %d commands", n);
     memset(head, -1, (size_t)n * sizeof(int));
-    /* Backwards, so that each list of followers comes out ascending. `at` of a data command is
-     * found forwards first: at least where the previous one of its stream went. */
-    int *previous = ARENA_ARRAY(o->arena, int, o->out->n_streams);
-    for (int i = 0; i < n; i++) {
-        at[i] = -1;
-        if (list->items[i].stream != STREAM_DATA) continue;
-        int *last = &previous[o->out->streams[i]];
-        int to = o->depends[i] > *last ? o->depends[i] : *last;
-        /* A command moved up itself counts where it went to. */
-        while (to >= 0 && at[to] >= 0) to = at[to];
-        *last = at[i] = to;
-    }
+    /* Backwards, so that each list of followers comes out ascending. */
     for (int i = n - 1; i >= 0; i--) {
-        if (at[i] < 0) continue;
-        next[i] = head[at[i]];
-        head[at[i]] = i;
+        if (o->place[i] == i) continue;
+        next[i] = head[o->place[i]];
+        head[o->place[i]] = i;
     }
     int count = 0;
     for (int i = 0; i < n; i++) {
-        if (at[i] >= 0) continue;
+        if (o->place[i] != i) continue;
         order[count++] = i;
         for (int k = head[i]; k >= 0; k = next[k]) order[count++] = k;
     }
@@ -224,7 +222,7 @@ static void hoist(Orderer *o) {
     }
     memcpy(list->items, moved, (size_t)n * sizeof(*moved));
     o->out->streams = streams;
-    free(order), free(head), free(next), free(at), free(moved);
+    free(order), free(head), free(next), free(moved);
 }
 
 /* An event object is free again once the last command that waits for it has been issued. */

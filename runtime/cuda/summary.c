@@ -113,7 +113,7 @@ static void add_rows(CudaSummary *s, const Plan *plan, const CommandList *list,
 static bool emit_stage(const Plan *plan, int stage, Arena *arena, KernelCache *generated,
                        CommandList *out, Diag *diag) {
     static const uintptr_t BASE = (uintptr_t)1 << 32;
-    EmitMemory memory = {(DeviceState *)(BASE / 2), (const unsigned char *)(BASE / 4)};
+    EmitMemory memory = {(DeviceState *)(BASE / 2), (const unsigned char *)(BASE / 4), NULL};
     MeshCoord coord = {{0}};
     coord.at[MESH_P] = stage;
     RankContext rank = rank_context(plan, mesh_rank(&plan->mesh, coord), arena);

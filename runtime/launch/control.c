@@ -18,6 +18,9 @@
 static const double first_line_s = 2, next_line_s = 10;
 /* How long a rank that ends tries to pass on what it has to say. */
 static const double farewell_s = 1, report_s = 2;
+/* A port may be taken for a moment: by a job that is just ending, or as another connection's own
+ * end where the system hands out ports from the same range. */
+static const double listen_s = 5, listen_pause_s = 0.1;
 
 enum { OTHER_DESCRIPTORS = 512 + MAX_GUESTS }; /* files, devices and other libraries' sockets */
 
@@ -118,6 +121,7 @@ static Control *create(const ControlOptions *options) {
     control->members = calloc((size_t)control->n_members, sizeof *control->members);
     if (!control->members) BUG("out of memory");
     for (int i = 0; i < control->n_members; i++) control->members[i].progress.step = -1;
+    control->told.step = -1;
     mailbox_init(&control->mailbox, socket_now());
     atomic_init(&control->failed, false);
     return control;
@@ -156,6 +160,11 @@ static void put_missing(const Control *control, StrBuf *out) {
     free(missing);
 }
 
+static void pause_for(double seconds) {
+    struct timespec t = {.tv_nsec = (long)(fmin(fmax(seconds, 0), 0.99) * 1e9)};
+    nanosleep(&t, NULL);
+}
+
 static bool open_hub(Control *control, Diag *diag) {
     const ControlOptions *options = &control->options;
     char why[SOCKET_WHY_BYTES];
@@ -170,7 +179,12 @@ static bool open_hub(Control *control, Diag *diag) {
                    options->world + OTHER_DESCRIPTORS, options->world, limit);
         return false;
     }
-    control->listener = socket_listen(control->master_host, options->port, why);
+    double deadline = socket_now() + fmin(listen_s, options->connect_s);
+    for (;;) {
+        control->listener = socket_listen(control->master_host, options->port, why);
+        if (control->listener >= 0 || socket_now() > deadline) break;
+        pause_for(listen_pause_s);
+    }
     if (control->listener < 0) {
         diag_error(diag, NO_LOC,
                    "rank 0 cannot listen on port %d: %s; set MASTER_PORT to a free port on all "
@@ -310,8 +324,7 @@ static bool join_hub(Control *control, double deadline, WaitLines *lines, Diag *
                        options->rank, control->master_host, options->port, options->connect_s, why);
             return false;
         }
-        struct timespec t = {.tv_nsec = (long)(fmin(pause, fmin(left, 0.99)) * 1e9)};
-        nanosleep(&t, NULL);
+        pause_for(fmin(pause, left));
     }
 }
 
@@ -412,6 +425,11 @@ static bool take_bytes(Control *control, void *bytes, size_t n_bytes) {
     return true;
 }
 
+/* `bytes` may be NULL when there are none. */
+static void put_data(Request *request, const void *bytes, size_t n_bytes) {
+    if (n_bytes > 0) strbuf_put_bytes(&request->data, bytes, n_bytes);
+}
+
 static void check_size(size_t n_bytes) {
     if (n_bytes > CONTROL_MAX_BYTES) BUG("%zu bytes in one control operation", n_bytes);
 }
@@ -437,7 +455,7 @@ bool control_broadcast(Control *control, int root, void *bytes, size_t n_bytes) 
                        .root = (uint32_t)root,
                        .bytes = (uint32_t)n_bytes,
                        .data = strbuf_create()};
-    if (root == control->options.rank) strbuf_put_bytes(&request.data, bytes, n_bytes);
+    if (root == control->options.rank) put_data(&request, bytes, n_bytes);
     return operate(control, &request) && take_bytes(control, bytes, n_bytes);
 }
 
@@ -461,7 +479,7 @@ bool control_exchange(Control *control, const char *key, const int *ranks, int n
             BUG("exchange '%s': rank %d", key, ranks[i]);
     }
     if (!is_member) BUG("exchange '%s' without the caller", key);
-    if (ranks[0] == control->options.rank) strbuf_put_bytes(&request.data, bytes, n_bytes);
+    if (ranks[0] == control->options.rank) put_data(&request, bytes, n_bytes);
     return operate(control, &request) && take_bytes(control, bytes, n_bytes);
 }
 
@@ -473,7 +491,7 @@ static bool gather(Control *control, RequestKind kind, const void *bytes, size_t
         BUG("gather of %zu bytes, slots of %zu, from %zu ranks", n_bytes, slot_bytes, world);
     }
     Request request = {.kind = kind, .bytes = (uint32_t)slot_bytes, .data = strbuf_create()};
-    strbuf_put_bytes(&request.data, bytes, n_bytes);
+    put_data(&request, bytes, n_bytes);
     if (!operate(control, &request)) return false;
     if (kind == REQUEST_GATHER && !control_is_hub(control)) return true;
     Message result = {.payload = (const unsigned char *)control->result.text,
@@ -512,6 +530,12 @@ void control_update_progress(Control *control, int64_t step, int task, int call,
                              .since = socket_now()};
     size_t length = strnlen(text, sizeof record.text - 1);
     memcpy(record.text, text, length);
+    ProgressRecord *told = &control->told;
+    if (told->step == record.step && told->task == record.task && told->call == record.call &&
+        told->waits == record.waits && strcmp(told->text, record.text) == 0) {
+        return; /* nothing has moved: `since` stays */
+    }
+    *told = record;
     mailbox_write(&control->mailbox, &record);
 }
 

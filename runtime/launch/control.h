@@ -93,9 +93,9 @@ bool control_exchange(Control *control, const char *key, const int *ranks, int n
 
 /* --- watching --- */
 
-/* What this rank is doing from now on. step < 0: set up or work between steps, not watched for
- * being stuck. waits: in a call that ends only when other ranks come (not the first one to
- * suspect). */
+/* What this rank is doing from now on; said again without any change, it has not moved. step < 0:
+ * set up or work between steps, not watched for being stuck. waits: in a call that ends only when
+ * other ranks come (not the first one to suspect). */
 void control_update_progress(Control *control, int64_t step, int task, int call, bool waits,
                              const char *text);
 /* *out_reason (unless NULL) stays valid until control_destroy. */

@@ -4,7 +4,8 @@
  *     control_service.c  the service thread: sockets, heartbeats
  *     control_hub.c      rank 0: who may join, collectives, who is lost or stuck
  *
- * Everything in Control but the mailbox, `failed` and what does not change is guarded by `lock`.
+ * Everything in Control but the mailbox, `told`, `failed` and what does not change is guarded by
+ * `lock`.
  * Functions here are called with it held, unless they say otherwise.
  */
 #ifndef RUNTIME_LAUNCH_CONTROL_INTERNAL_H
@@ -70,6 +71,7 @@ struct Control {
     ControlOptions options; /* with its texts copied: */
     char master_host[LAUNCH_HOST_BYTES], host[CONTROL_HOST_BYTES], job[LAUNCH_JOB_BYTES];
     Mailbox mailbox;
+    ProgressRecord told; /* the last one written; the training thread's own */
     atomic_bool failed;
     char reason[CONTROL_REASON_BYTES]; /* written before `failed` */
     pthread_t thread;
@@ -113,8 +115,8 @@ uint64_t control_token(const Control *control, uint32_t world, uint64_t fingerpr
 /* Any thread: no lock needed until it is given to the service thread. */
 Link *link_create(int fd, int rank, size_t max_bytes);
 void link_destroy(Link *link);
-/* The thread's main; takes the lock itself. */
-void *control_serve(void *control);
+/* The thread's main, given the Control; takes the lock itself. */
+void *control_serve(void *argument);
 void control_put_progress(StrBuf *out, const ProgressRecord *record, double now);
 /* A heartbeat's record, `since` by this process' clock. False: malformed. */
 bool control_get_progress(Cursor *cursor, ProgressRecord *out, double now);

@@ -52,7 +52,7 @@ for _ in $(seq 200); do echo 'Two moons went round the old blue planet, and one 
 # --- help ---
 works 'help lists the commands' 'generate' help
 works 'version' 'perilune ' --version
-for command in plan show check train generate opt; do
+for command in plan show check train generate devices profile opt; do
     works "help $command" "usage: perilune $command" help "$command"
     [ "$("$perilune" "$command" --help 2>&1)" = "$out" ]
     result "$command --help is help $command" "$([ $? -eq 0 ] || echo 'they differ')"
@@ -89,6 +89,16 @@ fails 'unknown size' 2 'giant' plan $model --set size=giant
 fails 'more stages than blocks' 2 'block' plan $model --set layers=2 --pipeline 4
 fails 'training without text' 2 'give --data FILE' train $model
 fails 'generating without weights' 2 'give --load FILE' generate $model
+
+echo '[3' >"$folder/three.json"
+fails 'devices takes no operand' 2 "takes options only; what is 'x'" devices x
+fails 'profile takes no operand' 2 "takes options only; what is 'x'" profile x
+fails 'profile of an unknown device' 2 "'tpu' is neither cpu nor cuda" profile --device tpu
+fails 'profile into a missing folder' 2 "$folder/none/" profile --device cpu --quick \
+    -o "$folder/none/p.json"
+fails 'missing profile' 2 "$folder/none.json" plan $model --profile "$folder/none.json"
+fails 'text as profile' 2 "$folder/three.json" plan $model --profile "$folder/three.json"
+fails 'training with a profile only' 2 '--trace FILE' train $model --data x --profile y
 
 # --- wrong files ---
 fails 'missing model' 2 "$folder/none.lua" plan "$folder/none.lua"
@@ -132,6 +142,30 @@ fails 'plan into a missing folder' 1 "$folder/none/" plan $model "${small[@]}" \
 status=$?
 result 'full disk' "$([ $status -eq 1 ] || echo "status $status: $(cat "$folder/err")")"
 
+# --- devices, profile ---
+run devices
+if [ "$status" -eq 0 ]; then
+    result 'devices: a GPU' "$([[ $out == *'gpu 0'* && -z $err ]] || echo "$out$err")"
+else
+    result 'devices: what is missing, in one line' \
+        "$([[ $status -eq 1 && $err == 'perilune: no CUDA device can be used: '* &&
+            $(wc -l <"$folder/err") -eq 1 ]] || echo "status $status: $err")"
+    fails 'training on a GPU that is not there' 1 'device cuda: ' train $model "${small[@]}" \
+        --device cuda --data "$text" --steps 1
+    fails 'measuring a GPU that is not there' 1 'device cuda: ' profile --device cuda
+fi
+result 'devices: the processor' "$([[ $out == *'cpu '*oneDNN* ]] || echo "$out")"
+run devices --json
+result 'devices --json' "$([[ $out == '{'*'"bf16_native"'*'"usable"'* ]] || echo "$out")"
+works 'profile' 'GFLOP/s' profile --device cpu --quick --threads 1 -o "$folder/cpu.json"
+works 'plan with a profile' "predicted with $folder/cpu.json" plan $model "${small[@]}" \
+    --profile "$folder/cpu.json"
+works 'show with a profile' "predicted with $folder/cpu.json" show "$plan" \
+    --profile "$folder/cpu.json"
+works 'show --json with a profile' '"profile"' show "$plan" --json --profile "$folder/cpu.json"
+sed 's/"us":/"us":-/' "$folder/cpu.json" >"$folder/bad.json"
+fails 'bad profile' 2 'calls[0].us: -' show "$plan" --profile "$folder/bad.json"
+
 # --- train, generate ---
 : >"$folder/empty.txt"
 echo hi >"$folder/short.txt"
@@ -158,6 +192,18 @@ works 'loss page' '<polyline' show "$folder/run.jsonl" --html
 fails 'a log in another form' 2 'only' show "$folder/run.jsonl" --dot
 echo '{"loss": 3' >"$folder/bad.jsonl"
 fails 'bad log' 2 "$folder/bad.jsonl:1:" show "$folder/bad.jsonl" --html
+fails 'a log with a profile' 2 'nothing is predicted' show "$folder/run.jsonl" --html \
+    --profile "$folder/cpu.json"
+works 'train --trace' 'predicted' train "$plan" --data "$text" --steps 2 \
+    --trace "$folder/step.json" --profile "$folder/cpu.json" --save "$folder/traced.st"
+result 'the trace has tasks and calls' \
+    "$(grep -q '"name":"F0.3"' "$folder/step.json" && grep -q '"name":"matmul"' "$folder/step.json" ||
+        head -c 300 "$folder/step.json")"
+works 'train without trace' 'done' train "$plan" --data "$text" --steps 2 --save "$folder/plain.st"
+result 'weights are saved before the traced step' \
+    "$(cmp "$folder/traced.st" "$folder/plain.st" 2>&1)"
+fails 'trace into a missing folder' 2 "$folder/none/" train "$plan" --data "$text" --steps 1 \
+    --trace "$folder/none/t.json"
 works 'train a .lua' 'done' train $model "${small[@]}" --data "$text" --steps 2
 works 'train on from weights' 'done' train "$plan" --data "$text" --steps 1 --load "$folder/w.st"
 run train "$plan" --data "$text" --steps 1 --quiet

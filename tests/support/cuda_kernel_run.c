@@ -1,6 +1,7 @@
 #include "tests/support/cuda_kernel_run.h"
 
 #include "tests/emulate/emulate.h"
+#include "tests/support/gpu_run.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -50,6 +51,7 @@ static void run_gemm(const GemmCommand *gemm) {
 
 bool cuda_run_command(const Command *command, const CudaRunHooks *hooks, const char **out_why) {
     const LaunchCommand *launch = &command->launch;
+    if (gpu_run_wanted()) return gpu_run_command(command, out_why);
     switch (command->kind) {
     case COMMAND_LAUNCH:
         if (launch->generated) {
@@ -84,13 +86,13 @@ static void make_plan(CudaKernelRun *run) {
 static bool bind_node(CudaKernelRun *run, int r, Node *node, Diag *diag) {
     Binding b = kernel_run_binding(&run->base, &run->base.ranks[r], node, diag);
     CudaEmitter emitter = {.list = &run->lists[r],
-                           .state = &run->state,
+                           .state = run->state,
                            .generated = run->hooks.generated,
                            .plan = &run->plan};
     b.backend = &emitter;
     b.workspace_bytes = cuda_workspace_bytes(node, b.in_local, b.out_local);
     if (b.workspace_bytes) {
-        b.workspace = aligned_alloc(64, (size_t)(b.workspace_bytes + 63) / 64 * 64);
+        b.workspace = gpu_run_alloc((size_t)b.workspace_bytes);
         if (!b.workspace) exit(2);
         memset(b.workspace, 0xff, (size_t)b.workspace_bytes);
         run->workspaces[run->n_workspaces++] = b.workspace;
@@ -104,10 +106,12 @@ bool cuda_kernel_run_create(CudaKernelRun *run, const Reference *reference, int 
     Arena *arena = reference->arena;
     *run = (CudaKernelRun){.hooks = hooks ? *hooks : (CudaRunHooks){0}};
     kernel_run_prepare(&run->base, reference, in_place);
-    run->state = (DeviceState){.seed = reference->seed,
-                               .step = reference->step,
-                               .step_f32 = (float)reference->step,
-                               .train = reference->train};
+    run->state = gpu_run_alloc(sizeof(DeviceState));
+    if (!run->state) exit(2);
+    *run->state = (DeviceState){.seed = reference->seed,
+                                .step = reference->step,
+                                .step_f32 = (float)reference->step,
+                                .train = reference->train};
     make_plan(run);
     run->workspaces = ARENA_ARRAY(arena, void *, graph->n_nodes * run->base.n_ranks + 1);
     for (int r = 0; r < run->base.n_ranks; r++) {
@@ -183,7 +187,8 @@ const char *cuda_kernel_run_reason(const CudaKernelRun *run) {
 }
 
 void cuda_kernel_run_destroy(CudaKernelRun *run) {
-    for (int i = 0; i < run->n_workspaces; i++) free(run->workspaces[i]);
+    for (int i = 0; i < run->n_workspaces; i++) gpu_run_free(run->workspaces[i]);
+    gpu_run_free(run->state);
     for (int r = 0; r < run->base.n_ranks; r++) command_list_release(&run->lists[r]);
     kernel_run_destroy(&run->base);
 }

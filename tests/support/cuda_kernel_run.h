@@ -36,7 +36,7 @@ bool cuda_run_command(const Command *command, const CudaRunHooks *hooks, const c
 typedef struct CudaKernelRun {
     KernelRun base;
     CudaRunHooks hooks;
-    DeviceState state;
+    DeviceState *state;
     Plan plan; /* what cuda_find_group reads: the mesh, and communicator "all" over all stages */
     CommandList lists[KERNEL_MAX_RANKS];
     int *first_command[KERNEL_MAX_RANKS]; /* [n_nodes + 1] */

@@ -201,25 +201,37 @@ static bool compile_parts(const GeneratedKernel *const *kernels, int count) {
     return good;
 }
 
-static bool compile_new(const KernelCache *cache) {
-    int n = kernel_cache_count(cache), count = 0;
+static bool compile_new(const GeneratedKernel *const *kernels, int n) {
+    int count = 0;
     const GeneratedKernel **fresh = calloc((size_t)n + 1, sizeof(const GeneratedKernel *));
     if (!fresh) exit(2);
     for (int i = 0; i < n; i++) {
-        const GeneratedKernel *kernel = kernel_cache_get(cache, i);
-        if (!find(kernel->hash)) fresh[count++] = kernel;
+        int k = 0;
+        while (k < count && fresh[k]->hash != kernels[i]->hash) k++;
+        if (k == count && !find(kernels[i]->hash)) fresh[count++] = kernels[i];
     }
     bool good = count == 0 || compile_parts(fresh, count);
     free(fresh);
     return good;
 }
 
-bool generated_host_compile(const KernelCache *cache, const char **out_why) {
+bool generated_host_compile_kernels(const GeneratedKernel *const *kernels, int count,
+                                    const char **out_why) {
     pthread_mutex_lock(&lock);
     const char *missing = generated_host_missing();
-    bool good = !missing && compile_new(cache);
+    bool good = !missing && compile_new(kernels, count);
     if (!good) *out_why = missing ? missing : why_text;
     pthread_mutex_unlock(&lock);
+    return good;
+}
+
+bool generated_host_compile(const KernelCache *cache, const char **out_why) {
+    int n = kernel_cache_count(cache);
+    const GeneratedKernel **kernels = calloc((size_t)n + 1, sizeof(const GeneratedKernel *));
+    if (!kernels) exit(2);
+    for (int i = 0; i < n; i++) kernels[i] = kernel_cache_get(cache, i);
+    bool good = generated_host_compile_kernels(kernels, n, out_why);
+    free(kernels);
     return good;
 }
 

@@ -17,6 +17,9 @@ typedef void GeneratedFunction(Grid grid, int threads, const void *args);
 const char *generated_host_missing(void);
 /* Compiles those of the cache's kernels that were not compiled before. False: *out_why says why. */
 bool generated_host_compile(const KernelCache *cache, const char **out_why);
+/* The same for a list of kernels. */
+bool generated_host_compile_kernels(const GeneratedKernel *const *kernels, int count,
+                                    const char **out_why);
 /* NULL: not compiled. */
 GeneratedFunction *generated_host_function(const GeneratedKernel *kernel);
 /* CudaRunHooks.launch_generated (cuda_kernel_run.h); user is the KernelCache, whose kernels are

@@ -1,5 +1,7 @@
 #include "tests/support/kernel_run.h"
 
+#include "tests/support/gpu_run.h"
+
 #include "runtime/shard.h"
 
 #include <math.h>
@@ -78,8 +80,8 @@ void kernel_run_set_leaf(KernelRun *run, Value leaf) {
 
 /* Aligned as the planner aligns, but no byte longer than the value. */
 static void *new_buffer(int64_t bytes) {
-    void *buffer;
-    if (posix_memalign(&buffer, 64, (size_t)bytes)) exit(2);
+    void *buffer = gpu_run_alloc((size_t)bytes);
+    if (!buffer) exit(2);
     memset(buffer, 0xff, (size_t)bytes);
     return buffer;
 }
@@ -237,7 +239,7 @@ void kernel_run_destroy(KernelRun *run) {
         for (int n = 0; run->ranks[r].buffers && n < graph->n_nodes; n++) {
             for (int o = 0; o < graph->nodes[n]->n_outputs; o++) {
                 if (shared_operand(run, graph->nodes[n], o) >= 0) continue;
-                free(run->ranks[r].buffers[n * MAX_OUTPUTS + o]);
+                gpu_run_free(run->ranks[r].buffers[n * MAX_OUTPUTS + o]);
             }
         }
     }

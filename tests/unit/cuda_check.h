@@ -19,9 +19,9 @@ typedef struct CudaCase {
     const char *nodes;
     double tolerance;
     bool nonzero_pads;
+    const CudaRunHooks *hooks;
     bool overwrite; /* accumulators are set, not added to */
     bool in_place;  /* results lie in operand 0 where they may */
-    const CudaRunHooks *hooks;
     bool *launched; /* [N_KERNELS], set for those that ran; may be NULL */
 } CudaCase;
 

@@ -385,6 +385,43 @@ static void check_random(Arena *arena) {
     run_trials(trials, COUNT, cache);
 }
 
+/* Rows of `width` of a whole whose rows are `whole` wide, from column `first` on: blocks of four
+ * random numbers begin anywhere. */
+static void make_dropout_trial(Trial *t, KernelCache *cache, int width, int whole, int first,
+                               DType dtype) {
+    snprintf(t->name, sizeof(t->name), "dropout, %d of %d from %d", width, whole, first);
+    t->expr = (Expr){.n_inputs = 1, .n_instructions = 1, .n_outputs = 1};
+    t->expr.instructions[0] = (ExprInstruction){.op = OP_DROPOUT, .operands = {~0}, .imm = 0.5};
+    t->spec.key[0] = 11;
+    make_space(t, 2, (const int64_t[]){6, width});
+    t->spec.global_offset[1] = (uint64_t)first;
+    t->spec.global_stride[0] = (uint64_t)whole;
+    t->spec.in_stride[0][0] = width;
+    t->spec.in_stride[0][1] = 1;
+    t->spec.in_dtype[0] = t->spec.out_dtype[0] = dtype;
+    make_operand(t, 0, 1, 2, 0);
+    make_result(t, 0, 0);
+    finish_trial(t, cache);
+}
+
+static void check_dropout(Arena *arena) {
+    static const int WIDTHS[] = {4, 6, 16, 40};
+    KernelCache *cache = kernel_cache_create(arena);
+    Trial *trials = ARENA_ARRAY(arena, Trial, MOST_TRIALS);
+    int count = 0;
+    check_begin("dropout's masks from any element on");
+    for (int w = 0; w < 4; w++) {
+        for (int first = 0; first < 6; first++) {
+            for (int more = 0; more < 3; more++) {
+                int whole = WIDTHS[w] + first + (more < 2 ? more : 8 - (WIDTHS[w] + first) % 4);
+                DType dtype = first & 1 ? DTYPE_BF16 : DTYPE_F32;
+                make_dropout_trial(&trials[count++], cache, WIDTHS[w], whole, first, dtype);
+            }
+        }
+    }
+    run_trials(trials, count, cache);
+}
+
 /* --- spaces of more than 2^31 elements --- */
 
 /* The kernel of a large space, run on its beginning only: memory stands behind no more. */
@@ -428,8 +465,9 @@ static void check_wide(Arena *arena) {
 
 /* --- what sources depend on --- */
 
+/* Rows of `width`, `pitch` apart. */
 static const GeneratedKernel *bias_kernel(KernelCache *cache, int64_t rows, int64_t width,
-                                          double factor, uintptr_t at) {
+                                          int64_t pitch, double factor, uintptr_t at) {
     Expr expr = {.n_inputs = 2,
                  .n_instructions = 2,
                  .n_outputs = 1,
@@ -440,27 +478,31 @@ static const GeneratedKernel *bias_kernel(KernelCache *cache, int64_t rows, int6
                       .n_dims = 3,
                       .dims = {rows, 5, width},
                       .in = {(void *)at, (void *)(at + 4096)},
-                      .in_stride = {{5 * width, width, 1}, {0, 0, 1}},
+                      .in_stride = {{5 * pitch, pitch, 1}, {0, 0, 1}},
                       .out = {(void *)(at + 8192)}};
     return codegen_fused(cache, &spec).kernel;
 }
 
 static void check_patterns(Arena *arena) {
     KernelCache *cache = kernel_cache_create(arena);
-    const GeneratedKernel *first = bias_kernel(cache, 7, 64, 0.5, 4096);
+    const GeneratedKernel *first = bias_kernel(cache, 7, 64, 64, 0.5, 4096);
     check_begin("a source depends on the pattern only");
-    CHECK(bias_kernel(cache, 300, 1024, -3, 64) == first, "sizes, immediates or addresses");
+    CHECK(bias_kernel(cache, 300, 1024, 1024, -3, 64) == first, "sizes, immediates or addresses");
     CHECK(kernel_cache_count(cache) == 1, "%d kernels", kernel_cache_count(cache));
-    CHECK(bias_kernel(cache, 7, 63, 0.5, 4096) != first, "an odd width");
-    CHECK(bias_kernel(cache, 7, 64, 0.5, 4100) != first, "an odd address");
-    CHECK(bias_kernel(cache, 7, 66, 0.5, 4096) != first, "two at a time");
+    CHECK(bias_kernel(cache, 7, 63, 63, 0.5, 4096) != first, "an odd width");
+    CHECK(bias_kernel(cache, 7, 64, 64, 0.5, 4100) != first, "an odd address");
+    CHECK(bias_kernel(cache, 7, 66, 66, 0.5, 4096) != first, "two at a time");
     CHECK(kernel_cache_count(cache) == 3, "%d kernels", kernel_cache_count(cache));
     CHECK(kernel_cache_get(cache, 0) == first, "the order");
+    const char *source = bias_kernel(cache, 7, 64, 65, 0.5, 4096)->source;
+    CHECK(strstr(source, "at = chunk * 1,"), "rows that begin anywhere, read in vectors");
+    source = bias_kernel(cache, 7, 64, 66, 0.5, 4096)->source;
+    CHECK(strstr(source, "at = chunk * 2,"), "rows that begin at pairs");
     CHECK(strncmp(first->name, "fused_", 6) == 0 && strlen(first->name) == 22, "%s", first->name);
     CHECK(strstr(first->source, first->name) && !strstr(first->source, "#include"), "%s",
           first->source);
     KernelCache *other = kernel_cache_create(arena);
-    CHECK(bias_kernel(other, 9, 8, 1, 128)->hash == first->hash, "another cache, another hash");
+    CHECK(bias_kernel(other, 9, 8, 8, 1, 128)->hash == first->hash, "another cache, another hash");
 }
 
 /* --- the nodes of plans --- */
@@ -599,6 +641,7 @@ int main(void) {
     } else {
         check_ops(arena);
         check_random(arena);
+        check_dropout(arena);
         check_wide(arena);
         check_plans(arena);
     }

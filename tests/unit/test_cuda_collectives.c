@@ -447,7 +447,8 @@ static void test_graphs(void) {
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         Arena *arena = arena_create();
         CudaRunHooks hooks = {.user = arena, .collective = launch_collective};
-        CudaCase c = {CASES[i].mesh, CASES[i].nodes, 3e-6, false, &hooks};
+        CudaCase c = {.mesh = CASES[i].mesh, .nodes = CASES[i].nodes, .tolerance = 3e-6};
+        c.hooks = &hooks;
         check_begin(CASES[i].name);
         cuda_check(&c);
         check_end();

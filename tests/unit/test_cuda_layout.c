@@ -3,6 +3,7 @@
  * Would catch: a permutation with dimensions or tiles mixed up, a vector path that takes odd sizes,
  * a sum that misses rows at a chunk's border, a result that depends on the order of threads.
  */
+#include "runtime/cuda/move.h"
 #include "tests/unit/cuda_check.h"
 
 #include <math.h>
@@ -45,7 +46,7 @@ static void check_transpose(const char *dtype, int rank, const int64_t *dims, co
 }
 
 static void test_transposes(const char *dtype) {
-    static const int64_t ODD[] = {3, 37, 5, 41}, EVEN[] = {2, 36, 6, 40};
+    static const int64_t ODD[] = {2, 35, 3, 33}, EVEN[] = {2, 36, 2, 34};
     for (int code = 0; code < 256; code++) {
         int order[] = {code & 3, code >> 2 & 3, code >> 4 & 3, code >> 6};
         unsigned seen = 0;
@@ -183,6 +184,26 @@ static void check_many_operands(int n_operands, const char *axes) {
     check_end();
 }
 
+/* Kernels divide by multiplying; all numbers up to the largest. */
+static void test_division(void) {
+    static const uint32_t NUMBERS[] = {0,     1,          2,          3,          1000,      65535,
+                                       65536, 0x3fffffff, 0x40000000, 0x7ffffffe, 0x7fffffff};
+    check_begin("division by multiplication");
+    for (int64_t divisor = 1; divisor < MOVE_MAX_COUNT;
+         divisor += divisor < 3000 ? 1 : divisor / 7) {
+        FastDivisor d = fast_divisor(divisor);
+        for (size_t i = 0; i < sizeof(NUMBERS) / sizeof(NUMBERS[0]); i++) {
+            for (int near = -1; near <= 1; near++) { /* beside a multiple */
+                int64_t n = NUMBERS[i] / divisor * divisor + near;
+                if (n < 0 || n >= MOVE_MAX_COUNT) continue;
+                uint32_t got = fast_divide(d, (uint32_t)n);
+                CHECK(got == n / divisor, "%d / %d = %u", (int)n, (int)divisor, got);
+            }
+        }
+    }
+    check_end();
+}
+
 static void test_const(void) {
     run_case("const", "%0 = const() {value=0.375} : f32[]\n", 0);
 }
@@ -211,7 +232,8 @@ static void test_matmul(void) {
 }
 
 int main(void) {
-    if (cuda_check_missing()) return 0;
+    test_division();
+    if (cuda_check_missing()) return check_report();
     static const char *const TYPES[] = {"f32", "bf16"};
     for (int type = 0; type < 2; type++) {
         test_transposes(TYPES[type]);

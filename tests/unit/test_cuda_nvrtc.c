@@ -25,6 +25,13 @@ int main(void) {
 
 enum { MOST_KERNELS = 512 };
 
+/* NVRTC itself is not looked at by sanitizers: some of the kernels will do. */
+#ifdef __SANITIZE_ADDRESS__
+enum { EVERY = 4 };
+#else
+enum { EVERY = 1 };
+#endif
+
 typedef struct Fixture {
     Arena *arena;
     const CuApi *api;
@@ -80,7 +87,7 @@ static void check_architectures(Fixture *f) {
         char name[64];
         Diag *diag = diag_create();
         CompileStats stats = {0};
-        snprintf(name, sizeof(name), "all kernels of gpt and llama for %s", ARCHS[a]);
+        snprintf(name, sizeof(name), "kernels of gpt and llama for %s", ARCHS[a]);
         check_begin(name);
         bool good = compile(f, ARCHS[a], f->folder, f->kernels, f->n_kernels, &stats, diag);
         CHECK(good && diag_error_count(diag) == 0, "%s", diag_text(diag));
@@ -246,9 +253,9 @@ static void collect(Fixture *f) {
     for (int i = 0; (plan = elementwise_plan(i, f->arena, diag)); i++) {
         elementwise_collect(plan, f->arena, cache, diag);
     }
-    f->n_kernels = kernel_cache_count(cache);
-    if (f->n_kernels > MOST_KERNELS || diag_error_count(diag)) BUG("%s", diag_text(diag));
-    for (int i = 0; i < f->n_kernels; i++) f->kernels[i] = kernel_cache_get(cache, i);
+    int count = kernel_cache_count(cache);
+    if (count > MOST_KERNELS || diag_error_count(diag)) BUG("%s", diag_text(diag));
+    for (int i = 0; i < count; i += EVERY) f->kernels[f->n_kernels++] = kernel_cache_get(cache, i);
     diag_destroy(diag);
 }
 

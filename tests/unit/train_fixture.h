@@ -44,8 +44,9 @@ static inline void run_close(Run *run) {
 }
 
 /* Plans; `text` also sends the plan through its text. False: run->diag says why. */
-static inline bool run_plan(Run *run, const char *path, const ModelSetting *settings,
-                            int n_settings, const Layout *l, int global_batch, bool text) {
+static inline bool run_plan_for(Run *run, const char *path, const ModelSetting *settings,
+                                int n_settings, const Layout *l, int global_batch, bool text,
+                                bool cuda, DType precision) {
     *run = (Run){.arena = arena_create(), .diag = diag_create()};
     run->model = model_load(run->arena, path, settings, n_settings, (int64_t)l->micro_batch * l->d,
                             run->diag);
@@ -64,6 +65,8 @@ static inline bool run_plan(Run *run, const char *path, const ModelSetting *sett
                     .schedule = l->schedule,
                     .sequence_parallel = l->sequence_parallel,
                     .seed = 7,
+                    .cuda = cuda,
+                    .precision = precision,
                     .split = l->split,
                     .n_split = l->n_split}};
     run->plan = plan_make(run->arena, &request, run->diag);
@@ -79,8 +82,13 @@ static inline bool run_plan(Run *run, const char *path, const ModelSetting *sett
     return same && verify_plan(run->plan, run->diag);
 }
 
-static inline bool run_start(Run *run) {
-    run->engine = engine_create(run->plan, &(EngineOptions){.timeout_seconds = 60}, run->diag);
+static inline bool run_plan(Run *run, const char *path, const ModelSetting *settings,
+                            int n_settings, const Layout *l, int global_batch, bool text) {
+    return run_plan_for(run, path, settings, n_settings, l, global_batch, text, false, DTYPE_F32);
+}
+
+static inline bool run_start_on(Run *run, const EngineOptions *options) {
+    run->engine = engine_create(run->plan, options, run->diag);
     if (!run->engine) return false;
     engine_init_parameters(run->engine);
     while (run->n_params < TF_MAX_PARAMS &&
@@ -89,6 +97,10 @@ static inline bool run_start(Run *run) {
         run->n_params++;
     }
     return true;
+}
+
+static inline bool run_start(Run *run) {
+    return run_start_on(run, &(EngineOptions){.timeout_seconds = 60});
 }
 
 /* Tokens and labels of a step: the same for every layout. */

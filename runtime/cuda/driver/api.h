@@ -9,6 +9,8 @@
 #ifndef RUNTIME_CUDA_DRIVER_API_H
 #define RUNTIME_CUDA_DRIVER_API_H
 
+#include "runtime/cuda/command.h"
+
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 #include <cudnn.h>
@@ -32,7 +34,7 @@ typedef struct CuApi {
     const char *path[N_LIBRARIES];  /* what was loaded; NULL: not found */
     const char *error[N_LIBRARIES]; /* why not, "" when loaded */
     /* Told before each command is issued, by tests and traces; may be NULL. */
-    void (*announce)(void *user, int command);
+    void (*announce)(void *user, const Command *command);
     void *announce_user;
 } CuApi;
 

@@ -3,6 +3,7 @@
 #include "runtime/cuda/driver/modules.h"
 #include "runtime/cuda/driver/nccl.h"
 #include "runtime/cuda/driver/replay.h"
+#include "runtime/cuda/driver/trace.h"
 #include "runtime/cuda/emit.h"
 #include "runtime/engine_internal.h"
 #include "runtime/launch/control.h"
@@ -310,7 +311,9 @@ static bool cuda_create(Engine *engine, const EngineOptions *options, Diag *diag
     CommandList lists[N_EMIT_JOBS] = {{0}};
     engine->backend_state = cuda;
     cuda->engine = engine;
-    cuda->mode = options->no_graph ? REPLAY_EAGER : REPLAY_GRAPH;
+    cuda->mode = options->no_graph    ? REPLAY_EAGER
+                 : options->segmented ? REPLAY_SEGMENTED
+                                      : REPLAY_GRAPH;
     bool fine = check_workspace(engine, diag) &&
                 cuda_device_open(&cuda->device, cuda_api(), options->device_ordinal, diag) &&
                 join(cuda, options, diag) && check_memory(cuda, diag) && allocate(cuda, diag) &&
@@ -459,6 +462,13 @@ static bool cuda_run(Engine *engine, EngineJob job, Diag *diag) {
     return fine;
 }
 
+static bool cuda_trace(Engine *engine, Arena *arena, EngineSpan **out_spans, int *out_count,
+                       Diag *diag) {
+    CudaEngine *cuda = engine->backend_state;
+    stage(cuda);
+    return cuda_trace_replay(&cuda->replays[EMIT_TRAIN], arena, out_spans, out_count, diag);
+}
+
 static int64_t cuda_call_count(const Engine *engine) {
     const CudaEngine *cuda = engine->backend_state;
     return cuda->replays[EMIT_TRAIN].list.count;
@@ -489,6 +499,7 @@ const EngineBackend *cuda_backend(void) {
                                           .edit = cuda_edit,
                                           .commit = cuda_commit,
                                           .replay_seconds = cuda_replay_seconds,
-                                          .call_count = cuda_call_count};
+                                          .call_count = cuda_call_count,
+                                          .trace = cuda_trace};
     return &BACKEND;
 }

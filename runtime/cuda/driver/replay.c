@@ -137,7 +137,7 @@ static bool issue_one(const Replay *replay, int i, cudaStream_t stream, Diag *di
     const ReplayContext *context = replay->context;
     const CuApi *api = context->device->api;
     const Command *command = &replay->list.items[i];
-    if (api->announce) api->announce(api->announce_user, i);
+    if (api->announce) api->announce(api->announce_user, command);
     switch (command->kind) {
     case COMMAND_LAUNCH: return issue_launch(replay, &command->launch, stream, diag);
     case COMMAND_GEMM:
@@ -237,6 +237,22 @@ bool replay_issue(Replay *replay, ReplayVisitor before, ReplayVisitor after, voi
             return fail(replay, i, diag);
         }
         if (!after(user, command)) break;
+    }
+    return issue_joins(replay, diag);
+}
+
+bool replay_issue_timed(Replay *replay, const cudaEvent_t *begins, const cudaEvent_t *ends,
+                        Diag *diag) {
+    const CuApi *api = replay->context->device->api;
+    for (int i = 0; i < replay->list.count; i++) {
+        cudaStream_t stream = stream_of(replay, i);
+        if (!issue_waits(replay, i, diag) ||
+            !cuda_check(api, api->cudaEventRecord(begins[i], stream), diag, "timing a command") ||
+            !issue_one(replay, i, stream, diag) ||
+            !cuda_check(api, api->cudaEventRecord(ends[i], stream), diag, "timing a command") ||
+            !issue_record(replay, i, diag)) {
+            return fail(replay, i, diag);
+        }
     }
     return issue_joins(replay, diag);
 }

@@ -63,6 +63,9 @@ bool replay_launch(Replay *replay, Diag *diag);
 typedef bool (*ReplayVisitor)(void *user, const Command *command);
 bool replay_issue(Replay *replay, ReplayVisitor before, ReplayVisitor after, void *user,
                   Diag *diag);
+/* The same, recording begins[i] and ends[i] around command i, after its waits. */
+bool replay_issue_timed(Replay *replay, const cudaEvent_t *begins, const cudaEvent_t *ends,
+                        Diag *diag);
 void replay_destroy(Replay *replay);
 
 void replay_context_destroy(ReplayContext *context);

@@ -88,7 +88,7 @@ static __device__ __forceinline__ void place_found(const EmbeddingSortArgs &a, c
             a.order[at] = token.y;
             a.rows[at] = first_row + token.x;
         }
-        __syncwarp();
+        __syncwarp(); /* orders memory, as shuffles and votes do not */
         if (active && rank == 0) next[token.x] += __popc(same);
         __syncwarp();
     }
@@ -131,8 +131,8 @@ KERNEL_FUNCTION __launch_bounds__(EMBEDDING_SORT_THREADS) embedding_sort(Embeddi
             }
         }
         __syncthreads();
+        /* The next tile's barriers come before `found` is written again. */
         if (threadIdx.x < 32) place_found(a, found, n_found, (int)first, next);
-        __syncthreads();
     }
 }
 

@@ -11,6 +11,17 @@ typedef struct FastDivisor {
     uint32_t divisor, multiplier, shift;
 } FastDivisor;
 
+#ifdef __CUDACC__
+#define INDEX_FUNCTION static __device__ __forceinline__
+#else
+#define INDEX_FUNCTION static inline
+#endif
+
+INDEX_FUNCTION uint32_t fast_divide(FastDivisor d, uint32_t n) {
+    const uint32_t high = (uint32_t)(((uint64_t)n * d.multiplier) >> 32);
+    return (high + n) >> d.shift;
+}
+
 enum { INDEX_DIMS = 6 };
 
 typedef struct IndexMap {

@@ -159,20 +159,20 @@ NORM_GRAD_KERNELS(layernorm, bf16_t, true, bf16)
 NORM_GRAD_KERNELS(rmsnorm, float, false, f32)
 NORM_GRAD_KERNELS(rmsnorm, bf16_t, false, bf16)
 
-/* 32 columns per block; 32 threads share the groups of each. */
+/* 32 columns per block; its warps share the groups of each. */
 KERNEL_FUNCTION __launch_bounds__(1024) norm_join(NormJoinArgs a) {
     __shared__ float part[32][33];
-    const int lane = threadIdx.x % 32, share = threadIdx.x / 32;
+    const int lane = threadIdx.x % 32, share = threadIdx.x / 32, shares = blockDim.x / 32;
     const int64_t at = (int64_t)blockIdx.x * 32 + lane;
     float sum = 0;
     if (at < a.width) {
-        for (int64_t g = share; g < a.groups; g += 32) sum += a.partial[g * a.width + at];
+        for (int64_t g = share; g < a.groups; g += shares) sum += a.partial[g * a.width + at];
     }
     part[share][lane] = sum;
     __syncthreads();
     if (share != 0 || at >= a.width) return;
     sum = 0;
-    for (int i = 0; i < 32; i++) sum += part[i][lane];
+    for (int i = 0; i < shares; i++) sum += part[i][lane];
     if (at < a.n) {
         a.dgain[at] = sum;
     } else {

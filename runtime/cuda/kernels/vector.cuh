@@ -56,11 +56,6 @@ template <> struct Elements<8> {
     }
 };
 
-static __device__ __forceinline__ uint32_t fast_divide(FastDivisor d, uint32_t n) {
-    const uint32_t high = (uint32_t)(((uint64_t)n * d.multiplier) >> 32);
-    return (high + n) >> d.shift;
-}
-
 static __device__ __forceinline__ int64_t index_map(const IndexMap &map, uint32_t i) {
     int64_t at = 0;
 #pragma unroll

@@ -1,0 +1,193 @@
+/* From a device profile's rows to the few rates that costs are computed with. */
+#include "planner/cost.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+double rate_curve_at(const RateCurve *curve, double size) {
+    const RatePoint *points = curve->points;
+    int last = curve->count - 1;
+    if (size <= points[0].size) return points[0].per_second;
+    if (size >= points[last].size) return points[last].per_second;
+    int i = 0;
+    while (points[i + 1].size < size) i++;
+    double part = log(size / points[i].size) / log(points[i + 1].size / points[i].size);
+    return points[i].per_second * pow(points[i + 1].per_second / points[i].per_second, part);
+}
+
+static int by_size(const void *a, const void *b) {
+    double x = ((const RatePoint *)a)->size, y = ((const RatePoint *)b)->size;
+    return (x > y) - (x < y);
+}
+
+/* Sorts, and puts together what lies within a factor of two: rows of about the same size but other
+ * shapes become their geometric mean. */
+static void finish_curve(RateCurve *curve) {
+    int n = 0;
+    if (!curve->count) return;
+    qsort(curve->points, (size_t)curve->count, sizeof(RatePoint), by_size);
+    for (int i = 0; i < curve->count;) {
+        double first = curve->points[i].size, log_size = 0, log_rate = 0;
+        int count = 0;
+        for (; i < curve->count && curve->points[i].size < 2 * first; i++, count++) {
+            log_size += log(curve->points[i].size);
+            log_rate += log(curve->points[i].per_second);
+        }
+        curve->points[n++] = (RatePoint){exp(log_size / count), exp(log_rate / count)};
+    }
+    curve->count = n;
+}
+
+static void add_point(RateCurve *curve, double size, double us, double share) {
+    curve->points[curve->count++] = (RatePoint){size, size / us * 1e6 * share};
+}
+
+/* The cores of one rank as they were measured: the most that are not more than it has. */
+static int64_t choose_threads(const DeviceProfile *profile, int64_t cores) {
+    int64_t chosen = 0, least = INT64_MAX;
+    for (int i = 0; i < profile->n_products; i++) {
+        int64_t threads = profile->products[i].threads;
+        if (threads <= cores && threads > chosen) chosen = threads;
+        if (threads < least) least = threads;
+    }
+    return chosen ? chosen : least;
+}
+
+static void add_products(const DeviceProfile *profile, int64_t threads, double share, bool bf16,
+                         Arena *arena, RateCurve *out) {
+    out->points = ARENA_ARRAY(arena, RatePoint, profile->n_products);
+    for (int i = 0; i < profile->n_products; i++) {
+        const ProfileProduct *row = &profile->products[i];
+        if (row->threads != threads || row->bf16 != bf16) continue;
+        double flops = 2 * (double)row->m * (double)row->n * (double)row->k;
+        add_point(out, flops, row->us, share);
+    }
+    finish_curve(out);
+}
+
+/* FLOPs as flops_attention counts them: causal, two products; the gradient five. */
+static void add_attention(const DeviceProfile *profile, int64_t threads, double share, bool bf16,
+                          Arena *arena, RateCurve *forward, RateCurve *backward) {
+    forward->points = ARENA_ARRAY(arena, RatePoint, profile->n_attention + 1);
+    backward->points = ARENA_ARRAY(arena, RatePoint, profile->n_attention + 1);
+    for (int i = 0; i < profile->n_attention; i++) {
+        const ProfileAttention *row = &profile->attention[i];
+        if (row->threads != threads || row->bf16 != bf16) continue;
+        double flops = 2 * (double)row->batch * (double)row->heads * (double)row->seq *
+                       (double)row->seq * (double)row->head;
+        add_point(forward, flops, row->forward_us, share);
+        add_point(backward, 2.5 * flops, row->backward_us, share);
+    }
+    finish_curve(forward);
+    finish_curve(backward);
+}
+
+static void read_memory(const DeviceProfile *profile, int64_t threads, double share, Arena *arena,
+                        RateCurve *out) {
+    out->points = ARENA_ARRAY(arena, RatePoint, 2 * profile->n_memory);
+    for (int i = 0; i < profile->n_memory; i++) {
+        const ProfileMemory *row = &profile->memory[i];
+        if (row->threads != threads) continue;
+        add_point(out, (double)row->bytes, row->copy_us, share);
+        add_point(out, (double)row->bytes, row->triad_us, share);
+    }
+    finish_curve(out);
+}
+
+/* Ranks that share a memory have no more of it, all together, than all cores have. */
+static void limit_memory(const DeviceProfile *profile, int n_ranks, Arena *arena,
+                         RateCurve *memory) {
+    RateCurve all = {0};
+    int64_t most = 0;
+    for (int i = 0; i < profile->n_memory; i++) {
+        if (profile->memory[i].threads > most) most = profile->memory[i].threads;
+    }
+    read_memory(profile, most, 1, arena, &all);
+    for (int i = 0; i < memory->count; i++) {
+        RatePoint *point = &memory->points[i];
+        double limit = rate_curve_at(&all, point->size * n_ranks) / n_ranks;
+        if (limit < point->per_second) point->per_second = limit;
+    }
+}
+
+/* A latency and a rate from the smallest and the largest of some messages. */
+static void fit_line(double small, double small_us, double large, double large_us, double n_steps,
+                     double *out_latency_us, double *out_rate) {
+    *out_latency_us = small_us / n_steps;
+    if (large > small && large_us > small_us) {
+        *out_rate = (large - small) / (large_us - small_us) * 1e6;
+    }
+}
+
+static void read_messages(const DeviceProfile *profile, Device *device) {
+    const ProfileMessage *small = NULL, *large = NULL;
+    for (int i = 0; i < profile->n_messages; i++) {
+        const ProfileMessage *row = &profile->messages[i];
+        if (!small || row->bytes < small->bytes) small = row;
+        if (!large || row->bytes > large->bytes) large = row;
+    }
+    if (!small) return;
+    fit_line((double)small->bytes, small->us, (double)large->bytes, large->us, 1,
+             &device->link_latency_us, &device->link_bytes_per_second);
+}
+
+/* From the all_reduces of the largest group: 2 (n - 1) steps of 1/n of the bytes each. */
+static void read_collectives(const DeviceProfile *profile, Device *device) {
+    const ProfileCollective *small = NULL, *large = NULL;
+    for (int i = 0; i < profile->n_collectives; i++) {
+        const ProfileCollective *row = &profile->collectives[i];
+        if (row->kind != PROFILE_ALL_REDUCE || row->members < 2) continue;
+        bool wider = !small || row->members > small->members;
+        if (!wider && row->members < small->members) continue;
+        if (wider || row->bytes < small->bytes) small = row;
+        if (wider || row->bytes > large->bytes) large = row;
+    }
+    if (!small) return;
+    double n_steps = 2 * ((double)small->members - 1), part = n_steps / (double)small->members;
+    device->step_bytes_per_second = device->link_bytes_per_second;
+    fit_line((double)small->bytes * part, small->us, (double)large->bytes * part, large->us,
+             n_steps, &device->step_latency_us, &device->step_bytes_per_second);
+}
+
+static void read_calls(const DeviceProfile *profile, int64_t threads, Device *device) {
+    for (int i = 0; i < profile->n_calls; i++) {
+        const ProfileCall *row = &profile->calls[i];
+        if (row->threads != threads && i > 0) continue;
+        device->call_us = row->graph_us > 0 ? row->graph_us : row->us;
+    }
+}
+
+static double fastest(const RateCurve *curve) {
+    double most = 0;
+    for (int i = 0; i < curve->count; i++) {
+        if (curve->points[i].per_second > most) most = curve->points[i].per_second;
+    }
+    return most;
+}
+
+Device device_of_profile(const DeviceProfile *profile, int n_ranks, Arena *arena) {
+    Device device = profile->cuda ? DEVICE_H200_BF16 : DEVICE_CPU_CORE; /* for what is missing */
+    int64_t cores = profile->cuda ? 1 : profile->cores / n_ranks;
+    int64_t threads = choose_threads(profile, cores > 0 ? cores : 1);
+    bool crowded = !profile->cuda && n_ranks > profile->cores;
+    double share = crowded ? (double)profile->cores / n_ranks : 1;
+    device.name = profile->name;
+    device.profile = profile->path;
+    device.send_blocks = !profile->cuda;
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        add_products(profile, threads, share, bf16, arena, &device.product[bf16]);
+        add_attention(profile, threads, share, bf16, arena, &device.attention[bf16],
+                      &device.attention_grad[bf16]);
+    }
+    read_memory(profile, threads, share, arena, &device.memory);
+    if (!profile->cuda && n_ranks > 1) limit_memory(profile, n_ranks, arena, &device.memory);
+    double flops = fastest(&device.product[0]), bytes = 0;
+    if (flops <= 0) flops = fastest(&device.product[1]);
+    if (flops > 0) device.flops_per_second = flops;
+    if (device.memory.count) bytes = device.memory.points[device.memory.count - 1].per_second;
+    if (bytes > 0) device.memory_bytes_per_second = bytes;
+    read_calls(profile, threads, &device);
+    read_messages(profile, &device);
+    read_collectives(profile, &device);
+    return device;
+}

@@ -1,0 +1,40 @@
+/* What was found of CUDA on this machine, without types of CUDA: for `perilune devices`. */
+#ifndef RUNTIME_CUDA_DEVICES_H
+#define RUNTIME_CUDA_DEVICES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { MAX_CUDA_LIBRARIES = 8, MAX_CUDA_DEVICES = 64 };
+
+typedef struct CudaLibraryReport {
+    const char *name;
+    bool found;
+    char version[32]; /* "13.1.0"; "" where the library does not say */
+    char path[512];   /* where found */
+    char why[320];    /* where not */
+} CudaLibraryReport;
+
+typedef struct CudaDeviceReport {
+    int ordinal;
+    char name[128], arch[16]; /* "NVIDIA H200", "sm_90" */
+    char pci[32];             /* "0000:0a:00.0" */
+    int64_t memory_bytes, free_bytes;
+    int n_processors;
+    bool enough; /* new enough for the kernels: sm_80 */
+} CudaDeviceReport;
+
+typedef struct CudaReport {
+    bool built; /* with CUDA's headers */
+    int n_libraries;
+    CudaLibraryReport libraries[MAX_CUDA_LIBRARIES];
+    char driver[16], runtime[16]; /* CUDA versions, "13.0"; "" where not known */
+    int n_devices;
+    CudaDeviceReport devices[MAX_CUDA_DEVICES];
+    char why[320]; /* what is missing, in one line; "" when a device can be used */
+} CudaReport;
+
+/* True: a device can be used. */
+bool cuda_report(CudaReport *out);
+
+#endif

@@ -1,0 +1,113 @@
+#include "runtime/cuda/devices.h"
+
+#include "runtime/cuda/driver/device.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void put_version(char *out, size_t size, int64_t major, int64_t minor, int64_t patch) {
+    if (patch < 0) {
+        snprintf(out, size, "%lld.%lld", (long long)major, (long long)minor);
+    } else {
+        snprintf(out, size, "%lld.%lld.%lld", (long long)major, (long long)minor, (long long)patch);
+    }
+}
+
+/* Libraries number their versions each in its own way. */
+static void read_version(const CuApi *api, CuLibrary library, char *out, size_t size) {
+    int number = 0, minor = 0;
+    int64_t v;
+    switch (library) {
+    case LIBRARY_cudart:
+        if (api->cudaRuntimeGetVersion(&number) != cudaSuccess) return;
+        put_version(out, size, number / 1000, number / 10 % 100, -1);
+        return;
+    case LIBRARY_cublasLt: /* 130100: 13.1.0 */
+        v = (int64_t)api->cublasLtGetVersion();
+        put_version(out, size, v / 10000, v / 100 % 100, v % 100);
+        return;
+    case LIBRARY_nvrtc:
+        if (api->nvrtcVersion(&number, &minor) != NVRTC_SUCCESS) return;
+        put_version(out, size, number, minor, -1);
+        return;
+    case LIBRARY_nccl: /* 22809: 2.28.9 */
+        if (api->ncclGetVersion(&number) != ncclSuccess) return;
+        put_version(out, size, number / 10000, number / 100 % 100, number % 100);
+        return;
+    case LIBRARY_cudnn: /* 91900: 9.19.0 */
+        v = (int64_t)api->cudnnGetVersion();
+        put_version(out, size, v / 10000, v / 100 % 100, v % 100);
+        return;
+    case N_LIBRARIES: return;
+    }
+}
+
+static void report_libraries(const CuApi *api, CudaReport *out) {
+    out->n_libraries = N_LIBRARIES;
+    for (int i = 0; i < N_LIBRARIES; i++) {
+        CudaLibraryReport *library = &out->libraries[i];
+        library->name = cu_library_name((CuLibrary)i);
+        library->found = api->path[i] != NULL;
+        if (library->found) {
+            snprintf(library->path, sizeof(library->path), "%s", api->path[i]);
+            read_version(api, (CuLibrary)i, library->version, sizeof(library->version));
+        } else {
+            snprintf(library->why, sizeof(library->why), "%s", api->error[i] ? api->error[i] : "");
+        }
+    }
+}
+
+static void report_versions(const CuApi *api, CudaReport *out) {
+    int driver = 0, runtime = 0;
+    if (!api->path[LIBRARY_cudart]) return;
+    if (api->cudaRuntimeGetVersion(&runtime) == cudaSuccess && runtime > 0) {
+        put_version(out->runtime, sizeof(out->runtime), runtime / 1000, runtime / 10 % 100, -1);
+    }
+    if (api->cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0) { /* 0: no driver */
+        put_version(out->driver, sizeof(out->driver), driver / 1000, driver / 10 % 100, -1);
+    }
+}
+
+static bool report_device(const CuApi *api, int ordinal, CudaDeviceReport *out) {
+    struct cudaDeviceProp properties;
+    size_t free_bytes = 0, total_bytes = 0;
+    *out = (CudaDeviceReport){.ordinal = ordinal};
+    if (api->cudaGetDeviceProperties(&properties, ordinal) != cudaSuccess) return false;
+    snprintf(out->name, sizeof(out->name), "%.*s", (int)sizeof(out->name) - 1, properties.name);
+    snprintf(out->arch, sizeof(out->arch), "sm_%d%d", properties.major, properties.minor);
+    snprintf(out->pci, sizeof(out->pci), "%04x:%02x:%02x.0", (unsigned)properties.pciDomainID,
+             (unsigned)properties.pciBusID, (unsigned)properties.pciDeviceID);
+    out->n_processors = properties.multiProcessorCount;
+    out->memory_bytes = (int64_t)properties.totalGlobalMem;
+    out->enough = properties.major >= 8;
+    if (api->cudaSetDevice(ordinal) == cudaSuccess &&
+        api->cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess) {
+        out->memory_bytes = (int64_t)total_bytes;
+        out->free_bytes = (int64_t)free_bytes;
+    }
+    return true;
+}
+
+bool cuda_report(CudaReport *out) {
+    const CuApi *api = cuda_api();
+    const char *why;
+    int n_devices;
+    bool usable = false;
+    memset(out, 0, sizeof(*out));
+    out->built = true;
+    report_libraries(api, out);
+    report_versions(api, out);
+    if (!cuda_usable(api, &n_devices, &why)) {
+        snprintf(out->why, sizeof(out->why), "%s", why);
+        return false;
+    }
+    for (int i = 0; i < n_devices && i < MAX_CUDA_DEVICES; i++) {
+        CudaDeviceReport *device = &out->devices[out->n_devices];
+        if (!report_device(api, i, device)) continue;
+        out->n_devices++;
+        usable |= device->enough;
+    }
+    if (usable) return true;
+    snprintf(out->why, sizeof(out->why), "no GPU here is sm_80 (A100) or newer");
+    return false;
+}

@@ -1,0 +1,318 @@
+#define _GNU_SOURCE /* sched_setaffinity */
+/* Measuring the CPU with the kernels that training runs. */
+#include "runtime/measure/measure.h"
+
+#include "runtime/cpu/attention.h"
+#include "runtime/cpu/cpu_report.h"
+#include "runtime/cpu/elementwise.h"
+#include "runtime/cpu/gemm.h"
+#include "runtime/measure/measure_threads.h"
+
+#include <errno.h>
+#include <math.h>
+#include <omp.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+typedef struct CpuMeasure {
+    const MeasureOptions *options;
+    DeviceProfile *profile;
+    MeasureProgress progress;
+    Diag *diag;
+    float *memory;  /* for all operands */
+    int64_t floats; /* its size */
+} CpuMeasure;
+
+static double now_us(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec;
+}
+
+/* Microseconds of one run; -1: it failed. */
+static double time_once(bool (*run)(const void *), const void *args) {
+    double start = now_us();
+    return run(args) ? now_us() - start : -1;
+}
+
+/* Median microseconds of one run; -1: it failed. Samples of at least 200 us, as many as fit the
+ * row's share of the time, three at least where that does not take long. */
+static double time_runs(const CpuMeasure *measure, bool (*run)(const void *), const void *args) {
+    const double least_us = 200, long_us = 200e3;
+    const double budget_us = measure->options->quick ? 15e3 : 60e3;
+    double samples[MEASURE_MOST_SAMPLES];
+    if (!run(args)) return -1; /* prepares what is prepared once per shape */
+    double once = time_once(run, args);
+    if (once < 0 || once > long_us) return once;
+    for (int i = 0; i < 2; i++) { /* the shortest: another program may have had the core */
+        double again = time_once(run, args);
+        if (again < once) once = again;
+    }
+    if (once < 0.01) once = 0.01;
+    int repeats = once >= least_us ? 1 : (int)(least_us / once) + 1;
+    int n_samples = (int)(budget_us / (once * repeats));
+    if (n_samples < 3) n_samples = 3;
+    if (n_samples > MEASURE_MOST_SAMPLES) n_samples = MEASURE_MOST_SAMPLES;
+    for (int s = 0; s < n_samples; s++) {
+        double start = now_us();
+        for (int i = 0; i < repeats; i++) run(args);
+        samples[s] = (now_us() - start) / repeats;
+    }
+    return measure_median(samples, n_samples);
+}
+
+static bool run_elementwise(const void *args) {
+    elementwise_run(args);
+    return true;
+}
+
+/* A sum of few elements: what remains is starting it, on as many threads as it asks for. */
+static double time_call(const CpuMeasure *measure) {
+    enum { COUNT = 256 };
+    const ElementwiseInstr add = {.op = EW_ADD, .dst = 2, .arg = {0, 1}};
+    ElementwiseCall call;
+    const char *why;
+    ElementwiseSpec spec = {.n_dims = 1,
+                            .dims = {COUNT},
+                            .n_in = 2,
+                            .in = {measure->memory, measure->memory + COUNT},
+                            .in_stride = {{1}, {1}},
+                            .n_out = 1,
+                            .out = {measure->memory + 2 * COUNT},
+                            .out_register = {2},
+                            .n_instr = 1,
+                            .instr = &add};
+    if (!elementwise_prepare(&spec, &call, &why)) BUG("%s", why);
+    return time_runs(measure, run_elementwise, &call);
+}
+
+typedef struct ProductArgs {
+    const ProfileProduct *row;
+    const float *a, *b;
+    float *c;
+} ProductArgs;
+
+static bool run_product(const void *args) {
+    const ProductArgs *p = args;
+    const ProfileProduct *r = p->row;
+    return gemm_f32(r->ta, r->tb, r->m, r->n, r->k, 1, p->a, r->ta ? r->m : r->k, p->b,
+                    r->tb ? r->k : r->n, 0, p->c, r->n);
+}
+
+static double time_product(const CpuMeasure *measure, const ProfileProduct *row) {
+    const float *a = measure->memory, *b = a + row->m * row->k;
+    ProductArgs args = {row, a, b, measure->memory + row->m * row->k + row->k * row->n};
+    return time_runs(measure, run_product, &args);
+}
+
+typedef struct AttentionArgs {
+    AttentionShape shape;
+    float *q, *k, *v, *o, *lse, *d_o, *dq, *dk, *dv;
+} AttentionArgs;
+
+static bool run_attention(const void *args) {
+    const AttentionArgs *a = args;
+    return attention_forward(&a->shape, a->q, a->k, a->v, a->o, a->lse);
+}
+
+static bool run_attention_grad(const void *args) {
+    const AttentionArgs *a = args;
+    return attention_backward(&a->shape, a->q, a->k, a->v, a->o, a->lse, a->d_o, a->dq, a->dk,
+                              a->dv);
+}
+
+enum { ATTENTION_OPERANDS = 9 };
+
+static void time_attention(const CpuMeasure *measure, ProfileAttention *row) {
+    AttentionArgs args = {.shape = {.batch = row->batch,
+                                    .seq = row->seq,
+                                    .kv_heads = row->heads,
+                                    .group = 1,
+                                    .head = row->head,
+                                    .causal = true,
+                                    .scale = 1 / sqrtf((float)row->head)}};
+    float **operands[ATTENTION_OPERANDS] = {&args.q,   &args.k,  &args.v,  &args.o, &args.lse,
+                                            &args.d_o, &args.dq, &args.dk, &args.dv};
+    int64_t elements = measure_attention_elements(row);
+    for (int i = 0; i < ATTENTION_OPERANDS; i++) *operands[i] = measure->memory + i * elements;
+    row->forward_us = time_runs(measure, run_attention, &args);
+    row->backward_us = time_runs(measure, run_attention_grad, &args);
+}
+
+typedef struct MemoryArgs {
+    float *a, *b, *c;
+    int64_t count; /* of each array */
+} MemoryArgs;
+
+static bool run_copy(const void *args) {
+    const MemoryArgs *m = args;
+    const float *restrict a = m->a;
+    float *restrict b = m->b;
+#pragma omp parallel for simd schedule(static)
+    for (int64_t i = 0; i < m->count; i++) b[i] = a[i];
+    return true;
+}
+
+static bool run_triad(const void *args) {
+    const MemoryArgs *m = args;
+    const float *restrict a = m->a, *restrict b = m->b;
+    float *restrict c = m->c;
+#pragma omp parallel for simd schedule(static)
+    for (int64_t i = 0; i < m->count; i++) c[i] = a[i] + 0.5f * b[i];
+    return true;
+}
+
+static void time_memory(const CpuMeasure *measure, ProfileMemory *row) {
+    int64_t floats = row->bytes / (int64_t)sizeof(float);
+    float *at = measure->memory;
+    MemoryArgs copy = {.a = at, .b = at + floats / 2, .count = floats / 2};
+    MemoryArgs triad = {
+        .a = at, .b = at + floats / 3, .c = at + floats / 3 * 2, .count = floats / 3};
+    row->copy_us = time_runs(measure, run_copy, &copy);
+    row->triad_us = time_runs(measure, run_triad, &triad);
+}
+
+/* Each OpenMP thread on a core of its own, as far as there are cores: two that wait for each other
+ * on the same core, as happens on a busy machine, would take a thousand times as long. Returns the
+ * calling thread's cores as they were, for unpin. */
+static cpu_set_t pin_threads(int n_threads) {
+    cpu_set_t all;
+    CPU_ZERO(&all);
+    if (sched_getaffinity(0, sizeof(all), &all) != 0 || CPU_COUNT(&all) < n_threads) return all;
+    omp_set_num_threads(n_threads);
+#pragma omp parallel
+    {
+        cpu_set_t own;
+        int skip = omp_get_thread_num(), core = 0;
+        while (!CPU_ISSET(core, &all) || skip-- > 0) core++;
+        CPU_ZERO(&own);
+        CPU_SET(core, &own);
+        sched_setaffinity(0, sizeof(own), &own);
+    }
+    return all;
+}
+
+/* Threads started later inherit what the calling one has. */
+static void unpin_threads(int n_threads, const cpu_set_t *all) {
+    if (CPU_COUNT(all) == 0) return;
+    omp_set_num_threads(n_threads);
+#pragma omp parallel
+    sched_setaffinity(0, sizeof(*all), all);
+}
+
+static void list_rows(const MeasureList *list, int cores) {
+    int counts[2] = {1, cores}, n_counts = cores > 1 ? 2 : 1;
+    for (int i = 0; i < n_counts; i++) measure_list_calls(list, counts[i]);
+    for (int i = 0; i < n_counts; i++) measure_list_products(list, counts[i], false);
+    for (int i = 0; i < n_counts; i++) measure_list_attention(list, counts[i], false);
+    for (int i = 0; i < n_counts; i++) measure_list_memory(list, counts[i]);
+    measure_list_messages(list);
+    for (int members = 2; members <= (cores > 2 ? cores : 2) && members <= 8; members *= 2) {
+        measure_list_collectives(list, members);
+    }
+}
+
+/* Room for the largest row, filled with numbers of everyday size: zeros or denormals would be
+ * faster or slower. */
+static bool allocate(CpuMeasure *measure) {
+    const DeviceProfile *profile = measure->profile;
+    int64_t most = 1 << 12;
+    for (int i = 0; i < profile->n_products; i++) {
+        int64_t floats = measure_product_elements(&profile->products[i]);
+        if (floats > most) most = floats;
+    }
+    for (int i = 0; i < profile->n_attention; i++) {
+        int64_t floats = ATTENTION_OPERANDS * measure_attention_elements(&profile->attention[i]);
+        if (floats > most) most = floats;
+    }
+    for (int i = 0; i < profile->n_memory; i++) {
+        int64_t floats = profile->memory[i].bytes / (int64_t)sizeof(float);
+        if (floats > most) most = floats;
+    }
+    size_t bytes = ((size_t)most * sizeof(float) + 63) / 64 * 64;
+    measure->floats = most;
+    measure->memory = aligned_alloc(64, bytes);
+    if (!measure->memory) {
+        diag_error(measure->diag, NO_LOC, "measuring needs %.1f MiB of memory: %s",
+                   (double)bytes / (1 << 20), strerror(errno));
+        return false;
+    }
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < most; i++) measure->memory[i] = 0.01f * (float)(i % 97 - 48);
+    return true;
+}
+
+static bool measure_kernels(CpuMeasure *measure) {
+    DeviceProfile *p = measure->profile;
+    MeasureProgress *progress = &measure->progress;
+    for (int i = 0; i < p->n_calls; i++) {
+        measure_tell(progress, "starting a call");
+        omp_set_num_threads((int)p->calls[i].threads);
+        p->calls[i].us = time_call(measure);
+    }
+    for (int i = 0; i < p->n_products; i++) {
+        ProfileProduct *row = &p->products[i];
+        measure_tell(progress, "product %lld x %lld x %lld, f32", (long long)row->m,
+                     (long long)row->n, (long long)row->k);
+        omp_set_num_threads((int)row->threads);
+        row->us = time_product(measure, row);
+    }
+    for (int i = 0; i < p->n_attention; i++) {
+        measure_tell(progress, "attention, sequence %lld", (long long)p->attention[i].seq);
+        omp_set_num_threads((int)p->attention[i].threads);
+        time_attention(measure, &p->attention[i]);
+    }
+    for (int i = 0; i < p->n_memory; i++) {
+        measure_tell(progress, "memory, %lld KiB", (long long)p->memory[i].bytes / 1024);
+        omp_set_num_threads((int)p->memory[i].threads);
+        time_memory(measure, &p->memory[i]);
+    }
+    measure_drop_failed(p);
+    if (p->n_products) return true;
+    diag_error(measure->diag, NO_LOC, "no matrix product could be run: %s", gemm_status_text());
+    return false;
+}
+
+static bool measure_links(CpuMeasure *measure) {
+    DeviceProfile *p = measure->profile;
+    bool quick = measure->options->quick;
+    for (int i = 0; i < p->n_messages; i++) {
+        ProfileMessage *row = &p->messages[i];
+        measure_tell(&measure->progress, "message of %lld bytes", (long long)row->bytes);
+        row->us = measure_message_us(row->bytes, quick, measure->diag);
+        if (row->us < 0) return false;
+    }
+    for (int i = 0; i < p->n_collectives; i++) {
+        ProfileCollective *row = &p->collectives[i];
+        measure_tell(&measure->progress, "collective of %lld bytes among %lld",
+                     (long long)row->bytes, (long long)row->members);
+        row->us = measure_collective_us(row->kind, row->members, row->bytes, quick, measure->diag);
+        if (row->us < 0) return false;
+    }
+    return true;
+}
+
+bool measure_cpu(const MeasureOptions *options, Arena *arena, DeviceProfile *out, Diag *diag) {
+    CpuReport report;
+    cpu_report(&report);
+    int cores = options->n_threads > 0 ? options->n_threads : report.cores;
+    int threads_before = omp_get_max_threads();
+    *out = (DeviceProfile){.name = arena_strdup(arena, report.name), .cores = cores};
+    ARENA_PUSH(arena, out->libraries, out->n_libraries, out->libraries_capacity,
+               arena_strdup(arena, report.library));
+    MeasureList list = {out, arena, options->quick, false};
+    list_rows(&list, cores);
+    CpuMeasure measure = {.options = options,
+                          .profile = out,
+                          .progress = {.options = options, .n_all = measure_list_count(out)},
+                          .diag = diag};
+    cpu_set_t all = pin_threads(cores);
+    bool fine = allocate(&measure) && measure_kernels(&measure);
+    unpin_threads(cores, &all);
+    fine = fine && measure_links(&measure);
+    free(measure.memory);
+    omp_set_num_threads(threads_before);
+    return fine;
+}

@@ -1,0 +1,276 @@
+/* Speed of training on one GPU: GPT-2 124M and 1.5B and Llama 8B cut to the layers that fit, in
+ * bf16. Prints per model: seconds per step (median), tokens/s, MFU with causal attention counted as
+ * half and as whole, the share of this device's own rate of matrix products measured in the same
+ * run, the launching thread's time per step, and time in kernels over time of a step.
+ *
+ *   build/bench/bench_gpu [--steps N] [gpt-124m gpt-1.5b llama-8b]
+ */
+#ifndef HAVE_CUDA
+#include <stdio.h>
+
+int main(void) {
+    puts("skip bench_gpu: built without CUDA");
+    return 0;
+}
+#else
+#include "frontend/model.h"
+#include "ir/op.h"
+#include "planner/planner.h"
+#include "runtime/cuda/driver/gemm.h"
+#include "runtime/engine.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_STEPS = 200, WARM_UP = 3, MAX_SETTINGS = 4 };
+
+typedef struct Case {
+    const char *name, *path;
+    ModelSetting settings[MAX_SETTINGS];
+    int n_settings, layers, micro_batch, n_micro;
+} Case;
+
+/* The vocabulary of GPT-2 is padded to a multiple of 64, as Megatron-LM and llm.c do. */
+static const Case CASES[] = {
+    {"gpt-124m", "models/gpt.lua", {{"size", "124m"}, {"vocab", "50304"}}, 2, 12, 32, 1},
+    {"gpt-1.5b", "models/gpt.lua", {{"size", "1.5b"}, {"vocab", "50304"}}, 2, 48, 8, 4},
+    {"llama-8b", "models/llama.lua", {{"size", "8b"}, {"seq", "4096"}}, 2, 16, 2, 2},
+};
+enum { N_CASES = sizeof(CASES) / sizeof(CASES[0]) };
+
+/* Dense bf16 peaks by data sheet, TFLOP/s. */
+static double peak_tflops(const char *device) {
+    static const struct {
+        const char *part;
+        double tflops;
+    } PEAKS[] = {{"B200", 2250}, {"GB200", 2500}, {"H200", 989}, {"H100 PCIe", 756},
+                 {"H100", 989},  {"A100", 312},   {"L40S", 362}, {"4090", 165}};
+    for (size_t i = 0; i < sizeof(PEAKS) / sizeof(PEAKS[0]); i++) {
+        if (strstr(device, PEAKS[i].part)) return PEAKS[i].tflops;
+    }
+    return 0;
+}
+
+static int ascending(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *values, int count) {
+    qsort(values, (size_t)count, sizeof(double), ascending);
+    return values[count / 2];
+}
+
+/* FLOP/s of bf16 products of 8192^3 on random data (zeros run faster): the median of ten. */
+static double matrix_rate(const CudaDevice *device, Diag *diag) {
+    enum { N = 8192, REPEATS = 10, WORKSPACE = 32 << 20 };
+    const CuApi *api = device->api;
+    Arena *arena = arena_create();
+    size_t bytes = (size_t)N * N * 2;
+    unsigned char *memory = NULL, *host = malloc(bytes);
+    cudaStream_t stream = NULL;
+    cudaEvent_t events[2] = {NULL, NULL};
+    double rates[REPEATS], rate = 0;
+    uint32_t random = 1;
+    bool fine = host && api->cudaMalloc((void **)&memory, 3 * bytes + WORKSPACE) == cudaSuccess &&
+                api->cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess &&
+                api->cudaEventCreateWithFlags(&events[0], cudaEventDefault) == cudaSuccess &&
+                api->cudaEventCreateWithFlags(&events[1], cudaEventDefault) == cudaSuccess;
+    for (size_t i = 0; fine && i < bytes / 2; i++) {
+        random = random * 1664525u + 1013904223u;
+        /* bf16 in +-[0.5, 2) */
+        uint16_t bits = (uint16_t)(0x3f00 | (random >> 16 & 0x80ff));
+        memcpy(host + 2 * i, &bits, 2);
+    }
+    fine = fine && api->cudaMemcpy(memory, host, bytes, cudaMemcpyHostToDevice) == cudaSuccess &&
+           api->cudaMemcpy(memory + bytes, host, bytes, cudaMemcpyHostToDevice) == cudaSuccess;
+    GemmTable *table = gemm_table_create(device, false, WORKSPACE, arena);
+    GemmCommand command = {.layout = {.batch = 1, .m = N, .n = N, .k = N},
+                           .in_dtype = DTYPE_BF16,
+                           .out_dtype = DTYPE_BF16,
+                           .a = memory,
+                           .b = memory + bytes,
+                           .d = memory + 2 * bytes};
+    const GemmEntry *entry = fine ? gemm_table_find(table, &command, diag) : NULL;
+    for (int i = 0; entry && i < REPEATS + WARM_UP; i++) {
+        float ms = 0;
+        api->cudaEventRecord(events[0], stream);
+        gemm_issue(table, entry, &command, memory + 3 * bytes, stream);
+        api->cudaEventRecord(events[1], stream);
+        api->cudaEventSynchronize(events[1]);
+        api->cudaEventElapsedTime(&ms, events[0], events[1]);
+        if (i >= WARM_UP) rates[i - WARM_UP] = 2.0 * N * N * N / (1e-3 * (double)ms);
+    }
+    if (entry) rate = median(rates, REPEATS);
+    gemm_table_destroy(table);
+    if (events[0]) api->cudaEventDestroy(events[0]);
+    if (events[1]) api->cudaEventDestroy(events[1]);
+    if (stream) api->cudaStreamDestroy(stream);
+    api->cudaFree(memory);
+    free(host);
+    arena_destroy(arena);
+    return rate;
+}
+
+static Plan *make_plan(const Case *c, int layers, Arena *arena, Model **out_model, Diag *diag) {
+    ModelSetting settings[MAX_SETTINGS + 1];
+    char text[16];
+    memcpy(settings, c->settings, sizeof(c->settings));
+    snprintf(text, sizeof(text), "%d", layers);
+    settings[c->n_settings] = (ModelSetting){"layers", text};
+    Model *model = model_load(arena, c->path, settings, c->n_settings + 1, c->micro_batch, diag);
+    *out_model = model;
+    if (!model) return NULL;
+    PlanRequest request = {.model = model->name,
+                           .forward = model->graph,
+                           .n_blocks = model->n_blocks,
+                           .seq = model->seq,
+                           .vocab = model->vocab,
+                           .recipe = model->recipe,
+                           .options = {.mesh = {{1, 1, 1}},
+                                       .micro_batch = c->micro_batch,
+                                       .global_batch = c->micro_batch * c->n_micro,
+                                       .n_chunks = 1,
+                                       .schedule = "1f1b",
+                                       .cuda = true,
+                                       .precision = DTYPE_BF16,
+                                       .seed = 1}};
+    return plan_make(arena, &request, diag);
+}
+
+/* What counting causal attention as whole adds to the step's FLOPs: as much again. */
+static double attention_flops(const Model *model, int n_micro) {
+    double flops = 0;
+    for (int n = 0; n < model->graph->n_nodes; n++) {
+        const Node *node = model->graph->nodes[n];
+        if (node->op != OP_ATTENTION) continue;
+        Type inputs[3];
+        for (int i = 0; i < 3; i++) inputs[i] = *value_type(node->inputs[i]);
+        flops += 3 * OPS[node->op].flops(node, inputs, node->types);
+    }
+    return flops * n_micro;
+}
+
+/* Fewer layers where the device has too little memory for all; 0: none fit. */
+static int layers_that_fit(const Case *c, int64_t free_bytes, Diag *diag) {
+    for (int layers = c->layers; layers > 0; layers -= layers > 8 ? 4 : 1) {
+        Arena *arena = arena_create();
+        Model *model;
+        const Plan *plan = make_plan(c, layers, arena, &model, diag);
+        int64_t bytes = plan ? plan->stages[0].arena_bytes : INT64_MAX;
+        arena_destroy(arena);
+        if (bytes < free_bytes - ((int64_t)2 << 30)) return layers;
+    }
+    return 0;
+}
+
+/* Time in kernels, of a step issued command by command. */
+static double kernel_seconds(Engine *engine, Arena *arena, Diag *diag) {
+    EngineSpan *spans;
+    int count;
+    double us = 0;
+    if (!engine_trace_step(engine, arena, &spans, &count, diag)) return NAN;
+    for (int i = 0; i < count; i++) us += spans[i].end_us - spans[i].begin_us;
+    return us * 1e-6;
+}
+
+static bool run_case(const Case *c, const CudaDevice *device, double rate, int n_steps,
+                     Diag *diag) {
+    Arena *arena = arena_create();
+    double seconds[MAX_STEPS], launches[MAX_STEPS], peak = 1e12 * peak_tflops(device->name);
+    Model *model = NULL;
+    int layers = layers_that_fit(c, device->free_bytes, diag);
+    Plan *plan = layers ? make_plan(c, layers, arena, &model, diag) : NULL;
+    Engine *engine =
+        plan ? engine_create(plan, &(EngineOptions){.device = DEVICE_CUDA}, diag) : NULL;
+    bool fine = engine != NULL;
+    if (!fine) {
+        if (!layers) diag_error(diag, NO_LOC, "%s does not fit this device", c->name);
+        arena_destroy(arena);
+        return false;
+    }
+    engine_init_parameters(engine);
+    int64_t n_tokens = plan->global_batch * plan->seq;
+    int32_t *tokens = ARENA_ARRAY(arena, int32_t, 2 * n_tokens), *labels = tokens + n_tokens;
+    double first = NAN, last = NAN;
+    for (int step = 0; fine && step < n_steps + WARM_UP; step++) {
+        StepResult result;
+        for (int64_t i = 0; i < n_tokens; i++) {
+            tokens[i] = (int32_t)((i * 7919 + step * 104729) % plan->vocab);
+            labels[i] = (int32_t)((i * 6101 + step * 1299709) % plan->vocab);
+        }
+        fine = engine_step(engine, step + 1, tokens, labels, 1e-5, &result, diag);
+        if (step == 0) first = result.loss;
+        last = result.loss;
+        if (step < WARM_UP) continue;
+        seconds[step - WARM_UP] = result.seconds;
+        launches[step - WARM_UP] = engine_replay_seconds(engine);
+    }
+    if (fine) {
+        double step = median(seconds, n_steps), launch = median(launches, n_steps);
+        double full = plan->model_flops + attention_flops(model, plan->n_micro);
+        double kernels = kernel_seconds(engine, arena, diag);
+        printf("%s: %d layers, %.0f M parameters, %d x %d x %lld tokens, bf16\n", c->name, layers,
+               1e-6 * (double)plan->n_parameters, plan->n_micro, plan->micro_batch,
+               (long long)plan->seq);
+        printf("  %.4f s/step (median of %d, min %.4f), %.0f tokens/s, loss %.3f to %.3f\n", step,
+               n_steps, seconds[0], (double)n_tokens / step, first, last);
+        printf("  MFU %.1f %% causal, %.1f %% full; share of the device's matrix rate %.1f %% "
+               "causal (%.0f TFLOP/s)\n",
+               peak > 0 ? 100 * plan->model_flops / step / peak : NAN,
+               peak > 0 ? 100 * full / step / peak : NAN, 100 * plan->model_flops / step / rate,
+               1e-12 * rate);
+        printf("  launching thread %.1f us/step; kernels %.4f s = %.1f %% of a step; %lld "
+               "commands; arena %.2f GiB\n",
+               1e6 * launch, kernels, 100 * kernels / step, (long long)engine_call_count(engine),
+               (double)engine_arena_bytes(engine) / (1 << 30));
+        fflush(stdout);
+    }
+    engine_destroy(engine);
+    arena_destroy(arena);
+    return fine;
+}
+
+int main(int argc, char **argv) {
+    Diag *diag = diag_create();
+    int n_steps = 10, n_named = 0;
+    const char *why;
+    CudaDevice device;
+    bool fine = true, wanted[N_CASES] = {false};
+    for (int i = 1; i < argc; i++) {
+        bool known = false;
+        if (strcmp(argv[i], "--steps") == 0 && i + 1 < argc) {
+            n_steps = atoi(argv[++i]);
+            continue;
+        }
+        for (int c = 0; c < N_CASES; c++) {
+            if (strcmp(argv[i], CASES[c].name) == 0) known = wanted[c] = true;
+        }
+        n_named += known;
+        if (!known) {
+            fprintf(stderr, "usage: bench_gpu [--steps N] [gpt-124m gpt-1.5b llama-8b]\n");
+            return 2;
+        }
+    }
+    if (n_steps < 1 || n_steps > MAX_STEPS) n_steps = 10;
+    if (!engine_cuda_available(&why)) {
+        printf("skip bench_gpu: %s\n", why);
+        return 0;
+    }
+    if (!cuda_device_open(&device, cuda_api(), 0, diag)) {
+        diag_print(diag, stderr);
+        return 1;
+    }
+    double rate = matrix_rate(&device, diag);
+    printf("%s, %d processors, %.1f GiB free; 8192^3 bf16 products: %.0f TFLOP/s\n", device.name,
+           device.n_processors, (double)device.free_bytes / (1 << 30), 1e-12 * rate);
+    for (int c = 0; c < N_CASES; c++) {
+        if (!n_named || wanted[c]) fine &= run_case(&CASES[c], &device, rate, n_steps, diag);
+    }
+    diag_print(diag, stderr);
+    diag_destroy(diag);
+    cuda_device_close(&device);
+    return fine ? 0 : 1;
+}
+#endif

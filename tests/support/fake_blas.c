@@ -1,0 +1,307 @@
+#ifdef HAVE_CUDA
+
+/* cuBLASLt: descriptors, and products by plain loops with sums in f32. */
+#include "tests/support/fake_internal.h"
+
+#include <string.h>
+
+typedef struct Handle {
+    FakeObject object;
+} Handle;
+
+typedef struct Desc {
+    FakeObject object;
+    cublasComputeType_t compute;
+    cublasOperation_t op[2];
+} Desc;
+
+typedef struct Layout {
+    FakeObject object;
+    FakeMatrix matrix;
+} Layout;
+
+typedef struct Preference {
+    FakeObject object;
+    size_t workspace_bytes;
+} Preference;
+
+enum { ALGORITHM = 0x464c474f, N_ALGORITHMS = 2 };
+
+static size_t version(void) {
+    return CUBLAS_VERSION;
+}
+
+static const char *status_string(cublasStatus_t status) {
+    static __thread char text[64];
+    snprintf(text, sizeof(text), "the fake's status %d", (int)status);
+    return text;
+}
+
+static cublasStatus_t create(cublasLtHandle_t *out) {
+    *out = fake_new(FAKE_IS_BLAS, sizeof(Handle));
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t end(const void *handle, FakeKind kind, const char *function) {
+    return fake_end(handle, kind, function) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+static cublasStatus_t destroy(cublasLtHandle_t handle) {
+    return end(handle, FAKE_IS_BLAS, "cublasLtDestroy");
+}
+
+static cublasStatus_t desc_create(cublasLtMatmulDesc_t *out, cublasComputeType_t compute,
+                                  cudaDataType_t scale) {
+    if (scale != CUDA_R_32F ||
+        (compute != CUBLAS_COMPUTE_32F && compute != CUBLAS_COMPUTE_32F_FAST_TF32)) {
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+    Desc *desc = fake_new(FAKE_IS_DESC, sizeof(*desc));
+    desc->compute = compute;
+    *out = (cublasLtMatmulDesc_t)desc;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t desc_destroy(cublasLtMatmulDesc_t desc) {
+    return end(desc, FAKE_IS_DESC, "cublasLtMatmulDescDestroy");
+}
+
+static cublasStatus_t desc_set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute,
+                               const void *value, size_t bytes) {
+    Desc *d = fake_get(desc, FAKE_IS_DESC, "cublasLtMatmulDescSetAttribute");
+    if (!d) return CUBLAS_STATUS_INVALID_VALUE;
+    bool is_a = attribute == CUBLASLT_MATMUL_DESC_TRANSA;
+    if (!is_a && attribute != CUBLASLT_MATMUL_DESC_TRANSB) {
+        fake_defect("cublasLtMatmulDescSetAttribute: attribute %d is not imitated", attribute);
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+    if (bytes != sizeof(d->op[0])) return CUBLAS_STATUS_INVALID_VALUE;
+    memcpy(&d->op[!is_a], value, bytes);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t layout_create(cublasLtMatrixLayout_t *out, cudaDataType type, uint64_t rows,
+                                    uint64_t columns, int64_t ld) {
+    if (type != CUDA_R_32F && type != CUDA_R_16BF) return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (!rows || !columns || ld < (int64_t)rows) return CUBLAS_STATUS_INVALID_VALUE;
+    Layout *layout = fake_new(FAKE_IS_LAYOUT, sizeof(*layout));
+    layout->matrix = (FakeMatrix){.type = (int)type,
+                                  .rows = (int64_t)rows,
+                                  .columns = (int64_t)columns,
+                                  .ld = ld,
+                                  .batch = 1};
+    *out = (cublasLtMatrixLayout_t)layout;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t layout_destroy(cublasLtMatrixLayout_t layout) {
+    return end(layout, FAKE_IS_LAYOUT, "cublasLtMatrixLayoutDestroy");
+}
+
+static cublasStatus_t layout_set(cublasLtMatrixLayout_t layout,
+                                 cublasLtMatrixLayoutAttribute_t attribute, const void *value,
+                                 size_t bytes) {
+    Layout *l = fake_get(layout, FAKE_IS_LAYOUT, "cublasLtMatrixLayoutSetAttribute");
+    if (!l) return CUBLAS_STATUS_INVALID_VALUE;
+    if (attribute == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT && bytes == sizeof(int32_t)) {
+        int32_t count;
+        memcpy(&count, value, sizeof(count));
+        l->matrix.batch = count;
+        return CUBLAS_STATUS_SUCCESS;
+    }
+    if (attribute == CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET && bytes == sizeof(int64_t)) {
+        memcpy(&l->matrix.stride, value, bytes);
+        return CUBLAS_STATUS_SUCCESS;
+    }
+    fake_defect("cublasLtMatrixLayoutSetAttribute: attribute %d of %zu bytes is not imitated",
+                attribute, bytes);
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+static cublasStatus_t preference_create(cublasLtMatmulPreference_t *out) {
+    *out = (cublasLtMatmulPreference_t)fake_new(FAKE_IS_PREFERENCE, sizeof(Preference));
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t preference_destroy(cublasLtMatmulPreference_t preference) {
+    return end(preference, FAKE_IS_PREFERENCE, "cublasLtMatmulPreferenceDestroy");
+}
+
+static cublasStatus_t preference_set(cublasLtMatmulPreference_t preference,
+                                     cublasLtMatmulPreferenceAttributes_t attribute,
+                                     const void *value, size_t bytes) {
+    Preference *p = fake_get(preference, FAKE_IS_PREFERENCE, "cublasLtMatmulPreferenceSet");
+    if (!p) return CUBLAS_STATUS_INVALID_VALUE;
+    if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES && bytes == sizeof(size_t)) {
+        memcpy(&p->workspace_bytes, value, bytes);
+    }
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* Do the operands fit each other? */
+static bool fits(const Desc *desc, const FakeMatrix *a, const FakeMatrix *b, const FakeMatrix *c,
+                 const FakeMatrix *d) {
+    bool ta = desc->op[0] == CUBLAS_OP_T, tb = desc->op[1] == CUBLAS_OP_T;
+    int64_t m = ta ? a->columns : a->rows, k = ta ? a->rows : a->columns;
+    int64_t n = tb ? b->rows : b->columns, kb = tb ? b->columns : b->rows;
+    if (m != d->rows || n != d->columns || k != kb) return false;
+    if (memcmp(c, d, sizeof(*c)) != 0) return false;
+    if (a->batch != d->batch || b->batch != d->batch || a->type != b->type) return false;
+    if (a->type == CUDA_R_32F && d->type != CUDA_R_32F) return false;
+    return desc->compute == CUBLAS_COMPUTE_32F || a->type == CUDA_R_32F;
+}
+
+static cublasStatus_t heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
+                                cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                cublasLtMatmulPreference_t preference, int wanted,
+                                cublasLtMatmulHeuristicResult_t *results, int *out_count) {
+    const char *function = "cublasLtMatmulAlgoGetHeuristic";
+    const Desc *operation = fake_get(desc, FAKE_IS_DESC, function);
+    const Layout *la = fake_get(a, FAKE_IS_LAYOUT, function);
+    const Layout *lb = fake_get(b, FAKE_IS_LAYOUT, function);
+    const Layout *lc = fake_get(c, FAKE_IS_LAYOUT, function);
+    const Layout *ld = fake_get(d, FAKE_IS_LAYOUT, function);
+    const Preference *p = fake_get(preference, FAKE_IS_PREFERENCE, function);
+    *out_count = 0;
+    if (!fake_get(handle, FAKE_IS_BLAS, function) || !operation || !la || !lb || !lc || !ld || !p) {
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    if (!fits(operation, &la->matrix, &lb->matrix, &lc->matrix, &ld->matrix)) {
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+    for (int i = 0; i < wanted && i < N_ALGORITHMS; i++) {
+        memset(&results[i], 0, sizeof(results[i]));
+        results[i].algo.data[0] = ALGORITHM;
+        results[i].algo.data[1] = (uint64_t)i;
+        results[i].workspaceSize = p->workspace_bytes;
+        results[i].state = CUBLAS_STATUS_SUCCESS;
+        ++*out_count;
+    }
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* Products */
+
+static int64_t element_bytes(const FakeMatrix *matrix) {
+    return matrix->type == CUDA_R_32F ? 4 : 2;
+}
+
+static bool is_on_device(const FakeMatrix *matrix, const void *at) {
+    int64_t elements =
+        (matrix->batch - 1) * matrix->stride + (matrix->columns - 1) * matrix->ld + matrix->rows;
+    return fake_memory_has(at, elements * element_bytes(matrix), true);
+}
+
+static cublasStatus_t matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha,
+                             const void *a, cublasLtMatrixLayout_t a_layout, const void *b,
+                             cublasLtMatrixLayout_t b_layout, const void *beta, const void *c,
+                             cublasLtMatrixLayout_t c_layout, void *d,
+                             cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t *algo,
+                             void *workspace, size_t workspace_bytes, cudaStream_t stream) {
+    const char *function = "cublasLtMatmul";
+    const Desc *operation = fake_get(desc, FAKE_IS_DESC, function);
+    const Layout *la = fake_get(a_layout, FAKE_IS_LAYOUT, function);
+    const Layout *lb = fake_get(b_layout, FAKE_IS_LAYOUT, function);
+    const Layout *lc = fake_get(c_layout, FAKE_IS_LAYOUT, function);
+    const Layout *ld = fake_get(d_layout, FAKE_IS_LAYOUT, function);
+    if (!fake_get(handle, FAKE_IS_BLAS, function) || !operation || !la || !lb || !lc || !ld ||
+        !algo || algo->data[0] != ALGORITHM || c != d ||
+        !fits(operation, &la->matrix, &lb->matrix, &lc->matrix, &ld->matrix)) {
+        fake_defect("%s: operands that do not fit each other", function);
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    if (!is_on_device(&la->matrix, a) || !is_on_device(&lb->matrix, b) ||
+        !is_on_device(&ld->matrix, d) ||
+        (workspace_bytes && !fake_memory_has(workspace, (int64_t)workspace_bytes, true))) {
+        fake_defect("%s: operands that are not all in one allocation each", function);
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    FakeNode node = {.kind = FAKE_GEMM,
+                     .product = {.transpose_a = operation->op[0] == CUBLAS_OP_T,
+                                 .transpose_b = operation->op[1] == CUBLAS_OP_T,
+                                 .alpha = *(const float *)alpha,
+                                 .beta = *(const float *)beta,
+                                 .a = la->matrix,
+                                 .b = lb->matrix,
+                                 .d = ld->matrix,
+                                 .from_a = a,
+                                 .from_b = b,
+                                 .to = d,
+                                 .workspace = workspace,
+                                 .workspace_bytes = workspace_bytes}};
+    return fake_issue(&node, stream, function) ? CUBLAS_STATUS_EXECUTION_FAILED
+                                               : CUBLAS_STATUS_SUCCESS;
+}
+
+static float read_element(const FakeMatrix *matrix, const void *from, int64_t i) {
+    if (matrix->type == CUDA_R_32F) return ((const float *)from)[i];
+    uint32_t bits = (uint32_t)((const uint16_t *)from)[i] << 16;
+    float x;
+    memcpy(&x, &bits, sizeof(x));
+    return x;
+}
+
+/* bf16: to nearest even. */
+static void write_element(const FakeMatrix *matrix, void *to, int64_t i, float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof(bits));
+    if (matrix->type == CUDA_R_32F) {
+        ((float *)to)[i] = x;
+    } else if (x != x) {
+        ((uint16_t *)to)[i] = (uint16_t)(bits >> 16 | 0x40);
+    } else {
+        ((uint16_t *)to)[i] = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    }
+}
+
+/* The library may write anything to its workspace: two products at once that share one would
+ * spoil each other, and so would a kernel's results kept there. */
+static void spoil(const FakeProduct *product) {
+    enum { SOME = 4096 };
+    size_t bytes = product->workspace_bytes < SOME ? product->workspace_bytes : SOME;
+    if (bytes) memset(product->workspace, 0xff, bytes);
+}
+
+bool fake_run_product(const FakeProduct *p) {
+    int64_t k = p->transpose_a ? p->a.rows : p->a.columns;
+    spoil(p);
+    for (int64_t batch = 0; batch < p->d.batch; batch++) {
+        for (int64_t column = 0; column < p->d.columns; column++) {
+            for (int64_t row = 0; row < p->d.rows; row++) {
+                int64_t a = batch * p->a.stride + (p->transpose_a ? row * p->a.ld : row);
+                int64_t b = batch * p->b.stride + (p->transpose_b ? column : column * p->b.ld);
+                int64_t d = batch * p->d.stride + column * p->d.ld + row;
+                float sum = 0;
+                for (int64_t i = 0; i < k; i++) {
+                    sum += read_element(&p->a, p->from_a, a + (p->transpose_a ? i : i * p->a.ld)) *
+                           read_element(&p->b, p->from_b, b + (p->transpose_b ? i * p->b.ld : i));
+                }
+                sum *= p->alpha;
+                if (p->beta != 0) sum += p->beta * read_element(&p->d, p->to, d);
+                write_element(&p->d, p->to, d, sum);
+            }
+        }
+    }
+    return true;
+}
+
+void fake_fill_blas(CuApi *api) {
+    api->cublasLtGetVersion = version;
+    api->cublasLtGetStatusString = status_string;
+    api->cublasLtCreate = create;
+    api->cublasLtDestroy = destroy;
+    api->cublasLtMatmul = matmul;
+    api->cublasLtMatmulDescCreate = desc_create;
+    api->cublasLtMatmulDescDestroy = desc_destroy;
+    api->cublasLtMatmulDescSetAttribute = desc_set;
+    api->cublasLtMatrixLayoutCreate = layout_create;
+    api->cublasLtMatrixLayoutDestroy = layout_destroy;
+    api->cublasLtMatrixLayoutSetAttribute = layout_set;
+    api->cublasLtMatmulPreferenceCreate = preference_create;
+    api->cublasLtMatmulPreferenceDestroy = preference_destroy;
+    api->cublasLtMatmulPreferenceSetAttribute = preference_set;
+    api->cublasLtMatmulAlgoGetHeuristic = heuristic;
+}
+
+#endif

@@ -1,0 +1,225 @@
+#ifdef HAVE_CUDA
+
+/* The fake's device, memory and copies; cuDNN, which it does not have. */
+#include "tests/support/fake_internal.h"
+
+#include <string.h>
+
+static cudaError_t last_error;
+
+static cudaError_t note(cudaError_t status) {
+    if (status != cudaSuccess) last_error = status;
+    return status;
+}
+
+static cudaError_t runtime_version(int *out) {
+    *out = CUDART_VERSION;
+    return cudaSuccess;
+}
+
+static cudaError_t device_count(int *out) {
+    *out = 1;
+    return cudaSuccess;
+}
+
+enum { SHARED_BYTES = 227 * 1024, PROCESSORS = 132 };
+
+static cudaError_t properties(struct cudaDeviceProp *out, int device) {
+    if (device != 0) return note(cudaErrorInvalidDevice);
+    memset(out, 0, sizeof(*out));
+    strcpy(out->name, "Fake H200");
+    out->major = 9;
+    out->multiProcessorCount = PROCESSORS;
+    out->totalGlobalMem = (size_t)fake->options.memory_bytes;
+    out->sharedMemPerBlock = 48 * 1024;
+    out->sharedMemPerBlockOptin = SHARED_BYTES;
+    out->warpSize = 32;
+    out->maxThreadsPerBlock = 1024;
+    return cudaSuccess;
+}
+
+static cudaError_t attribute(int *out, enum cudaDeviceAttr attr, int device) {
+    if (device != 0) return note(cudaErrorInvalidDevice);
+    *out = attr == cudaDevAttrMaxSharedMemoryPerBlockOptin ? SHARED_BYTES
+           : attr == cudaDevAttrMultiProcessorCount        ? PROCESSORS
+           : attr == cudaDevAttrComputeCapabilityMajor     ? 9
+                                                           : 0;
+    return cudaSuccess;
+}
+
+static cudaError_t set_device(int device) {
+    return note(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
+}
+
+static cudaError_t device_synchronize(void) {
+    return note(fake_check_no_capture("cudaDeviceSynchronize"));
+}
+
+static const char *error_string(cudaError_t status) {
+    static __thread char text[64];
+    snprintf(text, sizeof(text), "the fake's error %d", (int)status);
+    return text;
+}
+
+static cudaError_t get_last_error(void) {
+    cudaError_t status = last_error;
+    last_error = cudaSuccess;
+    return status;
+}
+
+static cudaError_t memory_info(size_t *out_free, size_t *out_total) {
+    *out_total = (size_t)fake->options.memory_bytes;
+    *out_free = *out_total - (size_t)fake->used_bytes;
+    return cudaSuccess;
+}
+
+static cudaError_t allocate(void **out, size_t bytes) {
+    cudaError_t status = fake_check_no_capture("cudaMalloc");
+    return note(status ? status : fake_allocate(out, bytes, true));
+}
+
+static cudaError_t release(void *at) {
+    cudaError_t status = fake_check_no_capture("cudaFree");
+    return note(status ? status : fake_release(at, true, "cudaFree"));
+}
+
+static cudaError_t allocate_host(void **out, size_t bytes, unsigned flags) {
+    (void)flags;
+    cudaError_t status = fake_check_no_capture("cudaHostAlloc");
+    return note(status ? status : fake_allocate(out, bytes, false));
+}
+
+static cudaError_t release_host(void *at) {
+    cudaError_t status = fake_check_no_capture("cudaFreeHost");
+    return note(status ? status : fake_release(at, false, "cudaFreeHost"));
+}
+
+/* Which sides of a copy lie on the device. */
+static cudaError_t check_copy(const void *to, const void *from, size_t bytes,
+                              enum cudaMemcpyKind kind, const char *function) {
+    bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+    bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+    if (bytes == 0) return cudaSuccess;
+    if ((to_device && !fake_memory_has(to, (int64_t)bytes, true)) ||
+        (from_device && !fake_memory_has(from, (int64_t)bytes, true))) {
+        fake_defect("%s: %zu bytes that are not all in one allocation", function, bytes);
+        return cudaErrorInvalidValue;
+    }
+    return cudaSuccess;
+}
+
+static cudaError_t copy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind) {
+    cudaError_t status = fake_check_no_capture("cudaMemcpy");
+    if (status == cudaSuccess) status = check_copy(to, from, bytes, kind, "cudaMemcpy");
+    if (status == cudaSuccess) memmove(to, from, bytes);
+    return note(status);
+}
+
+static cudaError_t copy_async(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
+                              cudaStream_t stream) {
+    FakeNode node = {.kind = FAKE_COPY, .copy = {to, from, (int64_t)bytes}};
+    cudaError_t status = check_copy(to, from, bytes, kind, "cudaMemcpyAsync");
+    return note(status ? status : fake_issue(&node, stream, "cudaMemcpyAsync"));
+}
+
+static cudaError_t fill_async(void *to, int byte, size_t bytes, cudaStream_t stream) {
+    FakeNode node = {.kind = FAKE_FILL, .fill = {to, byte, (int64_t)bytes}};
+    if (bytes && !fake_memory_has(to, (int64_t)bytes, true)) {
+        fake_defect("cudaMemsetAsync: %zu bytes that are not all in one allocation", bytes);
+        return note(cudaErrorInvalidValue);
+    }
+    return note(fake_issue(&node, stream, "cudaMemsetAsync"));
+}
+
+void fake_fill_device(CuApi *api) {
+    last_error = cudaSuccess;
+    api->cudaRuntimeGetVersion = runtime_version;
+    api->cudaDriverGetVersion = runtime_version;
+    api->cudaGetDeviceCount = device_count;
+    api->cudaGetDeviceProperties = properties;
+    api->cudaDeviceGetAttribute = attribute;
+    api->cudaSetDevice = set_device;
+    api->cudaDeviceSynchronize = device_synchronize;
+    api->cudaGetErrorString = error_string;
+    api->cudaGetLastError = get_last_error;
+    api->cudaMemGetInfo = memory_info;
+    api->cudaMalloc = allocate;
+    api->cudaFree = release;
+    api->cudaHostAlloc = allocate_host;
+    api->cudaFreeHost = release_host;
+    api->cudaMemcpy = copy;
+    api->cudaMemcpyAsync = copy_async;
+    api->cudaMemsetAsync = fill_async;
+}
+
+/* cuDNN: a library that was not found has no functions; these are never to be called. */
+
+static size_t dnn_version(void) {
+    return 0;
+}
+
+static const char *dnn_error_string(cudnnStatus_t status) {
+    (void)status;
+    return "not imitated";
+}
+
+static cudnnStatus_t dnn_create(cudnnHandle_t *out) {
+    *out = NULL;
+    return CUDNN_STATUS_NOT_SUPPORTED;
+}
+
+static cudnnStatus_t dnn_destroy(cudnnHandle_t handle) {
+    (void)handle;
+    return CUDNN_STATUS_NOT_SUPPORTED;
+}
+
+static cudnnStatus_t dnn_set_stream(cudnnHandle_t handle, cudaStream_t stream) {
+    (void)handle, (void)stream;
+    return CUDNN_STATUS_NOT_SUPPORTED;
+}
+
+static cudnnStatus_t dnn_create_descriptor(cudnnBackendDescriptorType_t type,
+                                           cudnnBackendDescriptor_t *out) {
+    (void)type, (void)out;
+    return CUDNN_STATUS_NOT_SUPPORTED;
+}
+
+static cudnnStatus_t dnn_one_descriptor(cudnnBackendDescriptor_t descriptor) {
+    (void)descriptor;
+    return CUDNN_STATUS_NOT_SUPPORTED;
+}
+
+static cudnnStatus_t dnn_set(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name,
+                             cudnnBackendAttributeType_t type, int64_t count, const void *items) {
+    (void)descriptor, (void)name, (void)type, (void)count, (void)items;
+    return CUDNN_STATUS_NOT_SUPPORTED;
+}
+
+static cudnnStatus_t dnn_get(cudnnBackendDescriptor_t const descriptor,
+                             cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+                             int64_t wanted, int64_t *out_count, void *out) {
+    (void)descriptor, (void)name, (void)type, (void)wanted, (void)out_count, (void)out;
+    return CUDNN_STATUS_NOT_SUPPORTED;
+}
+
+static cudnnStatus_t dnn_execute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan,
+                                 cudnnBackendDescriptor_t pack) {
+    (void)handle, (void)plan, (void)pack;
+    return CUDNN_STATUS_NOT_SUPPORTED;
+}
+
+void fake_fill_cudnn(CuApi *api) {
+    api->cudnnGetVersion = dnn_version;
+    api->cudnnGetErrorString = dnn_error_string;
+    api->cudnnCreate = dnn_create;
+    api->cudnnDestroy = dnn_destroy;
+    api->cudnnSetStream = dnn_set_stream;
+    api->cudnnBackendCreateDescriptor = dnn_create_descriptor;
+    api->cudnnBackendDestroyDescriptor = dnn_one_descriptor;
+    api->cudnnBackendSetAttribute = dnn_set;
+    api->cudnnBackendGetAttribute = dnn_get;
+    api->cudnnBackendFinalize = dnn_one_descriptor;
+    api->cudnnBackendExecute = dnn_execute;
+}
+
+#endif

@@ -1,0 +1,149 @@
+/* What the files of the fake share. */
+#ifndef TESTS_SUPPORT_FAKE_INTERNAL_H
+#define TESTS_SUPPORT_FAKE_INTERNAL_H
+#ifdef HAVE_CUDA
+
+#include "tests/support/fake_cuda.h"
+
+#include <pthread.h>
+
+typedef enum FakeKind {
+    FAKE_IS_STREAM,
+    FAKE_IS_EVENT,
+    FAKE_IS_GRAPH,
+    FAKE_IS_EXEC,
+    FAKE_IS_LIBRARY,
+    FAKE_IS_BLAS,
+    FAKE_IS_DESC,
+    FAKE_IS_LAYOUT,
+    FAKE_IS_PREFERENCE,
+    FAKE_IS_COMM,
+    FAKE_IS_PROGRAM,
+    N_FAKE_KINDS
+} FakeKind;
+
+/* The beginning of everything that a handle points to. Its memory stays until the fake goes, so
+ * that the use of a destroyed handle is seen. */
+typedef struct FakeObject {
+    uint32_t magic;
+    FakeKind kind;
+    bool live;
+    struct FakeObject *next;
+} FakeObject;
+
+typedef struct FakeCapture {
+    uint64_t id; /* 1, 2, .. */
+    FakeGraph *graph;
+    struct FakeStream *origin;
+    pthread_t thread;
+    bool invalid;
+} FakeCapture;
+
+typedef struct FakeStream {
+    FakeObject object;
+    int number;
+    bool capturing;
+    int chain; /* its number in the capture */
+} FakeStream;
+
+typedef struct FakeEvent {
+    FakeObject object;
+    int number;
+    bool recorded, timed;
+    uint64_t capture; /* of its last record; 0: outside any */
+    int record;       /* number in that capture */
+    double seconds;
+} FakeEvent;
+
+typedef struct FakeGraphHandle {
+    FakeObject object;
+    FakeGraph *graph;
+} FakeGraphHandle;
+
+typedef struct FakeExec {
+    FakeObject object;
+    FakeGraph *graph;
+    FakeDag dag;
+    uint64_t n_launches;
+} FakeExec;
+
+typedef struct FakeLibrary {
+    FakeObject object;
+    GeneratedKernel generated; /* name NULL: the kernels of kernels.def */
+    int n_functions;
+    FakeFunction functions[N_KERNELS];
+} FakeLibrary;
+
+typedef struct FakeComm {
+    FakeObject object;
+    int group, rank, n_members, n_registered;
+    bool finalized;
+} FakeComm;
+
+typedef struct FakeBlock {
+    unsigned char *at;
+    size_t bytes;
+    bool device; /* else pinned host memory */
+} FakeBlock;
+
+enum { FAKE_MOST_DEFECTS = 64, FAKE_DEFECT_BYTES = 320, FAKE_MOST_IDS = 4096 };
+
+typedef struct Fake {
+    CuApi api;
+    FakeOptions options;
+    pthread_mutex_t lock; /* of defects and objects: kernels are compiled on threads */
+    FakeObject *objects;
+    int n_blocks, block_capacity;
+    FakeBlock *blocks;
+    int64_t used_bytes;
+    int n_streams, n_events;
+    FakeCapture *capture; /* the one in progress */
+    uint64_t n_captures;
+    int n_graphs, graph_capacity; /* every graph captured, in order; instantiated ones come first */
+    FakeGraph **graphs;
+    int n_instantiated, instantiated_capacity;
+    const FakeGraph **instantiated;
+    int64_t n_eager;
+    const Command *command; /* announced last */
+    int n_ids, group_depth;
+    ncclUniqueId ids[FAKE_MOST_IDS];
+    int n_defects;
+    char defects[FAKE_MOST_DEFECTS][FAKE_DEFECT_BYTES];
+} Fake;
+
+extern Fake *fake; /* the one there is */
+
+__attribute__((format(printf, 1, 2))) void fake_defect(const char *format, ...);
+void *fake_new(FakeKind kind, size_t bytes);
+/* The live object of a handle; NULL: a defect of `function`. */
+void *fake_get(const void *handle, FakeKind kind, const char *function);
+/* The same, and ends its life. */
+bool fake_end(const void *handle, FakeKind kind, const char *function);
+
+/* Is the memory within one live allocation? Device only, or pinned too. */
+bool fake_memory_has(const void *at, int64_t bytes, bool device_only);
+cudaError_t fake_allocate(void **out, size_t bytes, bool device);
+cudaError_t fake_release(void *at, bool device, const char *function);
+/* What waits for the device, or takes or gives memory, must not happen while a stream of the same
+ * thread is captured. */
+cudaError_t fake_check_no_capture(const char *function);
+
+/* Gives a stream work: recorded, or done at once. Takes launch.args over. */
+cudaError_t fake_issue(FakeNode *node, cudaStream_t stream, const char *function);
+
+/* Kernels of library objects. */
+FakeFunction *fake_function(const void *kernel, const char *function);
+bool fake_compile_generated(void);
+bool fake_run_product(const FakeProduct *product);
+bool fake_run_messages(const FakeNode *const *members);
+
+/* Each fills its part of the table. */
+void fake_fill_device(CuApi *api);
+void fake_fill_streams(CuApi *api);
+void fake_fill_kernels(CuApi *api);
+void fake_fill_blas(CuApi *api);
+void fake_fill_nccl(CuApi *api);
+void fake_fill_cudnn(CuApi *api);
+
+#endif
+#endif

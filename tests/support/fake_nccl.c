@@ -1,0 +1,253 @@
+#ifdef HAVE_CUDA
+
+/* NCCL: communicators, and messages as operations that all members run together. Ranks may live in
+ * one process here; nothing waits for another rank when it is called. */
+#include "tests/support/fake_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static ncclResult_t version(int *out) {
+    *out = NCCL_VERSION_CODE;
+    return ncclSuccess;
+}
+
+static const char *error_string(ncclResult_t status) {
+    return status == ncclSuccess ? "success" : "the fake's error";
+}
+
+static const char *last_error(ncclComm_t comm) {
+    (void)comm;
+    return fake->n_defects ? fake_cuda_defect(fake->n_defects - 1) : "";
+}
+
+static ncclResult_t unique_id(ncclUniqueId *out) {
+    static uint64_t count;
+    memset(out, 0, sizeof(*out));
+    snprintf(out->internal, sizeof(out->internal), "fake %llu", (unsigned long long)++count);
+    return ncclSuccess;
+}
+
+static int number_of(const ncclUniqueId *id) {
+    for (int i = 0; i < fake->n_ids; i++) {
+        if (memcmp(&fake->ids[i], id, sizeof(*id)) == 0) return i;
+    }
+    if (fake->n_ids == FAKE_MOST_IDS) BUG("more than %d communicators", FAKE_MOST_IDS);
+    fake->ids[fake->n_ids] = *id;
+    return fake->n_ids++;
+}
+
+static ncclResult_t comm_init(ncclComm_t *out, int n_ranks, ncclUniqueId id, int rank,
+                              ncclConfig_t *config) {
+    (void)config;
+    if (n_ranks < 1 || rank < 0 || rank >= n_ranks) {
+        fake_defect("ncclCommInitRankConfig: rank %d of %d", rank, n_ranks);
+        return ncclInvalidArgument;
+    }
+    int group = number_of(&id);
+    for (const FakeObject *object = fake->objects; object; object = object->next) {
+        const FakeComm *other = (const FakeComm *)object;
+        if (object->kind != FAKE_IS_COMM || !object->live || other->group != group) continue;
+        if (other->rank == rank || other->n_members != n_ranks) {
+            fake_defect("ncclCommInitRankConfig: rank %d of %d joins rank %d of %d", rank, n_ranks,
+                        other->rank, other->n_members);
+            return ncclInvalidUsage;
+        }
+    }
+    FakeComm *comm = fake_new(FAKE_IS_COMM, sizeof(*comm));
+    comm->group = group;
+    comm->rank = rank;
+    comm->n_members = n_ranks;
+    *out = (ncclComm_t)comm;
+    return ncclSuccess;
+}
+
+static ncclResult_t async_error(ncclComm_t comm, ncclResult_t *out) {
+    if (!fake_get(comm, FAKE_IS_COMM, "ncclCommGetAsyncError")) return ncclInvalidArgument;
+    *out = ncclSuccess;
+    return ncclSuccess;
+}
+
+static ncclResult_t comm_finalize(ncclComm_t comm) {
+    FakeComm *c = fake_get(comm, FAKE_IS_COMM, "ncclCommFinalize");
+    if (!c) return ncclInvalidArgument;
+    c->finalized = true;
+    return ncclSuccess;
+}
+
+/* Graphs refer to their communicators: these must go first. */
+static void check_graphs(const FakeComm *comm, const char *function) {
+    for (const FakeObject *object = fake->objects; object; object = object->next) {
+        const FakeExec *exec = (const FakeExec *)object;
+        if (object->kind != FAKE_IS_EXEC || !object->live) continue;
+        for (int i = 0; i < exec->graph->n_nodes; i++) {
+            const FakeNode *node = &exec->graph->nodes[i];
+            if (node->kind != FAKE_NCCL || node->message.comm != comm) continue;
+            fake_defect("%s: a graph that uses the communicator is still there", function);
+            return;
+        }
+    }
+}
+
+static ncclResult_t comm_destroy(ncclComm_t comm) {
+    const FakeComm *c = (const FakeComm *)comm;
+    if (!fake_end(comm, FAKE_IS_COMM, "ncclCommDestroy")) return ncclInvalidArgument;
+    check_graphs(c, "ncclCommDestroy");
+    if (!c->finalized) fake_defect("ncclCommDestroy: the communicator was not finalized");
+    if (c->n_registered) fake_defect("ncclCommDestroy: memory is still registered");
+    return ncclSuccess;
+}
+
+static ncclResult_t comm_abort(ncclComm_t comm) {
+    return fake_end(comm, FAKE_IS_COMM, "ncclCommAbort") ? ncclSuccess : ncclInvalidArgument;
+}
+
+static ncclResult_t comm_register(ncclComm_t comm, void *at, size_t bytes, void **out) {
+    FakeComm *c = fake_get(comm, FAKE_IS_COMM, "ncclCommRegister");
+    if (!c) return ncclInvalidArgument;
+    if (!fake_memory_has(at, (int64_t)bytes, true)) {
+        fake_defect("ncclCommRegister: %zu bytes that are not all in one allocation", bytes);
+        return ncclInvalidArgument;
+    }
+    c->n_registered++;
+    *out = at;
+    return ncclSuccess;
+}
+
+static ncclResult_t comm_deregister(ncclComm_t comm, void *handle) {
+    FakeComm *c = fake_get(comm, FAKE_IS_COMM, "ncclCommDeregister");
+    if (!c || !handle || c->n_registered == 0) return ncclInvalidArgument;
+    c->n_registered--;
+    return ncclSuccess;
+}
+
+static ncclResult_t memory_allocate(void **out, size_t bytes) {
+    if (fake_check_no_capture("ncclMemAlloc")) return ncclInvalidUsage;
+    return fake_allocate(out, bytes, true) ? ncclSystemError : ncclSuccess;
+}
+
+static ncclResult_t memory_free(void *at) {
+    if (fake_check_no_capture("ncclMemFree")) return ncclInvalidUsage;
+    return fake_release(at, true, "ncclMemFree") ? ncclInvalidArgument : ncclSuccess;
+}
+
+static ncclResult_t group_start(void) {
+    fake->group_depth++;
+    return ncclSuccess;
+}
+
+static ncclResult_t group_end(void) {
+    if (fake->group_depth == 0) {
+        fake_defect("ncclGroupEnd: no group was begun");
+        return ncclInvalidUsage;
+    }
+    fake->group_depth--;
+    return ncclSuccess;
+}
+
+/* Messages */
+
+static int64_t dtype_size(ncclDataType_t dtype) {
+    return dtype == ncclFloat32 ? 4 : dtype == ncclBfloat16 ? 2 : dtype == ncclUint8 ? 1 : 0;
+}
+
+static ncclResult_t issue(FakeMessage message, ncclComm_t comm, int64_t in_parts, int64_t out_parts,
+                          cudaStream_t stream, const char *function) {
+    const FakeComm *c = fake_get(comm, FAKE_IS_COMM, function);
+    if (!c) return ncclInvalidArgument;
+    int64_t bytes = (int64_t)message.count * dtype_size(message.dtype);
+    int64_t in = in_parts < 0 ? c->n_members : in_parts;
+    int64_t out = out_parts < 0 ? c->n_members : out_parts;
+    if (bytes <= 0 || (in && !fake_memory_has(message.in, in * bytes, true)) ||
+        (out && !fake_memory_has(message.out, out * bytes, true))) {
+        fake_defect("%s: a message that is empty, of a type not imitated, or not all in one "
+                    "allocation",
+                    function);
+        return ncclInvalidArgument;
+    }
+    if (message.peer >= c->n_members || message.peer == c->rank) {
+        fake_defect("%s: rank %d of %d has no peer %d", function, c->rank, c->n_members,
+                    message.peer);
+        return ncclInvalidArgument;
+    }
+    message.comm = c;
+    message.group = c->group;
+    message.rank = c->rank;
+    message.n_members = c->n_members;
+    FakeNode node = {.kind = FAKE_NCCL, .message = message};
+    return fake_issue(&node, stream, function) ? ncclUnhandledCudaError : ncclSuccess;
+}
+
+enum { ALL = -1, NO_PEER = -1 };
+
+static ncclResult_t all_reduce(const void *in, void *out, size_t count, ncclDataType_t dtype,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+    FakeMessage m = {.kind = FAKE_ALL_REDUCE,
+                     .in = in,
+                     .out = out,
+                     .count = count,
+                     .dtype = dtype,
+                     .op = op,
+                     .peer = NO_PEER};
+    return issue(m, comm, 1, 1, stream, "ncclAllReduce");
+}
+
+static ncclResult_t all_gather(const void *in, void *out, size_t count, ncclDataType_t dtype,
+                               ncclComm_t comm, cudaStream_t stream) {
+    FakeMessage m = {.kind = FAKE_ALL_GATHER,
+                     .in = in,
+                     .out = out,
+                     .count = count,
+                     .dtype = dtype,
+                     .peer = NO_PEER};
+    return issue(m, comm, 1, ALL, stream, "ncclAllGather");
+}
+
+static ncclResult_t reduce_scatter(const void *in, void *out, size_t count, ncclDataType_t dtype,
+                                   ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+    FakeMessage m = {.kind = FAKE_REDUCE_SCATTER,
+                     .in = in,
+                     .out = out,
+                     .count = count,
+                     .dtype = dtype,
+                     .op = op,
+                     .peer = NO_PEER};
+    return issue(m, comm, ALL, 1, stream, "ncclReduceScatter");
+}
+
+static ncclResult_t send_to(const void *from, size_t count, ncclDataType_t dtype, int peer,
+                            ncclComm_t comm, cudaStream_t stream) {
+    FakeMessage m = {.kind = FAKE_SEND, .in = from, .count = count, .dtype = dtype, .peer = peer};
+    return issue(m, comm, 1, 0, stream, "ncclSend");
+}
+
+static ncclResult_t receive(void *to, size_t count, ncclDataType_t dtype, int peer, ncclComm_t comm,
+                            cudaStream_t stream) {
+    FakeMessage m = {.kind = FAKE_RECV, .out = to, .count = count, .dtype = dtype, .peer = peer};
+    return issue(m, comm, 0, 1, stream, "ncclRecv");
+}
+
+void fake_fill_nccl(CuApi *api) {
+    api->ncclGetVersion = version;
+    api->ncclGetErrorString = error_string;
+    api->ncclGetLastError = last_error;
+    api->ncclGetUniqueId = unique_id;
+    api->ncclCommInitRankConfig = comm_init;
+    api->ncclCommGetAsyncError = async_error;
+    api->ncclCommFinalize = comm_finalize;
+    api->ncclCommDestroy = comm_destroy;
+    api->ncclCommAbort = comm_abort;
+    api->ncclCommRegister = comm_register;
+    api->ncclCommDeregister = comm_deregister;
+    api->ncclMemAlloc = memory_allocate;
+    api->ncclMemFree = memory_free;
+    api->ncclGroupStart = group_start;
+    api->ncclGroupEnd = group_end;
+    api->ncclAllReduce = all_reduce;
+    api->ncclAllGather = all_gather;
+    api->ncclReduceScatter = reduce_scatter;
+    api->ncclSend = send_to;
+    api->ncclRecv = receive;
+}
+
+#endif
