@@ -11,7 +11,7 @@
  * and twice q's memory in f32; here every sum has one owner and one order, and nothing waits.
  *
  * A warp of attention_keys computes scores transposed, [keys, rows], so that P^T and dS^T are A
- * operands as they stand in registers and never pass through shared memory.
+ * operands as they stand in its registers.
  *
  * 14 rows seq head FLOPs per (batch, kv_head) are executed in full, 10 of them counted as useful;
  * half with a causal mask.
