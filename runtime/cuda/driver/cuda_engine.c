@@ -417,9 +417,9 @@ static bool check_command(void *user, const Command *command) {
 static bool time_command(void *user, const Command *command) {
     CudaEngine *cuda = user;
     double now = engine_now();
+    const Node *node = command_main_node(command);
     if (command->info.rank == 0) {
-        cuda->engine->op_seconds[command->info.node ? command->info.node->op : OP_INPUT] +=
-            now - cuda->last_time;
+        cuda->engine->op_seconds[node ? node->op : OP_INPUT] += now - cuda->last_time;
     }
     cuda->last_time = now;
     return true;
