@@ -168,11 +168,11 @@ void cuda_summary_print(StrBuf *out, const CudaSummary *s, const CudaRates *rate
                   s->n_streams, s->n_streams == 1 ? "" : "s", s->n_events,
                   s->n_events == 1 ? "" : "s", s->n_waits, s->n_waits == 1 ? "" : "s",
                   s->n_messages, s->n_generated);
-    strbuf_printf(out, "%-36s %8s %10s %10s %10s %6s\n", "kernel", "count", "GFLOP", "GB", "ms",
+    strbuf_printf(out, "%-40s %8s %10s %10s %10s %6s\n", "kernel", "count", "GFLOP", "GB", "ms",
                   "share");
     for (int i = 0; i < s->n_rows && i < MOST_ROWS; i++) {
         const CudaKernelRow *row = &s->rows[i];
-        strbuf_printf(out, "%-36s %8" PRId64 " %10.3f %10.3f %10.3f %5.1f%%\n", row->name,
+        strbuf_printf(out, "%-40s %8" PRId64 " %10.3f %10.3f %10.3f %5.1f%%\n", row->name,
                       row->count, row->flops * 1e-9, row->bytes * 1e-9, row->us * 1e-3,
                       s->us > 0 ? 100 * row->us / s->us : 0);
     }
