@@ -44,7 +44,7 @@ FLAGS   += -DHAVE_CUDA -isystem $(CUDA_HOME)/include
 KERNELS := $(sort $(wildcard runtime/cuda/kernels/*.cu))
 FATBINS := $(KERNELS:runtime/cuda/kernels/%.cu=build/fatbin/%.o) build/fatbin/list.o
 # Ampere, Hopper, Blackwell, and PTX for what comes later.
-NVCCFLAGS ?= -O3 -gencode=arch=compute_80,code=[sm_80,compute_80] \
+NVCCFLAGS ?= -O3 --compress-mode=size -gencode=arch=compute_80,code=[sm_80,compute_80] \
              -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_100,code=sm_100
 NO_CUDA :=
 else
@@ -71,7 +71,7 @@ MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
 endif
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all tests help deps deps-test test test-long bench lint format demo install clean FORCE
+.PHONY: all tests help deps deps-test test test-long bench test-gpu bench-gpu gpu-bundle lint format demo install clean FORCE
 
 all: $B/perilune
 ifndef HAVE_CUDA
@@ -199,6 +199,8 @@ help:
 	@echo 'make test       all tests, plain and with sanitizers, and lint (under 15 minutes)'
 	@echo 'make test-long  the tests that take longer'
 	@echo 'make bench      measurements'
+	@echo 'make test-gpu   the tests that need a GPU; make bench-gpu: measurements on one'
+	@echo 'make gpu-bundle build/gpu-bundle: both of them, for a machine that cannot build'
 	@echo 'make lint       format, clang-tidy, cppcheck, who may include what'
 	@echo 'make format     lays the code out by .clang-format'
 	@echo 'make deps       installs what building needs (apt-get); deps-test: what tests need'
@@ -225,6 +227,24 @@ test-long: deps-test
 bench: deps
 	@$(MAKE) --no-print-directory all $(BENCHES)
 	@set -e; for bench in $(BENCHES) $(wildcard tests/bench/*.sh); do echo "== $$bench"; $$bench; done
+
+# On a machine with a GPU; or there, without building, from a folder made by gpu-bundle.
+GPU_TESTS := cuda_layers cuda_layout cuda_elementwise cuda_update cuda_attention gpu_train
+test-gpu:
+	@$(MAKE) --no-print-directory all $(GPU_TESTS:%=$B/tests/test_%)
+	@tests/gpu/test
+
+bench-gpu:
+	@$(MAKE) --no-print-directory all $B/bench/bench_gpu
+	@tests/gpu/bench
+
+# Everything that test-gpu and bench-gpu need on a machine with a driver and CUDA's libraries.
+# Built for any x86-64 processor of the last ten years, not for this one.
+BUNDLED := $(if $(filter x86_64,$(shell uname -m)),B=build-bundle ARCH=x86-64-v3,B=build-bundle)
+gpu-bundle:
+	@$(MAKE) --no-print-directory $(BUNDLED) all build-bundle/bench/bench_gpu \
+	  $(GPU_TESTS:%=build-bundle/tests/test_%)
+	@tests/gpu/bundle build-bundle $(BUNDLE)
 
 lint:
 	@tests/run tests/lint

@@ -197,8 +197,8 @@ typedef struct Reader {
 static bool wrong(const Reader *reader, const char *key, const char *why) {
     char shown[48];
     size_t length = 0;
-    for (; key[length] && length < sizeof(shown) - 1; length++) {
-        shown[length] = key[length] < ' ' || key[length] > '~' ? '?' : key[length];
+    for (const char *at = key; *at && length + 1 < sizeof(shown); at++) {
+        shown[length++] = *at < ' ' || *at > '~' ? '?' : *at;
     }
     shown[length] = '\0';
     diag_error(reader->diag, (SourceLoc){reader->path, 0}, "%s%s: %s", reader->place, shown, why);

@@ -40,13 +40,14 @@ static inline bool is_free(bool is_v6, int port) {
     return ok;
 }
 
-/* A free port, another one each time; 0: none. Below 32768, where Linux takes the ports of outgoing
- * connections from: those of other tests would get in the way. */
+/* A free port, by chance, for several of these tests may run at once; 0: none. Below 32768, where
+ * Linux takes the ports of outgoing connections from: those would get in the way. */
 static inline int find_free_port(const char *host) {
-    static int next;
-    if (next == 0) next = (int)getpid();
     for (int i = 0; i < 200; i++) {
-        int port = 12000 + next++ * 7 % 20000;
+        struct timespec t;
+        clock_gettime(CLOCK_REALTIME, &t);
+        uint64_t mixed = ((uint64_t)getpid() << 32 ^ (uint64_t)t.tv_nsec) * 0x9e3779b97f4a7c15u;
+        int port = 12000 + (int)((mixed >> 40) % 20000);
         if (is_free(strchr(host, ':') != NULL, port)) return port;
     }
     return 0;
@@ -74,11 +75,13 @@ struct Job {
 };
 
 static inline Job job_create(int world, RankMain *run) {
+    static char token[32];
     Job job = {
         .world = world, .host = "127.0.0.1", .port = find_free_port("127.0.0.1"), .run = run};
+    snprintf(token, sizeof token, "test %d", (int)getpid());
     job.options = (ControlOptions){.world = world,
                                    .port = job.port,
-                                   .job = "test",
+                                   .job = token,
                                    .fingerprint = 0x1234,
                                    .connect_s = 8,
                                    .operation_s = 8,

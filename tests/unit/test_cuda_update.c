@@ -283,7 +283,8 @@ static void set_accesses(CudaKernelRun *run, Arena *arena) {
             void *at = run->base.ranks[0].buffers[value.node->id * MAX_OUTPUTS + value.output];
             accesses[count++] = (Access){(uintptr_t)at, cuda_value_bytes(graph, value), write};
         }
-        if (cuda_workspace_bytes(node, &value_type(node->inputs[0])[0], node->types) > 0) {
+        if (node->n_inputs &&
+            cuda_workspace_bytes(node, value_type(node->inputs[0]), node->types) > 0) {
             accesses[count++] = (Access){(uintptr_t)run->workspaces[0],
                                          SUMSQ_PARTIALS * (int64_t)sizeof(float), true};
         }

@@ -1,8 +1,11 @@
-/* Messages of the control plane: read back as written, and noise read within its bounds. */
+/* Messages of the control plane: read back as written, and noise read within its bounds. Progress
+ * between two threads. */
+#include "runtime/launch/mailbox.h"
 #include "runtime/launch/message.h"
 #include "tests/unit/check.h"
 #include "tests/unit/message_noise.h"
 
+#include <pthread.h>
 #include <string.h>
 
 static void test_reader(void) {
@@ -89,8 +92,69 @@ static void test_reader_noise(void) {
           n_bad);
 }
 
+/* --- the mailbox --- */
+
+enum { N_RECORDS = 200000 };
+
+static void write_record(Mailbox *mailbox, int number) {
+    ProgressRecord record = {.step = number, .task = (uint32_t)number * 3};
+    memset(record.text, 'a' + number % 26, sizeof record.text - 1);
+    mailbox_write(mailbox, &record);
+}
+
+static bool is_whole(const ProgressRecord *record) {
+    char letter = (char)('a' + record->step % 26);
+    bool whole = record->task == (uint32_t)record->step * 3;
+    for (size_t i = 0; i < sizeof record->text - 1; i++) whole = whole && record->text[i] == letter;
+    return whole;
+}
+
+typedef struct Writer {
+    Mailbox mailbox;
+    atomic_bool done;
+} Writer;
+
+static void *write_records(void *argument) {
+    Writer *writer = argument;
+    for (int i = 1; i <= N_RECORDS; i++) write_record(&writer->mailbox, i);
+    atomic_store(&writer->done, true);
+    return NULL;
+}
+
+static void test_mailbox(void) {
+    static Writer writer;
+    Mailbox *mailbox = &writer.mailbox;
+    uint32_t random = 3;
+    check_begin("mailbox: a read gives the last record, whatever the order of writes and reads");
+    mailbox_init(mailbox, 0);
+    int64_t last = -1;
+    for (int i = 0; i < 1000; i++) {
+        if (next_random(&random) % 2) write_record(mailbox, (int)(last = i));
+        if (next_random(&random) % 2) continue;
+        const ProgressRecord *record = mailbox_read(mailbox);
+        CHECK(record->step == last, "%lld, not %lld", (long long)record->step, (long long)last);
+        CHECK(last < 0 || is_whole(record), "record %lld is another's", (long long)last);
+    }
+    check_begin("mailbox: between threads records are whole and never older than the last read");
+    pthread_t thread;
+    mailbox_init(mailbox, 0);
+    pthread_create(&thread, NULL, write_records, &writer);
+    last = -1;
+    for (bool done = false; !done;) {
+        done = atomic_load(&writer.done);
+        const ProgressRecord *record = mailbox_read(mailbox);
+        CHECK(record->step >= last, "step %lld after %lld", (long long)record->step,
+              (long long)last);
+        last = record->step;
+        CHECK(last < 0 || is_whole(record), "record %lld is torn", (long long)last);
+    }
+    pthread_join(thread, NULL);
+    CHECK(last == N_RECORDS, "the last record is lost: %lld", (long long)last);
+}
+
 int main(void) {
     test_reader();
     test_reader_noise();
+    test_mailbox();
     return check_report();
 }

@@ -1,0 +1,258 @@
+/* Training on a real GPU against the CPU; skipped, with the reason, where there is none.
+ *
+ * fp32: one rank and every layout of virtual ranks, held to what layouts are held to among
+ * themselves (train_compare.h): only the order of sums differs. bf16: losses within 2 % of the same
+ * bf16 plan on the CPU, for each activation is rounded to 8 bits and the two sum in other orders.
+ * The captured graph, its pieces and single commands: the same bits.
+ */
+#include "tests/unit/train_compare.h"
+
+#ifdef HAVE_CUDA
+#include "runtime/cuda/driver/device.h"
+#endif
+
+enum { STEPS = 5, CURVE_STEPS = 200, GLOBAL_BATCH = 16 };
+static const double LEARNING_RATE = 2e-3;
+
+typedef struct Variant {
+    const char *name, *path;
+    int most_t;
+    ModelSetting settings[16];
+} Variant;
+
+/* Heads of 8, 64 and 128: attention without and with tensor cores. */
+/* clang-format off */
+#define COMMON {"optimizer.eps", "1e-6"}, {"layers", "5"}, {"vocab", "61"}
+/* clang-format on */
+static const Variant VARIANTS[] = {
+    {"gpt",
+     "models/gpt.lua",
+     4,
+     {COMMON, {"model", "32"}, {"heads", "4"}, {"seq", "16"}, {"ffn", "64"}}},
+    {"gpt dropout, head 64",
+     "models/gpt.lua",
+     2,
+     {COMMON, {"model", "128"}, {"heads", "2"}, {"seq", "80"}, {"dropout", "0.1"}}},
+    {"llama, head 128",
+     "models/llama.lua",
+     2,
+     {COMMON, {"model", "512"}, {"heads", "4"}, {"kv_heads", "2"}, {"seq", "48"}, {"ffn", "88"}}},
+};
+enum { N_VARIANTS = sizeof(VARIANTS) / sizeof(VARIANTS[0]) };
+
+static const Layout LAYOUTS[] = {
+    {1, 1, 1, 4, 1, "1f1b", false, NULL, 0},        {2, 1, 1, 8, 1, "1f1b", false, NULL, 0},
+    {2, 1, 1, 4, 1, "1f1b", true, NULL, 0},         {4, 1, 1, 4, 1, "1f1b", true, NULL, 0},
+    {1, 2, 1, 8, 1, "1f1b", false, NULL, 0},        {1, 4, 1, 2, 1, "1f1b", false, NULL, 0},
+    {1, 1, 2, 2, 1, "1f1b", false, NULL, 0},        {1, 1, 2, 4, 1, "gpipe", false, NULL, 0},
+    {1, 1, 2, 2, 2, "interleaved", false, NULL, 0}, {1, 1, 4, 2, 1, "1f1b", false, NULL, 0},
+    {2, 2, 1, 2, 1, "1f1b", false, NULL, 0},        {2, 1, 2, 4, 1, "1f1b", true, NULL, 0},
+    {2, 1, 2, 2, 2, "interleaved", true, NULL, 0},  {1, 2, 4, 2, 1, "1f1b", false, NULL, 0},
+    {2, 2, 2, 2, 1, "1f1b", false, NULL, 0},        {2, 2, 2, 2, 2, "interleaved", true, NULL, 0},
+    {2, 4, 1, 2, 1, "1f1b", true, NULL, 0},
+};
+enum { N_LAYOUTS = sizeof(LAYOUTS) / sizeof(LAYOUTS[0]) };
+
+static const Layout ALONE = {1, 1, 1, GLOBAL_BATCH, 1, "1f1b", false, NULL, 0};
+
+static const EngineOptions CPU = {.timeout_seconds = 60};
+static const EngineOptions GRAPH = {.device = DEVICE_CUDA, .virtual_ranks = true};
+static const EngineOptions EAGER = {.device = DEVICE_CUDA, .virtual_ranks = true, .no_graph = true};
+
+static int count_settings(const Variant *variant) {
+    int count = 0;
+    while (variant->settings[count].key) count++;
+    return count;
+}
+
+static bool train(Run *run, const Variant *variant, const Layout *layout, DType precision,
+                  const EngineOptions *options) {
+    if (!run_plan_for(run, variant->path, variant->settings, count_settings(variant), layout,
+                      GLOBAL_BATCH, true, true, precision)) {
+        return false;
+    }
+    if (!run_start_on(run, options) || !run_steps(run, 1, LEARNING_RATE)) return false;
+    run_keep_gradients(run);
+    return run_steps_from(run, 1, STEPS - 1, LEARNING_RATE);
+}
+
+static void check_layout(const Variant *variant, const Layout *layout, Run *one) {
+    char name[160];
+    Run run;
+    check_begin(layout_name(variant->name, layout, name, sizeof(name)));
+    bool done = train(&run, variant, layout, DTYPE_F32, &GRAPH);
+    CHECK(done, "%s", diag_text(run.diag));
+    if (done) {
+        compare_losses(&run, one, STEPS);
+        compare_gradients(&run, one);
+        compare_weights(&run, one);
+        compare_memory(&run);
+    }
+    run_close(&run);
+    check_end();
+}
+
+static void check_bits(const Variant *variant, DType precision, const Layout *layout) {
+    Run graph, eager;
+    bool done = train(&graph, variant, layout, precision, &GRAPH);
+    done &= train(&eager, variant, layout, precision, &EAGER);
+    check_begin("a captured graph gives the bits of single commands");
+    CHECK(done, "%s%s", diag_text(graph.diag), diag_text(eager.diag));
+    for (int step = 0; done && step < STEPS; step++) {
+        CHECK(graph.losses[step] == eager.losses[step], "loss of step %d: %.9g and %.9g", step + 1,
+              graph.losses[step], eager.losses[step]);
+    }
+    for (int i = 0; done && i < graph.n_params; i++) {
+        size_t bytes = (size_t)type_elements(&graph.types[i]) * sizeof(float);
+        CHECK(memcmp(run_weight(&graph, i), run_weight(&eager, i), bytes) == 0, "'%s' differs",
+              graph.names[i]);
+    }
+    run_close(&graph);
+    run_close(&eager);
+    check_end();
+}
+
+static void check_bf16(const Variant *variant, const Layout *layout) {
+    char name[160], full[200];
+    Run cpu, cuda;
+    layout_name(variant->name, layout, name, sizeof(name));
+    snprintf(full, sizeof(full), "bf16 %s", name);
+    bool done = train(&cpu, variant, &ALONE, DTYPE_BF16, &CPU);
+    done &= train(&cuda, variant, layout, DTYPE_BF16, &GRAPH);
+    check_begin(full);
+    CHECK(done, "%s%s", diag_text(cpu.diag), diag_text(cuda.diag));
+    for (int step = 0; done && step < STEPS; step++) {
+        double error = fabs(cuda.losses[step] - cpu.losses[step]) / cpu.losses[step];
+        CHECK(error < 0.02, "loss of step %d is %.6f, on the CPU %.6f", step + 1, cuda.losses[step],
+              cpu.losses[step]);
+    }
+    run_close(&cpu);
+    run_close(&cuda);
+    check_end();
+}
+
+/* The loss of many steps, on batches that repeat so that there is something to learn. */
+static bool curve(Run *run, DType precision, const EngineOptions *options, double *out_losses) {
+    const Variant *variant = &VARIANTS[0];
+    if (!run_plan_for(run, variant->path, variant->settings, count_settings(variant), &ALONE,
+                      GLOBAL_BATCH, false, true, precision) ||
+        !run_start_on(run, options)) {
+        return false;
+    }
+    size_t n = (size_t)(run->plan->global_batch * run->plan->seq);
+    int32_t *tokens = ARENA_ARRAY(run->arena, int32_t, n);
+    int32_t *labels = ARENA_ARRAY(run->arena, int32_t, n);
+    for (int step = 0; step < CURVE_STEPS; step++) {
+        StepResult result;
+        fill_batch(run->plan, step % 4, tokens, labels);
+        if (!engine_step(run->engine, step + 1, tokens, labels, LEARNING_RATE, &result,
+                         run->diag)) {
+            return false;
+        }
+        out_losses[step] = result.loss;
+    }
+    return true;
+}
+
+static void check_curve(DType precision, double tolerance) {
+    static double cpu_losses[CURVE_STEPS], cuda_losses[CURVE_STEPS];
+    Run cpu, cuda;
+    double worst = 0;
+    bool done = curve(&cpu, DTYPE_F32, &CPU, cpu_losses);
+    done &= curve(&cuda, precision, &GRAPH, cuda_losses);
+    check_begin(precision == DTYPE_F32 ? "200 steps in f32 against the CPU's"
+                                       : "200 steps in bf16 against the CPU's in f32");
+    CHECK(done, "%s%s", diag_text(cpu.diag), diag_text(cuda.diag));
+    for (int step = 0; done && step < CURVE_STEPS; step++) {
+        double error = fabs(cuda_losses[step] - cpu_losses[step]) / cpu_losses[step];
+        if (error > worst) worst = error;
+    }
+    CHECK(worst < tolerance, "a loss differs by %.3g", worst);
+    CHECK(!done || cuda_losses[CURVE_STEPS - 1] < 0.9 * cuda_losses[0], "nothing was learnt: %g",
+          cuda_losses[CURVE_STEPS - 1]);
+    if (done) {
+        printf("loss %.4f to %.4f; the CPU's to %.4f; largest difference %.2g\n", cuda_losses[0],
+               cuda_losses[CURVE_STEPS - 1], cpu_losses[CURVE_STEPS - 1], worst);
+    }
+    run_close(&cpu);
+    run_close(&cuda);
+    check_end();
+}
+
+/* A product of two in a graph, over a communicator of one rank: capture and replay. */
+#ifdef HAVE_CUDA
+static void check_nccl(void) {
+    enum { N = 1000, LAUNCHES = 3 };
+    const CuApi *api = cuda_api();
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclUniqueId id;
+    ncclComm_t comm = NULL;
+    cudaStream_t stream = NULL;
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t executable = NULL;
+    float host[N], *memory = NULL;
+    check_begin("NCCL: a captured all-reduce of one rank");
+    for (int i = 0; i < N; i++) host[i] = (float)i;
+    CHECK(api->path[LIBRARY_nccl], "NCCL was not found: %s", api->error[LIBRARY_nccl]);
+    if (api->path[LIBRARY_nccl]) {
+        CHECK(api->cudaMalloc((void **)&memory, sizeof(host)) == cudaSuccess, "memory");
+        CHECK(api->cudaMemcpy(memory, host, sizeof(host), cudaMemcpyHostToDevice) == cudaSuccess,
+              "copy");
+        CHECK(api->cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess,
+              "stream");
+        CHECK(api->ncclGetUniqueId(&id) == ncclSuccess, "id");
+        CHECK(api->ncclCommInitRankConfig(&comm, 1, id, 0, &config) == ncclSuccess, "communicator");
+        CHECK(api->cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess,
+              "capture");
+        CHECK(api->ncclAllReduce(memory, memory, N, ncclFloat32, ncclSum, comm, stream) ==
+                  ncclSuccess,
+              "all-reduce");
+        CHECK(api->cudaStreamEndCapture(stream, &graph) == cudaSuccess, "end of capture");
+        CHECK(api->cudaGraphInstantiate(&executable, graph, 0) == cudaSuccess, "instantiation");
+        for (int i = 0; i < LAUNCHES; i++) {
+            CHECK(api->cudaGraphLaunch(executable, stream) == cudaSuccess, "launch");
+        }
+        CHECK(api->cudaStreamSynchronize(stream) == cudaSuccess, "run");
+        CHECK(api->cudaMemcpy(host, memory, sizeof(host), cudaMemcpyDeviceToHost) == cudaSuccess,
+              "copy back");
+        for (int i = 0; i < N; i++) CHECK(host[i] == (float)i, "element %d is %g", i, host[i]);
+        api->cudaGraphExecDestroy(executable);
+        api->cudaGraphDestroy(graph);
+        api->ncclCommDestroy(comm);
+        api->cudaStreamDestroy(stream);
+        api->cudaFree(memory);
+    }
+    check_end();
+}
+#else
+static void check_nccl(void) {
+}
+#endif
+
+int main(void) {
+    const char *why;
+    if (!engine_cuda_available(&why)) {
+        printf("skip training on a GPU: %s\n", why);
+        return 0;
+    }
+    for (int v = 0; v < N_VARIANTS; v++) {
+        Run one;
+        bool done = train(&one, &VARIANTS[v], &ALONE, DTYPE_F32, &CPU);
+        check_begin(VARIANTS[v].name);
+        CHECK(done, "on the CPU: %s", diag_text(one.diag));
+        check_end();
+        for (int l = 0; done && l < N_LAYOUTS; l++) {
+            if (LAYOUTS[l].t <= VARIANTS[v].most_t) check_layout(&VARIANTS[v], &LAYOUTS[l], &one);
+        }
+        run_close(&one);
+        check_bf16(&VARIANTS[v], &ALONE);
+        check_bf16(&VARIANTS[v], &LAYOUTS[2]);
+        check_bits(&VARIANTS[v], DTYPE_F32, &LAYOUTS[11]);
+        check_bits(&VARIANTS[v], DTYPE_BF16, &LAYOUTS[11]);
+    }
+    check_curve(DTYPE_F32, 1e-3);
+    check_curve(DTYPE_BF16, 0.05);
+    check_nccl();
+    compare_print_worst();
+    return check_report();
+}
