@@ -109,9 +109,8 @@ static void add_rows(CudaSummary *s, const Plan *plan, const CommandList *list,
     qsort(s->rows, (size_t)s->n_rows, sizeof(*s->rows), compare_rows);
 }
 
-/* The commands of one rank of a stage, at made-up addresses. */
-static bool emit_stage(const Plan *plan, int stage, Arena *arena, KernelCache *generated,
-                       CommandList *out, Diag *diag) {
+bool cuda_emit_stage(const Plan *plan, int stage, Arena *arena, KernelCache *generated,
+                     CommandList *out, Diag *diag) {
     static const uintptr_t BASE = (uintptr_t)1 << 32;
     EmitMemory memory = {(DeviceState *)(BASE / 2), (const unsigned char *)(BASE / 4), NULL};
     MeshCoord coord = {{0}};
@@ -136,7 +135,7 @@ bool cuda_summarize(const Plan *plan, const CudaRates *rates, Arena *arena, Cuda
     CommandList list = {0};
     KernelCache *generated = kernel_cache_create(arena);
     *out = (CudaSummary){.stage = best};
-    bool fine = emit_stage(plan, best, arena, generated, &list, diag);
+    bool fine = cuda_emit_stage(plan, best, arena, generated, &list, diag);
     if (fine) {
         CommandOrder order;
         out->rank = list.count ? list.items[0].info.rank : 0;

@@ -142,6 +142,26 @@ static bool emit_jobs(CudaEngine *cuda, CommandList lists[N_EMIT_JOBS], Diag *di
     return true;
 }
 
+/* Whether the algorithms in the plan's device section were chosen for what is here. */
+static void tell_tuning(CudaEngine *cuda) {
+    Engine *engine = cuda->engine;
+    const PlanDevice *tuned = &engine->plan->device;
+    const GemmTable *gemms = cuda->context.gemms;
+    int64_t v = tuned->library_version, ours = (int64_t)cuda->device.api->cublasLtGetVersion();
+    if (!tuned->name) return;
+    if (gemms->stored) {
+        engine->tuning = arena_printf(engine->arena, "%d of %d matrix products as tuned for %s",
+                                      gemms->n_stored, gemms->count, tuned->name);
+        return;
+    }
+    engine->tuning = arena_printf(
+        engine->arena,
+        "for %s, %s (cuBLASLt %d.%d.%d), but this is %s, %s (%d.%d.%d): not used; tune it again",
+        tuned->name, tuned->arch, (int)(v / 10000), (int)(v / 100 % 100), (int)(v % 100),
+        cuda->device.name, cuda->device.arch, (int)(ours / 10000), (int)(ours / 100 % 100),
+        (int)(ours % 100));
+}
+
 static bool prepare_jobs(CudaEngine *cuda, CommandList lists[N_EMIT_JOBS], Diag *diag) {
     Engine *engine = cuda->engine;
     int64_t workspace = INT64_MAX; /* of products: what every rank has */
@@ -158,12 +178,14 @@ static bool prepare_jobs(CudaEngine *cuda, CommandList lists[N_EMIT_JOBS], Diag 
         .generated_user = cuda,
         .arena = engine->arena,
     };
+    gemm_table_use(cuda->context.gemms, &engine->plan->device);
     if (cuda->world) cuda->context.messenger = nccl_world_messenger(cuda->world);
     cuda->modules = generated_modules_load(&cuda->device, cuda->generated, engine->arena, diag);
     if (!cuda->modules) return false;
     for (int job = 0; job < N_EMIT_JOBS; job++) {
         if (!replay_prepare(&cuda->replays[job], &cuda->context, &lists[job], diag)) return false;
     }
+    tell_tuning(cuda);
     return true;
 }
 

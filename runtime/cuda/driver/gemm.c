@@ -1,8 +1,9 @@
 #include "runtime/cuda/driver/gemm.h"
 
+#include <stdio.h>
 #include <string.h>
 
-enum { MOST_CANDIDATES = 8 };
+enum { MOST_CANDIDATES = 16 };
 
 /* What makes two products the same to cuBLASLt. */
 typedef struct GemmKey {
@@ -127,7 +128,62 @@ static cublasStatus_t find_algorithms(const GemmTable *table, GemmEntry *entry) 
     return status;
 }
 
-const GemmEntry *gemm_table_find(GemmTable *table, const GemmCommand *command, Diag *diag) {
+/* An entry's key as plans have it. */
+static PlanAlgo algo_of(const GemmKey *key) {
+    return (PlanAlgo){.layout = key->layout,
+                      .in_dtype = key->in_dtype,
+                      .out_dtype = key->out_dtype,
+                      .accumulate = key->accumulate,
+                      .epilogue = 0};
+}
+
+bool gemm_device_matches(const CudaDevice *device, const PlanDevice *stored) {
+    return stored->name && strcmp(stored->name, device->name) == 0 &&
+           strcmp(stored->arch, device->arch) == 0 &&
+           stored->library_version == (int64_t)device->api->cublasLtGetVersion();
+}
+
+void gemm_table_use(GemmTable *table, const PlanDevice *stored) {
+    table->stored = gemm_device_matches(table->device, stored) ? stored : NULL;
+}
+
+/* Takes the stored algorithm; false: there is none that runs here. */
+static bool take_stored(GemmTable *table, GemmEntry *entry) {
+    PlanAlgo product = algo_of(&entry->key);
+    const PlanAlgo *stored = NULL;
+    for (int i = 0; table->stored && i < table->stored->n_algos && !stored; i++) {
+        const PlanAlgo *algo = &table->stored->algos[i];
+        if (plan_algo_same_product(algo, &product)) stored = algo;
+    }
+    if (!stored) return false;
+    cublasLtMatmulAlgo_t algo;
+    cublasLtMatmulHeuristicResult_t result = {0};
+    _Static_assert(sizeof(algo) == sizeof(stored->bytes), "plans keep algorithms of this size");
+    memcpy(&algo, stored->bytes, sizeof(algo));
+    cublasStatus_t status =
+        table->device->api->cublasLtMatmulAlgoCheck(table->device->blas, entry->operation, entry->a,
+                                                    entry->b, entry->d, entry->d, &algo, &result);
+    if (status == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= (size_t)table->workspace_bytes) {
+        result.algo = algo; /* the check leaves it out */
+        entry->candidates[0] = result;
+        entry->n_candidates = 1;
+        table->n_stored++;
+        return true;
+    }
+    if (!table->refused) {
+        fprintf(
+            stderr,
+            "cuBLASLt refuses an algorithm of the plan, for %lld x %lld x %lld (%s): its own "
+            "choice is used; run perilune tune again\n",
+            (long long)product.layout.m, (long long)product.layout.n, (long long)product.layout.k,
+            status == CUBLAS_STATUS_SUCCESS ? "it needs more workspace"
+                                            : table->device->api->cublasLtGetStatusString(status));
+    }
+    table->refused = true;
+    return false;
+}
+
+GemmEntry *gemm_table_find(GemmTable *table, const GemmCommand *command, Diag *diag) {
     GemmKey key = key_of(command);
     for (int i = 0; i < table->count; i++) {
         if (memcmp(&table->entries[i]->key, &key, sizeof(key)) == 0) return table->entries[i];
@@ -136,6 +192,7 @@ const GemmEntry *gemm_table_find(GemmTable *table, const GemmCommand *command, D
     entry->key = key;
     ARENA_PUSH(table->arena, table->entries, table->count, table->capacity, entry);
     cublasStatus_t status = describe(table, entry);
+    if (status == CUBLAS_STATUS_SUCCESS && take_stored(table, entry)) return entry;
     if (status == CUBLAS_STATUS_SUCCESS) status = find_algorithms(table, entry);
     if (status == CUBLAS_STATUS_SUCCESS) return entry;
     diag_error(diag, NO_LOC,
@@ -154,68 +211,16 @@ cublasStatus_t gemm_issue(const GemmTable *table, const GemmEntry *entry,
         &entry->candidates[entry->chosen].algo, workspace, (size_t)table->workspace_bytes, stream);
 }
 
-static int64_t operand_bytes(int64_t rows, int64_t columns, int64_t batch, DType dtype) {
-    return (rows * columns * batch * dtype_bytes(dtype) + ALIGN_BYTES - 1) / ALIGN_BYTES *
-           ALIGN_BYTES;
+int gemm_entry_count_candidates(const GemmEntry *entry) {
+    return entry->n_candidates;
 }
 
-/* Microseconds of one candidate, the best of three; negative: it does not run. */
-static double time_candidate(const GemmTable *table, GemmEntry *entry, const GemmCommand *command,
-                             void *workspace, cudaStream_t stream, cudaEvent_t events[2]) {
-    const CuApi *api = table->device->api;
-    double best = -1;
-    for (int repeat = 0; repeat < 4; repeat++) {
-        float milliseconds;
-        if (api->cudaEventRecord(events[0], stream) != cudaSuccess ||
-            gemm_issue(table, entry, command, workspace, stream) != CUBLAS_STATUS_SUCCESS ||
-            api->cudaEventRecord(events[1], stream) != cudaSuccess ||
-            api->cudaEventSynchronize(events[1]) != cudaSuccess ||
-            api->cudaEventElapsedTime(&milliseconds, events[0], events[1]) != cudaSuccess) {
-            return -1;
-        }
-        double us = 1e3 * (double)milliseconds;
-        if (repeat > 0 && (best < 0 || us < best)) best = us; /* the first one warms up */
-    }
-    return best;
+void gemm_entry_choose(GemmEntry *entry, int candidate) {
+    entry->chosen = candidate;
 }
 
-bool gemm_table_tune(GemmTable *table, void *scratch, int64_t scratch_bytes, void *workspace,
-                     cudaStream_t stream, Diag *diag) {
-    const CuApi *api = table->device->api;
-    cudaEvent_t events[2] = {NULL, NULL};
-    if (!cuda_check(api, api->cudaEventCreateWithFlags(&events[0], cudaEventDefault), diag,
-                    "making an event") ||
-        !cuda_check(api, api->cudaEventCreateWithFlags(&events[1], cudaEventDefault), diag,
-                    "making an event")) {
-        return false;
-    }
-    for (int i = 0; i < table->count; i++) {
-        GemmEntry *entry = table->entries[i];
-        const MatmulLayout *l = &entry->key.layout;
-        int64_t a = operand_bytes(l->m, l->k, l->batch, entry->key.in_dtype);
-        int64_t b = operand_bytes(l->k, l->n, l->batch, entry->key.in_dtype);
-        int64_t d = operand_bytes(l->m, l->n, l->batch, entry->key.out_dtype);
-        double best = -1;
-        if (a + b + d > scratch_bytes) continue; /* the heuristic's first choice stays */
-        unsigned char *at = scratch;
-        GemmCommand command = {.layout = *l,
-                               .in_dtype = entry->key.in_dtype,
-                               .out_dtype = entry->key.out_dtype,
-                               .a = at,
-                               .b = at + a,
-                               .d = at + a + b,
-                               .beta = entry->key.accumulate ? 1 : 0};
-        int chosen = 0;
-        for (int c = 0; c < entry->n_candidates; c++) {
-            entry->chosen = c;
-            double us = time_candidate(table, entry, &command, workspace, stream, events);
-            if (us < 0 || (best >= 0 && us >= best)) continue;
-            best = us;
-            chosen = c;
-        }
-        entry->chosen = chosen;
-    }
-    api->cudaEventDestroy(events[0]);
-    api->cudaEventDestroy(events[1]);
-    return true;
+PlanAlgo gemm_entry_algo(const GemmEntry *entry) {
+    PlanAlgo algo = algo_of(&entry->key);
+    memcpy(algo.bytes, &entry->candidates[entry->chosen].algo, sizeof(algo.bytes));
+    return algo;
 }
