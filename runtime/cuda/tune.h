@@ -19,6 +19,7 @@ typedef struct TuneOptions {
 typedef struct TunedProduct {
     PlanAlgo algo;    /* the one chosen */
     int64_t count;    /* in a step of one rank of the stage that has the most */
+    bool changed;     /* it is not the heuristic's first choice */
     int n_candidates; /* that ran */
     double first_us;  /* of one product by the heuristic's first choice; -1: does not run */
     double chosen_us; /* -1: not timed, its operands do not fit the device's memory */

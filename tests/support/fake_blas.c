@@ -181,6 +181,30 @@ static cublasStatus_t heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t de
     return CUBLAS_STATUS_SUCCESS;
 }
 
+/* What a plan has kept is any bytes. */
+static cublasStatus_t check(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
+                            cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                            cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                            const cublasLtMatmulAlgo_t *algo,
+                            cublasLtMatmulHeuristicResult_t *result) {
+    const char *function = "cublasLtMatmulAlgoCheck";
+    const Desc *operation = fake_get(desc, FAKE_IS_DESC, function);
+    const Layout *la = fake_get(a, FAKE_IS_LAYOUT, function);
+    const Layout *lb = fake_get(b, FAKE_IS_LAYOUT, function);
+    const Layout *lc = fake_get(c, FAKE_IS_LAYOUT, function);
+    const Layout *ld = fake_get(d, FAKE_IS_LAYOUT, function);
+    if (!fake_get(handle, FAKE_IS_BLAS, function) || !operation || !la || !lb || !lc || !ld) {
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    if (algo->data[0] != ALGORITHM || algo->data[1] >= N_ALGORITHMS ||
+        !fits(operation, &la->matrix, &lb->matrix, &lc->matrix, &ld->matrix)) {
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    result->workspaceSize = 0;
+    result->state = CUBLAS_STATUS_SUCCESS;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
 /* Products */
 
 static int64_t element_bytes(const FakeMatrix *matrix) {
@@ -229,7 +253,8 @@ static cublasStatus_t matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                                  .from_b = b,
                                  .to = d,
                                  .workspace = workspace,
-                                 .workspace_bytes = workspace_bytes}};
+                                 .workspace_bytes = workspace_bytes,
+                                 .algorithm = (int)algo->data[1]}};
     return fake_issue(&node, stream, function) ? CUBLAS_STATUS_EXECUTION_FAILED
                                                : CUBLAS_STATUS_SUCCESS;
 }
@@ -302,6 +327,7 @@ void fake_fill_blas(CuApi *api) {
     api->cublasLtMatmulPreferenceDestroy = preference_destroy;
     api->cublasLtMatmulPreferenceSetAttribute = preference_set;
     api->cublasLtMatmulAlgoGetHeuristic = heuristic;
+    api->cublasLtMatmulAlgoCheck = check;
 }
 
 #endif

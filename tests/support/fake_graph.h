@@ -44,6 +44,7 @@ typedef struct FakeProduct {
     void *to;
     void *workspace;
     size_t workspace_bytes;
+    int algorithm; /* which of the heuristic's candidates */
 } FakeProduct;
 
 typedef enum FakeNcclKind {

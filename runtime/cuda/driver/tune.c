@@ -236,22 +236,24 @@ static double time_once(Tuner *tuner, const Product *product) {
     return -1;
 }
 
+/* NULL: the algorithm does not run so. */
 static cudaGraphExec_t capture(Tuner *tuner, const Product *product, int repeats) {
     const CuApi *api = tuner->device.api;
     cudaGraph_t graph = NULL;
     cudaGraphExec_t launchable = NULL;
-    bool fine = cuda_check(
-        api, api->cudaStreamBeginCapture(tuner->stream, cudaStreamCaptureModeThreadLocal),
-        tuner->diag, "beginning a capture");
-    if (!fine) return NULL;
-    for (int i = 0; fine && i < repeats; i++) {
-        fine = cuda_check_blas(api, issue(tuner, product, i), tuner->diag, "capturing a product");
+    if (api->cudaStreamBeginCapture(tuner->stream, cudaStreamCaptureModeThreadLocal) !=
+        cudaSuccess) {
+        api->cudaGetLastError();
+        return NULL;
     }
-    cudaError_t status = api->cudaStreamEndCapture(tuner->stream, &graph);
-    fine = fine && cuda_check(api, status, tuner->diag, "ending a capture") &&
-           cuda_check(api, api->cudaGraphInstantiate(&launchable, graph, 0), tuner->diag,
-                      "making a graph");
+    bool fine = true;
+    for (int i = 0; fine && i < repeats; i++) {
+        fine = issue(tuner, product, i) == CUBLAS_STATUS_SUCCESS;
+    }
+    fine = api->cudaStreamEndCapture(tuner->stream, &graph) == cudaSuccess && fine &&
+           api->cudaGraphInstantiate(&launchable, graph, 0) == cudaSuccess;
     if (graph) api->cudaGraphDestroy(graph);
+    if (!fine) api->cudaGetLastError(); /* forgets it */
     return fine ? launchable : NULL;
 }
 
@@ -309,6 +311,7 @@ static bool tune_product(Tuner *tuner, const Product *product, TunedProduct *out
         out->chosen_us = us;
         chosen = c;
     }
+    out->changed = chosen != 0;
     gemm_entry_choose(product->entry, chosen);
     out->algo = gemm_entry_algo(product->entry);
     return true;
@@ -339,7 +342,9 @@ static bool tune_products(Tuner *tuner, TuneResult *out) {
         ARENA_PUSH(tuner->arena, out->device.algos, out->device.n_algos, capacity,
                    out->products[i].algo);
     }
-    return true;
+    if (out->device.n_algos) return true;
+    diag_error(tuner->diag, NO_LOC, "%s: no product of the plan could be timed", device->name);
+    return false;
 }
 
 static void release(Tuner *tuner) {
