@@ -101,8 +101,12 @@ static void resume(int t) {
     if (thread->state == ENDED) idle[n_idle++] = thread->fiber;
 }
 
+static bool same_text(const char *a, const char *b) {
+    return a == b || strcmp(a, b) == 0;
+}
+
 static bool same_site(const EmulateSite *a, const EmulateSite *b) {
-    return a->line == b->line && strcmp(a->file, b->file) == 0 && strcmp(a->what, b->what) == 0;
+    return a->line == b->line && same_text(a->file, b->file) && same_text(a->what, b->what);
 }
 
 void emulate_wait_warp(uint32_t mask, void *operand, EmulateCombine *combine, EmulateSite site) {
@@ -113,6 +117,12 @@ void emulate_wait_warp(uint32_t mask, void *operand, EmulateCombine *combine, Em
     self->mask = mask;
     self->site = site;
     self->operand = operand;
+    /* Mostly the last lane comes last: no need to look at all others each time. */
+    int last = mask ? WARP - 1 - __builtin_clz(mask) : 0;
+    if (current / WARP * WARP + last < n_threads && warp[last].state != WAITS_FOR_WARP) {
+        yield();
+        return;
+    }
     for (int lane = 0; lane < WARP; lane++) {
         operands[lane] = nullptr;
         if (!(mask >> lane & 1)) continue;

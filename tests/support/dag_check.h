@@ -36,7 +36,7 @@ bool dag_check_messages(const FakeGraph *const *graphs, int n_graphs, char *why,
 
 /* Runs the graph in the order of its capture, looking at each operation: it must write nothing but
  * what its command says, and must not depend on anything else than what its command says it reads.
- * Memory beyond the first `most_bytes` of an allocation is not looked at when `most_bytes` > 0. */
+ */
 bool dag_check_accesses(const FakeGraph *graph, char *why, size_t why_bytes);
 
 #endif

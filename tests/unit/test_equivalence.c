@@ -5,6 +5,7 @@
  * fp32; five steps. train_compare.h says what must agree and how closely. Every plan is made,
  * proved, printed, parsed, printed again, proved again, and run as parsed.
  */
+#include "tests/unit/equivalence_layouts.h"
 #include "tests/unit/train_compare.h"
 
 enum { STEPS = 5, GLOBAL_BATCH = 16 };
@@ -48,43 +49,11 @@ static const Variant VARIANTS[] = {
 };
 enum { N_VARIANTS = sizeof(VARIANTS) / sizeof(VARIANTS[0]) };
 
-static const int UNEVEN_2[] = {1, 4}, UNEVEN_4[] = {1, 2, 1, 1};
-static const Layout LAYOUTS[] = {
-    /* t, d, p, micro-batch, chunks, schedule, sequence parallel */
-    {1, 1, 1, 4, 1, "1f1b", false, NULL, 0},       {1, 1, 1, 2, 1, "gpipe", false, NULL, 0},
-    {2, 1, 1, 8, 1, "1f1b", false, NULL, 0},       {2, 1, 1, 4, 1, "1f1b", true, NULL, 0},
-    {4, 1, 1, 16, 1, "1f1b", false, NULL, 0},      {4, 1, 1, 4, 1, "1f1b", true, NULL, 0},
-    {1, 2, 1, 8, 1, "1f1b", false, NULL, 0},       {1, 2, 1, 1, 1, "gpipe", false, NULL, 0},
-    {1, 4, 1, 2, 1, "1f1b", false, NULL, 0},       {1, 1, 2, 2, 1, "1f1b", false, NULL, 0},
-    {1, 1, 2, 4, 1, "gpipe", false, NULL, 0},      {1, 1, 2, 2, 2, "interleaved", false, NULL, 0},
-    {1, 1, 2, 4, 1, "1f1b", false, UNEVEN_2, 2},   {1, 1, 4, 2, 1, "1f1b", false, NULL, 0},
-    {1, 1, 4, 4, 1, "gpipe", false, UNEVEN_4, 4},  {2, 2, 1, 2, 1, "1f1b", false, NULL, 0},
-    {2, 1, 2, 4, 1, "1f1b", true, NULL, 0},        {2, 1, 2, 2, 2, "interleaved", true, NULL, 0},
-    {1, 2, 2, 2, 1, "1f1b", false, NULL, 0},       {1, 2, 4, 2, 1, "1f1b", false, NULL, 0},
-    {2, 1, 4, 2, 1, "gpipe", true, NULL, 0},       {2, 2, 2, 2, 1, "1f1b", false, NULL, 0},
-    {2, 2, 2, 2, 2, "interleaved", true, NULL, 0}, {4, 1, 2, 2, 1, "1f1b", true, NULL, 0},
-    {1, 4, 2, 1, 1, "gpipe", false, NULL, 0},      {4, 2, 1, 2, 1, "1f1b", false, NULL, 0},
-    {2, 4, 1, 2, 1, "1f1b", true, NULL, 0},
-};
-enum { N_LAYOUTS = sizeof(LAYOUTS) / sizeof(LAYOUTS[0]) };
-
 /* Eight blocks, for more and deeper pipelines. */
 static const Variant DEEP = {"gpt of 8 blocks",
                              "models/gpt.lua",
                              4,
                              {SIZES, {"layers", "8"}, {"vocab", "61"}, {"ffn", "64"}}};
-static const int UNEVEN_6[] = {1, 2, 1, 1, 2, 1};
-static const Layout DEEP_LAYOUTS[] = {
-    {1, 1, 4, 2, 2, "interleaved", false, NULL, 0},
-    {1, 1, 2, 1, 4, "interleaved", false, NULL, 0},
-    {2, 1, 4, 2, 2, "interleaved", true, NULL, 0},
-    {1, 1, 8, 1, 1, "1f1b", false, NULL, 0},
-    {1, 1, 8, 2, 1, "gpipe", false, NULL, 0},
-    {1, 2, 4, 1, 2, "interleaved", false, NULL, 0},
-    {1, 1, 2, 2, 3, "interleaved", false, UNEVEN_6, 6},
-};
-enum { N_DEEP_LAYOUTS = sizeof(DEEP_LAYOUTS) / sizeof(DEEP_LAYOUTS[0]) };
-
 static int count_settings(const Variant *variant) {
     int count = 0;
     while (variant->settings[count].key) count++;

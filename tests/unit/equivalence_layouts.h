@@ -1,0 +1,41 @@
+/* The layouts under which models are trained by test_equivalence and test_cuda_graph. For models of
+ * five blocks with 4 heads, some with 2 key heads: t = 4 is not for these; and for eight blocks.
+ * The global batch is 16. */
+#ifndef TESTS_UNIT_EQUIVALENCE_LAYOUTS_H
+#define TESTS_UNIT_EQUIVALENCE_LAYOUTS_H
+
+#include "tests/unit/train_fixture.h"
+
+static const int UNEVEN_2[] = {1, 4}, UNEVEN_4[] = {1, 2, 1, 1};
+static const Layout LAYOUTS[] = {
+    /* t, d, p, micro-batch, chunks, schedule, sequence parallel */
+    {1, 1, 1, 4, 1, "1f1b", false, NULL, 0},       {1, 1, 1, 2, 1, "gpipe", false, NULL, 0},
+    {2, 1, 1, 8, 1, "1f1b", false, NULL, 0},       {2, 1, 1, 4, 1, "1f1b", true, NULL, 0},
+    {4, 1, 1, 16, 1, "1f1b", false, NULL, 0},      {4, 1, 1, 4, 1, "1f1b", true, NULL, 0},
+    {1, 2, 1, 8, 1, "1f1b", false, NULL, 0},       {1, 2, 1, 1, 1, "gpipe", false, NULL, 0},
+    {1, 4, 1, 2, 1, "1f1b", false, NULL, 0},       {1, 1, 2, 2, 1, "1f1b", false, NULL, 0},
+    {1, 1, 2, 4, 1, "gpipe", false, NULL, 0},      {1, 1, 2, 2, 2, "interleaved", false, NULL, 0},
+    {1, 1, 2, 4, 1, "1f1b", false, UNEVEN_2, 2},   {1, 1, 4, 2, 1, "1f1b", false, NULL, 0},
+    {1, 1, 4, 4, 1, "gpipe", false, UNEVEN_4, 4},  {2, 2, 1, 2, 1, "1f1b", false, NULL, 0},
+    {2, 1, 2, 4, 1, "1f1b", true, NULL, 0},        {2, 1, 2, 2, 2, "interleaved", true, NULL, 0},
+    {1, 2, 2, 2, 1, "1f1b", false, NULL, 0},       {1, 2, 4, 2, 1, "1f1b", false, NULL, 0},
+    {2, 1, 4, 2, 1, "gpipe", true, NULL, 0},       {2, 2, 2, 2, 1, "1f1b", false, NULL, 0},
+    {2, 2, 2, 2, 2, "interleaved", true, NULL, 0}, {4, 1, 2, 2, 1, "1f1b", true, NULL, 0},
+    {1, 4, 2, 1, 1, "gpipe", false, NULL, 0},      {4, 2, 1, 2, 1, "1f1b", false, NULL, 0},
+    {2, 4, 1, 2, 1, "1f1b", true, NULL, 0},
+};
+enum { N_LAYOUTS = sizeof(LAYOUTS) / sizeof(LAYOUTS[0]) };
+
+static const int UNEVEN_6[] = {1, 2, 1, 1, 2, 1};
+static const Layout DEEP_LAYOUTS[] = {
+    {1, 1, 4, 2, 2, "interleaved", false, NULL, 0},
+    {1, 1, 2, 1, 4, "interleaved", false, NULL, 0},
+    {2, 1, 4, 2, 2, "interleaved", true, NULL, 0},
+    {1, 1, 8, 1, 1, "1f1b", false, NULL, 0},
+    {1, 1, 8, 2, 1, "gpipe", false, NULL, 0},
+    {1, 2, 4, 1, 2, "interleaved", false, NULL, 0},
+    {1, 1, 2, 2, 3, "interleaved", false, UNEVEN_6, 6},
+};
+enum { N_DEEP_LAYOUTS = sizeof(DEEP_LAYOUTS) / sizeof(DEEP_LAYOUTS[0]) };
+
+#endif
