@@ -93,18 +93,17 @@ static bool tune(Run *run, TuneResult *out) {
     return cuda_tune(run->plan, &(TuneOptions){0}, run->arena, out, run->diag);
 }
 
-/* What the algorithm's number is in the fake's bytes. */
+/* Where the fake keeps an algorithm's number. */
+enum { NUMBER_AT = offsetof(cublasLtMatmulAlgo_t, data[1]) };
+
 static int algorithm_of(const PlanAlgo *algo) {
-    cublasLtMatmulAlgo_t bytes;
-    memcpy(&bytes, algo->bytes, sizeof(bytes));
-    return (int)bytes.data[1];
+    uint64_t number;
+    memcpy(&number, algo->bytes + NUMBER_AT, sizeof(number));
+    return (int)number;
 }
 
 static void set_algorithm(PlanAlgo *algo, uint64_t number) {
-    cublasLtMatmulAlgo_t bytes;
-    memcpy(&bytes, algo->bytes, sizeof(bytes));
-    bytes.data[1] = number;
-    memcpy(algo->bytes, &bytes, sizeof(bytes));
+    memcpy(algo->bytes + NUMBER_AT, &number, sizeof(number));
 }
 
 static int count_matmuls(const Plan *plan, int program) {
