@@ -156,16 +156,14 @@ static bool take_stored(GemmTable *table, GemmEntry *entry) {
         if (plan_algo_same_product(algo, &product)) stored = algo;
     }
     if (!stored) return false;
-    cublasLtMatmulAlgo_t algo;
-    cublasLtMatmulHeuristicResult_t result = {0};
-    _Static_assert(sizeof(algo) == sizeof(stored->bytes), "plans keep algorithms of this size");
-    memcpy(&algo, stored->bytes, sizeof(algo));
-    cublasStatus_t status =
-        table->device->api->cublasLtMatmulAlgoCheck(table->device->blas, entry->operation, entry->a,
-                                                    entry->b, entry->d, entry->d, &algo, &result);
-    if (status == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= (size_t)table->workspace_bytes) {
-        result.algo = algo; /* the check leaves it out */
-        entry->candidates[0] = result;
+    cublasLtMatmulHeuristicResult_t *result = &entry->candidates[0];
+    _Static_assert(sizeof(result->algo) == sizeof(stored->bytes), "a plan keeps so many bytes");
+    memcpy(&result->algo, stored->bytes, sizeof(result->algo));
+    cublasStatus_t status = table->device->api->cublasLtMatmulAlgoCheck(
+        table->device->blas, entry->operation, entry->a, entry->b, entry->d, entry->d,
+        &result->algo, result); /* leaves algo as it is */
+    if (status == CUBLAS_STATUS_SUCCESS &&
+        result->workspaceSize <= (size_t)table->workspace_bytes) {
         entry->n_candidates = 1;
         table->n_stored++;
         return true;
