@@ -33,6 +33,7 @@ enum CliGroup {
     IN_PASSES = 1 << 6,
     IN_DEVICES = 1 << 7,
     IN_PROFILING = 1 << 8,
+    IN_TUNING = 1 << 9,
     IN_ALL = ~0
 };
 
@@ -114,6 +115,8 @@ int cli_fail(const Diag *diag, int exit_code);
 /* The nearest of names by edit distance, or NULL when none is near; names ends with NULL. */
 const char *cli_nearest(const char *text, const char *const *names);
 
+/* Finds out before the work, not after it, that a file cannot be written; NULL and "-" can. */
+bool cli_try_path(const char *path, Diag *diag);
 /* Whole file, or standard output for NULL and "-". False: reported. */
 bool cli_write(const char *path, const StrBuf *text, Diag *diag);
 
@@ -128,5 +131,6 @@ int cmd_generate(CliArgs *args);
 int cmd_opt(CliArgs *args);
 int cmd_devices(CliArgs *args);
 int cmd_profile(CliArgs *args);
+int cmd_tune(CliArgs *args);
 
 #endif

@@ -1,38 +1,12 @@
 /* perilune profile: measures the device at hand into a device profile. */
 #include "frontend/engine_args.h"
 #include "frontend/profile_args.h"
-#include "ir/base/file.h"
+#include "frontend/progress_line.h"
 #include "runtime/cpu/cpu_report.h"
 #include "runtime/measure/measure.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
-
-/* The line on stderr: after 2 s, ten times a second on a terminal, else every 5 s. */
-typedef struct Line {
-    double start, shown;
-    bool terminal, written;
-} Line;
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static void show_progress(void *user, int n_done, int n_all, const char *what) {
-    Line *line = user;
-    double time = now(), elapsed = time - line->start;
-    if (elapsed < 2 || n_done == 0 || time - line->shown < (line->terminal ? 0.1 : 5)) return;
-    double rate = n_done / elapsed;
-    fprintf(stderr, "%s%d/%d measured  %.0f/s  %.0f s left  %s%s", line->terminal ? "\r\033[K" : "",
-            n_done, n_all, rate, (n_all - n_done) / rate, what, line->terminal ? "" : "\n");
-    fflush(stderr);
-    line->shown = time;
-    line->written = true;
-}
 
 static double most_flops(const DeviceProfile *profile, bool bf16) {
     double most = 0;
@@ -68,14 +42,6 @@ static void print_summary(const DeviceProfile *profile, double seconds) {
     arena_destroy(arena);
 }
 
-/* Finds out before a minute is spent that the file cannot be written. */
-static bool try_path(const char *path, Diag *diag) {
-    if (!path || strcmp(path, "-") == 0) return true;
-    FileWriter *writer = file_writer_open(path, diag);
-    if (writer) file_writer_abandon(writer);
-    return writer != NULL;
-}
-
 /* Times of a machine that does other things, too, are too long by any factor. */
 static void warn_if_busy(void) {
     double load;
@@ -90,24 +56,24 @@ static void warn_if_busy(void) {
 
 static int measure(CliArgs *args, DeviceKind kind, Diag *diag) {
     const char *path = cli_text(args, OPT_OUTPUT, NULL);
-    Line line = {.start = now(), .terminal = isatty(STDERR_FILENO)};
+    ProgressLine line = progress_line_start("measured");
     MeasureOptions options = {.quick = cli_given(args, OPT_QUICK),
                               .n_threads = (int)cli_int(args, OPT_THREADS, 0),
-                              .progress = show_progress,
+                              .progress = progress_line_show,
                               .user = &line};
     DeviceProfile profile;
     warn_if_busy();
     bool to_file = path && strcmp(path, "-") != 0;
     bool good = kind == DEVICE_CPU ? measure_cpu(&options, args->arena, &profile, diag)
                                    : measure_cuda(&options, args->arena, &profile, diag);
-    if (line.written && line.terminal) fprintf(stderr, "\r\033[K");
+    double seconds = progress_line_end(&line);
     if (!good) return EXIT_FAILED;
     StrBuf text = strbuf_create();
     device_profile_print(&text, &profile);
     good = cli_write(path, &text, diag);
     strbuf_destroy(&text);
     if (good && to_file) {
-        print_summary(&profile, now() - line.start);
+        print_summary(&profile, seconds);
         printf("wrote   %s\n", path);
     }
     return good ? EXIT_DONE : EXIT_FAILED;
@@ -118,7 +84,8 @@ int cmd_profile(CliArgs *args) {
     DeviceKind kind = DEVICE_CPU;
     const char *why;
     int status = EXIT_USAGE;
-    if (device_from_args(args, &kind, diag) && try_path(cli_text(args, OPT_OUTPUT, NULL), diag)) {
+    if (device_from_args(args, &kind, diag) &&
+        cli_try_path(cli_text(args, OPT_OUTPUT, NULL), diag)) {
         if (kind == DEVICE_CUDA && !engine_cuda_available(&why)) {
             diag_error(diag, NO_LOC, "--device cuda: %s", why);
             status = EXIT_FAILED;

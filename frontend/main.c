@@ -74,6 +74,16 @@ const CliCommand CLI_COMMANDS[] = {
      "  perilune profile --quick --device cuda -o gpu.json\n"
      "  perilune show gpt.plan --profile cpu.json\n",
      cmd_profile},
+    {"tune",
+     "PLAN",
+     "chooses the algorithms of a plan's matrix products on this machine's GPU",
+     {{"options", IN_TUNING}},
+     "Times what cuBLASLt proposes for each of the plan's matrix products, which takes some "
+     "seconds,\nand writes the fastest into the plan: back to PLAN, or with -o to another file. "
+     "Training on\nthe same kind of GPU with the same cuBLASLt then uses them.\n\n"
+     "  perilune tune gpt.plan\n"
+     "  perilune tune gpt.plan -o tuned.plan\n",
+     cmd_tune},
     {"opt",
      "[GRAPH.ir]",
      "runs one pass on a graph in its text form",

@@ -5,6 +5,7 @@
  *   fingerprint=91b0fb94eb4d7cd1
  *   model="gpt"
  *   p=4 ...                                  one field per line: PLAN_FIELDS
+ *   device "NVIDIA H200" sm_90 cublasLt=130100   once tuned: plan_device.c
  *   channel forward 0->1 slots=2 slot_bytes=65536
  *   comm "wte" stages=0,3
  *   program 0 {
@@ -157,6 +158,7 @@ static void put_stage(StrBuf *out, const Plan *plan, int index) {
 /* All but the first two lines. */
 static void put_body(StrBuf *out, const Plan *plan) {
     for (int i = 0; i < N_PLAN_FIELDS; i++) put_field(out, plan, &PLAN_FIELDS[i]);
+    plan_put_device(out, &plan->device);
     for (int c = 0; c < plan->n_channels; c++) {
         const Channel *channel = &plan->channels[c];
         strbuf_printf(out, "channel %s %d->%d slots=%d slot_bytes=%" PRId64 "\n",

@@ -13,7 +13,7 @@
 #ifndef PLANNER_PLAN_H
 #define PLANNER_PLAN_H
 
-#include "ir/graph.h"
+#include "ir/op.h"
 
 enum { ALIGN_BYTES = 64, MAX_CHUNKS = 8, PLAN_FORMAT_VERSION = 2 };
 
@@ -96,6 +96,27 @@ typedef struct Stage {
     int64_t message_bytes;
 } Stage;
 
+/* An algorithm that one kind of matrix product was found fastest with: opaque bytes of the library
+ * that the device section names. */
+enum { PLAN_ALGO_BYTES = 64, MAX_PLAN_ALGOS = 1024 };
+typedef struct PlanAlgo {
+    MatmulLayout layout;
+    DType in_dtype, out_dtype;
+    bool accumulate; /* adds to what is there */
+    int epilogue;    /* the backend's number for what the product does besides; 0: nothing */
+    unsigned char bytes[PLAN_ALGO_BYTES];
+} PlanAlgo;
+
+/* The device section: what was measured on a device when the plan was finalized there. Advice: on
+ * another device, or with another version of its library, it says nothing. */
+typedef struct PlanDevice {
+    const char *name, *arch; /* "NVIDIA H200", "sm_90"; name NULL: no such section */
+    int64_t library_version; /* cuBLASLt's: 130100 is 13.1.0 */
+    int n_algos;
+    PlanAlgo *algos; /* no product twice */
+} PlanDevice;
+bool plan_algo_same_product(const PlanAlgo *a, const PlanAlgo *b);
+
 typedef struct Plan {
     Arena *arena;         /* not owned */
     const char *model;    /* name */
@@ -121,6 +142,7 @@ typedef struct Plan {
     Stage *stages;
     Channel *channels;
     StageComm *comms;
+    PlanDevice device;
 } Plan;
 
 /* Memory at the end of the program's scratch that kernels use within one call; scratch_bytes

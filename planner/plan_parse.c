@@ -237,7 +237,7 @@ static bool read_header(PlanReader *reader, Plan *plan) {
 
 static bool read_plan(PlanReader *reader, Plan *plan) {
     Arena *arena = reader->arena;
-    if (!read_header(reader, plan)) return false;
+    if (!read_header(reader, plan) || !plan_reader_device(reader, &plan->device)) return false;
     plan->channels = ARENA_ARRAY(arena, Channel, plan->n_channels + 1);
     plan->comms = ARENA_ARRAY(arena, StageComm, plan->n_comms + 1);
     plan->programs = ARENA_ARRAY(arena, Program, plan->n_programs);

@@ -56,6 +56,10 @@ bool plan_reader_skip_space(PlanReader *reader);
 /* The end of the line, and blank space up to the next text. */
 bool plan_reader_end_line(PlanReader *reader);
 
+/* The device section (plan_device.c), which may be missing. */
+void plan_put_device(StrBuf *out, const PlanDevice *device);
+bool plan_reader_device(PlanReader *reader, PlanDevice *out);
+
 void plan_put_quoted(StrBuf *out, const char *text);
 void plan_put_double(StrBuf *out, double value);
 

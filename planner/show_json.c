@@ -9,6 +9,7 @@
  *   batch             sequences, tokens (both per step)
  *   precision         of activations: f32 or bf16
  *   seed, learning_rate
+ *   tuned             device, arch, cublaslt (version), products; null: was not
  *   predicted         device, profile (where measured), step_us, tokens_per_second, bubble_fraction
  *   memory            largest_arena_bytes, all_arena_bytes (all ranks), library_bytes
  *   programs[]        nodes, persistent_bytes, scratch_bytes, frame_bytes[chunk],
@@ -59,6 +60,18 @@ static json_t *put_new(json_t *object, const char *key, json_t *child) {
     return child;
 }
 
+static void put_tuned(json_t *root, const PlanDevice *device) {
+    if (!device->name) {
+        json_object_set_new(root, "tuned", json_null());
+        return;
+    }
+    json_t *tuned = put_new(root, "tuned", json_object());
+    put_name(tuned, "device", device->name);
+    put_name(tuned, "arch", device->arch);
+    put_int(tuned, "cublaslt", device->library_version);
+    put_int(tuned, "products", device->n_algos);
+}
+
 static void put_head(json_t *root, const Facts *facts) {
     const Plan *plan = facts->plan;
     char fingerprint[24];
@@ -88,6 +101,7 @@ static void put_head(json_t *root, const Facts *facts) {
     put_name(root, "precision", dtype_name(plan->precision));
     put_int(root, "seed", (int64_t)plan->seed);
     put_real(root, "learning_rate", plan->learning_rate);
+    put_tuned(root, &plan->device);
 }
 
 static void put_predictions(json_t *root, const Facts *facts) {

@@ -45,6 +45,15 @@ static void put_head(StrBuf *out, const Facts *facts) {
                   plan->precision == DTYPE_F32
                       ? "f32"
                       : "bf16 activations and products; f32 parameters, gradients and sums");
+    if (plan->device.name) {
+        put_label(out, "tuned");
+        strbuf_put(out, "for ");
+        put_name(out, plan->device.name, NAME_COLUMNS);
+        strbuf_printf(out, " (cuBLASLt %" PRId64 ".%" PRId64 "): %d product%s\n",
+                      plan->device.library_version / 10000,
+                      plan->device.library_version / 100 % 100, plan->device.n_algos,
+                      plan->device.n_algos == 1 ? "" : "s");
+    }
     put_label(out, "predicted");
     double step_us = facts->sim->step_us;
     strbuf_printf(out, "%s a step, %s tokens/s, bubble %.1f %%; rank: ", unit_us(step_us, a),

@@ -108,6 +108,10 @@ int64_t engine_arena_bytes(const Engine *engine) {
     return engine->arena_bytes;
 }
 
+const char *engine_tuning(const Engine *engine) {
+    return engine->tuning;
+}
+
 double engine_emit_seconds(const Engine *engine) {
     return engine->emit_seconds;
 }

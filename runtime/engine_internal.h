@@ -61,6 +61,7 @@ struct Engine {
     double op_seconds[N_OPS]; /* rank 0's, of the last JOB_PROFILE */
     double emit_seconds;
     int64_t arena_bytes;
+    const char *tuning;      /* engine_tuning */
     struct Control *control; /* NULL: one process has all ranks */
     bool is_first;           /* writes files and talks to the user */
     unsigned char *shared;   /* for engine_view of other processes' ranks */

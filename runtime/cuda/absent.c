@@ -1,6 +1,7 @@
 /* What the program says where it was built without CUDA. */
 #ifndef HAVE_CUDA
 #include "runtime/cuda/devices.h"
+#include "runtime/cuda/tune.h"
 #include "runtime/engine_internal.h"
 #include "runtime/measure/measure.h"
 
@@ -40,6 +41,15 @@ bool measure_cuda(const MeasureOptions *options, Arena *arena, DeviceProfile *ou
     (void)options, (void)arena, (void)out;
     engine_cuda_available(&why);
     diag_error(diag, NO_LOC, "--device cuda: %s", why);
+    return false;
+}
+
+bool cuda_tune(const Plan *plan, const TuneOptions *options, Arena *arena, TuneResult *out,
+               Diag *diag) {
+    const char *why;
+    (void)plan, (void)options, (void)arena, (void)out;
+    engine_cuda_available(&why);
+    diag_error(diag, NO_LOC, "%s", why);
     return false;
 }
 #endif

@@ -109,14 +109,13 @@ static void add_rows(CudaSummary *s, const Plan *plan, const CommandList *list,
     qsort(s->rows, (size_t)s->n_rows, sizeof(*s->rows), compare_rows);
 }
 
-/* The commands of one rank of a stage, at made-up addresses. */
-static bool emit_stage(const Plan *plan, int stage, Arena *arena, KernelCache *generated,
-                       CommandList *out, Diag *diag) {
+bool cuda_emit_stage(const Plan *plan, int stage, const EpilogueCheck *check, Arena *arena,
+                     KernelCache *generated, CommandList *out, Diag *diag) {
     static const uintptr_t BASE = (uintptr_t)1 << 32;
     static const EpilogueCheck ALL = {NULL, NULL}; /* assumed */
     EmitMemory memory = {.state = (DeviceState *)(BASE / 2),
                          .staging = (const unsigned char *)(BASE / 4),
-                         .epilogues = &ALL};
+                         .epilogues = check ? check : &ALL};
     MeshCoord coord = {{0}};
     coord.at[MESH_P] = stage;
     RankContext rank = rank_context(plan, mesh_rank(&plan->mesh, coord), arena);
@@ -139,7 +138,7 @@ bool cuda_summarize(const Plan *plan, const CudaRates *rates, Arena *arena, Cuda
     CommandList list = {0};
     KernelCache *generated = kernel_cache_create(arena);
     *out = (CudaSummary){.stage = best};
-    bool fine = emit_stage(plan, best, arena, generated, &list, diag);
+    bool fine = cuda_emit_stage(plan, best, NULL, arena, generated, &list, diag);
     if (fine) {
         CommandOrder order;
         out->rank = list.count ? list.items[0].info.rank : 0;

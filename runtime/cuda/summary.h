@@ -5,6 +5,7 @@
 
 #include "ir/base/strbuf.h"
 #include "planner/plan.h"
+#include "runtime/cuda/command.h"
 
 /* What times are predicted with: a device's own peaks are not reached. */
 typedef struct CudaRates {
@@ -31,6 +32,13 @@ typedef struct CudaSummary {
     CudaKernelRow *rows; /* longest first */
     int n_generated;     /* kernels that NVRTC compiles */
 } CudaSummary;
+
+struct KernelCache;
+struct EpilogueCheck;
+/* The commands of a training step of the stage's first rank, at made-up addresses: not to be run.
+ * `check`: which epilogues products may have; NULL: all. */
+bool cuda_emit_stage(const Plan *plan, int stage, const struct EpilogueCheck *check, Arena *arena,
+                     struct KernelCache *generated, CommandList *out, Diag *diag);
 
 /* False: reported. Rows live in the arena. */
 bool cuda_summarize(const Plan *plan, const CudaRates *rates, Arena *arena, CudaSummary *out,

@@ -52,7 +52,7 @@ for _ in $(seq 200); do echo 'Two moons went round the old blue planet, and one 
 # --- help ---
 works 'help lists the commands' 'generate' help
 works 'version' 'perilune ' --version
-for command in plan show check train generate devices profile opt; do
+for command in plan show check train generate devices profile tune opt; do
     works "help $command" "usage: perilune $command" help "$command"
     [ "$("$perilune" "$command" --help 2>&1)" = "$out" ]
     result "$command --help is help $command" "$([ $? -eq 0 ] || echo 'they differ')"
@@ -153,7 +153,16 @@ else
     fails 'training on a GPU that is not there' 1 'device cuda: ' train $model "${small[@]}" \
         --device cuda --data "$text" --steps 1
     fails 'measuring a GPU that is not there' 1 'device cuda: ' profile --device cuda
+    "$perilune" plan $model "${small[@]}" --device cuda -o "$folder/cuda.plan" >/dev/null
+    cp "$folder/cuda.plan" "$folder/before.plan"
+    fails 'tuning on a GPU that is not there' 1 'perilune: tune: ' tune "$folder/cuda.plan"
+    result 'tuning that fails leaves the plan' \
+        "$(cmp "$folder/cuda.plan" "$folder/before.plan" 2>&1)"
+    fails 'tuning into a missing folder' 2 "$folder/none/" tune "$folder/cuda.plan" \
+        -o "$folder/none/x.plan"
 fi
+fails 'tuning a plan for CPUs' 2 'only plans made with --device cuda' tune "$plan"
+fails 'tuning no plan' 2 "$text:1: expected 'perilune plan '" tune "$text"
 result 'devices: the processor' "$([[ $out == *'cpu '*oneDNN* ]] || echo "$out")"
 run devices --json
 result 'devices --json' "$([[ $out == '{'*'"bf16_native"'*'"usable"'* ]] || echo "$out")"

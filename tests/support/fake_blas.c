@@ -210,6 +210,30 @@ static cublasStatus_t heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t de
     return CUBLAS_STATUS_SUCCESS;
 }
 
+/* What a plan has kept is any bytes. */
+static cublasStatus_t check(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
+                            cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                            cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                            const cublasLtMatmulAlgo_t *algo,
+                            cublasLtMatmulHeuristicResult_t *result) {
+    const char *function = "cublasLtMatmulAlgoCheck";
+    const Desc *operation = fake_get(desc, FAKE_IS_DESC, function);
+    const Layout *la = fake_get(a, FAKE_IS_LAYOUT, function);
+    const Layout *lb = fake_get(b, FAKE_IS_LAYOUT, function);
+    const Layout *lc = fake_get(c, FAKE_IS_LAYOUT, function);
+    const Layout *ld = fake_get(d, FAKE_IS_LAYOUT, function);
+    if (!fake_get(handle, FAKE_IS_BLAS, function) || !operation || !la || !lb || !lc || !ld) {
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    if (algo->data[0] != ALGORITHM || algo->data[1] >= N_ALGORITHMS ||
+        !fits(operation, &la->matrix, &lb->matrix, &lc->matrix, &ld->matrix)) {
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    result->workspaceSize = 0;
+    result->state = CUBLAS_STATUS_SUCCESS;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
 /* Products */
 
 static int64_t element_bytes(const FakeMatrix *matrix) {
@@ -289,7 +313,8 @@ static cublasStatus_t matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                                  .epilogue = (int)operation->epilogue,
                                  .aux_ld = operation->aux_ld,
                                  .workspace = workspace,
-                                 .workspace_bytes = workspace_bytes}};
+                                 .workspace_bytes = workspace_bytes,
+                                 .algorithm = (int)algo->data[1]}};
     if (operation->epilogue & HAS_BIAS) node.product.bias = operation->bias;
     if (operation->epilogue & HAS_AUX) node.product.aux = operation->aux;
     if (!is_safe(&node.product)) {
@@ -380,6 +405,7 @@ void fake_fill_blas(CuApi *api) {
     api->cublasLtMatmulPreferenceDestroy = preference_destroy;
     api->cublasLtMatmulPreferenceSetAttribute = preference_set;
     api->cublasLtMatmulAlgoGetHeuristic = heuristic;
+    api->cublasLtMatmulAlgoCheck = check;
 }
 
 #endif

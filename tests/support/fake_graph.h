@@ -49,6 +49,7 @@ typedef struct FakeProduct {
     int64_t aux_ld;
     void *workspace;
     size_t workspace_bytes;
+    int algorithm; /* which of the heuristic's candidates */
 } FakeProduct;
 
 typedef enum FakeNcclKind {

@@ -46,6 +46,70 @@ static void test_round_trip(void) {
     }
 }
 
+/* As after tuning: two products, bytes that count up. */
+static void add_device(Arena *arena, Plan *plan) {
+    PlanAlgo *algos = ARENA_ARRAY(arena, PlanAlgo, 2);
+    for (int i = 0; i < 2; i++) {
+        algos[i] = (PlanAlgo){.layout = {.batch = 1 + i,
+                                         .m = 8192,
+                                         .n = 1600,
+                                         .k = INT64_C(1) << 40,
+                                         .transpose_a = i,
+                                         .transpose_b = !i},
+                              .in_dtype = DTYPE_BF16,
+                              .out_dtype = i ? DTYPE_F32 : DTYPE_BF16,
+                              .accumulate = i,
+                              .epilogue = 3 * i};
+        for (int b = 0; b < PLAN_ALGO_BYTES; b++) algos[i].bytes[b] = (unsigned char)(b * 5 + i);
+    }
+    plan->device = (PlanDevice){.name = "NVIDIA \"H200\"",
+                                .arch = "sm_90",
+                                .library_version = 130100,
+                                .n_algos = 2,
+                                .algos = algos};
+}
+
+static void test_device(Arena *arena, Diag *diag) {
+    StrBuf without = strbuf_create(), first = strbuf_create(), second = strbuf_create();
+    check_begin("a device section reads back the same, and the fingerprint covers it");
+    Plan *plan = small_plan(arena, FIXTURES[1], diag);
+    CHECK(plan, "%s", diag_text(diag));
+    if (!plan) return;
+    plan_print(&without, plan);
+    CHECK(!strstr(without.text, "device "), "a section that nobody made");
+    uint64_t before = plan_fingerprint(plan);
+    add_device(arena, plan);
+    uint64_t tuned = plan_fingerprint(plan);
+    CHECK(tuned != before, "the section does not change the fingerprint");
+    plan_print(&first, plan);
+    CHECK(strstr(first.text, "\ndevice \"NVIDIA \\22H200\\22\" sm_90 cublasLt=130100\n"
+                             "algo batch=1 m=8192 n=1600 k=1099511627776 ta=0 tb=1 in=bf16 "
+                             "out=bf16 accumulate=0 epilogue=0 00050a"),
+          "another form");
+    Plan *back = plan_parse(arena, "a.plan", first.text, diag);
+    CHECK(back && verify_plan(back, diag), "%s", diag_text(diag));
+    if (back) {
+        const PlanDevice *device = &back->device;
+        plan_print(&second, back);
+        CHECK(strcmp(first.text, second.text) == 0, "the texts differ");
+        CHECK(back->fingerprint == tuned, "another fingerprint");
+        CHECK(device->n_algos == 2 && strcmp(device->name, "NVIDIA \"H200\"") == 0 &&
+                  device->library_version == 130100,
+              "another device");
+        for (int i = 0; i < device->n_algos; i++) {
+            CHECK(plan_algo_same_product(&device->algos[i], &plan->device.algos[i]) &&
+                      memcmp(device->algos[i].bytes, plan->device.algos[i].bytes,
+                             PLAN_ALGO_BYTES) == 0,
+                  "product %d is another", i);
+        }
+        device->algos[1].bytes[63] ^= 1;
+        CHECK(plan_fingerprint(back) != tuned, "an algorithm's last bit is not covered");
+    }
+    strbuf_destroy(&without);
+    strbuf_destroy(&first);
+    strbuf_destroy(&second);
+}
+
 static void test_tasks(Arena *arena) {
     static const char TEXT[] = "    3x(F0.0 sf0.0)+1\n    rb0.0\n    2x(B0.0 F0.3)+1\n    U\n";
     Diag *diag = diag_create();
@@ -157,6 +221,31 @@ static void test_mistakes(Arena *arena, Diag *diag) {
         {"model=\"fixture\"", "model=\"fi\\zz\"", "bad escape in a quoted text"},
         {"channel forward 0->1", "channel forward 0->7", "the number must lie in 0 to 1"},
         {"channel forward", "channel sideways", "expected 'forward '"},
+        {"device \"N", "device N", "x.plan:26: expected '\"'"},
+        {"device \"NVIDIA \\22H200\\22\"", "device \"\"", "name has 1 to 127 bytes"},
+        {" sm_90 ", " ", "expected 'cublasLt='"},
+        {" sm_90 ", " SM ", "expected the device's architecture"},
+        {" sm_90 ", " sm_90000000000000000 ", "expected the device's architecture"},
+        {"cublasLt=130100", "cublasLt=-1", "the number must lie in 0 to"},
+        {"cublasLt=130100", "cublasLt=130100 x", "unexpected text at the end of a line"},
+        {"batch=1", "batch=0", "x.plan:27: the number must lie in 1 to"},
+        {"batch=1", "batch=4294967297", "the number must lie in 1 to"},
+        {"m=8192", "n=8192", "expected 'm='"},
+        {"k=1099511627776", "k=1099511627777", "the number must lie in 1 to 1099511627776"},
+        {"ta=0", "ta=2", "the number must lie in 0 to 1"},
+        {"in=bf16", "in=i32", "expected f32 or bf16"},
+        {"in=bf16", "in=", "expected f32 or bf16"},
+        {"accumulate=0", "accumulate", "expected 'accumulate='"},
+        {"epilogue=0", "epilogue=-1", "the number must lie in 0 to"},
+        {"00050a", "00050", "expected 128 hexadecimal digits"},
+        {"00050a", "00050a0", "expected 128 hexadecimal digits"},
+        {"00050a", "00050A", "expected 128 hexadecimal digits"},
+        {"3b\nalgo batch=2", "3b algo batch=2", "unexpected text at the end of a line, at 'algo"},
+        {"3b\nalgo batch=2 m=8192 n=1600 k=1099511627776 ta=1 tb=0 in=bf16 out=f32 "
+         "accumulate=1 epilogue=3",
+         "3b\nalgo batch=1 m=8192 n=1600 k=1099511627776 ta=0 tb=1 in=bf16 out=bf16 "
+         "accumulate=0 epilogue=0",
+         "x.plan:28: a product that was there before, at 'algo batch=1"},
         {"stages=0,1", "stages=0,1,0", "more members than stages"},
         {"program 1 {", "program 7 {", "expected program 1"},
         {"buffers {\n    %0 ", "buffers {\n    %1 ", "expected the buffer of %0, result 0"},
@@ -180,6 +269,7 @@ static void test_mistakes(Arena *arena, Diag *diag) {
     Plan *plan = small_plan(arena, FIXTURES[1], diag);
     CHECK(plan, "%s", diag_text(diag));
     StrBuf good = strbuf_create();
+    if (plan) add_device(arena, plan);
     if (plan) plan_print(&good, plan);
     for (size_t i = 0; plan && i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         Arena *scratch = arena_create();
@@ -251,6 +341,7 @@ static void test_fuzz(Arena *arena, Diag *diag) {
         CHECK(plan, "%s", diag_text(diag));
         if (!plan) return;
         StrBuf good = strbuf_create();
+        add_device(arena, plan);
         plan_print(&good, plan);
         size_t capacity = good.length + 4096;
         char *text = malloc(capacity + 1);
@@ -280,6 +371,7 @@ int main(void) {
     Arena *arena = arena_create();
     Diag *diag = diag_create();
     test_round_trip();
+    test_device(arena, diag);
     test_tasks(arena);
     test_large();
     test_files(arena, diag);

@@ -192,6 +192,34 @@ static void test_json(Arena *arena, Diag *diag) {
     strbuf_destroy(&text);
 }
 
+static void test_tuned(Arena *arena, Diag *diag) {
+    check_begin("a device section is told in one line, and in the JSON");
+    Plan *plan = fixture_plan(arena, &ONE, diag);
+    StrBuf text = show(show_text, plan, diag), json = show(show_json, plan, diag);
+    json_t *root = parse(&json);
+    CHECK(!strstr(text.text, "\ntuned"), "%s", text.text);
+    CHECK(json_is_null(json_object_get(root, "tuned")), "tuned, where nothing was");
+    json_decref(root);
+    strbuf_destroy(&text);
+    strbuf_destroy(&json);
+    PlanAlgo algos[14] = {{.layout = {.m = 1}}};
+    plan->device = (PlanDevice){.name = "NVIDIA\nH200",
+                                .arch = "sm_90",
+                                .library_version = 130100,
+                                .n_algos = 14,
+                                .algos = algos};
+    text = show(show_text, plan, diag), json = show(show_json, plan, diag);
+    CHECK(strstr(text.text, "\ntuned     for NVIDIA?H200 (cuBLASLt 13.1): 14 products\n"), "%s",
+          text.text);
+    root = parse(&json);
+    const json_t *tuned = json_object_get(root, "tuned");
+    CHECK(get_int(tuned, "products") == 14 && get_int(tuned, "cublaslt") == 130100, "figures");
+    CHECK(strcmp(json_string_value(json_object_get(tuned, "device")), "NVIDIA\nH200") == 0, "name");
+    json_decref(root);
+    strbuf_destroy(&text);
+    strbuf_destroy(&json);
+}
+
 /* Bytes on paper: stage 0 reduces 2 blocks x 2 x 8 times 1 MiB over t, plus the embedding's. */
 static void test_traffic(Arena *arena, Diag *diag) {
     check_begin("traffic: per communicator as on paper");
@@ -330,6 +358,7 @@ int main(int argc, char **argv) {
         test_stuck(arena);
         test_speed(large, arena, diag);
         test_json(arena, diag);
+        test_tuned(arena, diag);
         test_traffic(arena, diag);
         test_trace(arena, &SMALL, "trace: events in order, 1F1B", diag);
         test_trace(arena, &CHUNKS, "trace: events in order, interleaved", diag);

@@ -160,6 +160,7 @@ static bool open_products(CudaEngine *cuda, const EngineOptions *options) {
         .generated_user = cuda,
         .arena = engine->arena,
     };
+    gemm_table_use(cuda->context.gemms, &engine->plan->device);
     cuda->epilogues = (EpilogueCheck){supports_epilogue, cuda};
     cuda->memory.epilogues = options->no_epilogues ? NULL : &cuda->epilogues;
     return true;
@@ -181,6 +182,26 @@ static bool emit_jobs(CudaEngine *cuda, CommandList lists[N_EMIT_JOBS], Diag *di
     return true;
 }
 
+/* Whether the algorithms in the plan's device section were chosen for what is here. */
+static void tell_tuning(CudaEngine *cuda) {
+    Engine *engine = cuda->engine;
+    const PlanDevice *tuned = &engine->plan->device;
+    const GemmTable *gemms = cuda->context.gemms;
+    int64_t v = tuned->library_version, ours = (int64_t)cuda->device.api->cublasLtGetVersion();
+    if (!tuned->name) return;
+    if (gemms->stored) {
+        engine->tuning = arena_printf(engine->arena, "%d of %d matrix products as tuned for %s",
+                                      gemms->n_stored, gemms->n_used, tuned->name);
+        return;
+    }
+    engine->tuning = arena_printf(
+        engine->arena,
+        "for %s, %s (cuBLASLt %d.%d.%d), but this is %s, %s (%d.%d.%d): not used; tune it again",
+        tuned->name, tuned->arch, (int)(v / 10000), (int)(v / 100 % 100), (int)(v % 100),
+        cuda->device.name, cuda->device.arch, (int)(ours / 10000), (int)(ours / 100 % 100),
+        (int)(ours % 100));
+}
+
 static bool prepare_jobs(CudaEngine *cuda, CommandList lists[N_EMIT_JOBS], Diag *diag) {
     Engine *engine = cuda->engine;
     if (cuda->world) cuda->context.messenger = nccl_world_messenger(cuda->world);
@@ -189,6 +210,7 @@ static bool prepare_jobs(CudaEngine *cuda, CommandList lists[N_EMIT_JOBS], Diag 
     for (int job = 0; job < N_EMIT_JOBS; job++) {
         if (!replay_prepare(&cuda->replays[job], &cuda->context, &lists[job], diag)) return false;
     }
+    tell_tuning(cuda);
     return true;
 }
 

@@ -2,9 +2,10 @@
 
 #include "runtime/cuda/epilogue.h"
 
+#include <stdio.h>
 #include <string.h>
 
-enum { MOST_CANDIDATES = 8 };
+enum { MOST_CANDIDATES = 16 };
 
 /* What makes two products the same to cuBLASLt. */
 typedef struct GemmKey {
@@ -19,6 +20,7 @@ struct GemmEntry {
     cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t a, b, d; /* of the column-major problem: a is our B */
     cublasStatus_t status;          /* of preparing it */
+    bool used, stored;              /* asked for by a list; has the plan's algorithm */
     int n_candidates, chosen;
     cublasLtMatmulHeuristicResult_t candidates[MOST_CANDIDATES];
 };
@@ -49,8 +51,7 @@ static cudaDataType_t cuda_dtype(DType dtype) {
 }
 
 static GemmKey key_of(const GemmCommand *command) {
-    GemmKey key;
-    memset(&key, 0, sizeof(key)); /* padding too: keys are compared whole */
+    GemmKey key = {0};
     key.layout.batch = command->layout.batch;
     key.layout.m = command->layout.m;
     key.layout.n = command->layout.n;
@@ -64,6 +65,15 @@ static GemmKey key_of(const GemmCommand *command) {
     key.aux = command->aux != NULL;
     key.epilogue = command->epilogue;
     return key;
+}
+
+static bool same_key(const GemmKey *a, const GemmKey *b) {
+    const MatmulLayout *l = &a->layout, *m = &b->layout;
+    return l->batch == m->batch && l->m == m->m && l->n == m->n && l->k == m->k &&
+           l->transpose_a == m->transpose_a && l->transpose_b == m->transpose_b &&
+           a->in_dtype == b->in_dtype && a->out_dtype == b->out_dtype &&
+           a->accumulate == b->accumulate && a->bias == b->bias && a->aux == b->aux &&
+           a->epilogue == b->epilogue;
 }
 
 /* One operand of the column-major problem: `rows` lie next to each other. */
@@ -155,14 +165,33 @@ static cublasStatus_t describe(const GemmTable *table, GemmEntry *entry) {
     return status;
 }
 
+/* Arenas align to ALIGN_BYTES, less than cuBLASLt assumes. Split sums are added up in f32 in a
+ * workspace, in one order: in place, the order would be who comes first. */
 static cublasStatus_t find_algorithms(const GemmTable *table, GemmEntry *entry) {
+    static const uint32_t ALIGNMENT = ALIGN_BYTES;
+    static const uint32_t REDUCTION = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     const CuApi *api = table->device->api;
     cublasLtMatmulPreference_t preference = NULL;
     size_t workspace = (size_t)table->workspace_bytes;
     cublasStatus_t status = api->cublasLtMatmulPreferenceCreate(&preference);
     if (status != CUBLAS_STATUS_SUCCESS) return status;
-    status = api->cublasLtMatmulPreferenceSetAttribute(
-        preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof(workspace));
+    const struct {
+        cublasLtMatmulPreferenceAttributes_t key;
+        const void *value;
+        size_t bytes;
+    } asked[] = {
+        {CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof(workspace)},
+        {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &REDUCTION, sizeof(REDUCTION)},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &ALIGNMENT, sizeof(ALIGNMENT)},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &ALIGNMENT, sizeof(ALIGNMENT)},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &ALIGNMENT, sizeof(ALIGNMENT)},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &ALIGNMENT, sizeof(ALIGNMENT)},
+    };
+    for (size_t i = 0; status == CUBLAS_STATUS_SUCCESS && i < sizeof(asked) / sizeof(asked[0]);
+         i++) {
+        status = api->cublasLtMatmulPreferenceSetAttribute(preference, asked[i].key, asked[i].value,
+                                                           asked[i].bytes);
+    }
     if (status == CUBLAS_STATUS_SUCCESS) {
         status = api->cublasLtMatmulAlgoGetHeuristic(
             table->device->blas, entry->operation, entry->a, entry->b, entry->d, entry->d,
@@ -175,10 +204,63 @@ static cublasStatus_t find_algorithms(const GemmTable *table, GemmEntry *entry) 
     return status;
 }
 
-static const GemmEntry *find_or_make(GemmTable *table, const GemmCommand *command) {
+/* An entry's key as plans have it. */
+static PlanAlgo algo_of(const GemmKey *key) {
+    return (PlanAlgo){.layout = key->layout,
+                      .in_dtype = key->in_dtype,
+                      .out_dtype = key->out_dtype,
+                      .accumulate = key->accumulate,
+                      .epilogue = 4 * (int)key->epilogue + 2 * key->bias + key->aux};
+}
+
+bool gemm_device_matches(const CudaDevice *device, const PlanDevice *stored) {
+    return stored->name && strcmp(stored->name, device->name) == 0 &&
+           strcmp(stored->arch, device->arch) == 0 &&
+           stored->library_version == (int64_t)device->api->cublasLtGetVersion();
+}
+
+void gemm_table_use(GemmTable *table, const PlanDevice *stored) {
+    table->stored = gemm_device_matches(table->device, stored) ? stored : NULL;
+}
+
+/* Takes the stored algorithm; false: there is none that runs here. */
+static bool take_stored(GemmTable *table, GemmEntry *entry) {
+    PlanAlgo product = algo_of(&entry->key);
+    const PlanAlgo *stored = NULL;
+    for (int i = 0; table->stored && i < table->stored->n_algos && !stored; i++) {
+        const PlanAlgo *algo = &table->stored->algos[i];
+        if (plan_algo_same_product(algo, &product)) stored = algo;
+    }
+    if (!stored) return false;
+    cublasLtMatmulHeuristicResult_t *result = &entry->candidates[0];
+    _Static_assert(sizeof(result->algo) == sizeof(stored->bytes), "a plan keeps so many bytes");
+    memcpy(&result->algo, stored->bytes, sizeof(result->algo));
+    cublasStatus_t status = table->device->api->cublasLtMatmulAlgoCheck(
+        table->device->blas, entry->operation, entry->a, entry->b, entry->d, entry->d,
+        &result->algo, result); /* leaves algo as it is */
+    if (status == CUBLAS_STATUS_SUCCESS &&
+        result->workspaceSize <= (size_t)table->workspace_bytes) {
+        entry->n_candidates = 1;
+        entry->stored = true;
+        return true;
+    }
+    if (!table->refused) {
+        fprintf(
+            stderr,
+            "cuBLASLt refuses an algorithm of the plan, for %lld x %lld x %lld (%s): its own "
+            "choice is used; run perilune tune again\n",
+            (long long)product.layout.m, (long long)product.layout.n, (long long)product.layout.k,
+            status == CUBLAS_STATUS_SUCCESS ? "it needs more workspace"
+                                            : table->device->api->cublasLtGetStatusString(status));
+    }
+    table->refused = true;
+    return false;
+}
+
+static GemmEntry *find_or_make(GemmTable *table, const GemmCommand *command) {
     GemmKey key = key_of(command);
     for (int i = 0; i < table->count; i++) {
-        if (memcmp(&table->entries[i]->key, &key, sizeof(key)) == 0) return table->entries[i];
+        if (same_key(&table->entries[i]->key, &key)) return table->entries[i];
     }
     GemmEntry *entry = ARENA_NEW(table->arena, GemmEntry);
     entry->key = key;
@@ -187,15 +269,21 @@ static const GemmEntry *find_or_make(GemmTable *table, const GemmCommand *comman
     if (status == CUBLAS_STATUS_SUCCESS) {
         status = set_pointers(table->device->api, entry, command);
     }
+    entry->status = status;
+    if (status == CUBLAS_STATUS_SUCCESS && take_stored(table, entry)) return entry;
     if (status == CUBLAS_STATUS_SUCCESS) status = find_algorithms(table, entry);
     entry->status = status;
     return entry;
 }
 
-const GemmEntry *gemm_table_find(GemmTable *table, const GemmCommand *command, Diag *diag) {
-    const GemmEntry *entry = find_or_make(table, command);
+GemmEntry *gemm_table_find(GemmTable *table, const GemmCommand *command, Diag *diag) {
+    GemmEntry *entry = find_or_make(table, command);
     const MatmulLayout *l = &entry->key.layout;
-    if (entry->status == CUBLAS_STATUS_SUCCESS) return entry;
+    if (entry->status == CUBLAS_STATUS_SUCCESS) {
+        if (!entry->used) table->n_used++, table->n_stored += entry->stored;
+        entry->used = true;
+        return entry;
+    }
     diag_error(diag, NO_LOC,
                "cuBLASLt: no algorithm for a product of %lld x [%lld, %lld, %lld]%s: %s",
                (long long)l->batch, (long long)l->m, (long long)l->n, (long long)l->k,
@@ -219,74 +307,16 @@ cublasStatus_t gemm_issue(const GemmTable *table, const GemmEntry *entry,
         &entry->candidates[entry->chosen].algo, workspace, (size_t)table->workspace_bytes, stream);
 }
 
-static int64_t operand_bytes(int64_t rows, int64_t columns, int64_t batch, DType dtype) {
-    return (rows * columns * batch * dtype_bytes(dtype) + ALIGN_BYTES - 1) / ALIGN_BYTES *
-           ALIGN_BYTES;
+int gemm_entry_count_candidates(const GemmEntry *entry) {
+    return entry->n_candidates;
 }
 
-/* Microseconds of one candidate, the best of three; negative: it does not run. */
-static double time_candidate(const GemmTable *table, GemmEntry *entry, const GemmCommand *command,
-                             void *workspace, cudaStream_t stream, cudaEvent_t events[2]) {
-    const CuApi *api = table->device->api;
-    double best = -1;
-    for (int repeat = 0; repeat < 4; repeat++) {
-        float milliseconds;
-        if (api->cudaEventRecord(events[0], stream) != cudaSuccess ||
-            gemm_issue(table, entry, command, workspace, stream) != CUBLAS_STATUS_SUCCESS ||
-            api->cudaEventRecord(events[1], stream) != cudaSuccess ||
-            api->cudaEventSynchronize(events[1]) != cudaSuccess ||
-            api->cudaEventElapsedTime(&milliseconds, events[0], events[1]) != cudaSuccess) {
-            return -1;
-        }
-        double us = 1e3 * (double)milliseconds;
-        if (repeat > 0 && (best < 0 || us < best)) best = us; /* the first one warms up */
-    }
-    return best;
+void gemm_entry_choose(GemmEntry *entry, int candidate) {
+    entry->chosen = candidate;
 }
 
-bool gemm_table_tune(GemmTable *table, void *scratch, int64_t scratch_bytes, void *workspace,
-                     cudaStream_t stream, Diag *diag) {
-    const CuApi *api = table->device->api;
-    cudaEvent_t events[2] = {NULL, NULL};
-    if (!cuda_check(api, api->cudaEventCreateWithFlags(&events[0], cudaEventDefault), diag,
-                    "making an event") ||
-        !cuda_check(api, api->cudaEventCreateWithFlags(&events[1], cudaEventDefault), diag,
-                    "making an event")) {
-        return false;
-    }
-    for (int i = 0; i < table->count; i++) {
-        GemmEntry *entry = table->entries[i];
-        const MatmulLayout *l = &entry->key.layout;
-        int64_t a = operand_bytes(l->m, l->k, l->batch, entry->key.in_dtype);
-        int64_t b = operand_bytes(l->k, l->n, l->batch, entry->key.in_dtype);
-        int64_t d = operand_bytes(l->m, l->n, l->batch, entry->key.out_dtype);
-        int64_t bias = operand_bytes(1, l->n, 1, entry->key.out_dtype);
-        double best = -1;
-        /* The heuristic's first choice stays. */
-        if (entry->status != CUBLAS_STATUS_SUCCESS || a + b + 2 * d + bias > scratch_bytes)
-            continue;
-        unsigned char *at = scratch;
-        GemmCommand command = {.layout = *l,
-                               .in_dtype = entry->key.in_dtype,
-                               .out_dtype = entry->key.out_dtype,
-                               .a = at,
-                               .b = at + a,
-                               .d = at + a + b,
-                               .beta = entry->key.accumulate ? 1 : 0,
-                               .epilogue = entry->key.epilogue,
-                               .aux = entry->key.aux ? at + a + b + d : NULL,
-                               .bias = entry->key.bias ? at + a + b + 2 * d : NULL};
-        int chosen = 0;
-        for (int c = 0; c < entry->n_candidates; c++) {
-            entry->chosen = c;
-            double us = time_candidate(table, entry, &command, workspace, stream, events);
-            if (us < 0 || (best >= 0 && us >= best)) continue;
-            best = us;
-            chosen = c;
-        }
-        entry->chosen = chosen;
-    }
-    api->cudaEventDestroy(events[0]);
-    api->cudaEventDestroy(events[1]);
-    return true;
+PlanAlgo gemm_entry_algo(const GemmEntry *entry) {
+    PlanAlgo algo = algo_of(&entry->key);
+    memcpy(algo.bytes, &entry->candidates[entry->chosen].algo, sizeof(algo.bytes));
+    return algo;
 }

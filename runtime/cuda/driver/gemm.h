@@ -19,6 +19,9 @@ typedef struct GemmTable {
     int64_t workspace_bytes; /* what each product may use */
     int count, capacity;
     GemmEntry **entries;
+    const PlanDevice *stored; /* algorithms to prefer; NULL: none */
+    int n_used, n_stored;     /* entries that were found, not only asked about; those with one */
+    bool refused;             /* one was not accepted; it was said */
 } GemmTable;
 
 GemmTable *gemm_table_create(const CudaDevice *device, bool tf32, int64_t workspace_bytes,
@@ -26,7 +29,7 @@ GemmTable *gemm_table_create(const CudaDevice *device, bool tf32, int64_t worksp
 void gemm_table_destroy(GemmTable *table);
 
 /* The entry of a command's shape, made where it is new. NULL: cuBLASLt has no algorithm for it. */
-const GemmEntry *gemm_table_find(GemmTable *table, const GemmCommand *command, Diag *diag);
+GemmEntry *gemm_table_find(GemmTable *table, const GemmCommand *command, Diag *diag);
 
 /* Has cuBLASLt an algorithm for it? */
 bool gemm_table_supports(GemmTable *table, const GemmCommand *command);
@@ -34,9 +37,16 @@ bool gemm_table_supports(GemmTable *table, const GemmCommand *command);
 cublasStatus_t gemm_issue(const GemmTable *table, const GemmEntry *entry,
                           const GemmCommand *command, void *workspace, cudaStream_t stream);
 
-/* Times the candidates of every entry on the device, on memory that may be written over, and keeps
- * each one's fastest. */
-bool gemm_table_tune(GemmTable *table, void *scratch, int64_t scratch_bytes, void *workspace,
-                     cudaStream_t stream, Diag *diag);
+/* Was the device section written for this device and version of cuBLASLt? */
+bool gemm_device_matches(const CudaDevice *device, const PlanDevice *stored);
+/* Entries made from now on take their algorithm from a plan's device section, if it matches and
+ * has one that cuBLASLt accepts; else the heuristic's first choice. `stored` outlives the table. */
+void gemm_table_use(GemmTable *table, const PlanDevice *stored);
+
+/* For choosing among the heuristic's candidates, best first by its own estimate (tune.c). */
+int gemm_entry_count_candidates(const GemmEntry *entry);
+void gemm_entry_choose(GemmEntry *entry, int candidate);
+/* The entry's product and the algorithm chosen. */
+PlanAlgo gemm_entry_algo(const GemmEntry *entry);
 
 #endif

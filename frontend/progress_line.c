@@ -1,0 +1,33 @@
+#include "frontend/progress_line.h"
+
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+ProgressLine progress_line_start(const char *done) {
+    return (ProgressLine){.done = done, .start = now(), .terminal = isatty(STDERR_FILENO)};
+}
+
+void progress_line_show(void *user, int n_done, int n_all, const char *what) {
+    ProgressLine *line = user;
+    double time = now(), elapsed = time - line->start;
+    if (elapsed < 2 || n_done == 0 || time - line->shown < (line->terminal ? 0.1 : 5)) return;
+    double rate = n_done / elapsed;
+    fprintf(stderr, "%s%d/%d %s  %.0f/s  %.0f s left  %s%s", line->terminal ? "\r\033[K" : "",
+            n_done, n_all, line->done, rate, (n_all - n_done) / rate, what,
+            line->terminal ? "" : "\n");
+    fflush(stderr);
+    line->shown = time;
+    line->written = true;
+}
+
+double progress_line_end(const ProgressLine *line) {
+    if (line->written && line->terminal) fprintf(stderr, "\r\033[K");
+    return now() - line->start;
+}

@@ -1,0 +1,138 @@
+/* The plan's device section: printed after the header fields, read back as untrusted text.
+ *
+ *   device "NVIDIA H200" sm_90 cublasLt=130100
+ *   algo batch=1 m=8192 n=1600 k=1600 ta=0 tb=1 in=bf16 out=bf16 accumulate=0 epilogue=0 00..ff
+ *
+ * One algo line per product; its last word is PLAN_ALGO_BYTES in hexadecimal. The bytes are the
+ * library's own; whoever hands them back to it has it check them first.
+ */
+#include "planner/plan_text.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <string.h>
+
+enum { MAX_DEVICE_NAME = 127, MAX_ARCH = 15 };
+#define MAX_PRODUCT_SIZE (INT64_C(1) << 40)
+
+bool plan_algo_same_product(const PlanAlgo *a, const PlanAlgo *b) {
+    const MatmulLayout *x = &a->layout, *y = &b->layout;
+    return x->batch == y->batch && x->m == y->m && x->n == y->n && x->k == y->k &&
+           x->transpose_a == y->transpose_a && x->transpose_b == y->transpose_b &&
+           a->in_dtype == b->in_dtype && a->out_dtype == b->out_dtype &&
+           a->accumulate == b->accumulate && a->epilogue == b->epilogue;
+}
+
+static void put_algo(StrBuf *out, const PlanAlgo *algo) {
+    const MatmulLayout *l = &algo->layout;
+    strbuf_printf(out,
+                  "algo batch=%" PRId64 " m=%" PRId64 " n=%" PRId64 " k=%" PRId64
+                  " ta=%d tb=%d in=%s out=%s accumulate=%d epilogue=%d ",
+                  l->batch, l->m, l->n, l->k, l->transpose_a, l->transpose_b,
+                  dtype_name(algo->in_dtype), dtype_name(algo->out_dtype), algo->accumulate,
+                  algo->epilogue);
+    for (int i = 0; i < PLAN_ALGO_BYTES; i++) strbuf_printf(out, "%02x", algo->bytes[i]);
+    strbuf_put(out, "\n");
+}
+
+void plan_put_device(StrBuf *out, const PlanDevice *device) {
+    if (!device->name) return;
+    strbuf_put(out, "device ");
+    plan_put_quoted(out, device->name);
+    strbuf_printf(out, " %s cublasLt=%" PRId64 "\n", device->arch, device->library_version);
+    for (int i = 0; i < device->n_algos; i++) put_algo(out, &device->algos[i]);
+}
+
+static void read_size(PlanReader *reader, const char *name, int64_t most, int64_t *out) {
+    if (plan_reader_expect(reader, name)) plan_reader_int(reader, 1, most, out);
+}
+
+static void read_bool(PlanReader *reader, const char *name, bool *out) {
+    int value = 0;
+    if (plan_reader_expect(reader, name)) plan_reader_int32(reader, 0, 1, &value);
+    *out = value != 0;
+}
+
+static void read_dtype(PlanReader *reader, const char *name, DType *out) {
+    if (!plan_reader_expect(reader, name)) return;
+    int length = (int)strspn(reader->at, "abcdefghijklmnopqrstuvwxyz0123456789");
+    int dtype = dtype_find(reader->at, length);
+    if (dtype < 0 || !dtype_is_float((DType)dtype)) {
+        plan_reader_fail(reader, "expected f32 or bf16");
+        return;
+    }
+    reader->at += length;
+    *out = (DType)dtype;
+}
+
+static void read_bytes(PlanReader *reader, unsigned char out[PLAN_ALGO_BYTES]) {
+    static const char DIGITS[] = "0123456789abcdef";
+    if (!plan_reader_expect(reader, "")) return; /* blanks */
+    if (strspn(reader->at, DIGITS) != 2 * PLAN_ALGO_BYTES) {
+        plan_reader_fail(reader, "expected %d hexadecimal digits", 2 * PLAN_ALGO_BYTES);
+        return;
+    }
+    for (int i = 0; i < PLAN_ALGO_BYTES; i++, reader->at += 2) {
+        out[i] = (unsigned char)((strchr(DIGITS, reader->at[0]) - DIGITS) << 4 |
+                                 (strchr(DIGITS, reader->at[1]) - DIGITS));
+    }
+}
+
+/* What follows `algo `. */
+static bool read_algo(PlanReader *reader, PlanAlgo *algo) {
+    read_size(reader, "batch=", INT_MAX, &algo->layout.batch);
+    read_size(reader, "m=", MAX_PRODUCT_SIZE, &algo->layout.m);
+    read_size(reader, "n=", MAX_PRODUCT_SIZE, &algo->layout.n);
+    read_size(reader, "k=", MAX_PRODUCT_SIZE, &algo->layout.k);
+    read_bool(reader, "ta=", &algo->layout.transpose_a);
+    read_bool(reader, "tb=", &algo->layout.transpose_b);
+    read_dtype(reader, "in=", &algo->in_dtype);
+    read_dtype(reader, "out=", &algo->out_dtype);
+    read_bool(reader, "accumulate=", &algo->accumulate);
+    if (plan_reader_expect(reader, "epilogue=")) {
+        plan_reader_int32(reader, 0, INT_MAX, &algo->epilogue);
+    }
+    read_bytes(reader, algo->bytes);
+    return !reader->failed;
+}
+
+static bool read_names(PlanReader *reader, PlanDevice *out) {
+    out->name = plan_reader_quoted(reader);
+    if (!out->name) return false;
+    size_t length = strlen(out->name);
+    if (length < 1 || length > MAX_DEVICE_NAME) {
+        return plan_reader_fail(reader, "a device's name has 1 to %d bytes", MAX_DEVICE_NAME);
+    }
+    plan_reader_expect(reader, ""); /* blanks */
+    length = strspn(reader->at, "abcdefghijklmnopqrstuvwxyz0123456789_");
+    if (length < 1 || length > MAX_ARCH) {
+        return plan_reader_fail(reader, "expected the device's architecture, like sm_90");
+    }
+    out->arch = arena_strndup(reader->arena, reader->at, length);
+    reader->at += length;
+    return plan_reader_expect(reader, "cublasLt=") &&
+           plan_reader_int(reader, 0, INT_MAX, &out->library_version);
+}
+
+bool plan_reader_device(PlanReader *reader, PlanDevice *out) {
+    int capacity = 0;
+    if (!plan_reader_accept(reader, "device ")) return !reader->failed;
+    if (!read_names(reader, out) || !plan_reader_end_line(reader)) return false;
+    for (;;) {
+        PlanReader line = *reader; /* where a product that is there twice is reported */
+        PlanAlgo algo = {0};
+        if (!plan_reader_accept(reader, "algo ")) return true;
+        if (out->n_algos == MAX_PLAN_ALGOS) {
+            return plan_reader_fail(reader, "more than %d products", MAX_PLAN_ALGOS);
+        }
+        if (!read_algo(reader, &algo)) return false;
+        for (int i = 0; i < out->n_algos; i++) {
+            if (!plan_algo_same_product(&out->algos[i], &algo)) continue;
+            reader->at = line.at;
+            return plan_reader_fail(reader, "a product that was there before");
+        }
+        if (!plan_reader_end_line(reader)) return false;
+        ARENA_PUSH(reader->arena, out->algos, out->n_algos, capacity, algo);
+    }
+}

@@ -1,0 +1,383 @@
+#include "runtime/cuda/tune.h"
+
+#include "runtime/cuda/codegen.h"
+#include "runtime/cuda/driver/gemm.h"
+#include "runtime/cuda/epilogue.h"
+#include "runtime/cuda/summary.h"
+#include "runtime/measure/measure.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Operands are a new set in each repetition, as far as memory goes: in a step, too, few of them
+ * are still in the cache. */
+#define ROTATED_BYTES (INT64_C(256) << 20)
+enum {
+    MOST_SETS = 64,
+    SAMPLE_US = 2000,
+    MOST_REPEATS = 200,
+    N_SAMPLES = 5,
+    GRANULE = 256,
+};
+/* Another candidate than the heuristic's first choice has to be faster by more than what two
+ * measurements of the same one differ by. */
+static const double FASTER = 0.98;
+
+typedef struct Product {
+    GemmEntry *entry;
+    GemmCommand command; /* one of those that it stands for */
+    int64_t count;       /* see TunedProduct */
+    int64_t count_here;  /* in the stage that is looked at */
+    int64_t set_bytes;   /* one set of operands */
+} Product;
+
+typedef struct Tuner {
+    const TuneOptions *options;
+    Arena *arena;
+    Diag *diag; /* what ends all of it */
+    CudaDevice device;
+    GemmTable *table;
+    int n_products, capacity;
+    Product *products;
+    cudaStream_t stream;
+    cudaEvent_t begin, end;
+    void *workspace;
+    unsigned char *memory;
+    int64_t memory_bytes;
+    int n_done, n_all; /* candidates */
+} Tuner;
+
+/* --- which products --- */
+
+static int64_t operand_bytes(int64_t rows, int64_t columns, int64_t batch, DType dtype) {
+    int64_t bytes = rows * columns * batch * dtype_bytes(dtype);
+    return (bytes + GRANULE - 1) / GRANULE * GRANULE;
+}
+
+static bool add_product(Tuner *tuner, const GemmCommand *command) {
+    GemmEntry *entry = gemm_table_find(tuner->table, command, tuner->diag);
+    if (!entry) return false;
+    for (int i = 0; i < tuner->n_products; i++) {
+        if (tuner->products[i].entry != entry) continue;
+        tuner->products[i].count_here++;
+        return true;
+    }
+    const MatmulLayout *l = &command->layout;
+    int n_results = 1 + (command->c != NULL) + (command->aux != NULL); /* of D's size */
+    Product product = {.entry = entry, .command = *command, .count_here = 1};
+    product.set_bytes = GRANULE + operand_bytes(l->m, l->k, l->batch, command->in_dtype) +
+                        operand_bytes(l->k, l->n, l->batch, command->in_dtype) +
+                        n_results * operand_bytes(l->m, l->n, l->batch, command->out_dtype);
+    if (command->bias) product.set_bytes += operand_bytes(1, l->n, 1, command->out_dtype);
+    ARENA_PUSH(tuner->arena, tuner->products, tuner->n_products, tuner->capacity, product);
+    return true;
+}
+
+static bool supports_epilogue(void *user, const GemmCommand *gemm) {
+    return gemm_table_supports(user, gemm);
+}
+
+static bool add_stage(Tuner *tuner, const Plan *plan, int stage) {
+    Arena *arena = arena_create();
+    CommandList list = {0};
+    EpilogueCheck check = {supports_epilogue, tuner->table};
+    bool fine =
+        cuda_emit_stage(plan, stage, &check, arena, kernel_cache_create(arena), &list, tuner->diag);
+    for (int i = 0; fine && i < list.count; i++) {
+        if (list.items[i].kind == COMMAND_GEMM) fine = add_product(tuner, &list.items[i].gemm);
+    }
+    for (int i = 0; i < tuner->n_products; i++) {
+        Product *product = &tuner->products[i];
+        if (product->count_here > product->count) product->count = product->count_here;
+        product->count_here = 0;
+    }
+    command_list_release(&list);
+    arena_destroy(arena);
+    return fine;
+}
+
+/* Stages that share a program have the same products. */
+static bool collect(Tuner *tuner, const Plan *plan) {
+    int64_t workspace = INT64_MAX; /* what every stage has */
+    for (int p = 0; p < plan->n_programs; p++) {
+        Workspace parts = program_workspace(plan->programs[p].graph, true);
+        int64_t bytes = parts.bytes[WORKSPACE_COMPUTE];
+        if (bytes < workspace) workspace = bytes;
+    }
+    tuner->table = gemm_table_create(&tuner->device, false, workspace, tuner->arena);
+    for (int p = 0; p < plan->n_programs; p++) {
+        int stage = 0;
+        while (stage < plan->n_stages && plan->stages[stage].program != p) stage++;
+        if (stage < plan->n_stages && !add_stage(tuner, plan, stage)) return false;
+    }
+    for (int i = 0; i < tuner->n_products; i++) {
+        tuner->n_all += gemm_entry_count_candidates(tuner->products[i].entry);
+    }
+    if (tuner->n_products) return true;
+    diag_error(tuner->diag, NO_LOC, "the plan has no matrix product");
+    return false;
+}
+
+/* --- memory --- */
+
+/* Numbers between 0.5 and 2 of either sign, read as bf16 or as f32: zeros would take less power
+ * than training does, and so run faster. */
+static bool fill(Tuner *tuner) {
+    enum { WORDS = 1 << 18 };
+    const CuApi *api = tuner->device.api;
+    int64_t done = WORDS * (int64_t)sizeof(uint16_t);
+    uint16_t *words = malloc((size_t)done);
+    uint32_t state = 1;
+    if (!words) BUG("out of memory");
+    for (int i = 0; i < WORDS; i++) {
+        state = state * 1664525u + 1013904223u;
+        words[i] = (uint16_t)(0x3f00 | (state >> 24) | (state >> 8 & 0x8000));
+    }
+    if (done > tuner->memory_bytes) done = tuner->memory_bytes;
+    bool fine =
+        cuda_check(api, api->cudaMemcpy(tuner->memory, words, (size_t)done, cudaMemcpyHostToDevice),
+                   tuner->diag, "filling operands");
+    free(words);
+    while (fine && done < tuner->memory_bytes) {
+        int64_t more = tuner->memory_bytes - done < done ? tuner->memory_bytes - done : done;
+        fine = cuda_check(api,
+                          api->cudaMemcpyAsync(tuner->memory + done, tuner->memory, (size_t)more,
+                                               cudaMemcpyDeviceToDevice, tuner->stream),
+                          tuner->diag, "filling operands");
+        done += more;
+    }
+    return fine && cuda_check(api, api->cudaStreamSynchronize(tuner->stream), tuner->diag,
+                              "filling operands");
+}
+
+static bool allocate(Tuner *tuner) {
+    const CuApi *api = tuner->device.api;
+    int64_t limit = tuner->device.free_bytes / 4 * 3 - tuner->table->workspace_bytes;
+    int64_t largest = 0;
+    void *memory = NULL;
+    for (int i = 0; i < tuner->n_products; i++) {
+        int64_t bytes = tuner->products[i].set_bytes;
+        if (bytes > largest && bytes <= limit) largest = bytes;
+    }
+    tuner->memory_bytes = largest;
+    if (largest < ROTATED_BYTES) {
+        tuner->memory_bytes =
+            largest * MOST_SETS < ROTATED_BYTES ? largest * MOST_SETS : ROTATED_BYTES;
+    }
+    if (tuner->memory_bytes > limit) tuner->memory_bytes = largest;
+    if (largest == 0) {
+        diag_error(tuner->diag, NO_LOC, "%s has %.2f GiB free: no product of the plan fits",
+                   tuner->device.name, (double)tuner->device.free_bytes / (1 << 30));
+        return false;
+    }
+    size_t workspace = (size_t)tuner->table->workspace_bytes;
+    if (!cuda_check(api, api->cudaMalloc(&tuner->workspace, workspace ? workspace : 1), tuner->diag,
+                    "allocating the products' workspace") ||
+        !cuda_check(api, api->cudaMalloc(&memory, (size_t)tuner->memory_bytes), tuner->diag,
+                    "allocating operands")) {
+        return false;
+    }
+    tuner->memory = memory;
+    return cuda_check(api, api->cudaStreamCreateWithFlags(&tuner->stream, cudaStreamNonBlocking),
+                      tuner->diag, "making a stream") &&
+           cuda_check(api, api->cudaEventCreateWithFlags(&tuner->begin, cudaEventDefault),
+                      tuner->diag, "making an event") &&
+           cuda_check(api, api->cudaEventCreateWithFlags(&tuner->end, cudaEventDefault),
+                      tuner->diag, "making an event") &&
+           fill(tuner);
+}
+
+/* --- times --- */
+
+/* The product on the set-th set of operands. In an arena, too, addresses are multiples of
+ * ALIGN_BYTES only: an algorithm that needs more must fail here. */
+static GemmCommand place(const Tuner *tuner, const Product *product, int set) {
+    GemmCommand command = product->command;
+    const MatmulLayout *l = &command.layout;
+    unsigned char *at = tuner->memory + set * product->set_bytes + ALIGN_BYTES;
+    command.a = at;
+    at += operand_bytes(l->m, l->k, l->batch, command.in_dtype);
+    command.b = at;
+    at += operand_bytes(l->k, l->n, l->batch, command.in_dtype);
+    command.d = at;
+    int64_t result_bytes = operand_bytes(l->m, l->n, l->batch, command.out_dtype);
+    if (command.c) command.c = at += result_bytes;
+    if (command.aux) command.aux = at += result_bytes;
+    if (command.bias) command.bias = at += result_bytes;
+    return command;
+}
+
+static cublasStatus_t issue(const Tuner *tuner, const Product *product, int repeat) {
+    int64_t n_sets = tuner->memory_bytes / product->set_bytes;
+    GemmCommand command = place(tuner, product, (int)(repeat % n_sets));
+    return gemm_issue(tuner->table, product->entry, &command, tuner->workspace, tuner->stream);
+}
+
+/* Waits for what lies between the events; its microseconds, or -1, reported: the device has
+ * failed. */
+static double elapsed(Tuner *tuner) {
+    const CuApi *api = tuner->device.api;
+    float milliseconds = 0;
+    bool fine =
+        cuda_check(api, api->cudaEventRecord(tuner->end, tuner->stream), tuner->diag,
+                   "timing a product") &&
+        cuda_check(api, api->cudaEventSynchronize(tuner->end), tuner->diag, "running a product") &&
+        cuda_check(api, api->cudaEventElapsedTime(&milliseconds, tuner->begin, tuner->end),
+                   tuner->diag, "timing a product");
+    return fine ? 1e3 * (double)milliseconds : -1;
+}
+
+static bool mark_begin(Tuner *tuner) {
+    const CuApi *api = tuner->device.api;
+    return cuda_check(api, api->cudaEventRecord(tuner->begin, tuner->stream), tuner->diag,
+                      "timing a product");
+}
+
+/* One product, issued by itself. -1: the algorithm does not run; see time_candidate. */
+static double time_once(Tuner *tuner, const Product *product) {
+    for (int round = 0; round < 2; round++) { /* the first one loads what is loaded lazily */
+        if (!mark_begin(tuner)) return -1;
+        if (issue(tuner, product, round) != CUBLAS_STATUS_SUCCESS) {
+            tuner->device.api->cudaGetLastError();
+            return -1;
+        }
+        double us = elapsed(tuner);
+        if (us < 0 || round == 1) return us;
+    }
+    return -1;
+}
+
+/* NULL: the algorithm does not run so. */
+static cudaGraphExec_t capture(Tuner *tuner, const Product *product, int repeats) {
+    const CuApi *api = tuner->device.api;
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t launchable = NULL;
+    if (api->cudaStreamBeginCapture(tuner->stream, cudaStreamCaptureModeThreadLocal) !=
+        cudaSuccess) {
+        api->cudaGetLastError();
+        return NULL;
+    }
+    bool fine = true;
+    for (int i = 0; fine && i < repeats; i++) {
+        fine = issue(tuner, product, i) == CUBLAS_STATUS_SUCCESS;
+    }
+    fine = api->cudaStreamEndCapture(tuner->stream, &graph) == cudaSuccess && fine &&
+           api->cudaGraphInstantiate(&launchable, graph, 0) == cudaSuccess;
+    if (graph) api->cudaGraphDestroy(graph);
+    if (!fine) api->cudaGetLastError(); /* forgets it */
+    return fine ? launchable : NULL;
+}
+
+/* The median microseconds of one product within a graph of many. */
+static double time_repeated(Tuner *tuner, const Product *product, double once_us) {
+    const CuApi *api = tuner->device.api;
+    double samples[N_SAMPLES + 1];
+    int repeats = once_us * MOST_REPEATS < SAMPLE_US ? MOST_REPEATS : (int)(SAMPLE_US / once_us);
+    if (repeats < 1) repeats = 1;
+    cudaGraphExec_t graph = capture(tuner, product, repeats);
+    if (!graph) return -1;
+    bool fine = true;
+    for (int s = 0; fine && s <= N_SAMPLES; s++) { /* the first one warms up */
+        fine = mark_begin(tuner) && cuda_check(api, api->cudaGraphLaunch(graph, tuner->stream),
+                                               tuner->diag, "running products");
+        samples[s] = fine ? elapsed(tuner) : -1;
+        fine = samples[s] >= 0;
+    }
+    api->cudaGraphExecDestroy(graph);
+    return fine ? measure_median(samples + 1, N_SAMPLES) / repeats : -1;
+}
+
+/* *out_us of the entry's chosen candidate; -1: it does not run. One that takes more than twice
+ * `best_us`, where there is one, is timed no further. False: reported. */
+static bool time_candidate(Tuner *tuner, const Product *product, double best_us, double *out_us) {
+    *out_us = time_once(tuner, product);
+    if (*out_us >= 0 && (best_us < 0 || *out_us < 2 * best_us + 50)) {
+        *out_us = time_repeated(tuner, product, *out_us);
+    }
+    return diag_error_count(tuner->diag) == 0;
+}
+
+static void tell(Tuner *tuner, const Product *product) {
+    const MatmulLayout *l = &product->command.layout;
+    char what[96];
+    snprintf(what, sizeof(what), "product %" PRId64 " x %" PRId64 " x %" PRId64, l->m, l->n, l->k);
+    if (tuner->options->progress) {
+        tuner->options->progress(tuner->options->user, tuner->n_done, tuner->n_all, what);
+    }
+}
+
+static bool tune_product(Tuner *tuner, const Product *product, TunedProduct *out) {
+    int n = gemm_entry_count_candidates(product->entry), chosen = 0;
+    *out = (TunedProduct){.count = product->count, .first_us = -1, .chosen_us = -1};
+    for (int c = 0; c < n && product->set_bytes <= tuner->memory_bytes; c++) {
+        double us;
+        tell(tuner, product);
+        gemm_entry_choose(product->entry, c);
+        if (!time_candidate(tuner, product, out->chosen_us, &us)) return false;
+        tuner->n_done++;
+        out->n_candidates += us >= 0;
+        if (c == 0) out->first_us = us;
+        if (us < 0 || (out->chosen_us >= 0 && us >= out->chosen_us)) continue;
+        if (out->first_us >= 0 && c > 0 && us >= FASTER * out->first_us) continue;
+        out->chosen_us = us;
+        chosen = c;
+    }
+    out->changed = chosen != 0;
+    gemm_entry_choose(product->entry, chosen);
+    out->algo = gemm_entry_algo(product->entry);
+    return true;
+}
+
+/* --- all of it --- */
+
+static int by_time(const void *a, const void *b) {
+    const TunedProduct *x = a, *y = b;
+    double in_x = (double)x->count * x->chosen_us, in_y = (double)y->count * y->chosen_us;
+    return in_x < in_y ? 1 : in_x > in_y ? -1 : 0;
+}
+
+static bool tune_products(Tuner *tuner, TuneResult *out) {
+    const CudaDevice *device = &tuner->device;
+    int capacity = 0;
+    out->n_products = tuner->n_products;
+    out->products = ARENA_ARRAY(tuner->arena, TunedProduct, tuner->n_products);
+    for (int i = 0; i < tuner->n_products; i++) {
+        if (!tune_product(tuner, &tuner->products[i], &out->products[i])) return false;
+    }
+    qsort(out->products, (size_t)out->n_products, sizeof(*out->products), by_time);
+    out->device = (PlanDevice){.name = arena_strdup(tuner->arena, device->name),
+                               .arch = arena_strdup(tuner->arena, device->arch),
+                               .library_version = (int64_t)device->api->cublasLtGetVersion()};
+    for (int i = 0; i < out->n_products && out->device.n_algos < MAX_PLAN_ALGOS; i++) {
+        if (out->products[i].chosen_us < 0) continue;
+        ARENA_PUSH(tuner->arena, out->device.algos, out->device.n_algos, capacity,
+                   out->products[i].algo);
+    }
+    if (out->device.n_algos) return true;
+    diag_error(tuner->diag, NO_LOC, "%s: no product of the plan could be timed", device->name);
+    return false;
+}
+
+static void release(Tuner *tuner) {
+    const CuApi *api = tuner->device.api;
+    if (!api) return;
+    gemm_table_destroy(tuner->table);
+    if (tuner->begin) api->cudaEventDestroy(tuner->begin);
+    if (tuner->end) api->cudaEventDestroy(tuner->end);
+    if (tuner->stream) api->cudaStreamDestroy(tuner->stream);
+    if (tuner->memory) api->cudaFree(tuner->memory);
+    if (tuner->workspace) api->cudaFree(tuner->workspace);
+    cuda_device_close(&tuner->device);
+}
+
+bool cuda_tune(const Plan *plan, const TuneOptions *options, Arena *arena, TuneResult *out,
+               Diag *diag) {
+    Tuner tuner = {.options = options, .arena = arena, .diag = diag};
+    *out = (TuneResult){0};
+    bool fine = cuda_device_open(&tuner.device, cuda_api(), options->device_ordinal, diag) &&
+                collect(&tuner, plan) && allocate(&tuner) && tune_products(&tuner, out);
+    release(&tuner);
+    return fine;
+}

@@ -1,0 +1,39 @@
+/* Choosing the algorithm of each of a plan's matrix products on the device at hand, once.
+ *
+ * The products are those of a training step, of one rank of each distinct stage; they are found
+ * without memory for the plan. Each of the heuristic's candidates is timed as training runs it,
+ * replayed from a graph. What comes out goes into the plan's device section. */
+#ifndef RUNTIME_CUDA_TUNE_H
+#define RUNTIME_CUDA_TUNE_H
+
+#include "ir/base/diag.h"
+#include "planner/plan.h"
+
+typedef struct TuneOptions {
+    int device_ordinal;
+    /* Told before each candidate; `what` lives until the next call. May be NULL. */
+    void (*progress)(void *user, int n_done, int n_all, const char *what);
+    void *user;
+} TuneOptions;
+
+typedef struct TunedProduct {
+    PlanAlgo algo;    /* the one chosen */
+    int64_t count;    /* in a step of one rank of the stage that has the most */
+    bool changed;     /* it is not the heuristic's first choice */
+    int n_candidates; /* that ran */
+    double first_us;  /* of one product by the heuristic's first choice; -1: does not run */
+    double chosen_us; /* -1: not timed, its operands do not fit the device's memory */
+} TunedProduct;
+
+typedef struct TuneResult {
+    PlanDevice device; /* the section: every product that was timed */
+    int n_products;
+    TunedProduct *products; /* those that take the most of a step first */
+} TuneResult;
+
+/* The plan was made for CUDA. Everything of *out is owned by `arena`. False: reported. In driver/
+ * or absent.c. */
+bool cuda_tune(const Plan *plan, const TuneOptions *options, Arena *arena, TuneResult *out,
+               Diag *diag);
+
+#endif

@@ -1,0 +1,279 @@
+/* Tuning on the fake: which products a plan has, which candidates are chosen, that training then
+ * uses them, and when it must not. Times are made up here: by the algorithm that ran last. */
+#include "tests/unit/train_compare.h"
+
+#ifndef HAVE_CUDA
+int main(void) {
+    puts("skip tuning: built without CUDA's headers");
+    return 0;
+}
+#else
+
+#include "runtime/cuda/driver/device.h"
+#include "runtime/cuda/tune.h"
+#include "tests/support/fake_cuda.h"
+
+enum { GLOBAL_BATCH = 4, N_FAKE_ALGORITHMS = 2 };
+
+static const ModelSetting SETTINGS[] = {{"model", "16"}, {"heads", "2"},  {"seq", "8"},
+                                        {"layers", "2"}, {"vocab", "31"}, {"ffn", "32"}};
+enum { N_SETTINGS = sizeof(SETTINGS) / sizeof(SETTINGS[0]) };
+
+/* The fake's table with these functions in between. */
+static const CuApi *fake_api;
+static struct {
+    CuApi api;
+    double ms[N_FAKE_ALGORITHMS]; /* of a launch; negative: cublasLtMatmul refuses it */
+    int last;                     /* algorithm issued last */
+    size_t check_workspace;       /* what cublasLtMatmulAlgoCheck says is needed */
+    size_t version;               /* 0: the fake's */
+} between;
+
+static cublasStatus_t matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha,
+                             const void *a, cublasLtMatrixLayout_t la, const void *b,
+                             cublasLtMatrixLayout_t lb, const void *beta, const void *c,
+                             cublasLtMatrixLayout_t lc, void *d, cublasLtMatrixLayout_t ld,
+                             const cublasLtMatmulAlgo_t *algo, void *workspace, size_t bytes,
+                             cudaStream_t stream) {
+    between.last = (int)algo->data[1];
+    if (between.ms[between.last] < 0) return CUBLAS_STATUS_NOT_SUPPORTED;
+    return fake_api->cublasLtMatmul(handle, desc, alpha, a, la, b, lb, beta, c, lc, d, ld, algo,
+                                    workspace, bytes, stream);
+}
+
+static cudaError_t elapsed(float *out_ms, cudaEvent_t first, cudaEvent_t last) {
+    cudaError_t status = fake_api->cudaEventElapsedTime(out_ms, first, last);
+    *out_ms = (float)between.ms[between.last];
+    return status;
+}
+
+static cublasStatus_t check(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
+                            cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                            cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                            const cublasLtMatmulAlgo_t *algo,
+                            cublasLtMatmulHeuristicResult_t *result) {
+    cublasStatus_t status =
+        fake_api->cublasLtMatmulAlgoCheck(handle, desc, a, b, c, d, algo, result);
+    result->workspaceSize = between.check_workspace;
+    return status;
+}
+
+static size_t version(void) {
+    return between.version ? between.version : fake_api->cublasLtGetVersion();
+}
+
+static void start_fake(const FakeOptions *options) {
+    fake_api = fake_cuda_create(options);
+    memset(&between, 0, sizeof(between));
+    between.api = *fake_api;
+    between.api.cublasLtMatmul = matmul;
+    between.api.cudaEventElapsedTime = elapsed;
+    between.api.cublasLtMatmulAlgoCheck = check;
+    between.api.cublasLtGetVersion = version;
+    for (int i = 0; i < N_FAKE_ALGORITHMS; i++) between.ms[i] = 1;
+    cuda_api_replace(&between.api);
+}
+
+static void end_fake(void) {
+    cuda_api_replace(NULL);
+    fake_cuda_check_leaks();
+    CHECK(fake_cuda_n_defects() == 0, "%d defects: %s", fake_cuda_n_defects(),
+          fake_cuda_n_defects() ? fake_cuda_defect(0) : "");
+    fake_cuda_destroy();
+}
+
+static bool make_plan(Run *run, const Layout *layout, DType precision) {
+    return run_plan_for(run, "models/gpt.lua", SETTINGS, N_SETTINGS, layout, GLOBAL_BATCH, true,
+                        true, precision);
+}
+
+static const Layout ONE = {1, 1, 1, 1, 1, "1f1b", false, NULL, 0};
+
+static bool tune(Run *run, TuneResult *out) {
+    return cuda_tune(run->plan, &(TuneOptions){0}, run->arena, out, run->diag);
+}
+
+/* Where the fake keeps an algorithm's number. */
+enum { NUMBER_AT = offsetof(cublasLtMatmulAlgo_t, data[1]) };
+
+static int algorithm_of(const PlanAlgo *algo) {
+    uint64_t number;
+    memcpy(&number, algo->bytes + NUMBER_AT, sizeof(number));
+    return (int)number;
+}
+
+static void set_algorithm(PlanAlgo *algo, uint64_t number) {
+    memcpy(algo->bytes + NUMBER_AT, &number, sizeof(number));
+}
+
+static int count_matmuls(const Plan *plan, int program) {
+    const Graph *graph = plan->programs[program].graph;
+    int n = 0;
+    for (int i = 0; i < graph->n_nodes; i++) n += graph->nodes[i]->op == OP_MATMUL;
+    return n;
+}
+
+static void test_choice(void) {
+    static const struct {
+        double ms[N_FAKE_ALGORITHMS];
+        int chosen; /* -1: tuning fails */
+    } CASES[] = {
+        {{1, 0.9}, 1},  /* faster */
+        {{1, 0.99}, 0}, /* within what measurements of one differ by */
+        {{0.9, 1}, 0},  /* slower */
+        {{-1, 1}, 1},   /* the first choice does not run */
+        {{1, -1}, 0},   {{-1, -1}, -1},
+    };
+    check_begin("the fastest candidate that runs is chosen");
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        Run run;
+        TuneResult result;
+        start_fake(&(FakeOptions){.seed = 1});
+        memcpy(between.ms, CASES[i].ms, sizeof(between.ms));
+        bool good = make_plan(&run, &ONE, DTYPE_F32) && tune(&run, &result);
+        CHECK(good == (CASES[i].chosen >= 0), "case %zu: %s", i, diag_text(run.diag));
+        CHECK(good || strstr(diag_text(run.diag), "no product of the plan could be timed"),
+              "case %zu: %s", i, diag_text(run.diag));
+        for (int p = 0; good && p < result.n_products; p++) {
+            const TunedProduct *product = &result.products[p];
+            CHECK(algorithm_of(&product->algo) == CASES[i].chosen, "case %zu, product %d", i, p);
+            CHECK(product->changed == (CASES[i].chosen != 0), "case %zu: changed", i);
+            CHECK((product->first_us < 0) == (CASES[i].ms[0] < 0), "case %zu: %g us", i,
+                  product->first_us);
+        }
+        run_close(&run);
+        end_fake();
+    }
+}
+
+/* All products of all stages, each once, with how many a step has. */
+static void test_products(void) {
+    static const Layout TWO = {1, 1, 2, 1, 1, "1f1b", false, NULL, 0};
+    const Layout *layouts[] = {&ONE, &TWO};
+    check_begin("every product of every stage is tuned once, and counted");
+    for (int i = 0; i < 4; i++) {
+        Run run;
+        TuneResult result = {0};
+        start_fake(&(FakeOptions){.seed = 1});
+        bool good =
+            make_plan(&run, layouts[i % 2], i < 2 ? DTYPE_F32 : DTYPE_BF16) && tune(&run, &result);
+        CHECK(good, "%s", diag_text(run.diag));
+        int64_t counted = 0, most = 0, all = 0;
+        for (int p = 0; good && p < run.plan->n_programs; p++) {
+            int64_t n = (int64_t)count_matmuls(run.plan, p) * run.plan->n_micro;
+            if (n > most) most = n;
+            all += n;
+        }
+        for (int p = 0; p < result.n_products; p++) {
+            counted += result.products[p].count;
+            for (int q = 0; q < p; q++) {
+                CHECK(!plan_algo_same_product(&result.products[p].algo, &result.products[q].algo),
+                      "product %d is there twice", p);
+            }
+        }
+        CHECK(counted >= most && counted <= all, "%lld products, not %lld to %lld",
+              (long long)counted, (long long)most, (long long)all);
+        CHECK(result.device.n_algos == result.n_products, "%d kept of %d", result.device.n_algos,
+              result.n_products);
+        if (good) {
+            StrBuf text = strbuf_create();
+            run.plan->device = result.device;
+            plan_print(&text, run.plan);
+            Plan *back = plan_parse(run.arena, "tuned.plan", text.text, run.diag);
+            CHECK(back && verify_plan(back, run.diag), "%s", diag_text(run.diag));
+            CHECK(back && back->device.n_algos == result.n_products, "the section is lost");
+            strbuf_destroy(&text);
+        }
+        run_close(&run);
+        end_fake();
+    }
+}
+
+/* Too little memory for the largest products: the rest is tuned. */
+static void test_memory(void) {
+    Run run;
+    TuneResult result = {0};
+    enum { OPERANDS = 3 << 10 };
+    check_begin("products that do not fit the device are left out");
+    bool good = make_plan(&run, &ONE, DTYPE_F32);
+    Workspace parts = {0};
+    if (good) parts = program_workspace(run.plan->programs[0].graph, true);
+    int64_t bytes = (parts.bytes[WORKSPACE_COMPUTE] + OPERANDS) / 3 * 4 + 4;
+    start_fake(&(FakeOptions){.seed = 1, .memory_bytes = bytes});
+    good = good && tune(&run, &result);
+    CHECK(good, "%s", diag_text(run.diag));
+    CHECK(result.device.n_algos > 0 && result.device.n_algos < result.n_products, "%d of %d",
+          result.device.n_algos, result.n_products);
+    run_close(&run);
+    end_fake();
+}
+
+/* Algorithms of the products captured by an engine of the plan: how many have the number. */
+static void run_engine(Run *run, int number, const char *tuning, const char *what) {
+    int first = fake_cuda_n_graphs(), n_products = 0, n_right = 0;
+    bool good = run_start_on(run, &(EngineOptions){.device = DEVICE_CUDA});
+    CHECK(good, "%s: %s", what, diag_text(run->diag));
+    if (!good) return;
+    const char *said = engine_tuning(run->engine);
+    CHECK(tuning ? said && strstr(said, tuning) != NULL : !said, "%s: '%s'", what,
+          said ? said : "nothing");
+    for (int g = first; g < fake_cuda_n_graphs(); g++) {
+        const FakeGraph *graph = fake_cuda_graph(g);
+        for (int i = 0; i < graph->n_nodes; i++) {
+            if (graph->nodes[i].kind != FAKE_GEMM) continue;
+            n_products++;
+            n_right += graph->nodes[i].product.algorithm == number;
+        }
+    }
+    CHECK(n_products > 0 && n_right == n_products, "%s: %d of %d products by algorithm %d", what,
+          n_right, n_products, number);
+    engine_destroy(run->engine);
+    run->engine = NULL;
+}
+
+static void test_engine(void) {
+    Run run;
+    TuneResult result;
+    check_begin("training uses what the plan keeps, on the same device and library only");
+    start_fake(&(FakeOptions){.seed = 1});
+    bool good = make_plan(&run, &ONE, DTYPE_F32) && tune(&run, &result);
+    CHECK(good, "%s", diag_text(run.diag));
+    if (good) {
+        PlanDevice *device = &run.plan->device;
+        char all[32], all_but_one[32];
+        snprintf(all, sizeof(all), "%d of %d ", result.n_products, result.n_products);
+        snprintf(all_but_one, sizeof(all_but_one), "%d of %d ", result.n_products - 1,
+                 result.n_products);
+        run_engine(&run, 0, NULL, "not tuned");
+        *device = result.device;
+        for (int i = 0; i < device->n_algos; i++) set_algorithm(&device->algos[i], 1);
+        run_engine(&run, 1, all, "tuned here");
+        between.version = 99;
+        run_engine(&run, 0, "(0.0.99): not used", "another version");
+        between.version = 0;
+        device->name = "Fake A100";
+        run_engine(&run, 0, "for Fake A100, sm_90 ", "another device");
+        device->name = result.device.name;
+        between.check_workspace = (size_t)1 << 40;
+        run_engine(&run, 0, "0 of ", "too much workspace");
+        between.check_workspace = 0;
+        for (int i = 0; i < device->n_algos; i++) set_algorithm(&device->algos[i], 77);
+        run_engine(&run, 0, "0 of ", "refused by the library");
+        for (int i = 0; i < device->n_algos; i++) set_algorithm(&device->algos[i], 0);
+        device->n_algos--;
+        run_engine(&run, 0, all_but_one, "one product is missing");
+    }
+    run_close(&run);
+    end_fake();
+}
+
+int main(void) {
+    unsetenv("HOME"); /* compiled kernels are not kept */
+    unsetenv("XDG_CACHE_HOME");
+    test_choice();
+    test_products();
+    test_memory();
+    test_engine();
+    return check_report();
+}
+#endif
