@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TF_MAX_STEPS = 16, TF_MAX_PARAMS = 256 };
+enum { TF_MAX_STEPS = 128, TF_MAX_PARAMS = 256 };
 
 typedef struct Layout {
     int t, d, p, micro_batch, n_chunks;
@@ -20,6 +20,11 @@ typedef struct Layout {
     const int *split;
     int n_split;
 } Layout;
+
+/* Of the plans made from now on. */
+static DType run_precision = DTYPE_F32;
+/* Cores that engines started from now on use; 0: all. */
+static int run_threads = 0;
 
 /* One run: owns everything it points to. */
 typedef struct Run {
@@ -64,6 +69,7 @@ static inline bool run_plan(Run *run, const char *path, const ModelSetting *sett
                     .schedule = l->schedule,
                     .sequence_parallel = l->sequence_parallel,
                     .seed = 7,
+                    .precision = run_precision,
                     .split = l->split,
                     .n_split = l->n_split}};
     run->plan = plan_make(run->arena, &request, run->diag);
@@ -80,7 +86,8 @@ static inline bool run_plan(Run *run, const char *path, const ModelSetting *sett
 }
 
 static inline bool run_start(Run *run) {
-    run->engine = engine_create(run->plan, &(EngineOptions){.timeout_seconds = 60}, run->diag);
+    run->engine = engine_create(
+        run->plan, &(EngineOptions){.n_threads = run_threads, .timeout_seconds = 60}, run->diag);
     if (!run->engine) return false;
     engine_init_parameters(run->engine);
     while (run->n_params < TF_MAX_PARAMS &&
