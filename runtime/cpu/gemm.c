@@ -10,7 +10,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* A prepared primitive with the memory objects of one execution: two threads cannot share it, so an
  * entry is taken while it runs, and a second thread prepares its own for the same shape. */
@@ -31,9 +30,9 @@ static struct {
     PreparedProduct slots[CACHE_SLOTS];
 } cache = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* oneDNN 2's products of bf16 for AMX run tile instructions without a tile configuration: an illegal
- * instruction (seen with 2.6.3; their issue 1661 has it in 2.7.3). AVX-512 is used instead, which has
- * to be said before the library's first use. */
+/* oneDNN 2's products of bf16 for AMX run tile instructions without a tile configuration, which are
+ * illegal then (seen with 2.6.3; their issue 1661 has it in 2.7.3). AVX-512 is used instead; that
+ * has to be said before the library's first use. */
 #if DNNL_VERSION_MAJOR < 3
 __attribute__((constructor)) static void avoid_amx(void) {
     if (getenv("ONEDNN_MAX_CPU_ISA") || getenv("DNNL_MAX_CPU_ISA")) return;
@@ -297,14 +296,19 @@ static dnnl_status_t prepare_native(GemmPlan *plan) {
     return finish_product(&plan->product, desc, status);
 }
 
+static bool same_shape(const GemmShape *a, const GemmShape *b) {
+    return a->batch == b->batch && a->m == b->m && a->n == b->n && a->k == b->k && a->ta == b->ta &&
+           a->tb == b->tb && a->out_low == b->out_low && a->accumulate == b->accumulate;
+}
+
 const GemmPlan *gemm_plan_bf16(GemmPlans *plans, const GemmShape *shape) {
     GemmPlan *plan = plans->first;
-    while (plan && memcmp(&plan->shape, shape, sizeof *shape) != 0) plan = plan->next;
+    while (plan && !same_shape(&plan->shape, shape)) plan = plan->next;
     if (plan) return plan;
     plan = calloc(1, sizeof *plan);
     last_status = dnnl_out_of_memory;
     if (!plan) return NULL;
-    memcpy(&plan->shape, shape, sizeof *shape);
+    plan->shape = *shape;
     last_status = refuse_native ? dnnl_unimplemented : prepare_native(plan);
     plan->native = last_status == dnnl_success;
     if (!plan->native && last_status != dnnl_unimplemented) {

@@ -130,8 +130,7 @@ static void check_products(const char *name) {
     check_begin(name);
     for (size_t i = 0; i < sizeof SIZES / sizeof *SIZES; i++)
         for (int form = 0; form < 12; form++) {
-            GemmShape s;
-            memset(&s, 0, sizeof s);
+            GemmShape s = {.batch = 0};
             s.batch = SIZES[i][0], s.m = SIZES[i][1], s.n = SIZES[i][2], s.k = SIZES[i][3];
             s.ta = form & 1;
             s.tb = form >> 1 & 1;
