@@ -324,17 +324,14 @@ function ops.maximum(args) end
 ---@return perilune.Value
 function ops.dropout(args) end
 
----What a result is stored as; by default as the operands are.
----@alias perilune.Dtype "f32"|"bf16"
-
 ---Sums products over the axes `over`. Result: axes of both operands, then the left one's, then
 ---the right one's.
----@param args { [1]: perilune.Value, [2]: perilune.Value, over: perilune.Axes, dtype?: perilune.Dtype }
+---@param args { [1]: perilune.Value, [2]: perilune.Value, over: perilune.Axes, dtype?: string }
 ---@return perilune.Value
 function ops.matmul(args) end
 
 ---Sums over the axes `over`.
----@param args { [1]: perilune.Value, over: perilune.Axes, dtype?: perilune.Dtype }
+---@param args { [1]: perilune.Value, over: perilune.Axes, dtype?: string }
 ---@return perilune.Value
 function ops.reduce_sum(args) end
 
