@@ -331,7 +331,7 @@ function ops.dropout(args) end
 function ops.matmul(args) end
 
 ---Sums over the axes `over`.
----@param args { [1]: perilune.Value, over: perilune.Axes, dtype?: "f32"|"bf16" }
+---@param args { [1]: perilune.Value, over: perilune.Axes, dtype?: string }
 ---@return perilune.Value
 function ops.reduce_sum(args) end
 

@@ -9,8 +9,6 @@
 #include "runtime/cpu/rotary.h"
 #include "runtime/cpu/softmax.h"
 
-#include <string.h>
-
 typedef struct MatmulArgs {
     MatmulLayout layout;
     const float *a, *b;
@@ -48,15 +46,14 @@ static bool bind_low_matmul(Binding *b, CpuCall *out) {
     if (!matmul_layout(b->node, &b->in_local[0], &b->in_local[1], &layout)) {
         return bind_fail(b, "has operands whose axes are not grouped");
     }
-    memset(&shape, 0, sizeof(shape));
-    shape.batch = layout.batch;
-    shape.m = layout.m;
-    shape.n = layout.n;
-    shape.k = layout.k;
-    shape.ta = layout.transpose_a;
-    shape.tb = layout.transpose_b;
-    shape.out_low = bind_out_low(b, 0);
-    shape.accumulate = b->node->n_inputs == 3 && !b->overwrite;
+    shape = (GemmShape){.batch = layout.batch,
+                        .m = layout.m,
+                        .n = layout.n,
+                        .k = layout.k,
+                        .ta = layout.transpose_a,
+                        .tb = layout.transpose_b,
+                        .out_low = bind_out_low(b, 0),
+                        .accumulate = b->node->n_inputs == 3 && !b->overwrite};
     if (gemm_widened_workspace_bytes(&shape) > (size_t)op_workspace_bytes(b->node, b->in_local)) {
         BUG("the plan reserves too little workspace for matmul");
     }

@@ -10,7 +10,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* A prepared primitive with the memory objects of one execution: two threads cannot share it, so an
  * entry is taken while it runs, and a second thread prepares its own for the same shape. */
@@ -31,9 +30,9 @@ static struct {
     PreparedProduct slots[CACHE_SLOTS];
 } cache = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* oneDNN 2's products of bf16 for AMX run tile instructions without a tile configuration: an
- * illegal instruction (seen with 2.6.3; their issue 1661 has it in 2.7.3). AVX-512 is used instead,
- * which has to be said before the library's first use. */
+/* oneDNN 2's products of bf16 for AMX run tile instructions without a tile configuration, which are
+ * illegal then (seen with 2.6.3; their issue 1661 has it in 2.7.3). AVX-512 is used instead; that
+ * has to be said before the library's first use. */
 #if DNNL_VERSION_MAJOR < 3
 __attribute__((constructor)) static void avoid_amx(void) {
     if (getenv("ONEDNN_MAX_CPU_ISA") || getenv("DNNL_MAX_CPU_ISA")) return;
@@ -309,7 +308,7 @@ const GemmPlan *gemm_plan_bf16(GemmPlans *plans, const GemmShape *shape) {
     plan = calloc(1, sizeof *plan);
     last_status = dnnl_out_of_memory;
     if (!plan) return NULL;
-    memcpy(&plan->shape, shape, sizeof *shape);
+    plan->shape = *shape;
     last_status = refuse_native ? dnnl_unimplemented : prepare_native(plan);
     plan->native = last_status == dnnl_success;
     if (!plan->native && last_status != dnnl_unimplemented) {

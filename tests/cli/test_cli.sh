@@ -68,6 +68,9 @@ fails 'option of another command' 2 "is an option of train" check x.plan --log y
 fails 'value missing' 2 '--mesh needs a value' plan $model --mesh
 fails 'flag with a value' 2 '--json takes no value' plan $model --json=1
 fails 'no number' 2 "--micro-batch: 'two' is not a whole number" plan $model --micro-batch two
+fails 'unknown precision' 2 "--precision: 'fp8' is not f32 or bf16" plan $model --precision fp8
+fails 'precision that is no float' 2 "'i32' is not f32 or bf16" plan $model --precision i32
+fails 'precision of a plan' 2 '--precision' train x.plan --data x --precision bf16
 fails 'number out of range' 2 '--chunks: 0 is less than 1' plan $model --chunks 0
 fails 'huge number' 2 'is not a whole number' plan $model --micro-batch 99999999999999999999
 fails 'not a number' 2 "--lr: 'nan' is not a number" plan $model --lr nan
@@ -121,6 +124,11 @@ works 'check' 'is sound' check "$plan"
 works 'check --json' '"sound":true' check "$plan" --json
 works 'show' 'model     gpt' show "$plan"
 works 'show --json' '"model"' show "$plan" --json
+works 'plan --precision' 'precision bf16 activations' plan $model "${small[@]}" --precision bf16 \
+    -o "$folder/low.plan"
+works 'show --json of bf16' '"precision": "bf16"' show "$folder/low.plan" --json
+works 'show --html of bf16' 'Precision</dt><dd class="num">bf16' show "$folder/low.plan" --html
+works 'check of bf16' 'is sound' check "$folder/low.plan"
 works 'show --dot' 'digraph' show "$plan" --dot
 works 'show --html' '</html>' show "$plan" --html
 works 'show --trace' 'traceEvents' show "$plan" --trace

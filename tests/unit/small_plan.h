@@ -97,6 +97,9 @@ typedef struct SmallPlan {
     int t, d, p, n_chunks, n_micro, n_blocks;
 } SmallPlan;
 
+/* Of the plans made from now on. */
+static DType small_precision = DTYPE_F32;
+
 /* NULL: reported. */
 static inline Plan *small_plan(Arena *arena, SmallPlan f, Diag *diag) {
     PlanRequest request = {.model = "fixture",
@@ -115,6 +118,7 @@ static inline Plan *small_plan(Arena *arena, SmallPlan f, Diag *diag) {
                                        .global_batch = 2 * f.d * f.n_micro,
                                        .n_chunks = f.n_chunks,
                                        .schedule = f.schedule,
+                                       .precision = small_precision,
                                        .seed = 7}};
     request.forward = small_forward(arena, 2 * f.d, f.n_blocks, diag);
     return plan_make(arena, &request, diag);

@@ -62,6 +62,30 @@ static float reduce(ReduceKind kind, const float *values, int n) {
 
 /* --- collectives: all shapes of one kind, compared on every rank --- */
 
+static bool low; /* what the jobs move: bf16, or f32 */
+
+/* To the nearest bf16, ties to even: what a reduction of bf16 gives. */
+static float stored(float x) {
+    uint32_t bits;
+    if (!low || isnan(x)) return x;
+    memcpy(&bits, &x, sizeof bits);
+    bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000u;
+    memcpy(&x, &bits, sizeof bits);
+    return x;
+}
+
+/* Between floats that are exact in bf16 and bf16; nothing is rounded here. */
+static void *narrow(const float *x, size_t n) {
+    uint16_t *out = malloc((n + 1) * sizeof(uint16_t));
+    for (size_t i = 0; i < n; i++) memcpy(&out[i], (const char *)&x[i] + 2, 2);
+    return out;
+}
+
+static void widen(const uint16_t *x, size_t n, float *out) {
+    memset(out, 0, n * sizeof(float));
+    for (size_t i = 0; i < n; i++) memcpy((char *)&out[i] + 2, &x[i], 2);
+}
+
 typedef struct Job {
     CommWorld *world;
     CommGroup *group;
@@ -70,16 +94,21 @@ typedef struct Job {
     bool in_place;
     size_t outer, axis_local, axis_total, inner;
     float *in[MAX_RANKS], *out[MAX_RANKS];
+    size_t n_in, n_out; /* elements of each */
     bool ok[MAX_RANKS];
 } Job;
 
 static Job job_create(int n_ranks, size_t in_floats, size_t out_floats) {
-    Job job = {.n_ranks = n_ranks, .world = comm_world_create(n_ranks)};
+    Job job = {.n_ranks = n_ranks,
+               .world = comm_world_create(n_ranks),
+               .n_in = in_floats,
+               .n_out = out_floats};
     job.group = comm_group_create(job.world, n_ranks, "test");
     for (int i = 0; i < n_ranks; i++) {
         job.in[i] = malloc((in_floats + 1) * sizeof(float));
         job.out[i] = malloc((out_floats + 1) * sizeof(float));
         fill(job.in[i], in_floats, 77u + (uint32_t)i);
+        for (size_t k = 0; k < in_floats; k++) job.in[i][k] = stored(job.in[i][k]);
         memset(job.out[i], 0xff, out_floats * sizeof(float));
     }
     return job;
@@ -94,12 +123,34 @@ static void job_destroy(Job *job) {
     comm_world_destroy(job->world);
 }
 
+/* The rank's buffers as the call takes them; closed once all ranks have returned from it. */
+typedef struct Buffers {
+    DType dtype;
+    void *in, *out;
+} Buffers;
+
+static Buffers open_buffers(const Job *job, int rank) {
+    if (!low) return (Buffers){DTYPE_F32, job->in[rank], job->out[rank]};
+    Buffers buffers = {DTYPE_BF16, narrow(job->in[rank], job->n_in), malloc(job->n_out * 2 + 2)};
+    memset(buffers.out, 0xff, job->n_out * 2);
+    return buffers;
+}
+
+static void close_buffers(Job *job, int rank, Buffers *buffers) {
+    if (!low) return;
+    /* Others may still read what this rank has offered. */
+    job->ok[rank] &= comm_barrier(job->group, rank);
+    widen(buffers->out, job->n_out, job->out[rank]);
+    free(buffers->in), free(buffers->out);
+}
+
 static void all_reduce_rank(int rank, void *shared) {
     Job *job = shared;
-    float *out = job->out[rank];
-    if (job->in_place) memcpy(out, job->in[rank], job->inner * sizeof(float));
-    job->ok[rank] = comm_all_reduce(job->group, rank, job->kind, DTYPE_F32,
-                                    job->in_place ? out : job->in[rank], out, job->inner);
+    Buffers b = open_buffers(job, rank);
+    if (job->in_place) memcpy(b.out, b.in, job->inner * (size_t)dtype_bytes(b.dtype));
+    job->ok[rank] = comm_all_reduce(job->group, rank, job->kind, b.dtype,
+                                    job->in_place ? b.out : b.in, b.out, job->inner);
+    close_buffers(job, rank, &b);
 }
 
 static void check_all_reduce(int n, ReduceKind kind, size_t count, bool in_place) {
@@ -111,7 +162,7 @@ static void check_all_reduce(int n, ReduceKind kind, size_t count, bool in_place
     for (size_t i = 0; i < count; i++) {
         float values[MAX_RANKS] = {0};
         for (int j = 0; j < n; j++) values[j] = job.in[j][i];
-        float expected = reduce(kind, values, n);
+        float expected = stored(reduce(kind, values, n));
         for (int j = 0; j < n; j++) {
             CHECK(memcmp(&job.out[j][i], &expected, sizeof expected) == 0,
                   "%d ranks, kind %d, element %zu of %zu on rank %d: %a, not %a", n, (int)kind, i,
@@ -124,7 +175,8 @@ static void check_all_reduce(int n, ReduceKind kind, size_t count, bool in_place
 static void test_all_reduce(void) {
     static const size_t counts[] = {0, 1, 5, 2048, 2049, 20011};
     static const int sizes[] = {1, 2, 3, 8};
-    check_begin("all_reduce: fixed order, same bits on all ranks, in place and not");
+    check_begin(low ? "bf16 all_reduce: fixed order, same bits on all ranks, in place and not"
+                    : "all_reduce: fixed order, same bits on all ranks, in place and not");
     for (int s = 0; s < 4; s++) {
         for (int c = 0; c < 6; c++) {
             for (int kind = REDUCE_SUM; kind <= REDUCE_LSE; kind++) {
@@ -132,7 +184,9 @@ static void test_all_reduce(void) {
             }
         }
     }
-    check_begin("all_reduce: the path for large messages with idle slices (17 elements a slice)");
+    check_begin(
+        low ? "bf16 all_reduce: the path for large messages with idle slices (17 elements a slice)"
+            : "all_reduce: the path for large messages with idle slices (17 elements a slice)");
     check_all_reduce(8, REDUCE_SUM, 2050, true);
     check_all_reduce(7, REDUCE_SUM, 4097, false);
 }
@@ -165,8 +219,10 @@ static void test_special_values(void) {
 
 static void all_gather_rank(int rank, void *shared) {
     Job *job = shared;
-    job->ok[rank] = comm_all_gather(job->group, rank, DTYPE_F32, job->in[rank], job->out[rank],
-                                    job->outer, job->axis_local, job->axis_total, job->inner);
+    Buffers b = open_buffers(job, rank);
+    job->ok[rank] = comm_all_gather(job->group, rank, b.dtype, b.in, b.out, job->outer,
+                                    job->axis_local, job->axis_total, job->inner);
+    close_buffers(job, rank, &b);
 }
 
 static void check_all_gather(int n, size_t outer, size_t total, size_t inner) {
@@ -187,9 +243,10 @@ static void check_all_gather(int n, size_t outer, size_t total, size_t inner) {
 
 static void reduce_scatter_rank(int rank, void *shared) {
     Job *job = shared;
-    job->ok[rank] =
-        comm_reduce_scatter(job->group, rank, job->kind, DTYPE_F32, job->in[rank], job->out[rank],
-                            job->outer, job->axis_local, job->axis_total, job->inner);
+    Buffers b = open_buffers(job, rank);
+    job->ok[rank] = comm_reduce_scatter(job->group, rank, job->kind, b.dtype, b.in, b.out,
+                                        job->outer, job->axis_local, job->axis_total, job->inner);
+    close_buffers(job, rank, &b);
 }
 
 static void check_reduce_scatter(int n, ReduceKind kind, size_t outer, size_t total, size_t inner) {
@@ -205,7 +262,7 @@ static void check_reduce_scatter(int n, ReduceKind kind, size_t outer, size_t to
             for (int j = 0; j < n && row < total; j++) {
                 values[j] = job.in[j][(o * total + row) * inner + i % inner];
             }
-            if (row < total) want = reduce(kind, values, n);
+            if (row < total) want = stored(reduce(kind, values, n));
             CHECK(memcmp(&job.out[rank][i], &want, sizeof want) == 0,
                   "%d ranks [%zu, %zu, %zu]: element %zu on rank %d: %a, not %a", n, outer, total,
                   inner, i, rank, (double)job.out[rank][i], (double)want);
@@ -218,11 +275,13 @@ static void test_gather_and_scatter(void) {
     /* 9 rows on 4 members of 3: the last has none; 5 on 4 of 2: one padded, one empty. */
     static const size_t shapes[][3] = {{1, 8, 1},    {3, 9, 5},    {2, 5, 7},   {1, 1, 1},
                                        {4, 13, 300}, {1, 9, 2000}, {100, 8, 37}};
-    check_begin("all_gather: parts in order, padding dropped, small and large");
+    check_begin(low ? "bf16 all_gather: parts in order, padding dropped, small and large"
+                    : "all_gather: parts in order, padding dropped, small and large");
     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
         for (int n = 1; n <= 4; n++) check_all_gather(n, shapes[s][0], shapes[s][1], shapes[s][2]);
     }
-    check_begin("reduce_scatter: own rows in fixed order, padding zero, small and large");
+    check_begin(low ? "bf16 reduce_scatter: own rows in fixed order, padding zero, small and large"
+                    : "reduce_scatter: own rows in fixed order, padding zero, small and large");
     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
         for (int n = 1; n <= 4; n++) {
             check_reduce_scatter(n, s % 2 ? REDUCE_MAX : REDUCE_SUM, shapes[s][0], shapes[s][1],
@@ -439,9 +498,13 @@ static void test_aborts(void) {
 }
 
 int main(void) {
-    test_all_reduce();
+    for (int i = 0; i < 2; i++) {
+        low = i == 1;
+        test_all_reduce();
+        test_gather_and_scatter();
+    }
+    low = false;
     test_special_values();
-    test_gather_and_scatter();
     test_mixed();
     test_channels();
     test_aborts();

@@ -22,8 +22,10 @@ static double seconds(void) {
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static void test_round_trip(void) {
-    check_begin("print, parse, print: the same text, and the proofs hold");
+static void test_round_trip(DType precision) {
+    check_begin(precision == DTYPE_F32 ? "print, parse, print: the same text, and the proofs hold"
+                                       : "the same in bf16");
+    small_precision = precision;
     for (int i = 0; i < N_FIXTURES; i++) {
         Arena *arena = arena_create();
         Diag *diag = diag_create();
@@ -217,6 +219,11 @@ static void test_mistakes(Arena *arena, Diag *diag) {
         {"\nlearning_rate=", "\nlearning_rate=nan", "expected a number that is not negative"},
         {"\nlearning_rate=0.001", "\nlearning_rate=1e999", "expected a finite number"},
         {"\nseed=7", "\nseed=99999999999999999999999", "the number does not fit 64 bits"},
+        {"\nprecision=f32", "\nprecision=fp8", "x.plan:10: expected a precision, f32 or bf16, at"},
+        {"\nprecision=f32", "\nprecision=i32", "expected a precision, f32 or bf16, at 'i32'"},
+        {"\nprecision=f32", "\nprecision=", "expected a precision, f32 or bf16"},
+        {"\nprecision=f32", "\nprecision=f32x", "expected a precision, f32 or bf16"},
+        {" : f32[", " : f16[", "expected a type (f32, i32, bf16), at 'f16["},
         {"model=\"fixture\"", "model=\"fixture", "a quoted text does not end"},
         {"model=\"fixture\"", "model=\"fi\\zz\"", "bad escape in a quoted text"},
         {"channel forward 0->1", "channel forward 0->7", "the number must lie in 0 to 1"},
@@ -370,7 +377,8 @@ static void test_fuzz(Arena *arena, Diag *diag) {
 int main(void) {
     Arena *arena = arena_create();
     Diag *diag = diag_create();
-    test_round_trip();
+    test_round_trip(DTYPE_BF16);
+    test_round_trip(DTYPE_F32);
     test_device(arena, diag);
     test_tasks(arena);
     test_large();

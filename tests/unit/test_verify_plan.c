@@ -328,6 +328,36 @@ static void full_channels(Plan *plan) {
     set_tasks(plan, 0, "8x(F0.0 sf0.0)+1 8x(rb0.0 B0.0)+1 U", 8);
 }
 
+/* ---- Copies in bf16 ---- */
+static Node *nth_update_with_copy(Plan *plan, int number) {
+    for (int i = 0;; i++) {
+        Node *node = find_node(plan, 1, OP_ADAMW, i);
+        if (node->n_inputs == 8 && number-- == 0) return node;
+    }
+}
+
+static void copy_not_written(Plan *plan) {
+    Node *update = nth_update_with_copy(plan, 0);
+    update->n_inputs--;
+    update->n_outputs--;
+}
+
+/* Up-projections of two blocks: of one shape. */
+static void swapped_copies(Plan *plan) {
+    Node *a = nth_update_with_copy(plan, 0), *b = nth_update_with_copy(plan, 2);
+    Value held = a->inputs[7];
+    a->inputs[7] = b->inputs[7];
+    b->inputs[7] = held;
+}
+
+static void copies_in_f32_plan(Plan *plan) {
+    plan->precision = DTYPE_F32;
+}
+
+static void rounded_master(Plan *plan) {
+    find_node(plan, 1, OP_PARAM, 1)->types[0].dtype = DTYPE_BF16;
+}
+
 typedef struct Case {
     const char *name;
     const SmallPlan *shape;
@@ -435,6 +465,17 @@ static const Case CASES[] = {
      "channel backward 1->0 with 2 of 2 slots in use, waits for stage 0 (rank 0)"},
 };
 
+static const Case LOW_CASES[] = {
+    {"copy that no update writes", &PIPELINE, copy_not_written,
+     "the update of 'blocks.2.up' does not write its copy 'blocks.2.up.bf16'", "stage 1 (rank 1)"},
+    {"copies of each other's weights", &PIPELINE, swapped_copies,
+     "adamw must update 'blocks.3.up.bf16' in place, and may not here", "stage 1 (rank 1)"},
+    {"copies in a plan of f32", &PIPELINE, copies_in_f32_plan,
+     "'blocks.2.up.bf16' is a copy in bf16, the plan's precision is f32", "stage 1 (rank 1)"},
+    {"parameter that is not f32", &PIPELINE, rounded_master, "operand 1 is bf16; it must be f32",
+     "adamw"},
+};
+
 static void test_case(const Case *c) {
     Arena *arena = arena_create();
     Diag *diag = diag_create();
@@ -453,5 +494,7 @@ static void test_case(const Case *c) {
 
 int main(void) {
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) test_case(&CASES[i]);
+    small_precision = DTYPE_BF16;
+    for (size_t i = 0; i < sizeof(LOW_CASES) / sizeof(LOW_CASES[0]); i++) test_case(&LOW_CASES[i]);
     return check_report();
 }

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TF_MAX_STEPS = 16, TF_MAX_PARAMS = 256 };
+enum { TF_MAX_STEPS = 128, TF_MAX_PARAMS = 256 };
 
 typedef struct Layout {
     int t, d, p, micro_batch, n_chunks;
@@ -20,6 +20,11 @@ typedef struct Layout {
     const int *split;
     int n_split;
 } Layout;
+
+/* Of the plans made from now on. */
+static DType run_precision = DTYPE_F32;
+/* Cores that engines started from now on use; 0: all. */
+static int run_threads = 0;
 
 /* One run: owns everything it points to. */
 typedef struct Run {
@@ -84,7 +89,8 @@ static inline bool run_plan_for(Run *run, const char *path, const ModelSetting *
 
 static inline bool run_plan(Run *run, const char *path, const ModelSetting *settings,
                             int n_settings, const Layout *l, int global_batch, bool text) {
-    return run_plan_for(run, path, settings, n_settings, l, global_batch, text, false, DTYPE_F32);
+    return run_plan_for(run, path, settings, n_settings, l, global_batch, text, false,
+                        run_precision);
 }
 
 static inline bool run_start_on(Run *run, const EngineOptions *options) {
@@ -100,7 +106,7 @@ static inline bool run_start_on(Run *run, const EngineOptions *options) {
 }
 
 static inline bool run_start(Run *run) {
-    return run_start_on(run, &(EngineOptions){.timeout_seconds = 60});
+    return run_start_on(run, &(EngineOptions){.n_threads = run_threads, .timeout_seconds = 60});
 }
 
 /* Tokens and labels of a step: the same for every layout. */
