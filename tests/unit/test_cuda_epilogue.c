@@ -69,6 +69,8 @@ static const Case CASES[] = {
      0, "", NULL},
     {"an f32 bias", "%8 = fused(%5, %7) {program=\"t0=to_bf16(i0) t1=add(i1,t0) -> t1\"}" AS, 0, "",
      "bf16"},
+    {"a kept sum that is read before gelu", SUM "%9 = relu(%8)" AS "%10 = gelu(%8)" AS, 1, "+bias",
+     NULL},
     {"a difference", "%8 = sub(%3, %7)" AS, 0, "", NULL},
     {"the same twice", "%8 = add(%7, %7)" AS, 0, "", NULL},
     {"a bias twice", SUM "%9 = add(%8, %2)" AS, 1, "+bias", NULL},
