@@ -3,8 +3,8 @@
  * f32 stay: parameters (masters), statistics, what follows logsumexp and pick up to the loss, the
  * gradients of parameters, and every accumulator (Micikevicius et al. 2018 for the masters; bf16
  * has the range of f32, so no loss scaling). An op that multiplies by or looks up a parameter, or
- * adds it to a product (a bias: a product on a GPU adds one of its own dtype), reads a copy of it, a
- * state `<param>.bf16` that the optimizer refreshes together with the parameter.
+ * adds it to a product (a bias: a product on a GPU adds one of its own dtype), reads a copy of it,
+ * a state `<param>.bf16` that the optimizer refreshes together with the parameter.
  *
  * From there the dtype spreads along the graph: what an op may take in bf16, and what it gives, is
  * op_operand_precision's and inference's. Where f32 meets bf16 in an elementwise op, parameters and
