@@ -16,7 +16,9 @@ static char *new_stack(void) {
         fprintf(stderr, "emulate: no memory for a stack\n");
         exit(2);
     }
-    return static_cast<char *>(stack) + GUARD_BYTES;
+    /* Not all at the same place of a page: the fibers of a block would share one set of the cache. */
+    static unsigned n_stacks;
+    return static_cast<char *>(stack) + GUARD_BYTES - n_stacks++ % 64 * 64;
 }
 
 #if defined(__x86_64__)
