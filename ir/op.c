@@ -78,11 +78,23 @@ bool op_may_reuse(const Node *node, int input) {
     }
 }
 
+/* Where bf16 has no product of its own, blocks of the operands are widened. */
+static int64_t matmul_workspace_bytes(const Node *node, const Type *inputs) {
+    enum { BLOCK_MN = 512, BLOCK_K = 256 };
+    MatmulLayout layout;
+    if (inputs[0].dtype != DTYPE_BF16) return 0;
+    if (!matmul_layout(node, &inputs[0], &inputs[1], &layout)) return 0;
+    int64_t m = layout.m < BLOCK_MN ? layout.m : BLOCK_MN;
+    int64_t n = layout.n < BLOCK_MN ? layout.n : BLOCK_MN;
+    int64_t k = layout.k < BLOCK_K ? layout.k : BLOCK_K;
+    int64_t sums = node->types[0].dtype == DTYPE_BF16 ? m * n : 0;
+    return (m * k + k * n + sums) * dtype_bytes(DTYPE_F32);
+}
+
 /* Norms sum gain and bias gradients over groups of at least 16 rows, at most 64 groups, so that the
  * sums do not depend on the number of threads. */
-int64_t op_workspace_bytes(const Node *node, const Type *inputs) {
+static int64_t norm_workspace_bytes(const Type *inputs) {
     enum { GROUP_ROWS = 16, MOST_GROUPS = 64 };
-    if (node->op != OP_LAYERNORM_GRAD && node->op != OP_RMSNORM_GRAD) return 0;
     int64_t width = inputs[0].dims[inputs[0].rank - 1];
     int64_t rows = type_elements(&inputs[0]) / width;
     int64_t groups = (rows + GROUP_ROWS - 1) / GROUP_ROWS;
@@ -122,6 +134,19 @@ bool node_is_copy(const Node *node) {
     size_t length = strlen(of);
     return node->op == OP_STATE && node->types[0].dtype == DTYPE_BF16 && length > 0 &&
            strncmp(name, of, length) == 0 && strcmp(name + length, ".bf16") == 0;
+}
+
+int64_t op_workspace_bytes(const Node *node, const Type *inputs) {
+    switch (node->op) {
+    case OP_MATMUL: return matmul_workspace_bytes(node, inputs);
+    case OP_LAYERNORM_GRAD:
+    case OP_RMSNORM_GRAD: return norm_workspace_bytes(inputs);
+    case OP_ATTENTION_GRAD: /* gradients of keys and values, added up in f32 */
+        return inputs[1].dtype == DTYPE_BF16
+                   ? 2 * type_elements(&inputs[1]) * dtype_bytes(DTYPE_F32)
+                   : 0;
+    default: return 0;
+    }
 }
 
 bool op_needs_whole(const Node *node, int axis) {

@@ -197,7 +197,7 @@ typedef struct Reader {
 static bool wrong(const Reader *reader, const char *key, const char *why) {
     char shown[48];
     size_t length = 0;
-    for (; key[length] && length < sizeof(shown) - 1; length++) {
+    for (; length < sizeof(shown) - 1 && key[length]; length++) {
         shown[length] = key[length] < ' ' || key[length] > '~' ? '?' : key[length];
     }
     shown[length] = '\0';

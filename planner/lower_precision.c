@@ -30,7 +30,7 @@ typedef struct Lowerer {
     bool *has_copy;
     bool *weak;     /* by id: made of parameters and constants alone */
     bool *is_share; /* by id: read only to be accumulated, directly or in another layout or scale */
-    Cast *casts;    /* of values that are not weak; looked up backwards */
+    Cast *casts;    /* looked up backwards */
     int n_casts, cast_capacity;
 } Lowerer;
 
@@ -99,8 +99,9 @@ static Value cast(Lowerer *l, Value value, DType dtype, bool weak, const Node *r
                             reader->phase, &value, 1, NULL, 0);
     if (!node) BUG("lower_precision: cannot cast");
     Cast made = {value, node_value(node, 0), reader->phase, reader->block, reader->chunk};
-    /* A cast of a parameter belongs to its one reader, which swallows it. */
-    if (!weak) ARENA_PUSH(l->ctx->arena, l->casts, l->n_casts, l->cast_capacity, made);
+    /* A cast of a parameter in an elementwise op is that op's own: `fuse` makes it part of it. */
+    if (!weak || !is_elementwise(reader))
+        ARENA_PUSH(l->ctx->arena, l->casts, l->n_casts, l->cast_capacity, made);
     return made.to;
 }
 

@@ -10,14 +10,15 @@
  * reading, buffers must outlive all ranks' calls, not only this one's.
  *
  * Collectives are called by every member of the group, in the same order, each with its own index;
- * they block until this member's buffers may be used again. All data is f32. Reductions take the
+ * they block until this member's buffers may be used again. Data is of one dtype, f32 or bf16;
+ * reductions add up in f32 and round once. They take the
  * members in order 0, 1, ..., n-1 for every element, so all members and all runs get the same bits,
  * whatever the sizes and the timing. `in` and `out` of different members may not overlap.
  */
 #ifndef RUNTIME_COMM_H
 #define RUNTIME_COMM_H
 
-#include "ir/reduce_kind.h"
+#include "ir/type.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -44,22 +45,24 @@ const char *comm_world_reason(const CommWorld *world);
 CommGroup *comm_group_create(CommWorld *world, int n_members, const char *name);
 
 /* out[i] = reduction of all members' in[i]; in may equal out. */
-bool comm_all_reduce(CommGroup *group, int member, ReduceKind kind, const float *in, float *out,
-                     size_t count);
+bool comm_all_reduce(CommGroup *group, int member, ReduceKind kind, DType dtype, const void *in,
+                     void *out, size_t count);
 
 /* in [outer, axis_local, inner] -> out [outer, axis_total, inner]: the members' parts one after
  * the other along the axis. axis_total <= n_members * axis_local; what exceeds it (the last
  * members' padding) is dropped. in may lie in out only at its own place and with outer == 1. */
-bool comm_all_gather(CommGroup *group, int member, const float *in, float *out, size_t outer,
-                     size_t axis_local, size_t axis_total, size_t inner);
+bool comm_all_gather(CommGroup *group, int member, DType dtype, const void *in, void *out,
+                     size_t outer, size_t axis_local, size_t axis_total, size_t inner);
 
 /* in [outer, axis_total, inner] of every member -> out [outer, axis_local, inner]: the reduction of
  * this member's rows, from member * axis_local on; rows beyond axis_total are zero. */
-bool comm_reduce_scatter(CommGroup *group, int member, ReduceKind kind, const float *in, float *out,
-                         size_t outer, size_t axis_local, size_t axis_total, size_t inner);
+bool comm_reduce_scatter(CommGroup *group, int member, ReduceKind kind, DType dtype, const void *in,
+                         void *out, size_t outer, size_t axis_local, size_t axis_total,
+                         size_t inner);
 
 /* buffer[count] of `root` -> buffer of all. */
-bool comm_broadcast(CommGroup *group, int member, int root, float *buffer, size_t count);
+bool comm_broadcast(CommGroup *group, int member, int root, DType dtype, void *buffer,
+                    size_t count);
 
 /* Returns when all members have called it. */
 bool comm_barrier(CommGroup *group, int member);

@@ -1,6 +1,8 @@
 /* Ranks as threads of one process. A member shows the others its buffers in an Offer, all meet, and
  * each reads from the others' memory directly. Small messages are copied into the offer instead, so
  * that one meeting is enough and nobody waits for readers. */
+#include "runtime/cpu/vec.h" /* first: it widens the vectors of this file */
+
 #include "runtime/comm.h"
 
 #include "ir/base/diag.h"
@@ -13,9 +15,9 @@
 #include <string.h>
 
 enum {
-    STAGED_FLOATS = 2048,    /* the largest message that is copied into its offer */
-    BLOCK_FLOATS = 2048,     /* reduced at a time: 8 KiB of sums stay in the first-level cache */
-    SLICE_ALIGN_FLOATS = 16, /* one cache line: no two members write to the same one */
+    STAGED_BYTES = 8192,    /* the largest message that is copied into its offer */
+    BLOCK_FLOATS = 2048,    /* reduced at a time: 8 KiB of sums stay in the first-level cache */
+    SLICE_ALIGN_BYTES = 64, /* one cache line: no two members write to the same one */
     REASON_BYTES = 512,
 };
 
@@ -34,14 +36,15 @@ static const char *const operation_names[] = {"all_reduce", "all_gather", "reduc
 typedef struct Call {
     Operation operation;
     ReduceKind kind;
+    DType dtype;
     int root;
     size_t outer, axis_local, axis_total, inner; /* without axes: inner is the count */
 } Call;
 
 typedef struct Offer {
     Call call;
-    const float *in;
-    const float *out; /* all_reduce: the others read their slices' results here */
+    const void *in;
+    const void *out; /* all_reduce: the others read their slices' results here */
 } Offer;
 
 /* Two offers, used in turn: a member that is one operation ahead writes the other one. It cannot be
@@ -49,7 +52,7 @@ typedef struct Offer {
 typedef struct Member {
     _Alignas(CACHE_LINE_BYTES) Offer offers[2];
     uint32_t n_operations; /* its own; the low bit selects the offer */
-    float staged[2][STAGED_FLOATS];
+    _Alignas(CACHE_LINE_BYTES) char staged[2][STAGED_BYTES];
 } Member;
 
 struct CommGroup {
@@ -222,15 +225,15 @@ static bool meet(CommGroup *group, int member, Operation operation) {
 }
 
 static bool same_call(const Call *a, const Call *b) {
-    return a->operation == b->operation && a->kind == b->kind && a->root == b->root &&
-           a->outer == b->outer && a->axis_local == b->axis_local &&
+    return a->operation == b->operation && a->kind == b->kind && a->dtype == b->dtype &&
+           a->root == b->root && a->outer == b->outer && a->axis_local == b->axis_local &&
            a->axis_total == b->axis_total && a->inner == b->inner;
 }
 
 static int describe_call(char *text, size_t size, const Call *call) {
-    return snprintf(text, size, "%s(kind %d, root %d, outer %zu, axis %zu of %zu, inner %zu)",
-                    operation_names[call->operation], (int)call->kind, call->root, call->outer,
-                    call->axis_local, call->axis_total, call->inner);
+    return snprintf(text, size, "%s(%s, kind %d, root %d, outer %zu, axis %zu of %zu, inner %zu)",
+                    operation_names[call->operation], dtype_name(call->dtype), (int)call->kind,
+                    call->root, call->outer, call->axis_local, call->axis_total, call->inner);
 }
 
 static bool check_calls_match(CommGroup *group, int member, unsigned turn) {
@@ -255,8 +258,13 @@ typedef struct Exchange {
     bool staged; /* the inputs are copies: no need to wait for their readers */
 } Exchange;
 
+static size_t element_bytes(DType dtype) {
+    return (size_t)dtype_bytes(dtype);
+}
+
 static bool exchange_begin(Exchange *exchange, CommGroup *group, int member, Call call,
-                           const float *in, float *out, size_t in_floats) {
+                           const void *in, void *out, size_t in_elements) {
+    const size_t in_bytes = in_elements * element_bytes(call.dtype);
     if (member < 0 || member >= group->n_members) {
         BUG("group '%s' has no member %d", group->name, member);
     }
@@ -264,10 +272,10 @@ static bool exchange_begin(Exchange *exchange, CommGroup *group, int member, Cal
     if (comm_world_is_aborted(group->world)) return false;
     Member *own = &group->members[member];
     unsigned turn = own->n_operations++ & 1;
-    *exchange = (Exchange){group, member, turn, in_floats <= STAGED_FLOATS};
+    *exchange = (Exchange){group, member, turn, in_bytes <= STAGED_BYTES};
     own->offers[turn] = (Offer){call, in, out};
-    if (exchange->staged && in && in_floats) {
-        memcpy(own->staged[turn], in, in_floats * sizeof(float));
+    if (exchange->staged && in && in_bytes) {
+        memcpy(own->staged[turn], in, in_bytes);
         own->offers[turn].in = own->staged[turn];
     }
     return meet(group, member, call.operation) && check_calls_match(group, member, turn);
@@ -284,6 +292,15 @@ static bool exchange_end(const Exchange *exchange) {
 
 /* --- reductions --- */
 
+/* A member's input: elements [at, at + n) as f32, in place or widened into `wide`. */
+static const float *read_offer(const Exchange *exchange, int member, size_t at, size_t n,
+                               float *wide) {
+    const Offer *offer = offer_of(exchange, member);
+    if (offer->call.dtype == DTYPE_F32) return (const float *)offer->in + at;
+    vec_bf16_load((const uint16_t *)offer->in + at, wide, (int64_t)n);
+    return wide;
+}
+
 static void add_to(float *restrict sums, const float *restrict x, size_t n) {
     for (size_t i = 0; i < n; i++) sums[i] += x[i];
 }
@@ -296,38 +313,44 @@ static void max_to(float *restrict tops, const float *restrict x, size_t n) {
  * not whole tensors. */
 static float join_lse(const Exchange *exchange, size_t at) {
     int n = exchange->group->n_members;
-    float top = offer_of(exchange, 0)->in[at];
+    float wide, top = *read_offer(exchange, 0, at, 1, &wide);
     for (int j = 1; j < n; j++) {
-        float x = offer_of(exchange, j)->in[at];
+        float x = *read_offer(exchange, j, at, 1, &wide);
         top = x > top || x != x ? x : top;
     }
     if (!isfinite(top)) return top; /* all empty, infinite, or not a number */
     double sum = 0;
-    for (int j = 0; j < n; j++) sum += exp((double)offer_of(exchange, j)->in[at] - (double)top);
+    for (int j = 0; j < n; j++) {
+        sum += exp((double)*read_offer(exchange, j, at, 1, &wide) - (double)top);
+    }
     return (float)((double)top + log(sum)); // cppcheck-suppress invalidFunctionArg ; sum >= 1
 }
 
-/* out[0..n) = reduction of all members' in[at..at+n). Goes through a block of its own because out
- * may be one of the inputs. */
-static void reduce_range(const Exchange *exchange, ReduceKind kind, size_t at, size_t n,
-                         float *out) {
-    float block[BLOCK_FLOATS];
+/* out[place..place+n) = reduction of all members' in[at..at+n). Goes through a block of its own
+ * because out may be one of the inputs, and to be rounded once. */
+static void reduce_range(const Exchange *exchange, ReduceKind kind, size_t at, size_t n, void *out,
+                         size_t place) {
+    const bool low = offer_of(exchange, exchange->member)->call.dtype == DTYPE_BF16;
+    float block[BLOCK_FLOATS], wide[BLOCK_FLOATS];
     for (size_t done = 0; done < n; done += BLOCK_FLOATS) {
         size_t length = n - done < BLOCK_FLOATS ? n - done : BLOCK_FLOATS;
         size_t from = at + done;
         if (kind == REDUCE_LSE) {
             for (size_t i = 0; i < length; i++) block[i] = join_lse(exchange, from + i);
         } else {
-            memcpy(block, offer_of(exchange, 0)->in + from, length * sizeof(float));
+            memcpy(block, read_offer(exchange, 0, from, length, wide), length * sizeof(float));
             for (int j = 1; j < exchange->group->n_members; j++) {
-                const float *x = offer_of(exchange, j)->in + from;
+                const float *x = read_offer(exchange, j, from, length, wide);
                 if (kind == REDUCE_SUM)
                     add_to(block, x, length);
                 else
                     max_to(block, x, length);
             }
         }
-        memcpy(out + done, block, length * sizeof(float));
+        if (low)
+            vec_bf16_store(block, (uint16_t *)out + place + done, (int64_t)length);
+        else
+            memcpy((float *)out + place + done, block, length * sizeof(float));
     }
 }
 
@@ -345,37 +368,42 @@ static size_t rows_of(int member, size_t axis_local, size_t axis_total) {
 
 /* Each member reduces one slice in place of all, then takes the other slices from the others'
  * results: every input is read once. */
-static bool all_reduce_slices(const Exchange *exchange, ReduceKind kind, float *out, size_t count) {
+static bool all_reduce_slices(const Exchange *exchange, ReduceKind kind, void *out, size_t count,
+                              size_t size) {
     CommGroup *group = exchange->group;
-    size_t n = (size_t)group->n_members;
+    const size_t n = (size_t)group->n_members, align = SLICE_ALIGN_BYTES / size;
     size_t slice = (count + n - 1) / n;
-    slice = (slice + SLICE_ALIGN_FLOATS - 1) / SLICE_ALIGN_FLOATS * SLICE_ALIGN_FLOATS;
+    slice = (slice + align - 1) / align * align;
     size_t begin = min_size((size_t)exchange->member * slice, count);
-    reduce_range(exchange, kind, begin, min_size(slice, count - begin), out + begin);
+    reduce_range(exchange, kind, begin, min_size(slice, count - begin), out, begin);
     if (!meet(group, exchange->member, OP_ALL_REDUCE)) return false;
     for (size_t i = 1; i < n; i++) { /* starting at different members spreads the reads */
         size_t j = ((size_t)exchange->member + i) % n;
         size_t from = min_size(j * slice, count);
-        memcpy(out + from, offer_of(exchange, (int)j)->out + from,
-               min_size(slice, count - from) * sizeof(float));
+        const char *other = offer_of(exchange, (int)j)->out;
+        memcpy((char *)out + from * size, other + from * size,
+               min_size(slice, count - from) * size);
     }
     return exchange_end(exchange);
 }
 
-bool comm_all_reduce(CommGroup *group, int member, ReduceKind kind, const float *in, float *out,
-                     size_t count) {
+bool comm_all_reduce(CommGroup *group, int member, ReduceKind kind, DType dtype, const void *in,
+                     void *out, size_t count) {
     Exchange exchange;
-    Call call = {.operation = OP_ALL_REDUCE, .kind = kind, .inner = count};
+    Call call = {.operation = OP_ALL_REDUCE, .kind = kind, .dtype = dtype, .inner = count};
     if (!exchange_begin(&exchange, group, member, call, in, out, count)) return false;
-    if (!exchange.staged) return all_reduce_slices(&exchange, kind, out, count);
-    reduce_range(&exchange, kind, 0, count, out);
+    if (!exchange.staged) {
+        return all_reduce_slices(&exchange, kind, out, count, element_bytes(dtype));
+    }
+    reduce_range(&exchange, kind, 0, count, out, 0);
     return true;
 }
 
-bool comm_all_gather(CommGroup *group, int member, const float *in, float *out, size_t outer,
-                     size_t axis_local, size_t axis_total, size_t inner) {
+bool comm_all_gather(CommGroup *group, int member, DType dtype, const void *in, void *out,
+                     size_t outer, size_t axis_local, size_t axis_total, size_t inner) {
     Exchange exchange;
     Call call = {.operation = OP_ALL_GATHER,
+                 .dtype = dtype,
                  .outer = outer,
                  .axis_local = axis_local,
                  .axis_total = axis_total,
@@ -383,25 +411,28 @@ bool comm_all_gather(CommGroup *group, int member, const float *in, float *out, 
     if (!exchange_begin(&exchange, group, member, call, in, out, outer * axis_local * inner)) {
         return false;
     }
-    int n = group->n_members;
+    const int n = group->n_members;
+    const size_t row = inner * element_bytes(dtype);
     for (int i = 0; i < n; i++) {
         int j = (member + i) % n;
-        const float *part = offer_of(&exchange, j)->in;
-        float *place = out + (size_t)j * axis_local * inner;
-        size_t bytes = rows_of(j, axis_local, axis_total) * inner * sizeof(float);
+        const char *part = offer_of(&exchange, j)->in;
+        char *place = (char *)out + (size_t)j * axis_local * row;
+        size_t bytes = rows_of(j, axis_local, axis_total) * row;
         if (!bytes || part == place) continue;
         for (size_t o = 0; o < outer; o++) {
-            memcpy(place + o * axis_total * inner, part + o * axis_local * inner, bytes);
+            memcpy(place + o * axis_total * row, part + o * axis_local * row, bytes);
         }
     }
     return exchange_end(&exchange);
 }
 
-bool comm_reduce_scatter(CommGroup *group, int member, ReduceKind kind, const float *in, float *out,
-                         size_t outer, size_t axis_local, size_t axis_total, size_t inner) {
+bool comm_reduce_scatter(CommGroup *group, int member, ReduceKind kind, DType dtype, const void *in,
+                         void *out, size_t outer, size_t axis_local, size_t axis_total,
+                         size_t inner) {
     Exchange exchange;
     Call call = {.operation = OP_REDUCE_SCATTER,
                  .kind = kind,
+                 .dtype = dtype,
                  .outer = outer,
                  .axis_local = axis_local,
                  .axis_total = axis_total,
@@ -409,19 +440,20 @@ bool comm_reduce_scatter(CommGroup *group, int member, ReduceKind kind, const fl
     if (!exchange_begin(&exchange, group, member, call, in, out, outer * axis_total * inner)) {
         return false;
     }
-    size_t rows = rows_of(member, axis_local, axis_total);
+    const size_t rows = rows_of(member, axis_local, axis_total), size = element_bytes(dtype);
     for (size_t o = 0; o < outer; o++) {
         size_t from = (o * axis_total + (size_t)member * axis_local) * inner;
-        float *place = out + o * axis_local * inner;
-        if (rows) reduce_range(&exchange, kind, from, rows * inner, place);
-        memset(place + rows * inner, 0, (axis_local - rows) * inner * sizeof(float));
+        size_t place = o * axis_local * inner;
+        if (rows) reduce_range(&exchange, kind, from, rows * inner, out, place);
+        memset((char *)out + (place + rows * inner) * size, 0, (axis_local - rows) * inner * size);
     }
     return exchange_end(&exchange);
 }
 
-bool comm_broadcast(CommGroup *group, int member, int root, float *buffer, size_t count) {
+bool comm_broadcast(CommGroup *group, int member, int root, DType dtype, void *buffer,
+                    size_t count) {
     Exchange exchange;
-    Call call = {.operation = OP_BROADCAST, .root = root, .inner = count};
+    Call call = {.operation = OP_BROADCAST, .dtype = dtype, .root = root, .inner = count};
     if (root < 0 || root >= group->n_members) {
         BUG("group '%s' has no member %d", group->name, root);
     }
@@ -430,7 +462,7 @@ bool comm_broadcast(CommGroup *group, int member, int root, float *buffer, size_
         return false;
     }
     if (member != root && count) {
-        memcpy(buffer, offer_of(&exchange, root)->in, count * sizeof(float));
+        memcpy(buffer, offer_of(&exchange, root)->in, count * element_bytes(dtype));
     }
     return exchange_end(&exchange);
 }

@@ -18,13 +18,14 @@ double engine_now(void) {
 
 bool engine_check_outputs(Engine *engine, int rank, const CallInfo *info) {
     for (int o = 0; info->node && o < info->node->n_outputs; o++) {
-        if (info->node->types[o].dtype != DTYPE_F32 || !info->out[o]) continue;
+        DType dtype = info->node->types[o].dtype;
+        if (!dtype_is_float(dtype) || !info->out[o]) continue;
         Type local =
             type_local(&info->node->types[o], &info->node->shardings[o], &engine->plan->mesh);
         int64_t count = type_elements(&local);
         const void *data =
-            engine->backend->view(engine, info->out[o], (size_t)count * sizeof(float));
-        if (reduce_first_nonfinite(data, count) < 0) continue;
+            engine->backend->view(engine, info->out[o], (size_t)(count * dtype_bytes(dtype)));
+        if (reduce_first_nonfinite(data, dtype == DTYPE_BF16, count) < 0) continue;
         engine->bad[rank] = (BadValue){true, *info, o};
         return true;
     }

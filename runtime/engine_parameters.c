@@ -3,6 +3,7 @@
 
 #include "runtime/checkpoint/safetensors.h"
 #include "runtime/cpu/philox.h"
+#include "runtime/cpu/vec.h"
 #include "runtime/shard.h"
 
 #include <inttypes.h>
@@ -49,16 +50,56 @@ static void init_parameter(Engine *engine, const RankContext *rank, Node *node, 
     engine->backend->commit(engine);
 }
 
+/* The parameter that a copy is of: of its name, block and chunk. */
+static Node *copied_parameter(const Graph *graph, const Node *copy) {
+    for (int n = 0; n < graph->n_nodes; n++) {
+        Node *node = graph->nodes[n];
+        if (node->op == OP_PARAM && node->block == copy->block && node->chunk == copy->chunk &&
+            strcmp(node_string(node, ATTR_name), node_string(copy, ATTR_of)) == 0) {
+            return node;
+        }
+    }
+    BUG("'%s' is a copy of nothing", node_string(copy, ATTR_name));
+}
+
+static void refresh_copy(Engine *engine, const RankContext *rank, Node *copy) {
+    const Node *param = copied_parameter(rank->program->graph, copy);
+    Shard shard = node_shard(rank, copy);
+    int64_t count = type_elements(&shard.local);
+    size_t bytes = (size_t)count * (size_t)dtype_bytes(DTYPE_BF16);
+    uint16_t *low = malloc(bytes ? bytes : 1);
+    if (!low) BUG("out of memory for %zu bytes", bytes);
+    vec_bf16_store(engine->backend->view(engine,
+                                         executor_address(rank, node_value((Node *)param, 0), 0),
+                                         (size_t)count * sizeof(float)),
+                   low, count);
+    memcpy(engine_edit(engine, rank, node_value(copy, 0)), low, bytes);
+    engine->backend->commit(engine);
+    free(low);
+}
+
+/* Whatever sets parameters outside a step ends with this: products read the copies. */
+static void refresh_copies(Engine *engine) {
+    for (int r = 0; r < engine->n_ranks; r++) {
+        const RankContext *rank = &engine->ranks[r];
+        const Graph *graph = rank->program->graph;
+        for (int n = 0; engine_is_local(rank) && n < graph->n_nodes; n++) {
+            if (node_is_copy(graph->nodes[n])) refresh_copy(engine, rank, graph->nodes[n]);
+        }
+    }
+}
+
 void engine_init_parameters(Engine *engine) {
     Arena *arena = arena_create();
     for (int r = 0; r < engine->n_ranks; r++) {
         const RankContext *rank = &engine->ranks[r];
         const Graph *graph = rank->program->graph;
         for (int n = 0; n < graph->n_nodes; n++) {
-            if (graph->nodes[n]->op != OP_PARAM) continue;
+            if (graph->nodes[n]->op != OP_PARAM || !engine_is_local(rank)) continue;
             init_parameter(engine, rank, graph->nodes[n], arena);
         }
     }
+    refresh_copies(engine);
     arena_destroy(arena);
 }
 
@@ -96,12 +137,13 @@ bool engine_load(Engine *engine, const char *path, Diag *diag) {
         const RankContext *rank = &engine->ranks[r];
         const Graph *graph = rank->program->graph;
         for (int n = 0; fine && n < graph->n_nodes; n++) {
-            if (graph->nodes[n]->op != OP_PARAM) continue;
+            if (graph->nodes[n]->op != OP_PARAM || !engine_is_local(rank)) continue;
             fine = load_parameter(engine, rank, graph->nodes[n], file, path, arena, diag);
         }
     }
     if (file) safetensors_close(file);
     arena_destroy(arena);
+    refresh_copies(engine);
     return fine;
 }
 
@@ -166,7 +208,8 @@ bool engine_save(Engine *engine, const char *path, Diag *diag) {
     safetensors_writer_add_metadata(writer, "format", "pt");
     safetensors_writer_add_metadata(writer, "model", engine->plan->model);
     float *whole = malloc((size_t)largest * sizeof(float));
-    bool fine = safetensors_writer_open(writer, path, diag);
+    /* Of several processes all take part in assembling, the first one writes. */
+    bool fine = !engine->is_first || safetensors_writer_open(writer, path, diag);
     if (!whole) {
         diag_error(diag, (SourceLoc){path, 0}, "not enough memory to assemble the tensors");
         fine = false;
@@ -175,9 +218,9 @@ bool engine_save(Engine *engine, const char *path, Diag *diag) {
         const Logical *item = &list.items[i];
         size_t bytes = (size_t)type_elements(&item->node->types[0]) * sizeof(float);
         assemble(engine, item->stage, node_value((Node *)item->node, 0), whole);
-        fine = safetensors_writer_put(writer, item->name, whole, bytes, diag);
+        fine = !engine->is_first || safetensors_writer_put(writer, item->name, whole, bytes, diag);
     }
-    if (fine) {
+    if (fine && engine->is_first) {
         fine = safetensors_writer_commit(writer, diag);
     } else {
         safetensors_writer_abandon(writer);
@@ -220,14 +263,16 @@ bool engine_write_parameter(Engine *engine, const char *name, const float *whole
             if (node->op != OP_PARAM || strcmp(logical_name(rank, node, arena), name) != 0) {
                 continue;
             }
+            found = true;
+            if (!engine_is_local(rank)) continue;
             Shard shard = node_shard(rank, node);
             float *data = engine_edit(engine, rank, node_value(node, 0));
             memset(data, 0, (size_t)type_elements(&shard.local) * sizeof(float));
             shard_scatter(&shard, whole, data);
             engine->backend->commit(engine);
-            found = true;
         }
     }
+    if (found) refresh_copies(engine);
     arena_destroy(arena);
     return found;
 }

@@ -1,5 +1,7 @@
 #include "runtime/shard.h"
 
+#include "runtime/cpu/vec.h"
+
 #include <string.h>
 
 Shard shard_of(const Type *type, const Sharding *sharding, const Mesh *mesh, MeshCoord coord) {
@@ -38,24 +40,33 @@ static void visit_rows(const Shard *shard, RowVisitor *visit, void *user) {
 }
 
 typedef struct CopyRows {
-    uint32_t *local, *whole;
-    bool gather;
+    char *local, *whole;
+    size_t bytes;     /* of an element */
+    bool gather, low; /* low: local is bf16, whole f32 */
 } CopyRows;
 
 static void copy_row(void *user, int64_t local_at, int64_t whole_at, int64_t count) {
     const CopyRows *copy = user;
-    uint32_t *local = copy->local + local_at, *whole = copy->whole + whole_at;
-    memcpy(copy->gather ? whole : local, copy->gather ? local : whole,
-           (size_t)count * sizeof(uint32_t));
+    char *local = copy->local + (size_t)local_at * copy->bytes;
+    if (copy->low) {
+        vec_bf16_load((const uint16_t *)(void *)local, (float *)(void *)copy->whole + whole_at,
+                      count);
+        return;
+    }
+    char *whole = copy->whole + (size_t)whole_at * copy->bytes;
+    memcpy(copy->gather ? whole : local, copy->gather ? local : whole, (size_t)count * copy->bytes);
 }
 
 void shard_gather(const Shard *shard, const void *local, void *whole) {
-    CopyRows copy = {(uint32_t *)local, whole, true};
+    size_t bytes = (size_t)dtype_bytes(shard->local.dtype);
+    bool low = shard->local.dtype == DTYPE_BF16;
+    CopyRows copy = {(char *)(uintptr_t)local, whole, bytes, true, low};
     visit_rows(shard, copy_row, &copy);
 }
 
 void shard_scatter(const Shard *shard, const void *whole, void *local) {
-    CopyRows copy = {local, (uint32_t *)whole, false};
+    size_t bytes = (size_t)dtype_bytes(shard->local.dtype);
+    CopyRows copy = {local, (char *)(uintptr_t)whole, bytes, false, false};
     visit_rows(shard, copy_row, &copy);
 }
 

@@ -12,7 +12,8 @@ typedef struct Shard {
 
 Shard shard_of(const Type *type, const Sharding *sharding, const Mesh *mesh, MeshCoord coord);
 
-/* Between whole[...] and local[...], 4-byte elements, row-major; padding is not touched. */
+/* Between whole[...] and local[...], row-major; padding is not touched. Elements are of the type's
+ * size, but a gathered bf16 becomes f32. */
 void shard_gather(const Shard *shard, const void *local, void *whole);
 void shard_scatter(const Shard *shard, const void *whole, void *local);
 /* Sets the padding of a local f32 buffer to zero. */

@@ -93,26 +93,51 @@ static int64_t row_place(const AttentionShape *s, int64_t b, int64_t h, int64_t 
     return ((b * s->seq + r / s->group) * s->kv_heads + h) * s->group + r % s->group;
 }
 
+/* One row of `head` numbers, widened if it is bf16. */
+static const float *read_row(const AttentionShape *s, const void *x, int64_t place, float *wide) {
+    return vec_tile(x, s->low, place * s->head, s->head, wide);
+}
+
 /* out[d][i] = factor x[row i][d]; rows past the end are zero. */
 static void load_transposed(const AttentionShape *s, const RowTile *tile, int64_t b, int64_t h,
-                            const float *x, float factor, float out[][ROWS]) {
+                            const void *x, float factor, float out[][ROWS]) {
+    float wide[ATTENTION_MAX_HEAD];
     for (int i = 0; i < ROWS; i++) {
         if (i >= tile->n_rows) {
             for (int64_t d = 0; d < s->head; d++) out[d][i] = 0;
             continue;
         }
-        const float *row = x + row_place(s, b, h, tile->first + i) * s->head;
+        const float *row = read_row(s, x, row_place(s, b, h, tile->first + i), wide);
         for (int64_t d = 0; d < s->head; d++) out[d][i] = factor * row[d];
     }
 }
 
 /* x[row i][d] = in[d][i] factor[i] */
 static void store_transposed(const AttentionShape *s, const RowTile *tile, int64_t b, int64_t h,
-                             float in[][ROWS], const float factor[ROWS], float *x) {
+                             float in[][ROWS], const float factor[ROWS], void *x) {
+    float wide[ATTENTION_MAX_HEAD];
     for (int i = 0; i < tile->n_rows; i++) {
-        float *row = x + row_place(s, b, h, tile->first + i) * s->head;
+        const int64_t at = row_place(s, b, h, tile->first + i) * s->head;
+        float *row = vec_out_tile(x, s->low, at, wide);
         for (int64_t d = 0; d < s->head; d++) row[d] = in[d][i] * factor[i];
+        vec_close_tile(x, s->low, at, s->head, row);
     }
+}
+
+/* A block of keys or values as f32: rows `stride` floats apart. */
+typedef struct KeyBlock {
+    const float *rows;
+    int64_t stride;
+} KeyBlock;
+
+/* The block whose first row lies at element `at` of x: in place, or widened into `wide`. */
+static KeyBlock read_keys(const AttentionShape *s, const void *x, int64_t at, int n_keys,
+                          float *wide) {
+    const int64_t stride = s->kv_heads * s->head;
+    if (!s->low) return (KeyBlock){(const float *)x + at, stride};
+    for (int j = 0; j < n_keys; j++)
+        vec_bf16_load((const uint16_t *)x + at + j * stride, wide + j * s->head, s->head);
+    return (KeyBlock){wide, s->head};
 }
 
 /* Scores of keys after a row's own position become -inf. */
@@ -150,13 +175,13 @@ static void softmax_add_block(RunningSoftmax *run, int n_keys, float scores[][RO
 }
 
 static void forward_tile(const AttentionShape *s, int64_t b, int64_t h, int64_t index,
-                         const float *q, const float *k, const float *v, float *o, float *lse) {
+                         const void *q, const void *k, const void *v, void *o, float *lse) {
+    float wide[KEYS * ATTENTION_MAX_HEAD] __attribute__((aligned(64)));
     float qt[ATTENTION_MAX_HEAD][ROWS] __attribute__((aligned(64)));
     float ot[ATTENTION_MAX_HEAD][ROWS] __attribute__((aligned(64)));
     float scores[KEYS][ROWS] __attribute__((aligned(64)));
     RunningSoftmax run;
     const int head = (int)s->head;
-    const int64_t key_stride = s->kv_heads * s->head;
     const RowTile tile = make_row_tile(s, index);
     load_transposed(s, &tile, b, h, q, s->scale, qt);
     memset(ot, 0, (size_t)head * sizeof ot[0]);
@@ -167,7 +192,8 @@ static void forward_tile(const AttentionShape *s, int64_t b, int64_t h, int64_t 
     for (int64_t first = 0; first < tile.visible; first += KEYS) {
         const int n_keys = tile.visible - first < KEYS ? (int)(tile.visible - first) : KEYS;
         const int64_t at = ((b * s->seq + first) * s->kv_heads + h) * s->head;
-        tile_multiply(false, n_keys, ROWS, head, k + at, key_stride, 1, qt[0], ROWS, scores[0],
+        const KeyBlock keys = read_keys(s, k, at, n_keys, wide);
+        tile_multiply(false, n_keys, ROWS, head, keys.rows, keys.stride, 1, qt[0], ROWS, scores[0],
                       ROWS);
         if (s->causal && first + n_keys - 1 > tile.first / s->group)
             mask_scores(s, &tile, first, n_keys, scores);
@@ -175,8 +201,9 @@ static void forward_tile(const AttentionShape *s, int64_t b, int64_t h, int64_t 
         if (first > 0)
             for (int d = 0; d < head; d++)
                 for (int i = 0; i < ROWS; i++) ot[d][i] *= run.rescale[i];
-        tile_multiply(true, head, ROWS, n_keys, v + at, 1, key_stride, scores[0], ROWS, ot[0],
-                      ROWS);
+        const KeyBlock values = read_keys(s, v, at, n_keys, wide);
+        tile_multiply(true, head, ROWS, n_keys, values.rows, 1, values.stride, scores[0], ROWS,
+                      ot[0], ROWS);
     }
     for (int i = 0; i < tile.n_rows; i++)
         lse[row_place(s, b, h, tile.first + i)] = run.max[i] + vmath_log(run.sum[i]);
@@ -184,8 +211,8 @@ static void forward_tile(const AttentionShape *s, int64_t b, int64_t h, int64_t 
     store_transposed(s, &tile, b, h, ot, run.sum, o);
 }
 
-bool attention_forward(const AttentionShape *shape, const float *q, const float *k, const float *v,
-                       float *o, float *lse) {
+bool attention_forward(const AttentionShape *shape, const void *q, const void *k, const void *v,
+                       void *o, float *lse) {
     if (shape->head > ATTENTION_MAX_HEAD) return false;
     const int64_t n_tiles = (shape->seq * shape->group + ROWS - 1) / ROWS;
     const int64_t n_tasks = shape->batch * shape->kv_heads * n_tiles;
@@ -213,6 +240,7 @@ typedef struct BackwardTile {
     float q[ROWS * ATTENTION_MAX_HEAD] __attribute__((aligned(64)));
     float d_o[ROWS * ATTENTION_MAX_HEAD] __attribute__((aligned(64)));
     float block[KEYS * ATTENTION_MAX_HEAD] __attribute__((aligned(64))); /* of dk or dv */
+    float wide[KEYS * ATTENTION_MAX_HEAD] __attribute__((aligned(64)));  /* keys or values */
 } BackwardTile;
 
 static int padded_head(const AttentionShape *s) {
@@ -220,22 +248,24 @@ static int padded_head(const AttentionShape *s) {
 }
 
 static void load_rows(const AttentionShape *s, const RowTile *tile, int64_t b, int64_t h,
-                      const float *x, float factor, float *out) {
+                      const void *x, float factor, float *out) {
+    float wide[ATTENTION_MAX_HEAD];
     const int padded = padded_head(s);
     for (int i = 0; i < ROWS; i++) {
         float *to = out + (int64_t)i * padded;
         memset(to, 0, (size_t)padded * sizeof *to);
         if (i >= tile->n_rows) continue;
-        const float *row = x + row_place(s, b, h, tile->first + i) * s->head;
+        const float *row = read_row(s, x, row_place(s, b, h, tile->first + i), wide);
         for (int64_t d = 0; d < s->head; d++) to[d] = factor * row[d];
     }
 }
 
-/* x[key j][d] += block[j][d] */
-static void add_block(const AttentionShape *s, int n_keys, const float *block, float *x) {
+/* x[key j][d] += block[j][d], rows of x `stride` apart */
+static void add_block(const AttentionShape *s, int n_keys, const float *block, float *x,
+                      int64_t stride) {
     const int padded = padded_head(s);
     for (int j = 0; j < n_keys; j++) {
-        float *to = x + j * s->kv_heads * s->head;
+        float *to = x + j * stride;
         const float *from = block + (int64_t)j * padded;
         for (int64_t d = 0; d < s->head; d++) to[d] += from[d];
     }
@@ -244,54 +274,91 @@ static void add_block(const AttentionShape *s, int n_keys, const float *block, f
 /* delta[i] = sum over d of do o, the term that the softmax's normalisation adds (Dao 2023, eq. 4).
  */
 static void load_statistics(const AttentionShape *s, const RowTile *tile, int64_t b, int64_t h,
-                            const float *o, const float *d_o, const float *lse, BackwardTile *t) {
+                            const void *o, const void *d_o, const float *lse, BackwardTile *t) {
+    float wide_o[ATTENTION_MAX_HEAD], wide_d[ATTENTION_MAX_HEAD];
     for (int i = 0; i < ROWS; i++) {
         t->lse[i] = INFINITY; /* rows past the end get no weights */
         t->delta[i] = 0;
         if (i >= tile->n_rows) continue;
         const int64_t at = row_place(s, b, h, tile->first + i);
+        const float *row = read_row(s, o, at, wide_o), *d_row = read_row(s, d_o, at, wide_d);
         double delta = 0;
-        for (int64_t d = 0; d < s->head; d++)
-            delta += (double)o[at * s->head + d] * (double)d_o[at * s->head + d];
+        for (int64_t d = 0; d < s->head; d++) delta += (double)row[d] * (double)d_row[d];
         t->delta[i] = (float)delta;
         t->lse[i] = lse[at];
     }
 }
 
+/* Where the gradients of one head's keys and values are added up: rows `stride` floats apart. */
+typedef struct KeySums {
+    float *dk, *dv;
+    int64_t stride;
+} KeySums;
+
+/* Keys [first, first + n_keys), whose rows begin at element `at` of k and v. */
 static void backward_block(const AttentionShape *s, const RowTile *tile, BackwardTile *t,
-                           int64_t first, int n_keys, const float *k, const float *v, float *dk,
-                           float *dv) {
+                           int64_t first, int n_keys, int64_t at, const void *k, const void *v,
+                           const KeySums *sums) {
     const int head = (int)s->head, padded = padded_head(s);
-    const int64_t key_stride = s->kv_heads * s->head;
-    tile_multiply(false, n_keys, ROWS, head, k, key_stride, 1, t->qt[0], ROWS, t->p[0], ROWS);
+    const KeyBlock values = read_keys(s, v, at, n_keys, t->wide);
+    tile_multiply(false, n_keys, ROWS, head, values.rows, values.stride, 1, t->dot[0], ROWS,
+                  t->ds[0], ROWS);
+    const KeyBlock keys = read_keys(s, k, at, n_keys, t->wide); /* takes the place of the values */
+    tile_multiply(false, n_keys, ROWS, head, keys.rows, keys.stride, 1, t->qt[0], ROWS, t->p[0],
+                  ROWS);
     if (s->causal && first + n_keys - 1 > tile->first / s->group)
         mask_scores(s, tile, first, n_keys, t->p);
-    tile_multiply(false, n_keys, ROWS, head, v, key_stride, 1, t->dot[0], ROWS, t->ds[0], ROWS);
     for (int j = 0; j < n_keys; j++)
         for (int i = 0; i < ROWS; i++) {
             t->p[j][i] = vmath_exp(t->p[j][i] - t->lse[i]);
             t->ds[j][i] = t->p[j][i] * (t->ds[j][i] - t->delta[i]);
         }
-    tile_multiply(true, head, ROWS, n_keys, k, 1, key_stride, t->ds[0], ROWS, t->dqt[0], ROWS);
+    tile_multiply(true, head, ROWS, n_keys, keys.rows, 1, keys.stride, t->ds[0], ROWS, t->dqt[0],
+                  ROWS);
     tile_multiply(false, n_keys, padded, ROWS, t->p[0], ROWS, 1, t->d_o, padded, t->block, padded);
-    add_block(s, n_keys, t->block, dv);
+    add_block(s, n_keys, t->block, sums->dv + first * sums->stride, sums->stride);
     /* t->q carries the scale, so dk needs none. */
     tile_multiply(false, n_keys, padded, ROWS, t->ds[0], ROWS, 1, t->q, padded, t->block, padded);
-    add_block(s, n_keys, t->block, dk);
+    add_block(s, n_keys, t->block, sums->dk + first * sums->stride, sums->stride);
 }
 
-static void backward_head(const AttentionShape *s, int64_t b, int64_t h, const float *q,
-                          const float *k, const float *v, const float *o, const float *lse,
-                          const float *d_o, float *dq, float *dk, float *dv) {
+/* In place, or in this head's part of the workspace, and zero. */
+static KeySums open_sums(const AttentionShape *s, int64_t b, int64_t h, void *dk, void *dv,
+                         float *workspace) {
+    const int64_t size = s->seq * s->head;
+    KeySums sums = {.stride = s->kv_heads * s->head};
+    const int64_t at = b * s->seq * sums.stride + h * s->head;
+    sums.dk = (float *)dk + at;
+    sums.dv = (float *)dv + at;
+    if (s->low) {
+        sums.stride = s->head;
+        sums.dk = workspace + (b * s->kv_heads + h) * 2 * size;
+        sums.dv = sums.dk + size;
+    }
+    for (int64_t pos = 0; pos < s->seq; pos++) {
+        memset(sums.dk + pos * sums.stride, 0, (size_t)s->head * sizeof(float));
+        memset(sums.dv + pos * sums.stride, 0, (size_t)s->head * sizeof(float));
+    }
+    return sums;
+}
+
+static void close_sums(const AttentionShape *s, int64_t b, int64_t h, const KeySums *sums, void *dk,
+                       void *dv) {
+    for (int64_t pos = 0; s->low && pos < s->seq; pos++) {
+        const int64_t at = ((b * s->seq + pos) * s->kv_heads + h) * s->head;
+        vec_bf16_store(sums->dk + pos * s->head, (uint16_t *)dk + at, s->head);
+        vec_bf16_store(sums->dv + pos * s->head, (uint16_t *)dv + at, s->head);
+    }
+}
+
+static void backward_head(const AttentionShape *s, int64_t b, int64_t h, const void *q,
+                          const void *k, const void *v, const void *o, const float *lse,
+                          const void *d_o, void *dq, void *dk, void *dv, float *workspace) {
     BackwardTile t;
     float scales[ROWS];
     const int64_t n_tiles = (s->seq * s->group + ROWS - 1) / ROWS;
+    const KeySums sums = open_sums(s, b, h, dk, dv, workspace);
     for (int i = 0; i < ROWS; i++) scales[i] = s->scale;
-    for (int64_t pos = 0; pos < s->seq; pos++) {
-        const int64_t at = ((b * s->seq + pos) * s->kv_heads + h) * s->head;
-        memset(dk + at, 0, (size_t)s->head * sizeof *dk);
-        memset(dv + at, 0, (size_t)s->head * sizeof *dv);
-    }
     for (int64_t index = 0; index < n_tiles; index++) {
         const RowTile tile = make_row_tile(s, index);
         load_transposed(s, &tile, b, h, q, s->scale, t.qt);
@@ -303,20 +370,21 @@ static void backward_head(const AttentionShape *s, int64_t b, int64_t h, const f
         for (int64_t first = 0; first < tile.visible; first += KEYS) {
             const int n_keys = tile.visible - first < KEYS ? (int)(tile.visible - first) : KEYS;
             const int64_t at = ((b * s->seq + first) * s->kv_heads + h) * s->head;
-            backward_block(s, &tile, &t, first, n_keys, k + at, v + at, dk + at, dv + at);
+            backward_block(s, &tile, &t, first, n_keys, at, k, v, &sums);
         }
         store_transposed(s, &tile, b, h, t.dqt, scales, dq);
     }
+    close_sums(s, b, h, &sums, dk, dv);
 }
 
-bool attention_backward(const AttentionShape *shape, const float *q, const float *k, const float *v,
-                        const float *o, const float *lse, const float *d_o, float *dq, float *dk,
-                        float *dv) {
+bool attention_backward(const AttentionShape *shape, const void *q, const void *k, const void *v,
+                        const void *o, const float *lse, const void *d_o, void *dq, void *dk,
+                        void *dv, float *workspace) {
     if (shape->head > ATTENTION_MAX_HEAD) return false;
     const int64_t n_pairs = shape->batch * shape->kv_heads;
 #pragma omp parallel for schedule(dynamic, 1) if (n_pairs > 1)
     for (int64_t pair = 0; pair < n_pairs; pair++)
         backward_head(shape, pair / shape->kv_heads, pair % shape->kv_heads, q, k, v, o, lse, d_o,
-                      dq, dk, dv);
+                      dq, dk, dv, workspace);
     return true;
 }

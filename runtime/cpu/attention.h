@@ -5,8 +5,9 @@
  * multi-query). o and its gradient lie like q. lse [batch, seq, kv_heads, group] is the natural
  * logarithm of each softmax's denominator, kept for the gradient.
  * With `causal`, position s attends to positions 0..s; blocks past the diagonal are skipped.
- * f32 throughout. head <= ATTENTION_MAX_HEAD; any seq, 0 included.
- * Results do not depend on the number of threads. Uses about 200 KiB of each thread's stack.
+ * f32, or with `low` bf16 but for lse; sums are f32. head <= ATTENTION_MAX_HEAD; any seq, 0
+ * included. Results do not depend on the number of threads. Uses about 200 KiB of each thread's
+ * stack.
  */
 #ifndef RUNTIME_CPU_ATTENTION_H
 #define RUNTIME_CPU_ATTENTION_H
@@ -20,16 +21,19 @@ typedef struct AttentionShape {
     int64_t batch, seq, kv_heads, group, head;
     bool causal;
     float scale; /* of the scores; usually 1 / sqrt(head) */
+    bool low;    /* q, k, v, o and their gradients are bf16 */
 } AttentionShape;
 
 /* False when the head is longer than ATTENTION_MAX_HEAD (nothing is written). */
-bool attention_forward(const AttentionShape *shape, const float *q, const float *k, const float *v,
-                       float *o, float *lse);
+bool attention_forward(const AttentionShape *shape, const void *q, const void *k, const void *v,
+                       void *o, float *lse);
 
 /* The gradients of q, k and v (dk and dv summed over the group) given the forward's o and lse and
- * the gradient of o. Parallel over batch and kv_heads. False as above. */
-bool attention_backward(const AttentionShape *shape, const float *q, const float *k, const float *v,
-                        const float *o, const float *lse, const float *d_o, float *dq, float *dk,
-                        float *dv);
+ * the gradient of o. Parallel over batch and kv_heads. False as above. With `low`, dk and dv are
+ * added up in f32 in `workspace`, of twice as many floats as k has elements; else it is not read.
+ */
+bool attention_backward(const AttentionShape *shape, const void *q, const void *k, const void *v,
+                        const void *o, const float *lse, const void *d_o, void *dq, void *dk,
+                        void *dv, float *workspace);
 
 #endif

@@ -7,8 +7,9 @@ typedef struct MessageArgs {
     CommGroup *group;
     int member;
     ReduceKind reduce;
-    const float *in;
-    float *out;
+    DType dtype;
+    const void *in;
+    void *out;
     size_t count;                                /* all_reduce */
     size_t outer, axis_local, axis_total, inner; /* the others */
     size_t offset, valid;                        /* slice */
@@ -18,6 +19,7 @@ static MessageArgs *new_args(Binding *b) {
     MessageArgs *args = ARENA_NEW(b->arena, MessageArgs);
     args->in = b->in[0];
     args->out = b->out[0];
+    args->dtype = b->out_local[0].dtype;
     args->reduce = (ReduceKind)bind_input_sharding(b, 0)->reduce;
     args->count = (size_t)type_elements(&b->out_local[0]);
     return args;
@@ -50,7 +52,7 @@ static bool set_axis(Binding *b, MessageArgs *args, const Type *whole, const Typ
 
 static bool run_all_reduce(const void *args) {
     const MessageArgs *a = args;
-    return comm_all_reduce(a->group, a->member, a->reduce, a->in, a->out, a->count);
+    return comm_all_reduce(a->group, a->member, a->reduce, a->dtype, a->in, a->out, a->count);
 }
 
 bool cpu_bind_all_reduce(Binding *b, CpuCall *out) {
@@ -75,7 +77,7 @@ bool cpu_bind_stage_reduce(Binding *b, CpuCall *out) {
 
 static bool run_all_gather(const void *args) {
     const MessageArgs *a = args;
-    return comm_all_gather(a->group, a->member, a->in, a->out, a->outer, a->axis_local,
+    return comm_all_gather(a->group, a->member, a->dtype, a->in, a->out, a->outer, a->axis_local,
                            a->axis_total, a->inner);
 }
 
@@ -87,7 +89,7 @@ bool cpu_bind_all_gather(Binding *b, CpuCall *out) {
 
 static bool run_reduce_scatter(const void *args) {
     const MessageArgs *a = args;
-    return comm_reduce_scatter(a->group, a->member, a->reduce, a->in, a->out, a->outer,
+    return comm_reduce_scatter(a->group, a->member, a->reduce, a->dtype, a->in, a->out, a->outer,
                                a->axis_local, a->axis_total, a->inner);
 }
 
@@ -99,12 +101,12 @@ bool cpu_bind_reduce_scatter(Binding *b, CpuCall *out) {
 
 static bool run_slice(const void *args) {
     const MessageArgs *a = args;
-    size_t row = a->inner * sizeof(float);
+    size_t row = a->inner * (size_t)dtype_bytes(a->dtype);
     for (size_t o = 0; o < a->outer; o++) {
-        const float *from = a->in + (o * a->axis_total + a->offset) * a->inner;
-        float *to = a->out + o * a->axis_local * a->inner;
+        const char *from = (const char *)a->in + (o * a->axis_total + a->offset) * row;
+        char *to = (char *)a->out + o * a->axis_local * row;
         memcpy(to, from, a->valid * row);
-        memset(to + a->valid * a->inner, 0, (a->axis_local - a->valid) * row);
+        memset(to + a->valid * row, 0, (a->axis_local - a->valid) * row);
     }
     return true;
 }

@@ -3,10 +3,13 @@
 #include "runtime/cpu/bind.h"
 #include "runtime/cpu/embedding.h"
 #include "runtime/cpu/gemm.h"
+#include "runtime/cpu/gemm_widened.h"
 #include "runtime/cpu/norm.h"
 #include "runtime/cpu/reduce.h"
 #include "runtime/cpu/rotary.h"
 #include "runtime/cpu/softmax.h"
+
+#include <string.h>
 
 typedef struct MatmulArgs {
     MatmulLayout layout;
@@ -27,7 +30,44 @@ static bool run_matmul(const void *args) {
                             l->batch);
 }
 
+typedef struct LowMatmulArgs {
+    const GemmPlan *plan;
+    const uint16_t *a, *b;
+    void *out, *workspace;
+} LowMatmulArgs;
+
+static bool run_low_matmul(const void *args) {
+    const LowMatmulArgs *p = args;
+    return gemm_run_bf16(p->plan, p->a, p->b, p->out, p->workspace);
+}
+
+static bool bind_low_matmul(Binding *b, CpuCall *out) {
+    MatmulLayout layout;
+    GemmShape shape;
+    LowMatmulArgs *args = ARENA_NEW(b->arena, LowMatmulArgs);
+    if (!matmul_layout(b->node, &b->in_local[0], &b->in_local[1], &layout)) {
+        return bind_fail(b, "has operands whose axes are not grouped");
+    }
+    memset(&shape, 0, sizeof(shape)); /* padding too: shapes are compared bytewise */
+    shape.batch = layout.batch;
+    shape.m = layout.m;
+    shape.n = layout.n;
+    shape.k = layout.k;
+    shape.ta = layout.transpose_a;
+    shape.tb = layout.transpose_b;
+    shape.out_low = bind_out_low(b, 0);
+    shape.accumulate = b->node->n_inputs == 3 && !b->overwrite;
+    if (gemm_widened_workspace_bytes(&shape) > (size_t)op_workspace_bytes(b->node, b->in_local)) {
+        BUG("the plan reserves too little workspace for matmul");
+    }
+    *args = (LowMatmulArgs){gemm_plan_bf16(cpu_context(b)->products, &shape), b->in[0], b->in[1],
+                            b->out[0], b->workspace};
+    *out = (CpuCall){run_low_matmul, args};
+    return args->plan || bind_fail(b, gemm_status_text());
+}
+
 bool cpu_bind_matmul(Binding *b, CpuCall *out) {
+    if (bind_in_low(b, 0)) return bind_low_matmul(b, out);
     MatmulArgs *args = ARENA_NEW(b->arena, MatmulArgs);
     *args = (MatmulArgs){.a = b->in[0], .b = b->in[1], .out = b->out[0]};
     args->beta = b->node->n_inputs == 3 && !b->overwrite ? 1 : 0;
@@ -41,13 +81,14 @@ typedef struct LayoutArgs {
     int64_t dims[MAX_RANK];
     bool reduced[MAX_RANK];
     int order[MAX_RANK];
-    const float *in;
-    float *out;
+    const void *in;
+    void *out;
+    bool in_low, out_low;
 } LayoutArgs;
 
 static bool run_reduce_sum(const void *args) {
     const LayoutArgs *a = args;
-    reduce_sum(a->rank, a->dims, a->reduced, a->in, false, a->out);
+    reduce_sum(a->rank, a->dims, a->reduced, a->in, a->in_low, false, a->out, a->out_low);
     return true;
 }
 
@@ -56,6 +97,8 @@ static LayoutArgs *new_layout(Binding *b) {
     args->rank = b->in_local[0].rank;
     args->in = b->in[0];
     args->out = b->out[0];
+    args->in_low = bind_in_low(b, 0);
+    args->out_low = bind_out_low(b, 0);
     for (int i = 0; i < args->rank; i++) args->dims[i] = b->in_local[0].dims[i];
     return args;
 }
@@ -71,7 +114,7 @@ bool cpu_bind_reduce_sum(Binding *b, CpuCall *out) {
 
 static bool run_transpose(const void *args) {
     const LayoutArgs *a = args;
-    reduce_permute(a->rank, a->dims, a->order, a->in, a->out);
+    reduce_permute(a->rank, a->dims, a->order, a->in_low, a->in, a->out);
     return true;
 }
 
@@ -85,6 +128,7 @@ bool cpu_bind_transpose(Binding *b, CpuCall *out) {
 }
 
 typedef struct RowsArgs {
+    bool low;
     int64_t rows, n, n_valid, offset;
     float eps;
     const void *in[5];
@@ -96,6 +140,7 @@ static RowsArgs *new_rows(Binding *b) {
     RowsArgs *args = ARENA_NEW(b->arena, RowsArgs);
     const Type *x = &b->in_local[0];
     int last = x->rank - 1;
+    args->low = bind_in_low(b, 0);
     args->rows = bind_rows(x);
     args->n = x->dims[last];
     args->n_valid = bind_valid(b, bind_input_type(b, 0), bind_input_sharding(b, 0), last);
@@ -109,8 +154,8 @@ static RowsArgs *new_rows(Binding *b) {
 
 static bool run_layernorm(const void *args) {
     const RowsArgs *a = args;
-    layernorm_forward(a->rows, a->n, a->in[0], a->in[1], a->in[2], a->eps, a->out[0], a->out[1],
-                      a->out[2]);
+    layernorm_forward(a->low, a->rows, a->n, a->in[0], a->in[1], a->in[2], a->eps, a->out[0],
+                      a->out[1], a->out[2]);
     return true;
 }
 
@@ -121,8 +166,8 @@ bool cpu_bind_layernorm(Binding *b, CpuCall *out) {
 
 static bool run_layernorm_grad(const void *args) {
     const RowsArgs *a = args;
-    layernorm_backward(a->rows, a->n, a->in[0], a->in[1], a->in[2], a->in[3], a->in[4], a->out[0],
-                       a->out[1], a->out[2], a->workspace);
+    layernorm_backward(a->low, a->rows, a->n, a->in[0], a->in[1], a->in[2], a->in[3], a->in[4],
+                       a->out[0], a->out[1], a->out[2], a->workspace);
     return true;
 }
 
@@ -141,7 +186,7 @@ bool cpu_bind_layernorm_grad(Binding *b, CpuCall *out) {
 
 static bool run_rmsnorm(const void *args) {
     const RowsArgs *a = args;
-    rmsnorm_forward(a->rows, a->n, a->in[0], a->in[1], a->eps, a->out[0], a->out[1]);
+    rmsnorm_forward(a->low, a->rows, a->n, a->in[0], a->in[1], a->eps, a->out[0], a->out[1]);
     return true;
 }
 
@@ -152,8 +197,8 @@ bool cpu_bind_rmsnorm(Binding *b, CpuCall *out) {
 
 static bool run_rmsnorm_grad(const void *args) {
     const RowsArgs *a = args;
-    rmsnorm_backward(a->rows, a->n, a->in[0], a->in[1], a->in[2], a->in[3], a->out[0], a->out[1],
-                     a->workspace);
+    rmsnorm_backward(a->low, a->rows, a->n, a->in[0], a->in[1], a->in[2], a->in[3], a->out[0],
+                     a->out[1], a->workspace);
     return true;
 }
 
@@ -164,7 +209,7 @@ bool cpu_bind_rmsnorm_grad(Binding *b, CpuCall *out) {
 
 static bool run_logsumexp(const void *args) {
     const RowsArgs *a = args;
-    softmax_logsumexp(a->rows, a->n, a->n_valid, a->in[0], a->out[0]);
+    softmax_logsumexp(a->low, a->rows, a->n, a->n_valid, a->in[0], a->out[0]);
     return true;
 }
 
@@ -175,7 +220,7 @@ bool cpu_bind_logsumexp(Binding *b, CpuCall *out) {
 
 static bool run_pick(const void *args) {
     const RowsArgs *a = args;
-    softmax_pick(a->rows, a->n, a->n_valid, a->offset, a->in[0], a->in[1], a->out[0]);
+    softmax_pick(a->low, a->rows, a->n, a->n_valid, a->offset, a->in[0], a->in[1], a->out[0]);
     return true;
 }
 
@@ -186,8 +231,8 @@ bool cpu_bind_pick(Binding *b, CpuCall *out) {
 
 static bool run_cross_entropy_grad(const void *args) {
     const RowsArgs *a = args;
-    softmax_cross_entropy_grad(a->rows, a->n, a->n_valid, a->offset, a->in[0], a->in[1], a->in[2],
-                               a->in[3], a->out[0]);
+    softmax_cross_entropy_grad(a->low, a->rows, a->n, a->n_valid, a->offset, a->in[0], a->in[1],
+                               a->in[2], a->in[3], a->out[0]);
     return true;
 }
 
@@ -197,17 +242,18 @@ bool cpu_bind_cross_entropy_grad(Binding *b, CpuCall *out) {
 }
 
 typedef struct RotaryArgs {
+    bool low;
     int64_t outer, seq, inner, head, offset;
     double base;
     int direction;
-    const float *in;
-    float *out;
+    const void *in;
+    void *out;
 } RotaryArgs;
 
 static bool run_rotary(const void *args) {
     const RotaryArgs *a = args;
-    rotary_apply(a->outer, a->seq, a->inner, a->head, a->offset, a->base, a->direction, a->in,
-                 a->out);
+    rotary_apply(a->low, a->outer, a->seq, a->inner, a->head, a->offset, a->base, a->direction,
+                 a->in, a->out);
     return true;
 }
 
@@ -215,7 +261,8 @@ bool cpu_bind_rotary(Binding *b, CpuCall *out) {
     RotaryArgs *args = ARENA_NEW(b->arena, RotaryArgs);
     const Type *x = &b->in_local[0];
     int seq = type_find_axis(x, node_axis(b->node, ATTR_seq));
-    *args = (RotaryArgs){.outer = 1, .inner = 1, .in = b->in[0], .out = b->out[0]};
+    *args = (RotaryArgs){
+        .low = bind_in_low(b, 0), .outer = 1, .inner = 1, .in = b->in[0], .out = b->out[0]};
     for (int i = 0; i < x->rank - 1; i++) {
         if (i < seq) args->outer *= x->dims[i];
         if (i > seq) args->inner *= x->dims[i];
@@ -232,9 +279,9 @@ bool cpu_bind_rotary(Binding *b, CpuCall *out) {
 typedef struct EmbeddingArgs {
     int64_t n, model, vocab_local, vocab_offset;
     const int32_t *tokens;
-    const float *in;
-    float *out;
-    bool accumulate;
+    const void *in;
+    void *out;
+    bool low, accumulate;
 } EmbeddingArgs;
 
 static EmbeddingArgs *new_embedding(Binding *b, const Type *table, const Sharding *sharding,
@@ -246,13 +293,15 @@ static EmbeddingArgs *new_embedding(Binding *b, const Type *table, const Shardin
     args->vocab_offset = bind_offset(b, table, sharding, 0);
     args->tokens = b->in[0];
     args->in = b->in[1];
+    args->low = bind_in_low(b, 1);
     args->out = b->out[0];
     return args;
 }
 
 static bool run_embedding(const void *args) {
     const EmbeddingArgs *a = args;
-    embedding_forward(a->n, a->model, a->vocab_local, a->vocab_offset, a->tokens, a->in, a->out);
+    embedding_forward(a->low, a->n, a->model, a->vocab_local, a->vocab_offset, a->tokens, a->in,
+                      a->out);
     return true;
 }
 
@@ -265,7 +314,7 @@ bool cpu_bind_embedding(Binding *b, CpuCall *out) {
 
 static bool run_embedding_grad(const void *args) {
     const EmbeddingArgs *a = args;
-    embedding_backward(a->n, a->model, a->vocab_local, a->vocab_offset, a->tokens, a->in,
+    embedding_backward(a->low, a->n, a->model, a->vocab_local, a->vocab_offset, a->tokens, a->in,
                        a->accumulate, a->out);
     return true;
 }
@@ -280,8 +329,8 @@ bool cpu_bind_embedding_grad(Binding *b, CpuCall *out) {
 
 typedef struct AttentionArgs {
     AttentionShape shape;
-    const float *in[6];
-    float *out[3];
+    const void *in[6];
+    void *out[3], *workspace;
 } AttentionArgs;
 
 static AttentionArgs *new_attention(Binding *b) {
@@ -292,8 +341,10 @@ static AttentionArgs *new_attention(Binding *b) {
                                    .kv_heads = q->dims[2],
                                    .group = q->rank == 5 ? q->dims[3] : 1,
                                    .head = q->dims[q->rank - 1],
+                                   .low = bind_in_low(b, 0),
                                    .causal = node_int(b->node, ATTR_causal, 1) != 0,
                                    .scale = (float)node_float(b->node, ATTR_scale, 1)};
+    args->workspace = b->workspace;
     for (int i = 0; i < b->node->n_inputs; i++) args->in[i] = b->in[i];
     for (int i = 0; i < b->node->n_outputs; i++) args->out[i] = b->out[i];
     return args;
@@ -312,7 +363,7 @@ bool cpu_bind_attention(Binding *b, CpuCall *out) {
 static bool run_attention_grad(const void *args) {
     const AttentionArgs *a = args;
     return attention_backward(&a->shape, a->in[0], a->in[1], a->in[2], a->in[3], a->in[4], a->in[5],
-                              a->out[0], a->out[1], a->out[2]);
+                              a->out[0], a->out[1], a->out[2], a->workspace);
 }
 
 bool cpu_bind_attention_grad(Binding *b, CpuCall *out) {

@@ -9,6 +9,7 @@ typedef struct UpdateArgs {
     int64_t n;
     const float *in[7];
     float *out[3];
+    uint16_t *copy; /* of the parameter, in bf16, or NULL */
     float max_norm;
     AdamwConfig adamw;
     SgdConfig sgd;
@@ -17,8 +18,14 @@ typedef struct UpdateArgs {
 static UpdateArgs *new_args(Binding *b) {
     UpdateArgs *args = ARENA_NEW(b->arena, UpdateArgs);
     args->n = type_elements(&b->in_local[0]);
-    for (int i = 0; i < b->node->n_inputs; i++) args->in[i] = b->in[i];
-    for (int i = 0; i < b->node->n_outputs; i++) args->out[i] = b->out[i];
+    for (int i = 0; i < b->node->n_inputs && i < 7; i++) args->in[i] = b->in[i];
+    for (int i = 0; i < b->node->n_outputs; i++) {
+        if (bind_out_low(b, i)) {
+            args->copy = b->out[i];
+        } else {
+            args->out[i] = b->out[i];
+        }
+    }
     return args;
 }
 
@@ -54,7 +61,7 @@ bool cpu_bind_clip_scale(Binding *b, CpuCall *out) {
 static bool run_adamw(const void *args) {
     const UpdateArgs *a = args;
     optimizer_adamw(&a->adamw, a->n, a->in[5], a->in[6], a->in[4], a->in[1], a->out[0], a->out[1],
-                    a->out[2]);
+                    a->out[2], a->copy);
     return true;
 }
 
@@ -70,7 +77,7 @@ bool cpu_bind_adamw(Binding *b, CpuCall *out) {
 
 static bool run_sgd(const void *args) {
     const UpdateArgs *a = args;
-    optimizer_sgd(&a->sgd, a->n, a->in[4], a->in[3], a->in[1], a->out[0], a->out[1]);
+    optimizer_sgd(&a->sgd, a->n, a->in[4], a->in[3], a->in[1], a->out[0], a->out[1], a->copy);
     return true;
 }
 

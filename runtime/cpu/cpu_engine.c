@@ -279,7 +279,9 @@ static bool set_up_ranks(CpuEngine *threads, Diag *diag) {
         rank->engine = engine;
         rank->context = &engine->ranks[r];
         rank->state = (StepState){.seed = engine->plan->seed, .step = 0, .train = 1};
-        rank->cpu = (CpuContext){&rank->state, &rank->groups};
+        rank->products = gemm_plans_create();
+        if (!rank->products) BUG("out of memory");
+        rank->cpu = (CpuContext){rank->products, &rank->state, &rank->groups};
         join_groups(threads, rank);
     }
     join_channels(threads);
@@ -289,9 +291,14 @@ static bool set_up_ranks(CpuEngine *threads, Diag *diag) {
         find_scalars(&threads->ranks[r]);
     }
     double allocated = engine_now();
-    for (int r = 0; r < engine->n_ranks; r++) {
-        if (!cpu_emit(&threads->ranks[r].rank, diag)) return false;
+    bool emitted = true;
+    int own_threads = omp_get_max_threads();
+    omp_set_num_threads(threads->n_threads); /* products are prepared for so many */
+    for (int r = 0; emitted && r < engine->n_ranks; r++) {
+        emitted = cpu_emit(&threads->ranks[r].rank, diag);
     }
+    omp_set_num_threads(own_threads);
+    if (!emitted) return false;
     engine->emit_seconds = engine_now() - allocated;
     return true;
 }
@@ -339,6 +346,7 @@ static void cpu_destroy(Engine *engine) {
         RankContext *context = &engine->ranks[r];
         if (thread->started) pthread_join(thread->thread, NULL);
         cpu_emit_release(&thread->rank);
+        if (thread->rank.products) gemm_plans_destroy(thread->rank.products);
         size_t bytes = (size_t)context->stage->arena_bytes;
         if (context->memory) munmap(context->memory, bytes ? bytes : 1);
     }

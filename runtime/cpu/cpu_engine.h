@@ -16,7 +16,8 @@ typedef struct CallList {
 typedef struct CpuRank {
     Engine *engine;
     const RankContext *context;
-    CpuContext cpu; /* of state and groups, for the binders */
+    GemmPlans *products;
+    CpuContext cpu; /* of products, state and groups, for the binders */
     StepState state;
     CommGroups groups;
     CommChannel **channels; /* by plan channel, for this (t, d); NULL: not this rank's */
@@ -25,7 +26,7 @@ typedef struct CpuRank {
     int n_first;            /* calls of `forward` that belong to micro-batch 0 */
 } CpuRank;
 
-/* Fills train and forward. */
+/* Fills train and forward, for as many OpenMP threads as the caller has now. */
 bool cpu_emit(CpuRank *rank, Diag *diag);
 void cpu_emit_release(CpuRank *rank);
 

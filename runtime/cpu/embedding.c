@@ -1,26 +1,30 @@
+#include "runtime/cpu/vec.h" /* first: it widens the vectors of this file */
+
 #include "runtime/cpu/embedding.h"
 
 #include <string.h>
 
 #define SLICE 128 /* columns that one thread sums for all tokens: 8 cache lines of a row */
 
-void embedding_forward(int64_t n, int64_t model, int64_t vocab_local, int64_t vocab_offset,
-                       const int32_t *tokens, const float *table, float *out) {
-    const size_t row_bytes = (size_t)model * sizeof *out;
+void embedding_forward(bool low, int64_t n, int64_t model, int64_t vocab_local,
+                       int64_t vocab_offset, const int32_t *tokens, const void *table, void *out) {
+    const size_t row_bytes = (size_t)model * (low ? sizeof(uint16_t) : sizeof(float));
 #pragma omp parallel for schedule(static) if (n * model > 16384)
     for (int64_t i = 0; i < n; i++) {
         const int64_t row = tokens[i] - vocab_offset;
         if (row >= 0 && row < vocab_local)
-            memcpy(out + i * model, table + row * model, row_bytes);
+            memcpy((char *)out + (size_t)i * row_bytes,
+                   (const char *)table + (size_t)row * row_bytes, row_bytes);
         else
-            memset(out + i * model, 0, row_bytes);
+            memset((char *)out + (size_t)i * row_bytes, 0, row_bytes);
     }
 }
 
 /* Threads share the columns, not the tokens: rows that several tokens hit need no locks, and each
  * sum runs in token order however many threads there are. */
-void embedding_backward(int64_t n, int64_t model, int64_t vocab_local, int64_t vocab_offset,
-                        const int32_t *tokens, const float *dy, bool accumulate, float *dtable) {
+void embedding_backward(bool low, int64_t n, int64_t model, int64_t vocab_local,
+                        int64_t vocab_offset, const int32_t *tokens, const void *dy,
+                        bool accumulate, float *dtable) {
     if (!accumulate) {
 #pragma omp parallel for schedule(static)
         for (int64_t row = 0; row < vocab_local; row++)
@@ -33,7 +37,8 @@ void embedding_backward(int64_t n, int64_t model, int64_t vocab_local, int64_t v
             const int64_t row = tokens[i] - vocab_offset;
             if (row < 0 || row >= vocab_local) continue;
             float *to = dtable + row * model + first;
-            const float *from = dy + i * model + first;
+            float wide[SLICE];
+            const float *from = vec_tile(dy, low, i * model + first, width, wide);
 #pragma omp simd
             for (int64_t j = 0; j < width; j++) to[j] += from[j];
         }

@@ -10,13 +10,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* out[i] = table[tokens[i] - vocab_offset], out [n, model]. */
-void embedding_forward(int64_t n, int64_t model, int64_t vocab_local, int64_t vocab_offset,
-                       const int32_t *tokens, const float *table, float *out);
+/* out[i] = table[tokens[i] - vocab_offset], out [n, model]; with `low` both are bf16. */
+void embedding_forward(bool low, int64_t n, int64_t model, int64_t vocab_local,
+                       int64_t vocab_offset, const int32_t *tokens, const void *table, void *out);
 
-/* dtable[tokens[i] - vocab_offset] += dy[i], in the order of i. Without `accumulate` dtable is
+/* dtable[tokens[i] - vocab_offset] += dy[i], in the order of i; dtable is f32, dy too or, with
+ * `low`, bf16. Without `accumulate` dtable is
  * zeroed first; with it only the rows of tokens that occur are touched. */
-void embedding_backward(int64_t n, int64_t model, int64_t vocab_local, int64_t vocab_offset,
-                        const int32_t *tokens, const float *dy, bool accumulate, float *dtable);
+void embedding_backward(bool low, int64_t n, int64_t model, int64_t vocab_local,
+                        int64_t vocab_offset, const int32_t *tokens, const void *dy,
+                        bool accumulate, float *dtable);
 
 #endif

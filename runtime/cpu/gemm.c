@@ -1,11 +1,16 @@
-/* dnnl_sgemm is near the machine's peak except where B is stored transposed and k is long: there it
- * reaches 300-450 GF/s where a matmul primitive reaches 430-490 (two Zen 5 cores, GPT-2 124M's
- * shapes). Those products use primitives, prepared once per shape and kept. */
+/* f32: dnnl_sgemm is near the machine's peak except where B is stored transposed and k is long:
+ * there it reaches 300-450 GF/s where a matmul primitive reaches 430-490 (two Zen 5 cores, GPT-2
+ * 124M's shapes). Those products use primitives, prepared once per shape and kept. bf16: primitives
+ * always, prepared when a node is bound. */
 #include "runtime/cpu/gemm.h"
+
+#include "runtime/cpu/gemm_widened.h"
 
 #include <dnnl.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* A prepared primitive with the memory objects of one execution: two threads cannot share it, so an
  * entry is taken while it runs, and a second thread prepares its own for the same shape. */
@@ -26,6 +31,16 @@ static struct {
     PreparedProduct slots[CACHE_SLOTS];
 } cache = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+/* oneDNN 2's products of bf16 for AMX run tile instructions without a tile configuration: an
+ * illegal instruction (seen with 2.6.3; their issue 1661 has it in 2.7.3). AVX-512 is used instead,
+ * which has to be said before the library's first use. */
+#if DNNL_VERSION_MAJOR < 3
+__attribute__((constructor)) static void avoid_amx(void) {
+    if (getenv("ONEDNN_MAX_CPU_ISA") || getenv("DNNL_MAX_CPU_ISA")) return;
+    dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_bf16);
+}
+#endif
+
 static _Thread_local dnnl_status_t last_status;
 
 #define TRY_DNNL(call)                                                                             \
@@ -34,13 +49,20 @@ static _Thread_local dnnl_status_t last_status;
         if (status_ != dnnl_success) return status_;                                               \
     } while (0)
 
-static dnnl_status_t create_desc(dnnl_memory_desc_t *out_desc, int64_t rows, int64_t columns,
-                                 int64_t row_stride, int64_t column_stride) {
+/* [batch,] rows, columns; a batch's matrices lie one after the other. */
+static dnnl_status_t create_desc(dnnl_memory_desc_t *out_desc, dnnl_data_type_t type, int64_t batch,
+                                 int64_t rows, int64_t columns, int64_t row_stride,
+                                 int64_t column_stride) {
     dnnl_dims_t dims = {rows, columns}, strides = {row_stride, column_stride};
+    dnnl_dims_t many = {batch, rows, columns};
+    dnnl_dims_t many_strides = {rows * columns, row_stride, column_stride};
+    bool one = batch == 1;
 #if DNNL_VERSION_MAJOR >= 3
-    return dnnl_memory_desc_create_with_strides(out_desc, 2, dims, dnnl_f32, strides);
+    return dnnl_memory_desc_create_with_strides(out_desc, one ? 2 : 3, one ? dims : many, type,
+                                                one ? strides : many_strides);
 #else
-    return dnnl_memory_desc_init_by_strides(out_desc, 2, dims, dnnl_f32, strides);
+    return dnnl_memory_desc_init_by_strides(out_desc, one ? 2 : 3, one ? dims : many, type,
+                                            one ? strides : many_strides);
 #endif
 }
 
@@ -94,12 +116,9 @@ static void destroy_product(PreparedProduct *p) {
     *p = (PreparedProduct){0};
 }
 
-static dnnl_status_t create_product(PreparedProduct *p) {
-    if (!cache.engine) TRY_DNNL(dnnl_engine_create(&cache.engine, dnnl_cpu, 0));
-    dnnl_memory_desc_t desc[3] = {0};
-    dnnl_status_t status = create_desc(&desc[0], p->m, p->k, p->lda, 1);
-    if (status == dnnl_success) status = create_desc(&desc[1], p->k, p->n, 1, p->ldb);
-    if (status == dnnl_success) status = create_desc(&desc[2], p->m, p->n, p->ldc, 1);
+/* From descriptions of a, b and c, which it frees. */
+static dnnl_status_t finish_product(PreparedProduct *p, dnnl_memory_desc_t desc[3],
+                                    dnnl_status_t status) {
     if (status == dnnl_success) status = create_memory(&p->a, &desc[0]);
     if (status == dnnl_success) status = create_memory(&p->b, &desc[1]);
     if (status == dnnl_success) status = create_memory(&p->c, &desc[2]);
@@ -112,6 +131,15 @@ static dnnl_status_t create_product(PreparedProduct *p) {
 #endif
     if (status != dnnl_success) destroy_product(p);
     return status;
+}
+
+static dnnl_status_t create_product(PreparedProduct *p) {
+    if (!cache.engine) TRY_DNNL(dnnl_engine_create(&cache.engine, dnnl_cpu, 0));
+    dnnl_memory_desc_t desc[3] = {0};
+    dnnl_status_t status = create_desc(&desc[0], dnnl_f32, 1, p->m, p->k, p->lda, 1);
+    if (status == dnnl_success) status = create_desc(&desc[1], dnnl_f32, 1, p->k, p->n, 1, p->ldb);
+    if (status == dnnl_success) status = create_desc(&desc[2], dnnl_f32, 1, p->m, p->n, p->ldc, 1);
+    return finish_product(p, desc, status);
 }
 
 static bool same_product(const PreparedProduct *p, const PreparedProduct *q) {
@@ -149,7 +177,7 @@ static void give_product(PreparedProduct *p) {
     pthread_mutex_unlock(&cache.lock);
 }
 
-static dnnl_status_t run_product(PreparedProduct *p, const float *a, const float *b, float *c) {
+static dnnl_status_t run_product(PreparedProduct *p, const void *a, const void *b, void *c) {
     TRY_DNNL(dnnl_memory_set_data_handle(p->a, (void *)a));
     TRY_DNNL(dnnl_memory_set_data_handle(p->b, (void *)b));
     TRY_DNNL(dnnl_memory_set_data_handle(p->c, c));
@@ -216,6 +244,83 @@ bool gemm_f32_batched(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float a
     }
     last_status = first_failure;
     return first_failure == dnnl_success;
+}
+
+/* --- bf16 --- */
+
+struct GemmPlan {
+    GemmPlan *next;
+    GemmShape shape;
+    bool native; /* oneDNN has a kernel for it on this CPU */
+    PreparedProduct product;
+};
+
+struct GemmPlans {
+    GemmPlan *first;
+};
+
+static bool refuse_native;
+
+void gemm_refuse_native_bf16(bool refuse) {
+    refuse_native = refuse;
+}
+
+GemmPlans *gemm_plans_create(void) {
+    return calloc(1, sizeof(GemmPlans));
+}
+
+void gemm_plans_destroy(GemmPlans *plans) {
+    for (GemmPlan *plan = plans ? plans->first : NULL, *next; plan; plan = next) {
+        next = plan->next;
+        destroy_product(&plan->product);
+        free(plan);
+    }
+    free(plans);
+}
+
+static dnnl_status_t prepare_native(GemmPlan *plan) {
+    const GemmShape *s = &plan->shape;
+    const dnnl_data_type_t out = s->out_low ? dnnl_bf16 : dnnl_f32;
+    plan->product.beta = s->accumulate ? 1 : 0;
+    pthread_mutex_lock(&cache.lock);
+    dnnl_status_t status = dnnl_success;
+    if (!cache.engine) status = dnnl_engine_create(&cache.engine, dnnl_cpu, 0);
+    pthread_mutex_unlock(&cache.lock);
+    dnnl_memory_desc_t desc[3] = {0};
+    if (status == dnnl_success)
+        status = create_desc(&desc[0], dnnl_bf16, s->batch, s->m, s->k, s->ta ? 1 : s->k,
+                             s->ta ? s->m : 1);
+    if (status == dnnl_success)
+        status = create_desc(&desc[1], dnnl_bf16, s->batch, s->k, s->n, s->tb ? 1 : s->n,
+                             s->tb ? s->k : 1);
+    if (status == dnnl_success) status = create_desc(&desc[2], out, s->batch, s->m, s->n, s->n, 1);
+    return finish_product(&plan->product, desc, status);
+}
+
+const GemmPlan *gemm_plan_bf16(GemmPlans *plans, const GemmShape *shape) {
+    GemmPlan *plan = plans->first;
+    while (plan && memcmp(&plan->shape, shape, sizeof *shape) != 0) plan = plan->next;
+    if (plan) return plan;
+    plan = calloc(1, sizeof *plan);
+    last_status = dnnl_out_of_memory;
+    if (!plan) return NULL;
+    memcpy(&plan->shape, shape, sizeof *shape);
+    last_status = refuse_native ? dnnl_unimplemented : prepare_native(plan);
+    plan->native = last_status == dnnl_success;
+    if (!plan->native && last_status != dnnl_unimplemented) {
+        free(plan);
+        return NULL;
+    }
+    plan->next = plans->first;
+    plans->first = plan;
+    return plan;
+}
+
+bool gemm_run_bf16(const GemmPlan *plan, const uint16_t *a, const uint16_t *b, void *c,
+                   void *workspace) {
+    if (!plan->native) return gemm_widened(&plan->shape, a, b, c, workspace);
+    last_status = run_product((PreparedProduct *)&plan->product, a, b, c);
+    return last_status == dnnl_success;
 }
 
 const char *gemm_status_text(void) {

@@ -7,7 +7,8 @@
 #define CHUNK 8192 /* elements a thread updates at a time */
 
 void optimizer_adamw(const AdamwConfig *config, int64_t n, const float *lr, const float *step,
-                     const float *clip, const float *g, float *p, float *m, float *v) {
+                     const float *clip, const float *g, float *p, float *m, float *v,
+                     uint16_t *copy) {
     const float factor = clip ? *clip : 1.0f;
     if (!isfinite(factor)) return;
     /* The scalars in f64, as PyTorch has them. */
@@ -31,11 +32,12 @@ void optimizer_adamw(const AdamwConfig *config, int64_t n, const float *lr, cons
             v[i] = vi;
             p[i] = p[i] * keep - size * (mi / (sqrtf(vi) * unscale + eps));
         }
+        if (copy) vec_bf16_store(p + first, copy + first, end - first);
     }
 }
 
 void optimizer_sgd(const SgdConfig *config, int64_t n, const float *lr, const float *clip,
-                   const float *g, float *p, float *buf) {
+                   const float *g, float *p, float *buf, uint16_t *copy) {
     const float factor = clip ? *clip : 1.0f;
     if (!isfinite(factor)) return;
     const float rate = *lr, momentum = (float)config->momentum;
@@ -47,6 +49,7 @@ void optimizer_sgd(const SgdConfig *config, int64_t n, const float *lr, const fl
         if (momentum == 0) {
 #pragma omp simd
             for (int64_t i = first; i < end; i++) p[i] -= rate * (g[i] * factor + decay * p[i]);
+            if (copy) vec_bf16_store(p + first, copy + first, end - first);
             continue;
         }
 #pragma omp simd
@@ -56,5 +59,6 @@ void optimizer_sgd(const SgdConfig *config, int64_t n, const float *lr, const fl
             buf[i] = bi;
             p[i] -= rate * (nesterov ? gi + momentum * bi : bi);
         }
+        if (copy) vec_bf16_store(p + first, copy + first, end - first);
     }
 }

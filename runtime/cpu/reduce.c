@@ -65,28 +65,38 @@ static int64_t offset_of(int n, const int64_t *size, const int64_t *stride, int6
     return offset;
 }
 
+/* tile[0..n) += `count` (1 or 4) runs of x from the offsets `at`. Four at a time: the tile is
+ * loaded and stored a quarter as often. */
+VEC_INLINE void add_runs(const bool low, const void *x, const int64_t at[4], int count, int64_t n,
+                         float *tile) {
+    if (count == 4) {
+#pragma omp simd
+        for (int64_t j = 0; j < n; j++)
+            tile[j] += (vec_get(x, low, at[0] + j) + vec_get(x, low, at[1] + j)) +
+                       (vec_get(x, low, at[2] + j) + vec_get(x, low, at[3] + j));
+    } else {
+#pragma omp simd
+        for (int64_t j = 0; j < n; j++) tile[j] += vec_get(x, low, at[0] + j);
+    }
+}
+
 /* Output columns of one output row, `n` from `row` on, over the runs [first, end). */
-static void sum_columns(const SumShape *s, const float *row, int64_t first, int64_t end, int64_t n,
-                        double *sums) {
+static void sum_columns(const SumShape *s, const void *x, bool low, int64_t row, int64_t first,
+                        int64_t end, int64_t n, double *sums) {
     float tile[COLUMNS];
     for (int64_t j = 0; j < n; j++) sums[j] = 0;
     while (first < end) {
         const int64_t stop = end - first < 64 ? end : first + 64;
         for (int64_t j = 0; j < n; j++) tile[j] = 0;
-        while (first <
-               stop) { /* four at a time: the tile is loaded and stored a quarter as often */
-            const float *x[4] = {row};
+        while (first < stop) {
+            int64_t at[4] = {row, row, row, row};
             const int count = stop - first < 4 ? 1 : 4;
             for (int u = 0; u < count; u++)
-                x[u] = row + offset_of(s->n_reduced, s->reduced, s->reduced_stride, first + u);
-            if (count == 4) {
-#pragma omp simd
-                for (int64_t j = 0; j < n; j++)
-                    tile[j] += (x[0][j] + x[1][j]) + (x[2][j] + x[3][j]);
-            } else {
-#pragma omp simd
-                for (int64_t j = 0; j < n; j++) tile[j] += x[0][j];
-            }
+                at[u] += offset_of(s->n_reduced, s->reduced, s->reduced_stride, first + u);
+            if (low)
+                add_runs(true, x, at, count, n, tile);
+            else
+                add_runs(false, x, at, count, n, tile);
             first += count;
         }
         for (int64_t j = 0; j < n; j++) sums[j] += (double)tile[j];
@@ -94,20 +104,29 @@ static void sum_columns(const SumShape *s, const float *row, int64_t first, int6
 }
 
 /* A part of one output's sum: the pieces [first, end), each VEC_SUM_TILE long or a run's rest. */
-static double sum_pieces(const SumShape *s, const float *row, int64_t per_run, int64_t first,
-                         int64_t end) {
+static double sum_pieces(const SumShape *s, const void *x, bool low, int64_t row, int64_t per_run,
+                         int64_t first, int64_t end) {
+    float wide[VEC_SUM_TILE];
     double sum = 0;
     for (; first < end; first++) {
         const int64_t at = first % per_run * VEC_SUM_TILE;
-        const float *x =
+        const int64_t n = s->width - at < VEC_SUM_TILE ? s->width - at : VEC_SUM_TILE;
+        const int64_t from =
             row + offset_of(s->n_reduced, s->reduced, s->reduced_stride, first / per_run) + at;
-        sum += (double)vec_sum(x, s->width - at < VEC_SUM_TILE ? s->width - at : VEC_SUM_TILE);
+        sum += (double)vec_sum(vec_tile(x, low, from, n, wide), n);
     }
     return sum;
 }
 
-static void put_sum(float *out, double sum, bool accumulate) {
-    *out = (float)(accumulate ? (double)*out + sum : sum);
+/* Where sums go: f32, to which they may be added, or bf16. */
+typedef struct SumOut {
+    void *at;
+    bool low, accumulate;
+} SumOut;
+
+static void put_sum(const SumOut *out, int64_t i, double sum) {
+    if (out->accumulate) sum += (double)vec_get(out->at, out->low, i);
+    vec_put(out->at, out->low, i, (float)sum);
 }
 
 /* Few outputs: each sum in parts, up to `most` in all, which hold at least `least` each. */
@@ -117,7 +136,7 @@ static int64_t choose_chunks(int64_t most, int64_t n_tasks, int64_t length, int6
     return chunks < 1 ? 1 : chunks;
 }
 
-static void reduce_to_columns(const SumShape *s, const float *x, bool accumulate, float *out) {
+static void reduce_to_columns(const SumShape *s, const void *x, bool low, const SumOut *out) {
     float partial[COLUMN_TASKS][COLUMNS];
     const int64_t tiles = (s->width + COLUMNS - 1) / COLUMNS, n_tasks = s->n_rows * tiles;
     const int64_t chunks = choose_chunks(COLUMN_TASKS, n_tasks, s->n_runs, 32);
@@ -125,11 +144,13 @@ static void reduce_to_columns(const SumShape *s, const float *x, bool accumulate
     for (int64_t t = 0; t < n_tasks * chunks; t++) {
         const int64_t task = t / chunks, chunk = t % chunks, column = task % tiles * COLUMNS;
         const int64_t n = s->width - column < COLUMNS ? s->width - column : COLUMNS;
-        const float *row = x + offset_of(s->n_kept, s->kept, s->kept_stride, task / tiles) + column;
+        const int64_t row = offset_of(s->n_kept, s->kept, s->kept_stride, task / tiles) + column;
         double sums[COLUMNS];
-        sum_columns(s, row, s->n_runs * chunk / chunks, s->n_runs * (chunk + 1) / chunks, n, sums);
-        float *to = chunks > 1 ? &partial[t][0] : out + task / tiles * s->width + column;
-        for (int64_t j = 0; j < n; j++) put_sum(&to[j], sums[j], accumulate && chunks == 1);
+        sum_columns(s, x, low, row, s->n_runs * chunk / chunks, s->n_runs * (chunk + 1) / chunks, n,
+                    sums);
+        const int64_t to = task / tiles * s->width + column;
+        for (int64_t j = 0; j < n && chunks > 1; j++) partial[t][j] = (float)sums[j];
+        for (int64_t j = 0; j < n && chunks == 1; j++) put_sum(out, to + j, sums[j]);
     }
     if (chunks == 1) return;
     for (int64_t task = 0; task < n_tasks; task++) {
@@ -137,12 +158,12 @@ static void reduce_to_columns(const SumShape *s, const float *x, bool accumulate
         for (int64_t j = 0; j < COLUMNS && column + j < s->width; j++) {
             double sum = 0;
             for (int64_t c = 0; c < chunks; c++) sum += (double)partial[task * chunks + c][j];
-            put_sum(&out[task / tiles * s->width + column + j], sum, accumulate);
+            put_sum(out, task / tiles * s->width + column + j, sum);
         }
     }
 }
 
-static void reduce_to_scalars(const SumShape *s, const float *x, bool accumulate, float *out) {
+static void reduce_to_scalars(const SumShape *s, const void *x, bool low, const SumOut *out) {
     double partial[MAX_CHUNKS];
     const int64_t per_run = (s->width + VEC_SUM_TILE - 1) / VEC_SUM_TILE;
     const int64_t pieces = s->n_runs * per_run;
@@ -150,36 +171,37 @@ static void reduce_to_scalars(const SumShape *s, const float *x, bool accumulate
 #pragma omp parallel for schedule(static) if (s->n_rows * s->n_runs * s->width > PARALLEL_ELEMENTS)
     for (int64_t t = 0; t < s->n_rows * chunks; t++) {
         const int64_t chunk = t % chunks;
-        const float *row = x + offset_of(s->n_kept, s->kept, s->kept_stride, t / chunks);
-        const double sum =
-            sum_pieces(s, row, per_run, pieces * chunk / chunks, pieces * (chunk + 1) / chunks);
+        const int64_t row = offset_of(s->n_kept, s->kept, s->kept_stride, t / chunks);
+        const double sum = sum_pieces(s, x, low, row, per_run, pieces * chunk / chunks,
+                                      pieces * (chunk + 1) / chunks);
         if (chunks > 1)
             partial[t] = sum;
         else
-            put_sum(&out[t], sum, accumulate);
+            put_sum(out, t, sum);
     }
     if (chunks == 1) return;
     for (int64_t r = 0; r < s->n_rows; r++) {
         double sum = 0;
         for (int64_t c = 0; c < chunks; c++) sum += partial[r * chunks + c];
-        put_sum(&out[r], sum, accumulate);
+        put_sum(out, r, sum);
     }
 }
 
-void reduce_sum(int n_dims, const int64_t *dims, const bool *reduced, const float *x,
-                bool accumulate, float *out) {
+void reduce_sum(int n_dims, const int64_t *dims, const bool *reduced, const void *x, bool x_low,
+                bool accumulate, void *out, bool out_low) {
     int64_t n_out = 1, n_summed = 1;
     for (int d = 0; d < n_dims; d++) *(reduced[d] ? &n_summed : &n_out) *= dims[d];
     if (n_out == 0) return;
     if (n_summed == 0) {
-        if (!accumulate) memset(out, 0, (size_t)n_out * sizeof *out);
+        if (!accumulate) memset(out, 0, (size_t)n_out * (out_low ? 2 : 4));
         return;
     }
     const SumShape s = make_sum_shape(n_dims, dims, reduced);
+    const SumOut to = {out, out_low, accumulate};
     if (s.last_reduced)
-        reduce_to_scalars(&s, x, accumulate, out);
+        reduce_to_scalars(&s, x, x_low, &to);
     else
-        reduce_to_columns(&s, x, accumulate, out);
+        reduce_to_columns(&s, x, x_low, &to);
 }
 
 void reduce_sum_squares(const float *x, int64_t n, bool accumulate, float *out) {
@@ -198,27 +220,34 @@ void reduce_sum_squares(const float *x, int64_t n, bool accumulate, float *out) 
     }
     double sum = 0;
     for (int64_t c = 0; c < chunks; c++) sum += partial[c];
-    put_sum(out, sum, accumulate);
+    put_sum(&(SumOut){out, false, accumulate}, 0, sum);
 }
 
-int64_t reduce_first_nonfinite(const float *x, int64_t n) {
+/* Both kinds have all exponent bits set, which lie alike in f32 and bf16. */
+VEC_INLINE bool tile_is_finite(const bool low, const void *x, int64_t first, int64_t end) {
+    uint32_t bad = 0;
+#pragma omp simd reduction(| : bad)
+    for (int64_t i = first; i < end; i++) {
+        uint32_t bits;
+        const float value = vec_get(x, low, i);
+        __builtin_memcpy(&bits, &value, sizeof bits);
+        bad |= (bits & 0x7f800000u) == 0x7f800000u;
+    }
+    return !bad;
+}
+
+int64_t reduce_first_nonfinite(const void *x, bool low, int64_t n) {
     int64_t first = n;
 #pragma omp parallel for schedule(static) reduction(min : first) if (n > PARALLEL_ELEMENTS)
     for (int64_t tile = 0; tile < n; tile += 4096) {
         if (tile > first) continue; /* this thread's earlier tile has one already */
         const int64_t end = n - tile < 4096 ? n : tile + 4096;
-        uint32_t bad = 0;
-#pragma omp simd reduction(| : bad)
-        for (int64_t i = tile; i < end; i++) { /* x - x is NaN for both kinds */
-            uint32_t bits;
-            __builtin_memcpy(&bits, &x[i], sizeof bits);
-            bad |= (bits & 0x7f800000u) == 0x7f800000u;
+        if (low ? tile_is_finite(true, x, tile, end) : tile_is_finite(false, x, tile, end)) {
+            continue;
         }
-        for (int64_t i = tile; bad && i < end; i++)
-            if (!isfinite(x[i])) {
-                first = i < first ? i : first;
-                bad = 0;
-            }
+        int64_t at = tile;
+        while (isfinite(vec_get(x, low, at))) at++;
+        first = at < first ? at : first;
     }
     return first < n ? first : -1;
 }
@@ -254,19 +283,22 @@ static PermuteShape make_permute_shape(int n_dims, const int64_t *dims, const in
 #define SQUARE 32 /* side of a transposed tile: its rows in x and out are two cache lines each */
 
 /* out[r][c] = x[r + c stride_c] over [rows, columns]: r runs along x's contiguous dimension. */
-static void transpose_square(const float *x, int64_t stride_c, float *out, int64_t out_stride,
-                             int64_t rows, int64_t columns) {
-    float tile[SQUARE][SQUARE + 1]; /* + 1: a column's elements fall in different cache sets */
-    for (int64_t c = 0; c < columns; c++)
-        for (int64_t r = 0; r < rows; r++) tile[r][c] = x[c * stride_c + r];
-    for (int64_t r = 0; r < rows; r++)
-        memcpy(out + r * out_stride, tile[r], (size_t)columns * sizeof *out);
-}
+#define TRANSPOSE_SQUARE(name, Element)                                                            \
+    static void name(const Element *x, int64_t stride_c, Element *out, int64_t out_stride,         \
+                     int64_t rows, int64_t columns) {                                              \
+        Element tile[SQUARE][SQUARE + 1]; /* + 1: columns fall in different cache sets */          \
+        for (int64_t c = 0; c < columns; c++)                                                      \
+            for (int64_t r = 0; r < rows; r++) tile[r][c] = x[c * stride_c + r];                   \
+        for (int64_t r = 0; r < rows; r++)                                                         \
+            memcpy(out + r * out_stride, tile[r], (size_t)columns * sizeof *out);                  \
+    }
+TRANSPOSE_SQUARE(transpose_square, float)
+TRANSPOSE_SQUARE(transpose_low_square, uint16_t)
 
 /* Out's last dimension strides in x, and x's contiguous dimension is `along` in out: squares of
  * those two, for every index of the other dimensions. */
-static void permute_squares(const PermuteShape *s, int along, int64_t total, const float *x,
-                            float *out) {
+static void permute_squares(const PermuteShape *s, int along, int64_t total, bool low,
+                            const void *x, void *out) {
     const int last = s->n_dims - 1;
     int64_t out_stride[REDUCE_MAX_DIMS], step = 1;
     for (int d = last; d >= 0; d--) {
@@ -289,14 +321,19 @@ static void permute_squares(const PermuteShape *s, int along, int64_t total, con
             to += rest % s->dims[d] * out_stride[d];
             rest /= s->dims[d];
         }
-        transpose_square(x + from, s->stride[last], out + to, out_stride[along],
-                         rows - r < SQUARE ? rows - r : SQUARE,
-                         columns - c < SQUARE ? columns - c : SQUARE);
+        const int64_t n_rows = rows - r < SQUARE ? rows - r : SQUARE;
+        const int64_t n_columns = columns - c < SQUARE ? columns - c : SQUARE;
+        if (low)
+            transpose_low_square((const uint16_t *)x + from, s->stride[last], (uint16_t *)out + to,
+                                 out_stride[along], n_rows, n_columns);
+        else
+            transpose_square((const float *)x + from, s->stride[last], (float *)out + to,
+                             out_stride[along], n_rows, n_columns);
     }
 }
 
 /* Out's last dimension is contiguous in x: rows are copied. */
-static void permute_rows(const PermuteShape *s, int64_t total, const float *x, float *out) {
+static void permute_rows(const PermuteShape *s, int64_t total, bool low, const void *x, void *out) {
     const int last = s->n_dims - 1;
     const int64_t width = s->dims[last], piece = width < 16384 ? width : 16384;
     const int64_t per_row = (width + piece - 1) / piece;
@@ -309,11 +346,13 @@ static void permute_rows(const PermuteShape *s, int64_t total, const float *x, f
             rest /= s->dims[d];
         }
         const int64_t n = width - at < piece ? width - at : piece;
-        memcpy(out + row * width + at, x + from, (size_t)n * sizeof *out);
+        memcpy((char *)out + (row * width + at) * (low ? 2 : 4), vec_at(x, low, from),
+               (size_t)n * (low ? 2 : 4));
     }
 }
 
-void reduce_permute(int n_dims, const int64_t *dims, const int *perm, const float *x, float *out) {
+void reduce_permute(int n_dims, const int64_t *dims, const int *perm, bool low, const void *x,
+                    void *out) {
     int64_t total = 1;
     for (int d = 0; d < n_dims; d++) total *= dims[d];
     if (total == 0) return;
@@ -321,7 +360,7 @@ void reduce_permute(int n_dims, const int64_t *dims, const int *perm, const floa
     int along = s.n_dims - 1;
     while (s.stride[along] != 1) along--;
     if (along == s.n_dims - 1)
-        permute_rows(&s, total, x, out);
+        permute_rows(&s, total, low, x, out);
     else
-        permute_squares(&s, along, total, x, out);
+        permute_squares(&s, along, total, low, x, out);
 }

@@ -1,4 +1,4 @@
-/* Reductions and layout changes of contiguous f32 tensors of up to REDUCE_MAX_DIMS dimensions.
+/* Reductions and layout changes of contiguous tensors of up to REDUCE_MAX_DIMS dimensions.
  *
  * Sums run in f32 over short tiles and in f64 across them, in an order that depends on the shape
  * alone: not on the number of threads.
@@ -12,18 +12,20 @@
 #define REDUCE_MAX_DIMS 8
 
 /* Sums x [dims] over the dimensions marked in `reduced`; out has the others, in order. With
- * `accumulate` the sums are added to out. An empty sum is 0. out may not overlap x. */
-void reduce_sum(int n_dims, const int64_t *dims, const bool *reduced, const float *x,
-                bool accumulate, float *out);
+ * `accumulate` the sums are added to out. An empty sum is 0. out may not overlap x.
+ * x_low, out_low: bf16; what is accumulated is f32. */
+void reduce_sum(int n_dims, const int64_t *dims, const bool *reduced, const void *x, bool x_low,
+                bool accumulate, void *out, bool out_low);
 
 /* *out (+)= sum of x[i]^2. */
 void reduce_sum_squares(const float *x, int64_t n, bool accumulate, float *out);
 
 /* The first i where x[i] is infinite or NaN, or -1. */
-int64_t reduce_first_nonfinite(const float *x, int64_t n);
+int64_t reduce_first_nonfinite(const void *x, bool low, int64_t n);
 
 /* out[i_perm[0], i_perm[1], ..] = x[i_0, i_1, ..]: dimension d of out is dimension perm[d] of x,
- * whose sizes are `dims`. out may not overlap x. */
-void reduce_permute(int n_dims, const int64_t *dims, const int *perm, const float *x, float *out);
+ * whose sizes are `dims`. Elements have 4 bytes, or 2 with `low`. out may not overlap x. */
+void reduce_permute(int n_dims, const int64_t *dims, const int *perm, bool low, const void *x,
+                    void *out);
 
 #endif

@@ -26,18 +26,18 @@ static void fill_table(int n_pairs, const double *turns_per_position, int64_t po
     }
 }
 
-static void rotate_row(int n_pairs, int64_t half, const RotaryTable *table, const float *x,
-                       float *y) {
+VEC_INLINE void rotate_row(const bool low, int n_pairs, int64_t half, const RotaryTable *table,
+                           const void *x, void *y) {
 #pragma omp simd
     for (int i = 0; i < n_pairs; i++) {
-        const float a = x[i], b = x[i + half];
-        y[i] = a * table->cosine[i] - b * table->sine[i];
-        y[i + half] = b * table->cosine[i] + a * table->sine[i];
+        const float a = vec_get(x, low, i), b = vec_get(x, low, i + half);
+        vec_put(y, low, i, a * table->cosine[i] - b * table->sine[i]);
+        vec_put(y, low, i + half, b * table->cosine[i] + a * table->sine[i]);
     }
 }
 
-void rotary_apply(int64_t batch, int64_t seq, int64_t inner, int64_t head, int64_t position_offset,
-                  double base, int direction, const float *x, float *y) {
+void rotary_apply(bool low, int64_t batch, int64_t seq, int64_t inner, int64_t head,
+                  int64_t position_offset, double base, int direction, const void *x, void *y) {
     const int64_t half = head / 2;
     for (int64_t first = 0; first < half; first += PAIRS) {
         const int n_pairs = half - first < PAIRS ? (int)(half - first) : PAIRS;
@@ -52,7 +52,12 @@ void rotary_apply(int64_t batch, int64_t seq, int64_t inner, int64_t head, int64
             for (int64_t b = 0; b < batch; b++)
                 for (int64_t j = 0; j < inner; j++) {
                     const int64_t at = ((b * seq + s) * inner + j) * head + first;
-                    rotate_row(n_pairs, half, &table, x + at, y + at);
+                    const void *from = vec_at(x, low, at);
+                    void *to = (void *)(uintptr_t)vec_at(y, low, at);
+                    if (low)
+                        rotate_row(true, n_pairs, half, &table, from, to);
+                    else
+                        rotate_row(false, n_pairs, half, &table, from, to);
                 }
         }
     }

@@ -21,49 +21,71 @@ static float row_max(const float *x, int64_t n) {
     return top;
 }
 
-static double sum_exp(const float *x, float shift, int64_t n) {
-    float tile[512];
+#define TILE 512
+
+static float logits_max(const void *x, bool low, int64_t at, int64_t n) {
+    float wide[TILE], top = -INFINITY;
+    if (!low) return row_max((const float *)x + at, n);
+    for (int64_t first = 0; first < n; first += TILE) {
+        const int64_t width = n - first < TILE ? n - first : TILE;
+        const float piece = row_max(vec_tile(x, low, at + first, width, wide), width);
+        top = top < piece ? piece : top;
+    }
+    return top;
+}
+
+static double sum_exp(const void *x, bool low, int64_t at, float shift, int64_t n) {
+    float wide[TILE], tile[TILE];
     double sum = 0;
-    for (int64_t first = 0; first < n; first += 512) {
-        const int64_t width = n - first < 512 ? n - first : 512;
-        for (int64_t i = 0; i < width; i++) tile[i] = vmath_exp(x[first + i] - shift);
+    for (int64_t first = 0; first < n; first += TILE) {
+        const int64_t width = n - first < TILE ? n - first : TILE;
+        const float *piece = vec_tile(x, low, at + first, width, wide);
+        for (int64_t i = 0; i < width; i++) tile[i] = vmath_exp(piece[i] - shift);
         sum += (double)vec_sum(tile, width);
     }
     return sum;
 }
 
-void softmax_logsumexp(int64_t rows, int64_t n_local, int64_t n_valid, const float *x, float *lse) {
+void softmax_logsumexp(bool low, int64_t rows, int64_t n_local, int64_t n_valid, const void *x,
+                       float *lse) {
 #pragma omp parallel for schedule(static) if (rows * n_valid > PARALLEL_ELEMENTS)
     for (int64_t r = 0; r < rows; r++) {
-        const float *xr = x + r * n_local;
-        const float top = row_max(xr, n_valid);
+        const float top = logits_max(x, low, r * n_local, n_valid);
         /* -inf - -inf would be NaN: all columns masked, or none, is a sum of zero. An infinite
          * logit leaves +inf. */
         const float shift = isinf(top) ? 0.0f : top;
-        lse[r] = (float)((double)shift + log(sum_exp(xr, shift, n_valid)));
+        lse[r] = (float)((double)shift + log(sum_exp(x, low, r * n_local, shift, n_valid)));
     }
 }
 
-void softmax_pick(int64_t rows, int64_t n_local, int64_t n_valid, int64_t axis_offset,
-                  const float *x, const int32_t *index, float *out) {
+void softmax_pick(bool low, int64_t rows, int64_t n_local, int64_t n_valid, int64_t axis_offset,
+                  const void *x, const int32_t *index, float *out) {
     for (int64_t r = 0; r < rows; r++) {
         const int64_t column = index[r] - axis_offset;
-        out[r] = column >= 0 && column < n_valid ? x[r * n_local + column] : 0.0f;
+        const bool here = column >= 0 && column < n_valid;
+        out[r] = here ? vec_get(x, low, r * n_local + column) : 0.0f;
     }
 }
 
-void softmax_cross_entropy_grad(int64_t rows, int64_t n_local, int64_t n_valid, int64_t axis_offset,
-                                const float *logits, const int32_t *labels, const float *lse,
-                                const float *dloss, float *dlogits) {
+void softmax_cross_entropy_grad(bool low, int64_t rows, int64_t n_local, int64_t n_valid,
+                                int64_t axis_offset, const void *logits, const int32_t *labels,
+                                const float *lse, const float *dloss, void *dlogits) {
 #pragma omp parallel for schedule(static) if (rows * n_valid > PARALLEL_ELEMENTS)
     for (int64_t r = 0; r < rows; r++) {
-        const float *from = logits + r * n_local;
-        float *to = dlogits + r * n_local;
+        float wide[TILE], result[TILE];
         const float shift = lse[r], factor = dloss[r];
-        const int64_t label = labels[r] - axis_offset;
+        const int64_t label = labels[r] - axis_offset, at = r * n_local;
+        for (int64_t first = 0; first < n_valid; first += TILE) {
+            const int64_t width = n_valid - first < TILE ? n_valid - first : TILE;
+            const float *from = vec_tile(logits, low, at + first, width, wide);
+            float *to = vec_out_tile(dlogits, low, at + first, result);
 #pragma omp simd
-        for (int64_t i = 0; i < n_valid; i++) to[i] = vmath_exp(from[i] - shift) * factor;
-        if (label >= 0 && label < n_valid) to[label] -= factor;
-        memset(to + n_valid, 0, (size_t)(n_local - n_valid) * sizeof *to);
+            for (int64_t i = 0; i < width; i++) to[i] = vmath_exp(from[i] - shift) * factor;
+            if (label >= first && label < first + width) to[label - first] -= factor;
+            vec_close_tile(dlogits, low, at + first, width, to);
+        }
+        const size_t element = low ? sizeof(uint16_t) : sizeof(float);
+        memset((char *)dlogits + (size_t)(at + n_valid) * element, 0,
+               (size_t)(n_local - n_valid) * element);
     }
 }

@@ -91,6 +91,16 @@ VEC_INLINE const float *vec_tile(const void *x, bool low, int64_t first, int64_t
     return tile;
 }
 
+/* Where the f32 for elements [first, first + n) of an output go: in place, or into `tile`, which
+ * vec_close_tile then rounds. */
+VEC_INLINE float *vec_out_tile(void *y, bool low, int64_t first, float *tile) {
+    return low ? tile : (float *)y + first;
+}
+
+VEC_INLINE void vec_close_tile(void *y, bool low, int64_t first, int64_t n, const float *tile) {
+    if (low) vec_bf16_store(tile, (uint16_t *)y + first, n);
+}
+
 /* The lanes' sum by halves: a fixed order. */
 VEC_INLINE float vec_lane_sum(Vec v) {
     float lane[VEC_LANES];

@@ -11,6 +11,7 @@
 
 typedef struct MeasureOptions {
     bool quick;    /* fewer sizes and samples: under 10 s instead of a minute */
+    bool tiny;     /* sizes that an emulated device can do: for tests */
     int n_threads; /* CPU: the most cores to use; 0: all */
     /* Told before each row; `what` lives until the next call. May be NULL. */
     void (*progress)(void *user, int n_done, int n_all, const char *what);
@@ -29,6 +30,7 @@ typedef struct MeasureList {
     DeviceProfile *profile;
     Arena *arena;
     bool quick, cuda; /* cuda: larger sizes */
+    bool tiny;
 } MeasureList;
 void measure_list_calls(const MeasureList *list, int64_t threads);
 void measure_list_products(const MeasureList *list, int64_t threads, bool bf16);

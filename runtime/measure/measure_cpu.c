@@ -120,7 +120,7 @@ static bool run_attention(const void *args) {
 static bool run_attention_grad(const void *args) {
     const AttentionArgs *a = args;
     return attention_backward(&a->shape, a->q, a->k, a->v, a->o, a->lse, a->d_o, a->dq, a->dk,
-                              a->dv);
+                              a->dv, NULL);
 }
 
 enum { ATTENTION_OPERANDS = 9 };
@@ -302,7 +302,7 @@ bool measure_cpu(const MeasureOptions *options, Arena *arena, DeviceProfile *out
     *out = (DeviceProfile){.name = arena_strdup(arena, report.name), .cores = cores};
     ARENA_PUSH(arena, out->libraries, out->n_libraries, out->libraries_capacity,
                arena_strdup(arena, report.library));
-    MeasureList list = {out, arena, options->quick, false};
+    MeasureList list = {out, arena, options->quick, false, options->tiny};
     list_rows(&list, cores);
     CpuMeasure measure = {.options = options,
                           .profile = out,

@@ -41,6 +41,10 @@ void measure_list_products(const MeasureList *list, int64_t threads, bool bf16) 
     const int64_t *sides = list->cuda ? (list->quick ? QUICK_CUDA_SIDES : CUDA_SIDES)
                                       : (list->quick ? QUICK_SIDES : SIDES);
     int n_sides = list->quick ? 3 : 4;
+    if (list->tiny) {
+        add_layer(list, threads, bf16, 24, 16, 40);
+        return;
+    }
     int64_t tokens = list->cuda ? 8192 : 256, unit = list->cuda ? 4 : 1;
     for (int i = 0; i < n_sides; i++) {
         for (int j = 0; j < n_sides; j++) {
@@ -61,6 +65,12 @@ void measure_list_products(const MeasureList *list, int64_t threads, bool bf16) 
 
 void measure_list_attention(const MeasureList *list, int64_t threads, bool bf16) {
     int64_t least = list->cuda ? 256 : 32, most = list->cuda ? 8192 : 1024;
+    if (list->tiny) {
+        PUSH(list, attention,
+             ((ProfileAttention){
+                 .bf16 = bf16, .threads = threads, .batch = 1, .heads = 2, .seq = 64, .head = 64}));
+        return;
+    }
     for (int64_t seq = least; seq <= most; seq *= list->quick ? 8 : 2) {
         ProfileAttention row = {.bf16 = bf16, .threads = threads, .seq = seq, .heads = 12};
         row.batch = list->cuda ? 8 : 1;
@@ -78,6 +88,7 @@ void measure_list_memory(const MeasureList *list, int64_t threads) {
     int64_t least = list->cuda ? 1 << 20 : 24 << 10;
     int64_t most = (int64_t)(list->quick ? 96 : 192) << 20;
     if (list->cuda) most *= 16;
+    if (list->tiny) least = 12 << 10, most = 96 << 10;
     for (int64_t bytes = least; bytes <= most; bytes *= list->quick ? 8 : 2) {
         PUSH(list, memory, ((ProfileMemory){.threads = threads, .bytes = bytes / 96 * 96}));
     }

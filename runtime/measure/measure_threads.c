@@ -40,14 +40,14 @@ static bool run_collective(const Member *member) {
     size_t whole = part * (size_t)e->n_members;
     switch (e->kind) {
     case PROFILE_ALL_REDUCE:
-        return comm_all_reduce(e->group, member->number, REDUCE_SUM, member->in, member->out,
-                               count);
+        return comm_all_reduce(e->group, member->number, REDUCE_SUM, DTYPE_F32, member->in,
+                               member->out, count);
     case PROFILE_ALL_GATHER:
-        return comm_all_gather(e->group, member->number, member->in, member->out, 1, part, whole,
-                               1);
+        return comm_all_gather(e->group, member->number, DTYPE_F32, member->in, member->out, 1,
+                               part, whole, 1);
     default:
-        return comm_reduce_scatter(e->group, member->number, REDUCE_SUM, member->in, member->out, 1,
-                                   part, whole, 1);
+        return comm_reduce_scatter(e->group, member->number, REDUCE_SUM, DTYPE_F32, member->in,
+                                   member->out, 1, part, whole, 1);
     }
 }
 

@@ -146,7 +146,7 @@ Binding kernel_run_binding(const KernelRun *run, const KernelRank *rank, Node *n
 
 static bool bind_node(KernelRun *run, KernelRank *rank, Node *node, Diag *diag) {
     Binding b = kernel_run_binding(run, rank, node, diag);
-    rank->cpu = (CpuContext){&run->state, &rank->groups};
+    rank->cpu = (CpuContext){rank->products, &run->state, &rank->groups};
     b.backend = &rank->cpu;
     b.workspace_bytes = op_workspace_bytes(node, b.in_local);
     if (b.workspace_bytes) b.workspace = arena_alloc(b.arena, (size_t)b.workspace_bytes);
@@ -202,6 +202,7 @@ bool kernel_run_create(KernelRun *run, const Reference *reference, int in_place,
     kernel_run_prepare(run, reference, in_place);
     for (int r = 0; r < run->n_ranks; r++) {
         KernelRank *rank = &run->ranks[r];
+        rank->products = gemm_plans_create();
         rank->calls = ARENA_ARRAY(reference->arena, CpuCall, graph->n_nodes + 1);
         for (int n = 0; n < graph->n_nodes; n++) {
             unsigned flags = OPS[graph->nodes[n]->op].flags;
@@ -236,6 +237,7 @@ bool kernel_run_step(KernelRun *run) {
 void kernel_run_destroy(KernelRun *run) {
     const Graph *graph = run->reference->graph;
     for (int r = 0; r < run->n_ranks; r++) {
+        gemm_plans_destroy(run->ranks[r].products);
         for (int n = 0; run->ranks[r].buffers && n < graph->n_nodes; n++) {
             for (int o = 0; o < graph->nodes[n]->n_outputs; o++) {
                 if (shared_operand(run, graph->nodes[n], o) >= 0) continue;

@@ -18,6 +18,7 @@ typedef struct KernelRank {
     CommGroups groups;
     CpuContext cpu;
     void **buffers; /* [n_nodes * MAX_OUTPUTS], the rank's shards */
+    GemmPlans *products;
     CpuCall *calls;
     int n_calls;
     bool failed;

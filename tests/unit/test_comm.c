@@ -98,7 +98,7 @@ static void all_reduce_rank(int rank, void *shared) {
     Job *job = shared;
     float *out = job->out[rank];
     if (job->in_place) memcpy(out, job->in[rank], job->inner * sizeof(float));
-    job->ok[rank] = comm_all_reduce(job->group, rank, job->kind,
+    job->ok[rank] = comm_all_reduce(job->group, rank, job->kind, DTYPE_F32,
                                     job->in_place ? out : job->in[rank], out, job->inner);
 }
 
@@ -165,8 +165,8 @@ static void test_special_values(void) {
 
 static void all_gather_rank(int rank, void *shared) {
     Job *job = shared;
-    job->ok[rank] = comm_all_gather(job->group, rank, job->in[rank], job->out[rank], job->outer,
-                                    job->axis_local, job->axis_total, job->inner);
+    job->ok[rank] = comm_all_gather(job->group, rank, DTYPE_F32, job->in[rank], job->out[rank],
+                                    job->outer, job->axis_local, job->axis_total, job->inner);
 }
 
 static void check_all_gather(int n, size_t outer, size_t total, size_t inner) {
@@ -187,8 +187,9 @@ static void check_all_gather(int n, size_t outer, size_t total, size_t inner) {
 
 static void reduce_scatter_rank(int rank, void *shared) {
     Job *job = shared;
-    job->ok[rank] = comm_reduce_scatter(job->group, rank, job->kind, job->in[rank], job->out[rank],
-                                        job->outer, job->axis_local, job->axis_total, job->inner);
+    job->ok[rank] =
+        comm_reduce_scatter(job->group, rank, job->kind, DTYPE_F32, job->in[rank], job->out[rank],
+                            job->outer, job->axis_local, job->axis_total, job->inner);
 }
 
 static void check_reduce_scatter(int n, ReduceKind kind, size_t outer, size_t total, size_t inner) {
@@ -255,19 +256,22 @@ static void mixed_rank(int rank, void *shared) {
         uint32_t n = (uint32_t)mixed->n_ranks;
         for (size_t i = 0; i < count; i++) in[i] = (float)((rank + 1) * (step + 1) % 97);
         switch (next_random(&choice) % 5) {
-        case 0: ok = comm_all_reduce(mixed->all, rank, REDUCE_SUM, in, in, count); break;
+        case 0: ok = comm_all_reduce(mixed->all, rank, REDUCE_SUM, DTYPE_F32, in, in, count); break;
         case 1:
-            ok = comm_all_gather(mixed->all, rank, in, out, 1, count, count * n, 1);
+            ok = comm_all_gather(mixed->all, rank, DTYPE_F32, in, out, 1, count, count * n, 1);
             memcpy(in, out + count * (n - 1), count * sizeof(float));
             break;
-        case 2: ok = comm_broadcast(mixed->all, rank, step % mixed->n_ranks, in, count); break;
+        case 2:
+            ok = comm_broadcast(mixed->all, rank, step % mixed->n_ranks, DTYPE_F32, in, count);
+            break;
         case 3:
-            ok = comm_all_reduce(mixed->halves[half], in_half, REDUCE_SUM, in, in, count) &&
-                 comm_all_reduce(mixed->all, rank, REDUCE_MAX, in, in, count);
+            ok = comm_all_reduce(mixed->halves[half], in_half, REDUCE_SUM, DTYPE_F32, in, in,
+                                 count) &&
+                 comm_all_reduce(mixed->all, rank, REDUCE_MAX, DTYPE_F32, in, in, count);
             break;
         default:
             ok = comm_barrier(mixed->all, rank) &&
-                 comm_all_reduce(mixed->all, rank, REDUCE_MAX, in, in, count);
+                 comm_all_reduce(mixed->all, rank, REDUCE_MAX, DTYPE_F32, in, in, count);
         }
         for (size_t i = 0; i < count; i++) checksum += (double)in[i] * (double)(i % 7 + 1);
     }
@@ -394,7 +398,8 @@ static void stuck_rank(int rank, void *shared) {
         stuck->result[rank] = comm_channel_recv(stuck->channel, x, sizeof x);
     } else {
         size_t count = rank == 2 && stuck->mismatch ? 3 : 4;
-        stuck->result[rank] = comm_all_reduce(stuck->group, rank, REDUCE_SUM, x, x, count);
+        stuck->result[rank] =
+            comm_all_reduce(stuck->group, rank, REDUCE_SUM, DTYPE_F32, x, x, count);
     }
     if (comm_barrier(stuck->group, rank)) stuck->result[rank] = true;
 }
@@ -426,7 +431,7 @@ static void test_aborts(void) {
     CommGroup *group = comm_group_create(world, 2, "data");
     float x = 0;
     comm_world_set_timeout(world, 0.05);
-    CHECK(!comm_all_reduce(group, 1, REDUCE_SUM, &x, &x, 1), "returned true");
+    CHECK(!comm_all_reduce(group, 1, REDUCE_SUM, DTYPE_F32, &x, &x, 1), "returned true");
     reason = comm_world_reason(world);
     CHECK(strstr(reason, "group 'data': member 1: all_reduce waited 0.05 s for the others (1 of 2"),
           "%s", reason);

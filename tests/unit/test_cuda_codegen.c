@@ -534,7 +534,7 @@ static void fill_operands(const Binding *b, const Type *cuda_types, Operands *ou
 }
 
 static bool run_on_cpu(PlanRun *run, Binding b, const Operands *operands, void **results) {
-    CpuContext context = {&run->cpu_state, NULL};
+    CpuContext context = {.state = &run->cpu_state};
     CpuCall call;
     b.backend = &context;
     for (int i = 0; i < b.node->n_inputs; i++) b.in[i] = operands->cpu[i];

@@ -47,14 +47,15 @@ static void *run_peer(void *user) {
     size_t inner = (size_t)s->inner;
     switch (p->kind) {
     case ALL_REDUCE:
-        p->good = comm_all_reduce(p->group, p->member, p->reduce, p->in, p->out, total);
+        p->good = comm_all_reduce(p->group, p->member, p->reduce, DTYPE_F32, p->in, p->out, total);
         break;
     case ALL_GATHER:
-        p->good = comm_all_gather(p->group, p->member, p->in, p->out, outer, local, total, inner);
+        p->good = comm_all_gather(p->group, p->member, DTYPE_F32, p->in, p->out, outer, local,
+                                  total, inner);
         break;
     case REDUCE_SCATTER:
-        p->good = comm_reduce_scatter(p->group, p->member, p->reduce, p->in, p->out, outer, local,
-                                      total, inner);
+        p->good = comm_reduce_scatter(p->group, p->member, p->reduce, DTYPE_F32, p->in, p->out,
+                                      outer, local, total, inner);
         break;
     }
     return NULL;

@@ -71,7 +71,8 @@ static void check_shape(const AttentionShape *s) {
             for (int64_t h = 0; h < s->kv_heads; h++)
                 for (int64_t g = 0; g < s->group; g++) reference_row(s, &d, &r, b, pos, h, g);
     CHECK(attention_forward(s, d.q, d.k, d.v, d.o, d.lse), "head refused");
-    CHECK(attention_backward(s, d.q, d.k, d.v, d.o, d.lse, d.d_o, d.dq, d.dk, d.dv), "refused");
+    CHECK(attention_backward(s, d.q, d.k, d.v, d.o, d.lse, d.d_o, d.dq, d.dk, d.dv, NULL),
+          "refused");
 #define WHAT  "b%d s%d kv%d g%d h%d"
 #define SIZES (int)s->batch, (int)s->seq, (int)s->kv_heads, (int)s->group, (int)s->head
     CHECK_NEAR(d.o, r.o, d.n_q, 1.0, 3e-6, WHAT, SIZES);
@@ -86,16 +87,16 @@ static void check_shape(const AttentionShape *s) {
 }
 
 static void check_threads(void) {
-    const AttentionShape s = {2, 150, 2, 3, 24, true, 0.2f};
+    const AttentionShape s = {2, 150, 2, 3, 24, true, 0.2f, false};
     Data d = make_data(&s);
     omp_set_num_threads(1);
     attention_forward(&s, d.q, d.k, d.v, d.o, d.lse);
-    attention_backward(&s, d.q, d.k, d.v, d.o, d.lse, d.d_o, d.dq, d.dk, d.dv);
+    attention_backward(&s, d.q, d.k, d.v, d.o, d.lse, d.d_o, d.dq, d.dk, d.dv, NULL);
     float *o = kc_copy(d.o, d.n_q), *dq = kc_copy(d.dq, d.n_q), *dk = kc_copy(d.dk, d.n_k);
     float *dv = kc_copy(d.dv, d.n_k);
     omp_set_num_threads(3);
     attention_forward(&s, d.q, d.k, d.v, d.o, d.lse);
-    attention_backward(&s, d.q, d.k, d.v, d.o, d.lse, d.d_o, d.dq, d.dk, d.dv);
+    attention_backward(&s, d.q, d.k, d.v, d.o, d.lse, d.d_o, d.dq, d.dk, d.dv, NULL);
     omp_set_num_threads(2);
     CHECK(kc_same_bits(o, d.o, d.n_q), "o differs");
     CHECK(kc_same_bits(dq, d.dq, d.n_q), "dq differs");
@@ -106,17 +107,18 @@ static void check_threads(void) {
 
 int main(void) {
     const AttentionShape shapes[] = {
-        {1, 1, 1, 1, 1, true, 1.0f},     {1, 64, 1, 1, 64, true, 0.125f},
-        {2, 37, 3, 1, 20, true, 0.3f},   {1, 130, 2, 1, 64, false, 0.125f},
-        {2, 70, 1, 3, 17, true, 0.25f},  {1, 67, 2, 5, 33, false, 0.2f},
-        {1, 129, 1, 2, 80, true, 0.1f},  {1, 65, 1, 1, 256, true, 0.0625f},
-        {1, 20, 1, 100, 8, true, 0.35f}, {1, 200, 1, 1, 4, true, 40.0f}};
+        {1, 1, 1, 1, 1, true, 1.0f, false},     {1, 64, 1, 1, 64, true, 0.125f, false},
+        {2, 37, 3, 1, 20, true, 0.3f, false},   {1, 130, 2, 1, 64, false, 0.125f, false},
+        {2, 70, 1, 3, 17, true, 0.25f, false},  {1, 67, 2, 5, 33, false, 0.2f, false},
+        {1, 129, 1, 2, 80, true, 0.1f, false},  {1, 65, 1, 1, 256, true, 0.0625f, false},
+        {1, 20, 1, 100, 8, true, 0.35f, false}, {1, 200, 1, 1, 4, true, 40.0f, false}};
     check_begin("attention and its gradient equal the f64 formulas");
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) check_shape(&shapes[i]);
     check_begin("results do not depend on the number of threads");
     check_threads();
     check_begin("no positions: nothing to do; too long a head: refused");
-    const AttentionShape none = {2, 0, 1, 1, 8, true, 1.0f}, wide = {1, 1, 1, 1, 257, true, 1.0f};
+    const AttentionShape none = {2, 0, 1, 1, 8, true, 1.0f, false},
+                         wide = {1, 1, 1, 1, 257, true, 1.0f, false};
     CHECK(attention_forward(&none, NULL, NULL, NULL, NULL, NULL), "empty refused");
     CHECK(!attention_forward(&wide, NULL, NULL, NULL, NULL, NULL), "head 257 accepted");
     return check_report();

@@ -25,14 +25,14 @@ static void check_sum(int n_dims, const int64_t *dims, unsigned mask) {
         want[at] += (double)x[i];
     }
     omp_set_num_threads(1);
-    reduce_sum(n_dims, dims, reduced, x, false, one);
+    reduce_sum(n_dims, dims, reduced, x, false, false, one, false);
     omp_set_num_threads(3);
-    reduce_sum(n_dims, dims, reduced, x, false, out);
+    reduce_sum(n_dims, dims, reduced, x, false, false, out, false);
     omp_set_num_threads(2);
     CHECK(kc_same_bits(one, out, n_out), "mask %x depends on the number of threads", mask);
     const double size = sqrt((double)n / (double)(n_out ? n_out : 1)) + 1;
     CHECK_NEAR(out, want, n_out, size, 1e-6, "%d dims, mask %x", n_dims, mask);
-    reduce_sum(n_dims, dims, reduced, x, true, out);
+    reduce_sum(n_dims, dims, reduced, x, false, true, out, false);
     for (int64_t i = 0; i < n_out; i++) want[i] *= 2;
     CHECK_NEAR(out, want, n_out, size, 1e-6, "%d dims accumulated, mask %x", n_dims, mask);
     free(x), free(out), free(one), free(want);
@@ -45,7 +45,7 @@ static void check_permute(int n_dims, const int64_t *dims, const int *perm) {
         n *= dims[d];
     }
     float *x = kc_random(n), *out = kc_zeros(n);
-    reduce_permute(n_dims, dims, perm, x, out);
+    reduce_permute(n_dims, dims, perm, false, x, out);
     for (int64_t i = 0; i < n; i++) {
         int64_t rest = i, at = 0;
         for (int d = n_dims - 1; d >= 0; d--) {
@@ -86,14 +86,14 @@ static void check_squares(int64_t n) {
     twice = sum[0];
     reduce_sum_squares(x, n, true, &twice);
     CHECK(fabs((double)twice - 2 * want) <= 1e-6 * want, "accumulated, %d elements", (int)n);
-    CHECK(reduce_first_nonfinite(x, n) == -1, "finite data");
+    CHECK(reduce_first_nonfinite(x, false, n) == -1, "finite data");
     if (n > 5) {
         x[n - 1] = NAN;
-        CHECK(reduce_first_nonfinite(x, n) == n - 1, "NaN at the end");
+        CHECK(reduce_first_nonfinite(x, false, n) == n - 1, "NaN at the end");
         x[n / 2] = INFINITY;
-        CHECK(reduce_first_nonfinite(x, n) == n / 2, "inf before it");
+        CHECK(reduce_first_nonfinite(x, false, n) == n / 2, "inf before it");
         x[n / 2 - 1] = -INFINITY;
-        CHECK(reduce_first_nonfinite(x, n) == n / 2 - 1, "-inf just before it");
+        CHECK(reduce_first_nonfinite(x, false, n) == n / 2 - 1, "-inf just before it");
     }
     free(x);
 }
@@ -106,7 +106,7 @@ static void check_adamw(int64_t n) {
     for (int64_t i = 0; i < n; i++) pw[i] = (double)p[i];
     for (int step = 1; step <= 5; step++) {
         const float t = (float)step;
-        optimizer_adamw(&config, n, &lr, &t, &clip, g, p, m, v);
+        optimizer_adamw(&config, n, &lr, &t, &clip, g, p, m, v, NULL);
         for (int64_t i = 0; i < n; i++) {
             const double gi = (double)g[i] * (double)clip;
             mw[i] = 0.9 * mw[i] + 0.1 * gi;
@@ -122,7 +122,7 @@ static void check_adamw(int64_t n) {
     CHECK_NEAR(v, vw, n, 0.1, 1e-6, "adamw, n = %d", (int)n);
     float *p_before = kc_copy(p, n), *m_before = kc_copy(m, n), *v_before = kc_copy(v, n);
     const float bad[] = {INFINITY, -INFINITY, NAN}, t = 6;
-    for (int i = 0; i < 3; i++) optimizer_adamw(&config, n, &lr, &t, &bad[i], g, p, m, v);
+    for (int i = 0; i < 3; i++) optimizer_adamw(&config, n, &lr, &t, &bad[i], g, p, m, v, NULL);
     CHECK(kc_same_bits(p, p_before, n) && kc_same_bits(m, m_before, n) &&
               kc_same_bits(v, v_before, n),
           "a clip factor that is not finite changed something");
@@ -137,8 +137,8 @@ static void check_sgd(int64_t n, double momentum, bool nesterov) {
     double *pw = kc_zeros64(n), *bw = kc_zeros64(n);
     for (int64_t i = 0; i < n; i++) pw[i] = (double)p[i];
     for (int step = 0; step < 4; step++) {
-        optimizer_sgd(&config, n, &lr, &clip, g, p, buf);
-        optimizer_sgd(&config, n, &lr, &bad, g, p, buf);
+        optimizer_sgd(&config, n, &lr, &clip, g, p, buf, NULL);
+        optimizer_sgd(&config, n, &lr, &bad, g, p, buf, NULL);
         for (int64_t i = 0; i < n; i++) {
             const double gi = (double)g[i] * 0.5 + 0.01 * pw[i];
             bw[i] = momentum * bw[i] + gi;

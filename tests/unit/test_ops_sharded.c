@@ -1,5 +1,5 @@
-/* Kernels on shards: small graphs divided over a mesh, run by all ranks at once, each part compared
- * with that part of the whole value in float64.
+/* Kernels on shards, in f32 and in bf16: small graphs divided over a mesh, run by all ranks at
+ * once, each part compared with that part of the whole value in float64.
  *
  * Would catch: a shard that takes itself for the first one (tokens, positions, dropout masks),
  * padding that is read or not written as zero, a message over the wrong ranks, axis or reduction.
@@ -15,6 +15,9 @@
 
 /* A few f32 roundings, as in test_ops; partial sums add one more. */
 static const double TOLERANCE = 3e-6;
+/* In bf16 each rank's part of a sum is rounded before it is sent, by up to 2^-8 = 0.004, and values
+ * rounded the other way than the reference's are read again by the next op. */
+static const double LOW_TOLERANCE = 0.015;
 
 typedef struct ShardedCase {
     const char *name, *mesh;
@@ -191,9 +194,27 @@ static const ShardedCase CASES[] = {
                                                "{beta1=0.9, beta2=0.95, eps=1e-08, "
                                                "weight_decay=0.1} : f32[rows=3, cols=7/t], "
                                                "f32[rows=3, cols=7/t], f32[rows=3, cols=7/t]\n"},
+    {"accumulate, a divided share", "t=2, d=1, p=1", false,
+     PARAM(0, "", "rows=3, cols=7/t]")
+         PARAM(1, "", "rows=3, cols=7/t]") "%2 = accumulate(%0, %1) : f32[rows=3, cols=7/t]\n"},
+    {"update of a divided parameter and its copy", "t=3, d=1, p=1", false,
+     PARAM(0, "", "rows=3, cols=7/t]") PARAM(1, "", "rows=3, cols=7/t]") PARAM(
+         2, ":0", "rows=3, cols=7/t]") PARAM(3, ":0", "rows=3, cols=7/t]") PARAM(4, ":0.03125", "]")
+         PARAM(5, ":1", "]") PARAM(6, ":0.5", "]") PARAM(7, "", "rows=3, cols=7/t]") PARAM(
+             8, ":0",
+             "rows=3, cols=7/t]") "%9 = state() {name=\"\", of=\"p\"} : bf16[rows=3, cols=7/t]\n"
+                                  "%10 = state() {name=\"\", of=\"q\"} : bf16[rows=3, cols=7/t]\n"
+                                  "%11:4 = adamw(%0, %1, %2, %3, %6, %4, %5, %9) {beta1=0.9, "
+                                  "beta2=0.95, eps=1e-08, "
+                                  "weight_decay=0.1} : f32[rows=3, cols=7/t], f32[rows=3, "
+                                  "cols=7/t], f32[rows=3, cols=7/t], "
+                                  "bf16[rows=3, cols=7/t]\n"
+                                  "%12:3 = sgd(%7, %1, %8, %6, %4, %10) {momentum=0.9, "
+                                  "weight_decay=0.1} : f32[rows=3, "
+                                  "cols=7/t], f32[rows=3, cols=7/t], bf16[rows=3, cols=7/t]\n"},
 };
 
-static bool tested[N_OPS];
+static bool tested[N_OPS], low_tested[N_OPS];
 
 static void fill(Reference *ref) {
     uint64_t state = 7;
@@ -203,11 +224,72 @@ static void fill(Reference *ref) {
         if (!(OPS[node->op].flags & LEAF)) continue;
         for (int64_t i = 0; i < type_elements(&node->types[0]); i++) {
             values[i] = op_case_draw(node_string(node, ATTR_name), &state);
+            if (node->types[0].dtype == DTYPE_BF16) values[i] = reference_round_bf16(values[i]);
         }
     }
 }
 
-static void compare(const ShardedCase *sharded, const KernelRun *run) {
+/* Leaves that every reader may take in bf16. */
+static bool *find_low_leaves(const Graph *graph) {
+    bool *low = ARENA_ARRAY(graph->arena, bool, graph->n_nodes + 1);
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        low[n] = node->op == OP_PARAM;
+        for (int i = 0; i < node->n_inputs; i++) {
+            OperandPrecision precision = op_operand_precision(node->op, i);
+            if (precision == OPERAND_F32) low[node->inputs[i].node->id] = false;
+        }
+    }
+    return low;
+}
+
+/* The same graph with operands in bf16 wherever an op takes them. NULL: there are none. */
+static const Graph *lower(const Graph *graph, Diag *diag) {
+    Graph *out = graph_create_like(graph, graph->arena);
+    Value *map = ARENA_ARRAY(graph->arena, Value, graph->n_nodes * MAX_OUTPUTS + 1);
+    bool *low = find_low_leaves(graph), any = false;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        Value *inputs = ARENA_ARRAY(graph->arena, Value, node->n_inputs + 1);
+        for (int i = 0; i < node->n_inputs; i++) {
+            Value from = node->inputs[i];
+            inputs[i] = map[from.node->id * MAX_OUTPUTS + from.output];
+        }
+        Attr attrs[N_ATTRS];
+        int n_attrs = node->n_attrs;
+        memcpy(attrs, node->attrs, sizeof(Attr) * (size_t)n_attrs);
+        if (node->op == OP_MATMUL && node->n_inputs == 3 && value_type(inputs[0])->dtype) {
+            attrs[n_attrs++] = attr_string(ATTR_dtype, "f32");
+        }
+        Type type = node->types[0];
+        if (low[n]) type.dtype = DTYPE_BF16;
+        if (node->op == OP_BROADCAST) type.dtype = value_type(inputs[0])->dtype;
+        NodeSpec spec = {.op = node->op,
+                         .inputs = inputs,
+                         .n_inputs = node->n_inputs,
+                         .attrs = attrs,
+                         .n_attrs = n_attrs,
+                         .type = &type,
+                         .n_outputs = node->n_outputs,
+                         .block = node->block};
+        Node *copy = graph_add(out, &spec, diag);
+        CHECK(copy, "%s", diag_text(diag));
+        if (!copy) return NULL;
+        memcpy(copy->shardings, node->shardings, sizeof(copy->shardings));
+        for (int o = 0; o < node->n_outputs; o++) map[n * MAX_OUTPUTS + o] = node_value(copy, o);
+        any |= low[n];
+    }
+    return any ? out : NULL;
+}
+
+static bool reads_low(const Node *node) {
+    for (int i = 0; i < node->n_inputs; i++) {
+        if (value_type(node->inputs[i])->dtype == DTYPE_BF16) return true;
+    }
+    return false;
+}
+
+static void compare(const ShardedCase *sharded, const KernelRun *run, double tolerance) {
     const Graph *graph = run->reference->graph;
     for (int n = 0; n < graph->n_nodes; n++) {
         Node *node = graph->nodes[n];
@@ -215,23 +297,29 @@ static void compare(const ShardedCase *sharded, const KernelRun *run) {
         for (int o = 0; o < node->n_outputs; o++) {
             if (run->overwritten[n * MAX_OUTPUTS + o]) continue;
             double error = kernel_run_error(run, node_value(node, o), 0, !sharded->nonzero_pads);
-            CHECK(error <= TOLERANCE, "%%%d %s, result %d: error %.3g", n, OPS[node->op].name, o,
+            CHECK(error <= tolerance, "%%%d %s, result %d: error %.3g", n, OPS[node->op].name, o,
                   error);
         }
         tested[node->op] = true;
+        low_tested[node->op] |= reads_low(node);
     }
 }
 
-static void test_case(const ShardedCase *sharded, int variant) {
+static void test_case(const ShardedCase *sharded, int variant, bool low) {
     Arena *arena = arena_create();
     Diag *diag = diag_create();
     const char *text = arena_printf(arena, "graph \"\" mesh(%s) {\nforward:\n%s}\n", sharded->mesh,
                                     sharded->nodes);
     int line = 1;
-    check_begin(arena_printf(arena, "%s, micro-batch %d", sharded->name, variant));
+    check_begin(
+        arena_printf(arena, "%s, micro-batch %d%s", sharded->name, variant, low ? ", bf16" : ""));
     const Graph *graph = graph_parse(arena, sharded->name, &text, &line, diag);
     bool good = graph && graph_verify(graph, diag);
     CHECK(good, "%s", diag_text(diag));
+    if (good && low) {
+        graph = lower(graph, diag);
+        good = graph && graph_verify(graph, diag);
+    }
     if (good) {
         KernelRun run;
         Reference *ref = reference_create(arena, graph);
@@ -244,7 +332,7 @@ static void test_case(const ShardedCase *sharded, int variant) {
         CHECK(bound, "%s", diag_text(diag));
         reference_run(ref);
         CHECK(bound && kernel_run_step(&run), "%s", comm_world_reason(run.world));
-        if (bound) compare(sharded, &run);
+        if (bound) compare(sharded, &run, low ? LOW_TOLERANCE : TOLERANCE);
         kernel_run_destroy(&run);
     }
     check_end();
@@ -261,13 +349,17 @@ static void test_coverage(void) {
         snprintf(name, sizeof(name), "%s has sharded cases", OPS[op].name);
         check_begin(name);
         CHECK(tested[op], "none");
+        bool takes_low = op_operand_precision((OpKind)op, OPS[op].min_inputs > 1) != OPERAND_F32 ||
+                         op_operand_precision((OpKind)op, 0) == OPERAND_FOLLOWS;
+        CHECK(low_tested[op] || !takes_low || op == OP_CONST, "none in bf16");
         check_end();
     }
 }
 
 int main(void) {
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
-        for (int variant = 0; variant < 2; variant++) test_case(&CASES[i], variant);
+        for (int variant = 0; variant < 4; variant++)
+            test_case(&CASES[i], variant / 2, variant & 1);
     }
     test_coverage();
     return check_report();

@@ -345,7 +345,7 @@ bool measure_cuda(const MeasureOptions *options, Arena *arena, DeviceProfile *ou
     list_libraries(out, arena);
     CudaMeasure *measure = ARENA_NEW(arena, CudaMeasure);
     *measure = (CudaMeasure){.options = options, .profile = out, .arena = arena, .diag = diag};
-    MeasureList list = {out, arena, options->quick, true};
+    MeasureList list = {out, arena, options->quick, true, options->tiny};
     list_rows(&list, api, n_devices);
     measure->progress = (MeasureProgress){.options = options, .n_all = measure_list_count(out)};
     bool fine = cuda_device_open(&measure->device, api, 0, diag);
