@@ -19,16 +19,17 @@ static const Variant DEEP = {"gpt of 8 blocks",
                              DTYPE_F32,
                              {SIZES, {"layers", "8"}, {"vocab", "61"}, {"ffn", "64"}}};
 
+static void run(void) {
+    check_layouts(&GPT, LAYOUTS, N_LAYOUTS);
+    check_layouts(&DEEP, DEEP_LAYOUTS, N_DEEP_LAYOUTS);
+}
+
 int main(void) {
     if (fake_missing()) {
         printf("skip captured steps: %s\n", fake_missing());
         return 0;
     }
     forget_cache();
-    check_layouts(&GPT, LAYOUTS, N_LAYOUTS);
-    check_layouts(&DEEP, DEEP_LAYOUTS, N_DEEP_LAYOUTS);
-    printf("%d layouts\n", n_layouts_run);
-    compare_print_worst();
-    return check_report();
+    return run_in_halves(run);
 }
 #endif

@@ -50,19 +50,20 @@ static bool cpu_has(const Variant *variant) {
     return there;
 }
 
+static void run(void) {
+    check_layouts(&LLAMA, LAYOUTS, N_LAYOUTS);
+    for (size_t i = 0; i < sizeof(OTHERS) / sizeof(OTHERS[0]); i++) {
+        if (!cpu_has(&OTHERS[i])) continue;
+        check_layouts(&OTHERS[i], OTHER_LAYOUTS, sizeof(OTHER_LAYOUTS) / sizeof(OTHER_LAYOUTS[0]));
+    }
+}
+
 int main(void) {
     if (fake_missing()) {
         printf("skip captured steps of Llama: %s\n", fake_missing());
         return 0;
     }
     forget_cache();
-    check_layouts(&LLAMA, LAYOUTS, N_LAYOUTS);
-    for (size_t i = 0; i < sizeof(OTHERS) / sizeof(OTHERS[0]); i++) {
-        if (!cpu_has(&OTHERS[i])) continue;
-        check_layouts(&OTHERS[i], OTHER_LAYOUTS, sizeof(OTHER_LAYOUTS) / sizeof(OTHER_LAYOUTS[0]));
-    }
-    printf("%d layouts\n", n_layouts_run);
-    compare_print_worst();
-    return check_report();
+    return run_in_halves(run);
 }
 #endif
