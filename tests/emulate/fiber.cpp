@@ -16,9 +16,7 @@ static char *new_stack(void) {
         fprintf(stderr, "emulate: no memory for a stack\n");
         exit(2);
     }
-    /* Not all at the same place of a page: the fibers of a block would share one set of the cache. */
-    static unsigned n_stacks;
-    return static_cast<char *>(stack) + GUARD_BYTES - n_stacks++ % 64 * 64;
+    return static_cast<char *>(stack) + GUARD_BYTES;
 }
 
 #if defined(__x86_64__)
