@@ -65,6 +65,7 @@ int engine_options_from_args(const CliArgs *args, const Plan *plan, EngineOption
     *out = (EngineOptions){.n_threads = (int)cli_int(args, OPT_THREADS, 0),
                            .virtual_ranks = cli_given(args, OPT_VIRTUAL_RANKS),
                            .no_graph = cli_given(args, OPT_NO_GRAPH),
+                           .no_epilogues = cli_given(args, OPT_NO_EPILOGUES),
                            .no_registration = cli_given(args, OPT_NO_REGISTRATION),
                            .timeout_seconds = (double)cli_int(args, OPT_TIMEOUT, 0)};
     if (!device_asked(args, &asked, diag)) return EXIT_USAGE;

@@ -326,7 +326,7 @@ function ops.dropout(args) end
 
 ---Sums products over the axes `over`. Result: axes of both operands, then the left one's, then
 ---the right one's.
----@param args { [1]: perilune.Value, [2]: perilune.Value, over: perilune.Axes, dtype?: "f32"|"bf16" }
+---@param args { [1]: perilune.Value, [2]: perilune.Value, over: perilune.Axes, dtype?: string }
 ---@return perilune.Value
 function ops.matmul(args) end
 

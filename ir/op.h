@@ -66,8 +66,8 @@ bool op_may_reuse(const Node *node, int input);
 
 /* Memory that the op's kernel needs for the length of one call, for operands of local shapes. */
 int64_t op_workspace_bytes(const Node *node, const Type *inputs);
-/* The same for the CUDA kernels of ops that are neither products nor messages. Declared here because
- * plans reserve it; defined where the kernels are, in runtime/cuda/workspace.c. */
+/* The same for the CUDA kernels of ops that are neither products nor messages. Declared here
+ * because plans reserve it; defined where the kernels are, in runtime/cuda/workspace.c. */
 int64_t op_cuda_workspace_bytes(const Node *node, const Type *inputs, const Type *outputs);
 
 /* What an operand of floating point may be. Operands that FOLLOW have one dtype, f32 or bf16, and

@@ -196,11 +196,10 @@ typedef struct Reader {
 /* A key may be the file's own text: what could break the line is left out. */
 static bool wrong(const Reader *reader, const char *key, const char *why) {
     char shown[48];
-    size_t length = 0;
-    for (; length < sizeof(shown) - 1 && key[length]; length++) {
-        shown[length] = key[length] < ' ' || key[length] > '~' ? '?' : key[length];
+    snprintf(shown, sizeof(shown), "%s", key);
+    for (char *c = shown; *c; c++) {
+        if (*c < ' ' || *c > '~') *c = '?';
     }
-    shown[length] = '\0';
     diag_error(reader->diag, (SourceLoc){reader->path, 0}, "%s%s: %s", reader->place, shown, why);
     return false;
 }

@@ -2,8 +2,9 @@
  *
  * f32 stay: parameters (masters), statistics, what follows logsumexp and pick up to the loss, the
  * gradients of parameters, and every accumulator (Micikevicius et al. 2018 for the masters; bf16
- * has the range of f32, so no loss scaling). An op that multiplies by or looks up a parameter reads
- * a copy of it, a state `<param>.bf16` that the optimizer refreshes together with the parameter.
+ * has the range of f32, so no loss scaling). An op that multiplies by or looks up a parameter, or
+ * adds it to a product (a bias: a product on a GPU adds one of its own dtype), reads a copy of it, a
+ * state `<param>.bf16` that the optimizer refreshes together with the parameter.
  *
  * From there the dtype spreads along the graph: what an op may take in bf16, and what it gives, is
  * op_operand_precision's and inference's. Where f32 meets bf16 in an elementwise op, parameters and
@@ -38,9 +39,14 @@ static bool is_elementwise(const Node *node) {
     return OPS[node->op].flags & ELEMENTWISE_BIT || node->op == OP_ADD_N;
 }
 
+/* Is operand i what is added to a product? */
+static bool is_bias(const Node *node, int i) {
+    return node->op == OP_ADD && node->inputs[1 - i].node->op == OP_MATMUL;
+}
+
 /* Does operand i of the node read the copy of a parameter? */
 static bool reads_copy(const Node *node, int i) {
-    return node->phase != PHASE_UPDATE && op_reads_weights(node->op) &&
+    return node->phase != PHASE_UPDATE && (op_reads_weights(node->op) || is_bias(node, i)) &&
            node->inputs[i].node->op == OP_PARAM &&
            op_operand_precision(node->op, i) == OPERAND_FOLLOWS;
 }

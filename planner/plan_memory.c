@@ -91,21 +91,29 @@ static bool is_near(const Storage *storage, const Node *node) {
     }
 }
 
-/* A storage that output `o` of the node takes over, or -1. */
+/* The storage of operand i, if result 0 of the node may take it over; else -1. */
+static int find_reusable(const Planner *p, const Node *node, int i) {
+    Value in = node->inputs[i], out = node_value((Node *)node, 0);
+    if (!op_may_reuse(node, i) || OPS[in.node->op].flags & PERSISTENT) return -1;
+    if (in.node->op == OP_INPUT || p->keep[value_index(out)]) return -1;
+    int at = p->storage_of[value_index(in)];
+    const Storage *storage = &p->storages[at];
+    bool dies = storage->last == node->id;
+    return dies && is_near(storage, node) && same_local_shape(p, in, out) ? at : -1;
+}
+
+/* A storage that output `o` of the node takes over, or -1. A product's is taken first: on a GPU the
+ * product may do the node's work too, and must not write what it reads (an activation's input). */
 static int find_shared(const Planner *p, const Node *node, int o) {
-    Value out = node_value((Node *)node, o);
-    int alias = op_alias(node, o);
+    int alias = op_alias(node, o), found = -1;
     if (alias >= 0) return p->storage_of[value_index(node->inputs[alias])];
-    for (int i = 0; o == 0 && i < node->n_inputs; i++) {
-        Value in = node->inputs[i];
-        if (!op_may_reuse(node, i) || OPS[in.node->op].flags & PERSISTENT) continue;
-        if (in.node->op == OP_INPUT || p->keep[value_index(out)]) continue;
-        int at = p->storage_of[value_index(in)];
-        const Storage *storage = &p->storages[at];
-        bool dies = storage->last == node->id;
-        if (dies && is_near(storage, node) && same_local_shape(p, in, out)) return at;
+    for (int i = 0; o == 0 && p->cuda && i < node->n_inputs && found < 0; i++) {
+        if (node->inputs[i].node->op == OP_MATMUL) found = find_reusable(p, node, i);
     }
-    return -1;
+    for (int i = 0; o == 0 && i < node->n_inputs && found < 0; i++) {
+        found = find_reusable(p, node, i);
+    }
+    return found;
 }
 
 static Storage new_storage(const Planner *p, const Node *node, int o) {

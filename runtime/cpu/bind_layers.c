@@ -48,7 +48,7 @@ static bool bind_low_matmul(Binding *b, CpuCall *out) {
     if (!matmul_layout(b->node, &b->in_local[0], &b->in_local[1], &layout)) {
         return bind_fail(b, "has operands whose axes are not grouped");
     }
-    memset(&shape, 0, sizeof(shape)); /* padding too: shapes are compared bytewise */
+    memset(&shape, 0, sizeof(shape));
     shape.batch = layout.batch;
     shape.m = layout.m;
     shape.n = layout.n;

@@ -74,9 +74,7 @@ void cpu_report(CpuReport *out) {
     *out = (CpuReport){.cores = count_cores(), .vectors = built_for()};
     name_processor(out);
     gemm_library_version(out->library, sizeof(out->library));
-    out->bf16 = has_flag("amx_bf16")      ? "amx_bf16"
-                : has_flag("avx512_bf16") ? "avx512_bf16"
-                                          : "none";
+    out->bf16 = has_flag("avx512_bf16") ? "avx512_bf16" : "none"; /* gemm.c uses no AMX */
     out->bf16_native = strcmp(out->bf16, "none") != 0;
     out->memory_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
 }

@@ -297,9 +297,14 @@ static dnnl_status_t prepare_native(GemmPlan *plan) {
     return finish_product(&plan->product, desc, status);
 }
 
+static bool same_shape(const GemmShape *a, const GemmShape *b) {
+    return a->batch == b->batch && a->m == b->m && a->n == b->n && a->k == b->k && a->ta == b->ta &&
+           a->tb == b->tb && a->out_low == b->out_low && a->accumulate == b->accumulate;
+}
+
 const GemmPlan *gemm_plan_bf16(GemmPlans *plans, const GemmShape *shape) {
     GemmPlan *plan = plans->first;
-    while (plan && memcmp(&plan->shape, shape, sizeof *shape) != 0) plan = plan->next;
+    while (plan && !same_shape(&plan->shape, shape)) plan = plan->next;
     if (plan) return plan;
     plan = calloc(1, sizeof *plan);
     last_status = dnnl_out_of_memory;

@@ -32,7 +32,7 @@ bool gemm_f32_batched(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float a
 /* Products of bf16, added up in f32: C = op(A) op(B), or C += op(A) op(B), for `batch` matrices
  * that lie packed, one after the other. C is f32, or bf16 rounded once. No size is 0. Where oneDNN
  * has no kernel on this CPU the operands are widened block by block (gemm_widened.h). */
-typedef struct GemmShape { /* compared bytewise: zero it first */
+typedef struct GemmShape {
     int64_t batch, m, n, k;
     bool ta, tb;
     bool out_low;    /* C is bf16 */

@@ -14,26 +14,38 @@ typedef struct AttentionKernels {
     int forward_shared, keys_shared, queries_shared; /* bytes */
 } AttentionKernels;
 
-/* Tiles of bf16 in shared memory: see the kernels. `step`: keys that attention_queries_* passes
- * over at a time. */
-#define TENSOR_KERNELS(head, step, key_threads)                                                    \
-    {                                                                                              \
-        .forward = KERNEL_attention_forward_##head, .delta = KERNEL_attention_delta_bf16,          \
-        .keys = KERNEL_attention_keys_##head, .queries = KERNEL_attention_queries_##head,          \
-        .tile = ATTENTION_TILE, .threads = 128, .keys_threads = (key_threads),                     \
-        .forward_shared = (ATTENTION_TILE + 4 * ATTENTION_STEP) * (head)*2,                        \
-        .keys_shared =                                                                             \
-            (2 * ATTENTION_TILE + 4 * ATTENTION_STEP) * (head)*2 + 4 * ATTENTION_STEP * 4,         \
-        .queries_shared = (2 * ATTENTION_TILE + 4 * (step)) * (head)*2,                            \
-    }
-static const struct {
+/* Kernels on tensor cores, for heads up to `head`. */
+typedef struct TensorKernels {
     int head;
-    AttentionKernels kernels;
-} TENSOR[] = {
-    {32, TENSOR_KERNELS(32, ATTENTION_STEP, 128)},
-    {64, TENSOR_KERNELS(64, ATTENTION_STEP, 128)},
-    {128, TENSOR_KERNELS(128, ATTENTION_STEP_LONG, 256)},
+    KernelId forward, keys, queries;
+    int keys_threads, exchanged; /* bytes that warps of attention_keys_* exchange */
+} TensorKernels;
+#define TENSOR_KERNELS(head)                                                                       \
+    head, KERNEL_attention_forward_##head, KERNEL_attention_keys_##head,                           \
+        KERNEL_attention_queries_##head
+static const TensorKernels TENSOR[] = {
+    {TENSOR_KERNELS(32), 128, 0},
+    {TENSOR_KERNELS(64), 128, 0},
+    {TENSOR_KERNELS(128), 256, 8 * 4096},
 };
+
+/* Tiles of bf16 in shared memory: those of the block, and two buffers of two for what passes. */
+static AttentionKernels tensor_kernels(const TensorKernels *t) {
+    int row = t->head * 2, statistics = 2 * ATTENTION_STEP * (int)sizeof(float);
+    return (AttentionKernels){
+        .forward = t->forward,
+        .delta = KERNEL_attention_delta_bf16,
+        .keys = t->keys,
+        .queries = t->queries,
+        .tile = ATTENTION_TILE,
+        .threads = 128,
+        .keys_threads = t->keys_threads,
+        .forward_shared = (ATTENTION_TILE + 4 * ATTENTION_STEP) * row,
+        .keys_shared =
+            (2 * ATTENTION_TILE + 4 * ATTENTION_STEP) * row + 2 * statistics + t->exchanged,
+        .queries_shared = (2 * ATTENTION_TILE + 4 * ATTENTION_QUERIES_STEP) * row,
+    };
+}
 
 /* Tiles of f32 in shared memory, with padded rows; and weights. */
 static AttentionKernels any_kernels(bool bf16, int64_t head) {
@@ -59,7 +71,7 @@ static AttentionKernels any_kernels(bool bf16, int64_t head) {
 static AttentionKernels choose_kernels(bool bf16, int64_t head, float scale) {
     for (size_t i = 0; bf16 && head % 8 == 0 && scale > 0 && i < sizeof(TENSOR) / sizeof(TENSOR[0]);
          i++) {
-        if (head <= TENSOR[i].head) return TENSOR[i].kernels;
+        if (head <= TENSOR[i].head) return tensor_kernels(&TENSOR[i]);
     }
     return any_kernels(bf16, head);
 }

@@ -7,6 +7,7 @@ bool cuda_bind_matmul(Binding *b) {
                         .a = b->in[0],
                         .b = b->in[1],
                         .d = b->out[0],
+                        .product = b->node,
                         .beta = b->node->n_inputs == 3 && !b->overwrite ? 1 : 0};
     if (b->in_local[1].dtype != gemm.in_dtype) {
         return bind_fail(b, "has operands of different dtypes");

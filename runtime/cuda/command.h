@@ -69,14 +69,27 @@ typedef struct LaunchCommand {
     size_t args_bytes;
 } LaunchCommand;
 
-/* D[batch, m, n] = op(A) x op(B) + beta D, row-major and contiguous: the shapes of MatmulLayout.
- * Accumulates in f32. */
+/* What a product still does to its sums before it stores them (epilogue.h). gelu is the tanh form.
+ */
+typedef enum EpilogueKind {
+    EPILOGUE_SUM,      /* D = sums */
+    EPILOGUE_GELU,     /* D = gelu(sums); aux, if there is one, = sums */
+    EPILOGUE_GELU_GRAD /* D = gelu_grad(aux, sums) */
+} EpilogueKind;
+
+/* sums[batch, m, n] = op(A) x op(B) + beta C + bias, row-major and contiguous: the shapes of
+ * MatmulLayout. Accumulates in f32. C, bias and aux have the dtype of D. */
 typedef struct GemmCommand {
     MatmulLayout layout;
     DType in_dtype, out_dtype;
     const void *a, *b;
+    const void *c; /* like D; NULL: D itself */
     void *d;
     float beta;
+    EpilogueKind epilogue;
+    const void *bias;    /* [n], or NULL */
+    void *aux;           /* like D, or NULL */
+    const Node *product; /* the matmul; NULL: none. CommandInfo.node is the last node done. */
 } GemmCommand;
 
 typedef struct CopyCommand {
@@ -163,6 +176,12 @@ typedef struct CommandList {
     int count, capacity;
     Command *items; /* from malloc; command_list_release frees it */
 } CommandList;
+
+/* The node that most of the command's time goes to: reports are by it. */
+static inline const Node *command_main_node(const Command *command) {
+    bool product = command->kind == COMMAND_GEMM && command->gemm.product;
+    return product ? command->gemm.product : command->info.node;
+}
 
 void command_list_push(CommandList *list, const Command *command);
 void command_list_release(CommandList *list);

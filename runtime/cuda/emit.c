@@ -181,13 +181,15 @@ static bool emit_walk(const RankContext *rank, const EmitMemory *memory, EmitJob
     if (job == EMIT_TRAIN) {
         emit_scalars(&walk);
         if (!executor_emit_train(rank, &emitter, diag)) return false;
-        cuda_merge_updates(out, rank->arena);
-        return true;
     }
-    int n_micro = job == EMIT_FIRST ? 1 : rank->plan->n_micro;
+    int n_micro = job == EMIT_FIRST ? 1 : job == EMIT_FORWARD ? rank->plan->n_micro : 0;
     for (int micro = 0; micro < n_micro; micro++) {
         if (!executor_emit_forward(rank, micro, &emitter, diag)) return false;
     }
+    if (memory->epilogues) {
+        cuda_fold_epilogues(out, rank->program->graph, memory->epilogues, rank->arena);
+    }
+    if (job == EMIT_TRAIN) cuda_merge_updates(out, rank->arena);
     return true;
 }
 

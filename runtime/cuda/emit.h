@@ -8,6 +8,7 @@
 #define RUNTIME_CUDA_EMIT_H
 
 #include "runtime/cuda/bind.h"
+#include "runtime/cuda/epilogue.h"
 #include "runtime/executor.h"
 
 typedef enum EmitJob { EMIT_TRAIN, EMIT_FORWARD, EMIT_FIRST, N_EMIT_JOBS } EmitJob;
@@ -17,10 +18,11 @@ typedef enum EmitJob { EMIT_TRAIN, EMIT_FORWARD, EMIT_FIRST, N_EMIT_JOBS } EmitJ
 typedef struct EmitMemory {
     DeviceState *state;           /* device */
     const unsigned char *staging; /* pinned host memory, STAGING_SLOTS slots */
-    /* [N_STREAM_KINDS] in pinned host memory: how many of a stream's messages have been done in this
-     * step, kept by a small kernel after each; NULL: not kept. Only where a rank has its own device:
-     * when it waits for ever, this says for what. */
+    /* [N_STREAM_KINDS] in pinned host memory: how many of a stream's messages have been done in
+     * this step, kept by a small kernel after each; NULL: not kept. Only where a rank has its own
+     * device: when it waits for ever, this says for what. */
     uint32_t *progress;
+    const EpilogueCheck *epilogues; /* NULL: products are left without */
 } EmitMemory;
 enum { STAGING_HEADER = 64 };
 int64_t emit_staging_bytes(const Plan *plan); /* of one slot */

@@ -21,7 +21,7 @@ typedef struct Cost {
 /* A node's cost, shared evenly by its commands. */
 static Cost node_cost(const Plan *plan, const Command *command, int n_commands,
                       const CudaRates *rates) {
-    const Node *node = command->info.node;
+    const Node *node = command_main_node(command);
     Cost cost = {0};
     bool bf16 = false;
     for (int i = 0; i < command->n_accesses; i++) cost.bytes += (double)command->accesses[i].bytes;
@@ -57,9 +57,9 @@ static const char *command_name(const Plan *plan, const Command *command, Arena 
         return command->launch.generated ? command->launch.generated->name
                                          : KERNELS[command->launch.kernel].name;
     case COMMAND_GEMM:
-        return arena_printf(arena, "product %s%" PRId64 " x %" PRId64 " x %" PRId64,
+        return arena_printf(arena, "product %s%" PRId64 " x %" PRId64 " x %" PRId64 "%s",
                             l->batch > 1 ? arena_printf(arena, "%" PRId64 " of ", l->batch) : "",
-                            l->m, l->n, l->k);
+                            l->m, l->n, l->k, epilogue_name(&command->gemm, arena));
     case COMMAND_COLLECTIVE:
         return arena_printf(arena, "%s %s", OPS[command->info.node->op].name,
                             emit_group_name(plan, command->collective.group));
@@ -113,7 +113,10 @@ static void add_rows(CudaSummary *s, const Plan *plan, const CommandList *list,
 static bool emit_stage(const Plan *plan, int stage, Arena *arena, KernelCache *generated,
                        CommandList *out, Diag *diag) {
     static const uintptr_t BASE = (uintptr_t)1 << 32;
-    EmitMemory memory = {(DeviceState *)(BASE / 2), (const unsigned char *)(BASE / 4), NULL};
+    static const EpilogueCheck ALL = {NULL, NULL}; /* assumed */
+    EmitMemory memory = {.state = (DeviceState *)(BASE / 2),
+                         .staging = (const unsigned char *)(BASE / 4),
+                         .epilogues = &ALL};
     MeshCoord coord = {{0}};
     coord.at[MESH_P] = stage;
     RankContext rank = rank_context(plan, mesh_rank(&plan->mesh, coord), arena);
@@ -165,11 +168,11 @@ void cuda_summary_print(StrBuf *out, const CudaSummary *s, const CudaRates *rate
                   s->n_streams, s->n_streams == 1 ? "" : "s", s->n_events,
                   s->n_events == 1 ? "" : "s", s->n_waits, s->n_waits == 1 ? "" : "s",
                   s->n_messages, s->n_generated);
-    strbuf_printf(out, "%-36s %8s %10s %10s %10s %6s\n", "kernel", "count", "GFLOP", "GB", "ms",
+    strbuf_printf(out, "%-40s %8s %10s %10s %10s %6s\n", "kernel", "count", "GFLOP", "GB", "ms",
                   "share");
     for (int i = 0; i < s->n_rows && i < MOST_ROWS; i++) {
         const CudaKernelRow *row = &s->rows[i];
-        strbuf_printf(out, "%-36s %8" PRId64 " %10.3f %10.3f %10.3f %5.1f%%\n", row->name,
+        strbuf_printf(out, "%-40s %8" PRId64 " %10.3f %10.3f %10.3f %5.1f%%\n", row->name,
                       row->count, row->flops * 1e-9, row->bytes * 1e-9, row->us * 1e-3,
                       s->us > 0 ? 100 * row->us / s->us : 0);
     }

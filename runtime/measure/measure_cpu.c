@@ -6,6 +6,7 @@
 #include "runtime/cpu/cpu_report.h"
 #include "runtime/cpu/elementwise.h"
 #include "runtime/cpu/gemm.h"
+#include "runtime/cpu/gemm_widened.h"
 #include "runtime/measure/measure_threads.h"
 
 #include <errno.h>
@@ -63,6 +64,11 @@ static double time_runs(const CpuMeasure *measure, bool (*run)(const void *), co
     return measure_median(samples, n_samples);
 }
 
+/* Elements, so that what follows them begins at a multiple of 64 bytes. */
+static int64_t align(int64_t elements) {
+    return (elements + 31) / 32 * 32;
+}
+
 static bool run_elementwise(const void *args) {
     elementwise_run(args);
     return true;
@@ -107,9 +113,39 @@ static double time_product(const CpuMeasure *measure, const ProfileProduct *row)
     return time_runs(measure, run_product, &args);
 }
 
+typedef struct LowProductArgs {
+    const GemmPlan *plan;
+    const uint16_t *a, *b;
+    uint16_t *c;
+    void *workspace;
+} LowProductArgs;
+
+static bool run_low_product(const void *args) {
+    const LowProductArgs *p = args;
+    return gemm_run_bf16(p->plan, p->a, p->b, p->c, p->workspace);
+}
+
+/* Prepared for the row alone: a prepared product keeps its number of threads. */
+static double time_low_product(const CpuMeasure *measure, const ProfileProduct *row) {
+    GemmShape shape;
+    memset(&shape, 0, sizeof(shape));
+    shape.batch = 1;
+    shape.m = row->m, shape.n = row->n, shape.k = row->k;
+    shape.ta = row->ta, shape.tb = row->tb;
+    shape.out_low = true;
+    GemmPlans *plans = gemm_plans_create();
+    const GemmPlan *plan = plans ? gemm_plan_bf16(plans, &shape) : NULL;
+    uint16_t *a = (uint16_t *)measure->memory, *b = a + align(row->m * row->k);
+    uint16_t *c = b + align(row->k * row->n);
+    LowProductArgs args = {plan, a, b, c, c + align(row->m * row->n)};
+    double us = plan ? time_runs(measure, run_low_product, &args) : -1;
+    gemm_plans_destroy(plans);
+    return us;
+}
+
 typedef struct AttentionArgs {
     AttentionShape shape;
-    float *q, *k, *v, *o, *lse, *d_o, *dq, *dk, *dv;
+    float *q, *k, *v, *o, *lse, *d_o, *dq, *dk, *dv, *workspace;
 } AttentionArgs;
 
 static bool run_attention(const void *args) {
@@ -120,10 +156,10 @@ static bool run_attention(const void *args) {
 static bool run_attention_grad(const void *args) {
     const AttentionArgs *a = args;
     return attention_backward(&a->shape, a->q, a->k, a->v, a->o, a->lse, a->d_o, a->dq, a->dk,
-                              a->dv, NULL);
+                              a->dv, a->workspace);
 }
 
-enum { ATTENTION_OPERANDS = 9 };
+enum { ATTENTION_OPERANDS = 11 }; /* the workspace is twice as large as the others */
 
 static void time_attention(const CpuMeasure *measure, ProfileAttention *row) {
     AttentionArgs args = {.shape = {.batch = row->batch,
@@ -132,11 +168,13 @@ static void time_attention(const CpuMeasure *measure, ProfileAttention *row) {
                                     .group = 1,
                                     .head = row->head,
                                     .causal = true,
-                                    .scale = 1 / sqrtf((float)row->head)}};
-    float **operands[ATTENTION_OPERANDS] = {&args.q,   &args.k,  &args.v,  &args.o, &args.lse,
-                                            &args.d_o, &args.dq, &args.dk, &args.dv};
+                                    .scale = 1 / sqrtf((float)row->head),
+                                    .low = row->bf16}};
+    float **operands[] = {&args.q,   &args.k,  &args.v,  &args.o,  &args.lse,
+                          &args.d_o, &args.dq, &args.dk, &args.dv, &args.workspace};
     int64_t elements = measure_attention_elements(row);
-    for (int i = 0; i < ATTENTION_OPERANDS; i++) *operands[i] = measure->memory + i * elements;
+    for (size_t i = 0; i < sizeof(operands) / sizeof(operands[0]); i++)
+        *operands[i] = measure->memory + i * elements;
     row->forward_us = time_runs(measure, run_attention, &args);
     row->backward_us = time_runs(measure, run_attention_grad, &args);
 }
@@ -205,8 +243,12 @@ static void unpin_threads(int n_threads, const cpu_set_t *all) {
 static void list_rows(const MeasureList *list, int cores) {
     int counts[2] = {1, cores}, n_counts = cores > 1 ? 2 : 1;
     for (int i = 0; i < n_counts; i++) measure_list_calls(list, counts[i]);
-    for (int i = 0; i < n_counts; i++) measure_list_products(list, counts[i], false);
-    for (int i = 0; i < n_counts; i++) measure_list_attention(list, counts[i], false);
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        for (int i = 0; i < n_counts; i++) measure_list_products(list, counts[i], bf16);
+    }
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        for (int i = 0; i < n_counts; i++) measure_list_attention(list, counts[i], bf16);
+    }
     for (int i = 0; i < n_counts; i++) measure_list_memory(list, counts[i]);
     measure_list_messages(list);
     for (int members = 2; members <= (cores > 2 ? cores : 2) && members <= 8; members *= 2) {
@@ -214,13 +256,31 @@ static void list_rows(const MeasureList *list, int cores) {
     }
 }
 
-/* Room for the largest row, filled with numbers of everyday size: zeros or denormals would be
+/* Numbers of everyday size, whether read as f32 or, each half, as bf16: zeros or denormals would be
  * faster or slower. */
+static void fill(const CpuMeasure *measure) {
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < measure->floats; i++) {
+        float number = 0.01f * (float)(i % 97 - 48);
+        uint32_t bits;
+        memcpy(&bits, &number, sizeof(bits));
+        bits = (bits & 0xffff0000u) | bits >> 16;
+        memcpy(&measure->memory[i], &bits, sizeof(bits));
+    }
+}
+
+/* Room for the largest row. */
 static bool allocate(CpuMeasure *measure) {
     const DeviceProfile *profile = measure->profile;
     int64_t most = 1 << 12;
     for (int i = 0; i < profile->n_products; i++) {
-        int64_t floats = measure_product_elements(&profile->products[i]);
+        const ProfileProduct *row = &profile->products[i];
+        GemmShape shape = {
+            .batch = 1, .m = row->m, .n = row->n, .k = row->k, .ta = row->ta, .tb = row->tb};
+        int64_t floats = measure_product_elements(row);
+        if (row->bf16) {
+            floats += (int64_t)(gemm_widened_workspace_bytes(&shape) / sizeof(float)) + 3 * 32;
+        }
         if (floats > most) most = floats;
     }
     for (int i = 0; i < profile->n_attention; i++) {
@@ -239,8 +299,7 @@ static bool allocate(CpuMeasure *measure) {
                    (double)bytes / (1 << 20), strerror(errno));
         return false;
     }
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < most; i++) measure->memory[i] = 0.01f * (float)(i % 97 - 48);
+    fill(measure);
     return true;
 }
 
@@ -254,13 +313,15 @@ static bool measure_kernels(CpuMeasure *measure) {
     }
     for (int i = 0; i < p->n_products; i++) {
         ProfileProduct *row = &p->products[i];
-        measure_tell(progress, "product %lld x %lld x %lld, f32", (long long)row->m,
-                     (long long)row->n, (long long)row->k);
+        measure_tell(progress, "product %lld x %lld x %lld, %s", (long long)row->m,
+                     (long long)row->n, (long long)row->k, row->bf16 ? "bf16" : "f32");
+        if (row->bf16 && !p->products[i ? i - 1 : 0].bf16) fill(measure);
         omp_set_num_threads((int)row->threads);
-        row->us = time_product(measure, row);
+        row->us = row->bf16 ? time_low_product(measure, row) : time_product(measure, row);
     }
     for (int i = 0; i < p->n_attention; i++) {
         measure_tell(progress, "attention, sequence %lld", (long long)p->attention[i].seq);
+        if (i == 0 || p->attention[i].bf16 != p->attention[i - 1].bf16) fill(measure);
         omp_set_num_threads((int)p->attention[i].threads);
         time_attention(measure, &p->attention[i]);
     }

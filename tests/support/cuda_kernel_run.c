@@ -2,6 +2,7 @@
 
 #include "tests/emulate/emulate.h"
 #include "tests/support/gpu_run.h"
+#include "tests/support/reference_eval.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -43,7 +44,16 @@ static void run_gemm(const GemmCommand *gemm) {
                    (double)read_element(gemm->b, gemm->in_dtype, b + k * step_b);
         }
         if (gemm->beta != 0) {
-            sum += (double)gemm->beta * (double)read_element(gemm->d, gemm->out_dtype, i);
+            const void *c = gemm->c ? gemm->c : gemm->d;
+            sum += (double)gemm->beta * (double)read_element(c, gemm->out_dtype, i);
+        }
+        if (gemm->bias) sum += (double)read_element(gemm->bias, gemm->out_dtype, n);
+        if (gemm->epilogue == EPILOGUE_GELU && gemm->aux) {
+            write_element(gemm->aux, gemm->out_dtype, i, (float)sum);
+        }
+        if (gemm->epilogue == EPILOGUE_GELU) sum = reference_gelu_value(sum);
+        if (gemm->epilogue == EPILOGUE_GELU_GRAD) {
+            sum *= reference_gelu_slope((double)read_element(gemm->aux, gemm->out_dtype, i));
         }
         write_element(gemm->d, gemm->out_dtype, i, (float)sum);
     }

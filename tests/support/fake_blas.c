@@ -2,6 +2,7 @@
 
 /* cuBLASLt: descriptors, and products by plain loops with sums in f32. */
 #include "tests/support/fake_internal.h"
+#include "tests/support/reference_eval.h"
 
 #include <string.h>
 
@@ -13,7 +14,14 @@ typedef struct Desc {
     FakeObject object;
     cublasComputeType_t compute;
     cublasOperation_t op[2];
+    uint32_t epilogue;
+    const void *bias;
+    void *aux;
+    int64_t aux_ld;
 } Desc;
+
+/* The bits that epilogues are put together from. */
+enum { HAS_BIAS = 4, HAS_GELU = 32, HAS_DGELU = 64, HAS_AUX = 128 };
 
 typedef struct Layout {
     FakeObject object;
@@ -58,6 +66,7 @@ static cublasStatus_t desc_create(cublasLtMatmulDesc_t *out, cublasComputeType_t
     }
     Desc *desc = fake_new(FAKE_IS_DESC, sizeof(*desc));
     desc->compute = compute;
+    desc->epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     *out = (cublasLtMatmulDesc_t)desc;
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -70,14 +79,26 @@ static cublasStatus_t desc_set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttr
                                const void *value, size_t bytes) {
     Desc *d = fake_get(desc, FAKE_IS_DESC, "cublasLtMatmulDescSetAttribute");
     if (!d) return CUBLAS_STATUS_INVALID_VALUE;
-    bool is_a = attribute == CUBLASLT_MATMUL_DESC_TRANSA;
-    if (!is_a && attribute != CUBLASLT_MATMUL_DESC_TRANSB) {
-        fake_defect("cublasLtMatmulDescSetAttribute: attribute %d is not imitated", attribute);
-        return CUBLAS_STATUS_NOT_SUPPORTED;
+    const struct {
+        cublasLtMatmulDescAttributes_t attribute;
+        void *to;
+        size_t bytes;
+    } known[] = {
+        {CUBLASLT_MATMUL_DESC_TRANSA, &d->op[0], sizeof(d->op[0])},
+        {CUBLASLT_MATMUL_DESC_TRANSB, &d->op[1], sizeof(d->op[1])},
+        {CUBLASLT_MATMUL_DESC_EPILOGUE, &d->epilogue, sizeof(d->epilogue)},
+        {CUBLASLT_MATMUL_DESC_BIAS_POINTER, &d->bias, sizeof(d->bias)},
+        {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &d->aux, sizeof(d->aux)},
+        {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &d->aux_ld, sizeof(d->aux_ld)},
+    };
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        if (known[i].attribute != attribute) continue;
+        if (bytes != known[i].bytes) return CUBLAS_STATUS_INVALID_VALUE;
+        memcpy(known[i].to, value, bytes);
+        return CUBLAS_STATUS_SUCCESS;
     }
-    if (bytes != sizeof(d->op[0])) return CUBLAS_STATUS_INVALID_VALUE;
-    memcpy(&d->op[!is_a], value, bytes);
-    return CUBLAS_STATUS_SUCCESS;
+    fake_defect("cublasLtMatmulDescSetAttribute: attribute %d is not imitated", attribute);
+    return CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
 static cublasStatus_t layout_create(cublasLtMatrixLayout_t *out, cudaDataType type, uint64_t rows,
@@ -148,6 +169,11 @@ static bool fits(const Desc *desc, const FakeMatrix *a, const FakeMatrix *b, con
     if (memcmp(c, d, sizeof(*c)) != 0) return false;
     if (a->batch != d->batch || b->batch != d->batch || a->type != b->type) return false;
     if (a->type == CUDA_R_32F && d->type != CUDA_R_32F) return false;
+    if (desc->epilogue & HAS_BIAS && !desc->bias) return false;
+    if (desc->epilogue & HAS_AUX &&
+        (!desc->aux || desc->aux_ld % 8 || desc->aux_ld < d->rows || d->batch != 1)) {
+        return false;
+    }
     return desc->compute == CUBLAS_COMPUTE_32F || a->type == CUDA_R_32F;
 }
 
@@ -170,6 +196,9 @@ static cublasStatus_t heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t de
     if (!fits(operation, &la->matrix, &lb->matrix, &lc->matrix, &ld->matrix)) {
         return CUBLAS_STATUS_NOT_SUPPORTED;
     }
+    if (fake->options.no_epilogues && operation->epilogue != CUBLASLT_EPILOGUE_DEFAULT) {
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
     for (int i = 0; i < wanted && i < N_ALGORITHMS; i++) {
         memset(&results[i], 0, sizeof(results[i]));
         results[i].algo.data[0] = ALGORITHM;
@@ -187,10 +216,38 @@ static int64_t element_bytes(const FakeMatrix *matrix) {
     return matrix->type == CUDA_R_32F ? 4 : 2;
 }
 
+static int64_t matrix_bytes(const FakeMatrix *matrix) {
+    return ((matrix->batch - 1) * matrix->stride + (matrix->columns - 1) * matrix->ld +
+            matrix->rows) *
+           element_bytes(matrix);
+}
+
 static bool is_on_device(const FakeMatrix *matrix, const void *at) {
-    int64_t elements =
-        (matrix->batch - 1) * matrix->stride + (matrix->columns - 1) * matrix->ld + matrix->rows;
-    return fake_memory_has(at, elements * element_bytes(matrix), true);
+    return fake_memory_has(at, matrix_bytes(matrix), true);
+}
+
+static bool are_apart(const void *a, const FakeMatrix *a_matrix, const void *b,
+                      const FakeMatrix *b_matrix) {
+    return (const char *)a + matrix_bytes(a_matrix) <= (const char *)b ||
+           (const char *)b + matrix_bytes(b_matrix) <= (const char *)a;
+}
+
+/* What is written lies apart from what is read, but for C, which may be D. */
+static bool is_safe(const FakeProduct *p) {
+    FakeMatrix bias = p->d, aux = p->d;
+    bias.columns = 1;
+    aux.ld = p->aux_ld;
+    if (!are_apart(p->to, &p->d, p->from_a, &p->a)) return false;
+    if (!are_apart(p->to, &p->d, p->from_b, &p->b)) return false;
+    if (p->from_c != p->to && !are_apart(p->to, &p->d, p->from_c, &p->d)) return false;
+    if (p->bias && (!fake_memory_has(p->bias, matrix_bytes(&bias), true) ||
+                    !are_apart(p->to, &p->d, p->bias, &bias))) {
+        return false;
+    }
+    if (!p->aux) return true;
+    return is_on_device(&aux, p->aux) && are_apart(p->to, &p->d, p->aux, &aux) &&
+           are_apart(p->aux, &aux, p->from_a, &p->a) && are_apart(p->aux, &aux, p->from_b, &p->b) &&
+           (!p->bias || are_apart(p->aux, &aux, p->bias, &bias));
 }
 
 static cublasStatus_t matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha,
@@ -206,13 +263,13 @@ static cublasStatus_t matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
     const Layout *lc = fake_get(c_layout, FAKE_IS_LAYOUT, function);
     const Layout *ld = fake_get(d_layout, FAKE_IS_LAYOUT, function);
     if (!fake_get(handle, FAKE_IS_BLAS, function) || !operation || !la || !lb || !lc || !ld ||
-        !algo || algo->data[0] != ALGORITHM || c != d ||
+        !algo || algo->data[0] != ALGORITHM ||
         !fits(operation, &la->matrix, &lb->matrix, &lc->matrix, &ld->matrix)) {
         fake_defect("%s: operands that do not fit each other", function);
         return CUBLAS_STATUS_INVALID_VALUE;
     }
     if (!is_on_device(&la->matrix, a) || !is_on_device(&lb->matrix, b) ||
-        !is_on_device(&ld->matrix, d) ||
+        !is_on_device(&ld->matrix, c) || !is_on_device(&ld->matrix, d) ||
         (workspace_bytes && !fake_memory_has(workspace, (int64_t)workspace_bytes, true))) {
         fake_defect("%s: operands that are not all in one allocation each", function);
         return CUBLAS_STATUS_INVALID_VALUE;
@@ -228,8 +285,17 @@ static cublasStatus_t matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                                  .from_a = a,
                                  .from_b = b,
                                  .to = d,
+                                 .from_c = c,
+                                 .epilogue = (int)operation->epilogue,
+                                 .aux_ld = operation->aux_ld,
                                  .workspace = workspace,
                                  .workspace_bytes = workspace_bytes}};
+    if (operation->epilogue & HAS_BIAS) node.product.bias = operation->bias;
+    if (operation->epilogue & HAS_AUX) node.product.aux = operation->aux;
+    if (!is_safe(&node.product)) {
+        fake_defect("%s: writes what it reads", function);
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
     return fake_issue(&node, stream, function) ? CUBLAS_STATUS_EXECUTION_FAILED
                                                : CUBLAS_STATUS_SUCCESS;
 }
@@ -263,6 +329,18 @@ static void spoil(const FakeProduct *product) {
     if (bytes) memset(product->workspace, 0xff, bytes);
 }
 
+/* The epilogue: what element [row, column] of D becomes. Sums are not rounded before. */
+static float finish(const FakeProduct *p, int64_t row, int64_t column, float sum) {
+    int64_t aux = column * p->aux_ld + row;
+    if (p->bias) sum += read_element(&p->d, p->bias, row);
+    if (p->epilogue & HAS_DGELU) {
+        return sum * (float)reference_gelu_slope(read_element(&p->d, p->aux, aux));
+    }
+    if (!(p->epilogue & HAS_GELU)) return sum;
+    if (p->aux) write_element(&p->d, p->aux, aux, sum);
+    return (float)reference_gelu_value(sum);
+}
+
 bool fake_run_product(const FakeProduct *p) {
     int64_t k = p->transpose_a ? p->a.rows : p->a.columns;
     spoil(p);
@@ -278,8 +356,8 @@ bool fake_run_product(const FakeProduct *p) {
                            read_element(&p->b, p->from_b, b + (p->transpose_b ? i * p->b.ld : i));
                 }
                 sum *= p->alpha;
-                if (p->beta != 0) sum += p->beta * read_element(&p->d, p->to, d);
-                write_element(&p->d, p->to, d, sum);
+                if (p->beta != 0) sum += p->beta * read_element(&p->d, p->from_c, d);
+                write_element(&p->d, p->to, d, finish(p, row, column, sum));
             }
         }
     }

@@ -42,6 +42,11 @@ typedef struct FakeProduct {
     FakeMatrix a, b, d;
     const void *from_a, *from_b;
     void *to;
+    const void *from_c; /* like d */
+    int epilogue;       /* cublasLtEpilogue_t */
+    const void *bias;   /* [rows of d], of its dtype; NULL: none */
+    void *aux;          /* of d's dtype, batch 1; NULL: none */
+    int64_t aux_ld;
     void *workspace;
     size_t workspace_bytes;
 } FakeProduct;

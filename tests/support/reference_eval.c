@@ -176,7 +176,11 @@ static double gelu_inner(double x) {
     return SQRT_2_OVER_PI * (x + 0.044715 * x * x * x);
 }
 
-static double gelu_slope(double x) {
+double reference_gelu_value(double x) {
+    return 0.5 * x * (1 + tanh(gelu_inner(x)));
+}
+
+double reference_gelu_slope(double x) {
     double t = tanh(gelu_inner(x));
     return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * SQRT_2_OVER_PI * (1 + 3 * 0.044715 * x * x);
 }
@@ -206,8 +210,8 @@ static double normal_density(double x) {
     X(log, log(x))                                                                                 \
     X(tanh, tanh(x))                                                                               \
     X(sigmoid, sigmoid(x))                                                                         \
-    X(gelu, 0.5 * x * (1 + tanh(gelu_inner(x))))                                                   \
-    X(gelu_grad, y *gelu_slope(x))                                                                 \
+    X(gelu, reference_gelu_value(x))                                                               \
+    X(gelu_grad, y *reference_gelu_slope(x))                                                       \
     X(gelu_erf, x *normal_cdf(x))                                                                  \
     X(gelu_erf_grad, y *(normal_cdf(x) + x * normal_density(x)))                                   \
     X(silu, x *sigmoid(x))                                                                         \

@@ -66,6 +66,10 @@ static inline double ref_read(const RefCall *call, int input, const Point *point
 Type ref_without(const Type *type, int axis);
 Type ref_only(const Type *type, int axis);
 
+/* The tanh form, and its derivative. */
+double reference_gelu_value(double x);
+double reference_gelu_slope(double x);
+
 /* One entry per op of the table; a missing one does not link. */
 #define OP(upper, lower, ...) RefOp reference_##lower;
 #include "ir/ops.def"

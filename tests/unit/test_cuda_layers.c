@@ -167,7 +167,7 @@ static void test_special_logits(void) {
     for (int i = 0; i < ROWS * COLS; i++) {
         x[i] = i % COLS >= VALID ? NAN : i % COLS == 20 ? CASES[i / COLS].one : CASES[i / COLS].all;
     }
-    softmax_logsumexp(ROWS, COLS, VALID, false, x, expected);
+    softmax_logsumexp(false, ROWS, COLS, VALID, x, expected);
     for (int threads = 32; threads <= 256; threads *= 8) {
         SoftmaxArgs args = {.rows = ROWS, .n_local = COLS, .n_valid = VALID, .x = x, .out = lse};
         bool good = emulate_launch(KERNEL_logsumexp_f32, (Grid){ROWS, 1, 1}, threads, 0, &args);

@@ -22,6 +22,8 @@ typedef struct CudaEngine {
     KernelCache *generated;
     GeneratedModules *modules;
     EmitMemory memory;
+    EpilogueCheck epilogues;
+    bool told; /* that an epilogue is missing */
     int64_t slot_bytes;
     int first_local, n_local; /* ranks whose arenas are here */
     NcclWorld *world;         /* several processes; else NULL */
@@ -126,6 +128,43 @@ static bool check_workspace(const Engine *engine, Diag *diag) {
     return true;
 }
 
+static bool supports_epilogue(void *user, const GemmCommand *gemm) {
+    CudaEngine *cuda = user;
+    const Engine *engine = cuda->engine;
+    if (gemm_table_supports(cuda->context.gemms, gemm)) return true;
+    if (!cuda->told && cuda->first_local == 0) {
+        fprintf(stderr,
+                "perilune: cuBLASLt has no product %lld x %lld x %lld%s for %s: kernels of their "
+                "own do the rest\n",
+                (long long)gemm->layout.m, (long long)gemm->layout.n, (long long)gemm->layout.k,
+                epilogue_name(gemm, engine->arena), cuda->device.name);
+    }
+    cuda->told = true;
+    return false;
+}
+
+/* What emission asks: which products there are on this device. */
+static bool open_products(CudaEngine *cuda, const EngineOptions *options) {
+    Engine *engine = cuda->engine;
+    int64_t workspace = INT64_MAX; /* what every rank has */
+    for (int r = 0; r < cuda->n_local; r++) {
+        int64_t bytes = engine->ranks[cuda->first_local + r].parts.bytes[WORKSPACE_COMPUTE];
+        if (bytes < workspace) workspace = bytes;
+    }
+    cuda->context = (ReplayContext){
+        .device = &cuda->device,
+        .gemms = gemm_table_create(&cuda->device, false, workspace, engine->arena),
+        .workspace = workspace_of,
+        .workspace_user = cuda,
+        .generated = generated_of,
+        .generated_user = cuda,
+        .arena = engine->arena,
+    };
+    cuda->epilogues = (EpilogueCheck){supports_epilogue, cuda};
+    cuda->memory.epilogues = options->no_epilogues ? NULL : &cuda->epilogues;
+    return true;
+}
+
 static bool emit_jobs(CudaEngine *cuda, CommandList lists[N_EMIT_JOBS], Diag *diag) {
     Engine *engine = cuda->engine;
     double start = engine_now();
@@ -144,20 +183,6 @@ static bool emit_jobs(CudaEngine *cuda, CommandList lists[N_EMIT_JOBS], Diag *di
 
 static bool prepare_jobs(CudaEngine *cuda, CommandList lists[N_EMIT_JOBS], Diag *diag) {
     Engine *engine = cuda->engine;
-    int64_t workspace = INT64_MAX; /* of products: what every rank has */
-    for (int r = 0; r < cuda->n_local; r++) {
-        int64_t bytes = engine->ranks[cuda->first_local + r].parts.bytes[WORKSPACE_COMPUTE];
-        if (bytes < workspace) workspace = bytes;
-    }
-    cuda->context = (ReplayContext){
-        .device = &cuda->device,
-        .gemms = gemm_table_create(&cuda->device, false, workspace, engine->arena),
-        .workspace = workspace_of,
-        .workspace_user = cuda,
-        .generated = generated_of,
-        .generated_user = cuda,
-        .arena = engine->arena,
-    };
     if (cuda->world) cuda->context.messenger = nccl_world_messenger(cuda->world);
     cuda->modules = generated_modules_load(&cuda->device, cuda->generated, engine->arena, diag);
     if (!cuda->modules) return false;
@@ -317,8 +342,8 @@ static bool cuda_create(Engine *engine, const EngineOptions *options, Diag *diag
     bool fine = check_workspace(engine, diag) &&
                 cuda_device_open(&cuda->device, cuda_api(), options->device_ordinal, diag) &&
                 join(cuda, options, diag) && check_memory(cuda, diag) && allocate(cuda, diag) &&
-                emit_jobs(cuda, lists, diag) && prepare_jobs(cuda, lists, diag) &&
-                warm_up(cuda, diag) && capture_jobs(cuda, diag);
+                open_products(cuda, options) && emit_jobs(cuda, lists, diag) &&
+                prepare_jobs(cuda, lists, diag) && warm_up(cuda, diag) && capture_jobs(cuda, diag);
     for (int job = 0; job < N_EMIT_JOBS; job++) command_list_release(&lists[job]);
     return fine;
 }
@@ -417,9 +442,9 @@ static bool check_command(void *user, const Command *command) {
 static bool time_command(void *user, const Command *command) {
     CudaEngine *cuda = user;
     double now = engine_now();
+    const Node *node = command_main_node(command);
     if (command->info.rank == 0) {
-        cuda->engine->op_seconds[command->info.node ? command->info.node->op : OP_INPUT] +=
-            now - cuda->last_time;
+        cuda->engine->op_seconds[node ? node->op : OP_INPUT] += now - cuda->last_time;
     }
     cuda->last_time = now;
     return true;

@@ -1,5 +1,7 @@
 #include "runtime/cuda/driver/gemm.h"
 
+#include "runtime/cuda/epilogue.h"
+
 #include <string.h>
 
 enum { MOST_CANDIDATES = 8 };
@@ -8,13 +10,15 @@ enum { MOST_CANDIDATES = 8 };
 typedef struct GemmKey {
     MatmulLayout layout;
     DType in_dtype, out_dtype;
-    bool accumulate;
+    bool accumulate, bias, aux;
+    EpilogueKind epilogue;
 } GemmKey;
 
 struct GemmEntry {
     GemmKey key;
     cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t a, b, d; /* of the column-major problem: a is our B */
+    cublasStatus_t status;          /* of preparing it */
     int n_candidates, chosen;
     cublasLtMatmulHeuristicResult_t candidates[MOST_CANDIDATES];
 };
@@ -56,6 +60,9 @@ static GemmKey key_of(const GemmCommand *command) {
     key.in_dtype = command->in_dtype;
     key.out_dtype = command->out_dtype;
     key.accumulate = command->beta != 0;
+    key.bias = command->bias != NULL;
+    key.aux = command->aux != NULL;
+    key.epilogue = command->epilogue;
     return key;
 }
 
@@ -73,6 +80,46 @@ static cublasStatus_t make_layout(const CuApi *api, cublasLtMatrixLayout_t *out,
     if (status == CUBLAS_STATUS_SUCCESS && batch > 1) {
         status = api->cublasLtMatrixLayoutSetAttribute(
             *out, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof(stride));
+    }
+    return status;
+}
+
+/* Column-major, our columns are rows: the bias is one element for each of D's rows, as cuBLASLt
+ * wants it, and aux has D's leading dimension. Bias and aux have D's dtype unless told otherwise.
+ */
+static cublasStatus_t describe_epilogue(const CuApi *api, const GemmEntry *entry) {
+    static const uint32_t KINDS[][2] = {
+        [EPILOGUE_SUM] = {CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_DEFAULT},
+        [EPILOGUE_GELU] = {CUBLASLT_EPILOGUE_GELU, CUBLASLT_EPILOGUE_GELU_AUX},
+        [EPILOGUE_GELU_GRAD] = {CUBLASLT_EPILOGUE_DGELU, CUBLASLT_EPILOGUE_DGELU},
+    };
+    const GemmKey *key = &entry->key;
+    uint32_t kind = KINDS[key->epilogue][key->aux];
+    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+    if (key->bias && key->epilogue == EPILOGUE_SUM) kind = CUBLASLT_EPILOGUE_BIAS;
+    if (key->bias && key->epilogue == EPILOGUE_GELU) kind |= CUBLASLT_EPILOGUE_BIAS;
+    if (kind == CUBLASLT_EPILOGUE_DEFAULT) return status;
+    status = api->cublasLtMatmulDescSetAttribute(entry->operation, CUBLASLT_MATMUL_DESC_EPILOGUE,
+                                                 &kind, sizeof(kind));
+    if (status != CUBLAS_STATUS_SUCCESS || !key->aux) return status;
+    return api->cublasLtMatmulDescSetAttribute(entry->operation,
+                                               CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &key->layout.n,
+                                               sizeof(key->layout.n));
+}
+
+/* The heuristic, too, looks at the addresses: at their alignment. */
+static cublasStatus_t set_pointers(const CuApi *api, const GemmEntry *entry,
+                                   const GemmCommand *command) {
+    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+    if (command->bias) {
+        status =
+            api->cublasLtMatmulDescSetAttribute(entry->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                                &command->bias, sizeof(command->bias));
+    }
+    if (command->aux && status == CUBLAS_STATUS_SUCCESS) {
+        status = api->cublasLtMatmulDescSetAttribute(entry->operation,
+                                                     CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+                                                     &command->aux, sizeof(command->aux));
     }
     return status;
 }
@@ -104,6 +151,7 @@ static cublasStatus_t describe(const GemmTable *table, GemmEntry *entry) {
     if (status == CUBLAS_STATUS_SUCCESS) {
         status = make_layout(api, &entry->d, entry->key.out_dtype, l->n, l->m, l->batch);
     }
+    if (status == CUBLAS_STATUS_SUCCESS) status = describe_epilogue(api, entry);
     return status;
 }
 
@@ -127,7 +175,7 @@ static cublasStatus_t find_algorithms(const GemmTable *table, GemmEntry *entry) 
     return status;
 }
 
-const GemmEntry *gemm_table_find(GemmTable *table, const GemmCommand *command, Diag *diag) {
+static const GemmEntry *find_or_make(GemmTable *table, const GemmCommand *command) {
     GemmKey key = key_of(command);
     for (int i = 0; i < table->count; i++) {
         if (memcmp(&table->entries[i]->key, &key, sizeof(key)) == 0) return table->entries[i];
@@ -136,21 +184,38 @@ const GemmEntry *gemm_table_find(GemmTable *table, const GemmCommand *command, D
     entry->key = key;
     ARENA_PUSH(table->arena, table->entries, table->count, table->capacity, entry);
     cublasStatus_t status = describe(table, entry);
+    if (status == CUBLAS_STATUS_SUCCESS) {
+        status = set_pointers(table->device->api, entry, command);
+    }
     if (status == CUBLAS_STATUS_SUCCESS) status = find_algorithms(table, entry);
-    if (status == CUBLAS_STATUS_SUCCESS) return entry;
+    entry->status = status;
+    return entry;
+}
+
+const GemmEntry *gemm_table_find(GemmTable *table, const GemmCommand *command, Diag *diag) {
+    const GemmEntry *entry = find_or_make(table, command);
+    const MatmulLayout *l = &entry->key.layout;
+    if (entry->status == CUBLAS_STATUS_SUCCESS) return entry;
     diag_error(diag, NO_LOC,
-               "cuBLASLt: no algorithm for a product of %lld x [%lld, %lld, %lld]: %s",
-               (long long)key.layout.batch, (long long)key.layout.m, (long long)key.layout.n,
-               (long long)key.layout.k, table->device->api->cublasLtGetStatusString(status));
+               "cuBLASLt: no algorithm for a product of %lld x [%lld, %lld, %lld]%s: %s",
+               (long long)l->batch, (long long)l->m, (long long)l->n, (long long)l->k,
+               epilogue_name(command, table->arena),
+               table->device->api->cublasLtGetStatusString(entry->status));
     return NULL;
+}
+
+bool gemm_table_supports(GemmTable *table, const GemmCommand *command) {
+    return find_or_make(table, command)->status == CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t gemm_issue(const GemmTable *table, const GemmEntry *entry,
                           const GemmCommand *command, void *workspace, cudaStream_t stream) {
     const float alpha = 1;
+    cublasStatus_t status = set_pointers(table->device->api, entry, command);
+    if (status != CUBLAS_STATUS_SUCCESS) return status;
     return table->device->api->cublasLtMatmul(
         table->device->blas, entry->operation, &alpha, command->b, entry->a, command->a, entry->b,
-        &command->beta, command->d, entry->d, command->d, entry->d,
+        &command->beta, command->c ? command->c : command->d, entry->d, command->d, entry->d,
         &entry->candidates[entry->chosen].algo, workspace, (size_t)table->workspace_bytes, stream);
 }
 
@@ -195,8 +260,11 @@ bool gemm_table_tune(GemmTable *table, void *scratch, int64_t scratch_bytes, voi
         int64_t a = operand_bytes(l->m, l->k, l->batch, entry->key.in_dtype);
         int64_t b = operand_bytes(l->k, l->n, l->batch, entry->key.in_dtype);
         int64_t d = operand_bytes(l->m, l->n, l->batch, entry->key.out_dtype);
+        int64_t bias = operand_bytes(1, l->n, 1, entry->key.out_dtype);
         double best = -1;
-        if (a + b + d > scratch_bytes) continue; /* the heuristic's first choice stays */
+        /* The heuristic's first choice stays. */
+        if (entry->status != CUBLAS_STATUS_SUCCESS || a + b + 2 * d + bias > scratch_bytes)
+            continue;
         unsigned char *at = scratch;
         GemmCommand command = {.layout = *l,
                                .in_dtype = entry->key.in_dtype,
@@ -204,7 +272,10 @@ bool gemm_table_tune(GemmTable *table, void *scratch, int64_t scratch_bytes, voi
                                .a = at,
                                .b = at + a,
                                .d = at + a + b,
-                               .beta = entry->key.accumulate ? 1 : 0};
+                               .beta = entry->key.accumulate ? 1 : 0,
+                               .epilogue = entry->key.epilogue,
+                               .aux = entry->key.aux ? at + a + b + d : NULL,
+                               .bias = entry->key.bias ? at + a + b + 2 * d : NULL};
         int chosen = 0;
         for (int c = 0; c < entry->n_candidates; c++) {
             entry->chosen = c;

@@ -3,7 +3,7 @@
  * A GemmTable holds every product shape of an engine, prepared once: descriptor, layouts and the
  * algorithm chosen, so that issuing one is a single call. Row-major operands are handed over as
  * the transposed column-major problem. bf16 and f32 operands accumulate in f32; f32 ones in full
- * f32, or TF32 where asked.
+ * f32, or TF32 where asked. Entries are not to be issued by two threads at once.
  */
 #ifndef RUNTIME_CUDA_DRIVER_GEMM_H
 #define RUNTIME_CUDA_DRIVER_GEMM_H
@@ -27,6 +27,9 @@ void gemm_table_destroy(GemmTable *table);
 
 /* The entry of a command's shape, made where it is new. NULL: cuBLASLt has no algorithm for it. */
 const GemmEntry *gemm_table_find(GemmTable *table, const GemmCommand *command, Diag *diag);
+
+/* Has cuBLASLt an algorithm for it? */
+bool gemm_table_supports(GemmTable *table, const GemmCommand *command);
 
 cublasStatus_t gemm_issue(const GemmTable *table, const GemmEntry *entry,
                           const GemmCommand *command, void *workspace, cudaStream_t stream);

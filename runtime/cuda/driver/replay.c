@@ -146,7 +146,10 @@ static bool issue_one(const Replay *replay, int i, cudaStream_t stream, Diag *di
                                           context->workspace(context->workspace_user,
                                                              command->info.rank, command->stream),
                                           stream),
-                               diag, "a matrix product");
+                               diag,
+                               command->gemm.bias || command->gemm.aux || command->gemm.c
+                                   ? "a matrix product with an epilogue (see --no-epilogues)"
+                                   : "a matrix product");
     case COMMAND_COPY:
         return cuda_check(api,
                           api->cudaMemcpyAsync(command->copy.to, command->copy.from,

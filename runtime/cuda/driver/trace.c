@@ -51,7 +51,7 @@ static bool read_spans(const Replay *replay, const Events *events, const cudaEve
                                 .task = command->info.task,
                                 .chunk = command->info.chunk,
                                 .micro = command->info.micro,
-                                .node = command->info.node};
+                                .node = command_main_node(command)};
         if (!read_time(events, begins[i], &spans[i].begin_us, diag) ||
             !read_time(events, ends[i], &spans[i].end_us, diag)) {
             return false;

@@ -56,13 +56,13 @@ typedef struct AttentionSizes {
 } AttentionSizes;
 
 enum {
-    ATTENTION_TILE = 128,      /* rows or keys that a block owns, */
-    ATTENTION_STEP = 64,       /* and keys or rows that it passes over at a time; */
-    ATTENTION_STEP_LONG = 32,  /* in attention_queries_128 */
-    ATTENTION_ANY_TILE = 32,   /* both in attention_any_* */
-    ATTENTION_ANY_HEAD = 256,  /* the longest head of attention_any_* */
-    ATTENTION_ROW_PAD = 128,   /* a multiple of every tile of rows */
-    ATTENTION_DELTA_LANES = 8, /* threads per row in attention_delta_* */
+    ATTENTION_TILE = 128,        /* rows or keys that a block owns, */
+    ATTENTION_STEP = 64,         /* and keys or rows that it passes over at a time; */
+    ATTENTION_QUERIES_STEP = 32, /* in attention_queries_* */
+    ATTENTION_ANY_TILE = 32,     /* both in attention_any_* */
+    ATTENTION_ANY_HEAD = 256,    /* the longest head of attention_any_* */
+    ATTENTION_ROW_PAD = 128,     /* a multiple of every tile of rows */
+    ATTENTION_DELTA_LANES = 8,   /* threads per row in attention_delta_* */
 };
 
 /* q, k, v, o of the kernel's dtype. */

@@ -142,10 +142,11 @@ static __device__ __forceinline__ void tile_copy_out(const unsigned char *tile, 
     }
 }
 
-/* Accumulators of 16 MT rows of a tile, times a factor per row, as bf16 into the tile. */
-template <int MT, int HEAD>
+/* Accumulators of 16 MT rows and 8 N8 columns of a tile, times a factor per row, as bf16 into the
+ * tile from row first_in_tile and 16-byte chunk first_chunk on. */
+template <int HEAD, int MT, int N8>
 static __device__ __forceinline__ void tile_put(unsigned char *tile, int first_in_tile,
-                                                const float (&acc)[MT][HEAD / 8][4],
+                                                int first_chunk, const float (&acc)[MT][N8][4],
                                                 const float (&factor)[MT][2]) {
     int lane = (int)threadIdx.x % 32, g = lane / 4, t = lane % 4;
 #pragma unroll
@@ -154,8 +155,9 @@ static __device__ __forceinline__ void tile_put(unsigned char *tile, int first_i
         for (int half = 0; half < 2; half++) {
             int row = first_in_tile + m * 16 + half * 8 + g;
 #pragma unroll
-            for (int n = 0; n < HEAD / 8; n++) {
-                *reinterpret_cast<uint32_t *>(tile + tile_offset<HEAD>(row, n) + t * 4) =
+            for (int n = 0; n < N8; n++) {
+                *reinterpret_cast<uint32_t *>(tile + tile_offset<HEAD>(row, first_chunk + n) +
+                                              t * 4) =
                     pack_bf16(acc[m][n][2 * half] * factor[m][half],
                               acc[m][n][2 * half + 1] * factor[m][half]);
             }
@@ -182,6 +184,10 @@ template <int HEAD> struct TileLane {
     static __device__ __forceinline__ TileLane by_columns(SharedAddress tile, int first) {
         int lane = thread_anew() & 31, row = first + (lane & 7) + (lane >> 4) * 8;
         return {tile + row * HEAD * 2, ((lane >> 3 & 1) ^ tile_twist<HEAD>(row)) * 16};
+    }
+    /* 64 columns further on, `times` times: beyond what is permuted. */
+    __device__ __forceinline__ TileLane columns_64(int times) const {
+        return {base + times * 128, twist};
     }
     __device__ __forceinline__ SharedAddress at(int chunk16, int row) const {
         return base + ((chunk16 * 32) ^ twist) + row * HEAD * 2;
@@ -211,15 +217,15 @@ multiply_rows(float (&acc)[MT][N / 8][4], const TileLane<HEAD> &a, const TileLan
     }
 }
 
-/* acc[MT][HEAD / 8] += A B: A fragments in registers, B K rows of a tile. */
-template <int MT, int K, int HEAD>
-static __device__ __forceinline__ void multiply_fragments(float (&acc)[MT][HEAD / 8][4],
+/* acc[MT][N8] += A B: A fragments in registers, B K rows of a tile, 8 N8 of its columns. */
+template <int MT, int K, int N8, int HEAD>
+static __device__ __forceinline__ void multiply_fragments(float (&acc)[MT][N8][4],
                                                           const uint32_t (&fa)[K / 16][MT][4],
                                                           const TileLane<HEAD> &b) {
 #pragma unroll
     for (int k = 0; k < K / 16; k++) {
 #pragma unroll
-        for (int n = 0; n < HEAD / 16; n++) {
+        for (int n = 0; n < N8 / 2; n++) {
             uint32_t fb[4];
             ldmatrix_x4_trans(fb, b.at(n, k * 16));
             const uint32_t low[2] = {fb[0], fb[1]}, high[2] = {fb[2], fb[3]};

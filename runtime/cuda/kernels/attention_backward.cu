@@ -11,7 +11,7 @@
  * and twice q's memory in f32; here every sum has one owner and one order, and nothing waits.
  *
  * A warp of attention_keys computes scores transposed, [keys, rows], so that P^T and dS^T are A
- * operands as they stand in registers and never pass through shared memory.
+ * operands as they stand in its registers.
  *
  * 14 rows seq head FLOPs per (batch, kv_head) are executed in full, 10 of them counted as useful;
  * half with a causal mask.
@@ -103,10 +103,10 @@ transposed_weights(const AttentionSizes &z, const float *statistics, int first_r
     }
 }
 
-template <int HEAD, int WARPS>
+template <int HEAD>
 static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs &a) {
-    constexpr int THREADS = WARPS * 32, WARP_KEYS = BACKWARD_TILE / WARPS, MT = WARP_KEYS / 16;
-    constexpr int N = 64 / MT; /* rows at a time: registers */
+    constexpr int THREADS = 128, WARP_KEYS = BACKWARD_TILE / 4, MT = WARP_KEYS / 16;
+    constexpr int N = ROW_TILE / 2; /* rows at a time: registers */
     constexpr int KEY_BYTES = BACKWARD_TILE * HEAD * 2, ROW_BYTES = ROW_TILE * HEAD * 2;
     constexpr int BUFFER_BYTES = 2 * ROW_BYTES + 2 * ROW_TILE * 4;
     /* k, v, then two of (q, do, lse2 and delta) */
@@ -167,25 +167,127 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
     const int64_t at = attention_first_key(s, last);
     float factors[MT][2];
     for (int m = 0; m < MT; m++) factors[m][0] = factors[m][1] = s.scale;
-    tile_put<MT, HEAD>(shared, in_tile, dk, factors);
+    tile_put<HEAD>(shared, in_tile, 0, dk, factors);
     for (int m = 0; m < MT; m++) factors[m][0] = factors[m][1] = 1;
-    tile_put<MT, HEAD>(shared + KEY_BYTES, in_tile, dv, factors);
+    tile_put<HEAD>(shared + KEY_BYTES, in_tile, 0, dv, factors);
     __syncwarp();
     tile_copy_out<WARP_KEYS, HEAD>(shared, in_tile, (bf16_t *)a.dk + at, KeyRows{s}, key, s.seq);
     tile_copy_out<WARP_KEYS, HEAD>(shared + KEY_BYTES, in_tile, (bf16_t *)a.dv + at, KeyRows{s},
                                    key, s.seq);
 }
 
+/* Heads of 128: eight warps, two of them for 32 keys. Each of the two computes the weights of half
+ * of the rows, and then dk and dv of half of the columns; they exchange weights, as the fragments
+ * that they are, through shared memory. With 16 keys of its own and no partner, a warp would read a
+ * fragment of q and do for every product instead of every second one, and wait for shared memory
+ * half of the time. */
+static __device__ __forceinline__ void keys_gradient_by_two(const AttentionBackwardArgs &a) {
+    constexpr int HEAD = 128, THREADS = 256, KEYS = 32, N = ROW_TILE / 2;
+    constexpr int KEY_BYTES = BACKWARD_TILE * HEAD * 2, ROW_BYTES = ROW_TILE * HEAD * 2;
+    constexpr int BUFFER_BYTES = 2 * ROW_BYTES + 2 * ROW_TILE * 4, WARP_WORDS = 8 * 32;
+    typedef uint32_t Fragments[N / 16][2][4];
+    /* k, v, two of (q, do, lse2 and delta), weights to exchange: 8 x 32 uint4 per warp */
+    DYNAMIC_SHARED(unsigned char, shared);
+    const AttentionSizes &s = a.sizes;
+    const AttentionPlace place = attention_place(s, (int)blockIdx.x, false);
+    const SharedAddress k_tile = shared_address(shared), v_tile = k_tile + KEY_BYTES;
+    const SharedAddress buffers = v_tile + KEY_BYTES;
+    const int tile_key = place.tile * BACKWARD_TILE;
+    const int64_t base = attention_first_query(s, place);
+    const void *const kv[2] = {a.k, a.v}, *const rows[2] = {a.q, a.d_o};
+    float dk[2][HEAD / 16][4], dv[2][HEAD / 16][4];
+
+    auto copy_rows = [&](int first_row, int buffer) {
+        SharedAddress to = buffers + buffer * BUFFER_BYTES;
+        tile_copy_in<ROW_TILE, HEAD, THREADS>(to, rows, base, QueryRows{s}, first_row, s.rows);
+        copy_statistics(to + 2 * ROW_BYTES, a, place, first_row);
+        copy_async_commit();
+    };
+    int first_row = s.causal ? tile_key * s.group / ROW_TILE * ROW_TILE : 0;
+    tile_copy_in<BACKWARD_TILE, HEAD, THREADS>(k_tile, kv, attention_first_key(s, place),
+                                               KeyRows{s}, tile_key, s.seq);
+    copy_rows(first_row, 0);
+    clear_fragments(dk);
+    clear_fragments(dv);
+    for (int buffer = 0; first_row < s.rows; first_row += ROW_TILE, buffer ^= 1) {
+        copy_async_wait<0>();
+        __syncthreads();
+        if (first_row + ROW_TILE < s.rows) copy_rows(first_row + ROW_TILE, buffer ^ 1);
+        const int thread = thread_anew(), warp = thread / 32, lane = thread % 32, half = warp % 2;
+        const int in_tile = warp / 2 * KEYS, key = tile_key + in_tile, row = first_row + half * N;
+        const SharedAddress q_tile = buffers + buffer * BUFFER_BYTES, do_tile = q_tile + ROW_BYTES;
+        uint4 *exchange = (uint4 *)(shared + 2 * KEY_BYTES + 2 * BUFFER_BYTES);
+        Fragments p, ds;
+        if (key >= s.seq || (s.causal && key * s.group > row + N - 1)) {
+#pragma unroll
+            for (int i = 0; i < N / 16 * 2 * 4; i++)
+                p[i / 8][i / 4 % 2][i % 4] = ds[i / 8][i / 4 % 2][i % 4] = 0;
+        } else {
+            const bool masked = s.causal && (key + KEYS - 1) * s.group > row;
+            const float *statistics =
+                (const float *)(shared + 2 * KEY_BYTES + buffer * BUFFER_BYTES + 2 * ROW_BYTES);
+            float scores[2][N / 8][4], dp[2][N / 8][4];
+            clear_fragments(scores);
+            clear_fragments(dp);
+            multiply_rows<2, N>(scores, TileLane<HEAD>::by_rows(k_tile, in_tile),
+                                TileLane<HEAD>::by_columns(q_tile, half * N));
+            multiply_rows<2, N>(dp, TileLane<HEAD>::by_rows(v_tile, in_tile),
+                                TileLane<HEAD>::by_columns(do_tile, half * N));
+            transposed_weights<2, N>(s, statistics + half * N, row, key, masked, scores, dp);
+            pack_fragments<2, N>(p, scores);
+            pack_fragments<2, N>(ds, dp);
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const uint32_t *w = p[i / 2][i % 2], *x = ds[i / 2][i % 2];
+            uint4 *to = exchange + warp * WARP_WORDS + i * 32 + lane;
+            to[0] = make_uint4(w[0], w[1], w[2], w[3]);
+            to[4 * 32] = make_uint4(x[0], x[1], x[2], x[3]);
+        }
+        __syncthreads();
+        if (key >= s.seq || (s.causal && key * s.group > first_row + ROW_TILE - 1)) continue;
+#pragma unroll
+        for (int turn = 0; turn < 2; turn++) { /* own rows, then the other warp's */
+            const int from = (turn ? half ^ 1 : half) * N;
+            multiply_fragments<2, N>(dv, p,
+                                     TileLane<HEAD>::by_rows(do_tile, from).columns_64(half));
+            multiply_fragments<2, N>(dk, ds,
+                                     TileLane<HEAD>::by_rows(q_tile, from).columns_64(half));
+            if (turn) break;
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                uint32_t *w = p[i / 2][i % 2], *x = ds[i / 2][i % 2];
+                const uint4 *at = exchange + (warp ^ 1) * WARP_WORDS + i * 32 + lane;
+                uint4 y = at[0], z = at[4 * 32];
+                w[0] = y.x, w[1] = y.y, w[2] = y.z, w[3] = y.w;
+                x[0] = z.x, x[1] = z.y, x[2] = z.z, x[3] = z.w;
+            }
+        }
+    }
+    /* Out through k and v, which nobody has read since the last barrier. */
+    const AttentionPlace last = attention_place(s, renew((int)blockIdx.x), false);
+    const int warp = thread_anew() / 32, key = last.tile * BACKWARD_TILE + warp * 16;
+    const int64_t at = attention_first_key(s, last);
+    const float scale[2][2] = {{s.scale, s.scale}, {s.scale, s.scale}},
+                one[2][2] = {{1, 1}, {1, 1}};
+    tile_put<HEAD>(shared, warp / 2 * KEYS, warp % 2 * 8, dk, scale);
+    tile_put<HEAD>(shared + KEY_BYTES, warp / 2 * KEYS, warp % 2 * 8, dv, one);
+    __syncthreads();
+    tile_copy_out<16, HEAD>(shared, warp * 16, (bf16_t *)a.dk + at, KeyRows{s}, key, s.seq);
+    tile_copy_out<16, HEAD>(shared + KEY_BYTES, warp * 16, (bf16_t *)a.dv + at, KeyRows{s}, key,
+                            s.seq);
+}
+
 KERNEL_FUNCTION __launch_bounds__(128, 2) attention_keys_32(AttentionBackwardArgs a) {
-    keys_gradient<32, 4>(a);
+    keys_gradient<32>(a);
 }
 
 KERNEL_FUNCTION __launch_bounds__(128, 2) attention_keys_64(AttentionBackwardArgs a) {
-    keys_gradient<64, 4>(a);
+    keys_gradient<64>(a);
 }
 
 KERNEL_FUNCTION __launch_bounds__(256, 1) attention_keys_128(AttentionBackwardArgs a) {
-    keys_gradient<128, 8>(a);
+    keys_gradient_by_two(a);
 }
 
 /* dS of a warp's 32 rows and KEYS keys, from scores and products with do. */
@@ -267,7 +369,7 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
     const int in_tile = thread_anew() / 32 * WARP_QUERIES;
     const float factors[2][2] = {{s.scale, s.scale}, {s.scale, s.scale}};
     __syncwarp();
-    tile_put<2, HEAD>(shared, in_tile, acc, factors);
+    tile_put<HEAD>(shared, in_tile, 0, acc, factors);
     __syncwarp();
     tile_copy_out<WARP_QUERIES, HEAD>(shared, in_tile,
                                       (bf16_t *)a.dq + attention_first_query(s, last), QueryRows{s},
@@ -275,13 +377,13 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
 }
 
 KERNEL_FUNCTION __launch_bounds__(128, 2) attention_queries_32(AttentionBackwardArgs a) {
-    queries_gradient<32, ATTENTION_STEP>(a);
+    queries_gradient<32, ATTENTION_QUERIES_STEP>(a);
 }
 
-KERNEL_FUNCTION __launch_bounds__(128, 2) attention_queries_64(AttentionBackwardArgs a) {
-    queries_gradient<64, ATTENTION_STEP>(a);
+KERNEL_FUNCTION __launch_bounds__(128, 3) attention_queries_64(AttentionBackwardArgs a) {
+    queries_gradient<64, ATTENTION_QUERIES_STEP>(a);
 }
 
 KERNEL_FUNCTION __launch_bounds__(128, 2) attention_queries_128(AttentionBackwardArgs a) {
-    queries_gradient<128, ATTENTION_STEP_LONG>(a);
+    queries_gradient<128, ATTENTION_QUERIES_STEP>(a);
 }

@@ -108,7 +108,7 @@ finish_rows(const AttentionForwardArgs &a, const AttentionPlace &place, unsigned
         }
     }
     __syncwarp();
-    tile_put<2, HEAD>(q_tile, warp * WARP_ROWS, acc, factor);
+    tile_put<HEAD>(q_tile, warp * WARP_ROWS, 0, acc, factor);
     __syncwarp();
     tile_copy_out<WARP_ROWS, HEAD>(q_tile, warp * WARP_ROWS,
                                    (bf16_t *)a.o + attention_first_query(s, place), QueryRows{s},
