@@ -1,5 +1,6 @@
 #include "runtime/cuda/command.h"
 
+#include "runtime/cuda/collective.h"
 #include "runtime/cuda/kernels/args.h"
 
 #include <stdlib.h>
@@ -38,5 +39,17 @@ void command_list_release(CommandList *list) {
 }
 
 int64_t command_count_nodes(const CommandList *list) {
-    return list->count;
+    Arena *arena = arena_create();
+    int64_t count = 0;
+    for (int i = 0; i < list->count; i++) {
+        const Command *command = &list->items[i];
+        CollectiveStep steps[MAX_COLLECTIVE_STEPS];
+        int n = 1;
+        if (command->kind == COMMAND_COLLECTIVE) {
+            n = cuda_collective_steps(&command->collective, arena, steps);
+        }
+        count += n ? n : 1; /* too large: issuing it reports */
+    }
+    arena_destroy(arena);
+    return count;
 }

@@ -47,9 +47,10 @@ static void emit_begin(CudaWalk *walk) {
     BeginStepArgs *args = ARENA_NEW(walk->rank->arena, BeginStepArgs);
     *args = (BeginStepArgs){walk->memory->state, walk->memory->staging,
                             emit_staging_bytes(walk->rank->plan)};
-    Access *accesses = new_accesses(walk, 1);
-    accesses[0] = access_to(args->state, sizeof(DeviceState), true);
-    push_launch(walk, KERNEL_begin_step, 1, args, sizeof(*args), accesses, 1);
+    Access *accesses = new_accesses(walk, 2);
+    accesses[0] = access_to(args->state, sizeof(DeviceState), false); /* counts launches there */
+    accesses[1] = access_to(args->state, sizeof(DeviceState), true);
+    push_launch(walk, KERNEL_begin_step, 1, args, sizeof(*args), accesses, 2);
 }
 
 /* The plan's scalars live in the arena. */

@@ -1,0 +1,226 @@
+/* Engines of CUDA on the fake (fake_cuda.h), for tests: all ranks of a plan on one device,
+ * captured, proved and run without a GPU, against the CPU backend with the same plan.
+ *
+ * For each layout: what is captured is what was emitted, node for node; every stream is joined and
+ * whatever touches the same memory is ordered (dag_check.h); a few steps, each in another random
+ * order that the graph allows, give the losses and weights of the CPU backend. Some layouts also
+ * run in pieces and without graphs: the same bits.
+ *
+ * f32 differs from the CPU only where sums have another order (train_compare.h: losses to 1e-5,
+ * weights to 1e-4 of their norm). bf16 rounds intermediate results at other places: losses to 2e-3.
+ *
+ * With AddressSanitizer, which makes all this ten times slower, every sixteenth layout is run.
+ */
+#ifndef TESTS_UNIT_CUDA_GRAPH_H
+#define TESTS_UNIT_CUDA_GRAPH_H
+
+#include "runtime/cuda/driver/device.h"
+#include "runtime/engine_internal.h"
+#include "tests/emulate/emulate.h"
+#include "tests/support/dag_check.h"
+#include "tests/support/fake_cuda.h"
+#include "tests/support/generated_run.h"
+#include "tests/unit/equivalence_layouts.h"
+#include "tests/unit/train_compare.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#ifdef __SANITIZE_ADDRESS__
+enum { EACH = 16 };
+#else
+enum { EACH = 1 };
+#endif
+
+enum { STEPS = 2, GLOBAL_BATCH = 16 };
+static const double LEARNING_RATE = 2e-3;
+
+typedef struct Variant {
+    const char *name, *path;
+    int most_t; /* what its heads allow */
+    DType precision;
+    ModelSetting settings[16]; /* up to the first without a key */
+} Variant;
+
+/* clang-format off */
+#define SIZES {"optimizer.eps", "1e-6"}, {"model", "32"}, {"heads", "4"}, {"seq", "8"}
+#define COMMON SIZES, {"layers", "5"}
+/* clang-format on */
+static int n_layouts_run, half; /* half: see run_in_halves */
+
+static inline bool plan(Run *run, const Variant *variant, const Layout *layout) {
+    int count = 0;
+    while (variant->settings[count].key) count++;
+    return run_plan_for(run, variant->path, variant->settings, count, layout, GLOBAL_BATCH, false,
+                        true, variant->precision);
+}
+
+static inline bool start_on_cpu(Run *run, const Variant *variant, const Layout *layout) {
+    EngineOptions options = {.n_threads = 1, .timeout_seconds = 60};
+    return plan(run, variant, layout) && run_start_on(run, &options);
+}
+
+typedef enum Mode { GRAPH, SEGMENTED, EAGER } Mode;
+
+static inline bool start_on_fake(Run *run, const Variant *variant, const Layout *layout,
+                                 Mode mode) {
+    EngineOptions options = {.device = DEVICE_CUDA,
+                             .virtual_ranks = true,
+                             .no_graph = mode == EAGER,
+                             .segmented = mode == SEGMENTED};
+    cuda_api_replace(
+        fake_cuda_create(&(FakeOptions){.poison = true, .seed = 1 + (uint64_t)n_layouts_run}));
+    return plan(run, variant, layout) && run_start_on(run, &options);
+}
+
+/* Closes the engine, then the fake, which must have nothing to say. */
+static inline void close_on_fake(Run *run) {
+    run_close(run);
+    fake_cuda_check_leaks();
+    CHECK(fake_cuda_n_defects() == 0, "%d defects: %s", fake_cuda_n_defects(), fake_cuda_defect(0));
+    cuda_api_replace(NULL);
+    fake_cuda_destroy();
+}
+
+static inline void prove(const Run *run) {
+    char why[512] = "";
+    CHECK(fake_cuda_n_graphs() == 3, "%d graphs", fake_cuda_n_graphs());
+    for (int g = 0; g < fake_cuda_n_graphs(); g++) {
+        CHECK(dag_check(fake_cuda_graph(g), why, sizeof(why)), "graph %d: %s", g, why);
+    }
+    CHECK(fake_cuda_graph(0)->n_nodes == engine_call_count(run->engine),
+          "%d nodes, %lld were emitted", fake_cuda_graph(0)->n_nodes,
+          (long long)engine_call_count(run->engine));
+}
+
+static inline void compare_bits(Run *run, const Run *other, float *const *weights) {
+    for (int step = 0; step < STEPS; step++) {
+        CHECK(run->losses[step] == other->losses[step], "loss of step %d", step + 1);
+    }
+    for (int i = 0; i < run->n_params; i++) {
+        size_t bytes = (size_t)type_elements(&run->types[i]) * sizeof(float);
+        const float *weight = run_weight(run, i);
+        CHECK(weight && memcmp(weight, weights[i], bytes) == 0, "'%s' differs", run->names[i]);
+    }
+}
+
+/* The same in pieces and command by command. `run` is closed; its arena is not. */
+static inline void check_modes(const Variant *variant, const Layout *layout, const Run *run,
+                               float *const *weights) {
+    for (Mode mode = SEGMENTED; mode <= EAGER; mode++) {
+        Run other;
+        bool done =
+            start_on_fake(&other, variant, layout, mode) && run_steps(&other, STEPS, LEARNING_RATE);
+        CHECK(done, "%s: %s", mode == EAGER ? "eager" : "segmented", diag_text(other.diag));
+        if (done) {
+            CHECK(mode == EAGER ? fake_cuda_n_graphs() == 0 : fake_cuda_n_graphs() >= 3,
+                  "%d graphs", fake_cuda_n_graphs());
+            compare_bits(&other, run, weights);
+        }
+        close_on_fake(&other);
+    }
+}
+
+static inline void compare_forward(Run *run, Run *cpu) {
+    size_t n = (size_t)(run->plan->global_batch * run->plan->seq);
+    int64_t rows = engine_forward_batch(run->engine) * run->plan->seq;
+    int32_t *tokens = ARENA_ARRAY(run->arena, int32_t, n);
+    int32_t *labels = ARENA_ARRAY(run->arena, int32_t, n);
+    float *ours = ARENA_ARRAY(run->arena, float, rows * run->plan->vocab);
+    float *theirs = ARENA_ARRAY(run->arena, float, rows * run->plan->vocab);
+    double loss = 0, expected = 0;
+    fill_batch(run->plan, 99, tokens, labels);
+    bool done = engine_evaluate(run->engine, tokens, labels, &loss, run->diag) &&
+                engine_evaluate(cpu->engine, tokens, labels, &expected, cpu->diag) &&
+                engine_logits(run->engine, tokens, ours, run->diag) &&
+                engine_logits(cpu->engine, tokens, theirs, cpu->diag);
+    CHECK(done, "forward: %s%s", diag_text(run->diag), diag_text(cpu->diag));
+    if (!done) return;
+    double limit = run->plan->precision == DTYPE_F32 ? 1e-5 : 2e-3;
+    CHECK(fabs(loss - expected) / expected < limit, "evaluation: %.8f, on the CPU %.8f", loss,
+          expected);
+    double error = relative_distance(ours, theirs, rows * run->plan->vocab);
+    CHECK(error < (run->plan->precision == DTYPE_F32 ? 1e-4 : 5e-2), "logits differ by %.3g",
+          error);
+}
+
+static inline void compare_with_cpu(Run *run, Run *cpu) {
+    if (run->plan->precision == DTYPE_F32) {
+        compare_losses(run, cpu, STEPS);
+        compare_weights(run, cpu);
+    }
+    for (int step = 0; step < STEPS; step++) {
+        double error = fabs(run->losses[step] - cpu->losses[step]) / cpu->losses[step];
+        CHECK(error < 2e-3, "loss of step %d is %.8f, on the CPU %.8f", step + 1, run->losses[step],
+              cpu->losses[step]);
+    }
+    compare_forward(run, cpu);
+}
+
+static inline void check_layout(const Variant *variant, const Layout *layout) {
+    char name[160];
+    Run run = {0}, cpu;
+    float *weights[TF_MAX_PARAMS];
+    Arena *kept = arena_create();
+    bool modes = n_layouts_run % 8 == 0;
+    check_begin(layout_name(variant->name, layout, name, sizeof(name)));
+    if (!start_on_cpu(&cpu, variant, layout) || !run_steps(&cpu, STEPS, LEARNING_RATE)) {
+        CHECK(false, "on the CPU: %s", diag_text(cpu.diag));
+        run_close(&cpu);
+        return;
+    }
+    bool done = start_on_fake(&run, variant, layout, GRAPH);
+    if (done) prove(&run);
+    done = done && run_steps(&run, STEPS, LEARNING_RATE);
+    CHECK(done, "%s", diag_text(run.diag));
+    for (int i = 0; done && i < run.n_params; i++) {
+        int64_t n = type_elements(&run.types[i]);
+        weights[i] = ARENA_ARRAY(kept, float, n);
+        CHECK(engine_read_parameter(run.engine, run.names[i], weights[i]), "no parameter %d", i);
+    }
+    if (done) compare_with_cpu(&run, &cpu);
+    Run results = run; /* the losses; the rest goes */
+    close_on_fake(&run);
+    n_layouts_run++;
+    if (done && modes) check_modes(variant, layout, &results, weights);
+    run_close(&cpu);
+    arena_destroy(kept);
+    check_end();
+}
+
+static inline void check_layouts(const Variant *variant, const Layout *layouts, int count) {
+    static int n;
+    for (int l = 0; l < count; l++) {
+        if (layouts[l].t > variant->most_t) continue;
+        if (n % EACH == 0 && n / EACH % 2 == half) check_layout(variant, &layouts[l]);
+        n++;
+    }
+}
+
+/* Why nothing can be run here; NULL: it can. */
+static inline const char *fake_missing(void) {
+    return emulate_missing() ? emulate_missing() : generated_host_missing();
+}
+
+/* Two processes, each with every other layout: the emulator runs on one core. */
+static inline int run_in_halves(void (*run)(void)) {
+    int status = 0;
+    fflush(stdout);
+    pid_t child = fork();
+    half = child == 0;
+    run();
+    check_end();
+    compare_print_worst();
+    fflush(stdout);
+    if (child == 0) _exit(check_report());
+    bool fine = child > 0 && waitpid(child, &status, 0) == child && status == 0;
+    return check_report() || !fine;
+}
+
+/* No cache of kernels: the fake's are of no use to others. */
+static inline void forget_cache(void) {
+    unsetenv("XDG_CACHE_HOME");
+    unsetenv("HOME");
+}
+
+#endif

@@ -1,0 +1,69 @@
+/* Captured steps of Llama and of models with other parts, and in bf16, proved and run without a
+ * GPU: see cuda_graph.h. */
+#include "tests/unit/check.h"
+
+#ifndef HAVE_CUDA
+int main(void) {
+    puts("skip captured steps of Llama: built without CUDA's headers");
+    return 0;
+}
+#else
+
+#include "tests/unit/cuda_graph.h"
+
+static const Variant LLAMA = {"llama gqa",
+                              "models/llama.lua",
+                              2,
+                              DTYPE_F32,
+                              {COMMON, {"vocab", "61"}, {"kv_heads", "2"}, {"ffn", "88"}}};
+static const Variant OTHERS[] = {
+    {"gpt dropout", "models/gpt.lua", 4, DTYPE_F32, {COMMON, {"vocab", "64"}, {"dropout", "0.1"}}},
+    {"gpt untied sgd",
+     "models/gpt.lua",
+     4,
+     DTYPE_F32,
+     {COMMON, {"vocab", "50"}, {"tied", "false"}, {"optimizer", "sgd"}, {"momentum", "0.9"}}},
+    {"llama tied",
+     "models/llama.lua",
+     4,
+     DTYPE_F32,
+     {COMMON, {"vocab", "64"}, {"kv_heads", "4"}, {"tied", "true"}, {"ffn", "64"}}},
+    {"gpt bf16", "models/gpt.lua", 4, DTYPE_BF16, {COMMON, {"vocab", "61"}, {"ffn", "64"}}},
+    {"llama bf16",
+     "models/llama.lua",
+     2,
+     DTYPE_BF16,
+     {COMMON, {"vocab", "61"}, {"kv_heads", "2"}, {"ffn", "88"}}},
+};
+static const Layout OTHER_LAYOUTS[] = {
+    {2, 1, 1, 4, 1, "1f1b", true, NULL, 0},
+    {1, 2, 2, 4, 1, "1f1b", false, NULL, 0},
+    {2, 2, 2, 4, 1, "1f1b", true, NULL, 0},
+};
+
+/* Does the CPU have all kernels in this precision? */
+static bool cpu_has(const Variant *variant) {
+    Run run;
+    bool there = start_on_cpu(&run, variant, &LAYOUTS[0]);
+    if (!there) printf("skip %s: %s\n", variant->name, diag_text(run.diag));
+    run_close(&run);
+    return there;
+}
+
+static void run(void) {
+    check_layouts(&LLAMA, LAYOUTS, N_LAYOUTS);
+    for (size_t i = 0; i < sizeof(OTHERS) / sizeof(OTHERS[0]); i++) {
+        if (!cpu_has(&OTHERS[i])) continue;
+        check_layouts(&OTHERS[i], OTHER_LAYOUTS, sizeof(OTHER_LAYOUTS) / sizeof(OTHER_LAYOUTS[0]));
+    }
+}
+
+int main(void) {
+    if (fake_missing()) {
+        printf("skip captured steps of Llama: %s\n", fake_missing());
+        return 0;
+    }
+    forget_cache();
+    return run_in_halves(run);
+}
+#endif

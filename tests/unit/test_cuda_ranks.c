@@ -1,0 +1,239 @@
+/* Several processes with a GPU each, in one process and without any: every rank's step is captured
+ * with NCCL's messages on the fake. Proved for all ranks: their graphs (dag_check.h), that each
+ * communicator is given the same messages in the same order, and that sends meet receives. All
+ * graphs are then run together, each in random orders, from the memory of a run of virtual ranks:
+ * the step must give the bits that the virtual ranks get.
+ */
+#include "tests/unit/check.h"
+
+#ifndef HAVE_CUDA
+int main(void) {
+    puts("skip captured ranks: built without CUDA's headers");
+    return 0;
+}
+#else
+
+#include "runtime/cuda/driver/modules.h"
+#include "runtime/cuda/driver/nccl.h"
+#include "runtime/cuda/emit.h"
+#include "tests/unit/cuda_graph.h"
+
+enum { MOST_RANKS = 8, MOST_COMMS = 512 };
+
+static const Variant GPT = {
+    "gpt", "models/gpt.lua", 4, DTYPE_F32, {COMMON, {"vocab", "61"}, {"ffn", "64"}}};
+static const Variant LLAMA = {"llama gqa bf16",
+                              "models/llama.lua",
+                              2,
+                              DTYPE_BF16,
+                              {COMMON, {"vocab", "61"}, {"kv_heads", "2"}, {"ffn", "88"}}};
+
+/* One rank's process. */
+typedef struct Process {
+    CudaDevice device;
+    RankContext rank;
+    NcclWorld *world;
+    KernelCache *generated;
+    GeneratedModules *modules;
+    ReplayContext context;
+    Replay replay;
+    EmitMemory memory;
+    void *state, *staging, *progress;
+    const FakeGraph *graph;
+} Process;
+
+/* Ids by who takes part, and how often they have made one: no rank waits for another here. */
+typedef struct Exchange {
+    int rank, n_made;
+    struct {
+        int n_ranks, ranks[MOST_RANKS], count;
+    } made[MOST_COMMS];
+} Exchange;
+
+static bool broadcast(void *user, const int *ranks, int n_ranks, void *bytes, size_t n_bytes,
+                      Diag *diag) {
+    Exchange *exchange = user;
+    size_t size = (size_t)n_ranks * sizeof(int);
+    (void)diag;
+    int i = 0;
+    while (i < exchange->n_made && (exchange->made[i].n_ranks != n_ranks ||
+                                    memcmp(exchange->made[i].ranks, ranks, size) != 0)) {
+        i++;
+    }
+    if (i == exchange->n_made) {
+        exchange->n_made++;
+        exchange->made[i].n_ranks = n_ranks;
+        memcpy(exchange->made[i].ranks, ranks, size);
+    }
+    memset(bytes, 0, n_bytes);
+    int length = snprintf(bytes, n_bytes, "%d:", exchange->made[i].count++);
+    for (int k = 0; k < n_ranks; k++) {
+        length += snprintf((char *)bytes + length, n_bytes - (size_t)length, " %d", ranks[k]);
+    }
+    return true;
+}
+
+static void *workspace_of(void *user, int rank, StreamKind stream) {
+    (void)rank, (void)stream;
+    return ((Process *)user)->rank.workspace;
+}
+
+static cudaKernel_t generated_of(void *user, const GeneratedKernel *kernel) {
+    return generated_modules_find(((Process *)user)->modules, kernel);
+}
+
+/* Both slots hold the input of step 2. */
+static void stage(Process *p, const Plan *plan) {
+    int64_t batch = (int64_t)plan->global_batch * plan->seq;
+    int64_t slot_bytes = emit_staging_bytes(plan);
+    DeviceState state = {.seed = plan->seed,
+                         .step = 2,
+                         .learning_rate = (float)LEARNING_RATE,
+                         .step_f32 = 2,
+                         .train = 1};
+    for (int slot = 0; slot < STAGING_SLOTS; slot++) {
+        unsigned char *at = (unsigned char *)p->staging + slot * slot_bytes;
+        memcpy(at, &state, sizeof(state));
+        int32_t *tokens = (int32_t *)(void *)(at + STAGING_HEADER);
+        fill_batch(plan, 1, tokens, tokens + batch);
+    }
+}
+
+static bool allocate(Process *p, const Plan *plan, const void *start, Diag *diag) {
+    const CuApi *api = p->device.api;
+    size_t bytes = (size_t)p->rank.stage->arena_bytes;
+    void *memory = NULL;
+    if (!nccl_world_allocate(p->world, bytes, &memory, diag)) return false;
+    memcpy(memory, start, bytes);
+    rank_set_memory(&p->rank, memory);
+    api->cudaMalloc(&p->state, sizeof(DeviceState));
+    memset(p->state, 0, sizeof(DeviceState));
+    api->cudaHostAlloc(&p->staging, (size_t)(STAGING_SLOTS * emit_staging_bytes(plan)), 0);
+    api->cudaHostAlloc(&p->progress, N_STREAM_KINDS * sizeof(uint32_t), 0);
+    p->memory = (EmitMemory){p->state, p->staging, p->progress};
+    stage(p, plan);
+    return true;
+}
+
+/* What the engine does on the GPU of one rank, for the training step. */
+static bool capture(Process *p, const Plan *plan, int rank, const void *start, Arena *arena,
+                    Diag *diag) {
+    Exchange *exchange = ARENA_NEW(arena, Exchange);
+    const NcclExchange how = {exchange, broadcast};
+    CommandList list = {0};
+    exchange->rank = rank;
+    p->rank = rank_context(plan, rank, arena);
+    p->generated = kernel_cache_create(arena);
+    if (!cuda_device_open(&p->device, cuda_api(), 0, diag)) return false;
+    p->world = nccl_world_create(&p->device, plan, rank, &how, &(NcclOptions){.timeout_seconds = 5},
+                                 arena, diag);
+    if (!p->world || !allocate(p, plan, start, diag)) return false;
+    if (!emit_rank(&p->rank, &p->memory, EMIT_TRAIN, p->generated, &list, diag)) return false;
+    p->modules = generated_modules_load(&p->device, p->generated, arena, diag);
+    if (!p->modules) return false;
+    p->context =
+        (ReplayContext){.device = &p->device,
+                        .gemms = gemm_table_create(&p->device, false,
+                                                   p->rank.parts.bytes[WORKSPACE_COMPUTE], arena),
+                        .messenger = nccl_world_messenger(p->world),
+                        .workspace = workspace_of,
+                        .workspace_user = p,
+                        .generated = generated_of,
+                        .generated_user = p,
+                        .arena = arena};
+    if (!replay_prepare(&p->replay, &p->context, &list, diag)) return false;
+    CHECK(command_count_nodes(&p->replay.list) > 0, "no nodes");
+    if (!replay_capture(&p->replay, REPLAY_GRAPH, diag)) return false;
+    p->graph = fake_cuda_graph(fake_cuda_n_graphs() - 1);
+    CHECK(p->graph->n_nodes == command_count_nodes(&p->replay.list), "%d nodes, counted %lld",
+          p->graph->n_nodes, (long long)command_count_nodes(&p->replay.list));
+    return true;
+}
+
+static void release(Process *p) {
+    const CuApi *api = p->device.api;
+    if (!api) return;
+    replay_destroy(&p->replay);
+    gemm_table_destroy(p->context.gemms);
+    replay_context_destroy(&p->context);
+    if (p->modules) generated_modules_unload(p->modules);
+    nccl_world_free(p->world, p->rank.memory);
+    nccl_world_destroy(p->world, false);
+    api->cudaFree(p->state);
+    api->cudaFreeHost(p->staging);
+    api->cudaFreeHost(p->progress);
+    cuda_device_close(&p->device);
+}
+
+static void compare_parameters(const Process *p, const RankContext *virtual) {
+    const Graph *graph = p->rank.program->graph;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        if (node->op != OP_PARAM) continue;
+        Value value = node_value((Node *)node, 0);
+        size_t bytes =
+            (size_t)type_local_bytes(value_type(value), value_sharding(value), &p->rank.plan->mesh);
+        CHECK(memcmp(executor_address(&p->rank, value, 0), executor_address(virtual, value, 0),
+                     bytes) == 0,
+              "rank %d: '%s' differs", p->rank.rank, node_string(node, ATTR_name));
+    }
+}
+
+static void check_ranks(Process *processes, int n_ranks, const Run *run) {
+    char why[512] = "";
+    const FakeGraph *graphs[MOST_RANKS];
+    for (int r = 0; r < n_ranks; r++) {
+        graphs[r] = processes[r].graph;
+        CHECK(dag_check(graphs[r], why, sizeof(why)), "rank %d: %s", r, why);
+    }
+    CHECK(dag_check_messages(graphs, n_ranks, why, sizeof(why)), "%s", why);
+    CHECK(fake_cuda_launch_together(graphs, n_ranks, 5), "launch: %s", fake_cuda_defect(0));
+    for (int r = 0; r < n_ranks; r++) compare_parameters(&processes[r], &run->engine->ranks[r]);
+}
+
+static void check_plan(const Variant *variant, const Layout *layout) {
+    char name[160], full[200];
+    Run run;
+    Process processes[MOST_RANKS] = {0};
+    Arena *arena = arena_create();
+    void *start[MOST_RANKS] = {NULL};
+    int n_ranks = layout->t * layout->d * layout->p;
+    snprintf(full, sizeof(full), "ranks with NCCL: %s",
+             layout_name(variant->name, layout, name, sizeof(name)));
+    check_begin(full);
+    bool done = start_on_fake(&run, variant, layout, GRAPH) && run_steps(&run, 1, LEARNING_RATE);
+    for (int r = 0; done && r < n_ranks; r++) {
+        const RankContext *rank = &run.engine->ranks[r];
+        start[r] = arena_alloc(arena, (size_t)rank->stage->arena_bytes);
+        memcpy(start[r], rank->memory, (size_t)rank->stage->arena_bytes);
+    }
+    done = done && run_steps_from(&run, 1, 1, LEARNING_RATE);
+    for (int r = 0; done && r < n_ranks; r++) {
+        done = capture(&processes[r], run.plan, r, start[r], arena, run.diag);
+    }
+    CHECK(done, "%s", diag_text(run.diag));
+    if (done) check_ranks(processes, n_ranks, &run);
+    for (int r = 0; r < n_ranks; r++) release(&processes[r]);
+    close_on_fake(&run);
+    arena_destroy(arena);
+    check_end();
+}
+
+int main(void) {
+    static const Layout layouts[] = {
+        {2, 2, 2, 4, 1, "1f1b", true, NULL, 0},        {1, 2, 4, 2, 1, "1f1b", false, NULL, 0},
+        {2, 1, 2, 2, 2, "interleaved", true, NULL, 0}, {1, 4, 1, 2, 1, "1f1b", false, NULL, 0},
+        {1, 1, 4, 4, 1, "gpipe", false, UNEVEN_4, 4},
+    };
+    if (fake_missing()) {
+        printf("skip captured ranks: %s\n", fake_missing());
+        return 0;
+    }
+    forget_cache();
+    for (size_t l = 0; l < sizeof(layouts) / sizeof(layouts[0]); l++) {
+        if (l % EACH == 0) check_plan(&GPT, &layouts[l]);
+    }
+    check_plan(&LLAMA, &layouts[0]);
+    return check_report();
+}
+#endif
