@@ -110,7 +110,7 @@ static bool allocate(Process *p, const Plan *plan, const void *start, Diag *diag
     memset(p->state, 0, sizeof(DeviceState));
     api->cudaHostAlloc(&p->staging, (size_t)(STAGING_SLOTS * emit_staging_bytes(plan)), 0);
     api->cudaHostAlloc(&p->progress, N_STREAM_KINDS * sizeof(uint32_t), 0);
-    p->memory = (EmitMemory){p->state, p->staging, p->progress};
+    p->memory = (EmitMemory){.state = p->state, .staging = p->staging, .progress = p->progress};
     stage(p, plan);
     return true;
 }
