@@ -38,6 +38,7 @@ typedef struct Process {
     ReplayContext context;
     Replay replay;
     EmitMemory memory;
+    EpilogueCheck epilogues;
     void *state, *staging, *progress;
     const FakeGraph *graph;
 } Process;
@@ -80,6 +81,10 @@ static void *workspace_of(void *user, int rank, StreamKind stream) {
 
 static cudaKernel_t generated_of(void *user, const GeneratedKernel *kernel) {
     return generated_modules_find(((Process *)user)->modules, kernel);
+}
+
+static bool supports_epilogue(void *user, const GemmCommand *gemm) {
+    return gemm_table_supports(((Process *)user)->context.gemms, gemm);
 }
 
 /* Both slots hold the input of step 2. */
@@ -128,9 +133,6 @@ static bool capture(Process *p, const Plan *plan, int rank, const void *start, A
     p->world = nccl_world_create(&p->device, plan, rank, &how, &(NcclOptions){.timeout_seconds = 5},
                                  arena, diag);
     if (!p->world || !allocate(p, plan, start, diag)) return false;
-    if (!emit_rank(&p->rank, &p->memory, EMIT_TRAIN, p->generated, &list, diag)) return false;
-    p->modules = generated_modules_load(&p->device, p->generated, arena, diag);
-    if (!p->modules) return false;
     p->context =
         (ReplayContext){.device = &p->device,
                         .gemms = gemm_table_create(&p->device, false,
@@ -141,6 +143,11 @@ static bool capture(Process *p, const Plan *plan, int rank, const void *start, A
                         .generated = generated_of,
                         .generated_user = p,
                         .arena = arena};
+    p->epilogues = (EpilogueCheck){supports_epilogue, p};
+    p->memory.epilogues = &p->epilogues;
+    if (!emit_rank(&p->rank, &p->memory, EMIT_TRAIN, p->generated, &list, diag)) return false;
+    p->modules = generated_modules_load(&p->device, p->generated, arena, diag);
+    if (!p->modules) return false;
     if (!replay_prepare(&p->replay, &p->context, &list, diag)) return false;
     CHECK(command_count_nodes(&p->replay.list) > 0, "no nodes");
     if (!replay_capture(&p->replay, REPLAY_GRAPH, diag)) return false;
