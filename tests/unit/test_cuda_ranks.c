@@ -4,7 +4,6 @@
  * graphs are then run together, each in random orders, from the memory of a run of virtual ranks:
  * the step must give the bits that the virtual ranks get.
  */
-#include "runtime/cuda/epilogue.h"
 #include "tests/unit/check.h"
 
 #ifndef HAVE_CUDA
@@ -39,6 +38,7 @@ typedef struct Process {
     ReplayContext context;
     Replay replay;
     EmitMemory memory;
+    EpilogueCheck epilogues;
     void *state, *staging, *progress;
     const FakeGraph *graph;
 } Process;
@@ -83,6 +83,10 @@ static cudaKernel_t generated_of(void *user, const GeneratedKernel *kernel) {
     return generated_modules_find(((Process *)user)->modules, kernel);
 }
 
+static bool supports_epilogue(void *user, const GemmCommand *gemm) {
+    return gemm_table_supports(((Process *)user)->context.gemms, gemm);
+}
+
 /* Both slots hold the input of step 2. */
 static void stage(Process *p, const Plan *plan) {
     int64_t batch = (int64_t)plan->global_batch * plan->seq;
@@ -100,9 +104,6 @@ static void stage(Process *p, const Plan *plan) {
     }
 }
 
-/* As the engine of virtual ranks has them from the fake. */
-static const EpilogueCheck ALL = {NULL, NULL};
-
 static bool allocate(Process *p, const Plan *plan, const void *start, Diag *diag) {
     const CuApi *api = p->device.api;
     size_t bytes = (size_t)p->rank.stage->arena_bytes;
@@ -114,8 +115,7 @@ static bool allocate(Process *p, const Plan *plan, const void *start, Diag *diag
     memset(p->state, 0, sizeof(DeviceState));
     api->cudaHostAlloc(&p->staging, (size_t)(STAGING_SLOTS * emit_staging_bytes(plan)), 0);
     api->cudaHostAlloc(&p->progress, N_STREAM_KINDS * sizeof(uint32_t), 0);
-    p->memory = (EmitMemory){
-        .state = p->state, .staging = p->staging, .progress = p->progress, .epilogues = &ALL};
+    p->memory = (EmitMemory){.state = p->state, .staging = p->staging, .progress = p->progress};
     stage(p, plan);
     return true;
 }
@@ -133,9 +133,6 @@ static bool capture(Process *p, const Plan *plan, int rank, const void *start, A
     p->world = nccl_world_create(&p->device, plan, rank, &how, &(NcclOptions){.timeout_seconds = 5},
                                  arena, diag);
     if (!p->world || !allocate(p, plan, start, diag)) return false;
-    if (!emit_rank(&p->rank, &p->memory, EMIT_TRAIN, p->generated, &list, diag)) return false;
-    p->modules = generated_modules_load(&p->device, p->generated, arena, diag);
-    if (!p->modules) return false;
     p->context =
         (ReplayContext){.device = &p->device,
                         .gemms = gemm_table_create(&p->device, false,
@@ -146,6 +143,11 @@ static bool capture(Process *p, const Plan *plan, int rank, const void *start, A
                         .generated = generated_of,
                         .generated_user = p,
                         .arena = arena};
+    p->epilogues = (EpilogueCheck){supports_epilogue, p};
+    p->memory.epilogues = &p->epilogues;
+    if (!emit_rank(&p->rank, &p->memory, EMIT_TRAIN, p->generated, &list, diag)) return false;
+    p->modules = generated_modules_load(&p->device, p->generated, arena, diag);
+    if (!p->modules) return false;
     if (!replay_prepare(&p->replay, &p->context, &list, diag)) return false;
     CHECK(command_count_nodes(&p->replay.list) > 0, "no nodes");
     if (!replay_capture(&p->replay, REPLAY_GRAPH, diag)) return false;
