@@ -219,7 +219,7 @@ static void test_mistakes(Arena *arena, Diag *diag) {
         {"\nlearning_rate=", "\nlearning_rate=nan", "expected a number that is not negative"},
         {"\nlearning_rate=0.001", "\nlearning_rate=1e999", "expected a finite number"},
         {"\nseed=7", "\nseed=99999999999999999999999", "the number does not fit 64 bits"},
-        {"\nprecision=f32", "\nprecision=fp8", "x.plan:10: expected a precision, f32 or bf16, at"},
+        {"\nprecision=f32", "\nprecision=fp8", "x.plan:11: expected a precision, f32 or bf16, at"},
         {"\nprecision=f32", "\nprecision=i32", "expected a precision, f32 or bf16, at 'i32'"},
         {"\nprecision=f32", "\nprecision=", "expected a precision, f32 or bf16"},
         {"\nprecision=f32", "\nprecision=f32x", "expected a precision, f32 or bf16"},
