@@ -195,9 +195,10 @@ Graph *pass_fuse(const Graph *in, PassContext *ctx) {
     f.n_readers = ARENA_ARRAY(arena, int, count);
     f.reader_capacity = ARENA_ARRAY(arena, int, count);
     find_readers(&f);
+    /* Later nodes, too: whether a producer may move depends on where its readers run. */
+    for (int n = 0; n < in->n_nodes; n++) f.group_of[n] = -1;
     for (int n = 0; n < in->n_nodes; n++) {
         Node *node = in->nodes[n];
-        f.group_of[n] = -1;
         if (!is_elementwise(node)) continue;
         f.group_of[n] = n;
         ARENA_PUSH(arena, f.groups[n].members, f.groups[n].count, f.groups[n].capacity, node);
