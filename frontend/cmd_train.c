@@ -244,7 +244,7 @@ static bool run_steps(Run *run) {
 static void print_resident(const Run *run) {
     struct rusage usage;
     char seen[32], planned[32];
-    if (getrusage(RUSAGE_SELF, &usage) != 0) return;
+    if (run->plan->cuda || getrusage(RUSAGE_SELF, &usage) != 0) return;
     units_format_bytes(seen, sizeof(seen), (int64_t)usage.ru_maxrss * 1024);
     units_format_bytes(planned, sizeof(planned),
                        planned_bytes(run->plan) + run->plan->library_bytes);

@@ -136,7 +136,7 @@ typedef struct Plan {
     double learning_rate;  /* peak; train may override */
     int64_t n_parameters;  /* logical, whole model */
     double model_flops;    /* per step, counted from the logical graph: forward + backward */
-    int64_t library_bytes; /* resident memory beyond the arena, estimated: program and libraries */
+    int64_t library_bytes; /* memory beyond the arena, estimated (plan_library.c) */
     int n_programs, n_stages, n_channels, n_comms;
     Program *programs;
     Stage *stages;

@@ -4,6 +4,8 @@
  * buffers into which the matrix library packs its operands, which it allocates by itself and keeps.
  * Unlike the arena this is an estimate: the constants were measured (oneDNN 2.6, glibc 2.36), the
  * packing formula describes what its products of the shapes at hand were seen to take.
+ *
+ * For a CUDA plan: what one device holds beyond a rank's arena, CUDA's context and captured graphs.
  */
 #include "ir/op.h"
 #include "planner/pass.h"
@@ -16,7 +18,9 @@ enum {
     UNPACKED_PRODUCT = 6 << 20,      /* m n k up to which operands are read where they are */
     PACKED_BYTES = 1536 << 10,       /* the least that a packed product takes */
     PACKED_DEPTH = 3072,             /* the library packs at most this much of the summed axis */
-    PACKED_WIDTH = 768
+    PACKED_WIDTH = 768,
+    CUDA_CONTEXT_BYTES = 512 << 20, /* CUDA's context with its libraries' kernels: assumed */
+    GRAPH_NODE_BYTES = 10 << 10     /* of a captured graph: NVIDIA's estimate, not measured */
 };
 
 static bool is_elementwise(const Node *node) {
@@ -50,16 +54,17 @@ static int64_t packing_bytes(const Graph *graph) {
     return most;
 }
 
-/* Records of one rank: forward tasks are emitted twice, for training and for evaluation. */
-static int64_t record_bytes(const Stage *stage, const Graph *graph) {
+/* All of one rank's calls together: forward tasks are emitted twice, for training and for
+ * evaluation. */
+static int64_t record_bytes(const Stage *stage, const Graph *graph, int64_t bytes,
+                            int64_t elementwise_bytes) {
     int64_t per_task[N_PHASES][MAX_CHUNKS] = {{0}}, total = 0;
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
         bool called = !(OPS[node->op].flags & (LEAF | COMPOSITE)) || node->op == OP_RECV ||
                       node->op == OP_INPUT;
         if (!called || node->op == OP_OUTPUT) continue;
-        per_task[node->phase][node->chunk] +=
-            is_elementwise(node) ? ELEMENTWISE_RECORD_BYTES : RECORD_BYTES;
+        per_task[node->phase][node->chunk] += is_elementwise(node) ? elementwise_bytes : bytes;
     }
     for (int t = 0; t < stage->n_tasks; t++) {
         const Task *task = &stage->tasks[t];
@@ -70,13 +75,28 @@ static int64_t record_bytes(const Stage *stage, const Graph *graph) {
     return total;
 }
 
+/* On the device of the rank that has most. */
+static int64_t cuda_library_bytes(const Plan *plan) {
+    int64_t most = 0;
+    for (int s = 0; s < plan->n_stages; s++) {
+        const Stage *stage = &plan->stages[s];
+        const Graph *graph = plan->programs[stage->program].graph;
+        int64_t bytes = record_bytes(stage, graph, GRAPH_NODE_BYTES, GRAPH_NODE_BYTES);
+        if (bytes > most) most = bytes;
+    }
+    return CUDA_CONTEXT_BYTES + most;
+}
+
 int64_t plan_library_bytes(const Plan *plan) {
+    if (plan->cuda) return cuda_library_bytes(plan);
     int64_t ranks_per_stage = plan->mesh.size[MESH_T] * (int64_t)plan->mesh.size[MESH_D];
     int64_t total = PROGRAM_BYTES;
     for (int s = 0; s < plan->n_stages; s++) {
         const Stage *stage = &plan->stages[s];
         const Graph *graph = plan->programs[stage->program].graph;
-        int64_t rank = RANK_BYTES + record_bytes(stage, graph) + packing_bytes(graph);
+        int64_t rank = RANK_BYTES +
+                       record_bytes(stage, graph, RECORD_BYTES, ELEMENTWISE_RECORD_BYTES) +
+                       packing_bytes(graph);
         total += ranks_per_stage * rank;
     }
     return total;

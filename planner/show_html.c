@@ -128,8 +128,9 @@ static void put_layout(StrBuf *out, const Facts *facts) {
     snprintf(text, sizeof(text), "%g, seed %" PRIu64, plan->learning_rate, plan->seed);
     put_fact(out, "Learning rate", text);
     if (plan->library_bytes > 0) {
-        snprintf(text, sizeof(text), "%s per process: program, libraries, stacks",
-                 unit_bytes((double)plan->library_bytes, a));
+        snprintf(text, sizeof(text), "%s per %s", unit_bytes((double)plan->library_bytes, a),
+                 plan->cuda ? "device: CUDA's context, captured graphs"
+                            : "process: program, libraries, stacks");
     } else {
         snprintf(text, sizeof(text), "program, libraries, stacks: not estimated");
     }

@@ -179,8 +179,10 @@ bool show_text(StrBuf *out, const Plan *plan, const Device *device, Diag *diag) 
         } else {
             strbuf_put(out, "\nBeyond the arenas, not estimated:");
         }
-        strbuf_put(out, " the program, its libraries and thread stacks, once per\nprocess; nothing "
-                        "else is allocated once training runs.\n");
+        strbuf_put(out, plan->cuda ? " CUDA's context and captured graphs, on each\ndevice"
+                                   : " the program, its libraries and thread stacks, once per\n"
+                                     "process");
+        strbuf_put(out, "; nothing else is allocated once training runs.\n");
     }
     arena_destroy(arena);
     return facts != NULL;
