@@ -252,16 +252,33 @@ static const Command *pending_message(const CudaEngine *cuda, const Replay *repl
     return NULL;
 }
 
+/* What people call the tensor that a message carries: the parameter, or what is summed for it; ""
+ * for activations. */
+static const char *tensor_name(const RankContext *rank, const Node *message, Arena *arena) {
+    const Node *made = message->n_inputs ? message->inputs[0].node : NULL;
+    const Node *named = made && node_attr(made, ATTR_name) ? made : NULL;
+    for (int i = 0; made && !named && i < made->n_inputs; i++) {
+        const Node *input = made->inputs[i].node;
+        if (input->op == OP_ACCUMULATOR || input->op == OP_PARAM) named = input;
+    }
+    if (!named) return "";
+    int first = named->block == NO_BLOCK ? 0 : rank->stage->first_block[named->chunk];
+    return arena_printf(arena, " of %s", node_logical_name(named, first, arena));
+}
+
 static void tell_progress(const CudaEngine *cuda, const Replay *replay) {
     char text[CONTROL_TEXT_BYTES] = "computing";
     int index = 0;
     const Command *command = pending_message(cuda, replay, &index);
     if (command) {
+        Arena *arena = arena_create();
         const Node *node = command->info.node;
-        snprintf(text, sizeof(text), "in %s%d.%d %s %%%d, %s:%d",
-                 task_kind_word(command->info.task), node->chunk, command->info.micro,
-                 OPS[node->op].name, node->id, node->loc.file ? node->loc.file : "?",
+        const RankContext *rank = &cuda->engine->ranks[cuda->first_local];
+        snprintf(text, sizeof(text), "in %s%d.%d %s%s, %s:%d", task_kind_word(command->info.task),
+                 node->chunk, command->info.micro, OPS[node->op].name,
+                 tensor_name(rank, node, arena), node->loc.file ? node->loc.file : "?",
                  node->loc.line);
+        arena_destroy(arena);
     }
     control_update_progress(cuda->engine->control, cuda->engine->input.step, 0, index,
                             command != NULL, text);
