@@ -9,6 +9,14 @@
 
 typedef enum OptimizerKind { OPTIMIZER_ADAMW, OPTIMIZER_SGD } OptimizerKind;
 
+/* What of a block's forward is computed again in its backward instead of being kept. */
+typedef enum Recompute {
+    RECOMPUTE_NONE,
+    RECOMPUTE_SELECTIVE, /* what is cheap: all but products, attention and messages */
+    RECOMPUTE_FULL,      /* everything but the block's inputs */
+    N_RECOMPUTES
+} Recompute;
+
 typedef struct PlanOptions {
     Mesh mesh;
     int micro_batch, global_batch; /* sequences */
