@@ -28,6 +28,10 @@ static void *reserve(PipelineSim *sim, void *slot, size_t bytes) {
          reserve((sim), &(sim)->buffers.of.member,                                                 \
                  sizeof(*(sim)->buffers.of.member) * ((size_t)(count) > 0 ? (size_t)(count) : 1)))
 
+void *pipeline_sim_scratch(PipelineSim *sim, size_t bytes) {
+    return RESERVE(sim, scratch, bytes);
+}
+
 static bool make_lists(PipelineSim *sim, Diag *diag) {
     const PipelineLoad *load = sim->load;
     const PipelineShape *shape = &load->shape;

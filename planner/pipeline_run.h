@@ -43,6 +43,7 @@ typedef struct Buffers {
     int *ready;
     TaskSpan *spans, *data_spans;
     MessageSpan *messages;
+    char *scratch; /* the caller's */
 } Buffers;
 
 enum { N_BUFFERS = sizeof(Buffers) / sizeof(void *) };
