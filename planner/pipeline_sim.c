@@ -3,8 +3,8 @@
 /* ---- Stages that may go on: a stack, or a heap by (clock, number). ---- */
 
 static bool before(const PipelineSim *sim, int a, int b) {
-    const Runner *runners = sim->buffers.of.runners;
-    return runners[a].us < runners[b].us || (runners[a].us == runners[b].us && a < b);
+    double a_us = sim->buffers.of.runners[a].us, b_us = sim->buffers.of.runners[b].us;
+    return a_us != b_us ? a_us < b_us : a < b;
 }
 
 static void wake(PipelineSim *sim, int stage) {
