@@ -15,7 +15,7 @@ enum {
 };
 
 /* The closed form may be above what is simulated by this much (test_step_cost.c). */
-static const double ESTIMATE_SLACK = 0.02;
+static const double ESTIMATE_SLACK = 0.03;
 
 /* Candidates that are looked at closely: priced again, and simulated. */
 typedef struct Finalist {
@@ -209,6 +209,17 @@ static void list_samples(Search *search, SearchResult *result) {
     }
 }
 
+/* Of the finalists, which are sorted. NULL: nothing with this value fits. */
+static const Finalist *find_fastest_with(const Search *search, const SearchChoice *choice) {
+    for (int i = 0; i < search->n_finalists; i++) {
+        const Candidate *candidate = &search->finalists[i].found.candidate;
+        if (SEARCH_AXES[choice->axis].get(candidate) == choice->value) {
+            return &search->finalists[i];
+        }
+    }
+    return NULL;
+}
+
 static void choose(Search *search, const SearchRequest *request, double limit_bytes,
                    SearchResult *result) {
     SearchChoice *choices = NULL;
@@ -234,7 +245,7 @@ static void choose(Search *search, const SearchRequest *request, double limit_by
     if (!request->explain) return;
     Found *priced = ARENA_ARRAY(search->scratch, Found, n_choices + 1);
     for (int i = 0; i < n_choices; i++) {
-        const Finalist *finalist = find_finalist(search, choices[i].best);
+        const Finalist *finalist = find_fastest_with(search, &choices[i]);
         priced[i] = finalist ? finalist->found
                              : search_found(search->scratch, search->records, choices[i].best);
     }
