@@ -1,6 +1,6 @@
 #include "frontend/cluster_read.h"
 
-#include "frontend/lua_lines.h"
+#include "frontend/lua_marks.h"
 #include "frontend/nearest.h"
 #include "planner/cluster_check.h"
 #include "planner/cluster_fields.h"
@@ -17,15 +17,6 @@ static const char DEFAULT_SOFTWARE[] = "perilune";
 
 /* Shipped scripts that others require: no clusters. */
 static const char *const SHARED[] = {"devices", "nodes", "software"};
-
-/* Key of the registry's table from tables to their Mark. */
-static char MARKS;
-
-/* Where a table was made, and by which constructor. */
-typedef struct Mark {
-    SourceLoc loc;
-    const char *constructor;
-} Mark;
 
 /* One cluster_read. */
 typedef struct Reading {
@@ -60,25 +51,7 @@ const char *cluster_shipped_name(int index) {
     return NULL;
 }
 
-/* --- where things are ------------------------------------------------------------------------ */
-
-/* Upvalue: the constructor's name. {...} -> the same table, marked. */
-static int mark_table(lua_State *lua) {
-    Sandbox *sandbox = sandbox_of(lua);
-    const char *constructor = lua_tostring(lua, lua_upvalueindex(1));
-    if (!lua_istable(lua, 1)) {
-        return luaL_error(lua, "%s: takes a table, as in %s { ... }", constructor, constructor);
-    }
-    lua_settop(lua, 1);
-    Mark *mark = ARENA_NEW(sandbox->arena, Mark);
-    *mark = (Mark){sandbox_user_line(lua), arena_strdup(sandbox->arena, constructor)};
-    lua_rawgetp(lua, LUA_REGISTRYINDEX, &MARKS);
-    lua_pushvalue(lua, 1);
-    lua_pushlightuserdata(lua, mark);
-    lua_rawset(lua, -3);
-    lua_settop(lua, 1);
-    return 1;
-}
+/* --- fields ---------------------------------------------------------------------------------- */
 
 /* like(base, changes) -> a copy of base with the fields of changes. */
 static int copy_changed(lua_State *lua) {
@@ -97,43 +70,6 @@ static int copy_changed(lua_State *lua) {
     return 1;
 }
 
-/* Of the table on top of the stack; NULL: it has none. */
-static const Mark *mark_of(lua_State *lua) {
-    lua_rawgetp(lua, LUA_REGISTRYINDEX, &MARKS);
-    lua_pushvalue(lua, -2);
-    lua_rawget(lua, -2);
-    const Mark *mark = lua_touserdata(lua, -1);
-    lua_pop(lua, 2);
-    return mark;
-}
-
-/* The line of field `path`: searched for in the text from the innermost marked table around it. */
-static SourceLoc loc_of(const Reader *reader, const char *path) {
-    lua_State *lua = reader->lua;
-    const Mark *mark = NULL;
-    const char *rest = path;
-    int top = lua_gettop(lua);
-    lua_pushvalue(lua, reader->table);
-    for (const char *at = path; lua_istable(lua, -1);) {
-        const Mark *own = mark_of(lua);
-        if (own) {
-            mark = own;
-            rest = at;
-        }
-        size_t part = strcspn(at, ".");
-        if (!at[part]) break;
-        lua_pushlstring(lua, at, part);
-        lua_rawget(lua, -2);
-        at += part + 1;
-    }
-    lua_settop(lua, top);
-    if (!mark) return (SourceLoc){reader->sandbox->path, 0};
-    const LuaChunk *chunk = sandbox_find_chunk(reader->sandbox, mark->loc.file);
-    if (!chunk) return mark->loc;
-    int line = lua_key_line(chunk->text, chunk->length, mark->loc.line, mark->constructor, rest);
-    return (SourceLoc){mark->loc.file, line};
-}
-
 static _Noreturn void fail(const Reader *reader, const char *path, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -142,7 +78,7 @@ static _Noreturn void fail(const Reader *reader, const char *path, const char *f
     va_start(args, format);
     const char *text = arena_vprintf(reader->sandbox->arena, format, args);
     va_end(args);
-    diag_error(reader->sandbox->diag, loc_of(reader, path), "%s", text);
+    diag_error(reader->sandbox->diag, lua_mark_line(reader->lua, reader->table, path), "%s", text);
     sandbox_fail(reader->lua);
 }
 
@@ -383,14 +319,8 @@ static void read_fields(const Reader *reader, bool software) {
 /* --- the script ------------------------------------------------------------------------------ */
 
 static void open_globals(lua_State *lua) {
-    static const char *const CONSTRUCTORS[] = {"cluster", "device", "software"};
-    lua_newtable(lua);
-    lua_rawsetp(lua, LUA_REGISTRYINDEX, &MARKS);
-    for (size_t i = 0; i < sizeof(CONSTRUCTORS) / sizeof(CONSTRUCTORS[0]); i++) {
-        lua_pushstring(lua, CONSTRUCTORS[i]);
-        lua_pushcclosure(lua, mark_table, 1);
-        lua_setglobal(lua, CONSTRUCTORS[i]);
-    }
+    static const char *const CONSTRUCTORS[] = {"cluster", "device", "software", NULL};
+    lua_open_marks(lua, CONSTRUCTORS);
     lua_pushcfunction(lua, copy_changed);
     lua_setglobal(lua, "like");
     for (size_t i = 0; i < sizeof(UNITS) / sizeof(UNITS[0]); i++) {
@@ -439,7 +369,8 @@ static _Noreturn void fail_software(const Reader *reader, const char *name, int 
     const char *nearest = nearest_name(name, names);
     /* Asked for by --software, it is no mistake of the file. */
     Reading *reading = reader->sandbox->context;
-    SourceLoc loc = reading->software ? NO_LOC : loc_of(reader, "software");
+    SourceLoc loc =
+        reading->software ? NO_LOC : lua_mark_line(reader->lua, reader->table, "software");
     diag_error(reader->sandbox->diag, loc,
                nearest ? "there is no software '%.64s'; did you mean %s?"
                        : "there is no software '%.64s'; there are: %s",
@@ -475,7 +406,7 @@ static int read_body(lua_State *lua) {
     open_globals(lua);
     lua_settop(lua, 0);
     int n_results = sandbox_run_script(lua);
-    if (n_results != 1 || !lua_istable(lua, 1) || !mark_of(lua)) {
+    if (n_results != 1 || !lua_istable(lua, 1) || !lua_is_marked(lua, 1)) {
         diag_error(sandbox->diag, (SourceLoc){sandbox->path, 0},
                    "the script must end in `return cluster { ... }`");
         sandbox_fail(lua);
