@@ -258,28 +258,46 @@ static bool is_name(const char *text, size_t length) {
     return true;
 }
 
-static void check_key(const Reader *reader, const char *prefix, const char *const *known) {
-    lua_State *lua = reader->lua;
-    size_t length = 0;
-    const char *key = lua_type(lua, -1) == LUA_TSTRING ? lua_tolstring(lua, -1, &length) : "";
-    const char *what =
-        arena_printf(reader->sandbox->arena, "%.*s", (int)strlen(prefix) - 1, prefix);
-    if (!*prefix) what = "cluster";
-    if (!is_name(key, length)) {
-        fail(reader, arena_printf(reader->sandbox->arena, "%s ", prefix),
-             "%s: each field needs a name of letters, digits and '_'; one has none", what);
+static bool is_known(const char *key, const char *const *known) {
+    for (; *known; known++) {
+        if (strcmp(*known, key) == 0) return true;
     }
-    for (const char *const *name = known; *name; name++) {
-        if (strcmp(*name, key) == 0) return;
-    }
-    const char *path = arena_printf(reader->sandbox->arena, "%s%s", prefix, key);
+    return false;
+}
+
+static _Noreturn void fail_unknown(const Reader *reader, const char *prefix, const char *key,
+                                   const char *const *known) {
+    Arena *arena = reader->sandbox->arena;
+    const char *path = arena_printf(arena, "%s%s", prefix, key), *names = "";
     const char *nearest = nearest_name(key, known);
     if (nearest) fail(reader, path, "%s is unknown; did you mean %s?", path, nearest);
-    const char *names = "";
     for (const char *const *name = known; *name; name++) {
-        names = arena_printf(reader->sandbox->arena, "%s%s%s", names, *names ? ", " : "", *name);
+        names = arena_printf(arena, "%s%s%s", names, *names ? ", " : "", *name);
     }
     fail(reader, path, "%s is unknown; known: %s", path, names);
+}
+
+/* The keys of the table on top of the stack. Of several wrong ones the first by name is reported:
+ * Lua's own order changes from run to run. */
+static void check_table(const Reader *reader, const char *prefix, const char *const *known) {
+    lua_State *lua = reader->lua;
+    Arena *arena = reader->sandbox->arena;
+    const char *wrong = NULL;
+    lua_pushnil(lua);
+    while (lua_next(lua, -2)) {
+        lua_pop(lua, 1);
+        size_t length = 0;
+        const char *key = lua_type(lua, -1) == LUA_TSTRING ? lua_tolstring(lua, -1, &length) : "";
+        if (!is_name(key, length)) {
+            const char *what = arena_strndup(arena, prefix, strcspn(prefix, "."));
+            fail(reader, arena_printf(arena, "%s ", prefix), /* no field: the table's own line */
+                 "%s: each field needs a name of letters, digits and '_'; one has none",
+                 *what ? what : "cluster");
+        }
+        if (is_known(key, known) || (wrong && strcmp(wrong, key) < 0)) continue;
+        wrong = arena_strdup(arena, key);
+    }
+    if (wrong) fail_unknown(reader, prefix, wrong, known);
 }
 
 /* Every key of the table at `prefix` is one of the fields'; then those of the tables in it. */
@@ -294,13 +312,7 @@ static void check_keys(const Reader *reader, const char *prefix) {
         lua_pop(lua, 1);
         type = push_path(reader, arena_strndup(reader->sandbox->arena, prefix, length - 1));
     }
-    if (type == LUA_TTABLE) {
-        lua_pushnil(lua);
-        while (lua_next(lua, -2)) {
-            lua_pop(lua, 1);
-            check_key(reader, prefix, known);
-        }
-    }
+    if (type == LUA_TTABLE) check_table(reader, prefix, known);
     lua_pop(lua, 1);
     for (int i = 0; i < n_known && type == LUA_TTABLE; i++) {
         bool own = strcmp(known[i], "software") == 0 && !*prefix; /* a name here, read apart */
