@@ -257,7 +257,7 @@ static void test_mistakes(Arena *arena, Diag *diag) {
          "accumulate=1 epilogue=3",
          "3b\nalgo batch=1 m=8192 n=1600 k=1099511627776 ta=0 tb=1 in=bf16 out=bf16 "
          "accumulate=0 epilogue=0",
-         "x.plan:28: a product that was there before, at 'algo batch=1"},
+         "x.plan:29: a product that was there before, at 'algo batch=1"},
         {"stages=0,1", "stages=0,1,0", "more members than stages"},
         {"program 1 {", "program 7 {", "expected program 1"},
         {"buffers {\n    %0 ", "buffers {\n    %1 ", "expected the buffer of %0, result 0"},
