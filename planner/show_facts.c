@@ -124,6 +124,8 @@ static void fill_stage(Facts *facts, int stage, const int64_t *parameters_of) {
     if (of->arena_bytes > facts->largest_arena_bytes) facts->largest_arena_bytes = of->arena_bytes;
     int n_twins = facts->n_ranks / plan->n_stages;
     facts->all_arena_bytes += (double)of->arena_bytes * n_twins;
+    facts->hardware_flops +=
+        count_product_flops(plan, plan->programs[list->program].graph) * n_twins;
 }
 
 /* Sums of one program's collectives over a communicator, per step and rank. */
@@ -254,12 +256,7 @@ Facts *facts_create(Arena *arena, const Plan *plan, const Device *device, Diag *
         parameters_of[i] = count_parameters(plan->programs[i].graph);
     }
     facts->stages = ARENA_ARRAY(arena, StageFacts, plan->n_stages);
-    for (int stage = 0; stage < plan->n_stages; stage++) {
-        fill_stage(facts, stage, parameters_of);
-        facts->hardware_flops +=
-            facts->n_ranks / plan->n_stages *
-            count_product_flops(plan, plan->programs[plan->stages[stage].program].graph);
-    }
+    for (int stage = 0; stage < plan->n_stages; stage++) fill_stage(facts, stage, parameters_of);
     fill_traffic(facts);
     return facts;
 }
