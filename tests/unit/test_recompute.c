@@ -129,13 +129,18 @@ static bool plan_124m(Run *run, const char *layers, const Layout *layout, DType 
 /* In units of batch x seq x model elements, of one rank, what a block of GPT-2 keeps: its input,
  * two norms' results, q, k and v, attention's, the residual stream, four for each side of gelu.
  * Selective: not the norms' and gelu's results. Besides: rows' statistics, two numbers a norm and
- * one a head of attention. In scratch, more than without: what is computed again of one block. */
+ * one a head of attention. In scratch, more than without: what is computed again of one block.
+ * Nodes computed again on one rank: both norms and bias with gelu; besides, in full, five products
+ * and three biases, attention, and the residual stream. Selective leaves alone what saves nothing,
+ * such as q, which would need its product kept instead. */
 static const struct {
     double frame, scratch;
-} UNITS[N_RECOMPUTE_MODES] = {{16, 0}, {10, 4}, {1, 15}};
+    int n_copies;
+} UNITS[N_RECOMPUTE_MODES] = {{16, 0, 0}, {10, 4, 3}, {1, 15, 13}};
 
 static void check_memory(const char *what, const Layout *layout, DType precision) {
     char name[160];
+    int n_without = 0;
     double model_flops = 0, without = 0,
            unit_bytes = 2 * 1024 * 768.0 * dtype_bytes(precision) / layout->t;
     for (int mode = 0; mode < N_RECOMPUTE_MODES; mode++) {
@@ -149,6 +154,8 @@ static void check_memory(const char *what, const Layout *layout, DType precision
         if (done) {
             double kept = (double)(frame_bytes(more.plan, 0) - frame_bytes(less.plan, 0));
             double scratch = (double)more.plan->programs[0].scratch_bytes;
+            int n_nodes =
+                more.plan->programs[0].graph->n_nodes - less.plan->programs[0].graph->n_nodes;
             /* Full keeps no statistics. */
             double slack = mode == RECOMPUTE_FULL ? 0 : 0.05;
             CHECK(kept >= UNITS[mode].frame * unit_bytes &&
@@ -158,10 +165,13 @@ static void check_memory(const char *what, const Layout *layout, DType precision
                   "scratch grows with the number of blocks");
             if (mode == RECOMPUTE_NONE) {
                 without = scratch;
+                n_without = n_nodes;
                 model_flops = more.plan->model_flops;
             }
             CHECK(scratch - without <= (UNITS[mode].scratch + 0.1) * unit_bytes,
                   "scratch: %.3f units more", (scratch - without) / unit_bytes);
+            CHECK(layout->t > 1 || n_nodes - n_without == UNITS[mode].n_copies,
+                  "%d nodes of a block are computed again", n_nodes - n_without);
             CHECK(more.plan->model_flops == model_flops, "model FLOPs count what is recomputed");
         }
         run_close(&more);
@@ -199,6 +209,10 @@ static void check_order(const Graph *graph) {
             if (from->phase != PHASE_FORWARD || from->block == NO_BLOCK) continue;
             CHECK(enters(graph, from), "%%%d reads %%%d %s of the forward", n, from->id,
                   OPS[from->op].name);
+        }
+        if (node->op == OP_ALL_REDUCE || node->op == OP_REDUCE_SCATTER) {
+            const Node *from = node->inputs[0].node;
+            CHECK(from->phase == PHASE_BACKWARD, "%%%d completes again what entered", n);
         }
     }
 }
