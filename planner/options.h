@@ -4,6 +4,7 @@
 
 #include "ir/base/diag.h"
 #include "ir/type.h"
+#include "planner/recompute.h"
 
 #include <stdint.h>
 
@@ -25,7 +26,8 @@ typedef struct PlanOptions {
     bool cuda;            /* plan for CUDA devices; else for CPU cores */
     bool sequence_parallel;
     uint64_t seed;
-    DType precision;  /* of activations: DTYPE_F32 or DTYPE_BF16 */
+    DType precision; /* of activations: DTYPE_F32 or DTYPE_BF16 */
+    RecomputeMode recompute;
     const int *split; /* blocks per chunk in pipeline order, or NULL: balanced by cost */
     int n_split;
     const char *dump_after; /* pass name, or NULL */
