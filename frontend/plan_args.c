@@ -149,7 +149,7 @@ static bool precision_from_args(const CliArgs *args, PlanOptions *options, Diag 
 static bool recompute_from_args(const CliArgs *args, PlanOptions *options, Diag *diag) {
     const char *name = cli_text(args, OPT_RECOMPUTE, "none");
     int mode = recompute_mode_find(name, (int)strlen(name));
-    options->recompute = (RecomputeMode)mode;
+    options->recompute = (Recompute)mode;
     if (mode >= 0) return true;
     diag_error(diag, NO_LOC, "--recompute: '%s' is not none, selective or full", name);
     return false;

@@ -133,7 +133,7 @@ typedef struct Plan {
     bool cuda; /* leaves room for what CUDA's kernels need beside values; runs on CPUs, too */
     bool sequence_parallel;
     DType precision; /* of activations and products: DTYPE_F32 or DTYPE_BF16 */
-    RecomputeMode recompute;
+    Recompute recompute;
     uint64_t seed;
     double learning_rate; /* peak; train may override */
     int64_t n_parameters; /* logical, whole model */

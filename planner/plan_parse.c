@@ -46,7 +46,7 @@ static void read_precision(PlanReader *reader, DType *out) {
     *out = (DType)dtype;
 }
 
-static void read_recompute(PlanReader *reader, RecomputeMode *out) {
+static void read_recompute(PlanReader *reader, Recompute *out) {
     int length = (int)strspn(reader->at, "abcdefghijklmnopqrstuvwxyz");
     int mode = recompute_mode_find(reader->at, length);
     if (mode < 0) {
@@ -54,7 +54,7 @@ static void read_recompute(PlanReader *reader, RecomputeMode *out) {
         return;
     }
     reader->at += length;
-    *out = (RecomputeMode)mode;
+    *out = (Recompute)mode;
 }
 
 static bool read_field(PlanReader *reader, Plan *plan, const PlanField *field) {

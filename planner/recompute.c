@@ -21,14 +21,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const MODES[N_RECOMPUTE_MODES] = {"none", "selective", "full"};
+static const char *const MODES[N_RECOMPUTES] = {"none", "selective", "full"};
 
-const char *recompute_mode_name(RecomputeMode mode) {
-    return mode < N_RECOMPUTE_MODES ? MODES[mode] : "?";
+const char *recompute_mode_name(Recompute mode) {
+    return mode < N_RECOMPUTES ? MODES[mode] : "?";
 }
 
 int recompute_mode_find(const char *name, int length) {
-    for (int mode = 0; mode < N_RECOMPUTE_MODES; mode++) {
+    for (int mode = 0; mode < N_RECOMPUTES; mode++) {
         if ((int)strlen(MODES[mode]) == length && memcmp(MODES[mode], name, (size_t)length) == 0) {
             return mode;
         }
@@ -60,7 +60,7 @@ static bool completes_entering(const Node *node) {
            node->inputs[0].node->block != node->block;
 }
 
-static bool may_compute_again(const Node *node, RecomputeMode mode) {
+static bool may_compute_again(const Node *node, Recompute mode) {
     unsigned never = LEAF | EFFECT | (mode == RECOMPUTE_SELECTIVE ? COLLECTIVE : 0);
     if (node->phase != PHASE_FORWARD || node->block == NO_BLOCK) return false;
     if (OPS[node->op].flags & never || completes_entering(node)) return false;
@@ -275,7 +275,7 @@ static Graph *drop_unread_results(const Graph *in, PassContext *ctx) {
 
 Graph *pass_recompute(const Graph *in, PassContext *ctx) {
     Arena *arena = ctx->arena;
-    RecomputeMode mode = ctx->options.recompute;
+    Recompute mode = ctx->options.recompute;
     size_t n_values = (size_t)in->n_nodes * MAX_OUTPUTS + 1;
     if (mode == RECOMPUTE_NONE) return (Graph *)in;
     Recomputer r = {.ctx = ctx, .in = in, .out = graph_create_like(in, arena)};

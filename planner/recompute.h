@@ -3,14 +3,14 @@
 #ifndef PLANNER_RECOMPUTE_H
 #define PLANNER_RECOMPUTE_H
 
-typedef enum RecomputeMode {
+typedef enum Recompute {
     RECOMPUTE_NONE,
     RECOMPUTE_SELECTIVE,
     RECOMPUTE_FULL,
-    N_RECOMPUTE_MODES
-} RecomputeMode;
+    N_RECOMPUTES
+} Recompute;
 
-const char *recompute_mode_name(RecomputeMode mode);
+const char *recompute_mode_name(Recompute mode);
 int recompute_mode_find(const char *name, int length); /* -1: none */
 
 #endif

@@ -58,7 +58,7 @@ static void run_recomputed(void) {
         {2, 2, 2, 4, 1, "1f1b", true, NULL, 0},
     };
     for (int mode = RECOMPUTE_SELECTIVE; mode <= RECOMPUTE_FULL; mode++) {
-        run_recompute = (RecomputeMode)mode;
+        run_recompute = (Recompute)mode;
         for (size_t i = 0; i < sizeof(OTHERS) / sizeof(OTHERS[0]); i++) {
             if (i == 0 || OTHERS[i].precision == DTYPE_BF16) check_layouts(&OTHERS[i], layouts, 3);
         }

@@ -23,7 +23,7 @@ typedef struct Pair {
     char values[MAX_SETTINGS][16], name[512];
     int n_layers, kv_heads, global_batch, split[MAX_CHUNKS * MOST_RANKS];
     Layout layout;
-    RecomputeMode recompute;
+    Recompute recompute;
 } Pair;
 
 /* low .. high, xorshift64* (Vigna 2016). */
@@ -109,7 +109,7 @@ static void pick_layout(Pair *pair) {
     }
     if (pick(pair, 0, 2) == 0) pick_split(pair);
     pair->global_batch = l->micro_batch * l->d * n_micro;
-    pair->recompute = (RecomputeMode)pick(pair, 0, N_RECOMPUTE_MODES - 1);
+    pair->recompute = (Recompute)pick(pair, 0, N_RECOMPUTES - 1);
 }
 
 /* A pair to be made again from its seed alone. */

@@ -64,7 +64,7 @@ static int count_settings(const Variant *variant) {
     return count;
 }
 
-static bool train(Run *run, const Variant *variant, const Layout *layout, RecomputeMode mode) {
+static bool train(Run *run, const Variant *variant, const Layout *layout, Recompute mode) {
     run_precision = variant->precision;
     run_recompute = mode;
     return run_plan(run, variant->path, variant->settings, count_settings(variant), layout,
@@ -102,7 +102,7 @@ static void check_layout(const Variant *variant, const Layout *layout) {
     CHECK(done, "%s", diag_text(none.diag));
     for (int mode = RECOMPUTE_SELECTIVE; done && mode <= RECOMPUTE_FULL; mode++) {
         Run run;
-        bool again = train(&run, variant, layout, (RecomputeMode)mode);
+        bool again = train(&run, variant, layout, (Recompute)mode);
         check_begin(layout_name(variant->name, layout, name, sizeof(name)));
         CHECK(again, "%s", diag_text(run.diag));
         if (again) compare_bits(&run, &none);
@@ -119,7 +119,7 @@ static void check_layout(const Variant *variant, const Layout *layout) {
 
 /* Plans GPT-2 124M with `layers` blocks, micro-batches of 2 sequences. */
 static bool plan_124m(Run *run, const char *layers, const Layout *layout, DType precision,
-                      RecomputeMode mode) {
+                      Recompute mode) {
     const ModelSetting settings[] = {{"size", "124m"}, {"layers", layers}};
     run_precision = precision;
     run_recompute = mode;
@@ -136,20 +136,20 @@ static bool plan_124m(Run *run, const char *layers, const Layout *layout, DType 
 static const struct {
     double frame, scratch;
     int n_copies;
-} UNITS[N_RECOMPUTE_MODES] = {{16, 0, 0}, {10, 4, 3}, {1, 15, 13}};
+} UNITS[N_RECOMPUTES] = {{16, 0, 0}, {10, 4, 3}, {1, 15, 13}};
 
 static void check_memory(const char *what, const Layout *layout, DType precision) {
     char name[160];
     int n_without = 0;
     double model_flops = 0, without = 0,
            unit_bytes = 2 * 1024 * 768.0 * dtype_bytes(precision) / layout->t;
-    for (int mode = 0; mode < N_RECOMPUTE_MODES; mode++) {
+    for (int mode = 0; mode < N_RECOMPUTES; mode++) {
         Run more, less;
         snprintf(name, sizeof(name), "a block of GPT-2 124M keeps %g units: %s, %s",
-                 UNITS[mode].frame, what, recompute_mode_name((RecomputeMode)mode));
+                 UNITS[mode].frame, what, recompute_mode_name((Recompute)mode));
         check_begin(name);
-        bool done = plan_124m(&more, "12", layout, precision, (RecomputeMode)mode);
-        done &= plan_124m(&less, "11", layout, precision, (RecomputeMode)mode);
+        bool done = plan_124m(&more, "12", layout, precision, (Recompute)mode);
+        done &= plan_124m(&less, "11", layout, precision, (Recompute)mode);
         CHECK(done, "%s%s", diag_text(more.diag), diag_text(less.diag));
         if (done) {
             double kept = (double)(frame_bytes(more.plan, 0) - frame_bytes(less.plan, 0));

@@ -23,7 +23,7 @@ typedef struct Layout {
 
 /* Of the plans made from now on. */
 static DType run_precision = DTYPE_F32;
-static RecomputeMode run_recompute = RECOMPUTE_NONE;
+static Recompute run_recompute = RECOMPUTE_NONE;
 /* Cores that engines started from now on use; 0: all. */
 static int run_threads = 0;
 
