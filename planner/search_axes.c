@@ -130,8 +130,7 @@ static bool r_allows(const SearchSpace *space, const Candidate *candidate, int v
     return value < N_RECOMPUTES;
 }
 static const char *r_name(int value) {
-    static const char *const NAMES[N_RECOMPUTES] = {"none", "selective", "full"};
-    return NAMES[value];
+    return recompute_mode_name((Recompute)value);
 }
 
 /* sequence parallelism: of what the tensor axis leaves undivided */
