@@ -55,6 +55,7 @@ endif
 # what generated kernels begin with.
 SOURCES := $(filter-out $(NO_CUDA),$(sort $(shell find frontend ir planner runtime -name '*.c')))
 TEXTS   := $(sort $(shell find frontend planner -name '*.lua' ! -name '*.meta.lua')) \
+           models/gpt.lua models/llama.lua \
            $(addprefix runtime/cuda/kernels/,state.h fused_args.h fused.cuh)
 OBJECTS := $(SOURCES:%.c=$B/%.o) $(TEXTS:%=$B/embed/%.o) $(FATBINS)
 TESTS   := $(patsubst tests/unit/%.c,$B/tests/%,$(wildcard tests/unit/*.c))

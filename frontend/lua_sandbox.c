@@ -206,8 +206,9 @@ static char *read_script(lua_State *lua, const char *path, size_t *out_length) {
 
 int sandbox_run_script(lua_State *lua) {
     Sandbox *sandbox = sandbox_of(lua);
-    size_t length;
-    char *text = read_script(lua, sandbox->path, &length);
+    size_t length = sandbox->text_length;
+    const char *text = sandbox->text;
+    if (!text) text = read_script(lua, sandbox->path, &length);
     return run_chunk(lua, text, length, sandbox->path, false);
 }
 

@@ -33,6 +33,8 @@ typedef struct Sandbox {
     Arena *arena; /* outlives the sandbox: locations and texts live there */
     Diag *diag;
     const char *path; /* the script */
+    const char *text; /* of the script when it is embedded; NULL: it is read from `path` */
+    size_t text_length;
     void *context;    /* of whoever runs code in it */
     int n_chunks;
     LuaChunk chunks[SANDBOX_MAX_CHUNKS];

@@ -210,6 +210,11 @@ static int load_body(lua_State *lua) {
 
 Model *model_load(Arena *arena, const char *path, const ModelSetting *settings, int n_settings,
                   int64_t batch, Diag *diag) {
+    return model_load_text(arena, path, NULL, 0, settings, n_settings, batch, diag);
+}
+
+Model *model_load_text(Arena *arena, const char *path, const char *text, size_t length,
+                       const ModelSetting *settings, int n_settings, int64_t batch, Diag *diag) {
     if (batch < 1 || batch > MAX_BATCH) {
         diag_error(diag, NO_LOC, "a micro-batch has 1 to %" PRId64 " sequences, not %" PRId64,
                    MAX_BATCH, batch);
@@ -217,6 +222,8 @@ Model *model_load(Arena *arena, const char *path, const ModelSetting *settings, 
     }
     Sandbox *sandbox = sandbox_create(arena, path, diag);
     if (!sandbox) return NULL;
+    sandbox->text = text;
+    sandbox->text_length = length;
     Loading *loading = ARENA_NEW(arena, Loading);
     *loading = (Loading){.script = {.block = NO_BLOCK},
                          .path = sandbox->path,
