@@ -18,12 +18,12 @@ static const char COLOURS[] =
     ".f5{fill:var(--c-update);background:var(--c-update)}"
     ".dot{fill-opacity:.62;stroke:var(--card);stroke-width:.6}.dot:hover{fill-opacity:1;"
     "stroke:var(--ink)}.gl{stroke:var(--grid)}.eq{stroke:var(--soft);stroke-width:1.2}"
-    ".band{fill:var(--idle)}.frame{fill:none;stroke:var(--line)}"
+    ".band{fill:var(--c-gradient);opacity:.16}.frame{fill:none;stroke:var(--line)}"
     ".scatter{width:100%;height:auto}.hist{width:100%;height:auto}"
     ".maps figure svg.scatter,.maps figure svg.hist{height:auto;background:none}"
     "th button{border:0;padding:0;background:none;color:inherit;font-size:12.5px}"
     ".rows{overflow-x:auto;max-height:640px;overflow-y:auto}.rows th{position:sticky;top:0;"
-    "background:var(--card)}td.bad{color:var(--c-send);font-weight:600}";
+    "background:var(--card)}td.n{white-space:nowrap}";
 
 /* The drawing's own colours, when no page gives them. */
 static const char SVG_STYLE[] =
@@ -129,6 +129,23 @@ static void put_band(StrBuf *out, const LogScale *scale) {
                   TOP + SIZE, LEFT + SIZE, TOP);
 }
 
+/* Which colour is whose; for a drawing of several families. */
+static void put_legend(StrBuf *out, const Validation *result) {
+    int index = 0;
+    for (int i = 0; i < result->n_stats; i++) {
+        const FamilyStats *stats = &result->stats[i];
+        if (stats->is_part) continue;
+        int y = TOP + 18 + 17 * index;
+        strbuf_printf(out,
+                      "<circle class=\"f%d\" cx=\"%d\" cy=\"%d\" r=\"4.5\"/><text x=\"%d\" "
+                      "y=\"%d\">",
+                      index % N_COLOURS, LEFT + 16, y - 4, LEFT + 26, y);
+        html_put(out, stats->name);
+        strbuf_printf(out, " (%d)</text>\n", stats->n_rows);
+        index++;
+    }
+}
+
 /* family NULL: all of them. */
 static void put_scatter(StrBuf *out, const Validation *result, const char *family,
                         const char *attributes, const char *style) {
@@ -139,6 +156,7 @@ static void put_scatter(StrBuf *out, const Validation *result, const char *famil
         put_band(out, &scale);
         put_axes(out, &scale);
     }
+    if (!family) put_legend(out, result);
     for (int r = 0; r < result->table->n_runs; r++) {
         const Run *run = &result->table->runs[r];
         if (!is_drawn(run, family)) continue;
@@ -185,9 +203,9 @@ static void put_histogram(StrBuf *out, const Validation *result, const char *fam
         double at = LEFT + SIZE * (percent + HISTOGRAM_PERCENT) / (2.0 * HISTOGRAM_PERCENT);
         strbuf_printf(out,
                       "<line class=\"%s\" x1=\"%.1f\" x2=\"%.1f\" y1=\"0\" y2=\"%d\"/>"
-                      "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%+d %%</text>\n",
+                      "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s%d %%</text>\n",
                       percent == 0 ? "eq" : "gl", at, at, HISTOGRAM_HEIGHT, at,
-                      HISTOGRAM_HEIGHT + 16, percent);
+                      HISTOGRAM_HEIGHT + 16, percent > 0 ? "+" : "", percent);
     }
     strbuf_printf(out, "<text x=\"%d\" y=\"14\" text-anchor=\"end\">%d rows</text></svg>\n",
                   LEFT - 7, most);
@@ -244,7 +262,7 @@ static void put_table_row(StrBuf *out, const Validation *result, const Run *run)
     for (size_t i = 0; i < sizeof(degrees) / sizeof(degrees[0]); i++) {
         strbuf_printf(out, "<td data-v=\"%d\">%d</td>", degrees[i], degrees[i]);
     }
-    strbuf_printf(out, "<td class=\"l\">%s</td>", run_choices(run, choices));
+    strbuf_printf(out, "<td class=\"l n\">%s</td>", run_choices(run, choices));
     put_number_cell(out, run->measured_seconds);
     put_number_cell(out, run->predicted_seconds);
     strbuf_printf(out, "<td data-v=\"%.9g\">%+.1f %%</td><td class=\"l\">%s</td></tr>\n",
@@ -252,13 +270,18 @@ static void put_table_row(StrBuf *out, const Validation *result, const Run *run)
 }
 
 static void put_table(StrBuf *out, const Validation *result) {
-    static const char *const heads[] = {
-        "run",   "family",      "ranks",         "t",         "p",        "v",
-        "d",     "micro-batch", "micro-batches", "recompute", "measured", "predicted",
-        "error", "not stated"};
+    static const struct {
+        const char *name;
+        bool left;
+    } heads[] = {{"run", true},       {"family", true},       {"ranks", false},
+                 {"t", false},        {"p", false},           {"v", false},
+                 {"d", false},        {"micro-batch", false}, {"micro-batches", false},
+                 {"recompute", true}, {"measured", false},    {"predicted", false},
+                 {"error", false},    {"not stated", true}};
     strbuf_put(out, "<div class=\"rows\"><table id=\"runs\"><thead><tr>");
     for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++) {
-        strbuf_printf(out, "<th><button>%s</button></th>", heads[i]);
+        strbuf_printf(out, "<th%s><button>%s</button></th>", heads[i].left ? " class=\"l\"" : "",
+                      heads[i].name);
     }
     strbuf_put(out, "</tr></thead><tbody>\n");
     for (int r = 0; r < result->table->n_runs; r++) {
