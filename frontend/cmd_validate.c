@@ -34,7 +34,7 @@ static bool write_all(const CliArgs *args, const Validation *result, Diag *diag)
 static bool read_table(CliArgs *args, RunTable *table, Diag *diag) {
     CsvTable *csv = csv_read(args->arena, args->operand, diag);
     const char *family = cli_text(args, OPT_FAMILY, NULL);
-    return csv && validate_read(args->arena, csv, table, diag) &&
+    return csv && validate_read(args->arena, csv, cli_given(args, OPT_AS_STATED), table, diag) &&
            (!family || validate_filter(table, family, diag)) &&
            cli_try_path(cli_text(args, OPT_HTML_FILE, NULL), diag) &&
            cli_try_path(cli_text(args, OPT_SVG_FILE, NULL), diag);

@@ -30,6 +30,15 @@ const char *run_column_name(RunColumn column);
 
 enum { UNSTATED = -1 };
 
+/* What is known of a family of runs or of a GPU: a row of published.def. */
+typedef struct RunFacts {
+    const char *family, *gpu; /* one of them is NULL, or both where nothing is known */
+    const char *cluster, *software;
+    FlopsConvention convention;
+    int64_t vocab, recompute;
+    const char *settings; /* "dropout=0.1,tied=false" */
+} RunFacts;
+
 /* What it is measured against, as given: UNSTATED (-1) or NULL for an empty field. */
 typedef struct Run {
     int line;
@@ -39,7 +48,9 @@ typedef struct Run {
     int64_t recompute, sequence_parallel, zero;
     double seconds, tflops, peak_percent;
     /* Completed: */
-    uint32_t assumed; /* bits of RunColumn: what was not stated, or is not modelled as stated */
+    const RunFacts *facts;
+    uint32_t assumed;    /* bits of RunColumn: not stated */
+    uint32_t overridden; /* stated, but taken otherwise */
     MathKind math;
     FlopsConvention convention;
     double measured_seconds; /* set with the prediction: it may need the device's peak */
@@ -52,10 +63,6 @@ typedef struct Run {
     double predicted_seconds, error; /* predicted / measured - 1 */
 } Run;
 
-/* Where it was measured, by family or else by gpu (published.def). What is not known is left as it
- * is. */
-void run_facts(const Run *run, const char **out_cluster, const char **out_software,
-               const char **out_dropout);
 /* Of one step, counted as `convention` says. */
 double run_flops(const Run *run, FlopsConvention convention);
 /* A llama (models/llama.lua: grouped keys, three products in the MLP), else a GPT. */
@@ -67,8 +74,8 @@ typedef struct RunTable {
     Run *runs;
 } RunTable;
 
-/* Reads and checks every row. False: reported with the line. */
-bool validate_read(Arena *arena, const CsvTable *csv, RunTable *out, Diag *diag);
+/* Reads and checks every row; `as_stated`: nothing is overridden. False: reported with the line. */
+bool validate_read(Arena *arena, const CsvTable *csv, bool as_stated, RunTable *out, Diag *diag);
 
 /* Keeps the rows of `family`, or with FAMILY_single and FAMILY_multi those on one node or on
  * several. False: reported: there are none. */
@@ -117,7 +124,7 @@ void validate_show_svg(StrBuf *out, const Validation *result);
 /* "full", "selective sp z1": what a layout has beside its degrees. */
 enum { CHOICES_TEXT = 32 };
 const char *run_choices(const Run *run, char text[CHOICES_TEXT]);
-/* "vocab, zero_stage", or "" */
-const char *run_assumed(Arena *arena, uint32_t assumed);
+/* "not stated: vocab, zero_stage; not taken as stated: cp", or "" */
+const char *run_assumed(Arena *arena, const Run *run);
 
 #endif

@@ -266,7 +266,7 @@ static void put_table_row(StrBuf *out, const Validation *result, const Run *run)
     put_number_cell(out, run->measured_seconds);
     put_number_cell(out, run->predicted_seconds);
     strbuf_printf(out, "<td data-v=\"%.9g\">%+.1f %%</td><td class=\"l\">%s</td></tr>\n",
-                  run->error, 100 * run->error, run_assumed(result->arena, run->assumed));
+                  run->error, 100 * run->error, run_assumed(result->arena, run));
 }
 
 static void put_table(StrBuf *out, const Validation *result) {
@@ -277,7 +277,7 @@ static void put_table(StrBuf *out, const Validation *result) {
                  {"t", false},        {"p", false},           {"v", false},
                  {"d", false},        {"micro-batch", false}, {"micro-batches", false},
                  {"recompute", true}, {"measured", false},    {"predicted", false},
-                 {"error", false},    {"not stated", true}};
+                 {"error", false},    {"assumptions", true}};
     strbuf_put(out, "<div class=\"rows\"><table id=\"runs\"><thead><tr>");
     for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++) {
         strbuf_printf(out, "<th%s><button>%s</button></th>", heads[i].left ? " class=\"l\"" : "",

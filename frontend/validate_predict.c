@@ -8,10 +8,12 @@
 #include <math.h>
 #include <string.h>
 
+enum { MAX_SETTINGS = 16 };
+
 /* What runs share: a model's costs on a cluster. The file lives as long as the arena. */
 typedef struct Priced {
     const Run *run; /* the first with them */
-    const char *cluster, *software, *dropout;
+    const char *cluster, *software;
     ModelCosts *costs;
 } Priced;
 
@@ -34,6 +36,7 @@ static bool same_costs(const Priced *priced, const Run *run) {
            a->kv_heads == run->kv_heads && a->ffn == run->ffn && a->seq == run->seq &&
            a->vocab == run->vocab && a->math == run->math &&
            a->gpus_per_node == run->gpus_per_node &&
+           same_text(a->facts->settings, run->facts->settings) &&
            same_text(priced->cluster, run->used_cluster) &&
            same_text(priced->software, run->used_software);
 }
@@ -63,10 +66,23 @@ static Cluster *read_cluster(Predictor *predictor, const Run *run) {
     return cluster;
 }
 
-static Model *load_model(Predictor *predictor, const Run *run, const char *dropout) {
+/* "dropout=0.1,tied=false", of published.def. */
+static int take_settings(Arena *arena, const char *text, ModelSetting *out) {
+    int count = 0;
+    while (*text) {
+        size_t key = strcspn(text, "="), value = strcspn(text + key + 1, ",");
+        out[count].key = arena_strndup(arena, text, key);
+        out[count++].value = arena_strndup(arena, text + key + 1, value);
+        text += key + 1 + value;
+        text += *text == ',';
+    }
+    return count;
+}
+
+static Model *load_model(Predictor *predictor, const Run *run) {
     Arena *arena = predictor->arena;
     bool llama = run_is_llama(run);
-    ModelSetting settings[8];
+    ModelSetting settings[MAX_SETTINGS];
     int n_settings = 0;
     const struct {
         const char *key;
@@ -82,7 +98,7 @@ static Model *load_model(Predictor *predictor, const Run *run, const char *dropo
             (ModelSetting){shape[i].key, arena_printf(arena, "%" PRId64, shape[i].value)};
     }
     const char *path = predictor->options->model;
-    if (!path) settings[n_settings++] = (ModelSetting){"dropout", dropout};
+    if (!path) n_settings += take_settings(arena, run->facts->settings, settings + n_settings);
     Model *model = path ? model_load(arena, path, settings, n_settings, 1, predictor->diag)
                         : model_load_shipped(arena, llama ? "llama" : "gpt", settings, n_settings,
                                              1, predictor->diag);
@@ -90,9 +106,9 @@ static Model *load_model(Predictor *predictor, const Run *run, const char *dropo
     return model;
 }
 
-static ModelCosts *make_costs(Predictor *predictor, const Run *run, const char *dropout) {
+static ModelCosts *make_costs(Predictor *predictor, const Run *run) {
     Cluster *cluster = read_cluster(predictor, run);
-    Model *model = cluster ? load_model(predictor, run, dropout) : NULL;
+    Model *model = cluster ? load_model(predictor, run) : NULL;
     if (!model) return NULL;
     PlanRequest request = {
         .model = model->name,
@@ -116,11 +132,10 @@ static ModelCosts *make_costs(Predictor *predictor, const Run *run, const char *
 }
 
 /* Where the run was measured: its own columns, what is known of its family or GPU, the options. */
-static bool place_run(Predictor *predictor, Run *run, const char **out_dropout) {
-    const char *cluster = NULL, *software = NULL;
-    run_facts(run, &cluster, &software, out_dropout);
-    run->used_cluster = run->cluster ? run->cluster : cluster;
-    run->used_software = run->software ? run->software : software;
+static bool place_run(Predictor *predictor, Run *run) {
+    const RunFacts *facts = run->facts;
+    run->used_cluster = run->cluster ? run->cluster : facts->cluster;
+    run->used_software = run->software ? run->software : facts->software;
     if (!run->used_cluster) run->used_cluster = predictor->options->cluster;
     if (!run->used_software) run->used_software = predictor->options->software;
     if (run->used_cluster) return true;
@@ -131,14 +146,11 @@ static bool place_run(Predictor *predictor, Run *run, const char **out_dropout) 
 }
 
 static ModelCosts *find_costs(Predictor *predictor, Run *run) {
-    const char *dropout;
-    if (!place_run(predictor, run, &dropout)) return NULL;
+    if (!place_run(predictor, run)) return NULL;
     for (int i = predictor->n_priced; i-- > 0;) {
-        const Priced *priced = &predictor->priced[i];
-        if (same_text(priced->dropout, dropout) && same_costs(priced, run)) return priced->costs;
+        if (same_costs(&predictor->priced[i], run)) return predictor->priced[i].costs;
     }
-    Priced priced = {run, run->used_cluster, run->used_software, dropout, NULL};
-    priced.costs = make_costs(predictor, run, dropout);
+    Priced priced = {run, run->used_cluster, run->used_software, make_costs(predictor, run)};
     if (!priced.costs) return NULL;
     ARENA_PUSH(predictor->arena, predictor->priced, predictor->n_priced, predictor->capacity,
                priced);

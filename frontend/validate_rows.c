@@ -29,18 +29,27 @@ static const Column COLUMNS[N_RUN_COLUMNS] = {
 #undef COLUMN
 };
 
-static const struct {
-    const char *family, *gpu, *cluster, *software, *dropout;
-    FlopsConvention convention;
-} KNOWN[] = {
-#define FAMILY(family, cluster, software, flops, dropout)                                          \
-    {family, NULL, cluster, software, dropout, flops},
-#define GPU(begin, cluster) {NULL, begin, cluster, NULL, NULL, STATES_NOTHING},
+static const RunFacts FACTS[] = {
+#define FAMILY(family, cluster, software, flops, vocab, recompute, settings)                       \
+    {family, NULL, cluster, software, flops, vocab, recompute, settings},
+#define GPU(begin, cluster) {NULL, begin, cluster, NULL, STATES_NOTHING, USUAL_VOCAB, UNSTATED, ""},
 #include "frontend/published.def"
 #undef FAMILY
 #undef GPU
 };
-enum { N_KNOWN = sizeof(KNOWN) / sizeof(KNOWN[0]) };
+static const RunFacts NO_FACTS = {.vocab = USUAL_VOCAB, .recompute = UNSTATED, .settings = ""};
+
+/* By family, else by GPU. */
+static const RunFacts *find_facts(const Run *run) {
+    for (size_t k = 0; k < sizeof(FACTS) / sizeof(FACTS[0]); k++) {
+        const RunFacts *facts = &FACTS[k];
+        bool same = facts->family
+                        ? run_in_family(run, facts->family)
+                        : run->gpu && strncmp(run->gpu, facts->gpu, strlen(facts->gpu)) == 0;
+        if (same) return facts;
+    }
+    return &NO_FACTS;
+}
 
 const char *run_column_name(RunColumn column) {
     return COLUMNS[column].name;
@@ -150,11 +159,7 @@ static bool read_precision(const RowReader *row, Run *run) {
 
 /* How the row counts FLOPs: by its own column, else by its family. */
 static bool read_convention(const RowReader *row, Run *run) {
-    for (int k = 0; k < N_KNOWN && !run->flops; k++) {
-        if (KNOWN[k].family && strcmp(KNOWN[k].family, run->family) == 0) {
-            run->convention = KNOWN[k].convention;
-        }
-    }
+    if (!run->flops) run->convention = run->facts->convention;
     if (run->flops && strcmp(run->flops, "hardware") == 0) run->convention = STATES_HARDWARE;
     if (run->flops && strcmp(run->flops, "model") == 0) run->convention = STATES_MODEL;
     if (run->flops && run->convention == STATES_NOTHING) {
@@ -182,10 +187,18 @@ static void complete_shape(Run *run) {
     if (!run->family) run->family = "runs";
     assume(run, COLUMN_KV_HEADS, &run->kv_heads, run->heads);
     assume(run, COLUMN_FFN, &run->ffn, 4 * run->hidden);
-    assume(run, COLUMN_VOCAB, &run->vocab, USUAL_VOCAB);
     assume(run, COLUMN_GPUS_PER_NODE, &run->gpus_per_node, USUAL_PER_NODE);
+    run->facts = find_facts(run);
+    assume(run, COLUMN_VOCAB, &run->vocab, run->facts->vocab);
     if (run->cp == UNSTATED) run->cp = 1;
     if (run->ep == UNSTATED) run->ep = 1;
+}
+
+static void override_layout(Run *run) {
+    int64_t recompute = run->facts->recompute;
+    if (recompute == UNSTATED || run->recompute == UNSTATED || recompute == run->recompute) return;
+    run->recompute = recompute;
+    run->overridden |= 1U << COLUMN_RECOMPUTE;
 }
 
 /* What is left open is searched; if that is only ZeRO or sequence parallelism, they are taken as
@@ -213,7 +226,7 @@ static void complete_layout(Run *run) {
     }
     if (run->sequence_parallel == UNSTATED) run->assumed |= 1U << COLUMN_SEQ_PARALLEL;
     if (run->zero == UNSTATED) run->assumed |= 1U << COLUMN_ZERO;
-    if (run->cp > 1) run->assumed |= 1U << COLUMN_CP;
+    if (run->cp > 1) run->overridden |= 1U << COLUMN_CP;
     if (run->searched) return;
     if (run->sequence_parallel == UNSTATED) run->sequence_parallel = 0;
     if (run->zero == UNSTATED) run->zero = 0;
@@ -243,7 +256,8 @@ static bool check_run(const RowReader *row, Run *run) {
                 t, p, d, context, product, run->num_gpus);
 }
 
-static bool read_run(const CsvTable *csv, const int *places, int r, Run *run, Diag *diag) {
+static bool read_run(const CsvTable *csv, const int *places, int r, bool as_stated, Run *run,
+                     Diag *diag) {
     RowReader row = {.path = csv->path, .line = csv->rows[r].line, .diag = diag};
     run->line = row.line;
     for (int c = 0; c < N_RUN_COLUMNS; c++) {
@@ -254,6 +268,7 @@ static bool read_run(const CsvTable *csv, const int *places, int r, Run *run, Di
         if (*text && !read_field(&row, column, text, run)) return false;
     }
     complete_shape(run);
+    if (!as_stated) override_layout(run);
     complete_layout(run);
     return check_run(&row, run) && read_precision(&row, run) && read_convention(&row, run);
 }
@@ -276,7 +291,7 @@ static bool check_families(const RunTable *table, Diag *diag) {
     return true;
 }
 
-bool validate_read(Arena *arena, const CsvTable *csv, RunTable *out, Diag *diag) {
+bool validate_read(Arena *arena, const CsvTable *csv, bool as_stated, RunTable *out, Diag *diag) {
     int places[N_RUN_COLUMNS];
     for (int c = 0; c < N_RUN_COLUMNS; c++) {
         places[c] = csv_column(csv, COLUMNS[c].name);
@@ -289,7 +304,7 @@ bool validate_read(Arena *arena, const CsvTable *csv, RunTable *out, Diag *diag)
     *out = (RunTable){
         .path = csv->path, .n_runs = csv->n_rows, .runs = ARENA_ARRAY(arena, Run, csv->n_rows)};
     for (int r = 0; r < csv->n_rows; r++) {
-        if (!read_run(csv, places, r, &out->runs[r], diag)) return false;
+        if (!read_run(csv, places, r, as_stated, &out->runs[r], diag)) return false;
     }
     return check_families(out, diag);
 }
@@ -321,21 +336,6 @@ bool validate_filter(RunTable *table, const char *family, Diag *diag) {
     diag_error(diag, (SourceLoc){table->path, 0}, "no rows of family '%.64s'%s%s%s", family,
                nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
     return false;
-}
-
-void run_facts(const Run *run, const char **out_cluster, const char **out_software,
-               const char **out_dropout) {
-    *out_dropout = "0";
-    for (int k = 0; k < N_KNOWN; k++) {
-        const char *begin = KNOWN[k].gpu;
-        bool same = KNOWN[k].family ? strcmp(KNOWN[k].family, run->family) == 0
-                                    : run->gpu && strncmp(run->gpu, begin, strlen(begin)) == 0;
-        if (!same) continue;
-        *out_cluster = KNOWN[k].cluster;
-        *out_software = KNOWN[k].software;
-        if (KNOWN[k].dropout) *out_dropout = KNOWN[k].dropout;
-        return;
-    }
 }
 
 bool run_is_llama(const Run *run) {

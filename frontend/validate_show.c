@@ -6,12 +6,12 @@
  *   families.NAME    of each family and, if it has both, of NAME_single and NAME_multi (num_gpus
  *                    within a node or not): rows, skipped, mean_abs_error, max_abs_error, bias
  *                    (mean of error), worst (its id); groups, regret (null without groups)
- *   rows[]           id, family, line, cluster, software, measured_seconds, assumed[] (columns),
- *                    searched; then either skipped (why) or predicted_seconds, error (predicted /
- *                    measured - 1), layout {t, p, d, chunks, micro_batch, micro_batches,
- *                    recompute, sequence_parallel, zero_stage}, parts {compute, tensor, pipeline,
- *                    bubble, data, update: seconds}, memory_bytes (of the fullest rank),
- *                    hardware_flops (of one rank, as run)
+ *   rows[]           id, family, line, cluster, software, measured_seconds, assumed[] (columns
+ *                    not stated), overridden[] (stated, but taken otherwise), searched; then either
+ * skipped (why) or predicted_seconds, error (predicted / measured - 1), layout {t, p, d, chunks,
+ * micro_batch, micro_batches, recompute, sequence_parallel, zero_stage}, parts {compute, tensor,
+ * pipeline, bubble, data, update: seconds}, memory_bytes (of the fullest rank), hardware_flops (of
+ * one rank, as run)
  */
 #include "frontend/validate.h"
 
@@ -29,30 +29,39 @@ const char *run_choices(const Run *run, char text[CHOICES_TEXT]) {
     return text;
 }
 
-const char *run_assumed(Arena *arena, uint32_t assumed) {
-    const char *text = "";
+static const char *column_names(Arena *arena, const char *before, uint32_t columns) {
+    const char *text = "", *between = before;
     for (int c = 0; c < N_RUN_COLUMNS; c++) {
-        if (!(assumed >> c & 1)) continue;
-        text =
-            arena_printf(arena, "%s%s%s", text, *text ? ", " : "", run_column_name((RunColumn)c));
+        if (!(columns >> c & 1)) continue;
+        text = arena_printf(arena, "%s%s%s", text, between, run_column_name((RunColumn)c));
+        between = ", ";
     }
     return text;
 }
 
-/* The sets of assumptions of a family's rows; each gets a letter. */
+const char *run_assumed(Arena *arena, const Run *run) {
+    const char *assumed = column_names(arena, "not stated: ", run->assumed);
+    const char *otherwise = column_names(arena, "not taken as stated: ", run->overridden);
+    return arena_printf(arena, "%s%s%s", assumed, *assumed && *otherwise ? "; " : "", otherwise);
+}
+
+/* What a family's rows leave open; each kind gets a letter. */
 enum { MAX_NOTES = 26 };
 typedef struct Notes {
     int count;
-    uint32_t sets[MAX_NOTES];
+    const Run *runs[MAX_NOTES];
 } Notes;
 
-static char note_letter(Notes *notes, uint32_t assumed) {
-    if (!assumed) return ' ';
+static char note_letter(Notes *notes, const Run *run) {
+    if (!run->assumed && !run->overridden) return ' ';
     for (int i = 0; i < notes->count; i++) {
-        if (notes->sets[i] == assumed) return (char)('a' + i);
+        const Run *other = notes->runs[i];
+        if (other->assumed == run->assumed && other->overridden == run->overridden) {
+            return (char)('a' + i);
+        }
     }
     if (notes->count == MAX_NOTES) return '*';
-    notes->sets[notes->count] = assumed;
+    notes->runs[notes->count] = run;
     return (char)('a' + notes->count++);
 }
 
@@ -67,7 +76,7 @@ static void put_row(StrBuf *out, const Run *run, int id_width, Notes *notes) {
     strbuf_printf(out, " %3d %3d %2d %4d %3d %4d %-15s %9.4g %9.4g %+7.1f %% %c\n", c->t, c->p,
                   c->n_chunks, c->d, c->micro_batch, c->n_micro, run_choices(run, choices),
                   run->measured_seconds, run->predicted_seconds, 100 * run->error,
-                  note_letter(notes, run->assumed));
+                  note_letter(notes, run));
 }
 
 static void put_family_rows(StrBuf *out, const Validation *result, const char *family) {
@@ -87,8 +96,7 @@ static void put_family_rows(StrBuf *out, const Validation *result, const char *f
         if (run_in_family(run, family)) put_row(out, run, id_width, &notes);
     }
     for (int i = 0; i < notes.count; i++) {
-        strbuf_printf(out, "%c: not stated: %s\n", 'a' + i,
-                      run_assumed(result->arena, notes.sets[i]));
+        strbuf_printf(out, "%c: %s\n", 'a' + i, run_assumed(result->arena, notes.runs[i]));
     }
     strbuf_put(out, "\n");
 }
@@ -159,17 +167,22 @@ static void put_prediction_json(json_t *json, const Run *run) {
     json_object_set_new(json, "hardware_flops", json_real(cost->hardware_flops));
 }
 
+static json_t *columns_json(uint32_t columns) {
+    json_t *names = json_array();
+    for (int c = 0; c < N_RUN_COLUMNS; c++) {
+        if (!(columns >> c & 1)) continue;
+        json_array_append_new(names, json_string(run_column_name((RunColumn)c)));
+    }
+    return names;
+}
+
 static json_t *row_json(const Run *run) {
     json_t *json =
         json_pack("{s:s, s:s, s:i, s:s?, s:s?, s:f, s:b}", "id", run->id, "family", run->family,
                   "line", run->line, "cluster", run->used_cluster, "software", run->used_software,
                   "measured_seconds", run->measured_seconds, "searched", run->searched);
-    json_t *assumed = json_array();
-    for (int c = 0; c < N_RUN_COLUMNS; c++) {
-        if (!(run->assumed >> c & 1)) continue;
-        json_array_append_new(assumed, json_string(run_column_name((RunColumn)c)));
-    }
-    json_object_set_new(json, "assumed", assumed);
+    json_object_set_new(json, "assumed", columns_json(run->assumed));
+    json_object_set_new(json, "overridden", columns_json(run->overridden));
     if (run->skipped) {
         json_object_set_new(json, "skipped", json_string(run->skipped));
     } else {
