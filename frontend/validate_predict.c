@@ -2,7 +2,7 @@
 #include "frontend/cluster_read.h"
 #include "frontend/model.h"
 #include "frontend/validate.h"
-#include "planner/simulate.h"
+#include "planner/simulate_candidate.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -22,6 +22,7 @@ typedef struct Predictor {
     const RunTable *table;
     const ValidateOptions *options;
     Diag *diag;
+    PipelineSim *sim;
     int n_priced, capacity;
     Priced *priced;
 } Predictor;
@@ -214,6 +215,9 @@ static const char *price_stated(Predictor *predictor, ModelCosts *costs, Run *ru
                             candidate->p * candidate->n_chunks);
     }
     step_cost(costs, layout, candidate, split, &run->cost);
+    Diag *diag = diag_create(); /* too many tasks to play: the sum alone has to do */
+    simulate_candidate(predictor->sim, costs, layout, candidate, split, &run->cost, diag);
+    diag_destroy(diag);
     return NULL;
 }
 
@@ -268,7 +272,11 @@ static bool predict_run(Predictor *predictor, Run *run) {
 }
 
 bool validate_predict(Arena *arena, RunTable *table, const ValidateOptions *options, Diag *diag) {
-    Predictor predictor = {.arena = arena, .table = table, .options = options, .diag = diag};
+    Predictor predictor = {.arena = arena,
+                           .table = table,
+                           .options = options,
+                           .diag = diag,
+                           .sim = pipeline_sim_create(arena)};
     for (int r = 0; r < table->n_runs; r++) {
         if (!predict_run(&predictor, &table->runs[r])) return false;
         if (options->progress) {

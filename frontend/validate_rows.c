@@ -1,6 +1,6 @@
 #include "frontend/validate.h"
 
-#include "frontend/cli.h"
+#include "frontend/nearest.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -332,7 +332,7 @@ bool validate_filter(RunTable *table, const char *family, Diag *diag) {
     }
     table->n_runs = n_kept;
     if (n_kept > 0) return true;
-    const char *nearest = cli_nearest(family, known);
+    const char *nearest = nearest_name(family, known);
     diag_error(diag, (SourceLoc){table->path, 0}, "no rows of family '%.64s'%s%s%s", family,
                nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
     return false;

@@ -3,15 +3,12 @@
  * regret of the wrong row. What is predicted is tests/cli/test_validate.sh's. */
 #include "check.h"
 
-#include "frontend/cli.h"
 #include "frontend/validate.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-const CliCommand CLI_COMMANDS[] = {{0}}; /* main.c's, which belongs to no test */
 
 static Arena *arena;
 static char path[64];

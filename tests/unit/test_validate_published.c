@@ -3,14 +3,11 @@
  * model that moves predictions away from what was measured, keys of the JSON that change. */
 #include "check.h"
 
-#include "frontend/cli.h"
 #include "frontend/validate.h"
 #include "ir/base/json.h"
 
 #include <math.h>
 #include <string.h>
-
-const CliCommand CLI_COMMANDS[] = {{0}}; /* main.c's, which belongs to no test */
 
 /* Of the step time, as fractions; what the README promises. */
 static const struct {
