@@ -75,6 +75,8 @@ typedef struct ClusterSoftware {
     bool keeps_masks;           /* of dropout, 1 byte an element; Perilune computes them again */
     double gradient_bytes;      /* per element of what the data axis reduces */
     double state_bytes;         /* per parameter, optimizer and master weights (bf16) */
+    bool checkpoints_blocks;    /* runs whole blocks (selective: attention) again, as Megatron; else
+                                   what their backward needs */
     bool even_split;            /* as many blocks in every chunk; else balanced by time */
 } ClusterSoftware;
 

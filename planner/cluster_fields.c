@@ -117,6 +117,8 @@ const ClusterField CLUSTER_FIELDS[] = {
         "an element of what the data axis reduces"),
     ROW("software.state_bytes", REAL, software.state_bytes, "bytes", 0, 64, NEEDED, 0,
         "a parameter, optimizer and master weights"),
+    FLAG("software.checkpoints_blocks", software.checkpoints_blocks, OPTIONAL,
+         "runs whole blocks again, not what their backward needs"),
     FLAG("software.even_split", software.even_split, OPTIONAL,
          "as many blocks in every chunk; else balanced by time"),
     {0},

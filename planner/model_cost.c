@@ -272,8 +272,11 @@ static double model_flops(const Node *node, const Mesh *mesh) {
 static void price_nodes(Pricer *p) {
     const Graph *graph = p->program->graph;
     const Cluster *cluster = p->costs->cluster;
-    bool again = cluster->software.attention == ATTENTION_MATERIALISED &&
-                 p->out->recompute == RECOMPUTE_SELECTIVE;
+    Recompute recompute = p->out->recompute;
+    bool checkpoints = cluster->software.checkpoints_blocks;
+    bool again =
+        recompute == RECOMPUTE_SELECTIVE && cluster->software.attention == ATTENTION_MATERIALISED;
+    bool all_again = checkpoints && recompute == RECOMPUTE_FULL;
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
         SegmentCost *segment = segment_of(p, n);
@@ -283,6 +286,9 @@ static void price_nodes(Pricer *p) {
         node_cost_add(phase, cluster, node, &graph->mesh);
         if (again && node->op == OP_ATTENTION_GRAD) {
             node_cost_add_attention_again(phase, cluster, node, &graph->mesh);
+        }
+        if (all_again && !backward && node->block != NO_BLOCK) {
+            node_cost_add(&segment->backward, cluster, node, &graph->mesh);
         }
         segment->model_flops += model_flops(node, &graph->mesh);
     }
@@ -317,8 +323,8 @@ static void add_kept_by_software(Pricer *p) {
 static void close_segment(const Pricer *p, SegmentCost *segment) {
     const Cluster *cluster = p->costs->cluster;
     double copied = (double)segment->parameter_bytes, state = (double)segment->optimizer_bytes;
-    phase_cost_close(&segment->forward, &cluster->software, false);
-    phase_cost_close(&segment->backward, &cluster->software, true);
+    phase_cost_close(&segment->forward, &cluster->software, p->out->t, false);
+    phase_cost_close(&segment->backward, &cluster->software, p->out->t, true);
     /* The norm reads gradients, the optimizer reads them again and reads and writes the rest. */
     double bytes = 2 * (double)segment->gradient_bytes + 2 * state + copied;
     segment->update_us = bytes > 0 ? device_memory_us(&cluster->device, bytes) : 0;
@@ -351,11 +357,18 @@ static int64_t border_bytes(const Pricer *p, Arena *arena) {
 
 static void price(ModelCosts *costs, const Lowered *lowered, LayoutCost *out) {
     Arena *work = arena_create();
-    Program program = {0};
+    Program program = {0}, timed = {0};
     program.graph = scale_batch(lowered->plan->programs[0].graph, out->micro_batch, work);
     plan_memory(&program, 1, lowered->plan->cuda, work);
     Pricer p = {costs, lowered, &program, out};
-    price_nodes(&p);
+    if (costs->cluster->software.checkpoints_blocks && out->recompute != RECOMPUTE_NONE) {
+        /* What runs twice is not what Perilune's pass puts into the backward. */
+        const Lowered *plain = lower(costs, out->t, out->sequence_parallel, RECOMPUTE_NONE);
+        timed.graph = scale_batch(plain->plan->programs[0].graph, out->micro_batch, work);
+        price_nodes(&(Pricer){costs, plain, &timed, out});
+    } else {
+        price_nodes(&p);
+    }
     count_memory(&p);
     count_parameters(&p);
     add_kept_by_software(&p);

@@ -115,11 +115,9 @@ void node_cost_add_attention_again(PhaseCost *cost, const Cluster *cluster, cons
     add_attention(cost, cluster, node, mesh, false);
 }
 
-void phase_cost_close(PhaseCost *cost, const ClusterSoftware *software, bool backward) {
-    double op_us = backward ? software->backward_op_us : software->forward_op_us;
-    double device_us =
-        cost->product_us + cost->attention_us + cost->memory_us + cost->collective_us;
-    double issue_us = cost->n_ops * op_us + cost->n_collectives * software->collective_op_us;
-    cost->host_us = issue_us > device_us ? issue_us - device_us : 0;
-    cost->us = device_us + cost->host_us;
+void phase_cost_close(PhaseCost *cost, const ClusterSoftware *software, int t, bool backward) {
+    double device_us = cost->product_us + cost->attention_us + cost->memory_us;
+    cost->us = software_phase_us(software, device_us, cost->collective_us, cost->n_ops,
+                                 cost->n_collectives, t, backward);
+    cost->host_us = cost->us - device_us - cost->collective_us;
 }

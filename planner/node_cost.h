@@ -15,8 +15,8 @@ void node_cost_add(PhaseCost *cost, const Cluster *cluster, const Node *node, co
 void node_cost_add_attention_again(PhaseCost *cost, const Cluster *cluster, const Node *node,
                                    const Mesh *mesh);
 
-/* Closes a phase: what the host adds beyond the device, and the sum. */
-void phase_cost_close(PhaseCost *cost, const ClusterSoftware *software, bool backward);
+/* Closes a phase that `t` ranks divide: what the host adds beyond the device, and the sum. */
+void phase_cost_close(PhaseCost *cost, const ClusterSoftware *software, int t, bool backward);
 
 /* Scores of one attention node, [batch, heads, seq, seq], on one rank: elements. */
 double attention_score_elements(const Node *node, const Mesh *mesh);

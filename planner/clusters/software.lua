@@ -20,7 +20,7 @@ local megatron_2021 = software {
   attention = "materialised",
   forward_op_us = 6, backward_op_us = 6, collective_op_us = 15,
   scatters_borders = true, attention_dropout = true, keeps_masks = true,
-  gradient_bytes = 2, state_bytes = 16, even_split = true,
+  gradient_bytes = 2, state_bytes = 16, checkpoints_blocks = true, even_split = true,
 }
 
 -- Megatron-LM with sequence parallelism and selective recomputation (arXiv 2205.05198).
@@ -38,7 +38,7 @@ local megatron_core_2024 = software {
   forward_op_us = 5, backward_op_us = 5, collective_op_us = 10,
   overlaps_gradients = true, overlaps_pipeline = true, overlaps_tensor = true,
   scatters_borders = true, keeps_masks = true,
-  gradient_bytes = 4, state_bytes = 12, even_split = true,
+  gradient_bytes = 4, state_bytes = 12, checkpoints_blocks = true, even_split = true,
 }
 
 return {
