@@ -77,13 +77,9 @@ static double best_of_all(const SearchRequest *request, double limit_bytes, int 
 static void use_random_case(SearchRequest *request) {
     static const int RANKS[] = {4, 6, 8, 12, 16, 24, 32};
     static const int BATCHES[] = {1, 2, 3, 4};
-    Synthetic model = {512 << random_below(3),
-                       512 << random_below(4),
-                       16 << random_below(2),
-                       8192 << random_below(4),
-                       1e14 * (1 + random_unit()),
-                       100 * random_unit(),
-                       1};
+    Synthetic model = {512 << random_below(3),    512 << random_below(4),     16 << random_below(2),
+                       8192 << random_below(4),   1e14 * (1 + random_unit()), 100 * random_unit(),
+                       1 + (random_below(4) == 0)};
     synthetic_use(model, 2 + random_below(14));
     *request = request_of(RANKS[random_below(7)], 0);
     request->global_batch = request->n_ranks * BATCHES[random_below(4)];
