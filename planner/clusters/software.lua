@@ -52,6 +52,7 @@ local megatron_core_2024 = software {
   attention = "blockwise",
   forward_op_us = 5, backward_op_us = 5, collective_op_us = 10,
   overlaps_gradients = true, overlaps_parameters = true, overlap_slowdown = 0.15,
+  overlaps_pipeline = true,
   overlaps_tensor = true, tensor_forward_hidden = 0.8, tensor_backward_hidden = 0.8,
   scatters_borders = true, keeps_masks = true, joins_products = true, recomputes_all = true,
   loss_forward_bytes = 38, loss_backward_bytes = 14,
