@@ -6,7 +6,6 @@
 #include "planner/device_time.h"
 
 #include <jansson.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -189,7 +188,9 @@ void cluster_show_text(StrBuf *out, const Cluster *cluster) {
         if (strcmp(row->unit, "bytes") == 0) {
             units_format_bytes(value, sizeof(value), (int64_t)row->value);
         } else if (strcmp(row->unit, "us") == 0) {
-            snprintf(value, sizeof(value), "%.6g us", round(row->value * 10) / 10);
+            bool long_time = row->value >= 10000;
+            snprintf(value, sizeof(value), "%.1f %s", row->value / (long_time ? 1000 : 1),
+                     long_time ? "ms" : "us");
         } else {
             format_scaled(value, row->value, row->unit);
         }
