@@ -15,7 +15,7 @@ enum {
 };
 
 /* The closed form may be above what is simulated by this much (test_step_cost.c). */
-static const double ESTIMATE_SLACK = 0.02;
+static const double ESTIMATE_SLACK = 0.03;
 
 /* Candidates that are looked at closely: priced again, and simulated. */
 typedef struct Finalist {
@@ -23,7 +23,9 @@ typedef struct Finalist {
     Found found;
 } Finalist;
 
+/* One of each per thread. */
 typedef struct Simulators {
+    Arena *arenas[MOST_SEARCH_THREADS];
     PipelineSim *sims[MOST_SEARCH_THREADS];
     Diag *diags[MOST_SEARCH_THREADS];
 } Simulators;
@@ -209,6 +211,17 @@ static void list_samples(Search *search, SearchResult *result) {
     }
 }
 
+/* Of the finalists, which are sorted. NULL: nothing with this value fits. */
+static const Finalist *find_fastest_with(const Search *search, const SearchChoice *choice) {
+    for (int i = 0; i < search->n_finalists; i++) {
+        const Candidate *candidate = &search->finalists[i].found.candidate;
+        if (SEARCH_AXES[choice->axis].get(candidate) == choice->value) {
+            return &search->finalists[i];
+        }
+    }
+    return NULL;
+}
+
 static void choose(Search *search, const SearchRequest *request, double limit_bytes,
                    SearchResult *result) {
     SearchChoice *choices = NULL;
@@ -234,7 +247,7 @@ static void choose(Search *search, const SearchRequest *request, double limit_by
     if (!request->explain) return;
     Found *priced = ARENA_ARRAY(search->scratch, Found, n_choices + 1);
     for (int i = 0; i < n_choices; i++) {
-        const Finalist *finalist = find_finalist(search, choices[i].best);
+        const Finalist *finalist = find_fastest_with(search, &choices[i]);
         priced[i] = finalist ? finalist->found
                              : search_found(search->scratch, search->records, choices[i].best);
     }
@@ -266,7 +279,8 @@ SearchResult *search_layouts(Arena *arena, ModelCosts *costs, const SearchReques
     Search search = {.arena = arena, .scratch = arena_create()};
     search.n_threads = search_count_threads(request->n_threads);
     for (int i = 0; i < search.n_threads; i++) {
-        search.simulators.sims[i] = pipeline_sim_create(search.scratch);
+        search.simulators.arenas[i] = arena_create();
+        search.simulators.sims[i] = pipeline_sim_create(search.simulators.arenas[i]);
         search.simulators.diags[i] = diag_create();
     }
     search.records = search_enumerate(search.scratch, costs, &space);
@@ -286,7 +300,10 @@ SearchResult *search_layouts(Arena *arena, ModelCosts *costs, const SearchReques
         }
         result->seconds = now_seconds() - begin;
     }
-    for (int i = 0; i < search.n_threads; i++) diag_destroy(search.simulators.diags[i]);
+    for (int i = 0; i < search.n_threads; i++) {
+        diag_destroy(search.simulators.diags[i]);
+        arena_destroy(search.simulators.arenas[i]);
+    }
     arena_destroy(search.scratch);
     return result;
 }
