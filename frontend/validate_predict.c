@@ -224,13 +224,12 @@ static const char *price_stated(Predictor *predictor, ModelCosts *costs, Run *ru
 /* The best of what the row leaves open and the device's memory holds. */
 static const char *price_open(Predictor *predictor, ModelCosts *costs, Run *run) {
     if (run->ep > 1) return "expert parallelism is not modelled";
-    if (run->cp > 1) return "context parallelism is not modelled";
     if (run->zero > 1) return "ZeRO beyond stage 1 is not modelled";
     SearchRequest request = {.n_ranks = (int)run->num_gpus,
                              .global_batch = (int)run->global_batch,
                              .t = run->t == UNSTATED ? ANY : (int)run->t,
                              .p = run->p == UNSTATED ? ANY : (int)run->p,
-                             .d = run->d == UNSTATED ? ANY : (int)run->d,
+                             .d = run->d == UNSTATED ? ANY : (int)(run->d * run->cp),
                              .n_chunks = run->v == UNSTATED ? ANY : (int)run->v,
                              .micro_batch =
                                  run->micro_batch == UNSTATED ? ANY : (int)run->micro_batch,
