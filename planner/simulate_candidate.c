@@ -199,8 +199,8 @@ static double tied_us(const CandidateLoad *of) {
     return collective_us(of->costs->cluster, COLLECTIVE_ALL_REDUCE, bytes, &group);
 }
 
-/* What ZeRO's gather costs, beside the first micro-batch's forward if the software does so, and what
- * overlapped data messages take from the compute beside them. */
+/* What ZeRO's gather costs, beside the first micro-batch's forward if the software does so, and
+ * what overlapped data messages take from the compute beside them. */
 static double gather_us(const CandidateLoad *of, int stage, bool divided) {
     const ClusterSoftware *software = &of->costs->cluster->software;
     const Share *share = &of->shares[stage];

@@ -281,8 +281,8 @@ static double norm_us(const Pricing *x) {
     return us;
 }
 
-/* What ZeRO's gather costs, beside the first micro-batch's forward if the software does so, and what
- * overlapped data messages take from the compute beside them. */
+/* What ZeRO's gather costs, beside the first micro-batch's forward if the software does so, and
+ * what overlapped data messages take from the compute beside them. */
 static double gather_us_of(Pricing *x, const Sum *stage, bool divided) {
     const ClusterSoftware *software = &x->costs->cluster->software;
     double us = 0, slowed_us = software->overlaps_gradients ? reduce_us(x, stage) : 0;

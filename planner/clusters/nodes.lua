@@ -1,7 +1,8 @@
 -- What several clusters' nodes and networks have in common: `local nodes = require "nodes"`.
 --
--- Link rates are the data sheets', halved where those count both directions. Latencies are those of
--- NCCL's own model (its src/graph/tuning.cc, protocol Simple).
+-- Link rates are the data sheets', halved where those count both directions. The A100 node's
+-- latencies and fraction fit the all-reduces of 2 to 8 GPUs that vTrain publishes (6 % off on
+-- average); the networks' are those of NCCL's own model (its src/graph/tuning.cc, protocol Simple).
 
 -- DGX A100: NVSwitch, 600 GB/s a device, both directions together.
 local dgx_a100 = {
