@@ -308,10 +308,17 @@ bool validate_predict(Arena *arena, RunTable *table, const ValidateOptions *opti
                            .options = options,
                            .diag = diag,
                            .sim = pipeline_sim_create(arena)};
-    for (int r = 0; r < table->n_runs; r++) {
-        if (!predict_run(&predictor, &table->runs[r])) return false;
-        if (options->progress) {
-            options->progress(options->user, r + 1, table->n_runs, table->runs[r].id);
+    int n_done = 0;
+    /* What has to be searched comes last: the time left is told by the rate so far. */
+    for (int open = 0; open < 2; open++) {
+        for (int r = 0; r < table->n_runs; r++) {
+            Run *run = &table->runs[r];
+            if (run->searched != open) continue;
+            if (!predict_run(&predictor, run)) return false;
+            n_done++;
+            if (options->progress) {
+                options->progress(options->user, n_done, table->n_runs, run->id);
+            }
         }
     }
     return true;
