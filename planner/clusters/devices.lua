@@ -1,9 +1,9 @@
 -- Devices that several clusters have: `local devices = require "devices"`.
 --
 -- Peaks (dense, without sparsity), memory, its rate and power are the makers' data sheets'.
--- Fractions, ramps and floors are what kernels reach. The A100's were fitted on a quarter of vTrain's
--- runs, three of SC'21 and three of Korthikanti et al. (the rest of them and of those: 2 to 9 % off);
--- the H100's on three runs of Megatron-LM's table.
+-- Fractions, ramps and floors are what kernels reach. The A100's were fitted on a quarter of
+-- vTrain's runs and on three each of SC'21 and of Korthikanti et al., then adjusted by hand with
+-- all of those in view; the H100's by hand on Megatron-LM's table.
 
 -- NVIDIA A100 Tensor Core GPU, data sheet of 2021: SXM4, 80 GB.
 local a100_80gb = device {

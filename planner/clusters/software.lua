@@ -33,8 +33,9 @@ local megatron_2022 = software(like(megatron_2021, {
   gradient_bytes = 4, accumulate_bytes = 0,
 }))
 
--- Megatron-DeepSpeed (2022 and 2023), several nodes: its host is slow enough to show where h is 3072
--- and t is 8; hosts wait for each other at every message. Times are for operations as counted here.
+-- Megatron-DeepSpeed (2022 and 2023), several nodes: its host is slow enough to show at 3072 wide
+-- and t = 8, and hosts wait for each other at every message. Times are for operations as this
+-- program counts them.
 local megatron_deepspeed_2022 = software(like(megatron_2021, {
   forward_op_us = 56, backward_op_us = 38, collective_op_us = 0, collective_skew_us = 115,
 }))
