@@ -109,6 +109,10 @@ static void price_chunks(CandidateLoad *of, const int *split) {
             add_share(&share, &once, -1);
         }
         if (g == 0 || g + 1 == p * v) chunk->frame_bytes += (double)of->layout->input_bytes;
+        if (p * v > 1) { /* as in step_cost: a block's output is kept where it is read */
+            int more = (g + 1 == p * v) - (g == 0);
+            chunk->frame_bytes += (double)more * (double)of->layout->border_bytes;
+        }
         if (overlaps) chunk->data_us = reduce_us(of, share.n_parameters);
         if (g < p) of->shares[stage] = (Share){0};
         add_share(&of->shares[stage], &share, 1);

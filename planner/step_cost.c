@@ -56,6 +56,11 @@ static Sum sum_chunk(const ModelCosts *costs, const LayoutCost *layout, int firs
         add_segment(&sum, &layout->kinds[costs->kind_of_block[b]], run);
     }
     if (is_last) add_segment(&sum, &layout->after, 1);
+    /* A block's output is counted where it is made. The last of a chunk is sent and not kept, as
+     * the input of the next is in its place; so the first chunk has one less, and the last one
+     * more. */
+    if (is_first && !is_last) sum.kept_bytes -= layout->border_bytes;
+    if (is_last && !is_first) sum.kept_bytes += layout->border_bytes;
     if (is_first && is_last) { /* tied weights are there once */
         sum.update_us -= layout->tied.update_us;
         sum.parameter_bytes -= layout->tied.parameter_bytes;
