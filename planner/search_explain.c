@@ -152,6 +152,7 @@ static const struct {
 enum {
     COMPARED_T = 8,
     COMPARED_P = 64,
+    COMPARED_CHUNKS = 23, /* Megatron's tables for H100 */
     COMPARED_MICRO_BATCH = 16,
     COMPARED_HIDDEN_LEAST = 1024,
     COMPARED_HIDDEN_MOST = 25600,
@@ -190,6 +191,7 @@ void search_flag_unusual(Arena *arena, const ModelCosts *costs, Found *found) {
     } ranges[] = {
         {"t", node < COMPARED_T ? node : COMPARED_T, c->t}, /* never out of a node */
         {"p", COMPARED_P, c->p},
+        {"chunks", COMPARED_CHUNKS, c->n_chunks},
         {"ranks", most_ranks > 0 ? most_ranks : INFINITY, (double)c->t * c->p * c->d},
         {"micro-batch", COMPARED_MICRO_BATCH, c->micro_batch},
         {"hidden size about", COMPARED_HIDDEN_MOST, floor(hidden / 1.2)},
