@@ -15,7 +15,7 @@
 
 #include "ir/op.h"
 
-enum { ALIGN_BYTES = 64, MAX_CHUNKS = 8, PLAN_FORMAT_VERSION = 2 };
+enum { ALIGN_BYTES = 64, MAX_CHUNKS = 8, PLAN_FORMAT_VERSION = 3 };
 
 typedef enum Region { REGION_NONE, REGION_PERSISTENT, REGION_FRAME, REGION_SCRATCH } Region;
 
@@ -131,6 +131,7 @@ typedef struct Plan {
     const char *schedule;
     bool cuda; /* leaves room for what CUDA's kernels need beside values; runs on CPUs, too */
     bool sequence_parallel;
+    int zero;        /* 1: optimizer state and update are divided over d (shard_update.c) */
     DType precision; /* of activations and products: DTYPE_F32 or DTYPE_BF16 */
     uint64_t seed;
     double learning_rate;  /* peak; train may override */
