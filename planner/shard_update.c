@@ -80,9 +80,26 @@ static int choose_axis(const Sharder *s, const Node *update, int64_t largest) {
     return best;
 }
 
+/* An operand of which only the shape counts, such as the table in an embedding's gradient. */
+static bool is_unread(const Node *node, int i) {
+    return op_operand_precision(node->op, i) == OPERAND_UNREAD;
+}
+
+/* By id: how many operands read a leaf's numbers. */
+static int *count_reads(const Sharder *s) {
+    int *reads = ARENA_ARRAY(s->ctx->arena, int, s->in->n_nodes + 1);
+    for (int n = 0; n < s->in->n_nodes; n++) {
+        const Node *node = s->in->nodes[n];
+        for (int i = 0; i < node->n_inputs; i++) {
+            reads[node->inputs[i].node->id] += !is_unread(node, i);
+        }
+    }
+    return reads;
+}
+
 static void find_updates(Sharder *s) {
     Arena *arena = s->ctx->arena;
-    int *uses = graph_count_uses(s->in, arena);
+    int *reads = count_reads(s);
     int64_t largest = 0;
     for (int n = 0; n < s->in->n_nodes; n++) {
         const Node *node = s->in->nodes[n];
@@ -96,7 +113,7 @@ static void find_updates(Sharder *s) {
         const Node *node = update->node;
         int param = node->inputs[0].node->id;
         update->at = choose_axis(s, node, largest);
-        update->own = update->at >= 0 && copy_operand(node) && uses[param * MAX_OUTPUTS] == 1;
+        update->own = update->at >= 0 && copy_operand(node) && reads[param] == 1;
         for (int i = 0; i < node->n_inputs; i++) {
             const Node *leaf = node->inputs[i].node;
             if (leaf->op == OP_STATE || i == 0) s->of_leaf[leaf->id] = update;
@@ -127,11 +144,28 @@ static Value move(Sharder *s, const Update *update, OpKind op, const Value *inpu
     return node_value(node, 0);
 }
 
-static void copy_leaf(Sharder *s, Node *copy, const Node *leaf) {
+static bool divides_leaf(const Sharder *s, const Node *leaf) {
     const Update *update = s->of_leaf[leaf->id];
-    if (!update || update->at < 0 || node_is_copy(leaf)) return;
-    if (leaf->op == OP_PARAM && !update->own) return;
-    copy->shardings[0] = divided(update, &leaf->shardings[0]);
+    if (!update || update->at < 0 || node_is_copy(leaf)) return false;
+    return leaf->op != OP_PARAM || update->own;
+}
+
+/* Where only a shape counts, that of the copy is the same, and is not divided over d. */
+static bool copy_node(Sharder *s, const Node *node) {
+    Value *inputs = ARENA_ARRAY(s->ctx->arena, Value, node->n_inputs + 1);
+    for (int i = 0; i < node->n_inputs; i++) {
+        Value input = node->inputs[i];
+        bool shard = is_unread(node, i) && divides_leaf(s, input.node);
+        if (shard) input = node_value(copy_operand(s->of_leaf[input.node->id]->node), 0);
+        inputs[i] = *value_map_at(&s->map, input);
+    }
+    Node *copy = graph_copy_node(s->out, node, inputs, s->ctx->diag);
+    if (!copy) return false;
+    value_map_set_node(&s->map, node, copy);
+    if (divides_leaf(s, node)) {
+        copy->shardings[0] = divided(s->of_leaf[node->id], &node->shardings[0]);
+    }
+    return true;
 }
 
 /* The gradient as the update reads it: this rank's shard of the sum over d. */
@@ -157,7 +191,7 @@ static Update *find_update(Sharder *s, Value gradient) {
 static bool copy_sumsq(Sharder *s, const Node *node) {
     Update *update = find_update(s, node->inputs[0]);
     if (!update || update->at < 0) {
-        return value_map_copy(&s->map, node, s->out, s->ctx->diag) != NULL;
+        return copy_node(s, node);
     }
     Value gradient = shard_gradient(s, update);
     Node *copy = graph_copy_node(s->out, node, &gradient, s->ctx->diag);
@@ -271,9 +305,7 @@ Graph *pass_shard_update(const Graph *in, PassContext *ctx) {
             norm_done = true;
             continue;
         }
-        Node *copy = value_map_copy(&s.map, node, s.out, ctx->diag);
-        if (!copy) return NULL;
-        copy_leaf(&s, copy, node);
+        if (!copy_node(&s, node)) return NULL;
     }
     if (!copy_updates(&s)) return NULL;
     return check_padding(s.out, ctx->diag) ? s.out : NULL;

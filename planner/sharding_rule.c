@@ -98,12 +98,6 @@ ShardingRule sharding_rule(const Graph *graph, const Node *node, const int *uses
         if (node->n_inputs) rule.outputs[0] = rule.inputs[0];
         return rule;
     }
-    if (OPS[node->op].flags & COLLECTIVE || node->op == OP_SLICE) {
-        /* Made by shard_update: what they do is said already. */
-        for (int i = 0; i < node->n_inputs; i++) rule.inputs[i] = *value_sharding(node->inputs[i]);
-        rule.outputs[0] = node->shardings[0];
-        return rule;
-    }
     AxisMap map = {.taken = 0};
     memset(map.mesh, -1, sizeof(map.mesh));
     bool wide = false;

@@ -207,7 +207,7 @@ static void test_mistakes(Arena *arena, Diag *diag) {
     static const struct {
         const char *from, *to, *message;
     } CASES[] = {
-        {"perilune plan 2", "perilune plan 9", "x.plan:1: the plan's format is version 9"},
+        {"perilune plan 3", "perilune plan 9", "x.plan:1: the plan's format is version 9"},
         {"perilune plan", "perilune plane", "x.plan:1: expected 'perilune plan '"},
         {"fingerprint=", "fingerprint=xyz", "x.plan:2: expected 16 hexadecimal digits"},
         {"\nchunks=1", "\nchunks=9", "the number must lie in 0 to 8, at '9'"},
@@ -219,7 +219,7 @@ static void test_mistakes(Arena *arena, Diag *diag) {
         {"\nlearning_rate=", "\nlearning_rate=nan", "expected a number that is not negative"},
         {"\nlearning_rate=0.001", "\nlearning_rate=1e999", "expected a finite number"},
         {"\nseed=7", "\nseed=99999999999999999999999", "the number does not fit 64 bits"},
-        {"\nprecision=f32", "\nprecision=fp8", "x.plan:11: expected a precision, f32 or bf16, at"},
+        {"\nprecision=f32", "\nprecision=fp8", "x.plan:12: expected a precision, f32 or bf16, at"},
         {"\nprecision=f32", "\nprecision=i32", "expected a precision, f32 or bf16, at 'i32'"},
         {"\nprecision=f32", "\nprecision=", "expected a precision, f32 or bf16"},
         {"\nprecision=f32", "\nprecision=f32x", "expected a precision, f32 or bf16"},
@@ -228,14 +228,14 @@ static void test_mistakes(Arena *arena, Diag *diag) {
         {"model=\"fixture\"", "model=\"fi\\zz\"", "bad escape in a quoted text"},
         {"channel forward 0->1", "channel forward 0->7", "the number must lie in 0 to 1"},
         {"channel forward", "channel sideways", "expected 'forward '"},
-        {"device \"N", "device N", "x.plan:26: expected '\"'"},
+        {"device \"N", "device N", "x.plan:27: expected '\"'"},
         {"device \"NVIDIA \\22H200\\22\"", "device \"\"", "name has 1 to 127 bytes"},
         {" sm_90 ", " ", "expected 'cublasLt='"},
         {" sm_90 ", " SM ", "expected the device's architecture"},
         {" sm_90 ", " sm_90000000000000000 ", "expected the device's architecture"},
         {"cublasLt=130100", "cublasLt=-1", "the number must lie in 0 to"},
         {"cublasLt=130100", "cublasLt=130100 x", "unexpected text at the end of a line"},
-        {"batch=1", "batch=0", "x.plan:27: the number must lie in 1 to"},
+        {"batch=1", "batch=0", "x.plan:28: the number must lie in 1 to"},
         {"batch=1", "batch=4294967297", "the number must lie in 1 to"},
         {"m=8192", "n=8192", "expected 'm='"},
         {"k=1099511627776", "k=1099511627777", "the number must lie in 1 to 1099511627776"},
@@ -252,7 +252,7 @@ static void test_mistakes(Arena *arena, Diag *diag) {
          "accumulate=1 epilogue=3",
          "3b\nalgo batch=1 m=8192 n=1600 k=1099511627776 ta=0 tb=1 in=bf16 out=bf16 "
          "accumulate=0 epilogue=0",
-         "x.plan:28: a product that was there before, at 'algo batch=1"},
+         "x.plan:29: a product that was there before, at 'algo batch=1"},
         {"stages=0,1", "stages=0,1,0", "more members than stages"},
         {"program 1 {", "program 7 {", "expected program 1"},
         {"buffers {\n    %0 ", "buffers {\n    %1 ", "expected the buffer of %0, result 0"},

@@ -95,9 +95,9 @@ static inline void compare_memory(const Run *run) {
 static inline const char *layout_name(const char *model, const Layout *l, char *text, size_t size) {
     char chunks[16] = "";
     if (l->n_chunks > 1) snprintf(chunks, sizeof(chunks), " x%d", l->n_chunks);
-    snprintf(text, size, "%s: t=%d d=%d p=%d %s%s%s, micro-batch %d%s", model, l->t, l->d, l->p,
-             l->schedule, chunks, l->sequence_parallel ? " seq" : "", l->micro_batch,
-             l->split ? ", uneven" : "");
+    snprintf(text, size, "%s: t=%d d=%d p=%d %s%s%s%s, micro-batch %d%s", model, l->t, l->d, l->p,
+             l->schedule, chunks, l->sequence_parallel ? " seq" : "", run_zero ? " zero" : "",
+             l->micro_batch, l->split ? ", uneven" : "");
     return text;
 }
 
