@@ -32,9 +32,9 @@ typedef struct Planner {
     Arena *arena;
     Storage *storages;
     int n_storages;
-    int *storage_of; /* by value index, -1: none */
-    int *last_use;   /* by value index */
-    bool *keep;      /* by value index: read in the backward of its chunk, or by the host */
+    int *storage_of;        /* by value index, -1: none */
+    int *last_use;          /* by value index */
+    bool *keep;             /* by value index: read in the backward of its chunk, or by the host */
     int64_t gradient_bytes; /* laid out by pack_gradients */
 } Planner;
 

@@ -69,10 +69,11 @@ static bool check_request(const PlanRequest *request, Diag *diag) {
         return false;
     }
     if (options->zero < 0 || options->zero > 1) {
-        diag_error(diag, NO_LOC,
-                   "--zero: %d; there is 0 (every rank has all optimizer state) and 1 (divided over "
-                   "d)",
-                   options->zero);
+        diag_error(
+            diag, NO_LOC,
+            "--zero: %d; there is 0 (every rank has all optimizer state) and 1 (divided over "
+            "d)",
+            options->zero);
         return false;
     }
     PipelineShape shape = {options->mesh.size[MESH_P], options->n_chunks,

@@ -4,9 +4,9 @@
  *
  *   state       divided over d along one axis of its parameter
  *   gradient    reduce_scatter(d) where an all_reduce(d) would come
- *   parameter   slice(d); the optimizer updates the slice, and all_gather(d) writes it back in place
- *   with a bf16 copy, which alone is read by products, the f32 parameter is divided like its state,
- *               and its new value, as bf16, is gathered into the copy
+ *   parameter   slice(d); the optimizer updates the slice, and all_gather(d) writes it back in
+ * place with a bf16 copy, which alone is read by products, the f32 parameter is divided like its
+ * state, and its new value, as bf16, is gathered into the copy
  *
  * The axis is the undivided one that d divides with the least padding, of those the first: then the
  * shards lie one behind the other, and messages need no packing. A parameter that has no such axis,
@@ -69,8 +69,8 @@ static int choose_axis(const Sharder *s, const Node *update, int64_t largest) {
         if (gradient->mesh[i] == MESH_D) return -1;
         if (param->mesh[i] >= 0 || gradient->mesh[i] >= 0) continue;
         if (part * (parts - 1) >= dim) continue; /* the last rank would have none */
-        if (best >= 0 && (padding > best_padding ||
-                          (padding == best_padding && rows >= best_rows))) {
+        if (best >= 0 &&
+            (padding > best_padding || (padding == best_padding && rows >= best_rows))) {
             continue;
         }
         best = i;
@@ -137,8 +137,8 @@ static Value move(Sharder *s, const Update *update, OpKind op, const Value *inpu
                   Sharding to) {
     Attr attrs[2] = {attr_string(ATTR_mesh, mesh_axis_name(MESH_D)),
                      attr_axis(ATTR_axis, mesh_axis_of(update))};
-    Node *node = pass_build(s->ctx, s->out, op, update->node, PHASE_UPDATE, inputs, n_inputs,
-                            attrs, 2);
+    Node *node =
+        pass_build(s->ctx, s->out, op, update->node, PHASE_UPDATE, inputs, n_inputs, attrs, 2);
     if (!node) BUG("shard_update: cannot add %s", OPS[op].name);
     node->shardings[0] = to;
     return node_value(node, 0);
@@ -175,8 +175,8 @@ static Value shard_gradient(Sharder *s, Update *update) {
     if (update->gradient.node) return update->gradient;
     const Sharding *now = value_sharding(gradient);
     bool partial = now->partial >> MESH_D & 1;
-    update->gradient = move(s, update, partial ? OP_REDUCE_SCATTER : OP_SLICE, &gradient, 1,
-                            divided(update, now));
+    update->gradient =
+        move(s, update, partial ? OP_REDUCE_SCATTER : OP_SLICE, &gradient, 1, divided(update, now));
     return update->gradient;
 }
 
@@ -253,8 +253,8 @@ static bool copy_group(Sharder *s, Update *group, int count) {
         Value whole = group[u].node->inputs[0];
         params[u] = *value_map_at(&s->map, whole);
         if (group[u].at < 0 || group[u].own) continue;
-        params[u] = move(s, &group[u], OP_SLICE, &params[u], 1,
-                         divided(&group[u], value_sharding(whole)));
+        params[u] =
+            move(s, &group[u], OP_SLICE, &params[u], 1, divided(&group[u], value_sharding(whole)));
     }
     for (int u = 0; u < count; u++) {
         if (!copy_optimizer(s, &group[u], params[u])) return false;
@@ -262,8 +262,8 @@ static bool copy_group(Sharder *s, Update *group, int count) {
     for (int u = 0; u < count; u++) {
         Value param = node_value(group[u].result, 0);
         if (group[u].at < 0 || !copy_operand(group[u].node)) continue;
-        Node *cast = pass_build(s->ctx, s->out, OP_TO_BF16, group[u].node, PHASE_UPDATE, &param, 1,
-                                NULL, 0);
+        Node *cast =
+            pass_build(s->ctx, s->out, OP_TO_BF16, group[u].node, PHASE_UPDATE, &param, 1, NULL, 0);
         if (!cast) return false;
         cast->shardings[0] = *value_sharding(param);
         rounded[u] = node_value(cast, 0);

@@ -48,7 +48,8 @@ bool verify_stage(Verifier *v, int stage);
  * (verify_messages.c, verify_flow.c). Need programs and stages that are sound. */
 void verify_messages(Verifier *v);
 void verify_flow(Verifier *v);
-/* Parameters are updated as a whole, from what is theirs (verify_update.c). Needs a sound program. */
+/* Parameters are updated as a whole, from what is theirs (verify_update.c). Needs a sound program.
+ */
 void verify_update(Verifier *v, int stage);
 /* Logical names are unique on a stage; tied weights stay one weight (verify_names.c). */
 void verify_names(Verifier *v);

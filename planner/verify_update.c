@@ -29,8 +29,8 @@ static const char *node_text(UpdateVerifier *uv, const Node *node) {
 }
 
 #define DEFECT(uv, node, format, ...)                                                              \
-    verify_defect((uv)->v, (node)->loc, "%s: " format,                                             \
-                  verify_stage_text((uv)->v, (uv)->stage), __VA_ARGS__)
+    verify_defect((uv)->v, (node)->loc, "%s: " format, verify_stage_text((uv)->v, (uv)->stage),    \
+                  __VA_ARGS__)
 
 static bool is_optimizer(const Node *node) {
     return node->op == OP_ADAMW || node->op == OP_SGD;
@@ -147,8 +147,7 @@ static void check_update(UpdateVerifier *uv, const Node *update) {
         return;
     }
     if (uv->updates[param->id]) {
-        DEFECT(uv, update, "'%s' is updated twice in a step",
-               node_string(param, ATTR_name));
+        DEFECT(uv, update, "'%s' is updated twice in a step", node_string(param, ATTR_name));
         return;
     }
     uv->updates[param->id] = update;
@@ -211,10 +210,10 @@ static const Node *find_parameter(UpdateVerifier *uv, const Node *copy) {
     while (low < high) {
         int middle = (low + high) / 2;
         const Node *param = uv->params[middle];
-        int order = param->block != copy->block   ? param->block - copy->block
-                    : param->chunk != copy->chunk ? param->chunk - copy->chunk
-                                                  : strcmp(node_string(param, ATTR_name),
-                                                           node_string(copy, ATTR_of));
+        int order = param->block != copy->block ? param->block - copy->block
+                    : param->chunk != copy->chunk
+                        ? param->chunk - copy->chunk
+                        : strcmp(node_string(param, ATTR_name), node_string(copy, ATTR_of));
         if (order == 0) return param;
         if (order < 0) {
             low = middle + 1;
@@ -257,8 +256,8 @@ static void check_leaf_reads(UpdateVerifier *uv, const Node *node) {
         if (!uv->v->plan->zero) {
             DEFECT(uv, leaf, "%s is divided over d, and the plan says zero=0", node_text(uv, leaf));
         } else if (node->phase != PHASE_UPDATE) {
-            DEFECT(uv, node, "%s: reads a shard of %s; it is whole on no rank",
-                   node_text(uv, node), node_text(uv, leaf));
+            DEFECT(uv, node, "%s: reads a shard of %s; it is whole on no rank", node_text(uv, node),
+                   node_text(uv, leaf));
         } else {
             continue;
         }

@@ -79,8 +79,7 @@ static void set_parameter(Engine *engine, const RankContext *rank, Node *param, 
                           Arena *arena) {
     const Graph *graph = rank->program->graph;
     Shard shard = node_shard(rank, param);
-    fill_shard(rank, param, &shard, whole, arena,
-               engine_edit(engine, rank, node_value(param, 0)));
+    fill_shard(rank, param, &shard, whole, arena, engine_edit(engine, rank, node_value(param, 0)));
     engine->backend->commit(engine);
     for (int n = 0; n < graph->n_nodes; n++) {
         if (!is_copy_of(graph->nodes[n], param)) continue;

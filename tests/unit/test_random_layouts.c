@@ -23,6 +23,7 @@ typedef struct Pair {
     char values[MAX_SETTINGS][16], name[512];
     int n_layers, kv_heads, global_batch, split[MAX_CHUNKS * MOST_RANKS];
     Layout layout;
+    int zero;
 } Pair;
 
 /* low .. high, xorshift64* (Vigna 2016). */
@@ -108,6 +109,7 @@ static void pick_layout(Pair *pair) {
     }
     if (pick(pair, 0, 2) == 0) pick_split(pair);
     pair->global_batch = l->micro_batch * l->d * n_micro;
+    pair->zero = l->d > 1 && pick(pair, 0, 1);
 }
 
 /* A pair to be made again from its seed alone. */
@@ -124,6 +126,7 @@ static void make_pair(Pair *pair, unsigned seed) {
         at += (size_t)snprintf(model + at, sizeof(model) - at, " %s=%s", pair->settings[i].key,
                                pair->settings[i].value);
     }
+    run_zero = pair->zero;
     layout_name(model, &pair->layout, pair->name, sizeof(pair->name));
     at = strlen(pair->name);
     snprintf(pair->name + at, sizeof(pair->name) - at, " of %d", pair->global_batch);
@@ -151,7 +154,9 @@ static bool check_pair(const Pair *pair) {
     const Layout alone = {1, 1, 1, pair->global_batch, 1, "1f1b", false, NULL, 0};
     Run run, one;
     check_begin(pair->name);
+    run_zero = pair->zero;
     bool planned = plan(&run, pair, &pair->layout, true);
+    run_zero = 0;
     if (!planned && is_deserved(diag_text(run.diag))) {
         printf("refused: %s: %s", pair->name, diag_text(run.diag));
         check_case_name[0] = '\0'; /* not a case */
