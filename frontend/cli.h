@@ -6,6 +6,7 @@
 #ifndef FRONTEND_CLI_H
 #define FRONTEND_CLI_H
 
+#include "frontend/nearest.h"
 #include "ir/base/arena.h"
 #include "ir/base/diag.h"
 #include "ir/base/strbuf.h"
@@ -34,6 +35,9 @@ enum CliGroup {
     IN_DEVICES = 1 << 7,
     IN_PROFILING = 1 << 8,
     IN_TUNING = 1 << 9,
+    IN_SEARCH = 1 << 10,
+    IN_CLUSTERS = 1 << 11,
+    IN_VALIDATION = 1 << 14,
     IN_ALL = ~0
 };
 
@@ -67,10 +71,14 @@ typedef struct CliValue {
 
 typedef struct CliCommand CliCommand;
 
+enum { MAX_OPERANDS = 4 };
+
 typedef struct CliArgs {
     Arena *arena;
     const CliCommand *command;
-    const char *operand; /* NULL: none */
+    const char *operand;                /* the first; NULL: none */
+    const char *operands[MAX_OPERANDS]; /* [n_operands]: all of them */
+    int n_operands;
     CliValue values[N_OPTIONS];
 } CliArgs;
 
@@ -82,7 +90,8 @@ typedef struct CliSection {
 enum { MAX_SECTIONS = 3 };
 
 struct CliCommand {
-    const char *name, *operand; /* "PLAN"; [PLAN] when it may be missing; "": takes none */
+    /* operand: "PLAN"; "A.plan B.plan" takes two; the last may be missing, as [PLAN]; "": none */
+    const char *name, *operand;
     const char *summary;
     CliSection sections[MAX_SECTIONS];
     const char *details; /* paragraphs and examples */
@@ -112,8 +121,6 @@ int cli_usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)
 /* Prints what the Diag holds, each error without a place after `perilune: `; returns `exit_code`.
  */
 int cli_fail(const Diag *diag, int exit_code);
-/* The nearest of names by edit distance, or NULL when none is near; names ends with NULL. */
-const char *cli_nearest(const char *text, const char *const *names);
 
 /* Finds out before the work, not after it, that a file cannot be written; NULL and "-" can. */
 bool cli_try_path(const char *path, Diag *diag);
@@ -132,5 +139,7 @@ int cmd_opt(CliArgs *args);
 int cmd_devices(CliArgs *args);
 int cmd_profile(CliArgs *args);
 int cmd_tune(CliArgs *args);
+int cmd_cluster(CliArgs *args);
+int cmd_validate(CliArgs *args);
 
 #endif

@@ -156,6 +156,15 @@ static bool zero_from_args(const CliArgs *args, PlanOptions *options, Diag *diag
     return false;
 }
 
+static bool recompute_from_args(const CliArgs *args, PlanOptions *options, Diag *diag) {
+    const char *name = cli_text(args, OPT_RECOMPUTE, "none");
+    int mode = recompute_mode_find(name, (int)strlen(name));
+    options->recompute = (Recompute)mode;
+    if (mode >= 0) return true;
+    diag_error(diag, NO_LOC, "--recompute: '%s' is not none, selective or full", name);
+    return false;
+}
+
 static bool options_from_args(CliArgs *args, PlanOptions *options, Diag *diag) {
     if (!mesh_from_args(args, &options->mesh, diag)) return false;
     if (!batch_from_args(args, options, diag)) return false;
@@ -178,6 +187,7 @@ static bool options_from_args(CliArgs *args, PlanOptions *options, Diag *diag) {
                    options->dump_after);
         return false;
     }
+    if (!recompute_from_args(args, options, diag)) return false;
     return precision_from_args(args, options, diag) && split_from_args(args, options, diag);
 }
 

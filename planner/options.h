@@ -4,6 +4,7 @@
 
 #include "ir/base/diag.h"
 #include "ir/type.h"
+#include "planner/recompute.h"
 
 #include <stdint.h>
 
@@ -18,7 +19,8 @@ typedef struct PlanOptions {
     bool sequence_parallel;
     int zero; /* 1: each of the d ranks keeps and updates 1/d of the optimizer's state; else 0 */
     uint64_t seed;
-    DType precision;  /* of activations: DTYPE_F32 or DTYPE_BF16 */
+    DType precision; /* of activations: DTYPE_F32 or DTYPE_BF16 */
+    Recompute recompute;
     const int *split; /* blocks per chunk in pipeline order, or NULL: balanced by cost */
     int n_split;
     const char *dump_after; /* pass name, or NULL */

@@ -88,18 +88,21 @@ Graph *planner_run_pass(Arena *arena, const Graph *graph, const char *pass, Diag
         strbuf_destroy(&known);
         return NULL;
     }
-    PassContext ctx = {
-        .arena = arena,
-        .diag = diag,
-        .n_blocks = count_blocks(graph),
-        .n_micro = 1,
-        .recipe = {.learning_rate = 1e-3,
-                   .beta1 = 0.9,
-                   .beta2 = 0.95,
-                   .eps = 1e-8,
-                   .weight_decay = 0.1,
-                   .max_norm = 1},
-        .options = {.mesh = graph->mesh, .n_chunks = 1, .precision = DTYPE_BF16, .zero = 1}};
+    PassContext ctx = {.arena = arena,
+                       .diag = diag,
+                       .n_blocks = count_blocks(graph),
+                       .n_micro = 1,
+                       .recipe = {.learning_rate = 1e-3,
+                                  .beta1 = 0.9,
+                                  .beta2 = 0.95,
+                                  .eps = 1e-8,
+                                  .weight_decay = 0.1,
+                                  .max_norm = 1},
+                       .options = {.mesh = graph->mesh,
+                                   .n_chunks = 1,
+                                   .precision = DTYPE_BF16,
+                                   .recompute = RECOMPUTE_FULL,
+                                   .zero = 1}};
     if (!graph_verify(graph, diag)) return NULL;
     Graph *out = info->run(graph, &ctx);
     return out && graph_verify(out, diag) ? out : NULL;

@@ -75,6 +75,7 @@ static void put_field(StrBuf *out, const Plan *plan, const PlanField *field) {
     case FIELD_DOUBLE: plan_put_double(out, *(const double *)at); break;
     case FIELD_BOOL: strbuf_put(out, *(const bool *)at ? "1" : "0"); break;
     case FIELD_PRECISION: strbuf_put(out, dtype_name(*(const DType *)at)); break;
+    case FIELD_RECOMPUTE: strbuf_put(out, recompute_mode_name(*(const Recompute *)at)); break;
     case FIELD_TEXT: {
         const char *text = *(const char *const *)at;
         plan_put_quoted(out, text ? text : "");

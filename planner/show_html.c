@@ -122,6 +122,7 @@ static void put_layout(StrBuf *out, const Facts *facts) {
              plan->n_chunks == 1 ? "" : "s");
     put_fact(out, "Schedule", text);
     put_fact(out, "Precision", dtype_name(plan->precision));
+    put_fact(out, "Recompute", recompute_mode_name(plan->recompute));
     put_fact(out, "Sequence parallel", plan->sequence_parallel ? "yes" : "no");
     put_fact(out, "Optimizer state",
              plan->zero ? "divided over d (ZeRO-1)" : "whole on every data-parallel rank");

@@ -1,4 +1,5 @@
-/* The sections of the HTML page, each appended to `out`. Internal to planner/show_html*.c.
+/* The sections of the HTML page, each appended to `out`. Internal to planner/show_html*.c,
+ * but for pages that the front end makes of other things in the same style.
  * Text that comes from the plan goes through html_put. */
 #ifndef PLANNER_SHOW_HTML_H
 #define PLANNER_SHOW_HTML_H
@@ -11,6 +12,7 @@ void html_put(StrBuf *out, const char *text);
 void html_open_section(StrBuf *out, const char *id, const char *title, const char *lead);
 void html_close_section(StrBuf *out);
 
+/* facts NULL: a page without tasks. */
 void html_put_style(StrBuf *out, const Facts *facts);
 void html_put_script(StrBuf *out);
 

@@ -167,7 +167,7 @@ static void put_zoom_rules(StrBuf *out) {
 void html_put_style(StrBuf *out, const Facts *facts) {
     strbuf_put(out, "<style>");
     strbuf_put(out, STYLE);
-    put_task_colours(out, facts);
+    if (facts) put_task_colours(out, facts);
     put_zoom_rules(out);
     strbuf_put(out, "</style>\n");
 }

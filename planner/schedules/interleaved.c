@@ -6,6 +6,8 @@
  * way there and one more while its gradient is on the way back. */
 #include "planner/schedule.h"
 
+#include <math.h>
+
 static Task step(const PipelineShape *shape, TaskKind kind, int index) {
     int in_group = index % (shape->p * shape->n_chunks);
     int group = index / (shape->p * shape->n_chunks);
@@ -16,14 +18,120 @@ static Task step(const PipelineShape *shape, TaskKind kind, int index) {
                   .micro = group * shape->p + in_group % shape->p};
 }
 
-void schedule_interleaved(const PipelineShape *shape, int stage, Task *out) {
-    int n_steps = shape->n_micro * shape->n_chunks;
-    int n_after = shape->p - 1 - stage;
+static int count_warm(const PipelineShape *shape, int stage) {
+    int n_steps = shape->n_micro * shape->n_chunks, n_after = shape->p - 1 - stage;
     /* With one chunk nothing is to be interleaved, and 1F1B's shorter warm-up is enough. */
     int n_warm = shape->n_chunks == 1 ? n_after : 2 * n_after + (shape->n_chunks - 1) * shape->p;
-    if (n_warm > n_steps) n_warm = n_steps;
+    return n_warm < n_steps ? n_warm : n_steps;
+}
+
+void schedule_interleaved(const PipelineShape *shape, int stage, Task *out) {
+    int n_steps = shape->n_micro * shape->n_chunks, n_warm = count_warm(shape, stage);
     for (int i = 0; i < n_steps + n_warm; i++) {
         if (i < n_steps) *out++ = step(shape, TASK_FORWARD, i);
         if (i >= n_warm) *out++ = step(shape, TASK_BACKWARD, i - n_warm);
     }
+}
+
+/* What the paths through a stage have in common. */
+typedef struct Chain {
+    double forward, backward; /* of one micro-batch through all chunks, with borders */
+    double in, out;           /* forwards of chunk 0 before the stage; backwards of it */
+    double down, up;          /* of the last chunk after the stage: forwards; backwards */
+} Chain;
+
+/* The longest path through stage s: all its tasks; or, at the start, one micro-batch through all
+ * chunks to the stage's first backward; or, at the end, the same from its last forward; or both. */
+static double longest_through(const PipelineTimes *times, int s, const Chain *chain) {
+    int p = times->shape.p, v = times->shape.n_chunks, m = times->shape.n_micro;
+    int n_steps = m * v, n_warm = count_warm(&times->shape, s);
+    double forward = 0, backward = 0; /* means of a chunk */
+    for (int c = 0; c < v; c++) {
+        forward += times->forward_us[c * p + s] / v;
+        backward += times->backward_us[c * p + s] / v;
+    }
+    double around = chain->in + n_steps * (forward + backward) + chain->out;
+    if (n_warm >= n_steps) return around;
+    int n_steady = n_steps - n_warm; /* pairs of a forward and a backward */
+    double first = chain->forward + chain->up, last = chain->down + chain->backward;
+    double enter = first + (n_steady - 1) * forward + n_steps * backward + chain->out;
+    double leave = chain->in + n_steps * forward + (n_steady - 1) * backward + last;
+    double both = first + (n_steady - 1) * (forward + backward) + last;
+    double most = around > enter ? around : enter;
+    if (leave > most) most = leave;
+    return both > most ? both : most;
+}
+
+/* Where chunks differ, stages that are in a heavy chunk hold up those that are in a light one, as
+ * neighbours change chunks at different times. Once per group of p micro-batches the pipeline loses
+ * the difference once for each border, less what the micro-batches in flight make up for: found by
+ * playing 96 patterns of chunks of one and two, or three and four, blocks, and exact for them. */
+static double hold_up(const PipelineTimes *times) {
+    int p = times->shape.p, v = times->shape.n_chunks, n_groups = times->shape.n_micro / p;
+    double heavy = 0, light = INFINITY;
+    for (int c = 0; c < v; c++) {
+        double mean = 0;
+        for (int s = 0; s < p; s++) {
+            mean += (times->forward_us[c * p + s] + times->backward_us[c * p + s]) / p;
+        }
+        if (mean > heavy) heavy = mean;
+        if (mean < light) light = mean;
+    }
+    double lost = (p - 1) * (heavy - light) - heavy;
+    return n_groups > 2 && lost > 0 ? (n_groups - 2) * lost : 0;
+}
+
+double schedule_interleaved_span(const PipelineTimes *times) {
+    int p = times->shape.p, v = times->shape.n_chunks;
+    if (v == 1) return schedule_one_f_one_b_span(times);
+    const double *forward = times->forward_us, *backward = times->backward_us;
+    Chain chain = {0};
+    for (int g = 0; g < p * v; g++) {
+        double border = g + 1 < p * v ? times->border_us[g % p] : 0;
+        chain.forward += forward[g] + border;
+        chain.backward += backward[g] + border;
+    }
+    int last = (v - 1) * p;
+    for (int s = 1; s < p; s++) {
+        chain.down += forward[last + s] + times->border_us[s - 1];
+        chain.up += backward[last + s] + times->border_us[s - 1];
+    }
+    double most = 0;
+    for (int s = 0; s < p; s++) {
+        double length = longest_through(times, s, &chain);
+        if (length > most) most = length;
+        if (s + 1 == p) break;
+        chain.in += forward[s] + times->border_us[s];
+        chain.out += backward[s] + times->border_us[s];
+        chain.down -= forward[last + s + 1] + times->border_us[s];
+        chain.up -= backward[last + s + 1] + times->border_us[s];
+    }
+    return most + hold_up(times);
+}
+
+/* How many of the first n forwards are chunk c's; for backwards, ask for chunk v - 1 - c. */
+static int count_of_chunk(const PipelineShape *shape, int chunk, int n) {
+    int p = shape->p, round = p * shape->n_chunks, rest = n % round - chunk * p;
+    return n / round * p + (rest < 0 ? 0 : rest > p ? p : rest);
+}
+
+/* Before backward j the stage has run n_warm + 1 + j forwards. The difference of the two counts
+ * rises while forwards are the chunk's, falls while backwards are, and repeats every p * v steps:
+ * its peaks are where the chunk's forwards end or its backwards begin. */
+int schedule_interleaved_frames(const PipelineShape *shape, int stage, int chunk) {
+    int p = shape->p, v = shape->n_chunks, round = p * v, most = 0;
+    if (chunk >= v) return 0;
+    if (v == 1) return schedule_one_f_one_b_frames(shape, stage, chunk);
+    int n_steps = shape->n_micro * v, n_warm = count_warm(shape, stage);
+    int forwards_end = (((chunk + 1) * p - n_warm - 1) % round + round) % round;
+    int backwards_begin = (v - 1 - chunk) * p;
+    int peaks[] = {0, forwards_end, backwards_begin, forwards_end + round, backwards_begin + round};
+    for (int i = 0; i < 5; i++) {
+        if (peaks[i] >= n_steps) continue;
+        int n_forward = n_warm + 1 + peaks[i] < n_steps ? n_warm + 1 + peaks[i] : n_steps;
+        int in_flight = count_of_chunk(shape, chunk, n_forward) -
+                        count_of_chunk(shape, v - 1 - chunk, peaks[i]);
+        if (in_flight > most) most = in_flight;
+    }
+    return most;
 }

@@ -52,7 +52,7 @@ for _ in $(seq 200); do echo 'Two moons went round the old blue planet, and one 
 # --- help ---
 works 'help lists the commands' 'generate' help
 works 'version' 'perilune ' --version
-for command in plan show check train generate devices profile tune opt; do
+for command in plan show check train generate devices profile tune cluster opt; do
     works "help $command" "usage: perilune $command" help "$command"
     [ "$("$perilune" "$command" --help 2>&1)" = "$out" ]
     result "$command --help is help $command" "$([ $? -eq 0 ] || echo 'they differ')"
@@ -73,6 +73,9 @@ fails 'precision that is no float' 2 "'i32' is not f32 or bf16" plan $model --pr
 fails 'unknown zero' 2 "--zero: '2' is not 0 (every rank has all optimizer state) or 1" plan $model \
     --zero 2
 fails 'zero of a plan' 2 '--zero' train x.plan --data x --zero 1
+fails 'unknown recomputation' 2 "--recompute: 'all' is not none, selective or full" \
+    plan $model --recompute all
+fails 'recomputation of a plan' 2 '--recompute' train x.plan --data x --recompute full
 fails 'precision of a plan' 2 '--precision' train x.plan --data x --precision bf16
 fails 'number out of range' 2 '--chunks: 0 is less than 1' plan $model --chunks 0
 fails 'huge number' 2 'is not a whole number' plan $model --micro-batch 99999999999999999999
@@ -136,6 +139,13 @@ works 'plan --zero 1' 'zero      1: optimizer state and update divided over d' p
 works 'show --json of zero' '"zero": 1' show "$folder/zero.plan" --json
 works 'show --html of zero' 'divided over d (ZeRO-1)' show "$folder/zero.plan" --html
 works 'check of zero' 'is sound' check "$folder/zero.plan"
+works 'plan --recompute' 'recompute full: with what is computed again' plan $model "${small[@]}" \
+    --recompute full -o "$folder/again.plan"
+works 'show --json of recomputation' '"recompute": "full"' show "$folder/again.plan" --json
+works 'check of recomputation' 'is sound' check "$folder/again.plan"
+sed '1s/3/2/' "$folder/again.plan" >"$folder/old.plan"
+fails 'plan of an older format' 2 'version 2; this program reads 3: make it again' \
+    check "$folder/old.plan"
 works 'check of bf16' 'is sound' check "$folder/low.plan"
 works 'show --dot' 'digraph' show "$plan" --dot
 works 'show --html' '</html>' show "$plan" --html

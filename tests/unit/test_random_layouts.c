@@ -1,6 +1,6 @@
 /* Random models under random layouts against one rank: odd sizes that nothing divides (so that
  * shards are padded), uneven splits, batches of any size, either optimizer, with and without
- * clipping.
+ * clipping, with and without recomputation.
  *
  *     test_random_layouts [SEED [COUNT]]     case i is made from SEED + i alone, and names it
  *
@@ -23,6 +23,7 @@ typedef struct Pair {
     char values[MAX_SETTINGS][16], name[512];
     int n_layers, kv_heads, global_batch, split[MAX_CHUNKS * MOST_RANKS];
     Layout layout;
+    Recompute recompute;
     int zero;
 } Pair;
 
@@ -109,6 +110,7 @@ static void pick_layout(Pair *pair) {
     }
     if (pick(pair, 0, 2) == 0) pick_split(pair);
     pair->global_batch = l->micro_batch * l->d * n_micro;
+    pair->recompute = (Recompute)pick(pair, 0, N_RECOMPUTES - 1);
     pair->zero = l->d > 1 && pick(pair, 0, 1);
 }
 
@@ -126,6 +128,7 @@ static void make_pair(Pair *pair, unsigned seed) {
         at += (size_t)snprintf(model + at, sizeof(model) - at, " %s=%s", pair->settings[i].key,
                                pair->settings[i].value);
     }
+    run_recompute = pair->recompute; /* part of the name */
     run_zero = pair->zero;
     layout_name(model, &pair->layout, pair->name, sizeof(pair->name));
     at = strlen(pair->name);
@@ -155,7 +158,9 @@ static bool check_pair(const Pair *pair) {
     Run run, one;
     check_begin(pair->name);
     run_zero = pair->zero;
+    run_recompute = pair->recompute;
     bool planned = plan(&run, pair, &pair->layout, true);
+    run_recompute = RECOMPUTE_NONE;
     run_zero = 0;
     if (!planned && is_deserved(diag_text(run.diag))) {
         printf("refused: %s: %s", pair->name, diag_text(run.diag));
