@@ -183,27 +183,29 @@ static double folded_bytes(const NodePricer *x, const Node *node) {
     return bytes > 0 ? bytes : 0;
 }
 
-void node_cost_add(PhaseCost *cost, const NodePricer *x, const Node *node) {
-    const ClusterDevice *device = &x->cluster->device;
+void node_cost_add(PhaseCost *cost, const NodePricer *pricer, const Node *node) {
+    const ClusterDevice *device = &pricer->cluster->device;
     unsigned flags = OPS[node->op].flags;
     if (!(flags & KERNEL) || node->op == OP_CONST) return;
     if (flags & COLLECTIVE) {
-        add_collective(cost, x->cluster, node, &x->graph->mesh);
+        add_collective(cost, pricer->cluster, node, &pricer->graph->mesh);
     } else if (node->op == OP_MATMUL) {
-        add_product(cost, x, node);
+        add_product(cost, pricer, node);
     } else if (node->op == OP_ATTENTION || node->op == OP_ATTENTION_GRAD) {
-        add_attention(cost, x->cluster, node, &x->graph->mesh, node->op == OP_ATTENTION_GRAD);
-    } else if (x->folded[node->id]) {
-        double us = device_memory_us(device, folded_bytes(x, node)) - device_memory_us(device, 0);
+        add_attention(cost, pricer->cluster, node, &pricer->graph->mesh,
+                      node->op == OP_ATTENTION_GRAD);
+    } else if (pricer->folded[node->id]) {
+        double us =
+            device_memory_us(device, folded_bytes(pricer, node)) - device_memory_us(device, 0);
         cost->memory_us += us;
     } else {
-        cost->memory_us += device_memory_us(device, traffic_bytes(x, node));
+        cost->memory_us += device_memory_us(device, traffic_bytes(pricer, node));
         cost->n_ops++;
     }
 }
 
-void node_cost_add_attention_again(PhaseCost *cost, const NodePricer *x, const Node *node) {
-    add_attention(cost, x->cluster, node, &x->graph->mesh, false);
+void node_cost_add_attention_again(PhaseCost *cost, const NodePricer *pricer, const Node *node) {
+    add_attention(cost, pricer->cluster, node, &pricer->graph->mesh, false);
 }
 
 void phase_cost_close(PhaseCost *cost, const ClusterSoftware *software, int t, bool backward) {
