@@ -1,0 +1,286 @@
+/* A search's result on one screen: lines of at most 100 columns. */
+#include "planner/search_facts.h"
+#include "planner/show_facts.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+enum { NAME_COLUMNS = 40, LABEL_COLUMNS = 11, LINE_COLUMNS = 100, MOST_PARETO = 5 };
+
+/* An untrusted name: control characters become '?', long ones are cut between characters. */
+static void put_name(StrBuf *out, const char *name, int n_columns) {
+    int n = 0;
+    for (const unsigned char *c = (const unsigned char *)(name ? name : "?"); *c; c++) {
+        bool continues = (*c & 0xc0) == 0x80; /* the rest of a UTF-8 character */
+        if (!continues && n++ == n_columns) break;
+        strbuf_printf(out, "%c", *c < 32 || *c == 127 ? '?' : *c);
+    }
+}
+
+static void put_label(StrBuf *out, const char *label) {
+    strbuf_printf(out, "%-*s", LABEL_COLUMNS, label);
+}
+
+/* A sentence after a label, broken between words. */
+static void put_wrapped(StrBuf *out, const char *label, const char *text) {
+    put_label(out, label);
+    int column = LABEL_COLUMNS;
+    while (*text) {
+        int length = (int)strcspn(text, " ");
+        bool first = column == LABEL_COLUMNS;
+        if (!first && column + 1 + length > LINE_COLUMNS) {
+            strbuf_printf(out, "\n%*s", LABEL_COLUMNS, "");
+            column = LABEL_COLUMNS;
+            first = true;
+        }
+        if (length > LINE_COLUMNS - LABEL_COLUMNS) length = LINE_COLUMNS - LABEL_COLUMNS;
+        if (!first) strbuf_put(out, " ");
+        strbuf_put_bytes(out, text, (size_t)length);
+        column += length + !first;
+        text += length;
+        while (*text == ' ') text++;
+    }
+    strbuf_put(out, "\n");
+}
+
+static void put_head(StrBuf *out, const SearchFacts *facts) {
+    const SearchReport *report = facts->report;
+    const Cluster *cluster = facts->cluster;
+    char a[UNIT_TEXT], b[UNIT_TEXT];
+    put_label(out, "model");
+    put_name(out, report->costs->model, NAME_COLUMNS);
+    strbuf_printf(out, ": %s parameters, seq %" PRId64 ", vocab %" PRId64 "\n",
+                  unit_count((double)report->costs->n_parameters, a), report->costs->seq,
+                  report->costs->vocab);
+    put_label(out, "cluster");
+    put_name(out, cluster->name, 20);
+    strbuf_put(out, ": ");
+    put_name(out, cluster->title, 26);
+    strbuf_printf(out, "; %d device%s in %d node%s; as ", report->request->n_ranks,
+                  report->request->n_ranks == 1 ? "" : "s", facts->n_nodes,
+                  facts->n_nodes == 1 ? "" : "s");
+    put_name(out, cluster->software.name, 12);
+    strbuf_put(out, "\n");
+    put_label(out, "batch");
+    strbuf_printf(out, "%d sequences, %s tokens, %sFLOP of model a step\n",
+                  report->request->global_batch, unit_count(facts->n_tokens, a),
+                  unit_count(report->costs->model_flops * report->request->global_batch, b));
+}
+
+static void put_layout(StrBuf *out, const SearchFacts *facts) {
+    const Candidate *of = &facts->best.found->candidate;
+    put_label(out, "mesh");
+    strbuf_printf(out, "t=%d tensor x d=%d data x p=%d pipeline%s\n", of->t, of->d, of->p,
+                  of->sequence_parallel ? ", sequence-parallel" : "");
+    put_label(out, "schedule");
+    strbuf_printf(out, "%s, %d chunk%s a stage, %d micro-batch%s of %d sequence%s\n",
+                  schedule_name(of->schedule), of->n_chunks, of->n_chunks == 1 ? "" : "s",
+                  of->n_micro, of->n_micro == 1 ? "" : "es", of->micro_batch,
+                  of->micro_batch == 1 ? "" : "s");
+    put_label(out, "memory by");
+    strbuf_printf(out, "recomputation: %s; ZeRO: %s\n", recompute_text(of->recompute),
+                  of->zero ? "1, the optimizer's state divided over d" : "none");
+}
+
+static void put_predictions(StrBuf *out, const SearchFacts *facts) {
+    const LayoutFacts *best = &facts->best;
+    const StepCost *cost = &best->found->cost;
+    char a[UNIT_TEXT], b[UNIT_TEXT];
+    put_label(out, "predicted");
+    strbuf_printf(out, "%s a step, %s tokens/s, bubble %.1f %% (%s)\n", unit_us(cost->step_us, a),
+                  unit_count(best->tokens_per_second, b), 100 * cost->bubble_fraction,
+                  best->found->simulated ? "simulated" : "by arithmetic, not simulated");
+    put_label(out, "");
+    strbuf_printf(out, "model FLOPs %.1f TFLOP/s a device", best->model_tflops);
+    if (best->mfu > 0) strbuf_printf(out, ": MFU %.1f %%", 100 * best->mfu);
+    strbuf_printf(out, "; hardware FLOPs %.1f", best->hardware_tflops);
+    if (best->hfu > 0) {
+        strbuf_printf(out, ": HFU %.1f %% of %.0f", 100 * best->hfu, facts->peak_tflops);
+    }
+    strbuf_put(out, "\n");
+    if (best->days > 0) {
+        put_label(out, "training");
+        strbuf_printf(out, "%s tokens take %.*f days, %s device-hours",
+                      unit_count(facts->report->days_tokens, a), best->days < 100 ? 1 : 0,
+                      best->days, unit_count(best->days * 24 * facts->report->request->n_ranks, b));
+        if (best->price > 0) {
+            strbuf_printf(out, ", %s ", unit_count(best->price, a));
+            put_name(out, facts->cluster->currency, 8);
+            strbuf_printf(out, " at %.2f an hour", facts->cluster->price_per_device_hour);
+        }
+        strbuf_put(out, "\n");
+    }
+}
+
+static void put_memory(StrBuf *out, const SearchFacts *facts) {
+    const StepCost *cost = &facts->best.found->cost;
+    char a[UNIT_TEXT], b[UNIT_TEXT], c[UNIT_TEXT];
+    put_label(out, "memory");
+    strbuf_printf(out, "%s of %s a device, in stage %d", unit_bytes((double)cost->memory_bytes, a),
+                  unit_bytes(facts->limit_bytes, b), cost->worst_stage);
+    if (facts->report->exact_bytes > 0) {
+        strbuf_printf(out, "; planned to the byte: %s",
+                      unit_bytes((double)facts->report->exact_bytes, c));
+    }
+    strbuf_put(out, "\n");
+    StrBuf parts = strbuf_create();
+    for (int part = 0; part < N_MEMORY_PARTS; part++) {
+        int64_t bytes = memory_part_bytes(cost, part);
+        if (bytes == 0) continue;
+        strbuf_printf(&parts, "%s%s %s", parts.length ? ", " : "", MEMORY_PARTS[part].name,
+                      unit_bytes((double)bytes, a));
+    }
+    put_wrapped(out, "", parts.text);
+    strbuf_destroy(&parts);
+}
+
+static void put_step(StrBuf *out, const SearchFacts *facts) {
+    const StepCost *cost = &facts->best.found->cost;
+    StrBuf parts = strbuf_create();
+    for (StepPart part = 0; part < N_STEP_PARTS; part++) {
+        double us = step_part_us(cost, part);
+        if (us <= 0) continue;
+        strbuf_printf(&parts, "%s%s %.1f %%", parts.length ? ", " : "", STEP_PARTS[part].name,
+                      100 * us / cost->step_us);
+    }
+    put_wrapped(out, "step", parts.text);
+    strbuf_destroy(&parts);
+    put_wrapped(out, "bottleneck", facts->bottleneck);
+}
+
+/* The columns that say which layout a row is about. */
+static void put_candidate(StrBuf *out, const Candidate *of) {
+    static const char *const RECOMPUTES[N_RECOMPUTES] = {
+        [RECOMPUTE_NONE] = "-", [RECOMPUTE_SELECTIVE] = "sel.", [RECOMPUTE_FULL] = "full"};
+    char schedule[32], more[16];
+    if (of->n_chunks > 1) {
+        snprintf(schedule, sizeof(schedule), "%s x%d", schedule_name(of->schedule), of->n_chunks);
+    } else {
+        snprintf(schedule, sizeof(schedule), "%s", schedule_name(of->schedule));
+    }
+    snprintf(more, sizeof(more), "%s%s%s", of->zero ? "Z1" : "",
+             of->zero && of->sequence_parallel ? " " : "", of->sequence_parallel ? "sp" : "");
+    strbuf_printf(out, "%3d %5d %4d %-14s %3d %-4s %-5s", of->t, of->d, of->p, schedule,
+                  of->micro_batch, RECOMPUTES[of->recompute % N_RECOMPUTES], more);
+}
+
+static void put_rows_head(StrBuf *out, const char *title) {
+    strbuf_printf(out, "\n%s\n%3s %5s %4s %-14s %3s %-4s %-5s %8s %7s %8s  %s\n", title, "t", "d",
+                  "p", "schedule", "b", "rec.", "more", "step", "slower", "memory", "why");
+}
+
+static void put_row(StrBuf *out, const LayoutFacts *of) {
+    enum { WHY_COLUMNS = 29 };
+    char a[UNIT_TEXT], b[UNIT_TEXT], slower[16];
+    int n_why = (int)strlen(of->why);
+    const char *comma = strchr(of->why, ',');
+    if (n_why > WHY_COLUMNS && comma) n_why = (int)(comma - of->why);
+    if (n_why > WHY_COLUMNS) n_why = WHY_COLUMNS;
+    put_candidate(out, &of->found->candidate);
+    snprintf(slower, sizeof(slower), fabs(of->slowdown) < 10 ? "%+.1f %%" : "x %.0f",
+             fabs(of->slowdown) < 10 ? 100 * of->slowdown : of->slowdown + 1);
+    strbuf_printf(out, " %8s %7s %8s  %.*s\n", unit_us(of->found->cost.step_us, a), slower,
+                  unit_bytes((double)of->found->cost.memory_bytes, b), n_why, of->why);
+}
+
+static void put_others(StrBuf *out, const SearchFacts *facts) {
+    if (facts->n_others == 0) return;
+    put_rows_head(out, "Runners-up (b: micro-batch, rec.: recomputation, Z1: ZeRO-1, sp: "
+                       "sequence-parallel)");
+    for (int i = 0; i < facts->n_others; i++) put_row(out, &facts->others[i]);
+}
+
+/* Evenly spaced ones when they are many; the first, which is the fastest, is left out if it is the
+ * best above. */
+static void put_pareto(StrBuf *out, const SearchFacts *facts) {
+    const LayoutFacts *rows = facts->pareto;
+    int n = facts->n_pareto;
+    while (n > 0 && rows[0].slowdown < 0.0005) rows++, n--;
+    if (n == 0) return;
+    int n_shown = n < MOST_PARETO ? n : MOST_PARETO;
+    put_rows_head(out, "Less memory for more time (nothing else has less of both)");
+    for (int i = 0; i < n_shown; i++) {
+        put_row(out, &rows[n_shown > 1 ? i * (n - 1) / (n_shown - 1) : 0]);
+    }
+    if (n_shown < n) strbuf_printf(out, "%d of %d are shown.\n", n_shown, n);
+}
+
+static void put_alternatives(StrBuf *out, const SearchFacts *facts) {
+    const SearchResult *result = facts->report->result;
+    if (!facts->report->request->explain) return;
+    strbuf_put(out, "\nAlternatives: what else one choice could be, everything else left free\n");
+    strbuf_printf(out, "%-18s %-12s %10s  %s\n", "choice", "value", "slower", "why");
+    for (int i = 0; i < result->n_alternatives; i++) {
+        const Alternative *of = &result->alternatives[i];
+        char effect[UNIT_TEXT];
+        if (of->fits) {
+            snprintf(effect, sizeof(effect), "%+.1f %%", 100 * (of->slowdown - 1));
+        } else {
+            snprintf(effect, sizeof(effect), "no room");
+        }
+        strbuf_printf(out, "%-18s %-12s %10s  %.56s\n", of->axis, of->value, effect,
+                      of->reason ? of->reason : "");
+    }
+}
+
+static void put_foot(StrBuf *out, const SearchFacts *facts) {
+    const SearchReport *report = facts->report;
+    const SearchResult *result = report->result;
+    char a[UNIT_TEXT], b[UNIT_TEXT], c[UNIT_TEXT], text[LAYOUT_TEXT];
+    strbuf_put(out, "\n");
+    put_label(out, "searched");
+    strbuf_printf(
+        out, "%" PRId64 " layouts, of which %" PRId64 " fit, in %s: %s a second\n",
+        result->n_candidates, result->n_fit, unit_us(result->seconds * 1e6, a),
+        unit_count(result->seconds > 0 ? (double)result->n_candidates / result->seconds : 0, b));
+    for (int i = 0; i < report->n_refused; i++) {
+        const Found *found = &result->found[report->refused[i].found];
+        StrBuf line = strbuf_create();
+        strbuf_printf(&line, "%s (%s): its plan needs %s", layout_text(&found->candidate, text),
+                      unit_us(found->cost.step_us, a),
+                      unit_bytes((double)report->refused[i].exact_bytes, b));
+        strbuf_printf(&line, " of %s, though %s were predicted", unit_bytes(facts->limit_bytes, b),
+                      unit_bytes((double)found->cost.memory_bytes, c));
+        put_wrapped(out, "refused", line.text);
+        strbuf_destroy(&line);
+    }
+    if (facts->best.found->unusual && facts->best.found->why) {
+        put_wrapped(out, "unusual",
+                    arena_printf(facts->arena, "not within what predictions were compared with: %s",
+                                 facts->best.found->why));
+    }
+    for (int i = 0; i < report->n_warnings; i++) put_wrapped(out, "warning", report->warnings[i]);
+}
+
+void show_search_text(StrBuf *out, const SearchReport *report) {
+    Arena *arena = arena_create();
+    const SearchFacts *facts = search_facts_create(arena, report);
+    put_head(out, facts);
+    put_layout(out, facts);
+    put_predictions(out, facts);
+    put_memory(out, facts);
+    put_step(out, facts);
+    put_others(out, facts);
+    put_pareto(out, facts);
+    put_alternatives(out, facts);
+    put_foot(out, facts);
+    arena_destroy(arena);
+}
+
+void show_search_nothing(StrBuf *out, const SearchRequest *request, const SearchResult *result,
+                         const Cluster *cluster) {
+    char missing[UNIT_TEXT], limit[UNIT_TEXT], text[LAYOUT_TEXT];
+    strbuf_put(out, "nothing fits ");
+    strbuf_printf(out, "%d device%s of ", request->n_ranks, request->n_ranks == 1 ? "" : "s");
+    put_name(out, cluster->name, NAME_COLUMNS);
+    strbuf_printf(out, ": %s lacks least, %s beyond %s a device; ",
+                  layout_text(&result->least_missing, text),
+                  unit_bytes((double)result->least_missing_bytes, missing),
+                  unit_bytes(search_memory_limit(request, cluster), limit));
+    if (result->least_ranks > 0) {
+        strbuf_printf(out, "--ranks %d would do", result->least_ranks);
+    } else {
+        strbuf_put(out, "more ranks alone would not do, as far as was looked");
+    }
+}
