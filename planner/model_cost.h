@@ -28,15 +28,18 @@ typedef struct PhaseCost {
     int n_ops, n_collectives;
 } PhaseCost;
 
+/* Bytes are of one rank. With bf16, a parameter that is multiplied by is a master (f32) and a copy:
+ * ZeRO-1 divides the master as well as the optimizer's state. */
 typedef struct SegmentCost {
     PhaseCost forward, backward; /* backward includes what is recomputed */
-    double model_flops;          /* forward + backward without recomputation */
+    double model_flops;          /* one rank's share of forward + backward, nothing recomputed */
     int64_t kept_bytes;          /* from forward to backward, one micro-batch (a frame's share) */
-    int64_t scratch_bytes;       /* the most that lives within forward or backward */
-    int64_t parameter_bytes, gradient_bytes, optimizer_bytes; /* of one rank, not divided over d */
-    int64_t n_parameters;                                     /* that one rank holds */
-    double data_bytes; /* that the data axis reduces per step: gradients */
-    double update_us;  /* the optimizer's, not divided over d */
+    int64_t scratch_bytes;       /* the most that lives within forward, backward or update */
+    int64_t parameter_bytes;     /* that compute reads: whole on every rank of axis d */
+    int64_t gradient_bytes;
+    int64_t optimizer_bytes; /* optimizer state and masters: what ZeRO-1 divides over d */
+    int64_t n_parameters;
+    double update_us; /* the optimizer's, not divided over d */
 } SegmentCost;
 
 typedef struct LayoutCost {
@@ -44,10 +47,11 @@ typedef struct LayoutCost {
     bool sequence_parallel;
     Recompute recompute;
     SegmentCost before, after;
-    SegmentCost *kinds;   /* [n_kinds] */
-    int64_t border_bytes; /* one micro-batch across a pipeline border, one rank, one direction */
-    int64_t tied_bytes;   /* gradients that stages of `before` and `after` sum when they differ */
-    int64_t workspace_bytes; /* of kernels and messages */
+    SegmentCost *kinds;      /* [n_kinds] */
+    SegmentCost tied;        /* of the parameters that before and after both count */
+    int64_t border_bytes;    /* one micro-batch across a pipeline border, one rank, one direction */
+    int64_t workspace_bytes; /* of kernels and messages; part of no scratch_bytes */
+    int64_t input_bytes;     /* tokens and labels of one micro-batch, and scalars */
 } LayoutCost;
 
 typedef struct ModelCosts {

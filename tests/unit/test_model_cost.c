@@ -1,0 +1,211 @@
+/* Model costs from a thin model against plans of the whole model: what is kept, parameters, state
+ * and FLOPs must be the plan's, for every tensor degree, precision and batch. A model with several
+ * kinds of blocks, too. */
+#include "frontend/model.h"
+#include "planner/model_cost.h"
+#include "tests/unit/check.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static const Cluster CLUSTER = {
+    .name = "test",
+    .device = {.name = "test",
+               .peak_flops = {19e12, 312e12, 0},
+               .product_fraction = {0.8, 0.8, 0},
+               .attention_fraction = 0.5,
+               .attention_backward_fraction = 0.4,
+               .memory_bytes = 80e9,
+               .memory_usable = 0.95,
+               .memory_bytes_per_second = 2e12,
+               .memory_fraction = 0.85,
+               .n_units = 108,
+               .kernel_us = 3},
+    .node = {.n_devices = 8,
+             .link_bytes_per_second = 300e9,
+             .link_fraction = 0.8,
+             .switched = true},
+    .network = {.n_nics = 8,
+                .nic_bytes_per_second = 25e9,
+                .nic_fraction = 0.8,
+                .oversubscription = 1},
+    .software = {.name = "test"},
+};
+
+static PlanRequest request_of(const Model *model, int t, int micro_batch, bool sequence_parallel,
+                              DType precision) {
+    return (PlanRequest){.model = model->name,
+                         .forward = model->graph,
+                         .n_blocks = model->n_blocks,
+                         .seq = model->seq,
+                         .vocab = model->vocab,
+                         .recipe = model->recipe,
+                         .options = {.mesh = {{[MESH_T] = t, [MESH_D] = 1, [MESH_P] = 1}},
+                                     .micro_batch = micro_batch,
+                                     .global_batch = micro_batch,
+                                     .n_chunks = 1,
+                                     .schedule = "1f1b",
+                                     .precision = precision,
+                                     .sequence_parallel = sequence_parallel,
+                                     .cuda = true,
+                                     .seed = 1}};
+}
+
+typedef struct Total {
+    double kept, persistent, model_flops;
+    int64_t n_parameters;
+} Total;
+
+static void add_segment(Total *total, const SegmentCost *segment, int sign) {
+    total->kept += sign * (double)segment->kept_bytes;
+    total->persistent += sign * (double)(segment->parameter_bytes + segment->gradient_bytes +
+                                         segment->optimizer_bytes);
+    total->model_flops += sign * segment->model_flops;
+    total->n_parameters += sign * segment->n_parameters;
+}
+
+static Total total_of(const ModelCosts *costs, const LayoutCost *layout) {
+    Total total = {0};
+    add_segment(&total, &layout->before, 1);
+    add_segment(&total, &layout->after, 1);
+    for (int b = 0; b < costs->n_blocks; b++) {
+        add_segment(&total, &layout->kinds[costs->kind_of_block[b]], 1);
+    }
+    add_segment(&total, &layout->tied, -1);
+    return total;
+}
+
+static bool near(double a, double b, double tolerance) {
+    return fabs(a - b) <= tolerance * fabs(b) + 4096; /* rounding of each buffer up to 64 bytes */
+}
+
+static void compare(const char *path, const ModelSetting *settings, int n_settings, int t, int b,
+                    bool sp, DType precision, int n_kinds) {
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    Model *one = model_load(arena, path, settings, n_settings, 1, diag);
+    Model *many = model_load(arena, path, settings, n_settings, b, diag);
+    CHECK(one && many, "%s", diag_text(diag));
+    if (one && many) {
+        PlanRequest thin = request_of(one, 1, 1, false, precision);
+        PlanRequest whole = request_of(many, t, b, sp, precision);
+        ModelCosts *costs = model_costs_create(arena, &thin, &CLUSTER, diag);
+        Plan *plan = plan_make(arena, &whole, diag);
+        const char *why = NULL;
+        const LayoutCost *layout =
+            costs ? model_costs_at(costs, t, sp, RECOMPUTE_NONE, b, &why) : NULL;
+        CHECK(layout && plan, "%s %s", diag_text(diag), why ? why : "");
+        if (layout && plan) {
+            int64_t bytes[N_BUFFER_CLASSES];
+            plan_class_bytes(plan, 0, bytes);
+            double persistent =
+                (double)(bytes[CLASS_PARAMETER] + bytes[CLASS_GRADIENT] + bytes[CLASS_OPTIMIZER]);
+            Total total = total_of(costs, layout);
+            CHECK(costs->n_kinds == n_kinds, "%d kinds", costs->n_kinds);
+            CHECK(near(total.kept, (double)bytes[CLASS_ACTIVATION], 0.001),
+                  "kept %.0f, the plan's frames %.0f", total.kept, (double)bytes[CLASS_ACTIVATION]);
+            CHECK(near(total.persistent, persistent, 0.001), "persistent %.0f, the plan's %.0f",
+                  total.persistent, persistent);
+            CHECK(near(total.model_flops * t, plan->model_flops, 0.001), "FLOPs %g, the plan's %g",
+                  total.model_flops * t, plan->model_flops);
+            CHECK(near(costs->model_flops * b, plan->model_flops, 1e-9), "FLOPs %g, the plan's %g",
+                  costs->model_flops * b, plan->model_flops);
+            CHECK(costs->n_parameters == plan->n_parameters, "parameters");
+            /* Scratch is packed per stage; the parts' peak can be less, never more. */
+            double scratch = 0, most = (double)plan->programs[0].scratch_bytes;
+            const SegmentCost *parts[3] = {&layout->before, &layout->after, &layout->kinds[0]};
+            for (int i = 0; i < 3; i++) {
+                if ((double)parts[i]->scratch_bytes > scratch) {
+                    scratch = (double)parts[i]->scratch_bytes;
+                }
+            }
+            scratch += (double)layout->workspace_bytes;
+            CHECK(scratch <= most + 4096 && scratch >= 0.97 * most, "scratch %.0f, the plan's %.0f",
+                  scratch, most);
+        }
+    }
+    diag_destroy(diag);
+    arena_destroy(arena);
+}
+
+static void test_models(void) {
+    static const struct {
+        const char *path, *size, *dropout;
+    } models[] = {{"models/gpt.lua", "tiny", "0.1"},
+                  {"models/gpt.lua", "124m", "0"},
+                  {"models/llama.lua", "tiny", NULL}};
+    for (int m = 0; m < 3; m++) {
+        for (int t = 1; t <= 4; t *= 2) {
+            for (int b = 1; b <= 6; b += 5) {
+                for (int sp = 0; sp < (t > 1 ? 2 : 1); sp++) {
+                    char name[128];
+                    DType precision = (m + t + b) % 2 ? DTYPE_BF16 : DTYPE_F32;
+                    ModelSetting settings[] = {{"size", models[m].size},
+                                               {"dropout", models[m].dropout}};
+                    snprintf(name, sizeof(name), "%s %s t=%d b=%d sp=%d %s", models[m].path,
+                             models[m].size, t, b, sp, dtype_name(precision));
+                    if (m == 2 && t > 2) continue; /* two key/value heads */
+                    check_begin(name);
+                    compare(models[m].path, settings, models[m].dropout ? 2 : 1, t, b, sp != 0,
+                            precision, 1);
+                }
+            }
+        }
+    }
+}
+
+static const char MIXED[] =
+    "local nn = require 'nn'\n"
+    "return model { name = 'mixed', axes = { seq = 32, model = 64, heads = 4, vocab = 96 },\n"
+    "  layers = 7,\n"
+    "  loss = function(m, tokens, labels)\n"
+    "    local x = nn.embedding(m, 'wte', tokens, 'vocab', 'model')\n"
+    "    for i = 1, m.layers do\n"
+    "      x = m:block(i, function()\n"
+    "        if i % 3 == 0 then\n"
+    "          x = nn.residual(x, nn.attention(m, nn.norm(m, x, 'model', { name = 'ln' })))\n"
+    "        end\n"
+    "        return nn.residual(x, nn.mlp(m, nn.norm(m, x, 'model', { name = 'ln2' })))\n"
+    "      end)\n"
+    "    end\n"
+    "    return nn.cross_entropy(m, nn.logits(m, 'wte', x, 'vocab', 'model'), labels, 'vocab')\n"
+    "  end }\n";
+
+static void test_mixed(void) {
+    check_begin("a model of two kinds of blocks");
+    char path[] = "/tmp/perilune_mixed_XXXXXX.lua";
+    int fd = mkstemps(path, 4);
+    FILE *file = fd >= 0 ? fdopen(fd, "w") : NULL;
+    CHECK(file, "no temporary file");
+    if (!file) return;
+    fputs(MIXED, file);
+    fclose(file);
+    compare(path, NULL, 0, 2, 3, true, DTYPE_BF16, 2);
+    unlink(path);
+}
+
+static void test_impossible(void) {
+    check_begin("a tensor degree that the model does not have is refused with its reason");
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    Model *model = model_load(arena, "models/gpt.lua", NULL, 0, 1, diag);
+    CHECK(model, "%s", diag_text(diag));
+    if (model) {
+        PlanRequest request = request_of(model, 1, 1, false, DTYPE_BF16);
+        ModelCosts *costs = model_costs_create(arena, &request, &CLUSTER, diag);
+        const char *why = NULL;
+        const LayoutCost *layout =
+            costs ? model_costs_at(costs, 3, false, RECOMPUTE_NONE, 1, &why) : NULL;
+        CHECK(costs && !layout && why && why[0], "t=3 of four heads was taken");
+    }
+    diag_destroy(diag);
+    arena_destroy(arena);
+}
+
+int main(void) {
+    test_models();
+    test_mixed();
+    test_impossible();
+    return check_report();
+}
