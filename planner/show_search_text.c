@@ -161,12 +161,12 @@ static void put_candidate(StrBuf *out, const Candidate *of) {
     }
     snprintf(more, sizeof(more), "%s%s%s", of->zero ? "Z1" : "",
              of->zero && of->sequence_parallel ? " " : "", of->sequence_parallel ? "sp" : "");
-    strbuf_printf(out, "%3d %5d %4d %-14s %3d %-4s %-5s", of->t, of->d, of->p, schedule,
+    strbuf_printf(out, "%3d %4d %4d %-14s %3d %-4s %-5s", of->t, of->d, of->p, schedule,
                   of->micro_batch, RECOMPUTES[of->recompute % N_RECOMPUTES], more);
 }
 
 static void put_rows_head(StrBuf *out, const char *title) {
-    strbuf_printf(out, "\n%s\n%3s %5s %4s %-14s %3s %-4s %-5s %8s %7s %8s  %s\n", title, "t", "d",
+    strbuf_printf(out, "\n%s\n%3s %4s %4s %-14s %3s %-4s %-5s %8s %7s %8s  %s\n", title, "t", "d",
                   "p", "schedule", "b", "rec.", "more", "step", "slower", "memory", "why");
 }
 
