@@ -333,6 +333,11 @@ static bool warm_up(CudaEngine *cuda, Diag *diag) {
 
 static bool capture_jobs(CudaEngine *cuda, Diag *diag) {
     for (int job = 0; job < N_EMIT_JOBS; job++) {
+        int64_t n_nodes = command_count_nodes(&cuda->replays[job].list);
+        if (cuda->mode == REPLAY_GRAPH && n_nodes > NODE_BUDGET && cuda->first_local == 0) {
+            fprintf(stderr, "the step's graph would have %lld nodes, over %d: replayed in pieces\n",
+                    (long long)n_nodes, NODE_BUDGET);
+        }
         if (!replay_capture(&cuda->replays[job], cuda->mode, diag)) return false;
     }
     const CuApi *api = cuda->device.api;
