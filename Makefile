@@ -56,7 +56,8 @@ endif
 SOURCES := $(filter-out $(NO_CUDA),$(sort $(shell find frontend ir planner runtime -name '*.c')))
 TEXTS   := $(sort $(shell find frontend planner -name '*.lua' ! -name '*.meta.lua')) \
            $(addprefix runtime/cuda/kernels/,state.h fused_args.h fused.cuh)
-OBJECTS := $(SOURCES:%.c=$B/%.o) $(TEXTS:%=$B/embed/%.o) $(FATBINS)
+CLUSTERS := $(sort $(wildcard planner/clusters/*.lua))
+OBJECTS := $(SOURCES:%.c=$B/%.o) $(TEXTS:%=$B/embed/%.o) $B/embed/cluster_scripts.o $(FATBINS)
 TESTS   := $(patsubst tests/unit/%.c,$B/tests/%,$(wildcard tests/unit/*.c))
 SUPPORT := $(patsubst %.c,$B/%.o,$(wildcard tests/support/*.c))
 BENCHES := $(patsubst tests/bench/%.c,$B/bench/%,$(wildcard tests/bench/*.c))
@@ -136,7 +137,7 @@ $B/emulate/%.c.o: tests/emulate/%.c $B/flags | $B/libraries
 	$(COMPILE) -c -o $@ $<
 
 # frontend/nn.lua becomes `const char embedded_nn_lua[]` and `const size_t embedded_nn_lua_bytes`.
-$B/embed/%.c: NAME = embedded_$(subst .,_,$(*F))
+$B/embed/%.c: NAME = embedded_$(subst -,_,$(subst .,_,$(*F)))
 $B/embed/%.c: % Makefile
 	@mkdir -p $(@D)
 	@{ echo '#include <stddef.h>'; \
@@ -145,6 +146,17 @@ $B/embed/%.c: % Makefile
 	   echo 'const char $(NAME)[] = {'; \
 	   od -An -v -td1 $< | sed 's/  */,/g; s/^,//; s/$$/,/'; echo '0};'; \
 	   echo 'const size_t $(NAME)_bytes = sizeof($(NAME)) - 1;'; } > $@
+
+# The list of all of planner/clusters: a cluster is added by adding its file.
+$B/embed/cluster_scripts.c: $(CLUSTERS) Makefile
+	@mkdir -p $(@D)
+	@{ echo '#include "frontend/cluster_read.h"'; \
+	   for c in $(CLUSTERS:planner/clusters/%.lua=%); do s=embedded_$$(echo $$c | tr - _)_lua; \
+	     echo "extern const char $$s[]; extern const size_t $${s}_bytes;"; done; \
+	   echo 'const EmbeddedScript CLUSTER_SCRIPTS[] = {'; \
+	   for c in $(CLUSTERS:planner/clusters/%.lua=%); do s=embedded_$$(echo $$c | tr - _)_lua; \
+	     echo "{\"$$c\", \"planner/clusters/$$c.lua\", $$s, &$${s}_bytes, false},"; done; \
+	   echo '{0}};'; } > $@
 
 $B/embed/%.o: $B/embed/%.c $B/flags | $B/libraries
 	$(COMPILE) -c -o $@ $<

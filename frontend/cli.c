@@ -216,29 +216,51 @@ static int parse_option(CliArgs *args, int argc, char **argv, int *at) {
     return status;
 }
 
+/* Word `index` of the command's operands; "" behind the last. */
+static const char *operand_word(const CliCommand *command, int index, int *out_length) {
+    const char *word = command->operand;
+    for (; index > 0 && *word; index--) {
+        word += strcspn(word, " ");
+        word += strspn(word, " ");
+    }
+    *out_length = (int)strcspn(word, " ");
+    return word;
+}
+
+static int add_operand(CliArgs *args, const char *text) {
+    const CliCommand *command = args->command;
+    int length;
+    if (*operand_word(command, args->n_operands, &length) && args->n_operands < MAX_OPERANDS) {
+        args->operands[args->n_operands++] = text;
+        args->operand = args->operands[0];
+        return -1;
+    }
+    if (!command->operand[0]) {
+        return cli_usage_error("%s: takes options only; what is '%s'?", command->name, text);
+    }
+    return cli_usage_error("%s: takes %s%s; what is '%s'?", command->name,
+                           args->n_operands == 1 ? "one " : "", command->operand, text);
+}
+
 int cli_parse(CliArgs *args, int argc, char **argv) {
     const CliCommand *command = args->command;
     bool options_end = false;
     for (int i = 0; i < argc; i++) {
+        int status = -1;
         if (!options_end && strcmp(argv[i], "--") == 0) {
             options_end = true;
         } else if (!options_end && argv[i][0] == '-' && argv[i][1]) {
-            int status = parse_option(args, argc, argv, &i);
-            if (status >= 0) return status;
-        } else if (!command->operand[0]) {
-            return cli_usage_error("%s: takes options only; what is '%s'?", command->name, argv[i]);
-        } else if (args->operand) {
-            return cli_usage_error("%s: takes one %s; what is '%s'?", command->name,
-                                   command->operand, argv[i]);
+            status = parse_option(args, argc, argv, &i);
         } else {
-            args->operand = argv[i];
+            status = add_operand(args, argv[i]);
         }
+        if (status >= 0) return status;
     }
-    if (!args->operand && command->operand[0] && command->operand[0] != '[') {
-        return cli_usage_error("%s: which %s? see perilune help %s", command->name,
-                               command->operand, command->name);
-    }
-    return -1;
+    int length;
+    const char *missing = operand_word(command, args->n_operands, &length);
+    if (!*missing || *missing == '[') return -1;
+    return cli_usage_error("%s: which %.*s? see perilune help %s", command->name, length, missing,
+                           command->name);
 }
 
 int64_t cli_int(const CliArgs *args, CliOption option, int64_t absent) {

@@ -34,6 +34,8 @@ enum CliGroup {
     IN_DEVICES = 1 << 7,
     IN_PROFILING = 1 << 8,
     IN_TUNING = 1 << 9,
+    IN_SEARCH = 1 << 10,
+    IN_CLUSTERS = 1 << 11,
     IN_ALL = ~0
 };
 
@@ -67,10 +69,14 @@ typedef struct CliValue {
 
 typedef struct CliCommand CliCommand;
 
+enum { MAX_OPERANDS = 4 };
+
 typedef struct CliArgs {
     Arena *arena;
     const CliCommand *command;
-    const char *operand; /* NULL: none */
+    const char *operand;                /* the first; NULL: none */
+    const char *operands[MAX_OPERANDS]; /* [n_operands]: all of them */
+    int n_operands;
     CliValue values[N_OPTIONS];
 } CliArgs;
 
@@ -82,7 +88,8 @@ typedef struct CliSection {
 enum { MAX_SECTIONS = 3 };
 
 struct CliCommand {
-    const char *name, *operand; /* "PLAN"; [PLAN] when it may be missing; "": takes none */
+    /* operand: "PLAN"; "A.plan B.plan" takes two; the last may be missing, as [PLAN]; "": none */
+    const char *name, *operand;
     const char *summary;
     CliSection sections[MAX_SECTIONS];
     const char *details; /* paragraphs and examples */
@@ -132,5 +139,6 @@ int cmd_opt(CliArgs *args);
 int cmd_devices(CliArgs *args);
 int cmd_profile(CliArgs *args);
 int cmd_tune(CliArgs *args);
+int cmd_cluster(CliArgs *args);
 
 #endif

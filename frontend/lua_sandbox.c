@@ -8,6 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
+
+extern const char embedded_nn_lua[];
+extern const size_t embedded_nn_lua_bytes;
+static const EmbeddedScript LIBRARIES[] = {
+    {"nn", "nn.lua", embedded_nn_lua, &embedded_nn_lua_bytes, true}, {0}};
 
 enum {
     /* The 1-trillion-parameter GPT takes about 0.2 million. */
@@ -78,6 +84,7 @@ Sandbox *sandbox_create(Arena *arena, const char *path, Diag *diag) {
     sandbox->arena = arena;
     sandbox->diag = diag;
     sandbox->path = arena_strdup(arena, path);
+    sandbox->embedded = LIBRARIES;
     sandbox->lua = lua_newstate(allocate, sandbox);
     if (!sandbox->lua) {
         diag_error(diag, (SourceLoc){sandbox->path, 0}, "no memory for a Lua state");
@@ -115,6 +122,13 @@ SourceLoc sandbox_user_line(lua_State *lua) {
     SourceLoc loc = find_line(lua, false);
     if (!loc.file) loc = find_line(lua, true);
     return loc.file ? loc : (SourceLoc){sandbox_of(lua)->path, 0};
+}
+
+const LuaChunk *sandbox_find_chunk(const Sandbox *sandbox, const char *path) {
+    for (int i = 0; i < sandbox->n_chunks; i++) {
+        if (strcmp(sandbox->chunks[i].path, path) == 0) return &sandbox->chunks[i];
+    }
+    return NULL;
 }
 
 /* Takes Lua's "place:line: " off the message. */
@@ -172,10 +186,12 @@ static int run_chunk(lua_State *lua, const char *text, size_t length, const char
     Sandbox *sandbox = sandbox_of(lua);
     int base = lua_gettop(lua);
     if (sandbox->n_chunks == SANDBOX_MAX_CHUNKS) {
-        return luaL_error(lua, "a model may have at most %d scripts", SANDBOX_MAX_CHUNKS);
+        return luaL_error(lua, "at most %d scripts are possible", SANDBOX_MAX_CHUNKS);
     }
     LuaChunk *chunk = &sandbox->chunks[sandbox->n_chunks++];
     chunk->path = path;
+    chunk->text = text;
+    chunk->length = length;
     chunk->source = arena_printf(sandbox->arena, "%c%s", is_library ? '=' : '@', path);
     chunk->is_library = is_library;
     /* A chunk that does nothing tells how Lua will shorten the name, even if ours has errors. */
@@ -206,6 +222,8 @@ static char *read_script(lua_State *lua, const char *path, size_t *out_length) {
 
 int sandbox_run_script(lua_State *lua) {
     Sandbox *sandbox = sandbox_of(lua);
+    const EmbeddedScript *script = sandbox->script;
+    if (script) return run_chunk(lua, script->text, *script->bytes, script->path, false);
     size_t length;
     char *text = read_script(lua, sandbox->path, &length);
     return run_chunk(lua, text, length, sandbox->path, false);
@@ -238,15 +256,27 @@ static const char *module_path(lua_State *lua, const char *name, size_t length) 
     Sandbox *sandbox = sandbox_of(lua);
     bool valid = length > 0 && length <= MAX_MODULE_NAME;
     for (size_t i = 0; valid && i < length; i++) {
-        valid = isalnum((unsigned char)name[i]) || name[i] == '_';
+        valid = isalnum((unsigned char)name[i]) || name[i] == '_' || name[i] == '-';
     }
     if (!valid) {
-        luaL_error(lua, "require: a module is named by letters, digits and '_', and lies in the "
-                        "model's folder");
+        luaL_error(lua, "require: a module is named by letters, digits, '_' and '-', and lies in "
+                        "the script's folder");
     }
     const char *slash = strrchr(sandbox->path, '/');
     int folder = slash ? (int)(slash + 1 - sandbox->path) : 0;
     return arena_printf(sandbox->arena, "%.*s%s.lua", folder, sandbox->path, name);
+}
+
+/* What `require` finds in the program itself. A file beside the script hides an embedded one of its
+ * name, but no library; what is embedded never looks for files. */
+static const EmbeddedScript *find_embedded(lua_State *lua, const char *name, size_t length) {
+    const Sandbox *sandbox = sandbox_of(lua);
+    for (const EmbeddedScript *script = sandbox->embedded; script->name; script++) {
+        if (strlen(script->name) != length || memcmp(script->name, name, length) != 0) continue;
+        if (script->is_library || sandbox->script) return script;
+        return access(module_path(lua, name, length), F_OK) == 0 ? NULL : script;
+    }
+    return NULL;
 }
 
 /* Upvalue: the modules loaded so far, by name; false while one is being loaded. */
@@ -260,10 +290,11 @@ static int require_module(lua_State *lua) {
         return 1;
     }
     lua_settop(lua, 1);
-    bool library = strcmp(name, "nn") == 0 && length == 2;
-    const char *path = library ? "nn.lua" : module_path(lua, name, length);
-    size_t text_length = embedded_nn_lua_bytes;
-    const char *text = library ? embedded_nn_lua : read_script(lua, path, &text_length);
+    const EmbeddedScript *embedded = find_embedded(lua, name, length);
+    bool library = embedded && embedded->is_library;
+    const char *path = embedded ? embedded->path : module_path(lua, name, length);
+    size_t text_length = embedded ? *embedded->bytes : 0;
+    const char *text = embedded ? embedded->text : read_script(lua, path, &text_length);
     lua_pushvalue(lua, 1);
     lua_pushboolean(lua, false);
     lua_rawset(lua, lua_upvalueindex(1));

@@ -1,7 +1,8 @@
-/* Sandbox: one Lua 5.4 state for one model script, which is not trusted.
+/* Sandbox: one Lua 5.4 state for one script (a model, a cluster), which is not trusted.
  *
  * The script sees a subset of the base library, string, table, math and utf8 (lua_safe.c), and a
- * `require` that finds other scripts of its own folder and the embedded library `nn`. It is stopped
+ * `require` that finds other scripts of its own folder and those embedded in the program (for
+ * models: the library `nn`). It is stopped
  * after a number of instructions or seconds, and cannot hold more than a fixed amount of memory;
  * catching errors in the script does not lift these limits.
  *
@@ -20,9 +21,19 @@
 
 enum { SANDBOX_MAX_CHUNKS = 64, SANDBOX_MEMORY_LIMIT_BYTES = 256 << 20 };
 
-/* A piece of Lua text: the script, a module of its folder, or the embedded library. */
+/* A script that is part of the program: the Makefile turns the file into an array. */
+typedef struct EmbeddedScript {
+    const char *name; /* for `require`; NULL ends a list */
+    const char *path, *text;
+    const size_t *bytes;
+    bool is_library; /* found before files; errors in it point to the line that called it */
+} EmbeddedScript;
+
+/* A piece of Lua text: the script, a module of its folder, or an embedded one. */
 typedef struct LuaChunk {
-    const char *path;           /* as errors show it */
+    const char *path; /* as errors show it */
+    const char *text;
+    size_t length;
     const char *source;         /* what lua_Debug.source says */
     char shortened[LUA_IDSIZE]; /* what Lua puts before its messages */
     bool is_library;
@@ -32,8 +43,10 @@ typedef struct Sandbox {
     lua_State *lua;
     Arena *arena; /* outlives the sandbox: locations and texts live there */
     Diag *diag;
-    const char *path; /* the script */
-    void *context;    /* of whoever runs code in it */
+    const char *path;               /* the script */
+    void *context;                  /* of whoever runs code in it */
+    const EmbeddedScript *embedded; /* that `require` finds; sandbox_create sets `nn` alone */
+    const EmbeddedScript *script;   /* the script itself, if it is one of them; else NULL */
     int n_chunks;
     LuaChunk chunks[SANDBOX_MAX_CHUNKS];
     size_t used_bytes;
@@ -58,11 +71,9 @@ int sandbox_run_script(lua_State *lua);
 /* The innermost running line that is not in the embedded library. */
 SourceLoc sandbox_user_line(lua_State *lua);
 
+const LuaChunk *sandbox_find_chunk(const Sandbox *sandbox, const char *path); /* NULL: none */
+
 /* Ends sandbox_run after a Diag error has been reported. */
 _Noreturn void sandbox_fail(lua_State *lua);
-
-/* frontend/nn.lua, which the Makefile turns into an array. */
-extern const char embedded_nn_lua[];
-extern const size_t embedded_nn_lua_bytes;
 
 #endif

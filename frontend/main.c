@@ -84,6 +84,17 @@ const CliCommand CLI_COMMANDS[] = {
      "  perilune tune gpt.plan\n"
      "  perilune tune gpt.plan -o tuned.plan\n",
      cmd_tune},
+    {"cluster",
+     "list|show|check [NAME|FILE]",
+     "lists, shows or checks descriptions of machines to plan for",
+     {{"options", IN_CLUSTERS}},
+     "A cluster is a Lua file: devices, nodes, network, price. Some are shipped. With --profile "
+     "its\n"
+     "device's rates become measured ones.\n\n"
+     "  perilune cluster list\n"
+     "  perilune cluster show selene\n"
+     "  perilune cluster check mine.lua\n",
+     cmd_cluster},
     {"opt",
      "[GRAPH.ir]",
      "runs one pass on a graph in its text form",

@@ -84,9 +84,9 @@ typedef struct Cluster {
     ClusterNode node;
     ClusterNetwork network;
     ClusterSoftware software;
-    double price_per_device_hour; /* 0: not stated */
-    const char *currency;
-    int64_t max_devices; /* 0: no limit stated */
+    double price_per_device_hour;        /* 0: not stated */
+    const char *currency, *price_source; /* NULL: not stated */
+    int64_t max_devices;                 /* 0: no limit stated */
     bool is_cpu;
 } Cluster;
 
