@@ -36,6 +36,7 @@ enum CliGroup {
     IN_TUNING = 1 << 9,
     IN_SEARCH = 1 << 10,
     IN_CLUSTERS = 1 << 11,
+    IN_COMPARE = 1 << 14,
     IN_ALL = ~0
 };
 
@@ -140,5 +141,6 @@ int cmd_devices(CliArgs *args);
 int cmd_profile(CliArgs *args);
 int cmd_tune(CliArgs *args);
 int cmd_cluster(CliArgs *args);
+int cmd_compare(CliArgs *args);
 
 #endif

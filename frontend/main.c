@@ -95,6 +95,15 @@ const CliCommand CLI_COMMANDS[] = {
      "  perilune cluster show selene\n"
      "  perilune cluster check mine.lua\n",
      cmd_cluster},
+    {"compare",
+     "A.plan B.plan",
+     "says what two plans differ in, and what it costs",
+     {{"options", IN_COMPARE}},
+     "Times are predicted for the device that each plan was made for, or with --cluster for the\n"
+     "cluster's, which also tells traffic inside nodes from traffic between them.\n\n"
+     "  perilune compare a.plan b.plan\n"
+     "  perilune compare a.plan b.plan --cluster selene --json\n",
+     cmd_compare},
     {"opt",
      "[GRAPH.ir]",
      "runs one pass on a graph in its text form",

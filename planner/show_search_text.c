@@ -1,47 +1,20 @@
 /* A search's result on one screen: lines of at most 100 columns. */
 #include "planner/search_facts.h"
 #include "planner/show_facts.h"
+#include "planner/show_lines.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
-enum { NAME_COLUMNS = 40, LABEL_COLUMNS = 11, LINE_COLUMNS = 100, MOST_PARETO = 5 };
-
-/* An untrusted name: control characters become '?', long ones are cut between characters. */
-static void put_name(StrBuf *out, const char *name, int n_columns) {
-    int n = 0;
-    for (const unsigned char *c = (const unsigned char *)(name ? name : "?"); *c; c++) {
-        bool continues = (*c & 0xc0) == 0x80; /* the rest of a UTF-8 character */
-        if (!continues && n++ == n_columns) break;
-        strbuf_printf(out, "%c", *c < 32 || *c == 127 ? '?' : *c);
-    }
-}
+enum { NAME_COLUMNS = 40, LABEL_COLUMNS = 11, MOST_PARETO = 5 };
 
 static void put_label(StrBuf *out, const char *label) {
     strbuf_printf(out, "%-*s", LABEL_COLUMNS, label);
 }
 
-/* A sentence after a label, broken between words. */
 static void put_wrapped(StrBuf *out, const char *label, const char *text) {
-    put_label(out, label);
-    int column = LABEL_COLUMNS;
-    while (*text) {
-        int length = (int)strcspn(text, " ");
-        bool first = column == LABEL_COLUMNS;
-        if (!first && column + 1 + length > LINE_COLUMNS) {
-            strbuf_printf(out, "\n%*s", LABEL_COLUMNS, "");
-            column = LABEL_COLUMNS;
-            first = true;
-        }
-        if (length > LINE_COLUMNS - LABEL_COLUMNS) length = LINE_COLUMNS - LABEL_COLUMNS;
-        if (!first) strbuf_put(out, " ");
-        strbuf_put_bytes(out, text, (size_t)length);
-        column += length + !first;
-        text += length;
-        while (*text == ' ') text++;
-    }
-    strbuf_put(out, "\n");
+    lines_put_wrapped(out, label, LABEL_COLUMNS, text);
 }
 
 static void put_head(StrBuf *out, const SearchFacts *facts) {
@@ -49,18 +22,18 @@ static void put_head(StrBuf *out, const SearchFacts *facts) {
     const Cluster *cluster = facts->cluster;
     char a[UNIT_TEXT], b[UNIT_TEXT];
     put_label(out, "model");
-    put_name(out, report->costs->model, NAME_COLUMNS);
+    lines_put_name(out, report->costs->model, NAME_COLUMNS);
     strbuf_printf(out, ": %s parameters, seq %" PRId64 ", vocab %" PRId64 "\n",
                   unit_count((double)report->costs->n_parameters, a), report->costs->seq,
                   report->costs->vocab);
     put_label(out, "cluster");
-    put_name(out, cluster->name, 20);
+    lines_put_name(out, cluster->name, 20);
     strbuf_put(out, ": ");
-    put_name(out, cluster->title, 26);
+    lines_put_name(out, cluster->title, 26);
     strbuf_printf(out, "; %d device%s in %d node%s; as ", report->request->n_ranks,
                   report->request->n_ranks == 1 ? "" : "s", facts->n_nodes,
                   facts->n_nodes == 1 ? "" : "s");
-    put_name(out, cluster->software.name, 12);
+    lines_put_name(out, cluster->software.name, 12);
     strbuf_put(out, "\n");
     put_label(out, "batch");
     strbuf_printf(out, "%d sequences, %s tokens, %sFLOP of model a step\n",
@@ -106,7 +79,7 @@ static void put_predictions(StrBuf *out, const SearchFacts *facts) {
                       best->days, unit_count(best->days * 24 * facts->report->request->n_ranks, b));
         if (best->price > 0) {
             strbuf_printf(out, ", %s ", unit_count(best->price, a));
-            put_name(out, facts->cluster->currency, 8);
+            lines_put_name(out, facts->cluster->currency, 8);
             strbuf_printf(out, " at %.2f an hour", facts->cluster->price_per_device_hour);
         }
         strbuf_put(out, "\n");
@@ -273,7 +246,7 @@ void show_search_nothing(StrBuf *out, const SearchRequest *request, const Search
     char missing[UNIT_TEXT], limit[UNIT_TEXT], text[LAYOUT_TEXT];
     strbuf_put(out, "nothing fits ");
     strbuf_printf(out, "%d device%s of ", request->n_ranks, request->n_ranks == 1 ? "" : "s");
-    put_name(out, cluster->name, NAME_COLUMNS);
+    lines_put_name(out, cluster->name, NAME_COLUMNS);
     strbuf_printf(out, ": %s lacks least, %s beyond %s a device; ",
                   layout_text(&result->least_missing, text),
                   unit_bytes((double)result->least_missing_bytes, missing),
