@@ -71,6 +71,11 @@ bool schedule_order(const char *name, int stage, const PipelineShape *shape, Are
     return true;
 }
 
+void schedule_fill(int index, const PipelineShape *shape, int stage, Task *out) {
+    if (!schedule_name(index)) BUG("schedule %d", index);
+    SCHEDULES[index].function(shape, stage, out);
+}
+
 Task *schedule_tasks(Arena *arena, const PipelineShape *shape, int stage, const Task *order,
                      int n_order, int *out_n) {
     Task *tasks = ARENA_ARRAY(arena, Task, 3 * (size_t)n_order + 1);

@@ -34,6 +34,9 @@ bool schedule_check(const char *name, const PipelineShape *shape, SourceLoc loc,
 bool schedule_order(const char *name, int stage, const PipelineShape *shape, Arena *arena,
                     Task **out, int *out_n, Diag *diag);
 
+/* Fills out[2 * n_micro * n_chunks] for a shape that schedule_check let pass. */
+void schedule_fill(int index, const PipelineShape *shape, int stage, Task *out);
+
 /* `order` with each receive directly before and each send directly after its task, and the update
  * at the end. */
 Task *schedule_tasks(Arena *arena, const PipelineShape *shape, int stage, const Task *order,

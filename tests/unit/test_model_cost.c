@@ -203,8 +203,83 @@ static void test_impossible(void) {
     arena_destroy(arena);
 }
 
+/* Memory as Korthikanti et al. 2022 (arXiv 2205.05198) account for it. Their figures count 12 L h^2
+ * parameters of 18 bytes, no embeddings, no biases; and what blocks keep, times L (1 + (p - 1) / (p
+ * v)) where stages interleave. Blocks alone are compared therefore. GiB of one device, t = 8. */
+typedef struct PublishedMemory {
+    const char *name;
+    const char *layers, *model, *heads;
+    int p, v, micro_batch;
+    double state, none, selective_sequence; /* GiB */
+    double sequence, selective, full;       /* per cent of `none` */
+} PublishedMemory;
+static const PublishedMemory PUBLISHED[] = {
+    {"22B", "48", "6144", "64", 1, 1, 4, 45.5625, 59.25, 9.5625, 66.84, 49.42, 7.64},
+    {"175B", "96", "12288", "96", 8, 3, 1, 45.5625, 66.84375, 12.3515625, 62.04, 56.53, 8.71},
+    {"530B", "105", "20480", "128", 35, 3, 1, 31.640625, 114.0234375, 23.076171875, 58.31, 62.04,
+     9.42},
+    {"1T", "128", "25600", "160", 64, 1, 1, 32.958984375, 131.25, 26.5625, 58.31, 62.04, 9.42},
+};
+
+static double kept_gib(ModelCosts *costs, const PublishedMemory *row, bool sp,
+                       Recompute recompute) {
+    const LayoutCost *layout = model_costs_at(costs, 8, sp, recompute, row->micro_batch, NULL);
+    double in_flight = row->v > 1 ? 1 + (row->p - 1.0) / (row->p * row->v) : 1;
+    return layout ? (double)layout->kinds[0].kept_bytes * costs->n_blocks * in_flight / (1 << 30)
+                  : -1;
+}
+
+static void test_published_memory(void) {
+    Cluster cluster = CLUSTER;
+    cluster.software.attention = ATTENTION_MATERIALISED;
+    cluster.software.attention_dropout = true;
+    cluster.software.keeps_masks = true;
+    for (size_t i = 0; i < sizeof(PUBLISHED) / sizeof(PUBLISHED[0]); i++) {
+        const PublishedMemory *row = &PUBLISHED[i];
+        char name[64];
+        snprintf(name, sizeof(name), "memory of Korthikanti et al., %s, within 3 %%", row->name);
+        check_begin(name);
+        Arena *arena = arena_create();
+        Diag *diag = diag_create();
+        ModelSetting settings[] = {{"layers", row->layers}, {"model", row->model},
+                                   {"heads", row->heads},   {"seq", "2048"},
+                                   {"vocab", "51200"},      {"dropout", "0.1"}};
+        Model *model = model_load(arena, "models/gpt.lua", settings, 6, 1, diag);
+        PlanRequest request;
+        if (model) request = request_of(model, 1, 1, false, DTYPE_BF16);
+        ModelCosts *costs = model ? model_costs_create(arena, &request, &cluster, diag) : NULL;
+        CHECK(costs, "%s", diag_text(diag));
+        if (costs) {
+            const LayoutCost *layout =
+                model_costs_at(costs, 8, false, RECOMPUTE_NONE, row->micro_batch, NULL);
+            const SegmentCost *block = &layout->kinds[0];
+            double state =
+                (double)(block->parameter_bytes + block->gradient_bytes + block->optimizer_bytes) *
+                costs->n_blocks / row->p / (1 << 30);
+            double none = kept_gib(costs, row, false, RECOMPUTE_NONE);
+            double best = kept_gib(costs, row, true, RECOMPUTE_SELECTIVE);
+            double sequence = 100 * kept_gib(costs, row, true, RECOMPUTE_NONE) / none;
+            double selective = 100 * kept_gib(costs, row, false, RECOMPUTE_SELECTIVE) / none;
+            CHECK(fabs(state / row->state - 1) < 0.03, "state %.2f GiB, published %.2f", state,
+                  row->state);
+            CHECK(fabs(none / row->none - 1) < 0.03, "kept %.2f GiB, published %.2f", none,
+                  row->none);
+            CHECK(fabs(best / row->selective_sequence - 1) < 0.03,
+                  "selective with sequence parallelism %.2f GiB, published %.2f", best,
+                  row->selective_sequence);
+            CHECK(fabs(sequence / row->sequence - 1) < 0.03, "sequence %.2f %%, published %.2f",
+                  sequence, row->sequence);
+            CHECK(fabs(selective / row->selective - 1) < 0.03, "selective %.2f %%, published %.2f",
+                  selective, row->selective);
+        }
+        diag_destroy(diag);
+        arena_destroy(arena);
+    }
+}
+
 int main(void) {
     test_models();
+    test_published_memory();
     test_mixed();
     test_impossible();
     return check_report();
