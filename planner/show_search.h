@@ -5,6 +5,7 @@
 #ifndef PLANNER_SHOW_SEARCH_H
 #define PLANNER_SHOW_SEARCH_H
 
+#include "planner/pipeline_sim.h"
 #include "planner/search.h"
 
 /* A layout that was predicted to fit and whose plan, made to the byte, does not. */
@@ -24,6 +25,9 @@ typedef struct SearchReport {
     int64_t exact_bytes;        /* of a rank's plan, with what lies beyond its arena; 0: not made */
     int n_refused;              /* layouts before `chosen` */
     const RefusedLayout *refused;
+    const LayoutCost *layout;   /* of the best; NULL: no traffic is shown */
+    const PipelineLoad *load;   /* how the best was simulated, with spans; NULL: */
+    const PipelineResult *step; /* no timeline is shown */
     int n_warnings;
     const char *const *warnings;
 } SearchReport;
@@ -35,9 +39,8 @@ void show_search_text(StrBuf *out, const SearchReport *report);
 /* One JSON object; keys: see the head of show_search_json.c. */
 void show_search_json(StrBuf *out, const SearchReport *report);
 
-/* One self-contained HTML page: no link leaves the file. False: reported, because the best layout
- * cannot be simulated. */
-bool show_search_html(StrBuf *out, const SearchReport *report, Diag *diag);
+/* One self-contained HTML page: no link leaves the file. */
+void show_search_html(StrBuf *out, const SearchReport *report);
 
 /* One line, without an end: how much memory is missing where nothing fits, and how many ranks would
  * do. */

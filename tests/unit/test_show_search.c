@@ -233,16 +233,123 @@ static void test_nothing(void) {
     strbuf_destroy(&out);
 }
 
+/* A step of 64 stages, as a simulator would give it. */
+static void simulate(Arena *arena, SearchReport *report) {
+    const Found *best = &report->result->found[report->chosen];
+    const Candidate *of = &best->candidate;
+    PipelineLoad *load = ARENA_NEW(arena, PipelineLoad);
+    int n = of->p * of->n_chunks, n_links = 0;
+    PipelineChunk *chunks = ARENA_ARRAY(arena, PipelineChunk, n);
+    PipelineLink *links = ARENA_ARRAY(arena, PipelineLink, 2 * of->p + 2);
+    double *constant = ARENA_ARRAY(arena, double, of->p),
+           *update = ARENA_ARRAY(arena, double, of->p);
+    for (int i = 0; i < n; i++) {
+        chunks[i] = (PipelineChunk){.forward_us = 40e3, .backward_us = 85e3, .frame_bytes = 3e8};
+        chunks[i].data_us = 4e5;
+        chunks[i].data_pieces = 1;
+    }
+    for (int s = 0; s < of->p; s++) {
+        int next = (s + 1) % of->p;
+        constant[s] = 3.2e10;
+        update[s] = 2e5;
+        if (next == 0 && of->n_chunks == 1) continue;
+        PipelineLink link = {
+            .from = s, .to = next, .wire = -1, .message_us = 900, .latency_us = 20};
+        links[n_links++] = link;
+        link.from = next, link.to = s, link.backward = true;
+        links[n_links++] = link;
+    }
+    PipelinePart *part = ARENA_NEW(arena, PipelinePart);
+    part->us = update;
+    *load = (PipelineLoad){.shape = {of->p, of->n_chunks, of->n_micro},
+                           .schedule = of->schedule,
+                           .chunks = chunks,
+                           .n_links = n_links,
+                           .links = links,
+                           .n_parts = 1,
+                           .parts = part,
+                           .constant_bytes = constant,
+                           .spans = true};
+    PipelineResult *step = ARENA_NEW(arena, PipelineResult);
+    Diag *diag = diag_create();
+    CHECK(pipeline_sim_run(pipeline_sim_create(arena), load, step, diag), "%s", diag_text(diag));
+    diag_destroy(diag);
+    report->load = load;
+    report->step = step;
+}
+
+static void add_layout(Arena *arena, SearchReport *report) {
+    LayoutCost *layout = ARENA_NEW(arena, LayoutCost);
+    layout->kinds = ARENA_ARRAY(arena, SegmentCost, 1);
+    layout->kinds[0].forward.collective_bytes = 2e8;
+    layout->kinds[0].backward.collective_bytes = 2e8;
+    layout->kinds[0].gradient_bytes = (int64_t)4e9;
+    layout->border_bytes = 13 << 20;
+    report->costs->kind_of_block = ARENA_ARRAY(arena, int, report->costs->n_blocks);
+    report->layout = layout;
+}
+
+static StrBuf page_of(Arena *arena, const char *name, int n_samples) {
+    Cluster cluster = fixture_cluster(name);
+    ModelCosts costs = fixture_costs(&cluster, name);
+    SearchReport report = report_of(arena, &costs, n_samples);
+    simulate(arena, &report);
+    add_layout(arena, &report);
+    StrBuf out = strbuf_create();
+    show_search_html(&out, &report);
+    return out;
+}
+
+static void test_html(Arena *arena) {
+    check_begin("search page: complete, escaped, of a size that opens");
+    StrBuf out = page_of(arena, HOSTILE, MAX_SAMPLES);
+    static const char *const WANTED[] = {
+        "id=\"mesh\"",     "id=\"choice\"",      "id=\"parts\"",   "id=\"candidates\"",
+        "id=\"timeline\"", "id=\"memory\"",      "id=\"traffic\"", "id=\"alternatives\"",
+        "class=\"front\"", "class=\"mark best\""};
+    for (size_t i = 0; i < sizeof(WANTED) / sizeof(*WANTED); i++) {
+        CHECK(strstr(out.text, WANTED[i]), "no %s", WANTED[i]);
+    }
+    CHECK(!strstr(out.text, "<script>alert"), "a name became a script");
+    CHECK(!strstr(out.text, "://") && !strstr(out.text, "url("), "something points outside");
+    CHECK(out.length < 6 << 20, "%zu bytes", out.length);
+    strbuf_destroy(&out);
+}
+
+static bool write_pages(const char *folder, Arena *arena, Diag *diag) {
+    static const struct {
+        const char *file, *name;
+        int n_samples;
+    } PAGES[] = {{"search", "gpt", MAX_SAMPLES}, {"search-hostile", HOSTILE, 40}};
+    bool good = true;
+    for (size_t i = 0; i < sizeof(PAGES) / sizeof(*PAGES); i++) {
+        StrBuf out = page_of(arena, PAGES[i].name, PAGES[i].n_samples);
+        const char *path = arena_printf(arena, "%s/%s.html", folder, PAGES[i].file);
+        good &= file_write(path, out.text, out.length, diag);
+        strbuf_destroy(&out);
+    }
+    return good;
+}
+
 int main(int argc, char **argv) {
     Arena *arena = arena_create();
-    (void)argc, (void)argv;
-    test_figures(arena);
-    test_reasons(arena);
-    test_text(arena, "gpt", 44);
-    test_text(arena, HOSTILE, 44);
-    test_json(arena, "gpt");
-    test_json(arena, HOSTILE);
-    test_nothing();
+    int status;
+    if (argc == 3 && strcmp(argv[1], "--write") == 0) {
+        Diag *diag = diag_create();
+        status = write_pages(argv[2], arena, diag) ? 0 : 1;
+        diag_print(diag, stderr);
+        diag_destroy(diag);
+    } else {
+        test_figures(arena);
+        test_reasons(arena);
+        test_text(arena, "gpt", 44);
+        test_text(arena, HOSTILE, 44);
+        test_json(arena, "gpt");
+        test_json(arena, HOSTILE);
+        test_nothing();
+        test_html(arena);
+        status = check_report();
+    }
     arena_destroy(arena);
-    return check_report();
+    return status;
 }
