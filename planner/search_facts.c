@@ -161,10 +161,10 @@ static const char *describe_bottleneck(const SearchFacts *facts) {
             arena_printf(facts->arena, ", at %.0f %% of peak", 100 * facts->best.hfu / compute);
     }
     if (share < 0.005) {
-        return arena_printf(facts->arena, "compute: %.1f %% of the step%s; nothing else counts",
+        return arena_printf(facts->arena, "Compute: %.1f %% of the step%s; nothing else counts",
                             100 * compute, running);
     }
-    return arena_printf(facts->arena, "compute takes %.1f %% of the step%s; then %.1f %% go to %s",
+    return arena_printf(facts->arena, "Compute takes %.1f %% of the step%s; then %.1f %% go to %s",
                         100 * compute, running, 100 * share, describe_part(facts, worst));
 }
 

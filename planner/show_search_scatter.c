@@ -18,7 +18,7 @@ const char CANDIDATES_STYLE[] =
     ".plot svg{width:100%;height:420px;background:var(--idle);border-radius:6px;overflow:hidden}"
     ".plot .pt{stroke:var(--card);stroke-width:.6}.plot .pt.no{fill-opacity:.25;stroke:none}"
     ".plot .off{display:none}"
-    ".plot .grid{stroke:var(--grid)}.plot .limit{stroke:var(--ink);stroke-dasharray:5 4;"
+    ".plot .grid{stroke:var(--line)}.plot .limit{stroke:var(--ink);stroke-dasharray:5 4;"
     "stroke-width:1.5;opacity:.75}.plot .front{stroke:var(--accent);stroke-width:2;opacity:.8}"
     ".plot .mark{fill:none;stroke:var(--ink);stroke-width:1.8}"
     ".plot .mark.best{stroke-width:2.6}.plot text.m{font-weight:620;fill:var(--ink)}"
