@@ -6,6 +6,7 @@
 #ifndef FRONTEND_CLI_H
 #define FRONTEND_CLI_H
 
+#include "frontend/nearest.h"
 #include "ir/base/arena.h"
 #include "ir/base/diag.h"
 #include "ir/base/strbuf.h"
@@ -120,8 +121,6 @@ int cli_usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)
 /* Prints what the Diag holds, each error without a place after `perilune: `; returns `exit_code`.
  */
 int cli_fail(const Diag *diag, int exit_code);
-/* The nearest of names by edit distance, or NULL when none is near; names ends with NULL. */
-const char *cli_nearest(const char *text, const char *const *names);
 
 /* Finds out before the work, not after it, that a file cannot be written; NULL and "-" can. */
 bool cli_try_path(const char *path, Diag *diag);

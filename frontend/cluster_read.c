@@ -1,7 +1,7 @@
 #include "frontend/cluster_read.h"
 
-#include "frontend/cli.h"
 #include "frontend/lua_lines.h"
+#include "frontend/nearest.h"
 #include "planner/cluster_check.h"
 #include "planner/cluster_fields.h"
 
@@ -16,7 +16,7 @@ enum { MAX_TEXT = 200, MAX_KEYS = 100, MAX_PATH_TEXT = 128 };
 static const char DEFAULT_SOFTWARE[] = "perilune";
 
 /* Shipped scripts that others require: no clusters. */
-static const char *const SHARED[] = {"devices", "software"};
+static const char *const SHARED[] = {"devices", "nodes", "software"};
 
 /* Key of the registry's table from tables to their Mark. */
 static char MARKS;
@@ -77,6 +77,23 @@ static int mark_table(lua_State *lua) {
     lua_pushlightuserdata(lua, mark);
     lua_rawset(lua, -3);
     lua_settop(lua, 1);
+    return 1;
+}
+
+/* like(base, changes) -> a copy of base with the fields of changes. */
+static int copy_changed(lua_State *lua) {
+    luaL_checktype(lua, 1, LUA_TTABLE);
+    luaL_checktype(lua, 2, LUA_TTABLE);
+    lua_settop(lua, 2);
+    lua_newtable(lua);
+    for (int from = 1; from <= 2; from++) {
+        lua_pushnil(lua);
+        while (lua_next(lua, from)) {
+            lua_pushvalue(lua, -2);
+            lua_insert(lua, -2);
+            lua_rawset(lua, 3);
+        }
+    }
     return 1;
 }
 
@@ -163,9 +180,17 @@ static const char *wanted(const ClusterField *field) {
     return "";
 }
 
+/* " of bytes"; ", of the peak"; "" */
+static const char *unit_phrase(const Reader *reader, const ClusterField *field) {
+    const char *unit = field->unit;
+    if (!unit[0]) return "";
+    return arena_printf(reader->sandbox->arena, strncmp(unit, "of ", 3) == 0 ? ", %s" : " of %s",
+                        unit);
+}
+
 static _Noreturn void fail_type(const Reader *reader, const ClusterField *field) {
-    fail(reader, field->path, "%s is a %s: must be %s%s%s", field->path,
-         luaL_typename(reader->lua, -1), wanted(field), field->unit[0] ? " in " : "", field->unit);
+    fail(reader, field->path, "%s is a %s: must be %s%s", field->path,
+         luaL_typename(reader->lua, -1), wanted(field), unit_phrase(reader, field));
 }
 
 static double read_number(const Reader *reader, const ClusterField *field) {
@@ -244,16 +269,29 @@ static bool in_missing_table(const Reader *reader, const ClusterField *field) {
     return false;
 }
 
+/* Says which table is not there, or what the field would be. */
+static _Noreturn void fail_missing(const Reader *reader, const ClusterField *field) {
+    Arena *arena = reader->sandbox->arena;
+    for (const char *dot = field->path; (dot = strchr(dot, '.')); dot++) {
+        const char *table = arena_strndup(arena, field->path, (size_t)(dot - field->path));
+        if (push_path(reader, table) != LUA_TNIL) continue;
+        const char *last = strrchr(table, '.');
+        fail(reader, table, "%s is missing: must be a table, as in %s = { %s = ... }", table,
+             last ? last + 1 : table, dot + 1);
+    }
+    bool counts = field->kind == FIELD_COUNT || field->kind == FIELD_LONG;
+    bool has_unit = field->unit[0] && !counts && strncmp(field->unit, "of ", 3) != 0;
+    fail(reader, field->path, "%s is missing: %s%s%s", field->path, field->meaning,
+         has_unit ? ", in " : "", has_unit ? field->unit : "");
+}
+
 static void read_field(const Reader *reader, const ClusterField *field) {
     if (push_path(reader, field->path) != LUA_TNIL) {
         read_value(reader, field);
     } else {
         bool needed = field->need == NEEDED ||
                       (field->need == NEEDED_BETWEEN && reader->cluster->node.n_devices > 1);
-        if (needed && !in_missing_table(reader, field)) {
-            fail(reader, field->path, "%s is missing: %s%s%s", field->path, field->meaning,
-                 field->unit[0] ? ", in " : "", field->unit);
-        }
+        if (needed && !in_missing_table(reader, field)) fail_missing(reader, field);
         set_absent(reader->cluster, field);
     }
     lua_pop(reader->lua, 1);
@@ -299,7 +337,7 @@ static void check_key(const Reader *reader, const char *prefix, const char *cons
         if (strcmp(*name, key) == 0) return;
     }
     const char *path = arena_printf(reader->sandbox->arena, "%s%s", prefix, key);
-    const char *nearest = cli_nearest(key, known);
+    const char *nearest = nearest_name(key, known);
     if (nearest) fail(reader, path, "%s is unknown; did you mean %s?", path, nearest);
     const char *names = "";
     for (const char *const *name = known; *name; name++) {
@@ -353,6 +391,8 @@ static void open_globals(lua_State *lua) {
         lua_pushcclosure(lua, mark_table, 1);
         lua_setglobal(lua, CONSTRUCTORS[i]);
     }
+    lua_pushcfunction(lua, copy_changed);
+    lua_setglobal(lua, "like");
     for (size_t i = 0; i < sizeof(UNITS) / sizeof(UNITS[0]); i++) {
         lua_pushnumber(lua, UNITS[i].value);
         lua_setglobal(lua, UNITS[i].name);
@@ -396,8 +436,11 @@ static _Noreturn void fail_software(const Reader *reader, const char *name, int 
     for (int i = 0; i < n; i++) {
         list = arena_printf(reader->sandbox->arena, "%s%s%s", list, i ? ", " : "", names[i]);
     }
-    const char *nearest = cli_nearest(name, names);
-    diag_error(reader->sandbox->diag, NO_LOC,
+    const char *nearest = nearest_name(name, names);
+    /* Asked for by --software, it is no mistake of the file. */
+    Reading *reading = reader->sandbox->context;
+    SourceLoc loc = reading->software ? NO_LOC : loc_of(reader, "software");
+    diag_error(reader->sandbox->diag, loc,
                nearest ? "there is no software '%.64s'; did you mean %s?"
                        : "there is no software '%.64s'; there are: %s",
                name, nearest ? nearest : list);
@@ -464,7 +507,7 @@ static const EmbeddedScript *find_shipped(Arena *arena, const char *name, Diag *
         return script;
     }
     names[n] = NULL;
-    const char *nearest = cli_nearest(name, names);
+    const char *nearest = nearest_name(name, names);
     if (nearest) {
         diag_error(diag, NO_LOC, "there is no cluster '%.64s'; did you mean %s?", name, nearest);
     } else {

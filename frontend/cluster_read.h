@@ -2,8 +2,9 @@
  *
  * A script ends in `return cluster { ... }`, whose fields are those of planner/cluster_fields.c.
  * It has the constructors cluster{}, device{} and software{}, which only mark tables so that errors
- * find the line; units (TFLOPS, TB, GB, GiB, MiB, KiB, Gbit: per second where a rate is meant);
- * and `require` of any shipped script: `require "devices"` for shared devices.
+ * find the line; like(table, changes), a changed copy; units (TFLOPS, TB, GB, GiB, MiB, KiB, Gbit:
+ * per second where a rate is meant); and `require` of any shipped script: `require "devices"` for
+ * shared devices.
  */
 #ifndef FRONTEND_CLUSTER_READ_H
 #define FRONTEND_CLUSTER_READ_H

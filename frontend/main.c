@@ -135,7 +135,7 @@ static int unknown_command(const char *name) {
     }
     names[count++] = "help";
     names[count] = NULL;
-    const char *nearest = cli_nearest(name, names);
+    const char *nearest = nearest_name(name, names);
     if (nearest) return cli_usage_error("unknown command '%s'; did you mean %s?", name, nearest);
     return cli_usage_error("unknown command '%s'; see perilune help", name);
 }

@@ -10,6 +10,7 @@ enum { MOST_NICS_PER_DEVICE = 8 };
 
 const char *cluster_number(Arena *arena, double value) {
     char text[40], *out = arena_alloc(arena, sizeof(text));
+    if (isnan(value)) return "nan"; /* whose sign differs from machine to machine */
     bool plain = fabs(value) < 1e6 && (value == 0 || fabs(value) >= 1e-3);
     if (plain || !isfinite(value)) {
         snprintf(out, sizeof(text), "%.12g", value);

@@ -119,6 +119,8 @@ typedef struct PipelineResult {
 /* Memory that runs share: one per thread, owned by `arena`. */
 typedef struct PipelineSim PipelineSim;
 PipelineSim *pipeline_sim_create(Arena *arena);
+/* Memory to make a load in; the next call hands out the same again. Not cleared. */
+void *pipeline_sim_scratch(PipelineSim *sim, size_t bytes);
 
 /* False: reported (tasks that never end, a schedule that cannot be, too many tasks). The result is
  * `sim`'s until the next run. */

@@ -7,9 +7,11 @@
 static const struct {
     const char *name, *help;
     ScheduleFunction *function;
+    ScheduleSpan *span;
+    ScheduleFrames *frames;
     bool chunked;
 } SCHEDULES[] = {
-#define SCHEDULE(name, function, chunked, help) {name, help, function, chunked},
+#define SCHEDULE(name, stem, chunked, help) {name, help, stem, stem##_span, stem##_frames, chunked},
 #include "planner/schedules/schedules.def"
 #undef SCHEDULE
 };
@@ -24,22 +26,44 @@ const char *schedule_help(int index) {
     return index >= 0 && index < N_SCHEDULES ? SCHEDULES[index].help : NULL;
 }
 
-static int find(const char *name) {
+int schedule_find(const char *name) {
     for (int i = 0; i < N_SCHEDULES; i++) {
         if (strcmp(SCHEDULES[i].name, name) == 0) return i;
     }
     return -1;
 }
 
+bool schedule_is_chunked(int index) {
+    return SCHEDULES[index].chunked;
+}
+
+double schedule_span(int index, const PipelineTimes *times) {
+    return SCHEDULES[index].span(times);
+}
+
+int schedule_frames(int index, const PipelineShape *shape, int stage, int chunk) {
+    return SCHEDULES[index].frames(shape, stage, chunk);
+}
+
+static bool is_in_range(const PipelineShape *shape) {
+    return shape->p >= 1 && shape->p <= MAX_STAGES && shape->n_chunks >= 1 &&
+           shape->n_chunks <= MAX_CHUNKS && shape->n_micro >= 1 && shape->n_micro <= MAX_MICRO;
+}
+
+bool schedule_allows(int index, const PipelineShape *shape) {
+    if (index < 0 || index >= N_SCHEDULES || !is_in_range(shape)) return false;
+    if (!SCHEDULES[index].chunked) return shape->n_chunks == 1;
+    return (shape->n_chunks == 1 || shape->p > 1) && shape->n_micro % shape->p == 0;
+}
+
 bool schedule_check(const char *name, const PipelineShape *shape, SourceLoc loc, Diag *diag) {
-    int index = find(name), p = shape->p, v = shape->n_chunks;
+    int index = schedule_find(name), p = shape->p, v = shape->n_chunks;
     if (index < 0) {
         diag_error(diag, loc, "there is no schedule '%s'", name);
         for (int i = 0; i < N_SCHEDULES; i++) {
             diag_note(diag, NO_LOC, "%s: %s", SCHEDULES[i].name, SCHEDULES[i].help);
         }
-    } else if (p < 1 || p > MAX_STAGES || v < 1 || v > MAX_CHUNKS || shape->n_micro < 1 ||
-               shape->n_micro > MAX_MICRO) {
+    } else if (!is_in_range(shape)) {
         diag_error(diag, loc,
                    "schedule %s: %d stages of %d chunks with %d micro-batches: must be 1 to %d, "
                    "1 to %d, 1 to %d",
@@ -67,7 +91,7 @@ bool schedule_order(const char *name, int stage, const PipelineShape *shape, Are
     if (stage < 0 || stage >= shape->p) BUG("stage %d of %d", stage, shape->p);
     *out_n = 2 * shape->n_micro * shape->n_chunks;
     *out = ARENA_ARRAY(arena, Task, *out_n);
-    SCHEDULES[find(name)].function(shape, stage, *out);
+    SCHEDULES[schedule_find(name)].function(shape, stage, *out);
     return true;
 }
 

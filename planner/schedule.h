@@ -20,12 +20,36 @@ typedef struct PipelineShape {
 
 /* Fills out[2 * n_micro * n_chunks] with the FORWARD and BACKWARD tasks of `stage`. */
 typedef void ScheduleFunction(const PipelineShape *shape, int stage, Task *out);
-#define SCHEDULE(name, function, chunked, help) ScheduleFunction function;
+
+/* What a pipeline's tasks take; the global chunks in pipeline order. */
+typedef struct PipelineTimes {
+    PipelineShape shape;
+    const double *forward_us, *backward_us; /* [p * n_chunks], one micro-batch */
+    const double *border_us; /* [p]: from stage s to the next, in either direction: how long a
+                                message is on its way while both stages go on with other work */
+} PipelineTimes;
+
+/* From the first forward to the end of the last backward, in closed form: exact for equal stages,
+ * else near it (the longest of the paths that are critical in practice). */
+typedef double ScheduleSpan(const PipelineTimes *times);
+/* schedule_frame_slots in closed form. */
+typedef int ScheduleFrames(const PipelineShape *shape, int stage, int chunk);
+
+#define SCHEDULE(name, stem, chunked, help)                                                        \
+    ScheduleFunction stem;                                                                         \
+    ScheduleSpan stem##_span;                                                                      \
+    ScheduleFrames stem##_frames;
 #include "planner/schedules/schedules.def"
 #undef SCHEDULE
 
 const char *schedule_name(int index); /* NULL past the last */
 const char *schedule_help(int index); /* NULL past the last */
+int schedule_find(const char *name);  /* -1: there is none */
+bool schedule_is_chunked(int index);
+double schedule_span(int index, const PipelineTimes *times);
+int schedule_frames(int index, const PipelineShape *shape, int stage, int chunk);
+/* schedule_check without a report. */
+bool schedule_allows(int index, const PipelineShape *shape);
 
 /* Is there such a schedule, and can it do this shape? Reports at loc if not. */
 bool schedule_check(const char *name, const PipelineShape *shape, SourceLoc loc, Diag *diag);

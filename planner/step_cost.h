@@ -37,13 +37,19 @@ typedef struct StepCost {
 } StepCost;
 
 /* blocks of each chunk, [p * n_chunks] in pipeline order (global chunk c * p + s): minimises the
- * slowest stage, its ends carrying `before` and `after`; as even as that allows. Optimal (checked
- * against enumeration). False: fewer blocks than chunks. */
+ * slowest stage, its ends carrying `before` and `after`; as even as that allows. Optimal for blocks
+ * of one kind and for one chunk a stage (checked against enumeration); with blocks of several kinds
+ * in several chunks, as good as moving single blocks gets. `even`: as many blocks in every chunk.
+ * False: fewer blocks than chunks, or `even` and the blocks are no multiple of the chunks. */
 bool split_blocks(const ModelCosts *costs, const LayoutCost *layout, int p, int n_chunks, bool even,
                   int *out_split);
 
 /* `split`: as from split_blocks. */
 void step_cost(const ModelCosts *costs, const LayoutCost *layout, const Candidate *candidate,
                const int *split, StepCost *out);
+
+/* The bytes of step_cost alone, and worst_stage; nothing else of `out` is touched. */
+void step_memory(const ModelCosts *costs, const LayoutCost *layout, const Candidate *candidate,
+                 const int *split, StepCost *out);
 
 #endif

@@ -1,9 +1,9 @@
--- Devices that several clusters have: require "devices".
+-- Devices that several clusters have: `local devices = require "devices"`.
 --
--- Peaks, memory and power are the makers' data sheets', dense, without sparsity. Fractions, ramps
--- and floors are what the best kernels reach.
+-- Peaks (dense, without sparsity), memory, its rate and power are the makers' data sheets'.
+-- Fractions, ramps and floors are what the best kernels reach.
 
--- NVIDIA A100 Tensor Core GPU data sheet, SXM4, 80 GB.
+-- NVIDIA A100 Tensor Core GPU, data sheet of 2021: SXM4, 80 GB.
 local a100_80gb = device {
   name = "A100-SXM4-80GB",
   peak_flops = { f32 = 19.5 * TFLOPS, bf16 = 312 * TFLOPS },
@@ -16,6 +16,45 @@ local a100_80gb = device {
   power_watts = 400,
 }
 
+-- The same chip as it came first, data sheet of 2020.
+local a100_40gb = device(like(a100_80gb, {
+  name = "A100-SXM4-40GB",
+  memory_bytes = 40 * GiB, memory_bytes_per_second = 1.555 * TB,
+}))
+
+-- NVIDIA H100 Tensor Core GPU, data sheet of 2023: SXM5, 80 GB HBM3.
+local h100 = device {
+  name = "H100-SXM5-80GB",
+  peak_flops = { f32 = 67 * TFLOPS, bf16 = 989 * TFLOPS, fp8 = 1979 * TFLOPS },
+  product_fraction = { f32 = 0.80, bf16 = 0.75, fp8 = 0.65 },
+  attention_fraction = 0.55, attention_backward_fraction = 0.45,
+  memory_bytes = 80 * GiB, memory_usable = 0.95,
+  memory_bytes_per_second = 3.35 * TB, memory_fraction = 0.88,
+  n_units = 132, tile_m = 128, tile_n = 256,
+  product_ramp_k = 128, memory_ramp_bytes = 4 * MiB, kernel_us = 3,
+  power_watts = 700,
+}
+
+-- NVIDIA H200 Tensor Core GPU, data sheet of 2024: the same chip with 141 GB of HBM3e.
+local h200 = device(like(h100, {
+  name = "H200-SXM5-141GB",
+  memory_bytes = 141 * GiB, memory_bytes_per_second = 4.8 * TB,
+}))
+
+-- NVIDIA GB200 NVL72, data sheet of 2024, by 72: 360 PFLOPS of bf16 and 720 of fp8 with sparsity
+-- are half of that without; 13.4 TB and 576 TB/s of memory.
+local gb200 = device {
+  name = "GB200-186GB",
+  peak_flops = { f32 = 80 * TFLOPS, bf16 = 2500 * TFLOPS, fp8 = 5000 * TFLOPS },
+  product_fraction = { f32 = 0.80, bf16 = 0.70, fp8 = 0.60 },
+  attention_fraction = 0.45, attention_backward_fraction = 0.35,
+  memory_bytes = 186 * GB, memory_usable = 0.95,
+  memory_bytes_per_second = 8 * TB, memory_fraction = 0.88,
+  n_units = 148, tile_m = 256, tile_n = 256,
+  product_ramp_k = 192, memory_ramp_bytes = 8 * MiB, kernel_us = 3,
+  power_watts = 1200,
+}
+
 return {
-  a100_80gb = a100_80gb,
+  a100_40gb = a100_40gb, a100_80gb = a100_80gb, h100 = h100, h200 = h200, gb200 = gb200,
 }

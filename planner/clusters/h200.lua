@@ -1,0 +1,11 @@
+-- One H200.
+local devices = require "devices"
+
+return cluster {
+  name = "h200",
+  title = "One H200",
+  source = "data sheet of H200",
+  max_devices = 1,
+  device = devices.h200,
+  node = { n_devices = 1 },
+}

@@ -1,0 +1,35 @@
+-- What several clusters' nodes and networks have in common: `local nodes = require "nodes"`.
+--
+-- Link rates are the data sheets', halved where those count both directions. Latencies are those of
+-- NCCL's own model (its src/graph/tuning.cc, protocol Simple).
+
+-- DGX A100: NVSwitch, 600 GB/s a device, both directions together.
+local dgx_a100 = {
+  n_devices = 8, switched = true,
+  link_bytes_per_second = 300 * GB, link_fraction = 0.78,
+  link_latency_us = 3.4, collective_base_us = 8.4, link_ramp_bytes = 256 * KiB,
+}
+
+-- DGX H100, DGX H200: NVSwitch with sums in the switch (NVLS), 900 GB/s both directions.
+local dgx_h100 = {
+  n_devices = 8, switched = true, reduces_in_switch = true,
+  link_bytes_per_second = 450 * GB, link_fraction = 0.80,
+  link_latency_us = 3.4, collective_base_us = 8.4, link_ramp_bytes = 512 * KiB,
+}
+
+-- GB200 NVL72: one rack of 72 devices is one NVLink domain, 1.8 TB/s both directions.
+local nvl72 = like(dgx_h100, { n_devices = 72, link_bytes_per_second = 900 * GB })
+
+-- InfiniBand HDR, 200 Gbit/s, a card for each device.
+local hdr8 = {
+  n_nics = 8, rail_optimised = true,
+  nic_bytes_per_second = 200 * Gbit, nic_fraction = 0.85,
+  latency_us = 14, ramp_bytes = 256 * KiB,
+}
+
+-- InfiniBand NDR, 400 Gbit/s, a card for each device.
+local ndr8 = like(hdr8, { nic_bytes_per_second = 400 * Gbit, ramp_bytes = 512 * KiB })
+
+return {
+  dgx_a100 = dgx_a100, dgx_h100 = dgx_h100, nvl72 = nvl72, hdr8 = hdr8, ndr8 = ndr8,
+}

@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# perilune cluster: verbs, forms and exit codes; exact texts of what is wrong in a file are in
+# tests/golden/clusters. Catches: a verb that is ignored, an error that ends with status 0.
+set -u
+perilune=${PERILUNE:-build/perilune}
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+n_failed=0
+
+result() { # NAME WHY: WHY empty is good
+    if [ -z "$2" ]; then
+        echo "ok cluster: $1"
+    else
+        echo "FAIL cluster: $1: $2"
+        n_failed=$((n_failed + 1))
+    fi
+}
+
+# says NAME STATUS STREAM LINE ARGUMENT...: the status, and exactly LINE on stdout or stderr.
+says() {
+    local name=$1 expected=$2 stream=$3 line=$4 why=
+    shift 4
+    "$perilune" cluster "$@" >"$folder/out" 2>"$folder/err" </dev/null
+    local status=$?
+    [ "$(cat "$folder/$stream")" = "$line" ] || why="says '$(cat "$folder/$stream")', not '$line'"
+    [ "$status" -eq "$expected" ] || why="status $status, not $expected; $(cat "$folder/err")"
+    result "$name" "$why"
+}
+
+# --- list, show, check ---
+"$perilune" cluster list >"$folder/list"
+result 'list has a line per cluster' "$(grep -vE '^[a-z0-9-]+ +[^ ]' "$folder/list")"
+for name in $(cut -d' ' -f1 "$folder/list"); do
+    says "check $name" 0 err '' check "$name"
+    why=$("$perilune" cluster show "$name" 2>&1) && why=$(echo "$why" | grep -E '^.{101,}')
+    result "show $name fits 100 columns" "$why"
+done
+says 'check says what is sound' 0 out \
+    'planner/clusters/selene.lua is sound: cluster selene, nodes of 8 x A100-SXM4-80GB' check selene
+says 'a file' 0 out \
+    'tests/golden/clusters/good.lua is sound: cluster mine, nodes of 8 x one' \
+    check tests/golden/clusters/good.lua
+"$perilune" cluster show selene --json >"$folder/json"
+result 'show --json' "$(grep -q '"bf16": 3.12e14' "$folder/json" || cat "$folder/json")"
+"$perilune" cluster show selene --software megatron-2021 >"$folder/text"
+result 'show --software' "$(grep -q '^software: megatron-2021$' "$folder/text" || echo 'is ignored')"
+
+# --- wrong usage and wrong files: status 2 and one line ---
+says 'unknown verb' 2 err "perilune: cluster: unknown 'shwo'; did you mean show?" shwo selene
+says 'no verb' 2 err 'perilune: cluster: which list|show|check? see perilune help cluster'
+says 'no name' 2 err 'perilune: cluster show: which NAME|FILE? see perilune cluster list' show
+says 'a name too many' 2 err "perilune: cluster list: takes options only; what is 'x'?" list x
+says 'three operands' 2 err \
+    "perilune: cluster: takes list|show|check [NAME|FILE]; what is 'b'?" show a b
+says 'unknown cluster' 2 err "perilune: there is no cluster 'selen'; did you mean selene?" show selen
+says 'a shared script is no cluster' 2 err "$("$perilune" cluster check xxxxxxxx 2>&1 |
+    sed s/xxxxxxxx/devices/)" check devices
+says 'unknown software' 2 err \
+    "perilune: there is no software 'perilun'; did you mean perilune?" show selene --software perilun
+says 'no file' 2 err 'perilune: none.lua: cannot open: No such file or directory' check none.lua
+says 'a negative number' 2 err \
+    'tests/golden/clusters/negative.lua:8: device.memory_bytes is -80: must be between 1e6 and 1e15 bytes' \
+    check tests/golden/clusters/negative.lua
+says 'an unknown option' 2 err \
+    "perilune: cluster: unknown option '--rakns'; see perilune help cluster" show selene --rakns 8
+echo '{"perilune_device_profile": 2}' >"$folder/profile.json"
+"$perilune" cluster show selene --profile "$folder/profile.json" >"$folder/out" 2>"$folder/err"
+status=$?
+result 'a wrong profile' "$([ $status -eq 2 ] && [ ! -s "$folder/out" ] &&
+    [ "$(wc -l <"$folder/err")" -eq 1 ] || cat "$folder/err")"
+[ "$n_failed" -eq 0 ]

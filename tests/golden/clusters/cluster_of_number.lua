@@ -1,0 +1,1 @@
+return cluster(8)

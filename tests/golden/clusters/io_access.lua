@@ -1,0 +1,1 @@
+return cluster { name = io.open("/etc/passwd"):read() }

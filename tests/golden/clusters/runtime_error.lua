@@ -1,0 +1,2 @@
+local x = nil
+return cluster { name = x.y }

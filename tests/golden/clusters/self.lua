@@ -1,0 +1,3 @@
+local t = { name = "mine" }
+t.device, t.node = t, t
+return cluster(t)

@@ -1,0 +1,3 @@
+return cluster {
+  name = = "mine"
+}

@@ -1,0 +1,217 @@
+/* Candidates played: against step_cost, which has closed forms for the same prices, on a made-up
+ * model and cluster. */
+#include "planner/simulate_candidate.h"
+#include "tests/unit/check.h"
+#include "tests/unit/synthetic_costs.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+enum { MOST_CHUNKS = 4096 };
+
+typedef struct Pair {
+    StepCost closed, played;
+    int split[MOST_CHUNKS];
+} Pair;
+
+static int schedule_number(const char *name) {
+    for (int i = 0; schedule_name(i); i++) {
+        if (strcmp(schedule_name(i), name) == 0) return i;
+    }
+    return -1;
+}
+
+/* Both costs. Splits evenly when `even`, else as the search would. */
+static bool price(PipelineSim *sim, const Candidate *candidate, bool even, Pair *out, Diag *diag) {
+    const char *reason = "";
+    const LayoutCost *layout =
+        model_costs_at(&synthetic_costs, candidate->t, candidate->sequence_parallel,
+                       candidate->recompute, candidate->micro_batch, &reason);
+    CHECK(layout, "%s", reason);
+    if (!layout || !split_blocks(&synthetic_costs, layout, candidate->p, candidate->n_chunks, even,
+                                 out->split)) {
+        return false;
+    }
+    step_cost(&synthetic_costs, layout, candidate, out->split, &out->closed);
+    out->played = out->closed;
+    bool good = simulate_candidate(sim, &synthetic_costs, layout, candidate, out->split,
+                                   &out->played, diag);
+    CHECK(good, "%s", diag_text(diag));
+    return good;
+}
+
+static double parts_us(const StepCost *cost) {
+    return cost->compute_us + cost->tensor_us + cost->pipeline_us + cost->bubble_us +
+           cost->data_us + cost->update_us;
+}
+
+static void check_parts(const StepCost *played, const char *what) {
+    CHECK(fabs(parts_us(played) - played->step_us) <= 1e-6 * played->step_us,
+          "%s: parts sum to %g of %g", what, parts_us(played), played->step_us);
+    CHECK(played->compute_us > 0 && played->pipeline_us >= -1e-3 && played->bubble_us >= -1e-3 &&
+              played->data_us >= 0 && played->update_us > 0,
+          "%s: a part is negative", what);
+}
+
+/* Weights of the ends so light that stages are equal. */
+static const Synthetic EQUAL = {2048, 12288, 96, 1, 200e12, 60, 1};
+
+static void test_closed_forms(PipelineSim *sim, Diag *diag) {
+    static const struct {
+        const char *schedule;
+        int t, p, d, v, m, zero;
+        double within;
+    } CASES[] = {
+        {"1f1b", 8, 8, 16, 1, 64, 0, 0.01},        {"1f1b", 8, 1, 128, 1, 4, 1, 0.01},
+        {"1f1b", 1, 4, 8, 1, 128, 0, 0.01},        {"gpipe", 8, 12, 1, 1, 32, 0, 0.01},
+        {"interleaved", 8, 8, 16, 4, 64, 1, 0.01}, {"interleaved", 4, 12, 4, 2, 48, 0, 0.01},
+        {"1f1b", 2, 48, 2, 1, 96, 1, 0.01},
+    };
+    Pair pair;
+    for (int software = 0; software < 4; software++) {
+        char name[100];
+        snprintf(name, sizeof(name), "equal stages%s%s: within 1 %% of the closed form",
+                 software & 1 ? ", gradients overlapped" : "",
+                 software & 2 ? ", messages overlapped" : "");
+        check_begin(name);
+        synthetic_use(EQUAL, 96);
+        synthetic_cluster.software.overlaps_gradients = software & 1;
+        synthetic_cluster.software.overlaps_pipeline = software & 2;
+        for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+            Candidate candidate = {.t = CASES[i].t,
+                                   .p = CASES[i].p,
+                                   .d = CASES[i].d,
+                                   .n_chunks = CASES[i].v,
+                                   .micro_batch = 1,
+                                   .n_micro = CASES[i].m,
+                                   .zero = CASES[i].zero,
+                                   .schedule = schedule_number(CASES[i].schedule)};
+            if (!price(sim, &candidate, true, &pair, diag)) continue;
+            double error = pair.closed.step_us / pair.played.step_us - 1;
+            CHECK(fabs(error) < CASES[i].within,
+                  "software %d, case %zu (%s p=%d v=%d): closed %.0f us, played %.0f us (%+.2f %%)",
+                  software, i, CASES[i].schedule, CASES[i].p, CASES[i].v, pair.closed.step_us,
+                  pair.played.step_us, 100 * error);
+            check_parts(&pair.played, CASES[i].schedule);
+            CHECK(pair.played.memory_bytes == pair.closed.memory_bytes, "memory changed");
+        }
+    }
+}
+
+/* Megatron's habits cost what they must: nothing is hidden. */
+static void test_software(PipelineSim *sim, Diag *diag) {
+    check_begin("software: hiding messages and gradients takes less than waiting for them");
+    Pair pair;
+    double us[4], data_us[4], pipeline_us[4];
+    Candidate candidate = {8, 8, 16, 1, 1, 64, schedule_number("1f1b"), 0, 0, false};
+    synthetic_use(SYNTHETIC_175B, 96);
+    for (int software = 0; software < 4; software++) {
+        synthetic_cluster.software.overlaps_gradients = software & 1;
+        synthetic_cluster.software.overlaps_pipeline = software & 2;
+        if (!price(sim, &candidate, true, &pair, diag)) return;
+        us[software] = pair.played.step_us;
+        data_us[software] = pair.played.data_us;
+        pipeline_us[software] = pair.played.pipeline_us;
+        check_parts(&pair.played, "175B");
+    }
+    CHECK(us[3] < us[1] && us[3] < us[2] && us[1] < us[0] && us[2] < us[0],
+          "neither %.0f, gradients %.0f, pipeline %.0f, both %.0f us", us[0], us[1], us[2], us[3]);
+    CHECK(data_us[1] < data_us[0] && pipeline_us[2] < pipeline_us[0], "parts: %g %g %g %g",
+          data_us[0], data_us[1], pipeline_us[0], pipeline_us[2]);
+}
+
+/* Four stages of two ranks share a node, and with a single card its wire. */
+static void test_cards(PipelineSim *sim) {
+    check_begin("stages that share a network card wait for it");
+    Pair pair;
+    Candidate candidate = {2, 8, 1, 1, 1, 32, schedule_number("1f1b"), 0, 0, false};
+    const char *reason;
+    synthetic_use(EQUAL, 96);
+    const LayoutCost *layout = model_costs_at(&synthetic_costs, 2, false, 0, 1, &reason);
+    split_blocks(&synthetic_costs, layout, 8, 1, true, pair.split);
+    const PipelineLoad *load =
+        candidate_load(sim, NULL, &synthetic_costs, layout, &candidate, pair.split);
+    int n_network = load->n_wires - 8;
+    CHECK(n_network == 8 && load->n_links == 14, "a card each: %d wires, %d links", n_network,
+          load->n_links);
+    synthetic_cluster.network.n_nics = 1;
+    load = candidate_load(sim, NULL, &synthetic_costs, layout, &candidate, pair.split);
+    CHECK(load->n_wires - 8 == 2, "one card a node: %d wires", load->n_wires - 8);
+    int n_cross = 0;
+    for (int i = 0; i < load->n_links; i++) n_cross += load->links[i].wire < 2;
+    CHECK(n_cross == 2, "%d links leave a node, not those between stages 3 and 4", n_cross);
+}
+
+static double seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* Uneven stages, every software: the closed form must rank well, and so be near. */
+static void test_random(PipelineSim *sim, Diag *diag, uint64_t seed, bool print) {
+    static const Recompute KINDS[] = {RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL};
+    check_begin("300 random candidates: parts add up, step_cost is near");
+    Pair pair;
+    double sum = 0, most = 0, spent = 0;
+    int n = 0;
+    synthetic_use(SYNTHETIC_175B, 96);
+    srand((unsigned)seed);
+    for (int i = 0; i < 300; i++) {
+        int schedule = rand() % 3, p = 1 << rand() % 6, v = 1;
+        if (schedule == schedule_number("interleaved") && p > 1) v = 1 + rand() % 3;
+        if (p * v > 96) continue;
+        Candidate candidate = {.t = 1 << rand() % 4,
+                               .p = p,
+                               .d = 1 << rand() % 5,
+                               .n_chunks = v,
+                               .micro_batch = 1 << rand() % 3,
+                               .n_micro = p * (1 + rand() % 8),
+                               .schedule = schedule,
+                               .recompute = KINDS[rand() % 3],
+                               .zero = rand() % 2,
+                               .sequence_parallel = rand() % 2};
+        synthetic_cluster.software.overlaps_gradients = rand() % 2;
+        synthetic_cluster.software.overlaps_pipeline = rand() % 2;
+        double start = seconds();
+        if (!price(sim, &candidate, false, &pair, diag)) continue;
+        spent += seconds() - start;
+        double error = fabs(pair.closed.step_us / pair.played.step_us - 1);
+        sum += error, n++;
+        if (error > most) most = error;
+        check_parts(&pair.played, schedule_name(schedule));
+        if (print && error > 0.03) {
+            printf("# %.1f %%: %s t=%d p=%d d=%d v=%d m=%d b=%d overlaps gradients %d pipeline %d: "
+                   "closed bubble %.0f pipeline %.0f data %.0f, played %.0f %.0f %.0f of %.0f us\n",
+                   100 * error, schedule_name(schedule), candidate.t, p, candidate.d, v,
+                   candidate.n_micro, candidate.micro_batch,
+                   synthetic_cluster.software.overlaps_gradients,
+                   synthetic_cluster.software.overlaps_pipeline, pair.closed.bubble_us,
+                   pair.closed.pipeline_us, pair.closed.data_us, pair.played.bubble_us,
+                   pair.played.pipeline_us, pair.played.data_us, pair.played.step_us);
+        }
+        CHECK(error < 0.15, "seed %llu, case %d: %s t=%d p=%d d=%d v=%d m=%d: %.0f, played %.0f us",
+              (unsigned long long)seed, i, schedule_name(schedule), candidate.t, p, candidate.d, v,
+              candidate.n_micro, pair.closed.step_us, pair.played.step_us);
+    }
+    if (print) {
+        printf("# %d candidates: step_cost off by %.2f %% on average, %.1f %% at most; %.0f us "
+               "each\n",
+               n, 100 * sum / n, 100 * most, spent / n * 1e6);
+    }
+    CHECK(n > 150 && sum / n < 0.02, "%d candidates: %.2f %% on average", n, 100 * sum / n);
+}
+
+int main(int argc, char **argv) {
+    uint64_t seed = argc > 1 && atoll(argv[1]) > 0 ? (uint64_t)atoll(argv[1]) : 175;
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    PipelineSim *sim = pipeline_sim_create(arena);
+    test_closed_forms(sim, diag);
+    test_software(sim, diag);
+    test_cards(sim);
+    test_random(sim, diag, seed, argc > 1);
+    diag_destroy(diag);
+    arena_destroy(arena);
+    return check_report();
+}
