@@ -95,24 +95,22 @@ static int count_of_chunk(const PipelineShape *shape, int chunk, int n) {
 }
 
 /* Before backward j the stage has run n_warm + 1 + j forwards. The difference of the two counts
- * is piecewise linear in j, with a period of p * v: its peak is where one of the pieces begins. */
+ * rises while forwards are the chunk's, falls while backwards are, and repeats every p * v steps:
+ * its peaks are where the chunk's forwards end or its backwards begin. */
 int schedule_interleaved_frames(const PipelineShape *shape, int stage, int chunk) {
     int p = shape->p, v = shape->n_chunks, round = p * v, most = 0;
     if (chunk >= v) return 0;
     if (v == 1) return schedule_one_f_one_b_frames(shape, stage, chunk);
     int n_steps = shape->n_micro * v, n_warm = count_warm(shape, stage);
-    int begins[] = {0, p, chunk * p, (chunk + 1) * p, (v - 1 - chunk) * p, (v - chunk) * p};
-    for (int i = 0; i < 6; i++) {
-        for (int k = 0; k < 4; k++) {
-            int of_backward = begins[i] + k / 2 * round;
-            int of_forward = ((begins[i] - n_warm - 1) % round + round) % round + k / 2 * round;
-            int j = k % 2 ? of_forward : of_backward;
-            if (j >= n_steps) continue;
-            int n_forward = n_warm + 1 + j < n_steps ? n_warm + 1 + j : n_steps;
-            int in_flight =
-                count_of_chunk(shape, chunk, n_forward) - count_of_chunk(shape, v - 1 - chunk, j);
-            if (in_flight > most) most = in_flight;
-        }
+    int forwards_end = (((chunk + 1) * p - n_warm - 1) % round + round) % round;
+    int backwards_begin = (v - 1 - chunk) * p;
+    int peaks[] = {0, forwards_end, backwards_begin, forwards_end + round, backwards_begin + round};
+    for (int i = 0; i < 5; i++) {
+        if (peaks[i] >= n_steps) continue;
+        int n_forward = n_warm + 1 + peaks[i] < n_steps ? n_warm + 1 + peaks[i] : n_steps;
+        int in_flight = count_of_chunk(shape, chunk, n_forward) -
+                        count_of_chunk(shape, v - 1 - chunk, peaks[i]);
+        if (in_flight > most) most = in_flight;
     }
     return most;
 }
