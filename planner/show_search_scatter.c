@@ -164,8 +164,7 @@ static void put_axes(StrBuf *out, const Plot *plot, bool labels) {
     for (double y = log_axis_first(&plot->y); y <= plot->y.most; y = log_axis_next(y)) {
         double at = y_percent(plot, y);
         if (labels) {
-            strbuf_printf(out, "<span class=\"y\" style=\"top:%.2f%%\">%.3g GiB</span>", at / 100,
-                          y);
+            strbuf_printf(out, "<span class=\"y\" style=\"top:%.2f%%\">%.3g GiB</span>", at, y);
         } else {
             strbuf_printf(
                 out, "<line class=\"grid\" y1=\"%.2f%%\" y2=\"%.2f%%\" x1=\"0\" x2=\"100%%\"/>", at,
