@@ -64,16 +64,18 @@ typedef struct ClusterSoftware {
     AttentionKind attention;
     double forward_op_us, backward_op_us; /* host time to issue one operation; 0: captured graphs */
     double collective_op_us;              /* host time to issue a collective */
-    bool overlaps_gradients; /* the data axis' messages run beside the last backward passes */
-    bool overlaps_pipeline;  /* so do messages between stages */
-    bool overlaps_tensor;    /* and those of the tensor axis, as far as products allow */
-    bool fp8_products;       /* of weights, whatever the activations are kept in */
-    bool scatters_borders;   /* t ranks that hold the same send 1/t each between stages */
-    bool attention_dropout;  /* of probabilities: costs, and is kept, where scores are */
-    bool keeps_masks;        /* of dropout, 1 byte an element; Perilune computes them again */
-    double gradient_bytes;   /* per element of what the data axis reduces */
-    double state_bytes;      /* per parameter, optimizer and master weights (bf16) */
-    bool even_split;         /* as many blocks in every chunk; else balanced by time */
+    double collective_skew_us;  /* more of it for each further member: waiting for the slowest */
+    double collective_stall_us; /* for which the device's stream drains at each */
+    bool overlaps_gradients;    /* the data axis' messages run beside the last backward passes */
+    bool overlaps_pipeline;     /* so do messages between stages */
+    bool overlaps_tensor;       /* and those of the tensor axis, as far as products allow */
+    bool fp8_products;          /* of weights, whatever the activations are kept in */
+    bool scatters_borders;      /* t ranks that hold the same send 1/t each between stages */
+    bool attention_dropout;     /* of probabilities: costs, and is kept, where scores are */
+    bool keeps_masks;           /* of dropout, 1 byte an element; Perilune computes them again */
+    double gradient_bytes;      /* per element of what the data axis reduces */
+    double state_bytes;         /* per parameter, optimizer and master weights (bf16) */
+    bool even_split;            /* as many blocks in every chunk; else balanced by time */
 } ClusterSoftware;
 
 typedef struct Cluster {

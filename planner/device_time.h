@@ -3,7 +3,8 @@
  * A product takes the longer of its arithmetic, on whole tiles and whole waves of tiles over the
  * device's units, and its memory traffic; anything else its memory traffic; both at achievable
  * fractions with a ramp for small sizes, and never less than a kernel's floor. Everything grows
- * with every size. Nothing here knows of layers, models or layouts.
+ * with every size, but for the penalty of rows that are not a multiple of 16 bytes. Nothing here
+ * knows of layers, models or layouts.
  */
 #ifndef PLANNER_DEVICE_TIME_H
 #define PLANNER_DEVICE_TIME_H
@@ -31,5 +32,11 @@ typedef struct AttentionShape {
  * *out_n_ops: how many operations that is to issue. */
 double device_attention_us(const Cluster *cluster, MathKind math, const AttentionShape *shape,
                            bool backward, int *out_n_ops);
+
+/* One phase (forward, backward) of one micro-batch as software with these habits runs it, `members`
+ * ranks dividing the tensors: `device_us` of kernels and `collective_us` of messages that nothing
+ * hides, unless the host that issues operations one by one is slower. */
+double software_phase_us(const ClusterSoftware *software, double device_us, double collective_us,
+                         int n_ops, int n_collectives, int members, bool backward);
 
 #endif

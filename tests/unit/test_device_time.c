@@ -1,0 +1,164 @@
+/* Device time: products fall off a cliff when one more tile needs another wave, cost arithmetic
+ * when large and memory when thin, and grow with every size; memory, attention and a slow host
+ * likewise. What it would catch: a lost factor, a wrong unit, a term that shrinks as sizes grow. */
+#include "planner/device_time.h"
+#include "tests/unit/check.h"
+
+#include <math.h>
+
+static Cluster a100(void) {
+    Cluster cluster = {.name = "test"};
+    cluster.device = (ClusterDevice){.name = "A100",
+                                     .peak_flops = {19.5e12, 312e12, 0},
+                                     .product_fraction = {0.9, 0.8, 0},
+                                     .attention_fraction = 0.6,
+                                     .attention_backward_fraction = 0.5,
+                                     .memory_bytes_per_second = 2.039e12,
+                                     .memory_fraction = 0.78,
+                                     .n_units = 108,
+                                     .tile_m = 128,
+                                     .tile_n = 256,
+                                     .product_ramp_k = 250,
+                                     .memory_ramp_bytes = 5e6,
+                                     .kernel_us = 3.3};
+    return cluster;
+}
+
+static double product(const Cluster *cluster, int64_t batch, int64_t m, int64_t n, int64_t k) {
+    ProductShape shape = {batch, m, n, k, 2};
+    return device_product_us(&cluster->device, MATH_BF16, &shape);
+}
+
+static void test_products(void) {
+    Cluster cluster = a100();
+    check_begin("product: a large one runs at the achievable rate");
+    double flops = 2.0 * 16384 * 16384 * 16384, us = product(&cluster, 1, 16384, 16384, 16384);
+    double reached = flops / us / (312e12 * 0.8 * 1e-6);
+    CHECK(reached > 0.95 && reached <= 1, "%.3f of the achievable rate", reached);
+
+    check_begin("product: one tile too many costs a wave");
+    ClusterDevice whole_tiles = cluster.device;
+    whole_tiles.tile_m = whole_tiles.tile_n = 256;
+    ProductShape fits = {1, 256 * 9, 256 * 12, 256, 2}, over = {1, 256 * 9 + 8, 256 * 12, 256, 2};
+    double one = device_product_us(&whole_tiles, MATH_BF16, &fits) - 3.3;
+    double more = device_product_us(&whole_tiles, MATH_BF16, &over) - 3.3;
+    /* Smaller tiles soften it: a wave of quarters, not of whole tiles. */
+    CHECK(more > 1.2 * one && more < 2.01 * one, "%.2f us, then %.2f us", one, more);
+
+    check_begin("product: without tiles, no cliff");
+    whole_tiles.tile_m = 0;
+    one = device_product_us(&whole_tiles, MATH_BF16, &fits) - 3.3;
+    more = device_product_us(&whole_tiles, MATH_BF16, &over) - 3.3;
+    CHECK(fabs(more / one - 2312.0 / 2304) < 1e-9, "%.4f us, then %.4f us", one, more);
+
+    check_begin("product: a thin one is bound by memory");
+    us = product(&cluster, 1, 8, 16384, 16384);
+    double bytes = 2.0 * (8 * 16384 + 16384.0 * 16384 + 8 * 16384);
+    CHECK(fabs(us - 3.3 - bytes / (2.039e6 * 0.78)) < 1e-6 * us, "%.2f us", us);
+
+    check_begin("product: a long inner axis is split");
+    double deep = product(&cluster, 1, 512, 512, 65536), tile = 2.0 * 128 * 128 * (65536 + 250);
+    CHECK(deep < tile / (312e6 * 0.8 / 108) / 2, "%.1f us: as slow as four units", deep);
+
+    check_begin("product: odd rows are slow, padded ones are not");
+    double odd = product(&cluster, 1, 4096, 50257, 1024);
+    double padded = product(&cluster, 1, 4096, 50304, 1024);
+    CHECK(odd > 2 * padded, "%.0f us odd, %.0f us padded", odd, padded);
+
+    check_begin("product: what the device has no units for runs on wider ones");
+    ProductShape shape = {1, 4096, 4096, 4096, 2};
+    CHECK(device_product_us(&cluster.device, MATH_FP8, &shape) ==
+              product(&cluster, 1, 4096, 4096, 4096),
+          "fp8 on an A100 is not bf16");
+}
+
+static void test_growth(void) {
+    Cluster cluster = a100();
+    check_begin("product: grows with every size");
+    static const int64_t sizes[] = {8, 64, 128, 136, 512, 1024, 1032, 4096, 6144, 16384};
+    enum { N = sizeof(sizes) / sizeof(sizes[0]) };
+    for (int m = 0; m < N; m++)
+        for (int n = 0; n < N; n++)
+            for (int k = 0; k < N; k++) {
+                double us = product(&cluster, 1, sizes[m], sizes[n], sizes[k]);
+                int64_t m2 = sizes[m] + 8, n2 = sizes[n] + 8, k2 = sizes[k] + 8;
+                CHECK(product(&cluster, 1, m2, sizes[n], sizes[k]) >= us &&
+                          product(&cluster, 1, sizes[m], n2, sizes[k]) >= us &&
+                          product(&cluster, 1, sizes[m], sizes[n], k2) >= us &&
+                          product(&cluster, 2, sizes[m], sizes[n], sizes[k]) >= us,
+                      "shrinks from %dx%dx%d", (int)sizes[m], (int)sizes[n], (int)sizes[k]);
+            }
+}
+
+static void test_memory(void) {
+    Cluster cluster = a100();
+    check_begin("memory: the floor, the ramp, the rate");
+    double tiny = device_memory_us(&cluster.device, 1),
+           ramp = device_memory_us(&cluster.device, 5e6);
+    double large = device_memory_us(&cluster.device, 1e10);
+    CHECK(tiny == 3.3, "one byte takes %.3f us", tiny);
+    CHECK(fabs(5e6 / ramp / (2.039e6 * 0.78) - 0.5) < 1e-9, "half the rate is not at the ramp");
+    CHECK(fabs(large - 1e10 / (2.039e6 * 0.78)) < 0.001 * large, "10 GB take %.1f us", large);
+}
+
+static void test_attention(void) {
+    Cluster cluster = a100();
+    AttentionShape shape = {4, 16, 16, 2048, 128, true, false, 2};
+    int n_forward = 0, n_backward = 0, n_ops = 0;
+    check_begin("attention: blockwise is arithmetic, half of it if causal");
+    double us = device_attention_us(&cluster, MATH_BF16, &shape, false, &n_forward);
+    double flops = 2.0 * 4 * 16 * 2048.0 * 2048 * 128;
+    CHECK(n_forward == 1, "%d kernels", n_forward);
+    CHECK(fabs(us - 3.3 - flops / (312e6 * 0.6)) < 1e-6 * us, "%.2f us", us);
+    double backward = device_attention_us(&cluster, MATH_BF16, &shape, true, &n_backward);
+    CHECK(fabs(backward - 6.6 - 2.5 * flops / (312e6 * 0.5)) < 1e-6 * backward, "%.2f", backward);
+    shape.causal = false;
+    double full = device_attention_us(&cluster, MATH_BF16, &shape, false, &n_ops);
+    CHECK(fabs((full - 3.3) - 2 * (us - 3.3)) < 1e-6 * full, "not twice: %.2f, %.2f", us, full);
+    shape.causal = true;
+
+    check_begin("attention: materialised scores cost memory, and dropout more of it");
+    cluster.software.attention = ATTENTION_MATERIALISED;
+    double scores = 4.0 * 16 * 2048 * 2048;
+    double plain = device_attention_us(&cluster, MATH_BF16, &shape, false, &n_forward);
+    shape.dropout = true;
+    double dropped = device_attention_us(&cluster, MATH_BF16, &shape, false, &n_ops);
+    CHECK(plain > 2 * us && n_forward == 4 && n_ops == 5, "%.1f us, %d ops", plain, n_forward);
+    double want = (scores * 5 + 5e6) / (2.039e6 * 0.78);
+    CHECK(fabs(dropped - plain - want) < 1e-6 * want, "dropout: %.2f us", dropped - plain);
+    device_attention_us(&cluster, MATH_BF16, &shape, true, &n_backward);
+    CHECK(n_backward == 8, "%d backward", n_backward);
+
+    check_begin("attention: few queries leave units idle");
+    cluster.software.attention = ATTENTION_BLOCKWISE;
+    AttentionShape few = {1, 2, 2, 1024, 128, true, false, 2}, many = few;
+    many.batch = 6;
+    double alone = device_attention_us(&cluster, MATH_BF16, &few, false, &n_ops);
+    double together = device_attention_us(&cluster, MATH_BF16, &many, false, &n_ops);
+    CHECK(together < 1.01 * alone, "%.2f us alone, %.2f us for six", alone, together);
+}
+
+static void test_host(void) {
+    ClusterSoftware software = {.forward_op_us = 90,
+                                .backward_op_us = 60,
+                                .collective_op_us = 5,
+                                .collective_skew_us = 20,
+                                .collective_stall_us = 100};
+    check_begin("host: the slower of it and the device");
+    double us = software_phase_us(&software, 500, 80, 15, 2, 4, false);
+    CHECK(us == 15 * 90 + 2 * (5 + 3 * 20), "host-bound: %.1f", us);
+    us = software_phase_us(&software, 5000, 80, 15, 2, 4, true);
+    CHECK(us == 5000 + 80 + 2 * 100, "device-bound: %.1f", us);
+    ClusterSoftware graphs = {.name = "captured"};
+    us = software_phase_us(&graphs, 500, 80, 15, 2, 4, false);
+    CHECK(us == 580, "a captured graph waits for its host: %.1f", us);
+}
+
+int main(void) {
+    test_products();
+    test_growth();
+    test_memory();
+    test_attention();
+    test_host();
+    return check_report();
+}
