@@ -1,16 +1,32 @@
 #include "planner/search_records.h"
+#include "planner/simulate_candidate.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-enum { DEFAULT_TOP = 10, MOST_BEST = 16, MOST_MESHES = 24, MOST_PARETO = 64 };
+enum {
+    DEFAULT_TOP = 10,
+    MOST_MESHES = 24, /* whose fastest candidates are simulated in any case */
+    MOST_PARETO = 32,
+    BATCH = 16,          /* of the fastest, simulated until the next cannot be faster ... */
+    MOST_BEST = 512,     /* ... or so many have been ... */
+    MOST_TASKS = 4 << 20 /* ... or so many tasks in all: some tenths of a second */
+};
+
+/* The closed form may be above what is simulated by this much (test_step_cost.c). */
+static const double ESTIMATE_SLACK = 0.03;
 
 /* Candidates that are looked at closely: priced again, and simulated. */
 typedef struct Finalist {
     const SearchRecord *record;
     Found found;
 } Finalist;
+
+typedef struct Simulators {
+    PipelineSim *sims[MOST_SEARCH_THREADS];
+    Diag *diags[MOST_SEARCH_THREADS];
+} Simulators;
 
 typedef struct Search {
     Arena *arena, *scratch; /* the result's; the search's own */
@@ -19,6 +35,9 @@ typedef struct Search {
     int n_fits;
     Finalist *finalists;
     int n_finalists, finalist_capacity;
+    int n_simulated; /* the first so many of them */
+    int n_threads;
+    Simulators simulators;
 } Search;
 
 static double now_seconds(void) {
@@ -64,7 +83,46 @@ static bool same_mesh(const Candidate *a, const Candidate *b) {
     return a->t == b->t && a->p == b->p && a->d == b->d;
 }
 
-static void add_best(Search *search) {
+static void simulate_run(void *context, int worker, int begin, int end) {
+    Search *search = context;
+    for (int i = begin; i < end; i++) {
+        Finalist *finalist = &search->finalists[search->n_simulated + i];
+        Found *found = &finalist->found;
+        found->simulated = simulate_candidate(
+            search->simulators.sims[worker], search->records->costs, finalist->record->layout,
+            &found->candidate, found->split, &found->cost, search->simulators.diags[worker]);
+    }
+}
+
+static void simulate_finalists(Search *search) {
+    int n = search->n_finalists - search->n_simulated;
+    search_in_parallel(n, 1, search->n_threads, simulate_run, search);
+    search->n_simulated = search->n_finalists;
+}
+
+static int64_t count_tasks(const Candidate *candidate) {
+    return 2 * (int64_t)candidate->p * candidate->n_chunks * candidate->n_micro;
+}
+
+/* In the order of their estimates, until none that follows can be the fastest. */
+static void add_fastest(Search *search) {
+    double least_us = INFINITY;
+    int64_t n_tasks = 0;
+    for (int i = 0; i < search->n_fits && i < MOST_BEST && n_tasks < MOST_TASKS;) {
+        if (search->fits[i]->step_us > least_us * (1 + ESTIMATE_SLACK)) break;
+        for (int end = i + BATCH; i < end && i < search->n_fits; i++) {
+            add_finalist(search, search->fits[i]);
+            n_tasks += count_tasks(&search->fits[i]->candidate);
+        }
+        simulate_finalists(search);
+        for (int k = 0; k < search->n_finalists; k++) {
+            double us = search->finalists[k].found.cost.step_us;
+            if (us < least_us) least_us = us;
+        }
+    }
+}
+
+static void add_meshes(Search *search) {
     const SearchRecord *meshes[MOST_MESHES];
     int n_meshes = 0;
     for (int i = 0; i < search->n_fits && n_meshes < MOST_MESHES; i++) {
@@ -73,8 +131,9 @@ static void add_best(Search *search) {
         for (int k = 0; k < n_meshes && !known; k++) {
             known = same_mesh(&meshes[k]->candidate, &record->candidate);
         }
-        if (!known) meshes[n_meshes++] = record;
-        if (!known || i < MOST_BEST) add_finalist(search, record);
+        if (known) continue;
+        meshes[n_meshes++] = record;
+        add_finalist(search, record);
     }
 }
 
@@ -150,12 +209,24 @@ static void list_samples(Search *search, SearchResult *result) {
     }
 }
 
+/* Of the finalists, which are sorted. NULL: nothing with this value fits. */
+static const Finalist *find_fastest_with(const Search *search, const SearchChoice *choice) {
+    for (int i = 0; i < search->n_finalists; i++) {
+        const Candidate *candidate = &search->finalists[i].found.candidate;
+        if (SEARCH_AXES[choice->axis].get(candidate) == choice->value) {
+            return &search->finalists[i];
+        }
+    }
+    return NULL;
+}
+
 static void choose(Search *search, const SearchRequest *request, double limit_bytes,
                    SearchResult *result) {
     SearchChoice *choices = NULL;
     const SearchRecord *pareto[MOST_PARETO];
     int n_pareto = find_pareto(search, pareto), n_choices = 0;
-    add_best(search);
+    add_fastest(search);
+    add_meshes(search);
     for (int i = 0; i < n_pareto; i++) add_finalist(search, pareto[i]);
     if (request->explain) {
         n_choices = search_choices(search->scratch, search->records, &choices);
@@ -163,6 +234,7 @@ static void choose(Search *search, const SearchRequest *request, double limit_by
             if (choices[i].best->step_us < INFINITY) add_finalist(search, choices[i].best);
         }
     }
+    simulate_finalists(search);
     qsort(search->finalists, (size_t)search->n_finalists, sizeof(Finalist), finalists_by_time);
     for (int i = 0; i < search->n_finalists; i++) {
         search_flag_unusual(search->arena, search->records->costs, &search->finalists[i].found);
@@ -173,7 +245,7 @@ static void choose(Search *search, const SearchRequest *request, double limit_by
     if (!request->explain) return;
     Found *priced = ARENA_ARRAY(search->scratch, Found, n_choices + 1);
     for (int i = 0; i < n_choices; i++) {
-        const Finalist *finalist = find_finalist(search, choices[i].best);
+        const Finalist *finalist = find_fastest_with(search, &choices[i]);
         priced[i] = finalist ? finalist->found
                              : search_found(search->scratch, search->records, choices[i].best);
     }
@@ -203,6 +275,11 @@ SearchResult *search_layouts(Arena *arena, ModelCosts *costs, const SearchReques
                          .schedule = request->schedule ? schedule_find(request->schedule) : -1};
     if (!search_check_request(costs, &space, diag)) return NULL;
     Search search = {.arena = arena, .scratch = arena_create()};
+    search.n_threads = search_count_threads(request->n_threads);
+    for (int i = 0; i < search.n_threads; i++) {
+        search.simulators.sims[i] = pipeline_sim_create(search.scratch);
+        search.simulators.diags[i] = diag_create();
+    }
     search.records = search_enumerate(search.scratch, costs, &space);
     SearchResult *result = NULL;
     if (search.records->n == 0) {
@@ -220,6 +297,7 @@ SearchResult *search_layouts(Arena *arena, ModelCosts *costs, const SearchReques
         }
         result->seconds = now_seconds() - begin;
     }
+    for (int i = 0; i < search.n_threads; i++) diag_destroy(search.simulators.diags[i]);
     arena_destroy(search.scratch);
     return result;
 }

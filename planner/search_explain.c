@@ -101,11 +101,6 @@ static const char *reason_of(Arena *arena, const SearchRecords *records, const A
                         percent < 9.95 ? 1 : 0, percent, part, duration_text(arena, grown_us));
 }
 
-static const Found *find_priced(const SearchChoice *choices, int n_choices, const Found *priced,
-                                int i) {
-    return i < n_choices && choices[i].best ? &priced[i] : NULL;
-}
-
 void search_explain(Arena *arena, const SearchRecords *records, const SearchChoice *choices,
                     int n_choices, const Found *priced, double limit_bytes, SearchResult *result) {
     const Found *winner = &result->found[0];
@@ -113,8 +108,8 @@ void search_explain(Arena *arena, const SearchRecords *records, const SearchChoi
     result->alternatives = ARENA_ARRAY(arena, Alternative, n_most + 1);
     for (int i = 0; i < n_choices; i++) {
         const SearchAxis *axis = &SEARCH_AXES[choices[i].axis];
-        const Found *found = find_priced(choices, n_choices, priced, i);
-        if (!found || axis->get(&winner->candidate) == choices[i].value) continue;
+        const Found *found = &priced[i];
+        if (axis->get(&winner->candidate) == choices[i].value) continue;
         Alternative *other = &result->alternatives[result->n_alternatives++];
         *other = (Alternative){.axis = axis->name,
                                .value = search_value_text(arena, axis, choices[i].value),

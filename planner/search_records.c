@@ -86,62 +86,79 @@ SearchRecords *search_enumerate(Arena *arena, ModelCosts *costs, const SearchSpa
     return records;
 }
 
-/* Records are priced in runs, which threads take in turn; neighbours often share a split. */
-enum { RUN = 256 };
+typedef struct Crew {
+    SearchWork *work;
+    void *context;
+    int n_items, run;
+    atomic_int next, n_workers;
+} Crew;
 
-typedef struct Pool {
+static void *work_on(void *argument) {
+    Crew *crew = argument;
+    int worker = atomic_fetch_add(&crew->n_workers, 1);
+    for (;;) {
+        int begin = atomic_fetch_add(&crew->next, crew->run), end = begin + crew->run;
+        if (begin >= crew->n_items) return NULL;
+        crew->work(crew->context, worker, begin, end < crew->n_items ? end : crew->n_items);
+    }
+}
+
+int search_count_threads(int n_threads) {
+    if (n_threads <= 0) n_threads = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    return n_threads < 1 ? 1 : n_threads < MOST_SEARCH_THREADS ? n_threads : MOST_SEARCH_THREADS;
+}
+
+void search_in_parallel(int n_items, int run, int n_threads, SearchWork *work, void *context) {
+    Crew crew = {.work = work, .context = context, .n_items = n_items, .run = run};
+    pthread_t threads[MOST_SEARCH_THREADS];
+    int n_started = 0, n_useful = (n_items + run - 1) / run;
+    n_threads = search_count_threads(n_threads);
+    for (int i = 1; i < n_threads && i < n_useful; i++) {
+        if (pthread_create(&threads[n_started], NULL, work_on, &crew) == 0) n_started++;
+    }
+    work_on(&crew); /* this thread too: alone, if no other could be started */
+    for (int i = 0; i < n_started; i++) pthread_join(threads[i], NULL);
+}
+
+typedef struct Pricing {
     SearchRecords *records;
     double limit_bytes;
-    atomic_int next;
-} Pool;
+} Pricing;
 
-static void *price_runs(void *context) {
-    Pool *pool = context;
-    const ModelCosts *costs = pool->records->costs;
+/* Neighbouring records often share a split. */
+static void price_run(void *context, int worker, int begin, int end) {
+    const Pricing *pricing = context;
+    const ModelCosts *costs = pricing->records->costs;
     bool even = costs->cluster->software.even_split;
     const SearchRecord *last = NULL; /* whose split it is */
     int *split = malloc(sizeof(int) * (size_t)(costs->n_blocks + 1));
+    (void)worker;
     if (!split) BUG("no memory for %d blocks", costs->n_blocks);
-    for (;;) {
-        int begin = atomic_fetch_add(&pool->next, RUN), end = begin + RUN;
-        if (end > pool->records->n) end = pool->records->n;
-        if (begin >= end) break;
-        for (int i = begin; i < end; i++) {
-            SearchRecord *record = &pool->records->items[i];
-            const Candidate *c = &record->candidate;
-            StepCost cost;
-            if (!last || last->layout != record->layout || last->candidate.p != c->p ||
-                last->candidate.n_chunks != c->n_chunks) {
-                if (!split_blocks(costs, record->layout, c->p, c->n_chunks, even, split)) {
-                    BUG("no split of %d blocks over p=%d, %d chunks", costs->n_blocks, c->p,
-                        c->n_chunks);
-                }
-                last = record;
+    for (int i = begin; i < end; i++) {
+        SearchRecord *record = &pricing->records->items[i];
+        const Candidate *c = &record->candidate;
+        StepCost cost;
+        if (!last || last->layout != record->layout || last->candidate.p != c->p ||
+            last->candidate.n_chunks != c->n_chunks) {
+            if (!split_blocks(costs, record->layout, c->p, c->n_chunks, even, split)) {
+                BUG("no split of %d blocks over p=%d, %d chunks", costs->n_blocks, c->p,
+                    c->n_chunks);
             }
-            step_memory(costs, record->layout, c, split, &cost);
-            record->memory_bytes = cost.memory_bytes;
-            if ((double)cost.memory_bytes > pool->limit_bytes) continue;
-            step_cost(costs, record->layout, c, split, &cost);
-            record->step_us = cost.step_us;
+            last = record;
         }
+        step_memory(costs, record->layout, c, split, &cost);
+        record->memory_bytes = cost.memory_bytes;
+        if ((double)cost.memory_bytes > pricing->limit_bytes) continue;
+        step_cost(costs, record->layout, c, split, &cost);
+        record->step_us = cost.step_us;
     }
     free(split);
-    return NULL;
 }
 
 void search_price(SearchRecords *records, double limit_bytes, int n_threads) {
-    enum { MOST_THREADS = 64 };
-    Pool pool = {.records = records, .limit_bytes = limit_bytes};
-    pthread_t threads[MOST_THREADS];
-    int n_started = 0;
-    if (n_threads <= 0) n_threads = (int)sysconf(_SC_NPROCESSORS_ONLN);
-    if (n_threads > MOST_THREADS) n_threads = MOST_THREADS;
-    if (n_threads > records->n / RUN + 1) n_threads = records->n / RUN + 1;
-    for (int i = 1; i < n_threads; i++) {
-        if (pthread_create(&threads[n_started], NULL, price_runs, &pool) == 0) n_started++;
-    }
-    price_runs(&pool); /* this thread too: alone, if no other could be started */
-    for (int i = 0; i < n_started; i++) pthread_join(threads[i], NULL);
+    enum { RUN = 256 };
+    Pricing pricing = {records, limit_bytes};
+    search_in_parallel(records->n, RUN, n_threads, price_run, &pricing);
 }
 
 Found search_found(Arena *arena, const SearchRecords *records, const SearchRecord *record) {

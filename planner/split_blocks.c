@@ -20,13 +20,11 @@ static bool split_evenly(int n_blocks, int n_total, int *out_split) {
     return true;
 }
 
-/* `n` of a stage's blocks over its chunks: where one is left over, the stage's ends, which carry
- * more than blocks, come last. */
+/* What is left over goes to the first chunks, of every stage alike: stages whose heavy chunks are
+ * others hold each other up. */
 static void spread_over_chunks(int stage, int p, int n_chunks, int n, int *out_split) {
-    bool has_before = stage == 0;
     for (int c = 0; c < n_chunks; c++) {
-        int turn = has_before ? n_chunks - 1 - c : c; /* who takes what is left over, in turn */
-        out_split[c * p + stage] = n / n_chunks + (turn < n % n_chunks);
+        out_split[c * p + stage] = n / n_chunks + (c < n % n_chunks);
     }
 }
 
