@@ -11,13 +11,18 @@ const CliCommand CLI_COMMANDS[] = {
     {"plan",
      "MODEL.lua",
      "makes a plan of a model, a mesh and a schedule",
-     {{"options", IN_PLANNING | IN_PLAN}},
+     {{"options", IN_PLANNING | IN_PLAN}, {"searching for the best layout", IN_SEARCH}},
+     "With --cluster or --ranks every way to divide the model is priced; what the options fix "
+     "stays\n"
+     "fixed, and -o writes the best one's plan. Without, plans as told.\n"
      "Prints what the plan comes to: memory, messages, predicted time. -o writes the plan itself,\n"
      "which the other commands read.\n\n"
      "  perilune plan models/gpt.lua\n"
      "  perilune plan models/gpt.lua --set size=124m --mesh d=2,p=2,t=2 --micro-batch 2 \\\n"
      "      --global-batch 16 --schedule interleaved --chunks 2 -o gpt.plan\n"
-     "  perilune plan models/llama.lua --set size=8b --tensor 8 --json\n",
+     "  perilune plan models/llama.lua --set size=8b --tensor 8 --json\n"
+     "  perilune plan models/gpt.lua --set size=1t --cluster selene --ranks 3072 \\\n"
+     "      --global-batch 3072 --days-for-tokens 300e9 --html plan.html\n",
      cmd_plan},
     {"show",
      "PLAN",
