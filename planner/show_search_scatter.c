@@ -11,7 +11,7 @@
 enum { MOST_VALUES = 24 };
 
 /* Slower and larger ones than these would press what matters into a corner. */
-static const double MOST_SLOWDOWN = 12, MOST_MEMORY = 6;
+static const double MOST_SLOWDOWN = 8, MOST_MEMORY = 3;
 
 const char CANDIDATES_STYLE[] =
     ".plot{position:relative;margin:4px 8px 40px 64px}"

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { NAME_COLUMNS = 40, LABEL_COLUMNS = 11, MOST_PARETO = 5 };
+enum { NAME_COLUMNS = 40, LABEL_COLUMNS = 11, MOST_PARETO = 5, AXIS_COLUMNS = 19 };
 
 static void put_label(StrBuf *out, const char *label) {
     strbuf_printf(out, "%-*s", LABEL_COLUMNS, label);
@@ -28,12 +28,12 @@ static void put_head(StrBuf *out, const SearchFacts *facts) {
                   report->costs->vocab);
     put_label(out, "cluster");
     lines_put_name(out, cluster->name, 20);
-    strbuf_put(out, ": ");
-    lines_put_name(out, cluster->title, 26);
-    strbuf_printf(out, "; %d device%s in %d node%s; as ", report->request->n_ranks,
-                  report->request->n_ranks == 1 ? "" : "s", facts->n_nodes,
-                  facts->n_nodes == 1 ? "" : "s");
-    lines_put_name(out, cluster->software.name, 12);
+    strbuf_printf(out, ": %d node%s of %d x ", facts->n_nodes, facts->n_nodes == 1 ? "" : "s",
+                  cluster->node.n_devices);
+    lines_put_name(out, cluster->device.name, 20);
+    strbuf_printf(out, ", %d rank%s; software: ", report->request->n_ranks,
+                  report->request->n_ranks == 1 ? "" : "s");
+    lines_put_name(out, cluster->software.name, 20);
     strbuf_put(out, "\n");
     put_label(out, "batch");
     strbuf_printf(out, "%d sequences, %s tokens, %sFLOP of model a step\n",
@@ -179,21 +179,36 @@ static void put_pareto(StrBuf *out, const SearchFacts *facts) {
     if (n_shown < n) strbuf_printf(out, "%d of %d are shown.\n", n_shown, n);
 }
 
+/* Alternatives from `first` on that have the same axis and do not fit either. */
+static int count_alike(const SearchResult *result, int first) {
+    const Alternative *of = &result->alternatives[first];
+    int n = 1;
+    for (int i = first + 1; i < result->n_alternatives && !of->fits; i++, n++) {
+        const Alternative *next = &result->alternatives[i];
+        if (next->fits || strcmp(next->axis, of->axis) != 0 || next->missing_bytes <= 0) break;
+    }
+    return of->missing_bytes > 0 ? n : 1;
+}
+
 static void put_alternatives(StrBuf *out, const SearchFacts *facts) {
     const SearchResult *result = facts->report->result;
+    const char *axis = "";
     if (!facts->report->request->explain) return;
     strbuf_put(out, "\nAlternatives: what else one choice could be, everything else left free\n");
-    strbuf_printf(out, "%-18s %-12s %10s  %s\n", "choice", "value", "slower", "why");
-    for (int i = 0; i < result->n_alternatives; i++) {
+    for (int i = 0, n; i < result->n_alternatives; i += n) {
         const Alternative *of = &result->alternatives[i];
-        char effect[UNIT_TEXT];
-        if (of->fits) {
-            snprintf(effect, sizeof(effect), "%+.1f %%", 100 * (of->slowdown - 1));
+        char missing[UNIT_TEXT];
+        n = count_alike(result, i);
+        const char *text = of->reason ? of->reason : "";
+        if (n > 2) {
+            const Alternative *last = &result->alternatives[i + n - 1];
+            text = arena_printf(facts->arena, "%s; and so on to %s=%s: %s", text, last->axis,
+                                last->value, unit_bytes((double)last->missing_bytes, missing));
         } else {
-            snprintf(effect, sizeof(effect), "no room");
+            n = 1;
         }
-        strbuf_printf(out, "%-18s %-12s %10s  %.56s\n", of->axis, of->value, effect,
-                      of->reason ? of->reason : "");
+        lines_put_wrapped(out, strcmp(axis, of->axis) == 0 ? "" : of->axis, AXIS_COLUMNS, text);
+        axis = of->axis;
     }
 }
 
