@@ -1,6 +1,6 @@
 #include "frontend/cluster_read.h"
 
-#include "frontend/lua_lines.h"
+#include "frontend/lua_marks.h"
 #include "frontend/nearest.h"
 #include "planner/cluster_check.h"
 #include "planner/cluster_fields.h"
@@ -17,15 +17,6 @@ static const char DEFAULT_SOFTWARE[] = "perilune";
 
 /* Shipped scripts that others require: no clusters. */
 static const char *const SHARED[] = {"devices", "nodes", "software"};
-
-/* Key of the registry's table from tables to their Mark. */
-static char MARKS;
-
-/* Where a table was made, and by which constructor. */
-typedef struct Mark {
-    SourceLoc loc;
-    const char *constructor;
-} Mark;
 
 /* One cluster_read. */
 typedef struct Reading {
@@ -60,25 +51,7 @@ const char *cluster_shipped_name(int index) {
     return NULL;
 }
 
-/* --- where things are ------------------------------------------------------------------------ */
-
-/* Upvalue: the constructor's name. {...} -> the same table, marked. */
-static int mark_table(lua_State *lua) {
-    Sandbox *sandbox = sandbox_of(lua);
-    const char *constructor = lua_tostring(lua, lua_upvalueindex(1));
-    if (!lua_istable(lua, 1)) {
-        return luaL_error(lua, "%s: takes a table, as in %s { ... }", constructor, constructor);
-    }
-    lua_settop(lua, 1);
-    Mark *mark = ARENA_NEW(sandbox->arena, Mark);
-    *mark = (Mark){sandbox_user_line(lua), arena_strdup(sandbox->arena, constructor)};
-    lua_rawgetp(lua, LUA_REGISTRYINDEX, &MARKS);
-    lua_pushvalue(lua, 1);
-    lua_pushlightuserdata(lua, mark);
-    lua_rawset(lua, -3);
-    lua_settop(lua, 1);
-    return 1;
-}
+/* --- fields ---------------------------------------------------------------------------------- */
 
 /* like(base, changes) -> a copy of base with the fields of changes. */
 static int copy_changed(lua_State *lua) {
@@ -97,43 +70,6 @@ static int copy_changed(lua_State *lua) {
     return 1;
 }
 
-/* Of the table on top of the stack; NULL: it has none. */
-static const Mark *mark_of(lua_State *lua) {
-    lua_rawgetp(lua, LUA_REGISTRYINDEX, &MARKS);
-    lua_pushvalue(lua, -2);
-    lua_rawget(lua, -2);
-    const Mark *mark = lua_touserdata(lua, -1);
-    lua_pop(lua, 2);
-    return mark;
-}
-
-/* The line of field `path`: searched for in the text from the innermost marked table around it. */
-static SourceLoc loc_of(const Reader *reader, const char *path) {
-    lua_State *lua = reader->lua;
-    const Mark *mark = NULL;
-    const char *rest = path;
-    int top = lua_gettop(lua);
-    lua_pushvalue(lua, reader->table);
-    for (const char *at = path; lua_istable(lua, -1);) {
-        const Mark *own = mark_of(lua);
-        if (own) {
-            mark = own;
-            rest = at;
-        }
-        size_t part = strcspn(at, ".");
-        if (!at[part]) break;
-        lua_pushlstring(lua, at, part);
-        lua_rawget(lua, -2);
-        at += part + 1;
-    }
-    lua_settop(lua, top);
-    if (!mark) return (SourceLoc){reader->sandbox->path, 0};
-    const LuaChunk *chunk = sandbox_find_chunk(reader->sandbox, mark->loc.file);
-    if (!chunk) return mark->loc;
-    int line = lua_key_line(chunk->text, chunk->length, mark->loc.line, mark->constructor, rest);
-    return (SourceLoc){mark->loc.file, line};
-}
-
 static _Noreturn void fail(const Reader *reader, const char *path, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -142,7 +78,7 @@ static _Noreturn void fail(const Reader *reader, const char *path, const char *f
     va_start(args, format);
     const char *text = arena_vprintf(reader->sandbox->arena, format, args);
     va_end(args);
-    diag_error(reader->sandbox->diag, loc_of(reader, path), "%s", text);
+    diag_error(reader->sandbox->diag, lua_mark_line(reader->lua, reader->table, path), "%s", text);
     sandbox_fail(reader->lua);
 }
 
@@ -322,28 +258,46 @@ static bool is_name(const char *text, size_t length) {
     return true;
 }
 
-static void check_key(const Reader *reader, const char *prefix, const char *const *known) {
-    lua_State *lua = reader->lua;
-    size_t length = 0;
-    const char *key = lua_type(lua, -1) == LUA_TSTRING ? lua_tolstring(lua, -1, &length) : "";
-    const char *what =
-        arena_printf(reader->sandbox->arena, "%.*s", (int)strlen(prefix) - 1, prefix);
-    if (!*prefix) what = "cluster";
-    if (!is_name(key, length)) {
-        fail(reader, arena_printf(reader->sandbox->arena, "%s ", prefix),
-             "%s: each field needs a name of letters, digits and '_'; one has none", what);
+static bool is_known(const char *key, const char *const *known) {
+    for (; *known; known++) {
+        if (strcmp(*known, key) == 0) return true;
     }
-    for (const char *const *name = known; *name; name++) {
-        if (strcmp(*name, key) == 0) return;
-    }
-    const char *path = arena_printf(reader->sandbox->arena, "%s%s", prefix, key);
+    return false;
+}
+
+static _Noreturn void fail_unknown(const Reader *reader, const char *prefix, const char *key,
+                                   const char *const *known) {
+    Arena *arena = reader->sandbox->arena;
+    const char *path = arena_printf(arena, "%s%s", prefix, key), *names = "";
     const char *nearest = nearest_name(key, known);
     if (nearest) fail(reader, path, "%s is unknown; did you mean %s?", path, nearest);
-    const char *names = "";
     for (const char *const *name = known; *name; name++) {
-        names = arena_printf(reader->sandbox->arena, "%s%s%s", names, *names ? ", " : "", *name);
+        names = arena_printf(arena, "%s%s%s", names, *names ? ", " : "", *name);
     }
     fail(reader, path, "%s is unknown; known: %s", path, names);
+}
+
+/* The keys of the table on top of the stack. Of several wrong ones the first by name is reported:
+ * Lua's own order changes from run to run. */
+static void check_table(const Reader *reader, const char *prefix, const char *const *known) {
+    lua_State *lua = reader->lua;
+    Arena *arena = reader->sandbox->arena;
+    const char *wrong = NULL;
+    lua_pushnil(lua);
+    while (lua_next(lua, -2)) {
+        lua_pop(lua, 1);
+        size_t length = 0;
+        const char *key = lua_type(lua, -1) == LUA_TSTRING ? lua_tolstring(lua, -1, &length) : "";
+        if (!is_name(key, length)) {
+            const char *what = arena_strndup(arena, prefix, strcspn(prefix, "."));
+            fail(reader, arena_printf(arena, "%s ", prefix), /* no field: the table's own line */
+                 "%s: each field needs a name of letters, digits and '_'; one has none",
+                 *what ? what : "cluster");
+        }
+        if (is_known(key, known) || (wrong && strcmp(wrong, key) < 0)) continue;
+        wrong = arena_strdup(arena, key);
+    }
+    if (wrong) fail_unknown(reader, prefix, wrong, known);
 }
 
 /* Every key of the table at `prefix` is one of the fields'; then those of the tables in it. */
@@ -358,13 +312,7 @@ static void check_keys(const Reader *reader, const char *prefix) {
         lua_pop(lua, 1);
         type = push_path(reader, arena_strndup(reader->sandbox->arena, prefix, length - 1));
     }
-    if (type == LUA_TTABLE) {
-        lua_pushnil(lua);
-        while (lua_next(lua, -2)) {
-            lua_pop(lua, 1);
-            check_key(reader, prefix, known);
-        }
-    }
+    if (type == LUA_TTABLE) check_table(reader, prefix, known);
     lua_pop(lua, 1);
     for (int i = 0; i < n_known && type == LUA_TTABLE; i++) {
         bool own = strcmp(known[i], "software") == 0 && !*prefix; /* a name here, read apart */
@@ -383,14 +331,8 @@ static void read_fields(const Reader *reader, bool software) {
 /* --- the script ------------------------------------------------------------------------------ */
 
 static void open_globals(lua_State *lua) {
-    static const char *const CONSTRUCTORS[] = {"cluster", "device", "software"};
-    lua_newtable(lua);
-    lua_rawsetp(lua, LUA_REGISTRYINDEX, &MARKS);
-    for (size_t i = 0; i < sizeof(CONSTRUCTORS) / sizeof(CONSTRUCTORS[0]); i++) {
-        lua_pushstring(lua, CONSTRUCTORS[i]);
-        lua_pushcclosure(lua, mark_table, 1);
-        lua_setglobal(lua, CONSTRUCTORS[i]);
-    }
+    static const char *const CONSTRUCTORS[] = {"cluster", "device", "software", NULL};
+    lua_open_marks(lua, CONSTRUCTORS);
     lua_pushcfunction(lua, copy_changed);
     lua_setglobal(lua, "like");
     for (size_t i = 0; i < sizeof(UNITS) / sizeof(UNITS[0]); i++) {
@@ -439,7 +381,8 @@ static _Noreturn void fail_software(const Reader *reader, const char *name, int 
     const char *nearest = nearest_name(name, names);
     /* Asked for by --software, it is no mistake of the file. */
     Reading *reading = reader->sandbox->context;
-    SourceLoc loc = reading->software ? NO_LOC : loc_of(reader, "software");
+    SourceLoc loc =
+        reading->software ? NO_LOC : lua_mark_line(reader->lua, reader->table, "software");
     diag_error(reader->sandbox->diag, loc,
                nearest ? "there is no software '%.64s'; did you mean %s?"
                        : "there is no software '%.64s'; there are: %s",
@@ -475,7 +418,7 @@ static int read_body(lua_State *lua) {
     open_globals(lua);
     lua_settop(lua, 0);
     int n_results = sandbox_run_script(lua);
-    if (n_results != 1 || !lua_istable(lua, 1) || !mark_of(lua)) {
+    if (n_results != 1 || !lua_istable(lua, 1) || !lua_is_marked(lua, 1)) {
         diag_error(sandbox->diag, (SourceLoc){sandbox->path, 0},
                    "the script must end in `return cluster { ... }`");
         sandbox_fail(lua);

@@ -54,7 +54,8 @@ local Model = {}
 ---@return perilune.Value
 function Model:param(name, axes, options) end
 
----Block i (1, 2, 3, ... in order): the unit of pipeline cuts. Returns what f returns.
+---Block i (1, 2, 3, ... in order): the unit of pipeline cuts and of recomputation. Returns what f
+---returns.
 ---@generic T
 ---@param i integer
 ---@param f fun(): T

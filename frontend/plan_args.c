@@ -147,6 +147,15 @@ bool plan_precision_from_args(const CliArgs *args, PlanOptions *options, Diag *d
     return false;
 }
 
+bool plan_recompute_from_args(const CliArgs *args, PlanOptions *options, Diag *diag) {
+    const char *name = cli_text(args, OPT_RECOMPUTE, "none");
+    int mode = recompute_mode_find(name, (int)strlen(name));
+    options->recompute = (Recompute)mode;
+    if (mode >= 0) return true;
+    diag_error(diag, NO_LOC, "--recompute: '%s' is not none, selective or full", name);
+    return false;
+}
+
 static bool options_from_args(CliArgs *args, PlanOptions *options, Diag *diag) {
     bool seen[N_MESH_AXES];
     if (!plan_mesh_from_args(args, &options->mesh, seen, diag)) return false;
@@ -169,6 +178,7 @@ static bool options_from_args(CliArgs *args, PlanOptions *options, Diag *diag) {
                    options->dump_after);
         return false;
     }
+    if (!plan_recompute_from_args(args, options, diag)) return false;
     return plan_precision_from_args(args, options, diag) && split_from_args(args, options, diag);
 }
 

@@ -12,6 +12,8 @@ Plan *plan_from_model(CliArgs *args, Diag *diag);
 bool plan_mesh_from_args(CliArgs *args, Mesh *mesh, bool seen[N_MESH_AXES], Diag *diag);
 /* --precision, by default bf16 for CUDA, else f32. Sets options->precision. */
 bool plan_precision_from_args(const CliArgs *args, PlanOptions *options, Diag *diag);
+/* --recompute; by default none. */
+bool plan_recompute_from_args(const CliArgs *args, PlanOptions *options, Diag *diag);
 /* Runs the script with `batch` sequences and sets everything of the request but its options. */
 bool plan_load_model(CliArgs *args, int64_t batch, PlanRequest *request, Diag *diag);
 

@@ -68,6 +68,11 @@ static bool fixed_from_args(CliArgs *args, SearchRequest *request, Diag *diag) {
                                .zero = -1,
                                .sequence_parallel = cli_given(args, OPT_SEQUENCE_PARALLEL) ? 1 : -1,
                                .explain = cli_given(args, OPT_EXPLAIN)};
+    PlanOptions options = {0};
+    if (cli_given(args, OPT_RECOMPUTE)) {
+        if (!plan_recompute_from_args(args, &options, diag)) return false;
+        request->recompute = (int)options.recompute;
+    }
     double limit_gib = cli_real(args, OPT_MEMORY_LIMIT, 0);
     request->memory_limit_bytes = limit_gib * 1024 * 1024 * 1024;
     return true;

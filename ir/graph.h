@@ -63,7 +63,8 @@ struct Node {
     Type types[MAX_OUTPUTS];
     Sharding shardings[MAX_OUTPUTS];
     Phase phase;
-    int block; /* the model block (layer) it belongs to, or NO_BLOCK; unit of pipeline cuts */
+    int block; /* the model block (layer) it belongs to, or NO_BLOCK; unit of pipeline cuts and of
+                  recomputation */
     int chunk; /* pipeline chunk, 0 before split_stages */
     SourceLoc loc;
 };

@@ -55,7 +55,7 @@ return model {
       + nn.position(m, "wpe", "seq", "model")
     x = nn.dropout(x, m.dropout)
     for i = 1, m.layers do
-      x = m:block(i, function() -- the unit of pipeline cuts
+      x = m:block(i, function() -- the unit of pipeline cuts and of recomputation
         x = nn.residual(x, nn.attention(m, norm(x, "ln1"), { bias = true }), m.dropout)
         return nn.residual(x, nn.mlp(m, norm(x, "ln2"), { act = m.act }), m.dropout)
       end)

@@ -39,7 +39,7 @@ return model {
     end
     local x = nn.dropout(nn.embedding(m, "wte", tokens, "vocab", "model"), m.dropout)
     for i = 1, m.layers do
-      x = m:block(i, function() -- the unit of pipeline cuts
+      x = m:block(i, function() -- the unit of pipeline cuts and of recomputation
         local attention = nn.attention(m, norm(x, "norm1"), { rotary = m.rotary_base })
         x = nn.residual(x, attention, m.dropout)
         return nn.residual(x, nn.swiglu(m, norm(x, "norm2"), { act = m.act }), m.dropout)

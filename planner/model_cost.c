@@ -123,6 +123,7 @@ static Lowered *lower(ModelCosts *costs, int t, bool sequence_parallel, Recomput
     request.options.sequence_parallel = sequence_parallel;
     request.options.micro_batch = request.options.global_batch = 1;
     request.options.n_chunks = 1;
+    request.options.recompute = recompute;
     request.options.schedule = "1f1b";
     request.options.split = NULL;
     request.options.dump_after = NULL;

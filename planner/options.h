@@ -4,18 +4,11 @@
 
 #include "ir/base/diag.h"
 #include "ir/type.h"
+#include "planner/recompute.h"
 
 #include <stdint.h>
 
 typedef enum OptimizerKind { OPTIMIZER_ADAMW, OPTIMIZER_SGD } OptimizerKind;
-
-/* What of a block's forward is computed again in its backward instead of being kept. */
-typedef enum Recompute {
-    RECOMPUTE_NONE,
-    RECOMPUTE_SELECTIVE, /* what is cheap: all but products, attention and messages */
-    RECOMPUTE_FULL,      /* everything but the block's inputs */
-    N_RECOMPUTES
-} Recompute;
 
 typedef struct PlanOptions {
     Mesh mesh;
@@ -25,7 +18,8 @@ typedef struct PlanOptions {
     bool cuda;            /* plan for CUDA devices; else for CPU cores */
     bool sequence_parallel;
     uint64_t seed;
-    DType precision;  /* of activations: DTYPE_F32 or DTYPE_BF16 */
+    DType precision; /* of activations: DTYPE_F32 or DTYPE_BF16 */
+    Recompute recompute;
     const int *split; /* blocks per chunk in pipeline order, or NULL: balanced by cost */
     int n_split;
     const char *dump_after; /* pass name, or NULL */

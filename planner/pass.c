@@ -98,7 +98,10 @@ Graph *planner_run_pass(Arena *arena, const Graph *graph, const char *pass, Diag
                                   .eps = 1e-8,
                                   .weight_decay = 0.1,
                                   .max_norm = 1},
-                       .options = {.mesh = graph->mesh, .n_chunks = 1, .precision = DTYPE_BF16}};
+                       .options = {.mesh = graph->mesh,
+                                   .n_chunks = 1,
+                                   .precision = DTYPE_BF16,
+                                   .recompute = RECOMPUTE_FULL}};
     if (!graph_verify(graph, diag)) return NULL;
     Graph *out = info->run(graph, &ctx);
     return out && graph_verify(out, diag) ? out : NULL;

@@ -1,7 +1,7 @@
 /* The plan as text. Laid out to be read and compared: one fact per line, task lists as runs
  * (plan_tasks.c), graphs as ir prints them. plan_parse.c is the inverse.
  *
- *   perilune plan 2
+ *   perilune plan 3
  *   fingerprint=91b0fb94eb4d7cd1
  *   model="gpt"
  *   p=4 ...                                  one field per line: PLAN_FIELDS
@@ -75,6 +75,7 @@ static void put_field(StrBuf *out, const Plan *plan, const PlanField *field) {
     case FIELD_DOUBLE: plan_put_double(out, *(const double *)at); break;
     case FIELD_BOOL: strbuf_put(out, *(const bool *)at ? "1" : "0"); break;
     case FIELD_PRECISION: strbuf_put(out, dtype_name(*(const DType *)at)); break;
+    case FIELD_RECOMPUTE: strbuf_put(out, recompute_mode_name(*(const Recompute *)at)); break;
     case FIELD_TEXT: {
         const char *text = *(const char *const *)at;
         plan_put_quoted(out, text ? text : "");

@@ -14,8 +14,9 @@
 #define PLANNER_PLAN_H
 
 #include "ir/op.h"
+#include "planner/recompute.h"
 
-enum { ALIGN_BYTES = 64, MAX_CHUNKS = 8, PLAN_FORMAT_VERSION = 2 };
+enum { ALIGN_BYTES = 64, MAX_CHUNKS = 8, PLAN_FORMAT_VERSION = 3 };
 
 typedef enum Region { REGION_NONE, REGION_PERSISTENT, REGION_FRAME, REGION_SCRATCH } Region;
 
@@ -132,10 +133,12 @@ typedef struct Plan {
     bool cuda; /* leaves room for what CUDA's kernels need beside values; runs on CPUs, too */
     bool sequence_parallel;
     DType precision; /* of activations and products: DTYPE_F32 or DTYPE_BF16 */
+    Recompute recompute;
     uint64_t seed;
-    double learning_rate;  /* peak; train may override */
-    int64_t n_parameters;  /* logical, whole model */
-    double model_flops;    /* per step, counted from the logical graph: forward + backward */
+    double learning_rate; /* peak; train may override */
+    int64_t n_parameters; /* logical, whole model */
+    /* Per step, counted from the logical graph: forward + backward, nothing computed again. */
+    double model_flops;
     int64_t library_bytes; /* memory beyond the arena, estimated (plan_library.c) */
     int n_programs, n_stages, n_channels, n_comms;
     Program *programs;

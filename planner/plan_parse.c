@@ -46,6 +46,17 @@ static void read_precision(PlanReader *reader, DType *out) {
     *out = (DType)dtype;
 }
 
+static void read_recompute(PlanReader *reader, Recompute *out) {
+    int length = (int)strspn(reader->at, "abcdefghijklmnopqrstuvwxyz");
+    int mode = recompute_mode_find(reader->at, length);
+    if (mode < 0) {
+        plan_reader_fail(reader, "expected what is recomputed: none, selective or full");
+        return;
+    }
+    reader->at += length;
+    *out = (Recompute)mode;
+}
+
 static bool read_field(PlanReader *reader, Plan *plan, const PlanField *field) {
     void *at = (char *)plan + field->offset;
     int64_t number = 0;
@@ -64,6 +75,7 @@ static bool read_field(PlanReader *reader, Plan *plan, const PlanField *field) {
         *(bool *)at = number != 0;
         break;
     case FIELD_PRECISION: read_precision(reader, at); break;
+    case FIELD_RECOMPUTE: read_recompute(reader, at); break;
     case FIELD_TEXT: *(const char **)at = plan_reader_quoted(reader); break;
     }
     return plan_reader_end_line(reader);
@@ -215,8 +227,11 @@ static bool read_header(PlanReader *reader, Plan *plan) {
     if (!plan_reader_expect(reader, "perilune plan ")) return false;
     if (!plan_reader_int32(reader, 0, 1 << 30, &version)) return false;
     if (version != PLAN_FORMAT_VERSION) {
-        return plan_reader_fail(reader, "the plan's format is version %d; this program reads %d",
-                                version, PLAN_FORMAT_VERSION);
+        return plan_reader_fail(reader,
+                                "the plan's format is version %d; this program reads %d: %s",
+                                version, PLAN_FORMAT_VERSION,
+                                version < PLAN_FORMAT_VERSION ? "make it again with perilune plan"
+                                                              : "a newer perilune wrote it");
     }
     plan_reader_end_line(reader);
     if (!read_fingerprint(reader, &plan->fingerprint)) return false;

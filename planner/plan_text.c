@@ -23,6 +23,7 @@ const PlanField PLAN_FIELDS[] = {
     FIELD("cuda", BOOL, cuda, 1),
     FIELD("sequence_parallel", BOOL, sequence_parallel, 1),
     FIELD("precision", PRECISION, precision, 0),
+    FIELD("recompute", RECOMPUTE, recompute, 0),
     FIELD("micro_batch", INT, micro_batch, INT_MAX),
     FIELD("global_batch", INT, global_batch, INT_MAX),
     FIELD("micro_batches", INT, n_micro, MAX_MICRO),

@@ -18,6 +18,7 @@ typedef enum FieldKind {
     FIELD_DOUBLE,
     FIELD_BOOL,
     FIELD_PRECISION, /* f32 or bf16 */
+    FIELD_RECOMPUTE, /* none, selective or full */
     FIELD_TEXT
 } FieldKind;
 

@@ -108,7 +108,7 @@ static bool make_stage_programs(Plan *plan, const StageGraph *stages, PassContex
             found = plan->n_programs++;
             texts[found] = arena_strdup(ctx->arena, text.text);
             Program *program = &plan->programs[found];
-            program->graph = run_passes(stages[s].graph, "fold_accumulate", "fuse", ctx);
+            program->graph = run_passes(stages[s].graph, "fold_accumulate", "recompute", ctx);
             if (!program->graph) return false;
             plan_memory(program, plan->n_chunks, plan->cuda, ctx->arena);
         }
@@ -161,6 +161,7 @@ static Plan *new_plan(Arena *arena, const PlanRequest *request) {
     plan->cuda = options->cuda;
     plan->sequence_parallel = options->sequence_parallel;
     plan->precision = options->precision;
+    plan->recompute = options->recompute;
     plan->seed = options->seed;
     plan->learning_rate = request->recipe.learning_rate;
     plan->n_stages = options->mesh.size[MESH_P];

@@ -42,17 +42,11 @@ int64_t memory_part_bytes(const StepCost *cost, int part) {
     return bytes[part];
 }
 
-const char *recompute_text(Recompute recompute) {
-    static const char *const NAMES[N_RECOMPUTES] = {
-        [RECOMPUTE_NONE] = "none", [RECOMPUTE_SELECTIVE] = "selective", [RECOMPUTE_FULL] = "full"};
-    return recompute < N_RECOMPUTES ? NAMES[recompute] : "?";
-}
-
 const char *layout_text(const Candidate *candidate, char *text) {
     char chunks[16] = "", recompute[32] = "", zero[16] = "";
     if (candidate->n_chunks > 1) snprintf(chunks, sizeof(chunks), " x%d", candidate->n_chunks);
     if (candidate->recompute != RECOMPUTE_NONE) {
-        snprintf(recompute, sizeof(recompute), ", %s", recompute_text(candidate->recompute));
+        snprintf(recompute, sizeof(recompute), ", %s", recompute_mode_name(candidate->recompute));
     }
     if (candidate->zero) snprintf(zero, sizeof(zero), ", ZeRO-%d", candidate->zero);
     snprintf(text, LAYOUT_TEXT, "t=%d d=%d p=%d, %s%s, b=%d%s%s%s", candidate->t, candidate->d,

@@ -68,7 +68,6 @@ LayoutFacts layout_facts(const SearchReport *report, const Found *found);
 /* "t=8 d=6 p=64, interleaved x2, b=2, selective, ZeRO-1, sp" */
 enum { LAYOUT_TEXT = 96 };
 const char *layout_text(const Candidate *candidate, char *text);
-const char *recompute_text(Recompute recompute);
 
 /* Per device: what the user said, or what the cluster's software can use. */
 double search_memory_limit(const SearchRequest *request, const Cluster *cluster);

@@ -81,6 +81,28 @@ static int64_t count_parameters(const Graph *graph) {
     return count;
 }
 
+/* Of the products and attention of one rank and step: what model FLOPs count, and besides what is
+ * computed again, by the plan or within attention's gradient, and padding. */
+static double count_product_flops(const Plan *plan, const Graph *graph) {
+    double flops = 0;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        Type inputs[8], outputs[MAX_OUTPUTS];
+        if (node->op != OP_MATMUL && node->op != OP_ATTENTION && node->op != OP_ATTENTION_GRAD) {
+            continue;
+        }
+        for (int i = 0; i < node->n_inputs; i++) {
+            Value input = node->inputs[i];
+            inputs[i] = type_local(value_type(input), value_sharding(input), &graph->mesh);
+        }
+        for (int o = 0; o < node->n_outputs; o++) {
+            outputs[o] = type_local(&node->types[o], &node->shardings[o], &graph->mesh);
+        }
+        flops += OPS[node->op].flops(node, inputs, outputs);
+    }
+    return flops * plan->n_micro;
+}
+
 static void fill_stage(Facts *facts, int stage, const int64_t *parameters_of) {
     const Plan *plan = facts->plan;
     const Stage *list = &plan->stages[stage];
@@ -102,6 +124,8 @@ static void fill_stage(Facts *facts, int stage, const int64_t *parameters_of) {
     if (of->arena_bytes > facts->largest_arena_bytes) facts->largest_arena_bytes = of->arena_bytes;
     int n_twins = facts->n_ranks / plan->n_stages;
     facts->all_arena_bytes += (double)of->arena_bytes * n_twins;
+    facts->hardware_flops +=
+        count_product_flops(plan, plan->programs[list->program].graph) * n_twins;
 }
 
 /* Sums of one program's collectives over a communicator, per step and rank. */

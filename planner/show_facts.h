@@ -44,7 +44,8 @@ typedef struct Facts {
     const Device *device;
     const Simulation *sim;
     int n_ranks;
-    double n_tokens; /* per step */
+    double n_tokens;       /* per step */
+    double hardware_flops; /* of all ranks' products and attention a step, as planned */
     int64_t largest_arena_bytes;
     double all_arena_bytes;    /* of all ranks */
     double parameters_counted; /* sum over stages, tied ones once each */

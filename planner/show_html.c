@@ -122,6 +122,7 @@ static void put_layout(StrBuf *out, const Facts *facts) {
              plan->n_chunks == 1 ? "" : "s");
     html_put_fact(out, "Schedule", text);
     html_put_fact(out, "Precision", dtype_name(plan->precision));
+    html_put_fact(out, "Recompute", recompute_mode_name(plan->recompute));
     html_put_fact(out, "Sequence parallel", plan->sequence_parallel ? "yes" : "no");
     snprintf(text, sizeof(text), "%" PRId64 " tokens, vocabulary %" PRId64, plan->seq, plan->vocab);
     html_put_fact(out, "Sequence", text);

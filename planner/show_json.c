@@ -2,12 +2,14 @@
  * predicted, in microseconds.
  *
  *   format            1; grows when a key changes its meaning
- *   model             name, parameters, seq, vocab, flops_per_step
+ *   model             name, parameters, seq, vocab, flops_per_step (nothing computed again),
+ *                     hardware_flops_per_step (of all ranks' products and attention, as planned)
  *   fingerprint       16 hexadecimal digits
  *   mesh              t, d, p, ranks
  *   schedule          name, chunks, micro_batches, micro_batch (sequences), sequence_parallel
  *   batch             sequences, tokens (both per step)
  *   precision         of activations: f32 or bf16
+ *   recompute         none, selective or full
  *   seed, learning_rate
  *   tuned             device, arch, cublaslt (version), products; null: was not
  *   predicted         device, profile (where measured), step_us, tokens_per_second, bubble_fraction
@@ -82,6 +84,7 @@ static void put_head(json_t *root, const Facts *facts) {
     put_int(model, "seq", plan->seq);
     put_int(model, "vocab", plan->vocab);
     put_real(model, "flops_per_step", plan->model_flops);
+    put_real(model, "hardware_flops_per_step", facts->hardware_flops);
     snprintf(fingerprint, sizeof(fingerprint), "%016" PRIx64, plan->fingerprint);
     put_name(root, "fingerprint", fingerprint);
     json_t *mesh = put_new(root, "mesh", json_object());
@@ -99,6 +102,7 @@ static void put_head(json_t *root, const Facts *facts) {
     put_int(batch, "sequences", plan->global_batch);
     put_int(batch, "tokens", (int64_t)facts->n_tokens);
     put_name(root, "precision", dtype_name(plan->precision));
+    put_name(root, "recompute", recompute_mode_name(plan->recompute));
     put_int(root, "seed", (int64_t)plan->seed);
     put_real(root, "learning_rate", plan->learning_rate);
     put_tuned(root, &plan->device);

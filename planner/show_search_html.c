@@ -98,7 +98,7 @@ static void put_choice(StrBuf *out, const SearchFacts *facts) {
     snprintf(text, sizeof(text), "%d of %d sequence%s, times d=%d", of->n_micro, of->micro_batch,
              of->micro_batch == 1 ? "" : "s", of->d);
     html_put_fact(out, "Micro-batches", text);
-    html_put_fact(out, "Recomputation", recompute_text(of->recompute));
+    html_put_fact(out, "Recomputation", recompute_mode_name(of->recompute));
     html_put_fact(out, "ZeRO", of->zero ? "1: optimizer state divided over d" : "no");
     html_put_fact(out, "Sequence parallel", of->sequence_parallel ? "yes" : "no");
     if (facts->best.found->split) {

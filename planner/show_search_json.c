@@ -47,7 +47,7 @@ static void put_candidate(json_t *json, const Candidate *of) {
     json_put_int(json, "chunks", of->n_chunks);
     json_put_int(json, "micro_batch", of->micro_batch);
     json_put_int(json, "micro_batches", of->n_micro);
-    json_put_name(json, "recompute", recompute_text(of->recompute));
+    json_put_name(json, "recompute", recompute_mode_name(of->recompute));
     json_put_int(json, "zero", of->zero);
     json_object_set_new(json, "sequence_parallel", json_boolean(of->sequence_parallel));
 }

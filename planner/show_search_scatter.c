@@ -287,7 +287,7 @@ static void put_chips(StrBuf *out, const char *label, char key, const int *value
             strbuf_put(out, "\"></i>");
         }
         if (key == 'r') {
-            strbuf_printf(out, "%s</button>", recompute_text((Recompute)values[i]));
+            strbuf_printf(out, "%s</button>", recompute_mode_name((Recompute)values[i]));
         } else {
             strbuf_printf(out, "%c=%d</button>", key, values[i]);
         }

@@ -52,7 +52,7 @@ static void put_layout(StrBuf *out, const SearchFacts *facts) {
                   of->n_micro, of->n_micro == 1 ? "" : "es", of->micro_batch,
                   of->micro_batch == 1 ? "" : "s");
     put_label(out, "memory by");
-    strbuf_printf(out, "recomputation: %s; ZeRO: %s\n", recompute_text(of->recompute),
+    strbuf_printf(out, "recomputation: %s; ZeRO: %s\n", recompute_mode_name(of->recompute),
                   of->zero ? "1, the optimizer's state divided over d" : "none");
 }
 

@@ -45,6 +45,11 @@ static void put_head(StrBuf *out, const Facts *facts) {
                   plan->precision == DTYPE_F32
                       ? "f32"
                       : "bf16 activations and products; f32 parameters, gradients and sums");
+    if (plan->recompute != RECOMPUTE_NONE) {
+        put_label(out, "recompute");
+        strbuf_printf(out, "%s: with what is computed again, products make %sFLOP a step\n",
+                      recompute_mode_name(plan->recompute), unit_count(facts->hardware_flops, a));
+    }
     if (plan->device.name) {
         put_label(out, "tuned");
         strbuf_put(out, "for ");

@@ -1,6 +1,6 @@
 #include "planner/simulate_candidate.h"
 
-#include "planner/collective_time.h"
+#include "planner/border_time.h"
 
 #include <string.h>
 
@@ -149,15 +149,13 @@ static void price_links(CandidateLoad *of) {
     const Cluster *cluster = of->costs->cluster;
     PipelineLoad *load = &of->load;
     int p = of->candidate->p, n_borders = of->candidate->n_chunks > 1 ? p : p - 1, last_card = 0;
-    double us[2], latency_us[2], bytes = (double)of->layout->border_bytes;
+    BorderTime time[2];
     load->send = cluster->software.overlaps_pipeline ? SEND_OVERLAPPED : SEND_ARRIVES;
     load->links = of->links;
     if (p == 1) return;
     for (int crosses = 0; crosses < 2; crosses++) {
         int sharing = crosses ? stage_ranks_in_node(of) : 1;
-        us[crosses] = message_us(cluster, bytes, crosses, sharing);
-        latency_us[crosses] = message_us(cluster, 0, crosses, sharing);
-        if (latency_us[crosses] > us[crosses]) latency_us[crosses] = us[crosses];
+        time[crosses] = border_time(cluster, of->layout, crosses, sharing);
     }
     for (int s = 0; s < p; s++) { /* stage s sends forward to s + 1, backward to s - 1 */
         int card = number_wires(of, s, &last_card, &load->n_wires);
@@ -169,8 +167,8 @@ static void price_links(CandidateLoad *of) {
                                                         .to = backward ? border : (s + 1) % p,
                                                         .backward = backward,
                                                         .wire = crosses ? card : -1 - s,
-                                                        .message_us = us[crosses],
-                                                        .latency_us = latency_us[crosses]};
+                                                        .message_us = time[crosses].us,
+                                                        .latency_us = time[crosses].latency_us};
         }
     }
     for (int i = 0; i < load->n_links; i++) {

@@ -1,6 +1,6 @@
 #include "planner/step_cost.h"
 
-#include "planner/collective_time.h"
+#include "planner/border_time.h"
 
 enum { CACHED = 4 };
 
@@ -153,8 +153,8 @@ static void price_borders(Pricing *x) {
         bool crosses = s + 1 < p ? placement_border_crosses(&x->placement, s)
                                  : ranks > x->placement.n_per_node;
         if (!is_known[crosses]) {
-            us[crosses] = message_us(x->costs->cluster, (double)x->layout->border_bytes, crosses,
-                                     crosses ? sharing : 1);
+            us[crosses] =
+                border_time(x->costs->cluster, x->layout, crosses, crosses ? sharing : 1).us;
             is_known[crosses] = true;
         }
         x->border_us[s] = us[crosses];

@@ -27,7 +27,9 @@ local megatron_2021 = software {
 local megatron_2022 = software(like(megatron_2021, {}))
 
 -- Megatron-DeepSpeed as for BLOOM (arXiv 2211.05100): bf16 with f32 gradients, ZeRO-1.
-local megatron_deepspeed_2022 = software(like(megatron_2021, { gradient_bytes = 4, state_bytes = 12 }))
+local megatron_deepspeed_2022 = software(like(megatron_2021, {
+  gradient_bytes = 4, state_bytes = 12,
+}))
 
 -- Megatron-Core of 2024 with Transformer Engine: blockwise attention, reductions beside backward
 -- passes, gradients in f32.

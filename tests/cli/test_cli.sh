@@ -70,6 +70,9 @@ fails 'flag with a value' 2 '--json takes no value' plan $model --json=1
 fails 'no number' 2 "--micro-batch: 'two' is not a whole number" plan $model --micro-batch two
 fails 'unknown precision' 2 "--precision: 'fp8' is not f32 or bf16" plan $model --precision fp8
 fails 'precision that is no float' 2 "'i32' is not f32 or bf16" plan $model --precision i32
+fails 'unknown recomputation' 2 "--recompute: 'all' is not none, selective or full" \
+    plan $model --recompute all
+fails 'recomputation of a plan' 2 '--recompute' train x.plan --data x --recompute full
 fails 'precision of a plan' 2 '--precision' train x.plan --data x --precision bf16
 fails 'number out of range' 2 '--chunks: 0 is less than 1' plan $model --chunks 0
 fails 'huge number' 2 'is not a whole number' plan $model --micro-batch 99999999999999999999
@@ -118,7 +121,7 @@ fails 'bad graph' 2 "$folder/bad.ir:1:" opt "$folder/bad.ir" --pass simplify
 # --- plan, show, check ---
 works 'plan' 'model     gpt' plan $model "${small[@]}" -o "$plan"
 works 'plan --json' '"model"' plan $model "${small[@]}" --json
-works 'plan -o -' 'perilune plan 2' plan $model "${small[@]}" -o -
+works 'plan -o -' 'perilune plan 3' plan $model "${small[@]}" -o -
 result 'plan -o - is what -o FILE writes' "$(cmp "$folder/out" "$plan" 2>&1)"
 works 'check' 'is sound' check "$plan"
 works 'check --json' '"sound":true' check "$plan" --json
@@ -128,6 +131,13 @@ works 'plan --precision' 'precision bf16 activations' plan $model "${small[@]}" 
     -o "$folder/low.plan"
 works 'show --json of bf16' '"precision": "bf16"' show "$folder/low.plan" --json
 works 'show --html of bf16' 'Precision</dt><dd class="num">bf16' show "$folder/low.plan" --html
+works 'plan --recompute' 'recompute full: with what is computed again' plan $model "${small[@]}" \
+    --recompute full -o "$folder/again.plan"
+works 'show --json of recomputation' '"recompute": "full"' show "$folder/again.plan" --json
+works 'check of recomputation' 'is sound' check "$folder/again.plan"
+sed '1s/3/2/' "$folder/again.plan" >"$folder/old.plan"
+fails 'plan of an older format' 2 'version 2; this program reads 3: make it again' \
+    check "$folder/old.plan"
 works 'check of bf16' 'is sound' check "$folder/low.plan"
 works 'show --dot' 'digraph' show "$plan" --dot
 works 'show --html' '</html>' show "$plan" --html

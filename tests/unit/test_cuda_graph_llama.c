@@ -50,7 +50,24 @@ static bool cpu_has(const Variant *variant) {
     return there;
 }
 
+/* What is computed again stays ordered and gives what the CPU gives with the same plan. */
+static void run_recomputed(void) {
+    static const Layout layouts[] = {
+        {2, 1, 1, 4, 1, "1f1b", true, NULL, 0},
+        {1, 1, 2, 2, 2, "interleaved", false, NULL, 0},
+        {2, 2, 2, 4, 1, "1f1b", true, NULL, 0},
+    };
+    for (int mode = RECOMPUTE_SELECTIVE; mode <= RECOMPUTE_FULL; mode++) {
+        run_recompute = (Recompute)mode;
+        for (size_t i = 0; i < sizeof(OTHERS) / sizeof(OTHERS[0]); i++) {
+            if (i == 0 || OTHERS[i].precision == DTYPE_BF16) check_layouts(&OTHERS[i], layouts, 3);
+        }
+    }
+    run_recompute = RECOMPUTE_NONE;
+}
+
 static void run(void) {
+    run_recomputed();
     check_layouts(&LLAMA, LAYOUTS, N_LAYOUTS);
     for (size_t i = 0; i < sizeof(OTHERS) / sizeof(OTHERS[0]); i++) {
         if (!cpu_has(&OTHERS[i])) continue;

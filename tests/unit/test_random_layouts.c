@@ -1,6 +1,6 @@
 /* Random models under random layouts against one rank: odd sizes that nothing divides (so that
  * shards are padded), uneven splits, batches of any size, either optimizer, with and without
- * clipping.
+ * clipping, with and without recomputation.
  *
  *     test_random_layouts [SEED [COUNT]]     case i is made from SEED + i alone, and names it
  *
@@ -23,6 +23,7 @@ typedef struct Pair {
     char values[MAX_SETTINGS][16], name[512];
     int n_layers, kv_heads, global_batch, split[MAX_CHUNKS * MOST_RANKS];
     Layout layout;
+    Recompute recompute;
 } Pair;
 
 /* low .. high, xorshift64* (Vigna 2016). */
@@ -108,6 +109,7 @@ static void pick_layout(Pair *pair) {
     }
     if (pick(pair, 0, 2) == 0) pick_split(pair);
     pair->global_batch = l->micro_batch * l->d * n_micro;
+    pair->recompute = (Recompute)pick(pair, 0, N_RECOMPUTES - 1);
 }
 
 /* A pair to be made again from its seed alone. */
@@ -124,6 +126,7 @@ static void make_pair(Pair *pair, unsigned seed) {
         at += (size_t)snprintf(model + at, sizeof(model) - at, " %s=%s", pair->settings[i].key,
                                pair->settings[i].value);
     }
+    run_recompute = pair->recompute; /* part of the name */
     layout_name(model, &pair->layout, pair->name, sizeof(pair->name));
     at = strlen(pair->name);
     snprintf(pair->name + at, sizeof(pair->name) - at, " of %d", pair->global_batch);
@@ -151,7 +154,9 @@ static bool check_pair(const Pair *pair) {
     const Layout alone = {1, 1, 1, pair->global_batch, 1, "1f1b", false, NULL, 0};
     Run run, one;
     check_begin(pair->name);
+    run_recompute = pair->recompute;
     bool planned = plan(&run, pair, &pair->layout, true);
+    run_recompute = RECOMPUTE_NONE;
     if (!planned && is_deserved(diag_text(run.diag))) {
         printf("refused: %s: %s", pair->name, diag_text(run.diag));
         check_case_name[0] = '\0'; /* not a case */

@@ -1,5 +1,6 @@
 /* Candidates played: against step_cost, which has closed forms for the same prices, on a made-up
  * model and cluster. */
+#include "planner/border_time.h"
 #include "planner/simulate_candidate.h"
 #include "tests/unit/check.h"
 #include "tests/unit/synthetic_costs.h"
@@ -68,15 +69,17 @@ static void test_closed_forms(PipelineSim *sim, Diag *diag) {
         {"1f1b", 2, 48, 2, 1, 96, 1, 0.01},
     };
     Pair pair;
-    for (int software = 0; software < 4; software++) {
-        char name[100];
-        snprintf(name, sizeof(name), "equal stages%s%s: within 1 %% of the closed form",
+    for (int software = 0; software < 8; software++) {
+        char name[200];
+        snprintf(name, sizeof(name), "equal stages%s%s%s: within 1 %% of the closed form",
                  software & 1 ? ", gradients overlapped" : "",
-                 software & 2 ? ", messages overlapped" : "");
+                 software & 2 ? ", messages overlapped" : "",
+                 software & 4 ? ", borders scattered" : "");
         check_begin(name);
         synthetic_use(EQUAL, 96);
         synthetic_cluster.software.overlaps_gradients = software & 1;
         synthetic_cluster.software.overlaps_pipeline = software & 2;
+        synthetic_cluster.software.scatters_borders = software & 4;
         for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
             Candidate candidate = {.t = CASES[i].t,
                                    .p = CASES[i].p,
@@ -140,6 +143,27 @@ static void test_cards(PipelineSim *sim) {
     int n_cross = 0;
     for (int i = 0; i < load->n_links; i++) n_cross += load->links[i].wire < 2;
     CHECK(n_cross == 2, "%d links leave a node, not those between stages 3 and 4", n_cross);
+}
+
+static void test_scattered(void) {
+    check_begin("borders: scattered, 1/t of the bytes and a gather");
+    const char *reason;
+    synthetic_use(EQUAL, 96);
+    const LayoutCost *layout = model_costs_at(&synthetic_costs, 8, false, 0, 1, &reason);
+    const LayoutCost *divided = model_costs_at(&synthetic_costs, 8, true, 0, 1, &reason);
+    CollectiveGroup group = {8, 8, 1};
+    double bytes = (double)layout->border_bytes;
+    double gather_us = collective_us(&synthetic_cluster, COLLECTIVE_ALL_GATHER, bytes, &group);
+    BorderTime whole = border_time(&synthetic_cluster, layout, true, 8);
+    CHECK(whole.us == message_us(&synthetic_cluster, bytes, true, 8), "whole: %g us", whole.us);
+    synthetic_cluster.software.scatters_borders = true;
+    BorderTime parts = border_time(&synthetic_cluster, layout, true, 8);
+    double want = message_us(&synthetic_cluster, bytes / 8, true, 8) + gather_us;
+    CHECK(fabs(parts.us - want) < 1e-6, "scattered: %g us, not %g", parts.us, want);
+    CHECK(parts.latency_us > gather_us && parts.latency_us < parts.us, "the gather is on a wire");
+    BorderTime already = border_time(&synthetic_cluster, divided, true, 8);
+    want = message_us(&synthetic_cluster, (double)divided->border_bytes, true, 8);
+    CHECK(already.us == want, "divided along the sequence, nothing is left to scatter");
 }
 
 static double seconds(void) {
@@ -210,6 +234,7 @@ int main(int argc, char **argv) {
     test_closed_forms(sim, diag);
     test_software(sim, diag);
     test_cards(sim);
+    test_scattered();
     test_random(sim, diag, seed, argc > 1);
     diag_destroy(diag);
     arena_destroy(arena);

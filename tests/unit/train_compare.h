@@ -93,11 +93,14 @@ static inline void compare_memory(const Run *run) {
 }
 
 static inline const char *layout_name(const char *model, const Layout *l, char *text, size_t size) {
-    char chunks[16] = "";
+    char chunks[16] = "", again[32] = "";
     if (l->n_chunks > 1) snprintf(chunks, sizeof(chunks), " x%d", l->n_chunks);
-    snprintf(text, size, "%s: t=%d d=%d p=%d %s%s%s, micro-batch %d%s", model, l->t, l->d, l->p,
+    if (run_recompute != RECOMPUTE_NONE) {
+        snprintf(again, sizeof(again), ", recompute %s", recompute_mode_name(run_recompute));
+    }
+    snprintf(text, size, "%s: t=%d d=%d p=%d %s%s%s, micro-batch %d%s%s", model, l->t, l->d, l->p,
              l->schedule, chunks, l->sequence_parallel ? " seq" : "", l->micro_batch,
-             l->split ? ", uneven" : "");
+             l->split ? ", uneven" : "", again);
     return text;
 }
 

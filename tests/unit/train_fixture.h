@@ -23,6 +23,7 @@ typedef struct Layout {
 
 /* Of the plans made from now on. */
 static DType run_precision = DTYPE_F32;
+static Recompute run_recompute = RECOMPUTE_NONE;
 /* Cores that engines started from now on use; 0: all. */
 static int run_threads = 0;
 
@@ -72,6 +73,7 @@ static inline bool run_plan_for(Run *run, const char *path, const ModelSetting *
                     .seed = 7,
                     .cuda = cuda,
                     .precision = precision,
+                    .recompute = run_recompute,
                     .split = l->split,
                     .n_split = l->n_split}};
     run->plan = plan_make(run->arena, &request, run->diag);
