@@ -100,6 +100,16 @@ const CliCommand CLI_COMMANDS[] = {
      "  perilune cluster show selene\n"
      "  perilune cluster check mine.lua\n",
      cmd_cluster},
+    {"scale",
+     "MODEL.lua",
+     "says how a model scales with the number of ranks",
+     {{"options", IN_SEARCH | IN_SCALE}, {"planning: what is given stays fixed", IN_PLANNING}},
+     "Searches for the best layout on each number of ranks: the ends of --ranks, and doublings\n"
+     "of whole nodes between them. The global batch is the same for all, or with --weak the same\n"
+     "per rank.\n\n"
+     "  perilune scale models/gpt.lua --set size=175b --cluster selene --ranks 64..4096 \\\n"
+     "      --global-batch 1536 --html scale.html\n",
+     cmd_scale},
     {"compare",
      "A.plan B.plan",
      "says what two plans differ in, and what it costs",

@@ -55,6 +55,26 @@ const char *layout_text(const Candidate *candidate, char *text) {
     return text;
 }
 
+void layout_put_columns(StrBuf *out, const Candidate *of) {
+    static const char *const RECOMPUTES[N_RECOMPUTES] = {
+        [RECOMPUTE_NONE] = "-", [RECOMPUTE_SELECTIVE] = "sel.", [RECOMPUTE_FULL] = "full"};
+    char schedule[32], more[16];
+    if (of->n_chunks > 1) {
+        snprintf(schedule, sizeof(schedule), "%s x%d", schedule_name(of->schedule), of->n_chunks);
+    } else {
+        snprintf(schedule, sizeof(schedule), "%s", schedule_name(of->schedule));
+    }
+    snprintf(more, sizeof(more), "%s%s%s", of->zero ? "Z1" : "",
+             of->zero && of->sequence_parallel ? " " : "", of->sequence_parallel ? "sp" : "");
+    strbuf_printf(out, "%3d %4d %4d %-14s %3d %-4s %-5s", of->t, of->d, of->p, schedule,
+                  of->micro_batch, RECOMPUTES[of->recompute % N_RECOMPUTES], more);
+}
+
+void layout_put_heads(StrBuf *out) {
+    strbuf_printf(out, "%3s %4s %4s %-14s %3s %-4s %-5s", "t", "d", "p", "schedule", "b", "rec.",
+                  "more");
+}
+
 double search_memory_limit(const SearchRequest *request, const Cluster *cluster) {
     if (request->memory_limit_bytes > 0) return request->memory_limit_bytes;
     return cluster->device.memory_bytes * cluster->device.memory_usable;

@@ -69,6 +69,11 @@ LayoutFacts layout_facts(const SearchReport *report, const Found *found);
 enum { LAYOUT_TEXT = 96 };
 const char *layout_text(const Candidate *candidate, char *text);
 
+/* The same as the 44 columns of a table: b is the micro-batch, rec. recomputation; more: Z1 for
+ * ZeRO-1, sp for sequence-parallel. */
+void layout_put_columns(StrBuf *out, const Candidate *candidate);
+void layout_put_heads(StrBuf *out);
+
 /* Per device: what the user said, or what the cluster's software can use. */
 double search_memory_limit(const SearchRequest *request, const Cluster *cluster);
 

@@ -122,25 +122,10 @@ static void put_step(StrBuf *out, const SearchFacts *facts) {
     put_wrapped(out, "bottleneck", facts->bottleneck);
 }
 
-/* The columns that say which layout a row is about. */
-static void put_candidate(StrBuf *out, const Candidate *of) {
-    static const char *const RECOMPUTES[N_RECOMPUTES] = {
-        [RECOMPUTE_NONE] = "-", [RECOMPUTE_SELECTIVE] = "sel.", [RECOMPUTE_FULL] = "full"};
-    char schedule[32], more[16];
-    if (of->n_chunks > 1) {
-        snprintf(schedule, sizeof(schedule), "%s x%d", schedule_name(of->schedule), of->n_chunks);
-    } else {
-        snprintf(schedule, sizeof(schedule), "%s", schedule_name(of->schedule));
-    }
-    snprintf(more, sizeof(more), "%s%s%s", of->zero ? "Z1" : "",
-             of->zero && of->sequence_parallel ? " " : "", of->sequence_parallel ? "sp" : "");
-    strbuf_printf(out, "%3d %4d %4d %-14s %3d %-4s %-5s", of->t, of->d, of->p, schedule,
-                  of->micro_batch, RECOMPUTES[of->recompute % N_RECOMPUTES], more);
-}
-
 static void put_rows_head(StrBuf *out, const char *title) {
-    strbuf_printf(out, "\n%s\n%3s %4s %4s %-14s %3s %-4s %-5s %8s %7s %8s  %s\n", title, "t", "d",
-                  "p", "schedule", "b", "rec.", "more", "step", "slower", "memory", "why");
+    strbuf_printf(out, "\n%s\n", title);
+    layout_put_heads(out);
+    strbuf_printf(out, " %8s %7s %8s  %s\n", "step", "slower", "memory", "why");
 }
 
 static void put_row(StrBuf *out, const LayoutFacts *of) {
@@ -150,9 +135,13 @@ static void put_row(StrBuf *out, const LayoutFacts *of) {
     const char *comma = strchr(of->why, ',');
     if (n_why > WHY_COLUMNS && comma) n_why = (int)(comma - of->why);
     if (n_why > WHY_COLUMNS) n_why = WHY_COLUMNS;
-    put_candidate(out, &of->found->candidate);
-    snprintf(slower, sizeof(slower), fabs(of->slowdown) < 10 ? "%+.1f %%" : "x %.0f",
-             fabs(of->slowdown) < 10 ? 100 * of->slowdown : of->slowdown + 1);
+    layout_put_columns(out, &of->found->candidate);
+    double percent = 100 * of->slowdown;
+    if (fabs(percent) < 999) {
+        snprintf(slower, sizeof(slower), fabs(percent) < 99.95 ? "%+.1f %%" : "%+.0f %%", percent);
+    } else {
+        snprintf(slower, sizeof(slower), "x %.0f", of->slowdown + 1);
+    }
     strbuf_printf(out, " %8s %7s %8s  %.*s\n", unit_us(of->found->cost.step_us, a), slower,
                   unit_bytes((double)of->found->cost.memory_bytes, b), n_why, of->why);
 }
