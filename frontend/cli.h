@@ -37,6 +37,7 @@ enum CliGroup {
     IN_TUNING = 1 << 9,
     IN_SEARCH = 1 << 10,
     IN_CLUSTERS = 1 << 11,
+    IN_VALIDATION = 1 << 14,
     IN_COMPARE = 1 << 15,
     IN_SCALE = 1 << 16,
     IN_ALL = ~0
@@ -141,6 +142,7 @@ int cmd_devices(CliArgs *args);
 int cmd_profile(CliArgs *args);
 int cmd_tune(CliArgs *args);
 int cmd_cluster(CliArgs *args);
+int cmd_validate(CliArgs *args);
 int cmd_compare(CliArgs *args);
 int cmd_scale(CliArgs *args);
 

@@ -12,6 +12,12 @@
 
 static const int64_t MAX_BATCH = INT64_C(1) << 31;
 
+extern const char embedded_gpt_lua[], embedded_llama_lua[];
+extern const size_t embedded_gpt_lua_bytes, embedded_llama_lua_bytes;
+static const EmbeddedScript SHIPPED[] = {
+    {"gpt", "models/gpt.lua", embedded_gpt_lua, &embedded_gpt_lua_bytes, false},
+    {"llama", "models/llama.lua", embedded_llama_lua, &embedded_llama_lua_bytes, false}};
+
 /* Key of the registry's table of tables that `model` was called with. */
 static char MODELS;
 
@@ -208,8 +214,8 @@ static int load_body(lua_State *lua) {
     return 0;
 }
 
-Model *model_load(Arena *arena, const char *path, const ModelSetting *settings, int n_settings,
-                  int64_t batch, Diag *diag) {
+static Model *load(Arena *arena, const char *path, const EmbeddedScript *shipped,
+                   const ModelSetting *settings, int n_settings, int64_t batch, Diag *diag) {
     if (batch < 1 || batch > MAX_BATCH) {
         diag_error(diag, NO_LOC, "a micro-batch has 1 to %" PRId64 " sequences, not %" PRId64,
                    MAX_BATCH, batch);
@@ -217,6 +223,7 @@ Model *model_load(Arena *arena, const char *path, const ModelSetting *settings, 
     }
     Sandbox *sandbox = sandbox_create(arena, path, diag);
     if (!sandbox) return NULL;
+    sandbox->script = shipped;
     Loading *loading = ARENA_NEW(arena, Loading);
     *loading = (Loading){.script = {.block = NO_BLOCK},
                          .path = sandbox->path,
@@ -236,4 +243,18 @@ Model *model_load(Arena *arena, const char *path, const ModelSetting *settings, 
     model->vocab = settings_find(&description->settings, "vocab")->integer;
     model->recipe = description->recipe;
     return model;
+}
+
+Model *model_load(Arena *arena, const char *path, const ModelSetting *settings, int n_settings,
+                  int64_t batch, Diag *diag) {
+    return load(arena, path, NULL, settings, n_settings, batch, diag);
+}
+
+Model *model_load_shipped(Arena *arena, const char *name, const ModelSetting *settings,
+                          int n_settings, int64_t batch, Diag *diag) {
+    for (size_t i = 0; i < sizeof(SHIPPED) / sizeof(SHIPPED[0]); i++) {
+        if (strcmp(SHIPPED[i].name, name) != 0) continue;
+        return load(arena, SHIPPED[i].path, &SHIPPED[i], settings, n_settings, batch, diag);
+    }
+    BUG("no model '%s' is part of the program", name);
 }

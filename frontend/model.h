@@ -26,5 +26,8 @@ typedef struct Model {
  * Everything is owned by `arena`. NULL: reported, with Lua lines. */
 Model *model_load(Arena *arena, const char *path, const ModelSetting *settings, int n_settings,
                   int64_t batch, Diag *diag);
+/* The same with the script of that name that is part of the program: "gpt" or "llama". */
+Model *model_load_shipped(Arena *arena, const char *name, const ModelSetting *settings,
+                          int n_settings, int64_t batch, Diag *diag);
 
 #endif

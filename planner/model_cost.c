@@ -269,9 +269,10 @@ static double model_flops(const Node *node, const Mesh *mesh) {
     return node->op == OP_ATTENTION_GRAD ? flops * 2 / 2.5 : flops;
 }
 
-static void price_nodes(Pricer *p) {
+static void price_nodes(Pricer *p, Arena *work) {
     const Graph *graph = p->program->graph;
     const Cluster *cluster = p->costs->cluster;
+    NodePricer pricer = node_pricer_create(cluster, graph, work);
     bool again = cluster->software.attention == ATTENTION_MATERIALISED &&
                  p->out->recompute == RECOMPUTE_SELECTIVE;
     for (int n = 0; n < graph->n_nodes; n++) {
@@ -280,11 +281,19 @@ static void price_nodes(Pricer *p) {
         if (node->phase == PHASE_UPDATE) continue;
         bool backward = node->phase == PHASE_BACKWARD;
         PhaseCost *phase = backward ? &segment->backward : &segment->forward;
-        node_cost_add(phase, cluster, node, &graph->mesh);
+        node_cost_add(phase, &pricer, node);
         if (again && node->op == OP_ATTENTION_GRAD) {
-            node_cost_add_attention_again(phase, cluster, node, &graph->mesh);
+            node_cost_add_attention_again(phase, &pricer, node);
         }
-        segment->model_flops += model_flops(node, &graph->mesh);
+    }
+}
+
+static void count_model_flops(Pricer *p) {
+    const Graph *graph = p->program->graph;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        if (node->phase == PHASE_UPDATE) continue;
+        segment_of(p, n)->model_flops += model_flops(node, &graph->mesh);
     }
 }
 
@@ -317,8 +326,8 @@ static void add_kept_by_software(Pricer *p) {
 static void close_segment(const Pricer *p, SegmentCost *segment) {
     const Cluster *cluster = p->costs->cluster;
     double copied = (double)segment->parameter_bytes, state = (double)segment->optimizer_bytes;
-    phase_cost_close(&segment->forward, &cluster->software, false);
-    phase_cost_close(&segment->backward, &cluster->software, true);
+    phase_cost_close(&segment->forward, &cluster->software, p->out->t, false);
+    phase_cost_close(&segment->backward, &cluster->software, p->out->t, true);
     /* The norm reads gradients, the optimizer reads them again and reads and writes the rest. */
     double bytes = 2 * (double)segment->gradient_bytes + 2 * state + copied;
     segment->update_us = bytes > 0 ? device_memory_us(&cluster->device, bytes) : 0;
@@ -349,13 +358,43 @@ static int64_t border_bytes(const Pricer *p, Arena *arena) {
     return most;
 }
 
+static void add_phase(PhaseCost *sum, const PhaseCost *other) {
+    sum->us += other->us;
+    sum->product_us += other->product_us;
+    sum->attention_us += other->attention_us;
+    sum->memory_us += other->memory_us;
+    sum->collective_us += other->collective_us;
+    sum->host_us += other->host_us;
+    sum->flops += other->flops;
+    sum->collective_bytes += other->collective_bytes;
+    sum->n_ops += other->n_ops;
+    sum->n_collectives += other->n_collectives;
+}
+
+/* What recomputes is compared with what does not: the model's FLOPs are the latter's, and there is
+ * software that runs the whole forward of a block again. */
+static void compare_with_none(const ModelCosts *costs, const LayoutCost *none, LayoutCost *out) {
+    bool all = out->recompute == RECOMPUTE_FULL && costs->cluster->software.recomputes_all;
+    out->before.model_flops = none->before.model_flops;
+    out->after.model_flops = none->after.model_flops;
+    for (int k = 0; k < costs->n_kinds; k++) {
+        SegmentCost *kind = &out->kinds[k];
+        kind->model_flops = none->kinds[k].model_flops;
+        if (!all) continue;
+        kind->forward = none->kinds[k].forward;
+        kind->backward = none->kinds[k].backward;
+        add_phase(&kind->backward, &kind->forward);
+    }
+}
+
 static void price(ModelCosts *costs, const Lowered *lowered, LayoutCost *out) {
     Arena *work = arena_create();
     Program program = {0};
     program.graph = scale_batch(lowered->plan->programs[0].graph, out->micro_batch, work);
     plan_memory(&program, 1, lowered->plan->cuda, work);
     Pricer p = {costs, lowered, &program, out};
-    price_nodes(&p);
+    price_nodes(&p, work);
+    count_model_flops(&p);
     count_memory(&p);
     count_parameters(&p);
     add_kept_by_software(&p);
@@ -371,13 +410,27 @@ static void price(ModelCosts *costs, const Lowered *lowered, LayoutCost *out) {
 const LayoutCost *model_costs_at(ModelCosts *costs, int t, bool sequence_parallel,
                                  Recompute recompute, int micro_batch, const char **out_reason) {
     struct ModelCostsCache *cache = costs->cache;
-    const Lowered *lowered = lower(costs, t, sequence_parallel, recompute);
+    /* Where scores are kept, what is selected for recomputation is attention: priced, not lowered.
+     */
+    bool scores = costs->cluster->software.attention == ATTENTION_MATERIALISED;
+    bool priced = scores && recompute == RECOMPUTE_SELECTIVE;
+    const Lowered *lowered =
+        lower(costs, t, sequence_parallel, priced ? RECOMPUTE_NONE : recompute);
     int index = (int)(lowered - cache->lowered);
     if (out_reason) *out_reason = lowered->reason;
     if (!lowered->plan) return NULL;
     for (int i = 0; i < cache->n_costs; i++) {
         const CachedCost *known = cache->costs[i];
-        if (known->lowered == index && known->cost.micro_batch == micro_batch) return &known->cost;
+        if (known->lowered == index && known->cost.micro_batch == micro_batch &&
+            known->cost.recompute == recompute) {
+            return &known->cost;
+        }
+    }
+    const LayoutCost *none = NULL;
+    if (recompute != RECOMPUTE_NONE) {
+        none = model_costs_at(costs, t, sequence_parallel, RECOMPUTE_NONE, micro_batch, out_reason);
+        if (!none) return NULL;
+        lowered = &cache->lowered[index]; /* the array may have moved */
     }
     CachedCost *made = ARENA_NEW(cache->arena, CachedCost);
     made->lowered = index;
@@ -387,6 +440,7 @@ const LayoutCost *model_costs_at(ModelCosts *costs, int t, bool sequence_paralle
                               .recompute = recompute};
     made->cost.kinds = ARENA_ARRAY(cache->arena, SegmentCost, costs->n_kinds + 1);
     price(costs, lowered, &made->cost);
+    if (none) compare_with_none(costs, none, &made->cost);
     const CachedCost *kept = made;
     ARENA_PUSH(cache->arena, cache->costs, cache->n_costs, cache->costs_capacity, kept);
     return &made->cost;

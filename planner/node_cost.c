@@ -17,17 +17,86 @@ static MathKind math_of(const Type *type) {
     return type->dtype == DTYPE_F32 ? MATH_F32 : MATH_BF16;
 }
 
-static void add_product(PhaseCost *cost, const Cluster *cluster, const Node *node,
-                        const Mesh *mesh) {
-    Type a = local_type(node->inputs[0], mesh), b = local_type(node->inputs[1], mesh);
+static bool layout_of(const NodePricer *x, const Node *node, MatmulLayout *out) {
+    Type a = local_type(node->inputs[0], &x->graph->mesh);
+    Type b = local_type(node->inputs[1], &x->graph->mesh);
+    return node->op == OP_MATMUL && matmul_layout(node, &a, &b, out);
+}
+
+/* Products of one operand and of one block, in one phase: run as one, as if their other operands
+ * lay side by side. */
+static bool can_join(const NodePricer *x, const Node *a, const Node *b) {
+    MatmulLayout p, q;
+    if (a->op != OP_MATMUL || a->phase != b->phase || a->block != b->block) return false;
+    if (!layout_of(x, a, &p) || !layout_of(x, b, &q) || p.batch != 1 || q.batch != 1) return false;
+    bool left = value_equal(a->inputs[0], b->inputs[0]) && p.m == q.m;
+    bool right = value_equal(a->inputs[1], b->inputs[1]) && p.n == q.n;
+    return p.k == q.k && (left || right);
+}
+
+static void find_joined(NodePricer *x) {
+    enum { NEAR = 24 }; /* nodes between them */
+    for (int n = 0; n < x->graph->n_nodes; n++) {
+        const Node *node = x->graph->nodes[n];
+        x->joined[n] = n;
+        if (node->op != OP_MATMUL || !x->cluster->software.joins_products) continue;
+        for (int k = n - 1; k >= 0 && k >= n - NEAR && x->joined[n] == n; k--) {
+            if (can_join(x, x->graph->nodes[k], node)) x->joined[n] = x->joined[k];
+        }
+    }
+}
+
+/* Elementwise work on a product that nothing else reads. */
+static void find_folded(NodePricer *x, const int *uses) {
+    for (int n = 0; n < x->graph->n_nodes; n++) {
+        const Node *node = x->graph->nodes[n];
+        bool elementwise = OPS[node->op].flags & ELEMENTWISE_BIT || node->op == OP_FUSED;
+        if (!elementwise || !x->cluster->software.folds_epilogues) continue;
+        for (int i = 0; i < node->n_inputs; i++) {
+            const Node *from = node->inputs[i].node;
+            x->folded[n] |= from->op == OP_MATMUL && from->phase == node->phase &&
+                            uses[from->id * MAX_OUTPUTS] == 1;
+        }
+    }
+}
+
+NodePricer node_pricer_create(const Cluster *cluster, const Graph *graph, Arena *arena) {
+    NodePricer x = {.cluster = cluster, .graph = graph};
+    x.joined = ARENA_ARRAY(arena, int, graph->n_nodes + 1);
+    x.folded = ARENA_ARRAY(arena, bool, graph->n_nodes + 1);
+    find_joined(&x);
+    find_folded(&x, graph_count_uses(graph, arena));
+    return x;
+}
+
+static bool is_weight_gradient(const Node *node) {
+    return node->phase == PHASE_BACKWARD && node->n_inputs == 3; /* adds to an accumulator */
+}
+
+static void add_product(PhaseCost *cost, const NodePricer *x, const Node *node) {
+    const Cluster *cluster = x->cluster;
     MatmulLayout layout;
-    if (!matmul_layout(node, &a, &b, &layout)) return;
+    if (!layout_of(x, node, &layout)) return;
+    cost->flops +=
+        2.0 * (double)layout.batch * (double)layout.m * (double)layout.n * (double)layout.k;
+    double accumulated = cluster->software.accumulate_bytes * (double)layout.m * (double)layout.n;
+    if (is_weight_gradient(node) && accumulated > 0) {
+        cost->memory_us += device_memory_us(&cluster->device, accumulated);
+        cost->n_ops++;
+    }
+    if (x->joined[node->id] != node->id) return;
+    for (int n = node->id + 1; n < x->graph->n_nodes; n++) {
+        const Node *other = x->graph->nodes[n];
+        MatmulLayout beside;
+        if (x->joined[n] != node->id || !layout_of(x, other, &beside)) continue;
+        bool left = value_equal(other->inputs[0], node->inputs[0]);
+        *(left ? &layout.n : &layout.m) += left ? beside.n : beside.m;
+    }
+    Type a = local_type(node->inputs[0], &x->graph->mesh);
     MathKind math = math_of(&a);
     if (math == MATH_BF16 && cluster->software.fp8_products) math = MATH_FP8;
     ProductShape shape = {layout.batch, layout.m, layout.n, layout.k, dtype_bytes(a.dtype)};
     cost->product_us += device_product_us(&cluster->device, math, &shape);
-    cost->flops +=
-        2.0 * (double)layout.batch * (double)layout.m * (double)layout.n * (double)layout.k;
     cost->n_ops++;
 }
 
@@ -81,9 +150,18 @@ static void add_collective(PhaseCost *cost, const Cluster *cluster, const Node *
 }
 
 /* What a look-up or its gradient touches of the table is as much as it gives or takes. */
-static double traffic_bytes(const Node *node, const Mesh *mesh) {
+static double traffic_bytes(const NodePricer *x, const Node *node) {
+    const Mesh *mesh = &x->graph->mesh;
+    const ClusterSoftware *software = &x->cluster->software;
     double bytes = 0;
     bool lookup = node->op == OP_EMBEDDING, scatter = node->op == OP_EMBEDDING_GRAD;
+    double loss_bytes = node->op == OP_LOGSUMEXP            ? software->loss_forward_bytes
+                        : node->op == OP_CROSS_ENTROPY_GRAD ? software->loss_backward_bytes
+                                                            : 0;
+    if (loss_bytes > 0) {
+        Type logits = local_type(node->inputs[0], mesh);
+        return loss_bytes * (double)type_elements(&logits);
+    }
     for (int i = 0; i < node->n_inputs; i++) {
         if ((lookup && i == 1) || (scatter && i != 1)) continue;
         bytes += local_bytes(node->inputs[i], mesh);
@@ -95,31 +173,42 @@ static double traffic_bytes(const Node *node, const Mesh *mesh) {
     return lookup ? 2 * bytes : bytes;
 }
 
-void node_cost_add(PhaseCost *cost, const Cluster *cluster, const Node *node, const Mesh *mesh) {
+/* Without the product's result, which is neither written nor read. */
+static double folded_bytes(const NodePricer *x, const Node *node) {
+    double bytes = traffic_bytes(x, node);
+    for (int i = 0; i < node->n_inputs; i++) {
+        if (node->inputs[i].node->op != OP_MATMUL) continue;
+        bytes -= 2 * local_bytes(node->inputs[i], &x->graph->mesh);
+    }
+    return bytes > 0 ? bytes : 0;
+}
+
+void node_cost_add(PhaseCost *cost, const NodePricer *x, const Node *node) {
+    const ClusterDevice *device = &x->cluster->device;
     unsigned flags = OPS[node->op].flags;
     if (!(flags & KERNEL) || node->op == OP_CONST) return;
     if (flags & COLLECTIVE) {
-        add_collective(cost, cluster, node, mesh);
+        add_collective(cost, x->cluster, node, &x->graph->mesh);
     } else if (node->op == OP_MATMUL) {
-        add_product(cost, cluster, node, mesh);
+        add_product(cost, x, node);
     } else if (node->op == OP_ATTENTION || node->op == OP_ATTENTION_GRAD) {
-        add_attention(cost, cluster, node, mesh, node->op == OP_ATTENTION_GRAD);
+        add_attention(cost, x->cluster, node, &x->graph->mesh, node->op == OP_ATTENTION_GRAD);
+    } else if (x->folded[node->id]) {
+        double us = device_memory_us(device, folded_bytes(x, node)) - device_memory_us(device, 0);
+        cost->memory_us += us;
     } else {
-        cost->memory_us += device_memory_us(&cluster->device, traffic_bytes(node, mesh));
+        cost->memory_us += device_memory_us(device, traffic_bytes(x, node));
         cost->n_ops++;
     }
 }
 
-void node_cost_add_attention_again(PhaseCost *cost, const Cluster *cluster, const Node *node,
-                                   const Mesh *mesh) {
-    add_attention(cost, cluster, node, mesh, false);
+void node_cost_add_attention_again(PhaseCost *cost, const NodePricer *x, const Node *node) {
+    add_attention(cost, x->cluster, node, &x->graph->mesh, false);
 }
 
-void phase_cost_close(PhaseCost *cost, const ClusterSoftware *software, bool backward) {
-    double op_us = backward ? software->backward_op_us : software->forward_op_us;
-    double device_us =
-        cost->product_us + cost->attention_us + cost->memory_us + cost->collective_us;
-    double issue_us = cost->n_ops * op_us + cost->n_collectives * software->collective_op_us;
-    cost->host_us = issue_us > device_us ? issue_us - device_us : 0;
-    cost->us = device_us + cost->host_us;
+void phase_cost_close(PhaseCost *cost, const ClusterSoftware *software, int t, bool backward) {
+    double device_us = cost->product_us + cost->attention_us + cost->memory_us;
+    cost->us = software_phase_us(software, device_us, cost->collective_us, cost->n_ops,
+                                 cost->n_collectives, t, backward);
+    cost->host_us = cost->us - device_us - cost->collective_us;
 }

@@ -6,17 +6,24 @@
 #include "planner/collective_time.h"
 #include "planner/model_cost.h"
 
-/* Adds what `node` costs to `cost` (but for host_us and us: those are the phase's). Shapes are
- * those of the types in the graph, divided by its mesh; axis t stays inside a node as far as it
- * goes. `mesh` is the graph's. */
-void node_cost_add(PhaseCost *cost, const Cluster *cluster, const Node *node, const Mesh *mesh);
+/* A stage program as a cluster's software runs it. */
+typedef struct NodePricer {
+    const Cluster *cluster;
+    const Graph
+        *graph;   /* its mesh divides the shapes; axis t stays inside a node as far as it can */
+    int *joined;  /* by node id: the product that this one is run with, or itself */
+    bool *folded; /* by node id: part of the product before it */
+} NodePricer;
+NodePricer node_pricer_create(const Cluster *cluster, const Graph *graph, Arena *arena);
+
+/* Adds what `node` costs to `cost` (but for host_us and us: those are the phase's). */
+void node_cost_add(PhaseCost *cost, const NodePricer *pricer, const Node *node);
 
 /* The attention whose backward this node is, computed again: for software that keeps no scores. */
-void node_cost_add_attention_again(PhaseCost *cost, const Cluster *cluster, const Node *node,
-                                   const Mesh *mesh);
+void node_cost_add_attention_again(PhaseCost *cost, const NodePricer *pricer, const Node *node);
 
 /* Closes a phase: what the host adds beyond the device, and the sum. */
-void phase_cost_close(PhaseCost *cost, const ClusterSoftware *software, bool backward);
+void phase_cost_close(PhaseCost *cost, const ClusterSoftware *software, int t, bool backward);
 
 /* Scores of one attention node, [batch, heads, seq, seq], on one rank: elements. */
 double attention_score_elements(const Node *node, const Mesh *mesh);

@@ -23,7 +23,9 @@ typedef struct Finalist {
     Found found;
 } Finalist;
 
+/* One of each per thread. */
 typedef struct Simulators {
+    Arena *arenas[MOST_SEARCH_THREADS];
     PipelineSim *sims[MOST_SEARCH_THREADS];
     Diag *diags[MOST_SEARCH_THREADS];
 } Simulators;
@@ -277,7 +279,8 @@ SearchResult *search_layouts(Arena *arena, ModelCosts *costs, const SearchReques
     Search search = {.arena = arena, .scratch = arena_create()};
     search.n_threads = search_count_threads(request->n_threads);
     for (int i = 0; i < search.n_threads; i++) {
-        search.simulators.sims[i] = pipeline_sim_create(search.scratch);
+        search.simulators.arenas[i] = arena_create();
+        search.simulators.sims[i] = pipeline_sim_create(search.simulators.arenas[i]);
         search.simulators.diags[i] = diag_create();
     }
     search.records = search_enumerate(search.scratch, costs, &space);
@@ -297,7 +300,10 @@ SearchResult *search_layouts(Arena *arena, ModelCosts *costs, const SearchReques
         }
         result->seconds = now_seconds() - begin;
     }
-    for (int i = 0; i < search.n_threads; i++) diag_destroy(search.simulators.diags[i]);
+    for (int i = 0; i < search.n_threads; i++) {
+        diag_destroy(search.simulators.diags[i]);
+        arena_destroy(search.simulators.arenas[i]);
+    }
     arena_destroy(search.scratch);
     return result;
 }

@@ -1,4 +1,5 @@
-/* The sections of the HTML page, each appended to `out`. Internal to planner/show_html*.c.
+/* The sections of the HTML page, each appended to `out`. Internal to planner/show_html*.c,
+ * but for pages that the front end makes of other things in the same style.
  * Text that comes from the plan goes through html_put. */
 #ifndef PLANNER_SHOW_HTML_H
 #define PLANNER_SHOW_HTML_H
@@ -11,8 +12,8 @@ void html_put(StrBuf *out, const char *text);
 void html_open_section(StrBuf *out, const char *id, const char *title, const char *lead);
 void html_close_section(StrBuf *out);
 
-/* Everything up to the body's first section: the document's head, styles for tasks of n_chunks and
- * more of the page's own ("": none). */
+/* Everything up to the body's first section: the document's head, styles for tasks of n_chunks (0: a
+ * page without tasks) and more of the page's own ("": none). */
 void html_open_page(StrBuf *out, const char *title, const char *what, int n_chunks,
                     const char *style);
 void html_put_script(StrBuf *out);

@@ -37,7 +37,8 @@ static void deal_out(int n_blocks, double block, double before, double after, in
     int left = n_blocks;
     for (int s = 0; s < p; s++) {
         double carried = (s == 0 ? before : 0) + (s == p - 1 ? after : 0);
-        double sure = block > 0 ? n_blocks / p - 1 - carried / block : 0;
+        int share = n_blocks / p - 1;
+        double sure = block > 0 ? share - carried / block : 0;
         counts[s] = sure > n_chunks ? (int)sure : n_chunks;
         left -= counts[s];
     }

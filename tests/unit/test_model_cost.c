@@ -234,6 +234,7 @@ static void test_published_memory(void) {
     cluster.software.attention = ATTENTION_MATERIALISED;
     cluster.software.attention_dropout = true;
     cluster.software.keeps_masks = true;
+    cluster.software.recomputes_all = true;
     for (size_t i = 0; i < sizeof(PUBLISHED) / sizeof(PUBLISHED[0]); i++) {
         const PublishedMemory *row = &PUBLISHED[i];
         char name[64];
@@ -259,6 +260,7 @@ static void test_published_memory(void) {
             double none = kept_gib(costs, row, false, RECOMPUTE_NONE);
             double best = kept_gib(costs, row, true, RECOMPUTE_SELECTIVE);
             double sequence = 100 * kept_gib(costs, row, true, RECOMPUTE_NONE) / none;
+            double full = 100 * kept_gib(costs, row, false, RECOMPUTE_FULL) / none;
             double selective = 100 * kept_gib(costs, row, false, RECOMPUTE_SELECTIVE) / none;
             CHECK(fabs(state / row->state - 1) < 0.03, "state %.2f GiB, published %.2f", state,
                   row->state);
@@ -269,6 +271,8 @@ static void test_published_memory(void) {
                   row->selective_sequence);
             CHECK(fabs(sequence / row->sequence - 1) < 0.03, "sequence %.2f %%, published %.2f",
                   sequence, row->sequence);
+            CHECK(fabs(full / row->full - 1) < 0.03, "full %.2f %%, published %.2f", full,
+                  row->full);
             CHECK(fabs(selective / row->selective - 1) < 0.03, "selective %.2f %%, published %.2f",
                   selective, row->selective);
         }

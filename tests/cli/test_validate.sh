@@ -1,0 +1,113 @@
+#!/usr/bin/env bash
+# perilune validate as it is used: exit codes, exact errors, files. Catches: a bad table that ends
+# in anything but one line with its place, options ignored in silence.
+set -u
+perilune=${PERILUNE:-build/perilune}
+data=tests/data/published_runs.csv
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+n_failed=0
+
+result() { # NAME WHY: WHY empty is good
+    if [ -z "$2" ]; then
+        echo "ok validate: $1"
+    else
+        echo "FAIL validate: $1: $2"
+        n_failed=$((n_failed + 1))
+    fi
+}
+
+run() { # runs perilune validate; sets status, out, err
+    out=$("$perilune" validate "$@" 2>"$folder/err" </dev/null)
+    status=$?
+    err=$(cat "$folder/err")
+}
+
+# fails NAME STATUS TEXT ARGUMENT...: the status, and TEXT, exactly, on stderr.
+fails() {
+    local name=$1 expected=$2 text=$3 why=
+    shift 3
+    run "$@"
+    [ "$status" -eq "$expected" ] || why="status $status, not $expected; $err"
+    [ "$err" = "$text" ] || why="stderr is '$err', not '$text'"
+    result "$name" "$why"
+}
+
+# changed NAME SED: a copy of the data, changed; its path is printed.
+changed() {
+    sed -E "$2" "$data" >"$folder/$1.csv"
+    echo "$folder/$1.csv"
+}
+
+fails 'no table' 2 'perilune: validate: which RUNS.csv? see perilune help validate'
+fails 'no such table' 2 "perilune: $folder/none.csv: cannot open: No such file or directory" \
+    "$folder/none.csv"
+: >"$folder/empty.csv"
+fails 'an empty table' 2 "perilune: $folder/empty.csv: is empty" "$folder/empty.csv"
+head -n 1 "$data" >"$folder/head.csv"
+fails 'a header alone' 2 "perilune: $folder/head.csv: has a header, but no rows" "$folder/head.csv"
+file=$(changed column '1s/,layers,/,depth,/')
+fails 'a missing column' 2 \
+    "$file:1: no column 'layers': see perilune help validate for those that are needed" "$file"
+file=$(changed number '5s/,96,12288,/,96,many,/')
+fails 'a word for a number' 2 \
+    "$file:5: column hidden is 'many': must be a whole number from 1 to 1048576" "$file"
+file=$(changed absurd '5s/,96,12288,/,1e30,12288,/')
+fails 'an absurd number' 2 \
+    "$file:5: column layers is '1e30': must be a whole number from 1 to 4096" "$file"
+file=$(changed mesh '12s/,64,8,2,/,72,8,2,/')
+fails 'a mesh that is not the ranks' 2 "$file:12: t 2 x p 1 x d 32 is 64, but num_gpus is 72" "$file"
+file=$(changed measured '12s/,138,44,/,,,/')
+fails 'nothing measured' 2 \
+    "$file:12: nothing is measured: fill in measured_iter_s, measured_tflops_per_gpu or peak_pct" \
+    "$file"
+file=$(changed family '12s/,sc21,/,mine,/')
+fails 'TFLOP/s of an unknown kind' 2 \
+    "$file:12: which FLOPs measured_tflops_per_gpu counts is not known: fill in measured_iter_s, or a column flops with model or hardware" \
+    "$file"
+fails 'a family without rows' 2 \
+    "perilune: $data: no rows of family 'sc22'; did you mean sc21?" "$data" --family sc22
+file=$(changed gpu 's/,(sc21|korthikanti),/,mine,/; s/A100-SXM-80GB/MI300X/; 11,$d')
+fails 'an unknown GPU' 2 \
+    "$file:2: no cluster is known for gpu 'MI300X': --cluster NAME|FILE, or a column cluster" "$file"
+fails 'a page that cannot be written' 2 \
+    "perilune: $folder/none/x.html: cannot create a file beside it: No such file or directory" \
+    "$data" --html "$folder/none/x.html"
+
+run "$data" --family sc21
+why=
+[ "$status" -eq 0 ] || why="status $status: $err"
+[ "$(grep -c '^sc21_t1_' <<<"$out")" -eq 10 ] || why="no ten rows: $out"
+grep -q '^sc21 .* 10 ' <<<"$out" || why='no line for the family'
+! grep -q korthikanti <<<"$out" || why='other families, too'
+[ -z "$(grep -E '^.{101,}' <<<"$out")" ] || why='lines beyond 100 columns'
+result 'one family' "$why"
+
+run "$data" --family korthikanti_single --json --html "$folder/x.html" --svg "$folder/x.svg"
+why=
+[ "$status" -eq 0 ] || why="status $status: $err"
+[ "$(grep -c '"predicted_seconds"' <<<"$out")" -eq 2 ] || why="no two rows: $out"
+grep -q '</html>' "$folder/x.html" || why='no page'
+grep -q '</svg>' "$folder/x.svg" || why='no drawing'
+result 'JSON, page and drawing' "$why"
+
+# Own machines and rows without a family.
+file=$(changed own 's/,(sc21|korthikanti),/,mine,/; s/A100-SXM-80GB/MI300X/; 11,$d')
+run "$file" --cluster selene
+why=
+[ "$status" -eq 0 ] || why="status $status: $err"
+grep -q '^mine  *9 ' <<<"$out" || why="no family of nine rows: $out"
+result 'own rows on a given cluster' "$why"
+
+# What cannot be priced is said in its row; nothing at all that can is a failure.
+file=$(changed experts '2s/,1,1,4,4,full/,1,8,4,4,full/')
+run "$file" --family korthikanti
+why=
+[ "$status" -eq 0 ] || why="status $status: $err"
+grep -q 'kor22_22b_full .*no prediction: expert parallelism is not modelled' <<<"$out" ||
+    why="no word of it: $out"
+result 'a row that cannot be predicted' "$why"
+file=$(changed all '2s/,1,1,4,4,full/,1,8,4,4,full/; 3,$d')
+fails 'no row that can be predicted' 1 \
+    "$file:2: nothing could be predicted: expert parallelism is not modelled" "$file"
+[ "$n_failed" -eq 0 ]

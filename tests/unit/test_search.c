@@ -1,0 +1,371 @@
+/* The search against trying everything: same optimum, same answer on any number of threads, and
+ * the lessons of the literature on a made-up cluster whose costs have a closed form. */
+#include "planner/simulate_candidate.h"
+#include "tests/unit/check.h"
+#include "tests/unit/synthetic_costs.h"
+
+#include <stdlib.h>
+
+static uint64_t seed = 20261121, state;
+
+static double random_unit(void) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (double)(state >> 11) / 9007199254740992.0;
+}
+
+static int random_below(int n) {
+    return (int)(random_unit() * n);
+}
+
+static SearchRequest request_of(int n_ranks, int global_batch) {
+    return (SearchRequest){.n_ranks = n_ranks,
+                           .global_batch = global_batch,
+                           .recompute = -1,
+                           .zero = -1,
+                           .sequence_parallel = -1};
+}
+
+/* Simulates everything that fits; INFINITY: nothing does. Written without the search's table. */
+static double best_of_all(const SearchRequest *request, double limit_bytes, int *out_n) {
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    PipelineSim *sim = pipeline_sim_create(arena);
+    double best = INFINITY;
+    int n_blocks = synthetic_costs.n_blocks, split[4096];
+    for (int code = 0; code < 64 * 3 * 2 * 2 * 8 * 3; code++) {
+        int rest = code;
+        Candidate c = {.micro_batch = 1 + rest % 64};
+        rest /= 64, c.recompute = (Recompute)(rest % 3);
+        rest /= 3, c.zero = rest % 2;
+        rest /= 2, c.sequence_parallel = rest % 2;
+        rest /= 2, c.n_chunks = 1 + rest % 8;
+        rest /= 8, c.schedule = rest;
+        for (c.t = 1; c.t <= 16 && c.t <= request->n_ranks; c.t++) {
+            if (c.t == 1 && c.sequence_parallel) continue;
+            for (c.p = 1; c.p <= n_blocks && c.t * c.p <= request->n_ranks; c.p++) {
+                c.d = request->n_ranks / (c.t * c.p);
+                if (c.t * c.p * c.d != request->n_ranks || (c.d == 1 && c.zero)) continue;
+                c.n_micro = request->global_batch / (c.d * c.micro_batch);
+                if (c.n_micro * c.d * c.micro_batch != request->global_batch) continue;
+                PipelineShape shape = {c.p, c.n_chunks, c.n_micro};
+                const char *reason;
+                if (c.n_micro < 1 || !schedule_allows(c.schedule, &shape)) continue;
+                const LayoutCost *layout =
+                    model_costs_at(&synthetic_costs, c.t, c.sequence_parallel, c.recompute,
+                                   c.micro_batch, &reason);
+                StepCost cost;
+                if (!layout ||
+                    !split_blocks(&synthetic_costs, layout, c.p, c.n_chunks, false, split)) {
+                    continue;
+                }
+                step_cost(&synthetic_costs, layout, &c, split, &cost);
+                if ((double)cost.memory_bytes > limit_bytes) continue;
+                if (!simulate_candidate(sim, &synthetic_costs, layout, &c, split, &cost, diag)) {
+                    BUG("%s", diag_text(diag));
+                }
+                (*out_n)++;
+                if (cost.step_us < best) best = cost.step_us;
+            }
+        }
+    }
+    diag_destroy(diag);
+    arena_destroy(arena);
+    return best;
+}
+
+/* Few ranks and blocks, so that everything can be tried, but every part of a step matters. */
+static void use_random_case(SearchRequest *request) {
+    static const int RANKS[] = {4, 6, 8, 12, 16, 24, 32};
+    static const int BATCHES[] = {1, 2, 3, 4};
+    Synthetic model = {512 << random_below(3),
+                       512 << random_below(4),
+                       16 << random_below(2),
+                       8192 << random_below(4),
+                       1e14 * (1 + random_unit()),
+                       100 * random_unit(),
+                       1};
+    synthetic_use(model, 2 + random_below(14));
+    *request = request_of(RANKS[random_below(7)], 0);
+    request->global_batch = request->n_ranks * BATCHES[random_below(4)];
+    request->memory_limit_bytes = 1e9 * pow(2, 5 * random_unit());
+    synthetic_cluster.node.n_devices = 4 << random_below(2);
+    synthetic_cluster.network.nic_bytes_per_second *= 0.1 + random_unit();
+    synthetic_cluster.software.overlaps_gradients = random_below(2);
+    synthetic_cluster.software.overlaps_pipeline = random_below(2);
+}
+
+static void test_optimum(Diag *diag) {
+    int n_cases = getenv("TEST_LONG") ? 400 : 200, n_same = 0, n_searched = 0, n_tried = 0;
+    double worst = 1;
+    check_begin("random cases: the optimum of all, in 95 % exactly, else within 2 %");
+    state = seed;
+    for (int i = 0; i < n_cases; i++) {
+        Arena *arena = arena_create();
+        SearchRequest request;
+        use_random_case(&request);
+        SearchResult *result = search_layouts(arena, &synthetic_costs, &request, diag);
+        CHECK(result, "case %d: %s", i, diag_text(diag));
+        double best = best_of_all(&request, request.memory_limit_bytes, &n_tried);
+        if (result) {
+            double found = result->n_found ? result->found[0].cost.step_us : INFINITY;
+            CHECK((found < INFINITY) == (best < INFINITY), "case %d: %g, all: %g", i, found, best);
+            double ratio = best < INFINITY ? found / best : 1;
+            CHECK(ratio >= 1 - 1e-9, "case %d: %g, better than the best %g", i, found, best);
+            n_searched += best < INFINITY;
+            n_same += best < INFINITY && ratio < 1 + 1e-9;
+            if (ratio > worst) worst = ratio;
+        }
+        arena_destroy(arena);
+    }
+    CHECK(n_searched > n_cases / 2, "only %d of %d cases fit", n_searched, n_cases);
+    CHECK(n_same >= 0.95 * n_searched && worst <= 1.02, "seed %llu: %d of %d the same, worst %.4f",
+          (unsigned long long)seed, n_same, n_searched, worst);
+    printf("# seed %llu: %d of %d cases the optimum of %d candidates simulated, worst %.4f\n",
+           (unsigned long long)seed, n_same, n_searched, n_tried, worst);
+}
+
+static bool same_found(const Found *a, const Found *b) {
+    return memcmp(&a->candidate, &b->candidate, sizeof(Candidate)) == 0 &&
+           a->cost.step_us == b->cost.step_us && a->cost.memory_bytes == b->cost.memory_bytes;
+}
+
+static void test_threads(Arena *arena, Diag *diag) {
+    check_begin("the same answer on 1, 2 and 7 threads");
+    synthetic_use(SYNTHETIC_175B, 96);
+    SearchResult *results[3];
+    for (int i = 0; i < 3; i++) {
+        SearchRequest request = request_of(512, 512);
+        request.n_threads = i == 0 ? 1 : i == 1 ? 2 : 7;
+        request.explain = true;
+        results[i] = search_layouts(arena, &synthetic_costs, &request, diag);
+        CHECK(results[i], "%s", diag_text(diag));
+        if (!results[i]) return;
+    }
+    const SearchResult *one = results[0];
+    for (int i = 1; i < 3; i++) {
+        const SearchResult *more = results[i];
+        CHECK(one->n_candidates == more->n_candidates && one->n_fit == more->n_fit &&
+                  one->n_found == more->n_found && one->n_pareto == more->n_pareto &&
+                  one->n_samples == more->n_samples && one->n_alternatives == more->n_alternatives,
+              "counts differ");
+        for (int k = 0; k < one->n_found; k++) {
+            CHECK(same_found(&one->found[k], &more->found[k]), "found %d differs", k);
+        }
+        for (int k = 0; k < one->n_alternatives; k++) {
+            CHECK(strcmp(one->alternatives[k].reason, more->alternatives[k].reason) == 0,
+                  "alternative %d differs", k);
+        }
+    }
+}
+
+static void test_result(Arena *arena, Diag *diag) {
+    synthetic_use(SYNTHETIC_175B, 96);
+    SearchRequest request = request_of(512, 512);
+    request.explain = true;
+    request.n_top = 7;
+    SearchResult *r = search_layouts(arena, &synthetic_costs, &request, diag);
+    check_begin("a result: sorted, simulated, complete");
+    CHECK(r && r->n_found == 7, "%s", diag_text(diag));
+    if (!r || !r->n_found) return;
+    for (int i = 0; i < r->n_found; i++) {
+        const Candidate *c = &r->found[i].candidate;
+        int n = 0;
+        for (int g = 0; g < c->p * c->n_chunks; g++) n += r->found[i].split[g];
+        CHECK(n == 96, "found %d: a split of %d blocks", i, n);
+        CHECK(r->found[i].simulated, "found %d was not simulated", i);
+        CHECK(c->t * c->p * c->d == 512 && c->d * c->micro_batch * c->n_micro == 512, "found %d",
+              i);
+        CHECK(i == 0 || r->found[i].cost.step_us >= r->found[i - 1].cost.step_us, "order");
+        CHECK((double)r->found[i].cost.memory_bytes <= 80e9 * 0.95, "found %d does not fit", i);
+    }
+    check_begin("Pareto: each has less memory than the one before, the winner first");
+    CHECK(r->n_pareto >= 2 && same_found(&r->pareto[0], &r->found[0]), "%d", r->n_pareto);
+    for (int i = 1; i < r->n_pareto; i++) {
+        CHECK(r->pareto[i].cost.step_us >= r->pareto[i - 1].cost.step_us &&
+                  r->pareto[i].cost.memory_bytes < r->pareto[i - 1].cost.memory_bytes,
+              "point %d", i);
+    }
+    check_begin("samples: no more than asked for, the winner among them");
+    bool has_winner = false;
+    for (int i = 0; i < r->n_samples; i++) has_winner |= same_found(&r->samples[i], &r->found[0]);
+    CHECK(r->n_samples <= MAX_SAMPLES && r->n_samples > 100 && has_winner, "%d", r->n_samples);
+    check_begin("alternatives: one for every value that lost, with its reason");
+    bool has_t1 = false, has_misfit = false;
+    for (int i = 0; i < r->n_alternatives; i++) {
+        const Alternative *a = &r->alternatives[i];
+        CHECK(a->fits ? a->slowdown >= 1 : a->missing_bytes > 0 || strstr(a->reason, "cannot be"),
+              "%s", a->reason);
+        CHECK(strncmp(a->reason, a->axis, strlen(a->axis)) == 0, "%s", a->reason);
+        has_t1 |= strcmp(a->axis, "t") == 0 && strcmp(a->value, "1") == 0;
+        has_misfit |= strstr(a->reason, "does not fit: ") != NULL;
+    }
+    CHECK(has_t1 && has_misfit, "t=1 %d, one that does not fit %d", has_t1, has_misfit);
+}
+
+static void test_fixed(Arena *arena, Diag *diag) {
+    check_begin("what is fixed by hand stays fixed");
+    synthetic_use(SYNTHETIC_175B, 96);
+    SearchRequest request = request_of(512, 512);
+    request.t = 8, request.p = 16, request.micro_batch = 2, request.schedule = "1f1b";
+    request.recompute = RECOMPUTE_FULL, request.zero = 0, request.sequence_parallel = 0;
+    SearchResult *r = search_layouts(arena, &synthetic_costs, &request, diag);
+    CHECK(r && r->n_candidates == 1 && r->n_found == 1, "%s", diag_text(diag));
+    if (!r || !r->n_found) return;
+    const Candidate *c = &r->found[0].candidate;
+    CHECK(c->t == 8 && c->p == 16 && c->d == 4 && c->micro_batch == 2 && c->n_micro == 64 &&
+              c->n_chunks == 1 && c->recompute == RECOMPUTE_FULL && !c->zero &&
+              !c->sequence_parallel,
+          "another candidate");
+    check_begin("a micro-batch and degrees that no search would try");
+    request = request_of(512, 512);
+    request.t = 32, request.micro_batch = 128, request.recompute = RECOMPUTE_FULL;
+    request.sequence_parallel = 1;
+    r = search_layouts(arena, &synthetic_costs, &request, diag);
+    CHECK(r && r->n_candidates > 0, "%s", diag_text(diag));
+    check_begin("an unusual winner says so");
+    CHECK(r && r->n_found && r->found[0].unusual && strstr(r->found[0].why, "t over 8"), "no");
+}
+
+static void test_no_fit(Arena *arena, Diag *diag) {
+    check_begin("nothing fits: what is missing, and how many ranks would do");
+    synthetic_use(SYNTHETIC_175B, 96);
+    SearchRequest request = request_of(8, 64);
+    SearchResult *r = search_layouts(arena, &synthetic_costs, &request, diag);
+    CHECK(r && r->n_found == 0 && r->least_missing_bytes > 0, "%s", diag_text(diag));
+    if (!r) return;
+    CHECK(r->least_ranks > 8 && r->least_ranks % 8 == 0, "%d", r->least_ranks);
+    request.n_ranks = r->least_ranks;
+    SearchResult *enough = search_layouts(arena, &synthetic_costs, &request, diag);
+    CHECK(enough && enough->n_found > 0, "%d ranks do not do: %s", r->least_ranks, diag_text(diag));
+    request.n_ranks = r->least_ranks - 8;
+    SearchResult *fewer = search_layouts(arena, &synthetic_costs, &request, diag);
+    CHECK(fewer && fewer->n_found == 0, "%d ranks would do, too", r->least_ranks - 8);
+}
+
+static void test_refusals(Arena *arena) {
+    static const struct {
+        SearchRequest request;
+        const char *text;
+    } CASES[] = {
+        {{.n_ranks = 0, .global_batch = 8}, "0 ranks: made-up has 1 to 4194304\n"},
+        {{.n_ranks = 8, .global_batch = 0}, "a global batch of 0 sequences: must be at least 1\n"},
+        {{.n_ranks = 8, .global_batch = 8, .t = 3}, "t=3 does not divide 8 ranks\n"},
+        {{.n_ranks = 8, .global_batch = 8, .p = -2}, "p=-2 does not divide 8 ranks\n"},
+        {{.n_ranks = 8, .global_batch = 8, .t = 2, .p = 2, .d = 4},
+         "t=2 x p=2 x d=4 are 16 ranks, not 8\n"},
+        {{.n_ranks = 8, .global_batch = 9, .d = 2}, "d=2 does not divide global batch 9\n"},
+        {{.n_ranks = 8, .global_batch = 8, .micro_batch = 3},
+         "global batch 8 is not a multiple of micro-batch 3 x d 1\n"},
+        {{.n_ranks = 256, .global_batch = 8, .p = 128},
+         "p=128 needs at least 128 blocks; the model has 96\n"},
+        {{.n_ranks = 8, .global_batch = 8, .n_chunks = 9}, "9 chunks a stage: must be 1 to 8\n"},
+        {{.n_ranks = 8, .global_batch = 8, .schedule = "zigzag"},
+         "there is no schedule 'zigzag'\n"},
+        {{.n_ranks = 8, .global_batch = 8, .p = 2, .schedule = "1f1b", .n_chunks = 2},
+         "--schedule 1f1b cannot be with t=1, p=2, d=4, micro-batch 1: interleaved needs "
+         "micro-batches in multiples of p, others one chunk a stage\n"},
+        {{.n_ranks = 5, .global_batch = 20, .t = 5},
+         "t=5: axis 'heads' is 96: t=5 does not "
+         "divide it\n"},
+        {{.n_ranks = 4099, .global_batch = 1024},
+         "4099 ranks cannot be divided: no d = ranks / (t x p) divides global batch 1024; 4096 or "
+         "4160 ranks would do\n"},
+    };
+    check_begin("impossible requests: one line each");
+    synthetic_use(SYNTHETIC_175B, 96);
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        Diag *diag = diag_create();
+        SearchRequest request = CASES[i].request;
+        request.recompute = request.zero = request.sequence_parallel = -1;
+        SearchResult *r = search_layouts(arena, &synthetic_costs, &request, diag);
+        CHECK(!r, "case %zu was searched", i);
+        CHECK(strstr(diag_text(diag), CASES[i].text), "case %zu: %s", i, diag_text(diag));
+        diag_destroy(diag);
+    }
+}
+
+/* Narayanan et al. 2021, takeaways 1-3; on costs with a closed form. */
+static void test_lessons(Arena *arena, Diag *diag) {
+    synthetic_use(SYNTHETIC_175B, 96);
+    SearchRequest request = request_of(1024, 1024);
+    request.explain = true;
+    SearchResult *r = search_layouts(arena, &synthetic_costs, &request, diag);
+    check_begin("tensor parallelism stays in the node, the pipeline leaves it");
+    CHECK(r && r->n_found && r->found[0].candidate.t <= 8 && r->found[0].candidate.p > 1 &&
+              r->found[0].candidate.t * r->found[0].candidate.p > 8,
+          "%s", diag_text(diag));
+    check_begin("t beyond the node loses to its messages");
+    for (int i = 0; r && i < r->n_alternatives; i++) {
+        const Alternative *a = &r->alternatives[i];
+        if (strcmp(a->axis, "t") == 0 && strcmp(a->value, "16") == 0) {
+            CHECK(a->slowdown > 1.05 && strstr(a->reason, "leaves the node") &&
+                      strstr(a->reason, "messages of tensor"),
+                  "%s", a->reason);
+        }
+    }
+    check_begin("interleaving gains at a small batch, and less at a large one");
+    double gain[2];
+    for (int i = 0; i < 2; i++) {
+        double us[2];
+        for (int k = 0; k < 2; k++) {
+            request = request_of(64, i ? 512 : 16);
+            request.t = 8, request.p = 8, request.schedule = k ? "1f1b" : "interleaved";
+            r = search_layouts(arena, &synthetic_costs, &request, diag);
+            CHECK(r && r->n_found, "nothing found: %s", diag_text(diag));
+            us[k] = r && r->n_found ? r->found[0].cost.step_us : 1;
+        }
+        gain[i] = us[1] / us[0] - 1;
+    }
+    CHECK(gain[0] > 0.1 && gain[1] < gain[0] / 4, "%g, then %g", gain[0], gain[1]);
+    check_begin("the best micro-batch is in the middle");
+    synthetic.op_us = 2000;
+    double us[6];
+    int best = 0;
+    for (int i = 0; i < 6; i++) {
+        request = request_of(64, 128);
+        request.t = 8, request.p = 8, request.schedule = "1f1b", request.micro_batch = 1 << i;
+        request.recompute = RECOMPUTE_FULL, request.memory_limit_bytes = 1e15;
+        n_synthetic_layouts = 0;
+        r = search_layouts(arena, &synthetic_costs, &request, diag);
+        us[i] = r && r->n_found ? r->found[0].cost.step_us : 0;
+        if (us[i] < us[best]) best = i;
+    }
+    CHECK(best > 0 && best < 5, "1 << %d: %g %g %g %g %g %g", best, us[0], us[1], us[2], us[3],
+          us[4], us[5]);
+}
+
+static void test_speed(Arena *arena, Diag *diag) {
+    static const struct {
+        int n_ranks, global_batch, n_blocks;
+        double seconds;
+    } CASES[] = {
+        {4096, 4096, 96, 1}, {3072, 3072, 128, 2}, {16384, 2048, 126, 2}, {100000, 100000, 128, 5}};
+    check_begin("large searches end in time");
+    for (int i = 0; i < 4; i++) {
+        synthetic_use(SYNTHETIC_175B, CASES[i].n_blocks);
+        SearchRequest request = request_of(CASES[i].n_ranks, CASES[i].global_batch);
+        SearchResult *r = search_layouts(arena, &synthetic_costs, &request, diag);
+        CHECK(r, "%s", diag_text(diag));
+        if (!r) continue;
+        printf("# %d ranks: %lld candidates, %lld fit, %.3f s\n", CASES[i].n_ranks,
+               (long long)r->n_candidates, (long long)r->n_fit, r->seconds);
+        /* Generous: sanitizers and busy machines. */
+        CHECK(r->seconds < 20 * CASES[i].seconds, "%d ranks: %g s", CASES[i].n_ranks, r->seconds);
+    }
+}
+
+int main(void) {
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    test_optimum(diag);
+    test_threads(arena, diag);
+    test_result(arena, diag);
+    test_fixed(arena, diag);
+    test_no_fit(arena, diag);
+    test_refusals(arena);
+    test_lessons(arena, diag);
+    test_speed(arena, diag);
+    diag_destroy(diag);
+    arena_destroy(arena);
+    return check_report();
+}
