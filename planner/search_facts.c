@@ -182,6 +182,27 @@ static const char *describe_bottleneck(const SearchFacts *facts) {
                         100 * compute, running, 100 * share, describe_part(facts, worst));
 }
 
+/* The best, and what needs less memory than all that is faster. Candidates that were not simulated
+ * can be priced faster than the best, which was: these are left out. */
+static void fill_pareto(SearchFacts *facts, const SearchResult *result) {
+    const SearchReport *report = facts->report;
+    const Found *last = facts->best.found;
+    facts->pareto = ARENA_ARRAY(facts->arena, LayoutFacts, result->n_pareto + 1);
+    facts->pareto[facts->n_pareto++] = facts->best;
+    for (int i = 0; i < result->n_pareto; i++) {
+        const Found *found = &result->pareto[i];
+        if (found->cost.step_us < last->cost.step_us ||
+            found->cost.memory_bytes >= last->cost.memory_bytes) {
+            continue;
+        }
+        LayoutFacts *one = &facts->pareto[facts->n_pareto++];
+        *one = layout_facts(report, found);
+        one->slowdown = one->step_seconds / facts->best.step_seconds - 1;
+        one->why = why_slower(facts->arena, &facts->best.found->cost, &found->cost);
+        last = found;
+    }
+}
+
 SearchFacts *search_facts_create(Arena *arena, const SearchReport *report) {
     const SearchResult *result = report->result;
     const Cluster *cluster = report->costs->cluster;
@@ -201,13 +222,7 @@ SearchFacts *search_facts_create(Arena *arena, const SearchReport *report) {
         other->slowdown = other->step_seconds / facts->best.step_seconds - 1;
         other->why = why_slower(arena, &best->cost, &result->found[i].cost);
     }
-    facts->pareto = ARENA_ARRAY(arena, LayoutFacts, result->n_pareto + 1);
-    for (int i = 0; i < result->n_pareto; i++) {
-        LayoutFacts *one = &facts->pareto[facts->n_pareto++];
-        *one = layout_facts(report, &result->pareto[i]);
-        one->slowdown = one->step_seconds / facts->best.step_seconds - 1;
-        one->why = why_slower(arena, &best->cost, &result->pareto[i].cost);
-    }
+    fill_pareto(facts, result);
     facts->bottleneck = describe_bottleneck(facts);
     return facts;
 }

@@ -118,6 +118,9 @@ static const char STYLE[] =
     "@media(max-width:1000px){main{padding:24px 18px}.figures{grid-template-columns:repeat(3,"
     "minmax(0,1fr))}.pair,.maps,.maps.two{grid-template-columns:minmax(0,1fr)}"
     "section{overflow-x:auto}}"
+    "@media(max-width:560px){.figures{grid-template-columns:repeat(2,minmax(0,1fr))}"
+    ".figures dd{font-size:20px}.figures div{padding:11px 13px 12px}section{padding:16px 16px "
+    "18px}}"
     "@media print{body{background:#fff}section{break-inside:avoid}.tools{display:none}}";
 
 /* Zoom keeps the point in the middle of the view where it is. */

@@ -28,7 +28,7 @@
  *   bottleneck         a sentence
  *   refused[]          layouts, with exact_bytes: faster, but their plans do not fit
  *   candidates_total, candidates_fit, search_seconds, candidates_per_second
- *   runners_up[], pareto[]
+ *   runners_up[], pareto[] (the best, then what needs less memory than all that is faster)
  *   alternatives[]     axis, value, fits, slowdown (null), missing_bytes (null), reason
  *   warnings[]         texts
  */

@@ -331,7 +331,8 @@ void html_put_candidates(StrBuf *out, const SearchFacts *facts) {
     put_axes(out, &plot, true);
     strbuf_put(out, "<span class=\"xl\">seconds a step →</span><div class=\"tip\"></div></div>\n");
     strbuf_put(out, "<p class=\"note\">Dashed: what a device can hold. Line: nothing has less of "
-                    "both. Numbers: runners-up.");
+                    "both. Numbers: runners-up. Marks are simulated; other points are priced by "
+                    "arithmetic, and may lie a little to the left.");
     char total[UNIT_TEXT];
     strbuf_printf(out, " %d of %s layouts are drawn", result->n_samples - plot.n_left_out,
                   unit_count((double)result->n_candidates, total));

@@ -153,13 +153,11 @@ static void put_others(StrBuf *out, const SearchFacts *facts) {
     for (int i = 0; i < facts->n_others; i++) put_row(out, &facts->others[i]);
 }
 
-/* Evenly spaced ones when they are many; the first, which is the fastest, is left out if it is the
- * best above. */
+/* Evenly spaced ones when they are many. The first is the best above. */
 static void put_pareto(StrBuf *out, const SearchFacts *facts) {
-    const LayoutFacts *rows = facts->pareto;
-    int n = facts->n_pareto;
-    while (n > 0 && rows[0].slowdown < 0.0005) rows++, n--;
-    if (n == 0) return;
+    const LayoutFacts *rows = facts->pareto + 1;
+    int n = facts->n_pareto - 1;
+    if (n <= 0) return;
     int n_shown = n < MOST_PARETO ? n : MOST_PARETO;
     put_rows_head(out, "Less memory for more time (nothing else has less of both)");
     for (int i = 0; i < n_shown; i++) {
