@@ -61,6 +61,8 @@ static void add_layout(Comparison *of) {
     add_values(of, "global_batch", "global batch", UNIT_NUMBER, a->global_batch, b->global_batch);
     add_words(of, "split", "blocks by chunk", split_text(of->arena, a), split_text(of->arena, b));
     add_words(of, "precision", "precision", dtype_name(a->precision), dtype_name(b->precision));
+    add_words(of, "recompute", "recomputation", recompute_mode_name(a->recompute),
+              recompute_mode_name(b->recompute));
     add_words(of, "sequence_parallel", "sequence-parallel", a->sequence_parallel ? "yes" : "no",
               b->sequence_parallel ? "yes" : "no");
     add_words(of, "device", "planned for", a->cuda ? "cuda" : "cpu", b->cuda ? "cuda" : "cpu");

@@ -249,7 +249,7 @@ void show_search_nothing(StrBuf *out, const SearchRequest *request, const Search
     strbuf_put(out, "nothing fits ");
     strbuf_printf(out, "%d device%s of ", request->n_ranks, request->n_ranks == 1 ? "" : "s");
     lines_put_name(out, cluster->name, NAME_COLUMNS);
-    strbuf_printf(out, ": %s lacks least, %s beyond %s a device; ",
+    strbuf_printf(out, ": the least, %s, lacks %s of memory per device (limit %s); ",
                   layout_text(&result->least_missing, text),
                   unit_bytes((double)result->least_missing_bytes, missing),
                   unit_bytes(search_memory_limit(request, cluster), limit));

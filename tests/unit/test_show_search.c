@@ -228,8 +228,9 @@ static void test_nothing(void) {
                            .least_ranks = 512};
     StrBuf out = strbuf_create();
     show_search_nothing(&out, &request, &result, &cluster);
-    const char *want = "nothing fits 8 devices of selene: t=8 d=1 p=1, 1f1b, b=1, selective, sp "
-                       "lacks least, 2.00 TiB beyond 70.8 GiB a device; --ranks 512 would do";
+    const char *want = "nothing fits 8 devices of selene: the least, t=8 d=1 p=1, 1f1b, b=1, "
+                       "selective, sp, lacks 2.00 TiB of memory per device (limit 70.8 GiB); "
+                       "--ranks 512 would do";
     CHECK(strcmp(out.text, want) == 0, "'%s'", out.text);
     strbuf_destroy(&out);
     out = strbuf_create();
