@@ -124,7 +124,8 @@ const CliCommand CLI_COMMANDS[] = {
      "predicts runs that somebody measured, and says how far off it is",
      {{"options", IN_VALIDATION}},
      "A row is a run. Needed: id, layers, hidden, heads, seq, num_gpus, global_batch, and one of\n"
-     "measured_iter_s, measured_tflops_per_gpu, peak_pct (these two with flops, model or hardware,\n"
+     "measured_iter_s, measured_tflops_per_gpu, peak_pct (these two with flops, model or "
+     "hardware,\n"
      "in families that are not known). Else the model is GPT with vocab 51200, kv_heads = heads,\n"
      "ffn = 4 x hidden, in bf16, on nodes of 8. What is left open of t, p, d, v_interleave,\n"
      "micro_batch, recompute (none, selective, full) is the best that fits; seq_parallel and\n"

@@ -71,7 +71,7 @@ const char *layout_text(const Candidate *candidate, char *text);
 
 /* The same as the 44 columns of a table: b is the micro-batch, rec. recomputation; more: Z1 for
  * ZeRO-1, sp for sequence-parallel. */
-void layout_put_columns(StrBuf *out, const Candidate *candidate);
+void layout_put_columns(StrBuf *out, const Candidate *of);
 void layout_put_heads(StrBuf *out);
 
 /* Per device: what the user said, or what the cluster's software can use. */

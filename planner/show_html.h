@@ -12,8 +12,8 @@ void html_put(StrBuf *out, const char *text);
 void html_open_section(StrBuf *out, const char *id, const char *title, const char *lead);
 void html_close_section(StrBuf *out);
 
-/* Everything up to the body's first section: the document's head, styles for tasks of n_chunks (0: a
- * page without tasks) and more of the page's own ("": none). */
+/* Everything up to the body's first section: the document's head, styles for tasks of n_chunks
+ * (0: a page without tasks) and more of the page's own ("": none). */
 void html_open_page(StrBuf *out, const char *title, const char *what, int n_chunks,
                     const char *style);
 void html_put_script(StrBuf *out);
@@ -50,7 +50,7 @@ typedef struct Timeline {
     const MessageSpan *messages;
     const TaskSpan *data_spans; /* [stage * n_chunks + chunk], or NULL: messages of axis d */
 } Timeline;
-void html_put_timeline(StrBuf *out, const Timeline *timeline);
+void html_put_timeline(StrBuf *out, const Timeline *of);
 
 /* Memory of one rank of a stage over the step, in columns of equal time: the largest use within
  * each. */

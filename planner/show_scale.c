@@ -105,18 +105,23 @@ void show_scale_text(StrBuf *out, const ScaleReport *report) {
     Arena *arena = arena_create();
     const ScaleFacts *facts = scale_facts_create(arena, report);
     char text[UNIT_TEXT];
-    lines_put_name(out, report->costs->model, 40);
-    strbuf_printf(out, ": %s parameters, on ",
-                  unit_count((double)report->costs->n_parameters, text));
-    lines_put_name(out, facts->cluster->name, 24);
-    strbuf_put(out, "; ");
     const SearchRequest *first = &report->rows[0].request;
+    StrBuf head = strbuf_create();
+    lines_put_name(&head, report->costs->model, 40);
+    strbuf_printf(&head, ": %s parameters, on ",
+                  unit_count((double)report->costs->n_parameters, text));
+    lines_put_name(&head, facts->cluster->name, 40);
     if (report->weak) {
-        strbuf_printf(out, "%.3g sequences a rank", (double)first->global_batch / first->n_ranks);
+        strbuf_printf(&head, "; %.3g sequences a rank",
+                      (double)first->global_batch / first->n_ranks);
     } else {
-        strbuf_printf(out, "batches of %d sequences", first->global_batch);
+        strbuf_printf(&head, "; batches of %d sequences", first->global_batch);
     }
-    strbuf_printf(out, " of %" PRId64 " tokens\n\n%6s ", report->costs->seq, "ranks");
+    strbuf_printf(&head, " of %" PRId64 " tokens; software: ", report->costs->seq);
+    lines_put_name(&head, facts->cluster->software.name, 24);
+    lines_put_wrapped(out, "", 0, head.text);
+    strbuf_destroy(&head);
+    strbuf_printf(out, "\n%6s ", "ranks");
     layout_put_heads(out);
     strbuf_printf(out, " %8s %7s %6s %8s %6s %7s\n", "step", "token/s", "MFU", "memory", "effic.",
                   "price");

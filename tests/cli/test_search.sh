@@ -106,7 +106,14 @@ result 'the plan has the mesh that was found' \
 run "${plan[@]}" --ranks 16 --days-for-tokens 1e12
 result 'days and price' "$(grep -q '1.00 T tokens take .* days, .* USD at' "$folder/out" || echo "$out")"
 
-# A limit that the fastest layouts' plans do not fit: the next is taken, and this is said.
+# A limit between what was predicted and what the plan needs: another is taken, and this is said.
+run "${plan[@]}" --ranks 8 --mesh t=8 -o "$folder/near.plan" --json
+total=$(key total) exact=$(key exact_bytes)
+limit=$(awk "BEGIN { printf \"%.6f\", ($total + $exact) / 2 / 2 ^ 30 }")
+run "${plan[@]}" --ranks 8 --mesh t=8 -o "$folder/near.plan" --memory-limit "$limit"
+result 'a plan that does not fit is refused' \
+    "$([ "$status" -eq 0 ] && grep -q '^refused .* its plan needs' "$folder/out" || echo "$err $out")"
+
 run plan models/gpt.lua --ranks 2 --global-batch 16 -o "$folder/cpu.plan"
 result 'without --cluster: processor cores' \
     "$([ "$status" -eq 0 ] && grep -q 'cluster    cpu' "$folder/out" || echo "$err")"

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static Cluster fixture_cluster(const char *title) {
+static inline Cluster fixture_cluster(const char *title) {
     Cluster cluster = {.name = "selene", .title = title, .source = "Narayanan et al. 2021"};
     cluster.device = (ClusterDevice){.name = "A100", .memory_bytes = 80e9, .memory_usable = 0.95};
     cluster.device.peak_flops[MATH_BF16] = 312e12;
@@ -20,7 +20,7 @@ static Cluster fixture_cluster(const char *title) {
     return cluster;
 }
 
-static ModelCosts fixture_costs(const Cluster *cluster, const char *model) {
+static inline ModelCosts fixture_costs(const Cluster *cluster, const char *model) {
     return (ModelCosts){.model = model,
                         .cluster = cluster,
                         .n_blocks = 128,
@@ -31,7 +31,7 @@ static ModelCosts fixture_costs(const Cluster *cluster, const char *model) {
 }
 
 /* What adds up adds up, whatever the numbers. */
-static Found fixture_found(Arena *arena, Candidate candidate, double scale) {
+static inline Found fixture_found(Arena *arena, Candidate candidate, double scale) {
     Found found = {.candidate = candidate, .simulated = true};
     StepCost *cost = &found.cost;
     cost->compute_us = 66e6 * scale;
@@ -58,7 +58,7 @@ static Found fixture_found(Arena *arena, Candidate candidate, double scale) {
     return found;
 }
 
-static Candidate fixture_candidate(int t, int d, int p, int v, int b) {
+static inline Candidate fixture_candidate(int t, int d, int p, int v, int b) {
     Candidate of = {.t = t, .d = d, .p = p, .n_chunks = v, .micro_batch = b};
     of.n_micro = 3072 / d / b;
     for (of.schedule = 0; schedule_name(of.schedule); of.schedule++) {
@@ -70,12 +70,12 @@ static Candidate fixture_candidate(int t, int d, int p, int v, int b) {
     return of;
 }
 
-static int fixture_by_time(const void *a, const void *b) {
+static inline int fixture_by_time(const void *a, const void *b) {
     double x = ((const Found *)a)->cost.step_us, y = ((const Found *)b)->cost.step_us;
     return (x > y) - (x < y);
 }
 
-static SearchResult fixture_result(Arena *arena, int n_samples) {
+static inline SearchResult fixture_result(Arena *arena, int n_samples) {
     static Alternative alternatives[] = {
         {"t", "16", true, 1.38, 0, "t=16 leaves the NVLink domain: +38 % step time", {0}},
         {"p", "1", false, 0, 212LL << 30, "p=1 does not fit: 212 GiB are missing per device", {0}},
