@@ -2,10 +2,14 @@
 
 #include "frontend/units.h"
 #include "planner/cluster_fields.h"
+#include "planner/collective_time.h"
+#include "planner/device_time.h"
 
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+
+static const double GIB = 1024.0 * 1024 * 1024;
 
 enum { VALUE_TEXT = 64, MAX_PART = 64, KEY_COLUMN = 28, VALUE_COLUMN = 14 };
 
@@ -78,6 +82,27 @@ typedef struct Derived {
 } Derived;
 enum { MAX_DERIVED = 12 };
 
+/* A product of 4096 x 4096 by 4096 x 4096, and all-reduces of 1 GiB: what people measure. */
+static int derive_times(const Cluster *cluster, Derived *out) {
+    enum { SIDE = 4096 };
+    bool bf16 = cluster->device.peak_flops[MATH_BF16] > 0;
+    ProductShape shape = {1, SIDE, SIDE, SIDE, bf16 ? 2 : 4};
+    int n_devices = cluster->node.n_devices, n = 0;
+    out[n++] = (Derived){"product_4096", "us", bf16 ? "4096^3 in bf16" : "4096^3 in f32",
+                         device_product_us(&cluster->device, bf16 ? MATH_BF16 : MATH_F32, &shape)};
+    if (n_devices > 1) {
+        CollectiveGroup node = {n_devices, n_devices, 1};
+        out[n++] = (Derived){"all_reduce_node", "us", "of 1 GiB by all devices of a node",
+                             collective_us(cluster, COLLECTIVE_ALL_REDUCE, GIB, &node)};
+    }
+    if (cluster->network.n_nics) {
+        CollectiveGroup nodes = {2 * n_devices, n_devices, 1};
+        out[n++] = (Derived){"all_reduce_2_nodes", "us", "the same by those of two nodes",
+                             collective_us(cluster, COLLECTIVE_ALL_REDUCE, GIB, &nodes)};
+    }
+    return n;
+}
+
 static int derive(const Cluster *cluster, Derived *out) {
     static const char *const PRODUCTS[N_MATH_KINDS] = {"products_f32", "products_bf16",
                                                        "products_fp8"};
@@ -103,7 +128,7 @@ static int derive(const Cluster *cluster, Derived *out) {
                       network->n_nics * network->nic_bytes_per_second * network->nic_fraction /
                           network->oversubscription / cluster->node.n_devices};
     }
-    return n;
+    return n + derive_times(cluster, out + n);
 }
 
 /* --- text ------------------------------------------------------------------------------------ */
@@ -163,7 +188,9 @@ void cluster_show_text(StrBuf *out, const Cluster *cluster) {
         if (strcmp(row->unit, "bytes") == 0) {
             units_format_bytes(value, sizeof(value), (int64_t)row->value);
         } else if (strcmp(row->unit, "us") == 0) {
-            snprintf(value, sizeof(value), "%.4g us", row->value);
+            bool long_time = row->value >= 10000;
+            snprintf(value, sizeof(value), "%.1f %s", row->value / (long_time ? 1000 : 1),
+                     long_time ? "ms" : "us");
         } else {
             format_scaled(value, row->value, row->unit);
         }
@@ -214,8 +241,11 @@ void cluster_show_json(StrBuf *out, const Cluster *cluster) {
                         json_string(cluster->software.name));
     Derived derived[MAX_DERIVED];
     int n = derive(cluster, derived);
-    for (int i = 0; i < n; i++) {
-        json_object_set_new(reached, derived[i].name, json_real(derived[i].value));
+    for (int i = 0; i < n; i++) { /* times say their unit; rates and sizes are per second, bytes */
+        char name[MAX_PART];
+        bool time = strcmp(derived[i].unit, "us") == 0;
+        snprintf(name, sizeof(name), "%s%s", derived[i].name, time ? "_us" : "");
+        json_object_set_new(reached, name, json_real(derived[i].value));
     }
     json_object_set_new(root, "derived", reached);
     char *text = json_dumps(root, JSON_INDENT(1) | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(12));

@@ -68,10 +68,13 @@ typedef struct ClusterSoftware {
     double collective_stall_us; /* for which the device's stream drains at each */
     bool overlaps_gradients;    /* the data axis' messages run beside the last backward passes */
     bool overlaps_pipeline;     /* so do messages between stages */
-    bool overlaps_tensor;       /* and those of the tensor axis, as far as products allow */
-    bool joins_products;        /* of one operand: queries, keys and values are one product */
-    bool folds_epilogues;       /* what follows a product element by element is part of it */
-    bool recomputes_all;        /* full recomputation runs a block's whole forward again */
+    bool overlaps_parameters;   /* ZeRO's gathers run beside the next step's first forward pass */
+    double overlap_slowdown;    /* of the time of such messages, what compute beside them loses */
+    bool overlaps_tensor;       /* messages of the tensor axis run beside products: these shares */
+    double tensor_forward_hidden, tensor_backward_hidden; /* of their time cost nothing */
+    bool joins_products;  /* of one operand: queries, keys and values are one product */
+    bool folds_epilogues; /* what follows a product element by element is part of it */
+    bool recomputes_all;  /* full recomputation runs a block's whole forward again */
     double
         accumulate_bytes; /* moved per weight and micro-batch to add to gradients; 0: products do */
     double loss_forward_bytes, loss_backward_bytes; /* moved per logit; 0: as the kernels do */

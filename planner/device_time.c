@@ -89,9 +89,10 @@ static double arithmetic_us(const ClusterDevice *device, const ProductShape *sha
     return best;
 }
 
-/* The fastest kind the device has that is no narrower than asked for. */
+/* The kind asked for if the device has it, else the next wider. */
 static MathKind math_of(const ClusterDevice *device, MathKind math) {
-    while (math > MATH_F32 && device->peak_flops[math] <= 0) math = (MathKind)(math - 1);
+    if (math == MATH_FP8 && device->peak_flops[MATH_FP8] <= 0) math = MATH_BF16;
+    if (math == MATH_BF16 && device->peak_flops[MATH_BF16] <= 0) math = MATH_F32;
     return math;
 }
 

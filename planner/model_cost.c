@@ -333,26 +333,35 @@ static void close_segment(const Pricer *p, SegmentCost *segment) {
     segment->update_us = bytes > 0 ? device_memory_us(&cluster->device, bytes) : 0;
 }
 
-/* What crosses from one block to the next: the widest of what blocks read of others. */
-static int64_t border_bytes(const Pricer *p, Arena *arena) {
+/* Bytes of the forward values that cross the edge of blocks of `kind`: into them, or out of them.
+ */
+static int64_t crossing_bytes(const Pricer *p, int kind, bool into, Arena *arena) {
     const Graph *graph = p->program->graph;
-    int64_t most = 0;
     bool *seen = ARENA_ARRAY(arena, bool, (graph->n_nodes + 1) * MAX_OUTPUTS);
-    for (int kind = 0; kind < p->costs->n_kinds; kind++) {
-        int64_t bytes = 0;
-        memset(seen, 0, sizeof(bool) * (size_t)(graph->n_nodes + 1) * MAX_OUTPUTS);
-        for (int n = 0; n < graph->n_nodes; n++) {
-            const Node *node = graph->nodes[n];
-            if (node->phase != PHASE_FORWARD || node->block != kind) continue;
-            for (int i = 0; i < node->n_inputs; i++) {
-                Value in = node->inputs[i];
-                int at = in.node->id * MAX_OUTPUTS + in.output;
-                bool own = in.node->block == kind || OPS[in.node->op].flags & LEAF;
-                if (own || in.node->op == OP_CONST || seen[at]) continue;
-                seen[at] = true;
-                bytes += type_local_bytes(value_type(in), value_sharding(in), &graph->mesh);
-            }
+    int64_t bytes = 0;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        if (node->phase != PHASE_FORWARD || (node->block == kind) != into) continue;
+        for (int i = 0; i < node->n_inputs; i++) {
+            Value in = node->inputs[i];
+            int at = in.node->id * MAX_OUTPUTS + in.output;
+            bool own = (in.node->block == kind) == into || OPS[in.node->op].flags & LEAF;
+            if (own || in.node->op == OP_CONST || seen[at]) continue;
+            seen[at] = true;
+            bytes += type_local_bytes(value_type(in), value_sharding(in), &graph->mesh);
         }
+    }
+    return bytes;
+}
+
+/* What crosses from one block to the next: the widest of what blocks read of others. The first
+ * reads of the embedding what may still be a partial sum, whole: there, what it passes on. */
+static int64_t border_bytes(const Pricer *p, Arena *arena) {
+    int64_t most = 0;
+    for (int kind = 0; kind < p->costs->n_kinds; kind++) {
+        int64_t bytes = crossing_bytes(p, kind, true, arena);
+        int64_t out = kind == 0 ? crossing_bytes(p, kind, false, arena) : bytes;
+        if (out > 0 && out < bytes) bytes = out;
         if (bytes > most) most = bytes;
     }
     return most;

@@ -207,6 +207,9 @@ void node_cost_add_attention_again(PhaseCost *cost, const NodePricer *x, const N
 }
 
 void phase_cost_close(PhaseCost *cost, const ClusterSoftware *software, int t, bool backward) {
+    if (software->overlaps_tensor)
+        cost->collective_us *=
+            1 - (backward ? software->tensor_backward_hidden : software->tensor_forward_hidden);
     double device_us = cost->product_us + cost->attention_us + cost->memory_us;
     cost->us = software_phase_us(software, device_us, cost->collective_us, cost->n_ops,
                                  cost->n_collectives, t, backward);

@@ -31,9 +31,11 @@ typedef struct Found {
     Candidate candidate;
     StepCost cost; /* step_us from the simulator for the finalists */
     bool simulated;
-    bool unusual;    /* outside the range in which predictions were validated; see why */
-    const char *why; /* NULL, or that range in words */
-    int *split;      /* [p * n_chunks] */
+    /* Outside of what predictions were compared with; why: NULL, or a list of what is and how far
+     * the comparison went: "p 128 (compared: to 64), ranks 4096 (compared: to 3072)". */
+    bool unusual;
+    const char *why;
+    int *split; /* [p * n_chunks]; NULL in samples */
 } Found;
 
 /* Why an alternative on one axis, everything else left free, is not the choice. */

@@ -2,7 +2,10 @@
 
 #include <string.h>
 
-enum { MOST_MICRO_BATCH = 64 };
+enum {
+    MOST_MICRO_BATCH = 64,
+    LEAST_MOST_T = 16 /* tried in any case, where nodes are small */
+};
 
 /* Divisors of n up to `most`, ascending. */
 static int list_divisors(int n, int most, int *out) {
@@ -27,7 +30,7 @@ static PipelineShape shape_of(const Candidate *candidate, int n_chunks) {
     return (PipelineShape){candidate->p, n_chunks, candidate->n_micro};
 }
 
-/* t: tensor degree. Beyond two nodes nothing was ever faster. */
+/* t: tensor degree. Beyond two nodes its messages, several per block, outweigh everything. */
 static int t_get(const Candidate *candidate) {
     return candidate->t;
 }
@@ -39,8 +42,9 @@ static int t_fixed(const SearchSpace *space) {
     return or_free(space->request->t);
 }
 static int t_values(const SearchSpace *space, const Candidate *candidate, int *out) {
+    int two_nodes = 2 * space->costs->cluster->node.n_devices;
     (void)candidate;
-    return list_divisors(space->n_ranks, 2 * space->costs->cluster->node.n_devices, out);
+    return list_divisors(space->n_ranks, two_nodes > LEAST_MOST_T ? two_nodes : LEAST_MOST_T, out);
 }
 static bool t_allows(const SearchSpace *space, const Candidate *candidate, int value) {
     (void)candidate;
@@ -130,8 +134,7 @@ static bool r_allows(const SearchSpace *space, const Candidate *candidate, int v
     return value < N_RECOMPUTES;
 }
 static const char *r_name(int value) {
-    static const char *const NAMES[N_RECOMPUTES] = {"none", "selective", "full"};
-    return NAMES[value];
+    return recompute_mode_name((Recompute)value);
 }
 
 /* sequence parallelism: of what the tensor axis leaves undivided */

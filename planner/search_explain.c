@@ -42,14 +42,22 @@ int search_choices(Arena *arena, const SearchRecords *records, SearchChoice **ou
     return n;
 }
 
-/* The part of the step that takes longest beyond the winner's. */
-static const char *grown_part(const StepCost *other, const StepCost *winner, bool recomputes,
-                              double *out_us) {
+/* Why the slowest stage computes for longer. */
+static const char *compute_words(const Candidate *other, const Candidate *winner) {
+    if (other->recompute > winner->recompute) return "recomputation";
+    if (other->p * other->n_chunks > winner->p * winner->n_chunks)
+        return "stages that are less even";
+    if (other->micro_batch < winner->micro_batch) return "smaller products";
+    return "arithmetic";
+}
+
+/* The part of the step that grew most. */
+static const char *grown_part(const StepCost *other, const StepCost *winner, double *out_us) {
     const struct {
         const char *words;
         double us;
     } parts[] = {
-        {recomputes ? "recomputation" : "arithmetic", other->compute_us - winner->compute_us},
+        {NULL, other->compute_us - winner->compute_us},
         {"messages of tensor parallelism", other->tensor_us - winner->tensor_us},
         {"messages between stages", other->pipeline_us - winner->pipeline_us},
         {"the pipeline's bubble", other->bubble_us - winner->bubble_us},
@@ -89,9 +97,9 @@ static const char *reason_of(Arena *arena, const SearchRecords *records, const A
                              const StepCost *cost, const Found *winner) {
     const char *head = arena_printf(arena, "%s=%s%s", other->axis, other->value,
                                     value_remark(records, &other->best, other->axis));
-    bool recomputes = other->best.recompute > winner->candidate.recompute;
     double percent = (other->slowdown - 1) * 100, grown_us;
-    const char *part = grown_part(cost, &winner->cost, recomputes, &grown_us);
+    const char *part = grown_part(cost, &winner->cost, &grown_us);
+    if (!part) part = compute_words(&other->best, &winner->candidate);
     if (percent < 0.05) {
         double more = (double)(cost->memory_bytes - winner->cost.memory_bytes);
         return arena_printf(arena, "%s: as fast, with %s %s memory", head,
@@ -134,17 +142,20 @@ void search_explain(Arena *arena, const SearchRecords *records, const SearchChoi
     }
 }
 
-/* What predictions were compared with: published runs, by the devices they ran on. */
+/* What predictions were compared with: published runs, by the devices they ran on. A search finds
+ * whatever its prices are too low for; outside of these ranges nobody has checked them. */
 static const struct {
     const char *device; /* part of its name; "": any */
     int most_ranks;
 } COMPARED_RANKS[] = {{"A100", 3072}, {"H100", 4608}, {"", 4608}};
 
 enum {
+    COMPARED_T = 8,
     COMPARED_P = 64,
     COMPARED_MICRO_BATCH = 16,
     COMPARED_HIDDEN_LEAST = 1024,
-    COMPARED_HIDDEN_MOST = 25600
+    COMPARED_HIDDEN_MOST = 25600,
+    COMPARED_MFU = 57 /* per cent of peak, nothing recomputed (Korthikanti et al. 2022) */
 };
 
 static int compared_ranks(const char *device) {
@@ -158,28 +169,41 @@ static double guess_hidden(const ModelCosts *costs) {
     return sqrt((double)costs->n_parameters / (12.0 * costs->n_blocks));
 }
 
+static double percent_of_peak(const ModelCosts *costs, const Found *found) {
+    const Candidate *c = &found->candidate;
+    double peak = costs->cluster->device.peak_flops[MATH_BF16];
+    double sequences = (double)c->micro_batch * c->n_micro / c->t / c->p; /* of one rank */
+    if (peak <= 0 || found->cost.step_us <= 0) return 0;
+    return 100 * costs->model_flops * sequences / (found->cost.step_us * 1e-6) / peak;
+}
+
 void search_flag_unusual(Arena *arena, const ModelCosts *costs, Found *found) {
     const Candidate *c = &found->candidate;
-    int node = costs->cluster->node.n_devices, ranks = c->t * c->p * c->d;
-    int most_ranks = compared_ranks(costs->cluster->device.name);
     double hidden = guess_hidden(costs);
-    const char *why = NULL;
-    if (c->t > node || c->t > 8) {
-        why =
-            arena_printf(arena, "no measured run had t over 8 or out of a node; this has %d", c->t);
-    } else if (c->p > COMPARED_P) {
-        why = arena_printf(arena, "no measured run had p over %d; this has %d", COMPARED_P, c->p);
-    } else if (ranks > most_ranks) {
-        why = arena_printf(arena, "no measured run had over %d ranks; this has %d", most_ranks,
-                           ranks);
-    } else if (c->micro_batch > COMPARED_MICRO_BATCH) {
-        why = arena_printf(arena, "no measured run had micro-batches over %d; this has %d",
-                           COMPARED_MICRO_BATCH, c->micro_batch);
-    } else if (costs->n_parameters > 0 &&
-               (hidden < COMPARED_HIDDEN_LEAST / 1.5 || hidden > COMPARED_HIDDEN_MOST * 1.5)) {
-        why = arena_printf(arena, "measured models were %d to %d wide; this is about %.0f",
-                           COMPARED_HIDDEN_LEAST, COMPARED_HIDDEN_MOST, hidden);
+    const char *device = costs->cluster->device.name;
+    const struct {
+        const char *what;
+        double most, is;
+    } ranges[] = {
+        {"t", COMPARED_T, c->t},
+        {"t within a node of", costs->cluster->node.n_devices, c->t},
+        {"p", COMPARED_P, c->p},
+        {"ranks", compared_ranks(device), (double)c->t * c->p * c->d},
+        {"micro-batch", COMPARED_MICRO_BATCH, c->micro_batch},
+        {"hidden size about", COMPARED_HIDDEN_MOST, floor(hidden / 1.2)},
+        {"% of peak", COMPARED_MFU, floor(percent_of_peak(costs, found))},
+    };
+    const char *why = "";
+    for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++) {
+        if (ranges[i].is <= ranges[i].most) continue;
+        if (i == 1 && *why) continue; /* said of t already */
+        why = arena_printf(arena, "%s%s%s %.0f (compared: to %.0f)", why, *why ? ", " : "",
+                           ranges[i].what, ranges[i].is, ranges[i].most);
     }
-    found->unusual = why != NULL;
-    found->why = why;
+    if (costs->n_parameters > 0 && hidden * 1.2 < COMPARED_HIDDEN_LEAST) {
+        why = arena_printf(arena, "%s%shidden size about %.0f (compared: from %d)", why,
+                           *why ? ", " : "", hidden, COMPARED_HIDDEN_LEAST);
+    }
+    found->unusual = *why != 0;
+    found->why = found->unusual ? why : NULL;
 }

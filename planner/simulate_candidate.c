@@ -109,6 +109,10 @@ static void price_chunks(CandidateLoad *of, const int *split) {
             add_share(&share, &once, -1);
         }
         if (g == 0 || g + 1 == p * v) chunk->frame_bytes += (double)of->layout->input_bytes;
+        if (p * v > 1) { /* as in step_cost: a block's output is kept where it is read */
+            int more = (g + 1 == p * v) - (g == 0);
+            chunk->frame_bytes += (double)more * (double)of->layout->border_bytes;
+        }
         if (overlaps) chunk->data_us = reduce_us(of, share.n_parameters);
         if (g < p) of->shares[stage] = (Share){0};
         add_share(&of->shares[stage], &share, 1);
@@ -199,21 +203,37 @@ static double tied_us(const CandidateLoad *of) {
     return collective_us(of->costs->cluster, COLLECTIVE_ALL_REDUCE, bytes, &group);
 }
 
+/* What ZeRO's gather costs, beside the first micro-batch's forward if the software does so, and
+ * what overlapped data messages take from the compute beside them. */
+static double gather_us(const CandidateLoad *of, int stage, bool divided) {
+    const ClusterSoftware *software = &of->costs->cluster->software;
+    const Share *share = &of->shares[stage];
+    CollectiveGroup group = placement_group(&of->placement, MESH_D);
+    double us = 0, forward_us = 0;
+    double slowed_us = software->overlaps_gradients ? reduce_us(of, share->n_parameters) : 0;
+    if (divided)
+        us = collective_us(of->costs->cluster, COLLECTIVE_ALL_GATHER,
+                           (double)share->parameter_bytes, &group);
+    if (software->overlaps_parameters) {
+        int v = of->candidate->n_chunks;
+        for (int c = 0; c < v; c++) forward_us += of->chunks[stage * v + c].forward_us;
+        slowed_us += us;
+        us = us > forward_us ? us - forward_us : 0;
+    }
+    return us + software->overlap_slowdown * slowed_us;
+}
+
 static void price_update(CandidateLoad *of) {
     const Candidate *candidate = of->candidate;
     int p = candidate->p;
     bool divided = candidate->zero && candidate->d > 1;
     double tied = tied_us(of), norm = norm_us(of);
-    CollectiveGroup group = placement_group(&of->placement, MESH_D);
     for (int s = 0; s < p; s++) {
         const Share *share = &of->shares[s];
         of->part_us[PART_TIED][s] = s == 0 || s + 1 == p ? tied : 0;
         of->part_us[PART_NORM][s] = norm;
         of->part_us[PART_UPDATE][s] = share->update_us / (divided ? candidate->d : 1);
-        of->part_us[PART_GATHER][s] = divided
-                                          ? collective_us(of->costs->cluster, COLLECTIVE_ALL_GATHER,
-                                                          (double)share->parameter_bytes, &group)
-                                          : 0;
+        of->part_us[PART_GATHER][s] = gather_us(of, s, divided);
         of->constant_bytes[s] = (double)(share->parameter_bytes + share->gradient_bytes +
                                          share->scratch_bytes + of->layout->workspace_bytes) +
                                 (double)share->optimizer_bytes / (divided ? candidate->d : 1);

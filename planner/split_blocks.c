@@ -8,7 +8,7 @@
  */
 #include "planner/step_cost.h"
 
-#include <string.h>
+#include <math.h>
 
 static double segment_us(const SegmentCost *segment) {
     return segment->forward.us + segment->backward.us;

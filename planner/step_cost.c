@@ -56,6 +56,11 @@ static Sum sum_chunk(const ModelCosts *costs, const LayoutCost *layout, int firs
         add_segment(&sum, &layout->kinds[costs->kind_of_block[b]], run);
     }
     if (is_last) add_segment(&sum, &layout->after, 1);
+    /* A block's output is counted where it is made. The last of a chunk is sent and not kept, as
+     * the input of the next is in its place; so the first chunk has one less, and the last one
+     * more. */
+    if (is_first && !is_last) sum.kept_bytes -= layout->border_bytes;
+    if (is_last && !is_first) sum.kept_bytes += layout->border_bytes;
     if (is_first && is_last) { /* tied weights are there once */
         sum.update_us -= layout->tied.update_us;
         sum.parameter_bytes -= layout->tied.parameter_bytes;
@@ -281,15 +286,26 @@ static double norm_us(const Pricing *x) {
     return us;
 }
 
+/* What ZeRO's gather costs, beside the first micro-batch's forward if the software does so, and
+ * what overlapped data messages take from the compute beside them. */
+static double gather_us_of(Pricing *x, const Sum *stage, bool divided) {
+    const ClusterSoftware *software = &x->costs->cluster->software;
+    double us = 0, slowed_us = software->overlaps_gradients ? reduce_us(x, stage) : 0;
+    if (divided) us = known_collective_us(x, COLLECTIVE_ALL_GATHER, (double)stage->parameter_bytes);
+    if (software->overlaps_parameters) {
+        slowed_us += us;
+        us = us > stage->forward_us ? us - stage->forward_us : 0;
+    }
+    return us + software->overlap_slowdown * slowed_us;
+}
+
 static void price_update(Pricing *x, StepCost *out) {
     bool divided = x->candidate->zero && x->candidate->d > 1;
     double most_us = 0, gather_us = 0;
     for (int s = 0; s < x->shape.p; s++) {
         const Sum *stage = &x->stages[s];
         double update = divided ? stage->update_us / x->candidate->d : stage->update_us;
-        double gather =
-            divided ? known_collective_us(x, COLLECTIVE_ALL_GATHER, (double)stage->parameter_bytes)
-                    : 0;
+        double gather = gather_us_of(x, stage, divided);
         if (update + gather <= most_us + gather_us) continue;
         most_us = update;
         gather_us = gather;

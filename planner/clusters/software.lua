@@ -19,19 +19,32 @@ local perilune_cpu = software(like(perilune, {
 -- gradients reduced when the last backward pass has ended.
 local megatron_2021 = software {
   attention = "materialised",
-  forward_op_us = 6, backward_op_us = 6, collective_op_us = 15,
+  forward_op_us = 20, backward_op_us = 15, collective_op_us = 15,
   scatters_borders = true, attention_dropout = true, keeps_masks = true,
   joins_products = true, recomputes_all = true,
   accumulate_bytes = 6, loss_forward_bytes = 38, loss_backward_bytes = 14,
   gradient_bytes = 2, state_bytes = 16, even_split = true,
 }
 
--- Megatron-LM with sequence parallelism and selective recomputation (arXiv 2205.05198).
-local megatron_2022 = software(like(megatron_2021, { accumulate_bytes = 0 }))
+-- Megatron-LM with sequence parallelism and selective recomputation (arXiv 2205.05198): backward,
+-- messages run beside the weights' gradients (section 4.2.2); gradients in f32, added by products.
+local megatron_2022 = software(like(megatron_2021, {
+  overlaps_tensor = true, tensor_backward_hidden = 0.4,
+  gradient_bytes = 4, accumulate_bytes = 0,
+}))
 
--- Megatron-DeepSpeed as for BLOOM (arXiv 2211.05100): bf16 with f32 gradients, ZeRO-1.
+-- Megatron-DeepSpeed (2022 and 2023), several nodes: its host is slow enough to show at 3072 wide
+-- and t = 8, and hosts wait for each other at every message. Times are for operations as this
+-- program counts them.
 local megatron_deepspeed_2022 = software(like(megatron_2021, {
-  gradient_bytes = 4, state_bytes = 12,
+  forward_op_us = 56, backward_op_us = 38, collective_op_us = 0, collective_skew_us = 115,
+}))
+
+-- The one-node runs published with vTrain (Bang et al. 2024, MICRO): exactly linear in blocks and
+-- micro-batches, so put together from traces, whose overhead is in the host's times.
+local vtrain_traced = software(like(megatron_deepspeed_2022, {
+  collective_skew_us = 15, collective_stall_us = 200,
+  loss_forward_bytes = 0, loss_backward_bytes = 0,
 }))
 
 -- Megatron-Core of 2024 with Transformer Engine: blockwise attention, reductions beside backward
@@ -39,7 +52,9 @@ local megatron_deepspeed_2022 = software(like(megatron_2021, {
 local megatron_core_2024 = software {
   attention = "blockwise",
   forward_op_us = 5, backward_op_us = 5, collective_op_us = 10,
-  overlaps_gradients = true, overlaps_pipeline = true, overlaps_tensor = true,
+  overlaps_gradients = true, overlaps_parameters = true, overlap_slowdown = 0.15,
+  overlaps_pipeline = true,
+  overlaps_tensor = true, tensor_forward_hidden = 0.8, tensor_backward_hidden = 0.8,
   scatters_borders = true, keeps_masks = true, joins_products = true, recomputes_all = true,
   loss_forward_bytes = 38, loss_backward_bytes = 14,
   gradient_bytes = 4, state_bytes = 12, even_split = true,
@@ -51,5 +66,6 @@ return {
   ["megatron-2021"] = megatron_2021,
   ["megatron-2022"] = megatron_2022,
   ["megatron-deepspeed-2022"] = megatron_deepspeed_2022,
+  ["vtrain-traced"] = vtrain_traced,
   ["megatron-core-2024"] = megatron_core_2024,
 }

@@ -280,6 +280,15 @@ static void check_show(void) {
         CHECK(strstr(text.text, "3.35 TB/s"), "%s", text.text);
         CHECK(strstr(text.text, "80.0 GiB"), "%s", text.text);
         CHECK(strstr(text.text, "450 GB/s"), "%s", text.text);
+
+        check_begin("what it comes to is no better than the data sheet allows");
+        json_t *derived = json_object_get(root, "derived");
+        double product = json_number_value(json_object_get(derived, "product_4096_us"));
+        double inside = json_number_value(json_object_get(derived, "all_reduce_node_us"));
+        double across = json_number_value(json_object_get(derived, "all_reduce_2_nodes_us"));
+        CHECK(product > 2 * pow(4096, 3) / 989e12 * 1e6 && product < 1000, "product %g", product);
+        CHECK(inside > 1024.0 * 1024 * 1024 / 450e9 * 1e6 && inside < across, "%g, %g", inside,
+              across);
         json_decref(root);
         strbuf_destroy(&text);
         strbuf_destroy(&json);

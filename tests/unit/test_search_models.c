@@ -1,0 +1,189 @@
+/* The search on the models and clusters that come with the program: in time, and finding what the
+ * papers found. */
+#include "frontend/cluster_read.h"
+#include "frontend/model.h"
+#include "planner/search.h"
+#include "tests/unit/check.h"
+
+#include <time.h>
+
+static double now_seconds(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+static ModelCosts *costs_of(Arena *arena, const char *path, const ModelSetting *settings,
+                            int n_settings, const char *cluster_name, const char *software,
+                            Diag *diag) {
+    Model *model = model_load(arena, path, settings, n_settings, 1, diag);
+    Cluster *cluster = model ? cluster_read(arena, cluster_name, software, diag) : NULL;
+    if (!cluster) return NULL;
+    PlanRequest request = {.model = model->name,
+                           .forward = model->graph,
+                           .n_blocks = model->n_blocks,
+                           .seq = model->seq,
+                           .vocab = model->vocab,
+                           .recipe = model->recipe,
+                           .options = {.mesh = {{1, 1, 1}},
+                                       .micro_batch = 1,
+                                       .global_batch = 1,
+                                       .n_chunks = 1,
+                                       .schedule = "1f1b",
+                                       .precision = DTYPE_BF16,
+                                       .cuda = true,
+                                       .seed = 1}};
+    return model_costs_create(arena, &request, cluster, diag);
+}
+
+static SearchRequest request_of(int n_ranks, int global_batch) {
+    return (SearchRequest){.n_ranks = n_ranks,
+                           .global_batch = global_batch,
+                           .recompute = -1,
+                           .zero = -1,
+                           .sequence_parallel = -1};
+}
+
+static void test_speed(Diag *diag) {
+    static const struct {
+        const char *path, *size, *cluster;
+        int n_ranks, global_batch;
+        double seconds;
+    } CASES[] = {{"models/gpt.lua", "175b", "selene", 4096, 4096, 1},
+                 {"models/gpt.lua", "1t", "selene", 3072, 3072, 2},
+                 {"models/llama.lua", "405b", "h100-roce", 16384, 2048, 2}};
+    check_begin("large models: the whole space in time, from the model's script on");
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        Arena *arena = arena_create();
+        ModelSetting size = {"size", CASES[i].size};
+        SearchRequest request = request_of(CASES[i].n_ranks, CASES[i].global_batch);
+        double begin = now_seconds();
+        ModelCosts *costs = costs_of(arena, CASES[i].path, &size, 1, CASES[i].cluster, NULL, diag);
+        SearchResult *r = costs ? search_layouts(arena, costs, &request, diag) : NULL;
+        double seconds = now_seconds() - begin;
+        CHECK(r && r->n_found > 0, "%s: %s", CASES[i].size, diag_text(diag));
+        if (r) {
+            printf("# %s on %d: %lld candidates, %lld fit, %.3f s, %.0f a second\n", CASES[i].size,
+                   CASES[i].n_ranks, (long long)r->n_candidates, (long long)r->n_fit, seconds,
+                   (double)r->n_candidates / r->seconds);
+        }
+        /* Generous: sanitizers and busy machines. */
+        CHECK(seconds < 20 * CASES[i].seconds, "%s: %.2f s", CASES[i].size, seconds);
+        arena_destroy(arena);
+    }
+}
+
+/* Narayanan et al. 2021, takeaway 1: t up to the node, then p. */
+static void test_mesh(Diag *diag) {
+    static const struct {
+        const char *size;
+        int n_ranks, global_batch, least_tp;
+    } CASES[] = {{"1.7b", 32, 512, 1},
+                 {"39.1b", 512, 1536, 2},
+                 {"145.6b", 1536, 2304, 16},
+                 {"1008b", 3072, 3072, 128}};
+    check_begin("t stays in the node, p leaves it, and both grow with the model (SC'21)");
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        Arena *arena = arena_create();
+        ModelSetting size = {"size", CASES[i].size};
+        ModelCosts *costs =
+            costs_of(arena, "models/gpt.lua", &size, 1, "selene", "megatron-2021", diag);
+        SearchRequest request = request_of(CASES[i].n_ranks, CASES[i].global_batch);
+        SearchResult *r = costs ? search_layouts(arena, costs, &request, diag) : NULL;
+        CHECK(r && r->n_found > 0, "%s: %s", CASES[i].size, diag_text(diag));
+        if (r && r->n_found) {
+            const Candidate *c = &r->found[0].candidate;
+            CHECK(c->t <= 8 && c->t * c->p >= CASES[i].least_tp, "%s: t=%d p=%d", CASES[i].size,
+                  c->t, c->p);
+        }
+        arena_destroy(arena);
+    }
+}
+
+static double best_us(Arena *arena, ModelCosts *costs, const SearchRequest *request, Diag *diag) {
+    SearchResult *r = search_layouts(arena, costs, request, diag);
+    CHECK(r && r->n_found > 0, "nothing found: %s", diag_text(diag));
+    return r && r->n_found > 0 ? r->found[0].cost.step_us : 1;
+}
+
+/* Korthikanti et al. 2022, table 5: 29 to 32 % faster. */
+static void test_recomputation(Diag *diag) {
+    static const struct {
+        const char *name, *layers, *hidden, *heads;
+        int n_ranks, p, n_chunks, micro_batch, global_batch;
+    } CASES[] = {{"22b", "48", "6144", "64", 8, 1, 1, 4, 4},
+                 {"175b", "96", "12288", "96", 64, 8, 3, 1, 64},
+                 {"530b", "105", "20480", "128", 280, 35, 3, 1, 280},
+                 {"1t", "128", "25600", "160", 512, 64, 1, 1, 512}};
+    check_begin("selective recomputation with sequence parallelism beats full recomputation");
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        Arena *arena = arena_create();
+        ModelSetting settings[] = {{"layers", CASES[i].layers}, {"model", CASES[i].hidden},
+                                   {"heads", CASES[i].heads},   {"seq", "2048"},
+                                   {"vocab", "51200"},          {"dropout", "0.1"}};
+        ModelCosts *costs =
+            costs_of(arena, "models/gpt.lua", settings, 6, "selene", "megatron-2022", diag);
+        CHECK(costs, "%s: %s", CASES[i].name, diag_text(diag));
+        if (costs) {
+            SearchRequest request = request_of(CASES[i].n_ranks, CASES[i].global_batch);
+            request.t = 8, request.p = CASES[i].p, request.n_chunks = CASES[i].n_chunks;
+            request.micro_batch = CASES[i].micro_batch, request.zero = 0;
+            request.recompute = RECOMPUTE_FULL, request.sequence_parallel = 0;
+            double full_us = best_us(arena, costs, &request, diag);
+            request.recompute = RECOMPUTE_SELECTIVE, request.sequence_parallel = 1;
+            double selective_us = best_us(arena, costs, &request, diag), gain;
+            gain = full_us / selective_us - 1;
+            printf("# %s: %.2f s and %.2f s\n", CASES[i].name, full_us / 1e6, selective_us / 1e6);
+            CHECK(gain > 0.2 && gain < 0.45, "%s: %+.3f", CASES[i].name, gain);
+        }
+        arena_destroy(arena);
+    }
+}
+
+/* Narayanan et al. 2021, figures 12 and 16: 175B, 8 x 12, and the micro-batch's size. */
+static void test_batches(Diag *diag) {
+    Arena *arena = arena_create();
+    ModelSetting size = {"size", "175b"};
+    ModelCosts *costs =
+        costs_of(arena, "models/gpt.lua", &size, 1, "selene", "megatron-2021", diag);
+    check_begin("interleaving gains at a small batch, and less at a large one (SC'21, figure 12)");
+    CHECK(costs, "%s", diag_text(diag));
+    double gain[2] = {0, 0};
+    for (int i = 0; costs && i < 2; i++) {
+        SearchRequest request = request_of(96, i ? 384 : 24);
+        request.t = 8, request.p = 12, request.micro_batch = 1;
+        request.recompute = RECOMPUTE_FULL, request.sequence_parallel = 0;
+        request.schedule = "1f1b";
+        double plain_us = best_us(arena, costs, &request, diag);
+        request.schedule = "interleaved", request.n_chunks = 2;
+        gain[i] = plain_us / best_us(arena, costs, &request, diag) - 1;
+    }
+    CHECK(gain[0] > 0.08 && gain[1] < gain[0] / 2, "%+.3f, then %+.3f", gain[0], gain[1]);
+    check_begin(
+        "the best micro-batch is in the middle (SC'21, figure 16: 91B, t=8, p=8, batch 512)");
+    ModelSetting settings[] = {
+        {"layers", "72"}, {"model", "10240"}, {"heads", "80"}, {"seq", "2048"}, {"vocab", "51200"}};
+    costs = costs_of(arena, "models/gpt.lua", settings, 5, "selene", "megatron-2021", diag);
+    double us[5] = {0};
+    int best = 0;
+    for (int i = 0; costs && i < 5; i++) {
+        SearchRequest request = request_of(64, 512);
+        request.t = 8, request.p = 8, request.micro_batch = 1 << i, request.schedule = "1f1b";
+        request.recompute = RECOMPUTE_FULL, request.sequence_parallel = 0;
+        request.memory_limit_bytes = 1e15; /* time is the question */
+        us[i] = best_us(arena, costs, &request, diag);
+        if (us[i] < us[best]) best = i;
+    }
+    CHECK(best > 0 && best < 4, "1 << %d: %g %g %g %g %g", best, us[0], us[1], us[2], us[3], us[4]);
+    arena_destroy(arena);
+}
+
+int main(void) {
+    Diag *diag = diag_create();
+    test_speed(diag);
+    test_mesh(diag);
+    test_recomputation(diag);
+    test_batches(diag);
+    diag_destroy(diag);
+    return check_report();
+}
