@@ -28,6 +28,9 @@ static bool set_counts(CliArgs *args, SearchJob *job, SearchReport *report, Diag
     int n_top = (int)cli_int(args, OPT_TOP, DEFAULT_TOP);
     request->n_top = n_top + 1 > LEAST_FOUND ? n_top + 1 : LEAST_FOUND;
     report->n_top = n_top;
+    report->explain = cli_given(args, OPT_EXPLAIN);
+    request->explain =
+        report->explain || cli_given(args, OPT_JSON) || cli_given(args, OPT_HTML_FILE);
     if (request->global_batch > 0) return true;
     int least = request->n_ranks > LEAST_BATCH ? request->n_ranks : LEAST_BATCH;
     int unit =

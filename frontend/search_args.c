@@ -57,17 +57,17 @@ static bool fixed_from_args(CliArgs *args, SearchRequest *request, Diag *diag) {
     Mesh mesh;
     bool seen[N_MESH_AXES];
     if (!plan_mesh_from_args(args, &mesh, seen, diag)) return false;
-    *request = (SearchRequest){.t = seen[MESH_T] ? mesh.size[MESH_T] : ANY,
-                               .d = seen[MESH_D] ? mesh.size[MESH_D] : ANY,
-                               .p = seen[MESH_P] ? mesh.size[MESH_P] : ANY,
-                               .n_chunks = (int)cli_int(args, OPT_CHUNKS, ANY),
-                               .micro_batch = (int)cli_int(args, OPT_MICRO_BATCH, ANY),
-                               .schedule = cli_text(args, OPT_SCHEDULE, NULL),
-                               .global_batch = (int)cli_int(args, OPT_GLOBAL_BATCH, 0),
-                               .recompute = -1,
-                               .zero = -1,
-                               .sequence_parallel = cli_given(args, OPT_SEQUENCE_PARALLEL) ? 1 : -1,
-                               .explain = cli_given(args, OPT_EXPLAIN)};
+    *request =
+        (SearchRequest){.t = seen[MESH_T] ? mesh.size[MESH_T] : ANY,
+                        .d = seen[MESH_D] ? mesh.size[MESH_D] : ANY,
+                        .p = seen[MESH_P] ? mesh.size[MESH_P] : ANY,
+                        .n_chunks = (int)cli_int(args, OPT_CHUNKS, ANY),
+                        .micro_batch = (int)cli_int(args, OPT_MICRO_BATCH, ANY),
+                        .schedule = cli_text(args, OPT_SCHEDULE, NULL),
+                        .global_batch = (int)cli_int(args, OPT_GLOBAL_BATCH, 0),
+                        .recompute = -1,
+                        .zero = -1,
+                        .sequence_parallel = cli_given(args, OPT_SEQUENCE_PARALLEL) ? 1 : -1};
     PlanOptions options = {0};
     if (cli_given(args, OPT_RECOMPUTE)) {
         if (!plan_recompute_from_args(args, &options, diag)) return false;

@@ -21,6 +21,7 @@ typedef struct SearchReport {
     MathKind math;              /* what products run in: whose peak utilisation is measured by */
     int chosen;                 /* index in result->found: the layout that is reported as best */
     int n_top;                  /* runners-up to list */
+    bool explain;               /* the text lists alternatives, too; JSON and page always do */
     double days_tokens;         /* to train on, for days and price; 0: not asked for */
     int64_t exact_bytes;        /* of a rank's plan, with what lies beyond its arena; 0: not made */
     int n_refused;              /* layouts before `chosen` */

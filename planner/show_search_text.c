@@ -51,8 +51,8 @@ static void put_layout(StrBuf *out, const SearchFacts *facts) {
                   schedule_name(of->schedule), of->n_chunks, of->n_chunks == 1 ? "" : "s",
                   of->n_micro, of->n_micro == 1 ? "" : "es", of->micro_batch,
                   of->micro_batch == 1 ? "" : "s");
-    put_label(out, "memory by");
-    strbuf_printf(out, "recomputation: %s; ZeRO: %s\n", recompute_mode_name(of->recompute),
+    put_label(out, "recompute");
+    strbuf_printf(out, "%s; ZeRO: %s\n", recompute_mode_name(of->recompute),
                   of->zero ? "1, the optimizer's state divided over d" : "none");
 }
 
@@ -180,7 +180,7 @@ static int count_alike(const SearchResult *result, int first) {
 static void put_alternatives(StrBuf *out, const SearchFacts *facts) {
     const SearchResult *result = facts->report->result;
     const char *axis = "";
-    if (!facts->report->request->explain) return;
+    if (!facts->report->explain || result->n_alternatives == 0) return;
     strbuf_put(out, "\nAlternatives: what else one choice could be, everything else left free\n");
     for (int i = 0, n; i < result->n_alternatives; i += n) {
         const Alternative *of = &result->alternatives[i];

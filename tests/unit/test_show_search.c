@@ -14,12 +14,13 @@
 /* What an attacker would call a model or a cluster. */
 static const char HOSTILE[] = "gpt</title><script>alert(1)</script>\"'&\\\n\x01\xff";
 
-static const SearchRequest REQUEST = {.n_ranks = 3072,
-                                      .global_batch = 3072,
-                                      .recompute = -1,
-                                      .zero = -1,
-                                      .sequence_parallel = -1,
-                                      .explain = true};
+static const SearchRequest REQUEST = {
+    .n_ranks = 3072,
+    .global_batch = 3072,
+    .recompute = -1,
+    .zero = -1,
+    .sequence_parallel = -1,
+};
 
 static SearchReport report_of(Arena *arena, ModelCosts *costs, int n_samples) {
     SearchResult *result = ARENA_NEW(arena, SearchResult);
@@ -114,6 +115,7 @@ static void test_text(Arena *arena, const char *name, int n_lines_most) {
     report.exact_bytes = 70LL << 30;
     const RefusedLayout refused = {0, 75LL << 30};
     report.chosen = 1;
+    report.explain = true;
     report.n_refused = 1;
     report.refused = &refused;
     StrBuf out = strbuf_create();
