@@ -43,12 +43,13 @@ static void put_figures(StrBuf *out, const SearchFacts *facts) {
                     best->found->simulated ? "simulated task by task" : "by arithmetic");
     snprintf(more, sizeof(more), "%s tokens a step", unit_count(facts->n_tokens, unit));
     html_put_figure(out, "Tokens per second", unit_count(best->tokens_per_second, value), more);
-    snprintf(value, sizeof(value), "%.1f", best->model_tflops);
-    snprintf(more, sizeof(more), "hardware FLOPs: %.1f", best->hardware_tflops);
-    html_put_figure(out, "Model TFLOP/s a device", value, more);
+    snprintf(more, sizeof(more), "hardware FLOPs: %s",
+             unit_count(best->hardware_tflops * 1e12, unit));
+    html_put_figure(out, "Model FLOP/s a device", unit_count(best->model_tflops * 1e12, value),
+                    more);
     snprintf(value, sizeof(value), best->mfu > 0 ? "%.1f %%" : "–", 100 * best->mfu);
-    snprintf(more, sizeof(more), "HFU %.1f %% of %.0f TFLOP/s", 100 * best->hfu,
-             facts->peak_tflops);
+    snprintf(more, sizeof(more), "HFU %.1f %% of %s", 100 * best->hfu,
+             unit_count(facts->peak_tflops * 1e12, unit));
     html_put_figure(out, "MFU", value, best->mfu > 0 ? more : "no peak is stated");
     snprintf(more, sizeof(more), "of %s a device", unit_bytes(facts->limit_bytes, unit));
     html_put_figure(out, "Memory, fullest rank", unit_bytes((double)cost->memory_bytes, value),

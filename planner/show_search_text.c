@@ -65,11 +65,12 @@ static void put_predictions(StrBuf *out, const SearchFacts *facts) {
                   unit_count(best->tokens_per_second, b), 100 * cost->bubble_fraction,
                   best->found->simulated ? "simulated" : "by arithmetic, not simulated");
     put_label(out, "");
-    strbuf_printf(out, "model FLOPs %.1f TFLOP/s a device", best->model_tflops);
+    strbuf_printf(out, "model FLOPs %sFLOP/s a device", unit_count(best->model_tflops * 1e12, a));
     if (best->mfu > 0) strbuf_printf(out, ": MFU %.1f %%", 100 * best->mfu);
-    strbuf_printf(out, "; hardware FLOPs %.1f", best->hardware_tflops);
+    strbuf_printf(out, "; hardware FLOPs %sFLOP/s", unit_count(best->hardware_tflops * 1e12, a));
     if (best->hfu > 0) {
-        strbuf_printf(out, ": HFU %.1f %% of %.0f", 100 * best->hfu, facts->peak_tflops);
+        strbuf_printf(out, ": HFU %.1f %% of %sFLOP/s", 100 * best->hfu,
+                      unit_count(facts->peak_tflops * 1e12, a));
     }
     strbuf_put(out, "\n");
     if (best->days > 0) {
