@@ -221,36 +221,67 @@ static const char *price_stated(Predictor *predictor, ModelCosts *costs, Run *ru
     return NULL;
 }
 
-/* The best of what the row leaves open and the device's memory holds. */
-static const char *price_open(Predictor *predictor, ModelCosts *costs, Run *run) {
-    if (run->ep > 1) return "expert parallelism is not modelled";
-    if (run->cp > 1) return "context parallelism is not modelled";
-    if (run->zero > 1) return "ZeRO beyond stage 1 is not modelled";
-    SearchRequest request = {.n_ranks = (int)run->num_gpus,
-                             .global_batch = (int)run->global_batch,
-                             .t = run->t == UNSTATED ? ANY : (int)run->t,
-                             .p = run->p == UNSTATED ? ANY : (int)run->p,
-                             .d = run->d == UNSTATED ? ANY : (int)run->d,
-                             .n_chunks = run->v == UNSTATED ? ANY : (int)run->v,
-                             .micro_batch =
-                                 run->micro_batch == UNSTATED ? ANY : (int)run->micro_batch,
-                             .recompute = (int)run->recompute,
-                             .zero = (int)run->zero,
-                             .sequence_parallel = (int)run->sequence_parallel,
-                             .n_top = 1};
+/* Ranks that share sequences hold 1/cp of what a sequence takes. */
+static bool fits(const ModelCosts *costs, const Run *run, const StepCost *cost) {
+    const ClusterDevice *device = &costs->cluster->device;
+    double shared = (double)(cost->activation_bytes + cost->message_bytes + cost->scratch_bytes);
+    double bytes = (double)cost->memory_bytes - shared * (1 - 1 / (double)run->cp);
+    return bytes <= device->memory_bytes * device->memory_usable;
+}
+
+/* The fastest layout with this recomputation, if it is faster than what the run has. */
+static const char *search_one(Predictor *predictor, ModelCosts *costs, Run *run,
+                              SearchRequest *request) {
     Diag *diag = diag_create();
-    SearchResult *result = search_layouts(predictor->arena, costs, &request, diag);
-    const char *why = NULL;
+    SearchResult *result = search_layouts(predictor->arena, costs, request, diag);
+    const char *why = "no layout fits the device's memory";
     if (!result) {
         why = arena_strndup(predictor->arena, diag_text(diag), strcspn(diag_text(diag), "\n"));
-    } else if (result->n_found == 0) {
-        why = "no layout fits the device's memory";
-    } else {
-        run->candidate = result->found[0].candidate;
-        run->cost = result->found[0].cost;
+    }
+    for (int i = 0; result && i < result->n_found; i++) {
+        const Found *found = &result->found[i];
+        if (!fits(costs, run, &found->cost)) continue;
+        why = NULL;
+        if (run->cost.step_us > 0 && run->cost.step_us <= found->cost.step_us) break;
+        run->candidate = found->candidate;
+        run->cost = found->cost;
+        break;
     }
     diag_destroy(diag);
     return why;
+}
+
+static int fixed(int64_t value) {
+    return value == UNSTATED ? ANY : (int)value;
+}
+
+/* The best of what the row leaves open and the device's memory holds. */
+static const char *price_open(Predictor *predictor, ModelCosts *costs, Run *run) {
+    if (run->ep > 1) return "expert parallelism is not modelled";
+    if (run->zero > 1) return "ZeRO beyond stage 1 is not modelled";
+    if (run->v > MAX_CHUNKS) return "too many chunks a stage";
+    SearchRequest request = {.n_ranks = (int)run->num_gpus,
+                             .global_batch = (int)run->global_batch,
+                             .t = fixed(run->t),
+                             .p = fixed(run->p),
+                             .d = fixed(run->d == UNSTATED ? run->d : run->d * run->cp),
+                             .n_chunks = fixed(run->v),
+                             .micro_batch = fixed(run->micro_batch),
+                             .recompute = (int)run->recompute,
+                             .zero = (int)run->zero,
+                             .sequence_parallel = (int)run->sequence_parallel};
+    if (run->cp == 1) return search_one(predictor, costs, run, &request);
+    /* The search knows of no shared sequences: without its limit it would never recompute. */
+    const char *why = NULL;
+    bool any = false;
+    request.memory_limit_bytes = 1e15;
+    for (int r = 0; r < N_RECOMPUTES; r++) {
+        if (run->recompute != UNSTATED && run->recompute != r) continue;
+        request.recompute = r;
+        why = search_one(predictor, costs, run, &request);
+        any |= !why;
+    }
+    return any ? NULL : why;
 }
 
 static bool predict_run(Predictor *predictor, Run *run) {
@@ -277,10 +308,17 @@ bool validate_predict(Arena *arena, RunTable *table, const ValidateOptions *opti
                            .options = options,
                            .diag = diag,
                            .sim = pipeline_sim_create(arena)};
-    for (int r = 0; r < table->n_runs; r++) {
-        if (!predict_run(&predictor, &table->runs[r])) return false;
-        if (options->progress) {
-            options->progress(options->user, r + 1, table->n_runs, table->runs[r].id);
+    int n_done = 0;
+    /* What has to be searched comes last: the time left is told by the rate so far. */
+    for (int open = 0; open < 2; open++) {
+        for (int r = 0; r < table->n_runs; r++) {
+            Run *run = &table->runs[r];
+            if (run->searched != open) continue;
+            if (!predict_run(&predictor, run)) return false;
+            n_done++;
+            if (options->progress) {
+                options->progress(options->user, n_done, table->n_runs, run->id);
+            }
         }
     }
     return true;

@@ -333,36 +333,24 @@ static void close_segment(const Pricer *p, SegmentCost *segment) {
     segment->update_us = bytes > 0 ? device_memory_us(&cluster->device, bytes) : 0;
 }
 
-/* Bytes of the forward values that cross the edge of blocks of `kind`: into them, or out of them.
- */
-static int64_t crossing_bytes(const Pricer *p, int kind, bool into, Arena *arena) {
+/* What crosses from one block to the next: the most that others read of a block. (What a block
+ * reads of others would not do: the only one of its kind reads the embedding, which may be divided
+ * in another way.) */
+static int64_t border_bytes(const Pricer *p, Arena *arena) {
     const Graph *graph = p->program->graph;
+    int64_t *bytes = ARENA_ARRAY(arena, int64_t, p->costs->n_kinds + 1), most = 0;
     bool *seen = ARENA_ARRAY(arena, bool, (graph->n_nodes + 1) * MAX_OUTPUTS);
-    int64_t bytes = 0;
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
-        if (node->phase != PHASE_FORWARD || (node->block == kind) != into) continue;
-        for (int i = 0; i < node->n_inputs; i++) {
+        for (int i = 0; i < node->n_inputs && node->phase == PHASE_FORWARD; i++) {
             Value in = node->inputs[i];
-            int at = in.node->id * MAX_OUTPUTS + in.output;
-            bool own = (in.node->block == kind) == into || OPS[in.node->op].flags & LEAF;
-            if (own || in.node->op == OP_CONST || seen[at]) continue;
+            int at = in.node->id * MAX_OUTPUTS + in.output, block = in.node->block;
+            if (block == NO_BLOCK || block == node->block || seen[at]) continue;
+            if (OPS[in.node->op].flags & LEAF || in.node->op == OP_CONST) continue;
             seen[at] = true;
-            bytes += type_local_bytes(value_type(in), value_sharding(in), &graph->mesh);
+            bytes[block] += type_local_bytes(value_type(in), value_sharding(in), &graph->mesh);
+            if (bytes[block] > most) most = bytes[block];
         }
-    }
-    return bytes;
-}
-
-/* What crosses from one block to the next: the widest of what blocks read of others. The first
- * reads of the embedding what may still be a partial sum, whole: there, what it passes on. */
-static int64_t border_bytes(const Pricer *p, Arena *arena) {
-    int64_t most = 0;
-    for (int kind = 0; kind < p->costs->n_kinds; kind++) {
-        int64_t bytes = crossing_bytes(p, kind, true, arena);
-        int64_t out = kind == 0 ? crossing_bytes(p, kind, false, arena) : bytes;
-        if (out > 0 && out < bytes) bytes = out;
-        if (bytes > most) most = bytes;
     }
     return most;
 }
