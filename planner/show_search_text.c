@@ -69,7 +69,7 @@ static void put_predictions(StrBuf *out, const SearchFacts *facts) {
     if (best->mfu > 0) strbuf_printf(out, ": MFU %.1f %%", 100 * best->mfu);
     strbuf_printf(out, "; hardware FLOPs %sFLOP/s", unit_count(best->hardware_tflops * 1e12, a));
     if (best->hfu > 0) {
-        strbuf_printf(out, ": HFU %.1f %% of %sFLOP/s", 100 * best->hfu,
+        strbuf_printf(out, ": HFU %.1f %% of %s", 100 * best->hfu,
                       unit_count(facts->peak_tflops * 1e12, a));
     }
     strbuf_put(out, "\n");
