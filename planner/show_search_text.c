@@ -65,11 +65,11 @@ static void put_predictions(StrBuf *out, const SearchFacts *facts) {
                   unit_count(best->tokens_per_second, b), 100 * cost->bubble_fraction,
                   best->found->simulated ? "simulated" : "by arithmetic, not simulated");
     put_label(out, "");
-    strbuf_printf(out, "model FLOPs %sFLOP/s a device", unit_count(best->model_tflops * 1e12, a));
-    if (best->mfu > 0) strbuf_printf(out, ": MFU %.1f %%", 100 * best->mfu);
-    strbuf_printf(out, "; hardware FLOPs %sFLOP/s", unit_count(best->hardware_tflops * 1e12, a));
+    strbuf_printf(out, "per device: model %sFLOP/s", unit_count(best->model_tflops * 1e12, a));
+    if (best->mfu > 0) strbuf_printf(out, ", MFU %.1f %%", 100 * best->mfu);
+    strbuf_printf(out, "; hardware %sFLOP/s", unit_count(best->hardware_tflops * 1e12, a));
     if (best->hfu > 0) {
-        strbuf_printf(out, ": HFU %.1f %% of %s", 100 * best->hfu,
+        strbuf_printf(out, ", HFU %.1f %% of %s", 100 * best->hfu,
                       unit_count(facts->peak_tflops * 1e12, a));
     }
     strbuf_put(out, "\n");
