@@ -16,7 +16,7 @@
 #include "ir/op.h"
 #include "planner/recompute.h"
 
-enum { ALIGN_BYTES = 64, MAX_CHUNKS = 8, PLAN_FORMAT_VERSION = 3 };
+enum { ALIGN_BYTES = 64, MAX_CHUNKS = 32, PLAN_FORMAT_VERSION = 3 };
 
 typedef enum Region { REGION_NONE, REGION_PERSISTENT, REGION_FRAME, REGION_SCRATCH } Region;
 

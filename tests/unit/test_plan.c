@@ -215,7 +215,7 @@ static void test_mistakes(Arena *arena, Diag *diag) {
         {"\nrecompute=none", "", "x.plan:12: expected 'recompute'"},
         {"perilune plan", "perilune plane", "x.plan:1: expected 'perilune plan '"},
         {"fingerprint=", "fingerprint=xyz", "x.plan:2: expected 16 hexadecimal digits"},
-        {"\nchunks=1", "\nchunks=9", "the number must lie in 0 to 8, at '9'"},
+        {"\nchunks=1", "\nchunks=33", "the number must lie in 0 to 32, at '33'"},
         {"\nchunks=1", "\nchunks=0", "has at least one of"},
         {"\np=2", "\np=99999999", "x.plan:7: the number must lie in 0 to 1048576"},
         {"\np=2", "\np=2 3", "unexpected text at the end of a line, at '3'"},

@@ -138,7 +138,7 @@ static void test_refusals(Arena *arena) {
         {"interleaved", 1, 2, 2, "2 chunks per stage need more than one stage"},
         {"interleaved", 4, 2, 6, "6 micro-batches are no multiple of the 4 stages"},
         {"1f1b", 0, 1, 6, "must be 1 to"},
-        {"interleaved", 4, 9, 4, "must be 1 to"},
+        {"interleaved", 4, 33, 4, "must be 1 to"},
         {"1f1b", 2, 1, -6, "must be 1 to"},
     };
     (void)arena;

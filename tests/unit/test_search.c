@@ -256,7 +256,7 @@ static void test_refusals(Arena *arena) {
          "global batch 8 is not a multiple of micro-batch 3 x d 1\n"},
         {{.n_ranks = 256, .global_batch = 8, .p = 128},
          "p=128 needs at least 128 blocks; the model has 96\n"},
-        {{.n_ranks = 8, .global_batch = 8, .n_chunks = 9}, "9 chunks a stage: must be 1 to 8\n"},
+        {{.n_ranks = 8, .global_batch = 8, .n_chunks = 33}, "33 chunks a stage: must be 1 to 32\n"},
         {{.n_ranks = 8, .global_batch = 8, .schedule = "zigzag"},
          "there is no schedule 'zigzag'\n"},
         {{.n_ranks = 8, .global_batch = 8, .p = 2, .schedule = "1f1b", .n_chunks = 2},
