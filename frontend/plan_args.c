@@ -147,6 +147,16 @@ bool plan_precision_from_args(const CliArgs *args, PlanOptions *options, Diag *d
     return false;
 }
 
+bool plan_zero_from_args(const CliArgs *args, PlanOptions *options, Diag *diag) {
+    const char *text = cli_text(args, OPT_ZERO, "0");
+    options->zero = strcmp(text, "1") == 0;
+    if (options->zero || strcmp(text, "0") == 0) return true;
+    diag_error(diag, NO_LOC,
+               "--zero: '%s' is not 0 (every rank has all optimizer state) or 1 (divided over d)",
+               text);
+    return false;
+}
+
 bool plan_recompute_from_args(const CliArgs *args, PlanOptions *options, Diag *diag) {
     const char *name = cli_text(args, OPT_RECOMPUTE, "none");
     int mode = recompute_mode_find(name, (int)strlen(name));
@@ -165,6 +175,7 @@ static bool options_from_args(CliArgs *args, PlanOptions *options, Diag *diag) {
     bool interleaved = strcmp(options->schedule, "interleaved") == 0;
     options->n_chunks = (int)cli_int(args, OPT_CHUNKS, interleaved ? 2 : 1);
     options->sequence_parallel = cli_given(args, OPT_SEQUENCE_PARALLEL);
+    if (!plan_zero_from_args(args, options, diag)) return false;
     DeviceKind device = DEVICE_CPU;
     bool runs = args->command->run != cmd_plan;
     if ((runs || cli_given(args, OPT_DEVICE)) && !device_from_args(args, &device, diag)) {

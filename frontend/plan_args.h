@@ -14,6 +14,8 @@ bool plan_mesh_from_args(CliArgs *args, Mesh *mesh, bool seen[N_MESH_AXES], Diag
 bool plan_precision_from_args(const CliArgs *args, PlanOptions *options, Diag *diag);
 /* --recompute; by default none. */
 bool plan_recompute_from_args(const CliArgs *args, PlanOptions *options, Diag *diag);
+/* --zero; by default 0. */
+bool plan_zero_from_args(const CliArgs *args, PlanOptions *options, Diag *diag);
 /* Runs the script with `batch` sequences and sets everything of the request but its options. */
 bool plan_load_model(CliArgs *args, int64_t batch, PlanRequest *request, Diag *diag);
 

@@ -58,6 +58,7 @@ static Plan *plan_of(CliArgs *args, const SearchJob *job, const Found *found, Di
     options->schedule = schedule_name(of->schedule);
     options->sequence_parallel = of->sequence_parallel;
     options->recompute = of->recompute;
+    options->zero = of->zero;
     options->split = found->split;
     options->n_split = of->p * of->n_chunks;
     if (!plan_load_model(args, (int64_t)of->micro_batch * of->d, &request, diag)) return NULL;

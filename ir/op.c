@@ -59,6 +59,7 @@ bool op_has_attr(OpKind op, AttrKey key, bool *out_required) {
 int op_alias(const Node *node, int output) {
     switch (node->op) {
     case OP_ACCUMULATE: return 0;
+    case OP_ALL_GATHER: return node->n_inputs == 2 ? 1 : -1;
     case OP_MATMUL: return node->n_inputs == 3 ? 2 : -1;
     case OP_EMBEDDING_GRAD: return node->n_inputs == 4 ? 3 : -1;
     case OP_ADAMW: return output == 0 ? 0 : output == 3 ? 7 : output + 1; /* p, m, v, copy */

@@ -63,6 +63,7 @@ static void add_layout(Comparison *of) {
     add_words(of, "precision", "precision", dtype_name(a->precision), dtype_name(b->precision));
     add_words(of, "recompute", "recomputation", recompute_mode_name(a->recompute),
               recompute_mode_name(b->recompute));
+    add_values(of, "zero", "ZeRO stage", UNIT_NUMBER, a->zero, b->zero);
     add_words(of, "sequence_parallel", "sequence-parallel", a->sequence_parallel ? "yes" : "no",
               b->sequence_parallel ? "yes" : "no");
     add_words(of, "device", "planned for", a->cuda ? "cuda" : "cpu", b->cuda ? "cuda" : "cpu");

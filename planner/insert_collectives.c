@@ -156,9 +156,11 @@ Graph *pass_insert_collectives(const Graph *in, PassContext *ctx) {
             *value_map_at(&map, node_value((Node *)node, 0)) = add_by_partial(&ins, node, inputs);
             continue;
         }
+        /* Messages that are there already (shard_update) say what they make of what. */
+        bool given = OPS[node->op].flags & COLLECTIVE || node->op == OP_SLICE;
         ShardingRule rule =
             sharding_rule(in, node, uses, ctx->options.sequence_parallel, ctx->arena);
-        for (int i = 0; i < node->n_inputs; i++) {
+        for (int i = 0; !given && i < node->n_inputs; i++) {
             inputs[i] = reshard(&ins, inputs[i], &rule.inputs[i], node);
         }
         Node *copy = graph_copy_node(ins.out, node, inputs, ctx->diag);

@@ -17,6 +17,7 @@ typedef struct PlanOptions {
     const char *schedule; /* "gpipe", "1f1b", "interleaved" */
     bool cuda;            /* plan for CUDA devices; else for CPU cores */
     bool sequence_parallel;
+    int zero; /* 1: each of the d ranks keeps and updates 1/d of the optimizer's state; else 0 */
     uint64_t seed;
     DType precision; /* of activations: DTYPE_F32 or DTYPE_BF16 */
     Recompute recompute;

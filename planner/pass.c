@@ -101,7 +101,8 @@ Graph *planner_run_pass(Arena *arena, const Graph *graph, const char *pass, Diag
                        .options = {.mesh = graph->mesh,
                                    .n_chunks = 1,
                                    .precision = DTYPE_BF16,
-                                   .recompute = RECOMPUTE_FULL}};
+                                   .recompute = RECOMPUTE_FULL,
+                                   .zero = 1}};
     if (!graph_verify(graph, diag)) return NULL;
     Graph *out = info->run(graph, &ctx);
     return out && graph_verify(out, diag) ? out : NULL;

@@ -132,6 +132,7 @@ typedef struct Plan {
     const char *schedule;
     bool cuda; /* leaves room for what CUDA's kernels need beside values; runs on CPUs, too */
     bool sequence_parallel;
+    int zero;        /* 1: optimizer state and update are divided over d (shard_update.c) */
     DType precision; /* of activations and products: DTYPE_F32 or DTYPE_BF16 */
     Recompute recompute;
     uint64_t seed;

@@ -5,6 +5,11 @@
  * its chunk's frame (kept from forward to backward), or scratch of one segment: forward(c),
  * backward(c) or update. Scratch is packed by exact lifetimes, largest first at the lowest offset
  * that is free for the whole lifetime; segments never run at once, so they share the region.
+ *
+ * A gradient's shard (shard_update.c) must not lie in scratch, or its message would wait for the
+ * end of the backward that uses the same memory. It takes room of accumulators that were read for
+ * the last time before, and memory of its own where there is none yet. What else the update makes
+ * of shards goes there, too.
  */
 #include "planner/pass.h"
 
@@ -27,9 +32,10 @@ typedef struct Planner {
     Arena *arena;
     Storage *storages;
     int n_storages;
-    int *storage_of; /* by value index, -1: none */
-    int *last_use;   /* by value index */
-    bool *keep;      /* by value index: read in the backward of its chunk, or by the host */
+    int *storage_of;        /* by value index, -1: none */
+    int *last_use;          /* by value index */
+    bool *keep;             /* by value index: read in the backward of its chunk, or by the host */
+    int64_t gradient_bytes; /* laid out by pack_gradients */
 } Planner;
 
 enum { FOREVER = INT_MAX };
@@ -173,6 +179,53 @@ static int64_t find_room(Storage *const *placed, int n_placed, const Storage *st
     return offset;
 }
 
+/* May the storage take room of accumulators? Large values of the update only. */
+static bool may_borrow(const Planner *p, const Storage *storage) {
+    if (storage->region != REGION_SCRATCH || storage->segment != 2 * MAX_CHUNKS) return false;
+    OpKind op = p->graph->nodes[storage->first]->op;
+    return op == OP_REDUCE_SCATTER || op == OP_SLICE || op == OP_TO_BF16;
+}
+
+static int by_end(const void *left, const void *right) {
+    const Storage *a = *(Storage *const *)left, *b = *(Storage *const *)right;
+    if (a->last != b->last) return a->last < b->last ? -1 : 1;
+    return a < b ? -1 : 1;
+}
+
+/* Lays out the accumulators, one after the other as they fall free, so that what is free is in one
+ * piece, and there, in the order of time, what borrows from them. False: nothing does. */
+static bool pack_gradients(Planner *p) {
+    Storage **placed = ARENA_ARRAY(p->arena, Storage *, p->n_storages + 1);
+    int n_placed = 0, n_borrowers = 0;
+    int64_t end = 0;
+    for (int i = 0; i < p->n_storages; i++) {
+        Storage *storage = &p->storages[i];
+        n_borrowers += may_borrow(p, storage);
+        if (storage->region != REGION_PERSISTENT || storage->class != CLASS_GRADIENT) continue;
+        storage->first = -1;
+        placed[n_placed++] = storage;
+    }
+    qsort(placed, (size_t)n_placed, sizeof(*placed), by_end);
+    for (int i = 0; i < n_placed; i++) {
+        placed[i]->offset = end;
+        end += placed[i]->bytes;
+    }
+    for (int i = 0; n_borrowers && i < p->n_storages; i++) {
+        Storage *storage = &p->storages[i];
+        if (!may_borrow(p, storage)) continue;
+        bool message = p->graph->nodes[storage->first]->op == OP_REDUCE_SCATTER;
+        int64_t offset = find_room(placed, n_placed, storage), needed = offset + storage->bytes;
+        if (needed > end && !message) continue;
+        storage->region = REGION_PERSISTENT;
+        storage->class = CLASS_GRADIENT;
+        storage->offset = offset;
+        placed[n_placed++] = storage;
+        if (needed > end) end = needed;
+    }
+    p->gradient_bytes = n_borrowers ? end : 0;
+    return n_borrowers > 0;
+}
+
 static int64_t pack_segment(Planner *p, int segment) {
     Storage **order = ARENA_ARRAY(p->arena, Storage *, p->n_storages + 1);
     int count = 0;
@@ -193,12 +246,17 @@ static int64_t pack_segment(Planner *p, int segment) {
 
 static void place_storages(Planner *p) {
     Program *program = p->program;
+    bool apart = pack_gradients(p); /* then gradients have their place already, from 0 on */
+    program->persistent_bytes = program->class_bytes[CLASS_GRADIENT] = p->gradient_bytes;
     for (int i = 0; i < p->n_storages; i++) {
         Storage *storage = &p->storages[i];
         int64_t *region = storage->region == REGION_PERSISTENT ? &program->persistent_bytes
                           : storage->region == REGION_FRAME ? &program->frame_bytes[storage->chunk]
                                                             : NULL;
         if (!region) continue;
+        if (apart && storage->region == REGION_PERSISTENT && storage->class == CLASS_GRADIENT) {
+            continue;
+        }
         storage->offset = *region;
         *region += storage->bytes;
         if (storage->region == REGION_PERSISTENT) {

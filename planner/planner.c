@@ -68,6 +68,14 @@ static bool check_request(const PlanRequest *request, Diag *diag) {
                    MAX_CHUNKS);
         return false;
     }
+    if (options->zero < 0 || options->zero > 1) {
+        diag_error(
+            diag, NO_LOC,
+            "--zero: %d; there is 0 (every rank has all optimizer state) and 1 (divided over "
+            "d)",
+            options->zero);
+        return false;
+    }
     PipelineShape shape = {options->mesh.size[MESH_P], options->n_chunks,
                            options->global_batch / (options->micro_batch * d)};
     return schedule_check(options->schedule, &shape, NO_LOC, diag);
@@ -160,6 +168,7 @@ static Plan *new_plan(Arena *arena, const PlanRequest *request) {
     plan->schedule = arena_strdup(arena, options->schedule);
     plan->cuda = options->cuda;
     plan->sequence_parallel = options->sequence_parallel;
+    plan->zero = options->zero;
     plan->precision = options->precision;
     plan->recompute = options->recompute;
     plan->seed = options->seed;

@@ -1,5 +1,4 @@
 #include "planner/search_records.h"
-#include "planner/simulate_candidate.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -90,7 +89,7 @@ static void simulate_run(void *context, int worker, int begin, int end) {
     for (int i = begin; i < end; i++) {
         Finalist *finalist = &search->finalists[search->n_simulated + i];
         Found *found = &finalist->found;
-        found->simulated = simulate_candidate(
+        found->simulated = search_simulate(
             search->simulators.sims[worker], search->records->costs, finalist->record->layout,
             &found->candidate, found->split, &found->cost, search->simulators.diags[worker]);
     }
@@ -102,10 +101,6 @@ static void simulate_finalists(Search *search) {
     search->n_simulated = search->n_finalists;
 }
 
-static int64_t count_tasks(const Candidate *candidate) {
-    return 2 * (int64_t)candidate->p * candidate->n_chunks * candidate->n_micro;
-}
-
 /* In the order of their estimates, until none that follows can be the fastest. */
 static void add_fastest(Search *search) {
     double least_us = INFINITY;
@@ -114,7 +109,7 @@ static void add_fastest(Search *search) {
         if (search->fits[i]->step_us > least_us * (1 + ESTIMATE_SLACK)) break;
         for (int end = i + BATCH; i < end && i < search->n_fits; i++) {
             add_finalist(search, search->fits[i]);
-            n_tasks += count_tasks(&search->fits[i]->candidate);
+            n_tasks += search_count_tasks(&search->fits[i]->candidate);
         }
         simulate_finalists(search);
         for (int k = 0; k < search->n_finalists; k++) {

@@ -145,23 +145,26 @@ void search_explain(Arena *arena, const SearchRecords *records, const SearchChoi
 /* What predictions were compared with: published runs, by the devices they ran on. A search finds
  * whatever its prices are too low for; outside of these ranges nobody has checked them. */
 static const struct {
-    const char *device; /* part of its name; "": any */
+    const char *device; /* part of its name */
     int most_ranks;
-} COMPARED_RANKS[] = {{"A100", 3072}, {"H100", 4608}, {"", 4608}};
+} COMPARED[] = {{"A100", 3072}, {"H100", 4608}};
 
 enum {
     COMPARED_T = 8,
     COMPARED_P = 64,
+    COMPARED_CHUNKS = 23, /* Megatron's tables for H100 */
     COMPARED_MICRO_BATCH = 16,
     COMPARED_HIDDEN_LEAST = 1024,
     COMPARED_HIDDEN_MOST = 25600,
     COMPARED_MFU = 57 /* per cent of peak, nothing recomputed (Korthikanti et al. 2022) */
 };
 
+/* 0: no run on such a device was compared. */
 static int compared_ranks(const char *device) {
-    int i = 0;
-    while (!strstr(device ? device : "", COMPARED_RANKS[i].device)) i++;
-    return COMPARED_RANKS[i].most_ranks;
+    for (size_t i = 0; device && i < sizeof(COMPARED) / sizeof(COMPARED[0]); i++) {
+        if (strstr(device, COMPARED[i].device)) return COMPARED[i].most_ranks;
+    }
+    return 0;
 }
 
 /* A block of a transformer has about 12 h^2 parameters. */
@@ -181,22 +184,26 @@ void search_flag_unusual(Arena *arena, const ModelCosts *costs, Found *found) {
     const Candidate *c = &found->candidate;
     double hidden = guess_hidden(costs);
     const char *device = costs->cluster->device.name;
+    int most_ranks = compared_ranks(device), node = costs->cluster->node.n_devices;
     const struct {
         const char *what;
         double most, is;
     } ranges[] = {
-        {"t", COMPARED_T, c->t},
-        {"t within a node of", costs->cluster->node.n_devices, c->t},
+        {"t", node < COMPARED_T ? node : COMPARED_T, c->t}, /* never out of a node */
         {"p", COMPARED_P, c->p},
-        {"ranks", compared_ranks(device), (double)c->t * c->p * c->d},
+        {"chunks", COMPARED_CHUNKS, c->n_chunks},
+        {"ranks", most_ranks > 0 ? most_ranks : INFINITY, (double)c->t * c->p * c->d},
         {"micro-batch", COMPARED_MICRO_BATCH, c->micro_batch},
         {"hidden size about", COMPARED_HIDDEN_MOST, floor(hidden / 1.2)},
         {"% of peak", COMPARED_MFU, floor(percent_of_peak(costs, found))},
     };
     const char *why = "";
+    if (most_ranks == 0) {
+        why = arena_printf(arena, "device %s (compared: %s, %s)", device ? device : "unknown",
+                           COMPARED[0].device, COMPARED[1].device);
+    }
     for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++) {
         if (ranges[i].is <= ranges[i].most) continue;
-        if (i == 1 && *why) continue; /* said of t already */
         why = arena_printf(arena, "%s%s%s %.0f (compared: to %.0f)", why, *why ? ", " : "",
                            ranges[i].what, ranges[i].is, ranges[i].most);
     }

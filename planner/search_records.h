@@ -3,6 +3,7 @@
 #define PLANNER_SEARCH_RECORDS_H
 
 #include "planner/search_axes.h"
+#include "planner/simulate_candidate.h"
 
 #include <math.h>
 
@@ -49,6 +50,12 @@ void search_in_parallel(int n_items, int run, int n_threads, SearchWork *work, v
 
 /* A record as what is returned: split and cost, priced again. */
 Found search_found(Arena *arena, const SearchRecords *records, const SearchRecord *record);
+
+/* As simulate_candidate, but many equal groups of micro-batches are not all played. */
+bool search_simulate(PipelineSim *sim, const ModelCosts *costs, const LayoutCost *layout,
+                     const Candidate *candidate, const int *split, StepCost *cost, Diag *diag);
+/* How many tasks that plays. */
+int64_t search_count_tasks(const Candidate *candidate);
 
 double search_limit_bytes(const ModelCosts *costs, const SearchRequest *request);
 

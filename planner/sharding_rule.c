@@ -50,6 +50,17 @@ static bool has_wide_rows(const Graph *graph, const Type *type) {
     return type->rank > 2 && type_find_axis(type, seq) >= 0 && type_find_axis(type, batch) >= 0;
 }
 
+/* In the update d divides what shard_update has divided, and what is computed from it. */
+static void map_update(AxisMap *map, const Node *node) {
+    for (int i = 0; i < node->n_inputs; i++) {
+        const Type *type = value_type(node->inputs[i]);
+        for (int k = 0; k < type->rank; k++) {
+            if (value_sharding(node->inputs[i])->mesh[k] != MESH_D) continue;
+            map_axis(map, node, type->axes[k], MESH_D);
+        }
+    }
+}
+
 static Sharding restrict_to(const AxisMap *map, const Type *type) {
     Sharding sharding = sharding_none();
     for (int i = 0; i < type->rank; i++) sharding.mesh[i] = (int8_t)map->mesh[type->axes[i]];
@@ -90,6 +101,7 @@ ShardingRule sharding_rule(const Graph *graph, const Node *node, const int *uses
     AxisMap map = {.taken = 0};
     memset(map.mesh, -1, sizeof(map.mesh));
     bool wide = false;
+    if (node->phase == PHASE_UPDATE) map_update(&map, node);
     for (int i = 0; i < node->n_inputs; i++) {
         map_type(&map, graph, node, value_type(node->inputs[i]));
         wide |= has_wide_rows(graph, value_type(node->inputs[i]));

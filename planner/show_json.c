@@ -9,6 +9,7 @@
  *   schedule          name, chunks, micro_batches, micro_batch (sequences), sequence_parallel
  *   batch             sequences, tokens (both per step)
  *   precision         of activations: f32 or bf16
+ *   zero              1: optimizer state and update are divided over d; else 0
  *   recompute         none, selective or full
  *   seed, learning_rate
  *   tuned             device, arch, cublaslt (version), products; null: was not
@@ -102,6 +103,7 @@ static void put_head(json_t *root, const Facts *facts) {
     put_int(batch, "sequences", plan->global_batch);
     put_int(batch, "tokens", (int64_t)facts->n_tokens);
     put_name(root, "precision", dtype_name(plan->precision));
+    put_int(root, "zero", plan->zero);
     put_name(root, "recompute", recompute_mode_name(plan->recompute));
     put_int(root, "seed", (int64_t)plan->seed);
     put_real(root, "learning_rate", plan->learning_rate);

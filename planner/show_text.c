@@ -32,6 +32,10 @@ static void put_head(StrBuf *out, const Facts *facts) {
     strbuf_printf(out, "t=%d tensor x d=%d data x p=%d pipeline: %d rank%s%s\n", size[MESH_T],
                   size[MESH_D], size[MESH_P], facts->n_ranks, facts->n_ranks == 1 ? "" : "s",
                   plan->sequence_parallel ? ", sequence-parallel" : "");
+    if (plan->zero) {
+        put_label(out, "zero");
+        strbuf_put(out, "1: optimizer state and update divided over d\n");
+    }
     put_label(out, "schedule");
     put_name(out, plan->schedule, NAME_COLUMNS);
     strbuf_printf(out, ", %d chunk%s a stage, %d micro-batch%s of %d sequence%s\n", plan->n_chunks,

@@ -44,11 +44,11 @@ static void deal_out(int n_blocks, double block, double before, double after, in
     }
     while (left > 0) {
         /* Among equals the later: under 1F1B it holds fewer micro-batches. */
-        int best = -1;
-        double least = 0;
+        int best = 0;
+        double least = INFINITY;
         for (int s = p - 1; s >= 0; s--) {
             double load = (s == 0 ? ends[0] : 0) + (s == p - 1 ? ends[1] : 0) + counts[s] * block;
-            if (best < 0 || load < least * (1 - 1e-12)) best = s, least = load;
+            if (load < least * (1 - 1e-12)) best = s, least = load;
         }
         counts[best]++;
         left--;

@@ -48,10 +48,13 @@ bool verify_stage(Verifier *v, int stage);
  * (verify_messages.c, verify_flow.c). Need programs and stages that are sound. */
 void verify_messages(Verifier *v);
 void verify_flow(Verifier *v);
+/* Parameters are updated as a whole, from what is theirs (verify_update.c). Needs a sound program.
+ */
+void verify_update(Verifier *v, int stage);
 /* Logical names are unique on a stage; tied weights stay one weight (verify_names.c). */
 void verify_names(Verifier *v);
 
-/* The accumulator whose sum a stage_reduce adds up, or NULL when it is not one's alone. */
-const Node *verify_reduced_leaf(const Node *reduce);
+/* The accumulator whose sum the value is, completed or not, or NULL when it is not one's alone. */
+const Node *verify_accumulator(Value value);
 
 #endif

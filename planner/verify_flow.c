@@ -101,11 +101,12 @@ static const Node *next_call(const Calls *calls, int group, int *at) {
     return *at < calls->count ? calls->nodes[(*at)++] : NULL;
 }
 
-const Node *verify_reduced_leaf(const Node *reduce) {
-    const Node *node = reduce->inputs[0].node;
+const Node *verify_accumulator(Value value) {
+    const Node *node = value.node;
     while (node->n_inputs) {
-        /* A gradient may be completed within the stage (data parallelism) first. */
-        int alias = OPS[node->op].flags & COLLECTIVE ? 0 : op_alias(node, 0);
+        /* A gradient may be completed within the stage (data parallelism) first, or divided. */
+        bool same = OPS[node->op].flags & COLLECTIVE || node->op == OP_SLICE;
+        int alias = same ? 0 : op_alias(node, 0);
         if (alias < 0) return NULL;
         node = node->inputs[alias].node;
     }
@@ -114,7 +115,7 @@ const Node *verify_reduced_leaf(const Node *reduce) {
 
 /* The logical name of what is reduced, as far as it is one accumulator's; "" if not. */
 static const char *reduced_name(FlowVerifier *fv, int stage, const Node *node) {
-    const Node *leaf = verify_reduced_leaf(node);
+    const Node *leaf = verify_accumulator(node->inputs[0]);
     if (!leaf) return "";
     return node_logical_name(leaf, fv->plan->stages[stage].first_block[leaf->chunk],
                              fv->v->scratch);

@@ -5,6 +5,9 @@
  * older one is a defect. What is left is to prove that storages that live at the same time are
  * apart, by sweeping over time with the living storages ordered by address.
  *
+ * An accumulator is read for the last time in the update, and the next step overwrites it: after
+ * that the update may use its memory for values of its own.
+ *
  * Time is 2 * id + 1 at node `id`; what a receive or the host writes before a segment starts is
  * there at 2 * (first id of the segment), what they read after it lives to 2 * (last id) + 2.
  */
@@ -95,12 +98,23 @@ static int find_taken(Lifetimes *l, const Node *node, int output, const Buffer *
         if (!same_place(&l->storages[index], buffer, node)) continue;
         /* What lives across steps changes only where the op says so; but an accumulator's first
          * share overwrites it, so the update may use its memory. */
+        const Node *first = l->storages[index].first_value.node;
         bool free_to_use = node->phase == PHASE_UPDATE &&
-                           l->storages[index].first_value.node->op == OP_ACCUMULATOR;
+                           (first->op == OP_ACCUMULATOR || !(OPS[first->op].flags & PERSISTENT));
         if (alias < 0 && buffer->region == REGION_PERSISTENT && !free_to_use) continue;
         if (may_take(l, node, output, i)) return index;
     }
     return -1;
+}
+
+/* For ever, but for the update's own values, and accumulators once the update has read them. */
+static void set_persistent_life(const Lifetimes *l, const Node *node, Storage *storage) {
+    if (!(OPS[node->op].flags & PERSISTENT) && node->phase == PHASE_UPDATE) return;
+    storage->first = -1;
+    storage->last = INT_MAX;
+    int update = l->segment_first[N_SEGMENTS - 1];
+    bool ends = node->op == OP_ACCUMULATOR && node_string(node, ATTR_of)[0] && update >= 0;
+    if (ends) storage->last = 2 * update;
 }
 
 static void write_output(Lifetimes *l, const Node *node, int output) {
@@ -108,7 +122,9 @@ static void write_output(Lifetimes *l, const Node *node, int output) {
     const Buffer *buffer = &l->program->buffers[value_index(value)];
     int taken = find_taken(l, node, output, buffer), segment = verify_segment(node);
     if (taken >= 0) {
-        l->storages[taken].current = value;
+        Storage *storage = &l->storages[taken];
+        storage->current = value;
+        if (storage->last < 2 * node->id + 1) storage->last = 2 * node->id + 1;
         l->storage_of[value_index(value)] = taken;
         return;
     }
@@ -128,7 +144,7 @@ static void write_output(Lifetimes *l, const Node *node, int output) {
     if (node->op == OP_INPUT) {
         storage.first = buffer->region == REGION_SCRATCH ? 2 * l->segment_first[segment] : -1;
     }
-    if (buffer->region == REGION_PERSISTENT) storage.first = -1, storage.last = INT_MAX;
+    if (buffer->region == REGION_PERSISTENT) set_persistent_life(l, node, &storage);
     l->storage_of[value_index(value)] = l->n_storages;
     l->storages[l->n_storages++] = storage;
 }

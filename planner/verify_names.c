@@ -72,11 +72,10 @@ static Leaf *find_param(Names *names, const char *name, int stage) {
     return bsearch(&key, names->leaves, (size_t)names->count, sizeof(key), by_name);
 }
 
-/* Of the parameter's shape and f32, or its copy in bf16, which lies on the rank as it does. */
+/* Of the parameter's shape and f32, or its copy in bf16; verify_update.c says how they may lie. */
 static bool looks_like(const Node *param, const Node *leaf) {
     if (!type_same_shape(&param->types[0], &leaf->types[0])) return false;
-    if (!node_is_copy(leaf)) return leaf->types[0].dtype == DTYPE_F32;
-    return sharding_equal(&param->shardings[0], &leaf->shardings[0], leaf->types[0].rank);
+    return node_is_copy(leaf) || leaf->types[0].dtype == DTYPE_F32;
 }
 
 /* Accumulators and optimizer states belong to a parameter of their stage, and look like it. */
@@ -101,7 +100,7 @@ static void find_reductions(Names *names, int stage) {
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
         if (node->op != OP_STAGE_REDUCE) continue;
-        const Node *from = verify_reduced_leaf(node);
+        const Node *from = verify_accumulator(node->inputs[0]);
         if (!from || !node_string(from, ATTR_of)[0]) continue;
         const char *owner = logical(names, stage, from, node_string(from, ATTR_of));
         Leaf *param = find_param(names, owner, stage);
@@ -159,41 +158,10 @@ static void check_tied(Names *names, int first, int count) {
     }
 }
 
-/* The update that writes a parameter writes its copy in bf16 too, and no other's: what products
- * read is the parameter, rounded. */
-static void check_copies(Names *names, int stage) {
-    const Graph *graph = graph_of(names, stage);
-    Verifier *v = names->v;
-    const Node **updates = ARENA_ARRAY(v->scratch, const Node *, graph->n_nodes + 1);
-    for (int n = 0; n < graph->n_nodes; n++) {
-        const Node *node = graph->nodes[n];
-        if (node->op == OP_ADAMW || node->op == OP_SGD) updates[node->inputs[0].node->id] = node;
-    }
-    for (int n = 0; n < graph->n_nodes; n++) {
-        const Node *copy = graph->nodes[n];
-        if (!node_is_copy(copy)) continue;
-        const char *name = logical(names, stage, copy, node_string(copy, ATTR_name));
-        if (v->plan->precision == DTYPE_F32) {
-            verify_defect(v, copy->loc, "%s: '%s' is a copy in bf16, the plan's precision is f32",
-                          verify_stage_text(v, stage), name);
-            return;
-        }
-        const char *owner = logical(names, stage, copy, node_string(copy, ATTR_of));
-        const Leaf *param = find_param(names, owner, stage);
-        const Node *update = param ? updates[param->node->id] : NULL;
-        if (!update || update->inputs[update->n_inputs - 1].node == copy) continue;
-        verify_defect(v, update->loc, "%s: the update of '%s' does not write its copy '%s'",
-                      verify_stage_text(v, stage), owner, name);
-    }
-}
-
 void verify_names(Verifier *v) {
     Names names = {.v = v};
     if (!collect(&names)) return;
-    for (int s = 0; s < v->plan->n_stages; s++) {
-        find_reductions(&names, s);
-        check_copies(&names, s);
-    }
+    for (int s = 0; s < v->plan->n_stages; s++) find_reductions(&names, s);
     for (int i = 0, count; i < names.count; i += count) {
         const Leaf *leaf = &names.leaves[i];
         for (count = 1; i + count < names.count; count++) {

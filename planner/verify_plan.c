@@ -13,7 +13,10 @@
  *   No hang    (verify_flow.c) all members of a communicator make the same calls; all task lists,
  *              with their bounded channels and the update's collectives, come to their end.
  *   Names      (verify_names.c) a logical name is one tensor; a weight on several stages has its
- *              gradient summed over just those; a copy in bf16 is written where its weight is.
+ *              gradient summed over just those.
+ *   Update     (verify_update.c) every parameter is updated once, as a whole, from its own gradient
+ *              and states, and its copy in bf16 with it; shards come back to where they are read;
+ *              the norm counts every element once; messages lead from sharding to sharding.
  *
  * Ranks of one stage run one program, so what holds for a stage holds for all of its ranks, and
  * collectives within a stage meet by construction.
@@ -191,6 +194,9 @@ static void verify_all(Verifier *v) {
     int before = v->n_defects;
     verify_messages(v);
     if (v->n_defects == before) verify_flow(v);
+    for (int s = 0; !before && s < plan->n_stages; s++) {
+        if (runner[plan->stages[s].program] == s + 1) verify_update(v, s);
+    }
     if (!before) verify_names(v); /* names tell little when blocks are not where they belong */
 }
 

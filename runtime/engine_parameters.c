@@ -25,67 +25,65 @@ static uint32_t name_key(const char *name) {
     return hash;
 }
 
-static void init_parameter(Engine *engine, const RankContext *rank, Node *node, Arena *arena) {
-    Shard shard = node_shard(rank, node);
-    float *data = engine_edit(engine, rank, node_value(node, 0));
-    const char *init = node_string(node, ATTR_init);
-    int64_t count = type_elements(&shard.local);
-    if (strcmp(init, "normal") == 0) {
-        PhiloxSpace space = {.n_dims = shard.local.rank};
+/* The parameter's initial values, by global element number, or those of `whole`, for one shard. */
+static void fill_shard(const RankContext *rank, const Node *param, const Shard *shard,
+                       const void *whole, Arena *arena, float *out) {
+    const char *init = node_string(param, ATTR_init);
+    int64_t count = type_elements(&shard->local);
+    if (whole) {
+        memset(out, 0, (size_t)count * sizeof(float));
+        shard_scatter(shard, whole, out);
+    } else if (strcmp(init, "normal") == 0) {
+        PhiloxSpace space = {.n_dims = shard->local.rank};
         PhiloxStream stream = {.seed = rank->plan->seed,
-                               .key = name_key(logical_name(rank, node, arena))};
+                               .key = name_key(logical_name(rank, param, arena))};
         uint64_t stride = 1;
-        for (int i = shard.local.rank - 1; i >= 0; i--) {
-            space.dims[i] = shard.local.dims[i];
-            space.offset[i] = shard.offset[i];
+        for (int i = shard->local.rank - 1; i >= 0; i--) {
+            space.dims[i] = shard->local.dims[i];
+            space.offset[i] = shard->offset[i];
             space.stride[i] = stride;
-            stride *= (uint64_t)shard.whole.dims[i];
+            stride *= (uint64_t)shard->whole.dims[i];
         }
-        philox_fill_normal(&stream, &space, 0, (float)node_float(node, ATTR_std, 0.02), data);
+        philox_fill_normal(&stream, &space, 0, (float)node_float(param, ATTR_std, 0.02), out);
     } else {
         float value = strcmp(init, "ones") == 0 ? 1 : 0;
-        for (int64_t i = 0; i < count; i++) data[i] = value;
+        for (int64_t i = 0; i < count; i++) out[i] = value;
     }
-    shard_zero_padding(&shard, data);
-    engine->backend->commit(engine);
+    shard_zero_padding(shard, out);
 }
 
-/* The parameter that a copy is of: of its name, block and chunk. */
-static Node *copied_parameter(const Graph *graph, const Node *copy) {
-    for (int n = 0; n < graph->n_nodes; n++) {
-        Node *node = graph->nodes[n];
-        if (node->op == OP_PARAM && node->block == copy->block && node->chunk == copy->chunk &&
-            strcmp(node_string(node, ATTR_name), node_string(copy, ATTR_of)) == 0) {
-            return node;
-        }
-    }
-    BUG("'%s' is a copy of nothing", node_string(copy, ATTR_name));
+/* Is `copy` the parameter in bf16: of its name, block and chunk? */
+static bool is_copy_of(const Node *copy, const Node *param) {
+    return node_is_copy(copy) && copy->block == param->block && copy->chunk == param->chunk &&
+           strcmp(node_string(param, ATTR_name), node_string(copy, ATTR_of)) == 0;
 }
 
-static void refresh_copy(Engine *engine, const RankContext *rank, Node *copy) {
-    const Node *param = copied_parameter(rank->program->graph, copy);
+/* What products read of the parameter; it need not be divided as the parameter is. */
+static void set_copy(Engine *engine, const RankContext *rank, const Node *param, Node *copy,
+                     const void *whole, Arena *arena) {
     Shard shard = node_shard(rank, copy);
     int64_t count = type_elements(&shard.local);
-    size_t bytes = (size_t)count * (size_t)dtype_bytes(DTYPE_BF16);
-    uint16_t *low = malloc(bytes ? bytes : 1);
-    if (!low) BUG("out of memory for %zu bytes", bytes);
-    vec_bf16_store(engine->backend->view(engine,
-                                         executor_address(rank, node_value((Node *)param, 0), 0),
-                                         (size_t)count * sizeof(float)),
-                   low, count);
-    memcpy(engine_edit(engine, rank, node_value(copy, 0)), low, bytes);
+    size_t bytes = (size_t)count * sizeof(float);
+    shard.whole.dtype = shard.local.dtype = DTYPE_F32; /* rounded at the end */
+    float *wide = malloc(bytes ? bytes : 1);
+    if (!wide) BUG("out of memory for %zu bytes", bytes);
+    fill_shard(rank, param, &shard, whole, arena, wide);
+    vec_bf16_store(wide, engine_edit(engine, rank, node_value(copy, 0)), count);
     engine->backend->commit(engine);
-    free(low);
+    free(wide);
 }
 
-/* Whatever sets parameters outside a step ends with this: products read the copies. */
-static void refresh_copies(Engine *engine) {
-    for (int r = 0; r < engine->n_ranks; r++) {
-        const RankContext *rank = &engine->ranks[r];
-        const Graph *graph = rank->program->graph;
-        for (int n = 0; engine_is_local(rank) && n < graph->n_nodes; n++) {
-            if (node_is_copy(graph->nodes[n])) refresh_copy(engine, rank, graph->nodes[n]);
-        }
+/* Sets a parameter of a local rank, and its copy in bf16, to what `whole` or, without it, its
+ * initialisation says. */
+static void set_parameter(Engine *engine, const RankContext *rank, Node *param, const void *whole,
+                          Arena *arena) {
+    const Graph *graph = rank->program->graph;
+    Shard shard = node_shard(rank, param);
+    fill_shard(rank, param, &shard, whole, arena, engine_edit(engine, rank, node_value(param, 0)));
+    engine->backend->commit(engine);
+    for (int n = 0; n < graph->n_nodes; n++) {
+        if (!is_copy_of(graph->nodes[n], param)) continue;
+        set_copy(engine, rank, param, graph->nodes[n], whole, arena);
     }
 }
 
@@ -96,10 +94,9 @@ void engine_init_parameters(Engine *engine) {
         const Graph *graph = rank->program->graph;
         for (int n = 0; n < graph->n_nodes; n++) {
             if (graph->nodes[n]->op != OP_PARAM || !engine_is_local(rank)) continue;
-            init_parameter(engine, rank, graph->nodes[n], arena);
+            set_parameter(engine, rank, graph->nodes[n], NULL, arena);
         }
     }
-    refresh_copies(engine);
     arena_destroy(arena);
 }
 
@@ -122,10 +119,7 @@ static bool load_parameter(Engine *engine, const RankContext *rank, Node *node,
         strbuf_destroy(&want);
         return false;
     }
-    float *data = engine_edit(engine, rank, node_value(node, 0));
-    memset(data, 0, (size_t)type_elements(&shard.local) * sizeof(float));
-    shard_scatter(&shard, info.data, data);
-    engine->backend->commit(engine);
+    set_parameter(engine, rank, node, info.data, arena);
     return true;
 }
 
@@ -143,7 +137,6 @@ bool engine_load(Engine *engine, const char *path, Diag *diag) {
     }
     if (file) safetensors_close(file);
     arena_destroy(arena);
-    refresh_copies(engine);
     return fine;
 }
 
@@ -181,13 +174,23 @@ static LogicalList list_parameters(const Engine *engine, Arena *arena) {
     return list;
 }
 
-/* Assembles a value of a stage's program from its shards, d = 0. */
+static bool is_divided(Value value, int mesh) {
+    for (int i = 0; i < value_type(value)->rank; i++) {
+        if (value_sharding(value)->mesh[i] == mesh) return true;
+    }
+    return false;
+}
+
+/* Assembles a value of a stage's program from its shards; where d does not divide it, of d = 0. */
 static void assemble(Engine *engine, int stage, Value value, float *out) {
     const Plan *plan = engine->plan;
-    for (int t = 0; t < plan->mesh.size[MESH_T]; t++) {
+    int n_t = plan->mesh.size[MESH_T];
+    int n_d = is_divided(value, MESH_D) ? plan->mesh.size[MESH_D] : 1;
+    for (int i = 0; i < n_t * n_d; i++) {
         MeshCoord coord = {{0}};
         coord.at[MESH_P] = stage;
-        coord.at[MESH_T] = t;
+        coord.at[MESH_T] = i % n_t;
+        coord.at[MESH_D] = i / n_t;
         const RankContext *rank = &engine->ranks[mesh_rank(&plan->mesh, coord)];
         Shard shard = shard_of(value_type(value), value_sharding(value), &plan->mesh, coord);
         shard_gather(&shard, engine_view(engine, rank, value), out);
@@ -265,20 +268,17 @@ bool engine_write_parameter(Engine *engine, const char *name, const float *whole
             }
             found = true;
             if (!engine_is_local(rank)) continue;
-            Shard shard = node_shard(rank, node);
-            float *data = engine_edit(engine, rank, node_value(node, 0));
-            memset(data, 0, (size_t)type_elements(&shard.local) * sizeof(float));
-            shard_scatter(&shard, whole, data);
-            engine->backend->commit(engine);
+            set_parameter(engine, rank, node, whole, arena);
         }
     }
-    if (found) refresh_copies(engine);
     arena_destroy(arena);
     return found;
 }
 
-/* The complete gradient is what the optimizer reads: its operand 1. */
+/* The complete gradient is what the optimizer reads: its operand 1. Where its shards were reduced,
+ * gradients lie in memory that the rest of the update has used again. */
 bool engine_read_gradient(Engine *engine, const char *parameter, float *out) {
+    if (engine->plan->zero && engine->plan->mesh.size[MESH_D] > 1) return false;
     Arena *arena = arena_create();
     LogicalList list = list_parameters(engine, arena);
     bool found = false;

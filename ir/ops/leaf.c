@@ -23,6 +23,16 @@ bool infer_same(Graph *graph, Node *node, Diag *diag) {
     return true;
 }
 
+/* shards(, what the whole is written over) -> whole */
+bool infer_all_gather(Graph *graph, Node *node, Diag *diag) {
+    (void)graph;
+    node->types[0] = *value_type(node->inputs[0]);
+    if (node->n_inputs < 2 || type_equal(value_type(node->inputs[1]), &node->types[0])) return true;
+    diag_error(diag, node->loc, "all_gather: what it is to write over has another type");
+    diag_note(diag, node->inputs[1].node->loc, "made here");
+    return false;
+}
+
 double flops_zero(const Node *node, const Type *inputs, const Type *outputs) {
     (void)node, (void)inputs, (void)outputs;
     return 0;

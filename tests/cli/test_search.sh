@@ -58,6 +58,8 @@ fails 2 '--split: the search divides blocks itself; leave out one of --split and
 fails 2 '--dump-after: a search looks at many plans; leave out --cluster and give the mesh' \
     "${plan[@]}" --ranks 16 --dump-after simplify
 fails 2 "--recompute: 'some' is not none, selective or full" "${plan[@]}" --ranks 16 --recompute some
+fails 2 "--zero: '2' is not 0 (every rank has all optimizer state) or 1 (divided over d)" \
+    "${plan[@]}" --ranks 16 --zero 2
 fails 2 '--device cpu: the devices of cluster selene are GPUs' "${plan[@]}" --ranks 16 --device cpu
 fails 2 '--top: only with --cluster or --ranks, which search for a layout' \
     plan models/gpt.lua --top 3
@@ -88,9 +90,10 @@ run "${plan[@]}" --ranks 16
 result 'found twice, the same' \
     "$([ -n "$again" ] || echo nothing)$(diff <(grep -v ^searched <<<"$again") <(grep -v ^searched <<<"$out") | head -n 3)"
 
-run "${plan[@]}" --ranks 16 --mesh t=2,p=4 --schedule 1f1b --micro-batch 2 --recompute full --json
-found="$(key t) $(key d) $(key p) $(key schedule) $(key micro_batch) $(key recompute)"
-result 'what is fixed stays fixed' "$([ "$found" = '2 2 4 1f1b 2 full' ] || echo "$found $err")"
+run "${plan[@]}" --ranks 16 --mesh t=2,p=4 --schedule 1f1b --micro-batch 2 --recompute full --zero 0 \
+    --json
+found="$(key t) $(key d) $(key p) $(key schedule) $(key micro_batch) $(key recompute) $(key zero)"
+result 'what is fixed stays fixed' "$([ "$found" = '2 2 4 1f1b 2 full 0' ] || echo "$found $err")"
 
 run "${plan[@]}" --ranks 16 -o "$folder/best.plan" --html "$folder/best.html" --json
 exact=$(key exact_bytes) limit=$(key limit) mesh="$(key t) $(key d) $(key p)"

@@ -8,7 +8,7 @@
 
 static const int UNEVEN_2[] = {1, 4}, UNEVEN_4[] = {1, 2, 1, 1};
 static const Layout LAYOUTS[] = {
-    /* t, d, p, micro-batch, chunks, schedule, sequence parallel */
+    /* t, d, p, micro-batch, chunks, schedule, sequence parallel, split */
     {1, 1, 1, 4, 1, "1f1b", false, NULL, 0},       {1, 1, 1, 2, 1, "gpipe", false, NULL, 0},
     {2, 1, 1, 8, 1, "1f1b", false, NULL, 0},       {2, 1, 1, 4, 1, "1f1b", true, NULL, 0},
     {4, 1, 1, 16, 1, "1f1b", false, NULL, 0},      {4, 1, 1, 4, 1, "1f1b", true, NULL, 0},
@@ -37,5 +37,15 @@ static const Layout DEEP_LAYOUTS[] = {
     {1, 1, 2, 2, 3, "interleaved", false, UNEVEN_6, 6},
 };
 enum { N_DEEP_LAYOUTS = sizeof(DEEP_LAYOUTS) / sizeof(DEEP_LAYOUTS[0]) };
+
+/* With run_zero: optimizer state divided over d. */
+static const Layout ZERO_LAYOUTS[] = {
+    {1, 2, 1, 4, 1, "1f1b", false, NULL, 0},       {1, 4, 1, 2, 1, "gpipe", false, NULL, 0},
+    {2, 2, 1, 2, 1, "1f1b", true, NULL, 0},        {1, 2, 2, 2, 1, "1f1b", false, NULL, 0},
+    {2, 2, 2, 2, 2, "interleaved", true, NULL, 0}, {2, 4, 1, 2, 1, "1f1b", false, NULL, 0},
+    {4, 2, 1, 2, 1, "1f1b", true, NULL, 0},        {1, 8, 1, 2, 1, "1f1b", false, NULL, 0},
+    {1, 1, 2, 2, 1, "1f1b", false, NULL, 0},
+};
+enum { N_ZERO_LAYOUTS = sizeof(ZERO_LAYOUTS) / sizeof(ZERO_LAYOUTS[0]) };
 
 #endif

@@ -99,6 +99,7 @@ typedef struct SmallPlan {
 
 /* Of the plans made from now on. */
 static DType small_precision = DTYPE_F32;
+static int small_zero = 0;
 
 /* NULL: reported. */
 static inline Plan *small_plan(Arena *arena, SmallPlan f, Diag *diag) {
@@ -119,6 +120,7 @@ static inline Plan *small_plan(Arena *arena, SmallPlan f, Diag *diag) {
                                        .n_chunks = f.n_chunks,
                                        .schedule = f.schedule,
                                        .precision = small_precision,
+                                       .zero = small_zero,
                                        .seed = 7}};
     request.forward = small_forward(arena, 2 * f.d, f.n_blocks, diag);
     return plan_make(arena, &request, diag);

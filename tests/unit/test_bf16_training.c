@@ -113,24 +113,30 @@ static void compare_runs(Run *run, Run *one) {
     compare_parameters(run, one);
 }
 
+static void check_layout(const Variant *variant, const Layout *layout, Run *one) {
+    Run run;
+    char name[100];
+    snprintf(name, sizeof(name), "bf16 %s: t=%d d=%d p=%d %s%s%s, micro-batch %d", variant->name,
+             layout->t, layout->d, layout->p, layout->schedule,
+             layout->sequence_parallel ? " seq" : "", run_zero ? " zero" : "", layout->micro_batch);
+    check_begin(name);
+    bool ran = plan(&run, variant, layout, DTYPE_BF16, true) && train(&run);
+    CHECK(ran, "%s", diag_text(run.diag));
+    if (ran) compare_runs(&run, one);
+    run_close(&run);
+}
+
 static void check_variant(const Variant *variant) {
     Run one;
     check_begin(variant->name);
     bool done = plan(&one, variant, &ALONE, DTYPE_BF16, false) && train(&one);
     CHECK(done, "one rank: %s", diag_text(one.diag));
+    for (int l = 0; done && l < variant->n_layouts; l++) check_layout(variant, &LAYOUTS[l], &one);
+    run_zero = 1;
     for (int l = 0; done && l < variant->n_layouts; l++) {
-        const Layout *layout = &LAYOUTS[l];
-        Run run;
-        char name[100];
-        snprintf(name, sizeof(name), "bf16 %s: t=%d d=%d p=%d %s%s, micro-batch %d", variant->name,
-                 layout->t, layout->d, layout->p, layout->schedule,
-                 layout->sequence_parallel ? " seq" : "", layout->micro_batch);
-        check_begin(name);
-        bool ran = plan(&run, variant, layout, DTYPE_BF16, true) && train(&run);
-        CHECK(ran, "%s", diag_text(run.diag));
-        if (ran) compare_runs(&run, &one);
-        run_close(&run);
+        if (LAYOUTS[l].d > 1) check_layout(variant, &LAYOUTS[l], &one);
     }
+    run_zero = 0;
     check_end();
     run_close(&one);
 }
@@ -207,13 +213,15 @@ static void check_against_f32(void) {
 }
 
 /* Products must see what a load or a write gave the parameters: the loss says so. */
-static void check_refresh(void) {
-    const Layout layout = {2, 1, 2, 4, 1, "1f1b", false, NULL, 0};
+static void check_refresh(int zero) {
+    const Layout layout = {2, 1 + zero, 2, 2, 1, "1f1b", false, NULL, 0};
     char path[64];
     Run trained, fresh;
     double want, before, loaded, written;
     snprintf(path, sizeof(path), "/tmp/perilune-bf16-%d.safetensors", (int)getpid());
-    check_begin("copies follow a load and a write");
+    run_zero = zero;
+    check_begin(zero ? "copies follow a load and a write, where no rank has the whole weight"
+                     : "copies follow a load and a write");
     bool done = plan(&trained, &VARIANTS[1], &layout, DTYPE_BF16, false) &&
                 run_steps(&trained, 3, LEARNING_RATE) &&
                 plan(&fresh, &VARIANTS[1], &layout, DTYPE_BF16, false);
@@ -243,6 +251,7 @@ static void check_refresh(void) {
     check_end();
     run_close(&trained);
     run_close(&fresh);
+    run_zero = 0;
 }
 
 /* A weight that is not finite makes activations that are not: the first is named. */
@@ -277,7 +286,8 @@ int main(void) {
            worst.loss, worst.norm, worst.gradient, worst.weight);
     check_widened();
     check_against_f32();
-    check_refresh();
+    check_refresh(0);
+    check_refresh(1);
     check_nonfinite();
     return check_report();
 }

@@ -5,8 +5,11 @@
  * somebody still has to wait for it, a stream that is not joined. Paths are found by bit sets here,
  * not by the vector clocks under test.
  */
+#include "runtime/cuda/codegen.h"
 #include "runtime/cuda/order.h"
+#include "runtime/cuda/summary.h"
 #include "tests/unit/check.h"
+#include "tests/unit/train_fixture.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -254,8 +257,50 @@ static void check_first_of_data(void) {
     arena_destroy(arena);
 }
 
+/* How many of the messages that reduce gradients over d stand before the backward's end. */
+static int count_early(const Plan *plan, Arena *arena, Diag *diag, int *out_all) {
+    CommandList list = {0};
+    CommandOrder order;
+    int early = 0, last = -1;
+    *out_all = 0;
+    if (!cuda_emit_stage(plan, 0, NULL, arena, kernel_cache_create(arena), &list, diag)) return -1;
+    order_commands(&list, arena, &order);
+    for (int i = 0; i < list.count; i++) {
+        if (list.items[i].info.task == TASK_BACKWARD) last = i;
+    }
+    for (int i = 0; i < list.count; i++) {
+        const Command *command = &list.items[i];
+        if (command->kind != COMMAND_COLLECTIVE || command->stream != STREAM_DATA) continue;
+        if (command->collective.kind == ALL_GATHER || !command->info.node->types[0].rank) continue;
+        ++*out_all;
+        early += i < last;
+    }
+    command_list_release(&list);
+    return early;
+}
+
+/* Shards of gradients lie where their messages need not wait for the backward to end. */
+static void check_early_gradients(DType precision) {
+    const Layout layout = {1, 2, 1, 2, 1, "1f1b", false, NULL, 0};
+    Run run;
+    int all;
+    check_begin(precision == DTYPE_F32 ? "gradients are scattered during the backward, f32"
+                                       : "gradients are scattered during the backward, bf16");
+    run_zero = 1;
+    bool done = run_plan_for(&run, "models/gpt.lua", NULL, 0, &layout, 8, false, true, precision);
+    run_zero = 0;
+    CHECK(done, "%s", diag_text(run.diag));
+    if (done) {
+        int early = count_early(run.plan, run.arena, run.diag, &all);
+        CHECK(early >= all * 9 / 10, "%d of %d stand before its end", early, all);
+    }
+    run_close(&run);
+}
+
 int main(void) {
     check_shared_workspace();
+    check_early_gradients(DTYPE_F32);
+    check_early_gradients(DTYPE_BF16);
     check_first_of_data();
     check_begin("short random lists: pairs ordered, no wait too many, events and joins right");
     for (int i = 0; i < N_LISTS; i++) check_one(i, 40, true);

@@ -203,6 +203,10 @@ int main(void) {
     check_accesses(&GPT, &pipeline);
     if (EACH == 1) check_accesses(&LLAMA, &data);
     if (EACH == 1) check_accesses(&LOW, &data);
+    run_zero = 1;
+    if (EACH == 1) check_accesses(&GPT, &data);
+    if (EACH == 1) check_accesses(&LOW, &data);
+    run_zero = 0;
     return check_report();
 }
 #endif

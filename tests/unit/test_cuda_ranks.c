@@ -241,6 +241,10 @@ int main(void) {
         if (l % EACH == 0) check_plan(&GPT, &layouts[l]);
     }
     check_plan(&LLAMA, &layouts[0]);
+    run_zero = 1;
+    for (size_t l = 0; EACH == 1 && l < 2; l++) check_plan(&GPT, &layouts[l]);
+    check_plan(&GPT, &layouts[3]);
+    run_zero = 0;
     return check_report();
 }
 #endif

@@ -139,6 +139,50 @@ static void check_layout(const char *model, const Layout *layout) {
     check_end();
 }
 
+/* GPT-2 124M on d ranks: bytes by class of the first stage. */
+static bool class_bytes(DType precision, int t, int d, int zero, int64_t *out, int64_t *out_arena) {
+    static const ModelSetting SIZE[] = {{"size", "124m"}};
+    const Layout layout = {t, d, 1, 1, 1, "1f1b", false, NULL, 0};
+    Run run;
+    run_zero = zero;
+    bool done = run_plan_for(&run, "models/gpt.lua", SIZE, 1, &layout, 16, false, false, precision);
+    run_zero = 0;
+    CHECK(done, "%s", diag_text(run.diag));
+    if (done) {
+        plan_class_bytes(run.plan, 0, out);
+        *out_arena = run.plan->stages[0].arena_bytes;
+    }
+    run_close(&run);
+    return done;
+}
+
+/* Bytes per parameter with d ranks: state 8/d; parameter 4, or with bf16 a copy of 2 and 4/d;
+ * gradient 4, of which the shards reuse what has been reduced, but for the first ones. */
+static void check_divided(DType precision, int t, int d) {
+    char name[100];
+    int64_t whole[N_BUFFER_CLASSES], part[N_BUFFER_CLASSES], arena, less;
+    snprintf(name, sizeof(name), "124M, %s, t=%d d=%d: a rank keeps 1/d of the optimizer's state",
+             dtype_name(precision), t, d);
+    check_begin(name);
+    if (!class_bytes(precision, t, d, 0, whole, &arena)) return;
+    if (!class_bytes(precision, t, d, 1, part, &less)) return;
+    double state = (double)whole[CLASS_OPTIMIZER], copy = precision == DTYPE_F32 ? 0 : 2;
+    double param = precision == DTYPE_F32 ? state / 2 : state / 8 * (2 + 4.0 / d);
+    CHECK(fabs((double)part[CLASS_OPTIMIZER] / (state / d) - 1) < 0.02, "%lld of %.0f bytes",
+          (long long)part[CLASS_OPTIMIZER], state);
+    CHECK(fabs((double)part[CLASS_PARAMETER] / param - 1) < 0.02, "parameters: %lld, not %.0f",
+          (long long)part[CLASS_PARAMETER], param);
+    CHECK(fabs((double)whole[CLASS_PARAMETER] / (state / 8 * (4 + copy)) - 1) < 0.02,
+          "parameters of the whole: %lld", (long long)whole[CLASS_PARAMETER]);
+    CHECK((double)part[CLASS_GRADIENT] < 1.02 * (double)whole[CLASS_GRADIENT],
+          "gradients: %lld, before %lld", (long long)part[CLASS_GRADIENT],
+          (long long)whole[CLASS_GRADIENT]);
+    double saved = state * (1 - 1.0 / d) + (double)(whole[CLASS_PARAMETER] - part[CLASS_PARAMETER]);
+    CHECK((double)(arena - less) > 0.95 * saved, "the arena shrinks by %lld, the state by %.0f",
+          (long long)(arena - less), saved);
+    check_end();
+}
+
 /* Does the count see anything at all? */
 static void check_counter(void) {
     check_begin("calls of malloc, calloc, realloc and their like are seen");
@@ -156,6 +200,9 @@ static void check_counter(void) {
 
 int main(void) {
     check_counter();
+    check_divided(DTYPE_F32, 1, 4);
+    check_divided(DTYPE_BF16, 1, 4);
+    check_divided(DTYPE_BF16, 2, 8);
     for (int l = 0; l < N_LAYOUTS; l++) check_layout("gpt", &LAYOUTS[l]);
     for (int l = 0; l < N_LAYOUTS; l++) {
         if (LAYOUTS[l].t <= 2) check_layout("llama", &LAYOUTS[l]);

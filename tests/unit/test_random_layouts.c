@@ -24,6 +24,7 @@ typedef struct Pair {
     int n_layers, kv_heads, global_batch, split[MAX_CHUNKS * MOST_RANKS];
     Layout layout;
     Recompute recompute;
+    int zero;
 } Pair;
 
 /* low .. high, xorshift64* (Vigna 2016). */
@@ -110,6 +111,7 @@ static void pick_layout(Pair *pair) {
     if (pick(pair, 0, 2) == 0) pick_split(pair);
     pair->global_batch = l->micro_batch * l->d * n_micro;
     pair->recompute = (Recompute)pick(pair, 0, N_RECOMPUTES - 1);
+    pair->zero = l->d > 1 && pick(pair, 0, 1);
 }
 
 /* A pair to be made again from its seed alone. */
@@ -127,6 +129,7 @@ static void make_pair(Pair *pair, unsigned seed) {
                                pair->settings[i].value);
     }
     run_recompute = pair->recompute; /* part of the name */
+    run_zero = pair->zero;
     layout_name(model, &pair->layout, pair->name, sizeof(pair->name));
     at = strlen(pair->name);
     snprintf(pair->name + at, sizeof(pair->name) - at, " of %d", pair->global_batch);
@@ -154,9 +157,11 @@ static bool check_pair(const Pair *pair) {
     const Layout alone = {1, 1, 1, pair->global_batch, 1, "1f1b", false, NULL, 0};
     Run run, one;
     check_begin(pair->name);
+    run_zero = pair->zero;
     run_recompute = pair->recompute;
     bool planned = plan(&run, pair, &pair->layout, true);
     run_recompute = RECOMPUTE_NONE;
+    run_zero = 0;
     if (!planned && is_deserved(diag_text(run.diag))) {
         printf("refused: %s: %s", pair->name, diag_text(run.diag));
         check_case_name[0] = '\0'; /* not a case */

@@ -1,6 +1,6 @@
 /* The search against trying everything: same optimum, same answer on any number of threads, and
  * the lessons of the literature on a made-up cluster whose costs have a closed form. */
-#include "planner/simulate_candidate.h"
+#include "planner/search_records.h"
 #include "tests/unit/check.h"
 #include "tests/unit/synthetic_costs.h"
 
@@ -118,6 +118,44 @@ static void test_optimum(Diag *diag) {
           (unsigned long long)seed, n_same, n_searched, worst);
     printf("# seed %llu: %d of %d cases the optimum of %d candidates simulated, worst %.4f\n",
            (unsigned long long)seed, n_same, n_searched, n_tried, worst);
+}
+
+/* Against playing all of it. */
+static void test_many_groups(Arena *arena, Diag *diag) {
+    static const struct {
+        int t, p, v, m;
+        const char *schedule;
+    } CASES[] = {{8, 16, 1, 8021, "1f1b"},       {8, 16, 5, 1024, "interleaved"},
+                 {4, 7, 3, 2800, "interleaved"}, {8, 31, 1, 2000, "gpipe"},
+                 {2, 12, 1, 9000, "1f1b"},       {8, 31, 2, 1860, "interleaved"}};
+    PipelineSim *sim = pipeline_sim_create(arena);
+    check_begin("many micro-batches: what a few groups of them say");
+    for (int hidden = 0; hidden < 2; hidden++) {
+        synthetic_use(SYNTHETIC_175B, 96);
+        synthetic_cluster.software.overlaps_pipeline = hidden;
+        for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+            Candidate c = {.t = CASES[i].t,
+                           .p = CASES[i].p,
+                           .d = 2,
+                           .n_chunks = CASES[i].v,
+                           .micro_batch = 1,
+                           .n_micro = CASES[i].m,
+                           .schedule = schedule_find(CASES[i].schedule)};
+            int split[96];
+            const char *reason;
+            const LayoutCost *layout =
+                model_costs_at(&synthetic_costs, c.t, false, RECOMPUTE_NONE, 1, &reason);
+            StepCost all = {0}, few = {0};
+            if (!split_blocks(&synthetic_costs, layout, c.p, c.n_chunks, false, split)) BUG("none");
+            CHECK(search_count_tasks(&c) < 2 * c.p * c.n_chunks * c.n_micro, "case %zu: whole", i);
+            CHECK(simulate_candidate(sim, &synthetic_costs, layout, &c, split, &all, diag) &&
+                      search_simulate(sim, &synthetic_costs, layout, &c, split, &few, diag),
+                  "%s", diag_text(diag));
+            CHECK(fabs(few.step_us / all.step_us - 1) < 1e-4, "case %zu: %.6f s, all %.6f s", i,
+                  few.step_us / 1e6, all.step_us / 1e6);
+            CHECK(fabs(few.bubble_us - all.bubble_us) < 1e-3 * all.step_us, "case %zu: bubble", i);
+        }
+    }
 }
 
 static bool same_found(const Found *a, const Found *b) {
@@ -356,6 +394,7 @@ int main(void) {
     Arena *arena = arena_create();
     Diag *diag = diag_create();
     test_optimum(diag);
+    test_many_groups(arena, diag);
     test_threads(arena, diag);
     test_result(arena, diag);
     test_fixed(arena, diag);

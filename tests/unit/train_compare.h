@@ -98,9 +98,9 @@ static inline const char *layout_name(const char *model, const Layout *l, char *
     if (run_recompute != RECOMPUTE_NONE) {
         snprintf(again, sizeof(again), ", recompute %s", recompute_mode_name(run_recompute));
     }
-    snprintf(text, size, "%s: t=%d d=%d p=%d %s%s%s, micro-batch %d%s%s", model, l->t, l->d, l->p,
-             l->schedule, chunks, l->sequence_parallel ? " seq" : "", l->micro_batch,
-             l->split ? ", uneven" : "", again);
+    snprintf(text, size, "%s: t=%d d=%d p=%d %s%s%s%s, micro-batch %d%s%s", model, l->t, l->d, l->p,
+             l->schedule, chunks, l->sequence_parallel ? " seq" : "", run_zero ? " zero" : "",
+             l->micro_batch, l->split ? ", uneven" : "", again);
     return text;
 }
 

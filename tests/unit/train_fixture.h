@@ -23,6 +23,7 @@ typedef struct Layout {
 
 /* Of the plans made from now on. */
 static DType run_precision = DTYPE_F32;
+static int run_zero = 0;
 static Recompute run_recompute = RECOMPUTE_NONE;
 /* Cores that engines started from now on use; 0: all. */
 static int run_threads = 0;
@@ -70,6 +71,7 @@ static inline bool run_plan_for(Run *run, const char *path, const ModelSetting *
                     .n_chunks = l->n_chunks,
                     .schedule = l->schedule,
                     .sequence_parallel = l->sequence_parallel,
+                    .zero = run_zero,
                     .seed = 7,
                     .cuda = cuda,
                     .precision = precision,

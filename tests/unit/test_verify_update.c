@@ -1,0 +1,201 @@
+/* verify_update against plans with divided optimizer state that are broken on purpose: a plan that
+ * passed here would train weights that come apart among data-parallel ranks, or clip by a norm that
+ * is not the gradient's. And that whole and sound plans pass, also as their text. */
+#include "tests/unit/check.h"
+#include "tests/unit/small_plan.h"
+
+static const SmallPlan SHARDED = {"1f1b", 2, 2, 2, 1, 2, 8};
+
+static Program *program_of(Plan *plan, int stage) {
+    return &plan->programs[plan->stages[stage].program];
+}
+
+/* The `number`-th node of the op in the update of a stage's program; NULL: there are fewer. */
+static Node *find_node(Plan *plan, int stage, OpKind op, int number) {
+    Graph *graph = program_of(plan, stage)->graph;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        Node *node = graph->nodes[n];
+        if (node->phase == PHASE_UPDATE && node->op == op && number-- == 0) return node;
+    }
+    return NULL;
+}
+
+static Buffer *buffer_of(Plan *plan, int stage, Value value) {
+    return &program_of(plan, stage)->buffers[value.node->id * MAX_OUTPUTS + value.output];
+}
+
+static void swap_inputs(Node *a, Node *b, int operand) {
+    Value held = a->inputs[operand];
+    a->inputs[operand] = b->inputs[operand];
+    b->inputs[operand] = held;
+}
+
+/* The first two updates' nodes of the op whose operands are of one type, two axes wide. */
+static Node *find_pair(Plan *plan, OpKind op, int operand, Node **out_other) {
+    for (int i = 0;; i++) {
+        Node *first = find_node(plan, 1, op, i), *other;
+        if (!first) BUG("no two alike");
+        const Type *type = value_type(first->inputs[operand]);
+        for (int k = i + 1; type->rank == 2 && (other = find_node(plan, 1, op, k)); k++) {
+            *out_other = other;
+            if (type_equal(value_type(other->inputs[operand]), type)) return first;
+        }
+    }
+}
+
+static void not_reduced(Plan *plan) {
+    find_node(plan, 1, OP_REDUCE_SCATTER, 0)->op = OP_SLICE;
+}
+static void reduced_twice(Plan *plan) {
+    Node *scatter = find_node(plan, 1, OP_REDUCE_SCATTER, 0);
+    Node *accumulator = scatter->inputs[0].node;
+    while (accumulator->n_inputs) {
+        accumulator->shardings[0].partial = 0;
+        accumulator = accumulator->inputs[accumulator->op == OP_ACCUMULATE ? 0 : 2].node;
+    }
+    accumulator->shardings[0].partial = 0;
+}
+static void norm_of_one_rank(Plan *plan) {
+    find_node(plan, 1, OP_SUMSQ, 0)->shardings[0].partial &= (uint8_t) ~(1u << MESH_D);
+}
+static void norm_not_summed(Plan *plan) {
+    find_node(plan, 1, OP_CLIP_SCALE, 0)->inputs[0].node->shardings[0].partial |= 1u << MESH_D;
+}
+static void not_gathered(Plan *plan) {
+    Node *gather = find_node(plan, 1, OP_ALL_GATHER, 0);
+    *buffer_of(plan, 1, node_value(gather, 0)) = (Buffer){
+        .region = REGION_SCRATCH,
+        .class = CLASS_SCRATCH,
+        .offset_bytes = 0,
+        .bytes = buffer_of(plan, 1, node_value(gather, 0))->bytes,
+    };
+    gather->n_inputs = 1;
+    /* Room of its own, before all others. */
+    Program *program = program_of(plan, 1);
+    for (int n = 0; n < program->graph->n_nodes; n++) {
+        for (int o = 0; o < program->graph->nodes[n]->n_outputs; o++) {
+            Buffer *buffer = &program->buffers[n * MAX_OUTPUTS + o];
+            if (buffer->region == REGION_SCRATCH && n != gather->id)
+                buffer->offset_bytes += 1 << 20;
+        }
+    }
+    program->scratch_bytes += 1 << 20;
+    for (int s = 0; s < plan->n_stages; s++) plan->stages[s].arena_bytes += 1 << 20;
+}
+static void gathered_into_another(Plan *plan) {
+    Node *b, *a = find_pair(plan, OP_ALL_GATHER, 0, &b);
+    swap_inputs(a, b, 0);
+}
+static void others_gradient(Plan *plan) {
+    Node *b, *a = find_pair(plan, OP_ADAMW, 1, &b);
+    swap_inputs(a, b, 1);
+}
+static void others_state(Plan *plan) {
+    Node *state = find_node(plan, 1, OP_ADAMW, 1)->inputs[2].node;
+    for (int i = 0; i < state->n_attrs; i++) {
+        if (state->attrs[i].key == ATTR_of) state->attrs[i].s = "wte";
+    }
+}
+static void without_zero(Plan *plan) {
+    plan->zero = 0;
+}
+static void over_a_live_gradient(Plan *plan) {
+    /* The first shard lies where an accumulator waits for its own turn. */
+    Node *first = find_node(plan, 1, OP_REDUCE_SCATTER, 0);
+    for (int i = 1;; i++) {
+        Node *later = find_node(plan, 1, OP_REDUCE_SCATTER, i);
+        if (!later) BUG("no later gradient");
+        Buffer *to = buffer_of(plan, 1, later->inputs[0]);
+        if (to->bytes < buffer_of(plan, 1, node_value(first, 0))->bytes) continue;
+        buffer_of(plan, 1, node_value(first, 0))->offset_bytes = to->offset_bytes;
+        return;
+    }
+}
+static void shard_read_by_forward(Plan *plan) {
+    Graph *graph = program_of(plan, 0)->graph;
+    Node *table = NULL;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        Node *node = graph->nodes[n];
+        if (node->op == OP_PARAM && strcmp(node_string(node, ATTR_name), "wte") == 0) table = node;
+        if (node->op != OP_EMBEDDING_GRAD) continue;
+        node->inputs[2] = node_value(table, 0);
+        return;
+    }
+    BUG("no embedding_grad");
+}
+static void copy_not_refreshed(Plan *plan) {
+    Node *b, *a = find_pair(plan, OP_TO_BF16, 0, &b);
+    a->inputs[0] = b->inputs[0];
+}
+
+typedef struct Case {
+    const char *name;
+    DType precision;
+    void (*damage)(Plan *plan);
+    const char *message, *also;
+} Case;
+
+static const Case CASES[] = {
+    {"gradient of one rank only", DTYPE_F32, not_reduced,
+     "along d this does not lead from its operand's sharding to its own", "slice"},
+    {"sum of what is no share", DTYPE_F32, reduced_twice,
+     "along d this does not lead from its operand's sharding to its own", "reduce_scatter"},
+    {"norm of one rank's shards", DTYPE_F32, norm_of_one_rank,
+     "its sum is not over the ranks that divide", "sumsq"},
+    {"norm that is not summed", DTYPE_F32, norm_not_summed,
+     "is not summed over the ranks as it has to be here", "clip_scale"},
+    {"shard that does not come back", DTYPE_F32, not_gathered, "that is not gathered into it",
+     "updates a shard of '"},
+    {"shards of another weight", DTYPE_F32, gathered_into_another, "which is not its new value",
+     "all_gather"},
+    {"another weight's gradient", DTYPE_F32, others_gradient, "which is not its gradient", "adamw"},
+    {"another weight's state", DTYPE_F32, others_state, "which is no state of it", "'adam_m/"},
+    {"a plan that does not say so", DTYPE_F32, without_zero,
+     "is divided over d, and the plan says zero=0", "'adam_m/"},
+    {"shard over a gradient that is alive", DTYPE_F32, over_a_live_gradient, "overlap",
+     "alive together"},
+    {"shard read as if it were whole", DTYPE_BF16, shard_read_by_forward,
+     "reads a shard of 'wte'; it is whole on no rank", "embedding_grad"},
+    {"copy with another weight's values", DTYPE_BF16, copy_not_refreshed,
+     "which is not its new value", "does not write its copy"},
+    {"norm of one rank's shards", DTYPE_BF16, norm_of_one_rank,
+     "its sum is not over the ranks that divide", "sumsq"},
+};
+
+static void test_case(const Case *c) {
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    check_begin(c->name);
+    small_precision = c->precision;
+    Plan *plan = small_plan(arena, SHARDED, diag);
+    CHECK(plan && verify_plan(plan, diag), "the plan was broken before: %s", diag_text(diag));
+    if (plan) {
+        c->damage(plan);
+        CHECK(!verify_plan(plan, diag), "not found");
+        CHECK(strstr(diag_text(diag), c->message), "%s", diag_text(diag));
+        CHECK(strstr(diag_text(diag), c->also), "%s", diag_text(diag));
+    }
+    check_end();
+    diag_destroy(diag);
+    arena_destroy(arena);
+}
+
+static void test_refused_option(void) {
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    check_begin("zero is 0 or 1");
+    small_zero = 2;
+    CHECK(!small_plan(arena, SHARDED, diag), "was planned");
+    CHECK(strstr(diag_text(diag), "--zero: 2; there is 0 (every rank has all optimizer state)"),
+          "%s", diag_text(diag));
+    check_end();
+    diag_destroy(diag);
+    arena_destroy(arena);
+}
+
+int main(void) {
+    small_zero = 1;
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) test_case(&CASES[i]);
+    test_refused_option();
+    return check_report();
+}
