@@ -5,6 +5,7 @@
  */
 #include "planner/pass.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct Update {
@@ -56,12 +57,28 @@ static void collect_gradients(Update *u) {
     }
 }
 
+typedef struct Completed {
+    int param; /* index */
+    int at;    /* where its gradient has its last contribution */
+} Completed;
+
+static int by_completion(const void *left, const void *right) {
+    const Completed *a = left, *b = right;
+    return a->at != b->at ? a->at - b->at : a->param - b->param;
+}
+
+/* In the order in which the backward completes gradients: messages that sum them over d stand where
+ * they are first read, one after the other, and none shall wait for one that comes later. */
 static bool append_clipping(Update *u) {
     const Node *origin = u->params[0];
     Value *squares = ARENA_ARRAY(u->ctx->arena, Value, u->n_params);
-    for (int i = 0; i < u->n_params; i++) {
-        squares[i] = build(u, OP_SUMSQ, u->params[i], &u->gradients[i], 1, NULL, 0);
-        if (!squares[i].node) return false;
+    Completed *order = ARENA_ARRAY(u->ctx->arena, Completed, u->n_params);
+    for (int i = 0; i < u->n_params; i++) order[i] = (Completed){i, u->gradients[i].node->id};
+    qsort(order, (size_t)u->n_params, sizeof(*order), by_completion);
+    for (int k = 0; k < u->n_params; k++) {
+        int i = order[k].param;
+        squares[k] = build(u, OP_SUMSQ, u->params[i], &u->gradients[i], 1, NULL, 0);
+        if (!squares[k].node) return false;
     }
     Attr max_norm = attr_float(ATTR_max_norm, u->ctx->recipe.max_norm);
     Attr name = attr_string(ATTR_name, "grad_norm_squared");

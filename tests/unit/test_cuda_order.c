@@ -279,14 +279,17 @@ static int count_early(const Plan *plan, Arena *arena, Diag *diag, int *out_all)
     return early;
 }
 
-/* Shards of gradients lie where their messages need not wait for the backward to end. */
-static void check_early_gradients(DType precision) {
+/* Gradients, or shards of them, lie where their messages need not wait for the backward to end, and
+ * stand in the order in which it completes them. */
+static void check_early_gradients(DType precision, int zero) {
     const Layout layout = {1, 2, 1, 2, 1, "1f1b", false, NULL, 0};
     Run run;
     int all;
-    check_begin(precision == DTYPE_F32 ? "gradients are scattered during the backward, f32"
-                                       : "gradients are scattered during the backward, bf16");
-    run_zero = 1;
+    char name[80];
+    snprintf(name, sizeof(name), "gradients travel during the backward, %s, zero %d",
+             dtype_name(precision), zero);
+    check_begin(name);
+    run_zero = zero;
     bool done = run_plan_for(&run, "models/gpt.lua", NULL, 0, &layout, 8, false, true, precision);
     run_zero = 0;
     CHECK(done, "%s", diag_text(run.diag));
@@ -299,8 +302,10 @@ static void check_early_gradients(DType precision) {
 
 int main(void) {
     check_shared_workspace();
-    check_early_gradients(DTYPE_F32);
-    check_early_gradients(DTYPE_BF16);
+    for (int zero = 0; zero < 2; zero++) {
+        check_early_gradients(DTYPE_F32, zero);
+        check_early_gradients(DTYPE_BF16, zero);
+    }
     check_first_of_data();
     check_begin("short random lists: pairs ordered, no wait too many, events and joins right");
     for (int i = 0; i < N_LISTS; i++) check_one(i, 40, true);
