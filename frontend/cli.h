@@ -38,6 +38,8 @@ enum CliGroup {
     IN_SEARCH = 1 << 10,
     IN_CLUSTERS = 1 << 11,
     IN_VALIDATION = 1 << 14,
+    IN_COMPARE = 1 << 15,
+    IN_SCALE = 1 << 16,
     IN_ALL = ~0
 };
 
@@ -141,5 +143,7 @@ int cmd_profile(CliArgs *args);
 int cmd_tune(CliArgs *args);
 int cmd_cluster(CliArgs *args);
 int cmd_validate(CliArgs *args);
+int cmd_compare(CliArgs *args);
+int cmd_scale(CliArgs *args);
 
 #endif

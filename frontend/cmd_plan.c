@@ -1,6 +1,8 @@
 /* perilune plan, show, check: make a plan, print its forms, prove it. */
 #include "frontend/plan_args.h"
+#include "frontend/plan_search.h"
 #include "frontend/profile_args.h"
+#include "frontend/search_args.h"
 #include "frontend/show_cuda.h"
 #include "frontend/show_run.h"
 #include "ir/base/file.h"
@@ -39,10 +41,12 @@ static bool write_plan(CliArgs *args, const DeviceProfile *profile, const Plan *
 }
 
 int cmd_plan(CliArgs *args) {
+    if (search_is_wanted(args)) return plan_by_search(args);
     Diag *diag = diag_create();
     int status = EXIT_DONE;
     const DeviceProfile *profile;
-    Plan *plan = profile_from_args(args, &profile, diag) ? plan_from_model(args, diag) : NULL;
+    bool good = plan_without_search(args, diag) && profile_from_args(args, &profile, diag);
+    Plan *plan = good ? plan_from_model(args, diag) : NULL;
     if (!plan) {
         status = cli_fail(diag, EXIT_USAGE);
     } else if (!write_plan(args, profile, plan, diag)) {

@@ -11,13 +11,18 @@ const CliCommand CLI_COMMANDS[] = {
     {"plan",
      "MODEL.lua",
      "makes a plan of a model, a mesh and a schedule",
-     {{"options", IN_PLANNING | IN_PLAN}},
+     {{"options", IN_PLANNING | IN_PLAN}, {"searching for the best layout", IN_SEARCH}},
+     "With --cluster or --ranks every way to divide the model is priced; what the options fix "
+     "stays\n"
+     "fixed, and -o writes the best one's plan. Without, plans as told.\n"
      "Prints what the plan comes to: memory, messages, predicted time. -o writes the plan itself,\n"
      "which the other commands read.\n\n"
      "  perilune plan models/gpt.lua\n"
      "  perilune plan models/gpt.lua --set size=124m --mesh d=2,p=2,t=2 --micro-batch 2 \\\n"
      "      --global-batch 16 --schedule interleaved --chunks 2 -o gpt.plan\n"
-     "  perilune plan models/llama.lua --set size=8b --tensor 8 --json\n",
+     "  perilune plan models/llama.lua --set size=8b --tensor 8 --json\n"
+     "  perilune plan models/gpt.lua --set size=1t --cluster selene --ranks 3072 \\\n"
+     "      --global-batch 3072 --days-for-tokens 300e9 --html plan.html\n",
      cmd_plan},
     {"show",
      "PLAN",
@@ -95,6 +100,25 @@ const CliCommand CLI_COMMANDS[] = {
      "  perilune cluster show selene\n"
      "  perilune cluster check mine.lua\n",
      cmd_cluster},
+    {"scale",
+     "MODEL.lua",
+     "says how a model scales with the number of ranks",
+     {{"options", IN_SEARCH | IN_SCALE}, {"planning: what is given stays fixed", IN_PLANNING}},
+     "Searches for the best layout on each number of ranks: the ends of --ranks, and doublings\n"
+     "of whole nodes between them. The global batch is the same for all, or with --weak the same\n"
+     "per rank.\n\n"
+     "  perilune scale models/gpt.lua --set size=175b --cluster selene --ranks 64..4096 \\\n"
+     "      --global-batch 1536 --html scale.html\n",
+     cmd_scale},
+    {"compare",
+     "A.plan B.plan",
+     "says what two plans differ in, and what it costs",
+     {{"options", IN_COMPARE}},
+     "Times are predicted for the device that each plan was made for, or with --cluster for the\n"
+     "cluster's, which also tells traffic inside nodes from traffic between them.\n\n"
+     "  perilune compare a.plan b.plan\n"
+     "  perilune compare a.plan b.plan --cluster selene --json\n",
+     cmd_compare},
     {"validate",
      "RUNS.csv",
      "predicts runs that somebody measured, and says how far off it is",

@@ -2,7 +2,6 @@
 
 #include "frontend/engine_args.h"
 #include "frontend/model.h"
-#include "planner/planner.h"
 
 #include <string.h>
 
@@ -60,7 +59,7 @@ static bool parse_mesh(Arena *arena, const char *text, Mesh *mesh, bool *seen, D
     return true;
 }
 
-static bool mesh_from_args(CliArgs *args, Mesh *mesh, Diag *diag) {
+bool plan_mesh_from_args(CliArgs *args, Mesh *mesh, bool seen[N_MESH_AXES], Diag *diag) {
     static const struct {
         CliOption option;
         int axis;
@@ -68,8 +67,10 @@ static bool mesh_from_args(CliArgs *args, Mesh *mesh, Diag *diag) {
                   {OPT_DATA_PARALLEL, MESH_D},
                   {OPT_DATA_DEGREE, MESH_D},
                   {OPT_PIPELINE, MESH_P}};
-    bool seen[N_MESH_AXES] = {false};
-    for (int axis = 0; axis < N_MESH_AXES; axis++) mesh->size[axis] = 1;
+    for (int axis = 0; axis < N_MESH_AXES; axis++) {
+        mesh->size[axis] = 1;
+        seen[axis] = false;
+    }
     if (!parse_mesh(args->arena, cli_text(args, OPT_MESH, ""), mesh, seen, diag)) return false;
     for (size_t i = 0; i < sizeof(single) / sizeof(single[0]); i++) {
         if (!cli_given(args, single[i].option)) continue;
@@ -137,7 +138,7 @@ static bool is_pass(const char *name) {
     return false;
 }
 
-static bool precision_from_args(const CliArgs *args, PlanOptions *options, Diag *diag) {
+bool plan_precision_from_args(const CliArgs *args, PlanOptions *options, Diag *diag) {
     const char *name = cli_text(args, OPT_PRECISION, options->cuda ? "bf16" : "f32");
     int dtype = dtype_find(name, (int)strlen(name));
     options->precision = (DType)dtype;
@@ -146,7 +147,7 @@ static bool precision_from_args(const CliArgs *args, PlanOptions *options, Diag 
     return false;
 }
 
-static bool zero_from_args(const CliArgs *args, PlanOptions *options, Diag *diag) {
+bool plan_zero_from_args(const CliArgs *args, PlanOptions *options, Diag *diag) {
     const char *text = cli_text(args, OPT_ZERO, "0");
     options->zero = strcmp(text, "1") == 0;
     if (options->zero || strcmp(text, "0") == 0) return true;
@@ -156,7 +157,7 @@ static bool zero_from_args(const CliArgs *args, PlanOptions *options, Diag *diag
     return false;
 }
 
-static bool recompute_from_args(const CliArgs *args, PlanOptions *options, Diag *diag) {
+bool plan_recompute_from_args(const CliArgs *args, PlanOptions *options, Diag *diag) {
     const char *name = cli_text(args, OPT_RECOMPUTE, "none");
     int mode = recompute_mode_find(name, (int)strlen(name));
     options->recompute = (Recompute)mode;
@@ -166,14 +167,15 @@ static bool recompute_from_args(const CliArgs *args, PlanOptions *options, Diag 
 }
 
 static bool options_from_args(CliArgs *args, PlanOptions *options, Diag *diag) {
-    if (!mesh_from_args(args, &options->mesh, diag)) return false;
+    bool seen[N_MESH_AXES];
+    if (!plan_mesh_from_args(args, &options->mesh, seen, diag)) return false;
     if (!batch_from_args(args, options, diag)) return false;
     bool many_chunks = cli_int(args, OPT_CHUNKS, 1) > 1;
     options->schedule = cli_text(args, OPT_SCHEDULE, many_chunks ? "interleaved" : "1f1b");
     bool interleaved = strcmp(options->schedule, "interleaved") == 0;
     options->n_chunks = (int)cli_int(args, OPT_CHUNKS, interleaved ? 2 : 1);
     options->sequence_parallel = cli_given(args, OPT_SEQUENCE_PARALLEL);
-    if (!zero_from_args(args, options, diag)) return false;
+    if (!plan_zero_from_args(args, options, diag)) return false;
     DeviceKind device = DEVICE_CPU;
     bool runs = args->command->run != cmd_plan;
     if ((runs || cli_given(args, OPT_DEVICE)) && !device_from_args(args, &device, diag)) {
@@ -187,8 +189,8 @@ static bool options_from_args(CliArgs *args, PlanOptions *options, Diag *diag) {
                    options->dump_after);
         return false;
     }
-    if (!recompute_from_args(args, options, diag)) return false;
-    return precision_from_args(args, options, diag) && split_from_args(args, options, diag);
+    if (!plan_recompute_from_args(args, options, diag)) return false;
+    return plan_precision_from_args(args, options, diag) && split_from_args(args, options, diag);
 }
 
 /* --set texts, "key=value". */
@@ -209,22 +211,27 @@ static ModelSetting *settings_from_args(CliArgs *args, int *out_count, Diag *dia
     return settings;
 }
 
+bool plan_load_model(CliArgs *args, int64_t batch, PlanRequest *request, Diag *diag) {
+    int n_settings = 0;
+    ModelSetting *settings = settings_from_args(args, &n_settings, diag);
+    if (!settings) return false;
+    Model *model = model_load(args->arena, args->operand, settings, n_settings, batch, diag);
+    if (!model) return false;
+    request->model = model->name;
+    request->forward = model->graph;
+    request->n_blocks = model->n_blocks;
+    request->seq = model->seq;
+    request->vocab = model->vocab;
+    request->recipe = model->recipe;
+    request->recipe.learning_rate = cli_real(args, OPT_LR, request->recipe.learning_rate);
+    return true;
+}
+
 Plan *plan_from_model(CliArgs *args, Diag *diag) {
     PlanRequest request = {0};
     if (!options_from_args(args, &request.options, diag)) return NULL;
-    int n_settings = 0;
-    ModelSetting *settings = settings_from_args(args, &n_settings, diag);
-    if (!settings) return NULL;
     int64_t batch = (int64_t)request.options.micro_batch * request.options.mesh.size[MESH_D];
-    Model *model = model_load(args->arena, args->operand, settings, n_settings, batch, diag);
-    if (!model) return NULL;
-    request.model = model->name;
-    request.forward = model->graph;
-    request.n_blocks = model->n_blocks;
-    request.seq = model->seq;
-    request.vocab = model->vocab;
-    request.recipe = model->recipe;
-    request.recipe.learning_rate = cli_real(args, OPT_LR, request.recipe.learning_rate);
+    if (!plan_load_model(args, batch, &request, diag)) return NULL;
     return plan_make(args->arena, &request, diag);
 }
 

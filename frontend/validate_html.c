@@ -311,14 +311,8 @@ static void put_family_scatter(StrBuf *out, const Validation *result, const char
 }
 
 void validate_show_html(StrBuf *out, const Validation *result) {
-    strbuf_put(out, "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
-                    "<meta name=\"viewport\" content=\"width=device-width\">"
-                    "<title>Predicted and measured steps</title>\n");
-    html_put_style(out, NULL);
-    strbuf_printf(out,
-                  "<style>%s</style></head><body><main><header><h1>Predicted and measured "
-                  "steps</h1><p class=\"sub\">",
-                  COLOURS);
+    html_open_page(out, "Predicted and measured steps", "validation", 0, COLOURS);
+    strbuf_put(out, "<header><h1>Predicted and measured steps</h1><p class=\"sub\">");
     html_put(out, result->table->path);
     strbuf_printf(out, " · %d runs, predicted in %.2f s</p></header>\n", result->table->n_runs,
                   result->elapsed_seconds);

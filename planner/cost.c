@@ -106,6 +106,11 @@ static double collective_us(const Device *device, const CollectiveCost *message)
         device->step_latency_us > 0 ? device->step_latency_us : device->link_latency_us;
     double rate = device->step_bytes_per_second > 0 ? device->step_bytes_per_second
                                                     : device->link_bytes_per_second;
+    int axis = message->mesh_axis < 0 ? MESH_P : message->mesh_axis; /* tied weights: over stages */
+    if (device->axis_bytes_per_second[axis] > 0) {
+        latency_us = device->axis_latency_us[axis];
+        rate = device->axis_bytes_per_second[axis];
+    }
     return message->n_steps * latency_us + message->bytes / rate * 1e6;
 }
 

@@ -24,15 +24,17 @@ typedef struct RateCurve {
 /* What one rank has to itself. Curves, where known, count instead of the single rates. */
 typedef struct Device {
     const char *name;
-    const char *profile;                       /* the file it was measured into; NULL: assumed */
-    double flops_per_second;                   /* sustained, f32, in matrix products */
-    double memory_bytes_per_second;            /* sustained, reads plus writes */
-    double call_us;                            /* to start one operation */
-    double link_latency_us;                    /* of one message between ranks */
-    double link_bytes_per_second;              /* of one rank, one direction */
-    bool send_blocks;                          /* the rank's own core moves the bytes */
-    double step_latency_us;                    /* of one step of a collective; 0: link_latency_us */
-    double step_bytes_per_second;              /* within a collective; 0: link_bytes_per_second */
+    const char *profile;            /* the file it was measured into; NULL: assumed */
+    double flops_per_second;        /* sustained, f32, in matrix products */
+    double memory_bytes_per_second; /* sustained, reads plus writes */
+    double call_us;                 /* to start one operation */
+    double link_latency_us;         /* of one message between ranks */
+    double link_bytes_per_second;   /* of one rank, one direction */
+    bool send_blocks;               /* the rank's own core moves the bytes */
+    double step_latency_us;         /* of one step of a collective; 0: link_latency_us */
+    double step_bytes_per_second;   /* within a collective; 0: link_bytes_per_second */
+    /* Of collectives over one mesh axis, where its ranks lie in several nodes; 0: as above. */
+    double axis_latency_us[N_MESH_AXES], axis_bytes_per_second[N_MESH_AXES];
     RateCurve product[2];                      /* FLOP/s by FLOPs; operands f32, bf16 */
     RateCurve attention[2], attention_grad[2]; /* likewise */
     RateCurve memory;                          /* bytes/s by bytes moved */
@@ -48,6 +50,12 @@ const Device *cost_device(const Plan *plan);
 /* What one of n_ranks ranks has of the device that was measured: each its own GPU, or its share of
  * the cores of the one CPU on which all of them run. Memory and texts are `arena`'s. */
 Device device_of_profile(const DeviceProfile *profile, int n_ranks, Arena *arena);
+
+/* What a rank of the plan has of a cluster's device and links: its collectives and messages go over
+ * the network where their ranks lie in several nodes. Coarser than the search's own prices. The
+ * device's name is the cluster's. */
+struct Cluster;
+Device device_of_cluster(const struct Cluster *cluster, const Plan *plan);
 
 double rate_curve_at(const RateCurve *curve, double size);
 

@@ -54,7 +54,7 @@ int html_pick_stages(int n_stages, int n_most, int *out_stages) {
     return n_most;
 }
 
-static void put_figure(StrBuf *out, const char *label, const char *value, const char *more) {
+void html_put_figure(StrBuf *out, const char *label, const char *value, const char *more) {
     strbuf_printf(out, "<div><dt>%s</dt><dd>", label);
     html_put(out, value);
     strbuf_put(out, "<small>");
@@ -70,20 +70,20 @@ static void put_figures(StrBuf *out, const Facts *facts) {
     strbuf_put(out, "<dl class=\"figures\">");
     snprintf(more, sizeof(more), "%d pipeline stage%s", plan->n_stages,
              plan->n_stages == 1 ? "" : "s");
-    put_figure(out, "Parameters", unit_count((double)plan->n_parameters, value), more);
+    html_put_figure(out, "Parameters", unit_count((double)plan->n_parameters, value), more);
     snprintf(value, sizeof(value), "%d", facts->n_ranks);
     snprintf(more, sizeof(more), "t=%d · d=%d · p=%d", size[MESH_T], size[MESH_D], size[MESH_P]);
-    put_figure(out, "Ranks", value, more);
+    html_put_figure(out, "Ranks", value, more);
     snprintf(more, sizeof(more), "%s in all arenas", unit_bytes(facts->all_arena_bytes, unit));
-    put_figure(out, "Memory, largest rank", unit_bytes((double)facts->largest_arena_bytes, value),
-               more);
+    html_put_figure(out, "Memory, largest rank",
+                    unit_bytes((double)facts->largest_arena_bytes, value), more);
     snprintf(more, sizeof(more), "%sFLOP of model", unit_count(plan->model_flops, unit));
-    put_figure(out, "Predicted step", unit_us(step_us, value), more);
+    html_put_figure(out, "Predicted step", unit_us(step_us, value), more);
     snprintf(more, sizeof(more), "%s tokens a step", unit_count(facts->n_tokens, unit));
-    put_figure(out, "Tokens per second",
-               unit_count(step_us > 0 ? facts->n_tokens / step_us * 1e6 : 0, value), more);
+    html_put_figure(out, "Tokens per second",
+                    unit_count(step_us > 0 ? facts->n_tokens / step_us * 1e6 : 0, value), more);
     snprintf(value, sizeof(value), "%.1f %%", 100 * facts->sim->bubble_fraction);
-    put_figure(out, "Bubble", value, "of all stages' time");
+    html_put_figure(out, "Bubble", value, "of all stages' time");
     strbuf_put(out, "</dl>\n");
 }
 
@@ -101,7 +101,7 @@ static void put_header(StrBuf *out, const Facts *facts) {
     put_figures(out, facts);
 }
 
-static void put_fact(StrBuf *out, const char *label, const char *value) {
+void html_put_fact(StrBuf *out, const char *label, const char *value) {
     strbuf_printf(out, "<dt>%s</dt><dd class=\"num\">", label);
     html_put(out, value);
     strbuf_put(out, "</dd>");
@@ -112,24 +112,24 @@ static void put_layout(StrBuf *out, const Facts *facts) {
     const Device *device = facts->device;
     char text[200], a[UNIT_TEXT], b[UNIT_TEXT], c[UNIT_TEXT];
     strbuf_put(out, "<div class=\"pair\">\n");
-    html_put_mesh(out, facts);
+    html_put_mesh(out, &plan->mesh);
     html_open_section(out, "plan", "Plan", "What was asked for, and what the times assume.");
     strbuf_put(out, "<dl class=\"facts\">");
     snprintf(text, sizeof(text), "%d sequences = %d micro-batches x %d x d=%d", plan->global_batch,
              plan->n_micro, plan->micro_batch, plan->mesh.size[MESH_D]);
-    put_fact(out, "Global batch", text);
+    html_put_fact(out, "Global batch", text);
     snprintf(text, sizeof(text), "%s, %d chunk%s per stage", plan->schedule, plan->n_chunks,
              plan->n_chunks == 1 ? "" : "s");
-    put_fact(out, "Schedule", text);
-    put_fact(out, "Precision", dtype_name(plan->precision));
-    put_fact(out, "Recompute", recompute_mode_name(plan->recompute));
-    put_fact(out, "Sequence parallel", plan->sequence_parallel ? "yes" : "no");
-    put_fact(out, "Optimizer state",
-             plan->zero ? "divided over d (ZeRO-1)" : "whole on every data-parallel rank");
+    html_put_fact(out, "Schedule", text);
+    html_put_fact(out, "Precision", dtype_name(plan->precision));
+    html_put_fact(out, "Recompute", recompute_mode_name(plan->recompute));
+    html_put_fact(out, "Sequence parallel", plan->sequence_parallel ? "yes" : "no");
+    html_put_fact(out, "Optimizer state",
+                  plan->zero ? "divided over d (ZeRO-1)" : "whole on every data-parallel rank");
     snprintf(text, sizeof(text), "%" PRId64 " tokens, vocabulary %" PRId64, plan->seq, plan->vocab);
-    put_fact(out, "Sequence", text);
+    html_put_fact(out, "Sequence", text);
     snprintf(text, sizeof(text), "%g, seed %" PRIu64, plan->learning_rate, plan->seed);
-    put_fact(out, "Learning rate", text);
+    html_put_fact(out, "Learning rate", text);
     if (plan->library_bytes > 0) {
         snprintf(text, sizeof(text), "%s per %s", unit_bytes((double)plan->library_bytes, a),
                  plan->cuda ? "device: CUDA's context, captured graphs"
@@ -137,16 +137,16 @@ static void put_layout(StrBuf *out, const Facts *facts) {
     } else {
         snprintf(text, sizeof(text), "program, libraries, stacks: not estimated");
     }
-    put_fact(out, "Beyond the arenas", text);
-    put_fact(out, "Rank", device->name);
-    if (device->profile) put_fact(out, "Predicted with", device->profile);
+    html_put_fact(out, "Beyond the arenas", text);
+    html_put_fact(out, "Rank", device->name);
+    if (device->profile) html_put_fact(out, "Predicted with", device->profile);
     snprintf(text, sizeof(text), "%sFLOP/s, memory %sB/s, link %sB/s",
              unit_count(device->flops_per_second, a),
              unit_count(device->memory_bytes_per_second, b),
              unit_count(device->link_bytes_per_second, c));
-    put_fact(out, "Its speed", text);
+    html_put_fact(out, "Its speed", text);
     snprintf(text, sizeof(text), "%016" PRIx64, plan->fingerprint);
-    put_fact(out, "Fingerprint", text);
+    html_put_fact(out, "Fingerprint", text);
     strbuf_put(out, "</dl>");
     html_close_section(out);
     strbuf_put(out, "</div>\n");
@@ -156,19 +156,10 @@ bool show_html(StrBuf *out, const Plan *plan, const Device *device, Diag *diag) 
     Arena *arena = arena_create();
     const Facts *facts = facts_create(arena, plan, device, diag);
     if (facts) {
-        /* The policy is a second lock beside escaping: nothing can be fetched from this page. */
-        strbuf_put(out, "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
-                        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none';"
-                        " style-src 'unsafe-inline'; script-src 'unsafe-inline'\">"
-                        "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">"
-                        "<title>");
-        html_put(out, plan->model);
-        strbuf_put(out, " · plan</title>\n");
-        html_put_style(out, facts);
-        strbuf_put(out, "</head><body><main>\n");
+        html_open_page(out, plan->model, "plan", plan->n_chunks, "");
         put_header(out, facts);
         put_layout(out, facts);
-        html_put_timeline(out, facts);
+        html_put_plan_timeline(out, facts);
         html_put_stages(out, facts);
         html_put_memory(out, facts);
         strbuf_put(out, "<div class=\"pair\">\n");

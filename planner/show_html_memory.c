@@ -8,37 +8,30 @@
 
 #include <inttypes.h>
 
-enum { N_BINS = 480, MAX_MAPS = 6, HEIGHT = 150 };
+enum { N_BINS = MEMORY_BINS, HEIGHT = 150 };
 
-typedef struct MemoryMap {
-    const Facts *facts;
-    int stage;
-    double peak_bytes; /* exact: a column may hold the largest of several moments */
-    double bytes[N_BUFFER_CLASSES][N_BINS];
-} MemoryMap;
-
-static int bin_at(const Facts *facts, double us) {
-    double step_us = facts->sim->step_us;
-    int bin = step_us > 0 ? (int)(us / step_us * N_BINS) : 0;
+static int bin_at(const MemoryMap *map, double us) {
+    int bin = map->step_us > 0 ? (int)(us / map->step_us * N_BINS) : 0;
     return bin < 0 ? 0 : bin >= N_BINS ? N_BINS - 1 : bin;
 }
 
-static void raise(MemoryMap *map, BufferClass class, double from_us, double to_us, double bytes) {
-    int first = bin_at(map->facts, from_us), last = bin_at(map->facts, to_us);
-    if (to_us < map->facts->sim->step_us && last > first) last--; /* the next task's column */
+void memory_map_raise(MemoryMap *map, BufferClass class, double from_us, double to_us,
+                      double bytes) {
+    int first = bin_at(map, from_us), last = bin_at(map, to_us);
+    if (to_us < map->step_us && last > first) last--; /* the next task's column */
     for (int bin = first; bin <= last; bin++) {
         if (bytes > map->bytes[class][bin]) map->bytes[class][bin] = bytes;
     }
 }
 
 /* Returns the sum. */
-static double fill_constant(MemoryMap *map) {
+static double fill_constant(MemoryMap *map, const Facts *facts) {
     static const BufferClass CONSTANT[] = {CLASS_PARAMETER, CLASS_GRADIENT, CLASS_OPTIMIZER,
                                            CLASS_INPUT, CLASS_MESSAGE};
-    const int64_t *class_bytes = map->facts->stages[map->stage].class_bytes;
+    const int64_t *class_bytes = facts->stages[map->stage].class_bytes;
     double sum = 0;
     for (size_t i = 0; i < sizeof(CONSTANT) / sizeof(*CONSTANT); i++) {
-        raise(map, CONSTANT[i], 0, map->facts->sim->step_us, (double)class_bytes[CONSTANT[i]]);
+        memory_map_raise(map, CONSTANT[i], 0, map->step_us, (double)class_bytes[CONSTANT[i]]);
         sum += (double)class_bytes[CONSTANT[i]];
     }
     return sum;
@@ -51,8 +44,8 @@ static double scratch_of(const Plan *plan, const Stage *stage, const Task *task)
     return (double)facts_scratch_bytes(plan, stage->program, phase, task->chunk);
 }
 
-static void fill_moving(MemoryMap *map, double constant_bytes) {
-    const Plan *plan = map->facts->plan;
+static void fill_moving(MemoryMap *map, const Facts *facts, double constant_bytes) {
+    const Plan *plan = facts->plan;
     const Stage *stage = &plan->stages[map->stage];
     const int64_t *frame_bytes = plan->programs[stage->program].frame_bytes;
     double scratch[N_TASK_KINDS][MAX_CHUNKS], in_use = 0, since_us = 0;
@@ -61,21 +54,21 @@ static void fill_moving(MemoryMap *map, double constant_bytes) {
     }
     for (int i = 0; i < stage->n_tasks; i++) {
         const Task *task = &stage->tasks[i];
-        const TaskSpan *span = simulation_span(map->facts->sim, map->stage, i);
+        const TaskSpan *span = simulation_span(facts->sim, map->stage, i);
         if (!task_is_compute(task)) continue;
         double *peak = &scratch[task->kind][task->chunk];
         if (*peak < 0) *peak = scratch_of(plan, stage, task);
-        raise(map, CLASS_SCRATCH, span->start_us, span->end_us, *peak);
+        memory_map_raise(map, CLASS_SCRATCH, span->start_us, span->end_us, *peak);
         double change_us = task->kind == TASK_FORWARD ? span->start_us : span->end_us;
         double frame = task->kind == TASK_FORWARD ? (double)frame_bytes[task->chunk] : 0;
         double now_bytes = constant_bytes + in_use + frame + *peak;
         if (now_bytes > map->peak_bytes) map->peak_bytes = now_bytes;
         if (task->kind == TASK_UPDATE) continue;
-        raise(map, CLASS_ACTIVATION, since_us, change_us, in_use);
+        memory_map_raise(map, CLASS_ACTIVATION, since_us, change_us, in_use);
         in_use += task->kind == TASK_FORWARD ? frame : -(double)frame_bytes[task->chunk];
         since_us = change_us;
     }
-    raise(map, CLASS_ACTIVATION, since_us, map->facts->sim->step_us, in_use);
+    memory_map_raise(map, CLASS_ACTIVATION, since_us, map->step_us, in_use);
 }
 
 /* The area between the sums below and with `class`, as steps; a run of equal columns is one. */
@@ -99,9 +92,8 @@ static void put_area(StrBuf *out, const double *below, const double *above, doub
                   unit_bytes(most, text));
 }
 
-static void put_map(StrBuf *out, const MemoryMap *map, double top_bytes) {
+void html_put_memory_map(StrBuf *out, const MemoryMap *map, double top_bytes) {
     double below[N_BINS] = {0}, above[N_BINS];
-    double arena_bytes = (double)map->facts->stages[map->stage].arena_bytes;
     double scale = top_bytes > 0 ? (HEIGHT - 8) / top_bytes : 0;
     char arena[UNIT_TEXT], most_text[UNIT_TEXT], top[UNIT_TEXT];
     StrBuf areas = strbuf_create();
@@ -120,20 +112,20 @@ static void put_map(StrBuf *out, const MemoryMap *map, double top_bytes) {
         "<figure><figcaption><b>Stage %d</b><span class=\"num\">peak %s of %s</span>"
         "</figcaption><svg viewBox=\"0 0 %d %d\" preserveAspectRatio=\"none\" role=\"img\""
         " aria-label=\"memory of stage %d\">",
-        map->stage, unit_bytes(map->peak_bytes, most_text), unit_bytes(arena_bytes, arena), N_BINS,
-        HEIGHT, map->stage);
+        map->stage, unit_bytes(map->peak_bytes, most_text), unit_bytes(map->cap_bytes, arena),
+        N_BINS, HEIGHT, map->stage);
     strbuf_put(out, areas.text);
     strbuf_destroy(&areas);
-    double y = HEIGHT - arena_bytes * scale;
+    double y = HEIGHT - map->cap_bytes * scale;
     strbuf_printf(out,
                   "<line class=\"cap\" x1=\"0\" x2=\"%d\" y1=\"%.2f\" y2=\"%.2f\"/></svg>"
                   "<div class=\"axis\"><span>0</span><span>one step, %s</span></div></figure>\n",
-                  N_BINS, y, y, unit_us(map->facts->sim->step_us, top));
+                  N_BINS, y, y, unit_us(map->step_us, top));
 }
 
 void html_put_memory(StrBuf *out, const Facts *facts) {
-    int stages[MAX_MAPS];
-    int n_maps = html_pick_stages(facts->plan->n_stages, MAX_MAPS, stages);
+    int stages[MAX_MEMORY_MAPS];
+    int n_maps = html_pick_stages(facts->plan->n_stages, MAX_MEMORY_MAPS, stages);
     html_open_section(
         out, "memory", "Memory over the step",
         "What one rank of a stage has in use. The dashed line is its arena, allocated "
@@ -145,9 +137,11 @@ void html_put_memory(StrBuf *out, const Facts *facts) {
                                                : "");
     MemoryMap *map = ARENA_NEW(facts->arena, MemoryMap);
     for (int i = 0; i < n_maps; i++) {
-        *map = (MemoryMap){.facts = facts, .stage = stages[i]};
-        fill_moving(map, fill_constant(map));
-        put_map(out, map, (double)facts->largest_arena_bytes);
+        *map = (MemoryMap){.stage = stages[i],
+                           .step_us = facts->sim->step_us,
+                           .cap_bytes = (double)facts->stages[stages[i]].arena_bytes};
+        fill_moving(map, facts, fill_constant(map, facts));
+        html_put_memory_map(out, map, (double)facts->largest_arena_bytes);
     }
     strbuf_put(out, "</div>");
     if (n_maps < facts->plan->n_stages) {

@@ -58,9 +58,8 @@ static MeshPicture picture_of(const Mesh *mesh) {
     return pic;
 }
 
-static void put_cells(StrBuf *out, const Facts *facts, const MeshPicture *pic, int stage,
+static void put_cells(StrBuf *out, const Mesh *mesh, const MeshPicture *pic, int stage,
                       double left) {
-    const Mesh *mesh = &facts->plan->mesh;
     for (int row = 0; row < pic->d.n; row++) {
         for (int column = 0; column < pic->t.n; column++) {
             MeshCoord at = {{0}};
@@ -93,7 +92,7 @@ static void put_dots(StrBuf *out, double x, double y, bool across) {
     }
 }
 
-static void put_stage_card(StrBuf *out, const Facts *facts, const MeshPicture *pic, int position) {
+static void put_stage_card(StrBuf *out, const Mesh *mesh, const MeshPicture *pic, int position) {
     int stage = shown_at(pic->p, position);
     double step = pic->stage_width + pic->stage_gap;
     double left = pic->x0 + shown_offset(pic->p, position, step, 20), top = 22;
@@ -104,7 +103,7 @@ static void put_stage_card(StrBuf *out, const Facts *facts, const MeshPicture *p
                   "<rect class=\"card\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" "
                   "rx=\"7\"/>",
                   left, top, pic->stage_width, pic->stage_height);
-    put_cells(out, facts, pic, stage, left);
+    put_cells(out, mesh, pic, stage, left);
     double cell_step = pic->cell + pic->gap, middle = top + pic->stage_height / 2;
     if (pic->t.n < pic->t.size) {
         put_dots(out, left + 7 + (pic->t.n - 1) * cell_step + 5, middle, true);
@@ -126,10 +125,9 @@ static void put_stage_card(StrBuf *out, const Facts *facts, const MeshPicture *p
 }
 
 /* The first group along a mesh axis: "8 groups of 2: ranks 0, 1; ...". */
-static void put_group(StrBuf *out, const Facts *facts, int axis, const char *label) {
-    const Mesh *mesh = &facts->plan->mesh;
+static void put_group(StrBuf *out, const Mesh *mesh, int axis, const char *label) {
     int size = mesh->size[axis], n_listed = size < 6 ? size : 6;
-    int n_groups = facts->n_ranks / (size > 0 ? size : 1);
+    int n_groups = mesh_rank_count(mesh) / (size > 0 ? size : 1);
     strbuf_printf(out, "<dt>%s, %s</dt><dd class=\"num\">", label, mesh_axis_name(axis));
     if (size == 1) {
         strbuf_put(out, "whole on every rank</dd>");
@@ -145,8 +143,8 @@ static void put_group(StrBuf *out, const Facts *facts, int axis, const char *lab
     strbuf_put(out, n_listed < size ? " …</dd>" : "</dd>");
 }
 
-void html_put_mesh(StrBuf *out, const Facts *facts) {
-    const Mesh *mesh = &facts->plan->mesh;
+void html_put_mesh(StrBuf *out, const Mesh *mesh) {
+    int n_ranks = mesh_rank_count(mesh);
     MeshPicture pic = picture_of(mesh);
     double width = pic.p.n * (pic.stage_width + pic.stage_gap) - pic.stage_gap +
                    (pic.p.n < pic.p.size ? 20 : 0);
@@ -159,18 +157,18 @@ void html_put_mesh(StrBuf *out, const Facts *facts) {
         "\" role=\"img\" aria-label=\"mesh\">",
         width + 2, pic.stage_height + 26, width + 2);
     pic.x0 = 1;
-    for (int i = 0; i < pic.p.n; i++) put_stage_card(out, facts, &pic, i);
+    for (int i = 0; i < pic.p.n; i++) put_stage_card(out, mesh, &pic, i);
     strbuf_put(out, "</svg>");
     strbuf_printf(out, "<p class=\"note\">%d tensor × %d data × %d pipeline = %d rank%s",
-                  mesh->size[MESH_T], mesh->size[MESH_D], mesh->size[MESH_P], facts->n_ranks,
-                  facts->n_ranks == 1 ? "." : "s.");
+                  mesh->size[MESH_T], mesh->size[MESH_D], mesh->size[MESH_P], n_ranks,
+                  n_ranks == 1 ? "." : "s.");
     if (pic.t.n < pic.t.size || pic.d.n < pic.d.size || pic.p.n < pic.p.size) {
         strbuf_printf(out, " %d are drawn.", pic.t.n * pic.d.n * pic.p.n);
     }
     strbuf_put(out, "</p><dl class=\"facts groups\">");
-    put_group(out, facts, MESH_T, "Tensor");
-    put_group(out, facts, MESH_D, "Data");
-    put_group(out, facts, MESH_P, "Pipeline");
+    put_group(out, mesh, MESH_T, "Tensor");
+    put_group(out, mesh, MESH_D, "Data");
+    put_group(out, mesh, MESH_P, "Pipeline");
     strbuf_put(out, "</dl>");
     html_close_section(out);
 }

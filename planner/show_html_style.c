@@ -78,7 +78,8 @@ static const char STYLE[] =
     ".tl .names div{height:30px;line-height:24px;white-space:nowrap}"
     ".tl .view{flex:1;min-width:0;overflow-x:auto;overflow-y:hidden;overscroll-behavior-x:contain}"
     ".tl svg{width:100%}.tl rect{height:24px}.tl .lane{fill:var(--idle)}"
-    ".tl .U{fill:var(--c-update)}.tl .S{fill:var(--c-send)}"
+    ".tl .U{fill:var(--c-update)}.tl rect.D{height:5px;fill:var(--c-message)}"
+    ".tl .S{fill:var(--c-send)}"
     ".tl .t text,.tl text.t{text-anchor:middle;fill:#fff;pointer-events:none;font-size:11px;"
     "display:none}"
     ".tl text.a{display:none}.tl .tick{stroke:var(--grid)}"
@@ -117,6 +118,9 @@ static const char STYLE[] =
     "@media(max-width:1000px){main{padding:24px 18px}.figures{grid-template-columns:repeat(3,"
     "minmax(0,1fr))}.pair,.maps,.maps.two{grid-template-columns:minmax(0,1fr)}"
     "section{overflow-x:auto}}"
+    "@media(max-width:560px){.figures{grid-template-columns:repeat(2,minmax(0,1fr))}"
+    ".figures dd{font-size:20px}.figures div{padding:11px 13px 12px}section{padding:16px 16px "
+    "18px}}"
     "@media print{body{background:#fff}section{break-inside:avoid}.tools{display:none}}";
 
 /* Zoom keeps the point in the middle of the view where it is. */
@@ -137,9 +141,8 @@ static const char SCRIPT[] =
     "e.clientX-view.getBoundingClientRect().left)},{passive:false});set(1)})();";
 
 /* A hue per chunk within the family of its direction, three shades by micro-batch. */
-static void put_task_colours(StrBuf *out, const Facts *facts) {
+static void put_task_colours(StrBuf *out, int n_chunks) {
     static const double LIGHTNESS[] = {0.52, 0.58, 0.64};
-    int n_chunks = facts->plan->n_chunks;
     for (int chunk = 0; chunk < n_chunks; chunk++) {
         double at = n_chunks > 1 ? (double)chunk / (n_chunks - 1) : 0;
         double hue_f = 262 - 97 * at, hue_b = 58 - 78 * at;
@@ -164,12 +167,21 @@ static void put_zoom_rules(StrBuf *out) {
     }
 }
 
-void html_put_style(StrBuf *out, const Facts *facts) {
-    strbuf_put(out, "<style>");
+void html_open_page(StrBuf *out, const char *title, const char *what, int n_chunks,
+                    const char *style) {
+    /* The policy is a second lock beside escaping: nothing can be fetched from this page. */
+    strbuf_put(out, "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
+                    "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none';"
+                    " style-src 'unsafe-inline'; script-src 'unsafe-inline'\">"
+                    "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">"
+                    "<title>");
+    html_put(out, title);
+    strbuf_printf(out, " · %s</title>\n<style>", what);
     strbuf_put(out, STYLE);
-    if (facts) put_task_colours(out, facts);
+    put_task_colours(out, n_chunks);
     put_zoom_rules(out);
-    strbuf_put(out, "</style>\n");
+    strbuf_put(out, style);
+    strbuf_put(out, "</style>\n</head><body><main>\n");
 }
 
 void html_put_script(StrBuf *out) {

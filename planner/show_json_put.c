@@ -1,0 +1,44 @@
+#include "planner/show_json_put.h"
+
+#include "ir/base/diag.h"
+
+#include <stdlib.h>
+
+json_t *json_name(const char *name) {
+    json_t *json = json_string(name ? name : "");
+    if (json) return json;
+    StrBuf text = strbuf_create();
+    for (const unsigned char *c = (const unsigned char *)name; *c; c++) {
+        strbuf_printf(&text, "%c", *c < 128 ? *c : '?');
+    }
+    json = json_string(text.text);
+    strbuf_destroy(&text);
+    return json;
+}
+
+void json_put_name(json_t *object, const char *key, const char *name) {
+    json_object_set_new(object, key, json_name(name));
+}
+
+void json_put_int(json_t *object, const char *key, int64_t value) {
+    json_object_set_new(object, key, json_integer(value));
+}
+
+void json_put_real(json_t *object, const char *key, double value) {
+    json_t *json = json_real(value);
+    json_object_set_new(object, key, json ? json : json_null()); /* no infinities in JSON */
+}
+
+json_t *json_put_new(json_t *object, const char *key, json_t *child) {
+    json_object_set_new(object, key, child);
+    return child;
+}
+
+void json_put_document(StrBuf *out, json_t *root) {
+    char *text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(12));
+    if (!text) BUG("what does not become JSON");
+    strbuf_put(out, text);
+    strbuf_put(out, "\n");
+    free(text);
+    json_decref(root);
+}

@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# The pages of plan --cluster and of scale in headless Chromium, wide and narrow: they draw, log
+# nothing, fetch nothing and do not scroll sideways; the timeline zooms, points show what they are and
+# can be switched off. A probe added to a copy writes down what only the browser knows.
+set -u
+export LC_ALL=C.UTF-8
+cd "$(dirname "$0")/../.." || exit 2
+writer=${SEARCH_PAGES:-build/tests/test_show_search}
+perilune=${PERILUNE:-build/perilune}
+browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome)
+if [ -z "$browser" ]; then
+    echo "skip search pages: chromium is not installed"
+    exit 0
+fi
+if [ ! -x "$writer" ]; then
+    echo "FAIL search pages: $writer is not built"
+    exit 1
+fi
+folder=$(mktemp -d) || exit 2
+trap 'rm -rf "$folder"' EXIT
+model=(models/gpt.lua --set size=1.7b --cluster selene --global-batch 64)
+if ! { "$writer" --write "$folder" && "$perilune" plan "${model[@]}" --ranks 16 --explain \
+    --html "$folder/real.html" && "$perilune" scale "${model[@]}" --ranks 1..64 \
+    --html "$folder/scale.html"; } >/dev/null 2>"$folder/log"; then
+    echo "FAIL search pages: $(head -n 1 "$folder/log")"
+    exit 1
+fi
+
+probe='<script>(function () {
+  var page = document.documentElement, note = document.createElement("p"), i
+  var wide = page.scrollWidth, text = "page=" + (wide <= window.innerWidth)
+  var more = document.getElementById("zm"), view = document.querySelector(".view")
+  if (more) {
+    for (i = 0; i < 10; i++) more.click()
+    text += " zoom=" + (view.scrollWidth > 3 * view.clientWidth)
+  }
+  var plot = document.getElementById("pl")
+  if (plot) {
+    var svg = plot.querySelector("svg"), tip = plot.querySelector(".tip")
+    var best = plot.querySelector(".pt").getBoundingClientRect()
+    svg.dispatchEvent(new PointerEvent("pointermove", {clientX: best.x + 3, clientY: best.y + 3}))
+    text += " tip=" + (tip.offsetHeight > 20 && /GiB/.test(tip.textContent))
+    var chips = document.querySelectorAll(".chips button")
+    for (i = 0; i < chips.length; i++) chips[i].click()
+    text += " off=" + (plot.querySelectorAll(".pt:not(.off)").length === 0)
+    for (i = 0; i < chips.length; i++) chips[i].click()
+    text += " on=" + (plot.querySelectorAll(".pt.off").length === 0)
+  }
+  var labels = document.querySelectorAll(".plot .y, .curve .y"), same = 0
+  for (i = 1; i < labels.length; i++)
+    if (labels[i].getBoundingClientRect().y === labels[i - 1].getBoundingClientRect().y) same++
+  text += " labels=" + (labels.length > 1 && same < labels.length / 2)
+  note.id = "probe"
+  note.textContent = text
+  document.body.appendChild(note)
+})()</script>'
+
+n_failed=0
+fail() {
+    echo "FAIL $1: $2"
+    n_failed=$((n_failed + 1))
+    failed=yes
+}
+
+# check_page NAME WIDTH EXPECTED SECTION...
+check_page() {
+    local name="$1 page of a search, $2 px" page="$folder/$1.html" width=$2 expected=$3 probed
+    shift 3
+    failed=
+    cp "$page" "$folder/probed.html"
+    printf '%s\n' "$probe" >>"$folder/probed.html"
+    if ! timeout 100 "$browser" --headless --no-sandbox --disable-gpu --hide-scrollbars \
+        --user-data-dir="$folder/profile" --window-size="$width,900" --enable-logging=stderr \
+        --virtual-time-budget=3000 --dump-dom "file://$folder/probed.html" \
+        >"$folder/dom" 2>"$folder/console"; then
+        fail "$name" "the browser ended with an error: $(tail -n 1 "$folder/console")"
+        return
+    fi
+    for section in "$@"; do
+        grep -q "<section id=\"$section\">" "$folder/dom" || fail "$name" "no section $section"
+    done
+    if grep -Eq '(src|href|action|data)="|url\(|://|@import' "$page"; then
+        fail "$name" "something points outside: $(grep -Eo '.{20}(://|url\()' "$page" | head -n 1)"
+    fi
+    if grep -E 'CONSOLE' "$folder/console" >"$folder/messages"; then
+        fail "$name" "console: $(head -n 1 "$folder/messages")"
+    fi
+    probed=$(grep -o '<p id="probe">[^<]*' "$folder/dom" | sed 's/.*>//')
+    [ "$probed" = "$expected" ] || fail "$name" "found '${probed:-no probe}', not '$expected'"
+    [ -n "$failed" ] || echo "ok $name"
+}
+
+whole='page=true zoom=true tip=true off=true on=true labels=true'
+for width in 1280 400; do
+    for page in search search-hostile real; do
+        check_page "$page" "$width" "$whole" \
+            mesh choice parts candidates timeline memory traffic alternatives
+    done
+    check_page scale "$width" 'page=true labels=true' rate step mfu efficiency memory price table
+done
+[ "$n_failed" -eq 0 ]

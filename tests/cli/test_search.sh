@@ -1,0 +1,145 @@
+#!/usr/bin/env bash
+# plan --cluster, scale and compare: wrong input gets one clear line and the right exit code; what is
+# found is consistent, stays within what was fixed, and its plan is sound.
+# Catches: options ignored in silence, figures that differ between text, JSON and plan, plans that do
+# not fit their devices.
+set -u
+perilune=${PERILUNE:-build/perilune}
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+n_failed=0
+
+result() { # NAME WHY: WHY empty is good
+    if [ -z "$2" ]; then
+        echo "ok search: $1"
+    else
+        echo "FAIL search: $1: $2"
+        n_failed=$((n_failed + 1))
+    fi
+}
+
+run() { # runs perilune; sets status, out, err
+    "$perilune" "$@" >"$folder/out" 2>"$folder/err" </dev/null
+    status=$?
+    out=$(cat "$folder/out") err=$(cat "$folder/err")
+}
+
+# fails STATUS TEXT ARGUMENT...: that status, and TEXT as the whole of stderr.
+fails() {
+    local expected=$1 text=$2 why=
+    shift 2
+    run "$@"
+    [ "$status" -eq "$expected" ] || why="status $status, not $expected; "
+    [ "$err" = "perilune: $text" ] || why+="stderr is '$err'"
+    result "$text" "$why"
+}
+
+gpt=(models/gpt.lua --set size=1.7b --cluster selene --global-batch 64)
+plan=(plan "${gpt[@]}")
+scale=(scale "${gpt[@]}")
+
+# --- wrong input ---
+fails 2 '--ranks: how many devices of selene? a node has 8' "${plan[@]}"
+fails 2 "--ranks: 'x' is not a whole number" "${plan[@]}" --ranks x
+fails 2 "--ranks: '8..64' is a range, which only perilune scale takes" "${plan[@]}" --ranks 8..64
+fails 2 '--ranks: 0 is not from 1 to 4194304' "${plan[@]}" --ranks 0
+fails 2 '--ranks: 99999999 is not from 1 to 4194304' "${plan[@]}" --ranks 99999999
+fails 2 '1000000 ranks: selene has 1 to 4480' "${plan[@]}" --ranks 1000000
+fails 2 '--top: 0 is less than 1' "${plan[@]}" --ranks 16 --top 0
+fails 2 "there is no cluster 'seleen'; did you mean selene?" plan models/gpt.lua --cluster seleen
+fails 2 "there is no software 'megatrn-2021'; did you mean megatron-2021?" \
+    "${plan[@]}" --ranks 16 --software megatrn-2021
+fails 2 't=4 x p=4 x d=2 are 32 ranks, not 16' "${plan[@]}" --ranks 16 --mesh t=4,d=2,p=4
+fails 2 't=3 does not divide 16 ranks' "${plan[@]}" --ranks 16 --tensor 3
+fails 2 'global batch 64 is not a multiple of micro-batch 3 x d 1' \
+    "${plan[@]}" --ranks 16 --micro-batch 3
+fails 2 '--split: the search divides blocks itself; leave out one of --split and --cluster' \
+    "${plan[@]}" --ranks 16 --split 3,3
+fails 2 '--dump-after: a search looks at many plans; leave out --cluster and give the mesh' \
+    "${plan[@]}" --ranks 16 --dump-after simplify
+fails 2 "--recompute: 'some' is not none, selective or full" "${plan[@]}" --ranks 16 --recompute some
+fails 2 "--zero: '2' is not 0 (every rank has all optimizer state) or 1 (divided over d)" \
+    "${plan[@]}" --ranks 16 --zero 2
+fails 2 '--device cpu: the devices of cluster selene are GPUs' "${plan[@]}" --ranks 16 --device cpu
+fails 2 '--top: only with --cluster or --ranks, which search for a layout' \
+    plan models/gpt.lua --top 3
+fails 2 '--days-for-tokens: -3 is not from 1 to 1e+18' "${plan[@]}" --ranks 16 --days-for-tokens -3
+fails 2 '--ranks: from how many devices to how many? as in 64..4096' "${scale[@]}"
+fails 2 '--ranks: 64..8: must go upwards, from 1 to 4194304 at most' "${scale[@]}" --ranks 64..8
+fails 2 "--ranks: 'a..b' is not FIRST..LAST, as in 64..4096" "${scale[@]}" --ranks a..b
+fails 2 '--ranks: 8192: selene has 4480 devices' "${scale[@]}" --ranks 64..8192
+fails 2 'compare: which B.plan? see perilune help compare' compare a.plan
+run plan models/gpt.lua --set size=1t --cluster selene --ranks 8 --global-batch 64
+[[ $status -eq 1 && $err == 'perilune: nothing fits 8 devices of selene: the least, '*' lacks '*' of memory per device (limit '*'); --ranks '*' would do' ]]
+result 'a model that fits nowhere' "$([ $? -eq 0 ] || echo "status $status: $err")"
+
+# --- what is found ---
+# key NAME: the first value of that key in the JSON on stdout.
+key() { grep -m1 "\"$1\":" "$folder/out" | sed 's/.*: //; s/,$//; s/"//g'; }
+
+run "${plan[@]}" --ranks 16 --json
+steps=$(key step_seconds)
+result 'plan --json' "$([ "$(key fits)" = true ] && [ -n "$steps" ] || echo "$err ${out:0:200}")"
+run "${plan[@]}" --ranks 16
+lines=$(wc -l <"$folder/out")
+result 'the page is a screen' "$([ "$lines" -ge 20 ] && [ "$lines" -le 40 ] || echo "$lines lines")"
+result 'the page has 100 columns' "$([ -n "$out" ] || echo nothing)$(grep -E '^.{101,}$' "$folder/out" | head -n 1)"
+run "${plan[@]}" --ranks 16
+again=$out
+run "${plan[@]}" --ranks 16
+result 'found twice, the same' \
+    "$([ -n "$again" ] || echo nothing)$(diff <(grep -v ^searched <<<"$again") <(grep -v ^searched <<<"$out") | head -n 3)"
+
+run "${plan[@]}" --ranks 16 --mesh t=2,p=4 --schedule 1f1b --micro-batch 2 --recompute full --zero 0 \
+    --json
+found="$(key t) $(key d) $(key p) $(key schedule) $(key micro_batch) $(key recompute) $(key zero)"
+result 'what is fixed stays fixed' "$([ "$found" = '2 2 4 1f1b 2 full 0' ] || echo "$found $err")"
+
+run "${plan[@]}" --ranks 16 -o "$folder/best.plan" --html "$folder/best.html" --json
+exact=$(key exact_bytes) limit=$(key limit) mesh="$(key t) $(key d) $(key p)"
+result 'the plan fits to the byte' \
+    "$([ -n "$exact" ] && [ "$exact" -le "$limit" ] || echo "$exact of $limit; $err")"
+result 'the page is written' "$(grep -q 'id="timeline"' "$folder/best.html" || echo 'no timeline')"
+run check "$folder/best.plan"
+result 'the plan is sound' "$([ "$status" -eq 0 ] || echo "$err")"
+run show "$folder/best.plan" --json
+result 'the plan has the mesh that was found' \
+    "$([ -n "${mesh// /}" ] && [ "$(key t) $(key d) $(key p)" = "$mesh" ] || echo "$(key t) $(key d) $(key p), not $mesh")"
+
+run "${plan[@]}" --ranks 16 --days-for-tokens 1e12
+result 'days and price' "$(grep -q '1.00 T tokens take .* days, .* USD at' "$folder/out" || echo "it says: $out")"
+
+# A limit between what was predicted and what the plan needs: another is taken, and this is said.
+run "${plan[@]}" --ranks 8 --mesh t=8 -o "$folder/near.plan" --json
+total=$(key total) exact=$(key exact_bytes)
+limit=$(awk "BEGIN { printf \"%.6f\", ($total + $exact) / 2 / 2 ^ 30 }")
+run "${plan[@]}" --ranks 8 --mesh t=8 -o "$folder/near.plan" --memory-limit "$limit"
+result 'a plan that does not fit is refused' \
+    "$([ "$status" -eq 0 ] && grep -q '^refused .* its plan needs' "$folder/out" || echo "$err $out")"
+
+run plan models/gpt.lua --ranks 2 --global-batch 16 -o "$folder/cpu.plan"
+result 'without --cluster: processor cores' \
+    "$([ "$status" -eq 0 ] && grep -q 'cluster    cpu' "$folder/out" || echo "$err")"
+
+run "${scale[@]}" --ranks 1..64 --json
+result 'scale: doublings between the ends' \
+    "$([ "$(grep '"ranks":' "$folder/out" | tr -dc '0-9\n' | tr '\n' ' ')" = '1 2 4 8 16 32 64 ' ] ||
+        echo "ranks: $(grep '"ranks":' "$folder/out" | tr '\n' ' ')")"
+run "${scale[@]}" --ranks 16..16 --json
+result 'scale and plan find the same' \
+    "$([ -n "$steps" ] && [ "$(key step_seconds)" = "$steps" ] || echo "$(key step_seconds), not $steps")"
+run "${scale[@]}" --ranks 8..64 --weak --html "$folder/scale.html"
+result 'scale has 100 columns' "$([ -n "$out" ] || echo nothing)$(grep -E '^.{101,}$' "$folder/out" | head -n 1)"
+result 'scale: page' "$(grep -q 'id="efficiency"' "$folder/scale.html" || echo 'no plot')"
+
+"$perilune" plan models/gpt.lua --mesh t=2,d=2 -o "$folder/a.plan" >/dev/null
+"$perilune" plan models/gpt.lua --mesh t=2,p=2 -o "$folder/b.plan" >/dev/null
+run compare "$folder/a.plan" "$folder/b.plan" --cluster selene
+result 'compare: the mesh' "$(grep -Eq '^mesh +t=2 d=2 p=1 +t=2 d=1 p=2' "$folder/out" || echo "$out $err")"
+run compare "$folder/a.plan" "$folder/a.plan"
+result 'compare: nothing differs' "$(grep -q 'differ in nothing' "$folder/out" || echo "it says: $out")"
+run compare "$folder/a.plan" README.md
+result 'compare: what is no plan' \
+    "$([[ $status -eq 2 && $err == README.md:1:* ]] || echo "$status: $err")"
+
+[ "$n_failed" -eq 0 ]
