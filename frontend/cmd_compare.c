@@ -1,6 +1,7 @@
 /* perilune compare: what two plans differ in, and what it costs. */
 #include "frontend/cli.h"
 #include "frontend/cluster_read.h"
+#include "frontend/profile_args.h"
 #include "planner/compare.h"
 
 static bool compare(CliArgs *args, const Cluster *cluster, StrBuf *out, Diag *diag) {
@@ -9,7 +10,7 @@ static bool compare(CliArgs *args, const Cluster *cluster, StrBuf *out, Diag *di
     for (int i = 0; i < 2; i++) {
         const Plan *plan = plan_read(args->arena, args->operands[i], diag);
         if (!plan) return false;
-        devices[i] = cluster ? device_of_cluster(cluster, plan) : *cost_device(plan);
+        if (!device_of_plan(args, NULL, plan, &devices[i], diag)) return false;
         sides[i] = (ComparedPlan){args->operands[i], plan, &devices[i]};
     }
     return cli_given(args, OPT_JSON) ? compare_json(out, sides, cluster, diag)

@@ -14,21 +14,20 @@
 
 typedef bool ShowFunction(StrBuf *out, const Plan *plan, const Device *device, Diag *diag);
 
-static bool write_form(CliArgs *args, ShowFunction *show, const DeviceProfile *profile,
-                       const Plan *plan, const char *path, Diag *diag) {
+static bool write_form(ShowFunction *show, const Device *device, const Plan *plan, const char *path,
+                       Diag *diag) {
     StrBuf text = strbuf_create();
-    Device device = device_of_plan(profile, plan, args->arena);
-    bool good = show(&text, plan, &device, diag) && cli_write(path, &text, diag);
+    bool good = show(&text, plan, device, diag) && cli_write(path, &text, diag);
     strbuf_destroy(&text);
     return good;
 }
 
-static bool write_plan(CliArgs *args, const DeviceProfile *profile, const Plan *plan, Diag *diag) {
+static bool write_plan(CliArgs *args, const Device *device, const Plan *plan, Diag *diag) {
     const char *path = cli_text(args, OPT_OUTPUT, NULL);
     ShowFunction *show = cli_given(args, OPT_JSON) ? show_cuda_json : show_cuda_text;
     bool dumped =
         cli_given(args, OPT_DUMP_AFTER); /* on standard output, so nothing else goes there */
-    if (!path) return dumped || write_form(args, show, profile, plan, NULL, diag);
+    if (!path) return dumped || write_form(show, device, plan, NULL, diag);
     if (strcmp(path, "-") == 0) {
         StrBuf text = strbuf_create();
         plan_print(&text, plan);
@@ -36,8 +35,7 @@ static bool write_plan(CliArgs *args, const DeviceProfile *profile, const Plan *
         strbuf_destroy(&text);
         return good;
     }
-    return plan_write(plan, path, diag) &&
-           (dumped || write_form(args, show, profile, plan, NULL, diag));
+    return plan_write(plan, path, diag) && (dumped || write_form(show, device, plan, NULL, diag));
 }
 
 int cmd_plan(CliArgs *args) {
@@ -47,9 +45,10 @@ int cmd_plan(CliArgs *args) {
     const DeviceProfile *profile;
     bool good = plan_without_search(args, diag) && profile_from_args(args, &profile, diag);
     Plan *plan = good ? plan_from_model(args, diag) : NULL;
-    if (!plan) {
+    Device device;
+    if (!plan || !device_of_plan(args, profile, plan, &device, diag)) {
         status = cli_fail(diag, EXIT_USAGE);
-    } else if (!write_plan(args, profile, plan, diag)) {
+    } else if (!write_plan(args, &device, plan, diag)) {
         status = cli_fail(diag, EXIT_FAILED);
     }
     diag_destroy(diag);
@@ -109,8 +108,9 @@ static int show_plan(CliArgs *args, ShowFunction *form, Diag *diag) {
     const DeviceProfile *profile;
     if (!profile_from_args(args, &profile, diag)) return EXIT_USAGE;
     Plan *plan = plan_read(args->arena, args->operand, diag);
-    if (!plan) return EXIT_USAGE;
-    return write_form(args, form, profile, plan, path, diag) ? EXIT_DONE : EXIT_FAILED;
+    Device device;
+    if (!plan || !device_of_plan(args, profile, plan, &device, diag)) return EXIT_USAGE;
+    return write_form(form, &device, plan, path, diag) ? EXIT_DONE : EXIT_FAILED;
 }
 
 int cmd_show(CliArgs *args) {

@@ -310,7 +310,8 @@ static bool trace(Run *run) {
     if (run->options.control) {
         path = arena_printf(run->args->arena, "%s.rank%d", path, run->options.rank);
     }
-    Device device = device_of_plan(run->profile, run->plan, run->args->arena);
+    Device device;
+    if (!device_of_plan(run->args, run->profile, run->plan, &device, run->diag)) return false;
     return train_trace(run->engine, run->plan, &device, path, run->quiet, run->diag);
 }
 

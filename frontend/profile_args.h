@@ -9,7 +9,10 @@
  * before planning, so that a bad file is said at once. */
 bool profile_from_args(CliArgs *args, const DeviceProfile **out, Diag *diag);
 
-/* One rank of the plan on the profile's device; NULL: on the built-in one. */
-Device device_of_plan(const DeviceProfile *profile, const Plan *plan, Arena *arena);
+/* What a rank of the plan is predicted on: the profile's device; else the cluster's that --cluster
+ * names; else a core, or for plans for CUDA a GPU of DEFAULT_GPU_CLUSTER. False: reported. */
+#define DEFAULT_GPU_CLUSTER "h200-dgx"
+bool device_of_plan(CliArgs *args, const DeviceProfile *profile, const Plan *plan, Device *out,
+                    Diag *diag);
 
 #endif

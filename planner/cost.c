@@ -1,6 +1,8 @@
 #include "planner/cost.h"
 
 #include "ir/op.h"
+#include "planner/collective_time.h"
+#include "planner/node_cost.h"
 
 #include <string.h>
 
@@ -16,33 +18,33 @@ const Device DEVICE_CPU_CORE = {
     .send_blocks = true,
 };
 
-/* Three quarters of the data sheet's 989 TFLOP/s and nine tenths of its 4.8 TB/s; NVLink. */
-const Device DEVICE_H200_BF16 = {
-    .name = "one H200 (assumed)",
-    .flops_per_second = 740e12,
-    .memory_bytes_per_second = 4.3e12,
-    .call_us = 2,
-    .link_latency_us = 8,
-    .link_bytes_per_second = 350e9,
-    .send_blocks = false,
-};
-static const Device DEVICE_H200_F32 = {
-    .name = "one H200 in f32 (assumed)",
-    .flops_per_second = 50e12,
-    .memory_bytes_per_second = 4.3e12,
-    .call_us = 2,
-    .link_latency_us = 8,
-    .link_bytes_per_second = 350e9,
-    .send_blocks = false,
-};
-
-const Device *cost_device(const Plan *plan) {
-    if (!plan->cuda) return &DEVICE_CPU_CORE;
-    return plan->precision == DTYPE_BF16 ? &DEVICE_H200_BF16 : &DEVICE_H200_F32;
+static Placement placement_of(const Device *device, const Plan *plan) {
+    const int *size = plan->mesh.size;
+    return (Placement){device->cluster->node.n_devices, size[MESH_T], size[MESH_D], size[MESH_P]};
 }
 
-double cost_message_us(const Device *device, double bytes) {
-    return device->link_latency_us + bytes / device->link_bytes_per_second * 1e6;
+/* Ranks of one stage that share a node's way out. */
+static int count_sharing(const Placement *placement) {
+    int n_ranks = placement->t * placement->d;
+    return n_ranks < placement->n_per_node ? n_ranks : placement->n_per_node;
+}
+
+double cost_message_us(const Device *device, const Plan *plan, int from, int to, double bytes,
+                       double *out_latency_us) {
+    if (!device->cluster) {
+        *out_latency_us = device->link_latency_us;
+        return device->link_latency_us + bytes / device->link_bytes_per_second * 1e6;
+    }
+    Placement placement = placement_of(device, plan);
+    int first = from < to ? from : to;
+    bool neighbours = from - to == 1 || to - from == 1; /* else from the last stage to the first */
+    bool crosses = neighbours ? placement_border_crosses(&placement, first)
+                              : mesh_rank_count(&plan->mesh) > placement.n_per_node;
+    int sharing = crosses ? count_sharing(&placement) : 1;
+    double us = message_us(device->cluster, bytes, crosses, sharing);
+    *out_latency_us = message_us(device->cluster, 0, crosses, sharing);
+    if (*out_latency_us > us) *out_latency_us = us;
+    return us;
 }
 
 static double local_bytes(const Plan *plan, Value value) {
@@ -101,16 +103,27 @@ static void shapes_of(const Plan *plan, const Node *node, Arena *arena, Shapes *
     }
 }
 
-static double collective_us(const Device *device, const CollectiveCost *message) {
+static double cluster_collective_us(const Device *device, const Plan *plan, const Node *node,
+                                    const CollectiveCost *message) {
+    Placement placement = placement_of(device, plan);
+    CollectiveGroup group = {message->n_ranks, message->n_ranks, 1};
+    if (message->mesh_axis >= 0) {
+        group = placement_group(&placement, message->mesh_axis);
+    } else if (mesh_rank_count(&plan->mesh) > placement.n_per_node) { /* stages far apart */
+        group = (CollectiveGroup){message->n_ranks, 1, count_sharing(&placement)};
+    }
+    CollectiveKind kind = node->op == OP_ALL_GATHER       ? COLLECTIVE_ALL_GATHER
+                          : node->op == OP_REDUCE_SCATTER ? COLLECTIVE_REDUCE_SCATTER
+                                                          : COLLECTIVE_ALL_REDUCE;
+    double bytes = message->bytes / message->n_steps * message->n_ranks; /* the whole tensor */
+    return collective_us(device->cluster, kind, bytes, &group);
+}
+
+static double ring_us(const Device *device, const CollectiveCost *message) {
     double latency_us =
         device->step_latency_us > 0 ? device->step_latency_us : device->link_latency_us;
     double rate = device->step_bytes_per_second > 0 ? device->step_bytes_per_second
                                                     : device->link_bytes_per_second;
-    int axis = message->mesh_axis < 0 ? MESH_P : message->mesh_axis; /* tied weights: over stages */
-    if (device->axis_bytes_per_second[axis] > 0) {
-        latency_us = device->axis_latency_us[axis];
-        rate = device->axis_bytes_per_second[axis];
-    }
     return message->n_steps * latency_us + message->bytes / rate * 1e6;
 }
 
@@ -126,26 +139,53 @@ static double flops_rate(const Device *device, const Node *node, const Type *inp
     return rate_curve_at(&curves[narrow], flops);
 }
 
-static Cost cost_node(const Plan *plan, const Node *node, const Device *device, Arena *arena,
-                      Shapes *shapes) {
+/* One program while its nodes are priced. */
+typedef struct Pricing {
+    const Plan *plan;
+    const Device *device;
+    Arena *arena;
+    Shapes shapes;
+    NodePricer pricer; /* with a cluster */
+} Pricing;
+
+static void price_collective(const Pricing *p, const Node *node, Cost *cost) {
+    CollectiveCost message;
+    if (!cost_collective(p->plan, node, &message)) return;
+    if (p->device->cluster) {
+        cost->us = cost->collective_us = cluster_collective_us(p->device, p->plan, node, &message);
+    } else {
+        cost->collective_us = ring_us(p->device, &message);
+        cost->us = p->device->call_us + cost->collective_us;
+    }
+}
+
+static double roofline_us(const Device *device, const Node *node, const Type *input,
+                          const Cost *cost) {
+    double compute_us = cost->flops / flops_rate(device, node, input, cost->flops) * 1e6;
+    double memory_rate = device->memory.count ? rate_curve_at(&device->memory, cost->traffic_bytes)
+                                              : device->memory_bytes_per_second;
+    double memory_us = cost->traffic_bytes / memory_rate * 1e6;
+    return device->call_us + (compute_us > memory_us ? compute_us : memory_us);
+}
+
+static Cost cost_node(Pricing *p, const Node *node) {
     Cost cost = {0};
     const OpInfo *op = &OPS[node->op];
     if (!(op->flags & KERNEL)) return cost; /* leaves and markers: nothing to run */
-    CollectiveCost message;
     if (op->flags & COLLECTIVE) {
-        if (!cost_collective(plan, node, &message)) return cost;
-        cost.collective_us = collective_us(device, &message);
-        cost.us = device->call_us + cost.collective_us;
+        price_collective(p, node, &cost);
         return cost;
     }
-    shapes_of(plan, node, arena, shapes);
-    cost.flops = op->flops(node, shapes->inputs, shapes->outputs);
-    cost.traffic_bytes = shapes->bytes;
-    double compute_us = cost.flops / flops_rate(device, node, &shapes->inputs[0], cost.flops) * 1e6;
-    double memory_rate = device->memory.count ? rate_curve_at(&device->memory, cost.traffic_bytes)
-                                              : device->memory_bytes_per_second;
-    double memory_us = cost.traffic_bytes / memory_rate * 1e6;
-    cost.us = device->call_us + (compute_us > memory_us ? compute_us : memory_us);
+    shapes_of(p->plan, node, p->arena, &p->shapes);
+    cost.flops = op->flops(node, p->shapes.inputs, p->shapes.outputs);
+    cost.traffic_bytes = p->shapes.bytes;
+    if (p->device->cluster) {
+        PhaseCost on_cluster = {0};
+        node_cost_add(&on_cluster, &p->pricer, node);
+        cost.us = on_cluster.product_us + on_cluster.attention_us + on_cluster.memory_us;
+    } else {
+        cost.us = roofline_us(p->device, node, &p->shapes.inputs[0], &cost);
+    }
     return cost;
 }
 
@@ -156,29 +196,46 @@ static void cost_add(Cost *sum, Cost cost) {
     sum->traffic_bytes += cost.traffic_bytes;
 }
 
+/* Do gradients travel over d while the backward goes on? Then `node`, in the update, is one's
+ * message. */
+static bool is_beside_backward(const Device *device, const Node *node,
+                               const CollectiveCost *message) {
+    return device->cluster && device->cluster->software.overlaps_gradients &&
+           message->mesh_axis == MESH_D && node->op != OP_ALL_GATHER && node->types[0].rank > 0;
+}
+
+static void add_update(ProgramCost *sum, Pricing *p, const Node *node, int chunk, Cost cost,
+                       int *part) {
+    CollectiveCost message;
+    if (cost_collective(p->plan, node, &message)) {
+        if (is_beside_backward(p->device, node, &message)) {
+            cost_add(&sum->data[chunk], cost);
+            return;
+        }
+        if (message.stage_comm >= 0 && *part == 0) {
+            *part = 1;
+            sum->joins_tied = true;
+        } else if (message.mesh_axis == MESH_P) {
+            *part = 2;
+            sum->joins_pipeline = true;
+        }
+    }
+    cost_add(&sum->update[*part], cost);
+}
+
 ProgramCost cost_program(const Plan *plan, int program, const Device *device, Arena *arena) {
     ProgramCost sum = {0};
     const Graph *graph = plan->programs[program].graph;
-    Shapes shapes = {0};
+    Pricing p = {.plan = plan, .device = device, .arena = arena};
     int part = 0;
+    if (device->cluster) p.pricer = node_pricer_create(device->cluster, graph, arena);
     for (int i = 0; i < graph->n_nodes; i++) {
         const Node *node = graph->nodes[i];
-        Cost cost = cost_node(plan, node, device, arena, &shapes);
+        Cost cost = cost_node(&p, node);
         int chunk = node->chunk >= 0 && node->chunk < MAX_CHUNKS ? node->chunk : 0;
         if (node->phase == PHASE_FORWARD) cost_add(&sum.forward[chunk], cost);
         if (node->phase == PHASE_BACKWARD) cost_add(&sum.backward[chunk], cost);
-        if (node->phase != PHASE_UPDATE) continue;
-        CollectiveCost message;
-        if (cost_collective(plan, node, &message)) {
-            if (message.stage_comm >= 0 && part == 0) {
-                part = 1;
-                sum.joins_tied = true;
-            } else if (message.mesh_axis == MESH_P) {
-                part = 2;
-                sum.joins_pipeline = true;
-            }
-        }
-        cost_add(&sum.update[part], cost);
+        if (node->phase == PHASE_UPDATE) add_update(&sum, &p, node, chunk, cost, &part);
     }
     return sum;
 }

@@ -21,41 +21,34 @@ typedef struct RateCurve {
     RatePoint *points; /* ascending sizes */
 } RateCurve;
 
+struct Cluster;
+
 /* What one rank has to itself. Curves, where known, count instead of the single rates. */
 typedef struct Device {
     const char *name;
-    const char *profile;            /* the file it was measured into; NULL: assumed */
-    double flops_per_second;        /* sustained, f32, in matrix products */
-    double memory_bytes_per_second; /* sustained, reads plus writes */
-    double call_us;                 /* to start one operation */
-    double link_latency_us;         /* of one message between ranks */
-    double link_bytes_per_second;   /* of one rank, one direction */
-    bool send_blocks;               /* the rank's own core moves the bytes */
-    double step_latency_us;         /* of one step of a collective; 0: link_latency_us */
-    double step_bytes_per_second;   /* within a collective; 0: link_bytes_per_second */
-    /* Of collectives over one mesh axis, where its ranks lie in several nodes; 0: as above. */
-    double axis_latency_us[N_MESH_AXES], axis_bytes_per_second[N_MESH_AXES];
+    const char *profile;                       /* the file it was measured into; NULL: assumed */
+    double flops_per_second;                   /* sustained, f32, in matrix products */
+    double memory_bytes_per_second;            /* sustained, reads plus writes */
+    double call_us;                            /* to start one operation */
+    double link_latency_us;                    /* of one message between ranks */
+    double link_bytes_per_second;              /* of one rank, one direction */
+    bool send_blocks;                          /* the rank's own core moves the bytes */
+    double step_latency_us;                    /* of one step of a collective; 0: link_latency_us */
+    double step_bytes_per_second;              /* within a collective; 0: link_bytes_per_second */
     RateCurve product[2];                      /* FLOP/s by FLOPs; operands f32, bf16 */
     RateCurve attention[2], attention_grad[2]; /* likewise */
     RateCurve memory;                          /* bytes/s by bytes moved */
+    const struct Cluster *cluster; /* priced by its rules instead (node_cost.h); NULL: none */
 } Device;
 
 /* One core of a current x86 server, ranks being threads: assumed, not measured. */
 extern const Device DEVICE_CPU_CORE;
-/* One GPU, products of bf16: assumed likewise. */
-extern const Device DEVICE_H200_BF16;
-/* What a plan's time is predicted for: a CPU core, or a GPU where the plan is for CUDA. */
-const Device *cost_device(const Plan *plan);
-
 /* What one of n_ranks ranks has of the device that was measured: each its own GPU, or its share of
  * the cores of the one CPU on which all of them run. Memory and texts are `arena`'s. */
 Device device_of_profile(const DeviceProfile *profile, int n_ranks, Arena *arena);
 
-/* What a rank of the plan has of a cluster's device and links: its collectives and messages go over
- * the network where their ranks lie in several nodes. Coarser than the search's own prices. The
- * device's name is the cluster's. */
-struct Cluster;
-Device device_of_cluster(const struct Cluster *cluster, const Plan *plan);
+/* A rank of a cluster: nodes, collectives and messages cost what the search says they do. */
+Device device_of_cluster(const struct Cluster *cluster, DType precision);
 
 double rate_curve_at(const RateCurve *curve, double size);
 
@@ -72,6 +65,7 @@ enum { N_UPDATE_PARTS = 3 };
 
 typedef struct ProgramCost {
     Cost forward[MAX_CHUNKS], backward[MAX_CHUNKS]; /* one micro-batch, one rank */
+    Cost data[MAX_CHUNKS]; /* gradients over axis d, where they travel beside the backward */
     Cost update[N_UPDATE_PARTS];
     bool joins_tied, joins_pipeline; /* does the update have such reductions? */
 } ProgramCost;
@@ -91,7 +85,9 @@ typedef struct CollectiveCost {
 /* False when the node is no collective, or its group is a single rank. */
 bool cost_collective(const Plan *plan, const Node *node, CollectiveCost *out);
 
-/* One pipeline message of `bytes`, in microseconds. */
-double cost_message_us(const Device *device, double bytes);
+/* One pipeline message of `bytes` between neighbouring stages, in microseconds; *out_latency_us:
+ * what of it keeps no link busy. */
+double cost_message_us(const Device *device, const Plan *plan, int from, int to, double bytes,
+                       double *out_latency_us);
 
 #endif

@@ -22,6 +22,8 @@ static void price_tasks(PipelineLoad *load, const Simulation *sim, Arena *arena)
                 .forward_tensor_us = cost->forward[c].collective_us,
                 .backward_tensor_us = cost->backward[c].collective_us,
                 .frame_bytes = (double)plan->programs[of->program].frame_bytes[c],
+                .data_us = cost->data[c].us,
+                .data_pieces = of->n_blocks[c] > 0 ? of->n_blocks[c] : 1,
             };
         }
     }
@@ -34,19 +36,22 @@ static void price_messages(PipelineLoad *load, const Plan *plan, const Device *d
     PipelineLink *links = ARENA_ARRAY(arena, PipelineLink, plan->n_channels);
     for (int i = 0; i < plan->n_channels; i++) {
         const Channel *channel = &plan->channels[i];
+        double latency_us, us = cost_message_us(device, plan, channel->from, channel->to,
+                                                (double)channel->slot_bytes, &latency_us);
         links[i] = (PipelineLink){
             .from = channel->from,
             .to = channel->to,
             .backward = channel->backward,
             .slots = channel->slots,
             .wire = -1,
-            .message_us = cost_message_us(device, (double)channel->slot_bytes),
-            .latency_us = device->link_latency_us,
+            .message_us = us,
+            .latency_us = latency_us,
         };
     }
     load->links = links;
     load->n_links = plan->n_channels;
     load->send = device->send_blocks ? SEND_LEAVES : SEND_OVERLAPPED;
+    load->overlaps_data = true; /* what does not is part of the update */
 }
 
 /* Of `stages`, those whose updates have the reduction. */

@@ -8,10 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* NVIDIA's data sheet gives 989 and 67 TFLOP/s and 4.8 TB/s; about three quarters of the first and
- * nine tenths of the last are reached by large products and copies. */
-const CudaRates CUDA_RATES_H200 = {"one H200 (assumed)", 740e12, 50e12, 4.3e12, 2.0};
-
 enum { NODE_BYTES = 10 * 1024 };
 
 typedef struct Cost {

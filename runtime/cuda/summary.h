@@ -7,12 +7,11 @@
 #include "planner/plan.h"
 #include "runtime/cuda/command.h"
 
-/* What times are predicted with: a device's own peaks are not reached. */
+/* What times are predicted with: not peaks, but what is reached of them. */
 typedef struct CudaRates {
     const char *name;
     double bf16_flops_per_second, f32_flops_per_second, memory_bytes_per_second, launch_us;
 } CudaRates;
-extern const CudaRates CUDA_RATES_H200;
 
 /* All commands of one kernel, or of products or copies of one kind. */
 typedef struct CudaKernelRow {

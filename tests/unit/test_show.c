@@ -97,7 +97,8 @@ static void test_messages(Arena *arena, Diag *diag) {
     for (int i = 0; i < sim->n_messages; i++) {
         const MessageSpan *message = &sim->messages[i];
         const Channel *link = &plan->channels[message->channel];
-        double us = cost_message_us(&DEVICE_CPU_CORE, (double)link->slot_bytes);
+        double latency_us, us = cost_message_us(&DEVICE_CPU_CORE, plan, link->from, link->to,
+                                                (double)link->slot_bytes, &latency_us);
         CHECK(message->arrive_us >= message->start_us + us - 1e-6, "message %d too fast", i);
         CHECK(message->taken_us >= message->arrive_us, "message %d taken early", i);
         const Task *send = &plan->stages[link->from].tasks[message->from_task];
