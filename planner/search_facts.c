@@ -66,12 +66,12 @@ void layout_put_columns(StrBuf *out, const Candidate *of) {
     }
     snprintf(more, sizeof(more), "%s%s%s", of->zero ? "Z1" : "",
              of->zero && of->sequence_parallel ? " " : "", of->sequence_parallel ? "sp" : "");
-    strbuf_printf(out, "%3d %4d %4d %-14s %3d %-4s %-5s", of->t, of->d, of->p, schedule,
+    strbuf_printf(out, "%3d %4d %4d %-15s %2d %-4s %-5s", of->t, of->d, of->p, schedule,
                   of->micro_batch, RECOMPUTES[of->recompute % N_RECOMPUTES], more);
 }
 
 void layout_put_heads(StrBuf *out) {
-    strbuf_printf(out, "%3s %4s %4s %-14s %3s %-4s %-5s", "t", "d", "p", "schedule", "b", "rec.",
+    strbuf_printf(out, "%3s %4s %4s %-15s %2s %-4s %-5s", "t", "d", "p", "schedule", "b", "rec.",
                   "more");
 }
 
