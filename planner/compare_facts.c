@@ -52,6 +52,8 @@ static const char *split_text(Arena *arena, const Plan *plan) {
 static void add_layout(Comparison *of) {
     const Plan *a = of->sides[0].plan, *b = of->sides[1].plan;
     add_words(of, "model", "model", a->model, b->model);
+    add_values(of, "parameters", "parameters", UNIT_NUMBER, (double)a->n_parameters,
+               (double)b->n_parameters);
     add_words(of, "mesh", "mesh", mesh_text(of->arena, &a->mesh), mesh_text(of->arena, &b->mesh));
     add_values(of, "ranks", "ranks", UNIT_NUMBER, of->facts[0]->n_ranks, of->facts[1]->n_ranks);
     add_words(of, "schedule", "schedule", a->schedule, b->schedule);
@@ -226,11 +228,15 @@ static void say_memory(Comparison *of) {
         most ? ": " : "", most ? unit_bytes(most_change, b) : "");
 }
 
+static bool same_model(const Comparison *of) {
+    return !row_differs(find_row(of, "model")) && !row_differs(find_row(of, "parameters"));
+}
+
 static void say_flops(Comparison *of) {
     const Row *flops = find_row(of, "flops_per_rank");
     double a = flops->values[0] / of->facts[0]->n_tokens * of->facts[0]->n_ranks;
     double b = flops->values[1] / of->facts[1]->n_tokens * of->facts[1]->n_ranks;
-    if (a <= 0 || fabs(b / a - 1) < 0.005 || row_differs(find_row(of, "model"))) return;
+    if (a <= 0 || fabs(b / a - 1) < 0.005 || !same_model(of)) return;
     say(of, "a token costs %.1f %% %s arithmetic: recomputation, or padding", 100 * fabs(b / a - 1),
         b > a ? "more" : "less");
 }
@@ -273,7 +279,7 @@ Comparison *comparison_create(Arena *arena, const ComparedPlan sides[2], const C
     add_predictions(of);
     add_memory(of);
     add_traffic(of);
-    if (row_differs(find_row(of, "model"))) say(of, "these are plans of different models");
+    if (!same_model(of)) say(of, "these are plans of different models");
     say_time(of);
     say_bubble(of);
     say_flops(of);
