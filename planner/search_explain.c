@@ -109,6 +109,16 @@ static const char *reason_of(Arena *arena, const SearchRecords *records, const A
                         percent < 9.95 ? 1 : 0, percent, part, duration_text(arena, grown_us));
 }
 
+/* Is there any candidate of this tensor degree? */
+static bool is_priced(const SearchChoice *choices, int n_choices, int t) {
+    for (int i = 0; i < n_choices; i++) {
+        if (strcmp(SEARCH_AXES[choices[i].axis].name, "t") == 0 && choices[i].value == t) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void search_explain(Arena *arena, const SearchRecords *records, const SearchChoice *choices,
                     int n_choices, const Found *priced, double limit_bytes, SearchResult *result) {
     const Found *winner = &result->found[0];
@@ -134,6 +144,7 @@ void search_explain(Arena *arena, const SearchRecords *records, const SearchChoi
         }
     }
     for (int i = 0; i < records->n_refusals; i++) {
+        if (is_priced(choices, n_choices, records->refusals[i].t)) continue; /* in another way */
         Alternative *other = &result->alternatives[result->n_alternatives++];
         const SearchRefusal *refusal = &records->refusals[i];
         *other = (Alternative){

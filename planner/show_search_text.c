@@ -167,15 +167,23 @@ static void put_pareto(StrBuf *out, const SearchFacts *facts) {
     if (n_shown < n) strbuf_printf(out, "%d of %d are shown.\n", n_shown, n);
 }
 
-/* Alternatives from `first` on that have the same axis and do not fit either. */
+/* What is said of a value after its name. */
+static const char *said(const Alternative *of) {
+    const char *colon = of->reason ? strchr(of->reason, ':') : NULL;
+    return colon ? colon : "";
+}
+
+/* Alternatives from `first` on that have the same axis and do not fit either, or for which the very
+ * same is said. */
 static int count_alike(const SearchResult *result, int first) {
     const Alternative *of = &result->alternatives[first];
     int n = 1;
-    for (int i = first + 1; i < result->n_alternatives && !of->fits; i++, n++) {
+    for (int i = first + 1; i < result->n_alternatives; i++, n++) {
         const Alternative *next = &result->alternatives[i];
-        if (next->fits || strcmp(next->axis, of->axis) != 0 || next->missing_bytes <= 0) break;
+        if (next->fits != of->fits || strcmp(next->axis, of->axis) != 0) break;
+        if (of->fits ? strcmp(said(of), said(next)) != 0 : next->missing_bytes <= 0) break;
     }
-    return of->missing_bytes > 0 ? n : 1;
+    return of->fits || of->missing_bytes > 0 ? n : 1;
 }
 
 static void put_alternatives(StrBuf *out, const SearchFacts *facts) {
@@ -190,8 +198,11 @@ static void put_alternatives(StrBuf *out, const SearchFacts *facts) {
         const char *text = of->reason ? of->reason : "";
         if (n > 2) {
             const Alternative *last = &result->alternatives[i + n - 1];
-            text = arena_printf(facts->arena, "%s; and so on to %s=%s: %s", text, last->axis,
-                                last->value, unit_bytes((double)last->missing_bytes, missing));
+            text = of->fits ? arena_printf(facts->arena, "%s=%s to %s%s", of->axis, of->value,
+                                           last->value, said(of))
+                            : arena_printf(facts->arena, "%s; and so on to %s=%s: %s", text,
+                                           last->axis, last->value,
+                                           unit_bytes((double)last->missing_bytes, missing));
         } else {
             n = 1;
         }
