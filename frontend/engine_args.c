@@ -66,14 +66,22 @@ int engine_options_from_args(const CliArgs *args, const Plan *plan, EngineOption
                            .virtual_ranks = cli_given(args, OPT_VIRTUAL_RANKS),
                            .no_graph = cli_given(args, OPT_NO_GRAPH),
                            .no_epilogues = cli_given(args, OPT_NO_EPILOGUES),
+                           .tf32 = cli_given(args, OPT_TF32),
                            .no_registration = cli_given(args, OPT_NO_REGISTRATION),
                            .timeout_seconds = (double)cli_int(args, OPT_TIMEOUT, 0)};
     if (!device_asked(args, &asked, diag)) return EXIT_USAGE;
     if (asked < 0) asked = plan->cuda && engine_cuda_available(&why) ? DEVICE_CUDA : DEVICE_CPU;
     out->device = (DeviceKind)asked;
-    if (out->device == DEVICE_CPU && (out->virtual_ranks || out->no_graph)) {
+    if (out->device == DEVICE_CPU && (out->virtual_ranks || out->no_graph || out->tf32)) {
         diag_error(diag, NO_LOC, "--%s: for --device cuda only",
-                   out->virtual_ranks ? "virtual-ranks" : "no-graph");
+                   out->virtual_ranks ? "virtual-ranks"
+                   : out->no_graph    ? "no-graph"
+                                      : "tf32");
+        return EXIT_USAGE;
+    }
+    if (out->tf32 && plan->precision != DTYPE_F32) {
+        diag_error(diag, NO_LOC, "--tf32: the plan's products are %s; TF32 is a way to do f32 ones",
+                   dtype_name(plan->precision));
         return EXIT_USAGE;
     }
     if (out->device == DEVICE_CUDA && !engine_cuda_available(&why)) {

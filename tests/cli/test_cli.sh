@@ -77,6 +77,10 @@ fails 'unknown recomputation' 2 "--recompute: 'all' is not none, selective or fu
     plan $model --recompute all
 fails 'recomputation of a plan' 2 '--recompute' train x.plan --data x --recompute full
 fails 'precision of a plan' 2 '--precision' train x.plan --data x --precision bf16
+fails 'tf32 on processors' 2 '--tf32: for --device cuda only' train $model --data README.md --device cpu \
+    --tf32
+fails 'tf32 of bf16' 2 "--tf32: the plan's products are bf16" train $model --data README.md \
+    --device cuda --precision bf16 --tf32
 fails 'number out of range' 2 '--chunks: 0 is less than 1' plan $model --chunks 0
 fails 'huge number' 2 'is not a whole number' plan $model --micro-batch 99999999999999999999
 fails 'not a number' 2 "--lr: 'nan' is not a number" plan $model --lr nan

@@ -153,7 +153,7 @@ static bool open_products(CudaEngine *cuda, const EngineOptions *options) {
     }
     cuda->context = (ReplayContext){
         .device = &cuda->device,
-        .gemms = gemm_table_create(&cuda->device, false, workspace, engine->arena),
+        .gemms = gemm_table_create(&cuda->device, options->tf32, workspace, engine->arena),
         .workspace = workspace_of,
         .workspace_user = cuda,
         .generated = generated_of,
