@@ -11,7 +11,7 @@
 enum { SEGMENT_BEFORE = -2, SEGMENT_AFTER = -1 }; /* else the kind of block */
 typedef struct Lowered {
     int t;
-    bool sequence_parallel;
+    bool sequence_parallel, zero; /* zero: over two ranks of d */
     Recompute recompute;
     const Plan *plan; /* NULL: cannot be */
     const char *reason;
@@ -106,42 +106,7 @@ static void place_leaves(Lowered *lowered, Arena *arena) {
     }
 }
 
-static Lowered *lower(ModelCosts *costs, int t, bool sequence_parallel, Recompute recompute) {
-    struct ModelCostsCache *cache = costs->cache;
-    sequence_parallel &= t > 1;
-    for (int i = 0; i < cache->n_lowered; i++) {
-        Lowered *known = &cache->lowered[i];
-        if (known->t == t && known->sequence_parallel == sequence_parallel &&
-            known->recompute == recompute) {
-            return known;
-        }
-    }
-    Lowered lowered = {.t = t, .sequence_parallel = sequence_parallel, .recompute = recompute};
-    PlanRequest request = cache->request;
-    for (int axis = 0; axis < N_MESH_AXES; axis++) request.options.mesh.size[axis] = 1;
-    request.options.mesh.size[MESH_T] = t;
-    request.options.sequence_parallel = sequence_parallel;
-    request.options.micro_batch = request.options.global_batch = 1;
-    request.options.n_chunks = 1;
-    request.options.recompute = recompute;
-    request.options.schedule = "1f1b";
-    request.options.split = NULL;
-    request.options.dump_after = NULL;
-    Diag *diag = diag_create();
-    lowered.plan = plan_make(cache->arena, &request, diag);
-    if (lowered.plan) {
-        find_segments(&lowered, cache->arena);
-        place_leaves(&lowered, cache->arena);
-    } else {
-        const char *text = diag_text(diag);
-        lowered.reason = arena_strndup(cache->arena, text, strcspn(text, "\n"));
-    }
-    diag_destroy(diag);
-    ARENA_PUSH(cache->arena, cache->lowered, cache->n_lowered, cache->lowered_capacity, lowered);
-    return &cache->lowered[cache->n_lowered - 1];
-}
-
-/* The program with `b` sequences: every type's batch axis is b times as long. */
+/* The graph with b times as many sequences. */
 static Graph *scale_batch(const Graph *graph, int b, Arena *arena) {
     Graph *scaled = ARENA_NEW(arena, Graph);
     int batch = axis_find(&graph->axes, "batch", 5);
@@ -163,6 +128,47 @@ static Graph *scale_batch(const Graph *graph, int b, Arena *arena) {
         }
     }
     return scaled;
+}
+
+static Lowered *lower(ModelCosts *costs, int t, bool sequence_parallel, Recompute recompute,
+                      bool zero) {
+    struct ModelCostsCache *cache = costs->cache;
+    sequence_parallel &= t > 1;
+    for (int i = 0; i < cache->n_lowered; i++) {
+        Lowered *known = &cache->lowered[i];
+        if (known->t == t && known->sequence_parallel == sequence_parallel &&
+            known->recompute == recompute && known->zero == zero) {
+            return known;
+        }
+    }
+    Lowered lowered = {
+        .t = t, .sequence_parallel = sequence_parallel, .recompute = recompute, .zero = zero};
+    PlanRequest request = cache->request;
+    if (zero) request.forward = scale_batch(request.forward, 2, cache->arena);
+    for (int axis = 0; axis < N_MESH_AXES; axis++) request.options.mesh.size[axis] = 1;
+    request.options.mesh.size[MESH_T] = t;
+    request.options.sequence_parallel = sequence_parallel;
+    request.options.mesh.size[MESH_D] = zero ? 2 : 1;
+    request.options.zero = zero;
+    request.options.micro_batch = 1;
+    request.options.global_batch = zero ? 2 : 1;
+    request.options.n_chunks = 1;
+    request.options.recompute = recompute;
+    request.options.schedule = "1f1b";
+    request.options.split = NULL;
+    request.options.dump_after = NULL;
+    Diag *diag = diag_create();
+    lowered.plan = plan_make(cache->arena, &request, diag);
+    if (lowered.plan) {
+        find_segments(&lowered, cache->arena);
+        place_leaves(&lowered, cache->arena);
+    } else {
+        const char *text = diag_text(diag);
+        lowered.reason = arena_strndup(cache->arena, text, strcspn(text, "\n"));
+    }
+    diag_destroy(diag);
+    ARENA_PUSH(cache->arena, cache->lowered, cache->n_lowered, cache->lowered_capacity, lowered);
+    return &cache->lowered[cache->n_lowered - 1];
 }
 
 typedef struct Pricer {
@@ -404,6 +410,13 @@ static void price(ModelCosts *costs, const Lowered *lowered, LayoutCost *out) {
     arena_destroy(work);
 }
 
+/* What messages of shards are packed in, whatever d is. 0 where such a plan cannot be. */
+static int64_t zero_bytes(ModelCosts *costs, int t) {
+    const Lowered *zero = lower(costs, t, false, RECOMPUTE_NONE, true);
+    if (!zero->plan) return 0;
+    return program_workspace(zero->plan->programs[0].graph, zero->plan->cuda).bytes[WORKSPACE_DATA];
+}
+
 const LayoutCost *model_costs_at(ModelCosts *costs, int t, bool sequence_parallel,
                                  Recompute recompute, int micro_batch, const char **out_reason) {
     struct ModelCostsCache *cache = costs->cache;
@@ -412,7 +425,7 @@ const LayoutCost *model_costs_at(ModelCosts *costs, int t, bool sequence_paralle
     bool scores = costs->cluster->software.attention == ATTENTION_MATERIALISED;
     bool priced = scores && recompute == RECOMPUTE_SELECTIVE;
     const Lowered *lowered =
-        lower(costs, t, sequence_parallel, priced ? RECOMPUTE_NONE : recompute);
+        lower(costs, t, sequence_parallel, priced ? RECOMPUTE_NONE : recompute, false);
     int index = (int)(lowered - cache->lowered);
     if (out_reason) *out_reason = lowered->reason;
     if (!lowered->plan) return NULL;
@@ -437,6 +450,7 @@ const LayoutCost *model_costs_at(ModelCosts *costs, int t, bool sequence_paralle
                               .recompute = recompute};
     made->cost.kinds = ARENA_ARRAY(cache->arena, SegmentCost, costs->n_kinds + 1);
     price(costs, lowered, &made->cost);
+    made->cost.zero_bytes = zero_bytes(costs, t);
     if (none) compare_with_none(costs, none, &made->cost);
     const CachedCost *kept = made;
     ARENA_PUSH(cache->arena, cache->costs, cache->n_costs, cache->costs_capacity, kept);

@@ -51,6 +51,7 @@ typedef struct LayoutCost {
     SegmentCost tied;        /* of the parameters that before and after both count */
     int64_t border_bytes;    /* one micro-batch across a pipeline border, one rank, one direction */
     int64_t workspace_bytes; /* of kernels and messages; part of no scratch_bytes */
+    int64_t zero_bytes;      /* more of it where ZeRO-1 sends shards */
     int64_t input_bytes;     /* tokens and labels of one micro-batch, and scalars */
 } LayoutCost;
 

@@ -127,6 +127,7 @@ static void price_memory(const Pricing *x, StepCost *out) {
                                 : stage->optimizer_bytes;
         int64_t messages = message_bytes(x, s) + inputs;
         int64_t scratch = stage->scratch_bytes + x->layout->workspace_bytes;
+        if (candidate->zero && candidate->d > 1) scratch += x->layout->zero_bytes;
         int64_t all = stage->parameter_bytes + stage->gradient_bytes + optimizer + activations +
                       messages + scratch;
         if (all <= most) continue;

@@ -13,6 +13,7 @@ typedef struct Layout {
     const char *schedule;
     bool sequence_parallel, f32;
     Recompute recompute;
+    int zero;
 } Layout;
 
 static PlanRequest request_of(const Model *model, const Layout *l, const int *split) {
@@ -30,6 +31,7 @@ static PlanRequest request_of(const Model *model, const Layout *l, const int *sp
                                      .precision = l->f32 ? DTYPE_F32 : DTYPE_BF16,
                                      .sequence_parallel = l->sequence_parallel,
                                      .recompute = l->recompute,
+                                     .zero = l->zero,
                                      .cuda = true,
                                      .split = split,
                                      .n_split = split ? l->p * l->v : 0,
@@ -67,6 +69,7 @@ static void compare(const Layout *l, Diag *diag) {
                            .n_micro = l->n_micro,
                            .schedule = schedule_find(l->schedule),
                            .recompute = l->recompute,
+                           .zero = l->zero,
                            .sequence_parallel = l->sequence_parallel};
     StepCost cost = {0};
     if (!split_blocks(costs, layout, l->p, l->v, false, split)) BUG("no split");
@@ -95,7 +98,10 @@ static void compare(const Layout *l, Diag *diag) {
                 (double)(cost.parameter_bytes + cost.gradient_bytes + cost.optimizer_bytes) / 1e6,
                 (double)program->persistent_bytes / 1e6);
         }
-        CHECK(fabs(error) < 0.001,
+        /* Shards may need a little more than is priced, and no stage's messages need more than
+         * those of the stage with the largest tensor. */
+        double least = l->zero ? -0.003 : -0.001, most = l->zero ? 0.01 : 0.001;
+        CHECK(error > least && error < most,
               "%s t=%d d=%d p=%d v=%d b=%d %s: priced %lld, planned %lld: %+.3f", l->settings, l->t,
               l->d, l->p, l->v, l->b, l->schedule, (long long)cost.memory_bytes,
               (long long)stage->arena_bytes, error);
@@ -105,20 +111,29 @@ static void compare(const Layout *l, Diag *diag) {
 
 int main(void) {
     static const Layout LAYOUTS[] = {
-        {"models/gpt.lua", "124m", 1, 1, 1, 1, 4, 4, "1f1b", false, false, RECOMPUTE_NONE},
-        {"models/gpt.lua", "124m", 2, 2, 2, 1, 4, 4, "1f1b", true, false, RECOMPUTE_NONE},
-        {"models/gpt.lua", "124m", 2, 1, 4, 1, 2, 8, "gpipe", false, false, RECOMPUTE_NONE},
-        {"models/gpt.lua", "124m", 2, 2, 2, 3, 2, 4, "interleaved", false, true, RECOMPUTE_NONE},
-        {"models/gpt.lua", "124m", 4, 1, 4, 3, 2, 8, "interleaved", true, false, RECOMPUTE_NONE},
-        {"models/gpt.lua", "774m", 1, 1, 6, 3, 1, 12, "interleaved", false, false, RECOMPUTE_FULL},
-        {"models/gpt.lua", "774m", 2, 1, 6, 1, 2, 12, "1f1b", true, false, RECOMPUTE_SELECTIVE},
-        {"models/gpt.lua", "175b", 8, 1, 16, 1, 1, 32, "1f1b", true, false, RECOMPUTE_SELECTIVE},
-        {"models/gpt.lua", "175b", 8, 1, 8, 6, 1, 16, "interleaved", true, false, RECOMPUTE_NONE},
-        {"models/gpt.lua", "175b", 8, 1, 8, 1, 2, 16, "1f1b", false, false, RECOMPUTE_FULL},
-        {"models/llama.lua", "405b", 8, 1, 16, 1, 1, 16, "1f1b", true, false, RECOMPUTE_NONE},
+        {"models/gpt.lua", "124m", 1, 1, 1, 1, 4, 4, "1f1b", false, false, RECOMPUTE_NONE, 0},
+        {"models/gpt.lua", "124m", 2, 2, 2, 1, 4, 4, "1f1b", true, false, RECOMPUTE_NONE, 0},
+        {"models/gpt.lua", "124m", 2, 1, 4, 1, 2, 8, "gpipe", false, false, RECOMPUTE_NONE, 0},
+        {"models/gpt.lua", "124m", 2, 2, 2, 3, 2, 4, "interleaved", false, true, RECOMPUTE_NONE, 0},
+        {"models/gpt.lua", "124m", 4, 1, 4, 3, 2, 8, "interleaved", true, false, RECOMPUTE_NONE, 0},
+        {"models/gpt.lua", "774m", 1, 1, 6, 3, 1, 12, "interleaved", false, false, RECOMPUTE_FULL,
+         0},
+        {"models/gpt.lua", "774m", 2, 1, 6, 1, 2, 12, "1f1b", true, false, RECOMPUTE_SELECTIVE, 0},
+        {"models/gpt.lua", "175b", 8, 1, 16, 1, 1, 32, "1f1b", true, false, RECOMPUTE_SELECTIVE, 0},
+        {"models/gpt.lua", "175b", 8, 1, 8, 6, 1, 16, "interleaved", true, false, RECOMPUTE_NONE,
+         0},
+        {"models/gpt.lua", "175b", 8, 1, 8, 1, 2, 16, "1f1b", false, false, RECOMPUTE_FULL, 0},
+        {"models/llama.lua", "405b", 8, 1, 16, 1, 1, 16, "1f1b", true, false, RECOMPUTE_NONE, 0},
+        {"models/gpt.lua", "124m", 1, 4, 1, 1, 2, 4, "1f1b", false, false, RECOMPUTE_NONE, 1},
+        {"models/gpt.lua", "124m", 2, 2, 2, 1, 4, 4, "1f1b", true, false, RECOMPUTE_NONE, 1},
+        {"models/gpt.lua", "124m", 2, 8, 2, 3, 2, 4, "interleaved", false, false, RECOMPUTE_NONE,
+         1},
+        {"models/gpt.lua", "175b", 8, 8, 8, 6, 1, 16, "interleaved", true, false, RECOMPUTE_NONE,
+         1},
+        {"models/llama.lua", "405b", 8, 128, 16, 1, 1, 16, "1f1b", true, false, RECOMPUTE_NONE, 1},
     };
     Diag *diag = diag_create();
-    check_begin("memory priced is memory planned, within 0.1 %");
+    check_begin("memory priced is memory planned, within 0.1 %; with ZeRO-1 within 1 %");
     for (size_t i = 0; i < sizeof(LAYOUTS) / sizeof(LAYOUTS[0]); i++) compare(&LAYOUTS[i], diag);
     diag_destroy(diag);
     return check_report();
