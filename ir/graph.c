@@ -171,6 +171,20 @@ bool node_over(const Node *node, AttrKey key, int axis) {
     return false;
 }
 
+bool attr_equal(const Attr *a, const Attr *b) {
+    if (a->key != b->key) return false;
+    switch (ATTRS[a->key].kind) {
+    case ATTR_INT: return a->i == b->i;
+    case ATTR_FLOAT: return a->f == b->f;
+    case ATTR_STRING: return strcmp(a->s, b->s) == 0;
+    case ATTR_AXIS: return a->axis == b->axis;
+    case ATTR_AXES:
+        return a->axes.count == b->axes.count &&
+               memcmp(a->axes.items, b->axes.items, sizeof(int) * (size_t)a->axes.count) == 0;
+    }
+    return false;
+}
+
 Attr attr_int(AttrKey key, int64_t value) {
     return (Attr){.key = key, .i = value};
 }

@@ -124,6 +124,7 @@ const char *node_string(const Node *node, AttrKey key);  /* "" when absent */
 int node_axis(const Node *node, AttrKey key);            /* -1 when absent */
 bool node_over(const Node *node, AttrKey key, int axis); /* is `axis` in the AXES attribute? */
 
+bool attr_equal(const Attr *a, const Attr *b);
 Attr attr_int(AttrKey key, int64_t value);
 Attr attr_float(AttrKey key, double value);
 Attr attr_string(AttrKey key, const char *value);

@@ -161,22 +161,7 @@ static bool emit_group(Fuser *f, const Group *group, ValueMap *map, Graph *out) 
         expr.outputs[expr.n_outputs++] = i;
     }
     for (int i = 0; i < expr.n_inputs; i++) inputs[i] = *value_map_at(map, inputs[i]);
-    StrBuf text = strbuf_create();
-    expr_print(&text, &expr);
-    Attr program = attr_string(ATTR_program, text.text);
-    Node *node = graph_add(out,
-                           &(NodeSpec){.op = OP_FUSED,
-                                       .inputs = inputs,
-                                       .n_inputs = expr.n_inputs,
-                                       .attrs = &program,
-                                       .n_attrs = 1,
-                                       .n_outputs = expr.n_outputs,
-                                       .phase = last->phase,
-                                       .block = last->block,
-                                       .chunk = last->chunk,
-                                       .loc = last->loc},
-                           f->ctx->diag);
-    strbuf_destroy(&text);
+    Node *node = pass_add_fused(out, &expr, inputs, last, f->ctx->diag);
     if (!node) return false;
     for (int i = 0; i < expr.n_outputs; i++) {
         node->shardings[i] = last->shardings[0];

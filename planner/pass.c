@@ -61,6 +61,27 @@ Node *pass_build(PassContext *ctx, Graph *out, OpKind op, const Node *origin, Ph
                      ctx->diag);
 }
 
+Node *pass_add_fused(Graph *out, const Expr *expr, const Value *inputs, const Node *like,
+                     Diag *diag) {
+    StrBuf text = strbuf_create();
+    expr_print(&text, expr);
+    Attr program = attr_string(ATTR_program, text.text);
+    Node *node = graph_add(out,
+                           &(NodeSpec){.op = OP_FUSED,
+                                       .inputs = inputs,
+                                       .n_inputs = expr->n_inputs,
+                                       .attrs = &program,
+                                       .n_attrs = 1,
+                                       .n_outputs = expr->n_outputs,
+                                       .phase = like->phase,
+                                       .block = like->block,
+                                       .chunk = like->chunk,
+                                       .loc = like->loc},
+                           diag);
+    strbuf_destroy(&text);
+    return node;
+}
+
 static const PassInfo *find_pass(const char *name) {
     for (int i = 0; i < (int)N_PASSES; i++) {
         if (strcmp(PASSES[i].name, name) == 0) return &PASSES[i];

@@ -4,6 +4,7 @@
 #ifndef PLANNER_PASS_H
 #define PLANNER_PASS_H
 
+#include "ir/expr.h"
 #include "ir/op.h"
 #include "planner/planner.h"
 
@@ -33,6 +34,10 @@ Node *value_map_copy(ValueMap *map, const Node *node, Graph *out, Diag *diag);
 /* A unary or other node that inherits phase, block, chunk and line from `origin`. */
 Node *pass_build(PassContext *ctx, Graph *out, OpKind op, const Node *origin, Phase phase,
                  const Value *inputs, int n_inputs, const Attr *attrs, int n_attrs);
+
+/* A fused node that runs `expr`; phase, block, chunk and line are `like`'s. NULL: reported. */
+Node *pass_add_fused(Graph *out, const Expr *expr, const Value *inputs, const Node *like,
+                     Diag *diag);
 
 #define PASS(name, ...) Graph *pass_##name(const Graph *in, PassContext *ctx);
 #include "planner/passes.def"

@@ -237,24 +237,9 @@ static Node *add_trimmed(const Node *node, const int *uses, ValueMap *map, Graph
     }
     if (!type_same_shape(value_type(inputs[widest]), &node->types[0])) return NULL;
     for (int i = 0; i < expr.n_inputs; i++) inputs[i] = *value_map_at(map, inputs[i]);
-    StrBuf text = strbuf_create();
-    expr_print(&text, &expr);
-    Attr program = attr_string(ATTR_program, text.text);
     Diag *quiet = diag_create();
-    Node *copy = graph_add(out,
-                           &(NodeSpec){.op = OP_FUSED,
-                                       .inputs = inputs,
-                                       .n_inputs = expr.n_inputs,
-                                       .attrs = &program,
-                                       .n_attrs = 1,
-                                       .n_outputs = expr.n_outputs,
-                                       .phase = node->phase,
-                                       .block = node->block,
-                                       .chunk = node->chunk,
-                                       .loc = node->loc},
-                           quiet);
+    Node *copy = pass_add_fused(out, &expr, inputs, node, quiet);
     diag_destroy(quiet);
-    strbuf_destroy(&text);
     for (int o = 0; copy && o < expr.n_outputs; o++) {
         copy->shardings[o] = node->shardings[results[o]];
         *value_map_at(map, node_value((Node *)node, results[o])) = node_value(copy, o);

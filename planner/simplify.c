@@ -3,20 +3,6 @@
 
 #include <string.h>
 
-static bool attr_equal(const Attr *a, const Attr *b) {
-    if (a->key != b->key) return false;
-    switch (ATTRS[a->key].kind) {
-    case ATTR_INT: return a->i == b->i;
-    case ATTR_FLOAT: return a->f == b->f;
-    case ATTR_STRING: return strcmp(a->s, b->s) == 0;
-    case ATTR_AXIS: return a->axis == b->axis;
-    case ATTR_AXES:
-        return a->axes.count == b->axes.count &&
-               memcmp(a->axes.items, b->axes.items, sizeof(int) * (size_t)a->axes.count) == 0;
-    }
-    return false;
-}
-
 static bool same_computation(const Node *a, const Node *b) {
     if (a->op != b->op || a->n_inputs != b->n_inputs || a->n_attrs != b->n_attrs) return false;
     if (a->phase != b->phase || a->block != b->block || a->chunk != b->chunk) return false;

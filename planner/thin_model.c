@@ -20,19 +20,9 @@ typedef struct Thinner {
     int *position; /* by node id: place within its block */
 } Thinner;
 
+/* Which random numbers does not matter. */
 static bool attr_alike(const Attr *a, const Attr *b) {
-    if (a->key != b->key) return false;
-    if (a->key == ATTR_key) return true; /* which random numbers does not matter */
-    switch (ATTRS[a->key].kind) {
-    case ATTR_INT: return a->i == b->i;
-    case ATTR_FLOAT: return a->f == b->f;
-    case ATTR_STRING: return strcmp(a->s, b->s) == 0;
-    case ATTR_AXIS: return a->axis == b->axis;
-    case ATTR_AXES:
-        return a->axes.count == b->axes.count &&
-               memcmp(a->axes.items, b->axes.items, sizeof(int) * (size_t)a->axes.count) == 0;
-    }
-    return false;
+    return attr_equal(a, b) || (a->key == ATTR_key && b->key == ATTR_key);
 }
 
 /* The same place within their blocks, or the same value before them. What the first block reads

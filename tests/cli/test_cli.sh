@@ -2,25 +2,8 @@
 # The command line: wrong input gets one clear line and the right exit code; right input works.
 # Catches: crashes on bad files, options ignored in silence, help that lists what parsing refuses.
 set -u
-perilune=${PERILUNE:-build/perilune}
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-n_failed=0
-
-result() { # NAME WHY: WHY empty is good
-    if [ -z "$2" ]; then
-        echo "ok cli: $1"
-    else
-        echo "FAIL cli: $1: $2"
-        n_failed=$((n_failed + 1))
-    fi
-}
-
-run() { # runs perilune; sets status, out, err
-    "$perilune" "$@" >"$folder/out" 2>"$folder/err" </dev/null
-    status=$?
-    out=$(tr -d '\0' <"$folder/out") err=$(cat "$folder/err")
-}
+suite=cli
+. tests/cli/cases.sh
 
 # fails NAME STATUS TEXT ARGUMENT...: the status, and one line on stderr that has TEXT.
 fails() {

@@ -2,19 +2,8 @@
 # perilune cluster: verbs, forms and exit codes; exact texts of what is wrong in a file are in
 # tests/golden/clusters. Catches: a verb that is ignored, an error that ends with status 0.
 set -u
-perilune=${PERILUNE:-build/perilune}
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-n_failed=0
-
-result() { # NAME WHY: WHY empty is good
-    if [ -z "$2" ]; then
-        echo "ok cluster: $1"
-    else
-        echo "FAIL cluster: $1: $2"
-        n_failed=$((n_failed + 1))
-    fi
-}
+suite=cluster
+. tests/cli/cases.sh
 
 # says NAME STATUS STREAM LINE ARGUMENT...: the status, and exactly LINE on stdout or stderr.
 says() {

@@ -4,25 +4,8 @@
 # Catches: options ignored in silence, figures that differ between text, JSON and plan, plans that do
 # not fit their devices.
 set -u
-perilune=${PERILUNE:-build/perilune}
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-n_failed=0
-
-result() { # NAME WHY: WHY empty is good
-    if [ -z "$2" ]; then
-        echo "ok search: $1"
-    else
-        echo "FAIL search: $1: $2"
-        n_failed=$((n_failed + 1))
-    fi
-}
-
-run() { # runs perilune; sets status, out, err
-    "$perilune" "$@" >"$folder/out" 2>"$folder/err" </dev/null
-    status=$?
-    out=$(cat "$folder/out") err=$(cat "$folder/err")
-}
+suite=search
+. tests/cli/cases.sh
 
 # fails STATUS TEXT ARGUMENT...: that status, and TEXT as the whole of stderr.
 fails() {

@@ -2,20 +2,9 @@
 # perilune validate as it is used: exit codes, exact errors, files. Catches: a bad table that ends
 # in anything but one line with its place, options ignored in silence.
 set -u
-perilune=${PERILUNE:-build/perilune}
+suite=validate
+. tests/cli/cases.sh
 data=tests/data/published_runs.csv
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-n_failed=0
-
-result() { # NAME WHY: WHY empty is good
-    if [ -z "$2" ]; then
-        echo "ok validate: $1"
-    else
-        echo "FAIL validate: $1: $2"
-        n_failed=$((n_failed + 1))
-    fi
-}
 
 run() { # runs perilune validate; sets status, out, err
     out=$("$perilune" validate "$@" 2>"$folder/err" </dev/null)
