@@ -64,7 +64,7 @@ typedef struct ClusterSoftware {
     AttentionKind attention;
     double forward_op_us, backward_op_us; /* host time to issue one operation; 0: captured graphs */
     double collective_op_us;              /* host time to issue a collective */
-    double collective_skew_us;  /* more of it for each further member: waiting for the slowest */
+    double collective_skew_us;  /* more for each further member, by the share that devices idle */
     double collective_stall_us; /* for which the device's stream drains at each */
     bool overlaps_gradients;    /* the data axis' messages run beside the last backward passes */
     bool overlaps_pipeline;     /* so do messages between stages */
@@ -72,6 +72,7 @@ typedef struct ClusterSoftware {
     double overlap_slowdown;    /* of the time of such messages, what compute beside them loses */
     bool overlaps_tensor;       /* messages of the tensor axis run beside products: these shares */
     double tensor_forward_hidden, tensor_backward_hidden; /* of their time cost nothing */
+    int share_multiple;   /* products' sizes are padded to it when t divides the model; 0: not */
     bool joins_products;  /* of one operand: queries, keys and values are one product */
     bool folds_epilogues; /* what follows a product element by element is part of it */
     bool recomputes_all;  /* full recomputation runs a block's whole forward again */

@@ -171,14 +171,16 @@ double device_attention_us(const Cluster *cluster, MathKind math, const Attentio
     return blockwise_us(device, math, shape, backward);
 }
 
-/* A host that issues one operation at a time is slower than the device where tensors are small;
- * every collective waits for the slowest of its members' hosts, which costs more the more they
- * are; and on the device the stream drains at each. */
+/* A host that issues one operation at a time is slower than the device where tensors are small. It
+ * then has little queued, and at every collective all members wait for the slowest of their hosts,
+ * the more the longer devices idle: where there is work left in the queue it hides a late host.
+ * Where the device is slower than the host, its stream drains at every collective. */
 double software_phase_us(const ClusterSoftware *software, double device_us, double collective_us,
                          int n_ops, int n_collectives, int members, bool backward) {
     double op_us = backward ? software->backward_op_us : software->forward_op_us;
-    double issue_us = software->collective_op_us + software->collective_skew_us * (members - 1);
-    double host_us = n_ops * op_us + n_collectives * issue_us;
+    double host_us = n_ops * op_us + n_collectives * software->collective_op_us;
+    double skew_us = n_collectives * software->collective_skew_us * (members - 1);
+    if (host_us > device_us) host_us += skew_us * (1 - device_us / host_us);
     return largest(device_us + collective_us + n_collectives * software->collective_stall_us,
                    host_us);
 }

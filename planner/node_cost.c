@@ -69,6 +69,18 @@ NodePricer node_pricer_create(const Cluster *cluster, const Graph *graph, Arena 
     return x;
 }
 
+static int64_t round_up(int64_t size, int multiple) {
+    return (size + multiple - 1) / multiple * multiple;
+}
+
+/* Software that divides a vocabulary pads it to what kernels like; whole ones may stay odd. */
+static void pad_shares(MatmulLayout *layout, const NodePricer *x) {
+    int multiple = x->cluster->software.share_multiple;
+    if (multiple < 2 || x->graph->mesh.size[MESH_T] < 2) return;
+    int64_t *sizes[] = {&layout->m, &layout->n, &layout->k};
+    for (int i = 0; i < 3; i++) *sizes[i] = round_up(*sizes[i], multiple);
+}
+
 static bool is_weight_gradient(const Node *node) {
     return node->phase == PHASE_BACKWARD && node->n_inputs == 3; /* adds to an accumulator */
 }
@@ -95,6 +107,7 @@ static void add_product(PhaseCost *cost, const NodePricer *x, const Node *node) 
     Type a = local_type(node->inputs[0], &x->graph->mesh);
     MathKind math = math_of(&a);
     if (math == MATH_BF16 && cluster->software.fp8_products) math = MATH_FP8;
+    pad_shares(&layout, x);
     ProductShape shape = {layout.batch, layout.m, layout.n, layout.k, dtype_bytes(a.dtype)};
     cost->product_us += device_product_us(&cluster->device, math, &shape);
     cost->n_ops++;

@@ -146,7 +146,12 @@ static void test_host(void) {
                                 .collective_stall_us = 100};
     check_begin("host: the slower of it and the device");
     double us = software_phase_us(&software, 500, 80, 15, 2, 4, false);
-    CHECK(us == 15 * 90 + 2 * (5 + 3 * 20), "host-bound: %.1f", us);
+    double issue = 15 * 90 + 2 * 5, waits = 2 * 3 * 20 * (1 - 500 / issue);
+    CHECK(fabs(us - issue - waits) < 1e-9, "host-bound: %.1f", us);
+    us = software_phase_us(&software, issue, 0, 15, 2, 4, false);
+    CHECK(us == issue + 2 * 100, "hosts wait for each other, but no device is idle: %.1f", us);
+    us = software_phase_us(&software, 500, 80, 15, 2, 1, false);
+    CHECK(us == issue, "one member waits for itself: %.1f", us);
     us = software_phase_us(&software, 5000, 80, 15, 2, 4, true);
     CHECK(us == 5000 + 80 + 2 * 100, "device-bound: %.1f", us);
     ClusterSoftware graphs = {.name = "captured"};

@@ -281,8 +281,38 @@ static void test_published_memory(void) {
     }
 }
 
+/* Of the head's products, forward and backward. */
+static double head_us(int t, int share_multiple) {
+    Cluster cluster = CLUSTER;
+    cluster.software.share_multiple = share_multiple;
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    ModelSetting settings[] = {{"layers", "1"}, {"model", "512"},   {"heads", "8"},
+                               {"seq", "256"},  {"vocab", "50257"}, {"tied", "false"}};
+    Model *model = model_load(arena, "models/gpt.lua", settings, 6, 1, diag);
+    PlanRequest request;
+    if (model) request = request_of(model, 1, 1, false, DTYPE_BF16);
+    ModelCosts *costs = model ? model_costs_create(arena, &request, &cluster, diag) : NULL;
+    const LayoutCost *layout =
+        costs ? model_costs_at(costs, t, false, RECOMPUTE_NONE, 4, NULL) : NULL;
+    CHECK(layout, "%s", diag_text(diag));
+    double us = layout ? layout->after.forward.product_us + layout->after.backward.product_us : 0;
+    diag_destroy(diag);
+    arena_destroy(arena);
+    return us;
+}
+
+static void test_padded_shares(void) {
+    check_begin("a vocabulary that is divided may be padded, a whole one is as odd as it is");
+    double odd = head_us(2, 0), padded = head_us(2, 64);
+    CHECK(padded < 0.5 * odd, "%.1f us of 25129 words, %.1f of 25152", odd, padded);
+    odd = head_us(1, 0), padded = head_us(1, 64);
+    CHECK(padded == odd, "%.1f us with t = 1, %.1f padded", odd, padded);
+}
+
 int main(void) {
     test_models();
+    test_padded_shares();
     test_published_memory();
     test_mixed();
     test_impossible();
