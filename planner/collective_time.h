@@ -1,5 +1,7 @@
 /* Collective time: how long messages take between devices of a cluster: NCCL's own model (its
  * src/graph/tuning.cc): the best of ring, tree and in-switch reduction, each a latency and a rate.
+ * A ring over several nodes uses all cards of its members, as many rings side by side do; NCCL has
+ * no other hierarchical algorithm, so none is priced.
  */
 #ifndef PLANNER_COLLECTIVE_TIME_H
 #define PLANNER_COLLECTIVE_TIME_H

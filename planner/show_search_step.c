@@ -3,6 +3,21 @@
 #include "planner/show_search_page.h"
 
 #include <inttypes.h>
+#include <string.h>
+
+/* Candidates' lists end before the update. */
+static TimelineStage with_update(const PipelineResult *step, int stage, Arena *arena) {
+    const PipelineStage *of = &step->stages[stage];
+    int n = step->lists[stage].n_tasks;
+    Task *tasks = ARENA_ARRAY(arena, Task, n + 1);
+    TaskSpan *spans = ARENA_ARRAY(arena, TaskSpan, n + 1);
+    double end_us = step->step_us - of->idle_us;
+    memcpy(tasks, step->lists[stage].tasks, sizeof(Task) * (size_t)n);
+    memcpy(spans, &step->spans[of->first_span], sizeof(TaskSpan) * (size_t)n);
+    tasks[n] = (Task){.kind = TASK_UPDATE};
+    spans[n] = (TaskSpan){end_us - of->update_us, end_us};
+    return (TimelineStage){n + 1, tasks, spans, of->update_us};
+}
 
 static void put_timeline(StrBuf *out, const SearchFacts *facts) {
     const PipelineLoad *load = facts->report->load;
@@ -16,10 +31,7 @@ static void put_timeline(StrBuf *out, const SearchFacts *facts) {
                    .data_spans = step->data_spans};
     TimelineStage *stages = ARENA_ARRAY(facts->arena, TimelineStage, step->p);
     for (int stage = 0; stage < step->p; stage++) {
-        stages[stage] = (TimelineStage){.n_tasks = step->lists[stage].n_tasks,
-                                        .tasks = step->lists[stage].tasks,
-                                        .spans = &step->spans[step->stages[stage].first_span],
-                                        .update_us = step->stages[stage].update_us};
+        stages[stage] = with_update(step, stage, facts->arena);
         for (int chunk = 0; chunk < of.n_chunks; chunk++) {
             double us = load->chunks[stage * of.n_chunks + chunk].forward_us;
             if (us > 0 && us < of.least_us) of.least_us = us;

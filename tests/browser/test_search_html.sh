@@ -20,7 +20,8 @@ folder=$(mktemp -d) || exit 2
 trap 'rm -rf "$folder"' EXIT
 model=(models/gpt.lua --set size=1.7b --cluster selene --global-batch 64)
 if ! { "$writer" --write "$folder" && "$perilune" plan "${model[@]}" --ranks 16 --explain \
-    --html "$folder/real.html" && "$perilune" scale "${model[@]}" --ranks 1..64 \
+    --html "$folder/real.html" && "$perilune" plan "${model[@]}" --ranks 16 --mesh t=2,d=2,p=4 \
+    --schedule 1f1b --micro-batch 2 --html "$folder/boxes.html" && "$perilune" scale "${model[@]}" --ranks 1..64 \
     --html "$folder/scale.html"; } >/dev/null 2>"$folder/log"; then
     echo "FAIL search pages: $(head -n 1 "$folder/log")"
     exit 1
@@ -50,6 +51,9 @@ probe='<script>(function () {
   for (i = 1; i < labels.length; i++)
     if (labels[i].getBoundingClientRect().y === labels[i - 1].getBoundingClientRect().y) same++
   text += " labels=" + (labels.length > 1 && same < labels.length / 2)
+  var boxes = document.querySelectorAll("#tl rect"), tasks = 0
+  for (i = 0; i < boxes.length; i++) if (/^[FBU]/.test(boxes[i].getAttribute("class"))) tasks++
+  if (location.hash === "#count") text += " tasks=" + tasks
   note.id = "probe"
   note.textContent = text
   document.body.appendChild(note)
@@ -71,7 +75,7 @@ check_page() {
     printf '%s\n' "$probe" >>"$folder/probed.html"
     if ! timeout 100 "$browser" --headless --no-sandbox --disable-gpu --hide-scrollbars \
         --user-data-dir="$folder/profile" --window-size="$width,900" --enable-logging=stderr \
-        --virtual-time-budget=3000 --dump-dom "file://$folder/probed.html" \
+        --virtual-time-budget=3000 --dump-dom "file://$folder/probed.html${count:+#count}" \
         >"$folder/dom" 2>"$folder/console"; then
         fail "$name" "the browser ended with an error: $(tail -n 1 "$folder/console")"
         return
@@ -98,4 +102,6 @@ for width in 1280 400; do
     done
     check_page scale "$width" 'page=true labels=true' rate step mfu efficiency memory price table
 done
+# 4 stages: 16 micro-batches forward and backward, and the update.
+count=yes check_page boxes 1280 "$whole tasks=132" timeline
 [ "$n_failed" -eq 0 ]
