@@ -2,11 +2,13 @@
 /* Measuring the CPU with the kernels that training runs. */
 #include "runtime/measure/measure.h"
 
+#include "ir/op.h"
 #include "runtime/cpu/attention.h"
 #include "runtime/cpu/cpu_report.h"
 #include "runtime/cpu/elementwise.h"
 #include "runtime/cpu/gemm.h"
 #include "runtime/cpu/gemm_widened.h"
+#include "runtime/measure/measure_kernels.h"
 #include "runtime/measure/measure_threads.h"
 
 #include <errno.h>
@@ -24,6 +26,7 @@ typedef struct CpuMeasure {
     Diag *diag;
     float *memory;  /* for all operands */
     int64_t floats; /* its size */
+    double budget_us; /* of one row */
 } CpuMeasure;
 
 static double now_us(void) {
@@ -38,11 +41,11 @@ static double time_once(bool (*run)(const void *), const void *args) {
     return run(args) ? now_us() - start : -1;
 }
 
-/* Median microseconds of one run; -1: it failed. Samples of at least 200 us, as many as fit the
- * row's share of the time, three at least where that does not take long. */
+/* Microseconds of one run, the lower quartile; -1: it failed. Samples of at least 200 us, as many as
+ * fit the row's share of the time, three at least where that does not take long. */
 static double time_runs(const CpuMeasure *measure, bool (*run)(const void *), const void *args) {
     const double least_us = 200, long_us = 200e3;
-    const double budget_us = measure->options->quick ? 15e3 : 60e3;
+    const double budget_us = measure->budget_us;
     double samples[MEASURE_MOST_SAMPLES];
     if (!run(args)) return -1; /* prepares what is prepared once per shape */
     double once = time_once(run, args);
@@ -61,7 +64,7 @@ static double time_runs(const CpuMeasure *measure, bool (*run)(const void *), co
         for (int i = 0; i < repeats; i++) run(args);
         samples[s] = (now_us() - start) / repeats;
     }
-    return measure_median(samples, n_samples);
+    return measure_quartile(samples, n_samples);
 }
 
 /* Elements, so that what follows them begins at a multiple of 64 bytes. */
@@ -94,22 +97,28 @@ static double time_call(const CpuMeasure *measure) {
     return time_runs(measure, run_elementwise, &call);
 }
 
+/* Operands change from run to run, as they do in a step: beyond the second-level cache. */
 typedef struct ProductArgs {
     const ProfileProduct *row;
-    const float *a, *b;
-    float *c;
+    float *memory;
+    int64_t floats; /* of one set of operands */
+    int n_sets, *next;
 } ProductArgs;
 
 static bool run_product(const void *args) {
     const ProductArgs *p = args;
     const ProfileProduct *r = p->row;
-    return gemm_f32(r->ta, r->tb, r->m, r->n, r->k, 1, p->a, r->ta ? r->m : r->k, p->b,
-                    r->tb ? r->k : r->n, 0, p->c, r->n);
+    float *a = p->memory + *p->next * p->floats, *b = a + r->m * r->k, *c = b + r->k * r->n;
+    *p->next = (*p->next + 1) % p->n_sets;
+    return gemm_f32(r->ta, r->tb, r->m, r->n, r->k, 1, a, r->ta ? r->m : r->k, b,
+                    r->tb ? r->k : r->n, 0, c, r->n);
 }
 
 static double time_product(const CpuMeasure *measure, const ProfileProduct *row) {
-    const float *a = measure->memory, *b = a + row->m * row->k;
-    ProductArgs args = {row, a, b, measure->memory + row->m * row->k + row->k * row->n};
+    const int64_t footprint = 4 << 20, floats = align(measure_product_elements(row));
+    int next = 0, n_sets = (int)(footprint / floats) + 1;
+    if (n_sets > measure->floats / floats) n_sets = (int)(measure->floats / floats);
+    ProductArgs args = {row, measure->memory, floats, n_sets, &next};
     return time_runs(measure, run_product, &args);
 }
 
@@ -250,6 +259,9 @@ static void list_rows(const MeasureList *list, int cores) {
         for (int i = 0; i < n_counts; i++) measure_list_attention(list, counts[i], bf16);
     }
     for (int i = 0; i < n_counts; i++) measure_list_memory(list, counts[i]);
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        for (int i = 0; i < n_counts; i++) measure_list_kernels(list, counts[i], bf16);
+    }
     measure_list_messages(list);
     for (int members = 2; members <= (cores > 2 ? cores : 2) && members <= 8; members *= 2) {
         measure_list_collectives(list, members);
@@ -291,6 +303,10 @@ static bool allocate(CpuMeasure *measure) {
         int64_t floats = profile->memory[i].bytes / (int64_t)sizeof(float);
         if (floats > most) most = floats;
     }
+    for (int i = 0; i < profile->n_kernels; i++) {
+        int64_t floats = measure_kernel_floats(&profile->kernels[i]);
+        if (floats > most) most = floats;
+    }
     size_t bytes = ((size_t)most * sizeof(float) + 63) / 64 * 64;
     measure->floats = most;
     measure->memory = aligned_alloc(64, bytes);
@@ -300,6 +316,24 @@ static bool allocate(CpuMeasure *measure) {
         return false;
     }
     fill(measure);
+    return true;
+}
+
+static bool measure_others(CpuMeasure *measure) {
+    DeviceProfile *p = measure->profile;
+    measure->budget_us = measure->options->quick ? 3e3 : 15e3;
+    for (int i = 0; i < p->n_kernels; i++) {
+        ProfileKernel *row = &p->kernels[i];
+        Arena *arena = arena_create();
+        measure_tell(&measure->progress, "%s of %lld, %s", OPS[row->op].name,
+                     (long long)row->elements, row->bf16 ? "bf16" : "f32");
+        omp_set_num_threads((int)row->threads);
+        KernelSets *sets =
+            measure_kernel_prepare(row, measure->memory, measure->floats, arena, measure->diag);
+        row->us = sets ? time_runs(measure, measure_kernel_run, sets) : -1;
+        arena_destroy(arena);
+        if (row->us < 0) return false;
+    }
     return true;
 }
 
@@ -366,11 +400,12 @@ bool measure_cpu(const MeasureOptions *options, Arena *arena, DeviceProfile *out
     MeasureList list = {out, arena, options->quick, false, options->tiny};
     list_rows(&list, cores);
     CpuMeasure measure = {.options = options,
+                          .budget_us = options->quick ? 15e3 : 30e3,
                           .profile = out,
                           .progress = {.options = options, .n_all = measure_list_count(out)},
                           .diag = diag};
     cpu_set_t all = pin_threads(cores);
-    bool fine = allocate(&measure) && measure_kernels(&measure);
+    bool fine = allocate(&measure) && measure_kernels(&measure) && measure_others(&measure);
     unpin_threads(cores, &all);
     fine = fine && measure_links(&measure);
     free(measure.memory);

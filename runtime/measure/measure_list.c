@@ -115,7 +115,7 @@ void measure_list_collectives(const MeasureList *list, int64_t members) {
 
 int measure_list_count(const DeviceProfile *profile) {
     return profile->n_calls + profile->n_products + profile->n_attention + profile->n_memory +
-           profile->n_messages + profile->n_collectives;
+           profile->n_kernels + profile->n_messages + profile->n_collectives;
 }
 
 int64_t measure_product_elements(const ProfileProduct *row) {
@@ -160,4 +160,9 @@ static int ascending(const void *a, const void *b) {
 double measure_median(double *values, int count) {
     qsort(values, (size_t)count, sizeof(double), ascending);
     return values[count / 2];
+}
+
+double measure_quartile(double *values, int count) {
+    qsort(values, (size_t)count, sizeof(double), ascending);
+    return values[count / 4];
 }
