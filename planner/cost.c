@@ -1,6 +1,7 @@
 #include "planner/cost.h"
 
 #include "ir/op.h"
+#include "planner/measured_time.h"
 
 #include <string.h>
 
@@ -140,7 +141,11 @@ static Cost cost_node(const Plan *plan, const Node *node, const Device *device, 
     double memory_rate = device->memory.count ? rate_curve_at(&device->memory, cost.traffic_bytes)
                                               : device->memory_bytes_per_second;
     double memory_us = cost.traffic_bytes / memory_rate * 1e6;
-    cost.us = device->call_us + (compute_us > memory_us ? compute_us : memory_us);
+    double measured_us =
+        measured_node_us(device, node, shapes->inputs, shapes->outputs, cost.flops);
+    cost.us = measured_us >= 0
+                  ? measured_us
+                  : device->call_us + (compute_us > memory_us ? compute_us : memory_us);
     return cost;
 }
 

@@ -21,6 +21,17 @@ typedef struct RateCurve {
     RatePoint *points; /* ascending sizes */
 } RateCurve;
 
+/* The rate at which one shape was computed; sides in logarithms. */
+typedef struct ShapeRate {
+    double log_side[3]; /* of a product m, n, k; of attention sequences x heads, positions, head */
+    bool ta, tb;
+    double log_rate; /* FLOP/s */
+} ShapeRate;
+typedef struct ShapeRates {
+    int count;
+    ShapeRate *shapes;
+} ShapeRates;
+
 /* What one rank has to itself. Curves, where known, count instead of the single rates. */
 typedef struct Device {
     const char *name;
@@ -36,6 +47,10 @@ typedef struct Device {
     RateCurve product[2];                      /* FLOP/s by FLOPs; operands f32, bf16 */
     RateCurve attention[2], attention_grad[2]; /* likewise */
     RateCurve memory;                          /* bytes/s by bytes moved */
+    ShapeRates product_shapes[2];              /* f32, bf16 */
+    ShapeRates attention_shapes[2], attention_grad_shapes[2];
+    RateCurve kernels[2][N_OPS]; /* elements/s by elements; of ops but those above */
+    double ranks_per_core;       /* above 1: ranks take turns; else 0 */
 } Device;
 
 /* One core of a current x86 server, ranks being threads: assumed, not measured. */
