@@ -15,15 +15,14 @@
  *   attention    [{dtype, threads, batch, heads, seq, head, forward_us, backward_us}], causal
  *   memory       [{threads, bytes, copy_us, triad_us}]: bytes are all that is read and written, by
  *                b = a and by c = a + s b
- *   kernels      [{op, dtype, threads, elements, us}]: any other op of the op table, of `elements` in
- *                its largest operand or result (of a lookup: those looked up), bf16 where it may be
- *   messages     [{bytes, us}]: from one rank to another, sent until received
- *   collectives  [{kind, members, bytes, us}]: all_reduce, all_gather or reduce_scatter of bytes in
- *                all on each member
+ *   kernels      [{op, dtype, threads, elements, us}]: any other op of the op table, of `elements`
+ * in its largest operand or result (of a lookup: those looked up), bf16 where it may be messages
+ * [{bytes, us}]: from one rank to another, sent until received collectives  [{kind, members, bytes,
+ * us}]: all_reduce, all_gather or reduce_scatter of bytes in all on each member
  *
  * dtype is "f32" or "bf16". threads: CPU cores that took part; CUDA: 1. Every key must be there,
- * no other may; arrays but calls, products and memory may be empty. The file is untrusted. Version 1
- * had no kernels.
+ * no other may; arrays but calls, products and memory may be empty. The file is untrusted. Version
+ * 1 had no kernels.
  */
 #ifndef PLANNER_DEVICE_PROFILE_H
 #define PLANNER_DEVICE_PROFILE_H

@@ -41,8 +41,8 @@ static double product_us(const Device *device, const Node *node, const Type *inp
 static double attention_us(const Device *device, const Node *node, const Type *inputs, bool low,
                            double flops) {
     bool grad = node->op == OP_ATTENTION_GRAD;
-    const ShapeRates *rates = grad ? &device->attention_grad_shapes[low]
-                                   : &device->attention_shapes[low];
+    const ShapeRates *rates =
+        grad ? &device->attention_grad_shapes[low] : &device->attention_shapes[low];
     int seq_at = type_find_axis(&inputs[0], node_axis(node, ATTR_seq));
     int head_at = type_find_axis(&inputs[0], node_axis(node, ATTR_head));
     if (seq_at < 0 || head_at < 0) return -1;

@@ -1,8 +1,8 @@
 /* Measured time: what one node takes, from what a device profile has of its op at other sizes.
  *
  * Products and attention go by their shapes: the rates of the measured shapes, weighted by how near
- * they are in the logarithms of their sides (Shepard 1968). Other ops go by elements. Elementwise ops
- * and fused programs that were not measured are priced as the sum (`add`) that moves as many
+ * they are in the logarithms of their sides (Shepard 1968). Other ops go by elements. Elementwise
+ * ops and fused programs that were not measured are priced as the sum (`add`) that moves as many
  * numbers, and by what their costly functions take longer than moving.
  */
 #ifndef PLANNER_MEASURED_TIME_H

@@ -10,8 +10,8 @@ enum { N_COLUMNS = 256, N_VOCAB = 512, MOST_SETS = 16, MOST_OPERANDS = 8 };
 static const int64_t FOOTPRINT_FLOATS = 2 << 20;
 
 /* What an op's operands are, a letter each: x [rows, cols] of the row's dtype, f the same in f32,
- * c [cols], r [rows], s a scalar, all f32; C [cols], y [cols, rows] and a table t [vocab, cols] of the
- * row's dtype, T the table in f32; i labels [rows]. */
+ * c [cols], r [rows], s a scalar, all f32; C [cols], y [cols, rows] and a table t [vocab, cols] of
+ * the row's dtype, T the table in f32; i labels [rows]. */
 typedef struct KernelCase {
     OpKind op;
     bool only_f32;
@@ -83,7 +83,9 @@ static const KernelCase *find_case(OpKind op) {
 
 /* "f32[rows=64, cols=256]" */
 static const char *type_text(const ProfileKernel *row, char letter, Arena *arena) {
-    const char *dtype = strchr("xtyC", letter) && row->bf16 ? "bf16" : letter == 'i' ? "i32" : "f32";
+    const char *dtype = strchr("xtyC", letter) && row->bf16 ? "bf16"
+                        : letter == 'i'                     ? "i32"
+                                                            : "f32";
     long long rows = (long long)(row->elements / N_COLUMNS);
     switch (letter) {
     case 'x':

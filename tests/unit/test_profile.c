@@ -226,8 +226,8 @@ static void check_kernels(void) {
     CHECK(near(add, 12) && near(mul, 12), "4000 at 3 us a thousand: %g, %g", add, mul);
     CHECK(gelu > 18 && gelu < 24, "between 4.5 and 6 us a thousand: %g", gelu);
     CHECK(near(sum, 40), "%g", sum);
-    CHECK(near(both, 12 + gelu - 8), "moving three arrays, and what gelu takes above moving two: %g",
-          both);
+    CHECK(near(both, 12 + gelu - 8),
+          "moving three arrays, and what gelu takes above moving two: %g", both);
     sum = node_us(arena, &device, "  %0 = input() {name=\"x\"} : f32[a=1000]\n",
                   "%1 = sumsq(%0) : f32[]");
     CHECK(near(sum, 40), "no longer than of four times as much: %g", sum);
@@ -242,11 +242,10 @@ static void check_kernels(void) {
 /* Rates 100 and 25 GFLOP/s: which counts is a matter of which shape is near. */
 static void check_shapes(void) {
     check_begin("products take the rate of measured shapes like theirs");
-    ShapeRate shapes[] = {{.log_side = {log(16), log(1024), log(64)}, .log_rate = log(25e9)},
-                          {.log_side = {log(1024), log(16), log(64)}, .log_rate = log(100e9)},
-                          {.log_side = {log(16), log(1024), log(64)},
-                           .log_rate = log(50e9),
-                           .tb = true}};
+    ShapeRate shapes[] = {
+        {.log_side = {log(16), log(1024), log(64)}, .log_rate = log(25e9)},
+        {.log_side = {log(1024), log(16), log(64)}, .log_rate = log(100e9)},
+        {.log_side = {log(16), log(1024), log(64)}, .log_rate = log(50e9), .tb = true}};
     ShapeRates rates = {3, shapes};
     for (int i = 0; i < 3; i++) {
         double rate = shape_rates_at(&rates, &shapes[i]), is = exp(shapes[i].log_rate);
