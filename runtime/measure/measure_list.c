@@ -33,7 +33,7 @@ static void add_layer(const MeasureList *list, int64_t threads, bool bf16, int64
     PUSH(list, products, product);
 }
 
-/* All combinations of some sides, squares, and the layers of GPT-2 124M. */
+/* All combinations of some sides, squares, the layers of a small model and of GPT-2 124M. */
 void measure_list_products(const MeasureList *list, int64_t threads, bool bf16) {
     static const int64_t SIDES[] = {16, 64, 256, 1024}, QUICK_SIDES[] = {32, 256, 1024};
     static const int64_t CUDA_SIDES[] = {64, 512, 2048, 8192},
@@ -53,6 +53,9 @@ void measure_list_products(const MeasureList *list, int64_t threads, bool bf16) 
             }
         }
     }
+    add_layer(list, threads, bf16, tokens, 128 * unit, 128 * unit);
+    add_layer(list, threads, bf16, tokens, 128 * unit, 512 * unit);
+    add_layer(list, threads, bf16, tokens, 512 * unit, 128 * unit);
     add_layer(list, threads, bf16, tokens, 768, 768);
     add_layer(list, threads, bf16, tokens, 768, 3072);
     add_layer(list, threads, bf16, tokens, 3072, 768);
