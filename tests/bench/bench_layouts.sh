@@ -1,6 +1,6 @@
 #!/bin/bash
 # Predicted against measured: makes a device profile of this machine, trains under layouts of two
-# sizes of GPT on the CPU, and prints the median time of their steps beside what `plan` predicts with
+# sizes of GPT on the CPU, and prints the median time of their steps beside what is predicted with
 # the profile; the fastest tenth of the steps as well, since other programs running here make every
 # measured time longer: look at the load.
 #   PROFILE=FILE takes that profile instead of making one; ONLY=PATTERN some of the layouts.
@@ -13,7 +13,8 @@ profile=${PROFILE:-$folder/cpu.json}
 
 cat README.md ir/*.c ir/*.h planner/*.c runtime/*/*.c >"$folder/text.txt"
 if [ -z "${PROFILE:-}" ]; then
-    "$perilune" profile --device cpu -o "$profile" 2>"$folder/err" || { cat "$folder/err"; exit 1; }
+    "$perilune" profile --device cpu -o "$profile" 2>"$folder/err" ||
+        { cat "$folder/err"; exit 1; }
 fi
 
 # layout NAME STEPS OPTIONS...: one line of the table, and one of $folder/errors
@@ -34,7 +35,8 @@ layout() {
     local predicted measured # the median and the fastest tenth, in seconds
     predicted=$(grep -o '"step_us": *[0-9.e+]*' "$folder/plan.json" | head -1 | sed 's/.*: *//')
     measured=$(grep -o '"seconds": *[0-9.e+-]*' "$folder/run.jsonl" | sed 's/.*: *//' |
-        tail -n "$((steps - steps / 4))" | sort -g | awk '{ s[NR] = $1 } END { print s[int((NR + 1) / 2)], s[int((NR + 9) / 10)] }')
+        tail -n "$((steps - steps / 4))" | sort -g |
+        awk '{ s[NR] = $1 } END { print s[int((NR + 1) / 2)], s[int((NR + 9) / 10)] }')
     awk -v name="$name" -v predicted="$predicted" -v measured="$measured" -v to="$folder/errors" 'BEGIN {
         split(measured, m, " ")
         error = predicted * 1e-4 / m[1] - 100
