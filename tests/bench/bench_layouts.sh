@@ -37,7 +37,8 @@ layout() {
     measured=$(grep -o '"seconds": *[0-9.e+-]*' "$folder/run.jsonl" | sed 's/.*: *//' |
         tail -n "$((steps - steps / 4))" | sort -g |
         awk '{ s[NR] = $1 } END { print s[int((NR + 1) / 2)], s[int((NR + 9) / 10)] }')
-    awk -v name="$name" -v predicted="$predicted" -v measured="$measured" -v to="$folder/errors" 'BEGIN {
+    awk -v name="$name" -v predicted="$predicted" -v measured="$measured" -v to="$folder/errors" \
+        'BEGIN {
         split(measured, m, " ")
         error = predicted * 1e-4 / m[1] - 100
         least = predicted * 1e-4 / m[2] - 100
