@@ -38,7 +38,7 @@ static void print_summary(const DeviceProfile *profile, double seconds) {
     }
     printf("took    %.1f s for %d rows\n", seconds,
            profile->n_calls + profile->n_products + profile->n_attention + profile->n_memory +
-               profile->n_messages + profile->n_collectives);
+               profile->n_kernels + profile->n_messages + profile->n_collectives);
     arena_destroy(arena);
 }
 

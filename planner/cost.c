@@ -2,6 +2,7 @@
 
 #include "ir/op.h"
 #include "planner/collective_time.h"
+#include "planner/measured_time.h"
 #include "planner/node_cost.h"
 
 #include <string.h>
@@ -184,7 +185,9 @@ static Cost cost_node(Pricing *p, const Node *node) {
         node_cost_add(&on_cluster, &p->pricer, node);
         cost.us = on_cluster.product_us + on_cluster.attention_us + on_cluster.memory_us;
     } else {
-        cost.us = roofline_us(p->device, node, &p->shapes.inputs[0], &cost);
+        const Shapes *shapes = &p->shapes;
+        double us = measured_node_us(p->device, node, shapes->inputs, shapes->outputs, cost.flops);
+        cost.us = us >= 0 ? us : roofline_us(p->device, node, &shapes->inputs[0], &cost);
     }
     return cost;
 }

@@ -23,6 +23,17 @@ typedef struct RateCurve {
 
 struct Cluster;
 
+/* The rate at which one shape was computed; sides in logarithms. */
+typedef struct ShapeRate {
+    double log_side[3]; /* of a product m, n, k; of attention sequences x heads, positions, head */
+    bool ta, tb;
+    double log_rate; /* FLOP/s */
+} ShapeRate;
+typedef struct ShapeRates {
+    int count;
+    ShapeRate *shapes;
+} ShapeRates;
+
 /* What one rank has to itself. Curves, where known, count instead of the single rates. */
 typedef struct Device {
     const char *name;
@@ -38,6 +49,10 @@ typedef struct Device {
     RateCurve product[2];                      /* FLOP/s by FLOPs; operands f32, bf16 */
     RateCurve attention[2], attention_grad[2]; /* likewise */
     RateCurve memory;                          /* bytes/s by bytes moved */
+    ShapeRates product_shapes[2];              /* f32, bf16 */
+    ShapeRates attention_shapes[2], attention_grad_shapes[2];
+    RateCurve kernels[2][N_OPS];   /* elements/s by elements; of ops but those above */
+    double ranks_per_core;         /* above 1: ranks take turns; else 0 */
     const struct Cluster *cluster; /* priced by its rules instead (node_cost.h); NULL: none */
 } Device;
 

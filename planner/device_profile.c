@@ -2,6 +2,7 @@
 
 #include "ir/base/file.h"
 #include "ir/base/json.h"
+#include "ir/op.h"
 #include "planner/trace.h"
 
 #include <string.h>
@@ -14,6 +15,7 @@ typedef enum FieldKind {
     FIELD_FLAG,       /* bool */
     FIELD_DTYPE,      /* bool: is it bf16 */
     FIELD_COLLECTIVE, /* ProfileCollectiveKind */
+    FIELD_OP,         /* OpKind that has a kernel */
 } FieldKind;
 
 typedef struct Field {
@@ -60,6 +62,11 @@ static const char *fast_memory(const void *row) {
     const ProfileMemory *m = row;
     if (exceeds((double)m->bytes, m->copy_us, MOST_BYTES)) return "copy_us";
     return exceeds((double)m->bytes, m->triad_us, MOST_BYTES) ? "triad_us" : NULL;
+}
+
+static const char *fast_kernel(const void *row) {
+    const ProfileKernel *k = row;
+    return exceeds((double)k->elements, k->us, MOST_BYTES) ? "us" : NULL;
 }
 
 static const char *fast_message(const void *row) {
@@ -115,6 +122,15 @@ static const Table TABLES[] = {
       {"bytes", FIELD_COUNT, offsetof(ProfileMemory, bytes), MAX_BYTES},
       {"copy_us", FIELD_TIME, offsetof(ProfileMemory, copy_us), 0},
       {"triad_us", FIELD_TIME, offsetof(ProfileMemory, triad_us), 0}}},
+    {"kernels",
+     false,
+     ROWS(kernels, ProfileKernel),
+     fast_kernel,
+     {{"op", FIELD_OP, offsetof(ProfileKernel, op), 0},
+      {"dtype", FIELD_DTYPE, offsetof(ProfileKernel, bf16), 0},
+      {"threads", FIELD_COUNT, offsetof(ProfileKernel, threads), MAX_THREADS},
+      {"elements", FIELD_COUNT, offsetof(ProfileKernel, elements), MAX_BYTES},
+      {"us", FIELD_TIME, offsetof(ProfileKernel, us), 0}}},
     {"messages",
      false,
      ROWS(messages, ProfileMessage),
@@ -151,6 +167,7 @@ static void print_field(StrBuf *out, const Field *field, const unsigned char *ro
     case FIELD_COLLECTIVE:
         strbuf_printf(out, "\"%s\"", COLLECTIVES[*(const ProfileCollectiveKind *)at]);
         break;
+    case FIELD_OP: strbuf_printf(out, "\"%s\"", OPS[*(const OpKind *)at].name); break;
     }
 }
 
@@ -239,6 +256,16 @@ static int read_name(const Reader *reader, const char *key, const json_t *value,
     return -1;
 }
 
+static bool read_op(const Reader *reader, const char *key, const json_t *value, OpKind *out) {
+    const char *name = json_string_value(value);
+    int op = name ? op_find(name, (int)strlen(name)) : -1;
+    if (op < 0 || !(OPS[op].flags & KERNEL)) {
+        return wrong(reader, key, "is no op that has a kernel");
+    }
+    *out = (OpKind)op;
+    return true;
+}
+
 static bool read_field(const Reader *reader, const Field *field, const json_t *value,
                        unsigned char *row) {
     static const char *const DTYPES[] = {"f32", "bf16"};
@@ -259,6 +286,7 @@ static bool read_field(const Reader *reader, const Field *field, const json_t *v
         found = read_name(reader, field->key, value, COLLECTIVES, N_PROFILE_COLLECTIVES);
         *(ProfileCollectiveKind *)at = (ProfileCollectiveKind)(found < 0 ? 0 : found);
         return found >= 0;
+    case FIELD_OP: return read_op(reader, field->key, value, at);
     }
     return false;
 }
@@ -359,7 +387,7 @@ static bool read_profile(Reader *reader, json_t *root, DeviceProfile *profile) {
     }
     if (json_integer_value(version) != DEVICE_PROFILE_VERSION) {
         return wrong(reader, VERSION_KEY,
-                     "is another version than 1: measure again with perilune profile");
+                     "is another version than 2: measure again with perilune profile");
     }
     if (!check_keys(reader, root)) return false;
     int device = read_name(reader, "device", json_object_get(root, "device"), DEVICES, 2);

@@ -1,9 +1,10 @@
 /* DeviceProfile: what one device was measured to do, by `perilune profile`; kept in a JSON file
  * that `plan`, `show` and `train` take with --profile.
  *
- * The file is one object. Times are medians, in microseconds; sizes in bytes unless stated:
+ * The file is one object. Times are of several samples, in microseconds: medians, on a CPU lower
+ * quartiles (other programs make times longer, never shorter). Sizes are bytes unless stated:
  *
- *   perilune_device_profile  1, the version
+ *   perilune_device_profile  2, the version
  *   device       "cpu" or "cuda";  name  the processor's or GPU's own name
  *   cores        CPU: cores used at most; CUDA: multiprocessors
  *   libraries    array of texts, such as "oneDNN 2.7.2"
@@ -14,12 +15,14 @@
  *   attention    [{dtype, threads, batch, heads, seq, head, forward_us, backward_us}], causal
  *   memory       [{threads, bytes, copy_us, triad_us}]: bytes are all that is read and written, by
  *                b = a and by c = a + s b
- *   messages     [{bytes, us}]: from one rank to another, sent until received
- *   collectives  [{kind, members, bytes, us}]: all_reduce, all_gather or reduce_scatter of bytes in
- *                all on each member
+ *   kernels      [{op, dtype, threads, elements, us}]: any other op of the op table, of `elements`
+ * in its largest operand or result (of a lookup: those looked up), bf16 where it may be messages
+ * [{bytes, us}]: from one rank to another, sent until received collectives  [{kind, members, bytes,
+ * us}]: all_reduce, all_gather or reduce_scatter of bytes in all on each member
  *
  * dtype is "f32" or "bf16". threads: CPU cores that took part; CUDA: 1. Every key must be there,
- * no other may; arrays but calls, products and memory may be empty. The file is untrusted.
+ * no other may; arrays but calls, products and memory may be empty. The file is untrusted. Version
+ * 1 had no kernels.
  */
 #ifndef PLANNER_DEVICE_PROFILE_H
 #define PLANNER_DEVICE_PROFILE_H
@@ -27,11 +30,12 @@
 #include "ir/base/arena.h"
 #include "ir/base/diag.h"
 #include "ir/base/strbuf.h"
+#include "ir/graph.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { DEVICE_PROFILE_VERSION = 1, MAX_PROFILE_ROWS = 4096, MAX_PROFILE_BYTES = 4 << 20 };
+enum { DEVICE_PROFILE_VERSION = 2, MAX_PROFILE_ROWS = 4096, MAX_PROFILE_BYTES = 4 << 20 };
 
 typedef struct ProfileCall {
     int64_t threads;
@@ -57,6 +61,13 @@ typedef struct ProfileMemory {
     int64_t threads, bytes;
     double copy_us, triad_us;
 } ProfileMemory;
+
+typedef struct ProfileKernel {
+    OpKind op;
+    bool bf16;
+    int64_t threads, elements;
+    double us;
+} ProfileKernel;
 
 typedef struct ProfileMessage {
     int64_t bytes;
@@ -91,6 +102,8 @@ typedef struct DeviceProfile {
     ProfileAttention *attention;
     int n_memory, memory_capacity;
     ProfileMemory *memory;
+    int n_kernels, kernels_capacity;
+    ProfileKernel *kernels;
     int n_messages, messages_capacity;
     ProfileMessage *messages;
     int n_collectives, collectives_capacity;

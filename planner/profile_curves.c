@@ -38,8 +38,8 @@ static void finish_curve(RateCurve *curve) {
     curve->count = n;
 }
 
-static void add_point(RateCurve *curve, double size, double us, double share) {
-    curve->points[curve->count++] = (RatePoint){size, size / us * 1e6 * share};
+static void add_point(RateCurve *curve, double size, double us) {
+    curve->points[curve->count++] = (RatePoint){size, size / us * 1e6};
 }
 
 /* The cores of one rank as they were measured: the most that are not more than it has. */
@@ -53,43 +53,108 @@ static int64_t choose_threads(const DeviceProfile *profile, int64_t cores) {
     return chosen ? chosen : least;
 }
 
-static void add_products(const DeviceProfile *profile, int64_t threads, double share, bool bf16,
-                         Arena *arena, RateCurve *out) {
+static void add_shape(ShapeRates *rates, double a, double b, double c, double flops, double us) {
+    rates->shapes[rates->count++] =
+        (ShapeRate){.log_side = {log(a), log(b), log(c)}, .log_rate = log(flops / us * 1e6)};
+}
+
+/* No row counts for more than one that is as long or longer on every side. */
+static double product_us(const DeviceProfile *profile, const ProfileProduct *row) {
+    double us = row->us;
+    for (int i = 0; i < profile->n_products; i++) {
+        const ProfileProduct *other = &profile->products[i];
+        bool larger = other->m >= row->m && other->n >= row->n && other->k >= row->k;
+        bool alike = other->threads == row->threads && other->bf16 == row->bf16 &&
+                     other->ta == row->ta && other->tb == row->tb;
+        if (larger && alike && other->us < us) us = other->us;
+    }
+    return us;
+}
+
+static void add_products(const DeviceProfile *profile, int64_t threads, bool bf16, Arena *arena,
+                         RateCurve *out, ShapeRates *shapes) {
     out->points = ARENA_ARRAY(arena, RatePoint, profile->n_products);
+    shapes->shapes = ARENA_ARRAY(arena, ShapeRate, profile->n_products);
     for (int i = 0; i < profile->n_products; i++) {
         const ProfileProduct *row = &profile->products[i];
         if (row->threads != threads || row->bf16 != bf16) continue;
         double flops = 2 * (double)row->m * (double)row->n * (double)row->k;
-        add_point(out, flops, row->us, share);
+        double us = product_us(profile, row);
+        add_point(out, flops, us);
+        add_shape(shapes, (double)row->m, (double)row->n, (double)row->k, flops, us);
+        shapes->shapes[shapes->count - 1].ta = row->ta;
+        shapes->shapes[shapes->count - 1].tb = row->tb;
     }
     finish_curve(out);
 }
 
 /* FLOPs as flops_attention counts them: causal, two products; the gradient five. */
-static void add_attention(const DeviceProfile *profile, int64_t threads, double share, bool bf16,
-                          Arena *arena, RateCurve *forward, RateCurve *backward) {
+static void add_attention(const DeviceProfile *profile, int64_t threads, bool bf16, Arena *arena,
+                          Device *device) {
+    RateCurve *forward = &device->attention[bf16], *backward = &device->attention_grad[bf16];
+    ShapeRates *shapes = &device->attention_shapes[bf16];
+    ShapeRates *grad_shapes = &device->attention_grad_shapes[bf16];
     forward->points = ARENA_ARRAY(arena, RatePoint, profile->n_attention + 1);
     backward->points = ARENA_ARRAY(arena, RatePoint, profile->n_attention + 1);
+    shapes->shapes = ARENA_ARRAY(arena, ShapeRate, profile->n_attention + 1);
+    grad_shapes->shapes = ARENA_ARRAY(arena, ShapeRate, profile->n_attention + 1);
     for (int i = 0; i < profile->n_attention; i++) {
         const ProfileAttention *row = &profile->attention[i];
         if (row->threads != threads || row->bf16 != bf16) continue;
         double flops = 2 * (double)row->batch * (double)row->heads * (double)row->seq *
                        (double)row->seq * (double)row->head;
-        add_point(forward, flops, row->forward_us, share);
-        add_point(backward, 2.5 * flops, row->backward_us, share);
+        double heads = (double)row->batch * (double)row->heads;
+        add_point(forward, flops, row->forward_us);
+        add_point(backward, 2.5 * flops, row->backward_us);
+        add_shape(shapes, heads, (double)row->seq, (double)row->head, flops, row->forward_us);
+        add_shape(grad_shapes, heads, (double)row->seq, (double)row->head, 2.5 * flops,
+                  row->backward_us);
     }
     finish_curve(forward);
     finish_curve(backward);
 }
 
-static void read_memory(const DeviceProfile *profile, int64_t threads, double share, Arena *arena,
+/* Less never takes longer than more: where it did, something else had the core. */
+static void order_times(RateCurve *curve) {
+    double least_us = INFINITY;
+    for (int i = curve->count - 1; i >= 0; i--) {
+        RatePoint *point = &curve->points[i];
+        least_us = fmin(least_us, point->size / point->per_second);
+        point->per_second = point->size / least_us;
+    }
+}
+
+static void add_kernels(const DeviceProfile *profile, int64_t threads, Arena *arena,
+                        Device *device) {
+    int counts[2][N_OPS] = {0};
+    for (int i = 0; i < profile->n_kernels; i++) {
+        counts[profile->kernels[i].bf16][profile->kernels[i].op]++;
+    }
+    for (int i = 0; i < profile->n_kernels; i++) {
+        const ProfileKernel *row = &profile->kernels[i];
+        RateCurve *curve = &device->kernels[row->bf16][row->op];
+        if (row->threads != threads) continue;
+        if (!curve->points) {
+            curve->points = ARENA_ARRAY(arena, RatePoint, counts[row->bf16][row->op]);
+        }
+        add_point(curve, (double)row->elements, row->us);
+    }
+    for (int op = 0; op < N_OPS; op++) {
+        for (int bf16 = 0; bf16 < 2; bf16++) {
+            finish_curve(&device->kernels[bf16][op]);
+            order_times(&device->kernels[bf16][op]);
+        }
+    }
+}
+
+static void read_memory(const DeviceProfile *profile, int64_t threads, Arena *arena,
                         RateCurve *out) {
     out->points = ARENA_ARRAY(arena, RatePoint, 2 * profile->n_memory);
     for (int i = 0; i < profile->n_memory; i++) {
         const ProfileMemory *row = &profile->memory[i];
         if (row->threads != threads) continue;
-        add_point(out, (double)row->bytes, row->copy_us, share);
-        add_point(out, (double)row->bytes, row->triad_us, share);
+        add_point(out, (double)row->bytes, row->copy_us);
+        add_point(out, (double)row->bytes, row->triad_us);
     }
     finish_curve(out);
 }
@@ -102,7 +167,7 @@ static void limit_memory(const DeviceProfile *profile, int n_ranks, Arena *arena
     for (int i = 0; i < profile->n_memory; i++) {
         if (profile->memory[i].threads > most) most = profile->memory[i].threads;
     }
-    read_memory(profile, most, 1, arena, &all);
+    read_memory(profile, most, arena, &all);
     for (int i = 0; i < memory->count; i++) {
         RatePoint *point = &memory->points[i];
         double limit = rate_curve_at(&all, point->size * n_ranks) / n_ranks;
@@ -177,16 +242,17 @@ Device device_of_profile(const DeviceProfile *profile, int n_ranks, Arena *arena
     int64_t cores = profile->cuda ? 1 : profile->cores / n_ranks;
     int64_t threads = choose_threads(profile, cores > 0 ? cores : 1);
     bool crowded = !profile->cuda && n_ranks > profile->cores;
-    double share = crowded ? (double)profile->cores / n_ranks : 1;
+    if (crowded) device.ranks_per_core = (double)n_ranks / (double)profile->cores;
     device.name = profile->name;
     device.profile = profile->path;
     device.send_blocks = !profile->cuda;
     for (int bf16 = 0; bf16 < 2; bf16++) {
-        add_products(profile, threads, share, bf16, arena, &device.product[bf16]);
-        add_attention(profile, threads, share, bf16, arena, &device.attention[bf16],
-                      &device.attention_grad[bf16]);
+        add_products(profile, threads, bf16, arena, &device.product[bf16],
+                     &device.product_shapes[bf16]);
+        add_attention(profile, threads, bf16, arena, &device);
     }
-    read_memory(profile, threads, share, arena, &device.memory);
+    add_kernels(profile, threads, arena, &device);
+    read_memory(profile, threads, arena, &device.memory);
     if (!profile->cuda && n_ranks > 1) limit_memory(profile, n_ranks, arena, &device.memory);
     double flops = fastest(&device.product[0]), bytes = 0;
     if (flops <= 0) flops = fastest(&device.product[1]);

@@ -105,21 +105,65 @@ static void take_results(Simulation *sim, const PipelineResult *result) {
     sim->bubble_fraction = all_us > 0 && used_us < all_us ? 1 - used_us / all_us : 0;
 }
 
+/* How much longer everything takes where ranks take turns on too few cores: while one waits for
+ * another stage, others have its core, so that the step lasts as long as all work on all cores. */
+static double crowding(const PipelineResult *result, const Device *device) {
+    double busy_us = 0;
+    for (int stage = 0; stage < result->p; stage++) {
+        const PipelineStage *of = &result->stages[stage];
+        busy_us += of->compute_us + of->tensor_us + of->data_us + of->update_us + of->send_us;
+    }
+    double work_us = device->ranks_per_core * busy_us / result->p;
+    return work_us > result->step_us ? work_us / result->step_us : 1;
+}
+
+static void scale_cost(Cost *cost, double factor) {
+    cost->us *= factor;
+    cost->collective_us *= factor;
+}
+
+static void scale_costs(Simulation *sim, double factor) {
+    for (int i = 0; i < sim->plan->n_programs; i++) {
+        ProgramCost *cost = &sim->costs[i];
+        for (int c = 0; c < MAX_CHUNKS; c++) {
+            scale_cost(&cost->forward[c], factor);
+            scale_cost(&cost->backward[c], factor);
+            scale_cost(&cost->data[c], factor);
+        }
+        for (int part = 0; part < N_UPDATE_PARTS; part++) scale_cost(&cost->update[part], factor);
+    }
+}
+
+static bool play(Simulation *sim, const Device *device, PipelineSim *with, Arena *arena,
+                 PipelineResult *result, Diag *diag) {
+    const Plan *plan = sim->plan;
+    PlanLoad of = {.load = {.shape = {plan->n_stages, plan->n_chunks, plan->n_micro}}};
+    of.load.spans = true;
+    price_tasks(&of.load, sim, arena);
+    price_messages(&of.load, plan, device, arena);
+    price_update(&of, sim, arena);
+    return pipeline_sim_run(with, &of.load, result, diag);
+}
+
 Simulation *simulate_plan(Arena *arena, const Plan *plan, const Device *device, Diag *diag) {
     Simulation *sim = ARENA_NEW(arena, Simulation);
+    PipelineSim *with = pipeline_sim_create(arena);
+    PipelineResult result;
     sim->plan = plan;
     sim->costs = ARENA_ARRAY(arena, ProgramCost, plan->n_programs);
     for (int i = 0; i < plan->n_programs; i++) {
         sim->costs[i] = cost_program(plan, i, device, arena);
     }
     sim->stages = ARENA_ARRAY(arena, StageTimes, plan->n_stages);
-    PlanLoad of = {.load = {.shape = {plan->n_stages, plan->n_chunks, plan->n_micro}}};
-    of.load.spans = true;
-    price_tasks(&of.load, sim, arena);
-    price_messages(&of.load, plan, device, arena);
-    price_update(&of, sim, arena);
-    PipelineResult result;
-    if (!pipeline_sim_run(pipeline_sim_create(arena), &of.load, &result, diag)) return NULL;
+    if (!play(sim, device, with, arena, &result, diag)) return NULL;
+    double factor = crowding(&result, device);
+    if (factor > 1) {
+        Device slower = *device;
+        slower.link_latency_us *= factor;
+        slower.link_bytes_per_second /= factor;
+        scale_costs(sim, factor);
+        if (!play(sim, &slower, with, arena, &result, diag)) return NULL;
+    }
     take_results(sim, &result);
     return sim;
 }

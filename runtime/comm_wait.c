@@ -11,9 +11,10 @@
 #include <time.h>
 #include <unistd.h>
 
-/* One pause takes 10 to 140 cycles by processor: some microseconds in all, about what a sleep and
- * its wake-up cost. */
-enum { N_SPINS = 100 };
+/* One pause takes 10 to 140 cycles by processor: some tens of microseconds in all, about what a
+ * sleep and its wake-up cost, in a virtual machine above all. Ranks that do the same work arrive
+ * that far apart: with a twentieth of it a small GPT's steps on t=2 took a third longer. */
+enum { N_SPINS = 2000 };
 
 static void pause_core(void) {
 #if defined(__x86_64__)

@@ -7,6 +7,7 @@
 #include "runtime/cpu/gemm_widened.h"
 
 #include <dnnl.h>
+#include <omp.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@
  * entry is taken while it runs, and a second thread prepares its own for the same shape. */
 typedef struct PreparedProduct {
     int64_t m, n, k, lda, ldb, ldc;
+    int n_threads; /* it keeps those that it was made with */
     float beta;
     bool used, busy;
     dnnl_primitive_t primitive;
@@ -143,7 +145,7 @@ static dnnl_status_t create_product(PreparedProduct *p) {
 
 static bool same_product(const PreparedProduct *p, const PreparedProduct *q) {
     return p->m == q->m && p->n == q->n && p->k == q->k && p->lda == q->lda && p->ldb == q->ldb &&
-           p->ldc == q->ldc && p->beta == q->beta;
+           p->ldc == q->ldc && p->beta == q->beta && p->n_threads == q->n_threads;
 }
 
 /* A prepared product of this shape that nobody runs, now the caller's. NULL: none can be had. */
@@ -209,6 +211,7 @@ bool gemm_f32(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, co
     if (prefers_primitive(ta, tb, m, n, k, alpha)) {
         PreparedProduct key = {
             .m = m, .n = n, .k = k, .lda = lda, .ldb = ldb, .ldc = ldc, .beta = beta};
+        key.n_threads = omp_get_max_threads();
         PreparedProduct *p = take_product(&key);
         if (p) {
             last_status = run_product(p, a, b, c);

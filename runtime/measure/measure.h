@@ -2,7 +2,8 @@
  *
  * What is to be measured is listed first (measure_list.c): rows of the profile without their times.
  * A backend then fills the times, in the order of the list, and takes out rows that its device
- * cannot do. Every time is the median of several samples; a sample is long enough for the clock.
+ * cannot do. Every time is the median of several samples, the lower
+ * quartile on a CPU; a sample is long enough for the clock.
  */
 #ifndef RUNTIME_MEASURE_MEASURE_H
 #define RUNTIME_MEASURE_MEASURE_H
@@ -36,6 +37,7 @@ void measure_list_calls(const MeasureList *list, int64_t threads);
 void measure_list_products(const MeasureList *list, int64_t threads, bool bf16);
 void measure_list_attention(const MeasureList *list, int64_t threads, bool bf16);
 void measure_list_memory(const MeasureList *list, int64_t threads);
+void measure_list_kernels(const MeasureList *list, int64_t threads, bool bf16); /* CPU */
 void measure_list_messages(const MeasureList *list);
 void measure_list_collectives(const MeasureList *list, int64_t members);
 int measure_list_count(const DeviceProfile *profile);
@@ -57,7 +59,8 @@ void measure_tell(MeasureProgress *progress, const char *format, ...)
 void measure_drop_failed(DeviceProfile *profile);
 
 double measure_median(double *values, int count);
+double measure_quartile(double *values, int count); /* the lower one: others use the CPU, too */
 
-enum { MEASURE_MOST_SAMPLES = 9 };
+enum { MEASURE_MOST_SAMPLES = 12 };
 
 #endif

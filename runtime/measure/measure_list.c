@@ -33,7 +33,7 @@ static void add_layer(const MeasureList *list, int64_t threads, bool bf16, int64
     PUSH(list, products, product);
 }
 
-/* All combinations of some sides, squares, and the layers of GPT-2 124M. */
+/* All combinations of some sides, squares, the layers of a small model and of GPT-2 124M. */
 void measure_list_products(const MeasureList *list, int64_t threads, bool bf16) {
     static const int64_t SIDES[] = {16, 64, 256, 1024}, QUICK_SIDES[] = {32, 256, 1024};
     static const int64_t CUDA_SIDES[] = {64, 512, 2048, 8192},
@@ -53,6 +53,9 @@ void measure_list_products(const MeasureList *list, int64_t threads, bool bf16) 
             }
         }
     }
+    add_layer(list, threads, bf16, tokens, 128 * unit, 128 * unit);
+    add_layer(list, threads, bf16, tokens, 128 * unit, 512 * unit);
+    add_layer(list, threads, bf16, tokens, 512 * unit, 128 * unit);
     add_layer(list, threads, bf16, tokens, 768, 768);
     add_layer(list, threads, bf16, tokens, 768, 3072);
     add_layer(list, threads, bf16, tokens, 3072, 768);
@@ -115,7 +118,7 @@ void measure_list_collectives(const MeasureList *list, int64_t members) {
 
 int measure_list_count(const DeviceProfile *profile) {
     return profile->n_calls + profile->n_products + profile->n_attention + profile->n_memory +
-           profile->n_messages + profile->n_collectives;
+           profile->n_kernels + profile->n_messages + profile->n_collectives;
 }
 
 int64_t measure_product_elements(const ProfileProduct *row) {
@@ -160,4 +163,9 @@ static int ascending(const void *a, const void *b) {
 double measure_median(double *values, int count) {
     qsort(values, (size_t)count, sizeof(double), ascending);
     return values[count / 2];
+}
+
+double measure_quartile(double *values, int count) {
+    qsort(values, (size_t)count, sizeof(double), ascending);
+    return values[count / 4];
 }

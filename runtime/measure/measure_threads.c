@@ -122,7 +122,7 @@ static double run(Experiment *e, bool is_message, Diag *diag) {
         free(members[i].out);
     }
     free(members);
-    if (fine) return measure_median(e->samples, e->n_samples);
+    if (fine) return measure_quartile(e->samples, e->n_samples);
     diag_error(diag, NO_LOC, "measuring messages of %lld bytes: %s", (long long)e->bytes,
                comm_world_reason(e->world));
     return -1;

@@ -52,7 +52,7 @@ says 'a negative number' 2 err \
     check tests/golden/clusters/negative.lua
 says 'an unknown option' 2 err \
     "perilune: cluster: unknown option '--rakns'; see perilune help cluster" show selene --rakns 8
-echo '{"perilune_device_profile": 2}' >"$folder/profile.json"
+echo '{"perilune_device_profile": 3}' >"$folder/profile.json"
 "$perilune" cluster show selene --profile "$folder/profile.json" >"$folder/out" 2>"$folder/err"
 status=$?
 result 'a wrong profile' "$([ $status -eq 2 ] && [ ! -s "$folder/out" ] &&

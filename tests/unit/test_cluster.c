@@ -301,13 +301,14 @@ static void check_show(void) {
 
 /* A GPU that never was: 400 TFLOP/s and 2 TB/s, links of 100 GB/s. */
 static const char PROFILE[] =
-    "{\"perilune_device_profile\": 1, \"device\": \"cuda\", \"name\": \"test\", \"cores\": 99,\n"
+    "{\"perilune_device_profile\": 2, \"device\": \"cuda\", \"name\": \"test\", \"cores\": 99,\n"
     " \"libraries\": [], \"calls\": [{\"threads\":1, \"us\":9, \"graph_us\":1.5}],\n"
     " \"products\": [{\"dtype\":\"bf16\", \"threads\":1, \"ta\":false, \"tb\":false, \"m\":64,\n"
     "  \"n\":64, \"k\":64, \"us\":5}, {\"dtype\":\"bf16\", \"threads\":1, \"ta\":false,\n"
     "  \"tb\":false, \"m\":10000, \"n\":10000, \"k\":10000, \"us\":5000}],\n"
     " \"attention\": [],\n"
     " \"memory\": [{\"threads\":1, \"bytes\":1000000000, \"copy_us\":500, \"triad_us\":500}],\n"
+    " \"kernels\": [],\n"
     " \"messages\": [{\"bytes\":1, \"us\":4}, {\"bytes\":100000001, \"us\":1004}],\n"
     " \"collectives\": []}\n";
 

@@ -3,7 +3,9 @@
 #include "tests/unit/check.h"
 #include "tests/unit/train_fixture.h"
 
+#include "ir/op.h"
 #include "planner/cost.h"
+#include "planner/measured_time.h"
 #include "planner/simulate.h"
 #include "runtime/measure/measure.h"
 
@@ -11,7 +13,7 @@
 
 /* A machine that never was: two cores, 100 GFLOP/s and 10 GB/s each, at every size. */
 static const char GOOD[] =
-    "{\"perilune_device_profile\": 1, \"device\": \"cpu\", \"name\": \"test \\\"one\\\"\",\n"
+    "{\"perilune_device_profile\": 2, \"device\": \"cpu\", \"name\": \"test \\\"one\\\"\",\n"
     " \"cores\": 2, \"libraries\": [\"oneDNN 1.0\"],\n"
     " \"calls\": [{\"threads\":1, \"us\":2, \"graph_us\":0}],\n"
     " \"products\": [\n"
@@ -24,6 +26,12 @@ static const char GOOD[] =
     " \"attention\": [{\"dtype\":\"f32\", \"threads\":1, \"batch\":1, \"heads\":2, \"seq\":100,"
     " \"head\":10, \"forward_us\":4, \"backward_us\":10}],\n"
     " \"memory\": [{\"threads\":1, \"bytes\":100000, \"copy_us\":10, \"triad_us\":10}],\n"
+    " \"kernels\": [{\"op\":\"add\", \"dtype\":\"f32\", \"threads\":1, \"elements\":1000,"
+    " \"us\":3},\n"
+    "  {\"op\":\"gelu\", \"dtype\":\"f32\", \"threads\":1, \"elements\":1000, \"us\":6},\n"
+    "  {\"op\":\"gelu\", \"dtype\":\"f32\", \"threads\":1, \"elements\":8000, \"us\":36},\n"
+    "  {\"op\":\"sumsq\", \"dtype\":\"f32\", \"threads\":1, \"elements\":1000, \"us\":900},\n"
+    "  {\"op\":\"sumsq\", \"dtype\":\"f32\", \"threads\":1, \"elements\":4000, \"us\":40}],\n"
     " \"messages\": [{\"bytes\":100, \"us\":5}, {\"bytes\":1000100, \"us\":1005}],\n"
     " \"collectives\": [{\"kind\":\"all_reduce\", \"members\":2, \"bytes\":100, \"us\":8},\n"
     "  {\"kind\":\"all_reduce\", \"members\":2, \"bytes\":1000100, \"us\":2008}]}\n";
@@ -75,8 +83,8 @@ static void check_damaged(void) {
         const char *from, *to, *says;
     } CASES[] = {
         {"{\"perilune", "[\"perilune", "JSON"},
-        {"\"perilune_device_profile\": 1", "\"perilune_device_profile\": 2", "another version"},
-        {"\"perilune_device_profile\": 1", "\"version\": 1", "is no device profile"},
+        {"\"perilune_device_profile\": 2", "\"perilune_device_profile\": 1", "another version"},
+        {"\"perilune_device_profile\": 2", "\"version\": 2", "is no device profile"},
         {"\"cpu\"", "\"tpu\"", "device: is none of cpu, cuda"},
         {"\"cores\": 2", "\"cores\": 2.5", "cores: is not a whole number"},
         {"\"cores\": 2", "\"cores\": 0", "cores: 0 is not between"},
@@ -102,6 +110,12 @@ static void check_damaged(void) {
         {"\"us\":20000", "\"us\":0.001", "products[1].us: is too short"},
         {"\"seq\":100", "\"seq\":10000000", "attention[0].forward_us: is too short"},
         {"\"bytes\":100000,", "\"bytes\":1000000000000,", "memory[0].copy_us: is too short"},
+        {"\"op\":\"add\"", "\"op\":\"input\"", "kernels[0].op: is no op that has a kernel"},
+        {"\"op\":\"add\"", "\"op\":\"ad\"", "kernels[0].op: is no op that has a kernel"},
+        {"\"op\":\"add\"", "\"op\":1", "kernels[0].op: is no op that has a kernel"},
+        {"\"elements\":1000", "\"elements\":0", "kernels[0].elements: 0 is not between"},
+        {"\"elements\":8000", "\"elements\":8000000000000", "kernels[2].us: is too short"},
+        {"\"kernels\": [", "\"kernels\": 3, \"more\": [", "more: is no key"},
         {"\"kind\":\"all_reduce\"", "\"kind\":\"broadcast\"", "collectives[0].kind: is none of"},
         {"\"messages\": [", "\"messages\": 3, \"more\": [", "more: is no key"},
     };
@@ -149,10 +163,12 @@ static void check_device(void) {
     if (profile) {
         Device one = device_of_profile(profile, 1, arena); /* both cores */
         Device half = device_of_profile(profile, 2, arena);
-        Device crowd = device_of_profile(profile, 4, arena); /* half a core each */
+        Device crowd = device_of_profile(profile, 4, arena); /* two take turns on a core */
         CHECK(near(one.flops_per_second, 200e9), "two cores: %g", one.flops_per_second);
         CHECK(near(half.flops_per_second, 100e9), "one core: %g", half.flops_per_second);
-        CHECK(near(crowd.flops_per_second, 50e9), "half a core: %g", crowd.flops_per_second);
+        CHECK(near(crowd.flops_per_second, 100e9) && near(crowd.ranks_per_core, 2) &&
+                  half.ranks_per_core == 0,
+              "half a core each: %g", crowd.ranks_per_core);
         CHECK(near(rate_curve_at(&half.product[0], 1), 100e9), "small products");
         CHECK(near(rate_curve_at(&half.product[0], 1e6), 100e9), "between");
         CHECK(near(rate_curve_at(&half.attention[0], 1e9), 100e9), "attention %g",
@@ -175,6 +191,71 @@ static void check_device(void) {
     arena_destroy(arena);
 }
 
+/* One node of a graph in text, its operands whole on the rank. */
+static double node_us(Arena *arena, const Device *device, const char *leaves, const char *node) {
+    Diag *diag = diag_create();
+    const char *text = arena_printf(
+        arena, "graph \"g\" mesh(t=1, d=1, p=1) {\nforward:\n%s  %s\n}\n", leaves, node);
+    int line = 1;
+    Graph *graph = graph_parse(arena, "g.ir", &text, &line, diag);
+    CHECK(graph, "%s", diag_text(diag));
+    diag_destroy(diag);
+    if (!graph) return -1;
+    Node *last = graph->nodes[graph->n_nodes - 1];
+    Type inputs[4];
+    for (int i = 0; i < last->n_inputs; i++) inputs[i] = *value_type(last->inputs[i]);
+    double flops = OPS[last->op].flops(last, inputs, last->types);
+    return measured_node_us(device, last, inputs, last->types, flops);
+}
+
+static void check_kernels(void) {
+    check_begin("ops take what was measured, and fused programs what their parts take");
+    static const char X[] = "  %0 = input() {name=\"x\"} : f32[a=8, b=500]\n"
+                            "  %1 = input() {name=\"y\"} : f32[a=8, b=500]\n";
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    DeviceProfile *profile = parse(arena, GOOD, diag);
+    Device device = device_of_profile(profile, 2, arena);
+    double add = node_us(arena, &device, X, "%2 = add(%0, %1) : f32[a=8, b=500]");
+    double mul = node_us(arena, &device, X, "%2 = mul(%0, %1) : f32[a=8, b=500]");
+    double gelu = node_us(arena, &device, X, "%2 = gelu(%0) : f32[a=8, b=500]");
+    double sum = node_us(arena, &device, X, "%2 = sumsq(%0) : f32[]");
+    double both = node_us(arena, &device, X,
+                          "%2 = fused(%0, %1) {program=\"t0=add(i0,i1) t1=gelu(t0) -> t1\"} : "
+                          "f32[a=8, b=500]");
+    CHECK(near(add, 12) && near(mul, 12), "4000 at 3 us a thousand: %g, %g", add, mul);
+    CHECK(gelu > 18 && gelu < 24, "between 4.5 and 6 us a thousand: %g", gelu);
+    CHECK(near(sum, 40), "%g", sum);
+    CHECK(near(both, 12 + gelu - 8),
+          "moving three arrays, and what gelu takes above moving two: %g", both);
+    sum = node_us(arena, &device, "  %0 = input() {name=\"x\"} : f32[a=1000]\n",
+                  "%1 = sumsq(%0) : f32[]");
+    CHECK(near(sum, 40), "no longer than of four times as much: %g", sum);
+    double rotary = node_us(arena, &device, X,
+                            "%2 = rotary(%0) {seq=a, head=b, base=10000, direction=1} : "
+                            "f32[a=8, b=500]");
+    CHECK(rotary < 0, "nothing is known of it: %g", rotary);
+    diag_destroy(diag);
+    arena_destroy(arena);
+}
+
+/* Rates 100 and 25 GFLOP/s: which counts is a matter of which shape is near. */
+static void check_shapes(void) {
+    check_begin("products take the rate of measured shapes like theirs");
+    ShapeRate shapes[] = {
+        {.log_side = {log(16), log(1024), log(64)}, .log_rate = log(25e9)},
+        {.log_side = {log(1024), log(16), log(64)}, .log_rate = log(100e9)},
+        {.log_side = {log(16), log(1024), log(64)}, .log_rate = log(50e9), .tb = true}};
+    ShapeRates rates = {3, shapes};
+    for (int i = 0; i < 3; i++) {
+        double rate = shape_rates_at(&rates, &shapes[i]), is = exp(shapes[i].log_rate);
+        CHECK(fabs(rate / is - 1) < 1e-2, "shape %d at %g, not %g", i, rate, is);
+    }
+    ShapeRate near_first = {.log_side = {log(20), log(900), log(80)}};
+    double rate = shape_rates_at(&rates, &near_first);
+    CHECK(rate > 24e9 && rate < 28e9, "%g", rate);
+}
+
 static double predicted_us(Run *run, const Device *device) {
     Simulation *sim = simulate_plan(run->arena, run->plan, device, run->diag);
     return sim ? sim->step_us : -1;
@@ -195,6 +276,7 @@ static void check_prediction(void) {
         device = device_of_profile(profile, 4, run.arena);
         double products = predicted_us(&run, &device);
         profile->calls[0].us *= 10;
+        for (int i = 0; i < profile->n_kernels; i++) profile->kernels[i].us *= 10;
         profile->attention[0].forward_us *= 10, profile->attention[0].backward_us *= 10;
         profile->memory[0].copy_us *= 10, profile->memory[0].triad_us *= 10;
         for (int i = 0; i < 2; i++) {
@@ -249,6 +331,8 @@ static void check_measured(void) {
                1e3 * best, with, without);
         CHECK(with > 0 && isfinite(with), "predicted %g ms", with);
         CHECK(device.product[0].count > 3 && device.memory.count > 2, "too few points");
+        CHECK(device.kernels[0][OP_ADAMW].count == 3 && device.kernels[1][OP_GELU].count == 3,
+              "kernels");
     }
     strbuf_destroy(&text);
     run_close(&run);
@@ -259,6 +343,8 @@ int main(void) {
     check_damaged();
     check_cut();
     check_device();
+    check_kernels();
+    check_shapes();
     check_prediction();
     check_measured();
     return check_report();
