@@ -52,7 +52,6 @@ typedef struct ClusterNetwork {
     double latency_us;           /* one step between nodes */
     double ramp_bytes;           /* as link_ramp_bytes */
     double oversubscription;     /* 1: full bisection; 2: half of it, ... */
-    bool rail_optimised;         /* NIC i of every node on one leaf switch */
 } ClusterNetwork;
 
 /* How attention is computed. */
@@ -84,7 +83,6 @@ typedef struct ClusterSoftware {
     bool attention_dropout; /* of probabilities: costs, and is kept, where scores are */
     bool keeps_masks;       /* of dropout, 1 byte an element; Perilune computes them again */
     double gradient_bytes;  /* per element of what the data axis reduces */
-    double state_bytes;     /* per parameter, optimizer and master weights (bf16) */
     bool even_split;        /* as many blocks in every chunk; else balanced by time */
 } ClusterSoftware;
 

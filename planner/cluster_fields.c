@@ -67,7 +67,8 @@ const ClusterField CLUSTER_FIELDS[] = {
         "to start any collective"),
     ROW("node.link_ramp_bytes", REAL, node.link_ramp_bytes, "bytes", 0, 1e10, OPTIONAL, 0,
         "of a step at half the link's rate"),
-    FLAG("node.switched", node.switched, NEEDED_BETWEEN, "every pair at full rate; else a ring"),
+    FLAG("node.switched", node.switched, NEEDED_BETWEEN,
+         "every pair at full rate; else groups share a ring"),
     FLAG("node.reduces_in_switch", node.reduces_in_switch, OPTIONAL, "the switch adds up (NVLS)"),
 
     ROW("network.n_nics", COUNT, network.n_nics, "cards", 1, 4096, NEEDED, 0, "in a node"),
@@ -80,8 +81,6 @@ const ClusterField CLUSTER_FIELDS[] = {
         "of a step at half the network's rate"),
     ROW("network.oversubscription", REAL, network.oversubscription, "times", 1, 1000, OPTIONAL, 1,
         "1: full bisection; 2: half of it"),
-    FLAG("network.rail_optimised", network.rail_optimised, OPTIONAL,
-         "card i of every node on one leaf switch"),
 
     ROW("price.per_device_hour", REAL, price_per_device_hour, "", 0, 1e6, NEEDED, 0,
         "to rent a device; 0: not stated"),
@@ -137,8 +136,6 @@ const ClusterField CLUSTER_FIELDS[] = {
     FLAG("software.keeps_masks", software.keeps_masks, OPTIONAL, "dropout masks stay in memory"),
     ROW("software.gradient_bytes", REAL, software.gradient_bytes, "bytes", 1, 16, NEEDED, 0,
         "an element of what the data axis reduces"),
-    ROW("software.state_bytes", REAL, software.state_bytes, "bytes", 0, 64, NEEDED, 0,
-        "a parameter, optimizer and master weights"),
     FLAG("software.even_split", software.even_split, OPTIONAL,
          "as many blocks in every chunk; else balanced by time"),
     {0},

@@ -65,6 +65,7 @@ static Choice choose(const Cluster *cluster, CollectiveKind kind, double bytes,
     bool all_reduce = kind == COLLECTIVE_ALL_REDUCE;
     double passes = all_reduce ? 2 : 1, rate = link_rate(&cluster->node);
     bool inside = n_nodes(group) == 1;
+    if (inside && !cluster->node.switched && group->sharing > 1) rate /= group->sharing;
     if (!inside) rate = fmin(rate, network_rate(cluster, group->per_node, group->sharing));
     Choice best = {ring_us(cluster, passes, bytes, group, rate), "ring"};
     if (all_reduce && !inside) {
@@ -109,7 +110,8 @@ CollectiveGroup placement_group(const Placement *placement, int mesh_axis) {
     if (mesh_axis == MESH_P) stride *= placement->d;
     int64_t ranks = (int64_t)placement->t * placement->d * placement->p;
     int64_t block = (int64_t)n * stride;
-    if (block <= node && (ranks <= node || node % block == 0)) return (CollectiveGroup){n, n, 1};
+    if (block <= node && (ranks <= node || node % block == 0))
+        return (CollectiveGroup){n, n, stride};
     if (block <= node) return (CollectiveGroup){n, (n + 1) / 2, stride};
     int per_node = stride < node ? node / stride : 1;
     return (CollectiveGroup){n, per_node, stride < node ? stride : node};

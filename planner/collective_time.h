@@ -19,7 +19,8 @@ typedef enum CollectiveKind {
 typedef struct CollectiveGroup {
     int n_ranks;  /* members */
     int per_node; /* members in one node; n_ranks if the group stays inside */
-    int sharing; /* groups like this one that leave the same node at the same time, this included */
+    int sharing;  /* groups like this one on the same way at once, this included: out of a node, or
+                      along its ring of links */
 } CollectiveGroup;
 
 /* `bytes`: the whole tensor: the operand of an all-reduce or reduce-scatter, the result of an

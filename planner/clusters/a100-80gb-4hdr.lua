@@ -9,6 +9,6 @@ return cluster {
   source = "arXiv 2312.12391; data sheets of A100 and HGX A100",
   device = devices.a100_80gb,
   node = nodes.dgx_a100,
-  network = like(nodes.hdr8, { n_nics = 4, rail_optimised = false }),
+  network = like(nodes.hdr8, { n_nics = 4 }),
   price = { per_device_hour = 2.0, currency = "USD", source = "typical list price, early 2026" },
 }

@@ -13,6 +13,6 @@ return cluster {
   node = nodes.dgx_h100,
   -- Layouts and job placement kept traffic inside pods, so bisection counts as full here; a job
   -- that cannot should say `oversubscription = 7`.
-  network = like(nodes.ndr8, { nic_fraction = 0.80, rail_optimised = false }),
+  network = like(nodes.ndr8, { nic_fraction = 0.80 }),
   price = { per_device_hour = 3.0, currency = "USD", source = "typical list price, early 2026" },
 }

@@ -23,7 +23,7 @@ local nvl72 = like(dgx_h100, { n_devices = 72, link_bytes_per_second = 900 * GB 
 
 -- InfiniBand HDR, 200 Gbit/s, a card for each device.
 local hdr8 = {
-  n_nics = 8, rail_optimised = true,
+  n_nics = 8,
   nic_bytes_per_second = 200 * Gbit, nic_fraction = 0.86,
   latency_us = 14, ramp_bytes = 0,
 }

@@ -6,13 +6,12 @@
 local perilune = software {
   attention = "blockwise",
   overlaps_gradients = true, overlaps_pipeline = true, folds_epilogues = true,
-  gradient_bytes = 4, state_bytes = 12,
+  gradient_bytes = 4,
 }
 
 -- On processors a rank's own core moves its messages: nothing overlaps. f32 throughout.
 local perilune_cpu = software(like(perilune, {
   overlaps_gradients = false, overlaps_pipeline = false, folds_epilogues = false,
-  state_bytes = 8,
 }))
 
 -- Megatron-LM of SC'21 (arXiv 2104.04473): fp16, scores in memory, operations issued one by one,
@@ -23,7 +22,7 @@ local megatron_2021 = software {
   scatters_borders = true, attention_dropout = true, keeps_masks = true,
   joins_products = true, recomputes_all = true,
   accumulate_bytes = 6, loss_forward_bytes = 38, loss_backward_bytes = 14,
-  gradient_bytes = 2, state_bytes = 16, even_split = true,
+  gradient_bytes = 2, even_split = true,
 }
 
 -- Megatron-LM with sequence parallelism and selective recomputation (arXiv 2205.05198): backward,
@@ -64,7 +63,7 @@ local megatron_core_2024 = software {
   overlaps_tensor = true, tensor_forward_hidden = 0.8, tensor_backward_hidden = 0.8,
   scatters_borders = true, keeps_masks = true, joins_products = true, recomputes_all = true,
   loss_forward_bytes = 38, loss_backward_bytes = 14,
-  gradient_bytes = 4, state_bytes = 12, even_split = true,
+  gradient_bytes = 4, even_split = true,
 }
 
 return {

@@ -141,8 +141,8 @@ static void test_placement(void) {
     expect_group(&large, MESH_P, 1, 8);
     expect_group(&mixed, MESH_T, 2, 1);
     expect_group(&mixed, MESH_D, 4, 2);
-    expect_group(&small, MESH_D, 2, 1);
-    expect_group(&small, MESH_P, 2, 1);
+    expect_group(&small, MESH_D, 2, 2);
+    expect_group(&small, MESH_P, 2, 4);
     expect_group(&wide, MESH_T, 8, 1);
     expect_group(&wide, MESH_D, 1, 8);
     expect_group(&odd, MESH_T, 2, 1);
@@ -156,11 +156,26 @@ static void test_placement(void) {
           "two stages to a node");
 }
 
+/* Along a ring, groups whose members are two apart use every link twice. */
+static void test_ring_of_links(void) {
+    check_begin("a node without a switch: strided groups share its links");
+    Cluster cluster = a100();
+    CollectiveGroup near = {4, 4, 1}, strided = {4, 4, 2};
+    double switched = collective_us(&cluster, COLLECTIVE_ALL_REDUCE, 1e9, &strided);
+    CHECK(switched == collective_us(&cluster, COLLECTIVE_ALL_REDUCE, 1e9, &near), "a switch");
+    cluster.node.switched = false;
+    double alone = collective_us(&cluster, COLLECTIVE_ALL_REDUCE, 1e9, &near);
+    double shared = collective_us(&cluster, COLLECTIVE_ALL_REDUCE, 1e9, &strided);
+    CHECK(alone == switched, "neighbours share nothing: %.1f us, %.1f", alone, switched);
+    CHECK(shared > 1.9 * alone && shared <= 2 * alone, "%.1f us, alone %.1f", shared, alone);
+}
+
 int main(void) {
     test_closed_forms();
     test_algorithms();
     test_growth();
     test_published();
     test_placement();
+    test_ring_of_links();
     return check_report();
 }
