@@ -16,10 +16,13 @@
  *   memory       [{threads, bytes, copy_us, triad_us}]: bytes are all that is read and written, by
  *                b = a and by c = a + s b
  *   kernels      [{op, dtype, threads, elements, us}]: any other op of the op table, of `elements`
- * in its largest operand or result (of a lookup: those looked up), bf16 where it may be messages
- * [{bytes, us}]: from one rank to another, sent until received collectives  [{kind, members, bytes,
- * us}]: all_reduce, all_gather or reduce_scatter of bytes in all on each member
+ *                in its largest operand or result (of a lookup: those looked up), bf16 where it may
+ *                be
+ *   messages     [{bytes, us}]: from one rank to another, sent until received
+ *   collectives  [{kind, members, bytes, us}]: all_reduce, all_gather or reduce_scatter of bytes in
+ *                all on each member
  *
+ * CPU: attention and kernels found their operands beyond the second-level cache, as in a step.
  * dtype is "f32" or "bf16". threads: CPU cores that took part; CUDA: 1. Every key must be there,
  * no other may; arrays but calls, products and memory may be empty. The file is untrusted. Version
  * 1 had no kernels.

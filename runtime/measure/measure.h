@@ -2,8 +2,8 @@
  *
  * What is to be measured is listed first (measure_list.c): rows of the profile without their times.
  * A backend then fills the times, in the order of the list, and takes out rows that its device
- * cannot do. Every time is the median of several samples, the lower
- * quartile on a CPU; a sample is long enough for the clock.
+ * cannot do. Every time is the median of several samples, the lower quartile on a CPU; a sample is
+ * long enough for the clock.
  */
 #ifndef RUNTIME_MEASURE_MEASURE_H
 #define RUNTIME_MEASURE_MEASURE_H
