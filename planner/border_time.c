@@ -14,5 +14,6 @@ BorderTime border_time(const Cluster *cluster, const LayoutCost *layout, bool cr
     double us = message_us(cluster, bytes, crosses_nodes, sharing);
     double latency_us = message_us(cluster, 0, crosses_nodes, sharing);
     if (latency_us > us) latency_us = us;
-    return (BorderTime){us + gather_us, latency_us + gather_us};
+    double around_us = gather_us + cluster->software.message_stall_us;
+    return (BorderTime){us + around_us, latency_us + around_us};
 }

@@ -65,6 +65,7 @@ typedef struct ClusterSoftware {
     double collective_op_us;              /* host time to issue a collective */
     double collective_skew_us;  /* more for each further member, by the share that devices idle */
     double collective_stall_us; /* for which the device's stream drains at each */
+    double message_stall_us;    /* likewise at a message between stages: the host waits for it */
     bool overlaps_gradients;    /* the data axis' messages run beside the last backward passes */
     bool overlaps_pipeline;     /* so do messages between stages */
     bool overlaps_parameters;   /* ZeRO's gathers run beside the next step's first forward pass */

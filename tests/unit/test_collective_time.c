@@ -1,7 +1,7 @@
 /* Collective time: closed forms in ideal cases, what NCCL would choose, growth with bytes and
  * members, the published all-reduce times of an 8-GPU A100 node, and where groups sit in nodes.
  * What it would catch: a wrong number of steps, a NIC counted twice, a border that is missed. */
-#include "planner/collective_time.h"
+#include "planner/border_time.h"
 
 #include "ir/mesh.h"
 #include "tests/unit/check.h"
@@ -170,8 +170,27 @@ static void test_ring_of_links(void) {
     CHECK(shared > 1.9 * alone && shared <= 2 * alone, "%.1f us, alone %.1f", shared, alone);
 }
 
+/* A message between stages: its wire, and what the sender's host waits around it. */
+static void test_borders(void) {
+    check_begin("borders: a stall is added once, to time and latency; scattering divides the bytes");
+    Cluster cluster = a100();
+    LayoutCost layout = {.t = 4, .border_bytes = 1 << 24};
+    BorderTime plain = border_time(&cluster, &layout, false, 1);
+    cluster.software.message_stall_us = 200;
+    BorderTime stalled = border_time(&cluster, &layout, false, 1);
+    CHECK(near(stalled.us, plain.us + 200) && near(stalled.latency_us, plain.latency_us + 200),
+          "%g and %g us, without %g and %g", stalled.us, stalled.latency_us, plain.us,
+          plain.latency_us);
+    BorderTime far = border_time(&cluster, &layout, true, 1);
+    cluster.software.scatters_borders = true;
+    BorderTime scattered = border_time(&cluster, &layout, true, 1);
+    CHECK(scattered.us < far.us && stalled.us < far.us, "%g us scattered, %g whole", scattered.us,
+          far.us);
+}
+
 int main(void) {
     test_closed_forms();
+    test_borders();
     test_algorithms();
     test_growth();
     test_published();
