@@ -71,5 +71,8 @@ void plan_memory(Program *program, int n_chunks, bool cuda, Arena *arena);
 int64_t plan_library_bytes(const Plan *plan);
 /* Slots of frames and region bases of a stage, once its tasks are known. */
 void plan_stage_layout(const Plan *plan, Stage *stage);
+/* Sets frame_pool and frame_slots, from the stage's tasks and its program's frame_bytes: the least
+ * memory of three ways, all chunks together, all but the largest, and each alone. */
+void plan_choose_pools(const Plan *plan, Stage *stage);
 
 #endif

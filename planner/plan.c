@@ -58,8 +58,8 @@ void plan_class_bytes(const Plan *plan, int stage, int64_t out_bytes[N_BUFFER_CL
     const Stage *s = &plan->stages[stage];
     const Program *program = &plan->programs[s->program];
     memcpy(out_bytes, program->class_bytes, sizeof(program->class_bytes));
-    for (int c = 0; c < plan->n_chunks; c++) {
-        out_bytes[CLASS_ACTIVATION] += s->frame_slots[c] * program->frame_bytes[c];
+    for (int pool = 0; pool < plan->n_chunks; pool++) {
+        out_bytes[CLASS_ACTIVATION] += s->frame_slots[pool] * plan_slot_bytes(plan, s, pool);
     }
     out_bytes[CLASS_MESSAGE] += s->message_bytes;
     out_bytes[CLASS_SCRATCH] += program->scratch_bytes;
@@ -143,6 +143,7 @@ static void put_stage(StrBuf *out, const Plan *plan, int index) {
     strbuf_printf(out, "  program=%d\n  ", stage->program);
     put_ints(out, "first_block", stage->first_block, plan->n_chunks);
     put_ints(out, "\n  blocks", stage->n_blocks, plan->n_chunks);
+    put_ints(out, "\n  frame_pool", stage->frame_pool, plan->n_chunks);
     put_ints(out, "\n  frame_slots", stage->frame_slots, plan->n_chunks);
     strbuf_put(out, "\n");
     put_sizes(out, "persistent_base", &stage->persistent_base, 1);

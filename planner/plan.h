@@ -16,7 +16,7 @@
 #include "ir/op.h"
 #include "planner/recompute.h"
 
-enum { ALIGN_BYTES = 64, MAX_CHUNKS = 32, PLAN_FORMAT_VERSION = 3 };
+enum { ALIGN_BYTES = 64, MAX_CHUNKS = 32, PLAN_FORMAT_VERSION = 4 };
 
 typedef enum Region { REGION_NONE, REGION_PERSISTENT, REGION_FRAME, REGION_SCRATCH } Region;
 
@@ -89,10 +89,11 @@ typedef struct Stage {
     int program;
     int first_block[MAX_CHUNKS]; /* block 0 of each chunk's nodes is this model block */
     int n_blocks[MAX_CHUNKS];
-    int frame_slots[MAX_CHUNKS];
+    int frame_pool[MAX_CHUNKS];  /* whose slots a chunk's frames are: a number below n_chunks */
+    int frame_slots[MAX_CHUNKS]; /* of each pool; 0: no chunk's */
     int n_tasks;
     Task *tasks; /* one total order, the same for all ranks of the stage */
-    /* Region bases within the rank's arena. */
+    /* Region bases within the rank's arena; frame_base: of each pool. */
     int64_t persistent_base, frame_base[MAX_CHUNKS], message_base, scratch_base, arena_bytes;
     int64_t message_bytes;
 } Stage;
@@ -170,6 +171,16 @@ WorkspacePart node_workspace_part(const Node *node);
 /* Which channel a task uses; -1: none. A chunk's forward output goes to the stage that holds the
  * next global chunk (chunk * p + stage + 1), its gradient to the one before. */
 int plan_find_channel(const Plan *plan, int stage, const Task *task);
+
+/* One frame of the pool: the largest of its chunks'. */
+int64_t plan_slot_bytes(const Plan *plan, const Stage *stage, int pool);
+/* Frames of a step that the pool holds one after another: no more slots are ever used. */
+size_t plan_pool_frames(const Plan *plan, const Stage *stage, int pool);
+/* out_slots[chunk * n_micro + micro]: the slot of the chunk's pool that is the micro-batch's frame.
+ * In the order of the stage's tasks a forward takes the slot that was freed last, or the next that
+ * nobody had, and its backward frees it: so the plan says it without listing it. Every backward
+ * must follow its forward. Returns the first task that finds no slot, -1 if all do. */
+int plan_frame_slots(const Plan *plan, const Stage *stage, int32_t *out_slots);
 
 /* Bytes per class of one rank of `stage`, as laid out in its arena (padding counted in its class).
  */

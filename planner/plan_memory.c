@@ -330,9 +330,10 @@ void plan_stage_layout(const Plan *plan, Stage *stage) {
     int64_t at = 0;
     stage->persistent_base = at;
     at += program->persistent_bytes;
-    for (int c = 0; c < plan->n_chunks; c++) {
-        stage->frame_base[c] = at;
-        at += program->frame_bytes[c] * stage->frame_slots[c];
+    plan_choose_pools(plan, stage);
+    for (int pool = 0; pool < plan->n_chunks; pool++) {
+        stage->frame_base[pool] = at;
+        at += stage->frame_slots[pool] * plan_slot_bytes(plan, stage, pool);
     }
     stage->message_base = at;
     stage->message_bytes = 0;

@@ -206,7 +206,9 @@ static bool read_stage(PlanReader *reader, const Plan *plan, int index, Stage *s
     read_ints(reader, "program", plan->n_programs - 1, &stage->program, 1);
     read_ints(reader, "first_block", plan->n_blocks, stage->first_block, plan->n_chunks);
     read_ints(reader, "blocks", plan->n_blocks, stage->n_blocks, plan->n_chunks);
-    read_ints(reader, "frame_slots", plan->n_micro, stage->frame_slots, plan->n_chunks);
+    read_ints(reader, "frame_pool", plan->n_chunks - 1, stage->frame_pool, plan->n_chunks);
+    read_ints(reader, "frame_slots", plan->n_micro * plan->n_chunks, stage->frame_slots,
+              plan->n_chunks);
     read_sizes(reader, "persistent_base", &stage->persistent_base, 1);
     read_sizes(reader, "frame_base", stage->frame_base, plan->n_chunks);
     read_sizes(reader, "message_base", &stage->message_base, 1);

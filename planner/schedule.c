@@ -42,7 +42,11 @@ double schedule_span(int index, const PipelineTimes *times) {
 }
 
 int schedule_frames(int index, const PipelineShape *shape, int stage, int chunk) {
-    return SCHEDULES[index].frames(shape, stage, chunk);
+    return SCHEDULES[index].frames(shape, stage, chunk, true);
+}
+
+int schedule_frames_but(int index, const PipelineShape *shape, int stage, int chunk) {
+    return SCHEDULES[index].frames(shape, stage, chunk, false);
 }
 
 static bool is_in_range(const PipelineShape *shape) {
@@ -119,37 +123,6 @@ Task *schedule_tasks(Arena *arena, const PipelineShape *shape, int stage, const 
     return tasks;
 }
 
-/* Do micro-batches in flight on the chunk differ modulo `slots`? `busy` is scratch of that size. */
-static bool slots_suffice(const Task *tasks, int n_tasks, int chunk, int slots, uint8_t *busy) {
-    memset(busy, 0, (size_t)slots);
-    for (int i = 0; i < n_tasks; i++) {
-        if (tasks[i].chunk != chunk) continue;
-        int slot = tasks[i].micro % slots;
-        if (tasks[i].kind == TASK_FORWARD && busy[slot]++) return false;
-        if (tasks[i].kind == TASK_BACKWARD) busy[slot] = 0;
-    }
-    return true;
-}
-
-void schedule_frame_slots(const Task *tasks, int n_tasks, const PipelineShape *shape,
-                          int out_slots[MAX_CHUNKS]) {
-    Arena *scratch = arena_create();
-    uint8_t *busy = arena_alloc(scratch, (size_t)shape->n_micro);
-    for (int chunk = 0; chunk < MAX_CHUNKS; chunk++) {
-        int in_flight = 0, most = 0;
-        for (int i = 0; i < n_tasks; i++) {
-            if (tasks[i].chunk != chunk) continue;
-            if (tasks[i].kind == TASK_FORWARD && ++in_flight > most) most = in_flight;
-            if (tasks[i].kind == TASK_BACKWARD) in_flight--;
-        }
-        while (most && most < shape->n_micro && !slots_suffice(tasks, n_tasks, chunk, most, busy)) {
-            most++;
-        }
-        out_slots[chunk] = most;
-    }
-    arena_destroy(scratch);
-}
-
 static void add_channel(Channel *channels, int *n, int from, int to, bool backward) {
     for (int i = 0; i < *n; i++) {
         const Channel *c = &channels[i];
@@ -222,7 +195,6 @@ bool schedule_apply(Plan *plan, SourceLoc loc, Diag *diag) {
             return false;
         }
         stage->tasks = schedule_tasks(plan->arena, &shape, s, order, n_order, &stage->n_tasks);
-        schedule_frame_slots(stage->tasks, stage->n_tasks, &shape, stage->frame_slots);
     }
     plan->channels = schedule_channels(plan->arena, &shape, plan->stages, &plan->n_channels, diag);
     return shape.p == 1 || plan->channels;

@@ -32,8 +32,10 @@ typedef struct PipelineTimes {
 /* From the first forward to the end of the last backward, in closed form: exact for equal stages,
  * else near it (the longest of the paths that are critical in practice). */
 typedef double ScheduleSpan(const PipelineTimes *times);
-/* schedule_frame_slots in closed form. */
-typedef int ScheduleFrames(const PipelineShape *shape, int stage, int chunk);
+/* The most frames in flight at once on a stage, in closed form: of `chunk` alone, or of all chunks
+ * but it (NO_CHUNK: of all). */
+typedef int ScheduleFrames(const PipelineShape *shape, int stage, int chunk, bool alone);
+enum { NO_CHUNK = -1 };
 
 #define SCHEDULE(name, stem, chunked, help)                                                        \
     ScheduleFunction stem;                                                                         \
@@ -48,6 +50,7 @@ int schedule_find(const char *name);  /* -1: there is none */
 bool schedule_is_chunked(int index);
 double schedule_span(int index, const PipelineTimes *times);
 int schedule_frames(int index, const PipelineShape *shape, int stage, int chunk);
+int schedule_frames_but(int index, const PipelineShape *shape, int stage, int chunk);
 /* schedule_check without a report. */
 bool schedule_allows(int index, const PipelineShape *shape);
 
@@ -66,11 +69,6 @@ void schedule_fill(int index, const PipelineShape *shape, int stage, Task *out);
 Task *schedule_tasks(Arena *arena, const PipelineShape *shape, int stage, const Task *order,
                      int n_order, int *out_n);
 
-/* Per chunk, the least K so that all micro-batches in flight (from the start of their forward to
- * the end of their backward) differ modulo K. */
-void schedule_frame_slots(const Task *tasks, int n_tasks, const PipelineShape *shape,
-                          int out_slots[MAX_CHUNKS]);
-
 /* The channels that the stages' tasks use, without slot_bytes. All get as many slots as the
  * lists need to come to their end, at least 2: one to fill while the other is read. NULL with
  * *out_n = 0 when p is 1. Reports and returns NULL when no number of slots is enough. */
@@ -78,7 +76,7 @@ Channel *schedule_channels(Arena *arena, const PipelineShape *shape, const Stage
                            int *out_n, Diag *diag);
 
 /* All of the above for a plan whose mesh, n_chunks, n_micro and schedule are set and whose stages
- * are allocated: sets their tasks and frame_slots, and the plan's channels. */
+ * are allocated: sets their tasks, and the plan's channels. */
 bool schedule_apply(Plan *plan, SourceLoc loc, Diag *diag);
 
 #endif

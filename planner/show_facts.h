@@ -9,7 +9,7 @@ typedef struct StageFacts {
     int n_blocks;
     int64_t n_parameters; /* logical, all that the stage's ranks hold together */
     int64_t class_bytes[N_BUFFER_CLASSES], arena_bytes; /* of one rank */
-    int n_frames;                                       /* frame slots of all chunks */
+    int n_frames;                                       /* frame slots of all pools */
     int n_sent;                                         /* pipeline messages per step */
     double flops;                                       /* of one rank and step */
     double busy_us, idle_us;

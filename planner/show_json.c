@@ -19,7 +19,8 @@
  *                     forward_flops[chunk], backward_flops[chunk], forward_us[chunk],
  *                     backward_us[chunk], update_us
  *   stages[]          program, blocks[chunk] {first, count}, parameters (logical), flops,
- *                     arena_bytes, class_bytes {parameter ... input}, frame_slots[chunk],
+ *                     arena_bytes, class_bytes {parameter ... input}, frame_pool[chunk],
+ *                     frame_slots[pool],
  *                     tasks {rf F sf rb B sb U: counts; total}, busy_us, idle_us
  *   traffic[]         communicator, kind (mesh, tied, pipeline), what, groups, group_size,
  *                     messages and rank_bytes (of the busiest rank), all_bytes; per step, sent
@@ -127,12 +128,14 @@ static void put_stage(json_t *stages, const Facts *facts, int index) {
     json_array_append_new(stages, json);
     json_put_int(json, "program", stage->program);
     json_t *blocks = json_put_new(json, "blocks", json_array());
+    json_t *pools = json_put_new(json, "frame_pool", json_array());
     json_t *slots = json_put_new(json, "frame_slots", json_array());
     for (int chunk = 0; chunk < plan->n_chunks; chunk++) {
         json_t *block = json_object();
         json_put_int(block, "first", stage->first_block[chunk]);
         json_put_int(block, "count", stage->n_blocks[chunk]);
         json_array_append_new(blocks, block);
+        json_array_append_new(pools, json_integer(stage->frame_pool[chunk]));
         json_array_append_new(slots, json_integer(stage->frame_slots[chunk]));
     }
     json_put_int(json, "parameters", of->n_parameters);

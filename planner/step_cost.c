@@ -110,18 +110,38 @@ static int64_t message_bytes(const Pricing *x, int stage) {
     return n_channels * SLOTS * x->layout->border_bytes;
 }
 
+/* The frames of a stage, as plan_choose_pools divides them; *out_inputs: of it, the tokens and
+ * labels of its first or last chunk. */
+static int64_t frames_bytes(const Pricing *x, int stage, int64_t *out_inputs) {
+    int p = x->shape.p, v = x->shape.n_chunks, schedule = x->candidate->schedule, largest = 0;
+    int64_t bytes[v], others = 0, each_alone = 0;
+    *out_inputs = 0;
+    for (int c = 0; c < v; c++) {
+        int g = c * p + stage, frames = schedule_frames(schedule, &x->shape, stage, c);
+        bool has_inputs = g == 0 || g + 1 == p * v;
+        bytes[c] = x->chunks[g].kept_bytes + (has_inputs ? x->layout->input_bytes : 0);
+        if (has_inputs) *out_inputs += frames * x->layout->input_bytes;
+        each_alone += frames * bytes[c];
+        if (bytes[c] > bytes[largest]) largest = c;
+    }
+    if (v == 1) return each_alone;
+    for (int c = 0; c < v; c++) {
+        if (c != largest && bytes[c] > others) others = bytes[c];
+    }
+    int64_t together = schedule_frames_but(schedule, &x->shape, stage, NO_CHUNK) * bytes[largest];
+    int64_t largest_alone = schedule_frames_but(schedule, &x->shape, stage, largest) * others +
+                            schedule_frames(schedule, &x->shape, stage, largest) * bytes[largest];
+    int64_t least = together < largest_alone ? together : largest_alone;
+    return least < each_alone ? least : each_alone;
+}
+
 static void price_memory(const Pricing *x, StepCost *out) {
     const Candidate *candidate = x->candidate;
-    int p = x->shape.p, v = x->shape.n_chunks;
     int64_t most = -1;
-    for (int s = 0; s < p; s++) {
+    for (int s = 0; s < x->shape.p; s++) {
         const Sum *stage = &x->stages[s];
-        int64_t activations = 0, inputs = 0;
-        for (int c = 0; c < v; c++) {
-            int g = c * p + s, frames = schedule_frames(candidate->schedule, &x->shape, s, c);
-            activations += frames * x->chunks[g].kept_bytes;
-            if (g == 0 || g + 1 == p * v) inputs += frames * x->layout->input_bytes;
-        }
+        int64_t inputs, activations = frames_bytes(x, s, &inputs);
+        activations -= inputs;
         int64_t optimizer = candidate->zero
                                 ? (stage->optimizer_bytes + candidate->d - 1) / candidate->d
                                 : stage->optimizer_bytes;

@@ -59,16 +59,24 @@ static bool check_regions(Verifier *v, int stage) {
     spans[n++] = (Span){"persistent", s->persistent_base, program->persistent_bytes};
     spans[n++] = (Span){"messages", s->message_base, s->message_bytes};
     spans[n++] = (Span){"scratch", s->scratch_base, program->scratch_bytes};
-    for (int c = 0; c < v->plan->n_chunks; c++) {
-        const char *name = arena_printf(v->scratch, "frames of chunk %d", c);
+    for (int pool = 0; pool < v->plan->n_chunks; pool++) {
+        const char *name = arena_printf(v->scratch, "frames of pool %d", pool);
         int64_t bytes;
-        if (s->frame_slots[c] < 0 ||
-            __builtin_mul_overflow((int64_t)s->frame_slots[c], program->frame_bytes[c], &bytes)) {
-            verify_defect(v, NO_LOC, "%s: %d %s: too many", verify_stage_text(v, stage),
-                          s->frame_slots[c], name);
+        if (s->frame_pool[pool] < 0 || s->frame_pool[pool] >= v->plan->n_chunks) {
+            verify_defect(v, NO_LOC, "%s: chunk %d's frames are in pool %d of %d",
+                          verify_stage_text(v, stage), pool, s->frame_pool[pool],
+                          v->plan->n_chunks);
             return false;
         }
-        spans[n++] = (Span){name, s->frame_base[c], bytes};
+        if (s->frame_slots[pool] < 0 ||
+            s->frame_slots[pool] > (int64_t)v->plan->n_chunks * v->plan->n_micro ||
+            __builtin_mul_overflow((int64_t)s->frame_slots[pool], plan_slot_bytes(v->plan, s, pool),
+                                   &bytes)) {
+            verify_defect(v, NO_LOC, "%s: %d %s: too many", verify_stage_text(v, stage),
+                          s->frame_slots[pool], name);
+            return false;
+        }
+        spans[n++] = (Span){name, s->frame_base[pool], bytes};
     }
     bool sound = check_messages_fit(v, stage);
     for (int i = 0; i < n; i++) sound &= check_span(v, stage, &spans[i]);
@@ -87,9 +95,8 @@ typedef struct TaskChecker {
     Verifier *v;
     int stage;
     const Stage *s;
-    int last;                /* global chunk */
-    uint8_t *state;          /* [n_chunks][n_micro]: 0, then FORWARD_DONE, then BACKWARD_DONE */
-    int *frames[MAX_CHUNKS]; /* [slots]: 1 + the micro-batch that holds the slot */
+    int last;       /* global chunk */
+    uint8_t *state; /* [n_chunks][n_micro]: 0, then FORWARD_DONE, then BACKWARD_DONE */
     bool sound;
 } TaskChecker;
 
@@ -144,8 +151,6 @@ static void check_work(TaskChecker *tc, int at) {
     const Task *task = &tc->s->tasks[at];
     uint8_t *state =
         &tc->state[(size_t)task->chunk * (size_t)tc->v->plan->n_micro + (size_t)task->micro];
-    int slots = tc->s->frame_slots[task->chunk];
-    int *holder = slots ? &tc->frames[task->chunk][task->micro % slots] : NULL;
     bool forward = task->kind == TASK_FORWARD;
     check_neighbours(tc, at);
     if (*state >= (forward ? FORWARD_DONE : BACKWARD_DONE)) {
@@ -156,11 +161,6 @@ static void check_work(TaskChecker *tc, int at) {
         TASK_DEFECT(tc, at, "%s", "runs before its forward");
         return;
     }
-    if (holder && forward && *holder) {
-        TASK_DEFECT(tc, at, "frame slot %d of %d still holds micro-batch %d", task->micro % slots,
-                    slots, *holder - 1);
-    }
-    if (holder) *holder = forward ? task->micro + 1 : 0;
     *state = forward ? FORWARD_DONE : BACKWARD_DONE;
 }
 
@@ -201,10 +201,38 @@ static void check_complete(TaskChecker *tc) {
     }
 }
 
+/* The slots that the executor will use: each held by one micro-batch at a time. */
+static void check_frames(TaskChecker *tc, Arena *arena) {
+    const Plan *plan = tc->v->plan;
+    const Stage *s = tc->s;
+    int32_t *slots = ARENA_ARRAY(arena, int32_t, (size_t)plan->n_chunks * (size_t)plan->n_micro);
+    const Task **holders[MAX_CHUNKS];
+    int failed = plan_frame_slots(plan, s, slots);
+    if (failed >= 0) {
+        int pool = s->frame_pool[s->tasks[failed].chunk];
+        TASK_DEFECT(tc, failed, "all %d frame slots of pool %d are taken", s->frame_slots[pool],
+                    pool);
+        return;
+    }
+    for (int pool = 0; pool < plan->n_chunks; pool++) {
+        holders[pool] = ARENA_ARRAY(arena, const Task *, plan_pool_frames(plan, s, pool) + 1);
+    }
+    for (int i = 0; i < s->n_tasks; i++) {
+        const Task *task = &s->tasks[i];
+        if (task->kind != TASK_FORWARD && task->kind != TASK_BACKWARD) continue;
+        int32_t slot = slots[(size_t)task->chunk * (size_t)plan->n_micro + task->micro];
+        const Task **holder = &holders[s->frame_pool[task->chunk]][slot];
+        if (task->kind == TASK_FORWARD && *holder) {
+            TASK_DEFECT(tc, i, "frame slot %d still holds %s", slot,
+                        verify_task_text(tc->v, *holder));
+        }
+        *holder = task->kind == TASK_FORWARD ? task : NULL;
+    }
+}
+
 static bool check_tasks(Verifier *v, int stage) {
     const Plan *plan = v->plan;
     const Stage *s = &plan->stages[stage];
-    const Program *program = &plan->programs[s->program];
     int n_units = plan->n_chunks * plan->n_micro;
     if (s->n_tasks < n_units) {
         verify_defect(v, NO_LOC, "%s: %d tasks for %d micro-batches and %d chunks: most never run",
@@ -215,24 +243,13 @@ static bool check_tasks(Verifier *v, int stage) {
     TaskChecker tc = {
         .v = v, .stage = stage, .s = s, .last = plan->n_stages * plan->n_chunks - 1, .sound = true};
     tc.state = arena_alloc(arena, (size_t)n_units);
-    for (int c = 0; c < plan->n_chunks; c++) {
-        if (s->frame_slots[c] < 1 && program->frame_bytes[c]) {
-            verify_defect(v, NO_LOC, "%s: chunk %d keeps %lld bytes but has no frame slot",
-                          verify_stage_text(v, stage), c, (long long)program->frame_bytes[c]);
-            tc.sound = false;
-        }
-        /* More slots than micro-batches can be held are never used. */
-        int slots = s->frame_slots[c] < plan->n_micro ? s->frame_slots[c] : plan->n_micro;
-        tc.frames[c] = ARENA_ARRAY(arena, int, slots + 1);
-    }
     for (int i = 0; i < s->n_tasks && v->n_defects <= MAX_DEFECTS; i++) check_task(&tc, i);
     check_complete(&tc);
+    if (tc.sound) check_frames(&tc, arena);
     arena_destroy(arena);
     return tc.sound;
 }
 
 bool verify_stage(Verifier *v, int stage) {
-    bool regions = check_regions(v, stage);
-    bool tasks = check_tasks(v, stage);
-    return regions && tasks;
+    return check_regions(v, stage) && check_tasks(v, stage);
 }

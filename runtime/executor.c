@@ -9,6 +9,11 @@ RankContext rank_context(const Plan *plan, int rank, Arena *arena) {
     context.stage = &plan->stages[context.stage_number];
     context.program = &plan->programs[context.stage->program];
     context.parts = program_workspace(context.program->graph, plan->cuda);
+    context.slots = ARENA_ARRAY(arena, int32_t, (size_t)plan->n_chunks * (size_t)plan->n_micro);
+    if (plan_frame_slots(plan, context.stage, context.slots) >= 0) BUG("too few frame slots");
+    for (int pool = 0; pool < plan->n_chunks; pool++) {
+        context.slot_bytes[pool] = plan_slot_bytes(plan, context.stage, pool);
+    }
     return context;
 }
 
@@ -22,6 +27,12 @@ static int value_index(Value value) {
     return value.node->id * MAX_OUTPUTS + value.output;
 }
 
+static int64_t frame_base(const RankContext *rank, int chunk, int micro) {
+    int pool = rank->stage->frame_pool[chunk];
+    int32_t slot = rank->slots[(size_t)chunk * (size_t)rank->plan->n_micro + (size_t)micro];
+    return rank->stage->frame_base[pool] + slot * rank->slot_bytes[pool];
+}
+
 void *executor_address(const RankContext *rank, Value value, int micro) {
     const Stage *stage = rank->stage;
     const Buffer *buffer = &rank->program->buffers[value_index(value)];
@@ -29,8 +40,7 @@ void *executor_address(const RankContext *rank, Value value, int micro) {
     switch (buffer->region) {
     case REGION_PERSISTENT: base = stage->persistent_base; break;
     case REGION_FRAME:
-        base = stage->frame_base[buffer->chunk] + micro % stage->frame_slots[buffer->chunk] *
-                                                      rank->program->frame_bytes[buffer->chunk];
+        base = frame_base(rank, buffer->chunk, micro);
         break;
     case REGION_SCRATCH: base = stage->scratch_base; break;
     case REGION_NONE: BUG("a value without memory");

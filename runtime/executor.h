@@ -17,7 +17,9 @@ typedef struct RankContext {
     unsigned char *memory;    /* the rank's arena, stage->arena_bytes, on the backend's device */
     unsigned char *workspace; /* what kernels use within one call, at the end of its scratch */
     Workspace parts;          /* of it */
-    Arena *arena;             /* for arguments */
+    int32_t *slots;           /* as plan_frame_slots has them */
+    int64_t slot_bytes[MAX_CHUNKS]; /* of each pool */
+    Arena *arena;                   /* for arguments */
 } RankContext;
 
 /* What a call does and for which node: for reports. */

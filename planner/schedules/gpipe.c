@@ -25,7 +25,7 @@ double schedule_gpipe_span(const PipelineTimes *times) {
     return sum + (m - 1) * (forward + backward);
 }
 
-int schedule_gpipe_frames(const PipelineShape *shape, int stage, int chunk) {
+int schedule_gpipe_frames(const PipelineShape *shape, int stage, int chunk, bool alone) {
     (void)stage;
-    return chunk == 0 ? shape->n_micro : 0;
+    return (chunk == 0) == alone ? shape->n_micro : 0;
 }

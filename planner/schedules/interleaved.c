@@ -115,22 +115,33 @@ static int count_of_chunk(const PipelineShape *shape, int chunk, int n) {
     return n / round * p + (rest < 0 ? 0 : rest > p ? p : rest);
 }
 
-/* Before backward j the stage has run n_warm + 1 + j forwards. The difference of the two counts
- * rises while forwards are the chunk's, falls while backwards are, and repeats every p * v steps:
- * its peaks are where the chunk's forwards end or its backwards begin. */
-int schedule_interleaved_frames(const PipelineShape *shape, int stage, int chunk) {
+/* Before backward j the stage has run n_warm + 1 + j forwards (all, near the end). */
+static int count_in_flight(const PipelineShape *shape, int n_warm, int chunk, int backward) {
+    int n_steps = shape->n_micro * shape->n_chunks, n_forward = n_warm + 1 + backward;
+    if (n_forward > n_steps) n_forward = n_steps;
+    return count_of_chunk(shape, chunk, n_forward) -
+           count_of_chunk(shape, shape->n_chunks - 1 - chunk, backward);
+}
+
+/* A chunk's frames in flight rise while forwards are the chunk's, fall while backwards are, and
+ * repeat every p * v steps: they peak where the chunk's forwards end or its backwards begin, and
+ * all others' do where its forwards begin or its backwards end, since all together are as many
+ * from the first backward to the last forward, and ever fewer from there on. */
+int schedule_interleaved_frames(const PipelineShape *shape, int stage, int chunk, bool alone) {
     int p = shape->p, v = shape->n_chunks, round = p * v, most = 0;
     if (chunk >= v) return 0;
-    if (v == 1) return schedule_one_f_one_b_frames(shape, stage, chunk);
+    if (v == 1) return schedule_one_f_one_b_frames(shape, stage, chunk, alone);
     int n_steps = shape->n_micro * v, n_warm = count_warm(shape, stage);
-    int forwards_end = (((chunk + 1) * p - n_warm - 1) % round + round) % round;
-    int backwards_begin = (v - 1 - chunk) * p;
-    int peaks[] = {0, forwards_end, backwards_begin, forwards_end + round, backwards_begin + round};
-    for (int i = 0; i < 5; i++) {
-        if (peaks[i] >= n_steps) continue;
-        int n_forward = n_warm + 1 + peaks[i] < n_steps ? n_warm + 1 + peaks[i] : n_steps;
-        int in_flight = count_of_chunk(shape, chunk, n_forward) -
-                        count_of_chunk(shape, v - 1 - chunk, peaks[i]);
+    int all = n_warm + 1 < n_steps ? n_warm + 1 : n_steps;
+    if (chunk == NO_CHUNK) return all;
+    int forwards = (((chunk + alone) * p - n_warm - 1) % round + round) % round;
+    int backwards = (v - alone - chunk) * p;
+    int turns[] = {0, forwards, backwards, forwards + round, backwards + round, n_steps - all};
+    for (int i = 0; i < 6; i++) {
+        int backward = turns[i];
+        if (backward >= n_steps || (!alone && backward > n_steps - all)) continue;
+        int own = count_in_flight(shape, n_warm, chunk, backward);
+        int in_flight = alone ? own : all - own;
         if (in_flight > most) most = in_flight;
     }
     return most;

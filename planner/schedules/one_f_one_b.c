@@ -50,8 +50,8 @@ double schedule_one_f_one_b_span(const PipelineTimes *times) {
     return once + most;
 }
 
-int schedule_one_f_one_b_frames(const PipelineShape *shape, int stage, int chunk) {
+int schedule_one_f_one_b_frames(const PipelineShape *shape, int stage, int chunk, bool alone) {
     int in_flight = shape->p - stage;
-    if (chunk > 0) return 0;
+    if ((chunk == 0) != alone) return 0;
     return in_flight < shape->n_micro ? in_flight : shape->n_micro;
 }

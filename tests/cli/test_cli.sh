@@ -111,7 +111,7 @@ fails 'bad graph' 2 "$folder/bad.ir:1:" opt "$folder/bad.ir" --pass simplify
 # --- plan, show, check ---
 works 'plan' 'model     gpt' plan $model "${small[@]}" -o "$plan"
 works 'plan --json' '"model"' plan $model "${small[@]}" --json
-works 'plan -o -' 'perilune plan 3' plan $model "${small[@]}" -o -
+works 'plan -o -' 'perilune plan 4' plan $model "${small[@]}" -o -
 result 'plan -o - is what -o FILE writes' "$(cmp "$folder/out" "$plan" 2>&1)"
 works 'check' 'is sound' check "$plan"
 works 'check --json' '"sound":true' check "$plan" --json
@@ -130,8 +130,8 @@ works 'plan --recompute' 'recompute full: with what is computed again' plan $mod
     --recompute full -o "$folder/again.plan"
 works 'show --json of recomputation' '"recompute": "full"' show "$folder/again.plan" --json
 works 'check of recomputation' 'is sound' check "$folder/again.plan"
-sed '1s/3/2/' "$folder/again.plan" >"$folder/old.plan"
-fails 'plan of an older format' 2 'version 2; this program reads 3: make it again' \
+sed '1s/4/3/' "$folder/again.plan" >"$folder/old.plan"
+fails 'plan of an older format' 2 'version 3; this program reads 4: make it again' \
     check "$folder/old.plan"
 works 'check of bf16' 'is sound' check "$folder/low.plan"
 works 'show --dot' 'digraph' show "$plan" --dot

@@ -6,6 +6,7 @@
 #define TESTS_UNIT_PLAN_FIXTURE_H
 
 #include "ir/op.h"
+#include "planner/pass.h"
 #include "planner/schedule.h"
 
 #include <string.h>
@@ -287,8 +288,11 @@ static inline void fixture_stage(Plan *plan, int s, int blocks_per_chunk) {
     for (int c = 0; c < plan->n_chunks; c++) {
         stage->first_block[c] = (c * plan->n_stages + s) * blocks_per_chunk;
         stage->n_blocks[c] = blocks_per_chunk;
-        stage->frame_base[c] = at;
-        at += program->frame_bytes[c] * stage->frame_slots[c];
+    }
+    plan_choose_pools(plan, stage);
+    for (int pool = 0; pool < plan->n_chunks; pool++) {
+        stage->frame_base[pool] = at;
+        at += stage->frame_slots[pool] * plan_slot_bytes(plan, stage, pool);
     }
     stage->message_base = at;
     for (int i = 0; i < plan->n_channels; i++) {

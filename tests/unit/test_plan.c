@@ -207,9 +207,9 @@ static void test_mistakes(Arena *arena, Diag *diag) {
     static const struct {
         const char *from, *to, *message;
     } CASES[] = {
-        {"perilune plan 3", "perilune plan 9", "x.plan:1: the plan's format is version 9"},
-        {"perilune plan 3", "perilune plan 2",
-         "version 2; this program reads 3: make it again with perilune plan"},
+        {"perilune plan 4", "perilune plan 9", "x.plan:1: the plan's format is version 9"},
+        {"perilune plan 4", "perilune plan 3",
+         "version 3; this program reads 4: make it again with perilune plan"},
         {"\nrecompute=none", "\nrecompute=all",
          "x.plan:13: expected what is recomputed: none, selective or full, at 'all'"},
         {"\nrecompute=none", "", "x.plan:13: expected 'recompute'"},

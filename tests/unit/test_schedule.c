@@ -1,6 +1,7 @@
 /* Schedules: that every list is whole and in order, that the lists come to their end together, and
  * that memory and waiting are what the papers say. */
 #include "planner/flow.h"
+#include "planner/pass.h"
 #include "planner/schedule.h"
 #include "tests/unit/check.h"
 
@@ -100,29 +101,96 @@ static void test_texts(Arena *arena, Diag *diag) {
     }
 }
 
+/* The schedule's tasks, frames of so many bytes, and pools. */
+static void make_frames(Plan *plan, Arena *arena, const char *schedule, PipelineShape shape,
+                        const int64_t *frame_bytes, Diag *diag) {
+    make(plan, arena, schedule, shape.p, shape.n_chunks, shape.n_micro);
+    plan->n_programs = 1;
+    plan->programs = ARENA_NEW(arena, Program);
+    memcpy(plan->programs->frame_bytes, frame_bytes, (size_t)shape.n_chunks * sizeof(int64_t));
+    CHECK(schedule_apply(plan, NO_LOC, diag), "%s", diag_text(diag));
+    for (int s = 0; s < shape.p; s++) plan_choose_pools(plan, &plan->stages[s]);
+}
+
 static void test_memory(Arena *arena, Diag *diag) {
+    static const int64_t ALIKE[] = {100, 100}, UNLIKE[] = {100, 1000};
     Plan plan;
     check_begin("frames: gpipe n, 1f1b p - stage, interleaved as its warm-up says");
-    make(&plan, arena, "gpipe", 4, 1, 16);
-    CHECK(schedule_apply(&plan, NO_LOC, diag), "%s", diag_text(diag));
+    make_frames(&plan, arena, "gpipe", (PipelineShape){4, 1, 16}, ALIKE, diag);
     CHECK(plan.stages[3].frame_slots[0] == 16, "gpipe %d", plan.stages[3].frame_slots[0]);
-    make(&plan, arena, "1f1b", 4, 1, 16);
-    CHECK(schedule_apply(&plan, NO_LOC, diag), "%s", diag_text(diag));
+    make_frames(&plan, arena, "1f1b", (PipelineShape){4, 1, 16}, ALIKE, diag);
     for (int s = 0; s < 4; s++) {
         CHECK(plan.stages[s].frame_slots[0] == 4 - s, "1f1b %d", plan.stages[s].frame_slots[0]);
         CHECK(plan.stages[s].frame_slots[1] == 0, "no second chunk");
     }
-    make(&plan, arena, "interleaved", 4, 2, 16);
-    CHECK(schedule_apply(&plan, NO_LOC, diag), "%s", diag_text(diag));
+    make_frames(&plan, arena, "interleaved", (PipelineShape){4, 2, 16}, ALIKE, diag);
     for (int s = 0; s < 4; s++) {
-        int total = plan.stages[s].frame_slots[0] + plan.stages[s].frame_slots[1];
+        const Stage *stage = &plan.stages[s];
         int in_flight = 2 * (3 - s) + 4 + 1;
-        /* Each chunk has its own peak, and the two come up to p forwards apart. */
-        CHECK(total >= in_flight && total <= in_flight + 4, "stage %d: %d frames for %d", s, total,
-              in_flight);
+        CHECK(stage->frame_pool[0] == 0 && stage->frame_pool[1] == 0, "one pool");
+        CHECK(stage->frame_slots[0] == in_flight, "stage %d: %d frames, not %d", s,
+              stage->frame_slots[0], in_flight);
     }
+    make_frames(&plan, arena, "interleaved", (PipelineShape){4, 2, 16}, UNLIKE, diag);
+    CHECK(plan.stages[3].frame_pool[0] != plan.stages[3].frame_pool[1], "a large one is alone");
     for (int c = 0; c < plan.n_channels; c++) {
         CHECK(plan.channels[c].slots <= 4, "channel %d: %d slots", c, plan.channels[c].slots);
+    }
+}
+
+/* Bytes of the stage's frames if every chunk had its own slots. */
+static int64_t alone_bytes(const Plan *plan, const Stage *stage) {
+    int64_t sum = 0;
+    for (int c = 0; c < plan->n_chunks; c++) {
+        int in_flight = 0, most = 0;
+        for (int i = 0; i < stage->n_tasks; i++) {
+            if (stage->tasks[i].chunk != c) continue;
+            in_flight += stage->tasks[i].kind == TASK_FORWARD;
+            in_flight -= stage->tasks[i].kind == TASK_BACKWARD;
+            if (in_flight > most) most = in_flight;
+        }
+        sum += most * plan->programs->frame_bytes[c];
+    }
+    return sum;
+}
+
+static void check_slots(const Plan *plan, int s) {
+    const Stage *stage = &plan->stages[s];
+    int n_units = plan->n_chunks * plan->n_micro;
+    int32_t *slots = ARENA_ARRAY(plan->arena, int32_t, n_units);
+    int failed = plan_frame_slots(plan, stage, slots);
+    CHECK(failed < 0, "stage %d: no slot for task %d", s, failed);
+    bool *taken = ARENA_ARRAY(plan->arena, bool, plan->n_chunks *n_units);
+    int64_t bytes = 0;
+    for (int pool = 0; pool < plan->n_chunks; pool++) {
+        bytes += stage->frame_slots[pool] * plan_slot_bytes(plan, stage, pool);
+    }
+    CHECK(bytes <= alone_bytes(plan, stage), "stage %d: %lld bytes, more than each alone", s,
+          (long long)bytes);
+    for (int i = 0; failed < 0 && i < stage->n_tasks; i++) {
+        const Task *task = &stage->tasks[i];
+        if (task->kind != TASK_FORWARD && task->kind != TASK_BACKWARD) continue;
+        int pool = stage->frame_pool[task->chunk];
+        int slot = slots[task->chunk * plan->n_micro + task->micro];
+        bool *at = &taken[pool * n_units + slot];
+        CHECK(slot < stage->frame_slots[pool] && *at == (task->kind == TASK_BACKWARD),
+              "stage %d, task %d: slot %d of pool %d", s, i, slot, pool);
+        *at = !*at;
+    }
+}
+
+static void test_pools(Diag *diag) {
+    check_begin(
+        "frames: a slot is one micro-batch's at a time, no more bytes than each chunk alone");
+    for (int trial = 0; trial < 150; trial++) {
+        Arena *arena = arena_create();
+        Plan plan;
+        int64_t bytes[MAX_CHUNKS];
+        int p = 2 + trial % 5, v = 1 + trial / 5 % 6, n_groups = 1 + trial / 30;
+        for (int c = 0; c < v; c++) bytes[c] = 64 * (10 + (trial * 31 + c * 17) % (trial % 40 + 1));
+        make_frames(&plan, arena, "interleaved", (PipelineShape){p, v, p * n_groups}, bytes, diag);
+        for (int s = 0; s < p; s++) check_slots(&plan, s);
+        arena_destroy(arena);
     }
 }
 
@@ -177,6 +245,7 @@ int main(void) {
     test_all_shapes(diag);
     test_texts(arena, diag);
     test_memory(arena, diag);
+    test_pools(diag);
     test_refusals(arena);
     test_hang(arena, diag);
     diag_destroy(diag);

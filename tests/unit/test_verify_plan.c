@@ -172,6 +172,9 @@ static void few_frame_slots(Plan *plan) {
 static void no_frame_slots(Plan *plan) {
     plan->stages[3].frame_slots[0] = 0;
 }
+static void no_such_pool(Plan *plan) {
+    plan->stages[2].frame_pool[0] = 1;
+}
 static void task_twice(Plan *plan) {
     Stage *stage = &plan->stages[3];
     stage->tasks[find_task(stage, TASK_FORWARD, 0, 3)].micro = 2;
@@ -407,9 +410,11 @@ static const Case CASES[] = {
      "overlap"},
     {"no room for messages", &PIPELINE, small_message_region, "stage 1 (rank 1): region 'messages'",
      "slots need"},
-    {"too few frame slots", &PIPELINE, few_frame_slots, "frame slot 0 of 3 still holds micro-batch",
+    {"too few frame slots", &PIPELINE, few_frame_slots, "all 3 frame slots of pool 0 are taken",
      "stage 0 (rank 0): task 6, F0.3"},
-    {"no frame slots", &PIPELINE, no_frame_slots, "but has no frame slot", "stage 3 (rank 3)"},
+    {"no frame slots", &PIPELINE, no_frame_slots, "all 0 frame slots of pool 0", "stage 3 (rank 3)"},
+    {"no such frame pool", &PIPELINE, no_such_pool, "chunk 0's frames are in pool 1 of 1",
+     "stage 2 (rank 2)"},
     {"task twice", &PIPELINE, task_twice, "stage 3 (rank 3): task 13, F0.2: runs a second time",
      "F0.3 never runs"},
     {"task missing", &PIPELINE, missing_backward, "stage 3 (rank 3): B0.7 never runs", ""},
