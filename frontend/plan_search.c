@@ -2,6 +2,7 @@
 
 #include "frontend/plan_args.h"
 #include "frontend/search_args.h"
+#include "planner/plan_library.h"
 #include "planner/search_facts.h"
 #include "planner/simulate_candidate.h"
 
@@ -65,15 +66,6 @@ static Plan *plan_of(CliArgs *args, const SearchJob *job, const Found *found, Di
     return plan_make(args->arena, &request, diag);
 }
 
-/* What the largest rank's device holds: its arena and what lies beyond it. */
-static int64_t exact_bytes(const Plan *plan) {
-    int64_t most = 0;
-    for (int i = 0; i < plan->n_stages; i++) {
-        if (plan->stages[i].arena_bytes > most) most = plan->stages[i].arena_bytes;
-    }
-    return most + plan->library_bytes;
-}
-
 /* The fastest layout whose plan fits to the byte; those before it are noted as refused. */
 static Plan *plan_best(CliArgs *args, const SearchJob *job, SearchReport *report, Diag *diag) {
     const SearchResult *result = report->result;
@@ -84,7 +76,7 @@ static Plan *plan_best(CliArgs *args, const SearchJob *job, SearchReport *report
     for (int i = 0; i < result->n_found; i++) {
         Plan *plan = plan_of(args, job, &result->found[i], diag);
         if (!plan) return NULL;
-        int64_t bytes = exact_bytes(plan);
+        int64_t bytes = plan_fullest_bytes(plan);
         if ((double)bytes <= limit) {
             report->chosen = i;
             report->exact_bytes = bytes;

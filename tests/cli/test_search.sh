@@ -92,11 +92,12 @@ result 'the plan has the mesh that was found' \
 run "${plan[@]}" --ranks 16 --days-for-tokens 1e12
 result 'days and price' "$(grep -q '1.00 T tokens take .* days, .* USD at' "$folder/out" || echo "it says: $out")"
 
-# A limit between what was predicted and what the plan needs: another is taken, and this is said.
-run "${plan[@]}" --ranks 8 --mesh t=8 -o "$folder/near.plan" --json
+# A limit between what was predicted and what the plan needs, a little more with shards: another is
+# taken, and this is said.
+run "${plan[@]}" --ranks 8 --mesh d=8 --zero 1 -o "$folder/near.plan" --json
 total=$(key total) exact=$(key exact_bytes)
 limit=$(awk "BEGIN { printf \"%.6f\", ($total + $exact) / 2 / 2 ^ 30 }")
-run "${plan[@]}" --ranks 8 --mesh t=8 -o "$folder/near.plan" --memory-limit "$limit"
+run "${plan[@]}" --ranks 8 --mesh d=8 --zero 1 -o "$folder/near.plan" --memory-limit "$limit"
 result 'a plan that does not fit is refused' \
     "$([ "$status" -eq 0 ] && grep -q '^refused .* its plan needs' "$folder/out" || echo "$err $out")"
 
