@@ -27,8 +27,8 @@ typedef struct CsvTable {
     CsvRow *rows;
 } CsvTable;
 
-/* Is this the header of such a table as is wanted? Asked before any row is looked at, so that a file
- * of another kind is called one. False: reported. */
+/* Is this the header of such a table as is wanted? Asked before any row is looked at, so that a
+ * file of another kind is called one. False: reported. */
 typedef bool CsvHeaderCheck(const CsvTable *header, Diag *diag);
 
 /* Everything is owned by `arena`. `check` may be NULL. NULL: reported with the line. */
