@@ -32,7 +32,7 @@ static bool write_all(const CliArgs *args, const Validation *result, Diag *diag)
 
 /* The rows that are asked for, checked; then what can be found out before the work. */
 static bool read_table(CliArgs *args, RunTable *table, Diag *diag) {
-    CsvTable *csv = csv_read(args->arena, args->operand, diag);
+    CsvTable *csv = csv_read(args->arena, args->operand, validate_check_header, diag);
     const char *family = cli_text(args, OPT_FAMILY, NULL);
     return csv && validate_read(args->arena, csv, cli_given(args, OPT_AS_STATED), table, diag) &&
            (!family || validate_filter(table, family, diag)) &&

@@ -148,16 +148,16 @@ static const char **take_line(Reader *reader, int n_expected, int *out_count) {
     return fields;
 }
 
-static bool take_header(Reader *reader, CsvTable *table) {
+static bool take_header(Reader *reader, CsvHeaderCheck *check, CsvTable *table) {
     skip_blank_lines(reader);
     if (reader->at == reader->end) return fail(reader, 0, "is empty");
-    int line = reader->line;
+    table->header_line = reader->line;
     table->names = take_line(reader, 32, &table->n_columns);
-    if (!table->names) return false;
+    if (!table->names || (check && !check(table, reader->diag))) return false;
     for (int c = 0; c < table->n_columns; c++) {
         if (csv_column(table, table->names[c]) == c) continue;
-        diag_error(reader->diag, (SourceLoc){reader->path, line}, "two columns are named '%.60s'",
-                   table->names[c]);
+        diag_error(reader->diag, (SourceLoc){reader->path, table->header_line},
+                   "two columns are named '%.60s'", table->names[c]);
         return false;
     }
     return true;
@@ -181,7 +181,7 @@ static bool take_rows(Reader *reader, CsvTable *table) {
     return table->n_rows > 0 || fail(reader, 0, "has a header, but no rows");
 }
 
-CsvTable *csv_read(Arena *arena, const char *path, Diag *diag) {
+CsvTable *csv_read(Arena *arena, const char *path, CsvHeaderCheck *check, Diag *diag) {
     size_t length;
     char *text = file_read(arena, path, CSV_LIMIT_BYTES, &length, diag);
     if (!text) return NULL;
@@ -195,7 +195,7 @@ CsvTable *csv_read(Arena *arena, const char *path, Diag *diag) {
                      .line = 1};
     if (!check_text(&reader)) return NULL;
     if (length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) reader.at += 3;
-    return take_header(&reader, table) && take_rows(&reader, table) ? table : NULL;
+    return take_header(&reader, check, table) && take_rows(&reader, table) ? table : NULL;
 }
 
 int csv_column(const CsvTable *table, const char *name) {

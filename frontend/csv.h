@@ -22,13 +22,17 @@ typedef struct CsvRow {
 
 typedef struct CsvTable {
     const char *path;
-    int n_columns, n_rows;
+    int header_line, n_columns, n_rows;
     const char **names; /* [n_columns] */
     CsvRow *rows;
 } CsvTable;
 
-/* Everything is owned by `arena`. NULL: reported with the line. */
-CsvTable *csv_read(Arena *arena, const char *path, Diag *diag);
+/* Is this the header of such a table as is wanted? Asked before any row is looked at, so that a
+ * file of another kind is called one. False: reported. */
+typedef bool CsvHeaderCheck(const CsvTable *header, Diag *diag);
+
+/* Everything is owned by `arena`. `check` may be NULL. NULL: reported with the line. */
+CsvTable *csv_read(Arena *arena, const char *path, CsvHeaderCheck *check, Diag *diag);
 
 /* Index of a column, or -1. */
 int csv_column(const CsvTable *table, const char *name);

@@ -1,7 +1,9 @@
 #include "frontend/plan_search.h"
 
 #include "frontend/plan_args.h"
+#include "frontend/progress_line.h"
 #include "frontend/search_args.h"
+#include "planner/plan_library.h"
 #include "planner/search_facts.h"
 #include "planner/simulate_candidate.h"
 
@@ -65,39 +67,45 @@ static Plan *plan_of(CliArgs *args, const SearchJob *job, const Found *found, Di
     return plan_make(args->arena, &request, diag);
 }
 
-/* What the largest rank's device holds: its arena and what lies beyond it. */
-static int64_t exact_bytes(const Plan *plan) {
-    int64_t most = 0;
-    for (int i = 0; i < plan->n_stages; i++) {
-        if (plan->stages[i].arena_bytes > most) most = plan->stages[i].arena_bytes;
-    }
-    return most + plan->library_bytes;
-}
-
-/* The fastest layout whose plan fits to the byte; those before it are noted as refused. */
-static Plan *plan_best(CliArgs *args, const SearchJob *job, SearchReport *report, Diag *diag) {
+/* The first layout whose plan fits to the byte, which nearly always is the first of all: what was
+ * priced is off by what shards are padded with. Those before it are noted as refused. NULL: none,
+ * with the least that one needs, or reported. */
+static Plan *plan_first_fit(CliArgs *args, const SearchJob *job, double limit, ProgressLine *line,
+                            SearchReport *report, int64_t *out_least, Diag *diag) {
     const SearchResult *result = report->result;
-    double limit = search_memory_limit(&job->request, job->cluster);
     RefusedLayout *refused = ARENA_ARRAY(args->arena, RefusedLayout, result->n_found);
     report->refused = refused;
-    int64_t least = INT64_MAX;
     for (int i = 0; i < result->n_found; i++) {
+        char text[LAYOUT_TEXT];
+        progress_line_show(line, i, result->n_found,
+                           layout_text(&result->found[i].candidate, text));
         Plan *plan = plan_of(args, job, &result->found[i], diag);
         if (!plan) return NULL;
-        int64_t bytes = exact_bytes(plan);
+        int64_t bytes = plan_fullest_bytes(plan);
         if ((double)bytes <= limit) {
             report->chosen = i;
             report->exact_bytes = bytes;
             return plan;
         }
-        if (bytes < least) least = bytes;
+        if (bytes < *out_least) *out_least = bytes;
         refused[report->n_refused++] = (RefusedLayout){i, bytes};
     }
+    return NULL;
+}
+
+/* NULL: reported. */
+static Plan *plan_best(CliArgs *args, const SearchJob *job, SearchReport *report, Diag *diag) {
+    double limit = search_memory_limit(&job->request, job->cluster);
+    int64_t least = INT64_MAX;
+    ProgressLine line = progress_line_start("planned");
+    Plan *plan = plan_first_fit(args, job, limit, &line, report, &least, diag);
+    progress_line_end(&line);
+    if (plan || diag_error_count(diag) > 0) return plan;
     diag_error(
         diag, NO_LOC,
         "none of the %d best layouts fits once it is planned to the byte: %.2f GiB at least, "
         "of %.2f; --memory-limit makes the search leave more room",
-        result->n_found, (double)least / (1 << 30), limit / (1 << 30));
+        report->result->n_found, (double)least / (1 << 30), limit / (1 << 30));
     return NULL;
 }
 

@@ -9,9 +9,11 @@
  * before planning, so that a bad file is said at once. */
 bool profile_from_args(CliArgs *args, const DeviceProfile **out, Diag *diag);
 
-/* What a rank of the plan is predicted on: the profile's device; else the cluster's that --cluster
- * names; else a core, or for plans for CUDA a GPU of DEFAULT_GPU_CLUSTER. False: reported. */
-#define DEFAULT_GPU_CLUSTER "h200-dgx"
+/* The shipped cluster that stands for GPUs, or for processor cores, where none is named. */
+const char *default_cluster(bool cuda);
+
+/* What a rank of the plan is predicted on: the profile's device; else that of the cluster that
+ * --cluster names, which must have so many; else of the default cluster. False: reported. */
 bool device_of_plan(CliArgs *args, const DeviceProfile *profile, const Plan *plan, Device *out,
                     Diag *diag);
 

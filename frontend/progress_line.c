@@ -19,8 +19,8 @@ void progress_line_show(void *user, int n_done, int n_all, const char *what) {
     double time = now(), elapsed = time - line->start;
     if (elapsed < 2 || n_done == 0 || time - line->shown < (line->terminal ? 0.1 : 5)) return;
     double rate = n_done / elapsed;
-    fprintf(stderr, "%s%d/%d %s  %.0f/s  %.0f s left  %s%s", line->terminal ? "\r\033[K" : "",
-            n_done, n_all, line->done, rate, (n_all - n_done) / rate, what,
+    fprintf(stderr, "%s%d/%d %s  %.*f/s  %.0f s left  %s%s", line->terminal ? "\r\033[K" : "",
+            n_done, n_all, line->done, rate < 10, rate, (n_all - n_done) / rate, what,
             line->terminal ? "" : "\n");
     fflush(stderr);
     line->shown = time;

@@ -37,8 +37,7 @@ static Cluster *read_cluster(CliArgs *args, Diag *diag) {
     DeviceKind device = DEVICE_CPU;
     bool given = cli_given(args, OPT_DEVICE);
     if (given && !device_from_args(args, &device, diag)) return NULL;
-    const char *name = device == DEVICE_CUDA ? "h200-dgx" : "cpu";
-    name = cli_text(args, OPT_CLUSTER, name);
+    const char *name = cli_text(args, OPT_CLUSTER, default_cluster(device == DEVICE_CUDA));
     Cluster *cluster = cluster_read(args->arena, name, cli_text(args, OPT_SOFTWARE, NULL), diag);
     if (!cluster) return NULL;
     if (given && cluster->is_cpu != (device == DEVICE_CPU)) {

@@ -74,7 +74,11 @@ typedef struct RunTable {
     Run *runs;
 } RunTable;
 
-/* Reads and checks every row; `as_stated`: nothing is overridden. False: reported with the line. */
+/* Are all columns there that are needed? For csv_read. */
+bool validate_check_header(const CsvTable *header, Diag *diag);
+
+/* Reads and checks every row of a table with such a header; `as_stated`: nothing is overridden.
+ * False: reported with the line. */
 bool validate_read(Arena *arena, const CsvTable *csv, bool as_stated, RunTable *out, Diag *diag);
 
 /* Keeps the rows of `family`, or with FAMILY_single and FAMILY_multi those on one node or on

@@ -291,16 +291,37 @@ static bool check_families(const RunTable *table, Diag *diag) {
     return true;
 }
 
-bool validate_read(Arena *arena, const CsvTable *csv, bool as_stated, RunTable *out, Diag *diag) {
-    int places[N_RUN_COLUMNS];
-    for (int c = 0; c < N_RUN_COLUMNS; c++) {
-        places[c] = csv_column(csv, COLUMNS[c].name);
-        if (places[c] >= 0 || !COLUMNS[c].needed) continue;
-        diag_error(diag, (SourceLoc){csv->path, 1},
-                   "no column '%s': see perilune help validate for those that are needed",
-                   COLUMNS[c].name);
+/* A column that is needed and not there is named; if there is none, the file is no such table. */
+bool validate_check_header(const CsvTable *header, Diag *diag) {
+    const char *missing = NULL;
+    char names[256] = "";
+    int n_needed = 0, n_missing = 0;
+    for (int c = N_RUN_COLUMNS - 1; c >= 0; c--) {
+        if (!COLUMNS[c].needed) continue;
+        n_needed++;
+        if (csv_column(header, COLUMNS[c].name) >= 0) continue;
+        n_missing++;
+        missing = COLUMNS[c].name;
+    }
+    SourceLoc at = {header->path, header->header_line};
+    if (n_missing == 0) return true;
+    if (n_missing < n_needed) {
+        diag_error(diag, at, "no column '%s': see perilune help validate for those that are needed",
+                   missing);
         return false;
     }
+    for (int c = 0, length = 0; c < N_RUN_COLUMNS; c++) {
+        if (!COLUMNS[c].needed) continue;
+        length += snprintf(names + length, sizeof(names) - (size_t)length, "%s%s",
+                           length ? ", " : "", COLUMNS[c].name);
+    }
+    diag_error(diag, at, "has none of the columns %s: is it a CSV with a header line?", names);
+    return false;
+}
+
+bool validate_read(Arena *arena, const CsvTable *csv, bool as_stated, RunTable *out, Diag *diag) {
+    int places[N_RUN_COLUMNS];
+    for (int c = 0; c < N_RUN_COLUMNS; c++) places[c] = csv_column(csv, COLUMNS[c].name);
     *out = (RunTable){
         .path = csv->path, .n_runs = csv->n_rows, .runs = ARENA_ARRAY(arena, Run, csv->n_rows)};
     for (int r = 0; r < csv->n_rows; r++) {

@@ -92,7 +92,7 @@ bool compare_text(StrBuf *out, const ComparedPlan sides[2], const Cluster *clust
             lines_put_wrapped(out, "-", 2, of->sentences[i]);
         }
         strbuf_printf(out, "Times: %s, ", sides[0].device->name);
-        strbuf_put(out, sides[0].device->name == sides[1].device->name
+        strbuf_put(out, strcmp(sides[0].device->name, sides[1].device->name) == 0
                             ? "for both.\n"
                             : "each for its own kind of device.\n");
     }

@@ -7,18 +7,6 @@
 
 #include <string.h>
 
-/* An AVX-512 core sustains about this in oneDNN's f32 products, a two-socket server's memory gives
- * each core about this share, and a message is a copy through the shared cache. */
-const Device DEVICE_CPU_CORE = {
-    .name = "one x86 core (assumed)",
-    .flops_per_second = 60e9,
-    .memory_bytes_per_second = 10e9,
-    .call_us = 1,
-    .link_latency_us = 5,
-    .link_bytes_per_second = 5e9,
-    .send_blocks = true,
-};
-
 static Placement placement_of(const Device *device, const Plan *plan) {
     const int *size = plan->mesh.size;
     return (Placement){device->cluster->node.n_devices, size[MESH_T], size[MESH_D], size[MESH_P]};

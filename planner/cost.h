@@ -56,8 +56,6 @@ typedef struct Device {
     const struct Cluster *cluster; /* priced by its rules instead (node_cost.h); NULL: none */
 } Device;
 
-/* One core of a current x86 server, ranks being threads: assumed, not measured. */
-extern const Device DEVICE_CPU_CORE;
 /* What one of n_ranks ranks has of the device that was measured: each its own GPU, or its share of
  * the cores of the one CPU on which all of them run. Memory and texts are `arena`'s. */
 Device device_of_profile(const DeviceProfile *profile, int n_ranks, Arena *arena);

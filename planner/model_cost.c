@@ -1,5 +1,6 @@
 #include "planner/model_cost.h"
 
+#include "planner/count_calls.h"
 #include "planner/device_time.h"
 #include "planner/node_cost.h"
 #include "planner/pass.h"
@@ -342,9 +343,11 @@ static void close_segment(const Pricer *p, SegmentCost *segment) {
 /* What crosses from one block to the next: the most that others read of a block. (What a block
  * reads of others would not do: the only one of its kind reads the embedding, which may be divided
  * in another way.) */
-static int64_t border_bytes(const Pricer *p, Arena *arena) {
+static void measure_border(const Pricer *p, Arena *arena) {
     const Graph *graph = p->program->graph;
-    int64_t *bytes = ARENA_ARRAY(arena, int64_t, p->costs->n_kinds + 1), most = 0;
+    int64_t *bytes = ARENA_ARRAY(arena, int64_t, p->costs->n_kinds + 1);
+    int *n_values = ARENA_ARRAY(arena, int, p->costs->n_kinds + 1);
+    LayoutCost *out = p->out;
     bool *seen = ARENA_ARRAY(arena, bool, (graph->n_nodes + 1) * MAX_OUTPUTS);
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
@@ -355,10 +358,11 @@ static int64_t border_bytes(const Pricer *p, Arena *arena) {
             if (OPS[in.node->op].flags & LEAF || in.node->op == OP_CONST) continue;
             seen[at] = true;
             bytes[block] += type_local_bytes(value_type(in), value_sharding(in), &graph->mesh);
-            if (bytes[block] > most) most = bytes[block];
+            n_values[block]++;
+            if (bytes[block] > out->border_bytes) out->border_bytes = bytes[block];
+            if (n_values[block] > out->n_border_values) out->n_border_values = n_values[block];
         }
     }
-    return most;
 }
 
 static void add_phase(PhaseCost *sum, const PhaseCost *other) {
@@ -405,16 +409,34 @@ static void price(ModelCosts *costs, const Lowered *lowered, LayoutCost *out) {
     close_segment(&p, &out->after);
     close_segment(&p, &out->tied);
     for (int k = 0; k < costs->n_kinds; k++) close_segment(&p, &out->kinds[k]);
-    out->border_bytes = border_bytes(&p, work);
+    measure_border(&p, work);
     out->workspace_bytes = program_workspace(program.graph, lowered->plan->cuda).total;
     arena_destroy(work);
 }
 
 /* What messages of shards are packed in, whatever d is. 0 where such a plan cannot be. */
-static int64_t zero_bytes(ModelCosts *costs, int t) {
-    const Lowered *zero = lower(costs, t, false, RECOMPUTE_NONE, true);
+static int64_t zero_bytes(const Lowered *zero) {
     if (!zero->plan) return 0;
     return program_workspace(zero->plan->programs[0].graph, zero->plan->cuda).bytes[WORKSPACE_DATA];
+}
+
+static CalledGraph called_graph(const ModelCosts *costs, const Lowered *lowered, LayoutCost *out,
+                                Arena *work) {
+    Pricer p = {costs, lowered, NULL, out};
+    const Graph *graph = lowered->plan->programs[0].graph;
+    CalledGraph called = {graph, ARENA_ARRAY(work, SegmentCost *, graph->n_nodes + 1),
+                          lowered->tied};
+    for (int n = 0; n < graph->n_nodes; n++) called.segments[n] = segment_of(&p, n);
+    return called;
+}
+
+static void count_lowered_calls(const ModelCosts *costs, const Lowered *lowered,
+                                const Lowered *zero, LayoutCost *out) {
+    Arena *work = arena_create();
+    CalledGraph whole = called_graph(costs, lowered, out, work), divided;
+    if (zero->plan) divided = called_graph(costs, zero, out, work);
+    count_calls(&whole, zero->plan ? &divided : NULL, out, work);
+    arena_destroy(work);
 }
 
 const LayoutCost *model_costs_at(ModelCosts *costs, int t, bool sequence_parallel,
@@ -450,7 +472,10 @@ const LayoutCost *model_costs_at(ModelCosts *costs, int t, bool sequence_paralle
                               .recompute = recompute};
     made->cost.kinds = ARENA_ARRAY(cache->arena, SegmentCost, costs->n_kinds + 1);
     price(costs, lowered, &made->cost);
-    made->cost.zero_bytes = zero_bytes(costs, t);
+    const Lowered *zero = lower(costs, t, false, RECOMPUTE_NONE, true);
+    lowered = &cache->lowered[index];
+    made->cost.zero_bytes = zero_bytes(zero);
+    count_lowered_calls(costs, lowered, zero, &made->cost);
     if (none) compare_with_none(costs, none, &made->cost);
     const CachedCost *kept = made;
     ARENA_PUSH(cache->arena, cache->costs, cache->n_costs, cache->costs_capacity, kept);

@@ -28,6 +28,14 @@ typedef struct PhaseCost {
     int n_ops, n_collectives;
 } PhaseCost;
 
+/* How a parameter is updated over the d data-parallel ranks. */
+typedef enum UpdateKind {
+    UPDATE_ALONE,   /* d is 1 */
+    UPDATE_REDUCED, /* gradients are summed over d */
+    UPDATE_DIVIDED, /* ZeRO-1: scattered, and parameters gathered */
+    N_UPDATE_KINDS
+} UpdateKind;
+
 /* Bytes are of one rank. With bf16, a parameter that is multiplied by is a master (f32) and a copy:
  * ZeRO-1 divides the master as well as the optimizer's state. */
 typedef struct SegmentCost {
@@ -40,6 +48,8 @@ typedef struct SegmentCost {
     int64_t optimizer_bytes; /* optimizer state and masters: what ZeRO-1 divides over d */
     int64_t n_parameters;
     double update_us; /* the optimizer's, not divided over d */
+    /* What the executor emits (count_calls.h): for each micro-batch, and once a step. */
+    int micro_calls, update_calls[N_UPDATE_KINDS];
 } SegmentCost;
 
 typedef struct LayoutCost {
@@ -47,12 +57,14 @@ typedef struct LayoutCost {
     bool sequence_parallel;
     Recompute recompute;
     SegmentCost before, after;
-    SegmentCost *kinds;      /* [n_kinds] */
-    SegmentCost tied;        /* of the parameters that before and after both count */
-    int64_t border_bytes;    /* one micro-batch across a pipeline border, one rank, one direction */
-    int64_t workspace_bytes; /* of kernels and messages; part of no scratch_bytes */
-    int64_t zero_bytes;      /* more of it where ZeRO-1 sends shards */
-    int64_t input_bytes;     /* tokens and labels of one micro-batch, and scalars */
+    SegmentCost *kinds;               /* [n_kinds] */
+    SegmentCost tied;                 /* of the parameters that before and after both count */
+    int update_calls[N_UPDATE_KINDS]; /* every stage's, beside its parameters': the norm */
+    int n_border_values;              /* that cross a pipeline border in one direction */
+    int64_t border_bytes;             /* one micro-batch across it, one rank */
+    int64_t workspace_bytes;          /* of kernels and messages; part of no scratch_bytes */
+    int64_t zero_bytes;               /* more of it where ZeRO-1 sends shards */
+    int64_t input_bytes;              /* tokens and labels of one micro-batch, and scalars */
 } LayoutCost;
 
 typedef struct ModelCosts {

@@ -67,8 +67,6 @@ bool make_programs(const Graph *graph, PassContext *ctx, StageGraph *out_stages,
 
 /* Regions and offsets of every value (plan_memory.c). */
 void plan_memory(Program *program, int n_chunks, bool cuda, Arena *arena);
-/* Resident memory of a run in one process beyond the arenas (plan_library.c), an estimate. */
-int64_t plan_library_bytes(const Plan *plan);
 /* Slots of frames and region bases of a stage, once its tasks are known. */
 void plan_stage_layout(const Plan *plan, Stage *stage);
 /* Sets frame_pool and frame_slots, from the stage's tasks and its program's frame_bytes: the least

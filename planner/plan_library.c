@@ -7,8 +7,7 @@
  *
  * For a CUDA plan: what one device holds beyond a rank's arena, CUDA's context and captured graphs.
  */
-#include "ir/op.h"
-#include "planner/pass.h"
+#include "planner/plan_library.h"
 
 enum {
     PROGRAM_BYTES = 14 << 20, /* text and data touched of the program, oneDNN, libc, libgomp */
@@ -18,9 +17,7 @@ enum {
     UNPACKED_PRODUCT = 6 << 20,      /* m n k up to which operands are read where they are */
     PACKED_BYTES = 1536 << 10,       /* the least that a packed product takes */
     PACKED_DEPTH = 3072,             /* the library packs at most this much of the summed axis */
-    PACKED_WIDTH = 768,
-    CUDA_CONTEXT_BYTES = 512 << 20, /* CUDA's context with its libraries' kernels: assumed */
-    GRAPH_NODE_BYTES = 10 << 10     /* of a captured graph: NVIDIA's estimate, not measured */
+    PACKED_WIDTH = 768
 };
 
 static bool is_elementwise(const Node *node) {
@@ -54,37 +51,45 @@ static int64_t packing_bytes(const Graph *graph) {
     return most;
 }
 
-/* All of one rank's calls together: forward tasks are emitted twice, for training and for
- * evaluation. */
+bool node_is_called(const Node *node) {
+    if (node->op == OP_OUTPUT) return false;
+    return !(OPS[node->op].flags & (LEAF | COMPOSITE)) || node->op == OP_RECV ||
+           node->op == OP_INPUT;
+}
+
+/* All of one rank's calls together. */
 static int64_t record_bytes(const Stage *stage, const Graph *graph, int64_t bytes,
                             int64_t elementwise_bytes) {
     int64_t per_task[N_PHASES][MAX_CHUNKS] = {{0}}, total = 0;
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
-        bool called = !(OPS[node->op].flags & (LEAF | COMPOSITE)) || node->op == OP_RECV ||
-                      node->op == OP_INPUT;
-        if (!called || node->op == OP_OUTPUT) continue;
+        if (!node_is_called(node)) continue;
         per_task[node->phase][node->chunk] += is_elementwise(node) ? elementwise_bytes : bytes;
     }
     for (int t = 0; t < stage->n_tasks; t++) {
         const Task *task = &stage->tasks[t];
-        if (task->kind == TASK_FORWARD) total += 2 * per_task[PHASE_FORWARD][task->chunk];
+        if (task->kind == TASK_FORWARD) {
+            total += FORWARD_EMISSIONS * per_task[PHASE_FORWARD][task->chunk];
+        }
         if (task->kind == TASK_BACKWARD) total += per_task[PHASE_BACKWARD][task->chunk];
     }
     for (int c = 0; c < MAX_CHUNKS; c++) total += per_task[PHASE_UPDATE][c];
     return total;
 }
 
-/* On the device of the rank that has most. */
+int64_t plan_stage_library_bytes(const Plan *plan, int stage) {
+    const Stage *of = &plan->stages[stage];
+    const Graph *graph = plan->programs[of->program].graph;
+    return CUDA_CONTEXT_BYTES + record_bytes(of, graph, GRAPH_NODE_BYTES, GRAPH_NODE_BYTES);
+}
+
 static int64_t cuda_library_bytes(const Plan *plan) {
     int64_t most = 0;
     for (int s = 0; s < plan->n_stages; s++) {
-        const Stage *stage = &plan->stages[s];
-        const Graph *graph = plan->programs[stage->program].graph;
-        int64_t bytes = record_bytes(stage, graph, GRAPH_NODE_BYTES, GRAPH_NODE_BYTES);
+        int64_t bytes = plan_stage_library_bytes(plan, s);
         if (bytes > most) most = bytes;
     }
-    return CUDA_CONTEXT_BYTES + most;
+    return most;
 }
 
 int64_t plan_library_bytes(const Plan *plan) {
@@ -100,4 +105,14 @@ int64_t plan_library_bytes(const Plan *plan) {
         total += ranks_per_stage * rank;
     }
     return total;
+}
+
+int64_t plan_fullest_bytes(const Plan *plan) {
+    int64_t most = 0;
+    for (int s = 0; s < plan->n_stages; s++) {
+        int64_t beyond = plan->cuda ? plan_stage_library_bytes(plan, s) : plan->library_bytes;
+        int64_t bytes = plan->stages[s].arena_bytes + beyond;
+        if (bytes > most) most = bytes;
+    }
+    return most;
 }

@@ -3,6 +3,7 @@
 #include "planner/planner.h"
 
 #include "planner/pass.h"
+#include "planner/plan_library.h"
 #include "planner/schedule.h"
 
 #include <string.h>

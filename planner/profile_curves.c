@@ -230,15 +230,21 @@ static double fastest(const RateCurve *curve) {
     return most;
 }
 
-/* For what a GPU's profile lacks: messages, where it was alone. */
+/* For what a profile may lack: messages, where there was one GPU or one core. */
 static const Device GPU_LINKS = {
     .call_us = 2,
     .link_latency_us = 8,
     .link_bytes_per_second = 350e9,
 };
+static const Device CPU_LINKS = {
+    /* copies through the shared cache */
+    .call_us = 1,
+    .link_latency_us = 5,
+    .link_bytes_per_second = 5e9,
+};
 
 Device device_of_profile(const DeviceProfile *profile, int n_ranks, Arena *arena) {
-    Device device = profile->cuda ? GPU_LINKS : DEVICE_CPU_CORE; /* for what is missing */
+    Device device = profile->cuda ? GPU_LINKS : CPU_LINKS;
     int64_t cores = profile->cuda ? 1 : profile->cores / n_ranks;
     int64_t threads = choose_threads(profile, cores > 0 ? cores : 1);
     bool crowded = !profile->cuda && n_ranks > profile->cores;

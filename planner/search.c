@@ -258,6 +258,7 @@ static void report_missing(Search *search, ModelCosts *costs, double limit_bytes
     }
     result->least_missing_bytes = (int64_t)ceil((double)least->memory_bytes - limit_bytes);
     result->least_missing = least->candidate;
+    result->least_memory = search_found(search->scratch, records, least).cost;
     result->least_ranks = search_least_ranks(costs, &records->space, limit_bytes);
     list_samples(search, result);
 }

@@ -64,6 +64,7 @@ typedef struct SearchResult {
     /* When nothing fits: */
     int64_t least_missing_bytes; /* of the candidate that lacks least */
     Candidate least_missing;
+    StepCost least_memory; /* what it needs */
     int least_ranks; /* the smallest number of ranks (a multiple of a node) that would do; 0: none
                       */
 } SearchResult;

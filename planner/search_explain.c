@@ -109,6 +109,14 @@ static const char *reason_of(Arena *arena, const SearchRecords *records, const A
                         percent < 9.95 ? 1 : 0, percent, part, duration_text(arena, grown_us));
 }
 
+/* Where captured graphs alone are what does not fit: their share, or "". */
+static const char *graphs_remark(Arena *arena, const Found *found, double missing_bytes) {
+    double bytes = (double)step_graph_bytes(&found->cost);
+    if (bytes < missing_bytes || bytes == 0) return "";
+    return arena_printf(arena, ", where captured graphs of %d micro-batches take %s",
+                        found->candidate.n_micro, bytes_text(arena, bytes));
+}
+
 /* Is there any candidate of this tensor degree? */
 static bool is_priced(const SearchChoice *choices, int n_choices, int t) {
     for (int i = 0; i < n_choices; i++) {
@@ -139,8 +147,9 @@ void search_explain(Arena *arena, const SearchRecords *records, const SearchChoi
         } else {
             double missing = (double)choices[i].best->memory_bytes - limit_bytes;
             other->missing_bytes = (int64_t)ceil(missing);
-            other->reason = arena_printf(arena, "%s=%s does not fit: %s missing per device",
-                                         other->axis, other->value, bytes_text(arena, missing));
+            other->reason = arena_printf(arena, "%s=%s does not fit: %s missing per device%s",
+                                         other->axis, other->value, bytes_text(arena, missing),
+                                         graphs_remark(arena, found, missing));
         }
     }
     for (int i = 0; i < records->n_refusals; i++) {

@@ -30,16 +30,32 @@ double step_part_us(const StepCost *cost, StepPart part) {
 }
 
 const MemoryPartInfo MEMORY_PARTS[N_MEMORY_PARTS] = {
-    {"parameters", "weights", "k-parameter"},       {"gradients", "gradients", "k-gradient"},
-    {"optimizer", "optimizer", "k-optimizer"},      {"messages", "messages", "k-message"},
-    {"activations", "activations", "k-activation"}, {"scratch", "scratch", "k-scratch"},
+    {"parameters", "weights"},
+    {"gradients", "gradients"},
+    {"optimizer", "optimizer"},
+    {"messages", "messages"},
+    {"activations", "activations"},
+    {"scratch", "scratch"},
+    {"runtime", "CUDA's context and captured graphs"},
 };
 
 int64_t memory_part_bytes(const StepCost *cost, int part) {
-    const int64_t bytes[N_MEMORY_PARTS] = {cost->parameter_bytes,  cost->gradient_bytes,
-                                           cost->optimizer_bytes,  cost->message_bytes,
-                                           cost->activation_bytes, cost->scratch_bytes};
+    const int64_t bytes[N_MEMORY_PARTS] = {
+        cost->parameter_bytes,  cost->gradient_bytes, cost->optimizer_bytes, cost->message_bytes,
+        cost->activation_bytes, cost->scratch_bytes,  cost->runtime_bytes};
     return bytes[part];
+}
+
+void memory_put_parts(StrBuf *out, const StepCost *cost) {
+    const char *before = "";
+    for (int part = 0; part < N_MEMORY_PARTS; part++) {
+        char text[UNIT_TEXT];
+        int64_t bytes = memory_part_bytes(cost, part);
+        if (bytes == 0) continue;
+        strbuf_printf(out, "%s%s %s", before, MEMORY_PARTS[part].name,
+                      unit_bytes((double)bytes, text));
+        before = ", ";
+    }
 }
 
 const char *layout_text(const Candidate *candidate, char *text) {

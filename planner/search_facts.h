@@ -27,12 +27,14 @@ extern const StepPartInfo STEP_PARTS[N_STEP_PARTS];
 double step_part_us(const StepCost *cost, StepPart part);
 
 /* What memory is made of, in stacking order. */
-enum { N_MEMORY_PARTS = 6 };
+enum { N_MEMORY_PARTS = 7 };
 typedef struct MemoryPartInfo {
-    const char *key, *name, *css;
+    const char *key, *name;
 } MemoryPartInfo;
 extern const MemoryPartInfo MEMORY_PARTS[N_MEMORY_PARTS];
 int64_t memory_part_bytes(const StepCost *cost, int part);
+/* "weights 15.2 GiB, gradients 29.9 GiB, ..." */
+void memory_put_parts(StrBuf *out, const StepCost *cost);
 
 typedef struct LayoutFacts {
     const Found *found;

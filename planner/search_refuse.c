@@ -116,17 +116,13 @@ void search_report_none(const SearchRecords *records, Diag *diag) {
     }
 }
 
-/* Only what takes least: then all that matters is how ranks and schedule are chosen. */
-static bool anything_fits(ModelCosts *costs, const SearchSpace *space, int n_ranks,
-                          double limit_bytes) {
+/* Does anything fit of what `request` leaves open? out_graphs_aside: or would, but for its captured
+ * graphs. */
+static bool request_fits(ModelCosts *costs, const SearchSpace *space, const SearchRequest *request,
+                         double limit_bytes, bool *out_graphs_aside) {
     Arena *scratch = arena_create();
-    SearchRequest least = *space->request;
     SearchSpace smaller = *space;
-    smaller.request = &least;
-    smaller.n_ranks = n_ranks;
-    if (least.micro_batch == ANY) least.micro_batch = 1;
-    if (least.recompute < 0) least.recompute = RECOMPUTE_FULL;
-    if (least.zero < 0) least.zero = 1;
+    smaller.request = request;
     SearchRecords *records = search_enumerate(scratch, costs, &smaller);
     int *split = ARENA_ARRAY(scratch, int, costs->n_blocks + 1);
     bool fits = false, even = costs->cluster->software.even_split;
@@ -137,9 +133,27 @@ static bool anything_fits(ModelCosts *costs, const SearchSpace *space, int n_ran
         if (!split_blocks(costs, record->layout, c->p, c->n_chunks, even, split)) continue;
         step_memory(costs, record->layout, c, split, &cost);
         fits = (double)cost.memory_bytes <= limit_bytes;
+        *out_graphs_aside |= (double)(cost.memory_bytes - step_graph_bytes(&cost)) <= limit_bytes;
     }
     arena_destroy(scratch);
     return fits;
+}
+
+/* What takes least but for its graphs is tried first: then all that matters is how ranks and
+ * schedule are chosen. Fewer and larger micro-batches, none of them computed again, have smaller
+ * graphs. */
+static bool anything_fits(ModelCosts *costs, const SearchSpace *space, int n_ranks,
+                          double limit_bytes) {
+    SearchRequest least = *space->request;
+    SearchSpace there = *space;
+    bool graphs_aside = false, ignored;
+    there.n_ranks = n_ranks;
+    if (least.zero < 0) least.zero = 1;
+    SearchRequest first = least;
+    if (first.micro_batch == ANY) first.micro_batch = 1;
+    if (first.recompute < 0) first.recompute = RECOMPUTE_FULL;
+    if (request_fits(costs, &there, &first, limit_bytes, &graphs_aside)) return true;
+    return graphs_aside && request_fits(costs, &there, &least, limit_bytes, &ignored);
 }
 
 int search_least_ranks(ModelCosts *costs, const SearchSpace *space, double limit_bytes) {

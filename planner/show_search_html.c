@@ -108,6 +108,10 @@ static void put_choice(StrBuf *out, const SearchFacts *facts) {
         html_put_fact(out, "Blocks by chunk", split.text);
         strbuf_destroy(&split);
     }
+    StrBuf memory = strbuf_create();
+    memory_put_parts(&memory, &facts->best.found->cost);
+    html_put_fact(out, "Memory", memory.text);
+    strbuf_destroy(&memory);
     if (report->exact_bytes > 0) {
         snprintf(text, sizeof(text), "%s a device, planned to the byte",
                  unit_bytes((double)report->exact_bytes, a));

@@ -2,7 +2,8 @@
  *
  *   format             1; grows when a key changes its meaning
  *   fits               true; false: nothing fits, and the keys are format, fits, cluster, ranks,
- *                      memory_limit_bytes, missing_bytes (the least), closest (a layout),
+ *                      memory_limit_bytes, missing_bytes (the least), closest (a layout, with
+ *                      its memory_bytes),
  *                      least_ranks (how many would do; null: none found), candidates_total
  *   model              name, parameters, seq, vocab, flops_per_step
  *   cluster            name, title, source;  software  name;  ranks, nodes
@@ -17,8 +18,9 @@
  *     hardware_tflops_per_device  as run;  hfu  its share; both null if no peak is stated
  *     parts            seconds of the step that go to compute, tensor, pipeline, bubble, data and
  *                      update; they add up to step_seconds
- *     memory_bytes     parameters, gradients, optimizer, activations, messages, scratch, total
- *                      (of the stage that needs most, worst_stage), limit
+ *     memory_bytes     parameters, gradients, optimizer, activations, messages, scratch, runtime
+ *                      (CUDA's context and captured graphs), total (of the stage that needs most,
+ *                      worst_stage), limit
  *     days, price      null if no tokens were given, or the cluster states no price
  *     slowdown, why    of runners_up and pareto: step time against the best's (0.02: 2 % more)
  *     unusual          null, or what lies outside the range in which predictions were validated
@@ -57,6 +59,16 @@ static void put_known(json_t *json, const char *key, double value) {
     json_put_real(json, key, value > 0 ? value : NAN);
 }
 
+static void put_memory(json_t *json, const StepCost *cost, double limit_bytes) {
+    json_t *memory = json_put_new(json, "memory_bytes", json_object());
+    for (int part = 0; part < N_MEMORY_PARTS; part++) {
+        json_put_int(memory, MEMORY_PARTS[part].key, memory_part_bytes(cost, part));
+    }
+    json_put_int(memory, "total", cost->memory_bytes);
+    json_put_int(memory, "limit", (int64_t)limit_bytes);
+    json_put_int(json, "worst_stage", cost->worst_stage);
+}
+
 static void put_figures(json_t *json, const SearchFacts *facts, const LayoutFacts *of) {
     const StepCost *cost = &of->found->cost;
     json_put_real(json, "step_seconds", of->step_seconds);
@@ -71,13 +83,7 @@ static void put_figures(json_t *json, const SearchFacts *facts, const LayoutFact
     for (StepPart part = 0; part < N_STEP_PARTS; part++) {
         json_put_real(parts, STEP_PARTS[part].key, step_part_us(cost, part) * 1e-6);
     }
-    json_t *memory = json_put_new(json, "memory_bytes", json_object());
-    for (int part = 0; part < N_MEMORY_PARTS; part++) {
-        json_put_int(memory, MEMORY_PARTS[part].key, memory_part_bytes(cost, part));
-    }
-    json_put_int(memory, "total", cost->memory_bytes);
-    json_put_int(memory, "limit", (int64_t)facts->limit_bytes);
-    json_put_int(json, "worst_stage", cost->worst_stage);
+    put_memory(json, cost, facts->limit_bytes);
     put_known(json, "days", of->days);
     put_known(json, "price", of->price);
     const char *unusual = of->found->unusual ? of->found->why : NULL;
@@ -193,7 +199,9 @@ void show_search_nothing_json(StrBuf *out, const SearchRequest *request, const S
     json_put_int(root, "ranks", request->n_ranks);
     json_put_int(root, "memory_limit_bytes", (int64_t)search_memory_limit(request, cluster));
     json_put_int(root, "missing_bytes", result->least_missing_bytes);
-    put_candidate(json_put_new(root, "closest", json_object()), &result->least_missing);
+    json_t *closest = json_put_new(root, "closest", json_object());
+    put_candidate(closest, &result->least_missing);
+    put_memory(closest, &result->least_memory, search_memory_limit(request, cluster));
     json_object_set_new(root, "least_ranks",
                         result->least_ranks > 0 ? json_integer(result->least_ranks) : json_null());
     json_put_int(root, "candidates_total", result->n_candidates);

@@ -71,8 +71,11 @@ static void put_memory(StrBuf *out, const SearchFacts *facts) {
     html_open_section(out, "memory", "Memory over the step",
                       "What one rank of a stage holds. The dashed line is what a device can hold; "
                       "all drawings share one scale.");
-    strbuf_put(out, "<div class=\"legend\"><span><i class=\"k-parameter\"></i>weights, gradients, "
-                    "state and buffers</span><span><i class=\"k-activation\"></i>activations of "
+    strbuf_put(out, "<div class=\"legend\"><span><i class=\"k-parameter\"></i>");
+    strbuf_put(out, facts->best.found->cost.runtime_bytes > 0
+                        ? "weights, gradients, state, buffers, CUDA's context and captured graphs"
+                        : "weights, gradients, state and buffers");
+    strbuf_put(out, "</span><span><i class=\"k-activation\"></i>activations of "
                     "micro-batches in flight</span><span><i class=\"dash\"></i>limit</span></div>");
     strbuf_printf(out, "<div class=\"maps%s\">\n",
                   n_maps == 1                  ? " one"

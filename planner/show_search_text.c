@@ -99,12 +99,7 @@ static void put_memory(StrBuf *out, const SearchFacts *facts) {
     }
     strbuf_put(out, "\n");
     StrBuf parts = strbuf_create();
-    for (int part = 0; part < N_MEMORY_PARTS; part++) {
-        int64_t bytes = memory_part_bytes(cost, part);
-        if (bytes == 0) continue;
-        strbuf_printf(&parts, "%s%s %s", parts.length ? ", " : "", MEMORY_PARTS[part].name,
-                      unit_bytes((double)bytes, a));
-    }
+    memory_put_parts(&parts, cost);
     put_wrapped(out, "", parts.text);
     strbuf_destroy(&parts);
 }
@@ -255,6 +250,19 @@ void show_search_text(StrBuf *out, const SearchReport *report) {
     arena_destroy(arena);
 }
 
+/* Where captured graphs are at least half of what is missing: they grow with the micro-batches. */
+static void put_graphs(StrBuf *out, const SearchRequest *request, const SearchResult *result) {
+    int64_t bytes = step_graph_bytes(&result->least_memory);
+    int n = result->least_missing.n_micro;
+    char text[UNIT_TEXT];
+    if (bytes < result->least_missing_bytes / 2 || bytes == 0) return;
+    strbuf_printf(out,
+                  "captured graphs of %d micro-batch%s take %s, less with %sa smaller "
+                  "--global-batch; ",
+                  n, n == 1 ? "" : "es", unit_bytes((double)bytes, text),
+                  request->micro_batch != ANY ? "a larger --micro-batch or " : "");
+}
+
 void show_search_nothing(StrBuf *out, const SearchRequest *request, const SearchResult *result,
                          const Cluster *cluster) {
     char missing[UNIT_TEXT], limit[UNIT_TEXT], text[LAYOUT_TEXT];
@@ -265,6 +273,7 @@ void show_search_nothing(StrBuf *out, const SearchRequest *request, const Search
                   layout_text(&result->least_missing, text),
                   unit_bytes((double)result->least_missing_bytes, missing),
                   unit_bytes(search_memory_limit(request, cluster), limit));
+    put_graphs(out, request, result);
     if (result->least_ranks > 0) {
         strbuf_printf(out, "--ranks %d would do", result->least_ranks);
     } else {

@@ -11,6 +11,7 @@ enum { PART_TIED, PART_NORM, PART_UPDATE, PART_GATHER, N_PARTS };
 typedef struct Share {
     double update_us;
     int64_t n_parameters, parameter_bytes, gradient_bytes, optimizer_bytes, scratch_bytes;
+    StageCalls calls;
 } Share;
 
 /* A load and what it points to: one block of memory. */
@@ -52,7 +53,8 @@ static size_t lay_out(char *block, const Candidate *candidate) {
     return at;
 }
 
-static void add_segment(PipelineChunk *chunk, Share *share, const SegmentCost *segment) {
+static void add_segment(PipelineChunk *chunk, Share *share, UpdateKind update,
+                        const SegmentCost *segment) {
     chunk->forward_us += segment->forward.us;
     chunk->backward_us += segment->backward.us;
     chunk->forward_tensor_us += segment->forward.collective_us;
@@ -63,6 +65,7 @@ static void add_segment(PipelineChunk *chunk, Share *share, const SegmentCost *s
     share->parameter_bytes += segment->parameter_bytes;
     share->gradient_bytes += segment->gradient_bytes;
     share->optimizer_bytes += segment->optimizer_bytes;
+    stage_calls_add(&share->calls, segment, update, 1);
     if (segment->scratch_bytes > share->scratch_bytes) {
         share->scratch_bytes = segment->scratch_bytes;
     }
@@ -74,6 +77,8 @@ static void add_share(Share *sum, const Share *other, int sign) {
     sum->parameter_bytes += sign * other->parameter_bytes;
     sum->gradient_bytes += sign * other->gradient_bytes;
     sum->optimizer_bytes += sign * other->optimizer_bytes;
+    sum->calls.per_micro += sign * other->calls.per_micro;
+    sum->calls.per_update += sign * other->calls.per_update;
     if (other->scratch_bytes > sum->scratch_bytes) sum->scratch_bytes = other->scratch_bytes;
 }
 
@@ -91,21 +96,29 @@ static double reduce_us(const CandidateLoad *of, int64_t n_parameters) {
 static void price_chunks(CandidateLoad *of, const int *split) {
     const Candidate *candidate = of->candidate;
     bool overlaps = of->costs->cluster->software.overlaps_gradients;
+    UpdateKind update = candidate_update(candidate);
     int p = candidate->p, v = candidate->n_chunks, block = 0;
     for (int g = 0; g < p * v; g++) {
         int stage = g % p;
         PipelineChunk *chunk = &of->chunks[stage * v + g / p];
         Share share = {0};
         *chunk = (PipelineChunk){.data_pieces = split[g]};
-        if (g == 0) add_segment(chunk, &share, &of->layout->before);
+        if (g == 0) add_segment(chunk, &share, update, &of->layout->before);
         for (int i = 0; i < split[g]; i++, block++) {
-            add_segment(chunk, &share, &of->layout->kinds[of->costs->kind_of_block[block]]);
+            const SegmentCost *kind = &of->layout->kinds[of->costs->kind_of_block[block]];
+            add_segment(chunk, &share, update, kind);
         }
-        if (g + 1 == p * v) add_segment(chunk, &share, &of->layout->after);
+        if (g + 1 == p * v) add_segment(chunk, &share, update, &of->layout->after);
         if (p * v == 1) { /* tied weights are there once */
             const SegmentCost *tied = &of->layout->tied;
-            Share once = {tied->update_us,      tied->n_parameters,    tied->parameter_bytes,
-                          tied->gradient_bytes, tied->optimizer_bytes, 0};
+            Share once = {tied->update_us,
+                          tied->n_parameters,
+                          tied->parameter_bytes,
+                          tied->gradient_bytes,
+                          tied->optimizer_bytes,
+                          0,
+                          {0}};
+            stage_calls_add(&once.calls, tied, update, 1);
             add_share(&share, &once, -1);
         }
         if (g == 0 || g + 1 == p * v) chunk->frame_bytes += (double)of->layout->input_bytes;
@@ -234,9 +247,11 @@ static void price_update(CandidateLoad *of) {
         of->part_us[PART_NORM][s] = norm;
         of->part_us[PART_UPDATE][s] = share->update_us / (divided ? candidate->d : 1);
         of->part_us[PART_GATHER][s] = gather_us(of, s, divided);
-        of->constant_bytes[s] = (double)(share->parameter_bytes + share->gradient_bytes +
-                                         share->scratch_bytes + of->layout->workspace_bytes) +
-                                (double)share->optimizer_bytes / (divided ? candidate->d : 1);
+        int64_t runtime = stage_runtime_bytes(of->costs, of->layout, candidate, s, &share->calls);
+        of->constant_bytes[s] =
+            (double)(share->parameter_bytes + share->gradient_bytes + share->scratch_bytes +
+                     of->layout->workspace_bytes + runtime) +
+            (double)share->optimizer_bytes / (divided ? candidate->d : 1);
         of->stages[s] = s;
     }
     of->end_stages[0] = 0, of->end_stages[1] = p - 1;

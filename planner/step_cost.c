@@ -1,6 +1,7 @@
 #include "planner/step_cost.h"
 
 #include "planner/border_time.h"
+#include "planner/plan_library.h"
 
 enum { CACHED = 4 };
 
@@ -9,9 +10,10 @@ typedef struct Sum {
     double forward_us, backward_us, tensor_us, update_us, flops;
     int64_t kept_bytes, scratch_bytes, parameter_bytes, gradient_bytes, optimizer_bytes;
     int64_t n_parameters;
+    StageCalls calls;
 } Sum;
 
-static void add_segment(Sum *sum, const SegmentCost *segment, int count) {
+static void add_segment(Sum *sum, const SegmentCost *segment, UpdateKind update, int count) {
     sum->forward_us += count * segment->forward.us;
     sum->backward_us += count * segment->backward.us;
     sum->tensor_us += count * (segment->forward.collective_us + segment->backward.collective_us);
@@ -22,6 +24,7 @@ static void add_segment(Sum *sum, const SegmentCost *segment, int count) {
     sum->gradient_bytes += count * segment->gradient_bytes;
     sum->optimizer_bytes += count * segment->optimizer_bytes;
     sum->n_parameters += count * segment->n_parameters;
+    stage_calls_add(&sum->calls, segment, update, count);
     if (segment->scratch_bytes > sum->scratch_bytes) sum->scratch_bytes = segment->scratch_bytes;
 }
 
@@ -36,6 +39,8 @@ static void add_sum(Sum *sum, const Sum *other) {
     sum->gradient_bytes += other->gradient_bytes;
     sum->optimizer_bytes += other->optimizer_bytes;
     sum->n_parameters += other->n_parameters;
+    sum->calls.per_micro += other->calls.per_micro;
+    sum->calls.per_update += other->calls.per_update;
     if (other->scratch_bytes > sum->scratch_bytes) sum->scratch_bytes = other->scratch_bytes;
 }
 
@@ -47,15 +52,15 @@ static int count_alike(const ModelCosts *costs, int first, int end) {
 }
 
 /* A global chunk: `n_blocks` from `first_block` on, and the model's ends. */
-static Sum sum_chunk(const ModelCosts *costs, const LayoutCost *layout, int first_block,
-                     int n_blocks, bool is_first, bool is_last) {
+static Sum sum_chunk(const ModelCosts *costs, const LayoutCost *layout, UpdateKind update,
+                     int first_block, int n_blocks, bool is_first, bool is_last) {
     Sum sum = {0};
-    if (is_first) add_segment(&sum, &layout->before, 1);
+    if (is_first) add_segment(&sum, &layout->before, update, 1);
     for (int b = first_block, end = b + n_blocks, run; b < end; b += run) {
         run = count_alike(costs, b, end);
-        add_segment(&sum, &layout->kinds[costs->kind_of_block[b]], run);
+        add_segment(&sum, &layout->kinds[costs->kind_of_block[b]], update, run);
     }
-    if (is_last) add_segment(&sum, &layout->after, 1);
+    if (is_last) add_segment(&sum, &layout->after, update, 1);
     /* A block's output is counted where it is made. The last of a chunk is sent and not kept, as
      * the input of the next is in its place; so the first chunk has one less, and the last one
      * more. */
@@ -67,6 +72,7 @@ static Sum sum_chunk(const ModelCosts *costs, const LayoutCost *layout, int firs
         sum.gradient_bytes -= layout->tied.gradient_bytes;
         sum.optimizer_bytes -= layout->tied.optimizer_bytes;
         sum.n_parameters -= layout->tied.n_parameters;
+        stage_calls_add(&sum.calls, &layout->tied, update, -1);
     }
     return sum;
 }
@@ -88,13 +94,14 @@ typedef struct Pricing {
 
 static void sum_all(Pricing *x) {
     int p = x->shape.p, n_total = p * x->shape.n_chunks, first = 0;
+    UpdateKind update = candidate_update(x->candidate);
     for (int s = 0; s < p; s++) x->stages[s] = (Sum){0};
     for (int g = 0; g < n_total; g++) {
         bool like_last =
             g > 1 && g + 1 < n_total && x->costs->n_kinds == 1 && x->split[g] == x->split[g - 1];
         x->chunks[g] = like_last ? x->chunks[g - 1]
-                                 : sum_chunk(x->costs, x->layout, first, x->split[g], g == 0,
-                                             g + 1 == n_total);
+                                 : sum_chunk(x->costs, x->layout, update, first, x->split[g],
+                                             g == 0, g + 1 == n_total);
         add_sum(&x->stages[g % p], &x->chunks[g]);
         first += x->split[g];
     }
@@ -135,6 +142,41 @@ static int64_t frames_bytes(const Pricing *x, int stage, int64_t *out_inputs) {
     return least < each_alone ? least : each_alone;
 }
 
+UpdateKind candidate_update(const Candidate *candidate) {
+    return candidate->d == 1 ? UPDATE_ALONE : candidate->zero ? UPDATE_DIVIDED : UPDATE_REDUCED;
+}
+
+/* Messages between stages: of each value that crosses a border, forward and backward. */
+static int64_t count_border_calls(const LayoutCost *layout, const Candidate *candidate, int stage) {
+    int p = candidate->p, v = candidate->n_chunks;
+    int n_borders = p == 1 ? 0 : 2 * v - (stage == 0) - (stage == p - 1);
+    return (int64_t)n_borders * layout->n_border_values * (FORWARD_EMISSIONS + 1);
+}
+
+/* What the update has besides its parameters' calls: the norm, summed over stages, and messages
+ * of gradients that the first and the last stage both have. */
+static int64_t count_common_calls(const LayoutCost *layout, const Candidate *candidate, int stage) {
+    int p = candidate->p;
+    int64_t n = layout->update_calls[candidate_update(candidate)];
+    if (p == 1) return n;
+    const int *tied = layout->tied.update_calls;
+    if (stage == 0 || stage == p - 1) n += tied[UPDATE_REDUCED] - tied[UPDATE_ALONE];
+    return n + 1;
+}
+
+int64_t stage_runtime_bytes(const ModelCosts *costs, const LayoutCost *layout,
+                            const Candidate *candidate, int stage, const StageCalls *calls) {
+    const Cluster *cluster = costs->cluster;
+    if (cluster->is_cpu || cluster->software.forward_op_us > 0) return 0;
+    int64_t per_micro = calls->per_micro + count_border_calls(layout, candidate, stage);
+    int64_t per_update = calls->per_update + count_common_calls(layout, candidate, stage);
+    return CUDA_CONTEXT_BYTES + GRAPH_NODE_BYTES * (candidate->n_micro * per_micro + per_update);
+}
+
+int64_t step_graph_bytes(const StepCost *cost) {
+    return cost->runtime_bytes > 0 ? cost->runtime_bytes - CUDA_CONTEXT_BYTES : 0;
+}
+
 static void price_memory(const Pricing *x, StepCost *out) {
     const Candidate *candidate = x->candidate;
     int64_t most = -1;
@@ -148,8 +190,9 @@ static void price_memory(const Pricing *x, StepCost *out) {
         int64_t messages = message_bytes(x, s) + inputs;
         int64_t scratch = stage->scratch_bytes + x->layout->workspace_bytes;
         if (candidate->zero && candidate->d > 1) scratch += x->layout->zero_bytes;
+        int64_t runtime = stage_runtime_bytes(x->costs, x->layout, candidate, s, &stage->calls);
         int64_t all = stage->parameter_bytes + stage->gradient_bytes + optimizer + activations +
-                      messages + scratch;
+                      messages + scratch + runtime;
         if (all <= most) continue;
         most = all;
         out->worst_stage = s;
@@ -160,6 +203,7 @@ static void price_memory(const Pricing *x, StepCost *out) {
         out->activation_bytes = activations;
         out->message_bytes = messages;
         out->scratch_bytes = scratch;
+        out->runtime_bytes = runtime;
     }
 }
 

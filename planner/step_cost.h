@@ -34,6 +34,7 @@ typedef struct StepCost {
     int64_t memory_bytes;   /* of the worst stage: the sum of: */
     int64_t parameter_bytes, gradient_bytes, optimizer_bytes, activation_bytes, message_bytes,
         scratch_bytes;
+    int64_t runtime_bytes; /* CUDA's context and captured graphs: beyond the arena */
 } StepCost;
 
 /* blocks of each chunk, [p * n_chunks] in pipeline order (global chunk c * p + s): minimises the
@@ -47,6 +48,28 @@ bool split_blocks(const ModelCosts *costs, const LayoutCost *layout, int p, int 
 /* `split`: as from split_blocks. */
 void step_cost(const ModelCosts *costs, const LayoutCost *layout, const Candidate *candidate,
                const int *split, StepCost *out);
+
+/* Calls that a stage emits: for each micro-batch, and for the update, by its parameters. */
+typedef struct StageCalls {
+    int64_t per_micro, per_update;
+} StageCalls;
+
+/* Adds a segment's, `count` times. */
+static inline void stage_calls_add(StageCalls *calls, const SegmentCost *segment, UpdateKind update,
+                                   int count) {
+    calls->per_micro += (int64_t)count * segment->micro_calls;
+    calls->per_update += (int64_t)count * segment->update_calls[update];
+}
+
+/* Which of the update_calls are the candidate's. */
+UpdateKind candidate_update(const Candidate *candidate);
+
+/* Beyond the arena of a stage's rank: 0 where software captures no graphs. */
+int64_t stage_runtime_bytes(const ModelCosts *costs, const LayoutCost *layout,
+                            const Candidate *candidate, int stage, const StageCalls *calls);
+
+/* Of runtime_bytes, those that grow with the micro-batches. */
+int64_t step_graph_bytes(const StepCost *cost);
 
 /* The bytes of step_cost alone, and worst_stage; nothing else of `out` is touched. */
 void step_memory(const ModelCosts *costs, const LayoutCost *layout, const Candidate *candidate,

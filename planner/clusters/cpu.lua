@@ -1,5 +1,5 @@
--- One server's processor: a rank is a thread with a core of its own, and a message is a copy. The
--- rates are those that planner/cost.c assumes; `perilune profile` measures this machine's.
+-- One server's processor: a rank is a thread with a core of its own, and a message is a copy. What
+-- plans for the CPU are predicted on; `perilune profile` measures this machine's.
 return cluster {
   name = "cpu",
   title = "One x86 server, a core for each rank",

@@ -3,29 +3,15 @@
 # nothing, fetch nothing and do not scroll sideways; the timeline zooms, points show what they are and
 # can be switched off. A probe added to a copy writes down what only the browser knows.
 set -u
-export LC_ALL=C.UTF-8
 cd "$(dirname "$0")/../.." || exit 2
-writer=${SEARCH_PAGES:-build/tests/test_show_search}
-perilune=${PERILUNE:-build/perilune}
-browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome)
-if [ -z "$browser" ]; then
-    echo "skip search pages: chromium is not installed"
-    exit 0
-fi
-if [ ! -x "$writer" ]; then
-    echo "FAIL search pages: $writer is not built"
-    exit 1
-fi
-folder=$(mktemp -d) || exit 2
-trap 'rm -rf "$folder"' EXIT
+suite='search pages'
+. tests/browser/pages.sh
 model=(models/gpt.lua --set size=1.7b --cluster selene --global-batch 64)
-if ! { "$writer" --write "$folder" && "$perilune" plan "${model[@]}" --ranks 16 --explain \
-    --html "$folder/real.html" && "$perilune" plan "${model[@]}" --ranks 16 --mesh t=2,d=2,p=4 \
-    --schedule 1f1b --micro-batch 2 --html "$folder/boxes.html" && "$perilune" scale "${model[@]}" --ranks 1..64 \
-    --html "$folder/scale.html"; } >/dev/null 2>"$folder/log"; then
-    echo "FAIL search pages: $(head -n 1 "$folder/log")"
-    exit 1
-fi
+write_pages "${SEARCH_PAGES:-build/tests/test_show_search}" --write "$folder"
+write_pages "$perilune" plan "${model[@]}" --ranks 16 --explain --html "$folder/real.html"
+write_pages "$perilune" plan "${model[@]}" --ranks 16 --mesh t=2,d=2,p=4 --schedule 1f1b --micro-batch 2 \
+    --html "$folder/boxes.html"
+write_pages "$perilune" scale "${model[@]}" --ranks 1..64 --html "$folder/scale.html"
 
 probe='<script>(function () {
   var page = document.documentElement, note = document.createElement("p"), i
@@ -59,39 +45,14 @@ probe='<script>(function () {
   document.body.appendChild(note)
 })()</script>'
 
-n_failed=0
-fail() {
-    echo "FAIL $1: $2"
-    n_failed=$((n_failed + 1))
-    failed=yes
-}
-
 # check_page NAME WIDTH EXPECTED SECTION...
 check_page() {
-    local name="$1 page of a search, $2 px" page="$folder/$1.html" width=$2 expected=$3 probed
+    begin "$1 page of a search, $2 px"
+    open "$folder/$1.html" "$2" "${count:+count}" || return
+    found "$3"
     shift 3
-    failed=
-    cp "$page" "$folder/probed.html"
-    printf '%s\n' "$probe" >>"$folder/probed.html"
-    if ! timeout 100 "$browser" --headless --no-sandbox --disable-gpu --hide-scrollbars \
-        --user-data-dir="$folder/profile" --window-size="$width,900" --enable-logging=stderr \
-        --virtual-time-budget=3000 --dump-dom "file://$folder/probed.html${count:+#count}" \
-        >"$folder/dom" 2>"$folder/console"; then
-        fail "$name" "the browser ended with an error: $(tail -n 1 "$folder/console")"
-        return
-    fi
-    for section in "$@"; do
-        grep -q "<section id=\"$section\">" "$folder/dom" || fail "$name" "no section $section"
-    done
-    if grep -Eq '(src|href|action|data)="|url\(|://|@import' "$page"; then
-        fail "$name" "something points outside: $(grep -Eo '.{20}(://|url\()' "$page" | head -n 1)"
-    fi
-    if grep -E 'CONSOLE' "$folder/console" >"$folder/messages"; then
-        fail "$name" "console: $(head -n 1 "$folder/messages")"
-    fi
-    probed=$(grep -o '<p id="probe">[^<]*' "$folder/dom" | sed 's/.*>//')
-    [ "$probed" = "$expected" ] || fail "$name" "found '${probed:-no probe}', not '$expected'"
-    [ -n "$failed" ] || echo "ok $name"
+    sections "$@"
+    end
 }
 
 whole='page=true zoom=true tip=true off=true on=true labels=true'

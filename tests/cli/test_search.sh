@@ -92,11 +92,12 @@ result 'the plan has the mesh that was found' \
 run "${plan[@]}" --ranks 16 --days-for-tokens 1e12
 result 'days and price' "$(grep -q '1.00 T tokens take .* days, .* USD at' "$folder/out" || echo "it says: $out")"
 
-# A limit between what was predicted and what the plan needs: another is taken, and this is said.
-run "${plan[@]}" --ranks 8 --mesh t=8 -o "$folder/near.plan" --json
+# A limit between what was predicted and what the plan needs, a little more with shards: another is
+# taken, and this is said.
+run "${plan[@]}" --ranks 8 --mesh d=8 --zero 1 -o "$folder/near.plan" --json
 total=$(key total) exact=$(key exact_bytes)
 limit=$(awk "BEGIN { printf \"%.6f\", ($total + $exact) / 2 / 2 ^ 30 }")
-run "${plan[@]}" --ranks 8 --mesh t=8 -o "$folder/near.plan" --memory-limit "$limit"
+run "${plan[@]}" --ranks 8 --mesh d=8 --zero 1 -o "$folder/near.plan" --memory-limit "$limit"
 result 'a plan that does not fit is refused' \
     "$([ "$status" -eq 0 ] && grep -q '^refused .* its plan needs' "$folder/out" || echo "$err $out")"
 
@@ -104,6 +105,18 @@ run plan models/gpt.lua --ranks 2 --global-batch 16 -o "$folder/cpu.plan"
 result 'without --cluster: processor cores' \
     "$([ "$status" -eq 0 ] && grep -q 'cluster    cpu' "$folder/out" || echo "$err")"
 
+run plan models/gpt.lua --ranks 2 --global-batch 16 --json
+searched=$(key step_seconds)
+run show "$folder/cpu.plan" --json
+shown=$(key step_us)
+result 'a plan for the CPU is predicted as its search was' \
+    "$(awk "BEGIN { ratio = ${shown:-0} / 1e6 / ${searched:-1}; exit !(ratio > 0.95 && ratio < 1.05) }" ||
+        echo "$shown us, not $searched s")"
+"$perilune" plan models/gpt.lua --mesh d=128 --micro-batch 1 --global-batch 128 -o "$folder/wide.plan" >"$folder/out"
+result 'a plan of more ranks than a server has cores' \
+    "$(grep -Eq '^predicted [0-9.]+ ms a step' "$folder/out" || cat "$folder/out")"
+fails 2 '--cluster cpu: it has 64 devices, the plan 128 ranks' \
+    show "$folder/wide.plan" --cluster cpu
 run "${scale[@]}" --ranks 1..64 --json
 result 'scale: doublings between the ends' \
     "$([ "$(grep '"ranks":' "$folder/out" | tr -dc '0-9\n' | tr '\n' ' ')" = '1 2 4 8 16 32 64 ' ] ||

@@ -38,6 +38,13 @@ fails 'a header alone' 2 "perilune: $folder/head.csv: has a header, but no rows"
 file=$(changed column '1s/,layers,/,depth,/')
 fails 'a missing column' 2 \
     "$file:1: no column 'layers': see perilune help validate for those that are needed" "$file"
+fails 'no table of runs, though it has commas' 2 \
+    "README.md:1: has none of the columns id, layers, hidden, heads, seq, num_gpus, global_batch: is it a CSV with a header line?" \
+    README.md
+printf 'the,quick,the\n1\n' >"$folder/text.csv"
+fails 'words twice in the first line of a text' 2 \
+    "$folder/text.csv:1: has none of the columns id, layers, hidden, heads, seq, num_gpus, global_batch: is it a CSV with a header line?" \
+    "$folder/text.csv"
 file=$(changed number '5s/,96,12288,/,96,many,/')
 fails 'a word for a number' 2 \
     "$file:5: column hidden is 'many': must be a whole number from 1 to 1048576" "$file"

@@ -50,8 +50,10 @@ static inline Found fixture_found(Arena *arena, Candidate candidate, double scal
     cost->activation_bytes = (int64_t)2e10 * candidate.micro_batch;
     cost->message_bytes = 300 << 20;
     cost->scratch_bytes = 2 << 20;
+    cost->runtime_bytes = (512 << 20) + (int64_t)candidate.n_micro * (64 << 10);
     cost->memory_bytes = cost->parameter_bytes + cost->gradient_bytes + cost->optimizer_bytes +
-                         cost->activation_bytes + cost->message_bytes + cost->scratch_bytes;
+                         cost->activation_bytes + cost->message_bytes + cost->scratch_bytes +
+                         cost->runtime_bytes;
     int n = candidate.p * candidate.n_chunks;
     found.split = ARENA_ARRAY(arena, int, n);
     for (int i = 0; i < n; i++) found.split[i] = 128 / n;

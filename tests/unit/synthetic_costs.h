@@ -85,6 +85,8 @@ static SegmentCost synthetic_segment(double parameters, double flops, double byt
     segment.optimizer_bytes = 12 * segment.n_parameters;
     segment.scratch_bytes = (int64_t)(4 * bytes);
     segment.update_us = parameters * 30 / 1.5e12 * 1e6;
+    segment.micro_calls = 40;
+    for (int i = 0; i < N_UPDATE_KINDS; i++) segment.update_calls[i] = 10 * (i + 1);
     return segment;
 }
 
@@ -113,6 +115,7 @@ static void synthetic_fill(LayoutCost *layout, SegmentCost *kinds) {
     layout->after.kept_bytes = (int64_t)(4 * b * s * synthetic.vocab / t);
     layout->tied = synthetic_segment(table, 0, 0, 1, 0);
     layout->border_bytes = (int64_t)(bytes / (sp ? t : 1));
+    layout->n_border_values = 1;
     layout->input_bytes = (int64_t)(8 * b * s);
     layout->workspace_bytes = 32 << 20;
 }

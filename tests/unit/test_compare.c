@@ -2,6 +2,7 @@
  * say what counts, hostile names. */
 #include "planner/compare.h"
 #include "tests/unit/check.h"
+#include "tests/unit/plain_device.h"
 #include "tests/unit/plan_fixture.h"
 
 #include <jansson.h>
@@ -25,8 +26,7 @@ static json_t *compare(Arena *arena, const FixtureShape *a, const FixtureShape *
                              {.path = "b.plan", .plan = fixture_plan(arena, b, diag)}};
     Device devices[2];
     for (int i = 0; i < 2; i++) {
-        devices[i] =
-            cluster ? device_of_cluster(cluster, sides[i].plan->precision) : DEVICE_CPU_CORE;
+        devices[i] = cluster ? device_of_cluster(cluster, sides[i].plan->precision) : PLAIN_DEVICE;
         sides[i].device = &devices[i];
     }
     StrBuf json = strbuf_create();

@@ -1,6 +1,7 @@
 /* Device profiles: what is written is read again, what is damaged is refused with the key's name,
  * and predictions follow the numbers in the file. */
 #include "tests/unit/check.h"
+#include "tests/unit/plain_device.h"
 #include "tests/unit/train_fixture.h"
 
 #include "ir/op.h"
@@ -325,7 +326,7 @@ static void check_measured(void) {
             if (ready && result.seconds < best) best = result.seconds;
         }
         double with = predicted_us(&run, &device) / 1e3;
-        double without = predicted_us(&run, &DEVICE_CPU_CORE) / 1e3;
+        double without = predicted_us(&run, &PLAIN_DEVICE) / 1e3;
         printf("gpt tiny: %.2f ms a step at best; predicted %.2f with the profile made just now, "
                "%.2f without\n",
                1e3 * best, with, without);

@@ -1,5 +1,6 @@
 /* The search against trying everything: same optimum, same answer on any number of threads, and
  * the lessons of the literature on a made-up cluster whose costs have a closed form. */
+#include "planner/plan_library.h"
 #include "planner/search_records.h"
 #include "tests/unit/check.h"
 #include "tests/unit/synthetic_costs.h"
@@ -83,7 +84,7 @@ static void use_random_case(SearchRequest *request) {
     synthetic_use(model, 2 + random_below(14));
     *request = request_of(RANKS[random_below(7)], 0);
     request->global_batch = request->n_ranks * BATCHES[random_below(4)];
-    request->memory_limit_bytes = 1e9 * pow(2, 5 * random_unit());
+    request->memory_limit_bytes = CUDA_CONTEXT_BYTES + 1e9 * pow(2, 5 * random_unit());
     synthetic_cluster.node.n_devices = 4 << random_below(2);
     synthetic_cluster.network.nic_bytes_per_second *= 0.1 + random_unit();
     synthetic_cluster.software.overlaps_gradients = random_below(2);

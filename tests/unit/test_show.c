@@ -6,6 +6,7 @@
 #include "planner/show_facts.h"
 #include "planner/simulate.h"
 #include "tests/unit/check.h"
+#include "tests/unit/plain_device.h"
 #include "tests/unit/plan_fixture.h"
 
 #include <jansson.h>
@@ -25,7 +26,7 @@ typedef bool ShowFunction(StrBuf *out, const Plan *plan, const Device *device, D
 
 static StrBuf show(ShowFunction *function, const Plan *plan, Diag *diag) {
     StrBuf out = strbuf_create();
-    CHECK(function(&out, plan, &DEVICE_CPU_CORE, diag), "%s", diag_text(diag));
+    CHECK(function(&out, plan, &PLAIN_DEVICE, diag), "%s", diag_text(diag));
     return out;
 }
 
@@ -37,7 +38,7 @@ static bool near(double a, double b) {
 static void test_cost(Arena *arena, Diag *diag) {
     check_begin("cost: flops and message bytes as on paper");
     Plan *plan = fixture_plan(arena, &SMALL, diag);
-    ProgramCost cost = cost_program(plan, 1, &DEVICE_CPU_CORE, arena);
+    ProgramCost cost = cost_program(plan, 1, &PLAIN_DEVICE, arena);
     double tokens = 2.0 * 256, product = 2 * tokens * 512 * 2048 / 2; /* ffn over t = 2 */
     double gelu = tokens * 2048 / 2, add = tokens * 512;
     CHECK(near(cost.forward[0].flops, 2 * (2 * product + gelu + add)), "forward %g",
@@ -56,7 +57,7 @@ static void test_cost(Arena *arena, Diag *diag) {
 static void test_one_rank(Arena *arena, Diag *diag) {
     check_begin("simulate: one rank's step is the sum of its tasks");
     Plan *plan = fixture_plan(arena, &ONE, diag);
-    Simulation *sim = simulate_plan(arena, plan, &DEVICE_CPU_CORE, diag);
+    Simulation *sim = simulate_plan(arena, plan, &PLAIN_DEVICE, diag);
     CHECK(sim, "%s", diag_text(diag));
     if (!sim) return;
     const ProgramCost *cost = &sim->costs[0];
@@ -72,7 +73,7 @@ static void test_bubble(Arena *arena, const FixtureShape *shape, const char *nam
     check_begin(name);
     Plan *plan = fixture_plan(arena, shape, diag);
     for (int stage = 0; stage < plan->n_stages; stage++) plan->stages[stage].program = 1;
-    Device device = DEVICE_CPU_CORE;
+    Device device = PLAIN_DEVICE;
     device.link_latency_us = 0;
     device.link_bytes_per_second = 1e30;
     Simulation *sim = simulate_plan(arena, plan, &device, diag);
@@ -90,14 +91,14 @@ static void test_bubble(Arena *arena, const FixtureShape *shape, const char *nam
 static void test_messages(Arena *arena, Diag *diag) {
     check_begin("simulate: messages and tasks respect time");
     Plan *plan = fixture_plan(arena, &CHUNKS, diag);
-    Simulation *sim = simulate_plan(arena, plan, &DEVICE_CPU_CORE, diag);
+    Simulation *sim = simulate_plan(arena, plan, &PLAIN_DEVICE, diag);
     CHECK(sim, "%s", diag_text(diag));
     if (!sim) return;
     CHECK(sim->n_messages == 2 * (2 * 4 - 1) * 8, "%d messages", sim->n_messages);
     for (int i = 0; i < sim->n_messages; i++) {
         const MessageSpan *message = &sim->messages[i];
         const Channel *link = &plan->channels[message->channel];
-        double latency_us, us = cost_message_us(&DEVICE_CPU_CORE, plan, link->from, link->to,
+        double latency_us, us = cost_message_us(&PLAIN_DEVICE, plan, link->from, link->to,
                                                 (double)link->slot_bytes, &latency_us);
         CHECK(message->arrive_us >= message->start_us + us - 1e-6, "message %d too fast", i);
         CHECK(message->taken_us >= message->arrive_us, "message %d taken early", i);
@@ -127,10 +128,10 @@ static void test_stuck(Arena *arena) {
     Task *tasks = plan->stages[0].tasks;
     while (!task_is_send(tasks)) tasks++;
     *tasks = (Task){TASK_FORWARD, 0, tasks->micro}; /* sends one fewer than stage 1 receives */
-    CHECK(!simulate_plan(arena, plan, &DEVICE_CPU_CORE, diag), "it ended");
+    CHECK(!simulate_plan(arena, plan, &PLAIN_DEVICE, diag), "it ended");
     CHECK(strstr(diag_text(diag), "waits forever at its task"), "%s", diag_text(diag));
     StrBuf out = strbuf_create();
-    CHECK(!show_html(&out, plan, &DEVICE_CPU_CORE, diag) && out.length == 0, "a page was made");
+    CHECK(!show_html(&out, plan, &PLAIN_DEVICE, diag) && out.length == 0, "a page was made");
     strbuf_destroy(&out);
     diag_destroy(diag);
 }
@@ -139,7 +140,7 @@ static void test_speed(const Plan *plan, Arena *arena, Diag *diag) {
     check_begin("simulate: 64 stages x 512 micro-batches within a second");
     struct timespec start, end;
     clock_gettime(CLOCK_MONOTONIC, &start);
-    Simulation *sim = simulate_plan(arena, plan, &DEVICE_CPU_CORE, diag);
+    Simulation *sim = simulate_plan(arena, plan, &PLAIN_DEVICE, diag);
     clock_gettime(CLOCK_MONOTONIC, &end);
     double ms =
         (double)(end.tv_sec - start.tv_sec) * 1e3 + (double)(end.tv_nsec - start.tv_nsec) / 1e6;
@@ -225,7 +226,7 @@ static void test_tuned(Arena *arena, Diag *diag) {
 static void test_traffic(Arena *arena, Diag *diag) {
     check_begin("traffic: per communicator as on paper");
     Plan *plan = fixture_plan(arena, &SMALL, diag);
-    Facts *facts = facts_create(arena, plan, &DEVICE_CPU_CORE, diag);
+    Facts *facts = facts_create(arena, plan, &PLAIN_DEVICE, diag);
     CHECK(facts && facts->n_traffic == 6, "%d rows", facts ? facts->n_traffic : -1);
     if (!facts) return;
     double activation = 2.0 * 256 * 512 * 4;
@@ -333,7 +334,7 @@ static bool write_pages(const char *folder, Arena *arena, Diag *diag) {
         StrBuf text = strbuf_create();
         Plan *plan = fixture_plan(arena, PAGES[i].shape, diag);
         char *path = arena_printf(arena, "%s/%s.html", folder, PAGES[i].name);
-        bool written = show_html(&text, plan, &DEVICE_CPU_CORE, diag) &&
+        bool written = show_html(&text, plan, &PLAIN_DEVICE, diag) &&
                        file_write(path, text.text, text.length, diag);
         strbuf_destroy(&text);
         if (!written) return false;

@@ -244,6 +244,28 @@ static void test_nothing(void) {
     strbuf_destroy(&out);
 }
 
+/* 1.5 GiB beside the context, where 2 GiB are missing. */
+static void test_nothing_for_graphs(int micro_batch, const char *remedy) {
+    Cluster cluster = fixture_cluster("DGX");
+    SearchRequest request = {.n_ranks = 8, .global_batch = 8, .micro_batch = micro_batch};
+    SearchResult result = {
+        .n_candidates = 12,
+        .least_missing_bytes = 2LL << 30,
+        .least_missing = fixture_candidate(8, 1, 1, 1, 1),
+        .least_memory = {.memory_bytes = 80LL << 30, .runtime_bytes = 2LL << 30}};
+    StrBuf out = strbuf_create();
+    show_search_nothing(&out, &request, &result, &cluster);
+    CHECK(strstr(out.text, remedy), "'%s'", out.text);
+    strbuf_destroy(&out);
+    out = strbuf_create();
+    show_search_nothing_json(&out, &request, &result, &cluster);
+    json_t *root = json_loads(out.text, 0, NULL);
+    json_t *memory = json_object_get(json_object_get(root, "closest"), "memory_bytes");
+    CHECK(json_integer_value(json_object_get(memory, "runtime")) == 2LL << 30, "runtime");
+    json_decref(root);
+    strbuf_destroy(&out);
+}
+
 /* A step of 64 stages, as a simulator would give it. */
 static void simulate(Arena *arena, SearchReport *report) {
     const Found *best = &report->result->found[report->chosen];
@@ -358,6 +380,11 @@ int main(int argc, char **argv) {
         test_json(arena, "gpt");
         test_json(arena, HOSTILE);
         test_nothing();
+        check_begin("search: nothing fits for captured graphs, and what would need less");
+        test_nothing_for_graphs(ANY, "; captured graphs of 3072 micro-batches take 1.50 GiB, less "
+                                     "with a smaller --global-batch; ");
+        test_nothing_for_graphs(1, "; captured graphs of 3072 micro-batches take 1.50 GiB, less "
+                                   "with a larger --micro-batch or a smaller --global-batch; ");
         test_html(arena);
         status = check_report();
     }

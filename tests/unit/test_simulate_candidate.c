@@ -54,6 +54,23 @@ static void check_parts(const StepCost *played, const char *what) {
           "%s: a part is negative", what);
 }
 
+/* What a stage holds all the time, for the page: all classes but activations and messages. */
+static void check_constant(const Candidate *candidate, const Pair *pair) {
+    Arena *arena = arena_create();
+    const char *reason;
+    const LayoutCost *layout =
+        model_costs_at(&synthetic_costs, candidate->t, candidate->sequence_parallel,
+                       candidate->recompute, candidate->micro_batch, &reason);
+    const PipelineLoad *load =
+        candidate_load(NULL, arena, &synthetic_costs, layout, candidate, pair->split);
+    const StepCost *cost = &pair->closed;
+    double want = (double)(cost->memory_bytes - cost->activation_bytes - cost->message_bytes);
+    double is = load->constant_bytes[cost->worst_stage];
+    CHECK(cost->runtime_bytes > 0 && fabs(is - want) < 4096, "stage %d: %.0f, not %.0f",
+          cost->worst_stage, is, want);
+    arena_destroy(arena);
+}
+
 /* Weights of the ends so light that stages are equal. */
 static const Synthetic EQUAL = {2048, 12288, 96, 1, 200e12, 60, 1};
 
@@ -97,6 +114,7 @@ static void test_closed_forms(PipelineSim *sim, Diag *diag) {
                   pair.played.step_us, 100 * error);
             check_parts(&pair.played, CASES[i].schedule);
             CHECK(pair.played.memory_bytes == pair.closed.memory_bytes, "memory changed");
+            check_constant(&candidate, &pair);
         }
     }
 }

@@ -310,7 +310,8 @@ static void test_parts(void) {
                       cost.bubble_us >= 0 && cost.data_us >= 0 && cost.update_us > 0,
                   "case %zu: a part is negative", i);
             int64_t bytes = cost.parameter_bytes + cost.gradient_bytes + cost.optimizer_bytes +
-                            cost.activation_bytes + cost.message_bytes + cost.scratch_bytes;
+                            cost.activation_bytes + cost.message_bytes + cost.scratch_bytes +
+                            cost.runtime_bytes;
             CHECK(bytes == cost.memory_bytes, "case %zu: bytes", i);
         }
     }

@@ -1,6 +1,8 @@
-/* What step_memory says before a plan is made, against the arenas of the plan. */
+/* What step_memory says before a plan is made, against the plan: the arenas, and CUDA's context
+ * with captured graphs, of the rank that has most of both. */
 #include "frontend/cluster_read.h"
 #include "frontend/model.h"
+#include "planner/plan_library.h"
 #include "planner/search.h"
 #include "tests/unit/check.h"
 
@@ -38,73 +40,131 @@ static PlanRequest request_of(const Model *model, const Layout *l, const int *sp
                                      .seed = 1}};
 }
 
-static const Stage *largest_stage(const Plan *plan) {
-    const Stage *largest = &plan->stages[0];
+static int64_t stage_bytes(const Plan *plan, int stage) {
+    return plan->stages[stage].arena_bytes + plan_stage_library_bytes(plan, stage);
+}
+
+static int largest_stage(const Plan *plan) {
+    int largest = 0;
     for (int s = 1; s < plan->n_stages; s++) {
-        if (plan->stages[s].arena_bytes > largest->arena_bytes) largest = &plan->stages[s];
+        if (stage_bytes(plan, s) > stage_bytes(plan, largest)) largest = s;
     }
     return largest;
+}
+
+typedef struct Priced {
+    Cluster *cluster;
+    ModelCosts *costs;
+    const LayoutCost *layout;
+    Candidate candidate;
+    int *split;
+    StepCost cost;
+} Priced;
+
+static Priced price(Arena *arena, const Layout *l, const Model *thin, Diag *diag) {
+    Priced x = {.cluster = cluster_read(arena, "selene", NULL, diag)};
+    PlanRequest request = request_of(thin, l, NULL);
+    x.costs = x.cluster ? model_costs_create(arena, &request, x.cluster, diag) : NULL;
+    const char *reason = "";
+    if (x.costs) {
+        x.layout = model_costs_at(x.costs, l->t, l->sequence_parallel, l->recompute, l->b, &reason);
+    }
+    if (!x.layout) BUG("%s %s", diag_text(diag), reason);
+    x.split = ARENA_ARRAY(arena, int, l->p * l->v);
+    x.candidate = (Candidate){.t = l->t,
+                              .p = l->p,
+                              .d = l->d,
+                              .n_chunks = l->v,
+                              .micro_batch = l->b,
+                              .n_micro = l->n_micro,
+                              .schedule = schedule_find(l->schedule),
+                              .recompute = l->recompute,
+                              .zero = l->zero,
+                              .sequence_parallel = l->sequence_parallel};
+    if (!split_blocks(x.costs, x.layout, l->p, l->v, false, x.split)) BUG("no split");
+    step_memory(x.costs, x.layout, &x.candidate, x.split, &x.cost);
+    return x;
+}
+
+static void print(const Layout *l, const StepCost *cost, const Plan *plan, int largest) {
+    const Stage *stage = &plan->stages[largest];
+    const Program *program = &plan->programs[stage->program];
+    int64_t beyond = plan_stage_library_bytes(plan, largest), persistent = cost->parameter_bytes;
+    persistent += cost->gradient_bytes + cost->optimizer_bytes;
+    double frames = 0;
+    for (int c = 0; c < l->v; c++) {
+        frames += (double)program->frame_bytes[c] * stage->frame_slots[c];
+    }
+    printf("# %s t%d d%d p%d v%d b%d %s, MB priced and planned: stage %d %d, arena %.1f %.1f, "
+           "frames %.1f %.1f, messages %.2f %.2f, scratch %.1f %.1f, persistent %.1f %.1f; "
+           "graph nodes %lld %lld\n",
+           l->settings, l->t, l->d, l->p, l->v, l->b, l->schedule, cost->worst_stage, largest,
+           (double)(cost->memory_bytes - cost->runtime_bytes) / 1e6,
+           (double)stage->arena_bytes / 1e6, (double)cost->activation_bytes / 1e6, frames / 1e6,
+           (double)cost->message_bytes / 1e6, (double)stage->message_bytes / 1e6,
+           (double)cost->scratch_bytes / 1e6, (double)program->scratch_bytes / 1e6,
+           (double)persistent / 1e6, (double)program->persistent_bytes / 1e6,
+           (long long)(step_graph_bytes(cost) / GRAPH_NODE_BYTES),
+           (long long)((beyond - CUDA_CONTEXT_BYTES) / GRAPH_NODE_BYTES));
+}
+
+/* Shards may need a little more than is priced, and no stage's messages need more than those of the
+ * stage with the largest tensor. Graphs: the norm of divided gradients has a few calls more where
+ * some parameters are not divided. */
+static void compare_with_plan(const Layout *l, const StepCost *cost, const Plan *plan) {
+    int largest = largest_stage(plan);
+    double least = l->zero ? -0.003 : -0.001, most = l->zero ? 0.01 : 0.001;
+    double arena = (double)(cost->memory_bytes - cost->runtime_bytes);
+    double planned = (double)plan->stages[largest].arena_bytes, error = arena / planned - 1;
+    int64_t beyond = plan_stage_library_bytes(plan, largest);
+    double nodes = (double)(beyond - CUDA_CONTEXT_BYTES) / GRAPH_NODE_BYTES;
+    double off = (double)(cost->runtime_bytes - beyond) / GRAPH_NODE_BYTES;
+    if (getenv("VERBOSE")) print(l, cost, plan, largest);
+    CHECK(cost->worst_stage == largest, "%s: priced stage %d, planned stage %d", l->settings,
+          cost->worst_stage, largest);
+    CHECK(error > least && error < most,
+          "%s t=%d d=%d p=%d v=%d b=%d %s: priced %.0f, planned %.0f: %+.3f", l->settings, l->t,
+          l->d, l->p, l->v, l->b, l->schedule, arena, planned, error);
+    CHECK(fabs(off) <= 2 || fabs(off) < 0.003 * nodes,
+          "%s t=%d d=%d p=%d v=%d b=%d %s: %+.0f of %.0f graph nodes", l->settings, l->t, l->d,
+          l->p, l->v, l->b, l->schedule, off, nodes);
+    double fullest = (double)plan_fullest_bytes(plan);
+    error = (double)cost->memory_bytes / fullest - 1;
+    CHECK(error > least && error < most, "%s: priced %+.4f of all", l->settings, error);
 }
 
 static void compare(const Layout *l, Diag *diag) {
     Arena *arena = arena_create();
     ModelSetting size = {"size", l->settings};
-    Cluster *cluster = cluster_read(arena, "selene", NULL, diag);
     Model *thin = model_load(arena, l->path, &size, 1, 1, diag);
     Model *whole = model_load(arena, l->path, &size, 1, l->b * l->d, diag);
-    if (!cluster || !thin || !whole) BUG("%s", diag_text(diag));
-    PlanRequest request = request_of(thin, l, NULL);
-    ModelCosts *costs = model_costs_create(arena, &request, cluster, diag);
-    const char *reason;
-    const LayoutCost *layout =
-        costs ? model_costs_at(costs, l->t, l->sequence_parallel, l->recompute, l->b, &reason)
-              : NULL;
-    if (!layout) BUG("%s %s", diag_text(diag), reason);
-    int *split = ARENA_ARRAY(arena, int, l->p * l->v);
-    Candidate candidate = {.t = l->t,
-                           .p = l->p,
-                           .d = l->d,
-                           .n_chunks = l->v,
-                           .micro_batch = l->b,
-                           .n_micro = l->n_micro,
-                           .schedule = schedule_find(l->schedule),
-                           .recompute = l->recompute,
-                           .zero = l->zero,
-                           .sequence_parallel = l->sequence_parallel};
-    StepCost cost = {0};
-    if (!split_blocks(costs, layout, l->p, l->v, false, split)) BUG("no split");
-    step_memory(costs, layout, &candidate, split, &cost);
-    request = request_of(whole, l, split);
+    if (!thin || !whole) BUG("%s", diag_text(diag));
+    Priced x = price(arena, l, thin, diag);
+    PlanRequest request = request_of(whole, l, x.split);
     Plan *plan = plan_make(arena, &request, diag);
     CHECK(plan, "%s", diag_text(diag));
-    if (plan) {
-        const Stage *stage = largest_stage(plan);
-        const Program *program = &plan->programs[stage->program];
-        double error = (double)cost.memory_bytes / (double)stage->arena_bytes - 1;
-        if (getenv("VERBOSE")) {
-            double frames = 0;
-            for (int c = 0; c < l->v; c++) {
-                frames += (double)program->frame_bytes[c] * stage->frame_slots[c];
-            }
-            printf(
-                "# %s t%d d%d p%d v%d b%d %s: %+.2f %%; MB priced %.1f (stage %d), planned %.1f "
-                "(stage %d); frames %.1f %.1f messages %.2f %.2f scratch %.1f %.1f persistent "
-                "%.1f %.1f\n",
-                l->settings, l->t, l->d, l->p, l->v, l->b, l->schedule, 100 * error,
-                (double)cost.memory_bytes / 1e6, cost.worst_stage, (double)stage->arena_bytes / 1e6,
-                (int)(stage - plan->stages), (double)cost.activation_bytes / 1e6, frames / 1e6,
-                (double)cost.message_bytes / 1e6, (double)stage->message_bytes / 1e6,
-                (double)cost.scratch_bytes / 1e6, (double)program->scratch_bytes / 1e6,
-                (double)(cost.parameter_bytes + cost.gradient_bytes + cost.optimizer_bytes) / 1e6,
-                (double)program->persistent_bytes / 1e6);
-        }
-        /* Shards may need a little more than is priced, and no stage's messages need more than
-         * those of the stage with the largest tensor. */
-        double least = l->zero ? -0.003 : -0.001, most = l->zero ? 0.01 : 0.001;
-        CHECK(error > least && error < most,
-              "%s t=%d d=%d p=%d v=%d b=%d %s: priced %lld, planned %lld: %+.3f", l->settings, l->t,
-              l->d, l->p, l->v, l->b, l->schedule, (long long)cost.memory_bytes,
-              (long long)stage->arena_bytes, error);
+    if (plan) compare_with_plan(l, &x.cost, plan);
+    arena_destroy(arena);
+}
+
+/* Software that issues its operations one by one has no graphs, nor has a processor CUDA. */
+static void test_who_captures(const Layout *l, Diag *diag) {
+    Arena *arena = arena_create();
+    ModelSetting size = {"size", l->settings};
+    Model *thin = model_load(arena, l->path, &size, 1, 1, diag);
+    if (!thin) BUG("%s", diag_text(diag));
+    Priced x = price(arena, l, thin, diag);
+    StepCost without = {0};
+    check_begin("graphs count for software that captures them, on a GPU");
+    CHECK(x.cost.runtime_bytes > CUDA_CONTEXT_BYTES, "%lld", (long long)x.cost.runtime_bytes);
+    for (int cpu = 0; cpu < 2; cpu++) {
+        x.cluster->is_cpu = cpu;
+        x.cluster->software.forward_op_us = cpu ? 0 : 20;
+        step_memory(x.costs, x.layout, &x.candidate, x.split, &without);
+        CHECK(without.runtime_bytes == 0 &&
+                  without.memory_bytes == x.cost.memory_bytes - x.cost.runtime_bytes,
+              "%s: %lld bytes", cpu ? "a processor" : "no graphs",
+              (long long)without.runtime_bytes);
     }
     arena_destroy(arena);
 }
@@ -130,11 +190,14 @@ int main(void) {
          1},
         {"models/gpt.lua", "175b", 8, 8, 8, 6, 1, 16, "interleaved", true, false, RECOMPUTE_NONE,
          1},
+        /* the first stage has the largest arena; the second the larger graph, and most in all */
+        {"models/gpt.lua", "124m", 1, 1, 3, 1, 2, 1000, "1f1b", false, false, RECOMPUTE_FULL, 0},
         {"models/llama.lua", "405b", 8, 128, 16, 1, 1, 16, "1f1b", true, false, RECOMPUTE_NONE, 1},
     };
     Diag *diag = diag_create();
     check_begin("memory priced is memory planned, within 0.1 %; with ZeRO-1 within 1 %");
     for (size_t i = 0; i < sizeof(LAYOUTS) / sizeof(LAYOUTS[0]); i++) compare(&LAYOUTS[i], diag);
+    test_who_captures(&LAYOUTS[0], diag);
     diag_destroy(diag);
     return check_report();
 }

@@ -1,6 +1,7 @@
 /* Traces of steps: every call once, in order, on one clock, messages after they were sent; the
  * step is a step like any other; the file has the names of the predicted one. */
 #include "tests/unit/check.h"
+#include "tests/unit/plain_device.h"
 #include "tests/unit/train_fixture.h"
 
 #include "frontend/train_trace.h"
@@ -139,8 +140,7 @@ static void check_file(const Run *run, const EngineSpan *spans, int count) {
     measured_tasks.count = predicted_tasks.count = 0;
     measured_threads.count = predicted_threads.count = 0;
     train_trace_print(&measured, run->plan, spans, count);
-    CHECK(show_trace(&predicted, run->plan, &DEVICE_CPU_CORE, run->diag), "%s",
-          diag_text(run->diag));
+    CHECK(show_trace(&predicted, run->plan, &PLAIN_DEVICE, run->diag), "%s", diag_text(run->diag));
     read_trace(measured.text, &measured_tasks, &measured_threads, &n_measured);
     read_trace(predicted.text, &predicted_tasks, &predicted_threads, &n_predicted);
     for (int i = 0; i < predicted_tasks.count; i++) {

@@ -17,7 +17,7 @@ static CsvTable *read_bytes(const char *text, size_t length, Diag *diag) {
     snprintf(path, sizeof(path), "/tmp/test_validate_%d.csv", (int)getpid());
     FILE *file = fopen(path, "wb");
     if (!file || fwrite(text, 1, length, file) != length || fclose(file) != 0) abort();
-    CsvTable *table = csv_read(arena, path, diag);
+    CsvTable *table = csv_read(arena, path, NULL, diag);
     remove(path);
     return table;
 }
