@@ -21,6 +21,7 @@ typedef struct EngineOptions {
     bool no_graph;      /* CUDA: issue every command instead of replaying a captured graph */
     bool segmented;     /* CUDA: capture in pieces, as steps of too many nodes always are */
     bool no_epilogues;  /* CUDA: kernels of their own for what products could do besides */
+    bool no_cudnn;      /* CUDA: own kernels for all attention */
     bool tf32;          /* CUDA: f32 products round their operands to 10 bits, on tensor cores */
     int device_ordinal; /* CUDA: which of this machine's devices */
     /* CUDA, several processes: this one's rank among them and how they talk (runtime/launch). NULL:

@@ -1,5 +1,6 @@
-/* CUDA binders of attention: which kernel, how many blocks, how much shared memory. All of it
- * follows from shapes, dtype and scale, so that results are the same on every device. */
+/* CUDA binders of attention: a library's where there is one that does it; else which kernel, how
+ * many blocks, how much shared memory. All of the latter follows from shapes, dtype and scale, so
+ * that results are the same on every device. */
 #include "runtime/cuda/bind.h"
 #include "runtime/cuda/kernels/args.h"
 #include "runtime/cuda/workspace.h"
@@ -127,12 +128,35 @@ static Grid cut(AttentionSizes *sizes, int64_t items, int tile, int64_t streamed
     return (Grid){(uint32_t)(sizes->tiles * heads), 1, 1};
 }
 
+/* The node as a library's, or false: own kernels do it. */
+static bool push_library(Binding *b, const AttentionSizes *s, AttentionCommand command) {
+    const AttentionCheck *check = cuda_emitter(b)->attention;
+    if (!check || b->in_local[0].dtype != DTYPE_BF16 || !s->batch) return false;
+    command.shape = (AttentionShape){
+        .backward = command.d_o != NULL,
+        .causal = s->causal,
+        .batch = s->batch,
+        .seq = s->seq,
+        .kv_heads = s->kv_heads,
+        .group = s->group,
+        .head = s->head,
+        .scale = s->scale,
+    };
+    command.q = b->in[0];
+    command.k = b->in[1];
+    command.v = b->in[2];
+    command.workspace = b->workspace;
+    command.workspace_bytes = b->workspace_bytes;
+    return check->supports(check->user, &command) && cuda_push_attention(b, &command);
+}
+
 bool cuda_bind_attention(Binding *b) {
     bool bf16 = b->in_local[0].dtype != DTYPE_F32;
     AttentionForwardArgs args = {
         .q = b->in[0], .k = b->in[1], .v = b->in[2], .o = b->out[0], .lse = b->out[1]};
     AttentionSizes *s = &args.sizes;
     if (!make_sizes(b, s)) return false;
+    if (push_library(b, s, (AttentionCommand){.o = args.o, .lse = args.lse})) return true;
     AttentionKernels kernels = choose_kernels(bf16, s->head, s->scale);
     Grid grid = cut(s, s->rows, kernels.tile, 2LL * s->seq * s->head * (bf16 ? 2 : 4));
     return cuda_push_launch(b, kernels.forward, grid, kernels.threads, kernels.forward_shared,
@@ -163,6 +187,13 @@ bool cuda_bind_attention_grad(Binding *b) {
     };
     AttentionSizes *s = &args.sizes;
     if (!make_sizes(b, s)) return false;
+    AttentionCommand library = {.o = b->in[3],
+                                .lse = b->in[4],
+                                .d_o = args.d_o,
+                                .dq = args.dq,
+                                .dk = args.dk,
+                                .dv = args.dv};
+    if (push_library(b, s, library)) return true;
     AttentionKernels kernels = choose_kernels(bf16, s->head, s->scale);
     int64_t heads = (int64_t)s->batch * s->kv_heads, bytes = 2LL * s->head * (bf16 ? 2 : 4);
     int rows_a_block = 256 / ATTENTION_DELTA_LANES;

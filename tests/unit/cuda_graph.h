@@ -40,6 +40,7 @@ typedef struct Variant {
     int most_t; /* what its heads allow */
     DType precision;
     ModelSetting settings[16]; /* up to the first without a key */
+    int cudnn_version;         /* of the fake; 0: none */
 } Variant;
 
 /* clang-format off */
@@ -68,8 +69,9 @@ static inline bool start_on_fake(Run *run, const Variant *variant, const Layout 
                              .virtual_ranks = true,
                              .no_graph = mode == EAGER,
                              .segmented = mode == SEGMENTED};
-    cuda_api_replace(
-        fake_cuda_create(&(FakeOptions){.poison = true, .seed = 1 + (uint64_t)n_layouts_run}));
+    cuda_api_replace(fake_cuda_create(&(FakeOptions){.poison = true,
+                                                     .seed = 1 + (uint64_t)n_layouts_run,
+                                                     .cudnn_version = variant->cudnn_version}));
     return plan(run, variant, layout) && run_start_on(run, &options);
 }
 
