@@ -208,8 +208,9 @@ static double element(const void *at, DType dtype, int64_t i) {
     return (double)x;
 }
 
-/* The tolerances of the own kernels (test_cuda_attention.c). lse is of sums in f32; where scores
- * go through 2^x in cuDNN, of about as many roundings. */
+/* The tolerances of the own kernels (test_cuda_attention.c), but for groups: the gradients of keys
+ * and values for each query head are rounded to bf16 before they are summed, once more than there:
+ * half as much again. */
 static void compare(const Bench *b, int tensor) {
     static const char *const NAMES[] = {"", "", "", "", "o", "lse", "dq", "dk", "dv"};
     const Type *type = value_type(value_of(b, tensor));
@@ -223,8 +224,9 @@ static void compare(const Bench *b, int tensor) {
         if (!(fabs(error) <= most)) most = isnan(error) ? INFINITY : fabs(error);
     }
     double size = sqrt(squares / count) + 1e-3, mean = sqrt(errors / count) / size;
-    double mean_allowed = tensor == LSE ? 2e-6 : tensor == O ? 3e-3 : 5e-3;
-    double most_allowed = tensor == LSE ? 2e-5 : tensor == O ? 5e-2 : 6e-2;
+    double more = b->shape->group > 1 && tensor >= DK ? 1.5 : 1;
+    double mean_allowed = more * (tensor == LSE ? 2e-6 : tensor == O ? 3e-3 : 5e-3);
+    double most_allowed = more * (tensor == LSE ? 2e-5 : tensor == O ? 5e-2 : 6e-2);
     CHECK(mean <= mean_allowed && most / size <= most_allowed, "%s: error %.3g, at most %.3g",
           NAMES[tensor], mean, most / size);
     if (getenv("TEST_SHOW")) printf("  %-4s %.2g %.2g\n", NAMES[tensor], mean, most / size);
@@ -322,7 +324,7 @@ static void test_refusals(void) {
          {1, 1024, 12, 1, 64, true, 1},
          true,
          24 << 20,
-         "needs 24.0 MiB of workspace, the plan has 24.0"},
+         "needs 24.05 MiB of workspace, the plan has 24.00"},
     };
     for (size_t i = 0; i < sizeof(REFUSALS) / sizeof(REFUSALS[0]); i++) check_refusal(&REFUSALS[i]);
 }

@@ -138,7 +138,7 @@ static bool make_plan(const AttentionTable *table, AttentionEntry *entry,
         entry->plan = plan;
         return true;
     }
-    entry->why = arena_printf(table->arena, "needs %.1f MiB of workspace, the plan has %.1f",
+    entry->why = arena_printf(table->arena, "needs %.2f MiB of workspace, the plan has %.2f",
                               (double)bytes / (1 << 20), (double)entry->limit_bytes / (1 << 20));
     return false;
 }
