@@ -204,6 +204,11 @@ const AttentionEntry *attention_table_find(AttentionTable *table, const Attentio
     return entry->plan ? entry : NULL;
 }
 
+bool attention_table_supports(void *table, const AttentionCommand *command) {
+    const char *why;
+    return attention_table_find(table, command, &why) != NULL;
+}
+
 int64_t attention_entry_workspace_bytes(const AttentionEntry *entry) {
     return align(entry->own_bytes) + entry->delta_bytes;
 }

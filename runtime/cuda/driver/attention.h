@@ -30,6 +30,9 @@ void attention_table_destroy(AttentionTable *table);
 const AttentionEntry *attention_table_find(AttentionTable *table, const AttentionCommand *command,
                                            const char **out_why);
 
+/* The same question as an AttentionCheck's, of a table. */
+bool attention_table_supports(void *table, const AttentionCommand *command);
+
 cudnnStatus_t attention_issue(const AttentionTable *table, const AttentionEntry *entry,
                               const AttentionCommand *command, cudaStream_t stream);
 /* Reports `status` where it is not success; returns whether it was. */

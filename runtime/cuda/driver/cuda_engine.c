@@ -227,6 +227,23 @@ static void tell_tuning(CudaEngine *cuda) {
         (int)(ours % 100));
 }
 
+/* Which of a step's attentions are cuDNN's. */
+static void tell_attention(CudaEngine *cuda) {
+    const CommandList *list = &cuda->replays[EMIT_TRAIN].list;
+    bool found[2] = {false, false}; /* forward, backward */
+    for (int i = 0; i < list->count; i++) {
+        if (list->items[i].kind != COMMAND_ATTENTION) continue;
+        found[list->items[i].attention.shape.backward] = true;
+    }
+    if (!found[0] && !found[1]) return;
+    int v = (int)cuda->device.api->cudnnGetVersion();
+    cuda->engine->attention = arena_printf(cuda->engine->arena, "attention by cuDNN %d.%d.%d%s",
+                                           v / 10000, v / 100 % 100, v % 100,
+                                           !found[1]   ? " forward, by own kernels backward"
+                                           : !found[0] ? " backward, by own kernels forward"
+                                                       : "");
+}
+
 static bool prepare_jobs(CudaEngine *cuda, CommandList lists[N_EMIT_JOBS], Diag *diag) {
     Engine *engine = cuda->engine;
     if (cuda->world) cuda->context.messenger = nccl_world_messenger(cuda->world);
@@ -236,6 +253,7 @@ static bool prepare_jobs(CudaEngine *cuda, CommandList lists[N_EMIT_JOBS], Diag 
         if (!replay_prepare(&cuda->replays[job], &cuda->context, &lists[job], diag)) return false;
     }
     tell_tuning(cuda);
+    tell_attention(cuda);
     return true;
 }
 
