@@ -26,16 +26,12 @@ typedef struct Training {
 } Training;
 
 /* clang-format off */
-#define SMALL  SIZES, {"layers", "2"}, {"vocab", "61"}
+#define SMALL  SIZES, {"layers", "2"}, {"vocab", "61"}, {"kv_heads", "2"}
 #define NARROW SIZES, {"layers", "1"}, {"vocab", "31"}, {"ffn", "32"}
 /* clang-format on */
 static const Training TRAININGS[] = {
-    {{"gpt, cuDNN", "models/gpt.lua", 4, DTYPE_BF16, {SMALL}, 91900},
+    {{"llama, cuDNN", "models/llama.lua", 2, DTYPE_BF16, {SMALL}, 91900},
      {2, 1, 2, 2, 1, "1f1b", true, NULL, 0},
-     true,
-     false},
-    {{"llama, cuDNN", "models/llama.lua", 2, DTYPE_BF16, {SMALL, {"kv_heads", "2"}}, 91900},
-     {1, 2, 1, 2, 1, "1f1b", false, NULL, 0},
      true,
      false},
     /* Scores of 4 heads take more workspace than products of 32 columns have. */
