@@ -28,7 +28,7 @@ typedef enum AttentionTensor {
     N_ATTENTION_TENSORS
 } AttentionTensor;
 
-enum { MAX_ATTENTION_DESCRIPTORS = 128, MAX_ATTENTION_OPERATIONS = 32 };
+enum { MAX_ATTENTION_DESCRIPTORS = 192, MAX_ATTENTION_OPERATIONS = 32 };
 
 typedef struct DnnGraph {
     const CuApi *api;
