@@ -40,13 +40,13 @@ typedef struct Variant {
     int most_t; /* what its heads allow */
     DType precision;
     ModelSetting settings[16]; /* up to the first without a key */
-    int cudnn_version;         /* of the fake; 0: none */
 } Variant;
 
 /* clang-format off */
 #define SIZES {"optimizer.eps", "1e-6"}, {"model", "32"}, {"heads", "4"}, {"seq", "8"}
 #define COMMON SIZES, {"layers", "5"}
 /* clang-format on */
+static int fake_cudnn_version;  /* of fakes made from now on; 0: none */
 static int n_layouts_run, half; /* half: see run_in_halves */
 
 static inline bool plan(Run *run, const Variant *variant, const Layout *layout) {
@@ -69,9 +69,8 @@ static inline bool start_on_fake(Run *run, const Variant *variant, const Layout 
                              .virtual_ranks = true,
                              .no_graph = mode == EAGER,
                              .segmented = mode == SEGMENTED};
-    cuda_api_replace(fake_cuda_create(&(FakeOptions){.poison = true,
-                                                     .seed = 1 + (uint64_t)n_layouts_run,
-                                                     .cudnn_version = variant->cudnn_version}));
+    cuda_api_replace(fake_cuda_create(&(FakeOptions){
+        .poison = true, .seed = 1 + (uint64_t)n_layouts_run, .cudnn_version = fake_cudnn_version}));
     return plan(run, variant, layout) && run_start_on(run, &options);
 }
 

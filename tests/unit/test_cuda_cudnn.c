@@ -56,15 +56,16 @@ static const char *make_nodes(Arena *arena, const Shape *s) {
     const char *q = arena_printf(arena, "bf16%s, head=%d]", rows, s->head);
     const char *k = arena_printf(arena, "bf16[batch=%d, seq=%d, kv=%d, head=%d]", s->batch, s->seq,
                                  s->kv_heads, s->head);
-    const char *attrs = arena_printf(arena, "{seq=seq, head=head, causal=%d, scale=%.9g}",
-                                     s->causal, (double)s->scale);
+    const char *attrs = arena_printf(arena, "{seq=seq, head=head, causal=%d, scale=%.9g", s->causal,
+                                     (double)s->scale);
     const char *leaf = "%%%d = param() {name=\"\", init=\"zeros\", decay=1} : %s\n";
     const char *leaves = arena_printf(
         arena, "%s%s%s%s", arena_printf(arena, leaf, 0, q), arena_printf(arena, leaf, 1, k),
         arena_printf(arena, leaf, 2, k), arena_printf(arena, leaf, 3, q));
     return arena_printf(arena,
-                        "%s%%4:2 = attention(%%0, %%1, %%2) %s : %s, f32%s]\n"
-                        "%%5:3 = attention_grad(%%0, %%1, %%2, %%4, %%4.1, %%3) %s : %s, %s, %s\n",
+                        "%s%%4:2 = attention(%%0, %%1, %%2) %s} : %s, f32%s]\n"
+                        "%%5:3 = attention_grad(%%0, %%1, %%2, %%4, %%4.1, %%3) %s, room=1} : %s, "
+                        "%s, %s\n",
                         leaves, attrs, q, rows, attrs, q, k, k);
 }
 
@@ -177,12 +178,24 @@ static AttentionCommand make_command(const Bench *b, bool backward) {
                               .workspace_bytes = WORKSPACE_BYTES};
 }
 
+/* What a plan leaves for it (--cudnn-backward) must do. */
+static void check_room(const Bench *b, const AttentionEntry *entry) {
+    const Node *node = b->graph->nodes[5];
+    Type inputs[6];
+    for (int i = 0; i < 6; i++) inputs[i] = *value_type(node->inputs[i]);
+    int64_t room = op_cuda_workspace_bytes(node, inputs, node->types);
+    int64_t needed = attention_entry_workspace_bytes(entry);
+    CHECK(needed <= room, "a workspace of %lld bytes, plans leave %lld", (long long)needed,
+          (long long)room);
+}
+
 static bool run(Bench *b, bool backward) {
     AttentionCommand command = make_command(b, backward);
     const char *why;
     const AttentionEntry *entry = attention_table_find(b->table, &command, &why);
     CHECK(entry, "%s: %s", backward ? "backward" : "forward", why);
     if (!entry) return false;
+    if (backward) check_room(b, entry);
     bool fine =
         attention_check(b->table, attention_issue(b->table, entry, &command, b->stream), b->diag);
     fine = fine && cuda_check(b->device.api, b->device.api->cudaStreamSynchronize(b->stream),

@@ -30,16 +30,16 @@ typedef struct Training {
 #define NARROW SIZES, {"layers", "1"}, {"vocab", "31"}, {"ffn", "32"}
 /* clang-format on */
 static const Training TRAININGS[] = {
-    {{"llama, cuDNN", "models/llama.lua", 2, DTYPE_BF16, {SMALL}, 91900},
+    {{"llama, cuDNN", "models/llama.lua", 2, DTYPE_BF16, {SMALL}},
      {2, 1, 2, 2, 1, "1f1b", true, NULL, 0},
      true,
      false},
     /* Scores of 4 heads take more workspace than products of 32 columns have. */
-    {{"gpt, cuDNN forward only", "models/gpt.lua", 4, DTYPE_BF16, {NARROW}, 91900},
+    {{"gpt, cuDNN forward only", "models/gpt.lua", 4, DTYPE_BF16, {NARROW}},
      {1, 1, 1, 4, 1, "1f1b", false, NULL, 0},
      false,
      false},
-    {{"gpt, cuDNN with room", "models/gpt.lua", 4, DTYPE_BF16, {NARROW}, 91900},
+    {{"gpt, cuDNN with room", "models/gpt.lua", 4, DTYPE_BF16, {NARROW}},
      {1, 1, 1, 4, 1, "1f1b", false, NULL, 0},
      true,
      true},
@@ -104,6 +104,7 @@ int main(void) {
         return 0;
     }
     forget_cache();
+    fake_cudnn_version = 91900;
     test_training();
     return check_report();
 }
