@@ -28,7 +28,8 @@ static void print_text(const CpuReport *cpu, const CudaReport *cuda) {
         if (library->found) {
             printf("library   %-9s %-8s %s\n", library->name, library->version, library->path);
         } else {
-            printf("library   %-9s not found: %s\n", library->name, library->why);
+            printf("library   %-9s not found%s: %s\n", library->name,
+                   library->optional ? " (optional)" : "", library->why);
         }
     }
     for (int i = 0; i < cuda->n_devices; i++) {

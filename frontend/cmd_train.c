@@ -164,6 +164,7 @@ static void print_start(const Run *run) {
            plan->global_batch);
     printf("memory  %s planned, %s allocated, for all ranks\n", planned, allocated);
     if (engine_tuning(run->engine)) printf("tuned   %s\n", engine_tuning(run->engine));
+    if (engine_attention(run->engine)) printf("with    %s\n", engine_attention(run->engine));
     printf("data    %" PRId64 " tokens", dataset_count_tokens(run->train));
     if (run->val) printf(" to train on, %" PRId64 " to validate", dataset_count_tokens(run->val));
     printf("; unigram entropy %.4f\n", run->val ? run->val_entropy : run->train_entropy);

@@ -66,6 +66,7 @@ int engine_options_from_args(const CliArgs *args, const Plan *plan, EngineOption
                            .virtual_ranks = cli_given(args, OPT_VIRTUAL_RANKS),
                            .no_graph = cli_given(args, OPT_NO_GRAPH),
                            .no_epilogues = cli_given(args, OPT_NO_EPILOGUES),
+                           .no_cudnn = cli_given(args, OPT_NO_CUDNN),
                            .tf32 = cli_given(args, OPT_TF32),
                            .no_registration = cli_given(args, OPT_NO_REGISTRATION),
                            .timeout_seconds = (double)cli_int(args, OPT_TIMEOUT, 0)};

@@ -166,6 +166,14 @@ bool plan_recompute_from_args(const CliArgs *args, PlanOptions *options, Diag *d
     return false;
 }
 
+static bool cudnn_from_args(const CliArgs *args, PlanOptions *options, Diag *diag) {
+    options->cudnn_backward = cli_given(args, OPT_CUDNN_BACKWARD);
+    bool fits = options->cuda && options->precision == DTYPE_BF16;
+    if (fits || !options->cudnn_backward) return true;
+    diag_error(diag, NO_LOC, "--cudnn-backward: for --device cuda with --precision bf16 only");
+    return false;
+}
+
 static bool options_from_args(CliArgs *args, PlanOptions *options, Diag *diag) {
     bool seen[N_MESH_AXES];
     if (!plan_mesh_from_args(args, &options->mesh, seen, diag)) return false;
@@ -190,7 +198,8 @@ static bool options_from_args(CliArgs *args, PlanOptions *options, Diag *diag) {
         return false;
     }
     if (!plan_recompute_from_args(args, options, diag)) return false;
-    return plan_precision_from_args(args, options, diag) && split_from_args(args, options, diag);
+    return plan_precision_from_args(args, options, diag) && cudnn_from_args(args, options, diag) &&
+           split_from_args(args, options, diag);
 }
 
 /* --set texts, "key=value". */

@@ -23,6 +23,12 @@ static bool check_options(const CliArgs *args, Diag *diag) {
                    "--split and --cluster");
         return false;
     }
+    if (cli_given(args, OPT_CUDNN_BACKWARD)) {
+        diag_error(diag, NO_LOC,
+                   "--cudnn-backward: the search does not count its memory; leave out --cluster "
+                   "and give the mesh");
+        return false;
+    }
     if (cli_given(args, OPT_DUMP_AFTER)) {
         diag_error(diag, NO_LOC,
                    "--dump-after: a search looks at many plans; leave out --cluster "

@@ -156,6 +156,9 @@ static bool lower_node(Lowerer *l, const Node *node) {
         op_has_attr(node->op, ATTR_dtype, &stated)) {
         attrs[n_attrs++] = attr_string(ATTR_dtype, "f32");
     }
+    if (node->op == OP_ATTENTION_GRAD && l->ctx->options.cudnn_backward) {
+        attrs[n_attrs++] = attr_int(ATTR_room, 1);
+    }
     Type type = node->types[0];
     if (node->op == OP_BROADCAST) type.dtype = value_type(inputs[0])->dtype;
     Node *lowered = graph_add(l->out,

@@ -21,7 +21,8 @@ typedef struct PlanOptions {
     uint64_t seed;
     DType precision; /* of activations: DTYPE_F32 or DTYPE_BF16 */
     Recompute recompute;
-    const int *split; /* blocks per chunk in pipeline order, or NULL: balanced by cost */
+    bool cudnn_backward; /* bf16 on CUDA: memory is left for cuDNN's gradient of attention */
+    const int *split;    /* blocks per chunk in pipeline order, or NULL: balanced by cost */
     int n_split;
     const char *dump_after; /* pass name, or NULL */
 } PlanOptions;

@@ -112,6 +112,10 @@ const char *engine_tuning(const Engine *engine) {
     return engine->tuning;
 }
 
+const char *engine_attention(const Engine *engine) {
+    return engine->attention;
+}
+
 double engine_emit_seconds(const Engine *engine) {
     return engine->emit_seconds;
 }

@@ -21,6 +21,7 @@ typedef struct EngineOptions {
     bool no_graph;      /* CUDA: issue every command instead of replaying a captured graph */
     bool segmented;     /* CUDA: capture in pieces, as steps of too many nodes always are */
     bool no_epilogues;  /* CUDA: kernels of their own for what products could do besides */
+    bool no_cudnn;      /* CUDA: own kernels for all attention */
     bool tf32;          /* CUDA: f32 products round their operands to 10 bits, on tensor cores */
     int device_ordinal; /* CUDA: which of this machine's devices */
     /* CUDA, several processes: this one's rank among them and how they talk (runtime/launch). NULL:
@@ -67,6 +68,8 @@ bool engine_logits(Engine *engine, const int32_t *tokens, float *out_logits, Dia
 int64_t engine_arena_bytes(const Engine *engine);
 /* What became of the plan's device section, in one line; NULL where there is none to be used. */
 const char *engine_tuning(const Engine *engine);
+/* Whose attention the steps run, in one line; NULL: own kernels', as everywhere without cuDNN. */
+const char *engine_attention(const Engine *engine);
 double engine_emit_seconds(const Engine *engine);
 /* Calls of one training step on rank 0. */
 int64_t engine_call_count(const Engine *engine);

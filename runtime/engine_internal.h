@@ -62,6 +62,7 @@ struct Engine {
     double emit_seconds;
     int64_t arena_bytes;
     const char *tuning;      /* engine_tuning */
+    const char *attention;   /* engine_attention */
     struct Control *control; /* NULL: one process has all ranks */
     bool is_first;           /* writes files and talks to the user */
     unsigned char *shared;   /* for engine_view of other processes' ranks */

@@ -62,6 +62,12 @@ bool cuda_push_gemm(Binding *binding, const GemmCommand *gemm) {
     return push(binding, &(Command){.kind = COMMAND_GEMM, .stream = STREAM_COMPUTE, .gemm = *gemm});
 }
 
+bool cuda_push_attention(Binding *binding, const AttentionCommand *attention) {
+    return push(
+        binding,
+        &(Command){.kind = COMMAND_ATTENTION, .stream = STREAM_COMPUTE, .attention = *attention});
+}
+
 bool cuda_push_copy(Binding *binding, void *to, const void *from, int64_t bytes) {
     if (!bytes) return true;
     return push(

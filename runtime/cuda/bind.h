@@ -9,12 +9,19 @@
 #include "runtime/cuda/command.h"
 #include "runtime/cuda/kernels/state.h"
 
+/* Which attentions a library does here (driver/attention.h). */
+typedef struct AttentionCheck {
+    bool (*supports)(void *user, const AttentionCommand *attention);
+    void *user;
+} AttentionCheck;
+
 /* Binding.backend here. */
 typedef struct CudaEmitter {
     CommandList *list;
     const DeviceState *state;      /* on the device: what changes from step to step */
     struct KernelCache *generated; /* kernels made so far, by source (codegen.h) */
     const Plan *plan;
+    const AttentionCheck *attention; /* NULL: own kernels do all */
 } CudaEmitter;
 
 static inline CudaEmitter *cuda_emitter(const Binding *binding) {
@@ -34,6 +41,7 @@ bool cuda_push_launch(Binding *binding, KernelId kernel, Grid grid, int threads,
 bool cuda_push_generated(Binding *binding, const GeneratedKernel *kernel, Grid grid, int threads,
                          const void *args, size_t args_bytes);
 bool cuda_push_gemm(Binding *binding, const GemmCommand *gemm);
+bool cuda_push_attention(Binding *binding, const AttentionCommand *attention);
 bool cuda_push_collective(Binding *binding, const CollectiveCommand *collective);
 /* Fills group, member and n_members: of the mesh axis (>= 0), or of the communicator named. */
 bool cuda_find_group(const Binding *binding, int mesh_axis, const char *comm,

@@ -1,5 +1,6 @@
-/* CUDA binders of attention: which kernel, how many blocks, how much shared memory. All of it
- * follows from shapes, dtype and scale, so that results are the same on every device. */
+/* CUDA binders of attention: a library's where there is one that does it; else which kernel, how
+ * many blocks, how much shared memory. All of the latter follows from shapes, dtype and scale, so
+ * that results are the same on every device. */
 #include "runtime/cuda/bind.h"
 #include "runtime/cuda/kernels/args.h"
 #include "runtime/cuda/workspace.h"
@@ -127,24 +128,60 @@ static Grid cut(AttentionSizes *sizes, int64_t items, int tile, int64_t streamed
     return (Grid){(uint32_t)(sizes->tiles * heads), 1, 1};
 }
 
+/* The node as a library's, or false: own kernels do it. */
+static bool push_library(Binding *b, const AttentionSizes *s, AttentionCommand command) {
+    const AttentionCheck *check = cuda_emitter(b)->attention;
+    if (!check || b->in_local[0].dtype != DTYPE_BF16 || !s->batch) return false;
+    command.shape = (AttentionShape){
+        .backward = command.d_o != NULL,
+        .causal = s->causal,
+        .batch = s->batch,
+        .seq = s->seq,
+        .kv_heads = s->kv_heads,
+        .group = s->group,
+        .head = s->head,
+        .scale = s->scale,
+    };
+    command.q = b->in[0];
+    command.k = b->in[1];
+    command.v = b->in[2];
+    command.workspace = b->workspace;
+    command.workspace_bytes = b->workspace_bytes;
+    return check->supports(check->user, &command) && cuda_push_attention(b, &command);
+}
+
 bool cuda_bind_attention(Binding *b) {
     bool bf16 = b->in_local[0].dtype != DTYPE_F32;
     AttentionForwardArgs args = {
         .q = b->in[0], .k = b->in[1], .v = b->in[2], .o = b->out[0], .lse = b->out[1]};
     AttentionSizes *s = &args.sizes;
     if (!make_sizes(b, s)) return false;
+    if (push_library(b, s, (AttentionCommand){.o = args.o, .lse = args.lse})) return true;
     AttentionKernels kernels = choose_kernels(bf16, s->head, s->scale);
     Grid grid = cut(s, s->rows, kernels.tile, 2LL * s->seq * s->head * (bf16 ? 2 : 4));
     return cuda_push_launch(b, kernels.forward, grid, kernels.threads, kernels.forward_shared,
                             &args, sizeof(args));
 }
 
+/* What cuDNN's gradient takes that adds up in one order, as 9.19 says of sm_80 and sm_90: scores'
+ * gradients in bf16, positions padded; in groups, the gradients of keys and values for each query
+ * head; a little; and the rows' sums. Too little here only means that own kernels do it. */
+static int64_t library_bytes(const Type *q) {
+    enum { PAD = 128, LITTLE = 4096 };
+    int64_t group = q->rank == 5 ? q->dims[3] : 1, heads = q->dims[0] * q->dims[2] * group;
+    int64_t seq = q->dims[1], padded = (seq + PAD - 1) / PAD * PAD;
+    int64_t full = group > 1 ? 2 * 2 * seq * q->dims[q->rank - 1] : 0;
+    return heads * (2 * padded * padded + full + (int64_t)sizeof(float) * seq) + LITTLE;
+}
+
 int64_t cuda_attention_grad_workspace_bytes(const Node *node, const Type *inputs,
                                             const Type *outputs) {
     const Type *q = &inputs[0];
-    (void)node, (void)outputs;
+    (void)outputs;
     int64_t rows = padded_rows(q->dims[1] * (q->rank == 5 ? q->dims[3] : 1));
-    return 2 * (int64_t)sizeof(float) * q->dims[0] * q->dims[2] * rows;
+    int64_t own = 2 * (int64_t)sizeof(float) * q->dims[0] * q->dims[2] * rows;
+    int64_t library = node_int(node, ATTR_room, 0) ? library_bytes(q) : 0;
+    return own > library ? own : library;
 }
 
 bool cuda_bind_attention_grad(Binding *b) {
@@ -163,6 +200,13 @@ bool cuda_bind_attention_grad(Binding *b) {
     };
     AttentionSizes *s = &args.sizes;
     if (!make_sizes(b, s)) return false;
+    AttentionCommand library = {.o = b->in[3],
+                                .lse = b->in[4],
+                                .d_o = args.d_o,
+                                .dq = args.dq,
+                                .dk = args.dk,
+                                .dv = args.dv};
+    if (push_library(b, s, library)) return true;
     AttentionKernels kernels = choose_kernels(bf16, s->head, s->scale);
     int64_t heads = (int64_t)s->batch * s->kv_heads, bytes = 2LL * s->head * (bf16 ? 2 : 4);
     int rows_a_block = 256 / ATTENTION_DELTA_LANES;

@@ -19,8 +19,8 @@ const char *stream_kind_name(StreamKind kind) {
 }
 
 const char *command_kind_name(CommandKind kind) {
-    static const char *const NAMES[] = {"kernel",     "matrix product", "copy",   "fill",
-                                        "collective", "send",           "receive"};
+    static const char *const NAMES[] = {"kernel", "matrix product", "attention", "copy",
+                                        "fill",   "collective",     "send",      "receive"};
     return NAMES[kind];
 }
 

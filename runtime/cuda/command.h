@@ -92,6 +92,27 @@ typedef struct GemmCommand {
     const Node *product; /* the matmul; NULL: none. CommandInfo.node is the last node done. */
 } GemmCommand;
 
+/* What makes two attentions the same to a library. q, o and their gradients are
+ * [batch, seq, kv_heads, group, head], k, v and theirs without group: contiguous, bf16. */
+typedef struct AttentionShape {
+    bool backward, causal;
+    int64_t batch, seq, kv_heads, group, head;
+    float scale; /* of scores */
+} AttentionShape;
+
+/* o = softmax(scale q k^T) v, and lse, the natural logarithm of the softmax's sums; or, backward,
+ * from those and d_o: dq, dk, dv. By cuDNN: the same bits each time. */
+typedef struct AttentionCommand {
+    AttentionShape shape;
+    const void *q, *k, *v;
+    void *o;    /* read by backward */
+    float *lse; /* [batch, seq, kv_heads, group]; read by backward */
+    const void *d_o;
+    void *dq, *dk, *dv;
+    void *workspace;
+    int64_t workspace_bytes;
+} AttentionCommand;
+
 typedef struct CopyCommand {
     void *to;
     const void *from;
@@ -135,6 +156,7 @@ typedef struct MessageCommand {
 typedef enum CommandKind {
     COMMAND_LAUNCH,
     COMMAND_GEMM,
+    COMMAND_ATTENTION,
     COMMAND_COPY,
     COMMAND_FILL,
     COMMAND_COLLECTIVE,
@@ -159,6 +181,7 @@ typedef struct Command {
     union {
         LaunchCommand launch;
         GemmCommand gemm;
+        AttentionCommand attention;
         CopyCommand copy;
         FillCommand fill;
         CollectiveCommand collective;
@@ -186,8 +209,8 @@ static inline const Node *command_main_node(const Command *command) {
 void command_list_push(CommandList *list, const Command *command);
 void command_list_release(CommandList *list);
 
-/* Nodes that a capture of the list makes, known without a device: kernels, products, copies and
- * fills one each; messages as their steps say. */
+/* Nodes that a capture of the list makes, known without a device: kernels, products, attentions,
+ * copies and fills one each; messages as their steps say. */
 int64_t command_count_nodes(const CommandList *list);
 
 #endif

@@ -131,7 +131,8 @@ static bool emit_message(void *user, const MessageSlice *slice, const CallInfo *
 static void set_accesses(CudaWalk *walk, const Binding *b, const CallInfo *info, int first) {
     CommandList *list = walk->emitter.list;
     const Node *node = b->node;
-    bool gemm = list->items[first].kind == COMMAND_GEMM;
+    CommandKind kind = list->items[first].kind;
+    bool library = kind == COMMAND_GEMM || kind == COMMAND_ATTENTION; /* may use all there is */
     int count = 0;
     Access *accesses = new_accesses(walk, node->n_inputs + node->n_outputs + 2);
     for (int i = 0; i < node->n_inputs; i++) {
@@ -144,7 +145,8 @@ static void set_accesses(CudaWalk *walk, const Binding *b, const CallInfo *info,
         accesses[count++] =
             access_to(b->out[o], type_elements(local) * dtype_bytes(local->dtype), true);
     }
-    if (b->workspace_bytes && (gemm || cuda_workspace_bytes(node, b->in_local, b->out_local) > 0)) {
+    if (b->workspace_bytes &&
+        (library || cuda_workspace_bytes(node, b->in_local, b->out_local) > 0)) {
         accesses[count++] = access_to(b->workspace, b->workspace_bytes, true);
     }
     accesses[count++] = access_to(walk->memory->state, sizeof(DeviceState), false);
@@ -172,7 +174,8 @@ static bool emit_walk(const RankContext *rank, const EmitMemory *memory, EmitJob
     CudaWalk walk = {.emitter = {.list = out,
                                  .state = memory->state,
                                  .generated = generated,
-                                 .plan = rank->plan},
+                                 .plan = rank->plan,
+                                 .attention = memory->attention},
                      .rank = rank,
                      .memory = memory,
                      .n_sent = ARENA_ARRAY(rank->arena, int, rank->plan->n_channels + 1)};

@@ -22,7 +22,8 @@ typedef struct EmitMemory {
      * this step, kept by a small kernel after each; NULL: not kept. Only where a rank has its own
      * device: when it waits for ever, this says for what. */
     uint32_t *progress;
-    const EpilogueCheck *epilogues; /* NULL: products are left without */
+    const EpilogueCheck *epilogues;  /* NULL: products are left without */
+    const AttentionCheck *attention; /* NULL: own kernels do all of it */
 } EmitMemory;
 enum { STAGING_HEADER = 64 };
 int64_t emit_staging_bytes(const Plan *plan); /* of one slot */

@@ -3,7 +3,9 @@
  * half and as whole, the share of this device's own rate of matrix products measured in the same
  * run, the launching thread's time per step, and time in kernels over time of a step.
  *
- *   build/bench/bench_gpu [--steps N] [gpt-124m gpt-1.5b llama-8b]
+ * Attention by cuDNN where it is found, as in training; --no-cudnn: by own kernels.
+ *
+ *   build/bench/bench_gpu [--steps N] [--no-cudnn] [gpt-124m gpt-1.5b llama-8b]
  */
 #ifndef HAVE_CUDA
 #include <stdio.h>
@@ -176,14 +178,16 @@ static double kernel_seconds(Engine *engine, Arena *arena, Diag *diag) {
 }
 
 static bool run_case(const Case *c, const CudaDevice *device, double rate, int n_steps,
-                     Diag *diag) {
+                     bool no_cudnn, Diag *diag) {
     Arena *arena = arena_create();
     double seconds[MAX_STEPS], launches[MAX_STEPS], peak = 1e12 * peak_tflops(device->name);
     Model *model = NULL;
     int layers = layers_that_fit(c, device->free_bytes, diag);
     Plan *plan = layers ? make_plan(c, layers, arena, &model, diag) : NULL;
     Engine *engine =
-        plan ? engine_create(plan, &(EngineOptions){.device = DEVICE_CUDA}, diag) : NULL;
+        plan ? engine_create(plan, &(EngineOptions){.device = DEVICE_CUDA, .no_cudnn = no_cudnn},
+                             diag)
+             : NULL;
     bool fine = engine != NULL;
     if (!fine) {
         if (!layers) diag_error(diag, NO_LOC, "%s does not fit this device", c->name);
@@ -211,9 +215,10 @@ static bool run_case(const Case *c, const CudaDevice *device, double rate, int n
         double step = median(seconds, n_steps), launch = median(launches, n_steps);
         double full = plan->model_flops + attention_flops(model, plan->n_micro);
         double kernels = kernel_seconds(engine, arena, diag);
-        printf("%s: %d layers, %.0f M parameters, %d x %d x %lld tokens, bf16\n", c->name, layers,
-               1e-6 * (double)plan->n_parameters, plan->n_micro, plan->micro_batch,
-               (long long)plan->seq);
+        const char *attention = engine_attention(engine);
+        printf("%s: %d layers, %.0f M parameters, %d x %d x %lld tokens, bf16, %s\n", c->name,
+               layers, 1e-6 * (double)plan->n_parameters, plan->n_micro, plan->micro_batch,
+               (long long)plan->seq, attention ? attention : "attention by own kernels");
         printf("  %.4f s/step (median of %d, min %.4f), %.0f tokens/s, loss %.3f to %.3f\n", step,
                n_steps, seconds[0], (double)n_tokens / step, first, last);
         printf("  MFU %.1f %% causal, %.1f %% full; share of the device's matrix rate %.1f %% "
@@ -237,11 +242,15 @@ int main(int argc, char **argv) {
     int n_steps = 10, n_named = 0;
     const char *why;
     CudaDevice device;
-    bool fine = true, wanted[N_CASES] = {false};
+    bool fine = true, no_cudnn = false, wanted[N_CASES] = {false};
     for (int i = 1; i < argc; i++) {
         bool known = false;
         if (strcmp(argv[i], "--steps") == 0 && i + 1 < argc) {
             n_steps = atoi(argv[++i]);
+            continue;
+        }
+        if (strcmp(argv[i], "--no-cudnn") == 0) {
+            no_cudnn = true;
             continue;
         }
         for (int c = 0; c < N_CASES; c++) {
@@ -249,7 +258,8 @@ int main(int argc, char **argv) {
         }
         n_named += known;
         if (!known) {
-            fprintf(stderr, "usage: bench_gpu [--steps N] [gpt-124m gpt-1.5b llama-8b]\n");
+            fprintf(stderr,
+                    "usage: bench_gpu [--steps N] [--no-cudnn] [gpt-124m gpt-1.5b llama-8b]\n");
             return 2;
         }
     }
@@ -266,7 +276,8 @@ int main(int argc, char **argv) {
     printf("%s, %d processors, %.1f GiB free; 8192^3 bf16 products: %.0f TFLOP/s\n", device.name,
            device.n_processors, (double)device.free_bytes / (1 << 30), 1e-12 * rate);
     for (int c = 0; c < N_CASES; c++) {
-        if (!n_named || wanted[c]) fine &= run_case(&CASES[c], &device, rate, n_steps, diag);
+        if (!n_named || wanted[c])
+            fine &= run_case(&CASES[c], &device, rate, n_steps, no_cudnn, diag);
     }
     diag_print(diag, stderr);
     diag_destroy(diag);

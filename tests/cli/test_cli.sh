@@ -59,6 +59,10 @@ fails 'zero of a plan' 2 '--zero' train x.plan --data x --zero 1
 fails 'unknown recomputation' 2 "--recompute: 'all' is not none, selective or full" \
     plan $model --recompute all
 fails 'recomputation of a plan' 2 '--recompute' train x.plan --data x --recompute full
+fails 'cuDNN on CPUs' 2 '--cudnn-backward: for --device cuda with --precision bf16 only' \
+    plan $model --cudnn-backward
+fails 'cuDNN in f32' 2 '--cudnn-backward: for --device cuda with --precision bf16 only' \
+    plan $model --device cuda --precision f32 --cudnn-backward
 fails 'precision of a plan' 2 '--precision' train x.plan --data x --precision bf16
 fails 'tf32 on processors' 2 '--tf32: for --device cuda only' train $model --data README.md --device cpu \
     --tf32

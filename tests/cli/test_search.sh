@@ -38,6 +38,8 @@ fails 2 'global batch 64 is not a multiple of micro-batch 3 x d 1' \
     "${plan[@]}" --ranks 16 --micro-batch 3
 fails 2 '--split: the search divides blocks itself; leave out one of --split and --cluster' \
     "${plan[@]}" --ranks 16 --split 3,3
+fails 2 '--cudnn-backward: the search does not count its memory; leave out --cluster and give the mesh' \
+    "${plan[@]}" --ranks 16 --cudnn-backward
 fails 2 '--dump-after: a search looks at many plans; leave out --cluster and give the mesh' \
     "${plan[@]}" --ranks 16 --dump-after simplify
 fails 2 "--recompute: 'some' is not none, selective or full" "${plan[@]}" --ranks 16 --recompute some

@@ -183,6 +183,7 @@ static bool is_as_announced(const FakeNode *node) {
                memcmp(launch->args, node->launch.args, launch->args_bytes) == 0;
     }
     case COMMAND_GEMM: return node->kind == FAKE_GEMM;
+    case COMMAND_ATTENTION: return node->kind == FAKE_ATTENTION && node->attention.repeats;
     case COMMAND_COPY: return node->kind == FAKE_COPY;
     case COMMAND_FILL: return node->kind == FAKE_FILL;
     case COMMAND_COLLECTIVE: return node->kind == FAKE_NCCL || node->kind == FAKE_KERNEL;

@@ -15,8 +15,9 @@ enum { MAGIC = 0x46414b45 };
 Fake *fake;
 
 static const char *const KIND_NAMES[N_FAKE_KINDS] = {
-    "stream",     "event",  "graph",      "executable graph", "library", "cuBLASLt handle",
-    "descriptor", "layout", "preference", "communicator",     "program",
+    "stream",           "event",        "graph",   "executable graph", "library",
+    "cuBLASLt handle",  "descriptor",   "layout",  "preference",       "cuDNN handle",
+    "cuDNN descriptor", "communicator", "program",
 };
 
 void fake_defect(const char *format, ...) {
@@ -216,6 +217,7 @@ bool fake_cuda_run_node(const FakeNode *node) {
     switch (node->kind) {
     case FAKE_KERNEL: return run_launch(&node->launch);
     case FAKE_GEMM: return fake_run_product(&node->product);
+    case FAKE_ATTENTION: return fake_run_attention(&node->attention);
     case FAKE_COPY: memmove(node->copy.to, node->copy.from, (size_t)node->copy.bytes); return true;
     case FAKE_FILL: memset(node->fill.to, node->fill.byte, (size_t)node->fill.bytes); return true;
     case FAKE_NCCL:
@@ -247,8 +249,9 @@ const CuApi *fake_cuda_create(const FakeOptions *options) {
     if (!fake->options.memory_bytes) fake->options.memory_bytes = INT64_C(141) << 30;
     pthread_mutex_init(&fake->lock, NULL);
     for (int i = 0; i < N_LIBRARIES; i++) {
-        fake->api.path[i] = i == LIBRARY_cudnn ? NULL : "fake";
-        fake->api.error[i] = i == LIBRARY_cudnn ? "not imitated" : "";
+        bool absent = i == LIBRARY_cudnn && !options->cudnn_version;
+        fake->api.path[i] = absent ? NULL : "fake";
+        fake->api.error[i] = absent ? "not wanted" : "";
     }
     fake_fill_device(&fake->api);
     fake_fill_streams(&fake->api);
@@ -270,6 +273,7 @@ static void free_object(FakeObject *object) {
         free((void *)((FakeLibrary *)object)->generated.name);
         free((void *)((FakeLibrary *)object)->generated.source);
     }
+    if (object->kind == FAKE_IS_DNN_DESCRIPTOR) fake_free_descriptor(object);
     free(object);
 }
 

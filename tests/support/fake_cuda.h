@@ -8,8 +8,10 @@
  * What breaks a rule of CUDA returns the error that CUDA would give, where there is one, and is
  * kept as a defect, a line of text. There is one fake at a time.
  *
- * Not imitated: cuDNN (not found), epilogues that sum gradients of biases, work of one communicator
- * with several ranks outside fake_cuda_launch_together (it is recorded and has no effect).
+ * cuDNN's operation graphs run operation by operation, as their descriptors say (fake_dnn.h).
+ *
+ * Not imitated: epilogues that sum gradients of biases, work of one communicator with several ranks
+ * outside fake_cuda_launch_together (it is recorded and has no effect).
  */
 #ifndef TESTS_SUPPORT_FAKE_CUDA_H
 #define TESTS_SUPPORT_FAKE_CUDA_H
@@ -21,6 +23,7 @@
 typedef struct FakeOptions {
     int64_t memory_bytes; /* of the device; 0: 141 GiB */
     bool poison;          /* new memory is filled with 0xff, not-a-number */
+    int cudnn_version;    /* 91900: 9.19.0; 0: cuDNN is not found */
     bool no_epilogues;    /* of products: the heuristic has no algorithm for them */
     bool in_order;        /* graphs run in the order of their capture */
     uint64_t seed;        /* of random orders; every launch has another */

@@ -1,6 +1,6 @@
 #ifdef HAVE_CUDA
 
-/* The fake's device, memory and copies; cuDNN, which it does not have. */
+/* The fake's device, memory and copies. */
 #include "tests/support/fake_internal.h"
 
 #include <string.h>
@@ -150,76 +150,6 @@ void fake_fill_device(CuApi *api) {
     api->cudaMemcpy = copy;
     api->cudaMemcpyAsync = copy_async;
     api->cudaMemsetAsync = fill_async;
-}
-
-/* cuDNN: a library that was not found has no functions; these are never to be called. */
-
-static size_t dnn_version(void) {
-    return 0;
-}
-
-static const char *dnn_error_string(cudnnStatus_t status) {
-    (void)status;
-    return "not imitated";
-}
-
-static cudnnStatus_t dnn_create(cudnnHandle_t *out) {
-    *out = NULL;
-    return CUDNN_STATUS_NOT_SUPPORTED;
-}
-
-static cudnnStatus_t dnn_destroy(cudnnHandle_t handle) {
-    (void)handle;
-    return CUDNN_STATUS_NOT_SUPPORTED;
-}
-
-static cudnnStatus_t dnn_set_stream(cudnnHandle_t handle, cudaStream_t stream) {
-    (void)handle, (void)stream;
-    return CUDNN_STATUS_NOT_SUPPORTED;
-}
-
-static cudnnStatus_t dnn_create_descriptor(cudnnBackendDescriptorType_t type,
-                                           cudnnBackendDescriptor_t *out) {
-    (void)type, (void)out;
-    return CUDNN_STATUS_NOT_SUPPORTED;
-}
-
-static cudnnStatus_t dnn_one_descriptor(cudnnBackendDescriptor_t descriptor) {
-    (void)descriptor;
-    return CUDNN_STATUS_NOT_SUPPORTED;
-}
-
-static cudnnStatus_t dnn_set(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name,
-                             cudnnBackendAttributeType_t type, int64_t count, const void *items) {
-    (void)descriptor, (void)name, (void)type, (void)count, (void)items;
-    return CUDNN_STATUS_NOT_SUPPORTED;
-}
-
-static cudnnStatus_t dnn_get(cudnnBackendDescriptor_t const descriptor,
-                             cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
-                             int64_t wanted, int64_t *out_count, void *out) {
-    (void)descriptor, (void)name, (void)type, (void)wanted, (void)out_count, (void)out;
-    return CUDNN_STATUS_NOT_SUPPORTED;
-}
-
-static cudnnStatus_t dnn_execute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan,
-                                 cudnnBackendDescriptor_t pack) {
-    (void)handle, (void)plan, (void)pack;
-    return CUDNN_STATUS_NOT_SUPPORTED;
-}
-
-void fake_fill_cudnn(CuApi *api) {
-    api->cudnnGetVersion = dnn_version;
-    api->cudnnGetErrorString = dnn_error_string;
-    api->cudnnCreate = dnn_create;
-    api->cudnnDestroy = dnn_destroy;
-    api->cudnnSetStream = dnn_set_stream;
-    api->cudnnBackendCreateDescriptor = dnn_create_descriptor;
-    api->cudnnBackendDestroyDescriptor = dnn_one_descriptor;
-    api->cudnnBackendSetAttribute = dnn_set;
-    api->cudnnBackendGetAttribute = dnn_get;
-    api->cudnnBackendFinalize = dnn_one_descriptor;
-    api->cudnnBackendExecute = dnn_execute;
 }
 
 #endif

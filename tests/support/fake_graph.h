@@ -13,7 +13,14 @@
 
 #include <nccl.h>
 
-typedef enum FakeNodeKind { FAKE_KERNEL, FAKE_GEMM, FAKE_COPY, FAKE_FILL, FAKE_NCCL } FakeNodeKind;
+typedef enum FakeNodeKind {
+    FAKE_KERNEL,
+    FAKE_GEMM,
+    FAKE_ATTENTION,
+    FAKE_COPY,
+    FAKE_FILL,
+    FAKE_NCCL
+} FakeNodeKind;
 
 /* Which kernel: one of KERNELS, or a generated one. */
 typedef struct FakeFunction {
@@ -52,6 +59,18 @@ typedef struct FakeProduct {
     int algorithm; /* which of the heuristic's candidates */
 } FakeProduct;
 
+enum { FAKE_MOST_OPERANDS = 16 };
+
+/* An operation graph of cuDNN's (fake_dnn.h) and what its operands are, by their slots. */
+typedef struct FakeAttention {
+    const struct FakeDnnGraph *graph;
+    void *at[FAKE_MOST_OPERANDS];
+    float numbers[FAKE_MOST_OPERANDS]; /* of those that are numbers */
+    bool repeats;                      /* its engine adds up in one order */
+    void *workspace;
+    int64_t workspace_bytes;
+} FakeAttention;
+
 typedef enum FakeNcclKind {
     FAKE_ALL_REDUCE,
     FAKE_ALL_GATHER,
@@ -80,6 +99,7 @@ typedef struct FakeNode {
     union {
         FakeLaunch launch;
         FakeProduct product;
+        FakeAttention attention;
         CopyCommand copy;
         FillCommand fill;
         FakeMessage message;

@@ -17,6 +17,8 @@ typedef enum FakeKind {
     FAKE_IS_DESC,
     FAKE_IS_LAYOUT,
     FAKE_IS_PREFERENCE,
+    FAKE_IS_DNN,
+    FAKE_IS_DNN_DESCRIPTOR,
     FAKE_IS_COMM,
     FAKE_IS_PROGRAM,
     N_FAKE_KINDS
@@ -135,7 +137,11 @@ cudaError_t fake_issue(FakeNode *node, cudaStream_t stream, const char *function
 FakeFunction *fake_function(const void *kernel, const char *function);
 bool fake_compile_generated(void);
 bool fake_run_product(const FakeProduct *product);
+bool fake_run_attention(const FakeAttention *attention);
 bool fake_run_messages(const FakeNode *const *members);
+
+/* What a descriptor of cuDNN's holds beside itself. */
+void fake_free_descriptor(FakeObject *object);
 
 /* Each fills its part of the table. */
 void fake_fill_device(CuApi *api);

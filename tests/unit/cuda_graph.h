@@ -46,6 +46,7 @@ typedef struct Variant {
 #define SIZES {"optimizer.eps", "1e-6"}, {"model", "32"}, {"heads", "4"}, {"seq", "8"}
 #define COMMON SIZES, {"layers", "5"}
 /* clang-format on */
+static int fake_cudnn_version;  /* of fakes made from now on; 0: none */
 static int n_layouts_run, half; /* half: see run_in_halves */
 
 static inline bool plan(Run *run, const Variant *variant, const Layout *layout) {
@@ -68,8 +69,8 @@ static inline bool start_on_fake(Run *run, const Variant *variant, const Layout 
                              .virtual_ranks = true,
                              .no_graph = mode == EAGER,
                              .segmented = mode == SEGMENTED};
-    cuda_api_replace(
-        fake_cuda_create(&(FakeOptions){.poison = true, .seed = 1 + (uint64_t)n_layouts_run}));
+    cuda_api_replace(fake_cuda_create(&(FakeOptions){
+        .poison = true, .seed = 1 + (uint64_t)n_layouts_run, .cudnn_version = fake_cudnn_version}));
     return plan(run, variant, layout) && run_start_on(run, &options);
 }
 

@@ -140,7 +140,7 @@ int main(void) {
     static const Layout four = {2, 1, 2, 2, 1, "1f1b", false, NULL, 0};
     unsetenv("HOME"); /* no cache of compiled kernels */
     unsetenv("XDG_CACHE_HOME");
-    const CuApi *api = fake_cuda_create(&(FakeOptions){.seed = 1});
+    const CuApi *api = fake_cuda_create(&(FakeOptions){.seed = 1, .cudnn_version = 91900});
     cuda_api_replace(api);
     check_report_of_device();
     check_profile();

@@ -25,6 +25,7 @@ typedef struct Layout {
 static DType run_precision = DTYPE_F32;
 static int run_zero = 0;
 static Recompute run_recompute = RECOMPUTE_NONE;
+static bool run_cudnn_backward = false;
 /* Cores that engines started from now on use; 0: all. */
 static int run_threads = 0;
 
@@ -76,6 +77,7 @@ static inline bool run_plan_for(Run *run, const char *path, const ModelSetting *
                     .cuda = cuda,
                     .precision = precision,
                     .recompute = run_recompute,
+                    .cudnn_backward = run_cudnn_backward,
                     .split = l->split,
                     .n_split = l->n_split}};
     run->plan = plan_make(run->arena, &request, run->diag);

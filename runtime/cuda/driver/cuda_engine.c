@@ -23,7 +23,9 @@ typedef struct CudaEngine {
     GeneratedModules *modules;
     EmitMemory memory;
     EpilogueCheck epilogues;
-    bool told; /* that an epilogue is missing */
+    AttentionCheck attention;
+    bool told;              /* that an epilogue is missing */
+    bool told_attention[2]; /* that an attention is, forward and backward */
     int64_t slot_bytes;
     int first_local, n_local; /* ranks whose arenas are here */
     NcclWorld *world;         /* several processes; else NULL */
@@ -143,8 +145,27 @@ static bool supports_epilogue(void *user, const GemmCommand *gemm) {
     return false;
 }
 
-/* What emission asks: which products there are on this device. */
-static bool open_products(CudaEngine *cuda, const EngineOptions *options) {
+/* One line for each direction, and none where there is no cuDNN at all. */
+static bool supports_attention(void *user, const AttentionCommand *attention) {
+    CudaEngine *cuda = user;
+    const AttentionShape *s = &attention->shape;
+    const char *why;
+    if (attention_table_find(cuda->context.attentions, attention, &why)) return true;
+    bool known = !cuda->device.api->path[LIBRARY_cudnn] || cuda->first_local != 0;
+    if (!known && !cuda->told_attention[s->backward]) {
+        fprintf(
+            stderr,
+            "perilune: cuDNN leaves attention%s of %lld x %lld positions, %lld heads of %lld to "
+            "own kernels: %s\n",
+            s->backward ? "'s gradient" : "", (long long)s->batch, (long long)s->seq,
+            (long long)(s->kv_heads * s->group), (long long)s->head, why);
+    }
+    cuda->told_attention[s->backward] = true;
+    return false;
+}
+
+/* What emission asks: which products and attentions there are on this device. */
+static bool open_libraries(CudaEngine *cuda, const EngineOptions *options) {
     Engine *engine = cuda->engine;
     int64_t workspace = INT64_MAX; /* what every rank has */
     for (int r = 0; r < cuda->n_local; r++) {
@@ -163,6 +184,10 @@ static bool open_products(CudaEngine *cuda, const EngineOptions *options) {
     gemm_table_use(cuda->context.gemms, &engine->plan->device);
     cuda->epilogues = (EpilogueCheck){supports_epilogue, cuda};
     cuda->memory.epilogues = options->no_epilogues ? NULL : &cuda->epilogues;
+    if (options->no_cudnn) return true;
+    cuda->context.attentions = attention_table_create(&cuda->device, engine->arena);
+    cuda->attention = (AttentionCheck){supports_attention, cuda};
+    cuda->memory.attention = &cuda->attention;
     return true;
 }
 
@@ -202,6 +227,23 @@ static void tell_tuning(CudaEngine *cuda) {
         (int)(ours % 100));
 }
 
+/* Which of a step's attentions are cuDNN's. */
+static void tell_attention(CudaEngine *cuda) {
+    const CommandList *list = &cuda->replays[EMIT_TRAIN].list;
+    bool found[2] = {false, false}; /* forward, backward */
+    for (int i = 0; i < list->count; i++) {
+        if (list->items[i].kind != COMMAND_ATTENTION) continue;
+        found[list->items[i].attention.shape.backward] = true;
+    }
+    if (!found[0] && !found[1]) return;
+    int v = (int)cuda->device.api->cudnnGetVersion();
+    cuda->engine->attention = arena_printf(cuda->engine->arena, "attention by cuDNN %d.%d.%d%s",
+                                           v / 10000, v / 100 % 100, v % 100,
+                                           !found[1]   ? " forward, by own kernels backward"
+                                           : !found[0] ? " backward, by own kernels forward"
+                                                       : "");
+}
+
 static bool prepare_jobs(CudaEngine *cuda, CommandList lists[N_EMIT_JOBS], Diag *diag) {
     Engine *engine = cuda->engine;
     if (cuda->world) cuda->context.messenger = nccl_world_messenger(cuda->world);
@@ -211,6 +253,7 @@ static bool prepare_jobs(CudaEngine *cuda, CommandList lists[N_EMIT_JOBS], Diag 
         if (!replay_prepare(&cuda->replays[job], &cuda->context, &lists[job], diag)) return false;
     }
     tell_tuning(cuda);
+    tell_attention(cuda);
     return true;
 }
 
@@ -386,7 +429,7 @@ static bool cuda_create(Engine *engine, const EngineOptions *options, Diag *diag
     bool fine = check_workspace(engine, diag) &&
                 cuda_device_open(&cuda->device, cuda_api(), options->device_ordinal, diag) &&
                 join(cuda, options, diag) && check_memory(cuda, diag) && allocate(cuda, diag) &&
-                open_products(cuda, options) && emit_jobs(cuda, lists, diag) &&
+                open_libraries(cuda, options) && emit_jobs(cuda, lists, diag) &&
                 prepare_jobs(cuda, lists, diag) && warm_up(cuda, diag) && capture_jobs(cuda, diag);
     for (int job = 0; job < N_EMIT_JOBS; job++) command_list_release(&lists[job]);
     return fine;
@@ -401,6 +444,7 @@ static void cuda_destroy(Engine *engine) {
         if (!cuda->aborted) api->cudaDeviceSynchronize();
         for (int job = 0; job < N_EMIT_JOBS; job++) replay_destroy(&cuda->replays[job]);
         gemm_table_destroy(cuda->context.gemms);
+        attention_table_destroy(cuda->context.attentions);
         replay_context_destroy(&cuda->context);
         if (cuda->modules) generated_modules_unload(cuda->modules);
         for (int r = 0; r < engine->n_ranks; r++) {

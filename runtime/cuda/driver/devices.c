@@ -48,6 +48,7 @@ static void report_libraries(const CuApi *api, CudaReport *out) {
         CudaLibraryReport *library = &out->libraries[i];
         library->name = cu_library_name((CuLibrary)i);
         library->found = api->path[i] != NULL;
+        library->optional = i > LIBRARY_nvrtc;
         if (library->found) {
             snprintf(library->path, sizeof(library->path), "%s", api->path[i]);
             read_version(api, (CuLibrary)i, library->version, sizeof(library->version));

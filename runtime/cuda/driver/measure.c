@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { GEMM_WORKSPACE = 32 << 20, CALLS = 1000 };
+enum { CALLS = 1000 };
 
 static double now_us(void) {
     struct timespec t;
@@ -138,14 +138,14 @@ static int64_t align(int64_t bytes) {
 }
 
 static int64_t product_bytes(const ProfileProduct *row) {
-    return 4 * 256 + measure_product_elements(row) * (row->bf16 ? 2 : 4) + GEMM_WORKSPACE;
+    return 4 * 256 + measure_product_elements(row) * (row->bf16 ? 2 : 4) + LIBRARY_WORKSPACE;
 }
 
 static void measure_product(CudaMeasure *measure, ProfileProduct *row) {
     Diag *ignored = diag_create(); /* a shape that cuBLASLt refuses is left out */
     DType dtype = row->bf16 ? DTYPE_BF16 : DTYPE_F32;
     int64_t size = row->bf16 ? 2 : 4;
-    unsigned char *a = measure->memory + GEMM_WORKSPACE, *b = a + align(row->m * row->k * size);
+    unsigned char *a = measure->memory + LIBRARY_WORKSPACE, *b = a + align(row->m * row->k * size);
     ProductIssue product = {.measure = measure,
                             .command = {.layout = {.batch = 1,
                                                    .m = row->m,
@@ -258,7 +258,8 @@ static bool prepare_context(CudaMeasure *measure) {
     const CuApi *api = measure->device.api;
     measure->context = (ReplayContext){
         .device = &measure->device,
-        .gemms = gemm_table_create(&measure->device, false, GEMM_WORKSPACE, measure->arena),
+        .gemms = gemm_table_create(&measure->device, false, LIBRARY_WORKSPACE, measure->arena),
+        .attentions = attention_table_create(&measure->device, measure->arena),
         .workspace = workspace_of,
         .workspace_user = measure,
         .generated = no_generated,
@@ -302,6 +303,7 @@ static void finish(CudaMeasure *measure) {
     if (!api) return;
     api->cudaDeviceSynchronize();
     gemm_table_destroy(measure->context.gemms);
+    attention_table_destroy(measure->context.attentions);
     replay_context_destroy(&measure->context);
     if (measure->begin) api->cudaEventDestroy(measure->begin);
     if (measure->end) api->cudaEventDestroy(measure->end);

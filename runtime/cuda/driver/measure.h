@@ -5,7 +5,8 @@
 #include "runtime/cuda/driver/replay.h"
 #include "runtime/measure/measure.h"
 
-enum { MEASURE_MOST_DEVICES = 16 };
+/* Workspace: as much as plans of larger models have for the libraries. */
+enum { MEASURE_MOST_DEVICES = 16, LIBRARY_WORKSPACE = 32 << 20 };
 
 typedef struct CudaMeasure {
     const MeasureOptions *options;

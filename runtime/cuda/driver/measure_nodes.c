@@ -12,6 +12,14 @@ static int64_t align(int64_t bytes) {
     return (bytes + 255) / 256 * 256;
 }
 
+/* Own kernels' workspace, or what a library may use. */
+static int64_t workspace_bytes(const CudaMeasure *measure, const Binding *b) {
+    int64_t own = cuda_workspace_bytes(b->node, b->in_local, b->out_local);
+    int64_t left = measure->memory + measure->memory_bytes - (unsigned char *)b->workspace;
+    int64_t most = left < LIBRARY_WORKSPACE ? left : LIBRARY_WORKSPACE;
+    return own > most ? own : most;
+}
+
 static int64_t bytes_of(const Type *type) {
     return align(type_elements(type) * dtype_bytes(type->dtype));
 }
@@ -29,10 +37,12 @@ static bool bind_node(CudaMeasure *measure, Graph *graph, Node *node, CommandLis
                       Diag *diag) {
     unsigned char *at = measure->memory;
     const Plan plan = {.mesh = graph->mesh, .n_micro = 1, .n_stages = 1};
+    const AttentionCheck attention = {attention_table_supports, measure->context.attentions};
     CudaEmitter emitter = {.list = list,
                            .state = measure->state,
                            .generated = kernel_cache_create(measure->arena),
-                           .plan = &plan};
+                           .plan = &plan,
+                           .attention = &attention};
     Binding b = {.graph = graph,
                  .node = node,
                  .arena = measure->arena,
@@ -52,8 +62,8 @@ static bool bind_node(CudaMeasure *measure, Graph *graph, Node *node, CommandLis
         b.out[o] = at;
         at += bytes_of(&b.out_local[o]);
     }
-    b.workspace_bytes = cuda_workspace_bytes(node, b.in_local, b.out_local);
     b.workspace = at;
+    b.workspace_bytes = workspace_bytes(measure, &b);
     at += b.workspace_bytes;
     return at <= measure->memory + measure->memory_bytes && cuda_bind(&b);
 }

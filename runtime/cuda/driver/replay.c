@@ -97,16 +97,28 @@ static bool prepare_kernel(const Replay *replay, const LaunchCommand *launch, Di
                       diag, "allowing a kernel its shared memory");
 }
 
+static bool prepare_attention(Replay *replay, int i, Diag *diag) {
+    const char *why;
+    replay->attentions[i] =
+        attention_table_find(replay->context->attentions, &replay->list.items[i].attention, &why);
+    if (!replay->attentions[i]) diag_error(diag, NO_LOC, "cuDNN: no attention: %s", why);
+    return replay->attentions[i] != NULL;
+}
+
 bool replay_prepare(Replay *replay, ReplayContext *context, CommandList *list, Diag *diag) {
     *replay = (Replay){.context = context, .list = *list};
     *list = (CommandList){0};
     order_commands(&replay->list, context->arena, &replay->order);
     replay->gemms = ARENA_ARRAY(context->arena, const GemmEntry *, replay->list.count + 1);
+    replay->attentions =
+        ARENA_ARRAY(context->arena, const AttentionEntry *, replay->list.count + 1);
     for (int i = 0; i < replay->list.count; i++) {
         const Command *command = &replay->list.items[i];
         if (command->kind == COMMAND_GEMM) {
             replay->gemms[i] = gemm_table_find(context->gemms, &command->gemm, diag);
             if (!replay->gemms[i]) return false;
+        } else if (command->kind == COMMAND_ATTENTION) {
+            if (!prepare_attention(replay, i, diag)) return false;
         } else if (command->kind == COMMAND_LAUNCH) {
             if (!kernel_of(replay, &command->launch)) {
                 diag_error(diag, NO_LOC, "a generated kernel is missing: %s",
@@ -150,6 +162,11 @@ static bool issue_one(const Replay *replay, int i, cudaStream_t stream, Diag *di
                                command->gemm.bias || command->gemm.aux || command->gemm.c
                                    ? "a matrix product with an epilogue (see --no-epilogues)"
                                    : "a matrix product");
+    case COMMAND_ATTENTION:
+        return attention_check(context->attentions,
+                               attention_issue(context->attentions, replay->attentions[i],
+                                               &command->attention, stream),
+                               diag);
     case COMMAND_COPY:
         return cuda_check(api,
                           api->cudaMemcpyAsync(command->copy.to, command->copy.from,

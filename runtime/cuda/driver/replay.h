@@ -10,6 +10,7 @@
 #ifndef RUNTIME_CUDA_DRIVER_REPLAY_H
 #define RUNTIME_CUDA_DRIVER_REPLAY_H
 
+#include "runtime/cuda/driver/attention.h"
 #include "runtime/cuda/driver/gemm.h"
 #include "runtime/cuda/order.h"
 
@@ -30,6 +31,7 @@ typedef struct Messenger {
 typedef struct ReplayContext {
     const CudaDevice *device;
     GemmTable *gemms;
+    AttentionTable *attentions; /* NULL where no command is a library's attention */
     Messenger messenger;
     void *(*workspace)(void *user, int rank, StreamKind stream); /* of products */
     void *workspace_user;
@@ -45,7 +47,8 @@ typedef struct Replay {
     ReplayContext *context;
     CommandList list;
     CommandOrder order;
-    const GemmEntry **gemms; /* [count], NULL for other commands */
+    const GemmEntry **gemms;           /* [count], NULL for other commands */
+    const AttentionEntry **attentions; /* the same */
     cudaGraphExec_t graph;
     size_t n_nodes;
     struct Segment *segments;

@@ -1,0 +1,283 @@
+#include "runtime/cuda/driver/attention.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* 9.10.0 and 9.10.1 have wrong gradients; before them -infinity is no good as a masked score. */
+enum { OLDEST_VERSION = 91002 };
+enum { MOST_ENGINES = 16 };
+
+struct AttentionEntry {
+    AttentionShape shape;
+    int64_t limit_bytes; /* of workspace */
+    DnnGraph graph;
+    cudnnBackendDescriptor_t plan; /* NULL: cuDNN does not do it */
+    int64_t own_bytes, delta_bytes;
+    const char *why;
+};
+
+static const char *last_error(const CuApi *api, cudnnStatus_t status, Arena *arena) {
+    char text[256] = "";
+    api->cudnnGetLastErrorString(text, sizeof(text));
+    return arena_printf(arena, "%s%s%s", api->cudnnGetErrorString(status), *text ? ": " : "", text);
+}
+
+AttentionTable *attention_table_create(const CudaDevice *device, Arena *arena) {
+    const CuApi *api = device->api;
+    AttentionTable *table = ARENA_NEW(arena, AttentionTable);
+    *table = (AttentionTable){.device = device, .arena = arena};
+    if (!api->path[LIBRARY_cudnn]) {
+        table->why = "cuDNN was not found";
+        return table;
+    }
+    int version = (int)api->cudnnGetVersion();
+    if (version < OLDEST_VERSION) {
+        table->why = arena_printf(arena, "cuDNN %d.%d.%d is older than 9.10.2", version / 10000,
+                                  version / 100 % 100, version % 100);
+        return table;
+    }
+    cudnnStatus_t status = api->cudnnCreate(&table->handle);
+    if (status == CUDNN_STATUS_SUCCESS) return table;
+    table->handle = NULL;
+    table->why = arena_printf(arena, "cuDNN: %s", last_error(api, status, arena));
+    return table;
+}
+
+void attention_table_destroy(AttentionTable *table) {
+    if (!table) return;
+    for (int i = 0; i < table->count; i++) attention_graph_destroy(&table->entries[i]->graph);
+    if (table->handle) table->device->api->cudnnDestroy(table->handle);
+    table->handle = NULL;
+    table->count = 0;
+}
+
+/* --- engines --- */
+
+static bool set_heuristic(DnnGraph *graph, cudnnBackendDescriptor_t heuristic,
+                          cudnnBackendDescriptor_t device) {
+    static const cudnnBackendHeurMode_t MODE = CUDNN_HEUR_MODE_A;
+    attention_graph_set(graph, heuristic, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH,
+                        CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &graph->graph);
+    attention_graph_set(graph, heuristic, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1,
+                        &MODE);
+    if (device) {
+        attention_graph_set(graph, heuristic, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP,
+                            CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &device);
+    }
+    attention_graph_finalize(graph, heuristic);
+    return graph->status == CUDNN_STATUS_SUCCESS;
+}
+
+int attention_find_engines(DnnGraph *graph, cudnnBackendDescriptor_t device, int most,
+                           cudnnBackendDescriptor_t *out) {
+    int64_t count = 0;
+    cudnnBackendDescriptor_t heuristic =
+        attention_graph_descriptor(graph, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+    if (!set_heuristic(graph, heuristic, device)) return 0;
+    for (int i = 0; i < most; i++) {
+        out[i] = attention_graph_descriptor(graph, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+        if (!out[i]) return 0;
+    }
+    graph->status = graph->api->cudnnBackendGetAttribute(
+        heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, most, &count, out);
+    return graph->status == CUDNN_STATUS_SUCCESS ? (int)count : 0;
+}
+
+bool attention_engine_repeats(DnnGraph *graph, cudnnBackendDescriptor_t config) {
+    const CuApi *api = graph->api;
+    cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
+    int64_t count = 0;
+    cudnnBackendDescriptor_t engine =
+        attention_graph_descriptor(graph, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+    if (!engine) return false;
+    cudnnStatus_t status = api->cudnnBackendGetAttribute(
+        config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &engine);
+    if (status == CUDNN_STATUS_SUCCESS) {
+        status = api->cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
+                                               CUDNN_TYPE_NUMERICAL_NOTE,
+                                               CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count, notes);
+    }
+    if (status != CUDNN_STATUS_SUCCESS) return false;
+    for (int64_t i = 0; i < count; i++) {
+        if (notes[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) return false;
+    }
+    return true;
+}
+
+/* --- entries --- */
+
+static int64_t align(int64_t bytes) {
+    return (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+}
+
+/* Compiles the configuration; false: it does not run here, or needs more workspace. */
+static bool make_plan(const AttentionTable *table, AttentionEntry *entry,
+                      cudnnBackendDescriptor_t config) {
+    const CuApi *api = table->device->api;
+    DnnGraph *graph = &entry->graph;
+    int64_t count = 0;
+    cudnnBackendDescriptor_t plan =
+        attention_graph_descriptor(graph, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+    attention_graph_set(graph, plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1,
+                        &table->handle);
+    attention_graph_set(graph, plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
+                        CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &config);
+    attention_graph_finalize(graph, plan);
+    if (graph->status == CUDNN_STATUS_SUCCESS) {
+        graph->status =
+            api->cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
+                                          CUDNN_TYPE_INT64, 1, &count, &entry->own_bytes);
+    }
+    if (graph->status != CUDNN_STATUS_SUCCESS) {
+        entry->why = last_error(api, graph->status, table->arena);
+        graph->status = CUDNN_STATUS_SUCCESS; /* the next one may run */
+        return false;
+    }
+    int64_t bytes = attention_entry_workspace_bytes(entry);
+    if (bytes <= entry->limit_bytes) {
+        entry->plan = plan;
+        return true;
+    }
+    entry->why = arena_printf(table->arena, "needs %.2f MiB of workspace, the plan has %.2f",
+                              (double)bytes / (1 << 20), (double)entry->limit_bytes / (1 << 20));
+    return false;
+}
+
+static void choose_engine(const AttentionTable *table, AttentionEntry *entry) {
+    cudnnBackendDescriptor_t configs[MOST_ENGINES];
+    DnnGraph *graph = &entry->graph;
+    attention_graph_build(table->device->api, table->handle, &entry->shape, graph);
+    int count = attention_find_engines(graph, NULL, MOST_ENGINES, configs);
+    if (graph->status != CUDNN_STATUS_SUCCESS) {
+        entry->why = last_error(table->device->api, graph->status, table->arena);
+        return;
+    }
+    entry->why = count ? "none of its engines gives the same bits each time" : "it has no engine";
+    for (int i = 0; i < count && !entry->plan; i++) {
+        if (attention_engine_repeats(graph, configs[i])) make_plan(table, entry, configs[i]);
+    }
+}
+
+/* What is known not to be there, without asking; NULL: ask. */
+static const char *find_limit(const AttentionTable *table, const AttentionShape *shape) {
+    int major = atoi(table->device->arch + 3) / 10; /* "sm_90" */
+    if (shape->head % 8) return "heads are no multiple of 8";
+    if (shape->backward && shape->seq == 1) return "one position";
+    /* Its engine there that adds up in one order is chosen in another way, by knobs. */
+    if (shape->backward && major > 9) return "its gradient is used on sm_80 to sm_90 only";
+    return NULL;
+}
+
+static bool same_shape(const AttentionShape *a, const AttentionShape *b) {
+    return a->backward == b->backward && a->causal == b->causal && a->batch == b->batch &&
+           a->seq == b->seq && a->kv_heads == b->kv_heads && a->group == b->group &&
+           a->head == b->head && a->scale == b->scale;
+}
+
+static AttentionEntry *find_or_make(AttentionTable *table, const AttentionCommand *command) {
+    const AttentionShape *shape = &command->shape;
+    for (int i = 0; i < table->count; i++) {
+        AttentionEntry *entry = table->entries[i];
+        if (same_shape(&entry->shape, shape) && entry->limit_bytes == command->workspace_bytes) {
+            return entry;
+        }
+    }
+    AttentionEntry *entry = ARENA_NEW(table->arena, AttentionEntry);
+    int64_t rows = shape->batch * shape->kv_heads * shape->group * shape->seq;
+    *entry = (AttentionEntry){
+        .shape = *shape,
+        .limit_bytes = command->workspace_bytes,
+        .delta_bytes = shape->backward ? align(rows * (int64_t)sizeof(float)) : 0,
+        .why = find_limit(table, shape),
+    };
+    ARENA_PUSH(table->arena, table->entries, table->count, table->capacity, entry);
+    if (!entry->why) choose_engine(table, entry);
+    return entry;
+}
+
+const AttentionEntry *attention_table_find(AttentionTable *table, const AttentionCommand *command,
+                                           const char **out_why) {
+    *out_why = table->why;
+    if (!table->handle) return NULL;
+    const AttentionEntry *entry = find_or_make(table, command);
+    *out_why = entry->why;
+    return entry->plan ? entry : NULL;
+}
+
+bool attention_table_supports(void *table, const AttentionCommand *command) {
+    const char *why;
+    return attention_table_find(table, command, &why) != NULL;
+}
+
+int64_t attention_entry_workspace_bytes(const AttentionEntry *entry) {
+    return align(entry->own_bytes) + entry->delta_bytes;
+}
+
+/* --- running --- */
+
+/* The pointers of a command, for the tensors that its graph has. Returns how many. */
+static int list_pointers(const AttentionEntry *entry, const AttentionCommand *command,
+                         const float *numbers, int64_t *ids, void **pointers) {
+    unsigned char *workspace = command->workspace;
+    const void *all[N_ATTENTION_TENSORS] = {
+        [ATTENTION_Q] = command->q,      [ATTENTION_K] = command->k,
+        [ATTENTION_V] = command->v,      [ATTENTION_O] = command->o,
+        [ATTENTION_LSE] = command->lse,  [ATTENTION_D_O] = command->d_o,
+        [ATTENTION_DQ] = command->dq,    [ATTENTION_DK] = command->dk,
+        [ATTENTION_DV] = command->dv,    [ATTENTION_DELTA] = workspace + align(entry->own_bytes),
+        [ATTENTION_SCALE] = &numbers[0], [ATTENTION_MASKED] = &numbers[1],
+        [ATTENTION_ONE] = &numbers[2],
+    };
+    int count = 0;
+    for (int id = 0; id < N_ATTENTION_TENSORS; id++) {
+        if (!entry->graph.given[id]) continue;
+        ids[count] = id;
+        pointers[count++] = (void *)all[id];
+    }
+    return count;
+}
+
+static cudnnStatus_t fill_pack(const CuApi *api, cudnnBackendDescriptor_t pack, int count,
+                               const int64_t *ids, void **pointers, void *workspace) {
+    cudnnStatus_t status = api->cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS,
+                                                         CUDNN_TYPE_INT64, count, ids);
+    if (status == CUDNN_STATUS_SUCCESS) {
+        status = api->cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS,
+                                               CUDNN_TYPE_VOID_PTR, count, pointers);
+    }
+    if (status == CUDNN_STATUS_SUCCESS) {
+        status = api->cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE,
+                                               CUDNN_TYPE_VOID_PTR, 1, &workspace);
+    }
+    return status == CUDNN_STATUS_SUCCESS ? api->cudnnBackendFinalize(pack) : status;
+}
+
+cudnnStatus_t attention_issue(const AttentionTable *table, const AttentionEntry *entry,
+                              const AttentionCommand *command, cudaStream_t stream) {
+    const CuApi *api = table->device->api;
+    const float numbers[3] = {entry->shape.scale, -INFINITY, 1}; /* read before the call returns */
+    int64_t ids[N_ATTENTION_TENSORS];
+    void *pointers[N_ATTENTION_TENSORS];
+    int count = list_pointers(entry, command, numbers, ids, pointers);
+    cudnnBackendDescriptor_t pack = NULL;
+    cudnnStatus_t status = api->cudnnSetStream(table->handle, stream);
+    if (status == CUDNN_STATUS_SUCCESS) {
+        status = api->cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack);
+    }
+    if (status != CUDNN_STATUS_SUCCESS) return status;
+    status = fill_pack(api, pack, count, ids, pointers, command->workspace);
+    if (status == CUDNN_STATUS_SUCCESS) {
+        status = api->cudnnBackendExecute(table->handle, entry->plan, pack);
+    }
+    api->cudnnBackendDestroyDescriptor(pack);
+    return status;
+}
+
+bool attention_check(const AttentionTable *table, cudnnStatus_t status, Diag *diag) {
+    if (status == CUDNN_STATUS_SUCCESS) return true;
+    Arena *arena = arena_create();
+    diag_error(diag, NO_LOC, "cuDNN: attention (see --no-cudnn): %s",
+               last_error(table->device->api, status, arena));
+    arena_destroy(arena);
+    return false;
+}

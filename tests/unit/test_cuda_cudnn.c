@@ -1,0 +1,350 @@
+/* Attention by cuDNN: on the fake, which runs what the descriptors say, and with PERILUNE_TEST_GPU
+ * on a GPU, against float64.
+ *
+ * Would catch: an operation graph that is not attention or its gradient, wrong strides, heads of a
+ * group mixed up, memory given for another tensor, a workspace too small or shared, an engine that
+ * adds up in any order, versions with known faults.
+ */
+#include "tests/unit/check.h"
+
+#ifndef HAVE_CUDA
+int main(void) {
+    puts("skip cuDNN: built without CUDA's headers");
+    return 0;
+}
+#else
+
+#include "runtime/cuda/driver/attention.h"
+#include "tests/support/fake_cuda.h"
+#include "tests/support/gpu_run.h"
+#include "tests/support/op_cases.h"
+#include "tests/support/reference_eval.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- against float64 --- */
+
+typedef struct Shape {
+    int batch, seq, kv_heads, group, head;
+    bool causal;
+    float scale;
+} Shape;
+
+/* q, k, v, d_o; o, lse; dq, dk, dv: bf16 but for lse. */
+enum { Q, K, V, D_O, O, LSE, DQ, DK, DV, N_TENSORS };
+
+typedef struct Bench {
+    const Shape *shape;
+    Arena *arena;
+    Diag *diag;
+    const Graph *graph;
+    Reference *reference;
+    CudaDevice device;
+    AttentionTable *table;
+    cudaStream_t stream;
+    void *memory[N_TENSORS], *workspace;
+} Bench;
+
+enum { WORKSPACE_BYTES = 64 << 20 };
+
+/* As in test_cuda_attention.c: q, k, v and the gradient of o; attention; its gradient. */
+static const char *make_nodes(Arena *arena, const Shape *s) {
+    const char *rows = arena_printf(arena, "[batch=%d, seq=%d, kv=%d, group=%d", s->batch, s->seq,
+                                    s->kv_heads, s->group);
+    const char *q = arena_printf(arena, "bf16%s, head=%d]", rows, s->head);
+    const char *k = arena_printf(arena, "bf16[batch=%d, seq=%d, kv=%d, head=%d]", s->batch, s->seq,
+                                 s->kv_heads, s->head);
+    const char *attrs = arena_printf(arena, "{seq=seq, head=head, causal=%d, scale=%.9g", s->causal,
+                                     (double)s->scale);
+    const char *leaf = "%%%d = param() {name=\"\", init=\"zeros\", decay=1} : %s\n";
+    const char *leaves = arena_printf(
+        arena, "%s%s%s%s", arena_printf(arena, leaf, 0, q), arena_printf(arena, leaf, 1, k),
+        arena_printf(arena, leaf, 2, k), arena_printf(arena, leaf, 3, q));
+    return arena_printf(arena,
+                        "%s%%4:2 = attention(%%0, %%1, %%2) %s} : %s, f32%s]\n"
+                        "%%5:3 = attention_grad(%%0, %%1, %%2, %%4, %%4.1, %%3) %s, room=1} : %s, "
+                        "%s, %s\n",
+                        leaves, attrs, q, rows, attrs, q, k, k);
+}
+
+static Value value_of(const Bench *b, int tensor) {
+    static const int NODE[] = {0, 1, 2, 3, 4, 4, 5, 5, 5}, OUTPUT[] = {0, 0, 0, 0, 0, 1, 0, 1, 2};
+    return node_value(b->graph->nodes[NODE[tensor]], OUTPUT[tensor]);
+}
+
+static size_t bytes_of(const Bench *b, int tensor) {
+    const Type *type = value_type(value_of(b, tensor));
+    return (size_t)(type_elements(type) * dtype_bytes(type->dtype));
+}
+
+/* The leaves' numbers are bf16's already. */
+static bool upload(Bench *b, int tensor) {
+    const double *from = reference_value(b->reference, value_of(b, tensor));
+    size_t bytes = bytes_of(b, tensor);
+    uint16_t *host = arena_alloc(b->arena, bytes);
+    for (size_t i = 0; i < bytes / 2; i++) {
+        float x = (float)from[i];
+        uint32_t bits;
+        memcpy(&bits, &x, sizeof(bits));
+        host[i] = (uint16_t)(bits >> 16);
+    }
+    return b->device.api->cudaMemcpy(b->memory[tensor], host, bytes, cudaMemcpyHostToDevice) ==
+           cudaSuccess;
+}
+
+/* The graph and its values in float64. */
+static bool make_reference(Bench *b) {
+    uint64_t state = 7;
+    int line = 1;
+    b->arena = arena_create();
+    b->diag = diag_create();
+    const char *text = arena_printf(b->arena, "graph \"\" mesh(t=1, d=1, p=1) {\nforward:\n%s}\n",
+                                    make_nodes(b->arena, b->shape));
+    b->graph = graph_parse(b->arena, "case", &text, &line, b->diag);
+    if (!b->graph) return false;
+    b->reference = reference_create(b->arena, b->graph);
+    for (int n = 0; n <= D_O; n++) {
+        Node *leaf = b->graph->nodes[n];
+        double *values = reference_value(b->reference, node_value(leaf, 0));
+        for (int64_t i = 0; i < type_elements(&leaf->types[0]); i++) {
+            values[i] = reference_round_bf16(op_case_draw("", &state));
+        }
+    }
+    reference_run(b->reference);
+    return true;
+}
+
+/* False: a CHECK has said why. */
+static bool open_bench(Bench *b, const Shape *shape) {
+    *b = (Bench){.shape = shape};
+    if (!gpu_run_wanted()) {
+        cuda_api_replace(fake_cuda_create(&(FakeOptions){.poison = true, .cudnn_version = 91900}));
+    }
+    const CuApi *api = cuda_api();
+    bool fine = make_reference(b) && cuda_device_open(&b->device, api, 0, b->diag);
+    CHECK(fine, "%s", diag_text(b->diag));
+    if (!fine) return false;
+    b->table = attention_table_create(&b->device, b->arena);
+    fine = api->cudaStreamCreateWithFlags(&b->stream, cudaStreamNonBlocking) == cudaSuccess &&
+           api->cudaMalloc(&b->workspace, WORKSPACE_BYTES) == cudaSuccess;
+    for (int t = 0; fine && t < N_TENSORS; t++) {
+        fine = api->cudaMalloc(&b->memory[t], bytes_of(b, t)) == cudaSuccess &&
+               (t > D_O || upload(b, t));
+    }
+    CHECK(fine, "no memory");
+    return fine;
+}
+
+static void close_bench(Bench *b) {
+    const CuApi *api = b->device.api;
+    if (api) {
+        attention_table_destroy(b->table);
+        for (int t = 0; t < N_TENSORS; t++) api->cudaFree(b->memory[t]);
+        api->cudaFree(b->workspace);
+        if (b->stream) api->cudaStreamDestroy(b->stream);
+        cuda_device_close(&b->device);
+    }
+    diag_destroy(b->diag);
+    arena_destroy(b->arena);
+    if (gpu_run_wanted()) return;
+    fake_cuda_check_leaks();
+    CHECK(fake_cuda_n_defects() == 0, "%d defects: %s", fake_cuda_n_defects(), fake_cuda_defect(0));
+    cuda_api_replace(NULL);
+    fake_cuda_destroy();
+}
+
+static AttentionCommand make_command(const Bench *b, bool backward) {
+    const Shape *s = b->shape;
+    return (AttentionCommand){.shape = {.backward = backward,
+                                        .causal = s->causal,
+                                        .batch = s->batch,
+                                        .seq = s->seq,
+                                        .kv_heads = s->kv_heads,
+                                        .group = s->group,
+                                        .head = s->head,
+                                        .scale = s->scale},
+                              .q = b->memory[Q],
+                              .k = b->memory[K],
+                              .v = b->memory[V],
+                              .o = b->memory[O],
+                              .lse = b->memory[LSE],
+                              .d_o = backward ? b->memory[D_O] : NULL,
+                              .dq = backward ? b->memory[DQ] : NULL,
+                              .dk = backward ? b->memory[DK] : NULL,
+                              .dv = backward ? b->memory[DV] : NULL,
+                              .workspace = b->workspace,
+                              .workspace_bytes = WORKSPACE_BYTES};
+}
+
+/* What a plan leaves for it (--cudnn-backward) must do. */
+static void check_room(const Bench *b, const AttentionEntry *entry) {
+    const Node *node = b->graph->nodes[5];
+    Type inputs[6];
+    for (int i = 0; i < 6; i++) inputs[i] = *value_type(node->inputs[i]);
+    int64_t room = op_cuda_workspace_bytes(node, inputs, node->types);
+    int64_t needed = attention_entry_workspace_bytes(entry);
+    CHECK(needed <= room, "a workspace of %lld bytes, plans leave %lld", (long long)needed,
+          (long long)room);
+}
+
+static bool run(Bench *b, bool backward) {
+    AttentionCommand command = make_command(b, backward);
+    const char *why;
+    const AttentionEntry *entry = attention_table_find(b->table, &command, &why);
+    CHECK(entry, "%s: %s", backward ? "backward" : "forward", why);
+    if (!entry) return false;
+    if (backward) check_room(b, entry);
+    bool fine =
+        attention_check(b->table, attention_issue(b->table, entry, &command, b->stream), b->diag);
+    fine = fine && cuda_check(b->device.api, b->device.api->cudaStreamSynchronize(b->stream),
+                              b->diag, "attention");
+    CHECK(fine, "%s", diag_text(b->diag));
+    return fine;
+}
+
+static void *download(const Bench *b, int tensor) {
+    size_t bytes = bytes_of(b, tensor);
+    void *host = arena_alloc(b->arena, bytes);
+    CHECK(b->device.api->cudaMemcpy(host, b->memory[tensor], bytes, cudaMemcpyDeviceToHost) ==
+              cudaSuccess,
+          "a copy");
+    return host;
+}
+
+static double element(const void *at, DType dtype, int64_t i) {
+    if (dtype == DTYPE_F32) return (double)((const float *)at)[i];
+    uint32_t bits = (uint32_t)((const uint16_t *)at)[i] << 16;
+    float x;
+    memcpy(&x, &bits, sizeof(x));
+    return (double)x;
+}
+
+/* The tolerances of the own kernels (test_cuda_attention.c), but for groups: the gradients of keys
+ * and values for each query head are rounded to bf16 before they are summed, once more than there:
+ * half as much again. */
+static void compare(const Bench *b, int tensor) {
+    static const char *const NAMES[] = {"", "", "", "", "o", "lse", "dq", "dk", "dv"};
+    const Type *type = value_type(value_of(b, tensor));
+    const double *expected = reference_exact(b->reference, value_of(b, tensor));
+    const void *got = download(b, tensor);
+    double squares = 0, errors = 0, most = 0, count = (double)type_elements(type);
+    for (int64_t i = 0; i < type_elements(type); i++) {
+        double error = element(got, type->dtype, i) - expected[i];
+        squares += expected[i] * expected[i];
+        errors += error * error;
+        if (!(fabs(error) <= most)) most = isnan(error) ? INFINITY : fabs(error);
+    }
+    double size = sqrt(squares / count) + 1e-3, mean = sqrt(errors / count) / size;
+    double more = b->shape->group > 1 && tensor >= DK ? 1.5 : 1;
+    double mean_allowed = more * (tensor == LSE ? 2e-6 : tensor == O ? 3e-3 : 5e-3);
+    double most_allowed = more * (tensor == LSE ? 2e-5 : tensor == O ? 5e-2 : 6e-2);
+    CHECK(mean <= mean_allowed && most / size <= most_allowed, "%s: error %.3g, at most %.3g",
+          NAMES[tensor], mean, most / size);
+    if (getenv("TEST_SHOW")) printf("  %-4s %.2g %.2g\n", NAMES[tensor], mean, most / size);
+}
+
+static void check_shape(const Shape *s) {
+    Bench b;
+    char name[160];
+    snprintf(name, sizeof(name), "cuDNN: batch %d, seq %d, kv %d, group %d, head %d%s", s->batch,
+             s->seq, s->kv_heads, s->group, s->head, s->causal ? ", causal" : "");
+    check_begin(name);
+    if (open_bench(&b, s) && run(&b, false) && run(&b, true)) {
+        void *first[N_TENSORS];
+        for (int t = O; t <= DV; t++) compare(&b, t);
+        for (int t = O; t <= DV; t++) first[t] = download(&b, t);
+        bool again = run(&b, false) && run(&b, true);
+        for (int t = O; again && t <= DV; t++) {
+            CHECK(memcmp(first[t], download(&b, t), bytes_of(&b, t)) == 0, "other bits again");
+        }
+    }
+    close_bench(&b);
+    check_end();
+}
+
+static void test_shapes(void) {
+    static const Shape SHAPES[] = {
+        {2, 7, 2, 1, 16, true, 0.25f},   {1, 9, 2, 4, 8, true, 0.35f},
+        {2, 13, 1, 3, 64, true, 0.125f}, {1, 20, 2, 1, 128, false, 0.09f},
+        {1, 33, 1, 2, 32, true, 3},      {1, 16, 2, 1, 8, true, -0.2f},
+    };
+    static const Shape LARGE[] = {{2, 300, 4, 1, 64, true, 0.125f},
+                                  {1, 512, 2, 4, 128, true, 0.09f},
+                                  {2, 256, 2, 2, 64, false, 0.125f}};
+    for (size_t i = 0; i < sizeof(SHAPES) / sizeof(SHAPES[0]); i++) check_shape(&SHAPES[i]);
+    for (size_t i = 0; gpu_run_wanted() && i < sizeof(LARGE) / sizeof(LARGE[0]); i++) {
+        check_shape(&LARGE[i]);
+    }
+}
+
+/* --- what is refused --- */
+
+typedef struct Refusal {
+    const char *name;
+    int version;
+    Shape shape;
+    bool backward;
+    int64_t workspace_bytes;
+    const char *why;
+} Refusal;
+
+static void check_refusal(const Refusal *r) {
+    CudaDevice device;
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    Bench b = {.shape = &r->shape};
+    const char *why = "";
+    check_begin(r->name);
+    bool opened = cuda_device_open(
+        &device, fake_cuda_create(&(FakeOptions){.cudnn_version = r->version}), 0, diag);
+    CHECK(opened, "%s", diag_text(diag));
+    AttentionTable *table = attention_table_create(&device, arena);
+    AttentionCommand command = make_command(&b, r->backward);
+    command.workspace_bytes = r->workspace_bytes;
+    CHECK(!attention_table_find(table, &command, &why), "not refused");
+    CHECK(why && strcmp(why, r->why) == 0, "it says: %s", why ? why : "nothing");
+    attention_table_destroy(table);
+    cuda_device_close(&device);
+    fake_cuda_check_leaks();
+    CHECK(fake_cuda_n_defects() == 0, "%s", fake_cuda_defect(0));
+    fake_cuda_destroy();
+    diag_destroy(diag);
+    arena_destroy(arena);
+    check_end();
+}
+
+static void test_refusals(void) {
+    static const Refusal REFUSALS[] = {
+        {"no cuDNN", 0, {1, 8, 1, 1, 8, true, 1}, false, 1 << 20, "cuDNN was not found"},
+        {"cuDNN 9.10.1",
+         91001,
+         {1, 8, 1, 1, 8, true, 1},
+         false,
+         1 << 20,
+         "cuDNN 9.10.1 is older than 9.10.2"},
+        {"heads of 12",
+         91900,
+         {1, 8, 1, 1, 12, true, 1},
+         false,
+         1 << 20,
+         "heads are no multiple of 8"},
+        {"one position, backward", 91900, {1, 1, 1, 1, 8, true, 1}, true, 1 << 20, "one position"},
+        /* 12 x 1024^2 x 2 bytes, and 12 x 1024 sums */
+        {"too little workspace",
+         91900,
+         {1, 1024, 12, 1, 64, true, 1},
+         true,
+         24 << 20,
+         "needs 24.05 MiB of workspace, the plan has 24.00"},
+    };
+    for (size_t i = 0; i < sizeof(REFUSALS) / sizeof(REFUSALS[0]); i++) check_refusal(&REFUSALS[i]);
+}
+
+int main(void) {
+    test_shapes();
+    if (!gpu_run_wanted()) test_refusals();
+    return check_report();
+}
+#endif
