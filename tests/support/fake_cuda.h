@@ -8,8 +8,8 @@
  * What breaks a rule of CUDA returns the error that CUDA would give, where there is one, and is
  * kept as a defect, a line of text. There is one fake at a time.
  *
- * Not imitated: cuDNN (not found), epilogues that sum gradients of biases, work of one communicator
- * with several ranks outside fake_cuda_launch_together (it is recorded and has no effect).
+ * Not imitated: cuDNN (not found), gradients of biases but by BGRADA, work of one communicator with
+ * several ranks outside fake_cuda_launch_together (it is recorded and has no effect).
  */
 #ifndef TESTS_SUPPORT_FAKE_CUDA_H
 #define TESTS_SUPPORT_FAKE_CUDA_H

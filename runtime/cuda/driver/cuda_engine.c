@@ -143,6 +143,11 @@ static bool supports_epilogue(void *user, const GemmCommand *gemm) {
     return false;
 }
 
+static bool sums_bias(void *user, const GemmCommand *gemm) {
+    CudaEngine *cuda = user;
+    return gemm_table_sums_bias(cuda->context.gemms, gemm);
+}
+
 /* What emission asks: which products there are on this device. */
 static bool open_products(CudaEngine *cuda, const EngineOptions *options) {
     Engine *engine = cuda->engine;
@@ -161,7 +166,7 @@ static bool open_products(CudaEngine *cuda, const EngineOptions *options) {
         .arena = engine->arena,
     };
     gemm_table_use(cuda->context.gemms, &engine->plan->device);
-    cuda->epilogues = (EpilogueCheck){supports_epilogue, cuda};
+    cuda->epilogues = (EpilogueCheck){supports_epilogue, cuda, sums_bias};
     cuda->memory.epilogues = options->no_epilogues ? NULL : &cuda->epilogues;
     return true;
 }

@@ -147,7 +147,8 @@ static bool issue_one(const Replay *replay, int i, cudaStream_t stream, Diag *di
                                                              command->info.rank, command->stream),
                                           stream),
                                diag,
-                               command->gemm.bias || command->gemm.aux || command->gemm.c
+                               command->gemm.bias || command->gemm.aux || command->gemm.c ||
+                                       command->gemm.bias_grad
                                    ? "a matrix product with an epilogue (see --no-epilogues)"
                                    : "a matrix product");
     case COMMAND_COPY:
