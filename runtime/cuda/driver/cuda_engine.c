@@ -4,6 +4,7 @@
 #include "runtime/cuda/driver/nccl.h"
 #include "runtime/cuda/driver/replay.h"
 #include "runtime/cuda/driver/trace.h"
+#include "runtime/cuda/driver/watch.h"
 #include "runtime/cuda/emit.h"
 #include "runtime/engine_internal.h"
 #include "runtime/launch/control.h"
@@ -11,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 typedef struct CudaEngine {
     Engine *engine;
@@ -244,80 +244,20 @@ static bool keeps_state(void *user, const Command *command) {
     return !node || node->phase != PHASE_UPDATE || op_alias(node, 0) < 0;
 }
 
-/* What the device waits for: the first message, in plan order, that has not been done. */
-static const Command *pending_message(const CudaEngine *cuda, const Replay *replay,
-                                      int *out_index) {
-    uint32_t n_seen[N_STREAM_KINDS] = {0};
-    for (int i = 0; i < replay->list.count; i++) {
-        const Command *command = &replay->list.items[i];
-        if (command->kind < COMMAND_COLLECTIVE) continue;
-        *out_index = i;
-        if (++n_seen[command->stream] > cuda->memory.progress[command->stream]) return command;
-    }
-    return NULL;
-}
-
-/* What people call the tensor that a message carries: the parameter, or what is summed for it; ""
- * for activations. */
-static const char *tensor_name(const RankContext *rank, const Node *message, Arena *arena) {
-    const Node *made = message->n_inputs ? message->inputs[0].node : NULL;
-    const Node *named = made && node_attr(made, ATTR_name) ? made : NULL;
-    for (int i = 0; made && !named && i < made->n_inputs; i++) {
-        const Node *input = made->inputs[i].node;
-        if (input->op == OP_ACCUMULATOR || input->op == OP_PARAM) named = input;
-    }
-    if (!named) return "";
-    int first = named->block == NO_BLOCK ? 0 : rank->stage->first_block[named->chunk];
-    return arena_printf(arena, " of %s", node_logical_name(named, first, arena));
-}
-
-static void tell_progress(const CudaEngine *cuda, const Replay *replay) {
-    char text[CONTROL_TEXT_BYTES] = "computing";
-    int index = 0;
-    const Command *command = pending_message(cuda, replay, &index);
-    if (command) {
-        Arena *arena = arena_create();
-        const Node *node = command->info.node;
-        const RankContext *rank = &cuda->engine->ranks[cuda->first_local];
-        snprintf(text, sizeof(text), "in %s%d.%d %s%s, %s:%d", task_kind_word(command->info.task),
-                 node->chunk, command->info.micro, OPS[node->op].name,
-                 tensor_name(rank, node, arena), node->loc.file ? node->loc.file : "?",
-                 node->loc.line);
-        arena_destroy(arena);
-    }
-    control_update_progress(cuda->engine->control, cuda->engine->input.step, 0, index,
-                            command != NULL, text);
-}
-
-/* Stops NCCL's kernels, which would wait for ever for a rank that is gone. */
-static bool give_up(CudaEngine *cuda, const char *why, Diag *diag) {
-    if (why) diag_error(diag, NO_LOC, "%s", why);
+/* Waits for the step, watching the other ranks. Without one of them NCCL's kernels would wait for
+ * ever: they are stopped. */
+static bool wait_among_others(CudaEngine *cuda, const Replay *replay, Diag *diag) {
+    const StepWatch watch = {.engine = cuda->engine,
+                             .rank = &cuda->engine->ranks[cuda->first_local],
+                             .device = &cuda->device,
+                             .world = cuda->world,
+                             .progress = cuda->memory.progress,
+                             .origin = cuda->context.streams[0]};
+    bool lost = false, fine = cuda_watch_step(&watch, replay, &lost, diag);
+    if (!lost) return fine;
     nccl_world_destroy(cuda->world, true);
     cuda->aborted = true;
     return false;
-}
-
-/* Waits for the step, watching the other ranks. */
-static bool wait_among_others(CudaEngine *cuda, const Replay *replay, Diag *diag) {
-    const struct timespec pause = {0, 20 * 1000};
-    const double TELL_EVERY_SECONDS = 0.25;
-    const CuApi *api = cuda->device.api;
-    double told = engine_now();
-    for (;;) {
-        const char *why = NULL;
-        cudaError_t status = api->cudaStreamQuery(cuda->context.streams[0]);
-        if (status != cudaErrorNotReady) return cuda_check(api, status, diag, "running a step");
-        if (control_failed(cuda->engine->control, &why)) return give_up(cuda, why, diag);
-        if (!nccl_world_check(cuda->world, diag)) {
-            control_report(cuda->engine->control, diag_text(diag));
-            return give_up(cuda, NULL, diag);
-        }
-        if (engine_now() - told > TELL_EVERY_SECONDS) {
-            tell_progress(cuda, replay);
-            told = engine_now();
-        }
-        nanosleep(&pause, NULL);
-    }
 }
 
 static bool cuda_wait(CudaEngine *cuda, const Replay *replay, Diag *diag) {
