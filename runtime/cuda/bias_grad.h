@@ -8,9 +8,9 @@
  * nothing in between. It stays behind what makes a message's data: weight gradients are what such
  * messages overlap with.
  *
- * Whether a call does both faster than a product and a sum is not known without measuring: in bf16
- * cuBLASLt 13.1 has kernels that sum while they multiply for sm_80 only; elsewhere it runs those, or
- * launches a kernel that reads dy again. All that can be saved is that reading, some 150 / m of
+ * Whether a call does both faster than a product and a sum is not known without measuring. In bf16
+ * cuBLASLt 13.1 has kernels that sum while they multiply for sm_80 only; elsewhere it runs those,
+ * or launches a kernel that reads dy again. All that can be saved is that reading, some 150 / m of
  * the product's time on an H200 (m rows of dw; 600 TFLOP/s, 4 TB/s). So products are folded only
  * where `perilune tune` has found it to be faster and has written so into the plan. The other way
  * to do it, DGELU_BGRAD, stores sums in the product's dtype: bf16, where gradients are f32.

@@ -2,8 +2,8 @@
  *
  * The products are those of a training step, of one rank of each distinct stage; they are found
  * without memory for the plan. Each of the heuristic's candidates is timed as training runs it,
- * replayed from a graph. What comes out goes into the plan's device section, products that also make
- * a bias's gradient (bias_grad.h) only where they are faster than a product and a sum. */
+ * replayed from a graph. What comes out goes into the plan's device section; a product that also
+ * makes a bias's gradient (bias_grad.h) only where that is faster than a product and a sum. */
 #ifndef RUNTIME_CUDA_TUNE_H
 #define RUNTIME_CUDA_TUNE_H
 

@@ -73,6 +73,7 @@ static cudaError_t set_device(int device) {
 }
 
 static cudaError_t device_synchronize(void) {
+    fake->legacy_work = NULL;
     return note(fake_check_no_capture("cudaDeviceSynchronize"));
 }
 
@@ -133,6 +134,10 @@ static cudaError_t copy(void *to, const void *from, size_t bytes, enum cudaMemcp
     cudaError_t status = fake_check_no_capture("cudaMemcpy");
     if (status == cudaSuccess) status = check_copy(to, from, bytes, kind, "cudaMemcpy");
     if (status == cudaSuccess) memmove(to, from, bytes);
+    /* From pageable memory: the call returns once the bytes are in a buffer of the driver's. */
+    if (kind == cudaMemcpyHostToDevice && !fake_memory_has(from, (int64_t)bytes, false)) {
+        fake->legacy_work = "cudaMemcpy from pageable memory";
+    }
     return note(status);
 }
 
@@ -149,6 +154,7 @@ static cudaError_t fill_async(void *to, int byte, size_t bytes, cudaStream_t str
         fake_defect("cudaMemsetAsync: %zu bytes that are not all in one allocation", bytes);
         return note(cudaErrorInvalidValue);
     }
+    if (!stream) fake->legacy_work = "cudaMemsetAsync";
     return note(fake_issue(&node, stream, "cudaMemsetAsync"));
 }
 

@@ -393,8 +393,11 @@ static void *cuda_edit(Engine *engine, void *at, size_t bytes) {
 static void cuda_commit(Engine *engine) {
     CudaEngine *cuda = engine->backend_state;
     const CuApi *api = cuda->device.api;
+    /* From pageable memory the copy may still be under way when the call returns, on the legacy
+     * stream, which a step's streams do not wait for. */
     if (api->cudaMemcpy(cuda->edited, cuda->host, cuda->edited_bytes, cudaMemcpyHostToDevice) !=
-        cudaSuccess) {
+            cudaSuccess ||
+        api->cudaStreamSynchronize(NULL) != cudaSuccess) {
         cuda->failed = true;
     }
 }

@@ -158,10 +158,10 @@ static bool fill(Tuner *tuner) {
         words[i] = (uint16_t)(0x3f00 | (state >> 24) | (state >> 8 & 0x8000));
     }
     if (done > tuner->memory_bytes) done = tuner->memory_bytes;
-    bool fine =
-        cuda_check(api, api->cudaMemcpy(tuner->memory, words, (size_t)done, cudaMemcpyHostToDevice),
-                   tuner->diag, "filling operands");
-    free(words);
+    bool fine = cuda_check(api,
+                           api->cudaMemcpyAsync(tuner->memory, words, (size_t)done,
+                                                cudaMemcpyHostToDevice, tuner->stream),
+                           tuner->diag, "filling operands");
     while (fine && done < tuner->memory_bytes) {
         int64_t more = tuner->memory_bytes - done < done ? tuner->memory_bytes - done : done;
         fine = cuda_check(api,
@@ -170,8 +170,11 @@ static bool fill(Tuner *tuner) {
                           tuner->diag, "filling operands");
         done += more;
     }
-    return fine && cuda_check(api, api->cudaStreamSynchronize(tuner->stream), tuner->diag,
-                              "filling operands");
+    fine = cuda_check(api, api->cudaStreamSynchronize(tuner->stream), tuner->diag,
+                      "filling operands") &&
+           fine;
+    free(words);
+    return fine;
 }
 
 static bool allocate(Tuner *tuner) {
