@@ -18,6 +18,7 @@ typedef struct CudaEngine {
     CudaDevice device;
     ReplayContext context;
     Replay replays[N_EMIT_JOBS];
+    Replay *running; /* what the device has been given last */
     ReplayMode mode;
     KernelCache *generated;
     GeneratedModules *modules;
@@ -207,9 +208,30 @@ static void tell_tuning(CudaEngine *cuda) {
         (int)(ours % 100));
 }
 
+/* Watches the other ranks meanwhile. Without one of them NCCL's kernels would wait for ever: they
+ * are stopped. */
+static bool wait_among_others(void *user, cudaStream_t stream, Diag *diag) {
+    CudaEngine *cuda = user;
+    const StepWatch watch = {.engine = cuda->engine,
+                             .rank = &cuda->engine->ranks[cuda->first_local],
+                             .device = &cuda->device,
+                             .world = cuda->world,
+                             .progress = cuda->memory.progress,
+                             .stream = stream};
+    bool lost = false, fine = cuda_watch_stream(&watch, cuda->running, &lost, diag);
+    if (!lost) return fine;
+    nccl_world_destroy(cuda->world, true);
+    cuda->aborted = true;
+    return false;
+}
+
 static bool prepare_jobs(CudaEngine *cuda, CommandList lists[N_EMIT_JOBS], Diag *diag) {
     Engine *engine = cuda->engine;
-    if (cuda->world) cuda->context.messenger = nccl_world_messenger(cuda->world);
+    if (cuda->world) {
+        cuda->context.messenger = nccl_world_messenger(cuda->world);
+        cuda->context.wait = wait_among_others;
+        cuda->context.wait_user = cuda;
+    }
     cuda->modules = generated_modules_load(&cuda->device, cuda->generated, engine->arena, diag);
     if (!cuda->modules) return false;
     for (int job = 0; job < N_EMIT_JOBS; job++) {
@@ -244,36 +266,14 @@ static bool keeps_state(void *user, const Command *command) {
     return !node || node->phase != PHASE_UPDATE || op_alias(node, 0) < 0;
 }
 
-/* Waits for the step, watching the other ranks. Without one of them NCCL's kernels would wait for
- * ever: they are stopped. */
-static bool wait_among_others(CudaEngine *cuda, const Replay *replay, Diag *diag) {
-    const StepWatch watch = {.engine = cuda->engine,
-                             .rank = &cuda->engine->ranks[cuda->first_local],
-                             .device = &cuda->device,
-                             .world = cuda->world,
-                             .progress = cuda->memory.progress,
-                             .origin = cuda->context.streams[0]};
-    bool lost = false, fine = cuda_watch_step(&watch, replay, &lost, diag);
-    if (!lost) return fine;
-    nccl_world_destroy(cuda->world, true);
-    cuda->aborted = true;
-    return false;
-}
-
-static bool cuda_wait(CudaEngine *cuda, const Replay *replay, Diag *diag) {
-    const CuApi *api = cuda->device.api;
-    if (cuda->world) return wait_among_others(cuda, replay, diag);
-    return cuda_check(api, api->cudaStreamSynchronize(cuda->context.streams[0]), diag,
-                      "running a step");
-}
-
 /* One step without the update, issued command by command: libraries load what they load lazily,
  * and NCCL connects, which must not happen while a graph is captured. */
 static bool warm_up(CudaEngine *cuda, Diag *diag) {
     cuda->engine->input = (StepInput){.step = 1, .train = true};
     stage(cuda);
-    return replay_issue(&cuda->replays[EMIT_TRAIN], keeps_state, NULL, NULL, diag) &&
-           cuda_wait(cuda, &cuda->replays[EMIT_TRAIN], diag);
+    cuda->running = &cuda->replays[EMIT_TRAIN];
+    return replay_issue(cuda->running, keeps_state, NULL, NULL, diag) &&
+           replay_wait(cuda->running, diag);
 }
 
 static bool capture_jobs(CudaEngine *cuda, Diag *diag) {
@@ -443,10 +443,10 @@ static bool time_command(void *user, const Command *command) {
 }
 
 static bool run_visited(CudaEngine *cuda, EngineJob job, Diag *diag) {
-    Replay *replay = &cuda->replays[EMIT_TRAIN];
     memset(cuda->engine->op_seconds, 0, sizeof(cuda->engine->op_seconds));
     cuda->last_time = engine_now();
-    return replay_issue(replay, NULL, job == JOB_CHECK ? check_command : time_command, cuda, diag);
+    return replay_issue(cuda->running, NULL, job == JOB_CHECK ? check_command : time_command, cuda,
+                        diag);
 }
 
 static bool cuda_run(Engine *engine, EngineJob job, Diag *diag) {
@@ -469,10 +469,10 @@ static bool cuda_run(Engine *engine, EngineJob job, Diag *diag) {
     stage(cuda);
     double start = engine_now();
     bool visited = job == JOB_CHECK || job == JOB_PROFILE;
-    bool fine =
-        visited ? run_visited(cuda, job, diag) : replay_launch(&cuda->replays[EMITTED[job]], diag);
+    cuda->running = &cuda->replays[EMITTED[job]];
+    bool fine = visited ? run_visited(cuda, job, diag) : replay_launch(cuda->running, diag);
     cuda->launch_seconds = engine_now() - start;
-    fine = fine && cuda_wait(cuda, &cuda->replays[EMITTED[job]], diag);
+    fine = fine && replay_wait(cuda->running, diag);
     if (cuda->world) {
         control_update_progress(engine->control, -1, 0, 0, false, "between steps");
     }
@@ -483,7 +483,8 @@ static bool cuda_trace(Engine *engine, Arena *arena, EngineSpan **out_spans, int
                        Diag *diag) {
     CudaEngine *cuda = engine->backend_state;
     stage(cuda);
-    return cuda_trace_replay(&cuda->replays[EMIT_TRAIN], arena, out_spans, out_count, diag);
+    cuda->running = &cuda->replays[EMIT_TRAIN];
+    return cuda_trace_replay(cuda->running, arena, out_spans, out_count, diag);
 }
 
 static int64_t cuda_call_count(const Engine *engine) {

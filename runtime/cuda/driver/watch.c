@@ -49,7 +49,7 @@ static void tell_progress(const StepWatch *watch, const Replay *replay) {
                             command != NULL, text);
 }
 
-bool cuda_watch_step(const StepWatch *watch, const Replay *replay, bool *out_lost, Diag *diag) {
+bool cuda_watch_stream(const StepWatch *watch, const Replay *replay, bool *out_lost, Diag *diag) {
     const struct timespec pause = {0, 20 * 1000};
     const double TELL_EVERY_SECONDS = 0.25;
     const CuApi *api = watch->device->api;
@@ -57,7 +57,7 @@ bool cuda_watch_step(const StepWatch *watch, const Replay *replay, bool *out_los
     *out_lost = false;
     for (;;) {
         const char *why = NULL;
-        cudaError_t status = api->cudaStreamQuery(watch->origin);
+        cudaError_t status = api->cudaStreamQuery(watch->stream);
         if (status != cudaErrorNotReady) return cuda_check(api, status, diag, "running a step");
         *out_lost = true;
         if (control_failed(watch->engine->control, &why)) {

@@ -1,4 +1,4 @@
-/* Waiting for a step of several processes: the device is asked now and then, NCCL and the other
+/* Waiting for work of several processes: the device is asked now and then, NCCL and the other
  * ranks are asked whether all is well, and the job is told what this rank waits for. */
 #ifndef RUNTIME_CUDA_DRIVER_WATCH_H
 #define RUNTIME_CUDA_DRIVER_WATCH_H
@@ -13,11 +13,11 @@ typedef struct StepWatch {
     const CudaDevice *device;
     NcclWorld *world;
     const volatile uint32_t *progress; /* [N_STREAM_KINDS]: messages done, as EmitMemory has it */
-    cudaStream_t origin;               /* that the step ends on */
+    cudaStream_t stream;               /* to wait for */
 } StepWatch;
 
-/* Returns when the step has ended. False: reported; with *out_lost the device still waits for a
+/* Returns when the stream, which works on `replay`, has nothing left to do. False: reported; with *out_lost the device still waits for a
  * rank that is gone, and the world is to be aborted. */
-bool cuda_watch_step(const StepWatch *watch, const Replay *replay, bool *out_lost, Diag *diag);
+bool cuda_watch_stream(const StepWatch *watch, const Replay *replay, bool *out_lost, Diag *diag);
 
 #endif
