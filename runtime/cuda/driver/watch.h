@@ -16,8 +16,8 @@ typedef struct StepWatch {
     cudaStream_t stream;               /* to wait for */
 } StepWatch;
 
-/* Returns when the stream, which works on `replay`, has nothing left to do. False: reported; with *out_lost the device still waits for a
- * rank that is gone, and the world is to be aborted. */
+/* Returns when the stream, which works on `replay`, has nothing left to do. False: reported; with
+ * *out_lost the device still waits for a rank that is gone, and the world is to be aborted. */
 bool cuda_watch_stream(const StepWatch *watch, const Replay *replay, bool *out_lost, Diag *diag);
 
 #endif
