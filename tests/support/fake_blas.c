@@ -206,13 +206,21 @@ static cublasStatus_t heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t de
         return CUBLAS_STATUS_NOT_SUPPORTED;
     }
     if (is_missing(operation)) return CUBLAS_STATUS_NOT_SUPPORTED;
-    for (int i = 0; i < wanted && i < N_ALGORITHMS; i++) {
-        memset(&results[i], 0, sizeof(results[i]));
-        results[i].algo.data[0] = ALGORITHM;
-        results[i].algo.data[1] = (uint64_t)i;
-        results[i].workspaceSize = p->workspace_bytes;
-        results[i].state = CUBLAS_STATUS_SUCCESS;
-        ++*out_count;
+    /* One algorithm for all products of a kind, so it may count on no more than arenas give. */
+    if ((uintptr_t)operation->bias % (2 * ALIGN_BYTES) == 0 && operation->bias) {
+        fake_defect("%s: asked about a bias that is aligned better than others are", function);
+    }
+    /* The first one is none, as its state says. */
+    memset(results, 0xff, sizeof(*results));
+    results[0].state = CUBLAS_STATUS_NOT_SUPPORTED;
+    *out_count = 1;
+    for (int i = 0; i < N_ALGORITHMS && *out_count < wanted; i++) {
+        cublasLtMatmulHeuristicResult_t *result = &results[(*out_count)++];
+        memset(result, 0, sizeof(*result));
+        result->algo.data[0] = ALGORITHM;
+        result->algo.data[1] = (uint64_t)i;
+        result->workspaceSize = p->workspace_bytes;
+        result->state = CUBLAS_STATUS_SUCCESS;
     }
     return CUBLAS_STATUS_SUCCESS;
 }
