@@ -242,7 +242,8 @@ bench: deps
 	@set -e; for bench in $(BENCHES) $(wildcard tests/bench/*.sh); do echo "== $$bench"; $$bench; done
 
 # On a machine with a GPU; or there, without building, from a folder made by gpu-bundle.
-GPU_TESTS := cuda_layers cuda_layout cuda_elementwise cuda_update cuda_attention cuda_cudnn cuda_epilogue gpu_train
+GPU_TESTS := cuda_layers cuda_layout cuda_elementwise cuda_update cuda_attention cuda_cudnn \
+             cuda_epilogue cuda_bias_grad gpu_train
 test-gpu:
 	@$(MAKE) --no-print-directory all $(GPU_TESTS:%=$B/tests/test_%)
 	@tests/gpu/test

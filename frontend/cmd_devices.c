@@ -1,5 +1,6 @@
 /* perilune devices: what this machine has to train on. */
 #include "frontend/cli.h"
+#include "frontend/device_links.h"
 #include "frontend/units.h"
 #include "runtime/cpu/cpu_report.h"
 #include "runtime/cuda/devices.h"
@@ -40,6 +41,10 @@ static void print_text(const CpuReport *cpu, const CudaReport *cuda) {
                device->name, device->arch, memory, left, device->n_processors, device->pci,
                device->enough ? "" : " (too old: sm_80 is needed)");
     }
+    StrBuf links = strbuf_create();
+    device_links_put(&links, cuda);
+    fputs(links.text, stdout);
+    strbuf_destroy(&links);
 }
 
 static json_t *text_or_null(const char *text) {
@@ -95,6 +100,7 @@ static void print_json(const CpuReport *cpu, const CudaReport *cuda, bool usable
     json_object_set_new(gpus, "runtime", text_or_null(cuda->runtime));
     json_object_set_new(gpus, "libraries", libraries_json(cuda));
     json_object_set_new(gpus, "devices", devices_json(cuda));
+    json_object_set_new(gpus, "links", device_links_json(cuda));
     json_object_set_new(root, "cuda", gpus);
     json_dumpf(root, stdout, JSON_INDENT(1) | JSON_ENSURE_ASCII);
     putchar('\n');

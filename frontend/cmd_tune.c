@@ -57,6 +57,11 @@ static void print_result(const TuneResult *result, const char *path, double seco
     printf("step    %.3f ms of products by the first choices, %.3f ms by those chosen; %d of %d "
            "changed\n",
            first / 1e3, chosen / 1e3, n_changed, result->n_products);
+    if (result->n_sums) {
+        printf("bias    gradients are made by the product in %d of %d kinds, by a kernel in the "
+               "others\n",
+               result->n_sums_joined, result->n_sums);
+    }
     printf("took    %.1f s\n", seconds);
     if (device->n_algos < result->n_products) {
         printf("left    %d products were not timed: cuBLASLt chooses as training starts\n",

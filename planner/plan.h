@@ -118,6 +118,8 @@ typedef struct PlanDevice {
     PlanAlgo *algos; /* no product twice */
 } PlanDevice;
 bool plan_algo_same_product(const PlanAlgo *a, const PlanAlgo *b);
+/* The section's algorithm for the product; NULL: there is none. */
+const PlanAlgo *plan_find_algo(const PlanDevice *device, const PlanAlgo *product);
 
 typedef struct Plan {
     Arena *arena;         /* not owned */

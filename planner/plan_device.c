@@ -24,6 +24,13 @@ bool plan_algo_same_product(const PlanAlgo *a, const PlanAlgo *b) {
            a->accumulate == b->accumulate && a->epilogue == b->epilogue;
 }
 
+const PlanAlgo *plan_find_algo(const PlanDevice *device, const PlanAlgo *product) {
+    for (int i = 0; i < device->n_algos; i++) {
+        if (plan_algo_same_product(&device->algos[i], product)) return &device->algos[i];
+    }
+    return NULL;
+}
+
 static void put_algo(StrBuf *out, const PlanAlgo *algo) {
     const MatmulLayout *l = &algo->layout;
     strbuf_printf(out,

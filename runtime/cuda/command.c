@@ -33,9 +33,32 @@ void command_list_push(CommandList *list, const Command *command) {
     list->items[list->count++] = *command;
 }
 
+void command_list_compact(CommandList *list) {
+    int n_kept = 0;
+    for (int i = 0; i < list->count; i++) {
+        if (list->items[i].kind != COMMAND_GONE) list->items[n_kept++] = list->items[i];
+    }
+    list->count = n_kept;
+}
+
 void command_list_release(CommandList *list) {
     free(list->items);
     *list = (CommandList){0};
+}
+
+PlanAlgo gemm_product(const GemmCommand *gemm) {
+    const MatmulLayout *l = &gemm->layout;
+    return (PlanAlgo){.layout = {.batch = l->batch,
+                                 .m = l->m,
+                                 .n = l->n,
+                                 .k = l->k,
+                                 .transpose_a = l->transpose_a,
+                                 .transpose_b = l->transpose_b},
+                      .in_dtype = gemm->in_dtype,
+                      .out_dtype = gemm->out_dtype,
+                      .accumulate = gemm->beta != 0,
+                      .epilogue =
+                          4 * (int)gemm->epilogue + 2 * (gemm->bias != NULL) + (gemm->aux != NULL)};
 }
 
 int64_t command_count_nodes(const CommandList *list) {

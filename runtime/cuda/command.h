@@ -72,9 +72,10 @@ typedef struct LaunchCommand {
 /* What a product still does to its sums before it stores them (epilogue.h). gelu is the tanh form.
  */
 typedef enum EpilogueKind {
-    EPILOGUE_SUM,      /* D = sums */
-    EPILOGUE_GELU,     /* D = gelu(sums); aux, if there is one, = sums */
-    EPILOGUE_GELU_GRAD /* D = gelu_grad(aux, sums) */
+    EPILOGUE_SUM,       /* D = sums */
+    EPILOGUE_GELU,      /* D = gelu(sums); aux, if there is one, = sums */
+    EPILOGUE_GELU_GRAD, /* D = gelu_grad(aux, sums) */
+    EPILOGUE_BIAS_GRAD  /* D = sums; bias_grad = the sum of B's rows, over k */
 } EpilogueKind;
 
 /* sums[batch, m, n] = op(A) x op(B) + beta C + bias, row-major and contiguous: the shapes of
@@ -89,6 +90,8 @@ typedef struct GemmCommand {
     EpilogueKind epilogue;
     const void *bias;    /* [n], or NULL */
     void *aux;           /* like D, or NULL */
+    float *bias_grad;    /* [n], EPILOGUE_BIAS_GRAD: set, not added to; else NULL */
+    const Node *summed;  /* the reduce_sum that bias_grad is of */
     const Node *product; /* the matmul; NULL: none. CommandInfo.node is the last node done. */
 } GemmCommand;
 
@@ -162,7 +165,8 @@ typedef enum CommandKind {
     COMMAND_COLLECTIVE,
     COMMAND_SEND,
     COMMAND_RECV,
-    N_COMMAND_KINDS
+    N_COMMAND_KINDS,
+    COMMAND_GONE = N_COMMAND_KINDS /* while a pass rewrites a list */
 } CommandKind;
 const char *command_kind_name(CommandKind kind);
 
@@ -207,7 +211,19 @@ static inline const Node *command_main_node(const Command *command) {
 }
 
 void command_list_push(CommandList *list, const Command *command);
+void command_list_compact(CommandList *list); /* leaves out those that are gone */
 void command_list_release(CommandList *list);
+
+static inline bool access_overlaps(const Access *a, const Access *b) {
+    return a->at < b->at + (uintptr_t)b->bytes && b->at < a->at + (uintptr_t)a->bytes;
+}
+/* A matrix of a product. */
+static inline Access gemm_range(const void *at, int64_t rows, int64_t columns, DType dtype,
+                                bool write) {
+    return (Access){(uintptr_t)at, rows * columns * dtype_bytes(dtype), write};
+}
+/* As a plan's device section names it; bytes are 0. */
+PlanAlgo gemm_product(const GemmCommand *gemm);
 
 /* Nodes that a capture of the list makes, known without a device: kernels, products, attentions,
  * copies and fills one each; messages as their steps say. */

@@ -25,6 +25,14 @@ typedef struct CudaDeviceReport {
     bool enough; /* new enough for the kernels: sm_80 */
 } CudaDeviceReport;
 
+/* From one device to another. */
+typedef struct CudaLinkReport {
+    bool known;          /* false: CUDA did not say, or it is one device */
+    bool peer_access;    /* may read and write the other's memory */
+    bool native_atomics; /* also atomically: over NVLink, not over PCIe */
+    int rank;            /* relative to the machine's other links: 0 is the fastest kind */
+} CudaLinkReport;
+
 typedef struct CudaReport {
     bool built; /* with CUDA's headers */
     int n_libraries;
@@ -32,6 +40,7 @@ typedef struct CudaReport {
     char driver[16], runtime[16]; /* CUDA versions, "13.0"; "" where not known */
     int n_devices;
     CudaDeviceReport devices[MAX_CUDA_DEVICES];
+    CudaLinkReport links[MAX_CUDA_DEVICES][MAX_CUDA_DEVICES]; /* from, to: places in `devices` */
     char why[320]; /* what is missing, in one line; "" when a device can be used */
 } CudaReport;
 

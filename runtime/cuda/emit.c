@@ -1,5 +1,6 @@
 #include "runtime/cuda/emit.h"
 
+#include "runtime/cuda/bias_grad.h"
 #include "runtime/cuda/kernels/args.h"
 #include "runtime/cuda/merge.h"
 #include "runtime/cuda/virtual.h"
@@ -191,6 +192,7 @@ static bool emit_walk(const RankContext *rank, const EmitMemory *memory, EmitJob
     }
     if (memory->epilogues) {
         cuda_fold_epilogues(out, rank->program->graph, memory->epilogues, rank->arena);
+        cuda_fold_bias_gradients(out, memory->epilogues, rank->arena);
     }
     if (job == EMIT_TRAIN) cuda_merge_updates(out, rank->arena);
     return true;

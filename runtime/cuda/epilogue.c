@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { GONE = N_COMMAND_KINDS, MOST_BETWEEN = 64, MOST_ADDENDS = 2 };
+enum { MOST_BETWEEN = 64, MOST_ADDENDS = 2 };
 
 typedef struct Folder {
     CommandList *list;
@@ -128,40 +128,33 @@ static void find_terms(const Folder *f, const Reader *reader, Term *terms) {
 
 /* --- memory --- */
 
-static Access range(const void *at, int64_t rows, int64_t columns, DType dtype, bool write) {
-    return (Access){(uintptr_t)at, rows * columns * dtype_bytes(dtype), write};
-}
-
-static bool overlap(const Access *a, const Access *b) {
-    return a->at < b->at + (uintptr_t)b->bytes && b->at < a->at + (uintptr_t)a->bytes;
-}
-
 /* What cuBLASLt reads and writes must be apart, but for C, which may be D. */
 static bool is_apart(const GemmCommand *g) {
     const MatmulLayout *l = &g->layout;
-    Access d = range(g->d, l->m, l->n, g->out_dtype, true);
-    Access aux = range(g->aux, g->aux ? l->m : 0, l->n, g->out_dtype, true);
-    Access others[] = {range(g->a, l->m, l->k, g->in_dtype, false),
-                       range(g->b, l->k, l->n, g->in_dtype, false),
-                       range(g->bias, g->bias != NULL, l->n, g->out_dtype, false),
-                       range(g->c, g->c && g->c != g->d ? l->m : 0, l->n, g->out_dtype, false)};
+    Access d = gemm_range(g->d, l->m, l->n, g->out_dtype, true);
+    Access aux = gemm_range(g->aux, g->aux ? l->m : 0, l->n, g->out_dtype, true);
+    Access others[] = {
+        gemm_range(g->a, l->m, l->k, g->in_dtype, false),
+        gemm_range(g->b, l->k, l->n, g->in_dtype, false),
+        gemm_range(g->bias, g->bias != NULL, l->n, g->out_dtype, false),
+        gemm_range(g->c, g->c && g->c != g->d ? l->m : 0, l->n, g->out_dtype, false)};
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
         if (others[i].bytes &&
-            (overlap(&d, &others[i]) || (aux.bytes && overlap(&aux, &others[i]))))
+            (access_overlaps(&d, &others[i]) || (aux.bytes && access_overlaps(&aux, &others[i]))))
             return false;
     }
-    return !aux.bytes || !overlap(&d, &aux);
+    return !aux.bytes || !access_overlaps(&d, &aux);
 }
 
 /* Does nothing from `first` to before `end` touch `memory`, or, with `written`, write it? */
 static bool is_left_alone(const Folder *f, int first, int end, const Access *memory, bool written) {
     for (int i = first; i < end; i++) {
         const Command *command = &f->list->items[i];
-        if (command->kind == (CommandKind)GONE) continue;
+        if (command->kind == COMMAND_GONE) continue;
         if (command->kind == COMMAND_SEND || command->kind == COMMAND_RECV) return false;
         for (int k = 0; k < command->n_accesses; k++) {
             const Access *access = &command->accesses[k];
-            if ((access->write || !written) && overlap(access, memory)) return false;
+            if ((access->write || !written) && access_overlaps(access, memory)) return false;
         }
     }
     return true;
@@ -173,14 +166,14 @@ static bool may_wait(const Folder *f, const Reader *reader, bool keeps_result) {
     const GemmCommand *g = &f->list->items[reader->product].gemm;
     const MatmulLayout *l = &g->layout;
     int first = reader->product + 1, end = reader->at;
-    Access reads[] = {range(g->a, l->m, l->k, g->in_dtype, false),
-                      range(g->b, l->k, l->n, g->in_dtype, false),
-                      range(g->bias, g->bias != NULL, l->n, g->out_dtype, false),
-                      range(g->c, g->c ? l->m : 0, l->n, g->out_dtype, false)};
+    Access reads[] = {gemm_range(g->a, l->m, l->k, g->in_dtype, false),
+                      gemm_range(g->b, l->k, l->n, g->in_dtype, false),
+                      gemm_range(g->bias, g->bias != NULL, l->n, g->out_dtype, false),
+                      gemm_range(g->c, g->c ? l->m : 0, l->n, g->out_dtype, false)};
     for (size_t i = 0; i < sizeof(reads) / sizeof(reads[0]); i++) {
         if (reads[i].bytes && !is_left_alone(f, first, end, &reads[i], true)) return false;
     }
-    Access result = range(g->d, l->m, l->n, g->out_dtype, true);
+    Access result = gemm_range(g->d, l->m, l->n, g->out_dtype, true);
     return !keeps_result || is_left_alone(f, first, end, &result, false);
 }
 
@@ -293,7 +286,7 @@ static bool chain_addends(Folder *f, const Reader *reader, Term *term) {
         if (!is_plain(&gemm) || gemm.layout.batch != 1 || gemm.product->n_inputs != 2) continue;
         gemm.c = reader->args->in[other];
         gemm.beta = 1;
-        Access addend = range(gemm.c, gemm.layout.m, gemm.layout.n, gemm.out_dtype, false);
+        Access addend = gemm_range(gemm.c, gemm.layout.m, gemm.layout.n, gemm.out_dtype, false);
         if (!is_left_alone(f, at, reader->at, &addend, true) || !is_legal(f, &gemm)) continue;
         Access *accesses = ARENA_ARRAY(f->arena, Access, earlier->n_accesses + 1);
         memcpy(accesses, earlier->accesses, (size_t)earlier->n_accesses * sizeof(*accesses));
@@ -335,7 +328,7 @@ static bool fold_reader(Folder *f, const Reader *reader) {
         return false;
     }
     join_accesses(f, product, launch, &folded);
-    product->kind = (CommandKind)GONE;
+    product->kind = COMMAND_GONE;
     *launch = folded;
     f->last[value] = -1;
     f->value_of[reader->at] = value_index(node_value((Node *)node, result));
@@ -395,7 +388,7 @@ static int fold_launch(Folder *f, int at) {
 
 int cuda_fold_epilogues(CommandList *list, const Graph *graph, const EpilogueCheck *check,
                         Arena *arena) {
-    int n_folded = 0, n_kept = 0, n_values = graph->n_nodes * MAX_OUTPUTS;
+    int n_folded = 0, n_values = graph->n_nodes * MAX_OUTPUTS;
     Folder f = {.list = list, .graph = graph, .check = check, .arena = arena};
     f.uses = graph_count_uses(graph, arena);
     f.last = ARENA_ARRAY(arena, int, n_values + 1);
@@ -410,16 +403,15 @@ int cuda_fold_epilogues(CommandList *list, const Graph *graph, const EpilogueChe
             n_folded += fold_launch(&f, i);
         }
     }
-    for (int i = 0; i < list->count; i++) {
-        if (list->items[i].kind != (CommandKind)GONE) list->items[n_kept++] = list->items[i];
-    }
-    list->count = n_kept;
+    command_list_compact(list);
     return n_folded;
 }
 
 const char *epilogue_name(const GemmCommand *gemm, Arena *arena) {
-    const char *end = gemm->epilogue == EPILOGUE_GELU        ? "+gelu"
-                      : gemm->epilogue == EPILOGUE_GELU_GRAD ? "+gelu_grad"
-                                                             : "";
+    static const char *const ENDS[] = {[EPILOGUE_SUM] = "",
+                                       [EPILOGUE_GELU] = "+gelu",
+                                       [EPILOGUE_GELU_GRAD] = "+gelu_grad",
+                                       [EPILOGUE_BIAS_GRAD] = "+bias_grad"};
+    const char *end = ENDS[gemm->epilogue];
     return arena_printf(arena, "%s%s%s", gemm->bias ? "+bias" : "", gemm->c ? "+addend" : "", end);
 }

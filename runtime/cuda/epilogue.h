@@ -16,9 +16,6 @@
  * accesses of both, and its CommandInfo is the launch's. Values stay where the plan has put them;
  * where a result's memory meets an operand that the product still reads, nothing is folded.
  *
- * Gradients of biases are not folded: cuBLASLt's BGRADA and BGRADB set a sum, but all
- * micro-batches save the first add to theirs.
- *
  * To be called on one rank's walk, before messages are added and commands ordered. New accesses are
  * allocated in `arena`.
  */
@@ -31,6 +28,8 @@
 typedef struct EpilogueCheck {
     bool (*supports)(void *user, const GemmCommand *gemm); /* NULL: everything */
     void *user;
+    /* Which products also sum their right operand (bias_grad.h); NULL: none. */
+    bool (*sums_bias)(void *user, const GemmCommand *gemm);
 } EpilogueCheck;
 
 /* Returns how many launches are gone. */

@@ -105,13 +105,19 @@ static void add_rows(CudaSummary *s, const Plan *plan, const CommandList *list,
     qsort(s->rows, (size_t)s->n_rows, sizeof(*s->rows), compare_rows);
 }
 
+/* As training would on the device that the plan was tuned for. */
+static bool sums_bias(void *user, const GemmCommand *gemm) {
+    PlanAlgo product = gemm_product(gemm);
+    return plan_find_algo(user, &product) != NULL;
+}
+
 bool cuda_emit_stage(const Plan *plan, int stage, const EpilogueCheck *check, Arena *arena,
                      KernelCache *generated, CommandList *out, Diag *diag) {
     static const uintptr_t BASE = (uintptr_t)1 << 32;
-    static const EpilogueCheck ALL = {NULL, NULL}; /* assumed */
+    const EpilogueCheck all = {NULL, (void *)&plan->device, sums_bias}; /* assumed */
     EmitMemory memory = {.state = (DeviceState *)(BASE / 2),
                          .staging = (const unsigned char *)(BASE / 4),
-                         .epilogues = check ? check : &ALL};
+                         .epilogues = check ? check : &all};
     MeshCoord coord = {{0}};
     coord.at[MESH_P] = stage;
     RankContext rank = rank_context(plan, mesh_rank(&plan->mesh, coord), arena);

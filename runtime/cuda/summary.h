@@ -35,7 +35,8 @@ typedef struct CudaSummary {
 struct KernelCache;
 struct EpilogueCheck;
 /* The commands of a training step of the stage's first rank, at made-up addresses: not to be run.
- * `check`: which epilogues products may have; NULL: all. */
+ * `check`: which epilogues products may have; NULL: all, and bias gradients where the plan's device
+ * section has them. */
 bool cuda_emit_stage(const Plan *plan, int stage, const struct EpilogueCheck *check, Arena *arena,
                      struct KernelCache *generated, CommandList *out, Diag *diag);
 

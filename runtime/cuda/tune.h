@@ -2,7 +2,8 @@
  *
  * The products are those of a training step, of one rank of each distinct stage; they are found
  * without memory for the plan. Each of the heuristic's candidates is timed as training runs it,
- * replayed from a graph. What comes out goes into the plan's device section. */
+ * replayed from a graph. What comes out goes into the plan's device section; a product that also
+ * makes a bias's gradient (bias_grad.h) only where that is faster than a product and a sum. */
 #ifndef RUNTIME_CUDA_TUNE_H
 #define RUNTIME_CUDA_TUNE_H
 
@@ -27,6 +28,8 @@ typedef struct TunedProduct {
 
 typedef struct TuneResult {
     PlanDevice device; /* the section: every product that was timed */
+    int n_sums;        /* kinds of products that could make a bias's gradient besides, */
+    int n_sums_joined; /* and those that then take less time than a product and a sum */
     int n_products;
     TunedProduct *products; /* those that take the most of a step first */
 } TuneResult;

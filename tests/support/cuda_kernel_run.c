@@ -57,6 +57,13 @@ static void run_gemm(const GemmCommand *gemm) {
         }
         write_element(gemm->d, gemm->out_dtype, i, (float)sum);
     }
+    for (int64_t n = 0; gemm->bias_grad && n < l->n; n++) {
+        double sum = 0;
+        for (int64_t k = 0; k < l->k; k++) {
+            sum += (double)read_element(gemm->b, gemm->in_dtype, k * l->n + n);
+        }
+        gemm->bias_grad[n] = (float)sum;
+    }
 }
 
 bool cuda_run_command(const Command *command, const CudaRunHooks *hooks, const char **out_why) {

@@ -21,7 +21,7 @@ typedef struct Desc {
 } Desc;
 
 /* The bits that epilogues are put together from. */
-enum { HAS_BIAS = 4, HAS_GELU = 32, HAS_DGELU = 64, HAS_AUX = 128 };
+enum { HAS_BIAS = 4, HAS_GELU = 32, HAS_DGELU = 64, HAS_AUX = 128, HAS_BGRADA = 256 };
 
 typedef struct Layout {
     FakeObject object;
@@ -170,11 +170,20 @@ static bool fits(const Desc *desc, const FakeMatrix *a, const FakeMatrix *b, con
     if (a->batch != d->batch || b->batch != d->batch || a->type != b->type) return false;
     if (a->type == CUDA_R_32F && d->type != CUDA_R_32F) return false;
     if (desc->epilogue & HAS_BIAS && !desc->bias) return false;
+    /* By cuBLASLt's own messages: BGRADA wants A as it is, and no other epilogue. */
+    if (desc->epilogue & HAS_BGRADA &&
+        (ta || !desc->bias || d->batch != 1 || desc->epilogue != CUBLASLT_EPILOGUE_BGRADA)) {
+        return false;
+    }
     if (desc->epilogue & HAS_AUX &&
         (!desc->aux || desc->aux_ld % 8 || desc->aux_ld < d->rows || d->batch != 1)) {
         return false;
     }
     return desc->compute == CUBLAS_COMPUTE_32F || a->type == CUDA_R_32F;
+}
+
+static bool is_missing(const Desc *desc) {
+    return fake->options.no_epilogues && desc->epilogue != CUBLASLT_EPILOGUE_DEFAULT;
 }
 
 static cublasStatus_t heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
@@ -196,16 +205,22 @@ static cublasStatus_t heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t de
     if (!fits(operation, &la->matrix, &lb->matrix, &lc->matrix, &ld->matrix)) {
         return CUBLAS_STATUS_NOT_SUPPORTED;
     }
-    if (fake->options.no_epilogues && operation->epilogue != CUBLASLT_EPILOGUE_DEFAULT) {
-        return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (is_missing(operation)) return CUBLAS_STATUS_NOT_SUPPORTED;
+    /* One algorithm for all products of a kind, so it may count on no more than arenas give. */
+    if ((uintptr_t)operation->bias % (2 * ALIGN_BYTES) == 0 && operation->bias) {
+        fake_defect("%s: asked about a bias that is aligned better than others are", function);
     }
-    for (int i = 0; i < wanted && i < N_ALGORITHMS; i++) {
-        memset(&results[i], 0, sizeof(results[i]));
-        results[i].algo.data[0] = ALGORITHM;
-        results[i].algo.data[1] = (uint64_t)i;
-        results[i].workspaceSize = p->workspace_bytes;
-        results[i].state = CUBLAS_STATUS_SUCCESS;
-        ++*out_count;
+    /* The first one is none, as its state says. */
+    memset(results, 0xff, sizeof(*results));
+    results[0].state = CUBLAS_STATUS_NOT_SUPPORTED;
+    *out_count = 1;
+    for (int i = 0; i < N_ALGORITHMS && *out_count < wanted; i++) {
+        cublasLtMatmulHeuristicResult_t *result = &results[(*out_count)++];
+        memset(result, 0, sizeof(*result));
+        result->algo.data[0] = ALGORITHM;
+        result->algo.data[1] = (uint64_t)i;
+        result->workspaceSize = p->workspace_bytes;
+        result->state = CUBLAS_STATUS_SUCCESS;
     }
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -229,6 +244,7 @@ static cublasStatus_t check(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
         !fits(operation, &la->matrix, &lb->matrix, &lc->matrix, &ld->matrix)) {
         return CUBLAS_STATUS_INVALID_VALUE;
     }
+    if (is_missing(operation)) return CUBLAS_STATUS_NOT_SUPPORTED;
     result->workspaceSize = 0;
     result->state = CUBLAS_STATUS_SUCCESS;
     return CUBLAS_STATUS_SUCCESS;
@@ -268,6 +284,12 @@ static bool is_safe(const FakeProduct *p) {
                     !are_apart(p->to, &p->d, p->bias, &bias))) {
         return false;
     }
+    if (p->bias_grad && (!fake_memory_has(p->bias_grad, matrix_bytes(&bias), true) ||
+                         !are_apart(p->to, &p->d, p->bias_grad, &bias) ||
+                         !are_apart(p->from_a, &p->a, p->bias_grad, &bias) ||
+                         !are_apart(p->from_b, &p->b, p->bias_grad, &bias))) {
+        return false;
+    }
     if (!p->aux) return true;
     return is_on_device(&aux, p->aux) && are_apart(p->to, &p->d, p->aux, &aux) &&
            are_apart(p->aux, &aux, p->from_a, &p->a) && are_apart(p->aux, &aux, p->from_b, &p->b) &&
@@ -298,6 +320,10 @@ static cublasStatus_t matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
         fake_defect("%s: operands that are not all in one allocation each", function);
         return CUBLAS_STATUS_INVALID_VALUE;
     }
+    if (workspace_bytes && (uintptr_t)workspace % 256) {
+        fake_defect("%s: a workspace that is not a multiple of 256 bytes", function);
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
     FakeNode node = {.kind = FAKE_GEMM,
                      .product = {.transpose_a = operation->op[0] == CUBLAS_OP_T,
                                  .transpose_b = operation->op[1] == CUBLAS_OP_T,
@@ -316,6 +342,7 @@ static cublasStatus_t matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                                  .workspace_bytes = workspace_bytes,
                                  .algorithm = (int)algo->data[1]}};
     if (operation->epilogue & HAS_BIAS) node.product.bias = operation->bias;
+    if (operation->epilogue & HAS_BGRADA) node.product.bias_grad = (void *)operation->bias;
     if (operation->epilogue & HAS_AUX) node.product.aux = operation->aux;
     if (!is_safe(&node.product)) {
         fake_defect("%s: writes what it reads", function);
@@ -366,9 +393,21 @@ static float finish(const FakeProduct *p, int64_t row, int64_t column, float sum
     return (float)reference_gelu_value(sum);
 }
 
+/* BGRADA: for each row of A, the sum over k. */
+static void sum_rows(const FakeProduct *p) {
+    for (int64_t row = 0; row < p->a.rows; row++) {
+        float sum = 0;
+        for (int64_t i = 0; i < p->a.columns; i++) {
+            sum += read_element(&p->a, p->from_a, i * p->a.ld + row);
+        }
+        write_element(&p->d, p->bias_grad, row, sum);
+    }
+}
+
 bool fake_run_product(const FakeProduct *p) {
     int64_t k = p->transpose_a ? p->a.rows : p->a.columns;
     spoil(p);
+    if (p->bias_grad) sum_rows(p);
     for (int64_t batch = 0; batch < p->d.batch; batch++) {
         for (int64_t column = 0; column < p->d.columns; column++) {
             for (int64_t row = 0; row < p->d.rows; row++) {

@@ -10,7 +10,7 @@
  *
  * cuDNN's operation graphs run operation by operation, as their descriptors say (fake_dnn.h).
  *
- * Not imitated: epilogues that sum gradients of biases, work of one communicator with several ranks
+ * Not imitated: gradients of biases but by BGRADA, work of one communicator with several ranks
  * outside fake_cuda_launch_together (it is recorded and has no effect).
  */
 #ifndef TESTS_SUPPORT_FAKE_CUDA_H
@@ -27,6 +27,10 @@ typedef struct FakeOptions {
     bool no_epilogues;    /* of products: the heuristic has no algorithm for them */
     bool in_order;        /* graphs run in the order of their capture */
     uint64_t seed;        /* of random orders; every launch has another */
+    /* Devices that can be asked about; only number 0 does anything. 0: one. So many together have
+     * NVLink (0: none), the others PCIe; with `last_apart` no other can reach the last one. */
+    int n_devices, nvlink_devices;
+    bool last_apart;
 } FakeOptions;
 
 /* The table is the fake's, until fake_cuda_destroy. */

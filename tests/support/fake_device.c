@@ -17,15 +17,36 @@ static cudaError_t runtime_version(int *out) {
     return cudaSuccess;
 }
 
+static int count_devices(void) {
+    return fake->options.n_devices ? fake->options.n_devices : 1;
+}
+
 static cudaError_t device_count(int *out) {
-    *out = 1;
+    *out = count_devices();
     return cudaSuccess;
+}
+
+static cudaError_t check_device(int device) {
+    return note(device >= 0 && device < count_devices() ? cudaSuccess : cudaErrorInvalidDevice);
+}
+
+static cudaError_t peer_attribute(int *out, enum cudaDeviceP2PAttr attr, int from, int to) {
+    int last = count_devices() - 1, together = fake->options.nvlink_devices;
+    if (from == to || check_device(from) || check_device(to)) return note(cudaErrorInvalidDevice);
+    bool nvlink = together > 0 && from / together == to / together;
+    bool apart = fake->options.last_apart && (from == last || to == last);
+    switch (attr) {
+    case cudaDevP2PAttrPerformanceRank: *out = apart ? 2 : !nvlink; return cudaSuccess;
+    case cudaDevP2PAttrAccessSupported: *out = !apart; return cudaSuccess;
+    case cudaDevP2PAttrNativeAtomicSupported: *out = nvlink && !apart; return cudaSuccess;
+    default: return note(cudaErrorInvalidValue);
+    }
 }
 
 enum { SHARED_BYTES = 227 * 1024, PROCESSORS = 132 };
 
 static cudaError_t properties(struct cudaDeviceProp *out, int device) {
-    if (device != 0) return note(cudaErrorInvalidDevice);
+    if (check_device(device)) return cudaErrorInvalidDevice;
     memset(out, 0, sizeof(*out));
     strcpy(out->name, "Fake H200");
     out->major = 9;
@@ -48,10 +69,11 @@ static cudaError_t attribute(int *out, enum cudaDeviceAttr attr, int device) {
 }
 
 static cudaError_t set_device(int device) {
-    return note(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
+    return check_device(device);
 }
 
 static cudaError_t device_synchronize(void) {
+    fake->legacy_work = NULL;
     return note(fake_check_no_capture("cudaDeviceSynchronize"));
 }
 
@@ -112,6 +134,10 @@ static cudaError_t copy(void *to, const void *from, size_t bytes, enum cudaMemcp
     cudaError_t status = fake_check_no_capture("cudaMemcpy");
     if (status == cudaSuccess) status = check_copy(to, from, bytes, kind, "cudaMemcpy");
     if (status == cudaSuccess) memmove(to, from, bytes);
+    /* From pageable memory: the call returns once the bytes are in a buffer of the driver's. */
+    if (kind == cudaMemcpyHostToDevice && !fake_memory_has(from, (int64_t)bytes, false)) {
+        fake->legacy_work = "cudaMemcpy from pageable memory";
+    }
     return note(status);
 }
 
@@ -128,6 +154,7 @@ static cudaError_t fill_async(void *to, int byte, size_t bytes, cudaStream_t str
         fake_defect("cudaMemsetAsync: %zu bytes that are not all in one allocation", bytes);
         return note(cudaErrorInvalidValue);
     }
+    if (!stream) fake->legacy_work = "cudaMemsetAsync";
     return note(fake_issue(&node, stream, "cudaMemsetAsync"));
 }
 
@@ -138,6 +165,7 @@ void fake_fill_device(CuApi *api) {
     api->cudaGetDeviceCount = device_count;
     api->cudaGetDeviceProperties = properties;
     api->cudaDeviceGetAttribute = attribute;
+    api->cudaDeviceGetP2PAttribute = peer_attribute;
     api->cudaSetDevice = set_device;
     api->cudaDeviceSynchronize = device_synchronize;
     api->cudaGetErrorString = error_string;

@@ -52,6 +52,7 @@ typedef struct FakeProduct {
     const void *from_c; /* like d */
     int epilogue;       /* cublasLtEpilogue_t */
     const void *bias;   /* [rows of d], of its dtype; NULL: none */
+    void *bias_grad;    /* the same; NULL: none */
     void *aux;          /* of d's dtype, batch 1; NULL: none */
     int64_t aux_ld;
     void *workspace;

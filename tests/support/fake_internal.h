@@ -107,6 +107,9 @@ typedef struct Fake {
     const FakeGraph **instantiated;
     int64_t n_eager;
     const Command *command; /* announced last */
+    /* What has left work on the legacy stream that nothing has waited for; NULL: nothing. Other
+     * streams, which do not wait for that one, must not be given work. */
+    const char *legacy_work;
     int n_ids, group_depth;
     ncclUniqueId ids[FAKE_MOST_IDS];
     int n_defects;

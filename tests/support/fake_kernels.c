@@ -121,7 +121,7 @@ static cudaError_t set_attribute(const void *kernel, enum cudaFuncAttribute attr
                     name_of(function));
         return cudaErrorInvalidValue;
     }
-    if (value > function->most_shared_bytes) function->most_shared_bytes = value;
+    function->most_shared_bytes = value; /* lowers it, too */
     return cudaSuccess;
 }
 

@@ -151,6 +151,16 @@ static int64_t dtype_size(ncclDataType_t dtype) {
     return dtype == ncclFloat32 ? 4 : dtype == ncclBfloat16 ? 2 : dtype == ncclUint8 ? 1 : 0;
 }
 
+/* In place is one place only: a part where it lies in the whole. */
+static bool is_in_place(const FakeMessage *m, int rank, int64_t bytes, int64_t in, int64_t out) {
+    const char *from = m->in, *to = m->out;
+    if (!in || !out) return true;
+    if (from + in * bytes <= to || to + out * bytes <= from) return true;
+    return m->kind == FAKE_ALL_GATHER       ? from == to + rank * bytes
+           : m->kind == FAKE_REDUCE_SCATTER ? to == from + rank * bytes
+                                            : from == to;
+}
+
 static ncclResult_t issue(FakeMessage message, ncclComm_t comm, int64_t in_parts, int64_t out_parts,
                           cudaStream_t stream, const char *function) {
     const FakeComm *c = fake_get(comm, FAKE_IS_COMM, function);
@@ -163,6 +173,10 @@ static ncclResult_t issue(FakeMessage message, ncclComm_t comm, int64_t in_parts
         fake_defect("%s: a message that is empty, of a type not imitated, or not all in one "
                     "allocation",
                     function);
+        return ncclInvalidArgument;
+    }
+    if (!is_in_place(&message, c->rank, bytes, in, out)) {
+        fake_defect("%s: operands that overlap otherwise than in place", function);
         return ncclInvalidArgument;
     }
     if (message.peer >= c->n_members || message.peer == c->rank) {

@@ -25,6 +25,14 @@ cudaError_t fake_check_no_capture(const char *function) {
     return cudaErrorStreamCaptureUnsupported;
 }
 
+/* Work on a stream that does not wait for the legacy one. */
+static void check_legacy(const char *function) {
+    if (!fake->legacy_work) return;
+    fake_defect("%s, while %s may not have ended: nothing has waited for it", function,
+                fake->legacy_work);
+    fake->legacy_work = NULL;
+}
+
 /* The stream of a call that gives it work. *out_stream NULL: outside a capture. */
 static cudaError_t check_work(cudaStream_t stream, const char *function, FakeStream **out_stream) {
     *out_stream = NULL;
@@ -41,7 +49,10 @@ static cudaError_t check_work(cudaStream_t stream, const char *function, FakeStr
         *out_stream = s;
         return cudaSuccess;
     }
-    if (!is_capturing()) return cudaSuccess;
+    if (!is_capturing()) {
+        check_legacy(function);
+        return cudaSuccess;
+    }
     fake_defect("%s on stream %d, which is not part of the capture in progress", function,
                 s->number);
     return cudaErrorStreamCaptureUnsupported;
@@ -88,6 +99,7 @@ static cudaError_t wait_for_stream(cudaStream_t stream, const char *function) {
     if (stream && !fake_get(stream, FAKE_IS_STREAM, function)) {
         return cudaErrorInvalidResourceHandle;
     }
+    if (!stream) fake->legacy_work = NULL;
     return fake_check_no_capture(function);
 }
 
@@ -285,6 +297,7 @@ static cudaError_t upload(cudaGraphExec_t exec, cudaStream_t stream) {
 static cudaError_t launch(cudaGraphExec_t exec, cudaStream_t stream) {
     FakeExec *e = check_launch(exec, stream, "cudaGraphLaunch");
     if (!e) return cudaErrorInvalidValue;
+    check_legacy("cudaGraphLaunch");
     int *order = malloc((size_t)e->dag.n_nodes * sizeof(int) + 1);
     if (!order) BUG("out of memory");
     if (fake->options.in_order) {

@@ -24,6 +24,11 @@ void gpu_run_free(void *memory) {
     free(memory);
 }
 
+bool gpu_run_has_product(const GemmCommand *gemm) {
+    (void)gemm;
+    return true;
+}
+
 bool gpu_run_command(const Command *command, const char **out_why) {
     (void)command;
     *out_why = "built without CUDA";
@@ -32,6 +37,7 @@ bool gpu_run_command(const Command *command, const char **out_why) {
 #else
 #include "runtime/cuda/driver/gemm.h"
 #include "runtime/cuda/driver/modules.h"
+#include "runtime/cuda/epilogue.h"
 
 #include <string.h>
 
@@ -135,6 +141,15 @@ static bool run_launch(const LaunchCommand *launch) {
                                             (size_t)launch->shared_bytes, gpu.stream),
                       gpu.diag,
                       launch->generated ? launch->generated->name : KERNELS[launch->kernel].name);
+}
+
+bool gpu_run_has_product(const GemmCommand *gemm) {
+    const MatmulLayout *l = &gemm->layout;
+    if (!gpu_run_wanted() || gemm_table_supports(gpu.gemms, gemm)) return true;
+    printf("cuBLASLt has no product %lld x %lld x %lld%s, %s -> %s: not run\n", (long long)l->m,
+           (long long)l->n, (long long)l->k, epilogue_name(gemm, gpu.arena),
+           dtype_name(gemm->in_dtype), dtype_name(gemm->out_dtype));
+    return false;
 }
 
 static bool run_gemm(const GemmCommand *command) {

@@ -14,6 +14,10 @@ bool gpu_run_wanted(void);
 void *gpu_run_alloc(size_t bytes);
 void gpu_run_free(void *memory);
 
+/* Always where commands run here. On a GPU: has cuBLASLt the product? Says so in a line where not:
+ * what a device lacks, training leaves to kernels. */
+bool gpu_run_has_product(const GemmCommand *gemm);
+
 /* One launch (generated ones too), product, copy or fill; waits for its end. */
 bool gpu_run_command(const Command *command, const char **out_why);
 

@@ -266,6 +266,26 @@ static const void *find_kernel(const char *name) {
     return (const void *)kernel;
 }
 
+/* The legacy stream is one that others do not wait for. */
+static void check_legacy(void) {
+    unsigned char bytes[BYTES] = {0};
+    begin("a copy from pageable memory, waited for");
+    api->cudaMemcpy(memory[0], bytes, BYTES, cudaMemcpyHostToDevice);
+    api->cudaStreamSynchronize(NULL);
+    fill(0, 1);
+    end(NULL);
+
+    begin("a copy from pageable memory that nothing waits for");
+    api->cudaMemcpy(memory[0], bytes, BYTES, cudaMemcpyHostToDevice);
+    fill(0, 1);
+    end("cudaMemcpy from pageable memory may not have ended");
+
+    begin("a fill on the legacy stream that nothing waits for");
+    api->cudaMemsetAsync(memory[0], 1, BYTES, NULL);
+    fill(0, 1);
+    end("cudaMemsetAsync may not have ended");
+}
+
 static void check_kernels(void) {
     DeviceState state = {.step_f32 = 7};
     float to = 0;
@@ -445,6 +465,19 @@ static void check_comms(void) {
           "not refused");
     end("rank 0 of 2 joins rank 0 of 2");
 
+    begin("a message between operands that overlap, but not in place");
+    api->ncclGetUniqueId(&id);
+    api->ncclCommInitRankConfig(&comm, 2, id, 1, &config);
+    CHECK(api->ncclAllGather((float *)memory[0] + 8, memory[0], 8, ncclFloat32, comm, streams[0]) ==
+              ncclSuccess,
+          "the own part in its place is refused");
+    CHECK(api->ncclAllGather(memory[0], memory[0], 8, ncclFloat32, comm, streams[0]) ==
+              ncclInvalidArgument,
+          "not refused");
+    api->ncclCommFinalize(comm);
+    api->ncclCommDestroy(comm);
+    end("overlap otherwise than in place");
+
     begin("a communicator that goes before its graph");
     api->ncclGetUniqueId(&id);
     api->ncclCommInitRankConfig(&comm, 1, id, 0, &config);
@@ -466,6 +499,7 @@ int main(void) {
     check_calls_in_capture();
     check_handles();
     check_memory();
+    check_legacy();
     check_kernels();
     check_proofs();
     check_hidden_read();

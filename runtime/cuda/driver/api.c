@@ -90,6 +90,9 @@ static void *find(CuLibrary library, void *handle, const char *name) {
 
 static void load(void) {
     void *handles[N_LIBRARIES];
+    /* Streams that share a work queue wait for each other. A rank has up to 8 of its own, and NCCL
+     * more: with the usual 8 queues a message can be stuck behind one that waits for it. */
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     for (int i = 0; i < N_LIBRARIES; i++) {
         handles[i] = open_library((CuLibrary)i);
         api.error[i] = errors[i];

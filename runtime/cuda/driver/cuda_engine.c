@@ -4,6 +4,7 @@
 #include "runtime/cuda/driver/nccl.h"
 #include "runtime/cuda/driver/replay.h"
 #include "runtime/cuda/driver/trace.h"
+#include "runtime/cuda/driver/watch.h"
 #include "runtime/cuda/emit.h"
 #include "runtime/engine_internal.h"
 #include "runtime/launch/control.h"
@@ -11,13 +12,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 typedef struct CudaEngine {
     Engine *engine;
     CudaDevice device;
     ReplayContext context;
     Replay replays[N_EMIT_JOBS];
+    Replay *running; /* what the device has been given last */
     ReplayMode mode;
     KernelCache *generated;
     GeneratedModules *modules;
@@ -164,6 +165,11 @@ static bool supports_attention(void *user, const AttentionCommand *attention) {
     return false;
 }
 
+static bool sums_bias(void *user, const GemmCommand *gemm) {
+    CudaEngine *cuda = user;
+    return gemm_table_sums_bias(cuda->context.gemms, gemm);
+}
+
 /* What emission asks: which products and attentions there are on this device. */
 static bool open_libraries(CudaEngine *cuda, const EngineOptions *options) {
     Engine *engine = cuda->engine;
@@ -182,7 +188,7 @@ static bool open_libraries(CudaEngine *cuda, const EngineOptions *options) {
         .arena = engine->arena,
     };
     gemm_table_use(cuda->context.gemms, &engine->plan->device);
-    cuda->epilogues = (EpilogueCheck){supports_epilogue, cuda};
+    cuda->epilogues = (EpilogueCheck){supports_epilogue, cuda, sums_bias};
     cuda->memory.epilogues = options->no_epilogues ? NULL : &cuda->epilogues;
     if (options->no_cudnn) return true;
     cuda->context.attentions = attention_table_create(&cuda->device, engine->arena);
@@ -244,9 +250,30 @@ static void tell_attention(CudaEngine *cuda) {
                                                        : "");
 }
 
+/* Watches the other ranks meanwhile. Without one of them NCCL's kernels would wait for ever: they
+ * are stopped. */
+static bool wait_among_others(void *user, cudaStream_t stream, Diag *diag) {
+    CudaEngine *cuda = user;
+    const StepWatch watch = {.engine = cuda->engine,
+                             .rank = &cuda->engine->ranks[cuda->first_local],
+                             .device = &cuda->device,
+                             .world = cuda->world,
+                             .progress = cuda->memory.progress,
+                             .stream = stream};
+    bool lost = false, fine = cuda_watch_stream(&watch, cuda->running, &lost, diag);
+    if (!lost) return fine;
+    nccl_world_destroy(cuda->world, true);
+    cuda->aborted = true;
+    return false;
+}
+
 static bool prepare_jobs(CudaEngine *cuda, CommandList lists[N_EMIT_JOBS], Diag *diag) {
     Engine *engine = cuda->engine;
-    if (cuda->world) cuda->context.messenger = nccl_world_messenger(cuda->world);
+    if (cuda->world) {
+        cuda->context.messenger = nccl_world_messenger(cuda->world);
+        cuda->context.wait = wait_among_others;
+        cuda->context.wait_user = cuda;
+    }
     cuda->modules = generated_modules_load(&cuda->device, cuda->generated, engine->arena, diag);
     if (!cuda->modules) return false;
     for (int job = 0; job < N_EMIT_JOBS; job++) {
@@ -282,96 +309,14 @@ static bool keeps_state(void *user, const Command *command) {
     return !node || node->phase != PHASE_UPDATE || op_alias(node, 0) < 0;
 }
 
-/* What the device waits for: the first message, in plan order, that has not been done. */
-static const Command *pending_message(const CudaEngine *cuda, const Replay *replay,
-                                      int *out_index) {
-    uint32_t n_seen[N_STREAM_KINDS] = {0};
-    for (int i = 0; i < replay->list.count; i++) {
-        const Command *command = &replay->list.items[i];
-        if (command->kind < COMMAND_COLLECTIVE) continue;
-        *out_index = i;
-        if (++n_seen[command->stream] > cuda->memory.progress[command->stream]) return command;
-    }
-    return NULL;
-}
-
-/* What people call the tensor that a message carries: the parameter, or what is summed for it; ""
- * for activations. */
-static const char *tensor_name(const RankContext *rank, const Node *message, Arena *arena) {
-    const Node *made = message->n_inputs ? message->inputs[0].node : NULL;
-    const Node *named = made && node_attr(made, ATTR_name) ? made : NULL;
-    for (int i = 0; made && !named && i < made->n_inputs; i++) {
-        const Node *input = made->inputs[i].node;
-        if (input->op == OP_ACCUMULATOR || input->op == OP_PARAM) named = input;
-    }
-    if (!named) return "";
-    int first = named->block == NO_BLOCK ? 0 : rank->stage->first_block[named->chunk];
-    return arena_printf(arena, " of %s", node_logical_name(named, first, arena));
-}
-
-static void tell_progress(const CudaEngine *cuda, const Replay *replay) {
-    char text[CONTROL_TEXT_BYTES] = "computing";
-    int index = 0;
-    const Command *command = pending_message(cuda, replay, &index);
-    if (command) {
-        Arena *arena = arena_create();
-        const Node *node = command->info.node;
-        const RankContext *rank = &cuda->engine->ranks[cuda->first_local];
-        snprintf(text, sizeof(text), "in %s%d.%d %s%s, %s:%d", task_kind_word(command->info.task),
-                 node->chunk, command->info.micro, OPS[node->op].name,
-                 tensor_name(rank, node, arena), node->loc.file ? node->loc.file : "?",
-                 node->loc.line);
-        arena_destroy(arena);
-    }
-    control_update_progress(cuda->engine->control, cuda->engine->input.step, 0, index,
-                            command != NULL, text);
-}
-
-/* Stops NCCL's kernels, which would wait for ever for a rank that is gone. */
-static bool give_up(CudaEngine *cuda, const char *why, Diag *diag) {
-    if (why) diag_error(diag, NO_LOC, "%s", why);
-    nccl_world_destroy(cuda->world, true);
-    cuda->aborted = true;
-    return false;
-}
-
-/* Waits for the step, watching the other ranks. */
-static bool wait_among_others(CudaEngine *cuda, const Replay *replay, Diag *diag) {
-    const struct timespec pause = {0, 20 * 1000};
-    const double TELL_EVERY_SECONDS = 0.25;
-    const CuApi *api = cuda->device.api;
-    double told = engine_now();
-    for (;;) {
-        const char *why = NULL;
-        cudaError_t status = api->cudaStreamQuery(cuda->context.streams[0]);
-        if (status != cudaErrorNotReady) return cuda_check(api, status, diag, "running a step");
-        if (control_failed(cuda->engine->control, &why)) return give_up(cuda, why, diag);
-        if (!nccl_world_check(cuda->world, diag)) {
-            control_report(cuda->engine->control, diag_text(diag));
-            return give_up(cuda, NULL, diag);
-        }
-        if (engine_now() - told > TELL_EVERY_SECONDS) {
-            tell_progress(cuda, replay);
-            told = engine_now();
-        }
-        nanosleep(&pause, NULL);
-    }
-}
-
-static bool cuda_wait(CudaEngine *cuda, const Replay *replay, Diag *diag) {
-    const CuApi *api = cuda->device.api;
-    if (cuda->world) return wait_among_others(cuda, replay, diag);
-    return cuda_check(api, api->cudaStreamSynchronize(cuda->context.streams[0]), diag,
-                      "running a step");
-}
-
 /* One step without the update, issued command by command: libraries load what they load lazily,
  * and NCCL connects, which must not happen while a graph is captured. */
 static bool warm_up(CudaEngine *cuda, Diag *diag) {
     cuda->engine->input = (StepInput){.step = 1, .train = true};
     stage(cuda);
-    return replay_issue(&cuda->replays[EMIT_TRAIN], keeps_state, NULL, NULL, diag) &&
-           cuda_wait(cuda, &cuda->replays[EMIT_TRAIN], diag);
+    cuda->running = &cuda->replays[EMIT_TRAIN];
+    return replay_issue(cuda->running, keeps_state, NULL, NULL, diag) &&
+           replay_wait(cuda->running, diag);
 }
 
 static bool capture_jobs(CudaEngine *cuda, Diag *diag) {
@@ -492,8 +437,11 @@ static void *cuda_edit(Engine *engine, void *at, size_t bytes) {
 static void cuda_commit(Engine *engine) {
     CudaEngine *cuda = engine->backend_state;
     const CuApi *api = cuda->device.api;
+    /* From pageable memory the copy may still be under way when the call returns, on the legacy
+     * stream, which a step's streams do not wait for. */
     if (api->cudaMemcpy(cuda->edited, cuda->host, cuda->edited_bytes, cudaMemcpyHostToDevice) !=
-        cudaSuccess) {
+            cudaSuccess ||
+        api->cudaStreamSynchronize(NULL) != cudaSuccess) {
         cuda->failed = true;
     }
 }
@@ -539,10 +487,10 @@ static bool time_command(void *user, const Command *command) {
 }
 
 static bool run_visited(CudaEngine *cuda, EngineJob job, Diag *diag) {
-    Replay *replay = &cuda->replays[EMIT_TRAIN];
     memset(cuda->engine->op_seconds, 0, sizeof(cuda->engine->op_seconds));
     cuda->last_time = engine_now();
-    return replay_issue(replay, NULL, job == JOB_CHECK ? check_command : time_command, cuda, diag);
+    return replay_issue(cuda->running, NULL, job == JOB_CHECK ? check_command : time_command, cuda,
+                        diag);
 }
 
 static bool cuda_run(Engine *engine, EngineJob job, Diag *diag) {
@@ -565,10 +513,10 @@ static bool cuda_run(Engine *engine, EngineJob job, Diag *diag) {
     stage(cuda);
     double start = engine_now();
     bool visited = job == JOB_CHECK || job == JOB_PROFILE;
-    bool fine =
-        visited ? run_visited(cuda, job, diag) : replay_launch(&cuda->replays[EMITTED[job]], diag);
+    cuda->running = &cuda->replays[EMITTED[job]];
+    bool fine = visited ? run_visited(cuda, job, diag) : replay_launch(cuda->running, diag);
     cuda->launch_seconds = engine_now() - start;
-    fine = fine && cuda_wait(cuda, &cuda->replays[EMITTED[job]], diag);
+    fine = fine && replay_wait(cuda->running, diag);
     if (cuda->world) {
         control_update_progress(engine->control, -1, 0, 0, false, "between steps");
     }
@@ -579,7 +527,8 @@ static bool cuda_trace(Engine *engine, Arena *arena, EngineSpan **out_spans, int
                        Diag *diag) {
     CudaEngine *cuda = engine->backend_state;
     stage(cuda);
-    return cuda_trace_replay(&cuda->replays[EMIT_TRAIN], arena, out_spans, out_count, diag);
+    cuda->running = &cuda->replays[EMIT_TRAIN];
+    return cuda_trace_replay(cuda->running, arena, out_spans, out_count, diag);
 }
 
 static int64_t cuda_call_count(const Engine *engine) {

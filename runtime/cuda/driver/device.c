@@ -84,7 +84,8 @@ static bool read_properties(CudaDevice *device, Diag *diag) {
     return false;
 }
 
-/* Every row of kernels.def must be in one of the fatbins. */
+/* Every row of kernels.def must be in one of the fatbins. Those that lack it leave an error behind,
+ * which later calls must not find. */
 static bool find_kernels(CudaDevice *device, Diag *diag) {
     const CuApi *api = device->api;
     for (int k = 0; k < N_KERNELS; k++) {
@@ -93,8 +94,8 @@ static bool find_kernels(CudaDevice *device, Diag *diag) {
             status =
                 api->cudaLibraryGetKernel(&device->kernels[k], device->fatbins[i], KERNELS[k].name);
         }
-        if (status == cudaSuccess) continue;
         api->cudaGetLastError();
+        if (status == cudaSuccess) continue;
         diag_error(diag, NO_LOC, "CUDA: kernel %s is not among those built for %s: %s",
                    KERNELS[k].name, device->arch, api->cudaGetErrorString(status));
         return false;

@@ -89,6 +89,29 @@ static bool report_device(const CuApi *api, int ordinal, CudaDeviceReport *out) 
     return true;
 }
 
+static void report_link(const CuApi *api, int from, int to, CudaLinkReport *out) {
+    int rank, access, atomics;
+    if (from == to ||
+        api->cudaDeviceGetP2PAttribute(&rank, cudaDevP2PAttrPerformanceRank, from, to) !=
+            cudaSuccess ||
+        api->cudaDeviceGetP2PAttribute(&access, cudaDevP2PAttrAccessSupported, from, to) !=
+            cudaSuccess ||
+        api->cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, from, to) !=
+            cudaSuccess) {
+        return;
+    }
+    *out = (CudaLinkReport){true, access != 0, atomics != 0, rank};
+}
+
+static void report_links(const CuApi *api, CudaReport *out) {
+    for (int from = 0; from < out->n_devices; from++) {
+        for (int to = 0; to < out->n_devices; to++) {
+            report_link(api, out->devices[from].ordinal, out->devices[to].ordinal,
+                        &out->links[from][to]);
+        }
+    }
+}
+
 bool cuda_report(CudaReport *out) {
     const CuApi *api = cuda_api();
     const char *why;
@@ -108,6 +131,8 @@ bool cuda_report(CudaReport *out) {
         out->n_devices++;
         usable |= device->enough;
     }
+    report_links(api, out);
+    api->cudaSetDevice(0); /* as it was */
     if (usable) return true;
     snprintf(out->why, sizeof(out->why), "no GPU here is sm_80 (A100) or newer");
     return false;

@@ -5,18 +5,14 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST_CANDIDATES = 16 };
-
-/* What makes two products the same to cuBLASLt. */
-typedef struct GemmKey {
-    MatmulLayout layout;
-    DType in_dtype, out_dtype;
-    bool accumulate, bias, aux;
-    EpilogueKind epilogue;
-} GemmKey;
+/* cuBLASLt's documents have asked for a workspace at a multiple of 256 bytes; arenas give one of
+ * ALIGN_BYTES. */
+enum { MOST_CANDIDATES = 16, WORKSPACE_ALIGN = 256 };
 
 struct GemmEntry {
-    GemmKey key;
+    PlanAlgo product; /* what makes two products the same to cuBLASLt; its bytes are not used */
+    EpilogueKind epilogue;
+    bool bias, aux;
     cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t a, b, d; /* of the column-major problem: a is our B */
     cublasStatus_t status;          /* of preparing it */
@@ -28,8 +24,9 @@ struct GemmEntry {
 GemmTable *gemm_table_create(const CudaDevice *device, bool tf32, int64_t workspace_bytes,
                              Arena *arena) {
     GemmTable *table = ARENA_NEW(arena, GemmTable);
+    int64_t usable = workspace_bytes - (WORKSPACE_ALIGN - ALIGN_BYTES);
     *table = (GemmTable){
-        .device = device, .arena = arena, .tf32 = tf32, .workspace_bytes = workspace_bytes};
+        .device = device, .arena = arena, .tf32 = tf32, .workspace_bytes = usable > 0 ? usable : 0};
     return table;
 }
 
@@ -48,32 +45,6 @@ void gemm_table_destroy(GemmTable *table) {
 
 static cudaDataType_t cuda_dtype(DType dtype) {
     return dtype == DTYPE_F32 ? CUDA_R_32F : CUDA_R_16BF;
-}
-
-static GemmKey key_of(const GemmCommand *command) {
-    GemmKey key = {0};
-    key.layout.batch = command->layout.batch;
-    key.layout.m = command->layout.m;
-    key.layout.n = command->layout.n;
-    key.layout.k = command->layout.k;
-    key.layout.transpose_a = command->layout.transpose_a;
-    key.layout.transpose_b = command->layout.transpose_b;
-    key.in_dtype = command->in_dtype;
-    key.out_dtype = command->out_dtype;
-    key.accumulate = command->beta != 0;
-    key.bias = command->bias != NULL;
-    key.aux = command->aux != NULL;
-    key.epilogue = command->epilogue;
-    return key;
-}
-
-static bool same_key(const GemmKey *a, const GemmKey *b) {
-    const MatmulLayout *l = &a->layout, *m = &b->layout;
-    return l->batch == m->batch && l->m == m->m && l->n == m->n && l->k == m->k &&
-           l->transpose_a == m->transpose_a && l->transpose_b == m->transpose_b &&
-           a->in_dtype == b->in_dtype && a->out_dtype == b->out_dtype &&
-           a->accumulate == b->accumulate && a->bias == b->bias && a->aux == b->aux &&
-           a->epilogue == b->epilogue;
 }
 
 /* One operand of the column-major problem: `rows` lie next to each other. */
@@ -95,36 +66,35 @@ static cublasStatus_t make_layout(const CuApi *api, cublasLtMatrixLayout_t *out,
 }
 
 /* Column-major, our columns are rows: the bias is one element for each of D's rows, as cuBLASLt
- * wants it, and aux has D's leading dimension. Bias and aux have D's dtype unless told otherwise.
- */
+ * wants it, and aux has D's leading dimension. Bias, its gradient and aux have D's dtype unless
+ * told otherwise. */
 static cublasStatus_t describe_epilogue(const CuApi *api, const GemmEntry *entry) {
     static const uint32_t KINDS[][2] = {
         [EPILOGUE_SUM] = {CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_DEFAULT},
         [EPILOGUE_GELU] = {CUBLASLT_EPILOGUE_GELU, CUBLASLT_EPILOGUE_GELU_AUX},
         [EPILOGUE_GELU_GRAD] = {CUBLASLT_EPILOGUE_DGELU, CUBLASLT_EPILOGUE_DGELU},
+        [EPILOGUE_BIAS_GRAD] = {CUBLASLT_EPILOGUE_BGRADA, CUBLASLT_EPILOGUE_BGRADA},
     };
-    const GemmKey *key = &entry->key;
-    uint32_t kind = KINDS[key->epilogue][key->aux];
+    uint32_t kind = KINDS[entry->epilogue][entry->aux];
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
-    if (key->bias && key->epilogue == EPILOGUE_SUM) kind = CUBLASLT_EPILOGUE_BIAS;
-    if (key->bias && key->epilogue == EPILOGUE_GELU) kind |= CUBLASLT_EPILOGUE_BIAS;
+    if (entry->bias && entry->epilogue == EPILOGUE_SUM) kind = CUBLASLT_EPILOGUE_BIAS;
+    if (entry->bias && entry->epilogue == EPILOGUE_GELU) kind |= CUBLASLT_EPILOGUE_BIAS;
     if (kind == CUBLASLT_EPILOGUE_DEFAULT) return status;
     status = api->cublasLtMatmulDescSetAttribute(entry->operation, CUBLASLT_MATMUL_DESC_EPILOGUE,
                                                  &kind, sizeof(kind));
-    if (status != CUBLAS_STATUS_SUCCESS || !key->aux) return status;
+    if (status != CUBLAS_STATUS_SUCCESS || !entry->aux) return status;
+    const int64_t *n = &entry->product.layout.n;
     return api->cublasLtMatmulDescSetAttribute(entry->operation,
-                                               CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &key->layout.n,
-                                               sizeof(key->layout.n));
+                                               CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, n, sizeof(*n));
 }
 
-/* The heuristic, too, looks at the addresses: at their alignment. */
 static cublasStatus_t set_pointers(const CuApi *api, const GemmEntry *entry,
                                    const GemmCommand *command) {
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
-    if (command->bias) {
-        status =
-            api->cublasLtMatmulDescSetAttribute(entry->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-                                                &command->bias, sizeof(command->bias));
+    const void *bias = command->bias_grad ? command->bias_grad : command->bias;
+    if (bias) {
+        status = api->cublasLtMatmulDescSetAttribute(
+            entry->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias));
     }
     if (command->aux && status == CUBLAS_STATUS_SUCCESS) {
         status = api->cublasLtMatmulDescSetAttribute(entry->operation,
@@ -136,8 +106,8 @@ static cublasStatus_t set_pointers(const CuApi *api, const GemmEntry *entry,
 
 static cublasStatus_t describe(const GemmTable *table, GemmEntry *entry) {
     const CuApi *api = table->device->api;
-    const MatmulLayout *l = &entry->key.layout;
-    bool tf32 = table->tf32 && entry->key.in_dtype == DTYPE_F32;
+    const MatmulLayout *l = &entry->product.layout;
+    bool tf32 = table->tf32 && entry->product.in_dtype == DTYPE_F32;
     cublasOperation_t op_a = l->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasOperation_t op_b = l->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasStatus_t status = api->cublasLtMatmulDescCreate(
@@ -151,18 +121,37 @@ static cublasStatus_t describe(const GemmTable *table, GemmEntry *entry) {
                                                      &op_b, sizeof(op_b));
     }
     if (status == CUBLAS_STATUS_SUCCESS) {
-        status = make_layout(api, &entry->a, entry->key.in_dtype, l->transpose_b ? l->k : l->n,
+        status = make_layout(api, &entry->a, entry->product.in_dtype, l->transpose_b ? l->k : l->n,
                              l->transpose_b ? l->n : l->k, l->batch);
     }
     if (status == CUBLAS_STATUS_SUCCESS) {
-        status = make_layout(api, &entry->b, entry->key.in_dtype, l->transpose_a ? l->m : l->k,
+        status = make_layout(api, &entry->b, entry->product.in_dtype, l->transpose_a ? l->m : l->k,
                              l->transpose_a ? l->k : l->m, l->batch);
     }
     if (status == CUBLAS_STATUS_SUCCESS) {
-        status = make_layout(api, &entry->d, entry->key.out_dtype, l->n, l->m, l->batch);
+        status = make_layout(api, &entry->d, entry->product.out_dtype, l->n, l->m, l->batch);
     }
     if (status == CUBLAS_STATUS_SUCCESS) status = describe_epilogue(api, entry);
     return status;
+}
+
+/* Of a result that says it is none, nothing else is filled in. */
+static void keep_valid(GemmEntry *entry) {
+    int n = 0;
+    for (int i = 0; i < entry->n_candidates; i++) {
+        if (entry->candidates[i].state != CUBLAS_STATUS_SUCCESS) continue;
+        entry->candidates[n++] = entry->candidates[i];
+    }
+    entry->n_candidates = n;
+}
+
+/* The heuristic looks at the addresses of bias and aux, at their alignment. All products of a key
+ * have one algorithm, on all ranks: it is asked about the least that any of them has. */
+static cublasStatus_t set_least_aligned(const CuApi *api, const GemmEntry *entry) {
+    void *least = (void *)(uintptr_t)ALIGN_BYTES; /* never followed */
+    bool any_bias = entry->bias || entry->epilogue == EPILOGUE_BIAS_GRAD;
+    GemmCommand command = {.bias = any_bias ? least : NULL, .aux = entry->aux ? least : NULL};
+    return set_pointers(api, entry, &command);
 }
 
 /* Arenas align to ALIGN_BYTES, less than cuBLASLt assumes. Split sums are added up in f32 in a
@@ -198,19 +187,9 @@ static cublasStatus_t find_algorithms(const GemmTable *table, GemmEntry *entry) 
             preference, MOST_CANDIDATES, entry->candidates, &entry->n_candidates);
     }
     api->cublasLtMatmulPreferenceDestroy(preference);
-    if (status == CUBLAS_STATUS_SUCCESS && entry->n_candidates == 0) {
-        return CUBLAS_STATUS_NOT_SUPPORTED;
-    }
-    return status;
-}
-
-/* An entry's key as plans have it. */
-static PlanAlgo algo_of(const GemmKey *key) {
-    return (PlanAlgo){.layout = key->layout,
-                      .in_dtype = key->in_dtype,
-                      .out_dtype = key->out_dtype,
-                      .accumulate = key->accumulate,
-                      .epilogue = 4 * (int)key->epilogue + 2 * key->bias + key->aux};
+    if (status != CUBLAS_STATUS_SUCCESS) return status;
+    keep_valid(entry);
+    return entry->n_candidates ? status : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
 bool gemm_device_matches(const CudaDevice *device, const PlanDevice *stored) {
@@ -225,12 +204,8 @@ void gemm_table_use(GemmTable *table, const PlanDevice *stored) {
 
 /* Takes the stored algorithm; false: there is none that runs here. */
 static bool take_stored(GemmTable *table, GemmEntry *entry) {
-    PlanAlgo product = algo_of(&entry->key);
-    const PlanAlgo *stored = NULL;
-    for (int i = 0; table->stored && i < table->stored->n_algos && !stored; i++) {
-        const PlanAlgo *algo = &table->stored->algos[i];
-        if (plan_algo_same_product(algo, &product)) stored = algo;
-    }
+    const MatmulLayout *l = &entry->product.layout;
+    const PlanAlgo *stored = table->stored ? plan_find_algo(table->stored, &entry->product) : NULL;
     if (!stored) return false;
     cublasLtMatmulHeuristicResult_t *result = &entry->candidates[0];
     _Static_assert(sizeof(result->algo) == sizeof(stored->bytes), "a plan keeps so many bytes");
@@ -245,30 +220,33 @@ static bool take_stored(GemmTable *table, GemmEntry *entry) {
         return true;
     }
     if (!table->refused) {
-        fprintf(
-            stderr,
-            "cuBLASLt refuses an algorithm of the plan, for %lld x %lld x %lld (%s): its own "
-            "choice is used; run perilune tune again\n",
-            (long long)product.layout.m, (long long)product.layout.n, (long long)product.layout.k,
-            status == CUBLAS_STATUS_SUCCESS ? "it needs more workspace"
-                                            : table->device->api->cublasLtGetStatusString(status));
+        fprintf(stderr,
+                "cuBLASLt refuses an algorithm of the plan, for %lld x %lld x %lld (%s): its own "
+                "choice is used; run perilune tune again\n",
+                (long long)l->m, (long long)l->n, (long long)l->k,
+                status == CUBLAS_STATUS_SUCCESS
+                    ? "it needs more workspace"
+                    : table->device->api->cublasLtGetStatusString(status));
     }
     table->refused = true;
     return false;
 }
 
 static GemmEntry *find_or_make(GemmTable *table, const GemmCommand *command) {
-    GemmKey key = key_of(command);
+    PlanAlgo product = gemm_product(command);
     for (int i = 0; i < table->count; i++) {
-        if (same_key(&table->entries[i]->key, &key)) return table->entries[i];
+        if (plan_algo_same_product(&table->entries[i]->product, &product)) {
+            return table->entries[i];
+        }
     }
     GemmEntry *entry = ARENA_NEW(table->arena, GemmEntry);
-    entry->key = key;
+    *entry = (GemmEntry){.product = product,
+                         .epilogue = command->epilogue,
+                         .bias = command->bias != NULL,
+                         .aux = command->aux != NULL};
     ARENA_PUSH(table->arena, table->entries, table->count, table->capacity, entry);
     cublasStatus_t status = describe(table, entry);
-    if (status == CUBLAS_STATUS_SUCCESS) {
-        status = set_pointers(table->device->api, entry, command);
-    }
+    if (status == CUBLAS_STATUS_SUCCESS) status = set_least_aligned(table->device->api, entry);
     entry->status = status;
     if (status == CUBLAS_STATUS_SUCCESS && take_stored(table, entry)) return entry;
     if (status == CUBLAS_STATUS_SUCCESS) status = find_algorithms(table, entry);
@@ -278,7 +256,7 @@ static GemmEntry *find_or_make(GemmTable *table, const GemmCommand *command) {
 
 GemmEntry *gemm_table_find(GemmTable *table, const GemmCommand *command, Diag *diag) {
     GemmEntry *entry = find_or_make(table, command);
-    const MatmulLayout *l = &entry->key.layout;
+    const MatmulLayout *l = &entry->product.layout;
     if (entry->status == CUBLAS_STATUS_SUCCESS) {
         if (!entry->used) table->n_used++, table->n_stored += entry->stored;
         entry->used = true;
@@ -296,15 +274,24 @@ bool gemm_table_supports(GemmTable *table, const GemmCommand *command) {
     return find_or_make(table, command)->status == CUBLAS_STATUS_SUCCESS;
 }
 
+bool gemm_table_sums_bias(GemmTable *table, const GemmCommand *command) {
+    PlanAlgo product = gemm_product(command);
+    return table->stored && plan_find_algo(table->stored, &product) &&
+           gemm_table_supports(table, command);
+}
+
 cublasStatus_t gemm_issue(const GemmTable *table, const GemmEntry *entry,
                           const GemmCommand *command, void *workspace, cudaStream_t stream) {
     const float alpha = 1;
+    uintptr_t aligned =
+        ((uintptr_t)workspace + WORKSPACE_ALIGN - 1) & ~(uintptr_t)(WORKSPACE_ALIGN - 1);
     cublasStatus_t status = set_pointers(table->device->api, entry, command);
     if (status != CUBLAS_STATUS_SUCCESS) return status;
     return table->device->api->cublasLtMatmul(
         table->device->blas, entry->operation, &alpha, command->b, entry->a, command->a, entry->b,
         &command->beta, command->c ? command->c : command->d, entry->d, command->d, entry->d,
-        &entry->candidates[entry->chosen].algo, workspace, (size_t)table->workspace_bytes, stream);
+        &entry->candidates[entry->chosen].algo, (void *)aligned, (size_t)table->workspace_bytes,
+        stream);
 }
 
 int gemm_entry_count_candidates(const GemmEntry *entry) {
@@ -316,7 +303,7 @@ void gemm_entry_choose(GemmEntry *entry, int candidate) {
 }
 
 PlanAlgo gemm_entry_algo(const GemmEntry *entry) {
-    PlanAlgo algo = algo_of(&entry->key);
+    PlanAlgo algo = entry->product;
     memcpy(algo.bytes, &entry->candidates[entry->chosen].algo, sizeof(algo.bytes));
     return algo;
 }

@@ -16,7 +16,7 @@ typedef struct GemmTable {
     const CudaDevice *device;
     Arena *arena;
     bool tf32;
-    int64_t workspace_bytes; /* what each product may use */
+    int64_t workspace_bytes; /* what each product uses at most of what it is given */
     int count, capacity;
     GemmEntry **entries;
     const PlanDevice *stored; /* algorithms to prefer; NULL: none */
@@ -33,6 +33,9 @@ GemmEntry *gemm_table_find(GemmTable *table, const GemmCommand *command, Diag *d
 
 /* Has cuBLASLt an algorithm for it? */
 bool gemm_table_supports(GemmTable *table, const GemmCommand *command);
+/* Is it a product with a bias gradient that was found faster than both apart when the plan was
+ * tuned for this device? */
+bool gemm_table_sums_bias(GemmTable *table, const GemmCommand *command);
 
 cublasStatus_t gemm_issue(const GemmTable *table, const GemmEntry *entry,
                           const GemmCommand *command, void *workspace, cudaStream_t stream);

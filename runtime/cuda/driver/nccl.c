@@ -3,6 +3,7 @@
 #include "runtime/cuda/collective.h"
 #include "runtime/cuda/emit.h"
 
+#include <sched.h>
 #include <string.h>
 #include <time.h>
 
@@ -40,13 +41,14 @@ static bool report(const NcclWorld *world, const NcclComm *comm, ncclResult_t st
     return false;
 }
 
-/* Waits until a non-blocking call has come to its end. */
+/* Waits until a non-blocking call has come to its end: mostly a matter of microseconds. */
 static bool settle(const NcclWorld *world, const NcclComm *comm, ncclResult_t status,
                    const char *what, Diag *diag) {
+    enum { SPINS = 1000 };
     const CuApi *api = world->device->api;
     const struct timespec pause = {0, 200 * 1000};
     double deadline = now() + world->timeout_seconds;
-    while (status == ncclInProgress) {
+    for (int polls = 0; status == ncclInProgress; polls++) {
         ncclResult_t seen = api->ncclCommGetAsyncError(comm->comm, &status);
         if (seen != ncclSuccess) status = seen;
         if (status != ncclInProgress) break;
@@ -57,7 +59,11 @@ static bool settle(const NcclWorld *world, const NcclComm *comm, ncclResult_t st
                        world->rank, what, comm->name, world->timeout_seconds);
             return false;
         }
-        nanosleep(&pause, NULL);
+        if (polls < SPINS) {
+            sched_yield();
+        } else {
+            nanosleep(&pause, NULL);
+        }
     }
     return status == ncclSuccess || report(world, comm, status, what, diag);
 }

@@ -159,7 +159,8 @@ static bool issue_one(const Replay *replay, int i, cudaStream_t stream, Diag *di
                                                              command->info.rank, command->stream),
                                           stream),
                                diag,
-                               command->gemm.bias || command->gemm.aux || command->gemm.c
+                               command->gemm.bias || command->gemm.aux || command->gemm.c ||
+                                       command->gemm.bias_grad
                                    ? "a matrix product with an epilogue (see --no-epilogues)"
                                    : "a matrix product");
     case COMMAND_ATTENTION:
@@ -241,9 +242,25 @@ static bool fail(const Replay *replay, int i, Diag *diag) {
     return false;
 }
 
+static bool wait_for(const Replay *replay, cudaStream_t stream, const char *what, Diag *diag) {
+    const ReplayContext *context = replay->context;
+    const CuApi *api = context->device->api;
+    if (context->wait) return context->wait(context->wait_user, stream, diag);
+    return cuda_check(api, api->cudaStreamSynchronize(stream), diag, what);
+}
+
+bool replay_wait(const Replay *replay, Diag *diag) {
+    return wait_for(replay, replay->context->streams[0], "running a step", diag);
+}
+
+/* A send can last until its receiver comes to it, which may first need what this rank sends or
+ * does later: the host must not wait for one. */
+static bool is_waited_for(const Command *command) {
+    return command->stream != STREAM_SEND_FORWARD && command->stream != STREAM_SEND_BACKWARD;
+}
+
 bool replay_issue(Replay *replay, ReplayVisitor before, ReplayVisitor after, void *user,
                   Diag *diag) {
-    const CuApi *api = replay->context->device->api;
     for (int i = 0; i < replay->list.count; i++) {
         const Command *command = &replay->list.items[i];
         bool wanted = !before || before(user, command);
@@ -253,7 +270,7 @@ bool replay_issue(Replay *replay, ReplayVisitor before, ReplayVisitor after, voi
             return fail(replay, i, diag);
         }
         if (!after) continue;
-        if (!cuda_check(api, api->cudaStreamSynchronize(stream_of(replay, i)), diag, "a command")) {
+        if (is_waited_for(command) && !wait_for(replay, stream_of(replay, i), "a command", diag)) {
             return fail(replay, i, diag);
         }
         if (!after(user, command)) break;

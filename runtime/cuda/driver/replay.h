@@ -37,6 +37,9 @@ typedef struct ReplayContext {
     void *workspace_user;
     cudaKernel_t (*generated)(void *user, const GeneratedKernel *kernel);
     void *generated_user;
+    /* Waits for a stream; NULL: as CUDA does, for ever where another rank is lost. */
+    bool (*wait)(void *user, cudaStream_t stream, Diag *diag);
+    void *wait_user;
     int n_streams, n_events; /* grown to what the lists need, by replay_prepare */
     cudaStream_t *streams;
     cudaEvent_t *events;
@@ -62,13 +65,15 @@ bool replay_capture(Replay *replay, ReplayMode mode, Diag *diag);
 /* Gives the device the whole list; returns before it has run. */
 bool replay_launch(Replay *replay, Diag *diag);
 /* Issues every command. With `before`, those that it refuses are left out; with `after`, waits for
- * each and then calls it; false from it stops. */
+ * each but sends and then calls it; false from it stops. */
 typedef bool (*ReplayVisitor)(void *user, const Command *command);
 bool replay_issue(Replay *replay, ReplayVisitor before, ReplayVisitor after, void *user,
                   Diag *diag);
 /* The same, recording begins[i] and ends[i] around command i, after its waits. */
 bool replay_issue_timed(Replay *replay, const cudaEvent_t *begins, const cudaEvent_t *ends,
                         Diag *diag);
+/* Waits for the origin stream, where everything ends. */
+bool replay_wait(const Replay *replay, Diag *diag);
 void replay_destroy(Replay *replay);
 
 void replay_context_destroy(ReplayContext *context);

@@ -73,8 +73,7 @@ bool cuda_trace_replay(Replay *replay, Arena *arena, EngineSpan **out_spans, int
     const cudaEvent_t *begins = events.items + 1, *ends = begins + count;
     fine = fine &&
            cuda_check(api, api->cudaEventRecord(events.items[0], origin), diag, "timing a step") &&
-           replay_issue_timed(replay, begins, ends, diag) &&
-           cuda_check(api, api->cudaStreamSynchronize(origin), diag, "running a step") &&
+           replay_issue_timed(replay, begins, ends, diag) && replay_wait(replay, diag) &&
            read_spans(replay, &events, begins, ends, *out_spans, diag);
     for (int i = 0; i < events.count; i++) api->cudaEventDestroy(events.items[i]);
     return fine;

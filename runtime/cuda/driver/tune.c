@@ -1,5 +1,6 @@
 #include "runtime/cuda/tune.h"
 
+#include "runtime/cuda/bind.h"
 #include "runtime/cuda/codegen.h"
 #include "runtime/cuda/driver/gemm.h"
 #include "runtime/cuda/epilogue.h"
@@ -31,6 +32,7 @@ typedef struct Product {
     int64_t count;       /* see TunedProduct */
     int64_t count_here;  /* in the stage that is looked at */
     int64_t set_bytes;   /* one set of operands */
+    int apart;           /* of one that also makes a bias's gradient: the one that does not */
 } Product;
 
 typedef struct Tuner {
@@ -43,7 +45,9 @@ typedef struct Tuner {
     Product *products;
     cudaStream_t stream;
     cudaEvent_t begin, end;
+    const Plan *plan;
     void *workspace;
+    int64_t workspace_bytes; /* what any stage has */
     unsigned char *memory;
     int64_t memory_bytes;
     int n_done, n_all; /* candidates */
@@ -56,23 +60,38 @@ static int64_t operand_bytes(int64_t rows, int64_t columns, int64_t batch, DType
     return (bytes + GRANULE - 1) / GRANULE * GRANULE;
 }
 
-static bool add_product(Tuner *tuner, const GemmCommand *command) {
+/* Its place, new or not; -1: reported. */
+static int find_product(Tuner *tuner, const GemmCommand *command) {
     GemmEntry *entry = gemm_table_find(tuner->table, command, tuner->diag);
-    if (!entry) return false;
+    if (!entry) return -1;
     for (int i = 0; i < tuner->n_products; i++) {
-        if (tuner->products[i].entry != entry) continue;
-        tuner->products[i].count_here++;
-        return true;
+        if (tuner->products[i].entry == entry) return i;
     }
     const MatmulLayout *l = &command->layout;
     int n_results = 1 + (command->c != NULL) + (command->aux != NULL); /* of D's size */
-    Product product = {.entry = entry, .command = *command, .count_here = 1};
+    Product product = {.entry = entry, .command = *command};
     product.set_bytes = GRANULE + operand_bytes(l->m, l->k, l->batch, command->in_dtype) +
                         operand_bytes(l->k, l->n, l->batch, command->in_dtype) +
                         n_results * operand_bytes(l->m, l->n, l->batch, command->out_dtype);
     if (command->bias) product.set_bytes += operand_bytes(1, l->n, 1, command->out_dtype);
+    if (command->bias_grad) product.set_bytes += operand_bytes(1, l->n, 1, DTYPE_F32);
     ARENA_PUSH(tuner->arena, tuner->products, tuner->n_products, tuner->capacity, product);
-    return true;
+    return tuner->n_products - 1;
+}
+
+/* One that also makes a bias's gradient is measured against the same without, and a sum. */
+static bool add_product(Tuner *tuner, const GemmCommand *command) {
+    int i = find_product(tuner, command);
+    if (i < 0) return false;
+    tuner->products[i].count_here++;
+    if (!command->bias_grad) return true;
+    GemmCommand without = *command;
+    without.epilogue = EPILOGUE_SUM;
+    without.bias_grad = NULL;
+    without.summed = NULL;
+    int apart = find_product(tuner, &without);
+    tuner->products[i].apart = apart;
+    return apart >= 0;
 }
 
 static bool supports_epilogue(void *user, const GemmCommand *gemm) {
@@ -82,7 +101,7 @@ static bool supports_epilogue(void *user, const GemmCommand *gemm) {
 static bool add_stage(Tuner *tuner, const Plan *plan, int stage) {
     Arena *arena = arena_create();
     CommandList list = {0};
-    EpilogueCheck check = {supports_epilogue, tuner->table};
+    EpilogueCheck check = {supports_epilogue, tuner->table, supports_epilogue};
     bool fine =
         cuda_emit_stage(plan, stage, &check, arena, kernel_cache_create(arena), &list, tuner->diag);
     for (int i = 0; fine && i < list.count; i++) {
@@ -105,6 +124,7 @@ static bool collect(Tuner *tuner, const Plan *plan) {
         Workspace parts = program_workspace(plan->programs[p].graph, true);
         int64_t bytes = parts.bytes[WORKSPACE_COMPUTE];
         if (bytes < workspace) workspace = bytes;
+        if (bytes > tuner->workspace_bytes) tuner->workspace_bytes = bytes;
     }
     tuner->table = gemm_table_create(&tuner->device, false, workspace, tuner->arena);
     for (int p = 0; p < plan->n_programs; p++) {
@@ -113,7 +133,9 @@ static bool collect(Tuner *tuner, const Plan *plan) {
         if (stage < plan->n_stages && !add_stage(tuner, plan, stage)) return false;
     }
     for (int i = 0; i < tuner->n_products; i++) {
-        tuner->n_all += gemm_entry_count_candidates(tuner->products[i].entry);
+        const Product *product = &tuner->products[i];
+        tuner->n_all += gemm_entry_count_candidates(product->entry);
+        tuner->n_all += product->command.bias_grad != NULL; /* the sum */
     }
     if (tuner->n_products) return true;
     diag_error(tuner->diag, NO_LOC, "the plan has no matrix product");
@@ -136,10 +158,10 @@ static bool fill(Tuner *tuner) {
         words[i] = (uint16_t)(0x3f00 | (state >> 24) | (state >> 8 & 0x8000));
     }
     if (done > tuner->memory_bytes) done = tuner->memory_bytes;
-    bool fine =
-        cuda_check(api, api->cudaMemcpy(tuner->memory, words, (size_t)done, cudaMemcpyHostToDevice),
-                   tuner->diag, "filling operands");
-    free(words);
+    bool fine = cuda_check(api,
+                           api->cudaMemcpyAsync(tuner->memory, words, (size_t)done,
+                                                cudaMemcpyHostToDevice, tuner->stream),
+                           tuner->diag, "filling operands");
     while (fine && done < tuner->memory_bytes) {
         int64_t more = tuner->memory_bytes - done < done ? tuner->memory_bytes - done : done;
         fine = cuda_check(api,
@@ -148,13 +170,16 @@ static bool fill(Tuner *tuner) {
                           tuner->diag, "filling operands");
         done += more;
     }
-    return fine && cuda_check(api, api->cudaStreamSynchronize(tuner->stream), tuner->diag,
-                              "filling operands");
+    fine = cuda_check(api, api->cudaStreamSynchronize(tuner->stream), tuner->diag,
+                      "filling operands") &&
+           fine;
+    free(words);
+    return fine;
 }
 
 static bool allocate(Tuner *tuner) {
     const CuApi *api = tuner->device.api;
-    int64_t limit = tuner->device.free_bytes / 4 * 3 - tuner->table->workspace_bytes;
+    int64_t limit = tuner->device.free_bytes / 4 * 3 - tuner->workspace_bytes;
     int64_t largest = 0;
     void *memory = NULL;
     for (int i = 0; i < tuner->n_products; i++) {
@@ -172,7 +197,7 @@ static bool allocate(Tuner *tuner) {
                    tuner->device.name, (double)tuner->device.free_bytes / (1 << 30));
         return false;
     }
-    size_t workspace = (size_t)tuner->table->workspace_bytes;
+    size_t workspace = (size_t)tuner->workspace_bytes;
     if (!cuda_check(api, api->cudaMalloc(&tuner->workspace, workspace ? workspace : 1), tuner->diag,
                     "allocating the products' workspace") ||
         !cuda_check(api, api->cudaMalloc(&memory, (size_t)tuner->memory_bytes), tuner->diag,
@@ -206,12 +231,51 @@ static GemmCommand place(const Tuner *tuner, const Product *product, int set) {
     if (command.c) command.c = at += result_bytes;
     if (command.aux) command.aux = at += result_bytes;
     if (command.bias) command.bias = at += result_bytes;
+    if (command.bias_grad) command.bias_grad = (float *)(at += result_bytes);
     return command;
+}
+
+/* The sum that the product would make besides, by the launches that training has for it. */
+static bool bind_sum(const Tuner *tuner, const GemmCommand *command, CommandList *out) {
+    const Mesh *mesh = &tuner->plan->mesh;
+    const Node *node = command->summed;
+    CudaEmitter emitter = {.list = out, .plan = tuner->plan};
+    void *in = (void *)command->b;
+    Type in_local = type_local(value_type(node->inputs[0]), value_sharding(node->inputs[0]), mesh);
+    Binding b = {.node = node,
+                 .arena = tuner->arena,
+                 .diag = tuner->diag,
+                 .in = &in,
+                 .out = {command->bias_grad},
+                 .in_local = &in_local,
+                 .out_local = {type_local(&node->types[0], &node->shardings[0], mesh)},
+                 .workspace = tuner->workspace,
+                 .workspace_bytes = tuner->workspace_bytes,
+                 .backend = &emitter};
+    return cuda_bind(&b);
+}
+
+static cublasStatus_t issue_sum(const Tuner *tuner, const GemmCommand *command) {
+    const CuApi *api = tuner->device.api;
+    CommandList list = {0};
+    bool fine = bind_sum(tuner, command, &list);
+    for (int i = 0; fine && i < list.count; i++) {
+        const LaunchCommand *launch = &list.items[i].launch;
+        void *args[1] = {(void *)launch->args};
+        dim3 grid = {launch->grid.x, launch->grid.y, launch->grid.z};
+        dim3 block = {(unsigned)launch->threads, 1, 1};
+        fine =
+            api->cudaLaunchKernel((const void *)tuner->device.kernels[launch->kernel], grid, block,
+                                  args, (size_t)launch->shared_bytes, tuner->stream) == cudaSuccess;
+    }
+    command_list_release(&list);
+    return fine ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }
 
 static cublasStatus_t issue(const Tuner *tuner, const Product *product, int repeat) {
     int64_t n_sets = tuner->memory_bytes / product->set_bytes;
     GemmCommand command = place(tuner, product, (int)(repeat % n_sets));
+    if (!product->entry) return issue_sum(tuner, &command);
     return gemm_issue(tuner->table, product->entry, &command, tuner->workspace, tuner->stream);
 }
 
@@ -330,6 +394,45 @@ static bool tune_product(Tuner *tuner, const Product *product, TunedProduct *out
     return true;
 }
 
+/* --- bias gradients --- */
+
+/* Is the product with the bias's gradient in it faster than a product and a sum? */
+static bool is_faster_together(Tuner *tuner, const Product *product, const TunedProduct *together,
+                               const TunedProduct *apart, bool *out_faster) {
+    Product sum = *product;
+    double sum_us = -1;
+    sum.entry = NULL;
+    tell(tuner, product);
+    tuner->n_done++;
+    *out_faster = false;
+    if (together->chosen_us < 0 || apart->chosen_us < 0) return true; /* does not fit */
+    if (!time_candidate(tuner, &sum, -1, &sum_us)) return false;
+    *out_faster = sum_us >= 0 && together->chosen_us < FASTER * (apart->chosen_us + sum_us);
+    return true;
+}
+
+/* Leaves of each pair what training is to use. */
+static bool choose_sums(Tuner *tuner, TuneResult *out) {
+    int n_kept = 0;
+    for (int i = 0; i < tuner->n_products; i++) {
+        const Product *product = &tuner->products[i];
+        TunedProduct *together = &out->products[i], *apart = &out->products[product->apart];
+        bool faster;
+        if (!product->command.bias_grad) continue;
+        if (!is_faster_together(tuner, product, together, apart, &faster)) return false;
+        out->n_sums++;
+        out->n_sums_joined += faster;
+        if (faster) continue;
+        apart->count += together->count;
+        together->count = 0;
+    }
+    for (int i = 0; i < tuner->n_products; i++) {
+        if (out->products[i].count > 0) out->products[n_kept++] = out->products[i];
+    }
+    out->n_products = n_kept;
+    return true;
+}
+
 /* --- all of it --- */
 
 static int by_time(const void *a, const void *b) {
@@ -346,6 +449,7 @@ static bool tune_products(Tuner *tuner, TuneResult *out) {
     for (int i = 0; i < tuner->n_products; i++) {
         if (!tune_product(tuner, &tuner->products[i], &out->products[i])) return false;
     }
+    if (!choose_sums(tuner, out)) return false;
     qsort(out->products, (size_t)out->n_products, sizeof(*out->products), by_time);
     out->device = (PlanDevice){.name = arena_strdup(tuner->arena, device->name),
                                .arch = arena_strdup(tuner->arena, device->arch),
@@ -374,7 +478,7 @@ static void release(Tuner *tuner) {
 
 bool cuda_tune(const Plan *plan, const TuneOptions *options, Arena *arena, TuneResult *out,
                Diag *diag) {
-    Tuner tuner = {.options = options, .arena = arena, .diag = diag};
+    Tuner tuner = {.options = options, .plan = plan, .arena = arena, .diag = diag};
     *out = (TuneResult){0};
     bool fine = cuda_device_open(&tuner.device, cuda_api(), options->device_ordinal, diag) &&
                 collect(&tuner, plan) && allocate(&tuner) && tune_products(&tuner, out);
