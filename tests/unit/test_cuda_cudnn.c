@@ -133,6 +133,7 @@ static bool open_bench(Bench *b, const Shape *shape) {
         fine = api->cudaMalloc(&b->memory[t], bytes_of(b, t)) == cudaSuccess &&
                (t > D_O || upload(b, t));
     }
+    fine = fine && api->cudaDeviceSynchronize() == cudaSuccess; /* the stream waits for no copy */
     CHECK(fine, "no memory");
     return fine;
 }
