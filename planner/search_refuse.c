@@ -146,7 +146,7 @@ static bool anything_fits(ModelCosts *costs, const SearchSpace *space, int n_ran
                           double limit_bytes) {
     SearchRequest least = *space->request;
     SearchSpace there = *space;
-    bool graphs_aside = false, ignored;
+    bool graphs_aside = false, ignored = false;
     there.n_ranks = n_ranks;
     if (least.zero < 0) least.zero = 1;
     SearchRequest first = least;
