@@ -194,4 +194,10 @@ static inline int count_held(void) {
     return n;
 }
 
+/* A thread that was joined stays in /proc for a moment. */
+static inline bool holds_as_many(int n_held) {
+    for (int i = 0; i < 200 && count_held() != n_held; i++) sleep_s(0.01);
+    return count_held() == n_held;
+}
+
 #endif

@@ -62,7 +62,7 @@ static bool operations_rank(Job *job, int rank, char *said) {
     EXPECT(control_close(control));
     EXPECT(!control_failed(control, NULL));
     control_destroy(control);
-    if (count_held() == n_held) return true;
+    if (holds_as_many(n_held)) return true;
     snprintf(said, SAID_BYTES, "descriptors or threads are left");
     return false;
 }

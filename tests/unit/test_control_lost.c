@@ -49,7 +49,7 @@ static bool fated_rank(Job *job, int rank, char *said) {
     EXPECT(!control_close(control));
     snprintf(said, SAID_BYTES, "%s", reason);
     control_destroy(control);
-    if (n_calls == 1 && count_held() == n_held) return true;
+    if (n_calls == 1 && holds_as_many(n_held)) return true;
     snprintf(said, SAID_BYTES, "%d calls of on_failure, or descriptors or threads are left",
              n_calls);
     return false;
