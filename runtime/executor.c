@@ -39,9 +39,7 @@ void *executor_address(const RankContext *rank, Value value, int micro) {
     int64_t base = 0;
     switch (buffer->region) {
     case REGION_PERSISTENT: base = stage->persistent_base; break;
-    case REGION_FRAME:
-        base = frame_base(rank, buffer->chunk, micro);
-        break;
+    case REGION_FRAME: base = frame_base(rank, buffer->chunk, micro); break;
     case REGION_SCRATCH: base = stage->scratch_base; break;
     case REGION_NONE: BUG("a value without memory");
     }

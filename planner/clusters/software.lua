@@ -15,9 +15,10 @@ local perilune_cpu = software(like(perilune, {
 }))
 
 -- Megatron-LM of SC'21 (arXiv 2104.04473): fp16, scores in memory, operations issued one by one,
--- gradients reduced when the last backward pass has ended. The host waits for the device after every
--- message between stages (torch.cuda.synchronize in its p2p_communication) and issues anew: vTrain's
--- rows with p = 2 and 4 are 1.3 and 2.3 % longer than those with p = 1 of the same blocks say.
+-- gradients reduced when the last backward pass has ended. The host waits for the device after
+-- every message between stages (torch.cuda.synchronize in its p2p_communication) and issues anew:
+-- vTrain's rows with p = 2 and 4 are 1.3 and 2.3 % longer than those with p = 1 of the same blocks
+-- say.
 local megatron_2021 = software {
   attention = "materialised",
   forward_op_us = 20, backward_op_us = 15, collective_op_us = 15, message_stall_us = 200,

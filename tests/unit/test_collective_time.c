@@ -172,7 +172,7 @@ static void test_ring_of_links(void) {
 
 /* A message between stages: its wire, and what the sender's host waits around it. */
 static void test_borders(void) {
-    check_begin("borders: a stall is added once, to time and latency; scattering divides the bytes");
+    check_begin("borders: a stall is added once; scattering divides the bytes");
     Cluster cluster = a100();
     LayoutCost layout = {.t = 4, .border_bytes = 1 << 24};
     BorderTime plain = border_time(&cluster, &layout, false, 1);
