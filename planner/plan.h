@@ -7,7 +7,7 @@
  * Memory: one arena per rank, laid out per stage as regions, each a multiple of ALIGN_BYTES:
  *   persistent | frames of chunk 0 .. v-1 (slots x frame_bytes) | messages | scratch
  * A Buffer says in which region a value lives and where. Frames hold what a chunk's forward keeps
- * for its backward: micro-batch m uses slot m mod slots. Scratch holds what lives within one
+ * for its backward: plan_frame_slots says in which slot. Scratch holds what lives within one
  * forward, backward or update, packed by exact lifetimes.
  */
 #ifndef PLANNER_PLAN_H

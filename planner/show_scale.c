@@ -3,10 +3,10 @@
  *   format      1;  model  its name;  cluster, software  their names;  weak  does the batch grow?
  *   limit_bytes per device;  currency, price_per_device_hour (null: not stated)
  *   points[]    ranks, global_batch, fits; without fit: trouble (a phrase); else
- *               mesh {t, d, p}, schedule, chunks, micro_batch, recompute, zero, sequence_parallel,
- *               step_seconds, tokens_per_second, mfu (null), model_tflops_per_device,
- *               bubble_fraction, memory_bytes, efficiency (tokens per second and rank against the
- *               first that fits), price_per_gigatoken (null), days, price (null: not asked for),
+ *               mesh {t, d, p}, schedule, chunks, micro_batch, micro_batches, recompute, zero,
+ *               sequence_parallel, step_seconds, tokens_per_second, mfu (null),
+ * model_tflops_per_device, bubble_fraction, memory_bytes, efficiency (tokens per second and rank
+ * against the first that fits), price_per_gigatoken (null), days, price (null: not asked for),
  *               candidates_total, candidates_fit, unusual (null, or what lies outside the range in
  *               which predictions were validated)
  *   search_seconds, warnings[]
@@ -17,7 +17,6 @@
 #include "planner/show_lines.h"
 
 #include <inttypes.h>
-#include <math.h>
 
 ScaleFacts *scale_facts_create(Arena *arena, const ScaleReport *report) {
     ScaleFacts *facts = ARENA_NEW(arena, ScaleFacts);
@@ -130,32 +129,18 @@ void show_scale_text(StrBuf *out, const ScaleReport *report) {
     arena_destroy(arena);
 }
 
-static void put_known(json_t *json, const char *key, double value) {
-    json_put_real(json, key, value > 0 ? value : NAN);
-}
-
 static void put_found(json_t *json, const ScalePoint *point) {
-    const Candidate *of = &point->found->candidate;
-    json_t *mesh = json_put_new(json, "mesh", json_object());
-    json_put_int(mesh, "t", of->t);
-    json_put_int(mesh, "d", of->d);
-    json_put_int(mesh, "p", of->p);
-    json_put_name(json, "schedule", schedule_name(of->schedule));
-    json_put_int(json, "chunks", of->n_chunks);
-    json_put_int(json, "micro_batch", of->micro_batch);
-    json_put_name(json, "recompute", recompute_mode_name(of->recompute));
-    json_put_int(json, "zero", of->zero);
-    json_object_set_new(json, "sequence_parallel", json_boolean(of->sequence_parallel));
+    json_put_candidate(json, &point->found->candidate);
     json_put_real(json, "step_seconds", point->facts.step_seconds);
     json_put_real(json, "tokens_per_second", point->facts.tokens_per_second);
-    put_known(json, "mfu", point->facts.mfu);
+    json_put_known(json, "mfu", point->facts.mfu);
     json_put_real(json, "model_tflops_per_device", point->facts.model_tflops);
     json_put_real(json, "bubble_fraction", point->found->cost.bubble_fraction);
     json_put_int(json, "memory_bytes", point->found->cost.memory_bytes);
     json_put_real(json, "efficiency", point->efficiency);
-    put_known(json, "price_per_gigatoken", point->tokens_price);
-    put_known(json, "days", point->facts.days);
-    put_known(json, "price", point->facts.price);
+    json_put_known(json, "price_per_gigatoken", point->tokens_price);
+    json_put_known(json, "days", point->facts.days);
+    json_put_known(json, "price", point->facts.price);
     json_put_int(json, "candidates_total", point->row->result->n_candidates);
     json_put_int(json, "candidates_fit", point->row->result->n_fit);
     const char *unusual = point->found->unusual ? point->found->why : NULL;
@@ -173,7 +158,7 @@ void show_scale_json(StrBuf *out, const ScaleReport *report) {
     json_object_set_new(root, "weak", json_boolean(report->weak));
     json_put_int(root, "limit_bytes", (int64_t)facts->limit_bytes);
     json_put_name(root, "currency", facts->cluster->currency);
-    put_known(root, "price_per_device_hour", facts->cluster->price_per_device_hour);
+    json_put_known(root, "price_per_device_hour", facts->cluster->price_per_device_hour);
     json_t *points = json_put_new(root, "points", json_array());
     for (int i = 0; i < facts->n_points; i++) {
         const ScalePoint *point = &facts->points[i];

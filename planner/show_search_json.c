@@ -40,25 +40,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-static void put_candidate(json_t *json, const Candidate *of) {
-    json_t *mesh = json_put_new(json, "mesh", json_object());
-    json_put_int(mesh, "t", of->t);
-    json_put_int(mesh, "d", of->d);
-    json_put_int(mesh, "p", of->p);
-    json_put_name(json, "schedule", schedule_name(of->schedule));
-    json_put_int(json, "chunks", of->n_chunks);
-    json_put_int(json, "micro_batch", of->micro_batch);
-    json_put_int(json, "micro_batches", of->n_micro);
-    json_put_name(json, "recompute", recompute_mode_name(of->recompute));
-    json_put_int(json, "zero", of->zero);
-    json_object_set_new(json, "sequence_parallel", json_boolean(of->sequence_parallel));
-}
-
-/* 0 stands for: not known. */
-static void put_known(json_t *json, const char *key, double value) {
-    json_put_real(json, key, value > 0 ? value : NAN);
-}
-
 static void put_memory(json_t *json, const StepCost *cost, double limit_bytes) {
     json_t *memory = json_put_new(json, "memory_bytes", json_object());
     for (int part = 0; part < N_MEMORY_PARTS; part++) {
@@ -77,15 +58,15 @@ static void put_figures(json_t *json, const SearchFacts *facts, const LayoutFact
     json_object_set_new(json, "simulated", json_boolean(of->found->simulated));
     json_put_real(json, "model_tflops_per_device", of->model_tflops);
     json_put_real(json, "hardware_tflops_per_device", of->hardware_tflops);
-    put_known(json, "mfu", of->mfu);
-    put_known(json, "hfu", of->hfu);
+    json_put_known(json, "mfu", of->mfu);
+    json_put_known(json, "hfu", of->hfu);
     json_t *parts = json_put_new(json, "parts", json_object());
     for (StepPart part = 0; part < N_STEP_PARTS; part++) {
         json_put_real(parts, STEP_PARTS[part].key, step_part_us(cost, part) * 1e-6);
     }
     put_memory(json, cost, facts->limit_bytes);
-    put_known(json, "days", of->days);
-    put_known(json, "price", of->price);
+    json_put_known(json, "days", of->days);
+    json_put_known(json, "price", of->price);
     const char *unusual = of->found->unusual ? of->found->why : NULL;
     json_object_set_new(json, "unusual", unusual ? json_name(unusual) : json_null());
 }
@@ -96,7 +77,7 @@ static void put_list(json_t *root, const char *key, const SearchFacts *facts,
     for (int i = 0; i < n; i++) {
         json_t *json = json_object();
         json_array_append_new(list, json);
-        put_candidate(json, &rows[i].found->candidate);
+        json_put_candidate(json, &rows[i].found->candidate);
         put_figures(json, facts, &rows[i]);
         json_put_real(json, "slowdown", rows[i].slowdown);
         json_put_name(json, "why", rows[i].why);
@@ -148,14 +129,14 @@ static void put_search(json_t *root, const SearchFacts *facts) {
     for (int i = 0; i < report->n_refused; i++) {
         json_t *json = json_object();
         json_array_append_new(refused, json);
-        put_candidate(json, &result->found[report->refused[i].found].candidate);
+        json_put_candidate(json, &result->found[report->refused[i].found].candidate);
         json_put_int(json, "exact_bytes", report->refused[i].exact_bytes);
     }
     json_put_int(root, "candidates_total", result->n_candidates);
     json_put_int(root, "candidates_fit", result->n_fit);
     json_put_real(root, "search_seconds", result->seconds);
-    put_known(root, "candidates_per_second",
-              result->seconds > 0 ? (double)result->n_candidates / result->seconds : 0);
+    json_put_known(root, "candidates_per_second",
+                   result->seconds > 0 ? (double)result->n_candidates / result->seconds : 0);
     put_list(root, "runners_up", facts, facts->others, facts->n_others);
     put_list(root, "pareto", facts, facts->pareto, facts->n_pareto);
     put_alternatives(root, result);
@@ -173,7 +154,7 @@ void show_search_json(StrBuf *out, const SearchReport *report) {
     json_put_int(root, "format", 1);
     json_object_set_new(root, "fits", json_true());
     put_head(root, facts);
-    put_candidate(root, best);
+    json_put_candidate(root, best);
     put_figures(root, facts, &facts->best);
     json_t *split = json_put_new(root, "split", json_array());
     for (int i = 0; facts->best.found->split && i < best->p * best->n_chunks; i++) {
@@ -182,8 +163,8 @@ void show_search_json(StrBuf *out, const SearchReport *report) {
     json_object_set_new(root, "exact_bytes",
                         report->exact_bytes > 0 ? json_integer(report->exact_bytes) : json_null());
     json_put_name(root, "currency", facts->cluster->currency);
-    put_known(root, "price_per_device_hour", facts->cluster->price_per_device_hour);
-    put_known(root, "days_tokens", report->days_tokens);
+    json_put_known(root, "price_per_device_hour", facts->cluster->price_per_device_hour);
+    json_put_known(root, "days_tokens", report->days_tokens);
     json_put_name(root, "bottleneck", facts->bottleneck);
     put_search(root, facts);
     json_put_document(out, root);
@@ -200,7 +181,7 @@ void show_search_nothing_json(StrBuf *out, const SearchRequest *request, const S
     json_put_int(root, "memory_limit_bytes", (int64_t)search_memory_limit(request, cluster));
     json_put_int(root, "missing_bytes", result->least_missing_bytes);
     json_t *closest = json_put_new(root, "closest", json_object());
-    put_candidate(closest, &result->least_missing);
+    json_put_candidate(closest, &result->least_missing);
     put_memory(closest, &result->least_memory, search_memory_limit(request, cluster));
     json_object_set_new(root, "least_ranks",
                         result->least_ranks > 0 ? json_integer(result->least_ranks) : json_null());
