@@ -5,7 +5,7 @@
  * node of the stage's chunks: forward(c), backward(c) per micro-batch, update once per step.
  *
  * Memory: one arena per rank, laid out per stage as regions, each a multiple of ALIGN_BYTES:
- *   persistent | frames of chunk 0 .. v-1 (slots x frame_bytes) | messages | scratch
+ *   persistent | frames, pool by pool (slots x the largest frame_bytes) | messages | scratch
  * A Buffer says in which region a value lives and where. Frames hold what a chunk's forward keeps
  * for its backward: plan_frame_slots says in which slot. Scratch holds what lives within one
  * forward, backward or update, packed by exact lifetimes.
