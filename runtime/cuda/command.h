@@ -32,6 +32,7 @@ typedef struct Access {
     uintptr_t at;
     int64_t bytes;
     bool write;
+    bool workspace; /* room that may be used, not traffic */
 } Access;
 
 typedef struct Grid {
@@ -217,10 +218,13 @@ void command_list_release(CommandList *list);
 static inline bool access_overlaps(const Access *a, const Access *b) {
     return a->at < b->at + (uintptr_t)b->bytes && b->at < a->at + (uintptr_t)a->bytes;
 }
+static inline Access access_to(const void *at, int64_t bytes, bool write) {
+    return (Access){.at = (uintptr_t)at, .bytes = bytes, .write = write};
+}
 /* A matrix of a product. */
 static inline Access gemm_range(const void *at, int64_t rows, int64_t columns, DType dtype,
                                 bool write) {
-    return (Access){(uintptr_t)at, rows * columns * dtype_bytes(dtype), write};
+    return access_to(at, rows * columns * dtype_bytes(dtype), write);
 }
 /* As a plan's device section names it; bytes are 0. */
 PlanAlgo gemm_product(const GemmCommand *gemm);

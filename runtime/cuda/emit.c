@@ -24,10 +24,6 @@ static Access *new_accesses(CudaWalk *walk, int count) {
     return ARENA_ARRAY(walk->rank->arena, Access, count);
 }
 
-static Access access_to(const void *at, int64_t bytes, bool write) {
-    return (Access){(uintptr_t)at, bytes, write};
-}
-
 static void push_launch(CudaWalk *walk, KernelId kernel, int64_t count, const void *args,
                         size_t args_bytes, Access *accesses, int n_accesses) {
     enum { THREADS = 256 };
@@ -148,7 +144,8 @@ static void set_accesses(CudaWalk *walk, const Binding *b, const CallInfo *info,
     }
     if (b->workspace_bytes &&
         (library || cuda_workspace_bytes(node, b->in_local, b->out_local) > 0)) {
-        accesses[count++] = access_to(b->workspace, b->workspace_bytes, true);
+        accesses[count] = access_to(b->workspace, b->workspace_bytes, true);
+        accesses[count++].workspace = true;
     }
     accesses[count++] = access_to(walk->memory->state, sizeof(DeviceState), false);
     for (int i = first; i < list->count; i++) {

@@ -14,13 +14,31 @@ typedef struct Cost {
     double flops, bytes, us;
 } Cost;
 
-/* A node's cost, shared evenly by its commands. */
-static Cost node_cost(const Plan *plan, const Command *command, int n_commands,
-                      const CudaRates *rates) {
-    const Node *node = command_main_node(command);
+/* Kernels that join what the node's others left in workspace: next to no work. */
+static bool only_joins(const Command *command) {
+    if (command->kind != COMMAND_LAUNCH || command->launch.generated) return false;
+    switch (command->launch.kernel) {
+    case KERNEL_reduce_finish:
+    case KERNEL_norm_join:
+    case KERNEL_embedding_join:
+    case KERNEL_sumsq_finish:
+    case KERNEL_sumsq_finish_many: return true;
+    default: return false;
+    }
+}
+
+/* What each of a node's commands costs beside its launch: evenly shared. */
+static Cost share_node(const Plan *plan, const Command *commands, int n_commands,
+                       const CudaRates *rates) {
+    const Node *node = command_main_node(commands);
     Cost cost = {0};
     bool bf16 = false;
-    for (int i = 0; i < command->n_accesses; i++) cost.bytes += (double)command->accesses[i].bytes;
+    int n_shares = 0;
+    for (int i = 0; i < n_commands; i++) n_shares += !only_joins(&commands[i]);
+    for (int i = 0; i < commands->n_accesses; i++) {
+        const Access *access = &commands->accesses[i];
+        if (!access->workspace) cost.bytes += (double)access->bytes;
+    }
     if (node) {
         Arena *arena = arena_create();
         Type *inputs = ARENA_ARRAY(arena, Type, node->n_inputs + 1), outputs[MAX_OUTPUTS];
@@ -40,9 +58,9 @@ static Cost node_cost(const Plan *plan, const Command *command, int n_commands,
                            node->op == OP_ATTENTION_GRAD);
     double rate = matrix && bf16 ? rates->bf16_flops_per_second : rates->f32_flops_per_second;
     double compute = cost.flops / rate, memory = cost.bytes / rates->memory_bytes_per_second;
-    cost.us = (compute > memory ? compute : memory) * 1e6 / n_commands + rates->launch_us;
-    cost.flops /= n_commands;
-    cost.bytes /= n_commands;
+    cost.us = (compute > memory ? compute : memory) * 1e6 / n_shares;
+    cost.flops /= n_shares;
+    cost.bytes /= n_shares;
     return cost;
 }
 
@@ -89,15 +107,16 @@ static void add_rows(CudaSummary *s, const Plan *plan, const CommandList *list,
     for (int i = 0; i < list->count;) {
         int n = 1;
         while (i + n < list->count && same_node(&list->items[i], &list->items[i + n])) n++;
-        Cost cost = node_cost(plan, &list->items[i], n, rates);
+        const Cost share = share_node(plan, &list->items[i], n, rates), none = {0};
         for (int k = i; k < i + n; k++) {
             const Command *command = &list->items[k];
+            const Cost cost = only_joins(command) ? none : share;
             CudaKernelRow *row = find_row(s, &capacity, command_name(plan, command, arena), arena);
             row->count++;
             row->flops += cost.flops;
             row->bytes += cost.bytes;
-            row->us += cost.us;
-            s->us += cost.us;
+            row->us += cost.us + rates->launch_us;
+            s->us += cost.us + rates->launch_us;
             s->n_messages += command->kind >= COMMAND_COLLECTIVE;
         }
         i += n;

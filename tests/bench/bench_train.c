@@ -1,9 +1,9 @@
-/* Speed of training: GPT-2 124M, fp32, one rank on all cores, against this machine's own rate of
- * matrix products measured in the same run (oneDNN's sgemm, between the steps, so that both see the
- * same machine). Prints, per shape: seconds per step, share of the matrix rate counted as
+/* Speed of training: GPT-2 124M, f32 and bf16, one rank on all cores, against this machine's own
+ * rate of f32 products measured in the same run (oneDNN's sgemm, between the steps, so that both
+ * see the same machine). Prints, per shape: seconds per step, share of the matrix rate counted as
  * 6 x parameters x tokens / time, emit time, replay overhead, and where the time goes by op.
  *
- *   build/bench/bench_train [steps] [sizes such as 4x64 2x512]
+ *   build/bench/bench_train [steps] [shapes such as 4x64 2x512]
  */
 #include "frontend/model.h"
 #include "ir/op.h"
@@ -52,7 +52,7 @@ static void print_profile(Engine *engine, Diag *diag) {
     printf("\n");
 }
 
-static bool run_shape(int batch, int seq, int n_steps, Diag *diag) {
+static bool run_shape(int batch, int seq, DType precision, int n_steps, Diag *diag) {
     Arena *arena = arena_create();
     char seq_text[16];
     snprintf(seq_text, sizeof(seq_text), "%d", seq);
@@ -70,6 +70,7 @@ static bool run_shape(int batch, int seq, int n_steps, Diag *diag) {
                                        .global_batch = batch,
                                        .n_chunks = 1,
                                        .schedule = "1f1b",
+                                       .precision = precision,
                                        .seed = 1}};
     Plan *plan = plan_make(arena, &request, diag);
     Engine *engine = plan ? engine_create(plan, &(EngineOptions){0}, diag) : NULL;
@@ -103,9 +104,9 @@ static bool run_shape(int batch, int seq, int n_steps, Diag *diag) {
     }
     if (fine) {
         double step = median(step_seconds, n_steps), replay = engine_replay_seconds(engine);
-        printf("GPT-2 124M fp32 %d x %d: %.3f s/step (median of %d, min %.3f), %.0f tokens/s\n",
-               batch, seq, step, n_steps, step_seconds[0], n_tokens / step);
-        printf("  matrix rate %.0f GF/s; share of it %.1f%% (median; 6 x %lld parameters x %d "
+        printf("GPT-2 124M %s %d x %d: %.3f s/step (median of %d, min %.3f), %.0f tokens/s\n",
+               dtype_name(precision), batch, seq, step, n_steps, step_seconds[0], n_tokens / step);
+        printf("  f32 matrix rate %.0f GF/s; share of it %.1f%% (median; 6 x %lld parameters x %d "
                "tokens)\n",
                1e-9 * median(rates, n_steps), 100 * median(shares, n_steps),
                (long long)plan->n_parameters, n_tokens);
@@ -134,7 +135,8 @@ int main(int argc, char **argv) {
             fprintf(stderr, "usage: bench_train [steps] [BATCHxSEQ ...]\n");
             return 2;
         }
-        fine &= run_shape(batch, seq, n_steps, diag);
+        fine &= run_shape(batch, seq, DTYPE_F32, n_steps, diag) &&
+                run_shape(batch, seq, DTYPE_BF16, n_steps, diag);
     }
     diag_print(diag, stderr);
     diag_destroy(diag);

@@ -97,8 +97,8 @@ static void describe_commands(CudaKernelRun *run, int spoiled, Arena *arena) {
             bool write = i == node->n_inputs;
             Value value = write ? node_value(node, 0) : node->inputs[i];
             if (write && n == spoiled) value = node_value(graph->nodes[0], 0);
-            accesses[i] = (Access){(uintptr_t)buffers[value.node->id * MAX_OUTPUTS + value.output],
-                                   cuda_value_bytes(graph, value), write};
+            accesses[i] = access_to(buffers[value.node->id * MAX_OUTPUTS + value.output],
+                                   cuda_value_bytes(graph, value), write);
         }
         for (int i = run->first_command[0][n]; i < run->first_command[0][n + 1]; i++) {
             Command *command = &run->lists[0].items[i];

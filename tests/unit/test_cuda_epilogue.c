@@ -110,7 +110,7 @@ static void describe_commands(CudaKernelRun *run, Arena *arena) {
             bool write = i >= node->n_inputs;
             Value value = write ? node_value(node, i - node->n_inputs) : node->inputs[i];
             void *at = buffers[value.node->id * MAX_OUTPUTS + value.output];
-            accesses[count++] = (Access){(uintptr_t)at, cuda_value_bytes(graph, value), write};
+            accesses[count++] = access_to(at, cuda_value_bytes(graph, value), write);
         }
         for (int i = run->first_command[0][n]; i < run->first_command[0][n + 1]; i++) {
             Command *command = &run->lists[0].items[i];
@@ -125,7 +125,7 @@ static void describe_commands(CudaKernelRun *run, Arena *arena) {
 static void spoil(CudaKernelRun *run, int n, int leaf, Arena *arena) {
     for (int i = run->first_command[0][n]; i < run->first_command[0][n + 1]; i++) {
         Access *access = ARENA_NEW(arena, Access);
-        *access = (Access){(uintptr_t)run->base.ranks[0].buffers[leaf * MAX_OUTPUTS], 4, true};
+        *access = access_to(run->base.ranks[0].buffers[leaf * MAX_OUTPUTS], 4, true);
         run->lists[0].items[i].accesses = access;
         run->lists[0].items[i].n_accesses = 1;
     }

@@ -342,7 +342,7 @@ static void announce_fill(Command *command, const Access *access) {
 /* Two fills on two streams, with an event between them or without. */
 static void check_proof(bool ordered) {
     char why[256] = "";
-    const Access access = {(uintptr_t)memory[0], BYTES, true};
+    const Access access = access_to(memory[0], BYTES, true);
     Command commands[2];
     cudaGraphExec_t exec;
     capture(0);
@@ -364,7 +364,7 @@ static void check_proofs(void) {
     char why[256];
     cudaGraphExec_t exec;
     begin("two fills of the same memory, one after the other");
-    const Access elsewhere = {(uintptr_t)memory[1], BYTES, true};
+    const Access elsewhere = access_to(memory[1], BYTES, true);
     check_proof(true);
     end(NULL);
     begin("two fills of the same memory at once");
@@ -383,7 +383,7 @@ static void check_proofs(void) {
     Command command;
     capture(0);
     announce_fill(&command, &elsewhere);
-    command.accesses = &(const Access){(uintptr_t)memory[1], BYTES, true};
+    command.accesses = &elsewhere;
     fill(0, 1);
     api->cudaGraphInstantiate(&exec, end_capture(0, cudaSuccess), 0);
     CHECK(!dag_check_accesses(fake_cuda_graph(0), why, sizeof(why)) &&
@@ -396,7 +396,7 @@ static void check_hidden_read(void) {
     char why[256] = "";
     cudaGraphExec_t exec;
     begin("an operation that reads something else than it says");
-    const Access access = {(uintptr_t)memory[1], BYTES, true};
+    const Access access = access_to(memory[1], BYTES, true);
     Command command = {.kind = COMMAND_COPY, .accesses = &access, .n_accesses = 1};
     api->cudaMemsetAsync(memory[0], 5, BYTES, streams[0]);
     capture(0);

@@ -34,9 +34,9 @@ static void make_list(CommandList *list, Arena *arena, int count, int n_ranks, i
         if (i > 0) {
             command.info.rank = random_below(n_ranks);
             command.stream = (StreamKind)random_below(n_streams);
-            accesses[command.n_accesses++] = (Access){64, 8, false}; /* the step's state */
+            accesses[command.n_accesses++] = access_to((void *)64, 8, false); /* the step's state */
         } else {
-            accesses[command.n_accesses++] = (Access){64, 8, true};
+            accesses[command.n_accesses++] = access_to((void *)64, 8, true);
         }
         for (int k = random_below(MOST_ACCESSES); k > 0; k--) {
             accesses[command.n_accesses++] =
@@ -206,9 +206,9 @@ static void check_one(int number, int most, bool minimal) {
 static Command touch(Arena *arena, StreamKind stream, int number, uintptr_t read, uintptr_t write,
                      uintptr_t also) {
     Access *accesses = ARENA_ARRAY(arena, Access, 3);
-    accesses[0] = (Access){read, 8, false};
-    accesses[1] = (Access){write, 8, true};
-    accesses[2] = (Access){also, 8, true};
+    accesses[0] = access_to((void *)read, 8, false);
+    accesses[1] = access_to((void *)write, 8, true);
+    accesses[2] = access_to((void *)also, 8, true);
     return (Command){.kind = COMMAND_FILL,
                      .stream = stream,
                      .info = {.micro = number},

@@ -281,12 +281,12 @@ static void set_accesses(CudaKernelRun *run, Arena *arena) {
             bool write = i >= node->n_inputs;
             Value value = write ? node_value(node, i - node->n_inputs) : node->inputs[i];
             void *at = run->base.ranks[0].buffers[value.node->id * MAX_OUTPUTS + value.output];
-            accesses[count++] = (Access){(uintptr_t)at, cuda_value_bytes(graph, value), write};
+            accesses[count++] = access_to(at, cuda_value_bytes(graph, value), write);
         }
         if (node->n_inputs &&
             cuda_workspace_bytes(node, value_type(node->inputs[0]), node->types) > 0) {
-            accesses[count++] = (Access){(uintptr_t)run->workspaces[0],
-                                         SUMSQ_PARTIALS * (int64_t)sizeof(float), true};
+            accesses[count++] = access_to(run->workspaces[0],
+                                         SUMSQ_PARTIALS * (int64_t)sizeof(float), true);
         }
         for (int i = run->first_command[0][n]; i < run->first_command[0][n + 1]; i++) {
             Command *command = &run->lists[0].items[i];
@@ -374,8 +374,8 @@ static void make_pair(Pair *p, bool sums) {
                                  .tensor = {.p = own + 8, .n = 4}};
         p->sums[i] = (SumsqArgs){
             .x = own + 16, .n = 4, .chunk = SUMSQ_CHUNK, .n_blocks = 1, .out = own + 24};
-        p->accesses[i][0] = (Access){(uintptr_t)(own + 16), 16, false};
-        p->accesses[i][1] = (Access){(uintptr_t)(own + (sums ? 24 : 8)), sums ? 4 : 16, true};
+        p->accesses[i][0] = access_to(own + 16, 16, false);
+        p->accesses[i][1] = access_to(own + (sums ? 24 : 8), sums ? 4 : 16, true);
         Command command = {.kind = COMMAND_LAUNCH, .accesses = p->accesses[i], .n_accesses = 2};
         command.launch =
             (LaunchCommand){.kernel = sums ? KERNEL_sumsq : KERNEL_adamw,
@@ -447,8 +447,8 @@ static void test_workspace(void) {
         for (int i = 0; i < 2; i++) {
             p.sums[i].n_blocks = 2;
             p.sums[i].partial = p.memory;
-            p.accesses[i][2] = (Access){(uintptr_t)p.memory, 32, true};
-            if (in_the_way && i) p.accesses[i][1] = (Access){(uintptr_t)p.memory + 16, 4, true};
+            p.accesses[i][2] = access_to(p.memory, 32, true);
+            if (in_the_way && i) p.accesses[i][1] = access_to(p.memory + 4, 4, true);
             p.list.items[i].n_accesses = 3;
             p.list.items[i].launch.grid.x = 2;
             command_list_push(&list, &p.list.items[i]);

@@ -1,0 +1,62 @@
+/* What `show` says of a step on CUDA devices: traffic and time of each kernel.
+ *
+ * Would catch: room for workspace counted as traffic; kernels that only join partial sums given
+ * their node's whole work; rows that do not add up to the step.
+ */
+#include "runtime/cuda/summary.h"
+#include "tests/unit/check.h"
+#include "tests/unit/train_fixture.h"
+
+enum { ROWS = 2 * 64, MODEL = 128, LAYERS = 2, LAUNCH_US = 3 }; /* 2 sequences of 64 tokens */
+
+static const CudaRates RATES = {"a device", 1e12, 1e11, 1e12, LAUNCH_US};
+
+static const CudaKernelRow *find_row(const CudaSummary *s, const char *name) {
+    for (int i = 0; i < s->n_rows; i++)
+        if (strcmp(s->rows[i].name, name) == 0) return &s->rows[i];
+    CHECK(false, "no row for %s", name);
+    static const CudaKernelRow NONE = {.name = ""};
+    return &NONE;
+}
+
+static bool is_near(double a, double b) {
+    return fabs(a - b) <= 1e-9 * fabs(b);
+}
+
+int main(void) {
+    static const Layout LAYOUT = {1, 1, 1, 2, 1, "1f1b", .n_split = 0};
+    static const ModelSetting SETTINGS[] = {
+        {"model", "128"}, {"heads", "2"}, {"seq", "64"}, {"ffn", "512"}, {"layers", "2"}};
+    Run run;
+    CudaSummary s;
+    check_begin("a plan's kernels: traffic and time of each");
+    bool good = run_plan_for(&run, "models/gpt.lua", SETTINGS, 5, &LAYOUT, 2, false, true,
+                             DTYPE_BF16) &&
+                cuda_summarize(run.plan, &RATES, run.arena, &s, run.diag);
+    CHECK(good, "%s", diag_text(run.diag));
+    if (good) {
+        const CudaKernelRow *product = find_row(&s, "product 128 x 128 x 512"); /* a gradient */
+        double elements = ROWS * MODEL + 4 * MODEL * MODEL + 4 * ROWS * MODEL;
+        CHECK(product->count == LAYERS, "%lld products", (long long)product->count);
+        double bytes = LAYERS * 2 * elements; /* and the step's state */
+        CHECK(product->bytes >= bytes && product->bytes < bytes + 200, "%g bytes, not %g",
+              product->bytes, bytes);
+
+        /* Of each normalisation: the input, its gradient twice, statistics, scale and offset. */
+        const CudaKernelRow *norm = find_row(&s, "layernorm_grad_rows_bf16");
+        const CudaKernelRow *join = find_row(&s, "norm_join");
+        double large = (double)norm->count * 3 * 2 * ROWS * MODEL;
+        CHECK(norm->count == 2 * LAYERS + 1 && join->count == norm->count, "%lld and %lld",
+              (long long)norm->count, (long long)join->count);
+        CHECK(norm->bytes > large && norm->bytes < 1.1 * large, "%g bytes, of tensors %g",
+              norm->bytes, large);
+        CHECK(join->bytes == 0 && is_near(join->us, (double)join->count * LAUNCH_US),
+              "%g bytes, %g us to join", join->bytes, join->us);
+
+        double us = 0;
+        for (int i = 0; i < s.n_rows; i++) us += s.rows[i].us;
+        CHECK(is_near(us, s.us), "rows take %g us, the step %g", us, s.us);
+    }
+    run_close(&run);
+    return check_report();
+}
