@@ -2,6 +2,7 @@
 #include "frontend/engine_args.h"
 #include "frontend/plan_args.h"
 #include "frontend/profile_args.h"
+#include "frontend/train_checkpoint.h"
 #include "frontend/train_trace.h"
 #include "frontend/units.h"
 #include "ir/base/file.h"
@@ -32,6 +33,8 @@ typedef struct Run {
     RunLog *log;
     LrSchedule rate;
     Progress progress;
+    TrainCheckpoint checkpoint;
+    int64_t first_step; /* after those that a checkpoint had done */
     int64_t n_steps, eval_every, steps_done;
     int32_t *tokens, *labels; /* [global_batch, seq] */
     double train_entropy, val_entropy;
@@ -105,7 +108,7 @@ static bool check_options(Run *run) {
                    name);
         return false;
     }
-    return true;
+    return train_checkpoint_options(run->args, &run->checkpoint, run->diag);
 }
 
 static void set_rate(Run *run) {
@@ -138,6 +141,15 @@ static bool start_engine(Run *run) {
     run->failure = EXIT_USAGE;
     run->engine = engine_create(run->plan, &run->options, run->diag);
     if (!run->engine) return false;
+    bool resumed = false;
+    train_checkpoint_name_data(&run->checkpoint, run->train, run->train_entropy);
+    if (!train_checkpoint_load(&run->checkpoint, run->engine, &run->options,
+                               run->quiet || run->options.rank > 0, &resumed, run->diag)) {
+        return false;
+    }
+    run->steps_done = run->checkpoint.place.step;
+    run->first_step = run->steps_done + 1;
+    if (resumed) return true;
     if (weights) return engine_load(run->engine, weights, run->diag);
     engine_init_parameters(run->engine);
     return true;
@@ -165,6 +177,9 @@ static void print_start(const Run *run) {
     printf("memory  %s planned, %s allocated, for all ranks\n", planned, allocated);
     if (engine_tuning(run->engine)) printf("tuned   %s\n", engine_tuning(run->engine));
     if (engine_attention(run->engine)) printf("with    %s\n", engine_attention(run->engine));
+    if (run->steps_done > 0) {
+        printf("resumed %s, after step %" PRId64 "\n", run->checkpoint.from, run->steps_done);
+    }
     printf("data    %" PRId64 " tokens", dataset_count_tokens(run->train));
     if (run->val) printf(" to train on, %" PRId64 " to validate", dataset_count_tokens(run->val));
     printf("; unigram entropy %.4f\n", run->val ? run->val_entropy : run->train_entropy);
@@ -201,7 +216,7 @@ static bool take_step(Run *run, int64_t step) {
     double rate = lr_schedule_at(&run->rate, step - 1);
     StepResult result;
     for (int64_t i = 0; i < batch; i++) {
-        if (!dataset_sample(run->train, run->plan->seed, (step - 1) * batch + i,
+        if (!dataset_sample(run->train, run->plan->seed, run->checkpoint.place.samples + i,
                             run->tokens + i * seq, run->labels + i * seq, run->diag)) {
             return false;
         }
@@ -211,7 +226,8 @@ static bool take_step(Run *run, int64_t step) {
     }
     run->loss = result.loss;
     run->training_seconds += result.seconds;
-    run->steps_done = step;
+    run->steps_done = run->checkpoint.place.step = step;
+    run->checkpoint.place.samples += batch;
     StepMetrics metrics = {.step = step,
                            .loss = result.loss,
                            .grad_norm = result.grad_norm,
@@ -226,7 +242,13 @@ static bool take_step(Run *run, int64_t step) {
         metrics.val_loss = run->val_loss;
     }
     progress_update(&run->progress, &metrics);
-    return !run->log || run_log_write(run->log, &metrics, run->diag);
+    if (run->log && !run_log_write(run->log, &metrics, run->diag)) return false;
+    const TrainCheckpoint *checkpoint = &run->checkpoint;
+    if (checkpoint->to && (is_last || (checkpoint->every && step % checkpoint->every == 0))) {
+        progress_finish(&run->progress);
+        train_checkpoint_save(&run->checkpoint, run->engine, &run->options, run->quiet);
+    }
+    return true;
 }
 
 static bool run_steps(Run *run) {
@@ -234,7 +256,7 @@ static bool run_steps(Run *run) {
     catch_interrupts();
     run->progress =
         progress_start(stderr, run->n_steps, run->quiet ? PROGRESS_QUIET : PROGRESS_AUTO);
-    for (int64_t step = 1; good && step <= run->n_steps && !run->stopped; step++) {
+    for (int64_t step = run->first_step; good && step <= run->n_steps && !run->stopped; step++) {
         good = take_step(run, step);
     }
     progress_finish(&run->progress);
@@ -256,11 +278,17 @@ static void print_resident(const Run *run) {
 static void print_end(const Run *run) {
     const char *log = cli_text(run->args, OPT_LOG, NULL);
     const char *save = cli_text(run->args, OPT_SAVE, NULL);
-    double tokens =
-        (double)run->steps_done * (double)run->plan->global_batch * (double)run->plan->seq;
+    int64_t n_taken = run->steps_done - (run->first_step - 1);
+    double tokens = (double)n_taken * (double)run->plan->global_batch * (double)run->plan->seq;
     if (run->quiet) return;
+    if (n_taken == 0) {
+        printf("done     nothing to do: %s is at step %" PRId64 " of %" PRId64 "\n",
+               run->checkpoint.from, run->steps_done, run->n_steps);
+        if (save) printf("wrote   %s\n", save);
+        return;
+    }
     printf("%s  %" PRId64 " steps, %.0f tokens, %.1f s, %.0f tokens/s\n",
-           run->stopped ? "stopped" : "done   ", run->steps_done, tokens, run->training_seconds,
+           run->stopped ? "stopped" : "done   ", n_taken, tokens, run->training_seconds,
            run->training_seconds > 0 ? tokens / run->training_seconds : 0);
     printf("loss    %.4f in the last step", run->loss);
     if (run->has_val_loss) {
@@ -270,6 +298,9 @@ static void print_end(const Run *run) {
     printf("; unigram entropy %.4f\n", run->val ? run->val_entropy : run->train_entropy);
     print_resident(run);
     if (log) printf("wrote   %s\n", log);
+    if (run->checkpoint.to && !run->checkpoint.last_failed) {
+        printf("wrote   %s\n", run->checkpoint.to);
+    }
     if (save) printf("wrote   %s\n", save);
 }
 
@@ -285,12 +316,24 @@ static bool prepare(Run *run) {
     if (!open_data(run) || !start_engine(run)) return false;
     run->is_first = run->options.rank == 0;
     run->quiet |= !run->is_first;
-    if (run->is_first && (!try_path(run, OPT_SAVE) || !try_path(run, OPT_TRACE_FILE))) return false;
+    if (run->is_first && (!try_path(run, OPT_SAVE) || !try_path(run, OPT_CHECKPOINT) ||
+                          !try_path(run, OPT_TRACE_FILE))) {
+        return false;
+    }
+    if (run->steps_done >= run->n_steps && !run->checkpoint.if_there) {
+        diag_error(run->diag, (SourceLoc){run->checkpoint.from, 0},
+                   "is at step %" PRId64 " already; --steps counts from the run's beginning",
+                   run->steps_done);
+        return false;
+    }
     if (!run->options.control && engine_arena_bytes(run->engine) != planned_bytes(run->plan)) {
         BUG("allocated %" PRId64 " bytes, planned %" PRId64, engine_arena_bytes(run->engine),
             planned_bytes(run->plan));
     }
-    if (log && run->is_first) run->log = run_log_open(log, run->diag);
+    if (log && run->is_first) {
+        run->log = run->steps_done ? run_log_continue(log, run->steps_done, run->diag)
+                                   : run_log_open(log, run->diag);
+    }
     return !log || !run->is_first || run->log;
 }
 
@@ -307,7 +350,7 @@ static void run_end(Run *run, bool good) {
 /* After all else: the traced step moves the weights on. */
 static bool trace(Run *run) {
     const char *path = cli_text(run->args, OPT_TRACE_FILE, NULL);
-    if (!path || run->steps_done == 0) return true;
+    if (!path || run->steps_done < run->first_step) return true;
     if (run->options.control) {
         path = arena_printf(run->args->arena, "%s.rank%d", path, run->options.rank);
     }
@@ -326,7 +369,7 @@ int cmd_train(CliArgs *args) {
         print_start(&run);
         bool good = run_steps(&run) && (!save || engine_save(run.engine, save, run.diag));
         if (good) print_end(&run);
-        good = good && trace(&run);
+        good = good && trace(&run) && !run.checkpoint.last_failed;
         status = !good ? EXIT_FAILED : run.stopped ? EXIT_INTERRUPTED : EXIT_DONE;
     }
     cli_fail(run.diag, status);

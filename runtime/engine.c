@@ -74,7 +74,7 @@ const void *engine_view(Engine *engine, const RankContext *rank, Value value) {
 
 Engine *engine_create(const Plan *plan, const EngineOptions *options, Diag *diag) {
     int n_ranks = mesh_rank_count(&plan->mesh);
-    if (n_ranks > 1024) {
+    if (n_ranks > 1024 && !options->control) {
         diag_error(diag, NO_LOC, "the plan has %d ranks; one process runs at most 1024", n_ranks);
         return NULL;
     }

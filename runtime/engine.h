@@ -50,6 +50,17 @@ void engine_init_parameters(Engine *engine);
 bool engine_load(Engine *engine, const char *path, Diag *diag);
 bool engine_save(Engine *engine, const char *path, Diag *diag);
 
+/* Where in its run training is: with weights and the optimizer's state, all that it goes on from.
+ */
+typedef struct TrainingPlace {
+    int64_t step, samples; /* done */
+    char data[96];         /* the caller's name of what was trained on; UTF-8 */
+} TrainingPlace;
+/* As load and save, with the optimizer's state and the place. Refused: weights alone, another seed
+ * than the plan's. Of several processes all have it, or none. */
+bool engine_load_state(Engine *engine, const char *path, TrainingPlace *out, Diag *diag);
+bool engine_save_state(Engine *engine, const char *path, const TrainingPlace *place, Diag *diag);
+
 /* One training step, `step` counts from 1. tokens and labels: i32[global_batch, seq]. False: the
  * run cannot go on (a loss or gradient that is not finite, named with its Lua line; a stuck
  * rank).*/

@@ -4,6 +4,7 @@
 
 #include "runtime/engine.h"
 #include "runtime/executor.h"
+#include "runtime/shard.h"
 
 typedef enum EngineJob {
     JOB_TRAIN,
@@ -92,5 +93,35 @@ static inline void *engine_edit(Engine *engine, const RankContext *rank, Value v
         engine, executor_address(rank, value, 0),
         (size_t)type_local_bytes(value_type(value), value_sharding(value), &engine->plan->mesh));
 }
+
+/* --- leaves: parameters and the optimizer's state (engine_parameters.c) --- */
+
+/* A logical tensor and its node in the program of the first stage that has it. */
+typedef struct Logical {
+    const char *name;
+    const Node *node;
+    int stage;
+} Logical;
+
+typedef struct LogicalList {
+    Logical *items;
+    int count, capacity;
+} LogicalList;
+
+/* A parameter or, with_state, the optimizer's state; copies in bf16 are made of parameters. */
+bool engine_is_leaf(const Node *node, bool with_state);
+/* Every logical parameter once, by stage and place in its program; with_state: the optimizer's
+ * state, too. */
+LogicalList engine_list_leaves(const Engine *engine, bool with_state, Arena *arena);
+const char *engine_logical_name(const RankContext *rank, const Node *node, Arena *arena);
+Shard engine_leaf_shard(const RankContext *rank, const Node *node);
+/* Sets a leaf of a local rank, and a parameter's copy in bf16, to its share of `whole` or, without
+ * it, to what its initialisation says. */
+void engine_set_leaf(Engine *engine, const RankContext *rank, Node *leaf, const void *whole,
+                     Arena *arena);
+/* Of the ranks that hold the same part of a stage's value: is this the first? */
+bool engine_owns(const RankContext *rank, int stage, Value value);
+/* A value of a stage's program, whole, from its shards. All processes call it, as engine_view. */
+void engine_assemble(Engine *engine, int stage, Value value, float *out);
 
 #endif

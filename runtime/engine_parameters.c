@@ -1,21 +1,18 @@
-/* Parameters by logical name: initial values, checkpoints, gradients for tests. */
+/* Parameters and the optimizer's state by logical name: initial values, whole tensors. */
 #include "runtime/engine_internal.h"
 
-#include "runtime/checkpoint/safetensors.h"
 #include "runtime/cpu/philox.h"
 #include "runtime/cpu/vec.h"
-#include "runtime/shard.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char *logical_name(const RankContext *rank, const Node *node, Arena *arena) {
+const char *engine_logical_name(const RankContext *rank, const Node *node, Arena *arena) {
     int first = node->block == NO_BLOCK ? 0 : rank->stage->first_block[node->chunk];
     return node_logical_name(node, first, arena);
 }
 
-static Shard node_shard(const RankContext *rank, const Node *node) {
+Shard engine_leaf_shard(const RankContext *rank, const Node *node) {
     return shard_of(&node->types[0], &node->shardings[0], &rank->plan->mesh, rank->coord);
 }
 
@@ -36,7 +33,7 @@ static void fill_shard(const RankContext *rank, const Node *param, const Shard *
     } else if (strcmp(init, "normal") == 0) {
         PhiloxSpace space = {.n_dims = shard->local.rank};
         PhiloxStream stream = {.seed = rank->plan->seed,
-                               .key = name_key(logical_name(rank, param, arena))};
+                               .key = name_key(engine_logical_name(rank, param, arena))};
         uint64_t stride = 1;
         for (int i = shard->local.rank - 1; i >= 0; i--) {
             space.dims[i] = shard->local.dims[i];
@@ -61,7 +58,7 @@ static bool is_copy_of(const Node *copy, const Node *param) {
 /* What products read of the parameter; it need not be divided as the parameter is. */
 static void set_copy(Engine *engine, const RankContext *rank, const Node *param, Node *copy,
                      const void *whole, Arena *arena) {
-    Shard shard = node_shard(rank, copy);
+    Shard shard = engine_leaf_shard(rank, copy);
     int64_t count = type_elements(&shard.local);
     size_t bytes = (size_t)count * sizeof(float);
     shard.whole.dtype = shard.local.dtype = DTYPE_F32; /* rounded at the end */
@@ -73,12 +70,10 @@ static void set_copy(Engine *engine, const RankContext *rank, const Node *param,
     free(wide);
 }
 
-/* Sets a parameter of a local rank, and its copy in bf16, to what `whole` or, without it, its
- * initialisation says. */
-static void set_parameter(Engine *engine, const RankContext *rank, Node *param, const void *whole,
-                          Arena *arena) {
+void engine_set_leaf(Engine *engine, const RankContext *rank, Node *param, const void *whole,
+                     Arena *arena) {
     const Graph *graph = rank->program->graph;
-    Shard shard = node_shard(rank, param);
+    Shard shard = engine_leaf_shard(rank, param);
     fill_shard(rank, param, &shard, whole, arena, engine_edit(engine, rank, node_value(param, 0)));
     engine->backend->commit(engine);
     for (int n = 0; n < graph->n_nodes; n++) {
@@ -94,66 +89,17 @@ void engine_init_parameters(Engine *engine) {
         const Graph *graph = rank->program->graph;
         for (int n = 0; n < graph->n_nodes; n++) {
             if (graph->nodes[n]->op != OP_PARAM || !engine_is_local(rank)) continue;
-            set_parameter(engine, rank, graph->nodes[n], NULL, arena);
+            engine_set_leaf(engine, rank, graph->nodes[n], NULL, arena);
         }
     }
     arena_destroy(arena);
 }
 
-static bool load_parameter(Engine *engine, const RankContext *rank, Node *node,
-                           const Safetensors *file, const char *path, Arena *arena, Diag *diag) {
-    SourceLoc loc = {path, 0};
-    SafetensorsInfo info;
-    const char *name = logical_name(rank, node, arena);
-    Shard shard = node_shard(rank, node);
-    if (!safetensors_find(file, name, &info)) {
-        diag_error(diag, loc, "has no tensor '%s', which the plan's model needs", name);
-        return false;
-    }
-    bool fits = info.dtype == SAFETENSORS_F32 && info.n_dims == shard.whole.rank;
-    for (int i = 0; fits && i < shard.whole.rank; i++) fits = info.shape[i] == shard.whole.dims[i];
-    if (!fits) {
-        StrBuf want = strbuf_create();
-        type_print(&want, &rank->program->graph->axes, &shard.whole, NULL);
-        diag_error(diag, loc, "tensor '%s' does not have the model's shape %s", name, want.text);
-        strbuf_destroy(&want);
-        return false;
-    }
-    set_parameter(engine, rank, node, info.data, arena);
-    return true;
+bool engine_is_leaf(const Node *node, bool with_state) {
+    return node->op == OP_PARAM || (with_state && node->op == OP_STATE && !node_is_copy(node));
 }
 
-bool engine_load(Engine *engine, const char *path, Diag *diag) {
-    Safetensors *file = safetensors_open(path, diag);
-    Arena *arena = arena_create();
-    bool fine = file != NULL;
-    for (int r = 0; fine && r < engine->n_ranks; r++) {
-        const RankContext *rank = &engine->ranks[r];
-        const Graph *graph = rank->program->graph;
-        for (int n = 0; fine && n < graph->n_nodes; n++) {
-            if (graph->nodes[n]->op != OP_PARAM || !engine_is_local(rank)) continue;
-            fine = load_parameter(engine, rank, graph->nodes[n], file, path, arena, diag);
-        }
-    }
-    if (file) safetensors_close(file);
-    arena_destroy(arena);
-    return fine;
-}
-
-/* One logical tensor and a rank of its first stage. */
-typedef struct Logical {
-    const char *name;
-    const Node *node;
-    int stage;
-} Logical;
-
-typedef struct LogicalList {
-    Logical *items;
-    int count, capacity;
-} LogicalList;
-
-/* Every logical parameter once, by stage and place in its program. */
-static LogicalList list_parameters(const Engine *engine, Arena *arena) {
+LogicalList engine_list_leaves(const Engine *engine, bool with_state, Arena *arena) {
     LogicalList list = {0};
     const Plan *plan = engine->plan;
     for (int s = 0; s < plan->n_stages; s++) {
@@ -163,8 +109,8 @@ static LogicalList list_parameters(const Engine *engine, Arena *arena) {
         for (int n = 0; n < rank->program->graph->n_nodes; n++) {
             const Node *node = rank->program->graph->nodes[n];
             bool known = false;
-            if (node->op != OP_PARAM) continue;
-            Logical item = {logical_name(rank, node, arena), node, s};
+            if (!engine_is_leaf(node, with_state)) continue;
+            Logical item = {engine_logical_name(rank, node, arena), node, s};
             for (int i = 0; i < list.count; i++) {
                 known |= strcmp(list.items[i].name, item.name) == 0;
             }
@@ -181,61 +127,25 @@ static bool is_divided(Value value, int mesh) {
     return false;
 }
 
-/* Assembles a value of a stage's program from its shards; where d does not divide it, of d = 0. */
-static void assemble(Engine *engine, int stage, Value value, float *out) {
-    const Plan *plan = engine->plan;
-    int n_t = plan->mesh.size[MESH_T];
-    int n_d = is_divided(value, MESH_D) ? plan->mesh.size[MESH_D] : 1;
-    for (int i = 0; i < n_t * n_d; i++) {
-        MeshCoord coord = {{0}};
-        coord.at[MESH_P] = stage;
-        coord.at[MESH_T] = i % n_t;
-        coord.at[MESH_D] = i / n_t;
-        const RankContext *rank = &engine->ranks[mesh_rank(&plan->mesh, coord)];
-        Shard shard = shard_of(value_type(value), value_sharding(value), &plan->mesh, coord);
+bool engine_owns(const RankContext *rank, int stage, Value value) {
+    const MeshCoord *coord = &rank->coord;
+    return coord->at[MESH_P] == stage && (coord->at[MESH_T] == 0 || is_divided(value, MESH_T)) &&
+           (coord->at[MESH_D] == 0 || is_divided(value, MESH_D));
+}
+
+void engine_assemble(Engine *engine, int stage, Value value, float *out) {
+    for (int r = 0; r < engine->n_ranks; r++) {
+        const RankContext *rank = &engine->ranks[r];
+        if (!engine_owns(rank, stage, value)) continue;
+        Shard shard =
+            shard_of(value_type(value), value_sharding(value), &engine->plan->mesh, rank->coord);
         shard_gather(&shard, engine_view(engine, rank, value), out);
     }
 }
 
-bool engine_save(Engine *engine, const char *path, Diag *diag) {
-    Arena *arena = arena_create();
-    LogicalList list = list_parameters(engine, arena);
-    SafetensorsWriter *writer = safetensors_writer_create();
-    int64_t largest = 1;
-    for (int i = 0; i < list.count; i++) {
-        const Type *type = &list.items[i].node->types[0];
-        safetensors_writer_add_tensor(writer, list.items[i].name, SAFETENSORS_F32, type->dims,
-                                      type->rank);
-        if (type_elements(type) > largest) largest = type_elements(type);
-    }
-    safetensors_writer_add_metadata(writer, "format", "pt");
-    safetensors_writer_add_metadata(writer, "model", engine->plan->model);
-    float *whole = malloc((size_t)largest * sizeof(float));
-    /* Of several processes all take part in assembling, the first one writes. */
-    bool fine = !engine->is_first || safetensors_writer_open(writer, path, diag);
-    if (!whole) {
-        diag_error(diag, (SourceLoc){path, 0}, "not enough memory to assemble the tensors");
-        fine = false;
-    }
-    for (int i = 0; fine && i < list.count; i++) {
-        const Logical *item = &list.items[i];
-        size_t bytes = (size_t)type_elements(&item->node->types[0]) * sizeof(float);
-        assemble(engine, item->stage, node_value((Node *)item->node, 0), whole);
-        fine = !engine->is_first || safetensors_writer_put(writer, item->name, whole, bytes, diag);
-    }
-    if (fine && engine->is_first) {
-        fine = safetensors_writer_commit(writer, diag);
-    } else {
-        safetensors_writer_abandon(writer);
-    }
-    free(whole);
-    arena_destroy(arena);
-    return fine;
-}
-
 bool engine_parameter(const Engine *engine, int i, Arena *arena, const char **out_name,
                       Type *out_type) {
-    LogicalList list = list_parameters(engine, arena);
+    LogicalList list = engine_list_leaves(engine, false, arena);
     if (i < 0 || i >= list.count) return false;
     *out_name = list.items[i].name;
     *out_type = list.items[i].node->types[0];
@@ -244,11 +154,12 @@ bool engine_parameter(const Engine *engine, int i, Arena *arena, const char **ou
 
 bool engine_read_parameter(Engine *engine, const char *name, float *out) {
     Arena *arena = arena_create();
-    LogicalList list = list_parameters(engine, arena);
+    LogicalList list = engine_list_leaves(engine, false, arena);
     bool found = false;
     for (int i = 0; i < list.count && !found; i++) {
         if (strcmp(list.items[i].name, name) != 0) continue;
-        assemble(engine, list.items[i].stage, node_value((Node *)list.items[i].node, 0), out);
+        engine_assemble(engine, list.items[i].stage, node_value((Node *)list.items[i].node, 0),
+                        out);
         found = true;
     }
     arena_destroy(arena);
@@ -263,12 +174,12 @@ bool engine_write_parameter(Engine *engine, const char *name, const float *whole
         const Graph *graph = rank->program->graph;
         for (int n = 0; n < graph->n_nodes; n++) {
             Node *node = graph->nodes[n];
-            if (node->op != OP_PARAM || strcmp(logical_name(rank, node, arena), name) != 0) {
+            if (node->op != OP_PARAM || strcmp(engine_logical_name(rank, node, arena), name) != 0) {
                 continue;
             }
             found = true;
             if (!engine_is_local(rank)) continue;
-            set_parameter(engine, rank, node, whole, arena);
+            engine_set_leaf(engine, rank, node, whole, arena);
         }
     }
     arena_destroy(arena);
@@ -280,7 +191,7 @@ bool engine_write_parameter(Engine *engine, const char *name, const float *whole
 bool engine_read_gradient(Engine *engine, const char *parameter, float *out) {
     if (engine->plan->zero && engine->plan->mesh.size[MESH_D] > 1) return false;
     Arena *arena = arena_create();
-    LogicalList list = list_parameters(engine, arena);
+    LogicalList list = engine_list_leaves(engine, false, arena);
     bool found = false;
     for (int i = 0; i < list.count && !found; i++) {
         const Logical *item = &list.items[i];
@@ -293,7 +204,7 @@ bool engine_read_gradient(Engine *engine, const char *parameter, float *out) {
             const Buffer *buffer =
                 &program->buffers[node->inputs[1].node->id * MAX_OUTPUTS + node->inputs[1].output];
             if (buffer->region != REGION_PERSISTENT) continue; /* reused since */
-            assemble(engine, item->stage, node->inputs[1], out);
+            engine_assemble(engine, item->stage, node->inputs[1], out);
             found = true;
         }
     }

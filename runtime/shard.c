@@ -16,37 +16,37 @@ Shard shard_of(const Type *type, const Sharding *sharding, const Mesh *mesh, Mes
     return shard;
 }
 
-/* Calls visit for each row of the last dimension that exists, with both element numbers. */
-typedef void RowVisitor(void *user, int64_t local_at, int64_t whole_at, int64_t count);
-
-static void visit_rows(const Shard *shard, RowVisitor *visit, void *user) {
-    int rank = shard->local.rank;
-    int64_t at[MAX_RANK] = {0};
-    int64_t count = rank ? shard->valid[rank - 1] : 1;
-    for (int i = 0; i < rank; i++) {
+void shard_visit(const Shard *shard, ShardVisitor *visit, void *user) {
+    int inner = shard->local.rank; /* dimensions from here on are whole in both */
+    int64_t at[MAX_RANK] = {0}, count = 1;
+    for (int i = 0; i < inner; i++) {
         if (shard->valid[i] == 0) return;
     }
+    while (inner > 0 && shard->local.dims[inner - 1] == shard->whole.dims[inner - 1]) {
+        count *= shard->whole.dims[--inner];
+    }
+    if (inner > 0) count *= shard->valid[inner - 1]; /* of the innermost divided one */
     for (;;) {
         int64_t local = 0, whole = 0;
-        for (int i = 0; i < rank; i++) {
+        for (int i = 0; i < shard->local.rank; i++) {
             local = local * shard->local.dims[i] + at[i];
             whole = whole * shard->whole.dims[i] + shard->offset[i] + at[i];
         }
         visit(user, local, whole, count);
-        int i = rank - 2;
+        int i = inner - 2;
         while (i >= 0 && ++at[i] == shard->valid[i]) at[i--] = 0;
         if (i < 0) return;
     }
 }
 
-typedef struct CopyRows {
+typedef struct CopyRuns {
     char *local, *whole;
     size_t bytes;     /* of an element */
     bool gather, low; /* low: local is bf16, whole f32 */
-} CopyRows;
+} CopyRuns;
 
-static void copy_row(void *user, int64_t local_at, int64_t whole_at, int64_t count) {
-    const CopyRows *copy = user;
+static void copy_run(void *user, int64_t local_at, int64_t whole_at, int64_t count) {
+    const CopyRuns *copy = user;
     char *local = copy->local + (size_t)local_at * copy->bytes;
     if (copy->low) {
         vec_bf16_load((const uint16_t *)(void *)local, (float *)(void *)copy->whole + whole_at,
@@ -60,14 +60,14 @@ static void copy_row(void *user, int64_t local_at, int64_t whole_at, int64_t cou
 void shard_gather(const Shard *shard, const void *local, void *whole) {
     size_t bytes = (size_t)dtype_bytes(shard->local.dtype);
     bool low = shard->local.dtype == DTYPE_BF16;
-    CopyRows copy = {(char *)(uintptr_t)local, whole, bytes, true, low};
-    visit_rows(shard, copy_row, &copy);
+    CopyRuns copy = {(char *)(uintptr_t)local, whole, bytes, true, low};
+    shard_visit(shard, copy_run, &copy);
 }
 
 void shard_scatter(const Shard *shard, const void *whole, void *local) {
     size_t bytes = (size_t)dtype_bytes(shard->local.dtype);
-    CopyRows copy = {local, (char *)(uintptr_t)whole, bytes, false, false};
-    visit_rows(shard, copy_row, &copy);
+    CopyRuns copy = {local, (char *)(uintptr_t)whole, bytes, false, false};
+    shard_visit(shard, copy_run, &copy);
 }
 
 void shard_zero_padding(const Shard *shard, float *local) {

@@ -12,6 +12,12 @@ typedef struct Shard {
 
 Shard shard_of(const Type *type, const Sharding *sharding, const Mesh *mesh, MeshCoord coord);
 
+/* Calls visit for each run of elements that lie together both in the local part and in the whole,
+ * in ascending order: numbers of their first elements, and how many there are. Padding is left out.
+ */
+typedef void ShardVisitor(void *user, int64_t local_at, int64_t whole_at, int64_t count);
+void shard_visit(const Shard *shard, ShardVisitor *visit, void *user);
+
 /* Between whole[...] and local[...], row-major; padding is not touched. Elements are of the type's
  * size, but a gathered bf16 becomes f32. */
 void shard_gather(const Shard *shard, const void *local, void *whole);

@@ -230,6 +230,74 @@ void file_writer_abandon(FileWriter *writer) {
     writer_free(writer);
 }
 
+bool file_writer_reserve(FileWriter *writer, size_t length, Diag *diag) {
+    if (writer->failed || !flush(writer, diag)) return false;
+    if (ftruncate(writer->fd, (off_t)length) == 0) return true;
+    report(diag, writer->path, "cannot be given its size");
+    writer->failed = true;
+    return false;
+}
+
+const char *file_writer_temporary(const FileWriter *writer) {
+    return writer->temporary_path;
+}
+
+struct FilePart {
+    int fd;
+    char *path;
+    bool failed;
+};
+
+FilePart *file_part_open(const char *temporary_path, size_t length, Diag *diag) {
+    struct stat st;
+    int fd = open(temporary_path, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) {
+        report(diag, temporary_path, "cannot open");
+        return NULL;
+    }
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || (size_t)st.st_size != length) {
+        diag_error(diag, (SourceLoc){temporary_path, 0}, "is not a file of %zu bytes", length);
+        close(fd);
+        return NULL;
+    }
+    FilePart *part = calloc(1, sizeof(*part));
+    if (!part || !(part->path = strdup(temporary_path))) BUG("out of memory");
+    part->fd = fd;
+    return part;
+}
+
+bool file_part_put(FilePart *part, size_t at, const void *bytes, size_t length, Diag *diag) {
+    const unsigned char *next = bytes;
+    while (length && !part->failed) {
+        ssize_t n = pwrite(part->fd, next, length, (off_t)at);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) {
+            report(diag, part->path, "cannot write");
+            part->failed = true;
+            break;
+        }
+        next += n;
+        at += (size_t)n;
+        length -= (size_t)n;
+    }
+    return !part->failed;
+}
+
+bool file_part_close(FilePart *part, Diag *diag) {
+    bool ok = !part->failed;
+    if (ok && fsync(part->fd) != 0) {
+        report(diag, part->path, "cannot sync");
+        ok = false;
+    }
+    if (close(part->fd) != 0 && ok) {
+        report(diag, part->path, "cannot close");
+        ok = false;
+    }
+    free(part->path);
+    free(part);
+    return ok;
+}
+
 bool file_write(const char *path, const void *bytes, size_t length, Diag *diag) {
     FileWriter *writer = file_writer_open(path, diag);
     if (!writer) return false;

@@ -19,7 +19,18 @@ bool file_writer_put(FileWriter *writer, const void *bytes, size_t length, Diag 
 bool file_writer_commit(FileWriter *writer, Diag *diag); /* frees the writer, either way */
 void file_writer_abandon(FileWriter *writer);
 
-/* All of the above in one call. */
+/* A file that several processes write at once. One opens it and commits it; reserve gives it its
+ * size, and file_writer_temporary says where it lies meanwhile (the writer's), so that others open
+ * it as parts: those of another size are refused. Parts may not overlap, nor reach into what the
+ * writer itself puts. All must have closed their parts, and well, before the writer commits. */
+bool file_writer_reserve(FileWriter *writer, size_t length, Diag *diag);
+const char *file_writer_temporary(const FileWriter *writer);
+typedef struct FilePart FilePart;
+FilePart *file_part_open(const char *temporary_path, size_t length, Diag *diag);
+bool file_part_put(FilePart *part, size_t at, const void *bytes, size_t length, Diag *diag);
+bool file_part_close(FilePart *part, Diag *diag); /* its bytes are on the disk then; frees it */
+
+/* A file in one call. */
 bool file_write(const char *path, const void *bytes, size_t length, Diag *diag);
 
 /* A read-only mapping of a regular file. An empty file maps to {NULL, 0} and is not an error. */

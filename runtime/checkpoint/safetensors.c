@@ -300,13 +300,15 @@ const char *safetensors_find_metadata(const Safetensors *file, const char *key) 
 
 typedef struct Declared {
     const char *name;
-    size_t n_bytes;
+    size_t begin, n_bytes; /* in the data */
 } Declared;
 
 struct SafetensorsWriter {
     Arena *arena;
     FileWriter *file;
     json_t *header, *metadata;
+    const char *header_text; /* NULL: more may be declared */
+    size_t header_bytes;
     const char *bad_name; /* the first that cannot be written: reported on open */
     int n_tensors, capacity;
     Declared *tensors;
@@ -328,7 +330,7 @@ SafetensorsWriter *safetensors_writer_create(void) {
 void safetensors_writer_add_tensor(SafetensorsWriter *writer, const char *name,
                                    SafetensorsDtype dtype, const int64_t *shape, int n_dims) {
     if (n_dims < 0 || n_dims > SAFETENSORS_MAX_DIMS) BUG("tensor '%s': %d axes", name, n_dims);
-    if (writer->file) BUG("tensor '%s' declared after opening", name);
+    if (writer->header_text) BUG("tensor '%s' declared after opening", name);
     size_t n_bytes = safetensors_dtype_bytes(dtype);
     json_t *sizes = json_array();
     for (int i = 0; i < n_dims; i++) {
@@ -343,7 +345,7 @@ void safetensors_writer_add_tensor(SafetensorsWriter *writer, const char *name,
         json_pack("{s:s, s:o, s:[I, I]}", "dtype", safetensors_dtype_name(dtype), "shape", sizes,
                   "data_offsets", (json_int_t)begin, (json_int_t)writer->n_data_bytes);
     bool bad = strcmp(name, METADATA_KEY) == 0 || json_object_get(writer->header, name) != NULL;
-    Declared tensor = {arena_strdup(writer->arena, name), n_bytes};
+    Declared tensor = {arena_strdup(writer->arena, name), begin, n_bytes};
     bad = json_object_set_new(writer->header, name, entry) != 0 || bad;
     if (bad && !writer->bad_name) writer->bad_name = tensor.name;
     ARENA_PUSH(writer->arena, writer->tensors, writer->n_tensors, writer->capacity, tensor);
@@ -356,18 +358,24 @@ void safetensors_writer_add_metadata(SafetensorsWriter *writer, const char *key,
     }
 }
 
-/* Padded with spaces so that the data starts aligned. */
-static bool put_header(SafetensorsWriter *writer, Diag *diag) {
-    static const char spaces[ALIGN_BYTES] = "        ";
+/* The header, made once all is declared; padded with spaces so that the data starts aligned. */
+static void seal(SafetensorsWriter *writer) {
+    if (writer->header_text) return;
+    if (json_object_size(writer->metadata)) {
+        json_object_set(writer->header, METADATA_KEY, writer->metadata);
+    }
     char *text = json_dumps(writer->header, JSON_COMPACT);
     if (!text) BUG("out of memory");
     size_t length = strlen(text), padding = (ALIGN_BYTES - length % ALIGN_BYTES) % ALIGN_BYTES;
-    uint64_t header_bytes = length + padding;
-    bool ok = file_writer_put(writer->file, &header_bytes, LENGTH_BYTES, diag) &&
-              file_writer_put(writer->file, text, length, diag) &&
-              file_writer_put(writer->file, spaces, padding, diag);
+    writer->header_text = arena_printf(writer->arena, "%s%*s", text, (int)padding, "");
+    writer->header_bytes = length + padding;
     free(text);
-    return ok;
+}
+
+static bool put_header(SafetensorsWriter *writer, Diag *diag) {
+    uint64_t header_bytes = writer->header_bytes;
+    return file_writer_put(writer->file, &header_bytes, LENGTH_BYTES, diag) &&
+           file_writer_put(writer->file, writer->header_text, writer->header_bytes, diag);
 }
 
 /* Empty tensors need no put. */
@@ -386,13 +394,28 @@ bool safetensors_writer_open(SafetensorsWriter *writer, const char *path, Diag *
                    writer->bad_name);
         return false;
     }
-    if (json_object_size(writer->metadata)) {
-        json_object_set(writer->header, METADATA_KEY, writer->metadata);
-    }
+    seal(writer);
     writer->file = file_writer_open(path, diag);
     if (!writer->file || !put_header(writer, diag)) return false;
     skip_complete(writer);
     return true;
+}
+
+bool safetensors_writer_open_parts(SafetensorsWriter *writer, const char *path, Diag *diag) {
+    if (!safetensors_writer_open(writer, path, diag)) return false;
+    writer->current = writer->n_tensors; /* others put them */
+    return file_writer_reserve(writer->file, safetensors_writer_offset(writer, writer->n_tensors),
+                               diag);
+}
+
+const char *safetensors_writer_temporary(const SafetensorsWriter *writer) {
+    return file_writer_temporary(writer->file);
+}
+
+size_t safetensors_writer_offset(SafetensorsWriter *writer, int i) {
+    seal(writer);
+    size_t begin = i < writer->n_tensors ? writer->tensors[i].begin : writer->n_data_bytes;
+    return LENGTH_BYTES + writer->header_bytes + begin;
 }
 
 bool safetensors_writer_put(SafetensorsWriter *writer, const char *name, const void *bytes,

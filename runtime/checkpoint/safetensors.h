@@ -89,6 +89,13 @@ bool safetensors_writer_open(SafetensorsWriter *writer, const char *path, Diag *
  * complete before the next; anything else is our bug. */
 bool safetensors_writer_put(SafetensorsWriter *writer, const char *name, const void *bytes,
                             size_t n_bytes, Diag *diag);
+/* Instead of open and put, for a file that several processes write: each declares the same tensors,
+ * one opens it, all put their parts of tensors (ir/base/file.h) at safetensors_writer_offset. */
+bool safetensors_writer_open_parts(SafetensorsWriter *writer, const char *path, Diag *diag);
+const char *safetensors_writer_temporary(const SafetensorsWriter *writer);
+/* Where the i-th declared tensor begins in the file; i = their number: how long the file is. */
+size_t safetensors_writer_offset(SafetensorsWriter *writer, int i);
+
 /* All tensors must be complete. Frees the writer, either way. */
 bool safetensors_writer_commit(SafetensorsWriter *writer, Diag *diag);
 /* Frees the writer and leaves nothing behind. */

@@ -1,5 +1,7 @@
 #include "runtime/metrics/run_log.h"
 
+#include "ir/base/file.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -15,9 +17,9 @@ struct RunLog {
     char *path;
 };
 
-RunLog *run_log_open(const char *path, Diag *diag) {
-    /* O_NONBLOCK: a pipe is refused instead of waited for. Emptied only once it is known to be a
-     * regular file. */
+/* Cut to `keep_bytes` only once it is known to be a regular file. */
+static RunLog *open_at(const char *path, off_t keep_bytes, Diag *diag) {
+    /* O_NONBLOCK: a pipe is refused instead of waited for. */
     int flags = O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
     struct stat st;
     int fd = open(path, flags, 0666);
@@ -25,7 +27,8 @@ RunLog *run_log_open(const char *path, Diag *diag) {
         diag_error(diag, (SourceLoc){path, 0}, "cannot write the run log: %s", strerror(errno));
         return NULL;
     }
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || ftruncate(fd, 0) != 0) {
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || ftruncate(fd, keep_bytes) != 0 ||
+        lseek(fd, keep_bytes, SEEK_SET) < 0) {
         diag_error(diag, (SourceLoc){path, 0}, "cannot be the run log: not a regular file");
         close(fd);
         return NULL;
@@ -34,6 +37,51 @@ RunLog *run_log_open(const char *path, Diag *diag) {
     if (!log || !(log->path = strdup(path))) BUG("out of memory");
     log->fd = fd;
     return log;
+}
+
+RunLog *run_log_open(const char *path, Diag *diag) {
+    return open_at(path, 0, diag);
+}
+
+static const char LINE_BEGIN[] = "{\"step\":";
+enum { BEGIN_BYTES = sizeof(LINE_BEGIN) - 1 };
+
+/* The step that a line is about, 0 < step; 0: none. `length` without the line's end. */
+static int64_t step_of_line(const char *line, size_t length) {
+    int64_t step = 0;
+    if (length <= BEGIN_BYTES || memcmp(line, LINE_BEGIN, BEGIN_BYTES) != 0) return 0;
+    if (line[length - 1] != '}') return 0;
+    for (size_t i = BEGIN_BYTES; i < length && line[i] >= '0' && line[i] <= '9'; i++) {
+        if (step > INT64_MAX / 10 - 1) return 0;
+        step = step * 10 + (line[i] - '0');
+    }
+    return step;
+}
+
+static bool begins_as_log(const FileMap *map) {
+    size_t length = map->length_bytes < BEGIN_BYTES ? map->length_bytes : BEGIN_BYTES;
+    return length == 0 || memcmp(map->data, LINE_BEGIN, length) == 0;
+}
+
+RunLog *run_log_continue(const char *path, int64_t step, Diag *diag) {
+    FileMap map;
+    struct stat st;
+    size_t keep = 0;
+    if (lstat(path, &st) != 0 && errno == ENOENT) return run_log_open(path, diag);
+    if (!file_map(path, &map, diag)) return NULL;
+    bool is_log = begins_as_log(&map);
+    const char *text = (const char *)map.data;
+    while (is_log && keep < map.length_bytes) {
+        const char *end = memchr(text + keep, '\n', map.length_bytes - keep);
+        size_t length = end ? (size_t)(end - text) - keep : 0; /* the last may have been cut off */
+        int64_t of = step_of_line(text + keep, length);
+        if (of == 0 || of > step) break;
+        keep += length + 1;
+    }
+    file_unmap(&map);
+    if (is_log) return open_at(path, (off_t)keep, diag);
+    diag_error(diag, (SourceLoc){path, 0}, "is not the log of a run: left as it is");
+    return NULL;
 }
 
 /* 9 significant digits give any float back; the times need no more. */

@@ -13,11 +13,15 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 typedef struct RunLog RunLog;
 
 /* Creates or empties the file; anything that is not a regular file is refused. Reports, NULL. */
 RunLog *run_log_open(const char *path, Diag *diag);
+/* For a run that goes on after `step`: keeps the lines up to it, removes those after it, which will
+ * be written again. A file that is not there is created; one that is no run log is refused. */
+RunLog *run_log_continue(const char *path, int64_t step, Diag *diag);
 /* Does not allocate unless it reports. */
 bool run_log_write(RunLog *log, const StepMetrics *metrics, Diag *diag);
 void run_log_close(RunLog *log);

@@ -264,4 +264,35 @@ wait "$pid"
 status=$?
 result 'interrupted: status 130' "$([ $status -eq 130 ] || echo "status $status: $(cat "$folder/err")")"
 result 'interrupted: weights are saved' "$([ -s "$folder/stopped.st" ] || echo 'no file')"
+# --- stopped and gone on: as if it had never stopped ---
+fails 'going on from nothing' 2 'give --checkpoint FILE' train "$plan" --data "$text" --continue
+fails 'checkpoints into nothing' 2 'give --checkpoint FILE' train "$plan" --data "$text" \
+    --checkpoint-every 5
+fails 'going on twice' 2 'one of them' train "$plan" --data "$text" --checkpoint "$folder/c" \
+    --continue --resume "$folder/c"
+fails 'going on from two' 2 'weights of its own' train "$plan" --data "$text" --load "$folder/w.st" \
+    --resume "$folder/c"
+fails 'going on from weights' 2 'has weights only' train "$plan" --data "$text" --resume "$folder/w.st"
+fails 'a checkpoint into a missing folder' 2 "$folder/none/" train "$plan" --data "$text" --steps 1 \
+    --checkpoint "$folder/none/c"
+works 'a run without a stop' 'done' train "$plan" --data "$text" --steps 12 --lr-schedule constant \
+    --save "$folder/whole.st"
+works 'a run that begins, for there is no checkpoint' 'done' train "$plan" --data "$text" --steps 10 \
+    --lr-schedule constant --log "$folder/parts.jsonl" --checkpoint "$folder/c.st" \
+    --checkpoint-every 4 --continue
+result 'checkpoints are told' \
+    "$(n=$(grep -c 'c.st: step \(4\|8\|10\), ' "$folder/err"); [ "$n" -eq 3 ] || cat "$folder/err")"
+works 'going on' "resumed $folder/c.st, after step 10" train "$plan" --data "$text" --steps 12 \
+    --lr-schedule constant --log "$folder/parts.jsonl" --checkpoint "$folder/c.st" --continue \
+    --save "$folder/resumed.st"
+result 'as if it had never stopped' "$(cmp "$folder/whole.st" "$folder/resumed.st" 2>&1)"
+result 'the log goes on' "$(n=$(wc -l <"$folder/parts.jsonl"); [ "$n" -eq 12 ] || echo "$n lines")"
+works 'a run that is over' 'is at step 12 of 12' train "$plan" --data "$text" --steps 12 \
+    --checkpoint "$folder/c.st" --continue
+fails 'resumed where it is over' 2 'is at step 12 already' train "$plan" --data "$text" --steps 12 \
+    --resume "$folder/c.st"
+works 'other data is noticed' 'done' train "$plan" --data README.md --steps 13 --resume "$folder/c.st"
+result 'and told' "$(grep -q 'was trained on other data' "$folder/err" || cat "$folder/err")"
+works 'weights of a checkpoint' '' generate "$plan" --load "$folder/c.st" --length 5
+
 [ "$n_failed" -eq 0 ]

@@ -172,6 +172,33 @@ static void test_log(const char *path) {
                        "\"tokens_per_s\":48211,\"seconds\":0.02}\n") == 0,
           "%s", text);
 
+    check_begin("run log: a run that goes on keeps the lines before, and no others");
+    static const char LINES[] = "{\"step\":9,\"loss\":1}\n{\"step\":10,\"loss\":1}\n"
+                                "{\"step\":11,\"loss\":1}\n{\"step\":1";
+    const struct {
+        const char *before;
+        int64_t step;
+        size_t kept;
+    } logs[] = {{LINES, 10, 41}, {LINES, 11, 62}, {LINES, 8, 0}, {LINES, 99, 62}, {"", 3, 0}};
+    for (size_t i = 0; i < sizeof(logs) / sizeof(logs[0]); i++) {
+        size_t length = 0, n = strlen(logs[i].before);
+        CHECK(file_write(path, logs[i].before, n, diag), "%s", diag_text(diag));
+        log = run_log_continue(path, logs[i].step, diag);
+        CHECK(log && run_log_write(log, &steps[0], diag), "%s", diag_text(diag));
+        run_log_close(log);
+        char *now = file_read(arena, path, 4096, &length, diag);
+        CHECK(now && strncmp(now, logs[i].before, logs[i].kept) == 0 &&
+                  strncmp(now + logs[i].kept, "{\"step\":1,\"loss\":5.5", 20) == 0,
+              "%zu: %s", i, now);
+    }
+    static const char OTHER[] = "notes of mine\n{\"step\":9,\"loss\":1}\n";
+    CHECK(file_write(path, OTHER, strlen(OTHER), diag), "%s", diag_text(diag));
+    CHECK(!run_log_continue(path, 9, diag) &&
+              strstr(diag_text(diag), "is not the log of a run: left as it is"),
+          "%s", diag_text(diag));
+    size_t left = 0;
+    CHECK(file_read(arena, path, 4096, &left, diag) && left == strlen(OTHER), "%zu left", left);
+
     check_begin("run log: only regular files");
     CHECK(!run_log_open("/dev/null", diag), "a device was accepted");
     CHECK(strstr(diag_text(diag), "/dev/null: cannot be the run log"), "%s", diag_text(diag));

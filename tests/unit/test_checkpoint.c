@@ -1,0 +1,276 @@
+/* Going on from a checkpoint: as if training had never stopped, under the same layout to the bit,
+ * under any other as close as layouts are; and files that several processes write at once.
+ *
+ * Would catch: state that is not saved or not loaded, or into the wrong part of a tensor; shards
+ * over d (ZeRO) or t lost; padding written; a copy in bf16 that is not made anew; processes whose
+ * parts leave holes or overlap; a file that appears although one of them failed.
+ */
+#include "ir/base/file.h"
+#include "runtime/checkpoint/safetensors.h"
+#include "runtime/engine_internal.h"
+#include "tests/unit/control_job.h"
+#include "tests/unit/train_fixture.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+
+static const ModelSetting TINY[] = {
+    {"layers", "4"}, {"model", "32"},    {"heads", "4"},           {"seq", "16"},
+    {"vocab", "61"}, {"dropout", "0.1"}, {"optimizer.eps", "1e-4"}};
+enum { N_TINY = sizeof(TINY) / sizeof(TINY[0]), FIRST_STEPS = 3, STEPS = 6 };
+
+typedef struct Case {
+    const char *name;
+    Layout layout;
+    int zero;
+    DType precision;
+} Case;
+
+static const Case CASES[] = {
+    {"one rank", {1, 1, 1, 4, 1, "1f1b", false, NULL, 0}, 0, DTYPE_F32},
+    {"t=2 d=2", {2, 2, 1, 2, 1, "1f1b", true, NULL, 0}, 0, DTYPE_F32},
+    {"d=4, ZeRO", {1, 4, 1, 2, 1, "1f1b", false, NULL, 0}, 1, DTYPE_F32},
+    {"p=2 in two chunks", {1, 1, 2, 2, 2, "interleaved", false, NULL, 0}, 0, DTYPE_F32},
+    {"t=2 d=2 p=2, ZeRO", {2, 2, 2, 2, 1, "1f1b", false, NULL, 0}, 1, DTYPE_F32},
+    {"bf16, d=2, ZeRO", {1, 2, 1, 2, 1, "1f1b", false, NULL, 0}, 1, DTYPE_BF16},
+};
+enum { N_CASES = sizeof(CASES) / sizeof(CASES[0]) };
+
+static char path[64];
+
+static bool start(Run *run, const Case *c) {
+    run_zero = c->zero;
+    run_precision = c->precision;
+    bool fine = run_plan(run, "models/gpt.lua", TINY, N_TINY, &c->layout, 16, false);
+    run_zero = 0;
+    run_precision = DTYPE_F32;
+    return fine && run_start(run);
+}
+
+static const TrainingPlace PLACE = {FIRST_STEPS, 16 * FIRST_STEPS, "a text"};
+
+static bool save_early(const Case *c) {
+    Run run;
+    bool fine = start(&run, c) && run_steps(&run, FIRST_STEPS, 1e-3) &&
+                engine_save_state(run.engine, path, &PLACE, run.diag);
+    CHECK(fine, "%s: %s", c->name, diag_text(run.diag));
+    run_close(&run);
+    return fine;
+}
+
+/* Goes on under `c` from the file and compares with `whole`, which never stopped. */
+static void go_on(const Case *c, Run *whole, bool exactly) {
+    Run run;
+    TrainingPlace place = {0};
+    bool fine = start(&run, c) && engine_load_state(run.engine, path, &place, run.diag) &&
+                run_steps_from(&run, FIRST_STEPS, STEPS - FIRST_STEPS, 1e-3);
+    CHECK(fine, "%s: %s", c->name, diag_text(run.diag));
+    CHECK(place.step == PLACE.step && place.samples == PLACE.samples &&
+              strcmp(place.data, PLACE.data) == 0,
+          "%s: step %lld, %lld samples of %s", c->name, (long long)place.step,
+          (long long)place.samples, place.data);
+    for (int i = FIRST_STEPS; fine && i < STEPS; i++) {
+        double error = fabs(run.losses[i] - whole->losses[i]);
+        CHECK(exactly ? error == 0 : error < 1e-5 * whole->losses[i],
+              "%s: loss %.9g at step %d, not %.9g", c->name, run.losses[i], i + 1,
+              whole->losses[i]);
+    }
+    for (int i = 0; fine && i < run.n_params; i++) {
+        int64_t n = type_elements(&run.types[i]);
+        /* Some gradients are nothing but rounding (those of keys' biases). */
+        const float *mine = run_weight(&run, i);
+        float *theirs = ARENA_ARRAY(run.arena, float, n); /* by name: each plan has its order */
+        CHECK(engine_read_parameter(whole->engine, run.names[i], theirs), "no %s", run.names[i]);
+        double error = relative_distance(mine, theirs, n);
+        if (!exactly && largest(theirs, n) < 1e-4) continue;
+        CHECK(exactly ? error == 0 : error < 1e-4, "%s: %s is %g off", c->name, run.names[i],
+              error);
+    }
+    run_close(&run);
+}
+
+static void check_going_on(void) {
+    for (int from = 0; from < N_CASES; from += VARIANT_STEP) {
+        char name[96];
+        snprintf(name, sizeof(name), "a checkpoint of %s is gone on from", CASES[from].name);
+        check_begin(name);
+        Run whole;
+        bool fine = start(&whole, &CASES[from]) && run_steps(&whole, STEPS, 1e-3);
+        CHECK(fine, "%s", diag_text(whole.diag));
+        if (fine && save_early(&CASES[from])) {
+            for (int to = 0; to < N_CASES; to++) {
+                if (CASES[to].precision != CASES[from].precision) continue;
+                if (to == from || to == 0 || to == from + 1) {
+                    go_on(&CASES[to], &whole, to == from);
+                }
+            }
+        }
+        run_close(&whole);
+    }
+}
+
+static void check_refused(const char *says) {
+    Run run;
+    TrainingPlace place;
+    bool fine = start(&run, &CASES[0]);
+    CHECK(fine, "%s", diag_text(run.diag));
+    CHECK(!engine_load_state(run.engine, path, &place, run.diag), "it was loaded");
+    CHECK(strstr(diag_text(run.diag), says), "says %s", diag_text(run.diag));
+    run_close(&run);
+}
+
+/* The file again with one piece of text replaced by another of its length. */
+static void replace(const char *from, const char *to) {
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    size_t length = 0;
+    char *bytes = file_read(arena, path, 1 << 24, &length, diag);
+    char *at = NULL;
+    for (size_t i = 0; bytes && !at && i + strlen(from) <= length; i++) {
+        if (memcmp(bytes + i, from, strlen(from)) == 0) at = bytes + i;
+    }
+    CHECK(at && strlen(from) == strlen(to), "no %s in the file", from);
+    if (at) memcpy(at, to, strlen(to));
+    CHECK(at && file_write(path, bytes, length, diag), "%s", diag_text(diag));
+    diag_destroy(diag);
+    arena_destroy(arena);
+}
+
+static void check_refusals(void) {
+    check_begin("what cannot be gone on from is refused");
+    if (!save_early(&CASES[0])) return;
+    replace("\"perilune.seed\":\"7\"", "\"perilune.seed\":\"8\"");
+    check_refused("was made with seed 8, the plan has 7");
+    replace("\"perilune.seed\":\"8\"", "\"perilune.seed\":\"x\"");
+    check_refused("its place in the run is damaged");
+    replace("\"perilune.step\"", "\"perilune.stop\"");
+    check_refused("has weights only");
+    if (!save_early(&CASES[0])) return;
+    replace("\"adam_v/wte\"", "\"adam_v/wtf\"");
+    check_refused("has no tensor 'adam_v/wte', which the plan's optimizer needs");
+}
+
+/* --- several processes, as on several GPUs: each keeps one rank's memory, forgets the others' ---
+ */
+
+/* What the last rank cannot do: see the file, write its part; or the first, begin. */
+static enum { ALL_WELL, UNSEEN, FULL, NO_FOLDER } trouble;
+
+static void make_trouble(int rank, int world) {
+    struct rlimit none = {4096, 4096};
+    if (trouble == UNSEEN && rank == world - 1) {
+        int next = dup(STDOUT_FILENO); /* no file is opened any more */
+        close(next);
+        none.rlim_cur = none.rlim_max = (rlim_t)next;
+        setrlimit(RLIMIT_NOFILE, &none);
+    } else if (trouble == FULL && rank == world - 1) {
+        signal(SIGXFSZ, SIG_IGN);
+        setrlimit(RLIMIT_FSIZE, &none);
+    }
+}
+
+/* Trained before the processes part ways; their engines have no threads any more. */
+static Run trained;
+
+static bool write_as_rank(Job *job, int rank, char said[SAID_BYTES]) {
+    Engine *engine = trained.engine;
+    Control *control = join(job, rank, said);
+    if (!control) return false;
+    for (int r = 0; r < job->world; r++) {
+        if (r != rank) engine->ranks[r].memory = NULL;
+    }
+    engine->control = control;
+    engine->is_first = rank == 0;
+    make_trouble(rank, job->world);
+    bool fine = engine_save_state(engine, path, &PLACE, trained.diag);
+    snprintf(said, SAID_BYTES, "%s", diag_text(trained.diag));
+    control_close(control);
+    control_destroy(control);
+    return fine;
+}
+
+/* Files in the folder of `path` that begin as it does: itself and what was left beside it. */
+static int count_files(void) {
+    const char *name = strrchr(path, '/') + 1;
+    DIR *dir = opendir("/tmp");
+    int n = 0;
+    for (struct dirent *entry; dir && (entry = readdir(dir));) {
+        n += strncmp(entry->d_name, name, strlen(name)) == 0;
+    }
+    if (dir) closedir(dir);
+    return n;
+}
+
+static void check_processes(const Case *c) {
+    char name[96];
+    snprintf(name, sizeof(name), "four processes write what one would: %s", c->name);
+    check_begin(name);
+    size_t length = 0, theirs_length = 0;
+    bool fine = start(&trained, c) && run_steps(&trained, 1, 1e-3) &&
+                engine_save_state(trained.engine, path, &PLACE, trained.diag);
+    char *alone = fine ? file_read(trained.arena, path, 1 << 24, &length, trained.diag) : NULL;
+    CHECK(alone, "%s", diag_text(trained.diag));
+    for (trouble = ALL_WELL; alone && trouble <= UNSEEN; trouble++) {
+        unlink(path);
+        Job job = job_create(4, write_as_rank);
+        job_start(&job);
+        job_finish(&job);
+        check_all_well(&job);
+        char *theirs = file_read(trained.arena, path, 1 << 24, &theirs_length, trained.diag);
+        CHECK(theirs && length == theirs_length && memcmp(alone, theirs, length) == 0,
+              "%s: another file; %s", trouble ? "through rank 0" : "in parts",
+              diag_text(trained.diag));
+        CHECK(count_files() == 1, "%d files", count_files());
+    }
+    run_close(&trained);
+}
+
+static void check_failing_processes(void) {
+    check_begin("a part that cannot be written fails all, and leaves the file before");
+    static const char OLD[] = "what was there";
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    bool fine = file_write(path, OLD, sizeof(OLD), diag) && start(&trained, &CASES[2]);
+    CHECK(fine, "%s", diag_text(diag));
+    trouble = FULL;
+    Job job = job_create(4, write_as_rank);
+    job_start(&job);
+    job_finish(&job);
+    for (int r = 0; r < 4; r++) CHECK(!job.went_well[r], "rank %d is content", r);
+    check_said(&job, 3, "cannot write: File too large");
+    check_said(&job, 0, "rank 3 cannot write its part: /tmp/");
+    check_said(&job, 0, "File too large");
+    size_t length = 0;
+    char *now = file_read(arena, path, 1 << 20, &length, diag);
+    CHECK(now && length == sizeof(OLD) && memcmp(now, OLD, length) == 0, "%s", diag_text(diag));
+    CHECK(count_files() == 1, "%d files", count_files());
+
+    check_begin("a folder that is not there fails all");
+    unlink(path);
+    char kept[sizeof(path)];
+    memcpy(kept, path, sizeof(path));
+    snprintf(path, sizeof(path), "/tmp/perilune-no-such-folder/w");
+    trouble = NO_FOLDER;
+    job = job_create(4, write_as_rank);
+    job_start(&job);
+    job_finish(&job);
+    for (int r = 0; r < 4; r++) CHECK(!job.went_well[r], "rank %d is content", r);
+    check_said(&job, 0, "perilune-no-such-folder/w: cannot create");
+    check_said(&job, 2, "rank 0 cannot write");
+    memcpy(path, kept, sizeof(path));
+    run_close(&trained);
+    diag_destroy(diag);
+    arena_destroy(arena);
+}
+
+int main(void) {
+    snprintf(path, sizeof(path), "/tmp/perilune-checkpoint-%d", (int)getpid());
+    run_threads = 2;
+    check_going_on();
+    check_refusals();
+    check_processes(&CASES[1]); /* over t and d */
+    check_processes(&CASES[2]); /* the optimizer's state over d */
+    check_failing_processes();
+    unlink(path);
+    return check_report();
+}
