@@ -70,15 +70,15 @@ static void set_copy(Engine *engine, const RankContext *rank, const Node *param,
     free(wide);
 }
 
-void engine_set_leaf(Engine *engine, const RankContext *rank, Node *param, const void *whole,
+void engine_set_leaf(Engine *engine, const RankContext *rank, Node *leaf, const void *whole,
                      Arena *arena) {
     const Graph *graph = rank->program->graph;
-    Shard shard = engine_leaf_shard(rank, param);
-    fill_shard(rank, param, &shard, whole, arena, engine_edit(engine, rank, node_value(param, 0)));
+    Shard shard = engine_leaf_shard(rank, leaf);
+    fill_shard(rank, leaf, &shard, whole, arena, engine_edit(engine, rank, node_value(leaf, 0)));
     engine->backend->commit(engine);
     for (int n = 0; n < graph->n_nodes; n++) {
-        if (!is_copy_of(graph->nodes[n], param)) continue;
-        set_copy(engine, rank, param, graph->nodes[n], whole, arena);
+        if (!is_copy_of(graph->nodes[n], leaf)) continue;
+        set_copy(engine, rank, leaf, graph->nodes[n], whole, arena);
     }
 }
 

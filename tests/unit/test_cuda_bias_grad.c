@@ -98,7 +98,7 @@ static void describe_commands(CudaKernelRun *run, int spoiled, Arena *arena) {
             Value value = write ? node_value(node, 0) : node->inputs[i];
             if (write && n == spoiled) value = node_value(graph->nodes[0], 0);
             accesses[i] = access_to(buffers[value.node->id * MAX_OUTPUTS + value.output],
-                                   cuda_value_bytes(graph, value), write);
+                                    cuda_value_bytes(graph, value), write);
         }
         for (int i = run->first_command[0][n]; i < run->first_command[0][n + 1]; i++) {
             Command *command = &run->lists[0].items[i];

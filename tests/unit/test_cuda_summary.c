@@ -30,9 +30,9 @@ int main(void) {
     Run run;
     CudaSummary s;
     check_begin("a plan's kernels: traffic and time of each");
-    bool good = run_plan_for(&run, "models/gpt.lua", SETTINGS, 5, &LAYOUT, 2, false, true,
-                             DTYPE_BF16) &&
-                cuda_summarize(run.plan, &RATES, run.arena, &s, run.diag);
+    bool good =
+        run_plan_for(&run, "models/gpt.lua", SETTINGS, 5, &LAYOUT, 2, false, true, DTYPE_BF16) &&
+        cuda_summarize(run.plan, &RATES, run.arena, &s, run.diag);
     CHECK(good, "%s", diag_text(run.diag));
     if (good) {
         const CudaKernelRow *product = find_row(&s, "product 128 x 128 x 512"); /* a gradient */

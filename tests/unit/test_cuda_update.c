@@ -285,8 +285,8 @@ static void set_accesses(CudaKernelRun *run, Arena *arena) {
         }
         if (node->n_inputs &&
             cuda_workspace_bytes(node, value_type(node->inputs[0]), node->types) > 0) {
-            accesses[count++] = access_to(run->workspaces[0],
-                                         SUMSQ_PARTIALS * (int64_t)sizeof(float), true);
+            accesses[count++] =
+                access_to(run->workspaces[0], SUMSQ_PARTIALS * (int64_t)sizeof(float), true);
         }
         for (int i = run->first_command[0][n]; i < run->first_command[0][n + 1]; i++) {
             Command *command = &run->lists[0].items[i];
