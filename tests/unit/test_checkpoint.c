@@ -169,8 +169,16 @@ static void make_trouble(int rank, int world) {
     }
 }
 
-/* Trained before the processes part ways; their engines have no threads any more. */
+/* Trained before the processes part ways; their engines have no threads any more, and nobody frees
+ * what OpenMP's had. */
 static Run trained;
+const char *__lsan_default_suppressions(void), *__lsan_default_options(void);
+const char *__lsan_default_suppressions(void) {
+    return "leak:libgomp";
+}
+const char *__lsan_default_options(void) {
+    return "print_suppressions=0";
+}
 
 static bool write_as_rank(Job *job, int rank, char said[SAID_BYTES]) {
     Engine *engine = trained.engine;
