@@ -51,6 +51,19 @@ static bool check_messages_fit(Verifier *v, int stage) {
     return false;
 }
 
+/* Every chunk keeps its frames in a pool that is there. */
+static bool check_frame_pools(Verifier *v, int stage) {
+    const Stage *s = &v->plan->stages[stage];
+    int n_pools = v->plan->n_chunks; /* at most: as many as chunks */
+    for (int chunk = 0; chunk < v->plan->n_chunks; chunk++) {
+        if (s->frame_pool[chunk] >= 0 && s->frame_pool[chunk] < n_pools) continue;
+        verify_defect(v, NO_LOC, "%s: chunk %d's frames are in pool %d of %d",
+                      verify_stage_text(v, stage), chunk, s->frame_pool[chunk], n_pools);
+        return false;
+    }
+    return true;
+}
+
 static bool check_regions(Verifier *v, int stage) {
     const Stage *s = &v->plan->stages[stage];
     const Program *program = &v->plan->programs[s->program];
@@ -59,17 +72,11 @@ static bool check_regions(Verifier *v, int stage) {
     spans[n++] = (Span){"persistent", s->persistent_base, program->persistent_bytes};
     spans[n++] = (Span){"messages", s->message_base, s->message_bytes};
     spans[n++] = (Span){"scratch", s->scratch_base, program->scratch_bytes};
+    if (!check_frame_pools(v, stage)) return false;
     for (int pool = 0; pool < v->plan->n_chunks; pool++) {
         const char *name = arena_printf(v->scratch, "frames of pool %d", pool);
-        int64_t bytes;
-        if (s->frame_pool[pool] < 0 || s->frame_pool[pool] >= v->plan->n_chunks) {
-            verify_defect(v, NO_LOC, "%s: chunk %d's frames are in pool %d of %d",
-                          verify_stage_text(v, stage), pool, s->frame_pool[pool],
-                          v->plan->n_chunks);
-            return false;
-        }
-        if (s->frame_slots[pool] < 0 ||
-            s->frame_slots[pool] > (int64_t)v->plan->n_chunks * v->plan->n_micro ||
+        int64_t most = (int64_t)v->plan->n_chunks * v->plan->n_micro, bytes;
+        if (s->frame_slots[pool] < 0 || s->frame_slots[pool] > most ||
             __builtin_mul_overflow((int64_t)s->frame_slots[pool], plan_slot_bytes(v->plan, s, pool),
                                    &bytes)) {
             verify_defect(v, NO_LOC, "%s: %d %s: too many", verify_stage_text(v, stage),
