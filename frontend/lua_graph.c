@@ -397,12 +397,22 @@ static int value_field(lua_State *lua) {
     return 1;
 }
 
+static int fail_operator(lua_State *lua) {
+    script_error(lua, "values have the operators + - * / only; for all else there are ops, as in "
+                      "ops.square{x}");
+}
+
 static void open_values(lua_State *lua) {
     static const char *const OPERATORS[] = {"__add", "__sub", "__mul", "__div"};
     static const luaL_Reg METHODS[] = {{"__unm", negate_value},
                                        {"__eq", value_equals},
                                        {"__tostring", value_to_text},
                                        {"__index", value_field},
+                                       {"__pow", fail_operator},
+                                       {"__mod", fail_operator},
+                                       {"__idiv", fail_operator},
+                                       {"__lt", fail_operator},
+                                       {"__le", fail_operator},
                                        {NULL, NULL}};
     luaL_newmetatable(lua, VALUE_NAME);
     luaL_setfuncs(lua, METHODS, 0);
