@@ -58,6 +58,10 @@ static void catch_interrupts(void) {
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    struct sigaction before; /* nohup has the end of a terminal ignored */
+    if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler == SIG_DFL) {
+        sigaction(SIGHUP, &action, NULL);
+    }
 }
 
 /* The text, divided for training and validation. */
@@ -98,6 +102,13 @@ static bool check_options(Run *run) {
     }
     if (cli_given(run->args, OPT_PROFILE) && !cli_given(run->args, OPT_TRACE_FILE)) {
         diag_error(run->diag, NO_LOC, "train: --profile: predicts what --trace FILE measures");
+        return false;
+    }
+    static const CliOption files[] = {OPT_LOG, OPT_SAVE, OPT_TRACE_FILE};
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        if (strcmp(cli_text(run->args, files[i], ""), "-") != 0) continue;
+        diag_error(run->diag, NO_LOC, "train: --%s: takes a file, not standard output",
+                   CLI_OPTIONS[files[i]].name);
         return false;
     }
     if (!lr_decay_parse(name, &run->rate.decay)) {

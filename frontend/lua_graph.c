@@ -404,16 +404,11 @@ static int fail_operator(lua_State *lua) {
 
 static void open_values(lua_State *lua) {
     static const char *const OPERATORS[] = {"__add", "__sub", "__mul", "__div"};
-    static const luaL_Reg METHODS[] = {{"__unm", negate_value},
-                                       {"__eq", value_equals},
-                                       {"__tostring", value_to_text},
-                                       {"__index", value_field},
-                                       {"__pow", fail_operator},
-                                       {"__mod", fail_operator},
-                                       {"__idiv", fail_operator},
-                                       {"__lt", fail_operator},
-                                       {"__le", fail_operator},
-                                       {NULL, NULL}};
+    static const luaL_Reg METHODS[] = {{"__unm", negate_value},       {"__eq", value_equals},
+                                       {"__tostring", value_to_text}, {"__index", value_field},
+                                       {"__pow", fail_operator},      {"__mod", fail_operator},
+                                       {"__idiv", fail_operator},     {"__lt", fail_operator},
+                                       {"__le", fail_operator},       {NULL, NULL}};
     luaL_newmetatable(lua, VALUE_NAME);
     luaL_setfuncs(lua, METHODS, 0);
     for (int i = 0; i < 4; i++) {

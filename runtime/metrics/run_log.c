@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -25,8 +26,16 @@ RunLog *run_log_open(const char *path, Diag *diag) {
         diag_error(diag, (SourceLoc){path, 0}, "cannot write the run log: %s", strerror(errno));
         return NULL;
     }
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || ftruncate(fd, 0) != 0) {
-        diag_error(diag, (SourceLoc){path, 0}, "cannot be the run log: not a regular file");
+    const char *why = NULL;
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+        why = "not a regular file";
+    } else if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        why = "another run is writing it";
+    } else if (ftruncate(fd, 0) != 0) {
+        why = strerror(errno);
+    }
+    if (why) {
+        diag_error(diag, (SourceLoc){path, 0}, "cannot be the run log: %s", why);
         close(fd);
         return NULL;
     }

@@ -16,7 +16,8 @@
 
 typedef struct RunLog RunLog;
 
-/* Creates or empties the file; anything that is not a regular file is refused. Reports, NULL. */
+/* Creates or empties the file; anything that is not a regular file is refused, and a file that
+ * another run is writing. Reports, NULL. */
 RunLog *run_log_open(const char *path, Diag *diag);
 /* Does not allocate unless it reports. */
 bool run_log_write(RunLog *log, const StepMetrics *metrics, Diag *diag);
