@@ -279,6 +279,10 @@ works 'generate with no prompt' '' generate "$plan" --load "$folder/w.st" --leng
     -o "$folder/sample.txt"
 result 'sample has its length' \
     "$(n=$(wc -c <"$folder/sample.txt"); [ "$n" -eq 6 ] || echo "$n bytes")"
+sed 's/{ bias = true }/{ bias = true, causal = false }/' $model >"$folder/encoder.lua"
+works 'plan without causality' '' plan "$folder/encoder.lua" "${small[@]}" -o "$folder/encoder.plan"
+fails 'generating without causality' 2 'encoder.lua:59: generate: this attention is not causal' \
+    generate "$folder/encoder.plan" --load "$folder/w.st"
 other=$folder/other.plan
 works 'plan of another mesh' '' plan $model "${small[@]}" --mesh t=2 -o "$other"
 works 'its weights fit: greedy text is the same' \
