@@ -96,7 +96,12 @@ const CliCommand CLI_COMMANDS[] = {
      {{"options", IN_CLUSTERS}},
      "A cluster is a Lua file: devices, nodes, network, price. Some are shipped. With --profile "
      "its\n"
-     "device's rates become measured ones.\n\n"
+     "device's rates become measured ones. A file of your own can change one that is shipped; its\n"
+     "fields are named as `show` names them:\n\n"
+     "  return cluster(like(require \"h100-dgx\", {\n"
+     "    name = \"mine\", max_devices = 64,\n"
+     "    price = { per_device_hour = 2.5, currency = \"EUR\", source = \"offer\" },\n"
+     "  }))\n\n"
      "  perilune cluster list\n"
      "  perilune cluster show selene\n"
      "  perilune cluster check mine.lua\n",
