@@ -169,10 +169,11 @@ static void print_start(const Run *run) {
     units_format_bytes(allocated, sizeof(allocated), engine_arena_bytes(run->engine));
     printf("model   %s: %" PRId64 " parameters, sequence %" PRId64 ", vocabulary %" PRId64 "\n",
            plan->model, plan->n_parameters, plan->seq, plan->vocab);
-    printf("mesh    t=%d d=%d p=%d: %d ranks; %s, %d micro-batches of %d make a batch of %d\n",
-           plan->mesh.size[MESH_T], plan->mesh.size[MESH_D], plan->mesh.size[MESH_P],
-           mesh_rank_count(&plan->mesh), plan->schedule, plan->n_micro, plan->micro_batch,
-           plan->global_batch);
+    int n_ranks = mesh_rank_count(&plan->mesh);
+    printf("mesh    t=%d d=%d p=%d: %d rank%s; %s, %d micro-batch%s of %d make a batch of %d\n",
+           plan->mesh.size[MESH_T], plan->mesh.size[MESH_D], plan->mesh.size[MESH_P], n_ranks,
+           n_ranks == 1 ? "" : "s", plan->schedule, plan->n_micro, plan->n_micro == 1 ? "" : "es",
+           plan->micro_batch, plan->global_batch);
     printf("memory  %s planned, %s allocated, for all ranks\n", planned, allocated);
     if (engine_tuning(run->engine)) printf("tuned   %s\n", engine_tuning(run->engine));
     if (engine_attention(run->engine)) printf("with    %s\n", engine_attention(run->engine));
