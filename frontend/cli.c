@@ -137,6 +137,8 @@ static int set_value(CliArgs *args, int option, const char *text) {
         ARENA_PUSH(args->arena, value->list, value->n_list, value->list_capacity, text);
         return -1;
     case KIND_FLAG:
+    case KIND_READ:
+    case KIND_WRITE:
     case KIND_TEXT: return -1;
     }
     return -1;

@@ -47,8 +47,10 @@ typedef enum CliKind {
     KIND_FLAG,
     KIND_INT,
     KIND_REAL,
-    KIND_TEXT, /* the last one given counts */
-    KIND_LIST, /* all that are given, in order */
+    KIND_TEXT,  /* the last one given counts */
+    KIND_READ,  /* the same, a file to read */
+    KIND_WRITE, /* a file to write */
+    KIND_LIST,  /* all that are given, in order */
 } CliKind;
 
 typedef struct CliOptionInfo {
@@ -107,6 +109,10 @@ const CliCommand *cli_find_command(const char *name);
 /* Parses what follows the command's name. Returns -1 to go on, or the exit code: a mistake has been
  * printed, or help was asked for. */
 int cli_parse(CliArgs *args, int argc, char **argv);
+
+/* The same for files: none that is written may be one that is read, or be written twice. But `tune`
+ * writes its plan again, and training may go on from the weights that it replaces. */
+int cli_check_files(const CliArgs *args);
 
 int64_t cli_int(const CliArgs *args, CliOption option, int64_t absent);
 double cli_real(const CliArgs *args, CliOption option, double absent);

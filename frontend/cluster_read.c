@@ -433,7 +433,7 @@ static int read_body(lua_State *lua) {
     return 0;
 }
 
-static bool is_path(const char *text) {
+bool cluster_is_path(const char *text) {
     size_t length = strlen(text);
     return strchr(text, '/') || (length > 4 && strcmp(text + length - 4, ".lua") == 0);
 }
@@ -462,7 +462,8 @@ static const EmbeddedScript *find_shipped(Arena *arena, const char *name, Diag *
 
 Cluster *cluster_read(Arena *arena, const char *name_or_path, const char *software, Diag *diag) {
     const EmbeddedScript *script = NULL;
-    if (!is_path(name_or_path) && !(script = find_shipped(arena, name_or_path, diag))) return NULL;
+    if (!cluster_is_path(name_or_path) && !(script = find_shipped(arena, name_or_path, diag)))
+        return NULL;
     Sandbox *sandbox = sandbox_create(arena, script ? script->path : name_or_path, diag);
     if (!sandbox) return NULL;
     Reading reading = {ARENA_NEW(arena, Cluster), software};

@@ -15,6 +15,9 @@
 /* Every file of planner/clusters; ends with name NULL. Made by the Makefile. */
 extern const EmbeddedScript CLUSTER_SCRIPTS[];
 
+/* Is this a file, not the name of a shipped cluster? */
+bool cluster_is_path(const char *text);
+
 /* The i-th shipped cluster's name, in order; NULL behind the last. */
 const char *cluster_shipped_name(int index);
 

@@ -7,6 +7,7 @@
 #include "frontend/engine_args.h"
 #include "frontend/plan_args.h"
 #include "ir/base/file.h"
+#include "ir/op.h"
 #include "runtime/engine.h"
 
 #include <inttypes.h>
@@ -95,6 +96,22 @@ static bool add_byte(Generation *gen) {
     return true;
 }
 
+/* A model that looks at what follows cannot write what follows. */
+static bool check_causal(const Plan *plan, Diag *diag) {
+    for (int p = 0; p < plan->n_programs; p++) {
+        const Graph *graph = plan->programs[p].graph;
+        for (int n = 0; n < graph->n_nodes; n++) {
+            const Node *node = graph->nodes[n];
+            if (node->op != OP_ATTENTION || node_int(node, ATTR_causal, 1)) continue;
+            diag_error(
+                diag, node->loc,
+                "generate: this attention is not causal: it looks at what is not written yet");
+            return false;
+        }
+    }
+    return true;
+}
+
 static bool prepare(Generation *gen) {
     const char *weights = cli_text(gen->args, OPT_LOAD, NULL);
     if (!weights) {
@@ -109,6 +126,7 @@ static bool prepare(Generation *gen) {
                    gen->plan->vocab);
         return false;
     }
+    if (!check_causal(gen->plan, gen->diag)) return false;
     gen->failure = engine_options_from_args(gen->args, gen->plan, &gen->options, gen->diag);
     if (gen->failure != EXIT_DONE) return false;
     gen->failure = EXIT_USAGE;

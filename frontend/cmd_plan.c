@@ -136,9 +136,11 @@ static void print_verdict(const CliArgs *args, const Plan *plan, const Diag *dia
                diag_error_count(diag) ? "false" : "true", diag_error_count(diag),
                mesh_rank_count(&plan->mesh), plan->n_stages, n_tasks, plan->fingerprint);
     } else if (diag_error_count(diag) == 0) {
-        printf("%s is sound: %d ranks, %d stages, %" PRId64 " tasks; fingerprint %016" PRIx64 "\n",
-               args->operand, mesh_rank_count(&plan->mesh), plan->n_stages, n_tasks,
-               plan->fingerprint);
+        int n_ranks = mesh_rank_count(&plan->mesh);
+        printf("%s is sound: %d rank%s, %d stage%s, %" PRId64 " tasks; fingerprint %016" PRIx64
+               "\n",
+               args->operand, n_ranks, n_ranks == 1 ? "" : "s", plan->n_stages,
+               plan->n_stages == 1 ? "" : "s", n_tasks, plan->fingerprint);
     }
 }
 

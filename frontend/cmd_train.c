@@ -61,6 +61,10 @@ static void catch_interrupts(void) {
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    struct sigaction before; /* nohup has the end of a terminal ignored */
+    if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler == SIG_DFL) {
+        sigaction(SIGHUP, &action, NULL);
+    }
 }
 
 /* The text, divided for training and validation. */
@@ -101,6 +105,13 @@ static bool check_options(Run *run) {
     }
     if (cli_given(run->args, OPT_PROFILE) && !cli_given(run->args, OPT_TRACE_FILE)) {
         diag_error(run->diag, NO_LOC, "train: --profile: predicts what --trace FILE measures");
+        return false;
+    }
+    static const CliOption files[] = {OPT_LOG, OPT_SAVE, OPT_TRACE_FILE};
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        if (strcmp(cli_text(run->args, files[i], ""), "-") != 0) continue;
+        diag_error(run->diag, NO_LOC, "train: --%s: takes a file, not standard output",
+                   CLI_OPTIONS[files[i]].name);
         return false;
     }
     if (!lr_decay_parse(name, &run->rate.decay)) {
@@ -170,10 +181,11 @@ static void print_start(const Run *run) {
     units_format_bytes(allocated, sizeof(allocated), engine_arena_bytes(run->engine));
     printf("model   %s: %" PRId64 " parameters, sequence %" PRId64 ", vocabulary %" PRId64 "\n",
            plan->model, plan->n_parameters, plan->seq, plan->vocab);
-    printf("mesh    t=%d d=%d p=%d: %d ranks; %s, %d micro-batches of %d make a batch of %d\n",
-           plan->mesh.size[MESH_T], plan->mesh.size[MESH_D], plan->mesh.size[MESH_P],
-           mesh_rank_count(&plan->mesh), plan->schedule, plan->n_micro, plan->micro_batch,
-           plan->global_batch);
+    int n_ranks = mesh_rank_count(&plan->mesh);
+    printf("mesh    t=%d d=%d p=%d: %d rank%s; %s, %d micro-batch%s of %d make a batch of %d\n",
+           plan->mesh.size[MESH_T], plan->mesh.size[MESH_D], plan->mesh.size[MESH_P], n_ranks,
+           n_ranks == 1 ? "" : "s", plan->schedule, plan->n_micro, plan->n_micro == 1 ? "" : "es",
+           plan->micro_batch, plan->global_batch);
     printf("memory  %s planned, %s allocated, for all ranks\n", planned, allocated);
     if (engine_tuning(run->engine)) printf("tuned   %s\n", engine_tuning(run->engine));
     if (engine_attention(run->engine)) printf("with    %s\n", engine_attention(run->engine));

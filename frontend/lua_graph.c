@@ -11,6 +11,8 @@
 
 static const char VALUE_NAME[] = "perilune.value";
 
+enum { MAX_NODES = 300000 }; /* ten thousand blocks of thirty; a node takes half a kilobyte */
+
 static const char *const GRADS[N_OPS] = {
 #define OP(upper, lower, min, max, outs, attrs, flags, infer, grad, flops, kernel) #grad,
 #include "ir/ops.def"
@@ -48,6 +50,9 @@ Node *script_add_node(lua_State *lua, NodeSpec spec) {
     spec.phase = PHASE_FORWARD;
     spec.block = script->block;
     spec.loc = sandbox_user_line(lua);
+    if (script->graph->n_nodes == MAX_NODES) {
+        script_error(lua, "the model has more than %d values and parameters", MAX_NODES);
+    }
     Node *node = graph_add(script->graph, &spec, sandbox_of(lua)->diag);
     if (!node) sandbox_fail(lua);
     return node;
@@ -341,7 +346,8 @@ static int value_to_text(lua_State *lua) {
     StrBuf text = strbuf_create();
     type_print(&text, &script_graph(lua)->graph->axes, value_type(value), NULL);
     strbuf_printf(&text, " made at %s:%d", value.node->loc.file, value.node->loc.line);
-    const char *kept = arena_strdup(sandbox_of(lua)->arena, text.text);
+    char kept[512];
+    snprintf(kept, sizeof(kept), "%s", text.text);
     strbuf_destroy(&text); /* before anything can raise */
     lua_pushstring(lua, kept);
     return 1;
@@ -397,13 +403,18 @@ static int value_field(lua_State *lua) {
     return 1;
 }
 
+static int fail_operator(lua_State *lua) {
+    script_error(lua, "values have the operators + - * / only; for all else there are ops, as in "
+                      "ops.square{x}");
+}
+
 static void open_values(lua_State *lua) {
     static const char *const OPERATORS[] = {"__add", "__sub", "__mul", "__div"};
-    static const luaL_Reg METHODS[] = {{"__unm", negate_value},
-                                       {"__eq", value_equals},
-                                       {"__tostring", value_to_text},
-                                       {"__index", value_field},
-                                       {NULL, NULL}};
+    static const luaL_Reg METHODS[] = {{"__unm", negate_value},       {"__eq", value_equals},
+                                       {"__tostring", value_to_text}, {"__index", value_field},
+                                       {"__pow", fail_operator},      {"__mod", fail_operator},
+                                       {"__idiv", fail_operator},     {"__lt", fail_operator},
+                                       {"__le", fail_operator},       {NULL, NULL}};
     luaL_newmetatable(lua, VALUE_NAME);
     luaL_setfuncs(lua, METHODS, 0);
     for (int i = 0; i < 4; i++) {

@@ -15,6 +15,9 @@ enum {
 /* Steps that one pattern match may take in the worst case: about half a second. */
 static const double MAX_PATTERN_STEPS = 1e8;
 
+/* The same for a plain text, which is compared many bytes at a time. */
+static const double MAX_PLAIN_STEPS = 4e9;
+
 /* Calls upvalue 1, the original function, with all arguments. */
 static int call_original(lua_State *lua) {
     lua_pushvalue(lua, lua_upvalueindex(1));
@@ -65,7 +68,9 @@ static int match_checked(lua_State *lua) {
     luaL_checklstring(lua, 1, &text_length);
     const char *pattern = luaL_checklstring(lua, 2, &pattern_length);
     bool plain = lua_toboolean(lua, lua_upvalueindex(3)) && lua_toboolean(lua, 4);
-    if (!plain && pattern_steps(pattern, pattern_length, text_length) > MAX_PATTERN_STEPS) {
+    double steps = plain ? (double)pattern_length * (double)text_length / MAX_PLAIN_STEPS
+                         : pattern_steps(pattern, pattern_length, text_length) / MAX_PATTERN_STEPS;
+    if (steps > 1) {
         return luaL_error(lua, "string.%s: this pattern could take too long on a text of %d bytes",
                           lua_tostring(lua, lua_upvalueindex(2)), (int)text_length);
     }

@@ -56,25 +56,28 @@ static double now_s(void) {
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
+static void stop_when_over(lua_State *lua, lua_Debug *record);
+
+/* From here on every instruction raises: a script that catches the error only gets as far as its
+ * next one. */
 _Noreturn void sandbox_fail(lua_State *lua) {
+    sandbox_of(lua)->failed = true;
+    lua_sethook(lua, stop_when_over, LUA_MASKCOUNT, 1);
     lua_pushlightuserdata(lua, &REPORTED);
     lua_error(lua);
     BUG("lua_error returned");
 }
 
-/* Once over a limit it raises at every instruction: a script that catches the error only gets as
- * far as its next one. */
 static void stop_when_over(lua_State *lua, lua_Debug *record) {
     Sandbox *sandbox = sandbox_of(lua);
     (void)record;
     sandbox->n_instructions += HOOK_INSTRUCTIONS;
     bool over = sandbox->n_instructions > INT64_C(1000000) * MILLION_INSTRUCTIONS_LIMIT ||
                 now_s() > sandbox->deadline_s;
-    if (!over && !sandbox->stopped) return;
-    if (!sandbox->stopped) {
+    if (!over && !sandbox->failed) return;
+    if (!sandbox->failed) {
         sandbox->stopped = true;
         sandbox->stopped_at = sandbox_user_line(lua);
-        lua_sethook(lua, stop_when_over, LUA_MASKCOUNT, 1);
     }
     sandbox_fail(lua);
 }

@@ -52,7 +52,8 @@ typedef struct Sandbox {
     size_t used_bytes;
     int64_t n_instructions;
     double deadline_s;
-    bool stopped; /* over a limit: every further instruction raises */
+    bool failed;  /* an error is reported: every further instruction raises */
+    bool stopped; /* over a limit */
     SourceLoc stopped_at;
 } Sandbox;
 

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define VERSION "0.1.0"
 
@@ -95,7 +96,12 @@ const CliCommand CLI_COMMANDS[] = {
      {{"options", IN_CLUSTERS}},
      "A cluster is a Lua file: devices, nodes, network, price. Some are shipped. With --profile "
      "its\n"
-     "device's rates become measured ones.\n\n"
+     "device's rates become measured ones. A file of your own can change one that is shipped; its\n"
+     "fields are named as `show` names them:\n\n"
+     "  return cluster(like(require \"h100-dgx\", {\n"
+     "    name = \"mine\", max_devices = 64,\n"
+     "    price = { per_device_hour = 2.5, currency = \"EUR\", source = \"offer\" },\n"
+     "  }))\n\n"
      "  perilune cluster list\n"
      "  perilune cluster show selene\n"
      "  perilune cluster check mine.lua\n",
@@ -171,8 +177,25 @@ static int unknown_command(const char *name) {
     return cli_usage_error("unknown command '%s'; see perilune help", name);
 }
 
-int main(int argc, char **argv) {
-    signal(SIGPIPE, SIG_IGN); /* a closed pipe is a failed write, which says so */
+/* A file that is read through a mapping was cut short by someone, or its disk failed. */
+static void on_lost_file(int number) {
+    (void)number;
+    static const char text[] = "\nperilune: a file became shorter while it was being read\n";
+    ssize_t n_written = write(STDERR_FILENO, text, sizeof(text) - 1);
+    (void)n_written; /* nothing is left to be done about it */
+    _exit(EXIT_FAILED);
+}
+
+/* A closed pipe and a limit on the size of files are failed writes, which say so. */
+static void set_signals(void) {
+    struct sigaction action = {.sa_handler = on_lost_file};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGBUS, &action, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
+}
+
+static int run_command(int argc, char **argv) {
     if (argc < 2) {
         cli_print_overview(stderr);
         return EXIT_USAGE;
@@ -190,7 +213,17 @@ int main(int argc, char **argv) {
     Arena *arena = arena_create();
     CliArgs args = {.arena = arena, .command = command};
     int status = cli_parse(&args, argc - 2, argv + 2);
+    if (status < 0) status = cli_check_files(&args);
     if (status < 0) status = command->run(&args);
     arena_destroy(arena);
     return status;
+}
+
+int main(int argc, char **argv) {
+    set_signals();
+    int status = run_command(argc, argv);
+    bool printed = fflush(stdout) == 0 && !ferror(stdout);
+    if (printed || status != EXIT_DONE) return status;
+    cli_usage_error("standard output cannot be written");
+    return EXIT_FAILED;
 }

@@ -42,9 +42,13 @@ local function read_options(layer, given, defaults)
   return options
 end
 
--- Are these an `m` and a value? (The commonest slip is to leave `m` out.)
-local function check_arguments(layer, m, x)
+-- The commonest slip is to leave `m` out.
+local function check_model(layer, m)
   if type(m) ~= "table" or not m.param then fail("%s: the first argument must be m", layer) end
+end
+
+local function check_arguments(layer, m, x)
+  check_model(layer, m)
   if type(x) ~= "userdata" then
     fail("%s: the second argument must be a value, not a %s", layer, type(x))
   end
@@ -84,6 +88,7 @@ end
 
 -- Learned positions [seq, model], to be added to embeddings.
 function nn.position(m, name, seq, model)
+  check_model("position", m)
   return m:param(name, { seq or "seq", model or "model" }, { init = "normal", std = STD })
 end
 
@@ -211,4 +216,10 @@ function nn.cross_entropy(m, logits, labels, vocab)
   return ops.reduce_sum{ each, over = each.axes } * (1 / count)
 end
 
-return nn
+local function fail_unknown_layer(_, name)
+  local known = {}
+  for layer in pairs(nn) do known[#known + 1] = layer end
+  fail("nn has no '%s'; it has: %s", tostring(name), table.concat(known, ", "))
+end
+
+return setmetatable(nn, { __index = fail_unknown_layer })

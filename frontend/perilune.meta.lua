@@ -5,7 +5,7 @@
 ---An axis name, or several.
 ---@alias perilune.Axes string|string[]
 
----A value of the graph.
+---A value of the graph. It has no other operators, and cannot be compared: it has no numbers yet.
 ---@class perilune.Value
 ---@field axes string[] names of its axes, in order
 ---@field dtype "f32"|"i32"
@@ -77,7 +77,7 @@ function Model:output(name, value) end
 ---@field weight_decay? number
 ---@field max_norm? number gradients are scaled down to this norm; 0: never
 
----Scalar loss of tokens and labels, each i32[batch, seq].
+---Scalar loss of tokens and labels, each i32[batch, seq]; a label is the token that follows.
 ---@alias perilune.Loss fun(m: perilune.Model, tokens: any, labels: any): perilune.Value
 
 ---@class perilune.Description

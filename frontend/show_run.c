@@ -9,7 +9,10 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { RUN_LOG_LIMIT_BYTES = 512 << 20, MAX_POINTS = 600 };
+enum { RUN_LOG_LIMIT_BYTES = 512 << 20, MAX_POINTS = 600, MAX_TICKS = 20 };
+
+/* Beyond any f32 and any step; with larger numbers the span of an axis could overflow. */
+static const double LARGEST = 1e40;
 
 /* One figure of the log: as drawn, at most MAX_POINTS means of neighbouring steps. */
 typedef struct Series {
@@ -61,6 +64,7 @@ static bool read_line(RunCurve *curve, const char *line, size_t length, SourceLo
         Series *series = &curve->series[s];
         json_t *number = json_object_get(object, series->key);
         double value = json_is_number(number) ? json_number_value(number) : NAN;
+        if (!(fabs(value) <= LARGEST)) value = NAN;
         if (!series->values) series->values = ARENA_ARRAY(curve->arena, double, capacity);
         series->values[curve->n_steps] = value;
         if (!isfinite(value)) continue;
@@ -77,6 +81,10 @@ static bool read_log(RunCurve *curve, const char *path, Diag *diag) {
     size_t length;
     char *text = file_read(curve->arena, path, RUN_LOG_LIMIT_BYTES, &length, diag);
     if (!text) return false;
+    if (strlen(text) != length) {
+        diag_error(diag, (SourceLoc){path, 0}, "is no run log: it has zero bytes");
+        return false;
+    }
     int n_lines = 1, line = 0;
     for (size_t i = 0; i < length; i++) n_lines += text[i] == '\n';
     for (size_t at = 0; at < length;) {
@@ -118,7 +126,8 @@ static Scale fit_scale(const RunCurve *curve, const Series *a, const Series *b, 
         }
     }
     if (from_zero && scale.y_least > 0) scale.y_least = 0;
-    if (!(scale.y_most > scale.y_least)) scale.y_most = scale.y_least + 1;
+    double least_span = fmax(1, fabs(scale.y_least) * 1e-6);
+    if (!(scale.y_most > scale.y_least)) scale.y_most = scale.y_least + least_span;
     double margin = (scale.y_most - scale.y_least) * 0.04;
     if (!from_zero) scale.y_least -= margin;
     scale.y_most += margin;
@@ -132,17 +141,27 @@ static double tick_step(double span, int count) {
     return power * (digit < 1.5 ? 1 : digit < 3.5 ? 2 : digit < 7.5 ? 5 : 10);
 }
 
+/* Ticks are counted, not added up: beside 1e17 a step of 1 changes nothing. */
+static int count_ticks(double least, double most, double step, double *out_first) {
+    *out_first = ceil(least / step);
+    double count = floor(most / step) - *out_first + 1;
+    return count >= 0 && count <= MAX_TICKS ? (int)count : 0;
+}
+
 static void put_ticks(StrBuf *out, const Scale *scale) {
-    double step = tick_step(scale->y_most - scale->y_least, 5);
-    for (double y = ceil(scale->y_least / step) * step; y <= scale->y_most; y += step) {
-        double at = scale_y(scale, y);
+    double first, step = tick_step(scale->y_most - scale->y_least, 5);
+    int n = count_ticks(scale->y_least, scale->y_most, step, &first);
+    for (int i = 0; i < n; i++) {
+        double y = (first + i) * step, at = scale_y(scale, y);
         strbuf_printf(out,
                       "<line class=grid x1=%d x2=%d y1=%.1f y2=%.1f />"
                       "<text x=%d y=%.1f text-anchor=end>%.6g</text>\n",
                       LEFT, LEFT + WIDTH, at, at, LEFT - 8, at + 4, fabs(y) < step / 2 ? 0 : y);
     }
     step = fmax(1, tick_step(fmax(1, scale->x_most - scale->x_least), 8));
-    for (double x = ceil(scale->x_least / step) * step; x <= scale->x_most; x += step) {
+    n = count_ticks(scale->x_least, scale->x_most, step, &first);
+    for (int i = 0; i < n; i++) {
+        double x = (first + i) * step;
         strbuf_printf(out, "<text x=%.1f y=%d text-anchor=middle>%.10g</text>\n", scale_x(scale, x),
                       TOP + HEIGHT + 18, x);
     }
@@ -215,7 +234,9 @@ static const char PAGE_HEAD[] =
     "font-variant-numeric:tabular-nums}\n"
     "section{background:var(--card);border:1px solid var(--line);border-radius:10px;"
     "padding:16px 18px;margin:0 0 16px}\n"
-    "svg{display:block;width:100%;height:auto}svg text{fill:var(--dim);font-size:12px}\n"
+    "svg{display:block;width:100%;height:auto;overflow:visible}"
+    "svg text{fill:var(--dim);font-size:12px}\n"
+    "@media(max-width:700px){body{padding:20px 12px}svg text{font-size:24px}}\n"
     ".grid{stroke:var(--line)}polyline{fill:none;stroke-width:2;stroke-linejoin:round}\n"
     ".training{stroke:var(--a)}.validation{stroke:var(--b)}circle.validation{fill:var(--b)}\n"
     "polyline.validation{stroke-dasharray:5 4;stroke-width:1.5}\n"

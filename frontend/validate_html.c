@@ -6,7 +6,7 @@
 #include <math.h>
 
 /* Of a drawing, in its own units: the area within its axes is square. */
-enum { LEFT = 58, TOP = 12, SIZE = 360, BOTTOM = 44, RIGHT = 16 };
+enum { LEFT = 58, TOP = 12, SIZE = 360, BOTTOM = 44, RIGHT = 24 };
 enum { N_COLOURS = 6, HISTOGRAM_BINS = 40, HISTOGRAM_PERCENT = 40, HISTOGRAM_HEIGHT = 130 };
 
 static const char COLOURS[] =

@@ -15,7 +15,12 @@ struct Arena {
     Block *blocks;
 };
 
-enum { BLOCK_BYTES = 64 * 1024 };
+/* With AddressSanitizer each allocation is a block of its own, so that running over its end shows. */
+#if defined(__SANITIZE_ADDRESS__)
+enum { BLOCK_BYTES = 0, ALIGNMENT = 1 };
+#else
+enum { BLOCK_BYTES = 64 * 1024, ALIGNMENT = 16 };
+#endif
 
 static void out_of_memory(size_t bytes) {
     fprintf(stderr, "perilune: out of memory (asked for %zu bytes)\n", bytes);
@@ -39,9 +44,9 @@ void arena_destroy(Arena *arena) {
 
 void *arena_alloc(Arena *arena, size_t bytes) {
     if (bytes > SIZE_MAX / 2) out_of_memory(bytes);
-    bytes = (bytes + 15) & ~(size_t)15;
+    bytes = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     Block *block = arena->blocks;
-    if (!block || block->size - block->used < bytes) {
+    if (!block || block->size - block->used < bytes || BLOCK_BYTES == 0) {
         size_t size = bytes > BLOCK_BYTES / 4 ? bytes : BLOCK_BYTES;
         Block *fresh = calloc(1, sizeof(*fresh) + size);
         if (!fresh) out_of_memory(size);

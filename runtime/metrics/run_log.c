@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -27,9 +28,16 @@ static RunLog *open_at(const char *path, off_t keep_bytes, Diag *diag) {
         diag_error(diag, (SourceLoc){path, 0}, "cannot write the run log: %s", strerror(errno));
         return NULL;
     }
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || ftruncate(fd, keep_bytes) != 0 ||
-        lseek(fd, keep_bytes, SEEK_SET) < 0) {
-        diag_error(diag, (SourceLoc){path, 0}, "cannot be the run log: not a regular file");
+    const char *why = NULL;
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+        why = "not a regular file";
+    } else if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        why = "another run is writing it";
+    } else if (ftruncate(fd, keep_bytes) != 0 || lseek(fd, keep_bytes, SEEK_SET) < 0) {
+        why = strerror(errno);
+    }
+    if (why) {
+        diag_error(diag, (SourceLoc){path, 0}, "cannot be the run log: %s", why);
         close(fd);
         return NULL;
     }

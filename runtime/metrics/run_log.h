@@ -17,7 +17,8 @@
 
 typedef struct RunLog RunLog;
 
-/* Creates or empties the file; anything that is not a regular file is refused. Reports, NULL. */
+/* Creates or empties the file; anything that is not a regular file is refused, and a file that
+ * another run is writing. Reports, NULL. */
 RunLog *run_log_open(const char *path, Diag *diag);
 /* For a run that goes on after `step`: keeps the lines up to it, removes those after it, which will
  * be written again. A file that is not there is created; one that is no run log is refused. */

@@ -112,6 +112,23 @@ fails 'script with a syntax error' 2 "$folder/syntax.lua:" plan "$folder/syntax.
 printf 'graph nonsense' >"$folder/bad.ir"
 fails 'bad graph' 2 "$folder/bad.ir:1:" opt "$folder/bad.ir" --pass simplify
 
+# --- files that are read and written ---
+cp $model "$folder/own.lua"
+fails 'plan over its model' 2 "-output $folder/own.lua: would replace what plan reads" \
+    plan "$folder/own.lua" -o "$folder/own.lua"
+ln "$folder/own.lua" "$folder/alias.lua"
+fails 'page over the model, by another name' 2 "--html $folder/alias.lua: would replace what plan" \
+    plan "$folder/own.lua" --cluster cpu --ranks 1 --html "$folder/alias.lua"
+result 'the model is as it was' "$(cmp $model "$folder/own.lua" 2>&1)"
+printf 'return require "selene"' >"$folder/cluster.lua"
+fails 'plan over its cluster' 2 'would replace what --cluster reads' plan $model \
+    --cluster "$folder/cluster.lua" --ranks 8 -o "$folder/./cluster.lua"
+fails 'log over the text' 2 'would replace what --data reads' train $model --data "$text" \
+    --log "$text"
+fails 'two outputs in one new file' 2 '--log and --save would write the same file' train $model \
+    --data "$text" --save "$folder/new" --log "$folder/../${folder##*/}/new"
+fails 'weights to standard output' 2 '--save: takes a file' train $model --data "$text" --save -
+
 # --- plan, show, check ---
 works 'plan' 'model     gpt' plan $model "${small[@]}" -o "$plan"
 works 'plan --json' '"model"' plan $model "${small[@]}" --json
@@ -158,6 +175,19 @@ fails 'plan into a missing folder' 1 "$folder/none/" plan $model "${small[@]}" \
 "$perilune" show "$plan" >/dev/full 2>"$folder/err"
 status=$?
 result 'full disk' "$([ $status -eq 1 ] || echo "status $status: $(cat "$folder/err")")"
+
+for command in help 'help plan' 'opt --list' "check $plan" 'cluster list' --version; do
+    "$perilune" $command >/dev/full 2>"$folder/err"
+    status=$?
+    result "full disk: $command" "$([ $status -eq 1 ] && [ "$(wc -l <"$folder/err")" -eq 1 ] ||
+        echo "status $status: $(cat "$folder/err")")"
+done
+(ulimit -f 1; "$perilune" plan $model "${small[@]}" -o "$folder/limited.plan") >/dev/null \
+    2>"$folder/err"
+status=$?
+result 'limit on the size of files' "$([ $status -eq 1 ] && grep -q 'File too large' "$folder/err" ||
+    echo "status $status: $(cat "$folder/err")")"
+result 'no half file is left' "$(ls "$folder" | grep limited)"
 
 # --- devices, profile ---
 run devices
@@ -215,6 +245,12 @@ result 'the log has a line per step' \
 result 'validation is in the log' \
     "$(n=$(grep -c val_loss "$folder/run.jsonl"); [ "$n" -eq 2 ] || echo "$n lines")"
 works 'loss page' '<polyline' show "$folder/run.jsonl" --html
+printf '{"step":1,"loss":1e17}\n{"step":2,"loss":1.0000000000000002e17}\n' >"$folder/flat.jsonl"
+works 'a loss too large for ticks' '</html>' show "$folder/flat.jsonl" --html
+printf '{"step":1e17,"loss":1}\n' >"$folder/late.jsonl"
+works 'a step too large for ticks' '</html>' show "$folder/late.jsonl" --html
+printf '{"step":1}\0{"step":2}\0{"step":3}\0' >"$folder/zeros.jsonl"
+fails 'a log with zero bytes' 2 'zero bytes' show "$folder/zeros.jsonl" --html
 fails 'a log in another form' 2 'only' show "$folder/run.jsonl" --dot
 echo '{"loss": 3' >"$folder/bad.jsonl"
 fails 'bad log' 2 "$folder/bad.jsonl:1:" show "$folder/bad.jsonl" --html
@@ -243,6 +279,10 @@ works 'generate with no prompt' '' generate "$plan" --load "$folder/w.st" --leng
     -o "$folder/sample.txt"
 result 'sample has its length' \
     "$(n=$(wc -c <"$folder/sample.txt"); [ "$n" -eq 6 ] || echo "$n bytes")"
+sed 's/{ bias = true }/{ bias = true, causal = false }/' $model >"$folder/encoder.lua"
+works 'plan without causality' '' plan "$folder/encoder.lua" "${small[@]}" -o "$folder/encoder.plan"
+fails 'generating without causality' 2 'encoder.lua:59: generate: this attention is not causal' \
+    generate "$folder/encoder.plan" --load "$folder/w.st"
 other=$folder/other.plan
 works 'plan of another mesh' '' plan $model "${small[@]}" --mesh t=2 -o "$other"
 works 'its weights fit: greedy text is the same' \
@@ -252,18 +292,37 @@ works 'plan of another shape' '' plan $model "${small[@]}" --set model=64 -o "$o
 fails 'weights of another shape' 2 'w.st' generate "$other" --load "$folder/w.st"
 
 # --- interrupted: the step ends, weights are saved ---
-"$perilune" train "$plan" --data "$text" --steps 100000000 --save "$folder/stopped.st" \
-    --log "$folder/stopped.jsonl" >"$folder/out" 2>"$folder/err" </dev/null &
-pid=$!
-for _ in $(seq 100); do
-    [ -s "$folder/stopped.jsonl" ] && break
-    sleep 0.1
+endless=(train "$plan" --steps 100000000 --log "$folder/stopped.jsonl")
+
+# start_endless OPTION...: runs it in the background until the first step is done; sets pid.
+start_endless() {
+    rm -f "$folder/stopped.jsonl"
+    "$perilune" "${endless[@]}" "$@" >"$folder/out" 2>"$folder/err" </dev/null &
+    pid=$!
+    for _ in $(seq 100); do
+        [ -s "$folder/stopped.jsonl" ] && break
+        sleep 0.1
+    done
+}
+
+for signal in TERM HUP; do # a shell's background jobs ignore SIGINT
+    start_endless --data "$text" --save "$folder/stopped-$signal.st"
+    [ $signal = TERM ] && fails 'a log that another run writes' 2 'another run is writing it' \
+        "${endless[@]}" --data "$text"
+    kill -$signal "$pid"
+    wait "$pid"
+    status=$?
+    result "SIG$signal: status 130" "$([ $status -eq 130 ] || echo "status $status: $(cat "$folder/err")")"
+    result "SIG$signal: weights are saved" "$([ -s "$folder/stopped-$signal.st" ] || echo 'no file')"
 done
-kill -TERM "$pid" # a shell's background jobs ignore SIGINT
+cp "$text" "$folder/cut.txt"
+start_endless --data "$folder/cut.txt"
+: >"$folder/cut.txt"
 wait "$pid"
 status=$?
-result 'interrupted: status 130' "$([ $status -eq 130 ] || echo "status $status: $(cat "$folder/err")")"
-result 'interrupted: weights are saved' "$([ -s "$folder/stopped.st" ] || echo 'no file')"
+result 'a text cut short while it is read' "$([ $status -eq 1 ] && grep -q 'became shorter' "$folder/err" ||
+    echo "status $status: $(cat "$folder/err")")"
+
 # --- stopped and gone on: as if it had never stopped ---
 fails 'going on from nothing' 2 'give --checkpoint FILE' train "$plan" --data "$text" --continue
 fails 'checkpoints into nothing' 2 'give --checkpoint FILE' train "$plan" --data "$text" \
@@ -293,6 +352,8 @@ fails 'resumed where it is over' 2 'is at step 12 already' train "$plan" --data 
     --resume "$folder/c.st"
 works 'other data is noticed' 'done' train "$plan" --data README.md --steps 13 --resume "$folder/c.st"
 result 'and told' "$(grep -q 'was trained on other data' "$folder/err" || cat "$folder/err")"
+works 'a checkpoint is gone on from and replaced' 'wrote' train "$plan" --data "$text" --steps 13 \
+    --resume "$folder/c.st" --checkpoint "$folder/c.st"
 works 'weights of a checkpoint' '' generate "$plan" --load "$folder/c.st" --length 5
 
 [ "$n_failed" -eq 0 ]

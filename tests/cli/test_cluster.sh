@@ -29,6 +29,9 @@ says 'check says what is sound' 0 out \
 says 'a file' 0 out \
     'tests/golden/clusters/good.lua is sound: cluster mine, nodes of 8 x one' \
     check tests/golden/clusters/good.lua
+"$perilune" help cluster | sed -n '/return cluster/,/}))/p' >"$folder/mine.lua"
+says "help's example" 0 out \
+    "$folder/mine.lua is sound: cluster mine, nodes of 8 x H100-SXM5-80GB" check "$folder/mine.lua"
 "$perilune" cluster show selene --json >"$folder/json"
 result 'show --json' "$(grep -q '"bf16": 3.12e14' "$folder/json" || cat "$folder/json")"
 "$perilune" cluster show selene --software megatron-2021 >"$folder/text"
