@@ -33,6 +33,18 @@ bool cuda_check_blas(const CuApi *api, cublasStatus_t status, Diag *diag, const 
     return false;
 }
 
+/* A driver runs what is made for its own major version and for earlier ones. */
+static void describe_driver(const CuApi *api, cudaError_t status, char *out, size_t size) {
+    int driver = 0, major = CUDART_VERSION / 1000;
+    if (api->cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0) {
+        snprintf(out, size, "the NVIDIA driver is for CUDA %d.%d: one for CUDA %d is needed",
+                 driver / 1000, driver / 10 % 100, major);
+    } else {
+        snprintf(out, size, "no NVIDIA driver for CUDA %d was found: %s", major,
+                 api->cudaGetErrorString(status));
+    }
+}
+
 bool cuda_usable(const CuApi *api, int *out_n_devices, const char **out_why) {
     static char why[320];
     *out_n_devices = 0;
@@ -47,8 +59,7 @@ bool cuda_usable(const CuApi *api, int *out_n_devices, const char **out_why) {
     cudaError_t status = api->cudaGetDeviceCount(out_n_devices);
     if (status == cudaErrorInsufficientDriver || status == cudaErrorStubLibrary) {
         *out_n_devices = 0;
-        snprintf(why, sizeof(why), "no NVIDIA driver for CUDA %d.%d was found: %s",
-                 CUDART_VERSION / 1000, CUDART_VERSION / 10 % 100, api->cudaGetErrorString(status));
+        describe_driver(api, status, why, sizeof(why));
         return false;
     }
     if (status != cudaSuccess || *out_n_devices == 0) {
