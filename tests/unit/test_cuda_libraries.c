@@ -53,8 +53,8 @@ static void *find(const CuPlaces *places) {
 /* The library is found, at this path. */
 static void check_found(const CuPlaces *places, const char *expected) {
     void *handle = find(places);
-    CHECK(handle && strcmp(path, expected) == 0, "found %s, not %s (%s)",
-          handle ? path : "nothing", expected, why);
+    CHECK(handle && strcmp(path, expected) == 0, "found %s, not %s (%s)", handle ? path : "nothing",
+          expected, why);
     CHECK(!*why, "says: %s", why);
     if (handle) dlclose(handle);
 }

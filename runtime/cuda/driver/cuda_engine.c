@@ -68,8 +68,8 @@ static bool check_memory(const CudaEngine *cuda, Diag *diag) {
     }
     if (total <= (int64_t)free_bytes) return true;
     diag_error(diag, NO_LOC, "the plan needs %.2f GiB on one device; %s has %.2f GiB free of %.2f",
-               (double)total / (1 << 30), cuda->device.name,
-               (double)free_bytes / (1 << 30), (double)all_bytes / (1 << 30));
+               (double)total / (1 << 30), cuda->device.name, (double)free_bytes / (1 << 30),
+               (double)all_bytes / (1 << 30));
     return false;
 }
 
