@@ -1,6 +1,7 @@
 #include "runtime/cuda/driver/device.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Written by make: one fatbin for each file of kernels/. */
@@ -153,4 +154,36 @@ void cuda_device_close(CudaDevice *device) {
     if (device->blas) api->cublasLtDestroy(device->blas);
     for (int i = 0; i < device->n_fatbins; i++) api->cudaLibraryUnload(device->fatbins[i]);
     *device = (CudaDevice){0};
+}
+
+/* A part from the host, then copies of what is there already. */
+bool cuda_fill_numbers(const CudaDevice *device, void *memory, int64_t bytes, cudaStream_t stream,
+                       Diag *diag) {
+    enum { WORDS = 1 << 18 };
+    static const char WHAT[] = "filling memory with numbers";
+    const CuApi *api = device->api;
+    unsigned char *to = memory;
+    int64_t done = WORDS * (int64_t)sizeof(uint16_t);
+    uint16_t *words = malloc((size_t)done);
+    uint32_t state = 1;
+    if (!words) BUG("out of memory");
+    for (int i = 0; i < WORDS; i++) {
+        state = state * 1664525u + 1013904223u;
+        words[i] = (uint16_t)(0x3f00 | (state >> 24) | (state >> 8 & 0x8000));
+    }
+    if (done > bytes) done = bytes;
+    bool fine = cuda_check(
+        api, api->cudaMemcpyAsync(to, words, (size_t)done, cudaMemcpyHostToDevice, stream), diag,
+        WHAT);
+    while (fine && done < bytes) {
+        int64_t more = bytes - done < done ? bytes - done : done;
+        fine = cuda_check(
+            api,
+            api->cudaMemcpyAsync(to + done, to, (size_t)more, cudaMemcpyDeviceToDevice, stream),
+            diag, WHAT);
+        done += more;
+    }
+    fine = cuda_check(api, api->cudaStreamSynchronize(stream), diag, WHAT) && fine;
+    free(words);
+    return fine;
 }
