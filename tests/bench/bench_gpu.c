@@ -83,7 +83,7 @@ static double median(double *values, int count) {
     return values[count / 2];
 }
 
-/* FLOP/s of bf16 products of 8192^3 on numbers other than zero: the median of ten. */
+/* FLOP/s of bf16 products of 8192^3 on numbers other than zero: the median of ten. 0: reported. */
 static double matrix_rate(const CudaDevice *device, Diag *diag) {
     enum { N = 8192, REPEATS = 10, WORKSPACE = 32 << 20 };
     const CuApi *api = device->api;
@@ -106,16 +106,17 @@ static double matrix_rate(const CudaDevice *device, Diag *diag) {
                            .b = memory + bytes,
                            .d = memory + 2 * bytes};
     const GemmEntry *entry = fine ? gemm_table_find(table, &command, diag) : NULL;
-    for (int i = 0; entry && i < REPEATS + WARM_UP; i++) {
+    for (int i = 0; fine && entry && i < REPEATS + WARM_UP; i++) {
         float ms = 0;
         api->cudaEventRecord(events[0], stream);
-        gemm_issue(table, entry, &command, memory + 3 * bytes, stream);
+        cublasStatus_t status = gemm_issue(table, entry, &command, memory + 3 * bytes, stream);
         api->cudaEventRecord(events[1], stream);
-        api->cudaEventSynchronize(events[1]);
-        api->cudaEventElapsedTime(&ms, events[0], events[1]);
+        fine &= cuda_check_blas(api, status, diag, "a product") &&
+                cuda_check(api, api->cudaEventSynchronize(events[1]), diag, "a product") &&
+                api->cudaEventElapsedTime(&ms, events[0], events[1]) == cudaSuccess;
         if (i >= WARM_UP) rates[i - WARM_UP] = 2.0 * N * N * N / (1e-3 * (double)ms);
     }
-    if (entry) rate = median(rates, REPEATS);
+    if (fine && entry) rate = median(rates, REPEATS);
     gemm_table_destroy(table);
     if (events[0]) api->cudaEventDestroy(events[0]);
     if (events[1]) api->cudaEventDestroy(events[1]);
@@ -349,6 +350,7 @@ int main(int argc, char **argv) {
         return 1;
     }
     bench.rate = matrix_rate(&device, diag);
+    fine = bench.rate > 0;
     printf("%s, %d processors, %.1f GiB free; 8192^3 bf16 products: %.0f TFLOP/s\n", device.name,
            device.n_processors, (double)device.free_bytes / (1 << 30), 1e-12 * bench.rate);
     for (int c = 0; c < N_CASES; c++) {
