@@ -40,7 +40,7 @@ class RMSNorm(nn.Module):
         self.gain = nn.Parameter(torch.ones(model))
 
     def forward(self, x):
-        return F.rms_norm(x, x.shape[-1:], self.gain, 1e-5)
+        return F.rms_norm(x, x.shape[-1:], self.gain.to(x.dtype), 1e-5)
 
 
 def rotate(x, cos, sin):
@@ -122,14 +122,14 @@ def measure(name, layers, args):
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1,
                                   fused=True)
     run = torch.compile(net)
-    tokens = torch.randint(vocab, (micro_batches, batch, seq + 1), device=device)
+    tokens, labels = torch.randint(vocab, (2, micro_batches, batch, seq), device=device)
     attention = (contextlib.nullcontext() if args.attention == "default" else
                  sdpa_kernel(ATTENTION[args.attention]))
 
     def step():
-        for micro in tokens:
+        for micro in range(micro_batches):
             with torch.autocast(device.type, torch.bfloat16):
-                loss = run(micro[:, :-1], micro[:, 1:]) / micro_batches
+                loss = run(tokens[micro], labels[micro]) / micro_batches
             loss.backward()
         nn.utils.clip_grad_norm_(net.parameters(), 1.0, foreach=True)
         optimizer.step()
@@ -148,7 +148,7 @@ def measure(name, layers, args):
             if i >= WARM_UP:
                 seconds.append(time.perf_counter() - start)
     median = statistics.median(seconds)
-    n_tokens = tokens.shape[0] * batch * seq
+    n_tokens = micro_batches * batch * seq
     embedding = 0 if not llama else vocab * model  # read, not multiplied
     matrix = n_parameters - embedding - (0 if llama else seq * model)
     whole = 12 * layers * model * seq
