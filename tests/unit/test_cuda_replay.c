@@ -1,7 +1,8 @@
 /* Lists made by hand, replayed on the fake.
  *
  * Would catch: a launch that takes back the shared memory which an earlier one of the same kernel,
- * in the same list or in another, was allowed.
+ * in the same list or in another, was allowed; an error for want of memory that does not say how
+ * much there is.
  */
 #include "tests/unit/check.h"
 
@@ -15,6 +16,8 @@ int main(void) {
 #include "runtime/cuda/driver/replay.h"
 #include "runtime/cuda/kernels/args.h"
 #include "tests/support/fake_cuda.h"
+
+#include <string.h>
 
 static void push(CommandList *list, float *to, int shared_bytes) {
     static SetScalarArgs args[8];
@@ -65,12 +68,27 @@ static void test_shared_memory(const CudaDevice *device, Arena *arena, Diag *dia
     check_end();
 }
 
+static void test_no_memory(const CudaDevice *device, Diag *diag) {
+    void *memory = NULL;
+    const CuApi *api = device->api;
+    int before = diag_error_count(diag);
+    check_begin("no memory, in one line with what is free");
+    CHECK(!cuda_check(api, api->cudaMalloc(&memory, (size_t)1 << 40), diag, "allocating much") &&
+              diag_error_count(diag) == before + 1,
+          "not reported");
+    CHECK(strstr(diag_text(diag), "allocating much") &&
+              strstr(diag_text(diag), "(141.00 GiB are free)"),
+          "says: %s", diag_text(diag));
+    check_end();
+}
+
 int main(void) {
     Arena *arena = arena_create();
     Diag *diag = diag_create();
     CudaDevice device;
     if (!cuda_device_open(&device, fake_cuda_create(&(FakeOptions){0}), 0, diag)) return 1;
     test_shared_memory(&device, arena, diag);
+    test_no_memory(&device, diag);
     cuda_device_close(&device);
     fake_cuda_check_leaks();
     check_begin("nothing is left");

@@ -23,8 +23,14 @@ void cuda_api_replace(const CuApi *api) {
 }
 
 bool cuda_check(const CuApi *api, cudaError_t status, Diag *diag, const char *what) {
+    size_t free_bytes, all_bytes;
+    char left[48] = "";
     if (status == cudaSuccess) return true;
-    diag_error(diag, NO_LOC, "CUDA: %s: %s", what, api->cudaGetErrorString(status));
+    if (status == cudaErrorMemoryAllocation &&
+        api->cudaMemGetInfo(&free_bytes, &all_bytes) == cudaSuccess) {
+        snprintf(left, sizeof(left), " (%.2f GiB are free)", (double)free_bytes / (1 << 30));
+    }
+    diag_error(diag, NO_LOC, "CUDA: %s: %s%s", what, api->cudaGetErrorString(status), left);
     return false;
 }
 
