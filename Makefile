@@ -25,6 +25,10 @@ WARN    := -Wall -Wextra -Wshadow $(WERROR)
 FLAGS   := -std=gnu11 -march=$(ARCH) -fopenmp -fno-math-errno $(OPTIMIZE) -I. \
            -isystem $(LUA_INCLUDE) $(CFLAGS)
 COMPILE  = $(CC) $(FLAGS) $(WARN) -MMD -MP
+# Programs in build/ and its folders that bring their libraries along, in lib/ beside build/.
+ifdef RELOCATABLE
+LDFLAGS += -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/../lib:$$ORIGIN/../../lib'
+endif
 LIBS    := -ldnnl -ljansson $(LUA_LIBRARY) -ldl -lm -lpthread
 
 # GPUs: CUDA's headers and nvcc are needed to build for them, nothing of CUDA to run without one.
@@ -242,8 +246,7 @@ bench: deps
 	@set -e; for bench in $(BENCHES) $(wildcard tests/bench/*.sh); do echo "== $$bench"; $$bench; done
 
 # On a machine with a GPU; or there, without building, from a folder made by gpu-bundle.
-GPU_TESTS := cuda_layers cuda_layout cuda_elementwise cuda_update cuda_attention cuda_cudnn \
-             cuda_epilogue cuda_bias_grad gpu_train
+GPU_TESTS = $(shell tests/gpu/test --list)
 test-gpu:
 	@$(MAKE) --no-print-directory all $(GPU_TESTS:%=$B/tests/test_%)
 	@tests/gpu/test
@@ -254,7 +257,7 @@ bench-gpu:
 
 # Everything that test-gpu and bench-gpu need on a machine with a driver and CUDA's libraries.
 # Built for any x86-64 processor of the last ten years, not for this one.
-BUNDLED := $(if $(filter x86_64,$(shell uname -m)),B=build-bundle ARCH=x86-64-v3,B=build-bundle)
+BUNDLED := B=build-bundle RELOCATABLE=yes $(if $(filter x86_64,$(shell uname -m)),ARCH=x86-64-v3)
 gpu-bundle:
 	@$(MAKE) --no-print-directory $(BUNDLED) all build-bundle/bench/bench_gpu \
 	  $(GPU_TESTS:%=build-bundle/tests/test_%)

@@ -65,7 +65,9 @@ const CliCommand CLI_COMMANDS[] = {
      {{"options", IN_DEVICES}},
      "Ends with status 0 when a CUDA device can be used; else with 1 and a line on stderr that "
      "says\n"
-     "what is missing. PERILUNE_CUDA_LIBRARIES=DIR:DIR names folders to look for libraries in.\n\n"
+     "what is missing. PERILUNE_CUDA_LIBRARIES=DIR:DIR names folders to look for libraries in "
+     "first,\n"
+     "PERILUNE_SITE_PACKAGES=DIR:DIR folders with PyPI's wheels of them.\n\n"
      "  perilune devices\n"
      "  perilune devices --json\n",
      cmd_devices},

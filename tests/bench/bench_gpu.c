@@ -1,11 +1,15 @@
 /* Speed of training on one GPU: GPT-2 124M and 1.5B and Llama 8B cut to the layers that fit, in
  * bf16. Prints per model: seconds per step (median), tokens/s, MFU with causal attention counted as
  * half and as whole, the share of this device's own rate of matrix products measured in the same
- * run, the launching thread's time per step, and time in kernels over time of a step.
+ * run, the launching thread's time per step, time in kernels over time of a step, and the ops that
+ * it goes to. Each line as soon as it is known.
  *
- * Attention by cuDNN where it is found, as in training; --no-cudnn: by own kernels.
+ * Attention by cuDNN where it is found, as in training; --no-cudnn: by own kernels;
+ * --cudnn-backward: the plan has room for cuDNN's gradient. --tune: algorithms of products as
+ * `perilune tune` chooses them, else cuBLASLt's first choices.
  *
- *   build/bench/bench_gpu [--steps N] [--no-cudnn] [gpt-124m gpt-1.5b llama-8b]
+ *   build/bench/bench_gpu [--steps N] [--no-cudnn] [--cudnn-backward] [--tune]
+ *       [gpt-124m gpt-1.5b llama-8b]
  */
 #ifndef HAVE_CUDA
 #include <stdio.h>
@@ -19,11 +23,13 @@ int main(void) {
 #include "ir/op.h"
 #include "planner/planner.h"
 #include "runtime/cuda/driver/gemm.h"
+#include "runtime/cuda/tune.h"
 #include "runtime/engine.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { MAX_STEPS = 200, WARM_UP = 3, MAX_SETTINGS = 4 };
 
@@ -41,13 +47,26 @@ static const Case CASES[] = {
 };
 enum { N_CASES = sizeof(CASES) / sizeof(CASES[0]) };
 
+typedef struct Bench {
+    const CudaDevice *device;
+    double rate; /* FLOP/s of matrix products */
+    int n_steps, n_wanted;
+    bool no_cudnn, cudnn_backward, tune, wanted[N_CASES];
+} Bench;
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 /* Dense bf16 peaks by data sheet, TFLOP/s. */
 static double peak_tflops(const char *device) {
     static const struct {
         const char *part;
         double tflops;
-    } PEAKS[] = {{"B200", 2250}, {"GB200", 2500}, {"H200", 989}, {"H100 PCIe", 756},
-                 {"H100", 989},  {"A100", 312},   {"L40S", 362}, {"4090", 165}};
+    } PEAKS[] = {{"GB200", 2500}, {"B200", 2250}, {"H200", 989}, {"H100 PCIe", 756},
+                 {"H100", 989},   {"A100", 312},  {"L40S", 362}, {"4090", 165}};
     for (size_t i = 0; i < sizeof(PEAKS) / sizeof(PEAKS[0]); i++) {
         if (strstr(device, PEAKS[i].part)) return PEAKS[i].tflops;
     }
@@ -64,29 +83,21 @@ static double median(double *values, int count) {
     return values[count / 2];
 }
 
-/* FLOP/s of bf16 products of 8192^3 on random data (zeros run faster): the median of ten. */
+/* FLOP/s of bf16 products of 8192^3 on numbers other than zero: the median of ten. 0: reported. */
 static double matrix_rate(const CudaDevice *device, Diag *diag) {
     enum { N = 8192, REPEATS = 10, WORKSPACE = 32 << 20 };
     const CuApi *api = device->api;
     Arena *arena = arena_create();
     size_t bytes = (size_t)N * N * 2;
-    unsigned char *memory = NULL, *host = malloc(bytes);
+    unsigned char *memory = NULL;
     cudaStream_t stream = NULL;
     cudaEvent_t events[2] = {NULL, NULL};
     double rates[REPEATS], rate = 0;
-    uint32_t random = 1;
-    bool fine = host && api->cudaMalloc((void **)&memory, 3 * bytes + WORKSPACE) == cudaSuccess &&
+    bool fine = api->cudaMalloc((void **)&memory, 3 * bytes + WORKSPACE) == cudaSuccess &&
                 api->cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess &&
                 api->cudaEventCreateWithFlags(&events[0], cudaEventDefault) == cudaSuccess &&
-                api->cudaEventCreateWithFlags(&events[1], cudaEventDefault) == cudaSuccess;
-    for (size_t i = 0; fine && i < bytes / 2; i++) {
-        random = random * 1664525u + 1013904223u;
-        /* bf16 in +-[0.5, 2) */
-        uint16_t bits = (uint16_t)(0x3f00 | (random >> 16 & 0x80ff));
-        memcpy(host + 2 * i, &bits, 2);
-    }
-    fine = fine && api->cudaMemcpy(memory, host, bytes, cudaMemcpyHostToDevice) == cudaSuccess &&
-           api->cudaMemcpy(memory + bytes, host, bytes, cudaMemcpyHostToDevice) == cudaSuccess;
+                api->cudaEventCreateWithFlags(&events[1], cudaEventDefault) == cudaSuccess &&
+                cuda_fill_numbers(device, memory, 2 * (int64_t)bytes, stream, diag);
     GemmTable *table = gemm_table_create(device, false, WORKSPACE, arena);
     GemmCommand command = {.layout = {.batch = 1, .m = N, .n = N, .k = N},
                            .in_dtype = DTYPE_BF16,
@@ -95,27 +106,28 @@ static double matrix_rate(const CudaDevice *device, Diag *diag) {
                            .b = memory + bytes,
                            .d = memory + 2 * bytes};
     const GemmEntry *entry = fine ? gemm_table_find(table, &command, diag) : NULL;
-    for (int i = 0; entry && i < REPEATS + WARM_UP; i++) {
+    for (int i = 0; fine && entry && i < REPEATS + WARM_UP; i++) {
         float ms = 0;
         api->cudaEventRecord(events[0], stream);
-        gemm_issue(table, entry, &command, memory + 3 * bytes, stream);
+        cublasStatus_t status = gemm_issue(table, entry, &command, memory + 3 * bytes, stream);
         api->cudaEventRecord(events[1], stream);
-        api->cudaEventSynchronize(events[1]);
-        api->cudaEventElapsedTime(&ms, events[0], events[1]);
+        fine &= cuda_check_blas(api, status, diag, "a product") &&
+                cuda_check(api, api->cudaEventSynchronize(events[1]), diag, "a product") &&
+                api->cudaEventElapsedTime(&ms, events[0], events[1]) == cudaSuccess;
         if (i >= WARM_UP) rates[i - WARM_UP] = 2.0 * N * N * N / (1e-3 * (double)ms);
     }
-    if (entry) rate = median(rates, REPEATS);
+    if (fine && entry) rate = median(rates, REPEATS);
     gemm_table_destroy(table);
     if (events[0]) api->cudaEventDestroy(events[0]);
     if (events[1]) api->cudaEventDestroy(events[1]);
     if (stream) api->cudaStreamDestroy(stream);
     api->cudaFree(memory);
-    free(host);
     arena_destroy(arena);
     return rate;
 }
 
-static Plan *make_plan(const Case *c, int layers, Arena *arena, Model **out_model, Diag *diag) {
+static Plan *make_plan(const Bench *bench, const Case *c, int layers, Arena *arena,
+                       Model **out_model, Diag *diag) {
     ModelSetting settings[MAX_SETTINGS + 1];
     char text[16];
     memcpy(settings, c->settings, sizeof(c->settings));
@@ -137,6 +149,7 @@ static Plan *make_plan(const Case *c, int layers, Arena *arena, Model **out_mode
                                        .schedule = "1f1b",
                                        .cuda = true,
                                        .precision = DTYPE_BF16,
+                                       .cudnn_backward = bench->cudnn_backward,
                                        .seed = 1}};
     return plan_make(arena, &request, diag);
 }
@@ -155,129 +168,196 @@ static double attention_flops(const Model *model, int n_micro) {
 }
 
 /* Fewer layers where the device has too little memory for all; 0: none fit. */
-static int layers_that_fit(const Case *c, int64_t free_bytes, Diag *diag) {
+static int layers_that_fit(const Bench *bench, const Case *c, Diag *diag) {
     for (int layers = c->layers; layers > 0; layers -= layers > 8 ? 4 : 1) {
         Arena *arena = arena_create();
         Model *model;
-        const Plan *plan = make_plan(c, layers, arena, &model, diag);
+        const Plan *plan = make_plan(bench, c, layers, arena, &model, diag);
         int64_t bytes = plan ? plan->stages[0].arena_bytes : INT64_MAX;
         arena_destroy(arena);
-        if (bytes < free_bytes - ((int64_t)2 << 30)) return layers;
+        if (bytes < bench->device->free_bytes - ((int64_t)2 << 30)) return layers;
     }
     return 0;
 }
 
-/* Time in kernels, of a step issued command by command. */
-static double kernel_seconds(Engine *engine, Arena *arena, Diag *diag) {
+/* Time in kernels, of a step issued command by command, and the ops that take most of it. */
+static double kernel_seconds(Engine *engine, Arena *arena, char *shares, size_t size, Diag *diag) {
+    enum { SHOWN = 8 };
     EngineSpan *spans;
-    int count;
-    double us = 0;
+    int count, length = 0;
+    double us = 0, of_op[N_OPS] = {0};
     if (!engine_trace_step(engine, arena, &spans, &count, diag)) return NAN;
-    for (int i = 0; i < count; i++) us += spans[i].end_us - spans[i].begin_us;
+    for (int i = 0; i < count; i++) {
+        double span = spans[i].end_us - spans[i].begin_us;
+        us += span;
+        of_op[spans[i].node ? spans[i].node->op : OP_INPUT] += span;
+    }
+    for (int shown = 0; shown < SHOWN && length < (int)size; shown++) {
+        int most = 0;
+        for (int op = 1; op < N_OPS; op++) most = of_op[op] > of_op[most] ? op : most;
+        if (of_op[most] <= 0) break;
+        length += snprintf(shares + length, size - (size_t)length, "%s%s %.1f %%",
+                           shown ? ", " : "", OPS[most].name, 100 * of_op[most] / us);
+        of_op[most] = 0;
+    }
     return us * 1e-6;
 }
 
-static bool run_case(const Case *c, const CudaDevice *device, double rate, int n_steps,
-                     bool no_cudnn, Diag *diag) {
-    Arena *arena = arena_create();
-    double seconds[MAX_STEPS], launches[MAX_STEPS], peak = 1e12 * peak_tflops(device->name);
-    Model *model = NULL;
-    int layers = layers_that_fit(c, device->free_bytes, diag);
-    Plan *plan = layers ? make_plan(c, layers, arena, &model, diag) : NULL;
-    Engine *engine =
-        plan ? engine_create(plan, &(EngineOptions){.device = DEVICE_CUDA, .no_cudnn = no_cudnn},
-                             diag)
-             : NULL;
-    bool fine = engine != NULL;
-    if (!fine) {
-        if (!layers) diag_error(diag, NO_LOC, "%s does not fit this device", c->name);
-        arena_destroy(arena);
-        return false;
+/* Puts the algorithms that are fastest here into the plan. */
+static bool tune(Plan *plan, Arena *arena, Diag *diag) {
+    TuneResult result;
+    double first = 0, chosen = 0;
+    if (!cuda_tune(plan, &(TuneOptions){0}, arena, &result, diag)) return false;
+    plan->device = result.device;
+    for (int i = 0; i < result.n_products; i++) {
+        const TunedProduct *product = &result.products[i];
+        if (product->first_us < 0 || product->chosen_us < 0) continue;
+        first += 1e-3 * (double)product->count * product->first_us;
+        chosen += 1e-3 * (double)product->count * product->chosen_us;
     }
-    engine_init_parameters(engine);
+    printf("  tuned: %d kinds of products, %.2f ms of a step by cuBLASLt's first choices, %.2f by "
+           "those chosen; %d of %d kinds make a bias's gradient\n",
+           result.n_products, first, chosen, result.n_sums_joined, result.n_sums);
+    return true;
+}
+
+/* What the steps of one case took. */
+typedef struct Steps {
+    double seconds[MAX_STEPS], launches[MAX_STEPS], first_loss, last_loss;
+} Steps;
+
+static bool run_steps(Engine *engine, const Plan *plan, int n_steps, Arena *arena, Steps *out,
+                      Diag *diag) {
     int64_t n_tokens = plan->global_batch * plan->seq;
     int32_t *tokens = ARENA_ARRAY(arena, int32_t, 2 * n_tokens), *labels = tokens + n_tokens;
-    double first = NAN, last = NAN;
-    for (int step = 0; fine && step < n_steps + WARM_UP; step++) {
+    for (int step = 0; step < n_steps + WARM_UP; step++) {
         StepResult result;
         for (int64_t i = 0; i < n_tokens; i++) {
             tokens[i] = (int32_t)((i * 7919 + step * 104729) % plan->vocab);
             labels[i] = (int32_t)((i * 6101 + step * 1299709) % plan->vocab);
         }
-        fine = engine_step(engine, step + 1, tokens, labels, 1e-5, &result, diag);
-        if (step == 0) first = result.loss;
-        last = result.loss;
+        if (!engine_step(engine, step + 1, tokens, labels, 1e-5, &result, diag)) return false;
+        if (step == 0) out->first_loss = result.loss;
+        out->last_loss = result.loss;
         if (step < WARM_UP) continue;
-        seconds[step - WARM_UP] = result.seconds;
-        launches[step - WARM_UP] = engine_replay_seconds(engine);
+        out->seconds[step - WARM_UP] = result.seconds;
+        out->launches[step - WARM_UP] = engine_replay_seconds(engine);
     }
+    return true;
+}
+
+static void print_steps(const Bench *bench, const Model *model, const Plan *plan, Steps *steps) {
+    double peak = 1e12 * peak_tflops(bench->device->name);
+    double step = median(steps->seconds, bench->n_steps);
+    double full = plan->model_flops + attention_flops(model, plan->n_micro);
+    printf("  %.4f s/step (median of %d, min %.4f), %.0f tokens/s, loss %.3f to %.3f\n", step,
+           bench->n_steps, steps->seconds[0], (double)(plan->global_batch * plan->seq) / step,
+           steps->first_loss, steps->last_loss);
+    printf("  MFU %.1f %% causal, %.1f %% full; share of the device's matrix rate %.1f %% "
+           "causal (%.0f TFLOP/s)\n",
+           peak > 0 ? 100 * plan->model_flops / step / peak : NAN,
+           peak > 0 ? 100 * full / step / peak : NAN, 100 * plan->model_flops / step / bench->rate,
+           1e-12 * bench->rate);
+}
+
+static bool run_plan(const Bench *bench, const Model *model, const Plan *plan, Arena *arena,
+                     Diag *diag) {
+    const EngineOptions options = {.device = DEVICE_CUDA, .no_cudnn = bench->no_cudnn};
+    char shares[400] = "";
+    Steps steps;
+    double start = now();
+    Engine *engine = engine_create(plan, &options, diag);
+    if (!engine) return false;
+    double started = now();
+    engine_init_parameters(engine);
+    const char *attention = engine_attention(engine);
+    printf("  %s; started in %.1f s, weights made in %.1f s\n",
+           attention ? attention : "attention by own kernels", started - start, now() - started);
+    bool fine = run_steps(engine, plan, bench->n_steps, arena, &steps, diag);
     if (fine) {
-        double step = median(seconds, n_steps), launch = median(launches, n_steps);
-        double full = plan->model_flops + attention_flops(model, plan->n_micro);
-        double kernels = kernel_seconds(engine, arena, diag);
-        const char *attention = engine_attention(engine);
-        printf("%s: %d layers, %.0f M parameters, %d x %d x %lld tokens, bf16, %s\n", c->name,
-               layers, 1e-6 * (double)plan->n_parameters, plan->n_micro, plan->micro_batch,
-               (long long)plan->seq, attention ? attention : "attention by own kernels");
-        printf("  %.4f s/step (median of %d, min %.4f), %.0f tokens/s, loss %.3f to %.3f\n", step,
-               n_steps, seconds[0], (double)n_tokens / step, first, last);
-        printf("  MFU %.1f %% causal, %.1f %% full; share of the device's matrix rate %.1f %% "
-               "causal (%.0f TFLOP/s)\n",
-               peak > 0 ? 100 * plan->model_flops / step / peak : NAN,
-               peak > 0 ? 100 * full / step / peak : NAN, 100 * plan->model_flops / step / rate,
-               1e-12 * rate);
+        print_steps(bench, model, plan, &steps);
+        double step = median(steps.seconds, bench->n_steps);
+        double kernels = kernel_seconds(engine, arena, shares, sizeof(shares), diag);
         printf("  launching thread %.1f us/step; kernels %.4f s = %.1f %% of a step; %lld "
                "commands; arena %.2f GiB\n",
-               1e6 * launch, kernels, 100 * kernels / step, (long long)engine_call_count(engine),
+               1e6 * median(steps.launches, bench->n_steps), kernels, 100 * kernels / step,
+               (long long)engine_call_count(engine),
                (double)engine_arena_bytes(engine) / (1 << 30));
-        fflush(stdout);
+        printf("  kernels' time: %s\n", shares);
     }
     engine_destroy(engine);
+    return fine;
+}
+
+static bool run_case(const Bench *bench, const Case *c, Diag *diag) {
+    Arena *arena = arena_create();
+    Model *model = NULL;
+    int layers = layers_that_fit(bench, c, diag);
+    Plan *plan = layers ? make_plan(bench, c, layers, arena, &model, diag) : NULL;
+    if (!layers) diag_error(diag, NO_LOC, "%s does not fit this device", c->name);
+    if (plan) {
+        printf("%s: %d layers, %.0f M parameters, %d x %d x %lld tokens, bf16%s%s\n", c->name,
+               layers, 1e-6 * (double)plan->n_parameters, plan->n_micro, plan->micro_batch,
+               (long long)plan->seq, bench->tune ? ", tuned" : "",
+               bench->cudnn_backward ? ", room for cuDNN's gradient" : "");
+    }
+    bool fine = plan && (!bench->tune || tune(plan, arena, diag)) &&
+                run_plan(bench, model, plan, arena, diag);
     arena_destroy(arena);
     return fine;
 }
 
+static int usage(void) {
+    fprintf(stderr, "usage: bench_gpu [--steps N] [--no-cudnn] [--cudnn-backward] [--tune] "
+                    "[gpt-124m gpt-1.5b llama-8b]\n");
+    return 2;
+}
+
+/* One argument, and with --steps the next; false: it is none. */
+static bool read_argument(char **argv, int argc, int *i, Bench *bench) {
+    const char *text = argv[*i];
+    bool known = false;
+    if (strcmp(text, "--steps") == 0 && *i + 1 < argc) {
+        bench->n_steps = atoi(argv[++*i]);
+        return bench->n_steps >= 1 && bench->n_steps <= MAX_STEPS;
+    }
+    if (strcmp(text, "--no-cudnn") == 0) return bench->no_cudnn = true;
+    if (strcmp(text, "--cudnn-backward") == 0) return bench->cudnn_backward = true;
+    if (strcmp(text, "--tune") == 0) return bench->tune = true;
+    for (int c = 0; c < N_CASES; c++) {
+        if (strcmp(text, CASES[c].name) == 0) known = bench->wanted[c] = true;
+    }
+    bench->n_wanted += known;
+    return known;
+}
+
 int main(int argc, char **argv) {
-    Diag *diag = diag_create();
-    int n_steps = 10, n_named = 0;
     const char *why;
     CudaDevice device;
-    bool fine = true, no_cudnn = false, wanted[N_CASES] = {false};
+    Bench bench = {.device = &device, .n_steps = 10};
+    bool fine = true;
+    setvbuf(stdout, NULL, _IOLBF, 0); /* what is known stays known when time is up */
     for (int i = 1; i < argc; i++) {
-        bool known = false;
-        if (strcmp(argv[i], "--steps") == 0 && i + 1 < argc) {
-            n_steps = atoi(argv[++i]);
-            continue;
-        }
-        if (strcmp(argv[i], "--no-cudnn") == 0) {
-            no_cudnn = true;
-            continue;
-        }
-        for (int c = 0; c < N_CASES; c++) {
-            if (strcmp(argv[i], CASES[c].name) == 0) known = wanted[c] = true;
-        }
-        n_named += known;
-        if (!known) {
-            fprintf(stderr,
-                    "usage: bench_gpu [--steps N] [--no-cudnn] [gpt-124m gpt-1.5b llama-8b]\n");
-            return 2;
-        }
+        if (!read_argument(argv, argc, &i, &bench)) return usage();
     }
-    if (n_steps < 1 || n_steps > MAX_STEPS) n_steps = 10;
     if (!engine_cuda_available(&why)) {
         printf("skip bench_gpu: %s\n", why);
         return 0;
     }
+    Diag *diag = diag_create();
     if (!cuda_device_open(&device, cuda_api(), 0, diag)) {
         diag_print(diag, stderr);
         return 1;
     }
-    double rate = matrix_rate(&device, diag);
+    bench.rate = matrix_rate(&device, diag);
+    fine = bench.rate > 0;
     printf("%s, %d processors, %.1f GiB free; 8192^3 bf16 products: %.0f TFLOP/s\n", device.name,
-           device.n_processors, (double)device.free_bytes / (1 << 30), 1e-12 * rate);
+           device.n_processors, (double)device.free_bytes / (1 << 30), 1e-12 * bench.rate);
     for (int c = 0; c < N_CASES; c++) {
-        if (!n_named || wanted[c])
-            fine &= run_case(&CASES[c], &device, rate, n_steps, no_cudnn, diag);
+        Diag *of_case = diag_create();
+        if (!bench.n_wanted || bench.wanted[c]) fine &= run_case(&bench, &CASES[c], of_case);
+        diag_print(of_case, stderr);
+        diag_destroy(of_case);
     }
     diag_print(diag, stderr);
     diag_destroy(diag);

@@ -1,27 +1,36 @@
 #!/usr/bin/env python3
 """The yardstick on a GPU: the models of bench_gpu trained by PyTorch, as fast as it goes plainly:
-torch.compile, fused attention (SDPA), fused AdamW, bf16 by autocast over f32 parameters.
+torch.compile of the whole model, fused attention (SDPA), fused AdamW over f32 parameters and
+moments, clipped gradients in f32, activations and products in bf16 by autocast.
 
-Prints a line per model: median seconds of a step, tokens/s, MFU with causal attention counted as
-half and as whole. One process, one GPU, random tokens.
+Prints per model, as soon as it is known: what compiling took, median seconds of a step, tokens/s,
+MFU with causal attention counted as half and as whole. One process, one GPU, random tokens; fewer
+layers of llama-8b where memory does not do for bench_gpu's.
 
   python3 tests/bench/torch_gpu.py [--models gpt-124m,gpt-1.5b,llama-8b] [--steps N]
-      [--llama-layers N] [--batch N] [--peak TFLOP/S]
+      [--attention default|flash|cudnn] [--llama-layers N] [--batch N] [--peak TFLOP/S]
 """
 
 import argparse
+import contextlib
+import gc
 import statistics
+import sys
 import time
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+WARM_UP = 3  # steps, which compile and are not counted
+ATTENTION = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
 
 # name: layers, model, heads, kv_heads, ffn, vocab, seq, sequences per micro-batch, micro-batches
 MODELS = {
     "gpt-124m": (12, 768, 12, 12, 3072, 50304, 1024, 32, 1),
     "gpt-1.5b": (48, 1600, 25, 25, 6400, 50304, 1024, 8, 4),
-    "llama-8b": (8, 4096, 32, 8, 14336, 128256, 4096, 2, 2),
+    "llama-8b": (16, 4096, 32, 8, 14336, 128256, 4096, 2, 2),
 }
 
 
@@ -31,7 +40,7 @@ class RMSNorm(nn.Module):
         self.gain = nn.Parameter(torch.ones(model))
 
     def forward(self, x):
-        return F.rms_norm(x, x.shape[-1:], self.gain, 1e-5)
+        return F.rms_norm(x, x.shape[-1:], self.gain.to(x.dtype), 1e-5)
 
 
 def rotate(x, cos, sin):
@@ -102,23 +111,25 @@ class Decoder(nn.Module):
         return F.cross_entropy(logits.float().view(-1, logits.shape[-1]), labels.view(-1))
 
 
-def measure(name, args):
-    layers, model, heads, kv_heads, ffn, vocab, seq, batch, micro_batches = MODELS[name]
+def measure(name, layers, args):
+    _, model, heads, kv_heads, ffn, vocab, seq, batch, micro_batches = MODELS[name]
     llama = name.startswith("llama")
-    if llama and args.llama_layers:
-        layers = args.llama_layers
     batch = args.batch or batch
-    net = Decoder(layers, model, heads, kv_heads, ffn, vocab, seq, llama).cuda()
+    device = torch.device(args.device)
+    with device:  # where random numbers are fast
+        net = Decoder(layers, model, heads, kv_heads, ffn, vocab, seq, llama)
     n_parameters = sum(p.numel() for p in net.parameters())
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1,
                                   fused=True)
     run = torch.compile(net)
-    tokens = torch.randint(vocab, (micro_batches, batch, seq + 1), device="cuda")
+    tokens, labels = torch.randint(vocab, (2, micro_batches, batch, seq), device=device)
+    attention = (contextlib.nullcontext() if args.attention == "default" else
+                 sdpa_kernel(ATTENTION[args.attention]))
 
     def step():
-        for micro in tokens:
-            with torch.autocast("cuda", torch.bfloat16):
-                loss = run(micro[:, :-1], micro[:, 1:]) / micro_batches
+        for micro in range(micro_batches):
+            with torch.autocast(device.type, torch.bfloat16):
+                loss = run(tokens[micro], labels[micro]) / micro_batches
             loss.backward()
         nn.utils.clip_grad_norm_(net.parameters(), 1.0, foreach=True)
         optimizer.step()
@@ -126,37 +137,67 @@ def measure(name, args):
         return loss
 
     seconds = []
-    for i in range(args.steps + 3):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        step().item()
-        if i >= 3:
-            seconds.append(time.perf_counter() - start)
+    begin = time.perf_counter()
+    with attention:
+        for i in range(args.steps + WARM_UP):
+            if i == WARM_UP:
+                print(f"{name}: compiled and warm after {time.perf_counter() - begin:.0f} s",
+                      flush=True)
+            start = time.perf_counter()
+            step().item()  # waits for the step
+            if i >= WARM_UP:
+                seconds.append(time.perf_counter() - start)
     median = statistics.median(seconds)
-    n_tokens = tokens.shape[0] * batch * seq
+    n_tokens = micro_batches * batch * seq
     embedding = 0 if not llama else vocab * model  # read, not multiplied
     matrix = n_parameters - embedding - (0 if llama else seq * model)
     whole = 12 * layers * model * seq
     causal, full = 6 * matrix + whole / 2, 6 * matrix + whole
     peak = args.peak * 1e12
     print(f"PyTorch {torch.__version__} {name} {layers} layers, {n_parameters / 1e6:.0f} M, "
-          f"{micro_batches} x {batch} x {seq}: {median:.4f} s/step (median of {len(seconds)}), "
+          f"bf16 by autocast, attention {args.attention}, {micro_batches} x {batch} x {seq}: "
+          f"{median:.4f} s/step (median of {len(seconds)}, min {min(seconds):.4f}), "
           f"{n_tokens / median:.0f} tokens/s, MFU {100 * causal * n_tokens / median / peak:.1f} % "
           f"causal, {100 * full * n_tokens / median / peak:.1f} % full", flush=True)
+
+
+def measure_what_fits(name, args):
+    layers = args.llama_layers if name.startswith("llama") else 0
+    layers = layers or MODELS[name][0]
+    while True:
+        try:
+            return measure(name, layers, args)
+        except torch.OutOfMemoryError:
+            if layers <= 4 or not name.startswith("llama"):
+                raise
+            print(f"{name}: {layers} layers are too many for this GPU's memory", flush=True)
+            layers -= 4
+        finally:
+            torch._dynamo.reset()  # lets go of the model
+            gc.collect()
+            if args.device == "cuda":
+                torch.cuda.empty_cache()
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--attention", choices=["default", *ATTENTION], default="default")
     parser.add_argument("--llama-layers", type=int, default=0)
     parser.add_argument("--batch", type=int, default=0)
     parser.add_argument("--peak", type=float, default=989, help="dense bf16 TFLOP/s of the GPU")
+    parser.add_argument("--device", default="cuda", help="cpu: to see whether it runs at all")
     args = parser.parse_args()
     torch.set_float32_matmul_precision("high")
+    failed = 0
     for name in args.models.split(","):
-        measure(name, args)
-        torch.cuda.empty_cache()
+        try:
+            measure_what_fits(name, args)
+        except Exception as error:  # the next model may do
+            print(f"FAIL {name}: {type(error).__name__}: {error}", flush=True)
+            failed += 1
+    sys.exit(failed > 0)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ typedef struct Desc {
     const void *bias;
     void *aux;
     int64_t aux_ld;
+    bool loaded; /* a product has run with it */
 } Desc;
 
 /* The bits that epilogues are put together from. */
@@ -303,7 +304,7 @@ static cublasStatus_t matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t *algo,
                              void *workspace, size_t workspace_bytes, cudaStream_t stream) {
     const char *function = "cublasLtMatmul";
-    const Desc *operation = fake_get(desc, FAKE_IS_DESC, function);
+    Desc *operation = fake_get(desc, FAKE_IS_DESC, function);
     const Layout *la = fake_get(a_layout, FAKE_IS_LAYOUT, function);
     const Layout *lb = fake_get(b_layout, FAKE_IS_LAYOUT, function);
     const Layout *lc = fake_get(c_layout, FAKE_IS_LAYOUT, function);
@@ -348,6 +349,7 @@ static cublasStatus_t matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
         fake_defect("%s: writes what it reads", function);
         return CUBLAS_STATUS_INVALID_VALUE;
     }
+    fake_check_loaded(stream, &operation->loaded, function);
     return fake_issue(&node, stream, function) ? CUBLAS_STATUS_EXECUTION_FAILED
                                                : CUBLAS_STATUS_SUCCESS;
 }

@@ -257,7 +257,7 @@ static cudnnStatus_t execute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan
                              cudnnBackendDescriptor_t pack) {
     const char *function = "cudnnBackendExecute";
     const DnnHandle *dnn = fake_get(handle, FAKE_IS_DNN, function);
-    const FakeDescriptor *p = fake_get(plan, FAKE_IS_DNN_DESCRIPTOR, function);
+    FakeDescriptor *p = fake_get(plan, FAKE_IS_DNN_DESCRIPTOR, function);
     const FakeDescriptor *given = fake_get(pack, FAKE_IS_DNN_DESCRIPTOR, function);
     FakeNode node = {.kind = FAKE_ATTENTION};
     if (!dnn || !p || !given || !p->finalized || !given->finalized || !p->graph) {
@@ -274,6 +274,7 @@ static cudnnStatus_t execute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan
         fake_defect("%s: its workspace lies nowhere", function);
         return CUDNN_STATUS_BAD_PARAM;
     }
+    fake_check_loaded(dnn->stream, &p->loaded, function);
     return fake_issue(&node, dnn->stream, function) ? CUDNN_STATUS_EXECUTION_FAILED
                                                     : CUDNN_STATUS_SUCCESS;
 }

@@ -23,6 +23,7 @@ typedef struct FakeDescriptor {
     FakeAttribute attributes[FAKE_DNN_MOST_ATTRIBUTES];
     struct FakeDnnGraph *graph; /* of an operation graph, and of what is made from one */
     int engine;                 /* of a configuration, an engine, a plan */
+    bool loaded;                /* a plan: it has run */
 } FakeDescriptor;
 
 typedef struct FakeTensor {

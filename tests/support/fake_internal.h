@@ -135,6 +135,9 @@ cudaError_t fake_check_no_capture(const char *function);
 
 /* Gives a stream work: recorded, or done at once. Takes launch.args over. */
 cudaError_t fake_issue(FakeNode *node, cudaStream_t stream, const char *function);
+/* What a library loads as it first runs must not be loaded during a capture: *loaded says whether
+ * it has run outside one, and becomes true where it does now. */
+void fake_check_loaded(cudaStream_t stream, bool *loaded, const char *function);
 
 /* Kernels of library objects. */
 FakeFunction *fake_function(const void *kernel, const char *function);

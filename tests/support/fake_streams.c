@@ -75,6 +75,16 @@ cudaError_t fake_issue(FakeNode *node, cudaStream_t stream, const char *function
     return status;
 }
 
+void fake_check_loaded(cudaStream_t stream, bool *loaded, const char *function) {
+    const FakeStream *s = (const FakeStream *)stream;
+    if (!s || !s->capturing) {
+        *loaded = true;
+    } else if (!*loaded) {
+        fake_defect("%s is captured before it has run: its kernels are loaded lazily", function);
+        *loaded = true;
+    }
+}
+
 /* Streams */
 
 static cudaError_t stream_create(cudaStream_t *out, unsigned flags) {

@@ -150,6 +150,8 @@ static bool capture(Process *p, const Plan *plan, int rank, const void *start, A
     if (!p->modules) return false;
     if (!replay_prepare(&p->replay, &p->context, &list, diag)) return false;
     CHECK(command_count_nodes(&p->replay.list) > 0, "no nodes");
+    if (!replay_issue_new_entries(&p->replay, &(Replay){0}, diag)) return false;
+    memcpy(p->rank.memory, start, (size_t)p->rank.stage->arena_bytes); /* as it was */
     if (!replay_capture(&p->replay, REPLAY_GRAPH, diag)) return false;
     p->graph = fake_cuda_graph(fake_cuda_n_graphs() - 1);
     CHECK(p->graph->n_nodes == command_count_nodes(&p->replay.list), "%d nodes, counted %lld",

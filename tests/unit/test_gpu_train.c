@@ -9,6 +9,7 @@
 
 #ifdef HAVE_CUDA
 #include "runtime/cuda/driver/device.h"
+#include "runtime/engine_internal.h"
 #endif
 
 enum { STEPS = 5, CURVE_STEPS = 200, GLOBAL_BATCH = 16 };
@@ -179,49 +180,101 @@ static void check_curve(DType precision, double tolerance) {
     check_end();
 }
 
-/* A product of two in a graph, over a communicator of one rank: capture and replay. */
 #ifdef HAVE_CUDA
-static void check_nccl(void) {
-    enum { N = 1000, LAUNCHES = 3 };
-    const CuApi *api = cuda_api();
+/* As the engine makes and ends communicators: every call is polled to its end. */
+static bool settle(const CuApi *api, ncclComm_t comm, ncclResult_t status) {
+    double start = engine_now();
+    while (status == ncclInProgress && engine_now() - start < 60) {
+        ncclResult_t seen = api->ncclCommGetAsyncError(comm, &status);
+        if (seen != ncclSuccess) status = seen;
+    }
+    return status == ncclSuccess;
+}
+
+typedef struct NcclGraph {
+    const CuApi *api;
+    ncclComm_t comm;
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t executable;
+    float *memory; /* [2][N]: from, to */
+} NcclGraph;
+
+enum { NCCL_COUNT = 1000 };
+
+/* From one buffer to another: NCCL gives nothing to the device where one rank sums in place. */
+static bool capture_nccl(NcclGraph *g) {
+    const CuApi *api = g->api;
+    size_t n_nodes = 0;
+    bool fine =
+        api->cudaStreamBeginCapture(g->stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess &&
+        settle(api, g->comm,
+               api->ncclAllReduce(g->memory, g->memory + NCCL_COUNT, NCCL_COUNT, ncclFloat32,
+                                  ncclSum, g->comm, g->stream));
+    fine &= api->cudaStreamEndCapture(g->stream, &g->graph) == cudaSuccess;
+    return fine && api->cudaGraphGetNodes(g->graph, NULL, &n_nodes) == cudaSuccess && n_nodes > 0 &&
+           api->cudaGraphInstantiate(&g->executable, g->graph, 0) == cudaSuccess;
+}
+
+static bool open_nccl(NcclGraph *g) {
+    const CuApi *api = g->api;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclUniqueId id;
-    ncclComm_t comm = NULL;
-    cudaStream_t stream = NULL;
-    cudaGraph_t graph = NULL;
-    cudaGraphExec_t executable = NULL;
-    float host[N], *memory = NULL;
-    check_begin("NCCL: a captured all-reduce of one rank");
-    for (int i = 0; i < N; i++) host[i] = (float)i;
-    CHECK(api->path[LIBRARY_nccl], "NCCL was not found: %s", api->error[LIBRARY_nccl]);
-    if (api->path[LIBRARY_nccl]) {
-        CHECK(api->cudaMalloc((void **)&memory, sizeof(host)) == cudaSuccess, "memory");
-        CHECK(api->cudaMemcpy(memory, host, sizeof(host), cudaMemcpyHostToDevice) == cudaSuccess,
-              "copy");
-        CHECK(api->cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess,
-              "stream");
-        CHECK(api->ncclGetUniqueId(&id) == ncclSuccess, "id");
-        CHECK(api->ncclCommInitRankConfig(&comm, 1, id, 0, &config) == ncclSuccess, "communicator");
-        CHECK(api->cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess,
-              "capture");
-        CHECK(api->ncclAllReduce(memory, memory, N, ncclFloat32, ncclSum, comm, stream) ==
-                  ncclSuccess,
-              "all-reduce");
-        CHECK(api->cudaStreamEndCapture(stream, &graph) == cudaSuccess, "end of capture");
-        CHECK(api->cudaGraphInstantiate(&executable, graph, 0) == cudaSuccess, "instantiation");
-        for (int i = 0; i < LAUNCHES; i++) {
-            CHECK(api->cudaGraphLaunch(executable, stream) == cudaSuccess, "launch");
-        }
-        CHECK(api->cudaStreamSynchronize(stream) == cudaSuccess, "run");
-        CHECK(api->cudaMemcpy(host, memory, sizeof(host), cudaMemcpyDeviceToHost) == cudaSuccess,
-              "copy back");
-        for (int i = 0; i < N; i++) CHECK(host[i] == (float)i, "element %d is %g", i, host[i]);
-        api->cudaGraphExecDestroy(executable);
-        api->cudaGraphDestroy(graph);
-        api->ncclCommDestroy(comm);
-        api->cudaStreamDestroy(stream);
-        api->cudaFree(memory);
+    config.blocking = 0;
+    if (api->cudaMalloc((void **)&g->memory, 2 * NCCL_COUNT * sizeof(float)) != cudaSuccess ||
+        api->cudaStreamCreateWithFlags(&g->stream, cudaStreamNonBlocking) != cudaSuccess ||
+        api->ncclGetUniqueId(&id) != ncclSuccess) {
+        return false;
     }
+    ncclResult_t status = api->ncclCommInitRankConfig(&g->comm, 1, id, 0, &config);
+    return g->comm && settle(api, g->comm, status);
+}
+
+static void close_nccl(NcclGraph *g) {
+    const CuApi *api = g->api;
+    if (g->executable) api->cudaGraphExecDestroy(g->executable);
+    if (g->graph) api->cudaGraphDestroy(g->graph);
+    if (g->comm) {
+        CHECK(settle(api, g->comm, api->ncclCommFinalize(g->comm)), "the end");
+        api->ncclCommDestroy(g->comm);
+    }
+    if (g->stream) api->cudaStreamDestroy(g->stream);
+    if (g->memory) api->cudaFree(g->memory);
+}
+
+/* A communicator of one rank: capture and replay. */
+static void check_nccl(void) {
+    enum { LAUNCHES = 3 };
+    NcclGraph g = {.api = cuda_api()};
+    const CuApi *api = g.api;
+    float host[2 * NCCL_COUNT] = {0};
+    if (!api->path[LIBRARY_nccl]) {
+        printf("skip NCCL: not found: %s\n", api->error[LIBRARY_nccl]);
+        return;
+    }
+    check_begin("NCCL: a captured all-reduce of one rank");
+    for (int i = 0; i < NCCL_COUNT; i++) host[i] = (float)i;
+    bool fine = open_nccl(&g);
+    CHECK(fine, "a communicator: %s", g.comm ? api->ncclGetLastError(g.comm) : "none was made");
+    fine = fine &&
+           api->cudaMemcpy(g.memory, host, sizeof(host), cudaMemcpyHostToDevice) == cudaSuccess &&
+           api->cudaDeviceSynchronize() == cudaSuccess;
+    CHECK(fine && capture_nccl(&g), "a capture: %s",
+          api->cudaGetErrorString(api->cudaGetLastError()));
+    for (int i = 0; g.executable && i < LAUNCHES; i++) {
+        CHECK(api->cudaGraphLaunch(g.executable, g.stream) == cudaSuccess, "launch");
+    }
+    if (g.executable) {
+        CHECK(api->cudaStreamSynchronize(g.stream) == cudaSuccess &&
+                  api->cudaMemcpy(host, g.memory, sizeof(host), cudaMemcpyDeviceToHost) ==
+                      cudaSuccess,
+              "run");
+        for (int i = 0; i < NCCL_COUNT; i++) {
+            CHECK(host[NCCL_COUNT + i] == (float)i, "element %d is %g", i,
+                  (double)host[NCCL_COUNT + i]);
+        }
+    }
+    close_nccl(&g);
     check_end();
 }
 #else

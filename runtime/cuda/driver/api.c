@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct LibraryFile {
     const char *name, *file, *wheel; /* wheel: its folder in site-packages/nvidia */
@@ -27,27 +28,40 @@ static CuApi api;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static char paths[N_LIBRARIES][512], errors[N_LIBRARIES][256];
 
-static void *open_at(const char *folder, const char *file, char *out_path, size_t size) {
-    int length = snprintf(out_path, size, "%s%s%s", folder, *folder ? "/" : "", file);
-    if (length < 0 || (size_t)length >= size) return NULL;
-    return dlopen(out_path, RTLD_NOW | RTLD_LOCAL);
+/* One search for one library. */
+typedef struct Search {
+    const LibraryFile *file;
+    char *path, *why;
+    size_t path_size, why_size;
+    bool broken; /* a file was there and could not be loaded: *why says what the loader said */
+} Search;
+
+static void *open_at(Search *search, const char *folder) {
+    int length = snprintf(search->path, search->path_size, "%s%s%s", folder, *folder ? "/" : "",
+                          search->file->file);
+    if (length < 0 || (size_t)length >= search->path_size) return NULL;
+    void *handle = dlopen(search->path, RTLD_NOW | RTLD_LOCAL);
+    bool there = *folder && access(search->path, F_OK) == 0;
+    if (handle || search->broken || (*search->why && !there)) return handle;
+    const char *why = dlerror();
+    snprintf(search->why, search->why_size, "%s", why ? why : "not found");
+    search->broken = there;
+    return NULL;
 }
 
 /* The folders of a colon-separated list, each with `pattern` after it, wildcards allowed. */
-static void *open_in_list(const char *list, const char *pattern, const char *file, char *out_path,
-                          size_t size) {
+static void *open_in_list(Search *search, const char *list, const char *pattern) {
     while (list && *list) {
         size_t length = strcspn(list, ":");
-        char folder[400];
+        char folder[1024];
         glob_t found;
-        int written =
-            snprintf(folder, sizeof(folder), "%.*s%s", (int)(length % 300), list, pattern);
+        int written = snprintf(folder, sizeof(folder), "%.*s%s", (int)length, list, pattern);
         list += length + (list[length] == ':');
         if (written <= 0 || (size_t)written >= sizeof(folder)) continue;
         if (glob(folder, 0, NULL, &found) != 0) continue;
         void *handle = NULL;
         for (size_t i = 0; i < found.gl_pathc && !handle; i++) {
-            handle = open_at(found.gl_pathv[i], file, out_path, size);
+            handle = open_at(search, found.gl_pathv[i]);
         }
         globfree(&found);
         if (handle) return handle;
@@ -55,25 +69,56 @@ static void *open_in_list(const char *list, const char *pattern, const char *fil
     return NULL;
 }
 
+void *cu_library_open(CuLibrary library, const CuPlaces *places, char *out_path, size_t path_size,
+                      char *out_why, size_t why_size) {
+    Search search = {&FILES[library], out_path, out_why, path_size, why_size, false};
+    char wheel[64], python[96];
+    *out_why = '\0';
+    snprintf(wheel, sizeof(wheel), "/nvidia/%s/lib", search.file->wheel);
+    snprintf(python, sizeof(python), "/lib/python3*/*-packages%s", wheel);
+    void *handle = open_in_list(&search, places->given, "");
+    if (!handle) handle = open_in_list(&search, places->packages, wheel);
+    if (!handle && search.broken) return NULL; /* what was asked for is not replaced in silence */
+    if (!handle && places->loader) handle = open_at(&search, "");
+    if (!handle) handle = open_in_list(&search, places->toolkit, "");
+    if (!handle) handle = open_in_list(&search, places->python, python);
+    if (handle) *out_why = '\0';
+    if (!handle && !*out_why) snprintf(out_why, why_size, "%s: not found", search.file->file);
+    return handle;
+}
+
+void cu_python_prefixes(const char *path, char *out, size_t size) {
+    char program[1024];
+    *out = '\0';
+    while (path && *path) {
+        size_t length = strcspn(path, ":");
+        int written = snprintf(program, sizeof(program), "%.*s/python3", (int)length, path);
+        bool fits = written > 0 && (size_t)written < sizeof(program);
+        if (length && fits && access(program, X_OK) == 0) {
+            /* Debian's own is in /usr, what pip adds to it in /usr/local. */
+            written = snprintf(out, size, "%.*s/..:/usr/local", (int)length, path);
+            if (written < 0 || (size_t)written >= size) *out = '\0';
+            return;
+        }
+        path += length + (path[length] == ':');
+    }
+}
+
 static void *open_library(CuLibrary library) {
-    const LibraryFile *file = &FILES[library];
-    char wheel[64], *path = paths[library];
-    size_t size = sizeof(paths[library]);
-    void *handle = open_in_list(getenv("PERILUNE_CUDA_LIBRARIES"), "", file->file, path, size);
-    if (!handle) handle = open_at("", file->file, path, size);
-    if (!handle) {
-        const char *why = dlerror();
-        snprintf(errors[library], sizeof(errors[library]), "%s", why ? why : "not found");
-        handle =
-            open_in_list("/usr/local/cuda/lib64:/usr/local/cuda/lib", "", file->file, path, size);
-    }
-    snprintf(wheel, sizeof(wheel), "/nvidia/%s/lib", file->wheel);
-    if (!handle) {
-        handle = open_in_list(getenv("PERILUNE_SITE_PACKAGES"), wheel, file->file, path, size);
-    }
-    if (!handle) return NULL;
-    errors[library][0] = '\0';
-    api.path[library] = path;
+    char toolkit[1024], python[1024];
+    const char *home = getenv("CUDA_HOME");
+    if (!home || !*home) home = "/usr/local/cuda";
+    int written = snprintf(toolkit, sizeof(toolkit), "%s/lib64:%s/lib", home, home);
+    if (written < 0 || (size_t)written >= sizeof(toolkit)) *toolkit = '\0';
+    cu_python_prefixes(getenv("PATH"), python, sizeof(python));
+    const CuPlaces places = {.given = getenv("PERILUNE_CUDA_LIBRARIES"),
+                             .packages = getenv("PERILUNE_SITE_PACKAGES"),
+                             .loader = true,
+                             .toolkit = toolkit,
+                             .python = python};
+    void *handle = cu_library_open(library, &places, paths[library], sizeof(paths[library]),
+                                   errors[library], sizeof(errors[library]));
+    if (handle) api.path[library] = paths[library];
     return handle;
 }
 

@@ -156,6 +156,9 @@ static void choose_engine(const AttentionTable *table, AttentionEntry *entry) {
     for (int i = 0; i < count && !entry->plan; i++) {
         if (attention_engine_repeats(graph, configs[i])) make_plan(table, entry, configs[i]);
     }
+    /* An engine that does not run here may leave an error behind, which later calls must not find.
+     */
+    table->device->api->cudaGetLastError();
 }
 
 /* What is known not to be there, without asking; NULL: ask. */

@@ -53,18 +53,23 @@ static cudaKernel_t generated_of(void *user, const GeneratedKernel *kernel) {
     return generated_modules_find(cuda->modules, kernel);
 }
 
-/* Are all arenas on this device? Says what is missing otherwise. */
+/* Do the arenas fit in what communicators have left? Says what is missing otherwise. */
 static bool check_memory(const CudaEngine *cuda, Diag *diag) {
     const Engine *engine = cuda->engine;
+    const CuApi *api = cuda->device.api;
+    size_t free_bytes = 0, all_bytes = 0;
     int64_t total = 0;
+    if (!cuda_check(api, api->cudaMemGetInfo(&free_bytes, &all_bytes), diag,
+                    "reading the device's free memory")) {
+        return false;
+    }
     for (int r = 0; r < cuda->n_local; r++) {
         total += engine->ranks[cuda->first_local + r].stage->arena_bytes;
     }
-    if (total <= cuda->device.free_bytes) return true;
+    if (total <= (int64_t)free_bytes) return true;
     diag_error(diag, NO_LOC, "the plan needs %.2f GiB on one device; %s has %.2f GiB free of %.2f",
-               (double)total / (1 << 30), cuda->device.name,
-               (double)cuda->device.free_bytes / (1 << 30),
-               (double)cuda->device.memory_bytes / (1 << 30));
+               (double)total / (1 << 30), cuda->device.name, (double)free_bytes / (1 << 30),
+               (double)all_bytes / (1 << 30));
     return false;
 }
 
@@ -309,14 +314,19 @@ static bool keeps_state(void *user, const Command *command) {
     return !node || node->phase != PHASE_UPDATE || op_alias(node, 0) < 0;
 }
 
-/* One step without the update, issued command by command: libraries load what they load lazily,
- * and NCCL connects, which must not happen while a graph is captured. */
+/* One step without the update, issued command by command, and of the other jobs what libraries do
+ * there alone: they load lazily, and NCCL connects, which must not happen while a graph is
+ * captured. */
 static bool warm_up(CudaEngine *cuda, Diag *diag) {
     cuda->engine->input = (StepInput){.step = 1, .train = true};
     stage(cuda);
     cuda->running = &cuda->replays[EMIT_TRAIN];
-    return replay_issue(cuda->running, keeps_state, NULL, NULL, diag) &&
-           replay_wait(cuda->running, diag);
+    if (!replay_issue(cuda->running, keeps_state, NULL, NULL, diag)) return false;
+    for (int job = 0; job < N_EMIT_JOBS; job++) {
+        if (job == EMIT_TRAIN) continue;
+        if (!replay_issue_new_entries(&cuda->replays[job], cuda->running, diag)) return false;
+    }
+    return replay_wait(cuda->running, diag);
 }
 
 static bool capture_jobs(CudaEngine *cuda, Diag *diag) {

@@ -1,6 +1,7 @@
 #include "runtime/cuda/driver/device.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Written by make: one fatbin for each file of kernels/. */
@@ -22,8 +23,14 @@ void cuda_api_replace(const CuApi *api) {
 }
 
 bool cuda_check(const CuApi *api, cudaError_t status, Diag *diag, const char *what) {
+    size_t free_bytes, all_bytes;
+    char left[48] = "";
     if (status == cudaSuccess) return true;
-    diag_error(diag, NO_LOC, "CUDA: %s: %s", what, api->cudaGetErrorString(status));
+    if (status == cudaErrorMemoryAllocation &&
+        api->cudaMemGetInfo(&free_bytes, &all_bytes) == cudaSuccess) {
+        snprintf(left, sizeof(left), " (%.2f GiB are free)", (double)free_bytes / (1 << 30));
+    }
+    diag_error(diag, NO_LOC, "CUDA: %s: %s%s", what, api->cudaGetErrorString(status), left);
     return false;
 }
 
@@ -31,6 +38,18 @@ bool cuda_check_blas(const CuApi *api, cublasStatus_t status, Diag *diag, const 
     if (status == CUBLAS_STATUS_SUCCESS) return true;
     diag_error(diag, NO_LOC, "cuBLASLt: %s: %s", what, api->cublasLtGetStatusString(status));
     return false;
+}
+
+/* A driver runs what is made for its own major version and for earlier ones. */
+static void describe_driver(const CuApi *api, cudaError_t status, char *out, size_t size) {
+    int driver = 0, major = CUDART_VERSION / 1000;
+    if (api->cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0) {
+        snprintf(out, size, "the NVIDIA driver is for CUDA %d.%d: one for CUDA %d is needed",
+                 driver / 1000, driver / 10 % 100, major);
+    } else {
+        snprintf(out, size, "no NVIDIA driver for CUDA %d was found: %s", major,
+                 api->cudaGetErrorString(status));
+    }
 }
 
 bool cuda_usable(const CuApi *api, int *out_n_devices, const char **out_why) {
@@ -47,8 +66,7 @@ bool cuda_usable(const CuApi *api, int *out_n_devices, const char **out_why) {
     cudaError_t status = api->cudaGetDeviceCount(out_n_devices);
     if (status == cudaErrorInsufficientDriver || status == cudaErrorStubLibrary) {
         *out_n_devices = 0;
-        snprintf(why, sizeof(why), "no NVIDIA driver for CUDA %d.%d was found: %s",
-                 CUDART_VERSION / 1000, CUDART_VERSION / 10 % 100, api->cudaGetErrorString(status));
+        describe_driver(api, status, why, sizeof(why));
         return false;
     }
     if (status != cudaSuccess || *out_n_devices == 0) {
@@ -142,4 +160,36 @@ void cuda_device_close(CudaDevice *device) {
     if (device->blas) api->cublasLtDestroy(device->blas);
     for (int i = 0; i < device->n_fatbins; i++) api->cudaLibraryUnload(device->fatbins[i]);
     *device = (CudaDevice){0};
+}
+
+/* A part from the host, then copies of what is there already. */
+bool cuda_fill_numbers(const CudaDevice *device, void *memory, int64_t bytes, cudaStream_t stream,
+                       Diag *diag) {
+    enum { WORDS = 1 << 18 };
+    static const char WHAT[] = "filling memory with numbers";
+    const CuApi *api = device->api;
+    unsigned char *to = memory;
+    int64_t done = WORDS * (int64_t)sizeof(uint16_t);
+    uint16_t *words = malloc((size_t)done);
+    uint32_t state = 1;
+    if (!words) BUG("out of memory");
+    for (int i = 0; i < WORDS; i++) {
+        state = state * 1664525u + 1013904223u;
+        words[i] = (uint16_t)(0x3f00 | (state >> 24) | (state >> 8 & 0x8000));
+    }
+    if (done > bytes) done = bytes;
+    bool fine = cuda_check(
+        api, api->cudaMemcpyAsync(to, words, (size_t)done, cudaMemcpyHostToDevice, stream), diag,
+        WHAT);
+    while (fine && done < bytes) {
+        int64_t more = bytes - done < done ? bytes - done : done;
+        fine = cuda_check(
+            api,
+            api->cudaMemcpyAsync(to + done, to, (size_t)more, cudaMemcpyDeviceToDevice, stream),
+            diag, WHAT);
+        done += more;
+    }
+    fine = cuda_check(api, api->cudaStreamSynchronize(stream), diag, WHAT) && fine;
+    free(words);
+    return fine;
 }

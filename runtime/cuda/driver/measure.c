@@ -278,7 +278,6 @@ static bool prepare_context(CudaMeasure *measure) {
                       measure->diag, "making an event");
 }
 
-/* Zeros: numbers do not change how long a GPU takes, but for its power. */
 static bool prepare_memory(CudaMeasure *measure) {
     const CuApi *api = measure->device.api;
     cudaStream_t stream = stream_of(measure);
@@ -292,8 +291,8 @@ static bool prepare_memory(CudaMeasure *measure) {
     measure->memory = memory;
     return cuda_check(api, api->cudaMalloc(&measure->state, sizeof(DeviceState)), measure->diag,
                       "allocating memory") &&
-           cuda_check(api, api->cudaMemsetAsync(memory, 0, bytes, stream), measure->diag,
-                      "clearing memory") &&
+           cuda_fill_numbers(&measure->device, memory, measure->memory_bytes, stream,
+                             measure->diag) &&
            cuda_check(api, api->cudaMemsetAsync(measure->state, 0, sizeof(DeviceState), stream),
                       measure->diag, "clearing memory");
 }

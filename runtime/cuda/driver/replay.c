@@ -72,29 +72,26 @@ static cudaKernel_t kernel_of(const Replay *replay, const LaunchCommand *launch)
 }
 
 /* Setting an attribute also loads the kernel, which must not happen during a capture. More than 48
- * KiB of shared memory must be asked for. */
-static bool prepare_kernel(const Replay *replay, const LaunchCommand *launch, Diag *diag) {
+ * KiB of shared memory must be asked for, and to ask for less later would take it back. */
+static bool prepare_kernel(Replay *replay, const LaunchCommand *launch, Diag *diag) {
     enum { FREELY = 48 * 1024 };
     const CudaDevice *device = replay->context->device;
-    if (launch->shared_bytes <= FREELY) {
-        return cuda_check(
-            device->api,
-            device->api->cudaFuncSetAttribute((const void *)kernel_of(replay, launch),
-                                              cudaFuncAttributePreferredSharedMemoryCarveout,
-                                              cudaSharedmemCarveoutDefault),
-            diag, "loading a kernel");
-    }
+    const void *kernel = (const void *)kernel_of(replay, launch);
+    int *prepared = launch->generated ? NULL : &replay->context->prepared_bytes[launch->kernel];
+    if (prepared && *prepared > launch->shared_bytes) return true;
     if (launch->shared_bytes > device->most_shared_bytes) {
         diag_error(diag, NO_LOC, "kernel %s needs %d bytes of shared memory; %s has %lld",
                    KERNELS[launch->kernel].name, launch->shared_bytes, device->name,
                    (long long)device->most_shared_bytes);
         return false;
     }
-    return cuda_check(device->api,
-                      device->api->cudaFuncSetAttribute((const void *)kernel_of(replay, launch),
-                                                        cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                        launch->shared_bytes),
-                      diag, "allowing a kernel its shared memory");
+    bool freely = launch->shared_bytes <= FREELY;
+    enum cudaFuncAttribute attribute = freely ? cudaFuncAttributePreferredSharedMemoryCarveout
+                                              : cudaFuncAttributeMaxDynamicSharedMemorySize;
+    int value = freely ? cudaSharedmemCarveoutDefault : launch->shared_bytes;
+    if (prepared) *prepared = launch->shared_bytes + 1;
+    return cuda_check(device->api, device->api->cudaFuncSetAttribute(kernel, attribute, value),
+                      diag, freely ? "loading a kernel" : "allowing a kernel its shared memory");
 }
 
 static bool prepare_attention(Replay *replay, int i, Diag *diag) {
@@ -276,6 +273,38 @@ bool replay_issue(Replay *replay, ReplayVisitor before, ReplayVisitor after, voi
         if (!after(user, command)) break;
     }
     return issue_joins(replay, diag);
+}
+
+/* The library's entry for a command: all that have the same run the same kernels. NULL: none. */
+static const void *library_entry(const Replay *replay, int i) {
+    return replay->gemms[i] ? (const void *)replay->gemms[i] : replay->attentions[i];
+}
+
+/* Adds what is not among them; was it not? */
+static bool add_entry(const void **entries, int *count, const void *entry) {
+    for (int i = 0; i < *count; i++) {
+        if (entries[i] == entry) return false;
+    }
+    entries[(*count)++] = entry;
+    return true;
+}
+
+bool replay_issue_new_entries(const Replay *replay, const Replay *issued, Diag *diag) {
+    int count = 0, most = issued->list.count + replay->list.count + 1;
+    const void **entries = malloc((size_t)most * sizeof(*entries));
+    if (!entries) BUG("out of memory for %d commands", most);
+    bool fine = true;
+    for (int i = 0; i < issued->list.count; i++) {
+        const void *entry = library_entry(issued, i);
+        if (entry) add_entry(entries, &count, entry);
+    }
+    for (int i = 0; fine && i < replay->list.count; i++) {
+        const void *entry = library_entry(replay, i);
+        if (!entry || !add_entry(entries, &count, entry)) continue;
+        fine = issue_one(replay, i, replay->context->streams[0], diag) || fail(replay, i, diag);
+    }
+    free(entries);
+    return fine;
 }
 
 bool replay_issue_timed(Replay *replay, const cudaEvent_t *begins, const cudaEvent_t *ends,

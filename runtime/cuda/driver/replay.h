@@ -40,7 +40,8 @@ typedef struct ReplayContext {
     /* Waits for a stream; NULL: as CUDA does, for ever where another rank is lost. */
     bool (*wait)(void *user, cudaStream_t stream, Diag *diag);
     void *wait_user;
-    int n_streams, n_events; /* grown to what the lists need, by replay_prepare */
+    int prepared_bytes[N_KERNELS]; /* shared memory allowed, and one; 0: not loaded yet */
+    int n_streams, n_events;       /* grown to what the lists need, by replay_prepare */
     cudaStream_t *streams;
     cudaEvent_t *events;
     Arena *arena;
@@ -69,7 +70,10 @@ bool replay_launch(Replay *replay, Diag *diag);
 typedef bool (*ReplayVisitor)(void *user, const Command *command);
 bool replay_issue(Replay *replay, ReplayVisitor before, ReplayVisitor after, void *user,
                   Diag *diag);
-/* The same, recording begins[i] and ends[i] around command i, after its waits. */
+/* Issues on the origin stream the first product or attention of each entry that `issued` does not
+ * have, whatever its operands hold. */
+bool replay_issue_new_entries(const Replay *replay, const Replay *issued, Diag *diag);
+/* As replay_issue, recording begins[i] and ends[i] around command i, after its waits. */
 bool replay_issue_timed(Replay *replay, const cudaEvent_t *begins, const cudaEvent_t *ends,
                         Diag *diag);
 /* Waits for the origin stream, where everything ends. */

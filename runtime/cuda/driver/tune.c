@@ -144,39 +144,6 @@ static bool collect(Tuner *tuner, const Plan *plan) {
 
 /* --- memory --- */
 
-/* Numbers between 0.5 and 2 of either sign, read as bf16 or as f32: zeros would take less power
- * than training does, and so run faster. */
-static bool fill(Tuner *tuner) {
-    enum { WORDS = 1 << 18 };
-    const CuApi *api = tuner->device.api;
-    int64_t done = WORDS * (int64_t)sizeof(uint16_t);
-    uint16_t *words = malloc((size_t)done);
-    uint32_t state = 1;
-    if (!words) BUG("out of memory");
-    for (int i = 0; i < WORDS; i++) {
-        state = state * 1664525u + 1013904223u;
-        words[i] = (uint16_t)(0x3f00 | (state >> 24) | (state >> 8 & 0x8000));
-    }
-    if (done > tuner->memory_bytes) done = tuner->memory_bytes;
-    bool fine = cuda_check(api,
-                           api->cudaMemcpyAsync(tuner->memory, words, (size_t)done,
-                                                cudaMemcpyHostToDevice, tuner->stream),
-                           tuner->diag, "filling operands");
-    while (fine && done < tuner->memory_bytes) {
-        int64_t more = tuner->memory_bytes - done < done ? tuner->memory_bytes - done : done;
-        fine = cuda_check(api,
-                          api->cudaMemcpyAsync(tuner->memory + done, tuner->memory, (size_t)more,
-                                               cudaMemcpyDeviceToDevice, tuner->stream),
-                          tuner->diag, "filling operands");
-        done += more;
-    }
-    fine = cuda_check(api, api->cudaStreamSynchronize(tuner->stream), tuner->diag,
-                      "filling operands") &&
-           fine;
-    free(words);
-    return fine;
-}
-
 static bool allocate(Tuner *tuner) {
     const CuApi *api = tuner->device.api;
     int64_t limit = tuner->device.free_bytes / 4 * 3 - tuner->workspace_bytes;
@@ -211,7 +178,8 @@ static bool allocate(Tuner *tuner) {
                       tuner->diag, "making an event") &&
            cuda_check(api, api->cudaEventCreateWithFlags(&tuner->end, cudaEventDefault),
                       tuner->diag, "making an event") &&
-           fill(tuner);
+           cuda_fill_numbers(&tuner->device, tuner->memory, tuner->memory_bytes, tuner->stream,
+                             tuner->diag);
 }
 
 /* --- times --- */

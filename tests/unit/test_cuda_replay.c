@@ -1,0 +1,101 @@
+/* Lists made by hand, replayed on the fake.
+ *
+ * Would catch: a launch that takes back the shared memory which an earlier one of the same kernel,
+ * in the same list or in another, was allowed; an error for want of memory that does not say how
+ * much there is.
+ */
+#include "tests/unit/check.h"
+
+#ifndef HAVE_CUDA
+int main(void) {
+    puts("skip replay: built without CUDA's headers");
+    return 0;
+}
+#else
+
+#include "runtime/cuda/driver/replay.h"
+#include "runtime/cuda/kernels/args.h"
+#include "tests/support/fake_cuda.h"
+
+#include <string.h>
+
+static void push(CommandList *list, float *to, int shared_bytes) {
+    static SetScalarArgs args[8];
+    static Access accesses[8];
+    static int next;
+    int i = next++ % 8;
+    args[i] = (SetScalarArgs){.out = to, .value = (float)shared_bytes};
+    accesses[i] = (Access){(uintptr_t)to, sizeof(*to), true};
+    Command command = {.kind = COMMAND_LAUNCH, .accesses = &accesses[i], .n_accesses = 1};
+    command.launch = (LaunchCommand){.kernel = KERNEL_set_scalar,
+                                     .grid = {1, 1, 1},
+                                     .threads = 1,
+                                     .shared_bytes = shared_bytes,
+                                     .args = &args[i],
+                                     .args_bytes = sizeof(args[i])};
+    command_list_push(list, &command);
+}
+
+static void test_shared_memory(const CudaDevice *device, Arena *arena, Diag *diag) {
+    static const int BYTES[2][3] = {{100 << 10, 60 << 10, 0}, {0, 50 << 10, 100 << 10}};
+    ReplayContext context = {.device = device, .arena = arena};
+    Replay replays[2];
+    float *to = NULL;
+    check_begin("a kernel keeps the most shared memory that it was allowed");
+    CHECK(device->api->cudaMalloc((void **)&to, sizeof(*to)) == cudaSuccess, "memory");
+    for (int r = 0; r < 2; r++) {
+        CommandList list = {0};
+        for (int i = 0; i < 3; i++) push(&list, to, BYTES[r][i]);
+        CHECK(replay_prepare(&replays[r], &context, &list, diag), "%s", diag_text(diag));
+    }
+    for (int r = 0; r < 2; r++) {
+        bool done = replay_capture(&replays[r], REPLAY_GRAPH, diag) &&
+                    replay_launch(&replays[r], diag) && replay_wait(&replays[r], diag);
+        CHECK(done, "%s", diag_text(diag));
+        CHECK(!done || *to == (float)BYTES[r][2], "%g", (double)*to);
+        replay_destroy(&replays[r]);
+    }
+    CHECK(fake_cuda_n_defects() == 0, "%s", fake_cuda_defect(0));
+
+    check_begin("more shared memory than the device has, in one line");
+    CommandList list = {0};
+    push(&list, to, 300 << 10);
+    CHECK(!replay_prepare(&replays[0], &context, &list, diag), "not refused");
+    CHECK(diag_error_count(diag) == 1, "%d errors", diag_error_count(diag));
+    replay_destroy(&replays[0]);
+    replay_context_destroy(&context);
+    device->api->cudaFree(to);
+    check_end();
+}
+
+static void test_no_memory(const CudaDevice *device, Diag *diag) {
+    void *memory = NULL;
+    const CuApi *api = device->api;
+    int before = diag_error_count(diag);
+    check_begin("no memory, in one line with what is free");
+    CHECK(!cuda_check(api, api->cudaMalloc(&memory, (size_t)1 << 40), diag, "allocating much") &&
+              diag_error_count(diag) == before + 1,
+          "not reported");
+    CHECK(strstr(diag_text(diag), "allocating much") &&
+              strstr(diag_text(diag), "(141.00 GiB are free)"),
+          "says: %s", diag_text(diag));
+    check_end();
+}
+
+int main(void) {
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    CudaDevice device;
+    if (!cuda_device_open(&device, fake_cuda_create(&(FakeOptions){0}), 0, diag)) return 1;
+    test_shared_memory(&device, arena, diag);
+    test_no_memory(&device, diag);
+    cuda_device_close(&device);
+    fake_cuda_check_leaks();
+    check_begin("nothing is left");
+    CHECK(fake_cuda_n_defects() == 0, "%s", fake_cuda_defect(0));
+    fake_cuda_destroy();
+    diag_destroy(diag);
+    arena_destroy(arena);
+    return check_report();
+}
+#endif
