@@ -72,7 +72,8 @@ static cudaKernel_t kernel_of(const Replay *replay, const LaunchCommand *launch)
 }
 
 /* Setting an attribute also loads the kernel, which must not happen during a capture. More than 48
- * KiB of shared memory must be asked for. */
+ * KiB of shared memory must be asked for: for all there is, since what one launch of a kernel asks
+ * for would else take away what another one, larger, has asked for. */
 static bool prepare_kernel(const Replay *replay, const LaunchCommand *launch, Diag *diag) {
     enum { FREELY = 48 * 1024 };
     const CudaDevice *device = replay->context->device;
@@ -93,7 +94,7 @@ static bool prepare_kernel(const Replay *replay, const LaunchCommand *launch, Di
     return cuda_check(device->api,
                       device->api->cudaFuncSetAttribute((const void *)kernel_of(replay, launch),
                                                         cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                        launch->shared_bytes),
+                                                        (int)device->most_shared_bytes),
                       diag, "allowing a kernel its shared memory");
 }
 

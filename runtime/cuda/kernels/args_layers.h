@@ -16,13 +16,14 @@ typedef struct NormArgs {
 } NormArgs;
 
 /* Block b sums gain and bias gradients over rows b rows_per_group on: partial [groups, 2 n], of
- * rmsnorm [groups, n]. dx may be dy. */
+ * rmsnorm [groups, n]. dx may be the memory of dy, x or addend. */
 typedef struct NormGradArgs {
     int64_t rows, rows_per_group;
     int32_t n;
     const void *x;
     const float *gain, *mean, *inv;
     const void *dy;
+    const void *addend; /* like dx, added to it; NULL: nothing is */
     void *dx;
     float *partial;
 } NormGradArgs;
