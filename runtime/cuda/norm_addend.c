@@ -4,14 +4,10 @@
 #include "runtime/cuda/kernels/args.h"
 #include "runtime/cuda/kernels/fused_args.h"
 
-#include <string.h>
-
-enum { MOST_BETWEEN = 64 };
-
 /* An add of a norm's gradient and something else, and the norm's launches. */
 typedef struct Meeting {
     int add;                  /* in the list */
-    int first, count;         /* the norm's launches, one after the other */
+    int first, end;           /* the norm's launches, one after the other */
     int gradient;             /* that of them which makes the gradient by the norm's input */
     Access addend, sum, gone; /* gone: the gradient as it was stored for the add */
 } Meeting;
@@ -56,44 +52,17 @@ static Type local_type(const Graph *graph, Value value) {
     return type_local(value_type(value), value_sharding(value), &graph->mesh);
 }
 
-static bool same_task(const CommandInfo *a, const CommandInfo *b) {
-    return a->rank == b->rank && a->micro == b->micro && a->task == b->task && a->chunk == b->chunk;
-}
-
 /* Finds the launches of `norm` before m->add. */
 static bool find_launches(const CommandList *list, const Node *norm, Meeting *m) {
-    const Command *add = &list->items[m->add];
-    int end = m->add;
-    while (end > 0 && m->add - end < MOST_BETWEEN && list->items[end - 1].info.node != norm) end--;
-    m->first = end;
     m->gradient = -1;
-    while (m->first > 0) {
-        const Command *command = &list->items[m->first - 1];
-        if (command->info.node != norm || !same_task(&command->info, &add->info)) break;
-        m->first--;
-        if (makes_gradient(command) && command->stream == add->stream) m->gradient = m->first;
-    }
-    m->count = end - m->first;
-    return m->gradient >= 0;
-}
-
-/* From the norm's first launch to the add: does nobody else write the addend or touch the sum's
- * memory? */
-static bool is_left_alone(const CommandList *list, const Meeting *m) {
-    for (int i = m->first + m->count; i < m->add; i++) {
+    if (!command_list_find_node(list, norm, m->add, &m->first, &m->end)) return false;
+    for (int i = m->first; i < m->end; i++) {
         const Command *command = &list->items[i];
-        if (command->kind == COMMAND_SEND || command->kind == COMMAND_RECV) return false;
-        for (int k = 0; k < command->n_accesses; k++) {
-            const Access *access = &command->accesses[k];
-            if (access_overlaps(access, &m->sum)) return false;
-            if (access->write && access_overlaps(access, &m->addend)) return false;
+        if (makes_gradient(command) && command->stream == list->items[m->add].stream) {
+            m->gradient = i;
         }
     }
-    return true;
-}
-
-static bool same_range(const Access *a, const Access *b) {
-    return a->at == b->at && a->bytes == b->bytes;
+    return m->gradient >= 0;
 }
 
 /* May the norm store the sum? A thread reads its elements of x, dy and the addend before it writes
@@ -101,14 +70,14 @@ static bool same_range(const Access *a, const Access *b) {
 static bool may_store(const CommandList *list, const Meeting *m) {
     const Command *gradient = &list->items[m->gradient];
     const NormGradArgs *args = gradient->launch.args;
-    if (!same_range(&m->sum, &m->addend) && access_overlaps(&m->sum, &m->addend)) return false;
+    if (!access_same(&m->sum, &m->addend) && access_overlaps(&m->sum, &m->addend)) return false;
     for (int k = 0; k < gradient->n_accesses; k++) {
         const Access *access = &gradient->accesses[k];
-        bool own = same_range(access, &m->gone) && access->write;
+        bool own = access_same(access, &m->gone) && access->write;
         bool by_element = access->at == (uintptr_t)args->x || access->at == (uintptr_t)args->dy;
         if (own) continue;
         if (access->write && access_overlaps(access, &m->addend)) return false;
-        if (by_element && same_range(access, &m->sum)) continue;
+        if (by_element && access_same(access, &m->sum)) continue;
         if (access_overlaps(access, &m->sum)) return false;
     }
     return true;
@@ -121,11 +90,11 @@ static void set_accesses(CommandList *list, const Meeting *m, Arena *arena) {
     int count = 0;
     for (int k = 0; k < gradient->n_accesses; k++) {
         const Access *access = &gradient->accesses[k];
-        if (!access->write || !same_range(access, &m->gone)) accesses[count++] = *access;
+        if (!access->write || !access_same(access, &m->gone)) accesses[count++] = *access;
     }
     accesses[count++] = m->addend;
     accesses[count++] = m->sum;
-    for (int i = m->first; i < m->first + m->count; i++) {
+    for (int i = m->first; i < m->end; i++) {
         list->items[i].accesses = accesses;
         list->items[i].n_accesses = count;
     }
@@ -164,7 +133,10 @@ static bool try_operand(CommandList *list, const Graph *graph, const int *uses, 
     m.sum = (Access){(uintptr_t)args->out[0], bytes, true};
     m.gone = (Access){(uintptr_t)norm->dx, bytes, true};
     if (norm->addend || norm->dx != args->in[k]) return false;
-    if (!is_left_alone(list, &m) || !may_store(list, &m)) return false;
+    if (!command_list_leaves_alone(list, m.end, add, &m.sum, false) ||
+        !command_list_leaves_alone(list, m.end, add, &m.addend, true) || !may_store(list, &m)) {
+        return false;
+    }
     fold(list, &m, arena);
     return true;
 }

@@ -244,13 +244,15 @@ typedef struct Count {
  * residual; bias and gelu; gelu's gradient; the sum of the gradients that come back through q, k
  * and v. With t=2, sums over ranks come before the results' biases. Llama: two residuals, the
  * gradients through q, k and v, and those through gate and up. In both, what came past the two
- * norms (norm_addend.h). */
+ * norms (norm_addend.h), and the accumulators of gains and biases (accumulation.h): six biases and
+ * two of each norm in a block of GPT, two gains in one of Llama; more are the last norm's and GPT's
+ * positions. */
 static const Count COUNTS[] = {
-    {"models/gpt.lua", {1, 1, 1, 2, 1, "1f1b", false, NULL, 0}, DTYPE_F32, 10, 0},
-    {"models/gpt.lua", {1, 1, 1, 2, 1, "1f1b", false, NULL, 0}, DTYPE_BF16, 10, 0},
-    {"models/gpt.lua", {2, 1, 1, 2, 1, "1f1b", false, NULL, 0}, DTYPE_BF16, 8, 0},
-    {"models/gpt.lua", {2, 2, 1, 2, 1, "1f1b", true, NULL, 0}, DTYPE_BF16, 8, 0},
-    {"models/llama.lua", {1, 1, 1, 2, 1, "1f1b", false, NULL, 0}, DTYPE_BF16, 6, 0},
+    {"models/gpt.lua", {1, 1, 1, 2, 1, "1f1b", false, NULL, 0}, DTYPE_F32, 20, 3},
+    {"models/gpt.lua", {1, 1, 1, 2, 1, "1f1b", false, NULL, 0}, DTYPE_BF16, 20, 3},
+    {"models/gpt.lua", {2, 1, 1, 2, 1, "1f1b", false, NULL, 0}, DTYPE_BF16, 18, 3},
+    {"models/gpt.lua", {2, 2, 1, 2, 1, "1f1b", true, NULL, 0}, DTYPE_BF16, 18, 3},
+    {"models/llama.lua", {1, 1, 1, 2, 1, "1f1b", false, NULL, 0}, DTYPE_BF16, 8, 1},
 };
 
 static int64_t emit(const Run *run, const EpilogueCheck *epilogues, CommandList *out) {

@@ -28,10 +28,12 @@ typedef struct NormGradArgs {
     float *partial;
 } NormGradArgs;
 
-/* dgain [n], and dbias [n] of width 2 n = sums over groups of partial [groups, width]. */
+/* dgain [n], and dbias [n] of width 2 n = sums over groups of partial [groups, width]; added to what
+ * is there where add_gain, add_bias say so. */
 typedef struct NormJoinArgs {
     int64_t groups;
     int32_t n, width;
+    int32_t add_gain, add_bias;
     const float *partial;
     float *dgain, *dbias;
 } NormJoinArgs;

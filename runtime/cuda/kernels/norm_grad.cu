@@ -213,9 +213,7 @@ KERNEL_FUNCTION __launch_bounds__(1024) norm_join(NormJoinArgs a) {
     if (share != 0 || at >= a.width) return;
     sum = 0;
     for (int i = 0; i < shares; i++) sum += part[i][lane];
-    if (at < a.n) {
-        a.dgain[at] = sum;
-    } else {
-        a.dbias[at - a.n] = sum;
-    }
+    const bool is_gain = at < a.n;
+    float *to = is_gain ? a.dgain + at : a.dbias + (at - a.n);
+    *to = (is_gain ? a.add_gain : a.add_bias) ? __fadd_rn(*to, sum) : sum;
 }
