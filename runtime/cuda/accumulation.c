@@ -69,6 +69,19 @@ static const void *redirect(const LaunchCommand *launch, const Accumulation *a, 
     }
 }
 
+/* Makes the command write the accumulator; false: it does not write the share, or cannot add. */
+static bool redirect_command(Command *command, const Accumulation *a, Arena *arena) {
+    if (command->kind == COMMAND_GEMM) {
+        if ((uintptr_t)command->gemm.bias_grad != a->share.at || a->adds) return false;
+        command->gemm.bias_grad = (float *)a->accumulator.at;
+        return true;
+    }
+    if (command->kind != COMMAND_LAUNCH) return false;
+    const void *redirected = redirect(&command->launch, a, arena);
+    if (redirected) command->launch.args = redirected;
+    return redirected != NULL;
+}
+
 /* All of the maker's commands have the same accesses: the share is written no more, but the
  * accumulator is. */
 static void set_accesses(CommandList *list, const Accumulation *a, Arena *arena) {
@@ -120,10 +133,8 @@ static bool fold(CommandList *list, const Graph *graph, const int *uses, int at,
     if (!may_write(list, &a)) return false;
     for (int i = a.first; i < a.end; i++) {
         Command *command = &list->items[i];
-        if (command->kind != COMMAND_LAUNCH || command->stream != list->items[at].stream) continue;
-        const void *redirected = redirect(&command->launch, &a, arena);
-        if (!redirected) continue;
-        command->launch.args = redirected;
+        if (command->stream != list->items[at].stream) continue;
+        if (!redirect_command(command, &a, arena)) continue;
         set_accesses(list, &a, arena);
         list->items[at].kind = COMMAND_GONE;
         return true;

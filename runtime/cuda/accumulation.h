@@ -5,10 +5,10 @@
  *
  * An accumulate of the backward is folded where its share is made by reduce_sum, layernorm_grad or
  * rmsnorm_grad, in f32, and nothing else reads the share or touches the accumulator in between. The
- * bits are the same.
+ * bits are the same. A product that makes the sum (bias_grad.h) can set an accumulator, not add.
  *
- * To be called on one rank's walk, before messages are added and commands ordered. New arguments
- * and accesses are allocated in `arena`.
+ * To be called after cuda_fold_bias_gradients, on one rank's walk, before messages are added and
+ * commands ordered. New arguments and accesses are allocated in `arena`.
  */
 #ifndef RUNTIME_CUDA_ACCUMULATION_H
 #define RUNTIME_CUDA_ACCUMULATION_H

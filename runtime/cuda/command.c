@@ -46,17 +46,22 @@ void command_list_release(CommandList *list) {
     *list = (CommandList){0};
 }
 
+/* A product may stand for a sum, too. */
+static bool is_of(const Command *command, const Node *node, const CommandInfo *info) {
+    bool sums = command->kind == COMMAND_GEMM && command->gemm.summed == node;
+    return (sums || command->info.node == node) && command_same_task(&command->info, info);
+}
+
 bool command_list_find_node(const CommandList *list, const Node *node, int before, int *out_first,
                             int *out_end) {
     enum { MOST_BETWEEN = 64 };
     const CommandInfo *info = &list->items[before].info;
     int end = before;
-    while (end > 0 && before - end < MOST_BETWEEN && list->items[end - 1].info.node != node) end--;
-    int first = end;
-    while (first > 0 && list->items[first - 1].info.node == node &&
-           command_same_task(&list->items[first - 1].info, info)) {
-        first--;
+    while (end > 0 && before - end < MOST_BETWEEN && !is_of(&list->items[end - 1], node, info)) {
+        end--;
     }
+    int first = end;
+    while (first > 0 && is_of(&list->items[first - 1], node, info)) first--;
     *out_first = first;
     *out_end = end;
     return first < end;

@@ -218,8 +218,9 @@ void command_list_release(CommandList *list);
 static inline bool command_same_task(const CommandInfo *a, const CommandInfo *b) {
     return a->rank == b->rank && a->micro == b->micro && a->task == b->task && a->chunk == b->chunk;
 }
-/* The commands [*out_first, *out_end) of `node` that come last before `before` and belong to its
- * task; false: there are none among the 64 before it. */
+/* The commands [*out_first, *out_end) of `node`, or the product that has taken their place, that
+ * come last before `before` and belong to its task; false: there are none among the 64 before it.
+ */
 bool command_list_find_node(const CommandList *list, const Node *node, int before, int *out_first,
                             int *out_end);
 /* Does nothing from `first` to before `end` touch `memory`, or, with `written`, write it? Messages
