@@ -193,6 +193,7 @@ typedef struct Command {
     };
     int n_accesses;
     const Access *accesses;
+    int64_t workspace_bytes; /* of the accesses: all that is there, however little is touched */
     /* Filled by order_commands: */
     int event;        /* recorded after the command; -1: none */
     int n_waits;      /* before the command */

@@ -137,6 +137,7 @@ static void set_accesses(CudaWalk *walk, const Binding *b, const CallInfo *info,
     CommandKind kind = list->items[first].kind;
     bool library = kind == COMMAND_GEMM || kind == COMMAND_ATTENTION; /* may use all there is */
     int count = 0;
+    int64_t workspace_bytes = 0;
     Access *accesses = new_accesses(walk, node->n_inputs + node->n_outputs + 2);
     for (int i = 0; i < node->n_inputs; i++) {
         const Type *local = &b->in_local[i];
@@ -150,7 +151,8 @@ static void set_accesses(CudaWalk *walk, const Binding *b, const CallInfo *info,
     }
     if (b->workspace_bytes &&
         (library || cuda_workspace_bytes(node, b->in_local, b->out_local) > 0)) {
-        accesses[count++] = access_to(b->workspace, b->workspace_bytes, true);
+        workspace_bytes = b->workspace_bytes;
+        accesses[count++] = access_to(b->workspace, workspace_bytes, true);
     }
     accesses[count++] = access_to(walk->memory->state, sizeof(DeviceState), false);
     for (int i = first; i < list->count; i++) {
@@ -159,6 +161,7 @@ static void set_accesses(CudaWalk *walk, const Binding *b, const CallInfo *info,
             (CommandInfo){node, walk->rank->rank, info->micro, b->block, info->kind, info->chunk};
         command->accesses = accesses;
         command->n_accesses = count;
+        command->workspace_bytes = workspace_bytes;
     }
 }
 

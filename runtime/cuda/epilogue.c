@@ -317,6 +317,7 @@ static bool fold_reader(Folder *f, const Reader *reader) {
         return false;
     }
     join_accesses(f, product, launch, &folded);
+    folded.workspace_bytes = product->workspace_bytes;
     product->kind = COMMAND_GONE;
     *launch = folded;
     f->last[value] = -1;

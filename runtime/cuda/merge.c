@@ -203,6 +203,10 @@ static void join_accesses(const Run *run, Arena *arena, Command *out) {
     }
     out->accesses = accesses;
     out->n_accesses = count;
+    for (int t = 0; t < run->n_tensors; t++) { /* one workspace for all */
+        int64_t bytes = run->tensors[t]->workspace_bytes;
+        if (bytes > out->workspace_bytes) out->workspace_bytes = bytes;
+    }
 }
 
 void cuda_merge_updates(CommandList *list, Arena *arena) {

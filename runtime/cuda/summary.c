@@ -20,6 +20,7 @@ static Cost node_cost(const Plan *plan, const Command *command, int n_commands,
     const Node *node = command_main_node(command);
     Cost cost = {0};
     bool bf16 = false;
+    cost.bytes = -(double)command->workspace_bytes;
     for (int i = 0; i < command->n_accesses; i++) cost.bytes += (double)command->accesses[i].bytes;
     if (node) {
         Arena *arena = arena_create();
