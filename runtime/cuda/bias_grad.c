@@ -10,15 +10,11 @@ typedef struct Sum {
     const Node *node;
 } Sum;
 
-static bool same_task(const CommandInfo *a, const CommandInfo *b) {
-    return a->rank == b->rank && a->micro == b->micro && a->task == b->task && a->chunk == b->chunk;
-}
-
 static int count_launches(const CommandList *list, int first) {
     const Command *sum = &list->items[first];
     int count = 1;
     while (first + count < list->count && list->items[first + count].info.node == sum->info.node &&
-           same_task(&list->items[first + count].info, &sum->info)) {
+           command_same_task(&list->items[first + count].info, &sum->info)) {
         count++;
     }
     return count;
@@ -59,7 +55,7 @@ static int find_product(const CommandList *list, const Sum *sum) {
     int end = sum->first + sum->count + MOST_BETWEEN;
     for (int i = sum->first + sum->count; i < list->count && i < end; i++) {
         const Command *command = &list->items[i];
-        if (!same_task(&command->info, info)) return -1;
+        if (!command_same_task(&command->info, info)) return -1;
         if (command->kind == COMMAND_GEMM && can_sum(&command->gemm) &&
             command->stream == list->items[sum->first].stream &&
             sums_operand(sum->node, &command->gemm)) {

@@ -2,7 +2,8 @@
  *
  * In a backward pass dw += x' dy is followed or preceded by db = the sum of dy over the same rows.
  * cuBLASLt's BGRADA does both in one call, without accumulation: db is set, as by the launches of
- * reduce_sum, whose place the product then takes; what adds db to the micro-batches before stays.
+ * reduce_sum, whose place the product then takes; what adds db to the micro-batches before stays
+ * (reduce_sum's launches would do that, too: accumulation.h).
  *
  * The product moves up to where the sum stood, so it must find its operands there and disturb
  * nothing in between. It stays behind what makes a message's data: weight gradients are what such

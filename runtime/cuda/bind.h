@@ -35,7 +35,8 @@ bool cuda_bind(Binding *binding);
 #include "ir/ops.def"
 #undef OP
 
-/* `args` is copied. Nothing is pushed for an empty grid. Returns true, for `return`. */
+/* `args` is copied. Nothing is pushed for an empty grid. False: reported, a larger grid than a
+ * device has. */
 bool cuda_push_launch(Binding *binding, KernelId kernel, Grid grid, int threads, int shared_bytes,
                       const void *args, size_t args_bytes);
 bool cuda_push_generated(Binding *binding, const GeneratedKernel *kernel, Grid grid, int threads,
@@ -49,9 +50,15 @@ bool cuda_find_group(const Binding *binding, int mesh_axis, const char *comm,
 bool cuda_push_copy(Binding *binding, void *to, const void *from, int64_t bytes);
 bool cuda_push_fill(Binding *binding, void *to, int byte, int64_t bytes);
 
+/* Of a grid: what 32 bits do not hold becomes more than any device has, so that pushing reports it.
+ */
+static inline uint32_t cuda_grid_size(int64_t n) {
+    return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
+}
+
 /* ceil(n / per), at least 1. */
 static inline uint32_t cuda_blocks(int64_t n, int64_t per) {
-    return n > per ? (uint32_t)((n + per - 1) / per) : 1;
+    return n > per ? cuda_grid_size((n - 1) / per + 1) : 1;
 }
 
 /* Bytes that the node's commands need for themselves, for operands of local shapes. */

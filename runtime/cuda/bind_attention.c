@@ -102,6 +102,9 @@ static bool make_sizes(const Binding *b, AttentionSizes *out) {
     if ((seq + 2 * ATTENTION_TILE) * group * kv_heads * head > INT32_MAX) {
         return bind_fail(b, "has 2^31 elements or more in a batch row, too many on CUDA");
     }
+    if (q->dims[0] * kv_heads > INT32_MAX) {
+        return bind_fail(b, "has 2^31 heads or more in a batch, too many on CUDA");
+    }
     *out = (AttentionSizes){
         .batch = (int32_t)q->dims[0],
         .seq = (int32_t)seq,
@@ -125,7 +128,7 @@ static Grid cut(AttentionSizes *sizes, int64_t items, int tile, int64_t streamed
     int64_t heads = (int64_t)sizes->batch * sizes->kv_heads, together = L2_BYTES / (streamed + 1);
     sizes->tiles = (int32_t)((items + tile - 1) / tile);
     sizes->heads_together = (int32_t)(together < 1 ? 1 : together < heads ? together : heads);
-    return (Grid){(uint32_t)(sizes->tiles * heads), 1, 1};
+    return (Grid){cuda_grid_size(sizes->tiles * heads), 1, 1};
 }
 
 /* The node as a library's, or false: own kernels do it. */
@@ -210,12 +213,14 @@ bool cuda_bind_attention_grad(Binding *b) {
     AttentionKernels kernels = choose_kernels(bf16, s->head, s->scale);
     int64_t heads = (int64_t)s->batch * s->kv_heads, bytes = 2LL * s->head * (bf16 ? 2 : 4);
     int rows_a_block = 256 / ATTENTION_DELTA_LANES;
-    Grid grid = {(uint32_t)(heads * s->rows_padded / rows_a_block), 1, 1};
+    Grid grid = {cuda_grid_size(heads * s->rows_padded / rows_a_block), 1, 1};
     args.delta = args.lse2 + heads * s->rows_padded;
-    cuda_push_launch(b, kernels.delta, grid, 256, 0, &args, sizeof(args));
+    if (!cuda_push_launch(b, kernels.delta, grid, 256, 0, &args, sizeof(args))) return false;
     grid = cut(s, s->seq, kernels.tile, bytes * s->rows);
-    cuda_push_launch(b, kernels.keys, grid, kernels.keys_threads, kernels.keys_shared, &args,
-                     sizeof(args));
+    if (!cuda_push_launch(b, kernels.keys, grid, kernels.keys_threads, kernels.keys_shared, &args,
+                          sizeof(args))) {
+        return false;
+    }
     grid = cut(s, s->rows, kernels.tile, bytes * s->seq);
     return cuda_push_launch(b, kernels.queries, grid, kernels.threads, kernels.queries_shared,
                             &args, sizeof(args));

@@ -21,7 +21,7 @@ static int threads_for(int64_t items, int most) {
 }
 
 static Grid grid_of(int64_t x, int64_t y) {
-    return (Grid){(uint32_t)x, (uint32_t)y, 1};
+    return (Grid){cuda_grid_size(x), cuda_grid_size(y), 1};
 }
 
 /* Elements of 16 bytes. */
@@ -47,6 +47,7 @@ static const NormKernels LAYERNORM = NORM(layernorm), RMSNORM = NORM(rmsnorm);
 /* Of norm.cu and norm_grad.cu: how many vectors of a row a thread holds. */
 enum { WARP_PACKS = 8, BLOCK_PACKS = 4, GRAD_PACKS = 2 };
 enum { NORM_ANY_THREADS = 256, NORM_BLOCK_THREADS = 1024, NORM_GRAD_THREADS = 512 };
+enum { NORM_MOST_WIDTH = 1 << 30 }; /* both of its sums' widths, and loops over it, in an int */
 
 static bool push_norm(Binding *b, const NormKernels *kernels, NormArgs *args) {
     const Type *x = &b->in_local[0];
@@ -58,7 +59,7 @@ static bool push_norm(Binding *b, const NormKernels *kernels, NormArgs *args) {
     args->x = b->in[0];
     args->gain = b->in[1];
     args->y = b->out[0];
-    if (args->n != n) return bind_fail(b, "has rows too wide for its CUDA kernel");
+    if (n > NORM_MOST_WIDTH) return bind_fail(b, "has rows too wide for its CUDA kernel");
     if (n % v == 0 && n <= 32 * WARP_PACKS * v) {
         return cuda_push_launch(b, kernels->warp[bf16],
                                 grid_of(divide_up(args->rows, rows_per_block), 1),
@@ -83,12 +84,25 @@ bool cuda_bind_rmsnorm(Binding *b) {
     return push_norm(b, &RMSNORM, &args);
 }
 
-/* Enough groups to fill a large device, but partial sums of a few megabytes at most. */
-static int64_t norm_rows_per_group(int64_t rows, int64_t n) {
+/* Of norm_grad_rows, whose threads hold a row between them; 0: rows are no whole vectors, or too
+ * wide.
+ */
+static int norm_grad_threads(int64_t n, int v) {
+    if (n % v || n > NORM_GRAD_THREADS * GRAD_PACKS * v) return 0;
+    return threads_for(divide_up(n, GRAD_PACKS * v), NORM_GRAD_THREADS);
+}
+
+/* As many groups as norm_grad_rows' blocks run at once on an A100, which has the fewest processors
+ * of what this is for: with a few more all would wait for a second round. A block walks for long.
+ * Else enough groups to fill a large device, but partial sums of a few megabytes at most. */
+static int64_t norm_rows_per_group(int64_t rows, int64_t n, int v) {
     enum { MOST_GROUPS = 2048, LEAST_GROUPS = 128, LEAST_ROWS = 8, MOST_PARTIAL = 1 << 20 };
+    enum { PROCESSORS = 108, WARPS_AT_ONCE = 16 }; /* of up to 128 registers a thread */
     int64_t groups = MOST_PARTIAL / n;
     if (groups > MOST_GROUPS) groups = MOST_GROUPS;
     if (groups < LEAST_GROUPS) groups = LEAST_GROUPS;
+    int threads = norm_grad_threads(n, v);
+    if (threads) groups = PROCESSORS * (WARPS_AT_ONCE / (threads / 32));
     int64_t per_group = divide_up(rows, groups);
     return per_group < LEAST_ROWS ? LEAST_ROWS : per_group;
 }
@@ -97,7 +111,8 @@ int64_t cuda_norm_grad_workspace_bytes(const Node *node, const Type *inputs, con
     int64_t n = inputs[0].dims[inputs[0].rank - 1], rows = bind_rows(&inputs[0]);
     int64_t sums = node->n_outputs - 1; /* gain, and bias of layernorm */
     (void)outputs;
-    return divide_up(rows, norm_rows_per_group(rows, n)) * sums * n * 4;
+    return divide_up(rows, norm_rows_per_group(rows, n, vector_elements(&inputs[0]))) * sums * n *
+           4;
 }
 
 /* Vectors that fit take one pass; else columns come first, since dx may lie where dy is. */
@@ -106,22 +121,22 @@ static bool push_norm_grad(Binding *b, const NormKernels *kernels, NormGradArgs 
     int v = vector_elements(x), bf16 = is_bf16(x);
     int64_t n = x->dims[x->rank - 1], sums = b->node->n_outputs - 1;
     args->rows = bind_rows(x);
-    args->rows_per_group = norm_rows_per_group(args->rows, n);
+    args->rows_per_group = norm_rows_per_group(args->rows, n, v);
     args->n = (int32_t)n;
     args->x = b->in[0];
     args->gain = b->in[1];
     args->dx = b->out[0];
     args->partial = b->workspace;
-    if (args->n != n) return bind_fail(b, "has rows too wide for its CUDA kernel");
+    if (n > NORM_MOST_WIDTH) return bind_fail(b, "has rows too wide for its CUDA kernel");
     NormJoinArgs join = {.groups = divide_up(args->rows, args->rows_per_group),
                          .n = args->n,
                          .width = (int32_t)(sums * n),
                          .partial = b->workspace,
                          .dgain = b->out[1],
                          .dbias = sums == 2 ? b->out[2] : NULL};
+    int threads = norm_grad_threads(n, v);
     bool good;
-    if (n % v == 0 && n <= NORM_GRAD_THREADS * GRAD_PACKS * v) {
-        int threads = threads_for(divide_up(n, GRAD_PACKS * v), NORM_GRAD_THREADS);
+    if (threads) {
         good = cuda_push_launch(b, kernels->grad_rows[bf16], grid_of(join.groups, 1), threads, 0,
                                 args, sizeof(*args));
     } else {

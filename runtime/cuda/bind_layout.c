@@ -62,6 +62,9 @@ static bool push_tiles(Binding *b, const Permutation *p, int along) {
     bool pairs = p->element_bytes == 2 && rows % 2 == 0 && columns % 2 == 0;
     int tile = pairs ? TRANSPOSE_PAIR_TILE : TRANSPOSE_TILE;
     int64_t row_tiles = (rows + tile - 1) / tile, column_tiles = (columns + tile - 1) / tile;
+    for (int d = 0; d < last; d++) matrices *= d == along ? 1 : p->dims[d];
+    int64_t blocks = matrices * row_tiles * column_tiles;
+    if (blocks >= MOVE_MAX_COUNT) return bind_fail(b, "is too large");
     TransposeTileArgs args = {.x = p->x,
                               .out = p->out,
                               .rows = rows,
@@ -74,12 +77,9 @@ static bool push_tiles(Binding *b, const Permutation *p, int along) {
         if (d != along && d != last) {
             index_map_add(&args.x_at, p->dims[d], p->stride[d]);
             index_map_add(&args.out_at, p->dims[d], out_stride);
-            matrices *= p->dims[d];
         }
         out_stride *= p->dims[d];
     }
-    int64_t blocks = matrices * row_tiles * column_tiles;
-    if (blocks >= MOVE_MAX_COUNT) return bind_fail(b, "is too large");
     KernelId kernel = p->element_bytes == 4 ? KERNEL_transpose_tile_4
                       : pairs               ? KERNEL_transpose_tile_2_pairs
                                             : KERNEL_transpose_tile_2;
@@ -98,6 +98,7 @@ bool cuda_bind_transpose(Binding *b) {
 /* How a sum runs: its shape after merging, and how it is cut up. */
 typedef struct SumPlan {
     bool last_reduced;
+    bool fits; /* in the numbers that kernels count with; else nothing below is filled in */
     ReduceArgs args;
     int64_t n_rows, n_chunks;
     Grid grid;
@@ -136,22 +137,25 @@ static int64_t choose_chunks(int64_t blocks, int64_t enough, int64_t length, int
  * all devices, so that all give the same bits. */
 enum { ENOUGH_BLOCKS = 1024, LEAST_RUNS = 64, LEAST_VECTORS = 4096, WARP_VECTORS = 1024 };
 
+/* Where rows and runs begin: all dimensions but the last of n. */
+static void map_sum(const int64_t *dims, const bool *summed, int n, ReduceArgs *args) {
+    int64_t stride = dims[n - 1];
+    for (int d = n - 2; d >= 0; d--) {
+        index_map_add(summed[d] ? &args->run_at : &args->row_at, dims[d], stride);
+        stride *= dims[d];
+    }
+}
+
 static SumPlan plan_sum(const Node *node, const Type *in) {
     SumPlan p = {.n_rows = 1};
     ReduceArgs *args = &p.args;
     int64_t dims[MAX_RANK + 1], n_runs = 1, per_vector = is_bf16(in) ? 8 : 4;
     bool summed[MAX_RANK + 1];
     int n = merge_dims(node, in, dims, summed);
-    int64_t width = dims[n - 1], stride = width;
+    int64_t width = dims[n - 1];
     p.last_reduced = summed[n - 1];
-    for (int d = n - 2; d >= 0; d--) {
-        index_map_add(summed[d] ? &args->run_at : &args->row_at, dims[d], stride);
-        *(summed[d] ? &n_runs : &p.n_rows) *= dims[d];
-        stride *= dims[d];
-    }
+    for (int d = n - 2; d >= 0; d--) *(summed[d] ? &n_runs : &p.n_rows) *= dims[d];
     args->vector = width % per_vector == 0;
-    args->width = (uint32_t)width;
-    args->n_runs = (uint32_t)n_runs;
     if (!args->vector) per_vector = 1;
     int64_t parts, blocks; /* tiles of a row of columns, or vectors of a run */
     if (p.last_reduced) {
@@ -168,6 +172,12 @@ static SumPlan plan_sum(const Node *node, const Type *in) {
         blocks = p.n_rows * parts;
         p.n_chunks = choose_chunks(blocks, ENOUGH_BLOCKS, n_runs, LEAST_RUNS);
     }
+    p.fits = p.n_rows < MOVE_MAX_COUNT && n_runs < MOVE_MAX_COUNT && blocks < MOVE_MAX_COUNT &&
+             (p.last_reduced ? n_runs * parts : width) < MOVE_MAX_COUNT;
+    if (!p.fits) return p;
+    map_sum(dims, summed, n, args);
+    args->width = (uint32_t)width;
+    args->n_runs = (uint32_t)n_runs;
     args->divisor = fast_divisor(parts);
     args->n_chunks = (uint32_t)p.n_chunks;
     p.grid = (Grid){(uint32_t)blocks, (uint32_t)p.n_chunks, 1};
@@ -177,14 +187,13 @@ static SumPlan plan_sum(const Node *node, const Type *in) {
 int64_t cuda_reduce_sum_workspace_bytes(const Node *node, const Type *inputs, const Type *outputs) {
     (void)outputs;
     SumPlan p = plan_sum(node, &inputs[0]);
-    return p.n_chunks > 1 ? p.n_chunks * p.args.n_outputs * (int64_t)sizeof(float) : 0;
+    return p.fits && p.n_chunks > 1 ? p.n_chunks * p.args.n_outputs * (int64_t)sizeof(float) : 0;
 }
 
 bool cuda_bind_reduce_sum(Binding *b) {
     SumPlan p = plan_sum(b->node, &b->in_local[0]);
     bool in_bf16 = is_bf16(&b->in_local[0]), out_bf16 = is_bf16(&b->out_local[0]);
-    int64_t elements = type_elements(&b->in_local[0]);
-    if (elements / (p.args.vector ? 4 : 1) >= MOVE_MAX_COUNT) return bind_fail(b, "is too large");
+    if (!p.fits) return bind_fail(b, "is too large");
     KernelId kernel = p.last_reduced ? (in_bf16 ? KERNEL_reduce_rows_bf16 : KERNEL_reduce_rows_f32)
                       : in_bf16      ? KERNEL_reduce_columns_bf16
                                      : KERNEL_reduce_columns_f32;
@@ -200,8 +209,8 @@ bool cuda_bind_reduce_sum(Binding *b) {
     p.args.x = b->in[0];
     p.args.out = chunked ? b->workspace : b->out[0];
     p.args.out_bf16 = out_bf16 && !chunked;
-    cuda_push_launch(b, kernel, p.grid, REDUCE_THREADS, 0, &p.args, sizeof(p.args));
-    if (!chunked) return true;
+    bool pushed = cuda_push_launch(b, kernel, p.grid, REDUCE_THREADS, 0, &p.args, sizeof(p.args));
+    if (!pushed || !chunked) return pushed;
     return cuda_push_launch(b, KERNEL_reduce_finish,
                             (Grid){cuda_blocks(p.args.n_outputs, 32), 1, 1}, REDUCE_THREADS, 0,
                             &finish, sizeof(finish));
@@ -247,7 +256,10 @@ bool cuda_bind_add_n(Binding *b) {
         while (k < n_inputs && args.n_operands < ADD_N_OPERANDS) {
             args.in[args.n_operands++] = b->in[k++];
         }
-        cuda_push_launch(b, kernel, (Grid){blocks, 1, 1}, COPY_THREADS, 0, &args, sizeof(args));
+        if (!cuda_push_launch(b, kernel, (Grid){blocks, 1, 1}, COPY_THREADS, 0, &args,
+                              sizeof(args))) {
+            return false;
+        }
     }
     return true;
 }

@@ -23,8 +23,10 @@ bool cuda_bind_sumsq(Binding *b) {
     if (b->workspace_bytes < cuda_sumsq_workspace_bytes(b->node, b->in_local, b->out_local)) {
         return bind_fail(b, "has too little workspace in this plan");
     }
-    cuda_push_launch(b, KERNEL_sumsq, (Grid){args.n_blocks, 1, 1}, UPDATE_THREADS, 0, &args,
-                     sizeof(args));
+    if (!cuda_push_launch(b, KERNEL_sumsq, (Grid){args.n_blocks, 1, 1}, UPDATE_THREADS, 0, &args,
+                          sizeof(args))) {
+        return false;
+    }
     if (args.n_blocks == 1) return true;
     return cuda_push_launch(b, KERNEL_sumsq_finish, (Grid){1, 1, 1}, UPDATE_THREADS, 0, &args,
                             sizeof(args));

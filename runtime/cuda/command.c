@@ -46,6 +46,41 @@ void command_list_release(CommandList *list) {
     *list = (CommandList){0};
 }
 
+/* A product may stand for a sum, too. */
+static bool is_of(const Command *command, const Node *node, const CommandInfo *info) {
+    bool sums = command->kind == COMMAND_GEMM && command->gemm.summed == node;
+    return (sums || command->info.node == node) && command_same_task(&command->info, info);
+}
+
+bool command_list_find_node(const CommandList *list, const Node *node, int before, int *out_first,
+                            int *out_end) {
+    enum { MOST_BETWEEN = 64 };
+    const CommandInfo *info = &list->items[before].info;
+    int end = before;
+    while (end > 0 && before - end < MOST_BETWEEN && !is_of(&list->items[end - 1], node, info)) {
+        end--;
+    }
+    int first = end;
+    while (first > 0 && is_of(&list->items[first - 1], node, info)) first--;
+    *out_first = first;
+    *out_end = end;
+    return first < end;
+}
+
+bool command_list_leaves_alone(const CommandList *list, int first, int end, const Access *memory,
+                               bool written) {
+    for (int i = first; i < end; i++) {
+        const Command *command = &list->items[i];
+        if (command->kind == COMMAND_GONE) continue;
+        if (command->kind == COMMAND_SEND || command->kind == COMMAND_RECV) return false;
+        for (int k = 0; k < command->n_accesses; k++) {
+            const Access *access = &command->accesses[k];
+            if ((access->write || !written) && access_overlaps(access, memory)) return false;
+        }
+    }
+    return true;
+}
+
 PlanAlgo gemm_product(const GemmCommand *gemm) {
     const MatmulLayout *l = &gemm->layout;
     return (PlanAlgo){.layout = {.batch = l->batch,

@@ -215,6 +215,23 @@ void command_list_push(CommandList *list, const Command *command);
 void command_list_compact(CommandList *list); /* leaves out those that are gone */
 void command_list_release(CommandList *list);
 
+/* Are both of one rank's same task? */
+static inline bool command_same_task(const CommandInfo *a, const CommandInfo *b) {
+    return a->rank == b->rank && a->micro == b->micro && a->task == b->task && a->chunk == b->chunk;
+}
+/* The commands [*out_first, *out_end) of `node`, or the product that has taken their place, that
+ * come last before `before` and belong to its task; false: there are none among the 64 before it.
+ */
+bool command_list_find_node(const CommandList *list, const Node *node, int before, int *out_first,
+                            int *out_end);
+/* Does nothing from `first` to before `end` touch `memory`, or, with `written`, write it? Messages
+ * count as if they did. */
+bool command_list_leaves_alone(const CommandList *list, int first, int end, const Access *memory,
+                               bool written);
+
+static inline bool access_same(const Access *a, const Access *b) {
+    return a->at == b->at && a->bytes == b->bytes;
+}
 static inline bool access_overlaps(const Access *a, const Access *b) {
     return a->at < b->at + (uintptr_t)b->bytes && b->at < a->at + (uintptr_t)a->bytes;
 }

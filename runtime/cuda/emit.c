@@ -1,8 +1,10 @@
 #include "runtime/cuda/emit.h"
 
+#include "runtime/cuda/accumulation.h"
 #include "runtime/cuda/bias_grad.h"
 #include "runtime/cuda/kernels/args.h"
 #include "runtime/cuda/merge.h"
+#include "runtime/cuda/norm_addend.h"
 #include "runtime/cuda/virtual.h"
 
 #include <string.h>
@@ -189,7 +191,9 @@ static bool emit_walk(const RankContext *rank, const EmitMemory *memory, EmitJob
     }
     if (memory->epilogues) {
         cuda_fold_epilogues(out, rank->program->graph, memory->epilogues, rank->arena);
+        cuda_fold_norm_addends(out, rank->program->graph, rank->arena);
         cuda_fold_bias_gradients(out, memory->epilogues, rank->arena);
+        cuda_fold_accumulations(out, rank->program->graph, rank->arena);
     }
     if (job == EMIT_TRAIN) cuda_merge_updates(out, rank->arena);
     return true;

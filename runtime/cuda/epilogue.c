@@ -146,20 +146,6 @@ static bool is_apart(const GemmCommand *g) {
     return !aux.bytes || !access_overlaps(&d, &aux);
 }
 
-/* Does nothing from `first` to before `end` touch `memory`, or, with `written`, write it? */
-static bool is_left_alone(const Folder *f, int first, int end, const Access *memory, bool written) {
-    for (int i = first; i < end; i++) {
-        const Command *command = &f->list->items[i];
-        if (command->kind == COMMAND_GONE) continue;
-        if (command->kind == COMMAND_SEND || command->kind == COMMAND_RECV) return false;
-        for (int k = 0; k < command->n_accesses; k++) {
-            const Access *access = &command->accesses[k];
-            if ((access->write || !written) && access_overlaps(access, memory)) return false;
-        }
-    }
-    return true;
-}
-
 /* May the product run where its reader stands? Its operands must still be there, and nobody may
  * have asked for what it keeps storing where it was. */
 static bool may_wait(const Folder *f, const Reader *reader, bool keeps_result) {
@@ -171,10 +157,11 @@ static bool may_wait(const Folder *f, const Reader *reader, bool keeps_result) {
                       gemm_range(g->bias, g->bias != NULL, l->n, g->out_dtype, false),
                       gemm_range(g->c, g->c ? l->m : 0, l->n, g->out_dtype, false)};
     for (size_t i = 0; i < sizeof(reads) / sizeof(reads[0]); i++) {
-        if (reads[i].bytes && !is_left_alone(f, first, end, &reads[i], true)) return false;
+        if (reads[i].bytes && !command_list_leaves_alone(f->list, first, end, &reads[i], true))
+            return false;
     }
     Access result = gemm_range(g->d, l->m, l->n, g->out_dtype, true);
-    return !keeps_result || is_left_alone(f, first, end, &result, false);
+    return !keeps_result || command_list_leaves_alone(f->list, first, end, &result, false);
 }
 
 /* --- folding --- */
@@ -287,7 +274,9 @@ static bool chain_addends(Folder *f, const Reader *reader, Term *term) {
         gemm.c = reader->args->in[other];
         gemm.beta = 1;
         Access addend = gemm_range(gemm.c, gemm.layout.m, gemm.layout.n, gemm.out_dtype, false);
-        if (!is_left_alone(f, at, reader->at, &addend, true) || !is_legal(f, &gemm)) continue;
+        if (!command_list_leaves_alone(f->list, at, reader->at, &addend, true) ||
+            !is_legal(f, &gemm))
+            continue;
         Access *accesses = ARENA_ARRAY(f->arena, Access, earlier->n_accesses + 1);
         memcpy(accesses, earlier->accesses, (size_t)earlier->n_accesses * sizeof(*accesses));
         accesses[earlier->n_accesses++] = addend;

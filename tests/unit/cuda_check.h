@@ -88,6 +88,29 @@ static inline bool cuda_same_bits(const CudaKernelRun *a, const CudaKernelRun *b
     return true;
 }
 
+/* As emit.c says whose commands are and what they touch. */
+static inline void cuda_describe_commands(CudaKernelRun *run, Arena *arena) {
+    const Graph *graph = run->base.reference->graph;
+    void **buffers = run->base.ranks[0].buffers;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        Node *node = graph->nodes[n];
+        Access *accesses = ARENA_ARRAY(arena, Access, node->n_inputs + node->n_outputs + 1);
+        int count = 0;
+        for (int i = 0; i < node->n_inputs + node->n_outputs; i++) {
+            bool write = i >= node->n_inputs;
+            Value value = write ? node_value(node, i - node->n_inputs) : node->inputs[i];
+            void *at = buffers[value.node->id * MAX_OUTPUTS + value.output];
+            accesses[count++] = access_to(at, cuda_value_bytes(graph, value), write);
+        }
+        for (int i = run->first_command[0][n]; i < run->first_command[0][n + 1]; i++) {
+            Command *command = &run->lists[0].items[i];
+            command->info = (CommandInfo){.node = node, .block = NO_BLOCK};
+            command->accesses = accesses;
+            command->n_accesses = count;
+        }
+    }
+}
+
 static inline void cuda_compare(const CudaKernelRun *run, double tolerance, bool pads_are_zero) {
     const Graph *graph = run->base.reference->graph;
     for (int n = 0; n < graph->n_nodes; n++) {

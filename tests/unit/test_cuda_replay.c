@@ -25,7 +25,7 @@ static void push(CommandList *list, float *to, int shared_bytes) {
     static int next;
     int i = next++ % 8;
     args[i] = (SetScalarArgs){.out = to, .value = (float)shared_bytes};
-    accesses[i] = (Access){(uintptr_t)to, sizeof(*to), true};
+    accesses[i] = access_to(to, sizeof(*to), true);
     Command command = {.kind = COMMAND_LAUNCH, .accesses = &accesses[i], .n_accesses = 1};
     command.launch = (LaunchCommand){.kernel = KERNEL_set_scalar,
                                      .grid = {1, 1, 1},

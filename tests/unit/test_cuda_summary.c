@@ -42,10 +42,11 @@ int main(void) {
         CHECK(product->bytes >= bytes && product->bytes < bytes + 200, "%g bytes, not %g",
               product->bytes, bytes);
 
-        /* Of each normalisation: the input, its gradient twice, statistics, scale and offset. */
+        /* Of each normalisation: the input, its gradient twice, statistics, scale and offset; and
+         * of those in blocks the gradient that came past. */
         const CudaKernelRow *norm = find_row(&s, "layernorm_grad_rows_bf16");
         const CudaKernelRow *join = find_row(&s, "norm_join");
-        double large = (double)norm->count * 3 * 2 * ROWS * MODEL;
+        double large = ((double)norm->count * 3 + 2 * LAYERS) * 2 * ROWS * MODEL;
         CHECK(norm->count == 2 * LAYERS + 1 && join->count == norm->count, "%lld and %lld",
               (long long)norm->count, (long long)join->count);
         CHECK(norm->bytes > large && norm->bytes < 1.1 * large, "%g bytes, of tensors %g",

@@ -16,21 +16,24 @@ typedef struct NormArgs {
 } NormArgs;
 
 /* Block b sums gain and bias gradients over rows b rows_per_group on: partial [groups, 2 n], of
- * rmsnorm [groups, n]. dx may be dy. */
+ * rmsnorm [groups, n]. dx may be the memory of dy, x or addend. */
 typedef struct NormGradArgs {
     int64_t rows, rows_per_group;
     int32_t n;
     const void *x;
     const float *gain, *mean, *inv;
     const void *dy;
+    const void *addend; /* like dx, added to it; NULL: nothing is */
     void *dx;
     float *partial;
 } NormGradArgs;
 
-/* dgain [n], and dbias [n] of width 2 n = sums over groups of partial [groups, width]. */
+/* dgain [n], and dbias [n] of width 2 n = sums over groups of partial [groups, width]; added to what
+ * is there where add_gain, add_bias say so. */
 typedef struct NormJoinArgs {
     int64_t groups;
     int32_t n, width;
+    int32_t add_gain, add_bias;
     const float *partial;
     float *dgain, *dbias;
 } NormJoinArgs;

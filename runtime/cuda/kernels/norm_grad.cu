@@ -1,6 +1,6 @@
 /* Gradients of layernorm and rmsnorm. With n = (x - mean) inv and g = gain dy:
  *     dx = inv (g - mean(g) - n mean(g n)), dgain = sum over rows of dy n, dbias = of dy
- * and without mean(g) and dbias for rmsnorm.
+ * and without mean(g) and dbias for rmsnorm. The gradient that came past the norm may be added.
  *
  * Gain and bias gradients are summed by groups of rows, in ascending order in each, then over the
  * groups by norm_join. How rows are grouped follows from the sizes alone.
@@ -31,29 +31,63 @@ static __device__ __forceinline__ TwoSums block_sums(TwoSums s, float2 *scratch)
     return s;
 }
 
+/* dx, or its sum with the addend: the f32 sum of two rounded numbers, as one launch after the other
+ * makes it. */
+static __device__ __forceinline__ float add_to_gradient(float addend, float dx) {
+    return __fadd_rn(addend, dx);
+}
+
+/* What a thread needs of a row first: loaded while the row before is worked on, since a block has
+ * few warps to wait with. */
+enum { GRAD_PACKS = 2 };
+struct RowAhead {
+    uint4 x[GRAD_PACKS], dy[GRAD_PACKS];
+    float mean, inv;
+};
+
+template <typename T, bool CENTERED>
+static __device__ __forceinline__ void load_row(const NormGradArgs &a, int64_t row, RowAhead &out) {
+    enum { V = VectorOf<T>::N };
+    const T *x = (const T *)a.x + row * a.n, *dy = (const T *)a.dy + row * a.n;
+    out.mean = CENTERED ? a.mean[row] : 0.0f;
+    out.inv = a.inv[row];
+#pragma unroll
+    for (int p = 0; p < GRAD_PACKS; p++) {
+        const int at = (p * (int)blockDim.x + (int)threadIdx.x) * V;
+        if (at < a.n) {
+            out.x[p] = get_whole(x + at);
+            out.dy[p] = get_whole(dy + at);
+        }
+    }
+}
+
 /* A block walks its group's rows; each thread keeps the same columns of all of them. */
 template <typename T, bool CENTERED>
 static __device__ __forceinline__ void norm_grad_rows(const NormGradArgs &a) {
-    enum { V = VectorOf<T>::N, PACKS = 2 };
+    enum { V = VectorOf<T>::N, PACKS = GRAD_PACKS };
     __shared__ float2 scratch[2][32];
     const int threads = blockDim.x;
     const int64_t first = blockIdx.x * a.rows_per_group;
     const int64_t end = first + a.rows_per_group < a.rows ? first + a.rows_per_group : a.rows;
     float sum_gain[PACKS][V] = {}, sum_bias[PACKS][V] = {};
+    RowAhead ahead;
+    load_row<T, CENTERED>(a, first, ahead);
     for (int64_t row = first; row < end; row++) {
-        const T *x = (const T *)a.x + row * a.n, *dy = (const T *)a.dy + row * a.n;
         T *dx = (T *)a.dx + row * a.n;
-        const float mean = CENTERED ? a.mean[row] : 0.0f, inv = a.inv[row];
+        const float mean = ahead.mean, inv = ahead.inv;
         float normal[PACKS][V], d[PACKS][V];
+        uint4 addend[PACKS];
         TwoSums sums = {0.0f, 0.0f};
 #pragma unroll
         for (int p = 0; p < PACKS; p++) {
             const int at = (p * threads + threadIdx.x) * V;
             if (at < a.n) {
-                Elements<V>::get(x + at, normal[p]);
-                Elements<V>::get(dy + at, d[p]);
+                take_apart(ahead.x[p], normal[p]);
+                take_apart(ahead.dy[p], d[p]);
+                if (a.addend) addend[p] = get_whole((const T *)a.addend + row * a.n + at);
             }
         }
+        if (row + 1 < end) load_row<T, CENTERED>(a, row + 1, ahead);
 #pragma unroll
         for (int p = 0; p < PACKS; p++) {
             const int at = (p * threads + threadIdx.x) * V;
@@ -80,9 +114,12 @@ static __device__ __forceinline__ void norm_grad_rows(const NormGradArgs &a) {
         for (int p = 0; p < PACKS; p++) {
             const int at = (p * threads + threadIdx.x) * V;
             if (at < a.n) {
+                float more[V];
+                if (a.addend) take_apart(addend[p], more);
 #pragma unroll
                 for (int j = 0; j < V; j++) {
                     d[p][j] = inv * (d[p][j] - mean_g - normal[p][j] * mean_gx);
+                    if (a.addend) d[p][j] = add_to_gradient(more[j], d[p][j]);
                 }
                 Elements<V>::put(dx + at, d[p]);
             }
@@ -140,7 +177,9 @@ static __device__ __forceinline__ void norm_grad_any(const NormGradArgs &a) {
     const float mean_g = CENTERED ? sums.g / a.n : 0.0f, mean_gx = sums.gx / a.n;
     for (int i = threadIdx.x; i < a.n; i += blockDim.x) {
         const float g = load(dy + i) * a.gain[i];
-        store(dx + i, inv * (g - mean_g - (load(x + i) - mean) * inv * mean_gx));
+        float d = inv * (g - mean_g - (load(x + i) - mean) * inv * mean_gx);
+        if (a.addend) d = add_to_gradient(load((const T *)a.addend + row * a.n + i), d);
+        store(dx + i, d);
     }
 }
 
@@ -166,6 +205,7 @@ KERNEL_FUNCTION __launch_bounds__(1024) norm_join(NormJoinArgs a) {
     const int64_t at = (int64_t)blockIdx.x * 32 + lane;
     float sum = 0;
     if (at < a.width) {
+#pragma unroll 8
         for (int64_t g = share; g < a.groups; g += shares) sum += a.partial[g * a.width + at];
     }
     part[share][lane] = sum;
@@ -173,9 +213,7 @@ KERNEL_FUNCTION __launch_bounds__(1024) norm_join(NormJoinArgs a) {
     if (share != 0 || at >= a.width) return;
     sum = 0;
     for (int i = 0; i < shares; i++) sum += part[i][lane];
-    if (at < a.n) {
-        a.dgain[at] = sum;
-    } else {
-        a.dbias[at - a.n] = sum;
-    }
+    const bool is_gain = at < a.n;
+    float *to = is_gain ? a.dgain + at : a.dbias + (at - a.n);
+    *to = (is_gain ? a.add_gain : a.add_bias) ? __fadd_rn(*to, sum) : sum;
 }

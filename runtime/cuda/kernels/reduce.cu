@@ -4,11 +4,13 @@
 
 enum { AHEAD = 8 };
 
-static __device__ __forceinline__ void store_sum(void *out, int64_t at, float sum, int as_bf16) {
+static __device__ __forceinline__ void store_sum(void *out, int64_t at, float sum, int as_bf16,
+                                                 int add) {
+    float *to = (float *)out + at;
     if (as_bf16) {
         ((bf16_t *)out)[at] = float_to_bf16(sum);
     } else {
-        ((float *)out)[at] = sum;
+        *to = add ? __fadd_rn(*to, sum) : sum;
     }
 }
 
@@ -68,7 +70,8 @@ static __device__ __forceinline__ void reduce_columns(const ReduceArgs &a) {
     if (threadIdx.x < 32 * N && at < a.width) {
         float sum = 0;
         for (int w = 0; w < WARPS; w++) sum += sums[w][threadIdx.x];
-        store_sum(a.out, blockIdx.y * a.n_outputs + (int64_t)row * a.width + at, sum, a.out_bf16);
+        store_sum(a.out, blockIdx.y * a.n_outputs + (int64_t)row * a.width + at, sum, a.out_bf16,
+                  a.add);
     }
 }
 
@@ -126,14 +129,14 @@ static __device__ __forceinline__ void reduce_rows(const ReduceArgs &a) {
         const T *x = (const T *)a.x + index_map(a.row_at, blockIdx.x);
         const double sum = block_total<REDUCE_THREADS>(
             sum_vectors<T, N>(a, x, begin + threadIdx.x, end, REDUCE_THREADS));
-        if (threadIdx.x == 0) store_sum(a.out, place + blockIdx.x, (float)sum, a.out_bf16);
+        if (threadIdx.x == 0) store_sum(a.out, place + blockIdx.x, (float)sum, a.out_bf16, a.add);
         return;
     }
     const uint32_t row = blockIdx.x * (REDUCE_THREADS / 32) + threadIdx.x / 32;
     if (row >= a.n_outputs) return; /* all of a warp */
     const T *x = (const T *)a.x + index_map(a.row_at, row);
     const float sum = warp_total(sum_vectors<T, N>(a, x, begin + threadIdx.x % 32, end, 32));
-    if (threadIdx.x % 32 == 0) store_sum(a.out, place + row, sum, a.out_bf16);
+    if (threadIdx.x % 32 == 0) store_sum(a.out, place + row, sum, a.out_bf16, a.add);
 }
 
 KERNEL_FUNCTION __launch_bounds__(REDUCE_THREADS) reduce_rows_f32(ReduceArgs a) {
@@ -168,5 +171,5 @@ KERNEL_FUNCTION __launch_bounds__(REDUCE_THREADS) reduce_finish(ReduceFinishArgs
     __syncthreads();
     if (warp > 0 || i >= a.n_outputs) return;
     for (int w = 1; w < WARPS; w++) sum += sums[w][lane];
-    store_sum(a.out, i, (float)sum, a.out_bf16);
+    store_sum(a.out, i, (float)sum, a.out_bf16, a.add);
 }

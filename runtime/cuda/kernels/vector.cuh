@@ -14,6 +14,24 @@ template <> struct VectorOf<bf16_t> {
     enum { N = 8 };
 };
 
+/* Sixteen bytes as they lie, loaded long before they are taken apart: elements would take twice the
+ * registers in between. */
+template <typename T> static __device__ __forceinline__ uint4 get_whole(const T *p) {
+    return *(const uint4 *)p;
+}
+static __device__ __forceinline__ void take_apart(uint4 v, float (&x)[4]) {
+    x[0] = bits_to_float(v.x), x[1] = bits_to_float(v.y);
+    x[2] = bits_to_float(v.z), x[3] = bits_to_float(v.w);
+}
+static __device__ __forceinline__ void take_apart(uint4 v, float (&x)[8]) {
+    const uint32_t words[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        x[2 * i] = bits_to_float(words[i] << 16);
+        x[2 * i + 1] = bits_to_float(words[i] & 0xffff0000u);
+    }
+}
+
 /* N elements as f32: N is 1, or VectorOf<T>::N where p is aligned to 16 bytes. */
 template <int N> struct Elements;
 
@@ -42,13 +60,7 @@ static __device__ __forceinline__ uint32_t bf16_pair(float low, float high) {
 
 template <> struct Elements<8> {
     static __device__ __forceinline__ void get(const bf16_t *p, float *x) {
-        const uint4 v = *(const uint4 *)p;
-        const uint32_t words[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            x[2 * i] = bits_to_float(words[i] << 16);
-            x[2 * i + 1] = bits_to_float(words[i] & 0xffff0000u);
-        }
+        take_apart(get_whole(p), *(float(*)[8])x);
     }
     static __device__ __forceinline__ void put(bf16_t *p, const float *x) {
         *(uint4 *)p = make_uint4(bf16_pair(x[0], x[1]), bf16_pair(x[2], x[3]),
