@@ -46,16 +46,29 @@ static void find_joined(NodePricer *x) {
     }
 }
 
-/* Elementwise work on a product that nothing else reads. */
+/* Results that the op's own kernel can go on with: a product's, a norm's gradient, which adds what
+ * came past the norm, and sums, which go straight into accumulators. */
+static bool goes_on(Value from, const Node *reader) {
+    switch (from.node->op) {
+    case OP_MATMUL: return true;
+    case OP_LAYERNORM_GRAD:
+    case OP_RMSNORM_GRAD: return from.output == 0 || reader->op == OP_ACCUMULATE;
+    case OP_REDUCE_SUM: return reader->op == OP_ACCUMULATE;
+    default: return false;
+    }
+}
+
+/* Elementwise work on such a result that nothing else reads. */
 static void find_folded(NodePricer *x, const int *uses) {
     for (int n = 0; n < x->graph->n_nodes; n++) {
         const Node *node = x->graph->nodes[n];
-        bool elementwise = OPS[node->op].flags & ELEMENTWISE_BIT || node->op == OP_FUSED;
+        bool elementwise = OPS[node->op].flags & ELEMENTWISE_BIT || node->op == OP_FUSED ||
+                           node->op == OP_ACCUMULATE;
         if (!elementwise || !x->cluster->software.folds_epilogues) continue;
         for (int i = 0; i < node->n_inputs; i++) {
-            const Node *from = node->inputs[i].node;
-            x->folded[n] |= from->op == OP_MATMUL && from->phase == node->phase &&
-                            uses[from->id * MAX_OUTPUTS] == 1;
+            Value from = node->inputs[i];
+            x->folded[n] |= goes_on(from, node) && from.node->phase == node->phase &&
+                            uses[from.node->id * MAX_OUTPUTS + from.output] == 1;
         }
     }
 }
@@ -186,11 +199,11 @@ static double traffic_bytes(const NodePricer *x, const Node *node) {
     return lookup ? 2 * bytes : bytes;
 }
 
-/* Without the product's result, which is neither written nor read. */
+/* Without the result that it goes on from, which is neither written nor read. */
 static double folded_bytes(const NodePricer *x, const Node *node) {
     double bytes = traffic_bytes(x, node);
     for (int i = 0; i < node->n_inputs; i++) {
-        if (node->inputs[i].node->op != OP_MATMUL) continue;
+        if (!goes_on(node->inputs[i], node)) continue;
         bytes -= 2 * local_bytes(node->inputs[i], &x->graph->mesh);
     }
     return bytes > 0 ? bytes : 0;
