@@ -136,18 +136,25 @@ static void test_driver(void) {
     fake_cuda_destroy();
 }
 
-int main(void) {
-    const CuApi *api = cu_api_load();
+/* The file of the library that is installed, from a function of it: the loader gives a name alone.
+ * NULL: there is none. */
+static char *find_real(void) {
+    const CuPlaces places = {.loader = true, .toolkit = "/usr/local/cuda/lib64"};
     Dl_info info;
-    char command[128];
+    void *handle = find(&places), *function = handle ? dlsym(handle, "cudaGetDeviceCount") : NULL;
+    char *real = function && dladdr(function, &info) ? realpath(info.dli_fname, NULL) : NULL;
+    if (handle) dlclose(handle);
+    return real;
+}
+
+int main(void) {
+    char command[128], *real = find_real();
     test_driver();
-    /* From its own file, since the loader's path may have given a name alone. */
-    if (!api->path[LIBRARY_cudart] || !dladdr((void *)api->cudaGetDeviceCount, &info)) {
-        printf("skip CUDA's libraries: %s\n", api->error[LIBRARY_cudart]);
+    if (!real) {
+        printf("skip CUDA's libraries: %s\n", why);
         return check_report();
     }
     if (!mkdtemp(root)) return 1;
-    char *real = realpath(info.dli_fname, NULL);
     test_places(real);
     free(real);
     snprintf(command, sizeof(command), "rm -rf %s", root);
