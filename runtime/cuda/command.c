@@ -11,6 +11,13 @@ const KernelInfo KERNELS[N_KERNELS] = {
 #undef KERNEL
 };
 
+/* Any device and driver takes so much by value. */
+enum { MOST_ARGS_BYTES = 4096 };
+#define KERNEL(name, args)                                                                         \
+    _Static_assert(sizeof(args) <= (size_t)MOST_ARGS_BYTES, #name ": too many arguments");
+#include "runtime/cuda/kernels.def"
+#undef KERNEL
+
 const char *stream_kind_name(StreamKind kind) {
     static const char *const NAMES[] = {"compute",       "tensor",          "data",
                                         "pipeline",      "send forward",    "receive forward",

@@ -200,13 +200,22 @@ NORM_GRAD_KERNELS(rmsnorm, bf16_t, false, bf16)
 
 /* 32 columns per block; its warps share the groups of each. */
 KERNEL_FUNCTION __launch_bounds__(1024) norm_join(NormJoinArgs a) {
+    enum { AHEAD = 8 }; /* loads under way */
     __shared__ float part[32][33];
     const int lane = threadIdx.x % 32, share = threadIdx.x / 32, shares = blockDim.x / 32;
     const int64_t at = (int64_t)blockIdx.x * 32 + lane;
     float sum = 0;
     if (at < a.width) {
-#pragma unroll 8
-        for (int64_t g = share; g < a.groups; g += shares) sum += a.partial[g * a.width + at];
+        for (int64_t g = share; g < a.groups; g += AHEAD * shares) {
+            float terms[AHEAD];
+#pragma unroll
+            for (int k = 0; k < AHEAD; k++) {
+                const int64_t group = g + k * shares;
+                terms[k] = group < a.groups ? a.partial[group * a.width + at] : 0.0f;
+            }
+#pragma unroll
+            for (int k = 0; k < AHEAD; k++) sum += terms[k];
+        }
     }
     part[share][lane] = sum;
     __syncthreads();

@@ -19,11 +19,15 @@ static __device__ __forceinline__ uint32_t part_begin(uint32_t n, uint32_t n_par
     return (uint32_t)((uint64_t)n * part / n_parts);
 }
 
-/* total += the sums over AHEAD, in pairs. */
-template <int N>
-static __device__ __forceinline__ void add_terms(float (&terms)[AHEAD][N], float *total) {
+/* total += COUNT terms, step apart from number i on, added in pairs; get(i, x) loads one. */
+template <int COUNT, int N, class Get>
+static __device__ __forceinline__ void add_terms(const Get &get, uint32_t i, uint32_t step,
+                                                 float *total) {
+    float terms[COUNT][N];
 #pragma unroll
-    for (int half = AHEAD / 2; half > 0; half /= 2) {
+    for (int k = 0; k < COUNT; k++) get(i + k * step, terms[k]);
+#pragma unroll
+    for (int half = COUNT / 2; half > 0; half /= 2) {
 #pragma unroll
         for (int k = 0; k < half; k++) {
 #pragma unroll
@@ -32,6 +36,26 @@ static __device__ __forceinline__ void add_terms(float (&terms)[AHEAD][N], float
     }
 #pragma unroll
     for (int j = 0; j < N; j++) total[j] += terms[0][j];
+}
+
+/* total += all terms i, i + step, ... before `end`. The rest goes in halves: one after the other,
+ * each would wait for memory. */
+template <int N, class Get>
+static __device__ __forceinline__ void add_all_terms(const Get &get, uint32_t i, uint32_t end,
+                                                     uint32_t step, float *total) {
+    static_assert(AHEAD == 8, "rests of 4, 2 and 1");
+    for (; i + (AHEAD - 1) * step < end; i += AHEAD * step) {
+        add_terms<AHEAD, N>(get, i, step, total);
+    }
+    if (i + 3 * step < end) {
+        add_terms<4, N>(get, i, step, total);
+        i += 4 * step;
+    }
+    if (i + step < end) {
+        add_terms<2, N>(get, i, step, total);
+        i += 2 * step;
+    }
+    if (i < end) add_terms<1, N>(get, i, step, total);
 }
 
 /* A block: 32 N columns of one row, its runs dealt to the warps. */
@@ -44,24 +68,14 @@ static __device__ __forceinline__ void reduce_columns(const ReduceArgs &a) {
     const uint32_t first = (blockIdx.x - row * a.divisor.divisor) * 32 * N;
     const uint32_t column = first + lane * N;
     const uint32_t end = part_begin(a.n_runs, a.n_chunks, blockIdx.y + 1);
-    uint32_t run = part_begin(a.n_runs, a.n_chunks, blockIdx.y) + warp;
+    const uint32_t run = part_begin(a.n_runs, a.n_chunks, blockIdx.y) + warp;
     float total[N] = {0};
     if (column < a.width) {
         const T *x = (const T *)a.x + index_map(a.row_at, row) + column;
-        for (; run + (AHEAD - 1) * WARPS < end; run += AHEAD * WARPS) {
-            float terms[AHEAD][N];
-#pragma unroll
-            for (int k = 0; k < AHEAD; k++) {
-                Elements<N>::get(x + index_map(a.run_at, run + k * WARPS), terms[k]);
-            }
-            add_terms<N>(terms, total);
-        }
-        for (; run < end; run += WARPS) {
-            float terms[N];
-            Elements<N>::get(x + index_map(a.run_at, run), terms);
-#pragma unroll
-            for (int j = 0; j < N; j++) total[j] += terms[j];
-        }
+        auto get = [&](uint32_t i, float *terms) {
+            Elements<N>::get(x + index_map(a.run_at, i), terms);
+        };
+        add_all_terms<N>(get, run, end, WARPS, total);
     }
 #pragma unroll
     for (int j = 0; j < N; j++) sums[warp][lane * N + j] = total[j];
@@ -102,18 +116,8 @@ template <typename T, int N>
 static __device__ __forceinline__ float sum_vectors(const ReduceArgs &a, const T *x, uint32_t i,
                                                     uint32_t end, uint32_t step) {
     float total[N] = {0}, sum = 0;
-    for (; i + (AHEAD - 1) * step < end; i += AHEAD * step) {
-        float terms[AHEAD][N];
-#pragma unroll
-        for (int k = 0; k < AHEAD; k++) get_vector<T, N>(a, x, i + k * step, terms[k]);
-        add_terms<N>(terms, total);
-    }
-    for (; i < end; i += step) {
-        float terms[N];
-        get_vector<T, N>(a, x, i, terms);
-#pragma unroll
-        for (int j = 0; j < N; j++) total[j] += terms[j];
-    }
+    auto get = [&](uint32_t at, float *terms) { get_vector<T, N>(a, x, at, terms); };
+    add_all_terms<N>(get, i, end, step, total);
 #pragma unroll
     for (int j = 0; j < N; j++) sum += total[j];
     return sum;
@@ -162,9 +166,15 @@ KERNEL_FUNCTION __launch_bounds__(REDUCE_THREADS) reduce_finish(ReduceFinishArgs
     const int64_t i = (int64_t)blockIdx.x * 32 + lane;
     double sum = 0;
     if (i < a.n_outputs) {
-#pragma unroll 8
-        for (uint32_t c = warp; c < a.n_chunks; c += WARPS) {
-            sum += (double)a.partial[c * a.n_outputs + i];
+        for (uint32_t c = warp; c < a.n_chunks; c += AHEAD * WARPS) {
+            float terms[AHEAD];
+#pragma unroll
+            for (int k = 0; k < AHEAD; k++) {
+                const uint32_t at = c + k * WARPS;
+                terms[k] = at < a.n_chunks ? a.partial[at * a.n_outputs + i] : 0.0f;
+            }
+#pragma unroll
+            for (int k = 0; k < AHEAD; k++) sum += (double)terms[k];
         }
     }
     sums[warp][lane] = sum;
