@@ -196,12 +196,15 @@ static void read_messages(const DeviceProfile *profile, Device *device) {
              &device->link_latency_us, &device->link_bytes_per_second);
 }
 
-/* From the all_reduces of the largest group: 2 (n - 1) steps of 1/n of the bytes each. */
-static void read_collectives(const DeviceProfile *profile, Device *device) {
+/* From the all_reduces of the largest group whose members had a core each or, for ranks that take
+ * turns on cores, of the largest whose members did, too: 2 (n - 1) steps of 1/n of the bytes each. */
+static void read_collectives(const DeviceProfile *profile, bool crowded, Device *device) {
     const ProfileCollective *small = NULL, *large = NULL;
     for (int i = 0; i < profile->n_collectives; i++) {
         const ProfileCollective *row = &profile->collectives[i];
         if (row->kind != PROFILE_ALL_REDUCE || row->members < 2) continue;
+        bool took_turns = !profile->cuda && row->members > profile->cores;
+        if (took_turns && !crowded) continue;
         bool wider = !small || row->members > small->members;
         if (!wider && row->members < small->members) continue;
         if (wider || row->bytes < small->bytes) small = row;
@@ -212,6 +215,9 @@ static void read_collectives(const DeviceProfile *profile, Device *device) {
     device->step_bytes_per_second = device->link_bytes_per_second;
     fit_line((double)small->bytes * part, small->us, (double)large->bytes * part, large->us,
              n_steps, &device->step_latency_us, &device->step_bytes_per_second);
+    if (crowded && device->link_latency_us < device->step_latency_us) {
+        device->link_latency_us = device->step_latency_us;
+    }
 }
 
 static void read_calls(const DeviceProfile *profile, int64_t threads, Device *device) {
@@ -267,6 +273,6 @@ Device device_of_profile(const DeviceProfile *profile, int n_ranks, Arena *arena
     if (bytes > 0) device.memory_bytes_per_second = bytes;
     read_calls(profile, threads, &device);
     read_messages(profile, &device);
-    read_collectives(profile, &device);
+    read_collectives(profile, crowded, &device);
     return device;
 }

@@ -295,9 +295,11 @@ static void list_rows(const MeasureList *list, int cores) {
         for (int i = 0; i < n_counts; i++) measure_list_kernels(list, counts[i], bf16);
     }
     measure_list_messages(list);
-    for (int members = 2; members <= (cores > 2 ? cores : 2) && members <= 8; members *= 2) {
+    int members = 2;
+    for (; members <= (cores > 2 ? cores : 2) && members <= 8; members *= 2) {
         measure_list_collectives(list, members);
     }
+    measure_list_collectives(list, members); /* more than there are cores: they take turns */
 }
 
 /* Numbers of everyday size, whether read as f32 or, each half, as bf16: zeros or denormals would be
