@@ -150,7 +150,12 @@ int cmd_check(CliArgs *args) {
     int status = EXIT_USAGE;
     size_t length;
     char *text = file_read(args->arena, args->operand, MAX_PLAN_BYTES, &length, diag);
-    Plan *plan = text ? plan_parse(args->arena, args->operand, text, diag) : NULL;
+    Plan *plan = NULL;
+    if (text && strlen(text) != length) {
+        diag_error(diag, (SourceLoc){args->operand, 0}, "is no plan: it has zero bytes");
+    } else if (text) {
+        plan = plan_parse(args->arena, args->operand, text, diag);
+    }
     if (plan) {
         uint64_t fingerprint = plan_fingerprint(plan);
         if (verify_plan(plan, diag) && fingerprint != plan->fingerprint) {

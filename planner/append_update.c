@@ -40,18 +40,23 @@ static void collect_gradients(Update *u) {
         if (node->op == OP_ACCUMULATE) leaf_of[n] = leaf_of[node->inputs[0].node->id];
         if (leaf_of[n]) last[leaf_of[n]->id] = node_value(node, 0);
     }
+    Node **leaves = ARENA_ARRAY(u->ctx->arena, Node *, graph->n_nodes + 1);
+    int n_leaves = 0;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        if (graph->nodes[n]->op == OP_ACCUMULATOR) leaves[n_leaves++] = graph->nodes[n];
+    }
     for (int n = 0; n < graph->n_nodes; n++) {
         Node *param = graph->nodes[n];
         if (param->op != OP_PARAM) continue;
-        for (int m = 0; m < graph->n_nodes; m++) {
-            Node *candidate = graph->nodes[m];
-            if (candidate->op != OP_ACCUMULATOR || candidate->block != param->block) continue;
+        for (int m = 0; m < n_leaves; m++) {
+            Node *candidate = leaves[m];
+            if (candidate->block != param->block) continue;
             if (strcmp(node_string(candidate, ATTR_of), node_string(param, ATTR_name)) != 0) {
                 continue;
             }
             int count = u->n_params, capacity = u->capacity;
             ARENA_PUSH(u->ctx->arena, u->params, count, capacity, param);
-            ARENA_PUSH(u->ctx->arena, u->gradients, u->n_params, u->capacity, last[m]);
+            ARENA_PUSH(u->ctx->arena, u->gradients, u->n_params, u->capacity, last[candidate->id]);
             break;
         }
     }

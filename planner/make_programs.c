@@ -21,6 +21,8 @@ typedef struct Maker {
     int n_values;
     uint8_t *param_stages; /* [n_nodes][p]: stage reads this parameter */
     const Node **param_of; /* of accumulators, states and what is computed from them */
+    int *first_param;      /* by block + 1: its first parameter's id, or -1 */
+    int *next_param;       /* by id: the next parameter of the same block, or -1 */
     StageComm *comms;
     int n_comms, comm_capacity;
 } Maker;
@@ -67,6 +69,29 @@ static void find_crossings(Maker *m) {
     }
 }
 
+static void list_params(Maker *m) {
+    int n_blocks = 0;
+    for (int n = 0; n < m->in->n_nodes; n++) {
+        if (m->in->nodes[n]->block >= n_blocks) n_blocks = m->in->nodes[n]->block + 1;
+    }
+    m->first_param = ARENA_ARRAY(m->ctx->arena, int, n_blocks + 1);
+    m->next_param = ARENA_ARRAY(m->ctx->arena, int, m->in->n_nodes + 1);
+    for (int b = 0; b <= n_blocks; b++) m->first_param[b] = -1;
+    for (int n = m->in->n_nodes - 1; n >= 0; n--) {
+        const Node *node = m->in->nodes[n];
+        if (node->op != OP_PARAM) continue;
+        m->next_param[n] = m->first_param[node->block + 1];
+        m->first_param[node->block + 1] = n;
+    }
+}
+
+static const Node *find_param(const Maker *m, int block, const char *name) {
+    for (int k = m->first_param[block + 1]; k >= 0; k = m->next_param[k]) {
+        if (strcmp(node_string(m->in->nodes[k], ATTR_name), name) == 0) return m->in->nodes[k];
+    }
+    return NULL;
+}
+
 /* Which parameter a node of the update belongs to; NULL: to none (global scalars). */
 static void find_params(Maker *m) {
     const Graph *in = m->in;
@@ -75,14 +100,8 @@ static void find_params(Maker *m) {
         const Node *node = in->nodes[n];
         if (node->op == OP_PARAM) m->param_of[n] = node;
         const char *of = node_string(node, ATTR_of);
-        for (int k = 0; of[0] && k < in->n_nodes; k++) {
-            const Node *param = in->nodes[k];
-            if (param->op == OP_PARAM && param->block == node->block &&
-                strcmp(node_string(param, ATTR_name), of) == 0) {
-                m->param_of[n] = param;
-                break;
-            }
-        }
+        const Node *named = of[0] ? find_param(m, node->block, of) : NULL;
+        if (named) m->param_of[n] = named;
         for (int i = 0; i < node->n_inputs; i++) {
             const Node *from = node->inputs[i].node;
             const Node *param = from->op == OP_PARAM ? from : NULL;
@@ -410,6 +429,7 @@ bool make_programs(const Graph *graph, PassContext *ctx, StageGraph *out_stages,
         m.first_block[c] = b;
     }
     find_crossings(&m);
+    list_params(&m);
     find_params(&m);
     for (int stage = 0; stage < m.n_pipeline; stage++) {
         out_stages[stage].graph = make_stage(&m, stage);

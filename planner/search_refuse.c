@@ -38,8 +38,8 @@ bool search_check_request(const ModelCosts *costs, const SearchSpace *space, Dia
     const SearchRequest *request = space->request;
     int64_t most = costs->cluster->max_devices > 0 ? costs->cluster->max_devices : MOST_RANKS;
     if (space->n_ranks < 1 || space->n_ranks > most) {
-        diag_error(diag, NO_LOC, "%d ranks: %s has 1 to %lld", space->n_ranks, costs->cluster->name,
-                   (long long)most);
+        diag_error(diag, NO_LOC, "%d ranks: %s has %s%lld", space->n_ranks, costs->cluster->name,
+                   most > 1 ? "1 to " : "", (long long)most);
         return false;
     }
     if (space->global_batch < 1) {

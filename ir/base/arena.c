@@ -15,7 +15,7 @@ struct Arena {
     Block *blocks;
 };
 
-/* With AddressSanitizer each allocation is a block of its own, so that running over its end shows. */
+/* With AddressSanitizer each allocation is a block of its own: running over its end shows. */
 #if defined(__SANITIZE_ADDRESS__)
 enum { BLOCK_BYTES = 0, ALIGNMENT = 1 };
 #else

@@ -169,6 +169,8 @@ head -c "$(($(wc -c <"$plan") / 2))" "$plan" >"$folder/half.plan"
 fails 'half a plan' 2 'half.plan' check "$folder/half.plan"
 sed 's/^seed=1$/seed=2/' "$plan" >"$folder/changed.plan"
 fails 'changed plan' 1 'fingerprint' check "$folder/changed.plan"
+(cat "$plan"; printf '\0more') >"$folder/zero-byte.plan"
+fails 'a plan with a zero byte' 2 'zero bytes' check "$folder/zero-byte.plan"
 fails 'changed plan is not run' 2 'fingerprint' train "$folder/changed.plan" --data "$text"
 fails 'plan into a missing folder' 1 "$folder/none/" plan $model "${small[@]}" \
     -o "$folder/none/x.plan"

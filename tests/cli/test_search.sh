@@ -28,6 +28,7 @@ fails 2 "--ranks: '8..64' is a range, which only perilune scale takes" "${plan[@
 fails 2 '--ranks: 0 is not from 1 to 4194304' "${plan[@]}" --ranks 0
 fails 2 '--ranks: 99999999 is not from 1 to 4194304' "${plan[@]}" --ranks 99999999
 fails 2 '1000000 ranks: selene has 1 to 4480' "${plan[@]}" --ranks 1000000
+fails 2 '2 ranks: h200 has 1' plan models/gpt.lua --cluster h200 --ranks 2
 fails 2 '--top: 0 is less than 1' "${plan[@]}" --ranks 16 --top 0
 fails 2 "there is no cluster 'seleen'; did you mean selene?" plan models/gpt.lua --cluster seleen
 fails 2 "there is no software 'megatrn-2021'; did you mean megatron-2021?" \
