@@ -45,10 +45,13 @@ const CliCommand CLI_COMMANDS[] = {
      cmd_check},
     {"train",
      "PLAN|MODEL.lua",
-     "trains, on this machine's processor",
+     "trains, on a GPU or on this machine's processor",
      {{"options", IN_TRAINING}, {"planning, when given MODEL.lua", IN_PLANNING}},
-     "Every rank of the plan becomes a thread. Ctrl-C ends after the step, and saves.\n\n"
+     "On the processor every rank of the plan becomes a thread, on GPUs a process of its own.\n"
+     "Ctrl-C ends after the step, and saves.\n\n"
      "  perilune train gpt.plan --data text.txt --steps 500 --save gpt.safetensors\n"
+     "  perilune train gpt.plan --data text.txt --steps 90000 --checkpoint run.ckpt \\\n"
+     "      --checkpoint-every 500 --continue\n"
      "  perilune train models/gpt.lua --set layers=2 --data text.txt --steps 100 --log run.jsonl\n"
      "  perilune train gpt.plan --data text.txt --steps 20 --trace step.json --profile cpu.json\n",
      cmd_train},
@@ -197,6 +200,19 @@ static void set_signals(void) {
     signal(SIGXFSZ, SIG_IGN);
 }
 
+/* OpenMP's threads spin for milliseconds before they sleep. Beside other programs that uses up a
+ * thread's share of its core just before it is needed, and at times a step takes a hundred times as
+ * long. With 2000 turns, some tens of microseconds, a small GPT is as fast on an idle machine and up
+ * to three times as fast on a busy one (tests/bench/RESULTS.md). libgomp reads the number when it is
+ * loaded, so the program begins again with it. */
+static void limit_spinning(const CliCommand *command, char **argv) {
+    bool computes =
+        command->run == cmd_train || command->run == cmd_generate || command->run == cmd_profile;
+    if (!computes || getenv("GOMP_SPINCOUNT") || getenv("OMP_WAIT_POLICY")) return;
+    if (setenv("GOMP_SPINCOUNT", "2000", 1) == 0) execv("/proc/self/exe", argv);
+    /* Where that cannot be done: as it is. */
+}
+
 static int run_command(int argc, char **argv) {
     if (argc < 2) {
         cli_print_overview(stderr);
@@ -212,6 +228,7 @@ static int run_command(int argc, char **argv) {
     }
     const CliCommand *command = cli_find_command(name);
     if (!command) return unknown_command(name);
+    limit_spinning(command, argv);
     Arena *arena = arena_create();
     CliArgs args = {.arena = arena, .command = command};
     int status = cli_parse(&args, argc - 2, argv + 2);

@@ -317,6 +317,16 @@ for signal in TERM HUP; do # a shell's background jobs ignore SIGINT
     result "SIG$signal: status 130" "$([ $status -eq 130 ] || echo "status $status: $(cat "$folder/err")")"
     result "SIG$signal: weights are saved" "$([ -s "$folder/stopped-$signal.st" ] || echo 'no file')"
 done
+start_endless --data "$text"
+result "OpenMP's threads do not spin for long" \
+    "$(tr '\0' '\n' <"/proc/$pid/environ" | grep -qx 'GOMP_SPINCOUNT=2000' || echo 'not set')"
+kill "$pid"
+wait "$pid"
+GOMP_SPINCOUNT=77 start_endless --data "$text"
+result 'unless the user says how long' \
+    "$(tr '\0' '\n' <"/proc/$pid/environ" | grep -qx 'GOMP_SPINCOUNT=77' || echo 'not kept')"
+kill "$pid"
+wait "$pid"
 cp "$text" "$folder/cut.txt"
 start_endless --data "$folder/cut.txt"
 : >"$folder/cut.txt"
