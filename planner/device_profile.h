@@ -20,7 +20,7 @@
  *                be
  *   messages     [{bytes, us}]: from one rank to another, sent until received
  *   collectives  [{kind, members, bytes, us}]: all_reduce, all_gather or reduce_scatter of bytes in
- *                all on each member
+ *                all on each member; CPU: with more members than cores they take turns
  *
  * CPU: attention and kernels found their operands beyond the second-level cache, as in a step.
  * dtype is "f32" or "bf16". threads: CPU cores that took part; CUDA: 1. Every key must be there,
