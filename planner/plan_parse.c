@@ -226,7 +226,10 @@ static bool read_stage(PlanReader *reader, const Plan *plan, int index, Stage *s
 
 static bool read_header(PlanReader *reader, Plan *plan) {
     int version;
-    if (!plan_reader_expect(reader, "perilune plan ")) return false;
+    if (!plan_reader_accept(reader, "perilune plan ")) {
+        return plan_reader_fail(reader,
+                                "is not a plan; `perilune plan MODEL.lua -o FILE` makes one");
+    }
     if (!plan_reader_int32(reader, 0, 1 << 30, &version)) return false;
     if (version != PLAN_FORMAT_VERSION) {
         return plan_reader_fail(reader,

@@ -103,6 +103,23 @@ static double count_product_flops(const Plan *plan, const Graph *graph) {
     return flops * plan->n_micro;
 }
 
+static bool is_over_t(const Sharding *sharding, int rank) {
+    for (int i = 0; i < rank; i++) {
+        if (sharding->mesh[i] == MESH_T) return true;
+    }
+    return false;
+}
+
+static void count_undivided(Facts *facts, const Graph *graph) {
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n], *most = facts->most_undivided;
+        int64_t elements = type_elements(&node->types[0]);
+        if (node->op != OP_PARAM || is_over_t(&node->shardings[0], node->types[0].rank)) continue;
+        facts->undivided_parameters += (double)elements;
+        if (!most || elements > type_elements(&most->types[0])) facts->most_undivided = node;
+    }
+}
+
 static void fill_stage(Facts *facts, int stage, const int64_t *parameters_of) {
     const Plan *plan = facts->plan;
     const Stage *list = &plan->stages[stage];
@@ -116,6 +133,7 @@ static void fill_stage(Facts *facts, int stage, const int64_t *parameters_of) {
     for (int part = 0; part < N_UPDATE_PARTS; part++) of->flops += cost->update[part].flops;
     of->n_parameters = parameters_of[list->program];
     facts->parameters_counted += (double)of->n_parameters;
+    if (plan->mesh.size[MESH_T] > 1) count_undivided(facts, plan->programs[list->program].graph);
     plan_class_bytes(plan, stage, of->class_bytes);
     of->arena_bytes = list->arena_bytes;
     of->busy_us = facts->sim->stages[stage].busy_us + facts->sim->stages[stage].send_us;

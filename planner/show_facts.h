@@ -47,8 +47,10 @@ typedef struct Facts {
     double n_tokens;       /* per step */
     double hardware_flops; /* of all ranks' products and attention a step, as planned */
     int64_t largest_arena_bytes;
-    double all_arena_bytes;    /* of all ranks */
-    double parameters_counted; /* sum over stages, tied ones once each */
+    double all_arena_bytes;      /* of all ranks */
+    double parameters_counted;   /* sum over stages, tied ones once each */
+    double undivided_parameters; /* of these, with t > 1: whole on every t rank */
+    const Node *most_undivided;  /* the largest of them; NULL: none */
     StageFacts *stages;
     int n_traffic;
     Traffic *traffic;

@@ -52,6 +52,7 @@ static void put_head(json_t *root, const Facts *facts) {
     json_t *model = json_put_new(root, "model", json_object());
     json_put_name(model, "name", plan->model);
     json_put_int(model, "parameters", plan->n_parameters);
+    json_put_real(model, "undivided_parameters", facts->undivided_parameters);
     json_put_int(model, "seq", plan->seq);
     json_put_int(model, "vocab", plan->vocab);
     json_put_real(model, "flops_per_step", plan->model_flops);

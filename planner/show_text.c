@@ -20,6 +20,20 @@ static void put_label(StrBuf *out, const char *label) {
     strbuf_printf(out, "%-10s", label);
 }
 
+/* Gains, and the rows of biases, are whole everywhere; much more is a model's own axes. */
+static void put_undivided(StrBuf *out, const Facts *facts) {
+    enum { MOST_PERCENT = 5 };
+    char count[UNIT_TEXT];
+    double percent = 100 * facts->undivided_parameters / facts->parameters_counted;
+    if (!facts->most_undivided || percent <= MOST_PERCENT) return;
+    put_label(out, "");
+    strbuf_printf(out, "%s parameters (%.0f %%) have no axis that t divides: whole on all %d, as ",
+                  unit_count(facts->undivided_parameters, count), percent,
+                  facts->plan->mesh.size[MESH_T]);
+    put_name(out, node_string(facts->most_undivided, ATTR_name), 20);
+    strbuf_put(out, "\n");
+}
+
 static void put_head(StrBuf *out, const Facts *facts) {
     const Plan *plan = facts->plan;
     char a[UNIT_TEXT], b[UNIT_TEXT], c[UNIT_TEXT];
@@ -32,6 +46,7 @@ static void put_head(StrBuf *out, const Facts *facts) {
     strbuf_printf(out, "t=%d tensor x d=%d data x p=%d pipeline: %d rank%s%s\n", size[MESH_T],
                   size[MESH_D], size[MESH_P], facts->n_ranks, facts->n_ranks == 1 ? "" : "s",
                   plan->sequence_parallel ? ", sequence-parallel" : "");
+    put_undivided(out, facts);
     if (plan->zero) {
         put_label(out, "zero");
         strbuf_put(out, "1: optimizer state and update divided over d\n");

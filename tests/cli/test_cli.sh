@@ -211,7 +211,7 @@ else
         -o "$folder/none/x.plan"
 fi
 fails 'tuning a plan for CPUs' 2 'only plans made with --device cuda' tune "$plan"
-fails 'tuning no plan' 2 "$text:1: expected 'perilune plan '" tune "$text"
+fails 'tuning no plan' 2 "$text:1: is not a plan" tune "$text"
 result 'devices: the processor' "$([[ $out == *'cpu '*oneDNN* ]] || echo "$out")"
 run devices --json
 result 'devices --json' "$([[ $out == '{'*'"bf16_native"'*'"usable"'* ]] || echo "$out")"
@@ -223,6 +223,25 @@ works 'show with a profile' "predicted with $folder/cpu.json" show "$plan" \
 works 'show --json with a profile' '"profile"' show "$plan" --json --profile "$folder/cpu.json"
 sed 's/"us":/"us":-/' "$folder/cpu.json" >"$folder/bad.json"
 fails 'bad profile' 2 'calls[0].us: -' show "$plan" --profile "$folder/bad.json"
+
+# --- axes of a model's own ---
+cat >"$folder/own.lua" <<'LUA'
+local nn = require "nn"
+return model {
+  name = "own", layers = 1, axes = { seq = 16, model = 32, wide = 64, vocab = 256 },
+  loss = function(m, tokens, labels)
+    local x = nn.embedding(m, "wte", tokens, "vocab", "model")
+    x = ops.gelu { nn.linear(m, x, "model", "wide", { weight = "up" }) }
+    x = nn.linear(m, x, "wide", "model", { weight = "down" })
+    return nn.cross_entropy(m, nn.logits(m, "wte", x, "vocab", "model"), labels, "vocab")
+  end,
+}
+LUA
+works 'what t does not divide is said' \
+    '4.10 k parameters (33 %) have no axis that t divides: whole on all 2, as up' \
+    plan "$folder/own.lua" --mesh t=2
+run plan $model "${small[@]}" --mesh t=2
+result 'where it is little, nothing is' "$(grep -o 'no axis that t divides' "$folder/out")"
 
 # --- train, generate ---
 : >"$folder/empty.txt"

@@ -213,7 +213,7 @@ static void test_mistakes(Arena *arena, Diag *diag) {
         {"\nrecompute=none", "\nrecompute=all",
          "x.plan:13: expected what is recomputed: none, selective or full, at 'all'"},
         {"\nrecompute=none", "", "x.plan:13: expected 'recompute'"},
-        {"perilune plan", "perilune plane", "x.plan:1: expected 'perilune plan '"},
+        {"perilune plan", "perilune plane", "x.plan:1: is not a plan"},
         {"fingerprint=", "fingerprint=xyz", "x.plan:2: expected 16 hexadecimal digits"},
         {"\nchunks=1", "\nchunks=33", "the number must lie in 0 to 32, at '33'"},
         {"\nchunks=1", "\nchunks=0", "has at least one of"},
