@@ -74,7 +74,8 @@ bool schedule_check(const char *name, const PipelineShape *shape, SourceLoc loc,
                    name, p, v, shape->n_micro, MAX_STAGES, MAX_CHUNKS, MAX_MICRO);
     } else if (v > 1 && !SCHEDULES[index].chunked) {
         diag_error(diag, loc,
-                   "schedule %s: has one chunk per stage, not %d; 'interleaved' has more", name, v);
+                   "schedule %s: has one chunk per stage; --chunks %d is for 'interleaved'", name,
+                   v);
     } else if (v > 1 && p == 1) {
         diag_error(diag, loc, "schedule %s: %d chunks per stage need more than one stage (p)", name,
                    v);

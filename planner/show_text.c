@@ -45,7 +45,7 @@ static void put_head(StrBuf *out, const Facts *facts) {
     const int *size = plan->mesh.size;
     strbuf_printf(out, "t=%d tensor x d=%d data x p=%d pipeline: %d rank%s%s\n", size[MESH_T],
                   size[MESH_D], size[MESH_P], facts->n_ranks, facts->n_ranks == 1 ? "" : "s",
-                  plan->sequence_parallel ? ", sequence-parallel" : "");
+                  plan->sequence_parallel && size[MESH_T] > 1 ? ", sequence-parallel" : "");
     put_undivided(out, facts);
     if (plan->zero) {
         put_label(out, "zero");

@@ -193,7 +193,7 @@ static const Refusal REFUSALS[] = {
      "p=4 x 2 chunks need at least 8 blocks; the model has 5"},
     {"gpt",
      {1, 1, 2, 1, 2, "1f1b", false, NULL, 0},
-     "schedule 1f1b: has one chunk per stage, not 2; 'interleaved' has more"},
+     "schedule 1f1b: has one chunk per stage; --chunks 2 is for 'interleaved'"},
     {"gpt",
      {1, 1, 1, 1, 2, "interleaved", false, NULL, 0},
      "schedule interleaved: 2 chunks per stage need more than one stage (p)"},

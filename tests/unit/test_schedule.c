@@ -201,8 +201,8 @@ static void test_refusals(Arena *arena) {
         const char *text;
     } CASES[] = {
         {"zigzag", 2, 1, 2, "there is no schedule 'zigzag'"},
-        {"1f1b", 2, 2, 2, "schedule 1f1b: has one chunk per stage, not 2"},
-        {"gpipe", 2, 4, 2, "schedule gpipe: has one chunk per stage, not 4"},
+        {"1f1b", 2, 2, 2, "schedule 1f1b: has one chunk per stage; --chunks 2 is"},
+        {"gpipe", 2, 4, 2, "schedule gpipe: has one chunk per stage; --chunks 4 is"},
         {"interleaved", 1, 2, 2, "2 chunks per stage need more than one stage"},
         {"interleaved", 4, 2, 6, "6 micro-batches are no multiple of the 4 stages"},
         {"1f1b", 0, 1, 6, "must be 1 to"},
