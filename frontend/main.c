@@ -202,9 +202,9 @@ static void set_signals(void) {
 
 /* OpenMP's threads spin for milliseconds before they sleep. Beside other programs that uses up a
  * thread's share of its core just before it is needed, and at times a step takes a hundred times as
- * long. With 2000 turns, some tens of microseconds, a small GPT is as fast on an idle machine and up
- * to three times as fast on a busy one (tests/bench/RESULTS.md). libgomp reads the number when it is
- * loaded, so the program begins again with it. */
+ * long. With 2000 turns, some tens of microseconds, a small GPT is as fast on an idle machine and
+ * up to three times as fast on a busy one (tests/bench/RESULTS.md). libgomp reads the number when
+ * it is loaded, so the program begins again with it. */
 static void limit_spinning(const CliCommand *command, char **argv) {
     bool computes =
         command->run == cmd_train || command->run == cmd_generate || command->run == cmd_profile;

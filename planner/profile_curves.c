@@ -197,7 +197,8 @@ static void read_messages(const DeviceProfile *profile, Device *device) {
 }
 
 /* From the all_reduces of the largest group whose members had a core each or, for ranks that take
- * turns on cores, of the largest whose members did, too: 2 (n - 1) steps of 1/n of the bytes each. */
+ * turns on cores, of the largest whose members did, too: 2 (n - 1) steps of 1/n of the bytes each.
+ */
 static void read_collectives(const DeviceProfile *profile, bool crowded, Device *device) {
     const ProfileCollective *small = NULL, *large = NULL;
     for (int i = 0; i < profile->n_collectives; i++) {

@@ -28,8 +28,8 @@ typedef struct NormGradArgs {
     float *partial;
 } NormGradArgs;
 
-/* dgain [n], and dbias [n] of width 2 n = sums over groups of partial [groups, width]; added to what
- * is there where add_gain, add_bias say so. */
+/* dgain [n], and dbias [n] of width 2 n = sums over groups of partial [groups, width]; added to
+ * what is there where add_gain, add_bias say so. */
 typedef struct NormJoinArgs {
     int64_t groups;
     int32_t n, width;
