@@ -228,10 +228,11 @@ static bool read_file(Safetensors *file, Diag *diag) {
     memcpy(&header_bytes, file->map.data, LENGTH_BYTES);
     n_left = file->map.length_bytes - LENGTH_BYTES;
     if (header_bytes > n_left || header_bytes > MAX_HEADER_BYTES) {
-        diag_error(diag, loc,
-                   "a header of %llu bytes does not fit the file (%llu bytes) or the limit (%d)",
-                   (unsigned long long)header_bytes, (unsigned long long)file->map.length_bytes,
-                   MAX_HEADER_BYTES);
+        diag_error(
+            diag, loc,
+            "is no safetensors file, or was cut short: it says %llu bytes of header (at most "
+            "%d are read here) and has %zu in all",
+            (unsigned long long)header_bytes, MAX_HEADER_BYTES, file->map.length_bytes);
         return false;
     }
     const unsigned char *header = file->map.data + LENGTH_BYTES;

@@ -88,6 +88,19 @@ static inline bool cuda_same_bits(const CudaKernelRun *a, const CudaKernelRun *b
     return true;
 }
 
+/* All but generated kernels, which nobody can run here. */
+static inline bool cuda_run_launches(CudaKernelRun *run) {
+    const char *why = "";
+    bool good = true;
+    for (int i = 0; good && i < run->lists[0].count; i++) {
+        const Command *command = &run->lists[0].items[i];
+        if (command->launch.generated) continue;
+        good = cuda_run_command(command, &run->hooks, &why);
+        CHECK(good, "%s", why);
+    }
+    return good;
+}
+
 /* As emit.c says whose commands are and what they touch. */
 static inline void cuda_describe_commands(CudaKernelRun *run, Arena *arena) {
     const Graph *graph = run->base.reference->graph;

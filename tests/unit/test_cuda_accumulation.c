@@ -81,19 +81,6 @@ static const Case CASES[] = {
      0},
 };
 
-/* All but generated kernels: the accumulates. */
-static bool run_launches(CudaKernelRun *run) {
-    const char *why = "";
-    bool good = true;
-    for (int i = 0; good && i < run->lists[0].count; i++) {
-        const Command *command = &run->lists[0].items[i];
-        if (command->launch.generated) continue;
-        good = cuda_run_command(command, &run->hooks, &why);
-        CHECK(good, "%s", why);
-    }
-    return good;
-}
-
 /* What the accumulators hold after the makers' launches alone, against accumulators and shares of
  * the list as it was, put together here. */
 static void compare_bits(CudaKernelRun *folded, CudaKernelRun *apart, bool overwrite) {
@@ -135,7 +122,7 @@ static void check_case(const Case *c, const char *dtype, bool overwrite) {
         CHECK(n_folded == c->n_folded, "%d launches folded", n_folded);
         CHECK(run.lists[0].count == before - n_folded, "%d commands of %d", run.lists[0].count,
               before);
-        if (n_folded && run_launches(&run) && run_launches(&apart)) {
+        if (n_folded && cuda_run_launches(&run) && cuda_run_launches(&apart)) {
             compare_bits(&run, &apart, overwrite);
         }
         cuda_kernel_run_destroy(&run);

@@ -67,19 +67,6 @@ static void put_text(StrBuf *out, const char *text, const char *dtype, int colum
     }
 }
 
-/* All but generated kernels, which nobody can run here: the adds. */
-static bool run_launches(CudaKernelRun *run) {
-    const char *why = "";
-    bool good = true;
-    for (int i = 0; good && i < run->lists[0].count; i++) {
-        const Command *command = &run->lists[0].items[i];
-        if (command->launch.generated) continue;
-        good = cuda_run_command(command, &run->hooks, &why);
-        CHECK(good, "%s", why);
-    }
-    return good;
-}
-
 /* The add's operands after the norm's own launches, added here. */
 static void compare_bits(CudaKernelRun *folded, CudaKernelRun *apart, const Node *add) {
     float *const *buffers = (float *const *)apart->base.ranks[0].buffers;
@@ -96,14 +83,14 @@ static void run_and_compare(CudaFixture *f, CudaKernelRun *folded, const CudaRun
                             bool f32) {
     Node *add = f->graph->nodes[f->graph->n_nodes - 1];
     CudaKernelRun apart;
-    if (!run_launches(folded)) return;
+    if (!cuda_run_launches(folded)) return;
     double error = cuda_kernel_run_error(folded, node_value(add, 0), 0, true);
     /* In bf16 the reference rounds the gradient before it adds, which is up to 2^-9 of it. */
     CHECK(error <= (f32 ? 3e-6 : 0x1p-8), "error %.3g", error);
     if (!f32) return;
     bool bound = cuda_kernel_run_create(&apart, f->reference, -1, hooks, f->diag);
     CHECK(bound, "%s", diag_text(f->diag));
-    if (bound && run_launches(&apart)) compare_bits(folded, &apart, add);
+    if (bound && cuda_run_launches(&apart)) compare_bits(folded, &apart, add);
     cuda_kernel_run_destroy(&apart);
 }
 

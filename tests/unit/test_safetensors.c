@@ -179,7 +179,8 @@ static void test_errors(void) {
     put_file("\377\377\377\377\377\377\377\377{}", 10);
     CHECK(!safetensors_open(path, diag), "a header of 2^64-1 was accepted");
     CHECK(strstr(diag_text(diag), "too short (3 bytes)"), "%s", diag_text(diag));
-    CHECK(strstr(diag_text(diag), "a header of 3 bytes does not fit"), "%s", diag_text(diag));
+    CHECK(strstr(diag_text(diag), "was cut short: it says 3 bytes of header"), "%s",
+          diag_text(diag));
     diag_destroy(diag);
 
     check_begin("safetensors: unordered, unpadded files of other programs are read");
