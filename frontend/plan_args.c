@@ -143,7 +143,7 @@ bool plan_precision_from_args(const CliArgs *args, PlanOptions *options, Diag *d
     int dtype = dtype_find(name, (int)strlen(name));
     options->precision = (DType)dtype;
     if (dtype >= 0 && dtype_is_float(options->precision)) return true;
-    diag_error(diag, NO_LOC, "--precision: '%s' is not f32 or bf16", name);
+    diag_error(diag, NO_LOC, "--precision: '%s' is not f32, bf16 or f16", name);
     return false;
 }
 
@@ -168,9 +168,10 @@ bool plan_recompute_from_args(const CliArgs *args, PlanOptions *options, Diag *d
 
 static bool cudnn_from_args(const CliArgs *args, PlanOptions *options, Diag *diag) {
     options->cudnn_backward = cli_given(args, OPT_CUDNN_BACKWARD);
-    bool fits = options->cuda && options->precision == DTYPE_BF16;
+    bool fits = options->cuda && dtype_is_low(options->precision);
     if (fits || !options->cudnn_backward) return true;
-    diag_error(diag, NO_LOC, "--cudnn-backward: for --device cuda with --precision bf16 only");
+    diag_error(diag, NO_LOC,
+               "--cudnn-backward: for --device cuda with --precision bf16 or f16 only");
     return false;
 }
 

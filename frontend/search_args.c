@@ -97,7 +97,7 @@ SearchJob *search_job_from_args(CliArgs *args, Diag *diag) {
     options->seed = (uint64_t)cli_int(args, OPT_SEED, 1);
     if (!plan_precision_from_args(args, options, diag)) return NULL;
     job->cluster = cluster;
-    job->math = options->precision == DTYPE_BF16 ? MATH_BF16 : MATH_F32;
+    job->math = dtype_is_low(options->precision) ? MATH_BF16 : MATH_F32;
     if (cluster->device.peak_flops[job->math] <= 0) {
         diag_error(diag, NO_LOC, "--precision %s: cluster %s states no rate for it",
                    dtype_name(options->precision), cluster->name);

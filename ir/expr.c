@@ -47,9 +47,7 @@ int expr_infer_dtypes(const Expr *expr, const DType *inputs, DType *out_register
             if (i && dtype != first) return n;
             first = dtype;
         }
-        out_registers[n] = ins->op == OP_TO_BF16  ? DTYPE_BF16
-                           : ins->op == OP_TO_F32 ? DTYPE_F32
-                                                  : first;
+        out_registers[n] = op_is_cast(ins->op) ? op_cast_dtype(ins->op) : first;
     }
     return -1;
 }

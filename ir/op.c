@@ -79,16 +79,16 @@ bool op_may_reuse(const Node *node, int input) {
     }
 }
 
-/* Where bf16 has no product of its own, blocks of the operands are widened. */
+/* Where a 16-bit dtype has no product of its own, blocks of the operands are widened. */
 static int64_t matmul_workspace_bytes(const Node *node, const Type *inputs) {
     enum { BLOCK_MN = 512, BLOCK_K = 256 };
     MatmulLayout layout;
-    if (inputs[0].dtype != DTYPE_BF16) return 0;
+    if (!dtype_is_low(inputs[0].dtype)) return 0;
     if (!matmul_layout(node, &inputs[0], &inputs[1], &layout)) return 0;
     int64_t m = layout.m < BLOCK_MN ? layout.m : BLOCK_MN;
     int64_t n = layout.n < BLOCK_MN ? layout.n : BLOCK_MN;
     int64_t k = layout.k < BLOCK_K ? layout.k : BLOCK_K;
-    int64_t sums = node->types[0].dtype == DTYPE_BF16 ? m * n : 0;
+    int64_t sums = dtype_is_low(node->types[0].dtype) ? m * n : 0;
     return (m * k + k * n + sums) * dtype_bytes(DTYPE_F32);
 }
 
@@ -117,6 +117,7 @@ OperandPrecision op_operand_precision(OpKind op, int input) {
         return input == 1 ? OPERAND_EITHER : input == 2 ? OPERAND_UNREAD : OPERAND_F32;
     case OP_OUTPUT:
     case OP_TO_BF16:
+    case OP_TO_F16:
     case OP_TO_F32: return OPERAND_EITHER;
     case OP_SUMSQ:
     case OP_CLIP_SCALE:
@@ -126,6 +127,26 @@ OperandPrecision op_operand_precision(OpKind op, int input) {
     }
 }
 
+OpKind op_cast_to(DType dtype) {
+    switch (dtype) {
+    case DTYPE_BF16: return OP_TO_BF16;
+    case DTYPE_F16: return OP_TO_F16;
+    default: return OP_TO_F32;
+    }
+}
+
+DType op_cast_dtype(OpKind op) {
+    switch (op) {
+    case OP_TO_BF16: return DTYPE_BF16;
+    case OP_TO_F16: return DTYPE_F16;
+    default: return DTYPE_F32;
+    }
+}
+
+bool op_is_cast(OpKind op) {
+    return op == OP_TO_F32 || op == OP_TO_BF16 || op == OP_TO_F16;
+}
+
 bool op_reads_weights(OpKind op) {
     return op == OP_MATMUL || op == OP_EMBEDDING;
 }
@@ -133,8 +154,10 @@ bool op_reads_weights(OpKind op) {
 bool node_is_copy(const Node *node) {
     const char *name = node_string(node, ATTR_name), *of = node_string(node, ATTR_of);
     size_t length = strlen(of);
-    return node->op == OP_STATE && node->types[0].dtype == DTYPE_BF16 && length > 0 &&
-           strncmp(name, of, length) == 0 && strcmp(name + length, ".bf16") == 0;
+    DType dtype = node->types[0].dtype;
+    return node->op == OP_STATE && dtype_is_low(dtype) && length > 0 &&
+           strncmp(name, of, length) == 0 && name[length] == '.' &&
+           strcmp(name + length + 1, dtype_name(dtype)) == 0;
 }
 
 int64_t op_workspace_bytes(const Node *node, const Type *inputs) {
@@ -143,7 +166,7 @@ int64_t op_workspace_bytes(const Node *node, const Type *inputs) {
     case OP_LAYERNORM_GRAD:
     case OP_RMSNORM_GRAD: return norm_workspace_bytes(inputs);
     case OP_ATTENTION_GRAD: /* gradients of keys and values, added up in f32 */
-        return inputs[1].dtype == DTYPE_BF16
+        return dtype_is_low(inputs[1].dtype)
                    ? 2 * type_elements(&inputs[1]) * dtype_bytes(DTYPE_F32)
                    : 0;
     default: return 0;
@@ -220,5 +243,5 @@ Value grad_reduce_to(GradContext *ctx, Value value, const Type *like) {
 
 Value grad_to_dtype(GradContext *ctx, Value value, DType dtype) {
     if (!value.node || value_type(value)->dtype == dtype) return value;
-    return grad_build(ctx, dtype == DTYPE_BF16 ? OP_TO_BF16 : OP_TO_F32, &value, 1, NULL, 0);
+    return grad_build(ctx, op_cast_to(dtype), &value, 1, NULL, 0);
 }

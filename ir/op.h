@@ -70,18 +70,24 @@ int64_t op_workspace_bytes(const Node *node, const Type *inputs);
  * because plans reserve it; defined where the kernels are, in runtime/cuda/workspace.c. */
 int64_t op_cuda_workspace_bytes(const Node *node, const Type *inputs, const Type *outputs);
 
-/* What an operand of floating point may be. Operands that FOLLOW have one dtype, f32 or bf16, and
+/* What an operand of floating point may be. Operands that FOLLOW have one dtype, and
  * floating results that are not statistics have it too. */
 typedef enum OperandPrecision {
     OPERAND_FOLLOWS,
     OPERAND_F32,    /* always f32: statistics, gains, gradients of numbers per row, the update's */
-    OPERAND_EITHER, /* f32 or bf16, whatever the others are */
+    OPERAND_EITHER, /* any, whatever the others are */
     OPERAND_UNREAD  /* only its shape counts */
 } OperandPrecision;
 OperandPrecision op_operand_precision(OpKind op, int input);
-/* Does the op multiply by or look up its weights, so that in bf16 it reads a kept copy of them? */
+/* The op that casts to a dtype of floating point, and back. */
+OpKind op_cast_to(DType dtype);
+DType op_cast_dtype(OpKind op);
+bool op_is_cast(OpKind op);
+/* Does the op multiply by or look up its weights, so that in 16 bits it reads a kept copy of them?
+ */
 bool op_reads_weights(OpKind op);
-/* A state that holds its parameter rounded to bf16, refreshed by the optimizer: "<of>.bf16". */
+/* A state that holds its parameter rounded to 16 bits, refreshed by the optimizer: "<of>.bf16" or
+ * "<of>.f16". */
 bool node_is_copy(const Node *node);
 
 /* Axes that must be whole on a rank for this op: true if `axis` is one. */
@@ -97,7 +103,7 @@ Value grad_build(GradContext *ctx, OpKind op, const Value *inputs, int n_inputs,
                sizeof((Value[]){__VA_ARGS__}) / sizeof(Value), NULL, 0)
 /* Sums `value` down to the axes of `like`, in its order, and casts it to its dtype. */
 Value grad_reduce_to(GradContext *ctx, Value value, const Type *like);
-/* `value` as f32 or bf16; itself where it is that already. */
+/* `value` in that dtype; itself where it is that already. */
 Value grad_to_dtype(GradContext *ctx, Value value, DType dtype);
 
 /* How a matmul's operands lie in memory: out[batch, m, n] = a x b. */

@@ -6,8 +6,10 @@
 static const struct {
     const char *name;
     int bytes;
-} DTYPES[N_DTYPES] = {
-    [DTYPE_F32] = {"f32", 4}, [DTYPE_I32] = {"i32", 4}, [DTYPE_BF16] = {"bf16", 2}};
+} DTYPES[N_DTYPES] = {[DTYPE_F32] = {"f32", 4},
+                      [DTYPE_I32] = {"i32", 4},
+                      [DTYPE_BF16] = {"bf16", 2},
+                      [DTYPE_F16] = {"f16", 2}};
 
 const char *dtype_name(DType dtype) {
     return DTYPES[dtype].name;

@@ -16,9 +16,10 @@
 
 enum { MAX_RANK = 6, MAX_AXES = 64 };
 
-/* f32: IEEE binary32. i32: two's complement. bf16: the upper half of a binary32, in a uint16_t;
- * what is stored as bf16 is rounded to nearest, ties to even, and a NaN stays one. */
-typedef enum DType { DTYPE_F32, DTYPE_I32, DTYPE_BF16, N_DTYPES } DType;
+/* f32: IEEE binary32. i32: two's complement. bf16: the upper half of a binary32. f16: IEEE
+ * binary16, with subnormals. Both in a uint16_t; what is stored as one is rounded to nearest, ties
+ * to even, a NaN stays one, and in f16 what rounds to 65,520 or more is infinite. */
+typedef enum DType { DTYPE_F32, DTYPE_I32, DTYPE_BF16, DTYPE_F16, N_DTYPES } DType;
 
 /* Axis names of one graph; an axis is an index into it. */
 typedef struct AxisTable {
@@ -51,8 +52,12 @@ bool type_equal(const Type *a, const Type *b);
 /* The same axes and dimensions in the same order, of whatever dtype. */
 bool type_same_shape(const Type *a, const Type *b);
 Type type_with_dtype(const Type *type, DType dtype);
+/* Floating point in 16 bits. */
+static inline bool dtype_is_low(DType dtype) {
+    return dtype == DTYPE_BF16 || dtype == DTYPE_F16;
+}
 static inline bool dtype_is_float(DType dtype) {
-    return dtype == DTYPE_F32 || dtype == DTYPE_BF16;
+    return dtype == DTYPE_F32 || dtype_is_low(dtype);
 }
 int64_t type_elements(const Type *type);
 /* f32[batch=4, seq=64] ; with a sharding: f32[batch=4/d, seq=64]~sum(t) */

@@ -4,7 +4,7 @@
 Device device_of_cluster(const Cluster *cluster, DType precision) {
     const ClusterDevice *of = &cluster->device;
     const ClusterNode *node = &cluster->node;
-    MathKind math = precision == DTYPE_BF16 && of->peak_flops[MATH_BF16] > 0 ? MATH_BF16 : MATH_F32;
+    MathKind math = dtype_is_low(precision) && of->peak_flops[MATH_BF16] > 0 ? MATH_BF16 : MATH_F32;
     double fraction = of->product_fraction[math] > 0 ? of->product_fraction[math] : 1;
     return (Device){
         .name = cluster->name,

@@ -22,7 +22,7 @@ typedef struct Fuser {
 } Fuser;
 
 static bool is_cast(const Node *node) {
-    return node->op == OP_TO_BF16 || node->op == OP_TO_F32;
+    return op_is_cast(node->op);
 }
 
 static bool is_elementwise(const Node *node) {

@@ -1,16 +1,17 @@
-/* lower_precision: with --precision bf16, activations and their gradients become bf16.
+/* lower_precision: with --precision bf16 or f16, activations and their gradients become that.
  *
  * f32 stay: parameters (masters), statistics, what follows logsumexp and pick up to the loss, the
- * gradients of parameters, and every accumulator (Micikevicius et al. 2018 for the masters; bf16
- * has the range of f32, so no loss scaling). An op that multiplies by or looks up a parameter, or
- * adds it to a product (a bias: a product on a GPU adds one of its own dtype), reads a copy of it,
- * a state `<param>.bf16` that the optimizer refreshes together with the parameter.
+ * gradients of parameters, and every accumulator (Micikevicius et al. 2018). bf16 has the range of
+ * f32; with f16 the loss is scaled (append_update.c). An op that multiplies by or looks up a
+ * parameter, or adds it to a product (a bias: a product on a GPU adds one of its own dtype), reads
+ * a copy of it, a state `<param>.bf16` (or .f16) that the optimizer refreshes together with the
+ * parameter.
  *
- * From there the dtype spreads along the graph: what an op may take in bf16, and what it gives, is
- * op_operand_precision's and inference's. Where f32 meets bf16 in an elementwise op, parameters and
- * constants give way, then the narrower operand: x [batch, seq, model] times a statistic [batch,
- * seq] is bf16. Casts are nodes beside their reader, so that `fuse` can take them in; in a fused
- * program they round nothing.
+ * From there the dtype spreads along the graph: what an op may take in 16 bits, and what it gives,
+ * is op_operand_precision's and inference's. Where f32 meets 16 bits in an elementwise op,
+ * parameters and constants give way, then the narrower operand: x [batch, seq, model] times a
+ * statistic [batch, seq] has 16 bits. Casts are nodes beside their reader, so that `fuse` can take
+ * them in; in a fused program they round nothing.
  */
 #include "planner/pass.h"
 
@@ -24,10 +25,11 @@ typedef struct Cast {
 
 typedef struct Lowerer {
     PassContext *ctx;
+    DType low; /* bf16 or f16 */
     const Graph *in;
     Graph *out;
     ValueMap map;
-    Node **copies; /* by id of a parameter: its bf16 copy in `out`, or NULL */
+    Node **copies; /* by id of a parameter: its copy in `out`, or NULL */
     bool *has_copy;
     bool *weak;     /* by id: made of parameters and constants alone */
     bool *is_share; /* by id: read only to be accumulated, directly or in another layout or scale */
@@ -80,11 +82,11 @@ static void find_shares(Lowerer *l) {
 static bool add_copy(Lowerer *l, const Node *param) {
     const char *name = node_string(param, ATTR_name);
     Attr attrs[2] = {
-        attr_string(ATTR_name, arena_printf(l->out->arena, "%s.bf16", name)),
+        attr_string(ATTR_name, arena_printf(l->out->arena, "%s.%s", name, dtype_name(l->low))),
         attr_string(ATTR_of, name),
     };
     Node like = *param;
-    like.types[0].dtype = DTYPE_BF16;
+    like.types[0].dtype = l->low;
     l->copies[param->id] =
         pass_build(l->ctx, l->out, OP_STATE, &like, param->phase, NULL, 0, attrs, 2);
     return l->copies[param->id] != NULL;
@@ -101,8 +103,8 @@ static Value cast(Lowerer *l, Value value, DType dtype, bool weak, const Node *r
             return known->to;
         }
     }
-    Node *node = pass_build(l->ctx, l->out, dtype == DTYPE_BF16 ? OP_TO_BF16 : OP_TO_F32, reader,
-                            reader->phase, &value, 1, NULL, 0);
+    Node *node =
+        pass_build(l->ctx, l->out, op_cast_to(dtype), reader, reader->phase, &value, 1, NULL, 0);
     if (!node) BUG("lower_precision: cannot cast");
     Cast made = {value, node_value(node, 0), reader->phase, reader->block, reader->chunk};
     /* A cast of a parameter in an elementwise op is that op's own: `fuse` makes it part of it. */
@@ -124,7 +126,7 @@ static DType choose_dtype(const Lowerer *l, const Node *node, const Value *input
         const Type *type = value_type(inputs[i]);
         if (!follows(node, inputs, i)) continue;
         if (!is_elementwise(node)) {
-            if (type->dtype == DTYPE_BF16) return DTYPE_BF16;
+            if (type->dtype == l->low) return l->low;
             continue;
         }
         if (l->weak[node->inputs[i].node->id] || type->rank < widest) continue;
@@ -152,7 +154,7 @@ static bool lower_node(Lowerer *l, const Node *node) {
     int n_attrs = node->n_attrs;
     bool stated;
     memcpy(attrs, node->attrs, sizeof(Attr) * (size_t)n_attrs);
-    if (dtype == DTYPE_BF16 && l->is_share[node->id] && !node_attr(node, ATTR_dtype) &&
+    if (dtype == l->low && l->is_share[node->id] && !node_attr(node, ATTR_dtype) &&
         op_has_attr(node->op, ATTR_dtype, &stated)) {
         attrs[n_attrs++] = attr_string(ATTR_dtype, "f32");
     }
@@ -195,7 +197,8 @@ static bool lower_update(Lowerer *l, const Node *node) {
 Graph *pass_lower_precision(const Graph *in, PassContext *ctx) {
     if (ctx->options.precision == DTYPE_F32) return (Graph *)in;
     Arena *arena = ctx->arena;
-    Lowerer l = {.ctx = ctx, .in = in, .out = graph_create_like(in, arena)};
+    Lowerer l = {
+        .ctx = ctx, .low = ctx->options.precision, .in = in, .out = graph_create_like(in, arena)};
     l.map = value_map_create(in, arena);
     l.copies = ARENA_ARRAY(arena, Node *, in->n_nodes + 1);
     l.has_copy = ARENA_ARRAY(arena, bool, in->n_nodes + 1);

@@ -109,9 +109,9 @@ static double kernel_elements(const Node *node, const Type *inputs, const Type *
 
 static bool is_low(const Node *node, const Type *inputs, const Type *outputs) {
     for (int i = 0; i < node->n_inputs; i++) {
-        if (inputs[i].dtype == DTYPE_BF16) return true;
+        if (dtype_is_low(inputs[i].dtype)) return true;
     }
-    return node->n_outputs > 0 && outputs[0].dtype == DTYPE_BF16;
+    return node->n_outputs > 0 && dtype_is_low(outputs[0].dtype);
 }
 
 double measured_node_us(const Device *device, const Node *node, const Type *inputs,

@@ -19,7 +19,7 @@ typedef struct PlanOptions {
     bool sequence_parallel;
     int zero; /* 1: each of the d ranks keeps and updates 1/d of the optimizer's state; else 0 */
     uint64_t seed;
-    DType precision; /* of activations: DTYPE_F32 or DTYPE_BF16 */
+    DType precision; /* of activations: DTYPE_F32, DTYPE_BF16 or DTYPE_F16 */
     Recompute recompute;
     bool cudnn_backward; /* bf16 on CUDA: memory is left for cuDNN's gradient of attention */
     const int *split;    /* blocks per chunk in pipeline order, or NULL: balanced by cost */

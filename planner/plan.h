@@ -136,7 +136,7 @@ typedef struct Plan {
     bool cuda; /* leaves room for what CUDA's kernels need beside values; runs on CPUs, too */
     bool sequence_parallel;
     int zero;        /* 1: optimizer state and update are divided over d (shard_update.c) */
-    DType precision; /* of activations and products: DTYPE_F32 or DTYPE_BF16 */
+    DType precision; /* of activations and products: DTYPE_F32, DTYPE_BF16 or DTYPE_F16 */
     Recompute recompute;
     uint64_t seed;
     double learning_rate; /* peak; train may override */

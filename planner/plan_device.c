@@ -66,7 +66,7 @@ static void read_dtype(PlanReader *reader, const char *name, DType *out) {
     int length = (int)strspn(reader->at, "abcdefghijklmnopqrstuvwxyz0123456789");
     int dtype = dtype_find(reader->at, length);
     if (dtype < 0 || !dtype_is_float((DType)dtype)) {
-        plan_reader_fail(reader, "expected f32 or bf16");
+        plan_reader_fail(reader, "expected f32, bf16 or f16");
         return;
     }
     reader->at += length;

@@ -183,7 +183,7 @@ static int64_t find_room(Storage *const *placed, int n_placed, const Storage *st
 static bool may_borrow(const Planner *p, const Storage *storage) {
     if (storage->region != REGION_SCRATCH || storage->segment != 2 * MAX_CHUNKS) return false;
     OpKind op = p->graph->nodes[storage->first]->op;
-    return op == OP_REDUCE_SCATTER || op == OP_SLICE || op == OP_TO_BF16;
+    return op == OP_REDUCE_SCATTER || op == OP_SLICE || op_is_cast(op);
 }
 
 static int by_end(const void *left, const void *right) {

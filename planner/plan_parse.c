@@ -39,7 +39,7 @@ static void read_precision(PlanReader *reader, DType *out) {
     int length = (int)strspn(reader->at, "abcdefghijklmnopqrstuvwxyz0123456789");
     int dtype = dtype_find(reader->at, length);
     if (dtype < 0 || !dtype_is_float((DType)dtype)) {
-        plan_reader_fail(reader, "expected a precision, f32 or bf16");
+        plan_reader_fail(reader, "expected a precision, f32, bf16 or f16");
         return;
     }
     reader->at += length;

@@ -17,7 +17,7 @@ typedef enum FieldKind {
     FIELD_UINT64,
     FIELD_DOUBLE,
     FIELD_BOOL,
-    FIELD_PRECISION, /* f32 or bf16 */
+    FIELD_PRECISION, /* f32, bf16 or f16 */
     FIELD_RECOMPUTE, /* none, selective or full */
     FIELD_TEXT
 } FieldKind;

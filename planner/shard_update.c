@@ -5,8 +5,8 @@
  *   state       divided over d along one axis of its parameter
  *   gradient    reduce_scatter(d) where an all_reduce(d) would come
  *   parameter   slice(d); the optimizer updates the slice, and all_gather(d) writes it back in
- * place with a bf16 copy, which alone is read by products, the f32 parameter is divided like its
- * state, and its new value, as bf16, is gathered into the copy
+ * place with a 16-bit copy, which alone is read by products, the f32 parameter is divided like its
+ * state, and its new value, rounded, is gathered into the copy
  *
  * The axis is the undivided one that d divides with the least padding, of those the first: then the
  * shards lie one behind the other, and messages need no packing. A parameter that has no such axis,
@@ -48,7 +48,7 @@ static bool is_optimizer(const Node *node) {
     return node->op == OP_ADAMW || node->op == OP_SGD;
 }
 
-/* The parameter's copy in bf16, that an update writes too: its last operand, or NULL. */
+/* The parameter's copy in 16 bits, that an update writes too: its last operand, or NULL. */
 static Node *copy_operand(const Node *update) {
     Node *last = update->inputs[update->n_inputs - 1].node;
     return node_is_copy(last) ? last : NULL;
@@ -261,9 +261,10 @@ static bool copy_group(Sharder *s, Update *group, int count) {
     }
     for (int u = 0; u < count; u++) {
         Value param = node_value(group[u].result, 0);
-        if (group[u].at < 0 || !copy_operand(group[u].node)) continue;
-        Node *cast =
-            pass_build(s->ctx, s->out, OP_TO_BF16, group[u].node, PHASE_UPDATE, &param, 1, NULL, 0);
+        const Node *copy = copy_operand(group[u].node);
+        if (group[u].at < 0 || !copy) continue;
+        Node *cast = pass_build(s->ctx, s->out, op_cast_to(copy->types[0].dtype), group[u].node,
+                                PHASE_UPDATE, &param, 1, NULL, 0);
         if (!cast) return false;
         cast->shardings[0] = *value_sharding(param);
         rounded[u] = node_value(cast, 0);

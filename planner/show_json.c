@@ -8,7 +8,7 @@
  *   mesh              t, d, p, ranks
  *   schedule          name, chunks, micro_batches, micro_batch (sequences), sequence_parallel
  *   batch             sequences, tokens (both per step)
- *   precision         of activations: f32 or bf16
+ *   precision         of activations: f32, bf16 or f16
  *   zero              1: optimizer state and update are divided over d; else 0
  *   recompute         none, selective or full
  *   seed, learning_rate

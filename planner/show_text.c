@@ -60,10 +60,10 @@ static void put_head(StrBuf *out, const Facts *facts) {
     strbuf_printf(out, "%d sequences, %s tokens, %sFLOP a step\n", plan->global_batch,
                   unit_count(facts->n_tokens, a), unit_count(plan->model_flops, b));
     put_label(out, "precision");
-    strbuf_printf(out, "%s\n",
+    strbuf_printf(out, "%s%s\n", dtype_name(plan->precision),
                   plan->precision == DTYPE_F32
-                      ? "f32"
-                      : "bf16 activations and products; f32 parameters, gradients and sums");
+                      ? ""
+                      : " activations and products; f32 parameters, gradients and sums");
     if (plan->recompute != RECOMPUTE_NONE) {
         put_label(out, "recompute");
         strbuf_printf(out, "%s: with what is computed again, products make %sFLOP a step\n",

@@ -72,7 +72,8 @@ static Leaf *find_param(Names *names, const char *name, int stage) {
     return bsearch(&key, names->leaves, (size_t)names->count, sizeof(key), by_name);
 }
 
-/* Of the parameter's shape and f32, or its copy in bf16; verify_update.c says how they may lie. */
+/* Of the parameter's shape and f32, or its copy in 16 bits; verify_update.c says how they may lie.
+ */
 static bool looks_like(const Node *param, const Node *leaf) {
     if (!type_same_shape(&param->types[0], &leaf->types[0])) return false;
     return node_is_copy(leaf) || leaf->types[0].dtype == DTYPE_F32;

@@ -15,8 +15,8 @@
  *   Names      (verify_names.c) a logical name is one tensor; a weight on several stages has its
  *              gradient summed over just those.
  *   Update     (verify_update.c) every parameter is updated once, as a whole, from its own gradient
- *              and states, and its copy in bf16 with it; shards come back to where they are read;
- *              the norm counts every element once; messages lead from sharding to sharding.
+ *              and states, and its copy in 16 bits with it; shards come back to where they are
+ * read; the norm counts every element once; messages lead from sharding to sharding.
  *
  * Ranks of one stage run one program, so what holds for a stage holds for all of its ranks, and
  * collectives within a stage meet by construction.

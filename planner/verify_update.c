@@ -2,8 +2,8 @@
  *
  * A rank may update a shard only (--zero 1). Then what the update reads and writes is divided
  * alike; the shards are gathered back over the parameter, or, where the parameter stays divided,
- * over the copy in bf16 that alone is read elsewhere; and the norm counts every element once: a sum
- * over shards is a partial result until it is summed over the mesh axes that divide them.
+ * over the copy in 16 bits that alone is read elsewhere; and the norm counts every element once: a
+ * sum over shards is a partial result until it is summed over the mesh axes that divide them.
  */
 #include "planner/verify.h"
 
@@ -166,12 +166,12 @@ static void check_update(UpdateVerifier *uv, const Node *update) {
     }
 }
 
-/* Shards of a new parameter, or of it as bf16, come back to where it is read from. */
+/* Shards of a new parameter, or of it in 16 bits, come back to where it is read from. */
 static void check_write_back(UpdateVerifier *uv, const Node *gather) {
     const Node *leaf = gather->inputs[1].node;
     Value shard = gather->inputs[0];
     bool copy = node_is_copy(leaf), fits = leaf->op == OP_PARAM || copy;
-    if (copy && shard.node->op == OP_TO_BF16) {
+    if (copy && op_is_cast(shard.node->op)) {
         shard = shard.node->inputs[0];
     } else {
         fits &= !copy;
@@ -235,8 +235,9 @@ static void check_written(UpdateVerifier *uv, const Node *leaf) {
     }
     const Node *param = find_parameter(uv, leaf);
     const Node *update = param ? uv->updates[param->id] : NULL;
-    if (uv->v->plan->precision == DTYPE_F32) {
-        DEFECT(uv, leaf, "%s is a copy in bf16, the plan's precision is f32", node_text(uv, leaf));
+    if (leaf->types[0].dtype != uv->v->plan->precision) {
+        DEFECT(uv, leaf, "%s is a copy in %s, the plan's precision is %s", node_text(uv, leaf),
+               dtype_name(leaf->types[0].dtype), dtype_name(uv->v->plan->precision));
     } else if (update && !uv->written[leaf->id] &&
                update->inputs[update->n_inputs - 1].node != leaf) {
         DEFECT(uv, update, "the update of %s does not write its copy %s", node_text(uv, param),

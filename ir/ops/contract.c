@@ -11,8 +11,8 @@ static bool axis_in(const Type *type, int axis) {
 static bool require_float(const Node *node, int input, Diag *diag) {
     const Type *type = value_type(node->inputs[input]);
     if (dtype_is_float(type->dtype)) return true;
-    diag_error(diag, node->loc, "%s: operand %d is %s; it must be f32 or bf16", OPS[node->op].name,
-               input + 1, dtype_name(type->dtype));
+    diag_error(diag, node->loc, "%s: operand %d is %s; it must be f32, bf16 or f16",
+               OPS[node->op].name, input + 1, dtype_name(type->dtype));
     diag_note(diag, node->inputs[input].node->loc, "made here");
     return false;
 }
@@ -23,8 +23,8 @@ static bool result_dtype(const Node *node, DType operands, DType *out, Diag *dia
     int dtype = name[0] ? dtype_find(name, (int)strlen(name)) : (int)operands;
     *out = (DType)dtype;
     if (dtype >= 0 && dtype_is_float(*out)) return true;
-    diag_error(diag, node->loc, "%s: dtype is '%s'; it must be f32 or bf16", OPS[node->op].name,
-               name);
+    diag_error(diag, node->loc, "%s: dtype is '%s'; it must be f32, bf16 or f16",
+               OPS[node->op].name, name);
     return false;
 }
 
@@ -33,17 +33,16 @@ static bool check_matmul_dtypes(const Node *node, DType *out, Diag *diag) {
     if (!require_float(node, 0, diag) || !require_float(node, 1, diag)) return false;
     if (a != b) {
         diag_error(diag, node->loc,
-                   "matmul: the left operand is %s and the right %s; cast one with to_f32 or "
-                   "to_bf16",
-                   dtype_name(a), dtype_name(b));
+                   "matmul: the left operand is %s and the right %s; cast one with to_%s or to_%s",
+                   dtype_name(a), dtype_name(b), dtype_name(a), dtype_name(b));
         diag_note(diag, node->inputs[0].node->loc, "left operand made here");
         diag_note(diag, node->inputs[1].node->loc, "right operand made here");
         return false;
     }
     if (!result_dtype(node, a, out, diag)) return false;
-    if (a == *out || a == DTYPE_BF16) return true;
-    diag_error(diag, node->loc,
-               "matmul: a product of f32 operands is f32; cast them or the result");
+    if (a == *out || (dtype_is_low(a) && *out == DTYPE_F32)) return true;
+    diag_error(diag, node->loc, "matmul: a product of %s operands is %s%s; cast them or the result",
+               dtype_name(a), dtype_name(a), a == DTYPE_F32 ? "" : " or f32");
     return false;
 }
 

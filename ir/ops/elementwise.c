@@ -10,20 +10,21 @@ static DType input_dtype(const Node *node, int input) {
 
 static bool require_float(Node *node, int input, Diag *diag) {
     if (dtype_is_float(input_dtype(node, input))) return true;
-    diag_error(diag, node->loc, "%s: operand %d is %s; it must be f32 or bf16", OPS[node->op].name,
-               input + 1, dtype_name(input_dtype(node, input)));
+    diag_error(diag, node->loc, "%s: operand %d is %s; it must be f32, bf16 or f16",
+               OPS[node->op].name, input + 1, dtype_name(input_dtype(node, input)));
     diag_note(diag, node->inputs[input].node->loc, "made here");
     return false;
 }
 
-/* All operands f32 or all bf16: what mixes them says where it rounds. */
+/* All operands of one dtype: what mixes them says where it rounds. */
 static bool require_one_dtype(Node *node, Diag *diag) {
     for (int i = 0; i < node->n_inputs; i++) {
         if (!require_float(node, i, diag)) return false;
         if (input_dtype(node, i) == input_dtype(node, 0)) continue;
         diag_error(diag, node->loc,
-                   "%s: operand 1 is %s and operand %d is %s; cast one with to_f32 or to_bf16",
+                   "%s: operand 1 is %s and operand %d is %s; cast one with to_%s or to_%s",
                    OPS[node->op].name, dtype_name(input_dtype(node, 0)), i + 1,
+                   dtype_name(input_dtype(node, i)), dtype_name(input_dtype(node, 0)),
                    dtype_name(input_dtype(node, i)));
         diag_note(diag, node->inputs[0].node->loc, "operand 1 made here");
         diag_note(diag, node->inputs[i].node->loc, "operand %d made here", i + 1);
@@ -73,8 +74,7 @@ bool infer_elementwise(Graph *graph, Node *node, Diag *diag) {
 
 bool infer_cast(Graph *graph, Node *node, Diag *diag) {
     (void)graph;
-    node->types[0] = type_with_dtype(value_type(node->inputs[0]),
-                                     node->op == OP_TO_BF16 ? DTYPE_BF16 : DTYPE_F32);
+    node->types[0] = type_with_dtype(value_type(node->inputs[0]), op_cast_dtype(node->op));
     return require_float(node, 0, diag);
 }
 
@@ -100,10 +100,11 @@ bool infer_fused(Graph *graph, Node *node, Diag *diag) {
     }
     int mixed = expr_infer_dtypes(&expr, inputs, registers);
     if (mixed >= 0) {
-        diag_error(diag, node->loc,
-                   "fused: t%d=%s(...) has operands of f32 and of bf16; cast one with to_f32 or "
-                   "to_bf16",
-                   mixed, OPS[expr.instructions[mixed].op].name);
+        diag_error(
+            diag, node->loc,
+            "fused: t%d=%s(...) has operands of two dtypes; cast one with to_f32, to_bf16 or "
+            "to_f16",
+            mixed, OPS[expr.instructions[mixed].op].name);
         return false;
     }
     if (!infer_union(graph, node, &type, diag)) return false;

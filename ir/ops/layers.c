@@ -17,7 +17,7 @@ static bool fail_operand(Node *node, int input, Diag *diag, const char *what) {
 static bool check_norm(Graph *graph, Node *node, int first, int count, Diag *diag) {
     const Type *x = value_type(node->inputs[0]);
     int axis = node_axis(node, ATTR_axis);
-    if (!dtype_is_float(x->dtype)) return fail_operand(node, 0, diag, "must be f32 or bf16");
+    if (!dtype_is_float(x->dtype)) return fail_operand(node, 0, diag, "must be f32, bf16 or f16");
     if (x->rank < 1 || x->axes[x->rank - 1] != axis) {
         diag_error(diag, node->loc, "%s: axis '%s' must be the last axis of the operand",
                    OPS[node->op].name, axis_name(graph, axis));
@@ -111,7 +111,7 @@ bool infer_rotary(Graph *graph, Node *node, Diag *diag) {
     const Type *x = value_type(node->inputs[0]);
     int seq = type_find_axis(x, node_axis(node, ATTR_seq));
     int64_t direction = node_int(node, ATTR_direction, 1);
-    if (!dtype_is_float(x->dtype)) return fail_operand(node, 0, diag, "must be f32 or bf16");
+    if (!dtype_is_float(x->dtype)) return fail_operand(node, 0, diag, "must be f32, bf16 or f16");
     if (seq < 0 || x->rank < 2 || x->axes[x->rank - 1] != node_axis(node, ATTR_head) ||
         seq == x->rank - 1) {
         diag_error(diag, node->loc, "rotary: the operand needs axis '%s' and, last, axis '%s'",
@@ -147,7 +147,8 @@ void grad_rotary(GradContext *ctx, const Node *node, const Value *douts, Value *
 bool infer_embedding(Graph *graph, Node *node, Diag *diag) {
     const Type *tokens = value_type(node->inputs[0]), *table = value_type(node->inputs[1]);
     if (tokens->dtype != DTYPE_I32) return fail_operand(node, 0, diag, "must be i32 token numbers");
-    if (!dtype_is_float(table->dtype)) return fail_operand(node, 1, diag, "must be f32 or bf16");
+    if (!dtype_is_float(table->dtype))
+        return fail_operand(node, 1, diag, "must be f32, bf16 or f16");
     if (table->rank != 2 || table->axes[0] != node_axis(node, ATTR_axis)) {
         diag_error(diag, node->loc, "embedding: the table must be [%s, ...] with two axes",
                    axis_name(graph, node_axis(node, ATTR_axis)));
@@ -170,7 +171,7 @@ bool infer_embedding_grad(Graph *graph, Node *node, Diag *diag) {
     const Type *tokens = value_type(node->inputs[0]), *dy = value_type(node->inputs[1]);
     const Type *table = value_type(node->inputs[2]);
     if (tokens->dtype != DTYPE_I32) return fail_operand(node, 0, diag, "must be i32 token numbers");
-    if (!dtype_is_float(dy->dtype)) return fail_operand(node, 1, diag, "must be f32 or bf16");
+    if (!dtype_is_float(dy->dtype)) return fail_operand(node, 1, diag, "must be f32, bf16 or f16");
     if (table->rank != 2 || table->axes[0] != node_axis(node, ATTR_axis) ||
         dy->rank != tokens->rank + 1 || dy->axes[dy->rank - 1] != table->axes[1] ||
         dy->dims[dy->rank - 1] != table->dims[1]) {
@@ -204,7 +205,7 @@ static bool check_attention(Graph *graph, Node *node, Diag *diag) {
                 q->axes[q->rank - 1] == head && q->dims[q->rank - 1] <= 256;
     if (!fits) {
         diag_error(diag, node->loc,
-                   "attention: queries must be f32 or bf16[batch, %s, kv_heads, group, %s] or "
+                   "attention: queries must be f32, bf16 or f16[batch, %s, kv_heads, group, %s] or "
                    "without group, and '%s' at most 256",
                    axis_name(graph, seq), axis_name(graph, head), axis_name(graph, head));
         diag_note(diag, node->inputs[0].node->loc, "queries made here");

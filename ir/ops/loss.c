@@ -1,12 +1,12 @@
 /* Cross-entropy and its parts, sums of squares, clipping, optimizers. */
 #include "ir/op.h"
 
-/* x [rows..., axis], f32 or bf16, and, if given, index i32[rows...]. */
+/* x [rows..., axis], f32, bf16 or f16, and, if given, index i32[rows...]. */
 static bool check_rows(Graph *graph, Node *node, int index, Diag *diag) {
     const Type *x = value_type(node->inputs[0]);
     int axis = node_axis(node, ATTR_axis);
     if (!dtype_is_float(x->dtype)) {
-        diag_error(diag, node->loc, "%s: the first operand is %s; it must be f32 or bf16",
+        diag_error(diag, node->loc, "%s: the first operand is %s; it must be f32, bf16 or f16",
                    OPS[node->op].name, dtype_name(x->dtype));
         diag_note(diag, node->inputs[0].node->loc, "made here");
         return false;
@@ -108,12 +108,13 @@ bool infer_sumsq(Graph *graph, Node *node, Diag *diag) {
 }
 
 /* First `n_like` operands f32 and shaped alike, then scalars, and perhaps, past the `n_always`-th,
- * the parameter's copy in bf16. Results: `n_results` like the parameter, and the copy. */
+ * the parameter's copy in bf16 or f16. Results: `n_results` like the parameter, and the copy. */
 static bool check_update(Node *node, int n_like, int n_always, int n_results, Diag *diag) {
     const Type scalar = {.dtype = DTYPE_F32};
     const Type param = type_with_dtype(value_type(node->inputs[0]), DTYPE_F32);
-    const Type copy = type_with_dtype(&param, DTYPE_BF16);
     bool has_copy = node->n_inputs > n_always;
+    DType low = has_copy ? value_type(node->inputs[n_always])->dtype : DTYPE_BF16;
+    const Type copy = type_with_dtype(&param, dtype_is_low(low) ? low : DTYPE_BF16);
     node->n_outputs = n_results + has_copy;
     for (int i = 0; i < n_results; i++) node->types[i] = param;
     if (has_copy) node->types[n_results] = copy;

@@ -62,6 +62,7 @@
     X(MAXIMUM_GRAD, maximum_grad, 3, z *vmath_maximum_slope(x, y))                                 \
     X(DROPOUT, dropout, 1, x)                                                                      \
     X(TO_BF16, to_bf16, 1, x)                                                                      \
+    X(TO_F16, to_f16, 1, x)                                                                        \
     X(TO_F32, to_f32, 1, x)
 
 typedef enum ElementwiseOp {

@@ -122,7 +122,7 @@ static void find_terms(const Folder *f, const Reader *reader, Term *terms) {
         if (ins->op == OP_ADD) terms[n] = add_terms(&x[0], &x[1]);
         if (ins->op == OP_GELU) terms[n] = gelu_term(&x[0]);
         if (ins->op == OP_GELU_GRAD) terms[n] = gelu_grad_term(&x[0], &x[1]);
-        if (ins->op == OP_TO_BF16 || ins->op == OP_TO_F32 || ins->op == OP_COPY) terms[n] = x[0];
+        if (op_is_cast(ins->op) || ins->op == OP_COPY) terms[n] = x[0];
     }
 }
 

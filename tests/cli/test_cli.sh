@@ -51,17 +51,17 @@ fails 'option of another command' 2 "is an option of train" check x.plan --log y
 fails 'value missing' 2 '--mesh needs a value' plan $model --mesh
 fails 'flag with a value' 2 '--json takes no value' plan $model --json=1
 fails 'no number' 2 "--micro-batch: 'two' is not a whole number" plan $model --micro-batch two
-fails 'unknown precision' 2 "--precision: 'fp8' is not f32 or bf16" plan $model --precision fp8
-fails 'precision that is no float' 2 "'i32' is not f32 or bf16" plan $model --precision i32
+fails 'unknown precision' 2 "--precision: 'fp8' is not f32, bf16 or f16" plan $model --precision fp8
+fails 'precision that is no float' 2 "'i32' is not f32, bf16 or f16" plan $model --precision i32
 fails 'unknown zero' 2 "--zero: '2' is not 0 (every rank has all optimizer state) or 1" plan $model \
     --zero 2
 fails 'zero of a plan' 2 '--zero' train x.plan --data x --zero 1
 fails 'unknown recomputation' 2 "--recompute: 'all' is not none, selective or full" \
     plan $model --recompute all
 fails 'recomputation of a plan' 2 '--recompute' train x.plan --data x --recompute full
-fails 'cuDNN on CPUs' 2 '--cudnn-backward: for --device cuda with --precision bf16 only' \
+fails 'cuDNN on CPUs' 2 '--cudnn-backward: for --device cuda with --precision bf16 or f16 only' \
     plan $model --cudnn-backward
-fails 'cuDNN in f32' 2 '--cudnn-backward: for --device cuda with --precision bf16 only' \
+fails 'cuDNN in f32' 2 '--cudnn-backward: for --device cuda with --precision bf16 or f16 only' \
     plan $model --device cuda --precision f32 --cudnn-backward
 fails 'precision of a plan' 2 '--precision' train x.plan --data x --precision bf16
 fails 'tf32 on processors' 2 '--tf32: for --device cuda only' train $model --data README.md --device cpu \

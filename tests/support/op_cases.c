@@ -66,6 +66,7 @@ const OpCase OP_CASES[] = {
     {OP_FUSED, "rows=3; rows=3", "program=t0=add(i0,i1) -> t0 t0", 2, 0},
     CASE(TO_BF16, "rows=3 cols=37", ""),
     CASE(TO_BF16, "~rows=3", ""),
+    CASE(TO_F16, "rows=3 cols=37", ""),
     CASE(TO_F32, "~rows=3 cols=37", ""),
     CASE(TO_F32, "", ""),
     /* Nothing is rounded before it is stored: t3 is the f32 sum. */

@@ -221,6 +221,7 @@ static double normal_density(double x) {
     X(maximum, x > y ? x : y)                                                                      \
     X(maximum_grad, x > y ? z : x < y ? 0 : z / 2)                                                 \
     X(to_bf16, x)                                                                                  \
+    X(to_f16, x)                                                                                   \
     X(to_f32, x)
 
 typedef double Scalar(double x, double y, double z, double c);

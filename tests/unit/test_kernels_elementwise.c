@@ -52,6 +52,7 @@ static double apply64(ElementwiseOp op, double x, double y, double z, double imm
     case EW_MAXIMUM_GRAD: return x > y ? z : x < y ? 0 : z / 2;
     case EW_DROPOUT:
     case EW_TO_BF16:
+    case EW_TO_F16:
     case EW_TO_F32: return x;
     default: return NAN;
     }

@@ -198,6 +198,9 @@ INLINE float op_copy(float x) {
     return x;
 }
 /* Registers are f32: rounding happens where a result is stored. */
+INLINE float op_to_f16(float x) {
+    return x;
+}
 INLINE float op_to_bf16(float x) {
     return x;
 }
