@@ -112,10 +112,14 @@ static int set_int(CliValue *value, const CliOptionInfo *info, const char *text)
     return -1;
 }
 
-static int set_real(CliValue *value, const CliOptionInfo *info, const char *text) {
+bool cli_parse_real(const char *text, double *out) {
     char *end;
-    value->real = strtod(text, &end);
-    if (end == text || *end || !isfinite(value->real)) {
+    *out = strtod(text, &end);
+    return end > text && !*end && isfinite(*out);
+}
+
+static int set_real(CliValue *value, const CliOptionInfo *info, const char *text) {
+    if (!cli_parse_real(text, &value->real)) {
         return cli_usage_error("--%s: '%s' is not a number", info->name, text);
     }
     if (value->real < info->least || value->real > info->most) {

@@ -123,6 +123,7 @@ static inline bool cli_given(const CliArgs *args, CliOption option) {
 
 /* Whole text as a number; false when it is none or does not fit. */
 bool cli_parse_int(const char *text, int64_t *out);
+bool cli_parse_real(const char *text, double *out); /* finite */
 
 /* One line, `perilune: ...`, on stderr; returns EXIT_USAGE. */
 int cli_usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));

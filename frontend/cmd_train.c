@@ -39,8 +39,10 @@ typedef struct Run {
     int32_t *tokens, *labels; /* [global_batch, seq] */
     double train_entropy, val_entropy;
     double loss, val_loss, training_seconds;
-    bool stopped;  /* by a signal */
-    bool is_first; /* of several processes: the one that talks and writes */
+    double loss_scale; /* 0: the plan has none */
+    int64_t n_skipped; /* steps whose gradients were not finite */
+    bool stopped;      /* by a signal */
+    bool is_first;     /* of several processes: the one that talks and writes */
     bool quiet, has_val_loss, eval_is_partial;
     int failure; /* exit code when preparing fails */
 } Run;
@@ -237,12 +239,16 @@ static bool take_step(Run *run, int64_t step) {
         return false;
     }
     run->loss = result.loss;
+    run->loss_scale = result.loss_scale;
+    run->n_skipped += result.skipped;
     run->training_seconds += result.seconds;
     run->steps_done = run->checkpoint.place.step = step;
     run->checkpoint.place.samples += batch;
     StepMetrics metrics = {.step = step,
                            .loss = result.loss,
                            .grad_norm = result.grad_norm,
+                           .loss_scale = result.loss_scale,
+                           .skipped = result.skipped,
                            .lr = rate,
                            .tokens_per_s = (double)(batch * seq) / result.seconds,
                            .seconds = result.seconds};
@@ -308,6 +314,11 @@ static void print_end(const Run *run) {
                run->eval_is_partial ? " (a sample of it)" : "");
     }
     printf("; unigram entropy %.4f\n", run->val ? run->val_entropy : run->train_entropy);
+    if (run->loss_scale > 0) {
+        printf("scale   loss scale %g at the end; %" PRId64
+               " steps had gradients that were not finite and changed nothing\n",
+               run->loss_scale, run->n_skipped);
+    }
     print_resident(run);
     if (log) printf("wrote   %s\n", log);
     if (run->checkpoint.to && !run->checkpoint.last_failed) {

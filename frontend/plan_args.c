@@ -147,6 +147,40 @@ bool plan_precision_from_args(const CliArgs *args, PlanOptions *options, Diag *d
     return false;
 }
 
+/* "none", "N" or "dynamic[,FIRST[,STEPS]]". */
+static bool parse_loss_scaling(Arena *arena, const char *text, LossScaling *out) {
+    int64_t interval = 0;
+    const char *item = next_item(arena, &text);
+    bool dynamic = item && strcmp(item, "dynamic") == 0;
+    *out = (LossScaling){0};
+    if (item && strcmp(item, "none") == 0) return !*text;
+    if (dynamic) {
+        *out = (LossScaling){LOSS_SCALE_INITIAL, LOSS_SCALE_INTERVAL};
+        if (!(item = next_item(arena, &text))) return true;
+    }
+    if (!item || !cli_parse_real(item, &out->initial) || out->initial < 1 ||
+        out->initial > LOSS_SCALE_MOST) {
+        return false;
+    }
+    if (!dynamic || !(item = next_item(arena, &text))) return !*text;
+    if (!cli_parse_int(item, &interval) || interval < 1 || interval > LOSS_SCALE_MOST_INTERVAL) {
+        return false;
+    }
+    out->interval = (int)interval;
+    return !*text;
+}
+
+bool plan_loss_scaling_from_args(const CliArgs *args, PlanOptions *options, Diag *diag) {
+    bool narrow = options->precision == DTYPE_F16; /* of exponent */
+    const char *text = cli_text(args, OPT_LOSS_SCALE, narrow ? "dynamic" : "none");
+    if (parse_loss_scaling(args->arena, text, &options->loss_scaling)) return true;
+    diag_error(diag, NO_LOC,
+               "--loss-scale: '%s' is not none, a number from 1 to 2^32, or "
+               "dynamic[,FIRST[,STEPS]]",
+               text);
+    return false;
+}
+
 bool plan_zero_from_args(const CliArgs *args, PlanOptions *options, Diag *diag) {
     const char *text = cli_text(args, OPT_ZERO, "0");
     options->zero = strcmp(text, "1") == 0;
@@ -199,8 +233,9 @@ static bool options_from_args(CliArgs *args, PlanOptions *options, Diag *diag) {
         return false;
     }
     if (!plan_recompute_from_args(args, options, diag)) return false;
-    return plan_precision_from_args(args, options, diag) && cudnn_from_args(args, options, diag) &&
-           split_from_args(args, options, diag);
+    return plan_precision_from_args(args, options, diag) &&
+           plan_loss_scaling_from_args(args, options, diag) &&
+           cudnn_from_args(args, options, diag) && split_from_args(args, options, diag);
 }
 
 /* --set texts, "key=value". */

@@ -10,6 +10,8 @@ Plan *plan_from_model(CliArgs *args, Diag *diag);
 
 /* The parts of it. --mesh and its short forms: sizes and which of them were given. */
 bool plan_mesh_from_args(CliArgs *args, Mesh *mesh, bool seen[N_MESH_AXES], Diag *diag);
+/* --loss-scale, by default dynamic for f16, else none. After --precision. */
+bool plan_loss_scaling_from_args(const CliArgs *args, PlanOptions *options, Diag *diag);
 /* --precision, by default bf16 for CUDA, else f32. Sets options->precision. */
 bool plan_precision_from_args(const CliArgs *args, PlanOptions *options, Diag *diag);
 /* --recompute; by default none. */

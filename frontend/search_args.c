@@ -95,7 +95,10 @@ SearchJob *search_job_from_args(CliArgs *args, Diag *diag) {
     PlanOptions *options = &job->plan.options;
     options->cuda = !cluster->is_cpu;
     options->seed = (uint64_t)cli_int(args, OPT_SEED, 1);
-    if (!plan_precision_from_args(args, options, diag)) return NULL;
+    if (!plan_precision_from_args(args, options, diag) ||
+        !plan_loss_scaling_from_args(args, options, diag)) {
+        return NULL;
+    }
     job->cluster = cluster;
     job->math = dtype_is_low(options->precision) ? MATH_BF16 : MATH_F32;
     if (cluster->device.peak_flops[job->math] <= 0) {

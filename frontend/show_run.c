@@ -22,7 +22,7 @@ typedef struct Series {
     double last;    /* finite one */
 } Series;
 
-enum { S_STEP, S_LOSS, S_VAL_LOSS, S_GRAD_NORM, S_LR, S_SPEED, S_SECONDS, N_SERIES };
+enum { S_STEP, S_LOSS, S_VAL_LOSS, S_GRAD_NORM, S_LOSS_SCALE, S_LR, S_SPEED, S_SECONDS, N_SERIES };
 
 typedef struct RunCurve {
     Arena *arena;
@@ -34,7 +34,8 @@ typedef struct RunCurve {
 static const struct {
     int series;
     bool from_zero;
-} PANELS[] = {{S_LOSS, false}, {S_GRAD_NORM, true}, {S_LR, true}, {S_SPEED, true}};
+} PANELS[] = {
+    {S_LOSS, false}, {S_GRAD_NORM, true}, {S_LOSS_SCALE, true}, {S_LR, true}, {S_SPEED, true}};
 
 static void series_init(RunCurve *curve) {
     static const char *const keys[N_SERIES][2] = {
@@ -42,6 +43,7 @@ static void series_init(RunCurve *curve) {
         [S_LOSS] = {"loss", "Loss (nats per token)"},
         [S_VAL_LOSS] = {"val_loss", "Validation loss"},
         [S_GRAD_NORM] = {"grad_norm", "Gradient norm"},
+        [S_LOSS_SCALE] = {"loss_scale", "Loss scale"},
         [S_LR] = {"lr", "Learning rate"},
         [S_SPEED] = {"tokens_per_s", "Tokens per second"},
         [S_SECONDS] = {"seconds", "Seconds"},

@@ -63,7 +63,8 @@ int op_alias(const Node *node, int output) {
     case OP_MATMUL: return node->n_inputs == 3 ? 2 : -1;
     case OP_EMBEDDING_GRAD: return node->n_inputs == 4 ? 3 : -1;
     case OP_ADAMW: return output == 0 ? 0 : output == 3 ? 7 : output + 1; /* p, m, v, copy */
-    case OP_SGD: return output == 0 ? 0 : output == 2 ? 5 : 2;            /* p, momentum, copy */
+    case OP_LOSS_SCALE: return output + 1;
+    case OP_SGD: return output == 0 ? 0 : output == 2 ? 5 : 2; /* p, momentum, copy */
     default: return -1;
     }
 }
@@ -121,6 +122,7 @@ OperandPrecision op_operand_precision(OpKind op, int input) {
     case OP_TO_F32: return OPERAND_EITHER;
     case OP_SUMSQ:
     case OP_CLIP_SCALE:
+    case OP_LOSS_SCALE:
     case OP_ADAMW:
     case OP_SGD: return OPERAND_F32; /* but for their last operand, a copy */
     default: return OPERAND_FOLLOWS;

@@ -1,5 +1,10 @@
 /* append_update: clipping by global norm (Pascanu et al. 2013) and the optimizer, as IR.
  *
+ * With a loss scale, gradients bear it until the optimizer: the factor that clips also divides by
+ * it. Where the norm is not finite the factor is not either, no parameter or state changes, and
+ * the scale is halved; all ranks see the same norm, so all do the same. Adam then counts updates,
+ * not steps.
+ *
  * Each accumulator's last value is the parameter's gradient; reading it in phase update reads the
  * accumulator's memory once all micro-batches are done.
  */
@@ -11,7 +16,8 @@
 typedef struct Update {
     PassContext *ctx;
     Graph *out;
-    Value scale, learning_rate, step;
+    Value factor; /* of gradients */
+    Value learning_rate, step;
     int n_params, capacity;
     Node **params; /* of `out`, with a gradient */
     Value *gradients;
@@ -62,6 +68,46 @@ static void collect_gradients(Update *u) {
     }
 }
 
+/* A number that the update keeps. */
+static Value variable(Update *u, const Node *like, const char *name) {
+    const Type scalar = {.dtype = DTYPE_F32};
+    Node origin = *like;
+    origin.types[0] = scalar;
+    Attr attrs[2] = {attr_string(ATTR_name, name), attr_float(ATTR_value, 0)};
+    Node *node = pass_build(u->ctx, u->out, OP_VARIABLE, &origin, PHASE_UPDATE, NULL, 0, attrs, 2);
+    return node_value(node, 0);
+}
+
+/* The loss scale that the backward reads. */
+static Value find_loss_scale(const Update *u) {
+    for (int n = 0; n < u->out->n_nodes; n++) {
+        if (u->out->nodes[n]->op == OP_VARIABLE) return node_value(u->out->nodes[n], 0);
+    }
+    return NO_VALUE;
+}
+
+static bool append_loss_scaling(Update *u, Value total, Attr max_norm) {
+    const Node *like = total.node;
+    Value operands[4] = {total, find_loss_scale(u)};
+    if (!operands[1].node) BUG("append_update: the backward reads no loss scale");
+    Value clip = build(u, OP_CLIP_SCALE, like, operands, 2, &max_norm, 1);
+    if (!clip.node) return false;
+    Value norm = {clip.node, 1};
+    Attr name = attr_string(ATTR_name, "grad_norm_squared");
+    Attr interval = attr_int(ATTR_interval, u->ctx->options.loss_scaling.interval);
+    build(u, OP_OUTPUT, like, &norm, 1, &name, 1);
+    operands[0] = clip;
+    operands[2] = variable(u, like, "loss_scale/finite_steps");
+    operands[3] = variable(u, like, "loss_scale/updates");
+    Value scale = build(u, OP_LOSS_SCALE, like, operands, 4, &interval, 1);
+    if (!scale.node) return false;
+    name = attr_string(ATTR_name, "loss_scale");
+    build(u, OP_OUTPUT, like, &scale, 1, &name, 1);
+    u->factor = clip;
+    u->step = (Value){scale.node, 2};
+    return true;
+}
+
 typedef struct Completed {
     int param; /* index */
     int at;    /* where its gradient has its last contribution */
@@ -86,14 +132,15 @@ static bool append_clipping(Update *u) {
         if (!squares[k].node) return false;
     }
     Attr max_norm = attr_float(ATTR_max_norm, u->ctx->recipe.max_norm);
-    Attr name = attr_string(ATTR_name, "grad_norm_squared");
+    const Attr name = attr_string(ATTR_name, "grad_norm_squared");
     Value total = build(u, OP_ADD_N, origin, squares, u->n_params, NULL, 0);
     if (!total.node) return false;
     total.node->block = NO_BLOCK;
     total.node->loc = NO_LOC;
+    if (u->ctx->options.loss_scaling.initial != 0) return append_loss_scaling(u, total, max_norm);
     build(u, OP_OUTPUT, total.node, &total, 1, &name, 1);
-    u->scale = build(u, OP_CLIP_SCALE, total.node, &total, 1, &max_norm, 1);
-    return u->scale.node != NULL;
+    u->factor = build(u, OP_CLIP_SCALE, total.node, &total, 1, &max_norm, 1);
+    return u->factor.node != NULL;
 }
 
 static bool append_param(Update *u, Node *param, Value gradient) {
@@ -113,14 +160,14 @@ static bool append_param(Update *u, Node *param, Value gradient) {
     if (sgd) {
         Attr attrs[2] = {attr_float(ATTR_momentum, recipe->momentum),
                          attr_float(ATTR_weight_decay, weight_decay)};
-        inputs[3] = u->scale;
+        inputs[3] = u->factor;
         inputs[4] = u->learning_rate;
         return build(u, OP_SGD, param, inputs, 5, attrs, 2).node != NULL;
     }
     Attr attrs[4] = {attr_float(ATTR_beta1, recipe->beta1), attr_float(ATTR_beta2, recipe->beta2),
                      attr_float(ATTR_eps, recipe->eps),
                      attr_float(ATTR_weight_decay, weight_decay)};
-    inputs[4] = u->scale;
+    inputs[4] = u->factor;
     inputs[5] = u->learning_rate;
     inputs[6] = u->step;
     return build(u, OP_ADAMW, param, inputs, 7, attrs, 4).node != NULL;

@@ -73,6 +73,19 @@ static bool differentiate_node(Tape *tape, Node *node) {
     return true;
 }
 
+/* The gradient of the loss itself: 1 / n_micro, times the loss scale if there is one. */
+static Node *add_seed(Tape *tape, const Node *mean, const Attr *factor) {
+    const LossScaling *scaling = &tape->ctx->options.loss_scaling;
+    if (scaling->initial == 0) {
+        return pass_build(tape->ctx, tape->out, OP_CONST, mean, PHASE_BACKWARD, NULL, 0, factor, 1);
+    }
+    Node *scale = pass_add_loss_scale(tape->ctx, tape->out, mean, PHASE_BACKWARD);
+    Value value = node_value(scale, 0);
+    return scale ? pass_build(tape->ctx, tape->out, OP_SCALE, mean, PHASE_BACKWARD, &value, 1,
+                              factor, 1)
+                 : NULL;
+}
+
 /* loss / n_micro, added up over the micro-batches of a step. */
 static bool report_loss(Tape *tape, Value loss, const Node *output) {
     Attr factor = attr_float(ATTR_value, 1.0 / tape->ctx->n_micro);
@@ -84,8 +97,8 @@ static bool report_loss(Tape *tape, Value loss, const Node *output) {
     Node *sum =
         pass_build(tape->ctx, tape->out, OP_ACCUMULATE, mean, PHASE_FORWARD, operands, 2, NULL, 0);
     if (!sum) return false;
-    Node *seed =
-        pass_build(tape->ctx, tape->out, OP_CONST, mean, PHASE_BACKWARD, NULL, 0, &factor, 1);
+    Node *seed = add_seed(tape, mean, &factor);
+    if (!seed) return false;
     tape->grads[loss.node->id * MAX_OUTPUTS + loss.output] = node_value(seed, 0);
     return true;
 }

@@ -127,7 +127,9 @@ double measured_node_us(const Device *device, const Node *node, const Type *inpu
         bool simple = (OPS[node->op].flags & ELEMENTWISE_BIT) || node->op == OP_FUSED ||
                       node->op == OP_BROADCAST || node->op == OP_ADD_N || node->op == OP_SLICE;
         if (us < 0 && simple) us = elementwise_us(device, node, inputs, outputs, low);
-        if (node->op == OP_CONST || node->op == OP_CLIP_SCALE) us = device->call_us;
+        if (node->op == OP_CONST || node->op == OP_CLIP_SCALE || node->op == OP_LOSS_SCALE) {
+            us = device->call_us;
+        }
     }
     return us >= 0 && us < device->call_us ? device->call_us : us;
 }

@@ -4,6 +4,7 @@
 
 #include "ir/base/diag.h"
 #include "ir/type.h"
+#include "planner/loss_scaling.h"
 #include "planner/recompute.h"
 
 #include <stdint.h>
@@ -20,6 +21,7 @@ typedef struct PlanOptions {
     int zero; /* 1: each of the d ranks keeps and updates 1/d of the optimizer's state; else 0 */
     uint64_t seed;
     DType precision; /* of activations: DTYPE_F32, DTYPE_BF16 or DTYPE_F16 */
+    LossScaling loss_scaling;
     Recompute recompute;
     bool cudnn_backward; /* bf16 on CUDA: memory is left for cuDNN's gradient of attention */
     const int *split;    /* blocks per chunk in pipeline order, or NULL: balanced by cost */

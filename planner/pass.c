@@ -61,6 +61,12 @@ Node *pass_build(PassContext *ctx, Graph *out, OpKind op, const Node *origin, Ph
                      ctx->diag);
 }
 
+Node *pass_add_loss_scale(PassContext *ctx, Graph *out, const Node *origin, Phase phase) {
+    Attr attrs[2] = {attr_string(ATTR_name, "loss_scale"),
+                     attr_float(ATTR_value, ctx->options.loss_scaling.initial)};
+    return pass_build(ctx, out, OP_VARIABLE, origin, phase, NULL, 0, attrs, 2);
+}
+
 Node *pass_add_fused(Graph *out, const Expr *expr, const Value *inputs, const Node *like,
                      Diag *diag) {
     StrBuf text = strbuf_create();

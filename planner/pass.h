@@ -35,6 +35,9 @@ Node *value_map_copy(ValueMap *map, const Node *node, Graph *out, Diag *diag);
 Node *pass_build(PassContext *ctx, Graph *out, OpKind op, const Node *origin, Phase phase,
                  const Value *inputs, int n_inputs, const Attr *attrs, int n_attrs);
 
+/* The loss scale as differentiate and append_update read it: a variable, "loss_scale". */
+Node *pass_add_loss_scale(PassContext *ctx, Graph *out, const Node *origin, Phase phase);
+
 /* A fused node that runs `expr`; phase, block, chunk and line are `like`'s. NULL: reported. */
 Node *pass_add_fused(Graph *out, const Expr *expr, const Value *inputs, const Node *like,
                      Diag *diag);

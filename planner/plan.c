@@ -187,6 +187,17 @@ static uint64_t hash(const StrBuf *text) {
     return value;
 }
 
+LossScaling plan_loss_scaling(const Plan *plan) {
+    const Graph *graph = plan->programs[plan->stages[0].program].graph;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        if (node->op != OP_LOSS_SCALE) continue;
+        return (LossScaling){node_float(node->inputs[1].node, ATTR_value, 0),
+                             (int)node_int(node, ATTR_interval, 0)};
+    }
+    return (LossScaling){0};
+}
+
 uint64_t plan_fingerprint(const Plan *plan) {
     StrBuf body = strbuf_create();
     put_body(&body, plan);

@@ -14,6 +14,7 @@
 #define PLANNER_PLAN_H
 
 #include "ir/op.h"
+#include "planner/loss_scaling.h"
 #include "planner/recompute.h"
 
 enum { ALIGN_BYTES = 64, MAX_CHUNKS = 32, PLAN_FORMAT_VERSION = 4 };
@@ -187,6 +188,9 @@ int plan_frame_slots(const Plan *plan, const Stage *stage, int32_t *out_slots);
 /* Bytes per class of one rank of `stage`, as laid out in its arena (padding counted in its class).
  */
 void plan_class_bytes(const Plan *plan, int stage, int64_t out_bytes[N_BUFFER_CLASSES]);
+
+/* How the plan's programs scale the loss. */
+LossScaling plan_loss_scaling(const Plan *plan);
 
 void plan_print(StrBuf *out, const Plan *plan);
 /* Parses untrusted text; structure only: run verify_plan before use. NULL: reported. */

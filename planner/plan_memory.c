@@ -72,6 +72,7 @@ static void find_uses(Planner *p) {
 static BufferClass persistent_class(const Node *node) {
     switch (node->op) {
     case OP_PARAM: return CLASS_PARAMETER;
+    case OP_VARIABLE: return CLASS_OPTIMIZER;
     case OP_STATE: return node_is_copy(node) ? CLASS_PARAMETER : CLASS_OPTIMIZER;
     case OP_ACCUMULATOR: return CLASS_GRADIENT;
     default: return CLASS_INPUT;

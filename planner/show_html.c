@@ -122,6 +122,12 @@ static void put_layout(StrBuf *out, const Facts *facts) {
              plan->n_chunks == 1 ? "" : "s");
     html_put_fact(out, "Schedule", text);
     html_put_fact(out, "Precision", dtype_name(plan->precision));
+    LossScaling scaling = plan_loss_scaling(plan);
+    if (scaling.initial != 0) {
+        snprintf(text, sizeof(text), "%s, %s %g", scaling.interval ? "dynamic" : "fixed",
+                 scaling.interval ? "from" : "at", scaling.initial);
+        html_put_fact(out, "Loss scale", text);
+    }
     html_put_fact(out, "Recompute", recompute_mode_name(plan->recompute));
     html_put_fact(out, "Sequence parallel", plan->sequence_parallel ? "yes" : "no");
     html_put_fact(out, "Optimizer state",

@@ -11,6 +11,7 @@
  *   precision         of activations: f32, bf16 or f16
  *   zero              1: optimizer state and update are divided over d; else 0
  *   recompute         none, selective or full
+ *   loss_scale        {initial, interval}: interval 0: it stays; null: none
  *   seed, learning_rate
  *   tuned             device, arch, cublaslt (version), products; null: was not
  *   predicted         device, profile (where measured), step_us, tokens_per_second, bubble_fraction
@@ -45,6 +46,16 @@ static void put_tuned(json_t *root, const PlanDevice *device) {
     json_put_int(tuned, "products", device->n_algos);
 }
 
+static void put_loss_scaling(json_t *root, const Plan *plan) {
+    LossScaling scaling = plan_loss_scaling(plan);
+    json_t *object = scaling.initial != 0 ? json_object() : json_null();
+    if (scaling.initial != 0) {
+        json_put_real(object, "initial", scaling.initial);
+        json_put_int(object, "interval", scaling.interval);
+    }
+    json_object_set_new(root, "loss_scale", object);
+}
+
 static void put_head(json_t *root, const Facts *facts) {
     const Plan *plan = facts->plan;
     char fingerprint[24];
@@ -74,6 +85,7 @@ static void put_head(json_t *root, const Facts *facts) {
     json_put_int(batch, "sequences", plan->global_batch);
     json_put_int(batch, "tokens", (int64_t)facts->n_tokens);
     json_put_name(root, "precision", dtype_name(plan->precision));
+    put_loss_scaling(root, plan);
     json_put_int(root, "zero", plan->zero);
     json_put_name(root, "recompute", recompute_mode_name(plan->recompute));
     json_put_int(root, "seed", (int64_t)plan->seed);

@@ -64,6 +64,18 @@ static void put_head(StrBuf *out, const Facts *facts) {
                   plan->precision == DTYPE_F32
                       ? ""
                       : " activations and products; f32 parameters, gradients and sums");
+    LossScaling scaling = plan_loss_scaling(plan);
+    if (scaling.initial != 0) {
+        put_label(out, "scaling");
+        strbuf_printf(out, "loss x %g", scaling.initial);
+        if (scaling.interval == 0) {
+            strbuf_put(out, ", as it is\n");
+        } else {
+            strbuf_printf(out,
+                          ", doubled after %d steps of finite gradients, halved after any other\n",
+                          scaling.interval);
+        }
+    }
     if (plan->recompute != RECOMPUTE_NONE) {
         put_label(out, "recompute");
         strbuf_printf(out, "%s: with what is computed again, products make %sFLOP a step\n",

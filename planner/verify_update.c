@@ -14,9 +14,10 @@ typedef struct UpdateVerifier {
     Verifier *v;
     int stage;
     const Graph *graph;
-    const Node **updates; /* by id of a parameter: its optimizer node */
-    bool *written;        /* by id of a leaf: a gather writes all of it */
-    const Node **params;  /* by block, chunk and name */
+    const Node **updates;   /* by id of a parameter: its optimizer node */
+    bool *written;          /* by id of a leaf: a gather writes all of it */
+    const Node *loss_scale; /* what changes the loss scale, or NULL: there is none */
+    const Node **params;    /* by block, chunk and name */
     int n_params;
 } UpdateVerifier;
 
@@ -139,6 +140,51 @@ static void check_divided_alike(UpdateVerifier *uv, const Node *update) {
     }
 }
 
+static const Node *find_loss_scale(const Graph *graph) {
+    for (int n = 0; n < graph->n_nodes; n++) {
+        if (graph->nodes[n]->op == OP_LOSS_SCALE) return graph->nodes[n];
+    }
+    return NULL;
+}
+
+/* Three variables (verify_lifetimes.c: each one's own), changed alike on every stage, once a step.
+ */
+static void check_loss_scale(UpdateVerifier *uv, const Node *node) {
+    const Plan *plan = uv->v->plan;
+    const Node *first = find_loss_scale(plan->programs[plan->stages[0].program].graph);
+    bool own = node == uv->loss_scale, alike = first != NULL;
+    for (int i = 1; i < node->n_inputs; i++) own &= node->inputs[i].node->op == OP_VARIABLE;
+    if (!own) {
+        DEFECT(uv, node, "%s: its last three operands are not variables that it alone changes",
+               node_text(uv, node));
+        return;
+    }
+    const Node *clip = node->inputs[0].node;
+    if (clip->op != OP_CLIP_SCALE || clip->n_inputs < 2 ||
+        !value_equal(clip->inputs[1], node->inputs[1])) {
+        DEFECT(uv, node, "%s: does not follow from a norm without this loss scale",
+               node_text(uv, node));
+    }
+    for (int i = 1; alike && i < node->n_inputs; i++) {
+        const Node *here = node->inputs[i].node, *there = first->inputs[i].node;
+        alike = strcmp(node_string(here, ATTR_name), node_string(there, ATTR_name)) == 0 &&
+                node_float(here, ATTR_value, 0) == node_float(there, ATTR_value, 0);
+    }
+    if (!alike || node_int(node, ATTR_interval, 0) != node_int(first, ATTR_interval, 0)) {
+        DEFECT(uv, node, "%s: changes the loss scale otherwise than stage 0", node_text(uv, node));
+    }
+}
+
+/* What the optimizer multiplies gradients by takes the loss scale out of them, if there is one. */
+static void check_factor(UpdateVerifier *uv, const Node *update) {
+    Value factor = update->inputs[update->op == OP_ADAMW ? 4 : 3];
+    bool scaled = factor.node->op == OP_CLIP_SCALE && factor.node->n_inputs > 1;
+    bool fits = uv->loss_scale ? value_equal(factor, uv->loss_scale->inputs[0]) : !scaled;
+    if (fits) return;
+    DEFECT(uv, update, "%s: multiplies gradients by %s, which does not fit their loss scale",
+           node_text(uv, update), text(uv, factor));
+}
+
 static void check_update(UpdateVerifier *uv, const Node *update) {
     const Node *param = updated_parameter(update);
     if (!param) {
@@ -157,6 +203,7 @@ static void check_update(UpdateVerifier *uv, const Node *update) {
         DEFECT(uv, update, "%s: updates %s with %s, which is not its gradient",
                node_text(uv, update), node_text(uv, param), text(uv, update->inputs[1]));
     }
+    check_factor(uv, update);
     int n_states = update->op == OP_ADAMW ? 2 : 1;
     for (int i = 2; i < 2 + n_states; i++) {
         const Node *state = update->inputs[i].node;
@@ -279,6 +326,7 @@ static void check_node(UpdateVerifier *uv, const Node *node) {
         break;
     case OP_SUMSQ:
     case OP_CLIP_SCALE: check_norm(uv, node); break;
+    case OP_LOSS_SCALE: check_loss_scale(uv, node); break;
     case OP_ADD_N:
         if (update) check_norm(uv, node);
         break;
@@ -290,7 +338,8 @@ static void check_node(UpdateVerifier *uv, const Node *node) {
 
 void verify_update(Verifier *v, int stage) {
     const Graph *graph = v->plan->programs[v->plan->stages[stage].program].graph;
-    UpdateVerifier uv = {.v = v, .stage = stage, .graph = graph};
+    UpdateVerifier uv = {
+        .v = v, .stage = stage, .graph = graph, .loss_scale = find_loss_scale(graph)};
     uv.updates = ARENA_ARRAY(v->scratch, const Node *, graph->n_nodes + 1);
     uv.written = ARENA_ARRAY(v->scratch, bool, graph->n_nodes + 1);
     collect_parameters(&uv);

@@ -37,6 +37,8 @@ bool engine_cuda_available(const char **out_why);
 
 typedef struct StepResult {
     double loss, grad_norm;
+    double loss_scale; /* from now on; 0: the plan has none */
+    bool skipped;   /* gradients were not finite under the loss scale: nothing but it has changed */
     double seconds; /* wall time of the step */
 } StepResult;
 
@@ -63,7 +65,9 @@ bool engine_save_state(Engine *engine, const char *path, const TrainingPlace *pl
 
 /* One training step, `step` counts from 1. tokens and labels: i32[global_batch, seq]. False: the
  * run cannot go on (a loss or gradient that is not finite, named with its Lua line; a stuck
- * rank).*/
+ * rank). With a loss scale, gradients may be so now and then: ENGINE_MOST_SKIPPED steps in a row at
+ * most. */
+enum { ENGINE_MOST_SKIPPED = 50 };
 bool engine_step(Engine *engine, int64_t step, const int32_t *tokens, const int32_t *labels,
                  double learning_rate, StepResult *out, Diag *diag);
 

@@ -1,9 +1,9 @@
 /* Checkpoints: whole logical tensors in one safetensors file, whatever the layout was.
  *
  * Weights are tensors by their names in f32; a checkpoint to go on from has the optimizer's state
- * beside them ("adam_m/wte") and its place in the run as metadata. One process assembles tensor
- * after tensor and streams them. Of several each writes what its ranks hold straight into the file,
- * if all see it; else all of it goes through the first one's memory.
+ * beside them ("adam_m/wte", "loss_scale") and its place in the run as metadata. One process
+ * assembles tensor after tensor and streams them. Of several each writes what its ranks hold
+ * straight into the file, if all see it; else all of it goes through the first one's memory.
  */
 #include "runtime/engine_internal.h"
 
@@ -47,8 +47,24 @@ static bool load_leaf(Engine *engine, const RankContext *rank, Node *node, const
     return true;
 }
 
-static bool load_leaves(Engine *engine, const Safetensors *file, bool with_state, const char *path,
-                        Diag *diag) {
+/* A run may go on with a loss scale that had none: every step so far was an update then. */
+static bool load_variable(Engine *engine, const RankContext *rank, Node *node,
+                          const Safetensors *file, const char *path, int64_t steps, Arena *arena,
+                          Diag *diag) {
+    SafetensorsInfo info;
+    const char *name = node_string(node, ATTR_name);
+    if (safetensors_find(file, name, &info)) {
+        return load_leaf(engine, rank, node, file, path, arena, diag);
+    }
+    double value =
+        strcmp(name, "loss_scale/updates") == 0 ? (double)steps : node_float(node, ATTR_value, 0);
+    engine_set_variable(engine, rank, node, (float)value);
+    return true;
+}
+
+/* NULL for place: weights alone. */
+static bool load_leaves(Engine *engine, const Safetensors *file, const TrainingPlace *place,
+                        const char *path, Diag *diag) {
     Arena *arena = arena_create();
     bool fine = true;
     for (int r = 0; fine && r < engine->n_ranks; r++) {
@@ -56,8 +72,10 @@ static bool load_leaves(Engine *engine, const Safetensors *file, bool with_state
         const Graph *graph = rank->program->graph;
         for (int n = 0; fine && engine_is_local(rank) && n < graph->n_nodes; n++) {
             Node *node = graph->nodes[n];
-            if (!engine_is_leaf(node, with_state)) continue;
-            fine = load_leaf(engine, rank, node, file, path, arena, diag);
+            if (!engine_is_leaf(node, place != NULL)) continue;
+            fine = node->op == OP_VARIABLE
+                       ? load_variable(engine, rank, node, file, path, place->step, arena, diag)
+                       : load_leaf(engine, rank, node, file, path, arena, diag);
         }
     }
     arena_destroy(arena);
@@ -66,7 +84,7 @@ static bool load_leaves(Engine *engine, const Safetensors *file, bool with_state
 
 bool engine_load(Engine *engine, const char *path, Diag *diag) {
     Safetensors *file = safetensors_open(path, diag);
-    bool fine = file && load_leaves(engine, file, false, path, diag);
+    bool fine = file && load_leaves(engine, file, NULL, path, diag);
     if (file) safetensors_close(file);
     return fine;
 }
@@ -113,7 +131,7 @@ static bool load_place(const Engine *engine, const Safetensors *file, const char
 bool engine_load_state(Engine *engine, const char *path, TrainingPlace *out, Diag *diag) {
     Safetensors *file = safetensors_open(path, diag);
     bool fine = file && load_place(engine, file, path, out, diag) &&
-                load_leaves(engine, file, true, path, diag);
+                load_leaves(engine, file, out, path, diag);
     if (file) safetensors_close(file);
     return fine;
 }

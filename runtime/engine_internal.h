@@ -58,7 +58,9 @@ struct Engine {
     RankContext *ranks;
     BadValue *bad; /* [n_ranks] */
     StepInput input;
-    StepInput last_step;      /* input of the last engine_step; step 0: none yet */
+    StepInput last_step; /* input of the last engine_step; step 0: none yet */
+    bool scales_loss;
+    int n_skipped;            /* of the last steps in a row */
     double op_seconds[N_OPS]; /* rank 0's, of the last JOB_PROFILE */
     double emit_seconds;
     int64_t arena_bytes;
@@ -108,6 +110,8 @@ typedef struct LogicalList {
     int count, capacity;
 } LogicalList;
 
+/* Of a local rank. */
+void engine_set_variable(Engine *engine, const RankContext *rank, Node *variable, float value);
 /* A parameter or, with_state, the optimizer's state; copies in bf16 are made of parameters. */
 bool engine_is_leaf(const Node *node, bool with_state);
 /* Every logical parameter once, by stage and place in its program; with_state: the optimizer's

@@ -82,21 +82,30 @@ void engine_set_leaf(Engine *engine, const RankContext *rank, Node *leaf, const 
     }
 }
 
+void engine_set_variable(Engine *engine, const RankContext *rank, Node *variable, float value) {
+    *(float *)engine_edit(engine, rank, node_value(variable, 0)) = value;
+    engine->backend->commit(engine);
+}
+
 void engine_init_parameters(Engine *engine) {
     Arena *arena = arena_create();
     for (int r = 0; r < engine->n_ranks; r++) {
         const RankContext *rank = &engine->ranks[r];
         const Graph *graph = rank->program->graph;
         for (int n = 0; n < graph->n_nodes; n++) {
-            if (graph->nodes[n]->op != OP_PARAM || !engine_is_local(rank)) continue;
-            engine_set_leaf(engine, rank, graph->nodes[n], NULL, arena);
+            Node *node = graph->nodes[n];
+            if (!engine_is_local(rank)) continue;
+            if (node->op == OP_PARAM) engine_set_leaf(engine, rank, node, NULL, arena);
+            if (node->op != OP_VARIABLE) continue;
+            engine_set_variable(engine, rank, node, (float)node_float(node, ATTR_value, 0));
         }
     }
     arena_destroy(arena);
 }
 
 bool engine_is_leaf(const Node *node, bool with_state) {
-    return node->op == OP_PARAM || (with_state && node->op == OP_STATE && !node_is_copy(node));
+    bool state = node->op == OP_VARIABLE || (node->op == OP_STATE && !node_is_copy(node));
+    return node->op == OP_PARAM || (with_state && state);
 }
 
 LogicalList engine_list_leaves(const Engine *engine, bool with_state, Arena *arena) {

@@ -6,6 +6,14 @@ bool infer_leaf(Graph *graph, Node *node, Diag *diag) {
     return true;
 }
 
+/* One number that the update keeps from step to step, the same on every rank. */
+bool infer_variable(Graph *graph, Node *node, Diag *diag) {
+    (void)graph;
+    if (node->types[0].rank == 0 && node->types[0].dtype == DTYPE_F32) return true;
+    diag_error(diag, node->loc, "variable: must be a single f32");
+    return false;
+}
+
 bool infer_nothing(Graph *graph, Node *node, Diag *diag) {
     (void)graph, (void)node, (void)diag;
     return true;

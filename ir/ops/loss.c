@@ -107,6 +107,38 @@ bool infer_sumsq(Graph *graph, Node *node, Diag *diag) {
     return false;
 }
 
+static bool require_scalars(const Node *node, Diag *diag) {
+    const Type scalar = {.dtype = DTYPE_F32};
+    for (int i = 0; i < node->n_inputs; i++) {
+        if (type_equal(value_type(node->inputs[i]), &scalar)) continue;
+        diag_error(diag, node->loc, "%s: operand %d must be a single f32", OPS[node->op].name,
+                   i + 1);
+        return false;
+    }
+    return true;
+}
+
+/* The squared norm of gradients(, the loss scale that they bear) -> what they are to be multiplied
+ * by(, the squared norm without the loss scale). */
+bool infer_clip_scale(Graph *graph, Node *node, Diag *diag) {
+    (void)graph;
+    node->n_outputs = node->n_inputs;
+    for (int i = 0; i < node->n_outputs; i++) node->types[i] = (Type){.dtype = DTYPE_F32};
+    return require_scalars(node, diag);
+}
+
+/* What gradients are multiplied by, the loss scale, finite steps since it last changed, updates
+ * so far -> the last three, anew (Micikevicius et al. 2018, section 3.2) */
+bool infer_loss_scale(Graph *graph, Node *node, Diag *diag) {
+    (void)graph;
+    for (int i = 0; i < node->n_outputs; i++) node->types[i] = (Type){.dtype = DTYPE_F32};
+    if (node_int(node, ATTR_interval, 0) < 0) {
+        diag_error(diag, node->loc, "loss_scale: interval is below 0");
+        return false;
+    }
+    return require_scalars(node, diag);
+}
+
 /* First `n_like` operands f32 and shaped alike, then scalars, and perhaps, past the `n_always`-th,
  * the parameter's copy in bf16 or f16. Results: `n_results` like the parameter, and the copy. */
 static bool check_update(Node *node, int n_like, int n_always, int n_results, Diag *diag) {

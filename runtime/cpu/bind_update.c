@@ -11,6 +11,7 @@ typedef struct UpdateArgs {
     float *out[3];
     uint16_t *copy; /* of the parameter, in bf16, or NULL */
     float max_norm;
+    int64_t interval;
     AdamwConfig adamw;
     SgdConfig sgd;
 } UpdateArgs;
@@ -40,14 +41,16 @@ bool cpu_bind_sumsq(Binding *b, CpuCall *out) {
     return true;
 }
 
-/* min(1, max_norm / (norm + 1e-6)), as PyTorch's clip_grad_norm_; not finite stays not finite, so
- * that the optimizer leaves everything as it is. */
+/* min(1, max_norm / (norm + 1e-6)), as PyTorch's clip_grad_norm_, over the loss scale; not finite
+ * stays not finite, so that the optimizer leaves everything as it is. */
 static bool run_clip_scale(const void *args) {
     const UpdateArgs *a = args;
-    float norm = sqrtf(*a->in[0]);
-    float scale = a->max_norm > 0 ? a->max_norm / (norm + 1e-6f) : 1;
-    if (scale > 1) scale = 1;
-    *a->out[0] = isfinite(norm) ? scale : NAN;
+    float loss_scale = a->in[1] ? *a->in[1] : 1;
+    float norm = sqrtf(*a->in[0]) / loss_scale;
+    float factor = a->max_norm > 0 ? a->max_norm / (norm + 1e-6f) : 1;
+    if (factor > 1) factor = 1;
+    *a->out[0] = isfinite(norm) ? factor / loss_scale : NAN;
+    if (a->out[1]) *a->out[1] = norm * norm;
     return true;
 }
 
@@ -55,6 +58,19 @@ bool cpu_bind_clip_scale(Binding *b, CpuCall *out) {
     UpdateArgs *args = new_args(b);
     args->max_norm = (float)node_float(b->node, ATTR_max_norm, 0);
     *out = (CpuCall){run_clip_scale, args};
+    return true;
+}
+
+static bool run_loss_scale(const void *args) {
+    const UpdateArgs *a = args;
+    optimizer_loss_scale(a->interval, a->in[0], a->out[0], a->out[1], a->out[2]);
+    return true;
+}
+
+bool cpu_bind_loss_scale(Binding *b, CpuCall *out) {
+    UpdateArgs *args = new_args(b);
+    args->interval = node_int(b->node, ATTR_interval, 0);
+    *out = (CpuCall){run_loss_scale, args};
     return true;
 }
 

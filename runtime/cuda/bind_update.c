@@ -33,10 +33,22 @@ bool cuda_bind_sumsq(Binding *b) {
 }
 
 bool cuda_bind_clip_scale(Binding *b) {
+    bool scaled = b->node->n_inputs > 1;
     ClipScaleArgs args = {.sumsq = b->in[0],
-                          .scale = b->out[0],
+                          .loss_scale = scaled ? b->in[1] : NULL,
+                          .factor = b->out[0],
+                          .norm_squared = scaled ? b->out[1] : NULL,
                           .max_norm = (float)node_float(b->node, ATTR_max_norm, 0)};
     return cuda_push_launch(b, KERNEL_clip_scale, (Grid){1, 1, 1}, 1, 0, &args, sizeof(args));
+}
+
+bool cuda_bind_loss_scale(Binding *b) {
+    LossScaleArgs args = {.factor = b->in[0],
+                          .scale = b->out[0],
+                          .finite_steps = b->out[1],
+                          .updates = b->out[2],
+                          .interval = node_int(b->node, ATTR_interval, 0)};
+    return cuda_push_launch(b, KERNEL_loss_scale, (Grid){1, 1, 1}, 1, 0, &args, sizeof(args));
 }
 
 /* The optimizers' optional last result: the parameter as bf16. */

@@ -60,7 +60,11 @@ int progress_format(char *text, size_t size, const StepMetrics *metrics, int64_t
     put(&line, "step %lld/%lld  loss %.4f", (long long)metrics->step, (long long)n_steps,
         metrics->loss);
     if (metrics->has_val_loss) put(&line, "  val loss %.4f", metrics->val_loss);
-    put(&line, "  grad norm %.3g  lr %.2e", metrics->grad_norm, metrics->lr);
+    if (metrics->skipped) {
+        put(&line, "  no update: gradients not finite, loss scale now %g", metrics->loss_scale);
+    } else {
+        put(&line, "  grad norm %.3g  lr %.2e", metrics->grad_norm, metrics->lr);
+    }
     put_rate(&line, metrics->tokens_per_s);
     if (metrics->step < n_steps) put_time_left(&line, seconds_left);
     return (int)line.length;

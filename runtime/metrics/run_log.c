@@ -105,13 +105,18 @@ int run_log_format(char *text, size_t size, const StepMetrics *metrics) {
     const double values[N_NUMBERS] = {metrics->loss,         metrics->grad_norm, metrics->lr,
                                       metrics->tokens_per_s, metrics->seconds,   metrics->val_loss};
     char numbers[N_NUMBERS][NUMBER_BYTES], val_loss[NUMBER_BYTES + 16] = "";
+    char scale[NUMBER_BYTES + 48] = "";
     for (int i = 0; i < N_NUMBERS; i++) put_number(numbers[i], NUMBER_BYTES, values[i]);
     if (metrics->has_val_loss) snprintf(val_loss, sizeof val_loss, ",\"val_loss\":%s", numbers[5]);
+    if (metrics->loss_scale > 0) {
+        snprintf(scale, sizeof scale, ",\"loss_scale\":%.9g%s", metrics->loss_scale,
+                 metrics->skipped ? ",\"skipped\":true" : "");
+    }
     int n = snprintf(text, size,
                      "{\"step\":%lld,\"loss\":%s,\"grad_norm\":%s,\"lr\":%s,\"tokens_per_s\":%s,"
-                     "\"seconds\":%s%s}\n",
+                     "\"seconds\":%s%s%s}\n",
                      (long long)metrics->step, numbers[0], numbers[1], numbers[2], numbers[3],
-                     numbers[4], val_loss);
+                     numbers[4], scale, val_loss);
     return n < (int)size ? n : (int)size - 1;
 }
 

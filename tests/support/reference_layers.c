@@ -329,11 +329,26 @@ void reference_sumsq(const RefCall *call) {
     call->out[0][0] = sum;
 }
 
-/* min(1, max_norm / (norm + 1e-6)) of the squared norm; no clipping where max_norm is 0. */
+/* min(1, max_norm / (norm + 1e-6)) of the squared norm; no clipping where max_norm is 0. With a
+ * loss scale the norm bears it, and so does what the factor is for. */
 void reference_clip_scale(const RefCall *call) {
-    double norm = sqrt(call->in[0][0]), most = node_float(call->node, ATTR_max_norm, 0);
-    double scale = most > 0 ? fmin(1, most / (norm + 1e-6)) : 1;
-    call->out[0][0] = isfinite(norm) ? scale : NAN;
+    double scale = call->node->n_inputs > 1 ? call->in[1][0] : 1;
+    double norm = sqrt(call->in[0][0]) / scale, most = node_float(call->node, ATTR_max_norm, 0);
+    double factor = most > 0 ? fmin(1, most / (norm + 1e-6)) : 1;
+    call->out[0][0] = isfinite(norm) ? factor / scale : NAN;
+    if (call->node->n_outputs > 1) call->out[1][0] = norm * norm;
+}
+
+/* factor, scale, finite steps, updates -> the last three */
+void reference_loss_scale(const RefCall *call) {
+    double interval = (double)node_int(call->node, ATTR_interval, 0);
+    double scale = call->in[1][0], steps = call->in[2][0] + 1, updates = call->in[3][0] + 1;
+    bool finite = isfinite(call->in[0][0]), grows = finite && interval > 0 && steps >= interval;
+    if (grows) scale = fmin(2 * scale, 4294967296.0);
+    if (!finite && interval > 0 && scale > 1) scale /= 2;
+    call->out[0][0] = scale;
+    call->out[1][0] = finite && !grows ? steps : 0;
+    call->out[2][0] = finite ? updates : call->in[3][0];
 }
 
 /* p, g, m, v, scale, lr, step and perhaps a copy of p; a scale that is not finite changes nothing.

@@ -120,6 +120,7 @@ static inline Plan *small_plan(Arena *arena, SmallPlan f, Diag *diag) {
                                        .n_chunks = f.n_chunks,
                                        .schedule = f.schedule,
                                        .precision = small_precision,
+                                       .loss_scaling = {small_precision == DTYPE_F16 ? 1024 : 0, 9},
                                        .zero = small_zero,
                                        .seed = 7}};
     request.forward = small_forward(arena, 2 * f.d, f.n_blocks, diag);

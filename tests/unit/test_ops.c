@@ -231,7 +231,7 @@ static void test_coverage(void) {
         check_begin(name);
         bool message = OPS[op].flags & COLLECTIVE || op == OP_SLICE;
         bool takes_low = OPS[op].flags & KERNEL && OPS[op].min_inputs > 0 && !message &&
-                         op != OP_SUMSQ && op != OP_CLIP_SCALE;
+                         op != OP_SUMSQ && op != OP_CLIP_SCALE && op != OP_LOSS_SCALE;
         bool casts = op == OP_TO_BF16 || op == OP_TO_F32;
         CHECK(!has_gradient((OpKind)op) || gradient_tested[op] || casts, "none for its gradient");
         CHECK(!(OPS[op].flags & KERNEL) || message || kernel_tested[op], "none for its kernel");

@@ -200,6 +200,10 @@ static const ShardedCase CASES[] = {
                                                "{beta1=0.9, beta2=0.95, eps=1e-08, "
                                                "weight_decay=0.1} : f32[rows=3, cols=7/t], "
                                                "f32[rows=3, cols=7/t], f32[rows=3, cols=7/t]\n"},
+    {"loss scale", "t=2, d=1, p=1", false,
+     PARAM(0, ":6553600", "]") PARAM(1, ":1024", "]") PARAM(2, ":1", "]") PARAM(
+         3, ":5", "]") "%4:2 = clip_scale(%0, %1) {max_norm=1} : f32[], f32[]\n"
+                       "%5:3 = loss_scale(%4, %1, %2, %3) {interval=2} : f32[], f32[], f32[]\n"},
     {"accumulate, a divided share", "t=2, d=1, p=1", false,
      PARAM(0, "", "rows=3, cols=7/t]")
          PARAM(1, "", "rows=3, cols=7/t]") "%2 = accumulate(%0, %1) : f32[rows=3, cols=7/t]\n"},

@@ -128,6 +128,33 @@ static void copy_not_refreshed(Plan *plan) {
     a->inputs[0] = b->inputs[0];
 }
 
+static Attr *find_attr(Node *node, AttrKey key) {
+    for (int k = 0; k < node->n_attrs; k++) {
+        if (node->attrs[k].key == key) return &node->attrs[k];
+    }
+    BUG("no such attribute");
+}
+static void other_interval(Plan *plan) {
+    find_attr(find_node(plan, 1, OP_LOSS_SCALE, 0), ATTR_interval)->i = 3;
+}
+static void other_first_scale(Plan *plan) {
+    find_attr(find_node(plan, 1, OP_LOSS_SCALE, 0)->inputs[1].node, ATTR_value)->f = 512;
+}
+static void scale_left_in(Plan *plan) {
+    Node *adamw = find_node(plan, 1, OP_ADAMW, 0);
+    adamw->inputs[4] = adamw->inputs[5];
+}
+static void scale_set_from_outside(Plan *plan) {
+    find_node(plan, 0, OP_LOSS_SCALE, 0)->inputs[3].node->op = OP_SCALAR;
+}
+static void norm_with_scale(Plan *plan) {
+    Node *node = find_node(plan, 1, OP_LOSS_SCALE, 0);
+    node->inputs[0].node->inputs[1] = find_node(plan, 1, OP_ADAMW, 0)->inputs[5];
+}
+static void other_precision(Plan *plan) {
+    plan->precision = DTYPE_BF16;
+}
+
 typedef struct Case {
     const char *name;
     DType precision;
@@ -158,6 +185,18 @@ static const Case CASES[] = {
      "reads a shard of 'wte'; it is whole on no rank", "embedding_grad"},
     {"copy with another weight's values", DTYPE_BF16, copy_not_refreshed,
      "which is not its new value", "does not write its copy"},
+    {"loss scale that grows otherwise", DTYPE_F16, other_interval,
+     "changes the loss scale otherwise than stage 0", "loss_scale"},
+    {"loss scale that begins otherwise", DTYPE_F16, other_first_scale,
+     "changes the loss scale otherwise than stage 0", "loss_scale"},
+    {"gradients that keep the loss scale", DTYPE_F16, scale_left_in,
+     "which does not fit their loss scale", "adamw"},
+    {"loss scale that something else sets", DTYPE_F16, scale_set_from_outside,
+     "are not variables that it alone changes", "loss_scale"},
+    {"norm with the loss scale", DTYPE_F16, norm_with_scale,
+     "does not follow from a norm without this loss scale", "loss_scale"},
+    {"copies of another precision", DTYPE_F16, other_precision,
+     "is a copy in f16, the plan's precision is bf16", "wte"},
     {"norm of one rank's shards", DTYPE_BF16, norm_of_one_rank,
      "its sum is not over the ranks that divide", "sumsq"},
 };

@@ -23,6 +23,7 @@ typedef struct Layout {
 
 /* Of the plans made from now on. */
 static DType run_precision = DTYPE_F32;
+static LossScaling run_loss_scaling = {0};
 static int run_zero = 0;
 static Recompute run_recompute = RECOMPUTE_NONE;
 static bool run_cudnn_backward = false;
@@ -39,7 +40,7 @@ typedef struct Run {
     int n_params;
     const char *names[TF_MAX_PARAMS];
     Type types[TF_MAX_PARAMS];
-    double losses[TF_MAX_STEPS], norms[TF_MAX_STEPS];
+    double losses[TF_MAX_STEPS], norms[TF_MAX_STEPS], scales[TF_MAX_STEPS];
     int n_gradients;                 /* kept ones */
     float *gradients[TF_MAX_PARAMS]; /* run_keep_gradients: f32, whole; NULL: not to be had */
 } Run;
@@ -76,6 +77,7 @@ static inline bool run_plan_for(Run *run, const char *path, const ModelSetting *
                     .seed = 7,
                     .cuda = cuda,
                     .precision = precision,
+                    .loss_scaling = run_loss_scaling,
                     .recompute = run_recompute,
                     .cudnn_backward = run_cudnn_backward,
                     .split = l->split,
@@ -139,6 +141,7 @@ static inline bool run_steps_from(Run *run, int first, int n_steps, double learn
         }
         run->losses[step] = result.loss;
         run->norms[step] = result.grad_norm;
+        run->scales[step] = result.loss_scale;
     }
     return true;
 }

@@ -33,13 +33,21 @@ typedef struct SumsqManyArgs {
     float *out[SUMSQ_TENSORS];
 } SumsqManyArgs;
 
-/* *scale = min(1, max_norm / (sqrt(*sumsq) + 1e-6)), 1 where max_norm <= 0, NaN where the norm is
- * not finite. One thread. */
+/* norm = sqrt(*sumsq) / *loss_scale, or without the latter where it is NULL;
+ * *factor = min(1, max_norm / (norm + 1e-6)) / *loss_scale, with 1 for the minimum where
+ * max_norm <= 0, NaN where the norm is not finite; *norm_squared, unless NULL. One thread. */
 typedef struct ClipScaleArgs {
-    const float *sumsq;
-    float *scale;
+    const float *sumsq, *loss_scale;
+    float *factor, *norm_squared;
     float max_norm;
 } ClipScaleArgs;
+
+/* optimizer_loss_scale of runtime/cpu/optimizer.h. One thread. */
+typedef struct LossScaleArgs {
+    const float *factor;
+    float *scale, *finite_steps, *updates;
+    int64_t interval;
+} LossScaleArgs;
 
 /* f32 [n] each; copy: bf16 [n], written with p, or NULL. weight_decay in f64: see optimizer.h. */
 typedef struct AdamwTensor {

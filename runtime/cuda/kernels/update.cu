@@ -94,10 +94,22 @@ static __device__ __forceinline__ bool is_finite(float x) {
 }
 
 KERNEL_FUNCTION clip_scale(ClipScaleArgs a) {
-    const float norm = sqrtf(*a.sumsq);
-    float scale = a.max_norm > 0 ? a.max_norm / (norm + 1e-6f) : 1.0f;
-    if (scale > 1) scale = 1;
-    *a.scale = is_finite(norm) ? scale : bits_to_float(0x7fc00000u);
+    const float loss_scale = a.loss_scale ? *a.loss_scale : 1.0f;
+    const float norm = sqrtf(*a.sumsq) / loss_scale;
+    float factor = a.max_norm > 0 ? a.max_norm / (norm + 1e-6f) : 1.0f;
+    if (factor > 1) factor = 1;
+    *a.factor = is_finite(norm) ? factor / loss_scale : bits_to_float(0x7fc00000u);
+    if (a.norm_squared) *a.norm_squared = norm * norm;
+}
+
+KERNEL_FUNCTION loss_scale(LossScaleArgs a) {
+    const bool finite = is_finite(*a.factor);
+    const float steps = finite ? *a.finite_steps + 1 : 0.0f, scale = *a.scale;
+    const bool grows = a.interval > 0 && steps >= (float)a.interval;
+    if (a.interval > 0 && !finite && scale > 1) *a.scale = scale * 0.5f;
+    if (grows && scale < 4294967296.0f) *a.scale = scale * 2;
+    *a.finite_steps = grows ? 0.0f : steps;
+    if (finite) *a.updates += 1;
 }
 
 /* N elements of a parameter as bf16: N is 4 or 1. */
