@@ -145,11 +145,13 @@ static void scale_left_in(Plan *plan) {
     adamw->inputs[4] = adamw->inputs[5];
 }
 static void scale_set_from_outside(Plan *plan) {
-    find_node(plan, 0, OP_LOSS_SCALE, 0)->inputs[3].node->op = OP_SCALAR;
+    Node *updates = find_node(plan, 0, OP_LOSS_SCALE, 0)->inputs[3].node;
+    updates->op = OP_SCALAR;
+    updates->n_attrs = 1; /* its name */
 }
 static void norm_with_scale(Plan *plan) {
-    Node *node = find_node(plan, 1, OP_LOSS_SCALE, 0);
-    node->inputs[0].node->inputs[1] = find_node(plan, 1, OP_ADAMW, 0)->inputs[5];
+    Node *clip = find_node(plan, 1, OP_CLIP_SCALE, 0);
+    clip->inputs[1] = clip->inputs[0];
 }
 static void other_precision(Plan *plan) {
     plan->precision = DTYPE_BF16;
