@@ -149,7 +149,7 @@ int cmd_scale(CliArgs *args) {
                          : NULL;
     if (job && rows_from_args(args, job, rows, &report.n_rows, diag)) {
         report.costs = job->costs;
-        report.math = job->math;
+        report.precision = job->plan.options.precision;
         report.days_tokens = job->days_tokens;
         const char *warning = "no --global-batch was given: one sequence a rank is assumed";
         report.warnings = &warning;

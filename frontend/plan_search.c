@@ -190,7 +190,7 @@ int plan_by_search(CliArgs *args) {
         report.costs = job->costs;
         report.request = &job->request;
         report.result = result;
-        report.math = job->math;
+        report.precision = job->plan.options.precision;
         report.days_tokens = job->days_tokens;
         if (result && result->n_found == 0) {
             status = report_nothing(args, job, result, diag);

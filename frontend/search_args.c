@@ -100,8 +100,7 @@ SearchJob *search_job_from_args(CliArgs *args, Diag *diag) {
         return NULL;
     }
     job->cluster = cluster;
-    job->math = dtype_is_low(options->precision) ? MATH_BF16 : MATH_F32;
-    if (cluster->device.peak_flops[job->math] <= 0) {
+    if (cluster->device.peak_flops[cluster_math(cluster, options->precision)] <= 0) {
         diag_error(diag, NO_LOC, "--precision %s: cluster %s states no rate for it",
                    dtype_name(options->precision), cluster->name);
         return NULL;

@@ -11,7 +11,6 @@ typedef struct SearchJob {
     ModelCosts *costs;
     SearchRequest request; /* n_ranks and global_batch: 0 where they were not given */
     PlanRequest plan;      /* of one sequence; options: precision, device and seed */
-    MathKind math;
     double days_tokens;
 } SearchJob;
 

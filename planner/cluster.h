@@ -14,8 +14,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What matrix products run in. fp16 counts as bf16: the units are as fast. */
+/* What matrix products run in: see cluster_math. */
 typedef enum MathKind { MATH_F32, MATH_BF16, MATH_FP8, N_MATH_KINDS } MathKind;
+struct Cluster;
+/* Of operands of floating point. f16 counts as bf16: units for one are as fast for the other; but
+ * CPUs widen f16 to f32. */
+MathKind cluster_math(const struct Cluster *cluster, DType dtype);
 
 typedef struct ClusterDevice {
     const char *name;

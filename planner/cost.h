@@ -44,6 +44,7 @@ typedef struct Device {
     double link_latency_us;                    /* of one message between ranks */
     double link_bytes_per_second;              /* of one rank, one direction */
     bool send_blocks;                          /* the rank's own core moves the bytes */
+    bool widens_f16;                           /* products of f16 are products of f32 */
     double step_latency_us;                    /* of one step of a collective; 0: link_latency_us */
     double step_bytes_per_second;              /* within a collective; 0: link_bytes_per_second */
     RateCurve product[2];                      /* FLOP/s by FLOPs; operands f32, bf16 */

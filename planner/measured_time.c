@@ -117,9 +117,10 @@ static bool is_low(const Node *node, const Type *inputs, const Type *outputs) {
 double measured_node_us(const Device *device, const Node *node, const Type *inputs,
                         const Type *outputs, double flops) {
     bool low = is_low(node, inputs, outputs);
+    bool widened = low && device->widens_f16 && inputs[0].dtype == DTYPE_F16;
     double us = -1;
     switch (node->op) {
-    case OP_MATMUL: us = product_us(device, node, inputs, low, flops); break;
+    case OP_MATMUL: us = product_us(device, node, inputs, low && !widened, flops); break;
     case OP_ATTENTION:
     case OP_ATTENTION_GRAD: us = attention_us(device, node, inputs, low, flops); break;
     default:

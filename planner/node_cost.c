@@ -13,10 +13,6 @@ static double local_bytes(Value value, const Mesh *mesh) {
     return (double)type_local_bytes(value_type(value), value_sharding(value), mesh);
 }
 
-static MathKind math_of(const Type *type) {
-    return type->dtype == DTYPE_F32 ? MATH_F32 : MATH_BF16;
-}
-
 static bool layout_of(const NodePricer *x, const Node *node, MatmulLayout *out) {
     Type a = local_type(node->inputs[0], &x->graph->mesh);
     Type b = local_type(node->inputs[1], &x->graph->mesh);
@@ -118,7 +114,7 @@ static void add_product(PhaseCost *cost, const NodePricer *x, const Node *node) 
         *(left ? &layout.n : &layout.m) += left ? beside.n : beside.m;
     }
     Type a = local_type(node->inputs[0], &x->graph->mesh);
-    MathKind math = math_of(&a);
+    MathKind math = cluster_math(cluster, a.dtype);
     if (math == MATH_BF16 && cluster->software.fp8_products) math = MATH_FP8;
     pad_shares(&layout, x);
     ProductShape shape = {layout.batch, layout.m, layout.n, layout.k, dtype_bytes(a.dtype)};
@@ -150,7 +146,8 @@ static void add_attention(PhaseCost *cost, const Cluster *cluster, const Node *n
     AttentionShape shape = attention_shape(node, cluster, mesh);
     Type q = local_type(node->inputs[0], mesh), outputs[1];
     int n_ops = 1;
-    cost->attention_us += device_attention_us(cluster, math_of(&q), &shape, backward, &n_ops);
+    cost->attention_us +=
+        device_attention_us(cluster, cluster_math(cluster, q.dtype), &shape, backward, &n_ops);
     double flops = OPS[OP_ATTENTION].flops(node, &q, outputs);
     if (cluster->software.attention == ATTENTION_MATERIALISED && shape.causal) flops *= 2;
     bool again = cluster->software.attention == ATTENTION_BLOCKWISE; /* scores, in backward */

@@ -258,7 +258,7 @@ Device device_of_profile(const DeviceProfile *profile, int n_ranks, Arena *arena
     if (crowded) device.ranks_per_core = (double)n_ranks / (double)profile->cores;
     device.name = profile->name;
     device.profile = profile->path;
-    device.send_blocks = !profile->cuda;
+    device.send_blocks = device.widens_f16 = !profile->cuda;
     for (int bf16 = 0; bf16 < 2; bf16++) {
         add_products(profile, threads, bf16, arena, &device.product[bf16],
                      &device.product_shapes[bf16]);

@@ -107,7 +107,8 @@ LayoutFacts layout_facts(const SearchReport *report, const Found *found) {
     of.model_tflops =
         report->costs->model_flops * n_sequences / request->n_ranks / of.step_seconds * 1e-12;
     of.hardware_tflops = cost->hardware_flops / of.step_seconds * 1e-12;
-    double peak_tflops = cluster->device.peak_flops[report->math] * 1e-12;
+    double peak_tflops =
+        cluster->device.peak_flops[cluster_math(cluster, report->precision)] * 1e-12;
     if (peak_tflops > 0) {
         of.mfu = of.model_tflops / peak_tflops;
         of.hfu = of.hardware_tflops / peak_tflops;
@@ -226,7 +227,8 @@ SearchFacts *search_facts_create(Arena *arena, const SearchReport *report) {
     *facts = (SearchFacts){.arena = arena, .report = report, .cluster = cluster};
     facts->n_tokens = (double)report->request->global_batch * (double)report->costs->seq;
     facts->limit_bytes = search_memory_limit(report->request, cluster);
-    facts->peak_tflops = cluster->device.peak_flops[report->math] * 1e-12;
+    facts->peak_tflops =
+        cluster->device.peak_flops[cluster_math(cluster, report->precision)] * 1e-12;
     int n_per_node = cluster->node.n_devices > 0 ? cluster->node.n_devices : 1;
     facts->n_nodes = (report->request->n_ranks + n_per_node - 1) / n_per_node;
     const Found *best = &result->found[report->chosen];

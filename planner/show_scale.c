@@ -43,7 +43,7 @@ ScaleFacts *scale_facts_create(Arena *arena, const ScaleReport *report) {
         SearchReport one = {.costs = report->costs,
                             .request = &row->request,
                             .result = row->result,
-                            .math = report->math,
+                            .precision = report->precision,
                             .days_tokens = report->days_tokens};
         point->found = &row->result->found[0];
         point->facts = layout_facts(&one, point->found);

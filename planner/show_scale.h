@@ -12,7 +12,7 @@ typedef struct ScaleRow {
 
 typedef struct ScaleReport {
     ModelCosts *costs;
-    MathKind math;
+    DType precision;
     double days_tokens; /* 0: not asked for */
     bool weak;          /* the batch grows with the ranks */
     int n_rows;

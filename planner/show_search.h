@@ -18,7 +18,7 @@ typedef struct SearchReport {
     ModelCosts *costs;
     const SearchRequest *request;
     const SearchResult *result; /* n_found > 0 */
-    MathKind math;              /* what products run in: whose peak utilisation is measured by */
+    DType precision;            /* of products, by whose peak utilisation is measured */
     int chosen;                 /* index in result->found: the layout that is reported as best */
     int n_top;                  /* runners-up to list */
     bool explain;               /* the text lists alternatives, too; JSON and page always do */

@@ -102,8 +102,7 @@ static void put_head(json_t *root, const SearchFacts *facts) {
     json_put_int(root, "nodes", facts->n_nodes);
     json_put_int(root, "global_batch", report->request->global_batch);
     json_put_int(root, "tokens_per_step", (int64_t)facts->n_tokens);
-    static const char *const MATH[N_MATH_KINDS] = {"f32", "bf16", "fp8"};
-    json_put_name(root, "precision", MATH[report->math]);
+    json_put_name(root, "precision", dtype_name(report->precision));
 }
 
 static void put_alternatives(json_t *root, const SearchResult *result) {

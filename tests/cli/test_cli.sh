@@ -63,6 +63,11 @@ fails 'cuDNN on CPUs' 2 '--cudnn-backward: for --device cuda with --precision bf
     plan $model --cudnn-backward
 fails 'cuDNN in f32' 2 '--cudnn-backward: for --device cuda with --precision bf16 or f16 only' \
     plan $model --device cuda --precision f32 --cudnn-backward
+for scale in 0 12x none,3 5,3 dynamic,0 dynamic,2,0 dynamic,2,3,4 1e300 nan ''; do
+    fails "loss scale '$scale'" 2 \
+        "--loss-scale: '$scale' is not none, a number from 1 to 2^32, or dynamic[,FIRST[,STEPS]]" \
+        plan $model --loss-scale "$scale"
+done
 fails 'precision of a plan' 2 '--precision' train x.plan --data x --precision bf16
 fails 'tf32 on processors' 2 '--tf32: for --device cuda only' train $model --data README.md --device cpu \
     --tf32
@@ -142,6 +147,24 @@ works 'plan --precision' 'precision bf16 activations' plan $model "${small[@]}" 
     -o "$folder/low.plan"
 works 'show --json of bf16' '"precision": "bf16"' show "$folder/low.plan" --json
 works 'show --html of bf16' 'Precision</dt><dd class="num">bf16' show "$folder/low.plan" --html
+works 'plan in f16 scales the loss' 'scaling   loss x 65536, doubled after 2000 steps' \
+    plan $model "${small[@]}" --precision f16 -o "$folder/half.plan"
+works 'show --json of a loss scale' '"interval": 2000' show "$folder/half.plan" --json
+works 'show --html of a loss scale' 'dynamic, from 65536' show "$folder/half.plan" --html
+works 'check of f16' 'is sound' check "$folder/half.plan"
+works 'training in f16' 'loss scale 65536 at the end; 0 steps had gradients that were not finite' \
+    train "$folder/half.plan" --data "$text" --steps 3 --log "$folder/half.jsonl"
+[ "$(grep -c '"loss_scale":65536' "$folder/half.jsonl")" = 3 ]
+result 'the log has the loss scale' "$([ $? -eq 0 ] || cat "$folder/half.jsonl")"
+works 'a scale that is too large: steps are skipped' 'loss scale 6.71089e+07 at the end; 6 steps' \
+    train $model "${small[@]}" --precision f16 --loss-scale dynamic,4294967296 --data "$text" \
+    --steps 6 --log "$folder/skipped.jsonl"
+[ "$(grep -c '"grad_norm":null.*"skipped":true' "$folder/skipped.jsonl")" = 6 ]
+result 'the log says which' "$([ $? -eq 0 ] || cat "$folder/skipped.jsonl")"
+works 'a fixed loss scale in f32' 'scaling   loss x 1024, as it is' plan $model "${small[@]}" \
+    --loss-scale 1024 -o "$folder/fixed.plan"
+works 'f16 without a loss scale' 'precision f16 activations' plan $model "${small[@]}" \
+    --precision f16 --loss-scale none -o "$folder/unscaled.plan"
 works 'plan --zero 1' 'zero      1: optimizer state and update divided over d' plan $model "${small[@]}" \
     --mesh d=2 --zero 1 -o "$folder/zero.plan"
 works 'show --json of zero' '"zero": 1' show "$folder/zero.plan" --json

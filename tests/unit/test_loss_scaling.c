@@ -13,10 +13,7 @@
 enum { STEPS = 7, GLOBAL_BATCH = 16 };
 static const double LEARNING_RATE = 2e-3;
 
-static const ModelSetting TINY[] = {{"layers", "4"},  {"model", "32"},          {"heads", "4"},
-                                    {"seq", "16"},    {"vocab", "61"},          {"dropout", "0.1"},
-                                    {"tied", "true"}, {"optimizer.eps", "1e-6"}};
-enum { N_TINY = sizeof(TINY) / sizeof(TINY[0]) };
+static const char *seq = "16", *dropout = "0.1"; /* of runs started from now on */
 
 typedef struct Case {
     const char *name;
@@ -38,7 +35,11 @@ static bool start(Run *run, const Case *c, DType precision, LossScaling scaling)
     run_zero = c->zero;
     run_precision = precision;
     run_loss_scaling = scaling;
-    bool fine = run_plan(run, "models/gpt.lua", TINY, N_TINY, &c->layout, GLOBAL_BATCH, true);
+    const ModelSetting tiny[] = {{"layers", "4"},  {"model", "32"},          {"heads", "4"},
+                                 {"seq", seq},     {"vocab", "61"},          {"dropout", dropout},
+                                 {"tied", "true"}, {"optimizer.eps", "1e-6"}};
+    bool fine = run_plan(run, "models/gpt.lua", tiny, sizeof(tiny) / sizeof(tiny[0]), &c->layout,
+                         GLOBAL_BATCH, true);
     run_zero = 0;
     run_precision = DTYPE_F32;
     run_loss_scaling = (LossScaling){0};
@@ -81,39 +82,158 @@ static void check_same_bits(const Case *c, LossScaling scaling, const double *sc
     run_close(&run);
 }
 
-/* Gradients that no scale makes finite: a weight is so large that products overflow. */
+static bool take_step(Run *run, int step, int batch, StepResult *out) {
+    size_t n = (size_t)(run->plan->global_batch * run->plan->seq);
+    int32_t *tokens = ARENA_ARRAY(run->arena, int32_t, n);
+    int32_t *labels = ARENA_ARRAY(run->arena, int32_t, n);
+    fill_batch(run->plan, batch, tokens, labels);
+    return engine_step(run->engine, step + 1, tokens, labels, LEARNING_RATE, out, run->diag);
+}
+
+/* Steps on one batch until one is an update. Their number; -1: none of 40 was. */
+static int skip(Run *run, double first_scale) {
+    StepResult result;
+    for (int step = 0; step < 40; step++) {
+        if (!take_step(run, step, 0, &result)) return -1;
+        if (!result.skipped) return step;
+        CHECK(isfinite(result.loss) && result.loss_scale == first_scale / pow(2, step + 1),
+              "step %d: loss %g, scale %g", step + 1, result.loss, result.loss_scale);
+    }
+    return -1;
+}
+
+/* 2^32 is too much for any gradient in f16: the scale falls until all fit. That update is the
+ * first, for Adam too: the same as of a run that began with this scale. */
+static void check_falls(const Case *c, int *n_skipped) {
+    static const double FIRST = 4294967296.0;
+    char name[100];
+    Run run, other = {0};
+    snprintf(name, sizeof(name), "f16, %s: the scale falls until gradients are finite", c->name);
+    check_begin(name);
+    dropout = "0"; /* its masks are other ones in another step */
+    int first = start(&run, c, DTYPE_F16, (LossScaling){FIRST, 2000}) ? skip(&run, FIRST) : -1;
+    if (*n_skipped < 0) *n_skipped = first;
+    CHECK(first >= 8 && abs(first - *n_skipped) <= 1, "%d steps were skipped, on one rank %d: %s",
+          first, *n_skipped, diag_text(run.diag));
+    bool fine = first >= 8 && start(&other, c, DTYPE_F16, (LossScaling){FIRST / pow(2, first), 0});
+    fine = fine && run_steps(&other, 1, LEARNING_RATE);
+    CHECK(fine, "%s", other.diag ? diag_text(other.diag) : "");
+    if (fine) compare_weights(&run, &other, 0, c->name);
+    dropout = "0.1";
+    check_end();
+    if (other.diag) run_close(&other);
+    run_close(&run);
+}
+
+/* In a skipped step nothing but the scale changes, to the bit. */
+static void check_skips(const Case *c) {
+    char name[100];
+    Run run, fresh;
+    StepResult result = {0};
+    snprintf(name, sizeof(name), "f16, %s: a step without finite gradients changes nothing",
+             c->name);
+    check_begin(name);
+    bool fine = start(&run, c, DTYPE_F16, (LossScaling){4294967296.0, 2000}) &&
+                take_step(&run, 0, 0, &result);
+    fine = start(&fresh, c, DTYPE_F16, (LossScaling){0}) && fine;
+    CHECK(fine && result.skipped, "%s%s", diag_text(run.diag), diag_text(fresh.diag));
+    if (fine) compare_weights(&run, &fresh, 0, c->name);
+    check_end();
+    run_close(&run);
+    run_close(&fresh);
+}
+
 static void check_gives_up(void) {
     Run run;
     StepResult result = {0};
-    check_begin("after 50 steps without a finite gradient training stops and says where");
-    bool fine = start(&run, &CASES[4], DTYPE_F32, (LossScaling){65536, 2000});
-    CHECK(fine, "%s", diag_text(run.diag));
-    int32_t *tokens = ARENA_ARRAY(run.arena, int32_t, 16 * 16);
-    int32_t *labels = ARENA_ARRAY(run.arena, int32_t, 16 * 16);
-    fill_batch(run.plan, 0, tokens, labels);
-    for (int i = 0; fine && i < run.n_params; i++) {
-        if (!strstr(run.names[i], "gain")) continue;
-        float *gain = run_weight(&run, i);
-        gain[0] = 1e38f;
-        engine_write_parameter(run.engine, run.names[i], gain);
-    }
     int step = 0;
-    while (fine && step < 60 &&
-           engine_step(run.engine, step + 1, tokens, labels, 1e-3, &result, run.diag)) {
-        step++;
-    }
-    printf("%d steps, %g, %s\n", step, result.loss_scale, diag_text(run.diag));
+    check_begin("after 50 steps without finite gradients training stops and says where");
+    bool fine = start(&run, &CASES[4], DTYPE_F16, (LossScaling){4294967296.0, 0});
+    CHECK(fine, "%s", diag_text(run.diag));
+    while (fine && step < 60 && take_step(&run, step, step, &result)) step++;
+    CHECK(step == ENGINE_MOST_SKIPPED - 1, "it took %d steps", step);
+    const char *says = diag_text(run.diag);
+    CHECK(strstr(says, "step 50: 50 steps in a row had gradients that are not finite") &&
+              strstr(says, "the loss scale is 4.29497e+09") &&
+              strstr(says, "first value that is not finite"),
+          "it says %s", says);
     check_end();
     run_close(&run);
+}
+
+/* Gradients of a loss over many tokens are small: without a scale f16 loses part of them. */
+static void check_small_gradients(void) {
+    static const LossScaling SCALINGS[3] = {{0}, {0}, {65536, 0}};
+    double errors[2] = {0};
+    Run runs[3];
+    check_begin("f16: small gradients are lost without a scale, kept with one");
+    bool fine = true;
+    seq = "256";
+    for (int i = 0; i < 3; i++) {
+        fine = start(&runs[i], &CASES[0], i ? DTYPE_F16 : DTYPE_F32, SCALINGS[i]) &&
+               run_steps(&runs[i], 1, 0) && fine;
+        if (fine) run_keep_gradients(&runs[i]);
+    }
+    seq = "16";
+    CHECK(fine, "%s%s%s", diag_text(runs[0].diag), diag_text(runs[1].diag),
+          diag_text(runs[2].diag));
+    for (int p = 0; fine && p < runs[0].n_params; p++) {
+        int64_t n = type_elements(&runs[0].types[p]);
+        if (!strstr(runs[0].names[p], "wte")) continue;
+        for (int64_t k = 0; k < n; k++) runs[2].gradients[p][k] /= 65536;
+        for (int i = 0; i < 2; i++) {
+            errors[i] = relative_distance(runs[i + 1].gradients[p], runs[0].gradients[p], n);
+        }
+    }
+    printf("gradient of the embedding: %.2g of its norm off without a scale, %.2g with\n",
+           errors[0], errors[1]);
+    CHECK(errors[1] > 0 && errors[1] < 2e-3 && errors[0] > 3 * errors[1], "%g and %g", errors[0],
+          errors[1]);
+    check_end();
+    for (int i = 0; i < 3; i++) run_close(&runs[i]);
+}
+
+/* A checkpoint has the scale and the number of updates; one made without a scale is gone on from
+ * as if every step had been an update. */
+static void check_checkpoint(void) {
+    static const char path[] = "build/loss_scaling.safetensors";
+    const LossScaling growing = {8, 3};
+    TrainingPlace place = {.step = 4, .samples = 4 * GLOBAL_BATCH, .data = "x"};
+    for (int i = 0; i < 2; i++) {
+        Run whole, early, late;
+        check_begin(i ? "a checkpoint without a loss scale is gone on from with one"
+                      : "a checkpoint holds the loss scale");
+        bool fine =
+            start(&whole, &CASES[1], DTYPE_F32, growing) && run_steps(&whole, STEPS, LEARNING_RATE);
+        fine = start(&early, &CASES[1], DTYPE_F32, i ? (LossScaling){0} : growing) &&
+               run_steps(&early, 4, LEARNING_RATE) &&
+               engine_save_state(early.engine, path, &place, early.diag) && fine;
+        fine = start(&late, &CASES[1], DTYPE_F32, growing) && fine &&
+               engine_load_state(late.engine, path, &place, late.diag) &&
+               run_steps_from(&late, 4, STEPS - 4, LEARNING_RATE);
+        CHECK(fine, "%s%s%s", diag_text(whole.diag), diag_text(early.diag), diag_text(late.diag));
+        if (fine) compare_weights(&late, &whole, 0, "gone on");
+        double scale = i ? 16 : whole.scales[STEPS - 1]; /* three steps without, four with */
+        CHECK(!fine || late.scales[STEPS - 1] == scale, "the scale is %g, not %g",
+              late.scales[STEPS - 1], scale);
+        check_end();
+        run_close(&whole), run_close(&early), run_close(&late);
+    }
+    unlink(path);
 }
 
 int main(void) {
     static const double STAYS[STEPS] = {1024, 1024, 1024, 1024, 1024, 1024, 1024};
     static const double GROWS[STEPS] = {8, 8, 16, 16, 16, 32, 32};
+    int n_skipped = -1;
     for (int i = 0; i < N_CASES; i++) {
         check_same_bits(&CASES[i], (LossScaling){1024, 0}, STAYS);
         check_same_bits(&CASES[i], (LossScaling){8, 3}, GROWS);
+        check_falls(&CASES[i], &n_skipped);
+        check_skips(&CASES[i]);
     }
     check_gives_up();
+    check_small_gradients();
+    check_checkpoint();
     return check_report();
 }

@@ -28,7 +28,7 @@ static SearchReport report_of(Arena *arena, ModelCosts *costs, int n_samples) {
     return (SearchReport){.costs = costs,
                           .request = &REQUEST,
                           .result = result,
-                          .math = MATH_BF16,
+                          .precision = DTYPE_BF16,
                           .n_top = 5,
                           .days_tokens = 300e9};
 }
@@ -90,8 +90,11 @@ static void test_reasons(Arena *arena) {
         *more[part] += 2e6;
         found[1].cost.step_us += 2e6;
         SearchResult result = {.n_found = 2, .found = found};
-        SearchReport report = {
-            .costs = &costs, .request = &REQUEST, .result = &result, .math = MATH_BF16, .n_top = 1};
+        SearchReport report = {.costs = &costs,
+                               .request = &REQUEST,
+                               .result = &result,
+                               .precision = DTYPE_BF16,
+                               .n_top = 1};
         const SearchFacts *facts = search_facts_create(arena, &report);
         CHECK(strstr(facts->bottleneck, WORDS[part]), "%s: %s", STEP_PARTS[part].key,
               facts->bottleneck);
