@@ -17,7 +17,7 @@
 #include "planner/loss_scaling.h"
 #include "planner/recompute.h"
 
-enum { ALIGN_BYTES = 64, MAX_CHUNKS = 32, PLAN_FORMAT_VERSION = 4 };
+enum { ALIGN_BYTES = 64, MAX_CHUNKS = 32, PLAN_FORMAT_VERSION = 5 };
 
 typedef enum Region { REGION_NONE, REGION_PERSISTENT, REGION_FRAME, REGION_SCRATCH } Region;
 
@@ -104,6 +104,7 @@ typedef struct Stage {
 enum { PLAN_ALGO_BYTES = 64, MAX_PLAN_ALGOS = 1024 };
 typedef struct PlanAlgo {
     MatmulLayout layout;
+    bool shared; /* the left operand is the same for the whole batch */
     DType in_dtype, out_dtype;
     bool accumulate; /* adds to what is there */
     int epilogue;    /* the backend's number for what the product does besides; 0: nothing */

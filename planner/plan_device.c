@@ -1,7 +1,7 @@
 /* The plan's device section: printed after the header fields, read back as untrusted text.
  *
  *   device "NVIDIA H200" sm_90 cublasLt=130100
- *   algo batch=1 m=8192 n=1600 k=1600 ta=0 tb=1 in=bf16 out=bf16 accumulate=0 epilogue=0 00..ff
+ *   algo batch=1 m=8192 n=1600 k=1600 ta=0 tb=1 shared=0 in=bf16 out=bf16 accumulate=0 epilogue=0 00..ff
  *
  * One algo line per product; its last word is PLAN_ALGO_BYTES in hexadecimal. The bytes are the
  * library's own; whoever hands them back to it has it check them first.
@@ -20,7 +20,7 @@ bool plan_algo_same_product(const PlanAlgo *a, const PlanAlgo *b) {
     const MatmulLayout *x = &a->layout, *y = &b->layout;
     return x->batch == y->batch && x->m == y->m && x->n == y->n && x->k == y->k &&
            x->transpose_a == y->transpose_a && x->transpose_b == y->transpose_b &&
-           a->in_dtype == b->in_dtype && a->out_dtype == b->out_dtype &&
+           a->shared == b->shared && a->in_dtype == b->in_dtype && a->out_dtype == b->out_dtype &&
            a->accumulate == b->accumulate && a->epilogue == b->epilogue;
 }
 
@@ -35,9 +35,9 @@ static void put_algo(StrBuf *out, const PlanAlgo *algo) {
     const MatmulLayout *l = &algo->layout;
     strbuf_printf(out,
                   "algo batch=%" PRId64 " m=%" PRId64 " n=%" PRId64 " k=%" PRId64
-                  " ta=%d tb=%d in=%s out=%s accumulate=%d epilogue=%d ",
+                  " ta=%d tb=%d shared=%d in=%s out=%s accumulate=%d epilogue=%d ",
                   l->batch, l->m, l->n, l->k, l->transpose_a, l->transpose_b,
-                  dtype_name(algo->in_dtype), dtype_name(algo->out_dtype), algo->accumulate,
+                  algo->shared, dtype_name(algo->in_dtype), dtype_name(algo->out_dtype), algo->accumulate,
                   algo->epilogue);
     for (int i = 0; i < PLAN_ALGO_BYTES; i++) strbuf_printf(out, "%02x", algo->bytes[i]);
     strbuf_put(out, "\n");
@@ -94,6 +94,7 @@ static bool read_algo(PlanReader *reader, PlanAlgo *algo) {
     read_size(reader, "k=", MAX_PRODUCT_SIZE, &algo->layout.k);
     read_bool(reader, "ta=", &algo->layout.transpose_a);
     read_bool(reader, "tb=", &algo->layout.transpose_b);
+    read_bool(reader, "shared=", &algo->shared);
     read_dtype(reader, "in=", &algo->in_dtype);
     read_dtype(reader, "out=", &algo->out_dtype);
     read_bool(reader, "accumulate=", &algo->accumulate);

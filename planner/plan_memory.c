@@ -193,6 +193,10 @@ static int by_end(const void *left, const void *right) {
     return a < b ? -1 : 1;
 }
 
+static bool is_gradient(const Storage *storage) {
+    return storage->region == REGION_PERSISTENT && storage->class == CLASS_GRADIENT;
+}
+
 /* Lays out the accumulators, one after the other as they fall free, so that what is free is in one
  * piece, and there, in the order of time, what borrows from them. False: nothing does. */
 static bool pack_gradients(Planner *p) {
@@ -202,7 +206,7 @@ static bool pack_gradients(Planner *p) {
     for (int i = 0; i < p->n_storages; i++) {
         Storage *storage = &p->storages[i];
         n_borrowers += may_borrow(p, storage);
-        if (storage->region != REGION_PERSISTENT || storage->class != CLASS_GRADIENT) continue;
+        if (!is_gradient(storage)) continue;
         storage->first = -1;
         placed[n_placed++] = storage;
     }
@@ -245,24 +249,29 @@ static int64_t pack_segment(Planner *p, int segment) {
     return peak;
 }
 
+static void place_persistent(Program *program, Storage *storage) {
+    storage->offset = program->persistent_bytes;
+    program->persistent_bytes += storage->bytes;
+    program->class_bytes[storage->class] += storage->bytes;
+}
+
+/* Accumulators last, in the order of their parameters, which is the opposite of the backward's: the
+ * gradients of q's, k's and v's weights then lie as those weights do (join_products.h). */
 static void place_storages(Planner *p) {
     Program *program = p->program;
-    bool apart = pack_gradients(p); /* then gradients have their place already, from 0 on */
+    bool packed = pack_gradients(p); /* gradients have their place then, from 0 on */
     program->persistent_bytes = program->class_bytes[CLASS_GRADIENT] = p->gradient_bytes;
     for (int i = 0; i < p->n_storages; i++) {
         Storage *storage = &p->storages[i];
-        int64_t *region = storage->region == REGION_PERSISTENT ? &program->persistent_bytes
-                          : storage->region == REGION_FRAME ? &program->frame_bytes[storage->chunk]
-                                                            : NULL;
-        if (!region) continue;
-        if (apart && storage->region == REGION_PERSISTENT && storage->class == CLASS_GRADIENT) {
-            continue;
+        if (storage->region == REGION_PERSISTENT && !is_gradient(storage)) {
+            place_persistent(program, storage);
+        } else if (storage->region == REGION_FRAME) {
+            storage->offset = program->frame_bytes[storage->chunk];
+            program->frame_bytes[storage->chunk] += storage->bytes;
         }
-        storage->offset = *region;
-        *region += storage->bytes;
-        if (storage->region == REGION_PERSISTENT) {
-            program->class_bytes[storage->class] += storage->bytes;
-        }
+    }
+    for (int i = p->n_storages - 1; i >= 0 && !packed; i--) {
+        if (is_gradient(&p->storages[i])) place_persistent(program, &p->storages[i]);
     }
     for (int segment = 0; segment <= 2 * MAX_CHUNKS; segment++) {
         int64_t peak = pack_segment(p, segment);

@@ -96,11 +96,17 @@ PlanAlgo gemm_product(const GemmCommand *gemm) {
                                  .k = l->k,
                                  .transpose_a = l->transpose_a,
                                  .transpose_b = l->transpose_b},
+                      .shared = gemm->apart.d != 0,
                       .in_dtype = gemm->in_dtype,
                       .out_dtype = gemm->out_dtype,
                       .accumulate = gemm->beta != 0,
                       .epilogue =
                           4 * (int)gemm->epilogue + 2 * (gemm->bias != NULL) + (gemm->aux != NULL)};
+}
+
+bool gemm_device_joins(const PlanDevice *tuned, const GemmCommand *one, const GemmCommand *joined) {
+    PlanAlgo apart = gemm_product(one), together = gemm_product(joined);
+    return !tuned || !plan_find_algo(tuned, &apart) || plan_find_algo(tuned, &together);
 }
 
 int64_t command_count_nodes(const CommandList *list) {

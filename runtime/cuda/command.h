@@ -79,6 +79,11 @@ typedef enum EpilogueKind {
     EPILOGUE_BIAS_GRAD  /* D = sums; bias_grad = the sum of B's rows, over k */
 } EpilogueKind;
 
+/* Elements from one product's operand to the next's; d 0: all are packed. */
+typedef struct GemmStrides {
+    int64_t b, d, bias; /* A is the same for all; c is D */
+} GemmStrides;
+
 /* sums[batch, m, n] = op(A) x op(B) + beta C + bias, row-major and contiguous: the shapes of
  * MatmulLayout. Accumulates in f32. C, bias and aux have the dtype of D. */
 typedef struct GemmCommand {
@@ -90,6 +95,7 @@ typedef struct GemmCommand {
     float beta;
     EpilogueKind epilogue;
     const void *bias;    /* [n], or NULL */
+    GemmStrides apart;   /* joined ones': join_products.h */
     void *aux;           /* like D, or NULL */
     float *bias_grad;    /* [n], EPILOGUE_BIAS_GRAD: set, not added to; else NULL */
     const Node *summed;  /* the reduce_sum that bias_grad is of */
@@ -245,6 +251,9 @@ static inline Access gemm_range(const void *at, int64_t rows, int64_t columns, D
 }
 /* As a plan's device section names it; bytes are 0. */
 PlanAlgo gemm_product(const GemmCommand *gemm);
+/* False where the section, unless NULL, has `one` but not `joined`: they were found faster one by
+ * one. */
+bool gemm_device_joins(const PlanDevice *tuned, const GemmCommand *one, const GemmCommand *joined);
 
 /* Nodes that a capture of the list makes, known without a device: kernels, products, attentions,
  * copies and fills one each; messages as their steps say. */

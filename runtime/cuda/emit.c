@@ -2,6 +2,7 @@
 
 #include "runtime/cuda/accumulation.h"
 #include "runtime/cuda/bias_grad.h"
+#include "runtime/cuda/join_products.h"
 #include "runtime/cuda/kernels/args.h"
 #include "runtime/cuda/merge.h"
 #include "runtime/cuda/norm_addend.h"
@@ -194,6 +195,7 @@ static bool emit_walk(const RankContext *rank, const EmitMemory *memory, EmitJob
         cuda_fold_norm_addends(out, rank->program->graph, rank->arena);
         cuda_fold_bias_gradients(out, memory->epilogues, rank->arena);
         cuda_fold_accumulations(out, rank->program->graph, rank->arena);
+        cuda_join_products(out, memory->epilogues, rank->arena);
     }
     if (job == EMIT_TRAIN) cuda_merge_updates(out, rank->arena);
     return true;

@@ -30,6 +30,8 @@ typedef struct EpilogueCheck {
     void *user;
     /* Which products also sum their right operand (bias_grad.h); NULL: none. */
     bool (*sums_bias)(void *user, const GemmCommand *gemm);
+    /* Is it worth while to make one of several products (join_products.h)? NULL: always. */
+    bool (*joins)(void *user, const GemmCommand *one, const GemmCommand *joined);
 } EpilogueCheck;
 
 /* Returns how many launches are gone. */

@@ -51,6 +51,9 @@ static Cost share_node(const Plan *plan, const Command *commands, int n_commands
             outputs[o] = type_local(&node->types[o], &node->shardings[o], &plan->mesh);
         }
         cost.flops = OPS[node->op].flops(node, inputs, outputs);
+        if (commands->kind == COMMAND_GEMM && commands->gemm.apart.d) { /* joined ones */
+            cost.flops *= (double)commands->gemm.layout.batch;
+        }
         arena_destroy(arena);
     }
     /* Only products and attention run on tensor cores. */
@@ -130,10 +133,14 @@ static bool sums_bias(void *user, const GemmCommand *gemm) {
     return plan_find_algo(user, &product) != NULL;
 }
 
+static bool joins(void *user, const GemmCommand *one, const GemmCommand *joined) {
+    return gemm_device_joins(user, one, joined);
+}
+
 bool cuda_emit_stage(const Plan *plan, int stage, const EpilogueCheck *check, Arena *arena,
                      KernelCache *generated, CommandList *out, Diag *diag) {
     static const uintptr_t BASE = (uintptr_t)1 << 32;
-    const EpilogueCheck all = {NULL, (void *)&plan->device, sums_bias}; /* assumed */
+    const EpilogueCheck all = {NULL, (void *)&plan->device, sums_bias, joins}; /* assumed */
     EmitMemory memory = {.state = (DeviceState *)(BASE / 2),
                          .staging = (const unsigned char *)(BASE / 4),
                          .epilogues = check ? check : &all};

@@ -132,7 +132,7 @@ static void check_case(const Case *c, const char *dtype) {
     CudaFixture f;
     CudaKernelRun run;
     int n_asked = 0;
-    EpilogueCheck check = {NULL, &n_asked, all_sums};
+    EpilogueCheck check = {.supports = NULL, .user = &n_asked, .sums_bias = all_sums};
     Arena *arena = arena_create();
     CudaRunHooks hooks = {.generated = kernel_cache_create(arena)};
     const char *text = fill_in(arena, arena_printf(arena, "%s%s", LEAVES, c->nodes), dtype);
@@ -209,7 +209,7 @@ static void emit(const Run *run, const EpilogueCheck *check, CommandList *out) {
 }
 
 static void test_counts(void) {
-    static const EpilogueCheck ALL = {NULL, NULL, all_sums}, NONE = {NULL, NULL, NULL};
+    static const EpilogueCheck ALL = {.supports = NULL, .user = NULL, .sums_bias = all_sums}, NONE = {.supports = NULL, .user = NULL, .sums_bias = NULL};
     static const ModelSetting settings[] = {{"layers", "2"}};
     for (size_t i = 0; i < sizeof(COUNTS) / sizeof(COUNTS[0]); i++) {
         const Count *c = &COUNTS[i];

@@ -193,7 +193,7 @@ static bool supports_nothing(void *user, const GemmCommand *gemm) {
 
 static void test_cases(void) {
     static const char *const DTYPES[] = {"f32", "bf16"};
-    static const EpilogueCheck ALL = {NULL, NULL, NULL};
+    static const EpilogueCheck ALL = {.supports = NULL, .user = NULL, .sums_bias = NULL};
     Arena *arena = arena_create();
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         const Case *c = &CASES[i];
@@ -223,7 +223,7 @@ static void test_cases(void) {
                "f32", 24, &ALL, false, (Expected){0, " ", 0});
     check_begin("a product that the device does not have");
     int n_asked = 0;
-    check_case(SUM, "f32", 24, &(EpilogueCheck){supports_nothing, &n_asked, NULL}, false,
+    check_case(SUM, "f32", 24, &(EpilogueCheck){.supports = supports_nothing, .user = &n_asked, .sums_bias = NULL}, false,
                (Expected){0, "", 0});
     CHECK(n_asked == 1, "asked %d times", n_asked);
     check_end();
@@ -269,7 +269,7 @@ static int64_t emit(const Run *run, const EpilogueCheck *epilogues, CommandList 
 }
 
 static void test_counts(void) {
-    static const EpilogueCheck ALL = {NULL, NULL, NULL};
+    static const EpilogueCheck ALL = {.supports = NULL, .user = NULL, .sums_bias = NULL};
     static const ModelSetting settings[] = {{"layers", "4"}};
     for (size_t i = 0; i < sizeof(COUNTS) / sizeof(COUNTS[0]); i++) {
         const Count *c = &COUNTS[i];

@@ -143,7 +143,7 @@ static bool capture(Process *p, const Plan *plan, int rank, const void *start, A
                         .generated = generated_of,
                         .generated_user = p,
                         .arena = arena};
-    p->epilogues = (EpilogueCheck){supports_epilogue, p, NULL};
+    p->epilogues = (EpilogueCheck){.supports = supports_epilogue, .user = p, .sums_bias = NULL};
     p->memory.epilogues = &p->epilogues;
     if (!emit_rank(&p->rank, &p->memory, EMIT_TRAIN, p->generated, &list, diag)) return false;
     p->modules = generated_modules_load(&p->device, p->generated, arena, diag);

@@ -207,8 +207,8 @@ static void test_mistakes(Arena *arena, Diag *diag) {
     static const struct {
         const char *from, *to, *message;
     } CASES[] = {
-        {"perilune plan 4", "perilune plan 9", "x.plan:1: the plan's format is version 9"},
-        {"perilune plan 4", "perilune plan 3",
+        {"perilune plan 5", "perilune plan 9", "x.plan:1: the plan's format is version 9"},
+        {"perilune plan 5", "perilune plan 4",
          "version 3; this program reads 4: make it again with perilune plan"},
         {"\nrecompute=none", "\nrecompute=all",
          "x.plan:13: expected what is recomputed: none, selective or full, at 'all'"},

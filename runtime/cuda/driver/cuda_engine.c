@@ -175,6 +175,11 @@ static bool sums_bias(void *user, const GemmCommand *gemm) {
     return gemm_table_sums_bias(cuda->context.gemms, gemm);
 }
 
+static bool joins(void *user, const GemmCommand *one, const GemmCommand *joined) {
+    CudaEngine *cuda = user;
+    return gemm_table_joins(cuda->context.gemms, one, joined);
+}
+
 /* What emission asks: which products and attentions there are on this device. */
 static bool open_libraries(CudaEngine *cuda, const EngineOptions *options) {
     Engine *engine = cuda->engine;
@@ -193,7 +198,7 @@ static bool open_libraries(CudaEngine *cuda, const EngineOptions *options) {
         .arena = engine->arena,
     };
     gemm_table_use(cuda->context.gemms, &engine->plan->device);
-    cuda->epilogues = (EpilogueCheck){supports_epilogue, cuda, sums_bias};
+    cuda->epilogues = (EpilogueCheck){supports_epilogue, cuda, sums_bias, joins};
     cuda->memory.epilogues = options->no_epilogues ? NULL : &cuda->epilogues;
     if (options->no_cudnn) return true;
     cuda->context.attentions = attention_table_create(&cuda->device, engine->arena);

@@ -12,6 +12,7 @@ enum { MOST_CANDIDATES = 16, WORKSPACE_ALIGN = 256 };
 struct GemmEntry {
     PlanAlgo product; /* what makes two products the same to cuBLASLt; its bytes are not used */
     EpilogueKind epilogue;
+    GemmStrides apart;
     bool bias, aux;
     cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t a, b, d; /* of the column-major problem: a is our B */
@@ -47,11 +48,11 @@ static cudaDataType_t cuda_dtype(DType dtype) {
     return dtype == DTYPE_F32 ? CUDA_R_32F : CUDA_R_16BF;
 }
 
-/* One operand of the column-major problem: `rows` lie next to each other. */
+/* One operand of the column-major problem: `rows` lie next to each other, the matrices of a batch
+ * `stride` elements apart. */
 static cublasStatus_t make_layout(const CuApi *api, cublasLtMatrixLayout_t *out, DType dtype,
-                                  int64_t rows, int64_t columns, int64_t batch) {
+                                  int64_t rows, int64_t columns, int64_t batch, int64_t stride) {
     int32_t count = (int32_t)batch;
-    int64_t stride = rows * columns;
     cublasStatus_t status = api->cublasLtMatrixLayoutCreate(out, cuda_dtype(dtype), (uint64_t)rows,
                                                             (uint64_t)columns, rows);
     if (status == CUBLAS_STATUS_SUCCESS && batch > 1) {
@@ -104,6 +105,34 @@ static cublasStatus_t set_pointers(const CuApi *api, const GemmEntry *entry,
     return status;
 }
 
+/* Of a joined product's bias; else it is one for all. */
+static cublasStatus_t describe_bias(const CuApi *api, const GemmEntry *entry) {
+    const int64_t *stride = &entry->apart.bias;
+    if (!entry->bias || !entry->product.shared) return CUBLAS_STATUS_SUCCESS;
+    return api->cublasLtMatmulDescSetAttribute(
+        entry->operation, CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE, stride, sizeof(*stride));
+}
+
+/* The three layouts. A is our B. */
+static cublasStatus_t describe_operands(const CuApi *api, GemmEntry *entry) {
+    const PlanAlgo *p = &entry->product;
+    const MatmulLayout *l = &p->layout;
+    int64_t rows[2] = {l->transpose_b ? l->k : l->n, l->transpose_a ? l->m : l->k};
+    int64_t columns[2] = {l->transpose_b ? l->n : l->k, l->transpose_a ? l->k : l->m};
+    int64_t a_stride = p->shared ? entry->apart.b : l->k * l->n;
+    int64_t b_stride = p->shared ? 0 : l->m * l->k;
+    int64_t d_stride = p->shared ? entry->apart.d : l->m * l->n;
+    cublasStatus_t status =
+        make_layout(api, &entry->a, p->in_dtype, rows[0], columns[0], l->batch, a_stride);
+    if (status == CUBLAS_STATUS_SUCCESS) {
+        status = make_layout(api, &entry->b, p->in_dtype, rows[1], columns[1], l->batch, b_stride);
+    }
+    if (status == CUBLAS_STATUS_SUCCESS) {
+        status = make_layout(api, &entry->d, p->out_dtype, l->n, l->m, l->batch, d_stride);
+    }
+    return status;
+}
+
 static cublasStatus_t describe(const GemmTable *table, GemmEntry *entry) {
     const CuApi *api = table->device->api;
     const MatmulLayout *l = &entry->product.layout;
@@ -120,18 +149,9 @@ static cublasStatus_t describe(const GemmTable *table, GemmEntry *entry) {
         status = api->cublasLtMatmulDescSetAttribute(entry->operation, CUBLASLT_MATMUL_DESC_TRANSB,
                                                      &op_b, sizeof(op_b));
     }
-    if (status == CUBLAS_STATUS_SUCCESS) {
-        status = make_layout(api, &entry->a, entry->product.in_dtype, l->transpose_b ? l->k : l->n,
-                             l->transpose_b ? l->n : l->k, l->batch);
-    }
-    if (status == CUBLAS_STATUS_SUCCESS) {
-        status = make_layout(api, &entry->b, entry->product.in_dtype, l->transpose_a ? l->m : l->k,
-                             l->transpose_a ? l->k : l->m, l->batch);
-    }
-    if (status == CUBLAS_STATUS_SUCCESS) {
-        status = make_layout(api, &entry->d, entry->product.out_dtype, l->n, l->m, l->batch);
-    }
+    if (status == CUBLAS_STATUS_SUCCESS) status = describe_operands(api, entry);
     if (status == CUBLAS_STATUS_SUCCESS) status = describe_epilogue(api, entry);
+    if (status == CUBLAS_STATUS_SUCCESS) status = describe_bias(api, entry);
     return status;
 }
 
@@ -232,16 +252,23 @@ static bool take_stored(GemmTable *table, GemmEntry *entry) {
     return false;
 }
 
+static bool same_strides(const GemmStrides *a, const GemmStrides *b) {
+    return a->b == b->b && a->d == b->d && a->bias == b->bias;
+}
+
 static GemmEntry *find_or_make(GemmTable *table, const GemmCommand *command) {
     PlanAlgo product = gemm_product(command);
     for (int i = 0; i < table->count; i++) {
-        if (plan_algo_same_product(&table->entries[i]->product, &product)) {
-            return table->entries[i];
+        GemmEntry *known = table->entries[i];
+        if (plan_algo_same_product(&known->product, &product) &&
+            same_strides(&known->apart, &command->apart)) {
+            return known;
         }
     }
     GemmEntry *entry = ARENA_NEW(table->arena, GemmEntry);
     *entry = (GemmEntry){.product = product,
                          .epilogue = command->epilogue,
+                         .apart = command->apart,
                          .bias = command->bias != NULL,
                          .aux = command->aux != NULL};
     ARENA_PUSH(table->arena, table->entries, table->count, table->capacity, entry);
@@ -272,6 +299,10 @@ GemmEntry *gemm_table_find(GemmTable *table, const GemmCommand *command, Diag *d
 
 bool gemm_table_supports(GemmTable *table, const GemmCommand *command) {
     return find_or_make(table, command)->status == CUBLAS_STATUS_SUCCESS;
+}
+
+bool gemm_table_joins(GemmTable *table, const GemmCommand *one, const GemmCommand *joined) {
+    return gemm_device_joins(table->stored, one, joined) && gemm_table_supports(table, joined);
 }
 
 bool gemm_table_sums_bias(GemmTable *table, const GemmCommand *command) {

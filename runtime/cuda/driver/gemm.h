@@ -37,6 +37,10 @@ bool gemm_table_supports(GemmTable *table, const GemmCommand *command);
  * tuned for this device? */
 bool gemm_table_sums_bias(GemmTable *table, const GemmCommand *command);
 
+/* Is `joined` to be issued for several like `one`? Not where the plan was tuned and they were found
+ * faster one by one. */
+bool gemm_table_joins(GemmTable *table, const GemmCommand *one, const GemmCommand *joined);
+
 cublasStatus_t gemm_issue(const GemmTable *table, const GemmEntry *entry,
                           const GemmCommand *command, void *workspace, cudaStream_t stream);
 

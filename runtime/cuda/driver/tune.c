@@ -101,7 +101,7 @@ static bool supports_epilogue(void *user, const GemmCommand *gemm) {
 static bool add_stage(Tuner *tuner, const Plan *plan, int stage) {
     Arena *arena = arena_create();
     CommandList list = {0};
-    EpilogueCheck check = {supports_epilogue, tuner->table, supports_epilogue};
+    EpilogueCheck check = {.supports = supports_epilogue, .user = tuner->table, .sums_bias = supports_epilogue};
     bool fine =
         cuda_emit_stage(plan, stage, &check, arena, kernel_cache_create(arena), &list, tuner->diag);
     for (int i = 0; fine && i < list.count; i++) {
