@@ -17,7 +17,7 @@ typedef struct Desc {
     uint32_t epilogue;
     const void *bias;
     void *aux;
-    int64_t aux_ld;
+    int64_t aux_ld, bias_stride;
     bool loaded; /* a product has run with it */
 } Desc;
 
@@ -91,6 +91,7 @@ static cublasStatus_t desc_set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttr
         {CUBLASLT_MATMUL_DESC_BIAS_POINTER, &d->bias, sizeof(d->bias)},
         {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &d->aux, sizeof(d->aux)},
         {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &d->aux_ld, sizeof(d->aux_ld)},
+        {CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE, &d->bias_stride, sizeof(d->bias_stride)},
     };
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
         if (known[i].attribute != attribute) continue;
@@ -277,6 +278,7 @@ static bool are_apart(const void *a, const FakeMatrix *a_matrix, const void *b,
 static bool is_safe(const FakeProduct *p) {
     FakeMatrix bias = p->d, aux = p->d;
     bias.columns = 1;
+    bias.stride = p->bias_stride;
     aux.ld = p->aux_ld;
     if (!are_apart(p->to, &p->d, p->from_a, &p->a)) return false;
     if (!are_apart(p->to, &p->d, p->from_b, &p->b)) return false;
@@ -339,6 +341,7 @@ static cublasStatus_t matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                                  .from_c = c,
                                  .epilogue = (int)operation->epilogue,
                                  .aux_ld = operation->aux_ld,
+                                 .bias_stride = operation->bias_stride,
                                  .workspace = workspace,
                                  .workspace_bytes = workspace_bytes,
                                  .algorithm = (int)algo->data[1]}};
@@ -384,9 +387,9 @@ static void spoil(const FakeProduct *product) {
 }
 
 /* The epilogue: what element [row, column] of D becomes. Sums are not rounded before. */
-static float finish(const FakeProduct *p, int64_t row, int64_t column, float sum) {
+static float finish(const FakeProduct *p, int64_t batch, int64_t row, int64_t column, float sum) {
     int64_t aux = column * p->aux_ld + row;
-    if (p->bias) sum += read_element(&p->d, p->bias, row);
+    if (p->bias) sum += read_element(&p->d, p->bias, batch * p->bias_stride + row);
     if (p->epilogue & HAS_DGELU) {
         return sum * (float)reference_gelu_slope(read_element(&p->d, p->aux, aux));
     }
@@ -423,7 +426,7 @@ bool fake_run_product(const FakeProduct *p) {
                 }
                 sum *= p->alpha;
                 if (p->beta != 0) sum += p->beta * read_element(&p->d, p->from_c, d);
-                write_element(&p->d, p->to, d, finish(p, row, column, sum));
+                write_element(&p->d, p->to, d, finish(p, batch, row, column, sum));
             }
         }
     }

@@ -54,7 +54,7 @@ typedef struct FakeProduct {
     const void *bias;   /* [rows of d], of its dtype; NULL: none */
     void *bias_grad;    /* the same; NULL: none */
     void *aux;          /* of d's dtype, batch 1; NULL: none */
-    int64_t aux_ld;
+    int64_t aux_ld, bias_stride;
     void *workspace;
     size_t workspace_bytes;
     int algorithm; /* which of the heuristic's candidates */
