@@ -9,8 +9,8 @@ typedef struct UpdateArgs {
     int64_t n;
     const float *in[7];
     float *out[3];
-    uint16_t *copy; /* of the parameter, in 16 bits, or NULL */
-    DType copy_dtype;
+    uint16_t *copy;   /* of the parameter, in 16 bits, or NULL */
+    DType copy_dtype; /* f32: there is none */
     float max_norm;
     int64_t interval;
     AdamwConfig adamw;
@@ -79,7 +79,7 @@ bool cpu_bind_loss_scale(Binding *b, CpuCall *out) {
 static bool run_adamw(const void *args) {
     const UpdateArgs *a = args;
     optimizer_adamw(&a->adamw, a->n, a->in[5], a->in[6], a->in[4], a->in[1], a->out[0], a->out[1],
-                    a->out[2], a->copy, a->copy_dtype);
+                    a->out[2], a->copy);
     return true;
 }
 
@@ -88,22 +88,23 @@ bool cpu_bind_adamw(Binding *b, CpuCall *out) {
     args->adamw = (AdamwConfig){.beta1 = node_float(b->node, ATTR_beta1, 0),
                                 .beta2 = node_float(b->node, ATTR_beta2, 0),
                                 .eps = node_float(b->node, ATTR_eps, 0),
-                                .weight_decay = node_float(b->node, ATTR_weight_decay, 0)};
+                                .weight_decay = node_float(b->node, ATTR_weight_decay, 0),
+                                .copy_dtype = args->copy_dtype};
     *out = (CpuCall){run_adamw, args};
     return true;
 }
 
 static bool run_sgd(const void *args) {
     const UpdateArgs *a = args;
-    optimizer_sgd(&a->sgd, a->n, a->in[4], a->in[3], a->in[1], a->out[0], a->out[1], a->copy,
-                  a->copy_dtype);
+    optimizer_sgd(&a->sgd, a->n, a->in[4], a->in[3], a->in[1], a->out[0], a->out[1], a->copy);
     return true;
 }
 
 bool cpu_bind_sgd(Binding *b, CpuCall *out) {
     UpdateArgs *args = new_args(b);
     args->sgd = (SgdConfig){.momentum = node_float(b->node, ATTR_momentum, 0),
-                            .weight_decay = node_float(b->node, ATTR_weight_decay, 0)};
+                            .weight_decay = node_float(b->node, ATTR_weight_decay, 0),
+                            .copy_dtype = args->copy_dtype};
     *out = (CpuCall){run_sgd, args};
     return true;
 }

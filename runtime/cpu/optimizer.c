@@ -22,7 +22,7 @@ void optimizer_loss_scale(int64_t interval, const float *factor, float *scale, f
 
 void optimizer_adamw(const AdamwConfig *config, int64_t n, const float *lr, const float *step,
                      const float *clip, const float *g, float *p, float *m, float *v,
-                     uint16_t *copy, DType copy_dtype) {
+                     uint16_t *copy) {
     const float factor = clip ? *clip : 1.0f;
     if (!isfinite(factor)) return;
     /* The scalars in f64, as PyTorch has them. */
@@ -46,12 +46,12 @@ void optimizer_adamw(const AdamwConfig *config, int64_t n, const float *lr, cons
             v[i] = vi;
             p[i] = p[i] * keep - size * (mi / (sqrtf(vi) * unscale + eps));
         }
-        if (copy) vec_low_store(copy_dtype, p + first, copy + first, end - first);
+        if (copy) vec_low_store(config->copy_dtype, p + first, copy + first, end - first);
     }
 }
 
 void optimizer_sgd(const SgdConfig *config, int64_t n, const float *lr, const float *clip,
-                   const float *g, float *p, float *buf, uint16_t *copy, DType copy_dtype) {
+                   const float *g, float *p, float *buf, uint16_t *copy) {
     const float factor = clip ? *clip : 1.0f;
     if (!isfinite(factor)) return;
     const float rate = *lr, momentum = (float)config->momentum;
@@ -63,7 +63,7 @@ void optimizer_sgd(const SgdConfig *config, int64_t n, const float *lr, const fl
         if (momentum == 0) {
 #pragma omp simd
             for (int64_t i = first; i < end; i++) p[i] -= rate * (g[i] * factor + decay * p[i]);
-            if (copy) vec_low_store(copy_dtype, p + first, copy + first, end - first);
+            if (copy) vec_low_store(config->copy_dtype, p + first, copy + first, end - first);
             continue;
         }
 #pragma omp simd
@@ -73,6 +73,6 @@ void optimizer_sgd(const SgdConfig *config, int64_t n, const float *lr, const fl
             buf[i] = bi;
             p[i] -= rate * (nesterov ? gi + momentum * bi : bi);
         }
-        if (copy) vec_low_store(copy_dtype, p + first, copy + first, end - first);
+        if (copy) vec_low_store(config->copy_dtype, p + first, copy + first, end - first);
     }
 }

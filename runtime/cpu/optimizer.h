@@ -4,7 +4,7 @@
  * averaging). When *clip is infinite or NaN, as after an overflow, nothing changes: parameters and
  * state keep their values. clip NULL means 1. lr and step are read when run, so a prepared call can
  * be replayed. `copy`, unless NULL, receives the new parameters rounded to
- * `copy_dtype`, bf16 or f16.
+ * the config's copy_dtype, bf16 or f16.
  */
 #ifndef RUNTIME_CPU_OPTIMIZER_H
 #define RUNTIME_CPU_OPTIMIZER_H
@@ -22,6 +22,7 @@ void optimizer_loss_scale(int64_t interval, const float *factor, float *scale, f
 
 typedef struct AdamwConfig {
     double beta1, beta2, eps, weight_decay; /* f64: 1 - beta is taken before rounding */
+    DType copy_dtype;
 } AdamwConfig;
 
 /* AdamW (Loshchilov & Hutter 2019), PyTorch's form; t = *step >= 1:
@@ -29,17 +30,18 @@ typedef struct AdamwConfig {
  *     p -= lr / (1 - beta1^t) m / (sqrt(v) / sqrt(1 - beta2^t) + eps) */
 void optimizer_adamw(const AdamwConfig *config, int64_t n, const float *lr, const float *step,
                      const float *clip, const float *g, float *p, float *m, float *v,
-                     uint16_t *copy, DType copy_dtype);
+                     uint16_t *copy);
 
 typedef struct SgdConfig {
     double momentum, weight_decay;
     bool nesterov;
+    DType copy_dtype;
 } SgdConfig;
 
 /* SGD, PyTorch's convention (dampening 0; weight decay is added to the gradient):
  *     g += weight_decay p;   buf = momentum buf + g;   p -= lr (nesterov ? g + momentum buf : buf)
  * buf starts as zeros; with momentum 0 it is not touched and may be NULL. */
 void optimizer_sgd(const SgdConfig *config, int64_t n, const float *lr, const float *clip,
-                   const float *g, float *p, float *buf, uint16_t *copy, DType copy_dtype);
+                   const float *g, float *p, float *buf, uint16_t *copy);
 
 #endif

@@ -115,10 +115,10 @@ static void bench_gemm(void) {
 }
 
 static void bench_attention(void) {
-    const AttentionShape shapes[] = {{4, 512, 12, 1, 64, true, 0.125f, false},
-                                     {2, 1024, 12, 1, 64, true, 0.125f, false},
-                                     {2, 1024, 12, 1, 64, false, 0.125f, false},
-                                     {2, 1024, 4, 4, 128, true, 0.0883883f, false}};
+    const AttentionShape shapes[] = {{4, 512, 12, 1, 64, true, 0.125f, DTYPE_F32},
+                                     {2, 1024, 12, 1, 64, true, 0.125f, DTYPE_F32},
+                                     {2, 1024, 12, 1, 64, false, 0.125f, DTYPE_F32},
+                                     {2, 1024, 4, 4, 128, true, 0.0883883f, DTYPE_F32}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         const AttentionShape s = shapes[i];
         const int64_t rows = s.batch * s.seq * s.kv_heads * s.group, n = rows * s.head;
@@ -146,22 +146,22 @@ static void bench_layers(void) {
     float *work = make((int64_t)norm_backward_workspace_bytes(rows, n) / 4);
     const double bytes = 4.0 * (double)(rows * n);
     BENCH_BYTES("layernorm forward", 2 * bytes,
-                layernorm_forward(false, rows, n, x, gain, bias, 1e-5f, y, mean, inv));
+                layernorm_forward(DTYPE_F32, rows, n, x, gain, bias, 1e-5f, y, mean, inv));
     BENCH_BYTES("layernorm backward", 3 * bytes,
-                layernorm_backward(false, rows, n, x, gain, mean, inv, y, z, bias, bias, work));
+                layernorm_backward(DTYPE_F32, rows, n, x, gain, mean, inv, y, z, bias, bias, work));
     BENCH_BYTES("rmsnorm forward", 2 * bytes,
-                rmsnorm_forward(false, rows, n, x, gain, 1e-5f, y, inv));
+                rmsnorm_forward(DTYPE_F32, rows, n, x, gain, 1e-5f, y, inv));
     BENCH_BYTES("rmsnorm backward", 3 * bytes,
-                rmsnorm_backward(false, rows, n, x, gain, inv, y, z, bias, work));
+                rmsnorm_backward(DTYPE_F32, rows, n, x, gain, inv, y, z, bias, work));
     BENCH_BYTES("rotary", 2 * bytes,
-                rotary_apply(false, rows / seq, seq, heads, head, 0, 10000.0, 1, x, y));
+                rotary_apply(DTYPE_F32, rows / seq, seq, heads, head, 0, 10000.0, 1, x, y));
     float *table = make(50257 * n);
     int32_t *tokens = (int32_t *)make(rows);
     for (int64_t i = 0; i < rows; i++) tokens[i] = (int32_t)(i * 7919 % 50257);
     BENCH_BYTES("embedding forward", 2 * bytes,
-                embedding_forward(false, rows, n, 50257, 0, tokens, table, y));
+                embedding_forward(DTYPE_F32, rows, n, 50257, 0, tokens, table, y));
     BENCH_BYTES("embedding backward, accumulating", 3 * bytes,
-                embedding_backward(false, rows, n, 50257, 0, tokens, y, true, table));
+                embedding_backward(DTYPE_F32, rows, n, 50257, 0, tokens, y, true, table));
     free(x), free(y), free(z), free(gain), free(bias), free(mean), free(inv), free(work);
     free(table), free(tokens);
 }
@@ -172,10 +172,10 @@ static void bench_softmax(void) {
     int32_t *labels = (int32_t *)make(rows);
     for (int64_t i = 0; i < rows; i++) labels[i] = (int32_t)(i * 97);
     const double bytes = 4.0 * (double)(rows * n);
-    BENCH_BYTES("logsumexp", bytes, softmax_logsumexp(false, rows, n, valid, x, lse));
+    BENCH_BYTES("logsumexp", bytes, softmax_logsumexp(DTYPE_F32, rows, n, valid, x, lse));
     for (int64_t i = 0; i < rows; i++) lse[i] = 10;
     BENCH_BYTES("cross_entropy_grad in place", 2 * bytes,
-                softmax_cross_entropy_grad(false, rows, n, valid, 0, x, labels, lse, dloss, x));
+                softmax_cross_entropy_grad(DTYPE_F32, rows, n, valid, 0, x, labels, lse, dloss, x));
     free(x), free(lse), free(dloss), free(labels);
 }
 
@@ -240,20 +240,20 @@ static void bench_rest(void) {
     const double bytes = 4.0 * (double)total;
     const int64_t dims[] = {rows, n};
     BENCH_BYTES("reduce_sum leading axis (bias gradient)", bytes,
-                reduce_sum(2, dims, (bool[]){true, false}, x, false, false, y, false));
+                reduce_sum(2, dims, (bool[]){true, false}, x, DTYPE_F32, false, y, DTYPE_F32));
     BENCH_BYTES("reduce_sum trailing axis", bytes,
-                reduce_sum(2, dims, (bool[]){false, true}, x, false, false, y, false));
+                reduce_sum(2, dims, (bool[]){false, true}, x, DTYPE_F32, false, y, DTYPE_F32));
     BENCH_BYTES("reduce_sum everything", bytes,
-                reduce_sum(2, dims, (bool[]){true, true}, x, false, false, y, false));
+                reduce_sum(2, dims, (bool[]){true, true}, x, DTYPE_F32, false, y, DTYPE_F32));
     BENCH_BYTES("reduce_sum_squares", bytes, reduce_sum_squares(x, total, false, &scalar));
-    BENCH_BYTES("reduce_first_nonfinite", bytes, reduce_first_nonfinite(x, false, total));
+    BENCH_BYTES("reduce_first_nonfinite", bytes, reduce_first_nonfinite(x, DTYPE_F32, total));
     BENCH_BYTES("permute: transpose", 2 * bytes,
-                reduce_permute(2, dims, (int[]){1, 0}, false, x, y));
+                reduce_permute(2, dims, (int[]){1, 0}, DTYPE_F32, x, y));
     const int64_t heads[] = {8, 1024, 48, 64};
     BENCH_BYTES("permute: batch seq head <-> batch head seq", 2 * bytes,
-                reduce_permute(4, heads, (int[]){0, 2, 1, 3}, false, x, y));
-    const AdamwConfig adamw = {0.9, 0.95, 1e-8, 0.1};
-    const SgdConfig sgd = {0.9, 0, false};
+                reduce_permute(4, heads, (int[]){0, 2, 1, 3}, DTYPE_F32, x, y));
+    const AdamwConfig adamw = {0.9, 0.95, 1e-8, 0.1, DTYPE_F32};
+    const SgdConfig sgd = {0.9, 0, false, DTYPE_F32};
     const float lr = 1e-6f, step = 10, clip = 1;
     for (int64_t i = 0; i < total; i++) w[i] = z[i] = 1e-3f;
     BENCH_BYTES("adamw", 7 * bytes,

@@ -87,7 +87,7 @@ static void check_shape(const AttentionShape *s) {
 }
 
 static void check_threads(void) {
-    const AttentionShape s = {2, 150, 2, 3, 24, true, 0.2f, false};
+    const AttentionShape s = {2, 150, 2, 3, 24, true, 0.2f, DTYPE_F32};
     Data d = make_data(&s);
     omp_set_num_threads(1);
     attention_forward(&s, d.q, d.k, d.v, d.o, d.lse);
@@ -107,18 +107,18 @@ static void check_threads(void) {
 
 int main(void) {
     const AttentionShape shapes[] = {
-        {1, 1, 1, 1, 1, true, 1.0f, false},     {1, 64, 1, 1, 64, true, 0.125f, false},
-        {2, 37, 3, 1, 20, true, 0.3f, false},   {1, 130, 2, 1, 64, false, 0.125f, false},
-        {2, 70, 1, 3, 17, true, 0.25f, false},  {1, 67, 2, 5, 33, false, 0.2f, false},
-        {1, 129, 1, 2, 80, true, 0.1f, false},  {1, 65, 1, 1, 256, true, 0.0625f, false},
-        {1, 20, 1, 100, 8, true, 0.35f, false}, {1, 200, 1, 1, 4, true, 40.0f, false}};
+        {1, 1, 1, 1, 1, true, 1.0f, DTYPE_F32},     {1, 64, 1, 1, 64, true, 0.125f, DTYPE_F32},
+        {2, 37, 3, 1, 20, true, 0.3f, DTYPE_F32},   {1, 130, 2, 1, 64, false, 0.125f, DTYPE_F32},
+        {2, 70, 1, 3, 17, true, 0.25f, DTYPE_F32},  {1, 67, 2, 5, 33, false, 0.2f, DTYPE_F32},
+        {1, 129, 1, 2, 80, true, 0.1f, DTYPE_F32},  {1, 65, 1, 1, 256, true, 0.0625f, DTYPE_F32},
+        {1, 20, 1, 100, 8, true, 0.35f, DTYPE_F32}, {1, 200, 1, 1, 4, true, 40.0f, DTYPE_F32}};
     check_begin("attention and its gradient equal the f64 formulas");
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) check_shape(&shapes[i]);
     check_begin("results do not depend on the number of threads");
     check_threads();
     check_begin("no positions: nothing to do; too long a head: refused");
-    const AttentionShape none = {2, 0, 1, 1, 8, true, 1.0f, false},
-                         wide = {1, 1, 1, 1, 257, true, 1.0f, false};
+    const AttentionShape none = {2, 0, 1, 1, 8, true, 1.0f, DTYPE_F32},
+                         wide = {1, 1, 1, 1, 257, true, 1.0f, DTYPE_F32};
     CHECK(attention_forward(&none, NULL, NULL, NULL, NULL, NULL), "empty refused");
     CHECK(!attention_forward(&wide, NULL, NULL, NULL, NULL, NULL), "head 257 accepted");
     return check_report();

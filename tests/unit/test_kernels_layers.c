@@ -51,11 +51,11 @@ static void check_norm(bool center, int64_t rows, int64_t n) {
     for (int threads = 1; threads <= 3; threads++) {
         omp_set_num_threads(threads);
         if (center) {
-            layernorm_forward(false, rows, n, x, gain, bias, (float)EPS, y, mean, inv);
-            layernorm_backward(false, rows, n, x, gain, mean, inv, dy, dx, dgain, dbias, work);
+            layernorm_forward(DTYPE_F32, rows, n, x, gain, bias, (float)EPS, y, mean, inv);
+            layernorm_backward(DTYPE_F32, rows, n, x, gain, mean, inv, dy, dx, dgain, dbias, work);
         } else {
-            rmsnorm_forward(false, rows, n, x, gain, (float)EPS, y, inv);
-            rmsnorm_backward(false, rows, n, x, gain, inv, dy, dx, dgain, work);
+            rmsnorm_forward(DTYPE_F32, rows, n, x, gain, (float)EPS, y, inv);
+            rmsnorm_backward(DTYPE_F32, rows, n, x, gain, inv, dy, dx, dgain, work);
         }
         if (threads == 1) {
             first_dgain = kc_copy(dgain, n);
@@ -89,9 +89,9 @@ static void check_rotary(int64_t batch, int64_t seq, int64_t inner, int64_t head
         want[i] = (double)x[i] * cos(angle) + other * sin(angle);
         back[i] = (double)x[i];
     }
-    rotary_apply(false, batch, seq, inner, head, offset, 10000.0, 1, x, y);
+    rotary_apply(DTYPE_F32, batch, seq, inner, head, offset, 10000.0, 1, x, y);
     CHECK_NEAR(y, want, n, 1.0, 5e-7, "head %d from position %d", (int)head, (int)offset);
-    rotary_apply(false, batch, seq, inner, head, offset, 10000.0, -1, y, y);
+    rotary_apply(DTYPE_F32, batch, seq, inner, head, offset, 10000.0, -1, y, y);
     CHECK_NEAR(y, back, n, 1.0, 5e-7, "and back, head %d in place", (int)head);
     free(x), free(y), free(want), free(back);
 }
@@ -109,11 +109,11 @@ static void check_embedding(int64_t n, int64_t model, int64_t local, int64_t off
             want[i * model + j] = (double)table[row * model + j];
             dwant[row * model + j] += (double)dy[i * model + j];
         }
-    embedding_forward(false, n, model, local, offset, tokens, table, out);
+    embedding_forward(DTYPE_F32, n, model, local, offset, tokens, table, out);
     CHECK_NEAR(out, want, n * model, 1.0, 0, "%d tokens", (int)n);
-    embedding_backward(false, n, model, local, offset, tokens, dy, false, dtable);
+    embedding_backward(DTYPE_F32, n, model, local, offset, tokens, dy, false, dtable);
     CHECK_NEAR(dtable, dwant, local * model, 1.0, 2e-6, "%d tokens", (int)n);
-    embedding_backward(false, n, model, local, offset, tokens, dy, true, dtable);
+    embedding_backward(DTYPE_F32, n, model, local, offset, tokens, dy, true, dtable);
     for (int64_t i = 0; i < local * model; i++) dwant[i] *= 2;
     CHECK_NEAR(dtable, dwant, local * model, 1.0, 2e-6, "accumulated, %d tokens", (int)n);
     free(tokens), free(table), free(out), free(dy), free(dtable), free(want), free(dwant);
@@ -138,11 +138,11 @@ static void check_cross_entropy(int64_t rows, int64_t n_local, int64_t n_valid, 
             want[r * n_local + i] =
                 (exp((double)x[r * n_local + i] - want_lse[r]) - (i == column)) * (double)dloss[r];
     }
-    softmax_logsumexp(false, rows, n_local, n_valid, x, lse);
+    softmax_logsumexp(DTYPE_F32, rows, n_local, n_valid, x, lse);
     CHECK_NEAR(lse, want_lse, rows, 1.0, 1e-6, "%dx%d", (int)rows, (int)n_valid);
-    softmax_pick(false, rows, n_local, n_valid, offset, x, labels, picked);
+    softmax_pick(DTYPE_F32, rows, n_local, n_valid, offset, x, labels, picked);
     CHECK_NEAR(picked, want_pick, rows, 1.0, 0, "%dx%d", (int)rows, (int)n_valid);
-    softmax_cross_entropy_grad(false, rows, n_local, n_valid, offset, x, labels, lse, dloss, x);
+    softmax_cross_entropy_grad(DTYPE_F32, rows, n_local, n_valid, offset, x, labels, lse, dloss, x);
     /* The rounding of a logit of size 20 or so, minus lse, is 2e-6 of the probability. */
     CHECK_NEAR(x, want, n, 1.0, 4e-6, "%dx%d in place", (int)rows, (int)n_valid);
     free(x), free(lse), free(picked), free(dloss), free(labels);
@@ -174,9 +174,9 @@ int main(void) {
     check_begin("logsumexp of no columns, of -inf, of +inf, of NaN");
     const float odd[] = {-INFINITY, -INFINITY, INFINITY, 1, NAN, 1, 1000, 1000};
     float lse[4];
-    softmax_logsumexp(false, 1, 2, 0, odd, lse);
+    softmax_logsumexp(DTYPE_F32, 1, 2, 0, odd, lse);
     CHECK(lse[0] == -INFINITY, "no columns: %g", (double)lse[0]);
-    softmax_logsumexp(false, 4, 2, 2, odd, lse);
+    softmax_logsumexp(DTYPE_F32, 4, 2, 2, odd, lse);
     CHECK(lse[0] == -INFINITY, "-inf only: %g", (double)lse[0]);
     CHECK(lse[1] == INFINITY, "+inf: %g", (double)lse[1]);
     CHECK(isnan(lse[2]), "NaN: %g", (double)lse[2]);

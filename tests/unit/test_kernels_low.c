@@ -439,17 +439,17 @@ static void check_copies(void) {
     float *p = kc_random(N), *g = kc_random(N), *m = kc_zeros(N), *v = kc_zeros(N);
     uint16_t *copy = kc_alloc(N * sizeof(uint16_t)), *expected = kc_alloc(N * sizeof(uint16_t));
     const float lr = 0.01f, step = 1, bad = INFINITY;
-    const AdamwConfig adamw = {0.9, 0.95, 1e-8, 0.1};
+    const AdamwConfig adamw = {0.9, 0.95, 1e-8, 0.1, low};
     check_begin("optimizers write the copy with the parameter, or neither");
     for (int kind = 0; kind < 3; kind++) {
-        const SgdConfig sgd = {.momentum = kind == 1 ? 0.9 : 0};
+        const SgdConfig sgd = {.momentum = kind == 1 ? 0.9 : 0, .copy_dtype = low};
         for (int finite = 0; finite < 2; finite++) {
             const float *clip = finite ? NULL : &bad;
             memset(copy, 0x11, N * sizeof(uint16_t));
             if (kind == 2)
-                optimizer_adamw(&adamw, N, &lr, &step, clip, g, p, m, v, copy, low);
+                optimizer_adamw(&adamw, N, &lr, &step, clip, g, p, m, v, copy);
             else
-                optimizer_sgd(&sgd, N, &lr, clip, g, p, m, copy, low);
+                optimizer_sgd(&sgd, N, &lr, clip, g, p, m, copy);
             bool fine;
             vec_low_store(low, p, expected, N);
             if (!finite) memset(expected, 0x11, N * sizeof(uint16_t));

@@ -25,14 +25,14 @@ static void check_sum(int n_dims, const int64_t *dims, unsigned mask) {
         want[at] += (double)x[i];
     }
     omp_set_num_threads(1);
-    reduce_sum(n_dims, dims, reduced, x, false, false, one, false);
+    reduce_sum(n_dims, dims, reduced, x, DTYPE_F32, false, one, DTYPE_F32);
     omp_set_num_threads(3);
-    reduce_sum(n_dims, dims, reduced, x, false, false, out, false);
+    reduce_sum(n_dims, dims, reduced, x, DTYPE_F32, false, out, DTYPE_F32);
     omp_set_num_threads(2);
     CHECK(kc_same_bits(one, out, n_out), "mask %x depends on the number of threads", mask);
     const double size = sqrt((double)n / (double)(n_out ? n_out : 1)) + 1;
     CHECK_NEAR(out, want, n_out, size, 1e-6, "%d dims, mask %x", n_dims, mask);
-    reduce_sum(n_dims, dims, reduced, x, false, true, out, false);
+    reduce_sum(n_dims, dims, reduced, x, DTYPE_F32, true, out, DTYPE_F32);
     for (int64_t i = 0; i < n_out; i++) want[i] *= 2;
     CHECK_NEAR(out, want, n_out, size, 1e-6, "%d dims accumulated, mask %x", n_dims, mask);
     free(x), free(out), free(one), free(want);
@@ -45,7 +45,7 @@ static void check_permute(int n_dims, const int64_t *dims, const int *perm) {
         n *= dims[d];
     }
     float *x = kc_random(n), *out = kc_zeros(n);
-    reduce_permute(n_dims, dims, perm, false, x, out);
+    reduce_permute(n_dims, dims, perm, DTYPE_F32, x, out);
     for (int64_t i = 0; i < n; i++) {
         int64_t rest = i, at = 0;
         for (int d = n_dims - 1; d >= 0; d--) {
@@ -86,20 +86,20 @@ static void check_squares(int64_t n) {
     twice = sum[0];
     reduce_sum_squares(x, n, true, &twice);
     CHECK(fabs((double)twice - 2 * want) <= 1e-6 * want, "accumulated, %d elements", (int)n);
-    CHECK(reduce_first_nonfinite(x, false, n) == -1, "finite data");
+    CHECK(reduce_first_nonfinite(x, DTYPE_F32, n) == -1, "finite data");
     if (n > 5) {
         x[n - 1] = NAN;
-        CHECK(reduce_first_nonfinite(x, false, n) == n - 1, "NaN at the end");
+        CHECK(reduce_first_nonfinite(x, DTYPE_F32, n) == n - 1, "NaN at the end");
         x[n / 2] = INFINITY;
-        CHECK(reduce_first_nonfinite(x, false, n) == n / 2, "inf before it");
+        CHECK(reduce_first_nonfinite(x, DTYPE_F32, n) == n / 2, "inf before it");
         x[n / 2 - 1] = -INFINITY;
-        CHECK(reduce_first_nonfinite(x, false, n) == n / 2 - 1, "-inf just before it");
+        CHECK(reduce_first_nonfinite(x, DTYPE_F32, n) == n / 2 - 1, "-inf just before it");
     }
     free(x);
 }
 
 static void check_adamw(int64_t n) {
-    const AdamwConfig config = {0.9, 0.95, 1e-8, 0.1};
+    const AdamwConfig config = {0.9, 0.95, 1e-8, 0.1, DTYPE_F32};
     const float lr = 3e-3f;
     float clip = 0.7f, *g = kc_random(n), *p = kc_random(n), *m = kc_zeros(n), *v = kc_zeros(n);
     double *pw = kc_zeros64(n), *mw = kc_zeros64(n), *vw = kc_zeros64(n);
@@ -131,7 +131,7 @@ static void check_adamw(int64_t n) {
 }
 
 static void check_sgd(int64_t n, double momentum, bool nesterov) {
-    const SgdConfig config = {momentum, 0.01, nesterov};
+    const SgdConfig config = {momentum, 0.01, nesterov, DTYPE_F32};
     const float lr = 0.1f, clip = 0.5f, bad = NAN;
     float *g = kc_random(n), *p = kc_random(n), *buf = kc_zeros(n);
     double *pw = kc_zeros64(n), *bw = kc_zeros64(n);
