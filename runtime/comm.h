@@ -10,10 +10,10 @@
  * reading, buffers must outlive all ranks' calls, not only this one's.
  *
  * Collectives are called by every member of the group, in the same order, each with its own index;
- * they block until this member's buffers may be used again. Data is of one dtype, f32 or bf16;
- * reductions add up in f32 and round once. They take the
- * members in order 0, 1, ..., n-1 for every element, so all members and all runs get the same bits,
- * whatever the sizes and the timing. `in` and `out` of different members may not overlap.
+ * they block until this member's buffers may be used again. Data is of one dtype, f32, bf16 or
+ * f16; reductions add up in f32 and round once. They take the members in order 0, 1, ..., n-1 for
+ * every element, so all members and all runs get the same bits, whatever the sizes and the timing.
+ * `in` and `out` of different members may not overlap.
  */
 #ifndef RUNTIME_COMM_H
 #define RUNTIME_COMM_H

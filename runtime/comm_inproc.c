@@ -1,7 +1,7 @@
 /* Ranks as threads of one process. A member shows the others its buffers in an Offer, all meet, and
  * each reads from the others' memory directly. Small messages are copied into the offer instead, so
  * that one meeting is enough and nobody waits for readers. */
-#include "runtime/cpu/vec.h" /* first: it widens the vectors of this file */
+#include "runtime/cpu/vec_low.h" /* first: it widens the vectors of this file */
 
 #include "runtime/comm.h"
 
@@ -296,9 +296,7 @@ static bool exchange_end(const Exchange *exchange) {
 static const float *read_offer(const Exchange *exchange, int member, size_t at, size_t n,
                                float *wide) {
     const Offer *offer = offer_of(exchange, member);
-    if (offer->call.dtype == DTYPE_F32) return (const float *)offer->in + at;
-    vec_bf16_load((const uint16_t *)offer->in + at, wide, (int64_t)n);
-    return wide;
+    return vec_tile(offer->in, offer->call.dtype, (int64_t)at, (int64_t)n, wide);
 }
 
 static void add_to(float *restrict sums, const float *restrict x, size_t n) {
@@ -330,7 +328,7 @@ static float join_lse(const Exchange *exchange, size_t at) {
  * because out may be one of the inputs, and to be rounded once. */
 static void reduce_range(const Exchange *exchange, ReduceKind kind, size_t at, size_t n, void *out,
                          size_t place) {
-    const bool low = offer_of(exchange, exchange->member)->call.dtype == DTYPE_BF16;
+    const DType dtype = offer_of(exchange, exchange->member)->call.dtype;
     float block[BLOCK_FLOATS], wide[BLOCK_FLOATS];
     for (size_t done = 0; done < n; done += BLOCK_FLOATS) {
         size_t length = n - done < BLOCK_FLOATS ? n - done : BLOCK_FLOATS;
@@ -347,8 +345,8 @@ static void reduce_range(const Exchange *exchange, ReduceKind kind, size_t at, s
                     max_to(block, x, length);
             }
         }
-        if (low)
-            vec_bf16_store(block, (uint16_t *)out + place + done, (int64_t)length);
+        if (dtype_is_low(dtype))
+            vec_low_store(dtype, block, (uint16_t *)out + place + done, (int64_t)length);
         else
             memcpy((float *)out + place + done, block, length * sizeof(float));
     }

@@ -25,7 +25,7 @@ bool engine_check_outputs(Engine *engine, int rank, const CallInfo *info) {
         int64_t count = type_elements(&local);
         const void *data =
             engine->backend->view(engine, info->out[o], (size_t)(count * dtype_bytes(dtype)));
-        if (reduce_first_nonfinite(data, dtype == DTYPE_BF16, count) < 0) continue;
+        if (reduce_first_nonfinite(data, dtype, count) < 0) continue;
         engine->bad[rank] = (BadValue){true, *info, o};
         return true;
     }

@@ -108,15 +108,15 @@ typedef struct LogicalList {
     int count, capacity;
 } LogicalList;
 
-/* A parameter or, with_state, the optimizer's state; copies in bf16 are made of parameters. */
+/* A parameter or, with_state, the optimizer's state; copies in 16 bits are made of parameters. */
 bool engine_is_leaf(const Node *node, bool with_state);
 /* Every logical parameter once, by stage and place in its program; with_state: the optimizer's
  * state, too. */
 LogicalList engine_list_leaves(const Engine *engine, bool with_state, Arena *arena);
 const char *engine_logical_name(const RankContext *rank, const Node *node, Arena *arena);
 Shard engine_leaf_shard(const RankContext *rank, const Node *node);
-/* Sets a leaf of a local rank, and a parameter's copy in bf16, to its share of `whole` or, without
- * it, to what its initialisation says. */
+/* Sets a leaf of a local rank, and a parameter's copy in 16 bits, to its share of `whole` or,
+ * without it, to what its initialisation says. */
 void engine_set_leaf(Engine *engine, const RankContext *rank, Node *leaf, const void *whole,
                      Arena *arena);
 /* Of the ranks that hold the same part of a stage's value: is this the first? */

@@ -2,7 +2,7 @@
 #include "runtime/engine_internal.h"
 
 #include "runtime/cpu/philox.h"
-#include "runtime/cpu/vec.h"
+#include "runtime/cpu/vec_low.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +49,7 @@ static void fill_shard(const RankContext *rank, const Node *param, const Shard *
     shard_zero_padding(shard, out);
 }
 
-/* Is `copy` the parameter in bf16: of its name, block and chunk? */
+/* Is `copy` the parameter in 16 bits: of its name, block and chunk? */
 static bool is_copy_of(const Node *copy, const Node *param) {
     return node_is_copy(copy) && copy->block == param->block && copy->chunk == param->chunk &&
            strcmp(node_string(param, ATTR_name), node_string(copy, ATTR_of)) == 0;
@@ -61,11 +61,12 @@ static void set_copy(Engine *engine, const RankContext *rank, const Node *param,
     Shard shard = engine_leaf_shard(rank, copy);
     int64_t count = type_elements(&shard.local);
     size_t bytes = (size_t)count * sizeof(float);
+    const DType dtype = shard.local.dtype;
     shard.whole.dtype = shard.local.dtype = DTYPE_F32; /* rounded at the end */
     float *wide = malloc(bytes ? bytes : 1);
     if (!wide) BUG("out of memory for %zu bytes", bytes);
     fill_shard(rank, param, &shard, whole, arena, wide);
-    vec_bf16_store(wide, engine_edit(engine, rank, node_value(copy, 0)), count);
+    vec_low_store(dtype, wide, engine_edit(engine, rank, node_value(copy, 0)), count);
     engine->backend->commit(engine);
     free(wide);
 }

@@ -1,6 +1,6 @@
 #include "runtime/shard.h"
 
-#include "runtime/cpu/vec.h"
+#include "runtime/cpu/vec_low.h"
 
 #include <string.h>
 
@@ -41,32 +41,30 @@ void shard_visit(const Shard *shard, ShardVisitor *visit, void *user) {
 
 typedef struct CopyRuns {
     char *local, *whole;
-    size_t bytes;     /* of an element */
-    bool gather, low; /* low: local is bf16, whole f32 */
+    DType dtype; /* of local; of whole too, unless it is gathered from 16 bits */
+    bool gather;
 } CopyRuns;
 
 static void copy_run(void *user, int64_t local_at, int64_t whole_at, int64_t count) {
     const CopyRuns *copy = user;
-    char *local = copy->local + (size_t)local_at * copy->bytes;
-    if (copy->low) {
-        vec_bf16_load((const uint16_t *)(void *)local, (float *)(void *)copy->whole + whole_at,
-                      count);
+    const size_t bytes = (size_t)dtype_bytes(copy->dtype);
+    char *local = copy->local + (size_t)local_at * bytes;
+    if (copy->gather && dtype_is_low(copy->dtype)) {
+        vec_low_load(copy->dtype, (const uint16_t *)(void *)local,
+                     (float *)(void *)copy->whole + whole_at, count);
         return;
     }
-    char *whole = copy->whole + (size_t)whole_at * copy->bytes;
-    memcpy(copy->gather ? whole : local, copy->gather ? local : whole, (size_t)count * copy->bytes);
+    char *whole = copy->whole + (size_t)whole_at * bytes;
+    memcpy(copy->gather ? whole : local, copy->gather ? local : whole, (size_t)count * bytes);
 }
 
 void shard_gather(const Shard *shard, const void *local, void *whole) {
-    size_t bytes = (size_t)dtype_bytes(shard->local.dtype);
-    bool low = shard->local.dtype == DTYPE_BF16;
-    CopyRuns copy = {(char *)(uintptr_t)local, whole, bytes, true, low};
+    CopyRuns copy = {(char *)(uintptr_t)local, whole, shard->local.dtype, true};
     shard_visit(shard, copy_run, &copy);
 }
 
 void shard_scatter(const Shard *shard, const void *whole, void *local) {
-    size_t bytes = (size_t)dtype_bytes(shard->local.dtype);
-    CopyRuns copy = {local, (char *)(uintptr_t)whole, bytes, false, false};
+    CopyRuns copy = {local, (char *)(uintptr_t)whole, shard->local.dtype, false};
     shard_visit(shard, copy_run, &copy);
 }
 

@@ -7,7 +7,7 @@
  *     C[m][w] (+)= sum over k of A(m, k) B[k][w]
  * with A read by scalars through two strides and B, C by vectors along w.
  */
-#include "runtime/cpu/vec.h" /* first: it widens the vectors of this file */
+#include "runtime/cpu/vec_low.h" /* first: it widens the vectors of this file */
 
 #include "runtime/cpu/attention.h"
 #include "runtime/cpu/vmath.h"
@@ -93,9 +93,9 @@ static int64_t row_place(const AttentionShape *s, int64_t b, int64_t h, int64_t 
     return ((b * s->seq + r / s->group) * s->kv_heads + h) * s->group + r % s->group;
 }
 
-/* One row of `head` numbers, widened if it is bf16. */
+/* One row of `head` numbers, widened if it is not f32. */
 static const float *read_row(const AttentionShape *s, const void *x, int64_t place, float *wide) {
-    return vec_tile(x, s->low, place * s->head, s->head, wide);
+    return vec_tile(x, s->dtype, place * s->head, s->head, wide);
 }
 
 /* out[d][i] = factor x[row i][d]; rows past the end are zero. */
@@ -118,9 +118,9 @@ static void store_transposed(const AttentionShape *s, const RowTile *tile, int64
     float wide[ATTENTION_MAX_HEAD];
     for (int i = 0; i < tile->n_rows; i++) {
         const int64_t at = row_place(s, b, h, tile->first + i) * s->head;
-        float *row = vec_out_tile(x, s->low, at, wide);
+        float *row = vec_out_tile(x, s->dtype, at, wide);
         for (int64_t d = 0; d < s->head; d++) row[d] = in[d][i] * factor[i];
-        vec_close_tile(x, s->low, at, s->head, row);
+        vec_close_tile(x, s->dtype, at, s->head, row);
     }
 }
 
@@ -134,9 +134,9 @@ typedef struct KeyBlock {
 static KeyBlock read_keys(const AttentionShape *s, const void *x, int64_t at, int n_keys,
                           float *wide) {
     const int64_t stride = s->kv_heads * s->head;
-    if (!s->low) return (KeyBlock){(const float *)x + at, stride};
+    if (!dtype_is_low(s->dtype)) return (KeyBlock){(const float *)x + at, stride};
     for (int j = 0; j < n_keys; j++)
-        vec_bf16_load((const uint16_t *)x + at + j * stride, wide + j * s->head, s->head);
+        vec_low_load(s->dtype, (const uint16_t *)x + at + j * stride, wide + j * s->head, s->head);
     return (KeyBlock){wide, s->head};
 }
 
@@ -330,7 +330,7 @@ static KeySums open_sums(const AttentionShape *s, int64_t b, int64_t h, void *dk
     const int64_t at = b * s->seq * sums.stride + h * s->head;
     sums.dk = (float *)dk + at;
     sums.dv = (float *)dv + at;
-    if (s->low) {
+    if (dtype_is_low(s->dtype)) {
         sums.stride = s->head;
         sums.dk = workspace + (b * s->kv_heads + h) * 2 * size;
         sums.dv = sums.dk + size;
@@ -344,10 +344,10 @@ static KeySums open_sums(const AttentionShape *s, int64_t b, int64_t h, void *dk
 
 static void close_sums(const AttentionShape *s, int64_t b, int64_t h, const KeySums *sums, void *dk,
                        void *dv) {
-    for (int64_t pos = 0; s->low && pos < s->seq; pos++) {
+    for (int64_t pos = 0; dtype_is_low(s->dtype) && pos < s->seq; pos++) {
         const int64_t at = ((b * s->seq + pos) * s->kv_heads + h) * s->head;
-        vec_bf16_store(sums->dk + pos * s->head, (uint16_t *)dk + at, s->head);
-        vec_bf16_store(sums->dv + pos * s->head, (uint16_t *)dv + at, s->head);
+        vec_low_store(s->dtype, sums->dk + pos * s->head, (uint16_t *)dk + at, s->head);
+        vec_low_store(s->dtype, sums->dv + pos * s->head, (uint16_t *)dv + at, s->head);
     }
 }
 

@@ -5,12 +5,14 @@
  * multi-query). o and its gradient lie like q. lse [batch, seq, kv_heads, group] is the natural
  * logarithm of each softmax's denominator, kept for the gradient.
  * With `causal`, position s attends to positions 0..s; blocks past the diagonal are skipped.
- * f32, or with `low` bf16 but for lse; sums are f32. head <= ATTENTION_MAX_HEAD; any seq, 0
+ * f32, or all but lse bf16 or f16 (`dtype`); sums are f32. head <= ATTENTION_MAX_HEAD; any seq, 0
  * included. Results do not depend on the number of threads. Uses about 200 KiB of each thread's
  * stack.
  */
 #ifndef RUNTIME_CPU_ATTENTION_H
 #define RUNTIME_CPU_ATTENTION_H
+
+#include "ir/type.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,7 +23,7 @@ typedef struct AttentionShape {
     int64_t batch, seq, kv_heads, group, head;
     bool causal;
     float scale; /* of the scores; usually 1 / sqrt(head) */
-    bool low;    /* q, k, v, o and their gradients are bf16 */
+    DType dtype; /* of q, k, v, o and their gradients: f32, bf16 or f16 */
 } AttentionShape;
 
 /* False when the head is longer than ATTENTION_MAX_HEAD (nothing is written). */
@@ -29,8 +31,9 @@ bool attention_forward(const AttentionShape *shape, const void *q, const void *k
                        void *o, float *lse);
 
 /* The gradients of q, k and v (dk and dv summed over the group) given the forward's o and lse and
- * the gradient of o. Parallel over batch and kv_heads. False as above. With `low`, dk and dv are
- * added up in f32 in `workspace`, of twice as many floats as k has elements; else it is not read.
+ * the gradient of o. Parallel over batch and kv_heads. False as above. In 16 bits, dk and dv
+ * are added up in f32 in `workspace`, of twice as many floats as k has elements; else it is not
+ * read.
  */
 bool attention_backward(const AttentionShape *shape, const void *q, const void *k, const void *v,
                         const void *o, const float *lse, const void *d_o, void *dq, void *dk,

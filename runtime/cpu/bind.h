@@ -36,7 +36,7 @@ typedef struct CommGroups {
 
 /* Binding.backend here. */
 typedef struct CpuContext {
-    GemmPlans *products; /* the rank's, of bf16 */
+    GemmPlans *products; /* the rank's, of bf16 and f16 */
     const StepState *state;
     const CommGroups *groups;
 } CpuContext;
@@ -51,13 +51,5 @@ bool cpu_bind(Binding *binding, CpuCall *out);
     bool cpu_bind_##kernel(Binding *binding, CpuCall *out);
 #include "ir/ops.def"
 #undef OP
-
-/* Is operand (result) i bf16? */
-static inline bool bind_in_low(const Binding *binding, int i) {
-    return binding->in_local[i].dtype == DTYPE_BF16;
-}
-static inline bool bind_out_low(const Binding *binding, int i) {
-    return binding->out_local[i].dtype == DTYPE_BF16;
-}
 
 #endif

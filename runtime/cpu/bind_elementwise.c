@@ -1,5 +1,5 @@
 /* Elementwise and fused nodes, broadcasts, sums of scalars, constants, accumulation. */
-#include "runtime/cpu/vec.h" /* first: it widens the vectors of this file */
+#include "runtime/cpu/vec_low.h" /* first: it widens the vectors of this file */
 
 #include "ir/expr.h"
 #include "runtime/cpu/bind.h"
@@ -38,7 +38,7 @@ static void fill_space(const Binding *b, ElementwiseSpec *spec) {
     spec->n_in = b->node->n_inputs;
     for (int k = 0; k < spec->n_in; k++) {
         spec->in[k] = b->in[k];
-        spec->in_low[k] = bind_in_low(b, k);
+        spec->in_dtype[k] = b->in_local[k].dtype;
         for (int i = 0; i < local->rank; i++) {
             int at = type_find_axis(&b->in_local[k], local->axes[i]);
             spec->in_stride[k][i] = at < 0 ? 0 : bind_stride(&b->in_local[k], at);
@@ -70,7 +70,7 @@ static bool bind_expr(Binding *b, const Expr *expr, CpuCall *out) {
     }
     for (int i = 0; i < expr->n_outputs; i++) {
         spec.out[i] = b->out[i];
-        spec.out_low[i] = bind_out_low(b, i);
+        spec.out_dtype[i] = b->out_local[i].dtype;
         spec.out_register[i] = spec.n_in + expr->outputs[i];
     }
     spec.instr = instructions;
@@ -137,7 +137,7 @@ bool cpu_bind_const(Binding *b, CpuCall *out) {
 typedef struct SumArgs {
     int n_inputs;
     int64_t n;
-    bool low;
+    DType dtype;
     const void **in;
     void *out;
 } SumArgs;
@@ -147,8 +147,8 @@ static bool run_add_n(const void *args) {
     const SumArgs *a = args;
     for (int64_t i = 0; i < a->n; i++) {
         double sum = 0;
-        for (int k = 0; k < a->n_inputs; k++) sum += (double)vec_get(a->in[k], a->low, i);
-        vec_put(a->out, a->low, i, (float)sum);
+        for (int k = 0; k < a->n_inputs; k++) sum += (double)vec_get(a->in[k], a->dtype, i);
+        vec_put(a->out, a->dtype, i, (float)sum);
     }
     return true;
 }
@@ -157,7 +157,7 @@ bool cpu_bind_add_n(Binding *b, CpuCall *out) {
     SumArgs *args = ARENA_NEW(b->arena, SumArgs);
     *args = (SumArgs){.n_inputs = b->node->n_inputs,
                       .n = type_elements(&b->out_local[0]),
-                      .low = bind_out_low(b, 0),
+                      .dtype = b->out_local[0].dtype,
                       .in = ARENA_ARRAY(b->arena, const void *, b->node->n_inputs),
                       .out = b->out[0]};
     for (int k = 0; k < args->n_inputs; k++) args->in[k] = b->in[k];

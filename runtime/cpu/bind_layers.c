@@ -36,7 +36,7 @@ typedef struct LowMatmulArgs {
 
 static bool run_low_matmul(const void *args) {
     const LowMatmulArgs *p = args;
-    return gemm_run_bf16(p->plan, p->a, p->b, p->out, p->workspace);
+    return gemm_run_low(p->plan, p->a, p->b, p->out, p->workspace);
 }
 
 static bool bind_low_matmul(Binding *b, CpuCall *out) {
@@ -52,19 +52,20 @@ static bool bind_low_matmul(Binding *b, CpuCall *out) {
                         .k = layout.k,
                         .ta = layout.transpose_a,
                         .tb = layout.transpose_b,
-                        .out_low = bind_out_low(b, 0),
+                        .dtype = b->in_local[0].dtype,
+                        .out_dtype = b->out_local[0].dtype,
                         .accumulate = b->node->n_inputs == 3 && !b->overwrite};
     if (gemm_widened_workspace_bytes(&shape) > (size_t)op_workspace_bytes(b->node, b->in_local)) {
         BUG("the plan reserves too little workspace for matmul");
     }
-    *args = (LowMatmulArgs){gemm_plan_bf16(cpu_context(b)->products, &shape), b->in[0], b->in[1],
+    *args = (LowMatmulArgs){gemm_plan_low(cpu_context(b)->products, &shape), b->in[0], b->in[1],
                             b->out[0], b->workspace};
     *out = (CpuCall){run_low_matmul, args};
     return args->plan || bind_fail(b, gemm_status_text());
 }
 
 bool cpu_bind_matmul(Binding *b, CpuCall *out) {
-    if (bind_in_low(b, 0)) return bind_low_matmul(b, out);
+    if (dtype_is_low(b->in_local[0].dtype)) return bind_low_matmul(b, out);
     MatmulArgs *args = ARENA_NEW(b->arena, MatmulArgs);
     *args = (MatmulArgs){.a = b->in[0], .b = b->in[1], .out = b->out[0]};
     args->beta = b->node->n_inputs == 3 && !b->overwrite ? 1 : 0;
@@ -80,12 +81,12 @@ typedef struct LayoutArgs {
     int order[MAX_RANK];
     const void *in;
     void *out;
-    bool in_low, out_low;
+    DType in_dtype, out_dtype;
 } LayoutArgs;
 
 static bool run_reduce_sum(const void *args) {
     const LayoutArgs *a = args;
-    reduce_sum(a->rank, a->dims, a->reduced, a->in, a->in_low, false, a->out, a->out_low);
+    reduce_sum(a->rank, a->dims, a->reduced, a->in, a->in_dtype, false, a->out, a->out_dtype);
     return true;
 }
 
@@ -94,8 +95,8 @@ static LayoutArgs *new_layout(Binding *b) {
     args->rank = b->in_local[0].rank;
     args->in = b->in[0];
     args->out = b->out[0];
-    args->in_low = bind_in_low(b, 0);
-    args->out_low = bind_out_low(b, 0);
+    args->in_dtype = b->in_local[0].dtype;
+    args->out_dtype = b->out_local[0].dtype;
     for (int i = 0; i < args->rank; i++) args->dims[i] = b->in_local[0].dims[i];
     return args;
 }
@@ -111,7 +112,7 @@ bool cpu_bind_reduce_sum(Binding *b, CpuCall *out) {
 
 static bool run_transpose(const void *args) {
     const LayoutArgs *a = args;
-    reduce_permute(a->rank, a->dims, a->order, a->in_low, a->in, a->out);
+    reduce_permute(a->rank, a->dims, a->order, a->in_dtype, a->in, a->out);
     return true;
 }
 
@@ -125,7 +126,7 @@ bool cpu_bind_transpose(Binding *b, CpuCall *out) {
 }
 
 typedef struct RowsArgs {
-    bool low;
+    DType dtype;
     int64_t rows, n, n_valid, offset;
     float eps;
     const void *in[5];
@@ -137,7 +138,7 @@ static RowsArgs *new_rows(Binding *b) {
     RowsArgs *args = ARENA_NEW(b->arena, RowsArgs);
     const Type *x = &b->in_local[0];
     int last = x->rank - 1;
-    args->low = bind_in_low(b, 0);
+    args->dtype = b->in_local[0].dtype;
     args->rows = bind_rows(x);
     args->n = x->dims[last];
     args->n_valid = bind_valid(b, bind_input_type(b, 0), bind_input_sharding(b, 0), last);
@@ -151,7 +152,7 @@ static RowsArgs *new_rows(Binding *b) {
 
 static bool run_layernorm(const void *args) {
     const RowsArgs *a = args;
-    layernorm_forward(a->low, a->rows, a->n, a->in[0], a->in[1], a->in[2], a->eps, a->out[0],
+    layernorm_forward(a->dtype, a->rows, a->n, a->in[0], a->in[1], a->in[2], a->eps, a->out[0],
                       a->out[1], a->out[2]);
     return true;
 }
@@ -163,7 +164,7 @@ bool cpu_bind_layernorm(Binding *b, CpuCall *out) {
 
 static bool run_layernorm_grad(const void *args) {
     const RowsArgs *a = args;
-    layernorm_backward(a->low, a->rows, a->n, a->in[0], a->in[1], a->in[2], a->in[3], a->in[4],
+    layernorm_backward(a->dtype, a->rows, a->n, a->in[0], a->in[1], a->in[2], a->in[3], a->in[4],
                        a->out[0], a->out[1], a->out[2], a->workspace);
     return true;
 }
@@ -183,7 +184,7 @@ bool cpu_bind_layernorm_grad(Binding *b, CpuCall *out) {
 
 static bool run_rmsnorm(const void *args) {
     const RowsArgs *a = args;
-    rmsnorm_forward(a->low, a->rows, a->n, a->in[0], a->in[1], a->eps, a->out[0], a->out[1]);
+    rmsnorm_forward(a->dtype, a->rows, a->n, a->in[0], a->in[1], a->eps, a->out[0], a->out[1]);
     return true;
 }
 
@@ -194,7 +195,7 @@ bool cpu_bind_rmsnorm(Binding *b, CpuCall *out) {
 
 static bool run_rmsnorm_grad(const void *args) {
     const RowsArgs *a = args;
-    rmsnorm_backward(a->low, a->rows, a->n, a->in[0], a->in[1], a->in[2], a->in[3], a->out[0],
+    rmsnorm_backward(a->dtype, a->rows, a->n, a->in[0], a->in[1], a->in[2], a->in[3], a->out[0],
                      a->out[1], a->workspace);
     return true;
 }
@@ -206,7 +207,7 @@ bool cpu_bind_rmsnorm_grad(Binding *b, CpuCall *out) {
 
 static bool run_logsumexp(const void *args) {
     const RowsArgs *a = args;
-    softmax_logsumexp(a->low, a->rows, a->n, a->n_valid, a->in[0], a->out[0]);
+    softmax_logsumexp(a->dtype, a->rows, a->n, a->n_valid, a->in[0], a->out[0]);
     return true;
 }
 
@@ -217,7 +218,7 @@ bool cpu_bind_logsumexp(Binding *b, CpuCall *out) {
 
 static bool run_pick(const void *args) {
     const RowsArgs *a = args;
-    softmax_pick(a->low, a->rows, a->n, a->n_valid, a->offset, a->in[0], a->in[1], a->out[0]);
+    softmax_pick(a->dtype, a->rows, a->n, a->n_valid, a->offset, a->in[0], a->in[1], a->out[0]);
     return true;
 }
 
@@ -228,7 +229,7 @@ bool cpu_bind_pick(Binding *b, CpuCall *out) {
 
 static bool run_cross_entropy_grad(const void *args) {
     const RowsArgs *a = args;
-    softmax_cross_entropy_grad(a->low, a->rows, a->n, a->n_valid, a->offset, a->in[0], a->in[1],
+    softmax_cross_entropy_grad(a->dtype, a->rows, a->n, a->n_valid, a->offset, a->in[0], a->in[1],
                                a->in[2], a->in[3], a->out[0]);
     return true;
 }
@@ -239,7 +240,7 @@ bool cpu_bind_cross_entropy_grad(Binding *b, CpuCall *out) {
 }
 
 typedef struct RotaryArgs {
-    bool low;
+    DType dtype;
     int64_t outer, seq, inner, head, offset;
     double base;
     int direction;
@@ -249,7 +250,7 @@ typedef struct RotaryArgs {
 
 static bool run_rotary(const void *args) {
     const RotaryArgs *a = args;
-    rotary_apply(a->low, a->outer, a->seq, a->inner, a->head, a->offset, a->base, a->direction,
+    rotary_apply(a->dtype, a->outer, a->seq, a->inner, a->head, a->offset, a->base, a->direction,
                  a->in, a->out);
     return true;
 }
@@ -259,7 +260,7 @@ bool cpu_bind_rotary(Binding *b, CpuCall *out) {
     const Type *x = &b->in_local[0];
     int seq = type_find_axis(x, node_axis(b->node, ATTR_seq));
     *args = (RotaryArgs){
-        .low = bind_in_low(b, 0), .outer = 1, .inner = 1, .in = b->in[0], .out = b->out[0]};
+        .dtype = b->in_local[0].dtype, .outer = 1, .inner = 1, .in = b->in[0], .out = b->out[0]};
     for (int i = 0; i < x->rank - 1; i++) {
         if (i < seq) args->outer *= x->dims[i];
         if (i > seq) args->inner *= x->dims[i];
@@ -278,7 +279,8 @@ typedef struct EmbeddingArgs {
     const int32_t *tokens;
     const void *in;
     void *out;
-    bool low, accumulate;
+    DType dtype;
+    bool accumulate;
 } EmbeddingArgs;
 
 static EmbeddingArgs *new_embedding(Binding *b, const Type *table, const Sharding *sharding,
@@ -290,14 +292,14 @@ static EmbeddingArgs *new_embedding(Binding *b, const Type *table, const Shardin
     args->vocab_offset = bind_offset(b, table, sharding, 0);
     args->tokens = b->in[0];
     args->in = b->in[1];
-    args->low = bind_in_low(b, 1);
+    args->dtype = b->in_local[1].dtype;
     args->out = b->out[0];
     return args;
 }
 
 static bool run_embedding(const void *args) {
     const EmbeddingArgs *a = args;
-    embedding_forward(a->low, a->n, a->model, a->vocab_local, a->vocab_offset, a->tokens, a->in,
+    embedding_forward(a->dtype, a->n, a->model, a->vocab_local, a->vocab_offset, a->tokens, a->in,
                       a->out);
     return true;
 }
@@ -311,7 +313,7 @@ bool cpu_bind_embedding(Binding *b, CpuCall *out) {
 
 static bool run_embedding_grad(const void *args) {
     const EmbeddingArgs *a = args;
-    embedding_backward(a->low, a->n, a->model, a->vocab_local, a->vocab_offset, a->tokens, a->in,
+    embedding_backward(a->dtype, a->n, a->model, a->vocab_local, a->vocab_offset, a->tokens, a->in,
                        a->accumulate, a->out);
     return true;
 }
@@ -338,7 +340,7 @@ static AttentionArgs *new_attention(Binding *b) {
                                    .kv_heads = q->dims[2],
                                    .group = q->rank == 5 ? q->dims[3] : 1,
                                    .head = q->dims[q->rank - 1],
-                                   .low = bind_in_low(b, 0),
+                                   .dtype = b->in_local[0].dtype,
                                    .causal = node_int(b->node, ATTR_causal, 1) != 0,
                                    .scale = (float)node_float(b->node, ATTR_scale, 1)};
     args->workspace = b->workspace;

@@ -9,7 +9,8 @@ typedef struct UpdateArgs {
     int64_t n;
     const float *in[7];
     float *out[3];
-    uint16_t *copy; /* of the parameter, in bf16, or NULL */
+    uint16_t *copy; /* of the parameter, in 16 bits, or NULL */
+    DType copy_dtype;
     float max_norm;
     AdamwConfig adamw;
     SgdConfig sgd;
@@ -20,8 +21,9 @@ static UpdateArgs *new_args(Binding *b) {
     args->n = type_elements(&b->in_local[0]);
     for (int i = 0; i < b->node->n_inputs && i < 7; i++) args->in[i] = b->in[i];
     for (int i = 0; i < b->node->n_outputs; i++) {
-        if (bind_out_low(b, i)) {
+        if (dtype_is_low(b->out_local[i].dtype)) {
             args->copy = b->out[i];
+            args->copy_dtype = b->out_local[i].dtype;
         } else {
             args->out[i] = b->out[i];
         }
@@ -61,7 +63,7 @@ bool cpu_bind_clip_scale(Binding *b, CpuCall *out) {
 static bool run_adamw(const void *args) {
     const UpdateArgs *a = args;
     optimizer_adamw(&a->adamw, a->n, a->in[5], a->in[6], a->in[4], a->in[1], a->out[0], a->out[1],
-                    a->out[2], a->copy);
+                    a->out[2], a->copy, a->copy_dtype);
     return true;
 }
 
@@ -77,7 +79,8 @@ bool cpu_bind_adamw(Binding *b, CpuCall *out) {
 
 static bool run_sgd(const void *args) {
     const UpdateArgs *a = args;
-    optimizer_sgd(&a->sgd, a->n, a->in[4], a->in[3], a->in[1], a->out[0], a->out[1], a->copy);
+    optimizer_sgd(&a->sgd, a->n, a->in[4], a->in[3], a->in[1], a->out[0], a->out[1], a->copy,
+                  a->copy_dtype);
     return true;
 }
 

@@ -90,7 +90,7 @@ static bool input_is_linear(const ElementwiseCall *c, int input) {
 }
 
 static bool input_in_place(const ElementwiseCall *c, int input, bool by_rows) {
-    if (c->in_low[input]) return false;
+    if (dtype_is_low(c->in_dtype[input])) return false;
     return input_is_linear(c, input) || (by_rows && c->in_stride[input][c->n_dims - 1] == 1);
 }
 
@@ -136,7 +136,7 @@ static void load_input(Builder *b, int input) {
 static int choose_output(const Builder *b, int i) {
     const ElementwiseSpec *s = b->spec;
     for (int o = 0; o < s->n_out; o++)
-        if (s->out_register[o] == s->instr[i].dst && !s->out_low[o] &&
+        if (s->out_register[o] == s->instr[i].dst && !dtype_is_low(s->out_dtype[o]) &&
             !output_destroys_input(b, o, i))
             return o;
     return -1;
@@ -188,8 +188,8 @@ bool elementwise_prepare(const ElementwiseSpec *spec, ElementwiseCall *out_call,
     if (*out_why) return false;
     memcpy(c->in, spec->in, sizeof c->in);
     memcpy(c->out, spec->out, sizeof c->out);
-    memcpy(c->in_low, spec->in_low, sizeof c->in_low);
-    memcpy(c->out_low, spec->out_low, sizeof c->out_low);
+    memcpy(c->in_dtype, spec->in_dtype, sizeof c->in_dtype);
+    memcpy(c->out_dtype, spec->out_dtype, sizeof c->out_dtype);
     collapse_space(&b);
     const bool by_rows = c->inner >= MIN_ROW && c->n_dims > 1;
     place_registers(&b, by_rows);

@@ -7,8 +7,8 @@
  * only replays. Contiguous operands are read and written in place, so a program of one instruction
  * moves each byte once.
  *
- * Operands and outputs are f32 or bf16, registers f32: what is stored as bf16 is rounded then, and
- * nothing else is, whatever casts the program has.
+ * Operands and outputs are f32, bf16 or f16, registers f32: what is stored in 16 bits is rounded
+ * then, and nothing else is, whatever casts the program has.
  *
  * An output may be exactly an input's memory when that input is contiguous over the space and of
  * its dtype (in-place update); any other overlap is an error of the caller. Results do not depend
@@ -17,6 +17,7 @@
 #ifndef RUNTIME_CPU_ELEMENTWISE_H
 #define RUNTIME_CPU_ELEMENTWISE_H
 
+#include "ir/type.h"
 #include "runtime/cpu/philox.h"
 
 #include <stdbool.h>
@@ -88,11 +89,11 @@ typedef struct ElementwiseSpec {
     int64_t dims[ELEMENTWISE_MAX_DIMS];
     int n_in;
     const void *in[ELEMENTWISE_MAX_IN];
-    bool in_low[ELEMENTWISE_MAX_IN]; /* bf16 */
+    DType in_dtype[ELEMENTWISE_MAX_IN]; /* f32, bf16 or f16 */
     int64_t in_stride[ELEMENTWISE_MAX_IN][ELEMENTWISE_MAX_DIMS];
     int n_out;
     void *out[ELEMENTWISE_MAX_OUT];
-    bool out_low[ELEMENTWISE_MAX_OUT];
+    DType out_dtype[ELEMENTWISE_MAX_OUT];
     int out_register[ELEMENTWISE_MAX_OUT];
     int n_instr;
     const ElementwiseInstr *instr;
@@ -119,7 +120,7 @@ typedef struct ElementwiseCall {
     int64_t dims[ELEMENTWISE_MAX_DIMS]; /* collapsed */
     int64_t total, inner, tile, tiles_per_row, n_tiles;
     const void *in[ELEMENTWISE_MAX_IN];
-    bool in_low[ELEMENTWISE_MAX_IN], out_low[ELEMENTWISE_MAX_OUT];
+    DType in_dtype[ELEMENTWISE_MAX_IN], out_dtype[ELEMENTWISE_MAX_OUT];
     int64_t in_stride[ELEMENTWISE_MAX_IN][ELEMENTWISE_MAX_DIMS];
     void *out[ELEMENTWISE_MAX_OUT];
     int16_t slot[ELEMENTWISE_MAX_REGISTERS]; /* see elementwise_tile.h */

@@ -1,5 +1,5 @@
 /* Execution: the loop of each op over a tile, and the walk over tiles. */
-#include "runtime/cpu/vec.h" /* first: it widens the vectors of this file */
+#include "runtime/cpu/vec_low.h" /* first: it widens the vectors of this file */
 
 #include "runtime/cpu/elementwise.h"
 #include "runtime/cpu/elementwise_tile.h"
@@ -25,7 +25,7 @@ const int ELEMENTWISE_N_ARGS[N_ELEMENTWISE_OPS] = {
 /* x > y ? x : y, but NaN if either is. */
 VEC_INLINE float vmath_maximum(float x, float y) {
     const float larger = x > y ? x : y; /* y if x is NaN */
-    return vmath_from_bits(vmath_select(x != x, vmath_bits(x), vmath_bits(larger)));
+    return vec_from_bits(vmath_select(x != x, vec_bits(x), vec_bits(larger)));
 }
 
 VEC_INLINE float vmath_maximum_slope(float x, float y) {
@@ -57,6 +57,25 @@ static TileLoop *const LOOPS[N_ELEMENTWISE_OPS] = {
 #undef X
 };
 
+VEC_INLINE void load_strided(const DType dtype, const void *from, int64_t step, int64_t n,
+                             float *out) {
+    for (int64_t i = 0; i < n; i++) out[i] = vec_get(from, dtype, i * step);
+}
+
+/* `n` elements that lie `step` apart. */
+static void load_run(DType dtype, const void *from, int64_t step, int64_t n, float *out) {
+    if (step == 1 && dtype_is_low(dtype))
+        vec_low_load(dtype, from, out, n);
+    else if (step == 1)
+        memcpy(out, from, (size_t)n * sizeof *out);
+    else if (dtype == DTYPE_BF16)
+        load_strided(DTYPE_BF16, from, step, n, out);
+    else if (dtype == DTYPE_F16)
+        load_strided(DTYPE_F16, from, step, n, out);
+    else
+        load_strided(DTYPE_F32, from, step, n, out);
+}
+
 /* Copies elements [linear, linear + n) of an input into a slot, row piece by row piece. */
 static void load_tile(const ElementwiseCall *call, int input, int64_t linear, int64_t n,
                       float *out) {
@@ -71,14 +90,8 @@ static void load_tile(const ElementwiseCall *call, int input, int64_t linear, in
             offset += rest % call->dims[d] * stride[d];
             rest /= call->dims[d];
         }
-        const bool low = call->in_low[input];
-        const void *from = vec_at(call->in[input], low, offset);
-        if (step == 1 && low)
-            vec_bf16_load(from, out, run);
-        else if (step == 1)
-            memcpy(out, from, (size_t)run * sizeof *out);
-        else
-            for (int64_t i = 0; i < run; i++) out[i] = vec_get(from, low, i * step);
+        const DType dtype = call->in_dtype[input];
+        load_run(dtype, vec_at(call->in[input], dtype, offset), step, run, out);
         out += run;
         linear += run;
         n -= run;
@@ -112,8 +125,9 @@ static void run_dropout(const ElementwiseCall *call, const ElementwiseStep *step
 
 static void store_tile(const ElementwiseCall *call, int output, int64_t linear, int64_t n,
                        const float *from) {
-    if (call->out_low[output])
-        vec_bf16_store(from, (uint16_t *)call->out[output] + linear, n);
+    const DType dtype = call->out_dtype[output];
+    if (dtype_is_low(dtype))
+        vec_low_store(dtype, from, (uint16_t *)call->out[output] + linear, n);
     else
         memcpy((float *)call->out[output] + linear, from, (size_t)n * sizeof *from);
 }

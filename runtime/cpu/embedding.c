@@ -1,4 +1,4 @@
-#include "runtime/cpu/vec.h" /* first: it widens the vectors of this file */
+#include "runtime/cpu/vec_low.h" /* first: it widens the vectors of this file */
 
 #include "runtime/cpu/embedding.h"
 
@@ -6,9 +6,9 @@
 
 #define SLICE 128 /* columns that one thread sums for all tokens: 8 cache lines of a row */
 
-void embedding_forward(bool low, int64_t n, int64_t model, int64_t vocab_local,
+void embedding_forward(DType dtype, int64_t n, int64_t model, int64_t vocab_local,
                        int64_t vocab_offset, const int32_t *tokens, const void *table, void *out) {
-    const size_t row_bytes = (size_t)model * (low ? sizeof(uint16_t) : sizeof(float));
+    const size_t row_bytes = (size_t)model * vec_bytes(dtype);
 #pragma omp parallel for schedule(static) if (n * model > 16384)
     for (int64_t i = 0; i < n; i++) {
         const int64_t row = tokens[i] - vocab_offset;
@@ -22,7 +22,7 @@ void embedding_forward(bool low, int64_t n, int64_t model, int64_t vocab_local,
 
 /* Threads share the columns, not the tokens: rows that several tokens hit need no locks, and each
  * sum runs in token order however many threads there are. */
-void embedding_backward(bool low, int64_t n, int64_t model, int64_t vocab_local,
+void embedding_backward(DType dtype, int64_t n, int64_t model, int64_t vocab_local,
                         int64_t vocab_offset, const int32_t *tokens, const void *dy,
                         bool accumulate, float *dtable) {
     if (!accumulate) {
@@ -38,7 +38,7 @@ void embedding_backward(bool low, int64_t n, int64_t model, int64_t vocab_local,
             if (row < 0 || row >= vocab_local) continue;
             float *to = dtable + row * model + first;
             float wide[SLICE];
-            const float *from = vec_tile(dy, low, i * model + first, width, wide);
+            const float *from = vec_tile(dy, dtype, i * model + first, width, wide);
 #pragma omp simd
             for (int64_t j = 0; j < width; j++) to[j] += from[j];
         }

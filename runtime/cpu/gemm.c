@@ -1,7 +1,7 @@
 /* f32: dnnl_sgemm is near the machine's peak except where B is stored transposed and k is long:
  * there it reaches 300-450 GF/s where a matmul primitive reaches 430-490 (two Zen 5 cores, GPT-2
  * 124M's shapes). Those products use primitives, prepared once per shape and kept. bf16: primitives
- * always, prepared when a node is bound. */
+ * where the CPU has its instructions, prepared when a node is bound. f16: oneDNN 2 has none. */
 #include "runtime/cpu/gemm.h"
 
 #include "runtime/cpu/gemm_widened.h"
@@ -248,12 +248,12 @@ bool gemm_f32_batched(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float a
     return first_failure == dnnl_success;
 }
 
-/* --- bf16 --- */
+/* --- bf16 and f16 --- */
 
 struct GemmPlan {
     GemmPlan *next;
     GemmShape shape;
-    bool native; /* oneDNN has a kernel for it on this CPU */
+    bool native; /* oneDNN has a kernel for it on this CPU, and it is used */
     PreparedProduct product;
 };
 
@@ -282,7 +282,8 @@ void gemm_plans_destroy(GemmPlans *plans) {
 
 static dnnl_status_t prepare_native(GemmPlan *plan) {
     const GemmShape *s = &plan->shape;
-    const dnnl_data_type_t out = s->out_low ? dnnl_bf16 : dnnl_f32;
+    const dnnl_data_type_t out = dtype_is_low(s->out_dtype) ? dnnl_bf16 : dnnl_f32;
+    if (refuse_native || s->dtype != DTYPE_BF16) return dnnl_unimplemented;
     plan->product.beta = s->accumulate ? 1 : 0;
     pthread_mutex_lock(&cache.lock);
     dnnl_status_t status = dnnl_success;
@@ -301,10 +302,11 @@ static dnnl_status_t prepare_native(GemmPlan *plan) {
 
 static bool same_shape(const GemmShape *a, const GemmShape *b) {
     return a->batch == b->batch && a->m == b->m && a->n == b->n && a->k == b->k && a->ta == b->ta &&
-           a->tb == b->tb && a->out_low == b->out_low && a->accumulate == b->accumulate;
+           a->tb == b->tb && a->dtype == b->dtype && a->out_dtype == b->out_dtype &&
+           a->accumulate == b->accumulate;
 }
 
-const GemmPlan *gemm_plan_bf16(GemmPlans *plans, const GemmShape *shape) {
+const GemmPlan *gemm_plan_low(GemmPlans *plans, const GemmShape *shape) {
     GemmPlan *plan = plans->first;
     while (plan && !same_shape(&plan->shape, shape)) plan = plan->next;
     if (plan) return plan;
@@ -312,7 +314,7 @@ const GemmPlan *gemm_plan_bf16(GemmPlans *plans, const GemmShape *shape) {
     last_status = dnnl_out_of_memory;
     if (!plan) return NULL;
     plan->shape = *shape;
-    last_status = refuse_native ? dnnl_unimplemented : prepare_native(plan);
+    last_status = prepare_native(plan);
     plan->native = last_status == dnnl_success;
     if (!plan->native && last_status != dnnl_unimplemented) {
         free(plan);
@@ -323,8 +325,8 @@ const GemmPlan *gemm_plan_bf16(GemmPlans *plans, const GemmShape *shape) {
     return plan;
 }
 
-bool gemm_run_bf16(const GemmPlan *plan, const uint16_t *a, const uint16_t *b, void *c,
-                   void *workspace) {
+bool gemm_run_low(const GemmPlan *plan, const uint16_t *a, const uint16_t *b, void *c,
+                  void *workspace) {
     if (!plan->native) return gemm_widened(&plan->shape, a, b, c, workspace);
     last_status = run_product((PreparedProduct *)&plan->product, a, b, c);
     return last_status == dnnl_success;

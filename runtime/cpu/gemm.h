@@ -1,4 +1,4 @@
-/* Matrix products: C = alpha op(A) op(B) + beta C, row-major f32 or bf16, through oneDNN.
+/* Matrix products: C = alpha op(A) op(B) + beta C, row-major f32, bf16 or f16, through oneDNN.
  *
  * op(A) is [m, k] and op(B) [k, n]; with ta (tb) the operand is stored transposed, so A is [k, m]
  * (B is [n, k]). lda, ldb, ldc: elements from one stored row to the next.
@@ -11,6 +11,8 @@
  */
 #ifndef RUNTIME_CPU_GEMM_H
 #define RUNTIME_CPU_GEMM_H
+
+#include "ir/type.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,14 +31,15 @@ bool gemm_f32_batched(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float a
                       int64_t stride_b, float beta, float *c, int64_t ldc, int64_t stride_c,
                       int64_t batch);
 
-/* Products of bf16, added up in f32: C = op(A) op(B), or C += op(A) op(B), for `batch` matrices
- * that lie packed, one after the other. C is f32, or bf16 rounded once. No size is 0. Where oneDNN
- * has no kernel on this CPU the operands are widened block by block (gemm_widened.h). */
+/* Products of bf16 or f16, added up in f32: C = op(A) op(B), or C += op(A) op(B), for `batch`
+ * matrices that lie packed, one after the other. C is f32, or of the operands' dtype and rounded
+ * once. No size is 0. Where oneDNN has no kernel on this CPU, and for f16 always, the operands are
+ * widened block by block (gemm_widened.h). */
 typedef struct GemmShape {
     int64_t batch, m, n, k;
     bool ta, tb;
-    bool out_low;    /* C is bf16 */
-    bool accumulate; /* only where C is f32 */
+    DType dtype, out_dtype; /* of A and B; of C */
+    bool accumulate;        /* only where C is f32 */
 } GemmShape;
 
 /* Prepared products, each shape once; one thread runs them. */
@@ -45,10 +48,10 @@ typedef struct GemmPlan GemmPlan;
 GemmPlans *gemm_plans_create(void); /* NULL: out of memory */
 void gemm_plans_destroy(GemmPlans *plans);
 /* Owned by `plans`, for as many OpenMP threads as the caller has now. NULL: gemm_status_text. */
-const GemmPlan *gemm_plan_bf16(GemmPlans *plans, const GemmShape *shape);
+const GemmPlan *gemm_plan_low(GemmPlans *plans, const GemmShape *shape);
 /* workspace: gemm_widened_workspace_bytes of the shape. */
-bool gemm_run_bf16(const GemmPlan *plan, const uint16_t *a, const uint16_t *b, void *c,
-                   void *workspace);
+bool gemm_run_low(const GemmPlan *plan, const uint16_t *a, const uint16_t *b, void *c,
+                  void *workspace);
 /* For tests: plans made from now on behave as on a CPU without bf16. */
 void gemm_refuse_native_bf16(bool refuse);
 

@@ -1,4 +1,4 @@
-#include "runtime/cpu/vec.h" /* first: it widens the vectors of this file */
+#include "runtime/cpu/vec_low.h" /* first: it widens the vectors of this file */
 
 #include "runtime/cpu/optimizer.h"
 
@@ -8,7 +8,7 @@
 
 void optimizer_adamw(const AdamwConfig *config, int64_t n, const float *lr, const float *step,
                      const float *clip, const float *g, float *p, float *m, float *v,
-                     uint16_t *copy) {
+                     uint16_t *copy, DType copy_dtype) {
     const float factor = clip ? *clip : 1.0f;
     if (!isfinite(factor)) return;
     /* The scalars in f64, as PyTorch has them. */
@@ -32,12 +32,12 @@ void optimizer_adamw(const AdamwConfig *config, int64_t n, const float *lr, cons
             v[i] = vi;
             p[i] = p[i] * keep - size * (mi / (sqrtf(vi) * unscale + eps));
         }
-        if (copy) vec_bf16_store(p + first, copy + first, end - first);
+        if (copy) vec_low_store(copy_dtype, p + first, copy + first, end - first);
     }
 }
 
 void optimizer_sgd(const SgdConfig *config, int64_t n, const float *lr, const float *clip,
-                   const float *g, float *p, float *buf, uint16_t *copy) {
+                   const float *g, float *p, float *buf, uint16_t *copy, DType copy_dtype) {
     const float factor = clip ? *clip : 1.0f;
     if (!isfinite(factor)) return;
     const float rate = *lr, momentum = (float)config->momentum;
@@ -49,7 +49,7 @@ void optimizer_sgd(const SgdConfig *config, int64_t n, const float *lr, const fl
         if (momentum == 0) {
 #pragma omp simd
             for (int64_t i = first; i < end; i++) p[i] -= rate * (g[i] * factor + decay * p[i]);
-            if (copy) vec_bf16_store(p + first, copy + first, end - first);
+            if (copy) vec_low_store(copy_dtype, p + first, copy + first, end - first);
             continue;
         }
 #pragma omp simd
@@ -59,6 +59,6 @@ void optimizer_sgd(const SgdConfig *config, int64_t n, const float *lr, const fl
             buf[i] = bi;
             p[i] -= rate * (nesterov ? gi + momentum * bi : bi);
         }
-        if (copy) vec_bf16_store(p + first, copy + first, end - first);
+        if (copy) vec_low_store(copy_dtype, p + first, copy + first, end - first);
     }
 }

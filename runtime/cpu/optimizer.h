@@ -3,10 +3,13 @@
  * All arrays are f32 [n]. `clip` multiplies the gradient (the factor of gradient clipping, and of
  * averaging). When *clip is infinite or NaN, as after an overflow, nothing changes: parameters and
  * state keep their values. clip NULL means 1. lr and step are read when run, so a prepared call can
- * be replayed. `copy`, unless NULL, receives the new parameters rounded to bf16.
+ * be replayed. `copy`, unless NULL, receives the new parameters rounded to
+ * `copy_dtype`, bf16 or f16.
  */
 #ifndef RUNTIME_CPU_OPTIMIZER_H
 #define RUNTIME_CPU_OPTIMIZER_H
+
+#include "ir/type.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,7 +23,7 @@ typedef struct AdamwConfig {
  *     p -= lr / (1 - beta1^t) m / (sqrt(v) / sqrt(1 - beta2^t) + eps) */
 void optimizer_adamw(const AdamwConfig *config, int64_t n, const float *lr, const float *step,
                      const float *clip, const float *g, float *p, float *m, float *v,
-                     uint16_t *copy);
+                     uint16_t *copy, DType copy_dtype);
 
 typedef struct SgdConfig {
     double momentum, weight_decay;
@@ -31,6 +34,6 @@ typedef struct SgdConfig {
  *     g += weight_decay p;   buf = momentum buf + g;   p -= lr (nesterov ? g + momentum buf : buf)
  * buf starts as zeros; with momentum 0 it is not touched and may be NULL. */
 void optimizer_sgd(const SgdConfig *config, int64_t n, const float *lr, const float *clip,
-                   const float *g, float *p, float *buf, uint16_t *copy);
+                   const float *g, float *p, float *buf, uint16_t *copy, DType copy_dtype);
 
 #endif

@@ -1,4 +1,4 @@
-#include "runtime/cpu/vec.h" /* first: it widens the vectors of this file */
+#include "runtime/cpu/vec_low.h" /* first: it widens the vectors of this file */
 
 #include "runtime/cpu/reduce.h"
 
@@ -67,21 +67,21 @@ static int64_t offset_of(int n, const int64_t *size, const int64_t *stride, int6
 
 /* tile[0..n) += `count` (1 or 4) runs of x from the offsets `at`. Four at a time: the tile is
  * loaded and stored a quarter as often. */
-VEC_INLINE void add_runs(const bool low, const void *x, const int64_t at[4], int count, int64_t n,
-                         float *tile) {
+VEC_INLINE void add_runs(const DType dtype, const void *x, const int64_t at[4], int count,
+                         int64_t n, float *tile) {
     if (count == 4) {
 #pragma omp simd
         for (int64_t j = 0; j < n; j++)
-            tile[j] += (vec_get(x, low, at[0] + j) + vec_get(x, low, at[1] + j)) +
-                       (vec_get(x, low, at[2] + j) + vec_get(x, low, at[3] + j));
+            tile[j] += (vec_get(x, dtype, at[0] + j) + vec_get(x, dtype, at[1] + j)) +
+                       (vec_get(x, dtype, at[2] + j) + vec_get(x, dtype, at[3] + j));
     } else {
 #pragma omp simd
-        for (int64_t j = 0; j < n; j++) tile[j] += vec_get(x, low, at[0] + j);
+        for (int64_t j = 0; j < n; j++) tile[j] += vec_get(x, dtype, at[0] + j);
     }
 }
 
 /* Output columns of one output row, `n` from `row` on, over the runs [first, end). */
-static void sum_columns(const SumShape *s, const void *x, bool low, int64_t row, int64_t first,
+static void sum_columns(const SumShape *s, const void *x, DType dtype, int64_t row, int64_t first,
                         int64_t end, int64_t n, double *sums) {
     float tile[COLUMNS];
     for (int64_t j = 0; j < n; j++) sums[j] = 0;
@@ -93,10 +93,12 @@ static void sum_columns(const SumShape *s, const void *x, bool low, int64_t row,
             const int count = stop - first < 4 ? 1 : 4;
             for (int u = 0; u < count; u++)
                 at[u] += offset_of(s->n_reduced, s->reduced, s->reduced_stride, first + u);
-            if (low)
-                add_runs(true, x, at, count, n, tile);
+            if (dtype == DTYPE_BF16)
+                add_runs(DTYPE_BF16, x, at, count, n, tile);
+            else if (dtype == DTYPE_F16)
+                add_runs(DTYPE_F16, x, at, count, n, tile);
             else
-                add_runs(false, x, at, count, n, tile);
+                add_runs(DTYPE_F32, x, at, count, n, tile);
             first += count;
         }
         for (int64_t j = 0; j < n; j++) sums[j] += (double)tile[j];
@@ -104,8 +106,8 @@ static void sum_columns(const SumShape *s, const void *x, bool low, int64_t row,
 }
 
 /* A part of one output's sum: the pieces [first, end), each VEC_SUM_TILE long or a run's rest. */
-static double sum_pieces(const SumShape *s, const void *x, bool low, int64_t row, int64_t per_run,
-                         int64_t first, int64_t end) {
+static double sum_pieces(const SumShape *s, const void *x, DType dtype, int64_t row,
+                         int64_t per_run, int64_t first, int64_t end) {
     float wide[VEC_SUM_TILE];
     double sum = 0;
     for (; first < end; first++) {
@@ -113,20 +115,21 @@ static double sum_pieces(const SumShape *s, const void *x, bool low, int64_t row
         const int64_t n = s->width - at < VEC_SUM_TILE ? s->width - at : VEC_SUM_TILE;
         const int64_t from =
             row + offset_of(s->n_reduced, s->reduced, s->reduced_stride, first / per_run) + at;
-        sum += (double)vec_sum(vec_tile(x, low, from, n, wide), n);
+        sum += (double)vec_sum(vec_tile(x, dtype, from, n, wide), n);
     }
     return sum;
 }
 
-/* Where sums go: f32, to which they may be added, or bf16. */
+/* Where sums go: f32, to which they may be added, bf16 or f16. */
 typedef struct SumOut {
     void *at;
-    bool low, accumulate;
+    DType dtype;
+    bool accumulate;
 } SumOut;
 
 static void put_sum(const SumOut *out, int64_t i, double sum) {
-    if (out->accumulate) sum += (double)vec_get(out->at, out->low, i);
-    vec_put(out->at, out->low, i, (float)sum);
+    if (out->accumulate) sum += (double)vec_get(out->at, out->dtype, i);
+    vec_put(out->at, out->dtype, i, (float)sum);
 }
 
 /* Few outputs: each sum in parts, up to `most` in all, which hold at least `least` each. */
@@ -136,7 +139,7 @@ static int64_t choose_chunks(int64_t most, int64_t n_tasks, int64_t length, int6
     return chunks < 1 ? 1 : chunks;
 }
 
-static void reduce_to_columns(const SumShape *s, const void *x, bool low, const SumOut *out) {
+static void reduce_to_columns(const SumShape *s, const void *x, DType dtype, const SumOut *out) {
     float partial[COLUMN_TASKS][COLUMNS];
     const int64_t tiles = (s->width + COLUMNS - 1) / COLUMNS, n_tasks = s->n_rows * tiles;
     const int64_t chunks = choose_chunks(COLUMN_TASKS, n_tasks, s->n_runs, 32);
@@ -146,8 +149,8 @@ static void reduce_to_columns(const SumShape *s, const void *x, bool low, const 
         const int64_t n = s->width - column < COLUMNS ? s->width - column : COLUMNS;
         const int64_t row = offset_of(s->n_kept, s->kept, s->kept_stride, task / tiles) + column;
         double sums[COLUMNS];
-        sum_columns(s, x, low, row, s->n_runs * chunk / chunks, s->n_runs * (chunk + 1) / chunks, n,
-                    sums);
+        sum_columns(s, x, dtype, row, s->n_runs * chunk / chunks, s->n_runs * (chunk + 1) / chunks,
+                    n, sums);
         const int64_t to = task / tiles * s->width + column;
         for (int64_t j = 0; j < n && chunks > 1; j++) partial[t][j] = (float)sums[j];
         for (int64_t j = 0; j < n && chunks == 1; j++) put_sum(out, to + j, sums[j]);
@@ -163,7 +166,7 @@ static void reduce_to_columns(const SumShape *s, const void *x, bool low, const 
     }
 }
 
-static void reduce_to_scalars(const SumShape *s, const void *x, bool low, const SumOut *out) {
+static void reduce_to_scalars(const SumShape *s, const void *x, DType dtype, const SumOut *out) {
     double partial[MAX_CHUNKS];
     const int64_t per_run = (s->width + VEC_SUM_TILE - 1) / VEC_SUM_TILE;
     const int64_t pieces = s->n_runs * per_run;
@@ -172,7 +175,7 @@ static void reduce_to_scalars(const SumShape *s, const void *x, bool low, const 
     for (int64_t t = 0; t < s->n_rows * chunks; t++) {
         const int64_t chunk = t % chunks;
         const int64_t row = offset_of(s->n_kept, s->kept, s->kept_stride, t / chunks);
-        const double sum = sum_pieces(s, x, low, row, per_run, pieces * chunk / chunks,
+        const double sum = sum_pieces(s, x, dtype, row, per_run, pieces * chunk / chunks,
                                       pieces * (chunk + 1) / chunks);
         if (chunks > 1)
             partial[t] = sum;
@@ -187,21 +190,21 @@ static void reduce_to_scalars(const SumShape *s, const void *x, bool low, const 
     }
 }
 
-void reduce_sum(int n_dims, const int64_t *dims, const bool *reduced, const void *x, bool x_low,
-                bool accumulate, void *out, bool out_low) {
+void reduce_sum(int n_dims, const int64_t *dims, const bool *reduced, const void *x, DType x_dtype,
+                bool accumulate, void *out, DType out_dtype) {
     int64_t n_out = 1, n_summed = 1;
     for (int d = 0; d < n_dims; d++) *(reduced[d] ? &n_summed : &n_out) *= dims[d];
     if (n_out == 0) return;
     if (n_summed == 0) {
-        if (!accumulate) memset(out, 0, (size_t)n_out * (out_low ? 2 : 4));
+        if (!accumulate) memset(out, 0, (size_t)n_out * vec_bytes(out_dtype));
         return;
     }
     const SumShape s = make_sum_shape(n_dims, dims, reduced);
-    const SumOut to = {out, out_low, accumulate};
+    const SumOut to = {out, out_dtype, accumulate};
     if (s.last_reduced)
-        reduce_to_scalars(&s, x, x_low, &to);
+        reduce_to_scalars(&s, x, x_dtype, &to);
     else
-        reduce_to_columns(&s, x, x_low, &to);
+        reduce_to_columns(&s, x, x_dtype, &to);
 }
 
 void reduce_sum_squares(const float *x, int64_t n, bool accumulate, float *out) {
@@ -220,33 +223,34 @@ void reduce_sum_squares(const float *x, int64_t n, bool accumulate, float *out) 
     }
     double sum = 0;
     for (int64_t c = 0; c < chunks; c++) sum += partial[c];
-    put_sum(&(SumOut){out, false, accumulate}, 0, sum);
+    put_sum(&(SumOut){out, DTYPE_F32, accumulate}, 0, sum);
 }
 
-/* Both kinds have all exponent bits set, which lie alike in f32 and bf16. */
-VEC_INLINE bool tile_is_finite(const bool low, const void *x, int64_t first, int64_t end) {
+/* Both kinds have all exponent bits set, widened or not. */
+VEC_INLINE bool tile_is_finite(const DType dtype, const void *x, int64_t first, int64_t end) {
     uint32_t bad = 0;
 #pragma omp simd reduction(| : bad)
     for (int64_t i = first; i < end; i++) {
-        uint32_t bits;
-        const float value = vec_get(x, low, i);
-        __builtin_memcpy(&bits, &value, sizeof bits);
-        bad |= (bits & 0x7f800000u) == 0x7f800000u;
+        bad |= (vec_bits(vec_get(x, dtype, i)) & 0x7f800000u) == 0x7f800000u;
     }
     return !bad;
 }
 
-int64_t reduce_first_nonfinite(const void *x, bool low, int64_t n) {
+static bool is_finite_between(DType dtype, const void *x, int64_t first, int64_t end) {
+    if (dtype == DTYPE_BF16) return tile_is_finite(DTYPE_BF16, x, first, end);
+    if (dtype == DTYPE_F16) return tile_is_finite(DTYPE_F16, x, first, end);
+    return tile_is_finite(DTYPE_F32, x, first, end);
+}
+
+int64_t reduce_first_nonfinite(const void *x, DType dtype, int64_t n) {
     int64_t first = n;
 #pragma omp parallel for schedule(static) reduction(min : first) if (n > PARALLEL_ELEMENTS)
     for (int64_t tile = 0; tile < n; tile += 4096) {
         if (tile > first) continue; /* this thread's earlier tile has one already */
         const int64_t end = n - tile < 4096 ? n : tile + 4096;
-        if (low ? tile_is_finite(true, x, tile, end) : tile_is_finite(false, x, tile, end)) {
-            continue;
-        }
+        if (is_finite_between(dtype, x, tile, end)) continue;
         int64_t at = tile;
-        while (isfinite(vec_get(x, low, at))) at++;
+        while (isfinite(vec_get(x, dtype, at))) at++;
         first = at < first ? at : first;
     }
     return first < n ? first : -1;
@@ -297,7 +301,7 @@ TRANSPOSE_SQUARE(transpose_low_square, uint16_t)
 
 /* Out's last dimension strides in x, and x's contiguous dimension is `along` in out: squares of
  * those two, for every index of the other dimensions. */
-static void permute_squares(const PermuteShape *s, int along, int64_t total, bool low,
+static void permute_squares(const PermuteShape *s, int along, int64_t total, DType dtype,
                             const void *x, void *out) {
     const int last = s->n_dims - 1;
     int64_t out_stride[REDUCE_MAX_DIMS], step = 1;
@@ -323,7 +327,7 @@ static void permute_squares(const PermuteShape *s, int along, int64_t total, boo
         }
         const int64_t n_rows = rows - r < SQUARE ? rows - r : SQUARE;
         const int64_t n_columns = columns - c < SQUARE ? columns - c : SQUARE;
-        if (low)
+        if (dtype_is_low(dtype))
             transpose_low_square((const uint16_t *)x + from, s->stride[last], (uint16_t *)out + to,
                                  out_stride[along], n_rows, n_columns);
         else
@@ -333,7 +337,8 @@ static void permute_squares(const PermuteShape *s, int along, int64_t total, boo
 }
 
 /* Out's last dimension is contiguous in x: rows are copied. */
-static void permute_rows(const PermuteShape *s, int64_t total, bool low, const void *x, void *out) {
+static void permute_rows(const PermuteShape *s, int64_t total, DType dtype, const void *x,
+                         void *out) {
     const int last = s->n_dims - 1;
     const int64_t width = s->dims[last], piece = width < 16384 ? width : 16384;
     const int64_t per_row = (width + piece - 1) / piece;
@@ -346,12 +351,12 @@ static void permute_rows(const PermuteShape *s, int64_t total, bool low, const v
             rest /= s->dims[d];
         }
         const int64_t n = width - at < piece ? width - at : piece;
-        memcpy((char *)out + (row * width + at) * (low ? 2 : 4), vec_at(x, low, from),
-               (size_t)n * (low ? 2 : 4));
+        memcpy((char *)out + (size_t)(row * width + at) * vec_bytes(dtype), vec_at(x, dtype, from),
+               (size_t)n * vec_bytes(dtype));
     }
 }
 
-void reduce_permute(int n_dims, const int64_t *dims, const int *perm, bool low, const void *x,
+void reduce_permute(int n_dims, const int64_t *dims, const int *perm, DType dtype, const void *x,
                     void *out) {
     int64_t total = 1;
     for (int d = 0; d < n_dims; d++) total *= dims[d];
@@ -360,7 +365,7 @@ void reduce_permute(int n_dims, const int64_t *dims, const int *perm, bool low, 
     int along = s.n_dims - 1;
     while (s.stride[along] != 1) along--;
     if (along == s.n_dims - 1)
-        permute_rows(&s, total, low, x, out);
+        permute_rows(&s, total, dtype, x, out);
     else
-        permute_squares(&s, along, total, low, x, out);
+        permute_squares(&s, along, total, dtype, x, out);
 }

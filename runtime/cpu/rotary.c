@@ -1,4 +1,4 @@
-#include "runtime/cpu/vec.h" /* first: it widens the vectors of this file */
+#include "runtime/cpu/vec_low.h" /* first: it widens the vectors of this file */
 
 #include "runtime/cpu/rotary.h"
 #include "runtime/cpu/vmath.h"
@@ -26,17 +26,17 @@ static void fill_table(int n_pairs, const double *turns_per_position, int64_t po
     }
 }
 
-VEC_INLINE void rotate_row(const bool low, int n_pairs, int64_t half, const RotaryTable *table,
+VEC_INLINE void rotate_row(const DType dtype, int n_pairs, int64_t half, const RotaryTable *table,
                            const void *x, void *y) {
 #pragma omp simd
     for (int i = 0; i < n_pairs; i++) {
-        const float a = vec_get(x, low, i), b = vec_get(x, low, i + half);
-        vec_put(y, low, i, a * table->cosine[i] - b * table->sine[i]);
-        vec_put(y, low, i + half, b * table->cosine[i] + a * table->sine[i]);
+        const float a = vec_get(x, dtype, i), b = vec_get(x, dtype, i + half);
+        vec_put(y, dtype, i, a * table->cosine[i] - b * table->sine[i]);
+        vec_put(y, dtype, i + half, b * table->cosine[i] + a * table->sine[i]);
     }
 }
 
-void rotary_apply(bool low, int64_t batch, int64_t seq, int64_t inner, int64_t head,
+void rotary_apply(DType dtype, int64_t batch, int64_t seq, int64_t inner, int64_t head,
                   int64_t position_offset, double base, int direction, const void *x, void *y) {
     const int64_t half = head / 2;
     for (int64_t first = 0; first < half; first += PAIRS) {
@@ -52,12 +52,14 @@ void rotary_apply(bool low, int64_t batch, int64_t seq, int64_t inner, int64_t h
             for (int64_t b = 0; b < batch; b++)
                 for (int64_t j = 0; j < inner; j++) {
                     const int64_t at = ((b * seq + s) * inner + j) * head + first;
-                    const void *from = vec_at(x, low, at);
-                    void *to = (void *)(uintptr_t)vec_at(y, low, at);
-                    if (low)
-                        rotate_row(true, n_pairs, half, &table, from, to);
+                    const void *from = vec_at(x, dtype, at);
+                    void *to = (void *)(uintptr_t)vec_at(y, dtype, at);
+                    if (dtype == DTYPE_BF16)
+                        rotate_row(DTYPE_BF16, n_pairs, half, &table, from, to);
+                    else if (dtype == DTYPE_F16)
+                        rotate_row(DTYPE_F16, n_pairs, half, &table, from, to);
                     else
-                        rotate_row(false, n_pairs, half, &table, from, to);
+                        rotate_row(DTYPE_F32, n_pairs, half, &table, from, to);
                 }
         }
     }

@@ -1,4 +1,4 @@
-#include "runtime/cpu/vec.h" /* first: it widens the vectors of this file */
+#include "runtime/cpu/vec_low.h" /* first: it widens the vectors of this file */
 
 #include "runtime/cpu/softmax.h"
 #include "runtime/cpu/vmath.h"
@@ -23,51 +23,51 @@ static float row_max(const float *x, int64_t n) {
 
 #define TILE 512
 
-static float logits_max(const void *x, bool low, int64_t at, int64_t n) {
+static float logits_max(const void *x, DType dtype, int64_t at, int64_t n) {
     float wide[TILE], top = -INFINITY;
-    if (!low) return row_max((const float *)x + at, n);
+    if (!dtype_is_low(dtype)) return row_max((const float *)x + at, n);
     for (int64_t first = 0; first < n; first += TILE) {
         const int64_t width = n - first < TILE ? n - first : TILE;
-        const float piece = row_max(vec_tile(x, low, at + first, width, wide), width);
+        const float piece = row_max(vec_tile(x, dtype, at + first, width, wide), width);
         top = top < piece ? piece : top;
     }
     return top;
 }
 
-static double sum_exp(const void *x, bool low, int64_t at, float shift, int64_t n) {
+static double sum_exp(const void *x, DType dtype, int64_t at, float shift, int64_t n) {
     float wide[TILE], tile[TILE];
     double sum = 0;
     for (int64_t first = 0; first < n; first += TILE) {
         const int64_t width = n - first < TILE ? n - first : TILE;
-        const float *piece = vec_tile(x, low, at + first, width, wide);
+        const float *piece = vec_tile(x, dtype, at + first, width, wide);
         for (int64_t i = 0; i < width; i++) tile[i] = vmath_exp(piece[i] - shift);
         sum += (double)vec_sum(tile, width);
     }
     return sum;
 }
 
-void softmax_logsumexp(bool low, int64_t rows, int64_t n_local, int64_t n_valid, const void *x,
+void softmax_logsumexp(DType dtype, int64_t rows, int64_t n_local, int64_t n_valid, const void *x,
                        float *lse) {
 #pragma omp parallel for schedule(static) if (rows * n_valid > PARALLEL_ELEMENTS)
     for (int64_t r = 0; r < rows; r++) {
-        const float top = logits_max(x, low, r * n_local, n_valid);
+        const float top = logits_max(x, dtype, r * n_local, n_valid);
         /* -inf - -inf would be NaN: all columns masked, or none, is a sum of zero. An infinite
          * logit leaves +inf. */
         const float shift = isinf(top) ? 0.0f : top;
-        lse[r] = (float)((double)shift + log(sum_exp(x, low, r * n_local, shift, n_valid)));
+        lse[r] = (float)((double)shift + log(sum_exp(x, dtype, r * n_local, shift, n_valid)));
     }
 }
 
-void softmax_pick(bool low, int64_t rows, int64_t n_local, int64_t n_valid, int64_t axis_offset,
+void softmax_pick(DType dtype, int64_t rows, int64_t n_local, int64_t n_valid, int64_t axis_offset,
                   const void *x, const int32_t *index, float *out) {
     for (int64_t r = 0; r < rows; r++) {
         const int64_t column = index[r] - axis_offset;
         const bool here = column >= 0 && column < n_valid;
-        out[r] = here ? vec_get(x, low, r * n_local + column) : 0.0f;
+        out[r] = here ? vec_get(x, dtype, r * n_local + column) : 0.0f;
     }
 }
 
-void softmax_cross_entropy_grad(bool low, int64_t rows, int64_t n_local, int64_t n_valid,
+void softmax_cross_entropy_grad(DType dtype, int64_t rows, int64_t n_local, int64_t n_valid,
                                 int64_t axis_offset, const void *logits, const int32_t *labels,
                                 const float *lse, const float *dloss, void *dlogits) {
 #pragma omp parallel for schedule(static) if (rows * n_valid > PARALLEL_ELEMENTS)
@@ -77,14 +77,14 @@ void softmax_cross_entropy_grad(bool low, int64_t rows, int64_t n_local, int64_t
         const int64_t label = labels[r] - axis_offset, at = r * n_local;
         for (int64_t first = 0; first < n_valid; first += TILE) {
             const int64_t width = n_valid - first < TILE ? n_valid - first : TILE;
-            const float *from = vec_tile(logits, low, at + first, width, wide);
-            float *to = vec_out_tile(dlogits, low, at + first, result);
+            const float *from = vec_tile(logits, dtype, at + first, width, wide);
+            float *to = vec_out_tile(dlogits, dtype, at + first, result);
 #pragma omp simd
             for (int64_t i = 0; i < width; i++) to[i] = vmath_exp(from[i] - shift) * factor;
             if (label >= first && label < first + width) to[label - first] -= factor;
-            vec_close_tile(dlogits, low, at + first, width, to);
+            vec_close_tile(dlogits, dtype, at + first, width, to);
         }
-        const size_t element = low ? sizeof(uint16_t) : sizeof(float);
+        const size_t element = vec_bytes(dtype);
         memset((char *)dlogits + (size_t)(at + n_valid) * element, 0,
                (size_t)(n_local - n_valid) * element);
     }

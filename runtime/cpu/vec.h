@@ -42,63 +42,16 @@ VEC_INLINE Vec vec_splat(float s) {
     return s - (Vec){0}; /* s - 0 keeps a zero's sign, s + 0 would not */
 }
 
-/* bf16: the upper half of an f32. Rounds to nearest, ties to even; a NaN stays one. */
-VEC_INLINE float vec_bf16_widen(uint16_t x) {
-    const uint32_t bits = (uint32_t)x << 16;
-    float wide;
-    __builtin_memcpy(&wide, &bits, sizeof wide);
-    return wide;
-}
-
-VEC_INLINE uint16_t vec_bf16_round(float x) {
+VEC_INLINE uint32_t vec_bits(float x) {
     uint32_t bits;
     __builtin_memcpy(&bits, &x, sizeof bits);
-    const uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1);
-    return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? bits >> 16 | 0x40 : rounded >> 16);
+    return bits;
 }
 
-VEC_INLINE void vec_bf16_load(const uint16_t *from, float *to, int64_t n) {
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) to[i] = vec_bf16_widen(from[i]);
-}
-
-VEC_INLINE void vec_bf16_store(const float *from, uint16_t *to, int64_t n) {
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) to[i] = vec_bf16_round(from[i]);
-}
-
-/* Element i of an array of f32 or, where `low`, of bf16; `low` is a constant wherever it matters.
- */
-VEC_INLINE float vec_get(const void *x, bool low, int64_t i) {
-    return low ? vec_bf16_widen(((const uint16_t *)x)[i]) : ((const float *)x)[i];
-}
-
-VEC_INLINE void vec_put(void *x, bool low, int64_t i, float value) {
-    if (low)
-        ((uint16_t *)x)[i] = vec_bf16_round(value);
-    else
-        ((float *)x)[i] = value;
-}
-
-VEC_INLINE const void *vec_at(const void *x, bool low, int64_t i) {
-    return (const char *)x + i * (low ? 2 : 4);
-}
-
-/* Elements [first, first + n) as f32: where they are, or widened into `tile`. */
-VEC_INLINE const float *vec_tile(const void *x, bool low, int64_t first, int64_t n, float *tile) {
-    if (!low) return (const float *)x + first;
-    vec_bf16_load((const uint16_t *)x + first, tile, n);
-    return tile;
-}
-
-/* Where the f32 for elements [first, first + n) of an output go: in place, or into `tile`, which
- * vec_close_tile then rounds. */
-VEC_INLINE float *vec_out_tile(void *y, bool low, int64_t first, float *tile) {
-    return low ? tile : (float *)y + first;
-}
-
-VEC_INLINE void vec_close_tile(void *y, bool low, int64_t first, int64_t n, const float *tile) {
-    if (low) vec_bf16_store(tile, (uint16_t *)y + first, n);
+VEC_INLINE float vec_from_bits(uint32_t bits) {
+    float x;
+    __builtin_memcpy(&x, &bits, sizeof x);
+    return x;
 }
 
 /* The lanes' sum by halves: a fixed order. */

@@ -13,18 +13,6 @@
 
 #include <math.h>
 
-VEC_INLINE uint32_t vmath_bits(float x) {
-    uint32_t u;
-    __builtin_memcpy(&u, &x, sizeof u);
-    return u;
-}
-
-VEC_INLINE float vmath_from_bits(uint32_t u) {
-    float x;
-    __builtin_memcpy(&x, &u, sizeof x);
-    return x;
-}
-
 VEC_INLINE uint32_t vmath_select(int condition, uint32_t yes, uint32_t no) {
     uint32_t mask = 0u - (uint32_t)(condition != 0);
     return (yes & mask) | (no & ~mask);
@@ -49,31 +37,31 @@ VEC_INLINE float vmath_exp(float x) {
     p = p * r + 5.0000001201e-1f;
     p = p * (r * r) + r + 1.0f;
     /* 2^n in two factors, so that n = 128 and denormal results need no branch. */
-    int32_t k = (int32_t)(vmath_bits(shifted) - vmath_bits(VMATH_ROUND));
+    int32_t k = (int32_t)(vec_bits(shifted) - vec_bits(VMATH_ROUND));
     int32_t half = k >> 1;
-    float s0 = vmath_from_bits((uint32_t)(half + 127) << 23);
-    float s1 = vmath_from_bits((uint32_t)(k - half + 127) << 23);
+    float s0 = vec_from_bits((uint32_t)(half + 127) << 23);
+    float s1 = vec_from_bits((uint32_t)(k - half + 127) << 23);
     return p * s0 * s1;
 }
 
 /* ln x: -inf at 0, NaN below. Classes are told apart by the bits and selected by masks: GCC makes
  * branches of this many ternaries, and branches do not vectorise. */
 VEC_INLINE float vmath_log(float x) {
-    uint32_t bits = vmath_bits(x);
-    uint32_t scaled = vmath_bits(x * 8388608.0f);
+    uint32_t bits = vec_bits(x);
+    uint32_t scaled = vec_bits(x * 8388608.0f);
     int tiny = bits < 0x00800000u;
     uint32_t ix = vmath_select(tiny, scaled, bits) + (0x3f800000u - 0x3f3504f3u);
     float k = (float)((int32_t)(ix >> 23) - (127 + 23 * tiny));
-    float f = vmath_from_bits((ix & 0x007fffffu) + 0x3f3504f3u) - 1.0f;
+    float f = vec_from_bits((ix & 0x007fffffu) + 0x3f3504f3u) - 1.0f;
     float s = f / (2.0f + f);
     float z = s * s, w = z * z;
     float r = z * (0.66666662693f + w * 0.28498786688f) + w * (0.40000972152f + w * 0.24279078841f);
     float h = 0.5f * f * f;
-    uint32_t y = vmath_bits(s * (h + r) + k * 9.0580006145e-06f - h + f + k * 6.9313812256e-01f);
+    uint32_t y = vec_bits(s * (h + r) + k * 9.0580006145e-06f - h + f + k * 6.9313812256e-01f);
     y = vmath_select(bits > 0x7f7fffffu, 0x7fc00000u, y); /* negative and NaN: NaN */
     y = vmath_select(bits == 0x7f800000u, bits, y);
     y = vmath_select(bits << 1 == 0, 0xff800000u, y); /* +-0: -inf */
-    return vmath_from_bits(y);
+    return vec_from_bits(y);
 }
 
 VEC_INLINE float vmath_sigmoid(float x) {
@@ -119,7 +107,7 @@ VEC_INLINE float vmath_erf(float x) {
 /* sine and cosine of 2 pi `turns`, turns in [0, 1]: absolute error below 1e-7. */
 VEC_INLINE void vmath_sincos_turns(float turns, float *out_sin, float *out_cos) {
     float shifted = turns * 4.0f + VMATH_ROUND;
-    uint32_t quadrant = vmath_bits(shifted);
+    uint32_t quadrant = vec_bits(shifted);
     float r = (turns - (shifted - VMATH_ROUND) * 0.25f) * 6.28318530717958648f; /* |r| <= pi/4 */
     float z = r * r;
     float s = ((-1.9515295891e-4f * z + 8.3321608736e-3f) * z - 1.6666654611e-1f) * z * r + r;
@@ -127,8 +115,8 @@ VEC_INLINE void vmath_sincos_turns(float turns, float *out_sin, float *out_cos) 
         ((2.443315711809948e-5f * z - 1.388731625493765e-3f) * z + 4.166664568298827e-2f) * (z * z);
     c = c - 0.5f * z + 1.0f;
     float sin_abs = quadrant & 1 ? c : s, cos_abs = quadrant & 1 ? s : c;
-    *out_sin = vmath_from_bits(vmath_bits(sin_abs) ^ (quadrant & 2) << 30);
-    *out_cos = vmath_from_bits(vmath_bits(cos_abs) ^ ((quadrant + 1) & 2) << 30);
+    *out_sin = vec_from_bits(vec_bits(sin_abs) ^ (quadrant & 2) << 30);
+    *out_cos = vec_from_bits(vec_bits(cos_abs) ^ ((quadrant + 1) & 2) << 30);
 }
 
 /* 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))   (Hendrycks & Gimpel 2016), as x sigmoid(2u):

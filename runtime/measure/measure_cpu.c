@@ -163,7 +163,7 @@ typedef struct LowProductArgs {
 
 static bool run_low_product(const void *args) {
     const LowProductArgs *p = args;
-    return gemm_run_bf16(p->plan, p->a, p->b, p->c, p->workspace);
+    return gemm_run_low(p->plan, p->a, p->b, p->c, p->workspace);
 }
 
 /* Prepared for the row alone: a prepared product keeps its number of threads. */
@@ -173,9 +173,9 @@ static double time_low_product(const CpuMeasure *measure, const ProfileProduct *
     shape.batch = 1;
     shape.m = row->m, shape.n = row->n, shape.k = row->k;
     shape.ta = row->ta, shape.tb = row->tb;
-    shape.out_low = true;
+    shape.dtype = shape.out_dtype = DTYPE_BF16;
     GemmPlans *plans = gemm_plans_create();
-    const GemmPlan *plan = plans ? gemm_plan_bf16(plans, &shape) : NULL;
+    const GemmPlan *plan = plans ? gemm_plan_low(plans, &shape) : NULL;
     uint16_t *a = (uint16_t *)measure->memory, *b = a + align(row->m * row->k);
     uint16_t *c = b + align(row->k * row->n);
     LowProductArgs args = {plan, a, b, c, c + align(row->m * row->n)};
@@ -210,7 +210,7 @@ static void time_attention(const CpuMeasure *measure, ProfileAttention *row) {
                                     .head = row->head,
                                     .causal = true,
                                     .scale = 1 / sqrtf((float)row->head),
-                                    .low = row->bf16}};
+                                    .dtype = row->bf16 ? DTYPE_BF16 : DTYPE_F32}};
     float **operands[] = {&args.q,   &args.k,  &args.v,  &args.o,  &args.lse,
                           &args.d_o, &args.dq, &args.dk, &args.dv, &args.workspace};
     int64_t elements = measure_attention_elements(row);
@@ -323,6 +323,7 @@ static bool allocate(CpuMeasure *measure) {
         const ProfileProduct *row = &profile->products[i];
         GemmShape shape = {
             .batch = 1, .m = row->m, .n = row->n, .k = row->k, .ta = row->ta, .tb = row->tb};
+        shape.dtype = shape.out_dtype = DTYPE_BF16;
         int64_t floats = measure_product_elements(row);
         if (row->bf16) {
             floats += (int64_t)(gemm_widened_workspace_bytes(&shape) / sizeof(float)) + 3 * 32;

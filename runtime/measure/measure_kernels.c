@@ -1,6 +1,7 @@
 #include "runtime/measure/measure_kernels.h"
 
 #include "runtime/cpu/bind.h"
+#include "runtime/cpu/vec_low.h"
 
 #include <string.h>
 
@@ -129,11 +130,10 @@ static void fill(void *at, const Type *type) {
     int64_t count = type_elements(type);
     for (int64_t i = 0; i < count; i++) {
         float number = type->rank == 0 ? 1 : 0.01f * (float)(i % 97 + 1);
-        uint32_t bits;
-        memcpy(&bits, &number, sizeof(bits));
-        if (type->dtype == DTYPE_F32) ((float *)at)[i] = number;
-        if (type->dtype == DTYPE_BF16) ((uint16_t *)at)[i] = (uint16_t)(bits >> 16);
-        if (type->dtype == DTYPE_I32) ((int32_t *)at)[i] = (int32_t)(i * 7919 % N_COLUMNS);
+        if (dtype_is_float(type->dtype))
+            vec_put(at, type->dtype, i, number);
+        else
+            ((int32_t *)at)[i] = (int32_t)(i * 7919 % N_COLUMNS);
     }
 }
 

@@ -2,6 +2,7 @@
 
 #include "tests/support/gpu_run.h"
 
+#include "runtime/cpu/vec_low.h"
 #include "runtime/shard.h"
 
 #include <math.h>
@@ -57,11 +58,8 @@ static void fill_element(void *user, int64_t local, int64_t whole) {
     double value = whole < 0 ? 0 : share(fill, fill->from[whole]);
     if (fill->dtype == DTYPE_I32) {
         ((int32_t *)fill->to)[local] = (int32_t)value;
-    } else if (fill->dtype == DTYPE_BF16) { /* exact: the upper half of the f32 */
-        float wide = (float)value;
-        memcpy((uint16_t *)fill->to + local, (char *)&wide + 2, 2);
     } else {
-        ((float *)fill->to)[local] = (float)value;
+        vec_put(fill->to, fill->dtype, local, (float)value);
     }
 }
 
@@ -250,7 +248,7 @@ void kernel_run_destroy(KernelRun *run) {
 
 typedef struct Comparison {
     const void *x;
-    bool low;
+    DType dtype;
     const double *reference;
     double floor_abs, worst;
     bool pads_are_zero;
@@ -258,20 +256,12 @@ typedef struct Comparison {
 
 static void compare_element(void *user, int64_t local, int64_t whole) {
     Comparison *c = user;
-    float stored = 0;
-    if (c->low) {
-        memcpy((char *)&stored + 2, (const uint16_t *)c->x + local, 2);
-    } else {
-        stored = ((const float *)c->x)[local];
-    }
-    double x = (double)stored;
+    double x = (double)vec_get(c->x, c->dtype, local);
     double error = fabs(x);
     if (whole >= 0) {
         double expected = c->reference[whole];
         bool same = x == expected || (isnan(x) && isnan(expected)); /* infinities too */
-        /* Half of what two neighbouring bf16 are apart, at most. */
-        double rounding = c->low ? ldexp(fabs(expected), -8) : 0;
-        double away = fabs(x - expected) - rounding;
+        double away = fabs(x - expected) - reference_rounding(c->dtype, expected);
         error = same || away <= 0 ? 0 : away / (fabs(expected) + c->floor_abs);
     } else if (!c->pads_are_zero || x == 0) {
         return;
@@ -289,7 +279,7 @@ double kernel_run_error(const KernelRun *run, Value value, double floor_abs, boo
     for (int64_t i = 0; i < n; i++) squares += reference[i] * reference[i];
     for (int r = 0; r < run->n_ranks; r++) {
         Comparison c = {.x = run->ranks[r].buffers[value.node->id * MAX_OUTPUTS + value.output],
-                        .low = dtype == DTYPE_BF16,
+                        .dtype = dtype,
                         .reference = reference,
                         .floor_abs = sqrt(squares / (double)n) + floor_abs,
                         .pads_are_zero = pads_are_zero};

@@ -42,8 +42,8 @@ void kernel_run_destroy(KernelRun *run);
 
 /* The largest |x - reference| / (|reference| + root mean square of the reference + floor_abs) over
  * all ranks that hold an element; infinite where only one is finite, or where padding is not zero
- * although `pads_are_zero`. What is bf16 may be half of what its neighbours are apart off the
- * reference's value before rounding, for nothing. Partial values are not compared: 0. */
+ * although `pads_are_zero`. What is bf16 or f16 may be half of what its neighbours are apart
+ * off the reference's value before rounding, for nothing. Partial values are not compared: 0. */
 double kernel_run_error(const KernelRun *run, Value value, double floor_abs, bool pads_are_zero);
 /* Sets a leaf on all ranks from the reference. */
 void kernel_run_set_leaf(KernelRun *run, Value leaf);

@@ -67,13 +67,14 @@ const OpCase OP_CASES[] = {
     CASE(TO_BF16, "rows=3 cols=37", ""),
     CASE(TO_BF16, "~rows=3", ""),
     CASE(TO_F16, "rows=3 cols=37", ""),
+    CASE(TO_F16, "~rows=3", ""),
     CASE(TO_F32, "~rows=3 cols=37", ""),
     CASE(TO_F32, "", ""),
     /* Nothing is rounded before it is stored: t3 is the f32 sum. */
     {OP_FUSED, "~rows=3 cols=5; cols=5",
-     "program=t0=to_bf16(i1) t1=add(i0,t0) t2=gelu(t1) t3=to_f32(t1) -> t2 t3", 2, 0},
+     "program=t0=to_low(i1) t1=add(i0,t0) t2=gelu(t1) t3=to_f32(t1) -> t2 t3", 2, 0},
     {OP_FUSED, "rows=3 cols=5; ~rows=3 cols=5; ",
-     "program=t0=to_bf16(i0) t1=to_bf16(i2) t2=mul(t0,t1) t3=add(i1,t2) t4=to_f32(t3) "
+     "program=t0=to_low(i0) t1=to_low(i2) t2=mul(t0,t1) t3=add(i1,t2) t4=to_f32(t3) "
      "t5=sub(t4,i0) -> t3 t5 t2",
      3, 0},
     CASE(ADD_N, "rows=3; rows=3; rows=3; rows=3; rows=3", ""),
@@ -105,10 +106,10 @@ const OpCase OP_CASES[] = {
     CASE(MATMUL, "k=5 m=3; n=4 k=5; m=3 n=4", "over=k"),
     CASE(MATMUL, "b=2 m=3 k=5; b=2 k=5 n=4; b=2 m=3 n=4", "over=k"),
     CASE(MATMUL, "~m=67 k=33; ~k=33 n=35", "over=k dtype=f32"),
-    CASE(MATMUL, "~k=5 m=3; ~n=4 k=5", "over=k dtype=bf16"),
+    CASE(MATMUL, "~k=5 m=3; ~n=4 k=5", "over=k dtype=low"),
     CASE(REDUCE_SUM, "~rows=3 cols=5", "over=rows dtype=f32"),
     CASE(REDUCE_SUM, "~rows=3 cols=5", "over=cols dtype=f32"),
-    CASE(REDUCE_SUM, "rows=3 cols=5", "over=cols dtype=bf16"),
+    CASE(REDUCE_SUM, "rows=3 cols=5", "over=cols dtype=low"),
     CASE(REDUCE_SUM, "rows=3 cols=5", "over=cols"),
     CASE(REDUCE_SUM, "rows=3 cols=5", "over=rows"),
     CASE(REDUCE_SUM, "rows=3 cols=5", "over=rows,cols"),
@@ -286,7 +287,7 @@ static Node *add(Graph *graph, OpKind op, Value *inputs, int n_inputs, const Att
 }
 
 static bool add_loss(Graph *graph, Value result, Value weights, Diag *diag) {
-    if (value_type(result)->dtype == DTYPE_BF16) {
+    if (dtype_is_low(value_type(result)->dtype)) {
         result = node_value(add(graph, OP_TO_F32, &result, 1, NULL, diag), 0);
     }
     const Type *type = value_type(result);
@@ -308,16 +309,33 @@ static bool takes_low(const OpCase *op_case, int operand) {
 
 bool op_case_takes_low(const OpCase *op_case) {
     const char *text = op_case->operands;
-    if (!text || strchr(text, '~') || op_case->op == OP_TO_BF16 || op_case->op == OP_TO_F32) {
-        return false;
-    }
+    if (!text || strchr(text, '~') || op_is_cast(op_case->op)) return false;
     for (int i = 0; text; i++, text = strchr(text, ';'), text += text != NULL) {
         if (takes_low(op_case, i) && text[strspn(text, " ")] != '#') return true;
     }
     return false;
 }
 
-Graph *op_case_build(Arena *arena, const OpCase *op_case, bool low, bool loss, Diag *diag) {
+static bool has_low_operand(const OpCase *op_case) {
+    return op_case->operands && strchr(op_case->operands, '~');
+}
+
+bool op_case_says_low(const OpCase *op_case) {
+    return has_low_operand(op_case) || strstr(op_case->attrs, "low");
+}
+
+/* `text` with the dtype's name wherever it says "low". */
+static const char *name_low(Arena *arena, const char *text, DType low) {
+    const char *at = strstr(text, "low");
+    if (!at) return text;
+    return arena_printf(arena, "%.*s%s%s", (int)(at - text), text, dtype_name(low),
+                        name_low(arena, at + strlen("low"), low));
+}
+
+Graph *op_case_build(Arena *arena, const OpCase *op_case, DType precision, bool loss, Diag *diag) {
+    const DType low = dtype_is_low(precision) ? precision : DTYPE_BF16;
+    const bool lowered = dtype_is_low(precision) && !has_low_operand(op_case);
+    const char *attrs_text = name_low(arena, op_case->attrs, low);
     Graph *graph = graph_create(arena, OPS[op_case->op].name);
     const char *operands[MOST_OPERANDS];
     Value inputs[MOST_OPERANDS];
@@ -330,8 +348,8 @@ Graph *op_case_build(Arena *arena, const OpCase *op_case, bool low, bool loss, D
             continue;
         }
         bool tokens = *operands[i] == '#';
-        bool is_low = *operands[i] == '~' || (low && takes_low(op_case, i));
-        DType dtype = tokens ? DTYPE_I32 : is_low ? DTYPE_BF16 : DTYPE_F32;
+        bool is_low = *operands[i] == '~' || (lowered && takes_low(op_case, i));
+        DType dtype = tokens ? DTYPE_I32 : is_low ? low : DTYPE_F32;
         Type type = read_axes(graph, axes_text(operands[i]), dtype);
         OpKind op = tokens ? OP_INPUT : OP_PARAM;
         inputs[i] = node_value(add_leaf(graph, op, arena_printf(arena, "%d", i), &type, diag), 0);
@@ -339,17 +357,17 @@ Graph *op_case_build(Arena *arena, const OpCase *op_case, bool low, bool loss, D
     /* The weights' leaf must come before the op: its type is found on a copy. */
     Type type = {0};
     if (broadcast) {
-        type = read_axes(graph, op_case->attrs + 3, low ? DTYPE_BF16 : DTYPE_F32);
+        type = read_axes(graph, attrs_text + 3, lowered ? low : DTYPE_F32);
     }
     NodeSpec spec = {.op = op_case->op,
                      .inputs = inputs,
                      .n_inputs = n,
                      .attrs = attrs,
-                     .n_attrs = broadcast ? 0 : read_attrs(graph, op_case->attrs, attrs),
+                     .n_attrs = broadcast ? 0 : read_attrs(graph, attrs_text, attrs),
                      .type = &type,
                      .n_outputs = op_case->outputs,
                      .block = op_case->block ? op_case->block - 1 : NO_BLOCK};
-    if (low && op_case->op == OP_MATMUL && n == 3) {
+    if (lowered && op_case->op == OP_MATMUL && n == 3) {
         attrs[spec.n_attrs++] = attr_string(ATTR_dtype, "f32");
     }
     Node *node = graph_add(graph, &spec, diag);
@@ -390,7 +408,7 @@ void op_case_fill(const OpCase *op_case, const Graph *graph, Reference *referenc
         if (node->op != OP_PARAM && node->op != OP_INPUT) continue;
         for (int64_t i = 0; i < type_elements(&node->types[0]); i++) {
             values[i] = op_case_draw(*name == 'w' ? "" : operands[atoi(name)], &state);
-            if (node->types[0].dtype == DTYPE_BF16) values[i] = reference_round_bf16(values[i]);
+            values[i] = reference_round(node->types[0].dtype, values[i]);
         }
     }
 }

@@ -8,8 +8,9 @@
  *     "rows=3 cols=5"   f32, uniform in [-1, 1)       "+ cols=5"   f32, in [0.5, 2)
  *     "#7 rows=3"       i32, in [0, 7)                ":0.01"      f32, all 0.01 (axes may follow)
  *     "@0"              operand 0 again
- *     "~rows=3", "~+ rows=3", ...                    the same in bf16
- * attrs: "axis=cols eps=1e-5 over=a,b", a program= last, up to the end.
+ *     "~rows=3", "~+ rows=3", ...                    the same in 16 bits
+ * attrs: "axis=cols eps=1e-5 over=a,b", a program= last, up to the end; "low" in them is the dtype
+ * in 16 bits.
  * Without `outputs` as the op's row says. */
 typedef struct OpCase {
     OpKind op;
@@ -21,12 +22,15 @@ typedef struct OpCase {
 extern const OpCase OP_CASES[];
 extern const int N_OP_CASES;
 
-/* With `low`: every operand that may be bf16 is.
+/* `precision` bf16 or f16: what the case says to be in 16 bits is of it or, where it says so of no
+ * operand, every one that may be; f32: what it says to be in 16 bits is bf16.
  * With `loss`: the graph ends in output "loss", the sum of result 0 times random weights. Leaves
  * come first: f32 ones are parameters (weights and constants of the test: inputs). */
-Graph *op_case_build(Arena *arena, const OpCase *op_case, bool low, bool loss, Diag *diag);
-/* Is there anything to take as bf16 that the case does not say itself? */
+Graph *op_case_build(Arena *arena, const OpCase *op_case, DType precision, bool loss, Diag *diag);
+/* Is there anything to take in 16 bits that the case does not say itself? */
 bool op_case_takes_low(const OpCase *op_case);
+/* Does it say that something is in 16 bits? */
+bool op_case_says_low(const OpCase *op_case);
 /* One number of what an operand's text says: uniform, "+", "#7" or ":0.01". */
 double op_case_draw(const char *operand, uint64_t *state);
 /* Reproducible values for the leaves of a graph that began as op_case_build's. They are exact in

@@ -54,7 +54,7 @@ Reference *reference_create(Arena *arena, const Graph *graph) {
         for (int i = 0; i < node->n_outputs; i++) {
             ref->values[n * MAX_OUTPUTS + i] =
                 ARENA_ARRAY(arena, double, type_elements(&node->types[i]));
-            if (node->types[i].dtype != DTYPE_BF16 || OPS[node->op].flags & LEAF) continue;
+            if (!dtype_is_low(node->types[i].dtype) || OPS[node->op].flags & LEAF) continue;
             ref->exact[n * MAX_OUTPUTS + i] =
                 ARENA_ARRAY(arena, double, type_elements(&node->types[i]));
         }
@@ -71,10 +71,27 @@ const double *reference_exact(const Reference *ref, Value value) {
     return exact ? exact : reference_value(ref, value);
 }
 
-double reference_round_bf16(double x) {
+double reference_round(DType dtype, double x) {
+    const bool half = dtype == DTYPE_F16;
     int exponent;
-    double fraction = frexp(x, &exponent); /* 8 bits: nearbyint rounds ties to even */
-    return isfinite(x) ? ldexp(nearbyint(ldexp(fraction, 8)), exponent - 8) : x;
+    frexp(x, &exponent);
+    if (!dtype_is_low(dtype) || !isfinite(x)) return x;
+    int last = exponent - (half ? 11 : 8); /* of the last bit; f16's smallest number is 2^-24 */
+    if (half && last < -24) last = -24;
+    double rounded = ldexp(nearbyint(ldexp(x, -last)), last); /* nearbyint: ties to even */
+    return half && fabs(rounded) >= 65536 ? copysign(INFINITY, x) : rounded;
+}
+
+double reference_round_bf16(double x) {
+    return reference_round(DTYPE_BF16, x);
+}
+
+double reference_rounding(DType dtype, double x) {
+    switch (dtype) {
+    case DTYPE_BF16: return ldexp(fabs(x), -8);
+    case DTYPE_F16: return ldexp(fabs(x), -11) + ldexp(1, -25);
+    default: return 0;
+    }
 }
 
 static void round_results(Reference *ref, const Node *node) {
@@ -84,7 +101,7 @@ static void round_results(Reference *ref, const Node *node) {
         int64_t count = exact ? type_elements(&node->types[o]) : 0;
         for (int64_t i = 0; i < count; i++) {
             exact[i] = value[i];
-            value[i] = reference_round_bf16(value[i]);
+            value[i] = reference_round(node->types[o].dtype, value[i]);
         }
     }
 }

@@ -2,7 +2,7 @@
  *
  * What the tests compare gradients and kernels with. It reads whole logical values by named axes,
  * shares no code with the kernels, and ignores shardings: messages among ranks are the identity.
- * Results of type bf16 are rounded when a node is done, and nothing else is.
+ * Results in bf16 or f16 are rounded when a node is done, and nothing else is.
  * Integers are held as doubles. Updates do not happen in place: the new value is the node's result,
  * the old one stays in its leaf.
  *
@@ -30,7 +30,7 @@ typedef struct Reference {
     const Graph *graph;
     Arena *arena;
     double **values;     /* [n_nodes * MAX_OUTPUTS], whole logical values */
-    double **exact;      /* the same, of results in bf16 only: before rounding */
+    double **exact;      /* the same, of results in 16 bits only: before rounding */
     uint64_t seed, step; /* of dropout */
     bool train, overwrite;
     int micro, n_micro;
@@ -39,10 +39,13 @@ typedef struct Reference {
 /* All values zero; seed 0, step 0, training, first of one micro-batch, adding to accumulators. */
 Reference *reference_create(Arena *arena, const Graph *graph);
 double *reference_value(const Reference *ref, Value value);
-/* Before it was rounded to bf16 where it was stored; elsewhere the same numbers. */
+/* Before it was rounded where it was stored in 16 bits; elsewhere the same numbers. */
 const double *reference_exact(const Reference *ref, Value value);
-/* To the nearest bf16, ties to even. */
+/* To the nearest number of that dtype, ties to even; the same number where it is not of 16 bits. */
+double reference_round(DType dtype, double x);
 double reference_round_bf16(double x);
+/* The most by which that moves x, if it is finite after. */
+double reference_rounding(DType dtype, double x);
 /* Evaluates all nodes but the leaves, in order. */
 void reference_run(Reference *ref);
 void reference_run_node(Reference *ref, const Node *node);

@@ -1,5 +1,8 @@
 /* Collectives against a fixed-order reference bit by bit, channels, and every way to be aborted. */
 #include "runtime/comm.h"
+
+#include "runtime/cpu/vec_low.h"
+#include "tests/support/reference_eval.h"
 #include "tests/unit/check.h"
 
 #include <math.h>
@@ -62,28 +65,24 @@ static float reduce(ReduceKind kind, const float *values, int n) {
 
 /* --- collectives: all shapes of one kind, compared on every rank --- */
 
-static bool low; /* what the jobs move: bf16, or f32 */
+static DType moved; /* what the jobs move: f32, bf16 or f16 */
 
-/* To the nearest bf16, ties to even: what a reduction of bf16 gives. */
-static float stored(float x) {
-    uint32_t bits;
-    if (!low || isnan(x)) return x;
-    memcpy(&bits, &x, sizeof bits);
-    bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000u;
-    memcpy(&x, &bits, sizeof bits);
-    return x;
+static void begin(const char *what) {
+    static char name[120];
+    snprintf(name, sizeof name, "%s %s", dtype_name(moved), what);
+    check_begin(name);
 }
 
-/* Between floats that are exact in bf16 and bf16; nothing is rounded here. */
+/* What a reduction gives. */
+static float stored(float x) {
+    return (float)reference_round(moved, (double)x);
+}
+
+/* Of floats that are exact in it; nothing is rounded here. */
 static void *narrow(const float *x, size_t n) {
     uint16_t *out = malloc((n + 1) * sizeof(uint16_t));
-    for (size_t i = 0; i < n; i++) memcpy(&out[i], (const char *)&x[i] + 2, 2);
+    for (size_t i = 0; i < n; i++) vec_put(out, moved, (int64_t)i, x[i]);
     return out;
-}
-
-static void widen(const uint16_t *x, size_t n, float *out) {
-    memset(out, 0, n * sizeof(float));
-    for (size_t i = 0; i < n; i++) memcpy((char *)&out[i] + 2, &x[i], 2);
 }
 
 typedef struct Job {
@@ -130,17 +129,17 @@ typedef struct Buffers {
 } Buffers;
 
 static Buffers open_buffers(const Job *job, int rank) {
-    if (!low) return (Buffers){DTYPE_F32, job->in[rank], job->out[rank]};
-    Buffers buffers = {DTYPE_BF16, narrow(job->in[rank], job->n_in), malloc(job->n_out * 2 + 2)};
+    if (moved == DTYPE_F32) return (Buffers){DTYPE_F32, job->in[rank], job->out[rank]};
+    Buffers buffers = {moved, narrow(job->in[rank], job->n_in), malloc(job->n_out * 2 + 2)};
     memset(buffers.out, 0xff, job->n_out * 2);
     return buffers;
 }
 
 static void close_buffers(Job *job, int rank, Buffers *buffers) {
-    if (!low) return;
+    if (moved == DTYPE_F32) return;
     /* Others may still read what this rank has offered. */
     job->ok[rank] &= comm_barrier(job->group, rank);
-    widen(buffers->out, job->n_out, job->out[rank]);
+    vec_low_load(moved, buffers->out, job->out[rank], (int64_t)job->n_out);
     free(buffers->in), free(buffers->out);
 }
 
@@ -175,8 +174,7 @@ static void check_all_reduce(int n, ReduceKind kind, size_t count, bool in_place
 static void test_all_reduce(void) {
     static const size_t counts[] = {0, 1, 5, 2048, 2049, 20011};
     static const int sizes[] = {1, 2, 3, 8};
-    check_begin(low ? "bf16 all_reduce: fixed order, same bits on all ranks, in place and not"
-                    : "all_reduce: fixed order, same bits on all ranks, in place and not");
+    begin("all_reduce: fixed order, same bits on all ranks, in place and not");
     for (int s = 0; s < 4; s++) {
         for (int c = 0; c < 6; c++) {
             for (int kind = REDUCE_SUM; kind <= REDUCE_LSE; kind++) {
@@ -184,9 +182,7 @@ static void test_all_reduce(void) {
             }
         }
     }
-    check_begin(
-        low ? "bf16 all_reduce: the path for large messages with idle slices (17 elements a slice)"
-            : "all_reduce: the path for large messages with idle slices (17 elements a slice)");
+    begin("all_reduce: the path for large messages with idle slices (17 elements a slice)");
     check_all_reduce(8, REDUCE_SUM, 2050, true);
     check_all_reduce(7, REDUCE_SUM, 4097, false);
 }
@@ -275,13 +271,11 @@ static void test_gather_and_scatter(void) {
     /* 9 rows on 4 members of 3: the last has none; 5 on 4 of 2: one padded, one empty. */
     static const size_t shapes[][3] = {{1, 8, 1},    {3, 9, 5},    {2, 5, 7},   {1, 1, 1},
                                        {4, 13, 300}, {1, 9, 2000}, {100, 8, 37}};
-    check_begin(low ? "bf16 all_gather: parts in order, padding dropped, small and large"
-                    : "all_gather: parts in order, padding dropped, small and large");
+    begin("all_gather: parts in order, padding dropped, small and large");
     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
         for (int n = 1; n <= 4; n++) check_all_gather(n, shapes[s][0], shapes[s][1], shapes[s][2]);
     }
-    check_begin(low ? "bf16 reduce_scatter: own rows in fixed order, padding zero, small and large"
-                    : "reduce_scatter: own rows in fixed order, padding zero, small and large");
+    begin("reduce_scatter: own rows in fixed order, padding zero, small and large");
     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
         for (int n = 1; n <= 4; n++) {
             check_reduce_scatter(n, s % 2 ? REDUCE_MAX : REDUCE_SUM, shapes[s][0], shapes[s][1],
@@ -498,12 +492,12 @@ static void test_aborts(void) {
 }
 
 int main(void) {
-    for (int i = 0; i < 2; i++) {
-        low = i == 1;
+    static const DType DTYPES[] = {DTYPE_BF16, DTYPE_F16, DTYPE_F32};
+    for (int i = 0; i < 3; i++) {
+        moved = DTYPES[i];
         test_all_reduce();
         test_gather_and_scatter();
     }
-    low = false;
     test_special_values();
     test_mixed();
     test_channels();

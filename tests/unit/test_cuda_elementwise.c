@@ -61,7 +61,8 @@ static void add_job(Jobs *jobs, const OpCase *op_case, const Graph *graph, int i
 }
 
 static void add_case(Jobs *jobs, const OpCase *op_case, bool low) {
-    const Graph *graph = op_case_build(jobs->arena, op_case, low, false, jobs->diag);
+    const Graph *graph =
+        op_case_build(jobs->arena, op_case, low ? DTYPE_BF16 : DTYPE_F32, false, jobs->diag);
     CHECK(graph && graph_verify(graph, jobs->diag), "%s", diag_text(jobs->diag));
     if (!graph) return;
     const Node *node = graph->nodes[graph->n_nodes - 1];

@@ -1,5 +1,5 @@
 /* Every op of the table: gradients against central differences, kernels against
- * float64, in f32 and in bf16.
+ * float64, in f32, in bf16 and in f16.
  *
  * Would catch: a gradient with a wrong factor, sign, axis order or missing sum
  * over a broadcast; a kernel bound with a wrong stride, size, operand or
@@ -22,12 +22,13 @@ static const double GRADIENT_TOLERANCE = 1e-8;
 static const double KERNEL_TOLERANCE = 2e-6;
 /* A whole backward graph's values, most of size 1: errors of the forward's
  * results carry over, and what cancels in a sum is relative to its terms. */
-static const double GRAPH_TOLERANCE = 2e-5, GRAPH_FLOOR = 0.2;
+static const double GRAPH_FLOOR = 0.2;
 
 /* In bf16 a value may be rounded the other way than the reference's, 2^-8 =
  * 0.004 of it off, where f32 arithmetic takes the other side of a tie;
- * gradients sum tens of such values. */
-static const double LOW_GRAPH_TOLERANCE = 0.02;
+ * gradients sum tens of such values. In f16 it is 2^-11. */
+static const double GRAPH_TOLERANCE[N_DTYPES] = {
+    [DTYPE_F32] = 2e-5, [DTYPE_BF16] = 0.02, [DTYPE_F16] = 0.0025};
 
 typedef void GradFunction(GradContext *, const Node *, const Value *, Value *);
 GradFunction grad_none, grad_never, grad_pick;
@@ -42,7 +43,7 @@ static bool has_gradient(OpKind op) {
     return grad != grad_none && grad != grad_never && grad != grad_pick;
 }
 
-static bool gradient_tested[N_OPS], kernel_tested[N_OPS], low_tested[N_OPS];
+static bool gradient_tested[N_OPS], kernel_tested[N_OPS], tested_in[N_DTYPES][N_OPS];
 
 /* Gradients */
 
@@ -102,11 +103,10 @@ static void check_gradients(const OpCase *op_case, const Graph *graph, const Gra
 
 /* Kernels */
 
-static bool reads_low(const Node *node) {
+static void note_dtypes(const Node *node) {
     for (int i = 0; i < node->n_inputs; i++) {
-        if (value_type(node->inputs[i])->dtype == DTYPE_BF16) return true;
+        tested_in[value_type(node->inputs[i])->dtype][node->op] = true;
     }
-    return false;
 }
 
 static void compare_all(const KernelRun *run, double tolerance, double floor_abs) {
@@ -120,7 +120,7 @@ static void compare_all(const KernelRun *run, double tolerance, double floor_abs
             CHECK(error <= tolerance, "%s, result %d: error %.3g", OPS[node->op].name, o, error);
         }
         kernel_tested[node->op] = true;
-        low_tested[node->op] |= reads_low(node);
+        note_dtypes(node);
     }
 }
 
@@ -159,8 +159,8 @@ static void run_kernels(Reference *ref, int in_place, int n_steps, double tolera
 
 /* The op alone: with memory of its own and in its operands', adding and
  * setting, training and not, later steps, another micro-batch. */
-static void check_kernel(const OpCase *op_case, bool low, Arena *arena, Diag *diag) {
-    const Graph *graph = op_case_build(arena, op_case, low, false, diag);
+static void check_kernel(const OpCase *op_case, DType precision, Arena *arena, Diag *diag) {
+    const Graph *graph = op_case_build(arena, op_case, precision, false, diag);
     CHECK(graph && graph_verify(graph, diag), "%s", diag_text(diag));
     if (!graph) return;
     const Node *node = graph->nodes[graph->n_nodes - 1];
@@ -183,40 +183,47 @@ static void check_kernel(const OpCase *op_case, bool low, Arena *arena, Diag *di
 }
 
 /* Every kernel of the backward graph, on operands as they come. */
-static void check_graph_kernels(const OpCase *op_case, const Graph *graph, bool low, Diag *diag) {
+static void check_graph_kernels(const OpCase *op_case, const Graph *graph, DType precision,
+                                Diag *diag) {
     const Graph *expanded = planner_run_pass(graph->arena, graph, "expand", diag);
     CHECK(expanded, "%s", diag_text(diag));
     if (!expanded) return;
     Reference *ref = reference_create(graph->arena, expanded);
     op_case_fill(op_case, expanded, ref);
-    run_kernels(ref, -1, 1, low ? LOW_GRAPH_TOLERANCE : GRAPH_TOLERANCE, GRAPH_FLOOR);
+    run_kernels(ref, -1, 1, GRAPH_TOLERANCE[precision], GRAPH_FLOOR);
 }
 
-static bool says_low(const OpCase *op_case) {
-    return op_case->op == OP_TO_BF16 || strstr(op_case->attrs, "dtype=bf16") ||
-           (op_case->operands && strchr(op_case->operands, '~'));
+/* The coarsest dtype of a case's values. */
+static DType coarsest(const OpCase *op_case, DType precision) {
+    if (op_case->op == OP_TO_BF16 || (precision == DTYPE_F32 && op_case_says_low(op_case))) {
+        return DTYPE_BF16;
+    }
+    return op_case->op == OP_TO_F16 && precision == DTYPE_F32 ? DTYPE_F16 : precision;
 }
 
-static void test_case(const OpCase *op_case, bool low) {
+static void test_case(const OpCase *op_case, DType precision) {
     Arena *arena = arena_create();
     Diag *diag = diag_create();
     if (has_gradient(op_case->op) && !adds_to_operand(op_case)) {
-        check_begin(op_case_name(arena, op_case, low ? "bf16 gradients" : "gradients"));
-        const Graph *graph = op_case_build(arena, op_case, low, true, diag);
+        check_begin(op_case_name(arena, op_case,
+                                 arena_printf(arena, "%s gradients", dtype_name(precision))));
+        const Graph *graph = op_case_build(arena, op_case, precision, true, diag);
         CHECK(graph, "%s", diag_text(diag));
         const Graph *backward =
             graph ? planner_run_pass(arena, graph, "differentiate", diag) : NULL;
         CHECK(backward, "%s", diag_text(diag));
         if (backward) {
-            bool rounds = low || says_low(op_case); /* has no slope to measure */
-            if (!rounds) check_gradients(op_case, graph, backward);
+            DType dtype = coarsest(op_case, precision);
+            /* What is rounded has no slope to measure. */
+            if (dtype == DTYPE_F32) check_gradients(op_case, graph, backward);
             check_begin(op_case_name(arena, op_case, "kernels of the gradients"));
-            check_graph_kernels(op_case, backward, rounds, diag);
+            check_graph_kernels(op_case, backward, dtype, diag);
         }
     }
     if (OPS[op_case->op].flags & KERNEL) {
-        check_begin(op_case_name(arena, op_case, low ? "bf16 kernel" : "kernel"));
-        check_kernel(op_case, low, arena, diag);
+        check_begin(
+            op_case_name(arena, op_case, arena_printf(arena, "%s kernel", dtype_name(precision))));
+        check_kernel(op_case, precision, arena, diag);
     }
     check_end();
     diag_destroy(diag);
@@ -232,10 +239,11 @@ static void test_coverage(void) {
         bool message = OPS[op].flags & COLLECTIVE || op == OP_SLICE;
         bool takes_low = OPS[op].flags & KERNEL && OPS[op].min_inputs > 0 && !message &&
                          op != OP_SUMSQ && op != OP_CLIP_SCALE;
-        bool casts = op == OP_TO_BF16 || op == OP_TO_F32;
-        CHECK(!has_gradient((OpKind)op) || gradient_tested[op] || casts, "none for its gradient");
+        CHECK(!has_gradient((OpKind)op) || gradient_tested[op] || op_is_cast((OpKind)op),
+              "none for its gradient");
         CHECK(!(OPS[op].flags & KERNEL) || message || kernel_tested[op], "none for its kernel");
-        CHECK(!takes_low || low_tested[op], "none of its kernel in bf16");
+        CHECK(!takes_low || tested_in[DTYPE_BF16][op], "none of its kernel in bf16");
+        CHECK(!takes_low || tested_in[DTYPE_F16][op], "none of its kernel in f16");
         CHECK(OPS[op].flags & (KERNEL | COMPOSITE | LEAF | EFFECT), "neither kernel nor leaf");
         check_end();
     }
@@ -279,7 +287,7 @@ static void test_no_gradient(void) {
         Arena *arena = arena_create();
         Diag *diag = diag_create();
         check_begin(op_case_name(arena, &CASES[i].op_case, "has no gradient and says so"));
-        Graph *graph = op_case_build(arena, &CASES[i].op_case, false, false, diag);
+        Graph *graph = op_case_build(arena, &CASES[i].op_case, DTYPE_F32, false, diag);
         Value value = node_value(graph->nodes[graph->n_nodes - 1], CASES[i].output);
         const Type *type = value_type(value);
         Attr over = attr_axes(ATTR_over, type->axes, type->rank);
@@ -299,8 +307,10 @@ static void test_no_gradient(void) {
 
 int main(void) {
     for (int i = 0; i < N_OP_CASES; i++) {
-        test_case(&OP_CASES[i], false);
-        if (op_case_takes_low(&OP_CASES[i])) test_case(&OP_CASES[i], true);
+        const OpCase *op_case = &OP_CASES[i];
+        test_case(op_case, DTYPE_F32);
+        if (op_case_takes_low(op_case)) test_case(op_case, DTYPE_BF16);
+        if (op_case_takes_low(op_case) || op_case_says_low(op_case)) test_case(op_case, DTYPE_F16);
     }
     test_no_gradient();
     test_coverage();

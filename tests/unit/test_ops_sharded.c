@@ -1,4 +1,4 @@
-/* Kernels on shards, in f32 and in bf16: small graphs divided over a mesh, run by all ranks at
+/* Kernels on shards, in f32, bf16 and f16: small graphs divided over a mesh, run by all ranks at
  * once, each part compared with that part of the whole value in float64.
  *
  * Would catch: a shard that takes itself for the first one (tokens, positions, dropout masks),
@@ -13,11 +13,11 @@
 
 #include <string.h>
 
-/* A few f32 roundings, as in test_ops; partial sums add one more. */
-static const double TOLERANCE = 3e-6;
-/* In bf16 each rank's part of a sum is rounded before it is sent, by up to 2^-8 = 0.004, and values
- * rounded the other way than the reference's are read again by the next op. */
-static const double LOW_TOLERANCE = 0.015;
+/* f32: a few roundings, as in test_ops; partial sums add one more. In 16 bits each rank's part of a
+ * sum is rounded before it is sent, by up to 2^-8 = 0.004 or 2^-11, and values rounded the other
+ * way than the reference's are read again by the next op. */
+static const double TOLERANCE[N_DTYPES] = {
+    [DTYPE_F32] = 3e-6, [DTYPE_BF16] = 0.015, [DTYPE_F16] = 0.002};
 
 typedef struct ShardedCase {
     const char *name, *mesh;
@@ -220,7 +220,7 @@ static const ShardedCase CASES[] = {
                                   "cols=7/t], f32[rows=3, cols=7/t], bf16[rows=3, cols=7/t]\n"},
 };
 
-static bool tested[N_OPS], low_tested[N_OPS];
+static bool tested[N_OPS], tested_in[N_DTYPES][N_OPS];
 
 static void fill(Reference *ref) {
     uint64_t state = 7;
@@ -230,12 +230,12 @@ static void fill(Reference *ref) {
         if (!(OPS[node->op].flags & LEAF)) continue;
         for (int64_t i = 0; i < type_elements(&node->types[0]); i++) {
             values[i] = op_case_draw(node_string(node, ATTR_name), &state);
-            if (node->types[0].dtype == DTYPE_BF16) values[i] = reference_round_bf16(values[i]);
+            values[i] = reference_round(node->types[0].dtype, values[i]);
         }
     }
 }
 
-/* Leaves that every reader may take in bf16. */
+/* Leaves that every reader may take in 16 bits. */
 static bool *find_low_leaves(const Graph *graph) {
     bool *low = ARENA_ARRAY(graph->arena, bool, graph->n_nodes + 1);
     for (int n = 0; n < graph->n_nodes; n++) {
@@ -249,8 +249,9 @@ static bool *find_low_leaves(const Graph *graph) {
     return low;
 }
 
-/* The same graph with operands in bf16 wherever an op takes them. NULL: there are none. */
-static const Graph *lower(const Graph *graph, Diag *diag) {
+/* The same graph with operands of `precision` wherever an op takes them in 16 bits. NULL: there are
+ * none. */
+static const Graph *lower(const Graph *graph, DType precision, Diag *diag) {
     Graph *out = graph_create_like(graph, graph->arena);
     Value *map = ARENA_ARRAY(graph->arena, Value, graph->n_nodes * MAX_OUTPUTS + 1);
     bool *low = find_low_leaves(graph), any = false;
@@ -268,7 +269,8 @@ static const Graph *lower(const Graph *graph, Diag *diag) {
             attrs[n_attrs++] = attr_string(ATTR_dtype, "f32");
         }
         Type type = node->types[0];
-        if (low[n]) type.dtype = DTYPE_BF16;
+        if (dtype_is_low(type.dtype) && type.dtype != precision) low[n] = node->op == OP_STATE;
+        if (low[n]) type.dtype = precision;
         if (node->op == OP_BROADCAST) type.dtype = value_type(inputs[0])->dtype;
         NodeSpec spec = {.op = node->op,
                          .inputs = inputs,
@@ -288,13 +290,6 @@ static const Graph *lower(const Graph *graph, Diag *diag) {
     return any ? out : NULL;
 }
 
-static bool reads_low(const Node *node) {
-    for (int i = 0; i < node->n_inputs; i++) {
-        if (value_type(node->inputs[i])->dtype == DTYPE_BF16) return true;
-    }
-    return false;
-}
-
 static void compare(const ShardedCase *sharded, const KernelRun *run, double tolerance) {
     const Graph *graph = run->reference->graph;
     for (int n = 0; n < graph->n_nodes; n++) {
@@ -307,38 +302,40 @@ static void compare(const ShardedCase *sharded, const KernelRun *run, double tol
                   error);
         }
         tested[node->op] = true;
-        low_tested[node->op] |= reads_low(node);
+        for (int i = 0; i < node->n_inputs; i++) {
+            tested_in[value_type(node->inputs[i])->dtype][node->op] = true;
+        }
     }
 }
 
-static void test_case(const ShardedCase *sharded, int variant, bool low) {
+static void test_case(const ShardedCase *sharded, int micro, DType precision) {
     Arena *arena = arena_create();
     Diag *diag = diag_create();
     const char *text = arena_printf(arena, "graph \"\" mesh(%s) {\nforward:\n%s}\n", sharded->mesh,
                                     sharded->nodes);
     int line = 1;
     check_begin(
-        arena_printf(arena, "%s, micro-batch %d%s", sharded->name, variant, low ? ", bf16" : ""));
+        arena_printf(arena, "%s, micro-batch %d, %s", sharded->name, micro, dtype_name(precision)));
     const Graph *graph = graph_parse(arena, sharded->name, &text, &line, diag);
     bool good = graph && graph_verify(graph, diag);
     CHECK(good, "%s", diag_text(diag));
-    if (good && low) {
-        graph = lower(graph, diag);
+    if (good && dtype_is_low(precision)) {
+        graph = lower(graph, precision, diag);
         good = graph && graph_verify(graph, diag);
     }
     if (good) {
         KernelRun run;
         Reference *ref = reference_create(arena, graph);
         fill(ref);
-        ref->micro = variant;
+        ref->micro = micro;
         ref->n_micro = 3;
-        ref->overwrite = variant == 0;
+        ref->overwrite = micro == 0;
         ref->seed = 99;
         bool bound = kernel_run_create(&run, ref, -1, diag);
         CHECK(bound, "%s", diag_text(diag));
         reference_run(ref);
         CHECK(bound && kernel_run_step(&run), "%s", comm_world_reason(run.world));
-        if (bound) compare(sharded, &run, low ? LOW_TOLERANCE : TOLERANCE);
+        if (bound) compare(sharded, &run, TOLERANCE[precision]);
         kernel_run_destroy(&run);
     }
     check_end();
@@ -357,15 +354,20 @@ static void test_coverage(void) {
         CHECK(tested[op], "none");
         bool takes_low = op_operand_precision((OpKind)op, OPS[op].min_inputs > 1) != OPERAND_F32 ||
                          op_operand_precision((OpKind)op, 0) == OPERAND_FOLLOWS;
-        CHECK(low_tested[op] || !takes_low || op == OP_CONST, "none in bf16");
+        if (op == OP_CONST) takes_low = false;
+        CHECK(tested_in[DTYPE_BF16][op] || !takes_low, "none in bf16");
+        CHECK(tested_in[DTYPE_F16][op] || !takes_low, "none in f16");
         check_end();
     }
 }
 
 int main(void) {
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
-        for (int variant = 0; variant < 4; variant++)
-            test_case(&CASES[i], variant / 2, variant & 1);
+        for (int micro = 0; micro < 2; micro++) {
+            test_case(&CASES[i], micro, DTYPE_F32);
+            test_case(&CASES[i], micro, DTYPE_BF16);
+            test_case(&CASES[i], micro, DTYPE_F16);
+        }
     }
     test_coverage();
     return check_report();

@@ -1,10 +1,10 @@
-/* Kernels on bf16: rounding itself, products (oneDNN's and widened block by block), and every
- * kernel on sizes past its tiles against the same kernel on f32 operands of the same values.
+/* Kernels on bf16 and f16: rounding itself, products (oneDNN's and widened block by block), and
+ * every kernel on sizes past its tiles against the same kernel on f32 operands of the same values.
  *
  * Would catch: truncation for rounding, a NaN that becomes infinite, a sum that is kept in bf16, a
  * block or tile border, a result left unwritten, an operand widened from the wrong place.
  */
-#include "runtime/cpu/vec.h" /* first: it widens the vectors of this file */
+#include "runtime/cpu/vec_low.h" /* first: it widens the vectors of this file */
 
 #include "runtime/cpu/attention.h"
 #include "runtime/cpu/elementwise.h"
@@ -17,7 +17,14 @@
 #include "runtime/cpu/softmax.h"
 #include "tests/unit/kernel_check.h"
 
-/* An array of bf16 and the same numbers as f32. */
+static DType low; /* what is tested */
+
+/* The most by which rounding to it moves x: half of what neighbours are apart. */
+static double rounding(double x) {
+    return low == DTYPE_F16 ? ldexp(fabs(x), -11) + 0x1p-24 : ldexp(fabs(x), -8);
+}
+
+/* An array of 16-bit numbers and the same as f32. */
 typedef struct Pair {
     int64_t n;
     uint16_t *low;
@@ -26,8 +33,8 @@ typedef struct Pair {
 
 static Pair new_pair(int64_t n) {
     Pair pair = {n, kc_alloc((size_t)n * sizeof(uint16_t)), kc_random(n)};
-    vec_bf16_store(pair.wide, pair.low, n);
-    vec_bf16_load(pair.low, pair.wide, n);
+    vec_low_store(low, pair.wide, pair.low, n);
+    vec_low_load(low, pair.low, pair.wide, n);
     return pair;
 }
 
@@ -43,17 +50,17 @@ static void free_pair(Pair *pair) {
     free(pair->low), free(pair->wide);
 }
 
-/* The bf16 results are the f32 ones rounded: half of what neighbours are apart, and f32's error. */
+/* The results in 16 bits are the f32 ones rounded, within f32's error. */
 static bool is_rounded(const Pair *pair) {
     for (int64_t i = 0; i < pair->n; i++) {
-        double low = (double)vec_bf16_widen(pair->low[i]), wide = (double)pair->wide[i];
-        if (!(fabs(low - wide) <= ldexp(fabs(wide), -8) + 2e-6)) return false;
+        double got = (double)vec_get(pair->low, low, i), wide = (double)pair->wide[i];
+        if (!(fabs(got - wide) <= rounding(wide) + 2e-6)) return false;
     }
     return true;
 }
 
-static void check_rounding(void) {
-    check_begin("rounding to nearest even; every bf16 stays itself");
+static void check_bf16_rounding(void) {
+    check_begin("bf16: rounding to nearest even; every one stays itself");
     for (uint32_t bits = 0; bits < 1 << 16; bits++) {
         float exact = vec_bf16_widen((uint16_t)bits), middle, above, below;
         if (isnan(exact)) {
@@ -80,6 +87,96 @@ static void check_rounding(void) {
     check_end();
 }
 
+enum { N_HALVES = 1 << 16, F16_INFINITY = 0x7c00 };
+
+/* By f16's definition. */
+static double f16_value(uint32_t bits) {
+    const int exponent = (int)(bits >> 10 & 31), fraction = (int)(bits & 0x3ff);
+    double size = exponent ? ldexp(1024 + fraction, exponent - 25) : ldexp(fraction, -24);
+    if (exponent == 31) size = fraction ? (double)NAN : (double)INFINITY;
+    return bits & 0x8000 ? -size : size;
+}
+
+static void check_f16_widening(void) {
+    uint16_t *halves = kc_alloc(N_HALVES * sizeof(uint16_t));
+    float *wide = kc_zeros(N_HALVES), *portable = kc_zeros(N_HALVES);
+    for (uint32_t i = 0; i < N_HALVES; i++) halves[i] = (uint16_t)i;
+    for (uint32_t i = 0; i < N_HALVES; i++) portable[i] = vec_f16_widen((uint16_t)i);
+    check_begin("f16: widening is exact");
+    vec_f16_load(halves, wide, N_HALVES);
+    CHECK(kc_same_bits(wide, portable, N_HALVES), "instructions and integers differ");
+    for (uint32_t i = 0; i < N_HALVES; i++) {
+        const double expected = f16_value(i), x = (double)portable[i];
+        const bool sign = i & 0x8000;
+        CHECK(isnan(expected) ? vec_bits(portable[i]) & 0x400000 && isnan(x) : x == expected,
+              "%04x is %a", i, x);
+        CHECK((signbit(x) != 0) == sign, "%04x: sign", i);
+        const uint32_t quiet = isnan(expected) ? i | 0x200 : i;
+        CHECK(vec_f16_round(portable[i]) == quiet, "%04x becomes %04x", i,
+              vec_f16_round(portable[i]));
+    }
+    check_end();
+    free(halves), free(wide), free(portable);
+}
+
+static void expect_half(float x, uint32_t expected) {
+    CHECK(vec_f16_round(x) == expected, "%a becomes %04x, not %04x", (double)x, vec_f16_round(x),
+          expected);
+}
+
+/* Every border between two neighbours, the last one to infinity: half-way and just beside. */
+static void check_f16_rounding(void) {
+    enum { N_RANDOM = 1 << 19, N_BORDERS = 2 * F16_INFINITY, N = 3 * N_BORDERS + N_RANDOM + 13 };
+    float *x = kc_zeros(N);
+    uint16_t *rounded = kc_alloc(N * sizeof(uint16_t));
+    int64_t n = 0, differ = 0;
+    check_begin("f16: rounding to nearest even");
+    for (uint32_t sign = 0; sign <= 0x8000; sign += 0x8000)
+        for (uint32_t half = sign; half < sign + F16_INFINITY; half++) {
+            const double above = half + 1 == sign + F16_INFINITY ? 65536 : f16_value(half + 1);
+            const float middle = (float)((f16_value(half) + copysign(above, f16_value(half))) / 2);
+            x[n] = nextafterf(middle, 0);
+            expect_half(x[n++], half);
+            x[n] = middle;
+            expect_half(x[n++], half & 1 ? half + 1 : half);
+            x[n] = nextafterf(middle, 2 * middle);
+            expect_half(x[n++], half + 1);
+        }
+    for (uint64_t state = 2026; n < N; n++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        x[n] = vec_from_bits((uint32_t)(state >> 32)); /* NaN and infinities among them */
+    }
+    vec_f16_store(x, rounded, N);
+    for (int64_t i = 0; i < N; i++) differ += rounded[i] != vec_f16_round(x[i]);
+    CHECK(differ == 0, "instructions and integers differ on %d numbers", (int)differ);
+    expect_half(INFINITY, 0x7c00);
+    expect_half(-3e38f, 0xfc00);
+    expect_half(1e-30f, 0);
+    expect_half(vec_from_bits(0x7f800001), 0x7e00); /* a NaN only in what is cut off */
+    expect_half(vec_from_bits(0xffa00000), 0xff00);
+    check_end();
+    free(x), free(rounded);
+}
+
+/* Whole vectors and what is left: each length, nothing past its end. */
+static void check_lengths(void) {
+    enum { MOST = 70 };
+    check_begin("every length is widened and rounded, and no more");
+    for (int64_t n = 0; n < MOST; n++) {
+        Pair x = new_pair(MOST);
+        float wide[MOST];
+        uint16_t back[MOST];
+        memset(wide, 0, sizeof wide), memset(back, 0, sizeof back);
+        vec_low_load(low, x.low, wide, n);
+        vec_low_store(low, x.wide, back, n);
+        CHECK(kc_same_bits(wide, x.wide, n) && memcmp(back, x.low, (size_t)n * 2) == 0, "%d",
+              (int)n);
+        for (int64_t i = n; i < MOST; i++) CHECK(wide[i] == 0 && back[i] == 0, "past %d", (int)n);
+        free_pair(&x);
+    }
+    check_end();
+}
+
 static void reference_product(const GemmShape *s, const float *a, const float *b, const float *c,
                               double *out) {
     for (int64_t p = 0; p < s->batch; p++)
@@ -101,18 +198,18 @@ static void check_product(GemmPlans *plans, const GemmShape *s) {
     float *c = kc_random(n_out);
     double *want = kc_zeros64(n_out);
     void *workspace = kc_alloc(gemm_widened_workspace_bytes(s));
-    void *out = s->out_low ? kc_alloc((size_t)n_out * 2) : (void *)kc_copy(c, n_out);
+    const bool rounds = dtype_is_low(s->out_dtype);
+    void *out = rounds ? kc_alloc((size_t)n_out * 2) : (void *)kc_copy(c, n_out);
     reference_product(s, a.wide, b.wide, c, want);
-    if (!s->accumulate) memset(out, 0xff, (size_t)n_out * (s->out_low ? 2 : 4));
-    const GemmPlan *plan = gemm_plan_bf16(plans, s);
-    CHECK(plan && plan == gemm_plan_bf16(plans, s), "%s", gemm_status_text());
+    if (!s->accumulate) memset(out, 0xff, (size_t)n_out * vec_bytes(s->out_dtype));
+    const GemmPlan *plan = gemm_plan_low(plans, s);
+    CHECK(plan && plan == gemm_plan_low(plans, s), "%s", gemm_status_text());
     for (int run = 0; plan && run < (s->accumulate ? 1 : 2); run++)
-        CHECK(gemm_run_bf16(plan, a.low, b.low, out, workspace), "%s", gemm_status_text());
+        CHECK(gemm_run_low(plan, a.low, b.low, out, workspace), "%s", gemm_status_text());
     double worst = 0;
     for (int64_t i = 0; i < n_out; i++) {
-        double x = (double)vec_get(out, s->out_low, i);
-        double allowed =
-            (s->out_low ? ldexp(fabs(want[i]), -8) : 0) + 2e-6 * (1 + sqrt((double)s->k));
+        double x = (double)vec_get(out, s->out_dtype, i);
+        double allowed = (rounds ? rounding(want[i]) : 0) + 2e-6 * (1 + sqrt((double)s->k));
         double error = fabs(x - want[i]) / allowed;
         if (!(error <= worst)) worst = error;
     }
@@ -134,7 +231,8 @@ static void check_products(const char *name) {
             s.batch = SIZES[i][0], s.m = SIZES[i][1], s.n = SIZES[i][2], s.k = SIZES[i][3];
             s.ta = form & 1;
             s.tb = form >> 1 & 1;
-            s.out_low = form >> 2 == 1;
+            s.dtype = low;
+            s.out_dtype = form >> 2 == 1 ? low : DTYPE_F32;
             s.accumulate = form >> 2 == 2;
             check_product(plans, &s);
         }
@@ -155,16 +253,17 @@ static void check_norms(void) {
     }
     for (int rms = 0; rms < 2; rms++) {
         check_begin(rms ? "rmsnorm" : "layernorm");
-        for (int low = 0; low < 2; low++) {
-            void *px = low ? (void *)x.low : x.wide, *py = low ? (void *)y.low : y.wide;
-            void *pdy = low ? (void *)dy.low : dy.wide, *pdx = low ? (void *)dx.low : dx.wide;
+        for (int i = 0; i < 2; i++) {
+            const DType dtype = i ? low : DTYPE_F32;
+            void *px = i ? (void *)x.low : x.wide, *py = i ? (void *)y.low : y.wide;
+            void *pdy = i ? (void *)dy.low : dy.wide, *pdx = i ? (void *)dx.low : dx.wide;
             if (rms) {
-                rmsnorm_forward(low, ROWS, N, px, gain, 1e-5f, py, inv[low]);
-                rmsnorm_backward(low, ROWS, N, px, gain, inv[low], pdy, pdx, dgain[low], work);
+                rmsnorm_forward(dtype, ROWS, N, px, gain, 1e-5f, py, inv[i]);
+                rmsnorm_backward(dtype, ROWS, N, px, gain, inv[i], pdy, pdx, dgain[i], work);
             } else {
-                layernorm_forward(low, ROWS, N, px, gain, bias, 1e-5f, py, mean[low], inv[low]);
-                layernorm_backward(low, ROWS, N, px, gain, mean[low], inv[low], pdy, pdx,
-                                   dgain[low], dbias[low], work);
+                layernorm_forward(dtype, ROWS, N, px, gain, bias, 1e-5f, py, mean[i], inv[i]);
+                layernorm_backward(dtype, ROWS, N, px, gain, mean[i], inv[i], pdy, pdx, dgain[i],
+                                   dbias[i], work);
             }
         }
         CHECK(is_rounded(&y) && is_rounded(&dx), "y or dx is not the f32 one rounded");
@@ -184,17 +283,17 @@ static void check_attention(AttentionShape s) {
     Pair q = new_pair(n_q), k = new_pair(n_k), v = new_pair(n_k), d_o = new_pair(n_q);
     Pair o = new_result(n_q), dq = new_result(n_q), dk = new_result(n_k), dv = new_result(n_k);
     float *lse[2] = {kc_zeros(rows), kc_zeros(rows)}, *work = kc_zeros(2 * n_k);
-    s.low = false;
+    s.dtype = DTYPE_F32;
     CHECK(attention_forward(&s, q.wide, k.wide, v.wide, o.wide, lse[0]), "refused");
-    s.low = true;
+    s.dtype = low;
     CHECK(attention_forward(&s, q.low, k.low, v.low, o.low, lse[1]), "refused");
     CHECK(is_rounded(&o), "o is not the f32 one rounded");
     CHECK(kc_same_bits(lse[0], lse[1], rows), "the log-sum-exps differ");
     CHECK(attention_backward(&s, q.low, k.low, v.low, o.low, lse[1], d_o.low, dq.low, dk.low,
                              dv.low, work),
           "refused");
-    vec_bf16_load(o.low, o.wide, n_q); /* what the gradient reads is the rounded one */
-    s.low = false;
+    vec_low_load(low, o.low, o.wide, n_q); /* what the gradient reads is the rounded one */
+    s.dtype = DTYPE_F32;
     CHECK(attention_backward(&s, q.wide, k.wide, v.wide, o.wide, lse[0], d_o.wide, dq.wide, dk.wide,
                              dv.wide, NULL),
           "refused");
@@ -212,18 +311,19 @@ static void check_losses(void) {
     float *picked[2] = {kc_zeros(ROWS), kc_zeros(ROWS)};
     int32_t labels[ROWS];
     for (int i = 0; i < ROWS; i++) labels[i] = OFFSET - 100 + 70 * i;
-    for (int low = 0; low < 2; low++) {
-        const void *logits = low ? (void *)x.low : x.wide;
-        softmax_logsumexp(low, ROWS, N, VALID, logits, lse[low]);
-        softmax_pick(low, ROWS, N, VALID, OFFSET, logits, labels, picked[low]);
-        softmax_cross_entropy_grad(low, ROWS, N, VALID, OFFSET, logits, labels, lse[low], dloss,
-                                   low ? (void *)dx.low : dx.wide);
+    for (int i = 0; i < 2; i++) {
+        const DType dtype = i ? low : DTYPE_F32;
+        const void *logits = i ? (void *)x.low : x.wide;
+        softmax_logsumexp(dtype, ROWS, N, VALID, logits, lse[i]);
+        softmax_pick(dtype, ROWS, N, VALID, OFFSET, logits, labels, picked[i]);
+        softmax_cross_entropy_grad(dtype, ROWS, N, VALID, OFFSET, logits, labels, lse[i], dloss,
+                                   i ? (void *)dx.low : dx.wide);
     }
     check_begin("log-sum-exp, pick and the gradient of cross-entropy");
     CHECK(kc_same_bits(lse[0], lse[1], ROWS), "log-sum-exp");
     CHECK(kc_same_bits(picked[0], picked[1], ROWS), "pick");
     CHECK(is_rounded(&dx), "the gradient is not the f32 one rounded");
-    for (int low = 0; low < 2; low++) free(lse[low]), free(picked[low]);
+    for (int i = 0; i < 2; i++) free(lse[i]), free(picked[i]);
     free_pair(&x), free_pair(&dx), free(dloss);
     check_end();
 }
@@ -236,29 +336,29 @@ static void check_layouts(void) {
     for (int mask = 0; mask < 8; mask++) {
         const bool reduced[] = {mask & 1, mask >> 1 & 1, mask >> 2 & 1};
         sum.n = (mask & 1 ? 1 : A) * (mask & 2 ? 1 : B) * (mask & 4 ? 1 : C);
-        reduce_sum(3, dims, reduced, x.wide, false, false, sum.wide, false);
-        reduce_sum(3, dims, reduced, x.low, true, false, sum.low, true);
+        reduce_sum(3, dims, reduced, x.wide, DTYPE_F32, false, sum.wide, DTYPE_F32);
+        reduce_sum(3, dims, reduced, x.low, low, false, sum.low, low);
         float *wide = kc_zeros(sum.n);
-        reduce_sum(3, dims, reduced, x.low, true, false, wide, false);
+        reduce_sum(3, dims, reduced, x.low, low, false, wide, DTYPE_F32);
         CHECK(is_rounded(&sum), "sum over %d is not the f32 one rounded", mask);
         CHECK(kc_same_bits(wide, sum.wide, sum.n), "sum over %d kept in f32 differs", mask);
         free(wide);
     }
     static const int ORDERS[][3] = {{0, 1, 2}, {2, 1, 0}, {1, 0, 2}, {0, 2, 1}, {2, 0, 1}};
     for (int i = 0; i < 5; i++) {
-        reduce_permute(3, dims, ORDERS[i], false, x.wide, moved.wide);
-        reduce_permute(3, dims, ORDERS[i], true, x.low, moved.low);
-        vec_bf16_load(moved.low, sum.wide, N);
+        reduce_permute(3, dims, ORDERS[i], DTYPE_F32, x.wide, moved.wide);
+        reduce_permute(3, dims, ORDERS[i], low, x.low, moved.low);
+        vec_low_load(low, moved.low, sum.wide, N);
         CHECK(kc_same_bits(sum.wide, moved.wide, N), "order %d %d %d", ORDERS[i][0], ORDERS[i][1],
               ORDERS[i][2]);
     }
     check_end();
     check_begin("the first value that is not finite");
-    CHECK(reduce_first_nonfinite(x.low, true, N) == -1, "finite");
-    x.low[N - 2] = 0xff80; /* -infinity */
-    CHECK(reduce_first_nonfinite(x.low, true, N) == N - 2, "infinity");
-    x.low[9001] = 0x7fc0;
-    CHECK(reduce_first_nonfinite(x.low, true, N) == 9001, "NaN");
+    CHECK(reduce_first_nonfinite(x.low, low, N) == -1, "finite");
+    vec_put(x.low, low, N - 2, -INFINITY);
+    CHECK(reduce_first_nonfinite(x.low, low, N) == N - 2, "infinity");
+    vec_put(x.low, low, 9001, NAN);
+    CHECK(reduce_first_nonfinite(x.low, low, N) == 9001, "NaN");
     check_end();
     sum.n = N;
     free_pair(&x), free_pair(&sum), free_pair(&moved);
@@ -268,10 +368,10 @@ static void check_rows(void) {
     enum { SEQ = 70, INNER = 3, HEAD = 66, N = 2 * SEQ * INNER * HEAD };
     Pair x = new_pair(N), y = new_result(N);
     check_begin("rotary, in place and not");
-    rotary_apply(false, 2, SEQ, INNER, HEAD, 5, 10000, 1, x.wide, y.wide);
-    rotary_apply(true, 2, SEQ, INNER, HEAD, 5, 10000, 1, x.low, y.low);
+    rotary_apply(DTYPE_F32, 2, SEQ, INNER, HEAD, 5, 10000, 1, x.wide, y.wide);
+    rotary_apply(low, 2, SEQ, INNER, HEAD, 5, 10000, 1, x.low, y.low);
     CHECK(is_rounded(&y), "is not the f32 one rounded");
-    rotary_apply(true, 2, SEQ, INNER, HEAD, 5, 10000, 1, x.low, x.low);
+    rotary_apply(low, 2, SEQ, INNER, HEAD, 5, 10000, 1, x.low, x.low);
     CHECK(memcmp(x.low, y.low, N * sizeof(uint16_t)) == 0, "in place it differs");
     check_end();
     enum { TOKENS = 50, VOCAB = 40, MODEL = 300 };
@@ -282,11 +382,11 @@ static void check_rows(void) {
     sums[1] = kc_copy(sums[0], VOCAB * MODEL);
     for (int i = 0; i < TOKENS; i++) tokens[i] = 7 * i % 60;
     check_begin("embedding");
-    embedding_forward(false, TOKENS, MODEL, VOCAB, 10, tokens, table.wide, out.wide);
-    embedding_forward(true, TOKENS, MODEL, VOCAB, 10, tokens, table.low, out.low);
+    embedding_forward(DTYPE_F32, TOKENS, MODEL, VOCAB, 10, tokens, table.wide, out.wide);
+    embedding_forward(low, TOKENS, MODEL, VOCAB, 10, tokens, table.low, out.low);
     CHECK(is_rounded(&out), "the rows differ");
-    embedding_backward(false, TOKENS, MODEL, VOCAB, 10, tokens, dy.wide, true, sums[0]);
-    embedding_backward(true, TOKENS, MODEL, VOCAB, 10, tokens, dy.low, true, sums[1]);
+    embedding_backward(DTYPE_F32, TOKENS, MODEL, VOCAB, 10, tokens, dy.wide, true, sums[0]);
+    embedding_backward(low, TOKENS, MODEL, VOCAB, 10, tokens, dy.low, true, sums[1]);
     CHECK(kc_same_bits(sums[0], sums[1], VOCAB * MODEL), "the gradients differ");
     check_end();
     Pair *all[] = {&x, &y, &table, &out, &dy};
@@ -302,32 +402,34 @@ static void check_elementwise(int64_t rows, int64_t n) {
     const ElementwiseInstr instr[] = {{.op = EW_ADD, .dst = 2, .arg = {0, 1}},
                                       {.op = EW_GELU, .dst = 3, .arg = {2}},
                                       {.op = EW_MUL, .dst = 4, .arg = {0, 1}}};
-    for (int variant = 0; variant < 3; variant++) { /* f32; bf16; bf16 with out0 in x */
-        bool low = variant > 0;
-        ElementwiseSpec spec = {.n_dims = 2,
-                                .dims = {rows, n},
-                                .n_in = 2,
-                                .in = {low ? (void *)x.low : x.wide, low ? (void *)b.low : b.wide},
-                                .in_low = {low, low},
-                                .in_stride = {{n, 1}, {0, 1}},
-                                .n_out = 2,
-                                .out = {variant == 2 ? x.low
-                                        : low        ? (void *)y.low
-                                                     : y.wide,
-                                        z.wide},
-                                .out_low = {low, false},
-                                .out_register = {3, 4},
-                                .n_instr = 3,
-                                .instr = instr};
+    for (int variant = 0; variant < 3; variant++) { /* f32; low; low with out0 in x */
+        const bool is_low = variant > 0;
+        const DType dtype = is_low ? low : DTYPE_F32;
+        ElementwiseSpec spec = {
+            .n_dims = 2,
+            .dims = {rows, n},
+            .n_in = 2,
+            .in = {is_low ? (void *)x.low : x.wide, is_low ? (void *)b.low : b.wide},
+            .in_dtype = {dtype, dtype},
+            .in_stride = {{n, 1}, {0, 1}},
+            .n_out = 2,
+            .out = {variant == 2 ? x.low
+                    : is_low     ? (void *)y.low
+                                 : y.wide,
+                    z.wide},
+            .out_dtype = {dtype, DTYPE_F32},
+            .out_register = {3, 4},
+            .n_instr = 3,
+            .instr = instr};
         ElementwiseCall call;
         const char *why = "";
         CHECK(elementwise_prepare(&spec, &call, &why), "%s", why);
         float *product = kc_copy(z.wide, rows * n);
         elementwise_run(&call);
-        if (low) CHECK(kc_same_bits(product, z.wide, rows * n), "the f32 result differs");
+        if (is_low) CHECK(kc_same_bits(product, z.wide, rows * n), "the f32 result differs");
         free(product);
     }
-    CHECK(is_rounded(&y), "the bf16 result is not the f32 one rounded");
+    CHECK(is_rounded(&y), "the result is not the f32 one rounded");
     CHECK(memcmp(x.low, y.low, (size_t)(rows * n) * sizeof(uint16_t)) == 0, "in place it differs");
     free_pair(&x), free_pair(&b), free_pair(&y), free_pair(&z);
 }
@@ -335,7 +437,7 @@ static void check_elementwise(int64_t rows, int64_t n) {
 static void check_copies(void) {
     enum { N = 20001 };
     float *p = kc_random(N), *g = kc_random(N), *m = kc_zeros(N), *v = kc_zeros(N);
-    uint16_t *copy = kc_alloc(N * sizeof(uint16_t));
+    uint16_t *copy = kc_alloc(N * sizeof(uint16_t)), *expected = kc_alloc(N * sizeof(uint16_t));
     const float lr = 0.01f, step = 1, bad = INFINITY;
     const AdamwConfig adamw = {0.9, 0.95, 1e-8, 0.1};
     check_begin("optimizers write the copy with the parameter, or neither");
@@ -345,31 +447,28 @@ static void check_copies(void) {
             const float *clip = finite ? NULL : &bad;
             memset(copy, 0x11, N * sizeof(uint16_t));
             if (kind == 2)
-                optimizer_adamw(&adamw, N, &lr, &step, clip, g, p, m, v, copy);
+                optimizer_adamw(&adamw, N, &lr, &step, clip, g, p, m, v, copy, low);
             else
-                optimizer_sgd(&sgd, N, &lr, clip, g, p, m, copy);
-            bool fine = true;
-            for (int i = 0; i < N; i++) {
-                fine &= copy[i] == (finite ? vec_bf16_round(p[i]) : 0x1111);
-            }
+                optimizer_sgd(&sgd, N, &lr, clip, g, p, m, copy, low);
+            bool fine;
+            vec_low_store(low, p, expected, N);
+            if (!finite) memset(expected, 0x11, N * sizeof(uint16_t));
+            fine = memcmp(copy, expected, N * sizeof(uint16_t)) == 0;
             CHECK(fine, "optimizer %d, %s gradients", kind, finite ? "finite" : "infinite");
         }
     }
     check_end();
-    free(p), free(g), free(m), free(v), free(copy);
+    free(p), free(g), free(m), free(v), free(copy), free(expected);
 }
 
-int main(void) {
-    check_rounding();
-    check_products("products, by oneDNN where it has a kernel");
-    gemm_refuse_native_bf16(true);
-    check_products("products, widened block by block");
-    gemm_refuse_native_bf16(false);
+static void check_kernels(void) {
+    printf("%s\n", dtype_name(low));
+    check_lengths();
     check_norms();
     check_begin("attention and its gradient");
-    check_attention((AttentionShape){1, 1, 1, 1, 1, true, 1.0f, false});
-    check_attention((AttentionShape){2, 150, 2, 3, 24, true, 0.2f, false});
-    check_attention((AttentionShape){1, 130, 1, 1, 65, false, 0.125f, false});
+    check_attention((AttentionShape){1, 1, 1, 1, 1, true, 1.0f, DTYPE_F32});
+    check_attention((AttentionShape){2, 150, 2, 3, 24, true, 0.2f, DTYPE_F32});
+    check_attention((AttentionShape){1, 130, 1, 1, 65, false, 0.125f, DTYPE_F32});
     check_end();
     check_losses();
     check_layouts();
@@ -380,6 +479,21 @@ int main(void) {
     check_elementwise(1, 1);
     check_end();
     check_copies();
+}
+
+int main(void) {
+    check_bf16_rounding();
+    check_f16_widening();
+    check_f16_rounding();
+    low = DTYPE_BF16;
+    check_kernels();
+    check_products("products, by oneDNN where it has a kernel");
+    gemm_refuse_native_bf16(true);
+    check_products("products, widened block by block");
+    gemm_refuse_native_bf16(false);
+    low = DTYPE_F16;
+    check_kernels();
+    check_products("products, widened block by block");
     gemm_release_cache();
     return check_report();
 }

@@ -1,0 +1,162 @@
+/* Numbers of 16 bits, bf16 and f16 (ir/type.h), and arrays of f32, bf16 or f16 read and written as
+ * f32. Both are rounded to nearest, ties to even; a NaN stays one and becomes quiet.
+ *
+ * Where a function takes a `dtype`, it is a constant in loops whose speed matters: they are written
+ * for each, and a switch outside chooses.
+ */
+#ifndef RUNTIME_CPU_VEC_LOW_H
+#define RUNTIME_CPU_VEC_LOW_H
+
+#include "runtime/cpu/vec.h" /* first: it widens the vectors of its includer */
+
+#include "ir/type.h"
+
+#if defined(__F16C__) || defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
+/* --- bf16: the upper half of an f32 --- */
+
+VEC_INLINE float vec_bf16_widen(uint16_t x) {
+    return vec_from_bits((uint32_t)x << 16);
+}
+
+VEC_INLINE uint16_t vec_bf16_round(float x) {
+    const uint32_t bits = vec_bits(x);
+    const uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1);
+    return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? bits >> 16 | 0x40 : rounded >> 16);
+}
+
+VEC_INLINE void vec_bf16_load(const uint16_t *from, float *to, int64_t n) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) to[i] = vec_bf16_widen(from[i]);
+}
+
+VEC_INLINE void vec_bf16_store(const float *from, uint16_t *to, int64_t n) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) to[i] = vec_bf16_round(from[i]);
+}
+
+/* --- f16: a sign, 5 bits of exponent (bias 15), 10 of fraction --- */
+
+/* For any machine, and for single numbers in loops that compilers vectorise: no branches. */
+VEC_INLINE float vec_f16_widen(uint16_t x) {
+    const uint32_t size = x & 0x7fffu, rebias = (uint32_t)(127 - 15) << 23;
+    const uint32_t normal = (size << 13) + rebias;
+    const uint32_t tiny = vec_bits((float)(int32_t)size * 0x1p-24f); /* subnormal: exact */
+    uint32_t bits = size < 0x0400 ? tiny : normal;
+    bits += size >= 0x7c00 ? rebias : 0; /* the largest exponent to the largest */
+    bits |= size > 0x7c00 ? 0x00400000 : 0;
+    return vec_from_bits(bits | (uint32_t)(x & 0x8000) << 16);
+}
+
+VEC_INLINE uint16_t vec_f16_round(float x) {
+    const uint32_t bits = vec_bits(x), size = bits & 0x7fffffff;
+    const uint32_t normal = (size - ((uint32_t)(127 - 15) << 23) + 0xfff + (size >> 13 & 1)) >> 13;
+    /* Below 2^-14: neighbours of 0.5f are 2^-24 apart, as f16's subnormals are. */
+    const uint32_t tiny = vec_bits(vec_from_bits(size) + 0.5f) - vec_bits(0.5f);
+    uint32_t half = size < 0x38800000 ? tiny : normal;
+    half = size >= 0x477ff000 ? 0x7c00 : half; /* 65,520 and more */
+    half = size > 0x7f800000 ? 0x7e00 | (size >> 13 & 0x3ff) : half;
+    return (uint16_t)(half | (bits >> 16 & 0x8000));
+}
+
+/* By the machine's instructions as far as whole vectors go; the same bits. */
+VEC_INLINE void vec_f16_load(const uint16_t *from, float *to, int64_t n) {
+    int64_t done = 0;
+#if defined(__AVX512F__)
+    for (; done + 16 <= n; done += 16) {
+        const __m256i x = _mm256_loadu_si256((const __m256i *)(const void *)(from + done));
+        _mm512_storeu_ps(to + done, _mm512_cvtph_ps(x));
+    }
+#endif
+#if defined(__F16C__)
+    for (; done + 8 <= n; done += 8) {
+        const __m128i x = _mm_loadu_si128((const __m128i *)(const void *)(from + done));
+        _mm256_storeu_ps(to + done, _mm256_cvtph_ps(x));
+    }
+#endif
+#pragma omp simd
+    for (int64_t i = done; i < n; i++) to[i] = vec_f16_widen(from[i]);
+}
+
+VEC_INLINE void vec_f16_store(const float *from, uint16_t *to, int64_t n) {
+    int64_t done = 0;
+#if defined(__AVX512F__)
+    for (; done + 16 <= n; done += 16) {
+        const __m256i x = _mm512_cvtps_ph(_mm512_loadu_ps(from + done), _MM_FROUND_TO_NEAREST_INT);
+        _mm256_storeu_si256((__m256i *)(void *)(to + done), x);
+    }
+#endif
+#if defined(__F16C__)
+    for (; done + 8 <= n; done += 8) {
+        const __m128i x = _mm256_cvtps_ph(_mm256_loadu_ps(from + done), _MM_FROUND_TO_NEAREST_INT);
+        _mm_storeu_si128((__m128i *)(void *)(to + done), x);
+    }
+#endif
+#pragma omp simd
+    for (int64_t i = done; i < n; i++) to[i] = vec_f16_round(from[i]);
+}
+
+/* --- either --- */
+
+VEC_INLINE void vec_low_load(DType dtype, const uint16_t *from, float *to, int64_t n) {
+    if (dtype == DTYPE_F16)
+        vec_f16_load(from, to, n);
+    else
+        vec_bf16_load(from, to, n);
+}
+
+VEC_INLINE void vec_low_store(DType dtype, const float *from, uint16_t *to, int64_t n) {
+    if (dtype == DTYPE_F16)
+        vec_f16_store(from, to, n);
+    else
+        vec_bf16_store(from, to, n);
+}
+
+/* --- arrays of f32, bf16 or f16 --- */
+
+/* An element's bytes. */
+VEC_INLINE size_t vec_bytes(DType dtype) {
+    return dtype_is_low(dtype) ? sizeof(uint16_t) : sizeof(float);
+}
+
+/* Element i. */
+VEC_INLINE float vec_get(const void *x, DType dtype, int64_t i) {
+    if (dtype == DTYPE_BF16) return vec_bf16_widen(((const uint16_t *)x)[i]);
+    if (dtype == DTYPE_F16) return vec_f16_widen(((const uint16_t *)x)[i]);
+    return ((const float *)x)[i];
+}
+
+VEC_INLINE void vec_put(void *x, DType dtype, int64_t i, float value) {
+    if (dtype == DTYPE_BF16)
+        ((uint16_t *)x)[i] = vec_bf16_round(value);
+    else if (dtype == DTYPE_F16)
+        ((uint16_t *)x)[i] = vec_f16_round(value);
+    else
+        ((float *)x)[i] = value;
+}
+
+VEC_INLINE const void *vec_at(const void *x, DType dtype, int64_t i) {
+    return (const char *)x + i * (int64_t)vec_bytes(dtype);
+}
+
+/* Elements [first, first + n) as f32: where they are, or widened into `tile`. */
+VEC_INLINE const float *vec_tile(const void *x, DType dtype, int64_t first, int64_t n,
+                                 float *tile) {
+    if (!dtype_is_low(dtype)) return (const float *)x + first;
+    vec_low_load(dtype, (const uint16_t *)x + first, tile, n);
+    return tile;
+}
+
+/* Where the f32 for elements [first, first + n) of an output go: in place, or into `tile`, which
+ * vec_close_tile then rounds. */
+VEC_INLINE float *vec_out_tile(void *y, DType dtype, int64_t first, float *tile) {
+    return dtype_is_low(dtype) ? tile : (float *)y + first;
+}
+
+VEC_INLINE void vec_close_tile(void *y, DType dtype, int64_t first, int64_t n, const float *tile) {
+    if (dtype_is_low(dtype)) vec_low_store(dtype, tile, (uint16_t *)y + first, n);
+}
+
+#endif
