@@ -8,6 +8,7 @@
 #define IR_TYPE_H
 
 #include "ir/base/strbuf.h"
+#include "ir/dtype.h"
 #include "ir/mesh.h"
 #include "ir/reduce_kind.h"
 
@@ -15,11 +16,6 @@
 #include <stdint.h>
 
 enum { MAX_RANK = 6, MAX_AXES = 64 };
-
-/* f32: IEEE binary32. i32: two's complement. bf16: the upper half of a binary32. f16: IEEE
- * binary16, with subnormals. Both in a uint16_t; what is stored as one is rounded to nearest, ties
- * to even, a NaN stays one, and in f16 what rounds to 65,520 or more is infinite. */
-typedef enum DType { DTYPE_F32, DTYPE_I32, DTYPE_BF16, DTYPE_F16, N_DTYPES } DType;
 
 /* Axis names of one graph; an axis is an index into it. */
 typedef struct AxisTable {

@@ -43,7 +43,7 @@ static const void *redirect_finish(const ReduceFinishArgs *args, const Accumulat
     *to = *args;
     to->out = (void *)a->accumulator.at;
     to->add = a->adds;
-    return (uintptr_t)args->out == a->share.at && !args->out_bf16 ? to : NULL;
+    return (uintptr_t)args->out == a->share.at && args->out_dtype == DTYPE_F32 ? to : NULL;
 }
 
 static const void *redirect_sum(const ReduceArgs *args, const Accumulation *a, Arena *arena) {
@@ -51,20 +51,21 @@ static const void *redirect_sum(const ReduceArgs *args, const Accumulation *a, A
     *to = *args;
     to->out = (void *)a->accumulator.at;
     to->add = a->adds;
-    return (uintptr_t)args->out == a->share.at && !args->out_bf16 ? to : NULL;
+    return (uintptr_t)args->out == a->share.at && args->out_dtype == DTYPE_F32 ? to : NULL;
 }
 
 /* Arguments with which the launch writes the accumulator instead of the share; NULL: it writes no
  * share. */
 static const void *redirect(const LaunchCommand *launch, const Accumulation *a, Arena *arena) {
+    static const KernelsByDtype SUMS[] = {KERNELS_BY_DTYPE(reduce_columns),
+                                          KERNELS_BY_DTYPE(reduce_rows)};
     if (launch->generated) return NULL;
+    if (kernel_is_of(&SUMS[0], launch->kernel) || kernel_is_of(&SUMS[1], launch->kernel)) {
+        return redirect_sum(launch->args, a, arena);
+    }
     switch (launch->kernel) {
     case KERNEL_norm_join: return redirect_join(launch->args, a, arena);
     case KERNEL_reduce_finish: return redirect_finish(launch->args, a, arena);
-    case KERNEL_reduce_columns_f32:
-    case KERNEL_reduce_columns_bf16:
-    case KERNEL_reduce_rows_f32:
-    case KERNEL_reduce_rows_bf16: return redirect_sum(launch->args, a, arena);
     default: return NULL;
     }
 }

@@ -15,27 +15,34 @@ typedef struct AttentionKernels {
     int forward_shared, keys_shared, queries_shared; /* bytes */
 } AttentionKernels;
 
-/* Kernels on tensor cores, for heads up to `head`. */
+/* Kernels on tensor cores, for heads up to `head` of `dtype`. */
 typedef struct TensorKernels {
+    DType dtype;
     int head;
     KernelId forward, keys, queries;
     int keys_threads, exchanged; /* bytes that warps of attention_keys_* exchange */
 } TensorKernels;
-#define TENSOR_KERNELS(head)                                                                       \
-    head, KERNEL_attention_forward_##head, KERNEL_attention_keys_##head,                           \
-        KERNEL_attention_queries_##head
+#define TENSOR_KERNELS(dtype, head)                                                                \
+    head, KERNEL_attention_forward_##head##_##dtype, KERNEL_attention_keys_##head##_##dtype,       \
+        KERNEL_attention_queries_##head##_##dtype
 static const TensorKernels TENSOR[] = {
-    {TENSOR_KERNELS(32), 128, 0},
-    {TENSOR_KERNELS(64), 128, 0},
-    {TENSOR_KERNELS(128), 256, 8 * 4096},
+    {DTYPE_BF16, TENSOR_KERNELS(bf16, 32), 128, 0},
+    {DTYPE_BF16, TENSOR_KERNELS(bf16, 64), 128, 0},
+    {DTYPE_BF16, TENSOR_KERNELS(bf16, 128), 256, 8 * 4096},
+    {DTYPE_F16, TENSOR_KERNELS(f16, 32), 128, 0},
+    {DTYPE_F16, TENSOR_KERNELS(f16, 64), 128, 0},
+    {DTYPE_F16, TENSOR_KERNELS(f16, 128), 256, 8 * 4096},
 };
 
-/* Tiles of bf16 in shared memory: those of the block, and two buffers of two for what passes. */
+static const KernelsByDtype DELTA = KERNELS_BY_DTYPE(attention_delta);
+
+/* Tiles of 16-bit elements in shared memory: those of the block, and two buffers of two for what
+ * passes. */
 static AttentionKernels tensor_kernels(const TensorKernels *t) {
     int row = t->head * 2, statistics = 2 * ATTENTION_STEP * (int)sizeof(float);
     return (AttentionKernels){
         .forward = t->forward,
-        .delta = KERNEL_attention_delta_bf16,
+        .delta = kernel_for_dtype(&DELTA, t->dtype),
         .keys = t->keys,
         .queries = t->queries,
         .tile = ATTENTION_TILE,
@@ -49,14 +56,17 @@ static AttentionKernels tensor_kernels(const TensorKernels *t) {
 }
 
 /* Tiles of f32 in shared memory, with padded rows; and weights. */
-static AttentionKernels any_kernels(bool bf16, int64_t head) {
+static AttentionKernels any_kernels(DType dtype, int64_t head) {
+    static const KernelsByDtype FORWARD = KERNELS_BY_DTYPE(attention_any);
+    static const KernelsByDtype KEYS = KERNELS_BY_DTYPE(attention_any_keys);
+    static const KernelsByDtype QUERIES = KERNELS_BY_DTYPE(attention_any_queries);
     enum { SIDE = ATTENTION_ANY_TILE, WEIGHTS = SIDE * (SIDE + 1) };
     int row = (int)(head + 3) / 4 * 4 + 4;
     AttentionKernels kernels = {
-        .forward = bf16 ? KERNEL_attention_any_bf16 : KERNEL_attention_any_f32,
-        .delta = bf16 ? KERNEL_attention_delta_bf16 : KERNEL_attention_delta_f32,
-        .keys = bf16 ? KERNEL_attention_any_keys_bf16 : KERNEL_attention_any_keys_f32,
-        .queries = bf16 ? KERNEL_attention_any_queries_bf16 : KERNEL_attention_any_queries_f32,
+        .forward = kernel_for_dtype(&FORWARD, dtype),
+        .delta = kernel_for_dtype(&DELTA, dtype),
+        .keys = kernel_for_dtype(&KEYS, dtype),
+        .queries = kernel_for_dtype(&QUERIES, dtype),
         .tile = SIDE,
         .threads = 256,
         .keys_threads = 256,
@@ -69,12 +79,12 @@ static AttentionKernels any_kernels(bool bf16, int64_t head) {
 
 /* Tensor cores take rows of whole 16 bytes; their running maximum is of unscaled scores, which a
  * negative scale would turn into a minimum. */
-static AttentionKernels choose_kernels(bool bf16, int64_t head, float scale) {
-    for (size_t i = 0; bf16 && head % 8 == 0 && scale > 0 && i < sizeof(TENSOR) / sizeof(TENSOR[0]);
-         i++) {
-        if (head <= TENSOR[i].head) return tensor_kernels(&TENSOR[i]);
+static AttentionKernels choose_kernels(DType dtype, int64_t head, float scale) {
+    bool fits = head % 8 == 0 && scale > 0;
+    for (size_t i = 0; fits && i < sizeof(TENSOR) / sizeof(TENSOR[0]); i++) {
+        if (dtype == TENSOR[i].dtype && head <= TENSOR[i].head) return tensor_kernels(&TENSOR[i]);
     }
-    return any_kernels(bf16, head);
+    return any_kernels(dtype, head);
 }
 
 /* For all rows < 2^31: row / group = (row * factor >> 32) >> shift   (Granlund & Montgomery 1994).
@@ -134,8 +144,10 @@ static Grid cut(AttentionSizes *sizes, int64_t items, int tile, int64_t streamed
 /* The node as a library's, or false: own kernels do it. */
 static bool push_library(Binding *b, const AttentionSizes *s, AttentionCommand command) {
     const AttentionCheck *check = cuda_emitter(b)->attention;
-    if (!check || b->in_local[0].dtype != DTYPE_BF16 || !s->batch) return false;
+    DType dtype = b->in_local[0].dtype;
+    if (!check || !dtype_is_low(dtype) || !s->batch) return false;
     command.shape = (AttentionShape){
+        .dtype = dtype,
         .backward = command.d_o != NULL,
         .causal = s->causal,
         .batch = s->batch,
@@ -154,21 +166,21 @@ static bool push_library(Binding *b, const AttentionSizes *s, AttentionCommand c
 }
 
 bool cuda_bind_attention(Binding *b) {
-    bool bf16 = b->in_local[0].dtype != DTYPE_F32;
+    DType dtype = b->in_local[0].dtype;
     AttentionForwardArgs args = {
         .q = b->in[0], .k = b->in[1], .v = b->in[2], .o = b->out[0], .lse = b->out[1]};
     AttentionSizes *s = &args.sizes;
     if (!make_sizes(b, s)) return false;
     if (push_library(b, s, (AttentionCommand){.o = args.o, .lse = args.lse})) return true;
-    AttentionKernels kernels = choose_kernels(bf16, s->head, s->scale);
-    Grid grid = cut(s, s->rows, kernels.tile, 2LL * s->seq * s->head * (bf16 ? 2 : 4));
+    AttentionKernels kernels = choose_kernels(dtype, s->head, s->scale);
+    Grid grid = cut(s, s->rows, kernels.tile, 2LL * s->seq * s->head * dtype_bytes(dtype));
     return cuda_push_launch(b, kernels.forward, grid, kernels.threads, kernels.forward_shared,
                             &args, sizeof(args));
 }
 
 /* What cuDNN's gradient takes that adds up in one order, as 9.19 says of sm_80 and sm_90: scores'
- * gradients in bf16, positions padded; in groups, the gradients of keys and values for each query
- * head; a little; and the rows' sums. Too little here only means that own kernels do it. */
+ * gradients in 16 bits, positions padded; in groups, the gradients of keys and values for each
+ * query head; a little; and the rows' sums. Too little here only means that own kernels do it. */
 static int64_t library_bytes(const Type *q) {
     enum { PAD = 128, LITTLE = 4096 };
     int64_t group = q->rank == 5 ? q->dims[3] : 1, heads = q->dims[0] * q->dims[2] * group;
@@ -188,7 +200,7 @@ int64_t cuda_attention_grad_workspace_bytes(const Node *node, const Type *inputs
 }
 
 bool cuda_bind_attention_grad(Binding *b) {
-    bool bf16 = b->in_local[0].dtype != DTYPE_F32;
+    DType dtype = b->in_local[0].dtype;
     AttentionBackwardArgs args = {
         .q = b->in[0],
         .k = b->in[1],
@@ -210,8 +222,8 @@ bool cuda_bind_attention_grad(Binding *b) {
                                 .dk = args.dk,
                                 .dv = args.dv};
     if (push_library(b, s, library)) return true;
-    AttentionKernels kernels = choose_kernels(bf16, s->head, s->scale);
-    int64_t heads = (int64_t)s->batch * s->kv_heads, bytes = 2LL * s->head * (bf16 ? 2 : 4);
+    AttentionKernels kernels = choose_kernels(dtype, s->head, s->scale);
+    int64_t heads = (int64_t)s->batch * s->kv_heads, bytes = 2LL * s->head * dtype_bytes(dtype);
     int rows_a_block = 256 / ATTENTION_DELTA_LANES;
     Grid grid = {cuda_grid_size(heads * s->rows_padded / rows_a_block), 1, 1};
     args.delta = args.lse2 + heads * s->rows_padded;

@@ -6,10 +6,6 @@
 
 #include <math.h>
 
-static bool is_bf16(const Type *type) {
-    return type->dtype != DTYPE_F32;
-}
-
 static int64_t divide_up(int64_t n, int64_t by) {
     return (n + by - 1) / by;
 }
@@ -26,21 +22,20 @@ static Grid grid_of(int64_t x, int64_t y) {
 
 /* Elements of 16 bytes. */
 static int vector_elements(const Type *type) {
-    return is_bf16(type) ? 8 : 4;
+    return 16 / dtype_bytes(type->dtype);
 }
 
 /* Norms */
 
 typedef struct NormKernels {
-    KernelId warp[2], block[2], any[2]; /* f32, bf16 */
-    KernelId grad_rows[2], grad_columns[2], grad_any[2];
+    KernelsByDtype warp, block, any;
+    KernelsByDtype grad_rows, grad_columns, grad_any;
 } NormKernels;
-#define PAIR(name)                                                                                 \
-    { KERNEL_##name##_f32, KERNEL_##name##_bf16 }
 #define NORM(name)                                                                                 \
     {                                                                                              \
-        PAIR(name##_warp), PAIR(name##_block), PAIR(name##_any), PAIR(name##_grad_rows),           \
-            PAIR(name##_grad_columns), PAIR(name##_grad_any)                                       \
+        KERNELS_BY_DTYPE(name##_warp), KERNELS_BY_DTYPE(name##_block),                             \
+            KERNELS_BY_DTYPE(name##_any), KERNELS_BY_DTYPE(name##_grad_rows),                      \
+            KERNELS_BY_DTYPE(name##_grad_columns), KERNELS_BY_DTYPE(name##_grad_any)               \
     }
 static const NormKernels LAYERNORM = NORM(layernorm), RMSNORM = NORM(rmsnorm);
 
@@ -51,7 +46,7 @@ enum { NORM_MOST_WIDTH = 1 << 30 }; /* both of its sums' widths, and loops over 
 
 static bool push_norm(Binding *b, const NormKernels *kernels, NormArgs *args) {
     const Type *x = &b->in_local[0];
-    int v = vector_elements(x), bf16 = is_bf16(x), rows_per_block = 4;
+    int v = vector_elements(x), rows_per_block = 4;
     int64_t n = x->dims[x->rank - 1];
     args->rows = bind_rows(x);
     args->n = (int32_t)n;
@@ -61,16 +56,16 @@ static bool push_norm(Binding *b, const NormKernels *kernels, NormArgs *args) {
     args->y = b->out[0];
     if (n > NORM_MOST_WIDTH) return bind_fail(b, "has rows too wide for its CUDA kernel");
     if (n % v == 0 && n <= 32 * WARP_PACKS * v) {
-        return cuda_push_launch(b, kernels->warp[bf16],
+        return cuda_push_launch(b, kernel_for_dtype(&kernels->warp, x->dtype),
                                 grid_of(divide_up(args->rows, rows_per_block), 1),
                                 32 * rows_per_block, 0, args, sizeof(*args));
     }
     if (n % v == 0 && n <= NORM_BLOCK_THREADS * BLOCK_PACKS * v) {
         int threads = threads_for(divide_up(n, BLOCK_PACKS * v), NORM_BLOCK_THREADS);
-        return cuda_push_launch(b, kernels->block[bf16], grid_of(args->rows, 1), threads, 0, args,
-                                sizeof(*args));
+        return cuda_push_launch(b, kernel_for_dtype(&kernels->block, x->dtype),
+                                grid_of(args->rows, 1), threads, 0, args, sizeof(*args));
     }
-    return cuda_push_launch(b, kernels->any[bf16], grid_of(args->rows, 1),
+    return cuda_push_launch(b, kernel_for_dtype(&kernels->any, x->dtype), grid_of(args->rows, 1),
                             threads_for(n, NORM_ANY_THREADS), 0, args, sizeof(*args));
 }
 
@@ -118,7 +113,7 @@ int64_t cuda_norm_grad_workspace_bytes(const Node *node, const Type *inputs, con
 /* Vectors that fit take one pass; else columns come first, since dx may lie where dy is. */
 static bool push_norm_grad(Binding *b, const NormKernels *kernels, NormGradArgs *args) {
     const Type *x = &b->in_local[0];
-    int v = vector_elements(x), bf16 = is_bf16(x);
+    int v = vector_elements(x);
     int64_t n = x->dims[x->rank - 1], sums = b->node->n_outputs - 1;
     args->rows = bind_rows(x);
     args->rows_per_group = norm_rows_per_group(args->rows, n, v);
@@ -137,15 +132,16 @@ static bool push_norm_grad(Binding *b, const NormKernels *kernels, NormGradArgs 
     int threads = norm_grad_threads(n, v);
     bool good;
     if (threads) {
-        good = cuda_push_launch(b, kernels->grad_rows[bf16], grid_of(join.groups, 1), threads, 0,
-                                args, sizeof(*args));
+        good = cuda_push_launch(b, kernel_for_dtype(&kernels->grad_rows, x->dtype),
+                                grid_of(join.groups, 1), threads, 0, args, sizeof(*args));
     } else {
         enum { COLUMNS = 128 };
-        good = cuda_push_launch(b, kernels->grad_columns[bf16],
+        good = cuda_push_launch(b, kernel_for_dtype(&kernels->grad_columns, x->dtype),
                                 grid_of(divide_up(n, COLUMNS), join.groups), COLUMNS, 0, args,
                                 sizeof(*args)) &&
-               cuda_push_launch(b, kernels->grad_any[bf16], grid_of(args->rows, 1),
-                                threads_for(n, NORM_ANY_THREADS), 0, args, sizeof(*args));
+               cuda_push_launch(b, kernel_for_dtype(&kernels->grad_any, x->dtype),
+                                grid_of(args->rows, 1), threads_for(n, NORM_ANY_THREADS), 0, args,
+                                sizeof(*args));
     }
     return good && cuda_push_launch(b, KERNEL_norm_join, grid_of(divide_up(join.width, 32), 1),
                                     threads_for(32 * join.groups, 1024), 0, &join, sizeof(join));
@@ -177,40 +173,40 @@ static SoftmaxArgs softmax_args(const Binding *b) {
     };
 }
 
-static bool push_softmax_rows(Binding *b, const KernelId kernels[2], const SoftmaxArgs *args) {
+static bool push_softmax_rows(Binding *b, const KernelsByDtype *kernels, const SoftmaxArgs *args) {
     const Type *x = &b->in_local[0];
     int threads = threads_for(divide_up(args->n_local, vector_elements(x)), 256);
-    return cuda_push_launch(b, kernels[is_bf16(x)], grid_of(args->rows, 1), threads, 0, args,
-                            sizeof(*args));
+    return cuda_push_launch(b, kernel_for_dtype(kernels, x->dtype), grid_of(args->rows, 1), threads,
+                            0, args, sizeof(*args));
 }
 
 bool cuda_bind_logsumexp(Binding *b) {
-    static const KernelId KERNELS_OF[2] = PAIR(logsumexp);
+    static const KernelsByDtype KERNELS_OF = KERNELS_BY_DTYPE(logsumexp);
     SoftmaxArgs args = softmax_args(b);
-    return push_softmax_rows(b, KERNELS_OF, &args);
+    return push_softmax_rows(b, &KERNELS_OF, &args);
 }
 
 bool cuda_bind_pick(Binding *b) {
-    static const KernelId KERNELS_OF[2] = PAIR(pick);
+    static const KernelsByDtype KERNELS_OF = KERNELS_BY_DTYPE(pick);
     SoftmaxArgs args = softmax_args(b);
     args.index = b->in[1];
-    return cuda_push_launch(b, KERNELS_OF[is_bf16(&b->in_local[0])],
+    return cuda_push_launch(b, kernel_for_dtype(&KERNELS_OF, b->in_local[0].dtype),
                             grid_of(divide_up(args.rows, 128), 1), 128, 0, &args, sizeof(args));
 }
 
 bool cuda_bind_cross_entropy_grad(Binding *b) {
-    static const KernelId KERNELS_OF[2] = PAIR(cross_entropy_grad);
+    static const KernelsByDtype KERNELS_OF = KERNELS_BY_DTYPE(cross_entropy_grad);
     SoftmaxArgs args = softmax_args(b);
     args.index = b->in[1];
     args.lse = b->in[2];
     args.dloss = b->in[3];
-    return push_softmax_rows(b, KERNELS_OF, &args);
+    return push_softmax_rows(b, &KERNELS_OF, &args);
 }
 
 /* Rotary */
 
 bool cuda_bind_rotary(Binding *b) {
-    static const KernelId KERNELS_OF[2] = PAIR(rotary);
+    static const KernelsByDtype KERNELS_OF = KERNELS_BY_DTYPE(rotary);
     enum { ENOUGH_BLOCKS = 2048, MOST_HEAD = 8192 };
     const Type *x = &b->in_local[0];
     int seq = type_find_axis(x, node_axis(b->node, ATTR_seq));
@@ -231,7 +227,7 @@ bool cuda_bind_rotary(Binding *b) {
     int64_t shares = divide_up(ENOUGH_BLOCKS, args.seq);
     bool vectors = head / 2 % vector_elements(x) == 0;
     int threads = threads_for(vectors ? divide_up(pairs, vector_elements(x)) : pairs, 256);
-    return cuda_push_launch(b, KERNELS_OF[is_bf16(x)],
+    return cuda_push_launch(b, kernel_for_dtype(&KERNELS_OF, x->dtype),
                             grid_of(args.seq, shares < args.batch ? shares : args.batch), threads,
                             (int)(head / 2 * (int64_t)sizeof(float[2])), &args, sizeof(args));
 }
@@ -305,7 +301,7 @@ static bool push_embedding_sort(Binding *b, const EmbeddingWorkspace *w) {
 }
 
 bool cuda_bind_embedding_grad(Binding *b) {
-    static const KernelId KERNELS_OF[2] = PAIR(embedding_sum);
+    static const KernelsByDtype KERNELS_OF = KERNELS_BY_DTYPE(embedding_sum);
     enum { COLUMNS = 128 }; /* threads */
     const Type *table = &b->out_local[0], *dy = &b->in_local[1];
     int64_t model = table->dims[1];
@@ -327,7 +323,7 @@ bool cuda_bind_embedding_grad(Binding *b) {
         return false;
     }
     return push_embedding_sort(b, &w) &&
-           cuda_push_launch(b, KERNELS_OF[is_bf16(dy)],
+           cuda_push_launch(b, kernel_for_dtype(&KERNELS_OF, dy->dtype),
                             grid_of(w.n_chunks, divide_up(model, COLUMNS * v)), COLUMNS, 0, &args,
                             sizeof(args)) &&
            cuda_push_launch(b, KERNEL_embedding_join,

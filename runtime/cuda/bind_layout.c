@@ -4,10 +4,6 @@
 #include "runtime/cuda/move.h"
 #include "runtime/cuda/workspace.h"
 
-static bool is_bf16(const Type *type) {
-    return type->dtype == DTYPE_BF16;
-}
-
 /* A permutation after merging: out's dimensions, outermost first, with x's strides. Elements. */
 typedef struct Permutation {
     const char *x;
@@ -149,7 +145,7 @@ static void map_sum(const int64_t *dims, const bool *summed, int n, ReduceArgs *
 static SumPlan plan_sum(const Node *node, const Type *in) {
     SumPlan p = {.n_rows = 1};
     ReduceArgs *args = &p.args;
-    int64_t dims[MAX_RANK + 1], n_runs = 1, per_vector = is_bf16(in) ? 8 : 4;
+    int64_t dims[MAX_RANK + 1], n_runs = 1, per_vector = 16 / dtype_bytes(in->dtype);
     bool summed[MAX_RANK + 1];
     int n = merge_dims(node, in, dims, summed);
     int64_t width = dims[n - 1];
@@ -191,24 +187,24 @@ int64_t cuda_reduce_sum_workspace_bytes(const Node *node, const Type *inputs, co
 }
 
 bool cuda_bind_reduce_sum(Binding *b) {
+    static const KernelsByDtype ROWS = KERNELS_BY_DTYPE(reduce_rows);
+    static const KernelsByDtype COLUMNS = KERNELS_BY_DTYPE(reduce_columns);
     SumPlan p = plan_sum(b->node, &b->in_local[0]);
-    bool in_bf16 = is_bf16(&b->in_local[0]), out_bf16 = is_bf16(&b->out_local[0]);
+    DType out_dtype = b->out_local[0].dtype;
     if (!p.fits) return bind_fail(b, "is too large");
-    KernelId kernel = p.last_reduced ? (in_bf16 ? KERNEL_reduce_rows_bf16 : KERNEL_reduce_rows_f32)
-                      : in_bf16      ? KERNEL_reduce_columns_bf16
-                                     : KERNEL_reduce_columns_f32;
+    KernelId kernel = kernel_for_dtype(p.last_reduced ? &ROWS : &COLUMNS, b->in_local[0].dtype);
     ReduceFinishArgs finish = {.partial = b->workspace,
                                .out = b->out[0],
                                .n_outputs = p.args.n_outputs,
                                .n_chunks = p.args.n_chunks,
-                               .out_bf16 = out_bf16};
+                               .out_dtype = (int32_t)out_dtype};
     bool chunked = p.n_chunks > 1;
     if (chunked && b->workspace_bytes < p.n_chunks * p.args.n_outputs * (int64_t)sizeof(float)) {
         return bind_fail(b, "has too little workspace in this plan");
     }
     p.args.x = b->in[0];
     p.args.out = chunked ? b->workspace : b->out[0];
-    p.args.out_bf16 = out_bf16 && !chunked;
+    p.args.out_dtype = (int32_t)(chunked ? DTYPE_F32 : out_dtype);
     bool pushed = cuda_push_launch(b, kernel, p.grid, REDUCE_THREADS, 0, &p.args, sizeof(p.args));
     if (!pushed || !chunked) return pushed;
     return cuda_push_launch(b, KERNEL_reduce_finish,
@@ -240,16 +236,16 @@ bool cuda_bind_slice(Binding *b) {
 /* Operands that do not fit into one launch follow in others, which add to the result so far. */
 bool cuda_bind_add_n(Binding *b) {
     enum { FEW_ELEMENTS = 64, MANY_OPERANDS = 8 };
-    bool bf16 = is_bf16(&b->out_local[0]);
+    static const KernelsByDtype VECTORS = KERNELS_BY_DTYPE(add_n);
+    static const KernelsByDtype SCALARS = KERNELS_BY_DTYPE(add_n_scalars);
+    DType dtype = b->out_local[0].dtype;
     int n_inputs = b->node->n_inputs;
     AddNArgs args = {.out = b->out[0], .n = type_elements(&b->out_local[0]), .vector = true};
-    int64_t per_vector = bf16 ? 8 : 4, n_vectors = args.n / per_vector;
+    int64_t per_vector = 16 / dtype_bytes(dtype), n_vectors = args.n / per_vector;
     bool scalars = args.n <= FEW_ELEMENTS && n_inputs > MANY_OPERANDS;
     int64_t threads = n_vectors + args.n % per_vector;
     uint32_t blocks = scalars ? (uint32_t)args.n : cuda_blocks(threads, COPY_THREADS);
-    KernelId kernel = scalars ? (bf16 ? KERNEL_add_n_scalars_bf16 : KERNEL_add_n_scalars_f32)
-                      : bf16  ? KERNEL_add_n_bf16
-                              : KERNEL_add_n_f32;
+    KernelId kernel = kernel_for_dtype(scalars ? &SCALARS : &VECTORS, dtype);
     for (int k = 0; k < n_inputs;) {
         args.n_operands = 0;
         if (k > 0) args.in[args.n_operands++] = b->out[0];
@@ -267,6 +263,6 @@ bool cuda_bind_add_n(Binding *b) {
 bool cuda_bind_const(Binding *b) {
     SetScalarArgs args = {.out = b->out[0],
                           .value = (float)node_float(b->node, ATTR_value, 0),
-                          .is_bf16 = is_bf16(&b->out_local[0])};
+                          .dtype = (int32_t)b->out_local[0].dtype};
     return cuda_push_launch(b, KERNEL_set_scalar, (Grid){1, 1, 1}, 1, 0, &args, sizeof(args));
 }

@@ -51,9 +51,12 @@ bool cuda_bind_loss_scale(Binding *b) {
     return cuda_push_launch(b, KERNEL_loss_scale, (Grid){1, 1, 1}, 1, 0, &args, sizeof(args));
 }
 
-/* The optimizers' optional last result: the parameter as bf16. */
+/* The optimizers' optional last result: the parameter in 16 bits. */
 static void *copy_of(const Binding *b, int output) {
     return b->node->n_outputs > output ? b->out[output] : NULL;
+}
+static int32_t copy_dtype(const Binding *b, int output) {
+    return b->node->n_outputs > output ? (int32_t)b->out_local[output].dtype : 0;
 }
 
 bool cuda_bind_adamw(Binding *b) {
@@ -63,7 +66,8 @@ bool cuda_bind_adamw(Binding *b) {
                     .step = b->in[6],
                     .beta1 = node_float(b->node, ATTR_beta1, 0),
                     .beta2 = node_float(b->node, ATTR_beta2, 0),
-                    .eps = (float)node_float(b->node, ATTR_eps, 0)},
+                    .eps = (float)node_float(b->node, ATTR_eps, 0),
+                    .copy_dtype = copy_dtype(b, 3)},
         .tensor = {.p = b->out[0],
                    .m = b->out[1],
                    .v = b->out[2],
@@ -80,7 +84,8 @@ bool cuda_bind_sgd(Binding *b) {
     SgdArgs args = {
         .scalars = {.clip = b->in[3],
                     .lr = b->in[4],
-                    .momentum = (float)node_float(b->node, ATTR_momentum, 0)},
+                    .momentum = (float)node_float(b->node, ATTR_momentum, 0),
+                    .copy_dtype = copy_dtype(b, 2)},
         .tensor = {.p = b->out[0],
                    .buf = b->out[1],
                    .g = b->in[1],

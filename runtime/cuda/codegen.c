@@ -10,7 +10,8 @@ _Static_assert((int)FUSED_MAX_IN == EXPR_MAX_INPUTS && (int)FUSED_MAX_OUT == MAX
                    (int)FUSED_MAX_IMMEDIATES == EXPR_MAX_INSTRUCTIONS,
                "fused_args.h");
 
-extern const char embedded_state_h[], embedded_fused_args_h[], embedded_fused_cuh[];
+extern const char embedded_state_h[], embedded_fused_args_h[], embedded_low_cuh[],
+    embedded_fused_cuh[];
 
 /* --- kernels made so far --- */
 
@@ -33,7 +34,7 @@ static uint64_t hash_text(uint64_t hash, const char *text) {
     return hash;
 }
 
-/* The three texts without their includes: the source is to be complete. */
+/* A text without their includes: the source is to be complete. */
 static void put_without_includes(StrBuf *out, const char *text) {
     while (*text) {
         size_t length = strcspn(text, "\n") + 1;
@@ -48,6 +49,7 @@ KernelCache *kernel_cache_create(Arena *arena) {
     StrBuf text = strbuf_create();
     put_without_includes(&text, embedded_state_h);
     put_without_includes(&text, embedded_fused_args_h);
+    put_without_includes(&text, embedded_low_cuh);
     put_without_includes(&text, embedded_fused_cuh);
     *cache = (KernelCache){.arena = arena, .prelude = arena_strdup(arena, text.text)};
     cache->prelude_hash = hash_text(UINT64_C(14695981039346656037), text.text);
@@ -114,12 +116,8 @@ typedef struct Space {
     int n_unrolled; /* chunks of a thread */
 } Space;
 
-static bool is_bf16(DType dtype) {
-    return dtype == DTYPE_BF16;
-}
-
 static const char *c_type(DType dtype) {
-    return is_bf16(dtype) ? "bf16_t" : "float";
+    return dtype == DTYPE_BF16 ? "bf16_t" : dtype == DTYPE_F16 ? "f16_t" : "float";
 }
 
 static bool has_immediate(OpKind op) {
@@ -180,7 +178,7 @@ static Reach find_reach(const Space *s, int k) {
 }
 
 static bool address_allows(const void *address, DType dtype, int per_thread) {
-    int bytes = per_thread * (is_bf16(dtype) ? 2 : 4);
+    int bytes = per_thread * dtype_bytes(dtype);
     return (uintptr_t)address % (uintptr_t)(bytes < 16 ? bytes : 16) == 0;
 }
 
@@ -208,10 +206,10 @@ static void choose_width(Space *s) {
     for (int k = 0; k < spec->expr->n_inputs; k++) {
         if (s->reach[k] != REACH_LINEAR && s->reach[k] != REACH_VECTOR) continue;
         n_streams++;
-        if (is_bf16(spec->in_dtype[k])) widest = 8;
+        if (dtype_is_low(spec->in_dtype[k])) widest = 8;
     }
     for (int o = 0; o < spec->expr->n_outputs; o++) {
-        if (is_bf16(spec->out_dtype[o])) widest = 8;
+        if (dtype_is_low(spec->out_dtype[o])) widest = 8;
     }
     for (s->per_thread = widest; s->per_thread > 1; s->per_thread /= 2) {
         if (width_allowed(s, s->per_thread)) break;

@@ -7,9 +7,9 @@
  * immediates and streams of random numbers come in FusedArgs, so that a few kernels serve all
  * layers, micro-batches and layouts.
  *
- * A thread takes 16 bytes of the narrowest operand at once, 8 elements where one is bf16 and else
- * 4; fewer where the last dimension or an address is no multiple of that. All arithmetic is f32;
- * only results are rounded to their dtype. Results are contiguous; one may lie exactly on an
+ * A thread takes 16 bytes of the narrowest operand at once, 8 elements where one is in 16 bits and
+ * else 4; fewer where the last dimension or an address is no multiple of that. All arithmetic is
+ * f32; only results are rounded to their dtype. Results are contiguous; one may lie exactly on an
  * operand of the same dtype that steps evenly through the space.
  */
 #ifndef RUNTIME_CUDA_CODEGEN_H

@@ -11,6 +11,16 @@ const KernelInfo KERNELS[N_KERNELS] = {
 #undef KERNEL
 };
 
+KernelId kernel_for_dtype(const KernelsByDtype *kernels, DType dtype) {
+    if (!dtype_is_float(dtype)) BUG("no kernel for operands of %s", dtype_name(dtype));
+    return kernels->of[dtype];
+}
+
+bool kernel_is_of(const KernelsByDtype *kernels, KernelId kernel) {
+    return kernel == kernels->of[DTYPE_F32] || kernel == kernels->of[DTYPE_BF16] ||
+           kernel == kernels->of[DTYPE_F16];
+}
+
 /* Any device and driver takes so much by value. */
 enum { MOST_ARGS_BYTES = 4096 };
 #define KERNEL(name, args)                                                                         \

@@ -53,6 +53,22 @@ typedef struct KernelInfo {
 } KernelInfo;
 extern const KernelInfo KERNELS[N_KERNELS];
 
+/* The kernels of one kind by their operands' dtype: KERNELS_BY_DTYPE(add_n) for add_n_f32 and so
+ * on. Kernels of i32 do not exist. */
+typedef struct KernelsByDtype {
+    KernelId of[N_DTYPES];
+} KernelsByDtype;
+#define KERNELS_BY_DTYPE(name)                                                                     \
+    {                                                                                              \
+        .of = {                                                                                    \
+            [DTYPE_F32] = KERNEL_##name##_f32,                                                     \
+            [DTYPE_BF16] = KERNEL_##name##_bf16,                                                   \
+            [DTYPE_F16] = KERNEL_##name##_f16                                                      \
+        }                                                                                          \
+    }
+KernelId kernel_for_dtype(const KernelsByDtype *kernels, DType dtype);
+bool kernel_is_of(const KernelsByDtype *kernels, KernelId kernel);
+
 /* A kernel made for one fused node by codegen.c, compiled by NVRTC. It takes one FusedArgs. */
 typedef struct GeneratedKernel {
     const char *name;   /* an identifier: "fused_" and the source's hash */
@@ -103,8 +119,10 @@ typedef struct GemmCommand {
 } GemmCommand;
 
 /* What makes two attentions the same to a library. q, o and their gradients are
- * [batch, seq, kv_heads, group, head], k, v and theirs without group: contiguous, bf16. */
+ * [batch, seq, kv_heads, group, head], k, v and theirs without group: contiguous, of `dtype`, bf16
+ * or f16. */
 typedef struct AttentionShape {
+    DType dtype;
     bool backward, causal;
     int64_t batch, seq, kv_heads, group, head;
     float scale; /* of scores */

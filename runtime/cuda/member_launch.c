@@ -4,8 +4,9 @@
 
 #include <string.h>
 
-static bool is_bf16(const CollectiveCommand *c) {
-    return c->dtype == DTYPE_BF16;
+/* Elements of 16 bytes. */
+static int64_t vector_elements(const CollectiveCommand *c) {
+    return 16 / dtype_bytes(c->dtype);
 }
 
 static bool are_aligned(const Members *m) {
@@ -28,6 +29,7 @@ static bool make_launch(KernelId kernel, int64_t threads, const void *args, Laun
 
 bool launch_all_reduce(const CollectiveCommand *like, const Members *m, Arena *arena,
                        LaunchCommand *out) {
+    static const KernelsByDtype KERNELS_OF = KERNELS_BY_DTYPE(all_reduce);
     AllReduceArgs *args = ARENA_NEW(arena, AllReduceArgs);
     *args = (AllReduceArgs){.count = like->count,
                             .kind = (int32_t)like->reduce,
@@ -36,15 +38,16 @@ bool launch_all_reduce(const CollectiveCommand *like, const Members *m, Arena *a
                             .vector = are_aligned(m)};
     memcpy(args->in, m->in, sizeof(args->in));
     memcpy(args->out, m->out, sizeof(args->out));
-    int64_t width = args->vector ? (is_bf16(like) ? 8 : 4) : 1;
-    return make_launch(is_bf16(like) ? KERNEL_all_reduce_bf16 : KERNEL_all_reduce_f32,
+    int64_t width = args->vector ? vector_elements(like) : 1;
+    return make_launch(kernel_for_dtype(&KERNELS_OF, like->dtype),
                        like->count / width + like->count % width, args, out);
 }
 
 bool launch_reduce_scatter(const CollectiveCommand *like, const Members *m, Arena *arena,
                            LaunchCommand *out) {
+    static const KernelsByDtype KERNELS_OF = KERNELS_BY_DTYPE(reduce_scatter);
     int64_t part = like->axis_local * like->inner, total = like->axis_total * like->inner;
-    int64_t width = is_bf16(like) ? 8 : 4;
+    int64_t width = vector_elements(like);
     bool vector = are_aligned(m) && part % width == 0 && total % width == 0;
     if (!vector) width = 1;
     int64_t count = m->n_outputs * like->outer * (part / width);
@@ -60,8 +63,7 @@ bool launch_reduce_scatter(const CollectiveCommand *like, const Members *m, Aren
                                 .vector = vector};
     memcpy(args->in, m->in, sizeof(args->in));
     memcpy(args->out, m->out, sizeof(args->out));
-    return make_launch(is_bf16(like) ? KERNEL_reduce_scatter_bf16 : KERNEL_reduce_scatter_f32,
-                       count, args, out);
+    return make_launch(kernel_for_dtype(&KERNELS_OF, like->dtype), count, args, out);
 }
 
 bool launch_all_gather(const CollectiveCommand *like, const Members *m, Arena *arena,

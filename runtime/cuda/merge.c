@@ -16,8 +16,8 @@ typedef struct Run {
 typedef struct Family {
     KernelId one;
     int most;
-    /* May `args` stand in one table with `first`? */
-    bool (*alike)(const void *first, const void *args);
+    /* May the two stand in one table? */
+    bool (*alike)(const void *one, const void *args);
     /* Memory that every tensor's own launch writes for itself; NULL: none. */
     const void *(*scratch)(const void *args);
     int64_t most_blocks;
@@ -46,10 +46,16 @@ static const void *no_scratch(const void *args) {
     return NULL;
 }
 
-static bool adamw_alike(const void *first, const void *args) {
-    const AdamwScalars *a = &((const AdamwArgs *)first)->scalars;
-    const AdamwScalars *b = &((const AdamwArgs *)args)->scalars;
-    return a->clip == b->clip && a->lr == b->lr && a->step == b->step && a->beta1 == b->beta1 &&
+/* One dtype of copies in a table; a tensor without a copy goes with any. */
+static bool same_copies(const void *copy, int32_t dtype, const void *other, int32_t other_dtype) {
+    return !copy || !other || dtype == other_dtype;
+}
+
+static bool adamw_alike(const void *one, const void *args) {
+    const AdamwArgs *x = one, *y = args;
+    const AdamwScalars *a = &x->scalars, *b = &y->scalars;
+    return same_copies(x->tensor.copy, a->copy_dtype, y->tensor.copy, b->copy_dtype) &&
+           a->clip == b->clip && a->lr == b->lr && a->step == b->step && a->beta1 == b->beta1 &&
            a->beta2 == b->beta2 && a->eps == b->eps;
 }
 
@@ -59,17 +65,21 @@ static int adamw_join(const Run *run, Arena *arena, LaunchCommand *out) {
     number_blocks(run, many->first_block);
     for (int t = 0; t < run->n_tensors; t++) {
         const AdamwArgs *args = run->tensors[t]->launch.args;
+        int32_t copy_dtype =
+            args->tensor.copy ? args->scalars.copy_dtype : many->scalars.copy_dtype;
         many->scalars = args->scalars;
+        many->scalars.copy_dtype = copy_dtype;
         many->tensor[t] = args->tensor;
     }
     out[0] = new_launch(KERNEL_adamw_many, run->n_blocks, many);
     return 1;
 }
 
-static bool sgd_alike(const void *first, const void *args) {
-    const SgdScalars *a = &((const SgdArgs *)first)->scalars;
-    const SgdScalars *b = &((const SgdArgs *)args)->scalars;
-    return a->clip == b->clip && a->lr == b->lr && a->momentum == b->momentum;
+static bool sgd_alike(const void *one, const void *args) {
+    const SgdArgs *x = one, *y = args;
+    const SgdScalars *a = &x->scalars, *b = &y->scalars;
+    return same_copies(x->tensor.copy, a->copy_dtype, y->tensor.copy, b->copy_dtype) &&
+           a->clip == b->clip && a->lr == b->lr && a->momentum == b->momentum;
 }
 
 static int sgd_join(const Run *run, Arena *arena, LaunchCommand *out) {
@@ -78,15 +88,18 @@ static int sgd_join(const Run *run, Arena *arena, LaunchCommand *out) {
     number_blocks(run, many->first_block);
     for (int t = 0; t < run->n_tensors; t++) {
         const SgdArgs *args = run->tensors[t]->launch.args;
+        int32_t copy_dtype =
+            args->tensor.copy ? args->scalars.copy_dtype : many->scalars.copy_dtype;
         many->scalars = args->scalars;
+        many->scalars.copy_dtype = copy_dtype;
         many->tensor[t] = args->tensor;
     }
     out[0] = new_launch(KERNEL_sgd_many, run->n_blocks, many);
     return 1;
 }
 
-static bool sumsq_alike(const void *first, const void *args) {
-    return ((const SumsqArgs *)first)->chunk == ((const SumsqArgs *)args)->chunk;
+static bool sumsq_alike(const void *one, const void *args) {
+    return ((const SumsqArgs *)one)->chunk == ((const SumsqArgs *)args)->chunk;
 }
 
 static const void *sumsq_scratch(const void *args) {
@@ -158,9 +171,10 @@ static bool may_join(const Family *family, const Run *run, const Command *comman
     if (!is_launch(command, family->one) || run->n_tensors == family->most) return false;
     if (command->stream != first->stream || command->info.rank != first->info.rank) return false;
     if (run->n_blocks + command->launch.grid.x > family->most_blocks) return false;
-    if (!family->alike(first->launch.args, command->launch.args)) return false;
     for (int t = 0; t < run->n_tensors; t++) {
-        if (depend(family, run->tensors[t], command)) return false;
+        const Command *other = run->tensors[t];
+        if (!family->alike(other->launch.args, command->launch.args)) return false;
+        if (depend(family, other, command)) return false;
     }
     return true;
 }

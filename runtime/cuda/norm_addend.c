@@ -13,18 +13,14 @@ typedef struct Meeting {
 } Meeting;
 
 static bool makes_gradient(const Command *command) {
+    static const KernelsByDtype GRADIENTS[] = {
+        KERNELS_BY_DTYPE(layernorm_grad_rows), KERNELS_BY_DTYPE(layernorm_grad_any),
+        KERNELS_BY_DTYPE(rmsnorm_grad_rows), KERNELS_BY_DTYPE(rmsnorm_grad_any)};
     if (command->kind != COMMAND_LAUNCH || command->launch.generated) return false;
-    switch (command->launch.kernel) {
-    case KERNEL_layernorm_grad_rows_f32:
-    case KERNEL_layernorm_grad_rows_bf16:
-    case KERNEL_layernorm_grad_any_f32:
-    case KERNEL_layernorm_grad_any_bf16:
-    case KERNEL_rmsnorm_grad_rows_f32:
-    case KERNEL_rmsnorm_grad_rows_bf16:
-    case KERNEL_rmsnorm_grad_any_f32:
-    case KERNEL_rmsnorm_grad_any_bf16: return true;
-    default: return false;
+    for (size_t i = 0; i < sizeof(GRADIENTS) / sizeof(GRADIENTS[0]); i++) {
+        if (kernel_is_of(&GRADIENTS[i], command->launch.kernel)) return true;
     }
+    return false;
 }
 
 /* Does the node add its two operands, and nothing else? */

@@ -4,8 +4,8 @@
  *
  * An add of two operands is folded where one is the gradient by layernorm_grad's or rmsnorm_grad's
  * input, which nothing else reads, and the other is there before the norm's launches. Sums are then
- * rounded to bf16 once instead of twice; in f32 the bits are the same. Values stay where the plan
- * has put them; where the sum's memory meets what the norm still reads, nothing is folded.
+ * rounded to bf16 or f16 once instead of twice; in f32 the bits are the same. Values stay where the
+ * plan has put them; where the sum's memory meets what the norm still reads, nothing is folded.
  *
  * To be called on one rank's walk, before messages are added and commands ordered. New arguments
  * and accesses are allocated in `arena`.

@@ -32,7 +32,7 @@ static Cost share_node(const Plan *plan, const Command *commands, int n_commands
                        const CudaRates *rates) {
     const Node *node = command_main_node(commands);
     Cost cost = {0};
-    bool bf16 = false;
+    bool low = false;
     int n_shares = 0;
     for (int i = 0; i < n_commands; i++) n_shares += !only_joins(&commands[i]);
     for (int i = 0; i < commands->n_accesses; i++) {
@@ -45,7 +45,7 @@ static Cost share_node(const Plan *plan, const Command *commands, int n_commands
         for (int i = 0; i < node->n_inputs; i++) {
             Value value = node->inputs[i];
             inputs[i] = type_local(value_type(value), value_sharding(value), &plan->mesh);
-            bf16 |= inputs[i].dtype != DTYPE_F32 && inputs[i].dtype != DTYPE_I32;
+            low |= dtype_is_low(inputs[i].dtype);
         }
         for (int o = 0; o < node->n_outputs; o++) {
             outputs[o] = type_local(&node->types[o], &node->shardings[o], &plan->mesh);
@@ -59,7 +59,7 @@ static Cost share_node(const Plan *plan, const Command *commands, int n_commands
     /* Only products and attention run on tensor cores. */
     bool matrix = node && (node->op == OP_MATMUL || node->op == OP_ATTENTION ||
                            node->op == OP_ATTENTION_GRAD);
-    double rate = matrix && bf16 ? rates->bf16_flops_per_second : rates->f32_flops_per_second;
+    double rate = matrix && low ? rates->bf16_flops_per_second : rates->f32_flops_per_second;
     double compute = cost.flops / rate, memory = cost.bytes / rates->memory_bytes_per_second;
     cost.us = (compute > memory ? compute : memory) * 1e6 / n_shares;
     cost.flops /= n_shares;

@@ -10,7 +10,8 @@
 /* What times are predicted with: not peaks, but what is reached of them. */
 typedef struct CudaRates {
     const char *name;
-    double bf16_flops_per_second, f32_flops_per_second, memory_bytes_per_second, launch_us;
+    double bf16_flops_per_second; /* of f16, too */
+    double f32_flops_per_second, memory_bytes_per_second, launch_us;
 } CudaRates;
 
 /* All commands of one kernel, or of products or copies of one kind. */

@@ -58,36 +58,64 @@ PROBE(reverse, ProbeArgs) {
 }
 
 /* out [16, 8] = a [16, 16] b [16, 8] + out: a by ldmatrix, b by ldmatrix.trans, both from shared
- * memory that cp.async fills. One warp. bf16s: a, then b. */
-PROBE(multiply, ProbeArgs) {
-    __shared__ __align__(16) bf16_t tile[16 * 16 + 16 * 8];
+ * memory that cp.async fills. One warp. lows: a, then b. */
+template <typename T> static __device__ __forceinline__ void multiply_tiles(const ProbeArgs &a) {
+    __shared__ __align__(16) uint16_t tile[16 * 16 + 16 * 8];
     int lane = threadIdx.x, g = lane / 4, t = lane % 4 * 2;
     uint32_t ra[4], rb[2];
     float d[4] = {a.out[g * 8 + t], a.out[g * 8 + t + 1], a.out[(g + 8) * 8 + t],
                   a.out[(g + 8) * 8 + t + 1]};
-    copy_async_16(shared_address(tile + 8 * lane), a.bf16s + 8 * lane, 16);
+    copy_async_16(shared_address(tile + 8 * lane), a.lows + 8 * lane, 16);
     copy_async_commit();
     if (lane < 16)
-        copy_async_16(shared_address(tile + 256 + 8 * lane), a.bf16s + 256 + 8 * lane, 16);
+        copy_async_16(shared_address(tile + 256 + 8 * lane), a.lows + 256 + 8 * lane, 16);
     copy_async_commit();
     if (a.n == 0) copy_async_wait<0>();
     if (a.n == 1) copy_async_wait<1>(); /* b may not have come */
     __syncwarp();
     ldmatrix_x4(ra, shared_address(tile + lane % 16 * 16 + lane / 16 * 8));
     ldmatrix_x2_trans(rb, shared_address(tile + 256 + lane % 16 * 8));
-    mma_bf16(d, ra, rb);
+    mma<T>(d, ra, rb);
     a.out[g * 8 + t] = d[0];
     a.out[g * 8 + t + 1] = d[1];
     a.out[(g + 8) * 8 + t] = d[2];
     a.out[(g + 8) * 8 + t + 1] = d[3];
 }
 
+PROBE(multiply_bf16, ProbeArgs) {
+    multiply_tiles<bf16_t>(a);
+}
+PROBE(multiply_f16, ProbeArgs) {
+    multiply_tiles<f16_t>(a);
+}
+
+/* Conversions of a.n numbers, one by one, then two at a time: floats rounded into ints, which then
+ * holds 2 n elements of 16 bits, and lows widened into out [2 n]. */
+template <typename T> static __device__ __forceinline__ void convert(const ProbeArgs &a) {
+    uint32_t *pairs = (uint32_t *)a.ints + a.n / 2;
+    for (int i = 2 * threadIdx.x; i < a.n; i += 2 * blockDim.x) {
+        for (int k = i; k < i + 2; k++) {
+            store((T *)a.ints + k, a.floats[k]);
+            a.out[k] = load((const T *)a.lows + k);
+        }
+        pairs[i / 2] = Low<T>::pack(a.floats[i], a.floats[i + 1]);
+        Low<T>::unpack(*(const uint32_t *)(a.lows + i), a.out[a.n + i], a.out[a.n + i + 1]);
+    }
+}
+
+PROBE(convert_bf16, ProbeArgs) {
+    convert<bf16_t>(a);
+}
+PROBE(convert_f16, ProbeArgs) {
+    convert<f16_t>(a);
+}
+
 /* Four matrices in, and out again by the layout that ldmatrix promises; `n` 1: transposed. */
 PROBE(matrices, ProbeArgs) {
-    __shared__ __align__(16) bf16_t tile[4 * 64];
+    __shared__ __align__(16) uint16_t tile[4 * 64];
     int lane = threadIdx.x;
     uint32_t r[4], two[2];
-    copy_async_16(shared_address(tile + 8 * lane), a.bf16s + 8 * lane, 16);
+    copy_async_16(shared_address(tile + 8 * lane), a.lows + 8 * lane, 16);
     copy_async_wait<0>();
     copy_async_commit();
     copy_async_wait<0>();
@@ -104,8 +132,8 @@ PROBE(matrices, ProbeArgs) {
 
 /* 16 bytes, of which a.n come from memory and the others are zero. */
 PROBE(copy_part, ProbeArgs) {
-    __shared__ __align__(16) bf16_t part[8];
-    copy_async_16(shared_address(part), a.bf16s, a.n);
+    __shared__ __align__(16) uint16_t part[8];
+    copy_async_16(shared_address(part), a.lows, a.n);
     copy_async_commit();
     copy_async_wait<0>();
     for (int i = 0; i < 8; i++) a.ints[i] = part[i];
@@ -135,8 +163,8 @@ PROBE(not_in_mask, ProbeArgs) {
 }
 
 PROBE(misaligned, ProbeArgs) {
-    __shared__ __align__(16) bf16_t part[16];
-    copy_async_16(shared_address(part + 1), a.bf16s, 16);
+    __shared__ __align__(16) uint16_t part[16];
+    copy_async_16(shared_address(part + 1), a.lows, 16);
 }
 
 #ifndef __CUDACC__
@@ -149,9 +177,10 @@ struct EmulateProbe {
     { #name, enter_##name }
 extern const EmulateProbe EMULATE_PROBES[];
 const EmulateProbe EMULATE_PROBES[] = {
-    ROW(shuffles),    ROW(half_warps), ROW(reduce),        ROW(reverse),      ROW(multiply),
-    ROW(matrices),    ROW(copy_part),  ROW(two_barriers),  ROW(early_return), ROW(lane_missing),
-    ROW(not_in_mask), ROW(misaligned), {nullptr, nullptr},
+    ROW(shuffles),      ROW(half_warps),   ROW(reduce),       ROW(reverse),
+    ROW(multiply_bf16), ROW(multiply_f16), ROW(convert_bf16), ROW(convert_f16),
+    ROW(matrices),      ROW(copy_part),    ROW(two_barriers), ROW(early_return),
+    ROW(lane_missing),  ROW(not_in_mask),  ROW(misaligned),   {nullptr, nullptr},
 };
 }
 #endif

@@ -6,7 +6,7 @@ typedef struct ProbeArgs {
     int *ints;
     const float *floats;
     float *out;
-    const unsigned short *bf16s;
+    const unsigned short *lows; /* of 16 bits */
     int n;
 } ProbeArgs;
 

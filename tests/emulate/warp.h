@@ -171,18 +171,17 @@ struct EmulateMma {
     float d[4];
     uint32_t a[4], b[2];
 };
-static inline void emulate_multiply(void *const *operands, int) {
+template <class Pair> static inline void emulate_multiply(void *const *operands, int) {
     float a[16][16], b[16][8], d[16][8];
     for (int lane = 0; lane < 32; lane++) {
         const EmulateMma *from = (const EmulateMma *)operands[lane];
         int g = lane / 4, t = lane % 4 * 2;
-        for (int i = 0; i < 8; i++) {
-            uint32_t bits = from->a[i / 2] >> (i % 2 * 16) << 16;
-            a[g + i / 2 % 2 * 8][t + i / 4 * 8 + i % 2] = __uint_as_float(bits);
-        }
         for (int i = 0; i < 4; i++) {
-            uint32_t bits = from->b[i / 2] >> (i % 2 * 16) << 16;
-            b[t + i / 2 * 8 + i % 2][g] = __uint_as_float(bits);
+            float *to = &a[g + i % 2 * 8][t + i / 2 * 8];
+            Pair::unpack(from->a[i], to[0], to[1]);
+        }
+        for (int i = 0; i < 2; i++) {
+            Pair::unpack(from->b[i], b[t + i * 8][g], b[t + i * 8 + 1][g]);
         }
         for (int i = 0; i < 4; i++) d[g + i / 2 * 8][t + i % 2] = from->d[i];
     }
@@ -197,13 +196,15 @@ static inline void emulate_multiply(void *const *operands, int) {
         for (int i = 0; i < 4; i++) to->d[i] = d[g + i / 2 * 8][t + i % 2];
     }
 }
+/* Pair::unpack(word, low, high) widens two elements. */
+template <class Pair>
 static inline void emulate_mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
                                EmulateSite site) {
     EmulateMma mma;
     memcpy(mma.d, d, sizeof d);
     memcpy(mma.a, a, sizeof a);
     memcpy(mma.b, b, sizeof b);
-    emulate_wait_warp(0xffffffffu, &mma, emulate_multiply, site);
+    emulate_wait_warp(0xffffffffu, &mma, emulate_multiply<Pair>, site);
     memcpy(d, mma.d, sizeof d);
 }
 

@@ -1,4 +1,5 @@
 #include "tests/support/cuda_kernel_run.h"
+#include "runtime/cpu/vec_low.h"
 
 #include "tests/emulate/emulate.h"
 #include "tests/support/gpu_run.h"
@@ -10,27 +11,6 @@
 
 /* Commands */
 
-static float read_element(const void *from, DType dtype, int64_t i) {
-    if (dtype == DTYPE_F32) return ((const float *)from)[i];
-    uint32_t bits = (uint32_t)((const uint16_t *)from)[i] << 16;
-    float x;
-    memcpy(&x, &bits, sizeof(x));
-    return x;
-}
-
-/* bf16: to nearest even. */
-static void write_element(void *to, DType dtype, int64_t i, float x) {
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof(bits));
-    if (dtype == DTYPE_F32) {
-        ((float *)to)[i] = x;
-    } else if (isnan(x)) {
-        ((uint16_t *)to)[i] = (uint16_t)(bits >> 16 | 0x40);
-    } else {
-        ((uint16_t *)to)[i] = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-    }
-}
-
 static void run_gemm(const GemmCommand *gemm) {
     const MatmulLayout *l = &gemm->layout;
     for (int64_t i = 0; i < l->batch * l->m * l->n; i++) {
@@ -40,27 +20,27 @@ static void run_gemm(const GemmCommand *gemm) {
         int64_t step_a = l->transpose_a ? l->m : 1, step_b = l->transpose_b ? 1 : l->n;
         double sum = 0;
         for (int64_t k = 0; k < l->k; k++) {
-            sum += (double)read_element(gemm->a, gemm->in_dtype, a + k * step_a) *
-                   (double)read_element(gemm->b, gemm->in_dtype, b + k * step_b);
+            sum += (double)vec_get(gemm->a, gemm->in_dtype, a + k * step_a) *
+                   (double)vec_get(gemm->b, gemm->in_dtype, b + k * step_b);
         }
         if (gemm->beta != 0) {
             const void *c = gemm->c ? gemm->c : gemm->d;
-            sum += (double)gemm->beta * (double)read_element(c, gemm->out_dtype, i);
+            sum += (double)gemm->beta * (double)vec_get(c, gemm->out_dtype, i);
         }
-        if (gemm->bias) sum += (double)read_element(gemm->bias, gemm->out_dtype, n);
+        if (gemm->bias) sum += (double)vec_get(gemm->bias, gemm->out_dtype, n);
         if (gemm->epilogue == EPILOGUE_GELU && gemm->aux) {
-            write_element(gemm->aux, gemm->out_dtype, i, (float)sum);
+            vec_put(gemm->aux, gemm->out_dtype, i, (float)sum);
         }
         if (gemm->epilogue == EPILOGUE_GELU) sum = reference_gelu_value(sum);
         if (gemm->epilogue == EPILOGUE_GELU_GRAD) {
-            sum *= reference_gelu_slope((double)read_element(gemm->aux, gemm->out_dtype, i));
+            sum *= reference_gelu_slope((double)vec_get(gemm->aux, gemm->out_dtype, i));
         }
-        write_element(gemm->d, gemm->out_dtype, i, (float)sum);
+        vec_put(gemm->d, gemm->out_dtype, i, (float)sum);
     }
     for (int64_t n = 0; gemm->bias_grad && n < l->n; n++) {
         double sum = 0;
         for (int64_t k = 0; k < l->k; k++) {
-            sum += (double)read_element(gemm->b, gemm->in_dtype, k * l->n + n);
+            sum += (double)vec_get(gemm->b, gemm->in_dtype, k * l->n + n);
         }
         gemm->bias_grad[n] = (float)sum;
     }
@@ -222,7 +202,7 @@ typedef struct Combine {
 static void combine_element(void *user, int64_t local, int64_t whole) {
     const Combine *c = user;
     if (whole < 0) return;
-    double x = (double)read_element(c->from, c->dtype, local), *to = &c->to[whole];
+    double x = (double)vec_get(c->from, c->dtype, local), *to = &c->to[whole];
     switch (c->reduce) {
     case REDUCE_SUM: *to += x; break;
     case REDUCE_MAX: *to = isnan(x) || x > *to ? x : *to; break;

@@ -58,9 +58,12 @@ static const PlanCase CASES[] = {
     {"models/llama.lua", {{"layers", "2"}, {"optimizer", "sgd"}}, 2, 1, 2, 1, 2, 4, true},
 };
 
+int elementwise_n_plans(void) {
+    return (int)(sizeof(CASES) / sizeof(CASES[0]));
+}
+
 Plan *elementwise_plan(int i, Arena *arena, Diag *diag) {
     int n_settings = 0;
-    if (i >= (int)(sizeof(CASES) / sizeof(CASES[0]))) return NULL;
     const PlanCase *c = &CASES[i];
     while (n_settings < MOST_SETTINGS && c->settings[n_settings].key) n_settings++;
     const Model *model =
@@ -144,37 +147,38 @@ void elementwise_nodes_visit(const Plan *plan, Arena *arena, Diag *diag, NodeVis
     }
 }
 
-float bf16_round(float x) {
-    uint32_t bits;
-    if (isnan(x)) return x;
-    memcpy(&bits, &x, sizeof(bits));
-    bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000u;
-    memcpy(&x, &bits, sizeof(x));
-    return x;
+void elementwise_make_low(Binding *b, DType low) {
+    bool accumulates = b->node->op == OP_ACCUMULATE;
+    for (int i = accumulates; i < b->node->n_inputs; i++) b->in_local[i].dtype = low;
+    for (int o = 0; o < b->node->n_outputs && !accumulates; o++) b->out_local[o].dtype = low;
 }
 
-void elementwise_make_bf16(Binding *b) {
-    bool accumulates = b->node->op == OP_ACCUMULATE;
-    for (int i = accumulates; i < b->node->n_inputs; i++) b->in_local[i].dtype = DTYPE_BF16;
-    for (int o = 0; o < b->node->n_outputs && !accumulates; o++) {
-        b->out_local[o].dtype = DTYPE_BF16;
-    }
+const DType ELEMENTWISE_PRECISIONS[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+
+int elementwise_n_precisions(int i) {
+    return i % 4 == 1 ? 3 : 2;
 }
+
+typedef struct Collection {
+    KernelCache *cache;
+    int n_precisions;
+} Collection;
 
 static void collect(void *user, Binding *b) {
-    KernelCache *cache = user;
+    const Collection *to = user;
     CommandList list = {0};
-    CudaEmitter emitter = {.list = &list, .generated = cache};
+    CudaEmitter emitter = {.list = &list, .generated = to->cache};
     b->backend = &emitter;
     for (int i = 0; i < b->node->n_inputs; i++) b->in[i] = (void *)(uintptr_t)(4096 * (i + 1));
     for (int o = 0; o < b->node->n_outputs; o++) b->out[o] = (void *)(uintptr_t)(1 << 20);
-    for (int bf16 = 0; bf16 < 2; bf16++) {
-        if (bf16) elementwise_make_bf16(b);
+    for (int i = 0; i < to->n_precisions; i++) {
+        if (i) elementwise_make_low(b, ELEMENTWISE_PRECISIONS[i]);
         if (!cuda_bind(b)) BUG("%s", diag_text(b->diag));
     }
     command_list_release(&list);
 }
 
-void elementwise_collect(const Plan *plan, Arena *arena, KernelCache *cache, Diag *diag) {
-    elementwise_nodes_visit(plan, arena, diag, collect, cache);
+void elementwise_collect(int i, Arena *arena, KernelCache *cache, Diag *diag) {
+    Collection to = {cache, elementwise_n_precisions(i)};
+    elementwise_nodes_visit(elementwise_plan(i, arena, diag), arena, diag, collect, &to);
 }

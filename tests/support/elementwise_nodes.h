@@ -14,15 +14,17 @@ typedef void NodeVisitor(void *user, Binding *binding);
 void elementwise_nodes_visit(const Plan *plan, Arena *arena, Diag *diag, NodeVisitor *visit,
                              void *user);
 
-/* Rounds to what bf16 holds. */
-float bf16_round(float x);
-/* What bf16 plans make of the dtypes: all bf16 but an accumulator. */
-void elementwise_make_bf16(Binding *binding);
-/* Kernels of those nodes, in f32 and in bf16. Addresses are made up, and multiples of 64. */
-void elementwise_collect(const Plan *plan, Arena *arena, KernelCache *cache, Diag *diag);
+/* What plans of that precision make of the dtypes: all in 16 bits but an accumulator. */
+void elementwise_make_low(Binding *binding, DType low);
 
-/* Plans of gpt and llama, dropout and odd sizes included, under several layouts; NULL after the
- * last. */
+/* Plans of gpt and llama, dropout and odd sizes included, under several layouts. */
+int elementwise_n_plans(void);
 Plan *elementwise_plan(int i, Arena *arena, Diag *diag);
+/* The first n of these are what plan i's nodes are taken in: kernels in f16 differ from those in
+ * bf16 by a type's name, and some will do. */
+extern const DType ELEMENTWISE_PRECISIONS[];
+int elementwise_n_precisions(int i);
+/* Kernels of plan i's nodes in them. Addresses are made up, and multiples of 64. */
+void elementwise_collect(int i, Arena *arena, KernelCache *cache, Diag *diag);
 
 #endif

@@ -1,6 +1,7 @@
 #ifdef HAVE_CUDA
 
 /* cuBLASLt: descriptors, and products by plain loops with sums in f32. */
+#include "runtime/cpu/vec_low.h"
 #include "tests/support/fake_internal.h"
 #include "tests/support/reference_eval.h"
 
@@ -105,7 +106,8 @@ static cublasStatus_t desc_set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttr
 
 static cublasStatus_t layout_create(cublasLtMatrixLayout_t *out, cudaDataType type, uint64_t rows,
                                     uint64_t columns, int64_t ld) {
-    if (type != CUDA_R_32F && type != CUDA_R_16BF) return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (type != CUDA_R_32F && type != CUDA_R_16BF && type != CUDA_R_16F)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
     if (!rows || !columns || ld < (int64_t)rows) return CUBLAS_STATUS_INVALID_VALUE;
     Layout *layout = fake_new(FAKE_IS_LAYOUT, sizeof(*layout));
     layout->matrix = (FakeMatrix){.type = (int)type,
@@ -170,7 +172,7 @@ static bool fits(const Desc *desc, const FakeMatrix *a, const FakeMatrix *b, con
     if (m != d->rows || n != d->columns || k != kb) return false;
     if (memcmp(c, d, sizeof(*c)) != 0) return false;
     if (a->batch != d->batch || b->batch != d->batch || a->type != b->type) return false;
-    if (a->type == CUDA_R_32F && d->type != CUDA_R_32F) return false;
+    if (d->type != CUDA_R_32F && d->type != a->type) return false;
     if (desc->epilogue & HAS_BIAS && !desc->bias) return false;
     /* By cuBLASLt's own messages: BGRADA wants A as it is, and no other epilogue. */
     if (desc->epilogue & HAS_BGRADA &&
@@ -357,25 +359,18 @@ static cublasStatus_t matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                                                : CUBLAS_STATUS_SUCCESS;
 }
 
-static float read_element(const FakeMatrix *matrix, const void *from, int64_t i) {
-    if (matrix->type == CUDA_R_32F) return ((const float *)from)[i];
-    uint32_t bits = (uint32_t)((const uint16_t *)from)[i] << 16;
-    float x;
-    memcpy(&x, &bits, sizeof(x));
-    return x;
+static DType dtype_of(const FakeMatrix *matrix) {
+    return matrix->type == CUDA_R_32F   ? DTYPE_F32
+           : matrix->type == CUDA_R_16F ? DTYPE_F16
+                                        : DTYPE_BF16;
 }
 
-/* bf16: to nearest even. */
+static float read_element(const FakeMatrix *matrix, const void *from, int64_t i) {
+    return vec_get(from, dtype_of(matrix), i);
+}
+
 static void write_element(const FakeMatrix *matrix, void *to, int64_t i, float x) {
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof(bits));
-    if (matrix->type == CUDA_R_32F) {
-        ((float *)to)[i] = x;
-    } else if (x != x) {
-        ((uint16_t *)to)[i] = (uint16_t)(bits >> 16 | 0x40);
-    } else {
-        ((uint16_t *)to)[i] = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-    }
+    vec_put(to, dtype_of(matrix), i, x);
 }
 
 /* The library may write anything to its workspace: two products at once that share one would

@@ -132,7 +132,7 @@ static int64_t workspace_bytes(const FakeDnnGraph *graph) {
     for (int i = 0; i < graph->n_ops; i++) {
         const FakeTensor *from = &graph->tensors[graph->ops[i].x];
         if (graph->ops[i].type == CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR &&
-            from->dtype == CUDNN_DATA_BFLOAT16) {
+            fake_tensor_is_low(from)) {
             bytes += fake_tensor_bytes(from);
         }
     }

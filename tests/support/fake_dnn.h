@@ -54,6 +54,9 @@ FakeDescriptor *fake_dnn_child(const FakeDescriptor *descriptor, cudnnBackendAtt
 /* The graph of an operation graph's descriptor; false: its parts do not fit each other, a defect
  * says how. */
 bool fake_dnn_read_graph(const FakeDescriptor *descriptor, FakeDnnGraph *out);
+static inline bool fake_tensor_is_low(const FakeTensor *tensor) {
+    return tensor->dtype == CUDNN_DATA_BFLOAT16 || tensor->dtype == CUDNN_DATA_HALF;
+}
 /* Bytes from the first to behind the last element. */
 int64_t fake_tensor_bytes(const FakeTensor *tensor);
 

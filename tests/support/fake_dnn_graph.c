@@ -29,7 +29,7 @@ static bool read_value(const FakeDescriptor *descriptor, cudnnBackendAttributeNa
 int64_t fake_tensor_bytes(const FakeTensor *tensor) {
     int64_t last = 0;
     for (int i = 0; i < 4; i++) last += (tensor->dims[i] - 1) * tensor->strides[i];
-    return (last + 1) * (tensor->dtype == CUDNN_DATA_BFLOAT16 ? 2 : 4);
+    return (last + 1) * (fake_tensor_is_low(tensor) ? 2 : 4);
 }
 
 static bool read_tensor(const FakeDescriptor *descriptor, FakeTensor *out) {
@@ -44,7 +44,7 @@ static bool read_tensor(const FakeDescriptor *descriptor, FakeTensor *out) {
     read_value(descriptor, CUDNN_ATTR_TENSOR_IS_BY_VALUE, 1, sizeof(bool), &out->by_value);
     for (int i = 0; i < 4; i++) good = good && out->dims[i] > 0 && out->strides[i] > 0;
     bool known =
-        out->dtype == CUDNN_DATA_BFLOAT16 || out->dtype == CUDNN_DATA_FLOAT ||
+        fake_tensor_is_low(out) || out->dtype == CUDNN_DATA_FLOAT ||
         ((out->dtype == CUDNN_DATA_INT32 || out->dtype == CUDNN_DATA_BOOLEAN) && out->is_virtual);
     return good && known && alignment == 16 && !(out->is_virtual && out->by_value) &&
            (!out->by_value || (out->dtype == CUDNN_DATA_FLOAT && fake_tensor_bytes(out) == 4));

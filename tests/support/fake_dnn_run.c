@@ -2,6 +2,7 @@
 
 /* cuDNN: running an operation graph, one operation after the other, with sums in f64 that are
  * rounded to what each tensor holds. */
+#include "runtime/cpu/vec_low.h"
 #include "tests/support/fake_dnn.h"
 #include "tests/support/reference_eval.h"
 
@@ -47,28 +48,24 @@ static double *allocate(const FakeTensor *tensor) {
     return values;
 }
 
+/* Of numbers: indices and masks only pass. */
+static DType dtype_of(const FakeTensor *tensor) {
+    return tensor->dtype == CUDNN_DATA_BFLOAT16 ? DTYPE_BF16
+           : tensor->dtype == CUDNN_DATA_HALF   ? DTYPE_F16
+                                                : DTYPE_F32;
+}
+
 static double read_element(const FakeTensor *tensor, const void *at, int64_t place) {
-    float x;
-    if (tensor->dtype == CUDNN_DATA_FLOAT) return (double)((const float *)at)[place];
-    uint32_t bits = (uint32_t)((const uint16_t *)at)[place] << 16;
-    memcpy(&x, &bits, sizeof(x));
-    return (double)x;
+    return (double)vec_get(at, dtype_of(tensor), place);
 }
 
 static void write_element(const FakeTensor *tensor, void *at, int64_t place, double value) {
-    float x = (float)value; /* rounded before */
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof(bits));
-    if (tensor->dtype == CUDNN_DATA_FLOAT) {
-        ((float *)at)[place] = x;
-    } else {
-        ((uint16_t *)at)[place] = (uint16_t)(bits >> 16);
-    }
+    vec_put(at, dtype_of(tensor), place, (float)value); /* rounded before */
 }
 
 static double round_to(const FakeTensor *tensor, double x) {
-    return tensor->dtype == CUDNN_DATA_BFLOAT16 && isfinite(x) ? reference_round_bf16(x)
-                                                               : (double)(float)x;
+    DType dtype = dtype_of(tensor);
+    return dtype == DTYPE_F32 ? (double)(float)x : reference_round(dtype, x);
 }
 
 static double pointwise(const FakeOp *op, const int64_t index[4], double x, double b, bool select) {

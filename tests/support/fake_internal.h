@@ -145,6 +145,7 @@ bool fake_compile_generated(void);
 bool fake_run_product(const FakeProduct *product);
 bool fake_run_attention(const FakeAttention *attention);
 bool fake_run_messages(const FakeNode *const *members);
+int64_t fake_nccl_bytes(ncclDataType_t dtype); /* 0: a type that is not imitated */
 
 /* What a descriptor of cuDNN's holds beside itself. */
 void fake_free_descriptor(FakeObject *object);

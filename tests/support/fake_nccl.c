@@ -147,8 +147,14 @@ static ncclResult_t group_end(void) {
 
 /* Messages */
 
-static int64_t dtype_size(ncclDataType_t dtype) {
-    return dtype == ncclFloat32 ? 4 : dtype == ncclBfloat16 ? 2 : dtype == ncclUint8 ? 1 : 0;
+int64_t fake_nccl_bytes(ncclDataType_t dtype) {
+    switch (dtype) {
+    case ncclFloat32: return 4;
+    case ncclBfloat16:
+    case ncclFloat16: return 2;
+    case ncclUint8: return 1;
+    default: return 0;
+    }
 }
 
 /* In place is one place only: a part where it lies in the whole. */
@@ -165,7 +171,7 @@ static ncclResult_t issue(FakeMessage message, ncclComm_t comm, int64_t in_parts
                           cudaStream_t stream, const char *function) {
     const FakeComm *c = fake_get(comm, FAKE_IS_COMM, function);
     if (!c) return ncclInvalidArgument;
-    int64_t bytes = (int64_t)message.count * dtype_size(message.dtype);
+    int64_t bytes = (int64_t)message.count * fake_nccl_bytes(message.dtype);
     int64_t in = in_parts < 0 ? c->n_members : in_parts;
     int64_t out = out_parts < 0 ? c->n_members : out_parts;
     if (bytes <= 0 || (in && !fake_memory_has(message.in, in * bytes, true)) ||

@@ -1,35 +1,19 @@
 #ifdef HAVE_CUDA
 
 /* Graphs of several ranks run together, a message when all its members have come to it. */
+#include "runtime/cpu/vec_low.h"
 #include "tests/support/fake_internal.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-static float read_element(ncclDataType_t dtype, const void *from, size_t i) {
-    if (dtype == ncclFloat32) return ((const float *)from)[i];
-    uint32_t bits = (uint32_t)((const uint16_t *)from)[i] << 16;
-    float x;
-    memcpy(&x, &bits, sizeof(x));
-    return x;
-}
-
-static void write_element(ncclDataType_t dtype, void *to, size_t i, float x) {
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof(bits));
-    if (dtype == ncclFloat32) {
-        ((float *)to)[i] = x;
-    } else if (x != x) {
-        ((uint16_t *)to)[i] = (uint16_t)(bits >> 16 | 0x40);
-    } else {
-        ((uint16_t *)to)[i] = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-    }
+static DType dtype_of(const FakeMessage *m) {
+    return m->dtype == ncclFloat32 ? DTYPE_F32 : m->dtype == ncclFloat16 ? DTYPE_F16 : DTYPE_BF16;
 }
 
 static size_t bytes_of(const FakeMessage *m) {
-    size_t size = m->dtype == ncclFloat32 ? 4 : m->dtype == ncclBfloat16 ? 2 : 1;
-    return m->count * size;
+    return m->count * (size_t)fake_nccl_bytes(m->dtype);
 }
 
 static bool match(const FakeMessage *first, const FakeMessage *other) {
@@ -49,9 +33,9 @@ static bool match(const FakeMessage *first, const FakeMessage *other) {
 /* Element i of the reduction over all members, in their order. */
 static float reduce(const FakeNode *const *members, size_t i) {
     const FakeMessage *first = &members[0]->message;
-    float sum = read_element(first->dtype, first->in, i);
+    float sum = vec_get(first->in, dtype_of(first), (int64_t)i);
     for (int k = 1; k < first->n_members; k++) {
-        float x = read_element(first->dtype, members[k]->message.in, i);
+        float x = vec_get(members[k]->message.in, dtype_of(first), (int64_t)i);
         sum = first->op == ncclSum ? sum + x : isnan(x) || x > sum ? x : sum;
     }
     return sum;
@@ -79,7 +63,7 @@ bool fake_run_messages(const FakeNode *const *members) {
             memcpy(whole + (size_t)k * bytes, members[k]->message.in, bytes);
     } else {
         for (size_t i = 0; i < first->count * parts; i++) {
-            write_element(first->dtype, whole, i, reduce(members, i));
+            vec_put(whole, dtype_of(first), (int64_t)i, reduce(members, i));
         }
     }
     for (int k = 0; k < n; k++) {

@@ -139,6 +139,7 @@ int main(void) {
         for (int overwrite = 0; overwrite < 2; overwrite++) {
             check_case(&CASES[i], "f32", overwrite);
             check_case(&CASES[i], "bf16", overwrite);
+            check_case(&CASES[i], "f16", overwrite);
         }
     }
     return check_report();

@@ -6,6 +6,7 @@
  * their tile, a maximum or sum of the running softmax not carried over, a workspace too small,
  * results that depend on the order of threads or blocks, or on the place in the batch.
  */
+#include "runtime/cpu/vec_low.h"
 #include "runtime/cuda/kernels/args.h"
 #include "tests/unit/cuda_check.h"
 
@@ -15,7 +16,7 @@ typedef struct Shape {
     int batch, seq, kv_heads, group, head;
     bool causal;
     float scale; /* 0: 1 / sqrt(head) */
-    bool low;    /* bf16 */
+    DType dtype;
 } Shape;
 
 static bool launched[N_KERNELS];
@@ -27,27 +28,22 @@ static bool launched[N_KERNELS];
  * and results are rounded, each by a root mean square of 2^-9 / sqrt(3) = 1.1e-3 of its own size,
  * and delta is the difference of such numbers: a few times that where terms cancel. The worst of
  * many elements is several times as far off, and the first rows of a causal softmax are several
- * times as large as most. */
+ * times as large as most. f16: 2^-12,
+ * an eighth, and a little more for peaked weights, which bf16 rounds to one. */
 typedef struct Tolerance {
     double mean, most;
 } Tolerance;
 
 static Tolerance tolerance(const Shape *s, DType dtype, bool gradient) {
-    if (!s->low || dtype == DTYPE_F32) return (Tolerance){2e-6, 2e-5};
-    return gradient ? (Tolerance){5e-3, 6e-2} : (Tolerance){3e-3, 5e-2};
-}
-
-static double read_result(const void *at, DType dtype, int64_t i) {
-    if (dtype == DTYPE_F32) return (double)((const float *)at)[i];
-    uint32_t bits = (uint32_t)((const uint16_t *)at)[i] << 16;
-    float x;
-    memcpy(&x, &bits, sizeof(x));
-    return (double)x;
+    double finer = s->dtype == DTYPE_F16 ? 0.16 : 1;
+    if (dtype == DTYPE_F32) return (Tolerance){2e-6, 2e-5};
+    return gradient ? (Tolerance){finer * 5e-3, finer * 6e-2}
+                    : (Tolerance){finer * 3e-3, finer * 5e-2};
 }
 
 /* q, k, v and the gradient of o; attention; its gradient. */
 static const char *make_nodes(Arena *arena, const Shape *s, const char *batch, const char *heads) {
-    const char *dtype = s->low ? "bf16" : "f32";
+    const char *dtype = dtype_name(s->dtype);
     const char *rows = arena_printf(arena, "[batch=%d%s, seq=%d, kv=%d%s, group=%d", s->batch,
                                     batch, s->seq, s->kv_heads, heads, s->group);
     const char *q = arena_printf(arena, "%s%s, head=%d]", dtype, rows, s->head);
@@ -74,7 +70,7 @@ static void compare_result(const CudaKernelRun *run, const Shape *s, int n, int 
     const void *got = run->base.ranks[0].buffers[n * MAX_OUTPUTS + result];
     double squares = 0, errors = 0, most = 0, count = (double)type_elements(type);
     for (int64_t i = 0; i < type_elements(type); i++) {
-        double error = read_result(got, type->dtype, i) - expected[i];
+        double error = (double)vec_get(got, type->dtype, i) - expected[i];
         squares += expected[i] * expected[i];
         errors += error * error;
         if (!(fabs(error) <= most)) most = isnan(error) ? INFINITY : fabs(error);
@@ -114,7 +110,7 @@ static void compare_batches(const CudaKernelRun *run, int batch) {
         for (int i = 0; i < node->n_outputs; i++) {
             const char *at = run->base.ranks[0].buffers[n * MAX_OUTPUTS + i];
             size_t each = (size_t)type_elements(&node->types[i]) / (size_t)batch *
-                          (node->types[i].dtype == DTYPE_BF16 ? 2 : 4);
+                          (size_t)dtype_bytes(node->types[i].dtype);
             for (int b = 1; b < batch; b++) {
                 CHECK(memcmp(at, at + (size_t)b * each, each) == 0,
                       "result %d of node %d depends "
@@ -132,8 +128,8 @@ static void check_shape(const Shape *s) {
     Arena *arena = arena_create();
     int n = 0;
     check_begin(arena_printf(
-        arena, "%s, batch %d, seq %d, kv %d, group %d, head %d%s%s", s->low ? "bf16" : "f32",
-        s->batch, s->seq, s->kv_heads, s->group, s->head, s->causal ? ", causal" : "",
+        arena, "%s, batch %d, seq %d, kv %d, group %d, head %d%s%s", dtype_name(s->dtype), s->batch,
+        s->seq, s->kv_heads, s->group, s->head, s->causal ? ", causal" : "",
         s->scale != 0 ? arena_printf(arena, ", scale %g", (double)s->scale) : ""));
     bool bound = cuda_fixture_create(&f, NULL, make_nodes(arena, s, "", ""));
     if (bound) {
@@ -164,53 +160,61 @@ static void check_shape(const Shape *s) {
 static void test_shapes(void) {
     static const Shape SHAPES[] = {
         /* one position; less than a fragment; a tile less one, and one more; two and a half */
-        {1, 1, 1, 1, 8, true, 0, true},
-        {2, 7, 2, 1, 16, true, 0, true},
-        {1, 64, 1, 1, 32, true, 0, true},
-        {1, 65, 2, 1, 64, true, 0, true},
-        {1, 130, 1, 1, 64, true, 0, true},
-        {2, 200, 1, 1, 64, false, 0, true},
-        {1, 130, 1, 1, 128, false, 0, true},
-        {1, 200, 1, 1, 128, true, 0, true},
-        {1, 65, 1, 1, 80, true, 0, true},
-        {1, 31, 2, 1, 72, false, 0, true},
+        {1, 1, 1, 1, 8, true, 0, DTYPE_BF16},
+        {2, 7, 2, 1, 16, true, 0, DTYPE_BF16},
+        {1, 64, 1, 1, 32, true, 0, DTYPE_BF16},
+        {1, 65, 2, 1, 64, true, 0, DTYPE_BF16},
+        {1, 130, 1, 1, 64, true, 0, DTYPE_BF16},
+        {2, 200, 1, 1, 64, false, 0, DTYPE_BF16},
+        {1, 130, 1, 1, 128, false, 0, DTYPE_BF16},
+        {1, 200, 1, 1, 128, true, 0, DTYPE_BF16},
+        {1, 65, 1, 1, 80, true, 0, DTYPE_BF16},
+        {1, 31, 2, 1, 72, false, 0, DTYPE_BF16},
         /* groups: powers of two and not; rows of several heads in a tile, and a tile in a head */
-        {1, 65, 1, 4, 128, true, 0, true},
-        {2, 7, 2, 4, 64, true, 0, true},
-        {1, 70, 2, 3, 32, true, 0, true},
-        {1, 33, 1, 7, 8, false, 0, true},
-        {1, 3, 1, 64, 64, true, 0, true},
+        {1, 65, 1, 4, 128, true, 0, DTYPE_BF16},
+        {2, 7, 2, 4, 64, true, 0, DTYPE_BF16},
+        {1, 70, 2, 3, 32, true, 0, DTYPE_BF16},
+        {1, 33, 1, 7, 8, false, 0, DTYPE_BF16},
+        {1, 3, 1, 64, 64, true, 0, DTYPE_BF16},
         /* peaked: maxima grow from tile to tile, and weights vanish */
-        {1, 150, 1, 1, 64, true, 3, true},
+        {1, 150, 1, 1, 64, true, 3, DTYPE_BF16},
         /* without tensor cores: odd heads, long heads, scales that are not positive */
-        {1, 37, 2, 2, 12, true, 0, true},
-        {1, 33, 1, 1, 1, false, 0, true},
-        {1, 40, 1, 1, 256, true, 0, true},
-        {1, 70, 1, 2, 64, true, -0.2f, true},
-        {1, 1, 1, 1, 8, true, 0, false},
-        {2, 7, 2, 4, 16, true, 0, false},
-        {1, 65, 2, 1, 32, false, 0, false},
-        {1, 130, 1, 1, 64, true, 0, false},
-        {1, 64, 1, 4, 64, true, 0, false},
-        {2, 33, 1, 3, 80, false, 0, false},
-        {1, 100, 1, 1, 128, true, 0, false},
-        {1, 35, 1, 1, 255, true, 0, false},
-        {1, 40, 1, 2, 13, true, -0.5f, false},
-        {1, 100, 1, 1, 16, true, 4, false},
+        {1, 37, 2, 2, 12, true, 0, DTYPE_BF16},
+        {1, 33, 1, 1, 1, false, 0, DTYPE_BF16},
+        {1, 40, 1, 1, 256, true, 0, DTYPE_BF16},
+        {1, 70, 1, 2, 64, true, -0.2f, DTYPE_BF16},
+        {1, 1, 1, 1, 8, true, 0, DTYPE_F32},
+        {2, 7, 2, 4, 16, true, 0, DTYPE_F32},
+        {1, 65, 2, 1, 32, false, 0, DTYPE_F32},
+        {1, 130, 1, 1, 64, true, 0, DTYPE_F32},
+        {1, 64, 1, 4, 64, true, 0, DTYPE_F32},
+        {2, 33, 1, 3, 80, false, 0, DTYPE_F32},
+        {1, 100, 1, 1, 128, true, 0, DTYPE_F32},
+        {1, 35, 1, 1, 255, true, 0, DTYPE_F32},
+        {1, 40, 1, 2, 13, true, -0.5f, DTYPE_F32},
+        {1, 100, 1, 1, 16, true, 4, DTYPE_F32},
+        /* f16: each of its kernels */
+        {2, 65, 1, 1, 32, true, 0, DTYPE_F16},
+        {1, 70, 2, 3, 64, true, 0, DTYPE_F16},
+        {1, 130, 1, 1, 128, false, 0, DTYPE_F16},
+        {1, 150, 1, 1, 64, true, 3, DTYPE_F16},
+        {1, 37, 2, 2, 12, true, 0, DTYPE_F16},
     };
     for (size_t i = 0; i < sizeof(SHAPES) / sizeof(SHAPES[0]); i++) check_shape(&SHAPES[i]);
 }
 
 /* Shards of a batch and of heads, with a padded one of each. */
 static void test_shards(void) {
-    for (int low = 0; low < 2; low++) {
+    static const DType DTYPES[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+    static const double TOLERANCE[] = {1e-5, 4e-2, 5e-3};
+    for (int i = 0; i < 3; i++) {
         Arena *arena = arena_create();
-        Shape s = {3, 9, 3, 2, 16, true, 0, low};
-        check_begin(low ? "heads and batch divided, bf16" : "heads and batch divided, f32");
+        Shape s = {3, 9, 3, 2, 16, true, 0, DTYPES[i]};
+        check_begin(arena_printf(arena, "heads and batch divided, %s", dtype_name(DTYPES[i])));
         cuda_check(&(CudaCase){.mesh = "t=2, d=2, p=1",
                                .nodes = make_nodes(arena, &s, "/d", "/t"),
                                .nonzero_pads = true, /* lse of a head of zeros */
-                               .tolerance = low ? 4e-2 : 1e-5});
+                               .tolerance = TOLERANCE[i]});
         check_end();
         arena_destroy(arena);
     }

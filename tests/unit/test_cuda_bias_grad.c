@@ -109,8 +109,8 @@ static void describe_commands(CudaKernelRun *run, int spoiled, Arena *arena) {
     }
 }
 
-/* Everything that is left, in its new order, against float64. Sums in f32 of 18 products of bf16
- * or f32. */
+/* Everything that is left, in its new order, against float64. Sums in f32 of 18 products of any
+ * dtype. */
 static void run_and_compare(CudaKernelRun *run) {
     const Graph *graph = run->base.reference->graph;
     for (int i = 0; i < run->lists[0].count; i++) {
@@ -154,10 +154,10 @@ static void check_case(const Case *c, const char *dtype) {
 }
 
 static void test_cases(void) {
-    static const char *const DTYPES[] = {"f32", "bf16"};
+    static const char *const DTYPES[] = {"f32", "bf16", "f16"};
     Arena *arena = arena_create();
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
-        for (int d = 0; d < 2; d++) {
+        for (int d = 0; d < 3; d++) {
             if (CASES[i].only && strcmp(CASES[i].only, DTYPES[d]) != 0) continue;
             check_begin(arena_printf(arena, "%s, %s", CASES[i].name, DTYPES[d]));
             check_case(&CASES[i], DTYPES[d]);

@@ -1,49 +1,24 @@
-/* Generated kernels, compiled for the host, against the CPU's elementwise kernels: every op in f32
- * and bf16, random programs over random spaces (operands broadcast, permuted, misaligned, in
+/* Generated kernels, compiled for the host, against the CPU's elementwise kernels: every op in f32,
+ * bf16 and f16, random programs over random spaces (operands broadcast, permuted, misaligned, in
  * place; dropout), and the nodes of plans. Programs of + - * / and the like must agree to the bit;
  * so must dropout's masks. And what a source may depend on.
  */
 #include "runtime/cpu/bind.h"
 #include "runtime/cpu/elementwise.h"
+#include "runtime/cpu/vec_low.h"
 #include "runtime/cuda/bind.h"
 #include "tests/support/elementwise_nodes.h"
 #include "tests/support/generated_run.h"
+#include "tests/support/reference_eval.h"
 #include "tests/unit/kernel_check.h"
 
 enum { MOST_TRIALS = 1024, GUARD = 64, MISALIGNED = 3 };
-
-static bool is_bf16(DType dtype) {
-    return dtype == DTYPE_BF16;
-}
-
-static size_t element_bytes(DType dtype) {
-    return is_bf16(dtype) ? 2 : 4;
-}
-
-static float read_element(const void *from, DType dtype, int64_t i) {
-    if (!is_bf16(dtype)) return ((const float *)from)[i];
-    uint32_t bits = (uint32_t)((const uint16_t *)from)[i] << 16;
-    float x;
-    memcpy(&x, &bits, sizeof(x));
-    return x;
-}
-
-/* x must be what the dtype holds. */
-static void write_element(void *to, DType dtype, int64_t i, float x) {
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof(bits));
-    if (is_bf16(dtype)) {
-        ((uint16_t *)to)[i] = (uint16_t)(bits >> 16);
-    } else {
-        ((float *)to)[i] = x;
-    }
-}
 
 /* Aligned, and not a byte longer than n elements, so that AddressSanitizer sees what lies beyond.
  */
 static void *new_elements(DType dtype, int64_t n) {
     void *p;
-    size_t bytes = (size_t)n * element_bytes(dtype);
+    size_t bytes = (size_t)n * vec_bytes(dtype);
     if (posix_memalign(&p, 64, bytes ? bytes : 1)) exit(2);
     memset(p, 0xff, bytes);
     return p;
@@ -63,14 +38,15 @@ static bool is_exact(const Expr *expr) {
 }
 
 /* x is right where `expected`, in f32, is. 1e-5 of max(|value|, 1): a few operations of 2 ulp each,
- * over operands up to 12; a rounding to bf16 may then fall to either side. */
+ * over operands up to 12; a rounding to 16 bits may then fall to either side. */
 static bool is_right(float x, float expected, DType dtype, bool exact) {
-    if (is_bf16(dtype)) expected = bf16_round(expected);
+    expected = (float)reference_round(dtype, (double)expected);
     if (isnan(expected)) return isnan(x);
     if (exact) return memcmp(&x, &expected, sizeof(x)) == 0;
     if (x == expected) return true;
     float size = fabsf(expected);
-    float tolerance = 1e-5f * (size > 1 ? size : 1) + (is_bf16(dtype) ? 0x1p-7f * size : 0);
+    float tolerance =
+        1e-5f * (size > 1 ? size : 1) + 2 * (float)reference_rounding(dtype, (double)size);
     return fabsf(x - expected) <= tolerance;
 }
 
@@ -124,7 +100,7 @@ static void run_cpu(Trial *t) {
     for (int k = 0; k < cpu.n_in; k++) {
         float *copy = kc_zeros(t->extent[k]);
         for (int64_t i = 0; i < t->extent[k]; i++) {
-            copy[i] = read_element(t->spec.in[k], t->spec.in_dtype[k], i);
+            copy[i] = vec_get(t->spec.in[k], t->spec.in_dtype[k], i);
         }
         cpu.in[k] = copy;
         memcpy(cpu.in_stride[k], t->spec.in_stride[k], sizeof(t->spec.in_stride[k]));
@@ -158,18 +134,18 @@ static void make_operand(Trial *t, int k, float low, float high, int misaligned)
     }
     char *memory = new_elements(dtype, t->extent[k] + misaligned);
     t->in_memory[k] = memory;
-    memory += (size_t)misaligned * element_bytes(dtype);
+    memory += (size_t)misaligned * vec_bytes(dtype);
     t->spec.in[k] = memory;
     for (int64_t i = 0; i < t->extent[k]; i++) {
         float x = low + (kc_uniform() + 1) / 2 * (high - low);
-        write_element(memory, dtype, i, is_bf16(dtype) ? bf16_round(x) : x);
+        vec_put(memory, dtype, i, x);
     }
 }
 
 static void make_result(Trial *t, int o, int misaligned) {
     DType dtype = t->spec.out_dtype[o];
     t->out_memory[o] = new_elements(dtype, t->total + misaligned);
-    t->spec.out[o] = (char *)t->out_memory[o] + (size_t)misaligned * element_bytes(dtype);
+    t->spec.out[o] = (char *)t->out_memory[o] + (size_t)misaligned * vec_bytes(dtype);
 }
 
 /* Everything but operands, results and the program. */
@@ -203,7 +179,7 @@ static void run_trial(Trial *t) {
     for (int o = 0; o < t->expr.n_outputs; o++) {
         DType dtype = t->spec.out_dtype[o];
         for (int64_t i = 0; i < t->total; i++) {
-            float x = read_element(t->spec.out[o], dtype, i);
+            float x = vec_get(t->spec.out[o], dtype, i);
             CHECK(is_right(x, t->want[o][i], dtype, exact),
                   "%s: result %d of %s, element %lld of %lld: %.9g, the CPU has %.9g", t->name, o,
                   t->launch.kernel->name, (long long)i, (long long)t->total, (double)x,
@@ -226,8 +202,8 @@ static void run_trials(Trial *trials, int count, const KernelCache *cache) {
 
 /* One instruction on contiguous operands. */
 static void make_op_trial(Trial *t, KernelCache *cache, OpKind op, int64_t n, DType in, DType out) {
-    snprintf(t->name, sizeof(t->name), "%s %s->%s of %lld", OPS[op].name,
-             is_bf16(in) ? "bf16" : "f32", is_bf16(out) ? "bf16" : "f32", (long long)n);
+    snprintf(t->name, sizeof(t->name), "%s %s->%s of %lld", OPS[op].name, dtype_name(in),
+             dtype_name(out), (long long)n);
     bool positive = op == OP_SQRT || op == OP_RSQRT || op == OP_LOG;
     int n_in = OPS[op].min_inputs;
     t->expr = (Expr){.n_inputs = n_in, .n_instructions = 1, .n_outputs = 1};
@@ -242,7 +218,7 @@ static void make_op_trial(Trial *t, KernelCache *cache, OpKind op, int64_t n, DT
     }
     /* maximum and its gradient: equal operands too */
     for (int64_t i = 0; i < n && n_in > 1; i += 7) {
-        write_element(t->in_memory[1], in, i, read_element(t->in_memory[0], in, i));
+        vec_put(t->in_memory[1], in, i, vec_get(t->in_memory[0], in, i));
     }
     t->spec.out_dtype[0] = out;
     make_result(t, 0, 0);
@@ -250,15 +226,19 @@ static void make_op_trial(Trial *t, KernelCache *cache, OpKind op, int64_t n, DT
 }
 
 static void check_ops(Arena *arena) {
+    static const DType DTYPES[][2] = {{DTYPE_F32, DTYPE_F32},
+                                      {DTYPE_BF16, DTYPE_F32},
+                                      {DTYPE_F32, DTYPE_BF16},
+                                      {DTYPE_BF16, DTYPE_BF16},
+                                      {DTYPE_F16, DTYPE_F16}};
     KernelCache *cache = kernel_cache_create(arena);
     Trial *trials = ARENA_ARRAY(arena, Trial, MOST_TRIALS);
     int count = 0;
-    check_begin("every elementwise op, f32 and bf16");
+    check_begin("every elementwise op, f32, bf16 and f16");
     for (int op = 0; op < N_OPS; op++) {
         if (!(OPS[op].flags & ELEMENTWISE_BIT)) continue;
-        for (int dtypes = 0; dtypes < 4; dtypes++) {
-            make_op_trial(&trials[count++], cache, (OpKind)op, 2304,
-                          dtypes & 1 ? DTYPE_BF16 : DTYPE_F32, dtypes & 2 ? DTYPE_BF16 : DTYPE_F32);
+        for (size_t i = 0; i < sizeof(DTYPES) / sizeof(DTYPES[0]); i++) {
+            make_op_trial(&trials[count++], cache, (OpKind)op, 2304, DTYPES[i][0], DTYPES[i][1]);
         }
         make_op_trial(&trials[count++], cache, (OpKind)op, 1031, DTYPE_F32, DTYPE_F32);
         make_op_trial(&trials[count++], cache, (OpKind)op, 5, DTYPE_BF16, DTYPE_BF16);
@@ -361,13 +341,14 @@ static void make_random_trial(Trial *t, KernelCache *cache, int number) {
     make_space(t, n_dims, dims);
     pick_program(t);
     pick_place(t);
-    int flavour = pick(0, 2); /* f32, bf16, both */
+    int flavour = pick(0, 2); /* f32, 16 bits, both */
+    DType low = number % 3 ? DTYPE_BF16 : DTYPE_F16;
     for (int k = 0; k < t->expr.n_inputs; k++) {
-        t->spec.in_dtype[k] = (flavour == 2 ? pick(0, 1) : flavour) ? DTYPE_BF16 : DTYPE_F32;
+        t->spec.in_dtype[k] = (flavour == 2 ? pick(0, 1) : flavour) ? low : DTYPE_F32;
         pick_operand(t, k);
     }
     for (int o = 0; o < t->expr.n_outputs; o++) {
-        t->spec.out_dtype[o] = (flavour == 2 ? pick(0, 1) : flavour) ? DTYPE_BF16 : DTYPE_F32;
+        t->spec.out_dtype[o] = (flavour == 2 ? pick(0, 1) : flavour) ? low : DTYPE_F32;
         make_result(t, o, pick(0, 9) ? 0 : pick(1, MISALIGNED));
     }
     pick_in_place(t);
@@ -414,7 +395,7 @@ static void check_dropout(Arena *arena) {
         for (int first = 0; first < 6; first++) {
             for (int more = 0; more < 3; more++) {
                 int whole = WIDTHS[w] + first + (more < 2 ? more : 8 - (WIDTHS[w] + first) % 4);
-                DType dtype = first & 1 ? DTYPE_BF16 : DTYPE_F32;
+                DType dtype = first % 3 == 0 ? DTYPE_F32 : first % 3 == 1 ? DTYPE_BF16 : DTYPE_F16;
                 make_dropout_trial(&trials[count++], cache, WIDTHS[w], whole, first, dtype);
             }
         }
@@ -511,7 +492,7 @@ typedef struct PlanRun {
     KernelCache *cache;
     StepState cpu_state;
     DeviceState state;
-    bool bf16;
+    DType precision;
     int n_run;
 } PlanRun;
 
@@ -526,9 +507,9 @@ static void fill_operands(const Binding *b, const Type *cuda_types, Operands *ou
         out->cuda[i] = new_elements(cuda_types[i].dtype, n);
         for (int64_t k = 0; k < n; k++) {
             float x = kc_uniform() * 3;
-            if (is_bf16(cuda_types[i].dtype)) x = bf16_round(x);
-            write_element(out->cpu[i], DTYPE_F32, k, x);
-            write_element(out->cuda[i], cuda_types[i].dtype, k, x);
+            x = (float)reference_round(cuda_types[i].dtype, (double)x);
+            vec_put(out->cpu[i], DTYPE_F32, k, x);
+            vec_put(out->cuda[i], cuda_types[i].dtype, k, x);
         }
     }
 }
@@ -576,7 +557,7 @@ static void compare_node(void *user, Binding *binding) {
     Binding cuda = *binding;
     cuda.in_local = ARENA_ARRAY(binding->arena, Type, node->n_inputs + 1);
     memcpy(cuda.in_local, binding->in_local, (size_t)node->n_inputs * sizeof(Type));
-    if (run->bf16) elementwise_make_bf16(&cuda);
+    if (dtype_is_low(run->precision)) elementwise_make_low(&cuda, run->precision);
     fill_operands(binding, cuda.in_local, &operands);
     for (int o = 0; o < node->n_outputs; o++) {
         int64_t n = type_elements(&binding->out_local[o]);
@@ -590,7 +571,7 @@ static void compare_node(void *user, Binding *binding) {
         int64_t n = type_elements(&binding->out_local[o]);
         for (int64_t i = 0; i < n && good; i++) {
             DType dtype = cuda.out_local[o].dtype;
-            float x = read_element(got[o], dtype, i), expected = ((const float *)want[o])[i];
+            float x = vec_get(got[o], dtype, i), expected = ((const float *)want[o])[i];
             CHECK(is_right(x, expected, dtype, node_is_exact(node)),
                   "%s %s: result %d, element %lld: %.9g, the CPU has %.9g", OPS[node->op].name,
                   node->op == OP_FUSED ? node_string(node, ATTR_program) : "", o, (long long)i,
@@ -609,16 +590,14 @@ static void check_plans(Arena *arena) {
                    .cpu_state = {UINT64_C(0xfedcba9876543210), 12, 1},
                    .state = {.seed = UINT64_C(0xfedcba9876543210), .step = 12, .train = 1}};
     const char *why = "";
-    Plan *plan;
     check_begin("the elementwise nodes of plans");
-    for (int i = 0; (plan = elementwise_plan(i, arena, diag)); i++) {
-        elementwise_collect(plan, arena, run.cache, diag);
-    }
+    for (int i = 0; i < elementwise_n_plans(); i++) elementwise_collect(i, arena, run.cache, diag);
     int n_kernels = kernel_cache_count(run.cache);
     CHECK(generated_host_compile(run.cache, &why), "%s", why);
-    for (int i = 0; (plan = elementwise_plan(i, arena, diag)); i++) {
-        for (int bf16 = 0; bf16 < 2; bf16++) {
-            run.bf16 = bf16;
+    for (int i = 0; i < elementwise_n_plans(); i++) {
+        const Plan *plan = elementwise_plan(i, arena, diag);
+        for (int k = 0; k < elementwise_n_precisions(i); k++) {
+            run.precision = ELEMENTWISE_PRECISIONS[k];
             elementwise_nodes_visit(plan, arena, diag, compare_node, &run);
         }
     }

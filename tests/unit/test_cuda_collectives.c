@@ -5,6 +5,7 @@
  * takes odd sizes, an input that is overwritten before all have read it, a step that is missing.
  */
 #include "runtime/comm.h"
+#include "runtime/cpu/vec_low.h"
 #include "runtime/cuda/collective.h"
 #include "runtime/cuda/virtual.h"
 #include "tests/unit/cuda_check.h"
@@ -80,23 +81,9 @@ static bool run_peers(CollectiveKind kind, ReduceKind reduce, const Shape *shape
     return good;
 }
 
-static uint16_t to_bf16(float x) {
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof(bits));
-    if (x != x) return (uint16_t)(bits >> 16 | 0x40);
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-static float from_bf16(uint16_t x) {
-    uint32_t bits = (uint32_t)x << 16;
-    float value;
-    memcpy(&value, &bits, sizeof(value));
-    return value;
-}
-
-/* Rounds in place to what bf16 holds. */
-static void round_to_bf16(float *x, int64_t n) {
-    for (int64_t i = 0; i < n; i++) x[i] = from_bf16(to_bf16(x[i]));
+/* Rounds in place to what the dtype holds. */
+static void round_all(DType dtype, float *x, int64_t n) {
+    for (int64_t i = 0; i < n; i++) x[i] = (float)reference_round(dtype, (double)x[i]);
 }
 
 static void *aligned(int64_t bytes) {
@@ -106,25 +93,19 @@ static void *aligned(int64_t bytes) {
     return p;
 }
 
-/* A group's call: inputs, what is expected, and the commands, f32 or bf16. */
+/* A group's call: inputs, what is expected, and the commands. */
 typedef struct Call {
     int n;
     int64_t in_count, out_count;
-    bool bf16;
+    DType dtype;
     float *in[MOST_MEMBERS], *expected[MOST_MEMBERS];
     void *device_in[MOST_MEMBERS], *device_out[MOST_MEMBERS];
     CollectiveCommand commands[MOST_MEMBERS];
 } Call;
 
-static void *copy_in(const float *x, int64_t n, bool bf16) {
-    void *p = aligned(n * (bf16 ? 2 : 4));
-    for (int64_t i = 0; i < n; i++) {
-        if (bf16) {
-            ((uint16_t *)p)[i] = to_bf16(x[i]);
-        } else {
-            ((float *)p)[i] = x[i];
-        }
-    }
+static void *copy_in(const float *x, int64_t n, DType dtype) {
+    void *p = aligned(n * dtype_bytes(dtype));
+    for (int64_t i = 0; i < n; i++) vec_put(p, dtype, i, x[i]);
     return p;
 }
 
@@ -132,13 +113,13 @@ static void *copy_in(const float *x, int64_t n, bool bf16) {
 static Call make_call(CollectiveKind kind, ReduceKind reduce, DType dtype, const Shape *s, int n,
                       bool in_place) {
     Call c = {.n = n, .in_count = in_count(kind, s), .out_count = out_count(kind, s)};
-    c.bf16 = dtype != DTYPE_F32;
-    int64_t element = c.bf16 ? 2 : 4;
+    c.dtype = dtype;
+    int64_t element = dtype_bytes(dtype);
     for (int k = 0; k < n; k++) {
         c.in[k] = kc_random(c.in_count);
-        if (c.bf16) round_to_bf16(c.in[k], c.in_count);
+        round_all(dtype, c.in[k], c.in_count);
         c.expected[k] = kc_zeros(c.out_count);
-        c.device_in[k] = copy_in(c.in[k], c.in_count, c.bf16);
+        c.device_in[k] = copy_in(c.in[k], c.in_count, dtype);
         c.device_out[k] = aligned(c.out_count * element);
         if (in_place && kind == ALL_REDUCE) {
             free(c.device_out[k]);
@@ -164,7 +145,7 @@ static Call make_call(CollectiveKind kind, ReduceKind reduce, DType dtype, const
                                             .axis_local = s->local,
                                             .axis_total = s->total,
                                             .inner = s->inner};
-        if (c.bf16) round_to_bf16(c.expected[k], c.out_count);
+        round_all(dtype, c.expected[k], c.out_count);
     }
     return c;
 }
@@ -179,8 +160,7 @@ static void free_call(Call *c, bool in_place) {
 static void compare_call(const Call *c) {
     for (int k = 0; k < c->n; k++) {
         for (int64_t i = 0; i < c->out_count; i++) {
-            float got = c->bf16 ? from_bf16(((uint16_t *)c->device_out[k])[i])
-                                : ((float *)c->device_out[k])[i];
+            float got = vec_get(c->device_out[k], c->dtype, i);
             float expected = c->expected[k][i];
             bool same = memcmp(&got, &expected, sizeof(got)) == 0;
             CHECK(same || (got != got && expected != expected),
@@ -229,8 +209,7 @@ static void run_nccl(const NcclCall *calls, int n) {
     float *sum = kc_zeros(n_out);
     for (int64_t i = 0; i < n_out; i++) {
         for (int k = 0; k < n; k++) {
-            float x = element == 2 ? from_bf16(((const uint16_t *)calls[k].in)[i])
-                                   : ((const float *)calls[k].in)[i];
+            float x = vec_get(calls[k].in, first->dtype, i);
             if (k == 0) {
                 sum[i] = x;
             } else if (first->reduce == REDUCE_SUM) {
@@ -242,7 +221,7 @@ static void run_nccl(const NcclCall *calls, int n) {
     }
     for (int k = 0; k < n; k++) {
         const float *mine = sum + (first->kind == REDUCE_SCATTER ? k * count : 0);
-        void *copy = copy_in(mine, count, element == 2);
+        void *copy = copy_in(mine, count, first->dtype);
         memcpy(calls[k].out, copy, (size_t)(count * element));
         free(copy);
     }
@@ -438,6 +417,13 @@ static void test_graphs(void) {
          "%3 = all_gather(%2) {mesh=\"t\", axis=b} : bf16[a=7, b=5, c=6/d]\n"
          "%4 = all_gather(%3) {mesh=\"d\", axis=c} : bf16[a=7, b=5, c=6]\n"
          "%5 = all_reduce(%0) {mesh=\"t\"} : bf16[a=7, b=5, c=6]\n"},
+        {"f16: slice, all_gather, reduce_scatter, all_reduce", "t=3, d=2, p=1",
+         "%0 = input() {name=\"\"} : f16[a=7, b=5, c=6]~sum(t)\n"
+         "%1 = reduce_scatter(%0) {mesh=\"t\", axis=b} : f16[a=7, b=5/t, c=6]\n"
+         "%2 = slice(%1) {mesh=\"d\", axis=c} : f16[a=7, b=5/t, c=6/d]\n"
+         "%3 = all_gather(%2) {mesh=\"t\", axis=b} : f16[a=7, b=5, c=6/d]\n"
+         "%4 = all_gather(%3) {mesh=\"d\", axis=c} : f16[a=7, b=5, c=6]\n"
+         "%5 = all_reduce(%0) {mesh=\"t\"} : f16[a=7, b=5, c=6]\n"},
         {"reduce_scatter of log-sum-exp", "t=3, d=1, p=1",
          "%0 = input() {name=\"\"} : f32[a=7, b=5]~lse(t)\n"
          "%1 = reduce_scatter(%0) {mesh=\"t\", axis=a} : f32[a=7/t, b=5]\n"},
@@ -466,6 +452,8 @@ int main(void) {
     for (int reduce = REDUCE_SUM; reduce <= REDUCE_MAX; reduce++) {
         test_all_reduce(DTYPE_BF16, (ReduceKind)reduce);
         test_axis(DTYPE_BF16, REDUCE_SCATTER, (ReduceKind)reduce);
+        test_all_reduce(DTYPE_F16, (ReduceKind)reduce);
+        test_axis(DTYPE_F16, REDUCE_SCATTER, (ReduceKind)reduce);
     }
     test_axis(DTYPE_F32, ALL_GATHER, REDUCE_SUM);
     test_axis(DTYPE_BF16, ALL_GATHER, REDUCE_SUM);

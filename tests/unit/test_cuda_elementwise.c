@@ -1,9 +1,9 @@
 /* Elementwise nodes through their CUDA binders and the generated kernels, run on the host, against
- * float64: every op's cases in f32 and bf16, with memory of their own and in their operands',
+ * float64: every op's cases in f32, bf16 and f16, with memory of their own and in their operands',
  * adding and setting, training and not, of several micro-batches; and shards.
  *
  * Would catch: strides mixed up by name, a shard that takes itself for the first one (dropout
- * masks), a sum that is set instead of added to, a rounding to bf16 where none belongs.
+ * masks), a sum that is set instead of added to, a rounding to 16 bits where none belongs.
  */
 #include "tests/support/generated_run.h"
 #include "tests/unit/cuda_check.h"
@@ -60,9 +60,8 @@ static void add_job(Jobs *jobs, const OpCase *op_case, const Graph *graph, int i
     jobs->items[jobs->count++] = (Job){op_case, run};
 }
 
-static void add_case(Jobs *jobs, const OpCase *op_case, bool low) {
-    const Graph *graph =
-        op_case_build(jobs->arena, op_case, low ? DTYPE_BF16 : DTYPE_F32, false, jobs->diag);
+static void add_case(Jobs *jobs, const OpCase *op_case, DType precision) {
+    const Graph *graph = op_case_build(jobs->arena, op_case, precision, false, jobs->diag);
     CHECK(graph && graph_verify(graph, jobs->diag), "%s", diag_text(jobs->diag));
     if (!graph) return;
     const Node *node = graph->nodes[graph->n_nodes - 1];
@@ -102,8 +101,11 @@ static void test_cases(KernelCache *cache) {
         const OpCase *op_case = i < N_OP_CASES ? &OP_CASES[i] : &MORE_CASES[i - N_OP_CASES];
         if (!is_elementwise(op_case->op)) continue;
         tested[op_case->op] = true;
-        add_case(&jobs, op_case, false);
-        if (op_case_takes_low(op_case)) add_case(&jobs, op_case, true);
+        add_case(&jobs, op_case, DTYPE_F32);
+        if (op_case_takes_low(op_case)) add_case(&jobs, op_case, DTYPE_BF16);
+        if (op_case_takes_low(op_case) || op_case_says_low(op_case)) {
+            add_case(&jobs, op_case, DTYPE_F16);
+        }
     }
     CHECK(jobs.count < MOST_RUNS, "more runs than room for them");
     for (int i = 0; i < jobs.count; i++) run_job(&jobs, &jobs.items[i]);
@@ -129,6 +131,10 @@ static void test_sharded(KernelCache *cache) {
          "%0 = input() {name=\"\"} : bf16[batch=4/d, seq=5, model=16/t]\n"
          "%1 = input() {name=\"\"} : bf16[model=16/t]\n"
          "%2 = add(%0, %1) : bf16[batch=4/d, seq=5, model=16/t]\n"},
+        {"a divided bias in f16", "t=2, d=2, p=1",
+         "%0 = input() {name=\"\"} : f16[batch=4/d, seq=5, model=16/t]\n"
+         "%1 = input() {name=\"\"} : f16[model=16/t]\n"
+         "%2 = add(%0, %1) : f16[batch=4/d, seq=5, model=16/t]\n"},
         {"a broadcast to shards", "t=2, d=1, p=1",
          "%0 = input() {name=\"\"} : f32[seq=5/t]\n"
          "%1 = broadcast(%0) : f32[batch=2, seq=5/t, model=4]\n"},

@@ -30,7 +30,7 @@ typedef struct Case {
     const char *name, *nodes;
     int n_folded;         /* launches */
     const char *products; /* their epilogues, in order */
-    const char *only;     /* dtype; NULL: both */
+    const char *only;     /* dtype; NULL: all */
 } Case;
 
 static const Case CASES[] = {
@@ -118,10 +118,11 @@ static const char *name_products(const CommandList *list, Arena *arena) {
     return names ? names : "";
 }
 
-/* Sums go into gelu or an addition as they are; the reference rounds them to bf16 before, which is
- * up to 2^-9 of them each, and there are at most two in a row. In f32: sums of 16 products. */
+/* Sums go into gelu or an addition as they are; the reference rounds them to 16 bits before, which
+ * is up to 2^-9 or 2^-12 of them each, and there are at most two in a row. In f32: sums of 16
+ * products. */
 static double tolerance_of(const char *dtype) {
-    return strcmp(dtype, "bf16") == 0 ? 0x1p-7 : 4e-6;
+    return strcmp(dtype, "bf16") == 0 ? 0x1p-7 : strcmp(dtype, "f16") == 0 ? 0x1p-10 : 4e-6;
 }
 
 /* Where all launches are gone everything that is left can be run here. */
@@ -192,12 +193,12 @@ static bool supports_nothing(void *user, const GemmCommand *gemm) {
 }
 
 static void test_cases(void) {
-    static const char *const DTYPES[] = {"f32", "bf16"};
+    static const char *const DTYPES[] = {"f32", "bf16", "f16"};
     static const EpilogueCheck ALL = {.supports = NULL, .user = NULL, .sums_bias = NULL};
     Arena *arena = arena_create();
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         const Case *c = &CASES[i];
-        for (int d = 0; d < 2; d++) {
+        for (int d = 0; d < 3; d++) {
             if (c->only && strcmp(c->only, DTYPES[d]) != 0) continue;
             check_begin(arena_printf(arena, "%s, %s", c->name, DTYPES[d]));
             check_case(c->nodes, DTYPES[d], 24, &ALL, false,

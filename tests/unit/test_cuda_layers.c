@@ -1,5 +1,5 @@
 /* CUDA kernels of norms, losses, embedding and rotary, through their binders and the emulator,
- * against float64, in f32 and bf16.
+ * against float64, in f32, bf16 and f16.
  *
  * Would catch: a vector path that takes widths it cannot, a row that begins off 16 bytes read
  * wrong, groups of rows or chunks of tokens joined wrong, a shard that takes itself for the first
@@ -11,16 +11,16 @@
 
 #include <math.h>
 
-/* Sums of up to 70000 terms, mostly along trees: a few f32 roundings of 6e-8. Results in bf16 are
- * allowed their own rounding on top (kernel_run_error). */
+/* Sums of up to 70000 terms, mostly along trees: a few f32 roundings of 6e-8. Results in 16 bits
+ * are allowed their own rounding on top (kernel_run_error). */
 static const double TOLERANCE = 3e-6;
 
 static bool launched[N_KERNELS];
-static const char *const DTYPES[] = {"f32", "bf16"};
+static const char *const DTYPES[] = {"f32", "bf16", "f16"};
 
-/* "A[" in the nodes is f32[ and bf16[ in turn. */
+/* "A[" in the nodes is f32[, bf16[ and f16[ in turn. */
 static void check_nodes(const char *name, CudaCase c) {
-    for (int type = 0; type < 2; type++) {
+    for (int type = 0; type < 3; type++) {
         Arena *arena = arena_create();
         const char *text = "", *at = c.nodes, *next;
         for (; (next = strstr(at, "A[")); at = next + 1) {
@@ -287,7 +287,7 @@ static void test_rotary(void) {
 }
 
 static void test_coverage(void) {
-    for (int k = KERNEL_layernorm_warp_f32; k <= KERNEL_rotary_bf16; k++) {
+    for (int k = KERNEL_layernorm_warp_f32; k <= KERNEL_rotary_f16; k++) {
         char name[100];
         snprintf(name, sizeof(name), "kernel %s has cases", KERNELS[k].name);
         check_begin(name);

@@ -9,7 +9,8 @@
 #include <math.h>
 
 /* Sums of up to 100000 terms of size 1, relative to the sums' own size (their square root): f32
- * rounding within short chains, as on the CPU. The rounding of bf16 results is not counted. */
+ * rounding within short chains, as on the CPU. The rounding of results in 16 bits is not counted.
+ */
 static const double TOLERANCE = 2e-6;
 
 static void run_case(const char *name, const char *nodes, double tolerance) {
@@ -120,6 +121,7 @@ static void test_sums(const char *type) {
     check_sum(type, 3, (const int64_t[]){130, 2, 260}, 5);
     /* A bias' gradient is kept wider. */
     const char *other = strcmp(type, "f32") == 0 ? "bf16" : "f32";
+    if (strcmp(type, "f32") == 0) check_sum_to(type, "f16", 2, (const int64_t[]){523, 128}, 1);
     check_sum_to(type, other, 2, (const int64_t[]){523, 128}, 1);
     check_sum_to(type, other, 2, (const int64_t[]){23, 128}, 1);
     check_sum_to(type, other, 2, (const int64_t[]){19, 100}, 2);
@@ -225,7 +227,12 @@ static void test_matmul(void) {
               "%11 = input() {name=\"\"} : f32[m=67, n=35]\n"
               "%12 = matmul(%9, %10) {over=[k]} : bf16[m=67, n=35]\n"
               "%13 = matmul(%9, %10) {over=[k], dtype=\"f32\"} : f32[m=67, n=35]\n"
-              "%14 = matmul(%9, %10, %11) {over=[k], dtype=\"f32\"} : f32[m=67, n=35]\n";
+              "%14 = matmul(%9, %10, %11) {over=[k], dtype=\"f32\"} : f32[m=67, n=35]\n"
+              "%15 = input() {name=\"\"} : f16[m=67, k=33]\n"
+              "%16 = input() {name=\"\"} : f16[k=33, n=35]\n"
+              "%17 = matmul(%15, %16) {over=[k]} : f16[m=67, n=35]\n"
+              "%18 = input() {name=\"\"} : f32[m=67, n=35]\n"
+              "%19 = matmul(%15, %16, %18) {over=[k], dtype=\"f32\"} : f32[m=67, n=35]\n";
     check_begin("matmul");
     cuda_check(&c);
     check_end();
@@ -234,8 +241,8 @@ static void test_matmul(void) {
 int main(void) {
     test_division();
     if (cuda_check_missing()) return check_report();
-    static const char *const TYPES[] = {"f32", "bf16"};
-    for (int type = 0; type < 2; type++) {
+    static const char *const TYPES[] = {"f32", "bf16", "f16"};
+    for (int type = 0; type < 3; type++) {
         test_transposes(TYPES[type]);
         test_sums(TYPES[type]);
         test_add_n(TYPES[type]);

@@ -80,14 +80,15 @@ static void compare_bits(CudaKernelRun *folded, CudaKernelRun *apart, const Node
 }
 
 static void run_and_compare(CudaFixture *f, CudaKernelRun *folded, const CudaRunHooks *hooks,
-                            bool f32) {
+                            DType dtype) {
     Node *add = f->graph->nodes[f->graph->n_nodes - 1];
     CudaKernelRun apart;
     if (!cuda_run_launches(folded)) return;
     double error = cuda_kernel_run_error(folded, node_value(add, 0), 0, true);
-    /* In bf16 the reference rounds the gradient before it adds, which is up to 2^-9 of it. */
-    CHECK(error <= (f32 ? 3e-6 : 0x1p-8), "error %.3g", error);
-    if (!f32) return;
+    /* In 16 bits the reference rounds the gradient before it adds: up to 2^-9 or 2^-12 of it. */
+    double allowed = dtype == DTYPE_F32 ? 3e-6 : dtype == DTYPE_BF16 ? 0x1p-8 : 0x1p-11;
+    CHECK(error <= allowed, "error %.3g", error);
+    if (dtype != DTYPE_F32) return;
     bool bound = cuda_kernel_run_create(&apart, f->reference, -1, hooks, f->diag);
     CHECK(bound, "%s", diag_text(f->diag));
     if (bound && cuda_run_launches(&apart)) compare_bits(folded, &apart, add);
@@ -124,7 +125,8 @@ static void check_case(const Case *c, const char *dtype, int columns) {
         CHECK(n_folded == c->n_folded, "%d launches folded", n_folded);
         CHECK(run.lists[0].count == before - n_folded, "%d commands of %d", run.lists[0].count,
               before);
-        if (bound && n_folded) run_and_compare(&f, &run, &hooks, strcmp(dtype, "f32") == 0);
+        if (bound && n_folded)
+            run_and_compare(&f, &run, &hooks, (DType)dtype_find(dtype, (int)strlen(dtype)));
         cuda_kernel_run_destroy(&run);
     }
     check_end();
@@ -140,6 +142,7 @@ int main(void) {
         for (int columns = 40; columns >= 37; columns -= 3) {
             check_case(&CASES[i], "f32", columns);
             check_case(&CASES[i], "bf16", columns);
+            check_case(&CASES[i], "f16", columns);
         }
     }
     return check_report();

@@ -5,6 +5,7 @@
  * out; an update in spite of a clip factor that is not finite; a joined launch that mixes up
  * tensors, or that joins what must stay apart.
  */
+#include "runtime/cpu/vec_low.h"
 #include "runtime/cuda/kernels/args.h"
 #include "runtime/cuda/merge.h"
 #include "tests/unit/cuda_check.h"
@@ -84,6 +85,18 @@ static const Optimizer OPTIMIZERS[] = {
      "%%3 = input() {name=\":0.5\"} : f32[]\n%%4 = input() {name=\":0.03125\"} : f32[]\n"
      "%%5 = param() {name=\"\", init=\"zeros\", decay=1} : bf16[%s]\n",
      "%0, %1, %2, %3, %4, %5", "momentum=0.9, weight_decay=0.1", 3, -1},
+    {"adamw with a copy in f16", "adamw",
+     "%%2 = param() {name=\"\", init=\"zeros\", decay=1} : f32[%s]\n"
+     "%%3 = param() {name=\"+\", init=\"zeros\", decay=1} : f32[%s]\n"
+     "%%4 = input() {name=\":0.5\"} : f32[]\n%%5 = input() {name=\":0.03125\"} : f32[]\n"
+     "%%6 = input() {name=\":3\"} : f32[]\n"
+     "%%7 = param() {name=\"\", init=\"zeros\", decay=1} : f16[%s]\n",
+     "%0, %1, %2, %3, %4, %5, %6, %7", "beta1=0.9, beta2=0.95, eps=1e-08, weight_decay=0.1", 4, 6},
+    {"sgd with a copy in f16", "sgd",
+     "%%2 = param() {name=\"\", init=\"zeros\", decay=1} : f32[%s]\n"
+     "%%3 = input() {name=\":0.5\"} : f32[]\n%%4 = input() {name=\":0.03125\"} : f32[]\n"
+     "%%5 = param() {name=\"\", init=\"zeros\", decay=1} : f16[%s]\n",
+     "%0, %1, %2, %3, %4, %5", "momentum=0.9, weight_decay=0.1", 3, -1},
     {"sgd", "sgd",
      "%%2 = param() {name=\":0\", init=\"zeros\", decay=1} : f32[%s]\n"
      "%%3 = input() {name=\":0.5\"} : f32[]\n%%4 = input() {name=\":0.03125\"} : f32[]\n",
@@ -98,16 +111,21 @@ static const Optimizer OPTIMIZERS[] = {
      "%0, %1, %2, %3, %4", "momentum=0.9, weight_decay=0.1", 2, -1},
 };
 
-/* The last result is the parameter as bf16. */
+/* Of the last result, the parameter in 16 bits; f32: there is none. */
+static DType copy_dtype(const Optimizer *o) {
+    if (strstr(o->leaves, " bf16[")) return DTYPE_BF16;
+    return strstr(o->leaves, " f16[") ? DTYPE_F16 : DTYPE_F32;
+}
+
 static bool has_copy(const Optimizer *o) {
-    return strstr(o->leaves, "bf16") != NULL;
+    return dtype_is_low(copy_dtype(o));
 }
 
 static const char *update_nodes(Arena *arena, const Optimizer *o, const char *axes) {
     const char *results = "", *leaves = "";
     int first = (strcmp(o->op, "adamw") == 0 ? 7 : 5) + has_copy(o);
     for (int i = 0; i < o->n_outputs; i++) {
-        const char *dtype = has_copy(o) && i == o->n_outputs - 1 ? "bf16" : "f32";
+        const char *dtype = dtype_name(i == o->n_outputs - 1 ? copy_dtype(o) : DTYPE_F32);
         results = arena_printf(arena, "%s%s%s[%s]", results, i ? ", " : "", dtype, axes);
     }
     for (const char *at = o->leaves; *at;) { /* %% and %s by hand: the text is not a format */
@@ -159,12 +177,11 @@ static double ulps_apart(const CudaKernelRun *cuda, const KernelRun *cpu, const 
 /* The copy has the parameter's bits, rounded to nearest even. */
 static bool is_rounded(const CudaKernelRun *run, const Node *node) {
     const float *p = run->base.ranks[0].buffers[node->id * MAX_OUTPUTS];
-    const uint16_t *copy = run->base.ranks[0].buffers[node->id * MAX_OUTPUTS + node->n_outputs - 1];
+    const void *copy = run->base.ranks[0].buffers[node->id * MAX_OUTPUTS + node->n_outputs - 1];
+    DType dtype = node->types[node->n_outputs - 1].dtype;
     for (int64_t i = 0; i < type_elements(&node->types[0]); i++) {
-        uint32_t bits = (uint32_t)copy[i] << 16;
-        float wide;
-        memcpy(&wide, &bits, sizeof(wide));
-        if ((double)wide != reference_round_bf16((double)p[i])) return false;
+        double rounded = reference_round(dtype, (double)p[i]);
+        if ((double)vec_get(copy, dtype, i) != rounded) return false;
     }
     return true;
 }
@@ -214,6 +231,11 @@ static void test_optimizers(void) {
 
 /* Joined launches */
 
+/* SGD's copies are f16, AdamW's bf16. */
+static const char *low_name(bool sgd) {
+    return sgd ? "f16" : "bf16";
+}
+
 /* One parameter's update; leaves from number `p` on: p, g, its states, the copy. Every third has a
  * copy, every second weight decay. */
 static void put_update(StrBuf *out, int number, int i, int p, bool sgd, int scale, int rate,
@@ -235,7 +257,7 @@ static void put_update(StrBuf *out, int number, int i, int p, bool sgd, int scal
                       "f32[%s]",
                       decay, axes, axes, axes);
     }
-    if (copy) strbuf_printf(out, ", bf16[%s]", axes);
+    if (copy) strbuf_printf(out, ", %s[%s]", low_name(sgd), axes);
     strbuf_put(out, "\n");
 }
 
@@ -253,7 +275,7 @@ static const char *many_updates(Arena *arena, int n, bool sgd, const char *max_n
         for (int k = 0; k < LEAVES; k++) {
             strbuf_printf(&leaves,
                           "%%%d = param() {name=\"%s\", init=\"zeros\", decay=1} : %s[%s]\n", p + k,
-                          VALUES[k], k == LEAVES - 1 ? "bf16" : "f32", axes);
+                          VALUES[k], k == LEAVES - 1 ? low_name(sgd) : "f32", axes);
         }
         strbuf_printf(&norms, "%%%d = sumsq(%%%d) : f32[]\n", norm + i, p + 1);
         strbuf_printf(&list, "%s%%%d", i ? ", " : "", norm + i);
@@ -387,6 +409,15 @@ static void make_pair(Pair *p, bool sums) {
     }
 }
 
+/* Of dtypes of 16 bits; f32: none. */
+static void set_copies(Pair *p, DType first, DType second) {
+    const DType dtypes[] = {first, second};
+    for (int i = 0; i < 2; i++) {
+        p->args[i].scalars.copy_dtype = (int32_t)dtypes[i];
+        if (dtype_is_low(dtypes[i])) p->args[i].tensor.copy = (uint16_t *)(p->memory + 32 * i + 28);
+    }
+}
+
 /* Whether the pair is joined. */
 static bool joins(Pair *p) {
     Arena *arena = arena_create();
@@ -418,6 +449,12 @@ static void test_what_is_joined(void) {
     make_pair(&p, false);
     p.args[1].tensor.weight_decay = 0.1;
     CHECK(joins(&p), "not joined: with another weight decay");
+    make_pair(&p, false);
+    set_copies(&p, DTYPE_BF16, DTYPE_F16);
+    CHECK(!joins(&p), "joined: copies of two dtypes");
+    make_pair(&p, false);
+    set_copies(&p, DTYPE_F32, DTYPE_F16);
+    CHECK(joins(&p), "not joined: one with and one without a copy");
     make_pair(&p, false);
     p.accesses[1][0] = p.accesses[0][1];
     p.accesses[1][0].write = false;

@@ -24,11 +24,21 @@ typedef struct Case {
     AttentionShape shape;
 } Case;
 
-#define SIZES(b, s, kv, g, h) .batch = b, .seq = s, .kv_heads = kv, .group = g, .head = h
+#define SIZES(b, s, kv, g, h)                                                                      \
+    .dtype = DTYPE_BF16, .batch = b, .seq = s, .kv_heads = kv, .group = g, .head = h
 static const Case CASES[] = {
     {"head 64", {SIZES(2, 256, 8, 1, 64), .causal = true, .scale = 0.125f}},
     {"head 128, groups of 4", {SIZES(1, 1024, 2, 4, 128), .causal = true, .scale = 0.1f}},
     {"head 64, 200 positions, not causal", {SIZES(3, 200, 4, 1, 64), .scale = 0.125f}},
+    {"head 64, f16",
+     {.dtype = DTYPE_F16,
+      .batch = 2,
+      .seq = 256,
+      .kv_heads = 8,
+      .group = 1,
+      .head = 64,
+      .causal = true,
+      .scale = 0.125f}},
     {"head 8, 16 positions", {SIZES(1, 16, 4, 1, 8), .causal = true, .scale = 0.3f}},
 };
 enum { N_CASES = sizeof(CASES) / sizeof(CASES[0]) };

@@ -1,13 +1,16 @@
 /* The emulator of CUDA kernels, by kernels whose results are known (tests/emulate/probe.cu).
  *
  * Would catch: lanes mixed up in a shuffle, a fragment of a matrix instruction in the wrong place,
+ * a number that is rounded to the wrong side,
  * a barrier that lets threads through, data of cp.async that is there before it was waited for, a
  * mistake of a kernel (different barriers, missing lanes) that passes unseen.
  */
+#include "runtime/cpu/vec_low.h"
 #include "tests/emulate/emulate.h"
 #include "tests/emulate/probe.h"
 #include "tests/unit/check.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -17,13 +20,6 @@ static bool run(const char *name, int blocks, int threads, int shared_bytes,
     while (probe->name && strcmp(probe->name, name) != 0) probe++;
     return probe->name && emulate_run(probe->entry, name, (uint32_t[3]){(uint32_t)blocks, 1, 1},
                                       threads, shared_bytes, args);
-}
-
-/* bfloat16 by cutting: the tests use numbers that fit. */
-static unsigned short cut(float x) {
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof(bits));
-    return (unsigned short)(bits >> 16);
 }
 
 static void test_shuffles(void) {
@@ -81,30 +77,32 @@ static void test_barriers(void) {
     emulate_set_order(0);
 }
 
-static void test_multiply(void) {
+static void test_multiply(DType dtype, const char *kernel) {
     static _Alignas(16) unsigned short tiles[16 * 16 + 16 * 8];
     float a[16][16], b[16][8], out[16][8], expected[16][8];
     for (int m = 0; m < 16; m++) {
         for (int k = 0; k < 16; k++) {
             a[m][k] = (float)((m * 7 + k * 3) % 11 - 5) / 8;
-            tiles[m * 16 + k] = cut(a[m][k]);
+            vec_put(tiles, dtype, m * 16 + k, a[m][k]);
         }
     }
     for (int k = 0; k < 16; k++) {
         for (int n = 0; n < 8; n++) {
             b[k][n] = (float)((k * 5 + n * 9) % 13 - 6) / 4;
-            tiles[256 + k * 8 + n] = cut(b[k][n]);
+            vec_put(tiles, dtype, 256 + k * 8 + n, b[k][n]);
         }
     }
-    ProbeArgs args = {.out = &out[0][0], .bf16s = tiles};
-    check_begin("mma against a triple loop, operands by cp.async and ldmatrix");
+    ProbeArgs args = {.out = &out[0][0], .lows = tiles};
+    check_begin(dtype == DTYPE_F16
+                    ? "mma of f16 against a triple loop, operands by cp.async and ldmatrix"
+                    : "mma of bf16 against a triple loop, operands by cp.async and ldmatrix");
     for (int m = 0; m < 16; m++) {
         for (int n = 0; n < 8; n++) {
             expected[m][n] = out[m][n] = (float)(m - n);
             for (int k = 0; k < 16; k++) expected[m][n] += a[m][k] * b[k][n];
         }
     }
-    CHECK(run("multiply", 1, 32, 0, &args), "%s", emulate_error());
+    CHECK(run(kernel, 1, 32, 0, &args), "%s", emulate_error());
     for (int m = 0; m < 16; m++) {
         for (int n = 0; n < 8; n++) {
             CHECK(out[m][n] == expected[m][n], "row %d column %d: %g instead of %g", m, n,
@@ -114,8 +112,80 @@ static void test_multiply(void) {
     check_begin("cp.async without its wait shows");
     for (args.n = 1; args.n < 3; args.n++) {
         memset(out, 0, sizeof(out));
-        CHECK(run("multiply", 1, 32, 0, &args), "%s", emulate_error());
+        CHECK(run(kernel, 1, 32, 0, &args), "%s", emulate_error());
         CHECK(isnan(out[0][0]), "%g", (double)out[0][0]);
+    }
+}
+
+/* What a number of 16 bits is worth, from its fields. */
+static double value_of(DType dtype, int bits) {
+    int fraction_bits = dtype == DTYPE_F16 ? 10 : 7, bias = dtype == DTYPE_F16 ? 15 : 127;
+    int fraction = bits & ((1 << fraction_bits) - 1), exponent = (bits & 0x7fff) >> fraction_bits;
+    double whole = exponent ? fraction + (1 << fraction_bits) : fraction;
+    double value = ldexp(whole, (exponent ? exponent : 1) - bias - fraction_bits);
+    return bits & 0x8000 ? -value : value;
+}
+
+/* All numbers, what lies between each two of them, just above and just below that; infinities. */
+static void test_conversions(DType dtype, const char *kernel) {
+    enum { EACH = 4, MOST = 2 * 0x7f80 * EACH };
+    static float in[MOST], out[2 * MOST];
+    static unsigned short lows[MOST], expected[MOST];
+    static int rounded[MOST];
+    const unsigned short *got = (const unsigned short *)rounded;
+    int infinity = dtype == DTYPE_F16 ? 0x7c00 : 0x7f80, n = 0;
+    check_begin(kernel);
+    for (int sign = 0; sign < 2; sign++) {
+        for (int bits = 0; bits < infinity; bits++) {
+            double value = value_of(dtype, bits), next = value_of(dtype, bits + 1);
+            float middle = (float)((value + next) / 2);
+            const float x[EACH] = {(float)value, middle, nextafterf(middle, 0),
+                                   nextafterf(middle, INFINITY)};
+            const int to[EACH] = {bits, bits + bits % 2, bits, bits + 1};
+            for (int i = 0; i < EACH; i++, n++) {
+                in[n] = sign ? -x[i] : x[i];
+                expected[n] = (unsigned short)(to[i] | sign << 15);
+                lows[n] = (unsigned short)(bits | sign << 15);
+            }
+        }
+    }
+    ProbeArgs args = {.ints = rounded, .floats = in, .out = out, .lows = lows, .n = n};
+    CHECK(run(kernel, 1, 256, 0, &args), "%s", emulate_error());
+    for (int i = 0; i < 2 * n; i++) {
+        CHECK(got[i] == expected[i % n], "%.9g becomes %04x, not %04x", (double)in[i % n], got[i],
+              expected[i % n]);
+        CHECK((double)out[i] == value_of(dtype, lows[i % n]) &&
+                  !signbit(out[i]) == !(lows[i % n] & 0x8000),
+              "%04x becomes %.9g", lows[i % n], (double)out[i]);
+    }
+}
+
+static void test_special_conversions(DType dtype, const char *kernel) {
+    enum { N = 8 };
+    const int infinity = dtype == DTYPE_F16 ? 0x7c00 : 0x7f80;
+    float in[N] = {INFINITY, -INFINITY, NAN, -NAN, FLT_MAX, -FLT_MAX, 0x1p-149f, -0x1p-149f};
+    int to[N] = {infinity, infinity | 0x8000, 0x7fff, 0x7fff,
+                 infinity, infinity | 0x8000, 0,      0x8000};
+    unsigned short lows[N] = {(unsigned short)infinity,
+                              (unsigned short)(infinity | 0x8000),
+                              (unsigned short)(infinity + 1),
+                              0x7fff,
+                              0xffff,
+                              0,
+                              0x8000,
+                              1};
+    int rounded[N];
+    float out[2 * N];
+    const unsigned short *got = (const unsigned short *)rounded;
+    check_begin("infinities and numbers that are none");
+    ProbeArgs args = {.ints = rounded, .floats = in, .out = out, .lows = lows, .n = N};
+    CHECK(run(kernel, 1, 32, 0, &args), "%s", emulate_error());
+    for (int i = 0; i < 2 * N; i++) {
+        CHECK(got[i] == to[i % N], "%s: number %d becomes %04x", kernel, i % N, got[i]);
+    }
+    for (int i = 0; i < 2 * N; i += N) {
+        CHECK(isinf(out[i]) && out[i] > 0 && isinf(out[i + 1]) && out[i + 1] < 0, "infinity");
+        CHECK(isnan(out[i + 2]) && isnan(out[i + 3]) && isnan(out[i + 4]), "not a number");
     }
 }
 
@@ -126,7 +196,7 @@ static void test_matrices(void) {
     for (int trans = 0; trans < 2; trans++) {
         check_begin(trans ? "ldmatrix, transposed" : "ldmatrix");
         CHECK(run("matrices", 1, 32, 0,
-                  &(ProbeArgs){.ints = out, .bf16s = &tiles[0][0][0], .n = trans}),
+                  &(ProbeArgs){.ints = out, .lows = &tiles[0][0][0], .n = trans}),
               "%s", emulate_error());
         for (int i = 0; i < 6; i++) {
             for (int lane = 0; lane < 32; lane++) {
@@ -145,7 +215,7 @@ static void test_matrices(void) {
                     : bytes == 8 ? "cp.async of 8 bytes"
                                  : "cp.async of 16 bytes");
         const unsigned short *from = bytes ? &tiles[0][0][0] : NULL;
-        CHECK(run("copy_part", 1, 1, 0, &(ProbeArgs){.ints = out, .bf16s = from, .n = bytes}), "%s",
+        CHECK(run("copy_part", 1, 1, 0, &(ProbeArgs){.ints = out, .lows = from, .n = bytes}), "%s",
               emulate_error());
         for (int i = 0; i < 8; i++) {
             int expected = i < bytes / 2 ? 1000 + i : 0;
@@ -177,7 +247,7 @@ static void test_mistakes(void) {
         snprintf(name, sizeof(name), "a mistake is reported: %s", CASES[i].expected);
         check_begin(name);
         bool good = run(CASES[i].kernel, CASES[i].blocks, CASES[i].threads, CASES[i].shared_bytes,
-                        &(ProbeArgs){.ints = out, .bf16s = tile});
+                        &(ProbeArgs){.ints = out, .lows = tile});
         CHECK(!good, "it passed");
         CHECK(strstr(emulate_error(), CASES[i].expected), "it says: %s", emulate_error());
         CHECK(strstr(emulate_error(), CASES[i].kernel), "it says: %s", emulate_error());
@@ -194,7 +264,12 @@ int main(void) {
     }
     test_shuffles();
     test_barriers();
-    test_multiply();
+    test_multiply(DTYPE_BF16, "multiply_bf16");
+    test_multiply(DTYPE_F16, "multiply_f16");
+    test_conversions(DTYPE_BF16, "convert_bf16");
+    test_conversions(DTYPE_F16, "convert_f16");
+    test_special_conversions(DTYPE_BF16, "convert_bf16");
+    test_special_conversions(DTYPE_F16, "convert_f16");
     test_matrices();
     test_mistakes();
     return check_report();

@@ -2,7 +2,8 @@
  *
  * fp32: one rank and every layout of virtual ranks, held to what layouts are held to among
  * themselves (train_compare.h): only the order of sums differs. bf16: losses within 2 % of the same
- * bf16 plan on the CPU, for each activation is rounded to 8 bits and the two sum in other orders.
+ * plan on the CPU, for each activation is rounded to 8 bits and the two sum in other orders; f16:
+ * to 11 bits, and within 1 %.
  * The captured graph, its pieces and single commands: the same bits.
  */
 #include "tests/unit/train_compare.h"
@@ -113,19 +114,20 @@ static void check_bits(const Variant *variant, DType precision, const Layout *la
     check_end();
 }
 
-static void check_bf16(const Variant *variant, const Layout *layout) {
+static void check_low(const Variant *variant, DType precision, const Layout *layout) {
+    const double tolerance = precision == DTYPE_F16 ? 0.01 : 0.02;
     char name[160], full[200];
     Run cpu, cuda;
     layout_name(variant->name, layout, name, sizeof(name));
-    snprintf(full, sizeof(full), "bf16 %s", name);
-    bool done = train(&cpu, variant, &ALONE, DTYPE_BF16, &CPU);
-    done &= train(&cuda, variant, layout, DTYPE_BF16, &GRAPH);
+    snprintf(full, sizeof(full), "%s %s", dtype_name(precision), name);
+    bool done = train(&cpu, variant, &ALONE, precision, &CPU);
+    done &= train(&cuda, variant, layout, precision, &GRAPH);
     check_begin(full);
     CHECK(done, "%s%s", diag_text(cpu.diag), diag_text(cuda.diag));
     for (int step = 0; done && step < STEPS; step++) {
         double error = fabs(cuda.losses[step] - cpu.losses[step]) / cpu.losses[step];
-        CHECK(error < 0.02, "loss of step %d is %.6f, on the CPU %.6f", step + 1, cuda.losses[step],
-              cpu.losses[step]);
+        CHECK(error < tolerance, "loss of step %d is %.6f, on the CPU %.6f", step + 1,
+              cuda.losses[step], cpu.losses[step]);
     }
     run_close(&cpu);
     run_close(&cuda);
@@ -161,8 +163,9 @@ static void check_curve(DType precision, double tolerance) {
     double worst = 0;
     bool done = curve(&cpu, DTYPE_F32, &CPU, cpu_losses);
     done &= curve(&cuda, precision, &GRAPH, cuda_losses);
-    check_begin(precision == DTYPE_F32 ? "200 steps in f32 against the CPU's"
-                                       : "200 steps in bf16 against the CPU's in f32");
+    check_begin(precision == DTYPE_F32    ? "200 steps in f32 against the CPU's"
+                : precision == DTYPE_BF16 ? "200 steps in bf16 against the CPU's in f32"
+                                          : "200 steps in f16 against the CPU's in f32");
     CHECK(done, "%s%s", diag_text(cpu.diag), diag_text(cuda.diag));
     for (int step = 0; done && step < CURVE_STEPS; step++) {
         double error = fabs(cuda_losses[step] - cpu_losses[step]) / cpu_losses[step];
@@ -298,13 +301,17 @@ int main(void) {
             if (LAYOUTS[l].t <= VARIANTS[v].most_t) check_layout(&VARIANTS[v], &LAYOUTS[l], &one);
         }
         run_close(&one);
-        check_bf16(&VARIANTS[v], &ALONE);
-        check_bf16(&VARIANTS[v], &LAYOUTS[2]);
+        check_low(&VARIANTS[v], DTYPE_BF16, &ALONE);
+        check_low(&VARIANTS[v], DTYPE_BF16, &LAYOUTS[2]);
+        check_low(&VARIANTS[v], DTYPE_F16, &ALONE);
+        check_low(&VARIANTS[v], DTYPE_F16, &LAYOUTS[2]);
         check_bits(&VARIANTS[v], DTYPE_F32, &LAYOUTS[11]);
         check_bits(&VARIANTS[v], DTYPE_BF16, &LAYOUTS[11]);
+        check_bits(&VARIANTS[v], DTYPE_F16, &LAYOUTS[11]);
     }
     check_curve(DTYPE_F32, 1e-3);
     check_curve(DTYPE_BF16, 0.05);
+    check_curve(DTYPE_F16, 0.05);
     check_nccl();
     compare_print_worst();
     return check_report();

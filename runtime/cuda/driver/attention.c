@@ -172,9 +172,9 @@ static const char *find_limit(const AttentionTable *table, const AttentionShape 
 }
 
 static bool same_shape(const AttentionShape *a, const AttentionShape *b) {
-    return a->backward == b->backward && a->causal == b->causal && a->batch == b->batch &&
-           a->seq == b->seq && a->kv_heads == b->kv_heads && a->group == b->group &&
-           a->head == b->head && a->scale == b->scale;
+    return a->dtype == b->dtype && a->backward == b->backward && a->causal == b->causal &&
+           a->batch == b->batch && a->seq == b->seq && a->kv_heads == b->kv_heads &&
+           a->group == b->group && a->head == b->head && a->scale == b->scale;
 }
 
 static AttentionEntry *find_or_make(AttentionTable *table, const AttentionCommand *command) {

@@ -181,10 +181,11 @@ static Descriptor add_reshape(DnnGraph *graph, Descriptor x, Descriptor y) {
 typedef struct Attention {
     DnnGraph *graph;
     const AttentionShape *shape;
-    int64_t heads;      /* of queries */
-    View scores, rows;  /* [batch, heads, seq, seq] and [batch, heads, seq, 1] */
-    View queries, keys; /* as they lie in the arena */
-    Descriptor scale;   /* a number */
+    cudnnDataType_t low; /* the shape's dtype */
+    int64_t heads;       /* of queries */
+    View scores, rows;   /* [batch, heads, seq, seq] and [batch, heads, seq, 1] */
+    View queries, keys;  /* as they lie in the arena */
+    Descriptor scale;    /* a number */
 } Attention;
 
 static Descriptor new_scores(const Attention *a) {
@@ -225,7 +226,7 @@ static Descriptor new_lse(const Attention *a) {
 }
 
 static Descriptor operand(const Attention *a, AttentionTensor id, View view) {
-    return given(a->graph, id, CUDNN_DATA_BFLOAT16, view);
+    return given(a->graph, id, a->low, view);
 }
 
 static void build_forward(const Attention *a) {
@@ -240,8 +241,8 @@ static void build_forward(const Attention *a) {
     Descriptor sums = add_reduction(graph, CUDNN_REDUCE_TENSOR_ADD, powers, new_rows(a));
     Descriptor logs = add_float(graph, CUDNN_POINTWISE_LOG, sums, NULL, new_rows(a));
     add_float(graph, CUDNN_POINTWISE_ADD, most, logs, new_lse(a));
-    Descriptor weights = add_float(graph, CUDNN_POINTWISE_DIV, powers, sums,
-                                   passing(graph, CUDNN_DATA_BFLOAT16, a->scores));
+    Descriptor weights =
+        add_float(graph, CUDNN_POINTWISE_DIV, powers, sums, passing(graph, a->low, a->scores));
     add_product(graph, weights, v, operand(a, ATTENTION_O, a->queries));
 }
 
@@ -260,15 +261,13 @@ static Descriptor add_delta(const Attention *a, Descriptor o, Descriptor d_o) {
 /* out = x^T rows, summed over the query heads of each key head. */
 static void add_key_gradient(const Attention *a, Descriptor x, Descriptor rows, Descriptor out) {
     DnnGraph *graph = a->graph;
-    Descriptor x_transposed =
-        add_reshape(graph, x, passing(graph, CUDNN_DATA_BFLOAT16, transposed(a->scores)));
+    Descriptor x_transposed = add_reshape(graph, x, passing(graph, a->low, transposed(a->scores)));
     if (a->shape->group == 1) {
         add_product(graph, x_transposed, rows, out);
         return;
     }
     View whole = packed(a->shape->batch, a->heads, a->shape->seq, a->shape->head);
-    Descriptor each =
-        add_product(graph, x_transposed, rows, passing(graph, CUDNN_DATA_BFLOAT16, whole));
+    Descriptor each = add_product(graph, x_transposed, rows, passing(graph, a->low, whole));
     add_reduction(graph, CUDNN_REDUCE_TENSOR_ADD, each, out);
 }
 
@@ -291,7 +290,7 @@ static void build_backward(const Attention *a) {
     x = add_float(graph, CUDNN_POINTWISE_MUL, x, weights, new_scores(a));
     x = add_float(graph, CUDNN_POINTWISE_MUL, x, a->scale, new_scores(a));
     add_key_gradient(a, x, q, operand(a, ATTENTION_DK, a->keys));
-    Descriptor k = add_reshape(graph, k_transposed, passing(graph, CUDNN_DATA_BFLOAT16, a->keys));
+    Descriptor k = add_reshape(graph, k_transposed, passing(graph, a->low, a->keys));
     add_product(graph, x, k, operand(a, ATTENTION_DQ, a->queries));
 }
 
@@ -301,6 +300,7 @@ void attention_graph_build(const CuApi *api, cudnnHandle_t handle, const Attenti
     int64_t heads = s->kv_heads * s->group;
     Attention a = {.graph = out,
                    .shape = s,
+                   .low = s->dtype == DTYPE_F16 ? CUDNN_DATA_HALF : CUDNN_DATA_BFLOAT16,
                    .heads = heads,
                    .scores = packed(s->batch, heads, s->seq, s->seq),
                    .rows = packed(s->batch, heads, s->seq, 1),

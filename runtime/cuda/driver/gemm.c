@@ -45,7 +45,11 @@ void gemm_table_destroy(GemmTable *table) {
 }
 
 static cudaDataType_t cuda_dtype(DType dtype) {
-    return dtype == DTYPE_F32 ? CUDA_R_32F : CUDA_R_16BF;
+    static const cudaDataType_t TYPES[N_DTYPES] = {[DTYPE_F32] = CUDA_R_32F,
+                                                   [DTYPE_I32] = CUDA_R_32I,
+                                                   [DTYPE_BF16] = CUDA_R_16BF,
+                                                   [DTYPE_F16] = CUDA_R_16F};
+    return TYPES[dtype];
 }
 
 /* One operand of the column-major problem: `rows` lie next to each other, the matrices of a batch

@@ -214,7 +214,11 @@ void nccl_world_free(NcclWorld *world, void *memory) {
 }
 
 static ncclDataType_t nccl_dtype(DType dtype) {
-    return dtype == DTYPE_F32 ? ncclFloat32 : ncclBfloat16;
+    static const ncclDataType_t TYPES[N_DTYPES] = {[DTYPE_F32] = ncclFloat32,
+                                                   [DTYPE_I32] = ncclInt32,
+                                                   [DTYPE_BF16] = ncclBfloat16,
+                                                   [DTYPE_F16] = ncclFloat16};
+    return TYPES[dtype];
 }
 
 static ncclResult_t call(const CuApi *api, const NcclCall *c, ncclComm_t comm,

@@ -4,7 +4,7 @@
 
 #include "runtime/cuda/kernels/state.h"
 
-/* norm.cu: x, y [rows, n], f32 or bf16; gain, bias [n]; mean, inv [rows], f32. */
+/* norm.cu: x, y [rows, n], f32, bf16 or f16; gain, bias [n]; mean, inv [rows], f32. */
 typedef struct NormArgs {
     int64_t rows;
     int32_t n;
@@ -38,8 +38,8 @@ typedef struct NormJoinArgs {
     float *dgain, *dbias;
 } NormJoinArgs;
 
-/* softmax.cu: x [rows, n_local], f32 or bf16, of which the first n_valid columns exist; column 0 is
- * number `offset` of the whole axis. out: f32 [rows], or like x, and perhaps x itself. */
+/* softmax.cu: x [rows, n_local], f32, bf16 or f16, of which the first n_valid columns exist; column
+ * 0 is number `offset` of the whole axis. out: f32 [rows], or like x, and perhaps x itself. */
 typedef struct SoftmaxArgs {
     int64_t rows, n_local, n_valid, offset;
     const void *x;

@@ -38,8 +38,8 @@ typedef struct ReduceArgs {
     int64_t n_outputs;
     uint32_t n_chunks, n_runs, width;
     int32_t vector;      /* 16 bytes at a time: width, and so all offsets, are multiples of it */
-    int32_t out_bf16;    /* else f32 */
-    int32_t add;         /* to the f32 that is there */
+    int32_t out_dtype;   /* a DType */
+    int32_t add;         /* to the f32 that is there; out_dtype is f32 */
     int32_t block_each;  /* rows: a block per output; else a warp */
     FastDivisor divisor; /* columns: tiles of a row; rows: vectors (or elements) of a run */
     IndexMap row_at, run_at;
@@ -51,7 +51,7 @@ typedef struct ReduceFinishArgs {
     void *out;
     int64_t n_outputs;
     uint32_t n_chunks;
-    int32_t out_bf16, add; /* as in ReduceArgs */
+    int32_t out_dtype, add; /* as in ReduceArgs */
 } ReduceFinishArgs;
 
 enum { REDUCE_THREADS = 256 };
@@ -70,11 +70,11 @@ typedef struct CopyRowsArgs {
     int32_t cut;
 } CopyRowsArgs;
 
-/* *out = value, as bf16 or f32. One thread. */
+/* *out = value, of a DType. One thread. */
 typedef struct SetScalarArgs {
     void *out;
     float value;
-    int32_t is_bf16;
+    int32_t dtype;
 } SetScalarArgs;
 
 enum { ADD_N_OPERANDS = 496, COPY_THREADS = 256 };

@@ -4,6 +4,7 @@
 #ifndef RUNTIME_CUDA_KERNELS_ARGS_UPDATE_H
 #define RUNTIME_CUDA_KERNELS_ARGS_UPDATE_H
 
+#include "ir/dtype.h"
 #include "runtime/cuda/kernels/state.h"
 
 enum {
@@ -49,7 +50,8 @@ typedef struct LossScaleArgs {
     int64_t interval;
 } LossScaleArgs;
 
-/* f32 [n] each; copy: bf16 [n], written with p, or NULL. weight_decay in f64: see optimizer.h. */
+/* f32 [n] each; copy: bf16 or f16 [n], written with p, or NULL. weight_decay in f64: see
+ * optimizer.h. */
 typedef struct AdamwTensor {
     float *p, *m, *v;
     const float *g;
@@ -62,6 +64,7 @@ typedef struct AdamwScalars {
     const float *clip, *lr, *step;
     double beta1, beta2;
     float eps;
+    int32_t copy_dtype; /* a DType: of all copies, where there is one */
 } AdamwScalars;
 
 /* As optimizer_adamw of runtime/cpu/optimizer.h. */
@@ -87,7 +90,8 @@ typedef struct SgdTensor {
 
 typedef struct SgdScalars {
     const float *clip, *lr;
-    float momentum; /* 0: buf is not touched */
+    float momentum;     /* 0: buf is not touched */
+    int32_t copy_dtype; /* as in AdamwScalars */
 } SgdScalars;
 
 /* As optimizer_sgd, without Nesterov's form. */

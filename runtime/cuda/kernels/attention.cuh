@@ -1,9 +1,10 @@
 /* What the attention kernels share: which block computes what, where rows lie, and tiles in shared
  * memory.
  *
- * A tile is [rows][HEAD] bf16, HEAD the next of 32, 64, 128; what lies beyond `head`, or beyond the
- * last row, is zero. 16-byte chunks of a row are permuted by the row's number, so that the eight
- * rows of an 8 x 8 matrix lie in different banks, for ldmatrix, copies in and copies out.
+ * A tile is [rows][HEAD] of T, bf16_t or f16_t, HEAD the next of 32, 64, 128; what lies beyond
+ * `head`, or beyond the last row, is zero. 16-byte chunks of a row are permuted by the row's number,
+ * so that the eight rows of an 8 x 8 matrix lie in different banks, for ldmatrix, copies in and
+ * copies out.
  */
 #ifndef RUNTIME_CUDA_KERNELS_ATTENTION_CUH
 #define RUNTIME_CUDA_KERNELS_ATTENTION_CUH
@@ -121,7 +122,7 @@ static __device__ __forceinline__ void tile_copy_in(SharedAddress tile,
 #pragma unroll
         for (int n = 0; n < N; n++) {
             copy_async_16(tile + n * ROWS * HEAD * 2 + tile_offset<HEAD>(row, chunk),
-                          (const bf16_t *)from[n] + offset, bytes);
+                          (const uint16_t *)from[n] + offset, bytes);
         }
     }
 }
@@ -129,7 +130,7 @@ static __device__ __forceinline__ void tile_copy_in(SharedAddress tile,
 /* One warp's rows of a tile, from `first_in_tile` on, to rows `first`... of a head. */
 template <int ROWS, int HEAD, class Rows>
 static __device__ __forceinline__ void tile_copy_out(const unsigned char *tile, int first_in_tile,
-                                                     bf16_t *to, const Rows &rows, int first,
+                                                     void *to, const Rows &rows, int first,
                                                      int end) {
     constexpr int CHUNKS = HEAD / 8, AT_ONCE = 32 / CHUNKS;
     int lane = (int)threadIdx.x % 32, chunk = lane % CHUNKS, row = lane / CHUNKS;
@@ -137,14 +138,14 @@ static __device__ __forceinline__ void tile_copy_out(const unsigned char *tile, 
 #pragma unroll
     for (int i = 0; i < ROWS / AT_ONCE; i++, row += AT_ONCE) {
         if (!inside || first + row >= end) continue;
-        *reinterpret_cast<uint4 *>(to + rows(first + row) + chunk * 8) =
+        *reinterpret_cast<uint4 *>((uint16_t *)to + rows(first + row) + chunk * 8) =
             *reinterpret_cast<const uint4 *>(tile + tile_offset<HEAD>(first_in_tile + row, chunk));
     }
 }
 
-/* Accumulators of 16 MT rows and 8 N8 columns of a tile, times a factor per row, as bf16 into the
+/* Accumulators of 16 MT rows and 8 N8 columns of a tile, times a factor per row, as T into the
  * tile from row first_in_tile and 16-byte chunk first_chunk on. */
-template <int HEAD, int MT, int N8>
+template <typename T, int HEAD, int MT, int N8>
 static __device__ __forceinline__ void tile_put(unsigned char *tile, int first_in_tile,
                                                 int first_chunk, const float (&acc)[MT][N8][4],
                                                 const float (&factor)[MT][2]) {
@@ -158,7 +159,7 @@ static __device__ __forceinline__ void tile_put(unsigned char *tile, int first_i
             for (int n = 0; n < N8; n++) {
                 *reinterpret_cast<uint32_t *>(tile + tile_offset<HEAD>(row, first_chunk + n) +
                                               t * 4) =
-                    pack_bf16(acc[m][n][2 * half] * factor[m][half],
+                    Low<T>::pack(acc[m][n][2 * half] * factor[m][half],
                               acc[m][n][2 * half + 1] * factor[m][half]);
             }
         }
@@ -195,7 +196,7 @@ template <int HEAD> struct TileLane {
 };
 
 /* acc[MT][N / 8] += A B^T: A 16 MT rows of one tile, B N rows of another, over HEAD columns. */
-template <int MT, int N, int HEAD>
+template <typename T, int MT, int N, int HEAD>
 static __device__ __forceinline__ void
 multiply_rows(float (&acc)[MT][N / 8][4], const TileLane<HEAD> &a, const TileLane<HEAD> &b) {
 #pragma unroll
@@ -210,15 +211,15 @@ multiply_rows(float (&acc)[MT][N / 8][4], const TileLane<HEAD> &a, const TileLan
             const uint32_t low[2] = {fb[0], fb[1]}, high[2] = {fb[2], fb[3]};
 #pragma unroll
             for (int m = 0; m < MT; m++) {
-                mma_bf16(acc[m][2 * n], fa[m], low);
-                mma_bf16(acc[m][2 * n + 1], fa[m], high);
+                mma<T>(acc[m][2 * n], fa[m], low);
+                mma<T>(acc[m][2 * n + 1], fa[m], high);
             }
         }
     }
 }
 
 /* acc[MT][N8] += A B: A fragments in registers, B K rows of a tile, 8 N8 of its columns. */
-template <int MT, int K, int N8, int HEAD>
+template <typename T, int MT, int K, int N8, int HEAD>
 static __device__ __forceinline__ void multiply_fragments(float (&acc)[MT][N8][4],
                                                           const uint32_t (&fa)[K / 16][MT][4],
                                                           const TileLane<HEAD> &b) {
@@ -231,25 +232,25 @@ static __device__ __forceinline__ void multiply_fragments(float (&acc)[MT][N8][4
             const uint32_t low[2] = {fb[0], fb[1]}, high[2] = {fb[2], fb[3]};
 #pragma unroll
             for (int m = 0; m < MT; m++) {
-                mma_bf16(acc[m][2 * n], fa[k][m], low);
-                mma_bf16(acc[m][2 * n + 1], fa[k][m], high);
+                mma<T>(acc[m][2 * n], fa[k][m], low);
+                mma<T>(acc[m][2 * n + 1], fa[k][m], high);
             }
         }
     }
 }
 
-/* Accumulators [16 MT, N] rounded to bf16, as A operands over N: the layouts agree. */
-template <int MT, int N>
+/* Accumulators [16 MT, N] rounded to T, as A operands over N: the layouts agree. */
+template <typename T, int MT, int N>
 static __device__ __forceinline__ void pack_fragments(uint32_t (&fa)[N / 16][MT][4],
                                                       const float (&acc)[MT][N / 8][4]) {
 #pragma unroll
     for (int k = 0; k < N / 16; k++) {
 #pragma unroll
         for (int m = 0; m < MT; m++) {
-            fa[k][m][0] = pack_bf16(acc[m][2 * k][0], acc[m][2 * k][1]);
-            fa[k][m][1] = pack_bf16(acc[m][2 * k][2], acc[m][2 * k][3]);
-            fa[k][m][2] = pack_bf16(acc[m][2 * k + 1][0], acc[m][2 * k + 1][1]);
-            fa[k][m][3] = pack_bf16(acc[m][2 * k + 1][2], acc[m][2 * k + 1][3]);
+            fa[k][m][0] = Low<T>::pack(acc[m][2 * k][0], acc[m][2 * k][1]);
+            fa[k][m][1] = Low<T>::pack(acc[m][2 * k][2], acc[m][2 * k][3]);
+            fa[k][m][2] = Low<T>::pack(acc[m][2 * k + 1][0], acc[m][2 * k + 1][1]);
+            fa[k][m][3] = Low<T>::pack(acc[m][2 * k + 1][2], acc[m][2 * k + 1][3]);
         }
     }
 }

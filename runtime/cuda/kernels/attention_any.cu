@@ -1,6 +1,6 @@
-/* Attention and its gradient without tensor cores: f32, and bf16 for what attention_forward.cu and
- * attention_backward.cu do not do: heads that are not a multiple of 8 or longer than 128, scales
- * that are not positive. Any head up to ATTENTION_ANY_HEAD.
+/* Attention and its gradient without tensor cores: f32, and bf16 and f16 for what
+ * attention_forward.cu and attention_backward.cu do not do: heads that are not a multiple of 8 or
+ * longer than 128, scales that are not positive. Any head up to ATTENTION_ANY_HEAD.
  *
  * The same passes over 32 x 32 tiles in shared memory, as f32. 256 threads: ty, tx of 16 each; a
  * thread has rows ty and ty + 16 of a product and every 16th column from tx on.
@@ -154,6 +154,10 @@ KERNEL_FUNCTION __launch_bounds__(256, 1) attention_any_bf16(AttentionForwardArg
     forward<bf16_t>(a);
 }
 
+KERNEL_FUNCTION __launch_bounds__(256, 1) attention_any_f16(AttentionForwardArgs a) {
+    forward<f16_t>(a);
+}
+
 /* The tiles of both passes of the gradient. */
 struct GradientTiles {
     float *q, *d_o, *k, *v, *p, *ds; /* p and ds: [row][key], SIDE + 1 apart */
@@ -227,6 +231,10 @@ KERNEL_FUNCTION __launch_bounds__(256, 1) attention_any_keys_bf16(AttentionBackw
     keys_gradient<bf16_t>(a);
 }
 
+KERNEL_FUNCTION __launch_bounds__(256, 1) attention_any_keys_f16(AttentionBackwardArgs a) {
+    keys_gradient<f16_t>(a);
+}
+
 template <typename T>
 static __device__ __forceinline__ void queries_gradient(const AttentionBackwardArgs &a) {
     DYNAMIC_SHARED(float, shared);
@@ -258,4 +266,8 @@ KERNEL_FUNCTION __launch_bounds__(256, 1) attention_any_queries_f32(AttentionBac
 
 KERNEL_FUNCTION __launch_bounds__(256, 1) attention_any_queries_bf16(AttentionBackwardArgs a) {
     queries_gradient<bf16_t>(a);
+}
+
+KERNEL_FUNCTION __launch_bounds__(256, 1) attention_any_queries_f16(AttentionBackwardArgs a) {
+    queries_gradient<f16_t>(a);
 }

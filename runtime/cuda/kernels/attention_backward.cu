@@ -1,4 +1,4 @@
-/* The gradient of attention on tensor cores: bf16 in and out, f32 in between.
+/* The gradient of attention on tensor cores: bf16 or f16 in and out, f32 in between.
  *
  *   P = 2^(scale_log2 q k^T - lse2),  dS = P (do v^T - delta),  delta = rowsum(o do)   (Dao 2023)
  *   dv = P^T do,  dk = scale dS^T q,  dq = scale dS k
@@ -17,8 +17,20 @@
  * half with a causal mask.
  */
 #include "runtime/cuda/kernels/attention.cuh"
+#include "runtime/cuda/kernels/vector.cuh"
 
 enum { BACKWARD_TILE = ATTENTION_TILE, ROW_TILE = ATTENTION_STEP, WARP_QUERIES = 32 };
+
+/* sum + the products of 16 bytes of x and y, in order. */
+template <typename T>
+static __device__ __forceinline__ float add_products(uint4 x, uint4 y, float sum) {
+    float xs[VectorOf<T>::N], ys[VectorOf<T>::N];
+    take_apart<T>(x, xs);
+    take_apart<T>(y, ys);
+#pragma unroll
+    for (int i = 0; i < VectorOf<T>::N; i++) sum = fmaf(xs[i], ys[i], sum);
+    return sum;
+}
 
 /* delta, and lse in base 2: LANES threads per row, 256 threads, rows_padded LANES / 256 blocks per
  * (batch, kv_head). */
@@ -35,16 +47,8 @@ static __device__ __forceinline__ void compute_delta(const AttentionBackwardArgs
         int64_t at = attention_first_query(s, place) + QueryRows{s}(row);
         const T *o = (const T *)a.o + at, *d_o = (const T *)a.d_o + at;
         if (sizeof(T) == 2 && s.head % 8 == 0) {
-            for (int i = lane * 8; i < s.head; i += LANES * 8) {
-                uint4 x = *(const uint4 *)(o + i), y = *(const uint4 *)(d_o + i);
-                const uint32_t xs[4] = {x.x, x.y, x.z, x.w}, ys[4] = {y.x, y.y, y.z, y.w};
-#pragma unroll
-                for (int w = 0; w < 4; w++) {
-                    delta = fmaf(bits_to_float(xs[w] << 16), bits_to_float(ys[w] << 16), delta);
-                    delta = fmaf(bits_to_float(xs[w] & 0xffff0000u),
-                                 bits_to_float(ys[w] & 0xffff0000u), delta);
-                }
-            }
+            for (int i = lane * 8; i < s.head; i += LANES * 8)
+                delta = add_products<T>(*(const uint4 *)(o + i), *(const uint4 *)(d_o + i), delta);
         } else {
             for (int i = lane; i < s.head; i += LANES)
                 delta = fmaf(load(o + i), load(d_o + i), delta);
@@ -59,13 +63,13 @@ static __device__ __forceinline__ void compute_delta(const AttentionBackwardArgs
                                 : bits_to_float(0x7f800000u);
 }
 
-KERNEL_FUNCTION __launch_bounds__(256) attention_delta_bf16(AttentionBackwardArgs a) {
-    compute_delta<bf16_t, ATTENTION_DELTA_LANES>(a);
-}
-
-KERNEL_FUNCTION __launch_bounds__(256) attention_delta_f32(AttentionBackwardArgs a) {
-    compute_delta<float, ATTENTION_DELTA_LANES>(a);
-}
+#define DELTA_KERNEL(T, suffix)                                                                    \
+    KERNEL_FUNCTION __launch_bounds__(256) attention_delta_##suffix(AttentionBackwardArgs a) {     \
+        compute_delta<T, ATTENTION_DELTA_LANES>(a);                                                \
+    }
+DELTA_KERNEL(float, f32)
+DELTA_KERNEL(bf16_t, bf16)
+DELTA_KERNEL(f16_t, f16)
 
 /* Starts copying lse2 and delta of ROW_TILE rows: 16 bytes a thread. */
 static __device__ __forceinline__ void copy_statistics(SharedAddress to,
@@ -103,7 +107,7 @@ transposed_weights(const AttentionSizes &z, const float *statistics, int first_r
     }
 }
 
-template <int HEAD>
+template <typename T, int HEAD>
 static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs &a) {
     constexpr int THREADS = 128, WARP_KEYS = BACKWARD_TILE / 4, MT = WARP_KEYS / 16;
     constexpr int N = ROW_TILE / 2; /* rows at a time: registers */
@@ -149,15 +153,15 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
             uint32_t packed[N / 16][MT][4];
             clear_fragments(p);
             clear_fragments(ds);
-            multiply_rows<MT, N>(p, TileLane<HEAD>::by_rows(k_tile, in_tile),
+            multiply_rows<T, MT, N>(p, TileLane<HEAD>::by_rows(k_tile, in_tile),
                                  TileLane<HEAD>::by_columns(q_tile, part));
-            multiply_rows<MT, N>(ds, TileLane<HEAD>::by_rows(v_tile, in_tile),
+            multiply_rows<T, MT, N>(ds, TileLane<HEAD>::by_rows(v_tile, in_tile),
                                  TileLane<HEAD>::by_columns(do_tile, part));
             transposed_weights<MT, N>(s, statistics + part, row, key, masked, p, ds);
-            pack_fragments<MT, N>(packed, p);
-            multiply_fragments<MT, N>(dv, packed, TileLane<HEAD>::by_rows(do_tile, part));
-            pack_fragments<MT, N>(packed, ds);
-            multiply_fragments<MT, N>(dk, packed, TileLane<HEAD>::by_rows(q_tile, part));
+            pack_fragments<T, MT, N>(packed, p);
+            multiply_fragments<T, MT, N>(dv, packed, TileLane<HEAD>::by_rows(do_tile, part));
+            pack_fragments<T, MT, N>(packed, ds);
+            multiply_fragments<T, MT, N>(dk, packed, TileLane<HEAD>::by_rows(q_tile, part));
         }
     }
     /* Out through this warp's rows of k and v, which no other warp reads. */
@@ -167,12 +171,12 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
     const int64_t at = attention_first_key(s, last);
     float factors[MT][2];
     for (int m = 0; m < MT; m++) factors[m][0] = factors[m][1] = s.scale;
-    tile_put<HEAD>(shared, in_tile, 0, dk, factors);
+    tile_put<T, HEAD>(shared, in_tile, 0, dk, factors);
     for (int m = 0; m < MT; m++) factors[m][0] = factors[m][1] = 1;
-    tile_put<HEAD>(shared + KEY_BYTES, in_tile, 0, dv, factors);
+    tile_put<T, HEAD>(shared + KEY_BYTES, in_tile, 0, dv, factors);
     __syncwarp();
-    tile_copy_out<WARP_KEYS, HEAD>(shared, in_tile, (bf16_t *)a.dk + at, KeyRows{s}, key, s.seq);
-    tile_copy_out<WARP_KEYS, HEAD>(shared + KEY_BYTES, in_tile, (bf16_t *)a.dv + at, KeyRows{s},
+    tile_copy_out<WARP_KEYS, HEAD>(shared, in_tile, (T *)a.dk + at, KeyRows{s}, key, s.seq);
+    tile_copy_out<WARP_KEYS, HEAD>(shared + KEY_BYTES, in_tile, (T *)a.dv + at, KeyRows{s},
                                    key, s.seq);
 }
 
@@ -181,6 +185,7 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
  * that they are, through shared memory. With 16 keys of its own and no partner, a warp would read a
  * fragment of q and do for every product instead of every second one, and wait for shared memory
  * half of the time. */
+template <typename T>
 static __device__ __forceinline__ void keys_gradient_by_two(const AttentionBackwardArgs &a) {
     constexpr int HEAD = 128, THREADS = 256, KEYS = 32, N = ROW_TILE / 2;
     constexpr int KEY_BYTES = BACKWARD_TILE * HEAD * 2, ROW_BYTES = ROW_TILE * HEAD * 2;
@@ -229,13 +234,13 @@ static __device__ __forceinline__ void keys_gradient_by_two(const AttentionBackw
             float scores[2][N / 8][4], dp[2][N / 8][4];
             clear_fragments(scores);
             clear_fragments(dp);
-            multiply_rows<2, N>(scores, TileLane<HEAD>::by_rows(k_tile, in_tile),
+            multiply_rows<T, 2, N>(scores, TileLane<HEAD>::by_rows(k_tile, in_tile),
                                 TileLane<HEAD>::by_columns(q_tile, half * N));
-            multiply_rows<2, N>(dp, TileLane<HEAD>::by_rows(v_tile, in_tile),
+            multiply_rows<T, 2, N>(dp, TileLane<HEAD>::by_rows(v_tile, in_tile),
                                 TileLane<HEAD>::by_columns(do_tile, half * N));
             transposed_weights<2, N>(s, statistics + half * N, row, key, masked, scores, dp);
-            pack_fragments<2, N>(p, scores);
-            pack_fragments<2, N>(ds, dp);
+            pack_fragments<T, 2, N>(p, scores);
+            pack_fragments<T, 2, N>(ds, dp);
         }
 #pragma unroll
         for (int i = 0; i < 4; i++) {
@@ -249,9 +254,9 @@ static __device__ __forceinline__ void keys_gradient_by_two(const AttentionBackw
 #pragma unroll
         for (int turn = 0; turn < 2; turn++) { /* own rows, then the other warp's */
             const int from = (turn ? half ^ 1 : half) * N;
-            multiply_fragments<2, N>(dv, p,
+            multiply_fragments<T, 2, N>(dv, p,
                                      TileLane<HEAD>::by_rows(do_tile, from).columns_64(half));
-            multiply_fragments<2, N>(dk, ds,
+            multiply_fragments<T, 2, N>(dk, ds,
                                      TileLane<HEAD>::by_rows(q_tile, from).columns_64(half));
             if (turn) break;
 #pragma unroll
@@ -270,24 +275,12 @@ static __device__ __forceinline__ void keys_gradient_by_two(const AttentionBackw
     const int64_t at = attention_first_key(s, last);
     const float scale[2][2] = {{s.scale, s.scale}, {s.scale, s.scale}},
                 one[2][2] = {{1, 1}, {1, 1}};
-    tile_put<HEAD>(shared, warp / 2 * KEYS, warp % 2 * 8, dk, scale);
-    tile_put<HEAD>(shared + KEY_BYTES, warp / 2 * KEYS, warp % 2 * 8, dv, one);
+    tile_put<T, HEAD>(shared, warp / 2 * KEYS, warp % 2 * 8, dk, scale);
+    tile_put<T, HEAD>(shared + KEY_BYTES, warp / 2 * KEYS, warp % 2 * 8, dv, one);
     __syncthreads();
-    tile_copy_out<16, HEAD>(shared, warp * 16, (bf16_t *)a.dk + at, KeyRows{s}, key, s.seq);
-    tile_copy_out<16, HEAD>(shared + KEY_BYTES, warp * 16, (bf16_t *)a.dv + at, KeyRows{s}, key,
+    tile_copy_out<16, HEAD>(shared, warp * 16, (T *)a.dk + at, KeyRows{s}, key, s.seq);
+    tile_copy_out<16, HEAD>(shared + KEY_BYTES, warp * 16, (T *)a.dv + at, KeyRows{s}, key,
                             s.seq);
-}
-
-KERNEL_FUNCTION __launch_bounds__(128, 2) attention_keys_32(AttentionBackwardArgs a) {
-    keys_gradient<32>(a);
-}
-
-KERNEL_FUNCTION __launch_bounds__(128, 2) attention_keys_64(AttentionBackwardArgs a) {
-    keys_gradient<64>(a);
-}
-
-KERNEL_FUNCTION __launch_bounds__(256, 1) attention_keys_128(AttentionBackwardArgs a) {
-    keys_gradient_by_two(a);
 }
 
 /* dS of a warp's 32 rows and KEYS keys, from scores and products with do. */
@@ -313,7 +306,7 @@ weights_gradient(const AttentionSizes &z, const float (&lse2)[2][2], const float
     }
 }
 
-template <int HEAD, int KEYS>
+template <typename T, int HEAD, int KEYS>
 static __device__ __forceinline__ void queries_gradient(const AttentionBackwardArgs &a) {
     constexpr int THREADS = 128, ROW_BYTES = BACKWARD_TILE * HEAD * 2, KEY_BYTES = KEYS * HEAD * 2;
     DYNAMIC_SHARED(unsigned char, shared); /* q, do, then two of (k, v) */
@@ -357,33 +350,49 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
         uint32_t packed[KEYS / 16][2][4];
         clear_fragments(ds);
         clear_fragments(dp);
-        multiply_rows<2, KEYS>(ds, TileLane<HEAD>::by_rows(q_tile, in_tile),
+        multiply_rows<T, 2, KEYS>(ds, TileLane<HEAD>::by_rows(q_tile, in_tile),
                                TileLane<HEAD>::by_columns(keys, 0));
-        multiply_rows<2, KEYS>(dp, TileLane<HEAD>::by_rows(do_tile, in_tile),
+        multiply_rows<T, 2, KEYS>(dp, TileLane<HEAD>::by_rows(do_tile, in_tile),
                                TileLane<HEAD>::by_columns(keys + KEY_BYTES, 0));
         weights_gradient<KEYS>(s, lse2, delta, row, first_key, masked, ds, dp);
-        pack_fragments<2, KEYS>(packed, ds);
-        multiply_fragments<2, KEYS>(acc, packed, TileLane<HEAD>::by_rows(keys, 0));
+        pack_fragments<T, 2, KEYS>(packed, ds);
+        multiply_fragments<T, 2, KEYS>(acc, packed, TileLane<HEAD>::by_rows(keys, 0));
     }
     const AttentionPlace last = attention_place(s, renew((int)blockIdx.x), s.causal);
     const int in_tile = thread_anew() / 32 * WARP_QUERIES;
     const float factors[2][2] = {{s.scale, s.scale}, {s.scale, s.scale}};
     __syncwarp();
-    tile_put<HEAD>(shared, in_tile, 0, acc, factors);
+    tile_put<T, HEAD>(shared, in_tile, 0, acc, factors);
     __syncwarp();
     tile_copy_out<WARP_QUERIES, HEAD>(shared, in_tile,
-                                      (bf16_t *)a.dq + attention_first_query(s, last), QueryRows{s},
+                                      (T *)a.dq + attention_first_query(s, last), QueryRows{s},
                                       last.tile * BACKWARD_TILE + in_tile, s.rows);
 }
 
-KERNEL_FUNCTION __launch_bounds__(128, 2) attention_queries_32(AttentionBackwardArgs a) {
-    queries_gradient<32, ATTENTION_QUERIES_STEP>(a);
-}
-
-KERNEL_FUNCTION __launch_bounds__(128, 3) attention_queries_64(AttentionBackwardArgs a) {
-    queries_gradient<64, ATTENTION_QUERIES_STEP>(a);
-}
-
-KERNEL_FUNCTION __launch_bounds__(128, 2) attention_queries_128(AttentionBackwardArgs a) {
-    queries_gradient<128, ATTENTION_QUERIES_STEP>(a);
-}
+#define BACKWARD_KERNELS(T, suffix)                                                                \
+    KERNEL_FUNCTION __launch_bounds__(128, 2)                                                      \
+        attention_keys_32_##suffix(AttentionBackwardArgs a) {                                      \
+        keys_gradient<T, 32>(a);                                                                   \
+    }                                                                                              \
+    KERNEL_FUNCTION __launch_bounds__(128, 2)                                                      \
+        attention_keys_64_##suffix(AttentionBackwardArgs a) {                                      \
+        keys_gradient<T, 64>(a);                                                                   \
+    }                                                                                              \
+    KERNEL_FUNCTION __launch_bounds__(256, 1)                                                      \
+        attention_keys_128_##suffix(AttentionBackwardArgs a) {                                     \
+        keys_gradient_by_two<T>(a);                                                                \
+    }                                                                                              \
+    KERNEL_FUNCTION __launch_bounds__(128, 2)                                                      \
+        attention_queries_32_##suffix(AttentionBackwardArgs a) {                                   \
+        queries_gradient<T, 32, ATTENTION_QUERIES_STEP>(a);                                        \
+    }                                                                                              \
+    KERNEL_FUNCTION __launch_bounds__(128, 3)                                                      \
+        attention_queries_64_##suffix(AttentionBackwardArgs a) {                                   \
+        queries_gradient<T, 64, ATTENTION_QUERIES_STEP>(a);                                        \
+    }                                                                                              \
+    KERNEL_FUNCTION __launch_bounds__(128, 2)                                                      \
+        attention_queries_128_##suffix(AttentionBackwardArgs a) {                                  \
+        queries_gradient<T, 128, ATTENTION_QUERIES_STEP>(a);                                       \
+    }
+BACKWARD_KERNELS(bf16_t, bf16)
+BACKWARD_KERNELS(f16_t, f16)

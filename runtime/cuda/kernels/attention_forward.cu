@@ -1,4 +1,4 @@
-/* o = softmax(scale q k^T + mask) v on tensor cores, bf16 in and out, f32 in between.
+/* o = softmax(scale q k^T + mask) v on tensor cores, bf16 or f16 in and out, f32 in between.
  *
  *   Dao 2023 (FlashAttention-2): one pass over the keys with a running softmax;
  *   Ainslie et al. 2023 (grouped queries): a group's heads are rows of the same product.
@@ -84,7 +84,7 @@ static __device__ __forceinline__ void mask_scores(const AttentionSizes &s, int 
 }
 
 /* Divides by the sums, writes o through this warp's rows of the tile of queries, and lse. */
-template <int HEAD>
+template <typename T, int HEAD>
 static __device__ __forceinline__ void
 finish_rows(const AttentionForwardArgs &a, const AttentionPlace &place, unsigned char *q_tile,
             const RunningSoftmax &run, const float (&acc)[2][HEAD / 8][4]) {
@@ -108,14 +108,14 @@ finish_rows(const AttentionForwardArgs &a, const AttentionPlace &place, unsigned
         }
     }
     __syncwarp();
-    tile_put<HEAD>(q_tile, warp * WARP_ROWS, 0, acc, factor);
+    tile_put<T, HEAD>(q_tile, warp * WARP_ROWS, 0, acc, factor);
     __syncwarp();
     tile_copy_out<WARP_ROWS, HEAD>(q_tile, warp * WARP_ROWS,
-                                   (bf16_t *)a.o + attention_first_query(s, place), QueryRows{s},
+                                   (T *)a.o + attention_first_query(s, place), QueryRows{s},
                                    first_row, s.rows);
 }
 
-template <int HEAD, int KEYS>
+template <typename T, int HEAD, int KEYS>
 static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
     constexpr int Q_BYTES = FORWARD_ROWS * HEAD * 2, KEY_BYTES = KEYS * HEAD * 2;
     DYNAMIC_SHARED(unsigned char, shared); /* q, then two of (k, v) */
@@ -157,7 +157,7 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
         float scores[2][KEYS / 8][4];
         uint32_t weights[KEYS / 16][2][4];
         clear_fragments(scores);
-        multiply_rows<2, KEYS>(scores, TileLane<HEAD>::by_rows(q_tile, in_tile),
+        multiply_rows<T, 2, KEYS>(scores, TileLane<HEAD>::by_rows(q_tile, in_tile),
                                TileLane<HEAD>::by_columns(keys, 0));
         if (first_key + KEYS > s.seq || (s.causal && (first_key + KEYS - 1) * s.group > row))
             mask_scores<KEYS>(s, row + thread % 32 / 4, first_key + thread % 4 * 2, scores);
@@ -165,20 +165,24 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
         for (int m = 0; m < 2; m++) {
             add_weights<KEYS, HEAD>(run.most[m], run.sum[m], s.scale_log2, scores[m], acc[m]);
         }
-        pack_fragments<2, KEYS>(weights, scores);
-        multiply_fragments<2, KEYS>(acc, weights, TileLane<HEAD>::by_rows(keys + KEY_BYTES, 0));
+        pack_fragments<T, 2, KEYS>(weights, scores);
+        multiply_fragments<T, 2, KEYS>(acc, weights, TileLane<HEAD>::by_rows(keys + KEY_BYTES, 0));
     }
-    finish_rows<HEAD>(a, attention_place(s, renew((int)blockIdx.x), s.causal), shared, run, acc);
+    finish_rows<T, HEAD>(a, attention_place(s, renew((int)blockIdx.x), s.causal), shared, run, acc);
 }
 
-KERNEL_FUNCTION __launch_bounds__(128, 3) attention_forward_32(AttentionForwardArgs a) {
-    forward<32, ATTENTION_STEP>(a);
-}
-
-KERNEL_FUNCTION __launch_bounds__(128, 3) attention_forward_64(AttentionForwardArgs a) {
-    forward<64, ATTENTION_STEP>(a);
-}
-
-KERNEL_FUNCTION __launch_bounds__(128, 2) attention_forward_128(AttentionForwardArgs a) {
-    forward<128, ATTENTION_STEP>(a);
-}
+#define FORWARD_KERNELS(T, suffix)                                                                 \
+    KERNEL_FUNCTION __launch_bounds__(128, 3)                                                      \
+        attention_forward_32_##suffix(AttentionForwardArgs a) {                                    \
+        forward<T, 32, ATTENTION_STEP>(a);                                                         \
+    }                                                                                              \
+    KERNEL_FUNCTION __launch_bounds__(128, 3)                                                      \
+        attention_forward_64_##suffix(AttentionForwardArgs a) {                                    \
+        forward<T, 64, ATTENTION_STEP>(a);                                                         \
+    }                                                                                              \
+    KERNEL_FUNCTION __launch_bounds__(128, 2)                                                      \
+        attention_forward_128_##suffix(AttentionForwardArgs a) {                                   \
+        forward<T, 128, ATTENTION_STEP>(a);                                                        \
+    }
+FORWARD_KERNELS(bf16_t, bf16)
+FORWARD_KERNELS(f16_t, f16)

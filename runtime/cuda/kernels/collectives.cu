@@ -62,6 +62,9 @@ KERNEL_FUNCTION all_reduce_f32(AllReduceArgs a) {
 KERNEL_FUNCTION all_reduce_bf16(AllReduceArgs a) {
     all_reduce<bf16_t>(a);
 }
+KERNEL_FUNCTION all_reduce_f16(AllReduceArgs a) {
+    all_reduce<f16_t>(a);
+}
 
 template <typename T> static __device__ __forceinline__ void all_gather(const AllGatherArgs &a) {
     const uint32_t n = blockIdx.x * blockDim.x + threadIdx.x;
@@ -75,7 +78,7 @@ template <typename T> static __device__ __forceinline__ void all_gather(const Al
 }
 
 KERNEL_FUNCTION all_gather_2(AllGatherArgs a) {
-    all_gather<bf16_t>(a);
+    all_gather<uint16_t>(a);
 }
 KERNEL_FUNCTION all_gather_4(AllGatherArgs a) {
     all_gather<uint32_t>(a);
@@ -113,5 +116,12 @@ KERNEL_FUNCTION reduce_scatter_bf16(ReduceScatterArgs a) {
         reduce_scatter<bf16_t, 8>(a);
     } else {
         reduce_scatter<bf16_t, 1>(a);
+    }
+}
+KERNEL_FUNCTION reduce_scatter_f16(ReduceScatterArgs a) {
+    if (a.vector) {
+        reduce_scatter<f16_t, 8>(a);
+    } else {
+        reduce_scatter<f16_t, 1>(a);
     }
 }

@@ -24,7 +24,7 @@ KERNEL_FUNCTION __launch_bounds__(256) embedding_rows(EmbeddingArgs a) {
     } else if (a.row_bytes % 4 == 0) {
         copy_rows<uint32_t>(a, 0);
     } else {
-        copy_rows<bf16_t>(a, 0);
+        copy_rows<uint16_t>(a, 0);
     }
 }
 
@@ -220,6 +220,13 @@ KERNEL_FUNCTION __launch_bounds__(128) embedding_sum_bf16(EmbeddingSumArgs a) {
         sum_chunk<bf16_t, 8>(a);
     } else {
         sum_chunk<bf16_t, 1>(a);
+    }
+}
+KERNEL_FUNCTION __launch_bounds__(128) embedding_sum_f16(EmbeddingSumArgs a) {
+    if (a.model % 8 == 0) {
+        sum_chunk<f16_t, 8>(a);
+    } else {
+        sum_chunk<f16_t, 1>(a);
     }
 }
 

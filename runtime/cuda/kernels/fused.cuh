@@ -1,6 +1,6 @@
 /* What generated kernels are made of (codegen.h): access to operands, one op_* function for each
- * elementwise op of ir/ops.def, and dropout's random numbers. Its text comes after fused_args.h at
- * the beginning of every generated source, which includes nothing.
+ * elementwise op of ir/ops.def, and dropout's random numbers. Its text comes after that of
+ * fused_args.h and low.cuh at the beginning of every generated source, which includes nothing.
  *
  * Arithmetic is f32; sources are compiled without contraction into fused multiply and add, so that
  * + - * / sqrt round as on the CPU (runtime/cpu/vmath.h has the formulas and where they are from).
@@ -9,44 +9,11 @@
 #define RUNTIME_CUDA_KERNELS_FUSED_CUH
 
 #include "runtime/cuda/kernels/fused_args.h"
+#include "runtime/cuda/kernels/low.cuh"
 
 #define INLINE static __device__ __forceinline__
 
-typedef unsigned short bf16_t; /* bits of a bfloat16 */
-
 /* --- operands: N consecutive elements, aligned to N elements or 16 bytes --- */
-
-INLINE float to_float(float x) {
-    return x;
-}
-
-INLINE float to_float(bf16_t x) {
-    return __uint_as_float((uint32_t)x << 16);
-}
-
-/* Rounded to nearest even. */
-#ifdef __CUDACC__
-INLINE uint32_t pack_bf16(float low, float high) {
-    uint32_t packed;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
-    return packed;
-}
-#else
-INLINE uint32_t round_bf16(float x) {
-    uint32_t bits = __float_as_uint(x);
-    if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fffu; /* NaN, as the instruction has it */
-    return (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
-}
-
-INLINE uint32_t pack_bf16(float low, float high) {
-    return round_bf16(low) | round_bf16(high) << 16;
-}
-#endif
-
-INLINE void unpack_bf16(uint32_t packed, float *low, float *high) {
-    *low = __uint_as_float(packed << 16);
-    *high = __uint_as_float(packed & 0xffff0000u);
-}
 
 template <int N> INLINE void load(const float *p, float (&x)[N]) {
     if constexpr (N >= 4) {
@@ -63,19 +30,19 @@ template <int N> INLINE void load(const float *p, float (&x)[N]) {
     }
 }
 
-template <int N> INLINE void load(const bf16_t *p, float (&x)[N]) {
+template <int N, typename T> INLINE void load(const T *p, float (&x)[N]) {
     if constexpr (N == 8) {
         uint4 four = *(const uint4 *)p;
-        unpack_bf16(four.x, &x[0], &x[1]);
-        unpack_bf16(four.y, &x[2], &x[3]);
-        unpack_bf16(four.z, &x[4], &x[5]);
-        unpack_bf16(four.w, &x[6], &x[7]);
+        Low<T>::unpack(four.x, x[0], x[1]);
+        Low<T>::unpack(four.y, x[2], x[3]);
+        Low<T>::unpack(four.z, x[4], x[5]);
+        Low<T>::unpack(four.w, x[6], x[7]);
     } else if constexpr (N == 4) {
         uint2 two = *(const uint2 *)p;
-        unpack_bf16(two.x, &x[0], &x[1]);
-        unpack_bf16(two.y, &x[2], &x[3]);
+        Low<T>::unpack(two.x, x[0], x[1]);
+        Low<T>::unpack(two.y, x[2], x[3]);
     } else if constexpr (N == 2) {
-        unpack_bf16(*(const uint32_t *)p, &x[0], &x[1]);
+        Low<T>::unpack(*(const uint32_t *)p, x[0], x[1]);
     } else {
         x[0] = to_float(*p);
     }
@@ -96,18 +63,18 @@ template <int N> INLINE void store(float *p, const float (&x)[N]) {
     }
 }
 
-template <int N> INLINE void store(bf16_t *p, const float (&x)[N]) {
+template <int N, typename T> INLINE void store(T *p, const float (&x)[N]) {
     if constexpr (N == 8) {
-        uint4 four = {pack_bf16(x[0], x[1]), pack_bf16(x[2], x[3]), pack_bf16(x[4], x[5]),
-                      pack_bf16(x[6], x[7])};
+        uint4 four = {Low<T>::pack(x[0], x[1]), Low<T>::pack(x[2], x[3]),
+                      Low<T>::pack(x[4], x[5]), Low<T>::pack(x[6], x[7])};
         *(uint4 *)p = four;
     } else if constexpr (N == 4) {
-        uint2 two = {pack_bf16(x[0], x[1]), pack_bf16(x[2], x[3])};
+        uint2 two = {Low<T>::pack(x[0], x[1]), Low<T>::pack(x[2], x[3])};
         *(uint2 *)p = two;
     } else if constexpr (N == 2) {
-        *(uint32_t *)p = pack_bf16(x[0], x[1]);
+        *(uint32_t *)p = Low<T>::pack(x[0], x[1]);
     } else {
-        *p = (bf16_t)pack_bf16(x[0], 0.0f);
+        *p = Low<T>::round(x[0]);
     }
 }
 

@@ -20,7 +20,7 @@ static __device__ __forceinline__ void copy_rows(const CopyRowsArgs &a, T zero) 
 }
 
 KERNEL_FUNCTION copy_rows_2(CopyRowsArgs a) {
-    copy_rows<bf16_t>(a, 0);
+    copy_rows<uint16_t>(a, 0);
 }
 KERNEL_FUNCTION copy_rows_4(CopyRowsArgs a) {
     copy_rows<uint32_t>(a, 0);
@@ -33,11 +33,7 @@ KERNEL_FUNCTION copy_rows_16(CopyRowsArgs a) {
 }
 
 KERNEL_FUNCTION set_scalar(SetScalarArgs a) {
-    if (a.is_bf16) {
-        *(bf16_t *)a.out = float_to_bf16(a.value);
-    } else {
-        *(float *)a.out = a.value;
-    }
+    store_as(a.dtype, a.out, 0, a.value);
 }
 
 /* N elements from the i-th on. */
@@ -75,6 +71,9 @@ KERNEL_FUNCTION add_n_f32(AddNArgs a) {
 KERNEL_FUNCTION add_n_bf16(AddNArgs a) {
     add_n<bf16_t>(a);
 }
+KERNEL_FUNCTION add_n_f16(AddNArgs a) {
+    add_n<f16_t>(a);
+}
 
 /* A block per element, for many operands of few elements: each thread reads a few operands. */
 template <typename T> static __device__ __forceinline__ void add_scalars(const AddNArgs &a) {
@@ -92,4 +91,7 @@ KERNEL_FUNCTION __launch_bounds__(COPY_THREADS) add_n_scalars_f32(AddNArgs a) {
 }
 KERNEL_FUNCTION __launch_bounds__(COPY_THREADS) add_n_scalars_bf16(AddNArgs a) {
     add_scalars<bf16_t>(a);
+}
+KERNEL_FUNCTION __launch_bounds__(COPY_THREADS) add_n_scalars_f16(AddNArgs a) {
+    add_scalars<f16_t>(a);
 }

@@ -117,5 +117,7 @@ static __device__ __forceinline__ void norm_of_any_width(const NormArgs &a) {
     }
 NORM_KERNELS(layernorm, float, true, f32)
 NORM_KERNELS(layernorm, bf16_t, true, bf16)
+NORM_KERNELS(layernorm, f16_t, true, f16)
 NORM_KERNELS(rmsnorm, float, false, f32)
 NORM_KERNELS(rmsnorm, bf16_t, false, bf16)
+NORM_KERNELS(rmsnorm, f16_t, false, f16)

@@ -82,8 +82,8 @@ static __device__ __forceinline__ void norm_grad_rows(const NormGradArgs &a) {
         for (int p = 0; p < PACKS; p++) {
             const int at = (p * threads + threadIdx.x) * V;
             if (at < a.n) {
-                take_apart(ahead.x[p], normal[p]);
-                take_apart(ahead.dy[p], d[p]);
+                take_apart<T>(ahead.x[p], normal[p]);
+                take_apart<T>(ahead.dy[p], d[p]);
                 if (a.addend) addend[p] = get_whole((const T *)a.addend + row * a.n + at);
             }
         }
@@ -115,7 +115,7 @@ static __device__ __forceinline__ void norm_grad_rows(const NormGradArgs &a) {
             const int at = (p * threads + threadIdx.x) * V;
             if (at < a.n) {
                 float more[V];
-                if (a.addend) take_apart(addend[p], more);
+                if (a.addend) take_apart<T>(addend[p], more);
 #pragma unroll
                 for (int j = 0; j < V; j++) {
                     d[p][j] = inv * (d[p][j] - mean_g - normal[p][j] * mean_gx);
@@ -195,8 +195,10 @@ static __device__ __forceinline__ void norm_grad_any(const NormGradArgs &a) {
     }
 NORM_GRAD_KERNELS(layernorm, float, true, f32)
 NORM_GRAD_KERNELS(layernorm, bf16_t, true, bf16)
+NORM_GRAD_KERNELS(layernorm, f16_t, true, f16)
 NORM_GRAD_KERNELS(rmsnorm, float, false, f32)
 NORM_GRAD_KERNELS(rmsnorm, bf16_t, false, bf16)
+NORM_GRAD_KERNELS(rmsnorm, f16_t, false, f16)
 
 /* 32 columns per block; its warps share the groups of each. */
 KERNEL_FUNCTION __launch_bounds__(1024) norm_join(NormJoinArgs a) {

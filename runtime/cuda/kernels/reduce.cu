@@ -4,14 +4,10 @@
 
 enum { AHEAD = 8 };
 
-static __device__ __forceinline__ void store_sum(void *out, int64_t at, float sum, int as_bf16,
+static __device__ __forceinline__ void store_sum(void *out, int64_t at, float sum, int dtype,
                                                  int add) {
-    float *to = (float *)out + at;
-    if (as_bf16) {
-        ((bf16_t *)out)[at] = float_to_bf16(sum);
-    } else {
-        *to = add ? __fadd_rn(*to, sum) : sum;
-    }
+    if (add) sum = __fadd_rn(((const float *)out)[at], sum);
+    store_as(dtype, out, at, sum);
 }
 
 /* This block's part [begin, end) of n, when blockIdx.y counts the parts. */
@@ -84,7 +80,7 @@ static __device__ __forceinline__ void reduce_columns(const ReduceArgs &a) {
     if (threadIdx.x < 32 * N && at < a.width) {
         float sum = 0;
         for (int w = 0; w < WARPS; w++) sum += sums[w][threadIdx.x];
-        store_sum(a.out, blockIdx.y * a.n_outputs + (int64_t)row * a.width + at, sum, a.out_bf16,
+        store_sum(a.out, blockIdx.y * a.n_outputs + (int64_t)row * a.width + at, sum, a.out_dtype,
                   a.add);
     }
 }
@@ -101,6 +97,13 @@ KERNEL_FUNCTION __launch_bounds__(REDUCE_THREADS) reduce_columns_bf16(ReduceArgs
         reduce_columns<bf16_t, 8>(a);
     } else {
         reduce_columns<bf16_t, 1>(a);
+    }
+}
+KERNEL_FUNCTION __launch_bounds__(REDUCE_THREADS) reduce_columns_f16(ReduceArgs a) {
+    if (a.vector) {
+        reduce_columns<f16_t, 8>(a);
+    } else {
+        reduce_columns<f16_t, 1>(a);
     }
 }
 
@@ -133,14 +136,14 @@ static __device__ __forceinline__ void reduce_rows(const ReduceArgs &a) {
         const T *x = (const T *)a.x + index_map(a.row_at, blockIdx.x);
         const double sum = block_total<REDUCE_THREADS>(
             sum_vectors<T, N>(a, x, begin + threadIdx.x, end, REDUCE_THREADS));
-        if (threadIdx.x == 0) store_sum(a.out, place + blockIdx.x, (float)sum, a.out_bf16, a.add);
+        if (threadIdx.x == 0) store_sum(a.out, place + blockIdx.x, (float)sum, a.out_dtype, a.add);
         return;
     }
     const uint32_t row = blockIdx.x * (REDUCE_THREADS / 32) + threadIdx.x / 32;
     if (row >= a.n_outputs) return; /* all of a warp */
     const T *x = (const T *)a.x + index_map(a.row_at, row);
     const float sum = warp_total(sum_vectors<T, N>(a, x, begin + threadIdx.x % 32, end, 32));
-    if (threadIdx.x % 32 == 0) store_sum(a.out, place + row, sum, a.out_bf16, a.add);
+    if (threadIdx.x % 32 == 0) store_sum(a.out, place + row, sum, a.out_dtype, a.add);
 }
 
 KERNEL_FUNCTION __launch_bounds__(REDUCE_THREADS) reduce_rows_f32(ReduceArgs a) {
@@ -155,6 +158,13 @@ KERNEL_FUNCTION __launch_bounds__(REDUCE_THREADS) reduce_rows_bf16(ReduceArgs a)
         reduce_rows<bf16_t, 8>(a);
     } else {
         reduce_rows<bf16_t, 1>(a);
+    }
+}
+KERNEL_FUNCTION __launch_bounds__(REDUCE_THREADS) reduce_rows_f16(ReduceArgs a) {
+    if (a.vector) {
+        reduce_rows<f16_t, 8>(a);
+    } else {
+        reduce_rows<f16_t, 1>(a);
     }
 }
 
@@ -181,5 +191,5 @@ KERNEL_FUNCTION __launch_bounds__(REDUCE_THREADS) reduce_finish(ReduceFinishArgs
     __syncthreads();
     if (warp > 0 || i >= a.n_outputs) return;
     for (int w = 1; w < WARPS; w++) sum += sums[w][lane];
-    store_sum(a.out, i, (float)sum, a.out_bf16, a.add);
+    store_sum(a.out, i, (float)sum, a.out_dtype, a.add);
 }

@@ -53,3 +53,6 @@ KERNEL_FUNCTION __launch_bounds__(256) rotary_f32(RotaryArgs a) {
 KERNEL_FUNCTION __launch_bounds__(256) rotary_bf16(RotaryArgs a) {
     rotary_position<bf16_t>(a);
 }
+KERNEL_FUNCTION __launch_bounds__(256) rotary_f16(RotaryArgs a) {
+    rotary_position<f16_t>(a);
+}

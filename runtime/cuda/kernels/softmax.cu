@@ -85,6 +85,9 @@ KERNEL_FUNCTION __launch_bounds__(256) logsumexp_f32(SoftmaxArgs a) {
 KERNEL_FUNCTION __launch_bounds__(256) logsumexp_bf16(SoftmaxArgs a) {
     logsumexp_row<bf16_t>(a);
 }
+KERNEL_FUNCTION __launch_bounds__(256) logsumexp_f16(SoftmaxArgs a) {
+    logsumexp_row<f16_t>(a);
+}
 
 template <typename T> static __device__ __forceinline__ void pick_row(const SoftmaxArgs &a) {
     const int64_t row = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
@@ -99,6 +102,9 @@ KERNEL_FUNCTION pick_f32(SoftmaxArgs a) {
 }
 KERNEL_FUNCTION pick_bf16(SoftmaxArgs a) {
     pick_row<bf16_t>(a);
+}
+KERNEL_FUNCTION pick_f16(SoftmaxArgs a) {
+    pick_row<f16_t>(a);
 }
 
 /* One row's gradient: padding columns are zero. */
@@ -143,4 +149,7 @@ KERNEL_FUNCTION __launch_bounds__(256) cross_entropy_grad_f32(SoftmaxArgs a) {
 }
 KERNEL_FUNCTION __launch_bounds__(256) cross_entropy_grad_bf16(SoftmaxArgs a) {
     cross_entropy_grad_row<bf16_t>(a);
+}
+KERNEL_FUNCTION __launch_bounds__(256) cross_entropy_grad_f16(SoftmaxArgs a) {
+    cross_entropy_grad_row<f16_t>(a);
 }

@@ -1,4 +1,4 @@
-/* Tensor cores, shared memory, asynchronous copies and fast conversions: the only inline PTX. Each
+/* Tensor cores, shared memory, asynchronous copies: with low.cuh's, the only inline PTX. Each
  * function has an emulated twin for the host (tests/emulate/warp.h), which states the layouts of
  * fragments. All but the copies are for whole warps: every lane calls them together. sm_80 and
  * later.
@@ -27,18 +27,28 @@ static __device__ __forceinline__ SharedAddress shared_address(const void *p) {
 #endif
 }
 
-/* d += a b, bf16 pairs in, f32 accumulators: a [16, 16] by rows, b [16, 8] by columns. */
-static __device__ __forceinline__ void mma_bf16(float (&d)[4], const uint32_t (&a)[4],
-                                                const uint32_t (&b)[2] TENSOR_HERE) {
+/* d += a b, pairs of T in, f32 accumulators: a [16, 16] by rows, b [16, 8] by columns. */
 #ifdef __CUDACC__
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+template <typename T>
+static __device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4],
+                                           const uint32_t (&b)[2]);
+#define MMA_INSTRUCTION(T, name)                                                                   \
+    template <>                                                                                    \
+    __device__ __forceinline__ void mma<T>(float (&d)[4], const uint32_t (&a)[4],                  \
+                                           const uint32_t (&b)[2]) {                               \
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." name "." name ".f32 "                \
+                     "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"             \
+                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                              \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));          \
+    }
+MMA_INSTRUCTION(bf16_t, "bf16")
+MMA_INSTRUCTION(f16_t, "f16")
 #else
-    emulate_mma(d, a, b, EMULATE_SITE("mma"));
-#endif
+template <typename T>
+static inline void mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2] TENSOR_HERE) {
+    emulate_mma<Low<T>>(d, a, b, EMULATE_SITE("mma"));
 }
+#endif
 
 /* Four 8 x 8 matrices of 16-bit elements: lane l names row l % 8 of matrix l / 8, 16 bytes at a
  * multiple of 16. r[i]: this lane's pair of matrix i. */
@@ -132,17 +142,6 @@ static __device__ __forceinline__ float exp2_fast(float x) {
     return y;
 #else
     return x < -126.0f ? 0.0f : exp2f(x);
-#endif
-}
-
-/* Two bfloat16, rounded to nearest even, `low` in the lower half: in one instruction. */
-static __device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
-#ifdef __CUDACC__
-    uint32_t pair;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-    return pair;
-#else
-    return (uint32_t)float_to_bf16(low) | (uint32_t)float_to_bf16(high) << 16;
 #endif
 }
 

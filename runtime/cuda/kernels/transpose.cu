@@ -9,7 +9,7 @@ static __device__ __forceinline__ void copy_units(const TransposeCopyArgs &a) {
 }
 
 KERNEL_FUNCTION transpose_copy_2(TransposeCopyArgs a) {
-    copy_units<bf16_t>(a);
+    copy_units<uint16_t>(a);
 }
 KERNEL_FUNCTION transpose_copy_4(TransposeCopyArgs a) {
     copy_units<uint32_t>(a);
@@ -58,7 +58,7 @@ template <typename T> static __device__ __forceinline__ void copy_tile(const Tra
 }
 
 KERNEL_FUNCTION __launch_bounds__(TRANSPOSE_THREADS) transpose_tile_2(TransposeTileArgs a) {
-    copy_tile<bf16_t>(a);
+    copy_tile<uint16_t>(a);
 }
 KERNEL_FUNCTION __launch_bounds__(TRANSPOSE_THREADS) transpose_tile_4(TransposeTileArgs a) {
     copy_tile<uint32_t>(a);
@@ -70,8 +70,8 @@ KERNEL_FUNCTION __launch_bounds__(TRANSPOSE_THREADS) transpose_tile_2_pairs(Tran
     __shared__ uint32_t square[SIZE][SIZE / 2 + 1]; /* [column][pair of rows] */
     const Tile tile = find_tile(a, SIZE);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const bf16_t *x = (const bf16_t *)a.x + tile.x_at;
-    bf16_t *out = (bf16_t *)a.out + tile.out_at;
+    const uint16_t *x = (const uint16_t *)a.x + tile.x_at;
+    uint16_t *out = (uint16_t *)a.out + tile.out_at;
 #pragma unroll
     for (int k = 0; k < SIZE; k += STEP) {
         const int64_t c = tile.column + warp + k, r = tile.row + 2 * lane;

@@ -112,12 +112,22 @@ KERNEL_FUNCTION loss_scale(LossScaleArgs a) {
     if (finite) *a.updates += 1;
 }
 
-/* N elements of a parameter as bf16: N is 4 or 1. */
-template <int N> static __device__ __forceinline__ void put_copy(uint16_t *copy, const float *p) {
-    if (N == 1) {
-        *copy = float_to_bf16(p[0]);
+/* N elements of a parameter from the i-th on: N is 4 or 1. */
+template <typename T, int N>
+static __device__ __forceinline__ void put_low(uint16_t *copy, const float *p) {
+    if constexpr (N == 1) {
+        store((T *)copy, p[0]);
     } else {
-        *(uint2 *)copy = make_uint2(bf16_pair(p[0], p[1 % N]), bf16_pair(p[2 % N], p[3 % N]));
+        *(uint2 *)copy = make_uint2(Low<T>::pack(p[0], p[1]), Low<T>::pack(p[2], p[3]));
+    }
+}
+
+template <int N>
+static __device__ __forceinline__ void put_copy(int dtype, uint16_t *copy, const float *p) {
+    if (dtype == DTYPE_F16) {
+        put_low<f16_t, N>(copy, p);
+    } else {
+        put_low<bf16_t, N>(copy, p);
     }
 }
 
@@ -148,7 +158,7 @@ static __device__ __forceinline__ AdamwFactors adamw_factors(const AdamwScalars 
 /* N elements from the i-th on. */
 template <int N>
 static __device__ __forceinline__ void adamw_elements(const AdamwTensor &t, const AdamwFactors &f,
-                                                      int64_t i) {
+                                                      int copy_dtype, int64_t i) {
     float g[N], p[N], m[N], v[N];
     Elements<N>::get(t.g + i, g);
     Elements<N>::get(t.m + i, m);
@@ -165,7 +175,7 @@ static __device__ __forceinline__ void adamw_elements(const AdamwTensor &t, cons
     Elements<N>::put(t.m + i, m);
     Elements<N>::put(t.v + i, v);
     Elements<N>::put(t.p + i, p);
-    if (t.copy) put_copy<N>(t.copy + i, p);
+    if (t.copy) put_copy<N>(copy_dtype, t.copy + i, p);
 }
 
 static __device__ __forceinline__ void adamw_chunk(const AdamwTensor &t, const AdamwScalars &s,
@@ -176,9 +186,11 @@ static __device__ __forceinline__ void adamw_chunk(const AdamwTensor &t, const A
     const int64_t end = t.n - begin < UPDATE_CHUNK ? t.n : begin + UPDATE_CHUNK;
     const int64_t whole = begin + (end - begin) / 4 * 4;
     for (int64_t i = begin + 4 * (int64_t)threadIdx.x; i < whole; i += 4 * UPDATE_THREADS) {
-        adamw_elements<4>(t, f, i);
+        adamw_elements<4>(t, f, s.copy_dtype, i);
     }
-    if (whole + threadIdx.x < end) adamw_elements<1>(t, f, whole + threadIdx.x);
+    if (whole + threadIdx.x < end) {
+        adamw_elements<1>(t, f, s.copy_dtype, whole + threadIdx.x);
+    }
 }
 
 KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) adamw(AdamwArgs a) {
@@ -191,8 +203,9 @@ KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) adamw_many(AdamwManyArgs a) {
 }
 
 template <int N>
-static __device__ __forceinline__ void sgd_elements(const SgdTensor &t, float clip, float rate,
-                                                    float momentum, int64_t i) {
+static __device__ __forceinline__ void sgd_elements(const SgdTensor &t, const SgdScalars &s,
+                                                    float clip, float rate, int64_t i) {
+    const float momentum = s.momentum;
     float g[N], p[N], buf[N];
     Elements<N>::get(t.g + i, g);
     Elements<N>::get(t.p + i, p);
@@ -205,7 +218,7 @@ static __device__ __forceinline__ void sgd_elements(const SgdTensor &t, float cl
     }
     if (momentum != 0) Elements<N>::put(t.buf + i, buf);
     Elements<N>::put(t.p + i, p);
-    if (t.copy) put_copy<N>(t.copy + i, p);
+    if (t.copy) put_copy<N>(s.copy_dtype, t.copy + i, p);
 }
 
 static __device__ __forceinline__ void sgd_chunk(const SgdTensor &t, const SgdScalars &s,
@@ -216,10 +229,10 @@ static __device__ __forceinline__ void sgd_chunk(const SgdTensor &t, const SgdSc
     const int64_t end = t.n - begin < UPDATE_CHUNK ? t.n : begin + UPDATE_CHUNK;
     const int64_t whole = begin + (end - begin) / 4 * 4;
     for (int64_t i = begin + 4 * (int64_t)threadIdx.x; i < whole; i += 4 * UPDATE_THREADS) {
-        sgd_elements<4>(t, clip, rate, s.momentum, i);
+        sgd_elements<4>(t, s, clip, rate, i);
     }
     if (whole + threadIdx.x < end) {
-        sgd_elements<1>(t, clip, rate, s.momentum, whole + threadIdx.x);
+        sgd_elements<1>(t, s, clip, rate, whole + threadIdx.x);
     }
 }
 

@@ -6,12 +6,8 @@
 #include "runtime/cuda/kernels/index.h"
 
 /* Elements of 16 bytes. */
-template <typename T> struct VectorOf;
-template <> struct VectorOf<float> {
-    enum { N = 4 };
-};
-template <> struct VectorOf<bf16_t> {
-    enum { N = 8 };
+template <typename T> struct VectorOf {
+    enum { N = 16 / sizeof(T) };
 };
 
 /* Sixteen bytes as they lie, loaded long before they are taken apart: elements would take twice the
@@ -19,16 +15,16 @@ template <> struct VectorOf<bf16_t> {
 template <typename T> static __device__ __forceinline__ uint4 get_whole(const T *p) {
     return *(const uint4 *)p;
 }
-static __device__ __forceinline__ void take_apart(uint4 v, float (&x)[4]) {
-    x[0] = bits_to_float(v.x), x[1] = bits_to_float(v.y);
-    x[2] = bits_to_float(v.z), x[3] = bits_to_float(v.w);
-}
-static __device__ __forceinline__ void take_apart(uint4 v, float (&x)[8]) {
+template <typename T>
+static __device__ __forceinline__ void take_apart(uint4 v, float (&x)[VectorOf<T>::N]) {
     const uint32_t words[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        x[2 * i] = bits_to_float(words[i] << 16);
-        x[2 * i + 1] = bits_to_float(words[i] & 0xffff0000u);
+        if constexpr (sizeof(T) == 4) {
+            x[i] = bits_to_float(words[i]);
+        } else {
+            Low<T>::unpack(words[i], x[2 * i], x[2 * i + 1]);
+        }
     }
 }
 
@@ -54,17 +50,13 @@ template <> struct Elements<4> {
     }
 };
 
-static __device__ __forceinline__ uint32_t bf16_pair(float low, float high) {
-    return (uint32_t)float_to_bf16(low) | (uint32_t)float_to_bf16(high) << 16;
-}
-
 template <> struct Elements<8> {
-    static __device__ __forceinline__ void get(const bf16_t *p, float *x) {
-        take_apart(get_whole(p), *(float(*)[8])x);
+    template <typename T> static __device__ __forceinline__ void get(const T *p, float *x) {
+        take_apart<T>(get_whole(p), *(float(*)[8])x);
     }
-    static __device__ __forceinline__ void put(bf16_t *p, const float *x) {
-        *(uint4 *)p = make_uint4(bf16_pair(x[0], x[1]), bf16_pair(x[2], x[3]),
-                                 bf16_pair(x[4], x[5]), bf16_pair(x[6], x[7]));
+    template <typename T> static __device__ __forceinline__ void put(T *p, const float *x) {
+        *(uint4 *)p = make_uint4(Low<T>::pack(x[0], x[1]), Low<T>::pack(x[2], x[3]),
+                                 Low<T>::pack(x[4], x[5]), Low<T>::pack(x[6], x[7]));
     }
 };
 
