@@ -62,6 +62,10 @@ static void print_result(const TuneResult *result, const char *path, double seco
                "others\n",
                result->n_sums_joined, result->n_sums);
     }
+    if (result->n_joinable) {
+        printf("joined  products of one operand run at once in %d of %d kinds\n", result->n_joined,
+               result->n_joinable);
+    }
     printf("took    %.1f s\n", seconds);
     if (device->n_algos < result->n_products) {
         printf("left    %d products were not timed: cuBLASLt chooses as training starts\n",

@@ -1,7 +1,8 @@
 /* The plan's device section: printed after the header fields, read back as untrusted text.
  *
  *   device "NVIDIA H200" sm_90 cublasLt=130100
- *   algo batch=1 m=8192 n=1600 k=1600 ta=0 tb=1 shared=0 in=bf16 out=bf16 accumulate=0 epilogue=0 00..ff
+ *   algo batch=1 m=8192 n=1600 k=1600 ta=0 tb=1 shared=0 in=bf16 out=bf16 accumulate=0 epilogue=0
+ * 00..ff
  *
  * One algo line per product; its last word is PLAN_ALGO_BYTES in hexadecimal. The bytes are the
  * library's own; whoever hands them back to it has it check them first.
@@ -36,8 +37,8 @@ static void put_algo(StrBuf *out, const PlanAlgo *algo) {
     strbuf_printf(out,
                   "algo batch=%" PRId64 " m=%" PRId64 " n=%" PRId64 " k=%" PRId64
                   " ta=%d tb=%d shared=%d in=%s out=%s accumulate=%d epilogue=%d ",
-                  l->batch, l->m, l->n, l->k, l->transpose_a, l->transpose_b,
-                  algo->shared, dtype_name(algo->in_dtype), dtype_name(algo->out_dtype), algo->accumulate,
+                  l->batch, l->m, l->n, l->k, l->transpose_a, l->transpose_b, algo->shared,
+                  dtype_name(algo->in_dtype), dtype_name(algo->out_dtype), algo->accumulate,
                   algo->epilogue);
     for (int i = 0; i < PLAN_ALGO_BYTES; i++) strbuf_printf(out, "%02x", algo->bytes[i]);
     strbuf_put(out, "\n");

@@ -3,7 +3,8 @@
  * The products are those of a training step, of one rank of each distinct stage; they are found
  * without memory for the plan. Each of the heuristic's candidates is timed as training runs it,
  * replayed from a graph. What comes out goes into the plan's device section; a product that also
- * makes a bias's gradient (bias_grad.h) only where that is faster than a product and a sum. */
+ * makes a bias's gradient (bias_grad.h) only where that is faster than a product and a sum, several
+ * at once (join_products.h) unless they are faster one by one. */
 #ifndef RUNTIME_CUDA_TUNE_H
 #define RUNTIME_CUDA_TUNE_H
 
@@ -30,6 +31,8 @@ typedef struct TuneResult {
     PlanDevice device; /* the section: every product that was timed */
     int n_sums;        /* kinds of products that could make a bias's gradient besides, */
     int n_sums_joined; /* and those that then take less time than a product and a sum */
+    int n_joinable;    /* kinds of products that could run several at once, */
+    int n_joined;      /* and those that then take no more time */
     int n_products;
     TunedProduct *products; /* those that take the most of a step first */
 } TuneResult;

@@ -216,8 +216,9 @@ static bool tune(Plan *plan, Arena *arena, Diag *diag) {
         chosen += 1e-3 * (double)product->count * product->chosen_us;
     }
     printf("  tuned: %d kinds of products, %.2f ms of a step by cuBLASLt's first choices, %.2f by "
-           "those chosen; %d of %d kinds make a bias's gradient\n",
-           result.n_products, first, chosen, result.n_sums_joined, result.n_sums);
+           "those chosen; %d of %d kinds make a bias's gradient, %d of %d run several at once\n",
+           result.n_products, first, chosen, result.n_sums_joined, result.n_sums, result.n_joined,
+           result.n_joinable);
     return true;
 }
 

@@ -15,8 +15,15 @@ static void run_gemm(const GemmCommand *gemm) {
     const MatmulLayout *l = &gemm->layout;
     for (int64_t i = 0; i < l->batch * l->m * l->n; i++) {
         int64_t batch = i / (l->m * l->n), m = i / l->n % l->m, n = i % l->n;
-        int64_t a = batch * l->m * l->k + (l->transpose_a ? m : m * l->k);
-        int64_t b = batch * l->k * l->n + (l->transpose_b ? n * l->k : n);
+        int64_t d = i, bias = n, a = batch * l->m * l->k, b = batch * l->k * l->n;
+        if (gemm->apart.d) { /* joined ones */
+            a = 0;
+            b = batch * gemm->apart.b;
+            d = batch * gemm->apart.d + i % (l->m * l->n);
+            bias += batch * gemm->apart.bias;
+        }
+        a += l->transpose_a ? m : m * l->k;
+        b += l->transpose_b ? n * l->k : n;
         int64_t step_a = l->transpose_a ? l->m : 1, step_b = l->transpose_b ? 1 : l->n;
         double sum = 0;
         for (int64_t k = 0; k < l->k; k++) {
@@ -25,9 +32,9 @@ static void run_gemm(const GemmCommand *gemm) {
         }
         if (gemm->beta != 0) {
             const void *c = gemm->c ? gemm->c : gemm->d;
-            sum += (double)gemm->beta * (double)vec_get(c, gemm->out_dtype, i);
+            sum += (double)gemm->beta * (double)vec_get(c, gemm->out_dtype, d);
         }
-        if (gemm->bias) sum += (double)vec_get(gemm->bias, gemm->out_dtype, n);
+        if (gemm->bias) sum += (double)vec_get(gemm->bias, gemm->out_dtype, bias);
         if (gemm->epilogue == EPILOGUE_GELU && gemm->aux) {
             vec_put(gemm->aux, gemm->out_dtype, i, (float)sum);
         }
@@ -35,7 +42,7 @@ static void run_gemm(const GemmCommand *gemm) {
         if (gemm->epilogue == EPILOGUE_GELU_GRAD) {
             sum *= reference_gelu_slope((double)vec_get(gemm->aux, gemm->out_dtype, i));
         }
-        vec_put(gemm->d, gemm->out_dtype, i, (float)sum);
+        vec_put(gemm->d, gemm->out_dtype, d, (float)sum);
     }
     for (int64_t n = 0; gemm->bias_grad && n < l->n; n++) {
         double sum = 0;

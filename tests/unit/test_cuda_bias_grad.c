@@ -208,8 +208,14 @@ static void emit(const Run *run, const EpilogueCheck *check, CommandList *out) {
     CHECK(good, "%s", diag_text(run->diag));
 }
 
+static bool joins_none(void *user, const GemmCommand *one, const GemmCommand *joined) {
+    (void)user, (void)one, (void)joined;
+    return false;
+}
+
 static void test_counts(void) {
-    static const EpilogueCheck ALL = {.supports = NULL, .user = NULL, .sums_bias = all_sums}, NONE = {.supports = NULL, .user = NULL, .sums_bias = NULL};
+    static const EpilogueCheck ALL = {.sums_bias = all_sums, .joins = joins_none};
+    static const EpilogueCheck NONE = {.joins = joins_none};
     static const ModelSetting settings[] = {{"layers", "2"}};
     for (size_t i = 0; i < sizeof(COUNTS) / sizeof(COUNTS[0]); i++) {
         const Count *c = &COUNTS[i];
@@ -236,7 +242,7 @@ static void test_counts(void) {
                       without.count - with.count == gone - added,
                   "%d launches are gone, %d of sums, %d to add them are new",
                   without.count - with.count, gone, added);
-            CHECK(count_sums(&untuned) == 0 && untuned.count == without.count,
+            CHECK(count_sums(&untuned) == 0 && untuned.count < without.count,
                   "%d without a device section", count_sums(&untuned));
         }
         command_list_release(&with);

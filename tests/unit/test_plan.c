@@ -84,9 +84,10 @@ static void test_device(Arena *arena, Diag *diag) {
     uint64_t tuned = plan_fingerprint(plan);
     CHECK(tuned != before, "the section does not change the fingerprint");
     plan_print(&first, plan);
-    CHECK(strstr(first.text, "\ndevice \"NVIDIA \\22H200\\22\" sm_90 cublasLt=130100\n"
-                             "algo batch=1 m=8192 n=1600 k=1099511627776 ta=0 tb=1 in=bf16 "
-                             "out=bf16 accumulate=0 epilogue=0 00050a"),
+    CHECK(strstr(first.text,
+                 "\ndevice \"NVIDIA \\22H200\\22\" sm_90 cublasLt=130100\n"
+                 "algo batch=1 m=8192 n=1600 k=1099511627776 ta=0 tb=1 shared=0 in=bf16 "
+                 "out=bf16 accumulate=0 epilogue=0 00050a"),
           "another form");
     Plan *back = plan_parse(arena, "a.plan", first.text, diag);
     CHECK(back && verify_plan(back, diag), "%s", diag_text(diag));
@@ -209,7 +210,7 @@ static void test_mistakes(Arena *arena, Diag *diag) {
     } CASES[] = {
         {"perilune plan 5", "perilune plan 9", "x.plan:1: the plan's format is version 9"},
         {"perilune plan 5", "perilune plan 4",
-         "version 3; this program reads 4: make it again with perilune plan"},
+         "version 4; this program reads 5: make it again with perilune plan"},
         {"\nrecompute=none", "\nrecompute=all",
          "x.plan:13: expected what is recomputed: none, selective or full, at 'all'"},
         {"\nrecompute=none", "", "x.plan:13: expected 'recompute'"},
@@ -229,7 +230,7 @@ static void test_mistakes(Arena *arena, Diag *diag) {
         {"\nprecision=f32", "\nprecision=i32", "expected a precision, f32, bf16 or f16, at 'i32'"},
         {"\nprecision=f32", "\nprecision=", "expected a precision, f32, bf16 or f16"},
         {"\nprecision=f32", "\nprecision=f32x", "expected a precision, f32, bf16 or f16"},
-        {" : f32[", " : f16[", "expected a type (f32, i32, bf16), at 'f16["},
+        {" : f32[", " : f64[", "expected a type (f32, i32, bf16, f16), at 'f64["},
         {"model=\"fixture\"", "model=\"fixture", "a quoted text does not end"},
         {"model=\"fixture\"", "model=\"fi\\zz\"", "bad escape in a quoted text"},
         {"channel forward 0->1", "channel forward 0->7", "the number must lie in 0 to 1"},
@@ -254,9 +255,9 @@ static void test_mistakes(Arena *arena, Diag *diag) {
         {"00050a", "00050a0", "expected 128 hexadecimal digits"},
         {"00050a", "00050A", "expected 128 hexadecimal digits"},
         {"3b\nalgo batch=2", "3b algo batch=2", "unexpected text at the end of a line, at 'algo"},
-        {"3b\nalgo batch=2 m=8192 n=1600 k=1099511627776 ta=1 tb=0 in=bf16 out=f32 "
+        {"3b\nalgo batch=2 m=8192 n=1600 k=1099511627776 ta=1 tb=0 shared=0 in=bf16 out=f32 "
          "accumulate=1 epilogue=3",
-         "3b\nalgo batch=1 m=8192 n=1600 k=1099511627776 ta=0 tb=1 in=bf16 out=bf16 "
+         "3b\nalgo batch=1 m=8192 n=1600 k=1099511627776 ta=0 tb=1 shared=0 in=bf16 out=bf16 "
          "accumulate=0 epilogue=0",
          "x.plan:30: a product that was there before, at 'algo batch=1"},
         {"stages=0,1", "stages=0,1,0", "more members than stages"},

@@ -32,7 +32,8 @@ typedef struct Product {
     int64_t count;       /* see TunedProduct */
     int64_t count_here;  /* in the stage that is looked at */
     int64_t set_bytes;   /* one set of operands */
-    int apart;           /* of one that also makes a bias's gradient: the one that does not */
+    int apart;           /* of one that does more, the one that does not: a bias's gradient
+                            besides, or several products at once */
 } Product;
 
 typedef struct Tuner {
@@ -55,41 +56,63 @@ typedef struct Tuner {
 
 /* --- which products --- */
 
-static int64_t operand_bytes(int64_t rows, int64_t columns, int64_t batch, DType dtype) {
-    int64_t bytes = rows * columns * batch * dtype_bytes(dtype);
+static int64_t operand_bytes(int64_t elements, DType dtype) {
+    int64_t bytes = elements * dtype_bytes(dtype);
     return (bytes + GRANULE - 1) / GRANULE * GRANULE;
+}
+
+/* Bytes from the beginning of one operand to that of the next. */
+typedef struct OperandBytes {
+    int64_t a, b, d, bias;
+} OperandBytes;
+
+static OperandBytes measure_operands(const GemmCommand *command) {
+    const MatmulLayout *l = &command->layout;
+    const GemmStrides *apart = &command->apart;
+    int64_t before = l->batch - 1; /* of a batch: those before the last */
+    bool joined = apart->d != 0;
+    return (OperandBytes){
+        .a = operand_bytes((joined ? 1 : l->batch) * l->m * l->k, command->in_dtype),
+        .b = operand_bytes(before * (joined ? apart->b : l->k * l->n) + l->k * l->n,
+                           command->in_dtype),
+        .d = operand_bytes(before * (joined ? apart->d : l->m * l->n) + l->m * l->n,
+                           command->out_dtype),
+        .bias = operand_bytes((joined ? before * apart->bias : 0) + l->n, command->out_dtype)};
 }
 
 /* Its place, new or not; -1: reported. */
 static int find_product(Tuner *tuner, const GemmCommand *command) {
     GemmEntry *entry = gemm_table_find(tuner->table, command, tuner->diag);
     if (!entry) return -1;
+    PlanAlgo algo = gemm_product(command);
     for (int i = 0; i < tuner->n_products; i++) {
-        if (tuner->products[i].entry == entry) return i;
+        PlanAlgo known = gemm_product(&tuner->products[i].command);
+        if (plan_algo_same_product(&known, &algo)) return i;
     }
-    const MatmulLayout *l = &command->layout;
+    OperandBytes bytes = measure_operands(command);
     int n_results = 1 + (command->c != NULL) + (command->aux != NULL); /* of D's size */
-    Product product = {.entry = entry, .command = *command};
-    product.set_bytes = GRANULE + operand_bytes(l->m, l->k, l->batch, command->in_dtype) +
-                        operand_bytes(l->k, l->n, l->batch, command->in_dtype) +
-                        n_results * operand_bytes(l->m, l->n, l->batch, command->out_dtype);
-    if (command->bias) product.set_bytes += operand_bytes(1, l->n, 1, command->out_dtype);
-    if (command->bias_grad) product.set_bytes += operand_bytes(1, l->n, 1, DTYPE_F32);
+    Product product = {.entry = entry, .command = *command, .apart = -1};
+    product.set_bytes = GRANULE + bytes.a + bytes.b + n_results * bytes.d;
+    if (command->bias) product.set_bytes += bytes.bias;
+    if (command->bias_grad) product.set_bytes += operand_bytes(command->layout.n, DTYPE_F32);
     ARENA_PUSH(tuner->arena, tuner->products, tuner->n_products, tuner->capacity, product);
     return tuner->n_products - 1;
 }
 
-/* One that also makes a bias's gradient is measured against the same without, and a sum. */
+/* One that also makes a bias's gradient is measured against the same without, and a sum; joined
+ * ones against one after the other. */
 static bool add_product(Tuner *tuner, const GemmCommand *command) {
-    int i = find_product(tuner, command);
+    GemmCommand simple = *command;
+    int i = find_product(tuner, command), apart;
     if (i < 0) return false;
     tuner->products[i].count_here++;
-    if (!command->bias_grad) return true;
-    GemmCommand without = *command;
-    without.epilogue = EPILOGUE_SUM;
-    without.bias_grad = NULL;
-    without.summed = NULL;
-    int apart = find_product(tuner, &without);
+    if (!command->bias_grad && !command->apart.d) return true;
+    if (command->bias_grad) simple.epilogue = EPILOGUE_SUM;
+    if (command->apart.d) simple.layout.batch = 1;
+    simple.apart = (GemmStrides){0};
+    simple.bias_grad = NULL;
+    simple.summed = NULL;
+    apart = find_product(tuner, &simple);
     tuner->products[i].apart = apart;
     return apart >= 0;
 }
@@ -98,10 +121,18 @@ static bool supports_epilogue(void *user, const GemmCommand *gemm) {
     return gemm_table_supports(user, gemm);
 }
 
+static bool supports_joined(void *user, const GemmCommand *one, const GemmCommand *joined) {
+    (void)one;
+    return gemm_table_supports(user, joined);
+}
+
 static bool add_stage(Tuner *tuner, const Plan *plan, int stage) {
     Arena *arena = arena_create();
     CommandList list = {0};
-    EpilogueCheck check = {.supports = supports_epilogue, .user = tuner->table, .sums_bias = supports_epilogue};
+    EpilogueCheck check = {.supports = supports_epilogue,
+                           .user = tuner->table,
+                           .sums_bias = supports_epilogue,
+                           .joins = supports_joined};
     bool fine =
         cuda_emit_stage(plan, stage, &check, arena, kernel_cache_create(arena), &list, tuner->diag);
     for (int i = 0; fine && i < list.count; i++) {
@@ -188,18 +219,15 @@ static bool allocate(Tuner *tuner) {
  * ALIGN_BYTES only: an algorithm that needs more must fail here. */
 static GemmCommand place(const Tuner *tuner, const Product *product, int set) {
     GemmCommand command = product->command;
-    const MatmulLayout *l = &command.layout;
+    OperandBytes bytes = measure_operands(&command);
     unsigned char *at = tuner->memory + set * product->set_bytes + ALIGN_BYTES;
     command.a = at;
-    at += operand_bytes(l->m, l->k, l->batch, command.in_dtype);
-    command.b = at;
-    at += operand_bytes(l->k, l->n, l->batch, command.in_dtype);
-    command.d = at;
-    int64_t result_bytes = operand_bytes(l->m, l->n, l->batch, command.out_dtype);
-    if (command.c) command.c = at += result_bytes;
-    if (command.aux) command.aux = at += result_bytes;
-    if (command.bias) command.bias = at += result_bytes;
-    if (command.bias_grad) command.bias_grad = (float *)(at += result_bytes);
+    command.b = at += bytes.a;
+    command.d = at += bytes.b;
+    if (command.c) command.c = at += bytes.d;
+    if (command.aux) command.aux = at += bytes.d;
+    if (command.bias) command.bias = at += bytes.d;
+    if (command.bias_grad) command.bias_grad = (float *)(at += bytes.d);
     return command;
 }
 
@@ -379,19 +407,36 @@ static bool is_faster_together(Tuner *tuner, const Product *product, const Tuned
     return true;
 }
 
+/* --- joined products --- */
+
+/* Are several products at once no slower than one after the other? Where that is not known, they
+ * are taken to be. */
+static bool is_joined(const Product *product, const TunedProduct *together,
+                      const TunedProduct *apart) {
+    double one_by_one = (double)product->command.layout.batch * apart->chosen_us;
+    return together->chosen_us < 0 || apart->chosen_us < 0 || together->chosen_us <= one_by_one;
+}
+
 /* Leaves of each pair what training is to use. */
-static bool choose_sums(Tuner *tuner, TuneResult *out) {
+static bool choose_pairs(Tuner *tuner, TuneResult *out) {
     int n_kept = 0;
     for (int i = 0; i < tuner->n_products; i++) {
         const Product *product = &tuner->products[i];
-        TunedProduct *together = &out->products[i], *apart = &out->products[product->apart];
-        bool faster;
-        if (!product->command.bias_grad) continue;
-        if (!is_faster_together(tuner, product, together, apart, &faster)) return false;
-        out->n_sums++;
-        out->n_sums_joined += faster;
+        TunedProduct *together = &out->products[i];
+        if (product->apart < 0) continue;
+        TunedProduct *apart = &out->products[product->apart];
+        bool faster = true, joined = product->command.apart.d != 0;
+        if (joined) {
+            faster = is_joined(product, together, apart);
+        } else if (!is_faster_together(tuner, product, together, apart, &faster)) {
+            return false;
+        }
+        out->n_joinable += joined;
+        out->n_joined += joined && faster;
+        out->n_sums += !joined;
+        out->n_sums_joined += !joined && faster;
         if (faster) continue;
-        apart->count += together->count;
+        apart->count += together->count * (joined ? product->command.layout.batch : 1);
         together->count = 0;
     }
     for (int i = 0; i < tuner->n_products; i++) {
@@ -417,7 +462,7 @@ static bool tune_products(Tuner *tuner, TuneResult *out) {
     for (int i = 0; i < tuner->n_products; i++) {
         if (!tune_product(tuner, &tuner->products[i], &out->products[i])) return false;
     }
-    if (!choose_sums(tuner, out)) return false;
+    if (!choose_pairs(tuner, out)) return false;
     qsort(out->products, (size_t)out->n_products, sizeof(*out->products), by_time);
     out->device = (PlanDevice){.name = arena_strdup(tuner->arena, device->name),
                                .arch = arena_strdup(tuner->arena, device->arch),
