@@ -6,9 +6,9 @@
  *
  * Attention by cuDNN where it is found, as in training; --no-cudnn: by own kernels;
  * --cudnn-backward: the plan has room for cuDNN's gradient. --tune: algorithms of products as
- * `perilune tune` chooses them, else cuBLASLt's first choices.
+ * `perilune tune` chooses them, else cuBLASLt's first choices. --f16: all of it in f16.
  *
- *   build/bench/bench_gpu [--steps N] [--no-cudnn] [--cudnn-backward] [--tune]
+ *   build/bench/bench_gpu [--steps N] [--no-cudnn] [--cudnn-backward] [--tune] [--f16]
  *       [gpt-124m gpt-1.5b llama-8b]
  */
 #ifndef HAVE_CUDA
@@ -50,6 +50,7 @@ enum { N_CASES = sizeof(CASES) / sizeof(CASES[0]) };
 typedef struct Bench {
     const CudaDevice *device;
     double rate; /* FLOP/s of matrix products */
+    DType precision;
     int n_steps, n_wanted;
     bool no_cudnn, cudnn_backward, tune, wanted[N_CASES];
 } Bench;
@@ -60,7 +61,7 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Dense bf16 peaks by data sheet, TFLOP/s. */
+/* Dense peaks in 16 bits by data sheet, TFLOP/s. */
 static double peak_tflops(const char *device) {
     static const struct {
         const char *part;
@@ -83,8 +84,9 @@ static double median(double *values, int count) {
     return values[count / 2];
 }
 
-/* FLOP/s of bf16 products of 8192^3 on numbers other than zero: the median of ten. 0: reported. */
-static double matrix_rate(const CudaDevice *device, Diag *diag) {
+/* FLOP/s of products of 8192^3 in 16 bits on numbers other than zero: the median of ten. 0:
+ * reported. */
+static double matrix_rate(const CudaDevice *device, DType dtype, Diag *diag) {
     enum { N = 8192, REPEATS = 10, WORKSPACE = 32 << 20 };
     const CuApi *api = device->api;
     Arena *arena = arena_create();
@@ -100,8 +102,8 @@ static double matrix_rate(const CudaDevice *device, Diag *diag) {
                 cuda_fill_numbers(device, memory, 2 * (int64_t)bytes, stream, diag);
     GemmTable *table = gemm_table_create(device, false, WORKSPACE, arena);
     GemmCommand command = {.layout = {.batch = 1, .m = N, .n = N, .k = N},
-                           .in_dtype = DTYPE_BF16,
-                           .out_dtype = DTYPE_BF16,
+                           .in_dtype = dtype,
+                           .out_dtype = dtype,
                            .a = memory,
                            .b = memory + bytes,
                            .d = memory + 2 * bytes};
@@ -148,7 +150,7 @@ static Plan *make_plan(const Bench *bench, const Case *c, int layers, Arena *are
                                        .n_chunks = 1,
                                        .schedule = "1f1b",
                                        .cuda = true,
-                                       .precision = DTYPE_BF16,
+                                       .precision = bench->precision,
                                        .cudnn_backward = bench->cudnn_backward,
                                        .seed = 1}};
     return plan_make(arena, &request, diag);
@@ -297,9 +299,9 @@ static bool run_case(const Bench *bench, const Case *c, Diag *diag) {
     Plan *plan = layers ? make_plan(bench, c, layers, arena, &model, diag) : NULL;
     if (!layers) diag_error(diag, NO_LOC, "%s does not fit this device", c->name);
     if (plan) {
-        printf("%s: %d layers, %.0f M parameters, %d x %d x %lld tokens, bf16%s%s\n", c->name,
-               layers, 1e-6 * (double)plan->n_parameters, plan->n_micro, plan->micro_batch,
-               (long long)plan->seq, bench->tune ? ", tuned" : "",
+        printf("%s: %d layers, %.0f M parameters, %d x %d x %lld tokens, %s%s%s\n", c->name, layers,
+               1e-6 * (double)plan->n_parameters, plan->n_micro, plan->micro_batch,
+               (long long)plan->seq, dtype_name(bench->precision), bench->tune ? ", tuned" : "",
                bench->cudnn_backward ? ", room for cuDNN's gradient" : "");
     }
     bool fine = plan && (!bench->tune || tune(plan, arena, diag)) &&
@@ -310,7 +312,7 @@ static bool run_case(const Bench *bench, const Case *c, Diag *diag) {
 
 static int usage(void) {
     fprintf(stderr, "usage: bench_gpu [--steps N] [--no-cudnn] [--cudnn-backward] [--tune] "
-                    "[gpt-124m gpt-1.5b llama-8b]\n");
+                    "[--f16] [gpt-124m gpt-1.5b llama-8b]\n");
     return 2;
 }
 
@@ -325,6 +327,10 @@ static bool read_argument(char **argv, int argc, int *i, Bench *bench) {
     if (strcmp(text, "--no-cudnn") == 0) return bench->no_cudnn = true;
     if (strcmp(text, "--cudnn-backward") == 0) return bench->cudnn_backward = true;
     if (strcmp(text, "--tune") == 0) return bench->tune = true;
+    if (strcmp(text, "--f16") == 0) {
+        bench->precision = DTYPE_F16;
+        return true;
+    }
     for (int c = 0; c < N_CASES; c++) {
         if (strcmp(text, CASES[c].name) == 0) known = bench->wanted[c] = true;
     }
@@ -335,7 +341,7 @@ static bool read_argument(char **argv, int argc, int *i, Bench *bench) {
 int main(int argc, char **argv) {
     const char *why;
     CudaDevice device;
-    Bench bench = {.device = &device, .n_steps = 10};
+    Bench bench = {.device = &device, .precision = DTYPE_BF16, .n_steps = 10};
     bool fine = true;
     setvbuf(stdout, NULL, _IOLBF, 0); /* what is known stays known when time is up */
     for (int i = 1; i < argc; i++) {
@@ -350,10 +356,11 @@ int main(int argc, char **argv) {
         diag_print(diag, stderr);
         return 1;
     }
-    bench.rate = matrix_rate(&device, diag);
+    bench.rate = matrix_rate(&device, bench.precision, diag);
     fine = bench.rate > 0;
-    printf("%s, %d processors, %.1f GiB free; 8192^3 bf16 products: %.0f TFLOP/s\n", device.name,
-           device.n_processors, (double)device.free_bytes / (1 << 30), 1e-12 * bench.rate);
+    printf("%s, %d processors, %.1f GiB free; 8192^3 %s products: %.0f TFLOP/s\n", device.name,
+           device.n_processors, (double)device.free_bytes / (1 << 30), dtype_name(bench.precision),
+           1e-12 * bench.rate);
     for (int c = 0; c < N_CASES; c++) {
         Diag *of_case = diag_create();
         if (!bench.n_wanted || bench.wanted[c]) fine &= run_case(&bench, &CASES[c], of_case);

@@ -2,9 +2,9 @@
  * memory.
  *
  * A tile is [rows][HEAD] of T, bf16_t or f16_t, HEAD the next of 32, 64, 128; what lies beyond
- * `head`, or beyond the last row, is zero. 16-byte chunks of a row are permuted by the row's number,
- * so that the eight rows of an 8 x 8 matrix lie in different banks, for ldmatrix, copies in and
- * copies out.
+ * `head`, or beyond the last row, is zero. 16-byte chunks of a row are permuted by the row's
+ * number, so that the eight rows of an 8 x 8 matrix lie in different banks, for ldmatrix, copies in
+ * and copies out.
  */
 #ifndef RUNTIME_CUDA_KERNELS_ATTENTION_CUH
 #define RUNTIME_CUDA_KERNELS_ATTENTION_CUH
@@ -160,7 +160,7 @@ static __device__ __forceinline__ void tile_put(unsigned char *tile, int first_i
                 *reinterpret_cast<uint32_t *>(tile + tile_offset<HEAD>(row, first_chunk + n) +
                                               t * 4) =
                     Low<T>::pack(acc[m][n][2 * half] * factor[m][half],
-                              acc[m][n][2 * half + 1] * factor[m][half]);
+                                 acc[m][n][2 * half + 1] * factor[m][half]);
             }
         }
     }

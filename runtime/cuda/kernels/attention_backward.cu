@@ -154,9 +154,9 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
             clear_fragments(p);
             clear_fragments(ds);
             multiply_rows<T, MT, N>(p, TileLane<HEAD>::by_rows(k_tile, in_tile),
-                                 TileLane<HEAD>::by_columns(q_tile, part));
+                                    TileLane<HEAD>::by_columns(q_tile, part));
             multiply_rows<T, MT, N>(ds, TileLane<HEAD>::by_rows(v_tile, in_tile),
-                                 TileLane<HEAD>::by_columns(do_tile, part));
+                                    TileLane<HEAD>::by_columns(do_tile, part));
             transposed_weights<MT, N>(s, statistics + part, row, key, masked, p, ds);
             pack_fragments<T, MT, N>(packed, p);
             multiply_fragments<T, MT, N>(dv, packed, TileLane<HEAD>::by_rows(do_tile, part));
@@ -176,8 +176,8 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
     tile_put<T, HEAD>(shared + KEY_BYTES, in_tile, 0, dv, factors);
     __syncwarp();
     tile_copy_out<WARP_KEYS, HEAD>(shared, in_tile, (T *)a.dk + at, KeyRows{s}, key, s.seq);
-    tile_copy_out<WARP_KEYS, HEAD>(shared + KEY_BYTES, in_tile, (T *)a.dv + at, KeyRows{s},
-                                   key, s.seq);
+    tile_copy_out<WARP_KEYS, HEAD>(shared + KEY_BYTES, in_tile, (T *)a.dv + at, KeyRows{s}, key,
+                                   s.seq);
 }
 
 /* Heads of 128: eight warps, two of them for 32 keys. Each of the two computes the weights of half
@@ -235,9 +235,9 @@ static __device__ __forceinline__ void keys_gradient_by_two(const AttentionBackw
             clear_fragments(scores);
             clear_fragments(dp);
             multiply_rows<T, 2, N>(scores, TileLane<HEAD>::by_rows(k_tile, in_tile),
-                                TileLane<HEAD>::by_columns(q_tile, half * N));
+                                   TileLane<HEAD>::by_columns(q_tile, half * N));
             multiply_rows<T, 2, N>(dp, TileLane<HEAD>::by_rows(v_tile, in_tile),
-                                TileLane<HEAD>::by_columns(do_tile, half * N));
+                                   TileLane<HEAD>::by_columns(do_tile, half * N));
             transposed_weights<2, N>(s, statistics + half * N, row, key, masked, scores, dp);
             pack_fragments<T, 2, N>(p, scores);
             pack_fragments<T, 2, N>(ds, dp);
@@ -255,9 +255,9 @@ static __device__ __forceinline__ void keys_gradient_by_two(const AttentionBackw
         for (int turn = 0; turn < 2; turn++) { /* own rows, then the other warp's */
             const int from = (turn ? half ^ 1 : half) * N;
             multiply_fragments<T, 2, N>(dv, p,
-                                     TileLane<HEAD>::by_rows(do_tile, from).columns_64(half));
+                                        TileLane<HEAD>::by_rows(do_tile, from).columns_64(half));
             multiply_fragments<T, 2, N>(dk, ds,
-                                     TileLane<HEAD>::by_rows(q_tile, from).columns_64(half));
+                                        TileLane<HEAD>::by_rows(q_tile, from).columns_64(half));
             if (turn) break;
 #pragma unroll
             for (int i = 0; i < 4; i++) {
@@ -279,8 +279,7 @@ static __device__ __forceinline__ void keys_gradient_by_two(const AttentionBackw
     tile_put<T, HEAD>(shared + KEY_BYTES, warp / 2 * KEYS, warp % 2 * 8, dv, one);
     __syncthreads();
     tile_copy_out<16, HEAD>(shared, warp * 16, (T *)a.dk + at, KeyRows{s}, key, s.seq);
-    tile_copy_out<16, HEAD>(shared + KEY_BYTES, warp * 16, (T *)a.dv + at, KeyRows{s}, key,
-                            s.seq);
+    tile_copy_out<16, HEAD>(shared + KEY_BYTES, warp * 16, (T *)a.dv + at, KeyRows{s}, key, s.seq);
 }
 
 /* dS of a warp's 32 rows and KEYS keys, from scores and products with do. */
@@ -351,9 +350,9 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
         clear_fragments(ds);
         clear_fragments(dp);
         multiply_rows<T, 2, KEYS>(ds, TileLane<HEAD>::by_rows(q_tile, in_tile),
-                               TileLane<HEAD>::by_columns(keys, 0));
+                                  TileLane<HEAD>::by_columns(keys, 0));
         multiply_rows<T, 2, KEYS>(dp, TileLane<HEAD>::by_rows(do_tile, in_tile),
-                               TileLane<HEAD>::by_columns(keys + KEY_BYTES, 0));
+                                  TileLane<HEAD>::by_columns(keys + KEY_BYTES, 0));
         weights_gradient<KEYS>(s, lse2, delta, row, first_key, masked, ds, dp);
         pack_fragments<T, 2, KEYS>(packed, ds);
         multiply_fragments<T, 2, KEYS>(acc, packed, TileLane<HEAD>::by_rows(keys, 0));
@@ -364,9 +363,8 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
     __syncwarp();
     tile_put<T, HEAD>(shared, in_tile, 0, acc, factors);
     __syncwarp();
-    tile_copy_out<WARP_QUERIES, HEAD>(shared, in_tile,
-                                      (T *)a.dq + attention_first_query(s, last), QueryRows{s},
-                                      last.tile * BACKWARD_TILE + in_tile, s.rows);
+    tile_copy_out<WARP_QUERIES, HEAD>(shared, in_tile, (T *)a.dq + attention_first_query(s, last),
+                                      QueryRows{s}, last.tile * BACKWARD_TILE + in_tile, s.rows);
 }
 
 #define BACKWARD_KERNELS(T, suffix)                                                                \

@@ -65,8 +65,8 @@ template <int N> INLINE void store(float *p, const float (&x)[N]) {
 
 template <int N, typename T> INLINE void store(T *p, const float (&x)[N]) {
     if constexpr (N == 8) {
-        uint4 four = {Low<T>::pack(x[0], x[1]), Low<T>::pack(x[2], x[3]),
-                      Low<T>::pack(x[4], x[5]), Low<T>::pack(x[6], x[7])};
+        uint4 four = {Low<T>::pack(x[0], x[1]), Low<T>::pack(x[2], x[3]), Low<T>::pack(x[4], x[5]),
+                      Low<T>::pack(x[6], x[7])};
         *(uint4 *)p = four;
     } else if constexpr (N == 4) {
         uint2 two = {Low<T>::pack(x[0], x[1]), Low<T>::pack(x[2], x[3])};

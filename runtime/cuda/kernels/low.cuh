@@ -66,7 +66,7 @@ template <> struct Low<f16_t> {
         return pair;
     }
 #else
-    /* The fields of an f32 with a too small exponent, which 2^112 makes right, of subnormals too. */
+    /* An f32's fields with too small an exponent, which 2^112 makes right, of subnormals too. */
     static float widen(f16_t x) {
         const uint32_t sign = (x.bits & 0x8000u) << 16, rest = (x.bits & 0x7fffu) << 13;
         if (rest >= 0x7c00u << 13) return __uint_as_float(sign | 0x7f800000u | rest);

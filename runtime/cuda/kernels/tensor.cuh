@@ -34,8 +34,8 @@ static __device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4]
                                            const uint32_t (&b)[2]);
 #define MMA_INSTRUCTION(T, name)                                                                   \
     template <>                                                                                    \
-    __device__ __forceinline__ void mma<T>(float (&d)[4], const uint32_t (&a)[4],                  \
-                                           const uint32_t (&b)[2]) {                               \
+    __device__ __forceinline__ void mma<T>(float(&d)[4], const uint32_t(&a)[4],                    \
+                                           const uint32_t(&b)[2]) {                                \
         asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." name "." name ".f32 "                \
                      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"             \
                      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                              \
