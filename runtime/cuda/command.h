@@ -207,6 +207,8 @@ typedef struct Command {
     CommandKind kind;
     StreamKind stream;
     CommandInfo info;
+    int n_others; /* commands that it stands for besides: of joined products */
+    const CommandInfo *others;
     union {
         LaunchCommand launch;
         GemmCommand gemm;

@@ -123,6 +123,16 @@ static const Access *all_accesses(const Group *group, Arena *arena, int *out_cou
     return accesses;
 }
 
+/* Of those that are no commands of their own any more. */
+static const CommandInfo *other_infos(const Group *group, const Command *first, Arena *arena) {
+    CommandInfo *infos = ARENA_ARRAY(arena, CommandInfo, group->count);
+    int count = 0;
+    for (int i = 0; i < group->count; i++) {
+        if (group->all[i] != first) infos[count++] = group->all[i]->info;
+    }
+    return infos;
+}
+
 static int join(CommandList *list, int first, const EpilogueCheck *check, Arena *arena) {
     Group group = collect(list, first);
     GemmStrides strides = {0};
@@ -139,6 +149,8 @@ static int join(CommandList *list, int first, const EpilogueCheck *check, Arena 
         return 0;
     }
     joined.accesses = all_accesses(&group, arena, &joined.n_accesses);
+    joined.others = other_infos(&group, &list->items[first], arena);
+    joined.n_others = group.count - 1;
     for (int i = 0; i < group.count; i++) {
         list->items[group.all[i] - list->items].kind = COMMAND_GONE;
     }

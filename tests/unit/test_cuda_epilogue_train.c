@@ -78,6 +78,49 @@ static void test_training(void) {
     }
 }
 
+/* A step with k's weights too large on the device; the node that is said to be the first that is
+ * not finite, or what it adds up. -1: none is said. */
+static int overflow(DeviceKind device) {
+    static const ModelSetting settings[] = {
+        {"model", "32"}, {"heads", "4"}, {"seq", "8"}, {"layers", "2"}, {"vocab", "61"}};
+    static const Layout layout = {1, 1, 1, 2, 1, "1f1b", false, NULL, 0};
+    Run run;
+    int node = -1;
+    bool good =
+        run_plan_for(&run, "models/gpt.lua", settings, 5, &layout, 4, false, true, DTYPE_F32) &&
+        run_start_on(&run, &(EngineOptions){.device = device});
+    CHECK(good, "%s", diag_text(run.diag));
+    for (int i = 0; good && i < run.n_params; i++) {
+        if (strcmp(run.names[i], "blocks.1.attn.wk") != 0) continue;
+        float *weight = run_weight(&run, i);
+        for (int64_t k = 0; k < type_elements(&run.types[i]); k++) weight[k] = 3e38f;
+        engine_write_parameter(run.engine, run.names[i], weight);
+    }
+    CHECK(!good || !run_steps(&run, 1, 1e-3), "nothing was noticed");
+    const char *said = strstr(diag_text(run.diag), "first value that is not finite: %");
+    CHECK(said && sscanf(said, "first value that is not finite: %%%d", &node) == 1, "it says %s",
+          diag_text(run.diag));
+    if (node >= 0) {
+        const Node *at = run.plan->programs[0].graph->nodes[node];
+        CHECK(at->block == 1 && (at->op == OP_ADD || at->op == OP_MATMUL), "it says %s",
+              diag_text(run.diag));
+        if (at->op == OP_ADD) node = at->inputs[0].node->id; /* a product and its bias */
+    }
+    run_close(&run);
+    return node;
+}
+
+/* k's product runs together with q's and v's: a report names it all the same, as the CPU's does. */
+static void test_report(void) {
+    check_begin("the value that is not finite is named, one of joined products");
+    int cpu = overflow(DEVICE_CPU);
+    cuda_api_replace(fake_cuda_create(&(FakeOptions){.seed = 1}));
+    int cuda = overflow(DEVICE_CUDA);
+    fake_cuda_destroy();
+    CHECK(cpu >= 0 && cuda == cpu, "%%%d, not %%%d", cuda, cpu);
+    check_end();
+}
+
 int main(void) {
     const char *why = emulate_missing() ? emulate_missing() : generated_host_missing();
     if (why) {
@@ -85,6 +128,7 @@ int main(void) {
         return 0;
     }
     test_training();
+    test_report();
     return check_report();
 }
 #endif

@@ -462,8 +462,7 @@ static void cuda_commit(Engine *engine) {
 }
 
 /* A command as the reports of the engine know it. */
-static CallInfo call_of(const Engine *engine, const Command *command) {
-    const CommandInfo *info = &command->info;
+static CallInfo call_of(const Engine *engine, const CommandInfo *info) {
     CallInfo call = {.node = info->node, .micro = info->micro, .kind = info->task};
     for (int o = 0; info->node && o < info->node->n_outputs; o++) {
         call.out[o] = executor_address(&engine->ranks[info->rank],
@@ -485,8 +484,11 @@ static bool check_command(void *user, const Command *command) {
     int rank = command->info.rank;
     if (!is_last_of_node(&cuda->replays[EMIT_TRAIN], command)) return true;
     if (cuda->engine->bad[rank].found) return true;
-    CallInfo call = call_of(cuda->engine, command);
-    engine_check_outputs(cuda->engine, rank, &call);
+    bool found = false;
+    for (int i = -1; i < command->n_others && !found; i++) {
+        CallInfo call = call_of(cuda->engine, i < 0 ? &command->info : &command->others[i]);
+        found = engine_check_outputs(cuda->engine, rank, &call);
+    }
     return true;
 }
 
