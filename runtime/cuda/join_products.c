@@ -105,6 +105,22 @@ static void keep_regular(Group *group, const Command *first, GemmStrides *out) {
     *group = best;
 }
 
+/* What lies between the results is not written, but the library is not told of anything read there
+ * either. */
+static bool is_apart(const GemmCommand *g) {
+    const MatmulLayout *l = &g->layout;
+    int64_t before = l->batch - 1, b = before * g->apart.b + l->k * l->n;
+    int64_t d = before * g->apart.d + l->m * l->n, bias = before * g->apart.bias + l->n;
+    Access to = gemm_range(g->d, 1, d, g->out_dtype, true);
+    Access from[] = {gemm_range(g->a, l->m, l->k, g->in_dtype, false),
+                     gemm_range(g->b, 1, b, g->in_dtype, false),
+                     gemm_range(g->bias, g->bias != NULL, bias, g->out_dtype, false)};
+    for (size_t i = 0; i < sizeof(from) / sizeof(from[0]); i++) {
+        if (access_overlaps(&to, &from[i])) return false;
+    }
+    return true;
+}
+
 static const Access *all_accesses(const Group *group, Arena *arena, int *out_count) {
     int most = 0, count = 0;
     for (int i = 0; i < group->count; i++) most += group->all[i]->n_accesses;
@@ -145,6 +161,7 @@ static int join(CommandList *list, int first, const EpilogueCheck *check, Arena 
     joined.gemm.bias = group.all[0]->gemm.bias;
     joined.gemm.c = NULL;
     joined.gemm.apart = strides;
+    if (!is_apart(&joined.gemm)) return 0;
     if (check->joins && !check->joins(check->user, &list->items[first].gemm, &joined.gemm)) {
         return 0;
     }

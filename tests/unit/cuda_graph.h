@@ -46,12 +46,14 @@ typedef struct Variant {
 #define SIZES {"optimizer.eps", "1e-6"}, {"model", "32"}, {"heads", "4"}, {"seq", "8"}
 #define COMMON SIZES, {"layers", "5"}
 /* clang-format on */
-static int fake_cudnn_version;  /* of fakes made from now on; 0: none */
-static int n_layouts_run, half; /* half: see run_in_halves */
+static LossScaling f16_scaling = {1024, 1}; /* of plans made from now on in f16 */
+static int fake_cudnn_version;              /* of fakes made from now on; 0: none */
+static int n_layouts_run, half;             /* half: see run_in_halves */
 
 static inline bool plan(Run *run, const Variant *variant, const Layout *layout) {
     int count = 0;
     while (variant->settings[count].key) count++;
+    run_loss_scaling = variant->precision == DTYPE_F16 ? f16_scaling : (LossScaling){0};
     return run_plan_for(run, variant->path, variant->settings, count, layout, GLOBAL_BATCH, false,
                         true, variant->precision);
 }
@@ -154,6 +156,8 @@ static inline void compare_with_cpu(Run *run, Run *cpu) {
         double error = fabs(run->losses[step] - cpu->losses[step]) / cpu->losses[step];
         CHECK(error < 2e-3, "loss of step %d is %.8f, on the CPU %.8f", step + 1, run->losses[step],
               cpu->losses[step]);
+        CHECK(run->scales[step] == cpu->scales[step], "the loss scale is %g, on the CPU %g",
+              run->scales[step], cpu->scales[step]);
     }
     compare_forward(run, cpu);
 }

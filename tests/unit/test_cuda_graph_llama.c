@@ -1,5 +1,5 @@
-/* Captured steps of Llama and of models with other parts, and in bf16, proved and run without a
- * GPU: see cuda_graph.h. */
+/* Captured steps of Llama and of models with other parts, and in bf16 and f16, proved and run
+ * without a GPU: see cuda_graph.h. */
 #include "tests/unit/check.h"
 
 #ifndef HAVE_CUDA
@@ -35,6 +35,8 @@ static const Variant OTHERS[] = {
      DTYPE_BF16,
      {COMMON, {"vocab", "61"}, {"kv_heads", "2"}, {"ffn", "88"}}},
 };
+static const Variant HALF = {
+    "gpt f16", "models/gpt.lua", 4, DTYPE_F16, {COMMON, {"vocab", "61"}, {"ffn", "64"}}};
 static const Layout OTHER_LAYOUTS[] = {
     {2, 1, 1, 4, 1, "1f1b", true, NULL, 0},
     {1, 2, 2, 4, 1, "1f1b", false, NULL, 0},
@@ -67,7 +69,19 @@ static void run_recomputed(void) {
     run_recompute = RECOMPUTE_NONE;
 }
 
+/* The scale doubles in each step; then it is so large that no step changes anything. */
+static void run_scaled(void) {
+    check_layouts(&HALF, OTHER_LAYOUTS, N_OTHER_LAYOUTS);
+    run_zero = 1;
+    f16_scaling = (LossScaling){4294967296.0, 2000};
+    check_layouts(&HALF, &OTHER_LAYOUTS[1], 2);
+    f16_scaling = (LossScaling){1024, 1};
+    check_layouts(&HALF, &OTHER_LAYOUTS[1], 1);
+    run_zero = 0;
+}
+
 static void run(void) {
+    run_scaled();
     run_recomputed();
     check_layouts(&LLAMA, LAYOUTS, N_LAYOUTS);
     for (size_t i = 0; i < sizeof(OTHERS) / sizeof(OTHERS[0]); i++) {

@@ -149,6 +149,13 @@ static void against_each_other(Draft *draft) {
     three(draft);
     for (int i = 0; i < 3; i++) draft->items[i].gemm.b = room(ROOM_B) + (2 - i) * APART;
 }
+static void left_between_results(Draft *draft) {
+    three(draft);
+    for (int i = 0; i < 3; i++) {
+        draft->items[i].gemm.a = room(ROOM_D) + APART;
+        ((Access *)draft->items[i].accesses)[0].at = (uintptr_t)draft->items[i].gemm.a;
+    }
+}
 static void unaligned(Draft *draft) {
     add_product(draft, 0), add_product(draft, 1);
     draft->items[1].gemm.bias = (const char *)draft->items[1].gemm.bias + 2;
@@ -190,6 +197,7 @@ static const Case CASES[] = {
     {"with gelu", with_gelu, 0, 1, 1},
     {"not equally far apart", uneven, 1, 2, 1},
     {"operands in the opposite order of results", against_each_other, 0, 1, 1},
+    {"the common operand lies between results", left_between_results, 1, 1, 1},
     {"not a multiple of 64 bytes apart", unaligned, 0, 1, 1},
     {"large enough by themselves", large, 0, 1, 1},
 };
