@@ -25,7 +25,7 @@ const int ELEMENTWISE_N_ARGS[N_ELEMENTWISE_OPS] = {
 /* x > y ? x : y, but NaN if either is. */
 VEC_INLINE float vmath_maximum(float x, float y) {
     const float larger = x > y ? x : y; /* y if x is NaN */
-    return vec_from_bits(vmath_select(x != x, vec_bits(x), vec_bits(larger)));
+    return vec_from_bits(vec_select(x != x, vec_bits(x), vec_bits(larger)));
 }
 
 VEC_INLINE float vmath_maximum_slope(float x, float y) {

@@ -36,6 +36,17 @@ VEC_INLINE void rotate_row(const DType dtype, int n_pairs, int64_t half, const R
     }
 }
 
+/* The machine's instructions widen and round f16 faster than that loop would. */
+static void rotate_f16_row(int n_pairs, int64_t half, const RotaryTable *table, const uint16_t *x,
+                           uint16_t *y) {
+    float wide[2 * PAIRS];
+    vec_f16_load(x, wide, n_pairs);
+    vec_f16_load(x + half, wide + n_pairs, n_pairs);
+    rotate_row(DTYPE_F32, n_pairs, n_pairs, table, wide, wide);
+    vec_f16_store(wide, y, n_pairs);
+    vec_f16_store(wide + n_pairs, y + half, n_pairs);
+}
+
 void rotary_apply(DType dtype, int64_t batch, int64_t seq, int64_t inner, int64_t head,
                   int64_t position_offset, double base, int direction, const void *x, void *y) {
     const int64_t half = head / 2;
@@ -57,7 +68,7 @@ void rotary_apply(DType dtype, int64_t batch, int64_t seq, int64_t inner, int64_
                     if (dtype == DTYPE_BF16)
                         rotate_row(DTYPE_BF16, n_pairs, half, &table, from, to);
                     else if (dtype == DTYPE_F16)
-                        rotate_row(DTYPE_F16, n_pairs, half, &table, from, to);
+                        rotate_f16_row(n_pairs, half, &table, from, to);
                     else
                         rotate_row(DTYPE_F32, n_pairs, half, &table, from, to);
                 }

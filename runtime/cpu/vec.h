@@ -54,6 +54,12 @@ VEC_INLINE float vec_from_bits(uint32_t bits) {
     return x;
 }
 
+/* Without a branch, which would not vectorise. */
+VEC_INLINE uint32_t vec_select(int condition, uint32_t yes, uint32_t no) {
+    uint32_t mask = 0u - (uint32_t)(condition != 0);
+    return (yes & mask) | (no & ~mask);
+}
+
 /* The lanes' sum by halves: a fixed order. */
 VEC_INLINE float vec_lane_sum(Vec v) {
     float lane[VEC_LANES];

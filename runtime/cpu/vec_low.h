@@ -11,10 +11,6 @@
 
 #include "ir/type.h"
 
-#if defined(__F16C__) || defined(__AVX512F__)
-#include <immintrin.h>
-#endif
-
 /* --- bf16: the upper half of an f32 --- */
 
 VEC_INLINE float vec_bf16_widen(uint16_t x) {
@@ -42,11 +38,10 @@ VEC_INLINE void vec_bf16_store(const float *from, uint16_t *to, int64_t n) {
 /* For any machine, and for single numbers in loops that compilers vectorise: no branches. */
 VEC_INLINE float vec_f16_widen(uint16_t x) {
     const uint32_t size = x & 0x7fffu, rebias = (uint32_t)(127 - 15) << 23;
-    const uint32_t normal = (size << 13) + rebias;
     const uint32_t tiny = vec_bits((float)(int32_t)size * 0x1p-24f); /* subnormal: exact */
-    uint32_t bits = size < 0x0400 ? tiny : normal;
-    bits += size >= 0x7c00 ? rebias : 0; /* the largest exponent to the largest */
-    bits |= size > 0x7c00 ? 0x00400000 : 0;
+    uint32_t bits = vec_select(size < 0x0400, tiny, (size << 13) + rebias);
+    bits += vec_select(size >= 0x7c00, rebias, 0); /* the largest exponent to the largest */
+    bits |= vec_select(size > 0x7c00, 0x00400000, 0);
     return vec_from_bits(bits | (uint32_t)(x & 0x8000) << 16);
 }
 
@@ -55,63 +50,31 @@ VEC_INLINE uint16_t vec_f16_round(float x) {
     const uint32_t normal = (size - ((uint32_t)(127 - 15) << 23) + 0xfff + (size >> 13 & 1)) >> 13;
     /* Below 2^-14: neighbours of 0.5f are 2^-24 apart, as f16's subnormals are. */
     const uint32_t tiny = vec_bits(vec_from_bits(size) + 0.5f) - vec_bits(0.5f);
-    uint32_t half = size < 0x38800000 ? tiny : normal;
-    half = size >= 0x477ff000 ? 0x7c00 : half; /* 65,520 and more */
-    half = size > 0x7f800000 ? 0x7e00 | (size >> 13 & 0x3ff) : half;
+    uint32_t half = vec_select(size < 0x38800000, tiny, normal);
+    half = vec_select(size >= 0x477ff000, 0x7c00, half); /* 65,520 and more */
+    half = vec_select(size > 0x7f800000, 0x7e00 | (size >> 13 & 0x3ff), half);
     return (uint16_t)(half | (bits >> 16 & 0x8000));
 }
 
-/* By the machine's instructions as far as whole vectors go; the same bits. */
-VEC_INLINE void vec_f16_load(const uint16_t *from, float *to, int64_t n) {
-    int64_t done = 0;
-#if defined(__AVX512F__)
-    for (; done + 16 <= n; done += 16) {
-        const __m256i x = _mm256_loadu_si256((const __m256i *)(const void *)(from + done));
-        _mm512_storeu_ps(to + done, _mm512_cvtph_ps(x));
-    }
-#endif
-#if defined(__F16C__)
-    for (; done + 8 <= n; done += 8) {
-        const __m128i x = _mm_loadu_si128((const __m128i *)(const void *)(from + done));
-        _mm256_storeu_ps(to + done, _mm256_cvtph_ps(x));
-    }
-#endif
-#pragma omp simd
-    for (int64_t i = done; i < n; i++) to[i] = vec_f16_widen(from[i]);
-}
-
-VEC_INLINE void vec_f16_store(const float *from, uint16_t *to, int64_t n) {
-    int64_t done = 0;
-#if defined(__AVX512F__)
-    for (; done + 16 <= n; done += 16) {
-        const __m256i x = _mm512_cvtps_ph(_mm512_loadu_ps(from + done), _MM_FROUND_TO_NEAREST_INT);
-        _mm256_storeu_si256((__m256i *)(void *)(to + done), x);
-    }
-#endif
-#if defined(__F16C__)
-    for (; done + 8 <= n; done += 8) {
-        const __m128i x = _mm256_cvtps_ph(_mm256_loadu_ps(from + done), _MM_FROUND_TO_NEAREST_INT);
-        _mm_storeu_si128((__m128i *)(void *)(to + done), x);
-    }
-#endif
-#pragma omp simd
-    for (int64_t i = done; i < n; i++) to[i] = vec_f16_round(from[i]);
-}
+/* The same bits by the machine's instructions, where it has them. Functions, so that they leave the
+ * loops for f32 and bf16 beside them as they are. */
+void vec_f16_load(const uint16_t *from, float *to, int64_t n);
+void vec_f16_store(const float *from, uint16_t *to, int64_t n);
 
 /* --- either --- */
 
 VEC_INLINE void vec_low_load(DType dtype, const uint16_t *from, float *to, int64_t n) {
-    if (dtype == DTYPE_F16)
-        vec_f16_load(from, to, n);
-    else
+    if (dtype == DTYPE_BF16)
         vec_bf16_load(from, to, n);
+    else
+        vec_f16_load(from, to, n);
 }
 
 VEC_INLINE void vec_low_store(DType dtype, const float *from, uint16_t *to, int64_t n) {
-    if (dtype == DTYPE_F16)
-        vec_f16_store(from, to, n);
-    else
+    if (dtype == DTYPE_BF16)
         vec_bf16_store(from, to, n);
+    else
+        vec_f16_store(from, to, n);
 }
 
 /* --- arrays of f32, bf16 or f16 --- */
@@ -123,18 +86,18 @@ VEC_INLINE size_t vec_bytes(DType dtype) {
 
 /* Element i. */
 VEC_INLINE float vec_get(const void *x, DType dtype, int64_t i) {
+    if (!dtype_is_low(dtype)) return ((const float *)x)[i];
     if (dtype == DTYPE_BF16) return vec_bf16_widen(((const uint16_t *)x)[i]);
-    if (dtype == DTYPE_F16) return vec_f16_widen(((const uint16_t *)x)[i]);
-    return ((const float *)x)[i];
+    return vec_f16_widen(((const uint16_t *)x)[i]);
 }
 
 VEC_INLINE void vec_put(void *x, DType dtype, int64_t i, float value) {
-    if (dtype == DTYPE_BF16)
-        ((uint16_t *)x)[i] = vec_bf16_round(value);
-    else if (dtype == DTYPE_F16)
-        ((uint16_t *)x)[i] = vec_f16_round(value);
-    else
+    if (!dtype_is_low(dtype))
         ((float *)x)[i] = value;
+    else if (dtype == DTYPE_BF16)
+        ((uint16_t *)x)[i] = vec_bf16_round(value);
+    else
+        ((uint16_t *)x)[i] = vec_f16_round(value);
 }
 
 VEC_INLINE const void *vec_at(const void *x, DType dtype, int64_t i) {

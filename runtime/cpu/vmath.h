@@ -13,11 +13,6 @@
 
 #include <math.h>
 
-VEC_INLINE uint32_t vmath_select(int condition, uint32_t yes, uint32_t no) {
-    uint32_t mask = 0u - (uint32_t)(condition != 0);
-    return (yes & mask) | (no & ~mask);
-}
-
 #define VMATH_ROUND                                                                                \
     12582912.0f /* 1.5 * 2^23: adding it rounds to an integer, kept in the low bits */
 
@@ -50,7 +45,7 @@ VEC_INLINE float vmath_log(float x) {
     uint32_t bits = vec_bits(x);
     uint32_t scaled = vec_bits(x * 8388608.0f);
     int tiny = bits < 0x00800000u;
-    uint32_t ix = vmath_select(tiny, scaled, bits) + (0x3f800000u - 0x3f3504f3u);
+    uint32_t ix = vec_select(tiny, scaled, bits) + (0x3f800000u - 0x3f3504f3u);
     float k = (float)((int32_t)(ix >> 23) - (127 + 23 * tiny));
     float f = vec_from_bits((ix & 0x007fffffu) + 0x3f3504f3u) - 1.0f;
     float s = f / (2.0f + f);
@@ -58,9 +53,9 @@ VEC_INLINE float vmath_log(float x) {
     float r = z * (0.66666662693f + w * 0.28498786688f) + w * (0.40000972152f + w * 0.24279078841f);
     float h = 0.5f * f * f;
     uint32_t y = vec_bits(s * (h + r) + k * 9.0580006145e-06f - h + f + k * 6.9313812256e-01f);
-    y = vmath_select(bits > 0x7f7fffffu, 0x7fc00000u, y); /* negative and NaN: NaN */
-    y = vmath_select(bits == 0x7f800000u, bits, y);
-    y = vmath_select(bits << 1 == 0, 0xff800000u, y); /* +-0: -inf */
+    y = vec_select(bits > 0x7f7fffffu, 0x7fc00000u, y); /* negative and NaN: NaN */
+    y = vec_select(bits == 0x7f800000u, bits, y);
+    y = vec_select(bits << 1 == 0, 0xff800000u, y); /* +-0: -inf */
     return vec_from_bits(y);
 }
 

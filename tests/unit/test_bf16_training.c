@@ -1,4 +1,4 @@
-/* Training in bf16: the same on every layout and as in f32, but for rounding.
+/* Training in bf16: the same on every layout and as in f32, but for rounding; in f16 on some.
  *
  * Would catch: a copy of a weight that is not refreshed (after a step, a load, a write) or is
  * another shard's, a gradient or a loss added up in bf16, a message that takes bf16 for f32, a
@@ -113,28 +113,32 @@ static void compare_runs(Run *run, Run *one) {
     compare_parameters(run, one);
 }
 
-static void check_layout(const Variant *variant, const Layout *layout, Run *one) {
+static void check_layout(const Variant *variant, const Layout *layout, DType precision, Run *one) {
     Run run;
     char name[100];
-    snprintf(name, sizeof(name), "bf16 %s: t=%d d=%d p=%d %s%s%s, micro-batch %d", variant->name,
-             layout->t, layout->d, layout->p, layout->schedule,
-             layout->sequence_parallel ? " seq" : "", run_zero ? " zero" : "", layout->micro_batch);
+    snprintf(name, sizeof(name), "%s %s: t=%d d=%d p=%d %s%s%s, micro-batch %d",
+             dtype_name(precision), variant->name, layout->t, layout->d, layout->p,
+             layout->schedule, layout->sequence_parallel ? " seq" : "", run_zero ? " zero" : "",
+             layout->micro_batch);
     check_begin(name);
-    bool ran = plan(&run, variant, layout, DTYPE_BF16, true) && train(&run);
+    bool ran = plan(&run, variant, layout, precision, true) && train(&run);
     CHECK(ran, "%s", diag_text(run.diag));
     if (ran) compare_runs(&run, one);
     run_close(&run);
 }
 
-static void check_variant(const Variant *variant) {
+/* Every `step`th layout. */
+static void check_variant(const Variant *variant, DType precision, int step) {
     Run one;
     check_begin(variant->name);
-    bool done = plan(&one, variant, &ALONE, DTYPE_BF16, false) && train(&one);
+    bool done = plan(&one, variant, &ALONE, precision, false) && train(&one);
     CHECK(done, "one rank: %s", diag_text(one.diag));
-    for (int l = 0; done && l < variant->n_layouts; l++) check_layout(variant, &LAYOUTS[l], &one);
+    for (int l = 0; done && l < variant->n_layouts; l += step) {
+        check_layout(variant, &LAYOUTS[l], precision, &one);
+    }
     run_zero = 1;
-    for (int l = 0; done && l < variant->n_layouts; l++) {
-        if (LAYOUTS[l].d > 1) check_layout(variant, &LAYOUTS[l], &one);
+    for (int l = 0; done && l < variant->n_layouts; l += step) {
+        if (LAYOUTS[l].d > 1) check_layout(variant, &LAYOUTS[l], precision, &one);
     }
     run_zero = 0;
     check_end();
@@ -213,7 +217,7 @@ static void check_against_f32(void) {
 }
 
 /* Products must see what a load or a write gave the parameters: the loss says so. */
-static void check_refresh(int zero) {
+static void check_refresh(int zero, DType precision) {
     const Layout layout = {2, 1 + zero, 2, 2, 1, "1f1b", false, NULL, 0};
     char path[64];
     Run trained, fresh;
@@ -222,9 +226,9 @@ static void check_refresh(int zero) {
     run_zero = zero;
     check_begin(zero ? "copies follow a load and a write, where no rank has the whole weight"
                      : "copies follow a load and a write");
-    bool done = plan(&trained, &VARIANTS[1], &layout, DTYPE_BF16, false) &&
+    bool done = plan(&trained, &VARIANTS[1], &layout, precision, false) &&
                 run_steps(&trained, 3, LEARNING_RATE) &&
-                plan(&fresh, &VARIANTS[1], &layout, DTYPE_BF16, false);
+                plan(&fresh, &VARIANTS[1], &layout, precision, false);
     CHECK(done, "%s%s", diag_text(trained.diag), diag_text(fresh.diag));
     if (done) {
         size_t n = (size_t)(fresh.plan->global_batch * fresh.plan->seq);
@@ -281,13 +285,17 @@ static void check_nonfinite(void) {
 }
 
 int main(void) {
-    for (size_t v = 0; v < sizeof(VARIANTS) / sizeof(VARIANTS[0]); v++) check_variant(&VARIANTS[v]);
+    for (size_t v = 0; v < sizeof(VARIANTS) / sizeof(VARIANTS[0]); v++) {
+        check_variant(&VARIANTS[v], DTYPE_BF16, 1);
+    }
+    check_variant(&VARIANTS[1], DTYPE_F16, 6);
     printf("largest differences: loss %.2g, gradient norm %.2g, gradient %.2g, weight %.2g\n",
            worst.loss, worst.norm, worst.gradient, worst.weight);
     check_widened();
     check_against_f32();
-    check_refresh(0);
-    check_refresh(1);
+    check_refresh(0, DTYPE_BF16);
+    check_refresh(1, DTYPE_BF16);
+    check_refresh(1, DTYPE_F16);
     check_nonfinite();
     return check_report();
 }

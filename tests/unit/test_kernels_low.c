@@ -15,6 +15,7 @@
 #include "runtime/cpu/reduce.h"
 #include "runtime/cpu/rotary.h"
 #include "runtime/cpu/softmax.h"
+#include "runtime/shard.h"
 #include "tests/unit/kernel_check.h"
 
 static DType low; /* what is tested */
@@ -219,11 +220,10 @@ static void check_product(GemmPlans *plans, const GemmShape *s) {
     free(c), free(want), free(workspace), free(out);
 }
 
-static void check_products(const char *name) {
+static void check_products(GemmPlans *plans, const char *name) {
     static const int64_t SIZES[][4] = {
         {1, 1, 1, 1},   {1, 3, 5, 7},    {1, 17, 31, 33},  {4, 5, 6, 9},      {1, 1, 300, 70},
         {1, 64, 1, 48}, {1, 64, 96, 32}, {1, 521, 30, 77}, {1, 33, 515, 260}, {2, 20, 24, 530}};
-    GemmPlans *plans = gemm_plans_create();
     check_begin(name);
     for (size_t i = 0; i < sizeof SIZES / sizeof *SIZES; i++)
         for (int form = 0; form < 12; form++) {
@@ -237,7 +237,6 @@ static void check_products(const char *name) {
             check_product(plans, &s);
         }
     check_end();
-    gemm_plans_destroy(plans);
 }
 
 static void check_norms(void) {
@@ -364,16 +363,35 @@ static void check_layouts(void) {
     free_pair(&x), free_pair(&sum), free_pair(&moved);
 }
 
-static void check_rows(void) {
-    enum { SEQ = 70, INNER = 3, HEAD = 66, N = 2 * SEQ * INNER * HEAD };
-    Pair x = new_pair(N), y = new_result(N);
-    check_begin("rotary, in place and not");
-    rotary_apply(DTYPE_F32, 2, SEQ, INNER, HEAD, 5, 10000, 1, x.wide, y.wide);
-    rotary_apply(low, 2, SEQ, INNER, HEAD, 5, 10000, 1, x.low, y.low);
+static void check_rotary(int64_t seq, int64_t head) {
+    enum { INNER = 3 };
+    const int64_t n = 2 * seq * INNER * head;
+    Pair x = new_pair(n), y = new_result(n);
+    rotary_apply(DTYPE_F32, 2, seq, INNER, head, 5, 10000, 1, x.wide, y.wide);
+    rotary_apply(low, 2, seq, INNER, head, 5, 10000, 1, x.low, y.low);
     CHECK(is_rounded(&y), "is not the f32 one rounded");
-    rotary_apply(low, 2, SEQ, INNER, HEAD, 5, 10000, 1, x.low, x.low);
-    CHECK(memcmp(x.low, y.low, N * sizeof(uint16_t)) == 0, "in place it differs");
-    check_end();
+    rotary_apply(low, 2, seq, INNER, head, 5, 10000, 1, x.low, x.low);
+    CHECK(memcmp(x.low, y.low, (size_t)n * sizeof(uint16_t)) == 0, "in place it differs");
+    free_pair(&x), free_pair(&y);
+}
+
+/* The last of three shards of ten columns: two of its four exist. */
+static void check_gather(void) {
+    enum { ROWS = 3, LOCAL = 4, WHOLE = 10 };
+    const Shard shard = {.whole = {.dtype = low, .rank = 2, .dims = {ROWS, WHOLE}},
+                         .local = {.dtype = low, .rank = 2, .dims = {ROWS, LOCAL}},
+                         .offset = {0, 8},
+                         .valid = {ROWS, 2}};
+    Pair x = new_pair(ROWS * LOCAL);
+    float whole[ROWS][WHOLE] = {{0}};
+    shard_gather(&shard, x.low, whole);
+    for (int r = 0; r < ROWS; r++)
+        for (int c = 0; c < WHOLE; c++)
+            CHECK(whole[r][c] == (c < 8 ? 0 : x.wide[r * LOCAL + c - 8]), "row %d column %d", r, c);
+    free_pair(&x);
+}
+
+static void check_embedding(void) {
     enum { TOKENS = 50, VOCAB = 40, MODEL = 300 };
     Pair table = new_pair(VOCAB * MODEL), out = new_result(TOKENS * MODEL);
     Pair dy = new_pair(TOKENS * MODEL);
@@ -389,8 +407,7 @@ static void check_rows(void) {
     embedding_backward(low, TOKENS, MODEL, VOCAB, 10, tokens, dy.low, true, sums[1]);
     CHECK(kc_same_bits(sums[0], sums[1], VOCAB * MODEL), "the gradients differ");
     check_end();
-    Pair *all[] = {&x, &y, &table, &out, &dy};
-    for (int i = 0; i < 5; i++) free_pair(all[i]);
+    free_pair(&table), free_pair(&out), free_pair(&dy);
     free(sums[0]), free(sums[1]);
 }
 
@@ -472,7 +489,12 @@ static void check_kernels(void) {
     check_end();
     check_losses();
     check_layouts();
-    check_rows();
+    check_begin("rotary, in place and not");
+    check_rotary(70, 66);
+    check_rotary(3, 520);
+    check_embedding();
+    check_begin("a shard is gathered as f32");
+    check_gather();
     check_begin("elementwise programs");
     check_elementwise(5, 3001);
     check_elementwise(700, 37);
@@ -481,19 +503,28 @@ static void check_kernels(void) {
     check_copies();
 }
 
+/* Plans of the same sizes lie together. */
+static void check_all_products(void) {
+    GemmPlans *plans = gemm_plans_create(), *widened = gemm_plans_create();
+    low = DTYPE_BF16;
+    check_products(plans, "products of bf16, by oneDNN where it has a kernel");
+    gemm_refuse_native_bf16(true);
+    check_products(widened, "products of bf16, widened block by block");
+    gemm_refuse_native_bf16(false);
+    low = DTYPE_F16;
+    check_products(plans, "products of f16, widened block by block");
+    gemm_plans_destroy(plans), gemm_plans_destroy(widened);
+    gemm_release_cache();
+}
+
 int main(void) {
     check_bf16_rounding();
     check_f16_widening();
     check_f16_rounding();
     low = DTYPE_BF16;
     check_kernels();
-    check_products("products, by oneDNN where it has a kernel");
-    gemm_refuse_native_bf16(true);
-    check_products("products, widened block by block");
-    gemm_refuse_native_bf16(false);
     low = DTYPE_F16;
     check_kernels();
-    check_products("products, widened block by block");
-    gemm_release_cache();
+    check_all_products();
     return check_report();
 }
