@@ -39,7 +39,7 @@ static bool report_bad_parameter(Engine *engine, int64_t step, double loss, Diag
             if (node->op != OP_PARAM) continue;
             Type local = type_local(&node->types[0], &node->shardings[0], &engine->plan->mesh);
             const float *data = engine_view(engine, rank, node_value(node, 0));
-            if (reduce_first_nonfinite(data, false, type_elements(&local)) < 0) continue;
+            if (reduce_first_nonfinite(data, DTYPE_F32, type_elements(&local)) < 0) continue;
             int first = node->block == NO_BLOCK ? 0 : rank->stage->first_block[node->chunk];
             diag_error(diag, node->loc,
                        "step %lld: loss is %g: parameter '%s' is not finite (rank %d)",

@@ -6,16 +6,16 @@
 #include <stdint.h>
 
 typedef struct StepMetrics {
-    int64_t step;      /* 1-based: steps done with this one */
-    double loss;       /* mean per token, nats */
-    double grad_norm;  /* before clipping */
-    double loss_scale; /* from now on; 0: there is none */
-    bool skipped;      /* nothing was updated: gradients were not finite */
+    int64_t step;     /* 1-based: steps done with this one */
+    double loss;      /* mean per token, nats */
+    double grad_norm; /* before clipping */
     double lr;
     double tokens_per_s;
     double seconds; /* wall time of this step */
     bool has_val_loss;
     double val_loss;
+    double loss_scale; /* from now on; 0: there is none */
+    bool skipped;      /* nothing was updated: gradients were not finite */
 } StepMetrics;
 
 #endif

@@ -163,7 +163,7 @@ static void check_gives_up(void) {
 
 /* Gradients of a loss over many tokens are small: without a scale f16 loses part of them. */
 static void check_small_gradients(void) {
-    static const LossScaling SCALINGS[3] = {{0}, {0}, {65536, 0}};
+    static const LossScaling SCALINGS[3] = {{0, 0}, {0, 0}, {65536, 0}};
     double errors[2] = {0};
     Run runs[3];
     check_begin("f16: small gradients are lost without a scale, kept with one");

@@ -77,6 +77,17 @@ static void test_line(void) {
     progress_format(text, sizeof text, &metrics, 9, 200000);
     CHECK(strcmp(text, "step 1/9  loss nan  grad norm inf  lr 0.00e+00  2d07h left") == 0, "%s",
           text);
+    metrics = (StepMetrics){.step = 3,
+                            .loss = 5.5,
+                            .grad_norm = INFINITY,
+                            .tokens_per_s = NAN,
+                            .loss_scale = 32768,
+                            .skipped = true};
+    progress_format(text, sizeof text, &metrics, 9, 200000);
+    CHECK(strcmp(text,
+                 "step 3/9  loss 5.5000  no update: gradients not finite, loss scale now 32768"
+                 "  2d07h left") == 0,
+          "%s", text);
     CHECK(progress_format(text, 10, &metrics, 9, 1) == 9 && strlen(text) == 9, "cut: %s", text);
 }
 
@@ -144,11 +155,12 @@ static void test_log(const char *path) {
     RunLog *log = run_log_open(path, diag);
     CHECK(log != NULL, "%s", diag_text(diag));
     const StepMetrics steps[] = {
-        {1, 5.5, 2.25, 6e-6, 48211, 0.02, false, 0},
-        {2, NAN, INFINITY, -1.7976931348623157e308, -INFINITY, 5e-324, true, NAN},
-        {INT64_MAX, 0.1f, 0, 1, 2, 3, true, 4.5},
+        {1, 5.5, 2.25, 6e-6, 48211, 0.02, false, 0, 0, false},
+        {2, NAN, INFINITY, -1.7976931348623157e308, -INFINITY, 5e-324, true, NAN, 0, false},
+        {INT64_MAX, 0.1f, 0, 1, 2, 3, true, 4.5, 0, false},
+        {4, 5.5, INFINITY, 6e-6, 48211, 0.02, true, 5.25, 32768, true},
     };
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         CHECK(run_log_write(log, &steps[i], diag), "%s", diag_text(diag));
         size_t length = 0;
         char *text = file_read(arena, path, 4096, &length, diag);
@@ -170,6 +182,11 @@ static void test_log(const char *path) {
     run_log_format(text, sizeof text, &steps[0]);
     CHECK(strcmp(text, "{\"step\":1,\"loss\":5.5,\"grad_norm\":2.25,\"lr\":6e-06,"
                        "\"tokens_per_s\":48211,\"seconds\":0.02}\n") == 0,
+          "%s", text);
+    run_log_format(text, sizeof text, &steps[3]);
+    CHECK(strcmp(text, "{\"step\":4,\"loss\":5.5,\"grad_norm\":null,\"lr\":6e-06,"
+                       "\"tokens_per_s\":48211,\"seconds\":0.02,\"loss_scale\":32768,"
+                       "\"skipped\":true,\"val_loss\":5.25}\n") == 0,
           "%s", text);
 
     check_begin("run log: a run that goes on keeps the lines before, and no others");
