@@ -350,8 +350,26 @@ static void test_refusals(void) {
     for (size_t i = 0; i < sizeof(REFUSALS) / sizeof(REFUSALS[0]); i++) check_refusal(&REFUSALS[i]);
 }
 
+/* One shape in two dtypes: two operation graphs. */
+static void test_dtypes(void) {
+    static const Shape SHAPE = {1, 8, 1, 1, 8, true, 1, DTYPE_BF16};
+    Bench b;
+    check_begin("cuDNN: bf16 and f16 of one shape are two");
+    if (open_bench(&b, &SHAPE)) {
+        AttentionCommand one = make_command(&b, false), other = one;
+        const char *why;
+        other.shape.dtype = DTYPE_F16;
+        CHECK(attention_table_find(b.table, &one, &why) !=
+                  attention_table_find(b.table, &other, &why),
+              "one");
+    }
+    close_bench(&b);
+    check_end();
+}
+
 int main(void) {
     test_shapes();
+    test_dtypes();
     if (!gpu_run_wanted()) test_refusals();
     return check_report();
 }

@@ -28,6 +28,12 @@ static const Variant LLAMA = {"llama gqa bf16",
                               DTYPE_BF16,
                               {COMMON, {"vocab", "61"}, {"kv_heads", "2"}, {"ffn", "88"}}};
 
+static const Variant LLAMA_F16 = {"llama gqa f16",
+                                  "models/llama.lua",
+                                  2,
+                                  DTYPE_F16,
+                                  {COMMON, {"vocab", "61"}, {"kv_heads", "2"}, {"ffn", "88"}}};
+
 /* One rank's process. */
 typedef struct Process {
     CudaDevice device;
@@ -243,6 +249,7 @@ int main(void) {
         if (l % EACH == 0) check_plan(&GPT, &layouts[l]);
     }
     check_plan(&LLAMA, &layouts[0]);
+    if (EACH == 1) check_plan(&LLAMA_F16, &layouts[2]);
     run_zero = 1;
     for (size_t l = 0; EACH == 1 && l < 2; l++) check_plan(&GPT, &layouts[l]);
     check_plan(&GPT, &layouts[3]);
