@@ -13,7 +13,7 @@ int main(void) {
 #include "runtime/cuda/tune.h"
 #include "tests/support/fake_cuda.h"
 
-enum { GLOBAL_BATCH = 4, N_FAKE_ALGORITHMS = 2 };
+enum { GLOBAL_BATCH = 4, N_FAKE_ALGORITHMS = 2, MOST_BATCHES = 256 };
 
 static const ModelSetting SETTINGS[] = {{"model", "16"}, {"heads", "2"},  {"seq", "8"},
                                         {"layers", "2"}, {"vocab", "31"}, {"ffn", "32"}};
@@ -27,7 +27,28 @@ static struct {
     int last;                     /* algorithm issued last */
     size_t check_workspace;       /* what cublasLtMatmulAlgoCheck says is needed */
     size_t version;               /* 0: the fake's */
+    double batch_ms;              /* of a batch of products; 0: as of one */
+    bool was_batch, was_kernel;   /* what was issued last */
+    bool kernels_free;            /* sums of biases take no time */
+    int n_batches;
+    const void *batches[MOST_BATCHES]; /* layouts that are of batches */
 } between;
+
+static cublasStatus_t set_layout(cublasLtMatrixLayout_t layout,
+                                 cublasLtMatrixLayoutAttribute_t attribute, const void *value,
+                                 size_t bytes) {
+    if (attribute == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT && between.n_batches < MOST_BATCHES) {
+        between.batches[between.n_batches++] = layout;
+    }
+    return fake_api->cublasLtMatrixLayoutSetAttribute(layout, attribute, value, bytes);
+}
+
+static bool is_batch(const void *layout) {
+    for (int i = 0; i < between.n_batches; i++) {
+        if (between.batches[i] == layout) return true;
+    }
+    return false;
+}
 
 static cublasStatus_t matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha,
                              const void *a, cublasLtMatrixLayout_t la, const void *b,
@@ -36,14 +57,24 @@ static cublasStatus_t matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                              const cublasLtMatmulAlgo_t *algo, void *workspace, size_t bytes,
                              cudaStream_t stream) {
     between.last = (int)algo->data[1];
+    between.was_batch = is_batch(ld);
+    between.was_kernel = false;
     if (between.ms[between.last] < 0) return CUBLAS_STATUS_NOT_SUPPORTED;
     return fake_api->cublasLtMatmul(handle, desc, alpha, a, la, b, lb, beta, c, lc, d, ld, algo,
                                     workspace, bytes, stream);
 }
 
+static cudaError_t launch(const void *kernel, dim3 grid, dim3 block, void **args, size_t shared,
+                          cudaStream_t stream) {
+    between.was_kernel = true;
+    return fake_api->cudaLaunchKernel(kernel, grid, block, args, shared, stream);
+}
+
 static cudaError_t elapsed(float *out_ms, cudaEvent_t first, cudaEvent_t last) {
     cudaError_t status = fake_api->cudaEventElapsedTime(out_ms, first, last);
     *out_ms = (float)between.ms[between.last];
+    if (between.was_batch && between.batch_ms > 0) *out_ms = (float)between.batch_ms;
+    if (between.was_kernel && between.kernels_free) *out_ms = 0;
     return status;
 }
 
@@ -68,6 +99,8 @@ static void start_fake(const FakeOptions *options) {
     between.api = *fake_api;
     between.api.cublasLtMatmul = matmul;
     between.api.cudaEventElapsedTime = elapsed;
+    between.api.cudaLaunchKernel = launch;
+    between.api.cublasLtMatrixLayoutSetAttribute = set_layout;
     between.api.cublasLtMatmulAlgoCheck = check;
     between.api.cublasLtGetVersion = version;
     for (int i = 0; i < N_FAKE_ALGORITHMS; i++) between.ms[i] = 1;
@@ -165,7 +198,8 @@ static void test_products(void) {
             all += n;
         }
         for (int p = 0; p < result.n_products; p++) {
-            counted += result.products[p].count;
+            const PlanAlgo *algo = &result.products[p].algo;
+            counted += result.products[p].count * (algo->shared ? algo->layout.batch : 1);
             for (int q = 0; q < p; q++) {
                 CHECK(!plan_algo_same_product(&result.products[p].algo, &result.products[q].algo),
                       "product %d is there twice", p);
@@ -267,6 +301,55 @@ static void test_engine(void) {
     end_fake();
 }
 
+/* Joined products in the training graph. */
+static int count_joined(const FakeGraph *graph) {
+    int n = 0;
+    for (int i = 0; i < graph->n_nodes; i++) {
+        n += graph->nodes[i].kind == FAKE_GEMM && graph->nodes[i].product.d.batch > 1;
+    }
+    return n;
+}
+
+/* q, k and v at once, unless they are faster one by one; on a device that says nothing, at once. */
+static void test_joined(void) {
+    static const struct {
+        const char *name;
+        double batch_ms; /* of each; a graph of two products takes 1 ms */
+        bool tuned, joined, sums;
+    } CASES[] = {{"not tuned", 0, false, true, false},
+                 {"at once no slower", 0.9, true, true, false},
+                 {"one by one faster", 1.6, true, false, false},
+                 {"at once no slower, gradients make sums besides", 0.9, true, true, true}};
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        Run run;
+        TuneResult result = {0};
+        char name[100];
+        snprintf(name, sizeof(name), "products of one operand: %s", CASES[i].name);
+        check_begin(name);
+        start_fake(&(FakeOptions){.seed = 1});
+        between.batch_ms = CASES[i].batch_ms;
+        between.kernels_free = !CASES[i].sums;
+        bool good = make_plan(&run, &ONE, DTYPE_BF16);
+        if (good && CASES[i].tuned) good = tune(&run, &result);
+        if (good && CASES[i].tuned) {
+            run.plan->device = result.device;
+            CHECK(result.n_joinable > 0, "no kind could be joined");
+            CHECK(result.n_joined == (CASES[i].joined ? result.n_joinable : 0), "%d of %d joined",
+                  result.n_joined, result.n_joinable);
+        }
+        int first = fake_cuda_n_graphs();
+        good = good && run_start_on(&run, &(EngineOptions){.device = DEVICE_CUDA});
+        CHECK(good, "%s", diag_text(run.diag));
+        /* Of each block and micro-batch: forward, and the weights' gradients. */
+        int blocks = good ? 2 * run.plan->n_micro : 0;
+        int n = good ? count_joined(fake_cuda_graph(first)) : 0;
+        int expected = !CASES[i].joined ? 0 : CASES[i].sums ? blocks : 2 * blocks;
+        CHECK(n == expected, "%d joined in %d blocks", n, blocks);
+        run_close(&run);
+        end_fake();
+    }
+}
+
 int main(void) {
     unsetenv("HOME"); /* compiled kernels are not kept */
     unsetenv("XDG_CACHE_HOME");
@@ -274,6 +357,7 @@ int main(void) {
     test_products();
     test_memory();
     test_engine();
+    test_joined();
     return check_report();
 }
 #endif

@@ -126,25 +126,34 @@ static bool supports_joined(void *user, const GemmCommand *one, const GemmComman
     return gemm_table_supports(user, joined);
 }
 
-static bool add_stage(Tuner *tuner, const Plan *plan, int stage) {
+/* The products of one of the ways to run the stage: those that also make a bias's gradient, where
+ * they are asked for, else all. */
+static bool add_products(Tuner *tuner, const Plan *plan, int stage, bool sums) {
     Arena *arena = arena_create();
     CommandList list = {0};
     EpilogueCheck check = {.supports = supports_epilogue,
                            .user = tuner->table,
-                           .sums_bias = supports_epilogue,
+                           .sums_bias = sums ? supports_epilogue : NULL,
                            .joins = supports_joined};
     bool fine =
         cuda_emit_stage(plan, stage, &check, arena, kernel_cache_create(arena), &list, tuner->diag);
     for (int i = 0; fine && i < list.count; i++) {
-        if (list.items[i].kind == COMMAND_GEMM) fine = add_product(tuner, &list.items[i].gemm);
+        const Command *command = &list.items[i];
+        if (command->kind != COMMAND_GEMM || (sums && !command->gemm.bias_grad)) continue;
+        fine = add_product(tuner, &command->gemm);
     }
+    command_list_release(&list);
+    arena_destroy(arena);
+    return fine;
+}
+
+static bool add_stage(Tuner *tuner, const Plan *plan, int stage) {
+    bool fine = add_products(tuner, plan, stage, false) && add_products(tuner, plan, stage, true);
     for (int i = 0; i < tuner->n_products; i++) {
         Product *product = &tuner->products[i];
         if (product->count_here > product->count) product->count = product->count_here;
         product->count_here = 0;
     }
-    command_list_release(&list);
-    arena_destroy(arena);
     return fine;
 }
 
@@ -414,31 +423,68 @@ static bool is_faster_together(Tuner *tuner, const Product *product, const Tuned
 static bool is_joined(const Product *product, const TunedProduct *together,
                       const TunedProduct *apart) {
     double one_by_one = (double)product->command.layout.batch * apart->chosen_us;
-    return together->chosen_us < 0 || apart->chosen_us < 0 || together->chosen_us <= one_by_one;
+    return together->chosen_us < 0 || apart->chosen_us < 0 ||
+           FASTER * together->chosen_us <= one_by_one;
+}
+
+static bool is_joining(const Product *product) {
+    return product->command.apart.d != 0;
+}
+
+/* So many of the kind at `apart` are no longer run so, nor several at once. */
+static void take_away(const Tuner *tuner, TuneResult *out, int apart, int64_t count) {
+    for (int i = 0; i < tuner->n_products && count > 0; i++) {
+        const Product *product = &tuner->products[i];
+        int64_t *have = &out->products[i].count, batch = 1;
+        if (i != apart && (product->apart != apart || !is_joining(product))) continue;
+        if (is_joining(product)) batch = product->command.layout.batch;
+        int64_t taken = count / batch < *have ? count / batch : *have;
+        *have -= taken;
+        count -= taken * batch;
+    }
+}
+
+static bool choose_sums(Tuner *tuner, TuneResult *out) {
+    for (int i = 0; i < tuner->n_products; i++) {
+        const Product *product = &tuner->products[i];
+        TunedProduct *together = &out->products[i];
+        bool faster;
+        if (product->apart < 0 || is_joining(product)) continue;
+        if (!is_faster_together(tuner, product, together, &out->products[product->apart],
+                                &faster)) {
+            return false;
+        }
+        out->n_sums++;
+        out->n_sums_joined += faster;
+        if (faster) {
+            take_away(tuner, out, product->apart, together->count);
+        } else {
+            together->count = 0;
+        }
+    }
+    return true;
+}
+
+static void choose_joined(const Tuner *tuner, TuneResult *out) {
+    for (int i = 0; i < tuner->n_products; i++) {
+        const Product *product = &tuner->products[i];
+        TunedProduct *together = &out->products[i];
+        if (!is_joining(product) || together->count == 0) continue;
+        TunedProduct *apart = &out->products[product->apart];
+        bool joined = is_joined(product, together, apart);
+        out->n_joinable++;
+        out->n_joined += joined;
+        if (joined) continue;
+        apart->count += together->count * product->command.layout.batch;
+        together->count = 0;
+    }
 }
 
 /* Leaves of each pair what training is to use. */
 static bool choose_pairs(Tuner *tuner, TuneResult *out) {
     int n_kept = 0;
-    for (int i = 0; i < tuner->n_products; i++) {
-        const Product *product = &tuner->products[i];
-        TunedProduct *together = &out->products[i];
-        if (product->apart < 0) continue;
-        TunedProduct *apart = &out->products[product->apart];
-        bool faster = true, joined = product->command.apart.d != 0;
-        if (joined) {
-            faster = is_joined(product, together, apart);
-        } else if (!is_faster_together(tuner, product, together, apart, &faster)) {
-            return false;
-        }
-        out->n_joinable += joined;
-        out->n_joined += joined && faster;
-        out->n_sums += !joined;
-        out->n_sums_joined += !joined && faster;
-        if (faster) continue;
-        apart->count += together->count * (joined ? product->command.layout.batch : 1);
-        together->count = 0;
-    }
+    if (!choose_sums(tuner, out)) return false;
+    choose_joined(tuner, out);
     for (int i = 0; i < tuner->n_products; i++) {
         if (out->products[i].count > 0) out->products[n_kept++] = out->products[i];
     }
