@@ -129,6 +129,11 @@ OperandPrecision op_operand_precision(OpKind op, int input) {
     }
 }
 
+bool matmul_is_large(const MatmulLayout *layout) {
+    enum { TILE = 128, MOST_TILES = 2048 };
+    return (layout->m + TILE - 1) / TILE * ((layout->n + TILE - 1) / TILE) > MOST_TILES;
+}
+
 OpKind op_cast_to(DType dtype) {
     switch (dtype) {
     case DTYPE_BF16: return OP_TO_BF16;

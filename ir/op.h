@@ -113,5 +113,8 @@ typedef struct MatmulLayout {
 } MatmulLayout;
 /* False when an operand's axes are not grouped so that one (batched) product can read them. */
 bool matmul_layout(const Node *node, const Type *a, const Type *b, MatmulLayout *out);
+/* More than 2,048 tiles of 128 x 128: fills any device many times over, so that nothing is gained
+ * by running several such products at once. */
+bool matmul_is_large(const MatmulLayout *layout);
 
 #endif

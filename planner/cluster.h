@@ -76,10 +76,11 @@ typedef struct ClusterSoftware {
     double overlap_slowdown;    /* of the time of such messages, what compute beside them loses */
     bool overlaps_tensor;       /* messages of the tensor axis run beside products: these shares */
     double tensor_forward_hidden, tensor_backward_hidden; /* of their time cost nothing */
-    int share_multiple;   /* products' sizes are padded to it when t divides the model; 0: not */
-    bool joins_products;  /* of one operand: queries, keys and values are one product */
-    bool folds_epilogues; /* what follows a product element by element is part of it */
-    bool recomputes_all;  /* full recomputation runs a block's whole forward again */
+    int share_multiple;    /* products' sizes are padded to it when t divides the model; 0: not */
+    bool joins_products;   /* of one operand: queries, keys and values are one product */
+    bool batches_products; /* alike ones of one operand run at once, side by side */
+    bool folds_epilogues;  /* what follows a product element by element is part of it */
+    bool recomputes_all;   /* full recomputation runs a block's whole forward again */
     double
         accumulate_bytes; /* moved per weight and micro-batch to add to gradients; 0: products do */
     double loss_forward_bytes, loss_backward_bytes; /* moved per logit; 0: as the kernels do */

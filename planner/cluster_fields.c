@@ -119,6 +119,8 @@ const ClusterField CLUSTER_FIELDS[] = {
         "that products' sizes are padded to with t > 1; 0: not"),
     FLAG("software.joins_products", software.joins_products, OPTIONAL,
          "products of one operand are one product"),
+    FLAG("software.batches_products", software.batches_products, OPTIONAL,
+         "alike products of one operand run at once"),
     FLAG("software.folds_epilogues", software.folds_epilogues, OPTIONAL,
          "products do what follows them element by element"),
     FLAG("software.recomputes_all", software.recomputes_all, OPTIONAL,

@@ -19,10 +19,22 @@ static bool layout_of(const NodePricer *x, const Node *node, MatmulLayout *out) 
     return node->op == OP_MATMUL && matmul_layout(node, &a, &b, out);
 }
 
+/* Products of one left operand that run at once: alike, too small to fill a device. With t, what
+ * gradients of weights are made from lies in another order, as a rule (join_products.h). */
+static bool can_batch(const NodePricer *x, const Node *a, const Node *b) {
+    MatmulLayout p, q;
+    if (a->op != OP_MATMUL || a->phase != b->phase || a->block != b->block) return false;
+    if (!layout_of(x, a, &p) || !layout_of(x, b, &q) || p.batch != 1 || q.batch != 1) return false;
+    if (p.transpose_a && x->graph->mesh.size[MESH_T] > 1) return false;
+    return value_equal(a->inputs[0], b->inputs[0]) && p.m == q.m && p.n == q.n && p.k == q.k &&
+           !matmul_is_large(&p);
+}
+
 /* Products of one operand and of one block, in one phase: run as one, as if their other operands
  * lay side by side. */
 static bool can_join(const NodePricer *x, const Node *a, const Node *b) {
     MatmulLayout p, q;
+    if (x->cluster->software.batches_products) return can_batch(x, a, b);
     if (a->op != OP_MATMUL || a->phase != b->phase || a->block != b->block) return false;
     if (!layout_of(x, a, &p) || !layout_of(x, b, &q) || p.batch != 1 || q.batch != 1) return false;
     bool left = value_equal(a->inputs[0], b->inputs[0]) && p.m == q.m;
@@ -35,7 +47,9 @@ static void find_joined(NodePricer *x) {
     for (int n = 0; n < x->graph->n_nodes; n++) {
         const Node *node = x->graph->nodes[n];
         x->joined[n] = n;
-        if (node->op != OP_MATMUL || !x->cluster->software.joins_products) continue;
+        const ClusterSoftware *software = &x->cluster->software;
+        if (node->op != OP_MATMUL) continue;
+        if (!software->joins_products && !software->batches_products) continue;
         for (int k = n - 1; k >= 0 && k >= n - NEAR && x->joined[n] == n; k--) {
             if (can_join(x, x->graph->nodes[k], node)) x->joined[n] = x->joined[k];
         }
@@ -111,6 +125,10 @@ static void add_product(PhaseCost *cost, const NodePricer *x, const Node *node) 
         MatmulLayout beside;
         if (x->joined[n] != node->id || !layout_of(x, other, &beside)) continue;
         bool left = value_equal(other->inputs[0], node->inputs[0]);
+        if (cluster->software.batches_products) {
+            layout.batch++;
+            continue;
+        }
         *(left ? &layout.n : &layout.m) += left ? beside.n : beside.m;
     }
     Type a = local_type(node->inputs[0], &x->graph->mesh);

@@ -6,12 +6,13 @@
 local perilune = software {
   attention = "blockwise",
   overlaps_gradients = true, overlaps_pipeline = true, folds_epilogues = true,
-  gradient_bytes = 4,
+  batches_products = true, gradient_bytes = 4,
 }
 
 -- On processors a rank's own core moves its messages: nothing overlaps. f32 throughout.
 local perilune_cpu = software(like(perilune, {
   overlaps_gradients = false, overlaps_pipeline = false, folds_epilogues = false,
+  batches_products = false,
 }))
 
 -- Megatron-LM of SC'21 (arXiv 2104.04473): fp16, scores in memory, operations issued one by one,

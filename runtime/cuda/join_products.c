@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-enum { MOST_BETWEEN = 64, MOST_JOINED = 8, TILE = 128, MOST_TILES = 2048 };
+enum { MOST_BETWEEN = 64, MOST_JOINED = 8 };
 
 /* Alike products of one left operand: the first in the list, then others, by where they write. */
 typedef struct Group {
@@ -11,15 +11,10 @@ typedef struct Group {
     const Command *all[MOST_JOINED]; /* by D's address */
 } Group;
 
-/* More tiles than that fill any device many times over. */
-static bool is_small(const MatmulLayout *l) {
-    return ((l->m + TILE - 1) / TILE) * ((l->n + TILE - 1) / TILE) <= MOST_TILES;
-}
-
 /* A product that can be one of several. */
 static bool is_candidate(const Command *command) {
     const GemmCommand *g = &command->gemm;
-    return command->kind == COMMAND_GEMM && g->layout.batch == 1 && is_small(&g->layout) &&
+    return command->kind == COMMAND_GEMM && g->layout.batch == 1 && !matmul_is_large(&g->layout) &&
            g->epilogue == EPILOGUE_SUM && !g->aux && (!g->c || g->c == g->d);
 }
 

@@ -310,9 +310,57 @@ static void test_padded_shares(void) {
     CHECK(padded == odd, "%.1f us with t = 1, %.1f padded", odd, padded);
 }
 
+/* A block's phases with t, where software batches products and where it does not. */
+static bool block_costs(int t, bool batches, const char *model_size, SegmentCost *out) {
+    Cluster cluster = CLUSTER;
+    cluster.software.batches_products = batches;
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    ModelSetting settings[] = {
+        {"layers", "1"}, {"model", model_size}, {"heads", "64"}, {"seq", "1024"}, {"vocab", "512"}};
+    Model *model = model_load(arena, "models/gpt.lua", settings, 5, 1, diag);
+    PlanRequest request;
+    if (model) request = request_of(model, 1, 1, false, DTYPE_BF16);
+    ModelCosts *costs = model ? model_costs_create(arena, &request, &cluster, diag) : NULL;
+    const LayoutCost *layout =
+        costs ? model_costs_at(costs, t, false, RECOMPUTE_NONE, 8, NULL) : NULL;
+    CHECK(layout, "%s", diag_text(diag));
+    if (layout) *out = layout->kinds[0];
+    diag_destroy(diag);
+    arena_destroy(arena);
+    return layout != NULL;
+}
+
+/* q, k and v, and with t = 1 the gradients of their weights, are one operation each: shorter by two
+ * launches, and by what the last round of tiles leaves idle. Large ones stay apart. */
+static void test_batched_products(void) {
+    static const struct {
+        int t;
+        const char *model;
+        int forward, backward; /* operations less */
+    } CASES[] = {{1, "1536", 2, 2}, {2, "1536", 2, 0}, {1, "8192", 0, 0}};
+    check_begin("alike products of one operand run at once");
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        SegmentCost apart, together;
+        if (!block_costs(CASES[i].t, false, CASES[i].model, &apart)) continue;
+        if (!block_costs(CASES[i].t, true, CASES[i].model, &together)) continue;
+        const PhaseCost *from[2] = {&apart.forward, &apart.backward};
+        const PhaseCost *to[2] = {&together.forward, &together.backward};
+        for (int phase = 0; phase < 2; phase++) {
+            int less = phase ? CASES[i].backward : CASES[i].forward;
+            CHECK(from[phase]->n_ops - to[phase]->n_ops == less &&
+                      from[phase]->flops == to[phase]->flops,
+                  "case %zu: %d operations, apart %d", i, to[phase]->n_ops, from[phase]->n_ops);
+            double saved = from[phase]->product_us - to[phase]->product_us;
+            CHECK(less ? saved >= 3 * less : saved == 0, "case %zu: %.1f us are saved", i, saved);
+        }
+    }
+}
+
 int main(void) {
     test_models();
     test_padded_shares();
+    test_batched_products();
     test_published_memory();
     test_mixed();
     test_impossible();
