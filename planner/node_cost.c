@@ -19,13 +19,11 @@ static bool layout_of(const NodePricer *x, const Node *node, MatmulLayout *out) 
     return node->op == OP_MATMUL && matmul_layout(node, &a, &b, out);
 }
 
-/* Products of one left operand that run at once: alike, too small to fill a device. With t, what
- * gradients of weights are made from lies in another order, as a rule (join_products.h). */
+/* Products of one left operand that run at once: alike, too small to fill a device. */
 static bool can_batch(const NodePricer *x, const Node *a, const Node *b) {
     MatmulLayout p, q;
     if (a->op != OP_MATMUL || a->phase != b->phase || a->block != b->block) return false;
     if (!layout_of(x, a, &p) || !layout_of(x, b, &q) || p.batch != 1 || q.batch != 1) return false;
-    if (p.transpose_a && x->graph->mesh.size[MESH_T] > 1) return false;
     return value_equal(a->inputs[0], b->inputs[0]) && p.m == q.m && p.n == q.n && p.k == q.k &&
            !matmul_is_large(&p);
 }

@@ -157,10 +157,13 @@ static void make_storages(Planner *p) {
     }
 }
 
+/* Of one node's results the last one comes first: gradients of q, k and v then lie as accumulators
+ * of their weights do, which are in the order of the backward (join_products.h). */
 static int by_size(const void *left, const void *right) {
     const Storage *a = *(Storage *const *)left, *b = *(Storage *const *)right;
     if (a->bytes != b->bytes) return a->bytes < b->bytes ? 1 : -1;
-    return a < b ? -1 : 1;
+    if (a->first != b->first) return a->first < b->first ? -1 : 1;
+    return a < b ? 1 : -1;
 }
 
 /* The lowest offset where `storage` meets no placed one that is alive at the same time. */
@@ -255,23 +258,18 @@ static void place_persistent(Program *program, Storage *storage) {
     program->class_bytes[storage->class] += storage->bytes;
 }
 
-/* Accumulators last, in the order of their parameters, which is the opposite of the backward's: the
- * gradients of q's, k's and v's weights then lie as those weights do (join_products.h). */
 static void place_storages(Planner *p) {
     Program *program = p->program;
     bool packed = pack_gradients(p); /* gradients have their place then, from 0 on */
     program->persistent_bytes = program->class_bytes[CLASS_GRADIENT] = p->gradient_bytes;
     for (int i = 0; i < p->n_storages; i++) {
         Storage *storage = &p->storages[i];
-        if (storage->region == REGION_PERSISTENT && !is_gradient(storage)) {
+        if (storage->region == REGION_PERSISTENT && !(packed && is_gradient(storage))) {
             place_persistent(program, storage);
         } else if (storage->region == REGION_FRAME) {
             storage->offset = program->frame_bytes[storage->chunk];
             program->frame_bytes[storage->chunk] += storage->bytes;
         }
-    }
-    for (int i = p->n_storages - 1; i >= 0 && !packed; i--) {
-        if (is_gradient(&p->storages[i])) place_persistent(program, &p->storages[i]);
     }
     for (int segment = 0; segment <= 2 * MAX_CHUNKS; segment++) {
         int64_t peak = pack_segment(p, segment);

@@ -331,14 +331,14 @@ static bool block_costs(int t, bool batches, const char *model_size, SegmentCost
     return layout != NULL;
 }
 
-/* q, k and v, and with t = 1 the gradients of their weights, are one operation each: shorter by two
- * launches, and by what the last round of tiles leaves idle. Large ones stay apart. */
+/* q, k and v, and the gradients of their weights, are one operation each: shorter by two launches,
+ * and by what the last round of tiles leaves idle. Large ones stay apart. */
 static void test_batched_products(void) {
     static const struct {
         int t;
         const char *model;
         int forward, backward; /* operations less */
-    } CASES[] = {{1, "1536", 2, 2}, {2, "1536", 2, 0}, {1, "8192", 0, 0}};
+    } CASES[] = {{1, "1536", 2, 2}, {2, "1536", 2, 2}, {1, "8192", 0, 0}};
     check_begin("alike products of one operand run at once");
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         SegmentCost apart, together;
