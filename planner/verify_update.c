@@ -7,6 +7,7 @@
  */
 #include "planner/verify.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -158,6 +159,12 @@ static void check_loss_scale(UpdateVerifier *uv, const Node *node) {
         DEFECT(uv, node, "%s: its last three operands are not variables that it alone changes",
                node_text(uv, node));
         return;
+    }
+    double value = node_float(node->inputs[1].node, ATTR_value, 0);
+    int64_t interval = node_int(node, ATTR_interval, 0);
+    if (!(value >= 1 && value <= LOSS_SCALE_MOST) || interval > LOSS_SCALE_MOST_INTERVAL) {
+        DEFECT(uv, node, "%s: a loss scale from %g on, that doubles after %" PRId64 " steps",
+               node_text(uv, node), value, interval);
     }
     const Node *clip = node->inputs[0].node;
     if (clip->op != OP_CLIP_SCALE || clip->n_inputs < 2 ||

@@ -4,6 +4,8 @@
 #include "tests/unit/check.h"
 #include "tests/unit/small_plan.h"
 
+#include <math.h>
+
 static const SmallPlan SHARDED = {"1f1b", 2, 2, 2, 1, 2, 8};
 
 static Program *program_of(Plan *plan, int stage) {
@@ -140,6 +142,11 @@ static void other_interval(Plan *plan) {
 static void other_first_scale(Plan *plan) {
     find_attr(find_node(plan, 1, OP_LOSS_SCALE, 0)->inputs[1].node, ATTR_value)->f = 512;
 }
+static void no_scale(Plan *plan) {
+    for (int stage = 0; stage < 2; stage++) {
+        find_attr(find_node(plan, stage, OP_LOSS_SCALE, 0)->inputs[1].node, ATTR_value)->f = NAN;
+    }
+}
 static void scale_left_in(Plan *plan) {
     Node *adamw = find_node(plan, 1, OP_ADAMW, 0);
     adamw->inputs[4] = adamw->inputs[5];
@@ -191,6 +198,8 @@ static const Case CASES[] = {
      "changes the loss scale otherwise than stage 0", "loss_scale"},
     {"loss scale that begins otherwise", DTYPE_F16, other_first_scale,
      "changes the loss scale otherwise than stage 0", "loss_scale"},
+    {"loss scale that is no number", DTYPE_F16, no_scale,
+     "a loss scale from nan on, that doubles after 9 steps", "loss_scale"},
     {"gradients that keep the loss scale", DTYPE_F16, scale_left_in,
      "which does not fit their loss scale", "adamw"},
     {"loss scale that something else sets", DTYPE_F16, scale_set_from_outside,
