@@ -39,7 +39,7 @@ typedef struct Run {
     int32_t *tokens, *labels; /* [global_batch, seq] */
     double train_entropy, val_entropy;
     double loss, val_loss, training_seconds;
-    double loss_scale; /* 0: the plan has none */
+    double loss_scale; /* of the next step's gradients; 0: the plan has none */
     int64_t n_skipped; /* steps whose gradients were not finite */
     bool stopped;      /* by a signal */
     bool is_first;     /* of several processes: the one that talks and writes */
@@ -175,6 +175,17 @@ static int64_t planned_bytes(const Plan *plan) {
     return bytes * ranks_per_stage;
 }
 
+/* What is not plain f32. */
+static void print_precision(const Plan *plan) {
+    LossScaling scaling = plan_loss_scaling(plan);
+    if (plan->precision == DTYPE_F32 && scaling.initial == 0) return;
+    printf("numbers %s", dtype_name(plan->precision));
+    if (scaling.initial != 0) {
+        printf(", loss x %.10g, %s", scaling.initial, scaling.interval ? "dynamic" : "fixed");
+    }
+    printf("\n");
+}
+
 static void print_start(const Run *run) {
     const Plan *plan = run->plan;
     char planned[32], allocated[32];
@@ -188,6 +199,7 @@ static void print_start(const Run *run) {
            plan->mesh.size[MESH_T], plan->mesh.size[MESH_D], plan->mesh.size[MESH_P], n_ranks,
            n_ranks == 1 ? "" : "s", plan->schedule, plan->n_micro, plan->n_micro == 1 ? "" : "es",
            plan->micro_batch, plan->global_batch);
+    print_precision(plan);
     printf("memory  %s planned, %s allocated, for all ranks\n", planned, allocated);
     if (engine_tuning(run->engine)) printf("tuned   %s\n", engine_tuning(run->engine));
     if (engine_attention(run->engine)) printf("with    %s\n", engine_attention(run->engine));
@@ -247,8 +259,10 @@ static bool take_step(Run *run, int64_t step) {
     StepMetrics metrics = {.step = step,
                            .loss = result.loss,
                            .grad_norm = result.grad_norm,
+                           .has_loss_scale = plan_loss_scaling(run->plan).initial != 0,
                            .loss_scale = result.loss_scale,
                            .skipped = result.skipped,
+                           .n_skipped = run->n_skipped,
                            .lr = rate,
                            .tokens_per_s = (double)(batch * seq) / result.seconds,
                            .seconds = result.seconds};
@@ -314,10 +328,10 @@ static void print_end(const Run *run) {
                run->eval_is_partial ? " (a sample of it)" : "");
     }
     printf("; unigram entropy %.4f\n", run->val ? run->val_entropy : run->train_entropy);
-    if (run->loss_scale > 0) {
-        printf("scale   loss scale %g at the end; %" PRId64
+    if (plan_loss_scaling(run->plan).initial != 0) {
+        printf("scale   loss scale %.10g at the end; %" PRId64 " of %" PRId64
                " steps had gradients that were not finite and changed nothing\n",
-               run->loss_scale, run->n_skipped);
+               run->loss_scale, run->n_skipped, n_taken);
     }
     print_resident(run);
     if (log) printf("wrote   %s\n", log);
@@ -370,6 +384,17 @@ static void run_end(Run *run, bool good) {
     diag_destroy(run->diag);
 }
 
+/* False: steps were taken and not one of them was an update. */
+static bool has_learned(const Run *run) {
+    int64_t n_taken = run->steps_done - (run->first_step - 1);
+    if (n_taken == 0 || run->n_skipped < n_taken) return true;
+    diag_error(run->diag, NO_LOC,
+               "none of %" PRId64 " steps changed the weights: gradients were not finite; the loss "
+               "scale is %.10g",
+               n_taken, run->loss_scale);
+    return false;
+}
+
 /* After all else: the traced step moves the weights on. */
 static bool trace(Run *run) {
     const char *path = cli_text(run->args, OPT_TRACE_FILE, NULL);
@@ -392,7 +417,7 @@ int cmd_train(CliArgs *args) {
         print_start(&run);
         bool good = run_steps(&run) && (!save || engine_save(run.engine, save, run.diag));
         if (good) print_end(&run);
-        good = good && trace(&run) && !run.checkpoint.last_failed;
+        good = good && has_learned(&run) && trace(&run) && !run.checkpoint.last_failed;
         status = !good ? EXIT_FAILED : run.stopped ? EXIT_INTERRUPTED : EXIT_DONE;
     }
     cli_fail(run.diag, status);

@@ -176,8 +176,8 @@ bool plan_loss_scaling_from_args(const CliArgs *args, PlanOptions *options, Diag
     if (parse_loss_scaling(args->arena, text, &options->loss_scaling)) return true;
     diag_error(diag, NO_LOC,
                "--loss-scale: '%s' is not none, a number from 1 to 2^32, or "
-               "dynamic[,FIRST[,STEPS]]",
-               text);
+               "dynamic[,FIRST[,STEPS]], steps a whole number up to %d",
+               text, LOSS_SCALE_MOST_INTERVAL);
     return false;
 }
 

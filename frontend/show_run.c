@@ -26,7 +26,7 @@ enum { S_STEP, S_LOSS, S_VAL_LOSS, S_GRAD_NORM, S_LOSS_SCALE, S_LR, S_SPEED, S_S
 
 typedef struct RunCurve {
     Arena *arena;
-    int n_steps;
+    int n_steps, n_skipped;
     Series series[N_SERIES];
 } RunCurve;
 
@@ -43,7 +43,7 @@ static void series_init(RunCurve *curve) {
         [S_LOSS] = {"loss", "Loss (nats per token)"},
         [S_VAL_LOSS] = {"val_loss", "Validation loss"},
         [S_GRAD_NORM] = {"grad_norm", "Gradient norm"},
-        [S_LOSS_SCALE] = {"loss_scale", "Loss scale"},
+        [S_LOSS_SCALE] = {"loss_scale", "Loss scale (its logarithm to base 2)"},
         [S_LR] = {"lr", "Learning rate"},
         [S_SPEED] = {"tokens_per_s", "Tokens per second"},
         [S_SECONDS] = {"seconds", "Seconds"},
@@ -66,6 +66,7 @@ static bool read_line(RunCurve *curve, const char *line, size_t length, SourceLo
         Series *series = &curve->series[s];
         json_t *number = json_object_get(object, series->key);
         double value = json_is_number(number) ? json_number_value(number) : NAN;
+        if (s == S_LOSS_SCALE) value = log2(value); /* it doubles and halves */
         if (!(fabs(value) <= LARGEST)) value = NAN;
         if (!series->values) series->values = ARENA_ARRAY(curve->arena, double, capacity);
         series->values[curve->n_steps] = value;
@@ -73,6 +74,7 @@ static bool read_line(RunCurve *curve, const char *line, size_t length, SourceLo
         series->count++;
         series->last = value;
     }
+    curve->n_skipped += json_is_true(json_object_get(object, "skipped"));
     json_decref(object);
     if (isfinite(curve->series[S_STEP].values[curve->n_steps++])) return true;
     diag_error(diag, loc, "no line of a run log: it has no \"step\"");
@@ -268,6 +270,9 @@ bool show_run_html(StrBuf *out, const char *path, Diag *diag) {
         put_figure(out, "validation loss", "%.4f", curve.series[S_VAL_LOSS].last);
         put_figure(out, "tokens per second", "%.0f", curve.series[S_SPEED].last);
         put_figure(out, "seconds in steps", "%.1f", seconds);
+        if (curve.series[S_LOSS_SCALE].count > 0) {
+            put_figure(out, "steps skipped", "%.0f", curve.n_skipped);
+        }
         strbuf_put(out, "</dl>\n");
         for (size_t i = 0; i < sizeof(PANELS) / sizeof(PANELS[0]); i++) {
             put_panel(out, &curve, &curve.series[PANELS[i].series], PANELS[i].from_zero);

@@ -78,7 +78,7 @@ static Value variable(Update *u, const Node *like, const char *name) {
     return node_value(node, 0);
 }
 
-/* The loss scale that the backward reads. */
+/* The loss scale that the backward reads; NO_VALUE: none. */
 static Value find_loss_scale(const Update *u) {
     for (int n = 0; n < u->out->n_nodes; n++) {
         if (u->out->nodes[n]->op == OP_VARIABLE) return node_value(u->out->nodes[n], 0);
@@ -86,10 +86,9 @@ static Value find_loss_scale(const Update *u) {
     return NO_VALUE;
 }
 
-static bool append_loss_scaling(Update *u, Value total, Attr max_norm) {
+static bool append_loss_scaling(Update *u, Value total, Value loss_scale, Attr max_norm) {
     const Node *like = total.node;
-    Value operands[4] = {total, find_loss_scale(u)};
-    if (!operands[1].node) BUG("append_update: the backward reads no loss scale");
+    Value operands[4] = {total, loss_scale};
     Value clip = build(u, OP_CLIP_SCALE, like, operands, 2, &max_norm, 1);
     if (!clip.node) return false;
     Value norm = {clip.node, 1};
@@ -97,8 +96,8 @@ static bool append_loss_scaling(Update *u, Value total, Attr max_norm) {
     Attr interval = attr_int(ATTR_interval, u->ctx->options.loss_scaling.interval);
     build(u, OP_OUTPUT, like, &norm, 1, &name, 1);
     operands[0] = clip;
-    operands[2] = variable(u, like, "loss_scale/finite_steps");
-    operands[3] = variable(u, like, "loss_scale/updates");
+    operands[2] = variable(u, like, FINITE_STEPS_NAME);
+    operands[3] = variable(u, like, UPDATES_NAME);
     Value scale = build(u, OP_LOSS_SCALE, like, operands, 4, &interval, 1);
     if (!scale.node) return false;
     name = attr_string(ATTR_name, "loss_scale");
@@ -137,7 +136,9 @@ static bool append_clipping(Update *u) {
     if (!total.node) return false;
     total.node->block = NO_BLOCK;
     total.node->loc = NO_LOC;
-    if (u->ctx->options.loss_scaling.initial != 0) return append_loss_scaling(u, total, max_norm);
+    Value scale = find_loss_scale(u);
+    if (scale.node) return append_loss_scaling(u, total, scale, max_norm);
+    if (u->ctx->options.loss_scaling.initial != 0) BUG("append_update: no loss scale is read");
     build(u, OP_OUTPUT, total.node, &total, 1, &name, 1);
     u->factor = build(u, OP_CLIP_SCALE, total.node, &total, 1, &max_norm, 1);
     return u->factor.node != NULL;

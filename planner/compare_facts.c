@@ -49,6 +49,13 @@ static const char *split_text(Arena *arena, const Plan *plan) {
     return kept;
 }
 
+static const char *scaling_text(Arena *arena, const Plan *plan) {
+    LossScaling scaling = plan_loss_scaling(plan);
+    if (scaling.initial == 0) return "none";
+    if (scaling.interval == 0) return arena_printf(arena, "%.10g, fixed", scaling.initial);
+    return arena_printf(arena, "%.10g, doubles after %d", scaling.initial, scaling.interval);
+}
+
 static void add_layout(Comparison *of) {
     const Plan *a = of->sides[0].plan, *b = of->sides[1].plan;
     add_words(of, "model", "model", a->model, b->model);
@@ -63,6 +70,8 @@ static void add_layout(Comparison *of) {
     add_values(of, "global_batch", "global batch", UNIT_NUMBER, a->global_batch, b->global_batch);
     add_words(of, "split", "blocks by chunk", split_text(of->arena, a), split_text(of->arena, b));
     add_words(of, "precision", "precision", dtype_name(a->precision), dtype_name(b->precision));
+    add_words(of, "loss_scale", "loss scale", scaling_text(of->arena, a),
+              scaling_text(of->arena, b));
     add_words(of, "recompute", "recomputation", recompute_mode_name(a->recompute),
               recompute_mode_name(b->recompute));
     add_values(of, "zero", "ZeRO stage", UNIT_NUMBER, a->zero, b->zero);

@@ -36,8 +36,8 @@ typedef enum UpdateKind {
     N_UPDATE_KINDS
 } UpdateKind;
 
-/* Bytes are of one rank. With bf16, a parameter that is multiplied by is a master (f32) and a copy:
- * ZeRO-1 divides the master as well as the optimizer's state. */
+/* Bytes are of one rank. In 16 bits, a parameter that is multiplied by is a master (f32) and a
+ * copy: ZeRO-1 divides the master as well as the optimizer's state. */
 typedef struct SegmentCost {
     PhaseCost forward, backward; /* backward includes what is recomputed */
     double model_flops;          /* one rank's share of forward + backward, nothing recomputed */

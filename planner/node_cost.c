@@ -19,7 +19,8 @@ static bool layout_of(const NodePricer *x, const Node *node, MatmulLayout *out) 
     return node->op == OP_MATMUL && matmul_layout(node, &a, &b, out);
 }
 
-/* Products of one left operand that run at once: alike, too small to fill a device. */
+/* Products of one left operand that run at once: alike, too small to fill a device. That they lie
+ * equally far apart is assumed; with t one in three gradients of weights does not. */
 static bool can_batch(const NodePricer *x, const Node *a, const Node *b) {
     MatmulLayout p, q;
     if (a->op != OP_MATMUL || a->phase != b->phase || a->block != b->block) return false;

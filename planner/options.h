@@ -23,7 +23,7 @@ typedef struct PlanOptions {
     DType precision; /* of activations: DTYPE_F32, DTYPE_BF16 or DTYPE_F16 */
     LossScaling loss_scaling;
     Recompute recompute;
-    bool cudnn_backward; /* bf16 on CUDA: memory is left for cuDNN's gradient of attention */
+    bool cudnn_backward; /* 16 bits on CUDA: memory is left for cuDNN's gradient of attention */
     const int *split;    /* blocks per chunk in pipeline order, or NULL: balanced by cost */
     int n_split;
     const char *dump_after; /* pass name, or NULL */

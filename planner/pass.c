@@ -62,7 +62,7 @@ Node *pass_build(PassContext *ctx, Graph *out, OpKind op, const Node *origin, Ph
 }
 
 Node *pass_add_loss_scale(PassContext *ctx, Graph *out, const Node *origin, Phase phase) {
-    Attr attrs[2] = {attr_string(ATTR_name, "loss_scale"),
+    Attr attrs[2] = {attr_string(ATTR_name, LOSS_SCALE_NAME),
                      attr_float(ATTR_value, ctx->options.loss_scaling.initial)};
     return pass_build(ctx, out, OP_VARIABLE, origin, phase, NULL, 0, attrs, 2);
 }

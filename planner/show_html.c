@@ -124,7 +124,7 @@ static void put_layout(StrBuf *out, const Facts *facts) {
     html_put_fact(out, "Precision", dtype_name(plan->precision));
     LossScaling scaling = plan_loss_scaling(plan);
     if (scaling.initial != 0) {
-        snprintf(text, sizeof(text), "%s, %s %g", scaling.interval ? "dynamic" : "fixed",
+        snprintf(text, sizeof(text), "%s, %s %.10g", scaling.interval ? "dynamic" : "fixed",
                  scaling.interval ? "from" : "at", scaling.initial);
         html_put_fact(out, "Loss scale", text);
     }

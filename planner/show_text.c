@@ -67,14 +67,18 @@ static void put_head(StrBuf *out, const Facts *facts) {
     LossScaling scaling = plan_loss_scaling(plan);
     if (scaling.initial != 0) {
         put_label(out, "scaling");
-        strbuf_printf(out, "loss x %g", scaling.initial);
+        strbuf_printf(out, "loss x %.10g", scaling.initial);
         if (scaling.interval == 0) {
             strbuf_put(out, ", as it is\n");
         } else {
             strbuf_printf(out,
-                          ", doubled after %d steps of finite gradients, halved after any other\n",
-                          scaling.interval);
+                          ", doubled after %d step%s of finite gradients, halved after any other\n",
+                          scaling.interval, scaling.interval == 1 ? "" : "s");
         }
+    }
+    if (scaling.initial == 0 && plan->precision == DTYPE_F16) {
+        put_label(out, "scaling");
+        strbuf_put(out, "none: gradients below 6e-8 become 0 in f16\n");
     }
     if (plan->recompute != RECOMPUTE_NONE) {
         put_label(out, "recompute");

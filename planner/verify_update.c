@@ -148,26 +148,55 @@ static const Node *find_loss_scale(const Graph *graph) {
     return NULL;
 }
 
+static bool is_read_by_backward(const Graph *graph, Value value) {
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        for (int i = 0; node->phase == PHASE_BACKWARD && i < node->n_inputs; i++) {
+            if (value_equal(node->inputs[i], value)) return true;
+        }
+    }
+    return false;
+}
+
+static const Node *first_loss_scale(const Plan *plan) {
+    return find_loss_scale(plan->programs[plan->stages[0].program].graph);
+}
+
 /* Three variables (verify_lifetimes.c: each one's own), changed alike on every stage, once a step.
  */
 static void check_loss_scale(UpdateVerifier *uv, const Node *node) {
     const Plan *plan = uv->v->plan;
-    const Node *first = find_loss_scale(plan->programs[plan->stages[0].program].graph);
-    bool own = node == uv->loss_scale, alike = first != NULL;
+    static const char *const VARIABLES[] = {LOSS_SCALE_NAME, FINITE_STEPS_NAME, UPDATES_NAME};
+    const Node *first = first_loss_scale(plan);
+    bool own = node == uv->loss_scale && node->phase == PHASE_UPDATE, alike = first != NULL;
     for (int i = 1; i < node->n_inputs; i++) own &= node->inputs[i].node->op == OP_VARIABLE;
+    for (int i = 1; own && i < node->n_inputs; i++) {
+        own = strcmp(node_string(node->inputs[i].node, ATTR_name), VARIABLES[i - 1]) == 0;
+    }
     if (!own) {
-        DEFECT(uv, node, "%s: its last three operands are not variables that it alone changes",
+        DEFECT(uv, node, "%s: its last three operands are not the variables that it alone changes",
                node_text(uv, node));
         return;
     }
     double value = node_float(node->inputs[1].node, ATTR_value, 0);
     int64_t interval = node_int(node, ATTR_interval, 0);
-    if (!(value >= 1 && value <= LOSS_SCALE_MOST) || interval > LOSS_SCALE_MOST_INTERVAL) {
-        DEFECT(uv, node, "%s: a loss scale from %g on, that doubles after %" PRId64 " steps",
+    bool begins = value >= 1 && value <= LOSS_SCALE_MOST && interval <= LOSS_SCALE_MOST_INTERVAL;
+    for (int i = 2; i < node->n_inputs; i++) {
+        begins &= node_float(node->inputs[i].node, ATTR_value, 0) == 0;
+    }
+    if (!begins) {
+        DEFECT(uv, node,
+               "%s: a loss scale from %g on that doubles after %" PRId64
+               " steps, or counts that do not begin with 0",
                node_text(uv, node), value, interval);
+        return;
+    }
+    if (uv->stage == plan->n_stages - 1 && !is_read_by_backward(uv->graph, node->inputs[1])) {
+        DEFECT(uv, node, "%s: the backward does not begin with this loss scale",
+               node_text(uv, node));
     }
     const Node *clip = node->inputs[0].node;
-    if (clip->op != OP_CLIP_SCALE || clip->n_inputs < 2 ||
+    if (clip->op != OP_CLIP_SCALE || clip->n_inputs < 2 || node->inputs[0].output != 0 ||
         !value_equal(clip->inputs[1], node->inputs[1])) {
         DEFECT(uv, node, "%s: does not follow from a norm without this loss scale",
                node_text(uv, node));
@@ -192,6 +221,31 @@ static void check_factor(UpdateVerifier *uv, const Node *update) {
            node_text(uv, update), text(uv, factor));
 }
 
+/* Adam counts steps or, as some may be left out, updates. */
+static void check_step(UpdateVerifier *uv, const Node *update) {
+    Value step = update->inputs[6];
+    bool fits =
+        step.node->op == OP_SCALAR && strcmp(node_string(step.node, ATTR_name), "step") == 0;
+    if (uv->loss_scale) fits = step.node == uv->loss_scale && step.output == 2;
+    if (fits) return;
+    DEFECT(uv, update, "%s: takes %s for the number of updates", node_text(uv, update),
+           text(uv, step));
+}
+
+/* The engine reads the norm and the loss scale by name. */
+static void check_output(UpdateVerifier *uv, const Node *node, const char *name, Value value) {
+    const Graph *graph = uv->graph;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *output = graph->nodes[n];
+        if (output->op == OP_OUTPUT && output->phase == PHASE_UPDATE &&
+            strcmp(node_string(output, ATTR_name), name) == 0) {
+            if (value_equal(output->inputs[0], value)) return;
+            break;
+        }
+    }
+    DEFECT(uv, node, "%s: output '%s' is not %s", node_text(uv, node), name, text(uv, value));
+}
+
 static void check_update(UpdateVerifier *uv, const Node *update) {
     const Node *param = updated_parameter(update);
     if (!param) {
@@ -211,6 +265,7 @@ static void check_update(UpdateVerifier *uv, const Node *update) {
                node_text(uv, update), node_text(uv, param), text(uv, update->inputs[1]));
     }
     check_factor(uv, update);
+    if (update->op == OP_ADAMW) check_step(uv, update);
     int n_states = update->op == OP_ADAMW ? 2 : 1;
     for (int i = 2; i < 2 + n_states; i++) {
         const Node *state = update->inputs[i].node;
@@ -331,9 +386,16 @@ static void check_node(UpdateVerifier *uv, const Node *node) {
         check_message(uv, node);
         if (node->n_inputs == 2) check_write_back(uv, node);
         break;
-    case OP_SUMSQ:
-    case OP_CLIP_SCALE: check_norm(uv, node); break;
-    case OP_LOSS_SCALE: check_loss_scale(uv, node); break;
+    case OP_SUMSQ: check_norm(uv, node); break;
+    case OP_CLIP_SCALE:
+        check_norm(uv, node);
+        check_output(uv, node, "grad_norm_squared",
+                     node->n_inputs > 1 ? (Value){(Node *)node, 1} : node->inputs[0]);
+        break;
+    case OP_LOSS_SCALE:
+        check_loss_scale(uv, node);
+        check_output(uv, node, "loss_scale", (Value){(Node *)node, 0});
+        break;
     case OP_ADD_N:
         if (update) check_norm(uv, node);
         break;
@@ -350,6 +412,12 @@ void verify_update(Verifier *v, int stage) {
     uv.updates = ARENA_ARRAY(v->scratch, const Node *, graph->n_nodes + 1);
     uv.written = ARENA_ARRAY(v->scratch, bool, graph->n_nodes + 1);
     collect_parameters(&uv);
+    const Node *first = first_loss_scale(v->plan);
+    if ((first != NULL) != (uv.loss_scale != NULL)) {
+        const Node *there = first ? first : uv.loss_scale;
+        DEFECT(&uv, there, "the loss is %s here, otherwise than on stage 0",
+               uv.loss_scale ? "scaled" : "not scaled");
+    }
     for (int n = 0; n < graph->n_nodes; n++) check_node(&uv, graph->nodes[n]);
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];

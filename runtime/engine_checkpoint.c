@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -47,18 +48,37 @@ static bool load_leaf(Engine *engine, const RankContext *rank, Node *node, const
     return true;
 }
 
-/* A run may go on with a loss scale that had none: every step so far was an update then. */
+/* What a variable may be after so many steps, counts being whole numbers. */
+static bool check_variable(const char *name, double value, int64_t steps, const char *path,
+                           Diag *diag) {
+    bool scale = strcmp(name, LOSS_SCALE_NAME) == 0;
+    double least = scale ? 1 : 0, most = scale ? LOSS_SCALE_MOST : (double)steps;
+    if (value >= least && value <= most && (scale || value == floor(value))) return true;
+    diag_error(diag, (SourceLoc){path, 0},
+               "tensor '%s' is %g; it must be a %snumber from %g to %.10g", name, value,
+               scale ? "" : "whole ", least, most);
+    return false;
+}
+
+/* A run may go on with a loss scale that had none, or none in between: as if every step so far had
+ * been an update. A scale that stays as it is is the plan's. */
 static bool load_variable(Engine *engine, const RankContext *rank, Node *node,
                           const Safetensors *file, const char *path, int64_t steps, Arena *arena,
                           Diag *diag) {
     SafetensorsInfo info;
+    float value;
     const char *name = node_string(node, ATTR_name);
-    if (safetensors_find(file, name, &info)) {
-        return load_leaf(engine, rank, node, file, path, arena, diag);
+    bool fixed =
+        strcmp(name, LOSS_SCALE_NAME) == 0 && plan_loss_scaling(engine->plan).interval == 0;
+    if (!fixed && safetensors_find(file, UPDATES_NAME, &info)) {
+        if (!load_leaf(engine, rank, node, file, path, arena, diag)) return false;
+        safetensors_find(file, name, &info);
+        memcpy(&value, info.data, sizeof(value));
+        return check_variable(name, (double)value, steps, path, diag);
     }
-    double value =
-        strcmp(name, "loss_scale/updates") == 0 ? (double)steps : node_float(node, ATTR_value, 0);
-    engine_set_variable(engine, rank, node, (float)value);
+    bool counts = strcmp(name, UPDATES_NAME) == 0;
+    value = counts ? (float)steps : (float)node_float(node, ATTR_value, 0);
+    engine_set_variable(engine, rank, node, value);
     return true;
 }
 

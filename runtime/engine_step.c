@@ -106,14 +106,21 @@ bool engine_step(Engine *engine, int64_t step, const int32_t *tokens, const int3
     out->grad_norm = sqrt(read_output(engine, "grad_norm_squared"));
     out->loss_scale = engine->scales_loss ? read_output(engine, "loss_scale") : 0;
     out->seconds = engine_now() - start;
-    out->skipped = engine->scales_loss && isfinite(out->loss) && !isfinite(out->grad_norm);
+    /* Of a lost rank, nothing that was read is a number: that is no skipped step. */
+    out->skipped = engine->scales_loss && isfinite(out->loss) && isfinite(out->loss_scale) &&
+                   !isfinite(out->grad_norm);
     engine->n_skipped = out->skipped ? engine->n_skipped + 1 : 0;
     if (out->skipped && engine->n_skipped < ENGINE_MOST_SKIPPED) return true;
     if (isfinite(out->loss) && isfinite(out->grad_norm)) return true;
     if (out->skipped) {
-        diag_error(diag, NO_LOC, "step %lld: %d steps in a row had gradients that are not finite",
-                   (long long)step, engine->n_skipped);
-        diag_note(diag, NO_LOC, "the loss scale is %g now", out->loss_scale);
+        bool fixed = plan_loss_scaling(engine->plan).interval == 0;
+        diag_error(diag, NO_LOC, "%d steps in a row had gradients that are not finite",
+                   engine->n_skipped);
+        diag_note(diag, NO_LOC,
+                  fixed ? "the loss scale is fixed at %.10g: plan with a smaller --loss-scale, or "
+                          "with a dynamic one"
+                        : "the loss scale has come down to %.10g: it is not the scale",
+                  out->loss_scale);
     }
     report_not_finite(engine, step, out->loss, out->grad_norm, diag);
     return false;

@@ -1,4 +1,5 @@
 /* Sums of squares, clipping and the optimizers. */
+#include "planner/loss_scaling.h"
 #include "runtime/cpu/bind.h"
 #include "runtime/cpu/optimizer.h"
 #include "runtime/cpu/reduce.h"
@@ -65,7 +66,8 @@ bool cpu_bind_clip_scale(Binding *b, CpuCall *out) {
 
 static bool run_loss_scale(const void *args) {
     const UpdateArgs *a = args;
-    optimizer_loss_scale(a->interval, a->in[0], a->out[0], a->out[1], a->out[2]);
+    optimizer_loss_scale(a->interval, (float)LOSS_SCALE_MOST, a->in[0], a->out[0], a->out[1],
+                         a->out[2]);
     return true;
 }
 

@@ -4,18 +4,17 @@
 
 #include <math.h>
 
-#define CHUNK           8192 /* elements a thread updates at a time */
-#define MOST_LOSS_SCALE 4294967296.0f
+#define CHUNK 8192 /* elements a thread updates at a time */
 
-void optimizer_loss_scale(int64_t interval, const float *factor, float *scale, float *finite_steps,
-                          float *updates) {
+void optimizer_loss_scale(int64_t interval, float most, const float *factor, float *scale,
+                          float *finite_steps, float *updates) {
     const bool finite = isfinite(*factor);
     *finite_steps = finite ? *finite_steps + 1 : 0;
     if (finite) *updates += 1;
     if (interval == 0) return;
-    if (!finite && *scale > 1) *scale *= 0.5f;
+    if (!finite) *scale = fmaxf(*scale * 0.5f, 1);
     if (*finite_steps >= (float)interval) {
-        if (*scale < MOST_LOSS_SCALE) *scale *= 2;
+        *scale = fminf(*scale * 2, most);
         *finite_steps = 0;
     }
 }

@@ -15,10 +15,10 @@
 #include <stdint.h>
 
 /* Dynamic loss scaling (Micikevicius et al. 2018): after `interval` steps in a row with a finite
- * *factor of gradients *scale doubles, up to 2^32; after one without it is halved, down to 1.
- * interval 0: it stays. *updates counts steps with a finite one. */
-void optimizer_loss_scale(int64_t interval, const float *factor, float *scale, float *finite_steps,
-                          float *updates);
+ * *factor of gradients *scale doubles, to `most` at most; after one without it is halved, to 1 at
+ * least. interval 0: it stays. *updates counts steps with a finite one. */
+void optimizer_loss_scale(int64_t interval, float most, const float *factor, float *scale,
+                          float *finite_steps, float *updates);
 
 typedef struct AdamwConfig {
     double beta1, beta2, eps, weight_decay; /* f64: 1 - beta is taken before rounding */

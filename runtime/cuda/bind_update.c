@@ -1,4 +1,5 @@
 /* The clipping norm and the optimizers. Single launches here; merge.c joins neighbours. */
+#include "planner/loss_scaling.h"
 #include "runtime/cuda/bind.h"
 #include "runtime/cuda/kernels/args.h"
 #include "runtime/cuda/workspace.h"
@@ -47,7 +48,8 @@ bool cuda_bind_loss_scale(Binding *b) {
                           .scale = b->out[0],
                           .finite_steps = b->out[1],
                           .updates = b->out[2],
-                          .interval = node_int(b->node, ATTR_interval, 0)};
+                          .interval = node_int(b->node, ATTR_interval, 0),
+                          .most = (float)LOSS_SCALE_MOST};
     return cuda_push_launch(b, KERNEL_loss_scale, (Grid){1, 1, 1}, 1, 0, &args, sizeof(args));
 }
 

@@ -100,6 +100,10 @@ typedef struct GemmStrides {
     int64_t b, d, bias; /* A is the same for all; c is D */
 } GemmStrides;
 
+static inline bool gemm_strides_equal(const GemmStrides *a, const GemmStrides *b) {
+    return a->b == b->b && a->d == b->d && a->bias == b->bias;
+}
+
 /* sums[batch, m, n] = op(A) x op(B) + beta C + bias, row-major and contiguous: the shapes of
  * MatmulLayout. Accumulates in f32. C, bias and aux have the dtype of D. */
 typedef struct GemmCommand {

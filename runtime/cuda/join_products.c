@@ -60,10 +60,6 @@ static bool find_strides(const GemmCommand *a, const GemmCommand *b, GemmStrides
     return out->bias >= l->n;
 }
 
-static bool same_strides(const GemmStrides *a, const GemmStrides *b) {
-    return a->b == b->b && a->d == b->d && a->bias == b->bias;
-}
-
 /* The first product and what follows it that is alike and may stand beside it. */
 static Group collect(const CommandList *list, int first) {
     Group group = {.count = 1, .at = {first}, .all = {&list->items[first]}};
@@ -89,7 +85,7 @@ static void keep_regular(Group *group, const Command *first, GemmStrides *out) {
         if (!find_strides(&group->all[i]->gemm, &group->all[i + 1]->gemm, &strides)) continue;
         while (i + n < group->count &&
                find_strides(&group->all[i + n - 1]->gemm, &group->all[i + n]->gemm, &next) &&
-               same_strides(&next, &strides)) {
+               gemm_strides_equal(&next, &strides)) {
             has_first |= group->all[i + n++] == first;
         }
         if (!has_first || n <= best.count) continue;

@@ -61,10 +61,13 @@ int progress_format(char *text, size_t size, const StepMetrics *metrics, int64_t
         metrics->loss);
     if (metrics->has_val_loss) put(&line, "  val loss %.4f", metrics->val_loss);
     if (metrics->skipped) {
-        put(&line, "  no update: gradients not finite, loss scale now %g", metrics->loss_scale);
+        put(&line, "  no update (gradients not finite)");
     } else {
-        put(&line, "  grad norm %.3g  lr %.2e", metrics->grad_norm, metrics->lr);
+        put(&line, "  grad norm %.3g", metrics->grad_norm);
     }
+    put(&line, "  lr %.2e", metrics->lr);
+    if (metrics->has_loss_scale) put(&line, "  scale %.10g", metrics->loss_scale);
+    if (metrics->n_skipped) put(&line, "  %lld skipped", (long long)metrics->n_skipped);
     put_rate(&line, metrics->tokens_per_s);
     if (metrics->step < n_steps) put_time_left(&line, seconds_left);
     return (int)line.length;

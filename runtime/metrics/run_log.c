@@ -101,15 +101,16 @@ static void put_number(char *text, size_t size, double x) {
 }
 
 int run_log_format(char *text, size_t size, const StepMetrics *metrics) {
-    enum { N_NUMBERS = 6, NUMBER_BYTES = 32 };
+    enum { N_NUMBERS = 7, NUMBER_BYTES = 32 };
     const double values[N_NUMBERS] = {metrics->loss,         metrics->grad_norm, metrics->lr,
-                                      metrics->tokens_per_s, metrics->seconds,   metrics->val_loss};
+                                      metrics->tokens_per_s, metrics->seconds,   metrics->val_loss,
+                                      metrics->loss_scale};
     char numbers[N_NUMBERS][NUMBER_BYTES], val_loss[NUMBER_BYTES + 16] = "";
     char scale[NUMBER_BYTES + 48] = "";
     for (int i = 0; i < N_NUMBERS; i++) put_number(numbers[i], NUMBER_BYTES, values[i]);
     if (metrics->has_val_loss) snprintf(val_loss, sizeof val_loss, ",\"val_loss\":%s", numbers[5]);
-    if (metrics->loss_scale > 0) {
-        snprintf(scale, sizeof scale, ",\"loss_scale\":%.9g%s", metrics->loss_scale,
+    if (metrics->has_loss_scale) {
+        snprintf(scale, sizeof scale, ",\"loss_scale\":%s%s", numbers[6],
                  metrics->skipped ? ",\"skipped\":true" : "");
     }
     int n = snprintf(text, size,

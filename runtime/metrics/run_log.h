@@ -2,10 +2,10 @@
  *
  *     {"step":1,"loss":5.52,"grad_norm":2.1,"lr":6e-06,"tokens_per_s":48211,"seconds":0.0212}
  *
- * With a loss scale there is "loss_scale", what it is from now on, and "skipped": true where
- * gradients were not finite and nothing was updated. "val_loss" is there when the step measured
- * one. NaN and infinities are written as null. Each line is in the file when its call returns, so
- * it can be followed while training runs.
+ * With a loss scale there is "loss_scale", that of the next step's gradients, and "skipped": true
+ * where gradients were not finite and nothing was updated. "val_loss" is there when the step
+ * measured one. NaN and infinities are written as null. Each line is in the file when its call
+ * returns, so it can be followed while training runs.
  */
 #ifndef RUNTIME_METRICS_RUN_LOG_H
 #define RUNTIME_METRICS_RUN_LOG_H

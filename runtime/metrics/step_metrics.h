@@ -14,8 +14,10 @@ typedef struct StepMetrics {
     double seconds; /* wall time of this step */
     bool has_val_loss;
     double val_loss;
-    double loss_scale; /* from now on; 0: there is none */
+    bool has_loss_scale;
+    double loss_scale; /* of the next step's gradients */
     bool skipped;      /* nothing was updated: gradients were not finite */
+    int64_t n_skipped; /* steps of this run that were */
 } StepMetrics;
 
 #endif

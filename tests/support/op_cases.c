@@ -179,6 +179,8 @@ const OpCase OP_CASES[] = {
     CASE(LOSS_SCALE, ":nan; :1024; :6; :17", "interval=7"),
     CASE(LOSS_SCALE, ":nan; :1; :6; :17", "interval=1"),
     CASE(LOSS_SCALE, ":0.5; :4294967296; :0; :0", "interval=1"),
+    CASE(LOSS_SCALE, ":0.5; :3000000000; :0; :0", "interval=1"),
+    CASE(LOSS_SCALE, ":nan; :1.5; :0; :0", "interval=1"),
     CASE(ADAMW,
          "rows=3 cols=7; rows=3 cols=7; :0 rows=3 cols=7; :0 rows=3 cols=7; :0.5; :0.03125; :1",
          "beta1=0.9 beta2=0.999 eps=1e-8 weight_decay=0.1"),

@@ -345,7 +345,7 @@ void reference_loss_scale(const RefCall *call) {
     double scale = call->in[1][0], steps = call->in[2][0] + 1, updates = call->in[3][0] + 1;
     bool finite = isfinite(call->in[0][0]), grows = finite && interval > 0 && steps >= interval;
     if (grows) scale = fmin(2 * scale, 4294967296.0);
-    if (!finite && interval > 0 && scale > 1) scale /= 2;
+    if (!finite && interval > 0) scale = fmax(scale / 2, 1);
     call->out[0][0] = scale;
     call->out[1][0] = finite && !grows ? steps : 0;
     call->out[2][0] = finite ? updates : call->in[3][0];

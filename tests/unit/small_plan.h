@@ -99,30 +99,32 @@ typedef struct SmallPlan {
 
 /* Of the plans made from now on. */
 static DType small_precision = DTYPE_F32;
+static double small_loss_scale = 1024; /* in f16; 0: none */
 static int small_zero = 0;
 
 /* NULL: reported. */
 static inline Plan *small_plan(Arena *arena, SmallPlan f, Diag *diag) {
-    PlanRequest request = {.model = "fixture",
-                           .n_blocks = f.n_blocks,
-                           .seq = 8,
-                           .vocab = 64,
-                           .recipe = {.optimizer = OPTIMIZER_ADAMW,
-                                      .learning_rate = 1e-3,
-                                      .beta1 = 0.9,
-                                      .beta2 = 0.95,
-                                      .eps = 1e-8,
-                                      .weight_decay = 0.1,
-                                      .max_norm = 1},
-                           .options = {.mesh = {{f.t, f.d, f.p}},
-                                       .micro_batch = 2,
-                                       .global_batch = 2 * f.d * f.n_micro,
-                                       .n_chunks = f.n_chunks,
-                                       .schedule = f.schedule,
-                                       .precision = small_precision,
-                                       .loss_scaling = {small_precision == DTYPE_F16 ? 1024 : 0, 9},
-                                       .zero = small_zero,
-                                       .seed = 7}};
+    PlanRequest request = {
+        .model = "fixture",
+        .n_blocks = f.n_blocks,
+        .seq = 8,
+        .vocab = 64,
+        .recipe = {.optimizer = OPTIMIZER_ADAMW,
+                   .learning_rate = 1e-3,
+                   .beta1 = 0.9,
+                   .beta2 = 0.95,
+                   .eps = 1e-8,
+                   .weight_decay = 0.1,
+                   .max_norm = 1},
+        .options = {.mesh = {{f.t, f.d, f.p}},
+                    .micro_batch = 2,
+                    .global_batch = 2 * f.d * f.n_micro,
+                    .n_chunks = f.n_chunks,
+                    .schedule = f.schedule,
+                    .precision = small_precision,
+                    .loss_scaling = {small_precision == DTYPE_F16 ? small_loss_scale : 0, 9},
+                    .zero = small_zero,
+                    .seed = 7}};
     request.forward = small_forward(arena, 2 * f.d, f.n_blocks, diag);
     return plan_make(arena, &request, diag);
 }

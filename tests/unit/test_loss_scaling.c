@@ -5,6 +5,7 @@
  * bears the scale twice or not at all (clipping included), a stage or rank that skips a step alone,
  * an update in a skipped step, a scale that does not grow, fall or go into a checkpoint.
  */
+#include "runtime/engine_internal.h"
 #include "tests/unit/check.h"
 #include "tests/unit/train_fixture.h"
 
@@ -153,8 +154,8 @@ static void check_gives_up(void) {
     while (fine && step < 60 && take_step(&run, step, step, &result)) step++;
     CHECK(step == ENGINE_MOST_SKIPPED - 1, "it took %d steps", step);
     const char *says = diag_text(run.diag);
-    CHECK(strstr(says, "step 50: 50 steps in a row had gradients that are not finite") &&
-              strstr(says, "the loss scale is 4.29497e+09") &&
+    CHECK(strstr(says, "50 steps in a row had gradients that are not finite") &&
+              strstr(says, "the loss scale is fixed at 4294967296: plan with a smaller") &&
               strstr(says, "first value that is not finite"),
           "it says %s", says);
     check_end();
@@ -193,10 +194,11 @@ static void check_small_gradients(void) {
     for (int i = 0; i < 3; i++) run_close(&runs[i]);
 }
 
+static char checkpoint[64]; /* file of this process */
+
 /* A checkpoint has the scale and the number of updates; one made without a scale is gone on from
  * as if every step had been an update. */
 static void check_checkpoint(void) {
-    static const char path[] = "build/loss_scaling.safetensors";
     const LossScaling growing = {8, 3};
     TrainingPlace place = {.step = 4, .samples = 4 * GLOBAL_BATCH, .data = "x"};
     for (int i = 0; i < 2; i++) {
@@ -207,9 +209,9 @@ static void check_checkpoint(void) {
             start(&whole, &CASES[1], DTYPE_F32, growing) && run_steps(&whole, STEPS, LEARNING_RATE);
         fine = start(&early, &CASES[1], DTYPE_F32, i ? (LossScaling){0} : growing) &&
                run_steps(&early, 4, LEARNING_RATE) &&
-               engine_save_state(early.engine, path, &place, early.diag) && fine;
+               engine_save_state(early.engine, checkpoint, &place, early.diag) && fine;
         fine = start(&late, &CASES[1], DTYPE_F32, growing) && fine &&
-               engine_load_state(late.engine, path, &place, late.diag) &&
+               engine_load_state(late.engine, checkpoint, &place, late.diag) &&
                run_steps_from(&late, 4, STEPS - 4, LEARNING_RATE);
         CHECK(fine, "%s%s%s", diag_text(whole.diag), diag_text(early.diag), diag_text(late.diag));
         if (fine) compare_weights(&late, &whole, 0, "gone on");
@@ -219,13 +221,89 @@ static void check_checkpoint(void) {
         check_end();
         run_close(&whole), run_close(&early), run_close(&late);
     }
-    unlink(path);
+    unlink(checkpoint);
+}
+
+/* A checkpoint of a run of four steps on one rank, with one variable set. */
+static bool write_checkpoint(LossScaling scaling, const char *name, float value) {
+    Run run;
+    const TrainingPlace place = {.step = 4, .samples = 4 * GLOBAL_BATCH, .data = "x"};
+    bool fine = start(&run, &CASES[0], DTYPE_F32, scaling) && run_steps(&run, 4, LEARNING_RATE);
+    const Graph *graph = fine ? run.plan->programs[0].graph : NULL;
+    for (int n = 0; fine && n < graph->n_nodes; n++) {
+        Node *node = graph->nodes[n];
+        if (node->op != OP_VARIABLE || strcmp(node_string(node, ATTR_name), name) != 0) continue;
+        engine_set_variable(run.engine, &run.engine->ranks[0], node, value);
+    }
+    fine = fine && engine_save_state(run.engine, checkpoint, &place, run.diag);
+    CHECK(fine, "%s", diag_text(run.diag));
+    run_close(&run);
+    return fine;
+}
+
+/* What a checkpoint says is not believed. */
+static void check_damaged(void) {
+    static const struct {
+        const char *name;
+        float value;
+        const char *says;
+    } CASE[] = {
+        {LOSS_SCALE_NAME, NAN,
+         "tensor 'loss_scale/scale' is nan; it must be a number from 1 to "
+         "4294967296"},
+        {LOSS_SCALE_NAME, INFINITY, "is inf; it must be a number"},
+        {LOSS_SCALE_NAME, 0, "is 0; it must be a number"},
+        {LOSS_SCALE_NAME, -4, "is -4; it must be a number"},
+        {LOSS_SCALE_NAME, 8.6e9f, "is 8.6e+09; it must be a number"},
+        {UPDATES_NAME, -1,
+         "tensor 'loss_scale/updates' is -1; it must be a whole number from 0 to 4"},
+        {UPDATES_NAME, 5, "is 5; it must be a whole number"},
+        {UPDATES_NAME, NAN, "is nan; it must be a whole number"},
+        {FINITE_STEPS_NAME, 1.5f, "is 1.5; it must be a whole number"},
+    };
+    check_begin("a checkpoint's loss scale and counts are looked at");
+    for (size_t i = 0; i < sizeof(CASE) / sizeof(CASE[0]); i++) {
+        Run run;
+        TrainingPlace place;
+        if (!write_checkpoint((LossScaling){8, 3}, CASE[i].name, CASE[i].value)) continue;
+        bool started = start(&run, &CASES[0], DTYPE_F32, (LossScaling){8, 3});
+        CHECK(started && !engine_load_state(run.engine, checkpoint, &place, run.diag),
+              "%s %g was taken", CASE[i].name, (double)CASE[i].value);
+        CHECK(strstr(diag_text(run.diag), CASE[i].says), "it says %s", diag_text(run.diag));
+        run_close(&run);
+    }
+    unlink(checkpoint);
+    check_end();
+}
+
+/* A fixed scale is what the plan says, a dynamic one goes on. */
+static void check_resumed_scale(void) {
+    static const struct {
+        LossScaling from, to;
+        double scale; /* after one more step */
+    } CASE[] = {
+        {{1024, 0}, {8, 0}, 8}, {{1024, 2000}, {8, 2000}, 1024}, {{1024, 0}, {8, 2000}, 1024}};
+    check_begin("which loss scale a run goes on with");
+    for (size_t i = 0; i < sizeof(CASE) / sizeof(CASE[0]); i++) {
+        Run run;
+        TrainingPlace place;
+        if (!write_checkpoint(CASE[i].from, "", 0)) continue;
+        bool fine = start(&run, &CASES[0], DTYPE_F32, CASE[i].to) &&
+                    engine_load_state(run.engine, checkpoint, &place, run.diag) &&
+                    run_steps_from(&run, 4, 1, LEARNING_RATE);
+        CHECK(fine && run.scales[4] == CASE[i].scale, "%s%g, not %g", diag_text(run.diag),
+              run.scales[4], CASE[i].scale);
+        run_close(&run);
+    }
+    unlink(checkpoint);
+    check_end();
 }
 
 int main(void) {
     static const double STAYS[STEPS] = {1024, 1024, 1024, 1024, 1024, 1024, 1024};
     static const double GROWS[STEPS] = {8, 8, 16, 16, 16, 32, 32};
     int n_skipped = -1;
+    snprintf(checkpoint, sizeof(checkpoint), "build/loss_scaling-%d.safetensors", (int)getpid());
     for (int i = 0; i < N_CASES; i++) {
         check_same_bits(&CASES[i], (LossScaling){1024, 0}, STAYS);
         check_same_bits(&CASES[i], (LossScaling){8, 3}, GROWS);
@@ -235,5 +313,7 @@ int main(void) {
     check_gives_up();
     check_small_gradients();
     check_checkpoint();
+    check_damaged();
+    check_resumed_scale();
     return check_report();
 }

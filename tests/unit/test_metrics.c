@@ -81,12 +81,14 @@ static void test_line(void) {
                             .loss = 5.5,
                             .grad_norm = INFINITY,
                             .tokens_per_s = NAN,
+                            .has_loss_scale = true,
                             .loss_scale = 32768,
-                            .skipped = true};
+                            .skipped = true,
+                            .n_skipped = 2};
     progress_format(text, sizeof text, &metrics, 9, 200000);
     CHECK(strcmp(text,
-                 "step 3/9  loss 5.5000  no update: gradients not finite, loss scale now 32768"
-                 "  2d07h left") == 0,
+                 "step 3/9  loss 5.5000  no update (gradients not finite)  lr 0.00e+00  scale 32768"
+                 "  2 skipped  2d07h left") == 0,
           "%s", text);
     CHECK(progress_format(text, 10, &metrics, 9, 1) == 9 && strlen(text) == 9, "cut: %s", text);
 }
@@ -155,12 +157,14 @@ static void test_log(const char *path) {
     RunLog *log = run_log_open(path, diag);
     CHECK(log != NULL, "%s", diag_text(diag));
     const StepMetrics steps[] = {
-        {1, 5.5, 2.25, 6e-6, 48211, 0.02, false, 0, 0, false},
-        {2, NAN, INFINITY, -1.7976931348623157e308, -INFINITY, 5e-324, true, NAN, 0, false},
-        {INT64_MAX, 0.1f, 0, 1, 2, 3, true, 4.5, 0, false},
-        {4, 5.5, INFINITY, 6e-6, 48211, 0.02, true, 5.25, 32768, true},
+        {1, 5.5, 2.25, 6e-6, 48211, 0.02, false, 0, false, 0, false, 0},
+        {2, NAN, INFINITY, -1.7976931348623157e308, -INFINITY, 5e-324, true, NAN, false, 0, false,
+         0},
+        {INT64_MAX, 0.1f, 0, 1, 2, 3, true, 4.5, false, 0, false, 0},
+        {4, 5.5, INFINITY, 6e-6, 48211, 0.02, true, 5.25, true, 32768, true, 3},
+        {5, 5.5, 1, 6e-6, 48211, 0.02, false, 0, true, INFINITY, false, 3},
     };
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         CHECK(run_log_write(log, &steps[i], diag), "%s", diag_text(diag));
         size_t length = 0;
         char *text = file_read(arena, path, 4096, &length, diag);

@@ -259,8 +259,8 @@ static void unknown_comm(Plan *plan) {
 }
 static void missing_member_call(Plan *plan) {
     Node *node = find_node(plan, 3, OP_STAGE_REDUCE, 0);
-    node->op = OP_CLIP_SCALE;
-    node->attrs[0] = attr_float(ATTR_max_norm, 1);
+    node->op = OP_SCALE;
+    node->attrs[0] = attr_float(ATTR_value, 1);
 }
 static void untied(Plan *plan) {
     for (int s = 0; s < 4; s += 3) {

@@ -142,6 +142,57 @@ static void other_interval(Plan *plan) {
 static void other_first_scale(Plan *plan) {
     find_attr(find_node(plan, 1, OP_LOSS_SCALE, 0)->inputs[1].node, ATTR_value)->f = 512;
 }
+/* Stage 1 is another plan's. */
+static void scaled_on_one_stage(Plan *plan) {
+    Diag *diag = diag_create();
+    small_loss_scale = 0;
+    Plan *other = small_plan(plan->arena, SHARDED, diag);
+    small_loss_scale = 1024;
+    diag_destroy(diag);
+    if (!other) BUG("no other plan");
+    int number = plan->stages[1].program;
+    plan->programs[number] = other->programs[other->stages[1].program];
+    plan->stages[1] = other->stages[1];
+    plan->stages[1].program = number;
+}
+static void steps_for_updates(Plan *plan) {
+    Node *adamw = find_node(plan, 1, OP_ADAMW, 0);
+    adamw->inputs[6] = adamw->inputs[5];
+}
+static void counts_begin_elsewhere(Plan *plan) {
+    for (int stage = 0; stage < 2; stage++) {
+        find_attr(find_node(plan, stage, OP_LOSS_SCALE, 0)->inputs[3].node, ATTR_value)->f = -1;
+    }
+}
+static void renamed_variable(Plan *plan) {
+    for (int stage = 0; stage < 2; stage++) {
+        find_attr(find_node(plan, stage, OP_LOSS_SCALE, 0)->inputs[1].node, ATTR_name)->s = "wte";
+    }
+}
+static void other_norm(Plan *plan) {
+    for (int i = 0;; i++) {
+        Node *output = find_node(plan, 1, OP_OUTPUT, i);
+        if (!output) BUG("no norm");
+        if (strcmp(node_string(output, ATTR_name), "grad_norm_squared") != 0) continue;
+        find_attr(output, ATTR_name)->s = "norm";
+        return;
+    }
+}
+static void backward_unscaled(Plan *plan) {
+    Node *scale = find_node(plan, 1, OP_LOSS_SCALE, 0)->inputs[1].node;
+    Graph *graph = program_of(plan, 1)->graph;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        Node *node = graph->nodes[n];
+        if (node->phase != PHASE_BACKWARD || node->op != OP_SCALE ||
+            node->inputs[0].node != scale) {
+            continue;
+        }
+        node->op = OP_CONST;
+        node->n_inputs = 0;
+        return;
+    }
+    BUG("no seed");
+}
 static void no_scale(Plan *plan) {
     for (int stage = 0; stage < 2; stage++) {
         find_attr(find_node(plan, stage, OP_LOSS_SCALE, 0)->inputs[1].node, ATTR_value)->f = NAN;
@@ -198,12 +249,26 @@ static const Case CASES[] = {
      "changes the loss scale otherwise than stage 0", "loss_scale"},
     {"loss scale that begins otherwise", DTYPE_F16, other_first_scale,
      "changes the loss scale otherwise than stage 0", "loss_scale"},
+    {"a stage without a loss scale", DTYPE_F16, scaled_on_one_stage,
+     "the loss is not scaled here, otherwise than on stage 0", "stage 1"},
+    {"steps counted for updates", DTYPE_F16, steps_for_updates, "for the number of updates",
+     "adamw"},
+    {"steps that are not the step's", DTYPE_F32, steps_for_updates, "for the number of updates",
+     "adamw"},
+    {"counts that do not begin with 0", DTYPE_F16, counts_begin_elsewhere,
+     "or counts that do not begin with 0", "loss_scale"},
+    {"a variable of another name", DTYPE_F16, renamed_variable,
+     "are not the variables that it alone changes", "loss_scale"},
+    {"a norm that is not given out", DTYPE_F32, other_norm, "output 'grad_norm_squared' is not",
+     "clip_scale"},
+    {"a backward without the loss scale", DTYPE_F16, backward_unscaled,
+     "the backward does not begin with this loss scale", "loss_scale"},
     {"loss scale that is no number", DTYPE_F16, no_scale,
-     "a loss scale from nan on, that doubles after 9 steps", "loss_scale"},
+     "a loss scale from nan on that doubles after 9 steps", "loss_scale"},
     {"gradients that keep the loss scale", DTYPE_F16, scale_left_in,
      "which does not fit their loss scale", "adamw"},
     {"loss scale that something else sets", DTYPE_F16, scale_set_from_outside,
-     "are not variables that it alone changes", "loss_scale"},
+     "are not the variables that it alone changes", "loss_scale"},
     {"norm with the loss scale", DTYPE_F16, norm_with_scale,
      "does not follow from a norm without this loss scale", "loss_scale"},
     {"copies of another precision", DTYPE_F16, other_precision,

@@ -256,16 +256,12 @@ static bool take_stored(GemmTable *table, GemmEntry *entry) {
     return false;
 }
 
-static bool same_strides(const GemmStrides *a, const GemmStrides *b) {
-    return a->b == b->b && a->d == b->d && a->bias == b->bias;
-}
-
 static GemmEntry *find_or_make(GemmTable *table, const GemmCommand *command) {
     PlanAlgo product = gemm_product(command);
     for (int i = 0; i < table->count; i++) {
         GemmEntry *known = table->entries[i];
         if (plan_algo_same_product(&known->product, &product) &&
-            same_strides(&known->apart, &command->apart)) {
+            gemm_strides_equal(&known->apart, &command->apart)) {
             return known;
         }
     }

@@ -418,30 +418,35 @@ static bool is_faster_together(Tuner *tuner, const Product *product, const Tuned
 
 /* --- joined products --- */
 
-/* Are several products at once no slower than one after the other? Where that is not known, they
- * are taken to be. */
+/* Are several products at once no slower than one after the other? Those that do not run, or do not
+ * fit, are not; where neither was timed, training does what it does untuned. */
 static bool is_joined(const Product *product, const TunedProduct *together,
                       const TunedProduct *apart) {
     double one_by_one = (double)product->command.layout.batch * apart->chosen_us;
-    return together->chosen_us < 0 || apart->chosen_us < 0 ||
-           FASTER * together->chosen_us <= one_by_one;
+    if (together->chosen_us < 0 || apart->chosen_us < 0) return apart->chosen_us < 0;
+    return FASTER * together->chosen_us <= one_by_one;
+}
+
+static int64_t smaller(int64_t a, int64_t b) {
+    return a < b ? a : b;
 }
 
 static bool is_joining(const Product *product) {
     return product->command.apart.d != 0;
 }
 
-/* So many of the kind at `apart` are no longer run so, nor several at once. */
+/* So many of the kind at `apart` are no longer run so: of those that run several at once first,
+ * which what a bias was added to mostly does. */
 static void take_away(const Tuner *tuner, TuneResult *out, int apart, int64_t count) {
-    for (int i = 0; i < tuner->n_products && count > 0; i++) {
+    for (int i = 0; i < tuner->n_products; i++) {
         const Product *product = &tuner->products[i];
-        int64_t *have = &out->products[i].count, batch = 1;
-        if (i != apart && (product->apart != apart || !is_joining(product))) continue;
-        if (is_joining(product)) batch = product->command.layout.batch;
-        int64_t taken = count / batch < *have ? count / batch : *have;
+        int64_t *have = &out->products[i].count, batch = product->command.layout.batch;
+        if (product->apart != apart || !is_joining(product)) continue;
+        int64_t taken = smaller(count / batch, *have);
         *have -= taken;
         count -= taken * batch;
     }
+    out->products[apart].count -= smaller(count, out->products[apart].count);
 }
 
 static bool choose_sums(Tuner *tuner, TuneResult *out) {

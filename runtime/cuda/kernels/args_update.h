@@ -48,6 +48,7 @@ typedef struct LossScaleArgs {
     const float *factor;
     float *scale, *finite_steps, *updates;
     int64_t interval;
+    float most;
 } LossScaleArgs;
 
 /* f32 [n] each; copy: bf16 or f16 [n], written with p, or NULL. weight_decay in f64: see

@@ -106,8 +106,8 @@ KERNEL_FUNCTION loss_scale(LossScaleArgs a) {
     const bool finite = is_finite(*a.factor);
     const float steps = finite ? *a.finite_steps + 1 : 0.0f, scale = *a.scale;
     const bool grows = a.interval > 0 && steps >= (float)a.interval;
-    if (a.interval > 0 && !finite && scale > 1) *a.scale = scale * 0.5f;
-    if (grows && scale < 4294967296.0f) *a.scale = scale * 2;
+    if (a.interval > 0 && !finite) *a.scale = scale > 2 ? scale * 0.5f : 1;
+    if (grows) *a.scale = scale * 2 < a.most ? scale * 2 : a.most;
     *a.finite_steps = grows ? 0.0f : steps;
     if (finite) *a.updates += 1;
 }
