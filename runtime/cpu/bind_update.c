@@ -1,5 +1,5 @@
 /* Sums of squares, clipping and the optimizers. */
-#include "planner/loss_scaling.h"
+#include "planner/plan.h"
 #include "runtime/cpu/bind.h"
 #include "runtime/cpu/optimizer.h"
 #include "runtime/cpu/reduce.h"
