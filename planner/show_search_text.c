@@ -36,9 +36,10 @@ static void put_head(StrBuf *out, const SearchFacts *facts) {
     lines_put_name(out, cluster->software.name, 20);
     strbuf_put(out, "\n");
     put_label(out, "batch");
-    strbuf_printf(out, "%d sequences, %s tokens, %sFLOP of model a step\n",
+    strbuf_printf(out, "%d sequences, %s tokens, %sFLOP of model a step, in %s\n",
                   report->request->global_batch, unit_count(facts->n_tokens, a),
-                  unit_count(report->costs->model_flops * report->request->global_batch, b));
+                  unit_count(report->costs->model_flops * report->request->global_batch, b),
+                  dtype_name(report->precision));
 }
 
 static void put_layout(StrBuf *out, const SearchFacts *facts) {
