@@ -19,8 +19,17 @@ static char *new_stack(void) {
     return static_cast<char *>(stack) + GUARD_BYTES;
 }
 
+/* Stacks begin equally far apart, which would put all fibers' frames into the same few sets of the
+ * first-level cache: each begins a little lower than the one before. */
+static size_t stack_bytes(int number) {
+    enum { STAGGER = 576, STAGGERED = 64 };
+    return STACK_BYTES - (size_t)(number % STAGGERED * STAGGER);
+}
+
 #if defined(__x86_64__)
-/* Saves what the System V ABI says a call keeps; floating-point modes are never changed. */
+/* Saves what the System V ABI says a call keeps; floating-point modes are never changed. A jump in
+ * place of a return, which a processor would expect to go back to where this was called: all returns
+ * after it would be foretold wrongly, too. */
 extern "C" void emulate_switch_stacks(void **from, void *to);
 __asm__(".text\n"
         ".globl emulate_switch_stacks\n"
@@ -43,9 +52,9 @@ __asm__(".text\n"
         "    ret\n"
         ".size emulate_switch_stacks, .-emulate_switch_stacks\n");
 
-void fiber_create(Fiber *fiber, void (*main)(void)) {
+void fiber_create(Fiber *fiber, int number, void (*main)(void)) {
     if (!fiber->stack) fiber->stack = new_stack();
-    void **top = reinterpret_cast<void **>(fiber->stack + STACK_BYTES);
+    void **top = reinterpret_cast<void **>(fiber->stack + stack_bytes(number));
     *--top = nullptr; /* where main would return to; leaves the stack as after a call */
     *--top = reinterpret_cast<void *>(main);
     for (int i = 0; i < 6; i++) *--top = nullptr;
@@ -56,11 +65,11 @@ void fiber_switch(Fiber *from, Fiber *to) {
     emulate_switch_stacks(&from->stack_pointer, to->stack_pointer);
 }
 #else
-void fiber_create(Fiber *fiber, void (*main)(void)) {
+void fiber_create(Fiber *fiber, int number, void (*main)(void)) {
     if (!fiber->stack) fiber->stack = new_stack();
     getcontext(&fiber->context);
     fiber->context.uc_stack.ss_sp = fiber->stack;
-    fiber->context.uc_stack.ss_size = STACK_BYTES;
+    fiber->context.uc_stack.ss_size = stack_bytes(number);
     fiber->context.uc_link = nullptr;
     makecontext(&fiber->context, main, 0);
 }

@@ -1,7 +1,7 @@
-/* A block's threads take turns. A thread runs until it waits for its warp or its block, or ends;
- * when all have come, the last one combines their operands and each goes on. A fiber is taken by a
- * thread when it first runs and given back when it ends, so that kernels which never wait use one.
- */
+/* A block's threads take turns. A thread runs until it waits for its warp or its block, or ends, and
+ * then switches to the next of its warp; when all have come, the last one combines their operands
+ * and each goes on. A fiber is taken by a thread when it first runs and given back when it ends, so
+ * that kernels which never wait use one, and never switch. */
 #include "tests/emulate/scheduler.h"
 
 #include "tests/emulate/fiber.h"
@@ -46,6 +46,8 @@ static void *dynamic_shared;
 static bool failed;
 static char error_text[512];
 
+static void fiber_main(void);
+
 const char *emulate_error(void) {
     return error_text;
 }
@@ -64,9 +66,53 @@ static void set_error(const char *format, ...) {
     va_end(args);
 }
 
+/* One turn of a warp: each lane that can run does, once. */
+static struct Turn {
+    int first, n_lanes, n_passed;
+    bool backwards;
+} in_turn;
+
+/* -1: the turn is over. */
+static int next_lane(void) {
+    while (in_turn.n_passed < in_turn.n_lanes && !failed) {
+        int i = in_turn.n_passed++;
+        int t = in_turn.first + (in_turn.backwards ? in_turn.n_lanes - 1 - i : i);
+        if (threads[t].state == READY || threads[t].state == NEW) return t;
+    }
+    return -1;
+}
+
+/* The fiber of a thread that now goes on. */
+static Fiber *make_current(int t) {
+    Thread *thread = &threads[t];
+    if (thread->state == NEW) {
+        if (n_idle == 0) {
+            fiber_create(&fibers[n_fibers], n_fibers, fiber_main);
+            idle[n_idle++] = n_fibers++;
+        }
+        thread->fiber = idle[--n_idle];
+        thread->state = READY;
+    }
+    current = t;
+    emulate_thread_index.x = (unsigned)t;
+    return &fibers[thread->fiber];
+}
+
 static void yield(void) {
-    int thread = current;
-    fiber_switch(&fibers[threads[thread].fiber], &scheduler);
+    Fiber *self = &fibers[threads[current].fiber];
+    int next = next_lane();
+    Fiber *other = next < 0 ? &scheduler : make_current(next);
+    if (other != self) fiber_switch(self, other);
+}
+
+static void fiber_main(void) {
+    for (;;) {
+        entry(entry_args);
+        threads[current].state = ENDED;
+        idle[n_idle++] = threads[current].fiber;
+        n_ended++;
+        yield();
+    }
 }
 
 void emulate_fail(EmulateSite site, const char *why) {
@@ -76,70 +122,48 @@ void emulate_fail(EmulateSite site, const char *why) {
     while (failed) yield(); /* never resumed: the fiber begins anew */
 }
 
-static void fiber_main(void) {
-    for (;;) {
-        entry(entry_args);
-        threads[current].state = ENDED;
-        n_ended++;
-        yield();
-    }
-}
-
-static void resume(int t) {
-    Thread *thread = &threads[t];
-    if (thread->state == NEW) {
-        if (n_idle == 0) {
-            fiber_create(&fibers[n_fibers], fiber_main);
-            idle[n_idle++] = n_fibers++;
-        }
-        thread->fiber = idle[--n_idle];
-        thread->state = READY;
-    }
-    current = t;
-    emulate_thread_index.x = (unsigned)t;
-    fiber_switch(&scheduler, &fibers[thread->fiber]);
-    if (thread->state == ENDED) idle[n_idle++] = thread->fiber;
-}
-
 static bool same_text(const char *a, const char *b) {
-    return a == b || strcmp(a, b) == 0;
+    return strcmp(a, b) == 0;
 }
 
-static bool same_site(const EmulateSite *a, const EmulateSite *b) {
-    return a->line == b->line && same_text(a->file, b->file) && same_text(a->what, b->what);
+/* Mostly the very same literals. */
+static inline bool same_site(const EmulateSite *a, const EmulateSite *b) {
+    if (a->line != b->line) return false;
+    if (a->file == b->file && a->what == b->what) return true;
+    return same_text(a->file, b->file) && same_text(a->what, b->what);
 }
 
 void emulate_wait_warp(uint32_t mask, void *operand, EmulateCombine *combine, EmulateSite site) {
-    Thread *warp = &threads[current / WARP * WARP], *self = &threads[current];
-    void *operands[WARP];
-    if (!(mask >> (current % WARP) & 1)) emulate_fail(site, "the thread is not in its own mask");
+    int first = current & ~(WARP - 1), n_lanes = n_threads - first;
+    Thread *warp = &threads[first], *self = &threads[current];
+    if (!(mask >> (current - first) & 1)) {
+        emulate_fail(site, "the thread is not in its own mask");
+    }
+    if (n_lanes < WARP && mask >> n_lanes) {
+        emulate_fail(site, "the mask names a lane beyond the block's end");
+    }
     self->state = WAITS_FOR_WARP;
     self->mask = mask;
     self->site = site;
     self->operand = operand;
     /* Mostly the last lane comes last: no need to look at all others each time. */
-    int last = mask ? WARP - 1 - __builtin_clz(mask) : 0;
-    if (current / WARP * WARP + last < n_threads && warp[last].state != WAITS_FOR_WARP) {
+    if (warp[WARP - 1 - __builtin_clz(mask)].state != WAITS_FOR_WARP) {
         yield();
         return;
     }
-    for (int lane = 0; lane < WARP; lane++) {
-        operands[lane] = nullptr;
-        if (!(mask >> lane & 1)) continue;
-        if (current / WARP * WARP + lane >= n_threads) {
-            emulate_fail(site, "the mask names a lane beyond the block's end");
-        }
-        if (warp[lane].state != WAITS_FOR_WARP || warp[lane].mask != mask ||
-            !same_site(&warp[lane].site, &site)) {
+    void *operands[WARP] = {};
+    for (uint32_t left = mask; left; left &= left - 1) {
+        int lane = __builtin_ctz(left);
+        const Thread *other = &warp[lane];
+        if (other->state != WAITS_FOR_WARP || other->mask != mask ||
+            !same_site(&other->site, &site)) {
             yield();
             return;
         }
-        operands[lane] = warp[lane].operand;
+        operands[lane] = other->operand;
     }
     if (combine) combine(operands, WARP);
-    for (int lane = 0; lane < WARP; lane++) {
-        if (mask >> lane & 1) warp[lane].state = READY;
-    }
+    for (uint32_t left = mask; left; left &= left - 1) warp[__builtin_ctz(left)].state = READY;
 }
 
 void emulate_wait_block(void *operand, EmulateCombine *combine, EmulateSite site) {
@@ -234,20 +258,14 @@ static bool runs_backwards(void) {
 
 /* Until every lane waits or has ended. */
 static bool run_warp(int first) {
-    int count = n_threads - first < WARP ? n_threads - first : WARP;
-    bool ran = false;
-    for (bool again = true; again && !failed;) {
-        again = false;
-        bool backwards = runs_backwards();
+    int n_lanes = n_threads - first < WARP ? n_threads - first : WARP;
+    for (bool ran = false;; ran = true) {
+        in_turn = {first, n_lanes, 0, runs_backwards()};
         turn++;
-        for (int i = 0; i < count && !failed; i++) {
-            int t = first + (backwards ? count - 1 - i : i);
-            if (threads[t].state != READY && threads[t].state != NEW) continue;
-            resume(t);
-            again = ran = true;
-        }
+        int next = next_lane();
+        if (next < 0) return ran;
+        fiber_switch(&scheduler, make_current(next));
     }
-    return ran;
 }
 
 static void run_block(void) {
