@@ -13,7 +13,7 @@ comma := ,
 ifdef SANITIZE
 B        := build-$(subst undefined,ubsan,$(subst thread,tsan,$(subst address,asan,$(firstword \
               $(subst $(comma), ,$(SANITIZE))))))
-OPTIMIZE ?= -O1 -fno-omit-frame-pointer -fsanitize=$(SANITIZE) -fno-sanitize-recover=all
+OPTIMIZE ?= -O2 -fno-omit-frame-pointer -fsanitize=$(SANITIZE) -fno-sanitize-recover=all
 else
 B        := build
 OPTIMIZE ?= -O3

@@ -14,16 +14,32 @@ static Type summed_axes(const Node *node, const Type *type) {
     return sum;
 }
 
+/* Elements between neighbours along the axis; 0: there is none. */
+static int64_t stride_along(const Type *type, int axis) {
+    int64_t stride = 1;
+    for (int i = type->rank - 1; i >= 0; i--) {
+        if (type->axes[i] == axis) return stride;
+        stride *= type->dims[i];
+    }
+    return 0;
+}
+
 void reference_matmul(const RefCall *call) {
-    const Type *type = &call->node->types[0];
-    Type over = summed_axes(call->node, ref_type(call, 0));
+    const Type *type = &call->node->types[0], *types[] = {ref_type(call, 0), ref_type(call, 1)};
+    Type over = summed_axes(call->node, types[0]);
+    int axis = over.rank ? over.axes[over.rank - 1] : -1; /* the innermost; none: outer products */
+    int64_t n = over.rank ? over.dims[over.rank - 1] : 1;
+    int64_t strides[] = {stride_along(types[0], axis), stride_along(types[1], axis)};
+    Type other = ref_without(&over, axis);
     Point point = {{0}};
     do {
         bool add = call->node->n_inputs == 3 && !call->ref->overwrite;
         double sum = add ? ref_read(call, 2, &point) : 0;
         do {
-            sum += ref_read(call, 0, &point) * ref_read(call, 1, &point);
-        } while (point_next(&point, &over));
+            const double *a = &call->in[0][point_offset(&point, types[0])];
+            const double *b = &call->in[1][point_offset(&point, types[1])];
+            for (int64_t k = 0; k < n; k++) sum += a[k * strides[0]] * b[k * strides[1]];
+        } while (point_next(&point, &other));
         call->out[0][point_offset(&point, type)] = sum;
     } while (point_next(&point, type));
 }
