@@ -6,27 +6,10 @@
 #include <jansson.h>
 #include <stdlib.h>
 
-/* Of a measured device, the largest that was measured. */
-static double fastest(const RateCurve *curve, double absent) {
-    return curve->count ? curve->points[curve->count - 1].per_second : absent;
-}
-
-static CudaRates rates_of(const Device *device) {
-    double flops = device->flops_per_second;
-    CudaRates rates = {
-        .name = device->name,
-        .bf16_flops_per_second = fastest(&device->product[1], flops),
-        .f32_flops_per_second = fastest(&device->product[0], flops),
-        .memory_bytes_per_second = fastest(&device->memory, device->memory_bytes_per_second),
-        .launch_us = device->call_us,
-    };
-    if (device->cluster) {
-        const ClusterDevice *of = &device->cluster->device;
-        MathKind bf16 = of->peak_flops[MATH_BF16] > 0 ? MATH_BF16 : MATH_F32;
-        rates.bf16_flops_per_second = of->peak_flops[bf16] * of->product_fraction[bf16];
-        rates.f32_flops_per_second = of->peak_flops[MATH_F32] * of->product_fraction[MATH_F32];
-    }
-    return rates;
+/* As the step's prediction has them. */
+static CudaPrices prices_of(const Plan *plan, const Device *device, Arena *arena) {
+    int program = plan->stages[cuda_largest_stage(plan)].program;
+    return (CudaPrices){device->name, device->call_us, cost_nodes(plan, program, device, arena)};
 }
 
 bool show_cuda_text(StrBuf *out, const Plan *plan, const Device *device, Diag *diag) {
@@ -34,11 +17,11 @@ bool show_cuda_text(StrBuf *out, const Plan *plan, const Device *device, Diag *d
     if (!show_text(out, plan, device, diag)) return false;
     if (!plan->cuda) return true;
     Arena *arena = arena_create();
-    CudaRates rates = rates_of(device);
-    bool good = cuda_summarize(plan, &rates, arena, &summary, diag);
+    CudaPrices prices = prices_of(plan, device, arena);
+    bool good = cuda_summarize(plan, &prices, arena, &summary, diag);
     if (good) {
         strbuf_put(out, "\n");
-        cuda_summary_print(out, &summary, &rates);
+        cuda_summary_print(out, &summary, &prices);
     }
     arena_destroy(arena);
     return good;
@@ -55,13 +38,13 @@ static json_t *rows_json(const CudaSummary *s) {
     return rows;
 }
 
-static json_t *summary_json(const CudaSummary *s, const CudaRates *rates) {
+static json_t *summary_json(const CudaSummary *s, const CudaPrices *prices) {
     return json_pack("{s:i, s:i, s:I, s:I, s:i, s:i, s:i, s:I, s:I, s:i, s:f, s:s, s:o}", "stage",
                      s->stage, "rank", s->rank, "nodes", (json_int_t)s->n_nodes, "launches_saved",
                      (json_int_t)(s->n_nodes - 1), "streams", s->n_streams, "events", s->n_events,
                      "waits", s->n_waits, "messages", (json_int_t)s->n_messages, "graph_bytes",
                      (json_int_t)s->graph_bytes, "generated_kernels", s->n_generated, "seconds",
-                     s->us * 1e-6, "device", rates->name, "kernels", rows_json(s));
+                     s->us * 1e-6, "device", prices->name, "kernels", rows_json(s));
 }
 
 bool show_cuda_json(StrBuf *out, const Plan *plan, const Device *device, Diag *diag) {
@@ -69,13 +52,13 @@ bool show_cuda_json(StrBuf *out, const Plan *plan, const Device *device, Diag *d
     if (!plan->cuda) return show_json(out, plan, device, diag);
     Arena *arena = arena_create();
     StrBuf text = strbuf_create();
-    CudaRates rates = rates_of(device);
-    bool good =
-        show_json(&text, plan, device, diag) && cuda_summarize(plan, &rates, arena, &summary, diag);
+    CudaPrices prices = prices_of(plan, device, arena);
+    bool good = show_json(&text, plan, device, diag) &&
+                cuda_summarize(plan, &prices, arena, &summary, diag);
     if (good) {
         json_t *whole = json_loadb(text.text, text.length, 0, NULL);
         if (!whole) BUG("show_json wrote no JSON");
-        json_object_set_new(whole, "cuda", summary_json(&summary, &rates));
+        json_object_set_new(whole, "cuda", summary_json(&summary, &prices));
         char *printed = json_dumps(whole, JSON_INDENT(2) | JSON_REAL_PRECISION(12));
         strbuf_put(out, printed);
         strbuf_put(out, "\n");

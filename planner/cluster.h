@@ -79,17 +79,19 @@ typedef struct ClusterSoftware {
     int share_multiple;    /* products' sizes are padded to it when t divides the model; 0: not */
     bool joins_products;   /* of one operand: queries, keys and values are one product */
     bool batches_products; /* alike ones of one operand run at once, side by side */
+    bool joins_updates;    /* one kernel updates many parameters */
     bool folds_epilogues;  /* what follows a product element by element is part of it */
     bool recomputes_all;   /* full recomputation runs a block's whole forward again */
     double
         accumulate_bytes; /* moved per weight and micro-batch to add to gradients; 0: products do */
     double loss_forward_bytes, loss_backward_bytes; /* moved per logit; 0: as the kernels do */
-    bool fp8_products;      /* of weights, whatever the activations are kept in */
-    bool scatters_borders;  /* t ranks that hold the same send 1/t each between stages */
-    bool attention_dropout; /* of probabilities: costs, and is kept, where scores are */
-    bool keeps_masks;       /* of dropout, 1 byte an element; Perilune computes them again */
-    double gradient_bytes;  /* per element of what the data axis reduces */
-    bool even_split;        /* as many blocks in every chunk; else balanced by time */
+    bool fp8_products;               /* of weights, whatever the activations are kept in */
+    bool scatters_borders;           /* t ranks that hold the same send 1/t each between stages */
+    int attention_backward_products; /* of blockwise attention, of its forward's 2; 5 would do */
+    bool attention_dropout;          /* of probabilities: costs, and is kept, where scores are */
+    bool keeps_masks;      /* of dropout, 1 byte an element; Perilune computes them again */
+    double gradient_bytes; /* per element of what the data axis reduces */
+    bool even_split;       /* as many blocks in every chunk; else balanced by time */
 } ClusterSoftware;
 
 typedef struct Cluster {

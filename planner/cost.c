@@ -214,12 +214,26 @@ static void add_update(ProgramCost *sum, Pricing *p, const Node *node, int chunk
     cost_add(&sum->update[*part], cost);
 }
 
+static Pricing start_pricing(const Plan *plan, int program, const Device *device, Arena *arena) {
+    Pricing p = {.plan = plan, .device = device, .arena = arena};
+    if (!device->cluster) return p;
+    p.pricer = node_pricer_create(device->cluster, plan->programs[program].graph, arena);
+    return p;
+}
+
+double *cost_nodes(const Plan *plan, int program, const Device *device, Arena *arena) {
+    const Graph *graph = plan->programs[program].graph;
+    Pricing p = start_pricing(plan, program, device, arena);
+    double *us = ARENA_ARRAY(arena, double, graph->n_nodes + 1);
+    for (int i = 0; i < graph->n_nodes; i++) us[i] = cost_node(&p, graph->nodes[i]).us;
+    return us;
+}
+
 ProgramCost cost_program(const Plan *plan, int program, const Device *device, Arena *arena) {
     ProgramCost sum = {0};
     const Graph *graph = plan->programs[program].graph;
-    Pricing p = {.plan = plan, .device = device, .arena = arena};
+    Pricing p = start_pricing(plan, program, device, arena);
     int part = 0;
-    if (device->cluster) p.pricer = node_pricer_create(device->cluster, graph, arena);
     for (int i = 0; i < graph->n_nodes; i++) {
         const Node *node = graph->nodes[i];
         Cost cost = cost_node(&p, node);

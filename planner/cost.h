@@ -87,6 +87,10 @@ typedef struct ProgramCost {
 /* Costs of plan->programs[program] for one rank. `arena` holds temporary lists. */
 ProgramCost cost_program(const Plan *plan, int program, const Device *device, Arena *arena);
 
+/* By node id of plan->programs[program]: microseconds of one micro-batch, of one rank: what
+ * cost_program adds up. In `arena`. */
+double *cost_nodes(const Plan *plan, int program, const Device *device, Arena *arena);
+
 /* One collective as its communicator sees it. */
 typedef struct CollectiveCost {
     int mesh_axis;  /* MESH_*, or -1: across the stages of a StageComm */

@@ -25,6 +25,10 @@ static double memory_rate(const ClusterDevice *device) {
     return device->memory_bytes_per_second * device->memory_fraction * 1e-6;
 }
 
+double device_stream_us(const ClusterDevice *device, double bytes) {
+    return bytes / memory_rate(device);
+}
+
 double device_memory_us(const ClusterDevice *device, double bytes) {
     double us = (bytes + device->memory_ramp_bytes) / memory_rate(device);
     return largest(us, device->kernel_us);
@@ -108,10 +112,11 @@ double device_product_us(const ClusterDevice *device, MathKind math, const Produ
     return us + device->kernel_us;
 }
 
-/* One kernel forward; two backward, with 2.5 times the arithmetic (scores are made again). Few
- * queries leave units without work. */
-static double blockwise_us(const ClusterDevice *device, MathKind math, const AttentionShape *shape,
+/* One kernel forward, of 2 products; two backward (scores are made again: of 5 products at least).
+ * Few queries leave units without work. */
+static double blockwise_us(const Cluster *cluster, MathKind math, const AttentionShape *shape,
                            bool backward) {
+    const ClusterDevice *device = &cluster->device;
     double batch = (double)shape->batch, seq = (double)shape->seq, head = (double)shape->head;
     double flops = 4.0 * batch * (double)shape->heads * seq * seq * head;
     if (shape->causal) flops /= 2;
@@ -119,7 +124,7 @@ static double blockwise_us(const ClusterDevice *device, MathKind math, const Att
     double bytes = batch * seq * head * shape->bytes_per_element *
                    (2.0 * (double)shape->heads + 2.0 * (double)shape->kv_heads);
     if (backward) {
-        flops *= 2.5;
+        flops *= cluster->software.attention_backward_products / 2.0;
         bytes *= 2.5;
         fraction = device->attention_backward_fraction;
     }
@@ -168,7 +173,7 @@ double device_attention_us(const Cluster *cluster, MathKind math, const Attentio
     if (cluster->software.attention == ATTENTION_MATERIALISED)
         return materialised_us(device, math, shape, backward, out_n_ops);
     *out_n_ops = backward ? 2 : 1;
-    return blockwise_us(device, math, shape, backward);
+    return blockwise_us(cluster, math, shape, backward);
 }
 
 /* A host that issues one operation at a time is slower than the device where tensors are small. It

@@ -18,8 +18,9 @@ typedef struct ProductShape {
 } ProductShape;
 double device_product_us(const ClusterDevice *device, MathKind math, const ProductShape *shape);
 
-/* Reads plus writes. */
+/* Reads plus writes; by a kernel of its own, and by one that runs anyway. */
 double device_memory_us(const ClusterDevice *device, double bytes);
+double device_stream_us(const ClusterDevice *device, double bytes);
 
 /* Queries of `heads` heads (all sequences of the micro-batch counted in `batch`), keys and values
  * of kv_heads; [seq, seq] scores, half of which count if causal. */

@@ -82,12 +82,26 @@ static void find_folded(NodePricer *x, const int *uses) {
     }
 }
 
+/* Updates that the kernel of an earlier one does, too. */
+static void find_continued(NodePricer *x) {
+    bool seen[N_OPS] = {false};
+    for (int n = 0; n < x->graph->n_nodes; n++) {
+        const Node *node = x->graph->nodes[n];
+        bool update = node->op == OP_ADAMW || node->op == OP_SGD || node->op == OP_SUMSQ;
+        if (!update || !x->cluster->software.joins_updates) continue;
+        x->continued[n] = seen[node->op];
+        seen[node->op] = true;
+    }
+}
+
 NodePricer node_pricer_create(const Cluster *cluster, const Graph *graph, Arena *arena) {
     NodePricer x = {.cluster = cluster, .graph = graph};
     x.joined = ARENA_ARRAY(arena, int, graph->n_nodes + 1);
     x.folded = ARENA_ARRAY(arena, bool, graph->n_nodes + 1);
     find_joined(&x);
+    x.continued = ARENA_ARRAY(arena, bool, graph->n_nodes + 1);
     find_folded(&x, graph_count_uses(graph, arena));
+    find_continued(&x);
     return x;
 }
 
@@ -238,6 +252,8 @@ void node_cost_add(PhaseCost *cost, const NodePricer *pricer, const Node *node) 
         double us =
             device_memory_us(device, folded_bytes(pricer, node)) - device_memory_us(device, 0);
         cost->memory_us += us;
+    } else if (pricer->continued[node->id]) {
+        cost->memory_us += device_stream_us(device, traffic_bytes(pricer, node));
     } else {
         cost->memory_us += device_memory_us(device, traffic_bytes(pricer, node));
         cost->n_ops++;

@@ -10,9 +10,10 @@
 typedef struct NodePricer {
     const Cluster *cluster;
     const Graph
-        *graph;   /* its mesh divides the shapes; axis t stays inside a node as far as it can */
-    int *joined;  /* by node id: the product that this one is run with, or itself */
-    bool *folded; /* by node id: part of the product before it */
+        *graph;      /* its mesh divides the shapes; axis t stays inside a node as far as it can */
+    int *joined;     /* by node id: the product that this one is run with, or itself */
+    bool *folded;    /* by node id: part of the product before it */
+    bool *continued; /* by node id: an update that the kernel of an earlier one does */
 } NodePricer;
 NodePricer node_pricer_create(const Cluster *cluster, const Graph *graph, Arena *arena);
 

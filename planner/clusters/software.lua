@@ -2,17 +2,18 @@
 -- are there to price published runs (`--software NAME`). Times are the host's, for one operation.
 
 -- One captured graph a step: nothing is issued while it runs. f32 gradients, master weights and
--- both moments beside the bf16 copy; dropout masks are computed again.
+-- both moments beside the bf16 copy; dropout masks are computed again. Its attention computes scores
+-- and their gradients twice backward, once for queries and once for keys, so that sums have one order.
 local perilune = software {
-  attention = "blockwise",
+  attention = "blockwise", attention_backward_products = 7,
   overlaps_gradients = true, overlaps_pipeline = true, folds_epilogues = true,
-  batches_products = true, gradient_bytes = 4,
+  batches_products = true, joins_updates = true, gradient_bytes = 4,
 }
 
 -- On processors a rank's own core moves its messages: nothing overlaps. f32 throughout.
 local perilune_cpu = software(like(perilune, {
   overlaps_gradients = false, overlaps_pipeline = false, folds_epilogues = false,
-  batches_products = false,
+  batches_products = false, joins_updates = false, attention_backward_products = 5,
 }))
 
 -- Megatron-LM of SC'21 (arXiv 2104.04473): fp16, scores in memory, operations issued one by one,

@@ -10,10 +10,6 @@
 
 enum { NODE_BYTES = 10 * 1024 };
 
-typedef struct Cost {
-    double flops, bytes, us;
-} Cost;
-
 /* Kernels that join what the node's others left in workspace: next to no work. */
 static bool only_joins(const Command *command) {
     if (command->kind != COMMAND_LAUNCH || command->launch.generated) return false;
@@ -27,44 +23,96 @@ static bool only_joins(const Command *command) {
     }
 }
 
-/* What each of a node's commands costs beside its launch: evenly shared. */
-static Cost share_node(const Plan *plan, const Command *commands, int n_commands,
-                       const CudaRates *rates) {
+/* Prices by the nodes that have commands: what is part of another's command is paid there. */
+typedef struct Prices {
+    const Graph *graph;
+    double *us; /* by node id */
+} Prices;
+
+/* By node id: the node whose command does it; -1: none does. */
+static int *find_doers(const Graph *graph, const CommandList *list, Arena *arena) {
+    int *doer = ARENA_ARRAY(arena, int, graph->n_nodes + 1);
+    for (int i = 0; i < graph->n_nodes; i++) doer[i] = -1;
+    for (int i = 0; i < list->count; i++) {
+        const Command *command = &list->items[i];
+        const Node *main = command_main_node(command);
+        if (!main) continue;
+        doer[main->id] = main->id;
+        doer[command->info.node->id] = main->id;
+        if (command->kind == COMMAND_GEMM && command->gemm.summed)
+            doer[command->gemm.summed->id] = main->id;
+        for (int k = 0; k < command->n_others; k++) doer[command->others[k].node->id] = main->id;
+    }
+    return doer;
+}
+
+/* What has no command is part of the one before it that its operands come from, such as an
+ * epilogue's program; or else of the last of its own op, such as one update of many. */
+static int find_payer(const Graph *graph, const int *doer, const Node *node) {
+    bool elementwise =
+        OPS[node->op].flags & ELEMENTWISE_BIT || node->op == OP_FUSED || node->op == OP_ACCUMULATE;
+    for (int i = 0; i < node->n_inputs && elementwise; i++) {
+        int from = doer[node->inputs[i].node->id];
+        if (from >= 0 && graph->nodes[from]->phase == node->phase) return from;
+    }
+    for (int n = node->id - 1; n >= 0; n--) {
+        if (doer[n] >= 0 && graph->nodes[n]->op == node->op) return doer[n];
+    }
+    return -1;
+}
+
+static Prices share_prices(const Plan *plan, int stage, const CommandList *list,
+                           const double *node_us, Arena *arena) {
+    const Graph *graph = plan->programs[plan->stages[stage].program].graph;
+    Prices prices = {graph, ARENA_ARRAY(arena, double, graph->n_nodes + 1)};
+    int *doer = find_doers(graph, list, arena);
+    for (int n = 0; n < graph->n_nodes; n++) {
+        if (doer[n] < 0 && node_us[n] > 0) doer[n] = find_payer(graph, doer, graph->nodes[n]);
+        if (doer[n] >= 0) prices.us[doer[n]] += node_us[n];
+    }
+    return prices;
+}
+
+/* What each of a node's commands does and takes: evenly shared, but for those that only join. */
+typedef struct Share {
+    double flops, bytes, us;
+} Share;
+
+static double local_flops(const Plan *plan, const Node *node) {
+    Arena *arena = arena_create();
+    Type *inputs = ARENA_ARRAY(arena, Type, node->n_inputs + 1), outputs[MAX_OUTPUTS];
+    for (int i = 0; i < node->n_inputs; i++) {
+        Value value = node->inputs[i];
+        inputs[i] = type_local(value_type(value), value_sharding(value), &plan->mesh);
+    }
+    for (int o = 0; o < node->n_outputs; o++) {
+        outputs[o] = type_local(&node->types[o], &node->shardings[o], &plan->mesh);
+    }
+    double flops = OPS[node->op].flops(node, inputs, outputs);
+    arena_destroy(arena);
+    return flops;
+}
+
+static Share share_node(const Plan *plan, const Command *commands, int n_commands,
+                        const Prices *prices) {
     const Node *node = command_main_node(commands);
-    Cost cost = {0};
-    bool low = false;
+    Share share = {0};
     int n_shares = 0;
     for (int i = 0; i < n_commands; i++) n_shares += !only_joins(&commands[i]);
     for (int i = 0; i < commands->n_accesses; i++) {
         const Access *access = &commands->accesses[i];
-        if (!access->workspace) cost.bytes += (double)access->bytes;
+        if (!access->workspace) share.bytes += (double)access->bytes;
     }
     if (node) {
-        Arena *arena = arena_create();
-        Type *inputs = ARENA_ARRAY(arena, Type, node->n_inputs + 1), outputs[MAX_OUTPUTS];
-        for (int i = 0; i < node->n_inputs; i++) {
-            Value value = node->inputs[i];
-            inputs[i] = type_local(value_type(value), value_sharding(value), &plan->mesh);
-            low |= dtype_is_low(inputs[i].dtype);
-        }
-        for (int o = 0; o < node->n_outputs; o++) {
-            outputs[o] = type_local(&node->types[o], &node->shardings[o], &plan->mesh);
-        }
-        cost.flops = OPS[node->op].flops(node, inputs, outputs);
+        share.us = prices->us[node->id] / n_shares;
+        share.flops = local_flops(plan, node);
         if (commands->kind == COMMAND_GEMM && commands->gemm.apart.d) { /* joined ones */
-            cost.flops *= (double)commands->gemm.layout.batch;
+            share.flops *= (double)commands->gemm.layout.batch;
         }
-        arena_destroy(arena);
     }
-    /* Only products and attention run on tensor cores. */
-    bool matrix = node && (node->op == OP_MATMUL || node->op == OP_ATTENTION ||
-                           node->op == OP_ATTENTION_GRAD);
-    double rate = matrix && low ? rates->bf16_flops_per_second : rates->f32_flops_per_second;
-    double compute = cost.flops / rate, memory = cost.bytes / rates->memory_bytes_per_second;
-    cost.us = (compute > memory ? compute : memory) * 1e6 / n_shares;
-    cost.flops /= n_shares;
-    cost.bytes /= n_shares;
-    return cost;
+    share.flops /= n_shares;
+    share.bytes /= n_shares;
+    return share;
 }
 
 static const char *command_name(const Plan *plan, const Command *command, Arena *arena) {
@@ -105,21 +153,24 @@ static bool same_node(const Command *a, const Command *b) {
 }
 
 static void add_rows(CudaSummary *s, const Plan *plan, const CommandList *list,
-                     const CudaRates *rates, Arena *arena) {
+                     const CudaPrices *prices, Arena *arena) {
+    const Prices shared = share_prices(plan, s->stage, list, prices->node_us, arena);
+    const Share join = {.us = prices->launch_us};
     int capacity = 0;
     for (int i = 0; i < list->count;) {
         int n = 1;
         while (i + n < list->count && same_node(&list->items[i], &list->items[i + n])) n++;
-        const Cost share = share_node(plan, &list->items[i], n, rates), none = {0};
+        Share share = share_node(plan, &list->items[i], n, &shared);
+        if (share.us < prices->launch_us) share.us = prices->launch_us;
         for (int k = i; k < i + n; k++) {
             const Command *command = &list->items[k];
-            const Cost cost = only_joins(command) ? none : share;
+            const Share *of = only_joins(command) ? &join : &share;
             CudaKernelRow *row = find_row(s, &capacity, command_name(plan, command, arena), arena);
             row->count++;
-            row->flops += cost.flops;
-            row->bytes += cost.bytes;
-            row->us += cost.us + rates->launch_us;
-            s->us += cost.us + rates->launch_us;
+            row->flops += of->flops;
+            row->bytes += of->bytes;
+            row->us += of->us;
+            s->us += of->us;
             s->n_messages += command->kind >= COMMAND_COLLECTIVE;
         }
         i += n;
@@ -151,8 +202,7 @@ bool cuda_emit_stage(const Plan *plan, int stage, const EpilogueCheck *check, Ar
     return emit_rank(&rank, &memory, EMIT_TRAIN, generated, out, diag);
 }
 
-bool cuda_summarize(const Plan *plan, const CudaRates *rates, Arena *arena, CudaSummary *out,
-                    Diag *diag) {
+int cuda_largest_stage(const Plan *plan) {
     int best = 0;
     int64_t most = -1;
     /* Stages that share a program and tasks have as many nodes: the first of each is enough. */
@@ -163,14 +213,19 @@ bool cuda_summarize(const Plan *plan, const CudaRates *rates, Arena *arena, Cuda
         most = count;
         best = s;
     }
+    return best;
+}
+
+bool cuda_summarize(const Plan *plan, const CudaPrices *prices, Arena *arena, CudaSummary *out,
+                    Diag *diag) {
     CommandList list = {0};
     KernelCache *generated = kernel_cache_create(arena);
-    *out = (CudaSummary){.stage = best};
-    bool fine = cuda_emit_stage(plan, best, NULL, arena, generated, &list, diag);
+    *out = (CudaSummary){.stage = cuda_largest_stage(plan)};
+    bool fine = cuda_emit_stage(plan, out->stage, NULL, arena, generated, &list, diag);
     if (fine) {
         CommandOrder order;
         out->rank = list.count ? list.items[0].info.rank : 0;
-        add_rows(out, plan, &list, rates, arena);
+        add_rows(out, plan, &list, prices, arena);
         order_commands(&list, arena, &order);
         out->n_nodes = command_count_nodes(&list);
         out->n_streams = order.n_streams;
@@ -183,7 +238,7 @@ bool cuda_summarize(const Plan *plan, const CudaRates *rates, Arena *arena, Cuda
     return fine;
 }
 
-void cuda_summary_print(StrBuf *out, const CudaSummary *s, const CudaRates *rates) {
+void cuda_summary_print(StrBuf *out, const CudaSummary *s, const CudaPrices *prices) {
     enum { MOST_ROWS = 16 };
     strbuf_printf(out,
                   "CUDA, a step of one rank of stage %d: one launch of a graph of %" PRId64
@@ -204,6 +259,7 @@ void cuda_summary_print(StrBuf *out, const CudaSummary *s, const CudaRates *rate
                       s->us > 0 ? 100 * row->us / s->us : 0);
     }
     if (s->n_rows > MOST_ROWS) strbuf_printf(out, "and %d more\n", s->n_rows - MOST_ROWS);
-    strbuf_printf(out, "Predicted for %s, each kernel by itself, messages between devices apart.\n",
-                  rates->name);
+    strbuf_printf(
+        out, "Predicted for %s, each kernel by itself, messages between stages apart: %.4g ms.\n",
+        prices->name, s->us * 1e-3);
 }

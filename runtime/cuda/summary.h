@@ -7,12 +7,12 @@
 #include "planner/plan.h"
 #include "runtime/cuda/command.h"
 
-/* What times are predicted with: not peaks, but what is reached of them. */
-typedef struct CudaRates {
-    const char *name;
-    double bf16_flops_per_second; /* of f16, too */
-    double f32_flops_per_second, memory_bytes_per_second, launch_us;
-} CudaRates;
+/* Predicted times of a stage's nodes, which its commands share. */
+typedef struct CudaPrices {
+    const char *name;      /* of the device */
+    double launch_us;      /* of a command that does next to nothing */
+    const double *node_us; /* by id: each time that a rank runs the node */
+} CudaPrices;
 
 /* All commands of one kernel, or of products or copies of one kind. */
 typedef struct CudaKernelRow {
@@ -22,7 +22,7 @@ typedef struct CudaKernelRow {
 } CudaKernelRow;
 
 typedef struct CudaSummary {
-    int stage, rank; /* whose: the stage with the most nodes */
+    int stage, rank; /* whose */
     int64_t n_nodes; /* of the captured graph; a step is one launch instead of so many */
     int n_streams, n_events, n_waits;
     int64_t n_messages;  /* calls of NCCL */
@@ -41,9 +41,11 @@ struct EpilogueCheck;
 bool cuda_emit_stage(const Plan *plan, int stage, const struct EpilogueCheck *check, Arena *arena,
                      struct KernelCache *generated, CommandList *out, Diag *diag);
 
-/* False: reported. Rows live in the arena. */
-bool cuda_summarize(const Plan *plan, const CudaRates *rates, Arena *arena, CudaSummary *out,
+/* The stage with the most nodes. */
+int cuda_largest_stage(const Plan *plan);
+/* Of that stage. False: reported. Rows live in the arena. */
+bool cuda_summarize(const Plan *plan, const CudaPrices *prices, Arena *arena, CudaSummary *out,
                     Diag *diag);
-void cuda_summary_print(StrBuf *out, const CudaSummary *summary, const CudaRates *rates);
+void cuda_summary_print(StrBuf *out, const CudaSummary *summary, const CudaPrices *prices);
 
 #endif

@@ -1,7 +1,7 @@
-/* A block's threads take turns. A thread runs until it waits for its warp or its block, or ends, and
- * then switches to the next of its warp; when all have come, the last one combines their operands
- * and each goes on. A fiber is taken by a thread when it first runs and given back when it ends, so
- * that kernels which never wait use one, and never switch. */
+/* A block's threads take turns. A thread runs until it waits for its warp or its block, or ends,
+ * and then switches to the next of its warp; when all have come, the last one combines their
+ * operands and each goes on. A fiber is taken by a thread when it first runs and given back when it
+ * ends, so that kernels which never wait use one, and never switch. */
 #include "tests/emulate/scheduler.h"
 
 #include "tests/emulate/fiber.h"

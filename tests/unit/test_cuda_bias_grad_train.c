@@ -101,9 +101,10 @@ static void check_graph(const Run *run, int expected) {
     CHECK(dag_check(graph, why, sizeof(why)), "%s", why);
     CHECK(dag_check_accesses(graph, why, sizeof(why)), "%s", why);
     if (n_ranks > 1) return;
-    static const CudaRates RATES = {"nothing", 1, 1, 1, 1};
+    const Graph *program = run->plan->programs[run->plan->stages[0].program].graph;
+    CudaPrices prices = {"nothing", 1, ARENA_ARRAY(run->arena, double, program->n_nodes)};
     CudaSummary summary;
-    bool good = cuda_summarize(run->plan, &RATES, run->arena, &summary, run->diag);
+    bool good = cuda_summarize(run->plan, &prices, run->arena, &summary, run->diag);
     CHECK(good && summary.n_nodes == graph->n_nodes, "%lld nodes, show says %lld",
           (long long)graph->n_nodes, (long long)summary.n_nodes);
 }

@@ -1,7 +1,8 @@
 /* What `show` says of a step on CUDA devices: traffic and time of each kernel.
  *
  * Would catch: room for workspace counted as traffic; kernels that only join partial sums given
- * their node's whole work; rows that do not add up to the step.
+ * their node's whole work; a node's time lost or paid twice where its work is part of another's
+ * command; rows that do not add up to the step.
  */
 #include "runtime/cuda/summary.h"
 #include "tests/unit/check.h"
@@ -9,7 +10,30 @@
 
 enum { ROWS = 2 * 64, MODEL = 128, LAYERS = 2, LAUNCH_US = 3 }; /* 2 sequences of 64 tokens */
 
-static const CudaRates RATES = {"a device", 1e12, 1e11, 1e12, LAUNCH_US};
+/* Every node that runs takes a time of its own; returns their sum. */
+static double price_nodes(const Plan *plan, Arena *arena, CudaPrices *out) {
+    const Graph *graph = plan->programs[plan->stages[cuda_largest_stage(plan)].program].graph;
+    double *us = ARENA_ARRAY(arena, double, graph->n_nodes), sum = 0;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        if (!(OPS[graph->nodes[n]->op].flags & KERNEL)) continue;
+        us[n] = 100 + n * n % 101;
+        sum += us[n];
+    }
+    *out = (CudaPrices){"a device", LAUNCH_US, us};
+    return sum;
+}
+
+/* What is no node's work: the step's beginning, inputs and results, and what joins sums. */
+static int64_t count_small(const CudaSummary *s) {
+    static const char *const NAMES[] = {"begin_step",       "copy_input", "copy_scalar",
+                                        "reduce_finish",    "norm_join",  "embedding_join",
+                                        "sumsq_finish_many"};
+    int64_t count = 0;
+    for (int i = 0; i < s->n_rows; i++)
+        for (size_t k = 0; k < sizeof(NAMES) / sizeof(NAMES[0]); k++)
+            if (strcmp(s->rows[i].name, NAMES[k]) == 0) count += s->rows[i].count;
+    return count;
+}
 
 static const CudaKernelRow *find_row(const CudaSummary *s, const char *name) {
     for (int i = 0; i < s->n_rows; i++)
@@ -29,10 +53,13 @@ int main(void) {
         {"model", "128"}, {"heads", "2"}, {"seq", "64"}, {"ffn", "512"}, {"layers", "2"}};
     Run run;
     CudaSummary s;
+    CudaPrices prices;
+    double nodes_us = 0;
     check_begin("a plan's kernels: traffic and time of each");
     bool good =
         run_plan_for(&run, "models/gpt.lua", SETTINGS, 5, &LAYOUT, 2, false, true, DTYPE_BF16) &&
-        cuda_summarize(run.plan, &RATES, run.arena, &s, run.diag);
+        (nodes_us = price_nodes(run.plan, run.arena, &prices)) > 0 &&
+        cuda_summarize(run.plan, &prices, run.arena, &s, run.diag);
     CHECK(good, "%s", diag_text(run.diag));
     if (good) {
         const CudaKernelRow *product = find_row(&s, "product 128 x 128 x 512"); /* a gradient */
@@ -57,6 +84,8 @@ int main(void) {
         double us = 0;
         for (int i = 0; i < s.n_rows; i++) us += s.rows[i].us;
         CHECK(is_near(us, s.us), "rows take %g us, the step %g", us, s.us);
+        nodes_us += (double)count_small(&s) * LAUNCH_US;
+        CHECK(is_near(us, nodes_us), "rows take %g us, their nodes %g", us, nodes_us);
     }
     run_close(&run);
     return check_report();
