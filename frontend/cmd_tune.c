@@ -1,4 +1,5 @@
-/* perilune tune: a plan's matrix products timed on this machine's GPU -> its device section. */
+/* perilune tune: a plan's matrix products and attention timed on this machine's GPU -> its device
+ * section. */
 #include "frontend/cli.h"
 #include "frontend/progress_line.h"
 #include "planner/plan.h"
@@ -37,6 +38,26 @@ static void print_product(const TunedProduct *product) {
            gain);
 }
 
+static void print_attention(const TunedAttention *attention) {
+    const PlanAttention *k = &attention->kind;
+    char size[80], form[48], own[24], library[24];
+    snprintf(size, sizeof(size), "%" PRId64 " x %" PRId64 " x %" PRId64 " x %" PRId64, k->batch,
+             k->seq, k->kv_heads * k->group, k->head);
+    snprintf(form, sizeof(form), "%s %s", k->backward ? "backward" : "forward",
+             dtype_name(k->dtype));
+    put_number(own, sizeof(own), attention->own_us, "");
+    put_number(library, sizeof(library), attention->library_us, "");
+    printf("%-32s %-16s %7" PRId64 " %10s %10s  %s\n", size, form, attention->count, own, library,
+           k->own ? "own" : "cuDNN");
+}
+
+static void print_attentions(const TuneResult *result) {
+    if (result->n_attentions == 0) return;
+    printf("%-32s %-16s %7s %10s %10s  %s\n", "attention, batch x seq x heads", "form", "count",
+           "own us", "cuDNN us", "chosen");
+    for (int i = 0; i < result->n_attentions; i++) print_attention(&result->attentions[i]);
+}
+
 static void print_result(const TuneResult *result, const char *path, double seconds) {
     const PlanDevice *device = &result->device;
     double first = 0, chosen = 0;
@@ -54,6 +75,7 @@ static void print_result(const TuneResult *result, const char *path, double seco
         first += (double)product->count * product->first_us;
         chosen += (double)product->count * product->chosen_us;
     }
+    print_attentions(result);
     printf("step    %.3f ms of products by the first choices, %.3f ms by those chosen; %d of %d "
            "changed\n",
            first / 1e3, chosen / 1e3, n_changed, result->n_products);

@@ -5,7 +5,7 @@
  *   fingerprint=91b0fb94eb4d7cd1
  *   model="gpt"
  *   p=4 ...                                  one field per line: PLAN_FIELDS
- *   device "NVIDIA H200" sm_90 cublasLt=130100   once tuned: plan_device.c
+ *   device "NVIDIA H200" sm_90 cublasLt=130100 cudnn=91900   once tuned: plan_device.c
  *   channel forward 0->1 slots=2 slot_bytes=65536
  *   comm "wte" stages=0,3
  *   program 0 {

@@ -17,7 +17,7 @@
 #include "planner/loss_scaling.h"
 #include "planner/recompute.h"
 
-enum { ALIGN_BYTES = 64, MAX_CHUNKS = 32, PLAN_FORMAT_VERSION = 5 };
+enum { ALIGN_BYTES = 64, MAX_CHUNKS = 32, PLAN_FORMAT_VERSION = 6 };
 
 typedef enum Region { REGION_NONE, REGION_PERSISTENT, REGION_FRAME, REGION_SCRATCH } Region;
 
@@ -111,17 +111,31 @@ typedef struct PlanAlgo {
     unsigned char bytes[PLAN_ALGO_BYTES];
 } PlanAlgo;
 
+/* Whose kernels one kind of attention was faster with. */
+enum { MAX_PLAN_ATTENTIONS = 256 };
+typedef struct PlanAttention {
+    bool backward, causal;
+    DType dtype;
+    int64_t batch, seq, kv_heads, group, head; /* q is [batch, seq, kv_heads, group, head] */
+    bool own;                                  /* else the library's */
+} PlanAttention;
+
 /* The device section: what was measured on a device when the plan was finalized there. Advice: on
  * another device, or with another version of its library, it says nothing. */
 typedef struct PlanDevice {
-    const char *name, *arch; /* "NVIDIA H200", "sm_90"; name NULL: no such section */
-    int64_t library_version; /* cuBLASLt's: 130100 is 13.1.0 */
-    int n_algos;
-    PlanAlgo *algos; /* no product twice */
+    const char *name, *arch;   /* "NVIDIA H200", "sm_90"; name NULL: no such section */
+    int64_t library_version;   /* cuBLASLt's: 130100 is 13.1.0 */
+    int64_t attention_version; /* cuDNN's: 91900 is 9.19.0; 0: there was none */
+    int n_algos, n_attentions;
+    PlanAlgo *algos;           /* no product twice */
+    PlanAttention *attentions; /* nor attention */
 } PlanDevice;
 bool plan_algo_same_product(const PlanAlgo *a, const PlanAlgo *b);
 /* The section's algorithm for the product; NULL: there is none. */
 const PlanAlgo *plan_find_algo(const PlanDevice *device, const PlanAlgo *product);
+bool plan_attention_same(const PlanAttention *a, const PlanAttention *b); /* but for `own` */
+/* The section's choice for such an attention; NULL: there is none. */
+const PlanAttention *plan_find_attention(const PlanDevice *device, const PlanAttention *kind);
 
 typedef struct Plan {
     Arena *arena;         /* not owned */

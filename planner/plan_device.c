@@ -1,11 +1,14 @@
 /* The plan's device section: printed after the header fields, read back as untrusted text.
  *
- *   device "NVIDIA H200" sm_90 cublasLt=130100
+ *   device "NVIDIA H200" sm_90 cublasLt=130100 cudnn=91900
  *   algo batch=1 m=8192 n=1600 k=1600 ta=0 tb=1 shared=0 in=bf16 out=bf16 accumulate=0 epilogue=0
  * 00..ff
  *
+ *   attention backward=0 causal=1 dtype=bf16 batch=8 seq=1024 kv_heads=25 group=1 head=64 own=0
+ *
  * One algo line per product; its last word is PLAN_ALGO_BYTES in hexadecimal. The bytes are the
- * library's own; whoever hands them back to it has it check them first.
+ * library's own; whoever hands them back to it has it check them first. Then one line per attention
+ * that a library could do: own=1, own kernels were faster.
  */
 #include "planner/plan_text.h"
 
@@ -32,6 +35,19 @@ const PlanAlgo *plan_find_algo(const PlanDevice *device, const PlanAlgo *product
     return NULL;
 }
 
+bool plan_attention_same(const PlanAttention *a, const PlanAttention *b) {
+    return a->backward == b->backward && a->causal == b->causal && a->dtype == b->dtype &&
+           a->batch == b->batch && a->seq == b->seq && a->kv_heads == b->kv_heads &&
+           a->group == b->group && a->head == b->head;
+}
+
+const PlanAttention *plan_find_attention(const PlanDevice *device, const PlanAttention *kind) {
+    for (int i = 0; i < device->n_attentions; i++) {
+        if (plan_attention_same(&device->attentions[i], kind)) return &device->attentions[i];
+    }
+    return NULL;
+}
+
 static void put_algo(StrBuf *out, const PlanAlgo *algo) {
     const MatmulLayout *l = &algo->layout;
     strbuf_printf(out,
@@ -44,12 +60,22 @@ static void put_algo(StrBuf *out, const PlanAlgo *algo) {
     strbuf_put(out, "\n");
 }
 
+static void put_attention(StrBuf *out, const PlanAttention *a) {
+    strbuf_printf(out,
+                  "attention backward=%d causal=%d dtype=%s batch=%" PRId64 " seq=%" PRId64
+                  " kv_heads=%" PRId64 " group=%" PRId64 " head=%" PRId64 " own=%d\n",
+                  a->backward, a->causal, dtype_name(a->dtype), a->batch, a->seq, a->kv_heads,
+                  a->group, a->head, a->own);
+}
+
 void plan_put_device(StrBuf *out, const PlanDevice *device) {
     if (!device->name) return;
     strbuf_put(out, "device ");
     plan_put_quoted(out, device->name);
-    strbuf_printf(out, " %s cublasLt=%" PRId64 "\n", device->arch, device->library_version);
+    strbuf_printf(out, " %s cublasLt=%" PRId64 " cudnn=%" PRId64 "\n", device->arch,
+                  device->library_version, device->attention_version);
     for (int i = 0; i < device->n_algos; i++) put_algo(out, &device->algos[i]);
+    for (int i = 0; i < device->n_attentions; i++) put_attention(out, &device->attentions[i]);
 }
 
 static void read_size(PlanReader *reader, const char *name, int64_t most, int64_t *out) {
@@ -121,7 +147,42 @@ static bool read_names(PlanReader *reader, PlanDevice *out) {
     out->arch = arena_strndup(reader->arena, reader->at, length);
     reader->at += length;
     return plan_reader_expect(reader, "cublasLt=") &&
-           plan_reader_int(reader, 0, INT_MAX, &out->library_version);
+           plan_reader_int(reader, 0, INT_MAX, &out->library_version) &&
+           plan_reader_expect(reader, "cudnn=") &&
+           plan_reader_int(reader, 0, INT_MAX, &out->attention_version);
+}
+
+/* What follows `attention `. */
+static bool read_attention(PlanReader *reader, PlanAttention *attention) {
+    read_bool(reader, "backward=", &attention->backward);
+    read_bool(reader, "causal=", &attention->causal);
+    read_dtype(reader, "dtype=", &attention->dtype);
+    read_size(reader, "batch=", INT_MAX, &attention->batch);
+    read_size(reader, "seq=", INT_MAX, &attention->seq);
+    read_size(reader, "kv_heads=", INT_MAX, &attention->kv_heads);
+    read_size(reader, "group=", INT_MAX, &attention->group);
+    read_size(reader, "head=", INT_MAX, &attention->head);
+    read_bool(reader, "own=", &attention->own);
+    return !reader->failed;
+}
+
+static bool read_attentions(PlanReader *reader, PlanDevice *out) {
+    int capacity = 0;
+    for (;;) {
+        PlanReader line = *reader;
+        PlanAttention attention = {0};
+        if (!plan_reader_accept(reader, "attention ")) return true;
+        if (out->n_attentions == MAX_PLAN_ATTENTIONS) {
+            return plan_reader_fail(reader, "more than %d attentions", MAX_PLAN_ATTENTIONS);
+        }
+        if (!read_attention(reader, &attention)) return false;
+        if (plan_find_attention(out, &attention)) {
+            reader->at = line.at;
+            return plan_reader_fail(reader, "an attention that was there before");
+        }
+        if (!plan_reader_end_line(reader)) return false;
+        ARENA_PUSH(reader->arena, out->attentions, out->n_attentions, capacity, attention);
+    }
 }
 
 bool plan_reader_device(PlanReader *reader, PlanDevice *out) {
@@ -131,7 +192,7 @@ bool plan_reader_device(PlanReader *reader, PlanDevice *out) {
     for (;;) {
         PlanReader line = *reader; /* where a product that is there twice is reported */
         PlanAlgo algo = {0};
-        if (!plan_reader_accept(reader, "algo ")) return true;
+        if (!plan_reader_accept(reader, "algo ")) return read_attentions(reader, out);
         if (out->n_algos == MAX_PLAN_ALGOS) {
             return plan_reader_fail(reader, "more than %d products", MAX_PLAN_ALGOS);
         }

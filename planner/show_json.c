@@ -43,7 +43,9 @@ static void put_tuned(json_t *root, const PlanDevice *device) {
     json_put_name(tuned, "device", device->name);
     json_put_name(tuned, "arch", device->arch);
     json_put_int(tuned, "cublaslt", device->library_version);
+    json_put_int(tuned, "cudnn", device->attention_version);
     json_put_int(tuned, "products", device->n_algos);
+    json_put_int(tuned, "attentions", device->n_attentions);
 }
 
 static void put_loss_scaling(json_t *root, const Plan *plan) {

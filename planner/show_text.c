@@ -89,10 +89,14 @@ static void put_head(StrBuf *out, const Facts *facts) {
         put_label(out, "tuned");
         strbuf_put(out, "for ");
         put_name(out, plan->device.name, NAME_COLUMNS);
-        strbuf_printf(out, " (cuBLASLt %" PRId64 ".%" PRId64 "): %d product%s\n",
+        strbuf_printf(out, " (cuBLASLt %" PRId64 ".%" PRId64 "): %d product%s",
                       plan->device.library_version / 10000,
                       plan->device.library_version / 100 % 100, plan->device.n_algos,
                       plan->device.n_algos == 1 ? "" : "s");
+        if (plan->device.n_attentions)
+            strbuf_printf(out, ", %d attention%s", plan->device.n_attentions,
+                          plan->device.n_attentions == 1 ? "" : "s");
+        strbuf_put(out, "\n");
     }
     put_label(out, "predicted");
     double step_us = facts->sim->step_us;

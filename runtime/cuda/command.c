@@ -114,6 +114,17 @@ PlanAlgo gemm_product(const GemmCommand *gemm) {
                           4 * (int)gemm->epilogue + 2 * (gemm->bias != NULL) + (gemm->aux != NULL)};
 }
 
+PlanAttention attention_kind(const AttentionShape *s) {
+    return (PlanAttention){.backward = s->backward,
+                           .causal = s->causal,
+                           .dtype = s->dtype,
+                           .batch = s->batch,
+                           .seq = s->seq,
+                           .kv_heads = s->kv_heads,
+                           .group = s->group,
+                           .head = s->head};
+}
+
 bool gemm_device_joins(const PlanDevice *tuned, const GemmCommand *one, const GemmCommand *joined) {
     PlanAlgo apart = gemm_product(one), together = gemm_product(joined);
     return !tuned || !plan_find_algo(tuned, &apart) || plan_find_algo(tuned, &together);

@@ -275,6 +275,7 @@ static inline Access gemm_range(const void *at, int64_t rows, int64_t columns, D
 }
 /* As a plan's device section names it; bytes are 0. */
 PlanAlgo gemm_product(const GemmCommand *gemm);
+PlanAttention attention_kind(const AttentionShape *shape);
 /* False where the section, unless NULL, has `one` but not `joined`: they were found faster one by
  * one. */
 bool gemm_device_joins(const PlanDevice *tuned, const GemmCommand *one, const GemmCommand *joined);

@@ -188,13 +188,15 @@ static bool joins(void *user, const GemmCommand *one, const GemmCommand *joined)
     return gemm_device_joins(user, one, joined);
 }
 
-bool cuda_emit_stage(const Plan *plan, int stage, const EpilogueCheck *check, Arena *arena,
-                     KernelCache *generated, CommandList *out, Diag *diag) {
+bool cuda_emit_stage(const Plan *plan, int stage, const EpilogueCheck *check,
+                     const AttentionCheck *attention, Arena *arena, KernelCache *generated,
+                     CommandList *out, Diag *diag) {
     static const uintptr_t BASE = (uintptr_t)1 << 32;
     const EpilogueCheck all = {NULL, (void *)&plan->device, sums_bias, joins}; /* assumed */
     EmitMemory memory = {.state = (DeviceState *)(BASE / 2),
                          .staging = (const unsigned char *)(BASE / 4),
-                         .epilogues = check ? check : &all};
+                         .epilogues = check ? check : &all,
+                         .attention = attention};
     MeshCoord coord = {{0}};
     coord.at[MESH_P] = stage;
     RankContext rank = rank_context(plan, mesh_rank(&plan->mesh, coord), arena);
@@ -221,7 +223,7 @@ bool cuda_summarize(const Plan *plan, const CudaPrices *prices, Arena *arena, Cu
     CommandList list = {0};
     KernelCache *generated = kernel_cache_create(arena);
     *out = (CudaSummary){.stage = cuda_largest_stage(plan)};
-    bool fine = cuda_emit_stage(plan, out->stage, NULL, arena, generated, &list, diag);
+    bool fine = cuda_emit_stage(plan, out->stage, NULL, NULL, arena, generated, &list, diag);
     if (fine) {
         CommandOrder order;
         out->rank = list.count ? list.items[0].info.rank : 0;

@@ -35,10 +35,12 @@ typedef struct CudaSummary {
 
 struct KernelCache;
 struct EpilogueCheck;
+struct AttentionCheck;
 /* The commands of a training step of the stage's first rank, at made-up addresses: not to be run.
  * `check`: which epilogues products may have; NULL: all, and bias gradients where the plan's device
- * section has them. */
-bool cuda_emit_stage(const Plan *plan, int stage, const struct EpilogueCheck *check, Arena *arena,
+ * section has them. `attention`: which a library does; NULL: none. */
+bool cuda_emit_stage(const Plan *plan, int stage, const struct EpilogueCheck *check,
+                     const struct AttentionCheck *attention, Arena *arena,
                      struct KernelCache *generated, CommandList *out, Diag *diag);
 
 /* The stage with the most nodes. */

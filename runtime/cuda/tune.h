@@ -1,10 +1,12 @@
-/* Choosing the algorithm of each of a plan's matrix products on the device at hand, once.
+/* Choosing the algorithm of each of a plan's matrix products, and whose attention, on the device at
+ * hand, once.
  *
  * The products are those of a training step, of one rank of each distinct stage; they are found
  * without memory for the plan. Each of the heuristic's candidates is timed as training runs it,
  * replayed from a graph. What comes out goes into the plan's device section; a product that also
  * makes a bias's gradient (bias_grad.h) only where that is faster than a product and a sum, several
- * at once (join_products.h) unless they are faster one by one. */
+ * at once (join_products.h) unless they are faster one by one. Attention that cuDNN could do is
+ * timed against own kernels. */
 #ifndef RUNTIME_CUDA_TUNE_H
 #define RUNTIME_CUDA_TUNE_H
 
@@ -27,6 +29,13 @@ typedef struct TunedProduct {
     double chosen_us; /* -1: not timed, its operands do not fit the device's memory */
 } TunedProduct;
 
+/* What a library, too, could do. */
+typedef struct TunedAttention {
+    PlanAttention kind;        /* with the choice */
+    int64_t count;             /* as TunedProduct's */
+    double own_us, library_us; /* -1: does not run */
+} TunedAttention;
+
 typedef struct TuneResult {
     PlanDevice device; /* the section: every product that was timed */
     int n_sums;        /* kinds of products that could make a bias's gradient besides, */
@@ -35,6 +44,8 @@ typedef struct TuneResult {
     int n_joined;      /* and those that then take no more time */
     int n_products;
     TunedProduct *products; /* those that take the most of a step first */
+    int n_attentions;
+    TunedAttention *attentions;
 } TuneResult;
 
 /* The plan was made for CUDA. Everything of *out is owned by `arena`. False: reported. In driver/

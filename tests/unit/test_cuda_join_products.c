@@ -303,7 +303,7 @@ static void check_plan(const Plans *p) {
     run_zero = p->zero;
     bool fine = run_plan_for(&run, p->model, settings, 1, &p->layout, 8, false, true, DTYPE_BF16);
     run_zero = 0;
-    fine = fine && cuda_emit_stage(run.plan, 0, NULL, run.arena, kernel_cache_create(run.arena),
+    fine = fine && cuda_emit_stage(run.plan, 0, NULL, NULL, run.arena, kernel_cache_create(run.arena),
                                    &list, run.diag);
     CHECK(fine, "%s", diag_text(run.diag));
     int blocks = 4 / p->layout.p * run.plan->n_micro;

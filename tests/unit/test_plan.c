@@ -51,6 +51,18 @@ static void test_round_trip(DType precision) {
 /* As after tuning: two products, bytes that count up. */
 static void add_device(Arena *arena, Plan *plan) {
     PlanAlgo *algos = ARENA_ARRAY(arena, PlanAlgo, 2);
+    PlanAttention *attentions = ARENA_ARRAY(arena, PlanAttention, 2);
+    for (int i = 0; i < 2; i++) {
+        attentions[i] = (PlanAttention){.backward = i,
+                                        .causal = true,
+                                        .dtype = DTYPE_BF16,
+                                        .batch = 8,
+                                        .seq = 1024,
+                                        .kv_heads = 25,
+                                        .group = 1,
+                                        .head = 64,
+                                        .own = i};
+    }
     for (int i = 0; i < 2; i++) {
         algos[i] = (PlanAlgo){.layout = {.batch = 1 + i,
                                          .m = 8192,
@@ -67,8 +79,11 @@ static void add_device(Arena *arena, Plan *plan) {
     plan->device = (PlanDevice){.name = "NVIDIA \"H200\"",
                                 .arch = "sm_90",
                                 .library_version = 130100,
+                                .attention_version = 91900,
                                 .n_algos = 2,
-                                .algos = algos};
+                                .n_attentions = 2,
+                                .algos = algos,
+                                .attentions = attentions};
 }
 
 static void test_device(Arena *arena, Diag *diag) {
@@ -85,10 +100,13 @@ static void test_device(Arena *arena, Diag *diag) {
     CHECK(tuned != before, "the section does not change the fingerprint");
     plan_print(&first, plan);
     CHECK(strstr(first.text,
-                 "\ndevice \"NVIDIA \\22H200\\22\" sm_90 cublasLt=130100\n"
+                 "\ndevice \"NVIDIA \\22H200\\22\" sm_90 cublasLt=130100 cudnn=91900\n"
                  "algo batch=1 m=8192 n=1600 k=1099511627776 ta=0 tb=1 shared=0 in=bf16 "
                  "out=bf16 accumulate=0 epilogue=0 00050a"),
           "another form");
+    CHECK(strstr(first.text, "\nattention backward=1 causal=1 dtype=bf16 batch=8 seq=1024 "
+                             "kv_heads=25 group=1 head=64 own=1\n"),
+          "another form of attention");
     Plan *back = plan_parse(arena, "a.plan", first.text, diag);
     CHECK(back && verify_plan(back, diag), "%s", diag_text(diag));
     if (back) {
@@ -208,9 +226,9 @@ static void test_mistakes(Arena *arena, Diag *diag) {
     static const struct {
         const char *from, *to, *message;
     } CASES[] = {
-        {"perilune plan 5", "perilune plan 9", "x.plan:1: the plan's format is version 9"},
-        {"perilune plan 5", "perilune plan 4",
-         "version 4; this program reads 5: make it again with perilune plan"},
+        {"perilune plan 6", "perilune plan 9", "x.plan:1: the plan's format is version 9"},
+        {"perilune plan 6", "perilune plan 5",
+         "version 5; this program reads 6: make it again with perilune plan"},
         {"\nrecompute=none", "\nrecompute=all",
          "x.plan:13: expected what is recomputed: none, selective or full, at 'all'"},
         {"\nrecompute=none", "", "x.plan:13: expected 'recompute'"},
@@ -241,7 +259,13 @@ static void test_mistakes(Arena *arena, Diag *diag) {
         {" sm_90 ", " SM ", "expected the device's architecture"},
         {" sm_90 ", " sm_90000000000000000 ", "expected the device's architecture"},
         {"cublasLt=130100", "cublasLt=-1", "the number must lie in 0 to"},
-        {"cublasLt=130100", "cublasLt=130100 x", "unexpected text at the end of a line"},
+        {"cudnn=91900", "cudnn=91900 x", "unexpected text at the end of a line"},
+        {" cudnn=91900", "", "expected 'cudnn='"},
+        {"backward=0 causal=1", "backward=1 causal=1",
+         "x.plan:32: an attention that was there before, at 'attention backward=1"},
+        {"kv_heads=25", "kv_heads=0", "the number must lie in 1 to"},
+        {"dtype=bf16 batch", "dtype=i32 batch", "expected f32, bf16 or f16"},
+        {"own=0", "own=2", "the number must lie in 0 to 1"},
         {"batch=1", "batch=0", "x.plan:29: the number must lie in 1 to"},
         {"batch=1", "batch=4294967297", "the number must lie in 1 to"},
         {"m=8192", "n=8192", "expected 'm='"},

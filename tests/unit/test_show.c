@@ -209,10 +209,13 @@ static void test_tuned(Arena *arena, Diag *diag) {
                                 .arch = "sm_90",
                                 .library_version = 130100,
                                 .n_algos = 14,
-                                .algos = algos};
+                                .n_attentions = 1,
+                                .algos = algos,
+                                .attentions = &(PlanAttention){.batch = 1}};
     text = show(show_text, plan, diag), json = show(show_json, plan, diag);
-    CHECK(strstr(text.text, "\ntuned     for NVIDIA?H200 (cuBLASLt 13.1): 14 products\n"), "%s",
-          text.text);
+    CHECK(strstr(text.text,
+                 "\ntuned     for NVIDIA?H200 (cuBLASLt 13.1): 14 products, 1 attention\n"),
+          "%s", text.text);
     root = parse(&json);
     const json_t *tuned = json_object_get(root, "tuned");
     CHECK(get_int(tuned, "products") == 14 && get_int(tuned, "cublaslt") == 130100, "figures");

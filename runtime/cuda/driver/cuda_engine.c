@@ -151,11 +151,22 @@ static bool supports_epilogue(void *user, const GemmCommand *gemm) {
     return false;
 }
 
+/* Has the plan been tuned here, with this cuDNN, and own kernels were faster? */
+static bool is_tuned_away(CudaEngine *cuda, const AttentionCommand *attention) {
+    const PlanDevice *tuned = cuda->context.gemms->stored;
+    if (!tuned || !cuda->context.attentions->handle) return false;
+    if (tuned->attention_version != (int64_t)cuda->device.api->cudnnGetVersion()) return false;
+    PlanAttention kind = attention_kind(&attention->shape);
+    const PlanAttention *choice = plan_find_attention(tuned, &kind);
+    return choice && choice->own;
+}
+
 /* One line for each direction, and none where there is no cuDNN at all. */
 static bool supports_attention(void *user, const AttentionCommand *attention) {
     CudaEngine *cuda = user;
     const AttentionShape *s = &attention->shape;
     const char *why;
+    if (is_tuned_away(cuda, attention)) return false;
     if (attention_table_find(cuda->context.attentions, attention, &why)) return true;
     bool known = !cuda->device.api->path[LIBRARY_cudnn] || cuda->first_local != 0;
     if (!known && !cuda->told_attention[s->backward]) {

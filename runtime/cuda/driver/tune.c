@@ -2,10 +2,9 @@
 
 #include "runtime/cuda/bind.h"
 #include "runtime/cuda/codegen.h"
-#include "runtime/cuda/driver/gemm.h"
+#include "runtime/cuda/driver/tuner.h"
 #include "runtime/cuda/epilogue.h"
 #include "runtime/cuda/summary.h"
-#include "runtime/measure/measure.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,16 +14,7 @@
 /* Operands are a new set in each repetition, as far as memory goes: in a step, too, few of them
  * are still in the cache. */
 #define ROTATED_BYTES (INT64_C(256) << 20)
-enum {
-    MOST_SETS = 64,
-    SAMPLE_US = 2000,
-    MOST_REPEATS = 200,
-    N_SAMPLES = 5,
-    GRANULE = 256,
-};
-/* Another candidate than the heuristic's first choice has to be faster by more than what two
- * measurements of the same one differ by. */
-static const double FASTER = 0.98;
+enum { MOST_SETS = 64, GRANULE = 256 };
 
 typedef struct Product {
     GemmEntry *entry;
@@ -36,30 +26,7 @@ typedef struct Product {
                             besides, or several products at once */
 } Product;
 
-typedef struct Tuner {
-    const TuneOptions *options;
-    Arena *arena;
-    Diag *diag; /* what ends all of it */
-    CudaDevice device;
-    GemmTable *table;
-    int n_products, capacity;
-    Product *products;
-    cudaStream_t stream;
-    cudaEvent_t begin, end;
-    const Plan *plan;
-    void *workspace;
-    int64_t workspace_bytes; /* what any stage has */
-    unsigned char *memory;
-    int64_t memory_bytes;
-    int n_done, n_all; /* candidates */
-} Tuner;
-
 /* --- which products --- */
-
-static int64_t operand_bytes(int64_t elements, DType dtype) {
-    int64_t bytes = elements * dtype_bytes(dtype);
-    return (bytes + GRANULE - 1) / GRANULE * GRANULE;
-}
 
 /* Bytes from the beginning of one operand to that of the next. */
 typedef struct OperandBytes {
@@ -72,12 +39,13 @@ static OperandBytes measure_operands(const GemmCommand *command) {
     int64_t before = l->batch - 1; /* of a batch: those before the last */
     bool joined = apart->d != 0;
     return (OperandBytes){
-        .a = operand_bytes((joined ? 1 : l->batch) * l->m * l->k, command->in_dtype),
-        .b = operand_bytes(before * (joined ? apart->b : l->k * l->n) + l->k * l->n,
-                           command->in_dtype),
-        .d = operand_bytes(before * (joined ? apart->d : l->m * l->n) + l->m * l->n,
-                           command->out_dtype),
-        .bias = operand_bytes((joined ? before * apart->bias : 0) + l->n, command->out_dtype)};
+        .a = tuner_operand_bytes((joined ? 1 : l->batch) * l->m * l->k, command->in_dtype),
+        .b = tuner_operand_bytes(before * (joined ? apart->b : l->k * l->n) + l->k * l->n,
+                                 command->in_dtype),
+        .d = tuner_operand_bytes(before * (joined ? apart->d : l->m * l->n) + l->m * l->n,
+                                 command->out_dtype),
+        .bias =
+            tuner_operand_bytes((joined ? before * apart->bias : 0) + l->n, command->out_dtype)};
 }
 
 /* Its place, new or not; -1: reported. */
@@ -94,8 +62,8 @@ static int find_product(Tuner *tuner, const GemmCommand *command) {
     Product product = {.entry = entry, .command = *command, .apart = -1};
     product.set_bytes = GRANULE + bytes.a + bytes.b + n_results * bytes.d;
     if (command->bias) product.set_bytes += bytes.bias;
-    if (command->bias_grad) product.set_bytes += operand_bytes(command->layout.n, DTYPE_F32);
-    ARENA_PUSH(tuner->arena, tuner->products, tuner->n_products, tuner->capacity, product);
+    if (command->bias_grad) product.set_bytes += tuner_operand_bytes(command->layout.n, DTYPE_F32);
+    ARENA_PUSH(tuner->arena, tuner->products, tuner->n_products, tuner->product_capacity, product);
     return tuner->n_products - 1;
 }
 
@@ -135,10 +103,13 @@ static bool add_products(Tuner *tuner, const Plan *plan, int stage, bool sums) {
                            .user = tuner->table,
                            .sums_bias = sums ? supports_epilogue : NULL,
                            .joins = supports_joined};
-    bool fine =
-        cuda_emit_stage(plan, stage, &check, arena, kernel_cache_create(arena), &list, tuner->diag);
+    const AttentionCheck attention = {attention_table_supports, tuner->attention_table};
+    bool fine = cuda_emit_stage(plan, stage, &check, &attention, arena, kernel_cache_create(arena),
+                                &list, tuner->diag);
     for (int i = 0; fine && i < list.count; i++) {
         const Command *command = &list.items[i];
+        if (command->kind == COMMAND_ATTENTION && !sums)
+            fine = tuner_add_attention(tuner, &command->attention, command->info.node);
         if (command->kind != COMMAND_GEMM || (sums && !command->gemm.bias_grad)) continue;
         fine = add_product(tuner, &command->gemm);
     }
@@ -154,6 +125,7 @@ static bool add_stage(Tuner *tuner, const Plan *plan, int stage) {
         if (product->count_here > product->count) product->count = product->count_here;
         product->count_here = 0;
     }
+    tuner_count_attentions(tuner);
     return fine;
 }
 
@@ -167,6 +139,7 @@ static bool collect(Tuner *tuner, const Plan *plan) {
         if (bytes > tuner->workspace_bytes) tuner->workspace_bytes = bytes;
     }
     tuner->table = gemm_table_create(&tuner->device, false, workspace, tuner->arena);
+    tuner->attention_table = attention_table_create(&tuner->device, tuner->arena);
     for (int p = 0; p < plan->n_programs; p++) {
         int stage = 0;
         while (stage < plan->n_stages && plan->stages[stage].program != p) stage++;
@@ -177,6 +150,7 @@ static bool collect(Tuner *tuner, const Plan *plan) {
         tuner->n_all += gemm_entry_count_candidates(product->entry);
         tuner->n_all += product->command.bias_grad != NULL; /* the sum */
     }
+    tuner->n_all += tuner_attention_candidates(tuner);
     if (tuner->n_products) return true;
     diag_error(tuner->diag, NO_LOC, "the plan has no matrix product");
     return false;
@@ -187,7 +161,7 @@ static bool collect(Tuner *tuner, const Plan *plan) {
 static bool allocate(Tuner *tuner) {
     const CuApi *api = tuner->device.api;
     int64_t limit = tuner->device.free_bytes / 4 * 3 - tuner->workspace_bytes;
-    int64_t largest = 0;
+    int64_t largest = tuner_attention_bytes(tuner, limit);
     void *memory = NULL;
     for (int i = 0; i < tuner->n_products; i++) {
         int64_t bytes = tuner->products[i].set_bytes;
@@ -224,12 +198,11 @@ static bool allocate(Tuner *tuner) {
 
 /* --- times --- */
 
-/* The product on the set-th set of operands. In an arena, too, addresses are multiples of
- * ALIGN_BYTES only: an algorithm that needs more must fail here. */
-static GemmCommand place(const Tuner *tuner, const Product *product, int set) {
+/* The product on a set of operands: an algorithm that needs better aligned ones must fail here. */
+static GemmCommand place(const Tuner *tuner, const Product *product, int repeat) {
     GemmCommand command = product->command;
     OperandBytes bytes = measure_operands(&command);
-    unsigned char *at = tuner->memory + set * product->set_bytes + ALIGN_BYTES;
+    unsigned char *at = tuner_operands(tuner, product->set_bytes, repeat);
     command.a = at;
     command.b = at += bytes.a;
     command.d = at += bytes.b;
@@ -260,112 +233,20 @@ static bool bind_sum(const Tuner *tuner, const GemmCommand *command, CommandList
     return cuda_bind(&b);
 }
 
-static cublasStatus_t issue_sum(const Tuner *tuner, const GemmCommand *command) {
-    const CuApi *api = tuner->device.api;
+static bool issue_sum(const Tuner *tuner, const void *what, int repeat) {
+    GemmCommand command = place(tuner, what, repeat);
     CommandList list = {0};
-    bool fine = bind_sum(tuner, command, &list);
-    for (int i = 0; fine && i < list.count; i++) {
-        const LaunchCommand *launch = &list.items[i].launch;
-        void *args[1] = {(void *)launch->args};
-        dim3 grid = {launch->grid.x, launch->grid.y, launch->grid.z};
-        dim3 block = {(unsigned)launch->threads, 1, 1};
-        fine =
-            api->cudaLaunchKernel((const void *)tuner->device.kernels[launch->kernel], grid, block,
-                                  args, (size_t)launch->shared_bytes, tuner->stream) == cudaSuccess;
-    }
+    bool fine = bind_sum(tuner, &command, &list);
+    for (int i = 0; fine && i < list.count; i++) fine = tuner_launch(tuner, &list.items[i].launch);
     command_list_release(&list);
-    return fine ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
+    return fine;
 }
 
-static cublasStatus_t issue(const Tuner *tuner, const Product *product, int repeat) {
-    int64_t n_sets = tuner->memory_bytes / product->set_bytes;
-    GemmCommand command = place(tuner, product, (int)(repeat % n_sets));
-    if (!product->entry) return issue_sum(tuner, &command);
-    return gemm_issue(tuner->table, product->entry, &command, tuner->workspace, tuner->stream);
-}
-
-/* Waits for what lies between the events; its microseconds, or -1, reported: the device has
- * failed. */
-static double elapsed(Tuner *tuner) {
-    const CuApi *api = tuner->device.api;
-    float milliseconds = 0;
-    bool fine =
-        cuda_check(api, api->cudaEventRecord(tuner->end, tuner->stream), tuner->diag,
-                   "timing a product") &&
-        cuda_check(api, api->cudaEventSynchronize(tuner->end), tuner->diag, "running a product") &&
-        cuda_check(api, api->cudaEventElapsedTime(&milliseconds, tuner->begin, tuner->end),
-                   tuner->diag, "timing a product");
-    return fine ? 1e3 * (double)milliseconds : -1;
-}
-
-static bool mark_begin(Tuner *tuner) {
-    const CuApi *api = tuner->device.api;
-    return cuda_check(api, api->cudaEventRecord(tuner->begin, tuner->stream), tuner->diag,
-                      "timing a product");
-}
-
-/* One product, issued by itself. -1: the algorithm does not run; see time_candidate. */
-static double time_once(Tuner *tuner, const Product *product) {
-    for (int round = 0; round < 2; round++) { /* the first one loads what is loaded lazily */
-        if (!mark_begin(tuner)) return -1;
-        if (issue(tuner, product, round) != CUBLAS_STATUS_SUCCESS) {
-            tuner->device.api->cudaGetLastError();
-            return -1;
-        }
-        double us = elapsed(tuner);
-        if (us < 0 || round == 1) return us;
-    }
-    return -1;
-}
-
-/* NULL: the algorithm does not run so. */
-static cudaGraphExec_t capture(Tuner *tuner, const Product *product, int repeats) {
-    const CuApi *api = tuner->device.api;
-    cudaGraph_t graph = NULL;
-    cudaGraphExec_t launchable = NULL;
-    if (api->cudaStreamBeginCapture(tuner->stream, cudaStreamCaptureModeThreadLocal) !=
-        cudaSuccess) {
-        api->cudaGetLastError();
-        return NULL;
-    }
-    bool fine = true;
-    for (int i = 0; fine && i < repeats; i++) {
-        fine = issue(tuner, product, i) == CUBLAS_STATUS_SUCCESS;
-    }
-    fine = api->cudaStreamEndCapture(tuner->stream, &graph) == cudaSuccess && fine &&
-           api->cudaGraphInstantiate(&launchable, graph, 0) == cudaSuccess;
-    if (graph) api->cudaGraphDestroy(graph);
-    if (!fine) api->cudaGetLastError(); /* forgets it */
-    return fine ? launchable : NULL;
-}
-
-/* The median microseconds of one product within a graph of many. */
-static double time_repeated(Tuner *tuner, const Product *product, double once_us) {
-    const CuApi *api = tuner->device.api;
-    double samples[N_SAMPLES + 1];
-    int repeats = once_us * MOST_REPEATS < SAMPLE_US ? MOST_REPEATS : (int)(SAMPLE_US / once_us);
-    if (repeats < 1) repeats = 1;
-    cudaGraphExec_t graph = capture(tuner, product, repeats);
-    if (!graph) return -1;
-    bool fine = true;
-    for (int s = 0; fine && s <= N_SAMPLES; s++) { /* the first one warms up */
-        fine = mark_begin(tuner) && cuda_check(api, api->cudaGraphLaunch(graph, tuner->stream),
-                                               tuner->diag, "running products");
-        samples[s] = fine ? elapsed(tuner) : -1;
-        fine = samples[s] >= 0;
-    }
-    api->cudaGraphExecDestroy(graph);
-    return fine ? measure_median(samples + 1, N_SAMPLES) / repeats : -1;
-}
-
-/* *out_us of the entry's chosen candidate; -1: it does not run. One that takes more than twice
- * `best_us`, where there is one, is timed no further. False: reported. */
-static bool time_candidate(Tuner *tuner, const Product *product, double best_us, double *out_us) {
-    *out_us = time_once(tuner, product);
-    if (*out_us >= 0 && (best_us < 0 || *out_us < 2 * best_us + 50)) {
-        *out_us = time_repeated(tuner, product, *out_us);
-    }
-    return diag_error_count(tuner->diag) == 0;
+static bool issue(const Tuner *tuner, const void *what, int repeat) {
+    const Product *product = what;
+    GemmCommand command = place(tuner, product, repeat);
+    return gemm_issue(tuner->table, product->entry, &command, tuner->workspace, tuner->stream) ==
+           CUBLAS_STATUS_SUCCESS;
 }
 
 static void tell(Tuner *tuner, const Product *product) {
@@ -384,12 +265,12 @@ static bool tune_product(Tuner *tuner, const Product *product, TunedProduct *out
         double us;
         tell(tuner, product);
         gemm_entry_choose(product->entry, c);
-        if (!time_candidate(tuner, product, out->chosen_us, &us)) return false;
+        if (!tuner_time(tuner, issue, product, out->chosen_us, &us)) return false;
         tuner->n_done++;
         out->n_candidates += us >= 0;
         if (c == 0) out->first_us = us;
         if (us < 0 || (out->chosen_us >= 0 && us >= out->chosen_us)) continue;
-        if (out->first_us >= 0 && c > 0 && us >= FASTER * out->first_us) continue;
+        if (out->first_us >= 0 && c > 0 && us >= TUNER_FASTER * out->first_us) continue;
         out->chosen_us = us;
         chosen = c;
     }
@@ -404,15 +285,13 @@ static bool tune_product(Tuner *tuner, const Product *product, TunedProduct *out
 /* Is the product with the bias's gradient in it faster than a product and a sum? */
 static bool is_faster_together(Tuner *tuner, const Product *product, const TunedProduct *together,
                                const TunedProduct *apart, bool *out_faster) {
-    Product sum = *product;
     double sum_us = -1;
-    sum.entry = NULL;
     tell(tuner, product);
     tuner->n_done++;
     *out_faster = false;
     if (together->chosen_us < 0 || apart->chosen_us < 0) return true; /* does not fit */
-    if (!time_candidate(tuner, &sum, -1, &sum_us)) return false;
-    *out_faster = sum_us >= 0 && together->chosen_us < FASTER * (apart->chosen_us + sum_us);
+    if (!tuner_time(tuner, issue_sum, product, -1, &sum_us)) return false;
+    *out_faster = sum_us >= 0 && together->chosen_us < TUNER_FASTER * (apart->chosen_us + sum_us);
     return true;
 }
 
@@ -424,7 +303,7 @@ static bool is_joined(const Product *product, const TunedProduct *together,
                       const TunedProduct *apart) {
     double one_by_one = (double)product->command.layout.batch * apart->chosen_us;
     if (together->chosen_us < 0 || apart->chosen_us < 0) return apart->chosen_us < 0;
-    return FASTER * together->chosen_us <= one_by_one;
+    return TUNER_FASTER * together->chosen_us <= one_by_one;
 }
 
 static int64_t smaller(int64_t a, int64_t b) {
@@ -523,7 +402,7 @@ static bool tune_products(Tuner *tuner, TuneResult *out) {
         ARENA_PUSH(tuner->arena, out->device.algos, out->device.n_algos, capacity,
                    out->products[i].algo);
     }
-    if (out->device.n_algos) return true;
+    if (out->device.n_algos) return tuner_tune_attentions(tuner, out);
     diag_error(tuner->diag, NO_LOC, "%s: no product of the plan could be timed", device->name);
     return false;
 }
@@ -532,6 +411,7 @@ static void release(Tuner *tuner) {
     const CuApi *api = tuner->device.api;
     if (!api) return;
     gemm_table_destroy(tuner->table);
+    attention_table_destroy(tuner->attention_table);
     if (tuner->begin) api->cudaEventDestroy(tuner->begin);
     if (tuner->end) api->cudaEventDestroy(tuner->end);
     if (tuner->stream) api->cudaStreamDestroy(tuner->stream);
