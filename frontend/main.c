@@ -87,11 +87,14 @@ const CliCommand CLI_COMMANDS[] = {
      cmd_profile},
     {"tune",
      "PLAN",
-     "chooses the algorithms of a plan's matrix products on this machine's GPU",
+     "chooses the algorithms of a plan's products and attention on this machine's GPU",
      {{"options", IN_TUNING}},
-     "Times what cuBLASLt proposes for each of the plan's matrix products, which takes some "
-     "seconds,\nand writes the fastest into the plan: back to PLAN, or with -o to another file. "
-     "Training on\nthe same kind of GPU with the same cuBLASLt then uses them.\n\n"
+     "Times what cuBLASLt proposes for each of the plan's matrix products, and cuDNN's attention\n"
+     "against own kernels, which takes some seconds, and writes what is fastest into the plan: "
+     "back\n"
+     "to PLAN, or with -o to another file. Training on the same kind of GPU with the same "
+     "libraries\n"
+     "then does so.\n\n"
      "  perilune tune gpt.plan\n"
      "  perilune tune gpt.plan -o tuned.plan\n",
      cmd_tune},
