@@ -10,17 +10,28 @@
 
 enum { NODE_BYTES = 10 * 1024 };
 
-/* Kernels that join what the node's others left in workspace: next to no work. */
-static bool only_joins(const Command *command) {
-    if (command->kind != COMMAND_LAUNCH || command->launch.generated) return false;
+static bool begins(const char *name, const char *with) {
+    return strncmp(name, with, strlen(with)) == 0;
+}
+
+/* Of a node's time, in parts. Kernels that join what its others left in workspace, or prepare
+ * what those need, have next to no work; attention's backward computes 4 products by keys, 3 by
+ * queries. */
+static int parts_of(const Command *command) {
+    if (command->kind != COMMAND_LAUNCH || command->launch.generated) return 1;
+    const char *name = KERNELS[command->launch.kernel].name;
     switch (command->launch.kernel) {
     case KERNEL_reduce_finish:
     case KERNEL_norm_join:
     case KERNEL_embedding_join:
     case KERNEL_sumsq_finish:
-    case KERNEL_sumsq_finish_many: return true;
-    default: return false;
+    case KERNEL_sumsq_finish_many: return 0;
+    default: break;
     }
+    if (begins(name, "attention_delta_")) return 0;
+    if (begins(name, "attention_keys_") || begins(name, "attention_any_keys_")) return 4;
+    if (begins(name, "attention_queries_") || begins(name, "attention_any_queries_")) return 3;
+    return 1;
 }
 
 /* Prices by the nodes that have commands: what is part of another's command is paid there. */
@@ -73,7 +84,7 @@ static Prices share_prices(const Plan *plan, int stage, const CommandList *list,
     return prices;
 }
 
-/* What each of a node's commands does and takes: evenly shared, but for those that only join. */
+/* What one part of a node does and takes. */
 typedef struct Share {
     double flops, bytes, us;
 } Share;
@@ -97,21 +108,22 @@ static Share share_node(const Plan *plan, const Command *commands, int n_command
                         const Prices *prices) {
     const Node *node = command_main_node(commands);
     Share share = {0};
-    int n_shares = 0;
-    for (int i = 0; i < n_commands; i++) n_shares += !only_joins(&commands[i]);
+    int n_parts = 0;
+    for (int i = 0; i < n_commands; i++) n_parts += parts_of(&commands[i]);
+    if (n_parts == 0) return share;
     for (int i = 0; i < commands->n_accesses; i++) {
         const Access *access = &commands->accesses[i];
         if (!access->workspace) share.bytes += (double)access->bytes;
     }
     if (node) {
-        share.us = prices->us[node->id] / n_shares;
+        share.us = prices->us[node->id] / n_parts;
         share.flops = local_flops(plan, node);
         if (commands->kind == COMMAND_GEMM && commands->gemm.apart.d) { /* joined ones */
             share.flops *= (double)commands->gemm.layout.batch;
         }
     }
-    share.flops /= n_shares;
-    share.bytes /= n_shares;
+    share.flops /= n_parts;
+    share.bytes /= n_parts;
     return share;
 }
 
@@ -155,22 +167,21 @@ static bool same_node(const Command *a, const Command *b) {
 static void add_rows(CudaSummary *s, const Plan *plan, const CommandList *list,
                      const CudaPrices *prices, Arena *arena) {
     const Prices shared = share_prices(plan, s->stage, list, prices->node_us, arena);
-    const Share join = {.us = prices->launch_us};
     int capacity = 0;
     for (int i = 0; i < list->count;) {
         int n = 1;
         while (i + n < list->count && same_node(&list->items[i], &list->items[i + n])) n++;
-        Share share = share_node(plan, &list->items[i], n, &shared);
-        if (share.us < prices->launch_us) share.us = prices->launch_us;
+        const Share share = share_node(plan, &list->items[i], n, &shared);
         for (int k = i; k < i + n; k++) {
             const Command *command = &list->items[k];
-            const Share *of = only_joins(command) ? &join : &share;
+            int parts = parts_of(command);
+            double us = parts * share.us > prices->launch_us ? parts * share.us : prices->launch_us;
             CudaKernelRow *row = find_row(s, &capacity, command_name(plan, command, arena), arena);
             row->count++;
-            row->flops += of->flops;
-            row->bytes += of->bytes;
-            row->us += of->us;
-            s->us += of->us;
+            row->flops += parts * share.flops;
+            row->bytes += parts * share.bytes;
+            row->us += us;
+            s->us += us;
             s->n_messages += command->kind >= COMMAND_COLLECTIVE;
         }
         i += n;

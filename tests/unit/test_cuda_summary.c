@@ -23,11 +23,11 @@ static double price_nodes(const Plan *plan, Arena *arena, CudaPrices *out) {
     return sum;
 }
 
-/* What is no node's work: the step's beginning, inputs and results, and what joins sums. */
+/* What is no node's work: the step's beginning, inputs and results; or next to none of it. */
 static int64_t count_small(const CudaSummary *s) {
-    static const char *const NAMES[] = {"begin_step",       "copy_input", "copy_scalar",
-                                        "reduce_finish",    "norm_join",  "embedding_join",
-                                        "sumsq_finish_many"};
+    static const char *const NAMES[] = {
+        "begin_step", "copy_input",           "copy_scalar",    "reduce_finish",
+        "norm_join",  "attention_delta_bf16", "embedding_join", "sumsq_finish_many"};
     int64_t count = 0;
     for (int i = 0; i < s->n_rows; i++)
         for (size_t k = 0; k < sizeof(NAMES) / sizeof(NAMES[0]); k++)
@@ -80,6 +80,12 @@ int main(void) {
               norm->bytes, large);
         CHECK(join->bytes == 0 && is_near(join->us, (double)join->count * LAUNCH_US),
               "%g bytes, %g us to join", join->bytes, join->us);
+
+        const CudaKernelRow *keys = find_row(&s, "attention_keys_64_bf16");
+        const CudaKernelRow *queries = find_row(&s, "attention_queries_64_bf16");
+        CHECK(is_near(keys->us / 4, queries->us / 3) &&
+                  is_near(keys->flops / 4, queries->flops / 3),
+              "by keys %g us, by queries %g", keys->us, queries->us);
 
         double us = 0;
         for (int i = 0; i < s.n_rows; i++) us += s.rows[i].us;
