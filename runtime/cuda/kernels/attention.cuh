@@ -87,6 +87,26 @@ static __device__ __forceinline__ bool attention_hidden(const AttentionSizes &s,
     return key >= s.seq || (s.causal && key * s.group > row);
 }
 
+/* Scores [32, KEYS] of hidden keys become -inf; first_row and first_key are this lane's. To be
+ * called in a branch: most tiles hide nothing, and tests of every element would take as long as
+ * the products. */
+template <int KEYS>
+static __device__ __forceinline__ void
+attention_mask_scores(const AttentionSizes &s, int first_row, int first_key,
+                      float (&scores)[2][KEYS / 8][4]) {
+#pragma unroll
+    for (int m = 0; m < 2; m++) {
+#pragma unroll
+        for (int n = 0; n < KEYS / 8; n++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                if (attention_hidden(s, first_row + 16 * m + i / 2 * 8, first_key + 8 * n + i % 2))
+                    scores[m][n][i] = bits_to_float(0xff800000u);
+            }
+        }
+    }
+}
+
 /* What follows from it is computed where it is used: registers are for accumulators. */
 static __device__ __forceinline__ int thread_anew(void) {
     return renew((int)threadIdx.x);

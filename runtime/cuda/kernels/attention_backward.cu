@@ -82,12 +82,30 @@ static __device__ __forceinline__ void copy_statistics(SharedAddress to,
                   from + (int64_t)place.pair * a.sizes.rows_padded + first_row + i, 16);
 }
 
+/* Scores [16 MT, N] of a warp's keys become -inf where rows do not see them. */
+template <int MT, int N>
+static __device__ __forceinline__ void mask_transposed(const AttentionSizes &z, int first_row,
+                                                       int first_key, float (&s)[MT][N / 8][4]) {
+    int lane = thread_anew() & 31, row = first_row + (lane & 3) * 2, key = first_key + (lane >> 2);
+#pragma unroll
+    for (int m = 0; m < MT; m++) {
+#pragma unroll
+        for (int n = 0; n < N / 8; n++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                if ((key + m * 16 + i / 2 * 8) * z.group > row + n * 8 + i % 2)
+                    s[m][n][i] = bits_to_float(0xff800000u);
+            }
+        }
+    }
+}
+
 /* P^T and dS^T of a warp's keys and N rows, as A operands; s and dp: [16 MT, N]. */
 template <int MT, int N>
 static __device__ __forceinline__ void
-transposed_weights(const AttentionSizes &z, const float *statistics, int first_row, int first_key,
-                   bool masked, float (&s)[MT][N / 8][4], float (&dp)[MT][N / 8][4]) {
-    int lane = thread_anew() & 31, g = lane >> 2, t = lane & 3;
+transposed_weights(const AttentionSizes &z, const float *statistics, float (&s)[MT][N / 8][4],
+                   float (&dp)[MT][N / 8][4]) {
+    int t = thread_anew() & 3;
 #pragma unroll
     for (int n = 0; n < N / 8; n++) {
         float2 lse2 = *(const float2 *)(statistics + n * 8 + t * 2);
@@ -97,9 +115,6 @@ transposed_weights(const AttentionSizes &z, const float *statistics, int first_r
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 float weight = exp2_fast(fmaf(s[m][n][i], z.scale_log2, i % 2 ? -lse2.y : -lse2.x));
-                int row = first_row + n * 8 + t * 2 + i % 2;
-                int key = first_key + m * 16 + i / 2 * 8 + g;
-                if (masked && key * z.group > row) weight = 0;
                 s[m][n][i] = weight;
                 dp[m][n][i] = weight * (dp[m][n][i] - (i % 2 ? delta.y : delta.x));
             }
@@ -155,9 +170,10 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
             clear_fragments(ds);
             multiply_rows<T, MT, N>(p, TileLane<HEAD>::by_rows(k_tile, in_tile),
                                     TileLane<HEAD>::by_columns(q_tile, part));
+            if (masked) mask_transposed<MT, N>(s, row, key, p);
             multiply_rows<T, MT, N>(ds, TileLane<HEAD>::by_rows(v_tile, in_tile),
                                     TileLane<HEAD>::by_columns(do_tile, part));
-            transposed_weights<MT, N>(s, statistics + part, row, key, masked, p, ds);
+            transposed_weights<MT, N>(s, statistics + part, p, ds);
             pack_fragments<T, MT, N>(packed, p);
             multiply_fragments<T, MT, N>(dv, packed, TileLane<HEAD>::by_rows(do_tile, part));
             pack_fragments<T, MT, N>(packed, ds);
@@ -236,9 +252,10 @@ static __device__ __forceinline__ void keys_gradient_by_two(const AttentionBackw
             clear_fragments(dp);
             multiply_rows<T, 2, N>(scores, TileLane<HEAD>::by_rows(k_tile, in_tile),
                                    TileLane<HEAD>::by_columns(q_tile, half * N));
+            if (masked) mask_transposed<2, N>(s, row, key, scores);
             multiply_rows<T, 2, N>(dp, TileLane<HEAD>::by_rows(v_tile, in_tile),
                                    TileLane<HEAD>::by_columns(do_tile, half * N));
-            transposed_weights<2, N>(s, statistics + half * N, row, key, masked, scores, dp);
+            transposed_weights<2, N>(s, statistics + half * N, scores, dp);
             pack_fragments<T, 2, N>(p, scores);
             pack_fragments<T, 2, N>(ds, dp);
         }
@@ -286,9 +303,7 @@ static __device__ __forceinline__ void keys_gradient_by_two(const AttentionBackw
 template <int KEYS>
 static __device__ __forceinline__ void
 weights_gradient(const AttentionSizes &z, const float (&lse2)[2][2], const float (&delta)[2][2],
-                 int first_row, int first_key, bool masked, float (&s)[2][KEYS / 8][4],
-                 const float (&dp)[2][KEYS / 8][4]) {
-    int lane = thread_anew() & 31, g = lane >> 2, t = lane & 3;
+                 float (&s)[2][KEYS / 8][4], const float (&dp)[2][KEYS / 8][4]) {
 #pragma unroll
     for (int m = 0; m < 2; m++) {
 #pragma unroll
@@ -296,9 +311,6 @@ weights_gradient(const AttentionSizes &z, const float (&lse2)[2][2], const float
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 float weight = exp2_fast(fmaf(s[m][n][i], z.scale_log2, -lse2[m][i / 2]));
-                int row = first_row + m * 16 + i / 2 * 8 + g;
-                int key = first_key + n * 8 + t * 2 + i % 2;
-                if (masked && attention_hidden(z, row, key)) weight = 0;
                 s[m][n][i] = weight * (dp[m][n][i] - delta[m][i / 2]);
             }
         }
@@ -340,10 +352,9 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
                                               KeyRows{s}, first_key + KEYS, s.seq);
             copy_async_commit();
         }
-        const int in_tile = thread_anew() / 32 * WARP_QUERIES, row = tile_row + in_tile;
+        const int thread = thread_anew(), in_tile = thread / 32 * WARP_QUERIES;
+        const int row = tile_row + in_tile;
         if (row >= s.rows || (s.causal && first_key * s.group >= row + WARP_QUERIES)) continue;
-        const bool masked =
-            first_key + KEYS > s.seq || (s.causal && (first_key + KEYS - 1) * s.group > row);
         const SharedAddress keys = k_tile + buffer * 2 * KEY_BYTES;
         float ds[2][KEYS / 8][4], dp[2][KEYS / 8][4];
         uint32_t packed[KEYS / 16][2][4];
@@ -351,9 +362,11 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
         clear_fragments(dp);
         multiply_rows<T, 2, KEYS>(ds, TileLane<HEAD>::by_rows(q_tile, in_tile),
                                   TileLane<HEAD>::by_columns(keys, 0));
+        if (first_key + KEYS > s.seq || (s.causal && (first_key + KEYS - 1) * s.group > row))
+            attention_mask_scores<KEYS>(s, row + thread % 32 / 4, first_key + thread % 4 * 2, ds);
         multiply_rows<T, 2, KEYS>(dp, TileLane<HEAD>::by_rows(do_tile, in_tile),
                                   TileLane<HEAD>::by_columns(keys + KEY_BYTES, 0));
-        weights_gradient<KEYS>(s, lse2, delta, row, first_key, masked, ds, dp);
+        weights_gradient<KEYS>(s, lse2, delta, ds, dp);
         pack_fragments<T, 2, KEYS>(packed, ds);
         multiply_fragments<T, 2, KEYS>(acc, packed, TileLane<HEAD>::by_rows(keys, 0));
     }

@@ -66,23 +66,6 @@ static __device__ __forceinline__ void add_weights(float (&most)[2], float (&sum
     }
 }
 
-/* Scores of hidden keys become -inf: first_row and first_key are this lane's. */
-template <int KEYS>
-static __device__ __forceinline__ void mask_scores(const AttentionSizes &s, int first_row,
-                                                   int first_key, float (&scores)[2][KEYS / 8][4]) {
-#pragma unroll
-    for (int m = 0; m < 2; m++) {
-#pragma unroll
-        for (int n = 0; n < KEYS / 8; n++) {
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                if (attention_hidden(s, first_row + 16 * m + i / 2 * 8, first_key + 8 * n + i % 2))
-                    scores[m][n][i] = bits_to_float(0xff800000u);
-            }
-        }
-    }
-}
-
 /* Divides by the sums, writes o through this warp's rows of the tile of queries, and lse. */
 template <typename T, int HEAD>
 static __device__ __forceinline__ void
@@ -160,7 +143,7 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
         multiply_rows<T, 2, KEYS>(scores, TileLane<HEAD>::by_rows(q_tile, in_tile),
                                   TileLane<HEAD>::by_columns(keys, 0));
         if (first_key + KEYS > s.seq || (s.causal && (first_key + KEYS - 1) * s.group > row))
-            mask_scores<KEYS>(s, row + thread % 32 / 4, first_key + thread % 4 * 2, scores);
+            attention_mask_scores<KEYS>(s, row + thread % 32 / 4, first_key + thread % 4 * 2, scores);
 #pragma unroll
         for (int m = 0; m < 2; m++) {
             add_weights<KEYS, HEAD>(run.most[m], run.sum[m], s.scale_log2, scores[m], acc[m]);
