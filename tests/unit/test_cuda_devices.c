@@ -69,6 +69,25 @@ static void check_json(const CudaReport *report) {
     json_decref(links);
 }
 
+static nvrtcResult cannot_compile(nvrtcProgram program, int n_options, const char *const *options) {
+    (void)program, (void)n_options, (void)options;
+    return NVRTC_ERROR_BUILTIN_OPERATION_FAILURE;
+}
+
+static void test_compiler(void) {
+    static CudaReport broken;
+    check_begin("an NVRTC that is there but does not compile");
+    CuApi api = *fake_cuda_create(&(FakeOptions){0});
+    api.nvrtcCompileProgram = cannot_compile;
+    cuda_api_replace(&api);
+    CHECK(!cuda_report(&broken) && strstr(broken.why, "does not compile: "), "says: %s",
+          broken.why);
+    CHECK(!broken.libraries[LIBRARY_nvrtc].found, "it is found");
+    cuda_api_replace(NULL);
+    fake_cuda_destroy();
+    check_end();
+}
+
 int main(void) {
     static CudaReport report;
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
@@ -86,6 +105,7 @@ int main(void) {
         fake_cuda_destroy();
         check_end();
     }
+    test_compiler();
     return check_report();
 }
 #endif

@@ -107,6 +107,32 @@ static void test_places(const char *real) {
     check_end();
 }
 
+/* NVRTC in a folder that the loader does not know, its other half beside it. */
+static void test_builtins(const char *real) {
+    static const char *const NAMES[] = {"libnvrtc.so.13", "libnvrtc-builtins.so.13.0"};
+    char folder[256], from[512], given[128];
+    snprintf(folder, sizeof(folder), "%.*s", (int)(strrchr(real, '/') - real), real);
+    snprintf(from, sizeof(from), "%s/%s", folder, NAMES[1]);
+    if (access(from, R_OK) != 0) {
+        printf("skip NVRTC's other half: no %s\n", from);
+        return;
+    }
+    check_begin("NVRTC brings what it loads by name alone");
+    snprintf(given, sizeof(given), "%s", place("nvrtc"));
+    for (int i = 0; i < 2; i++) {
+        char to[32 + sizeof("nvrtc/")];
+        snprintf(from, sizeof(from), "%s/%s", folder, NAMES[i]);
+        snprintf(to, sizeof(to), "nvrtc/%s", NAMES[i]);
+        CHECK(access(from, R_OK) == 0 && symlink(from, place(to)) == 0, "%s", from);
+    }
+    CHECK(!dlopen(NAMES[1], RTLD_NOW | RTLD_NOLOAD), "it is there before");
+    const CuPlaces places = {.given = given};
+    void *handle = cu_library_open(LIBRARY_nvrtc, &places, path, sizeof(path), why, sizeof(why));
+    CHECK(handle && strncmp(path, given, strlen(given)) == 0, "%s", why);
+    CHECK(dlopen(NAMES[1], RTLD_NOW | RTLD_NOLOAD), "%s is not loaded", NAMES[1]);
+    check_end();
+}
+
 static int driver_version;
 
 static cudaError_t too_old(int *out) {
@@ -156,6 +182,7 @@ int main(void) {
     }
     if (!mkdtemp(root)) return 1;
     test_places(real);
+    test_builtins(real);
     free(real);
     snprintf(command, sizeof(command), "rm -rf %s", root);
     if (system(command) != 0) printf("%s is left\n", root);

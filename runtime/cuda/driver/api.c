@@ -69,6 +69,21 @@ static void *open_in_list(Search *search, const char *list, const char *pattern)
     return NULL;
 }
 
+/* NVRTC looks for its other half by name alone, as it first compiles, and so finds it only where
+ * the loader looks. What is loaded already has that name: it is loaded from where NVRTC was, and
+ * stays.
+ */
+static void open_builtins(const char *nvrtc) {
+    char pattern[600];
+    const char *slash = strrchr(nvrtc, '/');
+    glob_t found;
+    if (!slash) return; /* it was the loader that found NVRTC */
+    snprintf(pattern, sizeof(pattern), "%.*s/libnvrtc-builtins.so.*", (int)(slash - nvrtc), nvrtc);
+    if (glob(pattern, 0, NULL, &found) != 0) return;
+    for (size_t i = 0; i < found.gl_pathc; i++) dlopen(found.gl_pathv[i], RTLD_NOW | RTLD_LOCAL);
+    globfree(&found);
+}
+
 void *cu_library_open(CuLibrary library, const CuPlaces *places, char *out_path, size_t path_size,
                       char *out_why, size_t why_size) {
     Search search = {&FILES[library], out_path, out_why, path_size, why_size, false};
@@ -83,6 +98,7 @@ void *cu_library_open(CuLibrary library, const CuPlaces *places, char *out_path,
     if (!handle) handle = open_in_list(&search, places->toolkit, "");
     if (!handle) handle = open_in_list(&search, places->python, python);
     if (handle) *out_why = '\0';
+    if (handle && library == LIBRARY_nvrtc) open_builtins(out_path);
     if (!handle && !*out_why) snprintf(out_why, why_size, "%s: not found", search.file->file);
     return handle;
 }

@@ -42,6 +42,28 @@ static void read_version(const CuApi *api, CuLibrary library, char *out, size_t 
     }
 }
 
+/* NVRTC is there, but does it compile? It needs a file that it loads only then. */
+static void try_nvrtc(const CuApi *api, CudaLibraryReport *out) {
+    static const char *const OLDEST[] = {"--gpu-architecture=sm_80"};
+    nvrtcProgram program = NULL;
+    size_t bytes = 0;
+    char log[512] = "";
+    nvrtcResult status = api->nvrtcCreateProgram(
+        &program, "extern \"C\" __global__ void nothing() {}", "nothing.cu", 0, NULL, NULL);
+    if (status == NVRTC_SUCCESS) status = api->nvrtcCompileProgram(program, 1, OLDEST);
+    if (status != NVRTC_SUCCESS) {
+        if (program && api->nvrtcGetProgramLogSize(program, &bytes) == NVRTC_SUCCESS &&
+            bytes <= sizeof(log)) {
+            api->nvrtcGetProgramLog(program, log);
+        }
+        log[strcspn(log, "\n")] = '\0';
+        out->found = false;
+        snprintf(out->why, sizeof(out->why), "%s does not compile: %s", api->path[LIBRARY_nvrtc],
+                 *log ? log : api->nvrtcGetErrorString(status));
+    }
+    if (program) api->nvrtcDestroyProgram(&program);
+}
+
 static void report_libraries(const CuApi *api, CudaReport *out) {
     out->n_libraries = N_LIBRARIES;
     for (int i = 0; i < N_LIBRARIES; i++) {
@@ -52,6 +74,7 @@ static void report_libraries(const CuApi *api, CudaReport *out) {
         if (library->found) {
             snprintf(library->path, sizeof(library->path), "%s", api->path[i]);
             read_version(api, (CuLibrary)i, library->version, sizeof(library->version));
+            if (i == LIBRARY_nvrtc) try_nvrtc(api, library);
         } else {
             snprintf(library->why, sizeof(library->why), "%s", api->error[i] ? api->error[i] : "");
         }
@@ -133,6 +156,10 @@ bool cuda_report(CudaReport *out) {
     }
     report_links(api, out);
     api->cudaSetDevice(0); /* as it was */
+    if (!out->libraries[LIBRARY_nvrtc].found) {
+        snprintf(out->why, sizeof(out->why), "%s", out->libraries[LIBRARY_nvrtc].why);
+        return false;
+    }
     if (usable) return true;
     snprintf(out->why, sizeof(out->why), "no GPU here is sm_80 (A100) or newer");
     return false;
