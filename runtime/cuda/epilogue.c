@@ -226,9 +226,12 @@ static bool fold_program(const Reader *reader, const Term *terms, bool others, G
     return fold_gelu(reader, y, g, reader->args->out[1 - gelu]);
 }
 
-/* cuBLASLt: aux has a leading dimension, here n, that is a multiple of 8. */
+/* cuBLASLt: aux has a leading dimension, here n, that is a multiple of 8. Its gelu is made of
+ * tanh.approx, good to 2^-11: enough in 16 bits, not in f32. */
 static bool is_legal(const Folder *f, const GemmCommand *g) {
     if (g->aux && g->layout.n % 8) return false;
+    bool gelu = g->epilogue == EPILOGUE_GELU || g->epilogue == EPILOGUE_GELU_GRAD;
+    if (gelu && g->out_dtype == DTYPE_F32) return false;
     return is_apart(g) && (!f->check->supports || f->check->supports(f->check->user, g));
 }
 

@@ -10,8 +10,8 @@
  *   gelu(product [+ bias])      the sum may be a result too, or be read by others: it is kept
  *   gelu_grad(x, product)
  *
- * and nothing else reads the product. Everything has the product's dtype; sums are not rounded
- * before gelu or an addition as they were while they went through memory. The gelu is cuBLASLt's,
+ * and nothing else reads the product. Everything has the product's dtype, and gelu's is not f32;
+ * sums are not rounded before gelu or an addition as they were while they went through memory. The gelu is cuBLASLt's,
  * the tanh form; gelu_erf is left alone. A folded command stands where the launch stood, has the
  * accesses of both, and its CommandInfo is the launch's. Values stay where the plan has put them;
  * where a result's memory meets an operand that the product still reads, nothing is folded.

@@ -7,9 +7,10 @@
  * Attention by cuDNN where it is found, as in training; --no-cudnn: by own kernels;
  * --cudnn-backward: the plan has room for cuDNN's gradient. --tune: algorithms of products as
  * `perilune tune` chooses them, else cuBLASLt's first choices. --f16: all of it in f16.
+ * --no-epilogues: what follows products has kernels of its own.
  *
  *   build/bench/bench_gpu [--steps N] [--no-cudnn] [--cudnn-backward] [--tune] [--f16]
- *       [gpt-124m gpt-1.5b llama-8b]
+ *       [--no-epilogues] [gpt-124m gpt-1.5b llama-8b]
  */
 #ifndef HAVE_CUDA
 #include <stdio.h>
@@ -52,7 +53,7 @@ typedef struct Bench {
     double rate; /* FLOP/s of matrix products */
     DType precision;
     int n_steps, n_wanted;
-    bool no_cudnn, cudnn_backward, tune, wanted[N_CASES];
+    bool no_cudnn, no_epilogues, cudnn_backward, tune, wanted[N_CASES];
 } Bench;
 
 static double now(void) {
@@ -265,7 +266,8 @@ static void print_steps(const Bench *bench, const Model *model, const Plan *plan
 
 static bool run_plan(const Bench *bench, const Model *model, const Plan *plan, Arena *arena,
                      Diag *diag) {
-    const EngineOptions options = {.device = DEVICE_CUDA, .no_cudnn = bench->no_cudnn};
+    const EngineOptions options = {
+        .device = DEVICE_CUDA, .no_cudnn = bench->no_cudnn, .no_epilogues = bench->no_epilogues};
     char shares[400] = "";
     Steps steps;
     double start = now();
@@ -312,7 +314,7 @@ static bool run_case(const Bench *bench, const Case *c, Diag *diag) {
 
 static int usage(void) {
     fprintf(stderr, "usage: bench_gpu [--steps N] [--no-cudnn] [--cudnn-backward] [--tune] "
-                    "[--f16] [gpt-124m gpt-1.5b llama-8b]\n");
+                    "[--f16] [--no-epilogues] [gpt-124m gpt-1.5b llama-8b]\n");
     return 2;
 }
 
@@ -325,6 +327,7 @@ static bool read_argument(char **argv, int argc, int *i, Bench *bench) {
         return bench->n_steps >= 1 && bench->n_steps <= MAX_STEPS;
     }
     if (strcmp(text, "--no-cudnn") == 0) return bench->no_cudnn = true;
+    if (strcmp(text, "--no-epilogues") == 0) return bench->no_epilogues = true;
     if (strcmp(text, "--cudnn-backward") == 0) return bench->cudnn_backward = true;
     if (strcmp(text, "--tune") == 0) return bench->tune = true;
     if (strcmp(text, "--f16") == 0) {

@@ -27,6 +27,7 @@ typedef struct FakeFunction {
     KernelId kernel;
     const GeneratedKernel *generated; /* or NULL */
     int most_shared_bytes;            /* as allowed by cudaFuncSetAttribute */
+    bool loaded;                      /* as launches in a capture want it to be */
 } FakeFunction;
 
 typedef struct FakeLaunch {

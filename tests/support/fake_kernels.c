@@ -48,7 +48,7 @@ static FakeFunction *add_function(FakeLibrary *library, KernelId kernel,
         if (known->kernel == kernel && known->generated == generated) return known;
     }
     FakeFunction *function = &library->functions[library->n_functions++];
-    *function = (FakeFunction){kernel, generated, FREE_SHARED_BYTES};
+    *function = (FakeFunction){kernel, generated, FREE_SHARED_BYTES, false};
     return function;
 }
 
@@ -125,6 +125,15 @@ static cudaError_t set_attribute(const void *kernel, enum cudaFuncAttribute attr
     return cudaSuccess;
 }
 
+static cudaError_t get_attributes(struct cudaFuncAttributes *out, const void *kernel) {
+    FakeFunction *function = fake_function(kernel, "cudaFuncGetAttributes");
+    if (!function) return cudaErrorInvalidDeviceFunction;
+    if (fake_check_no_capture("cudaFuncGetAttributes")) return cudaErrorStreamCaptureUnsupported;
+    function->loaded = true;
+    *out = (struct cudaFuncAttributes){.maxDynamicSharedSizeBytes = function->most_shared_bytes};
+    return cudaSuccess;
+}
+
 static bool check_shape(const FakeFunction *function, dim3 grid, dim3 block, size_t shared) {
     if (!grid.x || !grid.y || !grid.z || grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535) {
         fake_defect("%s: a grid of %u x %u x %u blocks", name_of(function), grid.x, grid.y, grid.z);
@@ -143,6 +152,15 @@ static bool check_shape(const FakeFunction *function, dim3 grid, dim3 block, siz
     return true;
 }
 
+/* Kernels load lazily: at the latest when they are launched, but not in a capture. */
+static bool check_loaded(FakeFunction *function) {
+    char what[192];
+    snprintf(what, sizeof(what), "%s, not loaded before,", name_of(function));
+    if (!function->loaded && fake_check_no_capture(what)) return false;
+    function->loaded = true;
+    return true;
+}
+
 static cudaError_t launch(const void *kernel, dim3 grid, dim3 block, void **args, size_t shared,
                           cudaStream_t stream) {
     FakeFunction *function = fake_function(kernel, "cudaLaunchKernel");
@@ -152,6 +170,7 @@ static cudaError_t launch(const void *kernel, dim3 grid, dim3 block, void **args
         return cudaErrorInvalidValue;
     }
     if (!check_shape(function, grid, block, shared)) return cudaErrorInvalidConfiguration;
+    if (!check_loaded(function)) return cudaErrorStreamCaptureUnsupported;
     size_t bytes = function->generated ? sizeof(FusedArgs) : KERNELS[function->kernel].args_bytes;
     FakeNode node = {.kind = FAKE_KERNEL,
                      .launch = {.function = function,
@@ -171,6 +190,7 @@ void fake_fill_kernels(CuApi *api) {
     api->cudaLibraryLoadData = load_library;
     api->cudaLibraryUnload = unload_library;
     api->cudaLibraryGetKernel = get_kernel;
+    api->cudaFuncGetAttributes = get_attributes;
     api->cudaFuncSetAttribute = set_attribute;
     api->cudaLaunchKernel = launch;
     fake_fill_nvrtc(api);

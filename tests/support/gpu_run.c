@@ -85,9 +85,13 @@ void *gpu_run_alloc(size_t bytes) {
     void *memory = NULL;
     if (!gpu_run_wanted()) return plain_alloc(bytes);
     const CuApi *api = gpu.device.api;
-    return api->cudaHostAlloc(&memory, bytes ? bytes : 1, cudaHostAllocMapped) == cudaSuccess
-               ? memory
-               : NULL;
+    cudaError_t status = api->cudaHostAlloc(&memory, bytes ? bytes : 1, cudaHostAllocMapped);
+    if (status == cudaSuccess) return memory;
+    /* After a kernel that went astray nothing works in this process. */
+    printf("FAIL the GPU is lost: %s; the case after the last that is named, and all that follow, "
+           "were not run\n",
+           api->cudaGetErrorString(status));
+    exit(1);
 }
 
 void gpu_run_free(void *memory) {
@@ -128,14 +132,7 @@ static bool run_launch(const LaunchCommand *launch) {
     dim3 grid = {launch->grid.x, launch->grid.y, launch->grid.z};
     dim3 block = {(unsigned)launch->threads, 1, 1};
     if (!kernel) return false;
-    if (launch->shared_bytes > 48 * 1024 &&
-        !cuda_check(api,
-                    api->cudaFuncSetAttribute((const void *)kernel,
-                                              cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                              launch->shared_bytes),
-                    gpu.diag, "shared memory")) {
-        return false;
-    }
+    if (!cuda_prepare_kernel(&gpu.device, kernel, launch, gpu.diag)) return false;
     return cuda_check(api,
                       api->cudaLaunchKernel((const void *)kernel, grid, block, args,
                                             (size_t)launch->shared_bytes, gpu.stream),

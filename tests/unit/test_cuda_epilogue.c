@@ -25,12 +25,13 @@ static const char LEAVES[] = "%0 = input() {name=\"\"} : $[rows=6, k=16]\n"
 
 #define AS  " : $[rows=6, cols=#]\n"
 #define SUM "%8 = add(%7, %2)" AS
+#define LOW " bf16 f16 "
 
 typedef struct Case {
     const char *name, *nodes;
     int n_folded;         /* launches */
     const char *products; /* their epilogues, in order */
-    const char *only;     /* dtype; NULL: all */
+    const char *only;     /* dtypes; NULL: all */
 } Case;
 
 static const Case CASES[] = {
@@ -42,22 +43,28 @@ static const Case CASES[] = {
      NULL},
     {"a bias, then an addend", SUM "%9 = add(%8, %3)" AS, 2, "+bias+addend", NULL},
     {"gelu of a sum that is kept", SUM "%9 = gelu(%8)" AS "output(%8) {name=\"pre\"}\n", 2,
-     "+bias+gelu", NULL},
+     "+bias+gelu", LOW},
     {"gelu of a sum", "%8 = fused(%7, %2) {program=\"t0=add(i0,i1) t1=gelu(t0) -> t1\"}" AS, 1,
-     "+bias+gelu", NULL},
+     "+bias+gelu", LOW},
     {"gelu and its sum",
      "%8:2 = fused(%7, %2) {program=\"t0=add(i0,i1) t1=gelu(t0) -> t0 t1\"} : $[rows=6, cols=#], "
      "$[rows=6, cols=#]\n",
-     1, "+bias+gelu", NULL},
-    {"gelu alone", "%8 = gelu(%7)" AS, 1, "+gelu", NULL},
-    {"gelu's gradient", "%8 = gelu_grad(%3, %7)" AS, 1, "+gelu_grad", NULL},
+     1, "+bias+gelu", LOW},
+    {"gelu alone", "%8 = gelu(%7)" AS, 1, "+gelu", LOW},
+    {"gelu's gradient", "%8 = gelu_grad(%3, %7)" AS, 1, "+gelu_grad", LOW},
     {"two products", "%8 = matmul(%4, %1) {over=[k]}" AS "%9 = add(%7, %8)" AS, 1, " +addend",
      NULL},
     {"two products and an addend",
      "%8 = matmul(%4, %1) {over=[k]}" AS
      "%9 = fused(%7, %8, %3) {program=\"t0=add(i0,i1) t1=add(t0,i2) -> t1\"}" AS,
      1, "+addend +addend", NULL},
-    /* What must be left alone. */
+    /* What must be left alone. cuBLASLt's gelu is not good enough for f32. */
+    {"gelu alone", "%8 = gelu(%7)" AS, 0, "", " f32 "},
+    {"gelu of a sum that is kept", SUM "%9 = gelu(%8)" AS "output(%8) {name=\"pre\"}\n", 1, "+bias",
+     " f32 "},
+    {"gelu of a sum", "%8 = fused(%7, %2) {program=\"t0=add(i0,i1) t1=gelu(t0) -> t1\"}" AS, 0, "",
+     " f32 "},
+    {"gelu's gradient", "%8 = gelu_grad(%3, %7)" AS, 0, "", " f32 "},
     {"read twice", SUM "%9 = add(%7, %3)" AS, 0, "", NULL},
     {"an output", SUM "output(%7) {name=\"y\"}\n", 0, "", NULL},
     {"gelu_erf", SUM "%9 = gelu_erf(%8)" AS, 1, "+bias", NULL},
@@ -69,7 +76,7 @@ static const Case CASES[] = {
      "t2\"}" AS,
      0, "", NULL},
     {"an f32 bias", "%8 = fused(%5, %7) {program=\"t0=to_bf16(i0) t1=add(i1,t0) -> t1\"}" AS, 0, "",
-     "bf16"},
+     " bf16 "},
     {"a kept sum that is read before gelu", SUM "%9 = relu(%8)" AS "%10 = gelu(%8)" AS, 1, "+bias",
      NULL},
     {"a difference", "%8 = sub(%3, %7)" AS, 0, "", NULL},
@@ -79,7 +86,7 @@ static const Case CASES[] = {
     {"what already adds",
      "%8 = accumulator() {name=\"\", of=\"\"}" AS "%9 = matmul(%4, %1, %8) {over=[k]}" AS
      "%10 = add(%9, %3)" AS,
-     0, " ", "f32"},
+     0, " ", " f32 "},
 };
 
 static const char *fill_in(Arena *arena, const char *text, const char *dtype, int columns) {
@@ -199,7 +206,7 @@ static void test_cases(void) {
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         const Case *c = &CASES[i];
         for (int d = 0; d < 3; d++) {
-            if (c->only && strcmp(c->only, DTYPES[d]) != 0) continue;
+            if (c->only && !strstr(c->only, arena_printf(arena, " %s ", DTYPES[d]))) continue;
             check_begin(arena_printf(arena, "%s, %s", c->name, DTYPES[d]));
             check_case(c->nodes, DTYPES[d], 24, &ALL, false,
                        (Expected){c->n_folded, c->products, 0});
@@ -210,7 +217,7 @@ static void test_cases(void) {
     check_case(SUM "%9 = gelu(%8)" AS "output(%8) {name=\"pre\"}\n", "bf16", 20, &ALL, false,
                (Expected){1, "+bias", 0});
     check_begin("a result in the memory of what gelu's gradient reads");
-    check_case("%8 = copy(%3)" AS "%9 = gelu_grad(%8, %7)" AS, "f32", 24, &ALL, true,
+    check_case("%8 = copy(%3)" AS "%9 = gelu_grad(%8, %7)" AS, "bf16", 24, &ALL, true,
                (Expected){0, "", 0});
     check_begin("something else in between");
     check_case("%8 = copy(%3)" AS "%9 = add(%7, %2)" AS, "f32", 24, &ALL, false,
@@ -249,9 +256,9 @@ typedef struct Count {
  * norms (norm_addend.h), and the accumulators of gains and biases (accumulation.h): six biases and
  * two of each norm in a block of GPT, two gains in one of Llama; more are the last norm's and GPT's
  * positions. And q, k and v at once, and the gradients of their weights, with t=2 of two of them
- * (join_products.h); of Llama's, gate and up, too. */
+ * (join_products.h); of Llama's, gate and up, too. In f32 not what has gelu. */
 static const Count COUNTS[] = {
-    {"models/gpt.lua", {1, 1, 1, 2, 1, "1f1b", false, NULL, 0}, DTYPE_F32, 24, 3},
+    {"models/gpt.lua", {1, 1, 1, 2, 1, "1f1b", false, NULL, 0}, DTYPE_F32, 22, 3},
     {"models/gpt.lua", {1, 1, 1, 2, 1, "1f1b", false, NULL, 0}, DTYPE_BF16, 24, 3},
     {"models/gpt.lua", {2, 1, 1, 2, 1, "1f1b", false, NULL, 0}, DTYPE_BF16, 21, 3},
     {"models/gpt.lua", {2, 2, 1, 2, 1, "1f1b", true, NULL, 0}, DTYPE_BF16, 21, 3},

@@ -162,6 +162,28 @@ void cuda_device_close(CudaDevice *device) {
     *device = (CudaDevice){0};
 }
 
+bool cuda_prepare_kernel(const CudaDevice *device, cudaKernel_t kernel, const LaunchCommand *launch,
+                         Diag *diag) {
+    const CuApi *api = device->api;
+    struct cudaFuncAttributes now;
+    int bytes = launch->shared_bytes;
+    const char *name = launch->generated ? launch->generated->name : KERNELS[launch->kernel].name;
+    if (bytes > device->most_shared_bytes) {
+        diag_error(diag, NO_LOC, "kernel %s needs %d bytes of shared memory; %s has %lld", name,
+                   bytes, device->name, (long long)device->most_shared_bytes);
+        return false;
+    }
+    if (!cuda_check(api, api->cudaFuncGetAttributes(&now, (const void *)kernel), diag,
+                    "loading a kernel")) {
+        return false;
+    }
+    if (now.maxDynamicSharedSizeBytes >= bytes) return true;
+    return cuda_check(api,
+                      api->cudaFuncSetAttribute((const void *)kernel,
+                                                cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+                      diag, "allowing a kernel its shared memory");
+}
+
 /* A part from the host, then copies of what is there already. */
 bool cuda_fill_numbers(const CudaDevice *device, void *memory, int64_t bytes, cudaStream_t stream,
                        Diag *diag) {

@@ -33,6 +33,11 @@ bool cuda_usable(const CuApi *api, int *out_n_devices, const char **out_why);
 bool cuda_device_open(CudaDevice *device, const CuApi *api, int ordinal, Diag *diag);
 void cuda_device_close(CudaDevice *device);
 
+/* Loads the kernel and allows it the shared memory of the launch; what it was allowed before is
+ * never lessened. */
+bool cuda_prepare_kernel(const CudaDevice *device, cudaKernel_t kernel, const LaunchCommand *launch,
+                         Diag *diag);
+
 /* Numbers between 0.5 and 2 of either sign, read as bf16 or as f32, and between 1.75 and 2 as f16,
  * for what is measured: zeros take less power than training does, and so run faster. Returns when
  * the memory holds them. */

@@ -1,5 +1,7 @@
 #include "runtime/cuda/driver/replay.h"
 
+#include "runtime/cuda/collective.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -71,27 +73,25 @@ static cudaKernel_t kernel_of(const Replay *replay, const LaunchCommand *launch)
                              : context->device->kernels[launch->kernel];
 }
 
-/* Setting an attribute also loads the kernel, which must not happen during a capture. More than 48
- * KiB of shared memory must be asked for, and to ask for less later would take it back. */
+/* Kernels load lazily, which must not happen during a capture. */
 static bool prepare_kernel(Replay *replay, const LaunchCommand *launch, Diag *diag) {
-    enum { FREELY = 48 * 1024 };
-    const CudaDevice *device = replay->context->device;
-    const void *kernel = (const void *)kernel_of(replay, launch);
     int *prepared = launch->generated ? NULL : &replay->context->prepared_bytes[launch->kernel];
     if (prepared && *prepared > launch->shared_bytes) return true;
-    if (launch->shared_bytes > device->most_shared_bytes) {
-        diag_error(diag, NO_LOC, "kernel %s needs %d bytes of shared memory; %s has %lld",
-                   KERNELS[launch->kernel].name, launch->shared_bytes, device->name,
-                   (long long)device->most_shared_bytes);
-        return false;
-    }
-    bool freely = launch->shared_bytes <= FREELY;
-    enum cudaFuncAttribute attribute = freely ? cudaFuncAttributePreferredSharedMemoryCarveout
-                                              : cudaFuncAttributeMaxDynamicSharedMemorySize;
-    int value = freely ? cudaSharedmemCarveoutDefault : launch->shared_bytes;
     if (prepared) *prepared = launch->shared_bytes + 1;
-    return cuda_check(device->api, device->api->cudaFuncSetAttribute(kernel, attribute, value),
-                      diag, freely ? "loading a kernel" : "allowing a kernel its shared memory");
+    return cuda_prepare_kernel(replay->context->device, kernel_of(replay, launch), launch, diag);
+}
+
+/* What packs and unpacks a message. */
+static bool prepare_collective(Replay *replay, const CollectiveCommand *command, Diag *diag) {
+    CollectiveStep steps[MAX_COLLECTIVE_STEPS];
+    Arena *arena = arena_create();
+    int n_steps = cuda_collective_steps(command, arena, steps);
+    bool fine = true;
+    for (int i = 0; fine && i < n_steps; i++) {
+        fine = !steps[i].is_launch || prepare_kernel(replay, &steps[i].launch, diag);
+    }
+    arena_destroy(arena);
+    return fine;
 }
 
 static bool prepare_attention(Replay *replay, int i, Diag *diag) {
@@ -116,6 +116,8 @@ bool replay_prepare(Replay *replay, ReplayContext *context, CommandList *list, D
             if (!replay->gemms[i]) return false;
         } else if (command->kind == COMMAND_ATTENTION) {
             if (!prepare_attention(replay, i, diag)) return false;
+        } else if (command->kind == COMMAND_COLLECTIVE) {
+            if (!prepare_collective(replay, &command->collective, diag)) return false;
         } else if (command->kind == COMMAND_LAUNCH) {
             if (!kernel_of(replay, &command->launch)) {
                 diag_error(diag, NO_LOC, "a generated kernel is missing: %s",

@@ -132,6 +132,14 @@ static bool issue_own(const Tuner *tuner, const void *what, int repeat) {
     return fine;
 }
 
+static bool prepare_own(const Tuner *tuner, const Attention *attention) {
+    AttentionCommand command = place(tuner, attention, 0);
+    CommandList list = {0};
+    bool fine = bind_own(tuner, attention->node, &command, &list) && tuner_prepare(tuner, &list);
+    command_list_release(&list);
+    return fine;
+}
+
 static void tell(Tuner *tuner, const Attention *attention) {
     const PlanAttention *k = &attention->kind;
     char what[96];
@@ -149,6 +157,7 @@ static bool tune_attention(Tuner *tuner, const Attention *attention, TunedAttent
     if (!tuner_time(tuner, issue_library, attention, -1, &out->library_us)) return false;
     tuner->n_done++;
     tell(tuner, attention);
+    if (!prepare_own(tuner, attention)) return false;
     if (!tuner_time(tuner, issue_own, attention, -1, &out->own_us)) return false;
     tuner->n_done++;
     out->kind.own =

@@ -86,6 +86,15 @@ bool tuner_time(Tuner *tuner, TunedCall *call, const void *what, double best_us,
     return diag_error_count(tuner->diag) == 0;
 }
 
+bool tuner_prepare(const Tuner *tuner, const CommandList *list) {
+    for (int i = 0; i < list->count; i++) {
+        const LaunchCommand *launch = &list->items[i].launch;
+        cudaKernel_t kernel = tuner->device.kernels[launch->kernel];
+        if (!cuda_prepare_kernel(&tuner->device, kernel, launch, tuner->diag)) return false;
+    }
+    return true;
+}
+
 bool tuner_launch(const Tuner *tuner, const LaunchCommand *launch) {
     void *args[1] = {(void *)launch->args};
     dim3 grid = {launch->grid.x, launch->grid.y, launch->grid.z};

@@ -41,6 +41,8 @@ typedef bool TunedCall(const Tuner *tuner, const void *what, int repeat);
  * failed. */
 bool tuner_time(Tuner *tuner, TunedCall *call, const void *what, double best_us, double *out_us);
 
+/* Loads the kernels of launches and allows them their shared memory, before a capture has them. */
+bool tuner_prepare(const Tuner *tuner, const CommandList *list);
 /* One of the kernels built in. False: it does not run. */
 bool tuner_launch(const Tuner *tuner, const LaunchCommand *launch);
 int64_t tuner_operand_bytes(int64_t elements, DType dtype);
