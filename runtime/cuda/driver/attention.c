@@ -110,6 +110,25 @@ static int64_t align(int64_t bytes) {
     return (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
 }
 
+/* Does the plan of memory have what the engine needs, own_bytes and the rows' sums? */
+static bool fits(const AttentionTable *table, AttentionEntry *entry) {
+    int64_t bytes = attention_entry_workspace_bytes(entry);
+    if (bytes <= entry->limit_bytes) return true;
+    entry->why = arena_printf(table->arena, "needs %.2f MiB of workspace, the plan has %.2f",
+                              (double)bytes / (1 << 20), (double)entry->limit_bytes / (1 << 20));
+    return false;
+}
+
+/* Compiling takes half a second: not for what is known not to fit. */
+static bool may_fit(const AttentionTable *table, AttentionEntry *entry,
+                    cudnnBackendDescriptor_t config) {
+    int64_t count = 0;
+    cudnnStatus_t status = table->device->api->cudnnBackendGetAttribute(
+        config, CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &count,
+        &entry->own_bytes);
+    return status != CUDNN_STATUS_SUCCESS || fits(table, entry);
+}
+
 /* Compiles the configuration; false: it does not run here, or needs more workspace. */
 static bool make_plan(const AttentionTable *table, AttentionEntry *entry,
                       cudnnBackendDescriptor_t config) {
@@ -133,14 +152,9 @@ static bool make_plan(const AttentionTable *table, AttentionEntry *entry,
         graph->status = CUDNN_STATUS_SUCCESS; /* the next one may run */
         return false;
     }
-    int64_t bytes = attention_entry_workspace_bytes(entry);
-    if (bytes <= entry->limit_bytes) {
-        entry->plan = plan;
-        return true;
-    }
-    entry->why = arena_printf(table->arena, "needs %.2f MiB of workspace, the plan has %.2f",
-                              (double)bytes / (1 << 20), (double)entry->limit_bytes / (1 << 20));
-    return false;
+    if (!fits(table, entry)) return false;
+    entry->plan = plan;
+    return true;
 }
 
 static void choose_engine(const AttentionTable *table, AttentionEntry *entry) {
@@ -154,7 +168,8 @@ static void choose_engine(const AttentionTable *table, AttentionEntry *entry) {
     }
     entry->why = count ? "none of its engines gives the same bits each time" : "it has no engine";
     for (int i = 0; i < count && !entry->plan; i++) {
-        if (attention_engine_repeats(graph, configs[i])) make_plan(table, entry, configs[i]);
+        if (attention_engine_repeats(graph, configs[i]) && may_fit(table, entry, configs[i]))
+            make_plan(table, entry, configs[i]);
     }
     /* An engine that does not run here may leave an error behind, which later calls must not find.
      */
