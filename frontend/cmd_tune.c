@@ -84,6 +84,10 @@ static void print_result(const TuneResult *result, const char *path, double seco
                "others\n",
                result->n_sums_joined, result->n_sums);
     }
+    if (result->n_gelus) {
+        printf("gelu    is made by the product in %d of %d kinds, by a kernel in the others\n",
+               result->n_gelus_folded, result->n_gelus);
+    }
     if (result->n_joinable) {
         printf("joined  products of one operand run at once in %d of %d kinds\n", result->n_joined,
                result->n_joinable);

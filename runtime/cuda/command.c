@@ -130,6 +130,21 @@ bool gemm_device_joins(const PlanDevice *tuned, const GemmCommand *one, const Ge
     return !tuned || !plan_find_algo(tuned, &apart) || plan_find_algo(tuned, &together);
 }
 
+GemmCommand gemm_without_gelu(const GemmCommand *gemm) {
+    GemmCommand simple = *gemm;
+    simple.epilogue = EPILOGUE_SUM;
+    simple.bias = NULL;
+    simple.aux = NULL;
+    return simple;
+}
+
+bool gemm_device_folds(const PlanDevice *tuned, const GemmCommand *gemm) {
+    GemmCommand simple = gemm_without_gelu(gemm);
+    if (!gemm_has_gelu(gemm)) return true;
+    PlanAlgo with = gemm_product(gemm), without = gemm_product(&simple);
+    return !tuned || !plan_find_algo(tuned, &without) || plan_find_algo(tuned, &with);
+}
+
 int64_t command_count_nodes(const CommandList *list) {
     Arena *arena = arena_create();
     int64_t count = 0;

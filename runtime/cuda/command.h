@@ -279,6 +279,14 @@ PlanAttention attention_kind(const AttentionShape *shape);
 /* False where the section, unless NULL, has `one` but not `joined`: they were found faster one by
  * one. */
 bool gemm_device_joins(const PlanDevice *tuned, const GemmCommand *one, const GemmCommand *joined);
+/* Does the product apply gelu, or its gradient? And the one that leaves all that to a kernel. */
+static inline bool gemm_has_gelu(const GemmCommand *gemm) {
+    return gemm->epilogue == EPILOGUE_GELU || gemm->epilogue == EPILOGUE_GELU_GRAD;
+}
+GemmCommand gemm_without_gelu(const GemmCommand *gemm);
+/* False where the section, unless NULL, has the product without gelu but not with it: a kernel of
+ * its own was found faster. */
+bool gemm_device_folds(const PlanDevice *tuned, const GemmCommand *gemm);
 
 /* Nodes that a capture of the list makes, known without a device: kernels, products, attentions,
  * copies and fills one each; messages as their steps say. */

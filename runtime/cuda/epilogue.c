@@ -230,8 +230,7 @@ static bool fold_program(const Reader *reader, const Term *terms, bool others, G
  * tanh.approx, good to 2^-11: enough in 16 bits, not in f32. */
 static bool is_legal(const Folder *f, const GemmCommand *g) {
     if (g->aux && g->layout.n % 8) return false;
-    bool gelu = g->epilogue == EPILOGUE_GELU || g->epilogue == EPILOGUE_GELU_GRAD;
-    if (gelu && g->out_dtype == DTYPE_F32) return false;
+    if (gemm_has_gelu(g) && g->out_dtype == DTYPE_F32) return false;
     return is_apart(g) && (!f->check->supports || f->check->supports(f->check->user, g));
 }
 

@@ -195,6 +195,10 @@ static bool sums_bias(void *user, const GemmCommand *gemm) {
     return plan_find_algo(user, &product) != NULL;
 }
 
+static bool folds(void *user, const GemmCommand *gemm) {
+    return gemm_device_folds(user, gemm);
+}
+
 static bool joins(void *user, const GemmCommand *one, const GemmCommand *joined) {
     return gemm_device_joins(user, one, joined);
 }
@@ -203,7 +207,7 @@ bool cuda_emit_stage(const Plan *plan, int stage, const EpilogueCheck *check,
                      const AttentionCheck *attention, Arena *arena, KernelCache *generated,
                      CommandList *out, Diag *diag) {
     static const uintptr_t BASE = (uintptr_t)1 << 32;
-    const EpilogueCheck all = {NULL, (void *)&plan->device, sums_bias, joins}; /* assumed */
+    const EpilogueCheck all = {folds, (void *)&plan->device, sums_bias, joins}; /* assumed */
     EmitMemory memory = {.state = (DeviceState *)(BASE / 2),
                          .staging = (const unsigned char *)(BASE / 4),
                          .epilogues = check ? check : &all,

@@ -4,9 +4,10 @@
  * The products are those of a training step, of one rank of each distinct stage; they are found
  * without memory for the plan. Each of the heuristic's candidates is timed as training runs it,
  * replayed from a graph. What comes out goes into the plan's device section; a product that also
- * makes a bias's gradient (bias_grad.h) only where that is faster than a product and a sum, several
- * at once (join_products.h) unless they are faster one by one. Attention that cuDNN could do is
- * timed against own kernels. */
+ * makes a bias's gradient (bias_grad.h) only where that is faster than a product and a sum, one
+ * with gelu in it (epilogue.h) unless a product and a pass over its result are faster, several at
+ * once (join_products.h) unless they are faster one by one. Attention that cuDNN could do is timed
+ * against own kernels. */
 #ifndef RUNTIME_CUDA_TUNE_H
 #define RUNTIME_CUDA_TUNE_H
 
@@ -37,11 +38,13 @@ typedef struct TunedAttention {
 } TunedAttention;
 
 typedef struct TuneResult {
-    PlanDevice device; /* the section: every product that was timed */
-    int n_sums;        /* kinds of products that could make a bias's gradient besides, */
-    int n_sums_joined; /* and those that then take less time than a product and a sum */
-    int n_joinable;    /* kinds of products that could run several at once, */
-    int n_joined;      /* and those that then take no more time */
+    PlanDevice device;  /* the section: every product that was timed */
+    int n_sums;         /* kinds of products that could make a bias's gradient besides, */
+    int n_sums_joined;  /* and those that then take less time than a product and a sum */
+    int n_gelus;        /* kinds of products with gelu or its gradient in them, */
+    int n_gelus_folded; /* and those that then take no more time than a product and a kernel */
+    int n_joinable;     /* kinds of products that could run several at once, */
+    int n_joined;       /* and those that then take no more time */
     int n_products;
     TunedProduct *products; /* those that take the most of a step first */
     int n_attentions;

@@ -219,9 +219,15 @@ static bool tune(Plan *plan, Arena *arena, Diag *diag) {
         chosen += 1e-3 * (double)product->count * product->chosen_us;
     }
     printf("  tuned: %d kinds of products, %.2f ms of a step by cuBLASLt's first choices, %.2f by "
-           "those chosen; %d of %d kinds make a bias's gradient, %d of %d run several at once\n",
-           result.n_products, first, chosen, result.n_sums_joined, result.n_sums, result.n_joined,
-           result.n_joinable);
+           "those chosen; %d of %d kinds make a bias's gradient, %d of %d gelu, %d of %d run "
+           "several at once\n",
+           result.n_products, first, chosen, result.n_sums_joined, result.n_sums,
+           result.n_gelus_folded, result.n_gelus, result.n_joined, result.n_joinable);
+    for (int i = 0; i < result.n_attentions; i++) {
+        const TunedAttention *a = &result.attentions[i];
+        printf("  attention %s: %.1f us by own kernels, %.1f by cuDNN\n",
+               a->kind.backward ? "backward" : "forward", a->own_us, a->library_us);
+    }
     return true;
 }
 

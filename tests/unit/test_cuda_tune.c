@@ -10,6 +10,7 @@ int main(void) {
 #else
 
 #include "runtime/cuda/driver/device.h"
+#include "runtime/cuda/summary.h"
 #include "runtime/cuda/tune.h"
 #include "tests/support/fake_cuda.h"
 
@@ -30,6 +31,10 @@ static struct {
     double batch_ms;              /* of a batch of products; 0: as of one */
     bool was_batch, was_kernel;   /* what was issued last */
     bool kernels_free;            /* sums of biases take no time */
+    double gelu_ms, copy_ms;      /* of products with gelu, and of copies; 0: as of others */
+    bool was_gelu, was_copy;
+    int n_gelus;
+    const void *gelus[MOST_BATCHES]; /* operations that have gelu */
     int n_batches;
     const void *batches[MOST_BATCHES]; /* layouts that are of batches */
 } between;
@@ -41,6 +46,32 @@ static cublasStatus_t set_layout(cublasLtMatrixLayout_t layout,
         between.batches[between.n_batches++] = layout;
     }
     return fake_api->cublasLtMatrixLayoutSetAttribute(layout, attribute, value, bytes);
+}
+
+static cublasStatus_t set_operation(cublasLtMatmulDesc_t desc,
+                                    cublasLtMatmulDescAttributes_t attribute, const void *value,
+                                    size_t bytes) {
+    if (attribute == CUBLASLT_MATMUL_DESC_EPILOGUE && between.n_gelus < MOST_BATCHES) {
+        cublasLtEpilogue_t epilogue;
+        memcpy(&epilogue, value, sizeof(epilogue));
+        bool gelu =
+            epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS || epilogue == CUBLASLT_EPILOGUE_DGELU;
+        if (gelu) between.gelus[between.n_gelus++] = desc;
+    }
+    return fake_api->cublasLtMatmulDescSetAttribute(desc, attribute, value, bytes);
+}
+
+static bool has_gelu(const void *desc) {
+    for (int i = 0; i < between.n_gelus; i++) {
+        if (between.gelus[i] == desc) return true;
+    }
+    return false;
+}
+
+static cudaError_t copy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
+                        cudaStream_t stream) {
+    between.was_copy = true;
+    return fake_api->cudaMemcpyAsync(to, from, bytes, kind, stream);
 }
 
 static bool is_batch(const void *layout) {
@@ -58,7 +89,8 @@ static cublasStatus_t matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                              cudaStream_t stream) {
     between.last = (int)algo->data[1];
     between.was_batch = is_batch(ld);
-    between.was_kernel = false;
+    between.was_kernel = between.was_copy = false;
+    between.was_gelu = has_gelu(desc);
     if (between.ms[between.last] < 0) return CUBLAS_STATUS_NOT_SUPPORTED;
     return fake_api->cublasLtMatmul(handle, desc, alpha, a, la, b, lb, beta, c, lc, d, ld, algo,
                                     workspace, bytes, stream);
@@ -74,6 +106,8 @@ static cudaError_t elapsed(float *out_ms, cudaEvent_t first, cudaEvent_t last) {
     cudaError_t status = fake_api->cudaEventElapsedTime(out_ms, first, last);
     *out_ms = (float)between.ms[between.last];
     if (between.was_batch && between.batch_ms > 0) *out_ms = (float)between.batch_ms;
+    if (between.was_gelu && between.gelu_ms > 0) *out_ms = (float)between.gelu_ms;
+    if (between.was_copy && between.copy_ms > 0) *out_ms = (float)between.copy_ms;
     if (between.was_kernel && between.kernels_free) *out_ms = 0;
     return status;
 }
@@ -100,6 +134,8 @@ static void start_fake(const FakeOptions *options) {
     between.api.cublasLtMatmul = matmul;
     between.api.cudaEventElapsedTime = elapsed;
     between.api.cudaLaunchKernel = launch;
+    between.api.cudaMemcpyAsync = copy;
+    between.api.cublasLtMatmulDescSetAttribute = set_operation;
     between.api.cublasLtMatrixLayoutSetAttribute = set_layout;
     between.api.cublasLtMatmulAlgoCheck = check;
     between.api.cublasLtGetVersion = version;
@@ -350,6 +386,67 @@ static void test_joined(void) {
     }
 }
 
+static int count_gelus(const FakeGraph *graph) {
+    int n = 0;
+    for (int i = 0; i < graph->n_nodes; i++) {
+        int epilogue = graph->nodes[i].product.epilogue;
+        n += graph->nodes[i].kind == FAKE_GEMM &&
+             (epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS || epilogue == CUBLASLT_EPILOGUE_DGELU);
+    }
+    return n;
+}
+
+/* As many nodes as `show` says. */
+static void check_summary(const Run *run, const FakeGraph *graph) {
+    const Graph *program = run->plan->programs[run->plan->stages[0].program].graph;
+    const CudaPrices prices = {"nothing", 1, ARENA_ARRAY(run->arena, double, program->n_nodes)};
+    CudaSummary summary;
+    bool good = cuda_summarize(run->plan, &prices, run->arena, &summary, run->diag);
+    CHECK(good && summary.n_nodes == graph->n_nodes, "%d nodes, show says %lld", graph->n_nodes,
+          (long long)summary.n_nodes);
+}
+
+/* gelu and its gradient in the product, unless a product and a pass over its result are faster; on
+ * a device that says nothing, in the product. */
+static void test_gelu(void) {
+    static const struct {
+        const char *name;
+        double gelu_ms, copy_ms; /* of one, of many copies; a graph of two products takes 1 ms */
+        bool tuned, folded;
+    } CASES[] = {{"not tuned", 1.6, 0.01, false, true},
+                 {"in the product no slower", 1, 0.01, true, true},
+                 {"in the product slower than a pass", 1.6, 0.01, true, false},
+                 {"in the product slower, but less so than a pass", 1.6, 1, true, true}};
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        Run run;
+        TuneResult result = {0};
+        char name[100];
+        snprintf(name, sizeof(name), "gelu: %s", CASES[i].name);
+        check_begin(name);
+        start_fake(&(FakeOptions){.seed = 1});
+        between.gelu_ms = CASES[i].gelu_ms;
+        between.copy_ms = CASES[i].copy_ms;
+        bool good = make_plan(&run, &ONE, DTYPE_BF16);
+        if (good && CASES[i].tuned) good = tune(&run, &result);
+        if (good && CASES[i].tuned) {
+            run.plan->device = result.device;
+            CHECK(result.n_gelus == 2, "%d kinds have gelu", result.n_gelus);
+            CHECK(result.n_gelus_folded == (CASES[i].folded ? 2 : 0), "%d folded",
+                  result.n_gelus_folded);
+        }
+        int first = fake_cuda_n_graphs();
+        good = good && run_start_on(&run, &(EngineOptions){.device = DEVICE_CUDA});
+        CHECK(good, "%s", diag_text(run.diag));
+        /* Of each block and micro-batch: forward and backward. */
+        int expected = good && CASES[i].folded ? 2 * 2 * run.plan->n_micro : 0;
+        int n = good ? count_gelus(fake_cuda_graph(first)) : 0;
+        CHECK(n == expected, "%d products with gelu, not %d", n, expected);
+        if (good) check_summary(&run, fake_cuda_graph(first));
+        run_close(&run);
+        end_fake();
+    }
+}
+
 int main(void) {
     unsetenv("HOME"); /* compiled kernels are not kept */
     unsetenv("XDG_CACHE_HOME");
@@ -358,6 +455,7 @@ int main(void) {
     test_memory();
     test_engine();
     test_joined();
+    test_gelu();
     return check_report();
 }
 #endif

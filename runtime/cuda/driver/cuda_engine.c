@@ -139,6 +139,7 @@ static bool check_workspace(const Engine *engine, Diag *diag) {
 static bool supports_epilogue(void *user, const GemmCommand *gemm) {
     CudaEngine *cuda = user;
     const Engine *engine = cuda->engine;
+    if (!gemm_device_folds(cuda->context.gemms->stored, gemm)) return false;
     if (gemm_table_supports(cuda->context.gemms, gemm)) return true;
     if (!cuda->told && cuda->first_local == 0) {
         fprintf(stderr,

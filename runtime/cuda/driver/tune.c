@@ -23,7 +23,7 @@ typedef struct Product {
     int64_t count_here;  /* in the stage that is looked at */
     int64_t set_bytes;   /* one set of operands */
     int apart;           /* of one that does more, the one that does not: a bias's gradient
-                            besides, or several products at once */
+                            besides, gelu, or several products at once */
 } Product;
 
 /* --- which products --- */
@@ -67,14 +67,16 @@ static int find_product(Tuner *tuner, const GemmCommand *command) {
     return tuner->n_products - 1;
 }
 
-/* One that also makes a bias's gradient is measured against the same without, and a sum; joined
- * ones against one after the other. */
+/* One that also makes a bias's gradient is measured against the same without, and a sum; one with
+ * gelu against the same without, and a pass over its result; joined ones against one after the
+ * other. */
 static bool add_product(Tuner *tuner, const GemmCommand *command) {
     GemmCommand simple = *command;
     int i = find_product(tuner, command), apart;
     if (i < 0) return false;
     tuner->products[i].count_here++;
-    if (!command->bias_grad && !command->apart.d) return true;
+    if (!command->bias_grad && !command->apart.d && !gemm_has_gelu(command)) return true;
+    if (gemm_has_gelu(command)) simple = gemm_without_gelu(command);
     if (command->bias_grad) simple.epilogue = EPILOGUE_SUM;
     if (command->apart.d) simple.layout.batch = 1;
     simple.apart = (GemmStrides){0};
@@ -148,7 +150,7 @@ static bool collect(Tuner *tuner, const Plan *plan) {
     for (int i = 0; i < tuner->n_products; i++) {
         const Product *product = &tuner->products[i];
         tuner->n_all += gemm_entry_count_candidates(product->entry);
-        tuner->n_all += product->command.bias_grad != NULL; /* the sum */
+        tuner->n_all += product->command.bias_grad || gemm_has_gelu(&product->command);
     }
     tuner->n_all += tuner_attention_candidates(tuner);
     if (tuner->n_products) return true;
@@ -249,6 +251,15 @@ static bool issue(const Tuner *tuner, const void *what, int repeat) {
            CUBLAS_STATUS_SUCCESS;
 }
 
+/* Moves as many bytes as the result has: half of it onto the other half. */
+static bool issue_pass(const Tuner *tuner, const void *what, int repeat) {
+    GemmCommand command = place(tuner, what, repeat);
+    size_t half = (size_t)measure_operands(&command).d / 2;
+    return tuner->device.api->cudaMemcpyAsync((char *)command.d + half, command.d, half,
+                                              cudaMemcpyDeviceToDevice,
+                                              tuner->stream) == cudaSuccess;
+}
+
 static void tell(Tuner *tuner, const Product *product) {
     const MatmulLayout *l = &product->command.layout;
     char what[96];
@@ -295,6 +306,40 @@ static bool is_faster_together(Tuner *tuner, const Product *product, const Tuned
     return true;
 }
 
+/* --- gelu --- */
+
+/* Is the product with gelu in it no slower than without, and a kernel that reads the product and
+ * writes the result, and besides reads another operand or writes the sum? */
+static bool is_faster_with_gelu(Tuner *tuner, const Product *product, const TunedProduct *with,
+                                const TunedProduct *without, bool *out_faster) {
+    double pass_us = -1;
+    tell(tuner, product);
+    tuner->n_done++;
+    *out_faster = with->chosen_us >= 0 || without->chosen_us < 0;
+    if (with->chosen_us < 0 || without->chosen_us < 0) return true;
+    if (!tuner_time(tuner, issue_pass, product, -1, &pass_us)) return false;
+    double kernel_us = (product->command.aux ? 3 : 2) * pass_us;
+    *out_faster = pass_us < 0 || TUNER_FASTER * with->chosen_us <= without->chosen_us + kernel_us;
+    return true;
+}
+
+static bool choose_gelus(Tuner *tuner, TuneResult *out) {
+    for (int i = 0; i < tuner->n_products; i++) {
+        const Product *product = &tuner->products[i];
+        TunedProduct *with = &out->products[i];
+        bool faster;
+        if (!gemm_has_gelu(&product->command)) continue;
+        TunedProduct *without = &out->products[product->apart];
+        if (!is_faster_with_gelu(tuner, product, with, without, &faster)) return false;
+        out->n_gelus++;
+        out->n_gelus_folded += faster;
+        if (faster) continue;
+        without->count += with->count;
+        with->count = 0;
+    }
+    return true;
+}
+
 /* --- joined products --- */
 
 /* Are several products at once no slower than one after the other? Those that do not run, or do not
@@ -333,7 +378,7 @@ static bool choose_sums(Tuner *tuner, TuneResult *out) {
         const Product *product = &tuner->products[i];
         TunedProduct *together = &out->products[i];
         bool faster;
-        if (product->apart < 0 || is_joining(product)) continue;
+        if (!product->command.bias_grad) continue;
         if (!is_faster_together(tuner, product, together, &out->products[product->apart],
                                 &faster)) {
             return false;
@@ -367,7 +412,7 @@ static void choose_joined(const Tuner *tuner, TuneResult *out) {
 /* Leaves of each pair what training is to use. */
 static bool choose_pairs(Tuner *tuner, TuneResult *out) {
     int n_kept = 0;
-    if (!choose_sums(tuner, out)) return false;
+    if (!choose_sums(tuner, out) || !choose_gelus(tuner, out)) return false;
     choose_joined(tuner, out);
     for (int i = 0; i < tuner->n_products; i++) {
         if (out->products[i].count > 0) out->products[n_kept++] = out->products[i];
