@@ -2,8 +2,11 @@
  *
  * Would catch: room for workspace counted as traffic; kernels that only join partial sums given
  * their node's whole work; a node's time lost or paid twice where its work is part of another's
- * command; rows that do not add up to the step.
+ * command; rows that do not add up to the step; other prices than the step's prediction has, or a
+ * start of its own for each parameter that one kernel updates.
  */
+#include "frontend/cluster_read.h"
+#include "planner/cost.h"
 #include "runtime/cuda/summary.h"
 #include "tests/unit/check.h"
 #include "tests/unit/train_fixture.h"
@@ -45,6 +48,36 @@ static const CudaKernelRow *find_row(const CudaSummary *s, const char *name) {
 
 static bool is_near(double a, double b) {
     return fabs(a - b) <= 1e-9 * fabs(b);
+}
+
+/* As the search's rules have it: the rows are the step, but for launches that do next to nothing.
+ */
+static void test_prices(Run *run) {
+    Cluster *cluster = cluster_read(run->arena, "h200-dgx", NULL, run->diag);
+    CudaSummary s;
+    check_begin("rows add up to the step's prediction");
+    CHECK(cluster, "%s", diag_text(run->diag));
+    if (!cluster) return;
+    Device device = device_of_cluster(cluster, DTYPE_BF16);
+    ProgramCost cost = cost_program(run->plan, 0, &device, run->arena);
+    const double *node_us = cost_nodes(run->plan, 0, &device, run->arena);
+    CudaPrices prices = {"h200-dgx", device.call_us, node_us};
+    CHECK(cuda_summarize(run->plan, &prices, run->arena, &s, run->diag), "%s",
+          diag_text(run->diag));
+    double step_us = cost.forward[0].us + cost.backward[0].us, small = (double)count_small(&s);
+    for (int part = 0; part < N_UPDATE_PARTS; part++) step_us += cost.update[part].us;
+    CHECK(s.us >= step_us * (1 - 1e-9) && s.us <= step_us + device.call_us * (small + 4),
+          "rows take %g us, the step %g", s.us, step_us);
+
+    double update_us = 0, bytes = 0;
+    for (int i = 0; i < s.n_rows; i++) {
+        if (strcmp(s.rows[i].name, "adamw_many") != 0) continue;
+        update_us += s.rows[i].us;
+        bytes += s.rows[i].bytes;
+    }
+    double rate = cluster->device.memory_bytes_per_second * cluster->device.memory_fraction;
+    CHECK(update_us > 0 && update_us < 2 * device.call_us + 1e6 * bytes / rate,
+          "updates of %g bytes take %g us", bytes, update_us);
 }
 
 int main(void) {
@@ -93,6 +126,7 @@ int main(void) {
         nodes_us += (double)count_small(&s) * LAUNCH_US;
         CHECK(is_near(us, nodes_us), "rows take %g us, their nodes %g", us, nodes_us);
     }
+    if (good) test_prices(&run);
     run_close(&run);
     return check_report();
 }

@@ -7,7 +7,7 @@
 #include <math.h>
 
 static Cluster a100(void) {
-    Cluster cluster = {.name = "test"};
+    Cluster cluster = {.name = "test", .software = {.attention_backward_products = 5}};
     cluster.device = (ClusterDevice){.name = "A100",
                                      .peak_flops = {19.5e12, 312e12, 0},
                                      .product_fraction = {0.9, 0.8, 0},
@@ -112,6 +112,9 @@ static void test_attention(void) {
     CHECK(fabs(us - 3.3 - flops / (312e6 * 0.6)) < 1e-6 * us, "%.2f us", us);
     double backward = device_attention_us(&cluster, MATH_BF16, &shape, true, &n_backward);
     CHECK(fabs(backward - 6.6 - 2.5 * flops / (312e6 * 0.5)) < 1e-6 * backward, "%.2f", backward);
+    cluster.software.attention_backward_products = 7;
+    double more = device_attention_us(&cluster, MATH_BF16, &shape, true, &n_ops);
+    CHECK(fabs(more - 6.6 - 1.4 * (backward - 6.6)) < 1e-6 * more, "7 products: %.2f", more);
     shape.causal = false;
     double full = device_attention_us(&cluster, MATH_BF16, &shape, false, &n_ops);
     CHECK(fabs((full - 3.3) - 2 * (us - 3.3)) < 1e-6 * full, "not twice: %.2f, %.2f", us, full);
