@@ -11,10 +11,11 @@
  *   gelu_grad(x, product)
  *
  * and nothing else reads the product. Everything has the product's dtype, and gelu's is not f32;
- * sums are not rounded before gelu or an addition as they were while they went through memory. The gelu is cuBLASLt's,
- * the tanh form; gelu_erf is left alone. A folded command stands where the launch stood, has the
- * accesses of both, and its CommandInfo is the launch's. Values stay where the plan has put them;
- * where a result's memory meets an operand that the product still reads, nothing is folded.
+ * sums are not rounded before gelu or an addition as they were while they went through memory. The
+ * gelu is cuBLASLt's, the tanh form; gelu_erf is left alone. A folded command stands where the
+ * launch stood, has the accesses of both, and its CommandInfo is the launch's. Values stay where
+ * the plan has put them; where a result's memory meets an operand that the product still reads,
+ * nothing is folded.
  *
  * To be called on one rank's walk, before messages are added and commands ordered. New accesses are
  * allocated in `arena`.

@@ -15,8 +15,8 @@ typedef struct Fiber {
 #endif
 } Fiber;
 
-/* `main` never returns. A fiber that has a stack begins anew on it. `number`: which of the fibers that
- * take turns it is. Below each stack is a page that faults. */
+/* `main` never returns. A fiber that has a stack begins anew on it. `number`: which of the fibers
+ * that take turns it is. Below each stack is a page that faults. */
 void fiber_create(Fiber *fiber, int number, void (*main)(void));
 void fiber_switch(Fiber *from, Fiber *to);
 

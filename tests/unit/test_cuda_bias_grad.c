@@ -203,8 +203,8 @@ static int count_launches(const CommandList *list) {
 }
 
 static void emit(const Run *run, const EpilogueCheck *check, CommandList *out) {
-    bool good = cuda_emit_stage(run->plan, 0, check, NULL, run->arena, kernel_cache_create(run->arena),
-                                out, run->diag);
+    bool good = cuda_emit_stage(run->plan, 0, check, NULL, run->arena,
+                                kernel_cache_create(run->arena), out, run->diag);
     CHECK(good, "%s", diag_text(run->diag));
 }
 

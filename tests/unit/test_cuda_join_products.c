@@ -303,8 +303,8 @@ static void check_plan(const Plans *p) {
     run_zero = p->zero;
     bool fine = run_plan_for(&run, p->model, settings, 1, &p->layout, 8, false, true, DTYPE_BF16);
     run_zero = 0;
-    fine = fine && cuda_emit_stage(run.plan, 0, NULL, NULL, run.arena, kernel_cache_create(run.arena),
-                                   &list, run.diag);
+    fine = fine && cuda_emit_stage(run.plan, 0, NULL, NULL, run.arena,
+                                   kernel_cache_create(run.arena), &list, run.diag);
     CHECK(fine, "%s", diag_text(run.diag));
     int blocks = 4 / p->layout.p * run.plan->n_micro;
     for (int i = 0; fine && i < list.count; i++) {

@@ -263,7 +263,8 @@ static int count_early(const Plan *plan, Arena *arena, Diag *diag, int *out_all)
     CommandOrder order;
     int early = 0, last = -1;
     *out_all = 0;
-    if (!cuda_emit_stage(plan, 0, NULL, NULL, arena, kernel_cache_create(arena), &list, diag)) return -1;
+    if (!cuda_emit_stage(plan, 0, NULL, NULL, arena, kernel_cache_create(arena), &list, diag))
+        return -1;
     order_commands(&list, arena, &order);
     for (int i = 0; i < list.count; i++) {
         if (list.items[i].info.task == TASK_BACKWARD) last = i;
