@@ -20,7 +20,7 @@ static __device__ __forceinline__ float shift_of(float most) {
 /* `s` relative to another, greater maximum. */
 static __device__ __forceinline__ float rescale(LogSum s, float most) {
     if (s.most == most || s.most == -INFINITY) return s.sum;
-    return s.sum * exp2f((shift_of(s.most) - shift_of(most)) * LOG2_E);
+    return s.sum * exp2_fast((shift_of(s.most) - shift_of(most)) * LOG2_E);
 }
 
 static __device__ __forceinline__ LogSum join(LogSum a, LogSum b) {
@@ -36,7 +36,7 @@ template <int N> static __device__ __forceinline__ void include(LogSum &s, const
     s.most = most;
     const float shift = shift_of(most) * LOG2_E;
 #pragma unroll
-    for (int i = 0; i < N; i++) s.sum += exp2f(fmaf(x[i], LOG2_E, -shift));
+    for (int i = 0; i < N; i++) s.sum += exp2_fast(fmaf(x[i], LOG2_E, -shift));
 }
 
 /* Elements before the first multiple of 16 bytes. */
@@ -78,12 +78,7 @@ template <typename T> static __device__ __forceinline__ void logsumexp_row(const
         const float one[1] = {load(x + i)};
         include<1>(s, one);
     }
-#pragma unroll 4
-    for (int i = threadIdx.x; i < packs; i += blockDim.x) {
-        float v[V];
-        Elements<V>::get(x + head + i * V, v);
-        include<V>(s, v);
-    }
+    for_each_pack(x + head, packs, [&](int, const float(&v)[V]) { include<V>(s, v); });
     for (int i = head + packs * V + threadIdx.x; i < a.n_valid; i += blockDim.x) {
         const float one[1] = {load(x + i)};
         include<1>(s, one);
