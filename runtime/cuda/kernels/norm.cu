@@ -38,12 +38,17 @@ static __device__ __forceinline__ void norm_in_registers(const NormArgs &a) {
     if (row >= a.rows) return;
     const T *x = (const T *)a.x + row * a.n;
     T *y = (T *)a.y + row * a.n;
+    uint4 whole[PACKS];
     float v[PACKS][V], sum = 0, squares = 0, mean = 0;
 #pragma unroll
     for (int p = 0; p < PACKS; p++) {
         const int at = (p * threads + lane) * V;
-        if (at < a.n) {
-            Elements<V>::get(x + at, v[p]);
+        if (at < a.n) whole[p] = get_whole(x + at);
+    }
+#pragma unroll
+    for (int p = 0; p < PACKS; p++) {
+        if ((p * threads + lane) * V < a.n) {
+            take_apart<T>(whole[p], v[p]);
 #pragma unroll
             for (int j = 0; j < V; j++) sum += v[p][j];
         }

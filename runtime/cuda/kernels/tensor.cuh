@@ -1,6 +1,6 @@
-/* Tensor cores, shared memory, asynchronous copies: with low.cuh's and device.cuh's, the only inline
- * PTX. Each function has an emulated twin for the host (tests/emulate/warp.h), which states the
- * layouts of fragments. All but the copies are for whole warps: every lane calls them together.
+/* Tensor cores, shared memory, asynchronous copies: with low.cuh's and device.cuh's, the only
+ * inline PTX. Each function has an emulated twin for the host (tests/emulate/warp.h), which states
+ * the layouts of fragments. All but the copies are for whole warps: every lane calls them together.
  * sm_80 and later.
  *
  * PTX ISA 9.0: mma.sync.m16n8k16, ldmatrix, cp.async.
