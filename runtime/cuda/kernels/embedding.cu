@@ -8,14 +8,24 @@
 /* A warp per token; rows are copied as they are, whatever their dtype. */
 template <typename Unit>
 static __device__ __forceinline__ void copy_rows(const EmbeddingArgs &a, Unit zero) {
+    enum { AHEAD = 4 }; /* loads under way */
     const int64_t i = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     if (i >= a.n) return;
     const int64_t row = a.tokens[i] - a.vocab_offset, units = a.row_bytes / (int)sizeof(Unit);
     const bool here = row >= 0 && row < a.vocab_local;
     const Unit *from = (const Unit *)a.table + (here ? row : 0) * units;
     Unit *to = (Unit *)a.out + i * units;
-#pragma unroll 4
-    for (int64_t k = threadIdx.x % 32; k < units; k += 32) to[k] = here ? from[k] : zero;
+    for (int64_t k = threadIdx.x % 32; k < units; k += AHEAD * 32) {
+        Unit ahead[AHEAD];
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++) {
+            ahead[j] = here && k + j * 32 < units ? from[k + j * 32] : zero;
+        }
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++) {
+            if (k + j * 32 < units) to[k + j * 32] = ahead[j];
+        }
+    }
 }
 
 KERNEL_FUNCTION __launch_bounds__(256) embedding_rows(EmbeddingArgs a) {
