@@ -25,6 +25,13 @@ static int vector_elements(const Type *type) {
     return 16 / dtype_bytes(type->dtype);
 }
 
+/* Kernels count a row's elements, and norms' gradients twice as many sums, in an int. */
+static bool row_fits(Binding *b) {
+    const Type *x = &b->in_local[0];
+    if (x->dims[x->rank - 1] <= 1 << 30) return true;
+    return bind_fail(b, "has rows too wide for its CUDA kernel");
+}
+
 /* Norms */
 
 typedef struct NormKernels {
@@ -42,7 +49,6 @@ static const NormKernels LAYERNORM = NORM(layernorm), RMSNORM = NORM(rmsnorm);
 /* Of norm.cu and norm_grad.cu: how many vectors of a row a thread holds. */
 enum { WARP_PACKS = 8, BLOCK_PACKS = 4, GRAD_PACKS = 2 };
 enum { NORM_ANY_THREADS = 256, NORM_BLOCK_THREADS = 1024, NORM_GRAD_THREADS = 512 };
-enum { NORM_MOST_WIDTH = 1 << 30 }; /* both of its sums' widths, and loops over it, in an int */
 
 static bool push_norm(Binding *b, const NormKernels *kernels, NormArgs *args) {
     const Type *x = &b->in_local[0];
@@ -54,7 +60,7 @@ static bool push_norm(Binding *b, const NormKernels *kernels, NormArgs *args) {
     args->x = b->in[0];
     args->gain = b->in[1];
     args->y = b->out[0];
-    if (n > NORM_MOST_WIDTH) return bind_fail(b, "has rows too wide for its CUDA kernel");
+    if (!row_fits(b)) return false;
     if (n % v == 0 && n <= 32 * WARP_PACKS * v) {
         return cuda_push_launch(b, kernel_for_dtype(&kernels->warp, x->dtype),
                                 grid_of(divide_up(args->rows, rows_per_block), 1),
@@ -122,7 +128,7 @@ static bool push_norm_grad(Binding *b, const NormKernels *kernels, NormGradArgs 
     args->gain = b->in[1];
     args->dx = b->out[0];
     args->partial = b->workspace;
-    if (n > NORM_MOST_WIDTH) return bind_fail(b, "has rows too wide for its CUDA kernel");
+    if (!row_fits(b)) return false;
     NormJoinArgs join = {.groups = divide_up(args->rows, args->rows_per_group),
                          .n = args->n,
                          .width = (int32_t)(sums * n),
@@ -165,8 +171,8 @@ static SoftmaxArgs softmax_args(const Binding *b) {
     int last = x->rank - 1;
     return (SoftmaxArgs){
         .rows = bind_rows(x),
-        .n_local = x->dims[last],
-        .n_valid = bind_valid(b, bind_input_type(b, 0), bind_input_sharding(b, 0), last),
+        .n_local = (int32_t)x->dims[last],
+        .n_valid = (int32_t)bind_valid(b, bind_input_type(b, 0), bind_input_sharding(b, 0), last),
         .offset = bind_offset(b, bind_input_type(b, 0), bind_input_sharding(b, 0), last),
         .x = b->in[0],
         .out = b->out[0],
@@ -182,12 +188,14 @@ static bool push_softmax_rows(Binding *b, const KernelsByDtype *kernels, const S
 
 bool cuda_bind_logsumexp(Binding *b) {
     static const KernelsByDtype KERNELS_OF = KERNELS_BY_DTYPE(logsumexp);
+    if (!row_fits(b)) return false;
     SoftmaxArgs args = softmax_args(b);
     return push_softmax_rows(b, &KERNELS_OF, &args);
 }
 
 bool cuda_bind_pick(Binding *b) {
     static const KernelsByDtype KERNELS_OF = KERNELS_BY_DTYPE(pick);
+    if (!row_fits(b)) return false;
     SoftmaxArgs args = softmax_args(b);
     args.index = b->in[1];
     return cuda_push_launch(b, kernel_for_dtype(&KERNELS_OF, b->in_local[0].dtype),
@@ -196,6 +204,7 @@ bool cuda_bind_pick(Binding *b) {
 
 bool cuda_bind_cross_entropy_grad(Binding *b) {
     static const KernelsByDtype KERNELS_OF = KERNELS_BY_DTYPE(cross_entropy_grad);
+    if (!row_fits(b)) return false;
     SoftmaxArgs args = softmax_args(b);
     args.index = b->in[1];
     args.lse = b->in[2];

@@ -241,13 +241,14 @@ static void analyse(Space *s, const FusedSpec *spec) {
 
 /* --- the source --- */
 
-/* at: the first element of chunk u; c0, c1, ..: its coordinates; r1, ..: what is left to divide. */
-static void put_place(StrBuf *out, const Space *s) {
+/* at: the first element of chunk u; c0, c1, ..: its coordinates; r1, ..: what is left to divide.
+ * beyond: what becomes of a chunk past the last. */
+static void put_place(StrBuf *out, const Space *s, const char *beyond) {
     strbuf_printf(out,
                   "        index_t chunk = first + u * FUSED_THREADS;\n"
-                  "        if (chunk >= (index_t)a.n_chunks) continue;\n"
+                  "        if (chunk >= (index_t)a.n_chunks) %s;\n"
                   "        index_t at = chunk * %d, r%d = at;\n",
-                  s->per_thread, s->n_dims);
+                  beyond, s->per_thread, s->n_dims);
     if (!s->located) return;
     for (int d = s->n_dims - 1; d > 0; d--) {
         if (s->wide) {
@@ -297,13 +298,17 @@ static void put_declarations(StrBuf *out, const Space *s) {
                     "    uint32_t step = (uint32_t)a.state->step;\n");
 }
 
-static void put_loop(StrBuf *out, const Space *s) {
+static void put_loop(StrBuf *out, const Space *s, const char *beyond) {
     strbuf_printf(out, "#pragma unroll\n    for (int u = 0; u < %d; u++) {\n", s->n_unrolled);
-    put_place(out, s);
+    put_place(out, s, beyond);
 }
 
+/* All of a thread's loads come before any is waited for: no branch is between them (the last chunk
+ * is loaded for one past it, and not used), and the barrier, no instruction where a warp is
+ * together, keeps ptxas from putting some off until the first chunk is computed, to save registers.
+ */
 static void put_loads(StrBuf *out, const Space *s) {
-    put_loop(out, s);
+    put_loop(out, s, "chunk = (index_t)a.n_chunks - 1");
     for (int k = 0; k < s->spec->expr->n_inputs; k++) {
         if (!s->reach[k]) continue;
         bool scalar = s->reach[k] == REACH_SCALAR, gather = s->reach[k] == REACH_GATHER;
@@ -321,7 +326,7 @@ static void put_loads(StrBuf *out, const Space *s) {
             strbuf_printf(out, ", x%d[u]);\n", k);
         }
     }
-    strbuf_put(out, "    }\n");
+    strbuf_put(out, "    }\n    __syncwarp();\n");
 }
 
 /* Uniforms of dropout instruction n, which has immediate i. */
@@ -358,7 +363,7 @@ static void put_instruction(StrBuf *out, const Space *s, int n, int immediate) {
 static void put_compute(StrBuf *out, const Space *s) {
     const Expr *expr = s->spec->expr;
     int n_immediates = 0;
-    put_loop(out, s);
+    put_loop(out, s, "continue");
     if (s->dropout) {
         strbuf_put(out, "        uint64_t element = a.global_offset");
         for (int d = 0; d < s->n_dims; d++) {

@@ -1,7 +1,8 @@
 /* The CUDA C that kernels use, for g++. Included before a kernel's source (-include).
  *
- * With EMULATE_ALONE: for code that never synchronises and is built into a shared object of its
- * own; threadIdx and the like are then variables of that object, and barriers do not exist.
+ * With EMULATE_ALONE: for code whose threads share nothing and that is built into a shared object
+ * of its own; threadIdx and the like are then variables of that object, __syncwarp does nothing,
+ * and other barriers do not exist.
  */
 #ifndef TESTS_EMULATE_DIALECT_H
 #define TESTS_EMULATE_DIALECT_H
@@ -216,7 +217,10 @@ EMULATE_ATOMICS(int)
 EMULATE_ATOMICS(unsigned)
 EMULATE_ATOMICS(unsigned long long)
 
-#ifndef EMULATE_ALONE
+#ifdef EMULATE_ALONE
+static inline void __syncwarp(void) {
+}
+#else
 #include "tests/emulate/warp.h"
 #endif
 

@@ -1,6 +1,6 @@
 /* generated_run: generated kernels (runtime/cuda/codegen.h) on the host. The very sources that
  * NVRTC compiles for a device are compiled by a C++ compiler, many at once, and their grids run
- * thread after thread. They never synchronise: no fibers are needed.
+ * thread after thread. They share nothing: no fibers are needed.
  *
  * Built with AddressSanitizer where the test is: what a kernel touches beyond its operands is
  * found.

@@ -477,6 +477,8 @@ static void check_patterns(Arena *arena) {
     CHECK(strstr(source, "at = chunk * 1,"), "rows that begin anywhere, read in vectors");
     source = bias_kernel(cache, 7, 64, 66, 0.5, 4096)->source;
     CHECK(strstr(source, "at = chunk * 2,"), "rows that begin at pairs");
+    const char *barrier = strstr(source, "__syncwarp"), *branch = strstr(source, "continue");
+    CHECK(barrier && branch > barrier, "a branch among the loads: they would go one by one");
     CHECK(strncmp(first->name, "fused_", 6) == 0 && strlen(first->name) == 22, "%s", first->name);
     CHECK(strstr(first->source, first->name) && !strstr(first->source, "#include"), "%s",
           first->source);

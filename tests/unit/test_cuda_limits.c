@@ -78,6 +78,9 @@ static const Limit LIMITS[] = {
          INPUT(1, "f32[cols=2147483648]") "%2:2 = rmsnorm(%0, %1) {axis=cols, eps=0.1} : "
                                           "f32[rows=2, cols=2147483648], f32[rows=2]\n",
      "has rows too wide for its CUDA kernel"},
+    {"logits of 2^31 columns",
+     INPUT(0, "bf16[rows=2, vocab=2147483648]") "%1 = logsumexp(%0) {axis=vocab} : f32[rows=2]\n",
+     "has rows too wide for its CUDA kernel"},
     {"the squares of ten thousand million weights",
      INPUT(0, "f32[a=100000, b=100001]") "%1 = sumsq(%0) : f32[]\n", NULL},
     {"attention of a hundred thousand heads",

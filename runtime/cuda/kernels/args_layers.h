@@ -41,7 +41,8 @@ typedef struct NormJoinArgs {
 /* softmax.cu: x [rows, n_local], f32, bf16 or f16, of which the first n_valid columns exist; column
  * 0 is number `offset` of the whole axis. out: f32 [rows], or like x, and perhaps x itself. */
 typedef struct SoftmaxArgs {
-    int64_t rows, n_local, n_valid, offset;
+    int64_t rows, offset;
+    int32_t n_local, n_valid;
     const void *x;
     const int32_t *index;
     const float *lse, *dloss;

@@ -1,4 +1,4 @@
-/* What every kernel file includes first: types and conversions. Kernels use only the CUDA C that
+/* What every kernel file includes first: types, conversions, 2^x. Kernels use only the CUDA C that
  * tests/emulate can run on the host too (the very same source, compiled by g++ with emulate.h
  * before it), and nothing of CUDA's headers. */
 #ifndef RUNTIME_CUDA_KERNELS_DEVICE_CUH
@@ -43,6 +43,17 @@ static __device__ __forceinline__ void store_as(int dtype, void *out, int64_t at
     } else {
         store((float *)out + at, x);
     }
+}
+
+/* 2^x to about 2 ulp, in one instruction; results below 2^-126 are 0, so 2^-inf is. */
+static __device__ __forceinline__ float exp2_fast(float x) {
+#ifdef __CUDACC__
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#else
+    return x < -126.0f ? 0.0f : exp2f(x);
+#endif
 }
 
 #endif

@@ -8,14 +8,24 @@
 /* A warp per token; rows are copied as they are, whatever their dtype. */
 template <typename Unit>
 static __device__ __forceinline__ void copy_rows(const EmbeddingArgs &a, Unit zero) {
+    enum { AHEAD = 4 }; /* loads under way */
     const int64_t i = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     if (i >= a.n) return;
     const int64_t row = a.tokens[i] - a.vocab_offset, units = a.row_bytes / (int)sizeof(Unit);
     const bool here = row >= 0 && row < a.vocab_local;
     const Unit *from = (const Unit *)a.table + (here ? row : 0) * units;
     Unit *to = (Unit *)a.out + i * units;
-#pragma unroll 4
-    for (int64_t k = threadIdx.x % 32; k < units; k += 32) to[k] = here ? from[k] : zero;
+    for (int64_t k = threadIdx.x % 32; k < units; k += AHEAD * 32) {
+        Unit ahead[AHEAD];
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++) {
+            ahead[j] = here && k + j * 32 < units ? from[k + j * 32] : zero;
+        }
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++) {
+            if (k + j * 32 < units) to[k + j * 32] = ahead[j];
+        }
+    }
 }
 
 KERNEL_FUNCTION __launch_bounds__(256) embedding_rows(EmbeddingArgs a) {
@@ -151,15 +161,30 @@ static __device__ __forceinline__ Chunk chunk_at(const EmbeddingSumArgs &a, int6
     return c;
 }
 
+/* f32 at `p`, 16 bytes at a time where there are as many. */
+template <int V> struct Sums {
+    enum { AT_ONCE = V < 4 ? 1 : 4 };
+    static __device__ __forceinline__ void get(const float *p, float (&x)[V]) {
+#pragma unroll
+        for (int i = 0; i < V; i += AT_ONCE) Elements<AT_ONCE>::get(p + i, x + i);
+    }
+    static __device__ __forceinline__ void put(float *p, const float (&x)[V]) {
+#pragma unroll
+        for (int i = 0; i < V; i += AT_ONCE) Elements<AT_ONCE>::put(p + i, x + i);
+    }
+};
+
 template <int V>
 static __device__ __forceinline__ void add_to_table(const EmbeddingSumArgs &a, int64_t row,
                                                     int64_t column, float (&sum)[V]) {
     float *to = a.dtable + row * a.model + column;
+    if (a.accumulate) {
+        float there[V];
+        Sums<V>::get(to, there);
 #pragma unroll
-    for (int i = 0; i < V; i++) {
-        if (a.accumulate) sum[i] += to[i];
-        to[i] = sum[i];
+        for (int i = 0; i < V; i++) sum[i] += there[i];
     }
+    Sums<V>::put(to, sum);
 }
 
 template <int V>
@@ -168,14 +193,12 @@ static __device__ __forceinline__ void flush(const EmbeddingSumArgs &a, const Ch
                                              float (&sum)[V]) {
     const bool from_before = is_first && c.from_before, goes_on = is_last && c.goes_on;
     if (!from_before && !goes_on) return add_to_table<V>(a, row, column, sum);
-    float *to = a.partial + ((int64_t)blockIdx.x * 2 + !from_before) * a.model + column;
-#pragma unroll
-    for (int i = 0; i < V; i++) to[i] = sum[i];
+    Sums<V>::put(a.partial + ((int64_t)blockIdx.x * 2 + !from_before) * a.model + column, sum);
 }
 
 template <typename T, int V>
 static __device__ __forceinline__ void sum_chunk(const EmbeddingSumArgs &a) {
-    enum { AHEAD = 4 }; /* loads under way */
+    enum { AHEAD = 4 }; /* loads under way: the last place again for those past it, no branches */
     const Chunk c = chunk_at(a, blockIdx.x);
     const int64_t column = ((int64_t)blockIdx.y * blockDim.x + threadIdx.x) * V;
     if (column >= a.model || c.begin >= c.end) return;
@@ -184,12 +207,16 @@ static __device__ __forceinline__ void sum_chunk(const EmbeddingSumArgs &a) {
     bool is_first = true;
     for (int64_t k = c.begin; k < c.end; k += AHEAD) {
         float v[AHEAD][V];
-        int rows[AHEAD];
+        int rows[AHEAD], places[AHEAD];
 #pragma unroll
         for (int j = 0; j < AHEAD; j++) {
-            if (k + j >= c.end) continue;
-            rows[j] = a.rows[k + j];
-            Elements<V>::get((const T *)a.dy + a.order[k + j] * a.model + column, v[j]);
+            const int64_t at = k + j < c.end ? k + j : c.end - 1;
+            rows[j] = a.rows[at];
+            places[j] = a.order[at];
+        }
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++) {
+            Elements<V>::get((const T *)a.dy + places[j] * a.model + column, v[j]);
         }
 #pragma unroll
         for (int j = 0; j < AHEAD; j++) {
@@ -242,17 +269,20 @@ KERNEL_FUNCTION __launch_bounds__(128) embedding_join(EmbeddingSumArgs a) {
     if (c.from_before && a.rows[c.begin] == row) return;
     float sum[1] = {a.partial[((int64_t)blockIdx.x * 2 + 1) * a.model + column]};
     for (int64_t number = blockIdx.x + 1;; number += AHEAD) {
-        bool more[AHEAD];
+        int rows[AHEAD];
         float part[AHEAD];
 #pragma unroll
         for (int j = 0; j < AHEAD; j++) {
             const int64_t begin = (number + j) * a.chunk;
-            more[j] = begin < c.count && a.rows[begin] == row;
-            part[j] = more[j] ? a.partial[(number + j) * 2 * a.model + column] : 0.0f;
+            rows[j] = begin < c.count ? a.rows[begin] : -1;
+        }
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++) {
+            part[j] = rows[j] == row ? a.partial[(number + j) * 2 * a.model + column] : 0.0f;
         }
 #pragma unroll
         for (int j = 0; j < AHEAD; j++) sum[0] += part[j];
-        if (!more[AHEAD - 1]) break;
+        if (rows[AHEAD - 1] != row) break;
     }
     add_to_table<1>(a, row, column, sum);
 }

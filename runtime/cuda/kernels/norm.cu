@@ -38,15 +38,19 @@ static __device__ __forceinline__ void norm_in_registers(const NormArgs &a) {
     if (row >= a.rows) return;
     const T *x = (const T *)a.x + row * a.n;
     T *y = (T *)a.y + row * a.n;
+    uint4 whole[PACKS];
     float v[PACKS][V], sum = 0, squares = 0, mean = 0;
+    /* Zeros past the end: were packs added in a branch, each load would wait for the one before. */
 #pragma unroll
     for (int p = 0; p < PACKS; p++) {
         const int at = (p * threads + lane) * V;
-        if (at < a.n) {
-            Elements<V>::get(x + at, v[p]);
+        whole[p] = at < a.n ? get_whole(x + at) : make_uint4(0, 0, 0, 0);
+    }
 #pragma unroll
-            for (int j = 0; j < V; j++) sum += v[p][j];
-        }
+    for (int p = 0; p < PACKS; p++) {
+        take_apart<T>(whole[p], v[p]);
+#pragma unroll
+        for (int j = 0; j < V; j++) sum += v[p][j];
     }
     if (CENTERED) mean = (BLOCK ? block_sum(sum, scratch[0]) : warp_sum(sum)) / a.n;
 #pragma unroll

@@ -15,13 +15,17 @@ static __device__ __forceinline__ uint32_t part_begin(uint32_t n, uint32_t n_par
     return (uint32_t)((uint64_t)n * part / n_parts);
 }
 
-/* total += COUNT terms, step apart from number i on, added in pairs; get(i, x) loads one. */
-template <int COUNT, int N, class Get>
-static __device__ __forceinline__ void add_terms(const Get &get, uint32_t i, uint32_t step,
+/* total += COUNT terms, step apart from number i on, added in pairs; place(i) is where one lies.
+ * All places first: they take branches, and a load before one may be waited for there. */
+template <int COUNT, int N, class Place>
+static __device__ __forceinline__ void add_terms(const Place &place, uint32_t i, uint32_t step,
                                                  float *total) {
+    decltype(place(i)) places[COUNT];
     float terms[COUNT][N];
 #pragma unroll
-    for (int k = 0; k < COUNT; k++) get(i + k * step, terms[k]);
+    for (int k = 0; k < COUNT; k++) places[k] = place(i + k * step);
+#pragma unroll
+    for (int k = 0; k < COUNT; k++) Elements<N>::get(places[k], terms[k]);
 #pragma unroll
     for (int half = COUNT / 2; half > 0; half /= 2) {
 #pragma unroll
@@ -36,22 +40,22 @@ static __device__ __forceinline__ void add_terms(const Get &get, uint32_t i, uin
 
 /* total += all terms i, i + step, ... before `end`. The rest goes in halves: one after the other,
  * each would wait for memory. */
-template <int N, class Get>
-static __device__ __forceinline__ void add_all_terms(const Get &get, uint32_t i, uint32_t end,
+template <int N, class Place>
+static __device__ __forceinline__ void add_all_terms(const Place &place, uint32_t i, uint32_t end,
                                                      uint32_t step, float *total) {
     static_assert(AHEAD == 8, "rests of 4, 2 and 1");
     for (; i + (AHEAD - 1) * step < end; i += AHEAD * step) {
-        add_terms<AHEAD, N>(get, i, step, total);
+        add_terms<AHEAD, N>(place, i, step, total);
     }
     if (i + 3 * step < end) {
-        add_terms<4, N>(get, i, step, total);
+        add_terms<4, N>(place, i, step, total);
         i += 4 * step;
     }
     if (i + step < end) {
-        add_terms<2, N>(get, i, step, total);
+        add_terms<2, N>(place, i, step, total);
         i += 2 * step;
     }
-    if (i < end) add_terms<1, N>(get, i, step, total);
+    if (i < end) add_terms<1, N>(place, i, step, total);
 }
 
 /* A block: 32 N columns of one row, its runs dealt to the warps. */
@@ -68,10 +72,8 @@ static __device__ __forceinline__ void reduce_columns(const ReduceArgs &a) {
     float total[N] = {0};
     if (column < a.width) {
         const T *x = (const T *)a.x + index_map(a.row_at, row) + column;
-        auto get = [&](uint32_t i, float *terms) {
-            Elements<N>::get(x + index_map(a.run_at, i), terms);
-        };
-        add_all_terms<N>(get, run, end, WARPS, total);
+        auto place = [&](uint32_t i) { return x + index_map(a.run_at, i); };
+        add_all_terms<N>(place, run, end, WARPS, total);
     }
 #pragma unroll
     for (int j = 0; j < N; j++) sums[warp][lane * N + j] = total[j];
@@ -107,11 +109,11 @@ KERNEL_FUNCTION __launch_bounds__(REDUCE_THREADS) reduce_columns_f16(ReduceArgs 
     }
 }
 
+/* Where vector i of an output's runs lies. */
 template <typename T, int N>
-static __device__ __forceinline__ void get_vector(const ReduceArgs &a, const T *x, uint32_t i,
-                                                  float *terms) {
+static __device__ __forceinline__ const T *vector_at(const ReduceArgs &a, const T *x, uint32_t i) {
     const uint32_t run = fast_divide(a.divisor, i), at = i - run * a.divisor.divisor;
-    Elements<N>::get(x + index_map(a.run_at, run) + (int64_t)at * N, terms);
+    return x + index_map(a.run_at, run) + (int64_t)at * N;
 }
 
 /* This thread's share of one output's sum over vectors [i, end), every `step`-th. */
@@ -119,8 +121,8 @@ template <typename T, int N>
 static __device__ __forceinline__ float sum_vectors(const ReduceArgs &a, const T *x, uint32_t i,
                                                     uint32_t end, uint32_t step) {
     float total[N] = {0}, sum = 0;
-    auto get = [&](uint32_t at, float *terms) { get_vector<T, N>(a, x, at, terms); };
-    add_all_terms<N>(get, i, end, step, total);
+    auto place = [&](uint32_t at) { return vector_at<T, N>(a, x, at); };
+    add_all_terms<N>(place, i, end, step, total);
 #pragma unroll
     for (int j = 0; j < N; j++) sum += total[j];
     return sum;

@@ -20,7 +20,7 @@ static __device__ __forceinline__ float shift_of(float most) {
 /* `s` relative to another, greater maximum. */
 static __device__ __forceinline__ float rescale(LogSum s, float most) {
     if (s.most == most || s.most == -INFINITY) return s.sum;
-    return s.sum * exp2f((shift_of(s.most) - shift_of(most)) * LOG2_E);
+    return s.sum * exp2_fast((shift_of(s.most) - shift_of(most)) * LOG2_E);
 }
 
 static __device__ __forceinline__ LogSum join(LogSum a, LogSum b) {
@@ -36,33 +36,50 @@ template <int N> static __device__ __forceinline__ void include(LogSum &s, const
     s.most = most;
     const float shift = shift_of(most) * LOG2_E;
 #pragma unroll
-    for (int i = 0; i < N; i++) s.sum += exp2f(fmaf(x[i], LOG2_E, -shift));
+    for (int i = 0; i < N; i++) s.sum += exp2_fast(fmaf(x[i], LOG2_E, -shift));
 }
 
 /* Elements before the first multiple of 16 bytes. */
-template <typename T> static __device__ __forceinline__ int64_t head_of(const T *row, int64_t n) {
-    const int64_t head = (int64_t)(-(uintptr_t)row % 16 / sizeof(T));
+template <typename T> static __device__ __forceinline__ int head_of(const T *row, int n) {
+    const int head = (int)(-(uintptr_t)row % 16 / sizeof(T));
     return head < n ? head : n;
+}
+
+/* use(i, v) for each pack i of `packs` that is this thread's, AHEAD of them loaded before the first
+ * is used: use may write where its pack is. */
+template <typename T, class Use>
+static __device__ __forceinline__ void for_each_pack(const T *x, int packs, const Use &use) {
+    enum { V = VectorOf<T>::N, AHEAD = 4 };
+    const int step = blockDim.x;
+    for (int i = threadIdx.x; i < packs; i += AHEAD * step) {
+        uint4 whole[AHEAD];
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            if (i + k * step < packs) whole[k] = get_whole(x + (int64_t)(i + k * step) * V);
+        }
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            if (i + k * step >= packs) break;
+            float v[V];
+            take_apart<T>(whole[k], v);
+            use(i + k * step, v);
+        }
+    }
 }
 
 template <typename T> static __device__ __forceinline__ void logsumexp_row(const SoftmaxArgs &a) {
     enum { V = VectorOf<T>::N };
     __shared__ LogSum parts[32];
-    const T *x = (const T *)a.x + blockIdx.x * a.n_local;
+    const T *x = (const T *)a.x + (int64_t)blockIdx.x * a.n_local;
     const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
-    const int64_t head = head_of(x, a.n_valid), packs = (a.n_valid - head) / V;
+    const int head = head_of(x, a.n_valid), packs = (a.n_valid - head) / V;
     LogSum s = {-INFINITY, 0.0f};
-    for (int64_t i = threadIdx.x; i < head; i += blockDim.x) {
+    for (int i = threadIdx.x; i < head; i += blockDim.x) {
         const float one[1] = {load(x + i)};
         include<1>(s, one);
     }
-#pragma unroll 4
-    for (int64_t i = threadIdx.x; i < packs; i += blockDim.x) {
-        float v[V];
-        Elements<V>::get(x + head + i * V, v);
-        include<V>(s, v);
-    }
-    for (int64_t i = head + packs * V + threadIdx.x; i < a.n_valid; i += blockDim.x) {
+    for_each_pack(x + head, packs, [&](int, const float(&v)[V]) { include<V>(s, v); });
+    for (int i = head + packs * V + threadIdx.x; i < a.n_valid; i += blockDim.x) {
         const float one[1] = {load(x + i)};
         include<1>(s, one);
     }
@@ -107,40 +124,46 @@ KERNEL_FUNCTION pick_f16(SoftmaxArgs a) {
     pick_row<f16_t>(a);
 }
 
-/* One row's gradient: padding columns are zero. */
 struct GradRow {
     float lse, factor;
-    int64_t label, n_valid;
+    int label; /* -1: not here */
 };
 
-static __device__ __forceinline__ float gradient_at(const GradRow &row, float x, int64_t column) {
-    if (column >= row.n_valid) return 0.0f;
-    const float p = exp2f((x - row.lse) * LOG2_E) * row.factor;
+/* Where the label is not. */
+static __device__ __forceinline__ float gradient_beside(const GradRow &row, float x) {
+    return exp2_fast((x - row.lse) * LOG2_E) * row.factor;
+}
+
+static __device__ __forceinline__ float gradient_at(const GradRow &row, float x, int column) {
+    const float p = gradient_beside(row, x);
     return column == row.label ? p - row.factor : p;
 }
 
+/* out may be x. Padding columns are zero. */
 template <typename T>
 static __device__ __forceinline__ void cross_entropy_grad_row(const SoftmaxArgs &a) {
     enum { V = VectorOf<T>::N };
-    const T *x = (const T *)a.x + blockIdx.x * a.n_local;
-    T *out = (T *)a.out + blockIdx.x * a.n_local;
-    const GradRow row = {a.lse[blockIdx.x], a.dloss[blockIdx.x], a.index[blockIdx.x] - a.offset,
-                         a.n_valid};
-    const int64_t head = head_of(x, a.n_local), packs = (a.n_local - head) / V;
-    for (int64_t i = threadIdx.x; i < head; i += blockDim.x) {
+    const T *x = (const T *)a.x + (int64_t)blockIdx.x * a.n_local;
+    T *out = (T *)a.out + (int64_t)blockIdx.x * a.n_local;
+    const int64_t label = a.index[blockIdx.x] - a.offset;
+    const GradRow row = {a.lse[blockIdx.x], a.dloss[blockIdx.x],
+                         label >= 0 && label < a.n_valid ? (int)label : -1};
+    const int head = head_of(x, a.n_valid), packs = (a.n_valid - head) / V;
+    for (int i = threadIdx.x; i < head; i += blockDim.x) {
         store(out + i, gradient_at(row, load(x + i), i));
     }
-#pragma unroll 2
-    for (int64_t i = threadIdx.x; i < packs; i += blockDim.x) {
-        const int64_t first = head + i * V;
-        float v[V];
-        Elements<V>::get(x + first, v);
+    for_each_pack(x + head, packs, [&](int i, float(&v)[V]) {
+        const int first = head + i * V;
 #pragma unroll
-        for (int j = 0; j < V; j++) v[j] = gradient_at(row, v[j], first + j);
+        for (int j = 0; j < V; j++) v[j] = gradient_beside(row, v[j]);
+        if ((unsigned)(row.label - first) < V) {
+#pragma unroll
+            for (int j = 0; j < V; j++) v[j] -= first + j == row.label ? row.factor : 0.0f;
+        }
         Elements<V>::put(out + first, v);
-    }
-    for (int64_t i = head + packs * V + threadIdx.x; i < a.n_local; i += blockDim.x) {
-        store(out + i, gradient_at(row, load(x + i), i));
+    });
+    for (int i = head + packs * V + threadIdx.x; i < a.n_local; i += blockDim.x) {
+        store(out + i, i < a.n_valid ? gradient_at(row, load(x + i), i) : 0.0f);
     }
 }
 

@@ -1,7 +1,7 @@
-/* Tensor cores, shared memory, asynchronous copies: with low.cuh's, the only inline PTX. Each
- * function has an emulated twin for the host (tests/emulate/warp.h), which states the layouts of
- * fragments. All but the copies are for whole warps: every lane calls them together. sm_80 and
- * later.
+/* Tensor cores, shared memory, asynchronous copies: with low.cuh's and device.cuh's, the only
+ * inline PTX. Each function has an emulated twin for the host (tests/emulate/warp.h), which states
+ * the layouts of fragments. All but the copies are for whole warps: every lane calls them together.
+ * sm_80 and later.
  *
  * PTX ISA 9.0: mma.sync.m16n8k16, ldmatrix, cp.async.
  */
@@ -131,17 +131,6 @@ template <int PENDING> static __device__ __forceinline__ void copy_async_wait(vo
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 #else
     emulate_copy_async_wait(PENDING);
-#endif
-}
-
-/* 2^x to about 2 ulp, in one instruction; results below 2^-126 are 0, so 2^-inf is. */
-static __device__ __forceinline__ float exp2_fast(float x) {
-#ifdef __CUDACC__
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-#else
-    return x < -126.0f ? 0.0f : exp2f(x);
 #endif
 }
 

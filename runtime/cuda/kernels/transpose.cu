@@ -65,19 +65,26 @@ KERNEL_FUNCTION __launch_bounds__(TRANSPOSE_THREADS) transpose_tile_4(TransposeT
 }
 
 /* Rows and columns are even: two elements of 2 bytes at a time on both sides. */
-KERNEL_FUNCTION __launch_bounds__(TRANSPOSE_THREADS) transpose_tile_2_pairs(TransposeTileArgs a) {
+KERNEL_FUNCTION __launch_bounds__(TRANSPOSE_THREADS, 8)
+    transpose_tile_2_pairs(TransposeTileArgs a) {
     enum { SIZE = TRANSPOSE_PAIR_TILE, STEP = TRANSPOSE_THREADS / 32 };
-    __shared__ uint32_t square[SIZE][SIZE / 2 + 1]; /* [column][pair of rows] */
+    static_assert(STEP % 2 == 0, "a warp's columns are all even or all odd");
+    /* [column % 2][column / 2][pair of rows]: no two lanes meet in a bank, to write or to read. */
+    __shared__ uint32_t square[2][SIZE / 2][SIZE / 2 + 1];
     const Tile tile = find_tile(a, SIZE);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const uint16_t *x = (const uint16_t *)a.x + tile.x_at;
     uint16_t *out = (uint16_t *)a.out + tile.out_at;
+    uint32_t ahead[SIZE / STEP]; /* all loads under way */
 #pragma unroll
     for (int k = 0; k < SIZE; k += STEP) {
         const int64_t c = tile.column + warp + k, r = tile.row + 2 * lane;
-        if (c < a.columns && r < a.rows) {
-            square[warp + k][lane] = *(const uint32_t *)(x + c * a.x_stride + r);
-        }
+        const bool inside = c < a.columns && r < a.rows;
+        ahead[k / STEP] = inside ? *(const uint32_t *)(x + c * a.x_stride + r) : 0;
+    }
+#pragma unroll
+    for (int k = 0; k < SIZE; k += STEP) {
+        square[warp % 2][warp / 2 + k / 2][lane] = ahead[k / STEP];
     }
     __syncthreads();
 #pragma unroll
@@ -85,7 +92,7 @@ KERNEL_FUNCTION __launch_bounds__(TRANSPOSE_THREADS) transpose_tile_2_pairs(Tran
         const int pair = warp + k / 2;
         const int64_t r = tile.row + 2 * pair, c = tile.column + 2 * lane;
         if (c < a.columns && r < a.rows) {
-            const uint32_t left = square[2 * lane][pair], right = square[2 * lane + 1][pair];
+            const uint32_t left = square[0][lane][pair], right = square[1][lane][pair];
             *(uint32_t *)(out + r * a.out_stride + c) = (left & 0xffffu) | right << 16;
             *(uint32_t *)(out + (r + 1) * a.out_stride + c) = left >> 16 | (right & 0xffff0000u);
         }
