@@ -2,8 +2,8 @@
 -- are there to price published runs (`--software NAME`). Times are the host's, for one operation.
 
 -- One captured graph a step: nothing is issued while it runs. f32 gradients, master weights and
--- both moments beside the bf16 copy; dropout masks are computed again. Its attention computes scores
--- and their gradients twice backward, once for queries and once for keys, so that sums have one order.
+-- both moments beside the bf16 copy; dropout masks are computed again. Backward, attention computes
+-- scores and their gradients twice, for queries and for keys, so that sums have one order.
 local perilune = software {
   attention = "blockwise", attention_backward_products = 7,
   overlaps_gradients = true, overlaps_pipeline = true, folds_epilogues = true,
