@@ -26,7 +26,10 @@ static void print_text(const CpuReport *cpu, const CudaReport *cuda) {
     }
     for (int i = 0; i < cuda->n_libraries; i++) {
         const CudaLibraryReport *library = &cuda->libraries[i];
-        if (library->found) {
+        if (library->broken) {
+            printf("library   %-9s %-8s broken: %s\n", library->name, library->version,
+                   library->why);
+        } else if (library->found) {
             printf("library   %-9s %-8s %s\n", library->name, library->version, library->path);
         } else {
             printf("library   %-9s not found%s: %s\n", library->name,

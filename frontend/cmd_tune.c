@@ -34,7 +34,7 @@ static void print_product(const TunedProduct *product) {
                    ? 100 * (1 - product->chosen_us / product->first_us)
                    : -1,
                "%");
-    printf("%-32s %-16s %7" PRId64 " %10s %10s %7s\n", size, form, product->count, first, chosen,
+    printf("%-36s %-16s %7" PRId64 " %10s %10s %7s\n", size, form, product->count, first, chosen,
            gain);
 }
 
@@ -47,13 +47,13 @@ static void print_attention(const TunedAttention *attention) {
              dtype_name(k->dtype));
     put_number(own, sizeof(own), attention->own_us, "");
     put_number(library, sizeof(library), attention->library_us, "");
-    printf("%-32s %-16s %7" PRId64 " %10s %10s  %s\n", size, form, attention->count, own, library,
+    printf("%-36s %-16s %7" PRId64 " %10s %10s  %s\n", size, form, attention->count, own, library,
            k->own ? "own" : "cuDNN");
 }
 
 static void print_attentions(const TuneResult *result) {
     if (result->n_attentions == 0) return;
-    printf("%-32s %-16s %7s %10s %10s  %s\n", "attention, batch x seq x heads", "form", "count",
+    printf("%-36s %-16s %7s %10s %10s  %s\n", "attention, b x seq x heads x head", "form", "count",
            "own us", "cuDNN us", "chosen");
     for (int i = 0; i < result->n_attentions; i++) print_attention(&result->attentions[i]);
 }
@@ -65,7 +65,7 @@ static void print_result(const TuneResult *result, const char *path, double seco
     printf("device  %s, %s, cuBLASLt %d.%d.%d\n", device->name, device->arch,
            (int)(device->library_version / 10000), (int)(device->library_version / 100 % 100),
            (int)(device->library_version % 100));
-    printf("%-32s %-16s %7s %10s %10s %7s\n", "product, m x n x k", "form", "count", "first us",
+    printf("%-36s %-16s %7s %10s %10s %7s\n", "product, m x n x k", "form", "count", "first us",
            "chosen us", "gain");
     for (int i = 0; i < result->n_products; i++) {
         const TunedProduct *product = &result->products[i];

@@ -14,17 +14,20 @@ static double last_rate(const RateCurve *curve) {
     return curve->count ? curve->points[curve->count - 1].per_second : 0;
 }
 
-static void apply_attention(ClusterDevice *device, const Device *measured, MathKind math) {
+/* The gradient's rate is of the 5 products that are needed; it is priced by those that are made. */
+static void apply_attention(Cluster *cluster, const Device *measured, MathKind math) {
+    ClusterDevice *device = &cluster->device;
     int narrow = math == MATH_BF16;
+    double made = cluster->software.attention_backward_products / 5.0;
     double peak = device->peak_flops[math];
     double forward = last_rate(&measured->attention[narrow]);
-    double backward = last_rate(&measured->attention_grad[narrow]);
+    double backward = last_rate(&measured->attention_grad[narrow]) * made;
     if (forward > 0 && forward <= peak) device->attention_fraction = forward / peak;
     if (backward > 0 && backward <= peak) device->attention_backward_fraction = backward / peak;
 }
 
-static void apply_device(ClusterDevice *device, const DeviceProfile *profile,
-                         const Device *measured) {
+static void apply_device(Cluster *cluster, const DeviceProfile *profile, const Device *measured) {
+    ClusterDevice *device = &cluster->device;
     device->name = profile->name;
     if (profile->cuda && profile->cores > 0) device->n_units = (int)profile->cores;
     set_rate(last_rate(&measured->product[0]), &device->peak_flops[MATH_F32],
@@ -32,9 +35,9 @@ static void apply_device(ClusterDevice *device, const DeviceProfile *profile,
     set_rate(last_rate(&measured->product[1]), &device->peak_flops[MATH_BF16],
              &device->product_fraction[MATH_BF16]);
     /* One pair of fractions for both precisions: that of what training runs in. */
-    apply_attention(device, measured, MATH_F32);
+    apply_attention(cluster, measured, MATH_F32);
     if (profile->cuda && device->peak_flops[MATH_BF16] > 0) {
-        apply_attention(device, measured, MATH_BF16);
+        apply_attention(cluster, measured, MATH_BF16);
     }
     set_rate(last_rate(&measured->memory), &device->memory_bytes_per_second,
              &device->memory_fraction);
@@ -65,7 +68,7 @@ bool cluster_apply_profile(Cluster *cluster, const DeviceProfile *profile, Diag 
     int n_ranks = profile->cuda || profile->cores < 1 ? 1 : (int)profile->cores;
     Arena *arena = arena_create(); /* for curves; no text of theirs is kept */
     Device measured = device_of_profile(profile, n_ranks, arena);
-    apply_device(&cluster->device, profile, &measured);
+    apply_device(cluster, profile, &measured);
     if (cluster->node.n_devices > 1) apply_node(&cluster->node, profile, &measured);
     arena_destroy(arena);
     return true;

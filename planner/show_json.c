@@ -13,7 +13,8 @@
  *   recompute         none, selective or full
  *   loss_scale        {initial, interval}: interval 0: it stays; null: none
  *   seed, learning_rate
- *   tuned             device, arch, cublaslt (version), products; null: was not
+ *   tuned             device, arch, cublaslt and cudnn (versions), products, attentions; null: was
+ *                     not
  *   predicted         device, profile (where measured), step_us, tokens_per_second, bubble_fraction
  *   memory            largest_arena_bytes, all_arena_bytes (all ranks), library_bytes
  *   programs[]        nodes, persistent_bytes, scratch_bytes, frame_bytes[chunk],

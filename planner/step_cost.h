@@ -29,7 +29,8 @@ typedef struct StepCost {
     double data_us;         /* exposed reductions and gathers of axis d, and of tied weights */
     double update_us;       /* optimizer and norm */
     double bubble_fraction; /* bubble_us / step_us */
-    double hardware_flops;  /* one rank's average, as run */
+    double hardware_flops;  /* one rank's average, recomputation included; 5 products of
+                               attention's backward, however many its kernels make */
     int worst_stage;        /* by memory */
     int64_t memory_bytes;   /* of the worst stage: the sum of: */
     int64_t parameter_bytes, gradient_bytes, optimizer_bytes, activation_bytes, message_bytes,

@@ -9,11 +9,11 @@ enum { MAX_CUDA_LIBRARIES = 8, MAX_CUDA_DEVICES = 64 };
 
 typedef struct CudaLibraryReport {
     const char *name;
-    bool found;
-    bool optional;    /* one GPU can be used without */
-    char version[32]; /* "13.1.0"; "" where the library does not say */
-    char path[512];   /* where found */
-    char why[320];    /* where not */
+    bool found, broken; /* broken: found, but does not work */
+    bool optional;      /* one GPU can be used without */
+    char version[32];   /* "13.1.0"; "" where the library does not say */
+    char path[512];     /* where found */
+    char why[320];      /* where not, or broken */
 } CudaLibraryReport;
 
 typedef struct CudaDeviceReport {

@@ -34,12 +34,6 @@ static int parts_of(const Command *command) {
     return 1;
 }
 
-/* Prices by the nodes that have commands: what is part of another's command is paid there. */
-typedef struct Prices {
-    const Graph *graph;
-    double *us; /* by node id */
-} Prices;
-
 /* By node id: the node whose command does it; -1: none does. */
 static int *find_doers(const Graph *graph, const CommandList *list, Arena *arena) {
     int *doer = ARENA_ARRAY(arena, int, graph->n_nodes + 1);
@@ -72,16 +66,17 @@ static int find_payer(const Graph *graph, const int *doer, const Node *node) {
     return -1;
 }
 
-static Prices share_prices(const Plan *plan, int stage, const CommandList *list,
-                           const double *node_us, Arena *arena) {
+/* By node id, of the nodes that have commands: what is part of another's command is paid there. */
+static double *share_prices(const Plan *plan, int stage, const CommandList *list,
+                            const double *node_us, Arena *arena) {
     const Graph *graph = plan->programs[plan->stages[stage].program].graph;
-    Prices prices = {graph, ARENA_ARRAY(arena, double, graph->n_nodes + 1)};
+    double *us = ARENA_ARRAY(arena, double, graph->n_nodes + 1);
     int *doer = find_doers(graph, list, arena);
     for (int n = 0; n < graph->n_nodes; n++) {
         if (doer[n] < 0 && node_us[n] > 0) doer[n] = find_payer(graph, doer, graph->nodes[n]);
-        if (doer[n] >= 0) prices.us[doer[n]] += node_us[n];
+        if (doer[n] >= 0) us[doer[n]] += node_us[n];
     }
-    return prices;
+    return us;
 }
 
 /* What one part of a node does and takes. */
@@ -105,7 +100,7 @@ static double local_flops(const Plan *plan, const Node *node) {
 }
 
 static Share share_node(const Plan *plan, const Command *commands, int n_commands,
-                        const Prices *prices) {
+                        const double *node_us) {
     const Node *node = command_main_node(commands);
     Share share = {0};
     int n_parts = 0;
@@ -116,7 +111,7 @@ static Share share_node(const Plan *plan, const Command *commands, int n_command
         if (!access->workspace) share.bytes += (double)access->bytes;
     }
     if (node) {
-        share.us = prices->us[node->id] / n_parts;
+        share.us = node_us[node->id] / n_parts;
         share.flops = local_flops(plan, node);
         if (commands->kind == COMMAND_GEMM && commands->gemm.apart.d) { /* joined ones */
             share.flops *= (double)commands->gemm.layout.batch;
@@ -166,12 +161,12 @@ static bool same_node(const Command *a, const Command *b) {
 
 static void add_rows(CudaSummary *s, const Plan *plan, const CommandList *list,
                      const CudaPrices *prices, Arena *arena) {
-    const Prices shared = share_prices(plan, s->stage, list, prices->node_us, arena);
+    const double *shared = share_prices(plan, s->stage, list, prices->node_us, arena);
     int capacity = 0;
     for (int i = 0; i < list->count;) {
         int n = 1;
         while (i + n < list->count && same_node(&list->items[i], &list->items[i + n])) n++;
-        const Share share = share_node(plan, &list->items[i], n, &shared);
+        const Share share = share_node(plan, &list->items[i], n, shared);
         for (int k = i; k < i + n; k++) {
             const Command *command = &list->items[k];
             int parts = parts_of(command);

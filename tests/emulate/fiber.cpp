@@ -27,9 +27,7 @@ static size_t stack_bytes(int number) {
 }
 
 #if defined(__x86_64__)
-/* Saves what the System V ABI says a call keeps; floating-point modes are never changed. A jump in
- * place of a return, which a processor would expect to go back to where this was called: all
- * returns after it would be foretold wrongly, too. */
+/* Saves what the System V ABI says a call keeps; floating-point modes are never changed. */
 extern "C" void emulate_switch_stacks(void **from, void *to);
 __asm__(".text\n"
         ".globl emulate_switch_stacks\n"

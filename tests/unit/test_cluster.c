@@ -11,6 +11,7 @@
 #include "ir/base/file.h"
 #include "planner/cluster_fields.h"
 #include "planner/cluster_profile.h"
+#include "planner/device_time.h"
 #include "tests/unit/check.h"
 
 #include <dirent.h>
@@ -312,6 +313,28 @@ static const char PROFILE[] =
     " \"messages\": [{\"bytes\":1, \"us\":4}, {\"bytes\":100000001, \"us\":1004}],\n"
     " \"collectives\": []}\n";
 
+/* A gradient takes as long as was measured, however many products it is made of. */
+static void check_measured_attention(Arena *arena, Diag *diag) {
+    static const char ROW[] = "[{\"dtype\":\"bf16\", \"threads\":1, \"batch\":4, \"heads\":16, "
+                              "\"seq\":2048, \"head\":128, \"forward_us\":300, "
+                              "\"backward_us\":1000}]";
+    const char *none = strstr(PROFILE, "[],\n \"memory\"");
+    const char *text =
+        arena_printf(arena, "%.*s%s%s", (int)(none - PROFILE), PROFILE, ROW, none + 2);
+    check_begin("a profile's attention takes as long as was measured");
+    DeviceProfile *profile = device_profile_parse(arena, "p.json", text, strlen(text), diag);
+    Cluster *cluster = cluster_read(arena, "h100-dgx", NULL, diag);
+    bool good = profile && cluster && cluster_apply_profile(cluster, profile, diag);
+    CHECK(good, "%s", diag_text(diag));
+    if (!good) return;
+    const AttentionShape shape = {4, 16, 16, 2048, 128, true, false, 2};
+    double kernel_us = cluster->device.kernel_us;
+    int n_ops;
+    double forward = device_attention_us(cluster, MATH_BF16, &shape, false, &n_ops) - kernel_us;
+    double backward = device_attention_us(cluster, MATH_BF16, &shape, true, &n_ops) - 2 * kernel_us;
+    CHECK(near(forward, 300) && near(backward, 1000), "%g and %g us", forward, backward);
+}
+
 static void check_profile(void) {
     check_begin("a profile's measurements count in place of the cluster's");
     Arena *arena = arena_create();
@@ -337,6 +360,7 @@ static void check_profile(void) {
                   memcmp(&cluster->network, &before.network, sizeof(before.network)) == 0,
               "what was not measured stays");
     }
+    check_measured_attention(arena, diag);
     check_begin("a GPU's profile is refused for processors");
     Cluster *cpu = cluster_read(arena, "cpu", NULL, diag);
     CHECK(cpu && !cluster_apply_profile(cpu, profile, diag), "it was taken");

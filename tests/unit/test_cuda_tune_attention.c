@@ -86,7 +86,7 @@ static int count_library(const FakeGraph *graph) {
 }
 
 /* The plan as written and read back; in its step every attention is cuDNN's, or none is. */
-static void check_training(Run *run, bool library, const char *what) {
+static void check_training(Run *run, bool library, const char *said, const char *what) {
     StrBuf text = strbuf_create();
     plan_print(&text, run->plan);
     Plan *back = plan_parse(run->arena, "tuned.plan", text.text, run->diag);
@@ -100,6 +100,8 @@ static void check_training(Run *run, bool library, const char *what) {
     if (!good) return;
     int n = count_library(fake_cuda_graph(first)), expected = 2 * run->plan->n_micro;
     CHECK(n == (library ? expected : 0), "%s: %d of %d attentions by cuDNN", what, n, expected);
+    const char *tuning = engine_tuning(run->engine);
+    CHECK(tuning && strstr(tuning, said), "%s: '%s'", what, tuning ? tuning : "nothing");
     engine_destroy(run->engine);
     run->engine = NULL;
 }
@@ -135,11 +137,35 @@ static void test_choice(void) {
         }
         if (good) {
             run.plan->device = result.device;
-            check_training(&run, !CASES[i].own, CASES[i].name);
+            check_training(&run, !CASES[i].own, ", attention too", CASES[i].name);
         }
         run_close(&run);
         end_fake();
     }
+}
+
+static cudaError_t little_shared(struct cudaDeviceProp *out, int ordinal) {
+    cudaError_t status = fake_api->cudaGetDeviceProperties(out, ordinal);
+    out->sharedMemPerBlockOptin = 1024;
+    return status;
+}
+
+static void test_small_device(void) {
+    Run run;
+    TuneResult result = {0};
+    check_begin("attention: own kernels that the GPU has no shared memory for");
+    start_fake(CUDNN, 0.5, 1);
+    between.api.cudaGetDeviceProperties = little_shared;
+    bool good = tune(&run, &result);
+    CHECK(good && result.n_attentions == 2, "%d kinds: %s", result.n_attentions,
+          diag_text(run.diag));
+    for (int a = 0; a < result.n_attentions; a++) {
+        const TunedAttention *tuned = &result.attentions[a];
+        CHECK(tuned->own_us < 0 && tuned->library_us > 0 && !tuned->kind.own, "%g and %g us",
+              tuned->own_us, tuned->library_us);
+    }
+    run_close(&run);
+    end_fake();
 }
 
 static void test_other_libraries(void) {
@@ -152,12 +178,12 @@ static void test_other_libraries(void) {
     if (good) {
         run.plan->device = result.device;
         between.version = CUDNN + 1;
-        check_training(&run, true, "another cuDNN");
+        check_training(&run, true, ", not attention: that was with cuDNN 9.19.0", "another cuDNN");
         between.version = 0;
         run.plan->device.name = "Fake A100";
-        check_training(&run, true, "another GPU");
+        check_training(&run, true, "not used", "another GPU");
         run.plan->device.name = result.device.name;
-        check_training(&run, false, "the same");
+        check_training(&run, false, ", attention too", "the same");
     }
     run_close(&run);
     end_fake();
@@ -175,6 +201,7 @@ int main(void) {
     unsetenv("HOME"); /* compiled kernels are not kept */
     unsetenv("XDG_CACHE_HOME");
     test_choice();
+    test_small_device();
     test_other_libraries();
     return check_report();
 }

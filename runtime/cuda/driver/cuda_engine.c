@@ -235,6 +235,17 @@ static bool emit_jobs(CudaEngine *cuda, CommandList lists[N_EMIT_JOBS], Diag *di
     return true;
 }
 
+/* What the plan says of attention, where there is a cuDNN to choose: "" or more of a sentence. */
+static const char *describe_attention_tuning(CudaEngine *cuda, const PlanDevice *tuned) {
+    const AttentionTable *table = cuda->context.attentions;
+    if (!tuned->n_attentions || !table || !table->handle) return "";
+    int v = (int)tuned->attention_version, ours = (int)cuda->device.api->cudnnGetVersion();
+    if (v == ours) return ", attention too";
+    return arena_printf(
+        cuda->engine->arena, ", not attention: that was with cuDNN %d.%d.%d, and this is %d.%d.%d",
+        v / 10000, v / 100 % 100, v % 100, ours / 10000, ours / 100 % 100, ours % 100);
+}
+
 /* Whether the algorithms in the plan's device section were chosen for what is here. */
 static void tell_tuning(CudaEngine *cuda) {
     Engine *engine = cuda->engine;
@@ -243,8 +254,9 @@ static void tell_tuning(CudaEngine *cuda) {
     int64_t v = tuned->library_version, ours = (int64_t)cuda->device.api->cublasLtGetVersion();
     if (!tuned->name) return;
     if (gemms->stored) {
-        engine->tuning = arena_printf(engine->arena, "%d of %d matrix products as tuned for %s",
-                                      gemms->n_stored, gemms->n_used, tuned->name);
+        engine->tuning = arena_printf(engine->arena, "%d of %d matrix products as tuned for %s%s",
+                                      gemms->n_stored, gemms->n_used, tuned->name,
+                                      describe_attention_tuning(cuda, tuned));
         return;
     }
     engine->tuning = arena_printf(

@@ -57,7 +57,7 @@ static void try_nvrtc(const CuApi *api, CudaLibraryReport *out) {
             api->nvrtcGetProgramLog(program, log);
         }
         log[strcspn(log, "\n")] = '\0';
-        out->found = false;
+        out->broken = true;
         snprintf(out->why, sizeof(out->why), "%s does not compile: %s", api->path[LIBRARY_nvrtc],
                  *log ? log : api->nvrtcGetErrorString(status));
     }
@@ -156,7 +156,7 @@ bool cuda_report(CudaReport *out) {
     }
     report_links(api, out);
     api->cudaSetDevice(0); /* as it was */
-    if (!out->libraries[LIBRARY_nvrtc].found) {
+    if (out->libraries[LIBRARY_nvrtc].broken) {
         snprintf(out->why, sizeof(out->why), "%s", out->libraries[LIBRARY_nvrtc].why);
         return false;
     }

@@ -111,7 +111,7 @@ static bool add_products(Tuner *tuner, const Plan *plan, int stage, bool sums) {
     for (int i = 0; fine && i < list.count; i++) {
         const Command *command = &list.items[i];
         if (command->kind == COMMAND_ATTENTION && !sums)
-            fine = tuner_add_attention(tuner, &command->attention, command->info.node);
+            tuner_add_attention(tuner, &command->attention, command->info.node);
         if (command->kind != COMMAND_GEMM || (sums && !command->gemm.bias_grad)) continue;
         fine = add_product(tuner, &command->gemm);
     }

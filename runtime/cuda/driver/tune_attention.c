@@ -15,26 +15,36 @@ typedef struct Attention {
     int64_t set_bytes;  /* one set of operands */
 } Attention;
 
-/* Gives the command operands and results from `at` on; returns how many bytes they take. */
-static int64_t lay_out(AttentionCommand *command, unsigned char *at) {
-    const AttentionShape *s = &command->shape;
-    int64_t rows = s->batch * s->seq * s->kv_heads * s->group, begin = (int64_t)(uintptr_t)at;
-    int64_t queries = tuner_operand_bytes(rows * s->head, s->dtype);
-    int64_t keys = tuner_operand_bytes(rows / s->group * s->head, s->dtype);
+typedef struct OperandBytes {
+    int64_t queries, keys, lse; /* q, o and their gradients; k, v and theirs */
+} OperandBytes;
+
+static OperandBytes measure_operands(const AttentionShape *s) {
+    int64_t rows = s->batch * s->seq * s->kv_heads * s->group;
+    return (OperandBytes){.queries = tuner_operand_bytes(rows * s->head, s->dtype),
+                          .keys = tuner_operand_bytes(rows / s->group * s->head, s->dtype),
+                          .lse = tuner_operand_bytes(rows, DTYPE_F32)};
+}
+
+static int64_t set_bytes(const AttentionShape *s) {
+    OperandBytes bytes = measure_operands(s);
+    int64_t forward = 2 * bytes.queries + 2 * bytes.keys + bytes.lse;
+    return ALIGN_BYTES + forward + (s->backward ? 2 * bytes.queries + 2 * bytes.keys : 0);
+}
+
+/* Gives the command operands and results from `at` on. */
+static void lay_out(AttentionCommand *command, unsigned char *at) {
+    OperandBytes bytes = measure_operands(&command->shape);
     command->q = at;
-    command->k = at += queries;
-    command->v = at += keys;
-    command->o = at += keys;
-    command->lse = (float *)(at += queries);
-    at += tuner_operand_bytes(rows, DTYPE_F32);
-    if (s->backward) {
-        command->d_o = at;
-        command->dq = at += queries;
-        command->dk = at += queries;
-        command->dv = at += keys;
-        at += keys;
-    }
-    return (int64_t)(uintptr_t)at - begin;
+    command->k = at += bytes.queries;
+    command->v = at += bytes.keys;
+    command->o = at += bytes.keys;
+    command->lse = (float *)(at += bytes.queries);
+    if (!command->shape.backward) return;
+    command->d_o = at += bytes.lse;
+    command->dq = at += bytes.queries;
+    command->dk = at += bytes.queries;
+    command->dv = at += bytes.keys;
 }
 
 static Attention *find_attention(const Tuner *tuner, const PlanAttention *kind) {
@@ -44,7 +54,7 @@ static Attention *find_attention(const Tuner *tuner, const PlanAttention *kind) 
     return NULL;
 }
 
-bool tuner_add_attention(Tuner *tuner, const AttentionCommand *command, const Node *node) {
+void tuner_add_attention(Tuner *tuner, const AttentionCommand *command, const Node *node) {
     const char *why;
     PlanAttention kind = attention_kind(&command->shape);
     Attention *known = find_attention(tuner, &kind);
@@ -52,13 +62,12 @@ bool tuner_add_attention(Tuner *tuner, const AttentionCommand *command, const No
         Attention attention = {.kind = kind, .command = *command, .node = node};
         attention.entry = attention_table_find(tuner->attention_table, command, &why);
         if (!attention.entry) BUG("attention that cuDNN does not do: %s", why);
-        attention.set_bytes = ALIGN_BYTES + lay_out(&attention.command, NULL);
+        attention.set_bytes = set_bytes(&command->shape);
         ARENA_PUSH(tuner->arena, tuner->attentions, tuner->n_attentions, tuner->attention_capacity,
                    attention);
         known = &tuner->attentions[tuner->n_attentions - 1];
     }
     known->count_here++;
-    return true;
 }
 
 void tuner_count_attentions(Tuner *tuner) {
@@ -132,10 +141,16 @@ static bool issue_own(const Tuner *tuner, const void *what, int repeat) {
     return fine;
 }
 
-static bool prepare_own(const Tuner *tuner, const Attention *attention) {
+/* *out_fits: the device has the shared memory that own kernels need. False: reported. */
+static bool prepare_own(const Tuner *tuner, const Attention *attention, bool *out_fits) {
     AttentionCommand command = place(tuner, attention, 0);
     CommandList list = {0};
-    bool fine = bind_own(tuner, attention->node, &command, &list) && tuner_prepare(tuner, &list);
+    bool fine = bind_own(tuner, attention->node, &command, &list);
+    *out_fits = fine;
+    for (int i = 0; i < list.count; i++) {
+        if (list.items[i].launch.shared_bytes > tuner->device.most_shared_bytes) *out_fits = false;
+    }
+    if (*out_fits) fine = tuner_prepare(tuner, &list);
     command_list_release(&list);
     return fine;
 }
@@ -151,14 +166,15 @@ static void tell(Tuner *tuner, const Attention *attention) {
 }
 
 static bool tune_attention(Tuner *tuner, const Attention *attention, TunedAttention *out) {
+    bool fits;
     *out = (TunedAttention){attention->kind, attention->count, -1, -1};
     if (attention->set_bytes > tuner->memory_bytes) return true;
     tell(tuner, attention);
     if (!tuner_time(tuner, issue_library, attention, -1, &out->library_us)) return false;
     tuner->n_done++;
     tell(tuner, attention);
-    if (!prepare_own(tuner, attention)) return false;
-    if (!tuner_time(tuner, issue_own, attention, -1, &out->own_us)) return false;
+    if (!prepare_own(tuner, attention, &fits)) return false;
+    if (fits && !tuner_time(tuner, issue_own, attention, -1, &out->own_us)) return false;
     tuner->n_done++;
     out->kind.own =
         out->own_us >= 0 && (out->library_us < 0 || out->own_us < TUNER_FASTER * out->library_us);

@@ -49,8 +49,9 @@ int64_t tuner_operand_bytes(int64_t elements, DType dtype);
 /* The set of operands of that repetition: on a multiple of ALIGN_BYTES only, as in an arena. */
 unsigned char *tuner_operands(const Tuner *tuner, int64_t set_bytes, int repeat);
 
-/* Attentions that cuDNN could do too, of a stage's commands; `node` of each lives in the plan. */
-bool tuner_add_attention(Tuner *tuner, const AttentionCommand *command, const Node *node);
+/* tune_attention.c: attentions that cuDNN could do too, of a stage's commands; `node` of each lives
+ * in the plan. */
+void tuner_add_attention(Tuner *tuner, const AttentionCommand *command, const Node *node);
 /* After each stage: how many a step has is that of the stage that has the most. */
 void tuner_count_attentions(Tuner *tuner);
 /* Bytes of the largest set of operands up to `limit`; 0: none. */
