@@ -128,15 +128,9 @@ static bool run_launch(const LaunchCommand *launch) {
     const CuApi *api = gpu.device.api;
     cudaKernel_t kernel = launch->generated ? generated_kernel(launch->generated)
                                             : gpu.device.kernels[launch->kernel];
-    void *args[1] = {(void *)launch->args};
-    dim3 grid = {launch->grid.x, launch->grid.y, launch->grid.z};
-    dim3 block = {(unsigned)launch->threads, 1, 1};
     if (!kernel) return false;
     if (!cuda_prepare_kernel(&gpu.device, kernel, launch, gpu.diag)) return false;
-    return cuda_check(api,
-                      api->cudaLaunchKernel((const void *)kernel, grid, block, args,
-                                            (size_t)launch->shared_bytes, gpu.stream),
-                      gpu.diag,
+    return cuda_check(api, cuda_launch(&gpu.device, kernel, launch, gpu.stream), gpu.diag,
                       launch->generated ? launch->generated->name : KERNELS[launch->kernel].name);
 }
 

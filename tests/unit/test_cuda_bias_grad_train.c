@@ -19,8 +19,8 @@ int main(void) {
 #include "runtime/cuda/tune.h"
 #include "tests/emulate/emulate.h"
 #include "tests/support/dag_check.h"
-#include "tests/support/fake_cuda.h"
 #include "tests/support/generated_run.h"
+#include "tests/unit/fake_check.h"
 
 enum { STEPS = 2 };
 
@@ -64,12 +64,6 @@ static void start_fake(double sum_ms, bool missing) {
     between.api.cudaEventElapsedTime = elapsed;
     between.sum_ms = sum_ms;
     cuda_api_replace(&between.api);
-}
-
-static void end_fake(void) {
-    cuda_api_replace(NULL);
-    for (int i = 0; i < fake_cuda_n_defects(); i++) CHECK(false, "%s", fake_cuda_defect(i));
-    fake_cuda_destroy();
 }
 
 static bool make_plan(Run *run, const Layout *layout, DType precision) {

@@ -12,7 +12,7 @@ int main(void) {
 #include "runtime/cuda/driver/device.h"
 #include "runtime/cuda/summary.h"
 #include "runtime/cuda/tune.h"
-#include "tests/support/fake_cuda.h"
+#include "tests/unit/fake_check.h"
 
 enum { GLOBAL_BATCH = 4, N_FAKE_ALGORITHMS = 2, MOST_BATCHES = 256 };
 
@@ -141,14 +141,6 @@ static void start_fake(const FakeOptions *options) {
     between.api.cublasLtGetVersion = version;
     for (int i = 0; i < N_FAKE_ALGORITHMS; i++) between.ms[i] = 1;
     cuda_api_replace(&between.api);
-}
-
-static void end_fake(void) {
-    cuda_api_replace(NULL);
-    fake_cuda_check_leaks();
-    CHECK(fake_cuda_n_defects() == 0, "%d defects: %s", fake_cuda_n_defects(),
-          fake_cuda_n_defects() ? fake_cuda_defect(0) : "");
-    fake_cuda_destroy();
 }
 
 static bool make_plan(Run *run, const Layout *layout, DType precision) {

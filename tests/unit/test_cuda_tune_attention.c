@@ -11,7 +11,7 @@ int main(void) {
 
 #include "runtime/cuda/driver/device.h"
 #include "runtime/cuda/tune.h"
-#include "tests/support/fake_cuda.h"
+#include "tests/unit/fake_check.h"
 
 enum { CUDNN = 91900 };
 static const ModelSetting SETTINGS[] = {{"model", "32"}, {"heads", "4"},  {"seq", "8"},
@@ -62,14 +62,6 @@ static void start_fake(int cudnn_version, double own_ms, double library_ms) {
     between.api.cudaLaunchKernel = launch;
     between.api.cudnnGetVersion = version;
     cuda_api_replace(&between.api);
-}
-
-static void end_fake(void) {
-    cuda_api_replace(NULL);
-    fake_cuda_check_leaks();
-    CHECK(fake_cuda_n_defects() == 0, "%d defects: %s", fake_cuda_n_defects(),
-          fake_cuda_n_defects() ? fake_cuda_defect(0) : "");
-    fake_cuda_destroy();
 }
 
 static bool tune(Run *run, TuneResult *out) {

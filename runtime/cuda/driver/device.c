@@ -184,6 +184,15 @@ bool cuda_prepare_kernel(const CudaDevice *device, cudaKernel_t kernel, const La
                       diag, "allowing a kernel its shared memory");
 }
 
+cudaError_t cuda_launch(const CudaDevice *device, cudaKernel_t kernel, const LaunchCommand *launch,
+                        cudaStream_t stream) {
+    void *args[1] = {(void *)launch->args};
+    dim3 grid = {launch->grid.x, launch->grid.y, launch->grid.z};
+    dim3 block = {(unsigned)launch->threads, 1, 1};
+    return device->api->cudaLaunchKernel((const void *)kernel, grid, block, args,
+                                         (size_t)launch->shared_bytes, stream);
+}
+
 /* A part from the host, then copies of what is there already. */
 bool cuda_fill_numbers(const CudaDevice *device, void *memory, int64_t bytes, cudaStream_t stream,
                        Diag *diag) {

@@ -38,6 +38,10 @@ void cuda_device_close(CudaDevice *device);
 bool cuda_prepare_kernel(const CudaDevice *device, cudaKernel_t kernel, const LaunchCommand *launch,
                          Diag *diag);
 
+/* Issues it on the stream, captured or not. */
+cudaError_t cuda_launch(const CudaDevice *device, cudaKernel_t kernel, const LaunchCommand *launch,
+                        cudaStream_t stream);
+
 /* Numbers between 0.5 and 2 of either sign, read as bf16 or as f32, and between 1.75 and 2 as f16,
  * for what is measured: zeros take less power than training does, and so run faster. Returns when
  * the memory holds them. */

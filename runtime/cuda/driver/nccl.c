@@ -237,15 +237,10 @@ static ncclResult_t call(const CuApi *api, const NcclCall *c, ncclComm_t comm,
 
 static bool issue_launch(const NcclWorld *world, const LaunchCommand *launch, cudaStream_t stream,
                          Diag *diag) {
-    const CuApi *api = world->device->api;
-    void *args[1] = {(void *)launch->args};
-    dim3 grid = {launch->grid.x, launch->grid.y, launch->grid.z};
-    dim3 block = {(unsigned)launch->threads, 1, 1};
-    return cuda_check(api,
-                      api->cudaLaunchKernel((const void *)world->device->kernels[launch->kernel],
-                                            grid, block, args, (size_t)launch->shared_bytes,
-                                            stream),
-                      diag, KERNELS[launch->kernel].name);
+    const CudaDevice *device = world->device;
+    return cuda_check(device->api,
+                      cuda_launch(device, device->kernels[launch->kernel], launch, stream), diag,
+                      KERNELS[launch->kernel].name);
 }
 
 static bool issue_collective(void *user, const CollectiveCommand *command, int rank,

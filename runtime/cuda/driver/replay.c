@@ -133,13 +133,9 @@ bool replay_prepare(Replay *replay, ReplayContext *context, CommandList *list, D
 
 static bool issue_launch(const Replay *replay, const LaunchCommand *launch, cudaStream_t stream,
                          Diag *diag) {
-    const CuApi *api = replay->context->device->api;
-    void *args[1] = {(void *)launch->args};
-    dim3 grid = {launch->grid.x, launch->grid.y, launch->grid.z};
-    dim3 block = {(unsigned)launch->threads, 1, 1};
-    cudaError_t status = api->cudaLaunchKernel((const void *)kernel_of(replay, launch), grid, block,
-                                               args, (size_t)launch->shared_bytes, stream);
-    return cuda_check(api, status, diag,
+    const CudaDevice *device = replay->context->device;
+    return cuda_check(device->api, cuda_launch(device, kernel_of(replay, launch), launch, stream),
+                      diag,
                       launch->generated ? launch->generated->name : KERNELS[launch->kernel].name);
 }
 

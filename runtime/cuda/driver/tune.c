@@ -2,7 +2,7 @@
 
 #include "runtime/cuda/bind.h"
 #include "runtime/cuda/codegen.h"
-#include "runtime/cuda/driver/tuner.h"
+#include "runtime/cuda/driver/tune_attention.h"
 #include "runtime/cuda/epilogue.h"
 #include "runtime/cuda/summary.h"
 
@@ -239,7 +239,7 @@ static bool issue_sum(const Tuner *tuner, const void *what, int repeat) {
     GemmCommand command = place(tuner, what, repeat);
     CommandList list = {0};
     bool fine = bind_sum(tuner, &command, &list);
-    for (int i = 0; fine && i < list.count; i++) fine = tuner_launch(tuner, &list.items[i].launch);
+    fine = fine && tuner_launch(tuner, &list);
     command_list_release(&list);
     return fine;
 }

@@ -1,6 +1,6 @@
-/* Attention by cuDNN against own kernels, where cuDNN could do it: its choice is measured, too. */
+#include "runtime/cuda/driver/tune_attention.h"
+
 #include "runtime/cuda/bind.h"
-#include "runtime/cuda/driver/tuner.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -136,7 +136,7 @@ static bool issue_own(const Tuner *tuner, const void *what, int repeat) {
     AttentionCommand command = place(tuner, attention, repeat);
     CommandList list = {0};
     bool fine = bind_own(tuner, attention->node, &command, &list);
-    for (int i = 0; fine && i < list.count; i++) fine = tuner_launch(tuner, &list.items[i].launch);
+    fine = fine && tuner_launch(tuner, &list);
     command_list_release(&list);
     return fine;
 }

@@ -95,14 +95,14 @@ bool tuner_prepare(const Tuner *tuner, const CommandList *list) {
     return true;
 }
 
-bool tuner_launch(const Tuner *tuner, const LaunchCommand *launch) {
-    void *args[1] = {(void *)launch->args};
-    dim3 grid = {launch->grid.x, launch->grid.y, launch->grid.z};
-    dim3 block = {(unsigned)launch->threads, 1, 1};
-    const void *kernel = (const void *)tuner->device.kernels[launch->kernel];
-    return tuner->device.api->cudaLaunchKernel(kernel, grid, block, args,
-                                               (size_t)launch->shared_bytes,
-                                               tuner->stream) == cudaSuccess;
+bool tuner_launch(const Tuner *tuner, const CommandList *list) {
+    bool fine = true;
+    for (int i = 0; fine && i < list->count; i++) {
+        const LaunchCommand *launch = &list->items[i].launch;
+        fine = cuda_launch(&tuner->device, tuner->device.kernels[launch->kernel], launch,
+                           tuner->stream) == cudaSuccess;
+    }
+    return fine;
 }
 
 int64_t tuner_operand_bytes(int64_t elements, DType dtype) {

@@ -43,21 +43,10 @@ bool tuner_time(Tuner *tuner, TunedCall *call, const void *what, double best_us,
 
 /* Loads the kernels of launches and allows them their shared memory, before a capture has them. */
 bool tuner_prepare(const Tuner *tuner, const CommandList *list);
-/* One of the kernels built in. False: it does not run. */
-bool tuner_launch(const Tuner *tuner, const LaunchCommand *launch);
+/* Launches of kernels built in, one after the other. False: one does not run. */
+bool tuner_launch(const Tuner *tuner, const CommandList *list);
 int64_t tuner_operand_bytes(int64_t elements, DType dtype);
 /* The set of operands of that repetition: on a multiple of ALIGN_BYTES only, as in an arena. */
 unsigned char *tuner_operands(const Tuner *tuner, int64_t set_bytes, int repeat);
-
-/* tune_attention.c: attentions that cuDNN could do too, of a stage's commands; `node` of each lives
- * in the plan. */
-void tuner_add_attention(Tuner *tuner, const AttentionCommand *command, const Node *node);
-/* After each stage: how many a step has is that of the stage that has the most. */
-void tuner_count_attentions(Tuner *tuner);
-/* Bytes of the largest set of operands up to `limit`; 0: none. */
-int64_t tuner_attention_bytes(const Tuner *tuner, int64_t limit);
-/* How many are to be timed. */
-int tuner_attention_candidates(const Tuner *tuner);
-bool tuner_tune_attentions(Tuner *tuner, TuneResult *out);
 
 #endif
