@@ -113,7 +113,7 @@ EMULATE_FLAGS += $(OPTIMIZE) -fno-sanitize=vptr \
 endif
 ifneq ($(EMULATE_CXX),)
 EMULATE := $(EMULATED) $(patsubst tests/emulate/%,$B/emulate/%.o,$(wildcard \
-             $(addprefix tests/emulate/,entries.cpp fiber.cpp launch.c probe.cu scheduler.cpp)))
+             $(addprefix tests/emulate/,entries.cpp fiber.cpp launch.c probe.cu scheduler.cpp wgmma.cpp)))
 else
 EMULATE := $B/emulate/absent.c.o
 endif

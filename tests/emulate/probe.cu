@@ -1,5 +1,5 @@
 /* Kernels that test the emulator: each does what a device would let it do, or must not. */
-#include "runtime/cuda/kernels/tensor.cuh"
+#include "runtime/cuda/kernels/attention_wgmma.cuh"
 #include "tests/emulate/probe.h"
 
 #ifdef __CUDACC__
@@ -87,6 +87,71 @@ PROBE(multiply_bf16, ProbeArgs) {
 }
 PROBE(multiply_f16, ProbeArgs) {
     multiply_tiles<f16_t>(a);
+}
+
+/* out [64, 128] += a [64, 16] b [16, 128], lows: a, then b, by one warpgroup. `n`, see probe.h. */
+template <typename T> static __device__ __forceinline__ void multiply_by_group(const ProbeArgs &a) {
+    typedef PanelTile<64, 64> A;
+    typedef PanelTile<128, 16> ByK;        /* b as it is */
+    typedef PanelTile<64, 128> Transposed; /* [n][k] */
+    constexpr int COLUMN = 2;              /* 16-byte chunks before k's */
+    DYNAMIC_SHARED(unsigned char, shared);
+    const SharedAddress a_tile = shared_address(shared), b_tile = a_tile + A::BYTES;
+    const int t = threadIdx.x, row = t / 32 * 16 + t % 32 / 4, column = t % 4 * 2;
+    float d[16][4];
+    uint32_t fragments[4];
+    for (int i = t; i < 64 * 2; i += blockDim.x) {
+        copy_async_16(a_tile + A::offset(i / 2, COLUMN + i % 2), a.lows + i * 8, 16);
+    }
+    for (int i = t; i < 16 * 16; i += blockDim.x) {
+        copy_async_16(b_tile + ByK::offset(i / 16, i % 16), a.lows + 1024 + i * 8, 16);
+    }
+    copy_async_commit();
+    copy_async_wait<0>();
+    if (a.n == PROBE_TRANSPOSED) {
+        __syncthreads();
+        for (int i = t; i < 128 * 16; i += blockDim.x) {
+            int at = Transposed::offset(i / 16, COLUMN + i % 16 / 8) + i % 8 * 2;
+            *(uint16_t *)(shared + A::BYTES + ByK::BYTES + at) =
+                a.lows[1024 + i % 16 * 128 + i / 16];
+        }
+    }
+    if (a.n != PROBE_NOT_HANDED_OVER) shared_to_wgmma();
+    __syncthreads();
+    for (int i = 0; i < 64; i++) {
+        int at = (row + i % 4 / 2 * 8) * 128 + column + i / 4 * 8 + i % 2;
+        d[i / 4][i % 4] = a.out[at];
+    }
+    for (int i = 0; i < 4; i++) {
+        int at = (row + i % 2 * 8) * 16 + column + i / 2 * 8;
+        fragments[i] = a.lows[at] | (uint32_t)a.lows[at + 1] << 16;
+    }
+    const WgmmaMatrix first = wgmma_matrix(a_tile + COLUMN * 16, 16);
+    const WgmmaMatrix by_k = wgmma_matrix(b_tile, ByK::PANEL_BYTES);
+    if (a.n != PROBE_NO_FENCE) wgmma_fence();
+    if (a.n == PROBE_FRAGMENTS || a.n == PROBE_FRAGMENT_CHANGED) {
+        Wgmma<T, 128>::template multiply_fragments<true>(d, fragments, by_k, true);
+    } else if (a.n == PROBE_TRANSPOSED) {
+        Wgmma<T, 128>::template multiply_tiles<false>(
+            d, first, wgmma_matrix(b_tile + ByK::BYTES + COLUMN * 16, 16), true);
+    } else {
+        Wgmma<T, 128>::template multiply_tiles<true>(d, first, by_k, true);
+    }
+    wgmma_commit();
+    if (a.n == PROBE_TILE_CHANGED && t == 64) shared[A::BYTES] ^= 1;
+    if (a.n == PROBE_FRAGMENT_CHANGED) fragments[3] ^= 1;
+    if (a.n != PROBE_NO_WAIT) wgmma_wait<0>();
+    for (int i = 0; i < 64; i++) {
+        int at = (row + i % 4 / 2 * 8) * 128 + column + i / 4 * 8 + i % 2;
+        a.out[at] = d[i / 4][i % 4];
+    }
+}
+
+PROBE(wgmma_bf16, ProbeArgs) {
+    multiply_by_group<bf16_t>(a);
+}
+PROBE(wgmma_f16, ProbeArgs) {
+    multiply_by_group<f16_t>(a);
 }
 
 /* Conversions of a.n numbers, one by one, then two at a time: floats rounded into ints, which then
@@ -177,10 +242,10 @@ struct EmulateProbe {
     { #name, enter_##name }
 extern const EmulateProbe EMULATE_PROBES[];
 const EmulateProbe EMULATE_PROBES[] = {
-    ROW(shuffles),      ROW(half_warps),   ROW(reduce),       ROW(reverse),
-    ROW(multiply_bf16), ROW(multiply_f16), ROW(convert_bf16), ROW(convert_f16),
-    ROW(matrices),      ROW(copy_part),    ROW(two_barriers), ROW(early_return),
-    ROW(lane_missing),  ROW(not_in_mask),  ROW(misaligned),   {nullptr, nullptr},
+    ROW(shuffles),     ROW(half_warps), ROW(reduce),        ROW(reverse),      ROW(multiply_bf16),
+    ROW(multiply_f16), ROW(wgmma_bf16), ROW(wgmma_f16),     ROW(convert_bf16), ROW(convert_f16),
+    ROW(matrices),     ROW(copy_part),  ROW(two_barriers),  ROW(early_return), ROW(lane_missing),
+    ROW(not_in_mask),  ROW(misaligned), {nullptr, nullptr},
 };
 }
 #endif

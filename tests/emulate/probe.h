@@ -10,4 +10,17 @@ typedef struct ProbeArgs {
     int n;
 } ProbeArgs;
 
+/* What wgmma_* does: operands in tiles, b with k's rows or transposed; or a in fragments. Mistakes.
+ */
+enum {
+    PROBE_TILES,
+    PROBE_TRANSPOSED,
+    PROBE_FRAGMENTS,
+    PROBE_NO_WAIT,
+    PROBE_NO_FENCE,
+    PROBE_NOT_HANDED_OVER,
+    PROBE_TILE_CHANGED,
+    PROBE_FRAGMENT_CHANGED,
+};
+
 #endif

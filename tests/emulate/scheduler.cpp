@@ -5,6 +5,7 @@
 #include "tests/emulate/scheduler.h"
 
 #include "tests/emulate/fiber.h"
+#include "tests/emulate/wgmma.h"
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -12,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum State { NEW, READY, WAITS_FOR_WARP, WAITS_FOR_BLOCK, ENDED };
-enum { WARP = 32, MOST_COPIES = 512 };
+enum State { NEW, READY, WAITS_FOR_WARP, WAITS_FOR_GROUP, WAITS_FOR_BLOCK, ENDED };
+enum { WARP = 32, WARPGROUP = 128, MOST_COPIES = 512 };
 
 struct Copy {
     void *to;
@@ -38,6 +39,7 @@ static Thread threads[EMULATE_MOST_THREADS];
 static Fiber fibers[EMULATE_MOST_THREADS], scheduler;
 static int n_fibers, n_idle, idle[EMULATE_MOST_THREADS];
 static int n_threads, current, n_ended, n_at_barrier;
+static int n_in_group[EMULATE_MOST_THREADS / WARPGROUP];
 static unsigned order, turn;
 static EmulateEntry *entry;
 static const char *entry_name;
@@ -166,17 +168,19 @@ void emulate_wait_warp(uint32_t mask, void *operand, EmulateCombine *combine, Em
     for (uint32_t left = mask; left; left &= left - 1) warp[__builtin_ctz(left)].state = READY;
 }
 
-void emulate_wait_block(void *operand, EmulateCombine *combine, EmulateSite site) {
+/* The threads first .. first + n - 1 wait for each other; *n_here of them have come. */
+static void wait_together(State state, int first, int n, int *n_here, void *operand,
+                          EmulateCombine *combine, EmulateSite site) {
     static void *operands[EMULATE_MOST_THREADS];
     Thread *self = &threads[current];
-    self->state = WAITS_FOR_BLOCK;
+    self->state = state;
     self->site = site;
     operands[current] = operand;
-    if (++n_at_barrier < n_threads) {
+    if (++*n_here < n) {
         yield();
         return;
     }
-    for (int t = 0; t < n_threads; t++) {
+    for (int t = first; t < first + n; t++) {
         if (!same_site(&threads[t].site, &site)) {
             set_error("block %u,%u,%u: thread %d is at %s of %s:%d and thread %d at %s of %s:%d",
                       emulate_block_index.x, emulate_block_index.y, emulate_block_index.z, t,
@@ -185,9 +189,19 @@ void emulate_wait_block(void *operand, EmulateCombine *combine, EmulateSite site
             while (failed) yield();
         }
     }
-    if (combine) combine(operands, n_threads);
-    for (int t = 0; t < n_threads; t++) threads[t].state = READY;
-    n_at_barrier = 0;
+    if (combine) combine(operands + first, n);
+    for (int t = first; t < first + n; t++) threads[t].state = READY;
+    *n_here = 0;
+}
+
+void emulate_wait_block(void *operand, EmulateCombine *combine, EmulateSite site) {
+    wait_together(WAITS_FOR_BLOCK, 0, n_threads, &n_at_barrier, operand, combine, site);
+}
+
+void emulate_wait_warpgroup(void *operand, EmulateCombine *combine, EmulateSite site) {
+    int group = current / WARPGROUP, first = group * WARPGROUP;
+    if (n_threads - first < WARPGROUP) emulate_fail(site, "not four warps");
+    wait_together(WAITS_FOR_GROUP, first, WARPGROUP, &n_in_group[group], operand, combine, site);
 }
 
 void *emulate_dynamic_shared(void) {
@@ -224,6 +238,7 @@ void emulate_copy_async_wait(int pending) {
         if (copy.copy_bytes) memcpy(to, copy.from, (size_t)copy.copy_bytes);
         memset(to + copy.copy_bytes, 0, (size_t)copy.zero_bytes);
     }
+    if (kept < self->n_copies) emulate_wgmma_written(current);
     self->n_copies = kept;
 }
 
@@ -271,6 +286,8 @@ static bool run_warp(int first) {
 static void run_block(void) {
     int warps = (n_threads + WARP - 1) / WARP;
     n_ended = n_at_barrier = 0;
+    memset(n_in_group, 0, sizeof(n_in_group));
+    emulate_wgmma_begin(n_threads);
     for (int t = 0; t < n_threads; t++) {
         Copy *copies = threads[t].copies;
         threads[t] = Thread{};
@@ -314,7 +331,7 @@ bool emulate_run(EmulateEntry *run, const char *name, const uint32_t grid[3], in
     n_threads = block_threads;
     if (check_launch(grid, block_threads, shared_bytes)) {
         /* Exactly as large: AddressSanitizer sees what lies beyond. */
-        if (posix_memalign(&dynamic_shared, 128, shared_bytes ? (size_t)shared_bytes : 1)) exit(2);
+        if (posix_memalign(&dynamic_shared, 1024, shared_bytes ? (size_t)shared_bytes : 1)) exit(2);
         emulate_block_size = {(unsigned)block_threads, 1, 1};
         emulate_grid_size = {grid[0], grid[1], grid[2]};
         uint64_t blocks = (uint64_t)grid[0] * grid[1] * grid[2];

@@ -39,10 +39,12 @@ typedef struct EmulateSite {
 } EmulateSite;
 
 /* Called once, when all have come: operands[lane] of each lane in the mask, else NULL; results are
- * written into the operands. For a block: the first of n_threads operands. */
+ * written into the operands. For a block or four warps: the first of n operands. */
 typedef void EmulateCombine(void *const *operands, int n);
 void emulate_wait_warp(uint32_t mask, void *operand, EmulateCombine *combine, EmulateSite site);
 void emulate_wait_block(void *operand, EmulateCombine *combine, EmulateSite site);
+/* Of four warps, the first of which is a multiple of four. */
+void emulate_wait_warpgroup(void *operand, EmulateCombine *combine, EmulateSite site);
 
 void *emulate_dynamic_shared(void);
 void emulate_copy_async(void *to, const void *from, int copy_bytes, int zero_bytes,

@@ -117,6 +117,63 @@ static void test_multiply(DType dtype, const char *kernel) {
     }
 }
 
+enum { WGMMA_SHARED = 64 * 128 + 16 * 256 + 128 * 128 };
+
+static void test_wgmma(DType dtype, const char *kernel) {
+    static _Alignas(16) unsigned short operands[64 * 16 + 16 * 128];
+    static float out[64][128], expected[64][128];
+    static const char *const WAYS[] = {"tiles", "tiles, b transposed", "a in fragments"};
+    for (int i = 0; i < 64 * 16 + 16 * 128; i++)
+        vec_put(operands, dtype, i, (float)((i * 7 + i / 16 * 3 + i / 128) % 23 - 11) / 8);
+    for (int way = PROBE_TILES; way <= PROBE_NO_WAIT; way++) {
+        char name[100];
+        for (int m = 0; m < 64; m++) {
+            for (int n = 0; n < 128; n++) {
+                expected[m][n] = out[m][n] = (float)(m - n);
+                for (int k = 0; k < 16; k++) {
+                    expected[m][n] += vec_get(operands, dtype, m * 16 + k) *
+                                      vec_get(operands, dtype, 1024 + k * 128 + n);
+                }
+            }
+        }
+        ProbeArgs args = {.out = &out[0][0], .lows = operands, .n = way};
+        snprintf(name, sizeof(name), "%s against a triple loop: %s", kernel,
+                 way == PROBE_NO_WAIT ? "without its wait it shows" : WAYS[way]);
+        check_begin(name);
+        CHECK(run(kernel, 1, 128, WGMMA_SHARED, &args), "%s", emulate_error());
+        for (int m = 0; m < 64; m++) {
+            for (int n = 0; n < 128; n++) {
+                bool good = way == PROBE_NO_WAIT ? isnan(out[m][n]) : out[m][n] == expected[m][n];
+                CHECK(good, "row %d column %d: %g instead of %g", m, n, (double)out[m][n],
+                      (double)expected[m][n]);
+            }
+        }
+    }
+}
+
+static void test_wgmma_mistakes(void) {
+    static _Alignas(16) unsigned short operands[64 * 16 + 16 * 128];
+    static float out[64 * 128];
+    static const struct {
+        int way, threads;
+        const char *expected;
+    } CASES[] = {
+        {PROBE_NO_FENCE, 128, "no wgmma_fence since the last wait"},
+        {PROBE_NOT_HANDED_OVER, 128, "tiles were written and not handed to wgmma"},
+        {PROBE_TILE_CHANGED, 128, "operands changed while it was under way"},
+        {PROBE_FRAGMENT_CHANGED, 128, "operands changed while it was under way"},
+        {PROBE_TILES, 64, "not four warps"},
+    };
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        ProbeArgs args = {.out = out, .lows = operands, .n = CASES[i].way};
+        char name[100];
+        snprintf(name, sizeof(name), "a mistake with wgmma is reported: %s", CASES[i].expected);
+        check_begin(name);
+        CHECK(!run("wgmma_bf16", 1, CASES[i].threads, WGMMA_SHARED, &args), "it passed");
+        CHECK(strstr(emulate_error(), CASES[i].expected), "it says: %s", emulate_error());
+    }
+}
+
 /* What a number of 16 bits is worth, from its fields. */
 static double value_of(DType dtype, int bits) {
     int fraction_bits = dtype == DTYPE_F16 ? 10 : 7, bias = dtype == DTYPE_F16 ? 15 : 127;
@@ -266,6 +323,9 @@ int main(void) {
     test_barriers();
     test_multiply(DTYPE_BF16, "multiply_bf16");
     test_multiply(DTYPE_F16, "multiply_f16");
+    test_wgmma(DTYPE_BF16, "wgmma_bf16");
+    test_wgmma(DTYPE_F16, "wgmma_f16");
+    test_wgmma_mistakes();
     test_conversions(DTYPE_BF16, "convert_bf16");
     test_conversions(DTYPE_F16, "convert_f16");
     test_special_conversions(DTYPE_BF16, "convert_bf16");

@@ -3,8 +3,8 @@
  *
  * A tile is [rows][HEAD] of T, bf16_t or f16_t, HEAD the next of 32, 64, 128; what lies beyond
  * `head`, or beyond the last row, is zero. 16-byte chunks of a row are permuted by the row's
- * number, so that the eight rows of an 8 x 8 matrix lie in different banks, for ldmatrix, copies in
- * and copies out.
+ * number, so that the eight rows of an 8 x 8 matrix lie in different banks, for the tensor cores,
+ * copies in and copies out.
  */
 #ifndef RUNTIME_CUDA_KERNELS_ATTENTION_CUH
 #define RUNTIME_CUDA_KERNELS_ATTENTION_CUH
@@ -87,17 +87,17 @@ static __device__ __forceinline__ bool attention_hidden(const AttentionSizes &s,
     return key >= s.seq || (s.causal && key * s.group > row);
 }
 
-/* Scores [32, KEYS] of hidden keys become -inf; first_row and first_key are this lane's. To be
+/* Scores [16 MT, 8 N8] of hidden keys become -inf; first_row and first_key are this lane's. To be
  * called in a branch: most tiles hide nothing, and tests of every element would take as long as
  * the products. */
-template <int KEYS>
-static __device__ __forceinline__ void
-attention_mask_scores(const AttentionSizes &s, int first_row, int first_key,
-                      float (&scores)[2][KEYS / 8][4]) {
+template <int MT, int N8>
+static __device__ __forceinline__ void attention_mask_scores(const AttentionSizes &s, int first_row,
+                                                             int first_key,
+                                                             float (&scores)[MT][N8][4]) {
 #pragma unroll
-    for (int m = 0; m < 2; m++) {
+    for (int m = 0; m < MT; m++) {
 #pragma unroll
-        for (int n = 0; n < KEYS / 8; n++) {
+        for (int n = 0; n < N8; n++) {
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 if (attention_hidden(s, first_row + 16 * m + i / 2 * 8, first_key + 8 * n + i % 2))
@@ -114,23 +114,27 @@ static __device__ __forceinline__ int thread_anew(void) {
 
 /* Tiles */
 
-template <int HEAD> static __device__ __forceinline__ int tile_twist(int row) {
+/* Rows one after the other. */
+template <int HEAD_> struct RowTile {
+    static constexpr int HEAD = HEAD_;
     static_assert(HEAD == 32 || HEAD == 64 || HEAD == 128, "chunks in a row: 4, 8, 16");
-    return HEAD == 32 ? row >> 1 & 3 : row & 7;
-}
 
-/* Bytes from a tile's beginning to 16-byte chunk `chunk` of `row`. */
-template <int HEAD> static __device__ __forceinline__ int tile_offset(int row, int chunk) {
-    return row * HEAD * 2 + (chunk ^ tile_twist<HEAD>(row)) * 16;
-}
+    static __device__ __forceinline__ int twist(int row) {
+        return HEAD == 32 ? row >> 1 & 3 : row & 7;
+    }
+    /* Bytes from the tile's beginning to 16-byte chunk `chunk` of `row`. */
+    static __device__ __forceinline__ int offset(int row, int chunk) {
+        return row * HEAD * 2 + (chunk ^ twist(row)) * 16;
+    }
+};
 
 /* Starts copying rows `first`... of a head, of N arrays of one shape, into N tiles of ROWS rows one
  * after the other. The head's row 0 is at from[n] + base; rows(r) places row r. */
-template <int ROWS, int HEAD, int THREADS, int N, class Rows>
+template <class Tile, int ROWS, int THREADS, int N, class Rows>
 static __device__ __forceinline__ void tile_copy_in(SharedAddress tile,
                                                     const void *const (&from)[N], int64_t base,
                                                     const Rows &rows, int first, int end) {
-    constexpr int CHUNKS = HEAD / 8, AT_ONCE = THREADS / CHUNKS;
+    constexpr int CHUNKS = Tile::HEAD / 8, AT_ONCE = THREADS / CHUNKS;
     static_assert(ROWS % AT_ONCE == 0, "every thread copies equally many chunks");
     int thread = thread_anew(), chunk = thread & (CHUNKS - 1);
     int row = (int)((uint32_t)thread / CHUNKS);
@@ -141,31 +145,31 @@ static __device__ __forceinline__ void tile_copy_in(SharedAddress tile,
         int64_t offset = base + rows(first + row) + chunk * 8;
 #pragma unroll
         for (int n = 0; n < N; n++) {
-            copy_async_16(tile + n * ROWS * HEAD * 2 + tile_offset<HEAD>(row, chunk),
+            copy_async_16(tile + n * ROWS * Tile::HEAD * 2 + Tile::offset(row, chunk),
                           (const uint16_t *)from[n] + offset, bytes);
         }
     }
 }
 
 /* One warp's rows of a tile, from `first_in_tile` on, to rows `first`... of a head. */
-template <int ROWS, int HEAD, class Rows>
+template <class Tile, int ROWS, class Rows>
 static __device__ __forceinline__ void tile_copy_out(const unsigned char *tile, int first_in_tile,
                                                      void *to, const Rows &rows, int first,
                                                      int end) {
-    constexpr int CHUNKS = HEAD / 8, AT_ONCE = 32 / CHUNKS;
+    constexpr int CHUNKS = Tile::HEAD / 8, AT_ONCE = 32 / CHUNKS;
     int lane = (int)threadIdx.x % 32, chunk = lane % CHUNKS, row = lane / CHUNKS;
     bool inside = chunk * 8 < rows.s.head;
 #pragma unroll
     for (int i = 0; i < ROWS / AT_ONCE; i++, row += AT_ONCE) {
         if (!inside || first + row >= end) continue;
         *reinterpret_cast<uint4 *>((uint16_t *)to + rows(first + row) + chunk * 8) =
-            *reinterpret_cast<const uint4 *>(tile + tile_offset<HEAD>(first_in_tile + row, chunk));
+            *reinterpret_cast<const uint4 *>(tile + Tile::offset(first_in_tile + row, chunk));
     }
 }
 
 /* Accumulators of 16 MT rows and 8 N8 columns of a tile, times a factor per row, as T into the
  * tile from row first_in_tile and 16-byte chunk first_chunk on. */
-template <typename T, int HEAD, int MT, int N8>
+template <typename T, class Tile, int MT, int N8>
 static __device__ __forceinline__ void tile_put(unsigned char *tile, int first_in_tile,
                                                 int first_chunk, const float (&acc)[MT][N8][4],
                                                 const float (&factor)[MT][2]) {
@@ -177,8 +181,7 @@ static __device__ __forceinline__ void tile_put(unsigned char *tile, int first_i
             int row = first_in_tile + m * 16 + half * 8 + g;
 #pragma unroll
             for (int n = 0; n < N8; n++) {
-                *reinterpret_cast<uint32_t *>(tile + tile_offset<HEAD>(row, first_chunk + n) +
-                                              t * 4) =
+                *reinterpret_cast<uint32_t *>(tile + Tile::offset(row, first_chunk + n) + t * 4) =
                     Low<T>::pack(acc[m][n][2 * half] * factor[m][half],
                                  acc[m][n][2 * half + 1] * factor[m][half]);
             }
@@ -198,13 +201,13 @@ template <int HEAD> struct TileLane {
      * operand; transposed, a B operand whose k runs along the tile's rows. */
     static __device__ __forceinline__ TileLane by_rows(SharedAddress tile, int first) {
         int lane = thread_anew() & 31, row = first + (lane & 15);
-        return {tile + row * HEAD * 2, (lane >> 4 ^ tile_twist<HEAD>(row)) * 16};
+        return {tile + row * HEAD * 2, (lane >> 4 ^ RowTile<HEAD>::twist(row)) * 16};
     }
     /* (0-7, 0-7), (0-7, 8-15), (8-15, 0-7), (8-15, 8-15): a B operand whose k runs along the
      * tile's columns. */
     static __device__ __forceinline__ TileLane by_columns(SharedAddress tile, int first) {
         int lane = thread_anew() & 31, row = first + (lane & 7) + (lane >> 4) * 8;
-        return {tile + row * HEAD * 2, ((lane >> 3 & 1) ^ tile_twist<HEAD>(row)) * 16};
+        return {tile + row * HEAD * 2, ((lane >> 3 & 1) ^ RowTile<HEAD>::twist(row)) * 16};
     }
     /* 64 columns further on, `times` times: beyond what is permuted. */
     __device__ __forceinline__ TileLane columns_64(int times) const {
@@ -259,18 +262,21 @@ static __device__ __forceinline__ void multiply_fragments(float (&acc)[MT][N8][4
     }
 }
 
-/* Accumulators [16 MT, N] rounded to T, as A operands over N: the layouts agree. */
-template <typename T, int MT, int N>
-static __device__ __forceinline__ void pack_fragments(uint32_t (&fa)[N / 16][MT][4],
-                                                      const float (&acc)[MT][N / 8][4]) {
+/* Accumulators [16 MT, 16 K16], of columns from 8 first on, rounded to T, as A operands over
+ * columns: the layouts agree. */
+template <typename T, int MT, int K16, int N8>
+static __device__ __forceinline__ void pack_fragments(uint32_t (&fa)[K16][MT][4],
+                                                      const float (&acc)[MT][N8][4],
+                                                      int first = 0) {
 #pragma unroll
-    for (int k = 0; k < N / 16; k++) {
+    for (int k = 0; k < K16; k++) {
+        int n = first + 2 * k;
 #pragma unroll
         for (int m = 0; m < MT; m++) {
-            fa[k][m][0] = Low<T>::pack(acc[m][2 * k][0], acc[m][2 * k][1]);
-            fa[k][m][1] = Low<T>::pack(acc[m][2 * k][2], acc[m][2 * k][3]);
-            fa[k][m][2] = Low<T>::pack(acc[m][2 * k + 1][0], acc[m][2 * k + 1][1]);
-            fa[k][m][3] = Low<T>::pack(acc[m][2 * k + 1][2], acc[m][2 * k + 1][3]);
+            fa[k][m][0] = Low<T>::pack(acc[m][n][0], acc[m][n][1]);
+            fa[k][m][1] = Low<T>::pack(acc[m][n][2], acc[m][n][3]);
+            fa[k][m][2] = Low<T>::pack(acc[m][n + 1][0], acc[m][n + 1][1]);
+            fa[k][m][3] = Low<T>::pack(acc[m][n + 1][2], acc[m][n + 1][3]);
         }
     }
 }

@@ -16,10 +16,10 @@
  * 14 rows seq head FLOPs per (batch, kv_head) are executed in full, 10 of them counted as useful;
  * half with a causal mask.
  */
-#include "runtime/cuda/kernels/attention.cuh"
+#include "runtime/cuda/kernels/attention_gradient.cuh"
 #include "runtime/cuda/kernels/vector.cuh"
 
-enum { BACKWARD_TILE = ATTENTION_TILE, ROW_TILE = ATTENTION_STEP, WARP_QUERIES = 32 };
+enum { BACKWARD_TILE = ATTENTION_TILE, WARP_QUERIES = 32 };
 
 /* sum + the products of 16 bytes of x and y, in order. */
 template <typename T>
@@ -71,35 +71,6 @@ DELTA_KERNEL(float, f32)
 DELTA_KERNEL(bf16_t, bf16)
 DELTA_KERNEL(f16_t, f16)
 
-/* Starts copying lse2 and delta of ROW_TILE rows: 16 bytes a thread. */
-static __device__ __forceinline__ void copy_statistics(SharedAddress to,
-                                                       const AttentionBackwardArgs &a,
-                                                       const AttentionPlace &place, int first_row) {
-    int thread = thread_anew(), i = thread % 16 * 4;
-    if (thread >= 32) return;
-    const float *from = thread < 16 ? a.lse2 : a.delta;
-    copy_async_16(to + thread * 16,
-                  from + (int64_t)place.pair * a.sizes.rows_padded + first_row + i, 16);
-}
-
-/* Scores [16 MT, N] of a warp's keys become -inf where rows do not see them. */
-template <int MT, int N>
-static __device__ __forceinline__ void mask_transposed(const AttentionSizes &z, int first_row,
-                                                       int first_key, float (&s)[MT][N / 8][4]) {
-    int lane = thread_anew() & 31, row = first_row + (lane & 3) * 2, key = first_key + (lane >> 2);
-#pragma unroll
-    for (int m = 0; m < MT; m++) {
-#pragma unroll
-        for (int n = 0; n < N / 8; n++) {
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                if ((key + m * 16 + i / 2 * 8) * z.group > row + n * 8 + i % 2)
-                    s[m][n][i] = bits_to_float(0xff800000u);
-            }
-        }
-    }
-}
-
 /* P^T and dS^T of a warp's keys and N rows, as A operands; s and dp: [16 MT, N]. */
 template <int MT, int N>
 static __device__ __forceinline__ void
@@ -141,13 +112,14 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
 
     auto copy_rows = [&](int first_row, int buffer) {
         SharedAddress to = buffers + buffer * BUFFER_BYTES;
-        tile_copy_in<ROW_TILE, HEAD, THREADS>(to, rows, base, QueryRows{s}, first_row, s.rows);
+        tile_copy_in<RowTile<HEAD>, ROW_TILE, THREADS>(to, rows, base, QueryRows{s}, first_row,
+                                                       s.rows);
         copy_statistics(to + 2 * ROW_BYTES, a, place, first_row);
         copy_async_commit();
     };
     int first_row = s.causal ? tile_key * s.group / ROW_TILE * ROW_TILE : 0;
-    tile_copy_in<BACKWARD_TILE, HEAD, THREADS>(k_tile, kv, attention_first_key(s, place),
-                                               KeyRows{s}, tile_key, s.seq);
+    tile_copy_in<RowTile<HEAD>, BACKWARD_TILE, THREADS>(k_tile, kv, attention_first_key(s, place),
+                                                        KeyRows{s}, tile_key, s.seq);
     copy_rows(first_row, 0);
     clear_fragments(dk);
     clear_fragments(dv);
@@ -174,9 +146,9 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
             multiply_rows<T, MT, N>(ds, TileLane<HEAD>::by_rows(v_tile, in_tile),
                                     TileLane<HEAD>::by_columns(do_tile, part));
             transposed_weights<MT, N>(s, statistics + part, p, ds);
-            pack_fragments<T, MT, N>(packed, p);
+            pack_fragments<T>(packed, p);
             multiply_fragments<T, MT, N>(dv, packed, TileLane<HEAD>::by_rows(do_tile, part));
-            pack_fragments<T, MT, N>(packed, ds);
+            pack_fragments<T>(packed, ds);
             multiply_fragments<T, MT, N>(dk, packed, TileLane<HEAD>::by_rows(q_tile, part));
         }
     }
@@ -187,13 +159,14 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
     const int64_t at = attention_first_key(s, last);
     float factors[MT][2];
     for (int m = 0; m < MT; m++) factors[m][0] = factors[m][1] = s.scale;
-    tile_put<T, HEAD>(shared, in_tile, 0, dk, factors);
+    tile_put<T, RowTile<HEAD>>(shared, in_tile, 0, dk, factors);
     for (int m = 0; m < MT; m++) factors[m][0] = factors[m][1] = 1;
-    tile_put<T, HEAD>(shared + KEY_BYTES, in_tile, 0, dv, factors);
+    tile_put<T, RowTile<HEAD>>(shared + KEY_BYTES, in_tile, 0, dv, factors);
     __syncwarp();
-    tile_copy_out<WARP_KEYS, HEAD>(shared, in_tile, (T *)a.dk + at, KeyRows{s}, key, s.seq);
-    tile_copy_out<WARP_KEYS, HEAD>(shared + KEY_BYTES, in_tile, (T *)a.dv + at, KeyRows{s}, key,
-                                   s.seq);
+    tile_copy_out<RowTile<HEAD>, WARP_KEYS>(shared, in_tile, (T *)a.dk + at, KeyRows{s}, key,
+                                            s.seq);
+    tile_copy_out<RowTile<HEAD>, WARP_KEYS>(shared + KEY_BYTES, in_tile, (T *)a.dv + at, KeyRows{s},
+                                            key, s.seq);
 }
 
 /* Heads of 128: eight warps, two of them for 32 keys. Each of the two computes the weights of half
@@ -220,13 +193,14 @@ static __device__ __forceinline__ void keys_gradient_by_two(const AttentionBackw
 
     auto copy_rows = [&](int first_row, int buffer) {
         SharedAddress to = buffers + buffer * BUFFER_BYTES;
-        tile_copy_in<ROW_TILE, HEAD, THREADS>(to, rows, base, QueryRows{s}, first_row, s.rows);
+        tile_copy_in<RowTile<HEAD>, ROW_TILE, THREADS>(to, rows, base, QueryRows{s}, first_row,
+                                                       s.rows);
         copy_statistics(to + 2 * ROW_BYTES, a, place, first_row);
         copy_async_commit();
     };
     int first_row = s.causal ? tile_key * s.group / ROW_TILE * ROW_TILE : 0;
-    tile_copy_in<BACKWARD_TILE, HEAD, THREADS>(k_tile, kv, attention_first_key(s, place),
-                                               KeyRows{s}, tile_key, s.seq);
+    tile_copy_in<RowTile<HEAD>, BACKWARD_TILE, THREADS>(k_tile, kv, attention_first_key(s, place),
+                                                        KeyRows{s}, tile_key, s.seq);
     copy_rows(first_row, 0);
     clear_fragments(dk);
     clear_fragments(dv);
@@ -256,8 +230,8 @@ static __device__ __forceinline__ void keys_gradient_by_two(const AttentionBackw
             multiply_rows<T, 2, N>(dp, TileLane<HEAD>::by_rows(v_tile, in_tile),
                                    TileLane<HEAD>::by_columns(do_tile, half * N));
             transposed_weights<2, N>(s, statistics + half * N, scores, dp);
-            pack_fragments<T, 2, N>(p, scores);
-            pack_fragments<T, 2, N>(ds, dp);
+            pack_fragments<T>(p, scores);
+            pack_fragments<T>(ds, dp);
         }
 #pragma unroll
         for (int i = 0; i < 4; i++) {
@@ -292,11 +266,12 @@ static __device__ __forceinline__ void keys_gradient_by_two(const AttentionBackw
     const int64_t at = attention_first_key(s, last);
     const float scale[2][2] = {{s.scale, s.scale}, {s.scale, s.scale}},
                 one[2][2] = {{1, 1}, {1, 1}};
-    tile_put<T, HEAD>(shared, warp / 2 * KEYS, warp % 2 * 8, dk, scale);
-    tile_put<T, HEAD>(shared + KEY_BYTES, warp / 2 * KEYS, warp % 2 * 8, dv, one);
+    tile_put<T, RowTile<HEAD>>(shared, warp / 2 * KEYS, warp % 2 * 8, dk, scale);
+    tile_put<T, RowTile<HEAD>>(shared + KEY_BYTES, warp / 2 * KEYS, warp % 2 * 8, dv, one);
     __syncthreads();
-    tile_copy_out<16, HEAD>(shared, warp * 16, (T *)a.dk + at, KeyRows{s}, key, s.seq);
-    tile_copy_out<16, HEAD>(shared + KEY_BYTES, warp * 16, (T *)a.dv + at, KeyRows{s}, key, s.seq);
+    tile_copy_out<RowTile<HEAD>, 16>(shared, warp * 16, (T *)a.dk + at, KeyRows{s}, key, s.seq);
+    tile_copy_out<RowTile<HEAD>, 16>(shared + KEY_BYTES, warp * 16, (T *)a.dv + at, KeyRows{s}, key,
+                                     s.seq);
 }
 
 /* dS of a warp's 32 rows and KEYS keys, from scores and products with do. */
@@ -331,9 +306,9 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
     const void *const kv[2] = {a.k, a.v}, *const rows[2] = {a.q, a.d_o};
     float acc[2][HEAD / 8][4], lse2[2][2], delta[2][2];
 
-    tile_copy_in<BACKWARD_TILE, HEAD, THREADS>(q_tile, rows, attention_first_query(s, place),
-                                               QueryRows{s}, tile_row, s.rows);
-    tile_copy_in<KEYS, HEAD, THREADS>(k_tile, kv, base, KeyRows{s}, 0, s.seq);
+    tile_copy_in<RowTile<HEAD>, BACKWARD_TILE, THREADS>(
+        q_tile, rows, attention_first_query(s, place), QueryRows{s}, tile_row, s.rows);
+    tile_copy_in<RowTile<HEAD>, KEYS, THREADS>(k_tile, kv, base, KeyRows{s}, 0, s.seq);
     copy_async_commit();
     clear_fragments(acc);
 #pragma unroll
@@ -348,8 +323,8 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
         copy_async_wait<0>();
         __syncthreads();
         if (first_key + KEYS < visible) {
-            tile_copy_in<KEYS, HEAD, THREADS>(k_tile + (buffer ^ 1) * 2 * KEY_BYTES, kv, base,
-                                              KeyRows{s}, first_key + KEYS, s.seq);
+            tile_copy_in<RowTile<HEAD>, KEYS, THREADS>(k_tile + (buffer ^ 1) * 2 * KEY_BYTES, kv,
+                                                       base, KeyRows{s}, first_key + KEYS, s.seq);
             copy_async_commit();
         }
         const int thread = thread_anew(), in_tile = thread / 32 * WARP_QUERIES;
@@ -363,21 +338,22 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
         multiply_rows<T, 2, KEYS>(ds, TileLane<HEAD>::by_rows(q_tile, in_tile),
                                   TileLane<HEAD>::by_columns(keys, 0));
         if (first_key + KEYS > s.seq || (s.causal && (first_key + KEYS - 1) * s.group > row))
-            attention_mask_scores<KEYS>(s, row + thread % 32 / 4, first_key + thread % 4 * 2, ds);
+            attention_mask_scores(s, row + thread % 32 / 4, first_key + thread % 4 * 2, ds);
         multiply_rows<T, 2, KEYS>(dp, TileLane<HEAD>::by_rows(do_tile, in_tile),
                                   TileLane<HEAD>::by_columns(keys + KEY_BYTES, 0));
         weights_gradient<KEYS>(s, lse2, delta, ds, dp);
-        pack_fragments<T, 2, KEYS>(packed, ds);
+        pack_fragments<T>(packed, ds);
         multiply_fragments<T, 2, KEYS>(acc, packed, TileLane<HEAD>::by_rows(keys, 0));
     }
     const AttentionPlace last = attention_place(s, renew((int)blockIdx.x), s.causal);
     const int in_tile = thread_anew() / 32 * WARP_QUERIES;
     const float factors[2][2] = {{s.scale, s.scale}, {s.scale, s.scale}};
     __syncwarp();
-    tile_put<T, HEAD>(shared, in_tile, 0, acc, factors);
+    tile_put<T, RowTile<HEAD>>(shared, in_tile, 0, acc, factors);
     __syncwarp();
-    tile_copy_out<WARP_QUERIES, HEAD>(shared, in_tile, (T *)a.dq + attention_first_query(s, last),
-                                      QueryRows{s}, last.tile * BACKWARD_TILE + in_tile, s.rows);
+    tile_copy_out<RowTile<HEAD>, WARP_QUERIES>(
+        shared, in_tile, (T *)a.dq + attention_first_query(s, last), QueryRows{s},
+        last.tile * BACKWARD_TILE + in_tile, s.rows);
 }
 
 #define BACKWARD_KERNELS(T, suffix)                                                                \

@@ -10,9 +10,9 @@
 
 #ifdef __CUDACC__
 #define KERNEL_FUNCTION extern "C" __global__ void
-/* `name` points to the launch's dynamic shared memory, aligned for any use of it. */
+/* `name` points to the launch's dynamic shared memory, aligned for any use of it (wgmma's tiles). */
 #define DYNAMIC_SHARED(type, name)                                                                 \
-    extern __shared__ __align__(128) unsigned char dynamic_shared_bytes[];                         \
+    extern __shared__ __align__(1024) unsigned char dynamic_shared_bytes[];                         \
     type *name = reinterpret_cast<type *>(dynamic_shared_bytes)
 #else
 /* With C++ linkage, since the CPU's kernels have some of these names. */

@@ -1,0 +1,38 @@
+/* What the kernels of attention's gradient share. */
+#ifndef RUNTIME_CUDA_KERNELS_ATTENTION_GRADIENT_CUH
+#define RUNTIME_CUDA_KERNELS_ATTENTION_GRADIENT_CUH
+
+#include "runtime/cuda/kernels/attention.cuh"
+
+enum { ROW_TILE = ATTENTION_STEP }; /* rows that attention_keys_* passes over at a time */
+
+/* Starts copying lse2 and delta of ROW_TILE rows: 16 bytes a thread. */
+static __device__ __forceinline__ void copy_statistics(SharedAddress to,
+                                                       const AttentionBackwardArgs &a,
+                                                       const AttentionPlace &place, int first_row) {
+    int thread = thread_anew(), i = thread % 16 * 4;
+    if (thread >= 32) return;
+    const float *from = thread < 16 ? a.lse2 : a.delta;
+    copy_async_16(to + thread * 16,
+                  from + (int64_t)place.pair * a.sizes.rows_padded + first_row + i, 16);
+}
+
+/* Scores [16 MT, N] of a warp's keys become -inf where rows do not see them. */
+template <int MT, int N>
+static __device__ __forceinline__ void mask_transposed(const AttentionSizes &z, int first_row,
+                                                       int first_key, float (&s)[MT][N / 8][4]) {
+    int lane = thread_anew() & 31, row = first_row + (lane & 3) * 2, key = first_key + (lane >> 2);
+#pragma unroll
+    for (int m = 0; m < MT; m++) {
+#pragma unroll
+        for (int n = 0; n < N / 8; n++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                if ((key + m * 16 + i / 2 * 8) * z.group > row + n * 8 + i % 2)
+                    s[m][n][i] = bits_to_float(0xff800000u);
+            }
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,67 @@
+/* What the attention kernels on wgmma share: tiles as it reads them, and products of tiles. */
+#ifndef RUNTIME_CUDA_KERNELS_ATTENTION_WGMMA_CUH
+#define RUNTIME_CUDA_KERNELS_ATTENTION_WGMMA_CUH
+
+#include "runtime/cuda/kernels/attention.cuh"
+#include "runtime/cuda/kernels/wgmma.cuh"
+
+enum {
+    GROUP_ROWS = 64,     /* rows or keys of a warpgroup */
+    WGMMA_THREADS = 256, /* two of them in a block of ATTENTION_TILE */
+};
+
+/* Panels of 64 columns, [ROWS][64] each: a WgmmaMatrix. */
+template <int HEAD_, int ROWS> struct PanelTile {
+    static constexpr int HEAD = HEAD_, PANEL_BYTES = ROWS * 128, BYTES = ROWS * HEAD * 2;
+    static_assert(HEAD % 64 == 0 && ROWS % 8 == 0, "whole panels, at multiples of 1024 bytes");
+
+    static __device__ __forceinline__ int offset(int row, int chunk) {
+        return chunk / 8 * PANEL_BYTES + row * 128 + (chunk % 8 ^ (row & 7)) * 16;
+    }
+};
+
+/* scores [64, 8 N8] = rows of A, this warpgroup's 64 from a_row on, times rows of B, all of them,
+ * over HEAD columns. Issued and committed. */
+template <typename T, class A, class B, int N8>
+static __device__ __forceinline__ void issue_scores(float (&scores)[N8][4], SharedAddress a,
+                                                    int a_row, SharedAddress b) {
+    static_assert(B::BYTES == N8 * 8 * B::HEAD * 2, "all rows of B");
+#pragma unroll
+    for (int k = 0; k < A::HEAD / 16; k++) {
+        int in_panel = k % 4 * 32;
+        Wgmma<T, N8 * 8>::template multiply_tiles<false>(
+            scores, wgmma_matrix(a + k / 4 * A::PANEL_BYTES + a_row * 128 + in_panel, 16),
+            wgmma_matrix(b + k / 4 * B::PANEL_BYTES + in_panel, 16), k > 0);
+    }
+    wgmma_commit();
+}
+
+/* acc [64, HEAD] += fragments [64, 16 K16] times as many rows of B from the one at `b` on. Issued
+ * and committed. */
+template <typename T, class B, int K16, int N8>
+static __device__ __forceinline__ void
+issue_weighted(float (&acc)[N8][4], const uint32_t (&fragments)[K16][1][4], SharedAddress b) {
+    static_assert(B::HEAD == N8 * 8 && B::PANEL_BYTES >= K16 * 16 * 128, "rows of B");
+#pragma unroll
+    for (int k = 0; k < K16; k++) {
+        Wgmma<T, N8 * 8>::template multiply_fragments<true>(
+            acc, fragments[k][0], wgmma_matrix(b + k * 16 * 128, B::PANEL_BYTES), true);
+    }
+    wgmma_commit();
+}
+
+/* What this block's threads copied into tiles is there for all of them, and for wgmma. */
+static __device__ __forceinline__ void wait_for_tiles(void) {
+    copy_async_wait<0>();
+    shared_to_wgmma();
+    __syncthreads();
+}
+
+/* Kernels are empty where there is no wgmma. */
+#ifdef HAVE_WGMMA
+#define WGMMA_KERNEL(call) call
+#else
+#define WGMMA_KERNEL(call) (void)a
+#endif
+
+#endif

@@ -1,0 +1,114 @@
+/* attention_forward.cu's for Hopper: o = softmax(scale q k^T + mask) v.
+ *
+ *   Shah et al. 2024 (FlashAttention-3): while the tensor cores add up one tile's weighted values,
+ *   the threads make the next tile's weights.
+ *
+ * A block of two warpgroups owns 128 query rows of one (batch, kv_head), each 64 of them, and
+ * passes over tiles of KEYS keys. Tile i's scores are issued before the values of tile i - 1, so
+ * keys of two tiles and values of two are there at a time.
+ */
+#include "runtime/cuda/kernels/attention_softmax.cuh"
+#include "runtime/cuda/kernels/attention_wgmma.cuh"
+
+template <int KEYS>
+static __device__ __forceinline__ void mask(const AttentionSizes &s, int tile_row, int first_key,
+                                            float (&scores)[1][KEYS / 8][4]) {
+    int thread = thread_anew(), row = tile_row + thread / 32 * 16;
+    if (first_key + KEYS > s.seq || (s.causal && (first_key + KEYS - 1) * s.group > row))
+        attention_mask_scores(s, row + thread % 32 / 4, first_key + thread % 4 * 2, scores);
+}
+
+template <typename T, int HEAD, int KEYS>
+static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
+    typedef PanelTile<HEAD, ATTENTION_TILE> Queries;
+    typedef PanelTile<HEAD, KEYS> Keys;
+    DYNAMIC_SHARED(unsigned char, shared); /* q, two of k, two of v */
+    const AttentionSizes &s = a.sizes;
+    const AttentionPlace place = attention_place(s, (int)blockIdx.x, s.causal);
+    const SharedAddress q_tile = shared_address(shared), k_tiles = q_tile + Queries::BYTES;
+    const SharedAddress v_tiles = k_tiles + 2 * Keys::BYTES;
+    const int tile_row = place.tile * ATTENTION_TILE;
+    const int visible = attention_visible(s, tile_row + ATTENTION_TILE);
+    const int64_t base = attention_first_key(s, place);
+    const void *const q[1] = {a.q}, *const k[1] = {a.k}, *const v[1] = {a.v};
+    const int group_row = thread_anew() / 128 * GROUP_ROWS;
+
+    auto copy_keys = [&](int first_key) {
+        tile_copy_in<Keys, KEYS, WGMMA_THREADS>(k_tiles + first_key / KEYS % 2 * Keys::BYTES, k,
+                                                base, KeyRows{s}, first_key, s.seq);
+    };
+    /* The values that go with these keys, and the next keys: over what the last tiles were, which
+     * nobody reads any more. */
+    auto copy_next = [&](int first_key) {
+        tile_copy_in<Keys, KEYS, WGMMA_THREADS>(v_tiles + first_key / KEYS % 2 * Keys::BYTES, v,
+                                                base, KeyRows{s}, first_key, s.seq);
+        if (first_key + KEYS < visible) copy_keys(first_key + KEYS);
+        copy_async_commit();
+    };
+    tile_copy_in<Queries, ATTENTION_TILE, WGMMA_THREADS>(q_tile, q, attention_first_query(s, place),
+                                                         QueryRows{s}, tile_row, s.rows);
+    copy_keys(0);
+    copy_async_commit();
+
+    RunningSoftmax run;
+    float acc[1][HEAD / 8][4], scores[1][KEYS / 8][4], factor[2];
+    uint32_t weights[KEYS / 16][1][4];
+    clear_fragments(acc);
+    run.begin();
+    wait_for_tiles();
+    wgmma_fence();
+    issue_scores<T, Queries, Keys>(scores[0], q_tile, group_row, k_tiles);
+    copy_next(0);
+    wgmma_wait<0>();
+    wgmma_arrived(scores[0]);
+    mask<KEYS>(s, tile_row, 0, scores);
+    run.raise(s.scale_log2, scores[0], factor);
+    run.weigh(s.scale_log2, scores[0]);
+    pack_fragments<T>(weights, scores);
+#pragma unroll 1
+    for (int first_key = KEYS; first_key < visible; first_key += KEYS) {
+        const int now = first_key / KEYS % 2 * Keys::BYTES, before = Keys::BYTES - now;
+        wait_for_tiles();
+        wgmma_fence();
+        issue_scores<T, Queries, Keys>(scores[0], q_tile, group_row, k_tiles + now);
+        issue_weighted<T, Keys>(acc[0], weights, v_tiles + before);
+        copy_next(first_key);
+        wgmma_wait<1>();
+        wgmma_arrived(scores[0]);
+        mask<KEYS>(s, tile_row, first_key, scores);
+        const bool grown = run.raise(s.scale_log2, scores[0], factor);
+        run.weigh(s.scale_log2, scores[0]);
+        wgmma_wait<0>();
+        wgmma_arrived(acc[0]);
+        if (grown) rescale(acc[0], factor);
+        pack_fragments<T>(weights, scores);
+    }
+    const int last = (visible - 1) / KEYS % 2 * Keys::BYTES;
+    wait_for_tiles();
+    wgmma_fence();
+    issue_weighted<T, Keys>(acc[0], weights, v_tiles + last);
+    wgmma_wait<0>();
+    wgmma_arrived(acc[0]);
+
+    /* Out through this warp's rows of the queries, which nobody has read since the last barrier. */
+    const AttentionPlace here = attention_place(s, renew((int)blockIdx.x), s.causal);
+    const int in_tile = thread_anew() / 32 * 16, row = here.tile * ATTENTION_TILE + in_tile;
+    float out[1][2];
+    run.finish(a, here, row, out[0]);
+    tile_put<T, Queries>(shared, in_tile, 0, acc, out);
+    __syncwarp();
+    tile_copy_out<Queries, 16>(shared, in_tile, (T *)a.o + attention_first_query(s, here),
+                               QueryRows{s}, row, s.rows);
+}
+
+#define FORWARD_KERNELS(T, suffix)                                                                 \
+    KERNEL_FUNCTION __launch_bounds__(256, 2)                                                      \
+        attention_forward_64_wgmma_##suffix(AttentionForwardArgs a) {                              \
+        WGMMA_KERNEL((forward<T, 64, ATTENTION_WGMMA_STEP_64>(a)));                                \
+    }                                                                                              \
+    KERNEL_FUNCTION __launch_bounds__(256, 1)                                                      \
+        attention_forward_128_wgmma_##suffix(AttentionForwardArgs a) {                             \
+        WGMMA_KERNEL((forward<T, 128, ATTENTION_WGMMA_STEP_128>(a)));                              \
+    }
+FORWARD_KERNELS(bf16_t, bf16)
+FORWARD_KERNELS(f16_t, f16)

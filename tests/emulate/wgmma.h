@@ -1,0 +1,37 @@
+/* wgmma for g++: what runtime/cuda/kernels/wgmma.cuh calls on the host.
+ *
+ * An operation is done when it is waited for. Until then its accumulators are not numbers, and its
+ * tiles and fragments must stay as they were when it was issued: so an early use, a buffer filled
+ * too soon and a fragment changed too soon are found. At a wait the four warps of a group come
+ * together, which on a device they need not.
+ */
+#ifndef TESTS_EMULATE_WGMMA_H
+#define TESTS_EMULATE_WGMMA_H
+
+#include "tests/emulate/scheduler.h"
+
+typedef void EmulateUnpack(uint32_t pair, float &low, float &high);
+
+/* What one thread gives. d: n / 2 accumulators of its own; a: its four words of a [64, 16], or
+ * NULL: in shared memory, at a_matrix. b is [16, n]: k along its rows in memory, or, transposed, n.
+ */
+struct EmulateWgmma {
+    float *d;
+    const uint32_t *a;
+    uint64_t a_matrix, b_matrix;
+    int n;
+    bool transposed, add;
+    EmulateUnpack *unpack;
+};
+
+void emulate_wgmma(const EmulateWgmma &what, EmulateSite site);
+void emulate_wgmma_fence(void);
+void emulate_wgmma_commit(void);
+void emulate_wgmma_wait(int pending, EmulateSite site);
+/* What this thread wrote into shared memory is there for wgmma. */
+void emulate_fence_proxy(void);
+/* It wrote, by cp.async; a block begins, no operation is under way. */
+void emulate_wgmma_written(int thread);
+void emulate_wgmma_begin(int n_threads);
+
+#endif
