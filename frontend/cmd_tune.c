@@ -118,7 +118,8 @@ static void print_result(const TuneResult *result, const char *path, double seco
 
 static int tune(CliArgs *args, Plan *plan, const char *path, Diag *diag) {
     ProgressLine line = progress_line_start("timed");
-    TuneOptions options = {.progress = progress_line_show, .user = &line};
+    TuneOptions options = {
+        .no_wgmma = cli_given(args, OPT_NO_WGMMA), .progress = progress_line_show, .user = &line};
     TuneResult result;
     bool good = cuda_tune(plan, &options, args->arena, &result, diag);
     double seconds = progress_line_end(&line);

@@ -17,6 +17,7 @@
 
 typedef struct TuneOptions {
     int device_ordinal;
+    bool no_wgmma; /* own attention on wgmma is not tried */
     /* Told before each candidate; `what` lives until the next call. May be NULL. */
     void (*progress)(void *user, int n_done, int n_all, const char *what);
     void *user;

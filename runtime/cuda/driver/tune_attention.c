@@ -68,7 +68,8 @@ void tuner_add_attention(Tuner *tuner, const AttentionCommand *command, const No
     if (!known) {
         Attention attention = {.kind = kind, .command = *command, .node = node};
         attention.entry = attention_table_find(tuner->attention_table, command, &why);
-        attention.wgmma = attention_runs_wgmma(&tuner->device, &command->shape);
+        attention.wgmma =
+            !tuner->options->no_wgmma && attention_runs_wgmma(&tuner->device, &command->shape);
         if (!attention.entry && !attention.wgmma) return;
         attention.set_bytes = set_bytes(&command->shape);
         ARENA_PUSH(tuner->arena, tuner->attentions, tuner->n_attentions, tuner->attention_capacity,
@@ -320,8 +321,7 @@ static const char *first_line(Arena *arena, const char *text) {
  * tuning's end: everything else has been measured. */
 static void time_wgmma(Tuner *tuner, const Attention *attention, TunedAttention *out) {
     Diag *outer = tuner->diag;
-    Trial trial = {
-        .tuner = tuner, .attention = attention, .command = place(tuner, attention, 0)};
+    Trial trial = {.tuner = tuner, .attention = attention, .command = place(tuner, attention, 0)};
     trial.n_results = list_results(&trial.command, trial.results);
     tuner->diag = diag_create();
     bool fine = try_wgmma(&trial);
