@@ -25,8 +25,8 @@ bool attention_runs_wgmma(const CudaDevice *device, const AttentionShape *shape)
 /* cuDNN's version as plans keep it; 0: none is used. */
 int64_t attention_table_version(const AttentionTable *table);
 
-/* An AttentionCheck's. */
-AttentionKernels attention_choose(void *choice, const AttentionCommand *attention);
+/* An AttentionCheck's; `user` is an AttentionChoice. */
+AttentionKernels attention_choose(void *user, const AttentionCommand *attention);
 
 /* For the lines at a training's start, of what was asked so far. What became of the plan's choices:
  * "" or more of a sentence. */
