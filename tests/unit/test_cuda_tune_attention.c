@@ -276,6 +276,7 @@ static void test_choice(void) {
          PLAY_RIGHT,
          ATTENTION_WGMMA,
          {NULL}},
+        {"wgmma itself", {1, 1.1, 0.9}, true, PLAY_REAL, ATTENTION_WGMMA, {NULL}},
         {"wgmma is fastest, and wrong",
          {0.9, 1, 0.1},
          true,
