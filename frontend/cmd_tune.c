@@ -38,24 +38,40 @@ static void print_product(const TunedProduct *product) {
            gain);
 }
 
-static void print_attention(const TunedAttention *attention) {
+static const char *size_of(const PlanAttention *k, char size[80]) {
+    snprintf(size, 80, "%" PRId64 " x %" PRId64 " x %" PRId64 " x %" PRId64, k->batch, k->seq,
+             k->kv_heads * k->group, k->head);
+    return size;
+}
+
+static void print_attention(const TunedAttention *attention, const char *size) {
     const PlanAttention *k = &attention->kind;
-    char size[80], form[48], own[24], library[24];
-    snprintf(size, sizeof(size), "%" PRId64 " x %" PRId64 " x %" PRId64 " x %" PRId64, k->batch,
-             k->seq, k->kv_heads * k->group, k->head);
+    char form[48], us[N_ATTENTION_KERNELS][24];
     snprintf(form, sizeof(form), "%s %s", k->backward ? "backward" : "forward",
              dtype_name(k->dtype));
-    put_number(own, sizeof(own), attention->own_us, "");
-    put_number(library, sizeof(library), attention->library_us, "");
-    printf("%-36s %-16s %7" PRId64 " %10s %10s  %s\n", size, form, attention->count, own, library,
-           k->own ? "own" : "cuDNN");
+    for (int i = 0; i < N_ATTENTION_KERNELS; i++)
+        put_number(us[i], sizeof(us[i]), attention->us[i], "");
+    printf("%-36s %-16s %7" PRId64 " %10s %10s %10s  %s\n", size, form, attention->count,
+           us[ATTENTION_CUDNN], us[ATTENTION_MMA], us[ATTENTION_WGMMA],
+           attention_kernels_word(k->kernels));
 }
 
 static void print_attentions(const TuneResult *result) {
+    char size[80];
     if (result->n_attentions == 0) return;
-    printf("%-36s %-16s %7s %10s %10s  %s\n", "attention, b x seq x heads x head", "form", "count",
-           "own us", "cuDNN us", "chosen");
-    for (int i = 0; i < result->n_attentions; i++) print_attention(&result->attentions[i]);
+    printf("%-36s %-16s %7s %10s %10s %10s  %s\n", "attention, b x seq x heads x head", "form",
+           "count", "cuDNN us", "mma us", "wgmma us", "chosen");
+    for (int i = 0; i < result->n_attentions; i++) {
+        const TunedAttention *attention = &result->attentions[i];
+        print_attention(attention, size_of(&attention->kind, size));
+    }
+    for (int i = 0; i < result->n_attentions; i++) {
+        const TunedAttention *attention = &result->attentions[i];
+        if (!attention->refused) continue;
+        printf("wgmma   is not used for attention%s of %s: %s\n",
+               attention->kind.backward ? "'s gradient" : "", size_of(&attention->kind, size),
+               attention->refused);
+    }
 }
 
 static void print_result(const TuneResult *result, const char *path, double seconds) {
@@ -102,7 +118,8 @@ static void print_result(const TuneResult *result, const char *path, double seco
 
 static int tune(CliArgs *args, Plan *plan, const char *path, Diag *diag) {
     ProgressLine line = progress_line_start("timed");
-    TuneOptions options = {.progress = progress_line_show, .user = &line};
+    TuneOptions options = {
+        .no_wgmma = cli_given(args, OPT_NO_WGMMA), .progress = progress_line_show, .user = &line};
     TuneResult result;
     bool good = cuda_tune(plan, &options, args->arena, &result, diag);
     double seconds = progress_line_end(&line);

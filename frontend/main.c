@@ -89,12 +89,14 @@ const CliCommand CLI_COMMANDS[] = {
      "PLAN",
      "chooses the algorithms of a plan's products and attention on this machine's GPU",
      {{"options", IN_TUNING}},
-     "Times what cuBLASLt proposes for each of the plan's matrix products, and cuDNN's attention\n"
-     "against own kernels, which takes some seconds, and writes what is fastest into the plan: "
+     "Times what cuBLASLt proposes for each of the plan's matrix products, and attention by cuDNN\n"
+     "and by own kernels, which takes some seconds, and writes what is fastest into the plan: "
      "back\n"
      "to PLAN, or with -o to another file. Training on the same kind of GPU with the same "
      "libraries\n"
-     "then does so.\n\n"
+     "then does so. Own kernels on wgmma (sm_90) are used nowhere else, and not where their "
+     "results\n"
+     "differ from the others'.\n\n"
      "  perilune tune gpt.plan\n"
      "  perilune tune gpt.plan -o tuned.plan\n",
      cmd_tune},

@@ -17,7 +17,7 @@
 #include "planner/loss_scaling.h"
 #include "planner/recompute.h"
 
-enum { ALIGN_BYTES = 64, MAX_CHUNKS = 32, PLAN_FORMAT_VERSION = 6 };
+enum { ALIGN_BYTES = 64, MAX_CHUNKS = 32, PLAN_FORMAT_VERSION = 7 };
 
 typedef enum Region { REGION_NONE, REGION_PERSISTENT, REGION_FRAME, REGION_SCRATCH } Region;
 
@@ -111,13 +111,24 @@ typedef struct PlanAlgo {
     unsigned char bytes[PLAN_ALGO_BYTES];
 } PlanAlgo;
 
-/* Whose kernels one kind of attention was faster with. */
+/* Which kernels do an attention: cuDNN's, own ones on mma.sync (or without tensor cores, where
+ * those do not do it), or own ones on wgmma. */
+typedef enum AttentionKernels {
+    ATTENTION_CUDNN,
+    ATTENTION_MMA,
+    ATTENTION_WGMMA,
+    N_ATTENTION_KERNELS
+} AttentionKernels;
+/* Short words of the plan text: cudnn mma wgmma */
+const char *attention_kernels_word(AttentionKernels kernels);
+
+/* Which kernels one kind of attention was fastest with. */
 enum { MAX_PLAN_ATTENTIONS = 256 };
 typedef struct PlanAttention {
     bool backward, causal;
     DType dtype;
     int64_t batch, seq, kv_heads, group, head; /* q is [batch, seq, kv_heads, group, head] */
-    bool own;                                  /* else the library's */
+    AttentionKernels kernels;
 } PlanAttention;
 
 /* The device section: what was measured on a device when the plan was finalized there. Advice: on
@@ -133,7 +144,9 @@ typedef struct PlanDevice {
 bool plan_algo_same_product(const PlanAlgo *a, const PlanAlgo *b);
 /* The section's algorithm for the product; NULL: there is none. */
 const PlanAlgo *plan_find_algo(const PlanDevice *device, const PlanAlgo *product);
-bool plan_attention_same(const PlanAttention *a, const PlanAttention *b); /* but for `own` */
+bool plan_attention_same(const PlanAttention *a, const PlanAttention *b); /* but for `kernels` */
+/* How many the section leaves to those kernels. */
+int plan_count_attentions(const PlanDevice *device, AttentionKernels kernels);
 /* The section's choice for such an attention; NULL: there is none. */
 const PlanAttention *plan_find_attention(const PlanDevice *device, const PlanAttention *kind);
 

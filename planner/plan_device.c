@@ -4,11 +4,12 @@
  *   algo batch=1 m=8192 n=1600 k=1600 ta=0 tb=1 shared=0 in=bf16 out=bf16 accumulate=0 epilogue=0
  * 00..ff
  *
- *   attention backward=0 causal=1 dtype=bf16 batch=8 seq=1024 kv_heads=25 group=1 head=64 own=0
+ *   attention backward=0 causal=1 dtype=bf16 batch=8 seq=1024 kv_heads=25 group=1 head=64
+ * kernels=mma
  *
  * One algo line per product; its last word is PLAN_ALGO_BYTES in hexadecimal. The bytes are the
  * library's own; whoever hands them back to it has it check them first. Then one line per attention
- * that a library could do: own=1, own kernels were faster.
+ * of which there was a choice, with the kernels that were fastest: cudnn, mma or wgmma.
  */
 #include "planner/plan_text.h"
 
@@ -35,6 +36,11 @@ const PlanAlgo *plan_find_algo(const PlanDevice *device, const PlanAlgo *product
     return NULL;
 }
 
+const char *attention_kernels_word(AttentionKernels kernels) {
+    static const char *const WORDS[] = {"cudnn", "mma", "wgmma"};
+    return WORDS[kernels];
+}
+
 bool plan_attention_same(const PlanAttention *a, const PlanAttention *b) {
     return a->backward == b->backward && a->causal == b->causal && a->dtype == b->dtype &&
            a->batch == b->batch && a->seq == b->seq && a->kv_heads == b->kv_heads &&
@@ -46,6 +52,12 @@ const PlanAttention *plan_find_attention(const PlanDevice *device, const PlanAtt
         if (plan_attention_same(&device->attentions[i], kind)) return &device->attentions[i];
     }
     return NULL;
+}
+
+int plan_count_attentions(const PlanDevice *device, AttentionKernels kernels) {
+    int n = 0;
+    for (int i = 0; i < device->n_attentions; i++) n += device->attentions[i].kernels == kernels;
+    return n;
 }
 
 static void put_algo(StrBuf *out, const PlanAlgo *algo) {
@@ -63,9 +75,9 @@ static void put_algo(StrBuf *out, const PlanAlgo *algo) {
 static void put_attention(StrBuf *out, const PlanAttention *a) {
     strbuf_printf(out,
                   "attention backward=%d causal=%d dtype=%s batch=%" PRId64 " seq=%" PRId64
-                  " kv_heads=%" PRId64 " group=%" PRId64 " head=%" PRId64 " own=%d\n",
+                  " kv_heads=%" PRId64 " group=%" PRId64 " head=%" PRId64 " kernels=%s\n",
                   a->backward, a->causal, dtype_name(a->dtype), a->batch, a->seq, a->kv_heads,
-                  a->group, a->head, a->own);
+                  a->group, a->head, attention_kernels_word(a->kernels));
 }
 
 void plan_put_device(StrBuf *out, const PlanDevice *device) {
@@ -152,6 +164,19 @@ static bool read_names(PlanReader *reader, PlanDevice *out) {
            plan_reader_int(reader, 0, INT_MAX, &out->attention_version);
 }
 
+static void read_kernels(PlanReader *reader, AttentionKernels *out) {
+    if (!plan_reader_expect(reader, "kernels=")) return;
+    size_t length = strspn(reader->at, "abcdefghijklmnopqrstuvwxyz");
+    for (int k = 0; k < N_ATTENTION_KERNELS; k++) {
+        const char *word = attention_kernels_word((AttentionKernels)k);
+        if (strlen(word) != length || strncmp(reader->at, word, length) != 0) continue;
+        reader->at += length;
+        *out = (AttentionKernels)k;
+        return;
+    }
+    plan_reader_fail(reader, "expected cudnn, mma or wgmma");
+}
+
 /* What follows `attention `. */
 static bool read_attention(PlanReader *reader, PlanAttention *attention) {
     read_bool(reader, "backward=", &attention->backward);
@@ -162,7 +187,7 @@ static bool read_attention(PlanReader *reader, PlanAttention *attention) {
     read_size(reader, "kv_heads=", INT_MAX, &attention->kv_heads);
     read_size(reader, "group=", INT_MAX, &attention->group);
     read_size(reader, "head=", INT_MAX, &attention->head);
-    read_bool(reader, "own=", &attention->own);
+    read_kernels(reader, &attention->kernels);
     return !reader->failed;
 }
 

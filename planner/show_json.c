@@ -13,8 +13,8 @@
  *   recompute         none, selective or full
  *   loss_scale        {initial, interval}: interval 0: it stays; null: none
  *   seed, learning_rate
- *   tuned             device, arch, cublaslt and cudnn (versions), products, attentions; null: was
- *                     not
+ *   tuned             device, arch, cublaslt and cudnn (versions), products, attentions,
+ *                     attention_kernels {cudnn, mma, wgmma: attentions done by them}; null: was not
  *   predicted         device, profile (where measured), step_us, tokens_per_second, bubble_fraction
  *   memory            largest_arena_bytes, all_arena_bytes (all ranks), library_bytes
  *   programs[]        nodes, persistent_bytes, scratch_bytes, frame_bytes[chunk],
@@ -47,6 +47,11 @@ static void put_tuned(json_t *root, const PlanDevice *device) {
     json_put_int(tuned, "cudnn", device->attention_version);
     json_put_int(tuned, "products", device->n_algos);
     json_put_int(tuned, "attentions", device->n_attentions);
+    json_t *kernels = json_put_new(tuned, "attention_kernels", json_object());
+    for (int k = 0; k < N_ATTENTION_KERNELS; k++) {
+        json_put_int(kernels, attention_kernels_word((AttentionKernels)k),
+                     plan_count_attentions(device, (AttentionKernels)k));
+    }
 }
 
 static void put_loss_scaling(json_t *root, const Plan *plan) {

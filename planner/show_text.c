@@ -34,6 +34,20 @@ static void put_undivided(StrBuf *out, const Facts *facts) {
     strbuf_put(out, "\n");
 }
 
+/* ", 2 attentions (1 cudnn, 1 wgmma)" */
+static void put_attentions(StrBuf *out, const PlanDevice *device) {
+    const char *before = " (";
+    strbuf_printf(out, ", %d attention%s", device->n_attentions,
+                  device->n_attentions == 1 ? "" : "s");
+    for (int k = 0; k < N_ATTENTION_KERNELS; k++) {
+        int n = plan_count_attentions(device, (AttentionKernels)k);
+        if (!n) continue;
+        strbuf_printf(out, "%s%d %s", before, n, attention_kernels_word((AttentionKernels)k));
+        before = ", ";
+    }
+    strbuf_put(out, ")");
+}
+
 static void put_head(StrBuf *out, const Facts *facts) {
     const Plan *plan = facts->plan;
     char a[UNIT_TEXT], b[UNIT_TEXT], c[UNIT_TEXT];
@@ -93,9 +107,7 @@ static void put_head(StrBuf *out, const Facts *facts) {
                       plan->device.library_version / 10000,
                       plan->device.library_version / 100 % 100, plan->device.n_algos,
                       plan->device.n_algos == 1 ? "" : "s");
-        if (plan->device.n_attentions)
-            strbuf_printf(out, ", %d attention%s", plan->device.n_attentions,
-                          plan->device.n_attentions == 1 ? "" : "s");
+        if (plan->device.n_attentions) put_attentions(out, &plan->device);
         strbuf_put(out, "\n");
     }
     put_label(out, "predicted");

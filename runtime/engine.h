@@ -83,7 +83,8 @@ bool engine_logits(Engine *engine, const int32_t *tokens, float *out_logits, Dia
 int64_t engine_arena_bytes(const Engine *engine);
 /* What became of the plan's device section, in one line; NULL where there is none to be used. */
 const char *engine_tuning(const Engine *engine);
-/* Whose attention the steps run, in one line; NULL: own kernels', as everywhere without cuDNN. */
+/* Whose attention the steps run, in one line; NULL: own kernels', as
+ * everywhere without cuDNN unless `tune` has chosen. */
 const char *engine_attention(const Engine *engine);
 double engine_emit_seconds(const Engine *engine);
 /* Calls of one training step on rank 0. */

@@ -9,11 +9,15 @@
 #include "runtime/cuda/command.h"
 #include "runtime/cuda/kernels/state.h"
 
-/* Which attentions a library does here (driver/attention.h). */
+/* Which kernels do an attention in 16 bits here (driver/attention_choice.h): ATTENTION_WGMMA only
+ * where there are some for its shape. */
 typedef struct AttentionCheck {
-    bool (*supports)(void *user, const AttentionCommand *attention);
+    AttentionKernels (*choose)(void *user, const AttentionCommand *attention);
     void *user;
 } AttentionCheck;
+
+/* Are there own kernels on wgmma for the shape? They run on compute capability 9.0 only. */
+bool cuda_attention_has_wgmma(const AttentionShape *shape);
 
 /* Binding.backend here. */
 typedef struct CudaEmitter {
@@ -21,7 +25,7 @@ typedef struct CudaEmitter {
     const DeviceState *state;      /* on the device: what changes from step to step */
     struct KernelCache *generated; /* kernels made so far, by source (codegen.h) */
     const Plan *plan;
-    const AttentionCheck *attention; /* NULL: own kernels do all */
+    const AttentionCheck *attention; /* NULL: own kernels, none on wgmma, do all */
 } CudaEmitter;
 
 static inline CudaEmitter *cuda_emitter(const Binding *binding) {

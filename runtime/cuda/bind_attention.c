@@ -1,19 +1,19 @@
-/* CUDA binders of attention: a library's where there is one that does it; else which kernel, how
- * many blocks, how much shared memory. All of the latter follows from shapes, dtype and scale, so
- * that results are the same on every device. */
+/* CUDA binders of attention: whose kernels is asked (AttentionCheck); of own ones, which, how many
+ * blocks, how much shared memory. The latter follows from shapes, dtype and scale, so that results
+ * of one set of kernels are the same on every device. */
 #include "runtime/cuda/bind.h"
 #include "runtime/cuda/kernels/args.h"
 #include "runtime/cuda/workspace.h"
 
 #include <math.h>
 
-/* A set of kernels and what one block of each does. */
-typedef struct AttentionKernels {
+/* What one attention is launched with, and what one block of each kernel does. */
+typedef struct AttentionLaunches {
     KernelId forward, delta, keys, queries;
     int tile;                                        /* rows or keys of a block */
     int threads, keys_threads;                       /* forward and queries; keys */
     int forward_shared, keys_shared, queries_shared; /* bytes */
-} AttentionKernels;
+} AttentionLaunches;
 
 /* Kernels on tensor cores, for heads up to `head` of `dtype`. */
 typedef struct TensorKernels {
@@ -33,14 +33,45 @@ static const TensorKernels TENSOR[] = {
     {DTYPE_F16, TENSOR_KERNELS(f16, 64), 128, 0},
     {DTYPE_F16, TENSOR_KERNELS(f16, 128), 256, 8 * 4096},
 };
+enum { N_TENSOR = sizeof(TENSOR) / sizeof(TENSOR[0]) };
+
+/* Kernels on wgmma, for heads up to `head`, but for short ones, which gain nothing. */
+typedef struct WgmmaKernels {
+    DType dtype;
+    int head;
+    KernelId forward, keys, queries;
+    int step; /* keys at a time, forward and in attention_queries_* */
+} WgmmaKernels;
+#define WGMMA_KERNELS(dtype, head)                                                                 \
+    head, KERNEL_attention_forward_##head##_wgmma_##dtype,                                         \
+        KERNEL_attention_keys_##head##_wgmma_##dtype,                                              \
+        KERNEL_attention_queries_##head##_wgmma_##dtype, ATTENTION_WGMMA_STEP_##head
+static const WgmmaKernels WGMMA[] = {
+    {DTYPE_BF16, WGMMA_KERNELS(bf16, 64)},
+    {DTYPE_BF16, WGMMA_KERNELS(bf16, 128)},
+    {DTYPE_F16, WGMMA_KERNELS(f16, 64)},
+    {DTYPE_F16, WGMMA_KERNELS(f16, 128)},
+};
+enum { N_WGMMA = sizeof(WGMMA) / sizeof(WGMMA[0]), WGMMA_SHORT_HEAD = 32 };
 
 static const KernelsByDtype DELTA = KERNELS_BY_DTYPE(attention_delta);
 
+/* lse and delta of the rows that attention_keys_* has at a time, in two buffers. */
+static int statistics_bytes(int rows) {
+    return 2 * (2 * rows * (int)sizeof(float));
+}
+
+/* Tensor cores take rows of whole 16 bytes; their running maximum is of unscaled scores, which a
+ * negative scale would turn into a minimum. */
+static bool suits_tensor_cores(int64_t head, float scale) {
+    return head % 8 == 0 && scale > 0;
+}
+
 /* Tiles of 16-bit elements in shared memory: those of the block, and two buffers of two for what
  * passes. */
-static AttentionKernels tensor_kernels(const TensorKernels *t) {
-    int row = t->head * 2, statistics = 2 * ATTENTION_STEP * (int)sizeof(float);
-    return (AttentionKernels){
+static AttentionLaunches tensor_launches(const TensorKernels *t) {
+    int row = t->head * 2;
+    return (AttentionLaunches){
         .forward = t->forward,
         .delta = kernel_for_dtype(&DELTA, t->dtype),
         .keys = t->keys,
@@ -49,20 +80,38 @@ static AttentionKernels tensor_kernels(const TensorKernels *t) {
         .threads = 128,
         .keys_threads = t->keys_threads,
         .forward_shared = (ATTENTION_TILE + 4 * ATTENTION_STEP) * row,
-        .keys_shared =
-            (2 * ATTENTION_TILE + 4 * ATTENTION_STEP) * row + 2 * statistics + t->exchanged,
+        .keys_shared = (2 * ATTENTION_TILE + 4 * ATTENTION_STEP) * row +
+                       statistics_bytes(ATTENTION_STEP) + t->exchanged,
         .queries_shared = (2 * ATTENTION_TILE + 4 * ATTENTION_QUERIES_STEP) * row,
     };
 }
 
+/* The same tiles. */
+static AttentionLaunches wgmma_launches(const WgmmaKernels *w) {
+    int row = w->head * 2;
+    return (AttentionLaunches){
+        .forward = w->forward,
+        .delta = kernel_for_dtype(&DELTA, w->dtype),
+        .keys = w->keys,
+        .queries = w->queries,
+        .tile = ATTENTION_TILE,
+        .threads = ATTENTION_WGMMA_THREADS,
+        .keys_threads = ATTENTION_WGMMA_THREADS,
+        .forward_shared = (ATTENTION_TILE + 4 * w->step) * row,
+        .keys_shared = (2 * ATTENTION_TILE + 4 * ATTENTION_WGMMA_KEYS_STEP) * row +
+                       statistics_bytes(ATTENTION_WGMMA_KEYS_STEP),
+        .queries_shared = (2 * ATTENTION_TILE + 4 * w->step) * row,
+    };
+}
+
 /* Tiles of f32 in shared memory, with padded rows; and weights. */
-static AttentionKernels any_kernels(DType dtype, int64_t head) {
+static AttentionLaunches any_launches(DType dtype, int64_t head) {
     static const KernelsByDtype FORWARD = KERNELS_BY_DTYPE(attention_any);
     static const KernelsByDtype KEYS = KERNELS_BY_DTYPE(attention_any_keys);
     static const KernelsByDtype QUERIES = KERNELS_BY_DTYPE(attention_any_queries);
     enum { SIDE = ATTENTION_ANY_TILE, WEIGHTS = SIDE * (SIDE + 1) };
     int row = (int)(head + 3) / 4 * 4 + 4;
-    AttentionKernels kernels = {
+    AttentionLaunches launches = {
         .forward = kernel_for_dtype(&FORWARD, dtype),
         .delta = kernel_for_dtype(&DELTA, dtype),
         .keys = kernel_for_dtype(&KEYS, dtype),
@@ -73,18 +122,34 @@ static AttentionKernels any_kernels(DType dtype, int64_t head) {
         .forward_shared = (2 * SIDE * row + WEIGHTS) * 4,
         .keys_shared = (4 * SIDE * row + 2 * WEIGHTS) * 4,
     };
-    kernels.queries_shared = kernels.keys_shared;
-    return kernels;
+    launches.queries_shared = launches.keys_shared;
+    return launches;
 }
 
-/* Tensor cores take rows of whole 16 bytes; their running maximum is of unscaled scores, which a
- * negative scale would turn into a minimum. */
-static AttentionKernels choose_kernels(DType dtype, int64_t head, float scale) {
-    bool fits = head % 8 == 0 && scale > 0;
-    for (size_t i = 0; fits && i < sizeof(TENSOR) / sizeof(TENSOR[0]); i++) {
-        if (dtype == TENSOR[i].dtype && head <= TENSOR[i].head) return tensor_kernels(&TENSOR[i]);
+/* NULL: there are none for it. */
+static const WgmmaKernels *find_wgmma(DType dtype, int64_t head, float scale) {
+    bool suits = suits_tensor_cores(head, scale) && head > WGMMA_SHORT_HEAD;
+    for (int i = 0; suits && i < N_WGMMA; i++) {
+        if (dtype == WGMMA[i].dtype && head <= WGMMA[i].head) return &WGMMA[i];
     }
-    return any_kernels(dtype, head);
+    return NULL;
+}
+
+bool cuda_attention_has_wgmma(const AttentionShape *shape) {
+    return find_wgmma(shape->dtype, shape->head, shape->scale) != NULL;
+}
+
+static AttentionLaunches choose_launches(DType dtype, int64_t head, float scale,
+                                         AttentionKernels kernels) {
+    if (kernels == ATTENTION_WGMMA) {
+        const WgmmaKernels *wgmma = find_wgmma(dtype, head, scale);
+        if (!wgmma) BUG("attention on wgmma with heads of %d", (int)head);
+        return wgmma_launches(wgmma);
+    }
+    for (int i = 0; suits_tensor_cores(head, scale) && i < N_TENSOR; i++) {
+        if (dtype == TENSOR[i].dtype && head <= TENSOR[i].head) return tensor_launches(&TENSOR[i]);
+    }
+    return any_launches(dtype, head);
 }
 
 /* For all rows < 2^31: row / group = (row * factor >> 32) >> shift   (Granlund & Montgomery 1994).
@@ -141,13 +206,11 @@ static Grid cut(AttentionSizes *sizes, int64_t items, int tile, int64_t streamed
     return (Grid){cuda_grid_size(sizes->tiles * heads), 1, 1};
 }
 
-/* The node as a library's, or false: own kernels do it. */
-static bool push_library(Binding *b, const AttentionSizes *s, AttentionCommand command) {
-    const AttentionCheck *check = cuda_emitter(b)->attention;
-    DType dtype = b->in_local[0].dtype;
-    if (!check || !dtype_is_low(dtype) || !s->batch) return false;
+/* What is asked about, and what cuDNN does if it is to; `command` has the results, and d_o. */
+static AttentionCommand make_command(const Binding *b, const AttentionSizes *s,
+                                     AttentionCommand command) {
     command.shape = (AttentionShape){
-        .dtype = dtype,
+        .dtype = b->in_local[0].dtype,
         .backward = command.d_o != NULL,
         .causal = s->causal,
         .batch = s->batch,
@@ -162,7 +225,14 @@ static bool push_library(Binding *b, const AttentionSizes *s, AttentionCommand c
     command.v = b->in[2];
     command.workspace = b->workspace;
     command.workspace_bytes = b->workspace_bytes;
-    return check->supports(check->user, &command) && cuda_push_attention(b, &command);
+    return command;
+}
+
+static AttentionKernels ask(const Binding *b, const AttentionCommand *command) {
+    const AttentionCheck *check = cuda_emitter(b)->attention;
+    const AttentionShape *shape = &command->shape;
+    if (!check || !dtype_is_low(shape->dtype) || !shape->batch) return ATTENTION_MMA;
+    return check->choose(check->user, command);
 }
 
 bool cuda_bind_attention(Binding *b) {
@@ -171,11 +241,12 @@ bool cuda_bind_attention(Binding *b) {
         .q = b->in[0], .k = b->in[1], .v = b->in[2], .o = b->out[0], .lse = b->out[1]};
     AttentionSizes *s = &args.sizes;
     if (!make_sizes(b, s)) return false;
-    if (push_library(b, s, (AttentionCommand){.o = args.o, .lse = args.lse})) return true;
-    AttentionKernels kernels = choose_kernels(dtype, s->head, s->scale);
-    Grid grid = cut(s, s->rows, kernels.tile, 2LL * s->seq * s->head * dtype_bytes(dtype));
-    return cuda_push_launch(b, kernels.forward, grid, kernels.threads, kernels.forward_shared,
-                            &args, sizeof(args));
+    AttentionCommand command = make_command(b, s, (AttentionCommand){.o = args.o, .lse = args.lse});
+    AttentionKernels kernels = ask(b, &command);
+    if (kernels == ATTENTION_CUDNN) return cuda_push_attention(b, &command);
+    AttentionLaunches l = choose_launches(dtype, s->head, s->scale, kernels);
+    Grid grid = cut(s, s->rows, l.tile, 2LL * s->seq * s->head * dtype_bytes(dtype));
+    return cuda_push_launch(b, l.forward, grid, l.threads, l.forward_shared, &args, sizeof(args));
 }
 
 /* What cuDNN's gradient takes that adds up in one order, as 9.19 says of sm_80 and sm_90: scores'
@@ -215,25 +286,25 @@ bool cuda_bind_attention_grad(Binding *b) {
     };
     AttentionSizes *s = &args.sizes;
     if (!make_sizes(b, s)) return false;
-    AttentionCommand library = {.o = b->in[3],
-                                .lse = b->in[4],
-                                .d_o = args.d_o,
-                                .dq = args.dq,
-                                .dk = args.dk,
-                                .dv = args.dv};
-    if (push_library(b, s, library)) return true;
-    AttentionKernels kernels = choose_kernels(dtype, s->head, s->scale);
+    AttentionCommand command = make_command(b, s,
+                                            (AttentionCommand){.o = b->in[3],
+                                                               .lse = b->in[4],
+                                                               .d_o = args.d_o,
+                                                               .dq = args.dq,
+                                                               .dk = args.dk,
+                                                               .dv = args.dv});
+    AttentionKernels kernels = ask(b, &command);
+    if (kernels == ATTENTION_CUDNN) return cuda_push_attention(b, &command);
+    AttentionLaunches l = choose_launches(dtype, s->head, s->scale, kernels);
     int64_t heads = (int64_t)s->batch * s->kv_heads, bytes = 2LL * s->head * dtype_bytes(dtype);
     int rows_a_block = 256 / ATTENTION_DELTA_LANES;
     Grid grid = {cuda_grid_size(heads * s->rows_padded / rows_a_block), 1, 1};
     args.delta = args.lse2 + heads * s->rows_padded;
-    if (!cuda_push_launch(b, kernels.delta, grid, 256, 0, &args, sizeof(args))) return false;
-    grid = cut(s, s->seq, kernels.tile, bytes * s->rows);
-    if (!cuda_push_launch(b, kernels.keys, grid, kernels.keys_threads, kernels.keys_shared, &args,
-                          sizeof(args))) {
+    if (!cuda_push_launch(b, l.delta, grid, 256, 0, &args, sizeof(args))) return false;
+    grid = cut(s, s->seq, l.tile, bytes * s->rows);
+    if (!cuda_push_launch(b, l.keys, grid, l.keys_threads, l.keys_shared, &args, sizeof(args))) {
         return false;
     }
-    grid = cut(s, s->rows, kernels.tile, bytes * s->seq);
-    return cuda_push_launch(b, kernels.queries, grid, kernels.threads, kernels.queries_shared,
-                            &args, sizeof(args));
+    grid = cut(s, s->rows, l.tile, bytes * s->seq);
+    return cuda_push_launch(b, l.queries, grid, l.threads, l.queries_shared, &args, sizeof(args));
 }

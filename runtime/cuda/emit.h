@@ -23,7 +23,7 @@ typedef struct EmitMemory {
      * device: when it waits for ever, this says for what. */
     uint32_t *progress;
     const EpilogueCheck *epilogues;  /* NULL: products are left without */
-    const AttentionCheck *attention; /* NULL: own kernels do all of it */
+    const AttentionCheck *attention; /* NULL: own kernels, none on wgmma */
 } EmitMemory;
 enum { STAGING_HEADER = 64 };
 int64_t emit_staging_bytes(const Plan *plan); /* of one slot */

@@ -38,8 +38,8 @@ struct EpilogueCheck;
 struct AttentionCheck;
 /* The commands of a training step of the stage's first rank, at made-up addresses: not to be run.
  * `check`: which epilogues products may have; NULL: all, but for what the plan's device section has
- * found slower, and bias gradients where it has them. `attention`: which a library does; NULL:
- * none. */
+ * found slower, and bias gradients where it has them. `attention`: which kernels do it; NULL:
+ * own ones, none on wgmma. */
 bool cuda_emit_stage(const Plan *plan, int stage, const struct EpilogueCheck *check,
                      const struct AttentionCheck *attention, Arena *arena,
                      struct KernelCache *generated, CommandList *out, Diag *diag);

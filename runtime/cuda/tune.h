@@ -6,8 +6,9 @@
  * replayed from a graph. What comes out goes into the plan's device section; a product that also
  * makes a bias's gradient (bias_grad.h) only where that is faster than a product and a sum, one
  * with gelu in it (epilogue.h) unless a product and a pass over its result are faster, several at
- * once (join_products.h) unless they are faster one by one. Attention that cuDNN could do is timed
- * against own kernels. */
+ * once (join_products.h) unless they are faster one by one. Attention that several sets of kernels
+ * could do, cuDNN's and own ones, is timed with each; those on wgmma must also give the results of
+ * those on mma.sync, and the same bits twice. */
 #ifndef RUNTIME_CUDA_TUNE_H
 #define RUNTIME_CUDA_TUNE_H
 
@@ -16,6 +17,7 @@
 
 typedef struct TuneOptions {
     int device_ordinal;
+    bool no_wgmma; /* own attention on wgmma is not tried */
     /* Told before each candidate; `what` lives until the next call. May be NULL. */
     void (*progress)(void *user, int n_done, int n_all, const char *what);
     void *user;
@@ -30,11 +32,13 @@ typedef struct TunedProduct {
     double chosen_us; /* -1: not timed, its operands do not fit the device's memory */
 } TunedProduct;
 
-/* What a library, too, could do. */
+/* What several sets of kernels could do. */
 typedef struct TunedAttention {
-    PlanAttention kind;        /* with the choice */
-    int64_t count;             /* as TunedProduct's */
-    double own_us, library_us; /* -1: does not run */
+    PlanAttention kind;             /* with the choice */
+    int64_t count;                  /* as TunedProduct's */
+    double us[N_ATTENTION_KERNELS]; /* -1: does not run, or is not to */
+    const char *refused; /* why kernels on wgmma are not used however fast: "dq differs from mma's
+                            by 0.3"; NULL: they may be, or there are none */
 } TunedAttention;
 
 typedef struct TuneResult {

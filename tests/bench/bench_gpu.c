@@ -225,8 +225,11 @@ static bool tune(Plan *plan, Arena *arena, Diag *diag) {
            result.n_gelus_folded, result.n_gelus, result.n_joined, result.n_joinable);
     for (int i = 0; i < result.n_attentions; i++) {
         const TunedAttention *a = &result.attentions[i];
-        printf("  attention %s: %.1f us by own kernels, %.1f by cuDNN\n",
-               a->kind.backward ? "backward" : "forward", a->own_us, a->library_us);
+        printf("  attention %s: %.1f us by cuDNN, %.1f on mma, %.1f on wgmma: %s%s%s\n",
+               a->kind.backward ? "backward" : "forward", a->us[ATTENTION_CUDNN],
+               a->us[ATTENTION_MMA], a->us[ATTENTION_WGMMA],
+               attention_kernels_word(a->kind.kernels), a->refused ? "; wgmma not used: " : "",
+               a->refused ? a->refused : "");
     }
     return true;
 }

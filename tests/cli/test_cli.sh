@@ -137,7 +137,7 @@ fails 'weights to standard output' 2 '--save: takes a file' train $model --data 
 # --- plan, show, check ---
 works 'plan' 'model     gpt' plan $model "${small[@]}" -o "$plan"
 works 'plan --json' '"model"' plan $model "${small[@]}" --json
-works 'plan -o -' 'perilune plan 6' plan $model "${small[@]}" -o -
+works 'plan -o -' 'perilune plan 7' plan $model "${small[@]}" -o -
 result 'plan -o - is what -o FILE writes' "$(cmp "$folder/out" "$plan" 2>&1)"
 works 'check' 'is sound' check "$plan"
 works 'check --json' '"sound":true' check "$plan" --json
@@ -180,8 +180,8 @@ works 'plan --recompute' 'recompute full: with what is computed again' plan $mod
     --recompute full -o "$folder/again.plan"
 works 'show --json of recomputation' '"recompute": "full"' show "$folder/again.plan" --json
 works 'check of recomputation' 'is sound' check "$folder/again.plan"
-sed '1s/6/5/' "$folder/again.plan" >"$folder/old.plan"
-fails 'plan of an older format' 2 'version 5; this program reads 6: make it again' \
+sed '1s/7/6/' "$folder/again.plan" >"$folder/old.plan"
+fails 'plan of an older format' 2 'version 6; this program reads 7: make it again' \
     check "$folder/old.plan"
 works 'check of bf16' 'is sound' check "$folder/low.plan"
 works 'show --dot' 'digraph' show "$plan" --dot

@@ -92,6 +92,7 @@ static bool bind_node(CudaKernelRun *run, int r, Node *node, Diag *diag) {
     CudaEmitter emitter = {.list = &run->lists[r],
                            .state = run->state,
                            .generated = run->hooks.generated,
+                           .attention = run->hooks.attention,
                            .plan = &run->plan};
     b.backend = &emitter;
     b.workspace_bytes = cuda_workspace_bytes(node, b.in_local, b.out_local);

@@ -23,7 +23,8 @@
  * failed, and *out_why says why. */
 typedef struct CudaRunHooks {
     void *user;
-    struct KernelCache *generated; /* for binders of generated kernels */
+    struct KernelCache *generated;   /* for binders of generated kernels */
+    const AttentionCheck *attention; /* NULL: own kernels, none on wgmma */
     bool (*launch_generated)(void *user, const LaunchCommand *launch, const char **out_why);
     /* All members' commands, by member. */
     bool (*collective)(void *user, const CollectiveCommand *const *members, int n_members,

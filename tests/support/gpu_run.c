@@ -29,6 +29,10 @@ bool gpu_run_has_product(const GemmCommand *gemm) {
     return true;
 }
 
+bool gpu_run_has_wgmma(void) {
+    return true;
+}
+
 bool gpu_run_command(const Command *command, const char **out_why) {
     (void)command;
     *out_why = "built without CUDA";
@@ -79,6 +83,10 @@ bool gpu_run_wanted(void) {
     if (!getenv("PERILUNE_TEST_GPU")) return false;
     if (!gpu.ready) open_gpu();
     return true;
+}
+
+bool gpu_run_has_wgmma(void) {
+    return !gpu_run_wanted() || strcmp(gpu.device.arch, "sm_90") == 0;
 }
 
 void *gpu_run_alloc(size_t bytes) {

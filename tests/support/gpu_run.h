@@ -18,6 +18,9 @@ void gpu_run_free(void *memory);
  * what a device lacks, training leaves to kernels. */
 bool gpu_run_has_product(const GemmCommand *gemm);
 
+/* Do own kernels on wgmma run? Always where commands run here; on a GPU of sm_90. */
+bool gpu_run_has_wgmma(void);
+
 /* One launch (generated ones too), product, copy or fill; waits for its end. */
 bool gpu_run_command(const Command *command, const char **out_why);
 

@@ -4,10 +4,12 @@
  * Would catch: fragments, swizzles or buffers mixed up, a mask off by one or missing in a tile,
  * rows and keys past the end counted, a group's heads taken for positions, heads that do not fill
  * their tile, a maximum or sum of the running softmax not carried over, a workspace too small,
- * results that depend on the order of threads or blocks, or on the place in the batch.
+ * results that depend on the order of threads or blocks, or on the place in the batch. Shapes that
+ * have kernels on wgmma, too, are computed by both sets.
  */
 #include "runtime/cpu/vec_low.h"
 #include "runtime/cuda/kernels/args.h"
+#include "tests/support/gpu_run.h"
 #include "tests/unit/cuda_check.h"
 
 #include <math.h>
@@ -121,23 +123,31 @@ static void compare_batches(const CudaKernelRun *run, int batch) {
     }
 }
 
+static AttentionKernels use_wgmma(void *user, const AttentionCommand *attention) {
+    (void)user, (void)attention;
+    return ATTENTION_WGMMA;
+}
+
 /* Two orders of threads and blocks. */
-static void check_shape(const Shape *s) {
+static void check_shape(const Shape *s, bool wgmma) {
+    static const AttentionCheck USE_WGMMA = {use_wgmma, NULL};
+    const CudaRunHooks hooks = {.attention = wgmma ? &USE_WGMMA : NULL};
     CudaFixture f;
     CudaKernelRun runs[2];
     Arena *arena = arena_create();
     int n = 0;
     check_begin(arena_printf(
-        arena, "%s, batch %d, seq %d, kv %d, group %d, head %d%s%s", dtype_name(s->dtype), s->batch,
-        s->seq, s->kv_heads, s->group, s->head, s->causal ? ", causal" : "",
-        s->scale != 0 ? arena_printf(arena, ", scale %g", (double)s->scale) : ""));
+        arena, "%s, batch %d, seq %d, kv %d, group %d, head %d%s%s%s", dtype_name(s->dtype),
+        s->batch, s->seq, s->kv_heads, s->group, s->head, s->causal ? ", causal" : "",
+        s->scale != 0 ? arena_printf(arena, ", scale %g", (double)s->scale) : "",
+        wgmma ? ", on wgmma" : ""));
     bool bound = cuda_fixture_create(&f, NULL, make_nodes(arena, s, "", ""));
     if (bound) {
         copy_batches(&f, s->batch);
         reference_run(f.reference);
     }
     for (; bound && n < 2; n++) {
-        bound = cuda_kernel_run_create(&runs[n], f.reference, -1, NULL, f.diag);
+        bound = cuda_kernel_run_create(&runs[n], f.reference, -1, &hooks, f.diag);
         CHECK(bound, "%s", diag_text(f.diag));
         if (!bound) continue;
         runs[n].order = n ? 3 : 0;
@@ -156,8 +166,9 @@ static void check_shape(const Shape *s) {
     arena_destroy(arena);
 }
 
-/* Tiles are of 128 rows or keys, passed over in steps of 64 (or 32); of 32 without tensor cores. */
-static void test_shapes(void) {
+/* Tiles are of 128 rows or keys, passed over in steps of 64 (or 32); of 32 without tensor cores.
+ * `wgmma`: those of the shapes that have kernels on it, by those. */
+static void test_shapes(bool wgmma) {
     static const Shape SHAPES[] = {
         /* one position; less than a fragment; a tile less one, and one more; two and a half */
         {1, 1, 1, 1, 8, true, 0, DTYPE_BF16},
@@ -200,7 +211,12 @@ static void test_shapes(void) {
         {1, 150, 1, 1, 64, true, 3, DTYPE_F16},
         {1, 37, 2, 2, 12, true, 0, DTYPE_F16},
     };
-    for (size_t i = 0; i < sizeof(SHAPES) / sizeof(SHAPES[0]); i++) check_shape(&SHAPES[i]);
+    for (size_t i = 0; i < sizeof(SHAPES) / sizeof(SHAPES[0]); i++) {
+        const Shape *s = &SHAPES[i];
+        const AttentionShape shape = {
+            .dtype = s->dtype, .head = s->head, .scale = s->scale != 0 ? s->scale : 1};
+        if (!wgmma || cuda_attention_has_wgmma(&shape)) check_shape(s, wgmma);
+    }
 }
 
 /* Shards of a batch and of heads, with a padded one of each. */
@@ -234,6 +250,8 @@ static void test_without_group(void) {
 static void test_all_ran(void) {
     check_begin("every kernel of attention ran");
     for (int i = 0; i < N_KERNELS; i++) {
+        bool wgmma = strstr(KERNELS[i].name, "_wgmma_") != NULL;
+        if (wgmma && !gpu_run_has_wgmma()) continue;
         if (strncmp(KERNELS[i].name, "attention_", 10) == 0) {
             CHECK(launched[i], "%s did not", KERNELS[i].name);
         }
@@ -243,9 +261,11 @@ static void test_all_ran(void) {
 
 int main(void) {
     if (cuda_check_missing()) return 0;
-    test_shapes();
+    test_shapes(false);
     test_shards();
     test_without_group();
+    /* Last: on a GPU that they break nothing else would run. */
+    if (gpu_run_has_wgmma()) test_shapes(true);
     test_all_ran();
     return check_report();
 }

@@ -48,20 +48,20 @@ static void test_round_trip(DType precision) {
     }
 }
 
-/* As after tuning: two products, bytes that count up. */
+/* As after tuning: two products, bytes that count up; an attention by each kind of kernels. */
 static void add_device(Arena *arena, Plan *plan) {
     PlanAlgo *algos = ARENA_ARRAY(arena, PlanAlgo, 2);
-    PlanAttention *attentions = ARENA_ARRAY(arena, PlanAttention, 2);
-    for (int i = 0; i < 2; i++) {
-        attentions[i] = (PlanAttention){.backward = i,
+    PlanAttention *attentions = ARENA_ARRAY(arena, PlanAttention, N_ATTENTION_KERNELS);
+    for (int i = 0; i < N_ATTENTION_KERNELS; i++) {
+        attentions[i] = (PlanAttention){.backward = i == 1,
                                         .causal = true,
                                         .dtype = DTYPE_BF16,
                                         .batch = 8,
                                         .seq = 1024,
                                         .kv_heads = 25,
-                                        .group = 1,
+                                        .group = 1 + i / 2,
                                         .head = 64,
-                                        .own = i};
+                                        .kernels = (AttentionKernels)i};
     }
     for (int i = 0; i < 2; i++) {
         algos[i] = (PlanAlgo){.layout = {.batch = 1 + i,
@@ -81,7 +81,7 @@ static void add_device(Arena *arena, Plan *plan) {
                                 .library_version = 130100,
                                 .attention_version = 91900,
                                 .n_algos = 2,
-                                .n_attentions = 2,
+                                .n_attentions = N_ATTENTION_KERNELS,
                                 .algos = algos,
                                 .attentions = attentions};
 }
@@ -105,7 +105,7 @@ static void test_device(Arena *arena, Diag *diag) {
                  "out=bf16 accumulate=0 epilogue=0 00050a"),
           "another form");
     CHECK(strstr(first.text, "\nattention backward=1 causal=1 dtype=bf16 batch=8 seq=1024 "
-                             "kv_heads=25 group=1 head=64 own=1\n"),
+                             "kv_heads=25 group=1 head=64 kernels=mma\n"),
           "another form of attention");
     Plan *back = plan_parse(arena, "a.plan", first.text, diag);
     CHECK(back && verify_plan(back, diag), "%s", diag_text(diag));
@@ -226,9 +226,9 @@ static void test_mistakes(Arena *arena, Diag *diag) {
     static const struct {
         const char *from, *to, *message;
     } CASES[] = {
-        {"perilune plan 6", "perilune plan 9", "x.plan:1: the plan's format is version 9"},
-        {"perilune plan 6", "perilune plan 5",
-         "version 5; this program reads 6: make it again with perilune plan"},
+        {"perilune plan 7", "perilune plan 9", "x.plan:1: the plan's format is version 9"},
+        {"perilune plan 7", "perilune plan 6",
+         "version 6; this program reads 7: make it again with perilune plan"},
         {"\nrecompute=none", "\nrecompute=all",
          "x.plan:13: expected what is recomputed: none, selective or full, at 'all'"},
         {"\nrecompute=none", "", "x.plan:13: expected 'recompute'"},
@@ -265,7 +265,11 @@ static void test_mistakes(Arena *arena, Diag *diag) {
          "x.plan:32: an attention that was there before, at 'attention backward=1"},
         {"kv_heads=25", "kv_heads=0", "the number must lie in 1 to"},
         {"dtype=bf16 batch", "dtype=i32 batch", "expected f32, bf16 or f16"},
-        {"own=0", "own=2", "the number must lie in 0 to 1"},
+        {"kernels=cudnn", "kernels=cutlass", "expected cudnn, mma or wgmma, at 'cutlass"},
+        {"kernels=cudnn", "kernels=cudnn2", "unexpected text at the end of a line, at '2'"},
+        {"kernels=cudnn", "kernels=", "expected cudnn, mma or wgmma"},
+        {"kernels=cudnn", "own=0", "expected 'kernels='"},
+        {"kernels=wgmma", "kernels=wgmm", "expected cudnn, mma or wgmma, at 'wgmm'"},
         {"batch=1", "batch=0", "x.plan:29: the number must lie in 1 to"},
         {"batch=1", "batch=4294967297", "the number must lie in 1 to"},
         {"m=8192", "n=8192", "expected 'm='"},

@@ -205,21 +205,27 @@ static void test_tuned(Arena *arena, Diag *diag) {
     strbuf_destroy(&text);
     strbuf_destroy(&json);
     PlanAlgo algos[14] = {{.layout = {.m = 1}}};
+    PlanAttention attentions[2] = {{.kernels = ATTENTION_CUDNN}, {.kernels = ATTENTION_WGMMA}};
     plan->device = (PlanDevice){.name = "NVIDIA\nH200",
                                 .arch = "sm_90",
                                 .library_version = 130100,
                                 .n_algos = 14,
-                                .n_attentions = 1,
+                                .n_attentions = 2,
                                 .algos = algos,
-                                .attentions = &(PlanAttention){.batch = 1}};
+                                .attentions = attentions};
     text = show(show_text, plan, diag), json = show(show_json, plan, diag);
     CHECK(strstr(text.text,
-                 "\ntuned     for NVIDIA?H200 (cuBLASLt 13.1): 14 products, 1 attention\n"),
+                 "\ntuned     for NVIDIA?H200 (cuBLASLt 13.1): 14 products, 2 attentions "
+                 "(1 cudnn, 1 wgmma)\n"),
           "%s", text.text);
     root = parse(&json);
     const json_t *tuned = json_object_get(root, "tuned");
     CHECK(get_int(tuned, "products") == 14 && get_int(tuned, "cublaslt") == 130100, "figures");
     CHECK(strcmp(json_string_value(json_object_get(tuned, "device")), "NVIDIA\nH200") == 0, "name");
+    const json_t *kernels = json_object_get(tuned, "attention_kernels");
+    CHECK(get_int(kernels, "cudnn") == 1 && get_int(kernels, "mma") == 0 &&
+              get_int(kernels, "wgmma") == 1,
+          "kernels");
     json_decref(root);
     strbuf_destroy(&text);
     strbuf_destroy(&json);

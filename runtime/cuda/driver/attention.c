@@ -222,9 +222,9 @@ const AttentionEntry *attention_table_find(AttentionTable *table, const Attentio
     return entry->plan ? entry : NULL;
 }
 
-bool attention_table_supports(void *table, const AttentionCommand *command) {
+AttentionKernels attention_table_choose(void *table, const AttentionCommand *command) {
     const char *why;
-    return attention_table_find(table, command, &why) != NULL;
+    return attention_table_find(table, command, &why) ? ATTENTION_CUDNN : ATTENTION_MMA;
 }
 
 int64_t attention_entry_workspace_bytes(const AttentionEntry *entry) {

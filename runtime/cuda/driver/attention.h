@@ -30,8 +30,8 @@ void attention_table_destroy(AttentionTable *table);
 const AttentionEntry *attention_table_find(AttentionTable *table, const AttentionCommand *command,
                                            const char **out_why);
 
-/* The same question as an AttentionCheck's, of a table. */
-bool attention_table_supports(void *table, const AttentionCommand *command);
+/* An AttentionCheck's `choose`, for what nothing was measured of: cuDNN where it does it. */
+AttentionKernels attention_table_choose(void *table, const AttentionCommand *command);
 
 cudnnStatus_t attention_issue(const AttentionTable *table, const AttentionEntry *entry,
                               const AttentionCommand *command, cudaStream_t stream);

@@ -1,5 +1,6 @@
 /* The CUDA backend: a rank's step, or all ranks' on one device, as one captured graph. */
 #include "runtime/cuda/codegen.h"
+#include "runtime/cuda/driver/attention_choice.h"
 #include "runtime/cuda/driver/modules.h"
 #include "runtime/cuda/driver/nccl.h"
 #include "runtime/cuda/driver/replay.h"
@@ -24,9 +25,9 @@ typedef struct CudaEngine {
     GeneratedModules *modules;
     EmitMemory memory;
     EpilogueCheck epilogues;
-    AttentionCheck attention;
-    bool told;              /* that an epilogue is missing */
-    bool told_attention[2]; /* that an attention is, forward and backward */
+    AttentionChoice attentions;
+    AttentionCheck attention; /* asks it */
+    bool told;                /* that an epilogue is missing */
     int64_t slot_bytes;
     int first_local, n_local; /* ranks whose arenas are here */
     NcclWorld *world;         /* several processes; else NULL */
@@ -152,36 +153,6 @@ static bool supports_epilogue(void *user, const GemmCommand *gemm) {
     return false;
 }
 
-/* Has the plan been tuned here, with this cuDNN, and own kernels were faster? */
-static bool is_tuned_away(CudaEngine *cuda, const AttentionCommand *attention) {
-    const PlanDevice *tuned = cuda->context.gemms->stored;
-    if (!tuned || !cuda->context.attentions->handle) return false;
-    if (tuned->attention_version != (int64_t)cuda->device.api->cudnnGetVersion()) return false;
-    PlanAttention kind = attention_kind(&attention->shape);
-    const PlanAttention *choice = plan_find_attention(tuned, &kind);
-    return choice && choice->own;
-}
-
-/* One line for each direction, and none where there is no cuDNN at all. */
-static bool supports_attention(void *user, const AttentionCommand *attention) {
-    CudaEngine *cuda = user;
-    const AttentionShape *s = &attention->shape;
-    const char *why;
-    if (is_tuned_away(cuda, attention)) return false;
-    if (attention_table_find(cuda->context.attentions, attention, &why)) return true;
-    bool known = !cuda->device.api->path[LIBRARY_cudnn] || cuda->first_local != 0;
-    if (!known && !cuda->told_attention[s->backward]) {
-        fprintf(
-            stderr,
-            "perilune: cuDNN leaves attention%s of %lld x %lld positions, %lld heads of %lld to "
-            "own kernels: %s\n",
-            s->backward ? "'s gradient" : "", (long long)s->batch, (long long)s->seq,
-            (long long)(s->kv_heads * s->group), (long long)s->head, why);
-    }
-    cuda->told_attention[s->backward] = true;
-    return false;
-}
-
 static bool sums_bias(void *user, const GemmCommand *gemm) {
     CudaEngine *cuda = user;
     return gemm_table_sums_bias(cuda->context.gemms, gemm);
@@ -212,9 +183,14 @@ static bool open_libraries(CudaEngine *cuda, const EngineOptions *options) {
     gemm_table_use(cuda->context.gemms, &engine->plan->device);
     cuda->epilogues = (EpilogueCheck){supports_epilogue, cuda, sums_bias, joins};
     cuda->memory.epilogues = options->no_epilogues ? NULL : &cuda->epilogues;
-    if (options->no_cudnn) return true;
-    cuda->context.attentions = attention_table_create(&cuda->device, engine->arena);
-    cuda->attention = (AttentionCheck){supports_attention, cuda};
+    if (!options->no_cudnn)
+        cuda->context.attentions = attention_table_create(&cuda->device, engine->arena);
+    cuda->attentions = (AttentionChoice){.device = &cuda->device,
+                                         .table = cuda->context.attentions,
+                                         .tuned = cuda->context.gemms->stored,
+                                         .arena = engine->arena,
+                                         .silent = cuda->first_local != 0};
+    cuda->attention = (AttentionCheck){attention_choose, &cuda->attentions};
     cuda->memory.attention = &cuda->attention;
     return true;
 }
@@ -235,17 +211,6 @@ static bool emit_jobs(CudaEngine *cuda, CommandList lists[N_EMIT_JOBS], Diag *di
     return true;
 }
 
-/* What the plan says of attention, where there is a cuDNN to choose: "" or more of a sentence. */
-static const char *describe_attention_tuning(CudaEngine *cuda, const PlanDevice *tuned) {
-    const AttentionTable *table = cuda->context.attentions;
-    if (!tuned->n_attentions || !table || !table->handle) return "";
-    int v = (int)tuned->attention_version, ours = (int)cuda->device.api->cudnnGetVersion();
-    if (v == ours) return ", attention too";
-    return arena_printf(
-        cuda->engine->arena, ", not attention: that was with cuDNN %d.%d.%d, and this is %d.%d.%d",
-        v / 10000, v / 100 % 100, v % 100, ours / 10000, ours / 100 % 100, ours % 100);
-}
-
 /* Whether the algorithms in the plan's device section were chosen for what is here. */
 static void tell_tuning(CudaEngine *cuda) {
     Engine *engine = cuda->engine;
@@ -256,7 +221,7 @@ static void tell_tuning(CudaEngine *cuda) {
     if (gemms->stored) {
         engine->tuning = arena_printf(engine->arena, "%d of %d matrix products as tuned for %s%s",
                                       gemms->n_stored, gemms->n_used, tuned->name,
-                                      describe_attention_tuning(cuda, tuned));
+                                      attention_choice_tuning(&cuda->attentions));
         return;
     }
     engine->tuning = arena_printf(
@@ -265,23 +230,6 @@ static void tell_tuning(CudaEngine *cuda) {
         tuned->name, tuned->arch, (int)(v / 10000), (int)(v / 100 % 100), (int)(v % 100),
         cuda->device.name, cuda->device.arch, (int)(ours / 10000), (int)(ours / 100 % 100),
         (int)(ours % 100));
-}
-
-/* Which of a step's attentions are cuDNN's. */
-static void tell_attention(CudaEngine *cuda) {
-    const CommandList *list = &cuda->replays[EMIT_TRAIN].list;
-    bool found[2] = {false, false}; /* forward, backward */
-    for (int i = 0; i < list->count; i++) {
-        if (list->items[i].kind != COMMAND_ATTENTION) continue;
-        found[list->items[i].attention.shape.backward] = true;
-    }
-    if (!found[0] && !found[1]) return;
-    int v = (int)cuda->device.api->cudnnGetVersion();
-    cuda->engine->attention = arena_printf(cuda->engine->arena, "attention by cuDNN %d.%d.%d%s",
-                                           v / 10000, v / 100 % 100, v % 100,
-                                           !found[1]   ? " forward, by own kernels backward"
-                                           : !found[0] ? " backward, by own kernels forward"
-                                                       : "");
 }
 
 /* Watches the other ranks meanwhile. Without one of them NCCL's kernels would wait for ever: they
@@ -314,7 +262,7 @@ static bool prepare_jobs(CudaEngine *cuda, CommandList lists[N_EMIT_JOBS], Diag 
         if (!replay_prepare(&cuda->replays[job], &cuda->context, &lists[job], diag)) return false;
     }
     tell_tuning(cuda);
-    tell_attention(cuda);
+    engine->attention = attention_choice_describe(&cuda->attentions);
     return true;
 }
 

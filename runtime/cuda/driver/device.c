@@ -193,24 +193,14 @@ cudaError_t cuda_launch(const CudaDevice *device, cudaKernel_t kernel, const Lau
                                          (size_t)launch->shared_bytes, stream);
 }
 
-/* A part from the host, then copies of what is there already. */
-bool cuda_fill_numbers(const CudaDevice *device, void *memory, int64_t bytes, cudaStream_t stream,
-                       Diag *diag) {
-    enum { WORDS = 1 << 18 };
+bool cuda_fill_repeated(const CudaDevice *device, void *memory, int64_t bytes, const void *part,
+                        int64_t part_bytes, cudaStream_t stream, Diag *diag) {
     static const char WHAT[] = "filling memory with numbers";
     const CuApi *api = device->api;
     unsigned char *to = memory;
-    int64_t done = WORDS * (int64_t)sizeof(uint16_t);
-    uint16_t *words = malloc((size_t)done);
-    uint32_t state = 1;
-    if (!words) BUG("out of memory");
-    for (int i = 0; i < WORDS; i++) {
-        state = state * 1664525u + 1013904223u;
-        words[i] = (uint16_t)(0x3f00 | (state >> 24) | (state >> 8 & 0x8000));
-    }
-    if (done > bytes) done = bytes;
+    int64_t done = part_bytes < bytes ? part_bytes : bytes;
     bool fine = cuda_check(
-        api, api->cudaMemcpyAsync(to, words, (size_t)done, cudaMemcpyHostToDevice, stream), diag,
+        api, api->cudaMemcpyAsync(to, part, (size_t)done, cudaMemcpyHostToDevice, stream), diag,
         WHAT);
     while (fine && done < bytes) {
         int64_t more = bytes - done < done ? bytes - done : done;
@@ -220,7 +210,21 @@ bool cuda_fill_numbers(const CudaDevice *device, void *memory, int64_t bytes, cu
             diag, WHAT);
         done += more;
     }
-    fine = cuda_check(api, api->cudaStreamSynchronize(stream), diag, WHAT) && fine;
+    return cuda_check(api, api->cudaStreamSynchronize(stream), diag, WHAT) && fine;
+}
+
+bool cuda_fill_numbers(const CudaDevice *device, void *memory, int64_t bytes, cudaStream_t stream,
+                       Diag *diag) {
+    enum { WORDS = 1 << 18 };
+    uint16_t *words = malloc(WORDS * sizeof(*words));
+    uint32_t state = 1;
+    if (!words) BUG("out of memory");
+    for (int i = 0; i < WORDS; i++) {
+        state = state * 1664525u + 1013904223u;
+        words[i] = (uint16_t)(0x3f00 | (state >> 24) | (state >> 8 & 0x8000));
+    }
+    bool fine = cuda_fill_repeated(device, memory, bytes, words, WORDS * (int64_t)sizeof(*words),
+                                   stream, diag);
     free(words);
     return fine;
 }

@@ -42,6 +42,10 @@ bool cuda_prepare_kernel(const CudaDevice *device, cudaKernel_t kernel, const La
 cudaError_t cuda_launch(const CudaDevice *device, cudaKernel_t kernel, const LaunchCommand *launch,
                         cudaStream_t stream);
 
+/* `part`, on the host, again and again. Returns when the memory holds it. */
+bool cuda_fill_repeated(const CudaDevice *device, void *memory, int64_t bytes, const void *part,
+                        int64_t part_bytes, cudaStream_t stream, Diag *diag);
+
 /* Numbers between 0.5 and 2 of either sign, read as bf16 or as f32, and between 1.75 and 2 as f16,
  * for what is measured: zeros take less power than training does, and so run faster. Returns when
  * the memory holds them. */

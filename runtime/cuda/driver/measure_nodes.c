@@ -37,7 +37,7 @@ static bool bind_node(CudaMeasure *measure, Graph *graph, Node *node, CommandLis
                       Diag *diag) {
     unsigned char *at = measure->memory;
     const Plan plan = {.mesh = graph->mesh, .n_micro = 1, .n_stages = 1};
-    const AttentionCheck attention = {attention_table_supports, measure->context.attentions};
+    const AttentionCheck attention = {attention_table_choose, measure->context.attentions};
     CudaEmitter emitter = {.list = list,
                            .state = measure->state,
                            .generated = kernel_cache_create(measure->arena),

@@ -96,6 +96,12 @@ static bool supports_joined(void *user, const GemmCommand *one, const GemmComman
     return gemm_table_supports(user, joined);
 }
 
+/* Every attention in 16 bits is one command in the list, whoever does it: nothing of it is run. */
+static AttentionKernels as_command(void *user, const AttentionCommand *attention) {
+    (void)user, (void)attention;
+    return ATTENTION_CUDNN;
+}
+
 /* The products of one of the ways to run the stage: those that also make a bias's gradient, where
  * they are asked for, else all. */
 static bool add_products(Tuner *tuner, const Plan *plan, int stage, bool sums) {
@@ -105,7 +111,7 @@ static bool add_products(Tuner *tuner, const Plan *plan, int stage, bool sums) {
                            .user = tuner->table,
                            .sums_bias = sums ? supports_epilogue : NULL,
                            .joins = supports_joined};
-    const AttentionCheck attention = {attention_table_supports, tuner->attention_table};
+    const AttentionCheck attention = {as_command, NULL};
     bool fine = cuda_emit_stage(plan, stage, &check, &attention, arena, kernel_cache_create(arena),
                                 &list, tuner->diag);
     for (int i = 0; fine && i < list.count; i++) {

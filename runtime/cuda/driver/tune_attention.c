@@ -1,14 +1,20 @@
 #include "runtime/cuda/driver/tune_attention.h"
 
 #include "runtime/cuda/bind.h"
+#include "runtime/cuda/driver/attention_choice.h"
+#include "runtime/cuda/driver/tune_results.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 typedef struct Attention {
     PlanAttention kind;
-    AttentionCommand command; /* one of those that it stands for */
-    const AttentionEntry *entry;
+    AttentionCommand command;    /* one of those that it stands for */
+    const AttentionEntry *entry; /* cuDNN's; NULL: it does not do it */
+    bool wgmma;                  /* own kernels on wgmma could */
     const Node *node;
     int64_t count;      /* see TunedAttention */
     int64_t count_here; /* in the stage that is looked at */
@@ -54,6 +60,7 @@ static Attention *find_attention(const Tuner *tuner, const PlanAttention *kind) 
     return NULL;
 }
 
+/* Without a choice there is nothing to do: own kernels on mma.sync could do all of them. */
 void tuner_add_attention(Tuner *tuner, const AttentionCommand *command, const Node *node) {
     const char *why;
     PlanAttention kind = attention_kind(&command->shape);
@@ -61,7 +68,9 @@ void tuner_add_attention(Tuner *tuner, const AttentionCommand *command, const No
     if (!known) {
         Attention attention = {.kind = kind, .command = *command, .node = node};
         attention.entry = attention_table_find(tuner->attention_table, command, &why);
-        if (!attention.entry) BUG("attention that cuDNN does not do: %s", why);
+        attention.wgmma =
+            !tuner->options->no_wgmma && attention_runs_wgmma(&tuner->device, &command->shape);
+        if (!attention.entry && !attention.wgmma) return;
         attention.set_bytes = set_bytes(&command->shape);
         ARENA_PUSH(tuner->arena, tuner->attentions, tuner->n_attentions, tuner->attention_capacity,
                    attention);
@@ -94,23 +103,24 @@ static AttentionCommand place(const Tuner *tuner, const Attention *attention, in
     return command;
 }
 
-static bool issue_library(const Tuner *tuner, const void *what, int repeat) {
-    const Attention *attention = what;
-    AttentionCommand command = place(tuner, attention, repeat);
-    return attention_issue(tuner->attention_table, attention->entry, &command, tuner->stream) ==
-           CUDNN_STATUS_SUCCESS;
+/* --- launches --- */
+
+static AttentionKernels as_given(void *user, const AttentionCommand *command) {
+    const AttentionKernels *kernels = user;
+    (void)command;
+    return *kernels;
 }
 
-/* The launches that training has for the node without cuDNN. */
+/* The launches that training has for the node by own kernels; those of attention itself for a
+ * gradient's node, which has the same attributes, where not `backward`. */
 static bool bind_own(const Tuner *tuner, const Node *node, const AttentionCommand *command,
-                     CommandList *out) {
+                     bool backward, AttentionKernels kernels, CommandList *out) {
     enum { MOST_INPUTS = 6 };
-    const Mesh *mesh = &tuner->plan->mesh;
-    CudaEmitter emitter = {.list = out, .plan = tuner->plan};
+    const AttentionCheck check = {as_given, &kernels};
+    CudaEmitter emitter = {.list = out, .plan = tuner->plan, .attention = &check};
     void *in[MOST_INPUTS] = {(void *)command->q, (void *)command->k, (void *)command->v,
                              command->o,         command->lse,       (void *)command->d_o};
     Type in_local[MOST_INPUTS];
-    bool backward = command->shape.backward;
     Binding b = {.node = node,
                  .arena = tuner->arena,
                  .diag = tuner->diag,
@@ -122,30 +132,40 @@ static bool bind_own(const Tuner *tuner, const Node *node, const AttentionComman
                  .workspace_bytes = tuner->workspace_bytes,
                  .backend = &emitter};
     for (int i = 0; i < node->n_inputs && i < MOST_INPUTS; i++) {
-        in_local[i] =
-            type_local(value_type(node->inputs[i]), value_sharding(node->inputs[i]), mesh);
+        in_local[i] = type_local(value_type(node->inputs[i]), value_sharding(node->inputs[i]),
+                                 &tuner->plan->mesh);
     }
-    for (int o = 0; o < node->n_outputs; o++) {
-        b.out_local[o] = type_local(&node->types[o], &node->shardings[o], mesh);
-    }
-    return cuda_bind(&b);
+    return backward ? cuda_bind_attention_grad(&b) : cuda_bind_attention(&b);
 }
 
-static bool issue_own(const Tuner *tuner, const void *what, int repeat) {
-    const Attention *attention = what;
+/* One way to do an attention. */
+typedef struct Candidate {
+    const Attention *attention;
+    AttentionKernels kernels;
+} Candidate;
+
+static bool issue(const Tuner *tuner, const void *what, int repeat) {
+    const Candidate *candidate = what;
+    const Attention *attention = candidate->attention;
     AttentionCommand command = place(tuner, attention, repeat);
     CommandList list = {0};
-    bool fine = bind_own(tuner, attention->node, &command, &list);
+    if (candidate->kernels == ATTENTION_CUDNN) {
+        return attention_issue(tuner->attention_table, attention->entry, &command, tuner->stream) ==
+               CUDNN_STATUS_SUCCESS;
+    }
+    bool fine = bind_own(tuner, attention->node, &command, attention->kind.backward,
+                         candidate->kernels, &list);
     fine = fine && tuner_launch(tuner, &list);
     command_list_release(&list);
     return fine;
 }
 
 /* *out_fits: the device has the shared memory that own kernels need. False: reported. */
-static bool prepare_own(const Tuner *tuner, const Attention *attention, bool *out_fits) {
+static bool prepare_own(const Tuner *tuner, const Attention *attention, bool backward,
+                        AttentionKernels kernels, bool *out_fits) {
     AttentionCommand command = place(tuner, attention, 0);
     CommandList list = {0};
-    bool fine = bind_own(tuner, attention->node, &command, &list);
+    bool fine = bind_own(tuner, attention->node, &command, backward, kernels, &list);
     *out_fits = fine;
     for (int i = 0; i < list.count; i++) {
         if (list.items[i].launch.shared_bytes > tuner->device.most_shared_bytes) *out_fits = false;
@@ -155,6 +175,112 @@ static bool prepare_own(const Tuner *tuner, const Attention *attention, bool *ou
     return fine;
 }
 
+/* --- results --- */
+
+enum { MOST_RESULTS = 3 };
+
+/* dq, dk, dv or o, lse. Returns how many. */
+static int list_results(const AttentionCommand *command, TuneTensor out[MOST_RESULTS]) {
+    const AttentionShape *s = &command->shape;
+    int64_t rows = s->batch * s->seq * s->kv_heads * s->group, count = rows * s->head;
+    if (s->backward) {
+        out[0] = (TuneTensor){"dq", command->dq, s->dtype, count, NULL};
+        out[1] = (TuneTensor){"dk", command->dk, s->dtype, count / s->group, NULL};
+        out[2] = (TuneTensor){"dv", command->dv, s->dtype, count / s->group, NULL};
+        return 3;
+    }
+    out[0] = (TuneTensor){"o", command->o, s->dtype, count, NULL};
+    out[1] = (TuneTensor){"lse", command->lse, DTYPE_F32, rows, NULL};
+    return 2;
+}
+
+/* One comparison of the kernels on wgmma. */
+typedef struct Trial {
+    Tuner *tuner;
+    const Attention *attention;
+    AttentionCommand command; /* on the operands that all of them read */
+    int n_results;
+    TuneTensor results[MOST_RESULTS];
+    const char *refused; /* NULL: nothing was found yet */
+} Trial;
+
+/* Once, from results that are no numbers. False: it does not run, or reported. */
+static bool run(const Trial *trial, bool backward, AttentionKernels kernels) {
+    const Tuner *tuner = trial->tuner;
+    CommandList list = {0};
+    bool fits = false;
+    if (!prepare_own(tuner, trial->attention, backward, kernels, &fits) || !fits) return false;
+    bool fine = bind_own(tuner, trial->attention->node, &trial->command, backward, kernels, &list);
+    for (int i = 0; fine && i < trial->n_results; i++) fine = tune_spoil(tuner, &trial->results[i]);
+    fine = fine && tuner_launch(tuner, &list);
+    command_list_release(&list);
+    return fine;
+}
+
+static bool keep_results(Trial *trial) {
+    bool fine = true;
+    for (int i = 0; fine && i < trial->n_results; i++)
+        fine = tune_keep(trial->tuner, &trial->results[i]);
+    return fine;
+}
+
+/* Operands, which for a gradient have what attention makes of them, and what kernels on mma.sync
+ * make of them. */
+static bool run_reference(Trial *trial) {
+    const Attention *attention = trial->attention;
+    const Tuner *tuner = trial->tuner;
+    if (!tune_fill_normal(tuner, (void *)trial->command.q, attention->set_bytes - ALIGN_BYTES,
+                          attention->kind.dtype)) {
+        return false;
+    }
+    return (!attention->kind.backward || run(trial, false, ATTENTION_MMA)) &&
+           run(trial, attention->kind.backward, ATTENTION_MMA) && keep_results(trial);
+}
+
+/* Two sets of kernels round weights and gradients of scores at other places: by about 5e-3 of what
+ * comes out in bf16. lse is f32 throughout. */
+static double limit_of(const TuneTensor *tensor) {
+    return tensor->dtype == DTYPE_F32 ? 1e-3 : 2e-2;
+}
+
+static bool compare_results(Trial *trial) {
+    Arena *arena = trial->tuner->arena;
+    for (int i = 0; i < trial->n_results && !trial->refused; i++) {
+        const TuneTensor *tensor = &trial->results[i];
+        double error;
+        if (!tune_compare(trial->tuner, tensor, &error)) return false;
+        if (isinf(error)) {
+            trial->refused = arena_printf(arena, "%s differs from mma's: not finite", tensor->name);
+        } else if (error > limit_of(tensor)) {
+            trial->refused =
+                arena_printf(arena, "%s differs from mma's by %.2g", tensor->name, error);
+        }
+    }
+    return true;
+}
+
+/* Again: results that depend on the order in which threads run are not used either. */
+static bool compare_runs(Trial *trial) {
+    if (!keep_results(trial) || !run(trial, trial->attention->kind.backward, ATTENTION_WGMMA))
+        return false;
+    for (int i = 0; i < trial->n_results && !trial->refused; i++) {
+        bool same;
+        if (!tune_compare_bits(trial->tuner, &trial->results[i], &same)) return false;
+        if (!same)
+            trial->refused = arena_printf(trial->tuner->arena, "%s differs from run to run",
+                                          trial->results[i].name);
+    }
+    return true;
+}
+
+/* False: something does not run, or reported. */
+static bool try_wgmma(Trial *trial) {
+    return run_reference(trial) && run(trial, trial->attention->kind.backward, ATTENTION_WGMMA) &&
+           compare_results(trial) && (trial->refused || compare_runs(trial));
+}
+
+/* --- times --- */
+
 static void tell(Tuner *tuner, const Attention *attention) {
     const PlanAttention *k = &attention->kind;
     char what[96];
@@ -163,41 +289,109 @@ static void tell(Tuner *tuner, const Attention *attention) {
     if (tuner->options->progress) {
         tuner->options->progress(tuner->options->user, tuner->n_done, tuner->n_all, what);
     }
+    tuner->n_done++;
 }
 
-static bool tune_attention(Tuner *tuner, const Attention *attention, TunedAttention *out) {
-    bool fits;
-    *out = (TunedAttention){attention->kind, attention->count, -1, -1};
+static bool time_kernels(Tuner *tuner, const Attention *attention, AttentionKernels kernels,
+                         TunedAttention *out) {
+    const Candidate candidate = {attention, kernels};
+    bool fits = true;
+    tell(tuner, attention);
+    if (kernels != ATTENTION_CUDNN &&
+        !prepare_own(tuner, attention, attention->kind.backward, kernels, &fits)) {
+        return false;
+    }
+    return !fits || tuner_time(tuner, issue, &candidate, -1, &out->us[kernels]);
+}
+
+/* cuDNN's and those on mma.sync. */
+static bool time_known(Tuner *tuner, const Attention *attention, TunedAttention *out) {
+    *out = (TunedAttention){.kind = attention->kind, .count = attention->count};
+    for (int k = 0; k < N_ATTENTION_KERNELS; k++) out->us[k] = -1;
     if (attention->set_bytes > tuner->memory_bytes) return true;
-    tell(tuner, attention);
-    if (!tuner_time(tuner, issue_library, attention, -1, &out->library_us)) return false;
-    tuner->n_done++;
-    tell(tuner, attention);
-    if (!prepare_own(tuner, attention, &fits)) return false;
-    if (fits && !tuner_time(tuner, issue_own, attention, -1, &out->own_us)) return false;
-    tuner->n_done++;
-    out->kind.own =
-        out->own_us >= 0 && (out->library_us < 0 || out->own_us < TUNER_FASTER * out->library_us);
-    return true;
+    return (!attention->entry || time_kernels(tuner, attention, ATTENTION_CUDNN, out)) &&
+           time_kernels(tuner, attention, ATTENTION_MMA, out);
+}
+
+static const char *first_line(Arena *arena, const char *text) {
+    return arena_strndup(arena, text, strcspn(text, "\n"));
+}
+
+/* Those on wgmma, if their results are right. What fails here, the device perhaps with it, is not
+ * tuning's end: everything else has been measured. */
+static void time_wgmma(Tuner *tuner, const Attention *attention, TunedAttention *out) {
+    Diag *outer = tuner->diag;
+    Trial trial = {.tuner = tuner, .attention = attention, .command = place(tuner, attention, 0)};
+    trial.n_results = list_results(&trial.command, trial.results);
+    tuner->diag = diag_create();
+    bool fine = try_wgmma(&trial);
+    /* The operands of all others. */
+    fine = cuda_fill_numbers(&tuner->device, (void *)trial.command.q,
+                             attention->set_bytes - ALIGN_BYTES, tuner->stream, tuner->diag) &&
+           fine;
+    if (fine && !trial.refused)
+        fine =
+            time_kernels(tuner, attention, ATTENTION_WGMMA, out) && out->us[ATTENTION_WGMMA] >= 0;
+    if (diag_error_count(tuner->diag))
+        trial.refused = first_line(tuner->arena, diag_text(tuner->diag));
+    else if (!fine)
+        trial.refused = "they do not run";
+    tuner->device.api->cudaGetLastError(); /* forgets it */
+    for (int i = 0; i < trial.n_results; i++) free(trial.results[i].kept);
+    if (trial.refused) out->us[ATTENTION_WGMMA] = -1;
+    out->refused = trial.refused;
+    diag_destroy(tuner->diag);
+    tuner->diag = outer;
+}
+
+/* The first that runs, which training would have untuned, unless a later one is faster. */
+static AttentionKernels choose(const TunedAttention *tuned) {
+    int chosen = -1;
+    for (int k = 0; k < N_ATTENTION_KERNELS; k++) {
+        if (tuned->us[k] < 0) continue;
+        if (chosen < 0 || tuned->us[k] < TUNER_FASTER * tuned->us[chosen]) chosen = k;
+    }
+    return (AttentionKernels)chosen;
 }
 
 int tuner_attention_candidates(const Tuner *tuner) {
-    return 2 * tuner->n_attentions;
+    int n = 0;
+    for (int i = 0; i < tuner->n_attentions; i++) {
+        n += 1 + (tuner->attentions[i].entry != NULL) + tuner->attentions[i].wgmma;
+    }
+    return n;
 }
 
-bool tuner_tune_attentions(Tuner *tuner, TuneResult *out) {
+static bool was_timed(const TunedAttention *tuned) {
+    return tuned->us[ATTENTION_CUDNN] >= 0 || tuned->us[ATTENTION_MMA] >= 0;
+}
+
+/* Of those that were timed. */
+static void keep_choices(Tuner *tuner, int n, TuneResult *out) {
     PlanDevice *device = &out->device;
     int capacity = 0;
-    out->attentions = ARENA_ARRAY(tuner->arena, TunedAttention, tuner->n_attentions + 1);
-    if (tuner->attention_table->handle)
-        device->attention_version = (int64_t)tuner->device.api->cudnnGetVersion();
-    for (int i = 0; i < tuner->n_attentions; i++) {
-        TunedAttention *tuned = &out->attentions[out->n_attentions];
-        if (!tune_attention(tuner, &tuner->attentions[i], tuned)) return false;
-        if (tuned->own_us < 0 && tuned->library_us < 0) continue;
-        out->n_attentions++;
+    for (int i = 0; i < n; i++) {
+        TunedAttention *tuned = &out->attentions[i];
+        if (!was_timed(tuned)) continue;
+        tuned->kind.kernels = choose(tuned);
+        out->attentions[out->n_attentions++] = *tuned;
         if (device->n_attentions == MAX_PLAN_ATTENTIONS) continue;
         ARENA_PUSH(tuner->arena, device->attentions, device->n_attentions, capacity, tuned->kind);
     }
+}
+
+bool tuner_tune_attentions(Tuner *tuner, TuneResult *out) {
+    int n = tuner->n_attentions;
+    out->attentions = ARENA_ARRAY(tuner->arena, TunedAttention, n + 1);
+    out->device.attention_version = attention_table_version(tuner->attention_table);
+    for (int i = 0; i < n; i++) {
+        if (!time_known(tuner, &tuner->attentions[i], &out->attentions[i])) return false;
+    }
+    for (int i = 0; i < n; i++) {
+        const Attention *attention = &tuner->attentions[i];
+        TunedAttention *tuned = &out->attentions[i];
+        if (attention->wgmma && was_timed(tuned)) time_wgmma(tuner, attention, tuned);
+    }
+    keep_choices(tuner, n, out);
     return true;
 }

@@ -40,7 +40,7 @@ typedef struct CopyScalarArgs {
     float *to;
 } CopyScalarArgs;
 
-/* attention_forward.cu, attention_backward.cu, attention_any.cu */
+/* attention_forward.cu, attention_backward.cu, the same on wgmma, attention_any.cu */
 
 /* q [batch, seq, kv_heads, group, head] and k, v [batch, seq, kv_heads, head]. For one key/value
  * head the query rows are all (position, group member) pairs: row = position * group + member. */
@@ -63,6 +63,11 @@ enum {
     ATTENTION_ANY_HEAD = 256,    /* the longest head of attention_any_* */
     ATTENTION_ROW_PAD = 128,     /* a multiple of every tile of rows */
     ATTENTION_DELTA_LANES = 8,   /* threads per row in attention_delta_* */
+
+    ATTENTION_WGMMA_THREADS = 256,  /* of all of attention_*_wgmma_*; tiles are ATTENTION_TILE. */
+    ATTENTION_WGMMA_STEP_64 = 64,   /* Keys at a time, forward and in attention_queries_*, */
+    ATTENTION_WGMMA_STEP_128 = 128, /* by the heads that the kernel is for; */
+    ATTENTION_WGMMA_KEYS_STEP = 64, /* and rows at a time in attention_keys_*. */
 };
 
 /* q, k, v, o of the kernel's dtype. */

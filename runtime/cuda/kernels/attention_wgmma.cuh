@@ -5,10 +5,8 @@
 #include "runtime/cuda/kernels/attention.cuh"
 #include "runtime/cuda/kernels/wgmma.cuh"
 
-enum {
-    GROUP_ROWS = 64,     /* rows or keys of a warpgroup */
-    WGMMA_THREADS = 256, /* two of them in a block of ATTENTION_TILE */
-};
+/* Rows or keys of a warpgroup: two of them do a block's ATTENTION_TILE. */
+enum { GROUP_ROWS = ATTENTION_TILE / 2 };
 
 /* Panels of 64 columns, [ROWS][64] each: a WgmmaMatrix. */
 template <int HEAD_, int ROWS> struct PanelTile {

@@ -36,6 +36,7 @@ template <typename T, int HEAD>
 static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs &a) {
     typedef PanelTile<HEAD, ATTENTION_TILE> Own;
     typedef PanelTile<HEAD, ROW_TILE> Rows;
+    static_assert(ROW_TILE == ATTENTION_WGMMA_KEYS_STEP, "as the binder counts");
     /* k, v, two of (q, do), two of (lse2, delta) */
     DYNAMIC_SHARED(unsigned char, shared);
     const AttentionSizes &s = a.sizes;
@@ -49,14 +50,14 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
     const int group_row = thread_anew() / 128 * GROUP_ROWS;
 
     auto copy_rows = [&](int first_row, int buffer) {
-        tile_copy_in<Rows, ROW_TILE, WGMMA_THREADS>(buffers + buffer * 2 * Rows::BYTES, rows, base,
-                                                    QueryRows{s}, first_row, s.rows);
+        tile_copy_in<Rows, ROW_TILE, ATTENTION_WGMMA_THREADS>(
+            buffers + buffer * 2 * Rows::BYTES, rows, base, QueryRows{s}, first_row, s.rows);
         copy_statistics(k_tile + STATISTICS + buffer * 2 * ROW_TILE * 4, a, place, first_row);
         copy_async_commit();
     };
     int first_row = s.causal ? tile_key * s.group / ROW_TILE * ROW_TILE : 0;
-    tile_copy_in<Own, ATTENTION_TILE, WGMMA_THREADS>(k_tile, kv, attention_first_key(s, place),
-                                                     KeyRows{s}, tile_key, s.seq);
+    tile_copy_in<Own, ATTENTION_TILE, ATTENTION_WGMMA_THREADS>(
+        k_tile, kv, attention_first_key(s, place), KeyRows{s}, tile_key, s.seq);
     copy_rows(first_row, 0);
 
     float dk[1][HEAD / 8][4], dv[1][HEAD / 8][4];
@@ -124,12 +125,12 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
     const int group_row = thread_anew() / 128 * GROUP_ROWS;
 
     auto copy_keys = [&](int first_key, int buffer) {
-        tile_copy_in<Keys, KEYS, WGMMA_THREADS>(buffers + buffer * 2 * Keys::BYTES, kv, base,
-                                                KeyRows{s}, first_key, s.seq);
+        tile_copy_in<Keys, KEYS, ATTENTION_WGMMA_THREADS>(buffers + buffer * 2 * Keys::BYTES, kv,
+                                                          base, KeyRows{s}, first_key, s.seq);
         copy_async_commit();
     };
-    tile_copy_in<Own, ATTENTION_TILE, WGMMA_THREADS>(q_tile, rows, attention_first_query(s, place),
-                                                     QueryRows{s}, tile_row, s.rows);
+    tile_copy_in<Own, ATTENTION_TILE, ATTENTION_WGMMA_THREADS>(
+        q_tile, rows, attention_first_query(s, place), QueryRows{s}, tile_row, s.rows);
     copy_keys(0, 0);
 
     float acc[1][HEAD / 8][4], lse2[2], delta[2];
@@ -192,19 +193,19 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
 }
 
 #define BACKWARD_KERNELS(T, suffix)                                                                \
-    KERNEL_FUNCTION __launch_bounds__(256, 1)                                                      \
+    KERNEL_FUNCTION __launch_bounds__(ATTENTION_WGMMA_THREADS, 1)                                  \
         attention_keys_64_wgmma_##suffix(AttentionBackwardArgs a) {                                \
         WGMMA_KERNEL((keys_gradient<T, 64>(a)));                                                   \
     }                                                                                              \
-    KERNEL_FUNCTION __launch_bounds__(256, 1)                                                      \
+    KERNEL_FUNCTION __launch_bounds__(ATTENTION_WGMMA_THREADS, 1)                                  \
         attention_keys_128_wgmma_##suffix(AttentionBackwardArgs a) {                               \
         WGMMA_KERNEL((keys_gradient<T, 128>(a)));                                                  \
     }                                                                                              \
-    KERNEL_FUNCTION __launch_bounds__(256, 2)                                                      \
+    KERNEL_FUNCTION __launch_bounds__(ATTENTION_WGMMA_THREADS, 2)                                  \
         attention_queries_64_wgmma_##suffix(AttentionBackwardArgs a) {                             \
         WGMMA_KERNEL((queries_gradient<T, 64, ATTENTION_WGMMA_STEP_64>(a)));                       \
     }                                                                                              \
-    KERNEL_FUNCTION __launch_bounds__(256, 1)                                                      \
+    KERNEL_FUNCTION __launch_bounds__(ATTENTION_WGMMA_THREADS, 1)                                  \
         attention_queries_128_wgmma_##suffix(AttentionBackwardArgs a) {                            \
         WGMMA_KERNEL((queries_gradient<T, 128, ATTENTION_WGMMA_STEP_128>(a)));                     \
     }

@@ -34,19 +34,19 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
     const int group_row = thread_anew() / 128 * GROUP_ROWS;
 
     auto copy_keys = [&](int first_key) {
-        tile_copy_in<Keys, KEYS, WGMMA_THREADS>(k_tiles + first_key / KEYS % 2 * Keys::BYTES, k,
-                                                base, KeyRows{s}, first_key, s.seq);
+        tile_copy_in<Keys, KEYS, ATTENTION_WGMMA_THREADS>(
+            k_tiles + first_key / KEYS % 2 * Keys::BYTES, k, base, KeyRows{s}, first_key, s.seq);
     };
     /* The values that go with these keys, and the next keys: over what the last tiles were, which
      * nobody reads any more. */
     auto copy_next = [&](int first_key) {
-        tile_copy_in<Keys, KEYS, WGMMA_THREADS>(v_tiles + first_key / KEYS % 2 * Keys::BYTES, v,
-                                                base, KeyRows{s}, first_key, s.seq);
+        tile_copy_in<Keys, KEYS, ATTENTION_WGMMA_THREADS>(
+            v_tiles + first_key / KEYS % 2 * Keys::BYTES, v, base, KeyRows{s}, first_key, s.seq);
         if (first_key + KEYS < visible) copy_keys(first_key + KEYS);
         copy_async_commit();
     };
-    tile_copy_in<Queries, ATTENTION_TILE, WGMMA_THREADS>(q_tile, q, attention_first_query(s, place),
-                                                         QueryRows{s}, tile_row, s.rows);
+    tile_copy_in<Queries, ATTENTION_TILE, ATTENTION_WGMMA_THREADS>(
+        q_tile, q, attention_first_query(s, place), QueryRows{s}, tile_row, s.rows);
     copy_keys(0);
     copy_async_commit();
 
@@ -102,11 +102,11 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
 }
 
 #define FORWARD_KERNELS(T, suffix)                                                                 \
-    KERNEL_FUNCTION __launch_bounds__(256, 2)                                                      \
+    KERNEL_FUNCTION __launch_bounds__(ATTENTION_WGMMA_THREADS, 2)                                  \
         attention_forward_64_wgmma_##suffix(AttentionForwardArgs a) {                              \
         WGMMA_KERNEL((forward<T, 64, ATTENTION_WGMMA_STEP_64>(a)));                                \
     }                                                                                              \
-    KERNEL_FUNCTION __launch_bounds__(256, 1)                                                      \
+    KERNEL_FUNCTION __launch_bounds__(ATTENTION_WGMMA_THREADS, 1)                                  \
         attention_forward_128_wgmma_##suffix(AttentionForwardArgs a) {                             \
         WGMMA_KERNEL((forward<T, 128, ATTENTION_WGMMA_STEP_128>(a)));                              \
     }

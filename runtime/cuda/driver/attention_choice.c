@@ -1,0 +1,116 @@
+#include "runtime/cuda/driver/attention_choice.h"
+
+#include <stdio.h>
+#include <string.h>
+
+bool attention_runs_wgmma(const CudaDevice *device, const AttentionShape *shape) {
+    return strcmp(device->arch, "sm_90") == 0 && cuda_attention_has_wgmma(shape);
+}
+
+int64_t attention_table_version(const AttentionTable *table) {
+    return table && table->handle ? (int64_t)table->device->api->cudnnGetVersion() : 0;
+}
+
+/* Another cuDNN may be faster than what was fastest. Without one, what own kernels were chosen
+ * before was faster than the other own ones, too. */
+static bool is_other_library(const AttentionChoice *choice) {
+    int64_t version = attention_table_version(choice->table);
+    return version && choice->tuned->attention_version != version;
+}
+
+/* What the plan says, if it is for what is here and can be done: plans are untrusted. */
+static bool find_tuned(const AttentionChoice *choice, const AttentionCommand *attention,
+                       const PlanAttention *kind, AttentionKernels *out) {
+    if (!choice->tuned || is_other_library(choice)) return false;
+    const PlanAttention *tuned = plan_find_attention(choice->tuned, kind);
+    if (!tuned) return false;
+    *out = tuned->kernels;
+    switch (tuned->kernels) {
+    case ATTENTION_WGMMA: return attention_runs_wgmma(choice->device, &attention->shape);
+    case ATTENTION_CUDNN:
+        return choice->table && attention_table_choose(choice->table, attention) == ATTENTION_CUDNN;
+    default: return true;
+    }
+}
+
+/* One line for each direction, and none where there is no cuDNN at all. */
+static AttentionKernels choose_untuned(AttentionChoice *choice, const AttentionCommand *attention) {
+    const AttentionShape *s = &attention->shape;
+    const char *why;
+    if (!choice->table) return ATTENTION_MMA;
+    if (attention_table_find(choice->table, attention, &why)) return ATTENTION_CUDNN;
+    bool known = !choice->device->api->path[LIBRARY_cudnn] || choice->silent;
+    if (!known && !choice->told[s->backward]) {
+        fprintf(
+            stderr,
+            "perilune: cuDNN leaves attention%s of %lld x %lld positions, %lld heads of %lld to "
+            "own kernels: %s\n",
+            s->backward ? "'s gradient" : "", (long long)s->batch, (long long)s->seq,
+            (long long)(s->kv_heads * s->group), (long long)s->head, why);
+    }
+    choice->told[s->backward] = true;
+    return ATTENTION_MMA;
+}
+
+static bool is_known(const AttentionChoice *choice, const PlanAttention *kind) {
+    for (int i = 0; i < choice->n_kinds; i++) {
+        if (plan_attention_same(&choice->kinds[i], kind)) return true;
+    }
+    return false;
+}
+
+AttentionKernels attention_choose(void *user, const AttentionCommand *attention) {
+    AttentionChoice *choice = user;
+    PlanAttention kind = attention_kind(&attention->shape);
+    bool as_tuned = find_tuned(choice, attention, &kind, &kind.kernels);
+    if (!as_tuned) kind.kernels = choose_untuned(choice, attention);
+    choice->used[kind.backward][kind.kernels] = true;
+    if (!is_known(choice, &kind)) {
+        ARENA_PUSH(choice->arena, choice->kinds, choice->n_kinds, choice->capacity, kind);
+        choice->n_as_tuned += as_tuned;
+    }
+    return kind.kernels;
+}
+
+static const char *name_cudnn(Arena *arena, int64_t version) {
+    int v = (int)version;
+    return arena_printf(arena, "cuDNN %d.%d.%d", v / 10000, v / 100 % 100, v % 100);
+}
+
+const char *attention_choice_tuning(const AttentionChoice *choice) {
+    const PlanDevice *tuned = choice->tuned;
+    Arena *arena = choice->arena;
+    if (!tuned || !tuned->n_attentions || !choice->n_kinds) return "";
+    if (!is_other_library(choice))
+        return arena_printf(arena, ", %d of %d attentions", choice->n_as_tuned, choice->n_kinds);
+    int64_t then = tuned->attention_version, now = attention_table_version(choice->table);
+    return arena_printf(arena, ", not attention: that was %s%s, and this is %s",
+                        then ? "with " : "without cuDNN", then ? name_cudnn(arena, then) : "",
+                        name_cudnn(arena, now));
+}
+
+/* "cuDNN 9.19.0 and own kernels" */
+static const char *list_used(const AttentionChoice *choice, const bool used[N_ATTENTION_KERNELS]) {
+    const char *names[N_ATTENTION_KERNELS] = {
+        [ATTENTION_MMA] = "own kernels", [ATTENTION_WGMMA] = "own kernels on wgmma"};
+    const char *all = "";
+    if (used[ATTENTION_CUDNN])
+        names[ATTENTION_CUDNN] = name_cudnn(choice->arena, attention_table_version(choice->table));
+    for (int k = 0; k < N_ATTENTION_KERNELS; k++) {
+        if (!used[k]) continue;
+        all = arena_printf(choice->arena, "%s%s%s", all, *all ? " and " : "", names[k]);
+    }
+    return all;
+}
+
+const char *attention_choice_describe(const AttentionChoice *choice) {
+    const bool(*used)[N_ATTENTION_KERNELS] = choice->used;
+    bool own = true;
+    for (int b = 0; b < 2; b++) own &= !used[b][ATTENTION_CUDNN] && !used[b][ATTENTION_WGMMA];
+    if (own && !choice->n_as_tuned) return NULL;
+    const char *forward = list_used(choice, used[0]), *backward = list_used(choice, used[1]);
+    if (!*backward || strcmp(forward, backward) == 0)
+        return arena_printf(choice->arena, "attention by %s", forward);
+    return arena_printf(choice->arena, "attention by %s forward, by %s backward", forward,
+                        backward);
+}
