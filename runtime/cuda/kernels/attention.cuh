@@ -87,6 +87,12 @@ static __device__ __forceinline__ bool attention_hidden(const AttentionSizes &s,
     return key >= s.seq || (s.causal && key * s.group > row);
 }
 
+/* The last key that a row sees. */
+static __device__ __forceinline__ int attention_last_key(const AttentionSizes &s, int row) {
+    int position = attention_position(s, row);
+    return s.causal && position < s.seq ? position : s.seq - 1;
+}
+
 /* Scores [16 MT, 8 N8] of hidden keys become -inf; first_row and first_key are this lane's. To be
  * called in a branch: most tiles hide nothing, and tests of every element would take as long as
  * the products. */
@@ -97,11 +103,12 @@ static __device__ __forceinline__ void attention_mask_scores(const AttentionSize
 #pragma unroll
     for (int m = 0; m < MT; m++) {
 #pragma unroll
-        for (int n = 0; n < N8; n++) {
+        for (int half = 0; half < 2; half++) {
+            int seen = attention_last_key(s, first_row + 16 * m + 8 * half) - first_key;
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                if (attention_hidden(s, first_row + 16 * m + i / 2 * 8, first_key + 8 * n + i % 2))
-                    scores[m][n][i] = bits_to_float(0xff800000u);
+            for (int n = 0; n < N8; n++) {
+                if (8 * n > seen) scores[m][n][2 * half] = bits_to_float(0xff800000u);
+                if (8 * n + 1 > seen) scores[m][n][2 * half + 1] = bits_to_float(0xff800000u);
             }
         }
     }

@@ -36,7 +36,7 @@ template <typename T, int HEAD>
 static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs &a) {
     typedef PanelTile<HEAD, ATTENTION_TILE> Own;
     typedef PanelTile<HEAD, ROW_TILE> Rows;
-    static_assert(ROW_TILE == ATTENTION_WGMMA_KEYS_STEP, "as the binder counts");
+    static_assert(Rows::BYTES == ATTENTION_WGMMA_KEYS_STEP * HEAD * 2, "as the binder counts");
     /* k, v, two of (q, do), two of (lse2, delta) */
     DYNAMIC_SHARED(unsigned char, shared);
     const AttentionSizes &s = a.sizes;
@@ -156,13 +156,15 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
         if (first_key + KEYS < visible) copy_keys(first_key + KEYS, buffer ^ 1);
         wgmma_wait<1>();
         wgmma_arrived(ds[0]);
-        if (first_key + KEYS > s.seq || (s.causal && (first_key + KEYS - 1) * s.group > row))
-            attention_mask_scores(s, row + thread % 32 / 4, first_key + thread % 4 * 2, ds);
+        if (wgmma_meanwhile(s.seq)) {
+            if (first_key + KEYS > s.seq || (s.causal && (first_key + KEYS - 1) * s.group > row))
+                attention_mask_scores(s, row + thread % 32 / 4, first_key + thread % 4 * 2, ds);
 #pragma unroll
-        for (int n = 0; n < KEYS / 8; n++) {
+            for (int n = 0; n < KEYS / 8; n++) {
 #pragma unroll
-            for (int i = 0; i < 4; i++)
-                ds[0][n][i] = exp2_fast(fmaf(ds[0][n][i], s.scale_log2, -lse2[i / 2]));
+                for (int i = 0; i < 4; i++)
+                    ds[0][n][i] = exp2_fast(fmaf(ds[0][n][i], s.scale_log2, -lse2[i / 2]));
+            }
         }
         wgmma_wait<0>();
         wgmma_arrived(dp[0]);

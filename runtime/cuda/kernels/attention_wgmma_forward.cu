@@ -75,9 +75,12 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
         copy_next(first_key);
         wgmma_wait<1>();
         wgmma_arrived(scores[0]);
-        mask<KEYS>(s, tile_row, first_key, scores);
-        const bool grown = run.raise(s.scale_log2, scores[0], factor);
-        run.weigh(s.scale_log2, scores[0]);
+        bool grown = false;
+        if (wgmma_meanwhile(s.seq)) {
+            mask<KEYS>(s, tile_row, first_key, scores);
+            grown = run.raise(s.scale_log2, scores[0], factor);
+            run.weigh(s.scale_log2, scores[0]);
+        }
         wgmma_wait<0>();
         wgmma_arrived(acc[0]);
         if (grown) rescale(acc[0], factor);

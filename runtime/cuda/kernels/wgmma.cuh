@@ -73,7 +73,7 @@ template <int PENDING> static inline void wgmma_wait(EMULATE_HERE) {
 }
 #endif
 
-/* The compiler must neither read nor move these before here: accumulators after their wait. */
+/* Accumulators after their wait: the compiler must not read or move them before. */
 template <int N8> static __device__ __forceinline__ void wgmma_arrived(float (&d)[N8][4]) {
 #ifdef __CUDACC__
 #pragma unroll
@@ -84,6 +84,12 @@ template <int N8> static __device__ __forceinline__ void wgmma_arrived(float (&d
 #else
     (void)d;
 #endif
+}
+
+/* True for the kernel's argument, which is positive: what is computed under it is computed there.
+ * Without, ptxas puts the next wait first, and behind it all that was to be done meanwhile. */
+static __device__ __forceinline__ bool wgmma_meanwhile(int positive) {
+    return renew(positive) > 0;
 }
 
 /* d [64, N] = a [64, 16] b [16, N], added to d with `add`; pairs of T in, f32 accumulators. Of warp
