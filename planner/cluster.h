@@ -68,7 +68,7 @@ typedef struct ClusterSoftware {
     double forward_op_us, backward_op_us; /* host time to issue one operation; 0: captured graphs */
     double collective_op_us;              /* host time to issue a collective */
     double collective_skew_us;  /* more for each further member, by the share that devices idle */
-    double collective_stall_us; /* for which the device's stream drains at each */
+    double collective_stall_us; /* for which a busy device's stream drains at each */
     double message_stall_us;    /* likewise at a message between stages: the host waits for it */
     bool overlaps_gradients;    /* the data axis' messages run beside the last backward passes */
     bool overlaps_pipeline;     /* so do messages between stages */

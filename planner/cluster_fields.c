@@ -98,7 +98,7 @@ const ClusterField CLUSTER_FIELDS[] = {
     ROW("software.collective_skew_us", REAL, software.collective_skew_us, "us", 0, 1e5, OPTIONAL, 0,
         "more for each further member, while devices idle"),
     ROW("software.collective_stall_us", REAL, software.collective_stall_us, "us", 0, 1e5, OPTIONAL,
-        0, "that the device waits at each"),
+        0, "that a busy device waits at each"),
     ROW("software.message_stall_us", REAL, software.message_stall_us, "us", 0, 1e5, OPTIONAL, 0,
         "that a stage waits after each message to another"),
     FLAG("software.overlaps_gradients", software.overlaps_gradients, OPTIONAL,

@@ -157,6 +157,15 @@ static void test_host(void) {
     CHECK(us == issue, "one member waits for itself: %.1f", us);
     us = software_phase_us(&software, 5000, 80, 15, 2, 4, true);
     CHECK(us == 5000 + 80 + 2 * 100, "device-bound: %.1f", us);
+    const double SHARES[] = {0.5, 0.85, 0.9, 0.95, 1, 2}, STALLED[] = {0, 0, 0.5, 1, 1, 1};
+    software.collective_skew_us = 0;
+    check_begin(
+        "host: a collective stalls a busy device, and one that waits for its host does not");
+    for (int i = 0; i < 6; i++) {
+        us = software_phase_us(&software, SHARES[i] * issue - 80, 80, 15, 2, 4, false);
+        double want = (SHARES[i] > 1 ? SHARES[i] : 1) * issue + 2 * 100 * STALLED[i];
+        CHECK(fabs(us - want) < 1e-6, "%g of the host's time: %.1f, not %.1f", SHARES[i], us, want);
+    }
     ClusterSoftware graphs = {.name = "captured"};
     us = software_phase_us(&graphs, 500, 80, 15, 2, 4, false);
     CHECK(us == 580, "a captured graph waits for its host: %.1f", us);
