@@ -7,10 +7,10 @@
  * Attention by cuDNN where it is found, as in training; --no-cudnn: by own kernels;
  * --cudnn-backward: the plan has room for cuDNN's gradient. --tune: algorithms of products as
  * `perilune tune` chooses them, else cuBLASLt's first choices. --f16: all of it in f16.
- * --no-epilogues: what follows products has kernels of its own.
+ * --no-epilogues: what follows products has kernels of its own. --no-wgmma: not tried by --tune.
  *
- *   build/bench/bench_gpu [--steps N] [--no-cudnn] [--cudnn-backward] [--tune] [--f16]
- *       [--no-epilogues] [gpt-124m gpt-1.5b llama-8b]
+ *   build/bench/bench_gpu [--steps N] [--no-cudnn] [--cudnn-backward] [--tune] [--no-wgmma]
+ *       [--f16] [--no-epilogues] [gpt-124m gpt-1.5b llama-8b]
  */
 #ifndef HAVE_CUDA
 #include <stdio.h>
@@ -53,7 +53,7 @@ typedef struct Bench {
     double rate; /* FLOP/s of matrix products */
     DType precision;
     int n_steps, n_wanted;
-    bool no_cudnn, no_epilogues, cudnn_backward, tune, wanted[N_CASES];
+    bool no_cudnn, no_epilogues, no_wgmma, cudnn_backward, tune, wanted[N_CASES];
 } Bench;
 
 static double now(void) {
@@ -207,10 +207,11 @@ static double kernel_seconds(Engine *engine, Arena *arena, char *shares, size_t 
 }
 
 /* Puts the algorithms that are fastest here into the plan. */
-static bool tune(Plan *plan, Arena *arena, Diag *diag) {
+static bool tune(const Bench *bench, Plan *plan, Arena *arena, Diag *diag) {
+    const TuneOptions options = {.no_wgmma = bench->no_wgmma};
     TuneResult result;
     double first = 0, chosen = 0;
-    if (!cuda_tune(plan, &(TuneOptions){0}, arena, &result, diag)) return false;
+    if (!cuda_tune(plan, &options, arena, &result, diag)) return false;
     plan->device = result.device;
     for (int i = 0; i < result.n_products; i++) {
         const TunedProduct *product = &result.products[i];
@@ -315,7 +316,7 @@ static bool run_case(const Bench *bench, const Case *c, Diag *diag) {
                (long long)plan->seq, dtype_name(bench->precision), bench->tune ? ", tuned" : "",
                bench->cudnn_backward ? ", room for cuDNN's gradient" : "");
     }
-    bool fine = plan && (!bench->tune || tune(plan, arena, diag)) &&
+    bool fine = plan && (!bench->tune || tune(bench, plan, arena, diag)) &&
                 run_plan(bench, model, plan, arena, diag);
     arena_destroy(arena);
     return fine;
@@ -323,7 +324,7 @@ static bool run_case(const Bench *bench, const Case *c, Diag *diag) {
 
 static int usage(void) {
     fprintf(stderr, "usage: bench_gpu [--steps N] [--no-cudnn] [--cudnn-backward] [--tune] "
-                    "[--f16] [--no-epilogues] [gpt-124m gpt-1.5b llama-8b]\n");
+                    "[--no-wgmma] [--f16] [--no-epilogues] [gpt-124m gpt-1.5b llama-8b]\n");
     return 2;
 }
 
@@ -337,6 +338,7 @@ static bool read_argument(char **argv, int argc, int *i, Bench *bench) {
     }
     if (strcmp(text, "--no-cudnn") == 0) return bench->no_cudnn = true;
     if (strcmp(text, "--no-epilogues") == 0) return bench->no_epilogues = true;
+    if (strcmp(text, "--no-wgmma") == 0) return bench->no_wgmma = true;
     if (strcmp(text, "--cudnn-backward") == 0) return bench->cudnn_backward = true;
     if (strcmp(text, "--tune") == 0) return bench->tune = true;
     if (strcmp(text, "--f16") == 0) {

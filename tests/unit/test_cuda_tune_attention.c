@@ -450,9 +450,10 @@ static void test_untrusted(void) {
 }
 
 static double distance(const Tuner *tuner, const TuneTensor *tensor) {
-    double error = -1;
-    CHECK(tune_compare(tuner, tensor, &error), "%s", diag_text(tuner->diag));
-    return error;
+    TuneDistance of = {-1, -1};
+    CHECK(tune_compare(tuner, tensor, &of), "%s", diag_text(tuner->diag));
+    CHECK(of.worst >= of.whole * 0.999, "%g of it, %g where it is worst", of.whole, of.worst);
+    return of.whole;
 }
 
 /* Longer than what is compared: the middle is not. */
@@ -473,6 +474,11 @@ static void check_long_tensor(const Tuner *tuner, uint16_t *at) {
               "element %d", PLACES[i]);
         at[PLACES[i]] = before;
     }
+    TuneDistance of = {0, 0};
+    int wrong = 3 * TUNE_PIECE;
+    for (int i = wrong; i < wrong + TUNE_PIECE; i++) at[i] ^= 0x8000; /* the other sign */
+    CHECK(tune_compare(tuner, &tensor, &of) && of.whole < 0.05 && fabs(of.worst - 2) < 1e-3,
+          "one piece is wrong: %g of all, %g where it is worst", of.whole, of.worst);
     free(tensor.kept);
 }
 

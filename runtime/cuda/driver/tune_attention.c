@@ -200,8 +200,8 @@ typedef struct Trial {
     const Attention *attention;
     AttentionCommand command; /* on the operands that all of them read */
     int n_results;
-    TuneTensor results[MOST_RESULTS];
-    const char *refused; /* NULL: nothing was found yet */
+    TuneTensor results[MOST_RESULTS]; /* with what is kept of them */
+    const char *refused;              /* NULL: nothing was found yet */
 } Trial;
 
 /* Once, from results that are no numbers. False: it does not run, or reported. */
@@ -224,45 +224,40 @@ static bool keep_results(Trial *trial) {
     return fine;
 }
 
-/* Operands, which for a gradient have what attention makes of them, and what kernels on mma.sync
- * make of them. */
-static bool run_reference(Trial *trial) {
+/* For a gradient with what attention makes of them. */
+static bool fill_operands(Trial *trial) {
     const Attention *attention = trial->attention;
-    const Tuner *tuner = trial->tuner;
-    if (!tune_fill_normal(tuner, (void *)trial->command.q, attention->set_bytes - ALIGN_BYTES,
-                          attention->kind.dtype)) {
-        return false;
-    }
-    return (!attention->kind.backward || run(trial, false, ATTENTION_MMA)) &&
-           run(trial, attention->kind.backward, ATTENTION_MMA) && keep_results(trial);
+    return tune_fill_normal(trial->tuner, (void *)trial->command.q,
+                            attention->set_bytes - ALIGN_BYTES, attention->kind.dtype) &&
+           (!attention->kind.backward || run(trial, false, ATTENTION_MMA));
 }
 
 /* Two sets of kernels round weights and gradients of scores at other places: by about 5e-3 of what
- * comes out in bf16. lse is f32 throughout. */
-static double limit_of(const TuneTensor *tensor) {
-    return tensor->dtype == DTYPE_F32 ? 1e-3 : 2e-2;
+ * comes out in bf16. lse is f32 throughout. Where sums cancel a piece may be further off. */
+static bool is_far(const TuneTensor *tensor, const TuneDistance *distance) {
+    double limit = tensor->dtype == DTYPE_F32 ? 1e-3 : 2e-2;
+    return distance->whole > limit || distance->worst > 3 * limit;
 }
 
 static bool compare_results(Trial *trial) {
     Arena *arena = trial->tuner->arena;
     for (int i = 0; i < trial->n_results && !trial->refused; i++) {
         const TuneTensor *tensor = &trial->results[i];
-        double error;
-        if (!tune_compare(trial->tuner, tensor, &error)) return false;
-        if (isinf(error)) {
+        TuneDistance distance;
+        if (!tune_compare(trial->tuner, tensor, &distance)) return false;
+        if (isinf(distance.whole)) {
             trial->refused = arena_printf(arena, "%s differs from mma's: not finite", tensor->name);
-        } else if (error > limit_of(tensor)) {
+        } else if (is_far(tensor, &distance)) {
             trial->refused =
-                arena_printf(arena, "%s differs from mma's by %.2g", tensor->name, error);
+                arena_printf(arena, "%s differs from mma's by %.2g, %.2g where it is worst",
+                             tensor->name, distance.whole, distance.worst);
         }
     }
     return true;
 }
 
-/* Again: results that depend on the order in which threads run are not used either. */
+/* Results that depend on the order in which threads run are not used either. */
 static bool compare_runs(Trial *trial) {
-    if (!keep_results(trial) || !run(trial, trial->attention->kind.backward, ATTENTION_WGMMA))
-        return false;
     for (int i = 0; i < trial->n_results && !trial->refused; i++) {
         bool same;
         if (!tune_compare_bits(trial->tuner, &trial->results[i], &same)) return false;
@@ -273,10 +268,20 @@ static bool compare_runs(Trial *trial) {
     return true;
 }
 
-/* False: something does not run, or reported. */
+/* Against kernels on mma.sync, and then against itself. False: something does not run, or
+ * reported. */
 static bool try_wgmma(Trial *trial) {
-    return run_reference(trial) && run(trial, trial->attention->kind.backward, ATTENTION_WGMMA) &&
-           compare_results(trial) && (trial->refused || compare_runs(trial));
+    bool backward = trial->attention->kind.backward;
+    return fill_operands(trial) && run(trial, backward, ATTENTION_MMA) && keep_results(trial) &&
+           run(trial, backward, ATTENTION_WGMMA) && compare_results(trial) &&
+           (trial->refused ||
+            (keep_results(trial) && run(trial, backward, ATTENTION_WGMMA) && compare_runs(trial)));
+}
+
+/* Once more, on a device that has been busy for a while. */
+static bool try_again(Trial *trial) {
+    return fill_operands(trial) && run(trial, trial->attention->kind.backward, ATTENTION_WGMMA) &&
+           compare_runs(trial);
 }
 
 /* --- times --- */
@@ -330,8 +335,8 @@ static void time_wgmma(Tuner *tuner, const Attention *attention, TunedAttention 
                              attention->set_bytes - ALIGN_BYTES, tuner->stream, tuner->diag) &&
            fine;
     if (fine && !trial.refused)
-        fine =
-            time_kernels(tuner, attention, ATTENTION_WGMMA, out) && out->us[ATTENTION_WGMMA] >= 0;
+        fine = time_kernels(tuner, attention, ATTENTION_WGMMA, out) &&
+               out->us[ATTENTION_WGMMA] >= 0 && try_again(&trial);
     if (diag_error_count(tuner->diag))
         trial.refused = first_line(tuner->arena, diag_text(tuner->diag));
     else if (!fine)

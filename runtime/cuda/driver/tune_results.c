@@ -79,11 +79,12 @@ bool tune_keep(const Tuner *tuner, TuneTensor *tensor) {
     return tensor->kept != NULL;
 }
 
-/* |a - b| / |b| */
-static double relative_distance(const void *a, const void *b, DType dtype, int64_t count) {
+/* |a - b| / |b| over `count` elements from `first` on. */
+static double relative_distance(const void *a, const void *b, DType dtype, int64_t first,
+                                int64_t count) {
     const double least = 1e-3;
     double difference = 0, size = 0;
-    for (int64_t i = 0; i < count; i++) {
+    for (int64_t i = first; i < first + count; i++) {
         double x = (double)vec_get(a, dtype, i), y = (double)vec_get(b, dtype, i);
         difference += (x - y) * (x - y);
         size += y * y;
@@ -93,12 +94,16 @@ static double relative_distance(const void *a, const void *b, DType dtype, int64
     return sqrt(difference) / fmax(sqrt(size), least * sqrt((double)count));
 }
 
-bool tune_compare(const Tuner *tuner, const TuneTensor *tensor, double *out) {
+bool tune_compare(const Tuner *tuner, const TuneTensor *tensor, TuneDistance *out) {
     Parts parts = parts_of(tensor);
+    int64_t count = (parts.begin_bytes + parts.end_bytes) / dtype_bytes(tensor->dtype);
     void *now = fetch(tuner, tensor);
     if (!now) return false;
-    *out = relative_distance(now, tensor->kept, tensor->dtype,
-                             (parts.begin_bytes + parts.end_bytes) / dtype_bytes(tensor->dtype));
+    *out = (TuneDistance){.whole = relative_distance(now, tensor->kept, tensor->dtype, 0, count)};
+    for (int64_t i = 0; i < count; i += TUNE_PIECE) {
+        int64_t n = count - i < TUNE_PIECE ? count - i : TUNE_PIECE;
+        out->worst = fmax(out->worst, relative_distance(now, tensor->kept, tensor->dtype, i, n));
+    }
     free(now);
     return true;
 }

@@ -21,9 +21,14 @@ bool tune_fill_normal(const Tuner *tuner, void *memory, int64_t bytes, DType dty
 bool tune_spoil(const Tuner *tuner, const TuneTensor *tensor);
 /* Takes what is there as what the next comparison is with. */
 bool tune_keep(const Tuner *tuner, TuneTensor *tensor);
-/* *out: |now - kept| / |kept| in the Euclidean norm, in f64; infinite where either is not finite
- * anywhere. Tensors that are zero but for rounding have the norm of elements of 1e-3. */
-bool tune_compare(const Tuner *tuner, const TuneTensor *tensor, double *out);
+/* |now - kept| / |kept| in the Euclidean norm, in f64: of all of it, and of the worst TUNE_PIECE
+ * elements, in which a single tile of wrong ones is not lost. Infinite where either is not finite
+ * anywhere. Pieces that are zero but for rounding have the norm of elements of 1e-3. */
+enum { TUNE_PIECE = 8192 };
+typedef struct TuneDistance {
+    double whole, worst;
+} TuneDistance;
+bool tune_compare(const Tuner *tuner, const TuneTensor *tensor, TuneDistance *out);
 /* *out: whether all bits are those kept. */
 bool tune_compare_bits(const Tuner *tuner, const TuneTensor *tensor, bool *out);
 

@@ -143,16 +143,19 @@ static __device__ __forceinline__ void tile_copy_in(SharedAddress tile,
                                                     const Rows &rows, int first, int end) {
     constexpr int CHUNKS = Tile::HEAD / 8, AT_ONCE = THREADS / CHUNKS;
     static_assert(ROWS % AT_ONCE == 0, "every thread copies equally many chunks");
+    static_assert(AT_ONCE % 8 == 0, "its chunks are permuted alike");
     int thread = thread_anew(), chunk = thread & (CHUNKS - 1);
     int row = (int)((uint32_t)thread / CHUNKS);
     bool inside = chunk * 8 < rows.s.head;
+    SharedAddress to = tile + Tile::offset(row, chunk);
+    row += first;
 #pragma unroll
     for (int i = 0; i < ROWS / AT_ONCE; i++, row += AT_ONCE) {
-        int bytes = inside && first + row < end ? 16 : 0;
-        int64_t offset = base + rows(first + row) + chunk * 8;
+        int bytes = inside && row < end ? 16 : 0;
+        int64_t offset = base + rows(row) + chunk * 8;
 #pragma unroll
         for (int n = 0; n < N; n++) {
-            copy_async_16(tile + n * ROWS * Tile::HEAD * 2 + Tile::offset(row, chunk),
+            copy_async_16(to + i * Tile::offset(AT_ONCE, 0) + n * ROWS * Tile::HEAD * 2,
                           (const uint16_t *)from[n] + offset, bytes);
         }
     }

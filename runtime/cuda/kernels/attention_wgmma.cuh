@@ -8,6 +8,12 @@
 /* Rows or keys of a warpgroup: two of them do a block's ATTENTION_TILE. */
 enum { GROUP_ROWS = ATTENTION_TILE / 2 };
 
+/* The first of them in the block's tile. The shuffle says that a warp's threads agree: addresses of
+ * tiles are then computed once for all of them. */
+static __device__ __forceinline__ int first_group_row(void) {
+    return __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0) * GROUP_ROWS;
+}
+
 /* Panels of 64 columns, [ROWS][64] each: a WgmmaMatrix. */
 template <int HEAD_, int ROWS> struct PanelTile {
     static constexpr int HEAD = HEAD_, PANEL_BYTES = ROWS * 128, BYTES = ROWS * HEAD * 2;
@@ -24,12 +30,13 @@ template <typename T, class A, class B, int N8>
 static __device__ __forceinline__ void issue_scores(float (&scores)[N8][4], SharedAddress a,
                                                     int a_row, SharedAddress b) {
     static_assert(B::BYTES == N8 * 8 * B::HEAD * 2, "all rows of B");
+    const WgmmaMatrix of_a = wgmma_matrix(a + a_row * 128, 16), of_b = wgmma_matrix(b, 16);
 #pragma unroll
     for (int k = 0; k < A::HEAD / 16; k++) {
-        int in_panel = k % 4 * 32;
+        int panel = k / 4, in_panel = k % 4 * 32;
         Wgmma<T, N8 * 8>::template multiply_tiles<false>(
-            scores, wgmma_matrix(a + k / 4 * A::PANEL_BYTES + a_row * 128 + in_panel, 16),
-            wgmma_matrix(b + k / 4 * B::PANEL_BYTES + in_panel, 16), k > 0);
+            scores, wgmma_further(of_a, panel * A::PANEL_BYTES + in_panel),
+            wgmma_further(of_b, panel * B::PANEL_BYTES + in_panel), k > 0);
     }
     wgmma_commit();
 }
@@ -40,10 +47,11 @@ template <typename T, class B, int K16, int N8>
 static __device__ __forceinline__ void
 issue_weighted(float (&acc)[N8][4], const uint32_t (&fragments)[K16][1][4], SharedAddress b) {
     static_assert(B::HEAD == N8 * 8 && B::PANEL_BYTES >= K16 * 16 * 128, "rows of B");
+    const WgmmaMatrix of_b = wgmma_matrix(b, B::PANEL_BYTES);
 #pragma unroll
     for (int k = 0; k < K16; k++) {
         Wgmma<T, N8 * 8>::template multiply_fragments<true>(
-            acc, fragments[k][0], wgmma_matrix(b + k * 16 * 128, B::PANEL_BYTES), true);
+            acc, fragments[k][0], wgmma_further(of_b, k * 16 * 128), true);
     }
     wgmma_commit();
 }

@@ -47,7 +47,7 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
     const int tile_key = place.tile * ATTENTION_TILE;
     const int64_t base = attention_first_query(s, place);
     const void *const kv[2] = {a.k, a.v}, *const rows[2] = {a.q, a.d_o};
-    const int group_row = thread_anew() / 128 * GROUP_ROWS;
+    const int group_row = first_group_row();
 
     auto copy_rows = [&](int first_row, int buffer) {
         tile_copy_in<Rows, ROW_TILE, ATTENTION_WGMMA_THREADS>(
@@ -122,7 +122,7 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
     const int visible = attention_visible(s, tile_row + ATTENTION_TILE);
     const int64_t base = attention_first_key(s, place);
     const void *const kv[2] = {a.k, a.v}, *const rows[2] = {a.q, a.d_o};
-    const int group_row = thread_anew() / 128 * GROUP_ROWS;
+    const int group_row = first_group_row();
 
     auto copy_keys = [&](int first_key, int buffer) {
         tile_copy_in<Keys, KEYS, ATTENTION_WGMMA_THREADS>(buffers + buffer * 2 * Keys::BYTES, kv,
@@ -172,12 +172,14 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
 #pragma unroll
         for (int part = 0; part < KEYS; part += PART) {
             const int first = part / 8;
+            if (HEAD < 128 || wgmma_meanwhile(s.seq)) { /* short of registers with heads of 64 */
 #pragma unroll
-            for (int n = first; n < first + PART / 8; n++) {
+                for (int n = first; n < first + PART / 8; n++) {
 #pragma unroll
-                for (int i = 0; i < 4; i++) ds[0][n][i] *= dp[0][n][i] - delta[i / 2];
+                    for (int i = 0; i < 4; i++) ds[0][n][i] *= dp[0][n][i] - delta[i / 2];
+                }
+                pack_fragments<T>(gradients[part / PART], ds, first);
             }
-            pack_fragments<T>(gradients[part / PART], ds, first);
             wgmma_fence();
             issue_weighted<T, Keys>(acc[0], gradients[part / PART], k_tile + part * 128);
         }

@@ -31,7 +31,7 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
     const int visible = attention_visible(s, tile_row + ATTENTION_TILE);
     const int64_t base = attention_first_key(s, place);
     const void *const q[1] = {a.q}, *const k[1] = {a.k}, *const v[1] = {a.v};
-    const int group_row = thread_anew() / 128 * GROUP_ROWS;
+    const int group_row = first_group_row();
 
     auto copy_keys = [&](int first_key) {
         tile_copy_in<Keys, KEYS, ATTENTION_WGMMA_THREADS>(

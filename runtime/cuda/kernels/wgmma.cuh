@@ -39,6 +39,11 @@ static __device__ __forceinline__ WgmmaMatrix wgmma_matrix(SharedAddress start, 
            EIGHT_ROWS >> 4 << 32 | SWIZZLE_128 << 62;
 }
 
+/* The matrix `bytes` further on, a multiple of 16: one addition, and no carry out of the address. */
+static __device__ __forceinline__ WgmmaMatrix wgmma_further(WgmmaMatrix matrix, int bytes) {
+    return matrix + (uint64_t)(bytes >> 4);
+}
+
 static __device__ __forceinline__ void shared_to_wgmma(void) {
 #ifdef __CUDACC__
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
