@@ -48,11 +48,11 @@ local megatron_deepspeed_2022 = software(like(megatron_2021, {
 -- row beside its blocks (by differences of rows) says that the head's product is slow for want of
 -- alignment with t = 1 and not at all with t > 1: the vocabulary is padded where it is divided.
 -- The four times are of 707 rows, chosen for little error and for little regret, of times nearby,
--- too, and among all layouts that the rows' blocks allow. Fitted on the quarter of rows with a hash
--- of 0 modulo 4 (sha1 of L-h-t-p-d-b-B), for error alone, 66, 43, 50 and 400 give 5.1 % there, 4.9 %
--- on the others, and a regret of 0.9 %. Collectives stall where the device is as slow as its host,
--- and not where it waits for it anyway: blocks of 2048 with t = 4 are faster at micro-batch 2 than
--- at 1, and then nearly twice as slow at 4.
+-- too, and among all layouts that the rows' blocks allow. Fitted on the quarter of rows with a
+-- hash of 0 modulo 4 (sha1 of L-h-t-p-d-b-B), for error alone, 66, 43, 50 and 400 give 5.1 % there,
+-- 4.9 % on the others, and a regret of 0.9 %. Collectives stall where the device is as slow as its
+-- host, and not where it waits for it anyway: blocks of 2048 with t = 4 are faster at micro-batch 2
+-- than at 1, and then nearly twice as slow at 4.
 local vtrain_traced = software(like(megatron_deepspeed_2022, {
   collective_op_us = 0, collective_stall_us = 360,
   loss_forward_bytes = 0, loss_backward_bytes = 0,
