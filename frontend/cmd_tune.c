@@ -116,21 +116,43 @@ static void print_result(const TuneResult *result, const char *path, double seco
     printf("wrote   %s\n", path);
 }
 
+/* Where the tuned plan goes. */
+typedef struct TunedFile {
+    Plan *plan;
+    const char *path;
+    Diag *diag;
+    bool good;
+} TunedFile;
+
+static void write_tuned(TunedFile *file, const PlanDevice *device) {
+    StrBuf text = strbuf_create();
+    file->plan->device = *device;
+    plan_print(&text, file->plan);
+    file->good = cli_write(file->path, &text, file->diag) && file->good;
+    strbuf_destroy(&text);
+}
+
+/* Before kernels are tried that may never end. */
+static void keep_known(void *user, const PlanDevice *device) {
+    TunedFile *file = user;
+    if (strcmp(file->path, "-") != 0) write_tuned(file, device);
+}
+
 static int tune(CliArgs *args, Plan *plan, const char *path, Diag *diag) {
     ProgressLine line = progress_line_start("timed");
-    TuneOptions options = {
-        .no_wgmma = cli_given(args, OPT_NO_WGMMA), .progress = progress_line_show, .user = &line};
+    TunedFile file = {plan, path, diag, true};
+    TuneOptions options = {.no_wgmma = cli_given(args, OPT_NO_WGMMA),
+                           .progress = progress_line_show,
+                           .user = &line,
+                           .known = keep_known,
+                           .known_user = &file};
     TuneResult result;
     bool good = cuda_tune(plan, &options, args->arena, &result, diag);
     double seconds = progress_line_end(&line);
-    if (!good) return EXIT_FAILED;
-    StrBuf text = strbuf_create();
-    plan->device = result.device;
-    plan_print(&text, plan);
-    good = cli_write(path, &text, diag);
-    strbuf_destroy(&text);
-    if (good && strcmp(path, "-") != 0) print_result(&result, path, seconds);
-    return good ? EXIT_DONE : EXIT_FAILED;
+    if (!good || !file.good) return EXIT_FAILED;
+    write_tuned(&file, &result.device);
+    if (file.good && strcmp(path, "-") != 0) print_result(&result, path, seconds);
+    return file.good ? EXIT_DONE : EXIT_FAILED;
 }
 
 int cmd_tune(CliArgs *args) {

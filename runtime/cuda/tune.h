@@ -21,6 +21,10 @@ typedef struct TuneOptions {
     /* Told before each candidate; `what` lives until the next call. May be NULL. */
     void (*progress)(void *user, int n_done, int n_all, const char *what);
     void *user;
+    /* Given what is chosen without kernels on wgmma, before those are tried: if they never end, it
+     * is there. May be NULL. */
+    void (*known)(void *user, const PlanDevice *device);
+    void *known_user;
 } TuneOptions;
 
 typedef struct TunedProduct {

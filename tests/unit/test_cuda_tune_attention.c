@@ -51,7 +51,7 @@ static struct {
     Play play;
     bool broken;   /* the device is */
     bool no_wgmma; /* TuneOptions.no_wgmma */
-    int n_played;
+    int n_played, n_known;
     size_t version;             /* of cuDNN; 0: the fake's */
     int major, minor;           /* compute capability; 0: the fake's */
     int64_t shared_bytes;       /* of a block; 0: the fake's */
@@ -154,12 +154,22 @@ static bool make_plan(Run *run, const ModelSetting *settings) {
     return good;
 }
 
+/* What is kept before kernels on wgmma run. */
+static void note_known(void *user, const PlanDevice *device) {
+    CHECK(user == &between && between.n_played == 0, "told after %d launches", between.n_played);
+    CHECK(device->n_attentions == 2 && device->n_algos > 0, "%d attentions", device->n_attentions);
+    for (int i = 0; i < device->n_attentions; i++)
+        CHECK(device->attentions[i].kernels != ATTENTION_WGMMA, "wgmma before it was tried");
+    between.n_known++;
+}
+
 /* The section is the plan's afterwards. */
 static bool tune(Run *run, const ModelSetting *settings, TuneResult *out) {
     *out = (TuneResult){0};
     if (!make_plan(run, settings)) return false;
-    bool good = cuda_tune(run->plan, &(TuneOptions){.no_wgmma = between.no_wgmma}, run->arena, out,
-                          run->diag);
+    const TuneOptions options = {
+        .no_wgmma = between.no_wgmma, .known = note_known, .known_user = &between};
+    bool good = cuda_tune(run->plan, &options, run->arena, out, run->diag);
     CHECK(good, "%s", diag_text(run->diag));
     if (good) run->plan->device = out->device;
     return good;
@@ -250,6 +260,7 @@ static void check_choice(const ChoiceCase *c) {
                             : !tuned->refused,
               "attention %d: '%s'", a, tuned->refused ? tuned->refused : "nothing");
     }
+    CHECK(between.n_known == c->wide, "told %d times", between.n_known);
     if (good && !c->refused[0])
         check_training(&run, &ON_GPU, c->chosen, ", 2 of 2 attentions", WITH[c->chosen], c->name);
     run_close(&run);

@@ -371,32 +371,46 @@ static bool was_timed(const TunedAttention *tuned) {
     return tuned->us[ATTENTION_CUDNN] >= 0 || tuned->us[ATTENTION_MMA] >= 0;
 }
 
-/* Of those that were timed. */
-static void keep_choices(Tuner *tuner, int n, TuneResult *out) {
+/* Of those that were timed, for the plan. */
+static void list_choices(Tuner *tuner, TuneResult *out) {
     PlanDevice *device = &out->device;
     int capacity = 0;
-    for (int i = 0; i < n; i++) {
+    device->attentions = NULL;
+    device->n_attentions = 0;
+    for (int i = 0; i < tuner->n_attentions; i++) {
         TunedAttention *tuned = &out->attentions[i];
         if (!was_timed(tuned)) continue;
         tuned->kind.kernels = choose(tuned);
-        out->attentions[out->n_attentions++] = *tuned;
         if (device->n_attentions == MAX_PLAN_ATTENTIONS) continue;
         ARENA_PUSH(tuner->arena, device->attentions, device->n_attentions, capacity, tuned->kind);
     }
 }
 
-bool tuner_tune_attentions(Tuner *tuner, TuneResult *out) {
-    int n = tuner->n_attentions;
-    out->attentions = ARENA_ARRAY(tuner->arena, TunedAttention, n + 1);
-    out->device.attention_version = attention_table_version(tuner->attention_table);
-    for (int i = 0; i < n; i++) {
-        if (!time_known(tuner, &tuner->attentions[i], &out->attentions[i])) return false;
-    }
-    for (int i = 0; i < n; i++) {
+static void time_all_wgmma(Tuner *tuner, TuneResult *out) {
+    const TuneOptions *options = tuner->options;
+    bool told = false;
+    for (int i = 0; i < tuner->n_attentions; i++) {
         const Attention *attention = &tuner->attentions[i];
         TunedAttention *tuned = &out->attentions[i];
-        if (attention->wgmma && was_timed(tuned)) time_wgmma(tuner, attention, tuned);
+        if (!attention->wgmma || !was_timed(tuned)) continue;
+        if (!told && options->known) options->known(options->known_user, &out->device);
+        told = true;
+        time_wgmma(tuner, attention, tuned);
     }
-    keep_choices(tuner, n, out);
+}
+
+bool tuner_tune_attentions(Tuner *tuner, TuneResult *out) {
+    out->attentions = ARENA_ARRAY(tuner->arena, TunedAttention, tuner->n_attentions + 1);
+    out->device.attention_version = attention_table_version(tuner->attention_table);
+    for (int i = 0; i < tuner->n_attentions; i++) {
+        if (!time_known(tuner, &tuner->attentions[i], &out->attentions[i])) return false;
+    }
+    list_choices(tuner, out);
+    time_all_wgmma(tuner, out);
+    list_choices(tuner, out);
+    for (int i = 0; i < tuner->n_attentions; i++) {
+        if (was_timed(&out->attentions[i]))
+            out->attentions[out->n_attentions++] = out->attentions[i];
+    }
     return true;
 }
