@@ -298,13 +298,15 @@ static bool run_steps(Run *run) {
 /* What the system says was used, beside what the plan said would be. */
 static void print_resident(const Run *run) {
     struct rusage usage;
-    char seen[32], planned[32];
+    char seen[32], planned[32], text[32];
     if (run->plan->cuda || getrusage(RUSAGE_SELF, &usage) != 0) return;
     units_format_bytes(seen, sizeof(seen), (int64_t)usage.ru_maxrss * 1024);
     units_format_bytes(planned, sizeof(planned),
                        planned_bytes(run->plan) + run->plan->library_bytes);
-    printf("memory  %s resident at most; the plan says %s, program and libraries included\n", seen,
-           planned);
+    units_format_bytes(text, sizeof(text), dataset_mapped_bytes(run->whole));
+    printf("memory  %s resident at most; the plan says %s, program and libraries included; %s of "
+           "text\n",
+           seen, planned, text);
 }
 
 static void print_end(const Run *run) {

@@ -162,6 +162,10 @@ int64_t dataset_count_tokens(const Dataset *dataset) {
     return dataset->n_tokens;
 }
 
+int64_t dataset_mapped_bytes(const Dataset *dataset) {
+    return (int64_t)dataset->source->map.length_bytes;
+}
+
 /* --- windows --- */
 
 static int32_t token_at(const Source *source, int64_t i) {

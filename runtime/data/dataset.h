@@ -33,6 +33,8 @@ bool dataset_split(const Dataset *dataset, double val_fraction, Dataset **out_tr
 
 int64_t dataset_count_windows(const Dataset *dataset);
 int64_t dataset_count_tokens(const Dataset *dataset);
+/* Of the file that it is a part of; what is read of them is resident while memory is to spare. */
+int64_t dataset_mapped_bytes(const Dataset *dataset);
 
 /* Global sample number `index` >= 0 of an endless sequence: epoch index / n_windows visits every
  * window once, in an order that depends on seed and epoch only. -> tokens [seq], labels [seq].

@@ -139,6 +139,8 @@ static void test_split(void) {
     CHECK(dataset_split(dataset, 0.1, &train, &val, diag), "%s", diag_text(diag));
     dataset_close(dataset);
     CHECK(dataset_count_tokens(train) == 900 && dataset_count_tokens(val) == 100, "sizes");
+    CHECK(dataset_mapped_bytes(train) == 1024 + 2000 && dataset_mapped_bytes(val) == 1024 + 2000,
+          "%lld bytes mapped", (long long)dataset_mapped_bytes(val));
     int last = (int)dataset_count_windows(train) - 1;
     CHECK(last == 111 && dataset_window(train, last, tokens, labels, diag), "%d", last);
     CHECK(labels[7] < 900, "a training label is a validation token");
