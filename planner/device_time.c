@@ -176,9 +176,9 @@ double device_attention_us(const Cluster *cluster, MathKind math, const Attentio
     return blockwise_us(cluster, math, shape, backward);
 }
 
-/* Shares of the host's time. A device that is busy for less than the first waits for each
- * operation, and what its stream has to wait for at a collective is hidden in that; from the second
- * on it shows. vTrain's one-node rows have it around nine tenths. */
+/* Shares of the host's time, waiting for others included. A device that is busy for less than the
+ * first waits for each operation, and what its stream has to wait for at a collective is hidden in
+ * that; from the second on it shows. vTrain's one-node rows have it around nine tenths. */
 static const double HIDES_STALLS = 0.875, SHOWS_STALLS = 0.925;
 
 /* How much of its stalls a device shows that is busy for so long. */

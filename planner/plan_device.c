@@ -37,7 +37,8 @@ const PlanAlgo *plan_find_algo(const PlanDevice *device, const PlanAlgo *product
 }
 
 const char *attention_kernels_word(AttentionKernels kernels) {
-    static const char *const WORDS[] = {"cudnn", "mma", "wgmma"};
+    static const char *const WORDS[N_ATTENTION_KERNELS] = {
+        [ATTENTION_CUDNN] = "cudnn", [ATTENTION_MMA] = "mma", [ATTENTION_WGMMA] = "wgmma"};
     return WORDS[kernels];
 }
 

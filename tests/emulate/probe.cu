@@ -127,7 +127,10 @@ template <typename T> static __device__ __forceinline__ void multiply_by_group(c
         fragments[i] = a.lows[at] | (uint32_t)a.lows[at + 1] << 16;
     }
     const WgmmaMatrix first = wgmma_matrix(a_tile + COLUMN * 16, 16);
-    const WgmmaMatrix by_k = wgmma_matrix(b_tile, ByK::PANEL_BYTES);
+    WgmmaMatrix by_k = wgmma_matrix(b_tile, ByK::PANEL_BYTES);
+    if (a.n == PROBE_MISALIGNED) by_k = wgmma_further(by_k, 128);
+    if (a.n == PROBE_NOT_SWIZZLED) by_k &= ~(1ull << 62);
+    if (a.n == PROBE_DIFFERENT && t >= 64) by_k = wgmma_further(by_k, 1024);
     if (a.n != PROBE_NO_FENCE) wgmma_fence();
     if (a.n == PROBE_FRAGMENTS || a.n == PROBE_FRAGMENT_CHANGED) {
         Wgmma<T, 128>::template multiply_fragments<true>(d, fragments, by_k, true);
@@ -140,6 +143,7 @@ template <typename T> static __device__ __forceinline__ void multiply_by_group(c
     wgmma_commit();
     if (a.n == PROBE_TILE_CHANGED && t == 64) shared[A::BYTES] ^= 1;
     if (a.n == PROBE_FRAGMENT_CHANGED) fragments[3] ^= 1;
+    if (a.n == PROBE_SUM_CHANGED) d[15][3] = 1;
     if (a.n != PROBE_NO_WAIT) wgmma_wait<0>();
     for (int i = 0; i < 64; i++) {
         int at = (row + i % 4 / 2 * 8) * 128 + column + i / 4 * 8 + i % 2;

@@ -96,7 +96,8 @@ static uint64_t sum_operands(const EmulateWgmma &w, bool with_tiles) {
 static void check_matrix(uint64_t matrix, EmulateSite site) {
     const int bytes = (int)(matrix & 0x3fff) << 4;
     if (matrix >> 62 != 1) emulate_fail(site, "a tile without 128-byte swizzle");
-    if (bytes % 32 || (matrix >> 49 & 7)) emulate_fail(site, "a tile's start is misaligned");
+    if (bytes % 32 || bytes & 0x380 || (matrix >> 49 & 7))
+        emulate_fail(site, "a tile's start is misaligned");
 }
 
 /* Accumulators are taken: their values are kept, and are not to be used. */
@@ -105,6 +106,13 @@ static void take(Operation *operation) {
     memcpy(operation->before, w.d, sizeof(float) * (size_t)w.n / 2);
     operation->first = true;
     for (int i = 0; i < w.n / 2; i++) w.d[i] = NAN;
+}
+
+static bool is_taken(const EmulateWgmma &w) {
+    for (int i = 0; i < w.n / 2; i++) {
+        if (!isnan(w.d[i])) return false;
+    }
+    return true;
 }
 
 void emulate_wgmma(const EmulateWgmma &what, EmulateSite site) {
@@ -148,8 +156,9 @@ void emulate_wgmma_begin(int n) {
     }
 }
 
-static bool same_operation(const EmulateWgmma &a, const EmulateWgmma &b) {
-    return a.n == b.n && a.transposed == b.transposed && a.add == b.add &&
+static bool same_operation(const Operation &x, const Operation &y) {
+    const EmulateWgmma &a = x.what, &b = y.what;
+    return x.site.line == y.site.line && a.n == b.n && a.transposed == b.transposed && a.add == b.add &&
            a.b_matrix == b.b_matrix && !a.a == !b.a && (a.a || a.a_matrix == b.a_matrix);
 }
 
@@ -199,8 +208,10 @@ static void finish(void *const *operands, int) {
             return emulate_fail(threads[first].queue[0].site, "threads issued different numbers");
         for (int i = 0; i < n; i++) {
             const Operation *own = &threads[first + t].queue[i], *other = &threads[first].queue[i];
-            if (!same_operation(own->what, other->what))
+            if (!same_operation(*own, *other))
                 return emulate_fail(own->site, "threads of a group issued different operations");
+            if (own->first && !is_taken(own->what))
+                return emulate_fail(own->site, "accumulators changed while it was under way");
             if (sum_operands(own->what, t % 32 == 0) != own->sum)
                 return emulate_fail(own->site, "operands changed while it was under way");
         }

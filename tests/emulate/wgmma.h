@@ -2,8 +2,9 @@
  *
  * An operation is done when it is waited for. Until then its accumulators are not numbers, and its
  * tiles and fragments must stay as they were when it was issued: so an early use, a buffer filled
- * too soon and a fragment changed too soon are found. At a wait the four warps of a group come
- * together, which on a device they need not.
+ * too soon and a fragment changed too soon are found. Not found: that the four warps of a group,
+ * who come together here at a wait, need not on a device; tiles written by plain stores and not
+ * handed over; registers changed between a fence and what is issued after others.
  */
 #ifndef TESTS_EMULATE_WGMMA_H
 #define TESTS_EMULATE_WGMMA_H

@@ -166,7 +166,8 @@ static void check_shape(const Shape *s, bool wgmma) {
     arena_destroy(arena);
 }
 
-/* Tiles are of 128 rows or keys, passed over in steps of 64 (or 32); of 32 without tensor cores.
+/* Tiles are of 128 rows or keys, passed over in steps of 64 (or 32; on wgmma of 128, with long
+ * heads); of 32 without tensor cores.
  * `wgmma`: those of the shapes that have kernels on it, by those. */
 static void test_shapes(bool wgmma) {
     static const Shape SHAPES[] = {
@@ -179,6 +180,7 @@ static void test_shapes(bool wgmma) {
         {2, 200, 1, 1, 64, false, 0, DTYPE_BF16},
         {1, 130, 1, 1, 128, false, 0, DTYPE_BF16},
         {1, 200, 1, 1, 128, true, 0, DTYPE_BF16},
+        {1, 400, 1, 1, 128, false, 0, DTYPE_BF16},
         {1, 65, 1, 1, 80, true, 0, DTYPE_BF16},
         {1, 31, 2, 1, 72, false, 0, DTYPE_BF16},
         /* groups: powers of two and not; rows of several heads in a tile, and a tile in a head */
@@ -209,6 +211,7 @@ static void test_shapes(bool wgmma) {
         {1, 70, 2, 3, 64, true, 0, DTYPE_F16},
         {1, 130, 1, 1, 128, false, 0, DTYPE_F16},
         {1, 150, 1, 1, 64, true, 3, DTYPE_F16},
+        {1, 420, 1, 1, 128, true, 1, DTYPE_F16},
         {1, 37, 2, 2, 12, true, 0, DTYPE_F16},
     };
     for (size_t i = 0; i < sizeof(SHAPES) / sizeof(SHAPES[0]); i++) {

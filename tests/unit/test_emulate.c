@@ -162,6 +162,10 @@ static void test_wgmma_mistakes(void) {
         {PROBE_NOT_HANDED_OVER, 128, "tiles were written and not handed to wgmma"},
         {PROBE_TILE_CHANGED, 128, "operands changed while it was under way"},
         {PROBE_FRAGMENT_CHANGED, 128, "operands changed while it was under way"},
+        {PROBE_SUM_CHANGED, 128, "accumulators changed while it was under way"},
+        {PROBE_MISALIGNED, 128, "a tile's start is misaligned"},
+        {PROBE_NOT_SWIZZLED, 128, "a tile without 128-byte swizzle"},
+        {PROBE_DIFFERENT, 128, "threads of a group issued different operations"},
         {PROBE_TILES, 64, "not four warps"},
     };
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {

@@ -286,11 +286,12 @@ static bool try_again(Trial *trial) {
 
 /* --- times --- */
 
-static void tell(Tuner *tuner, const Attention *attention) {
+static void tell(Tuner *tuner, const Attention *attention, AttentionKernels kernels) {
     const PlanAttention *k = &attention->kind;
     char what[96];
-    snprintf(what, sizeof(what), "attention%s %" PRId64 " x %" PRId64 ", %" PRId64 " heads",
-             k->backward ? "'s gradient" : "", k->batch, k->seq, k->kv_heads * k->group);
+    snprintf(what, sizeof(what), "attention%s %" PRId64 " x %" PRId64 ", %" PRId64 " heads, %s",
+             k->backward ? "'s gradient" : "", k->batch, k->seq, k->kv_heads * k->group,
+             attention_kernels_word(kernels));
     if (tuner->options->progress) {
         tuner->options->progress(tuner->options->user, tuner->n_done, tuner->n_all, what);
     }
@@ -301,7 +302,6 @@ static bool time_kernels(Tuner *tuner, const Attention *attention, AttentionKern
                          TunedAttention *out) {
     const Candidate candidate = {attention, kernels};
     bool fits = true;
-    tell(tuner, attention);
     if (kernels != ATTENTION_CUDNN &&
         !prepare_own(tuner, attention, attention->kind.backward, kernels, &fits)) {
         return false;
@@ -314,39 +314,49 @@ static bool time_known(Tuner *tuner, const Attention *attention, TunedAttention 
     *out = (TunedAttention){.kind = attention->kind, .count = attention->count};
     for (int k = 0; k < N_ATTENTION_KERNELS; k++) out->us[k] = -1;
     if (attention->set_bytes > tuner->memory_bytes) return true;
-    return (!attention->entry || time_kernels(tuner, attention, ATTENTION_CUDNN, out)) &&
-           time_kernels(tuner, attention, ATTENTION_MMA, out);
+    if (attention->entry) {
+        tell(tuner, attention, ATTENTION_CUDNN);
+        if (!time_kernels(tuner, attention, ATTENTION_CUDNN, out)) return false;
+    }
+    tell(tuner, attention, ATTENTION_MMA);
+    return time_kernels(tuner, attention, ATTENTION_MMA, out);
 }
 
 static const char *first_line(Arena *arena, const char *text) {
     return arena_strndup(arena, text, strcspn(text, "\n"));
 }
 
+/* What timing reads, whatever was there before. */
+static bool fill_numbers(Tuner *tuner, const Trial *trial) {
+    return cuda_fill_numbers(&tuner->device, (void *)trial->command.q,
+                             trial->attention->set_bytes - ALIGN_BYTES, tuner->stream, tuner->diag);
+}
+
 /* Those on wgmma, if their results are right. What fails here, the device perhaps with it, is not
- * tuning's end: everything else has been measured. */
-static void time_wgmma(Tuner *tuner, const Attention *attention, TunedAttention *out) {
+ * tuning's end: everything else has been measured. False: no others are to be tried. */
+static bool time_wgmma(Tuner *tuner, const Attention *attention, TunedAttention *out) {
     Diag *outer = tuner->diag;
     Trial trial = {.tuner = tuner, .attention = attention, .command = place(tuner, attention, 0)};
     trial.n_results = list_results(&trial.command, trial.results);
     tuner->diag = diag_create();
-    bool fine = try_wgmma(&trial);
-    /* The operands of all others. */
-    fine = cuda_fill_numbers(&tuner->device, (void *)trial.command.q,
-                             attention->set_bytes - ALIGN_BYTES, tuner->stream, tuner->diag) &&
-           fine;
+    tell(tuner, attention, ATTENTION_WGMMA);
+    bool fine = try_wgmma(&trial) && fill_numbers(tuner, &trial);
     if (fine && !trial.refused)
         fine = time_kernels(tuner, attention, ATTENTION_WGMMA, out) &&
                out->us[ATTENTION_WGMMA] >= 0 && try_again(&trial);
-    if (diag_error_count(tuner->diag))
+    bool reported = diag_error_count(tuner->diag) > 0;
+    if (reported)
         trial.refused = first_line(tuner->arena, diag_text(tuner->diag));
     else if (!fine)
         trial.refused = "they do not run";
     tuner->device.api->cudaGetLastError(); /* forgets it */
+    if (!reported) reported = !fill_numbers(tuner, &trial);
     for (int i = 0; i < trial.n_results; i++) free(trial.results[i].kept);
     if (trial.refused) out->us[ATTENTION_WGMMA] = -1;
     out->refused = trial.refused;
     diag_destroy(tuner->diag);
     tuner->diag = outer;
+    return !reported;
 }
 
 /* The first that runs, which training would have untuned, unless a later one is faster. */
@@ -388,14 +398,18 @@ static void list_choices(Tuner *tuner, TuneResult *out) {
 
 static void time_all_wgmma(Tuner *tuner, TuneResult *out) {
     const TuneOptions *options = tuner->options;
-    bool told = false;
+    bool told = false, broken = false;
     for (int i = 0; i < tuner->n_attentions; i++) {
         const Attention *attention = &tuner->attentions[i];
         TunedAttention *tuned = &out->attentions[i];
         if (!attention->wgmma || !was_timed(tuned)) continue;
         if (!told && options->known) options->known(options->known_user, &out->device);
         told = true;
-        time_wgmma(tuner, attention, tuned);
+        if (broken) {
+            tuned->refused = "not tried after that";
+        } else {
+            broken = !time_wgmma(tuner, attention, tuned);
+        }
     }
 }
 

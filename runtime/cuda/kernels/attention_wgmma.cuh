@@ -31,6 +31,7 @@ static __device__ __forceinline__ void issue_scores(float (&scores)[N8][4], Shar
                                                     int a_row, SharedAddress b) {
     static_assert(B::BYTES == N8 * 8 * B::HEAD * 2, "all rows of B");
     const WgmmaMatrix of_a = wgmma_matrix(a + a_row * 128, 16), of_b = wgmma_matrix(b, 16);
+    wgmma_fence();
 #pragma unroll
     for (int k = 0; k < A::HEAD / 16; k++) {
         int panel = k / 4, in_panel = k % 4 * 32;
@@ -45,9 +46,12 @@ static __device__ __forceinline__ void issue_scores(float (&scores)[N8][4], Shar
  * and committed. */
 template <typename T, class B, int K16, int N8>
 static __device__ __forceinline__ void
-issue_weighted(float (&acc)[N8][4], const uint32_t (&fragments)[K16][1][4], SharedAddress b) {
+issue_weighted(float (&acc)[N8][4], uint32_t (&fragments)[K16][1][4], SharedAddress b) {
     static_assert(B::HEAD == N8 * 8 && B::PANEL_BYTES >= K16 * 16 * 128, "rows of B");
     const WgmmaMatrix of_b = wgmma_matrix(b, B::PANEL_BYTES);
+    wgmma_pin(acc);
+    wgmma_pin(fragments);
+    wgmma_fence();
 #pragma unroll
     for (int k = 0; k < K16; k++) {
         Wgmma<T, N8 * 8>::template multiply_fragments<true>(

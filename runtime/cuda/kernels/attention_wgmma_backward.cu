@@ -73,27 +73,26 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
         float p[1][ROW_TILE / 8][4], ds[1][ROW_TILE / 8][4];
         uint32_t weights[ROW_TILE / 16][1][4], gradients[ROW_TILE / 16][1][4];
 
-        wgmma_fence();
         issue_scores<T, Own, Rows>(p[0], k_tile, group_row, q_tile);
         issue_scores<T, Own, Rows>(ds[0], v_tile, group_row, do_tile);
         if (first_row + ROW_TILE < s.rows) copy_rows(first_row + ROW_TILE, buffer ^ 1);
         wgmma_wait<1>();
-        wgmma_arrived(p[0]);
+        wgmma_pin(p[0]);
         if (s.causal && (key + 15) * s.group > first_row)
             mask_transposed<1, ROW_TILE>(s, first_row, key, p);
         weigh(s, lse2, p[0]);
         pack_fragments<T>(weights, p);
-        wgmma_fence();
         issue_weighted<T, Rows>(dv[0], weights, do_tile);
         wgmma_wait<1>();
-        wgmma_arrived(ds[0]);
+        wgmma_pin(ds[0]);
         weights_gradient(lse2 + ROW_TILE, p[0], ds[0]);
         pack_fragments<T>(gradients, ds);
-        wgmma_fence();
         issue_weighted<T, Rows>(dk[0], gradients, q_tile);
         wgmma_wait<0>();
-        wgmma_arrived(dv[0]);
-        wgmma_arrived(dk[0]);
+        wgmma_pin(dv[0]);
+        wgmma_pin(dk[0]);
+        wgmma_pin(weights);
+        wgmma_pin(gradients);
     }
     /* Out through k and v, which nobody reads any more. */
     __syncthreads();
@@ -150,12 +149,11 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
         float ds[1][KEYS / 8][4], dp[1][KEYS / 8][4];
         uint32_t gradients[KEYS / PART][PART / 16][1][4];
 
-        wgmma_fence();
         issue_scores<T, Own, Keys>(ds[0], q_tile, group_row, k_tile);
         issue_scores<T, Own, Keys>(dp[0], do_tile, group_row, k_tile + Keys::BYTES);
         if (first_key + KEYS < visible) copy_keys(first_key + KEYS, buffer ^ 1);
         wgmma_wait<1>();
-        wgmma_arrived(ds[0]);
+        wgmma_pin(ds[0]);
         if (wgmma_meanwhile(s.seq)) {
             if (first_key + KEYS > s.seq || (s.causal && (first_key + KEYS - 1) * s.group > row))
                 attention_mask_scores(s, row + thread % 32 / 4, first_key + thread % 4 * 2, ds);
@@ -167,7 +165,7 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
             }
         }
         wgmma_wait<0>();
-        wgmma_arrived(dp[0]);
+        wgmma_pin(dp[0]);
         /* The first keys are multiplied while the gradients of others are made. */
 #pragma unroll
         for (int part = 0; part < KEYS; part += PART) {
@@ -180,11 +178,12 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
                 }
                 pack_fragments<T>(gradients[part / PART], ds, first);
             }
-            wgmma_fence();
             issue_weighted<T, Keys>(acc[0], gradients[part / PART], k_tile + part * 128);
         }
         wgmma_wait<0>();
-        wgmma_arrived(acc[0]);
+        wgmma_pin(acc[0]);
+#pragma unroll
+        for (int part = 0; part < KEYS / PART; part++) wgmma_pin(gradients[part]);
     }
     __syncthreads();
     const AttentionPlace last = attention_place(s, renew((int)blockIdx.x), s.causal);

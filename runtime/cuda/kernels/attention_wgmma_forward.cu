@@ -56,11 +56,10 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
     clear_fragments(acc);
     run.begin();
     wait_for_tiles();
-    wgmma_fence();
     issue_scores<T, Queries, Keys>(scores[0], q_tile, group_row, k_tiles);
     copy_next(0);
     wgmma_wait<0>();
-    wgmma_arrived(scores[0]);
+    wgmma_pin(scores[0]);
     mask<KEYS>(s, tile_row, 0, scores);
     run.raise(s.scale_log2, scores[0], factor);
     run.weigh(s.scale_log2, scores[0]);
@@ -69,12 +68,11 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
     for (int first_key = KEYS; first_key < visible; first_key += KEYS) {
         const int now = first_key / KEYS % 2 * Keys::BYTES, before = Keys::BYTES - now;
         wait_for_tiles();
-        wgmma_fence();
         issue_scores<T, Queries, Keys>(scores[0], q_tile, group_row, k_tiles + now);
         issue_weighted<T, Keys>(acc[0], weights, v_tiles + before);
         copy_next(first_key);
         wgmma_wait<1>();
-        wgmma_arrived(scores[0]);
+        wgmma_pin(scores[0]);
         bool grown = false;
         if (wgmma_meanwhile(s.seq)) {
             mask<KEYS>(s, tile_row, first_key, scores);
@@ -82,16 +80,17 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
             run.weigh(s.scale_log2, scores[0]);
         }
         wgmma_wait<0>();
-        wgmma_arrived(acc[0]);
+        wgmma_pin(acc[0]);
+        wgmma_pin(weights);
         if (grown) rescale(acc[0], factor);
         pack_fragments<T>(weights, scores);
     }
     const int last = (visible - 1) / KEYS % 2 * Keys::BYTES;
     wait_for_tiles();
-    wgmma_fence();
     issue_weighted<T, Keys>(acc[0], weights, v_tiles + last);
     wgmma_wait<0>();
-    wgmma_arrived(acc[0]);
+    wgmma_pin(acc[0]);
+    wgmma_pin(weights);
 
     /* Out through this warp's rows of the queries, which nobody has read since the last barrier. */
     const AttentionPlace here = attention_place(s, renew((int)blockIdx.x), s.causal);

@@ -39,7 +39,8 @@ static __device__ __forceinline__ WgmmaMatrix wgmma_matrix(SharedAddress start, 
            EIGHT_ROWS >> 4 << 32 | SWIZZLE_128 << 62;
 }
 
-/* The matrix `bytes` further on, a multiple of 16: one addition, and no carry out of the address. */
+/* The matrix `bytes` further on, a multiple of 16: one addition, and no carry out of the address.
+ */
 static __device__ __forceinline__ WgmmaMatrix wgmma_further(WgmmaMatrix matrix, int bytes) {
     return matrix + (uint64_t)(bytes >> 4);
 }
@@ -78,16 +79,28 @@ template <int PENDING> static inline void wgmma_wait(EMULATE_HERE) {
 }
 #endif
 
-/* Accumulators after their wait: the compiler must not read or move them before. */
-template <int N8> static __device__ __forceinline__ void wgmma_arrived(float (&d)[N8][4]) {
+/* What operations use that are issued next, before their fence; and what those used that were
+ * waited for, after the wait: the compiler must not move what reads or writes it across. */
+template <int N> static __device__ __forceinline__ void wgmma_pin(float (&d)[N][4]) {
 #ifdef __CUDACC__
 #pragma unroll
-    for (int n = 0; n < N8; n++) {
+    for (int n = 0; n < N; n++) {
 #pragma unroll
         for (int i = 0; i < 4; i++) asm volatile("" : "+f"(d[n][i])::"memory");
     }
 #else
     (void)d;
+#endif
+}
+template <int K> static __device__ __forceinline__ void wgmma_pin(uint32_t (&fragments)[K][1][4]) {
+#ifdef __CUDACC__
+#pragma unroll
+    for (int k = 0; k < K; k++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) asm volatile("" : "+r"(fragments[k][0][i])::"memory");
+    }
+#else
+    (void)fragments;
 #endif
 }
 
