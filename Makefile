@@ -141,7 +141,7 @@ $B/emulate/%.c.o: tests/emulate/%.c $B/flags | $B/libraries
 	@mkdir -p $(@D)
 	$(COMPILE) -c -o $@ $<
 
-# frontend/nn.lua becomes `const char embedded_nn_lua[]` and `const size_t embedded_nn_lua_bytes`.
+# frontend/lua/nn.lua becomes `const char embedded_nn_lua[]` and `const size_t embedded_nn_lua_bytes`.
 $B/embed/%.c: NAME = embedded_$(subst -,_,$(subst .,_,$(*F)))
 $B/embed/%.c: % Makefile
 	@mkdir -p $(@D)
@@ -155,7 +155,7 @@ $B/embed/%.c: % Makefile
 # The list of all of planner/clusters: a cluster is added by adding its file.
 $B/embed/cluster_scripts.c: $(CLUSTERS) Makefile
 	@mkdir -p $(@D)
-	@{ echo '#include "frontend/cluster_read.h"'; \
+	@{ echo '#include "frontend/lua/cluster_read.h"'; \
 	   for c in $(CLUSTERS:planner/clusters/%.lua=%); do s=embedded_$$(echo $$c | tr - _)_lua; \
 	     echo "extern const char $$s[]; extern const size_t $${s}_bytes;"; done; \
 	   echo 'const EmbeddedScript CLUSTER_SCRIPTS[] = {'; \

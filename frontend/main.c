@@ -1,5 +1,5 @@
 /* perilune: the commands. Each is one row here and one function in a cmd_*.c. */
-#include "frontend/cli.h"
+#include "frontend/commands/cli.h"
 
 #include <signal.h>
 #include <stdlib.h>

@@ -4,8 +4,8 @@
 
 #include "ir/base/diag.h"
 #include "ir/type.h"
-#include "planner/loss_scaling.h"
-#include "planner/recompute.h"
+#include "planner/plan/loss_scaling.h"
+#include "planner/plan/recompute.h"
 
 #include <stdint.h>
 

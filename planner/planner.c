@@ -2,9 +2,9 @@
  * on each distinct stage program; schedule, memory and the proofs follow. */
 #include "planner/planner.h"
 
-#include "planner/pass.h"
-#include "planner/plan_library.h"
-#include "planner/schedule.h"
+#include "planner/passes/pass.h"
+#include "planner/plan/plan_library.h"
+#include "planner/plan/schedule.h"
 
 #include <string.h>
 
@@ -15,7 +15,7 @@ typedef struct PassStep {
 
 static const PassStep STEPS[] = {
 #define PASS(name, reason, legal) {#name, pass_##name},
-#include "planner/passes.def"
+#include "planner/passes/passes.def"
 #undef PASS
 };
 enum { N_STEPS = sizeof(STEPS) / sizeof(STEPS[0]) };

@@ -3,7 +3,7 @@
 #define PLANNER_PLANNER_H
 
 #include "planner/options.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 
 typedef struct PlanRequest {
     const char *model; /* name */

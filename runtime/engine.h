@@ -8,7 +8,7 @@
 #ifndef RUNTIME_ENGINE_H
 #define RUNTIME_ENGINE_H
 
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 
 typedef struct Engine Engine;
 

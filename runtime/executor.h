@@ -5,7 +5,7 @@
 #ifndef RUNTIME_EXECUTOR_H
 #define RUNTIME_EXECUTOR_H
 
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "runtime/binding.h"
 
 typedef struct RankContext {

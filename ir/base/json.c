@@ -20,3 +20,17 @@ json_t *json_parse_file(const char *path, size_t limit_bytes, Diag *diag) {
     arena_destroy(arena);
     return json;
 }
+
+void json_put_text(StrBuf *out, const char *text) {
+    strbuf_put(out, "\"");
+    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
+        if (*c == '"' || *c == '\\') {
+            strbuf_printf(out, "\\%c", *c);
+        } else if (*c < 0x20 || *c >= 0x7f) {
+            strbuf_printf(out, "\\u%04x", *c); /* byte by byte: valid whatever the encoding */
+        } else {
+            strbuf_put_bytes(out, c, 1);
+        }
+    }
+    strbuf_put(out, "\"");
+}

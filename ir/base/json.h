@@ -1,4 +1,5 @@
-/* JSON read from outside: jansson's parser with our diagnostics.
+/* JSON read from outside: jansson's parser with our diagnostics. And texts within JSON that is
+ * written as it comes, without a tree.
  *
  * Duplicate keys are errors (two readers must not see two different documents), so is anything but
  * white space after the document. The caller frees the result with json_decref.
@@ -7,6 +8,7 @@
 #define IR_BASE_JSON_H
 
 #include "ir/base/diag.h"
+#include "ir/base/strbuf.h"
 
 #include <jansson.h>
 #include <stddef.h>
@@ -16,5 +18,9 @@ json_t *json_parse_bytes(const char *path, const void *bytes, size_t length, Dia
 
 /* A regular file of at most limit_bytes. Reports and returns NULL. */
 json_t *json_parse_file(const char *path, size_t limit_bytes, Diag *diag);
+
+/* Appends a text as a JSON string, quotes included; ASCII alone, valid whatever its encoding was.
+ */
+void json_put_text(StrBuf *out, const char *text);
 
 #endif

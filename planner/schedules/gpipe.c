@@ -1,6 +1,6 @@
 /* GPipe (Huang et al. 2019): every micro-batch forward, then every one backward, in the same order,
  * so that the last stage can start a backward as soon as the first micro-batch is through. */
-#include "planner/schedule.h"
+#include "planner/plan/schedule.h"
 
 void schedule_gpipe(const PipelineShape *shape, int stage, Task *out) {
     (void)stage;

@@ -4,7 +4,7 @@
  * group through chunk 1, and so on; backwards go through the chunks in reverse. The warm-up covers
  * the earlier chunks of the first group (p each) and, for each stage that follows, a forward on the
  * way there and one more while its gradient is on the way back. */
-#include "planner/schedule.h"
+#include "planner/plan/schedule.h"
 
 #include <math.h>
 

@@ -2,7 +2,7 @@
  *
  * A stage warms up with as many forwards as there are stages after it, then alternates, then
  * drains: at most p - stage micro-batches are in flight. */
-#include "planner/schedule.h"
+#include "planner/plan/schedule.h"
 
 void schedule_one_f_one_b(const PipelineShape *shape, int stage, Task *out) {
     int n_warm = shape->p - 1 - stage;

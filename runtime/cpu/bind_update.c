@@ -1,5 +1,5 @@
 /* Sums of squares, clipping and the optimizers. */
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "runtime/cpu/bind.h"
 #include "runtime/cpu/optimizer.h"
 #include "runtime/cpu/reduce.h"

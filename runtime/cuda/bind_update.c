@@ -1,5 +1,5 @@
 /* The clipping norm and the optimizers. Single launches here; merge.c joins neighbours. */
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "runtime/cuda/bind.h"
 #include "runtime/cuda/kernels/args.h"
 #include "runtime/cuda/workspace.h"

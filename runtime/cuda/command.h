@@ -9,7 +9,7 @@
 #ifndef RUNTIME_CUDA_COMMAND_H
 #define RUNTIME_CUDA_COMMAND_H
 
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "runtime/binding.h"
 
 /* The streams of one rank. Messages have their own, so that they overlap with compute; each

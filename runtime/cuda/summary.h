@@ -4,7 +4,7 @@
 #define RUNTIME_CUDA_SUMMARY_H
 
 #include "ir/base/strbuf.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "runtime/cuda/command.h"
 
 /* Predicted times of a stage's nodes, which its commands share. */

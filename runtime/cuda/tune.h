@@ -13,7 +13,7 @@
 #define RUNTIME_CUDA_TUNE_H
 
 #include "ir/base/diag.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 
 typedef struct TuneOptions {
     int device_ordinal;

@@ -8,7 +8,7 @@
 #ifndef RUNTIME_MEASURE_MEASURE_H
 #define RUNTIME_MEASURE_MEASURE_H
 
-#include "planner/device_profile.h"
+#include "planner/clusters/device_profile.h"
 
 typedef struct MeasureOptions {
     bool quick;    /* fewer sizes and samples: under 10 s instead of a minute */

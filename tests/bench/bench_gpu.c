@@ -20,7 +20,7 @@ int main(void) {
     return 0;
 }
 #else
-#include "frontend/model.h"
+#include "frontend/lua/model.h"
 #include "ir/op.h"
 #include "planner/planner.h"
 #include "runtime/cuda/driver/gemm.h"

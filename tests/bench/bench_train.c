@@ -5,7 +5,7 @@
  *
  *   build/bench/bench_train [steps] [shapes such as 4x64 2x512]
  */
-#include "frontend/model.h"
+#include "frontend/lua/model.h"
 #include "ir/op.h"
 #include "planner/planner.h"
 #include "runtime/cpu/gemm.h"

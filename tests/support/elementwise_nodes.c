@@ -1,6 +1,6 @@
 #include "tests/support/elementwise_nodes.h"
 
-#include "frontend/model.h"
+#include "frontend/lua/model.h"
 #include "planner/planner.h"
 #include "runtime/cuda/bind.h"
 

@@ -3,7 +3,7 @@
 #ifndef TESTS_SUPPORT_ELEMENTWISE_NODES_H
 #define TESTS_SUPPORT_ELEMENTWISE_NODES_H
 
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "runtime/cuda/codegen.h"
 
 /* Everything but addresses, workspace and backend is filled in. */

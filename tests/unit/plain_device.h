@@ -3,7 +3,7 @@
 #ifndef TESTS_UNIT_PLAIN_DEVICE_H
 #define TESTS_UNIT_PLAIN_DEVICE_H
 
-#include "planner/cost.h"
+#include "planner/cost/cost.h"
 
 static const Device PLAIN_DEVICE = {
     .name = "plain",

@@ -6,8 +6,8 @@
 #define TESTS_UNIT_PLAN_FIXTURE_H
 
 #include "ir/op.h"
-#include "planner/pass.h"
-#include "planner/schedule.h"
+#include "planner/passes/pass.h"
+#include "planner/plan/schedule.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
 #ifndef TESTS_UNIT_SEARCH_FIXTURE_H
 #define TESTS_UNIT_SEARCH_FIXTURE_H
 
-#include "planner/show_search.h"
+#include "planner/show/show_search.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,8 +4,8 @@
 #ifndef TESTS_UNIT_SYNTHETIC_COSTS_H
 #define TESTS_UNIT_SYNTHETIC_COSTS_H
 
-#include "planner/collective_time.h"
-#include "planner/search.h"
+#include "planner/cost/collective_time.h"
+#include "planner/search/search.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -5,13 +5,13 @@
  * Would catch: a shipped file that is not embedded, a limit that a script gets around, a field that
  * is read into another's place, a number shown in the wrong unit, a profile that is ignored.
  */
-#include "frontend/cluster_read.h"
-#include "frontend/cluster_show.h"
-#include "frontend/lua_lines.h"
+#include "frontend/commands/cluster_show.h"
+#include "frontend/lua/cluster_read.h"
+#include "frontend/lua/lua_lines.h"
 #include "ir/base/file.h"
-#include "planner/cluster_fields.h"
-#include "planner/cluster_profile.h"
-#include "planner/device_time.h"
+#include "planner/clusters/cluster_fields.h"
+#include "planner/cost/cluster_profile.h"
+#include "planner/cost/device_time.h"
 #include "tests/unit/check.h"
 
 #include <dirent.h>

@@ -1,7 +1,7 @@
 /* Collective time: closed forms in ideal cases, what NCCL would choose, growth with bytes and
  * members, the published all-reduce times of an 8-GPU A100 node, and where groups sit in nodes.
  * What it would catch: a wrong number of steps, a NIC counted twice, a border that is missed. */
-#include "planner/border_time.h"
+#include "planner/cost/border_time.h"
 
 #include "ir/mesh.h"
 #include "tests/unit/check.h"

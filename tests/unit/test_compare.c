@@ -1,6 +1,6 @@
 /* Comparing plans: rows that differ and only these, differences with the right sign, sentences that
  * say what counts, hostile names. */
-#include "planner/compare.h"
+#include "planner/show/compare.h"
 #include "tests/unit/check.h"
 #include "tests/unit/plain_device.h"
 #include "tests/unit/plan_fixture.h"

@@ -12,7 +12,7 @@ int main(void) {
 }
 #else
 
-#include "frontend/device_links.h"
+#include "frontend/commands/device_links.h"
 #include "runtime/cuda/driver/device.h"
 #include "tests/support/fake_cuda.h"
 

@@ -10,8 +10,8 @@ int main(void) {
 }
 #else
 
-#include "frontend/train_trace.h"
-#include "planner/cost.h"
+#include "frontend/commands/train_trace.h"
+#include "planner/cost/cost.h"
 #include "runtime/cuda/devices.h"
 #include "runtime/cuda/driver/device.h"
 #include "runtime/measure/measure.h"

@@ -5,8 +5,8 @@
  * command; rows that do not add up to the step; other prices than the step's prediction has, or a
  * start of its own for each parameter that one kernel updates.
  */
-#include "frontend/cluster_read.h"
-#include "planner/cost.h"
+#include "frontend/lua/cluster_read.h"
+#include "planner/cost/cost.h"
 #include "runtime/cuda/summary.h"
 #include "tests/unit/check.h"
 #include "tests/unit/train_fixture.h"

@@ -1,7 +1,7 @@
 /* Device time: products fall off a cliff when one more tile needs another wave, cost arithmetic
  * when large and memory when thin, and grow with every size; memory, attention and a slow host
  * likewise. What it would catch: a lost factor, a wrong unit, a term that shrinks as sizes grow. */
-#include "planner/device_time.h"
+#include "planner/cost/device_time.h"
 #include "tests/unit/check.h"
 
 #include <math.h>

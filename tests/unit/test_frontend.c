@@ -5,8 +5,8 @@
  * name or shape other tools do not expect, a model with another number of parameters than
  * published.
  */
-#include "frontend/lua_graph.h"
-#include "frontend/model.h"
+#include "frontend/lua/lua_graph.h"
+#include "frontend/lua/model.h"
 #include "ir/base/file.h"
 #include "ir/op.h"
 #include "tests/unit/check.h"
@@ -310,8 +310,8 @@ static void test_meta(void) {
     size_t length;
     check_begin("perilune.meta.lua describes every op and every layer");
     const char *meta =
-        file_read(arena, "frontend/perilune.meta.lua", FILE_LIMIT_BYTES, &length, diag);
-    const char *nn = file_read(arena, "frontend/nn.lua", FILE_LIMIT_BYTES, &length, diag);
+        file_read(arena, "frontend/lua/perilune.meta.lua", FILE_LIMIT_BYTES, &length, diag);
+    const char *nn = file_read(arena, "frontend/lua/nn.lua", FILE_LIMIT_BYTES, &length, diag);
     CHECK(meta && nn, "%s", diag_text(diag));
     for (int op = 0; meta && op < N_OPS; op++) {
         const char *text = arena_printf(arena, "\nfunction ops.%s(", OPS[op].name);

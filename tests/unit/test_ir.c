@@ -4,7 +4,7 @@
  *
  *   BLESS=1 build/tests/test_ir   accepts what the passes and the parser say now
  */
-#include "frontend/model.h"
+#include "frontend/lua/model.h"
 #include "ir/op.h"
 #include "planner/planner.h"
 #include "tests/unit/check.h"

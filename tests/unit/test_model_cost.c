@@ -1,8 +1,8 @@
 /* Model costs from a thin model against plans of the whole model: what is kept, parameters, state
  * and FLOPs must be the plan's, for every tensor degree, precision and batch. A model with several
  * kinds of blocks, too. */
-#include "frontend/model.h"
-#include "planner/model_cost.h"
+#include "frontend/lua/model.h"
+#include "planner/cost/model_cost.h"
 #include "tests/unit/check.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* The pipeline simulator: against closed forms, and against two references that are slow and share
  * nothing with it: a longest path by repeated sweeps, and, for shared wires, one that always does
  * what can be done earliest. */
-#include "planner/pipeline_sim.h"
+#include "planner/simulate/pipeline_sim.h"
 #include "tests/unit/check.h"
 
 #include <math.h>

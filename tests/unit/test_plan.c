@@ -1,6 +1,6 @@
 /* The plan's text: that it says everything, reads back the same, stays small, and that nothing an
  * editor, a disk or an attacker does to it gets past the reader. */
-#include "planner/plan_text.h"
+#include "planner/plan/plan_text.h"
 #include "tests/unit/check.h"
 #include "tests/unit/small_plan.h"
 

@@ -5,9 +5,9 @@
 #include "tests/unit/train_fixture.h"
 
 #include "ir/op.h"
-#include "planner/cost.h"
-#include "planner/measured_time.h"
-#include "planner/simulate.h"
+#include "planner/cost/cost.h"
+#include "planner/cost/measured_time.h"
+#include "planner/simulate/simulate.h"
 #include "runtime/measure/measure.h"
 
 #include <stdlib.h>

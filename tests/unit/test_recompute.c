@@ -3,8 +3,8 @@
  * anew, a message left out, a value kept for nothing, a block computed again too early.
  */
 #include "ir/base/file.h"
-#include "planner/pass.h"
-#include "planner/recompute.h"
+#include "planner/passes/pass.h"
+#include "planner/plan/recompute.h"
 #include "tests/unit/check.h"
 #include "tests/unit/train_compare.h"
 

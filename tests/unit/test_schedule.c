@@ -1,8 +1,8 @@
 /* Schedules: that every list is whole and in order, that the lists come to their end together, and
  * that memory and waiting are what the papers say. */
-#include "planner/flow.h"
-#include "planner/pass.h"
-#include "planner/schedule.h"
+#include "planner/passes/pass.h"
+#include "planner/plan/flow.h"
+#include "planner/plan/schedule.h"
 #include "tests/unit/check.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
 /* The search against trying everything: same optimum, same answer on any number of threads, and
  * the lessons of the literature on a made-up cluster whose costs have a closed form. */
-#include "planner/plan_library.h"
-#include "planner/search_records.h"
+#include "planner/plan/plan_library.h"
+#include "planner/search/search_records.h"
 #include "tests/unit/check.h"
 #include "tests/unit/synthetic_costs.h"
 

@@ -1,8 +1,8 @@
 /* The search on the models and clusters that come with the program: in time, and finding what the
  * papers found. */
-#include "frontend/cluster_read.h"
-#include "frontend/model.h"
-#include "planner/search.h"
+#include "frontend/lua/cluster_read.h"
+#include "frontend/lua/model.h"
+#include "planner/search/search.h"
 #include "tests/unit/check.h"
 
 #include <time.h>

@@ -3,8 +3,8 @@
  * `test_show --write FOLDER` writes HTML pages of a small and a large plan there instead, for
  * tests/browser/test_html.sh. */
 #include "ir/base/file.h"
-#include "planner/show_facts.h"
-#include "planner/simulate.h"
+#include "planner/show/show_facts.h"
+#include "planner/simulate/simulate.h"
 #include "tests/unit/check.h"
 #include "tests/unit/plain_device.h"
 #include "tests/unit/plan_fixture.h"

@@ -1,6 +1,6 @@
 /* Showing how a model scales: efficiency and prices as on paper, rows that could not be searched or
  * do not fit, hostile names, 100 columns. */
-#include "planner/scale_facts.h"
+#include "planner/show/scale_facts.h"
 #include "tests/unit/check.h"
 #include "tests/unit/search_fixture.h"
 

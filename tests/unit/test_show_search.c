@@ -4,7 +4,7 @@
  * `test_show_search --write FOLDER` writes HTML pages there instead, for
  * tests/browser/test_html.sh. */
 #include "ir/base/file.h"
-#include "planner/search_facts.h"
+#include "planner/show/search_facts.h"
 #include "tests/unit/check.h"
 #include "tests/unit/search_fixture.h"
 

@@ -1,7 +1,7 @@
 /* Candidates played: against step_cost, which has closed forms for the same prices, on a made-up
  * model and cluster. */
-#include "planner/border_time.h"
-#include "planner/simulate_candidate.h"
+#include "planner/cost/border_time.h"
+#include "planner/simulate/simulate_candidate.h"
 #include "tests/unit/check.h"
 #include "tests/unit/synthetic_costs.h"
 

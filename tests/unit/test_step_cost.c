@@ -1,6 +1,6 @@
 /* Step costs: closed forms against the task lists that they stand for, splits against enumeration,
  * parts against their sum. */
-#include "planner/step_cost.h"
+#include "planner/cost/step_cost.h"
 #include "tests/unit/check.h"
 #include "tests/unit/synthetic_costs.h"
 

@@ -1,9 +1,9 @@
 /* What step_memory says before a plan is made, against the plan: the arenas, and CUDA's context
  * with captured graphs, of the rank that has most of both. */
-#include "frontend/cluster_read.h"
-#include "frontend/model.h"
-#include "planner/plan_library.h"
-#include "planner/search.h"
+#include "frontend/lua/cluster_read.h"
+#include "frontend/lua/model.h"
+#include "planner/plan/plan_library.h"
+#include "planner/search/search.h"
 #include "tests/unit/check.h"
 
 #include <math.h>

@@ -4,9 +4,9 @@
 #include "tests/unit/plain_device.h"
 #include "tests/unit/train_fixture.h"
 
-#include "frontend/train_trace.h"
-#include "planner/show.h"
-#include "planner/trace.h"
+#include "frontend/commands/train_trace.h"
+#include "planner/show/show.h"
+#include "planner/show/trace.h"
 
 #include <jansson.h>
 

@@ -3,7 +3,7 @@
  * regret of the wrong row. What is predicted is tests/cli/test_validate.sh's. */
 #include "check.h"
 
-#include "frontend/validate.h"
+#include "frontend/validate/validate.h"
 
 #include <math.h>
 #include <stdlib.h>

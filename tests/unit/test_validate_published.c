@@ -3,7 +3,7 @@
  * model that moves predictions away from what was measured, keys of the JSON that change. */
 #include "check.h"
 
-#include "frontend/validate.h"
+#include "frontend/validate/validate.h"
 #include "ir/base/json.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* verify_plan against plans that are broken on purpose: each defect is found, and its message names
  * the stage and the culprit (task, value, channel, Lua line). A plan that passes here would hang a
  * cluster or train garbage. */
-#include "planner/plan_text.h"
+#include "planner/plan/plan_text.h"
 #include "tests/unit/check.h"
 #include "tests/unit/small_plan.h"
 

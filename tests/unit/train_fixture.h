@@ -2,7 +2,7 @@
 #ifndef TESTS_UNIT_TRAIN_FIXTURE_H
 #define TESTS_UNIT_TRAIN_FIXTURE_H
 
-#include "frontend/model.h"
+#include "frontend/lua/model.h"
 #include "planner/planner.h"
 #include "runtime/engine.h"
 #include "runtime/shard.h"

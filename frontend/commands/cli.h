@@ -1,0 +1,156 @@
+/* The command line: a table of commands, a table of options, and what both give: parsing, checks,
+ * help, suggestions. argv -> CliArgs, whose texts point into argv.
+ *
+ * Exit codes: 0 done; 1 the work failed; 2 wrong usage or input; 130 interrupted.
+ */
+#ifndef FRONTEND_COMMANDS_CLI_H
+#define FRONTEND_COMMANDS_CLI_H
+
+#include "frontend/nearest.h"
+#include "ir/base/arena.h"
+#include "ir/base/diag.h"
+#include "ir/base/strbuf.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_INTERRUPTED = 130 };
+
+typedef enum CliOption {
+#define OPTION(upper, ...) OPT_##upper,
+#include "frontend/commands/cli_options.def"
+#undef OPTION
+    N_OPTIONS
+} CliOption;
+
+/* Groups of options; a command takes some of them. */
+enum CliGroup {
+    IN_PLANNING = 1 << 0,
+    IN_TRAINING = 1 << 1,
+    IN_GENERATION = 1 << 2,
+    IN_PLAN = 1 << 3,
+    IN_FORMS = 1 << 4,
+    IN_CHECK = 1 << 5,
+    IN_PASSES = 1 << 6,
+    IN_DEVICES = 1 << 7,
+    IN_PROFILING = 1 << 8,
+    IN_TUNING = 1 << 9,
+    IN_SEARCH = 1 << 10,
+    IN_CLUSTERS = 1 << 11,
+    IN_VALIDATION = 1 << 14,
+    IN_COMPARE = 1 << 15,
+    IN_SCALE = 1 << 16,
+    IN_ALL = ~0
+};
+
+typedef enum CliKind {
+    KIND_FLAG,
+    KIND_INT,
+    KIND_REAL,
+    KIND_TEXT,  /* the last one given counts */
+    KIND_READ,  /* the same, a file to read */
+    KIND_WRITE, /* a file to write */
+    KIND_LIST,  /* all that are given, in order */
+} CliKind;
+
+typedef struct CliOptionInfo {
+    const char *name;
+    char letter; /* 0: none */
+    CliKind kind;
+    const char *value; /* what the help calls it */
+    double least, most;
+    int groups;
+    const char *help;
+} CliOptionInfo;
+extern const CliOptionInfo CLI_OPTIONS[N_OPTIONS];
+
+typedef struct CliValue {
+    bool given;
+    int64_t integer;
+    double real;
+    const char *text;
+    const char **list; /* [n_list], owned by the arena */
+    int n_list, list_capacity;
+} CliValue;
+
+typedef struct CliCommand CliCommand;
+
+enum { MAX_OPERANDS = 4 };
+
+typedef struct CliArgs {
+    Arena *arena;
+    const CliCommand *command;
+    const char *operand;                /* the first; NULL: none */
+    const char *operands[MAX_OPERANDS]; /* [n_operands]: all of them */
+    int n_operands;
+    CliValue values[N_OPTIONS];
+} CliArgs;
+
+/* The part of help that lists the options of `groups`, under a heading. */
+typedef struct CliSection {
+    const char *heading;
+    int groups;
+} CliSection;
+enum { MAX_SECTIONS = 3 };
+
+struct CliCommand {
+    /* operand: "PLAN"; "A.plan B.plan" takes two; the last may be missing, as [PLAN]; "": none */
+    const char *name, *operand;
+    const char *summary;
+    CliSection sections[MAX_SECTIONS];
+    const char *details; /* paragraphs and examples */
+    int (*run)(CliArgs *args);
+};
+
+/* Ends with NULL name. In main.c. */
+extern const CliCommand CLI_COMMANDS[];
+const CliCommand *cli_find_command(const char *name);
+
+/* Parses what follows the command's name. Returns -1 to go on, or the exit code: a mistake has been
+ * printed, or help was asked for. */
+int cli_parse(CliArgs *args, int argc, char **argv);
+
+/* The same for files: none that is written may be one that is read, or be written twice. But `tune`
+ * writes its plan again, and training may go on from the weights that it replaces. */
+int cli_check_files(const CliArgs *args);
+
+int64_t cli_int(const CliArgs *args, CliOption option, int64_t absent);
+double cli_real(const CliArgs *args, CliOption option, double absent);
+const char *cli_text(const CliArgs *args, CliOption option, const char *absent);
+static inline bool cli_given(const CliArgs *args, CliOption option) {
+    return args->values[option].given;
+}
+
+/* Whole text as a number; false when it is none or does not fit. */
+bool cli_parse_int(const char *text, int64_t *out);
+bool cli_parse_real(const char *text, double *out); /* finite */
+
+/* One line, `perilune: ...`, on stderr; returns EXIT_USAGE. */
+int cli_usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Prints what the Diag holds, each error without a place after `perilune: `; returns `exit_code`.
+ */
+int cli_fail(const Diag *diag, int exit_code);
+
+/* Finds out before the work, not after it, that a file cannot be written; NULL and "-" can. */
+bool cli_try_path(const char *path, Diag *diag);
+/* Whole file, or standard output for NULL and "-". False: reported. */
+bool cli_write(const char *path, const StrBuf *text, Diag *diag);
+
+void cli_print_overview(FILE *stream);
+void cli_print_help(const CliCommand *command, FILE *stream);
+
+int cmd_plan(CliArgs *args);
+int cmd_show(CliArgs *args);
+int cmd_check(CliArgs *args);
+int cmd_train(CliArgs *args);
+int cmd_generate(CliArgs *args);
+int cmd_opt(CliArgs *args);
+int cmd_devices(CliArgs *args);
+int cmd_profile(CliArgs *args);
+int cmd_tune(CliArgs *args);
+int cmd_cluster(CliArgs *args);
+int cmd_validate(CliArgs *args);
+int cmd_compare(CliArgs *args);
+int cmd_scale(CliArgs *args);
+
+#endif

@@ -1,0 +1,99 @@
+/* What a command reads, it must not write over: found out before anything is read or written. */
+#include "frontend/commands/cli.h"
+#include "frontend/lua/cluster_read.h"
+
+#include <string.h>
+#include <sys/stat.h>
+
+/* A file by device and number, so that other names of it are known; one that is not there yet by
+ * its folder's and its name. */
+typedef struct FileId {
+    dev_t device;
+    ino_t number;
+    const char *name; /* "" for a file that exists */
+} FileId;
+
+/* One file of the command line, and how to speak of it. */
+typedef struct GivenFile {
+    FileId id;
+    const char *path, *option; /* option NULL: an operand */
+    bool written;
+} GivenFile;
+
+enum { MAX_FILES = MAX_OPERANDS + N_OPTIONS };
+
+typedef struct GivenFiles {
+    GivenFile items[MAX_FILES];
+    int count;
+} GivenFiles;
+
+/* False: there is no such file, and no folder for it either. */
+static bool identify(Arena *arena, const char *path, FileId *out) {
+    struct stat st;
+    const char *slash = strrchr(path, '/'), *name = "";
+    if (stat(path, &st) != 0) {
+        const char *folder = slash ? arena_strndup(arena, path, (size_t)(slash + 1 - path)) : ".";
+        name = slash ? slash + 1 : path;
+        if (stat(folder, &st) != 0) return false;
+    }
+    *out = (FileId){st.st_dev, st.st_ino, name};
+    return true;
+}
+
+static void add_file(GivenFiles *files, Arena *arena, const char *path, const char *option,
+                     bool written) {
+    GivenFile file = {.path = path, .option = option, .written = written};
+    if (identify(arena, path, &file.id)) files->items[files->count++] = file;
+}
+
+/* All that are given; "-" is standard output. */
+static void list_files(GivenFiles *files, const CliArgs *args) {
+    for (int i = 0; i < args->n_operands; i++) {
+        add_file(files, args->arena, args->operands[i], NULL, false);
+    }
+    for (int i = 0; i < N_OPTIONS; i++) {
+        const CliOptionInfo *info = &CLI_OPTIONS[i];
+        const CliValue *value = &args->values[i];
+        if (!value->given || (info->kind != KIND_READ && info->kind != KIND_WRITE)) continue;
+        if (i == OPT_CLUSTER && !cluster_is_path(value->text)) continue;
+        if (info->kind == KIND_WRITE && strcmp(value->text, "-") == 0) continue;
+        add_file(files, args->arena, value->text, info->name, info->kind == KIND_WRITE);
+    }
+}
+
+static bool is_same(const FileId *a, const FileId *b) {
+    return a->device == b->device && a->number == b->number && strcmp(a->name, b->name) == 0;
+}
+
+/* What is read whole before it is written, and is meant to move on. */
+static bool may_replace(const CliArgs *args, const GivenFile *read, const GivenFile *written) {
+    static const CliOption PAIRS[][2] = {{OPT_LOAD, OPT_SAVE}, {OPT_RESUME, OPT_CHECKPOINT}};
+    if (args->command->run == cmd_tune) return !read->option;
+    for (int i = 0; read->option && i < 2; i++) {
+        if (strcmp(read->option, CLI_OPTIONS[PAIRS[i][0]].name) == 0 &&
+            strcmp(written->option, CLI_OPTIONS[PAIRS[i][1]].name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int cli_check_files(const CliArgs *args) {
+    GivenFiles files = {.count = 0};
+    list_files(&files, args);
+    for (int i = 0; i < files.count; i++) {
+        for (int k = 0; k < files.count; k++) {
+            const GivenFile *a = &files.items[i], *b = &files.items[k];
+            if (i == k || !b->written || !is_same(&a->id, &b->id)) continue;
+            if (a->written) {
+                return cli_usage_error("--%s and --%s would write the same file, %s", a->option,
+                                       b->option, b->path);
+            }
+            if (may_replace(args, a, b)) continue;
+            return cli_usage_error("--%s %s: would replace what %s%s reads", b->option, b->path,
+                                   a->option ? "--" : "",
+                                   a->option ? a->option : args->command->name);
+        }
+    }
+    return -1;
+}

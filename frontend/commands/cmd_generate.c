@@ -1,0 +1,185 @@
+/* perilune generate: text from trained weights, byte by byte.
+ *
+ * Every byte is one forward pass over the last seq bytes: the plan's step has no cache to keep
+ * what was computed before. The causal mask makes what follows the last byte irrelevant, so a short
+ * context lies at the beginning of the window.
+ */
+#include "frontend/commands/engine_args.h"
+#include "frontend/commands/plan_args.h"
+#include "ir/base/file.h"
+#include "ir/op.h"
+#include "runtime/engine.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { N_BYTES = 256, DEFAULT_LENGTH = 500 };
+#define DEFAULT_TEMPERATURE 0.8
+
+typedef struct Sampler {
+    double temperature;
+    int top_k;
+    uint64_t state;
+} Sampler;
+
+/* In [0, 1): splitmix64 (Steele, Lea & Flood 2014). */
+static double sampler_uniform(Sampler *sampler) {
+    uint64_t z = sampler->state += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return (double)((z ^ (z >> 31)) >> 11) * 0x1p-53;
+}
+
+typedef struct Candidate {
+    double logit;
+    int byte;
+} Candidate;
+
+/* Likeliest first; the byte decides between equals, so that the order is total. */
+static int compare_candidates(const void *a, const void *b) {
+    const Candidate *x = a, *y = b;
+    if (x->logit != y->logit) return x->logit < y->logit ? 1 : -1;
+    return x->byte - y->byte;
+}
+
+/* A byte drawn from softmax(logits / temperature) over the top_k likeliest; -1: not finite. */
+static int sampler_choose(Sampler *sampler, const float *logits) {
+    Candidate candidates[N_BYTES];
+    double weights[N_BYTES], sum = 0;
+    for (int i = 0; i < N_BYTES; i++) {
+        if (!isfinite(logits[i])) return -1;
+        candidates[i] = (Candidate){logits[i], i};
+    }
+    qsort(candidates, N_BYTES, sizeof(candidates[0]), compare_candidates);
+    if (sampler->temperature == 0) return candidates[0].byte;
+    for (int i = 0; i < sampler->top_k; i++) {
+        weights[i] = exp((candidates[i].logit - candidates[0].logit) / sampler->temperature);
+        sum += weights[i];
+    }
+    double left = sampler_uniform(sampler) * sum;
+    for (int i = 0; i < sampler->top_k; i++) {
+        left -= weights[i];
+        if (left < 0) return candidates[i].byte;
+    }
+    return candidates[0].byte; /* rounding ate the last of it */
+}
+
+/* The text grows in `text`; what is asked of each forward pass is one row of logits. */
+typedef struct Generation {
+    CliArgs *args;
+    Diag *diag;
+    Plan *plan;
+    EngineOptions options;
+    Engine *engine;
+    int32_t *tokens; /* [forward_batch, seq]; row 0 is used */
+    float *logits;   /* [forward_batch, seq, vocab] */
+    Sampler sampler;
+    StrBuf text;
+    int failure; /* exit code when preparing fails */
+} Generation;
+
+static bool add_byte(Generation *gen) {
+    size_t seq = (size_t)gen->plan->seq;
+    size_t length = gen->text.length < seq ? gen->text.length : seq;
+    const char *context = gen->text.text + gen->text.length - length;
+    for (size_t i = 0; i < length; i++) gen->tokens[i] = (unsigned char)context[i];
+    if (!engine_logits(gen->engine, gen->tokens, gen->logits, gen->diag)) return false;
+    int byte = sampler_choose(&gen->sampler, gen->logits + (length - 1) * (size_t)gen->plan->vocab);
+    if (byte < 0) {
+        diag_error(gen->diag, NO_LOC, "generate: the model's output is not finite; wrong weights?");
+        return false;
+    }
+    char character = (char)byte;
+    strbuf_put_bytes(&gen->text, &character, 1);
+    return true;
+}
+
+/* A model that looks at what follows cannot write what follows. */
+static bool check_causal(const Plan *plan, Diag *diag) {
+    for (int p = 0; p < plan->n_programs; p++) {
+        const Graph *graph = plan->programs[p].graph;
+        for (int n = 0; n < graph->n_nodes; n++) {
+            const Node *node = graph->nodes[n];
+            if (node->op != OP_ATTENTION || node_int(node, ATTR_causal, 1)) continue;
+            diag_error(
+                diag, node->loc,
+                "generate: this attention is not causal: it looks at what is not written yet");
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool prepare(Generation *gen) {
+    const char *weights = cli_text(gen->args, OPT_LOAD, NULL);
+    if (!weights) {
+        diag_error(gen->diag, NO_LOC, "generate: which weights? give --load FILE");
+        return false;
+    }
+    gen->plan = plan_from_operand(gen->args, gen->diag);
+    if (!gen->plan) return false;
+    if (gen->plan->vocab < N_BYTES) {
+        diag_error(gen->diag, NO_LOC,
+                   "generate: text needs a vocabulary of 256 bytes; the model's is %" PRId64,
+                   gen->plan->vocab);
+        return false;
+    }
+    if (!check_causal(gen->plan, gen->diag)) return false;
+    gen->failure = engine_options_from_args(gen->args, gen->plan, &gen->options, gen->diag);
+    if (gen->failure != EXIT_DONE) return false;
+    gen->failure = EXIT_USAGE;
+    gen->engine = engine_create(gen->plan, &gen->options, gen->diag);
+    if (!gen->engine || !engine_load(gen->engine, weights, gen->diag)) return false;
+    int64_t n_tokens = engine_forward_batch(gen->engine) * gen->plan->seq;
+    gen->tokens = ARENA_ARRAY(gen->args->arena, int32_t, n_tokens);
+    gen->logits = ARENA_ARRAY(gen->args->arena, float, n_tokens * gen->plan->vocab);
+    gen->sampler =
+        (Sampler){.temperature = cli_real(gen->args, OPT_TEMPERATURE, DEFAULT_TEMPERATURE),
+                  .top_k = (int)cli_int(gen->args, OPT_TOP_K, N_BYTES),
+                  .state = (uint64_t)cli_int(gen->args, OPT_SEED, 1)};
+    return true;
+}
+
+/* On standard output the text appears as it comes; a file is written whole at the end. */
+static bool generate(Generation *gen) {
+    const char *path = cli_text(gen->args, OPT_OUTPUT, "-");
+    const char *prompt = cli_text(gen->args, OPT_PROMPT, "");
+    int64_t length = cli_int(gen->args, OPT_LENGTH, DEFAULT_LENGTH);
+    bool first = gen->options.rank == 0; /* the others compute, and say nothing */
+    bool live = first && strcmp(path, "-") == 0;
+    strbuf_put(&gen->text, prompt[0] ? prompt : "\n"); /* the model needs something to follow */
+    if (live) fputs(prompt, stdout);
+    for (int64_t i = 0; i < length; i++) {
+        if (!add_byte(gen)) return false;
+        if (!live) continue;
+        putchar((unsigned char)gen->text.text[gen->text.length - 1]);
+        if (fflush(stdout) != 0) {
+            diag_error(gen->diag, NO_LOC, "standard output cannot be written");
+            return false;
+        }
+    }
+    strbuf_put(&gen->text, "\n");
+    if (live) putchar('\n');
+    size_t skipped = prompt[0] ? 0 : 1;
+    return live || !first ||
+           file_write(path, gen->text.text + skipped, gen->text.length - skipped, gen->diag);
+}
+
+int cmd_generate(CliArgs *args) {
+    Generation gen = {
+        .args = args, .diag = diag_create(), .text = strbuf_create(), .failure = EXIT_USAGE};
+    int status = EXIT_DONE;
+    if (!prepare(&gen)) {
+        status = gen.failure;
+    } else if (!generate(&gen)) {
+        status = EXIT_FAILED;
+    }
+    cli_fail(gen.diag, status);
+    engine_destroy(gen.engine);
+    engine_args_release(&gen.options, status == EXIT_DONE);
+    strbuf_destroy(&gen.text);
+    diag_destroy(gen.diag);
+    return status;
+}

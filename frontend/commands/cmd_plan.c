@@ -1,0 +1,173 @@
+/* perilune plan, show, check: make a plan, print its forms, prove it. */
+#include "frontend/commands/plan_args.h"
+#include "frontend/commands/plan_search.h"
+#include "frontend/commands/profile_args.h"
+#include "frontend/commands/search_args.h"
+#include "frontend/commands/show_cuda.h"
+#include "frontend/commands/show_run.h"
+#include "ir/base/file.h"
+#include "planner/plan/plan_text.h"
+#include "planner/show/show.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+typedef bool ShowFunction(StrBuf *out, const Plan *plan, const Device *device, Diag *diag);
+
+static bool write_form(ShowFunction *show, const Device *device, const Plan *plan, const char *path,
+                       Diag *diag) {
+    StrBuf text = strbuf_create();
+    bool good = show(&text, plan, device, diag) && cli_write(path, &text, diag);
+    strbuf_destroy(&text);
+    return good;
+}
+
+static bool write_plan(CliArgs *args, const Device *device, const Plan *plan, Diag *diag) {
+    const char *path = cli_text(args, OPT_OUTPUT, NULL);
+    ShowFunction *show = cli_given(args, OPT_JSON) ? show_cuda_json : show_cuda_text;
+    bool dumped =
+        cli_given(args, OPT_DUMP_AFTER); /* on standard output, so nothing else goes there */
+    if (!path) return dumped || write_form(show, device, plan, NULL, diag);
+    if (strcmp(path, "-") == 0) {
+        StrBuf text = strbuf_create();
+        plan_print(&text, plan);
+        bool good = cli_write(NULL, &text, diag);
+        strbuf_destroy(&text);
+        return good;
+    }
+    return plan_write(plan, path, diag) && (dumped || write_form(show, device, plan, NULL, diag));
+}
+
+int cmd_plan(CliArgs *args) {
+    if (search_is_wanted(args)) return plan_by_search(args);
+    Diag *diag = diag_create();
+    int status = EXIT_DONE;
+    const DeviceProfile *profile;
+    bool good = plan_without_search(args, diag) && profile_from_args(args, &profile, diag);
+    Plan *plan = good ? plan_from_model(args, diag) : NULL;
+    Device device;
+    if (!plan || !device_of_plan(args, profile, plan, &device, diag)) {
+        status = cli_fail(diag, EXIT_USAGE);
+    } else if (!write_plan(args, &device, plan, diag)) {
+        status = cli_fail(diag, EXIT_FAILED);
+    }
+    diag_destroy(diag);
+    return status;
+}
+
+static const struct {
+    CliOption option;
+    ShowFunction *show;
+} FORMS[] = {{OPT_JSON, show_cuda_json},
+             {OPT_DOT, show_dot},
+             {OPT_HTML, show_html},
+             {OPT_TRACE, show_trace}};
+
+/* The one form asked for; NULL, reported, when there are two. */
+static ShowFunction *choose_form(const CliArgs *args, Diag *diag) {
+    ShowFunction *chosen = NULL;
+    for (size_t i = 0; i < sizeof(FORMS) / sizeof(FORMS[0]); i++) {
+        if (!cli_given(args, FORMS[i].option)) continue;
+        if (chosen) {
+            diag_error(diag, NO_LOC, "--%s: one form at a time", CLI_OPTIONS[FORMS[i].option].name);
+            return NULL;
+        }
+        chosen = FORMS[i].show;
+    }
+    return chosen ? chosen : show_cuda_text;
+}
+
+static bool is_run_log(const char *path) {
+    size_t length = strlen(path);
+    return length > 6 && strcmp(path + length - 6, ".jsonl") == 0;
+}
+
+/* A run log has one form, the page. */
+static int show_log(CliArgs *args, ShowFunction *form, Diag *diag) {
+    if (cli_given(args, OPT_PROFILE)) {
+        diag_error(diag, NO_LOC, "--profile: %s is a run log: nothing is predicted", args->operand);
+        return EXIT_USAGE;
+    }
+    if (form != show_html) {
+        diag_error(diag, NO_LOC, "%s: a run log can be shown with --html only", args->operand);
+        return EXIT_USAGE;
+    }
+    StrBuf text = strbuf_create();
+    int status = EXIT_DONE;
+    if (!show_run_html(&text, args->operand, diag)) {
+        status = EXIT_USAGE;
+    } else if (!cli_write(cli_text(args, OPT_OUTPUT, NULL), &text, diag)) {
+        status = EXIT_FAILED;
+    }
+    strbuf_destroy(&text);
+    return status;
+}
+
+static int show_plan(CliArgs *args, ShowFunction *form, Diag *diag) {
+    const char *path = cli_text(args, OPT_OUTPUT, NULL);
+    const DeviceProfile *profile;
+    if (!profile_from_args(args, &profile, diag)) return EXIT_USAGE;
+    Plan *plan = plan_read(args->arena, args->operand, diag);
+    Device device;
+    if (!plan || !device_of_plan(args, profile, plan, &device, diag)) return EXIT_USAGE;
+    return write_form(form, &device, plan, path, diag) ? EXIT_DONE : EXIT_FAILED;
+}
+
+int cmd_show(CliArgs *args) {
+    Diag *diag = diag_create();
+    ShowFunction *form = choose_form(args, diag);
+    int status = EXIT_USAGE;
+    if (form && is_run_log(args->operand)) {
+        status = show_log(args, form, diag);
+    } else if (form) {
+        status = show_plan(args, form, diag);
+    }
+    cli_fail(diag, status);
+    diag_destroy(diag);
+    return status;
+}
+
+static void print_verdict(const CliArgs *args, const Plan *plan, const Diag *diag) {
+    int64_t n_tasks = 0;
+    for (int s = 0; s < plan->n_stages; s++) n_tasks += plan->stages[s].n_tasks;
+    if (cli_given(args, OPT_JSON)) {
+        printf("{\"sound\":%s,\"defects\":%d,\"ranks\":%d,\"stages\":%d,\"tasks\":%" PRId64
+               ",\"fingerprint\":\"%016" PRIx64 "\"}\n",
+               diag_error_count(diag) ? "false" : "true", diag_error_count(diag),
+               mesh_rank_count(&plan->mesh), plan->n_stages, n_tasks, plan->fingerprint);
+    } else if (diag_error_count(diag) == 0) {
+        int n_ranks = mesh_rank_count(&plan->mesh);
+        printf("%s is sound: %d rank%s, %d stage%s, %" PRId64 " tasks; fingerprint %016" PRIx64
+               "\n",
+               args->operand, n_ranks, n_ranks == 1 ? "" : "s", plan->n_stages,
+               plan->n_stages == 1 ? "" : "s", n_tasks, plan->fingerprint);
+    }
+}
+
+/* plan_read, but a plan that can be read and is not sound is an answer, not an input error. */
+int cmd_check(CliArgs *args) {
+    Diag *diag = diag_create();
+    int status = EXIT_USAGE;
+    size_t length;
+    char *text = file_read(args->arena, args->operand, MAX_PLAN_BYTES, &length, diag);
+    Plan *plan = NULL;
+    if (text && strlen(text) != length) {
+        diag_error(diag, (SourceLoc){args->operand, 0}, "is no plan: it has zero bytes");
+    } else if (text) {
+        plan = plan_parse(args->arena, args->operand, text, diag);
+    }
+    if (plan) {
+        uint64_t fingerprint = plan_fingerprint(plan);
+        if (verify_plan(plan, diag) && fingerprint != plan->fingerprint) {
+            diag_error(diag, (SourceLoc){args->operand, 0},
+                       "was changed after it was written: fingerprint %016" PRIx64
+                       ", but the text gives %016" PRIx64,
+                       plan->fingerprint, fingerprint);
+        }
+        status = diag_error_count(diag) ? EXIT_FAILED : EXIT_DONE;
+        print_verdict(args, plan, diag);
+    }
+    cli_fail(diag, status);
+    diag_destroy(diag);
+    return status;
+}

@@ -1,0 +1,428 @@
+/* perilune train: a plan, a text and a number of steps -> weights, a log, a verdict. */
+#include "frontend/commands/engine_args.h"
+#include "frontend/commands/plan_args.h"
+#include "frontend/commands/profile_args.h"
+#include "frontend/commands/train_checkpoint.h"
+#include "frontend/commands/train_trace.h"
+#include "frontend/units.h"
+#include "ir/base/file.h"
+#include "runtime/data/dataset.h"
+#include "runtime/engine.h"
+#include "runtime/metrics/lr_schedule.h"
+#include "runtime/metrics/progress.h"
+#include "runtime/metrics/run_log.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+enum { DEFAULT_STEPS = 1000, MAX_EVAL_BATCHES = 20 };
+
+/* Everything of one run; released by run_end, whatever was reached. */
+typedef struct Run {
+    CliArgs *args;
+    Diag *diag;
+    Plan *plan;
+    const DeviceProfile *profile; /* NULL: none given */
+    Dataset *whole, *train, *val; /* train may be `whole`; val NULL: no validation */
+    EngineOptions options;
+    Engine *engine;
+    RunLog *log;
+    LrSchedule rate;
+    Progress progress;
+    TrainCheckpoint checkpoint;
+    int64_t first_step; /* after those that a checkpoint had done */
+    int64_t n_steps, eval_every, steps_done;
+    int32_t *tokens, *labels; /* [global_batch, seq] */
+    double train_entropy, val_entropy;
+    double loss, val_loss, training_seconds;
+    double loss_scale; /* of the next step's gradients; 0: the plan has none */
+    int64_t n_skipped; /* steps whose gradients were not finite */
+    bool stopped;      /* by a signal */
+    bool is_first;     /* of several processes: the one that talks and writes */
+    bool quiet, has_val_loss, eval_is_partial;
+    int failure; /* exit code when preparing fails */
+} Run;
+
+static volatile sig_atomic_t interrupted;
+
+/* The second Ctrl-C ends the program at once (SA_RESETHAND). */
+static void on_interrupt(int number) {
+    (void)number;
+    static const char text[] = "\ninterrupted: ending after this step (again: at once)\n";
+    interrupted = 1;
+    if (write(STDERR_FILENO, text, sizeof(text) - 1) < 0) return;
+}
+
+static void catch_interrupts(void) {
+    struct sigaction action = {.sa_handler = on_interrupt,
+                               .sa_flags = (int)SA_RESETHAND | SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    struct sigaction before; /* nohup has the end of a terminal ignored */
+    if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler == SIG_DFL) {
+        sigaction(SIGHUP, &action, NULL);
+    }
+}
+
+/* The text, divided for training and validation. */
+static bool open_data(Run *run) {
+    const char *path = cli_text(run->args, OPT_DATA, NULL);
+    const char *val_path = cli_text(run->args, OPT_VAL, NULL);
+    double fraction = cli_real(run->args, OPT_VAL_FRACTION, 0.1);
+    int seq = (int)run->plan->seq, vocab = (int)run->plan->vocab;
+    run->whole = dataset_open(path, seq, vocab, run->diag);
+    if (!run->whole) return false;
+    if (val_path) {
+        run->val = dataset_open(val_path, seq, vocab, run->diag);
+        run->train = run->whole;
+        if (!run->val) return false;
+    } else if (fraction > 0) {
+        if (!dataset_split(run->whole, fraction, &run->train, &run->val, run->diag)) {
+            diag_note(run->diag, NO_LOC, "--val-fraction 0 trains without validation");
+            return false;
+        }
+    } else {
+        run->train = run->whole;
+    }
+    run->train_entropy = dataset_unigram_entropy(run->train);
+    if (run->val) run->val_entropy = dataset_unigram_entropy(run->val);
+    return true;
+}
+
+/* What can be said without looking at a file. */
+static bool check_options(Run *run) {
+    const char *name = cli_text(run->args, OPT_LR_SCHEDULE, "cosine");
+    if (!cli_given(run->args, OPT_DATA)) {
+        diag_error(run->diag, NO_LOC, "train: which text? give --data FILE");
+        return false;
+    }
+    if (cli_given(run->args, OPT_VAL) && cli_given(run->args, OPT_VAL_FRACTION)) {
+        diag_error(run->diag, NO_LOC, "train: --val and --val-fraction: one of them");
+        return false;
+    }
+    if (cli_given(run->args, OPT_PROFILE) && !cli_given(run->args, OPT_TRACE_FILE)) {
+        diag_error(run->diag, NO_LOC, "train: --profile: predicts what --trace FILE measures");
+        return false;
+    }
+    static const CliOption files[] = {OPT_LOG, OPT_SAVE, OPT_TRACE_FILE};
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        if (strcmp(cli_text(run->args, files[i], ""), "-") != 0) continue;
+        diag_error(run->diag, NO_LOC, "train: --%s: takes a file, not standard output",
+                   CLI_OPTIONS[files[i]].name);
+        return false;
+    }
+    if (!lr_decay_parse(name, &run->rate.decay)) {
+        diag_error(run->diag, NO_LOC, "--lr-schedule: '%s' is none of cosine, linear, constant",
+                   name);
+        return false;
+    }
+    return train_checkpoint_options(run->args, &run->checkpoint, run->diag);
+}
+
+static void set_rate(Run *run) {
+    run->n_steps = cli_int(run->args, OPT_STEPS, DEFAULT_STEPS);
+    run->eval_every = cli_int(run->args, OPT_EVAL_EVERY, 0);
+    int64_t warmup = run->n_steps / 10 < 100 ? run->n_steps / 10 : 100;
+    run->rate.n_steps = run->n_steps;
+    run->rate.n_warmup_steps = cli_int(run->args, OPT_WARMUP, warmup);
+    run->rate.peak = cli_real(run->args, OPT_LR, run->plan->learning_rate);
+    run->rate.min = cli_real(run->args, OPT_MIN_LR, run->rate.peak / 10);
+}
+
+/* Finds out before the run, not after it, that weights or trace cannot be written there. */
+static bool try_path(Run *run, CliOption option) {
+    const char *path = cli_text(run->args, option, NULL);
+    if (!path) return true;
+    FileWriter *writer = file_writer_open(path, run->diag);
+    if (!writer) return false;
+    file_writer_abandon(writer);
+    return true;
+}
+
+static bool start_engine(Run *run) {
+    const char *weights = cli_text(run->args, OPT_LOAD, NULL);
+    int64_t batch_tokens = run->plan->global_batch * run->plan->seq;
+    run->tokens = ARENA_ARRAY(run->args->arena, int32_t, batch_tokens);
+    run->labels = ARENA_ARRAY(run->args->arena, int32_t, batch_tokens);
+    run->failure = engine_options_from_args(run->args, run->plan, &run->options, run->diag);
+    if (run->failure != EXIT_DONE) return false;
+    run->failure = EXIT_USAGE;
+    run->engine = engine_create(run->plan, &run->options, run->diag);
+    if (!run->engine) return false;
+    bool resumed = false;
+    train_checkpoint_name_data(&run->checkpoint, run->train, run->train_entropy);
+    if (!train_checkpoint_load(&run->checkpoint, run->engine, &run->options,
+                               run->quiet || run->options.rank > 0, &resumed, run->diag)) {
+        return false;
+    }
+    run->steps_done = run->checkpoint.place.step;
+    run->first_step = run->steps_done + 1;
+    if (resumed) return true;
+    if (weights) return engine_load(run->engine, weights, run->diag);
+    engine_init_parameters(run->engine);
+    return true;
+}
+
+static int64_t planned_bytes(const Plan *plan) {
+    int64_t ranks_per_stage = plan->mesh.size[MESH_T] * (int64_t)plan->mesh.size[MESH_D];
+    int64_t bytes = 0;
+    for (int s = 0; s < plan->n_stages; s++) bytes += plan->stages[s].arena_bytes;
+    return bytes * ranks_per_stage;
+}
+
+/* What is not plain f32. */
+static void print_precision(const Plan *plan) {
+    LossScaling scaling = plan_loss_scaling(plan);
+    if (plan->precision == DTYPE_F32 && scaling.initial == 0) return;
+    printf("numbers %s", dtype_name(plan->precision));
+    if (scaling.initial != 0) {
+        printf(", loss x %.10g, %s", scaling.initial, scaling.interval ? "dynamic" : "fixed");
+    }
+    printf("\n");
+}
+
+static void print_start(const Run *run) {
+    const Plan *plan = run->plan;
+    char planned[32], allocated[32];
+    if (run->quiet) return;
+    units_format_bytes(planned, sizeof(planned), planned_bytes(plan));
+    units_format_bytes(allocated, sizeof(allocated), engine_arena_bytes(run->engine));
+    printf("model   %s: %" PRId64 " parameters, sequence %" PRId64 ", vocabulary %" PRId64 "\n",
+           plan->model, plan->n_parameters, plan->seq, plan->vocab);
+    int n_ranks = mesh_rank_count(&plan->mesh);
+    printf("mesh    t=%d d=%d p=%d: %d rank%s; %s, %d micro-batch%s of %d make a batch of %d\n",
+           plan->mesh.size[MESH_T], plan->mesh.size[MESH_D], plan->mesh.size[MESH_P], n_ranks,
+           n_ranks == 1 ? "" : "s", plan->schedule, plan->n_micro, plan->n_micro == 1 ? "" : "es",
+           plan->micro_batch, plan->global_batch);
+    print_precision(plan);
+    printf("memory  %s planned, %s allocated, for all ranks\n", planned, allocated);
+    if (engine_tuning(run->engine)) printf("tuned   %s\n", engine_tuning(run->engine));
+    if (engine_attention(run->engine)) printf("with    %s\n", engine_attention(run->engine));
+    if (run->steps_done > 0) {
+        printf("resumed %s, after step %" PRId64 "\n", run->checkpoint.from, run->steps_done);
+    }
+    printf("data    %" PRId64 " tokens", dataset_count_tokens(run->train));
+    if (run->val) printf(" to train on, %" PRId64 " to validate", dataset_count_tokens(run->val));
+    printf("; unigram entropy %.4f\n", run->val ? run->val_entropy : run->train_entropy);
+    fflush(stdout);
+}
+
+/* Mean loss over the validation windows, or over MAX_EVAL_BATCHES batches spread evenly over them.
+ * The last batch is filled up with the first windows. */
+static bool evaluate(Run *run, double *out_loss) {
+    int64_t seq = run->plan->seq, batch = run->plan->global_batch;
+    int64_t n_windows = dataset_count_windows(run->val);
+    int64_t n_batches = (n_windows + batch - 1) / batch;
+    int64_t n_used = n_batches < MAX_EVAL_BATCHES ? n_batches : MAX_EVAL_BATCHES;
+    double sum = 0;
+    run->eval_is_partial = n_used < n_batches;
+    for (int64_t b = 0; b < n_used; b++) {
+        int64_t first = b * n_batches / n_used * batch;
+        double loss;
+        for (int64_t i = 0; i < batch; i++) {
+            if (!dataset_window(run->val, (first + i) % n_windows, run->tokens + i * seq,
+                                run->labels + i * seq, run->diag)) {
+                return false;
+            }
+        }
+        if (!engine_evaluate(run->engine, run->tokens, run->labels, &loss, run->diag)) return false;
+        sum += loss;
+    }
+    *out_loss = sum / (double)n_used;
+    return true;
+}
+
+static bool take_step(Run *run, int64_t step) {
+    int64_t seq = run->plan->seq, batch = run->plan->global_batch;
+    double rate = lr_schedule_at(&run->rate, step - 1);
+    StepResult result;
+    for (int64_t i = 0; i < batch; i++) {
+        if (!dataset_sample(run->train, run->plan->seed, run->checkpoint.place.samples + i,
+                            run->tokens + i * seq, run->labels + i * seq, run->diag)) {
+            return false;
+        }
+    }
+    if (!engine_step(run->engine, step, run->tokens, run->labels, rate, &result, run->diag)) {
+        return false;
+    }
+    run->loss = result.loss;
+    run->loss_scale = result.loss_scale;
+    run->n_skipped += result.skipped;
+    run->training_seconds += result.seconds;
+    run->steps_done = run->checkpoint.place.step = step;
+    run->checkpoint.place.samples += batch;
+    StepMetrics metrics = {.step = step,
+                           .loss = result.loss,
+                           .grad_norm = result.grad_norm,
+                           .has_loss_scale = plan_loss_scaling(run->plan).initial != 0,
+                           .loss_scale = result.loss_scale,
+                           .skipped = result.skipped,
+                           .n_skipped = run->n_skipped,
+                           .lr = rate,
+                           .tokens_per_s = (double)(batch * seq) / result.seconds,
+                           .seconds = result.seconds};
+    run->stopped = engine_args_agree(&run->options, interrupted);
+    bool is_last = step == run->n_steps || run->stopped;
+    if (run->val && (is_last || (run->eval_every && step % run->eval_every == 0))) {
+        if (!evaluate(run, &run->val_loss)) return false;
+        metrics.has_val_loss = run->has_val_loss = true;
+        metrics.val_loss = run->val_loss;
+    }
+    progress_update(&run->progress, &metrics);
+    if (run->log && !run_log_write(run->log, &metrics, run->diag)) return false;
+    const TrainCheckpoint *checkpoint = &run->checkpoint;
+    if (checkpoint->to && (is_last || (checkpoint->every && step % checkpoint->every == 0))) {
+        progress_finish(&run->progress);
+        train_checkpoint_save(&run->checkpoint, run->engine, &run->options, run->quiet);
+    }
+    return true;
+}
+
+static bool run_steps(Run *run) {
+    bool good = true;
+    catch_interrupts();
+    run->progress =
+        progress_start(stderr, run->n_steps, run->quiet ? PROGRESS_QUIET : PROGRESS_AUTO);
+    for (int64_t step = run->first_step; good && step <= run->n_steps && !run->stopped; step++) {
+        good = take_step(run, step);
+    }
+    progress_finish(&run->progress);
+    return good;
+}
+
+/* What the system says was used, beside what the plan said would be. */
+static void print_resident(const Run *run) {
+    struct rusage usage;
+    char seen[32], planned[32], text[32];
+    if (run->plan->cuda || getrusage(RUSAGE_SELF, &usage) != 0) return;
+    units_format_bytes(seen, sizeof(seen), (int64_t)usage.ru_maxrss * 1024);
+    units_format_bytes(planned, sizeof(planned),
+                       planned_bytes(run->plan) + run->plan->library_bytes);
+    units_format_bytes(text, sizeof(text), dataset_mapped_bytes(run->whole));
+    printf("memory  %s resident at most; the plan says %s, program and libraries included; %s of "
+           "text\n",
+           seen, planned, text);
+}
+
+static void print_end(const Run *run) {
+    const char *log = cli_text(run->args, OPT_LOG, NULL);
+    const char *save = cli_text(run->args, OPT_SAVE, NULL);
+    int64_t n_taken = run->steps_done - (run->first_step - 1);
+    double tokens = (double)n_taken * (double)run->plan->global_batch * (double)run->plan->seq;
+    if (run->quiet) return;
+    if (n_taken == 0) {
+        printf("done     nothing to do: %s is at step %" PRId64 " of %" PRId64 "\n",
+               run->checkpoint.from, run->steps_done, run->n_steps);
+        if (save) printf("wrote   %s\n", save);
+        return;
+    }
+    printf("%s  %" PRId64 " steps, %.0f tokens, %.1f s, %.0f tokens/s\n",
+           run->stopped ? "stopped" : "done   ", n_taken, tokens, run->training_seconds,
+           run->training_seconds > 0 ? tokens / run->training_seconds : 0);
+    printf("loss    %.4f in the last step", run->loss);
+    if (run->has_val_loss) {
+        printf(", %.4f in validation%s", run->val_loss,
+               run->eval_is_partial ? " (a sample of it)" : "");
+    }
+    printf("; unigram entropy %.4f\n", run->val ? run->val_entropy : run->train_entropy);
+    if (plan_loss_scaling(run->plan).initial != 0) {
+        printf("scale   loss scale %.10g at the end; %" PRId64 " of %" PRId64
+               " steps had gradients that were not finite and changed nothing\n",
+               run->loss_scale, run->n_skipped, n_taken);
+    }
+    print_resident(run);
+    if (log) printf("wrote   %s\n", log);
+    if (run->checkpoint.to && !run->checkpoint.last_failed) {
+        printf("wrote   %s\n", run->checkpoint.to);
+    }
+    if (save) printf("wrote   %s\n", save);
+}
+
+/* Up to the first step all that fails is wrong input. */
+static bool prepare(Run *run) {
+    const char *log = cli_text(run->args, OPT_LOG, NULL);
+    run->quiet = cli_given(run->args, OPT_QUIET);
+    if (!check_options(run)) return false;
+    if (!profile_from_args(run->args, &run->profile, run->diag)) return false;
+    run->plan = plan_from_operand(run->args, run->diag);
+    if (!run->plan) return false;
+    set_rate(run);
+    if (!open_data(run) || !start_engine(run)) return false;
+    run->is_first = run->options.rank == 0;
+    run->quiet |= !run->is_first;
+    if (run->is_first && (!try_path(run, OPT_SAVE) || !try_path(run, OPT_CHECKPOINT) ||
+                          !try_path(run, OPT_TRACE_FILE))) {
+        return false;
+    }
+    if (run->steps_done >= run->n_steps && !run->checkpoint.if_there) {
+        diag_error(run->diag, (SourceLoc){run->checkpoint.from, 0},
+                   "is at step %" PRId64 " already; --steps counts from the run's beginning",
+                   run->steps_done);
+        return false;
+    }
+    if (!run->options.control && engine_arena_bytes(run->engine) != planned_bytes(run->plan)) {
+        BUG("allocated %" PRId64 " bytes, planned %" PRId64, engine_arena_bytes(run->engine),
+            planned_bytes(run->plan));
+    }
+    if (log && run->is_first) {
+        run->log = run->steps_done ? run_log_continue(log, run->steps_done, run->diag)
+                                   : run_log_open(log, run->diag);
+    }
+    return !log || !run->is_first || run->log;
+}
+
+static void run_end(Run *run, bool good) {
+    if (run->log) run_log_close(run->log);
+    engine_destroy(run->engine);
+    engine_args_release(&run->options, good);
+    if (run->train != run->whole) dataset_close(run->train);
+    dataset_close(run->val);
+    dataset_close(run->whole);
+    diag_destroy(run->diag);
+}
+
+/* False: steps were taken and not one of them was an update. */
+static bool has_learned(const Run *run) {
+    int64_t n_taken = run->steps_done - (run->first_step - 1);
+    if (n_taken == 0 || run->n_skipped < n_taken) return true;
+    diag_error(run->diag, NO_LOC,
+               "none of %" PRId64 " steps changed the weights: gradients were not finite; the loss "
+               "scale is %.10g",
+               n_taken, run->loss_scale);
+    return false;
+}
+
+/* After all else: the traced step moves the weights on. */
+static bool trace(Run *run) {
+    const char *path = cli_text(run->args, OPT_TRACE_FILE, NULL);
+    if (!path || run->steps_done < run->first_step) return true;
+    if (run->options.control) {
+        path = arena_printf(run->args->arena, "%s.rank%d", path, run->options.rank);
+    }
+    Device device;
+    if (!device_of_plan(run->args, run->profile, run->plan, &device, run->diag)) return false;
+    return train_trace(run->engine, run->plan, &device, path, run->quiet, run->diag);
+}
+
+int cmd_train(CliArgs *args) {
+    Run run = {.args = args, .diag = diag_create(), .failure = EXIT_USAGE};
+    const char *save = cli_text(args, OPT_SAVE, NULL);
+    int status = EXIT_DONE;
+    if (!prepare(&run)) {
+        status = run.failure;
+    } else {
+        print_start(&run);
+        bool good = run_steps(&run) && (!save || engine_save(run.engine, save, run.diag));
+        if (good) print_end(&run);
+        good = good && has_learned(&run) && trace(&run) && !run.checkpoint.last_failed;
+        status = !good ? EXIT_FAILED : run.stopped ? EXIT_INTERRUPTED : EXIT_DONE;
+    }
+    cli_fail(run.diag, status);
+    run_end(&run, status == EXIT_DONE || status == EXIT_INTERRUPTED);
+    return status;
+}

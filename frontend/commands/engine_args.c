@@ -1,0 +1,108 @@
+#include "frontend/commands/engine_args.h"
+
+#include "runtime/launch/control.h"
+
+#include <string.h>
+
+/* -1: not given; else a DeviceKind. False: reported. */
+static bool device_asked(const CliArgs *args, int *out, Diag *diag) {
+    const char *name = cli_text(args, OPT_DEVICE, NULL);
+    *out = -1;
+    if (!name) return true;
+    if (strcmp(name, "cpu") == 0) {
+        *out = DEVICE_CPU;
+    } else if (strcmp(name, "cuda") == 0) {
+        *out = DEVICE_CUDA;
+    } else {
+        diag_error(diag, NO_LOC, "--device: '%s' is neither cpu nor cuda", name);
+        return false;
+    }
+    return true;
+}
+
+bool device_from_args(const CliArgs *args, DeviceKind *out, Diag *diag) {
+    const char *why;
+    int asked;
+    if (!device_asked(args, &asked, diag)) return false;
+    *out = asked >= 0 ? (DeviceKind)asked : engine_cuda_available(&why) ? DEVICE_CUDA : DEVICE_CPU;
+    return true;
+}
+
+/* Finds the other processes of the job. EXIT_DONE also where there are none. */
+static int join_job(const CliArgs *args, const Plan *plan, EngineOptions *out, Diag *diag) {
+    LaunchEnvironment launch;
+    if (!launch_read_environment(&launch, diag)) return EXIT_USAGE;
+    if (launch.world == 1) return EXIT_DONE;
+    if (out->device != DEVICE_CUDA) {
+        diag_error(diag, NO_LOC,
+                   "%d processes were started, but a plan for CPUs runs in one: its ranks are "
+                   "threads (start one process, or plan with --device cuda)",
+                   launch.world);
+        return EXIT_USAGE;
+    }
+    if (launch.world != mesh_rank_count(&plan->mesh) || out->virtual_ranks) {
+        diag_error(diag, NO_LOC, "%d processes were started for a plan of %d ranks%s", launch.world,
+                   mesh_rank_count(&plan->mesh),
+                   out->virtual_ranks ? "; --virtual-ranks is for one process" : "");
+        return EXIT_USAGE;
+    }
+    ControlOptions options = control_default_options(&launch, plan->fingerprint);
+    if (cli_given(args, OPT_TIMEOUT)) {
+        out->timeout_seconds = (double)cli_int(args, OPT_TIMEOUT, 0);
+        options.connect_s = options.operation_s = out->timeout_seconds;
+        options.stuck_s = out->timeout_seconds;
+    }
+    out->control = control_connect(&options, diag);
+    out->rank = launch.rank;
+    out->device_ordinal = launch.local_rank;
+    return out->control ? EXIT_DONE : EXIT_FAILED;
+}
+
+int engine_options_from_args(const CliArgs *args, const Plan *plan, EngineOptions *out,
+                             Diag *diag) {
+    const char *why = "";
+    int asked;
+    *out = (EngineOptions){.n_threads = (int)cli_int(args, OPT_THREADS, 0),
+                           .virtual_ranks = cli_given(args, OPT_VIRTUAL_RANKS),
+                           .no_graph = cli_given(args, OPT_NO_GRAPH),
+                           .no_epilogues = cli_given(args, OPT_NO_EPILOGUES),
+                           .no_cudnn = cli_given(args, OPT_NO_CUDNN),
+                           .tf32 = cli_given(args, OPT_TF32),
+                           .no_registration = cli_given(args, OPT_NO_REGISTRATION),
+                           .timeout_seconds = (double)cli_int(args, OPT_TIMEOUT, 0)};
+    if (!device_asked(args, &asked, diag)) return EXIT_USAGE;
+    if (asked < 0) asked = plan->cuda && engine_cuda_available(&why) ? DEVICE_CUDA : DEVICE_CPU;
+    out->device = (DeviceKind)asked;
+    if (out->device == DEVICE_CPU && (out->virtual_ranks || out->no_graph || out->tf32)) {
+        diag_error(diag, NO_LOC, "--%s: for --device cuda only",
+                   out->virtual_ranks ? "virtual-ranks"
+                   : out->no_graph    ? "no-graph"
+                                      : "tf32");
+        return EXIT_USAGE;
+    }
+    if (out->tf32 && plan->precision != DTYPE_F32) {
+        diag_error(diag, NO_LOC, "--tf32: the plan's products are %s; TF32 is a way to do f32 ones",
+                   dtype_name(plan->precision));
+        return EXIT_USAGE;
+    }
+    if (out->device == DEVICE_CUDA && !engine_cuda_available(&why)) {
+        diag_error(diag, NO_LOC, "--device cuda: %s", why);
+        return EXIT_FAILED;
+    }
+    return join_job(args, plan, out, diag);
+}
+
+void engine_args_release(EngineOptions *options, bool good) {
+    if (!options->control) return;
+    if (good) control_close(options->control);
+    control_destroy(options->control);
+    options->control = NULL;
+}
+
+bool engine_args_agree(const EngineOptions *options, bool own) {
+    unsigned char answer = own;
+    if (!options->control) return own;
+    /* A lost rank: the step that follows says so. */
+    if (!control_broadcast(options->control, 0, &answer, 1)) return true;
+    return answer != 0;
+}

@@ -1,0 +1,22 @@
+/* The device that a plan is made for and runs on, from the command line. */
+#ifndef FRONTEND_COMMANDS_ENGINE_ARGS_H
+#define FRONTEND_COMMANDS_ENGINE_ARGS_H
+
+#include "frontend/commands/cli.h"
+#include "runtime/engine.h"
+
+/* --device, as given; else CUDA where a device can be used. False: reported. */
+bool device_from_args(const CliArgs *args, DeviceKind *out, Diag *diag);
+
+/* How to run `plan`. Without --device a GPU is used where there is one and the plan was made for
+ * it. Where a launcher has started several processes, joins the others: out->control is then to be
+ * ended by engine_args_release. Returns EXIT_DONE, or the exit code: EXIT_FAILED where the device
+ * asked for cannot be used or other ranks do not come. */
+int engine_options_from_args(const CliArgs *args, const Plan *plan, EngineOptions *out, Diag *diag);
+/* `good`: waits for the others' good end; else they learn that this rank has failed. */
+void engine_args_release(EngineOptions *options, bool good);
+
+/* Rank 0's answer on all ranks, so that they end after the same step; one process: its own. */
+bool engine_args_agree(const EngineOptions *options, bool own);
+
+#endif

@@ -1,0 +1,300 @@
+#include "frontend/commands/plan_args.h"
+
+#include "frontend/commands/engine_args.h"
+#include "frontend/lua/model.h"
+
+#include <string.h>
+
+enum { DEFAULT_MICRO_BATCH = 4, DEFAULT_GLOBAL_BATCH = 16, MAX_RANKS = 1 << 20 };
+
+/* One item of a comma-separated list, copied; *cursor moves past it. NULL at the end. */
+static char *next_item(Arena *arena, const char **cursor) {
+    if (!**cursor) return NULL;
+    size_t length = strcspn(*cursor, ",");
+    char *item = arena_strndup(arena, *cursor, length);
+    *cursor += length;
+    if (**cursor == ',') (*cursor)++;
+    return item;
+}
+
+static bool set_mesh_axis(Mesh *mesh, int axis, int64_t size, bool *seen, const char *option,
+                          Diag *diag) {
+    if (size < 1 || size > MAX_RANKS) {
+        diag_error(diag, NO_LOC, "--%s: %s cannot be %lld", option, mesh_axis_name(axis),
+                   (long long)size);
+        return false;
+    }
+    if (seen[axis]) {
+        diag_error(diag, NO_LOC, "--%s: the size of mesh axis %s is given twice", option,
+                   mesh_axis_name(axis));
+        return false;
+    }
+    seen[axis] = true;
+    mesh->size[axis] = (int)size;
+    return true;
+}
+
+/* "d=2,p=2,t=2" */
+static bool parse_mesh(Arena *arena, const char *text, Mesh *mesh, bool *seen, Diag *diag) {
+    char *item;
+    while ((item = next_item(arena, &text))) {
+        char *equals = strchr(item, '=');
+        int64_t size;
+        if (!equals) {
+            diag_error(diag, NO_LOC, "--mesh: '%s' is not AXIS=SIZE, as in t=2,d=1,p=2", item);
+            return false;
+        }
+        *equals = '\0';
+        int axis = mesh_axis_find(item, (int)strlen(item));
+        if (axis < 0) {
+            diag_error(diag, NO_LOC, "--mesh: '%s' is not a mesh axis (t, d, p)", item);
+            return false;
+        }
+        if (!cli_parse_int(equals + 1, &size)) {
+            diag_error(diag, NO_LOC, "--mesh: '%s' is not a whole number", equals + 1);
+            return false;
+        }
+        if (!set_mesh_axis(mesh, axis, size, seen, "mesh", diag)) return false;
+    }
+    return true;
+}
+
+bool plan_mesh_from_args(CliArgs *args, Mesh *mesh, bool seen[N_MESH_AXES], Diag *diag) {
+    static const struct {
+        CliOption option;
+        int axis;
+    } single[] = {{OPT_TENSOR, MESH_T},
+                  {OPT_DATA_PARALLEL, MESH_D},
+                  {OPT_DATA_DEGREE, MESH_D},
+                  {OPT_PIPELINE, MESH_P}};
+    for (int axis = 0; axis < N_MESH_AXES; axis++) {
+        mesh->size[axis] = 1;
+        seen[axis] = false;
+    }
+    if (!parse_mesh(args->arena, cli_text(args, OPT_MESH, ""), mesh, seen, diag)) return false;
+    for (size_t i = 0; i < sizeof(single) / sizeof(single[0]); i++) {
+        if (!cli_given(args, single[i].option)) continue;
+        if (!set_mesh_axis(mesh, single[i].axis, cli_int(args, single[i].option, 1), seen,
+                           CLI_OPTIONS[single[i].option].name, diag)) {
+            return false;
+        }
+    }
+    double n_ranks = 1; /* as a product it could overflow */
+    for (int axis = 0; axis < N_MESH_AXES; axis++) n_ranks *= mesh->size[axis];
+    if (n_ranks <= MAX_RANKS) return true;
+    diag_error(diag, NO_LOC, "--mesh: %.0f ranks are more than %d", n_ranks, MAX_RANKS);
+    return false;
+}
+
+static bool batch_from_args(const CliArgs *args, PlanOptions *options, Diag *diag) {
+    int d = options->mesh.size[MESH_D], p = options->mesh.size[MESH_P];
+    options->micro_batch = (int)cli_int(args, OPT_MICRO_BATCH, DEFAULT_MICRO_BATCH);
+    int64_t unit = (int64_t)options->micro_batch * d;
+    /* As many micro-batches as stages at least, a multiple of them: every schedule can do that. */
+    int64_t full = unit * p;
+    int64_t global = full * ((DEFAULT_GLOBAL_BATCH + full - 1) / full);
+    global = cli_int(args, OPT_GLOBAL_BATCH, global);
+    if (global > INT32_MAX) {
+        diag_error(diag, NO_LOC, "a global batch of %lld sequences is too large",
+                   (long long)global);
+        return false;
+    }
+    if (global % unit != 0) {
+        diag_error(diag, NO_LOC, "global batch %lld is not a multiple of micro-batch %d x d %d",
+                   (long long)global, options->micro_batch, d);
+        return false;
+    }
+    options->global_batch = (int)global;
+    return true;
+}
+
+/* "3,2": blocks per chunk. */
+static bool split_from_args(CliArgs *args, PlanOptions *options, Diag *diag) {
+    const char *text = cli_text(args, OPT_SPLIT, "");
+    int *split = NULL, capacity = 0;
+    char *item;
+    while ((item = next_item(args->arena, &text))) {
+        int64_t n_blocks;
+        if (!cli_parse_int(item, &n_blocks) || n_blocks < 0 || n_blocks > INT32_MAX) {
+            diag_error(diag, NO_LOC, "--split: '%s' is not a number of blocks", item);
+            return false;
+        }
+        ARENA_PUSH(args->arena, split, options->n_split, capacity, (int)n_blocks);
+    }
+    int n_chunks = options->mesh.size[MESH_P] * options->n_chunks;
+    if (cli_given(args, OPT_SPLIT) && options->n_split != n_chunks) {
+        diag_error(diag, NO_LOC, "--split: %d numbers for %d chunks (p %d x chunks %d)",
+                   options->n_split, n_chunks, options->mesh.size[MESH_P], options->n_chunks);
+        return false;
+    }
+    options->split = split;
+    return true;
+}
+
+static bool is_pass(const char *name) {
+    for (int i = 0; planner_pass_name(i); i++) {
+        if (strcmp(planner_pass_name(i), name) == 0) return true;
+    }
+    return false;
+}
+
+bool plan_precision_from_args(const CliArgs *args, PlanOptions *options, Diag *diag) {
+    const char *name = cli_text(args, OPT_PRECISION, options->cuda ? "bf16" : "f32");
+    int dtype = dtype_find(name, (int)strlen(name));
+    options->precision = (DType)dtype;
+    if (dtype >= 0 && dtype_is_float(options->precision)) return true;
+    diag_error(diag, NO_LOC, "--precision: '%s' is not f32, bf16 or f16", name);
+    return false;
+}
+
+/* "none", "N" or "dynamic[,FIRST[,STEPS]]". */
+static bool parse_loss_scaling(Arena *arena, const char *text, LossScaling *out) {
+    int64_t interval = 0;
+    const char *item = next_item(arena, &text);
+    bool dynamic = item && strcmp(item, "dynamic") == 0;
+    *out = (LossScaling){0};
+    if (item && strcmp(item, "none") == 0) return !*text;
+    if (dynamic) {
+        *out = (LossScaling){LOSS_SCALE_INITIAL, LOSS_SCALE_INTERVAL};
+        if (!(item = next_item(arena, &text))) return true;
+    }
+    if (!item || !cli_parse_real(item, &out->initial) || out->initial < 1 ||
+        out->initial > LOSS_SCALE_MOST) {
+        return false;
+    }
+    if (!dynamic || !(item = next_item(arena, &text))) return !*text;
+    if (!cli_parse_int(item, &interval) || interval < 1 || interval > LOSS_SCALE_MOST_INTERVAL) {
+        return false;
+    }
+    out->interval = (int)interval;
+    return !*text;
+}
+
+bool plan_loss_scaling_from_args(const CliArgs *args, PlanOptions *options, Diag *diag) {
+    bool narrow = options->precision == DTYPE_F16; /* of exponent */
+    const char *text = cli_text(args, OPT_LOSS_SCALE, narrow ? "dynamic" : "none");
+    if (parse_loss_scaling(args->arena, text, &options->loss_scaling)) return true;
+    diag_error(diag, NO_LOC,
+               "--loss-scale: '%s' is not none, a number from 1 to 2^32, or "
+               "dynamic[,FIRST[,STEPS]], steps a whole number up to %d",
+               text, LOSS_SCALE_MOST_INTERVAL);
+    return false;
+}
+
+bool plan_zero_from_args(const CliArgs *args, PlanOptions *options, Diag *diag) {
+    const char *text = cli_text(args, OPT_ZERO, "0");
+    options->zero = strcmp(text, "1") == 0;
+    if (options->zero || strcmp(text, "0") == 0) return true;
+    diag_error(diag, NO_LOC,
+               "--zero: '%s' is not 0 (every rank has all optimizer state) or 1 (divided over d)",
+               text);
+    return false;
+}
+
+bool plan_recompute_from_args(const CliArgs *args, PlanOptions *options, Diag *diag) {
+    const char *name = cli_text(args, OPT_RECOMPUTE, "none");
+    int mode = recompute_mode_find(name, (int)strlen(name));
+    options->recompute = (Recompute)mode;
+    if (mode >= 0) return true;
+    diag_error(diag, NO_LOC, "--recompute: '%s' is not none, selective or full", name);
+    return false;
+}
+
+static bool cudnn_from_args(const CliArgs *args, PlanOptions *options, Diag *diag) {
+    options->cudnn_backward = cli_given(args, OPT_CUDNN_BACKWARD);
+    bool fits = options->cuda && dtype_is_low(options->precision);
+    if (fits || !options->cudnn_backward) return true;
+    diag_error(diag, NO_LOC,
+               "--cudnn-backward: for --device cuda with --precision bf16 or f16 only");
+    return false;
+}
+
+static bool options_from_args(CliArgs *args, PlanOptions *options, Diag *diag) {
+    bool seen[N_MESH_AXES];
+    if (!plan_mesh_from_args(args, &options->mesh, seen, diag)) return false;
+    if (!batch_from_args(args, options, diag)) return false;
+    bool many_chunks = cli_int(args, OPT_CHUNKS, 1) > 1;
+    options->schedule = cli_text(args, OPT_SCHEDULE, many_chunks ? "interleaved" : "1f1b");
+    bool interleaved = strcmp(options->schedule, "interleaved") == 0;
+    options->n_chunks = (int)cli_int(args, OPT_CHUNKS, interleaved ? 2 : 1);
+    options->sequence_parallel = cli_given(args, OPT_SEQUENCE_PARALLEL);
+    if (!plan_zero_from_args(args, options, diag)) return false;
+    DeviceKind device = DEVICE_CPU;
+    bool runs = args->command->run != cmd_plan;
+    if ((runs || cli_given(args, OPT_DEVICE)) && !device_from_args(args, &device, diag)) {
+        return false;
+    }
+    options->cuda = device == DEVICE_CUDA;
+    options->seed = (uint64_t)cli_int(args, OPT_SEED, 1);
+    options->dump_after = cli_text(args, OPT_DUMP_AFTER, NULL);
+    if (options->dump_after && !is_pass(options->dump_after)) {
+        diag_error(diag, NO_LOC, "--dump-after: '%s' is no pass; see perilune opt --list",
+                   options->dump_after);
+        return false;
+    }
+    if (!plan_recompute_from_args(args, options, diag)) return false;
+    return plan_precision_from_args(args, options, diag) &&
+           plan_loss_scaling_from_args(args, options, diag) &&
+           cudnn_from_args(args, options, diag) && split_from_args(args, options, diag);
+}
+
+/* --set texts, "key=value". */
+static ModelSetting *settings_from_args(CliArgs *args, int *out_count, Diag *diag) {
+    const CliValue *set = &args->values[OPT_SET];
+    ModelSetting *settings = ARENA_ARRAY(args->arena, ModelSetting, set->n_list + 1);
+    for (int i = 0; i < set->n_list; i++) {
+        const char *equals = strchr(set->list[i], '=');
+        if (!equals || equals == set->list[i]) {
+            diag_error(diag, NO_LOC, "--set: '%s' is not KEY=VALUE", set->list[i]);
+            return NULL;
+        }
+        size_t length = (size_t)(equals - set->list[i]);
+        settings[i].key = arena_strndup(args->arena, set->list[i], length);
+        settings[i].value = equals + 1;
+    }
+    *out_count = set->n_list;
+    return settings;
+}
+
+bool plan_load_model(CliArgs *args, int64_t batch, PlanRequest *request, Diag *diag) {
+    int n_settings = 0;
+    ModelSetting *settings = settings_from_args(args, &n_settings, diag);
+    if (!settings) return false;
+    Model *model = model_load(args->arena, args->operand, settings, n_settings, batch, diag);
+    if (!model) return false;
+    request->model = model->name;
+    request->forward = model->graph;
+    request->n_blocks = model->n_blocks;
+    request->seq = model->seq;
+    request->vocab = model->vocab;
+    request->recipe = model->recipe;
+    request->recipe.learning_rate = cli_real(args, OPT_LR, request->recipe.learning_rate);
+    return true;
+}
+
+Plan *plan_from_model(CliArgs *args, Diag *diag) {
+    PlanRequest request = {0};
+    if (!options_from_args(args, &request.options, diag)) return NULL;
+    int64_t batch = (int64_t)request.options.micro_batch * request.options.mesh.size[MESH_D];
+    if (!plan_load_model(args, batch, &request, diag)) return NULL;
+    return plan_make(args->arena, &request, diag);
+}
+
+static bool is_model(const char *path) {
+    size_t length = strlen(path);
+    return length > 4 && strcmp(path + length - 4, ".lua") == 0;
+}
+
+Plan *plan_from_operand(CliArgs *args, Diag *diag) {
+    if (is_model(args->operand)) return plan_from_model(args, diag);
+    int own = args->command->sections[0].groups;
+    for (int i = 0; i < N_OPTIONS; i++) {
+        /* Nothing that is given is ignored in silence. */
+        if (!(CLI_OPTIONS[i].groups & own) && cli_given(args, (CliOption)i)) {
+            diag_error(diag, NO_LOC, "--%s: %s is a plan already; only a MODEL.lua can be planned",
+                       CLI_OPTIONS[i].name, args->operand);
+            return NULL;
+        }
+    }
+    return plan_read(args->arena, args->operand, diag);
+}

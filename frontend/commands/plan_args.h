@@ -1,0 +1,27 @@
+/* Plans as commands ask for them: made from a Lua model and planning options, or read. */
+#ifndef FRONTEND_COMMANDS_PLAN_ARGS_H
+#define FRONTEND_COMMANDS_PLAN_ARGS_H
+
+#include "frontend/commands/cli.h"
+#include "planner/planner.h"
+
+/* Runs the model's script and plans it by the options of group IN_PLANNING. NULL: reported. */
+Plan *plan_from_model(CliArgs *args, Diag *diag);
+
+/* The parts of it. --mesh and its short forms: sizes and which of them were given. */
+bool plan_mesh_from_args(CliArgs *args, Mesh *mesh, bool seen[N_MESH_AXES], Diag *diag);
+/* --loss-scale, by default dynamic for f16, else none. After --precision. */
+bool plan_loss_scaling_from_args(const CliArgs *args, PlanOptions *options, Diag *diag);
+/* --precision, by default bf16 for CUDA, else f32. Sets options->precision. */
+bool plan_precision_from_args(const CliArgs *args, PlanOptions *options, Diag *diag);
+/* --recompute; by default none. */
+bool plan_recompute_from_args(const CliArgs *args, PlanOptions *options, Diag *diag);
+/* --zero; by default 0. */
+bool plan_zero_from_args(const CliArgs *args, PlanOptions *options, Diag *diag);
+/* Runs the script with `batch` sequences and sets everything of the request but its options. */
+bool plan_load_model(CliArgs *args, int64_t batch, PlanRequest *request, Diag *diag);
+
+/* The operand's plan: made if it is a .lua file, else read and verified. NULL: reported. */
+Plan *plan_from_operand(CliArgs *args, Diag *diag);
+
+#endif

@@ -1,0 +1,204 @@
+#include "frontend/commands/plan_search.h"
+
+#include "frontend/commands/plan_args.h"
+#include "frontend/commands/search_args.h"
+#include "frontend/progress_line.h"
+#include "planner/plan/plan_library.h"
+#include "planner/show/search_facts.h"
+#include "planner/simulate/simulate_candidate.h"
+
+#include <string.h>
+
+enum { DEFAULT_TOP = 5, LEAST_FOUND = 16, LEAST_BATCH = 16 };
+
+bool plan_without_search(const CliArgs *args, Diag *diag) {
+    static const CliOption ONLY[] = {OPT_SOFTWARE, OPT_MEMORY_LIMIT, OPT_DAYS_FOR_TOKENS,
+                                     OPT_TOP,      OPT_EXPLAIN,      OPT_HTML_FILE};
+    for (size_t i = 0; i < sizeof(ONLY) / sizeof(*ONLY); i++) {
+        if (!cli_given(args, ONLY[i])) continue;
+        diag_error(diag, NO_LOC, "--%s: only with --cluster or --ranks, which search for a layout",
+                   CLI_OPTIONS[ONLY[i]].name);
+        return false;
+    }
+    return true;
+}
+
+static bool set_counts(CliArgs *args, SearchJob *job, SearchReport *report, Diag *diag) {
+    SearchRequest *request = &job->request;
+    request->n_ranks = search_ranks_from_args(args, job, diag);
+    if (request->n_ranks == 0) return false;
+    int n_top = (int)cli_int(args, OPT_TOP, DEFAULT_TOP);
+    request->n_top = n_top + 1 > LEAST_FOUND ? n_top + 1 : LEAST_FOUND;
+    report->n_top = n_top;
+    report->explain = cli_given(args, OPT_EXPLAIN);
+    request->explain =
+        report->explain || cli_given(args, OPT_JSON) || cli_given(args, OPT_HTML_FILE);
+    if (request->global_batch > 0) return true;
+    int least = request->n_ranks > LEAST_BATCH ? request->n_ranks : LEAST_BATCH;
+    int unit =
+        (request->d > 0 ? request->d : 1) * (request->micro_batch > 0 ? request->micro_batch : 1);
+    request->global_batch = (least + unit - 1) / unit * unit;
+    const char **warnings = ARENA_ARRAY(args->arena, const char *, 1);
+    warnings[0] = arena_printf(args->arena, "no --global-batch was given: %d sequences are assumed",
+                               request->global_batch);
+    report->warnings = warnings;
+    report->n_warnings = 1;
+    return true;
+}
+
+/* The plan of a layout that was found. NULL: reported. */
+static Plan *plan_of(CliArgs *args, const SearchJob *job, const Found *found, Diag *diag) {
+    const Candidate *of = &found->candidate;
+    PlanRequest request = job->plan;
+    PlanOptions *options = &request.options;
+    options->mesh.size[MESH_T] = of->t;
+    options->mesh.size[MESH_D] = of->d;
+    options->mesh.size[MESH_P] = of->p;
+    options->micro_batch = of->micro_batch;
+    options->global_batch = job->request.global_batch;
+    options->n_chunks = of->n_chunks;
+    options->schedule = schedule_name(of->schedule);
+    options->sequence_parallel = of->sequence_parallel;
+    options->recompute = of->recompute;
+    options->zero = of->zero;
+    options->split = found->split;
+    options->n_split = of->p * of->n_chunks;
+    if (!plan_load_model(args, (int64_t)of->micro_batch * of->d, &request, diag)) return NULL;
+    return plan_make(args->arena, &request, diag);
+}
+
+/* The first layout whose plan fits to the byte, which nearly always is the first of all: what was
+ * priced is off by what shards are padded with. Those before it are noted as refused. NULL: none,
+ * with the least that one needs, or reported. */
+static Plan *plan_first_fit(CliArgs *args, const SearchJob *job, double limit, ProgressLine *line,
+                            SearchReport *report, int64_t *out_least, Diag *diag) {
+    const SearchResult *result = report->result;
+    RefusedLayout *refused = ARENA_ARRAY(args->arena, RefusedLayout, result->n_found);
+    report->refused = refused;
+    for (int i = 0; i < result->n_found; i++) {
+        char text[LAYOUT_TEXT];
+        progress_line_show(line, i, result->n_found,
+                           layout_text(&result->found[i].candidate, text));
+        Plan *plan = plan_of(args, job, &result->found[i], diag);
+        if (!plan) return NULL;
+        int64_t bytes = plan_fullest_bytes(plan);
+        if ((double)bytes <= limit) {
+            report->chosen = i;
+            report->exact_bytes = bytes;
+            return plan;
+        }
+        if (bytes < *out_least) *out_least = bytes;
+        refused[report->n_refused++] = (RefusedLayout){i, bytes};
+    }
+    return NULL;
+}
+
+/* NULL: reported. */
+static Plan *plan_best(CliArgs *args, const SearchJob *job, SearchReport *report, Diag *diag) {
+    double limit = search_memory_limit(&job->request, job->cluster);
+    int64_t least = INT64_MAX;
+    ProgressLine line = progress_line_start("planned");
+    Plan *plan = plan_first_fit(args, job, limit, &line, report, &least, diag);
+    progress_line_end(&line);
+    if (plan || diag_error_count(diag) > 0) return plan;
+    diag_error(
+        diag, NO_LOC,
+        "none of the %d best layouts fits once it is planned to the byte: %.2f GiB at least, "
+        "of %.2f; --memory-limit makes the search leave more room",
+        report->result->n_found, (double)least / (1 << 30), limit / (1 << 30));
+    return NULL;
+}
+
+/* Plays the best layout again, with spans, for the page. */
+static bool simulate_best(CliArgs *args, const SearchJob *job, SearchReport *report, Diag *diag) {
+    const Found *best = &report->result->found[report->chosen];
+    const Candidate *of = &best->candidate;
+    const char *reason;
+    report->layout = model_costs_at(job->costs, of->t, of->sequence_parallel, of->recompute,
+                                    of->micro_batch, &reason);
+    if (!report->layout) return true;
+    PipelineLoad *load =
+        candidate_load(NULL, args->arena, job->costs, report->layout, of, best->split);
+    PipelineResult *step = ARENA_NEW(args->arena, PipelineResult);
+    load->spans = true;
+    if (!pipeline_sim_run(pipeline_sim_create(args->arena), load, step, diag)) return false;
+    report->load = load;
+    report->step = step;
+    return true;
+}
+
+static bool write_page(CliArgs *args, const SearchJob *job, SearchReport *report, Diag *diag) {
+    const char *path = cli_text(args, OPT_HTML_FILE, NULL);
+    if (!path) return true;
+    if (!simulate_best(args, job, report, diag)) return false;
+    StrBuf out = strbuf_create();
+    show_search_html(&out, report);
+    bool good = cli_write(path, &out, diag);
+    strbuf_destroy(&out);
+    return good;
+}
+
+/* The plan to -o, the page to --html, what was found to standard output; unless one of these goes
+ * there. */
+static bool write_all(CliArgs *args, const SearchJob *job, SearchReport *report, Diag *diag) {
+    const char *path = cli_text(args, OPT_OUTPUT, NULL);
+    StrBuf out = strbuf_create();
+    bool good = true, to_stdout = path && strcmp(path, "-") == 0;
+    if (path) {
+        Plan *plan = plan_best(args, job, report, diag);
+        if (plan && to_stdout) plan_print(&out, plan);
+        good = plan && (to_stdout || plan_write(plan, path, diag));
+    }
+    good = good && write_page(args, job, report, diag);
+    if (good && !to_stdout && strcmp(cli_text(args, OPT_HTML_FILE, ""), "-") != 0) {
+        if (cli_given(args, OPT_JSON)) {
+            show_search_json(&out, report);
+        } else {
+            show_search_text(&out, report);
+        }
+    }
+    good = good && (out.length == 0 || cli_write(NULL, &out, diag));
+    strbuf_destroy(&out);
+    return good;
+}
+
+static int report_nothing(const CliArgs *args, const SearchJob *job, const SearchResult *result,
+                          Diag *diag) {
+    StrBuf out = strbuf_create();
+    if (cli_given(args, OPT_JSON)) {
+        show_search_nothing_json(&out, &job->request, result, job->cluster);
+        cli_write(NULL, &out, diag);
+        strbuf_destroy(&out);
+        out = strbuf_create();
+    }
+    show_search_nothing(&out, &job->request, result, job->cluster);
+    diag_error(diag, NO_LOC, "%s", out.text);
+    strbuf_destroy(&out);
+    return EXIT_FAILED;
+}
+
+int plan_by_search(CliArgs *args) {
+    Diag *diag = diag_create();
+    SearchReport report = {0};
+    int status = EXIT_USAGE;
+    SearchJob *job = cli_try_path(cli_text(args, OPT_OUTPUT, NULL), diag) &&
+                             cli_try_path(cli_text(args, OPT_HTML_FILE, NULL), diag)
+                         ? search_job_from_args(args, diag)
+                         : NULL;
+    if (job && set_counts(args, job, &report, diag)) {
+        SearchResult *result = search_layouts(args->arena, job->costs, &job->request, diag);
+        report.costs = job->costs;
+        report.request = &job->request;
+        report.result = result;
+        report.precision = job->plan.options.precision;
+        report.days_tokens = job->days_tokens;
+        if (result && result->n_found == 0) {
+            status = report_nothing(args, job, result, diag);
+        } else if (result) {
+            status = write_all(args, job, &report, diag) ? EXIT_DONE : EXIT_FAILED;
+        }
+    }
+    cli_fail(diag, status);
+    diag_destroy(diag);
+    return status;
+}

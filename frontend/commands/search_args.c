@@ -1,0 +1,140 @@
+#include "frontend/commands/search_args.h"
+
+#include "frontend/commands/engine_args.h"
+#include "frontend/commands/plan_args.h"
+#include "frontend/commands/profile_args.h"
+#include "frontend/lua/cluster_read.h"
+#include "planner/cost/cluster_profile.h"
+
+#include <string.h>
+
+enum { MOST_RANKS = 1 << 22 };
+
+bool search_is_wanted(const CliArgs *args) {
+    return cli_given(args, OPT_CLUSTER) || cli_given(args, OPT_RANKS);
+}
+
+/* Options of group IN_PLANNING and IN_PLAN that say nothing to a search, and those of the search
+ * alone. Nothing that is given is ignored in silence. */
+static bool check_options(const CliArgs *args, Diag *diag) {
+    if (cli_given(args, OPT_SPLIT)) {
+        diag_error(diag, NO_LOC,
+                   "--split: the search divides blocks itself; leave out one of "
+                   "--split and --cluster");
+        return false;
+    }
+    if (cli_given(args, OPT_CUDNN_BACKWARD)) {
+        diag_error(diag, NO_LOC,
+                   "--cudnn-backward: the search does not count its memory; leave out --cluster "
+                   "and give the mesh");
+        return false;
+    }
+    if (cli_given(args, OPT_DUMP_AFTER)) {
+        diag_error(diag, NO_LOC,
+                   "--dump-after: a search looks at many plans; leave out --cluster "
+                   "and give the mesh");
+        return false;
+    }
+    return true;
+}
+
+static Cluster *read_cluster(CliArgs *args, Diag *diag) {
+    const DeviceProfile *profile = NULL;
+    DeviceKind device = DEVICE_CPU;
+    bool given = cli_given(args, OPT_DEVICE);
+    if (given && !device_from_args(args, &device, diag)) return NULL;
+    const char *name = cli_text(args, OPT_CLUSTER, default_cluster(device == DEVICE_CUDA));
+    Cluster *cluster = cluster_read(args->arena, name, cli_text(args, OPT_SOFTWARE, NULL), diag);
+    if (!cluster) return NULL;
+    if (given && cluster->is_cpu != (device == DEVICE_CPU)) {
+        diag_error(diag, NO_LOC, "--device %s: the devices of cluster %s are %s",
+                   cli_text(args, OPT_DEVICE, ""), cluster->name,
+                   cluster->is_cpu ? "processor cores" : "GPUs");
+        return NULL;
+    }
+    bool has_profile = args->command->run == cmd_plan;
+    if (has_profile && !profile_from_args(args, &profile, diag)) return NULL;
+    if (profile && !cluster_apply_profile(cluster, profile, diag)) return NULL;
+    return cluster;
+}
+
+static bool fixed_from_args(CliArgs *args, SearchRequest *request, Diag *diag) {
+    Mesh mesh;
+    bool seen[N_MESH_AXES];
+    if (!plan_mesh_from_args(args, &mesh, seen, diag)) return false;
+    *request =
+        (SearchRequest){.t = seen[MESH_T] ? mesh.size[MESH_T] : ANY,
+                        .d = seen[MESH_D] ? mesh.size[MESH_D] : ANY,
+                        .p = seen[MESH_P] ? mesh.size[MESH_P] : ANY,
+                        .n_chunks = (int)cli_int(args, OPT_CHUNKS, ANY),
+                        .micro_batch = (int)cli_int(args, OPT_MICRO_BATCH, ANY),
+                        .schedule = cli_text(args, OPT_SCHEDULE, NULL),
+                        .global_batch = (int)cli_int(args, OPT_GLOBAL_BATCH, 0),
+                        .recompute = -1,
+                        .zero = -1,
+                        .sequence_parallel = cli_given(args, OPT_SEQUENCE_PARALLEL) ? 1 : -1};
+    PlanOptions options = {0};
+    if (cli_given(args, OPT_RECOMPUTE)) {
+        if (!plan_recompute_from_args(args, &options, diag)) return false;
+        request->recompute = (int)options.recompute;
+    }
+    if (cli_given(args, OPT_ZERO)) {
+        if (!plan_zero_from_args(args, &options, diag)) return false;
+        request->zero = options.zero;
+    }
+    double limit_gib = cli_real(args, OPT_MEMORY_LIMIT, 0);
+    request->memory_limit_bytes = limit_gib * 1024 * 1024 * 1024;
+    return true;
+}
+
+SearchJob *search_job_from_args(CliArgs *args, Diag *diag) {
+    SearchJob *job = ARENA_NEW(args->arena, SearchJob);
+    if (!check_options(args, diag) || !fixed_from_args(args, &job->request, diag)) return NULL;
+    Cluster *cluster = read_cluster(args, diag);
+    if (!cluster) return NULL;
+    PlanOptions *options = &job->plan.options;
+    options->cuda = !cluster->is_cpu;
+    options->seed = (uint64_t)cli_int(args, OPT_SEED, 1);
+    if (!plan_precision_from_args(args, options, diag) ||
+        !plan_loss_scaling_from_args(args, options, diag)) {
+        return NULL;
+    }
+    job->cluster = cluster;
+    if (cluster->device.peak_flops[cluster_math(cluster, options->precision)] <= 0) {
+        diag_error(diag, NO_LOC, "--precision %s: cluster %s states no rate for it",
+                   dtype_name(options->precision), cluster->name);
+        return NULL;
+    }
+    job->days_tokens = cli_real(args, OPT_DAYS_FOR_TOKENS, 0);
+    for (int axis = 0; axis < N_MESH_AXES; axis++) options->mesh.size[axis] = 1;
+    options->micro_batch = options->global_batch = options->n_chunks = 1;
+    options->schedule = "1f1b";
+    if (!plan_load_model(args, 1, &job->plan, diag)) return NULL;
+    job->costs = model_costs_create(args->arena, &job->plan, cluster, diag);
+    return job->costs ? job : NULL;
+}
+
+int search_ranks_from_args(const CliArgs *args, const SearchJob *job, Diag *diag) {
+    const SearchRequest *request = &job->request;
+    const char *text = cli_text(args, OPT_RANKS, NULL);
+    int64_t n_ranks = (int64_t)request->t * request->d * request->p;
+    if (!text && n_ranks == 0) {
+        diag_error(diag, NO_LOC, "--ranks: how many devices of %s? a node has %d",
+                   job->cluster->name, job->cluster->node.n_devices);
+        return 0;
+    }
+    if (text && strstr(text, "..")) {
+        diag_error(diag, NO_LOC, "--ranks: '%s' is a range, which only perilune scale takes", text);
+        return 0;
+    }
+    if (text && !cli_parse_int(text, &n_ranks)) {
+        diag_error(diag, NO_LOC, "--ranks: '%s' is not a whole number", text);
+        return 0;
+    }
+    if (n_ranks < 1 || n_ranks > MOST_RANKS) {
+        diag_error(diag, NO_LOC, "--ranks: %lld is not from 1 to %d", (long long)n_ranks,
+                   MOST_RANKS);
+        return 0;
+    }
+    return (int)n_ranks;
+}

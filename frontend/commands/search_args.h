@@ -1,0 +1,26 @@
+/* Searches as commands ask for them: a model, a cluster and what the options fix. */
+#ifndef FRONTEND_COMMANDS_SEARCH_ARGS_H
+#define FRONTEND_COMMANDS_SEARCH_ARGS_H
+
+#include "frontend/commands/cli.h"
+#include "planner/planner.h"
+#include "planner/show/show_search.h"
+
+typedef struct SearchJob {
+    const Cluster *cluster;
+    ModelCosts *costs;
+    SearchRequest request; /* n_ranks and global_batch: 0 where they were not given */
+    PlanRequest plan;      /* of one sequence; options: precision, device and seed */
+    double days_tokens;
+} SearchJob;
+
+/* Was a search asked for? */
+bool search_is_wanted(const CliArgs *args);
+
+/* Everything but the numbers of ranks and sequences. NULL: reported. */
+SearchJob *search_job_from_args(CliArgs *args, Diag *diag);
+
+/* --ranks as one number, or the product of a mesh that is given whole. 0: reported. */
+int search_ranks_from_args(const CliArgs *args, const SearchJob *job, Diag *diag);
+
+#endif

@@ -1,0 +1,446 @@
+#include "frontend/lua/lua_graph.h"
+
+#include "frontend/lua/lua_sandbox.h"
+#include "ir/op.h"
+
+#include <inttypes.h>
+#include <lauxlib.h>
+#include <limits.h>
+#include <math.h>
+#include <string.h>
+
+static const char VALUE_NAME[] = "perilune.value";
+
+enum { MAX_NODES = 300000 }; /* ten thousand blocks of thirty; a node takes half a kilobyte */
+
+static const char *const GRADS[N_OPS] = {
+#define OP(upper, lower, min, max, outs, attrs, flags, infer, grad, flops, kernel) #grad,
+#include "ir/ops.def"
+#undef OP
+};
+
+bool script_op_is_callable(OpKind op) {
+    const int internal = LEAF | TYPED | PERSISTENT | EFFECT | COLLECTIVE | VARIADIC_OUT;
+    bool cast = strcmp(GRADS[op], "cast") == 0; /* precision is the plan's, not the model's */
+    return !(OPS[op].flags & internal) && strcmp(GRADS[op], "never") != 0 && !cast;
+}
+
+ScriptGraph *script_graph(lua_State *lua) {
+    ScriptGraph *script = sandbox_of(lua)->context;
+    if (!script->graph) {
+        script_error(lua, "ops can be used only while the model's loss function runs");
+    }
+    return script;
+}
+
+_Noreturn void script_error(lua_State *lua, const char *format, ...) {
+    Sandbox *sandbox = sandbox_of(lua);
+    va_list args;
+    va_start(args, format);
+    const char *text = arena_vprintf(sandbox->arena, format, args);
+    va_end(args);
+    diag_error(sandbox->diag, sandbox_user_line(lua), "%s", text);
+    sandbox_fail(lua);
+}
+
+/* Nodes */
+
+Node *script_add_node(lua_State *lua, NodeSpec spec) {
+    ScriptGraph *script = script_graph(lua);
+    spec.phase = PHASE_FORWARD;
+    spec.block = script->block;
+    spec.loc = sandbox_user_line(lua);
+    if (script->graph->n_nodes == MAX_NODES) {
+        script_error(lua, "the model has more than %d values and parameters", MAX_NODES);
+    }
+    Node *node = graph_add(script->graph, &spec, sandbox_of(lua)->diag);
+    if (!node) sandbox_fail(lua);
+    return node;
+}
+
+static Value add_op(lua_State *lua, OpKind op, Value a, Value b, const double *number) {
+    Value inputs[2] = {a, b};
+    Attr attr = attr_float(ATTR_value, number ? *number : 0);
+    Node *node = script_add_node(lua, (NodeSpec){.op = op,
+                                                 .inputs = inputs,
+                                                 .n_inputs = b.node ? 2 : 1,
+                                                 .attrs = &attr,
+                                                 .n_attrs = number ? 1 : 0});
+    return node_value(node, 0);
+}
+
+void script_push_value(lua_State *lua, Value value) {
+    Value *held = lua_newuserdatauv(lua, sizeof(*held), 0);
+    *held = value;
+    luaL_setmetatable(lua, VALUE_NAME);
+}
+
+Value script_to_value(lua_State *lua, int index) {
+    const Value *held = luaL_testudata(lua, index, VALUE_NAME);
+    return held ? *held : NO_VALUE;
+}
+
+static Value check_self(lua_State *lua, const char *method) {
+    Value value = script_to_value(lua, 1);
+    if (!value.node) script_error(lua, "call it as value:%s(...), with a colon", method);
+    return value;
+}
+
+/* Attributes */
+
+static void check_axis_names(lua_State *lua, const char *name, size_t length, const char *what,
+                             int *out_axis) {
+    const Graph *graph = script_graph(lua)->graph;
+    *out_axis = axis_find(&graph->axes, name, (int)length);
+    if (*out_axis >= 0 && length > 0 && strlen(name) == length) return;
+    Arena *arena = sandbox_of(lua)->arena;
+    const char *known = "";
+    for (int i = 0; i < graph->axes.count; i++) {
+        known = arena_printf(arena, "%s%s%s", known, i ? ", " : "", graph->axes.names[i]);
+    }
+    script_error(lua, "%s: the model has no axis '%.64s'; it has: %s", what, name, known);
+}
+
+int script_check_axes(lua_State *lua, int index, const char *what, int out_axes[MAX_RANK]) {
+    size_t length;
+    index = lua_absindex(lua, index);
+    if (lua_type(lua, index) == LUA_TSTRING) {
+        const char *name = lua_tolstring(lua, index, &length);
+        check_axis_names(lua, name, length, what, &out_axes[0]);
+        return 1;
+    }
+    if (!lua_istable(lua, index)) {
+        script_error(lua, "%s must be an axis name or a list of them, not a %s", what,
+                     luaL_typename(lua, index));
+    }
+    lua_Unsigned count = lua_rawlen(lua, index);
+    if (count > MAX_RANK) script_error(lua, "%s: at most %d axes are possible", what, MAX_RANK);
+    for (int i = 0; i < (int)count; i++) {
+        if (lua_rawgeti(lua, index, i + 1) != LUA_TSTRING) {
+            script_error(lua, "%s must be a list of axis names; entry %d is a %s", what, i + 1,
+                         luaL_typename(lua, -1));
+        }
+        const char *name = lua_tolstring(lua, -1, &length);
+        check_axis_names(lua, name, length, what, &out_axes[i]);
+        for (int j = 0; j < i; j++) {
+            if (out_axes[j] == out_axes[i]) {
+                script_error(lua, "%s: axis '%s' is named twice", what, name);
+            }
+        }
+        lua_pop(lua, 1);
+    }
+    return (int)count;
+}
+
+/* A whole number, or a truth value as 0 or 1. */
+static int64_t check_integer(lua_State *lua, int index, const char *what) {
+    int whole = 0;
+    if (lua_isboolean(lua, index)) return lua_toboolean(lua, index);
+    lua_Integer value =
+        lua_type(lua, index) == LUA_TNUMBER ? lua_tointegerx(lua, index, &whole) : 0;
+    if (!whole) script_error(lua, "%s must be a whole number", what);
+    return value;
+}
+
+static double check_number(lua_State *lua, int index, const char *what) {
+    double value = lua_type(lua, index) == LUA_TNUMBER ? lua_tonumber(lua, index) : NAN;
+    if (!isfinite(value)) script_error(lua, "%s must be a finite number", what);
+    return value;
+}
+
+static Attr check_attr(lua_State *lua, int index, OpKind op, AttrKey key) {
+    const char *what =
+        arena_printf(sandbox_of(lua)->arena, "%s: '%s'", OPS[op].name, ATTRS[key].name);
+    Attr attr = {.key = key};
+    int axes[MAX_RANK];
+    switch (ATTRS[key].kind) {
+    case ATTR_INT: attr.i = check_integer(lua, index, what); break;
+    case ATTR_FLOAT: attr.f = check_number(lua, index, what); break;
+    case ATTR_STRING:
+        if (lua_type(lua, index) != LUA_TSTRING) script_error(lua, "%s must be a text", what);
+        attr.s = lua_tostring(lua, index); /* the table that holds it outlives the node's making */
+        break;
+    case ATTR_AXIS:
+        if (script_check_axes(lua, index, what, axes) != 1) {
+            script_error(lua, "%s must be one axis", what);
+        }
+        attr.axis = axes[0];
+        break;
+    case ATTR_AXES: attr = attr_axes(key, axes, script_check_axes(lua, index, what, axes)); break;
+    }
+    if (key == ATTR_p && !(attr.f >= 0 && attr.f < 1)) {
+        script_error(lua, "%s must be at least 0 and less than 1, not %g", what, attr.f);
+    }
+    return attr;
+}
+
+/* "axis eps" for the op's attributes, as the table's row lists them. */
+static _Noreturn void fail_unknown_attr(lua_State *lua, OpKind op, const char *name) {
+    const char *attrs = OPS[op].attrs;
+    script_error(lua, "%s: has no attribute '%.64s'; it takes: %s", OPS[op].name, name,
+                 attrs[0] ? attrs : "none");
+}
+
+/* Reads the named fields of the table at 1. What is wrong is told of the first name in alphabetical
+ * order: Lua's own order changes from run to run. */
+static int read_attrs(lua_State *lua, OpKind op, Attr *attrs) {
+    const char *unknown = NULL;
+    bool known[N_ATTRS] = {false};
+    lua_pushnil(lua);
+    while (lua_next(lua, 1)) {
+        bool required;
+        lua_pop(lua, 1);
+        if (lua_type(lua, -1) == LUA_TNUMBER) continue;
+        if (lua_type(lua, -1) != LUA_TSTRING) {
+            script_error(lua, "%s: an attribute is named by a text, not a %s", OPS[op].name,
+                         luaL_typename(lua, -1));
+        }
+        size_t length;
+        const char *name = lua_tolstring(lua, -1, &length);
+        int key = length > 0 && length <= INT_MAX ? attr_find(name, (int)length) : -1;
+        if (key >= 0 && op_has_attr(op, key, &required)) {
+            known[key] = true;
+        } else if (!unknown || strcmp(name, unknown) < 0) {
+            unknown = name;
+        }
+    }
+    if (unknown) fail_unknown_attr(lua, op, unknown);
+    int n_attrs = 0;
+    for (int key = 0; key < N_ATTRS; key++) {
+        if (!known[key]) continue;
+        lua_pushstring(lua, ATTRS[key].name);
+        lua_rawget(lua, 1);
+        attrs[n_attrs++] = check_attr(lua, -1, op, key);
+        lua_pop(lua, 1);
+    }
+    return n_attrs;
+}
+
+/* The list part of the table at 1. */
+static int read_operands(lua_State *lua, OpKind op, Value *inputs, int max_inputs) {
+    lua_Unsigned count = lua_rawlen(lua, 1);
+    if (count != (lua_Unsigned)max_inputs) {
+        script_error(lua, "%s: takes %d operand%s, not %d", OPS[op].name, max_inputs,
+                     max_inputs == 1 ? "" : "s", count > 1000 ? 1000 : (int)count);
+    }
+    for (int i = 0; i < max_inputs; i++) {
+        lua_rawgeti(lua, 1, i + 1);
+        inputs[i] = script_to_value(lua, -1);
+        if (!inputs[i].node) {
+            script_error(lua, "%s: operand %d is a %s, not a value of the graph", OPS[op].name,
+                         i + 1, luaL_typename(lua, -1));
+        }
+        lua_pop(lua, 1);
+    }
+    return max_inputs;
+}
+
+/* Each dropout of a block (or outside of blocks) draws from a stream of its own. */
+static Attr next_dropout_key(lua_State *lua) {
+    ScriptGraph *script = script_graph(lua);
+    int *n = script->block == NO_BLOCK ? &script->n_dropouts : &script->n_block_dropouts;
+    return attr_int(ATTR_key, (*n)++);
+}
+
+/* ops.NAME{operands..., attribute = ...} -> its first result. Upvalue: the op. */
+static int call_op(lua_State *lua) {
+    enum { MAX_MODEL_OPERANDS = 8 };
+    OpKind op = (OpKind)lua_tointeger(lua, lua_upvalueindex(1));
+    Attr attrs[N_ATTRS + 1];
+    Value inputs[MAX_MODEL_OPERANDS];
+    if (!lua_istable(lua, 1)) {
+        script_error(lua, "%s: call it with a table, as in ops.%s{x}", OPS[op].name, OPS[op].name);
+    }
+    lua_settop(lua, 1);
+    /* Operands beyond the fewest are accumulators, which only backward graphs have. */
+    int n_inputs = read_operands(lua, op, inputs, OPS[op].min_inputs);
+    int n_attrs = read_attrs(lua, op, attrs);
+    bool has_key = false, required;
+    for (int i = 0; i < n_attrs; i++) has_key |= attrs[i].key == ATTR_key;
+    if (!has_key && op_has_attr(op, ATTR_key, &required)) attrs[n_attrs++] = next_dropout_key(lua);
+    Node *node = script_add_node(
+        lua,
+        (NodeSpec){
+            .op = op, .inputs = inputs, .n_inputs = n_inputs, .attrs = attrs, .n_attrs = n_attrs});
+    script_push_value(lua, node_value(node, 0));
+    return 1;
+}
+
+static int fail_unknown_op(lua_State *lua) {
+    const char *name = lua_type(lua, 2) == LUA_TSTRING ? lua_tostring(lua, 2) : "?";
+    if (op_find(name, (int)strnlen(name, 64)) >= 0) {
+        script_error(lua, "ops.%s is not for models: the planner makes it", name);
+    }
+    const char *known = "";
+    for (int op = 0; op < N_OPS; op++) {
+        if (!script_op_is_callable(op)) continue;
+        known = arena_printf(sandbox_of(lua)->arena, "%s%s%s", known, known[0] ? ", " : "",
+                             OPS[op].name);
+    }
+    script_error(lua, "there is no op '%.64s'; there are: %s", name, known);
+}
+
+/* Operators */
+
+typedef enum Operator { OPERATOR_ADD, OPERATOR_SUB, OPERATOR_MUL, OPERATOR_DIV } Operator;
+
+static Value apply_right_number(lua_State *lua, Operator operator, Value x, double number) {
+    switch (operator) {
+    case OPERATOR_ADD: return add_op(lua, OP_OFFSET, x, NO_VALUE, &number);
+    case OPERATOR_SUB: number = -number; return add_op(lua, OP_OFFSET, x, NO_VALUE, &number);
+    case OPERATOR_MUL: return add_op(lua, OP_SCALE, x, NO_VALUE, &number);
+    case OPERATOR_DIV:
+        if (number == 0 || !isfinite(1 / number)) {
+            script_error(lua, "division by %g", number);
+        }
+        number = 1 / number;
+        return add_op(lua, OP_SCALE, x, NO_VALUE, &number);
+    }
+    return NO_VALUE;
+}
+
+static Value apply_left_number(lua_State *lua, Operator operator, double number, Value x) {
+    if (operator== OPERATOR_SUB) x = add_op(lua, OP_NEG, x, NO_VALUE, NULL);
+    if (operator== OPERATOR_DIV) x = add_op(lua, OP_RECIPROCAL, x, NO_VALUE, NULL);
+    bool sum = operator== OPERATOR_ADD || operator== OPERATOR_SUB;
+    return add_op(lua, sum ? OP_OFFSET : OP_SCALE, x, NO_VALUE, &number);
+}
+
+/* Upvalue: the operator. */
+static int apply_operator(lua_State *lua) {
+    static const OpKind KINDS[] = {OP_ADD, OP_SUB, OP_MUL, OP_DIV};
+    static const char SIGNS[] = "+-*/";
+    Operator operator=(Operator) lua_tointeger(lua, lua_upvalueindex(1));
+    Value a = script_to_value(lua, 1), b = script_to_value(lua, 2), result;
+    char what[] = "operator ' '";
+    what[10] = SIGNS[operator];
+    int other = a.node ? 2 : 1;
+    if (a.node && b.node) {
+        result = add_op(lua, KINDS[operator], a, b, NULL);
+    } else if (lua_type(lua, other) != LUA_TNUMBER) {
+        script_error(lua, "%s: one side is a %s; a value or a number is needed", what,
+                     luaL_typename(lua, other));
+    } else {
+        double number = check_number(lua, other, what);
+        result = a.node ? apply_right_number(lua, operator, a, number)
+                        : apply_left_number(lua, operator, number, b);
+    }
+    script_push_value(lua, result);
+    return 1;
+}
+
+static int negate_value(lua_State *lua) {
+    script_push_value(lua, add_op(lua, OP_NEG, script_to_value(lua, 1), NO_VALUE, NULL));
+    return 1;
+}
+
+/* What a value tells */
+
+static int value_equals(lua_State *lua) {
+    lua_pushboolean(lua, value_equal(script_to_value(lua, 1), script_to_value(lua, 2)));
+    return 1;
+}
+
+static int value_to_text(lua_State *lua) {
+    Value value = check_self(lua, "tostring");
+    StrBuf text = strbuf_create();
+    type_print(&text, &script_graph(lua)->graph->axes, value_type(value), NULL);
+    strbuf_printf(&text, " made at %s:%d", value.node->loc.file, value.node->loc.line);
+    char kept[512];
+    snprintf(kept, sizeof(kept), "%s", text.text);
+    strbuf_destroy(&text); /* before anything can raise */
+    lua_pushstring(lua, kept);
+    return 1;
+}
+
+/* value:dim("seq") */
+static int value_dim(lua_State *lua) {
+    Value value = check_self(lua, "dim");
+    int axes[MAX_RANK];
+    if (lua_type(lua, 2) != LUA_TSTRING) script_error(lua, "dim: takes an axis name");
+    script_check_axes(lua, 2, "dim", axes);
+    int at = type_find_axis(value_type(value), axes[0]);
+    if (at >= 0) {
+        lua_pushinteger(lua, value_type(value)->dims[at]);
+        return 1;
+    }
+    diag_error(sandbox_of(lua)->diag, sandbox_user_line(lua), "dim: the value has no axis '%s'",
+               lua_tostring(lua, 2));
+    diag_note(sandbox_of(lua)->diag, value.node->loc, "made here");
+    sandbox_fail(lua);
+}
+
+/* value:result(2): another result of the op that made it. */
+static int value_result(lua_State *lua) {
+    Value value = check_self(lua, "result");
+    int64_t k = check_integer(lua, 2, "result");
+    if (k < 1 || k > value.node->n_outputs) {
+        script_error(lua, "result: '%s' has %d", OPS[value.node->op].name, value.node->n_outputs);
+    }
+    script_push_value(lua, node_value(value.node, (int)k - 1));
+    return 1;
+}
+
+static int value_field(lua_State *lua) {
+    Value value = script_to_value(lua, 1);
+    const char *name = lua_type(lua, 2) == LUA_TSTRING ? lua_tostring(lua, 2) : "?";
+    const Type *type = value_type(value);
+    if (strcmp(name, "axes") == 0) {
+        lua_createtable(lua, type->rank, 0);
+        for (int i = 0; i < type->rank; i++) {
+            lua_pushstring(lua, script_graph(lua)->graph->axes.names[type->axes[i]]);
+            lua_rawseti(lua, -2, i + 1);
+        }
+    } else if (strcmp(name, "dtype") == 0) {
+        lua_pushstring(lua, dtype_name(type->dtype));
+    } else if (strcmp(name, "dim") == 0) {
+        lua_pushcfunction(lua, value_dim);
+    } else if (strcmp(name, "result") == 0) {
+        lua_pushcfunction(lua, value_result);
+    } else {
+        script_error(lua, "a value has no field '%.64s'; it has: axes, dim, dtype, result", name);
+    }
+    return 1;
+}
+
+static int fail_operator(lua_State *lua) {
+    script_error(lua, "values have the operators + - * / only; for all else there are ops, as in "
+                      "ops.square{x}");
+}
+
+static void open_values(lua_State *lua) {
+    static const char *const OPERATORS[] = {"__add", "__sub", "__mul", "__div"};
+    static const luaL_Reg METHODS[] = {{"__unm", negate_value},       {"__eq", value_equals},
+                                       {"__tostring", value_to_text}, {"__index", value_field},
+                                       {"__pow", fail_operator},      {"__mod", fail_operator},
+                                       {"__idiv", fail_operator},     {"__lt", fail_operator},
+                                       {"__le", fail_operator},       {NULL, NULL}};
+    luaL_newmetatable(lua, VALUE_NAME);
+    luaL_setfuncs(lua, METHODS, 0);
+    for (int i = 0; i < 4; i++) {
+        lua_pushinteger(lua, i);
+        lua_pushcclosure(lua, apply_operator, 1);
+        lua_setfield(lua, -2, OPERATORS[i]);
+    }
+    lua_pushliteral(lua, "value");
+    lua_setfield(lua, -2, "__name");
+    lua_pushboolean(lua, false);
+    lua_setfield(lua, -2, "__metatable"); /* hides it from getmetatable */
+    lua_pop(lua, 1);
+}
+
+void script_open_ops(lua_State *lua) {
+    open_values(lua);
+    lua_newtable(lua);
+    for (int op = 0; op < N_OPS; op++) {
+        if (!script_op_is_callable(op)) continue;
+        lua_pushinteger(lua, op);
+        lua_pushcclosure(lua, call_op, 1);
+        lua_setfield(lua, -2, OPS[op].name);
+    }
+    lua_newtable(lua);
+    lua_pushcfunction(lua, fail_unknown_op);
+    lua_setfield(lua, -2, "__index");
+    lua_setmetatable(lua, -2);
+    lua_setglobal(lua, "ops");
+}

@@ -1,0 +1,253 @@
+#include "frontend/lua/lua_model.h"
+
+#include "frontend/lua/lua_sandbox.h"
+#include "ir/op.h"
+
+#include <ctype.h>
+#include <lauxlib.h>
+#include <math.h>
+#include <string.h>
+
+enum { MAX_NAME = 100, MAX_BLOCKS = 10000 };
+
+static const double DEFAULT_STD = 0.02; /* Radford et al. 2019, GPT-2 */
+
+static void check_self(lua_State *lua, const char *method) {
+    if (!lua_istable(lua, 1)) script_error(lua, "call it as m:%s(...), with a colon", method);
+}
+
+/* A dotted name: letters, digits, '_' and '.'. */
+static const char *check_name(lua_State *lua, int index, const char *what) {
+    size_t length = 0;
+    const char *name =
+        lua_type(lua, index) == LUA_TSTRING ? lua_tolstring(lua, index, &length) : "";
+    bool valid = length > 0 && length <= MAX_NAME;
+    for (size_t i = 0; valid && i < length; i++) {
+        valid = isalnum((unsigned char)name[i]) || name[i] == '_' || name[i] == '.';
+    }
+    if (!valid) {
+        script_error(lua, "%s: its name must be a text of letters, digits, '_' and '.'", what);
+    }
+    return name;
+}
+
+typedef struct ParamOptions {
+    const char *init;
+    double std;
+    bool decay;
+} ParamOptions;
+
+static double check_std(lua_State *lua, const char *name) {
+    double value = lua_type(lua, -1) == LUA_TNUMBER ? lua_tonumber(lua, -1) : NAN;
+    if (!isfinite(value) || value < 0) {
+        script_error(lua, "parameter '%s': 'std' must be a number, 0 or more", name);
+    }
+    return value;
+}
+
+static const char *check_init(lua_State *lua, const char *name) {
+    static const char *const INITS[] = {"normal", "zeros", "ones"};
+    const char *text = lua_type(lua, -1) == LUA_TSTRING ? lua_tostring(lua, -1) : "";
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(INITS[i], text) == 0) return INITS[i];
+    }
+    script_error(lua, "parameter '%s': 'init' must be normal, zeros or ones", name);
+}
+
+static bool check_decay(lua_State *lua, const char *name) {
+    if (lua_isboolean(lua, -1)) return lua_toboolean(lua, -1);
+    if (lua_type(lua, -1) == LUA_TNUMBER) {
+        double value = lua_tonumber(lua, -1);
+        if (value == 0 || value == 1) return value == 1;
+    }
+    script_error(lua, "parameter '%s': 'decay' must be 0 or 1", name);
+}
+
+/* {init = "normal", std = 0.02, decay = 1}. Weights drawn at random decay, others do not. */
+static ParamOptions read_options(lua_State *lua, int index, const char *name) {
+    ParamOptions options = {.init = "normal", .std = DEFAULT_STD};
+    const char *unknown = NULL;
+    if (lua_isnoneornil(lua, index)) {
+        options.decay = true;
+        return options;
+    }
+    if (!lua_istable(lua, index)) {
+        script_error(lua, "parameter '%s': options must be a table: {init, std, decay}", name);
+    }
+    lua_pushnil(lua);
+    while (lua_next(lua, index)) {
+        lua_pop(lua, 1);
+        const char *key = lua_type(lua, -1) == LUA_TSTRING ? lua_tostring(lua, -1) : "?";
+        bool known =
+            strcmp(key, "init") == 0 || strcmp(key, "std") == 0 || strcmp(key, "decay") == 0;
+        if (!known && (!unknown || strcmp(key, unknown) < 0)) unknown = key;
+    }
+    if (unknown) {
+        script_error(lua, "parameter '%s': unknown option '%.64s'; known: decay, init, std", name,
+                     unknown);
+    }
+    if (lua_getfield(lua, index, "init") != LUA_TNIL) options.init = check_init(lua, name);
+    if (lua_getfield(lua, index, "std") != LUA_TNIL) options.std = check_std(lua, name);
+    options.decay = strcmp(options.init, "normal") == 0;
+    if (lua_getfield(lua, index, "decay") != LUA_TNIL) options.decay = check_decay(lua, name);
+    lua_pop(lua, 3);
+    return options;
+}
+
+static Node *find_param(const ScriptParam *params, int count, const char *name) {
+    for (int i = 0; i < count; i++) {
+        if (strcmp(params[i].name, name) == 0) return params[i].node;
+    }
+    return NULL;
+}
+
+/* Reports that `name` is asked for in a way that the parameter made before does not allow. */
+static _Noreturn void fail_param(lua_State *lua, const Node *made, const char *name,
+                                 const char *why) {
+    Diag *diag = sandbox_of(lua)->diag;
+    diag_error(diag, sandbox_user_line(lua), "parameter '%s' %s", name, why);
+    diag_note(diag, made->loc, "first made here");
+    sandbox_fail(lua);
+}
+
+static Node *make_param(lua_State *lua, const char *name, const Type *type,
+                        const ParamOptions *options) {
+    Attr attrs[4] = {attr_string(ATTR_name, name), attr_string(ATTR_init, options->init),
+                     attr_int(ATTR_decay, options->decay), attr_float(ATTR_std, options->std)};
+    bool normal = strcmp(options->init, "normal") == 0;
+    return script_add_node(
+        lua, (NodeSpec){.op = OP_PARAM, .attrs = attrs, .n_attrs = normal ? 4 : 3, .type = type});
+}
+
+/* m:param(name, axes, options) -> value. Outside of blocks the same name gives the same parameter:
+ * that is how weights are tied. */
+static int model_param(lua_State *lua) {
+    ScriptGraph *script = script_graph(lua);
+    Arena *arena = sandbox_of(lua)->arena;
+    check_self(lua, "param");
+    lua_settop(lua, 4);
+    bool in_block = script->block != NO_BLOCK;
+    const char *name = check_name(lua, 2, "a parameter");
+    name = arena_printf(arena, "%s%s", in_block ? "blocks.#." : "", name);
+    const char *what = arena_printf(arena, "parameter '%s'", name);
+    Type type = {.dtype = DTYPE_F32};
+    type.rank = script_check_axes(lua, 3, what, type.axes);
+    for (int i = 0; i < type.rank; i++) type.dims[i] = script->axis_sizes[type.axes[i]];
+    Node *node = in_block ? find_param(script->block_params, script->n_block_params, name)
+                          : find_param(script->params, script->n_params, name);
+    if (node && in_block) {
+        fail_param(lua, node, name, "exists in this block already: name one of the layers");
+    }
+    if (node && !type_equal(&node->types[0], &type)) {
+        fail_param(lua, node, name, "has other axes than where it was first made");
+    }
+    ParamOptions options = read_options(lua, 4, name);
+    if (!node) {
+        node = make_param(lua, name, &type, &options);
+        ScriptParam made = {name, node};
+        if (in_block) {
+            ARENA_PUSH(arena, script->block_params, script->n_block_params,
+                       script->block_params_capacity, made);
+        } else {
+            ARENA_PUSH(arena, script->params, script->n_params, script->params_capacity, made);
+        }
+    }
+    script_push_value(lua, node_value(node, 0));
+    return 1;
+}
+
+/* m:block(i, f) -> what f returns. */
+static int model_block(lua_State *lua) {
+    ScriptGraph *script = script_graph(lua);
+    check_self(lua, "block");
+    lua_settop(lua, 3);
+    int whole = 0;
+    lua_Integer i = lua_type(lua, 2) == LUA_TNUMBER ? lua_tointegerx(lua, 2, &whole) : 0;
+    if (!whole || !lua_isfunction(lua, 3)) {
+        script_error(lua, "block: takes its number and a function, as in m:block(i, function() "
+                          "... end)");
+    }
+    if (script->block != NO_BLOCK) script_error(lua, "block: a block cannot lie within another");
+    if (i != script->n_blocks + 1) {
+        script_error(lua, "block: blocks are numbered 1, 2, 3, ... in order; this one must be %d",
+                     script->n_blocks + 1);
+    }
+    if (i > MAX_BLOCKS) script_error(lua, "block: at most %d blocks are possible", MAX_BLOCKS);
+    script->block = script->n_blocks++;
+    script->n_block_dropouts = 0;
+    script->n_block_params = 0;
+    lua_call(lua, 0, LUA_MULTRET);
+    script->block = NO_BLOCK;
+    return lua_gettop(lua) - 2;
+}
+
+/* m:output(name, value) */
+static int model_output(lua_State *lua) {
+    ScriptGraph *script = script_graph(lua);
+    Arena *arena = sandbox_of(lua)->arena;
+    check_self(lua, "output");
+    const char *name = arena_strdup(arena, check_name(lua, 2, "an output"));
+    Value value = script_to_value(lua, 3);
+    if (!value.node) script_error(lua, "output '%s': takes a value of the graph", name);
+    if (script->block != NO_BLOCK) {
+        script_error(lua, "output '%s': outputs are made outside of blocks", name);
+    }
+    if (strcmp(name, "loss") == 0) {
+        script_error(lua, "output 'loss' is what the loss function returns");
+    }
+    for (int i = 0; i < script->n_outputs; i++) {
+        if (strcmp(script->outputs[i], name) == 0) {
+            script_error(lua, "there is an output '%s' already", name);
+        }
+    }
+    Attr attr = attr_string(ATTR_name, name);
+    script_add_node(
+        lua,
+        (NodeSpec){.op = OP_OUTPUT, .inputs = &value, .n_inputs = 1, .attrs = &attr, .n_attrs = 1});
+    ARENA_PUSH(arena, script->outputs, script->n_outputs, script->outputs_capacity, name);
+    return 0;
+}
+
+static const luaL_Reg METHODS[] = {
+    {"block", model_block}, {"output", model_output}, {"param", model_param}, {NULL, NULL}};
+
+bool script_name_is_taken(const char *name) {
+    static const char *const FIELDS[] = {"batch", "group", "loss", "name", "size"};
+    for (const luaL_Reg *method = METHODS; method->name; method++) {
+        if (strcmp(method->name, name) == 0) return true;
+    }
+    for (size_t i = 0; i < sizeof(FIELDS) / sizeof(FIELDS[0]); i++) {
+        if (strcmp(FIELDS[i], name) == 0) return true;
+    }
+    return false;
+}
+
+/* Upvalue: the names that exist, as text. */
+static int fail_unknown_field(lua_State *lua) {
+    const char *name = lua_type(lua, 2) == LUA_TSTRING ? lua_tostring(lua, 2) : "?";
+    script_error(lua, "m has no field '%.64s'; it has: %s, and the methods block, output, param",
+                 name, lua_tostring(lua, lua_upvalueindex(1)));
+}
+
+void script_push_model(lua_State *lua, const SettingTable *settings) {
+    lua_newtable(lua);
+    luaL_setfuncs(lua, METHODS, 0);
+    for (int i = 0; i < settings->count; i++) {
+        const Setting *setting = &settings->items[i];
+        if (!setting->has_value) continue;
+        switch (setting->type) {
+        case SETTING_INTEGER: lua_pushinteger(lua, setting->integer); break;
+        case SETTING_NUMBER: lua_pushnumber(lua, setting->number); break;
+        case SETTING_BOOLEAN: lua_pushboolean(lua, setting->boolean); break;
+        case SETTING_STRING: lua_pushstring(lua, setting->text); break;
+        }
+        lua_setfield(lua, -2, setting->name);
+    }
+    lua_newtable(lua);
+    lua_pushstring(lua, settings_names(settings, true));
+    lua_pushcclosure(lua, fail_unknown_field, 1);
+    lua_setfield(lua, -2, "__index");
+    lua_pushboolean(lua, false);
+    lua_setfield(lua, -2, "__metatable");
+    lua_setmetatable(lua, -2);
+}

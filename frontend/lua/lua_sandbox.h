@@ -1,0 +1,80 @@
+/* Sandbox: one Lua 5.4 state for one script (a model, a cluster), which is not trusted.
+ *
+ * The script sees a subset of the base library, string, table, math and utf8 (lua_safe.c), and a
+ * `require` that finds other scripts of its own folder and those embedded in the program (for
+ * models: the library `nn`). It is stopped
+ * after a number of instructions or seconds, and cannot hold more than a fixed amount of memory;
+ * catching errors in the script does not lift these limits.
+ *
+ * Lua's errors jump (longjmp). They only ever cross C code of this folder: everything that may
+ * raise one runs inside sandbox_run, which turns it into a Diag error at the script's line.
+ * Functions taking a lua_State below may raise; callers hold no heap memory across them.
+ */
+#ifndef FRONTEND_LUA_LUA_SANDBOX_H
+#define FRONTEND_LUA_LUA_SANDBOX_H
+
+#include "ir/base/arena.h"
+#include "ir/base/diag.h"
+
+#include <lua.h>
+#include <stdint.h>
+
+enum { SANDBOX_MAX_CHUNKS = 64, SANDBOX_MEMORY_LIMIT_BYTES = 256 << 20 };
+
+/* A script that is part of the program: the Makefile turns the file into an array. */
+typedef struct EmbeddedScript {
+    const char *name; /* for `require`; NULL ends a list */
+    const char *path, *text;
+    const size_t *bytes;
+    bool is_library; /* found before files; errors in it point to the line that called it */
+} EmbeddedScript;
+
+/* A piece of Lua text: the script, a module of its folder, or an embedded one. */
+typedef struct LuaChunk {
+    const char *path; /* as errors show it */
+    const char *text;
+    size_t length;
+    const char *source;         /* what lua_Debug.source says */
+    char shortened[LUA_IDSIZE]; /* what Lua puts before its messages */
+    bool is_library;
+} LuaChunk;
+
+typedef struct Sandbox {
+    lua_State *lua;
+    Arena *arena; /* outlives the sandbox: locations and texts live there */
+    Diag *diag;
+    const char *path;               /* the script */
+    void *context;                  /* of whoever runs code in it */
+    const EmbeddedScript *embedded; /* that `require` finds; sandbox_create sets `nn` alone */
+    const EmbeddedScript *script;   /* the script itself, if it is one of them; else NULL */
+    int n_chunks;
+    LuaChunk chunks[SANDBOX_MAX_CHUNKS];
+    size_t used_bytes;
+    int64_t n_instructions;
+    double deadline_s;
+    bool failed;  /* an error is reported: every further instruction raises */
+    bool stopped; /* over a limit */
+    SourceLoc stopped_at;
+} Sandbox;
+
+/* NULL: reported. */
+Sandbox *sandbox_create(Arena *arena, const char *path, Diag *diag);
+void sandbox_destroy(Sandbox *sandbox);
+
+/* Opens the libraries and runs `body` under the limits. False: an error was reported. */
+bool sandbox_run(Sandbox *sandbox, lua_CFunction body);
+
+Sandbox *sandbox_of(lua_State *lua);
+
+/* Runs the script file; leaves its results on the stack and returns how many they are. */
+int sandbox_run_script(lua_State *lua);
+
+/* The innermost running line that is not in the embedded library. */
+SourceLoc sandbox_user_line(lua_State *lua);
+
+const LuaChunk *sandbox_find_chunk(const Sandbox *sandbox, const char *path); /* NULL: none */
+
+/* Ends sandbox_run after a Diag error has been reported. */
+_Noreturn void sandbox_fail(lua_State *lua);
+
+#endif

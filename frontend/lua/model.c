@@ -1,0 +1,260 @@
+#include "frontend/lua/model.h"
+
+#include "frontend/lua/lua_graph.h"
+#include "frontend/lua/lua_model.h"
+#include "frontend/lua/lua_sandbox.h"
+#include "frontend/lua/model_read.h"
+#include "ir/op.h"
+
+#include <inttypes.h>
+#include <lauxlib.h>
+#include <string.h>
+
+static const int64_t MAX_BATCH = INT64_C(1) << 31;
+
+extern const char embedded_gpt_lua[], embedded_llama_lua[];
+extern const size_t embedded_gpt_lua_bytes, embedded_llama_lua_bytes;
+static const EmbeddedScript SHIPPED[] = {
+    {"gpt", "models/gpt.lua", embedded_gpt_lua, &embedded_gpt_lua_bytes, false},
+    {"llama", "models/llama.lua", embedded_llama_lua, &embedded_llama_lua_bytes, false}};
+
+/* Key of the registry's table of tables that `model` was called with. */
+static char MODELS;
+
+/* One model_load: Sandbox.context points to `script`, its first member. */
+typedef struct Loading {
+    ScriptGraph script;
+    const char *path;
+    const ModelSetting *given;
+    int n_given;
+    int64_t batch;
+    ModelDescription description;
+} Loading;
+
+/* model{...} -> the same table, marked. */
+static int mark_model(lua_State *lua) {
+    Sandbox *sandbox = sandbox_of(lua);
+    Loading *loading = sandbox->context;
+    if (!lua_istable(lua, 1)) script_error(lua, "model: takes a table, as in model { ... }");
+    lua_settop(lua, 1);
+    loading->description.loc = sandbox_user_line(lua);
+    lua_rawgetp(lua, LUA_REGISTRYINDEX, &MODELS);
+    lua_pushvalue(lua, 1);
+    lua_pushboolean(lua, true);
+    lua_rawset(lua, -3);
+    lua_settop(lua, 1);
+    return 1;
+}
+
+/* Leaves the table that the script returns at stack index 1. */
+static void run_script(lua_State *lua, const char *path) {
+    lua_newtable(lua);
+    lua_rawsetp(lua, LUA_REGISTRYINDEX, &MODELS);
+    lua_pushcfunction(lua, mark_model);
+    lua_setglobal(lua, "model");
+    script_open_ops(lua);
+    lua_settop(lua, 0);
+    int n_results = sandbox_run_script(lua);
+    bool marked = false;
+    if (n_results == 1 && lua_istable(lua, 1)) {
+        lua_rawgetp(lua, LUA_REGISTRYINDEX, &MODELS);
+        lua_pushvalue(lua, 1);
+        marked = lua_rawget(lua, -2) != LUA_TNIL;
+        lua_settop(lua, 1);
+    }
+    if (!marked) {
+        diag_error(sandbox_of(lua)->diag, (SourceLoc){path, 0},
+                   "the script must end in `return model { ... }`; it returned %s",
+                   n_results == 0        ? "nothing"
+                   : n_results > 1       ? "several values"
+                   : lua_istable(lua, 1) ? "a table without `model`"
+                                         : luaL_typename(lua, 1));
+        sandbox_fail(lua);
+    }
+}
+
+/* Every axis that the model declares, `batch` first, then by name. */
+static void add_axes(lua_State *lua, Loading *loading) {
+    const SettingTable *settings = &loading->description.settings;
+    Graph *graph = loading->script.graph;
+    loading->script.axis_sizes[graph_axis(graph, "batch", 5)] = loading->batch;
+    for (int i = 0; i < settings->count; i++) {
+        const Setting *setting = &settings->items[i];
+        if (!setting->is_axis) continue;
+        int axis = graph_axis(graph, setting->name, (int)strlen(setting->name));
+        if (axis >= 0) {
+            loading->script.axis_sizes[axis] = setting->integer;
+        } else {
+            script_error(lua, "model: at most %d axes are possible", MAX_AXES);
+        }
+    }
+}
+
+static int64_t declared_size(lua_State *lua, const Loading *loading, const char *name) {
+    const Setting *setting = settings_find(&loading->description.settings, name);
+    if (setting && setting->is_axis) return setting->integer;
+    diag_error(sandbox_of(lua)->diag, loading->description.loc,
+               "model: axis '%s' is missing from 'axes'", name);
+    sandbox_fail(lua);
+}
+
+/* tokens or labels: i32[batch, seq] */
+static Value add_input(lua_State *lua, Loading *loading, const char *name) {
+    Graph *graph = loading->script.graph;
+    int batch = axis_find(&graph->axes, "batch", 5), seq = axis_find(&graph->axes, "seq", 3);
+    Type type = {.dtype = DTYPE_I32,
+                 .rank = 2,
+                 .axes = {batch, seq},
+                 .dims = {loading->script.axis_sizes[batch], loading->script.axis_sizes[seq]}};
+    Attr attr = attr_string(ATTR_name, name);
+    Node *node = graph_add(graph,
+                           &(NodeSpec){.op = OP_INPUT,
+                                       .attrs = &attr,
+                                       .n_attrs = 1,
+                                       .type = &type,
+                                       .block = NO_BLOCK,
+                                       .loc = loading->description.loc},
+                           sandbox_of(lua)->diag);
+    if (!node) sandbox_fail(lua);
+    return node_value(node, 0);
+}
+
+/* `loss` is what the loss function left on top of the stack, as a value. */
+static void check_loss(lua_State *lua, const Loading *loading, Value loss) {
+    Diag *diag = sandbox_of(lua)->diag;
+    if (loss.node && value_type(loss)->rank == 0 && value_type(loss)->dtype == DTYPE_F32) return;
+    diag_error(diag, loading->description.loc,
+               "model: the loss function must return a scalar f32 value, not %s",
+               loss.node ? "one with axes: sum or average it" : luaL_typename(lua, -1));
+    if (loss.node) diag_note(diag, loss.node->loc, "made here");
+    sandbox_fail(lua);
+}
+
+/* Calls loss(m, tokens, labels) and makes its result the output "loss". */
+static void run_loss(lua_State *lua, Loading *loading) {
+    ModelDescription *description = &loading->description;
+    Diag *diag = sandbox_of(lua)->diag;
+    lua_pushliteral(lua, "loss");
+    if (lua_rawget(lua, 1) != LUA_TFUNCTION) {
+        diag_error(diag, description->loc, "model: 'loss' must be a function, not a %s",
+                   luaL_typename(lua, -1));
+        sandbox_fail(lua);
+    }
+    script_push_model(lua, &description->settings);
+    lua_pushinteger(lua, loading->batch);
+    lua_setfield(lua, -2, "batch");
+    script_push_value(lua, add_input(lua, loading, "tokens"));
+    script_push_value(lua, add_input(lua, loading, "labels"));
+    lua_call(lua, 3, 1);
+    Value loss = script_to_value(lua, -1);
+    check_loss(lua, loading, loss);
+    Attr attr = attr_string(ATTR_name, "loss");
+    Node *output = graph_add(loading->script.graph,
+                             &(NodeSpec){.op = OP_OUTPUT,
+                                         .inputs = &loss,
+                                         .n_inputs = 1,
+                                         .attrs = &attr,
+                                         .n_attrs = 1,
+                                         .block = NO_BLOCK,
+                                         .loc = loss.node->loc},
+                             diag);
+    if (!output) sandbox_fail(lua);
+}
+
+static bool is_logits(const Graph *graph, const Type *type) {
+    static const char *const NAMES[] = {"batch", "seq", "vocab"};
+    if (type->rank != 3 || type->dtype != DTYPE_F32) return false;
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(graph->axes.names[type->axes[i]], NAMES[i]) != 0) return false;
+    }
+    return true;
+}
+
+/* There are logits, and every parameter takes part. */
+static void check_graph(lua_State *lua, const Loading *loading) {
+    const Graph *graph = loading->script.graph;
+    Diag *diag = sandbox_of(lua)->diag;
+    const int *uses = graph_count_uses(graph, graph->arena);
+    const Node *logits = NULL;
+    bool bad = false;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        if (node->op == OP_PARAM && uses[node->id * MAX_OUTPUTS] == 0) {
+            diag_error(diag, node->loc, "parameter '%s' is not used",
+                       node_logical_name(node, 1, graph->arena));
+            bad = true;
+        }
+        if (node->op == OP_OUTPUT && strcmp(node_string(node, ATTR_name), "logits") == 0) {
+            logits = node;
+        }
+    }
+    if (!logits) {
+        diag_error(diag, loading->description.loc,
+                   "model: there is no output 'logits': nn.cross_entropy makes it, or "
+                   "m:output(\"logits\", x)");
+        bad = true;
+    } else if (!is_logits(graph, value_type(logits->inputs[0]))) {
+        diag_error(diag, logits->loc, "output 'logits' must be f32 with axes batch, seq, vocab");
+        bad = true;
+    }
+    if (bad) sandbox_fail(lua);
+}
+
+static int load_body(lua_State *lua) {
+    Sandbox *sandbox = sandbox_of(lua);
+    Loading *loading = sandbox->context;
+    run_script(lua, loading->path);
+    model_read(lua, 1, loading->given, loading->n_given, &loading->description);
+    declared_size(lua, loading, "seq");
+    declared_size(lua, loading, "vocab");
+    loading->script.graph = graph_create(sandbox->arena, loading->description.name);
+    add_axes(lua, loading);
+    run_loss(lua, loading);
+    check_graph(lua, loading);
+    return 0;
+}
+
+static Model *load(Arena *arena, const char *path, const EmbeddedScript *shipped,
+                   const ModelSetting *settings, int n_settings, int64_t batch, Diag *diag) {
+    if (batch < 1 || batch > MAX_BATCH) {
+        diag_error(diag, NO_LOC, "a micro-batch has 1 to %" PRId64 " sequences, not %" PRId64,
+                   MAX_BATCH, batch);
+        return NULL;
+    }
+    Sandbox *sandbox = sandbox_create(arena, path, diag);
+    if (!sandbox) return NULL;
+    sandbox->script = shipped;
+    Loading *loading = ARENA_NEW(arena, Loading);
+    *loading = (Loading){.script = {.block = NO_BLOCK},
+                         .path = sandbox->path,
+                         .given = settings,
+                         .n_given = n_settings,
+                         .batch = batch};
+    sandbox->context = loading;
+    bool ok = sandbox_run(sandbox, load_body);
+    sandbox_destroy(sandbox);
+    if (!ok) return NULL;
+    const ModelDescription *description = &loading->description;
+    Model *model = ARENA_NEW(arena, Model);
+    model->name = description->name;
+    model->graph = loading->script.graph;
+    model->n_blocks = loading->script.n_blocks;
+    model->seq = settings_find(&description->settings, "seq")->integer;
+    model->vocab = settings_find(&description->settings, "vocab")->integer;
+    model->recipe = description->recipe;
+    return model;
+}
+
+Model *model_load(Arena *arena, const char *path, const ModelSetting *settings, int n_settings,
+                  int64_t batch, Diag *diag) {
+    return load(arena, path, NULL, settings, n_settings, batch, diag);
+}
+
+Model *model_load_shipped(Arena *arena, const char *name, const ModelSetting *settings,
+                          int n_settings, int64_t batch, Diag *diag) {
+    for (size_t i = 0; i < sizeof(SHIPPED) / sizeof(SHIPPED[0]); i++) {
+        if (strcmp(SHIPPED[i].name, name) != 0) continue;
+        return load(arena, SHIPPED[i].path, &SHIPPED[i], settings, n_settings, batch, diag);
+    }
+    BUG("no model '%s' is part of the program", name);
+}

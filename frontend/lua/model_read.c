@@ -1,0 +1,362 @@
+#include "frontend/lua/model_read.h"
+
+#include "frontend/lua/lua_model.h"
+#include "frontend/lua/lua_sandbox.h"
+
+#include <ctype.h>
+#include <lauxlib.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_SETTINGS = 200, MAX_NAME = 64 };
+
+/* The recipe's numbers: where each lies and what it may be. */
+typedef struct RecipeField {
+    const char *name;
+    size_t offset;
+    double least, below; /* least <= value < below */
+    bool may_equal_least;
+} RecipeField;
+
+#define FIELD(name, member, ...)                                                                   \
+    { name, offsetof(TrainingRecipe, member), __VA_ARGS__ }
+static const RecipeField RECIPE[] = {
+    FIELD("beta1", beta1, 0, 1, true),
+    FIELD("beta2", beta2, 0, 1, true),
+    FIELD("eps", eps, 0, 1e30, false),
+    FIELD("lr", learning_rate, 0, 1e30, true),
+    FIELD("max_norm", max_norm, 0, 1e30, true),
+    FIELD("momentum", momentum, 0, 1, true),
+    FIELD("weight_decay", weight_decay, 0, 1e30, true),
+};
+enum { N_RECIPE = sizeof(RECIPE) / sizeof(RECIPE[0]) };
+#undef FIELD
+
+static const char RECIPE_NAMES[] = "kind, beta1, beta2, eps, lr, max_norm, momentum, weight_decay";
+
+typedef struct Reader {
+    lua_State *lua;
+    Sandbox *sandbox;
+    ModelDescription *description;
+    int table; /* stack index of the model's table */
+} Reader;
+
+static _Noreturn void fail(const Reader *reader, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static _Noreturn void fail(const Reader *reader, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    const char *text = arena_vprintf(reader->sandbox->arena, format, args);
+    va_end(args);
+    diag_error(reader->sandbox->diag, reader->description->loc, "%s", text);
+    sandbox_fail(reader->lua);
+}
+
+static bool is_identifier(const char *name) {
+    size_t length = strlen(name);
+    if (length == 0 || length > MAX_NAME || isdigit((unsigned char)name[0])) return false;
+    for (size_t i = 0; i < length; i++) {
+        if (!isalnum((unsigned char)name[i]) && name[i] != '_') return false;
+    }
+    return true;
+}
+
+/* The scalar on top of the stack. False: it is no scalar. */
+static bool read_scalar(const Reader *reader, Setting *out) {
+    lua_State *lua = reader->lua;
+    switch (lua_type(lua, -1)) {
+    case LUA_TBOOLEAN:
+        out->type = SETTING_BOOLEAN;
+        out->boolean = lua_toboolean(lua, -1);
+        return true;
+    case LUA_TSTRING:
+        out->type = SETTING_STRING;
+        out->text = arena_strdup(reader->sandbox->arena, lua_tostring(lua, -1));
+        return true;
+    case LUA_TNUMBER:
+        out->type = lua_isinteger(lua, -1) ? SETTING_INTEGER : SETTING_NUMBER;
+        if (lua_isinteger(lua, -1)) {
+            out->integer = lua_tointeger(lua, -1);
+        } else {
+            out->number = lua_tonumber(lua, -1);
+        }
+        return true;
+    default: return false;
+    }
+}
+
+static int compare_texts(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* The keys of the table at `index`, sorted: Lua's own order changes from run to run. */
+static int sorted_keys(const Reader *reader, int index, const char *what, const char ***out_keys) {
+    lua_State *lua = reader->lua;
+    const char **keys = ARENA_ARRAY(reader->sandbox->arena, const char *, MAX_SETTINGS);
+    int n = 0;
+    lua_pushnil(lua);
+    while (lua_next(lua, index)) {
+        lua_pop(lua, 1);
+        if (lua_type(lua, -1) != LUA_TSTRING) {
+            fail(reader, "%s: each field needs a name; one has a %s", what, luaL_typename(lua, -1));
+        }
+        if (n == MAX_SETTINGS) fail(reader, "%s: at most %d fields are possible", what, n);
+        keys[n++] = arena_strdup(reader->sandbox->arena, lua_tostring(lua, -1));
+    }
+    qsort(keys, (size_t)n, sizeof(keys[0]), compare_texts);
+    *out_keys = keys;
+    return n;
+}
+
+/* Pushes field `name` of the model's table, which must be of the type or absent. False: absent, and
+ * nothing is pushed. */
+static bool push_field(const Reader *reader, const char *name, int type) {
+    lua_pushstring(reader->lua, name);
+    int found = lua_rawget(reader->lua, reader->table);
+    if (found == LUA_TNIL) {
+        lua_pop(reader->lua, 1);
+        return false;
+    }
+    if (found == type) return true;
+    fail(reader, "model: '%s' must be a %s, not a %s", name, lua_typename(reader->lua, type),
+         lua_typename(reader->lua, found));
+}
+
+static void add_setting(const Reader *reader, const char *name, bool is_axis) {
+    static const char *const AXES[] = {"ffn", "head", "heads", "kv_heads", "model", "seq", "vocab"};
+    SettingTable *table = &reader->description->settings;
+    const char *what = is_axis ? "axis" : "setting";
+    Setting value = {.name = name};
+    if (!is_identifier(name)) {
+        fail(reader, "model: %s '%.64s' must be named by letters, digits and '_'", what, name);
+    }
+    if (script_name_is_taken(name)) {
+        fail(reader, "model: %s '%s' needs another name: m.%s is something else", what, name, name);
+    }
+    if (settings_find(table, name)) {
+        fail(reader, "model: '%s' is an axis and a setting; it can be one of them", name);
+    }
+    for (size_t i = 0; !is_axis && i < sizeof(AXES) / sizeof(AXES[0]); i++) {
+        if (strcmp(AXES[i], name) == 0) fail(reader, "model: '%s' belongs into axes", name);
+    }
+    if (!read_scalar(reader, &value)) {
+        fail(reader,
+             "model: field '%s' is a %s; a model has name, axes, sizes, size, optimizer, loss, and "
+             "settings (numbers, truth values, texts)",
+             name, luaL_typename(reader->lua, -1));
+    }
+    Setting *setting = settings_add(table, name, is_axis ? SETTING_INTEGER : value.type, is_axis);
+    if (!setting_assign(setting, &value, "model", reader->description->loc,
+                        reader->sandbox->diag)) {
+        sandbox_fail(reader->lua);
+    }
+}
+
+/* The axes, and every other scalar of the model's table. */
+static void read_settings(const Reader *reader) {
+    static const char *const OTHERS[] = {"axes", "loss", "name", "optimizer", "size", "sizes"};
+    lua_State *lua = reader->lua;
+    const char **keys;
+    if (!push_field(reader, "axes", LUA_TTABLE)) fail(reader, "model: 'axes' is missing");
+    int n = sorted_keys(reader, lua_gettop(lua), "axes", &keys);
+    for (int i = 0; i < n; i++) {
+        lua_pushstring(lua, keys[i]);
+        lua_rawget(lua, -2);
+        add_setting(reader, keys[i], true);
+        lua_pop(lua, 1);
+    }
+    lua_pop(lua, 1);
+    n = sorted_keys(reader, reader->table, "model", &keys);
+    for (int i = 0; i < n; i++) {
+        bool other = false;
+        for (size_t k = 0; k < sizeof(OTHERS) / sizeof(OTHERS[0]); k++) {
+            other |= strcmp(keys[i], OTHERS[k]) == 0;
+        }
+        if (other) continue;
+        lua_pushstring(lua, keys[i]);
+        lua_rawget(lua, reader->table);
+        add_setting(reader, keys[i], false);
+        lua_pop(lua, 1);
+    }
+    settings_add_derived(&reader->description->settings);
+}
+
+/* The row of `sizes` on top of the stack. */
+static void apply_row(const Reader *reader, const char *size) {
+    const char **keys;
+    lua_State *lua = reader->lua;
+    ModelDescription *description = reader->description;
+    const char *what = arena_printf(reader->sandbox->arena, "size '%s'", size);
+    int row = lua_gettop(lua);
+    int n = sorted_keys(reader, row, what, &keys);
+    for (int i = 0; i < n; i++) {
+        Setting *setting = settings_find(&description->settings, keys[i]);
+        Setting value;
+        if (!setting || !setting->is_settable) {
+            settings_report_unknown(&description->settings, keys[i], what, description->loc,
+                                    reader->sandbox->diag);
+            sandbox_fail(lua);
+        }
+        lua_pushstring(lua, keys[i]);
+        lua_rawget(lua, row);
+        if (!read_scalar(reader, &value)) {
+            fail(reader, "%s: '%s' must be %s, not a %s", what, keys[i],
+                 setting_type_name(setting->type), luaL_typename(lua, -1));
+        }
+        if (!setting_assign(setting, &value, what, description->loc, reader->sandbox->diag)) {
+            sandbox_fail(lua);
+        }
+        lua_pop(lua, 1);
+    }
+}
+
+/* Picks the row: `given` by --set, or the model's own `size`. */
+static void apply_size(const Reader *reader, const char *given) {
+    lua_State *lua = reader->lua;
+    Arena *arena = reader->sandbox->arena;
+    const char *size = given;
+    if (!size) {
+        if (!push_field(reader, "size", LUA_TSTRING)) return;
+        size = arena_strdup(arena, lua_tostring(lua, -1));
+        lua_pop(lua, 1);
+    }
+    if (!push_field(reader, "sizes", LUA_TTABLE)) {
+        fail(reader, "size '%s': the model has no sizes to pick from", size);
+    }
+    lua_pushstring(lua, size);
+    if (lua_rawget(lua, -2) != LUA_TTABLE) {
+        const char **keys, *names = "";
+        int n = sorted_keys(reader, lua_gettop(lua) - 1, "sizes", &keys);
+        for (int i = 0; i < n; i++) {
+            names = arena_printf(arena, "%s%s%s", names, i ? ", " : "", keys[i]);
+        }
+        fail(reader, "the model has no size '%s'; it has: %s", size, names);
+    }
+    apply_row(reader, size);
+    lua_pop(lua, 2);
+}
+
+static void set_recipe(const Reader *reader, const RecipeField *field, double value,
+                       const char *what) {
+    bool fits = value < field->below &&
+                (field->may_equal_least ? value >= field->least : value > field->least);
+    if (!fits) {
+        fail(reader, "%s: must be %s %g%s", what, field->may_equal_least ? "at least" : "more than",
+             field->least, field->below == 1 ? " and less than 1" : "");
+    }
+    memcpy((char *)&reader->description->recipe + field->offset, &value, sizeof(value));
+}
+
+static void set_optimizer(const Reader *reader, const char *kind, const char *what) {
+    TrainingRecipe *recipe = &reader->description->recipe;
+    if (strcmp(kind, "adamw") == 0) {
+        recipe->optimizer = OPTIMIZER_ADAMW;
+    } else if (strcmp(kind, "sgd") == 0) {
+        recipe->optimizer = OPTIMIZER_SGD;
+    } else {
+        fail(reader, "%s: there is no optimizer '%s'; there are: adamw, sgd", what, kind);
+    }
+}
+
+static const RecipeField *find_recipe(const char *name) {
+    for (int i = 0; i < N_RECIPE; i++) {
+        if (strcmp(RECIPE[i].name, name) == 0) return &RECIPE[i];
+    }
+    return NULL;
+}
+
+static void read_recipe(const Reader *reader) {
+    lua_State *lua = reader->lua;
+    reader->description->recipe = (TrainingRecipe){.optimizer = OPTIMIZER_ADAMW,
+                                                   .learning_rate = 3e-4,
+                                                   .beta1 = 0.9,
+                                                   .beta2 = 0.95,
+                                                   .eps = 1e-8,
+                                                   .weight_decay = 0.1,
+                                                   .max_norm = 1.0};
+    if (!push_field(reader, "optimizer", LUA_TTABLE)) return;
+    const char **keys;
+    int table = lua_gettop(lua), n = sorted_keys(reader, table, "optimizer", &keys);
+    for (int i = 0; i < n; i++) {
+        const char *what = arena_printf(reader->sandbox->arena, "optimizer: '%s'", keys[i]);
+        const RecipeField *field = find_recipe(keys[i]);
+        lua_pushstring(lua, keys[i]);
+        int type = lua_rawget(lua, table);
+        if (field && type == LUA_TNUMBER) {
+            set_recipe(reader, field, lua_tonumber(lua, -1), what);
+        } else if (field) {
+            fail(reader, "%s must be a number, not a %s", what, lua_typename(lua, type));
+        } else if (strcmp(keys[i], "kind") == 0 && type == LUA_TSTRING) {
+            set_optimizer(reader, lua_tostring(lua, -1), "optimizer");
+        } else {
+            fail(reader, "%s is unknown; known: %s", what, RECIPE_NAMES);
+        }
+        lua_pop(lua, 1);
+    }
+    lua_pop(lua, 1);
+}
+
+/* --set KEY=VALUE: a setting of the model, else one of the optimizer. */
+static void apply_given(const Reader *reader, const ModelSetting *given) {
+    ModelDescription *description = reader->description;
+    Arena *arena = reader->sandbox->arena;
+    Diag *diag = reader->sandbox->diag;
+    SourceLoc whole = {reader->sandbox->path, 0};
+    const char *what = arena_printf(arena, "--set %s=%s", given->key, given->value);
+    description->loc = whole;
+    Setting *setting = settings_find(&description->settings, given->key);
+    if (setting && setting->is_settable) {
+        if (!setting_parse(setting, given->value, what, whole, diag, arena)) {
+            sandbox_fail(reader->lua);
+        }
+        return;
+    }
+    bool prefixed = strncmp(given->key, "optimizer.", 10) == 0;
+    const RecipeField *field = find_recipe(prefixed ? given->key + 10 : given->key);
+    if (field) {
+        Setting number = {.name = field->name, .type = SETTING_NUMBER};
+        if (!setting_parse(&number, given->value, what, whole, diag, arena)) {
+            sandbox_fail(reader->lua);
+        }
+        set_recipe(reader, field, number.number, what);
+    } else if (strcmp(given->key, "optimizer") == 0 || strcmp(given->key, "optimizer.kind") == 0) {
+        set_optimizer(reader, given->value, what);
+    } else if (prefixed) {
+        fail(reader, "%s: the optimizer has no setting '%s'; it has: %s", what, given->key + 10,
+             RECIPE_NAMES);
+    } else {
+        settings_report_unknown(&description->settings, given->key, what, whole, diag);
+        diag_note(diag, NO_LOC, "also: size, and of the optimizer: %s", RECIPE_NAMES);
+        sandbox_fail(reader->lua);
+    }
+}
+
+void model_read(lua_State *lua, int index, const ModelSetting *given, int n_given,
+                ModelDescription *description) {
+    Sandbox *sandbox = sandbox_of(lua);
+    Reader reader = {lua, sandbox, description, lua_absindex(lua, index)};
+    const char *size = NULL;
+    description->settings.arena = sandbox->arena;
+    if (!push_field(&reader, "name", LUA_TSTRING)) fail(&reader, "model: 'name' is missing");
+    description->name = arena_strdup(sandbox->arena, lua_tostring(lua, -1));
+    if (!is_identifier(description->name)) {
+        fail(&reader, "model: 'name' must be letters, digits and '_'");
+    }
+    lua_pop(lua, 1);
+    read_settings(&reader);
+    read_recipe(&reader);
+    for (int i = 0; i < n_given; i++) {
+        if (strcmp(given[i].key, "size") == 0) size = given[i].value;
+    }
+    SourceLoc model_loc = description->loc;
+    if (size) description->loc = (SourceLoc){sandbox->path, 0};
+    apply_size(&reader, size);
+    for (int i = 0; i < n_given; i++) {
+        if (strcmp(given[i].key, "size") != 0) apply_given(&reader, &given[i]);
+    }
+    if (!settings_derive(&description->settings, description->loc, sandbox->diag)) {
+        sandbox_fail(lua);
+    }
+    description->loc = model_loc;
+}

@@ -1,0 +1,382 @@
+---@meta
+-- Types of what a model script can use, for the Lua language server (completion, hover, checks).
+-- In .luarc.json: { "workspace.library": ["frontend/lua/perilune.meta.lua"] }
+
+---An axis name, or several.
+---@alias perilune.Axes string|string[]
+
+---A value of the graph. It has no other operators, and cannot be compared: it has no numbers yet.
+---@class perilune.Value
+---@field axes string[] names of its axes, in order
+---@field dtype "f32"|"i32"
+---@operator add(perilune.Value|number): perilune.Value
+---@operator sub(perilune.Value|number): perilune.Value
+---@operator mul(perilune.Value|number): perilune.Value
+---@operator div(perilune.Value|number): perilune.Value
+---@operator unm: perilune.Value
+local Value = {}
+
+---The size of an axis.
+---@param axis string
+---@return integer
+function Value:dim(axis) end
+
+---Another result of the op that made it, from 1: ops.layernorm also gives mean and 1 / deviation.
+---@param k integer
+---@return perilune.Value
+function Value:result(k) end
+
+---What the loss function builds with. Also has each axis size and setting as a field.
+---@class perilune.Model
+---@field batch integer sequences in a micro-batch
+---@field seq integer
+---@field vocab integer
+---@field layers integer
+---@field model integer
+---@field heads integer
+---@field kv_heads integer
+---@field group integer heads / kv_heads
+---@field head integer
+---@field ffn integer
+---@field [string] any
+local Model = {}
+
+---@class perilune.ParamOptions
+---@field init? "normal"|"zeros"|"ones"
+---@field std? number of a normal init; 0.02 if absent
+---@field decay? 0|1|boolean does weight decay apply? 1 for a normal init if absent
+
+---A parameter. Within a block its name begins with "blocks.#."; outside, the same name gives the
+---same parameter.
+---@param name string
+---@param axes perilune.Axes
+---@param options? perilune.ParamOptions
+---@return perilune.Value
+function Model:param(name, axes, options) end
+
+---Block i (1, 2, 3, ... in order): the unit of pipeline cuts and of recomputation. Returns what f
+---returns.
+---@generic T
+---@param i integer
+---@param f fun(): T
+---@return T
+function Model:block(i, f) end
+
+---Names a value as an output of the model.
+---@param name string
+---@param value perilune.Value
+function Model:output(name, value) end
+
+---@class perilune.Optimizer
+---@field kind? "adamw"|"sgd"
+---@field lr? number
+---@field beta1? number
+---@field beta2? number
+---@field eps? number
+---@field momentum? number of sgd
+---@field weight_decay? number
+---@field max_norm? number gradients are scaled down to this norm; 0: never
+
+---Scalar loss of tokens and labels, each i32[batch, seq]; a label is the token that follows.
+---@alias perilune.Loss fun(m: perilune.Model, tokens: any, labels: any): perilune.Value
+
+---@class perilune.Description
+---@field name string
+---@field axes table<string, integer> sizes; head, kv_heads and ffn are derived where absent
+---@field sizes? table<string, table> values of axes and settings, picked by --set size=NAME
+---@field size? string the size that is picked by default
+---@field optimizer? perilune.Optimizer
+---@field loss perilune.Loss
+---@field layers? integer
+---@field dropout? number
+---@field tied? boolean
+---@field norm? "layernorm"|"rmsnorm"
+---@field norm_eps? number
+---@field act? "gelu"|"gelu_erf"|"relu"|"silu"
+---@field rotary_base? number
+---@field [string] any every other number, truth value or text is a setting, for --set
+
+---Describes a model; a script ends in `return model { ... }`.
+---@param description perilune.Description
+---@return perilune.Description
+function model(description) end
+
+---Layers: local nn = require "nn"
+---@class perilune.nn
+local nn = {}
+
+---x W + b over `from`, giving `to`.
+---@param m perilune.Model
+---@param x perilune.Value
+---@param from perilune.Axes
+---@param to perilune.Axes
+---@param options? { weight?: string, bias?: string, std?: number } bias: its name, none if absent
+---@return perilune.Value
+function nn.linear(m, x, from, to, options) end
+
+---Rows of the table `name` [vocab, model].
+---@param m perilune.Model
+---@param name string
+---@param tokens perilune.Value
+---@param vocab? string
+---@param model? string
+---@return perilune.Value
+function nn.embedding(m, name, tokens, vocab, model) end
+
+---Learned positions [seq, model].
+---@param m perilune.Model
+---@param name string
+---@param seq? string
+---@param model? string
+---@return perilune.Value
+function nn.position(m, name, seq, model) end
+
+---x times the table `name` [vocab, model]; with an embedding's name the two are tied.
+---@param m perilune.Model
+---@param name string
+---@param x perilune.Value
+---@param vocab? string
+---@param model? string
+---@return perilune.Value
+function nn.logits(m, name, x, vocab, model) end
+
+---@param m perilune.Model
+---@param x perilune.Value
+---@param axis? string
+---@param options? { name?: string, eps?: number }
+---@return perilune.Value
+function nn.layernorm(m, x, axis, options) end
+
+---@param m perilune.Model
+---@param x perilune.Value
+---@param axis? string
+---@param options? { name?: string, eps?: number }
+---@return perilune.Value
+function nn.rmsnorm(m, x, axis, options) end
+
+---@param m perilune.Model
+---@param x perilune.Value
+---@param axis? string
+---@param options? { kind?: "layernorm"|"rmsnorm", name?: string, eps?: number }
+---@return perilune.Value
+function nn.norm(m, x, axis, options) end
+
+---@param x perilune.Value
+---@param options? { base?: number, seq?: string, head?: string }
+---@return perilune.Value
+function nn.rotary(x, options) end
+
+---Self-attention, multi-head or grouped-query.
+---@param m perilune.Model
+---@param x perilune.Value
+---@param options? { name?: string, bias?: boolean, causal?: boolean, rotary?: number }
+---@return perilune.Value
+function nn.attention(m, x, options) end
+
+---@param m perilune.Model
+---@param x perilune.Value
+---@param options? { name?: string, act?: "gelu"|"gelu_erf"|"relu"|"silu", bias?: boolean }
+---@return perilune.Value
+function nn.mlp(m, x, options) end
+
+---@param m perilune.Model
+---@param x perilune.Value
+---@param options? { name?: string, act?: "gelu"|"gelu_erf"|"relu"|"silu" }
+---@return perilune.Value
+function nn.swiglu(m, x, options) end
+
+---@param x perilune.Value
+---@param p number
+---@return perilune.Value
+function nn.dropout(x, p) end
+
+---x + dropout(branch)
+---@param x perilune.Value
+---@param branch perilune.Value
+---@param p? number
+---@return perilune.Value
+function nn.residual(x, branch, p) end
+
+---Mean loss; also makes the output "logits".
+---@param m perilune.Model
+---@param logits perilune.Value
+---@param labels perilune.Value
+---@param vocab? string
+---@return perilune.Value
+function nn.cross_entropy(m, logits, labels, vocab) end
+
+---Ops of the op table: operands first, then attributes by name. Gives the first result.
+---@class perilune.ops
+ops = {}
+
+---A scalar.
+---@param args { value: number }
+---@return perilune.Value
+function ops.const(args) end
+
+---a + b; operands broadcast by axis name.
+---@param args { [1]: perilune.Value, [2]: perilune.Value }
+---@return perilune.Value
+function ops.add(args) end
+
+---a - b
+---@param args { [1]: perilune.Value, [2]: perilune.Value }
+---@return perilune.Value
+function ops.sub(args) end
+
+---a * b
+---@param args { [1]: perilune.Value, [2]: perilune.Value }
+---@return perilune.Value
+function ops.mul(args) end
+
+---a / b
+---@param args { [1]: perilune.Value, [2]: perilune.Value }
+---@return perilune.Value
+function ops.div(args) end
+
+----x
+---@param args { [1]: perilune.Value }
+---@return perilune.Value
+function ops.neg(args) end
+
+---x * value
+---@param args { [1]: perilune.Value, value: number }
+---@return perilune.Value
+function ops.scale(args) end
+
+---x + value
+---@param args { [1]: perilune.Value, value: number }
+---@return perilune.Value
+function ops.offset(args) end
+
+---x
+---@param args { [1]: perilune.Value }
+---@return perilune.Value
+function ops.copy(args) end
+
+---x * x
+---@param args { [1]: perilune.Value }
+---@return perilune.Value
+function ops.square(args) end
+
+---The square root.
+---@param args { [1]: perilune.Value }
+---@return perilune.Value
+function ops.sqrt(args) end
+
+---1 / sqrt(x)
+---@param args { [1]: perilune.Value }
+---@return perilune.Value
+function ops.rsqrt(args) end
+
+---1 / x
+---@param args { [1]: perilune.Value }
+---@return perilune.Value
+function ops.reciprocal(args) end
+
+---e^x
+---@param args { [1]: perilune.Value }
+---@return perilune.Value
+function ops.exp(args) end
+
+---The natural logarithm.
+---@param args { [1]: perilune.Value }
+---@return perilune.Value
+function ops.log(args) end
+
+---The hyperbolic tangent.
+---@param args { [1]: perilune.Value }
+---@return perilune.Value
+function ops.tanh(args) end
+
+---1 / (1 + e^-x)
+---@param args { [1]: perilune.Value }
+---@return perilune.Value
+function ops.sigmoid(args) end
+
+---GELU, the tanh approximation (Hendrycks & Gimpel 2016).
+---@param args { [1]: perilune.Value }
+---@return perilune.Value
+function ops.gelu(args) end
+
+---GELU, exact.
+---@param args { [1]: perilune.Value }
+---@return perilune.Value
+function ops.gelu_erf(args) end
+
+---x * sigmoid(x)
+---@param args { [1]: perilune.Value }
+---@return perilune.Value
+function ops.silu(args) end
+
+---max(x, 0)
+---@param args { [1]: perilune.Value }
+---@return perilune.Value
+function ops.relu(args) end
+
+---The larger of the two.
+---@param args { [1]: perilune.Value, [2]: perilune.Value }
+---@return perilune.Value
+function ops.maximum(args) end
+
+---Zeroes elements with probability p, divides the others by 1 - p.
+---`key` is numbered by itself where it is left out.
+---@param args { [1]: perilune.Value, p: number, key?: integer }
+---@return perilune.Value
+function ops.dropout(args) end
+
+---Sums products over the axes `over`. Result: axes of both operands, then the left one's, then
+---the right one's.
+---@param args { [1]: perilune.Value, [2]: perilune.Value, over: perilune.Axes, dtype?: string }
+---@return perilune.Value
+function ops.matmul(args) end
+
+---Sums over the axes `over`.
+---@param args { [1]: perilune.Value, over: perilune.Axes, dtype?: string }
+---@return perilune.Value
+function ops.reduce_sum(args) end
+
+---The same values with axes in the order `to`.
+---@param args { [1]: perilune.Value, to: perilune.Axes }
+---@return perilune.Value
+function ops.transpose(args) end
+
+---x, gain, bias -> (x - mean) / sqrt(var + eps) * gain + bias
+---@param args { [integer]: perilune.Value, axis: string, eps: number } three values
+---@return perilune.Value
+function ops.layernorm(args) end
+
+---x, gain -> x / sqrt(mean(x^2) + eps) * gain
+---@param args { [1]: perilune.Value, [2]: perilune.Value, axis: string, eps: number }
+---@return perilune.Value
+function ops.rmsnorm(args) end
+
+---Rotary positions; `direction` is 1.
+---@param args { [1]: perilune.Value, seq: string, head: string, base: number, direction: integer }
+---@return perilune.Value
+function ops.rotary(args) end
+
+---tokens, table -> rows of the table
+---@param args { [1]: perilune.Value, [2]: perilune.Value, axis: string }
+---@return perilune.Value
+function ops.embedding(args) end
+
+---q [batch, seq, kv_heads, group, head], k and v [batch, seq, kv_heads, head] -> like q
+---@param args { [integer]: any, seq: string, head: string, causal: boolean, scale: number }
+---@return perilune.Value
+function ops.attention(args) end
+
+---logits, labels -> -log softmax(logits)[label] of each row
+---@param args { [1]: perilune.Value, [2]: perilune.Value, axis: string }
+---@return perilune.Value
+function ops.cross_entropy(args) end
+
+---log(sum(exp(x))) along the axis
+---@param args { [1]: perilune.Value, axis: string }
+---@return perilune.Value
+function ops.logsumexp(args) end
+
+---x, index -> x[index] of each row; has no gradient
+---@param args { [1]: perilune.Value, [2]: perilune.Value, axis: string }
+---@return perilune.Value
+function ops.pick(args) end

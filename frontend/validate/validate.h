@@ -1,0 +1,134 @@
+/* validate: predicted step times of runs that somebody measured, beside the measured ones. Internal
+ * to frontend/validate/ and cmd_validate.c.
+ *
+ * table of runs (csv.h) -> Run, checked and completed (validate_rows.c) -> its model, cluster and
+ * layout priced (validate_predict.c) -> errors by family (validate_stats.c) -> text and JSON
+ * (validate_show.c), page and drawing (validate_html.c). Everything belongs to one arena.
+ */
+#ifndef FRONTEND_VALIDATE_VALIDATE_H
+#define FRONTEND_VALIDATE_VALIDATE_H
+
+#include "frontend/validate/csv.h"
+#include "ir/base/strbuf.h"
+#include "planner/search/search.h"
+
+/* What a source counts as FLOPs. */
+typedef enum FlopsConvention {
+    STATES_NOTHING,
+    STATES_MODEL,    /* forward and backward */
+    STATES_HARDWARE, /* with what is recomputed */
+} FlopsConvention;
+
+/* Columns that a row may leave open; each is one bit of Run.assumed. */
+typedef enum RunColumn {
+#define COLUMN(upper, ...) COLUMN_##upper,
+#include "frontend/validate/validate_columns.def"
+#undef COLUMN
+    N_RUN_COLUMNS
+} RunColumn;
+const char *run_column_name(RunColumn column);
+
+enum { UNSTATED = -1 };
+
+/* What is known of a family of runs or of a GPU: a row of published.def. */
+typedef struct RunFacts {
+    const char *family, *gpu; /* one of them is NULL, or both where nothing is known */
+    const char *cluster, *software;
+    FlopsConvention convention;
+    int64_t vocab, recompute;
+    const char *settings; /* "dropout=0.1,tied=false" */
+} RunFacts;
+
+/* What it is measured against, as given: UNSTATED (-1) or NULL for an empty field. */
+typedef struct Run {
+    int line;
+    const char *id, *family, *source, *gpu, *cluster, *software, *flops, *precision;
+    int64_t layers, hidden, heads, kv_heads, ffn, seq, vocab;
+    int64_t num_gpus, gpus_per_node, t, p, v, d, cp, ep, micro_batch, global_batch;
+    int64_t recompute, sequence_parallel, zero;
+    double seconds, tflops, peak_percent;
+    /* Completed: */
+    const RunFacts *facts;
+    uint32_t assumed;    /* bits of RunColumn: not stated */
+    uint32_t overridden; /* stated, but taken otherwise */
+    MathKind math;
+    FlopsConvention convention;
+    double measured_seconds; /* set with the prediction: it may need the device's peak */
+    /* Predicted: */
+    const char *used_cluster, *used_software;
+    const char *skipped; /* NULL, or why there is no prediction */
+    bool searched;       /* the best layout of those that the row leaves open */
+    Candidate candidate;
+    StepCost cost;
+    double predicted_seconds, error; /* predicted / measured - 1 */
+} Run;
+
+/* Of one step, counted as `convention` says. */
+double run_flops(const Run *run, FlopsConvention convention);
+/* A llama (models/llama.lua: grouped keys, three products in the MLP), else a GPT. */
+bool run_is_llama(const Run *run);
+
+typedef struct RunTable {
+    const char *path;
+    int n_runs;
+    Run *runs;
+} RunTable;
+
+/* Are all columns there that are needed? For csv_read. */
+bool validate_check_header(const CsvTable *header, Diag *diag);
+
+/* Reads and checks every row of a table with such a header; `as_stated`: nothing is overridden.
+ * False: reported with the line. */
+bool validate_read(Arena *arena, const CsvTable *csv, bool as_stated, RunTable *out, Diag *diag);
+
+/* Keeps the rows of `family`, or with FAMILY_single and FAMILY_multi those on one node or on
+ * several. False: reported: there are none. */
+bool validate_filter(RunTable *table, const char *family, Diag *diag);
+bool run_in_family(const Run *run, const char *family);
+
+typedef struct ValidateOptions {
+    const char *cluster, *software, *model; /* NULL: by the row's own columns, family and shape */
+    void (*progress)(void *user, int n_done, int n_all, const char *what);
+    void *user;
+} ValidateOptions;
+
+/* Sets what is predicted of every run. False: reported. */
+bool validate_predict(Arena *arena, RunTable *table, const ValidateOptions *options, Diag *diag);
+
+/* Errors of the runs of a family, or of its part on one node or on several. */
+typedef struct FamilyStats {
+    const char *name;
+    bool is_part;
+    int n_rows, n_skipped;
+    double mean_abs_error, max_abs_error, bias; /* fractions; of rows that were predicted */
+    const Run *worst;
+    int n_groups;  /* of rows that differ in the layout alone */
+    double regret; /* mean over groups: measured time of the one predicted best / best - 1 */
+} FamilyStats;
+
+/* In the order of the rows, each family followed by its parts if it has both. */
+FamilyStats *validate_stats(Arena *arena, const RunTable *table, int *out_count);
+
+/* What all forms of the result take. */
+typedef struct Validation {
+    Arena *arena;
+    const RunTable *table;
+    int n_stats;
+    const FamilyStats *stats;
+    double elapsed_seconds;
+} Validation;
+
+void validate_show_text(StrBuf *out, const Validation *result);
+/* False: reported. */
+bool validate_show_json(StrBuf *out, const Validation *result, Diag *diag);
+void validate_show_html(StrBuf *out, const Validation *result);
+/* The scatter alone, a file of its own. */
+void validate_show_svg(StrBuf *out, const Validation *result);
+
+/* "full", "selective sp z1": what a layout has beside its degrees. */
+enum { CHOICES_TEXT = 32 };
+const char *run_choices(const Run *run, char text[CHOICES_TEXT]);
+/* "not stated: vocab, zero_stage; not taken as stated: cp", or "" */
+const char *run_assumed(Arena *arena, const Run *run);
+
+#endif

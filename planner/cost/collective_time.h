@@ -1,0 +1,45 @@
+/* Collective time: how long messages take between devices of a cluster: NCCL's own model (its
+ * src/graph/tuning.cc): the best of ring, tree and in-switch reduction, each a latency and a rate.
+ * A ring over several nodes uses all cards of its members, as many rings side by side do; NCCL has
+ * no other hierarchical algorithm, so none is priced.
+ */
+#ifndef PLANNER_COST_COLLECTIVE_TIME_H
+#define PLANNER_COST_COLLECTIVE_TIME_H
+
+#include "planner/clusters/cluster.h"
+
+typedef enum CollectiveKind {
+    COLLECTIVE_ALL_REDUCE,
+    COLLECTIVE_ALL_GATHER,
+    COLLECTIVE_REDUCE_SCATTER,
+    N_COLLECTIVE_KINDS
+} CollectiveKind;
+
+/* Where the members of one group sit. */
+typedef struct CollectiveGroup {
+    int n_ranks;  /* members */
+    int per_node; /* members in one node; n_ranks if the group stays inside */
+    int sharing;  /* groups like this one on the same way at once, this included: out of a node, or
+                      along its ring of links */
+} CollectiveGroup;
+
+/* `bytes`: the whole tensor: the operand of an all-reduce or reduce-scatter, the result of an
+ * all-gather. 0 for a group of one. */
+double collective_us(const Cluster *cluster, CollectiveKind kind, double bytes,
+                     const CollectiveGroup *group);
+const char *collective_algorithm(const Cluster *cluster, CollectiveKind kind, double bytes,
+                                 const CollectiveGroup *group); /* "ring", "tree", "nvls" */
+
+/* One message from one device to another; `sharing` messages leave the same node at once. */
+double message_us(const Cluster *cluster, double bytes, bool crosses_nodes, int sharing);
+
+/* The ranks of a mesh axis as they sit in nodes: t innermost, then d, then p. */
+typedef struct Placement {
+    int n_per_node;
+    int t, d, p;
+} Placement;
+CollectiveGroup placement_group(const Placement *placement, int mesh_axis); /* MESH_* */
+/* Does the border between pipeline stages s and s + 1 leave the node (for any of its ranks)? */
+bool placement_border_crosses(const Placement *placement, int stage);
+
+#endif

@@ -1,0 +1,43 @@
+/* Device time: how long one operation takes on a device of a cluster, from its sizes.
+ *
+ * A product takes the longer of its arithmetic, on whole tiles and whole waves of tiles over the
+ * device's units, and its memory traffic; anything else its memory traffic; both at achievable
+ * fractions with a ramp for small sizes, and never less than a kernel's floor. Everything grows
+ * with every size, but for the penalty of rows that are not a multiple of 16 bytes. Nothing here
+ * knows of layers, models or layouts.
+ */
+#ifndef PLANNER_COST_DEVICE_TIME_H
+#define PLANNER_COST_DEVICE_TIME_H
+
+#include "planner/clusters/cluster.h"
+
+/* batch products of [m, k] by [k, n]; operands and result of `bytes_per_element` */
+typedef struct ProductShape {
+    int64_t batch, m, n, k;
+    double bytes_per_element;
+} ProductShape;
+double device_product_us(const ClusterDevice *device, MathKind math, const ProductShape *shape);
+
+/* Reads plus writes; by a kernel of its own, and by one that runs anyway. */
+double device_memory_us(const ClusterDevice *device, double bytes);
+double device_stream_us(const ClusterDevice *device, double bytes);
+
+/* Queries of `heads` heads (all sequences of the micro-batch counted in `batch`), keys and values
+ * of kv_heads; [seq, seq] scores, half of which count if causal. */
+typedef struct AttentionShape {
+    int64_t batch, heads, kv_heads, seq, head;
+    bool causal, dropout;
+    double bytes_per_element;
+} AttentionShape;
+/* One blockwise kernel, or the products and elementwise kernels of one with materialised scores;
+ * *out_n_ops: how many operations that is to issue. */
+double device_attention_us(const Cluster *cluster, MathKind math, const AttentionShape *shape,
+                           bool backward, int *out_n_ops);
+
+/* One phase (forward, backward) of one micro-batch as software with these habits runs it, `members`
+ * ranks dividing the tensors: `device_us` of kernels and `collective_us` of messages that nothing
+ * hides, unless the host that issues operations one by one is slower. */
+double software_phase_us(const ClusterSoftware *software, double device_us, double collective_us,
+                         int n_ops, int n_collectives, int members, bool backward);
+
+#endif

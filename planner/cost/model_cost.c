@@ -1,0 +1,533 @@
+#include "planner/cost/model_cost.h"
+
+#include "planner/cost/count_calls.h"
+#include "planner/cost/device_time.h"
+#include "planner/cost/node_cost.h"
+#include "planner/cost/thin_model.h"
+#include "planner/passes/pass.h"
+
+#include <string.h>
+
+/* A program lowered for one sequence, and which segment each of its nodes belongs to. */
+enum { SEGMENT_BEFORE = -2, SEGMENT_AFTER = -1 }; /* else the kind of block */
+typedef struct Lowered {
+    int t;
+    bool sequence_parallel, zero; /* zero: over two ranks of d */
+    Recompute recompute;
+    const Plan *plan; /* NULL: cannot be */
+    const char *reason;
+    int *segment; /* by node id of the program */
+    bool *tied;   /* by node id: a parameter that before and after read, and what belongs to it */
+} Lowered;
+
+typedef struct CachedCost {
+    int lowered;
+    LayoutCost cost;
+} CachedCost;
+
+struct ModelCostsCache {
+    Arena *arena;
+    PlanRequest request;   /* of the thin model */
+    double *mask_elements; /* of dropout, by kind; then before, after */
+    int n_lowered, lowered_capacity;
+    Lowered *lowered;
+    int n_costs, costs_capacity;
+    const CachedCost **costs;
+};
+
+/* Nodes without a block come before them or after; backward nodes go by what they follow. A partial
+ * sum is completed where it is first read, which may be the next block: it is who made it that
+ * needs the message. */
+static void find_segments(Lowered *lowered, Arena *arena) {
+    const Graph *graph = lowered->plan->programs[0].graph;
+    int n = graph->n_nodes;
+    lowered->segment = ARENA_ARRAY(arena, int, n + 1);
+    bool *follows = ARENA_ARRAY(arena, bool, n + 1); /* a block's node of the same phase */
+    for (int i = 0; i < n; i++) {
+        const Node *node = graph->nodes[i];
+        bool leaf = OPS[node->op].flags & LEAF;
+        follows[i] = node->block != NO_BLOCK && !leaf;
+        for (int k = 0; k < node->n_inputs; k++) {
+            const Node *from = node->inputs[k].node;
+            follows[i] |= from->phase == node->phase && follows[from->id];
+        }
+        bool after = node->phase == PHASE_FORWARD ? follows[i] : !follows[i];
+        lowered->segment[i] = node->block != NO_BLOCK ? node->block
+                              : after                 ? SEGMENT_AFTER
+                                                      : SEGMENT_BEFORE;
+        bool completes = node->op == OP_ALL_REDUCE || node->op == OP_REDUCE_SCATTER;
+        if (completes && node->inputs[0].node->phase == node->phase) {
+            lowered->segment[i] = lowered->segment[node->inputs[0].node->id];
+        }
+    }
+}
+
+/* Leaves sit where they are read in forward or backward; who is read on both ends is tied. What
+ * belongs to a parameter (state, accumulator, optimizer) goes with it. */
+static void place_leaves(Lowered *lowered, Arena *arena) {
+    const Graph *graph = lowered->plan->programs[0].graph;
+    enum { BEFORE = 1, AFTER = 2 };
+    uint8_t *read = ARENA_ARRAY(arena, uint8_t, graph->n_nodes + 1);
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        if (node->phase == PHASE_UPDATE) continue;
+        for (int i = 0; i < node->n_inputs; i++) {
+            const Node *from = node->inputs[i].node;
+            if (!(OPS[from->op].flags & LEAF) || from->block != NO_BLOCK) continue;
+            read[from->id] |= lowered->segment[n] == SEGMENT_AFTER ? AFTER : BEFORE;
+        }
+    }
+    lowered->tied = ARENA_ARRAY(arena, bool, graph->n_nodes + 1);
+    for (int n = 0; n < graph->n_nodes; n++) { /* copies read for their parameter */
+        const Node *node = graph->nodes[n];
+        const char *of = node_string(node, ATTR_of);
+        if (!of[0] || node->block != NO_BLOCK) continue;
+        for (int k = 0; k < graph->n_nodes; k++) {
+            const Node *param = graph->nodes[k];
+            if (param->op != OP_PARAM || param->block != NO_BLOCK ||
+                strcmp(node_string(param, ATTR_name), of) != 0) {
+                continue;
+            }
+            read[k] |= read[n];
+        }
+    }
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n], *param = node;
+        const char *of = node_string(node, ATTR_of);
+        if (node->block != NO_BLOCK || !(OPS[node->op].flags & LEAF)) continue;
+        for (int k = 0; of[0] && k < graph->n_nodes; k++) {
+            const Node *other = graph->nodes[k];
+            if (other->op == OP_PARAM && other->block == NO_BLOCK &&
+                strcmp(node_string(other, ATTR_name), of) == 0) {
+                param = other;
+            }
+        }
+        lowered->segment[n] = read[param->id] & BEFORE ? SEGMENT_BEFORE : SEGMENT_AFTER;
+        lowered->tied[n] = read[param->id] == (BEFORE | AFTER);
+    }
+}
+
+/* The graph with b times as many sequences. */
+static Graph *scale_batch(const Graph *graph, int b, Arena *arena) {
+    Graph *scaled = ARENA_NEW(arena, Graph);
+    int batch = axis_find(&graph->axes, "batch", 5);
+    *scaled = *graph;
+    scaled->arena = arena;
+    scaled->nodes = ARENA_ARRAY(arena, Node *, graph->n_nodes + 1);
+    Node *copies = ARENA_ARRAY(arena, Node, graph->n_nodes + 1);
+    for (int n = 0; n < graph->n_nodes; n++) {
+        Node *node = scaled->nodes[n] = &copies[n];
+        *node = *graph->nodes[n];
+        node->inputs = ARENA_ARRAY(arena, Value, node->n_inputs + 1);
+        for (int i = 0; i < node->n_inputs; i++) {
+            Value from = graph->nodes[n]->inputs[i];
+            node->inputs[i] = node_value(&copies[from.node->id], from.output);
+        }
+        for (int o = 0; o < node->n_outputs; o++) {
+            int at = type_find_axis(&node->types[o], batch);
+            if (at >= 0) node->types[o].dims[at] *= b;
+        }
+    }
+    return scaled;
+}
+
+static Lowered *lower(ModelCosts *costs, int t, bool sequence_parallel, Recompute recompute,
+                      bool zero) {
+    struct ModelCostsCache *cache = costs->cache;
+    sequence_parallel &= t > 1;
+    for (int i = 0; i < cache->n_lowered; i++) {
+        Lowered *known = &cache->lowered[i];
+        if (known->t == t && known->sequence_parallel == sequence_parallel &&
+            known->recompute == recompute && known->zero == zero) {
+            return known;
+        }
+    }
+    Lowered lowered = {
+        .t = t, .sequence_parallel = sequence_parallel, .recompute = recompute, .zero = zero};
+    PlanRequest request = cache->request;
+    if (zero) request.forward = scale_batch(request.forward, 2, cache->arena);
+    for (int axis = 0; axis < N_MESH_AXES; axis++) request.options.mesh.size[axis] = 1;
+    request.options.mesh.size[MESH_T] = t;
+    request.options.sequence_parallel = sequence_parallel;
+    request.options.mesh.size[MESH_D] = zero ? 2 : 1;
+    request.options.zero = zero;
+    request.options.micro_batch = 1;
+    request.options.global_batch = zero ? 2 : 1;
+    request.options.n_chunks = 1;
+    request.options.recompute = recompute;
+    request.options.schedule = "1f1b";
+    request.options.split = NULL;
+    request.options.dump_after = NULL;
+    Diag *diag = diag_create();
+    lowered.plan = plan_make(cache->arena, &request, diag);
+    if (lowered.plan) {
+        find_segments(&lowered, cache->arena);
+        place_leaves(&lowered, cache->arena);
+    } else {
+        const char *text = diag_text(diag);
+        lowered.reason = arena_strndup(cache->arena, text, strcspn(text, "\n"));
+    }
+    diag_destroy(diag);
+    ARENA_PUSH(cache->arena, cache->lowered, cache->n_lowered, cache->lowered_capacity, lowered);
+    return &cache->lowered[cache->n_lowered - 1];
+}
+
+typedef struct Pricer {
+    const ModelCosts *costs;
+    const Lowered *lowered;
+    const Program *program; /* scaled */
+    LayoutCost *out;
+} Pricer;
+
+static SegmentCost *segment_of(Pricer *p, int node) {
+    int segment = p->lowered->segment[node];
+    return segment == SEGMENT_BEFORE  ? &p->out->before
+           : segment == SEGMENT_AFTER ? &p->out->after
+                                      : &p->out->kinds[segment];
+}
+
+static const Buffer *buffer_of(const Pricer *p, Value value) {
+    return &p->program->buffers[value.node->id * MAX_OUTPUTS + value.output];
+}
+
+/* Values that share a storage are counted once: where it is first used. */
+static void count_memory(Pricer *p) {
+    const Graph *graph = p->program->graph;
+    int64_t frame_end = 0;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        Node *node = graph->nodes[n];
+        SegmentCost *segment = segment_of(p, n);
+        for (int i = 0; i < node->n_inputs + node->n_outputs; i++) {
+            Value value =
+                i < node->n_inputs ? node->inputs[i] : node_value(node, i - node->n_inputs);
+            const Buffer *buffer = buffer_of(p, value);
+            int64_t end = buffer->offset_bytes + buffer->bytes;
+            if (buffer->region == REGION_SCRATCH && end > segment->scratch_bytes) {
+                segment->scratch_bytes = end;
+            }
+        }
+        for (int o = 0; o < node->n_outputs; o++) {
+            const Buffer *buffer = buffer_of(p, node_value(node, o));
+            if (buffer->region != REGION_FRAME || buffer->offset_bytes < frame_end) continue;
+            frame_end = buffer->offset_bytes + buffer->bytes;
+            if (buffer->class == CLASS_INPUT) {
+                p->out->input_bytes += buffer->bytes;
+            } else {
+                segment->kept_bytes += buffer->bytes;
+            }
+        }
+    }
+}
+
+static void count_leaf(const Node *node, const Graph *graph, bool has_copy, SegmentCost *segment) {
+    int64_t bytes = type_local_bytes(&node->types[0], &node->shardings[0], &graph->mesh);
+    switch (node->op) {
+    case OP_PARAM:
+        *(has_copy ? &segment->optimizer_bytes : &segment->parameter_bytes) += bytes;
+        segment->n_parameters += bytes / dtype_bytes(node->types[0].dtype);
+        break;
+    case OP_STATE:
+        *(node_is_copy(node) ? &segment->parameter_bytes : &segment->optimizer_bytes) += bytes;
+        break;
+    case OP_ACCUMULATOR: segment->gradient_bytes += bytes; break;
+    default: break;
+    }
+}
+
+static bool param_has_copy(const Graph *graph, const Node *param) {
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        if (node_is_copy(node) && node->block == param->block &&
+            strcmp(node_string(node, ATTR_of), node_string(param, ATTR_name)) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void count_parameters(Pricer *p) {
+    const Graph *graph = p->program->graph;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        if (!(OPS[node->op].flags & PERSISTENT)) continue;
+        if (node->op == OP_ACCUMULATOR && !node_string(node, ATTR_of)[0]) continue; /* the loss */
+        bool has_copy = node->op == OP_PARAM && param_has_copy(graph, node);
+        count_leaf(node, graph, has_copy, segment_of(p, n));
+        if (!p->lowered->tied[n]) continue;
+        count_leaf(node, graph, has_copy, &p->out->after); /* segment_of said before */
+        count_leaf(node, graph, has_copy, &p->out->tied);
+    }
+}
+
+/* FLOPs of forward and backward as the model has them: recomputation is not counted. */
+static double model_flops(const Node *node, const Mesh *mesh) {
+    Type inputs[8], outputs[MAX_OUTPUTS];
+    if (node->n_inputs > 8 ||
+        (node->op != OP_MATMUL && node->op != OP_ATTENTION && node->op != OP_ATTENTION_GRAD)) {
+        return 0;
+    }
+    for (int i = 0; i < node->n_inputs; i++) {
+        inputs[i] = type_local(value_type(node->inputs[i]), value_sharding(node->inputs[i]), mesh);
+    }
+    for (int o = 0; o < node->n_outputs; o++) {
+        outputs[o] = type_local(&node->types[o], &node->shardings[o], mesh);
+    }
+    double flops = OPS[node->op].flops(node, inputs, outputs);
+    return node->op == OP_ATTENTION_GRAD ? flops * 2 / 2.5 : flops;
+}
+
+static void price_nodes(Pricer *p, Arena *work) {
+    const Graph *graph = p->program->graph;
+    const Cluster *cluster = p->costs->cluster;
+    NodePricer pricer = node_pricer_create(cluster, graph, work);
+    bool again = cluster->software.attention == ATTENTION_MATERIALISED &&
+                 p->out->recompute == RECOMPUTE_SELECTIVE;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        SegmentCost *segment = segment_of(p, n);
+        if (node->phase == PHASE_UPDATE) continue;
+        bool backward = node->phase == PHASE_BACKWARD;
+        PhaseCost *phase = backward ? &segment->backward : &segment->forward;
+        node_cost_add(phase, &pricer, node);
+        if (again && node->op == OP_ATTENTION_GRAD) {
+            node_cost_add_attention_again(phase, &pricer, node);
+        }
+    }
+}
+
+static void count_model_flops(Pricer *p) {
+    const Graph *graph = p->program->graph;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        if (node->phase == PHASE_UPDATE) continue;
+        segment_of(p, n)->model_flops += model_flops(node, &graph->mesh);
+    }
+}
+
+/* What software without Perilune's habits keeps besides: masks of dropout, and scores of attention:
+ * softmax's result, its mask, and what dropout makes of it (Korthikanti et al. 2022, section 4.1).
+ */
+static void add_kept_by_software(Pricer *p) {
+    const ClusterSoftware *software = &p->costs->cluster->software;
+    const Graph *graph = p->program->graph;
+    const struct ModelCostsCache *cache = p->costs->cache;
+    LayoutCost *out = p->out;
+    if (out->recompute == RECOMPUTE_FULL) return;
+    if (software->keeps_masks) {
+        double share = (double)out->micro_batch / (out->sequence_parallel ? out->t : 1);
+        int n_kinds = p->costs->n_kinds;
+        for (int k = 0; k < n_kinds; k++) {
+            out->kinds[k].kept_bytes += (int64_t)(cache->mask_elements[k] * share);
+        }
+        out->before.kept_bytes += (int64_t)(cache->mask_elements[n_kinds] * share);
+    }
+    bool scores = software->attention == ATTENTION_MATERIALISED;
+    for (int n = 0; scores && out->recompute == RECOMPUTE_NONE && n < graph->n_nodes; n++) {
+        if (graph->nodes[n]->op != OP_ATTENTION) continue;
+        double bytes = software->attention_dropout ? 5 : 2;
+        segment_of(p, n)->kept_bytes +=
+            (int64_t)(bytes * attention_score_elements(graph->nodes[n], &graph->mesh));
+    }
+}
+
+static void close_segment(const Pricer *p, SegmentCost *segment) {
+    const Cluster *cluster = p->costs->cluster;
+    double copied = (double)segment->parameter_bytes, state = (double)segment->optimizer_bytes;
+    phase_cost_close(&segment->forward, &cluster->software, p->out->t, false);
+    phase_cost_close(&segment->backward, &cluster->software, p->out->t, true);
+    /* The norm reads gradients, the optimizer reads them again and reads and writes the rest. */
+    double bytes = 2 * (double)segment->gradient_bytes + 2 * state + copied;
+    segment->update_us = bytes > 0 ? device_memory_us(&cluster->device, bytes) : 0;
+}
+
+/* What crosses from one block to the next: the most that others read of a block. (What a block
+ * reads of others would not do: the only one of its kind reads the embedding, which may be divided
+ * in another way.) */
+static void measure_border(const Pricer *p, Arena *arena) {
+    const Graph *graph = p->program->graph;
+    int64_t *bytes = ARENA_ARRAY(arena, int64_t, p->costs->n_kinds + 1);
+    int *n_values = ARENA_ARRAY(arena, int, p->costs->n_kinds + 1);
+    LayoutCost *out = p->out;
+    bool *seen = ARENA_ARRAY(arena, bool, (graph->n_nodes + 1) * MAX_OUTPUTS);
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        for (int i = 0; i < node->n_inputs && node->phase == PHASE_FORWARD; i++) {
+            Value in = node->inputs[i];
+            int at = in.node->id * MAX_OUTPUTS + in.output, block = in.node->block;
+            if (block == NO_BLOCK || block == node->block || seen[at]) continue;
+            if (OPS[in.node->op].flags & LEAF || in.node->op == OP_CONST) continue;
+            seen[at] = true;
+            bytes[block] += type_local_bytes(value_type(in), value_sharding(in), &graph->mesh);
+            n_values[block]++;
+            if (bytes[block] > out->border_bytes) out->border_bytes = bytes[block];
+            if (n_values[block] > out->n_border_values) out->n_border_values = n_values[block];
+        }
+    }
+}
+
+static void add_phase(PhaseCost *sum, const PhaseCost *other) {
+    sum->us += other->us;
+    sum->product_us += other->product_us;
+    sum->attention_us += other->attention_us;
+    sum->memory_us += other->memory_us;
+    sum->collective_us += other->collective_us;
+    sum->host_us += other->host_us;
+    sum->flops += other->flops;
+    sum->collective_bytes += other->collective_bytes;
+    sum->n_ops += other->n_ops;
+    sum->n_collectives += other->n_collectives;
+}
+
+/* What recomputes is compared with what does not: the model's FLOPs are the latter's, and there is
+ * software that runs the whole forward of a block again. */
+static void compare_with_none(const ModelCosts *costs, const LayoutCost *none, LayoutCost *out) {
+    bool all = out->recompute == RECOMPUTE_FULL && costs->cluster->software.recomputes_all;
+    out->before.model_flops = none->before.model_flops;
+    out->after.model_flops = none->after.model_flops;
+    for (int k = 0; k < costs->n_kinds; k++) {
+        SegmentCost *kind = &out->kinds[k];
+        kind->model_flops = none->kinds[k].model_flops;
+        if (!all) continue;
+        kind->forward = none->kinds[k].forward;
+        kind->backward = none->kinds[k].backward;
+        add_phase(&kind->backward, &kind->forward);
+    }
+}
+
+static void price(ModelCosts *costs, const Lowered *lowered, LayoutCost *out) {
+    Arena *work = arena_create();
+    Program program = {0};
+    program.graph = scale_batch(lowered->plan->programs[0].graph, out->micro_batch, work);
+    plan_memory(&program, 1, lowered->plan->cuda, work);
+    Pricer p = {costs, lowered, &program, out};
+    price_nodes(&p, work);
+    count_model_flops(&p);
+    count_memory(&p);
+    count_parameters(&p);
+    add_kept_by_software(&p);
+    close_segment(&p, &out->before);
+    close_segment(&p, &out->after);
+    close_segment(&p, &out->tied);
+    for (int k = 0; k < costs->n_kinds; k++) close_segment(&p, &out->kinds[k]);
+    measure_border(&p, work);
+    out->workspace_bytes = program_workspace(program.graph, lowered->plan->cuda).total;
+    arena_destroy(work);
+}
+
+/* What messages of shards are packed in, whatever d is. 0 where such a plan cannot be. */
+static int64_t zero_bytes(const Lowered *zero) {
+    if (!zero->plan) return 0;
+    return program_workspace(zero->plan->programs[0].graph, zero->plan->cuda).bytes[WORKSPACE_DATA];
+}
+
+static CalledGraph called_graph(const ModelCosts *costs, const Lowered *lowered, LayoutCost *out,
+                                Arena *work) {
+    Pricer p = {costs, lowered, NULL, out};
+    const Graph *graph = lowered->plan->programs[0].graph;
+    CalledGraph called = {graph, ARENA_ARRAY(work, SegmentCost *, graph->n_nodes + 1),
+                          lowered->tied};
+    for (int n = 0; n < graph->n_nodes; n++) called.segments[n] = segment_of(&p, n);
+    return called;
+}
+
+static void count_lowered_calls(const ModelCosts *costs, const Lowered *lowered,
+                                const Lowered *zero, LayoutCost *out) {
+    Arena *work = arena_create();
+    CalledGraph whole = called_graph(costs, lowered, out, work), divided;
+    if (zero->plan) divided = called_graph(costs, zero, out, work);
+    count_calls(&whole, zero->plan ? &divided : NULL, out, work);
+    arena_destroy(work);
+}
+
+const LayoutCost *model_costs_at(ModelCosts *costs, int t, bool sequence_parallel,
+                                 Recompute recompute, int micro_batch, const char **out_reason) {
+    struct ModelCostsCache *cache = costs->cache;
+    /* Where scores are kept, what is selected for recomputation is attention: priced, not lowered.
+     */
+    bool scores = costs->cluster->software.attention == ATTENTION_MATERIALISED;
+    bool priced = scores && recompute == RECOMPUTE_SELECTIVE;
+    const Lowered *lowered =
+        lower(costs, t, sequence_parallel, priced ? RECOMPUTE_NONE : recompute, false);
+    int index = (int)(lowered - cache->lowered);
+    if (out_reason) *out_reason = lowered->reason;
+    if (!lowered->plan) return NULL;
+    for (int i = 0; i < cache->n_costs; i++) {
+        const CachedCost *known = cache->costs[i];
+        if (known->lowered == index && known->cost.micro_batch == micro_batch &&
+            known->cost.recompute == recompute) {
+            return &known->cost;
+        }
+    }
+    const LayoutCost *none = NULL;
+    if (recompute != RECOMPUTE_NONE) {
+        none = model_costs_at(costs, t, sequence_parallel, RECOMPUTE_NONE, micro_batch, out_reason);
+        if (!none) return NULL;
+        lowered = &cache->lowered[index]; /* the array may have moved */
+    }
+    CachedCost *made = ARENA_NEW(cache->arena, CachedCost);
+    made->lowered = index;
+    made->cost = (LayoutCost){.t = t,
+                              .micro_batch = micro_batch,
+                              .sequence_parallel = sequence_parallel,
+                              .recompute = recompute};
+    made->cost.kinds = ARENA_ARRAY(cache->arena, SegmentCost, costs->n_kinds + 1);
+    price(costs, lowered, &made->cost);
+    const Lowered *zero = lower(costs, t, false, RECOMPUTE_NONE, true);
+    lowered = &cache->lowered[index];
+    made->cost.zero_bytes = zero_bytes(zero);
+    count_lowered_calls(costs, lowered, zero, &made->cost);
+    if (none) compare_with_none(costs, none, &made->cost);
+    const CachedCost *kept = made;
+    ARENA_PUSH(cache->arena, cache->costs, cache->n_costs, cache->costs_capacity, kept);
+    return &made->cost;
+}
+
+static void count_logical(ModelCosts *costs, const Graph *forward) {
+    for (int n = 0; n < forward->n_nodes; n++) {
+        const Node *node = forward->nodes[n];
+        if (node->op == OP_PARAM) costs->n_parameters += type_elements(&node->types[0]);
+    }
+}
+
+static void count_masks(struct ModelCostsCache *cache, const Graph *thin, int n_kinds) {
+    cache->mask_elements = ARENA_ARRAY(cache->arena, double, n_kinds + 1);
+    for (int n = 0; n < thin->n_nodes; n++) {
+        const Node *node = thin->nodes[n];
+        if (node->op != OP_DROPOUT) continue;
+        int slot = node->block == NO_BLOCK ? n_kinds : node->block;
+        cache->mask_elements[slot] += (double)type_elements(&node->types[0]);
+    }
+}
+
+ModelCosts *model_costs_create(Arena *arena, const PlanRequest *request, const Cluster *cluster,
+                               Diag *diag) {
+    ThinModel *thin = thin_model(arena, request->forward, request->n_blocks, diag);
+    if (!thin) return NULL;
+    ModelCosts *costs = ARENA_NEW(arena, ModelCosts);
+    costs->model = request->model;
+    costs->cluster = cluster;
+    costs->n_blocks = request->n_blocks;
+    costs->n_kinds = thin->n_kinds;
+    costs->kind_of_block = thin->kind_of_block;
+    costs->seq = request->seq;
+    costs->vocab = request->vocab;
+    count_logical(costs, request->forward);
+    costs->cache = ARENA_NEW(arena, struct ModelCostsCache);
+    costs->cache->arena = arena;
+    costs->cache->request = *request;
+    costs->cache->request.forward = thin->graph;
+    costs->cache->request.n_blocks = thin->n_kinds;
+    count_masks(costs->cache, thin->graph, thin->n_kinds);
+    /* The whole model on one rank must be possible: it is what everything is compared with. */
+    const char *reason;
+    const LayoutCost *whole = model_costs_at(costs, 1, false, RECOMPUTE_NONE, 1, &reason);
+    if (!whole) {
+        diag_error(diag, NO_LOC, "%s", reason);
+        return NULL;
+    }
+    costs->model_flops = whole->before.model_flops + whole->after.model_flops;
+    for (int b = 0; b < costs->n_blocks; b++) {
+        costs->model_flops += whole->kinds[costs->kind_of_block[b]].model_flops;
+    }
+    return costs;
+}

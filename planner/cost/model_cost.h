@@ -1,0 +1,89 @@
+/* Model costs: what a model's parts cost on one rank of a cluster, by how they are divided.
+ *
+ * A model is blocks of a few kinds (usually one), what comes before them (embedding) and what comes
+ * after (final norm, head, loss). The forward graph is thinned to one block per kind, lowered by
+ * the planner's own passes for a tensor degree, and every node is priced by its local sizes; so any
+ * model that the front end can describe is priced, and by what would really run. The lowering is
+ * done for one sequence: with b sequences, what has the batch axis grows b-fold.
+ *
+ * Costs depend on (t, sequence parallel, recomputation, b) only; they are made when first asked for
+ * and kept. Data, pipeline and chunk degrees are arithmetic on top (step_cost.h).
+ */
+#ifndef PLANNER_COST_MODEL_COST_H
+#define PLANNER_COST_MODEL_COST_H
+
+#include "planner/clusters/cluster.h"
+#include "planner/planner.h"
+
+/* One phase (forward or backward) of one segment for one micro-batch on one rank. */
+typedef struct PhaseCost {
+    double us;               /* all of it: device or host, whichever is slower, and messages */
+    double product_us;       /* of it: matrix products */
+    double attention_us;     /* attention */
+    double memory_us;        /* everything that is bound by memory */
+    double collective_us;    /* messages of axis t that nothing hides */
+    double host_us;          /* what the host waits beyond the device */
+    double flops;            /* of products and attention, as run (recomputation counted) */
+    double collective_bytes; /* that axis t carries: whole tensors, summed */
+    int n_ops, n_collectives;
+} PhaseCost;
+
+/* How a parameter is updated over the d data-parallel ranks. */
+typedef enum UpdateKind {
+    UPDATE_ALONE,   /* d is 1 */
+    UPDATE_REDUCED, /* gradients are summed over d */
+    UPDATE_DIVIDED, /* ZeRO-1: scattered, and parameters gathered */
+    N_UPDATE_KINDS
+} UpdateKind;
+
+/* Bytes are of one rank. In 16 bits, a parameter that is multiplied by is a master (f32) and a
+ * copy: ZeRO-1 divides the master as well as the optimizer's state. */
+typedef struct SegmentCost {
+    PhaseCost forward, backward; /* backward includes what is recomputed */
+    double model_flops;          /* one rank's share of forward + backward, nothing recomputed */
+    int64_t kept_bytes;          /* from forward to backward, one micro-batch (a frame's share) */
+    int64_t scratch_bytes;       /* the most that lives within forward, backward or update */
+    int64_t parameter_bytes;     /* that compute reads: whole on every rank of axis d */
+    int64_t gradient_bytes;
+    int64_t optimizer_bytes; /* optimizer state and masters: what ZeRO-1 divides over d */
+    int64_t n_parameters;
+    double update_us; /* the optimizer's, not divided over d */
+    /* What the executor emits (count_calls.h): for each micro-batch, and once a step. */
+    int micro_calls, update_calls[N_UPDATE_KINDS];
+} SegmentCost;
+
+typedef struct LayoutCost {
+    int t, micro_batch;
+    bool sequence_parallel;
+    Recompute recompute;
+    SegmentCost before, after;
+    SegmentCost *kinds;               /* [n_kinds] */
+    SegmentCost tied;                 /* of the parameters that before and after both count */
+    int update_calls[N_UPDATE_KINDS]; /* every stage's, beside its parameters': the norm */
+    int n_border_values;              /* that cross a pipeline border in one direction */
+    int64_t border_bytes;             /* one micro-batch across it, one rank */
+    int64_t workspace_bytes;          /* of kernels and messages; part of no scratch_bytes */
+    int64_t zero_bytes;               /* more of it where ZeRO-1 sends shards */
+    int64_t input_bytes;              /* tokens and labels of one micro-batch, and scalars */
+} LayoutCost;
+
+typedef struct ModelCosts {
+    const char *model;
+    const Cluster *cluster;
+    int n_blocks, n_kinds;
+    int *kind_of_block; /* [n_blocks] */
+    int64_t seq, vocab, n_parameters;
+    double model_flops; /* one sequence, forward + backward, whole model */
+    struct ModelCostsCache *cache;
+} ModelCosts;
+
+/* `request->forward` was built with a batch of 1; its options give precision, device and seed; mesh
+ * and batch are ignored. NULL: reported. Kept in `arena`. Not thread-safe. */
+ModelCosts *model_costs_create(Arena *arena, const PlanRequest *request, const Cluster *cluster,
+                               Diag *diag);
+
+/* NULL: the model cannot be divided like this; *out_reason says why (owned by `costs`). */
+const LayoutCost *model_costs_at(ModelCosts *costs, int t, bool sequence_parallel,
+                                 Recompute recompute, int micro_batch, const char **out_reason);
+
+#endif

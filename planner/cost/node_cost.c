@@ -1,0 +1,275 @@
+#include "planner/cost/node_cost.h"
+
+#include "ir/op.h"
+#include "planner/cost/device_time.h"
+
+#include <string.h>
+
+static Type local_type(Value value, const Mesh *mesh) {
+    return type_local(value_type(value), value_sharding(value), mesh);
+}
+
+static double local_bytes(Value value, const Mesh *mesh) {
+    return (double)type_local_bytes(value_type(value), value_sharding(value), mesh);
+}
+
+static bool layout_of(const NodePricer *x, const Node *node, MatmulLayout *out) {
+    Type a = local_type(node->inputs[0], &x->graph->mesh);
+    Type b = local_type(node->inputs[1], &x->graph->mesh);
+    return node->op == OP_MATMUL && matmul_layout(node, &a, &b, out);
+}
+
+/* Products of one left operand that run at once: alike, too small to fill a device. That they lie
+ * equally far apart is assumed; with t one in three gradients of weights does not. */
+static bool can_batch(const NodePricer *x, const Node *a, const Node *b) {
+    MatmulLayout p, q;
+    if (a->op != OP_MATMUL || a->phase != b->phase || a->block != b->block) return false;
+    if (!layout_of(x, a, &p) || !layout_of(x, b, &q) || p.batch != 1 || q.batch != 1) return false;
+    return value_equal(a->inputs[0], b->inputs[0]) && p.m == q.m && p.n == q.n && p.k == q.k &&
+           !matmul_is_large(&p);
+}
+
+/* Products of one operand and of one block, in one phase: run as one, as if their other operands
+ * lay side by side. */
+static bool can_join(const NodePricer *x, const Node *a, const Node *b) {
+    MatmulLayout p, q;
+    if (x->cluster->software.batches_products) return can_batch(x, a, b);
+    if (a->op != OP_MATMUL || a->phase != b->phase || a->block != b->block) return false;
+    if (!layout_of(x, a, &p) || !layout_of(x, b, &q) || p.batch != 1 || q.batch != 1) return false;
+    bool left = value_equal(a->inputs[0], b->inputs[0]) && p.m == q.m;
+    bool right = value_equal(a->inputs[1], b->inputs[1]) && p.n == q.n;
+    return p.k == q.k && (left || right);
+}
+
+static void find_joined(NodePricer *x) {
+    enum { NEAR = 24 }; /* nodes between them */
+    for (int n = 0; n < x->graph->n_nodes; n++) {
+        const Node *node = x->graph->nodes[n];
+        x->joined[n] = n;
+        const ClusterSoftware *software = &x->cluster->software;
+        if (node->op != OP_MATMUL) continue;
+        if (!software->joins_products && !software->batches_products) continue;
+        for (int k = n - 1; k >= 0 && k >= n - NEAR && x->joined[n] == n; k--) {
+            if (can_join(x, x->graph->nodes[k], node)) x->joined[n] = x->joined[k];
+        }
+    }
+}
+
+/* Results that the op's own kernel can go on with: a product's, a norm's gradient, which adds what
+ * came past the norm, and sums, which go straight into accumulators. */
+static bool goes_on(Value from, const Node *reader) {
+    switch (from.node->op) {
+    case OP_MATMUL: return true;
+    case OP_LAYERNORM_GRAD:
+    case OP_RMSNORM_GRAD: return from.output == 0 || reader->op == OP_ACCUMULATE;
+    case OP_REDUCE_SUM: return reader->op == OP_ACCUMULATE;
+    default: return false;
+    }
+}
+
+/* Elementwise work on such a result that nothing else reads. */
+static void find_folded(NodePricer *x, const int *uses) {
+    for (int n = 0; n < x->graph->n_nodes; n++) {
+        const Node *node = x->graph->nodes[n];
+        bool elementwise = OPS[node->op].flags & ELEMENTWISE_BIT || node->op == OP_FUSED ||
+                           node->op == OP_ACCUMULATE;
+        if (!elementwise || !x->cluster->software.folds_epilogues) continue;
+        for (int i = 0; i < node->n_inputs; i++) {
+            Value from = node->inputs[i];
+            x->folded[n] |= goes_on(from, node) && from.node->phase == node->phase &&
+                            uses[from.node->id * MAX_OUTPUTS + from.output] == 1;
+        }
+    }
+}
+
+/* Updates that the kernel of an earlier one does, too. */
+static void find_continued(NodePricer *x) {
+    bool seen[N_OPS] = {false};
+    for (int n = 0; n < x->graph->n_nodes; n++) {
+        const Node *node = x->graph->nodes[n];
+        bool update = node->op == OP_ADAMW || node->op == OP_SGD || node->op == OP_SUMSQ;
+        if (!update || !x->cluster->software.joins_updates) continue;
+        x->continued[n] = seen[node->op];
+        seen[node->op] = true;
+    }
+}
+
+NodePricer node_pricer_create(const Cluster *cluster, const Graph *graph, Arena *arena) {
+    NodePricer x = {.cluster = cluster, .graph = graph};
+    x.joined = ARENA_ARRAY(arena, int, graph->n_nodes + 1);
+    x.folded = ARENA_ARRAY(arena, bool, graph->n_nodes + 1);
+    find_joined(&x);
+    x.continued = ARENA_ARRAY(arena, bool, graph->n_nodes + 1);
+    find_folded(&x, graph_count_uses(graph, arena));
+    find_continued(&x);
+    return x;
+}
+
+static int64_t round_up(int64_t size, int multiple) {
+    return (size + multiple - 1) / multiple * multiple;
+}
+
+/* Software that divides a vocabulary pads it to what kernels like; whole ones may stay odd. */
+static void pad_shares(MatmulLayout *layout, const NodePricer *x) {
+    int multiple = x->cluster->software.share_multiple;
+    if (multiple < 2 || x->graph->mesh.size[MESH_T] < 2) return;
+    int64_t *sizes[] = {&layout->m, &layout->n, &layout->k};
+    for (int i = 0; i < 3; i++) *sizes[i] = round_up(*sizes[i], multiple);
+}
+
+static bool is_weight_gradient(const Node *node) {
+    return node->phase == PHASE_BACKWARD && node->n_inputs == 3; /* adds to an accumulator */
+}
+
+static void add_product(PhaseCost *cost, const NodePricer *x, const Node *node) {
+    const Cluster *cluster = x->cluster;
+    MatmulLayout layout;
+    if (!layout_of(x, node, &layout)) return;
+    cost->flops +=
+        2.0 * (double)layout.batch * (double)layout.m * (double)layout.n * (double)layout.k;
+    double accumulated = cluster->software.accumulate_bytes * (double)layout.m * (double)layout.n;
+    if (is_weight_gradient(node) && accumulated > 0) {
+        cost->memory_us += device_memory_us(&cluster->device, accumulated);
+        cost->n_ops++;
+    }
+    if (x->joined[node->id] != node->id) return;
+    for (int n = node->id + 1; n < x->graph->n_nodes; n++) {
+        const Node *other = x->graph->nodes[n];
+        MatmulLayout beside;
+        if (x->joined[n] != node->id || !layout_of(x, other, &beside)) continue;
+        bool left = value_equal(other->inputs[0], node->inputs[0]);
+        if (cluster->software.batches_products) {
+            layout.batch++;
+            continue;
+        }
+        *(left ? &layout.n : &layout.m) += left ? beside.n : beside.m;
+    }
+    Type a = local_type(node->inputs[0], &x->graph->mesh);
+    MathKind math = cluster_math(cluster, a.dtype);
+    if (math == MATH_BF16 && cluster->software.fp8_products) math = MATH_FP8;
+    pad_shares(&layout, x);
+    ProductShape shape = {layout.batch, layout.m, layout.n, layout.k, dtype_bytes(a.dtype)};
+    cost->product_us += device_product_us(&cluster->device, math, &shape);
+    cost->n_ops++;
+}
+
+/* q [batch, seq, kv_heads, (group,) head] */
+static AttentionShape attention_shape(const Node *node, const Cluster *cluster, const Mesh *mesh) {
+    Type q = local_type(node->inputs[0], mesh);
+    int64_t group = q.rank == 5 ? q.dims[3] : 1;
+    return (AttentionShape){.batch = q.dims[0],
+                            .seq = q.dims[1],
+                            .kv_heads = q.dims[2],
+                            .heads = q.dims[2] * group,
+                            .head = q.dims[q.rank - 1],
+                            .causal = node_int(node, ATTR_causal, 1) != 0,
+                            .dropout = cluster && cluster->software.attention_dropout,
+                            .bytes_per_element = dtype_bytes(q.dtype)};
+}
+
+double attention_score_elements(const Node *node, const Mesh *mesh) {
+    AttentionShape shape = attention_shape(node, NULL, mesh);
+    return (double)shape.batch * (double)shape.heads * (double)shape.seq * (double)shape.seq;
+}
+
+static void add_attention(PhaseCost *cost, const Cluster *cluster, const Node *node,
+                          const Mesh *mesh, bool backward) {
+    AttentionShape shape = attention_shape(node, cluster, mesh);
+    Type q = local_type(node->inputs[0], mesh), outputs[1];
+    int n_ops = 1;
+    cost->attention_us +=
+        device_attention_us(cluster, cluster_math(cluster, q.dtype), &shape, backward, &n_ops);
+    double flops = OPS[OP_ATTENTION].flops(node, &q, outputs);
+    if (cluster->software.attention == ATTENTION_MATERIALISED && shape.causal) flops *= 2;
+    bool again = cluster->software.attention == ATTENTION_BLOCKWISE; /* scores, in backward */
+    cost->flops += backward ? (again ? 2.5 : 2) * flops : flops;
+    cost->n_ops += n_ops;
+}
+
+static void add_collective(PhaseCost *cost, const Cluster *cluster, const Node *node,
+                           const Mesh *mesh) {
+    const char *axis = node_string(node, ATTR_mesh);
+    int mesh_axis = mesh_axis_find(axis, (int)strlen(axis));
+    if (mesh_axis != MESH_T || mesh->size[MESH_T] < 2) return;
+    int t = mesh->size[MESH_T], n_devices = cluster->node.n_devices;
+    CollectiveGroup group = {t, t < n_devices ? t : n_devices, 1};
+    Value whole = node->op == OP_ALL_GATHER ? node_value((Node *)node, 0) : node->inputs[0];
+    CollectiveKind kind = node->op == OP_ALL_GATHER       ? COLLECTIVE_ALL_GATHER
+                          : node->op == OP_REDUCE_SCATTER ? COLLECTIVE_REDUCE_SCATTER
+                                                          : COLLECTIVE_ALL_REDUCE;
+    double bytes = local_bytes(whole, mesh);
+    cost->collective_us += collective_us(cluster, kind, bytes, &group);
+    cost->collective_bytes += bytes;
+    cost->n_collectives++;
+}
+
+/* What a look-up or its gradient touches of the table is as much as it gives or takes. */
+static double traffic_bytes(const NodePricer *x, const Node *node) {
+    const Mesh *mesh = &x->graph->mesh;
+    const ClusterSoftware *software = &x->cluster->software;
+    double bytes = 0;
+    bool lookup = node->op == OP_EMBEDDING, scatter = node->op == OP_EMBEDDING_GRAD;
+    double loss_bytes = node->op == OP_LOGSUMEXP            ? software->loss_forward_bytes
+                        : node->op == OP_CROSS_ENTROPY_GRAD ? software->loss_backward_bytes
+                                                            : 0;
+    if (loss_bytes > 0) {
+        Type logits = local_type(node->inputs[0], mesh);
+        return loss_bytes * (double)type_elements(&logits);
+    }
+    for (int i = 0; i < node->n_inputs; i++) {
+        if ((lookup && i == 1) || (scatter && i != 1)) continue;
+        bytes += local_bytes(node->inputs[i], mesh);
+    }
+    if (scatter) return 3 * bytes;
+    for (int o = 0; o < node->n_outputs; o++) {
+        bytes += local_bytes(node_value((Node *)node, o), mesh);
+    }
+    return lookup ? 2 * bytes : bytes;
+}
+
+/* Without the result that it goes on from, which is neither written nor read. */
+static double folded_bytes(const NodePricer *x, const Node *node) {
+    double bytes = traffic_bytes(x, node);
+    for (int i = 0; i < node->n_inputs; i++) {
+        if (!goes_on(node->inputs[i], node)) continue;
+        bytes -= 2 * local_bytes(node->inputs[i], &x->graph->mesh);
+    }
+    return bytes > 0 ? bytes : 0;
+}
+
+void node_cost_add(PhaseCost *cost, const NodePricer *pricer, const Node *node) {
+    const ClusterDevice *device = &pricer->cluster->device;
+    unsigned flags = OPS[node->op].flags;
+    if (!(flags & KERNEL) || node->op == OP_CONST) return;
+    if (flags & COLLECTIVE) {
+        add_collective(cost, pricer->cluster, node, &pricer->graph->mesh);
+    } else if (node->op == OP_MATMUL) {
+        add_product(cost, pricer, node);
+    } else if (node->op == OP_ATTENTION || node->op == OP_ATTENTION_GRAD) {
+        add_attention(cost, pricer->cluster, node, &pricer->graph->mesh,
+                      node->op == OP_ATTENTION_GRAD);
+    } else if (pricer->folded[node->id]) {
+        double us =
+            device_memory_us(device, folded_bytes(pricer, node)) - device_memory_us(device, 0);
+        cost->memory_us += us;
+    } else if (pricer->continued[node->id]) {
+        cost->memory_us += device_stream_us(device, traffic_bytes(pricer, node));
+    } else {
+        cost->memory_us += device_memory_us(device, traffic_bytes(pricer, node));
+        cost->n_ops++;
+    }
+}
+
+void node_cost_add_attention_again(PhaseCost *cost, const NodePricer *pricer, const Node *node) {
+    add_attention(cost, pricer->cluster, node, &pricer->graph->mesh, false);
+}
+
+void phase_cost_close(PhaseCost *cost, const ClusterSoftware *software, int t, bool backward) {
+    if (software->overlaps_tensor)
+        cost->collective_us *=
+            1 - (backward ? software->tensor_backward_hidden : software->tensor_forward_hidden);
+    double device_us = cost->product_us + cost->attention_us + cost->memory_us;
+    cost->us = software_phase_us(software, device_us, cost->collective_us, cost->n_ops,
+                                 cost->n_collectives, t, backward);
+    cost->host_us = cost->us - device_us - cost->collective_us;
+}

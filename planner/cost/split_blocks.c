@@ -1,0 +1,184 @@
+/* Contiguous runs of blocks become chunks, so that the slowest stage takes as little as can be.
+ *
+ * Blocks of one kind: only how many blocks a stage has matters, so they are dealt out one by one to
+ * the stage that is then least busy, which is optimal for equal pieces (Graham 1969).
+ * Blocks of several kinds: a bound on the chunks' time is bisected; for a bound, chunks filled
+ * greedily from the front are as few as there can be. Then single blocks are moved between
+ * neighbours while that lowers the slowest stage or makes stages more alike.
+ */
+#include "planner/cost/step_cost.h"
+
+#include <math.h>
+
+static double segment_us(const SegmentCost *segment) {
+    return segment->forward.us + segment->backward.us;
+}
+
+static bool split_evenly(int n_blocks, int n_total, int *out_split) {
+    if (n_blocks % n_total) return false;
+    for (int g = 0; g < n_total; g++) out_split[g] = n_blocks / n_total;
+    return true;
+}
+
+/* What is left over goes to the first chunks, of every stage alike: stages whose heavy chunks are
+ * others hold each other up. */
+static void spread_over_chunks(int stage, int p, int n_chunks, int n, int *out_split) {
+    for (int c = 0; c < n_chunks; c++) {
+        out_split[c * p + stage] = n / n_chunks + (c < n % n_chunks);
+    }
+}
+
+static void deal_out(int n_blocks, double block, double before, double after, int p, int n_chunks,
+                     int *out_split) {
+    int counts[MAX_STAGES];
+    /* However they are dealt, a stage falls short of its share by no more than what it carries
+     * besides, and one: so much is dealt at once. */
+    double ends[2] = {before, after};
+    int left = n_blocks;
+    for (int s = 0; s < p; s++) {
+        double carried = (s == 0 ? before : 0) + (s == p - 1 ? after : 0);
+        int share = n_blocks / p - 1;
+        double sure = block > 0 ? share - carried / block : 0;
+        counts[s] = sure > n_chunks ? (int)sure : n_chunks;
+        left -= counts[s];
+    }
+    while (left > 0) {
+        /* Among equals the later: under 1F1B it holds fewer micro-batches. */
+        int best = 0;
+        double least = INFINITY;
+        for (int s = p - 1; s >= 0; s--) {
+            double load = (s == 0 ? ends[0] : 0) + (s == p - 1 ? ends[1] : 0) + counts[s] * block;
+            if (load < least * (1 - 1e-12)) best = s, least = load;
+        }
+        counts[best]++;
+        left--;
+    }
+    for (int s = 0; s < p; s++) spread_over_chunks(s, p, n_chunks, counts[s], out_split);
+}
+
+/* Blocks of several kinds. */
+typedef struct Line {
+    int n_blocks, n_total, p;
+    const double *sum; /* of the first i blocks */
+    double before, after;
+} Line;
+
+static double chunk_us(const Line *line, int g, int begin, int end) {
+    return line->sum[end] - line->sum[begin] + (g == 0 ? line->before : 0) +
+           (g == line->n_total - 1 ? line->after : 0);
+}
+
+/* Fills chunks from the front, none over `bound`; cuts[g] is chunk g's first block. */
+static bool fill(const Line *line, double bound, int *cuts) {
+    int at = 0;
+    for (int g = 0; g < line->n_total; g++) {
+        int most = line->n_blocks - (line->n_total - 1 - g); /* one for each that follows */
+        cuts[g] = at;
+        if (at >= most || chunk_us(line, g, at, at + 1) > bound) return false;
+        at++;
+        while (at < most && chunk_us(line, g, cuts[g], at + 1) <= bound) at++;
+    }
+    cuts[line->n_total] = at;
+    return at == line->n_blocks;
+}
+
+static void fill_least(const Line *line, int *cuts) {
+    double low = 0, high = line->sum[line->n_blocks] + line->before + line->after;
+    for (int i = 0; i < 60; i++) {
+        double middle = (low + high) / 2;
+        if (fill(line, middle, cuts)) {
+            high = middle;
+        } else {
+            low = middle;
+        }
+    }
+    if (!fill(line, high * (1 + 1e-12), cuts)) BUG("%d blocks, bound %g", line->n_blocks, high);
+}
+
+/* The slowest stage, then the squares of stages: smaller is better, in this order. */
+typedef struct Rating {
+    double most, squares;
+} Rating;
+
+static Rating rate(const Line *line, const int *cuts) {
+    Rating rating = {0};
+    for (int s = 0; s < line->p; s++) {
+        double load = 0;
+        for (int g = s; g < line->n_total; g += line->p) {
+            load += chunk_us(line, g, cuts[g], cuts[g + 1]);
+        }
+        if (load > rating.most) rating.most = load;
+        rating.squares += load * load;
+    }
+    return rating;
+}
+
+/* Moves `n` cuts by one block each; differences that only rounding makes do not count. */
+static bool try_move(const Line *line, int *cuts, int first, int n, int by, Rating *rating) {
+    const double less = 1 - 1e-9;
+    int last = first + n - 1;
+    if (last >= line->n_total) return false;
+    int left = cuts[first] + by - cuts[first - 1], right = cuts[last + 1] - cuts[last] - by;
+    if (left < 1 || right < 1) return false;
+    for (int g = first; g <= last; g++) cuts[g] += by;
+    Rating then = rate(line, cuts);
+    if (then.most < rating->most * less ||
+        (then.most * less <= rating->most && then.squares < rating->squares * less)) {
+        *rating = then;
+        return true;
+    }
+    for (int g = first; g <= last; g++) cuts[g] -= by;
+    return false;
+}
+
+/* Moves up to MOST_CUTS neighbouring cuts while it helps. Returns the slowest stage. */
+static double even_out(const Line *line, int *cuts) {
+    enum { MOST_ROUNDS = 100, MOST_CUTS = 8 };
+    Rating rating = rate(line, cuts);
+    bool moved = true;
+    for (int round = 0; moved && round < MOST_ROUNDS; round++) {
+        moved = false;
+        for (int first = 1; first < line->n_total; first++) {
+            for (int i = 0; i < 2 * MOST_CUTS; i++) {
+                moved |= try_move(line, cuts, first, i / 2 + 1, i % 2 ? 1 : -1, &rating);
+            }
+        }
+    }
+    return rating.most;
+}
+
+static void divide_line(const ModelCosts *costs, const LayoutCost *layout, int p, int n_total,
+                        int *out_split) {
+    Arena *scratch = arena_create();
+    double *sum = ARENA_ARRAY(scratch, double, costs->n_blocks + 1);
+    int *cuts = ARENA_ARRAY(scratch, int, n_total + 1);
+    for (int b = 0; b < costs->n_blocks; b++) {
+        sum[b + 1] = sum[b] + segment_us(&layout->kinds[costs->kind_of_block[b]]);
+    }
+    Line line = {costs->n_blocks,           n_total, p, sum, segment_us(&layout->before),
+                 segment_us(&layout->after)};
+    fill_least(&line, cuts);
+    double most = even_out(&line, cuts);
+    for (int g = 0; g < n_total; g++) out_split[g] = cuts[g + 1] - cuts[g];
+    /* Several chunks a stage: the least chunk is no goal in itself; begin with equal ones, too. */
+    for (int g = 0; g <= n_total; g++) {
+        cuts[g] = (int)((int64_t)g * costs->n_blocks / n_total);
+    }
+    bool better = n_total > p && even_out(&line, cuts) < most;
+    for (int g = 0; better && g < n_total; g++) out_split[g] = cuts[g + 1] - cuts[g];
+    arena_destroy(scratch);
+}
+
+bool split_blocks(const ModelCosts *costs, const LayoutCost *layout, int p, int n_chunks, bool even,
+                  int *out_split) {
+    int n_total = p * n_chunks;
+    if (p > MAX_STAGES || n_total > costs->n_blocks) return false;
+    if (even) return split_evenly(costs->n_blocks, n_total, out_split);
+    if (costs->n_kinds == 1) {
+        deal_out(costs->n_blocks, segment_us(&layout->kinds[0]), segment_us(&layout->before),
+                 segment_us(&layout->after), p, n_chunks, out_split);
+    } else {
+        divide_line(costs, layout, p, n_total, out_split);
+    }
+    return true;
+}

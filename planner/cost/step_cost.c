@@ -1,0 +1,426 @@
+#include "planner/cost/step_cost.h"
+
+#include "planner/cost/border_time.h"
+#include "planner/plan/plan_library.h"
+
+enum { CACHED = 4 };
+
+/* What one chunk, or all chunks of a stage, sum up to. */
+typedef struct Sum {
+    double forward_us, backward_us, tensor_us, update_us, flops;
+    int64_t kept_bytes, scratch_bytes, parameter_bytes, gradient_bytes, optimizer_bytes;
+    int64_t n_parameters;
+    StageCalls calls;
+} Sum;
+
+static void add_segment(Sum *sum, const SegmentCost *segment, UpdateKind update, int count) {
+    sum->forward_us += count * segment->forward.us;
+    sum->backward_us += count * segment->backward.us;
+    sum->tensor_us += count * (segment->forward.collective_us + segment->backward.collective_us);
+    sum->update_us += count * segment->update_us;
+    sum->flops += count * (segment->forward.flops + segment->backward.flops);
+    sum->kept_bytes += count * segment->kept_bytes;
+    sum->parameter_bytes += count * segment->parameter_bytes;
+    sum->gradient_bytes += count * segment->gradient_bytes;
+    sum->optimizer_bytes += count * segment->optimizer_bytes;
+    sum->n_parameters += count * segment->n_parameters;
+    stage_calls_add(&sum->calls, segment, update, count);
+    if (segment->scratch_bytes > sum->scratch_bytes) sum->scratch_bytes = segment->scratch_bytes;
+}
+
+static void add_sum(Sum *sum, const Sum *other) {
+    sum->forward_us += other->forward_us;
+    sum->backward_us += other->backward_us;
+    sum->tensor_us += other->tensor_us;
+    sum->update_us += other->update_us;
+    sum->flops += other->flops;
+    sum->kept_bytes += other->kept_bytes;
+    sum->parameter_bytes += other->parameter_bytes;
+    sum->gradient_bytes += other->gradient_bytes;
+    sum->optimizer_bytes += other->optimizer_bytes;
+    sum->n_parameters += other->n_parameters;
+    sum->calls.per_micro += other->calls.per_micro;
+    sum->calls.per_update += other->calls.per_update;
+    if (other->scratch_bytes > sum->scratch_bytes) sum->scratch_bytes = other->scratch_bytes;
+}
+
+/* Blocks of one kind from `first` on. */
+static int count_alike(const ModelCosts *costs, int first, int end) {
+    int n = costs->n_kinds == 1 ? end - first : 1;
+    while (first + n < end && costs->kind_of_block[first + n] == costs->kind_of_block[first]) n++;
+    return n;
+}
+
+/* A global chunk: `n_blocks` from `first_block` on, and the model's ends. */
+static Sum sum_chunk(const ModelCosts *costs, const LayoutCost *layout, UpdateKind update,
+                     int first_block, int n_blocks, bool is_first, bool is_last) {
+    Sum sum = {0};
+    if (is_first) add_segment(&sum, &layout->before, update, 1);
+    for (int b = first_block, end = b + n_blocks, run; b < end; b += run) {
+        run = count_alike(costs, b, end);
+        add_segment(&sum, &layout->kinds[costs->kind_of_block[b]], update, run);
+    }
+    if (is_last) add_segment(&sum, &layout->after, update, 1);
+    /* A block's output is counted where it is made. The last of a chunk is sent and not kept, as
+     * the input of the next is in its place; so the first chunk has one less, and the last one
+     * more. */
+    if (is_first && !is_last) sum.kept_bytes -= layout->border_bytes;
+    if (is_last && !is_first) sum.kept_bytes += layout->border_bytes;
+    if (is_first && is_last) { /* tied weights are there once */
+        sum.update_us -= layout->tied.update_us;
+        sum.parameter_bytes -= layout->tied.parameter_bytes;
+        sum.gradient_bytes -= layout->tied.gradient_bytes;
+        sum.optimizer_bytes -= layout->tied.optimizer_bytes;
+        sum.n_parameters -= layout->tied.n_parameters;
+        stage_calls_add(&sum.calls, &layout->tied, update, -1);
+    }
+    return sum;
+}
+
+/* One candidate while it is priced; chunks [global chunk], stages [stage]. */
+typedef struct Pricing {
+    const ModelCosts *costs;
+    const LayoutCost *layout;
+    const Candidate *candidate;
+    const int *split;
+    PipelineShape shape;
+    Placement placement;
+    Sum *chunks, *stages;
+    double *forward_us, *backward_us, *border_us; /* as PipelineTimes has them */
+    double *free;                                 /* p zeros */
+    double known_bytes[CACHED], known_us[CACHED];
+    int n_known;
+} Pricing;
+
+static void sum_all(Pricing *x) {
+    int p = x->shape.p, n_total = p * x->shape.n_chunks, first = 0;
+    UpdateKind update = candidate_update(x->candidate);
+    for (int s = 0; s < p; s++) x->stages[s] = (Sum){0};
+    for (int g = 0; g < n_total; g++) {
+        bool like_last =
+            g > 1 && g + 1 < n_total && x->costs->n_kinds == 1 && x->split[g] == x->split[g - 1];
+        x->chunks[g] = like_last ? x->chunks[g - 1]
+                                 : sum_chunk(x->costs, x->layout, update, first, x->split[g],
+                                             g == 0, g + 1 == n_total);
+        add_sum(&x->stages[g % p], &x->chunks[g]);
+        first += x->split[g];
+    }
+}
+
+/* A channel has room for a message that is read and one that arrives. */
+static int64_t message_bytes(const Pricing *x, int stage) {
+    enum { SLOTS = 2 };
+    int p = x->shape.p;
+    if (p == 1) return 0;
+    bool ring = x->shape.n_chunks > 1;
+    int n_channels = (ring || stage + 1 < p) + (ring || stage > 0);
+    return n_channels * SLOTS * x->layout->border_bytes;
+}
+
+/* The frames of a stage, as plan_choose_pools divides them; *out_inputs: of it, the tokens and
+ * labels of its first or last chunk. */
+static int64_t frames_bytes(const Pricing *x, int stage, int64_t *out_inputs) {
+    int p = x->shape.p, v = x->shape.n_chunks, schedule = x->candidate->schedule, largest = 0;
+    int64_t bytes[v], others = 0, each_alone = 0;
+    *out_inputs = 0;
+    for (int c = 0; c < v; c++) {
+        int g = c * p + stage, frames = schedule_frames(schedule, &x->shape, stage, c);
+        bool has_inputs = g == 0 || g + 1 == p * v;
+        bytes[c] = x->chunks[g].kept_bytes + (has_inputs ? x->layout->input_bytes : 0);
+        if (has_inputs) *out_inputs += frames * x->layout->input_bytes;
+        each_alone += frames * bytes[c];
+        if (bytes[c] > bytes[largest]) largest = c;
+    }
+    if (v == 1) return each_alone;
+    for (int c = 0; c < v; c++) {
+        if (c != largest && bytes[c] > others) others = bytes[c];
+    }
+    int64_t together = schedule_frames_but(schedule, &x->shape, stage, NO_CHUNK) * bytes[largest];
+    int64_t largest_alone = schedule_frames_but(schedule, &x->shape, stage, largest) * others +
+                            schedule_frames(schedule, &x->shape, stage, largest) * bytes[largest];
+    int64_t least = together < largest_alone ? together : largest_alone;
+    return least < each_alone ? least : each_alone;
+}
+
+UpdateKind candidate_update(const Candidate *candidate) {
+    return candidate->d == 1 ? UPDATE_ALONE : candidate->zero ? UPDATE_DIVIDED : UPDATE_REDUCED;
+}
+
+/* Messages between stages: of each value that crosses a border, forward and backward. */
+static int64_t count_border_calls(const LayoutCost *layout, const Candidate *candidate, int stage) {
+    int p = candidate->p, v = candidate->n_chunks;
+    int n_borders = p == 1 ? 0 : 2 * v - (stage == 0) - (stage == p - 1);
+    return (int64_t)n_borders * layout->n_border_values * (FORWARD_EMISSIONS + 1);
+}
+
+/* What the update has besides its parameters' calls: the norm, summed over stages, and messages
+ * of gradients that the first and the last stage both have. */
+static int64_t count_common_calls(const LayoutCost *layout, const Candidate *candidate, int stage) {
+    int p = candidate->p;
+    int64_t n = layout->update_calls[candidate_update(candidate)];
+    if (p == 1) return n;
+    const int *tied = layout->tied.update_calls;
+    if (stage == 0 || stage == p - 1) n += tied[UPDATE_REDUCED] - tied[UPDATE_ALONE];
+    return n + 1;
+}
+
+int64_t stage_runtime_bytes(const ModelCosts *costs, const LayoutCost *layout,
+                            const Candidate *candidate, int stage, const StageCalls *calls) {
+    const Cluster *cluster = costs->cluster;
+    if (cluster->is_cpu || cluster->software.forward_op_us > 0) return 0;
+    int64_t per_micro = calls->per_micro + count_border_calls(layout, candidate, stage);
+    int64_t per_update = calls->per_update + count_common_calls(layout, candidate, stage);
+    return CUDA_CONTEXT_BYTES + GRAPH_NODE_BYTES * (candidate->n_micro * per_micro + per_update);
+}
+
+int64_t step_graph_bytes(const StepCost *cost) {
+    return cost->runtime_bytes > 0 ? cost->runtime_bytes - CUDA_CONTEXT_BYTES : 0;
+}
+
+static void price_memory(const Pricing *x, StepCost *out) {
+    const Candidate *candidate = x->candidate;
+    int64_t most = -1;
+    for (int s = 0; s < x->shape.p; s++) {
+        const Sum *stage = &x->stages[s];
+        int64_t inputs, activations = frames_bytes(x, s, &inputs);
+        activations -= inputs;
+        int64_t optimizer = candidate->zero
+                                ? (stage->optimizer_bytes + candidate->d - 1) / candidate->d
+                                : stage->optimizer_bytes;
+        int64_t messages = message_bytes(x, s) + inputs;
+        int64_t scratch = stage->scratch_bytes + x->layout->workspace_bytes;
+        if (candidate->zero && candidate->d > 1) scratch += x->layout->zero_bytes;
+        int64_t runtime = stage_runtime_bytes(x->costs, x->layout, candidate, s, &stage->calls);
+        int64_t all = stage->parameter_bytes + stage->gradient_bytes + optimizer + activations +
+                      messages + scratch + runtime;
+        if (all <= most) continue;
+        most = all;
+        out->worst_stage = s;
+        out->memory_bytes = all;
+        out->parameter_bytes = stage->parameter_bytes;
+        out->gradient_bytes = stage->gradient_bytes;
+        out->optimizer_bytes = optimizer;
+        out->activation_bytes = activations;
+        out->message_bytes = messages;
+        out->scratch_bytes = scratch;
+        out->runtime_bytes = runtime;
+    }
+}
+
+/* Devices of one node that send across a border, or reduce with another stage, at once. */
+static int count_sharing(const Pricing *x) {
+    int n_stage = x->placement.t * x->placement.d;
+    return n_stage < x->placement.n_per_node ? n_stage : x->placement.n_per_node;
+}
+
+/* Fills border_us with what a message takes from each stage to the next. */
+static void price_borders(Pricing *x) {
+    int p = x->shape.p, sharing = count_sharing(x);
+    bool is_known[2] = {false, false};
+    double us[2];
+    for (int s = 0; s < p; s++) {
+        int ranks = p * x->placement.t * x->placement.d;
+        bool crosses = s + 1 < p ? placement_border_crosses(&x->placement, s)
+                                 : ranks > x->placement.n_per_node;
+        if (!is_known[crosses]) {
+            us[crosses] =
+                border_time(x->costs->cluster, x->layout, crosses, crosses ? sharing : 1).us;
+            is_known[crosses] = true;
+        }
+        x->border_us[s] = us[crosses];
+    }
+}
+
+/* Messages that block their sender are part of its tasks, and no longer of the border. */
+static void block_senders(Pricing *x) {
+    int p = x->shape.p, n_total = p * x->shape.n_chunks;
+    for (int g = 0; g < n_total; g++) {
+        if (g + 1 < n_total) x->forward_us[g] += x->border_us[g % p];
+        if (g > 0) x->backward_us[g] += x->border_us[(g - 1) % p];
+    }
+}
+
+static double price_pipeline(Pricing *x, StepCost *out) {
+    int p = x->shape.p, n_total = p * x->shape.n_chunks, m = x->shape.n_micro, busiest = 0;
+    for (int g = 0; g < n_total; g++) {
+        x->forward_us[g] = x->chunks[g].forward_us;
+        x->backward_us[g] = x->chunks[g].backward_us;
+    }
+    double most = -1;
+    for (int s = 0; s < p; s++) {
+        double us = x->stages[s].forward_us + x->stages[s].backward_us;
+        if (us > most * (1 + 1e-12)) most = us, busiest = s;
+        x->free[s] = 0;
+        out->hardware_flops += x->stages[s].flops * m / p;
+    }
+    PipelineTimes times = {x->shape, x->forward_us, x->backward_us, x->free};
+    double free_us = schedule_span(x->candidate->schedule, &times), span_us = free_us;
+    if (p > 1) {
+        price_borders(x);
+        if (!x->costs->cluster->software.overlaps_pipeline)
+            block_senders(x);
+        else
+            times.border_us = x->border_us;
+        span_us = schedule_span(x->candidate->schedule, &times);
+    }
+    out->tensor_us = m * x->stages[busiest].tensor_us;
+    out->compute_us = m * most - out->tensor_us;
+    out->bubble_us = free_us > m * most ? free_us - m * most : 0;
+    out->pipeline_us = span_us > free_us ? span_us - free_us : 0;
+    return span_us;
+}
+
+static double known_collective_us(Pricing *x, CollectiveKind kind, double bytes) {
+    double key = kind == COLLECTIVE_ALL_GATHER ? -bytes : bytes;
+    for (int i = 0; i < x->n_known; i++) {
+        if (x->known_bytes[i] == key) return x->known_us[i];
+    }
+    CollectiveGroup group = placement_group(&x->placement, MESH_D);
+    double us = collective_us(x->costs->cluster, kind, bytes, &group);
+    int at = x->n_known < CACHED ? x->n_known++ : CACHED - 1;
+    x->known_bytes[at] = key;
+    x->known_us[at] = us;
+    return us;
+}
+
+static double reduce_us(Pricing *x, const Sum *sum) {
+    if (x->candidate->d == 1) return 0;
+    double bytes = (double)sum->n_parameters * x->costs->cluster->software.gradient_bytes;
+    return known_collective_us(
+        x, x->candidate->zero ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALL_REDUCE, bytes);
+}
+
+/* When the stage's gradients are reduced, from the end of its last backward on. Overlapped, block
+ * by block: a chunk's first when the first of its blocks is through the last backward. */
+static double reduced_after_us(Pricing *x, int stage) {
+    if (!x->costs->cluster->software.overlaps_gradients) return reduce_us(x, &x->stages[stage]);
+    int p = x->shape.p, in_group = x->shape.n_micro < p ? x->shape.n_micro : p;
+    double later_us = 0, done_us = -1e300;
+    for (int c = 0; c + 1 < x->shape.n_chunks; c++) {
+        later_us += in_group * x->chunks[c * p + stage].backward_us;
+    }
+    for (int c = x->shape.n_chunks - 1; c >= 0; c--) {
+        const Sum *chunk = &x->chunks[c * p + stage];
+        int pieces = x->split[c * p + stage];
+        double us = reduce_us(x, chunk), end_us = -later_us;
+        double first_us = end_us - chunk->backward_us * (pieces - 1) / pieces;
+        if (done_us < first_us) done_us = first_us;
+        done_us += us;
+        if (done_us < end_us + us / pieces) done_us = end_us + us / pieces;
+        if (c > 0) later_us -= in_group * x->chunks[(c - 1) * p + stage].backward_us;
+    }
+    return done_us > 0 ? done_us : 0;
+}
+
+/* From the end of the last stage's tasks (the first stage's, which is the last to end). */
+static double price_reductions(Pricing *x) {
+    int p = x->shape.p;
+    double ahead_us = 0, end_us = 0, first_us = 0, last_us = 0;
+    for (int s = 0; s < p; s++) {
+        double us = reduced_after_us(x, s) - ahead_us;
+        if (us > end_us) end_us = us;
+        if (s == 0) first_us = us;
+        if (s + 1 == p) last_us = us;
+        ahead_us += x->backward_us[s];
+        if (s + 1 < p && x->costs->cluster->software.overlaps_pipeline) {
+            ahead_us += x->border_us[s];
+        }
+    }
+    if (p > 1 && x->layout->tied.n_parameters > 0) {
+        int n_ranks = p * x->placement.t * x->placement.d;
+        bool crosses = n_ranks > x->placement.n_per_node;
+        CollectiveGroup group = {2, crosses ? 1 : 2, crosses ? count_sharing(x) : 1};
+        double bytes =
+            (double)x->layout->tied.n_parameters * x->costs->cluster->software.gradient_bytes;
+        double us = first_us > last_us ? first_us : last_us;
+        us += collective_us(x->costs->cluster, COLLECTIVE_ALL_REDUCE, bytes, &group);
+        if (us > end_us) end_us = us;
+    }
+    return end_us;
+}
+
+/* The norm is one number that every rank needs before any parameter may change. */
+static double norm_us(const Pricing *x) {
+    double us = 0;
+    for (int axis = 0; axis < N_MESH_AXES; axis++) {
+        if (axis == MESH_D && !x->candidate->zero) continue;
+        CollectiveGroup group = placement_group(&x->placement, axis);
+        if (group.n_ranks == 1) continue;
+        us += collective_us(x->costs->cluster, COLLECTIVE_ALL_REDUCE, sizeof(float), &group);
+    }
+    return us;
+}
+
+/* What ZeRO's gather costs, beside the first micro-batch's forward if the software does so, and
+ * what overlapped data messages take from the compute beside them. */
+static double gather_us_of(Pricing *x, const Sum *stage, bool divided) {
+    const ClusterSoftware *software = &x->costs->cluster->software;
+    double us = 0, slowed_us = software->overlaps_gradients ? reduce_us(x, stage) : 0;
+    if (divided) us = known_collective_us(x, COLLECTIVE_ALL_GATHER, (double)stage->parameter_bytes);
+    if (software->overlaps_parameters) {
+        slowed_us += us;
+        us = us > stage->forward_us ? us - stage->forward_us : 0;
+    }
+    return us + software->overlap_slowdown * slowed_us;
+}
+
+static void price_update(Pricing *x, StepCost *out) {
+    bool divided = x->candidate->zero && x->candidate->d > 1;
+    double most_us = 0, gather_us = 0;
+    for (int s = 0; s < x->shape.p; s++) {
+        const Sum *stage = &x->stages[s];
+        double update = divided ? stage->update_us / x->candidate->d : stage->update_us;
+        double gather = gather_us_of(x, stage, divided);
+        if (update + gather <= most_us + gather_us) continue;
+        most_us = update;
+        gather_us = gather;
+    }
+    out->update_us = norm_us(x) + most_us;
+    out->data_us += gather_us;
+}
+
+static void price_time(Pricing *x, StepCost *out) {
+    double span_us = price_pipeline(x, out);
+    out->data_us = price_reductions(x);
+    price_update(x, out);
+    out->step_us = span_us + out->data_us + out->update_us;
+    out->bubble_fraction = out->step_us > 0 ? out->bubble_us / out->step_us : 0;
+}
+
+static Pricing pricing_of(const ModelCosts *costs, const LayoutCost *layout,
+                          const Candidate *candidate, const int *split) {
+    return (Pricing){
+        .costs = costs,
+        .layout = layout,
+        .candidate = candidate,
+        .split = split,
+        .shape = {candidate->p, candidate->n_chunks, candidate->n_micro},
+        .placement = {costs->cluster->node.n_devices, candidate->t, candidate->d, candidate->p}};
+}
+
+/* On the stack, as a search prices a hundred thousand candidates: p * n_chunks is at most the
+ * number of blocks. */
+void step_cost(const ModelCosts *costs, const LayoutCost *layout, const Candidate *candidate,
+               const int *split, StepCost *out) {
+    int p = candidate->p, n_total = p * candidate->n_chunks;
+    Pricing x = pricing_of(costs, layout, candidate, split);
+    Sum chunks[n_total], stages[p];
+    double forward_us[n_total], backward_us[n_total], border_us[p], free[p];
+    x.chunks = chunks, x.stages = stages;
+    x.forward_us = forward_us, x.backward_us = backward_us;
+    x.border_us = border_us, x.free = free;
+    *out = (StepCost){0};
+    sum_all(&x);
+    price_memory(&x, out);
+    price_time(&x, out);
+}
+
+void step_memory(const ModelCosts *costs, const LayoutCost *layout, const Candidate *candidate,
+                 const int *split, StepCost *out) {
+    int p = candidate->p;
+    Pricing x = pricing_of(costs, layout, candidate, split);
+    Sum chunks[p * candidate->n_chunks], stages[p];
+    x.chunks = chunks, x.stages = stages;
+    sum_all(&x);
+    price_memory(&x, out);
+}

@@ -1,0 +1,79 @@
+/* Step cost: time and memory of one training step for one candidate, by arithmetic alone.
+ *
+ * From a LayoutCost (what parts of the model cost at this t) and the degrees p, d, v and the number
+ * of micro-batches. Microseconds to compute: the search calls it for every candidate. The simulator
+ * (simulate.h) plays the finalists task by task; both must agree in the cases that have a closed
+ * form (tests).
+ */
+#ifndef PLANNER_COST_STEP_COST_H
+#define PLANNER_COST_STEP_COST_H
+
+#include "planner/cost/model_cost.h"
+#include "planner/plan/schedule.h"
+
+typedef struct Candidate {
+    int t, p, d, n_chunks, micro_batch, n_micro;
+    int schedule; /* schedule_name(schedule) */
+    Recompute recompute;
+    int zero; /* stage: 0, or 1: optimizer state divided over d */
+    bool sequence_parallel;
+} Candidate;
+
+typedef struct StepCost {
+    double step_us;
+    /* What the slowest stage's step consists of; these add up to step_us. */
+    double compute_us;      /* products, attention, memory-bound, host */
+    double tensor_us;       /* exposed messages of axis t */
+    double pipeline_us;     /* exposed messages between stages */
+    double bubble_us;       /* waiting for other stages, and for uneven ones */
+    double data_us;         /* exposed reductions and gathers of axis d, and of tied weights */
+    double update_us;       /* optimizer and norm */
+    double bubble_fraction; /* bubble_us / step_us */
+    double hardware_flops;  /* one rank's average, recomputation included; 5 products of
+                               attention's backward, however many its kernels make */
+    int worst_stage;        /* by memory */
+    int64_t memory_bytes;   /* of the worst stage: the sum of: */
+    int64_t parameter_bytes, gradient_bytes, optimizer_bytes, activation_bytes, message_bytes,
+        scratch_bytes;
+    int64_t runtime_bytes; /* CUDA's context and captured graphs: beyond the arena */
+} StepCost;
+
+/* blocks of each chunk, [p * n_chunks] in pipeline order (global chunk c * p + s): minimises the
+ * slowest stage, its ends carrying `before` and `after`; as even as that allows. Optimal for blocks
+ * of one kind and for one chunk a stage (checked against enumeration); with blocks of several kinds
+ * in several chunks, as good as moving single blocks gets. `even`: as many blocks in every chunk.
+ * False: fewer blocks than chunks, or `even` and the blocks are no multiple of the chunks. */
+bool split_blocks(const ModelCosts *costs, const LayoutCost *layout, int p, int n_chunks, bool even,
+                  int *out_split);
+
+/* `split`: as from split_blocks. */
+void step_cost(const ModelCosts *costs, const LayoutCost *layout, const Candidate *candidate,
+               const int *split, StepCost *out);
+
+/* Calls that a stage emits: for each micro-batch, and for the update, by its parameters. */
+typedef struct StageCalls {
+    int64_t per_micro, per_update;
+} StageCalls;
+
+/* Adds a segment's, `count` times. */
+static inline void stage_calls_add(StageCalls *calls, const SegmentCost *segment, UpdateKind update,
+                                   int count) {
+    calls->per_micro += (int64_t)count * segment->micro_calls;
+    calls->per_update += (int64_t)count * segment->update_calls[update];
+}
+
+/* Which of the update_calls are the candidate's. */
+UpdateKind candidate_update(const Candidate *candidate);
+
+/* Beyond the arena of a stage's rank: 0 where software captures no graphs. */
+int64_t stage_runtime_bytes(const ModelCosts *costs, const LayoutCost *layout,
+                            const Candidate *candidate, int stage, const StageCalls *calls);
+
+/* Of runtime_bytes, those that grow with the micro-batches. */
+int64_t step_graph_bytes(const StepCost *cost);
+
+/* The bytes of step_cost alone, and worst_stage; nothing else of `out` is touched. */
+void step_memory(const ModelCosts *costs, const LayoutCost *layout, const Candidate *candidate,
+                 const int *split, StepCost *out);
+
+#endif

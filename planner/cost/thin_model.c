@@ -1,0 +1,157 @@
+#include "planner/cost/thin_model.h"
+
+#include "ir/op.h"
+#include "planner/passes/pass.h"
+
+#include <string.h>
+
+typedef struct Block {
+    int n_nodes, capacity;
+    const Node **nodes; /* in order */
+    int kind;
+    int n_exports, export_capacity;
+    Value *exports; /* what others read of it, in order */
+} Block;
+
+typedef struct Thinner {
+    const Graph *in;
+    Block *blocks; /* [n_blocks] */
+    int n_blocks, n_kinds;
+    int *position; /* by node id: place within its block */
+} Thinner;
+
+/* Which random numbers does not matter. */
+static bool attr_alike(const Attr *a, const Attr *b) {
+    return attr_equal(a, b) || (a->key == ATTR_key && b->key == ATTR_key);
+}
+
+/* The same place within their blocks, or the same value before them. What the first block reads
+ * comes from no block, what the next reads from the first: its type has to do. */
+static bool input_alike(const Thinner *t, const Node *a, const Node *b, int i) {
+    Value x = a->inputs[i], y = b->inputs[i];
+    if (x.output != y.output || !type_equal(value_type(x), value_type(y))) return false;
+    bool own = x.node->block == a->block, loose = x.node->block == NO_BLOCK;
+    if (own != (y.node->block == b->block)) return false;
+    if (!own && loose != (y.node->block == NO_BLOCK)) return true;
+    return loose ? x.node == y.node : t->position[x.node->id] == t->position[y.node->id];
+}
+
+static bool node_alike(const Thinner *t, const Node *a, const Node *b) {
+    if (a->op != b->op || a->n_inputs != b->n_inputs || a->n_outputs != b->n_outputs ||
+        a->n_attrs != b->n_attrs) {
+        return false;
+    }
+    for (int i = 0; i < a->n_attrs; i++) {
+        if (!attr_alike(&a->attrs[i], &b->attrs[i])) return false;
+    }
+    for (int o = 0; o < a->n_outputs; o++) {
+        if (!type_equal(&a->types[o], &b->types[o])) return false;
+    }
+    for (int i = 0; i < a->n_inputs; i++) {
+        if (!input_alike(t, a, b, i)) return false;
+    }
+    return true;
+}
+
+static bool block_alike(const Thinner *t, const Block *a, const Block *b) {
+    if (a->n_nodes != b->n_nodes) return false;
+    for (int i = 0; i < a->n_nodes; i++) {
+        if (!node_alike(t, a->nodes[i], b->nodes[i])) return false;
+    }
+    return true;
+}
+
+/* *first: of each kind, its first block. */
+static void find_kinds(Thinner *t, int *first) {
+    for (int b = 0; b < t->n_blocks; b++) {
+        Block *block = &t->blocks[b];
+        block->kind = -1;
+        for (int k = 0; k < t->n_kinds && block->kind < 0; k++) {
+            if (block_alike(t, &t->blocks[first[k]], block)) block->kind = k;
+        }
+        if (block->kind >= 0) continue;
+        first[t->n_kinds] = b;
+        block->kind = t->n_kinds++;
+    }
+}
+
+static void find_blocks(Thinner *t, Arena *work) {
+    const Graph *in = t->in;
+    t->blocks = ARENA_ARRAY(work, Block, t->n_blocks + 1);
+    t->position = ARENA_ARRAY(work, int, in->n_nodes + 1);
+    bool *exported = ARENA_ARRAY(work, bool, (in->n_nodes + 1) * MAX_OUTPUTS);
+    for (int n = 0; n < in->n_nodes; n++) {
+        const Node *node = in->nodes[n];
+        for (int i = 0; i < node->n_inputs; i++) {
+            Value from = node->inputs[i];
+            exported[from.node->id * MAX_OUTPUTS + from.output] |= from.node->block != node->block;
+        }
+        if (node->block == NO_BLOCK) continue;
+        if (node->block >= t->n_blocks) BUG("block %d of %d", node->block, t->n_blocks);
+        Block *block = &t->blocks[node->block];
+        t->position[n] = block->n_nodes;
+        ARENA_PUSH(work, block->nodes, block->n_nodes, block->capacity, node);
+    }
+    for (int n = 0; n < in->n_nodes; n++) {
+        Node *node = in->nodes[n];
+        for (int o = 0; node->block != NO_BLOCK && o < node->n_outputs; o++) {
+            Block *block = &t->blocks[node->block];
+            if (!exported[n * MAX_OUTPUTS + o]) continue;
+            ARENA_PUSH(work, block->exports, block->n_exports, block->export_capacity,
+                       node_value(node, o));
+        }
+    }
+}
+
+/* Do others read the same of both, so that one can stand for the other in the stream of blocks? */
+static bool exports_alike(const Block *a, const Block *b) {
+    if (a->n_exports != b->n_exports) return false;
+    for (int i = 0; i < a->n_exports; i++) {
+        if (!type_equal(value_type(a->exports[i]), value_type(b->exports[i]))) return false;
+    }
+    return true;
+}
+
+/* What the dropped block gives comes from the last kept one, so that every kept one is read; or,
+ * where that gives something else, from the kept one of its kind. */
+static void stand_in(ValueMap *map, const Block *dropped, const Block *last, const Block *alike) {
+    const Block *from = last && exports_alike(dropped, last) ? last : alike;
+    for (int i = 0; i < dropped->n_exports; i++) {
+        *value_map_at(map, dropped->exports[i]) = *value_map_at(map, from->exports[i]);
+    }
+}
+
+static bool copy_kept(const Thinner *t, const int *first, Graph *out, Arena *work, Diag *diag) {
+    ValueMap map = value_map_create(t->in, work);
+    const Block *last = NULL; /* the last kept one that is complete */
+    for (int n = 0; n < t->in->n_nodes; n++) {
+        const Node *node = t->in->nodes[n];
+        const Block *block = node->block == NO_BLOCK ? NULL : &t->blocks[node->block];
+        bool ends = block && block->nodes[block->n_nodes - 1] == node;
+        if (block && first[block->kind] != node->block) {
+            if (ends) stand_in(&map, block, last, &t->blocks[first[block->kind]]);
+            continue;
+        }
+        Node *copy = value_map_copy(&map, node, out, diag);
+        if (!copy) return false;
+        if (block) copy->block = block->kind;
+        if (ends) last = block;
+    }
+    return true;
+}
+
+ThinModel *thin_model(Arena *arena, const Graph *forward, int n_blocks, Diag *diag) {
+    Arena *work = arena_create();
+    Thinner t = {.in = forward, .n_blocks = n_blocks};
+    int *first = ARENA_ARRAY(work, int, n_blocks + 1);
+    find_blocks(&t, work);
+    find_kinds(&t, first);
+    ThinModel *thin = ARENA_NEW(arena, ThinModel);
+    thin->n_kinds = t.n_kinds;
+    thin->kind_of_block = ARENA_ARRAY(arena, int, n_blocks + 1);
+    for (int b = 0; b < n_blocks; b++) thin->kind_of_block[b] = t.blocks[b].kind;
+    thin->graph = graph_create_like(forward, arena);
+    bool fine = copy_kept(&t, first, thin->graph, work, diag);
+    arena_destroy(work);
+    return fine ? thin : NULL;
+}

@@ -1,0 +1,22 @@
+/* Thin model: a forward graph with one block of each kind.
+ *
+ * Blocks are of one kind when their nodes are alike one by one: op, attributes, types, and operands
+ * that come from the same place, relative to the block. The thin graph keeps the first block of
+ * each kind, in order; what a dropped block made is taken from the kept one of its kind. It is a
+ * graph like any other, but for being shorter: planning it says what each kind of block costs.
+ */
+#ifndef PLANNER_COST_THIN_MODEL_H
+#define PLANNER_COST_THIN_MODEL_H
+
+#include "ir/graph.h"
+
+typedef struct ThinModel {
+    Graph *graph;       /* blocks 0 .. n_kinds - 1 */
+    int n_kinds;        /* 0: the model has no blocks */
+    int *kind_of_block; /* [n_blocks] of the whole model */
+} ThinModel;
+
+/* NULL: reported. */
+ThinModel *thin_model(Arena *arena, const Graph *forward, int n_blocks, Diag *diag);
+
+#endif

@@ -1,0 +1,209 @@
+/* append_update: clipping by global norm (Pascanu et al. 2013) and the optimizer, as IR.
+ *
+ * With a loss scale, gradients bear it until the optimizer: the factor that clips also divides by
+ * it. Where the norm is not finite the factor is not either, no parameter or state changes, and
+ * the scale is halved; all ranks see the same norm, so all do the same. Adam then counts updates,
+ * not steps.
+ *
+ * Each accumulator's last value is the parameter's gradient; reading it in phase update reads the
+ * accumulator's memory once all micro-batches are done.
+ */
+#include "planner/passes/pass.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct Update {
+    PassContext *ctx;
+    Graph *out;
+    Value factor; /* of gradients */
+    Value learning_rate, step;
+    int n_params, capacity;
+    Node **params; /* of `out`, with a gradient */
+    Value *gradients;
+} Update;
+
+static Node *leaf(Update *u, OpKind op, const Node *like, const char *name, const char *of) {
+    Attr attrs[2] = {attr_string(ATTR_name, name), attr_string(ATTR_of, of)};
+    return pass_build(u->ctx, u->out, op, like, PHASE_UPDATE, NULL, 0, attrs, of ? 2 : 1);
+}
+
+static Value build(Update *u, OpKind op, const Node *origin, const Value *inputs, int n_inputs,
+                   const Attr *attrs, int n_attrs) {
+    Node *node =
+        pass_build(u->ctx, u->out, op, origin, PHASE_UPDATE, inputs, n_inputs, attrs, n_attrs);
+    return node_value(node, 0);
+}
+
+/* Parameters in order, each with the last value of its accumulator chain. */
+static void collect_gradients(Update *u) {
+    Graph *graph = u->out;
+    Value *last = ARENA_ARRAY(u->ctx->arena, Value, graph->n_nodes + 1); /* by leaf id */
+    Node **leaf_of = ARENA_ARRAY(u->ctx->arena, Node *, graph->n_nodes + 1);
+    for (int n = 0; n < graph->n_nodes; n++) {
+        Node *node = graph->nodes[n];
+        if (node->op == OP_ACCUMULATOR) leaf_of[n] = node;
+        if (node->op == OP_ACCUMULATE) leaf_of[n] = leaf_of[node->inputs[0].node->id];
+        if (leaf_of[n]) last[leaf_of[n]->id] = node_value(node, 0);
+    }
+    Node **leaves = ARENA_ARRAY(u->ctx->arena, Node *, graph->n_nodes + 1);
+    int n_leaves = 0;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        if (graph->nodes[n]->op == OP_ACCUMULATOR) leaves[n_leaves++] = graph->nodes[n];
+    }
+    for (int n = 0; n < graph->n_nodes; n++) {
+        Node *param = graph->nodes[n];
+        if (param->op != OP_PARAM) continue;
+        for (int m = 0; m < n_leaves; m++) {
+            Node *candidate = leaves[m];
+            if (candidate->block != param->block) continue;
+            if (strcmp(node_string(candidate, ATTR_of), node_string(param, ATTR_name)) != 0) {
+                continue;
+            }
+            int count = u->n_params, capacity = u->capacity;
+            ARENA_PUSH(u->ctx->arena, u->params, count, capacity, param);
+            ARENA_PUSH(u->ctx->arena, u->gradients, u->n_params, u->capacity, last[candidate->id]);
+            break;
+        }
+    }
+}
+
+/* A number that the update keeps. */
+static Value variable(Update *u, const Node *like, const char *name) {
+    const Type scalar = {.dtype = DTYPE_F32};
+    Node origin = *like;
+    origin.types[0] = scalar;
+    Attr attrs[2] = {attr_string(ATTR_name, name), attr_float(ATTR_value, 0)};
+    Node *node = pass_build(u->ctx, u->out, OP_VARIABLE, &origin, PHASE_UPDATE, NULL, 0, attrs, 2);
+    return node_value(node, 0);
+}
+
+/* The loss scale that the backward reads; NO_VALUE: none. */
+static Value find_loss_scale(const Update *u) {
+    for (int n = 0; n < u->out->n_nodes; n++) {
+        if (u->out->nodes[n]->op == OP_VARIABLE) return node_value(u->out->nodes[n], 0);
+    }
+    return NO_VALUE;
+}
+
+static bool append_loss_scaling(Update *u, Value total, Value loss_scale, Attr max_norm) {
+    const Node *like = total.node;
+    Value operands[4] = {total, loss_scale};
+    Value clip = build(u, OP_CLIP_SCALE, like, operands, 2, &max_norm, 1);
+    if (!clip.node) return false;
+    Value norm = {clip.node, 1};
+    Attr name = attr_string(ATTR_name, "grad_norm_squared");
+    Attr interval = attr_int(ATTR_interval, u->ctx->options.loss_scaling.interval);
+    build(u, OP_OUTPUT, like, &norm, 1, &name, 1);
+    operands[0] = clip;
+    operands[2] = variable(u, like, FINITE_STEPS_NAME);
+    operands[3] = variable(u, like, UPDATES_NAME);
+    Value scale = build(u, OP_LOSS_SCALE, like, operands, 4, &interval, 1);
+    if (!scale.node) return false;
+    name = attr_string(ATTR_name, "loss_scale");
+    build(u, OP_OUTPUT, like, &scale, 1, &name, 1);
+    u->factor = clip;
+    u->step = (Value){scale.node, 2};
+    return true;
+}
+
+typedef struct Completed {
+    int param; /* index */
+    int at;    /* where its gradient has its last contribution */
+} Completed;
+
+static int by_completion(const void *left, const void *right) {
+    const Completed *a = left, *b = right;
+    return a->at != b->at ? a->at - b->at : a->param - b->param;
+}
+
+/* In the order in which the backward completes gradients: messages that sum them over d stand where
+ * they are first read, one after the other, and none shall wait for one that comes later. */
+static bool append_clipping(Update *u) {
+    const Node *origin = u->params[0];
+    Value *squares = ARENA_ARRAY(u->ctx->arena, Value, u->n_params);
+    Completed *order = ARENA_ARRAY(u->ctx->arena, Completed, u->n_params);
+    for (int i = 0; i < u->n_params; i++) order[i] = (Completed){i, u->gradients[i].node->id};
+    qsort(order, (size_t)u->n_params, sizeof(*order), by_completion);
+    for (int k = 0; k < u->n_params; k++) {
+        int i = order[k].param;
+        squares[k] = build(u, OP_SUMSQ, u->params[i], &u->gradients[i], 1, NULL, 0);
+        if (!squares[k].node) return false;
+    }
+    Attr max_norm = attr_float(ATTR_max_norm, u->ctx->recipe.max_norm);
+    const Attr name = attr_string(ATTR_name, "grad_norm_squared");
+    Value total = build(u, OP_ADD_N, origin, squares, u->n_params, NULL, 0);
+    if (!total.node) return false;
+    total.node->block = NO_BLOCK;
+    total.node->loc = NO_LOC;
+    Value scale = find_loss_scale(u);
+    if (scale.node) return append_loss_scaling(u, total, scale, max_norm);
+    if (u->ctx->options.loss_scaling.initial != 0) BUG("append_update: no loss scale is read");
+    build(u, OP_OUTPUT, total.node, &total, 1, &name, 1);
+    u->factor = build(u, OP_CLIP_SCALE, total.node, &total, 1, &max_norm, 1);
+    return u->factor.node != NULL;
+}
+
+static bool append_param(Update *u, Node *param, Value gradient) {
+    const TrainingRecipe *recipe = &u->ctx->recipe;
+    bool decay = node_int(param, ATTR_decay, 1) != 0;
+    const char *name = node_string(param, ATTR_name);
+    double weight_decay = decay ? recipe->weight_decay : 0;
+    bool sgd = recipe->optimizer == OPTIMIZER_SGD;
+    Value inputs[7] = {node_value(param, 0), gradient};
+    for (int i = 0; i < (sgd ? 1 : 2); i++) {
+        const char *kind = sgd ? "momentum" : i ? "adam_v" : "adam_m";
+        const char *state = arena_printf(u->ctx->arena, "%s/%s", kind, name);
+        Node *node = leaf(u, OP_STATE, param, state, name);
+        if (!node) return false;
+        inputs[2 + i] = node_value(node, 0);
+    }
+    if (sgd) {
+        Attr attrs[2] = {attr_float(ATTR_momentum, recipe->momentum),
+                         attr_float(ATTR_weight_decay, weight_decay)};
+        inputs[3] = u->factor;
+        inputs[4] = u->learning_rate;
+        return build(u, OP_SGD, param, inputs, 5, attrs, 2).node != NULL;
+    }
+    Attr attrs[4] = {attr_float(ATTR_beta1, recipe->beta1), attr_float(ATTR_beta2, recipe->beta2),
+                     attr_float(ATTR_eps, recipe->eps),
+                     attr_float(ATTR_weight_decay, weight_decay)};
+    inputs[4] = u->factor;
+    inputs[5] = u->learning_rate;
+    inputs[6] = u->step;
+    return build(u, OP_ADAMW, param, inputs, 7, attrs, 4).node != NULL;
+}
+
+static void append_loss(Update *u) {
+    Attr name = attr_string(ATTR_name, "loss");
+    Node *last = NULL;
+    for (int n = 0; n < u->out->n_nodes; n++) {
+        Node *node = u->out->nodes[n];
+        if (node->op == OP_ACCUMULATE && node->phase == PHASE_FORWARD) last = node;
+    }
+    if (!last) return;
+    Value loss = node_value(last, 0);
+    build(u, OP_OUTPUT, last, &loss, 1, &name, 1);
+}
+
+Graph *pass_append_update(const Graph *in, PassContext *ctx) {
+    Update u = {.ctx = ctx, .out = graph_create_like(in, ctx->arena)};
+    ValueMap map = value_map_create(in, ctx->arena);
+    for (int n = 0; n < in->n_nodes; n++) {
+        if (!value_map_copy(&map, in->nodes[n], u.out, ctx->diag)) return NULL;
+    }
+    collect_gradients(&u);
+    if (u.n_params == 0) {
+        diag_error(ctx->diag, NO_LOC, "the model has no parameter that the loss depends on");
+        return NULL;
+    }
+    const Node scalar = {.types = {{.dtype = DTYPE_F32}}, .block = NO_BLOCK};
+    append_loss(&u);
+    u.learning_rate = node_value(leaf(&u, OP_SCALAR, &scalar, "learning_rate", NULL), 0);
+    u.step = node_value(leaf(&u, OP_SCALAR, &scalar, "step", NULL), 0);
+    if (!append_clipping(&u)) return NULL;
+    for (int i = 0; i < u.n_params; i++) {
+        if (!append_param(&u, u.params[i], u.gradients[i])) return NULL;
+    }
+    return u.out;
+}

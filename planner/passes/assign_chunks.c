@@ -1,0 +1,214 @@
+/* assign_chunks: contiguous runs of blocks become pipeline chunks.
+ *
+ * What comes before the blocks (embedding) runs with the first chunk, what comes after (final norm,
+ * head, loss) with the last. The split minimises the costliest chunk by dynamic programming over
+ * the FLOPs of each block. Where a stage holds several chunks, or a heavy head leaves the others
+ * room, many splits are equal by that measure: blocks are then moved from chunk to chunk as long as
+ * that lowers the costliest stage, or evens out stages, or chunks. All deterministic.
+ */
+#include "planner/passes/pass.h"
+
+#include <string.h>
+
+static double node_cost(const Node *node) {
+    Type inputs[8];
+    if (node->n_inputs > 8) return 0;
+    for (int i = 0; i < node->n_inputs; i++) inputs[i] = *value_type(node->inputs[i]);
+    return OPS[node->op].flops(node, inputs, node->types);
+}
+
+/* Does the node depend on a block? Nodes without a block that do not belong to the first chunk. */
+static bool *find_after_blocks(const Graph *graph, Arena *arena) {
+    bool *after = ARENA_ARRAY(arena, bool, graph->n_nodes + 1);
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        after[n] = node->block != NO_BLOCK && !(OPS[node->op].flags & LEAF);
+        for (int i = 0; i < node->n_inputs; i++) after[n] |= after[node->inputs[i].node->id];
+    }
+    return after;
+}
+
+/* cuts[c] = first block of chunk c, minimising the largest chunk. */
+static void balance(const double *costs, int n_blocks, double before, double after, int n_chunks,
+                    int *cuts, Arena *arena) {
+    int width = n_blocks + 1;
+    double *sum = ARENA_ARRAY(arena, double, width);
+    double *best = ARENA_ARRAY(arena, double, (size_t)width *(size_t)(n_chunks + 1));
+    int *from = ARENA_ARRAY(arena, int, (size_t)width *(size_t)(n_chunks + 1));
+    for (int i = 0; i < n_blocks; i++) sum[i + 1] = sum[i] + costs[i];
+    for (int i = 0; i < width * (n_chunks + 1); i++) best[i] = 1e300;
+    best[0] = 0;
+    for (int c = 1; c <= n_chunks; c++) {
+        for (int end = c; end <= n_blocks - (n_chunks - c); end++) {
+            for (int begin = c - 1; begin < end; begin++) {
+                double cost =
+                    sum[end] - sum[begin] + (c == 1 ? before : 0) + (c == n_chunks ? after : 0);
+                double most = best[(c - 1) * width + begin];
+                if (cost > most) most = cost;
+                if (most < best[c * width + end]) {
+                    best[c * width + end] = most;
+                    from[c * width + end] = begin;
+                }
+            }
+        }
+    }
+    for (int c = n_chunks, end = n_blocks; c > 0; c--) {
+        cuts[c - 1] = end = from[c * width + end];
+    }
+}
+
+typedef struct Split {
+    int n_blocks, n_chunks, p;
+    const double *sum; /* of the costs of the first i blocks */
+    double before, after;
+} Split;
+
+/* Costliest stage, then the squares of stages and of chunks: smaller is better, in this order. */
+typedef struct Badness {
+    double most, stages, chunks;
+} Badness;
+
+static Badness rate(const Split *split, const int *cuts, double *stage_cost) {
+    Badness bad = {0};
+    for (int s = 0; s < split->p; s++) stage_cost[s] = 0;
+    for (int c = 0; c < split->n_chunks; c++) {
+        int end = c + 1 < split->n_chunks ? cuts[c + 1] : split->n_blocks;
+        double cost = split->sum[end] - split->sum[cuts[c]];
+        if (c == 0) cost += split->before;
+        if (c == split->n_chunks - 1) cost += split->after;
+        stage_cost[c % split->p] += cost;
+        bad.chunks += cost * cost;
+    }
+    for (int s = 0; s < split->p; s++) {
+        if (stage_cost[s] > bad.most) bad.most = stage_cost[s];
+        bad.stages += stage_cost[s] * stage_cost[s];
+    }
+    return bad;
+}
+
+/* Differences that only rounding makes do not count: they would move blocks in circles. */
+static bool is_better(const Badness *a, const Badness *b) {
+    const double less = 1 - 1e-9;
+    if (a->most < b->most * less) return true;
+    if (a->most * less > b->most) return false;
+    if (a->stages < b->stages * less) return true;
+    if (a->stages * less > b->stages) return false;
+    return a->chunks < b->chunks * less;
+}
+
+/* Moves one block from one chunk to another, those between passing one on. */
+static bool try_move(const Split *split, int *cuts, int from, int to, int *trial, double *work) {
+    int first = from < to ? from + 1 : to + 1, last = from < to ? to : from;
+    Badness now = rate(split, cuts, work), then;
+    memcpy(trial, cuts, sizeof(int) * (size_t)split->n_chunks);
+    for (int c = first; c <= last; c++) trial[c] += from < to ? -1 : 1;
+    for (int c = 0; c < split->n_chunks; c++) {
+        int end = c + 1 < split->n_chunks ? trial[c + 1] : split->n_blocks;
+        if (end <= trial[c]) return false;
+    }
+    then = rate(split, trial, work);
+    if (!is_better(&then, &now)) return false;
+    memcpy(cuts, trial, sizeof(int) * (size_t)split->n_chunks);
+    return true;
+}
+
+static void even_out(const Split *split, int *cuts, Arena *arena) {
+    enum { MOST_ROUNDS = 1000 };
+    int *trial = ARENA_ARRAY(arena, int, split->n_chunks);
+    double *work = ARENA_ARRAY(arena, double, split->p);
+    bool moved = true;
+    for (int round = 0; moved && round < MOST_ROUNDS; round++) {
+        moved = false;
+        for (int from = 0; from < split->n_chunks; from++) {
+            for (int to = 0; to < split->n_chunks; to++) {
+                if (from != to) moved |= try_move(split, cuts, from, to, trial, work);
+            }
+        }
+    }
+}
+
+static bool cut_as_told(PassContext *ctx, int n_chunks, int *cuts) {
+    const PlanOptions *options = &ctx->options;
+    int total = 0;
+    if (options->n_split != n_chunks) {
+        diag_error(ctx->diag, NO_LOC, "--split names %d parts; p=%d x %d chunks need %d",
+                   options->n_split, options->mesh.size[MESH_P], options->n_chunks, n_chunks);
+        return false;
+    }
+    for (int c = 0; c < n_chunks; c++) {
+        if (options->split[c] < 1) {
+            diag_error(ctx->diag, NO_LOC, "--split: part %d has %d blocks; each needs at least 1",
+                       c + 1, options->split[c]);
+            return false;
+        }
+        cuts[c] = total;
+        total += options->split[c];
+    }
+    if (total == ctx->n_blocks) return true;
+    diag_error(ctx->diag, NO_LOC, "--split adds up to %d blocks; the model has %d", total,
+               ctx->n_blocks);
+    return false;
+}
+
+static bool find_cuts(const Graph *in, const bool *after, PassContext *ctx, int n_chunks,
+                      int *cuts) {
+    if (ctx->options.split) return cut_as_told(ctx, n_chunks, cuts);
+    if (ctx->n_blocks < n_chunks) {
+        diag_error(ctx->diag, NO_LOC, "p=%d x %d chunks need at least %d blocks; the model has %d",
+                   ctx->options.mesh.size[MESH_P], ctx->options.n_chunks, n_chunks, ctx->n_blocks);
+        return false;
+    }
+    double *costs = ARENA_ARRAY(ctx->arena, double, ctx->n_blocks + 1);
+    double before = 0, behind = 0;
+    for (int n = 0; n < in->n_nodes; n++) {
+        const Node *node = in->nodes[n];
+        double cost = node_cost(node);
+        if (node->block != NO_BLOCK) {
+            costs[node->block] += cost;
+        } else if (after[n]) {
+            behind += cost;
+        } else {
+            before += cost;
+        }
+    }
+    balance(costs, ctx->n_blocks, before, behind, n_chunks, cuts, ctx->arena);
+    double *sum = ARENA_ARRAY(ctx->arena, double, ctx->n_blocks + 1);
+    for (int i = 0; i < ctx->n_blocks; i++) sum[i + 1] = sum[i] + costs[i];
+    Split split = {ctx->n_blocks, n_chunks, ctx->options.mesh.size[MESH_P], sum, before, behind};
+    even_out(&split, cuts, ctx->arena);
+    return true;
+}
+
+Graph *pass_assign_chunks(const Graph *in, PassContext *ctx) {
+    int n_chunks = ctx->options.mesh.size[MESH_P] * ctx->options.n_chunks;
+    bool *after = find_after_blocks(in, ctx->arena);
+    ctx->chunk_of_block = ARENA_ARRAY(ctx->arena, int, ctx->n_blocks + 1);
+    if (n_chunks > 1) {
+        int *cuts = ARENA_ARRAY(ctx->arena, int, n_chunks + 1);
+        if (!find_cuts(in, after, ctx, n_chunks, cuts)) return NULL;
+        cuts[n_chunks] = ctx->n_blocks;
+        for (int c = 0; c < n_chunks; c++) {
+            for (int b = cuts[c]; b < cuts[c + 1]; b++) ctx->chunk_of_block[b] = c;
+        }
+    }
+    Graph *out = graph_create_like(in, ctx->arena);
+    ValueMap map = value_map_create(in, ctx->arena);
+    for (int n = 0; n < in->n_nodes; n++) {
+        Node *copy = value_map_copy(&map, in->nodes[n], out, ctx->diag);
+        if (!copy) return NULL;
+        if (copy->block >= ctx->n_blocks) BUG("block %d of %d", copy->block, ctx->n_blocks);
+        copy->chunk = copy->block != NO_BLOCK ? ctx->chunk_of_block[copy->block]
+                      : after[n]              ? n_chunks - 1
+                                              : 0;
+        for (int i = 0; i < copy->n_inputs; i++) {
+            const Node *from = copy->inputs[i].node;
+            if (from->chunk <= copy->chunk || (OPS[from->op].flags & LEAF)) continue;
+            diag_error(ctx->diag, copy->loc,
+                       "%s: reads a value of a later pipeline chunk; blocks must be used in order",
+                       OPS[copy->op].name);
+            diag_note(ctx->diag, from->loc, "the value is made here");
+            return NULL;
+        }
+    }
+    return out;
+}

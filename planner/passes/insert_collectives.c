@@ -1,0 +1,171 @@
+/* insert_collectives: where an operand is divided otherwise than its op needs, a message.
+ *
+ *   partial over m, wanted whole            all_reduce(m)
+ *   partial over m, wanted divided over m   reduce_scatter(m, axis)
+ *   divided over m, wanted whole            all_gather(m, axis)
+ *   whole, wanted divided over m            slice(m, axis): no message
+ *
+ * A partial result is completed once, where it is first needed. One value brought to one sharding
+ * serves all uses in the same block and phase; the backward graph gathers again what the forward
+ * had gathered, so that only shards are kept.
+ */
+#include "planner/passes/pass.h"
+
+#include <string.h>
+
+typedef struct Resharded {
+    Value from;
+    Sharding to;
+    Phase phase;
+    int block, chunk;
+    Value value;
+} Resharded;
+
+typedef struct Inserter {
+    PassContext *ctx;
+    Graph *out;
+    Resharded *done; /* of recent uses; looked up backwards */
+    int n_done, capacity;
+    Resharded *completed; /* partial values and their complete forms */
+    int n_completed, completed_capacity;
+} Inserter;
+
+static Value message(Inserter *ins, OpKind op, Value value, int mesh, int axis, Sharding to,
+                     const Node *user) {
+    Attr attrs[2] = {attr_string(ATTR_mesh, mesh_axis_name(mesh)), attr_axis(ATTR_axis, axis)};
+    Node *node = graph_add(ins->out,
+                           &(NodeSpec){.op = op,
+                                       .inputs = &value,
+                                       .n_inputs = 1,
+                                       .attrs = attrs,
+                                       .n_attrs = axis >= 0 ? 2 : 1,
+                                       .phase = user->phase,
+                                       .block = user->block,
+                                       .chunk = user->chunk,
+                                       .loc = user->loc},
+                           ins->ctx->diag);
+    if (!node) BUG("cannot add %s", OPS[op].name);
+    node->shardings[0] = to;
+    return node_value(node, 0);
+}
+
+static Value complete_partial(Inserter *ins, Value value, const Sharding *to, const Node *user) {
+    for (int mesh = 0; mesh < N_MESH_AXES; mesh++) {
+        Sharding now = *value_sharding(value);
+        const Type *type = value_type(value);
+        int scatter = -1;
+        if (!(now.partial >> mesh & 1) || to->partial >> mesh & 1) continue;
+        for (int i = 0; i < type->rank; i++) {
+            if (to->mesh[i] == mesh && now.mesh[i] < 0) scatter = i;
+        }
+        if (now.reduce == REDUCE_LSE) scatter = -1;
+        now.partial &= (uint8_t) ~(1u << mesh);
+        if (scatter >= 0) now.mesh[scatter] = (int8_t)mesh;
+        value = scatter >= 0
+                    ? message(ins, OP_REDUCE_SCATTER, value, mesh, type->axes[scatter], now, user)
+                    : message(ins, OP_ALL_REDUCE, value, mesh, -1, now, user);
+    }
+    return value;
+}
+
+static Value redivide(Inserter *ins, Value value, const Sharding *to, const Node *user) {
+    const Type *type = value_type(value);
+    for (int pass = 0; pass < 2; pass++) { /* gather all first: a mesh axis may change sides */
+        for (int i = 0; i < type->rank; i++) {
+            Sharding now = *value_sharding(value);
+            int from = now.mesh[i], want = to->mesh[i];
+            if (from == want || (pass == 0 ? from : want) < 0) continue;
+            now.mesh[i] = pass == 0 ? -1 : (int8_t)want;
+            value = message(ins, pass == 0 ? OP_ALL_GATHER : OP_SLICE, value,
+                            pass == 0 ? from : want, type->axes[i], now, user);
+        }
+    }
+    return value;
+}
+
+/* The complete form of a partial value, made at its first use that asks for it. */
+static Value completed_value(Inserter *ins, Value value, const Sharding *to, const Node *user) {
+    if (!(value_sharding(value)->partial & ~to->partial)) return value;
+    for (int i = 0; i < ins->n_completed; i++) {
+        if (value_equal(ins->completed[i].from, value) &&
+            ins->completed[i].to.partial == to->partial) {
+            return ins->completed[i].value;
+        }
+    }
+    Resharded done = {value, *to, user->phase, user->block, user->chunk, NO_VALUE};
+    done.value = complete_partial(ins, value, to, user);
+    ARENA_PUSH(ins->ctx->arena, ins->completed, ins->n_completed, ins->completed_capacity, done);
+    return done.value;
+}
+
+static Value reshard(Inserter *ins, Value value, const Sharding *to, const Node *user) {
+    int rank = value_type(value)->rank;
+    if (sharding_equal(value_sharding(value), to, rank)) return value;
+    if (to->partial & ~value_sharding(value)->partial) {
+        BUG("%s: a whole value is wanted as a partial one", OPS[user->op].name);
+    }
+    for (int i = ins->n_done - 1; i >= 0; i--) {
+        const Resharded *done = &ins->done[i];
+        if (done->phase != user->phase || done->block != user->block) break;
+        if (done->chunk == user->chunk && value_equal(done->from, value) &&
+            sharding_equal(&done->to, to, rank)) {
+            return done->value;
+        }
+    }
+    Resharded done = {value, *to, user->phase, user->block, user->chunk, NO_VALUE};
+    done.value = redivide(ins, completed_value(ins, value, to, user), to, user);
+    ARENA_PUSH(ins->ctx->arena, ins->done, ins->n_done, ins->capacity, done);
+    return done.value;
+}
+
+/* Sums of scalars with different partial sets: one sum and one all-reduce per set. */
+static Value add_by_partial(Inserter *ins, const Node *node, Value *inputs) {
+    Arena *arena = ins->ctx->arena;
+    Value *group = ARENA_ARRAY(arena, Value, node->n_inputs);
+    Value *sums = ARENA_ARRAY(arena, Value, 1 << N_MESH_AXES);
+    int n_sums = 0;
+    const Sharding whole = sharding_none();
+    for (unsigned set = 0; set < 1u << N_MESH_AXES; set++) {
+        int count = 0;
+        for (int i = 0; i < node->n_inputs; i++) {
+            if (value_sharding(inputs[i])->partial == set) group[count++] = inputs[i];
+        }
+        if (count == 0) continue;
+        Node *sum =
+            pass_build(ins->ctx, ins->out, OP_ADD_N, node, node->phase, group, count, NULL, 0);
+        if (!sum) BUG("add_n failed");
+        sum->shardings[0] = *value_sharding(group[0]);
+        sums[n_sums++] = reshard(ins, node_value(sum, 0), &whole, sum);
+    }
+    if (n_sums == 1) return sums[0];
+    Node *total =
+        pass_build(ins->ctx, ins->out, OP_ADD_N, node, node->phase, sums, n_sums, NULL, 0);
+    if (!total) BUG("add_n failed");
+    return node_value(total, 0);
+}
+
+Graph *pass_insert_collectives(const Graph *in, PassContext *ctx) {
+    Inserter ins = {.ctx = ctx, .out = graph_create_like(in, ctx->arena)};
+    ValueMap map = value_map_create(in, ctx->arena);
+    int *uses = graph_count_uses(in, ctx->arena);
+    for (int n = 0; n < in->n_nodes; n++) {
+        const Node *node = in->nodes[n];
+        Value *inputs = ARENA_ARRAY(ctx->arena, Value, node->n_inputs + 1);
+        for (int i = 0; i < node->n_inputs; i++) inputs[i] = *value_map_at(&map, node->inputs[i]);
+        if (node->op == OP_ADD_N) {
+            *value_map_at(&map, node_value((Node *)node, 0)) = add_by_partial(&ins, node, inputs);
+            continue;
+        }
+        /* Messages that are there already (shard_update) say what they make of what. */
+        bool given = OPS[node->op].flags & COLLECTIVE || node->op == OP_SLICE;
+        ShardingRule rule =
+            sharding_rule(in, node, uses, ctx->options.sequence_parallel, ctx->arena);
+        for (int i = 0; !given && i < node->n_inputs; i++) {
+            inputs[i] = reshard(&ins, inputs[i], &rule.inputs[i], node);
+        }
+        Node *copy = graph_copy_node(ins.out, node, inputs, ctx->diag);
+        if (!copy) return NULL;
+        value_map_set_node(&map, node, copy);
+    }
+    return ins.out;
+}

@@ -1,0 +1,215 @@
+/* lower_precision: with --precision bf16 or f16, activations and their gradients become that.
+ *
+ * f32 stay: parameters (masters), statistics, what follows logsumexp and pick up to the loss, the
+ * gradients of parameters, and every accumulator (Micikevicius et al. 2018). bf16 has the range of
+ * f32; with f16 the loss is scaled (append_update.c). An op that multiplies by or looks up a
+ * parameter, or adds it to a product (a bias: a product on a GPU adds one of its own dtype), reads
+ * a copy of it, a state `<param>.bf16` (or .f16) that the optimizer refreshes together with the
+ * parameter.
+ *
+ * From there the dtype spreads along the graph: what an op may take in 16 bits, and what it gives,
+ * is op_operand_precision's and inference's. Where f32 meets 16 bits in an elementwise op,
+ * parameters and constants give way, then the narrower operand: x [batch, seq, model] times a
+ * statistic [batch, seq] has 16 bits. Casts are nodes beside their reader, so that `fuse` can take
+ * them in; in a fused program they round nothing.
+ */
+#include "planner/passes/pass.h"
+
+#include <string.h>
+
+typedef struct Cast {
+    Value from, to;
+    Phase phase;
+    int block, chunk;
+} Cast;
+
+typedef struct Lowerer {
+    PassContext *ctx;
+    DType low; /* bf16 or f16 */
+    const Graph *in;
+    Graph *out;
+    ValueMap map;
+    Node **copies; /* by id of a parameter: its copy in `out`, or NULL */
+    bool *has_copy;
+    bool *weak;     /* by id: made of parameters and constants alone */
+    bool *is_share; /* by id: read only to be accumulated, directly or in another layout or scale */
+    Cast *casts;    /* looked up backwards */
+    int n_casts, cast_capacity;
+} Lowerer;
+
+static bool is_elementwise(const Node *node) {
+    return OPS[node->op].flags & ELEMENTWISE_BIT || node->op == OP_ADD_N;
+}
+
+/* Is operand i what is added to a product? */
+static bool is_bias(const Node *node, int i) {
+    return node->op == OP_ADD && node->inputs[1 - i].node->op == OP_MATMUL;
+}
+
+/* Does operand i of the node read the copy of a parameter? */
+static bool reads_copy(const Node *node, int i) {
+    return node->phase != PHASE_UPDATE && (op_reads_weights(node->op) || is_bias(node, i)) &&
+           node->inputs[i].node->op == OP_PARAM &&
+           op_operand_precision(node->op, i) == OPERAND_FOLLOWS;
+}
+
+static void find_copies_and_weak(Lowerer *l) {
+    for (int n = 0; n < l->in->n_nodes; n++) {
+        const Node *node = l->in->nodes[n];
+        bool spreads = is_elementwise(node) || node->op == OP_BROADCAST ||
+                       node->op == OP_TRANSPOSE || node->op == OP_REDUCE_SUM;
+        l->weak[n] = node->op == OP_PARAM || node->op == OP_CONST || spreads;
+        for (int i = 0; i < node->n_inputs; i++) {
+            l->weak[n] &= l->weak[node->inputs[i].node->id];
+            if (reads_copy(node, i)) l->has_copy[node->inputs[i].node->id] = true;
+        }
+    }
+}
+
+static void find_shares(Lowerer *l) {
+    int *uses = graph_count_uses(l->in, l->ctx->arena);
+    for (int n = 0; n < l->in->n_nodes; n++) l->is_share[n] = uses[n * MAX_OUTPUTS] > 0;
+    for (int n = l->in->n_nodes - 1; n >= 0; n--) {
+        const Node *node = l->in->nodes[n];
+        bool passes = l->is_share[n] && (is_elementwise(node) || node->op == OP_TRANSPOSE);
+        for (int i = 0; i < node->n_inputs; i++) {
+            if (passes || (node->op == OP_ACCUMULATE && i == 1)) continue;
+            l->is_share[node->inputs[i].node->id] = false;
+        }
+    }
+}
+
+static bool add_copy(Lowerer *l, const Node *param) {
+    const char *name = node_string(param, ATTR_name);
+    Attr attrs[2] = {
+        attr_string(ATTR_name, arena_printf(l->out->arena, "%s.%s", name, dtype_name(l->low))),
+        attr_string(ATTR_of, name),
+    };
+    Node like = *param;
+    like.types[0].dtype = l->low;
+    l->copies[param->id] =
+        pass_build(l->ctx, l->out, OP_STATE, &like, param->phase, NULL, 0, attrs, 2);
+    return l->copies[param->id] != NULL;
+}
+
+static Value cast(Lowerer *l, Value value, DType dtype, bool weak, const Node *reader) {
+    if (value_type(value)->dtype == dtype || !dtype_is_float(value_type(value)->dtype))
+        return value;
+    for (int i = l->n_casts - 1; i >= 0; i--) {
+        const Cast *known = &l->casts[i];
+        if (known->phase != reader->phase || known->block != reader->block) break;
+        if (known->chunk == reader->chunk && value_equal(known->from, value) &&
+            value_type(known->to)->dtype == dtype) {
+            return known->to;
+        }
+    }
+    Node *node =
+        pass_build(l->ctx, l->out, op_cast_to(dtype), reader, reader->phase, &value, 1, NULL, 0);
+    if (!node) BUG("lower_precision: cannot cast");
+    Cast made = {value, node_value(node, 0), reader->phase, reader->block, reader->chunk};
+    /* A cast of a parameter in an elementwise op is that op's own: `fuse` makes it part of it. */
+    if (!weak || !is_elementwise(reader))
+        ARENA_PUSH(l->ctx->arena, l->casts, l->n_casts, l->cast_capacity, made);
+    return made.to;
+}
+
+static bool follows(const Node *node, const Value *inputs, int i) {
+    return op_operand_precision(node->op, i) == OPERAND_FOLLOWS &&
+           dtype_is_float(value_type(inputs[i])->dtype);
+}
+
+/* The dtype of the operands that follow each other. */
+static DType choose_dtype(const Lowerer *l, const Node *node, const Value *inputs) {
+    int widest = -1;
+    DType dtype = DTYPE_F32;
+    for (int i = 0; i < node->n_inputs; i++) {
+        const Type *type = value_type(inputs[i]);
+        if (!follows(node, inputs, i)) continue;
+        if (!is_elementwise(node)) {
+            if (type->dtype == l->low) return l->low;
+            continue;
+        }
+        if (l->weak[node->inputs[i].node->id] || type->rank < widest) continue;
+        if (type->rank > widest || type->dtype == DTYPE_F32) dtype = type->dtype;
+        widest = type->rank;
+    }
+    return dtype;
+}
+
+static bool lower_node(Lowerer *l, const Node *node) {
+    Arena *arena = l->ctx->arena;
+    Value *inputs = ARENA_ARRAY(arena, Value, node->n_inputs + 1);
+    for (int i = 0; i < node->n_inputs; i++) {
+        Node *copy = reads_copy(node, i) ? l->copies[node->inputs[i].node->id] : NULL;
+        inputs[i] = copy ? node_value(copy, 0) : *value_map_at(&l->map, node->inputs[i]);
+    }
+    DType dtype = choose_dtype(l, node, inputs);
+    for (int i = 0; i < node->n_inputs; i++) {
+        bool weak = l->weak[node->inputs[i].node->id];
+        OperandPrecision precision = op_operand_precision(node->op, i);
+        if (follows(node, inputs, i)) inputs[i] = cast(l, inputs[i], dtype, weak, node);
+        if (precision == OPERAND_F32) inputs[i] = cast(l, inputs[i], DTYPE_F32, weak, node);
+    }
+    Attr attrs[N_ATTRS];
+    int n_attrs = node->n_attrs;
+    bool stated;
+    memcpy(attrs, node->attrs, sizeof(Attr) * (size_t)n_attrs);
+    if (dtype == l->low && l->is_share[node->id] && !node_attr(node, ATTR_dtype) &&
+        op_has_attr(node->op, ATTR_dtype, &stated)) {
+        attrs[n_attrs++] = attr_string(ATTR_dtype, "f32");
+    }
+    if (node->op == OP_ATTENTION_GRAD && l->ctx->options.cudnn_backward) {
+        attrs[n_attrs++] = attr_int(ATTR_room, 1);
+    }
+    Type type = node->types[0];
+    if (node->op == OP_BROADCAST) type.dtype = value_type(inputs[0])->dtype;
+    Node *lowered = graph_add(l->out,
+                              &(NodeSpec){.op = node->op,
+                                          .inputs = inputs,
+                                          .n_inputs = node->n_inputs,
+                                          .attrs = attrs,
+                                          .n_attrs = n_attrs,
+                                          .type = &type,
+                                          .n_outputs = node->n_outputs,
+                                          .phase = node->phase,
+                                          .block = node->block,
+                                          .chunk = node->chunk,
+                                          .loc = node->loc},
+                              l->ctx->diag);
+    if (lowered) value_map_set_node(&l->map, node, lowered);
+    return lowered != NULL;
+}
+
+/* The optimizer of a parameter with a copy writes the copy too. */
+static bool lower_update(Lowerer *l, const Node *node) {
+    bool updates = node->op == OP_ADAMW || node->op == OP_SGD;
+    Node *copy = updates ? l->copies[node->inputs[0].node->id] : NULL;
+    if (!copy) return value_map_copy(&l->map, node, l->out, l->ctx->diag) != NULL;
+    Value *inputs = ARENA_ARRAY(l->ctx->arena, Value, node->n_inputs + 1);
+    for (int i = 0; i < node->n_inputs; i++) inputs[i] = *value_map_at(&l->map, node->inputs[i]);
+    inputs[node->n_inputs] = node_value(copy, 0);
+    Node *update = pass_build(l->ctx, l->out, node->op, node, node->phase, inputs,
+                              node->n_inputs + 1, node->attrs, node->n_attrs);
+    if (update) value_map_set_node(&l->map, node, update);
+    return update != NULL;
+}
+
+Graph *pass_lower_precision(const Graph *in, PassContext *ctx) {
+    if (ctx->options.precision == DTYPE_F32) return (Graph *)in;
+    Arena *arena = ctx->arena;
+    Lowerer l = {
+        .ctx = ctx, .low = ctx->options.precision, .in = in, .out = graph_create_like(in, arena)};
+    l.map = value_map_create(in, arena);
+    l.copies = ARENA_ARRAY(arena, Node *, in->n_nodes + 1);
+    l.has_copy = ARENA_ARRAY(arena, bool, in->n_nodes + 1);
+    l.weak = ARENA_ARRAY(arena, bool, in->n_nodes + 1);
+    l.is_share = ARENA_ARRAY(arena, bool, in->n_nodes + 1);
+    find_copies_and_weak(&l);
+    find_shares(&l);
+    for (int n = 0; n < in->n_nodes; n++) {
+        const Node *node = in->nodes[n];
+        bool done = node->phase == PHASE_UPDATE ? lower_update(&l, node) : lower_node(&l, node);
+        if (!done || (l.has_copy[n] && !add_copy(&l, node))) return NULL;
+    }
+    return l.out;
+}

@@ -1,0 +1,446 @@
+/* make_programs: from one sharded graph to a program per stage.
+ *
+ * A stage holds chunks stage, stage + p, ...; its program has their nodes, with `recv` where a
+ * value comes over a pipeline border and `send` where one leaves. A value that a later chunk needs
+ * travels border by border. Leaves are made anew in every stage that reads them, so a tied weight
+ * has a copy in each of its stages; the copies' gradients are summed over a communicator named
+ * after the weight. Block numbers become relative to the chunk's first block, so that stages with
+ * like blocks get equal programs.
+ */
+#include "planner/passes/pass.h"
+
+#include <string.h>
+
+typedef struct Maker {
+    PassContext *ctx;
+    const Graph *in;
+    int n_pipeline, n_chunks; /* p, v */
+    int n_global;             /* p * v */
+    int *first_block;         /* of each global chunk, and one past the last */
+    uint8_t *crosses;         /* [n_global - 1][n_nodes * MAX_OUTPUTS]: value passes border */
+    int n_values;
+    uint8_t *param_stages; /* [n_nodes][p]: stage reads this parameter */
+    const Node **param_of; /* of accumulators, states and what is computed from them */
+    int *first_param;      /* by block + 1: its first parameter's id, or -1 */
+    int *next_param;       /* by id: the next parameter of the same block, or -1 */
+    StageComm *comms;
+    int n_comms, comm_capacity;
+} Maker;
+
+typedef struct StageMaker {
+    Maker *maker;
+    int stage;
+    Graph *out;
+    Value *local;  /* [v][n_values]: where an old value is in this stage, per local chunk */
+    Value *chains; /* by old accumulator leaf id: the newest value of its chain here */
+    Value *tied;   /* by old value: after the reduction over the stages of a tied weight */
+} StageMaker;
+
+static int value_index(Value value) {
+    return value.node->id * MAX_OUTPUTS + value.output;
+}
+
+/* Leaves and constants are not sent: they are made where they are read. */
+static bool is_local_leaf(const Node *node) {
+    return OPS[node->op].flags & LEAF || node->op == OP_CONST;
+}
+
+static bool *border(Maker *m, int k) {
+    return (bool *)&m->crosses[(size_t)k * (size_t)m->n_values];
+}
+
+/* The accumulator leaf that a chain value stands for, or NULL. */
+static const Node *chain_leaf(const Node *node) {
+    while (node->op == OP_ACCUMULATE) node = node->inputs[0].node;
+    return node->op == OP_ACCUMULATOR ? node : NULL;
+}
+
+static void find_crossings(Maker *m) {
+    for (int n = 0; n < m->in->n_nodes; n++) {
+        const Node *node = m->in->nodes[n];
+        if (node->phase == PHASE_UPDATE) continue;
+        for (int i = 0; i < node->n_inputs; i++) {
+            Value input = node->inputs[i];
+            if (is_local_leaf(input.node) || chain_leaf(input.node)) continue;
+            int from = input.node->chunk, to = node->chunk;
+            for (int k = from; k < to; k++) border(m, k)[value_index(input)] = true;
+            for (int k = to; k < from; k++) border(m, k)[value_index(input)] = true;
+        }
+    }
+}
+
+static void list_params(Maker *m) {
+    int n_blocks = 0;
+    for (int n = 0; n < m->in->n_nodes; n++) {
+        if (m->in->nodes[n]->block >= n_blocks) n_blocks = m->in->nodes[n]->block + 1;
+    }
+    m->first_param = ARENA_ARRAY(m->ctx->arena, int, n_blocks + 1);
+    m->next_param = ARENA_ARRAY(m->ctx->arena, int, m->in->n_nodes + 1);
+    for (int b = 0; b <= n_blocks; b++) m->first_param[b] = -1;
+    for (int n = m->in->n_nodes - 1; n >= 0; n--) {
+        const Node *node = m->in->nodes[n];
+        if (node->op != OP_PARAM) continue;
+        m->next_param[n] = m->first_param[node->block + 1];
+        m->first_param[node->block + 1] = n;
+    }
+}
+
+static const Node *find_param(const Maker *m, int block, const char *name) {
+    for (int k = m->first_param[block + 1]; k >= 0; k = m->next_param[k]) {
+        if (strcmp(node_string(m->in->nodes[k], ATTR_name), name) == 0) return m->in->nodes[k];
+    }
+    return NULL;
+}
+
+/* Which parameter a node of the update belongs to; NULL: to none (global scalars). */
+static void find_params(Maker *m) {
+    const Graph *in = m->in;
+    int p = m->n_pipeline;
+    for (int n = 0; n < in->n_nodes; n++) {
+        const Node *node = in->nodes[n];
+        if (node->op == OP_PARAM) m->param_of[n] = node;
+        const char *of = node_string(node, ATTR_of);
+        const Node *named = of[0] ? find_param(m, node->block, of) : NULL;
+        if (named) m->param_of[n] = named;
+        for (int i = 0; i < node->n_inputs; i++) {
+            const Node *from = node->inputs[i].node;
+            const Node *param = from->op == OP_PARAM ? from : NULL;
+            if (node_is_copy(from)) param = m->param_of[from->id];
+            if (param && node->phase != PHASE_UPDATE) {
+                m->param_stages[param->id * p + node->chunk % p] = 1;
+            }
+            if ((node->phase == PHASE_UPDATE || node->op == OP_ACCUMULATE) &&
+                node->op != OP_ADD_N && !m->param_of[n]) {
+                m->param_of[n] = m->param_of[from->id];
+            }
+        }
+    }
+}
+
+static int count_stages(const Maker *m, const Node *param) {
+    int count = 0;
+    for (int s = 0; s < m->n_pipeline; s++) {
+        count += m->param_stages[param->id * m->n_pipeline + s];
+    }
+    return count;
+}
+
+static bool on_stage(const Maker *m, const Node *param, int stage) {
+    return m->param_stages[param->id * m->n_pipeline + stage];
+}
+
+static int first_stage(const Maker *m, const Node *param) {
+    int s = 0;
+    while (s < m->n_pipeline && !on_stage(m, param, s)) s++;
+    return s;
+}
+
+static const char *tied_comm(Maker *m, const Node *param) {
+    const char *name = arena_printf(m->ctx->arena, "tied/%s", node_string(param, ATTR_name));
+    for (int i = 0; i < m->n_comms; i++) {
+        if (strcmp(m->comms[i].name, name) == 0) return m->comms[i].name;
+    }
+    StageComm comm = {.name = name, .stages = ARENA_ARRAY(m->ctx->arena, int, m->n_pipeline)};
+    for (int s = 0; s < m->n_pipeline; s++) {
+        if (on_stage(m, param, s)) comm.stages[comm.n_stages++] = s;
+    }
+    ARENA_PUSH(m->ctx->arena, m->comms, m->n_comms, m->comm_capacity, comm);
+    return name;
+}
+
+static Node *add(StageMaker *s, OpKind op, const Value *inputs, int n_inputs, const Attr *attrs,
+                 int n_attrs, const Node *like, const Type *type, Phase phase, int chunk) {
+    Node *node = graph_add(s->out,
+                           &(NodeSpec){.op = op,
+                                       .inputs = inputs,
+                                       .n_inputs = n_inputs,
+                                       .attrs = attrs,
+                                       .n_attrs = n_attrs,
+                                       .type = type,
+                                       .phase = phase,
+                                       .block = NO_BLOCK,
+                                       .chunk = chunk,
+                                       .loc = like->loc},
+                           s->maker->ctx->diag);
+    if (!node) BUG("make_programs: cannot add %s", OPS[op].name);
+    return node;
+}
+
+static void relocate(StageMaker *s, Node *node, int local_chunk) {
+    Maker *m = s->maker;
+    node->chunk = local_chunk;
+    if (node->block != NO_BLOCK) {
+        node->block -= m->first_block[local_chunk * m->n_pipeline + s->stage];
+    }
+}
+
+/* Persistent leaves exist once per stage, in the chunk of their block or else of their first use;
+ * inputs and constants once per chunk. */
+static Value leaf_value(StageMaker *s, Value old, int chunk) {
+    Maker *m = s->maker;
+    bool shared = OPS[old.node->op].flags & PERSISTENT;
+    for (int c = 0; c < m->n_chunks; c++) {
+        Value known = s->local[(size_t)c * (size_t)m->n_values + (size_t)value_index(old)];
+        if (known.node && (shared || c == chunk)) return known;
+    }
+    if (node_is_copy(old.node)) { /* the parameter goes where its copy does, and first */
+        leaf_value(s, node_value((Node *)m->param_of[old.node->id], 0), chunk);
+    }
+    Node *copy = graph_copy_node(s->out, old.node, NULL, m->ctx->diag);
+    if (!copy) BUG("make_programs: cannot copy a leaf");
+    relocate(s, copy, chunk);
+    Value value = node_value(copy, 0);
+    s->local[(size_t)chunk * (size_t)m->n_values + (size_t)value_index(old)] = value;
+    return value;
+}
+
+static Value *local_at(StageMaker *s, int chunk, Value old) {
+    return &s->local[(size_t)chunk * (size_t)s->maker->n_values + (size_t)value_index(old)];
+}
+
+static Value find_input(StageMaker *s, Value old, int chunk) {
+    const Node *leaf = chain_leaf(old.node);
+    if (leaf) {
+        if (!s->chains[leaf->id].node) {
+            s->chains[leaf->id] = leaf_value(s, node_value((Node *)leaf, 0), chunk);
+        }
+        return s->chains[leaf->id];
+    }
+    if (is_local_leaf(old.node)) return leaf_value(s, old, chunk);
+    Value value = *local_at(s, chunk, old);
+    for (int c = 0; !value.node && c < s->maker->n_chunks; c++) {
+        if (old.node->phase == PHASE_UPDATE) value = *local_at(s, c, old);
+    }
+    if (!value.node) BUG("make_programs: %%%d is not on stage %d", old.node->id, s->stage);
+    return value;
+}
+
+static Node *copy_node(StageMaker *s, const Node *node, int chunk) {
+    Value *inputs = ARENA_ARRAY(s->out->arena, Value, node->n_inputs + 1);
+    for (int i = 0; i < node->n_inputs; i++) inputs[i] = find_input(s, node->inputs[i], chunk);
+    Node *copy = graph_copy_node(s->out, node, inputs, s->maker->ctx->diag);
+    if (!copy) BUG("make_programs: cannot copy %s", OPS[node->op].name);
+    relocate(s, copy, chunk);
+    for (int i = 0; i < node->n_outputs; i++) {
+        *local_at(s, chunk, node_value((Node *)node, i)) = node_value(copy, i);
+    }
+    const Node *leaf = node->op == OP_ACCUMULATE ? chain_leaf(node) : NULL;
+    if (leaf) s->chains[leaf->id] = node_value(copy, 0);
+    return copy;
+}
+
+/* Receives or sends all values of one phase that pass border k, in order of their definition. */
+static void cross_border(StageMaker *s, int k, Phase phase, int chunk, bool receive) {
+    Maker *m = s->maker;
+    int number = 0;
+    for (int v = 0; k >= 0 && k < m->n_global - 1 && v < m->n_values; v++) {
+        Node *old = m->in->nodes[v / MAX_OUTPUTS];
+        if (!border(m, k)[v] || old->phase != phase) continue;
+        Attr source = attr_int(ATTR_source, number++);
+        Value value = node_value(old, v % MAX_OUTPUTS);
+        if (receive) {
+            Node *recv = add(s, OP_RECV, NULL, 0, &source, 1, old, value_type(value), phase, chunk);
+            recv->shardings[0] = *value_sharding(value);
+            *local_at(s, chunk, value) = node_value(recv, 0);
+        } else {
+            Value input = find_input(s, value, chunk);
+            add(s, OP_SEND, &input, 1, &source, 1, old, NULL, phase, chunk);
+        }
+    }
+}
+
+static void make_chunk(StageMaker *s, int chunk, Phase phase) {
+    Maker *m = s->maker;
+    int global = chunk * m->n_pipeline + s->stage;
+    bool forward = phase == PHASE_FORWARD;
+    cross_border(s, forward ? global - 1 : global, phase, chunk, true);
+    for (int n = 0; n < m->in->n_nodes; n++) {
+        const Node *node = m->in->nodes[n];
+        if (node->phase != phase || node->chunk != global || is_local_leaf(node)) continue;
+        copy_node(s, node, chunk);
+    }
+    cross_border(s, forward ? global : global - 1, phase, chunk, false);
+}
+
+/* The gradient of a tied weight, summed over its stages once it is complete within each. */
+static Value tied_gradient(StageMaker *s, Value old, int chunk) {
+    Maker *m = s->maker;
+    const Node *param = m->param_of[old.node->id];
+    Value value = find_input(s, old, chunk);
+    if (!param || count_stages(m, param) < 2) return value;
+    Value *known = &s->tied[value_index(old)];
+    if (!known->node) {
+        Attr comm = attr_string(ATTR_comm, tied_comm(m, param));
+        Node *sum =
+            add(s, OP_STAGE_REDUCE, &value, 1, &comm, 1, old.node, NULL, PHASE_UPDATE, chunk);
+        sum->shardings[0] = *value_sharding(value);
+        *known = node_value(sum, 0);
+    }
+    return *known;
+}
+
+/* Sums over parameters: what is on this stage, each weight counted on its first stage only. */
+static void make_sum(StageMaker *s, const Node *node) {
+    Maker *m = s->maker;
+    Value *inputs = ARENA_ARRAY(s->out->arena, Value, node->n_inputs + 1);
+    int n_inputs = 0;
+    for (int i = 0; i < node->n_inputs; i++) {
+        Value old = node->inputs[i];
+        const Node *param = m->param_of[old.node->id];
+        if (param && first_stage(m, param) != s->stage) continue;
+        for (int c = 0; c < m->n_chunks; c++) {
+            if (!local_at(s, c, old)->node) continue;
+            inputs[n_inputs++] = *local_at(s, c, old);
+            break;
+        }
+    }
+    if (n_inputs == 0) return;
+    Node *sum = add(s, OP_ADD_N, inputs, n_inputs, NULL, 0, node, NULL, PHASE_UPDATE, 0);
+    sum->shardings[0] = node->shardings[0];
+    *local_at(s, 0, node_value((Node *)node, 0)) = node_value(sum, 0);
+}
+
+/* The last sum before clipping covers this stage only: add up the pipeline. */
+static void make_total(StageMaker *s, Value old) {
+    Value *value = local_at(s, 0, old);
+    const Node *like = old.node;
+    if (!value->node) {
+        Attr zero = attr_float(ATTR_value, 0);
+        *value = node_value(add(s, OP_CONST, NULL, 0, &zero, 1, like, NULL, PHASE_UPDATE, 0), 0);
+    }
+    if (s->maker->n_pipeline == 1) return;
+    Attr mesh = attr_string(ATTR_mesh, mesh_axis_name(MESH_P));
+    Node *total = add(s, OP_ALL_REDUCE, value, 1, &mesh, 1, like, NULL, PHASE_UPDATE, 0);
+    *value = node_value(total, 0);
+}
+
+static int chunk_on_stage(const StageMaker *s, const Node *param) {
+    const Maker *m = s->maker;
+    for (int c = 0; c < m->n_chunks; c++) {
+        Value old = node_value((Node *)param, 0);
+        if (s->local[(size_t)c * (size_t)m->n_values + (size_t)value_index(old)].node) return c;
+    }
+    return 0;
+}
+
+static void make_update_node(StageMaker *s, const Node *node) {
+    Maker *m = s->maker;
+    const Node *param = m->param_of[node->id];
+    int chunk = 0;
+    if (is_local_leaf(node)) return;
+    if (node->op == OP_ADD_N) {
+        make_sum(s, node);
+        return;
+    }
+    if (param) {
+        if (!on_stage(m, param, s->stage)) return;
+        chunk = chunk_on_stage(s, param);
+        if (node->op == OP_SUMSQ && first_stage(m, param) != s->stage) {
+            /* Counted elsewhere; but the message must come in the same order on all its stages. */
+            tied_gradient(s, node->inputs[0], chunk);
+            return;
+        }
+    } else if (node->n_inputs && chain_leaf(node->inputs[0].node)) {
+        /* The running loss lives where the last chunk runs. */
+        if (node->inputs[0].node->chunk % m->n_pipeline != s->stage) return;
+        chunk = node->inputs[0].node->chunk / m->n_pipeline;
+    } else {
+        for (int i = 0; i < node->n_inputs; i++) {
+            const Node *from = node->inputs[i].node;
+            if (is_local_leaf(from)) continue;
+            bool here = false;
+            for (int c = 0; c < m->n_chunks; c++)
+                here |= local_at(s, c, node->inputs[i])->node != NULL;
+            if (!here) return; /* a sum over nothing on this stage, or another stage's loss */
+        }
+    }
+    if (node->op == OP_SUMSQ || node->op == OP_ADAMW || node->op == OP_SGD) {
+        Value inputs[8];
+        int gradient = node->op == OP_SUMSQ ? 0 : 1;
+        for (int i = 0; i < node->n_inputs; i++) {
+            inputs[i] = i == gradient ? tied_gradient(s, node->inputs[i], chunk)
+                                      : find_input(s, node->inputs[i], chunk);
+        }
+        Node *copy = graph_copy_node(s->out, node, inputs, m->ctx->diag);
+        if (!copy) BUG("make_programs: cannot copy an update");
+        relocate(s, copy, chunk);
+        for (int i = 0; i < node->n_outputs; i++) {
+            *local_at(s, chunk, node_value((Node *)node, i)) = node_value(copy, i);
+        }
+        return;
+    }
+    copy_node(s, node, chunk);
+}
+
+static void make_update(StageMaker *s) {
+    Maker *m = s->maker;
+    const Node *clip = NULL;
+    for (int n = 0; n < m->in->n_nodes; n++) {
+        if (m->in->nodes[n]->op == OP_CLIP_SCALE) clip = m->in->nodes[n];
+    }
+    for (int n = 0; n < m->in->n_nodes; n++) {
+        const Node *node = m->in->nodes[n];
+        if (node->phase != PHASE_UPDATE) continue;
+        make_update_node(s, node);
+        if (clip && node == clip->inputs[0].node) make_total(s, clip->inputs[0]);
+    }
+}
+
+static Graph *make_stage(Maker *m, int stage) {
+    Arena *arena = arena_create();
+    StageMaker s = {.maker = m, .stage = stage, .out = graph_create_like(m->in, m->ctx->arena)};
+    s.local = ARENA_ARRAY(arena, Value, (size_t)m->n_chunks * (size_t)m->n_values);
+    s.chains = ARENA_ARRAY(arena, Value, m->in->n_nodes + 1);
+    s.tied = ARENA_ARRAY(arena, Value, m->n_values);
+    for (int c = 0; c < m->n_chunks; c++) make_chunk(&s, c, PHASE_FORWARD);
+    for (int c = m->n_chunks - 1; c >= 0; c--) make_chunk(&s, c, PHASE_BACKWARD);
+    make_update(&s);
+    arena_destroy(arena);
+    return s.out;
+}
+
+/* Leaves take the phase of their first reader, so that phases stay in order. */
+static void settle_phases(Graph *graph) {
+    int phase = 0;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        Node *node = graph->nodes[n];
+        if (OPS[node->op].flags & LEAF && node->op != OP_RECV && (int)node->phase < phase) {
+            node->phase = (Phase)phase;
+        }
+        phase = (int)node->phase;
+    }
+}
+
+bool make_programs(const Graph *graph, PassContext *ctx, StageGraph *out_stages,
+                   StageComm **out_comms, int *out_n_comms) {
+    Arena *arena = ctx->arena;
+    Maker m = {.ctx = ctx,
+               .in = graph,
+               .n_pipeline = ctx->options.mesh.size[MESH_P],
+               .n_chunks = ctx->options.n_chunks,
+               .n_values = graph->n_nodes * MAX_OUTPUTS};
+    m.n_global = m.n_pipeline * m.n_chunks;
+    m.first_block = ARENA_ARRAY(arena, int, m.n_global + 1);
+    m.crosses = ARENA_ARRAY(arena, uint8_t, (size_t)m.n_global * (size_t)m.n_values + 1);
+    m.param_stages = ARENA_ARRAY(arena, uint8_t, (size_t)graph->n_nodes * (size_t)m.n_pipeline);
+    m.param_of = ARENA_ARRAY(arena, const Node *, graph->n_nodes + 1);
+    for (int c = 0, b = 0; c <= m.n_global; c++) {
+        while (b < ctx->n_blocks && ctx->chunk_of_block[b] < c) b++;
+        m.first_block[c] = b;
+    }
+    find_crossings(&m);
+    list_params(&m);
+    find_params(&m);
+    for (int stage = 0; stage < m.n_pipeline; stage++) {
+        out_stages[stage].graph = make_stage(&m, stage);
+        settle_phases(out_stages[stage].graph);
+        for (int c = 0; c < m.n_chunks; c++) {
+            int global = c * m.n_pipeline + stage;
+            out_stages[stage].first_block[c] = m.first_block[global];
+            out_stages[stage].n_blocks[c] = m.first_block[global + 1] - m.first_block[global];
+        }
+    }
+    *out_comms = m.comms;
+    *out_n_comms = m.n_comms;
+    return true;
+}

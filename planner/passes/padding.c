@@ -1,0 +1,128 @@
+/* Padding: an axis that its mesh axis does not divide gets shards of ceil(dim / n), the last ones
+ * filled up with zeros. That is exact as long as the fill stays zero, or meets an op that knows
+ * how many elements count. This walk finds the ops for which neither holds.
+ */
+#include "planner/passes/pass.h"
+
+#include <inttypes.h>
+
+static bool is_padded(const Graph *graph, const Type *type, const Sharding *sharding, int i) {
+    return sharding->mesh[i] >= 0 && type->dims[i] % graph->mesh.size[sharding->mesh[i]] != 0;
+}
+
+/* Bit per axis: the value's padding along it may hold something other than zero, or even infinities
+ * and not-a-numbers, which a product with zero does not remove. */
+typedef struct Taint {
+    uint64_t *bits, *nonfinite; /* by id * MAX_OUTPUTS + output */
+} Taint;
+
+static uint64_t taint_of(const Taint *taint, Value value) {
+    return taint->bits[value.node->id * MAX_OUTPUTS + value.output];
+}
+
+static bool is_nonfinite(const Taint *taint, const Node *node, int axis) {
+    if (OPS[node->op].flags & MAKES_NONFINITE_BIT) {
+        /* What is divided by a value without the axis is not divided by padding. */
+        Value divisor = node->inputs[node->n_inputs - 1];
+        if (type_find_axis(value_type(divisor), axis) >= 0) return true;
+    }
+    for (int i = 0; i < node->n_inputs; i++) {
+        Value input = node->inputs[i];
+        if (taint->nonfinite[input.node->id * MAX_OUTPUTS + input.output] >> axis & 1) return true;
+    }
+    return false;
+}
+
+/* Does the op look at elements along `axis` together (so that padding would count)? */
+static bool mixes(const Node *node, int axis) {
+    if (node->op == OP_LOGSUMEXP || node->op == OP_PICK || node->op == OP_CROSS_ENTROPY_GRAD ||
+        node->op == OP_EMBEDDING || node->op == OP_EMBEDDING_GRAD) {
+        return false; /* these count the valid elements of their axis */
+    }
+    for (int i = 0; i < node->n_outputs; i++) {
+        if (type_find_axis(&node->types[i], axis) < 0) return true;
+    }
+    return false;
+}
+
+/* Is the result's padding along `axis` zero, given the operands'? */
+static bool stays_zero(const Taint *taint, const Node *node, int axis) {
+    unsigned flags = OPS[node->op].flags;
+    bool any_zero = false, all_zero = true;
+    if (flags & LEAF || node->op == OP_CROSS_ENTROPY_GRAD || node->op == OP_EMBEDDING_GRAD) {
+        return true;
+    }
+    if (flags & MAKES_NONZERO) return false;
+    for (int i = 0; i < node->n_inputs; i++) {
+        Value input = node->inputs[i];
+        bool has = type_find_axis(value_type(input), axis) >= 0;
+        bool zero = has && !(taint_of(taint, input) >> axis & 1);
+        any_zero |= zero;
+        all_zero &= zero;
+    }
+    return flags & ZERO_ANY ? any_zero && !is_nonfinite(taint, node, axis) : all_zero;
+}
+
+static bool check_axis(const Graph *graph, Taint *taint, const Node *node, const Type *type,
+                       const Sharding *sharding, int i, Diag *diag) {
+    int axis = type->axes[i];
+    if (!is_padded(graph, type, sharding, i)) return true;
+    if (stays_zero(taint, node, axis)) return true;
+    for (int o = 0; o < node->n_outputs; o++) {
+        taint->bits[node->id * MAX_OUTPUTS + o] |= UINT64_C(1) << axis;
+        if (!is_nonfinite(taint, node, axis)) continue;
+        taint->nonfinite[node->id * MAX_OUTPUTS + o] |= UINT64_C(1) << axis;
+    }
+    if (!mixes(node, axis)) return true;
+    int parts = graph->mesh.size[sharding->mesh[i]];
+    diag_error(diag, node->loc,
+               "axis '%s' is %" PRId64
+               ", which %s=%d does not divide, and %s would let the padding "
+               "into its result; choose sizes that divide",
+               graph->axes.names[axis], type->dims[i], mesh_axis_name(sharding->mesh[i]), parts,
+               OPS[node->op].name);
+    return false;
+}
+
+static bool check_seq(const Graph *graph, const Node *node, Diag *diag) {
+    int seq = axis_find(&graph->axes, "seq", 3), batch = axis_find(&graph->axes, "batch", 5);
+    for (int o = 0; o < node->n_outputs; o++) {
+        const Type *type = &node->types[o];
+        for (int i = 0; i < type->rank; i++) {
+            if (type->axes[i] != seq && type->axes[i] != batch) continue;
+            if (!is_padded(graph, type, &node->shardings[o], i)) continue;
+            diag_error(diag, node->loc, "axis '%s' is %" PRId64 ", which %s=%d does not divide",
+                       graph->axes.names[type->axes[i]], type->dims[i],
+                       mesh_axis_name(node->shardings[o].mesh[i]),
+                       graph->mesh.size[node->shardings[o].mesh[i]]);
+            return false;
+        }
+    }
+    return true;
+}
+
+bool check_padding(const Graph *graph, Diag *diag) {
+    Arena *arena = arena_create();
+    Taint taint = {ARENA_ARRAY(arena, uint64_t, graph->n_nodes * MAX_OUTPUTS + 1),
+                   ARENA_ARRAY(arena, uint64_t, graph->n_nodes * MAX_OUTPUTS + 1)};
+    bool fine = true;
+    for (int n = 0; fine && n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        fine = check_seq(graph, node, diag);
+        for (int k = 0; fine && k < node->n_inputs; k++) {
+            const Type *type = value_type(node->inputs[k]);
+            const Sharding *sharding = value_sharding(node->inputs[k]);
+            for (int i = 0; fine && i < type->rank; i++) {
+                fine = check_axis(graph, &taint, node, type, sharding, i, diag);
+            }
+        }
+        for (int o = 0; fine && o < node->n_outputs; o++) {
+            for (int i = 0; fine && i < node->types[o].rank; i++) {
+                fine =
+                    check_axis(graph, &taint, node, &node->types[o], &node->shardings[o], i, diag);
+            }
+        }
+    }
+    arena_destroy(arena);
+    return fine;
+}

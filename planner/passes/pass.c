@@ -1,0 +1,136 @@
+#include "planner/passes/pass.h"
+
+#include <string.h>
+
+typedef struct PassInfo {
+    const char *name, *reason;
+    PassFunction run;
+} PassInfo;
+
+static const PassInfo PASSES[] = {
+#define PASS(name, reason, legal) {#name, reason, pass_##name},
+#include "planner/passes/passes.def"
+#undef PASS
+};
+enum { N_PASSES = sizeof(PASSES) / sizeof(PASSES[0]) };
+
+const char *planner_pass_name(int index) {
+    return index >= 0 && index < (int)N_PASSES ? PASSES[index].name : NULL;
+}
+
+const char *planner_pass_reason(int index) {
+    return index >= 0 && index < (int)N_PASSES ? PASSES[index].reason : NULL;
+}
+
+ValueMap value_map_create(const Graph *from, Arena *arena) {
+    return (ValueMap){ARENA_ARRAY(arena, Value, from->n_nodes * MAX_OUTPUTS + 1)};
+}
+
+void value_map_set_node(ValueMap *map, const Node *from, Node *to) {
+    for (int i = 0; i < from->n_outputs; i++) {
+        map->values[from->id * MAX_OUTPUTS + i] = node_value(to, i);
+    }
+}
+
+Node *value_map_copy(ValueMap *map, const Node *node, Graph *out, Diag *diag) {
+    Value small[8];
+    Value *inputs = node->n_inputs <= 8 ? small : ARENA_ARRAY(out->arena, Value, node->n_inputs);
+    for (int i = 0; i < node->n_inputs; i++) {
+        inputs[i] = *value_map_at(map, node->inputs[i]);
+        if (!inputs[i].node) BUG("%s: operand %d was lost", OPS[node->op].name, i);
+    }
+    Node *copy = graph_copy_node(out, node, inputs, diag);
+    if (copy) value_map_set_node(map, node, copy);
+    return copy;
+}
+
+Node *pass_build(PassContext *ctx, Graph *out, OpKind op, const Node *origin, Phase phase,
+                 const Value *inputs, int n_inputs, const Attr *attrs, int n_attrs) {
+    return graph_add(out,
+                     &(NodeSpec){.op = op,
+                                 .inputs = inputs,
+                                 .n_inputs = n_inputs,
+                                 .attrs = attrs,
+                                 .n_attrs = n_attrs,
+                                 .type = &origin->types[0],
+                                 .n_outputs = 1,
+                                 .phase = phase,
+                                 .block = origin->block,
+                                 .chunk = origin->chunk,
+                                 .loc = origin->loc},
+                     ctx->diag);
+}
+
+Node *pass_add_loss_scale(PassContext *ctx, Graph *out, const Node *origin, Phase phase) {
+    Attr attrs[2] = {attr_string(ATTR_name, LOSS_SCALE_NAME),
+                     attr_float(ATTR_value, ctx->options.loss_scaling.initial)};
+    return pass_build(ctx, out, OP_VARIABLE, origin, phase, NULL, 0, attrs, 2);
+}
+
+Node *pass_add_fused(Graph *out, const Expr *expr, const Value *inputs, const Node *like,
+                     Diag *diag) {
+    StrBuf text = strbuf_create();
+    expr_print(&text, expr);
+    Attr program = attr_string(ATTR_program, text.text);
+    Node *node = graph_add(out,
+                           &(NodeSpec){.op = OP_FUSED,
+                                       .inputs = inputs,
+                                       .n_inputs = expr->n_inputs,
+                                       .attrs = &program,
+                                       .n_attrs = 1,
+                                       .n_outputs = expr->n_outputs,
+                                       .phase = like->phase,
+                                       .block = like->block,
+                                       .chunk = like->chunk,
+                                       .loc = like->loc},
+                           diag);
+    strbuf_destroy(&text);
+    return node;
+}
+
+static const PassInfo *find_pass(const char *name) {
+    for (int i = 0; i < (int)N_PASSES; i++) {
+        if (strcmp(PASSES[i].name, name) == 0) return &PASSES[i];
+    }
+    return NULL;
+}
+
+/* Highest block number + 1. */
+static int count_blocks(const Graph *graph) {
+    int count = 0;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        if (graph->nodes[n]->block >= count) count = graph->nodes[n]->block + 1;
+    }
+    return count;
+}
+
+Graph *planner_run_pass(Arena *arena, const Graph *graph, const char *pass, Diag *diag) {
+    const PassInfo *info = find_pass(pass);
+    if (!info) {
+        StrBuf known = strbuf_create();
+        for (int i = 0; i < (int)N_PASSES; i++) {
+            strbuf_printf(&known, "%s%s", i ? ", " : "", PASSES[i].name);
+        }
+        diag_error(diag, NO_LOC, "'%s' is no pass; the passes are: %s", pass, known.text);
+        strbuf_destroy(&known);
+        return NULL;
+    }
+    PassContext ctx = {.arena = arena,
+                       .diag = diag,
+                       .n_blocks = count_blocks(graph),
+                       .n_micro = 1,
+                       .recipe = {.learning_rate = 1e-3,
+                                  .beta1 = 0.9,
+                                  .beta2 = 0.95,
+                                  .eps = 1e-8,
+                                  .weight_decay = 0.1,
+                                  .max_norm = 1},
+                       .options = {.mesh = graph->mesh,
+                                   .n_chunks = 1,
+                                   .precision = DTYPE_BF16,
+                                   .recompute = RECOMPUTE_FULL,
+                                   .zero = 1}};
+    if (!graph_verify(graph, diag)) return NULL;
+    Graph *out = info->run(graph, &ctx);
+    return out && graph_verify(out, diag) ? out : NULL;
+}

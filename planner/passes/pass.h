@@ -1,0 +1,79 @@
+/* Passes: each takes a graph and builds the next one in ctx->arena. Order, reasons and what is
+ * legal afterwards: passes.def. The driver verifies after each pass and dumps on request.
+ */
+#ifndef PLANNER_PASSES_PASS_H
+#define PLANNER_PASSES_PASS_H
+
+#include "ir/expr.h"
+#include "ir/op.h"
+#include "planner/planner.h"
+
+typedef struct PassContext {
+    Arena *arena;
+    Diag *diag;
+    TrainingRecipe recipe;
+    PlanOptions options;
+    int n_blocks, n_micro;
+    int *chunk_of_block; /* filled by assign_chunks: [n_blocks] */
+} PassContext;
+
+typedef Graph *(*PassFunction)(const Graph *in, PassContext *ctx);
+
+/* Where each value of the old graph went in the new one. */
+typedef struct ValueMap {
+    Value *values; /* [n_nodes * MAX_OUTPUTS] */
+} ValueMap;
+
+ValueMap value_map_create(const Graph *from, Arena *arena);
+static inline Value *value_map_at(const ValueMap *map, Value value) {
+    return &map->values[value.node->id * MAX_OUTPUTS + value.output];
+}
+void value_map_set_node(ValueMap *map, const Node *from, Node *to);
+/* Copies `node` with mapped inputs and records the copy. NULL: reported. */
+Node *value_map_copy(ValueMap *map, const Node *node, Graph *out, Diag *diag);
+/* A unary or other node that inherits phase, block, chunk and line from `origin`. */
+Node *pass_build(PassContext *ctx, Graph *out, OpKind op, const Node *origin, Phase phase,
+                 const Value *inputs, int n_inputs, const Attr *attrs, int n_attrs);
+
+/* The loss scale as differentiate and append_update read it: a variable, "loss_scale". */
+Node *pass_add_loss_scale(PassContext *ctx, Graph *out, const Node *origin, Phase phase);
+
+/* A fused node that runs `expr`; phase, block, chunk and line are `like`'s. NULL: reported. */
+Node *pass_add_fused(Graph *out, const Expr *expr, const Value *inputs, const Node *like,
+                     Diag *diag);
+
+#define PASS(name, ...) Graph *pass_##name(const Graph *in, PassContext *ctx);
+#include "planner/passes/passes.def"
+#undef PASS
+
+/* Axis rules: the mesh axis that divides `axis` wherever it may, or -1. */
+int sharding_rule_mesh(const Graph *graph, int axis);
+
+/* What a node asks of its operands' shardings and gives for its results. */
+typedef struct ShardingRule {
+    Sharding *inputs; /* [n_inputs] */
+    Sharding outputs[MAX_OUTPUTS];
+} ShardingRule;
+/* `uses`: graph_count_uses of the graph that propagate_sharding started from. */
+ShardingRule sharding_rule(const Graph *graph, const Node *node, const int *uses,
+                           bool sequence_parallel, Arena *arena);
+/* Reports axes that the mesh does not divide and whose padding would not stay zero. */
+bool check_padding(const Graph *graph, Diag *diag);
+
+/* Stage programs from the sharded graph (make_programs.c). */
+typedef struct StageGraph {
+    Graph *graph;
+    int first_block[MAX_CHUNKS], n_blocks[MAX_CHUNKS];
+} StageGraph;
+bool make_programs(const Graph *graph, PassContext *ctx, StageGraph *out_stages,
+                   StageComm **out_comms, int *out_n_comms);
+
+/* Regions and offsets of every value (plan_memory.c). */
+void plan_memory(Program *program, int n_chunks, bool cuda, Arena *arena);
+/* Slots of frames and region bases of a stage, once its tasks are known. */
+void plan_stage_layout(const Plan *plan, Stage *stage);
+/* Sets frame_pool and frame_slots, from the stage's tasks and its program's frame_bytes: the least
+ * memory of three ways, all chunks together, all but the largest, and each alone. */
+void plan_choose_pools(const Plan *plan, Stage *stage);
+
+#endif

@@ -1,0 +1,357 @@
+/* plan_memory: where every value of a stage program lives.
+ *
+ * Values that share memory form one Storage: an in-place update shares its operand's, and an op
+ * that may work in place takes over an operand that dies with it. A storage is persistent, part of
+ * its chunk's frame (kept from forward to backward), or scratch of one segment: forward(c),
+ * backward(c) or update. Scratch is packed by exact lifetimes, largest first at the lowest offset
+ * that is free for the whole lifetime; segments never run at once, so they share the region.
+ *
+ * A gradient's shard (shard_update.c) must not lie in scratch, or its message would wait for the
+ * end of the backward that uses the same memory. It takes room of accumulators that were read for
+ * the last time before, and memory of its own where there is none yet. What else the update makes
+ * of shards goes there, too.
+ */
+#include "planner/passes/pass.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct Storage {
+    Region region;
+    BufferClass class;
+    int64_t bytes, offset;
+    int chunk, segment;
+    int first, last; /* node ids: written, last read */
+} Storage;
+
+typedef struct Planner {
+    Program *program;
+    const Graph *graph;
+    bool cuda;
+    Arena *arena;
+    Storage *storages;
+    int n_storages;
+    int *storage_of;        /* by value index, -1: none */
+    int *last_use;          /* by value index */
+    bool *keep;             /* by value index: read in the backward of its chunk, or by the host */
+    int64_t gradient_bytes; /* laid out by pack_gradients */
+} Planner;
+
+enum { FOREVER = INT_MAX };
+
+static int value_index(Value value) {
+    return value.node->id * MAX_OUTPUTS + value.output;
+}
+
+static int64_t align(int64_t bytes) {
+    return (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+}
+
+static int segment_of(const Node *node) {
+    return node->phase == PHASE_UPDATE ? 2 * MAX_CHUNKS
+                                       : (int)node->phase * MAX_CHUNKS + node->chunk;
+}
+
+static void find_uses(Planner *p) {
+    for (int n = 0; n < p->graph->n_nodes; n++) {
+        const Node *node = p->graph->nodes[n];
+        for (int i = 0; i < node->n_inputs; i++) {
+            int value = value_index(node->inputs[i]);
+            const Node *from = node->inputs[i].node;
+            bool host = node->op == OP_OUTPUT;
+            bool to_end = node->op == OP_SEND || (host && node->phase == PHASE_UPDATE);
+            if (p->last_use[value] < n) p->last_use[value] = to_end ? FOREVER : n;
+            if (from->phase == PHASE_FORWARD && (node->phase == PHASE_BACKWARD || host)) {
+                p->keep[value] = true;
+            }
+        }
+    }
+}
+
+static BufferClass persistent_class(const Node *node) {
+    switch (node->op) {
+    case OP_PARAM: return CLASS_PARAMETER;
+    case OP_VARIABLE: return CLASS_OPTIMIZER;
+    case OP_STATE: return node_is_copy(node) ? CLASS_PARAMETER : CLASS_OPTIMIZER;
+    case OP_ACCUMULATOR: return CLASS_GRADIENT;
+    default: return CLASS_INPUT;
+    }
+}
+
+static bool same_local_shape(const Planner *p, Value a, Value b) {
+    const Mesh *mesh = &p->graph->mesh;
+    return value_type(a)->dtype == value_type(b)->dtype &&
+           type_equal(value_type(a), value_type(b)) &&
+           type_local_bytes(value_type(a), value_sharding(a), mesh) ==
+               type_local_bytes(value_type(b), value_sharding(b), mesh);
+}
+
+/* May a result of the node live in this storage? A frame in its own backward, scratch of its own
+ * segment, and an accumulator in the update: the next step overwrites it. */
+static bool is_near(const Storage *storage, const Node *node) {
+    switch (storage->region) {
+    case REGION_FRAME: return node->phase == PHASE_BACKWARD && storage->chunk == node->chunk;
+    case REGION_SCRATCH: return storage->segment == segment_of(node);
+    case REGION_PERSISTENT: return storage->class == CLASS_GRADIENT && node->phase == PHASE_UPDATE;
+    default: return false;
+    }
+}
+
+/* The storage of operand i, if result 0 of the node may take it over; else -1. */
+static int find_reusable(const Planner *p, const Node *node, int i) {
+    Value in = node->inputs[i], out = node_value((Node *)node, 0);
+    if (!op_may_reuse(node, i) || OPS[in.node->op].flags & PERSISTENT) return -1;
+    if (in.node->op == OP_INPUT || p->keep[value_index(out)]) return -1;
+    int at = p->storage_of[value_index(in)];
+    const Storage *storage = &p->storages[at];
+    bool dies = storage->last == node->id;
+    return dies && is_near(storage, node) && same_local_shape(p, in, out) ? at : -1;
+}
+
+/* A storage that output `o` of the node takes over, or -1. A product's is taken first: on a GPU the
+ * product may do the node's work too, and must not write what it reads (an activation's input). */
+static int find_shared(const Planner *p, const Node *node, int o) {
+    int alias = op_alias(node, o), found = -1;
+    if (alias >= 0) return p->storage_of[value_index(node->inputs[alias])];
+    for (int i = 0; o == 0 && p->cuda && i < node->n_inputs && found < 0; i++) {
+        if (node->inputs[i].node->op == OP_MATMUL) found = find_reusable(p, node, i);
+    }
+    for (int i = 0; o == 0 && i < node->n_inputs && found < 0; i++) {
+        found = find_reusable(p, node, i);
+    }
+    return found;
+}
+
+static Storage new_storage(const Planner *p, const Node *node, int o) {
+    int value = node->id * MAX_OUTPUTS + o;
+    Storage storage = {.region = REGION_SCRATCH, .class = CLASS_SCRATCH, .chunk = node->chunk};
+    storage.bytes = align(type_local_bytes(&node->types[o], &node->shardings[o], &p->graph->mesh));
+    storage.segment = segment_of(node);
+    storage.first = node->op == OP_RECV ? -1 : node->id; /* written before the segment starts */
+    storage.last = p->last_use[value] > node->id ? p->last_use[value] : node->id;
+    if (OPS[node->op].flags & PERSISTENT) {
+        storage.region = REGION_PERSISTENT;
+        storage.class = persistent_class(node);
+    } else if (p->keep[value] || node->op == OP_INPUT) {
+        storage.region = REGION_FRAME;
+        storage.class = node->op == OP_INPUT ? CLASS_INPUT : CLASS_ACTIVATION;
+    }
+    return storage;
+}
+
+static void make_storages(Planner *p) {
+    for (int n = 0; n < p->graph->n_nodes; n++) {
+        const Node *node = p->graph->nodes[n];
+        for (int o = 0; o < node->n_outputs; o++) {
+            int value = n * MAX_OUTPUTS + o;
+            int shared = find_shared(p, node, o);
+            if (shared < 0) {
+                shared = p->n_storages++;
+                p->storages[shared] = new_storage(p, node, o);
+            } else if (p->last_use[value] > p->storages[shared].last) {
+                p->storages[shared].last = p->last_use[value];
+            }
+            p->storage_of[value] = shared;
+        }
+    }
+}
+
+/* Of one node's results the last one comes first: gradients of q, k and v then lie as accumulators
+ * of their weights do, which are in the order of the backward (join_products.h). */
+static int by_size(const void *left, const void *right) {
+    const Storage *a = *(Storage *const *)left, *b = *(Storage *const *)right;
+    if (a->bytes != b->bytes) return a->bytes < b->bytes ? 1 : -1;
+    if (a->first != b->first) return a->first < b->first ? -1 : 1;
+    return a < b ? 1 : -1;
+}
+
+/* The lowest offset where `storage` meets no placed one that is alive at the same time. */
+static int64_t find_room(Storage *const *placed, int n_placed, const Storage *storage) {
+    int64_t offset = 0;
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int i = 0; i < n_placed; i++) {
+            const Storage *other = placed[i];
+            if (other->first > storage->last || storage->first > other->last) continue;
+            if (other->offset >= offset + storage->bytes) continue;
+            if (offset >= other->offset + other->bytes) continue;
+            offset = other->offset + other->bytes;
+            moved = true;
+        }
+    }
+    return offset;
+}
+
+/* May the storage take room of accumulators? Large values of the update only. */
+static bool may_borrow(const Planner *p, const Storage *storage) {
+    if (storage->region != REGION_SCRATCH || storage->segment != 2 * MAX_CHUNKS) return false;
+    OpKind op = p->graph->nodes[storage->first]->op;
+    return op == OP_REDUCE_SCATTER || op == OP_SLICE || op_is_cast(op);
+}
+
+static int by_end(const void *left, const void *right) {
+    const Storage *a = *(Storage *const *)left, *b = *(Storage *const *)right;
+    if (a->last != b->last) return a->last < b->last ? -1 : 1;
+    return a < b ? -1 : 1;
+}
+
+static bool is_gradient(const Storage *storage) {
+    return storage->region == REGION_PERSISTENT && storage->class == CLASS_GRADIENT;
+}
+
+/* Lays out the accumulators, one after the other as they fall free, so that what is free is in one
+ * piece, and there, in the order of time, what borrows from them. False: nothing does. */
+static bool pack_gradients(Planner *p) {
+    Storage **placed = ARENA_ARRAY(p->arena, Storage *, p->n_storages + 1);
+    int n_placed = 0, n_borrowers = 0;
+    int64_t end = 0;
+    for (int i = 0; i < p->n_storages; i++) {
+        Storage *storage = &p->storages[i];
+        n_borrowers += may_borrow(p, storage);
+        if (!is_gradient(storage)) continue;
+        storage->first = -1;
+        placed[n_placed++] = storage;
+    }
+    qsort(placed, (size_t)n_placed, sizeof(*placed), by_end);
+    for (int i = 0; i < n_placed; i++) {
+        placed[i]->offset = end;
+        end += placed[i]->bytes;
+    }
+    for (int i = 0; n_borrowers && i < p->n_storages; i++) {
+        Storage *storage = &p->storages[i];
+        if (!may_borrow(p, storage)) continue;
+        bool message = p->graph->nodes[storage->first]->op == OP_REDUCE_SCATTER;
+        int64_t offset = find_room(placed, n_placed, storage), needed = offset + storage->bytes;
+        if (needed > end && !message) continue;
+        storage->region = REGION_PERSISTENT;
+        storage->class = CLASS_GRADIENT;
+        storage->offset = offset;
+        placed[n_placed++] = storage;
+        if (needed > end) end = needed;
+    }
+    p->gradient_bytes = n_borrowers ? end : 0;
+    return n_borrowers > 0;
+}
+
+static int64_t pack_segment(Planner *p, int segment) {
+    Storage **order = ARENA_ARRAY(p->arena, Storage *, p->n_storages + 1);
+    int count = 0;
+    int64_t peak = 0;
+    for (int i = 0; i < p->n_storages; i++) {
+        Storage *storage = &p->storages[i];
+        if (storage->region == REGION_SCRATCH && storage->segment == segment) {
+            order[count++] = storage;
+        }
+    }
+    qsort(order, (size_t)count, sizeof(*order), by_size);
+    for (int i = 0; i < count; i++) {
+        order[i]->offset = find_room(order, i, order[i]);
+        if (order[i]->offset + order[i]->bytes > peak) peak = order[i]->offset + order[i]->bytes;
+    }
+    return peak;
+}
+
+static void place_persistent(Program *program, Storage *storage) {
+    storage->offset = program->persistent_bytes;
+    program->persistent_bytes += storage->bytes;
+    program->class_bytes[storage->class] += storage->bytes;
+}
+
+static void place_storages(Planner *p) {
+    Program *program = p->program;
+    bool packed = pack_gradients(p); /* gradients have their place then, from 0 on */
+    program->persistent_bytes = program->class_bytes[CLASS_GRADIENT] = p->gradient_bytes;
+    for (int i = 0; i < p->n_storages; i++) {
+        Storage *storage = &p->storages[i];
+        if (storage->region == REGION_PERSISTENT && !(packed && is_gradient(storage))) {
+            place_persistent(program, storage);
+        } else if (storage->region == REGION_FRAME) {
+            storage->offset = program->frame_bytes[storage->chunk];
+            program->frame_bytes[storage->chunk] += storage->bytes;
+        }
+    }
+    for (int segment = 0; segment <= 2 * MAX_CHUNKS; segment++) {
+        int64_t peak = pack_segment(p, segment);
+        if (peak > program->scratch_bytes) program->scratch_bytes = peak;
+    }
+    program->scratch_bytes += program_workspace(p->graph, p->cuda).total;
+}
+
+static void local_types(const Graph *graph, const Node *node, Type *inputs, Type *outputs) {
+    for (int i = 0; i < node->n_inputs; i++) {
+        Value input = node->inputs[i];
+        inputs[i] = type_local(value_type(input), value_sharding(input), &graph->mesh);
+    }
+    for (int o = 0; o < node->n_outputs; o++) {
+        outputs[o] = type_local(&node->types[o], &node->shardings[o], &graph->mesh);
+    }
+}
+
+static void count_flops(Program *program) {
+    const Graph *graph = program->graph;
+    Arena *arena = arena_create();
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        Type *inputs = ARENA_ARRAY(arena, Type, node->n_inputs + 1), outputs[MAX_OUTPUTS];
+        local_types(graph, node, inputs, outputs);
+        double flops = OPS[node->op].flops(node, inputs, outputs);
+        if (node->phase == PHASE_FORWARD) program->forward_flops[node->chunk] += flops;
+        if (node->phase == PHASE_BACKWARD) program->backward_flops[node->chunk] += flops;
+        if (node->phase == PHASE_UPDATE) program->update_flops += flops;
+    }
+    arena_destroy(arena);
+}
+
+void plan_memory(Program *program, int n_chunks, bool cuda, Arena *arena) {
+    const Graph *graph = program->graph;
+    int n_values = graph->n_nodes * MAX_OUTPUTS;
+    Arena *work = arena_create();
+    Planner p = {.program = program, .graph = graph, .cuda = cuda, .arena = work};
+    p.storages = ARENA_ARRAY(work, Storage, n_values + 1);
+    p.storage_of = ARENA_ARRAY(work, int, n_values + 1);
+    p.last_use = ARENA_ARRAY(work, int, n_values + 1);
+    p.keep = ARENA_ARRAY(work, bool, n_values + 1);
+    if (n_chunks > MAX_CHUNKS) BUG("%d chunks", n_chunks);
+    find_uses(&p);
+    make_storages(&p);
+    place_storages(&p);
+    program->buffers = ARENA_ARRAY(arena, Buffer, n_values + 1);
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        for (int o = 0; o < node->n_outputs; o++) {
+            const Storage *storage = &p.storages[p.storage_of[n * MAX_OUTPUTS + o]];
+            program->buffers[n * MAX_OUTPUTS + o] = (Buffer){
+                .region = storage->region,
+                .class = storage->class,
+                .offset_bytes = storage->offset,
+                .bytes = type_local_bytes(&node->types[o], &node->shardings[o], &graph->mesh),
+                .chunk = storage->chunk};
+        }
+    }
+    count_flops(program);
+    arena_destroy(work);
+}
+
+void plan_stage_layout(const Plan *plan, Stage *stage) {
+    const Program *program = &plan->programs[stage->program];
+    int64_t at = 0;
+    stage->persistent_base = at;
+    at += program->persistent_bytes;
+    plan_choose_pools(plan, stage);
+    for (int pool = 0; pool < plan->n_chunks; pool++) {
+        stage->frame_base[pool] = at;
+        at += stage->frame_slots[pool] * plan_slot_bytes(plan, stage, pool);
+    }
+    stage->message_base = at;
+    stage->message_bytes = 0;
+    for (int i = 0; i < plan->n_channels; i++) {
+        const Channel *channel = &plan->channels[i];
+        if (&plan->stages[channel->from] == stage) {
+            stage->message_bytes += channel->slots * channel->slot_bytes;
+        }
+    }
+    at += stage->message_bytes;
+    stage->scratch_base = at;
+    stage->arena_bytes = at + program->scratch_bytes;
+}

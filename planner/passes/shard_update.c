@@ -1,0 +1,313 @@
+/* shard_update: with --zero 1, each of the d data-parallel ranks keeps and updates 1/d of the
+ * optimizer's state (ZeRO stage 1, Rajbhandari et al. 2020), as a sharding of the update
+ * (Xu et al. 2020, arXiv 2004.13336):
+ *
+ *   state       divided over d along one axis of its parameter
+ *   gradient    reduce_scatter(d) where an all_reduce(d) would come
+ *   parameter   slice(d); the optimizer updates the slice, and all_gather(d) writes it back in
+ * place with a 16-bit copy, which alone is read by products, the f32 parameter is divided like its
+ * state, and its new value, rounded, is gathered into the copy
+ *
+ * The axis is the undivided one that d divides with the least padding, of those the first: then the
+ * shards lie one behind the other, and messages need no packing. A parameter that has no such axis,
+ * or is too small to be worth a message more, stays as it is.
+ *
+ * Gradients are reduced in the order in which the backward completes them, so that their messages
+ * can begin before it ends. The updates are done in groups, each in phases, so that a GPU's one
+ * launch updates all of a group, and one group's messages overlap with the next one's update.
+ */
+#include "planner/passes/pass.h"
+
+#include <stdlib.h>
+
+enum {
+    LEAST_SHARE = 4096, /* smaller than that part of the largest parameter: gains and biases */
+    GROUP_UPDATES = 64  /* what one launch of the CUDA backend updates (UPDATE_TENSORS) */
+};
+
+/* One optimizer node and what becomes of it. */
+typedef struct Update {
+    const Node *node; /* of the graph that comes in */
+    int at;           /* position of the axis in the parameter's type, -1: not divided */
+    bool own;         /* the parameter itself is divided: only the update reads it */
+    Value gradient;   /* of `out`, once made */
+    Node *result;     /* of `out` */
+} Update;
+
+typedef struct Sharder {
+    PassContext *ctx;
+    const Graph *in;
+    Graph *out;
+    ValueMap map;
+    Update *updates;
+    int n_updates, capacity;
+    Update **of_leaf; /* by id of a parameter or state: its update */
+} Sharder;
+
+static bool is_optimizer(const Node *node) {
+    return node->op == OP_ADAMW || node->op == OP_SGD;
+}
+
+/* The parameter's copy in 16 bits, that an update writes too: its last operand, or NULL. */
+static Node *copy_operand(const Node *update) {
+    Node *last = update->inputs[update->n_inputs - 1].node;
+    return node_is_copy(last) ? last : NULL;
+}
+
+/* Where d divides the parameter, or -1. Its gradient has to be whole there, too. */
+static int choose_axis(const Sharder *s, const Node *update, int64_t largest) {
+    const Type *type = value_type(update->inputs[0]);
+    const Sharding *param = value_sharding(update->inputs[0]);
+    const Sharding *gradient = value_sharding(update->inputs[1]);
+    Type local = type_local(type, param, &s->in->mesh);
+    int64_t parts = s->in->mesh.size[MESH_D], best_padding = 0, best_rows = 0, rows = 1;
+    int best = -1;
+    if (type_elements(type) < largest / LEAST_SHARE) return -1;
+    for (int i = 0; i < type->rank; rows *= local.dims[i++]) {
+        int64_t dim = type->dims[i], part = (dim + parts - 1) / parts;
+        int64_t padding = (part * parts - dim) * (type_elements(type) / dim);
+        if (gradient->mesh[i] == MESH_D) return -1;
+        if (param->mesh[i] >= 0 || gradient->mesh[i] >= 0) continue;
+        if (part * (parts - 1) >= dim) continue; /* the last rank would have none */
+        if (best >= 0 &&
+            (padding > best_padding || (padding == best_padding && rows >= best_rows))) {
+            continue;
+        }
+        best = i;
+        best_padding = padding;
+        best_rows = rows;
+    }
+    return best;
+}
+
+/* An operand of which only the shape counts, such as the table in an embedding's gradient. */
+static bool is_unread(const Node *node, int i) {
+    return op_operand_precision(node->op, i) == OPERAND_UNREAD;
+}
+
+/* By id: how many operands read a leaf's numbers. */
+static int *count_reads(const Sharder *s) {
+    int *reads = ARENA_ARRAY(s->ctx->arena, int, s->in->n_nodes + 1);
+    for (int n = 0; n < s->in->n_nodes; n++) {
+        const Node *node = s->in->nodes[n];
+        for (int i = 0; i < node->n_inputs; i++) {
+            reads[node->inputs[i].node->id] += !is_unread(node, i);
+        }
+    }
+    return reads;
+}
+
+static void find_updates(Sharder *s) {
+    Arena *arena = s->ctx->arena;
+    int *reads = count_reads(s);
+    int64_t largest = 0;
+    for (int n = 0; n < s->in->n_nodes; n++) {
+        const Node *node = s->in->nodes[n];
+        if (!is_optimizer(node) || node->inputs[0].node->op != OP_PARAM) continue;
+        int64_t elements = type_elements(value_type(node->inputs[0]));
+        if (elements > largest) largest = elements;
+        ARENA_PUSH(arena, s->updates, s->n_updates, s->capacity, ((Update){.node = node}));
+    }
+    for (int u = 0; u < s->n_updates; u++) {
+        Update *update = &s->updates[u];
+        const Node *node = update->node;
+        int param = node->inputs[0].node->id;
+        update->at = choose_axis(s, node, largest);
+        update->own = update->at >= 0 && copy_operand(node) && reads[param] == 1;
+        for (int i = 0; i < node->n_inputs; i++) {
+            const Node *leaf = node->inputs[i].node;
+            if (leaf->op == OP_STATE || i == 0) s->of_leaf[leaf->id] = update;
+        }
+    }
+}
+
+static int mesh_axis_of(const Update *update) {
+    return value_type(update->node->inputs[0])->axes[update->at];
+}
+
+static Sharding divided(const Update *update, const Sharding *whole) {
+    Sharding sharding = *whole;
+    sharding.mesh[update->at] = MESH_D;
+    sharding.partial &= (uint8_t) ~(1u << MESH_D);
+    return sharding;
+}
+
+/* A message over d, or a slice, of the update's parameter or what belongs to it. */
+static Value move(Sharder *s, const Update *update, OpKind op, const Value *inputs, int n_inputs,
+                  Sharding to) {
+    Attr attrs[2] = {attr_string(ATTR_mesh, mesh_axis_name(MESH_D)),
+                     attr_axis(ATTR_axis, mesh_axis_of(update))};
+    Node *node =
+        pass_build(s->ctx, s->out, op, update->node, PHASE_UPDATE, inputs, n_inputs, attrs, 2);
+    if (!node) BUG("shard_update: cannot add %s", OPS[op].name);
+    node->shardings[0] = to;
+    return node_value(node, 0);
+}
+
+static bool divides_leaf(const Sharder *s, const Node *leaf) {
+    const Update *update = s->of_leaf[leaf->id];
+    if (!update || update->at < 0 || node_is_copy(leaf)) return false;
+    return leaf->op != OP_PARAM || update->own;
+}
+
+/* Where only a shape counts, that of the copy is the same, and is not divided over d. */
+static bool copy_node(Sharder *s, const Node *node) {
+    Value *inputs = ARENA_ARRAY(s->ctx->arena, Value, node->n_inputs + 1);
+    for (int i = 0; i < node->n_inputs; i++) {
+        Value input = node->inputs[i];
+        bool shard = is_unread(node, i) && divides_leaf(s, input.node);
+        if (shard) input = node_value(copy_operand(s->of_leaf[input.node->id]->node), 0);
+        inputs[i] = *value_map_at(&s->map, input);
+    }
+    Node *copy = graph_copy_node(s->out, node, inputs, s->ctx->diag);
+    if (!copy) return false;
+    value_map_set_node(&s->map, node, copy);
+    if (divides_leaf(s, node)) {
+        copy->shardings[0] = divided(s->of_leaf[node->id], &node->shardings[0]);
+    }
+    return true;
+}
+
+/* The gradient as the update reads it: this rank's shard of the sum over d. */
+static Value shard_gradient(Sharder *s, Update *update) {
+    Value gradient = *value_map_at(&s->map, update->node->inputs[1]);
+    if (update->at < 0) return gradient;
+    if (update->gradient.node) return update->gradient;
+    const Sharding *now = value_sharding(gradient);
+    bool partial = now->partial >> MESH_D & 1;
+    update->gradient =
+        move(s, update, partial ? OP_REDUCE_SCATTER : OP_SLICE, &gradient, 1, divided(update, now));
+    return update->gradient;
+}
+
+static Update *find_update(Sharder *s, Value gradient) {
+    for (int u = 0; u < s->n_updates; u++) {
+        if (value_equal(s->updates[u].node->inputs[1], gradient)) return &s->updates[u];
+    }
+    return NULL;
+}
+
+/* Sums of squares of shards are partial results over d: insert_collectives adds them up once. */
+static bool copy_sumsq(Sharder *s, const Node *node) {
+    Update *update = find_update(s, node->inputs[0]);
+    if (!update || update->at < 0) {
+        return copy_node(s, node);
+    }
+    Value gradient = shard_gradient(s, update);
+    Node *copy = graph_copy_node(s->out, node, &gradient, s->ctx->diag);
+    if (!copy) return false;
+    copy->shardings[0].partial |= 1u << MESH_D;
+    value_map_set_node(&s->map, node, copy);
+    return true;
+}
+
+static int by_gradient(const void *left, const void *right) {
+    const Node *a = *(const Node *const *)left, *b = *(const Node *const *)right;
+    int x = a->inputs[0].node->id, y = b->inputs[0].node->id;
+    return x != y ? (x < y ? -1 : 1) : a->id - b->id;
+}
+
+static bool is_norm_part(const Node *node) {
+    return node->op == OP_SUMSQ && node->inputs[0].node->phase != PHASE_UPDATE;
+}
+
+/* All parts of the norm, from the first one's place on, by when their gradients are complete. */
+static bool copy_norm(Sharder *s, int first) {
+    const Node **parts = ARENA_ARRAY(s->ctx->arena, const Node *, s->in->n_nodes);
+    int count = 0;
+    for (int n = first; n < s->in->n_nodes; n++) {
+        if (is_norm_part(s->in->nodes[n])) parts[count++] = s->in->nodes[n];
+    }
+    qsort(parts, (size_t)count, sizeof(*parts), by_gradient);
+    for (int i = 0; i < count; i++) {
+        if (!copy_sumsq(s, parts[i])) return false;
+    }
+    return true;
+}
+
+static bool copy_optimizer(Sharder *s, Update *update, Value param) {
+    const Node *node = update->node;
+    Value inputs[8];
+    for (int i = 0; i < node->n_inputs; i++) inputs[i] = *value_map_at(&s->map, node->inputs[i]);
+    inputs[0] = param;
+    inputs[1] = shard_gradient(s, update);
+    int n_inputs = node->n_inputs - (update->at >= 0 && copy_operand(node));
+    update->result = pass_build(s->ctx, s->out, node->op, node, PHASE_UPDATE, inputs, n_inputs,
+                                node->attrs, node->n_attrs);
+    for (int o = 0; update->result && o < update->result->n_outputs; o++) {
+        const Sharding *whole = &node->shardings[o];
+        update->result->shardings[o] = update->at < 0 ? *whole : divided(update, whole);
+    }
+    return update->result != NULL;
+}
+
+/* Writes the new parameter, or its rounded value, over a leaf that is whole. */
+static void write_back(Sharder *s, const Update *update, Value shard, const Node *leaf) {
+    Value inputs[2] = {shard, *value_map_at(&s->map, node_value((Node *)leaf, 0))};
+    move(s, update, OP_ALL_GATHER, inputs, 2, leaf->shardings[0]);
+}
+
+static bool copy_group(Sharder *s, Update *group, int count) {
+    Value params[GROUP_UPDATES], rounded[GROUP_UPDATES];
+    for (int u = 0; u < count; u++) {
+        Value whole = group[u].node->inputs[0];
+        params[u] = *value_map_at(&s->map, whole);
+        if (group[u].at < 0 || group[u].own) continue;
+        params[u] =
+            move(s, &group[u], OP_SLICE, &params[u], 1, divided(&group[u], value_sharding(whole)));
+    }
+    for (int u = 0; u < count; u++) {
+        if (!copy_optimizer(s, &group[u], params[u])) return false;
+    }
+    for (int u = 0; u < count; u++) {
+        Value param = node_value(group[u].result, 0);
+        const Node *copy = copy_operand(group[u].node);
+        if (group[u].at < 0 || !copy) continue;
+        Node *cast = pass_build(s->ctx, s->out, op_cast_to(copy->types[0].dtype), group[u].node,
+                                PHASE_UPDATE, &param, 1, NULL, 0);
+        if (!cast) return false;
+        cast->shardings[0] = *value_sharding(param);
+        rounded[u] = node_value(cast, 0);
+    }
+    for (int u = 0; u < count; u++) {
+        const Node *node = group[u].node, *copy = copy_operand(node);
+        if (group[u].at < 0) continue;
+        if (!group[u].own) {
+            write_back(s, &group[u], node_value(group[u].result, 0), node->inputs[0].node);
+        }
+        if (copy) write_back(s, &group[u], rounded[u], copy);
+    }
+    return true;
+}
+
+/* Updates stand at the end of the step; nothing reads their results. */
+static bool copy_updates(Sharder *s) {
+    for (int u = 0; u < s->n_updates; u += GROUP_UPDATES) {
+        int left = s->n_updates - u;
+        if (!copy_group(s, &s->updates[u], left < GROUP_UPDATES ? left : GROUP_UPDATES)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+Graph *pass_shard_update(const Graph *in, PassContext *ctx) {
+    if (!ctx->options.zero || in->mesh.size[MESH_D] < 2) return (Graph *)in;
+    Sharder s = {.ctx = ctx, .in = in, .out = graph_create_like(in, ctx->arena)};
+    bool norm_done = false;
+    s.map = value_map_create(in, ctx->arena);
+    s.of_leaf = ARENA_ARRAY(ctx->arena, Update *, in->n_nodes + 1);
+    find_updates(&s);
+    for (int n = 0; n < in->n_nodes; n++) {
+        const Node *node = in->nodes[n];
+        if (is_optimizer(node) && node->inputs[0].node->op == OP_PARAM) continue;
+        if (is_norm_part(node)) {
+            if (!norm_done && !copy_norm(&s, n)) return NULL;
+            norm_done = true;
+            continue;
+        }
+        if (!copy_node(&s, node)) return NULL;
+    }
+    if (!copy_updates(&s)) return NULL;
+    return check_padding(s.out, ctx->diag) ? s.out : NULL;
+}

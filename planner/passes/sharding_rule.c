@@ -1,0 +1,135 @@
+/* Sharding rules, from axis names alone.
+ *
+ * heads, kv_heads, ffn and vocab are divided over t (Megatron's tensor parallelism, Shoeybi et al.
+ * 2019), batch over d. An op divides each of its axes by its rule unless it needs the axis whole;
+ * an axis that is divided but absent from a result leaves a partial result over that mesh axis.
+ * With sequence parallelism (Korthikanti et al. 2022, section 4.2.2) an op that leaves t idle
+ * divides 'seq' over it.
+ */
+#include "planner/passes/pass.h"
+
+#include <string.h>
+
+static const struct {
+    const char *axis;
+    MeshAxis mesh;
+} AXIS_RULES[] = {
+    {"batch", MESH_D}, {"heads", MESH_T}, {"kv_heads", MESH_T}, {"ffn", MESH_T}, {"vocab", MESH_T},
+};
+
+int sharding_rule_mesh(const Graph *graph, int axis) {
+    for (size_t i = 0; i < sizeof(AXIS_RULES) / sizeof(AXIS_RULES[0]); i++) {
+        if (strcmp(AXIS_RULES[i].axis, graph->axes.names[axis]) != 0) continue;
+        return graph->mesh.size[AXIS_RULES[i].mesh] > 1 ? (int)AXIS_RULES[i].mesh : -1;
+    }
+    return -1;
+}
+
+/* The mesh axis that divides each axis within one op. */
+typedef struct AxisMap {
+    int mesh[MAX_AXES];
+    unsigned taken;
+} AxisMap;
+
+static void map_axis(AxisMap *map, const Node *node, int axis, int mesh) {
+    if (mesh < 0 || map->mesh[axis] >= 0 || map->taken >> mesh & 1) return;
+    if (op_needs_whole(node, axis)) return;
+    map->mesh[axis] = mesh;
+    map->taken |= 1u << mesh;
+}
+
+static void map_type(AxisMap *map, const Graph *graph, const Node *node, const Type *type) {
+    for (int i = 0; i < type->rank; i++) {
+        map_axis(map, node, type->axes[i], sharding_rule_mesh(graph, type->axes[i]));
+    }
+}
+
+/* Sequence parallelism pays where rows carry vectors: some type has axes beyond batch and seq. */
+static bool has_wide_rows(const Graph *graph, const Type *type) {
+    int seq = axis_find(&graph->axes, "seq", 3), batch = axis_find(&graph->axes, "batch", 5);
+    return type->rank > 2 && type_find_axis(type, seq) >= 0 && type_find_axis(type, batch) >= 0;
+}
+
+/* In the update d divides what shard_update has divided, and what is computed from it. */
+static void map_update(AxisMap *map, const Node *node) {
+    for (int i = 0; i < node->n_inputs; i++) {
+        const Type *type = value_type(node->inputs[i]);
+        for (int k = 0; k < type->rank; k++) {
+            if (value_sharding(node->inputs[i])->mesh[k] != MESH_D) continue;
+            map_axis(map, node, type->axes[k], MESH_D);
+        }
+    }
+}
+
+static Sharding restrict_to(const AxisMap *map, const Type *type) {
+    Sharding sharding = sharding_none();
+    for (int i = 0; i < type->rank; i++) sharding.mesh[i] = (int8_t)map->mesh[type->axes[i]];
+    return sharding;
+}
+
+/* A sum of equal partial operands needs no message: the result is partial alike. Only where nothing
+ * else reads the operands: a residual stream that stayed partial would be completed by each of its
+ * readers, and kept and sent whole. */
+static bool passes_partial(const Node *node, const int *uses) {
+    if (!(OPS[node->op].flags & LINEAR) || node->op == OP_ADD_N) return false;
+    const Sharding *first = value_sharding(node->inputs[0]);
+    const Type *type = value_type(node->inputs[0]);
+    if (!first->partial) return false;
+    for (int i = 0; i < node->n_inputs; i++) {
+        Value input = node->inputs[i];
+        if (uses[input.node->id * MAX_OUTPUTS + input.output] > 1) return false;
+        if (!type_equal(value_type(node->inputs[i]), type)) return false;
+        if (!sharding_equal(value_sharding(node->inputs[i]), first, type->rank)) return false;
+    }
+    return true;
+}
+
+ShardingRule sharding_rule(const Graph *graph, const Node *node, const int *uses,
+                           bool sequence_parallel, Arena *arena) {
+    ShardingRule rule = {.inputs = ARENA_ARRAY(arena, Sharding, node->n_inputs + 1)};
+    for (int i = 0; i < MAX_OUTPUTS; i++) rule.outputs[i] = sharding_none();
+    if (node->op == OP_ACCUMULATE || node->op == OP_OUTPUT || passes_partial(node, uses)) {
+        /* Whatever comes: accumulators adopt the sharding of their first share. */
+        bool logits = node->op == OP_OUTPUT && node->phase == PHASE_FORWARD;
+        for (int i = 0; i < node->n_inputs; i++) {
+            rule.inputs[i] = *value_sharding(node->inputs[node->op == OP_ACCUMULATE ? 0 : i]);
+            if (node->op == OP_OUTPUT && !logits) rule.inputs[i] = sharding_none();
+        }
+        if (node->n_inputs) rule.outputs[0] = rule.inputs[0];
+        return rule;
+    }
+    AxisMap map = {.taken = 0};
+    memset(map.mesh, -1, sizeof(map.mesh));
+    bool wide = false;
+    if (node->phase == PHASE_UPDATE) map_update(&map, node);
+    for (int i = 0; i < node->n_inputs; i++) {
+        map_type(&map, graph, node, value_type(node->inputs[i]));
+        wide |= has_wide_rows(graph, value_type(node->inputs[i]));
+    }
+    for (int i = 0; i < node->n_outputs; i++) {
+        map_type(&map, graph, node, &node->types[i]);
+        wide |= has_wide_rows(graph, &node->types[i]);
+    }
+    int seq = axis_find(&graph->axes, "seq", 3);
+    if (sequence_parallel && wide && seq >= 0 && node->phase != PHASE_UPDATE &&
+        graph->mesh.size[MESH_T] > 1) {
+        map_axis(&map, node, seq, MESH_T);
+    }
+    unsigned used = 0;
+    for (int i = 0; i < node->n_inputs; i++) {
+        rule.inputs[i] = restrict_to(&map, value_type(node->inputs[i]));
+        for (int j = 0; j < MAX_RANK; j++) {
+            if (rule.inputs[i].mesh[j] >= 0) used |= 1u << rule.inputs[i].mesh[j];
+        }
+    }
+    for (int i = 0; i < node->n_outputs; i++) {
+        rule.outputs[i] = restrict_to(&map, &node->types[i]);
+        unsigned kept = 0;
+        for (int j = 0; j < node->types[i].rank; j++) {
+            if (rule.outputs[i].mesh[j] >= 0) kept |= 1u << rule.outputs[i].mesh[j];
+        }
+        rule.outputs[i].partial = (uint8_t)(used & ~kept);
+        rule.outputs[i].reduce = (uint8_t)op_partial_kind(node);
+    }
+    return rule;
+}

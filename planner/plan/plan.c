@@ -1,0 +1,245 @@
+/* The plan as text. Laid out to be read and compared: one fact per line, task lists as runs
+ * (plan_tasks.c), graphs as ir prints them. plan_parse.c is the inverse.
+ *
+ *   perilune plan 7
+ *   fingerprint=91b0fb94eb4d7cd1
+ *   model="gpt"
+ *   p=4 ...                                  one field per line: PLAN_FIELDS
+ *   device "NVIDIA H200" sm_90 cublasLt=130100 cudnn=91900   once tuned: plan_device.c
+ *   channel forward 0->1 slots=2 slot_bytes=65536
+ *   comm "wte" stages=0,3
+ *   program 0 {
+ *     persistent_bytes=4096 ...
+ *     graph "gpt" mesh(t=1, d=1, p=4) { ... }
+ *     buffers {
+ *       %0 persistent parameter 0+1024       value, region, class, offset + bytes
+ *       %7.1 frame1 activation 64+256        frame of chunk 1
+ *     }
+ *   }
+ *   stage 0 {
+ *     program=0 ...
+ *     tasks {
+ *       63x(F0.0 sf0.0)+1
+ *     }
+ *   }
+ *   end
+ */
+#include "ir/base/file.h"
+#include "ir/op.h"
+#include "planner/plan/flow.h"
+#include "planner/plan/plan_text.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+const char *buffer_class_name(BufferClass class) {
+    static const char *const NAMES[N_BUFFER_CLASSES] = {
+        "parameter", "gradient", "optimizer", "activation", "scratch", "message", "input"};
+    return class < N_BUFFER_CLASSES ? NAMES[class] : "?";
+}
+
+int plan_find_channel(const Plan *plan, int stage, const Task *task) {
+    int p = plan->mesh.size[MESH_P], link = flow_link(task->kind);
+    if (link < 0) return -1;
+    bool backward = link == LINK_RECV_BACKWARD || link == LINK_SEND_BACKWARD;
+    bool send = link == LINK_SEND_FORWARD || link == LINK_SEND_BACKWARD;
+    int peer = (stage + (send != backward ? 1 : p - 1)) % p;
+    for (int c = 0; c < plan->n_channels; c++) {
+        const Channel *channel = &plan->channels[c];
+        if (channel->backward == backward && channel->from == (send ? stage : peer) &&
+            channel->to == (send ? peer : stage)) {
+            return c;
+        }
+    }
+    return -1;
+}
+
+void plan_class_bytes(const Plan *plan, int stage, int64_t out_bytes[N_BUFFER_CLASSES]) {
+    const Stage *s = &plan->stages[stage];
+    const Program *program = &plan->programs[s->program];
+    memcpy(out_bytes, program->class_bytes, sizeof(program->class_bytes));
+    for (int pool = 0; pool < plan->n_chunks; pool++) {
+        out_bytes[CLASS_ACTIVATION] += s->frame_slots[pool] * plan_slot_bytes(plan, s, pool);
+    }
+    out_bytes[CLASS_MESSAGE] += s->message_bytes;
+    out_bytes[CLASS_SCRATCH] += program->scratch_bytes;
+}
+
+static void put_field(StrBuf *out, const Plan *plan, const PlanField *field) {
+    const void *at = (const char *)plan + field->offset;
+    strbuf_printf(out, "%s=", field->name);
+    switch (field->kind) {
+    case FIELD_INT: strbuf_printf(out, "%d", *(const int *)at); break;
+    case FIELD_INT64: strbuf_printf(out, "%" PRId64, *(const int64_t *)at); break;
+    case FIELD_UINT64: strbuf_printf(out, "%" PRIu64, *(const uint64_t *)at); break;
+    case FIELD_DOUBLE: plan_put_double(out, *(const double *)at); break;
+    case FIELD_BOOL: strbuf_put(out, *(const bool *)at ? "1" : "0"); break;
+    case FIELD_PRECISION: strbuf_put(out, dtype_name(*(const DType *)at)); break;
+    case FIELD_RECOMPUTE: strbuf_put(out, recompute_mode_name(*(const Recompute *)at)); break;
+    case FIELD_TEXT: {
+        const char *text = *(const char *const *)at;
+        plan_put_quoted(out, text ? text : "");
+        break;
+    }
+    }
+    strbuf_put(out, "\n");
+}
+
+static void put_ints(StrBuf *out, const char *name, const int *items, int count) {
+    strbuf_printf(out, "%s=", name);
+    for (int i = 0; i < count; i++) strbuf_printf(out, "%s%d", i ? "," : "", items[i]);
+}
+
+static void put_sizes(StrBuf *out, const char *name, const int64_t *items, int count) {
+    strbuf_printf(out, "  %s=", name);
+    for (int i = 0; i < count; i++) strbuf_printf(out, "%s%" PRId64, i ? "," : "", items[i]);
+    strbuf_put(out, "\n");
+}
+
+static void put_doubles(StrBuf *out, const char *name, const double *items, int count) {
+    strbuf_printf(out, "  %s=", name);
+    for (int i = 0; i < count; i++) {
+        if (i) strbuf_put(out, ",");
+        plan_put_double(out, items[i]);
+    }
+    strbuf_put(out, "\n");
+}
+
+static void put_buffers(StrBuf *out, const Program *program) {
+    static const char *const REGIONS[] = {"none", "persistent", "frame", "scratch"};
+    strbuf_put(out, "  buffers {\n");
+    for (int n = 0; n < program->graph->n_nodes; n++) {
+        for (int k = 0; k < program->graph->nodes[n]->n_outputs; k++) {
+            const Buffer *b = &program->buffers[n * MAX_OUTPUTS + k];
+            strbuf_printf(out, "    %%%d", n);
+            if (k) strbuf_printf(out, ".%d", k);
+            strbuf_printf(out, " %s", REGIONS[b->region]);
+            if (b->region == REGION_FRAME) strbuf_printf(out, "%d", b->chunk);
+            strbuf_printf(out, " %s %" PRId64 "+%" PRId64 "\n", buffer_class_name(b->class),
+                          b->offset_bytes, b->bytes);
+        }
+    }
+    strbuf_put(out, "  }\n");
+}
+
+static void put_program(StrBuf *out, const Plan *plan, int index) {
+    const Program *program = &plan->programs[index];
+    strbuf_printf(out, "program %d {\n", index);
+    put_sizes(out, "persistent_bytes", &program->persistent_bytes, 1);
+    put_sizes(out, "scratch_bytes", &program->scratch_bytes, 1);
+    put_sizes(out, "frame_bytes", program->frame_bytes, plan->n_chunks);
+    put_sizes(out, "class_bytes", program->class_bytes, N_BUFFER_CLASSES);
+    put_doubles(out, "forward_flops", program->forward_flops, plan->n_chunks);
+    put_doubles(out, "backward_flops", program->backward_flops, plan->n_chunks);
+    put_doubles(out, "update_flops", &program->update_flops, 1);
+    graph_print(out, program->graph);
+    put_buffers(out, program);
+    strbuf_put(out, "}\n");
+}
+
+static void put_stage(StrBuf *out, const Plan *plan, int index) {
+    const Stage *stage = &plan->stages[index];
+    strbuf_printf(out, "stage %d {\n", index);
+    strbuf_printf(out, "  program=%d\n  ", stage->program);
+    put_ints(out, "first_block", stage->first_block, plan->n_chunks);
+    put_ints(out, "\n  blocks", stage->n_blocks, plan->n_chunks);
+    put_ints(out, "\n  frame_pool", stage->frame_pool, plan->n_chunks);
+    put_ints(out, "\n  frame_slots", stage->frame_slots, plan->n_chunks);
+    strbuf_put(out, "\n");
+    put_sizes(out, "persistent_base", &stage->persistent_base, 1);
+    put_sizes(out, "frame_base", stage->frame_base, plan->n_chunks);
+    put_sizes(out, "message_base", &stage->message_base, 1);
+    put_sizes(out, "message_bytes", &stage->message_bytes, 1);
+    put_sizes(out, "scratch_base", &stage->scratch_base, 1);
+    put_sizes(out, "arena_bytes", &stage->arena_bytes, 1);
+    strbuf_put(out, "  tasks {\n");
+    plan_put_tasks(out, stage->tasks, stage->n_tasks);
+    strbuf_put(out, "  }\n}\n");
+}
+
+/* All but the first two lines. */
+static void put_body(StrBuf *out, const Plan *plan) {
+    for (int i = 0; i < N_PLAN_FIELDS; i++) put_field(out, plan, &PLAN_FIELDS[i]);
+    plan_put_device(out, &plan->device);
+    for (int c = 0; c < plan->n_channels; c++) {
+        const Channel *channel = &plan->channels[c];
+        strbuf_printf(out, "channel %s %d->%d slots=%d slot_bytes=%" PRId64 "\n",
+                      channel->backward ? "backward" : "forward", channel->from, channel->to,
+                      channel->slots, channel->slot_bytes);
+    }
+    for (int c = 0; c < plan->n_comms; c++) {
+        strbuf_put(out, "comm ");
+        plan_put_quoted(out, plan->comms[c].name);
+        put_ints(out, " stages", plan->comms[c].stages, plan->comms[c].n_stages);
+        strbuf_put(out, "\n");
+    }
+    for (int i = 0; i < plan->n_programs; i++) put_program(out, plan, i);
+    for (int s = 0; s < plan->n_stages; s++) put_stage(out, plan, s);
+    strbuf_put(out, "end\n");
+}
+
+/* FNV-1a: notices edits and mix-ups; it is no defence against forgery, verify_plan is. */
+static uint64_t hash(const StrBuf *text) {
+    uint64_t value = UINT64_C(14695981039346656037);
+    for (size_t i = 0; i < text->length; i++) {
+        value = (value ^ (unsigned char)text->text[i]) * UINT64_C(1099511628211);
+    }
+    return value;
+}
+
+LossScaling plan_loss_scaling(const Plan *plan) {
+    const Graph *graph = plan->programs[plan->stages[0].program].graph;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        if (node->op != OP_LOSS_SCALE) continue;
+        return (LossScaling){node_float(node->inputs[1].node, ATTR_value, 0),
+                             (int)node_int(node, ATTR_interval, 0)};
+    }
+    return (LossScaling){0};
+}
+
+uint64_t plan_fingerprint(const Plan *plan) {
+    StrBuf body = strbuf_create();
+    put_body(&body, plan);
+    uint64_t value = hash(&body);
+    strbuf_destroy(&body);
+    return value;
+}
+
+void plan_print(StrBuf *out, const Plan *plan) {
+    StrBuf body = strbuf_create();
+    put_body(&body, plan);
+    strbuf_printf(out, "perilune plan %d\nfingerprint=%016" PRIx64 "\n", PLAN_FORMAT_VERSION,
+                  hash(&body));
+    strbuf_put_bytes(out, body.text, body.length);
+    strbuf_destroy(&body);
+}
+
+Plan *plan_read(Arena *arena, const char *path, Diag *diag) {
+    size_t length;
+    const char *text = file_read(arena, path, MAX_PLAN_BYTES, &length, diag);
+    if (!text) return NULL;
+    const char *file = arena_strdup(arena, path);
+    if (strlen(text) != length) {
+        diag_error(diag, (SourceLoc){file, 0}, "is no plan: it has zero bytes");
+        return NULL;
+    }
+    Plan *plan = plan_parse(arena, file, text, diag);
+    if (!plan || !verify_plan(plan, diag)) return NULL;
+    uint64_t fingerprint = plan_fingerprint(plan);
+    if (fingerprint != plan->fingerprint) {
+        diag_error(diag, (SourceLoc){file, 0},
+                   "was edited: its fingerprint says %016" PRIx64 ", its text gives %016" PRIx64,
+                   plan->fingerprint, fingerprint);
+        return NULL;
+    }
+    return plan;
+}
+
+bool plan_write(const Plan *plan, const char *path, Diag *diag) {
+    StrBuf text = strbuf_create();
+    plan_print(&text, plan);
+    bool written = file_write(path, text.text, text.length, diag);
+    strbuf_destroy(&text);
+    return written;
+}

@@ -1,0 +1,234 @@
+/* Plan: everything a run needs, fixed before it starts. Text on disk, untrusted when read back.
+ *
+ * Stages run SPMD programs: all ranks of a stage share one Program and differ by mesh coordinates;
+ * stages that differ only in which blocks they hold share it too. A program's graph has every
+ * node of the stage's chunks: forward(c), backward(c) per micro-batch, update once per step.
+ *
+ * Memory: one arena per rank, laid out per stage as regions, each a multiple of ALIGN_BYTES:
+ *   persistent | frames, pool by pool (slots x the largest frame_bytes) | messages | scratch
+ * A Buffer says in which region a value lives and where. Frames hold what a chunk's forward keeps
+ * for its backward: plan_frame_slots says in which slot. Scratch holds what lives within one
+ * forward, backward or update, packed by exact lifetimes.
+ */
+#ifndef PLANNER_PLAN_PLAN_H
+#define PLANNER_PLAN_PLAN_H
+
+#include "ir/op.h"
+#include "planner/plan/loss_scaling.h"
+#include "planner/plan/recompute.h"
+
+enum { ALIGN_BYTES = 64, MAX_CHUNKS = 32, PLAN_FORMAT_VERSION = 7 };
+
+typedef enum Region { REGION_NONE, REGION_PERSISTENT, REGION_FRAME, REGION_SCRATCH } Region;
+
+/* What a buffer is for: the classes of the memory map. */
+typedef enum BufferClass {
+    CLASS_PARAMETER,
+    CLASS_GRADIENT,
+    CLASS_OPTIMIZER,
+    CLASS_ACTIVATION, /* kept from forward to backward (frames) */
+    CLASS_SCRATCH,
+    CLASS_MESSAGE,
+    CLASS_INPUT, /* tokens, labels, scalars */
+    N_BUFFER_CLASSES
+} BufferClass;
+const char *buffer_class_name(BufferClass class);
+
+typedef struct Buffer {
+    Region region;
+    BufferClass class;
+    int64_t offset_bytes, bytes; /* within the region (within one frame for REGION_FRAME) */
+    int chunk;                   /* whose frame */
+} Buffer;
+
+typedef struct Program {
+    Graph *graph;    /* local to a stage: chunks 0..v-1, send and recv at its borders */
+    Buffer *buffers; /* [n_nodes * MAX_OUTPUTS] */
+    int64_t persistent_bytes, scratch_bytes;
+    int64_t frame_bytes[MAX_CHUNKS];
+    /* Of the persistent region, by class: parameter, gradient, optimizer, input; padding included.
+     */
+    int64_t class_bytes[N_BUFFER_CLASSES];
+    double forward_flops[MAX_CHUNKS], backward_flops[MAX_CHUNKS], update_flops;
+} Program;
+
+typedef enum TaskKind {
+    TASK_RECV_FORWARD,
+    TASK_FORWARD,
+    TASK_SEND_FORWARD,
+    TASK_RECV_BACKWARD,
+    TASK_BACKWARD,
+    TASK_SEND_BACKWARD,
+    TASK_UPDATE,
+    N_TASK_KINDS
+} TaskKind;
+/* Short words of the plan text: rf F sf rb B sb U */
+const char *task_kind_word(TaskKind kind);
+
+typedef struct Task {
+    uint8_t kind;
+    uint8_t chunk;
+    int32_t micro; /* micro-batch */
+} Task;
+
+/* A one-way pipeline link between two stages, one per direction of travel, for each (t, d). */
+typedef struct Channel {
+    int from, to;  /* stages */
+    bool backward; /* carries gradients */
+    int slots;     /* messages the sender may have unread */
+    int64_t slot_bytes;
+} Channel;
+
+/* A group of stages that reduce together in the update (for each t, d): tied weights. */
+typedef struct StageComm {
+    const char *name;
+    int n_stages;
+    int *stages; /* ascending */
+} StageComm;
+
+typedef struct Stage {
+    int program;
+    int first_block[MAX_CHUNKS]; /* block 0 of each chunk's nodes is this model block */
+    int n_blocks[MAX_CHUNKS];
+    int frame_pool[MAX_CHUNKS];  /* whose slots a chunk's frames are: a number below n_chunks */
+    int frame_slots[MAX_CHUNKS]; /* of each pool; 0: no chunk's */
+    int n_tasks;
+    Task *tasks; /* one total order, the same for all ranks of the stage */
+    /* Region bases within the rank's arena; frame_base: of each pool. */
+    int64_t persistent_base, frame_base[MAX_CHUNKS], message_base, scratch_base, arena_bytes;
+    int64_t message_bytes;
+} Stage;
+
+/* An algorithm that one kind of matrix product was found fastest with: opaque bytes of the library
+ * that the device section names. */
+enum { PLAN_ALGO_BYTES = 64, MAX_PLAN_ALGOS = 1024 };
+typedef struct PlanAlgo {
+    MatmulLayout layout;
+    bool shared; /* the left operand is the same for the whole batch */
+    DType in_dtype, out_dtype;
+    bool accumulate; /* adds to what is there */
+    int epilogue;    /* the backend's number for what the product does besides; 0: nothing */
+    unsigned char bytes[PLAN_ALGO_BYTES];
+} PlanAlgo;
+
+/* Which kernels do an attention: cuDNN's, own ones on mma.sync (or without tensor cores, where
+ * those do not do it), or own ones on wgmma. */
+typedef enum AttentionKernels {
+    ATTENTION_CUDNN,
+    ATTENTION_MMA,
+    ATTENTION_WGMMA,
+    N_ATTENTION_KERNELS
+} AttentionKernels;
+/* Short words of the plan text: cudnn mma wgmma */
+const char *attention_kernels_word(AttentionKernels kernels);
+
+/* Which kernels one kind of attention was fastest with. */
+enum { MAX_PLAN_ATTENTIONS = 256 };
+typedef struct PlanAttention {
+    bool backward, causal;
+    DType dtype;
+    int64_t batch, seq, kv_heads, group, head; /* q is [batch, seq, kv_heads, group, head] */
+    AttentionKernels kernels;
+} PlanAttention;
+
+/* The device section: what was measured on a device when the plan was finalized there. Advice: on
+ * another device, or with another version of its library, it says nothing. */
+typedef struct PlanDevice {
+    const char *name, *arch;   /* "NVIDIA H200", "sm_90"; name NULL: no such section */
+    int64_t library_version;   /* cuBLASLt's: 130100 is 13.1.0 */
+    int64_t attention_version; /* cuDNN's: 91900 is 9.19.0; 0: there was none */
+    int n_algos, n_attentions;
+    PlanAlgo *algos;           /* no product twice */
+    PlanAttention *attentions; /* nor attention */
+} PlanDevice;
+bool plan_algo_same_product(const PlanAlgo *a, const PlanAlgo *b);
+/* The section's algorithm for the product; NULL: there is none. */
+const PlanAlgo *plan_find_algo(const PlanDevice *device, const PlanAlgo *product);
+bool plan_attention_same(const PlanAttention *a, const PlanAttention *b); /* but for `kernels` */
+/* How many the section leaves to those kernels. */
+int plan_count_attentions(const PlanDevice *device, AttentionKernels kernels);
+/* The section's choice for such an attention; NULL: there is none. */
+const PlanAttention *plan_find_attention(const PlanDevice *device, const PlanAttention *kind);
+
+typedef struct Plan {
+    Arena *arena;         /* not owned */
+    const char *model;    /* name */
+    uint64_t fingerprint; /* plan_fingerprint, as stored with the text */
+    Mesh mesh;
+    int n_chunks;     /* v: per stage */
+    int micro_batch;  /* sequences per data-parallel rank and micro-batch */
+    int global_batch; /* sequences per step */
+    int n_micro;      /* global_batch / (micro_batch * d) */
+    int64_t seq, vocab;
+    int n_blocks; /* of the whole model */
+    const char *schedule;
+    bool cuda; /* leaves room for what CUDA's kernels need beside values; runs on CPUs, too */
+    bool sequence_parallel;
+    int zero;        /* 1: optimizer state and update are divided over d (shard_update.c) */
+    DType precision; /* of activations and products: DTYPE_F32, DTYPE_BF16 or DTYPE_F16 */
+    Recompute recompute;
+    uint64_t seed;
+    double learning_rate; /* peak; train may override */
+    int64_t n_parameters; /* logical, whole model */
+    /* Per step, counted from the logical graph: forward + backward, nothing computed again. */
+    double model_flops;
+    int64_t library_bytes; /* memory beyond the arena, estimated (plan_library.c) */
+    int n_programs, n_stages, n_channels, n_comms;
+    Program *programs;
+    Stage *stages;
+    Channel *channels;
+    StageComm *comms;
+    PlanDevice device;
+} Plan;
+
+/* Memory at the end of the program's scratch that kernels use within one call; scratch_bytes
+ * includes it and no value lives there. CUDA's messages overlap with compute and with one another:
+ * those along each mesh axis have a part of their own. A function of the graph (plan_workspace.c).
+ */
+typedef enum WorkspacePart {
+    WORKSPACE_COMPUTE,
+    WORKSPACE_TENSOR,
+    WORKSPACE_DATA,
+    WORKSPACE_PIPELINE,
+    N_WORKSPACE_PARTS
+} WorkspacePart;
+typedef struct Workspace {
+    int64_t offset[N_WORKSPACE_PARTS], bytes[N_WORKSPACE_PARTS]; /* offset: from its beginning */
+    int64_t total;
+} Workspace;
+Workspace program_workspace(const Graph *graph, bool cuda);
+WorkspacePart node_workspace_part(const Node *node);
+
+/* Which channel a task uses; -1: none. A chunk's forward output goes to the stage that holds the
+ * next global chunk (chunk * p + stage + 1), its gradient to the one before. */
+int plan_find_channel(const Plan *plan, int stage, const Task *task);
+
+/* One frame of the pool: the largest of its chunks'. */
+int64_t plan_slot_bytes(const Plan *plan, const Stage *stage, int pool);
+/* Frames of a step that the pool holds one after another: no more slots are ever used. */
+size_t plan_pool_frames(const Plan *plan, const Stage *stage, int pool);
+/* out_slots[chunk * n_micro + micro]: the slot of the chunk's pool that is the micro-batch's frame.
+ * In the order of the stage's tasks a forward takes the slot that was freed last, or the next that
+ * nobody had, and its backward frees it: so the plan says it without listing it. Every backward
+ * must follow its forward. Returns the first task that finds no slot, -1 if all do. */
+int plan_frame_slots(const Plan *plan, const Stage *stage, int32_t *out_slots);
+
+/* Bytes per class of one rank of `stage`, as laid out in its arena (padding counted in its class).
+ */
+void plan_class_bytes(const Plan *plan, int stage, int64_t out_bytes[N_BUFFER_CLASSES]);
+
+/* How the plan's programs scale the loss. */
+LossScaling plan_loss_scaling(const Plan *plan);
+
+void plan_print(StrBuf *out, const Plan *plan);
+/* Parses untrusted text; structure only: run verify_plan before use. NULL: reported. */
+Plan *plan_parse(Arena *arena, const char *file, const char *text, Diag *diag);
+Plan *plan_read(Arena *arena, const char *path, Diag *diag); /* parse + verify + fingerprint */
+bool plan_write(const Plan *plan, const char *path, Diag *diag);
+/* Over everything that the text says but the fingerprint itself. */
+uint64_t plan_fingerprint(const Plan *plan);
+
+/* The static proofs (verify_plan.c): see its head. Reports every defect; true if none. */
+bool verify_plan(const Plan *plan, Diag *diag);
+
+#endif

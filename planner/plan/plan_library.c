@@ -1,0 +1,118 @@
+/* plan_library: resident memory beyond the arenas, for a run on this machine's CPU in one process.
+ *
+ * Three parts: the program with its libraries; one record per call that the executor emits; and the
+ * buffers into which the matrix library packs its operands, which it allocates by itself and keeps.
+ * Unlike the arena this is an estimate: the constants were measured (oneDNN 2.6, glibc 2.36), the
+ * packing formula describes what its products of the shapes at hand were seen to take.
+ *
+ * For a CUDA plan: what one device holds beyond a rank's arena, CUDA's context and captured graphs.
+ */
+#include "planner/plan/plan_library.h"
+
+enum {
+    PROGRAM_BYTES = 14 << 20, /* text and data touched of the program, oneDNN, libc, libgomp */
+    RANK_BYTES = 384 << 10,   /* thread stack, mostly attention's tiles, and tables */
+    RECORD_BYTES = 208,       /* a call, its description and the arguments of most kernels */
+    ELEMENTWISE_RECORD_BYTES = 2176, /* the same with a prepared elementwise program */
+    UNPACKED_PRODUCT = 6 << 20,      /* m n k up to which operands are read where they are */
+    PACKED_BYTES = 1536 << 10,       /* the least that a packed product takes */
+    PACKED_DEPTH = 3072,             /* the library packs at most this much of the summed axis */
+    PACKED_WIDTH = 768
+};
+
+static bool is_elementwise(const Node *node) {
+    return OPS[node->op].flags & ELEMENTWISE_BIT || node->op == OP_FUSED ||
+           node->op == OP_ACCUMULATE || node->op == OP_BROADCAST;
+}
+
+static int64_t smaller(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static int64_t packing_bytes(const Graph *graph) {
+    int64_t most = 0;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        Type local[2];
+        MatmulLayout l;
+        if (node->op != OP_MATMUL) continue;
+        for (int i = 0; i < 2; i++) {
+            local[i] = type_local(value_type(node->inputs[i]), value_sharding(node->inputs[i]),
+                                  &graph->mesh);
+        }
+        if (!matmul_layout(node, &local[0], &local[1], &l)) continue;
+        if ((double)l.m * (double)l.n * (double)l.k <= UNPACKED_PRODUCT) continue;
+        int64_t k = smaller(l.k, PACKED_DEPTH);
+        int64_t floats = 4 * smaller(l.m, l.n) * k + 2 * smaller(l.n, PACKED_WIDTH) * k;
+        int64_t bytes = floats * dtype_bytes(DTYPE_F32);
+        if (bytes < PACKED_BYTES) bytes = PACKED_BYTES;
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
+bool node_is_called(const Node *node) {
+    if (node->op == OP_OUTPUT) return false;
+    return !(OPS[node->op].flags & (LEAF | COMPOSITE)) || node->op == OP_RECV ||
+           node->op == OP_INPUT;
+}
+
+/* All of one rank's calls together. */
+static int64_t record_bytes(const Stage *stage, const Graph *graph, int64_t bytes,
+                            int64_t elementwise_bytes) {
+    int64_t per_task[N_PHASES][MAX_CHUNKS] = {{0}}, total = 0;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        if (!node_is_called(node)) continue;
+        per_task[node->phase][node->chunk] += is_elementwise(node) ? elementwise_bytes : bytes;
+    }
+    for (int t = 0; t < stage->n_tasks; t++) {
+        const Task *task = &stage->tasks[t];
+        if (task->kind == TASK_FORWARD) {
+            total += FORWARD_EMISSIONS * per_task[PHASE_FORWARD][task->chunk];
+        }
+        if (task->kind == TASK_BACKWARD) total += per_task[PHASE_BACKWARD][task->chunk];
+    }
+    for (int c = 0; c < MAX_CHUNKS; c++) total += per_task[PHASE_UPDATE][c];
+    return total;
+}
+
+int64_t plan_stage_library_bytes(const Plan *plan, int stage) {
+    const Stage *of = &plan->stages[stage];
+    const Graph *graph = plan->programs[of->program].graph;
+    return CUDA_CONTEXT_BYTES + record_bytes(of, graph, GRAPH_NODE_BYTES, GRAPH_NODE_BYTES);
+}
+
+static int64_t cuda_library_bytes(const Plan *plan) {
+    int64_t most = 0;
+    for (int s = 0; s < plan->n_stages; s++) {
+        int64_t bytes = plan_stage_library_bytes(plan, s);
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
+int64_t plan_library_bytes(const Plan *plan) {
+    if (plan->cuda) return cuda_library_bytes(plan);
+    int64_t ranks_per_stage = plan->mesh.size[MESH_T] * (int64_t)plan->mesh.size[MESH_D];
+    int64_t total = PROGRAM_BYTES;
+    for (int s = 0; s < plan->n_stages; s++) {
+        const Stage *stage = &plan->stages[s];
+        const Graph *graph = plan->programs[stage->program].graph;
+        int64_t rank = RANK_BYTES +
+                       record_bytes(stage, graph, RECORD_BYTES, ELEMENTWISE_RECORD_BYTES) +
+                       packing_bytes(graph);
+        total += ranks_per_stage * rank;
+    }
+    return total;
+}
+
+int64_t plan_fullest_bytes(const Plan *plan) {
+    int64_t most = 0;
+    for (int s = 0; s < plan->n_stages; s++) {
+        int64_t beyond = plan->cuda ? plan_stage_library_bytes(plan, s) : plan->library_bytes;
+        int64_t bytes = plan->stages[s].arena_bytes + beyond;
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}

@@ -1,0 +1,82 @@
+/* Memory that kernels use within one call, beside values: at the end of a rank's scratch. */
+#include "ir/op.h"
+#include "planner/plan/plan.h"
+
+#include <string.h>
+
+static int64_t align(int64_t bytes) {
+    return (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+}
+
+static Type local_type(const Graph *graph, Value value) {
+    return type_local(value_type(value), value_sharding(value), &graph->mesh);
+}
+
+static int64_t local_bytes(const Graph *graph, Value value) {
+    return type_local_bytes(value_type(value), value_sharding(value), &graph->mesh);
+}
+
+/* cuBLASLt's own advice for Hopper is 32 MiB; small products split their sums into fewer parts. */
+static int64_t product_bytes(const Graph *graph, const Node *node) {
+    enum { MOST = 32 << 20, PARTS = 16 };
+    Type out = local_type(graph, node_value((Node *)node, 0));
+    int64_t bytes = PARTS * type_elements(&out) * dtype_bytes(DTYPE_F32);
+    return bytes < MOST ? bytes : MOST;
+}
+
+/* NCCL joins whole buffers, member after member: along another axis than the first, or where the
+ * last members hold padding, they are put together from a buffer of all parts. A sum of
+ * exponentials is no operation of NCCL's: all parts are gathered. */
+static int64_t message_bytes(const Graph *graph, const Node *node) {
+    const char *name = node_string(node, ATTR_mesh);
+    int axis = mesh_axis_find(name, (int)strlen(name));
+    int64_t n = axis < 0 ? 1 : graph->mesh.size[axis];
+    bool lse = value_sharding(node->inputs[0])->reduce == REDUCE_LSE;
+    switch (node->op) {
+    case OP_ALL_GATHER: return n * local_bytes(graph, node->inputs[0]);
+    case OP_REDUCE_SCATTER:
+        return n * local_bytes(graph, lse ? node->inputs[0] : node_value((Node *)node, 0));
+    case OP_ALL_REDUCE: return lse ? n * local_bytes(graph, node->inputs[0]) : 0;
+    default: return 0;
+    }
+}
+
+WorkspacePart node_workspace_part(const Node *node) {
+    static const WorkspacePart PARTS[N_MESH_AXES] = {
+        [MESH_T] = WORKSPACE_TENSOR, [MESH_D] = WORKSPACE_DATA, [MESH_P] = WORKSPACE_PIPELINE};
+    if (!(OPS[node->op].flags & COLLECTIVE)) return WORKSPACE_COMPUTE;
+    const char *name = node_string(node, ATTR_mesh);
+    int axis = mesh_axis_find(name, (int)strlen(name));
+    return axis < 0 ? WORKSPACE_PIPELINE : PARTS[axis];
+}
+
+static int64_t node_bytes(const Graph *graph, const Node *node, bool cuda) {
+    Type inputs[8], outputs[MAX_OUTPUTS];
+    int64_t cpu_bytes, cuda_bytes;
+    if (node->n_inputs < 1 || node->n_inputs > 8) return 0;
+    for (int i = 0; i < node->n_inputs; i++) inputs[i] = local_type(graph, node->inputs[i]);
+    for (int o = 0; o < node->n_outputs; o++) {
+        outputs[o] = local_type(graph, node_value((Node *)node, o));
+    }
+    cpu_bytes = op_workspace_bytes(node, inputs);
+    if (!cuda) return cpu_bytes;
+    if (OPS[node->op].flags & COLLECTIVE) return message_bytes(graph, node);
+    if (node->op == OP_MATMUL) return product_bytes(graph, node);
+    cuda_bytes = op_cuda_workspace_bytes(node, inputs, outputs);
+    return cuda_bytes > cpu_bytes ? cuda_bytes : cpu_bytes;
+}
+
+Workspace program_workspace(const Graph *graph, bool cuda) {
+    Workspace workspace = {0};
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        WorkspacePart part = node_workspace_part(node);
+        int64_t bytes = align(node_bytes(graph, node, cuda));
+        if (bytes > workspace.bytes[part]) workspace.bytes[part] = bytes;
+    }
+    for (int part = 0; part < N_WORKSPACE_PARTS; part++) {
+        workspace.offset[part] = workspace.total;
+        workspace.total += workspace.bytes[part];
+    }
+    return workspace;
+}

@@ -1,0 +1,305 @@
+#include "planner/search/search_records.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    DEFAULT_TOP = 10,
+    MOST_MESHES = 24, /* whose fastest candidates are simulated in any case */
+    MOST_PARETO = 32,
+    BATCH = 16,          /* of the fastest, simulated until the next cannot be faster ... */
+    MOST_BEST = 512,     /* ... or so many have been ... */
+    MOST_TASKS = 4 << 20 /* ... or so many tasks in all: some tenths of a second */
+};
+
+/* The closed form may be above what is simulated by this much (test_step_cost.c). */
+static const double ESTIMATE_SLACK = 0.03;
+
+/* Candidates that are looked at closely: priced again, and simulated. */
+typedef struct Finalist {
+    const SearchRecord *record;
+    Found found;
+} Finalist;
+
+/* One of each per thread. */
+typedef struct Simulators {
+    Arena *arenas[MOST_SEARCH_THREADS];
+    PipelineSim *sims[MOST_SEARCH_THREADS];
+    Diag *diags[MOST_SEARCH_THREADS];
+} Simulators;
+
+typedef struct Search {
+    Arena *arena, *scratch; /* the result's; the search's own */
+    SearchRecords *records;
+    const SearchRecord **fits; /* fastest first */
+    int n_fits;
+    Finalist *finalists;
+    int n_finalists, finalist_capacity;
+    int n_simulated; /* the first so many of them */
+    int n_threads;
+    Simulators simulators;
+} Search;
+
+static double now_seconds(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+/* A total order: of equals, what came first along the axes. */
+static int by_time(const void *left, const void *right) {
+    const SearchRecord *a = *(const SearchRecord *const *)left;
+    const SearchRecord *b = *(const SearchRecord *const *)right;
+    if (a->step_us != b->step_us) return a->step_us < b->step_us ? -1 : 1;
+    if (a->memory_bytes != b->memory_bytes) return a->memory_bytes < b->memory_bytes ? -1 : 1;
+    return a < b ? -1 : a > b;
+}
+
+static void rank_fits(Search *search) {
+    const SearchRecords *records = search->records;
+    search->fits = ARENA_ARRAY(search->scratch, const SearchRecord *, records->n + 1);
+    for (int i = 0; i < records->n; i++) {
+        const SearchRecord *record = &records->items[i];
+        if (record->step_us < INFINITY) search->fits[search->n_fits++] = record;
+    }
+    qsort(search->fits, (size_t)search->n_fits, sizeof(*search->fits), by_time);
+}
+
+static Finalist *find_finalist(const Search *search, const SearchRecord *record) {
+    for (int i = 0; i < search->n_finalists; i++) {
+        if (search->finalists[i].record == record) return &search->finalists[i];
+    }
+    return NULL;
+}
+
+static void add_finalist(Search *search, const SearchRecord *record) {
+    if (find_finalist(search, record)) return;
+    Finalist finalist = {record, search_found(search->arena, search->records, record)};
+    ARENA_PUSH(search->scratch, search->finalists, search->n_finalists, search->finalist_capacity,
+               finalist);
+}
+
+static bool same_mesh(const Candidate *a, const Candidate *b) {
+    return a->t == b->t && a->p == b->p && a->d == b->d;
+}
+
+static void simulate_run(void *context, int worker, int begin, int end) {
+    Search *search = context;
+    for (int i = begin; i < end; i++) {
+        Finalist *finalist = &search->finalists[search->n_simulated + i];
+        Found *found = &finalist->found;
+        found->simulated = search_simulate(
+            search->simulators.sims[worker], search->records->costs, finalist->record->layout,
+            &found->candidate, found->split, &found->cost, search->simulators.diags[worker]);
+    }
+}
+
+static void simulate_finalists(Search *search) {
+    int n = search->n_finalists - search->n_simulated;
+    search_in_parallel(n, 1, search->n_threads, simulate_run, search);
+    search->n_simulated = search->n_finalists;
+}
+
+/* In the order of their estimates, until none that follows can be the fastest. */
+static void add_fastest(Search *search) {
+    double least_us = INFINITY;
+    int64_t n_tasks = 0;
+    for (int i = 0; i < search->n_fits && i < MOST_BEST && n_tasks < MOST_TASKS;) {
+        if (search->fits[i]->step_us > least_us * (1 + ESTIMATE_SLACK)) break;
+        for (int end = i + BATCH; i < end && i < search->n_fits; i++) {
+            add_finalist(search, search->fits[i]);
+            n_tasks += search_count_tasks(&search->fits[i]->candidate);
+        }
+        simulate_finalists(search);
+        for (int k = 0; k < search->n_finalists; k++) {
+            double us = search->finalists[k].found.cost.step_us;
+            if (us < least_us) least_us = us;
+        }
+    }
+}
+
+static void add_meshes(Search *search) {
+    const SearchRecord *meshes[MOST_MESHES];
+    int n_meshes = 0;
+    for (int i = 0; i < search->n_fits && n_meshes < MOST_MESHES; i++) {
+        const SearchRecord *record = search->fits[i];
+        bool known = false;
+        for (int k = 0; k < n_meshes && !known; k++) {
+            known = same_mesh(&meshes[k]->candidate, &record->candidate);
+        }
+        if (known) continue;
+        meshes[n_meshes++] = record;
+        add_finalist(search, record);
+    }
+}
+
+/* The fits that nothing beats in time and memory, thinned to MOST_PARETO. */
+static int find_pareto(const Search *search, const SearchRecord **out) {
+    const SearchRecord **front =
+        ARENA_ARRAY(search->scratch, const SearchRecord *, search->n_fits + 1);
+    int n = 0, n_out = 0;
+    for (int i = 0; i < search->n_fits; i++) {
+        if (n > 0 && search->fits[i]->memory_bytes >= front[n - 1]->memory_bytes) continue;
+        front[n++] = search->fits[i];
+    }
+    int n_kept = n < MOST_PARETO ? n : MOST_PARETO;
+    for (int i = 0; i < n_kept; i++) {
+        out[n_out++] = front[n_kept > 1 ? (int64_t)i * (n - 1) / (n_kept - 1) : 0];
+    }
+    return n_out;
+}
+
+static int finalists_by_time(const void *left, const void *right) {
+    const Finalist *a = left, *b = right;
+    double us_a = a->found.cost.step_us, us_b = b->found.cost.step_us;
+    if (us_a != us_b) return us_a < us_b ? -1 : 1;
+    return by_time(&a->record, &b->record);
+}
+
+/* The fastest of all first, then the fastest of each other mesh, then what is left; by time. */
+static void list_found(Search *search, int n_top, SearchResult *result) {
+    int n = search->n_finalists, n_chosen = 0;
+    bool *chosen = ARENA_ARRAY(search->scratch, bool, n + 1);
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 0; i < n && n_chosen < n_top; i++) {
+            bool known = chosen[i];
+            for (int k = 0; pass == 0 && k < i && !known; k++) {
+                known = chosen[k] && same_mesh(&search->finalists[i].found.candidate,
+                                               &search->finalists[k].found.candidate);
+            }
+            if (known) continue;
+            chosen[i] = true;
+            n_chosen++;
+        }
+    }
+    result->found = ARENA_ARRAY(search->arena, Found, n_chosen + 1);
+    for (int i = 0; i < n; i++) {
+        if (chosen[i]) result->found[result->n_found++] = search->finalists[i].found;
+    }
+}
+
+static void list_pareto(Search *search, SearchResult *result) {
+    result->pareto = ARENA_ARRAY(search->arena, Found, search->n_finalists + 1);
+    for (int i = 0; i < search->n_finalists; i++) {
+        const Found *found = &search->finalists[i].found, *last = NULL;
+        if (result->n_pareto > 0) last = &result->pareto[result->n_pareto - 1];
+        if (last && found->cost.memory_bytes >= last->cost.memory_bytes) continue;
+        result->pareto[result->n_pareto++] = *found;
+    }
+}
+
+/* Every so many-th candidate, whether it fits or not, and the finalists. */
+static void list_samples(Search *search, SearchResult *result) {
+    const SearchRecords *records = search->records;
+    int room = MAX_SAMPLES - search->n_finalists, stride = (records->n + room - 1) / room;
+    result->samples = ARENA_ARRAY(search->arena, Found, MAX_SAMPLES);
+    for (int i = 0; i < search->n_finalists; i++) {
+        result->samples[result->n_samples++] = search->finalists[i].found;
+    }
+    for (int i = 0; i < records->n; i += stride) {
+        const SearchRecord *record = &records->items[i];
+        if (find_finalist(search, record)) continue;
+        Found *sample = &result->samples[result->n_samples++];
+        *sample = search_found(search->scratch, records, record);
+        sample->split = NULL;
+    }
+}
+
+/* Of the finalists, which are sorted. NULL: nothing with this value fits. */
+static const Finalist *find_fastest_with(const Search *search, const SearchChoice *choice) {
+    for (int i = 0; i < search->n_finalists; i++) {
+        const Candidate *candidate = &search->finalists[i].found.candidate;
+        if (SEARCH_AXES[choice->axis].get(candidate) == choice->value) {
+            return &search->finalists[i];
+        }
+    }
+    return NULL;
+}
+
+static void choose(Search *search, const SearchRequest *request, double limit_bytes,
+                   SearchResult *result) {
+    SearchChoice *choices = NULL;
+    const SearchRecord *pareto[MOST_PARETO];
+    int n_pareto = find_pareto(search, pareto), n_choices = 0;
+    add_fastest(search);
+    add_meshes(search);
+    for (int i = 0; i < n_pareto; i++) add_finalist(search, pareto[i]);
+    if (request->explain) {
+        n_choices = search_choices(search->scratch, search->records, &choices);
+        for (int i = 0; i < n_choices; i++) {
+            if (choices[i].best->step_us < INFINITY) add_finalist(search, choices[i].best);
+        }
+    }
+    simulate_finalists(search);
+    qsort(search->finalists, (size_t)search->n_finalists, sizeof(Finalist), finalists_by_time);
+    for (int i = 0; i < search->n_finalists; i++) {
+        search_flag_unusual(search->arena, search->records->costs, &search->finalists[i].found);
+    }
+    list_found(search, request->n_top > 0 ? request->n_top : DEFAULT_TOP, result);
+    list_pareto(search, result);
+    list_samples(search, result);
+    if (!request->explain) return;
+    Found *priced = ARENA_ARRAY(search->scratch, Found, n_choices + 1);
+    for (int i = 0; i < n_choices; i++) {
+        const Finalist *finalist = find_fastest_with(search, &choices[i]);
+        priced[i] = finalist ? finalist->found
+                             : search_found(search->scratch, search->records, choices[i].best);
+    }
+    search_explain(search->arena, search->records, choices, n_choices, priced, limit_bytes, result);
+}
+
+static void report_missing(Search *search, ModelCosts *costs, double limit_bytes,
+                           SearchResult *result) {
+    const SearchRecords *records = search->records;
+    const SearchRecord *least = &records->items[0];
+    for (int i = 1; i < records->n; i++) {
+        if (records->items[i].memory_bytes < least->memory_bytes) least = &records->items[i];
+    }
+    result->least_missing_bytes = (int64_t)ceil((double)least->memory_bytes - limit_bytes);
+    result->least_missing = least->candidate;
+    result->least_memory = search_found(search->scratch, records, least).cost;
+    result->least_ranks = search_least_ranks(costs, &records->space, limit_bytes);
+    list_samples(search, result);
+}
+
+SearchResult *search_layouts(Arena *arena, ModelCosts *costs, const SearchRequest *request,
+                             Diag *diag) {
+    double begin = now_seconds(), limit_bytes = search_limit_bytes(costs, request);
+    SearchSpace space = {.costs = costs,
+                         .request = request,
+                         .n_ranks = request->n_ranks,
+                         .global_batch = request->global_batch,
+                         .schedule = request->schedule ? schedule_find(request->schedule) : -1};
+    if (!search_check_request(costs, &space, diag)) return NULL;
+    Search search = {.arena = arena, .scratch = arena_create()};
+    search.n_threads = search_count_threads(request->n_threads);
+    for (int i = 0; i < search.n_threads; i++) {
+        search.simulators.arenas[i] = arena_create();
+        search.simulators.sims[i] = pipeline_sim_create(search.simulators.arenas[i]);
+        search.simulators.diags[i] = diag_create();
+    }
+    search.records = search_enumerate(search.scratch, costs, &space);
+    SearchResult *result = NULL;
+    if (search.records->n == 0) {
+        search_report_none(search.records, diag);
+    } else {
+        result = ARENA_NEW(arena, SearchResult);
+        search_price(search.records, limit_bytes, request->n_threads);
+        rank_fits(&search);
+        result->n_candidates = search.records->n;
+        result->n_fit = search.n_fits;
+        if (search.n_fits > 0) {
+            choose(&search, request, limit_bytes, result);
+        } else {
+            report_missing(&search, costs, limit_bytes, result);
+        }
+        result->seconds = now_seconds() - begin;
+    }
+    for (int i = 0; i < search.n_threads; i++) {
+        diag_destroy(search.simulators.diags[i]);
+        arena_destroy(search.simulators.arenas[i]);
+    }
+    arena_destroy(search.scratch);
+    return result;
+}

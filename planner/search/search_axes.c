@@ -1,0 +1,289 @@
+#include "planner/search/search_axes.h"
+
+#include <string.h>
+
+enum {
+    MOST_MICRO_BATCH = 64,
+    LEAST_MOST_T = 16 /* tried in any case, where nodes are small */
+};
+
+/* Divisors of n up to `most`, ascending. */
+static int list_divisors(int n, int most, int *out) {
+    int count = 0;
+    for (int i = 1; i <= n && i <= most && count < MOST_VALUES; i++) {
+        if (n % i == 0) out[count++] = i;
+    }
+    return count;
+}
+
+static bool can_split(const SearchSpace *space, int n_chunks) {
+    int n_blocks = space->costs->n_blocks;
+    if (n_chunks > n_blocks) return false;
+    return !space->costs->cluster->software.even_split || n_blocks % n_chunks == 0;
+}
+
+static int or_free(int value) {
+    return value == ANY ? -1 : value;
+}
+
+static PipelineShape shape_of(const Candidate *candidate, int n_chunks) {
+    return (PipelineShape){candidate->p, n_chunks, candidate->n_micro};
+}
+
+/* t: tensor degree. Beyond two nodes its messages, several per block, outweigh everything. */
+static int t_get(const Candidate *candidate) {
+    return candidate->t;
+}
+static void t_set(const SearchSpace *space, Candidate *candidate, int value) {
+    (void)space;
+    candidate->t = value;
+}
+static int t_fixed(const SearchSpace *space) {
+    return or_free(space->request->t);
+}
+static int t_values(const SearchSpace *space, const Candidate *candidate, int *out) {
+    int two_nodes = 2 * space->costs->cluster->node.n_devices;
+    (void)candidate;
+    return list_divisors(space->n_ranks, two_nodes > LEAST_MOST_T ? two_nodes : LEAST_MOST_T, out);
+}
+static bool t_allows(const SearchSpace *space, const Candidate *candidate, int value) {
+    (void)candidate;
+    return value >= 1 && space->n_ranks % value == 0;
+}
+
+/* p: pipeline degree */
+static int p_get(const Candidate *candidate) {
+    return candidate->p;
+}
+static void p_set(const SearchSpace *space, Candidate *candidate, int value) {
+    (void)space;
+    candidate->p = value;
+}
+static int p_fixed(const SearchSpace *space) {
+    return or_free(space->request->p);
+}
+static bool p_allows(const SearchSpace *space, const Candidate *candidate, int value) {
+    return value >= 1 && space->n_ranks / candidate->t % value == 0 && value <= MAX_STAGES &&
+           can_split(space, value);
+}
+static int p_values(const SearchSpace *space, const Candidate *candidate, int *out) {
+    int most = space->costs->n_blocks < MAX_STAGES ? space->costs->n_blocks : MAX_STAGES;
+    int n = list_divisors(space->n_ranks / candidate->t, most, out), n_kept = 0;
+    for (int i = 0; i < n; i++) {
+        if (can_split(space, out[i])) out[n_kept++] = out[i];
+    }
+    return n_kept;
+}
+
+/* d: data degree, what t and p leave */
+static int d_get(const Candidate *candidate) {
+    return candidate->d;
+}
+static void d_set(const SearchSpace *space, Candidate *candidate, int value) {
+    (void)space;
+    candidate->d = value;
+}
+static int d_fixed(const SearchSpace *space) {
+    return or_free(space->request->d);
+}
+static bool d_allows(const SearchSpace *space, const Candidate *candidate, int value) {
+    int left = space->n_ranks / candidate->t / candidate->p;
+    return value == left && space->global_batch % value == 0;
+}
+static int d_values(const SearchSpace *space, const Candidate *candidate, int *out) {
+    out[0] = space->n_ranks / candidate->t / candidate->p;
+    return d_allows(space, candidate, out[0]);
+}
+
+/* micro-batch: all divisors, since every kernel's tiling likes another */
+static int b_get(const Candidate *candidate) {
+    return candidate->micro_batch;
+}
+static void b_set(const SearchSpace *space, Candidate *candidate, int value) {
+    candidate->micro_batch = value;
+    candidate->n_micro = space->global_batch / candidate->d / value;
+}
+static int b_fixed(const SearchSpace *space) {
+    return or_free(space->request->micro_batch);
+}
+static int b_values(const SearchSpace *space, const Candidate *candidate, int *out) {
+    return list_divisors(space->global_batch / candidate->d, MOST_MICRO_BATCH, out);
+}
+static bool b_allows(const SearchSpace *space, const Candidate *candidate, int value) {
+    return value >= 1 && space->global_batch / candidate->d % value == 0;
+}
+
+/* recomputation */
+static int r_get(const Candidate *candidate) {
+    return (int)candidate->recompute;
+}
+static void r_set(const SearchSpace *space, Candidate *candidate, int value) {
+    (void)space;
+    candidate->recompute = (Recompute)value;
+}
+static int r_fixed(const SearchSpace *space) {
+    return space->request->recompute;
+}
+static int r_values(const SearchSpace *space, const Candidate *candidate, int *out) {
+    (void)space, (void)candidate;
+    for (int i = 0; i < N_RECOMPUTES; i++) out[i] = i;
+    return N_RECOMPUTES;
+}
+static bool r_allows(const SearchSpace *space, const Candidate *candidate, int value) {
+    (void)space, (void)candidate;
+    return value < N_RECOMPUTES;
+}
+static const char *r_name(int value) {
+    return recompute_mode_name((Recompute)value);
+}
+
+/* sequence parallelism: of what the tensor axis leaves undivided */
+static int sp_get(const Candidate *candidate) {
+    return candidate->sequence_parallel;
+}
+static void sp_set(const SearchSpace *space, Candidate *candidate, int value) {
+    (void)space;
+    candidate->sequence_parallel = value != 0;
+}
+static int sp_fixed(const SearchSpace *space) {
+    return space->request->sequence_parallel;
+}
+static int two_values(int n, int *out) {
+    out[0] = 0, out[1] = 1;
+    return n;
+}
+static int sp_values(const SearchSpace *space, const Candidate *candidate, int *out) {
+    (void)space;
+    return two_values(candidate->t > 1 ? 2 : 1, out);
+}
+static bool is_flag(const SearchSpace *space, const Candidate *candidate, int value) {
+    (void)space, (void)candidate;
+    return value == 0 || value == 1;
+}
+static const char *flag_name(int value) {
+    return value ? "on" : "off";
+}
+
+/* schedule: one stage leaves nothing to choose, and one chunk is never interleaved */
+static int s_get(const Candidate *candidate) {
+    return candidate->schedule;
+}
+static void s_set(const SearchSpace *space, Candidate *candidate, int value) {
+    (void)space;
+    candidate->schedule = value;
+}
+static int s_fixed(const SearchSpace *space) {
+    return space->schedule;
+}
+static bool s_allows(const SearchSpace *space, const Candidate *candidate, int value) {
+    int v = space->request->n_chunks;
+    PipelineShape shape = shape_of(candidate, v != ANY ? v : 1);
+    return schedule_allows(value, &shape);
+}
+static int s_values(const SearchSpace *space, const Candidate *candidate, int *out) {
+    int n = 0, v = space->request->n_chunks;
+    if (candidate->p == 1 && v <= 1) {
+        out[0] = schedule_find("1f1b");
+        return 1;
+    }
+    for (int i = 0; schedule_name(i); i++) {
+        bool interleaves = schedule_is_chunked(i);
+        if (v != ANY && interleaves != (v > 1)) continue;
+        PipelineShape shape = shape_of(candidate, v != ANY ? v : interleaves ? 2 : 1);
+        if (schedule_allows(i, &shape)) out[n++] = i;
+    }
+    return n;
+}
+static const char *s_name(int value) {
+    return schedule_name(value);
+}
+
+/* chunks of a stage */
+static int v_get(const Candidate *candidate) {
+    return candidate->n_chunks;
+}
+static void v_set(const SearchSpace *space, Candidate *candidate, int value) {
+    (void)space;
+    candidate->n_chunks = value;
+}
+static int v_fixed(const SearchSpace *space) {
+    return or_free(space->request->n_chunks);
+}
+static bool v_allows(const SearchSpace *space, const Candidate *candidate, int value) {
+    PipelineShape shape = shape_of(candidate, value);
+    return schedule_allows(candidate->schedule, &shape) && can_split(space, candidate->p * value);
+}
+static int v_values(const SearchSpace *space, const Candidate *candidate, int *out) {
+    int n = 0;
+    /* One chunk of an interleaved schedule is 1f1b: only if that was not to be. */
+    int least = schedule_is_chunked(candidate->schedule) && space->schedule < 0 ? 2 : 1;
+    for (int v = least; v <= MAX_CHUNKS; v++) {
+        if (v_allows(space, candidate, v)) out[n++] = v;
+    }
+    return n;
+}
+
+/* ZeRO's stage */
+static int z_get(const Candidate *candidate) {
+    return candidate->zero;
+}
+static void z_set(const SearchSpace *space, Candidate *candidate, int value) {
+    (void)space;
+    candidate->zero = value;
+}
+static int z_fixed(const SearchSpace *space) {
+    return space->request->zero;
+}
+static int z_values(const SearchSpace *space, const Candidate *candidate, int *out) {
+    (void)space;
+    return two_values(candidate->d > 1 ? 2 : 1, out);
+}
+
+const SearchAxis SEARCH_AXES[] = {
+    {"t", "t", "t must divide the ranks", t_get, t_set, t_fixed, t_values, t_allows, NULL},
+    {"p", "p", "p must divide ranks / t, and the model's blocks must fill its stages", p_get, p_set,
+     p_fixed, p_values, p_allows, NULL},
+    {"d", "d", "t x p x d must be the ranks, and d must divide the global batch", d_get, d_set,
+     d_fixed, d_values, d_allows, NULL},
+    {"micro-batch", "--micro-batch", "it must divide global batch / d", b_get, b_set, b_fixed,
+     b_values, b_allows, NULL},
+    {"recompute", "--recompute", "it is none, selective or full", r_get, r_set, r_fixed, r_values,
+     r_allows, r_name},
+    {"sequence-parallel", "--sequence-parallel", "it is on or off", sp_get, sp_set, sp_fixed,
+     sp_values, is_flag, flag_name},
+    {"schedule", "--schedule",
+     "interleaved needs micro-batches in multiples of p, others one chunk a stage", s_get, s_set,
+     s_fixed, s_values, s_allows, s_name},
+    {"chunks", "--chunks",
+     "more than one need p > 1, an interleaved schedule and p x chunks blocks", v_get, v_set,
+     v_fixed, v_values, v_allows, NULL},
+    {"zero", "--zero", "it is 0 or 1", z_get, z_set, z_fixed, z_values, is_flag, NULL},
+};
+const int N_SEARCH_AXES = sizeof(SEARCH_AXES) / sizeof(SEARCH_AXES[0]);
+const int SEARCH_LAYOUT_AXES = 6;
+
+const char *search_value_text(Arena *arena, const SearchAxis *axis, int value) {
+    return axis->name_value ? axis->name_value(value) : arena_printf(arena, "%d", value);
+}
+
+int search_count_meshes(const SearchSpace *space, int n_ranks) {
+    SearchSpace other = *space;
+    Candidate mesh = {0};
+    int ts[MOST_VALUES], ps[MOST_VALUES], ds[MOST_VALUES], count = 0;
+    other.n_ranks = n_ranks;
+    int n_t = t_values(&other, &mesh, ts);
+    for (int i = 0; i < n_t; i++) {
+        int t = t_fixed(&other);
+        if (t >= 0 && t != ts[i]) continue;
+        mesh.t = ts[i];
+        int n_p = p_values(&other, &mesh, ps);
+        for (int k = 0; k < n_p; k++) {
+            int p = p_fixed(&other);
+            if (p >= 0 && p != ps[k]) continue;
+            mesh.p = ps[k];
+            int d = d_fixed(&other);
+            if (d_values(&other, &mesh, ds) && (d < 0 || d == ds[0])) count++;
+        }
+    }
+    return count;
+}

@@ -1,0 +1,83 @@
+/* What the parts of a search share: its candidates as records, before any becomes a Found. */
+#ifndef PLANNER_SEARCH_SEARCH_RECORDS_H
+#define PLANNER_SEARCH_SEARCH_RECORDS_H
+
+#include "planner/search/search_axes.h"
+#include "planner/simulate/simulate_candidate.h"
+
+#include <math.h>
+
+typedef struct SearchRecord {
+    Candidate candidate;
+    const LayoutCost *layout;
+    double step_us; /* INFINITY: does not fit */
+    int64_t memory_bytes;
+} SearchRecord;
+
+/* A tensor degree that the model does not allow. */
+typedef struct SearchRefusal {
+    int t;
+    const char *reason;
+} SearchRefusal;
+
+typedef struct SearchRecords {
+    SearchSpace space;
+    ModelCosts *costs; /* as space.costs, but it may grow */
+    Arena *arena;      /* of the records */
+    int n, capacity;
+    SearchRecord *items; /* in the order of the axes' values */
+    int n_refusals, refusal_capacity;
+    SearchRefusal *refusals;
+    /* Where a value fixed by hand could not be, furthest along the axes. */
+    int stuck_axis, stuck_value;
+    Candidate stuck;
+    struct LayoutSlot *layouts;
+    int n_layouts;
+} SearchRecords;
+
+/* All candidates of the space, not priced. */
+SearchRecords *search_enumerate(Arena *arena, ModelCosts *costs, const SearchSpace *space);
+
+/* Prices all on n_threads threads (0: all cores): memory first, and time for what fits. */
+void search_price(SearchRecords *records, double limit_bytes, int n_threads);
+
+/* Items [begin, end) of the work; `worker` counts the threads that take part. */
+enum { MOST_SEARCH_THREADS = 64 };
+typedef void SearchWork(void *context, int worker, int begin, int end);
+int search_count_threads(int n_threads);
+/* Threads take runs of items in turn. What an item becomes must not depend on the others. */
+void search_in_parallel(int n_items, int run, int n_threads, SearchWork *work, void *context);
+
+/* A record as what is returned: split and cost, priced again. */
+Found search_found(Arena *arena, const SearchRecords *records, const SearchRecord *record);
+
+/* As simulate_candidate, but many equal groups of micro-batches are not all played. */
+bool search_simulate(PipelineSim *sim, const ModelCosts *costs, const LayoutCost *layout,
+                     const Candidate *candidate, const int *split, StepCost *cost, Diag *diag);
+/* How many tasks that plays. */
+int64_t search_count_tasks(const Candidate *candidate);
+
+double search_limit_bytes(const ModelCosts *costs, const SearchRequest *request);
+
+/* False: reported. */
+bool search_check_request(const ModelCosts *costs, const SearchSpace *space, Diag *diag);
+/* Says why there is not a single candidate. */
+void search_report_none(const SearchRecords *records, Diag *diag);
+
+/* The fewest ranks, in whole nodes, that something fits; 0: none. */
+int search_least_ranks(ModelCosts *costs, const SearchSpace *space, double limit_bytes);
+
+/* One row for every value of every axis that is not the winner's. `best[i]` with axis and value
+ * says which record is the fastest with it (or lacks least, if none fits). */
+typedef struct SearchChoice {
+    int axis, value;
+    const SearchRecord *best;
+} SearchChoice;
+int search_choices(Arena *arena, const SearchRecords *records, SearchChoice **out);
+void search_explain(Arena *arena, const SearchRecords *records, const SearchChoice *choices,
+                    int n_choices, const Found *priced, double limit_bytes, SearchResult *result);
+
+/* Sets unusual and why. */
+void search_flag_unusual(Arena *arena, const ModelCosts *costs, Found *found);
+
+#endif

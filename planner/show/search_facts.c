@@ -1,0 +1,246 @@
+#include "planner/show/search_facts.h"
+
+#include "planner/cost/collective_time.h"
+#include "planner/show/show_facts.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+const StepPartInfo STEP_PARTS[N_STEP_PARTS] = {
+    [PART_COMPUTE] = {"compute", "compute"},
+    [PART_TENSOR] = {"tensor", "tensor messages"},
+    [PART_PIPELINE] = {"pipeline", "pipeline messages"},
+    [PART_BUBBLE] = {"bubble", "bubble"},
+    [PART_DATA] = {"data", "data messages"},
+    [PART_UPDATE] = {"update", "update"},
+};
+
+double step_part_us(const StepCost *cost, StepPart part) {
+    switch (part) {
+    case PART_COMPUTE: return cost->compute_us;
+    case PART_TENSOR: return cost->tensor_us;
+    case PART_PIPELINE: return cost->pipeline_us;
+    case PART_BUBBLE: return cost->bubble_us;
+    case PART_DATA: return cost->data_us;
+    case PART_UPDATE: return cost->update_us;
+    case N_STEP_PARTS: break;
+    }
+    return 0;
+}
+
+const MemoryPartInfo MEMORY_PARTS[N_MEMORY_PARTS] = {
+    {"parameters", "weights"},
+    {"gradients", "gradients"},
+    {"optimizer", "optimizer"},
+    {"messages", "messages"},
+    {"activations", "activations"},
+    {"scratch", "scratch"},
+    {"runtime", "CUDA's context and captured graphs"},
+};
+
+int64_t memory_part_bytes(const StepCost *cost, int part) {
+    const int64_t bytes[N_MEMORY_PARTS] = {
+        cost->parameter_bytes,  cost->gradient_bytes, cost->optimizer_bytes, cost->message_bytes,
+        cost->activation_bytes, cost->scratch_bytes,  cost->runtime_bytes};
+    return bytes[part];
+}
+
+void memory_put_parts(StrBuf *out, const StepCost *cost) {
+    const char *before = "";
+    for (int part = 0; part < N_MEMORY_PARTS; part++) {
+        char text[UNIT_TEXT];
+        int64_t bytes = memory_part_bytes(cost, part);
+        if (bytes == 0) continue;
+        strbuf_printf(out, "%s%s %s", before, MEMORY_PARTS[part].name,
+                      unit_bytes((double)bytes, text));
+        before = ", ";
+    }
+}
+
+const char *layout_text(const Candidate *candidate, char *text) {
+    char chunks[16] = "", recompute[32] = "", zero[16] = "";
+    if (candidate->n_chunks > 1) snprintf(chunks, sizeof(chunks), " x%d", candidate->n_chunks);
+    if (candidate->recompute != RECOMPUTE_NONE) {
+        snprintf(recompute, sizeof(recompute), ", %s", recompute_mode_name(candidate->recompute));
+    }
+    if (candidate->zero) snprintf(zero, sizeof(zero), ", ZeRO-%d", candidate->zero);
+    snprintf(text, LAYOUT_TEXT, "t=%d d=%d p=%d, %s%s, b=%d%s%s%s", candidate->t, candidate->d,
+             candidate->p, schedule_name(candidate->schedule), chunks, candidate->micro_batch,
+             recompute, zero, candidate->sequence_parallel ? ", sp" : "");
+    return text;
+}
+
+void layout_put_columns(StrBuf *out, const Candidate *of) {
+    static const char *const RECOMPUTES[N_RECOMPUTES] = {
+        [RECOMPUTE_NONE] = "-", [RECOMPUTE_SELECTIVE] = "sel.", [RECOMPUTE_FULL] = "full"};
+    char schedule[32], more[16];
+    if (of->n_chunks > 1) {
+        snprintf(schedule, sizeof(schedule), "%s x%d", schedule_name(of->schedule), of->n_chunks);
+    } else {
+        snprintf(schedule, sizeof(schedule), "%s", schedule_name(of->schedule));
+    }
+    snprintf(more, sizeof(more), "%s%s%s", of->zero ? "Z1" : "",
+             of->zero && of->sequence_parallel ? " " : "", of->sequence_parallel ? "sp" : "");
+    strbuf_printf(out, "%3d %4d %4d %-15s %2d %-4s %-5s", of->t, of->d, of->p, schedule,
+                  of->micro_batch, RECOMPUTES[of->recompute % N_RECOMPUTES], more);
+}
+
+void layout_put_heads(StrBuf *out) {
+    strbuf_printf(out, "%3s %4s %4s %-15s %2s %-4s %-5s", "t", "d", "p", "schedule", "b", "rec.",
+                  "more");
+}
+
+double search_memory_limit(const SearchRequest *request, const Cluster *cluster) {
+    if (request->memory_limit_bytes > 0) return request->memory_limit_bytes;
+    return cluster->device.memory_bytes * cluster->device.memory_usable;
+}
+
+LayoutFacts layout_facts(const SearchReport *report, const Found *found) {
+    const Cluster *cluster = report->costs->cluster;
+    const SearchRequest *request = report->request;
+    const StepCost *cost = &found->cost;
+    LayoutFacts of = {.found = found, .why = "", .step_seconds = cost->step_us * 1e-6};
+    double n_sequences = request->global_batch;
+    if (of.step_seconds <= 0) return of;
+    of.tokens_per_second = n_sequences * (double)report->costs->seq / of.step_seconds;
+    of.model_tflops =
+        report->costs->model_flops * n_sequences / request->n_ranks / of.step_seconds * 1e-12;
+    of.hardware_tflops = cost->hardware_flops / of.step_seconds * 1e-12;
+    double peak_tflops =
+        cluster->device.peak_flops[cluster_math(cluster, report->precision)] * 1e-12;
+    if (peak_tflops > 0) {
+        of.mfu = of.model_tflops / peak_tflops;
+        of.hfu = of.hardware_tflops / peak_tflops;
+    }
+    if (report->days_tokens > 0) {
+        of.days = report->days_tokens / of.tokens_per_second / 86400;
+        of.price = of.days * 24 * request->n_ranks * cluster->price_per_device_hour;
+    }
+    return of;
+}
+
+/* "+1.9 s", "-310 ms" */
+static const char *signed_us(double us, char *text) {
+    text[0] = us < 0 ? '-' : '+';
+    unit_us(fabs(us), text + 1);
+    return text;
+}
+
+/* The part that grew most and, if it makes good for a fifth of that, the one that shrank most. */
+static const char *why_slower(Arena *arena, const StepCost *best, const StepCost *other) {
+    StepPart grown = PART_COMPUTE, shrunk = PART_COMPUTE;
+    double most = -INFINITY, least = INFINITY;
+    for (StepPart part = 0; part < N_STEP_PARTS; part++) {
+        double us = step_part_us(other, part) - step_part_us(best, part);
+        if (us > most) most = us, grown = part;
+        if (us < least) least = us, shrunk = part;
+    }
+    char a[UNIT_TEXT + 1], b[UNIT_TEXT + 1];
+    if (other->step_us < best->step_us * 1.0005 || most <= 0) {
+        double bytes = (double)(other->memory_bytes - best->memory_bytes);
+        if (fabs(bytes) < 0.005 * (double)best->memory_bytes) return "as good";
+        return arena_printf(arena, "as fast; %s %s", unit_bytes(fabs(bytes), a),
+                            bytes > 0 ? "more" : "less");
+    }
+    if (least < -most / 5) {
+        return arena_printf(arena, "%s %s, %s %s", STEP_PARTS[grown].key, signed_us(most, a),
+                            STEP_PARTS[shrunk].key, signed_us(least, b));
+    }
+    return arena_printf(arena, "%s %s", STEP_PARTS[grown].key, signed_us(most, a));
+}
+
+static const char *describe_part(const SearchFacts *facts, StepPart part) {
+    const Candidate *of = &facts->best.found->candidate;
+    Placement place = {facts->cluster->node.n_devices, of->t, of->d, of->p};
+    char text[UNIT_TEXT];
+    switch (part) {
+    case PART_TENSOR:
+        return arena_printf(facts->arena, "messages among t=%d tensor ranks, which %s", of->t,
+                            of->t <= place.n_per_node ? "share a node" : "lie in several nodes");
+    case PART_PIPELINE: return arena_printf(facts->arena, "messages between p=%d stages", of->p);
+    case PART_BUBBLE:
+        return arena_printf(
+            facts->arena, "the bubble: p=%d stages, %d micro-batches%s; ideally %s of compute",
+            of->p, of->n_micro,
+            of->n_chunks > 1 ? arena_printf(facts->arena, " of %d chunks", of->n_chunks) : "",
+            (snprintf(text, sizeof(text), "%.1f %%",
+                      100.0 * (of->p - 1) / of->n_chunks / of->n_micro),
+             text));
+    case PART_DATA:
+        return arena_printf(facts->arena, "messages among d=%d data ranks: gradients%s", of->d,
+                            of->zero ? " and updated weights" : "");
+    case PART_UPDATE: return "the optimizer's pass over weights and state";
+    case PART_COMPUTE:
+    case N_STEP_PARTS: break;
+    }
+    return "compute";
+}
+
+static const char *describe_bottleneck(const SearchFacts *facts) {
+    const StepCost *cost = &facts->best.found->cost;
+    double compute = cost->compute_us / cost->step_us;
+    StepPart worst = PART_TENSOR;
+    for (StepPart part = 0; part < N_STEP_PARTS; part++) {
+        if (part == PART_COMPUTE) continue;
+        if (step_part_us(cost, part) > step_part_us(cost, worst)) worst = part;
+    }
+    double share = step_part_us(cost, worst) / cost->step_us;
+    const char *running = "";
+    if (facts->best.hfu > 0 && compute > 0) {
+        running =
+            arena_printf(facts->arena, ", at %.0f %% of peak", 100 * facts->best.hfu / compute);
+    }
+    if (share < 0.005) {
+        return arena_printf(facts->arena, "Compute: %.1f %% of the step%s; nothing else counts",
+                            100 * compute, running);
+    }
+    return arena_printf(facts->arena, "Compute takes %.1f %% of the step%s; then %.1f %% go to %s",
+                        100 * compute, running, 100 * share, describe_part(facts, worst));
+}
+
+/* The best, and what needs less memory than all that is faster. Candidates that were not simulated
+ * can be priced faster than the best, which was: these are left out. */
+static void fill_pareto(SearchFacts *facts, const SearchResult *result) {
+    const SearchReport *report = facts->report;
+    const Found *last = facts->best.found;
+    facts->pareto = ARENA_ARRAY(facts->arena, LayoutFacts, result->n_pareto + 1);
+    facts->pareto[facts->n_pareto++] = facts->best;
+    for (int i = 0; i < result->n_pareto; i++) {
+        const Found *found = &result->pareto[i];
+        if (found->cost.step_us < last->cost.step_us ||
+            found->cost.memory_bytes >= last->cost.memory_bytes) {
+            continue;
+        }
+        LayoutFacts *one = &facts->pareto[facts->n_pareto++];
+        *one = layout_facts(report, found);
+        one->slowdown = one->step_seconds / facts->best.step_seconds - 1;
+        one->why = why_slower(facts->arena, &facts->best.found->cost, &found->cost);
+        last = found;
+    }
+}
+
+SearchFacts *search_facts_create(Arena *arena, const SearchReport *report) {
+    const SearchResult *result = report->result;
+    const Cluster *cluster = report->costs->cluster;
+    SearchFacts *facts = ARENA_NEW(arena, SearchFacts);
+    *facts = (SearchFacts){.arena = arena, .report = report, .cluster = cluster};
+    facts->n_tokens = (double)report->request->global_batch * (double)report->costs->seq;
+    facts->limit_bytes = search_memory_limit(report->request, cluster);
+    facts->peak_tflops =
+        cluster->device.peak_flops[cluster_math(cluster, report->precision)] * 1e-12;
+    int n_per_node = cluster->node.n_devices > 0 ? cluster->node.n_devices : 1;
+    facts->n_nodes = (report->request->n_ranks + n_per_node - 1) / n_per_node;
+    const Found *best = &result->found[report->chosen];
+    facts->best = layout_facts(report, best);
+    facts->others = ARENA_ARRAY(arena, LayoutFacts, result->n_found + 1);
+    for (int i = report->chosen + 1; i < result->n_found && facts->n_others < report->n_top; i++) {
+        LayoutFacts *other = &facts->others[facts->n_others++];
+        *other = layout_facts(report, &result->found[i]);
+        other->slowdown = other->step_seconds / facts->best.step_seconds - 1;
+        other->why = why_slower(arena, &best->cost, &result->found[i].cost);
+    }
+    fill_pareto(facts, result);
+    facts->bottleneck = describe_bottleneck(facts);
+    return facts;
+}

@@ -1,0 +1,82 @@
+/* The figures that every form of a search's result prints, computed once, and the sentences that
+ * explain them. Internal to show_search*.c and show_scale*.c.
+ *
+ * Utilisation: *model* FLOPs are those of the mathematics, forward and backward, without
+ * recomputation (MFU); *hardware* FLOPs are those that run (HFU). Published figures use either.
+ */
+#ifndef PLANNER_SHOW_SEARCH_FACTS_H
+#define PLANNER_SHOW_SEARCH_FACTS_H
+
+#include "planner/show/show_search.h"
+
+/* What a step's time is made of, in StepCost's order. */
+typedef enum StepPart {
+    PART_COMPUTE,
+    PART_TENSOR,
+    PART_PIPELINE,
+    PART_BUBBLE,
+    PART_DATA,
+    PART_UPDATE,
+    N_STEP_PARTS
+} StepPart;
+typedef struct StepPartInfo {
+    const char *key;  /* of JSON, and CSS class */
+    const char *name; /* "tensor messages" */
+} StepPartInfo;
+extern const StepPartInfo STEP_PARTS[N_STEP_PARTS];
+double step_part_us(const StepCost *cost, StepPart part);
+
+/* What memory is made of, in stacking order. */
+enum { N_MEMORY_PARTS = 7 };
+typedef struct MemoryPartInfo {
+    const char *key, *name;
+} MemoryPartInfo;
+extern const MemoryPartInfo MEMORY_PARTS[N_MEMORY_PARTS];
+int64_t memory_part_bytes(const StepCost *cost, int part);
+/* "weights 15.2 GiB, gradients 29.9 GiB, ..." */
+void memory_put_parts(StrBuf *out, const StepCost *cost);
+
+typedef struct LayoutFacts {
+    const Found *found;
+    double step_seconds, tokens_per_second;
+    double model_tflops, hardware_tflops; /* per device and second */
+    double mfu, hfu;                      /* of the peak; 0: the device states none */
+    double slowdown;                      /* step time / the best's - 1 */
+    const char *why;                      /* "bubble +1.9 s, compute -0.3 s"; the best: "" */
+    double days, price;                   /* for the report's tokens; 0: not asked, not stated */
+} LayoutFacts;
+
+typedef struct SearchFacts {
+    Arena *arena;
+    const SearchReport *report;
+    const Cluster *cluster;
+    double n_tokens;    /* per step */
+    double limit_bytes; /* per device */
+    double peak_tflops; /* 0: not stated */
+    int n_nodes;
+    LayoutFacts best;
+    int n_others; /* runners-up: at most report->n_top */
+    LayoutFacts *others;
+    int n_pareto;
+    LayoutFacts *pareto;
+    const char *bottleneck; /* a sentence or two */
+} SearchFacts;
+
+SearchFacts *search_facts_create(Arena *arena, const SearchReport *report);
+
+/* The figures of one layout without a comparison: slowdown 0, why "". */
+LayoutFacts layout_facts(const SearchReport *report, const Found *found);
+
+/* "t=8 d=6 p=64, interleaved x2, b=2, selective, ZeRO-1, sp" */
+enum { LAYOUT_TEXT = 96 };
+const char *layout_text(const Candidate *candidate, char *text);
+
+/* The same as the 44 columns of a table: b is the micro-batch, rec. recomputation; more: Z1 for
+ * ZeRO-1, sp for sequence-parallel. */
+void layout_put_columns(StrBuf *out, const Candidate *of);
+void layout_put_heads(StrBuf *out);
+
+/* Per device: what the user said, or what the cluster's software can use. */
+double search_memory_limit(const SearchRequest *request, const Cluster *cluster);
+
+#endif

@@ -1,0 +1,323 @@
+#include "planner/show/show_facts.h"
+
+#include "ir/op.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+static const char *scaled(double value, double base, const char *const *units, int n_units,
+                          char *text) {
+    int unit = 0;
+    while (unit + 1 < n_units && fabs(value) >= base * 0.9995) {
+        value /= base;
+        unit++;
+    }
+    const char *format = unit == 0 && value == floor(value) ? "%.0f%s%s"
+                         : fabs(value) < 9.995              ? "%.2f%s%s"
+                         : fabs(value) < 99.95              ? "%.1f%s%s"
+                                                            : "%.0f%s%s";
+    snprintf(text, UNIT_TEXT, format, value, *units[unit] ? " " : "", units[unit]);
+    return text;
+}
+
+const char *unit_bytes(double bytes, char *text) {
+    static const char *const UNITS[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    return scaled(bytes, 1024, UNITS, 6, text);
+}
+
+const char *unit_us(double us, char *text) {
+    static const char *const UNITS[] = {"us", "ms", "s"};
+    const double minute_us = 60e6, hour_us = 3600e6, day_us = 86400e6;
+    if (us < 10 * minute_us) return scaled(us, 1000, UNITS, 3, text);
+    double large_us = us < 3 * hour_us ? minute_us : us < 3 * day_us ? hour_us : day_us;
+    snprintf(text, UNIT_TEXT, "%.1f %s", us / large_us,
+             large_us < hour_us  ? "min"
+             : large_us < day_us ? "h"
+                                 : "days");
+    return text;
+}
+
+const char *unit_count(double count, char *text) {
+    static const char *const UNITS[] = {"", "k", "M", "G", "T", "P", "E"};
+    return scaled(count, 1000, UNITS, 7, text);
+}
+
+const char *facts_blocks(const Facts *facts, int stage) {
+    const Stage *list = &facts->plan->stages[stage];
+    StrBuf text = strbuf_create();
+    for (int chunk = 0; chunk < facts->plan->n_chunks; chunk++) {
+        int first = list->first_block[chunk], last = first + list->n_blocks[chunk] - 1;
+        if (last < first) continue;
+        strbuf_printf(&text, "%s%d", text.length ? ", " : "", first);
+        if (last > first) strbuf_printf(&text, "-%d", last);
+    }
+    const char *kept = arena_strdup(facts->arena, text.length ? text.text : "none");
+    strbuf_destroy(&text);
+    return kept;
+}
+
+int64_t facts_scratch_bytes(const Plan *plan, int program, Phase phase, int chunk) {
+    const Program *of = &plan->programs[program];
+    int64_t most = 0;
+    for (int i = 0; i < of->graph->n_nodes; i++) {
+        const Node *node = of->graph->nodes[i];
+        if (node->phase != phase || (phase != PHASE_UPDATE && node->chunk != chunk)) continue;
+        for (int k = 0; k < node->n_outputs; k++) {
+            const Buffer *buffer = &of->buffers[node->id * MAX_OUTPUTS + k];
+            if (buffer->region != REGION_SCRATCH) continue;
+            int64_t end = buffer->offset_bytes + buffer->bytes;
+            if (end > most) most = end;
+        }
+    }
+    return most;
+}
+
+static int64_t count_parameters(const Graph *graph) {
+    int64_t count = 0;
+    for (int i = 0; i < graph->n_nodes; i++) {
+        if (graph->nodes[i]->op == OP_PARAM) count += type_elements(&graph->nodes[i]->types[0]);
+    }
+    return count;
+}
+
+/* Of the products and attention of one rank and step: what model FLOPs count, and besides what is
+ * computed again, by the plan or within attention's gradient, and padding. */
+static double count_product_flops(const Plan *plan, const Graph *graph) {
+    double flops = 0;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        Type inputs[8], outputs[MAX_OUTPUTS];
+        if (node->op != OP_MATMUL && node->op != OP_ATTENTION && node->op != OP_ATTENTION_GRAD) {
+            continue;
+        }
+        for (int i = 0; i < node->n_inputs; i++) {
+            Value input = node->inputs[i];
+            inputs[i] = type_local(value_type(input), value_sharding(input), &graph->mesh);
+        }
+        for (int o = 0; o < node->n_outputs; o++) {
+            outputs[o] = type_local(&node->types[o], &node->shardings[o], &graph->mesh);
+        }
+        flops += OPS[node->op].flops(node, inputs, outputs);
+    }
+    return flops * plan->n_micro;
+}
+
+static bool is_over_t(const Sharding *sharding, int rank) {
+    for (int i = 0; i < rank; i++) {
+        if (sharding->mesh[i] == MESH_T) return true;
+    }
+    return false;
+}
+
+static void count_undivided(Facts *facts, const Graph *graph) {
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n], *most = facts->most_undivided;
+        int64_t elements = type_elements(&node->types[0]);
+        if (node->op != OP_PARAM || is_over_t(&node->shardings[0], node->types[0].rank)) continue;
+        facts->undivided_parameters += (double)elements;
+        if (!most || elements > type_elements(&most->types[0])) facts->most_undivided = node;
+    }
+}
+
+static void fill_stage(Facts *facts, int stage, const int64_t *parameters_of) {
+    const Plan *plan = facts->plan;
+    const Stage *list = &plan->stages[stage];
+    StageFacts *of = &facts->stages[stage];
+    const ProgramCost *cost = &facts->sim->costs[list->program];
+    for (int chunk = 0; chunk < plan->n_chunks; chunk++) {
+        of->n_blocks += list->n_blocks[chunk];
+        of->n_frames += list->frame_slots[chunk];
+        of->flops += plan->n_micro * (cost->forward[chunk].flops + cost->backward[chunk].flops);
+    }
+    for (int part = 0; part < N_UPDATE_PARTS; part++) of->flops += cost->update[part].flops;
+    of->n_parameters = parameters_of[list->program];
+    facts->parameters_counted += (double)of->n_parameters;
+    if (plan->mesh.size[MESH_T] > 1) count_undivided(facts, plan->programs[list->program].graph);
+    plan_class_bytes(plan, stage, of->class_bytes);
+    of->arena_bytes = list->arena_bytes;
+    of->busy_us = facts->sim->stages[stage].busy_us + facts->sim->stages[stage].send_us;
+    of->idle_us = facts->sim->stages[stage].idle_us;
+    for (int i = 0; i < list->n_tasks; i++) of->n_sent += task_is_send(&list->tasks[i]);
+    if (of->arena_bytes > facts->largest_arena_bytes) facts->largest_arena_bytes = of->arena_bytes;
+    int n_twins = facts->n_ranks / plan->n_stages;
+    facts->all_arena_bytes += (double)of->arena_bytes * n_twins;
+    facts->hardware_flops +=
+        count_product_flops(plan, plan->programs[list->program].graph) * n_twins;
+}
+
+/* Sums of one program's collectives over a communicator, per step and rank. */
+typedef struct Tally {
+    int64_t n_calls, n_calls_of[N_OPS];
+    double bytes;
+} Tally;
+
+static Tally tally_program(const Plan *plan, int program, int mesh_axis, int stage_comm) {
+    Tally tally = {0};
+    const Graph *graph = plan->programs[program].graph;
+    for (int i = 0; i < graph->n_nodes; i++) {
+        CollectiveCost one;
+        const Node *node = graph->nodes[i];
+        if (!cost_collective(plan, node, &one)) continue;
+        if (one.mesh_axis != mesh_axis || one.stage_comm != stage_comm) continue;
+        int64_t n_times = node->phase == PHASE_UPDATE ? 1 : plan->n_micro;
+        tally.n_calls += n_times;
+        tally.n_calls_of[node->op] += n_times;
+        tally.bytes += one.bytes * (double)n_times;
+    }
+    return tally;
+}
+
+static const char *describe_calls(Facts *facts, const Tally *busiest) {
+    StrBuf text = strbuf_create();
+    for (int op = 0; op < N_OPS; op++) {
+        if (!busiest->n_calls_of[op]) continue;
+        strbuf_printf(&text, "%s%" PRId64 " %s", text.length ? ", " : "", busiest->n_calls_of[op],
+                      OPS[op].name);
+    }
+    const char *kept = arena_strdup(facts->arena, text.text ? text.text : "");
+    strbuf_destroy(&text);
+    return kept;
+}
+
+static bool stage_in_comm(const Plan *plan, int stage, int stage_comm) {
+    if (stage_comm < 0) return true;
+    for (int i = 0; i < plan->comms[stage_comm].n_stages; i++) {
+        if (plan->comms[stage_comm].stages[i] == stage) return true;
+    }
+    return false;
+}
+
+static void add_collectives(Facts *facts, Traffic traffic, int mesh_axis, int stage_comm) {
+    const Plan *plan = facts->plan;
+    Tally *tallies = ARENA_ARRAY(facts->arena, Tally, plan->n_programs), busiest = {0};
+    for (int i = 0; i < plan->n_programs; i++) {
+        tallies[i] = tally_program(plan, i, mesh_axis, stage_comm);
+    }
+    int n_twins = facts->n_ranks / plan->n_stages; /* ranks of one stage */
+    for (int stage = 0; stage < plan->n_stages; stage++) {
+        if (!stage_in_comm(plan, stage, stage_comm)) continue;
+        const Tally *tally = &tallies[plan->stages[stage].program];
+        traffic.total_bytes += tally->bytes * n_twins;
+        if (tally->bytes > busiest.bytes || !busiest.n_calls) busiest = *tally;
+    }
+    if (!busiest.n_calls) return;
+    traffic.n_calls = busiest.n_calls;
+    traffic.rank_bytes = busiest.bytes;
+    traffic.what = describe_calls(facts, &busiest);
+    facts->traffic[facts->n_traffic++] = traffic;
+}
+
+static void add_pipeline(Facts *facts, bool backward) {
+    const Plan *plan = facts->plan;
+    Traffic traffic = {.kind = TRAFFIC_PIPELINE,
+                       .name = backward ? "pipeline backward" : "pipeline forward",
+                       .what = backward ? "gradients" : "activations",
+                       .group_size = 2};
+    int64_t *n_sent = ARENA_ARRAY(facts->arena, int64_t, plan->n_channels);
+    double *bytes = ARENA_ARRAY(facts->arena, double, plan->n_stages);
+    int64_t *n_calls = ARENA_ARRAY(facts->arena, int64_t, plan->n_stages);
+    for (int i = 0; i < facts->sim->n_messages; i++) n_sent[facts->sim->messages[i].channel]++;
+    int n_twins = facts->n_ranks / plan->n_stages;
+    for (int i = 0; i < plan->n_channels; i++) {
+        const Channel *channel = &plan->channels[i];
+        if (channel->backward != backward || !n_sent[i]) continue;
+        double sent_bytes = (double)channel->slot_bytes * (double)n_sent[i];
+        traffic.n_groups += n_twins;
+        traffic.total_bytes += sent_bytes * n_twins;
+        bytes[channel->from] += sent_bytes;
+        n_calls[channel->from] += n_sent[i];
+        if (bytes[channel->from] >= traffic.rank_bytes) {
+            traffic.rank_bytes = bytes[channel->from];
+            traffic.n_calls = n_calls[channel->from];
+        }
+    }
+    if (traffic.n_groups) facts->traffic[facts->n_traffic++] = traffic;
+}
+
+static void fill_traffic(Facts *facts) {
+    const Plan *plan = facts->plan;
+    facts->traffic = ARENA_ARRAY(facts->arena, Traffic, N_MESH_AXES + plan->n_comms + 2);
+    for (int axis = 0; axis < N_MESH_AXES; axis++) {
+        int size = plan->mesh.size[axis];
+        Traffic traffic = {.kind = TRAFFIC_MESH,
+                           .name = mesh_axis_name(axis),
+                           .group_size = size,
+                           .n_groups = facts->n_ranks / (size > 0 ? size : 1)};
+        add_collectives(facts, traffic, axis, -1);
+    }
+    for (int i = 0; i < plan->n_comms; i++) {
+        const char *name = plan->comms[i].name;
+        if (strncmp(name, "tied/", 5) == 0) name += 5;
+        Traffic traffic = {.kind = TRAFFIC_TIED,
+                           .name = arena_printf(facts->arena, "tied %s", name),
+                           .group_size = plan->comms[i].n_stages,
+                           .n_groups = facts->n_ranks / plan->n_stages};
+        add_collectives(facts, traffic, -1, i);
+    }
+    add_pipeline(facts, false);
+    add_pipeline(facts, true);
+}
+
+Facts *facts_create(Arena *arena, const Plan *plan, const Device *device, Diag *diag) {
+    const Simulation *sim = simulate_plan(arena, plan, device, diag);
+    if (!sim) return NULL;
+    Facts *facts = ARENA_NEW(arena, Facts);
+    *facts = (Facts){.arena = arena,
+                     .plan = plan,
+                     .device = device,
+                     .sim = sim,
+                     .n_ranks = mesh_rank_count(&plan->mesh),
+                     .n_tokens = (double)plan->global_batch * (double)plan->seq};
+    int64_t *parameters_of = ARENA_ARRAY(arena, int64_t, plan->n_programs);
+    for (int i = 0; i < plan->n_programs; i++) {
+        parameters_of[i] = count_parameters(plan->programs[i].graph);
+    }
+    facts->stages = ARENA_ARRAY(arena, StageFacts, plan->n_stages);
+    for (int stage = 0; stage < plan->n_stages; stage++) fill_stage(facts, stage, parameters_of);
+    fill_traffic(facts);
+    return facts;
+}
+
+static bool stages_alike(const Facts *facts, int a, int b, bool but_for_frames) {
+    const StageFacts *x = &facts->stages[a], *y = &facts->stages[b];
+    if (facts->plan->stages[a].program != facts->plan->stages[b].program) return false;
+    if (x->n_blocks != y->n_blocks || x->n_parameters != y->n_parameters) return false;
+    if (but_for_frames) return true;
+    return memcmp(x->class_bytes, y->class_bytes, sizeof(x->class_bytes)) == 0 &&
+           x->n_frames == y->n_frames && x->arena_bytes == y->arena_bytes;
+}
+
+int facts_group_stages(const Facts *facts, int n_most, StageGroup **out_groups) {
+    int n_stages = facts->plan->n_stages, n_groups = 0;
+    StageGroup *groups = ARENA_ARRAY(facts->arena, StageGroup, n_stages);
+    for (int stage = 0; stage < n_stages; stage++) {
+        StageGroup *group = n_groups ? &groups[n_groups - 1] : NULL;
+        if (group && stages_alike(facts, group->first, stage, n_stages > n_most)) {
+            group->count++;
+            group->varies |= !stages_alike(facts, group->first, stage, false);
+        } else {
+            groups[n_groups++] = (StageGroup){stage, 1, false};
+        }
+    }
+    *out_groups = groups;
+    return n_groups;
+}
+
+StageFacts facts_of_group(const Facts *facts, StageGroup group) {
+    StageFacts most = facts->stages[group.first];
+    for (int stage = group.first + 1; stage < group.first + group.count; stage++) {
+        const StageFacts *one = &facts->stages[stage];
+        for (int class = 0; class < N_BUFFER_CLASSES; class ++) {
+            if (one->class_bytes[class] > most.class_bytes[class]) {
+                most.class_bytes[class] = one->class_bytes[class];
+            }
+        }
+        if (one->arena_bytes > most.arena_bytes) most.arena_bytes = one->arena_bytes;
+        if (one->n_frames > most.n_frames) most.n_frames = one->n_frames;
+        if (one->n_sent > most.n_sent) most.n_sent = one->n_sent;
+        if (one->busy_us > most.busy_us) most.busy_us = one->busy_us;
+        if (one->idle_us > most.idle_us) most.idle_us = one->idle_us;
+    }
+    return most;
+}

@@ -1,0 +1,81 @@
+/* The figures that every form of `show` prints, computed once. Internal to show_*.c. */
+#ifndef PLANNER_SHOW_SHOW_FACTS_H
+#define PLANNER_SHOW_SHOW_FACTS_H
+
+#include "planner/show/show.h"
+#include "planner/simulate/simulate.h"
+
+typedef struct StageFacts {
+    int n_blocks;
+    int64_t n_parameters; /* logical, all that the stage's ranks hold together */
+    int64_t class_bytes[N_BUFFER_CLASSES], arena_bytes; /* of one rank */
+    int n_frames;                                       /* frame slots of all pools */
+    int n_sent;                                         /* pipeline messages per step */
+    double flops;                                       /* of one rank and step */
+    double busy_us, idle_us;
+} StageFacts;
+
+typedef enum TrafficKind {
+    TRAFFIC_MESH,     /* collectives over one mesh axis */
+    TRAFFIC_TIED,     /* tied weights, across stages */
+    TRAFFIC_PIPELINE, /* activations or gradients between neighbouring stages */
+} TrafficKind;
+
+/* What one communicator carries per step. Bytes are those that a rank sends. */
+typedef struct Traffic {
+    TrafficKind kind;
+    const char *name;         /* "t", "tied wte", "pipeline forward" */
+    const char *what;         /* "96 all_reduce, 4 all_gather" */
+    int n_groups, group_size; /* pipeline: links and 2 */
+    int64_t n_calls;          /* collectives or messages, of the busiest rank */
+    double rank_bytes;        /* of the busiest rank */
+    double total_bytes;       /* of all ranks */
+} Traffic;
+
+/* Stages shown as one row. */
+typedef struct StageGroup {
+    int first, count;
+    bool varies; /* not all alike: figures are the largest of the group */
+} StageGroup;
+
+typedef struct Facts {
+    Arena *arena;
+    const Plan *plan;
+    const Device *device;
+    const Simulation *sim;
+    int n_ranks;
+    double n_tokens;       /* per step */
+    double hardware_flops; /* of all ranks' products and attention a step, as planned */
+    int64_t largest_arena_bytes;
+    double all_arena_bytes;      /* of all ranks */
+    double parameters_counted;   /* sum over stages, tied ones once each */
+    double undivided_parameters; /* of these, with t > 1: whole on every t rank */
+    const Node *most_undivided;  /* the largest of them; NULL: none */
+    StageFacts *stages;
+    int n_traffic;
+    Traffic *traffic;
+} Facts;
+
+/* NULL: reported. All of it is owned by `arena`. */
+Facts *facts_create(Arena *arena, const Plan *plan, const Device *device, Diag *diag);
+
+/* Neighbouring stages that are alike; beyond `n_most` stages also those that are alike but for
+ * frames. Returns how many; *out_groups is owned by the facts' arena. */
+int facts_group_stages(const Facts *facts, int n_most, StageGroup **out_groups);
+
+/* The largest figures of a group. */
+StageFacts facts_of_group(const Facts *facts, StageGroup group);
+
+/* Model blocks of a stage as text: "0-2" or, over chunks, "0-1, 4-5"; "none". */
+const char *facts_blocks(const Facts *facts, int stage);
+
+/* The largest end of what a task of this kind uses in the scratch region. */
+int64_t facts_scratch_bytes(const Plan *plan, int program, Phase phase, int chunk);
+
+/* Human units: "1.50 GiB", "12.3 ms", "124.4 M". `text` holds at least UNIT_TEXT bytes. */
+enum { UNIT_TEXT = 32 };
+const char *unit_bytes(double bytes, char *text);
+const char *unit_us(double us, char *text);
+const char *unit_count(double count, char *text);
+
+#endif

@@ -1,0 +1,183 @@
+/* How a model scales, as text and as JSON:
+ *
+ *   format      1;  model  its name;  cluster, software  their names;  weak  does the batch grow?
+ *   limit_bytes per device;  currency, price_per_device_hour (null: not stated)
+ *   points[]    ranks, global_batch, fits; without fit: trouble (a phrase); else
+ *               mesh {t, d, p}, schedule, chunks, micro_batch, micro_batches, recompute, zero,
+ *               sequence_parallel, step_seconds, tokens_per_second, mfu (null),
+ * model_tflops_per_device, bubble_fraction, memory_bytes, efficiency (tokens per second and rank
+ * against the first that fits), price_per_gigatoken (null), days, price (null: not asked for),
+ *               candidates_total, candidates_fit, unusual (null, or what lies outside the range in
+ *               which predictions were validated)
+ *   search_seconds, warnings[]
+ */
+#include "planner/show/scale_facts.h"
+#include "planner/show/show_facts.h"
+#include "planner/show/show_json_put.h"
+#include "planner/show/show_lines.h"
+
+#include <inttypes.h>
+
+ScaleFacts *scale_facts_create(Arena *arena, const ScaleReport *report) {
+    ScaleFacts *facts = ARENA_NEW(arena, ScaleFacts);
+    const Cluster *cluster = report->costs->cluster;
+    *facts = (ScaleFacts){.report = report, .cluster = cluster, .n_points = report->n_rows};
+    facts->points = ARENA_ARRAY(arena, ScalePoint, report->n_rows + 1);
+    double first_rate = 0;
+    for (int i = 0; i < report->n_rows; i++) {
+        const ScaleRow *row = &report->rows[i];
+        ScalePoint *point = &facts->points[i];
+        char missing[UNIT_TEXT];
+        point->row = row;
+        facts->limit_bytes = search_memory_limit(&row->request, cluster);
+        if (!row->result) {
+            point->trouble = row->refusal ? row->refusal : "could not be searched";
+            continue;
+        }
+        if (row->result->n_found == 0) {
+            point->trouble =
+                arena_printf(arena, "nothing fits: %s missing per device",
+                             unit_bytes((double)row->result->least_missing_bytes, missing));
+            continue;
+        }
+        SearchReport one = {.costs = report->costs,
+                            .request = &row->request,
+                            .result = row->result,
+                            .precision = report->precision,
+                            .days_tokens = report->days_tokens};
+        point->found = &row->result->found[0];
+        point->facts = layout_facts(&one, point->found);
+        double rate = point->facts.tokens_per_second / row->request.n_ranks;
+        if (first_rate <= 0) first_rate = rate;
+        point->efficiency = first_rate > 0 ? rate / first_rate : 0;
+        if (rate > 0) point->tokens_price = 1e9 / rate / 3600 * cluster->price_per_device_hour;
+        facts->n_found++;
+    }
+    return facts;
+}
+
+static void put_point(StrBuf *out, const ScaleFacts *facts, const ScalePoint *point) {
+    char a[UNIT_TEXT], b[UNIT_TEXT], c[UNIT_TEXT], price[UNIT_TEXT] = "-";
+    strbuf_printf(out, "%6d ", point->row->request.n_ranks);
+    if (!point->found) {
+        lines_put_name(out, point->trouble, 92);
+        strbuf_put(out, "\n");
+        return;
+    }
+    layout_put_columns(out, &point->found->candidate);
+    if (point->tokens_price > 0) {
+        unit_count(point->tokens_price, price);
+        if (facts->report->days_tokens > 0) unit_count(point->facts.price, price);
+    }
+    strbuf_printf(out, " %8s %7s %6.1f %8s %5.1f%s %7s\n", unit_us(point->found->cost.step_us, a),
+                  unit_count(point->facts.tokens_per_second, b), 100 * point->facts.mfu,
+                  unit_bytes((double)point->found->cost.memory_bytes, c), 100 * point->efficiency,
+                  point->found->unusual ? "*" : " ", price);
+}
+
+static void put_notes(StrBuf *out, const ScaleFacts *facts) {
+    const ScaleReport *report = facts->report;
+    bool unusual = false;
+    char text[UNIT_TEXT];
+    for (int i = 0; i < facts->n_points; i++) {
+        unusual |= facts->points[i].found && facts->points[i].found->unusual;
+    }
+    strbuf_printf(out, "\nMFU and effic. (tokens/s a rank against the first row) in %%; price: ");
+    if (facts->cluster->price_per_device_hour <= 0) {
+        strbuf_put(out, "none is stated");
+    } else {
+        lines_put_name(out, facts->cluster->currency, 8);
+        strbuf_printf(out, " for %s tokens",
+                      unit_count(report->days_tokens > 0 ? report->days_tokens : 1e9, text));
+    }
+    strbuf_put(out, ".\n");
+    if (unusual) {
+        strbuf_put(out,
+                   "* beyond the range in which predictions were compared with measurements.\n");
+    }
+    for (int i = 0; i < report->n_warnings; i++) {
+        lines_put_wrapped(out, "warning", 9, report->warnings[i]);
+    }
+}
+
+void show_scale_text(StrBuf *out, const ScaleReport *report) {
+    Arena *arena = arena_create();
+    const ScaleFacts *facts = scale_facts_create(arena, report);
+    char text[UNIT_TEXT];
+    const SearchRequest *first = &report->rows[0].request;
+    StrBuf head = strbuf_create();
+    lines_put_name(&head, report->costs->model, 40);
+    strbuf_printf(&head, ": %s parameters, on ",
+                  unit_count((double)report->costs->n_parameters, text));
+    lines_put_name(&head, facts->cluster->name, 40);
+    if (report->weak) {
+        strbuf_printf(&head, "; %.3g sequences a rank",
+                      (double)first->global_batch / first->n_ranks);
+    } else {
+        strbuf_printf(&head, "; batches of %d sequences", first->global_batch);
+    }
+    strbuf_printf(&head, " of %" PRId64 " tokens; software: ", report->costs->seq);
+    lines_put_name(&head, facts->cluster->software.name, 24);
+    lines_put_wrapped(out, "", 0, head.text);
+    strbuf_destroy(&head);
+    strbuf_printf(out, "\n%6s ", "ranks");
+    layout_put_heads(out);
+    strbuf_printf(out, " %8s %7s %6s %8s %6s %7s\n", "step", "token/s", "MFU", "memory", "effic.",
+                  "price");
+    for (int i = 0; i < facts->n_points; i++) put_point(out, facts, &facts->points[i]);
+    put_notes(out, facts);
+    arena_destroy(arena);
+}
+
+static void put_found(json_t *json, const ScalePoint *point) {
+    json_put_candidate(json, &point->found->candidate);
+    json_put_real(json, "step_seconds", point->facts.step_seconds);
+    json_put_real(json, "tokens_per_second", point->facts.tokens_per_second);
+    json_put_known(json, "mfu", point->facts.mfu);
+    json_put_real(json, "model_tflops_per_device", point->facts.model_tflops);
+    json_put_real(json, "bubble_fraction", point->found->cost.bubble_fraction);
+    json_put_int(json, "memory_bytes", point->found->cost.memory_bytes);
+    json_put_real(json, "efficiency", point->efficiency);
+    json_put_known(json, "price_per_gigatoken", point->tokens_price);
+    json_put_known(json, "days", point->facts.days);
+    json_put_known(json, "price", point->facts.price);
+    json_put_int(json, "candidates_total", point->row->result->n_candidates);
+    json_put_int(json, "candidates_fit", point->row->result->n_fit);
+    const char *unusual = point->found->unusual ? point->found->why : NULL;
+    json_object_set_new(json, "unusual", unusual ? json_name(unusual) : json_null());
+}
+
+void show_scale_json(StrBuf *out, const ScaleReport *report) {
+    Arena *arena = arena_create();
+    const ScaleFacts *facts = scale_facts_create(arena, report);
+    json_t *root = json_object();
+    json_put_int(root, "format", 1);
+    json_put_name(root, "model", report->costs->model);
+    json_put_name(root, "cluster", facts->cluster->name);
+    json_put_name(root, "software", facts->cluster->software.name);
+    json_object_set_new(root, "weak", json_boolean(report->weak));
+    json_put_int(root, "limit_bytes", (int64_t)facts->limit_bytes);
+    json_put_name(root, "currency", facts->cluster->currency);
+    json_put_known(root, "price_per_device_hour", facts->cluster->price_per_device_hour);
+    json_t *points = json_put_new(root, "points", json_array());
+    for (int i = 0; i < facts->n_points; i++) {
+        const ScalePoint *point = &facts->points[i];
+        json_t *json = json_object();
+        json_array_append_new(points, json);
+        json_put_int(json, "ranks", point->row->request.n_ranks);
+        json_put_int(json, "global_batch", point->row->request.global_batch);
+        json_object_set_new(json, "fits", json_boolean(point->found));
+        if (point->found) {
+            put_found(json, point);
+        } else {
+            json_put_name(json, "trouble", point->trouble);
+        }
+    }
+    json_put_real(root, "search_seconds", report->seconds);
+    json_t *warnings = json_put_new(root, "warnings", json_array());
+    for (int i = 0; i < report->n_warnings; i++) {
+        json_array_append_new(warnings, json_name(report->warnings[i]));
+    }
+    json_put_document(out, root);
+    arena_destroy(arena);
+}

@@ -1,0 +1,184 @@
+/* The predicted step of the best layout: what ran when, what memory it held, what was sent where.
+ */
+#include "planner/show/show_search_page.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* Candidates' lists end before the update. */
+static TimelineStage with_update(const PipelineResult *step, int stage, Arena *arena) {
+    const PipelineStage *of = &step->stages[stage];
+    int n = step->lists[stage].n_tasks;
+    Task *tasks = ARENA_ARRAY(arena, Task, n + 1);
+    TaskSpan *spans = ARENA_ARRAY(arena, TaskSpan, n + 1);
+    double end_us = step->step_us - of->idle_us;
+    memcpy(tasks, step->lists[stage].tasks, sizeof(Task) * (size_t)n);
+    memcpy(spans, &step->spans[of->first_span], sizeof(TaskSpan) * (size_t)n);
+    tasks[n] = (Task){.kind = TASK_UPDATE};
+    spans[n] = (TaskSpan){end_us - of->update_us, end_us};
+    return (TimelineStage){n + 1, tasks, spans, of->update_us};
+}
+
+static void put_timeline(StrBuf *out, const SearchFacts *facts) {
+    const PipelineLoad *load = facts->report->load;
+    const PipelineResult *step = facts->report->step;
+    Timeline of = {.n_stages = step->p,
+                   .n_chunks = load->shape.n_chunks,
+                   .step_us = step->step_us,
+                   .least_us = step->step_us,
+                   .n_messages = step->n_messages,
+                   .messages = step->messages,
+                   .data_spans = step->data_spans};
+    TimelineStage *stages = ARENA_ARRAY(facts->arena, TimelineStage, step->p);
+    for (int stage = 0; stage < step->p; stage++) {
+        stages[stage] = with_update(step, stage, facts->arena);
+        for (int chunk = 0; chunk < of.n_chunks; chunk++) {
+            double us = load->chunks[stage * of.n_chunks + chunk].forward_us;
+            if (us > 0 && us < of.least_us) of.least_us = us;
+        }
+    }
+    TimelineLink *links = ARENA_ARRAY(facts->arena, TimelineLink, load->n_links + 1);
+    for (int i = 0; i < load->n_links; i++) {
+        links[i] = (TimelineLink){load->links[i].from, load->links[i].to, load->links[i].backward};
+    }
+    of.stages = stages;
+    of.links = links;
+    html_put_timeline(out, &of);
+}
+
+static void fill_map(MemoryMap *map, const PipelineLoad *load, const PipelineResult *step,
+                     MemoryPoint *points) {
+    double constant = load->constant_bytes ? load->constant_bytes[map->stage] : 0;
+    int n = pipeline_memory_curve(step, load, map->stage, points);
+    memory_map_raise(map, CLASS_PARAMETER, 0, step->step_us, constant);
+    for (int i = 0; i < n; i++) {
+        double until = i + 1 < n ? points[i + 1].us : step->step_us;
+        if (points[i].bytes > map->peak_bytes) map->peak_bytes = points[i].bytes;
+        memory_map_raise(map, CLASS_ACTIVATION, points[i].us, until, points[i].bytes - constant);
+    }
+}
+
+static void put_memory(StrBuf *out, const SearchFacts *facts) {
+    const PipelineLoad *load = facts->report->load;
+    const PipelineResult *step = facts->report->step;
+    int stages[MAX_MEMORY_MAPS], n_maps = html_pick_stages(step->p, MAX_MEMORY_MAPS, stages);
+    int n_most = 0;
+    double top = facts->limit_bytes;
+    for (int i = 0; i < step->p; i++) {
+        if (step->lists[i].n_tasks > n_most) n_most = step->lists[i].n_tasks;
+        if (step->stages[i].peak_bytes > top) top = step->stages[i].peak_bytes;
+    }
+    html_open_section(out, "memory", "Memory over the step",
+                      "What one rank of a stage holds. The dashed line is what a device can hold; "
+                      "all drawings share one scale.");
+    strbuf_put(out, "<div class=\"legend\"><span><i class=\"k-parameter\"></i>");
+    strbuf_put(out, facts->best.found->cost.runtime_bytes > 0
+                        ? "weights, gradients, state, buffers, CUDA's context and captured graphs"
+                        : "weights, gradients, state and buffers");
+    strbuf_put(out, "</span><span><i class=\"k-activation\"></i>activations of "
+                    "micro-batches in flight</span><span><i class=\"dash\"></i>limit</span></div>");
+    strbuf_printf(out, "<div class=\"maps%s\">\n",
+                  n_maps == 1                  ? " one"
+                  : n_maps == 2 || n_maps == 4 ? " two"
+                                               : "");
+    MemoryPoint *points = ARENA_ARRAY(facts->arena, MemoryPoint, n_most + 1);
+    MemoryMap *map = ARENA_NEW(facts->arena, MemoryMap);
+    for (int i = 0; i < n_maps; i++) {
+        *map = (MemoryMap){
+            .stage = stages[i], .step_us = step->step_us, .cap_bytes = facts->limit_bytes};
+        fill_map(map, load, step, points);
+        html_put_memory_map(out, map, top);
+    }
+    strbuf_put(out, "</div>");
+    if (n_maps < step->p) {
+        strbuf_printf(out, "<p class=\"note\">%d of %d stages are drawn.</p>", n_maps, step->p);
+    }
+    html_close_section(out);
+}
+
+typedef struct LinkRow {
+    const char *name, *what;
+    double bytes; /* per step, of one rank */
+    int span;     /* ranks, in order, that a group or a pair of it covers */
+} LinkRow;
+
+/* Of a rank in the middle of the pipeline that has as many blocks as the fullest chunk. */
+static int find_links(const SearchFacts *facts, LinkRow *rows) {
+    const ModelCosts *costs = facts->report->costs;
+    const LayoutCost *layout = facts->report->layout;
+    const Found *best = facts->best.found;
+    const Candidate *of = &best->candidate;
+    double tensor = 0, gradients = 0;
+    for (int chunk = 0, first = 0; chunk < of->n_chunks * of->p; chunk++) {
+        bool mine = chunk % of->p == 0;
+        for (int i = first; i < first + best->split[chunk] && mine; i++) {
+            const SegmentCost *segment = &layout->kinds[costs->kind_of_block[i]];
+            tensor += segment->forward.collective_bytes + segment->backward.collective_bytes;
+            gradients += (double)segment->gradient_bytes;
+        }
+        first += best->split[chunk];
+    }
+    tensor += layout->before.forward.collective_bytes + layout->before.backward.collective_bytes;
+    gradients += (double)layout->before.gradient_bytes;
+    int n = 0;
+    if (of->t > 1) {
+        rows[n++] = (LinkRow){"tensor", "activations and their gradients, whole tensors",
+                              tensor * of->n_micro, of->t};
+    }
+    if (of->d > 1) {
+        rows[n++] =
+            (LinkRow){"data", of->zero ? "gradients; updated weights come back" : "gradients",
+                      gradients, of->t * of->d};
+    }
+    if (of->p > 1) {
+        rows[n++] = (LinkRow){"pipeline", "activations forward, gradients backward",
+                              2.0 * (double)layout->border_bytes * of->n_micro * of->n_chunks,
+                              2 * of->t * of->d};
+    }
+    return n;
+}
+
+static void put_traffic(StrBuf *out, const SearchFacts *facts) {
+    LinkRow rows[4];
+    const Candidate *of = &facts->best.found->candidate;
+    int n = find_links(facts, rows), n_per_node = facts->cluster->node.n_devices;
+    double most = 1, sums[2] = {0};
+    for (int i = 0; i < n; i++) {
+        if (rows[i].bytes > most) most = rows[i].bytes;
+    }
+    html_open_section(out, "traffic", "Traffic by link",
+                      "What a rank of the first stage takes part in per step. Ranks sit t "
+                      "innermost, then d, then p: what fits into a node stays on its links.");
+    strbuf_put(out, "<table><tr><th>Axis</th><th class=\"l\">What</th><th>Group</th>"
+                    "<th class=\"l\">Link</th><th>Bytes a step</th><th></th></tr>\n");
+    for (int i = 0; i < n; i++) {
+        char text[UNIT_TEXT];
+        bool leaves = rows[i].span > n_per_node;
+        sums[leaves] += rows[i].bytes;
+        int size = i == 0 && of->t > 1 ? of->t : rows[i].name[0] == 'd' ? of->d : of->p;
+        strbuf_printf(
+            out,
+            "<tr><td>%s</td><td class=\"l\">%s</td><td>%d ranks</td><td class=\"l\">%s"
+            "</td><td>%s</td><td class=\"w\"><div class=\"bar\"><i style=\"width:%.2f%%\">"
+            "</i></div></td></tr>\n",
+            rows[i].name, rows[i].what, size, leaves ? "network" : "inside the node",
+            unit_bytes(rows[i].bytes, text), 100 * rows[i].bytes / most);
+    }
+    char a[UNIT_TEXT], b[UNIT_TEXT];
+    strbuf_printf(out,
+                  "</table><p class=\"note\">%s inside the node, %s over the network, per rank and "
+                  "step.</p>",
+                  unit_bytes(sums[0], a), unit_bytes(sums[1], b));
+    html_close_section(out);
+}
+
+void html_put_step(StrBuf *out, const SearchFacts *facts) {
+    const SearchReport *report = facts->report;
+    if (report->load && report->step && report->step->n_spans > 0) {
+        put_timeline(out, facts);
+        put_memory(out, facts);
+    }
+    if (report->layout && facts->best.found->split && report->request->n_ranks > 1) {
+        put_traffic(out, facts);
+    }
+}

@@ -1,0 +1,283 @@
+/* A search's result on one screen: lines of at most 100 columns. */
+#include "planner/show/search_facts.h"
+#include "planner/show/show_facts.h"
+#include "planner/show/show_lines.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+enum { NAME_COLUMNS = 40, LABEL_COLUMNS = 11, MOST_PARETO = 5, AXIS_COLUMNS = 19 };
+
+static void put_label(StrBuf *out, const char *label) {
+    strbuf_printf(out, "%-*s", LABEL_COLUMNS, label);
+}
+
+static void put_wrapped(StrBuf *out, const char *label, const char *text) {
+    lines_put_wrapped(out, label, LABEL_COLUMNS, text);
+}
+
+static void put_head(StrBuf *out, const SearchFacts *facts) {
+    const SearchReport *report = facts->report;
+    const Cluster *cluster = facts->cluster;
+    char a[UNIT_TEXT], b[UNIT_TEXT];
+    put_label(out, "model");
+    lines_put_name(out, report->costs->model, NAME_COLUMNS);
+    strbuf_printf(out, ": %s parameters, seq %" PRId64 ", vocab %" PRId64 "\n",
+                  unit_count((double)report->costs->n_parameters, a), report->costs->seq,
+                  report->costs->vocab);
+    put_label(out, "cluster");
+    lines_put_name(out, cluster->name, 20);
+    strbuf_printf(out, ": %d node%s of %d x ", facts->n_nodes, facts->n_nodes == 1 ? "" : "s",
+                  cluster->node.n_devices);
+    lines_put_name(out, cluster->device.name, 20);
+    strbuf_printf(out, ", %d rank%s; software: ", report->request->n_ranks,
+                  report->request->n_ranks == 1 ? "" : "s");
+    lines_put_name(out, cluster->software.name, 20);
+    strbuf_put(out, "\n");
+    put_label(out, "batch");
+    strbuf_printf(out, "%d sequences, %s tokens, %sFLOP of model a step, in %s\n",
+                  report->request->global_batch, unit_count(facts->n_tokens, a),
+                  unit_count(report->costs->model_flops * report->request->global_batch, b),
+                  dtype_name(report->precision));
+}
+
+static void put_layout(StrBuf *out, const SearchFacts *facts) {
+    const Candidate *of = &facts->best.found->candidate;
+    put_label(out, "mesh");
+    strbuf_printf(out, "t=%d tensor x d=%d data x p=%d pipeline%s\n", of->t, of->d, of->p,
+                  of->sequence_parallel ? ", sequence-parallel" : "");
+    put_label(out, "schedule");
+    strbuf_printf(out, "%s, %d chunk%s a stage, %d micro-batch%s of %d sequence%s\n",
+                  schedule_name(of->schedule), of->n_chunks, of->n_chunks == 1 ? "" : "s",
+                  of->n_micro, of->n_micro == 1 ? "" : "es", of->micro_batch,
+                  of->micro_batch == 1 ? "" : "s");
+    put_label(out, "recompute");
+    strbuf_printf(out, "%s; ZeRO: %s\n", recompute_mode_name(of->recompute),
+                  of->zero ? "1, the optimizer's state divided over d" : "none");
+}
+
+static void put_predictions(StrBuf *out, const SearchFacts *facts) {
+    const LayoutFacts *best = &facts->best;
+    const StepCost *cost = &best->found->cost;
+    char a[UNIT_TEXT], b[UNIT_TEXT];
+    put_label(out, "predicted");
+    strbuf_printf(out, "%s a step, %s tokens/s, bubble %.1f %% (%s)\n", unit_us(cost->step_us, a),
+                  unit_count(best->tokens_per_second, b), 100 * cost->bubble_fraction,
+                  best->found->simulated ? "simulated" : "by arithmetic, not simulated");
+    put_label(out, "");
+    strbuf_printf(out, "per device: model %sFLOP/s", unit_count(best->model_tflops * 1e12, a));
+    if (best->mfu > 0) strbuf_printf(out, ", MFU %.1f %%", 100 * best->mfu);
+    strbuf_printf(out, "; hardware %sFLOP/s", unit_count(best->hardware_tflops * 1e12, a));
+    if (best->hfu > 0) {
+        strbuf_printf(out, ", HFU %.1f %% of %s", 100 * best->hfu,
+                      unit_count(facts->peak_tflops * 1e12, a));
+    }
+    strbuf_put(out, "\n");
+    if (best->days > 0) {
+        put_label(out, "training");
+        strbuf_printf(out, "%s tokens take %.*f days, %s device-hours",
+                      unit_count(facts->report->days_tokens, a), best->days < 100 ? 1 : 0,
+                      best->days, unit_count(best->days * 24 * facts->report->request->n_ranks, b));
+        if (best->price > 0) {
+            strbuf_printf(out, ", %s ", unit_count(best->price, a));
+            lines_put_name(out, facts->cluster->currency, 8);
+            strbuf_printf(out, " at %.2f an hour", facts->cluster->price_per_device_hour);
+        }
+        strbuf_put(out, "\n");
+    }
+}
+
+static void put_memory(StrBuf *out, const SearchFacts *facts) {
+    const StepCost *cost = &facts->best.found->cost;
+    char a[UNIT_TEXT], b[UNIT_TEXT], c[UNIT_TEXT];
+    put_label(out, "memory");
+    strbuf_printf(out, "%s of %s a device, in stage %d", unit_bytes((double)cost->memory_bytes, a),
+                  unit_bytes(facts->limit_bytes, b), cost->worst_stage);
+    if (facts->report->exact_bytes > 0) {
+        strbuf_printf(out, "; planned to the byte: %s",
+                      unit_bytes((double)facts->report->exact_bytes, c));
+    }
+    strbuf_put(out, "\n");
+    StrBuf parts = strbuf_create();
+    memory_put_parts(&parts, cost);
+    put_wrapped(out, "", parts.text);
+    strbuf_destroy(&parts);
+}
+
+static void put_step(StrBuf *out, const SearchFacts *facts) {
+    const StepCost *cost = &facts->best.found->cost;
+    StrBuf parts = strbuf_create();
+    for (StepPart part = 0; part < N_STEP_PARTS; part++) {
+        double us = step_part_us(cost, part);
+        if (us <= 0) continue;
+        strbuf_printf(&parts, "%s%s %.1f %%", parts.length ? ", " : "", STEP_PARTS[part].name,
+                      100 * us / cost->step_us);
+    }
+    put_wrapped(out, "step", parts.text);
+    strbuf_destroy(&parts);
+    put_wrapped(out, "bottleneck", facts->bottleneck);
+}
+
+static void put_rows_head(StrBuf *out, const char *title) {
+    strbuf_printf(out, "\n%s\n", title);
+    layout_put_heads(out);
+    strbuf_printf(out, " %8s %7s %8s  %s\n", "step", "slower", "memory", "why");
+}
+
+static void put_row(StrBuf *out, const LayoutFacts *of) {
+    enum { WHY_COLUMNS = 29 };
+    char a[UNIT_TEXT], b[UNIT_TEXT], slower[16];
+    int n_why = (int)strlen(of->why);
+    const char *comma = strchr(of->why, ',');
+    if (n_why > WHY_COLUMNS && comma) n_why = (int)(comma - of->why);
+    if (n_why > WHY_COLUMNS) n_why = WHY_COLUMNS;
+    layout_put_columns(out, &of->found->candidate);
+    double percent = 100 * of->slowdown;
+    if (fabs(percent) < 999) {
+        snprintf(slower, sizeof(slower), fabs(percent) < 99.95 ? "%+.1f %%" : "%+.0f %%", percent);
+    } else {
+        snprintf(slower, sizeof(slower), "x %.0f", of->slowdown + 1);
+    }
+    strbuf_printf(out, " %8s %7s %8s  %.*s\n", unit_us(of->found->cost.step_us, a), slower,
+                  unit_bytes((double)of->found->cost.memory_bytes, b), n_why, of->why);
+}
+
+static void put_others(StrBuf *out, const SearchFacts *facts) {
+    if (facts->n_others == 0) return;
+    put_rows_head(out, "Runners-up (b: micro-batch, rec.: recomputation, Z1: ZeRO-1, sp: "
+                       "sequence-parallel)");
+    for (int i = 0; i < facts->n_others; i++) put_row(out, &facts->others[i]);
+}
+
+/* Evenly spaced ones when they are many. The first is the best above. */
+static void put_pareto(StrBuf *out, const SearchFacts *facts) {
+    const LayoutFacts *rows = facts->pareto + 1;
+    int n = facts->n_pareto - 1;
+    if (n <= 0) return;
+    int n_shown = n < MOST_PARETO ? n : MOST_PARETO;
+    put_rows_head(out, "Less memory for more time (nothing else has less of both)");
+    for (int i = 0; i < n_shown; i++) {
+        put_row(out, &rows[n_shown > 1 ? i * (n - 1) / (n_shown - 1) : 0]);
+    }
+    if (n_shown < n) strbuf_printf(out, "%d of %d are shown.\n", n_shown, n);
+}
+
+/* What is said of a value after its name. */
+static const char *said(const Alternative *of) {
+    const char *colon = of->reason ? strchr(of->reason, ':') : NULL;
+    return colon ? colon : "";
+}
+
+/* Alternatives from `first` on that have the same axis and do not fit either, or for which the very
+ * same is said. */
+static int count_alike(const SearchResult *result, int first) {
+    const Alternative *of = &result->alternatives[first];
+    int n = 1;
+    for (int i = first + 1; i < result->n_alternatives; i++, n++) {
+        const Alternative *next = &result->alternatives[i];
+        if (next->fits != of->fits || strcmp(next->axis, of->axis) != 0) break;
+        if (of->fits ? strcmp(said(of), said(next)) != 0 : next->missing_bytes <= 0) break;
+    }
+    return of->fits || of->missing_bytes > 0 ? n : 1;
+}
+
+static void put_alternatives(StrBuf *out, const SearchFacts *facts) {
+    const SearchResult *result = facts->report->result;
+    const char *axis = "";
+    if (!facts->report->explain || result->n_alternatives == 0) return;
+    strbuf_put(out, "\nAlternatives: what else one choice could be, everything else left free\n");
+    for (int i = 0, n; i < result->n_alternatives; i += n) {
+        const Alternative *of = &result->alternatives[i];
+        char missing[UNIT_TEXT];
+        n = count_alike(result, i);
+        const char *text = of->reason ? of->reason : "";
+        if (n > 2) {
+            const Alternative *last = &result->alternatives[i + n - 1];
+            text = of->fits ? arena_printf(facts->arena, "%s=%s to %s%s", of->axis, of->value,
+                                           last->value, said(of))
+                            : arena_printf(facts->arena, "%s; and so on to %s=%s: %s", text,
+                                           last->axis, last->value,
+                                           unit_bytes((double)last->missing_bytes, missing));
+        } else {
+            n = 1;
+        }
+        lines_put_wrapped(out, strcmp(axis, of->axis) == 0 ? "" : of->axis, AXIS_COLUMNS, text);
+        axis = of->axis;
+    }
+}
+
+static void put_foot(StrBuf *out, const SearchFacts *facts) {
+    const SearchReport *report = facts->report;
+    const SearchResult *result = report->result;
+    char a[UNIT_TEXT], b[UNIT_TEXT], c[UNIT_TEXT], text[LAYOUT_TEXT];
+    strbuf_put(out, "\n");
+    put_label(out, "searched");
+    strbuf_printf(
+        out, "%" PRId64 " layouts, of which %" PRId64 " fit, in %s: %s a second\n",
+        result->n_candidates, result->n_fit, unit_us(result->seconds * 1e6, a),
+        unit_count(result->seconds > 0 ? (double)result->n_candidates / result->seconds : 0, b));
+    for (int i = 0; i < report->n_refused; i++) {
+        const Found *found = &result->found[report->refused[i].found];
+        StrBuf line = strbuf_create();
+        strbuf_printf(&line, "%s (%s): its plan needs %s", layout_text(&found->candidate, text),
+                      unit_us(found->cost.step_us, a),
+                      unit_bytes((double)report->refused[i].exact_bytes, b));
+        strbuf_printf(&line, " of %s, though %s were predicted", unit_bytes(facts->limit_bytes, b),
+                      unit_bytes((double)found->cost.memory_bytes, c));
+        put_wrapped(out, "refused", line.text);
+        strbuf_destroy(&line);
+    }
+    if (facts->best.found->unusual && facts->best.found->why) {
+        put_wrapped(out, "unusual",
+                    arena_printf(facts->arena, "not within what predictions were compared with: %s",
+                                 facts->best.found->why));
+    }
+    for (int i = 0; i < report->n_warnings; i++) put_wrapped(out, "warning", report->warnings[i]);
+}
+
+void show_search_text(StrBuf *out, const SearchReport *report) {
+    Arena *arena = arena_create();
+    const SearchFacts *facts = search_facts_create(arena, report);
+    put_head(out, facts);
+    put_layout(out, facts);
+    put_predictions(out, facts);
+    put_memory(out, facts);
+    put_step(out, facts);
+    put_others(out, facts);
+    put_pareto(out, facts);
+    put_alternatives(out, facts);
+    put_foot(out, facts);
+    arena_destroy(arena);
+}
+
+/* Where captured graphs are at least half of what is missing: they grow with the micro-batches. */
+static void put_graphs(StrBuf *out, const SearchRequest *request, const SearchResult *result) {
+    int64_t bytes = step_graph_bytes(&result->least_memory);
+    int n = result->least_missing.n_micro;
+    char text[UNIT_TEXT];
+    if (bytes < result->least_missing_bytes / 2 || bytes == 0) return;
+    strbuf_printf(out,
+                  "captured graphs of %d micro-batch%s take %s, less with %sa smaller "
+                  "--global-batch; ",
+                  n, n == 1 ? "" : "es", unit_bytes((double)bytes, text),
+                  request->micro_batch != ANY ? "a larger --micro-batch or " : "");
+}
+
+void show_search_nothing(StrBuf *out, const SearchRequest *request, const SearchResult *result,
+                         const Cluster *cluster) {
+    char missing[UNIT_TEXT], limit[UNIT_TEXT], text[LAYOUT_TEXT];
+    strbuf_put(out, "nothing fits ");
+    strbuf_printf(out, "%d device%s of ", request->n_ranks, request->n_ranks == 1 ? "" : "s");
+    lines_put_name(out, cluster->name, NAME_COLUMNS);
+    strbuf_printf(out, ": the least, %s, lacks %s of memory per device (limit %s); ",
+                  layout_text(&result->least_missing, text),
+                  unit_bytes((double)result->least_missing_bytes, missing),
+                  unit_bytes(search_memory_limit(request, cluster), limit));
+    put_graphs(out, request, result);
+    if (result->least_ranks > 0) {
+        strbuf_printf(out, "--ranks %d would do", result->least_ranks);
+    } else {
+        strbuf_put(out, "more ranks alone would not do, as far as was looked");
+    }
+}

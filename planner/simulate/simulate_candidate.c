@@ -1,0 +1,305 @@
+#include "planner/simulate/simulate_candidate.h"
+
+#include "planner/cost/border_time.h"
+
+#include <string.h>
+
+/* The update: gradients of tied weights, norm, optimizer, parameters. */
+enum { PART_TIED, PART_NORM, PART_UPDATE, PART_GATHER, N_PARTS };
+
+/* What one chunk, or all of a stage, has; counts of parameters are of one rank. */
+typedef struct Share {
+    double update_us;
+    int64_t n_parameters, parameter_bytes, gradient_bytes, optimizer_bytes, scratch_bytes;
+    StageCalls calls;
+} Share;
+
+/* A load and what it points to: one block of memory. */
+typedef struct CandidateLoad {
+    PipelineLoad load;
+    const ModelCosts *costs;
+    const LayoutCost *layout;
+    const Candidate *candidate;
+    Placement placement;
+    PipelinePart parts[N_PARTS];
+    PipelineJoin ends, all;
+    int end_stages[2];
+    PipelineChunk *chunks;
+    PipelineLink *links;
+    Share *shares;
+    double *part_us[N_PARTS], *constant_bytes;
+    int *stages; /* 0, 1, ... p - 1 */
+} CandidateLoad;
+
+/* Hands out `bytes` of the block; with a block of NULL only counts. */
+static void *carve(char *block, size_t *at, size_t bytes) {
+    void *at_block = block ? block + *at : NULL;
+    *at += (bytes + 15) / 16 * 16;
+    return at_block;
+}
+
+static size_t lay_out(char *block, const Candidate *candidate) {
+    size_t at = 0, p = (size_t)candidate->p;
+    CandidateLoad dry, *of = carve(block, &at, sizeof(CandidateLoad));
+    if (!of) of = &dry;
+    *of = (CandidateLoad){.candidate = candidate};
+    size_t n_chunks = p * (size_t)candidate->n_chunks;
+    of->chunks = carve(block, &at, n_chunks * sizeof(PipelineChunk));
+    of->links = carve(block, &at, 2 * p * sizeof(PipelineLink));
+    of->shares = carve(block, &at, p * sizeof(Share));
+    for (int i = 0; i < N_PARTS; i++) of->part_us[i] = carve(block, &at, p * sizeof(double));
+    of->constant_bytes = carve(block, &at, p * sizeof(double));
+    of->stages = carve(block, &at, p * sizeof(int));
+    return at;
+}
+
+static void add_segment(PipelineChunk *chunk, Share *share, UpdateKind update,
+                        const SegmentCost *segment) {
+    chunk->forward_us += segment->forward.us;
+    chunk->backward_us += segment->backward.us;
+    chunk->forward_tensor_us += segment->forward.collective_us;
+    chunk->backward_tensor_us += segment->backward.collective_us;
+    chunk->frame_bytes += (double)segment->kept_bytes;
+    share->update_us += segment->update_us;
+    share->n_parameters += segment->n_parameters;
+    share->parameter_bytes += segment->parameter_bytes;
+    share->gradient_bytes += segment->gradient_bytes;
+    share->optimizer_bytes += segment->optimizer_bytes;
+    stage_calls_add(&share->calls, segment, update, 1);
+    if (segment->scratch_bytes > share->scratch_bytes) {
+        share->scratch_bytes = segment->scratch_bytes;
+    }
+}
+
+static void add_share(Share *sum, const Share *other, int sign) {
+    sum->update_us += sign * other->update_us;
+    sum->n_parameters += sign * other->n_parameters;
+    sum->parameter_bytes += sign * other->parameter_bytes;
+    sum->gradient_bytes += sign * other->gradient_bytes;
+    sum->optimizer_bytes += sign * other->optimizer_bytes;
+    sum->calls.per_micro += sign * other->calls.per_micro;
+    sum->calls.per_update += sign * other->calls.per_update;
+    if (other->scratch_bytes > sum->scratch_bytes) sum->scratch_bytes = other->scratch_bytes;
+}
+
+static double reduce_us(const CandidateLoad *of, int64_t n_parameters) {
+    if (of->candidate->d == 1 || n_parameters == 0) return 0;
+    CollectiveGroup group = placement_group(&of->placement, MESH_D);
+    double bytes = (double)n_parameters * of->costs->cluster->software.gradient_bytes;
+    return collective_us(of->costs->cluster,
+                         of->candidate->zero ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALL_REDUCE,
+                         bytes, &group);
+}
+
+/* Chunks' times, and what each stage holds. Gradients that wait for the end of a stage's tasks
+ * anyway are reduced together. */
+static void price_chunks(CandidateLoad *of, const int *split) {
+    const Candidate *candidate = of->candidate;
+    bool overlaps = of->costs->cluster->software.overlaps_gradients;
+    UpdateKind update = candidate_update(candidate);
+    int p = candidate->p, v = candidate->n_chunks, block = 0;
+    for (int g = 0; g < p * v; g++) {
+        int stage = g % p;
+        PipelineChunk *chunk = &of->chunks[stage * v + g / p];
+        Share share = {0};
+        *chunk = (PipelineChunk){.data_pieces = split[g]};
+        if (g == 0) add_segment(chunk, &share, update, &of->layout->before);
+        for (int i = 0; i < split[g]; i++, block++) {
+            const SegmentCost *kind = &of->layout->kinds[of->costs->kind_of_block[block]];
+            add_segment(chunk, &share, update, kind);
+        }
+        if (g + 1 == p * v) add_segment(chunk, &share, update, &of->layout->after);
+        if (p * v == 1) { /* tied weights are there once */
+            const SegmentCost *tied = &of->layout->tied;
+            Share once = {tied->update_us,
+                          tied->n_parameters,
+                          tied->parameter_bytes,
+                          tied->gradient_bytes,
+                          tied->optimizer_bytes,
+                          0,
+                          {0}};
+            stage_calls_add(&once.calls, tied, update, 1);
+            add_share(&share, &once, -1);
+        }
+        if (g == 0 || g + 1 == p * v) chunk->frame_bytes += (double)of->layout->input_bytes;
+        if (p * v > 1) { /* as in step_cost: a block's output is kept where it is read */
+            int more = (g + 1 == p * v) - (g == 0);
+            chunk->frame_bytes += (double)more * (double)of->layout->border_bytes;
+        }
+        if (overlaps) chunk->data_us = reduce_us(of, share.n_parameters);
+        if (g < p) of->shares[stage] = (Share){0};
+        add_share(&of->shares[stage], &share, 1);
+    }
+    for (int stage = 0; stage < p && !overlaps; stage++) {
+        of->chunks[stage * v].data_us = reduce_us(of, of->shares[stage].n_parameters);
+    }
+    of->load.overlaps_data = overlaps;
+    of->load.chunks = of->chunks;
+}
+
+/* Ranks of a stage that sit in one node. */
+static int stage_ranks_in_node(const CandidateLoad *of) {
+    int n_ranks = of->candidate->t * of->candidate->d, n_node = of->placement.n_per_node;
+    return n_ranks < n_node ? n_ranks : n_node;
+}
+
+static bool border_crosses(const CandidateLoad *of, int stage) {
+    const Candidate *candidate = of->candidate;
+    if (stage + 1 < candidate->p) return placement_border_crosses(&of->placement, stage);
+    return candidate->t * candidate->d * candidate->p > of->placement.n_per_node; /* to stage 0 */
+}
+
+/* Stages that send through the same network cards have one wire out of the node; each stage has
+ * another within it. Returns the wire of the stage's cards. */
+static int number_wires(const CandidateLoad *of, int stage, int *last_card, int *n_wires) {
+    const Cluster *cluster = of->costs->cluster;
+    int64_t n_before = (int64_t)stage * of->candidate->t * of->candidate->d;
+    int64_t card = cluster->node.n_devices > 0 && cluster->network.n_nics > 0
+                       ? n_before * cluster->network.n_nics / cluster->node.n_devices
+                       : stage;
+    if (stage == 0 || card != *last_card) (*n_wires)++;
+    *last_card = (int)card;
+    return *n_wires - 1;
+}
+
+static void price_links(CandidateLoad *of) {
+    const Cluster *cluster = of->costs->cluster;
+    PipelineLoad *load = &of->load;
+    int p = of->candidate->p, n_borders = of->candidate->n_chunks > 1 ? p : p - 1, last_card = 0;
+    BorderTime time[2];
+    load->send = cluster->software.overlaps_pipeline ? SEND_OVERLAPPED : SEND_ARRIVES;
+    load->links = of->links;
+    if (p == 1) return;
+    for (int crosses = 0; crosses < 2; crosses++) {
+        int sharing = crosses ? stage_ranks_in_node(of) : 1;
+        time[crosses] = border_time(cluster, of->layout, crosses, sharing);
+    }
+    for (int s = 0; s < p; s++) { /* stage s sends forward to s + 1, backward to s - 1 */
+        int card = number_wires(of, s, &last_card, &load->n_wires);
+        for (int backward = 0; backward < 2; backward++) {
+            int border = backward ? (s + p - 1) % p : s;
+            if (border >= n_borders) continue;
+            bool crosses = border_crosses(of, border);
+            of->links[load->n_links++] = (PipelineLink){.from = s,
+                                                        .to = backward ? border : (s + 1) % p,
+                                                        .backward = backward,
+                                                        .wire = crosses ? card : -1 - s,
+                                                        .message_us = time[crosses].us,
+                                                        .latency_us = time[crosses].latency_us};
+        }
+    }
+    for (int i = 0; i < load->n_links; i++) {
+        if (of->links[i].wire < 0) of->links[i].wire = load->n_wires - 1 - of->links[i].wire;
+    }
+    load->n_wires += p;
+}
+
+/* The norm is one number that all ranks need before any parameter may change. */
+static double norm_us(const CandidateLoad *of) {
+    double us = 0;
+    for (int axis = 0; axis < N_MESH_AXES; axis++) {
+        if (axis == MESH_D && !of->candidate->zero) continue; /* all of d have it */
+        CollectiveGroup group = placement_group(&of->placement, axis);
+        if (group.n_ranks < 2) continue;
+        us += collective_us(of->costs->cluster, COLLECTIVE_ALL_REDUCE, sizeof(float), &group);
+    }
+    return us;
+}
+
+static double tied_us(const CandidateLoad *of) {
+    const Candidate *candidate = of->candidate;
+    if (candidate->p == 1 || of->layout->tied.n_parameters == 0) return 0;
+    bool crosses = candidate->t * candidate->d * candidate->p > of->placement.n_per_node;
+    CollectiveGroup group = {2, crosses ? 1 : 2, crosses ? stage_ranks_in_node(of) : 1};
+    double bytes =
+        (double)of->layout->tied.n_parameters * of->costs->cluster->software.gradient_bytes;
+    return collective_us(of->costs->cluster, COLLECTIVE_ALL_REDUCE, bytes, &group);
+}
+
+/* What ZeRO's gather costs, beside the first micro-batch's forward if the software does so, and
+ * what overlapped data messages take from the compute beside them. */
+static double gather_us(const CandidateLoad *of, int stage, bool divided) {
+    const ClusterSoftware *software = &of->costs->cluster->software;
+    const Share *share = &of->shares[stage];
+    CollectiveGroup group = placement_group(&of->placement, MESH_D);
+    double us = 0, forward_us = 0;
+    double slowed_us = software->overlaps_gradients ? reduce_us(of, share->n_parameters) : 0;
+    if (divided)
+        us = collective_us(of->costs->cluster, COLLECTIVE_ALL_GATHER,
+                           (double)share->parameter_bytes, &group);
+    if (software->overlaps_parameters) {
+        int v = of->candidate->n_chunks;
+        for (int c = 0; c < v; c++) forward_us += of->chunks[stage * v + c].forward_us;
+        slowed_us += us;
+        us = us > forward_us ? us - forward_us : 0;
+    }
+    return us + software->overlap_slowdown * slowed_us;
+}
+
+static void price_update(CandidateLoad *of) {
+    const Candidate *candidate = of->candidate;
+    int p = candidate->p;
+    bool divided = candidate->zero && candidate->d > 1;
+    double tied = tied_us(of), norm = norm_us(of);
+    for (int s = 0; s < p; s++) {
+        const Share *share = &of->shares[s];
+        of->part_us[PART_TIED][s] = s == 0 || s + 1 == p ? tied : 0;
+        of->part_us[PART_NORM][s] = norm;
+        of->part_us[PART_UPDATE][s] = share->update_us / (divided ? candidate->d : 1);
+        of->part_us[PART_GATHER][s] = gather_us(of, s, divided);
+        int64_t runtime = stage_runtime_bytes(of->costs, of->layout, candidate, s, &share->calls);
+        of->constant_bytes[s] =
+            (double)(share->parameter_bytes + share->gradient_bytes + share->scratch_bytes +
+                     of->layout->workspace_bytes + runtime) +
+            (double)share->optimizer_bytes / (divided ? candidate->d : 1);
+        of->stages[s] = s;
+    }
+    of->end_stages[0] = 0, of->end_stages[1] = p - 1;
+    of->ends = (PipelineJoin){2, of->end_stages};
+    of->all = (PipelineJoin){p, of->stages};
+    for (int i = 0; i < N_PARTS; i++) of->parts[i] = (PipelinePart){.us = of->part_us[i]};
+    of->parts[PART_TIED].is_data = of->parts[PART_GATHER].is_data = true;
+    of->parts[PART_TIED].joins = &of->ends;
+    of->parts[PART_TIED].n_joins = tied > 0;
+    of->parts[PART_NORM].joins = &of->all;
+    of->parts[PART_NORM].n_joins = p > 1;
+    of->load.parts = of->parts;
+    of->load.n_parts = N_PARTS;
+    of->load.constant_bytes = of->constant_bytes;
+}
+
+PipelineLoad *candidate_load(PipelineSim *sim, Arena *arena, const ModelCosts *costs,
+                             const LayoutCost *layout, const Candidate *candidate,
+                             const int *split) {
+    size_t bytes = lay_out(NULL, candidate);
+    char *block = sim ? pipeline_sim_scratch(sim, bytes) : arena_alloc(arena, bytes);
+    lay_out(block, candidate);
+    CandidateLoad *of = (CandidateLoad *)block;
+    of->costs = costs;
+    of->layout = layout;
+    of->placement =
+        (Placement){costs->cluster->node.n_devices, candidate->t, candidate->d, candidate->p};
+    of->load.shape = (PipelineShape){candidate->p, candidate->n_chunks, candidate->n_micro};
+    of->load.schedule = candidate->schedule;
+    price_chunks(of, split);
+    price_links(of);
+    price_update(of);
+    return &of->load;
+}
+
+bool simulate_candidate(PipelineSim *sim, const ModelCosts *costs, const LayoutCost *layout,
+                        const Candidate *candidate, const int *split, StepCost *out, Diag *diag) {
+    PipelineResult result;
+    const PipelineLoad *load = candidate_load(sim, NULL, costs, layout, candidate, split);
+    if (!pipeline_sim_run(sim, load, &result, diag)) return false;
+    const PipelineStage *of = &result.stages[result.busiest];
+    out->step_us = result.step_us;
+    out->compute_us = of->compute_us;
+    out->tensor_us = of->tensor_us;
+    out->pipeline_us = of->pipeline_us;
+    out->bubble_us = of->bubble_us + of->idle_us;
+    out->data_us = of->data_us;
+    out->update_us = of->update_us;
+    out->bubble_fraction = out->step_us > 0 ? out->bubble_us / out->step_us : 0;
+    return true;
+}

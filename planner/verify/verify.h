@@ -1,0 +1,60 @@
+/* What the parts of verify_plan share. Each part reports every defect it finds and goes on where
+ * that makes sense; verify_plan.c's head lists what is proved.
+ */
+#ifndef PLANNER_VERIFY_VERIFY_H
+#define PLANNER_VERIFY_VERIFY_H
+
+#include "ir/op.h"
+#include "planner/plan/flow.h"
+#include "planner/plan/plan.h"
+
+enum { MAX_DEFECTS = 20, MAX_PLAN_NODES = 200000 };
+
+typedef struct Verifier {
+    const Plan *plan;
+    Diag *diag;
+    Arena *scratch; /* of this verification */
+    int n_defects;
+} Verifier;
+
+/* After MAX_DEFECTS they are counted only: one broken thing can break many others. */
+void verify_defect(Verifier *v, SourceLoc loc, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* "stage 3 (ranks 12-15)" */
+const char *verify_stage_text(Verifier *v, int stage);
+/* "'blocks.3.attn.wq'" or "%17 matmul"; names in blocks are those of `stage`. */
+const char *verify_value_text(Verifier *v, int stage, Value value);
+/* "forward(0)", "backward(1)", "update" */
+const char *verify_segment_text(Verifier *v, const Node *node);
+/* "F0.3" */
+const char *verify_task_text(Verifier *v, const Task *task);
+
+/* Nodes run in segments: forward(c), backward(c), update. */
+enum { N_SEGMENTS = 2 * MAX_CHUNKS + 1 };
+static inline int verify_segment(const Node *node) {
+    return node->phase == PHASE_UPDATE ? 2 * MAX_CHUNKS
+                                       : (int)node->phase * MAX_CHUNKS + node->chunk;
+}
+
+/* Graph, buffers, reads and lifetimes of the program that `stage` runs (verify_program.c). */
+bool verify_program(Verifier *v, int stage);
+/* No two values that are alive together share memory; in-place updates are legal
+ * (verify_lifetimes.c). Needs a program whose graph and buffers are sound. */
+void verify_lifetimes(Verifier *v, int stage);
+/* Region layout, frames and task list of a stage (verify_stage.c). */
+bool verify_stage(Verifier *v, int stage);
+/* Messages, collectives across stages, and that all lists come to their end
+ * (verify_messages.c, verify_flow.c). Need programs and stages that are sound. */
+void verify_messages(Verifier *v);
+void verify_flow(Verifier *v);
+/* Parameters are updated as a whole, from what is theirs (verify_update.c). Needs a sound program.
+ */
+void verify_update(Verifier *v, int stage);
+/* Logical names are unique on a stage; tied weights stay one weight (verify_names.c). */
+void verify_names(Verifier *v);
+
+/* The accumulator whose sum the value is, completed or not, or NULL when it is not one's alone. */
+const Node *verify_accumulator(Value value);
+
+#endif

@@ -1,0 +1,186 @@
+/* One program: what each node is, where its values lie, and that every read finds what it expects.
+ */
+#include "planner/verify/verify.h"
+
+#include <string.h>
+
+typedef struct ProgramVerifier {
+    Verifier *v;
+    int stage;
+    const Program *program;
+    const Graph *graph;
+    int64_t workspace_bytes; /* at the end of scratch, no value's */
+    bool sound;
+} ProgramVerifier;
+
+static const char *where(ProgramVerifier *pv) {
+    return verify_stage_text(pv->v, pv->stage);
+}
+
+static const char *text(ProgramVerifier *pv, Value value) {
+    return verify_value_text(pv->v, pv->stage, value);
+}
+
+#define DEFECT(pv, node, format, ...)                                                              \
+    do {                                                                                           \
+        (pv)->sound = false;                                                                       \
+        verify_defect((pv)->v, (node)->loc, "%s: " format, where(pv), __VA_ARGS__);                \
+    } while (0)
+
+static void check_collective(ProgramVerifier *pv, const Node *node) {
+    Value value = {(Node *)node, 0};
+    if (node->op == OP_STAGE_REDUCE) {
+        if (node->phase != PHASE_UPDATE) {
+            DEFECT(pv, node, "%s: reduces over stages outside the update", text(pv, value));
+        }
+        return;
+    }
+    const char *name = node_string(node, ATTR_mesh);
+    int axis = mesh_axis_find(name, (int)strlen(name));
+    if (axis < 0) {
+        DEFECT(pv, node, "%s: there is no mesh axis '%s'", text(pv, value), name);
+    } else if (axis == MESH_P && (node->phase != PHASE_UPDATE || node->op != OP_ALL_REDUCE)) {
+        /* Stages run their forwards and backwards at different times. */
+        DEFECT(pv, node, "%s: over the pipeline there is only all_reduce, in the update",
+               text(pv, value));
+    }
+}
+
+static void check_node(ProgramVerifier *pv, const Node *node) {
+    const OpInfo *op = &OPS[node->op];
+    Value value = {(Node *)node, 0};
+    bool border = node->op == OP_SEND || node->op == OP_RECV;
+    if (!(op->flags & (KERNEL | LEAF)) && node->op != OP_OUTPUT && node->op != OP_SEND) {
+        DEFECT(pv, node, "%s: no kernel does this op", text(pv, value));
+    }
+    if (node->chunk < 0 || node->chunk >= pv->v->plan->n_chunks) {
+        DEFECT(pv, node, "%s: is in chunk %d of %d", text(pv, value), node->chunk,
+               pv->v->plan->n_chunks);
+    }
+    if (border && node->phase == PHASE_UPDATE) {
+        DEFECT(pv, node, "%s: a message in the update", text(pv, value));
+    }
+    if (node_attr(node, ATTR_mesh) || node->op == OP_STAGE_REDUCE) check_collective(pv, node);
+}
+
+static int64_t region_bytes(const ProgramVerifier *pv, const Buffer *buffer) {
+    const Program *program = pv->program;
+    switch (buffer->region) {
+    case REGION_PERSISTENT: return program->persistent_bytes;
+    case REGION_FRAME: return program->frame_bytes[buffer->chunk];
+    case REGION_SCRATCH: return program->scratch_bytes - pv->workspace_bytes;
+    default: return 0;
+    }
+}
+
+static void check_buffer(ProgramVerifier *pv, const Node *node, int output) {
+    static const char *const REGIONS[] = {"no region", "persistent", "frame", "scratch"};
+    const Buffer *b = &pv->program->buffers[node->id * MAX_OUTPUTS + output];
+    Value value = {(Node *)node, output};
+    int64_t bytes =
+        type_local_bytes(&node->types[output], &node->shardings[output], &pv->graph->mesh);
+    if ((int)b->region <= REGION_NONE || (int)b->region > REGION_SCRATCH ||
+        (int)b->class >= N_BUFFER_CLASSES) {
+        DEFECT(pv, node, "%s: has no place in memory", text(pv, value));
+    } else if (b->region == REGION_FRAME &&
+               (b->chunk != node->chunk || node->phase == PHASE_UPDATE)) {
+        DEFECT(pv, node, "%s: lies in a frame of chunk %d but is made in %s", text(pv, value),
+               b->chunk, verify_segment_text(pv->v, node));
+    } else if ((OPS[node->op].flags & PERSISTENT) && b->region != REGION_PERSISTENT) {
+        DEFECT(pv, node, "%s: lives across steps but lies in the %s region", text(pv, value),
+               REGIONS[b->region]);
+    } else if (b->offset_bytes < 0 || b->offset_bytes % ALIGN_BYTES) {
+        DEFECT(pv, node, "%s: offset %lld is no multiple of %d", text(pv, value),
+               (long long)b->offset_bytes, ALIGN_BYTES);
+    } else if (b->bytes != bytes) {
+        DEFECT(pv, node, "%s: its buffer has %lld bytes, its type %lld", text(pv, value),
+               (long long)b->bytes, (long long)bytes);
+    } else if (b->offset_bytes > region_bytes(pv, b) - bytes) {
+        DEFECT(pv, node, "%s: bytes %lld to %lld are outside its region: %s has %lld",
+               text(pv, value), (long long)b->offset_bytes, (long long)(b->offset_bytes + bytes),
+               REGIONS[b->region], (long long)region_bytes(pv, b));
+    }
+}
+
+/* Does what a persistent leaf holds, or an update of it in place, live here? */
+static bool is_persistent(Value value) {
+    for (;;) {
+        if (OPS[value.node->op].flags & PERSISTENT) return true;
+        int alias = op_alias(value.node, value.output);
+        if (alias < 0) return false;
+        value = value.node->inputs[alias];
+    }
+}
+
+/* A value reaches the segment that makes it, and, in a frame, its chunk's backward. */
+static void check_read(ProgramVerifier *pv, const Node *node, int operand) {
+    Value value = node->inputs[operand];
+    const Node *from = value.node;
+    const Buffer *b = &pv->program->buffers[from->id * MAX_OUTPUTS + value.output];
+    if (verify_segment(from) == verify_segment(node)) return;
+    if (is_persistent(value) && b->region == REGION_PERSISTENT) return;
+    if (from->phase == PHASE_FORWARD && node->phase == PHASE_BACKWARD &&
+        from->chunk == node->chunk && b->region == REGION_FRAME) {
+        return;
+    }
+    DEFECT(pv, node, "%s: in %s reads %s, which no one writes there: it is made in %s and not kept",
+           text(pv, (Value){(Node *)node, 0}), verify_segment_text(pv->v, node), text(pv, value),
+           verify_segment_text(pv->v, from));
+}
+
+static void check_totals(ProgramVerifier *pv) {
+    const Program *program = pv->program;
+    int64_t classes = 0;
+    for (int c = 0; c < N_BUFFER_CLASSES; c++) {
+        if (program->class_bytes[c] < 0 ||
+            __builtin_add_overflow(classes, program->class_bytes[c], &classes)) {
+            classes = -1;
+            break;
+        }
+    }
+    bool aligned =
+        program->persistent_bytes % ALIGN_BYTES == 0 && program->scratch_bytes % ALIGN_BYTES == 0;
+    for (int c = 0; c < pv->v->plan->n_chunks; c++) {
+        aligned &= program->frame_bytes[c] >= 0 && program->frame_bytes[c] % ALIGN_BYTES == 0;
+    }
+    if (!aligned || program->persistent_bytes < 0 || program->scratch_bytes < 0) {
+        pv->sound = false;
+        verify_defect(pv->v, NO_LOC, "%s: a region's size is no multiple of %d bytes", where(pv),
+                      ALIGN_BYTES);
+    } else if (classes != program->persistent_bytes) {
+        pv->sound = false;
+        verify_defect(pv->v, NO_LOC, "%s: the persistent region has %lld bytes, its classes %lld",
+                      where(pv), (long long)program->persistent_bytes, (long long)classes);
+    }
+}
+
+bool verify_program(Verifier *v, int stage) {
+    const Program *program = &v->plan->programs[v->plan->stages[stage].program];
+    ProgramVerifier pv = {
+        .v = v, .stage = stage, .program = program, .graph = program->graph, .sound = true};
+    const Graph *graph = program->graph;
+    if (memcmp(&graph->mesh, &v->plan->mesh, sizeof(Mesh)) != 0) {
+        verify_defect(v, NO_LOC, "%s: its program is made for another mesh", where(&pv));
+        return false;
+    }
+    if (!graph_verify(graph, v->diag)) {
+        v->n_defects++; /* reported */
+        return false;
+    }
+    check_totals(&pv);
+    for (int n = 0; n < graph->n_nodes; n++) check_node(&pv, graph->nodes[n]);
+    if (!pv.sound) return false;
+    pv.workspace_bytes = program_workspace(graph, v->plan->cuda).total;
+    if (pv.workspace_bytes > program->scratch_bytes) {
+        verify_defect(v, NO_LOC, "%s: kernels need %lld bytes of workspace, scratch has %lld",
+                      where(&pv), (long long)pv.workspace_bytes, (long long)program->scratch_bytes);
+        return false;
+    }
+    for (int n = 0; n < graph->n_nodes; n++) {
+        for (int k = 0; k < graph->nodes[n]->n_outputs; k++) check_buffer(&pv, graph->nodes[n], k);
+    }
+    for (int n = 0; n < graph->n_nodes; n++) {
+        for (int i = 0; i < graph->nodes[n]->n_inputs; i++) check_read(&pv, graph->nodes[n], i);
+    }
+    return pv.sound;
+}

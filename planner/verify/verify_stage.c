@@ -1,0 +1,262 @@
+/* One stage: its arena, its frames, and that its task list does every piece of work once, in an
+ * order that its values allow. */
+#include "planner/verify/verify.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct Span {
+    const char *name;
+    int64_t base, bytes;
+} Span;
+
+static int by_base(const void *left, const void *right) {
+    const Span *a = left, *b = right;
+    if (a->base != b->base) return a->base < b->base ? -1 : 1;
+    return a->bytes < b->bytes ? -1 : a->bytes > b->bytes;
+}
+
+static bool check_span(Verifier *v, int stage, const Span *span) {
+    int64_t end, arena_bytes = v->plan->stages[stage].arena_bytes;
+    if (span->base < 0 || span->base % ALIGN_BYTES || span->bytes < 0) {
+        verify_defect(v, NO_LOC, "%s: region '%s' at %lld: no multiple of %d",
+                      verify_stage_text(v, stage), span->name, (long long)span->base, ALIGN_BYTES);
+        return false;
+    }
+    if (__builtin_add_overflow(span->base, span->bytes, &end) || end > arena_bytes) {
+        verify_defect(v, NO_LOC,
+                      "%s: region '%s' (%lld bytes at %lld) does not fit the arena of %lld bytes",
+                      verify_stage_text(v, stage), span->name, (long long)span->bytes,
+                      (long long)span->base, (long long)arena_bytes);
+        return false;
+    }
+    return true;
+}
+
+static bool check_messages_fit(Verifier *v, int stage) {
+    const Stage *s = &v->plan->stages[stage];
+    int64_t need = 0;
+    bool overflow = false;
+    for (int c = 0; c < v->plan->n_channels; c++) {
+        const Channel *channel = &v->plan->channels[c];
+        int64_t bytes;
+        if (channel->from != stage) continue;
+        overflow |= __builtin_mul_overflow((int64_t)channel->slots, channel->slot_bytes, &bytes);
+        overflow = overflow || __builtin_add_overflow(need, bytes, &need);
+    }
+    if (!overflow && need <= s->message_bytes) return true;
+    verify_defect(v, NO_LOC, "%s: region 'messages' has %lld bytes, its channels' slots need %lld",
+                  verify_stage_text(v, stage), (long long)s->message_bytes,
+                  overflow ? -1 : (long long)need);
+    return false;
+}
+
+/* Every chunk keeps its frames in a pool that is there. */
+static bool check_frame_pools(Verifier *v, int stage) {
+    const Stage *s = &v->plan->stages[stage];
+    int n_pools = v->plan->n_chunks; /* at most: as many as chunks */
+    for (int chunk = 0; chunk < v->plan->n_chunks; chunk++) {
+        if (s->frame_pool[chunk] >= 0 && s->frame_pool[chunk] < n_pools) continue;
+        verify_defect(v, NO_LOC, "%s: chunk %d's frames are in pool %d of %d",
+                      verify_stage_text(v, stage), chunk, s->frame_pool[chunk], n_pools);
+        return false;
+    }
+    return true;
+}
+
+static bool check_regions(Verifier *v, int stage) {
+    const Stage *s = &v->plan->stages[stage];
+    const Program *program = &v->plan->programs[s->program];
+    Span spans[MAX_CHUNKS + 3];
+    int n = 0;
+    spans[n++] = (Span){"persistent", s->persistent_base, program->persistent_bytes};
+    spans[n++] = (Span){"messages", s->message_base, s->message_bytes};
+    spans[n++] = (Span){"scratch", s->scratch_base, program->scratch_bytes};
+    if (!check_frame_pools(v, stage)) return false;
+    for (int pool = 0; pool < v->plan->n_chunks; pool++) {
+        const char *name = arena_printf(v->scratch, "frames of pool %d", pool);
+        int64_t most = (int64_t)v->plan->n_chunks * v->plan->n_micro, bytes;
+        if (s->frame_slots[pool] < 0 || s->frame_slots[pool] > most ||
+            __builtin_mul_overflow((int64_t)s->frame_slots[pool], plan_slot_bytes(v->plan, s, pool),
+                                   &bytes)) {
+            verify_defect(v, NO_LOC, "%s: %d %s: too many", verify_stage_text(v, stage),
+                          s->frame_slots[pool], name);
+            return false;
+        }
+        spans[n++] = (Span){name, s->frame_base[pool], bytes};
+    }
+    bool sound = check_messages_fit(v, stage);
+    for (int i = 0; i < n; i++) sound &= check_span(v, stage, &spans[i]);
+    if (!sound) return false;
+    qsort(spans, (size_t)n, sizeof(*spans), by_base);
+    for (int i = 1; i < n; i++) {
+        if (spans[i - 1].base + spans[i - 1].bytes <= spans[i].base) continue;
+        verify_defect(v, NO_LOC, "%s: regions '%s' and '%s' overlap", verify_stage_text(v, stage),
+                      spans[i - 1].name, spans[i].name);
+        sound = false;
+    }
+    return sound;
+}
+
+typedef struct TaskChecker {
+    Verifier *v;
+    int stage;
+    const Stage *s;
+    int last;       /* global chunk */
+    uint8_t *state; /* [n_chunks][n_micro]: 0, then FORWARD_DONE, then BACKWARD_DONE */
+    bool sound;
+} TaskChecker;
+
+enum { FORWARD_DONE = 1, BACKWARD_DONE = 2 };
+
+#define TASK_DEFECT(tc, at, format, ...)                                                           \
+    do {                                                                                           \
+        (tc)->sound = false;                                                                       \
+        verify_defect((tc)->v, NO_LOC, "%s: task %d, %s: " format,                                 \
+                      verify_stage_text((tc)->v, (tc)->stage), (at),                               \
+                      verify_task_text((tc)->v, &(tc)->s->tasks[at]), __VA_ARGS__);                \
+    } while (0)
+
+static bool is_task(const Stage *s, int at, TaskKind kind, const Task *like) {
+    return at >= 0 && at < s->n_tasks && s->tasks[at].kind == kind &&
+           s->tasks[at].chunk == like->chunk && s->tasks[at].micro == like->micro;
+}
+
+/* Messages stand directly beside their task, and only where the pipeline has a border. */
+static void check_neighbours(TaskChecker *tc, int at) {
+    const Task *task = &tc->s->tasks[at];
+    int global = task->chunk * tc->v->plan->n_stages + tc->stage;
+    bool forward = task->kind == TASK_FORWARD;
+    bool needs_recv = forward ? global > 0 : global < tc->last;
+    bool needs_send = forward ? global < tc->last : global > 0;
+    TaskKind recv = forward ? TASK_RECV_FORWARD : TASK_RECV_BACKWARD;
+    TaskKind send = forward ? TASK_SEND_FORWARD : TASK_SEND_BACKWARD;
+    if (needs_recv && !is_task(tc->s, at - 1, recv, task)) {
+        TASK_DEFECT(tc, at, "no receive (%s) directly before it", task_kind_word(recv));
+    }
+    if (needs_send && !is_task(tc->s, at + 1, send, task)) {
+        TASK_DEFECT(tc, at, "no send (%s) directly after it", task_kind_word(send));
+    }
+}
+
+static void check_message_task(TaskChecker *tc, int at) {
+    const Task *task = &tc->s->tasks[at];
+    int global = task->chunk * tc->v->plan->n_stages + tc->stage;
+    bool recv = task->kind == TASK_RECV_FORWARD || task->kind == TASK_RECV_BACKWARD;
+    bool forward = task->kind == TASK_RECV_FORWARD || task->kind == TASK_SEND_FORWARD;
+    TaskKind served = forward ? TASK_FORWARD : TASK_BACKWARD;
+    bool border = forward == recv ? global > 0 : global < tc->last;
+    if (!is_task(tc->s, recv ? at + 1 : at - 1, served, task)) {
+        TASK_DEFECT(tc, at, "is not beside its task %s%d.%d", task_kind_word(served), task->chunk,
+                    (int)task->micro);
+    } else if (!border) {
+        TASK_DEFECT(tc, at, "global chunk %d has no neighbour on that side", global);
+    }
+}
+
+static void check_work(TaskChecker *tc, int at) {
+    const Task *task = &tc->s->tasks[at];
+    uint8_t *state =
+        &tc->state[(size_t)task->chunk * (size_t)tc->v->plan->n_micro + (size_t)task->micro];
+    bool forward = task->kind == TASK_FORWARD;
+    check_neighbours(tc, at);
+    if (*state >= (forward ? FORWARD_DONE : BACKWARD_DONE)) {
+        TASK_DEFECT(tc, at, "%s", "runs a second time");
+        return;
+    }
+    if (!forward && *state != FORWARD_DONE) {
+        TASK_DEFECT(tc, at, "%s", "runs before its forward");
+        return;
+    }
+    *state = forward ? FORWARD_DONE : BACKWARD_DONE;
+}
+
+static void check_task(TaskChecker *tc, int at) {
+    const Plan *plan = tc->v->plan;
+    const Task *task = &tc->s->tasks[at];
+    if (task->kind >= N_TASK_KINDS || task->chunk >= plan->n_chunks || task->micro < 0 ||
+        task->micro >= plan->n_micro) {
+        TASK_DEFECT(tc, at, "there are %d chunks and %d micro-batches", plan->n_chunks,
+                    plan->n_micro);
+    } else if (task->kind == TASK_UPDATE) {
+        if (at != tc->s->n_tasks - 1) TASK_DEFECT(tc, at, "%s", "the update is not the last task");
+    } else if (task->kind == TASK_FORWARD || task->kind == TASK_BACKWARD) {
+        check_work(tc, at);
+    } else {
+        check_message_task(tc, at);
+    }
+}
+
+static void check_complete(TaskChecker *tc) {
+    const Plan *plan = tc->v->plan;
+    const Stage *s = tc->s;
+    for (int c = 0; c < plan->n_chunks; c++) {
+        for (int m = 0; m < plan->n_micro; m++) {
+            uint8_t state = tc->state[(size_t)c * (size_t)plan->n_micro + (size_t)m];
+            if (state == BACKWARD_DONE) continue;
+            verify_defect(tc->v, NO_LOC, "%s: %s%d.%d never runs",
+                          verify_stage_text(tc->v, tc->stage), state == FORWARD_DONE ? "B" : "F", c,
+                          m);
+            tc->sound = false;
+            return; /* one says it: usually all that follow are missing too */
+        }
+    }
+    if (!s->n_tasks || s->tasks[s->n_tasks - 1].kind != TASK_UPDATE) {
+        verify_defect(tc->v, NO_LOC, "%s: the last task is not the update (U)",
+                      verify_stage_text(tc->v, tc->stage));
+        tc->sound = false;
+    }
+}
+
+/* The slots that the executor will use: each held by one micro-batch at a time. */
+static void check_frames(TaskChecker *tc, Arena *arena) {
+    const Plan *plan = tc->v->plan;
+    const Stage *s = tc->s;
+    int32_t *slots = ARENA_ARRAY(arena, int32_t, (size_t)plan->n_chunks * (size_t)plan->n_micro);
+    const Task **holders[MAX_CHUNKS];
+    int failed = plan_frame_slots(plan, s, slots);
+    if (failed >= 0) {
+        int pool = s->frame_pool[s->tasks[failed].chunk];
+        TASK_DEFECT(tc, failed, "all %d frame slots of pool %d are taken", s->frame_slots[pool],
+                    pool);
+        return;
+    }
+    for (int pool = 0; pool < plan->n_chunks; pool++) {
+        holders[pool] = ARENA_ARRAY(arena, const Task *, plan_pool_frames(plan, s, pool) + 1);
+    }
+    for (int i = 0; i < s->n_tasks; i++) {
+        const Task *task = &s->tasks[i];
+        if (task->kind != TASK_FORWARD && task->kind != TASK_BACKWARD) continue;
+        int32_t slot = slots[(size_t)task->chunk * (size_t)plan->n_micro + task->micro];
+        const Task **holder = &holders[s->frame_pool[task->chunk]][slot];
+        if (task->kind == TASK_FORWARD && *holder) {
+            TASK_DEFECT(tc, i, "frame slot %d still holds %s", slot,
+                        verify_task_text(tc->v, *holder));
+        }
+        *holder = task->kind == TASK_FORWARD ? task : NULL;
+    }
+}
+
+static bool check_tasks(Verifier *v, int stage) {
+    const Plan *plan = v->plan;
+    const Stage *s = &plan->stages[stage];
+    int n_units = plan->n_chunks * plan->n_micro;
+    if (s->n_tasks < n_units) {
+        verify_defect(v, NO_LOC, "%s: %d tasks for %d micro-batches and %d chunks: most never run",
+                      verify_stage_text(v, stage), s->n_tasks, plan->n_micro, plan->n_chunks);
+        return false;
+    }
+    Arena *arena = arena_create();
+    TaskChecker tc = {
+        .v = v, .stage = stage, .s = s, .last = plan->n_stages * plan->n_chunks - 1, .sound = true};
+    tc.state = arena_alloc(arena, (size_t)n_units);
+    for (int i = 0; i < s->n_tasks && v->n_defects <= MAX_DEFECTS; i++) check_task(&tc, i);
+    check_complete(&tc);
+    if (tc.sound) check_frames(&tc, arena);
+    arena_destroy(arena);
+    return tc.sound;
+}
+
+bool verify_stage(Verifier *v, int stage) {
+    return check_regions(v, stage) && check_tasks(v, stage);
+}

@@ -1,0 +1,426 @@
+/* The update: every parameter is updated once, as a whole, from its own gradient and states.
+ *
+ * A rank may update a shard only (--zero 1). Then what the update reads and writes is divided
+ * alike; the shards are gathered back over the parameter, or, where the parameter stays divided,
+ * over the copy in 16 bits that alone is read elsewhere; and the norm counts every element once: a
+ * sum over shards is a partial result until it is summed over the mesh axes that divide them.
+ */
+#include "planner/verify/verify.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct UpdateVerifier {
+    Verifier *v;
+    int stage;
+    const Graph *graph;
+    const Node **updates;   /* by id of a parameter: its optimizer node */
+    bool *written;          /* by id of a leaf: a gather writes all of it */
+    const Node *loss_scale; /* what changes the loss scale, or NULL: there is none */
+    const Node **params;    /* by block, chunk and name */
+    int n_params;
+} UpdateVerifier;
+
+static const char *text(UpdateVerifier *uv, Value value) {
+    return verify_value_text(uv->v, uv->stage, value);
+}
+
+static const char *node_text(UpdateVerifier *uv, const Node *node) {
+    return text(uv, (Value){(Node *)node, 0});
+}
+
+#define DEFECT(uv, node, format, ...)                                                              \
+    verify_defect((uv)->v, (node)->loc, "%s: " format, verify_stage_text((uv)->v, (uv)->stage),    \
+                  __VA_ARGS__)
+
+static bool is_optimizer(const Node *node) {
+    return node->op == OP_ADAMW || node->op == OP_SGD;
+}
+
+/* Does the leaf belong to the parameter? */
+static bool is_of(const Node *leaf, const Node *param) {
+    return leaf->block == param->block && leaf->chunk == param->chunk &&
+           strcmp(node_string(leaf, ATTR_of), node_string(param, ATTR_name)) == 0;
+}
+
+/* The parameter that the optimizer node updates, all or a shard of it; NULL: none. */
+static const Node *updated_parameter(const Node *update) {
+    const Node *node = update->inputs[0].node;
+    if (node->op == OP_SLICE) node = node->inputs[0].node;
+    return node->op == OP_PARAM ? node : NULL;
+}
+
+static int message_axis(const Node *node) {
+    const char *name = node_string(node, ATTR_mesh);
+    return mesh_axis_find(name, (int)strlen(name));
+}
+
+/* What a message along one mesh axis makes of its operand's sharding. Over the pipeline shardings
+ * say nothing: verify_flow.c. */
+static void check_message(UpdateVerifier *uv, const Node *node) {
+    const Type *type = &node->types[0];
+    const Sharding *from = value_sharding(node->inputs[0]);
+    Sharding to = *from;
+    int mesh = message_axis(node);
+    int at = node->op == OP_ALL_REDUCE ? 0 : type_find_axis(type, node_axis(node, ATTR_axis));
+    if (mesh == MESH_P && node->op == OP_ALL_REDUCE) return;
+    bool was_partial = from->partial >> mesh & 1;
+    bool fits = at >= 0;
+    switch (node->op) {
+    case OP_ALL_REDUCE: fits &= was_partial; break;
+    case OP_REDUCE_SCATTER:
+        fits = fits && was_partial && from->mesh[at] < 0;
+        if (fits) to.mesh[at] = (int8_t)mesh;
+        break;
+    case OP_ALL_GATHER:
+        fits = fits && from->mesh[at] == mesh;
+        if (fits) to.mesh[at] = -1;
+        break;
+    default: /* a slice */
+        fits = fits && !was_partial && from->mesh[at] < 0;
+        if (fits) to.mesh[at] = (int8_t)mesh;
+        break;
+    }
+    to.partial &= (uint8_t) ~(1u << mesh);
+    fits = fits && sharding_equal(&to, &node->shardings[0], type->rank);
+    if (!fits) {
+        DEFECT(uv, node, "%s: along %s this does not lead from its operand's sharding to its own",
+               node_text(uv, node), mesh_axis_name(mesh));
+    }
+}
+
+/* The mesh axes that divide a value. */
+static unsigned dividing(Value value) {
+    unsigned axes = 0;
+    for (int i = 0; i < value_type(value)->rank; i++) {
+        int mesh = value_sharding(value)->mesh[i];
+        if (mesh >= 0) axes |= 1u << mesh;
+    }
+    return axes;
+}
+
+/* The norm's nodes: what is a partial result is said to be one, and none is used as if it were
+ * complete. */
+static void check_norm(UpdateVerifier *uv, const Node *node) {
+    unsigned partial = node->shardings[0].partial;
+    if (node->op == OP_SUMSQ) {
+        if (value_sharding(node->inputs[0])->partial) {
+            DEFECT(uv, node, "%s: squares partial sums: %s", node_text(uv, node),
+                   text(uv, node->inputs[0]));
+        } else if (partial != dividing(node->inputs[0])) {
+            DEFECT(uv, node, "%s: its sum is not over the ranks that divide %s",
+                   node_text(uv, node), text(uv, node->inputs[0]));
+        }
+        return;
+    }
+    for (int i = 0; i < node->n_inputs; i++) {
+        unsigned want = node->op == OP_ADD_N ? partial : 0;
+        if (value_sharding(node->inputs[i])->partial == want) continue;
+        DEFECT(uv, node, "%s: %s is not summed over the ranks as it has to be here",
+               node_text(uv, node), text(uv, node->inputs[i]));
+    }
+}
+
+/* Operands and results that hold an element each per element of the parameter. */
+static void check_divided_alike(UpdateVerifier *uv, const Node *update) {
+    const Sharding *part = value_sharding(update->inputs[0]);
+    int rank = value_type(update->inputs[0])->rank, n_like = update->op == OP_ADAMW ? 4 : 3;
+    for (int i = 0; i < update->n_inputs; i++) {
+        bool alike = i < n_like || node_is_copy(update->inputs[i].node);
+        if (!alike || sharding_equal(value_sharding(update->inputs[i]), part, rank)) continue;
+        DEFECT(uv, update, "%s: %s is divided otherwise than %s", node_text(uv, update),
+               text(uv, update->inputs[i]), text(uv, update->inputs[0]));
+        return;
+    }
+    for (int o = 0; o < update->n_outputs; o++) {
+        if (sharding_equal(&update->shardings[o], part, rank)) continue;
+        DEFECT(uv, update, "%s: result %d is divided otherwise than %s", node_text(uv, update), o,
+               text(uv, update->inputs[0]));
+        return;
+    }
+}
+
+static const Node *find_loss_scale(const Graph *graph) {
+    for (int n = 0; n < graph->n_nodes; n++) {
+        if (graph->nodes[n]->op == OP_LOSS_SCALE) return graph->nodes[n];
+    }
+    return NULL;
+}
+
+static bool is_read_by_backward(const Graph *graph, Value value) {
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        for (int i = 0; node->phase == PHASE_BACKWARD && i < node->n_inputs; i++) {
+            if (value_equal(node->inputs[i], value)) return true;
+        }
+    }
+    return false;
+}
+
+static const Node *first_loss_scale(const Plan *plan) {
+    return find_loss_scale(plan->programs[plan->stages[0].program].graph);
+}
+
+/* Three variables (verify_lifetimes.c: each one's own), changed alike on every stage, once a step.
+ */
+static void check_loss_scale(UpdateVerifier *uv, const Node *node) {
+    const Plan *plan = uv->v->plan;
+    static const char *const VARIABLES[] = {LOSS_SCALE_NAME, FINITE_STEPS_NAME, UPDATES_NAME};
+    const Node *first = first_loss_scale(plan);
+    bool own = node == uv->loss_scale && node->phase == PHASE_UPDATE, alike = first != NULL;
+    for (int i = 1; i < node->n_inputs; i++) own &= node->inputs[i].node->op == OP_VARIABLE;
+    for (int i = 1; own && i < node->n_inputs; i++) {
+        own = strcmp(node_string(node->inputs[i].node, ATTR_name), VARIABLES[i - 1]) == 0;
+    }
+    if (!own) {
+        DEFECT(uv, node, "%s: its last three operands are not the variables that it alone changes",
+               node_text(uv, node));
+        return;
+    }
+    double value = node_float(node->inputs[1].node, ATTR_value, 0);
+    int64_t interval = node_int(node, ATTR_interval, 0);
+    bool begins = value >= 1 && value <= LOSS_SCALE_MOST && interval <= LOSS_SCALE_MOST_INTERVAL;
+    for (int i = 2; i < node->n_inputs; i++) {
+        begins &= node_float(node->inputs[i].node, ATTR_value, 0) == 0;
+    }
+    if (!begins) {
+        DEFECT(uv, node,
+               "%s: a loss scale from %g on that doubles after %" PRId64
+               " steps, or counts that do not begin with 0",
+               node_text(uv, node), value, interval);
+        return;
+    }
+    if (uv->stage == plan->n_stages - 1 && !is_read_by_backward(uv->graph, node->inputs[1])) {
+        DEFECT(uv, node, "%s: the backward does not begin with this loss scale",
+               node_text(uv, node));
+    }
+    const Node *clip = node->inputs[0].node;
+    if (clip->op != OP_CLIP_SCALE || clip->n_inputs < 2 || node->inputs[0].output != 0 ||
+        !value_equal(clip->inputs[1], node->inputs[1])) {
+        DEFECT(uv, node, "%s: does not follow from a norm without this loss scale",
+               node_text(uv, node));
+    }
+    for (int i = 1; alike && i < node->n_inputs; i++) {
+        const Node *here = node->inputs[i].node, *there = first->inputs[i].node;
+        alike = strcmp(node_string(here, ATTR_name), node_string(there, ATTR_name)) == 0 &&
+                node_float(here, ATTR_value, 0) == node_float(there, ATTR_value, 0);
+    }
+    if (!alike || node_int(node, ATTR_interval, 0) != node_int(first, ATTR_interval, 0)) {
+        DEFECT(uv, node, "%s: changes the loss scale otherwise than stage 0", node_text(uv, node));
+    }
+}
+
+/* What the optimizer multiplies gradients by takes the loss scale out of them, if there is one. */
+static void check_factor(UpdateVerifier *uv, const Node *update) {
+    Value factor = update->inputs[update->op == OP_ADAMW ? 4 : 3];
+    bool scaled = factor.node->op == OP_CLIP_SCALE && factor.node->n_inputs > 1;
+    bool fits = uv->loss_scale ? value_equal(factor, uv->loss_scale->inputs[0]) : !scaled;
+    if (fits) return;
+    DEFECT(uv, update, "%s: multiplies gradients by %s, which does not fit their loss scale",
+           node_text(uv, update), text(uv, factor));
+}
+
+/* Adam counts steps or, as some may be left out, updates. */
+static void check_step(UpdateVerifier *uv, const Node *update) {
+    Value step = update->inputs[6];
+    bool fits =
+        step.node->op == OP_SCALAR && strcmp(node_string(step.node, ATTR_name), "step") == 0;
+    if (uv->loss_scale) fits = step.node == uv->loss_scale && step.output == 2;
+    if (fits) return;
+    DEFECT(uv, update, "%s: takes %s for the number of updates", node_text(uv, update),
+           text(uv, step));
+}
+
+/* The engine reads the norm and the loss scale by name. */
+static void check_output(UpdateVerifier *uv, const Node *node, const char *name, Value value) {
+    const Graph *graph = uv->graph;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *output = graph->nodes[n];
+        if (output->op == OP_OUTPUT && output->phase == PHASE_UPDATE &&
+            strcmp(node_string(output, ATTR_name), name) == 0) {
+            if (value_equal(output->inputs[0], value)) return;
+            break;
+        }
+    }
+    DEFECT(uv, node, "%s: output '%s' is not %s", node_text(uv, node), name, text(uv, value));
+}
+
+static void check_update(UpdateVerifier *uv, const Node *update) {
+    const Node *param = updated_parameter(update);
+    if (!param) {
+        DEFECT(uv, update, "%s: updates %s, which is no parameter", node_text(uv, update),
+               text(uv, update->inputs[0]));
+        return;
+    }
+    if (uv->updates[param->id]) {
+        DEFECT(uv, update, "'%s' is updated twice in a step", node_string(param, ATTR_name));
+        return;
+    }
+    uv->updates[param->id] = update;
+    check_divided_alike(uv, update);
+    const Node *gradient = verify_accumulator(update->inputs[1]);
+    if (!gradient || !is_of(gradient, param)) {
+        DEFECT(uv, update, "%s: updates %s with %s, which is not its gradient",
+               node_text(uv, update), node_text(uv, param), text(uv, update->inputs[1]));
+    }
+    check_factor(uv, update);
+    if (update->op == OP_ADAMW) check_step(uv, update);
+    int n_states = update->op == OP_ADAMW ? 2 : 1;
+    for (int i = 2; i < 2 + n_states; i++) {
+        const Node *state = update->inputs[i].node;
+        if (state->op == OP_STATE && !node_is_copy(state) && is_of(state, param)) continue;
+        DEFECT(uv, update, "%s: updates %s with %s, which is no state of it", node_text(uv, update),
+               node_text(uv, param), text(uv, update->inputs[i]));
+    }
+}
+
+/* Shards of a new parameter, or of it in 16 bits, come back to where it is read from. */
+static void check_write_back(UpdateVerifier *uv, const Node *gather) {
+    const Node *leaf = gather->inputs[1].node;
+    Value shard = gather->inputs[0];
+    bool copy = node_is_copy(leaf), fits = leaf->op == OP_PARAM || copy;
+    if (copy && op_is_cast(shard.node->op)) {
+        shard = shard.node->inputs[0];
+    } else {
+        fits &= !copy;
+    }
+    const Node *param = is_optimizer(shard.node) ? updated_parameter(shard.node) : NULL;
+    fits = fits && param && shard.output == 0 && (copy ? is_of(leaf, param) : leaf == param) &&
+           sharding_equal(&leaf->shardings[0], &gather->shardings[0], gather->types[0].rank) &&
+           !uv->written[leaf->id];
+    if (fits) {
+        uv->written[leaf->id] = true;
+        return;
+    }
+    DEFECT(uv, gather, "%s: writes %s over %s, which is not its new value", node_text(uv, gather),
+           text(uv, gather->inputs[0]), text(uv, gather->inputs[1]));
+}
+
+static int by_name(const void *left, const void *right) {
+    const Node *a = *(const Node *const *)left, *b = *(const Node *const *)right;
+    if (a->block != b->block) return a->block < b->block ? -1 : 1;
+    if (a->chunk != b->chunk) return a->chunk < b->chunk ? -1 : 1;
+    return strcmp(node_string(a, ATTR_name), node_string(b, ATTR_name));
+}
+
+static void collect_parameters(UpdateVerifier *uv) {
+    uv->params = ARENA_ARRAY(uv->v->scratch, const Node *, uv->graph->n_nodes + 1);
+    for (int n = 0; n < uv->graph->n_nodes; n++) {
+        const Node *node = uv->graph->nodes[n];
+        if (node->op == OP_PARAM) uv->params[uv->n_params++] = node;
+    }
+    qsort(uv->params, (size_t)uv->n_params, sizeof(*uv->params), by_name);
+}
+
+/* The parameter that a copy is of, or NULL. */
+static const Node *find_parameter(UpdateVerifier *uv, const Node *copy) {
+    int low = 0, high = uv->n_params;
+    while (low < high) {
+        int middle = (low + high) / 2;
+        const Node *param = uv->params[middle];
+        int order = param->block != copy->block ? param->block - copy->block
+                    : param->chunk != copy->chunk
+                        ? param->chunk - copy->chunk
+                        : strcmp(node_string(param, ATTR_name), node_string(copy, ATTR_of));
+        if (order == 0) return param;
+        if (order < 0) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return NULL;
+}
+
+/* A copy is written where its weight is, and no update forgets a part of its own. */
+static void check_written(UpdateVerifier *uv, const Node *leaf) {
+    if (leaf->op == OP_PARAM) {
+        const Node *update = uv->updates[leaf->id];
+        if (!update || update->inputs[0].node == leaf || uv->written[leaf->id]) return;
+        DEFECT(uv, update, "%s: updates a shard of %s that is not gathered into it",
+               node_text(uv, update), node_text(uv, leaf));
+        return;
+    }
+    const Node *param = find_parameter(uv, leaf);
+    const Node *update = param ? uv->updates[param->id] : NULL;
+    if (leaf->types[0].dtype != uv->v->plan->precision) {
+        DEFECT(uv, leaf, "%s is a copy in %s, the plan's precision is %s", node_text(uv, leaf),
+               dtype_name(leaf->types[0].dtype), dtype_name(uv->v->plan->precision));
+    } else if (update && !uv->written[leaf->id] &&
+               update->inputs[update->n_inputs - 1].node != leaf) {
+        DEFECT(uv, update, "the update of %s does not write its copy %s", node_text(uv, param),
+               node_text(uv, leaf));
+    }
+}
+
+static bool over_data(const Node *leaf) {
+    return dividing((Value){(Node *)leaf, 0}) >> MESH_D & 1;
+}
+
+/* Only the update reads what is divided over d, and only a plan with `zero` has it. */
+static void check_leaf_reads(UpdateVerifier *uv, const Node *node) {
+    for (int i = 0; i < node->n_inputs; i++) {
+        const Node *leaf = node->inputs[i].node;
+        if (!(OPS[leaf->op].flags & PERSISTENT) || !over_data(leaf)) continue;
+        if (!uv->v->plan->zero) {
+            DEFECT(uv, leaf, "%s is divided over d, and the plan says zero=0", node_text(uv, leaf));
+        } else if (node->phase != PHASE_UPDATE) {
+            DEFECT(uv, node, "%s: reads a shard of %s; it is whole on no rank", node_text(uv, node),
+                   node_text(uv, leaf));
+        } else {
+            continue;
+        }
+        return;
+    }
+}
+
+static void check_node(UpdateVerifier *uv, const Node *node) {
+    bool update = node->phase == PHASE_UPDATE;
+    check_leaf_reads(uv, node);
+    switch (node->op) {
+    case OP_ALL_REDUCE:
+    case OP_REDUCE_SCATTER:
+    case OP_SLICE: check_message(uv, node); break;
+    case OP_ALL_GATHER:
+        check_message(uv, node);
+        if (node->n_inputs == 2) check_write_back(uv, node);
+        break;
+    case OP_SUMSQ: check_norm(uv, node); break;
+    case OP_CLIP_SCALE:
+        check_norm(uv, node);
+        check_output(uv, node, "grad_norm_squared",
+                     node->n_inputs > 1 ? (Value){(Node *)node, 1} : node->inputs[0]);
+        break;
+    case OP_LOSS_SCALE:
+        check_loss_scale(uv, node);
+        check_output(uv, node, "loss_scale", (Value){(Node *)node, 0});
+        break;
+    case OP_ADD_N:
+        if (update) check_norm(uv, node);
+        break;
+    case OP_ADAMW:
+    case OP_SGD: check_update(uv, node); break;
+    default: break;
+    }
+}
+
+void verify_update(Verifier *v, int stage) {
+    const Graph *graph = v->plan->programs[v->plan->stages[stage].program].graph;
+    UpdateVerifier uv = {
+        .v = v, .stage = stage, .graph = graph, .loss_scale = find_loss_scale(graph)};
+    uv.updates = ARENA_ARRAY(v->scratch, const Node *, graph->n_nodes + 1);
+    uv.written = ARENA_ARRAY(v->scratch, bool, graph->n_nodes + 1);
+    collect_parameters(&uv);
+    const Node *first = first_loss_scale(v->plan);
+    if ((first != NULL) != (uv.loss_scale != NULL)) {
+        const Node *there = first ? first : uv.loss_scale;
+        DEFECT(&uv, there, "the loss is %s here, otherwise than on stage 0",
+               uv.loss_scale ? "scaled" : "not scaled");
+    }
+    for (int n = 0; n < graph->n_nodes; n++) check_node(&uv, graph->nodes[n]);
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        if (node->op == OP_PARAM || node_is_copy(node)) check_written(&uv, node);
+    }
+}
