@@ -304,9 +304,9 @@ static void print_resident(const Run *run) {
     units_format_bytes(planned, sizeof(planned),
                        planned_bytes(run->plan) + run->plan->library_bytes);
     units_format_bytes(text, sizeof(text), dataset_mapped_bytes(run->whole));
-    printf("memory  %s resident at most; the plan says %s, program and libraries included; %s of "
-           "text\n",
-           seen, planned, text);
+    printf("memory  %s resident at most, with %s of mapped text; the plan says %s without it, "
+           "program and libraries included\n",
+           seen, text, planned);
 }
 
 static void print_end(const Run *run) {

@@ -1,3 +1,4 @@
+#define _GNU_SOURCE /* O_TMPFILE */
 #include "ir/base/file.h"
 
 #include <errno.h>
@@ -15,6 +16,7 @@ enum { BUFFER_BYTES = 64 * 1024, N_NAME_ATTEMPTS = 16 };
 struct FileWriter {
     int fd;
     char *path, *temporary_path;
+    bool named;  /* the file is at temporary_path; else it has no name, and ends with the process */
     bool failed; /* already reported: what follows stays silent */
     size_t n_buffered;
     unsigned char buffer[BUFFER_BYTES];
@@ -108,16 +110,46 @@ static bool check_target(const char *path, mode_t *out_mode, bool *out_exists, D
     return true;
 }
 
-/* An unguessable name and O_EXCL: nobody can have put a link there beforehand. */
-static int create_temporary(char *temporary_path, size_t size, const char *path) {
-    for (int attempt = 0; attempt < N_NAME_ATTEMPTS; attempt++) {
+/* The path of the folder that a file is in; to be freed. */
+static char *folder_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    char *folder = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
+    if (!folder) BUG("out of memory");
+    return folder;
+}
+
+/* A file that no folder lists: nothing is left of it if the process is killed. -1 where the file
+ * system has none, or they cannot be given a name later. */
+static int open_nameless(const char *path) {
+    if (access("/proc/self/fd", X_OK) != 0) return -1;
+    char *folder = folder_of(path);
+    int fd = open(folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+    free(folder);
+    return fd;
+}
+
+/* Gives the writer's file its temporary name, making the file if it is not there yet. Unguessable,
+ * and nothing is followed or replaced: nobody can have put a link there beforehand. */
+static bool name_temporary(FileWriter *writer) {
+    char self[40];
+    size_t size = strlen(writer->path) + sizeof ".tmp-0123456789abcdef";
+    snprintf(self, sizeof self, "/proc/self/fd/%d", writer->fd);
+    for (int attempt = 0; !writer->named && attempt < N_NAME_ATTEMPTS; attempt++) {
         uint64_t random;
-        if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random) return -1;
-        snprintf(temporary_path, size, "%s.tmp-%016llx", path, (unsigned long long)random);
-        int fd = open(temporary_path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (fd >= 0 || errno != EEXIST) return fd;
+        if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random) return false;
+        snprintf(writer->temporary_path, size, "%s.tmp-%016llx", writer->path,
+                 (unsigned long long)random);
+        if (writer->fd >= 0) {
+            writer->named =
+                linkat(AT_FDCWD, self, AT_FDCWD, writer->temporary_path, AT_SYMLINK_FOLLOW) == 0;
+        } else {
+            writer->fd =
+                open(writer->temporary_path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+            writer->named = writer->fd >= 0;
+        }
+        if (!writer->named && errno != EEXIST) return false;
     }
-    return -1;
+    return writer->named;
 }
 
 static void writer_free(FileWriter *writer) {
@@ -136,8 +168,8 @@ FileWriter *file_writer_open(const char *path, Diag *diag) {
     if (!writer || !(writer->path = strdup(path)) || !(writer->temporary_path = malloc(size))) {
         BUG("out of memory");
     }
-    writer->fd = create_temporary(writer->temporary_path, size, path);
-    if (writer->fd < 0) {
+    writer->fd = open_nameless(path);
+    if (writer->fd < 0 && !name_temporary(writer)) {
         report(diag, path, "cannot create a file beside it");
         writer_free(writer);
         return NULL;
@@ -185,9 +217,7 @@ bool file_writer_put(FileWriter *writer, const void *bytes, size_t length, Diag 
 /* Makes the rename itself survive a power cut. Some file systems cannot sync a folder: not an
  * error, the file's own bytes are safe. */
 static bool sync_folder(const char *path, Diag *diag) {
-    const char *slash = strrchr(path, '/');
-    char *folder = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
-    if (!folder) BUG("out of memory");
+    char *folder = folder_of(path);
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     bool ok = fd < 0 || fsync(fd) == 0 || errno == EINVAL || errno == ENOTSUP || errno == EROFS;
     if (!ok) report(diag, path, "is written, but its folder cannot be synced");
@@ -202,6 +232,10 @@ bool file_writer_commit(FileWriter *writer, Diag *diag) {
     bool ok = !writer->failed && flush(writer, diag);
     if (ok && fsync(writer->fd) != 0) {
         report(diag, writer->path, "cannot sync");
+        ok = false;
+    }
+    if (ok && !name_temporary(writer)) {
+        report(diag, writer->path, "cannot name a finished file beside it");
         ok = false;
     }
     if (ok) { /* network file systems report a full disk only here */
@@ -226,14 +260,14 @@ bool file_writer_commit(FileWriter *writer, Diag *diag) {
 
 void file_writer_abandon(FileWriter *writer) {
     if (!writer) return;
-    unlink(writer->temporary_path);
+    if (writer->named) unlink(writer->temporary_path);
     writer_free(writer);
 }
 
 bool file_writer_reserve(FileWriter *writer, size_t length, Diag *diag) {
     if (writer->failed || !flush(writer, diag)) return false;
-    if (ftruncate(writer->fd, (off_t)length) == 0) return true;
-    report(diag, writer->path, "cannot be given its size");
+    if (ftruncate(writer->fd, (off_t)length) == 0 && name_temporary(writer)) return true;
+    report(diag, writer->path, "cannot be given its size or a name");
     writer->failed = true;
     return false;
 }

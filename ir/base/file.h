@@ -11,8 +11,9 @@
 /* Reads a regular file of at most limit_bytes; the text is terminated. Reports and returns NULL. */
 char *file_read(Arena *arena, const char *path, size_t limit_bytes, size_t *out_length, Diag *diag);
 
-/* A file under a temporary name beside `path`, which replaces `path` on commit (fsync, rename).
- * Without commit nothing is left behind. */
+/* A file without a name, or under a temporary one beside `path` where the file system has no such
+ * files, which replaces `path` on commit (fsync, rename). Without commit nothing is left behind; if
+ * the process is killed, the file with the temporary name is. */
 typedef struct FileWriter FileWriter;
 FileWriter *file_writer_open(const char *path, Diag *diag);
 bool file_writer_put(FileWriter *writer, const void *bytes, size_t length, Diag *diag);
@@ -20,7 +21,7 @@ bool file_writer_commit(FileWriter *writer, Diag *diag); /* frees the writer, ei
 void file_writer_abandon(FileWriter *writer);
 
 /* A file that several processes write at once. One opens it and commits it; reserve gives it its
- * size, and file_writer_temporary says where it lies meanwhile (the writer's), so that others open
+ * size and its temporary name, which file_writer_temporary says (the writer's), so that others open
  * it as parts: those of another size are refused. Parts may not overlap, nor reach into what the
  * writer itself puts. All must have closed their parts, and well, before the writer commits. */
 bool file_writer_reserve(FileWriter *writer, size_t length, Diag *diag);

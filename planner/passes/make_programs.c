@@ -11,15 +11,24 @@
 
 #include <string.h>
 
+typedef struct IntList {
+    int *items;
+    int count, capacity;
+} IntList;
+
 typedef struct Maker {
     PassContext *ctx;
     const Graph *in;
     int n_pipeline, n_chunks; /* p, v */
     int n_global;             /* p * v */
     int *first_block;         /* of each global chunk, and one past the last */
-    uint8_t *crosses;         /* [n_global - 1][n_nodes * MAX_OUTPUTS]: value passes border */
+    IntList *chunk_nodes; /* [N_PHASES][n_global]: ids of nodes, in order, without local leaves */
+    IntList *crossings;   /* [N_PHASES][n_global]: values that pass the border after the chunk */
+    IntList update_nodes;
     int n_values;
     uint8_t *param_stages; /* [n_nodes][p]: stage reads this parameter */
+    int *first_stage;      /* by parameter's id; p: no stage reads it */
+    int *n_stages;         /* by parameter's id: how many read it */
     const Node **param_of; /* of accumulators, states and what is computed from them */
     int *first_param;      /* by block + 1: its first parameter's id, or -1 */
     int *next_param;       /* by id: the next parameter of the same block, or -1 */
@@ -45,8 +54,23 @@ static bool is_local_leaf(const Node *node) {
     return OPS[node->op].flags & LEAF || node->op == OP_CONST;
 }
 
-static bool *border(Maker *m, int k) {
-    return (bool *)&m->crosses[(size_t)k * (size_t)m->n_values];
+static IntList *list_of(IntList *lists, const Maker *m, Phase phase, int chunk) {
+    return &lists[(int)phase * m->n_global + chunk];
+}
+
+static void list_push(const Maker *m, IntList *list, int item) {
+    ARENA_PUSH(m->ctx->arena, list->items, list->count, list->capacity, item);
+}
+
+static void list_nodes(Maker *m) {
+    for (int n = 0; n < m->in->n_nodes; n++) {
+        const Node *node = m->in->nodes[n];
+        if (node->phase == PHASE_UPDATE) {
+            list_push(m, &m->update_nodes, n);
+        } else if (!is_local_leaf(node)) {
+            list_push(m, list_of(m->chunk_nodes, m, node->phase, node->chunk), n);
+        }
+    }
 }
 
 /* The accumulator leaf that a chain value stands for, or NULL. */
@@ -55,18 +79,31 @@ static const Node *chain_leaf(const Node *node) {
     return node->op == OP_ACCUMULATOR ? node : NULL;
 }
 
+/* A value passes all borders from its own chunk to the farthest that reads it, either way. */
 static void find_crossings(Maker *m) {
+    Arena *arena = arena_create();
+    int *first = ARENA_ARRAY(arena, int, m->n_values), *last = ARENA_ARRAY(arena, int, m->n_values);
+    for (int v = 0; v < m->n_values; v++) {
+        first[v] = last[v] = m->in->nodes[v / MAX_OUTPUTS]->chunk;
+    }
     for (int n = 0; n < m->in->n_nodes; n++) {
         const Node *node = m->in->nodes[n];
         if (node->phase == PHASE_UPDATE) continue;
         for (int i = 0; i < node->n_inputs; i++) {
             Value input = node->inputs[i];
             if (is_local_leaf(input.node) || chain_leaf(input.node)) continue;
-            int from = input.node->chunk, to = node->chunk;
-            for (int k = from; k < to; k++) border(m, k)[value_index(input)] = true;
-            for (int k = to; k < from; k++) border(m, k)[value_index(input)] = true;
+            int v = value_index(input);
+            if (node->chunk < first[v]) first[v] = node->chunk;
+            if (node->chunk > last[v]) last[v] = node->chunk;
         }
     }
+    for (int v = 0; v < m->n_values; v++) {
+        Phase phase = m->in->nodes[v / MAX_OUTPUTS]->phase;
+        for (int k = first[v]; k < last[v]; k++) {
+            list_push(m, list_of(m->crossings, m, phase, k), v);
+        }
+    }
+    arena_destroy(arena);
 }
 
 static void list_params(Maker *m) {
@@ -117,22 +154,20 @@ static void find_params(Maker *m) {
     }
 }
 
-static int count_stages(const Maker *m, const Node *param) {
-    int count = 0;
-    for (int s = 0; s < m->n_pipeline; s++) {
-        count += m->param_stages[param->id * m->n_pipeline + s];
-    }
-    return count;
-}
-
 static bool on_stage(const Maker *m, const Node *param, int stage) {
     return m->param_stages[param->id * m->n_pipeline + stage];
 }
 
-static int first_stage(const Maker *m, const Node *param) {
-    int s = 0;
-    while (s < m->n_pipeline && !on_stage(m, param, s)) s++;
-    return s;
+static void find_stages(Maker *m) {
+    for (int n = 0; n < m->in->n_nodes; n++) {
+        m->first_stage[n] = m->n_pipeline;
+        if (m->in->nodes[n]->op != OP_PARAM) continue;
+        for (int stage = m->n_pipeline - 1; stage >= 0; stage--) {
+            if (!on_stage(m, m->in->nodes[n], stage)) continue;
+            m->first_stage[n] = stage;
+            m->n_stages[n]++;
+        }
+    }
 }
 
 static const char *tied_comm(Maker *m, const Node *param) {
@@ -232,12 +267,12 @@ static Node *copy_node(StageMaker *s, const Node *node, int chunk) {
 /* Receives or sends all values of one phase that pass border k, in order of their definition. */
 static void cross_border(StageMaker *s, int k, Phase phase, int chunk, bool receive) {
     Maker *m = s->maker;
-    int number = 0;
-    for (int v = 0; k >= 0 && k < m->n_global - 1 && v < m->n_values; v++) {
-        Node *old = m->in->nodes[v / MAX_OUTPUTS];
-        if (!border(m, k)[v] || old->phase != phase) continue;
-        Attr source = attr_int(ATTR_source, number++);
-        Value value = node_value(old, v % MAX_OUTPUTS);
+    if (k < 0 || k >= m->n_global - 1) return;
+    const IntList *crossings = list_of(m->crossings, m, phase, k);
+    for (int number = 0; number < crossings->count; number++) {
+        Node *old = m->in->nodes[crossings->items[number] / MAX_OUTPUTS];
+        Attr source = attr_int(ATTR_source, number);
+        Value value = node_value(old, crossings->items[number] % MAX_OUTPUTS);
         if (receive) {
             Node *recv = add(s, OP_RECV, NULL, 0, &source, 1, old, value_type(value), phase, chunk);
             recv->shardings[0] = *value_sharding(value);
@@ -253,12 +288,9 @@ static void make_chunk(StageMaker *s, int chunk, Phase phase) {
     Maker *m = s->maker;
     int global = chunk * m->n_pipeline + s->stage;
     bool forward = phase == PHASE_FORWARD;
+    const IntList *nodes = list_of(m->chunk_nodes, m, phase, global);
     cross_border(s, forward ? global - 1 : global, phase, chunk, true);
-    for (int n = 0; n < m->in->n_nodes; n++) {
-        const Node *node = m->in->nodes[n];
-        if (node->phase != phase || node->chunk != global || is_local_leaf(node)) continue;
-        copy_node(s, node, chunk);
-    }
+    for (int i = 0; i < nodes->count; i++) copy_node(s, m->in->nodes[nodes->items[i]], chunk);
     cross_border(s, forward ? global : global - 1, phase, chunk, false);
 }
 
@@ -267,7 +299,7 @@ static Value tied_gradient(StageMaker *s, Value old, int chunk) {
     Maker *m = s->maker;
     const Node *param = m->param_of[old.node->id];
     Value value = find_input(s, old, chunk);
-    if (!param || count_stages(m, param) < 2) return value;
+    if (!param || m->n_stages[param->id] < 2) return value;
     Value *known = &s->tied[value_index(old)];
     if (!known->node) {
         Attr comm = attr_string(ATTR_comm, tied_comm(m, param));
@@ -287,7 +319,7 @@ static void make_sum(StageMaker *s, const Node *node) {
     for (int i = 0; i < node->n_inputs; i++) {
         Value old = node->inputs[i];
         const Node *param = m->param_of[old.node->id];
-        if (param && first_stage(m, param) != s->stage) continue;
+        if (param && m->first_stage[param->id] != s->stage) continue;
         for (int c = 0; c < m->n_chunks; c++) {
             if (!local_at(s, c, old)->node) continue;
             inputs[n_inputs++] = *local_at(s, c, old);
@@ -335,7 +367,7 @@ static void make_update_node(StageMaker *s, const Node *node) {
     if (param) {
         if (!on_stage(m, param, s->stage)) return;
         chunk = chunk_on_stage(s, param);
-        if (node->op == OP_SUMSQ && first_stage(m, param) != s->stage) {
+        if (node->op == OP_SUMSQ && m->first_stage[param->id] != s->stage) {
             /* Counted elsewhere; but the message must come in the same order on all its stages. */
             tied_gradient(s, node->inputs[0], chunk);
             return;
@@ -375,12 +407,12 @@ static void make_update_node(StageMaker *s, const Node *node) {
 static void make_update(StageMaker *s) {
     Maker *m = s->maker;
     const Node *clip = NULL;
-    for (int n = 0; n < m->in->n_nodes; n++) {
-        if (m->in->nodes[n]->op == OP_CLIP_SCALE) clip = m->in->nodes[n];
+    for (int i = 0; i < m->update_nodes.count; i++) {
+        const Node *node = m->in->nodes[m->update_nodes.items[i]];
+        if (node->op == OP_CLIP_SCALE) clip = node;
     }
-    for (int n = 0; n < m->in->n_nodes; n++) {
-        const Node *node = m->in->nodes[n];
-        if (node->phase != PHASE_UPDATE) continue;
+    for (int i = 0; i < m->update_nodes.count; i++) {
+        const Node *node = m->in->nodes[m->update_nodes.items[i]];
         make_update_node(s, node);
         if (clip && node == clip->inputs[0].node) make_total(s, clip->inputs[0]);
     }
@@ -421,16 +453,21 @@ bool make_programs(const Graph *graph, PassContext *ctx, StageGraph *out_stages,
                .n_values = graph->n_nodes * MAX_OUTPUTS};
     m.n_global = m.n_pipeline * m.n_chunks;
     m.first_block = ARENA_ARRAY(arena, int, m.n_global + 1);
-    m.crosses = ARENA_ARRAY(arena, uint8_t, (size_t)m.n_global * (size_t)m.n_values + 1);
+    m.chunk_nodes = ARENA_ARRAY(arena, IntList, N_PHASES * m.n_global);
+    m.crossings = ARENA_ARRAY(arena, IntList, N_PHASES * m.n_global);
+    m.first_stage = ARENA_ARRAY(arena, int, graph->n_nodes + 1);
+    m.n_stages = ARENA_ARRAY(arena, int, graph->n_nodes + 1);
     m.param_stages = ARENA_ARRAY(arena, uint8_t, (size_t)graph->n_nodes * (size_t)m.n_pipeline);
     m.param_of = ARENA_ARRAY(arena, const Node *, graph->n_nodes + 1);
     for (int c = 0, b = 0; c <= m.n_global; c++) {
         while (b < ctx->n_blocks && ctx->chunk_of_block[b] < c) b++;
         m.first_block[c] = b;
     }
+    list_nodes(&m);
     find_crossings(&m);
     list_params(&m);
     find_params(&m);
+    find_stages(&m);
     for (int stage = 0; stage < m.n_pipeline; stage++) {
         out_stages[stage].graph = make_stage(&m, stage);
         settle_phases(out_stages[stage].graph);

@@ -21,8 +21,8 @@ within() {
         }
         BEGIN {
             n = split(line, word, " ")
-            seen = mib(word[2], word[3]); said = mib(word[10], word[11])
-            exit !(n > 11 && seen > said * 0.95 && seen < said * 1.05)
+            seen = mib(word[2], word[3]); said = mib(word[16], word[17])
+            exit !(n > 17 && seen > said * 0.95 && seen < said * 1.05)
         }'; then
         echo "ok resident memory: $name"
     else

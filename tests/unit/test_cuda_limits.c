@@ -4,9 +4,8 @@
  * Would catch: a grid that wraps around; a count that is cut off to 32 bits; a size that stops the
  * program where it should be refused; a real size that is refused without need.
  */
-#include "runtime/cuda/bind.h"
 #include "runtime/cuda/codegen.h"
-#include "runtime/cuda/kernels/args.h"
+#include "tests/unit/bind_node.h"
 #include "tests/unit/check.h"
 
 #include <string.h>
@@ -127,34 +126,6 @@ static const Limit LIMITS[] = {
      "has 2^31 heads or more in a batch, too many on CUDA"},
 };
 
-/* Addresses of operands and results: far apart, never followed. */
-static char *place(int i) {
-    return (char *)((uintptr_t)(i + 1) << 44);
-}
-
-static bool bind_last(const Graph *graph, CudaEmitter *emitter, Arena *arena, Diag *diag) {
-    Node *node = graph->nodes[graph->n_nodes - 1];
-    Binding b = {.graph = graph,
-                 .node = node,
-                 .arena = arena,
-                 .diag = diag,
-                 .n_micro = 1,
-                 .in = ARENA_ARRAY(arena, void *, node->n_inputs + 1),
-                 .in_local = ARENA_ARRAY(arena, Type, node->n_inputs + 1),
-                 .backend = emitter};
-    for (int i = 0; i < node->n_inputs; i++) {
-        b.in[i] = place(i);
-        b.in_local[i] = *value_type(node->inputs[i]);
-    }
-    for (int o = 0; o < node->n_outputs; o++) {
-        b.out[o] = place(node->n_inputs + o);
-        b.out_local[o] = node->types[o];
-    }
-    b.workspace = place(node->n_inputs + node->n_outputs);
-    b.workspace_bytes = cuda_workspace_bytes(node, b.in_local, b.out_local);
-    return cuda_bind(&b);
-}
-
 static void check_launches(const CommandList *list) {
     CHECK(list->count > 0, "no launches");
     for (int i = 0; i < list->count; i++) {
@@ -177,7 +148,7 @@ static void check_limit(const Limit *limit) {
     bool good = graph && graph_verify(graph, diag);
     CHECK(good, "%s", diag_text(diag));
     if (good) {
-        bool bound = bind_last(graph, &emitter, arena, diag);
+        bool bound = bind_last_node(graph, &emitter, arena, diag);
         CHECK(bound == !limit->refusal, "%s: %s", bound ? "bound" : "refused", diag_text(diag));
         if (bound) check_launches(&list);
         if (!bound && limit->refusal) {
@@ -190,97 +161,7 @@ static void check_limit(const Limit *limit) {
     arena_destroy(arena);
 }
 
-static AttentionKernels always_wgmma(void *user, const AttentionCommand *attention) {
-    (void)user;
-    return cuda_attention_has_wgmma(&attention->shape) ? ATTENTION_WGMMA : ATTENTION_MMA;
-}
-
-typedef struct WgmmaCase {
-    const char *dtype;
-    int head;
-    float scale;
-    const char *forward, *keys, *queries;            /* kernels */
-    int forward_shared, keys_shared, queries_shared; /* bytes */
-} WgmmaCase;
-
-/* The launches of one attention, or of its gradient, where those on wgmma are wanted. */
-static void check_wgmma_node(const WgmmaCase *c, bool backward) {
-    static const AttentionCheck CHECK_WGMMA = {always_wgmma, NULL};
-    Arena *arena = arena_create();
-    Diag *diag = diag_create();
-    CommandList list = {0};
-    CudaEmitter emitter = {.list = &list, .attention = &CHECK_WGMMA};
-    const char *q = arena_printf(arena, "%s[batch=2, seq=300, kv=3, head=%d]", c->dtype, c->head);
-    const char *lse = "f32[batch=2, seq=300, kv=3]";
-    const char *leaf = "%%%d = input() {name=\"\"} : %s\n";
-    const char *attrs =
-        arena_printf(arena, "{seq=seq, head=head, causal=1, scale=%g}", (double)c->scale);
-    const char *text = arena_printf(
-        arena, "graph \"\" mesh(t=1, d=1, p=1) {\nforward:\n%s%s%s}\n",
-        arena_printf(arena, leaf, 0, q), arena_printf(arena, leaf, 1, lse),
-        backward
-            ? arena_printf(arena,
-                           "%%2:3 = attention_grad(%%0, %%0, %%0, %%0, %%1, %%0) %s : "
-                           "%s, %s, %s\n",
-                           attrs, q, q, q)
-            : arena_printf(arena, "%%2:2 = attention(%%0, %%0, %%0) %s : %s, %s\n", attrs, q, lse));
-    int line = 1;
-    const Graph *graph = graph_parse(arena, "case", &text, &line, diag);
-    bool good = graph && bind_last(graph, &emitter, arena, diag);
-    CHECK(good && list.count == (backward ? 3 : 1), "%d launches: %s", list.count, diag_text(diag));
-    for (int i = backward; good && i < list.count; i++) { /* attention_delta_* is as it was */
-        const LaunchCommand *launch = &list.items[i].launch;
-        const char *name = !backward ? c->forward : i == 1 ? c->keys : c->queries;
-        int shared = !backward ? c->forward_shared : i == 1 ? c->keys_shared : c->queries_shared;
-        CHECK(strcmp(KERNELS[launch->kernel].name, name) == 0, "%s, not %s",
-              KERNELS[launch->kernel].name, name);
-        if (!shared) continue; /* not one on wgmma */
-        CHECK(launch->shared_bytes == shared, "%s: %d bytes of shared memory", name,
-              launch->shared_bytes);
-        CHECK(launch->threads == 256 && launch->grid.x == 2 * 3 * 3, "%s: %u blocks of %d", name,
-              launch->grid.x, launch->threads);
-    }
-    command_list_release(&list);
-    diag_destroy(diag);
-    arena_destroy(arena);
-}
-
-/* By hand: tiles of 128 rows, and four of 64 or 128, of 128 or 256 bytes; statistics besides. */
-static void test_wgmma(void) {
-    static const WgmmaCase CASES[] = {
-        {"bf16", 40, 0.1f, "attention_forward_64_wgmma_bf16", "attention_keys_64_wgmma_bf16",
-         "attention_queries_64_wgmma_bf16", 49152, 66560, 65536},
-        {"f16", 64, 0.1f, "attention_forward_64_wgmma_f16", "attention_keys_64_wgmma_f16",
-         "attention_queries_64_wgmma_f16", 49152, 66560, 65536},
-        {"bf16", 72, 0.1f, "attention_forward_128_wgmma_bf16", "attention_keys_128_wgmma_bf16",
-         "attention_queries_128_wgmma_bf16", 163840, 132096, 196608},
-        {"f16", 128, 0.1f, "attention_forward_128_wgmma_f16", "attention_keys_128_wgmma_f16",
-         "attention_queries_128_wgmma_f16", 163840, 132096, 196608},
-        /* short heads, odd heads, long heads, a scale that is not positive, f32 */
-        {"bf16", 32, 0.1f, "attention_forward_32_bf16", "attention_keys_32_bf16",
-         "attention_queries_32_bf16", 0, 0, 0},
-        {"bf16", 44, 0.1f, "attention_any_bf16", "attention_any_keys_bf16",
-         "attention_any_queries_bf16", 0, 0, 0},
-        {"bf16", 136, 0.1f, "attention_any_bf16", "attention_any_keys_bf16",
-         "attention_any_queries_bf16", 0, 0, 0},
-        {"f16", 64, -0.1f, "attention_any_f16", "attention_any_keys_f16",
-         "attention_any_queries_f16", 0, 0, 0},
-        {"f32", 64, 0.1f, "attention_any_f32", "attention_any_keys_f32",
-         "attention_any_queries_f32", 0, 0, 0},
-    };
-    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
-        char name[80];
-        snprintf(name, sizeof(name), "launches on wgmma: %s, heads of %d, scale %g", CASES[i].dtype,
-                 CASES[i].head, (double)CASES[i].scale);
-        check_begin(name);
-        check_wgmma_node(&CASES[i], false);
-        check_wgmma_node(&CASES[i], true);
-        check_end();
-    }
-}
-
 int main(void) {
-    test_wgmma();
     for (size_t i = 0; i < sizeof(LIMITS) / sizeof(LIMITS[0]); i++) check_limit(&LIMITS[i]);
     return check_report();
 }

@@ -1,12 +1,16 @@
 /* Files: whole or not at all, nothing odd read or replaced, errors that name the path. */
+#define _GNU_SOURCE /* O_TMPFILE */
 #include "ir/base/file.h"
 #include "ir/base/json.h"
 #include "tests/unit/check.h"
 
 #include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static char folder[64];
@@ -70,6 +74,37 @@ static void test_write_and_read(void) {
     file_writer_abandon(writer);
     CHECK(file_map(path, &map, diag) && map.length_bytes == 300000, "the old file changed");
     file_unmap(&map);
+    CHECK(count_files() == 1, "temporary files are left");
+    diag_destroy(diag);
+}
+
+/* In a process of its own, which is killed. */
+static void write_until_killed(const char *path, Diag *diag) {
+    static const char BYTES[100000];
+    pid_t child = fork();
+    if (child == 0) {
+        FileWriter *writer = file_writer_open(path, diag);
+        if (writer && file_writer_put(writer, BYTES, sizeof BYTES, diag)) raise(SIGKILL);
+        _exit(1);
+    }
+    int status = 0;
+    CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status), "could not write");
+}
+
+static void test_killed(void) {
+    Diag *diag = diag_create();
+    char *path = in_folder("a.txt");
+    int nameless = open(folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+    if (nameless < 0) {
+        puts("skip file: a killed writer: the file system has no files without a name");
+        diag_destroy(diag);
+        return;
+    }
+    close(nameless);
+    check_begin("file: of a killed writer nothing is left, but the old file is");
+    CHECK(file_write(path, "old", 3, diag), "%s", diag_text(diag));
+    write_until_killed(path, diag);
+    CHECK(has_text(path, "old"), "the old file changed");
     CHECK(count_files() == 1, "temporary files are left");
     diag_destroy(diag);
 }
@@ -143,6 +178,7 @@ int main(void) {
     if (!mkdtemp(folder)) return 1;
     arena = arena_create();
     test_write_and_read();
+    test_killed();
     test_refusals();
     test_json();
     const char *names[] = {"a.txt", "fifo", "link", "big", "x.json"};

@@ -337,7 +337,7 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
         clear_fragments(dp);
         multiply_rows<T, 2, KEYS>(ds, TileLane<HEAD>::by_rows(q_tile, in_tile),
                                   TileLane<HEAD>::by_columns(keys, 0));
-        if (first_key + KEYS > s.seq || (s.causal && (first_key + KEYS - 1) * s.group > row))
+        if (attention_hidden(s, row, first_key + KEYS - 1))
             attention_mask_scores(s, row + thread % 32 / 4, first_key + thread % 4 * 2, ds);
         multiply_rows<T, 2, KEYS>(dp, TileLane<HEAD>::by_rows(do_tile, in_tile),
                                   TileLane<HEAD>::by_columns(keys + KEY_BYTES, 0));

@@ -73,7 +73,7 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
         clear_fragments(scores);
         multiply_rows<T, 2, KEYS>(scores, TileLane<HEAD>::by_rows(q_tile, in_tile),
                                   TileLane<HEAD>::by_columns(keys, 0));
-        if (first_key + KEYS > s.seq || (s.causal && (first_key + KEYS - 1) * s.group > row))
+        if (attention_hidden(s, row, first_key + KEYS - 1))
             attention_mask_scores(s, row + thread % 32 / 4, first_key + thread % 4 * 2, scores);
 #pragma unroll
         for (int m = 0; m < 2; m++) {

@@ -155,7 +155,7 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
         wgmma_wait<1>();
         wgmma_pin(ds[0]);
         if (wgmma_meanwhile(s.seq)) {
-            if (first_key + KEYS > s.seq || (s.causal && (first_key + KEYS - 1) * s.group > row))
+            if (attention_hidden(s, row, first_key + KEYS - 1))
                 attention_mask_scores(s, row + thread % 32 / 4, first_key + thread % 4 * 2, ds);
 #pragma unroll
             for (int n = 0; n < KEYS / 8; n++) {

@@ -14,7 +14,7 @@ template <int KEYS>
 static __device__ __forceinline__ void mask(const AttentionSizes &s, int tile_row, int first_key,
                                             float (&scores)[1][KEYS / 8][4]) {
     int thread = thread_anew(), row = tile_row + thread / 32 * 16;
-    if (first_key + KEYS > s.seq || (s.causal && (first_key + KEYS - 1) * s.group > row))
+    if (attention_hidden(s, row, first_key + KEYS - 1))
         attention_mask_scores(s, row + thread % 32 / 4, first_key + thread % 4 * 2, scores);
 }
 
