@@ -112,7 +112,8 @@ EMULATE_FLAGS += $(OPTIMIZE) -fno-sanitize=vptr \
                  $(if $(findstring clang,$(CC)),-mllvm -asan-stack=0,--param asan-stack=0)
 endif
 ifneq ($(EMULATE_CXX),)
-EMULATE := $(EMULATED) $(patsubst tests/emulate/%,$B/emulate/%.o,$(wildcard \
+EMULATE := $(EMULATED) $(patsubst %.c,$B/%.o,$(wildcard tests/ptx/*.c)) \
+           $(patsubst tests/emulate/%,$B/emulate/%.o,$(wildcard \
              $(addprefix tests/emulate/,entries.cpp fiber.cpp launch.c probe.cu scheduler.cpp wgmma.cpp)))
 else
 EMULATE := $B/emulate/absent.c.o

@@ -58,6 +58,14 @@ void emulate_set_order(unsigned next) {
     order = next;
 }
 
+unsigned emulate_order(void) {
+    return order;
+}
+
+void emulate_report(const char *why) {
+    snprintf(error_text, sizeof(error_text), "%s", why);
+}
+
 static void set_error(const char *format, ...) {
     va_list args;
     if (failed) return;

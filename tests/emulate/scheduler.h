@@ -24,6 +24,9 @@ const char *emulate_error(void);
 /* 0: blocks and threads run in ascending order; 1: descending; more: another mixture each. The same
  * order always gives the same run. */
 void emulate_set_order(unsigned order);
+unsigned emulate_order(void);
+/* What emulate_error says, of a launch that something else did. */
+void emulate_report(const char *why);
 
 /* For kernels: */
 typedef struct EmulateIndex {

@@ -1,0 +1,90 @@
+/* The machine that runs a kernel: a block's warps, their registers, shared memory. Internal to
+ * tests/ptx. */
+#ifndef TESTS_PTX_MACHINE_H
+#define TESTS_PTX_MACHINE_H
+
+#include "tests/ptx/module.h"
+
+enum { WARP = 32, MOST_WARPS = 32, MOST_COPIES = 8192, MOST_TILES = 64, SHADOW_BYTES = 2 };
+
+/* What became of two bytes of shared memory. Threads are counted from 1; 0 is none. */
+typedef struct Shadow {
+    uint16_t writer, reader;
+    bool several_in_warp, several_warps;    /* read it since the last barrier, not only `reader` */
+    bool pending;                           /* a copy is under way */
+    uint32_t written_at, read_at;           /* the block's barriers before it */
+    uint32_t written_in_warp, read_in_warp; /* the warp's */
+    uint32_t handed;                        /* the writer's proxy fences before it */
+} Shadow;
+
+typedef struct Copy { /* cp.async */
+    uint32_t to;
+    uint64_t from;
+    int copied_bytes, group, lane;
+} Copy;
+
+/* One wgmma.mma_async, of one warp: 16 of its 64 rows. */
+typedef struct Tile {
+    int d, n_d; /* accumulators, in PtxKernel.lists */
+    int a;      /* fragments there, or -1: a_matrix */
+    uint64_t a_matrix, b_matrix;
+    int n, group, line;
+    bool bf16, add, b_by_k;
+    uint32_t first_byte, end_byte; /* of shared memory that it reads */
+} Tile;
+
+typedef enum WarpState { WARP_RUNS, WARP_AT_BARRIER, WARP_ENDED } WarpState;
+
+typedef struct Warp {
+    WarpState state;
+    int number, n_lanes, line;
+    uint32_t live;
+    int pc[WARP];
+    uint64_t (*registers)[WARP];
+    uint32_t *defined;          /* by register: lanes */
+    uint8_t *under_way;         /* by register: 1, a wgmma is to write it; 2, to read it */
+    uint32_t *changed;          /* by register: the count of instructions when it was written */
+    uint32_t n_done, fenced_at; /* instructions; the last wgmma.fence */
+    uint32_t epoch;             /* barriers of this warp */
+    uint32_t handed[WARP];      /* proxy fences, by lane */
+    int copy_group[WARP], n_copies;
+    Copy copies[MOST_COPIES];
+    int n_tiles, tile_group, n_issued;
+    Tile tiles[MOST_TILES];
+} Warp;
+
+typedef struct Machine {
+    const PtxLaunch *launch;
+    const PtxKernel *kernel;
+    unsigned block[3];
+    Warp *warps;
+    int n_warps;
+    unsigned char *shared;
+    Shadow *shadow; /* [shared_bytes / SHADOW_BYTES] */
+    uint32_t shared_bytes, epoch;
+    bool failed;
+} Machine;
+
+/* Ends the launch: what is wrong, at an instruction of a lane (-1: of the warp). */
+__attribute__((format(printf, 5, 6))) void
+machine_fail(Machine *m, const Warp *w, const Instruction *i, int lane, const char *format, ...);
+
+/* arithmetic.c: out[lane] from a, b, c; false: not known. */
+bool ptx_compute(const Instruction *i, const uint64_t *a, const uint64_t *b, const uint64_t *c,
+                 uint64_t *out);
+float ptx_widen(uint16_t bits, bool bf16);
+
+/* memory.c: ld, st, atom, cp, fence; false: failed. */
+bool memory_access(Machine *m, Warp *w, const Instruction *i, uint32_t mask);
+/* Notes an access of a lane; false: failed. */
+bool shared_read(Machine *m, Warp *w, const Instruction *i, int lane, uint32_t at, int bytes);
+bool shared_write(Machine *m, Warp *w, const Instruction *i, int lane, uint32_t at, int bytes);
+
+/* tensor.c: mma, ldmatrix, wgmma. */
+bool tensor_run(Machine *m, Warp *w, const Instruction *i);
+
+/* run.c: an operand of a lane; what a register becomes. */
+uint64_t warp_operand(const Machine *m, const Warp *w, const Operand *operand, int lane);
+void warp_set(Warp *w, int reg, int lane, uint64_t value);
+
+#endif

@@ -1,0 +1,261 @@
+/* Loads, stores and copies; and who may access which bytes of shared memory when. */
+#include "tests/ptx/machine.h"
+
+#include <string.h>
+
+/* Whether what another thread did, at the block's barrier `at` and its warp's `in_warp`, comes
+ * before what this lane does now. */
+static bool comes_before(const Machine *m, const Warp *w, int lane, uint16_t thread, uint32_t at,
+                         uint32_t in_warp) {
+    int other = thread - 1;
+    if (!thread || other == w->number * WARP + lane || at < m->epoch) return true;
+    return other / WARP == w->number && in_warp < w->epoch;
+}
+
+static bool check_place(Machine *m, Warp *w, const Instruction *i, int lane, uint32_t at,
+                        int bytes) {
+    if (at % (uint32_t)bytes) {
+        machine_fail(m, w, i, lane, "%d bytes of shared memory at %u are misaligned", bytes, at);
+    } else if (at + (uint32_t)bytes > m->shared_bytes || at + (uint32_t)bytes < at) {
+        machine_fail(m, w, i, lane, "%d bytes at %u are beyond the %u of shared memory", bytes, at,
+                     m->shared_bytes);
+    } else if (bytes < SHADOW_BYTES) {
+        machine_fail(m, w, i, lane, "single bytes of shared memory are not followed");
+    }
+    return !m->failed;
+}
+
+bool shared_read(Machine *m, Warp *w, const Instruction *i, int lane, uint32_t at, int bytes) {
+    if (!check_place(m, w, i, lane, at, bytes)) return false;
+    const uint16_t thread = (uint16_t)(w->number * WARP + lane + 1);
+    for (int k = 0; k < bytes / SHADOW_BYTES; k++) {
+        Shadow *s = &m->shadow[at / SHADOW_BYTES + (uint32_t)k];
+        if (s->pending)
+            machine_fail(m, w, i, lane, "reads shared memory at %u, a copy to which is under way",
+                         at);
+        else if (!s->writer)
+            machine_fail(m, w, i, lane, "reads shared memory at %u, which nothing wrote", at);
+        else if (!comes_before(m, w, lane, s->writer, s->written_at, s->written_in_warp))
+            machine_fail(m, w, i, lane,
+                         "reads shared memory at %u while thread %d writes it: no barrier between",
+                         at, s->writer - 1);
+        if (m->failed) return false;
+        if (!s->reader || s->read_at < m->epoch) {
+            s->several_in_warp = s->several_warps = false;
+        } else if (s->reader != thread) {
+            bool same_warp = (s->reader - 1) / WARP == w->number;
+            s->several_warps |= !same_warp;
+            s->several_in_warp = same_warp && s->read_in_warp == w->epoch;
+        }
+        s->reader = thread;
+        s->read_at = m->epoch;
+        s->read_in_warp = w->epoch;
+    }
+    return true;
+}
+
+/* A tile of a product under way may not change. */
+static bool is_in_tile(const Machine *m, uint32_t at, int bytes) {
+    for (int k = 0; k < m->n_warps && m->kernel->uses_wgmma; k++) {
+        const Warp *other = &m->warps[k];
+        for (int t = 0; t < other->n_tiles; t++) {
+            const Tile *tile = &other->tiles[t];
+            if (at < tile->end_byte && at + (uint32_t)bytes > tile->first_byte) return true;
+        }
+    }
+    return false;
+}
+
+bool shared_write(Machine *m, Warp *w, const Instruction *i, int lane, uint32_t at, int bytes) {
+    if (!check_place(m, w, i, lane, at, bytes)) return false;
+    const uint16_t thread = (uint16_t)(w->number * WARP + lane + 1);
+    if (is_in_tile(m, at, bytes))
+        machine_fail(m, w, i, lane, "writes shared memory at %u, a tile of a wgmma under way", at);
+    for (int k = 0; k < bytes / SHADOW_BYTES && !m->failed; k++) {
+        Shadow *s = &m->shadow[at / SHADOW_BYTES + (uint32_t)k];
+        bool other_reads = s->several_warps || s->several_in_warp;
+        if (s->reader && s->read_at == m->epoch &&
+            (other_reads ? s->several_warps || s->read_in_warp == w->epoch ||
+                               (s->reader - 1) / WARP != w->number
+                         : !comes_before(m, w, lane, s->reader, s->read_at, s->read_in_warp)))
+            machine_fail(
+                m, w, i, lane,
+                "writes shared memory at %u while thread %d%s reads it: no barrier between", at,
+                s->reader - 1, other_reads ? " or another" : "");
+        else if (!comes_before(m, w, lane, s->writer, s->written_at, s->written_in_warp))
+            machine_fail(m, w, i, lane,
+                         "writes shared memory at %u while thread %d does: no barrier between", at,
+                         s->writer - 1);
+        else if (s->pending)
+            machine_fail(m, w, i, lane, "writes shared memory at %u, a copy to which is under way",
+                         at);
+        s->writer = thread;
+        s->written_at = m->epoch;
+        s->written_in_warp = w->epoch;
+        s->handed = w->handed[lane];
+    }
+    return !m->failed;
+}
+
+/* --- ld, st, atom --- */
+
+static uint64_t element_of(const unsigned char *from, int bytes, char kind) {
+    uint64_t value = 0;
+    memcpy(&value, from, (size_t)bytes);
+    if (kind == 's' && bytes < 4 && value >> (bytes * 8 - 1)) value |= ~0ull << bytes * 8;
+    return bytes < 4 && kind == 's' ? (uint32_t)value : value;
+}
+
+/* Where a lane's access is on the host; NULL: failed. */
+static unsigned char *place_of(Machine *m, Warp *w, const Instruction *i, const Operand *memory,
+                               int lane, int bytes, bool writes) {
+    uint64_t at =
+        (uint64_t)memory->number + (memory->reg >= 0 ? w->registers[memory->reg][lane] : 0);
+    if (i->space == SPACE_SHARED) {
+        bool good = writes ? shared_write(m, w, i, lane, (uint32_t)at, bytes)
+                           : shared_read(m, w, i, lane, (uint32_t)at, bytes);
+        return good ? m->shared + (uint32_t)at : NULL;
+    }
+    if (i->space == SPACE_PARAM) {
+        if (at + (uint64_t)bytes > m->launch->args_bytes)
+            machine_fail(m, w, i, lane, "reads byte %d of an argument of %d", (int)at,
+                         (int)m->launch->args_bytes);
+        return m->failed ? NULL : (unsigned char *)(uintptr_t)m->launch->args + at;
+    }
+    if (at % (uint64_t)bytes || at < 4096)
+        machine_fail(m, w, i, lane, "%d bytes at %#llx are misaligned, or nothing is there", bytes,
+                     (unsigned long long)at);
+    return m->failed ? NULL : (unsigned char *)(uintptr_t)at;
+}
+
+static int register_at(const Machine *m, const Operand *operand, int k) {
+    return operand->kind == OPERAND_LIST ? m->kernel->lists[operand->reg + k] : operand->reg;
+}
+
+static bool load(Machine *m, Warp *w, const Instruction *i, uint32_t mask) {
+    const int bytes = i->type.bits / 8, n = vector_elements(i);
+    for (uint32_t left = mask; left; left &= left - 1) {
+        int lane = __builtin_ctz(left);
+        const unsigned char *from = place_of(m, w, i, &i->operands[1], lane, bytes * n, false);
+        if (!from) return false;
+        for (int k = 0; k < n; k++) {
+            warp_set(w, register_at(m, &i->operands[0], k), lane,
+                     element_of(from + k * bytes, bytes, i->type.kind));
+        }
+    }
+    return true;
+}
+
+static bool store(Machine *m, Warp *w, const Instruction *i, uint32_t mask) {
+    const int bytes = i->type.bits / 8, n = vector_elements(i);
+    const Operand *values = &i->operands[1];
+    for (uint32_t left = mask; left; left &= left - 1) {
+        int lane = __builtin_ctz(left);
+        unsigned char *to = place_of(m, w, i, &i->operands[0], lane, bytes * n, true);
+        if (!to) return false;
+        for (int k = 0; k < n; k++) {
+            uint64_t value;
+            if (values->kind == OPERAND_LIST) {
+                int item = m->kernel->lists[values->reg + k];
+                value = item < 0 ? (uint64_t)(-1 - item) : w->registers[item][lane];
+            } else {
+                value = warp_operand(m, w, values, lane);
+            }
+            memcpy(to + k * bytes, &value, (size_t)bytes);
+        }
+    }
+    return true;
+}
+
+/* atom.shared.add: lanes one after the other, and no race with each other. */
+static bool add_atomically(Machine *m, Warp *w, const Instruction *i, uint32_t mask) {
+    if (i->space != SPACE_SHARED || i->type.bits != 32 || i->type.kind == 'f')
+        return machine_fail(m, w, i, -1, "not known"), false;
+    for (uint32_t left = mask; left; left &= left - 1) {
+        int lane = __builtin_ctz(left);
+        uint32_t at =
+            (uint32_t)(warp_operand(m, w,
+                                    &(Operand){.kind = OPERAND_REGISTER, .reg = i->operands[1].reg},
+                                    lane) +
+                       (uint64_t)i->operands[1].number);
+        uint32_t old, sum;
+        if (!check_place(m, w, i, lane, at, 4)) return false;
+        memcpy(&old, m->shared + at, 4);
+        sum = old + (uint32_t)warp_operand(m, w, &i->operands[2], lane);
+        memcpy(m->shared + at, &sum, 4);
+        warp_set(w, i->operands[0].reg, lane, old);
+    }
+    return true;
+}
+
+/* --- cp.async --- */
+
+static void mark_pending(Machine *m, uint32_t at, bool pending) {
+    for (int k = 0; k < 16 / SHADOW_BYTES; k++)
+        m->shadow[at / SHADOW_BYTES + (uint32_t)k].pending = pending;
+}
+
+/* [to], [from], 16, bytes: what is copied, the rest becomes zero. */
+static bool start_copies(Machine *m, Warp *w, const Instruction *i, uint32_t mask) {
+    for (uint32_t left = mask; left; left &= left - 1) {
+        int lane = __builtin_ctz(left);
+        Copy copy = {.to = (uint32_t)(w->registers[i->operands[0].reg][lane] +
+                                      (uint64_t)i->operands[0].number),
+                     .from =
+                         w->registers[i->operands[1].reg][lane] + (uint64_t)i->operands[1].number,
+                     .copied_bytes = 16,
+                     .group = w->copy_group[lane],
+                     .lane = lane};
+        if (i->n_operands > 3) copy.copied_bytes = (int)warp_operand(m, w, &i->operands[3], lane);
+        if (warp_operand(m, w, &i->operands[2], lane) != 16 || copy.copied_bytes < 0 ||
+            copy.copied_bytes > 16)
+            machine_fail(m, w, i, lane, "copies of 16 bytes only, at most %d", copy.copied_bytes);
+        if (copy.copied_bytes && copy.from % 16)
+            machine_fail(m, w, i, lane, "copies from %#llx, which is misaligned",
+                         (unsigned long long)copy.from);
+        if (w->n_copies == MOST_COPIES) machine_fail(m, w, i, lane, "too many copies under way");
+        if (m->failed || !shared_write(m, w, i, lane, copy.to, 16)) return false;
+        memset(m->shared + copy.to, 0xff, 16);
+        mark_pending(m, copy.to, true);
+        w->copies[w->n_copies++] = copy;
+    }
+    return true;
+}
+
+static void finish_copies(Machine *m, Warp *w, uint32_t mask, int pending_groups) {
+    int kept = 0;
+    for (int k = 0; k < w->n_copies; k++) {
+        const Copy copy = w->copies[k];
+        if (!(mask >> copy.lane & 1) || copy.group >= w->copy_group[copy.lane] - pending_groups) {
+            w->copies[kept++] = copy;
+            continue;
+        }
+        memset(m->shared + copy.to, 0, 16);
+        if (copy.copied_bytes)
+            memcpy(m->shared + copy.to, (const void *)(uintptr_t)copy.from,
+                   (size_t)copy.copied_bytes);
+        mark_pending(m, copy.to, false);
+        for (int b = 0; b < 16 / SHADOW_BYTES; b++)
+            m->shadow[copy.to / SHADOW_BYTES + (uint32_t)b].handed = w->handed[copy.lane];
+    }
+    w->n_copies = kept;
+}
+
+bool memory_access(Machine *m, Warp *w, const Instruction *i, uint32_t mask) {
+    switch (i->op) {
+    case PTX_ld: return load(m, w, i, mask);
+    case PTX_st: return store(m, w, i, mask);
+    case PTX_atom: return add_atomically(m, w, i, mask);
+    case PTX_fence:
+        for (int lane = 0; lane < WARP; lane++) w->handed[lane] += mask >> lane & 1;
+        return true;
+    default: break;
+    }
+    if (i->mode == MODE_ASYNC) return start_copies(m, w, i, mask);
+    if (i->mode == MODE_COMMIT) {
+        for (int lane = 0; lane < WARP; lane++) w->copy_group[lane] += mask >> lane & 1;
+    } else {
+        finish_copies(m, w, mask, (int)i->operands[0].number);
+    }
+    return true;
+}
