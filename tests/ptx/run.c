@@ -108,11 +108,13 @@ static bool check_register(Machine *m, Warp *w, const Instruction *i, int reg, u
 static bool check_operands(Machine *m, Warp *w, const Instruction *i, uint32_t mask) {
     if (i->op == PTX_wgmma && i->mode == MODE_MMA_ASYNC) return true; /* has its own rules */
     int n_results = count_results(i);
+    /* nvcc packs {x, nothing} where only the low half is used. */
+    bool packs = i->op == PTX_mov && i->operands[1].kind == OPERAND_LIST;
     for (int k = 0; k < i->n_operands; k++) {
         const Operand *operand = &i->operands[k];
         bool written = k < n_results;
         if (operand->kind == OPERAND_LIST) {
-            for (int e = 0; e < operand->second; e++) {
+            for (int e = 0; e < (packs ? 1 : operand->second); e++) {
                 int reg = m->kernel->lists[operand->reg + e];
                 if (reg >= 0 && !check_register(m, w, i, reg, mask, written)) return false;
             }
