@@ -46,6 +46,7 @@ endif
 ifdef HAVE_CUDA
 FLAGS   += -DHAVE_CUDA -isystem $(CUDA_HOME)/include
 KERNELS := $(sort $(wildcard runtime/cuda/kernels/*.cu))
+PTX     := $(KERNELS:runtime/cuda/kernels/%.cu=build/ptx/%.ptx)
 FATBINS := $(KERNELS:runtime/cuda/kernels/%.cu=build/fatbin/%.o) build/fatbin/list.o
 # Ampere, Hopper, Blackwell, and PTX for what comes later.
 NVCCFLAGS ?= -O3 --compress-mode=size -gencode=arch=compute_80,code=[sm_80,compute_80] \
@@ -176,6 +177,11 @@ build/fatbin/%.o: build/fatbin/%.fatbin
 	@printf '.section .rodata\n.balign 64\n.globl fatbin_$*\nfatbin_$*:\n.incbin "$<"\n%s\n' \
 	  '.section .note.GNU-stack,"",%progbits' | $(CC) -x assembler -c -o $@ -
 
+# What nvcc makes of the kernels before ptxas, for the tests that run it (tests/ptx).
+build/ptx/%.ptx: runtime/cuda/kernels/%.cu
+	@mkdir -p $(@D)
+	$(NVCC) -O3 -arch=compute_90a -std=c++17 -I. -MMD -MF $@.d -ptx -o $@ $<
+
 build/fatbin/list.o: $(KERNELS) Makefile
 	@mkdir -p $(@D)
 	@{ for k in $(KERNELS:runtime/cuda/kernels/%.cu=%); do echo "extern const char fatbin_$$k[];"; done; \
@@ -184,7 +190,7 @@ build/fatbin/list.o: $(KERNELS) Makefile
 	   for k in $(KERNELS:runtime/cuda/kernels/%.cu=%); do echo "fatbin_$$k,"; done; echo '};'; \
 	   echo 'const int N_CUDA_FATBINS = $(words $(KERNELS));'; } | $(CC) -x c -c -o $@ -
 
-tests: $(TESTS)
+tests: $(TESTS) $(PTX)
 
 $B/tests/%: tests/unit/%.c $B/libsupport.a $B/libemulate.a $B/libperilune.a $B/flags
 	@mkdir -p $(@D)
@@ -208,7 +214,7 @@ $B/libraries:
 	        'apt-get install $(PACKAGES)' >&2; exit 1; }
 	@touch $@
 
--include $(OBJECTS:.o=.d) $(KERNELS:runtime/cuda/kernels/%.cu=build/fatbin/%.fatbin.d) \
+-include $(OBJECTS:.o=.d) $(KERNELS:runtime/cuda/kernels/%.cu=build/fatbin/%.fatbin.d) $(PTX:=.d) \
          $(SUPPORT:.o=.d) $(EMULATE:.o=.d) $(TESTS:=.d) $(BENCHES:=.d)
 
 help:
