@@ -58,9 +58,9 @@ bool shared_read(Machine *m, Warp *w, const Instruction *i, int lane, uint32_t a
 static bool is_in_tile(const Machine *m, uint32_t at, int bytes) {
     for (int k = 0; k < m->n_warps && m->kernel->uses_wgmma; k++) {
         const Warp *other = &m->warps[k];
-        for (int t = 0; t < other->n_tiles; t++) {
-            const Tile *tile = &other->tiles[t];
-            if (at < tile->end_byte && at + (uint32_t)bytes > tile->first_byte) return true;
+        for (int t = 0; t < 2 * other->n_tiles; t++) {
+            const Range *reads = &other->tiles[t / 2].reads[t % 2];
+            if (at < reads->end && at + (uint32_t)bytes > reads->first) return true;
         }
     }
     return false;
