@@ -171,9 +171,10 @@ static void finish_trial(Trial *t, KernelCache *cache) {
 
 static void run_trial(Trial *t) {
     if (t->launch.grid.x) {
-        GeneratedFunction *run = generated_host_function(t->launch.kernel);
-        CHECK(run != NULL, "%s: not compiled", t->name);
-        if (run) run(t->launch.grid, t->launch.threads, &t->launch.args);
+        const char *why = "";
+        CHECK(generated_host_run(t->launch.kernel, t->launch.grid, t->launch.threads,
+                                 &t->launch.args, &why),
+              "%s: %s", t->name, why);
     }
     bool exact = is_exact(&t->expr);
     for (int o = 0; o < t->expr.n_outputs; o++) {
@@ -431,10 +432,10 @@ static void check_wide(Arena *arena) {
           launch.grid.x);
     launch.args.n_chunks = DONE * WIDTH / 4;
     launch.grid.x = DONE * WIDTH / 4 / FUSED_THREADS;
-    bool good = generated_host_compile(cache, &why);
+    bool good = generated_host_compile(cache, &why) &&
+                generated_host_run(launch.kernel, launch.grid, launch.threads, &launch.args, &why);
     CHECK(good, "%s", why);
     if (good) {
-        generated_host_function(launch.kernel)(launch.grid, launch.threads, &launch.args);
         for (int i = 0; i < DONE * WIDTH; i++) {
             CHECK(y[i] == x[i] + bias[i % WIDTH], "element %d", i);
         }
