@@ -45,10 +45,10 @@ typedef struct Warp {
     uint32_t live;
     int pc[WARP];
     uint64_t (*registers)[WARP];
-    uint32_t *defined;          /* by register: lanes */
-    uint8_t *under_way;         /* by register: 1, a wgmma is to write it; 2, to read it */
-    uint32_t *changed;          /* by register: the count of instructions when it was written */
-    uint32_t n_done, fenced_at; /* instructions; the last wgmma.fence */
+    uint32_t *defined;  /* by register: lanes */
+    uint8_t *under_way; /* by register: 1, a wgmma is to write it; 2, to read it */
+    uint32_t *touched;  /* by register: the count of instructions when it was last accessed */
+    uint32_t n_done, fenced_at; /* instructions; the last wgmma.fence, 0: none */
     uint32_t epoch;             /* barriers of this warp */
     uint32_t handed[WARP];      /* proxy fences, by lane */
     int copy_group[WARP], n_copies;

@@ -156,8 +156,8 @@ static bool take_registers(Machine *m, Warp *w, const Instruction *i, const int 
         int r = registers[k];
         if (w->under_way[r] && w->under_way[r] != as)
             machine_fail(m, w, i, -1, "a register of another operation under way");
-        else if (!w->under_way[r] && w->changed[r] > w->fenced_at)
-            machine_fail(m, w, i, -1, "register %d of its list changed after the last wgmma.fence",
+        else if (!w->fenced_at || (!w->under_way[r] && w->touched[r] > w->fenced_at))
+            machine_fail(m, w, i, -1, "no wgmma.fence since register %d of its list was accessed",
                          k);
         else if (reads && !w->under_way[r] && ~w->defined[r])
             machine_fail(m, w, i, -1, "register %d of its list was not written", k);
