@@ -311,6 +311,13 @@ static bool read_slurm_master(const Variables *variables, LaunchEnvironment *out
     if (out->master_host[0] || !list || out->local_world == out->world) {
         return settle_master_host(variables, "SLURM_NTASKS", "set it to the host of rank 0", out);
     }
+    const char *distribution = find(variables, "SLURM_DISTRIBUTION");
+    if (distribution && strcmp(distribution, "arbitrary") == 0) { /* the list is sorted all the same */
+        diag_error(variables->diag, NO_LOC,
+                   "SLURM_DISTRIBUTION is 'arbitrary': rank 0 need not be on the first host of the "
+                   "step; set MASTER_ADDR to the host of rank 0");
+        return false;
+    }
     if (!nodelist_find_host(list, 0, out->master_host, sizeof out->master_host, &n_hosts, &why)) {
         diag_error(variables->diag, NO_LOC, "%s is '%s': %s", name, show(list).text, why);
         return false;
