@@ -258,9 +258,27 @@ static bool read_hydra(const Variables *variables, LaunchEnvironment *out) {
 
 /* --- Slurm --- */
 
+/* The numbers from here on are no steps of srun's: 0xfffffffa is salloc's own shell, then come
+ * batch scripts and what is below them (slurm.h). */
+static const int64_t FIRST_SPECIAL_STEP = 0xfffffffa;
+
 static const char *slurm_step(const Variables *variables) {
     const char *name;
     return find_either(variables, "SLURM_STEP_ID", "SLURM_STEPID", &name);
+}
+
+/* A batch script and salloc's shell are "rank 0 of all" too, and would wait for the others for
+ * ever. */
+static bool check_started_by_srun(const Variables *variables, const LaunchEnvironment *launch) {
+    const char *step = slurm_step(variables);
+    int64_t number;
+    bool special = step && parse_number(step, FIRST_SPECIAL_STEP, INT64_MAX, &number);
+    if (launch->world == 1 || (step && !special)) return true;
+    diag_error(variables->diag, NO_LOC,
+               "SLURM_NTASKS is '%d', but SLURM_STEP_ID is %s%s: this process was not started by "
+               "srun; use srun, or set RANK=0 WORLD_SIZE=1 to run alone",
+               launch->world, step ? show(step).text : "not set", step ? ", salloc's own" : "");
+    return false;
 }
 
 /* How many tasks of the step run on this node. */
@@ -312,7 +330,8 @@ static bool read_slurm_master(const Variables *variables, LaunchEnvironment *out
         return settle_master_host(variables, "SLURM_NTASKS", "set it to the host of rank 0", out);
     }
     const char *distribution = find(variables, "SLURM_DISTRIBUTION");
-    if (distribution && strcmp(distribution, "arbitrary") == 0) { /* the list is sorted all the same */
+    if (distribution &&
+        strcmp(distribution, "arbitrary") == 0) { /* the list is sorted all the same */
         diag_error(variables->diag, NO_LOC,
                    "SLURM_DISTRIBUTION is 'arbitrary': rank 0 need not be on the first host of the "
                    "step; set MASTER_ADDR to the host of rank 0");
@@ -331,14 +350,7 @@ static bool read_slurm(const Variables *variables, LaunchEnvironment *out) {
     out->kind = LAUNCH_SLURM;
     out->port = LAUNCH_DEFAULT_PORT;
     if (!read_rank(variables, "SLURM_PROCID", "SLURM_NTASKS", out)) return false;
-    /* A batch script itself is "rank 0 of all" too, and would wait for the others for ever. */
-    if (out->world > 1 && !step) {
-        diag_error(variables->diag, NO_LOC,
-                   "SLURM_NTASKS is '%d', but SLURM_STEP_ID is not set: this process was not "
-                   "started by srun; use srun, or set RANK=0 WORLD_SIZE=1 to run alone",
-                   out->world);
-        return false;
-    }
+    if (!check_started_by_srun(variables, out)) return false;
     if (out->world > 1 || find(variables, "SLURM_LOCALID")) {
         if (!read_needed(variables, "SLURM_LOCALID", "SLURM_PROCID", 0, LAUNCH_MAX_RANKS - 1,
                          &out->local_rank)) {
@@ -402,6 +414,14 @@ bool launch_read_environment(LaunchEnvironment *out, Diag *diag) {
     return launch_read(out, lookup_environment, NULL, diag);
 }
 
+ShownHost launch_show_host(const char *host) {
+    ShownHost shown;
+    bool numeric_v6 = strchr(host, ':') != NULL;
+    snprintf(shown.text, sizeof shown.text, "%s%.*s%s", numeric_v6 ? "[" : "",
+             LAUNCH_HOST_BYTES - 1, host, numeric_v6 ? "]" : "");
+    return shown;
+}
+
 void launch_describe(const LaunchEnvironment *launch, StrBuf *out) {
     static const char *const starters[] = {
         [LAUNCH_ALONE] = "",
@@ -414,9 +434,8 @@ void launch_describe(const LaunchEnvironment *launch, StrBuf *out) {
         strbuf_printf(out, "one process on %s", launch->host);
         return;
     }
-    bool numeric_v6 = strchr(launch->master_host, ':') != NULL;
-    strbuf_printf(out, "rank %d of %d on %s (%d of %d there), told by %s; rank 0 at %s%s%s:%d",
+    strbuf_printf(out, "rank %d of %d on %s (%d of %d there), told by %s; rank 0 at %s:%d",
                   launch->rank, launch->world, launch->host, launch->local_rank,
-                  launch->local_world, starters[launch->kind], numeric_v6 ? "[" : "",
-                  launch->master_host, numeric_v6 ? "]" : "", launch->port);
+                  launch->local_world, starters[launch->kind],
+                  launch_show_host(launch->master_host).text, launch->port);
 }

@@ -66,6 +66,12 @@ bool launch_read(LaunchEnvironment *out, LaunchLookup *lookup, const void *state
 /* From this process' environment. */
 bool launch_read_environment(LaunchEnvironment *out, Diag *diag);
 
+/* As it is written before a port: an IPv6 address in brackets. */
+typedef struct ShownHost {
+    char text[LAUNCH_HOST_BYTES + 2];
+} ShownHost;
+ShownHost launch_show_host(const char *host);
+
 /* One line without its end: "rank 3 of 8 on gpu-a2 (1 of 4 there), told by srun; rank 0 at
  * gpu-a1:23456". */
 void launch_describe(const LaunchEnvironment *launch, StrBuf *out);

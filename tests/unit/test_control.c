@@ -145,6 +145,10 @@ static void test_missing(void) {
     job_finish_rank(&job, 1);
     check_said(&job, 1, "rank 1 found no rank 0 at 127.0.0.1:");
     check_said(&job, 1, "within 0.5 s: Connection refused");
+    job.host = "::1";
+    job_start_rank(&job, 1);
+    job_finish_rank(&job, 1);
+    check_said(&job, 1, "rank 1 found no rank 0 at [::1]:");
 }
 
 static void test_port_in_use(void) {
@@ -233,8 +237,8 @@ static struct sockaddr_in loopback_at(int port) {
 static int listen_deaf(int port, int fillers[2]) {
     struct sockaddr_in address = loopback_at(port);
     int fd = socket(AF_INET, SOCK_STREAM, 0);
-    bool ok = fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof address) == 0 &&
-              listen(fd, 0) == 0;
+    bool ok =
+        fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof address) == 0 && listen(fd, 0) == 0;
     for (int i = 0; i < 2; i++) {
         fillers[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
         int rc = connect(fillers[i], (struct sockaddr *)&address, sizeof address);
@@ -251,13 +255,12 @@ static void test_deaf_address(void) {
     int deaf = listen_deaf(deaf_port, fillers), port = find_free_port("127.0.0.1");
     int listener = socket_listen("127.0.0.1", port, why);
     struct sockaddr_in first = loopback_at(deaf_port), second = loopback_at(port);
-    struct addrinfo addresses[2] = {{.ai_family = AF_INET,
-                                     .ai_addr = (struct sockaddr *)&first,
-                                     .ai_addrlen = sizeof first,
-                                     .ai_next = &addresses[1]},
-                                    {.ai_family = AF_INET,
-                                     .ai_addr = (struct sockaddr *)&second,
-                                     .ai_addrlen = sizeof second}};
+    struct addrinfo addresses[2] = {
+        {.ai_family = AF_INET,
+         .ai_addr = (struct sockaddr *)&first,
+         .ai_addrlen = sizeof first,
+         .ai_next = &addresses[1]},
+        {.ai_family = AF_INET, .ai_addr = (struct sockaddr *)&second, .ai_addrlen = sizeof second}};
     double begin = socket_now();
     int fd = socket_connect_any(addresses, 2, why);
     double seconds = socket_now() - begin;

@@ -213,6 +213,11 @@ static const char *const bad[][2] = {
     {"SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_LOCALID=0",
      "SLURM_NTASKS is '8', but SLURM_STEP_ID is not set: this process was not started by srun; use "
      "srun, or set RANK=0 WORLD_SIZE=1 to run alone"},
+    /* the shell of salloc -n4 under LaunchParameters=use_interactive_step (Slurm 22.05) */
+    {"SLURM_LOCALID=0 SLURM_NTASKS=4 SLURM_PROCID=0 SLURM_STEP_ID=4294967290 "
+     "SLURM_STEP_NODELIST=node1 SLURM_STEP_TASKS_PER_NODE=1 SLURM_TASKS_PER_NODE=3,1",
+     "SLURM_NTASKS is '4', but SLURM_STEP_ID is 4294967290, salloc's own: this process was not "
+     "started by srun; use srun, or set RANK=0 WORLD_SIZE=1 to run alone"},
     {SRUN "SLURM_PROCID=0 SLURM_NTASKS=8",
      "SLURM_TASKS_PER_NODE is not set, but SLURM_NTASKS is '8'; start with srun"},
     {SRUN "SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_TASKS_PER_NODE=2(x3)",
