@@ -377,8 +377,11 @@ static bool read_slurm(const Variables *variables, LaunchEnvironment *out) {
 
 /* --- entry --- */
 
-/* With srun --mpi=pmi2 tasks have PMI's variables too, and they say the same. */
+/* With srun --mpi=pmi2 tasks have PMI's variables too, and they say the same. So may chance have it
+ * where srun has started hydra's proxies and these the processes: they then have hydra's own too.
+ */
 static bool slurm_says_the_same(const Variables *variables) {
+    if (find(variables, "MPI_LOCALRANKID")) return false;
     const char *rank = find(variables, "SLURM_PROCID"), *pmi_rank = find(variables, "PMI_RANK");
     const char *size = find(variables, "SLURM_NTASKS"), *pmi_size = find(variables, "PMI_SIZE");
     return rank && size && pmi_rank && pmi_size && strcmp(rank, pmi_rank) == 0 &&
