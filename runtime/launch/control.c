@@ -112,6 +112,9 @@ static Control *create(const ControlOptions *options) {
     pthread_condattr_destroy(&attributes);
     pthread_mutex_init(&control->lock, NULL);
     control->options = *options;
+    if (options->stuck_s > 0) { /* only heartbeats tell */
+        control->options.heartbeat_s = fmin(options->heartbeat_s, options->stuck_s / 4);
+    }
     snprintf(control->master_host, sizeof control->master_host, "%s", options->master_host);
     snprintf(control->host, sizeof control->host, "%s", options->host);
     snprintf(control->job, sizeof control->job, "%s", options->job);

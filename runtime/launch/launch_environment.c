@@ -195,6 +195,16 @@ static bool read_torchrun_local(const Variables *variables, LaunchEnvironment *o
            check_local(variables, "LOCAL_RANK", "LOCAL_WORLD_SIZE", out);
 }
 
+/* PyTorchJob's first operator tells rank 0 that it is at "localhost", and the others the name of
+ * its pod: it must listen for them too. */
+static void open_pod(const Variables *variables, LaunchEnvironment *out) {
+    bool alone = out->world == 1 || find(variables, "LOCAL_WORLD_SIZE");
+    if (alone || out->rank != 0 || !find(variables, "KUBERNETES_SERVICE_HOST")) return;
+    if (strcmp(out->master_host, "localhost") != 0) return;
+    snprintf(out->master_host, sizeof out->master_host, "%s", out->host);
+    out->local_world = 1;
+}
+
 static bool read_torchrun(const Variables *variables, LaunchEnvironment *out) {
     const char *agent_store = find(variables, "TORCHELASTIC_USE_AGENT_STORE");
     out->kind = LAUNCH_TORCHRUN;
@@ -207,6 +217,7 @@ static bool read_torchrun(const Variables *variables, LaunchEnvironment *out) {
     if (agent_store && strcmp(agent_store, "True") == 0) {
         out->port = out->port == MAX_PORT ? MAX_PORT - 1 : out->port + 1;
     }
+    open_pod(variables, out);
     return read_job(variables, find(variables, "TORCHELASTIC_RUN_ID"), NULL, out);
 }
 
@@ -330,8 +341,8 @@ static bool read_slurm_master(const Variables *variables, LaunchEnvironment *out
         return settle_master_host(variables, "SLURM_NTASKS", "set it to the host of rank 0", out);
     }
     const char *distribution = find(variables, "SLURM_DISTRIBUTION");
-    if (distribution &&
-        strcmp(distribution, "arbitrary") == 0) { /* the list is sorted all the same */
+    /* The list is sorted all the same. */
+    if (distribution && strcmp(distribution, "arbitrary") == 0) {
         diag_error(variables->diag, NO_LOC,
                    "SLURM_DISTRIBUTION is 'arbitrary': rank 0 need not be on the first host of the "
                    "step; set MASTER_ADDR to the host of rank 0");

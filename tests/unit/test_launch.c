@@ -167,6 +167,28 @@ static void test_good(void) {
     }
 }
 
+/* What kubeflow/pytorch-operator v1 sets (setClusterSpec in pod.go). */
+static void test_first_pod(void) {
+    static const char *const texts[] = {
+        "RANK=0 WORLD_SIZE=4 MASTER_ADDR=localhost MASTER_PORT=23456 "
+        "KUBERNETES_SERVICE_HOST=10.0.0.1",
+        "RANK=0 WORLD_SIZE=4 MASTER_ADDR=localhost MASTER_PORT=23456"};
+    check_begin("launch: rank 0 of a PyTorchJob listens for other pods, elsewhere not");
+    for (int pod = 0; pod < 2; pod++) {
+        Environment environment;
+        LaunchEnvironment launch;
+        Diag *diag = diag_create();
+        environment_read(&environment, texts[pod]);
+        CHECK(launch_read(&launch, environment_find, &environment, diag), "%s", diag_text(diag));
+        const char *master = pod == 0 ? launch.host : "localhost";
+        CHECK(strcmp(launch.master_host, master) == 0 && launch.port == 23456, "%s:%d",
+              launch.master_host, launch.port);
+        CHECK(launch.local_rank == 0 && launch.local_world == (pod == 0 ? 1 : 4), "%d of %d",
+              launch.local_rank, launch.local_world);
+        diag_destroy(diag);
+    }
+}
+
 #define SRUN "SLURM_STEP_ID=0 SLURM_LOCALID=0 "
 #define OMPI "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 "
 
@@ -438,6 +460,7 @@ static void test_tasks(void) {
 
 int main(void) {
     test_good();
+    test_first_pod();
     test_bad();
     test_describe();
     test_nodelist();
