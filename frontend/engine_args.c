@@ -111,7 +111,6 @@ bool engine_args_release(EngineOptions *options, bool good) {
 bool engine_args_agree(const EngineOptions *options, bool own) {
     unsigned char answer = own;
     if (!options->control) return own;
-    /* A lost rank: the step that follows says so. */
-    if (!control_broadcast(options->control, 0, &answer, 1)) return true;
-    return answer != 0;
+    /* A lost rank: what follows, a step or the end, says so. */
+    return control_broadcast(options->control, 0, &answer, 1) && answer != 0;
 }

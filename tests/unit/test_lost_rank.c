@@ -4,6 +4,7 @@
  * Would catch: what the dead rank did not send taken for a diverged loss, for a validation loss or
  * for weights.
  */
+#include "frontend/engine_args.h"
 #include "ir/base/file.h"
 #include "runtime/engine_internal.h"
 #include "tests/unit/control_job.h"
@@ -21,9 +22,11 @@ static const char LOST[] = "rank 1 (host-1) was lost before its first step (its 
 static const char OLD[] = "what was there";
 static char path[64];
 
+const CliCommand CLI_COMMANDS[] = {{0}}; /* main.c's, which is not here */
+
 /* --- a backend that has always just done its work; the victim's dies --- */
 
-static enum { DIES_IN_STEP, DIES_IN_EVALUATION, DIES_IN_SAVING } death;
+static enum { DIES_IN_STEP, DIES_AFTER_STEP, DIES_IN_EVALUATION, DIES_IN_SAVING } death;
 static bool is_victim;
 static int n_views;
 
@@ -51,6 +54,10 @@ static bool act(Engine *engine, Diag *diag) {
     StepResult result;
     double loss;
     if (death == DIES_IN_STEP) return engine_step(engine, 1, tokens, tokens, 1e-3, &result, diag);
+    if (death == DIES_AFTER_STEP) { /* where ranks agree whether to stop: that is no interruption */
+        if (is_victim) raise(SIGKILL);
+        return engine_args_agree(&(EngineOptions){.control = engine->control}, true);
+    }
     if (death == DIES_IN_EVALUATION) return engine_evaluate(engine, tokens, tokens, &loss, diag);
     if (is_victim) see_no_files();
     return engine_save_state(engine, path, &(TrainingPlace){1, 1, "a text"}, diag);
@@ -75,8 +82,9 @@ static bool lose_rank(Job *job, int rank, char said[SAID_BYTES]) {
     engine->backend = &backend;
     bool done = act(engine, run.diag);
     control_failed(control, &why);
-    /* Of a file that is not written, the job's end says why. */
-    snprintf(said, SAID_BYTES, "%s%s", diag_text(run.diag), death == DIES_IN_SAVING ? why : "");
+    /* Of a file that is not written and of no answer, the job's end says why. */
+    bool at_end = death == DIES_IN_SAVING || death == DIES_AFTER_STEP;
+    snprintf(said, SAID_BYTES, "%s%s", diag_text(run.diag), at_end ? why : "");
     engine->ranks[1 - rank].memory = others;
     engine->control = NULL;
     engine->backend = &CPU_BACKEND;
@@ -112,6 +120,8 @@ int main(void) {
     snprintf(path, sizeof(path), "/tmp/perilune-lost-%d", (int)getpid());
     run_threads = 1;
     check_death("a rank lost after a step's last message is no loss that is not finite");
+    death = DIES_AFTER_STEP;
+    check_death("a rank lost between steps is no wish to stop");
     death = DIES_IN_EVALUATION;
     check_death("a rank lost after an evaluation gives no validation loss");
     death = DIES_IN_SAVING;
