@@ -67,9 +67,16 @@ const void *engine_view(Engine *engine, const RankContext *rank, Value value) {
         engine->shared_bytes = bytes;
     }
     if (own) memcpy(engine->shared, own, bytes);
-    /* Lost ranks: not numbers, so that what reads them stops. */
+    /* Lost ranks: not numbers, so that nobody goes on with them; see engine_job_failed. */
     if (!share(engine, rank->rank, engine->shared, bytes)) memset(engine->shared, 0xff, bytes);
     return engine->shared;
+}
+
+bool engine_job_failed(const Engine *engine, Diag *diag) {
+    const char *why;
+    if (!engine->control || !control_failed(engine->control, &why)) return false;
+    diag_error(diag, NO_LOC, "%s", why);
+    return true;
 }
 
 Engine *engine_create(const Plan *plan, const EngineOptions *options, Diag *diag) {

@@ -178,7 +178,7 @@ int cmd_generate(CliArgs *args) {
     }
     cli_fail(gen.diag, status);
     engine_destroy(gen.engine);
-    engine_args_release(&gen.options, status == EXIT_DONE);
+    if (!engine_args_release(&gen.options, status == EXIT_DONE)) status = EXIT_FAILED;
     strbuf_destroy(&gen.text);
     diag_destroy(gen.diag);
     return status;

@@ -376,14 +376,16 @@ static bool prepare(Run *run) {
     return !log || !run->is_first || run->log;
 }
 
-static void run_end(Run *run, bool good) {
+/* False: it had gone well so far, and other ranks have come to no good end. */
+static bool run_end(Run *run, bool good) {
     if (run->log) run_log_close(run->log);
     engine_destroy(run->engine);
-    engine_args_release(&run->options, good);
+    good = engine_args_release(&run->options, good);
     if (run->train != run->whole) dataset_close(run->train);
     dataset_close(run->val);
     dataset_close(run->whole);
     diag_destroy(run->diag);
+    return good;
 }
 
 /* False: steps were taken and not one of them was an update. */
@@ -422,7 +424,8 @@ int cmd_train(CliArgs *args) {
         good = good && has_learned(&run) && trace(&run) && !run.checkpoint.last_failed;
         status = !good ? EXIT_FAILED : run.stopped ? EXIT_INTERRUPTED : EXIT_DONE;
     }
+    if (status == EXIT_FAILED) engine_args_explain(&run.options, run.diag);
     cli_fail(run.diag, status);
-    run_end(&run, status == EXIT_DONE || status == EXIT_INTERRUPTED);
-    return status;
+    bool together = run_end(&run, status == EXIT_DONE || status == EXIT_INTERRUPTED);
+    return together ? status : EXIT_FAILED;
 }

@@ -92,17 +92,25 @@ int engine_options_from_args(const CliArgs *args, const Plan *plan, EngineOption
     return join_job(args, plan, out, diag);
 }
 
-void engine_args_release(EngineOptions *options, bool good) {
-    if (!options->control) return;
-    if (good) control_close(options->control);
+void engine_args_explain(const EngineOptions *options, Diag *diag) {
+    const char *why;
+    if (!options->control || diag_error_count(diag) > 0) return;
+    if (control_failed(options->control, &why)) diag_error(diag, NO_LOC, "%s", why);
+}
+
+bool engine_args_release(EngineOptions *options, bool good) {
+    const char *why;
+    if (!options->control) return true;
+    bool met = !good || control_close(options->control);
+    if (!met && control_failed(options->control, &why)) fprintf(stderr, "perilune: %s\n", why);
     control_destroy(options->control);
     options->control = NULL;
+    return met;
 }
 
 bool engine_args_agree(const EngineOptions *options, bool own) {
     unsigned char answer = own;
     if (!options->control) return own;
-    /* A lost rank: the step that follows says so. */
-    if (!control_broadcast(options->control, 0, &answer, 1)) return true;
-    return answer != 0;
+    /* A lost rank: what follows, a step or the end, says so. */
+    return control_broadcast(options->control, 0, &answer, 1) && answer != 0;
 }
