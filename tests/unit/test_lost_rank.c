@@ -4,7 +4,7 @@
  * Would catch: what the dead rank did not send taken for a diverged loss, for a validation loss or
  * for weights.
  */
-#include "frontend/engine_args.h"
+#include "frontend/commands/engine_args.h"
 #include "ir/base/file.h"
 #include "runtime/engine_internal.h"
 #include "tests/unit/control_job.h"
