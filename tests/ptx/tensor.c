@@ -1,6 +1,7 @@
 /* Matrix instructions: fragments and tiles as PTX ISA 9.0, 9.7.14 (mma, ldmatrix) and 9.7.15
  * (wgmma) lay them out. Pairs of 16 bits in, f32 accumulators, added up in the order of k. */
 #include "tests/ptx/machine.h"
+#include "tests/ptx/traffic.h"
 
 #include <string.h>
 
@@ -73,12 +74,15 @@ static void multiply(const Machine *m, Warp *w, const Instruction *i) {
 static bool load_matrices(Machine *m, Warp *w, const Instruction *i) {
     const int *to = list_at(m, &i->operands[0]), n = i->operands[0].second;
     uint16_t matrices[4][8][8];
+    uint64_t addresses[WARP] = {0};
     for (int lane = 0; lane < 8 * n; lane++) {
         uint32_t at =
             (uint32_t)(w->registers[i->operands[1].reg][lane] + (uint64_t)i->operands[1].number);
         if (!shared_read(m, w, i, lane, at, 16)) return false;
+        addresses[lane] = at;
         memcpy(matrices[lane / 8][lane % 8], m->shared + at, 16);
     }
+    traffic_note(m->kernel, i, n == 4 ? UINT32_MAX : (1u << 8 * n) - 1, addresses, 16, true);
     for (int lane = 0; lane < WARP; lane++) {
         for (int r = 0; r < n; r++) {
             const uint16_t(*matrix)[8] = matrices[r];
