@@ -5,7 +5,6 @@
 #include "frontend/commands/train_checkpoint.h"
 #include "frontend/commands/train_trace.h"
 #include "frontend/units.h"
-#include "ir/base/file.h"
 #include "runtime/data/dataset.h"
 #include "runtime/engine.h"
 #include "runtime/metrics/lr_schedule.h"
@@ -109,13 +108,6 @@ static bool check_options(Run *run) {
         diag_error(run->diag, NO_LOC, "train: --profile: predicts what --trace FILE measures");
         return false;
     }
-    static const CliOption files[] = {OPT_LOG, OPT_SAVE, OPT_TRACE_FILE};
-    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
-        if (strcmp(cli_text(run->args, files[i], ""), "-") != 0) continue;
-        diag_error(run->diag, NO_LOC, "train: --%s: takes a file, not standard output",
-                   CLI_OPTIONS[files[i]].name);
-        return false;
-    }
     if (!lr_decay_parse(name, &run->rate.decay)) {
         diag_error(run->diag, NO_LOC, "--lr-schedule: '%s' is none of cosine, linear, constant",
                    name);
@@ -132,16 +124,6 @@ static void set_rate(Run *run) {
     run->rate.n_warmup_steps = cli_int(run->args, OPT_WARMUP, warmup);
     run->rate.peak = cli_real(run->args, OPT_LR, run->plan->learning_rate);
     run->rate.min = cli_real(run->args, OPT_MIN_LR, run->rate.peak / 10);
-}
-
-/* Finds out before the run, not after it, that weights or trace cannot be written there. */
-static bool try_path(Run *run, CliOption option) {
-    const char *path = cli_text(run->args, option, NULL);
-    if (!path) return true;
-    FileWriter *writer = file_writer_open(path, run->diag);
-    if (!writer) return false;
-    file_writer_abandon(writer);
-    return true;
 }
 
 static bool start_engine(Run *run) {
@@ -355,10 +337,7 @@ static bool prepare(Run *run) {
     if (!open_data(run) || !start_engine(run)) return false;
     run->is_first = run->options.rank == 0;
     run->quiet |= !run->is_first;
-    if (run->is_first && (!try_path(run, OPT_SAVE) || !try_path(run, OPT_CHECKPOINT) ||
-                          !try_path(run, OPT_TRACE_FILE))) {
-        return false;
-    }
+    if (run->is_first && !cli_try_outputs(run->args, run->diag)) return false;
     if (run->steps_done >= run->n_steps && !run->checkpoint.if_there) {
         diag_error(run->diag, (SourceLoc){run->checkpoint.from, 0},
                    "is at step %" PRId64 " already; --steps counts from the run's beginning",

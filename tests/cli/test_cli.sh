@@ -5,27 +5,6 @@ set -u
 suite=cli
 . tests/cli/cases.sh
 
-# fails NAME STATUS TEXT ARGUMENT...: the status, and one line on stderr that has TEXT.
-fails() {
-    local name=$1 expected=$2 text=$3 why=
-    shift 3
-    run "$@"
-    [ "$status" -eq "$expected" ] || why="status $status, not $expected; $err"
-    [[ $err == *"$text"* ]] || why="stderr is '$err', not '$text'"
-    [ "$(grep -vc '^  note:' "$folder/err")" -eq 1 ] || why="stderr is not one line: $err"
-    result "$name" "$why"
-}
-
-# works NAME TEXT ARGUMENT...: status 0 and TEXT on stdout.
-works() {
-    local name=$1 text=$2 why=
-    shift 2
-    run "$@"
-    [ "$status" -eq 0 ] || why="status $status; $err"
-    [[ $out == *"$text"* ]] || why="stdout is '${out:0:300}', not '$text'"
-    result "$name" "$why"
-}
-
 model=models/gpt.lua
 small=(--set layers=2 --set model=32 --set heads=2 --set seq=16 --micro-batch 1 --global-batch 4)
 plan=$folder/small.plan
@@ -201,7 +180,7 @@ fails 'changed plan' 1 'fingerprint' check "$folder/changed.plan"
 (cat "$plan"; printf '\0more') >"$folder/zero-byte.plan"
 fails 'a plan with a zero byte' 2 'zero bytes' check "$folder/zero-byte.plan"
 fails 'changed plan is not run' 2 'fingerprint' train "$folder/changed.plan" --data "$text"
-fails 'plan into a missing folder' 1 "$folder/none/" plan $model "${small[@]}" \
+fails 'plan into a missing folder' 2 "$folder/none/" plan $model "${small[@]}" \
     -o "$folder/none/x.plan"
 "$perilune" show "$plan" >/dev/full 2>"$folder/err"
 status=$?
