@@ -155,13 +155,17 @@ const CliCommand CLI_COMMANDS[] = {
      "[GRAPH.ir]",
      "runs one pass on a graph in its text form",
      {{"options", IN_PASSES}},
+     "A graph is what perilune plan writes with --dump-after PASS: as it is after that pass.\n\n"
      "  perilune opt --list\n"
-     "  perilune opt graph.ir --pass simplify\n",
+     "  perilune plan models/gpt.lua --dump-after simplify -o graph.ir\n"
+     "  perilune opt graph.ir --pass assign_chunks\n",
      cmd_opt},
     {0},
 };
 
-static int help(const char *name) {
+static int help(int argc, char **argv) {
+    const char *name = argc > 0 ? argv[0] : NULL;
+    if (argc > 1) return cli_usage_error("help: takes one COMMAND; what is '%s'?", argv[1]);
     const CliCommand *command = name ? cli_find_command(name) : NULL;
     if (name && !command && strcmp(name, "help") != 0) {
         return cli_usage_error("help: there is no command '%s'; see perilune help", name);
@@ -225,11 +229,12 @@ static int run_command(int argc, char **argv) {
     }
     const char *name = argv[1];
     if (strcmp(name, "--version") == 0) {
+        if (argc > 2) return cli_usage_error("--version: what is '%s'?", argv[2]);
         puts("perilune " VERSION);
         return EXIT_DONE;
     }
     if (strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
-        return help(argc > 2 ? argv[2] : NULL);
+        return help(argc - 2, argv + 2);
     }
     const CliCommand *command = cli_find_command(name);
     if (!command) return unknown_command(name);

@@ -113,10 +113,22 @@ static bool check_options(Run *run) {
                    name);
         return false;
     }
+    if (cli_int(run->args, OPT_EVAL_EVERY, 0) > 0 && !cli_given(run->args, OPT_VAL) &&
+        cli_real(run->args, OPT_VAL_FRACTION, 1) == 0) {
+        diag_error(run->diag, NO_LOC,
+                   "train: --eval-every: --val-fraction 0 leaves nothing to validate on");
+        return false;
+    }
+    if (cli_given(run->args, OPT_MIN_LR) && run->rate.decay == LR_CONSTANT) {
+        diag_error(run->diag, NO_LOC,
+                   "train: --min-lr: --lr-schedule constant never goes down to it");
+        return false;
+    }
     return train_checkpoint_options(run->args, &run->checkpoint, run->diag);
 }
 
-static void set_rate(Run *run) {
+/* False: reported. */
+static bool set_rate(Run *run) {
     run->n_steps = cli_int(run->args, OPT_STEPS, DEFAULT_STEPS);
     run->eval_every = cli_int(run->args, OPT_EVAL_EVERY, 0);
     int64_t warmup = run->n_steps / 10 < 100 ? run->n_steps / 10 : 100;
@@ -124,6 +136,10 @@ static void set_rate(Run *run) {
     run->rate.n_warmup_steps = cli_int(run->args, OPT_WARMUP, warmup);
     run->rate.peak = cli_real(run->args, OPT_LR, run->plan->learning_rate);
     run->rate.min = cli_real(run->args, OPT_MIN_LR, run->rate.peak / 10);
+    if (run->rate.min <= run->rate.peak) return true;
+    diag_error(run->diag, NO_LOC, "train: --min-lr: %g is more than the peak learning rate, %g",
+               run->rate.min, run->rate.peak);
+    return false;
 }
 
 static bool start_engine(Run *run) {
@@ -181,6 +197,11 @@ static void print_start(const Run *run) {
            plan->mesh.size[MESH_T], plan->mesh.size[MESH_D], plan->mesh.size[MESH_P], n_ranks,
            n_ranks == 1 ? "" : "s", plan->schedule, plan->n_micro, plan->n_micro == 1 ? "" : "es",
            plan->micro_batch, plan->global_batch);
+    const char *lacking = engine_args_missing_gpu(run->args, plan, &run->options);
+    if (lacking) {
+        printf("device  the processor, though the plan is for CUDA: no GPU can be used: %s\n",
+               lacking);
+    }
     print_precision(plan);
     printf("memory  %s planned, %s allocated, for all ranks\n", planned, allocated);
     if (engine_tuning(run->engine)) printf("tuned   %s\n", engine_tuning(run->engine));
@@ -333,7 +354,7 @@ static bool prepare(Run *run) {
     if (!profile_from_args(run->args, &run->profile, run->diag)) return false;
     run->plan = plan_from_operand(run->args, run->diag);
     if (!run->plan) return false;
-    set_rate(run);
+    if (!set_rate(run)) return false;
     if (!open_data(run) || !start_engine(run)) return false;
     run->is_first = run->options.rank == 0;
     run->quiet |= !run->is_first;

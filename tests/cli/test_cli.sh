@@ -74,6 +74,31 @@ fails 'more stages than blocks' 2 'block' plan $model --set layers=2 --pipeline 
 fails 'training without text' 2 'give --data FILE' train $model
 fails 'generating without weights' 2 'give --load FILE' generate $model
 
+# --- what would be ignored is refused ---
+fails 'help of two commands' 2 "help: takes one COMMAND; what is 'show'?" help plan show
+fails 'version of something' 2 "--version: what is 'plan'?" --version plan
+fails 'the list of passes of a graph' 2 "opt --list: reads no graph; what is 'foo'?" opt --list foo
+fails 'the list of passes into a file' 2 'opt --list: runs no pass: leave out --output' opt --list \
+    -o "$folder/list"
+fails 'the list of passes and a pass' 2 'leave out --pass' opt --list --pass simplify
+fails 'validation of nothing' 2 '--eval-every: --val-fraction 0 leaves nothing to validate on' \
+    train $model --data x --eval-every 1 --val-fraction 0
+fails 'a least rate above the peak' 2 '--min-lr: 5 is more than the peak learning rate, 0.001' \
+    train $model --device cpu --data README.md --min-lr 5
+fails 'a least rate that is never reached' 2 '--min-lr: --lr-schedule constant never goes down' \
+    train $model --data x --min-lr 1e-5 --lr-schedule constant
+for option in no-cudnn no-epilogues no-nccl-registration no-graph virtual-ranks tf32; do
+    fails "--$option on processors" 2 "--$option: for --device cuda only" train $model \
+        --device cpu --data README.md --$option
+    fails "generate --$option on processors" 2 "--$option: for --device cuda only" generate $model \
+        --device cpu --load x --$option
+done
+fails 'graphs instead of training' 2 "train: '--dump-after' is an option of plan" train $model \
+    --data x --dump-after fuse
+fails 'graphs and JSON' 2 '--dump-after and --json: one of them' plan $model --dump-after fuse --json
+fails 'graphs and predictions' 2 '--dump-after and --profile: one of them' plan $model \
+    --dump-after fuse --profile x
+
 echo '[3' >"$folder/three.json"
 fails 'devices takes no operand' 2 "takes options only; what is 'x'" devices x
 fails 'profile takes no operand' 2 "takes options only; what is 'x'" profile x
@@ -119,11 +144,15 @@ works 'plan --json' '"model"' plan $model "${small[@]}" --json
 works 'plan -o -' 'perilune plan 7' plan $model "${small[@]}" -o -
 result 'plan -o - is what -o FILE writes' "$(cmp "$folder/out" "$plan" 2>&1)"
 works 'check' 'is sound' check "$plan"
-works 'check --json' '"sound":true' check "$plan" --json
+works 'check --json' '"sound":true,"defects":0,"messages":[]' check "$plan" --json
 works 'show' 'model     gpt' show "$plan"
 works 'show --json' '"model"' show "$plan" --json
 works 'plan --precision' 'precision bf16 activations' plan $model "${small[@]}" --precision bf16 \
     -o "$folder/low.plan"
+works '--set kind' '' plan $model "${small[@]}" --set kind=sgd -o "$folder/sgd.plan"
+works '--set optimizer' '' plan $model "${small[@]}" --set optimizer=sgd -o "$folder/other.plan"
+result 'are the same' "$(cmp "$folder/sgd.plan" "$folder/other.plan" 2>&1)"
+result 'and not the default' "$(cmp -s "$folder/sgd.plan" "$plan" && echo 'they are')"
 works 'show --json of bf16' '"precision": "bf16"' show "$folder/low.plan" --json
 works 'show --html of bf16' 'Precision</dt><dd class="num">bf16' show "$folder/low.plan" --html
 works 'plan in f16 scales the loss' 'scaling   loss x 65536, doubled after 2000 steps' \
@@ -164,11 +193,17 @@ fails 'plan of an older format' 2 'version 6; this program reads 7: make it agai
     check "$folder/old.plan"
 works 'check of bf16' 'is sound' check "$folder/low.plan"
 works 'show --dot' 'digraph' show "$plan" --dot
+fails 'show --dot of a cluster' 2 '--cluster: nothing is predicted for --dot' show "$plan" --dot \
+    --cluster selene
 works 'show --html' '</html>' show "$plan" --html
 works 'show --trace' 'traceEvents' show "$plan" --trace
 works 'opt --list' 'differentiate' opt --list
 works 'plan --dump-after' 'graph "' plan $model "${small[@]}" --dump-after simplify
 cp "$folder/out" "$folder/graph.ir"
+works 'plan --dump-after into a file' '' plan $model "${small[@]}" --dump-after simplify \
+    -o "$folder/dumped.ir"
+result 'prints nothing' "$out"
+result 'and has the same graph' "$(cmp "$folder/dumped.ir" "$folder/graph.ir" 2>&1)"
 works 'opt takes what --dump-after gives' 'graph "' opt "$folder/graph.ir" --pass simplify
 result 'simplify twice changes nothing' "$(cmp "$folder/out" "$folder/graph.ir" 2>&1)"
 fails 'unknown pass' 2 'polish' opt "$folder/graph.ir" --pass polish
@@ -177,6 +212,10 @@ head -c "$(($(wc -c <"$plan") / 2))" "$plan" >"$folder/half.plan"
 fails 'half a plan' 2 'half.plan' check "$folder/half.plan"
 sed 's/^seed=1$/seed=2/' "$plan" >"$folder/changed.plan"
 fails 'changed plan' 1 'fingerprint' check "$folder/changed.plan"
+run check "$folder/changed.plan" --json
+result 'check --json says what is wrong' \
+    "$([[ $out == *"\"defects\":1,\"messages\":[\"$folder/changed.plan: was changed after "*'"]'* ]] ||
+        echo "$out")"
 (cat "$plan"; printf '\0more') >"$folder/zero-byte.plan"
 fails 'a plan with a zero byte' 2 'zero bytes' check "$folder/zero-byte.plan"
 fails 'changed plan is not run' 2 'fingerprint' train "$folder/changed.plan" --data "$text"
@@ -209,8 +248,18 @@ else
             $(wc -l <"$folder/err") -eq 1 ]] || echo "status $status: $err")"
     fails 'training on a GPU that is not there' 1 'device cuda: ' train $model "${small[@]}" \
         --device cuda --data "$text" --steps 1
-    fails 'measuring a GPU that is not there' 1 'device cuda: ' profile --device cuda
+    no_gpu='though the plan is for CUDA: no GPU can be used: '
     "$perilune" plan $model "${small[@]}" --device cuda -o "$folder/cuda.plan" >/dev/null
+    works 'a plan for CUDA without a GPU: where it runs is said' "device  the processor, $no_gpu" \
+        train "$folder/cuda.plan" --data "$text" --steps 1 --save "$folder/cuda.st"
+    run train "$folder/cuda.plan" --data "$text" --steps 1 --device cpu
+    result 'unless it was asked for' "$(grep "$no_gpu" "$folder/out")"
+    fails 'generating without a GPU: the same' 0 "note: on the processor, $no_gpu" \
+        generate "$folder/cuda.plan" --load "$folder/cuda.st" --length 1
+    "$perilune" plan $model --set size=175b --device cuda -o "$folder/large.plan" >/dev/null
+    fails 'memory that a GPU was to have' 2 '; the plan is for CUDA, but no GPU can be used: ' \
+        train "$folder/large.plan" --data "$text" --val-fraction 0
+    fails 'measuring a GPU that is not there' 1 'device cuda: ' profile --device cuda
     cp "$folder/cuda.plan" "$folder/before.plan"
     fails 'tuning on a GPU that is not there' 1 'perilune: tune: ' tune "$folder/cuda.plan"
     result 'tuning that fails leaves the plan' \
@@ -283,8 +332,10 @@ fails 'a log with zero bytes' 2 'zero bytes' show "$folder/zeros.jsonl" --html
 fails 'a log in another form' 2 'only' show "$folder/run.jsonl" --dot
 echo '{"loss": 3' >"$folder/bad.jsonl"
 fails 'bad log' 2 "$folder/bad.jsonl:1:" show "$folder/bad.jsonl" --html
-fails 'a log with a profile' 2 'nothing is predicted' show "$folder/run.jsonl" --html \
-    --profile "$folder/cpu.json"
+for option in profile cluster; do
+    fails "a log with a $option" 2 "--$option: nothing is predicted for a run log" show \
+        "$folder/run.jsonl" --html --$option "$folder/cpu.json"
+done
 works 'train --trace' 'predicted' train "$plan" --data "$text" --steps 2 \
     --trace "$folder/step.json" --profile "$folder/cpu.json" --save "$folder/traced.st"
 result 'the trace has tasks and calls' \
