@@ -12,7 +12,7 @@ const CliCommand CLI_COMMANDS[] = {
     {"plan",
      "MODEL.lua",
      "makes a plan of a model, a mesh and a schedule",
-     {{"options", IN_PLANNING | IN_PLAN}, {"searching for the best layout", IN_SEARCH}},
+     {{"options", IN_PLANNING | IN_LAYOUT | IN_PLAN}, {"searching for the best layout", IN_SEARCH}},
      "With --cluster or --ranks every way to divide the model is priced; what the options fix "
      "stays\n"
      "fixed, and -o writes the best one's plan. Without, plans as told.\n"
@@ -46,7 +46,7 @@ const CliCommand CLI_COMMANDS[] = {
     {"train",
      "PLAN|MODEL.lua",
      "trains, on a GPU or on this machine's processor",
-     {{"options", IN_TRAINING}, {"planning, when given MODEL.lua", IN_PLANNING}},
+     {{"options", IN_TRAINING}, {"planning, when given MODEL.lua", IN_PLANNING | IN_LAYOUT}},
      "On the processor every rank of the plan becomes a thread, on GPUs a process of its own.\n"
      "Ctrl-C ends after the step, and saves.\n\n"
      "  perilune train gpt.plan --data text.txt --steps 500 --save gpt.safetensors\n"
@@ -58,7 +58,7 @@ const CliCommand CLI_COMMANDS[] = {
     {"generate",
      "PLAN|MODEL.lua",
      "writes text, byte by byte, with trained weights",
-     {{"options", IN_GENERATION}, {"planning, when given MODEL.lua", IN_PLANNING}},
+     {{"options", IN_GENERATION}, {"planning, when given MODEL.lua", IN_PLANNING | IN_LAYOUT}},
      "Weights fit every plan of the same model, whatever the mesh.\n\n"
      "  perilune generate gpt.plan --load gpt.safetensors --prompt \"The \" --length 200\n",
      cmd_generate},

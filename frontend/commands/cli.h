@@ -37,10 +37,12 @@ enum CliGroup {
     IN_TUNING = 1 << 9,
     IN_SEARCH = 1 << 10,
     IN_CLUSTERS = 1 << 11,
+    IN_LAYOUT = 1 << 12, /* of planning, what no search can be told */
     IN_VALIDATION = 1 << 14,
     IN_COMPARE = 1 << 15,
     IN_SCALE = 1 << 16,
-    IN_ALL = ~0
+    IN_SEARCHED = 1 << 17, /* no command's: what a search chooses where it is not given */
+    IN_ALL = ~IN_SEARCHED
 };
 
 typedef enum CliKind {

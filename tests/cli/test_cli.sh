@@ -20,6 +20,12 @@ for command in plan show check train generate devices profile tune scale compare
     result "$command --help is help $command" "$([ $? -eq 0 ] || echo 'they differ')"
     result "help $command fits 100 columns" "$(echo "$out" | grep -E '^.{101,}' | head -n 1)"
 done
+works 'plan chooses, or searches' 'of blocks: none, selective, full (default: none, or searched)' help plan
+works 'scale searches' 'of blocks: none, selective, full (default: searched)' help scale
+result 'and has no other default for what it searches' \
+    "$(grep -E '1 each|default: (4|1f1b|no|0)[,)]|interleaved: 2|--split' <<<"$out")"
+works 'train does not search' 'of blocks: none, selective, full (default: none)' help train
+works 'opt says what makes a graph' '--dump-after simplify -o graph.ir' help opt
 run
 result 'no command: help and status 2' "$([ "$status" -eq 2 ] || echo "status $status")"
 
