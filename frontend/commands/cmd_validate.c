@@ -68,8 +68,11 @@ int cmd_validate(CliArgs *args) {
                                    .progress = progress_line_show,
                                    .user = &line};
         bool good = validate_predict(args->arena, &table, &options, diag);
-        Validation result = {
-            .arena = args->arena, .table = &table, .elapsed_seconds = progress_line_end(&line)};
+        Validation result = {.arena = args->arena,
+                             .table = &table,
+                             .cluster = options.cluster,
+                             .software = options.software,
+                             .elapsed_seconds = progress_line_end(&line)};
         if (good) status = check_any(&table, diag);
         if (good && status == EXIT_DONE) {
             result.stats = validate_stats(args->arena, &table, &result.n_stats);

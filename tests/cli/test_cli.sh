@@ -244,6 +244,14 @@ result 'limit on the size of files' "$([ $status -eq 1 ] && grep -q 'File too la
     echo "status $status: $(cat "$folder/err")")"
 result 'no half file is left' "$(ls "$folder" | grep limited)"
 
+# --- building without GPU support ---
+# build_says ARGUMENT...: the recipe's line about it.
+build_says() { env -u MAKEFLAGS -u MAKELEVEL make -n B="$folder/build" "$@" all | grep -o "built without.*"; }
+said=$(build_says CUDA=no)
+result 'GPU support that is declined' "$([[ $said == *'(CUDA=no)'* ]] || echo "$said")"
+said=$(build_says CUDA_HOME="$folder" NVCC=)
+result 'GPU support that cannot be' "$([[ $said == *"CUDA_HOME=$folder lacks"* ]] || echo "$said")"
+
 # --- devices, profile ---
 run devices
 if [ "$status" -eq 0 ]; then
