@@ -155,7 +155,8 @@ const CliCommand CLI_COMMANDS[] = {
      "[GRAPH.ir]",
      "runs one pass on a graph in its text form",
      {{"options", IN_PASSES}},
-     "A graph is what perilune plan writes with --dump-after PASS: as it is after that pass.\n\n"
+     "A graph is what perilune plan writes with --dump-after PASS: as it is after that pass. From\n"
+     "fold_accumulate on each program of the plan has its own, and opt takes one.\n\n"
      "  perilune opt --list\n"
      "  perilune plan models/gpt.lua --dump-after simplify -o graph.ir\n"
      "  perilune opt graph.ir --pass assign_chunks\n",
