@@ -40,8 +40,7 @@ bool engine_check_host_memory(const Engine *engine, Diag *diag) {
     if (total < have) return true;
     const char *why;
     bool lacks_gpu = engine->plan->cuda && !engine_cuda_available(&why);
-    diag_error(diag, NO_LOC,
-               "the plan's %d rank%s need%s %.1f GiB; this machine has %.1f GiB%s%s",
+    diag_error(diag, NO_LOC, "the plan's %d rank%s need%s %.1f GiB; this machine has %.1f GiB%s%s",
                engine->n_ranks, engine->n_ranks == 1 ? "" : "s", engine->n_ranks == 1 ? "s" : "",
                (double)total / (1 << 30), (double)have / (1 << 30),
                lacks_gpu ? "; the plan is for CUDA, but no GPU can be used: " : "",
