@@ -144,9 +144,7 @@ int cmd_scale(CliArgs *args) {
     ScaleRow rows[MOST_ROWS] = {0};
     ScaleReport report = {.rows = rows, .weak = cli_given(args, OPT_WEAK)};
     int status = EXIT_USAGE;
-    SearchJob *job = cli_try_path(cli_text(args, OPT_HTML_FILE, NULL), diag)
-                         ? search_job_from_args(args, diag)
-                         : NULL;
+    SearchJob *job = search_job_from_args(args, diag);
     if (job && rows_from_args(args, job, rows, &report.n_rows, diag)) {
         report.costs = job->costs;
         report.precision = job->plan.options.precision;

@@ -58,6 +58,18 @@ static int join_job(const CliArgs *args, const Plan *plan, EngineOptions *out, D
     return out->control ? EXIT_DONE : EXIT_FAILED;
 }
 
+/* Nothing that is given is ignored in silence. */
+static bool check_for_cpu(const CliArgs *args, Diag *diag) {
+    static const CliOption GPUS[] = {OPT_VIRTUAL_RANKS, OPT_NO_GRAPH, OPT_NO_EPILOGUES,
+                                     OPT_NO_CUDNN,      OPT_TF32,     OPT_NO_REGISTRATION};
+    for (size_t i = 0; i < sizeof(GPUS) / sizeof(GPUS[0]); i++) {
+        if (!cli_given(args, GPUS[i])) continue;
+        diag_error(diag, NO_LOC, "--%s: for --device cuda only", CLI_OPTIONS[GPUS[i]].name);
+        return false;
+    }
+    return true;
+}
+
 int engine_options_from_args(const CliArgs *args, const Plan *plan, EngineOptions *out,
                              Diag *diag) {
     const char *why = "";
@@ -73,13 +85,7 @@ int engine_options_from_args(const CliArgs *args, const Plan *plan, EngineOption
     if (!device_asked(args, &asked, diag)) return EXIT_USAGE;
     if (asked < 0) asked = plan->cuda && engine_cuda_available(&why) ? DEVICE_CUDA : DEVICE_CPU;
     out->device = (DeviceKind)asked;
-    if (out->device == DEVICE_CPU && (out->virtual_ranks || out->no_graph || out->tf32)) {
-        diag_error(diag, NO_LOC, "--%s: for --device cuda only",
-                   out->virtual_ranks ? "virtual-ranks"
-                   : out->no_graph    ? "no-graph"
-                                      : "tf32");
-        return EXIT_USAGE;
-    }
+    if (out->device == DEVICE_CPU && !check_for_cpu(args, diag)) return EXIT_USAGE;
     if (out->tf32 && plan->precision != DTYPE_F32) {
         diag_error(diag, NO_LOC, "--tf32: the plan's products are %s; TF32 is a way to do f32 ones",
                    dtype_name(plan->precision));
@@ -90,6 +96,13 @@ int engine_options_from_args(const CliArgs *args, const Plan *plan, EngineOption
         return EXIT_FAILED;
     }
     return join_job(args, plan, out, diag);
+}
+
+const char *engine_args_missing_gpu(const CliArgs *args, const Plan *plan,
+                                    const EngineOptions *options) {
+    const char *why;
+    if (!plan->cuda || options->device != DEVICE_CPU || cli_given(args, OPT_DEVICE)) return NULL;
+    return engine_cuda_available(&why) ? NULL : why;
 }
 
 void engine_args_explain(const EngineOptions *options, Diag *diag) {

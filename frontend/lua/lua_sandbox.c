@@ -7,6 +7,7 @@
 #include <lauxlib.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -24,7 +25,17 @@ enum {
     MAX_STACK_SEARCH = 1000,
     MAX_MODULE_NAME = 64,
     MAX_MESSAGE = 1000,
+    MAX_OUTPUTS = 16,
 };
+
+/* A file that this process is to replace. */
+typedef struct Output {
+    dev_t device;
+    ino_t number;
+    const char *path, *option;
+} Output;
+static Output outputs[MAX_OUTPUTS];
+static int n_outputs;
 
 /* Error value that says: a Diag error is there already. */
 static char REPORTED;
@@ -213,8 +224,31 @@ static int run_chunk(lua_State *lua, const char *text, size_t length, const char
     return lua_gettop(lua) - base;
 }
 
+void sandbox_protect_output(const char *path, const char *option) {
+    struct stat st;
+    if (stat(path, &st) != 0) return;
+    if (n_outputs == MAX_OUTPUTS) BUG("more than %d outputs", MAX_OUTPUTS);
+    outputs[n_outputs++] = (Output){st.st_dev, st.st_ino, path, option};
+}
+
+/* Known by device and number, whatever its name. Else it would be read now and replaced later. */
+static void refuse_output(lua_State *lua, const char *path) {
+    struct stat st;
+    Sandbox *sandbox = sandbox_of(lua);
+    bool is_main = strcmp(path, sandbox->path) == 0;
+    if (n_outputs == 0 || stat(path, &st) != 0) return;
+    for (int i = 0; i < n_outputs; i++) {
+        if (outputs[i].device != st.st_dev || outputs[i].number != st.st_ino) continue;
+        diag_error(sandbox->diag, is_main ? (SourceLoc){sandbox->path, 0} : sandbox_user_line(lua),
+                   "--%s %s: would replace %s", outputs[i].option, outputs[i].path,
+                   is_main ? "this script" : "what is required here");
+        sandbox_fail(lua);
+    }
+}
+
 static char *read_script(lua_State *lua, const char *path, size_t *out_length) {
     Sandbox *sandbox = sandbox_of(lua);
+    refuse_output(lua, path);
     char *text = file_read(sandbox->arena, path, SCRIPT_LIMIT_BYTES, out_length, sandbox->diag);
     if (text) return text;
     if (strcmp(path, sandbox->path) != 0) {

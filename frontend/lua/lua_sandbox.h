@@ -57,6 +57,11 @@ typedef struct Sandbox {
     SourceLoc stopped_at;
 } Sandbox;
 
+/* The file at `path` is to be written by what option `option` says: no script may be read from it,
+ * nor `require` it. For all sandboxes of the process, as its outputs are; both texts live as long.
+ * A file that is not there yet needs no protection. */
+void sandbox_protect_output(const char *path, const char *option);
+
 /* NULL: reported. */
 Sandbox *sandbox_create(Arena *arena, const char *path, Diag *diag);
 void sandbox_destroy(Sandbox *sandbox);

@@ -314,8 +314,11 @@ void validate_show_html(StrBuf *out, const Validation *result) {
     html_open_page(out, "Predicted and measured steps", "validation", 0, COLOURS);
     strbuf_put(out, "<header><h1>Predicted and measured steps</h1><p class=\"sub\">");
     html_put(out, result->table->path);
-    strbuf_printf(out, " · %d runs, predicted in %.2f s</p></header>\n", result->table->n_runs,
+    strbuf_printf(out, " · %d runs, predicted in %.2f s", result->table->n_runs,
                   result->elapsed_seconds);
+    if (result->cluster || result->software) strbuf_put(out, " · ");
+    validate_put_users(out, result, ". ");
+    strbuf_put(out, "</p></header>\n");
     html_open_section(out, "families", "Families",
                       "Error is predicted / measured − 1; mean and most without its sign. Regret: "
                       "how much slower, measured, the layout predicted best is than the best, "
