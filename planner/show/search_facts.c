@@ -220,6 +220,14 @@ static void fill_pareto(SearchFacts *facts, const SearchResult *result) {
     }
 }
 
+const char *search_cut_short(Arena *arena, const SearchResult *result) {
+    if (result->n_open == 0) return NULL;
+    return arena_printf(arena,
+                        "%d layouts that were not simulated, as they were too many, could be "
+                        "faster by their estimates: fix what you know, such as the schedule",
+                        result->n_open);
+}
+
 SearchFacts *search_facts_create(Arena *arena, const SearchReport *report) {
     const SearchResult *result = report->result;
     const Cluster *cluster = report->costs->cluster;
@@ -242,5 +250,6 @@ SearchFacts *search_facts_create(Arena *arena, const SearchReport *report) {
     }
     fill_pareto(facts, result);
     facts->bottleneck = describe_bottleneck(facts);
+    facts->cut_short = search_cut_short(arena, result);
     return facts;
 }

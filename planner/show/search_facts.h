@@ -60,9 +60,13 @@ typedef struct SearchFacts {
     int n_pareto;
     LayoutFacts *pareto;
     const char *bottleneck; /* a sentence or two */
+    const char *cut_short;  /* a sentence if more should have been simulated; else NULL */
 } SearchFacts;
 
 SearchFacts *search_facts_create(Arena *arena, const SearchReport *report);
+
+/* NULL: all that could be the fastest, by their estimates, were simulated. */
+const char *search_cut_short(Arena *arena, const SearchResult *result);
 
 /* The figures of one layout without a comparison: slowdown 0, why "". */
 LayoutFacts layout_facts(const SearchReport *report, const Found *found);

@@ -7,8 +7,8 @@
  *               sequence_parallel, step_seconds, tokens_per_second, mfu (null),
  * model_tflops_per_device, bubble_fraction, memory_bytes, efficiency (tokens per second and rank
  * against the first that fits), price_per_gigatoken (null), days, price (null: not asked for),
- *               candidates_total, candidates_fit, unusual (null, or what lies outside the range in
- *               which predictions were validated)
+ *               candidates_total, candidates_fit, candidates_open (could be faster, not simulated),
+ *               unusual (null, or what lies outside the range in which predictions were validated)
  *   search_seconds, warnings[]
  */
 #include "planner/show/scale_facts.h"
@@ -47,6 +47,7 @@ ScaleFacts *scale_facts_create(Arena *arena, const ScaleReport *report) {
                             .days_tokens = report->days_tokens};
         point->found = &row->result->found[0];
         point->facts = layout_facts(&one, point->found);
+        point->cut_short = search_cut_short(arena, row->result);
         double rate = point->facts.tokens_per_second / row->request.n_ranks;
         if (first_rate <= 0) first_rate = rate;
         point->efficiency = first_rate > 0 ? rate / first_rate : 0;
@@ -95,8 +96,16 @@ static void put_notes(StrBuf *out, const ScaleFacts *facts) {
         strbuf_put(out,
                    "* beyond the range in which predictions were compared with measurements.\n");
     }
+    for (int i = 0; i < facts->n_points; i++) {
+        const ScalePoint *point = &facts->points[i];
+        if (!point->cut_short) continue;
+        StrBuf line = strbuf_create();
+        strbuf_printf(&line, "%d ranks: %s", point->row->request.n_ranks, point->cut_short);
+        lines_put_wrapped(out, "cut short", 11, line.text);
+        strbuf_destroy(&line);
+    }
     for (int i = 0; i < report->n_warnings; i++) {
-        lines_put_wrapped(out, "warning", 9, report->warnings[i]);
+        lines_put_wrapped(out, "warning", 11, report->warnings[i]);
     }
 }
 
@@ -143,6 +152,7 @@ static void put_found(json_t *json, const ScalePoint *point) {
     json_put_known(json, "price", point->facts.price);
     json_put_int(json, "candidates_total", point->row->result->n_candidates);
     json_put_int(json, "candidates_fit", point->row->result->n_fit);
+    json_put_int(json, "candidates_open", point->row->result->n_open);
     const char *unusual = point->found->unusual ? point->found->why : NULL;
     json_object_set_new(json, "unusual", unusual ? json_name(unusual) : json_null());
 }

@@ -226,6 +226,7 @@ void show_search_html(StrBuf *out, const SearchReport *report) {
     html_put_step(out, facts);
     put_alternatives(out, facts);
     double seconds = report->result->seconds;
+    if (facts->cut_short) strbuf_printf(out, "<p class=\"note\">%s.</p>", facts->cut_short);
     strbuf_printf(
         out,
         "<footer>%" PRId64 " layouts, of which %" PRId64 " fit, in %s: %s a second. "

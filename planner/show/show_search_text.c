@@ -156,7 +156,7 @@ static void put_pareto(StrBuf *out, const SearchFacts *facts) {
     int n = facts->n_pareto - 1;
     if (n <= 0) return;
     int n_shown = n < MOST_PARETO ? n : MOST_PARETO;
-    put_rows_head(out, "Less memory for more time (nothing else has less of both)");
+    put_rows_head(out, "Less memory for more time (nothing simulated has less of both)");
     for (int i = 0; i < n_shown; i++) {
         put_row(out, &rows[n_shown > 1 ? i * (n - 1) / (n_shown - 1) : 0]);
     }
@@ -233,6 +233,7 @@ static void put_foot(StrBuf *out, const SearchFacts *facts) {
                     arena_printf(facts->arena, "not within what predictions were compared with: %s",
                                  facts->best.found->why));
     }
+    if (facts->cut_short) put_wrapped(out, "cut short", facts->cut_short);
     for (int i = 0; i < report->n_warnings; i++) put_wrapped(out, "warning", report->warnings[i]);
 }
 
