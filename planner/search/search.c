@@ -336,6 +336,7 @@ SearchResult *search_layouts(Arena *arena, ModelCosts *costs, const SearchReques
         rank_fits(&search);
         result->n_candidates = search.records->n;
         result->n_fit = search.n_fits;
+        result->remark = search_remark(arena, &space);
         if (search.n_fits > 0) {
             choose(&search, request, limit_bytes, result);
         } else {

@@ -59,6 +59,7 @@ typedef struct SearchResult {
     /* By their estimates these could be faster than found[0], but were too many to simulate. */
     int n_open;
     int64_t n_candidates, n_fit; /* all that divisibility allows; of them, those that fit */
+    const char *remark;          /* on the number of ranks: a sentence, or NULL */
     double seconds;
     int n_alternatives;
     Alternative *alternatives;

@@ -59,12 +59,13 @@ ScaleFacts *scale_facts_create(Arena *arena, const ScaleReport *report) {
 
 static void put_point(StrBuf *out, const ScaleFacts *facts, const ScalePoint *point) {
     char a[UNIT_TEXT], b[UNIT_TEXT], c[UNIT_TEXT], price[UNIT_TEXT] = "-";
-    strbuf_printf(out, "%6d ", point->row->request.n_ranks);
+    char ranks[16];
+    snprintf(ranks, sizeof(ranks), "%6d", point->row->request.n_ranks);
     if (!point->found) {
-        lines_put_name(out, point->trouble, 92);
-        strbuf_put(out, "\n");
+        lines_put_wrapped(out, ranks, 7, point->trouble);
         return;
     }
+    strbuf_printf(out, "%s ", ranks);
     layout_put_columns(out, &point->found->candidate);
     if (point->tokens_price > 0) {
         unit_count(point->tokens_price, price);

@@ -226,6 +226,8 @@ void show_search_html(StrBuf *out, const SearchReport *report) {
     html_put_step(out, facts);
     put_alternatives(out, facts);
     double seconds = report->result->seconds;
+    const char *remark = report->result->remark;
+    if (remark) strbuf_printf(out, "<p class=\"note\">Ranks: %s.</p>", remark);
     if (facts->cut_short) strbuf_printf(out, "<p class=\"note\">%s.</p>", facts->cut_short);
     strbuf_printf(
         out,

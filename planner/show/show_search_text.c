@@ -233,6 +233,7 @@ static void put_foot(StrBuf *out, const SearchFacts *facts) {
                     arena_printf(facts->arena, "not within what predictions were compared with: %s",
                                  facts->best.found->why));
     }
+    if (result->remark) put_wrapped(out, "ranks", result->remark);
     if (facts->cut_short) put_wrapped(out, "cut short", facts->cut_short);
     for (int i = 0; i < report->n_warnings; i++) put_wrapped(out, "warning", report->warnings[i]);
 }
@@ -265,6 +266,20 @@ static void put_graphs(StrBuf *out, const SearchRequest *request, const SearchRe
                   request->micro_batch != ANY ? "a larger --micro-batch or " : "");
 }
 
+static void put_no_ranks(StrBuf *out, const SearchRequest *request, const Cluster *cluster) {
+    if (cluster->max_devices <= 0) {
+        strbuf_put(out, "more ranks alone would not do, as far as was looked");
+    } else if (request->n_ranks >= cluster->max_devices) {
+        strbuf_printf(out, "the cluster has no more than %" PRId64 " device%s",
+                      cluster->max_devices, cluster->max_devices == 1 ? "" : "s");
+    } else {
+        strbuf_printf(out,
+                      "nor would more of the cluster's %" PRId64 " devices do, as far as was "
+                      "looked",
+                      cluster->max_devices);
+    }
+}
+
 void show_search_nothing(StrBuf *out, const SearchRequest *request, const SearchResult *result,
                          const Cluster *cluster) {
     char missing[UNIT_TEXT], limit[UNIT_TEXT], text[LAYOUT_TEXT];
@@ -279,6 +294,6 @@ void show_search_nothing(StrBuf *out, const SearchRequest *request, const Search
     if (result->least_ranks > 0) {
         strbuf_printf(out, "--ranks %d would do", result->least_ranks);
     } else {
-        strbuf_put(out, "more ranks alone would not do, as far as was looked");
+        put_no_ranks(out, request, cluster);
     }
 }
