@@ -340,6 +340,15 @@ static void test_refusals(Arena *arena) {
         {{.n_ranks = 5, .global_batch = 20, .t = 5},
          "t=5: axis 'heads' is 96: t=5 does not "
          "divide it\n"},
+        {{.n_ranks = 8, .global_batch = 64, .t = 8, .d = 2},
+         "t=8 x d=2 = 16 does not divide 8 ranks\n"},
+        {{.n_ranks = 128, .global_batch = 8, .p = 16, .n_chunks = 8},
+         "p=16 x 8 chunks needs at least 128 blocks; the model has 96\n"},
+        {{.n_ranks = 64, .global_batch = 8, .p = 1, .d = 1, .n_chunks = 1},
+         "t=64: axis 'heads' is 96: t=64 does not divide it\n"},
+        {{.n_ranks = 475, .global_batch = 64}, /* p = 95, t = 5 */
+         "475 ranks cannot be divided: global batch 64 leaves only t=5 (axis 'heads' is 96: t=5 "
+         "does not divide it); 472 or 480 ranks would do\n"},
         {{.n_ranks = 4099, .global_batch = 1024},
          "4099 ranks cannot be divided: no d = ranks / (t x p) divides global batch 1024; 4096 or "
          "4160 ranks would do\n"},
@@ -355,6 +364,45 @@ static void test_refusals(Arena *arena) {
         CHECK(strstr(diag_text(diag), CASES[i].text), "case %zu: %s", i, diag_text(diag));
         diag_destroy(diag);
     }
+}
+
+/* 126 blocks and software that splits them evenly: p=16 follows from t and d. */
+static void test_even_split(Arena *arena) {
+    static const char WANT[] = "p=16: software made-up splits blocks evenly, and the model's 126 "
+                               "are no multiple of 16\n";
+    check_begin("blocks that do not go over stages evenly are what is said, not the batch");
+    synthetic_use(SYNTHETIC_175B, 126);
+    synthetic_cluster.software.even_split = true;
+    for (int given = 0; given < 2; given++) {
+        Diag *diag = diag_create();
+        SearchRequest request = request_of(16384, 2048);
+        request.t = 8, request.d = 128, request.p = given ? 16 : ANY;
+        CHECK(!search_layouts(arena, &synthetic_costs, &request, diag), "it was searched");
+        CHECK(strstr(diag_text(diag), WANT), "%s", diag_text(diag));
+        diag_destroy(diag);
+    }
+}
+
+static void test_cramped(Arena *arena, Diag *diag) {
+    check_begin("few data degrees left: which are not, and numbers of ranks with more");
+    synthetic_use(SYNTHETIC_175B, 96);
+    SearchRequest request = request_of(100, 1024);
+    request.explain = true, request.memory_limit_bytes = 1e15;
+    SearchResult *r = search_layouts(arena, &synthetic_costs, &request, diag);
+    CHECK(r && r->n_found, "%s", diag_text(diag));
+    bool said = false;
+    for (int i = 0; r && i < r->n_alternatives; i++) {
+        said |= !strcmp(r->alternatives[i].reason,
+                        "d=5, 10, 20, 25, 50, 100 cannot be: global batch 1024 is no multiple");
+    }
+    CHECK(said, "no refused d");
+    CHECK(r && r->remark &&
+              !strcmp(r->remark, "global batch 1024 rules out every d of 100 ranks but 1, 2, 4: "
+                                 "96 or 112 ranks can be divided in more ways, and may be faster"),
+          "%s", r && r->remark ? r->remark : "nothing");
+    request = request_of(128, 1024);
+    r = search_layouts(arena, &synthetic_costs, &request, diag);
+    CHECK(r && !r->remark, "a remark on 128 ranks");
 }
 
 /* Narayanan et al. 2021, takeaways 1-3; on costs with a closed form. */
@@ -437,6 +485,8 @@ int main(void) {
     test_fixed(arena, diag);
     test_no_fit(arena, diag);
     test_refusals(arena);
+    test_even_split(arena);
+    test_cramped(arena, diag);
     test_lessons(arena, diag);
     test_speed(arena, diag);
     diag_destroy(diag);

@@ -22,7 +22,9 @@ static ScaleReport report_of(Arena *arena, ModelCosts *costs) {
         }
         if (i == 3) {
             rows[i].result = NULL;
-            rows[i].refusal = "1536 ranks cannot be divided: <so it is>";
+            rows[i].refusal =
+                "1536 ranks cannot be divided: <so it is>, for a reason that is longer "
+                "than a line of the screen has columns, to its very last word";
             continue;
         }
         result->n_found = 1;
@@ -74,6 +76,7 @@ static void test_forms(Arena *arena, const char *name) {
         CHECK(n_columns <= 100, "over 100 columns");
     }
     CHECK(strstr(text.text, "beyond the range"), "%s", text.text);
+    CHECK(strstr(text.text, "very last word\n"), "a reason that is cut: %s", text.text);
     json_t *root = json_loads(json.text, 0, NULL);
     json_t *points = json_object_get(root, "points");
     CHECK(json_array_size(points) == N_ROWS, "%zu points", json_array_size(points));

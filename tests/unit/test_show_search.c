@@ -204,6 +204,8 @@ static void test_json(Arena *arena, const char *name) {
                                        "runners_up",
                                        "pareto",
                                        "alternatives",
+                                       "candidates_open",
+                                       "remark",
                                        "warnings"};
     for (size_t i = 0; root && i < sizeof(KEYS) / sizeof(*KEYS); i++) {
         CHECK(json_object_get(root, KEYS[i]), "no key %s", KEYS[i]);
@@ -244,6 +246,20 @@ static void test_nothing(void) {
     CHECK(root && json_is_false(json_object_get(root, "fits")), "fits");
     CHECK(json_integer_value(json_object_get(root, "least_ranks")) == 512, "least_ranks");
     json_decref(root);
+    strbuf_destroy(&out);
+}
+
+/* A cluster that has no more to offer is not told to take more. */
+static void test_nothing_more(int64_t max_devices, const char *want) {
+    Cluster cluster = fixture_cluster("DGX");
+    cluster.max_devices = max_devices;
+    SearchRequest request = {.n_ranks = 1, .global_batch = 8};
+    SearchResult result = {.least_missing_bytes = 2LL << 40,
+                           .least_missing = fixture_candidate(1, 1, 1, 1, 1)};
+    StrBuf out = strbuf_create();
+    show_search_nothing(&out, &request, &result, &cluster);
+    size_t length = strlen(out.text), n_want = strlen(want);
+    CHECK(length > n_want && !strcmp(out.text + length - n_want, want), "'%s'", out.text);
     strbuf_destroy(&out);
 }
 
@@ -383,6 +399,10 @@ int main(int argc, char **argv) {
         test_json(arena, "gpt");
         test_json(arena, HOSTILE);
         test_nothing();
+        test_nothing_more(0, "; more ranks alone would not do, as far as was looked");
+        test_nothing_more(1, "; the cluster has no more than 1 device");
+        test_nothing_more(64,
+                          "; nor would more of the cluster's 64 devices do, as far as was looked");
         check_begin("search: nothing fits for captured graphs, and what would need less");
         test_nothing_for_graphs(ANY, "; captured graphs of 3072 micro-batches take 1.50 GiB, less "
                                      "with a smaller --global-batch; ");
