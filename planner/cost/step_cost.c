@@ -269,15 +269,17 @@ static void block_senders(Pricing *x) {
 }
 
 static double price_pipeline(Pricing *x, StepCost *out) {
-    int p = x->shape.p, n_total = p * x->shape.n_chunks, m = x->shape.n_micro, busiest = 0;
+    int p = x->shape.p, n_total = p * x->shape.n_chunks, m = x->shape.n_micro;
     for (int g = 0; g < n_total; g++) {
         x->forward_us[g] = x->chunks[g].forward_us;
         x->backward_us[g] = x->chunks[g].backward_us;
     }
-    double most = -1;
+    double most = 0, mean = 0;
     for (int s = 0; s < p; s++) {
         double us = x->stages[s].forward_us + x->stages[s].backward_us;
-        if (us > most * (1 + 1e-12)) most = us, busiest = s;
+        if (us > most) most = us;
+        mean += us / p;
+        out->tensor_us += m * x->stages[s].tensor_us / p;
         x->free[s] = 0;
         out->hardware_flops += x->stages[s].flops * m / p;
     }
@@ -293,9 +295,9 @@ static double price_pipeline(Pricing *x, StepCost *out) {
         double least_us = busiest_wire_us(x);
         if (span_us < least_us) span_us = least_us;
     }
-    out->tensor_us = m * x->stages[busiest].tensor_us;
-    out->compute_us = m * most - out->tensor_us;
-    out->bubble_us = free_us > m * most ? free_us - m * most : 0;
+    out->compute_us = m * mean - out->tensor_us;
+    out->bubble_us = free_us > m * mean ? free_us - m * mean : 0;
+    out->wait_us = free_us > m * most ? free_us - m * most : 0;
     out->pipeline_us = span_us > free_us ? span_us - free_us : 0;
     return span_us;
 }

@@ -42,11 +42,9 @@ int search_choices(Arena *arena, const SearchRecords *records, SearchChoice **ou
     return n;
 }
 
-/* Why the slowest stage computes for longer. */
+/* Why stages compute for longer. */
 static const char *compute_words(const Candidate *other, const Candidate *winner) {
     if (other->recompute > winner->recompute) return "recomputation";
-    if (other->p * other->n_chunks > winner->p * winner->n_chunks)
-        return "stages that are less even";
     if (other->micro_batch < winner->micro_batch) return "smaller products";
     return "arithmetic";
 }
@@ -60,13 +58,15 @@ static const char *grown_part(const StepCost *other, const StepCost *winner, dou
         {NULL, other->compute_us - winner->compute_us},
         {"messages of tensor parallelism", other->tensor_us - winner->tensor_us},
         {"messages between stages", other->pipeline_us - winner->pipeline_us},
-        {"the pipeline's bubble", other->bubble_us - winner->bubble_us},
+        {"the pipeline's bubble", other->wait_us - winner->wait_us},
+        {"stages that are less even",
+         (other->bubble_us - other->wait_us) - (winner->bubble_us - winner->wait_us)},
         {"reductions of data parallelism", other->data_us - winner->data_us},
         {"the optimizer", other->update_us - winner->update_us},
     };
     int most = 0;
-    for (int i = 1; i < 6; i++) {
-        if (parts[i].us > parts[most].us) most = i;
+    for (size_t i = 1; i < sizeof(parts) / sizeof(*parts); i++) {
+        if (parts[i].us > parts[most].us) most = (int)i;
     }
     *out_us = parts[most].us;
     return parts[most].words;

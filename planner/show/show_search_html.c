@@ -169,7 +169,7 @@ static void put_parts(StrBuf *out, const SearchFacts *facts) {
         most_us = fmax(most_us, facts->others[i].found->cost.step_us);
     }
     html_open_section(out, "parts", "What a step consists of",
-                      "The best layout and its runners-up: time of the stage that waits least.");
+                      "The best layout and its runners-up: the mean over stages.");
     strbuf_put(out, "<div class=\"legend\">");
     for (StepPart part = 0; part < N_STEP_PARTS; part++) {
         strbuf_printf(out, "<span><i class=\"s-%s\"></i>%s</span>", STEP_PARTS[part].key,

@@ -283,14 +283,16 @@ bool simulate_candidate(PipelineSim *sim, const ModelCosts *costs, const LayoutC
     PipelineResult result;
     const PipelineLoad *load = candidate_load(sim, NULL, costs, layout, candidate, split);
     if (!pipeline_sim_run(sim, load, &result, diag)) return false;
-    const PipelineStage *of = &result.stages[result.busiest];
+    PipelineStage mean = pipeline_mean(&result);
+    const PipelineStage *busiest = &result.stages[result.busiest];
     out->step_us = result.step_us;
-    out->compute_us = of->compute_us;
-    out->tensor_us = of->tensor_us;
-    out->pipeline_us = of->pipeline_us;
-    out->bubble_us = of->bubble_us + of->idle_us;
-    out->data_us = of->data_us;
-    out->update_us = of->update_us;
+    out->compute_us = mean.compute_us;
+    out->tensor_us = mean.tensor_us;
+    out->pipeline_us = mean.pipeline_us;
+    out->bubble_us = mean.bubble_us + mean.idle_us;
+    out->wait_us = busiest->bubble_us + busiest->idle_us;
+    out->data_us = mean.data_us;
+    out->update_us = mean.update_us;
     out->bubble_fraction = out->step_us > 0 ? out->bubble_us / out->step_us : 0;
     return true;
 }

@@ -92,6 +92,15 @@ run show "$folder/best.plan" --json
 result 'the plan has the mesh that was found' \
     "$([ -n "${mesh// /}" ] && [ "$(key t) $(key d) $(key p)" = "$mesh" ] || echo "$(key t) $(key d) $(key p), not $mesh")"
 
+# 24 blocks on 16 stages: uneven.
+run "${plan[@]}" --ranks 16 --mesh p=16 -o "$folder/uneven.plan" --json
+searched=$(key bubble_fraction)
+run show "$folder/uneven.plan" --cluster selene --json
+shown=$(key bubble_fraction)
+result 'a bubble is the same of a search and of its plan' \
+    "$(awk "BEGIN { a = ${searched:-0}; b = ${shown:-1}; exit !(a > 0.2 && a - b < 0.01 && b - a < 0.01) }" ||
+        echo "$searched, then $shown")"
+
 run "${plan[@]}" --ranks 16 --days-for-tokens 1e12
 result 'days and price' "$(grep -q '1.00 T tokens take .* days, .* USD at' "$folder/out" || echo "it says: $out")"
 

@@ -348,7 +348,7 @@ static void test_refusals(Arena *arena) {
          "t=64: axis 'heads' is 96: t=64 does not divide it\n"},
         {{.n_ranks = 475, .global_batch = 64}, /* p = 95, t = 5 */
          "475 ranks cannot be divided: global batch 64 leaves only t=5 (axis 'heads' is 96: t=5 "
-         "does not divide it); 472 or 480 ranks would do\n"},
+         "does not divide it); 464 or 480 ranks would do\n"},
         {{.n_ranks = 4099, .global_batch = 1024},
          "4099 ranks cannot be divided: no d = ranks / (t x p) divides global batch 1024; 4096 or "
          "4160 ranks would do\n"},
