@@ -368,6 +368,24 @@ static void test_html(Arena *arena) {
     strbuf_destroy(&out);
 }
 
+/* Nodes of 8: stages of 2 ranks, four to a node. */
+static void test_traffic(Arena *arena) {
+    check_begin("search page: borders that leave the node are told from those that do not");
+    Cluster cluster = fixture_cluster("DGX");
+    ModelCosts costs = fixture_costs(&cluster, "gpt");
+    Found found = fixture_found(arena, fixture_candidate(2, 1, 32, 1, 1), 1);
+    SearchResult result = {.n_found = 1, .found = &found};
+    SearchReport report = {.costs = &costs, .request = &REQUEST, .result = &result};
+    add_layout(arena, &report);
+    StrBuf out = strbuf_create();
+    show_search_html(&out, &report);
+    CHECK(strstr(out.text, "inside the node: 24 of 31 borders"), "inside");
+    CHECK(strstr(out.text, "network: 7 of 31 borders"), "network");
+    /* 2 ways x 3072 micro-batches x 13 MiB over the one border that a stage has to another node */
+    CHECK(strstr(out.text, "and 78.0 GiB over the network"), "bytes");
+    strbuf_destroy(&out);
+}
+
 static bool write_pages(const char *folder, Arena *arena, Diag *diag) {
     static const struct {
         const char *file, *name;
@@ -409,6 +427,7 @@ int main(int argc, char **argv) {
         test_nothing_for_graphs(1, "; captured graphs of 3072 micro-batches take 1.50 GiB, less "
                                    "with a larger --micro-batch or a smaller --global-batch; ");
         test_html(arena);
+        test_traffic(arena);
         status = check_report();
     }
     arena_destroy(arena);
