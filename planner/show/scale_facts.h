@@ -16,6 +16,7 @@ typedef struct ScalePoint {
 } ScalePoint;
 
 typedef struct ScaleFacts {
+    Arena *arena;
     const ScaleReport *report;
     const Cluster *cluster;
     double limit_bytes;

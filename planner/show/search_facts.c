@@ -71,6 +71,12 @@ const char *layout_text(const Candidate *candidate, char *text) {
     return text;
 }
 
+const char *days_text(double days, char *text) {
+    if (days >= 1e5) return unit_count(days, text);
+    snprintf(text, UNIT_TEXT, "%.*f", days < 0.995 ? 3 : days < 99.95 ? 1 : 0, days);
+    return text;
+}
+
 void layout_put_columns(StrBuf *out, const Candidate *of) {
     static const char *const RECOMPUTES[N_RECOMPUTES] = {
         [RECOMPUTE_NONE] = "-", [RECOMPUTE_SELECTIVE] = "sel.", [RECOMPUTE_FULL] = "full"};

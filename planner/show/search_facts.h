@@ -75,6 +75,9 @@ LayoutFacts layout_facts(const SearchReport *report, const Found *found);
 enum { LAYOUT_TEXT = 96 };
 const char *layout_text(const Candidate *candidate, char *text);
 
+/* "34.1" or "128"; the text holds UNIT_TEXT. */
+const char *days_text(double days, char *text);
+
 /* The same as the 44 columns of a table: b is the micro-batch, rec. recomputation; more: Z1 for
  * ZeRO-1, sp for sequence-parallel. */
 void layout_put_columns(StrBuf *out, const Candidate *of);

@@ -60,7 +60,7 @@ static void put_layout(StrBuf *out, const SearchFacts *facts) {
 static void put_predictions(StrBuf *out, const SearchFacts *facts) {
     const LayoutFacts *best = &facts->best;
     const StepCost *cost = &best->found->cost;
-    char a[UNIT_TEXT], b[UNIT_TEXT];
+    char a[UNIT_TEXT], b[UNIT_TEXT], c[UNIT_TEXT];
     put_label(out, "predicted");
     strbuf_printf(out, "%s a step, %s tokens/s, bubble %.1f %% (%s)\n", unit_us(cost->step_us, a),
                   unit_count(best->tokens_per_second, b), 100 * cost->bubble_fraction,
@@ -76,9 +76,9 @@ static void put_predictions(StrBuf *out, const SearchFacts *facts) {
     strbuf_put(out, "\n");
     if (best->days > 0) {
         put_label(out, "training");
-        strbuf_printf(out, "%s tokens take %.*f days, %s device-hours",
-                      unit_count(facts->report->days_tokens, a), best->days < 100 ? 1 : 0,
-                      best->days, unit_count(best->days * 24 * facts->report->request->n_ranks, b));
+        strbuf_printf(out, "%s tokens take %s days, %s device-hours",
+                      unit_count(facts->report->days_tokens, a), days_text(best->days, c),
+                      unit_count(best->days * 24 * facts->report->request->n_ranks, b));
         if (best->price > 0) {
             strbuf_printf(out, ", %s ", unit_count(best->price, a));
             lines_put_name(out, facts->cluster->currency, 8);
