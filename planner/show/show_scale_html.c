@@ -131,9 +131,9 @@ static void put_grid_line(StrBuf *out, const Frame *frame, double value, bool la
 static void put_axes(StrBuf *out, const Frame *frame, bool labels) {
     const ScaleFacts *facts = frame->facts;
     if (frame->curve->log) {
-        for (double y = log_axis_first(&frame->y); y <= frame->y.most; y = log_axis_next(y)) {
-            put_grid_line(out, frame, y, labels);
-        }
+        double ticks[MOST_TICKS];
+        int n = log_axis_ticks(&frame->y, ticks);
+        for (int i = 0; i < n; i++) put_grid_line(out, frame, ticks[i], labels);
     } else {
         LogAxis fifth = {frame->y.most / 5, frame->y.most};
         double step = log_axis_first(&fifth);
@@ -174,9 +174,9 @@ static void put_points(StrBuf *out, const Frame *frame) {
         }
         strbuf_printf(&dots,
                       "<circle class=\"dot%s\" cx=\"%.2f%%\" cy=\"%.2f%%\" r=\"5\"><title>%d "
-                      "ranks: %s\n%s</title></circle>",
+                      "rank%s: %s\n%s</title></circle>",
                       point->found->unusual ? " far" : "", x, y, point->row->request.n_ranks,
-                      frame->curve->text(value, text),
+                      point->row->request.n_ranks == 1 ? "" : "s", frame->curve->text(value, text),
                       layout_text(&point->found->candidate, layout));
         before = point;
     }
@@ -261,9 +261,11 @@ void show_scale_html(StrBuf *out, const ScaleReport *report) {
     html_put(out, report->costs->model);
     strbuf_put(out, " on ");
     html_put(out, facts->cluster->name ? facts->cluster->name : "?");
-    strbuf_printf(out, "</h1><p class=\"sub\">%s parameters · %d to %d ranks · ",
-                  unit_count((double)report->costs->n_parameters, text), first->n_ranks,
-                  report->rows[report->n_rows - 1].request.n_ranks);
+    int n_first = first->n_ranks, n_last = report->rows[report->n_rows - 1].request.n_ranks;
+    strbuf_printf(out, "</h1><p class=\"sub\">%s parameters · ",
+                  unit_count((double)report->costs->n_parameters, text));
+    if (n_first < n_last) strbuf_printf(out, "%d to ", n_first);
+    strbuf_printf(out, "%d rank%s · ", n_last, n_last == 1 ? "" : "s");
     if (report->weak) {
         strbuf_printf(out, "%.3g sequences a rank", (double)first->global_batch / first->n_ranks);
     } else {

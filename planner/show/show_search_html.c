@@ -55,7 +55,7 @@ static void put_figures(StrBuf *out, const SearchFacts *facts) {
     html_put_figure(out, "Memory, fullest rank", unit_bytes((double)cost->memory_bytes, value),
                     more);
     if (best->days > 0) {
-        snprintf(value, sizeof(value), "%.*f days", best->days < 100 ? 1 : 0, best->days);
+        snprintf(value, sizeof(value), "%s days", days_text(best->days, unit));
         int n =
             snprintf(more, sizeof(more), "%s tokens", unit_count(facts->report->days_tokens, unit));
         if (best->price > 0) {
@@ -117,8 +117,9 @@ static void put_choice(StrBuf *out, const SearchFacts *facts) {
                  unit_bytes((double)report->exact_bytes, a));
         html_put_fact(out, "Plan", text);
     }
-    snprintf(text, sizeof(text), "%d in %d nodes, as %.40s", report->request->n_ranks,
-             facts->n_nodes, facts->cluster->software.name ? facts->cluster->software.name : "?");
+    snprintf(text, sizeof(text), "%d in %d node%s, as %.40s", report->request->n_ranks,
+             facts->n_nodes, facts->n_nodes == 1 ? "" : "s",
+             facts->cluster->software.name ? facts->cluster->software.name : "?");
     html_put_fact(out, "Devices", text);
     strbuf_put(out, "</dl><p class=\"say\">");
     html_put(out, facts->bottleneck);

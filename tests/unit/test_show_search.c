@@ -4,7 +4,7 @@
  * `test_show_search --write FOLDER` writes HTML pages there instead, for
  * tests/browser/test_html.sh. */
 #include "ir/base/file.h"
-#include "planner/show/search_facts.h"
+#include "planner/show/show_search_page.h"
 #include "tests/unit/check.h"
 #include "tests/unit/search_fixture.h"
 
@@ -368,6 +368,48 @@ static void test_html(Arena *arena) {
     strbuf_destroy(&out);
 }
 
+static void test_ticks(void) {
+    check_begin("axes have labels however narrow they are");
+    static const LogAxis AXES[] = {{0.98, 1.02}, {411, 530}, {1e-4, 1.1e-4}, {1, 100}, {3, 7}};
+    for (size_t i = 0; i < sizeof(AXES) / sizeof(*AXES); i++) {
+        double ticks[MOST_TICKS];
+        int n = log_axis_ticks(&AXES[i], ticks);
+        CHECK(n >= 2 && n < 12, "axis %zu: %d ticks", i, n);
+        for (int k = 0; k < n; k++) {
+            CHECK(ticks[k] >= AXES[i].least * (1 - 1e-9) && ticks[k] <= AXES[i].most * (1 + 1e-9),
+                  "axis %zu: a tick at %g", i, ticks[k]);
+        }
+    }
+}
+
+/* Four runners-up of the very same time and memory. */
+static void test_labels(Arena *arena) {
+    check_begin("search page: numbers of points that are close stand beside one another");
+    Cluster cluster = fixture_cluster("DGX");
+    ModelCosts costs = fixture_costs(&cluster, "gpt");
+    Found found[5];
+    for (int i = 0; i < 5; i++) {
+        found[i] = fixture_found(arena, fixture_candidate(8, 6, 64, 2, 1), i ? 1.1 : 1);
+    }
+    SearchResult result = {.n_found = 5, .found = found, .samples = found, .n_samples = 5};
+    SearchReport report = {.costs = &costs, .request = &REQUEST, .result = &result, .n_top = 4};
+    StrBuf out = strbuf_create();
+    show_search_html(&out, &report);
+    int places[5][2], n = 0;
+    for (const char *at = out.text; (at = strstr(at, "<text class=\"m\"")) && n < 5; n++) {
+        at = strstr(at, "dx=");
+        CHECK(sscanf(at, "dx=\"%d\" dy=\"%d\"", &places[n][0], &places[n][1]) == 2, "a label");
+    }
+    CHECK(n == 5, "%d labels", n);
+    for (int i = 0; i < 4; i++) {
+        for (int k = 0; k < i; k++) {
+            CHECK(abs(places[i][0] - places[k][0]) >= 11 || abs(places[i][1] - places[k][1]) >= 14,
+                  "numbers %d and %d overlap", k + 2, i + 2);
+        }
+    }
+    strbuf_destroy(&out);
+}
+
 /* Nodes of 8: stages of 2 ranks, four to a node. */
 static void test_traffic(Arena *arena) {
     check_begin("search page: borders that leave the node are told from those that do not");
@@ -428,6 +470,8 @@ int main(int argc, char **argv) {
                                    "with a larger --micro-batch or a smaller --global-batch; ");
         test_html(arena);
         test_traffic(arena);
+        test_ticks();
+        test_labels(arena);
         status = check_report();
     }
     arena_destroy(arena);
