@@ -10,6 +10,7 @@ static const char STYLE[] =
     ".s-compute{background:var(--c-parameter)}.s-tensor{background:var(--c-gradient)}"
     ".s-pipeline{background:var(--c-optimizer)}.s-bubble{background:var(--c-scratch)}"
     ".s-data{background:var(--c-message)}.s-update{background:var(--c-update)}"
+    "@media(min-width:1000px){.parts td:last-child{white-space:nowrap}}"
     ".parts tr.best td{font-weight:620}.say{margin:14px 0 0;max-width:120ch}"
     ".warn{border-left:3px solid var(--c-activation);padding-left:12px}";
 
