@@ -5,8 +5,9 @@
  *   points[]    ranks, global_batch, fits; without fit: trouble (a phrase); else
  *               mesh {t, d, p}, schedule, chunks, micro_batch, micro_batches, recompute, zero,
  *               sequence_parallel, step_seconds, tokens_per_second, mfu (null),
- * model_tflops_per_device, bubble_fraction, memory_bytes, efficiency (tokens per second and rank
- * against the first that fits), price_per_gigatoken (null), days, price (null: not asked for),
+ *               model_tflops_per_device, bubble_fraction, memory_bytes, efficiency (tokens per
+ *               second and rank against the first that fits), price_per_gigatoken (null), days,
+ *               price (null: not asked for),
  *               candidates_total, candidates_fit, candidates_open (could be faster, not simulated),
  *               unusual (null, or what lies outside the range in which predictions were validated)
  *   search_seconds, warnings[]

@@ -34,6 +34,9 @@ fails 2 "there is no cluster 'seleen'; did you mean selene?" plan models/gpt.lua
 fails 2 "there is no software 'megatrn-2021'; did you mean megatron-2021?" \
     "${plan[@]}" --ranks 16 --software megatrn-2021
 fails 2 't=4 x p=4 x d=2 are 32 ranks, not 16' "${plan[@]}" --ranks 16 --mesh t=4,d=2,p=4
+fails 2 't=8 x d=4 = 32 does not divide 16 ranks' "${plan[@]}" --ranks 16 --mesh t=8,d=4
+fails 2 'p=16: software megatron-2021 splits blocks evenly, and the model'"'"'s 24 are no multiple of 16' \
+    "${plan[@]}" --ranks 16 --mesh p=16 --software megatron-2021
 fails 2 't=3 does not divide 16 ranks' "${plan[@]}" --ranks 16 --tensor 3
 fails 2 'global batch 64 is not a multiple of micro-batch 3 x d 1' \
     "${plan[@]}" --ranks 16 --micro-batch 3
