@@ -156,6 +156,20 @@ static void add_meshes(Search *search) {
     }
 }
 
+/* The fastest fit, as estimated, with each value of each axis. */
+static void add_values(Search *search) {
+    for (int row = 0; row < N_SEARCH_AXES; row++) {
+        int seen[MOST_VALUES], n_seen = 0;
+        for (int i = 0; i < search->n_fits && n_seen < MOST_VALUES; i++) {
+            int value = SEARCH_AXES[row].get(&search->fits[i]->candidate), k = 0;
+            while (k < n_seen && seen[k] != value) k++;
+            if (k < n_seen) continue;
+            seen[n_seen++] = value;
+            add_finalist(search, search->fits[i]);
+        }
+    }
+}
+
 /* A fit and when it ends, as far as is known. */
 typedef struct Point {
     double us;
@@ -270,12 +284,9 @@ static void choose(Search *search, const SearchRequest *request, double limit_by
                    SearchResult *result) {
     SearchChoice *choices = NULL;
     Point *front = ARENA_ARRAY(search->scratch, Point, search->n_fits);
-    int n_choices = search_choices(search->scratch, search->records, &choices);
     add_fastest(search, request->most_simulated > 0 ? request->most_simulated : MOST_BEST);
     add_meshes(search);
-    for (int i = 0; i < n_choices; i++) {
-        if (choices[i].best->step_us < INFINITY) add_finalist(search, choices[i].best);
-    }
+    add_values(search);
     simulate_finalists(search);
     add_pareto(search, front);
     result->n_open = count_open(search);
@@ -287,6 +298,7 @@ static void choose(Search *search, const SearchRequest *request, double limit_by
     list_pareto(search, front, result);
     list_samples(search, result);
     if (!request->explain) return;
+    int n_choices = search_choices(search->scratch, search->records, &choices);
     Found *priced = ARENA_ARRAY(search->scratch, Found, n_choices + 1);
     for (int i = 0; i < n_choices; i++) {
         const Finalist *finalist = find_fastest_with(search, &choices[i]);
