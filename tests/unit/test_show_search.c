@@ -110,6 +110,10 @@ static void test_text(Arena *arena, const char *name, int n_lines_most) {
     Cluster cluster = fixture_cluster(name);
     ModelCosts costs = fixture_costs(&cluster, name);
     SearchReport report = report_of(arena, &costs, 100);
+    SearchResult result = *report.result;
+    result.n_open = 7;
+    result.remark = "global batch 3072 rules out every d of 3072 ranks but 1";
+    report.result = &result;
     const char *warnings[] = {
         "the model's blocks are of 3 kinds, and this is quite a long sentence "
         "that has to be broken into two lines of the screen"};
@@ -144,6 +148,8 @@ static void test_text(Arena *arena, const char *name, int n_lines_most) {
                                          "Runners-up",
                                          "leaves the NVLink",
                                          "warning",
+                                         "cut short  7 layouts",
+                                         "ranks      global batch",
                                          "refused",
                                          "device-hours",
                                          "to the byte"};
