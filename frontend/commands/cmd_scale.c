@@ -77,7 +77,8 @@ static void search_rows(CliArgs *args, SearchJob *job, ScaleRow *rows, int n_row
     ProgressLine line = progress_line_start("searched");
     for (int i = 0; i < n_rows; i++) {
         char what[48];
-        snprintf(what, sizeof(what), "%d ranks", rows[i].request.n_ranks);
+        snprintf(what, sizeof(what), "%d rank%s", rows[i].request.n_ranks,
+                 rows[i].request.n_ranks == 1 ? "" : "s");
         progress_line_show(&line, i, n_rows, what);
         Diag *diag = diag_create();
         rows[i].result = search_layouts(args->arena, job->costs, &rows[i].request, diag);
