@@ -2,6 +2,8 @@
  */
 #include "planner/show/show_search_page.h"
 
+#include "planner/cost/shared_weights.h"
+
 #include <inttypes.h>
 #include <string.h>
 
@@ -120,6 +122,12 @@ static int find_links(const SearchFacts *facts, LinkRow *rows) {
     }
     tensor += layout->before.forward.collective_bytes + layout->before.backward.collective_bytes;
     gradients += (double)layout->before.gradient_bytes;
+    int chunks[of->p];
+    for (int i = 0; i < layout->n_shared; i++) {
+        const SharedWeight *weight = &layout->shared[i];
+        find_weight_chunks(weight, best->split, of->p, of->n_chunks, chunks);
+        if (chunks[0] >= 0) gradients += (double)weight->cost.gradient_bytes;
+    }
     int n = 0;
     if (of->t > 1) {
         rows[n++] = (LinkRow){"tensor", "activations and their gradients, whole tensors",

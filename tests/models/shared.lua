@@ -5,6 +5,8 @@ return model {
   name = "shared",
   axes = { seq = 8, model = 16, ffn = 24, vocab = 61 },
   layers = 4,
+  size = "small",
+  sizes = { small = {}, wide = { seq = 64, model = 256, ffn = 1024, vocab = 512, layers = 12 } },
   optimizer = { eps = 1e-5 },
   loss = function(m, tokens, labels)
     local x = nn.embedding(m, "wte", tokens)
