@@ -165,6 +165,26 @@ static void check_slots(void) {
     check_end();
 }
 
+/* Three heads and an ffn of 13 do not divide by two, and here what fills up the last shard would
+ * get into a weight's gradient. */
+static void check_padding_is_refused(void) {
+    static const char *const LAYERS[] = {"logsumexp", "silu", "attention"};
+    const Layout layout = {2, 1, 1, 2, 1, "1f1b", false, NULL, 0};
+    for (size_t i = 0; i < sizeof(LAYERS) / sizeof(LAYERS[0]); i++) {
+        ModelSetting layer = {"layer", LAYERS[i]};
+        char name[80];
+        Run run;
+        snprintf(name, sizeof(name), "padding that would not stay zero is refused: %s", LAYERS[i]);
+        check_begin(name);
+        bool planned =
+            run_plan(&run, "tests/models/odd.lua", &layer, 1, &layout, GLOBAL_BATCH, false);
+        CHECK(!planned, "was planned");
+        CHECK(strstr(diag_text(run.diag), "which t=2 does not divide"), "%s", diag_text(run.diag));
+        run_close(&run);
+        check_end();
+    }
+}
+
 int main(void) {
     for (size_t i = 0; i < sizeof(MODELS) / sizeof(MODELS[0]); i++) {
         check_model(MODELS[i]);
@@ -173,6 +193,7 @@ int main(void) {
     check_names();
     check_messages();
     check_slots();
+    check_padding_is_refused();
     compare_print_worst();
     return check_report();
 }
