@@ -19,8 +19,9 @@ enum OpFlags {
     /* Padding of a sharded axis is exact only if the pad stays zero. Without a flag the result's
      * pad is zero when all operands' pads are. */
     ZERO_ANY = 1 << 10,      /* one zero operand is enough */
-    MAKES_NONZERO = 1 << 11, /* f(0) != 0 */
-    MAKES_NONFINITE_BIT = 1 << 12,
+    ZERO_LAST = 1 << 11,     /* so is the last one, and no other: the gradient; attention's v */
+    MAKES_NONZERO = 1 << 12, /* f(0) != 0 */
+    MAKES_NONFINITE_BIT = 1 << 13,
     /* f(0) is not even finite, so that 0 f(0) != 0 */
     MAKES_NONFINITE = MAKES_NONZERO | MAKES_NONFINITE_BIT,
 };

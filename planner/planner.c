@@ -126,27 +126,23 @@ static bool make_stage_programs(Plan *plan, const StageGraph *stages, PassContex
     return true;
 }
 
-/* A channel's slot holds all values of one send task. */
 static void size_channels(Plan *plan) {
     for (int i = 0; i < plan->n_channels; i++) {
         Channel *channel = &plan->channels[i];
-        const Program *program = &plan->programs[plan->stages[channel->from].program];
-        const Graph *graph = program->graph;
-        Phase phase = channel->backward ? PHASE_BACKWARD : PHASE_FORWARD;
-        for (int c = 0; c < plan->n_chunks; c++) {
-            int64_t largest = 0, count = 0;
-            for (int n = 0; n < graph->n_nodes; n++) {
-                const Node *node = graph->nodes[n];
-                if (node->op != OP_SEND || node->phase != phase || node->chunk != c) continue;
-                Value value = node->inputs[0];
-                int64_t bytes =
-                    type_local_bytes(value_type(value), value_sharding(value), &graph->mesh);
-                bytes = (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
-                if (bytes > largest) largest = bytes;
-                count++;
-            }
-            if (largest * count > channel->slot_bytes) channel->slot_bytes = largest * count;
+        const Graph *graph = plan->programs[plan->stages[channel->from].program].graph;
+        int64_t largest = 0;
+        for (int n = 0; n < graph->n_nodes; n++) {
+            const Node *node = graph->nodes[n];
+            bool sends =
+                node->op == OP_SEND && (node->phase == PHASE_BACKWARD) == channel->backward;
+            if (!sends) continue;
+            Value value = node->inputs[0];
+            int64_t bytes =
+                type_local_bytes(value_type(value), value_sharding(value), &graph->mesh);
+            if (bytes > largest) largest = bytes;
         }
+        largest = (largest + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+        channel->slot_bytes = largest * plan_channel_values(plan, i);
     }
 }
 

@@ -79,25 +79,8 @@ static bool emit_input(const Walk *walk, const Node *node, const Task *task) {
     return walk->emitter->input(walk->emitter->user, &slice, &info);
 }
 
-/* Values that one send task of the channel carries, at most. */
-static int count_values(const Plan *plan, int channel) {
-    const Channel *c = &plan->channels[channel];
-    const Graph *graph = plan->programs[plan->stages[c->from].program].graph;
-    Phase phase = c->backward ? PHASE_BACKWARD : PHASE_FORWARD;
-    int most = 1;
-    for (int chunk = 0; chunk < plan->n_chunks; chunk++) {
-        int count = 0;
-        for (int n = 0; n < graph->n_nodes; n++) {
-            const Node *node = graph->nodes[n];
-            count += node->op == OP_SEND && node->phase == phase && node->chunk == chunk;
-        }
-        if (count > most) most = count;
-    }
-    return most;
-}
-
 int executor_channel_slots(const Plan *plan, int channel) {
-    return plan->channels[channel].slots * count_values(plan, channel);
+    return plan->channels[channel].slots * plan_channel_values(plan, channel);
 }
 
 /* Where the channel's slots begin in the sender's message region: channels in plan order. */
@@ -129,8 +112,7 @@ static bool emit_message(const Walk *walk, const Node *node, const Task *task, b
         .n_slots = executor_channel_slots(plan, channel)};
     if (send) {
         message.slots = channel_memory(rank, channel);
-        message.slot_bytes =
-            (size_t)(plan->channels[channel].slot_bytes / count_values(plan, channel));
+        message.slot_bytes = (size_t)plan_channel_value_bytes(plan, channel);
     }
     CallInfo info = {
         .node = node, .micro = task->micro, .chunk = task->chunk, .kind = (TaskKind)task->kind};

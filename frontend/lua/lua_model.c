@@ -119,6 +119,15 @@ static Node *make_param(lua_State *lua, const char *name, const Type *type,
         lua, (NodeSpec){.op = OP_PARAM, .attrs = attrs, .n_attrs = normal ? 4 : 3, .type = type});
 }
 
+/* 'blocks.12.w': what a block's parameter is called in the whole model. */
+static bool is_name_of_block(const char *name) {
+    static const char BLOCKS[] = "blocks.";
+    if (strncmp(name, BLOCKS, sizeof(BLOCKS) - 1) != 0) return false;
+    const char *number = name + sizeof(BLOCKS) - 1;
+    size_t digits = strspn(number, "0123456789");
+    return digits > 0 && number[digits] == '.';
+}
+
 /* m:param(name, axes, options) -> value. Outside of blocks the same name gives the same parameter:
  * that is how weights are tied. */
 static int model_param(lua_State *lua) {
@@ -128,6 +137,10 @@ static int model_param(lua_State *lua) {
     lua_settop(lua, 4);
     bool in_block = script->block != NO_BLOCK;
     const char *name = check_name(lua, 2, "a parameter");
+    if (!in_block && is_name_of_block(name)) {
+        script_error(lua, "parameter '%s': so the parameters of a block are called; choose another",
+                     name);
+    }
     name = arena_printf(arena, "%s%s", in_block ? "blocks.#." : "", name);
     const char *what = arena_printf(arena, "parameter '%s'", name);
     Type type = {.dtype = DTYPE_F32};

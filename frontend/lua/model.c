@@ -161,6 +161,30 @@ static void run_loss(lua_State *lua, Loading *loading) {
     if (!output) sandbox_fail(lua);
 }
 
+/* A parameter of a block that another block reads, or that is read outside of blocks, belongs to
+ * the whole model, as one made outside of blocks does: 'blocks.#.w' of the first block is called
+ * 'blocks.0.w', and lies on every pipeline stage that reads it. Initial values and checkpoints do
+ * not notice: they go by that name. */
+static void release_shared_params(Graph *graph) {
+    bool *shared = ARENA_ARRAY(graph->arena, bool, graph->n_nodes + 1);
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        for (int i = 0; i < node->n_inputs; i++) {
+            const Node *from = node->inputs[i].node;
+            shared[from->id] |= from->op == OP_PARAM && from->block != node->block;
+        }
+    }
+    for (int n = 0; n < graph->n_nodes; n++) {
+        Node *node = graph->nodes[n];
+        if (!shared[n] || node->block == NO_BLOCK) continue;
+        const char *name = node_logical_name(node, 0, graph->arena);
+        for (int a = 0; a < node->n_attrs; a++) {
+            if (node->attrs[a].key == ATTR_name) node->attrs[a] = attr_string(ATTR_name, name);
+        }
+        node->block = NO_BLOCK;
+    }
+}
+
 static bool is_logits(const Graph *graph, const Type *type) {
     static const char *const NAMES[] = {"batch", "seq", "vocab"};
     if (type->rank != 3 || type->dtype != DTYPE_F32) return false;
@@ -211,6 +235,7 @@ static int load_body(lua_State *lua) {
     add_axes(lua, loading);
     run_loss(lua, loading);
     check_graph(lua, loading);
+    release_shared_params(loading->script.graph);
     return 0;
 }
 

@@ -3,21 +3,21 @@
 #include "planner/cost/count_calls.h"
 #include "planner/cost/device_time.h"
 #include "planner/cost/node_cost.h"
+#include "planner/cost/shared_weights.h"
 #include "planner/cost/thin_model.h"
 #include "planner/passes/pass.h"
 
 #include <string.h>
 
 /* A program lowered for one sequence, and which segment each of its nodes belongs to. */
-enum { SEGMENT_BEFORE = -2, SEGMENT_AFTER = -1 }; /* else the kind of block */
 typedef struct Lowered {
     int t;
     bool sequence_parallel, zero; /* zero: over two ranks of d */
     Recompute recompute;
     const Plan *plan; /* NULL: cannot be */
     const char *reason;
-    int *segment; /* by node id of the program */
-    bool *tied;   /* by node id: a parameter that before and after read, and what belongs to it */
+    int *segment; /* by node id of the program: SEGMENT_*, or the kind of block */
+    LeafPlaces places;
 } Lowered;
 
 typedef struct CachedCost {
@@ -62,48 +62,15 @@ static void find_segments(Lowered *lowered, Arena *arena) {
     }
 }
 
-/* Leaves sit where they are read in forward or backward; who is read on both ends is tied. What
- * belongs to a parameter (state, accumulator, optimizer) goes with it. */
+/* Leaves sit where they are read in forward or backward. What belongs to a parameter (state,
+ * accumulator, optimizer) goes with it. */
 static void place_leaves(Lowered *lowered, Arena *arena) {
     const Graph *graph = lowered->plan->programs[0].graph;
-    enum { BEFORE = 1, AFTER = 2 };
-    uint8_t *read = ARENA_ARRAY(arena, uint8_t, graph->n_nodes + 1);
+    lowered->places = find_leaf_places(graph, lowered->segment, arena);
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
-        if (node->phase == PHASE_UPDATE) continue;
-        for (int i = 0; i < node->n_inputs; i++) {
-            const Node *from = node->inputs[i].node;
-            if (!(OPS[from->op].flags & LEAF) || from->block != NO_BLOCK) continue;
-            read[from->id] |= lowered->segment[n] == SEGMENT_AFTER ? AFTER : BEFORE;
-        }
-    }
-    lowered->tied = ARENA_ARRAY(arena, bool, graph->n_nodes + 1);
-    for (int n = 0; n < graph->n_nodes; n++) { /* copies read for their parameter */
-        const Node *node = graph->nodes[n];
-        const char *of = node_string(node, ATTR_of);
-        if (!of[0] || node->block != NO_BLOCK) continue;
-        for (int k = 0; k < graph->n_nodes; k++) {
-            const Node *param = graph->nodes[k];
-            if (param->op != OP_PARAM || param->block != NO_BLOCK ||
-                strcmp(node_string(param, ATTR_name), of) != 0) {
-                continue;
-            }
-            read[k] |= read[n];
-        }
-    }
-    for (int n = 0; n < graph->n_nodes; n++) {
-        const Node *node = graph->nodes[n], *param = node;
-        const char *of = node_string(node, ATTR_of);
         if (node->block != NO_BLOCK || !(OPS[node->op].flags & LEAF)) continue;
-        for (int k = 0; of[0] && k < graph->n_nodes; k++) {
-            const Node *other = graph->nodes[k];
-            if (other->op == OP_PARAM && other->block == NO_BLOCK &&
-                strcmp(node_string(other, ATTR_name), of) == 0) {
-                param = other;
-            }
-        }
-        lowered->segment[n] = read[param->id] & BEFORE ? SEGMENT_BEFORE : SEGMENT_AFTER;
-        lowered->tied[n] = read[param->id] == (BEFORE | AFTER);
+        lowered->segment[n] = lowered->places.before[n] ? SEGMENT_BEFORE : SEGMENT_AFTER;
     }
 }
 
@@ -180,7 +147,8 @@ typedef struct Pricer {
 } Pricer;
 
 static SegmentCost *segment_of(Pricer *p, int node) {
-    int segment = p->lowered->segment[node];
+    int segment = p->lowered->segment[node], shared = p->lowered->places.shared[node];
+    if (shared >= 0) return &p->out->shared[shared].cost;
     return segment == SEGMENT_BEFORE  ? &p->out->before
            : segment == SEGMENT_AFTER ? &p->out->after
                                       : &p->out->kinds[segment];
@@ -253,7 +221,7 @@ static void count_parameters(Pricer *p) {
         if (node->op == OP_ACCUMULATOR && !node_string(node, ATTR_of)[0]) continue; /* the loss */
         bool has_copy = node->op == OP_PARAM && param_has_copy(graph, node);
         count_leaf(node, graph, has_copy, segment_of(p, n));
-        if (!p->lowered->tied[n]) continue;
+        if (!p->lowered->places.tied[n]) continue;
         count_leaf(node, graph, has_copy, &p->out->after); /* segment_of said before */
         count_leaf(node, graph, has_copy, &p->out->tied);
     }
@@ -408,6 +376,7 @@ static void price(ModelCosts *costs, const Lowered *lowered, LayoutCost *out) {
     close_segment(&p, &out->before);
     close_segment(&p, &out->after);
     close_segment(&p, &out->tied);
+    for (int i = 0; i < out->n_shared; i++) close_segment(&p, &out->shared[i].cost);
     for (int k = 0; k < costs->n_kinds; k++) close_segment(&p, &out->kinds[k]);
     measure_border(&p, work);
     out->workspace_bytes = program_workspace(program.graph, lowered->plan->cuda).total;
@@ -425,7 +394,7 @@ static CalledGraph called_graph(const ModelCosts *costs, const Lowered *lowered,
     Pricer p = {costs, lowered, NULL, out};
     const Graph *graph = lowered->plan->programs[0].graph;
     CalledGraph called = {graph, ARENA_ARRAY(work, SegmentCost *, graph->n_nodes + 1),
-                          lowered->tied};
+                          lowered->places.tied};
     for (int n = 0; n < graph->n_nodes; n++) called.segments[n] = segment_of(&p, n);
     return called;
 }
@@ -434,8 +403,9 @@ static void count_lowered_calls(const ModelCosts *costs, const Lowered *lowered,
                                 const Lowered *zero, LayoutCost *out) {
     Arena *work = arena_create();
     CalledGraph whole = called_graph(costs, lowered, out, work), divided;
-    if (zero->plan) divided = called_graph(costs, zero, out, work);
-    count_calls(&whole, zero->plan ? &divided : NULL, out, work);
+    bool alike = zero->plan && zero->places.n_weights == lowered->places.n_weights;
+    if (alike) divided = called_graph(costs, zero, out, work);
+    count_calls(&whole, alike ? &divided : NULL, out, work);
     arena_destroy(work);
 }
 
@@ -471,6 +441,8 @@ const LayoutCost *model_costs_at(ModelCosts *costs, int t, bool sequence_paralle
                               .sequence_parallel = sequence_parallel,
                               .recompute = recompute};
     made->cost.kinds = ARENA_ARRAY(cache->arena, SegmentCost, costs->n_kinds + 1);
+    made->cost.n_shared = lowered->places.n_weights;
+    made->cost.shared = make_shared_weights(&lowered->places, costs, cache->arena);
     price(costs, lowered, &made->cost);
     const Lowered *zero = lower(costs, t, false, RECOMPUTE_NONE, true);
     lowered = &cache->lowered[index];

@@ -52,13 +52,22 @@ typedef struct SegmentCost {
     int micro_calls, update_calls[N_UPDATE_KINDS];
 } SegmentCost;
 
+/* Parameters of no block that blocks read: on every stage that has a reader of them, once. */
+typedef struct SharedWeight {
+    SegmentCost cost;   /* memory and update; nothing forward or backward */
+    bool before, after; /* read it, too */
+    int *n_readers;     /* [n_blocks + 1]: how many of the first blocks do */
+} SharedWeight;
+
 typedef struct LayoutCost {
     int t, micro_batch;
     bool sequence_parallel;
     Recompute recompute;
     SegmentCost before, after;
-    SegmentCost *kinds;               /* [n_kinds] */
-    SegmentCost tied;                 /* of the parameters that before and after both count */
+    SegmentCost *kinds; /* [n_kinds] */
+    SegmentCost tied;   /* of the parameters that before and after both count */
+    int n_shared;
+    SharedWeight *shared;             /* of neither segment: see shared_weights.h */
     int update_calls[N_UPDATE_KINDS]; /* every stage's, beside its parameters': the norm */
     int n_border_values;              /* that cross a pipeline border in one direction */
     int64_t border_bytes;             /* one micro-batch across it, one rank */

@@ -1,6 +1,7 @@
 #include "planner/cost/step_cost.h"
 
 #include "planner/cost/border_time.h"
+#include "planner/cost/shared_weights.h"
 #include "planner/plan/plan_library.h"
 
 enum { CACHED = 4 };
@@ -93,19 +94,38 @@ typedef struct Pricing {
     int n_known;
 } Pricing;
 
+/* Weights that blocks share, with the chunk of each stage that counts them. */
+static void add_shared(Pricing *x, UpdateKind update) {
+    int p = x->shape.p, at[p];
+    for (int i = 0; i < x->layout->n_shared; i++) {
+        const SharedWeight *weight = &x->layout->shared[i];
+        const int *calls = weight->cost.update_calls;
+        int n_stages = find_weight_chunks(weight, x->split, p, x->shape.n_chunks, at);
+        for (int s = 0; s < p; s++) {
+            if (at[s] < 0) continue;
+            Sum *chunk = &x->chunks[at[s]];
+            add_segment(chunk, &weight->cost, update, 1);
+            if (n_stages > 1) { /* messages that sum its gradients over the stages */
+                chunk->calls.per_update += calls[UPDATE_REDUCED] - calls[UPDATE_ALONE];
+            }
+        }
+    }
+}
+
 static void sum_all(Pricing *x) {
     int p = x->shape.p, n_total = p * x->shape.n_chunks, first = 0;
     UpdateKind update = candidate_update(x->candidate);
-    for (int s = 0; s < p; s++) x->stages[s] = (Sum){0};
     for (int g = 0; g < n_total; g++) {
         bool like_last =
             g > 1 && g + 1 < n_total && x->costs->n_kinds == 1 && x->split[g] == x->split[g - 1];
         x->chunks[g] = like_last ? x->chunks[g - 1]
                                  : sum_chunk(x->costs, x->layout, update, first, x->split[g],
                                              g == 0, g + 1 == n_total);
-        add_sum(&x->stages[g % p], &x->chunks[g]);
         first += x->split[g];
     }
+    add_shared(x, update);
+    for (int s = 0; s < p; s++) x->stages[s] = (Sum){0};
+    for (int g = 0; g < n_total; g++) add_sum(&x->stages[g % p], &x->chunks[g]);
 }
 
 /* A channel has room for a message that is read and one that arrives. */
@@ -344,6 +364,27 @@ static double reduced_after_us(Pricing *x, int stage) {
     return done_us > 0 ? done_us : 0;
 }
 
+/* One rank's gradients summed with those of the other stages that have the parameters, too. */
+static double stages_reduce_us(const Pricing *x, int n_stages, int64_t n_parameters) {
+    int n_ranks = x->shape.p * x->placement.t * x->placement.d;
+    bool crosses = n_ranks > x->placement.n_per_node;
+    CollectiveGroup group = {n_stages, crosses ? 1 : n_stages, crosses ? count_sharing(x) : 1};
+    double bytes = (double)n_parameters * x->costs->cluster->software.gradient_bytes;
+    return collective_us(x->costs->cluster, COLLECTIVE_ALL_REDUCE, bytes, &group);
+}
+
+/* As if all stages waited for one another: those that share weights mostly are all. */
+static double shared_reduce_us(const Pricing *x) {
+    int p = x->shape.p, at[p];
+    double us = 0;
+    for (int i = 0; i < x->layout->n_shared && p > 1; i++) {
+        const SharedWeight *weight = &x->layout->shared[i];
+        int n_stages = find_weight_chunks(weight, x->split, p, x->shape.n_chunks, at);
+        if (n_stages > 1) us += stages_reduce_us(x, n_stages, weight->cost.n_parameters);
+    }
+    return us;
+}
+
 /* From the end of the last stage's tasks (the first stage's, which is the last to end). */
 static double price_reductions(Pricing *x) {
     int p = x->shape.p;
@@ -359,16 +400,11 @@ static double price_reductions(Pricing *x) {
         }
     }
     if (p > 1 && x->layout->tied.n_parameters > 0) {
-        int n_ranks = p * x->placement.t * x->placement.d;
-        bool crosses = n_ranks > x->placement.n_per_node;
-        CollectiveGroup group = {2, crosses ? 1 : 2, crosses ? count_sharing(x) : 1};
-        double bytes =
-            (double)x->layout->tied.n_parameters * x->costs->cluster->software.gradient_bytes;
         double us = first_us > last_us ? first_us : last_us;
-        us += collective_us(x->costs->cluster, COLLECTIVE_ALL_REDUCE, bytes, &group);
+        us += stages_reduce_us(x, 2, x->layout->tied.n_parameters);
         if (us > end_us) end_us = us;
     }
-    return end_us;
+    return end_us + shared_reduce_us(x);
 }
 
 /* The norm is one number that every rank needs before any parameter may change. */

@@ -53,8 +53,20 @@ static bool node_alike(const Thinner *t, const Node *a, const Node *b) {
     return true;
 }
 
+/* Do others read the same of both? */
+static bool same_exports(const Thinner *t, const Block *a, const Block *b) {
+    if (a->n_exports != b->n_exports) return false;
+    for (int i = 0; i < a->n_exports; i++) {
+        Value x = a->exports[i], y = b->exports[i];
+        if (x.output != y.output || t->position[x.node->id] != t->position[y.node->id]) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static bool block_alike(const Thinner *t, const Block *a, const Block *b) {
-    if (a->n_nodes != b->n_nodes) return false;
+    if (a->n_nodes != b->n_nodes || !same_exports(t, a, b)) return false;
     for (int i = 0; i < a->n_nodes; i++) {
         if (!node_alike(t, a->nodes[i], b->nodes[i])) return false;
     }
@@ -103,7 +115,8 @@ static void find_blocks(Thinner *t, Arena *work) {
     }
 }
 
-/* Do others read the same of both, so that one can stand for the other in the stream of blocks? */
+/* Do others read values of the same types of both, so that one can stand for the other in the
+ * stream of blocks? */
 static bool exports_alike(const Block *a, const Block *b) {
     if (a->n_exports != b->n_exports) return false;
     for (int i = 0; i < a->n_exports; i++) {

@@ -47,7 +47,11 @@ static bool add_share(Tape *tape, Value of, Value share) {
         *grad = share;
         return true;
     }
+    /* Backward values travel to lower chunks only: the sum is made in the lower one of both. */
+    Node *origin = (Node *)tape->grad.origin;
+    if (grad->node->chunk < origin->chunk) tape->grad.origin = grad->node;
     *grad = grad_build(&tape->grad, OP_ADD, (Value[]){*grad, share}, 2, NULL, 0);
+    tape->grad.origin = origin;
     return grad->node != NULL;
 }
 

@@ -4,10 +4,13 @@
  *   partial over m, wanted divided over m   reduce_scatter(m, axis)
  *   divided over m, wanted whole            all_gather(m, axis)
  *   whole, wanted divided over m            slice(m, axis): no message
+ *   whole, wanted partial over m            scale by 1 / size of m: no message (a share of a
+ *                                           gradient whose other shares are partial)
  *
- * A partial result is completed once, where it is first needed. One value brought to one sharding
- * serves all uses in the same block and phase; the backward graph gathers again what the forward
- * had gathered, so that only shards are kept.
+ * A partial result is completed once, where it is first needed; but on its own stage, which may
+ * read it again, if that is on another: values travel one way only. One value brought to one
+ * sharding serves all uses in the same block and phase; the backward graph gathers again what the
+ * forward had gathered, so that only shards are kept.
  */
 #include "planner/passes/pass.h"
 
@@ -30,6 +33,7 @@ typedef struct Inserter {
     int n_completed, completed_capacity;
 } Inserter;
 
+/* A message at `user`, or who takes its place. */
 static Value message(Inserter *ins, OpKind op, Value value, int mesh, int axis, Sharding to,
                      const Node *user) {
     Attr attrs[2] = {attr_string(ATTR_mesh, mesh_axis_name(mesh)), attr_axis(ATTR_axis, axis)};
@@ -83,27 +87,50 @@ static Value redivide(Inserter *ins, Value value, const Sharding *to, const Node
     return value;
 }
 
+/* Is it there for the user, values going to later chunks forward and to earlier ones backward? */
+static bool reaches(const Resharded *done, const Node *user) {
+    if (user->phase == PHASE_UPDATE) return true;
+    return done->phase == PHASE_FORWARD ? done->chunk <= user->chunk : done->chunk >= user->chunk;
+}
+
 /* The complete form of a partial value, made at its first use that asks for it. */
 static Value completed_value(Inserter *ins, Value value, const Sharding *to, const Node *user) {
     if (!(value_sharding(value)->partial & ~to->partial)) return value;
     for (int i = 0; i < ins->n_completed; i++) {
         if (value_equal(ins->completed[i].from, value) &&
-            ins->completed[i].to.partial == to->partial) {
+            ins->completed[i].to.partial == to->partial && reaches(&ins->completed[i], user)) {
             return ins->completed[i].value;
         }
     }
-    Resharded done = {value, *to, user->phase, user->block, user->chunk, NO_VALUE};
-    done.value = complete_partial(ins, value, to, user);
+    const Node *at = user, *maker = value.node;
+    if (maker->phase == user->phase && user->phase != PHASE_UPDATE && maker->chunk != user->chunk) {
+        at = maker;
+    }
+    Resharded done = {value, *to, at->phase, at->block, at->chunk, NO_VALUE};
+    done.value = complete_partial(ins, value, to, at);
     ARENA_PUSH(ins->ctx->arena, ins->completed, ins->n_completed, ins->completed_capacity, done);
     return done.value;
+}
+
+/* Equal parts of a whole value, one for each rank along the mesh axes of the set. */
+static Value split_evenly(Inserter *ins, Value value, unsigned set, const Node *user) {
+    Sharding to = *value_sharding(value);
+    double ranks = 1;
+    for (int mesh = 0; mesh < N_MESH_AXES; mesh++) {
+        if (set >> mesh & 1) ranks *= ins->out->mesh.size[mesh];
+    }
+    Attr factor = attr_float(ATTR_value, 1 / ranks);
+    Node *part = pass_build(ins->ctx, ins->out, OP_SCALE, user, user->phase, &value, 1, &factor, 1);
+    if (!part) BUG("insert_collectives: cannot scale");
+    to.partial |= (uint8_t)set;
+    to.reduce = REDUCE_SUM;
+    part->shardings[0] = to;
+    return node_value(part, 0);
 }
 
 static Value reshard(Inserter *ins, Value value, const Sharding *to, const Node *user) {
     int rank = value_type(value)->rank;
     if (sharding_equal(value_sharding(value), to, rank)) return value;
-    if (to->partial & ~value_sharding(value)->partial) {
-        BUG("%s: a whole value is wanted as a partial one", OPS[user->op].name);
-    }
     for (int i = ins->n_done - 1; i >= 0; i--) {
         const Resharded *done = &ins->done[i];
         if (done->phase != user->phase || done->block != user->block) break;
@@ -113,7 +140,11 @@ static Value reshard(Inserter *ins, Value value, const Sharding *to, const Node 
         }
     }
     Resharded done = {value, *to, user->phase, user->block, user->chunk, NO_VALUE};
-    done.value = redivide(ins, completed_value(ins, value, to, user), to, user);
+    unsigned missing = to->partial & ~value_sharding(value)->partial;
+    Sharding now = *to;
+    now.partial &= (uint8_t)~missing;
+    done.value = redivide(ins, completed_value(ins, value, &now, user), &now, user);
+    if (missing) done.value = split_evenly(ins, done.value, missing, user);
     ARENA_PUSH(ins->ctx->arena, ins->done, ins->n_done, ins->capacity, done);
     return done.value;
 }

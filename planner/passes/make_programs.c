@@ -201,11 +201,20 @@ static Node *add(StageMaker *s, OpKind op, const Value *inputs, int n_inputs, co
     return node;
 }
 
+/* A constant made where it is read may be another chunk's block's: here it is of none. */
 static void relocate(StageMaker *s, Node *node, int local_chunk) {
     Maker *m = s->maker;
     node->chunk = local_chunk;
-    if (node->block != NO_BLOCK) {
-        node->block -= m->first_block[local_chunk * m->n_pipeline + s->stage];
+    if (node->block == NO_BLOCK) return;
+    int global = local_chunk * m->n_pipeline + s->stage;
+    int first = m->first_block[global], end = m->first_block[global + 1];
+    if (node->block >= first && node->block < end) {
+        node->block -= first;
+    } else if (node->op == OP_CONST) {
+        node->block = NO_BLOCK;
+    } else {
+        BUG("make_programs: %s of block %d is read in chunk %d, which has blocks %d to %d",
+            OPS[node->op].name, node->block, global, first, end - 1);
     }
 }
 

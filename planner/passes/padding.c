@@ -20,6 +20,11 @@ static uint64_t taint_of(const Taint *taint, Value value) {
     return taint->bits[value.node->id * MAX_OUTPUTS + value.output];
 }
 
+/* Has it the axis, with padding that is zero? */
+static bool is_zero(const Taint *taint, Value value, int axis) {
+    return type_find_axis(value_type(value), axis) >= 0 && !(taint_of(taint, value) >> axis & 1);
+}
+
 static bool is_nonfinite(const Taint *taint, const Node *node, int axis) {
     if (OPS[node->op].flags & MAKES_NONFINITE_BIT) {
         /* What is divided by a value without the axis is not divided by padding. */
@@ -48,19 +53,19 @@ static bool mixes(const Node *node, int axis) {
 /* Is the result's padding along `axis` zero, given the operands'? */
 static bool stays_zero(const Taint *taint, const Node *node, int axis) {
     unsigned flags = OPS[node->op].flags;
-    bool any_zero = false, all_zero = true;
-    if (flags & LEAF || node->op == OP_CROSS_ENTROPY_GRAD || node->op == OP_EMBEDDING_GRAD) {
-        return true;
+    bool any_zero = false, all_zero = true, last_zero = false;
+    if (flags & LEAF || node->op == OP_CROSS_ENTROPY_GRAD) return true;
+    if (node->op == OP_EMBEDDING_GRAD) { /* (tokens, gradient of the rows, table) */
+        return axis == node_axis(node, ATTR_axis) || is_zero(taint, node->inputs[1], axis);
     }
     if (flags & MAKES_NONZERO) return false;
     for (int i = 0; i < node->n_inputs; i++) {
-        Value input = node->inputs[i];
-        bool has = type_find_axis(value_type(input), axis) >= 0;
-        bool zero = has && !(taint_of(taint, input) >> axis & 1);
-        any_zero |= zero;
-        all_zero &= zero;
+        last_zero = is_zero(taint, node->inputs[i], axis);
+        any_zero |= last_zero;
+        all_zero &= last_zero;
     }
-    return flags & ZERO_ANY ? any_zero && !is_nonfinite(taint, node, axis) : all_zero;
+    if (!(flags & (ZERO_ANY | ZERO_LAST))) return all_zero;
+    return (flags & ZERO_ANY ? any_zero : last_zero) && !is_nonfinite(taint, node, axis);
 }
 
 static bool check_axis(const Graph *graph, Taint *taint, const Node *node, const Type *type,

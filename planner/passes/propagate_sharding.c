@@ -1,7 +1,14 @@
-/* propagate_sharding: sets every value's sharding, leaves by axis rules, results by their op's. */
+/* propagate_sharding: sets every value's sharding, leaves by axis rules, results by their op's.
+ *
+ * An accumulator takes the sharding of what is added into it. Where its shares differ, as those of
+ * a weight do that is also squared in a penalty, it is divided like its parameter and a partial sum
+ * over every mesh axis over which one of them is: then one message a step completes it, and
+ * insert_collectives brings each share to it.
+ */
 #include "planner/passes/pass.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 static Sharding leaf_sharding(const Graph *graph, const Type *type) {
     Sharding sharding = sharding_none();
@@ -43,20 +50,65 @@ static bool check_sizes(const Graph *graph, const Node *node, int output, Diag *
     return true;
 }
 
+static unsigned dividing_axes(const Sharding *sharding, int rank) {
+    unsigned axes = 0;
+    for (int i = 0; i < rank; i++) {
+        if (sharding->mesh[i] >= 0) axes |= 1u << sharding->mesh[i];
+    }
+    return axes;
+}
+
+static Sharding join_shares(const Graph *graph, const Sharding *sum, const Sharding *share,
+                            const Type *type) {
+    if (sharding_equal(sum, share, type->rank)) return *sum;
+    bool alike = memcmp(sum->mesh, share->mesh, (size_t)type->rank) == 0;
+    Sharding joined = alike ? *sum : leaf_sharding(graph, type);
+    joined.reduce = REDUCE_SUM;
+    joined.partial = 0;
+    if (sum->reduce == REDUCE_SUM) joined.partial |= sum->partial;
+    if (share->reduce == REDUCE_SUM) joined.partial |= share->partial;
+    joined.partial &= (uint8_t)~dividing_axes(&joined, type->rank);
+    return joined;
+}
+
+/* The shares of all accumulators are known: sets the shardings of these and of their sums. */
+static bool settle_accumulators(Graph *graph, Arena *arena, Diag *diag) {
+    Node **leaf_of = ARENA_ARRAY(arena, Node *, graph->n_nodes + 1); /* of sums, by id */
+    bool *begun = ARENA_ARRAY(arena, bool, graph->n_nodes + 1);
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        if (node->op != OP_ACCUMULATE) continue;
+        Node *before = node->inputs[0].node;
+        Node *leaf = leaf_of[n] = before->op == OP_ACCUMULATE ? leaf_of[before->id] : before;
+        const Sharding *sum = &leaf->shardings[0], *share = value_sharding(node->inputs[1]);
+        leaf->shardings[0] =
+            begun[leaf->id] ? join_shares(graph, sum, share, &leaf->types[0]) : *share;
+        begun[leaf->id] = true;
+    }
+    for (int n = 0; n < graph->n_nodes; n++) {
+        if (!leaf_of[n]) continue;
+        graph->nodes[n]->shardings[0] = leaf_of[n]->shardings[0];
+        if (!check_sizes(graph, graph->nodes[n], 0, diag)) return false;
+    }
+    return true;
+}
+
 Graph *pass_propagate_sharding(const Graph *in, PassContext *ctx) {
     Graph *out = graph_create_like(in, ctx->arena);
     ValueMap map = value_map_create(in, ctx->arena);
     int *uses = graph_count_uses(in, ctx->arena); /* `out` numbers its nodes alike */
     out->mesh = ctx->options.mesh;
+    bool settled = false;
     for (int n = 0; n < in->n_nodes; n++) {
         Node *node = value_map_copy(&map, in->nodes[n], out, ctx->diag);
         if (!node) return NULL;
+        if (node->phase == PHASE_UPDATE && !settled) { /* only the update reads accumulators */
+            if (!settle_accumulators(out, ctx->arena, ctx->diag)) return NULL;
+            settled = true;
+        }
         if (OPS[node->op].flags & LEAF) {
             node->shardings[0] = leaf_sharding(out, &node->types[0]);
-        } else {
-            if (node->op == OP_ACCUMULATE && node->inputs[0].node->op == OP_ACCUMULATOR) {
-                node->inputs[0].node->shardings[0] = *value_sharding(node->inputs[1]);
-            }
+        } else if (node->op != OP_ACCUMULATE) {
             ShardingRule rule =
                 sharding_rule(out, node, uses, ctx->options.sequence_parallel, ctx->arena);
             for (int i = 0; i < node->n_outputs; i++) node->shardings[i] = rule.outputs[i];
@@ -65,5 +117,6 @@ Graph *pass_propagate_sharding(const Graph *in, PassContext *ctx) {
             if (!check_sizes(out, node, i, ctx->diag)) return NULL;
         }
     }
+    if (!settled && !settle_accumulators(out, ctx->arena, ctx->diag)) return NULL;
     return check_padding(out, ctx->diag) ? out : NULL;
 }

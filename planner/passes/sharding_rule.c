@@ -89,7 +89,7 @@ ShardingRule sharding_rule(const Graph *graph, const Node *node, const int *uses
     ShardingRule rule = {.inputs = ARENA_ARRAY(arena, Sharding, node->n_inputs + 1)};
     for (int i = 0; i < MAX_OUTPUTS; i++) rule.outputs[i] = sharding_none();
     if (node->op == OP_ACCUMULATE || node->op == OP_OUTPUT || passes_partial(node, uses)) {
-        /* Whatever comes: accumulators adopt the sharding of their first share. */
+        /* Whatever comes; propagate_sharding says what comes of an accumulator's shares. */
         bool logits = node->op == OP_OUTPUT && node->phase == PHASE_FORWARD;
         for (int i = 0; i < node->n_inputs; i++) {
             rule.inputs[i] = *value_sharding(node->inputs[node->op == OP_ACCUMULATE ? 0 : i]);

@@ -54,6 +54,23 @@ int plan_find_channel(const Plan *plan, int stage, const Task *task) {
     return -1;
 }
 
+int plan_channel_values(const Plan *plan, int channel) {
+    const Channel *c = &plan->channels[channel];
+    const Graph *graph = plan->programs[plan->stages[c->from].program].graph;
+    int counts[MAX_CHUNKS] = {0}, most = 1;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        bool sends = node->op == OP_SEND && (node->phase == PHASE_BACKWARD) == c->backward;
+        if (sends && ++counts[node->chunk] > most) most = counts[node->chunk];
+    }
+    return most;
+}
+
+int64_t plan_channel_value_bytes(const Plan *plan, int channel) {
+    int64_t part = plan->channels[channel].slot_bytes / plan_channel_values(plan, channel);
+    return part / ALIGN_BYTES * ALIGN_BYTES;
+}
+
 void plan_class_bytes(const Plan *plan, int stage, int64_t out_bytes[N_BUFFER_CLASSES]) {
     const Stage *s = &plan->stages[stage];
     const Program *program = &plan->programs[s->program];

@@ -202,6 +202,10 @@ WorkspacePart node_workspace_part(const Node *node);
 /* Which channel a task uses; -1: none. A chunk's forward output goes to the stage that holds the
  * next global chunk (chunk * p + stage + 1), its gradient to the one before. */
 int plan_find_channel(const Plan *plan, int stage, const Task *task);
+/* A send task's values take a part each of the channel's slot, all parts of the same size: of as
+ * many values as any chunk sends there, at least 1, and of the largest. */
+int plan_channel_values(const Plan *plan, int channel);
+int64_t plan_channel_value_bytes(const Plan *plan, int channel); /* that fit such a part */
 
 /* One frame of the pool: the largest of its chunks'. */
 int64_t plan_slot_bytes(const Plan *plan, const Stage *stage, int pool);

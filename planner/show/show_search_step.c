@@ -1,6 +1,7 @@
 /* The predicted step of the best layout: what ran when, what memory it held, what was sent where.
  */
 #include "planner/cost/border_time.h"
+#include "planner/cost/shared_weights.h"
 #include "planner/show/show_search_page.h"
 
 #include <inttypes.h>
@@ -126,7 +127,14 @@ static double tensor_bytes(const SearchFacts *facts, double *out_gradients) {
         first += best->split[chunk];
     }
     tensor += layout->before.forward.collective_bytes + layout->before.backward.collective_bytes;
-    *out_gradients = gradients + (double)layout->before.gradient_bytes;
+    gradients += (double)layout->before.gradient_bytes;
+    int chunks[of->p];
+    for (int i = 0; i < layout->n_shared; i++) {
+        const SharedWeight *weight = &layout->shared[i];
+        find_weight_chunks(weight, best->split, of->p, of->n_chunks, chunks);
+        if (chunks[0] >= 0) gradients += (double)weight->cost.gradient_bytes;
+    }
+    *out_gradients = gradients;
     return tensor * of->n_micro;
 }
 

@@ -1,6 +1,7 @@
 #include "planner/simulate/simulate_candidate.h"
 
 #include "planner/cost/border_time.h"
+#include "planner/cost/shared_weights.h"
 
 #include <string.h>
 
@@ -22,13 +23,15 @@ typedef struct CandidateLoad {
     const Candidate *candidate;
     Placement placement;
     PipelinePart parts[N_PARTS];
-    PipelineJoin ends, all;
-    int end_stages[2];
+    PipelineJoin all, *tied; /* tied: of the first and the last stage, and of shared weights */
+    int n_tied, end_stages[2];
     PipelineChunk *chunks;
     PipelineLink *links;
     Share *shares;
     double *part_us[N_PARTS], *constant_bytes;
-    int *stages; /* 0, 1, ... p - 1 */
+    int *stages;        /* 0, 1, ... p - 1 */
+    int *weight_chunks; /* [n_shared][p]: find_weight_chunks */
+    int *weight_stages; /* [n_shared][p]: those that have the weight */
 } CandidateLoad;
 
 /* Hands out `bytes` of the block; with a block of NULL only counts. */
@@ -38,11 +41,11 @@ static void *carve(char *block, size_t *at, size_t bytes) {
     return at_block;
 }
 
-static size_t lay_out(char *block, const Candidate *candidate) {
-    size_t at = 0, p = (size_t)candidate->p;
+static size_t lay_out(char *block, const LayoutCost *layout, const Candidate *candidate) {
+    size_t at = 0, p = (size_t)candidate->p, n_shared = (size_t)layout->n_shared;
     CandidateLoad dry, *of = carve(block, &at, sizeof(CandidateLoad));
     if (!of) of = &dry;
-    *of = (CandidateLoad){.candidate = candidate};
+    *of = (CandidateLoad){.layout = layout, .candidate = candidate};
     size_t n_chunks = p * (size_t)candidate->n_chunks;
     of->chunks = carve(block, &at, n_chunks * sizeof(PipelineChunk));
     of->links = carve(block, &at, 2 * p * sizeof(PipelineLink));
@@ -50,6 +53,9 @@ static size_t lay_out(char *block, const Candidate *candidate) {
     for (int i = 0; i < N_PARTS; i++) of->part_us[i] = carve(block, &at, p * sizeof(double));
     of->constant_bytes = carve(block, &at, p * sizeof(double));
     of->stages = carve(block, &at, p * sizeof(int));
+    of->tied = carve(block, &at, (n_shared + 1) * sizeof(PipelineJoin));
+    of->weight_chunks = carve(block, &at, n_shared * p * sizeof(int));
+    of->weight_stages = carve(block, &at, n_shared * p * sizeof(int));
     return at;
 }
 
@@ -91,6 +97,55 @@ static double reduce_us(const CandidateLoad *of, int64_t n_parameters) {
                          bytes, &group);
 }
 
+static Share share_of(const SegmentCost *weights, UpdateKind update) {
+    Share share = {weights->update_us,
+                   weights->n_parameters,
+                   weights->parameter_bytes,
+                   weights->gradient_bytes,
+                   weights->optimizer_bytes,
+                   0,
+                   {0}};
+    stage_calls_add(&share.calls, weights, update, 1);
+    return share;
+}
+
+/* Which chunk of each stage counts each of the weights that blocks share. */
+static void find_shared(CandidateLoad *of, const int *split) {
+    int p = of->candidate->p;
+    for (int i = 0; i < of->layout->n_shared; i++) {
+        int *chunks = &of->weight_chunks[i * p], *stages = &of->weight_stages[i * p], n = 0;
+        find_weight_chunks(&of->layout->shared[i], split, p, of->candidate->n_chunks, chunks);
+        for (int s = 0; s < p; s++) {
+            if (chunks[s] >= 0) stages[n++] = s;
+        }
+        if (n > 1) of->tied[of->n_tied++] = (PipelineJoin){n, stages};
+    }
+}
+
+/* The join that sums a shared weight's gradient over stages; NULL: one stage has it. */
+static const PipelineJoin *join_of_weight(const CandidateLoad *of, int weight) {
+    for (int j = 0; j < of->n_tied; j++) {
+        if (of->tied[j].stages == &of->weight_stages[weight * of->candidate->p]) {
+            return &of->tied[j];
+        }
+    }
+    return NULL;
+}
+
+static void add_shared(const CandidateLoad *of, int global, UpdateKind update, Share *share) {
+    int p = of->candidate->p;
+    for (int i = 0; i < of->layout->n_shared; i++) {
+        if (of->weight_chunks[i * p + global % p] != global) continue;
+        const SegmentCost *cost = &of->layout->shared[i].cost;
+        Share weight = share_of(cost, update);
+        if (join_of_weight(of, i)) {
+            weight.calls.per_update +=
+                cost->update_calls[UPDATE_REDUCED] - cost->update_calls[UPDATE_ALONE];
+        }
+        add_share(share, &weight, 1);
+    }
+}
+
 /* Chunks' times, and what each stage holds. Gradients that wait for the end of a stage's tasks
  * anyway are reduced together. */
 static void price_chunks(CandidateLoad *of, const int *split) {
@@ -98,6 +153,7 @@ static void price_chunks(CandidateLoad *of, const int *split) {
     bool overlaps = of->costs->cluster->software.overlaps_gradients;
     UpdateKind update = candidate_update(candidate);
     int p = candidate->p, v = candidate->n_chunks, block = 0;
+    find_shared(of, split);
     for (int g = 0; g < p * v; g++) {
         int stage = g % p;
         PipelineChunk *chunk = &of->chunks[stage * v + g / p];
@@ -110,17 +166,10 @@ static void price_chunks(CandidateLoad *of, const int *split) {
         }
         if (g + 1 == p * v) add_segment(chunk, &share, update, &of->layout->after);
         if (p * v == 1) { /* tied weights are there once */
-            const SegmentCost *tied = &of->layout->tied;
-            Share once = {tied->update_us,
-                          tied->n_parameters,
-                          tied->parameter_bytes,
-                          tied->gradient_bytes,
-                          tied->optimizer_bytes,
-                          0,
-                          {0}};
-            stage_calls_add(&once.calls, tied, update, 1);
+            Share once = share_of(&of->layout->tied, update);
             add_share(&share, &once, -1);
         }
+        add_shared(of, g, update, &share);
         if (g == 0 || g + 1 == p * v) chunk->frame_bytes += (double)of->layout->input_bytes;
         if (p * v > 1) { /* as in step_cost: a block's output is kept where it is read */
             int more = (g + 1 == p * v) - (g == 0);
@@ -197,14 +246,33 @@ static double norm_us(const CandidateLoad *of) {
     return us;
 }
 
-static double tied_us(const CandidateLoad *of) {
+/* One rank's gradients summed with those of the other stages that have the parameters, too. */
+static double stages_reduce_us(const CandidateLoad *of, int n_stages, int64_t n_parameters) {
     const Candidate *candidate = of->candidate;
-    if (candidate->p == 1 || of->layout->tied.n_parameters == 0) return 0;
     bool crosses = candidate->t * candidate->d * candidate->p > of->placement.n_per_node;
-    CollectiveGroup group = {2, crosses ? 1 : 2, crosses ? stage_ranks_in_node(of) : 1};
-    double bytes =
-        (double)of->layout->tied.n_parameters * of->costs->cluster->software.gradient_bytes;
+    CollectiveGroup group = {n_stages, crosses ? 1 : n_stages,
+                             crosses ? stage_ranks_in_node(of) : 1};
+    double bytes = (double)n_parameters * of->costs->cluster->software.gradient_bytes;
     return collective_us(of->costs->cluster, COLLECTIVE_ALL_REDUCE, bytes, &group);
+}
+
+static void price_tied(CandidateLoad *of) {
+    int p = of->candidate->p;
+    double *us = of->part_us[PART_TIED];
+    for (int s = 0; s < p; s++) us[s] = 0;
+    for (int i = 0; i < of->layout->n_shared; i++) {
+        const PipelineJoin *join = join_of_weight(of, i);
+        if (!join) continue;
+        int64_t n = of->layout->shared[i].cost.n_parameters;
+        double reduce_us = stages_reduce_us(of, join->n_stages, n);
+        for (int k = 0; k < join->n_stages; k++) us[join->stages[k]] += reduce_us;
+    }
+    if (p == 1 || of->layout->tied.n_parameters == 0) return;
+    double ends_us = stages_reduce_us(of, 2, of->layout->tied.n_parameters);
+    us[0] += ends_us;
+    us[p - 1] += ends_us;
+    of->end_stages[0] = 0, of->end_stages[1] = p - 1;
+    of->tied[of->n_tied++] = (PipelineJoin){2, of->end_stages};
 }
 
 /* What ZeRO's gather costs, beside the first micro-batch's forward if the software does so, and
@@ -231,10 +299,10 @@ static void price_update(CandidateLoad *of) {
     const Candidate *candidate = of->candidate;
     int p = candidate->p;
     bool divided = candidate->zero && candidate->d > 1;
-    double tied = tied_us(of), norm = norm_us(of);
+    double norm = norm_us(of);
+    price_tied(of);
     for (int s = 0; s < p; s++) {
         const Share *share = &of->shares[s];
-        of->part_us[PART_TIED][s] = s == 0 || s + 1 == p ? tied : 0;
         of->part_us[PART_NORM][s] = norm;
         of->part_us[PART_UPDATE][s] = share->update_us / (divided ? candidate->d : 1);
         of->part_us[PART_GATHER][s] = gather_us(of, s, divided);
@@ -245,13 +313,11 @@ static void price_update(CandidateLoad *of) {
             (double)share->optimizer_bytes / (divided ? candidate->d : 1);
         of->stages[s] = s;
     }
-    of->end_stages[0] = 0, of->end_stages[1] = p - 1;
-    of->ends = (PipelineJoin){2, of->end_stages};
     of->all = (PipelineJoin){p, of->stages};
     for (int i = 0; i < N_PARTS; i++) of->parts[i] = (PipelinePart){.us = of->part_us[i]};
     of->parts[PART_TIED].is_data = of->parts[PART_GATHER].is_data = true;
-    of->parts[PART_TIED].joins = &of->ends;
-    of->parts[PART_TIED].n_joins = tied > 0;
+    of->parts[PART_TIED].joins = of->tied;
+    of->parts[PART_TIED].n_joins = of->n_tied;
     of->parts[PART_NORM].joins = &of->all;
     of->parts[PART_NORM].n_joins = p > 1;
     of->load.parts = of->parts;
@@ -262,12 +328,11 @@ static void price_update(CandidateLoad *of) {
 PipelineLoad *candidate_load(PipelineSim *sim, Arena *arena, const ModelCosts *costs,
                              const LayoutCost *layout, const Candidate *candidate,
                              const int *split) {
-    size_t bytes = lay_out(NULL, candidate);
+    size_t bytes = lay_out(NULL, layout, candidate);
     char *block = sim ? pipeline_sim_scratch(sim, bytes) : arena_alloc(arena, bytes);
-    lay_out(block, candidate);
+    lay_out(block, layout, candidate);
     CandidateLoad *of = (CandidateLoad *)block;
     of->costs = costs;
-    of->layout = layout;
     of->placement =
         (Placement){costs->cluster->node.n_devices, candidate->t, candidate->d, candidate->p};
     of->load.shape = (PipelineShape){candidate->p, candidate->n_chunks, candidate->n_micro};

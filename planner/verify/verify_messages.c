@@ -100,18 +100,17 @@ static void check_pair(Messages *m, int from, int to, const Node *send, const No
 }
 
 static void check_slot(Messages *m, int from, const Border *sends, int channel) {
-    int64_t bytes = 0, slot_bytes = m->plan->channels[channel].slot_bytes;
+    int64_t most = plan_channel_value_bytes(m->plan, channel);
     for (int i = 0; i < sends->count; i++) {
         Value value = message_value(sends->nodes[i]);
-        int64_t part = type_local_bytes(value_type(value), value_sharding(value), &m->plan->mesh);
-        part = (part + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
-        if (__builtin_add_overflow(bytes, part, &bytes) || bytes > slot_bytes) {
-            verify_defect(m->v, sends->nodes[i]->loc,
-                          "%s: a message of chunk %d does not fit the %lld bytes of its slot",
-                          verify_stage_text(m->v, from % m->plan->n_stages),
-                          from / m->plan->n_stages, (long long)slot_bytes);
-            return;
-        }
+        int64_t bytes = type_local_bytes(value_type(value), value_sharding(value), &m->plan->mesh);
+        if (bytes <= most) continue;
+        verify_defect(m->v, sends->nodes[i]->loc,
+                      "%s: a value of %lld bytes that chunk %d sends does not fit its part of the "
+                      "slot, %lld bytes",
+                      verify_stage_text(m->v, from % m->plan->n_stages), (long long)bytes,
+                      from / m->plan->n_stages, (long long)most);
+        return;
     }
 }
 

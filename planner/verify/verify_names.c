@@ -43,6 +43,19 @@ static const char *logical(Names *names, int stage, const Node *node, const char
                         first_block + node->block, mark + 1);
 }
 
+/* A number for '#', in its own name or its parameter's. */
+static bool check_block(Names *names, const Leaf *leaf) {
+    const Node *node = leaf->node;
+    const char *name = node_string(node, ATTR_name);
+    if (node->block >= 0 || !(strchr(name, '#') || strchr(node_string(node, ATTR_of), '#'))) {
+        return true;
+    }
+    verify_defect(names->v, node->loc,
+                  "%s: '%s' is called like a block's value, and is of no block",
+                  verify_stage_text(names->v, leaf->stage), name);
+    return false;
+}
+
 static bool collect(Names *names) {
     const Plan *plan = names->v->plan;
     for (int s = 0; s < plan->n_stages; s++) {
@@ -55,6 +68,7 @@ static bool collect(Names *names) {
                 return false;
             }
             Leaf leaf = {.node = node, .stage = s};
+            if (!check_block(names, &leaf)) return false;
             leaf.name = logical(names, s, node, node_string(node, ATTR_name));
             ARENA_PUSH(names->v->scratch, names->leaves, names->count, names->capacity, leaf);
         }

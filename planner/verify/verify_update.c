@@ -38,9 +38,15 @@ static bool is_optimizer(const Node *node) {
     return node->op == OP_ADAMW || node->op == OP_SGD;
 }
 
+/* Each chunk has blocks of its own; what belongs to no block is there once for all chunks of the
+ * stage, each leaf in the chunk that reads it first. */
+static int chunk_of_leaf(const Node *leaf) {
+    return leaf->block == NO_BLOCK ? 0 : leaf->chunk;
+}
+
 /* Does the leaf belong to the parameter? */
 static bool is_of(const Node *leaf, const Node *param) {
-    return leaf->block == param->block && leaf->chunk == param->chunk &&
+    return leaf->block == param->block && chunk_of_leaf(leaf) == chunk_of_leaf(param) &&
            strcmp(node_string(leaf, ATTR_of), node_string(param, ATTR_name)) == 0;
 }
 
@@ -300,7 +306,8 @@ static void check_write_back(UpdateVerifier *uv, const Node *gather) {
 static int by_name(const void *left, const void *right) {
     const Node *a = *(const Node *const *)left, *b = *(const Node *const *)right;
     if (a->block != b->block) return a->block < b->block ? -1 : 1;
-    if (a->chunk != b->chunk) return a->chunk < b->chunk ? -1 : 1;
+    int x = chunk_of_leaf(a), y = chunk_of_leaf(b);
+    if (x != y) return x < y ? -1 : 1;
     return strcmp(node_string(a, ATTR_name), node_string(b, ATTR_name));
 }
 
@@ -320,8 +327,8 @@ static const Node *find_parameter(UpdateVerifier *uv, const Node *copy) {
         int middle = (low + high) / 2;
         const Node *param = uv->params[middle];
         int order = param->block != copy->block ? param->block - copy->block
-                    : param->chunk != copy->chunk
-                        ? param->chunk - copy->chunk
+                    : chunk_of_leaf(param) != chunk_of_leaf(copy)
+                        ? chunk_of_leaf(param) - chunk_of_leaf(copy)
                         : strcmp(node_string(param, ATTR_name), node_string(copy, ATTR_of));
         if (order == 0) return param;
         if (order < 0) {

@@ -193,6 +193,15 @@ int main(void) {
         /* the first stage has the largest arena; the second the larger graph, and most in all */
         {"models/gpt.lua", "124m", 1, 1, 3, 1, 2, 1000, "1f1b", false, false, RECOMPUTE_FULL, 0},
         {"models/llama.lua", "405b", 8, 128, 16, 1, 1, 16, "1f1b", true, false, RECOMPUTE_NONE, 1},
+        /* blocks that share weights: three stages hold some, two of them others */
+        {"tests/models/shared.lua", "wide", 1, 1, 1, 1, 2, 4, "1f1b", false, false, RECOMPUTE_NONE,
+         0},
+        {"tests/models/shared.lua", "wide", 1, 1, 3, 1, 2, 8, "1f1b", false, false, RECOMPUTE_NONE,
+         0},
+        {"tests/models/shared.lua", "wide", 2, 2, 4, 1, 2, 8, "1f1b", false, true, RECOMPUTE_FULL,
+         0},
+        {"tests/models/shared.lua", "wide", 1, 1, 2, 2, 2, 8, "interleaved", false, false,
+         RECOMPUTE_NONE, 0},
     };
     Diag *diag = diag_create();
     check_begin("memory priced is memory planned, within 0.1 %; with ZeRO-1 within 1 %");

@@ -272,6 +272,14 @@ static void untied(Plan *plan) {
 static void same_name(Plan *plan) {
     find_node(plan, 1, OP_PARAM, 2)->attrs[0].s = "blocks.#.up";
 }
+/* As if it were the block before the first of its chunk: -1 is NO_BLOCK. */
+static void no_block(Plan *plan) {
+    Graph *graph = program_of(plan, 1)->graph;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        Node *node = graph->nodes[n];
+        if (strcmp(node_string(node, ATTR_name), "blocks.#.up") == 0) node->block = NO_BLOCK;
+    }
+}
 static void lost_owner(Plan *plan) {
     Node *node = find_node(plan, 1, OP_STATE, 0);
     node->attrs[node->n_attrs - 1].s = "blocks.#.nothing";
@@ -438,7 +446,7 @@ static const Case CASES[] = {
     {"wrong peer", &PIPELINE, wrong_peer, "channel forward 0->2: joins stages that are no neighbo",
      "stage 0 (rank 0): task 1, sf0.0: there is no channel for it"},
     {"channel twice", &PIPELINE, twin_channels, "is there twice", "there is no channel for it"},
-    {"slot too small", &PIPELINE, small_slot, "does not fit the 960 bytes of its slot",
+    {"slot too small", &PIPELINE, small_slot, "sends does not fit its part of the slot, 960 bytes",
      "fixture.lua:"},
     {"value received but not sent", &PIPELINE, missing_recv_node,
      "stage 0 (rank 0) sends 0 values forward from chunk 0, stage 1 (rank 1) receives 1", "recv"},
@@ -458,6 +466,9 @@ static const Case CASES[] = {
      "stage 1 (rank 1)"},
     {"state without its parameter", &PIPELINE, lost_owner,
      "belongs to 'blocks.2.nothing', which is not here", "stage 1 (rank 1)"},
+    {"weight of a block that is of no block", &PIPELINE, no_block,
+     "stage 1 (rank 1): 'blocks.#.up' is called like a block's value, and is of no block",
+     "fixture.lua:"},
     {"collectives in opposite order", &PIPELINE, opposite_collectives,
      "deadlock: stage 0 (rank 0) waits for ever; who waits for whom:\n  note: fixture.lua:",
      "stage_reduce over 'tied/wte', waits for stage 3 (rank 3)"},
