@@ -5,6 +5,7 @@
 
 #include <ctype.h>
 #include <lauxlib.h>
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -21,9 +22,13 @@ static const char *check_name(lua_State *lua, int index, const char *what) {
     size_t length = 0;
     const char *name =
         lua_type(lua, index) == LUA_TSTRING ? lua_tolstring(lua, index, &length) : "";
-    bool valid = length > 0 && length <= MAX_NAME;
+    bool valid = length > 0;
     for (size_t i = 0; valid && i < length; i++) {
         valid = isalnum((unsigned char)name[i]) || name[i] == '_' || name[i] == '.';
+    }
+    if (length > MAX_NAME) {
+        script_error(lua, "%s: its name has %d characters; at most %d are possible", what,
+                     length > INT_MAX ? INT_MAX : (int)length, MAX_NAME);
     }
     if (!valid) {
         script_error(lua, "%s: its name must be a text of letters, digits, '_' and '.'", what);
@@ -119,6 +124,36 @@ static Node *make_param(lua_State *lua, const char *name, const Type *type,
         lua, (NodeSpec){.op = OP_PARAM, .attrs = attrs, .n_attrs = normal ? 4 : 3, .type = type});
 }
 
+/* The full name of the parameter that the argument at `index` asks for. */
+static const char *check_param_name(lua_State *lua, int index, bool in_block) {
+    static const char PREFIX[] = "blocks.";
+    const char *name = check_name(lua, index, "a parameter");
+    if (in_block) return arena_printf(sandbox_of(lua)->arena, "%s#.%s", PREFIX, name);
+    if (strncmp(name, PREFIX, strlen(PREFIX)) == 0) {
+        script_error(lua, "parameter '%s': names of blocks' parameters begin with '%s'; choose "
+                          "another outside of blocks",
+                     name, PREFIX);
+    }
+    return arena_strdup(sandbox_of(lua)->arena, name);
+}
+
+/* Shape of a parameter along `axes`, of the sizes that the model declares. */
+static Type param_type(lua_State *lua, int index, const char *name) {
+    const ScriptGraph *script = script_graph(lua);
+    const char *what = arena_printf(sandbox_of(lua)->arena, "parameter '%s'", name);
+    Type type = {.dtype = DTYPE_F32};
+    type.rank = script_check_axes(lua, index, what, type.axes);
+    for (int i = 0; i < type.rank; i++) {
+        if (strcmp(script->graph->axes.names[type.axes[i]], "batch") == 0) {
+            script_error(lua, "%s cannot have axis 'batch': its size is the plan's (micro-batch x "
+                              "d), not the model's",
+                         what);
+        }
+        type.dims[i] = script->axis_sizes[type.axes[i]];
+    }
+    return type;
+}
+
 /* m:param(name, axes, options) -> value. Outside of blocks the same name gives the same parameter:
  * that is how weights are tied. */
 static int model_param(lua_State *lua) {
@@ -127,12 +162,8 @@ static int model_param(lua_State *lua) {
     check_self(lua, "param");
     lua_settop(lua, 4);
     bool in_block = script->block != NO_BLOCK;
-    const char *name = check_name(lua, 2, "a parameter");
-    name = arena_printf(arena, "%s%s", in_block ? "blocks.#." : "", name);
-    const char *what = arena_printf(arena, "parameter '%s'", name);
-    Type type = {.dtype = DTYPE_F32};
-    type.rank = script_check_axes(lua, 3, what, type.axes);
-    for (int i = 0; i < type.rank; i++) type.dims[i] = script->axis_sizes[type.axes[i]];
+    const char *name = check_param_name(lua, 2, in_block);
+    Type type = param_type(lua, 3, name);
     Node *node = in_block ? find_param(script->block_params, script->n_block_params, name)
                           : find_param(script->params, script->n_params, name);
     if (node && in_block) {
