@@ -204,7 +204,9 @@ static int model_block(lua_State *lua) {
                      script->n_blocks + 1);
     }
     if (i > MAX_BLOCKS) script_error(lua, "block: at most %d blocks are possible", MAX_BLOCKS);
-    script->block = script->n_blocks++;
+    script->block = script->n_blocks;
+    ARENA_PUSH(sandbox_of(lua)->arena, script->block_locs, script->n_blocks,
+               script->block_locs_capacity, sandbox_user_line(lua));
     script->n_block_dropouts = 0;
     script->n_block_params = 0;
     lua_call(lua, 0, LUA_MULTRET);
