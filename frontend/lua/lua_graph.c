@@ -1,5 +1,6 @@
 #include "frontend/lua/lua_graph.h"
 
+#include "frontend/lua/lua_product.h"
 #include "frontend/lua/lua_sandbox.h"
 #include "ir/op.h"
 
@@ -258,6 +259,7 @@ static int call_op(lua_State *lua) {
     bool has_key = false, required;
     for (int i = 0; i < n_attrs; i++) has_key |= attrs[i].key == ATTR_key;
     if (!has_key && op_has_attr(op, ATTR_key, &required)) attrs[n_attrs++] = next_dropout_key(lua);
+    if (op == OP_MATMUL) script_arrange_product(lua, inputs, attrs, n_attrs);
     Node *node = script_add_node(
         lua,
         (NodeSpec){
