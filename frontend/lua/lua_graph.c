@@ -172,6 +172,12 @@ static Attr check_attr(lua_State *lua, int index, OpKind op, AttrKey key) {
     if (key == ATTR_p && !(attr.f >= 0 && attr.f < 1)) {
         script_error(lua, "%s must be at least 0 and less than 1, not %g", what, attr.f);
     }
+    if (key == ATTR_dtype && strcmp(attr.s, "f32") != 0) {
+        script_error(lua,
+                     "%s can only be f32, which keeps the result in f32 under any --precision; "
+                     "'%.64s' is not for models: precision is the plan's",
+                     what, attr.s);
+    }
     return attr;
 }
 

@@ -326,13 +326,14 @@ function ops.maximum(args) end
 function ops.dropout(args) end
 
 ---Sums products over the axes `over`. Result: axes of both operands, then the left one's, then
----the right one's.
----@param args { [1]: perilune.Value, [2]: perilune.Value, over: perilune.Axes, dtype?: string }
+---the right one's. Operands whose axes lie otherwise than a product can read are transposed.
+---dtype = "f32" keeps the result in f32 under any --precision.
+---@param args { [1]: perilune.Value, [2]: perilune.Value, over: perilune.Axes, dtype?: "f32" }
 ---@return perilune.Value
 function ops.matmul(args) end
 
----Sums over the axes `over`.
----@param args { [1]: perilune.Value, over: perilune.Axes, dtype?: string }
+---Sums over the axes `over`. dtype = "f32" keeps the result in f32 under any --precision.
+---@param args { [1]: perilune.Value, over: perilune.Axes, dtype?: "f32" }
 ---@return perilune.Value
 function ops.reduce_sum(args) end
 
