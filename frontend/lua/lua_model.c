@@ -40,6 +40,7 @@ typedef struct ParamOptions {
     const char *init;
     double std;
     bool decay;
+    bool gives_init, gives_std, gives_decay; /* said, not left to the defaults */
 } ParamOptions;
 
 static double check_std(lua_State *lua, const char *name) {
@@ -91,11 +92,18 @@ static ParamOptions read_options(lua_State *lua, int index, const char *name) {
         script_error(lua, "parameter '%s': unknown option '%.64s'; known: decay, init, std", name,
                      unknown);
     }
-    if (lua_getfield(lua, index, "init") != LUA_TNIL) options.init = check_init(lua, name);
-    if (lua_getfield(lua, index, "std") != LUA_TNIL) options.std = check_std(lua, name);
-    options.decay = strcmp(options.init, "normal") == 0;
-    if (lua_getfield(lua, index, "decay") != LUA_TNIL) options.decay = check_decay(lua, name);
+    options.gives_init = lua_getfield(lua, index, "init") != LUA_TNIL;
+    if (options.gives_init) options.init = check_init(lua, name);
+    options.gives_std = lua_getfield(lua, index, "std") != LUA_TNIL;
+    if (options.gives_std) options.std = check_std(lua, name);
+    bool normal = strcmp(options.init, "normal") == 0;
+    options.gives_decay = lua_getfield(lua, index, "decay") != LUA_TNIL;
+    options.decay = options.gives_decay ? check_decay(lua, name) : normal;
     lua_pop(lua, 3);
+    if (options.gives_std && !normal) {
+        script_error(lua, "parameter '%s': 'std' goes with init = \"normal\", not \"%s\"", name,
+                     options.init);
+    }
     return options;
 }
 
@@ -113,6 +121,20 @@ static _Noreturn void fail_param(lua_State *lua, const Node *made, const char *n
     diag_error(diag, sandbox_user_line(lua), "parameter '%s' %s", name, why);
     diag_note(diag, made->loc, "first made here");
     sandbox_fail(lua);
+}
+
+/* What is said again of a parameter that others made must be what they said. */
+static void check_same_options(lua_State *lua, const Node *made, const char *name,
+                               const ParamOptions *options) {
+    bool normal = strcmp(node_string(made, ATTR_init), "normal") == 0;
+    bool init = !options->gives_init || strcmp(options->init, node_string(made, ATTR_init)) == 0;
+    bool std = !options->gives_std || (normal && options->std == node_float(made, ATTR_std, 0));
+    bool decay = !options->gives_decay || options->decay == (node_int(made, ATTR_decay, 0) != 0);
+    if (init && std && decay) return;
+    fail_param(lua, made, name,
+               !init  ? "has another 'init' than where it was first made"
+               : !std ? "has another 'std' than where it was first made"
+                      : "has another 'decay' than where it was first made");
 }
 
 static Node *make_param(lua_State *lua, const char *name, const Type *type,
@@ -173,6 +195,7 @@ static int model_param(lua_State *lua) {
         fail_param(lua, node, name, "has other axes than where it was first made");
     }
     ParamOptions options = read_options(lua, 4, name);
+    if (node) check_same_options(lua, node, name, &options);
     if (!node) {
         node = make_param(lua, name, &type, &options);
         ScriptParam made = {name, node};
@@ -230,7 +253,11 @@ static int model_output(lua_State *lua) {
     }
     for (int i = 0; i < script->n_outputs; i++) {
         if (strcmp(script->outputs[i], name) == 0) {
-            script_error(lua, "there is an output '%s' already", name);
+            bool logits = strcmp(name, "logits") == 0;
+            script_error(lua, "there is an output '%s' already%s", name,
+                         logits ? ": one nn.cross_entropy makes it, others are given { output = "
+                                  "false }"
+                                : "");
         }
     }
     Attr attr = attr_string(ATTR_name, name);
