@@ -86,6 +86,7 @@ typedef struct CliArgs {
     const char *operands[MAX_OPERANDS]; /* [n_operands]: all of them */
     int n_operands;
     CliValue values[N_OPTIONS];
+    bool model_noted; /* the model's note is printed: a search loads it more than once */
 } CliArgs;
 
 /* The part of help that lists the options of `groups`, under a heading. */

@@ -262,6 +262,8 @@ bool plan_load_model(CliArgs *args, int64_t batch, PlanRequest *request, Diag *d
     if (!settings) return false;
     Model *model = model_load(args->arena, args->operand, settings, n_settings, batch, diag);
     if (!model) return false;
+    if (model->note && !args->model_noted) fprintf(stderr, "%s\n", model->note);
+    args->model_noted = true;
     request->model = model->name;
     request->forward = model->graph;
     request->n_blocks = model->n_blocks;

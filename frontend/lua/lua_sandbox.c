@@ -44,6 +44,30 @@ Sandbox *sandbox_of(lua_State *lua) {
     return *(Sandbox **)lua_getextraspace(lua);
 }
 
+static void stop_when_over(lua_State *lua, lua_Debug *record);
+
+/* Is the script to have so many bytes more? Beyond the limit Lua is refused once, collects its
+ * garbage and asks again. It is then given what it asks for, up to as much as the limit again, so
+ * that the next instruction can stop the script and say where: a refusal that stays one unwinds the
+ * stack first. */
+static bool may_grow(Sandbox *sandbox, size_t bytes) {
+    enum { LIMIT = SANDBOX_MEMORY_LIMIT_BYTES };
+    bool refused = sandbox->memory_refused;
+    sandbox->memory_refused = false;
+    if (sandbox->used_bytes <= LIMIT && bytes <= LIMIT - sandbox->used_bytes) return true;
+    if (!refused || !sandbox->lua) {
+        sandbox->memory_refused = true;
+        return false;
+    }
+    if (sandbox->used_bytes > 2 * (size_t)LIMIT ||
+        bytes > 2 * (size_t)LIMIT - sandbox->used_bytes) {
+        return false;
+    }
+    sandbox->over_memory = true;
+    lua_sethook(sandbox->lua, stop_when_over, LUA_MASKCOUNT, 1);
+    return true;
+}
+
 static void *allocate(void *owner, void *old, size_t old_bytes, size_t new_bytes) {
     Sandbox *sandbox = owner;
     if (!old) old_bytes = 0; /* Lua passes the kind of the object there */
@@ -52,10 +76,7 @@ static void *allocate(void *owner, void *old, size_t old_bytes, size_t new_bytes
         sandbox->used_bytes -= old_bytes;
         return NULL;
     }
-    if (new_bytes > old_bytes &&
-        new_bytes - old_bytes > SANDBOX_MEMORY_LIMIT_BYTES - sandbox->used_bytes) {
-        return NULL;
-    }
+    if (new_bytes > old_bytes && !may_grow(sandbox, new_bytes - old_bytes)) return NULL;
     void *fresh = realloc(old, new_bytes);
     if (fresh) sandbox->used_bytes += new_bytes - old_bytes;
     return fresh;
@@ -66,8 +87,6 @@ static double now_s(void) {
     clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
-
-static void stop_when_over(lua_State *lua, lua_Debug *record);
 
 /* From here on every instruction raises: a script that catches the error only gets as far as its
  * next one. */
@@ -84,7 +103,7 @@ static void stop_when_over(lua_State *lua, lua_Debug *record) {
     (void)record;
     sandbox->n_instructions += HOOK_INSTRUCTIONS;
     bool over = sandbox->n_instructions > INT64_C(1000000) * MILLION_INSTRUCTIONS_LIMIT ||
-                now_s() > sandbox->deadline_s;
+                now_s() > sandbox->deadline_s || sandbox->over_memory;
     if (!over && !sandbox->failed) return;
     if (!sandbox->failed) {
         sandbox->stopped = true;
@@ -370,14 +389,14 @@ bool sandbox_run(Sandbox *sandbox, lua_CFunction body) {
     lua_pushcfunction(lua, open_and_run);
     lua_pushlightuserdata(lua, &body);
     int status = lua_pcall(lua, 1, 0, 1);
-    if (sandbox->stopped) {
+    if (status == LUA_ERRMEM || (sandbox->stopped && sandbox->over_memory)) {
+        diag_error(sandbox->diag, sandbox->stopped ? sandbox->stopped_at : whole,
+                   "the script needs more than %d MB of memory", SANDBOX_MEMORY_LIMIT_BYTES >> 20);
+    } else if (sandbox->stopped) {
         diag_error(sandbox->diag, sandbox->stopped_at,
                    "the script ran for more than %d million instructions or %d seconds: does it "
                    "loop?",
                    MILLION_INSTRUCTIONS_LIMIT, SECONDS_LIMIT);
-    } else if (status == LUA_ERRMEM) {
-        diag_error(sandbox->diag, whole, "the script needs more than %d MB of memory",
-                   SANDBOX_MEMORY_LIMIT_BYTES >> 20);
     } else if (status != LUA_OK && diag_error_count(sandbox->diag) == errors_before) {
         diag_error(sandbox->diag, whole, "the script failed while an error was being handled");
     }

@@ -50,6 +50,8 @@ typedef struct Sandbox {
     int n_chunks;
     LuaChunk chunks[SANDBOX_MAX_CHUNKS];
     size_t used_bytes;
+    bool memory_refused; /* the last request that was too much: the next one is Lua's second try */
+    bool over_memory;    /* given more than the limit, to be stopped at the next instruction */
     int64_t n_instructions;
     double deadline_s;
     bool failed;  /* an error is reported: every further instruction raises */

@@ -374,6 +374,11 @@ works 'generate with no prompt' '' generate "$plan" --load "$folder/w.st" --leng
 result 'sample has its length' \
     "$(n=$(wc -c <"$folder/sample.txt"); [ "$n" -eq 6 ] || echo "$n bytes")"
 sed 's/{ bias = true }/{ bias = true, causal = false }/' $model >"$folder/encoder.lua"
+unlabelled=tests/golden/frontend/note_labels.lua
+note="note: $unlabelled:2: the loss does not depend on the labels"
+works 'a loss without labels: planned' '' plan $unlabelled --cluster cpu --ranks 1 --global-batch 2 \
+    -o "$folder/unlabelled.plan"
+result 'a loss without labels: one note' "$([ "$err" = "$note" ] || echo "stderr is '$err'")"
 works 'plan without causality' '' plan "$folder/encoder.lua" "${small[@]}" -o "$folder/encoder.plan"
 fails 'generating without causality' 2 'encoder.lua:59: generate: this attention is not causal' \
     generate "$folder/encoder.plan" --load "$folder/w.st"
