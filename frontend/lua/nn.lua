@@ -233,6 +233,14 @@ function nn.dropout(x, p)
   return p > 0 and ops.dropout{ x, p = p } or x
 end
 
+-- x between lo and hi. Its gradient is x's within, 0 beyond and half of x's at either end.
+function nn.clamp(x, lo, hi)
+  if type(lo) ~= "number" or type(hi) ~= "number" or not (lo < hi) then
+    fail("clamp: takes a value and two numbers, the lesser first")
+  end
+  return ops.minimum{ ops.maximum{ x, ops.const{ value = lo } }, ops.const{ value = hi } }
+end
+
 -- x + dropout(branch)
 function nn.residual(x, branch, p) return x + nn.dropout(branch, p or 0) end
 

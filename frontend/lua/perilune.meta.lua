@@ -231,6 +231,13 @@ function nn.swiglu(m, x, options) end
 ---@return perilune.Value
 function nn.dropout(x, p) end
 
+---x between lo and hi.
+---@param x perilune.Value
+---@param lo number
+---@param hi number
+---@return perilune.Value
+function nn.clamp(x, lo, hi) end
+
 ---x + dropout(branch)
 ---@param x perilune.Value
 ---@param branch perilune.Value
@@ -360,6 +367,32 @@ function ops.relu(args) end
 ---@param args { [1]: perilune.Value, [2]: perilune.Value }
 ---@return perilune.Value
 function ops.maximum(args) end
+
+---The smaller of the two.
+---@param args { [1]: perilune.Value, [2]: perilune.Value }
+---@return perilune.Value
+function ops.minimum(args) end
+
+---The absolute value.
+---@param args { [1]: perilune.Value }
+---@return perilune.Value
+function ops.abs(args) end
+
+----1, 0 or 1; has no gradient
+---@param args { [1]: perilune.Value }
+---@return perilune.Value
+function ops.sign(args) end
+
+---The nearest whole number, halves to the even one; has no gradient. With one, straight through:
+---x + ops.stop_gradient{ops.round{x} - x}
+---@param args { [1]: perilune.Value }
+---@return perilune.Value
+function ops.round(args) end
+
+---x, whose gradient is held back: what it is made of does not learn by it.
+---@param args { [1]: perilune.Value }
+---@return perilune.Value
+function ops.stop_gradient(args) end
 
 ---Zeroes elements with probability p, divides the others by 1 - p.
 ---`key` is numbered by itself where it is left out.

@@ -40,7 +40,7 @@ static bool is_exact(const Expr *expr) {
 /* x is right where `expected`, in f32, is. 1e-5 of max(|value|, 1): a few operations of 2 ulp each,
  * over operands up to 12; a rounding to 16 bits may then fall to either side. */
 static bool is_right(float x, float expected, DType dtype, bool exact) {
-    expected = (float)reference_round(dtype, (double)expected);
+    expected = (float)reference_rounded(dtype, (double)expected);
     if (isnan(expected)) return isnan(x);
     if (exact) return memcmp(&x, &expected, sizeof(x)) == 0;
     if (x == expected) return true;
@@ -508,7 +508,7 @@ static void fill_operands(const Binding *b, const Type *cuda_types, Operands *ou
         out->cuda[i] = new_elements(cuda_types[i].dtype, n);
         for (int64_t k = 0; k < n; k++) {
             float x = kc_uniform() * 3;
-            x = (float)reference_round(cuda_types[i].dtype, (double)x);
+            x = (float)reference_rounded(cuda_types[i].dtype, (double)x);
             vec_put(out->cpu[i], DTYPE_F32, k, x);
             vec_put(out->cuda[i], cuda_types[i].dtype, k, x);
         }
