@@ -154,6 +154,9 @@ static int model_param(lua_State *lua) {
     if (node && !type_equal(&node->types[0], &type)) {
         fail_param(lua, node, name, "has other axes than where it was first made");
     }
+    if (type_find_axis(&type, axis_find(&script->graph->axes, "batch", 5)) >= 0) {
+        script_error(lua, "%s: a parameter cannot have the axis 'batch'", what);
+    }
     ParamOptions options = read_options(lua, 4, name);
     if (!node) {
         node = make_param(lua, name, &type, &options);
@@ -186,7 +189,9 @@ static int model_block(lua_State *lua) {
                      script->n_blocks + 1);
     }
     if (i > MAX_BLOCKS) script_error(lua, "block: at most %d blocks are possible", MAX_BLOCKS);
-    script->block = script->n_blocks++;
+    script->block = script->n_blocks;
+    ARENA_PUSH(sandbox_of(lua)->arena, script->block_locs, script->n_blocks,
+               script->blocks_capacity, sandbox_user_line(lua));
     script->n_block_dropouts = 0;
     script->n_block_params = 0;
     lua_call(lua, 0, LUA_MULTRET);

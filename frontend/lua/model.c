@@ -194,6 +194,29 @@ static bool is_logits(const Graph *graph, const Type *type) {
     return true;
 }
 
+/* A block is what a stage computes: each has to give something to an output. */
+static bool check_blocks(const Loading *loading, Diag *diag) {
+    const ScriptGraph *script = &loading->script;
+    const Graph *graph = script->graph;
+    bool *live = ARENA_ARRAY(graph->arena, bool, graph->n_nodes + 1);
+    bool *computes = ARENA_ARRAY(graph->arena, bool, script->n_blocks + 1);
+    for (int n = graph->n_nodes - 1; n >= 0; n--) {
+        const Node *node = graph->nodes[n];
+        live[n] |= node->op == OP_OUTPUT;
+        if (!live[n]) continue;
+        for (int i = 0; i < node->n_inputs; i++) live[node->inputs[i].node->id] = true;
+        if (node->block != NO_BLOCK && node->op != OP_PARAM) computes[node->block] = true;
+    }
+    for (int b = 0; b < script->n_blocks; b++) {
+        if (computes[b]) continue;
+        diag_error(diag, script->block_locs[b],
+                   "block %d computes nothing that the loss or another output reads: leave it out",
+                   b + 1);
+        return false;
+    }
+    return true;
+}
+
 /* There are logits, and every parameter takes part. */
 static void check_graph(lua_State *lua, const Loading *loading) {
     const Graph *graph = loading->script.graph;
@@ -221,7 +244,7 @@ static void check_graph(lua_State *lua, const Loading *loading) {
         diag_error(diag, logits->loc, "output 'logits' must be f32 with axes batch, seq, vocab");
         bad = true;
     }
-    if (bad) sandbox_fail(lua);
+    if (bad || !check_blocks(loading, diag)) sandbox_fail(lua);
 }
 
 static int load_body(lua_State *lua) {
