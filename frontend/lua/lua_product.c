@@ -33,8 +33,8 @@ static void add_axis(Type *type, const Type *from, int axis) {
     type->dims[type->rank++] = from->dims[type_find_axis(from, axis)];
 }
 
-/* `type` as (shared, free, summed): shared axes as in `left`, free ones as they were, summed ones as
- * in `over`. The result's axes are then what they would have been. */
+/* `type` as (shared, free, summed): shared axes as in `left`, free ones as they were, summed ones
+ * as in `over`. The result's axes are then what they would have been. */
 static Type arranged(const Attr *over, const Type *type, const Type *left, const Type *right) {
     const Type *other = type == left ? right : left;
     Type out = {.dtype = type->dtype};
@@ -62,8 +62,9 @@ static Attr over_as_in(const Attr *over, const Type *type) {
 static Value transpose(lua_State *lua, Value value, const Type *to) {
     Attr attr = attr_axes(ATTR_to, to->axes, to->rank);
     Node *node = script_add_node(
-        lua, (NodeSpec){
-                 .op = OP_TRANSPOSE, .inputs = &value, .n_inputs = 1, .attrs = &attr, .n_attrs = 1});
+        lua,
+        (NodeSpec){
+            .op = OP_TRANSPOSE, .inputs = &value, .n_inputs = 1, .attrs = &attr, .n_attrs = 1});
     return node_value(node, 0);
 }
 

@@ -3,9 +3,9 @@
 -- A layer takes the model object `m` (for its parameters), the values it works on, and a table of
 -- options; it returns a value. Parameters are named by the layer's `name` (a block adds its own
 -- "blocks.#." in front). Weights are drawn from N(0, 0.02^2) and those that add to the residual
--- stream from N(0, (0.02 / sqrt(2 layers))^2) (Radford et al. 2019, GPT-2, section 2.3). Layers that
--- make weights have the options `std`, in place of 0.02, and `decay` (0: weight decay leaves them
--- alone); those that end in the residual stream have `out_std` for the weight that does.
+-- stream from N(0, (0.02 / sqrt(2 layers))^2) (Radford et al. 2019, GPT-2, section 2.3). Layers
+-- that make weights have the options `std`, in place of 0.02, and `decay` (0: weight decay leaves
+-- them alone); those that end in the residual stream have `out_std` for the weight that does.
 --
 -- Dropout is applied to the embeddings' sum and to what each residual branch adds. Dropout of
 -- attention probabilities is not supported: the attention op does not hold them.
@@ -180,8 +180,8 @@ function nn.attention(m, x, options)
   return project("o", y, { "kv_heads", "group", "head" }, "model", residual_std(m, o))
 end
 
--- gelu is the tanh approximation (Hendrycks & Gimpel 2016), gelu_erf the exact one, relu2 the square
--- of relu (So et al. 2021, Primer).
+-- gelu is the tanh approximation (Hendrycks & Gimpel 2016), gelu_erf the exact one, relu2 the
+-- square of relu (So et al. 2021, Primer).
 local ACTIVATIONS = {
   gelu = ops.gelu, gelu_erf = ops.gelu_erf, relu = ops.relu, silu = ops.silu,
   relu2 = function(operands) return ops.square{ ops.relu(operands) } end,

@@ -47,8 +47,8 @@ local Model = {}
 ---@field decay? 0|1|boolean does weight decay apply? 1 for a normal init if absent
 
 ---A parameter that the loss depends on; it cannot have the axis `batch`. Within a block its name
----begins with "blocks.#."; outside, the same name gives the same parameter, and options, where given
----again, must be the same.
+---begins with "blocks.#."; outside, the same name gives the same parameter, and options, where
+---given again, must be the same.
 ---@param name string
 ---@param axes perilune.Axes
 ---@param options? perilune.ParamOptions

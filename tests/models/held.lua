@@ -1,5 +1,5 @@
--- What ops.stop_gradient holds, and the ops with a corner: two blocks that do not learn, which leaves
--- the table's use before them without a gradient, and two whose weights are rounded straight
+-- What ops.stop_gradient holds, and the ops with a corner: two blocks that do not learn, which
+-- leaves the table's use before them without a gradient, and two whose weights are rounded straight
 -- through.
 local nn = require "nn"
 
@@ -13,7 +13,9 @@ return model {
       + ops.stop_gradient{ m:param("places", { "seq", "model" }, { std = 0.5 }) }
     for i = 1, m.layers do
       x = m:block(i, function()
-        if i <= 2 then return ops.stop_gradient{ x + nn.mlp(m, nn.rmsnorm(m, x), { std = 0.2 }) } end
+        if i <= 2 then
+          return ops.stop_gradient{ x + nn.mlp(m, nn.rmsnorm(m, x), { std = 0.2 }) }
+        end
         x = x + nn.attention(m, nn.layernorm(m, x), { qk_norm = true, scale = 0.7, std = 0.2 })
         local w = m:param("w", { "model", "ffn" }, { std = 0.3 })
         local rounded = w + ops.stop_gradient{ ops.round{ w * 8 } / 8 - w }

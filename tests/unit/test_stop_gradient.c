@@ -1,6 +1,7 @@
 /* Parameters that ops.stop_gradient holds, under layouts against one rank: they stay as they were
  * made, others learn the same everywhere. A shared weight then has an accumulator on a stage that
- * adds nothing to it; catches one whose memory something else uses, in the planner and the verifier.
+ * adds nothing to it; catches one whose memory something else uses, in the planner and the
+ * verifier.
  */
 #include "planner/planner.h"
 #include "tests/unit/train_compare.h"
