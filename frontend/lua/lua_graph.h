@@ -15,14 +15,15 @@
 /* A parameter made so far; `node` outlives the block it was made in. */
 typedef struct ScriptParam {
     const char *name;
+    uint32_t hash; /* of the name */
     Node *node;
 } ScriptParam;
 
 /* The graph being built; Sandbox.context points to it. */
 typedef struct ScriptGraph {
-    Graph *graph;                     /* NULL until the loss function runs */
-    int64_t axis_sizes[MAX_AXES];     /* of the axes that the model declares, by index */
-    int block, n_blocks;              /* NO_BLOCK outside of blocks */
+    Graph *graph;                 /* NULL until the loss function runs */
+    int64_t axis_sizes[MAX_AXES]; /* of the axes that the model declares, by index */
+    int block, n_blocks;          /* NO_BLOCK outside of blocks */
     int blocks_capacity;
     SourceLoc *block_locs;            /* [n_blocks]: where each was asked for */
     int n_block_dropouts, n_dropouts; /* random streams taken in this block, outside of blocks */
