@@ -81,7 +81,9 @@ endif
 .PHONY: all tests help deps deps-test test test-long bench test-gpu bench-gpu gpu-bundle lint format demo install clean FORCE
 
 all: $B/perilune
-ifndef HAVE_CUDA
+ifeq ($(CUDA),no)
+	@echo 'perilune: built without GPU support (CUDA=no)' >&2
+else ifndef HAVE_CUDA
 	@echo 'perilune: built without GPU support: CUDA_HOME=$(CUDA_HOME) lacks nvcc or one of' \
 	      '$(CUDA_HEADERS)' >&2
 endif

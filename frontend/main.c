@@ -12,7 +12,7 @@ const CliCommand CLI_COMMANDS[] = {
     {"plan",
      "MODEL.lua",
      "makes a plan of a model, a mesh and a schedule",
-     {{"options", IN_PLANNING | IN_PLAN}, {"searching for the best layout", IN_SEARCH}},
+     {{"options", IN_PLANNING | IN_LAYOUT | IN_PLAN}, {"searching for the best layout", IN_SEARCH}},
      "With --cluster or --ranks every way to divide the model is priced; what the options fix "
      "stays\n"
      "fixed, and -o writes the best one's plan. Without, plans as told.\n"
@@ -46,7 +46,7 @@ const CliCommand CLI_COMMANDS[] = {
     {"train",
      "PLAN|MODEL.lua",
      "trains, on a GPU or on this machine's processor",
-     {{"options", IN_TRAINING}, {"planning, when given MODEL.lua", IN_PLANNING}},
+     {{"options", IN_TRAINING}, {"planning, when given MODEL.lua", IN_PLANNING | IN_LAYOUT}},
      "On the processor every rank of the plan becomes a thread, on GPUs a process of its own.\n"
      "Ctrl-C ends after the step, and saves.\n\n"
      "  perilune train gpt.plan --data text.txt --steps 500 --save gpt.safetensors\n"
@@ -58,7 +58,7 @@ const CliCommand CLI_COMMANDS[] = {
     {"generate",
      "PLAN|MODEL.lua",
      "writes text, byte by byte, with trained weights",
-     {{"options", IN_GENERATION}, {"planning, when given MODEL.lua", IN_PLANNING}},
+     {{"options", IN_GENERATION}, {"planning, when given MODEL.lua", IN_PLANNING | IN_LAYOUT}},
      "Weights fit every plan of the same model, whatever the mesh.\n\n"
      "  perilune generate gpt.plan --load gpt.safetensors --prompt \"The \" --length 200\n",
      cmd_generate},
@@ -155,13 +155,18 @@ const CliCommand CLI_COMMANDS[] = {
      "[GRAPH.ir]",
      "runs one pass on a graph in its text form",
      {{"options", IN_PASSES}},
+     "A graph is what perilune plan writes with --dump-after PASS: as it is after that pass. From\n"
+     "fold_accumulate on each program of the plan has its own, and opt takes one.\n\n"
      "  perilune opt --list\n"
-     "  perilune opt graph.ir --pass simplify\n",
+     "  perilune plan models/gpt.lua --dump-after simplify -o graph.ir\n"
+     "  perilune opt graph.ir --pass assign_chunks\n",
      cmd_opt},
     {0},
 };
 
-static int help(const char *name) {
+static int help(int argc, char **argv) {
+    const char *name = argc > 0 ? argv[0] : NULL;
+    if (argc > 1) return cli_usage_error("help: takes one COMMAND; what is '%s'?", argv[1]);
     const CliCommand *command = name ? cli_find_command(name) : NULL;
     if (name && !command && strcmp(name, "help") != 0) {
         return cli_usage_error("help: there is no command '%s'; see perilune help", name);
@@ -225,11 +230,12 @@ static int run_command(int argc, char **argv) {
     }
     const char *name = argv[1];
     if (strcmp(name, "--version") == 0) {
+        if (argc > 2) return cli_usage_error("--version: what is '%s'?", argv[2]);
         puts("perilune " VERSION);
         return EXIT_DONE;
     }
     if (strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
-        return help(argc > 2 ? argv[2] : NULL);
+        return help(argc - 2, argv + 2);
     }
     const CliCommand *command = cli_find_command(name);
     if (!command) return unknown_command(name);

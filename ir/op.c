@@ -202,6 +202,10 @@ void grad_none(GradContext *ctx, const Node *node, const Value *douts, Value *di
     (void)ctx, (void)node, (void)douts, (void)dins;
 }
 
+bool op_stops_gradient(OpKind op) {
+    return OPS[op].flags & KERNEL && OPS[op].grad == grad_none;
+}
+
 void grad_never(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
     (void)douts, (void)dins;
     diag_error(ctx->diag, node->loc,

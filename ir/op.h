@@ -84,6 +84,8 @@ OperandPrecision op_operand_precision(OpKind op, int input);
 OpKind op_cast_to(DType dtype);
 DType op_cast_dtype(OpKind op);
 bool op_is_cast(OpKind op);
+/* Does the op compute something that has no gradient anywhere, or hold it back? */
+bool op_stops_gradient(OpKind op);
 /* Does the op multiply by or look up its weights, so that in 16 bits it reads a kept copy of them?
  */
 bool op_reads_weights(OpKind op);

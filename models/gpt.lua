@@ -37,7 +37,7 @@ return model {
   layers = 4,
   norm = "layernorm", -- or rmsnorm
   norm_eps = 1e-5,
-  act = "gelu",       -- gelu_erf, relu, silu
+  act = "gelu",       -- gelu_erf, relu, relu2, silu
   tied = true,        -- the output shares the embedding's table
   dropout = 0.0,      -- of the embeddings and of each residual branch; not inside attention
   size = "tiny",

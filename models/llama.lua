@@ -10,6 +10,7 @@ return model {
   layers = 4,
   norm_eps = 1e-5,
   act = "silu",
+  qk_norm = false,    -- rmsnorm of each head's q and k, as in Qwen3
   rotary_base = 10000.0,
   tied = false,       -- the output shares the embedding's table
   dropout = 0.0,      -- of the embeddings and of each residual branch; not inside attention
@@ -40,7 +41,8 @@ return model {
     local x = nn.dropout(nn.embedding(m, "wte", tokens, "vocab", "model"), m.dropout)
     for i = 1, m.layers do
       x = m:block(i, function() -- the unit of pipeline cuts and of recomputation
-        local attention = nn.attention(m, norm(x, "norm1"), { rotary = m.rotary_base })
+        local attention = nn.attention(m, norm(x, "norm1"),
+          { rotary = m.rotary_base, qk_norm = m.qk_norm, norm_eps = m.norm_eps })
         x = nn.residual(x, attention, m.dropout)
         return nn.residual(x, nn.swiglu(m, norm(x, "norm2"), { act = m.act }), m.dropout)
       end)

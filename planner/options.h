@@ -3,6 +3,7 @@
 #define PLANNER_OPTIONS_H
 
 #include "ir/base/diag.h"
+#include "ir/base/strbuf.h"
 #include "ir/type.h"
 #include "planner/plan/loss_scaling.h"
 #include "planner/plan/recompute.h"
@@ -27,6 +28,7 @@ typedef struct PlanOptions {
     const int *split;    /* blocks per chunk in pipeline order, or NULL: balanced by cost */
     int n_split;
     const char *dump_after; /* pass name, or NULL */
+    StrBuf *dump;           /* what its graphs are added to */
 } PlanOptions;
 
 /* What the model says about its training; the command line may override. */

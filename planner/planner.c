@@ -22,10 +22,7 @@ enum { N_STEPS = sizeof(STEPS) / sizeof(STEPS[0]) };
 
 static void dump(const PassContext *ctx, const char *pass, const Graph *graph) {
     if (!ctx->options.dump_after || strcmp(ctx->options.dump_after, pass) != 0) return;
-    StrBuf text = strbuf_create();
-    graph_print(&text, graph);
-    fputs(text.text, stdout);
-    strbuf_destroy(&text);
+    graph_print(ctx->options.dump, graph);
 }
 
 /* Runs the passes from `first` up to the one named `last`, verifying after each. */

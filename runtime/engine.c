@@ -38,8 +38,13 @@ bool engine_check_host_memory(const Engine *engine, Diag *diag) {
     for (int r = 0; r < engine->n_ranks; r++) total += engine->ranks[r].stage->arena_bytes;
     int64_t have = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
     if (total < have) return true;
-    diag_error(diag, NO_LOC, "the plan's %d ranks need %.1f GiB; this machine has %.1f GiB",
-               engine->n_ranks, (double)total / (1 << 30), (double)have / (1 << 30));
+    const char *why;
+    bool lacks_gpu = engine->plan->cuda && !engine_cuda_available(&why);
+    diag_error(diag, NO_LOC, "the plan's %d rank%s need%s %.1f GiB; this machine has %.1f GiB%s%s",
+               engine->n_ranks, engine->n_ranks == 1 ? "" : "s", engine->n_ranks == 1 ? "s" : "",
+               (double)total / (1 << 30), (double)have / (1 << 30),
+               lacks_gpu ? "; the plan is for CUDA, but no GPU can be used: " : "",
+               lacks_gpu ? why : "");
     return false;
 }
 
@@ -67,9 +72,16 @@ const void *engine_view(Engine *engine, const RankContext *rank, Value value) {
         engine->shared_bytes = bytes;
     }
     if (own) memcpy(engine->shared, own, bytes);
-    /* Lost ranks: not numbers, so that what reads them stops. */
+    /* Lost ranks: not numbers, so that nobody goes on with them; see engine_job_failed. */
     if (!share(engine, rank->rank, engine->shared, bytes)) memset(engine->shared, 0xff, bytes);
     return engine->shared;
+}
+
+bool engine_job_failed(const Engine *engine, Diag *diag) {
+    const char *why;
+    if (!engine->control || !control_failed(engine->control, &why)) return false;
+    diag_error(diag, NO_LOC, "%s", why);
+    return true;
 }
 
 Engine *engine_create(const Plan *plan, const EngineOptions *options, Diag *diag) {

@@ -216,6 +216,8 @@ static bool stream_tensors(Saving *s) {
         fine = safetensors_writer_put(s->writer, item->name, whole, bytes, s->diag);
     }
     free(whole);
+    /* What a lost rank should have sent was written as no numbers: that replaces no file. */
+    if (s->engine->control) fine = first_refusal(s, fine, NULL) == NOBODY;
     return fine;
 }
 
@@ -277,7 +279,7 @@ static bool share_place(Saving *s, char place[PATH_MAX]) {
 static PartsEnd write_parts(Saving *s) {
     char place[PATH_MAX], why[ANSWER_BYTES] = "";
     if (!share_place(s, place)) {
-        if (!s->engine->is_first)
+        if (!s->engine->is_first && !control_failed(s->engine->control, NULL))
             diag_error(s->diag, (SourceLoc){s->path, 0}, "rank 0 cannot write");
         return PARTS_FAILED;
     }
@@ -350,10 +352,11 @@ static bool save(Engine *engine, const char *path, const TrainingPlace *place, D
         safetensors_writer_abandon(s.writer);
     }
     /* All have it, or none. */
-    if (engine->control && first_refusal(&s, fine, NULL) != NOBODY) {
-        if (fine) diag_error(diag, (SourceLoc){path, 0}, "could not be finished");
-        fine = false;
+    int refusal = engine->control ? first_refusal(&s, fine, NULL) : NOBODY;
+    if (fine && refusal != NOBODY && refusal != JOB_FAILED) {
+        diag_error(diag, (SourceLoc){path, 0}, "could not be finished");
     }
+    fine = fine && refusal == NOBODY;
     arena_destroy(arena);
     return fine;
 }

@@ -89,6 +89,9 @@ static inline bool engine_is_local(const RankContext *rank) {
 /* What a rank holds of a value (micro-batch 0), on the host. With several processes all of them
  * must call it, in the same order: the rank's own tells the others. */
 const void *engine_view(Engine *engine, const RankContext *rank, Value value);
+/* Has the job of several processes failed? Then reports why: what engine_view gave may be no
+ * number. */
+bool engine_job_failed(const Engine *engine, Diag *diag);
 /* Only of a local rank. */
 static inline void *engine_edit(Engine *engine, const RankContext *rank, Value value) {
     return engine->backend->edit(

@@ -40,6 +40,7 @@ static bool report_bad_parameter(Engine *engine, int64_t step, double loss, Diag
             Type local = type_local(&node->types[0], &node->shardings[0], &engine->plan->mesh);
             const float *data = engine_view(engine, rank, node_value(node, 0));
             if (reduce_first_nonfinite(data, DTYPE_F32, type_elements(&local)) < 0) continue;
+            if (engine_job_failed(engine, diag)) return true;
             int first = node->block == NO_BLOCK ? 0 : rank->stage->first_block[node->chunk];
             diag_error(diag, node->loc,
                        "step %lld: loss is %g: parameter '%s' is not finite (rank %d)",
@@ -106,7 +107,7 @@ bool engine_step(Engine *engine, int64_t step, const int32_t *tokens, const int3
     out->grad_norm = sqrt(read_output(engine, "grad_norm_squared"));
     out->loss_scale = engine->scales_loss ? read_output(engine, "loss_scale") : 0;
     out->seconds = engine_now() - start;
-    /* Of a lost rank, nothing that was read is a number: that is no skipped step. */
+    if (engine_job_failed(engine, diag)) return false; /* a rank was lost after its last message */
     out->skipped = engine->scales_loss && isfinite(out->loss) && isfinite(out->loss_scale) &&
                    !isfinite(out->grad_norm);
     engine->n_skipped = out->skipped ? engine->n_skipped + 1 : 0;
@@ -153,7 +154,7 @@ bool engine_evaluate(Engine *engine, const int32_t *tokens, const int32_t *label
     for (int r = 0; r < engine->n_ranks; r++) {
         if (loss_share(engine, &engine->ranks[r], &share)) *out_loss += share;
     }
-    return true;
+    return !engine_job_failed(engine, diag);
 }
 
 int64_t engine_forward_batch(const Engine *engine) {
@@ -181,7 +182,7 @@ bool engine_logits(Engine *engine, const int32_t *tokens, float *out_logits, Dia
         found = true;
     }
     if (!found) diag_error(diag, NO_LOC, "the model has no output 'logits'");
-    return found;
+    return found && !engine_job_failed(engine, diag);
 }
 
 bool engine_profile_step(Engine *engine, double *out_op_seconds, Diag *diag) {

@@ -248,13 +248,6 @@ const char *cli_text(const CliArgs *args, CliOption option, const char *absent) 
     return args->values[option].given ? args->values[option].text : absent;
 }
 
-bool cli_try_path(const char *path, Diag *diag) {
-    if (!path || strcmp(path, "-") == 0) return true;
-    FileWriter *writer = file_writer_open(path, diag);
-    if (writer) file_writer_abandon(writer);
-    return writer != NULL;
-}
-
 bool cli_write(const char *path, const StrBuf *text, Diag *diag) {
     if (path && strcmp(path, "-") != 0) return file_write(path, text->text, text->length, diag);
     if (fwrite(text->text, 1, text->length, stdout) == text->length && fflush(stdout) == 0) {

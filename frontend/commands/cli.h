@@ -37,10 +37,12 @@ enum CliGroup {
     IN_TUNING = 1 << 9,
     IN_SEARCH = 1 << 10,
     IN_CLUSTERS = 1 << 11,
+    IN_LAYOUT = 1 << 12, /* of planning, what no search can be told */
     IN_VALIDATION = 1 << 14,
     IN_COMPARE = 1 << 15,
     IN_SCALE = 1 << 16,
-    IN_ALL = ~0
+    IN_SEARCHED = 1 << 17, /* no command's: what a search chooses where it is not given */
+    IN_ALL = ~IN_SEARCHED
 };
 
 typedef enum CliKind {
@@ -84,6 +86,7 @@ typedef struct CliArgs {
     const char *operands[MAX_OPERANDS]; /* [n_operands]: all of them */
     int n_operands;
     CliValue values[N_OPTIONS];
+    bool model_noted; /* the model's note is printed: a search loads it more than once */
 } CliArgs;
 
 /* The part of help that lists the options of `groups`, under a heading. */
@@ -111,7 +114,9 @@ const CliCommand *cli_find_command(const char *name);
 int cli_parse(CliArgs *args, int argc, char **argv);
 
 /* The same for files: none that is written may be one that is read, or be written twice. But `tune`
- * writes its plan again, and training may go on from the weights that it replaces. */
+ * writes its plan again, and training may go on from the weights that it replaces. One thing at
+ * most goes to standard output. What cannot be opened for writing is wrong usage, too; failing
+ * while writing is failed work. From here on, scripts cannot read what will be replaced. */
 int cli_check_files(const CliArgs *args);
 
 int64_t cli_int(const CliArgs *args, CliOption option, int64_t absent);
@@ -133,6 +138,8 @@ int cli_fail(const Diag *diag, int exit_code);
 
 /* Finds out before the work, not after it, that a file cannot be written; NULL and "-" can. */
 bool cli_try_path(const char *path, Diag *diag);
+/* All that the options name, but for a log, as cli_check_files does itself where it can. */
+bool cli_try_outputs(const CliArgs *args, Diag *diag);
 /* Whole file, or standard output for NULL and "-". False: reported. */
 bool cli_write(const char *path, const StrBuf *text, Diag *diag);
 

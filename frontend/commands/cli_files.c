@@ -1,6 +1,8 @@
-/* What a command reads, it must not write over: found out before anything is read or written. */
+/* Outputs, found out about before anything is read or written: what a command reads, it must not
+ * write over; one thing at most goes to standard output; the rest can be opened. */
 #include "frontend/commands/cli.h"
 #include "frontend/lua/cluster_read.h"
+#include "ir/base/file.h"
 
 #include <string.h>
 #include <sys/stat.h>
@@ -78,12 +80,11 @@ static bool may_replace(const CliArgs *args, const GivenFile *read, const GivenF
     return false;
 }
 
-int cli_check_files(const CliArgs *args) {
-    GivenFiles files = {.count = 0};
-    list_files(&files, args);
-    for (int i = 0; i < files.count; i++) {
-        for (int k = 0; k < files.count; k++) {
-            const GivenFile *a = &files.items[i], *b = &files.items[k];
+/* -1, or the exit code: two of them are the same, and one is written. */
+static int check_distinct(const CliArgs *args, const GivenFiles *files) {
+    for (int i = 0; i < files->count; i++) {
+        for (int k = 0; k < files->count; k++) {
+            const GivenFile *a = &files->items[i], *b = &files->items[k];
             if (i == k || !b->written || !is_same(&a->id, &b->id)) continue;
             if (a->written) {
                 return cli_usage_error("--%s and --%s would write the same file, %s", a->option,
@@ -96,4 +97,71 @@ int cli_check_files(const CliArgs *args) {
         }
     }
     return -1;
+}
+
+static bool is_output(const CliArgs *args, int option) {
+    return cli_given(args, (CliOption)option) && CLI_OPTIONS[option].kind == KIND_WRITE;
+}
+
+/* What `option` makes is printed: "-" says so, and --json of a command whose -o is something else
+ * or is not there. */
+static bool is_printed(const CliArgs *args, int option) {
+    bool shows = args->command->run == cmd_show || args->command->run == cmd_compare;
+    if (option == OPT_JSON) return cli_given(args, OPT_JSON) && !shows;
+    return is_output(args, option) && strcmp(args->values[option].text, "-") == 0;
+}
+
+static int check_printed(const CliArgs *args) {
+    int first = -1;
+    for (int i = 0; i < N_OPTIONS; i++) {
+        if (!is_printed(args, i)) continue;
+        if (args->command->run == cmd_train) {
+            return cli_usage_error("train: --%s: takes a file, not standard output",
+                                   CLI_OPTIONS[i].name);
+        }
+        if (first >= 0) {
+            return cli_usage_error("--%s and --%s would both be written to standard output",
+                                   CLI_OPTIONS[first].name, CLI_OPTIONS[i].name);
+        }
+        first = i;
+    }
+    return -1;
+}
+
+bool cli_try_path(const char *path, Diag *diag) {
+    if (!path || strcmp(path, "-") == 0) return true;
+    FileWriter *writer = file_writer_open(path, diag);
+    if (writer) file_writer_abandon(writer);
+    return writer != NULL;
+}
+
+bool cli_try_outputs(const CliArgs *args, Diag *diag) {
+    for (int i = 0; i < N_OPTIONS; i++) {
+        bool whole = i != OPT_LOG; /* which is written in place, and opened before the first step */
+        if (is_output(args, i) && whole && !cli_try_path(args->values[i].text, diag)) return false;
+    }
+    return true;
+}
+
+/* Of several processes only the first writes; which it is, train and generate know later. */
+static int check_opening(const CliArgs *args) {
+    int status = -1;
+    if (args->command->run == cmd_train || args->command->run == cmd_generate) return -1;
+    Diag *diag = diag_create();
+    if (!cli_try_outputs(args, diag)) status = cli_fail(diag, EXIT_USAGE);
+    diag_destroy(diag);
+    return status;
+}
+
+int cli_check_files(const CliArgs *args) {
+    GivenFiles files = {.count = 0};
+    list_files(&files, args);
+    int status = check_distinct(args, &files);
+    if (status < 0) status = check_printed(args);
+    if (status < 0) status = check_opening(args);
+    for (int i = 0; i < files.count; i++) {
+        if (!files.items[i].written) continue;
+        sandbox_protect_output(files.items[i].path, files.items[i].option);
+    }
+    return status;
 }

@@ -22,21 +22,38 @@ void cli_print_overview(FILE *stream) {
           stream);
 }
 
-static void print_option(const CliOptionInfo *info, FILE *stream) {
-    char left[80];
+/* A search has no default for what it chooses; plan searches, or does not. */
+static void format_meaning(char *out, size_t size, const CliOptionInfo *info, int groups) {
+    const char *absent = strstr(info->help, " (default: ");
+    bool searched = absent && (info->groups & IN_SEARCHED) && (groups & IN_SEARCH);
+    if (!searched) {
+        snprintf(out, size, "%s", info->help);
+    } else if (groups & IN_SCALE) {
+        snprintf(out, size, "%.*s (default: searched)", (int)(absent - info->help), info->help);
+    } else {
+        snprintf(out, size, "%.*s, or searched)", (int)strlen(info->help) - 1, info->help);
+    }
+}
+
+/* `groups`: all that the command takes. */
+static void print_option(const CliOptionInfo *info, int groups, FILE *stream) {
+    char left[80], meaning[160];
     char letter[8] = "";
     if (info->letter) snprintf(letter, sizeof(letter), "-%c, ", info->letter);
     snprintf(left, sizeof(left), "  %s--%s%s%s", letter, info->name, info->value[0] ? " " : "",
              info->value);
+    format_meaning(meaning, sizeof(meaning), info, groups);
     if (strlen(left) >= OPTION_COLUMN) {
-        fprintf(stream, "%s\n%*s%s\n", left, OPTION_COLUMN, "", info->help);
+        fprintf(stream, "%s\n%*s%s\n", left, OPTION_COLUMN, "", meaning);
     } else {
-        fprintf(stream, "%-*s%s\n", OPTION_COLUMN, left, info->help);
+        fprintf(stream, "%-*s%s\n", OPTION_COLUMN, left, meaning);
     }
 }
 
 void cli_print_help(const CliCommand *command, FILE *stream) {
     bool printed[N_OPTIONS] = {0};
+    int groups = 0;
+    for (int s = 0; s < MAX_SECTIONS; s++) groups |= command->sections[s].groups;
     fprintf(stream, "perilune %s: %s\n\nusage: perilune %s%s%s [OPTIONS]\n", command->name,
             command->summary, command->name, command->operand[0] ? " " : "", command->operand);
     for (int s = 0; s < MAX_SECTIONS && command->sections[s].heading; s++) {
@@ -45,7 +62,7 @@ void cli_print_help(const CliCommand *command, FILE *stream) {
             const CliOptionInfo *info = &CLI_OPTIONS[i];
             if (printed[i] || !(info->groups & command->sections[s].groups)) continue;
             printed[i] = true;
-            print_option(info, stream);
+            print_option(info, groups, stream);
         }
     }
     fprintf(stream, "\n%s", command->details);

@@ -7,22 +7,42 @@
 
 #include <string.h>
 
-static int list(CliArgs *args, Diag *diag) {
-    StrBuf out = strbuf_create();
-    bool json = cli_given(args, OPT_JSON), good = true;
-    for (int i = 0; cluster_shipped_name(i) && good; i++) {
+/* A line per cluster. */
+static bool list_clusters(CliArgs *args, StrBuf *out, Diag *diag) {
+    for (int i = 0; cluster_shipped_name(i); i++) {
         const char *name = cluster_shipped_name(i);
         const Cluster *cluster = cluster_read(args->arena, name, NULL, diag);
-        if (!cluster) {
-            good = false;
-        } else if (json) {
-            strbuf_printf(&out, "%s\"%s\"", i ? ", " : "[", name);
-        } else {
-            strbuf_printf(&out, "%-16s %s\n", name, cluster->title ? cluster->title : "");
-        }
+        if (!cluster) return false;
+        strbuf_printf(out, "%-16s %s\n", name, cluster->title ? cluster->title : "");
     }
-    if (json) strbuf_put(&out, "]\n");
-    int status = !good ? EXIT_USAGE : cli_write(NULL, &out, diag) ? EXIT_DONE : EXIT_FAILED;
+    return true;
+}
+
+static void list_json(StrBuf *out, const char *const *software) {
+    strbuf_put(out, "{\"clusters\": [");
+    for (int i = 0; cluster_shipped_name(i); i++) {
+        strbuf_printf(out, "%s\"%s\"", i ? ", " : "", cluster_shipped_name(i));
+    }
+    strbuf_put(out, "], \"software\": [");
+    for (int i = 0; software[i]; i++) {
+        strbuf_printf(out, "%s\"%s\"", i ? ", " : "", software[i]);
+    }
+    strbuf_put(out, "]}\n");
+}
+
+static int list(CliArgs *args, Diag *diag) {
+    StrBuf out = strbuf_create();
+    const char **software = cluster_software_names(args->arena, diag);
+    int status = EXIT_USAGE;
+    if (software && cli_given(args, OPT_JSON)) {
+        list_json(&out, software);
+        status = EXIT_DONE;
+    } else if (software && list_clusters(args, &out, diag)) {
+        strbuf_put(&out, "\nSoftware, for --software:\n");
+        for (int i = 0; software[i]; i++) strbuf_printf(&out, "%s\n", software[i]);
+        status = EXIT_DONE;
+    }
+    if (status == EXIT_DONE && !cli_write(NULL, &out, diag)) status = EXIT_FAILED;
     strbuf_destroy(&out);
     return status;
 }
@@ -62,6 +82,18 @@ static int check(CliArgs *args, Diag *diag) {
     return status;
 }
 
+/* -1, or the exit code: an option that the verb has no use for. */
+static int check_options(const CliArgs *args, bool lists, bool checks) {
+    static const CliOption READS[] = {OPT_SOFTWARE, OPT_PROFILE};
+    for (size_t i = 0; lists && i < sizeof(READS) / sizeof(READS[0]); i++) {
+        if (!cli_given(args, READS[i])) continue;
+        return cli_usage_error("cluster list: --%s: is for show and check",
+                               CLI_OPTIONS[READS[i]].name);
+    }
+    if (!checks || !cli_given(args, OPT_JSON)) return -1;
+    return cli_usage_error("cluster check: --json: is for list and show");
+}
+
 int cmd_cluster(CliArgs *args) {
     static const char *const VERBS[] = {"list", "show", "check", NULL};
     static int (*const RUN[])(CliArgs *, Diag *) = {list, show, check};
@@ -81,8 +113,10 @@ int cmd_cluster(CliArgs *args) {
         return cli_usage_error("cluster %s: which NAME|FILE? see perilune cluster list",
                                args->operand);
     }
+    int status = check_options(args, RUN[verb] == list, RUN[verb] == check);
+    if (status >= 0) return status;
     Diag *diag = diag_create();
-    int status = RUN[verb](args, diag);
+    status = RUN[verb](args, diag);
     cli_fail(diag, status);
     diag_destroy(diag);
     return status;

@@ -130,6 +130,13 @@ static bool prepare(Generation *gen) {
     gen->failure = engine_options_from_args(gen->args, gen->plan, &gen->options, gen->diag);
     if (gen->failure != EXIT_DONE) return false;
     gen->failure = EXIT_USAGE;
+    const char *lacking = engine_args_missing_gpu(gen->args, gen->plan, &gen->options);
+    if (lacking) { /* standard output is for the text */
+        fprintf(stderr,
+                "note: on the processor, though the plan is for CUDA: no GPU can be used: %s\n",
+                lacking);
+    }
+    if (gen->options.rank == 0 && !cli_try_outputs(gen->args, gen->diag)) return false;
     gen->engine = engine_create(gen->plan, &gen->options, gen->diag);
     if (!gen->engine || !engine_load(gen->engine, weights, gen->diag)) return false;
     int64_t n_tokens = engine_forward_batch(gen->engine) * gen->plan->seq;
@@ -178,7 +185,7 @@ int cmd_generate(CliArgs *args) {
     }
     cli_fail(gen.diag, status);
     engine_destroy(gen.engine);
-    engine_args_release(&gen.options, status == EXIT_DONE);
+    if (!engine_args_release(&gen.options, status == EXIT_DONE)) status = EXIT_FAILED;
     strbuf_destroy(&gen.text);
     diag_destroy(gen.diag);
     return status;

@@ -7,7 +7,16 @@
 
 enum { GRAPH_LIMIT_BYTES = 256 << 20 };
 
-static int list_passes(void) {
+static int list_passes(const CliArgs *args) {
+    static const CliOption OTHERS[] = {OPT_PASS, OPT_OUTPUT};
+    if (args->operand) {
+        return cli_usage_error("opt --list: reads no graph; what is '%s'?", args->operand);
+    }
+    for (size_t i = 0; i < sizeof(OTHERS) / sizeof(OTHERS[0]); i++) {
+        if (!cli_given(args, OTHERS[i])) continue;
+        return cli_usage_error("opt --list: runs no pass: leave out --%s",
+                               CLI_OPTIONS[OTHERS[i]].name);
+    }
     for (int i = 0; planner_pass_name(i); i++) {
         printf("%2d  %-20s %s\n", i + 1, planner_pass_name(i), planner_pass_reason(i));
     }
@@ -53,7 +62,7 @@ static int run_pass(CliArgs *args, Diag *diag) {
 }
 
 int cmd_opt(CliArgs *args) {
-    if (cli_given(args, OPT_LIST)) return list_passes();
+    if (cli_given(args, OPT_LIST)) return list_passes(args);
     Diag *diag = diag_create();
     int status = run_pass(args, diag);
     cli_fail(diag, status);

@@ -6,6 +6,7 @@
 #include "frontend/commands/show_cuda.h"
 #include "frontend/commands/show_run.h"
 #include "ir/base/file.h"
+#include "ir/base/json.h"
 #include "planner/plan/plan_text.h"
 #include "planner/show/show.h"
 
@@ -25,9 +26,7 @@ static bool write_form(ShowFunction *show, const Device *device, const Plan *pla
 static bool write_plan(CliArgs *args, const Device *device, const Plan *plan, Diag *diag) {
     const char *path = cli_text(args, OPT_OUTPUT, NULL);
     ShowFunction *show = cli_given(args, OPT_JSON) ? show_cuda_json : show_cuda_text;
-    bool dumped =
-        cli_given(args, OPT_DUMP_AFTER); /* on standard output, so nothing else goes there */
-    if (!path) return dumped || write_form(show, device, plan, NULL, diag);
+    if (!path) return write_form(show, device, plan, NULL, diag);
     if (strcmp(path, "-") == 0) {
         StrBuf text = strbuf_create();
         plan_print(&text, plan);
@@ -35,22 +34,52 @@ static bool write_plan(CliArgs *args, const Device *device, const Plan *plan, Di
         strbuf_destroy(&text);
         return good;
     }
-    return plan_write(plan, path, diag) && (dumped || write_form(show, device, plan, NULL, diag));
+    return plan_write(plan, path, diag) && write_form(show, device, plan, NULL, diag);
+}
+
+/* Graphs take the place of the plan and of what is said about it. */
+static bool check_dump(const CliArgs *args, Diag *diag) {
+    static const CliOption OTHERS[] = {OPT_JSON, OPT_PROFILE};
+    for (size_t i = 0; i < sizeof(OTHERS) / sizeof(OTHERS[0]); i++) {
+        if (!cli_given(args, OTHERS[i])) continue;
+        diag_error(diag, NO_LOC, "--dump-after and --%s: one of them says what is written",
+                   CLI_OPTIONS[OTHERS[i]].name);
+        return false;
+    }
+    return true;
+}
+
+/* The graphs are written also where a later pass fails. */
+static int write_dump(CliArgs *args, Diag *diag) {
+    StrBuf graphs = strbuf_create();
+    int status = EXIT_USAGE;
+    if (check_dump(args, diag)) {
+        const Plan *plan = plan_from_model(args, &graphs, diag);
+        if (plan) status = EXIT_DONE;
+        if (graphs.length && !cli_write(cli_text(args, OPT_OUTPUT, NULL), &graphs, diag)) {
+            status = EXIT_FAILED;
+        }
+    }
+    strbuf_destroy(&graphs);
+    return status;
+}
+
+static int make_plan(CliArgs *args, Diag *diag) {
+    const DeviceProfile *profile;
+    Device device;
+    if (!plan_without_search(args, diag)) return EXIT_USAGE;
+    if (cli_given(args, OPT_DUMP_AFTER)) return write_dump(args, diag);
+    if (!profile_from_args(args, &profile, diag)) return EXIT_USAGE;
+    const Plan *plan = plan_from_model(args, NULL, diag);
+    if (!plan || !device_of_plan(args, profile, plan, &device, diag)) return EXIT_USAGE;
+    return write_plan(args, &device, plan, diag) ? EXIT_DONE : EXIT_FAILED;
 }
 
 int cmd_plan(CliArgs *args) {
     if (search_is_wanted(args)) return plan_by_search(args);
     Diag *diag = diag_create();
-    int status = EXIT_DONE;
-    const DeviceProfile *profile;
-    bool good = plan_without_search(args, diag) && profile_from_args(args, &profile, diag);
-    Plan *plan = good ? plan_from_model(args, diag) : NULL;
-    Device device;
-    if (!plan || !device_of_plan(args, profile, plan, &device, diag)) {
-        status = cli_fail(diag, EXIT_USAGE);
-    } else if (!write_plan(args, &device, plan, diag)) {
-        status = cli_fail(diag, EXIT_FAILED);
-    }
+    int status = make_plan(args, diag);
+    cli_fail(diag, status);
     diag_destroy(diag);
     return status;
 }
@@ -82,12 +111,21 @@ static bool is_run_log(const char *path) {
     return length > 6 && strcmp(path + length - 6, ".jsonl") == 0;
 }
 
+/* What predicts must not be given for a form or file that has no predictions. */
+static bool check_predicts(const CliArgs *args, const char *what, Diag *diag) {
+    static const CliOption PREDICTS[] = {OPT_PROFILE, OPT_CLUSTER};
+    for (size_t i = 0; i < sizeof(PREDICTS) / sizeof(PREDICTS[0]); i++) {
+        if (!cli_given(args, PREDICTS[i])) continue;
+        diag_error(diag, NO_LOC, "--%s: nothing is predicted for %s", CLI_OPTIONS[PREDICTS[i]].name,
+                   what);
+        return false;
+    }
+    return true;
+}
+
 /* A run log has one form, the page. */
 static int show_log(CliArgs *args, ShowFunction *form, Diag *diag) {
-    if (cli_given(args, OPT_PROFILE)) {
-        diag_error(diag, NO_LOC, "--profile: %s is a run log: nothing is predicted", args->operand);
-        return EXIT_USAGE;
-    }
+    if (!check_predicts(args, "a run log", diag)) return EXIT_USAGE;
     if (form != show_html) {
         diag_error(diag, NO_LOC, "%s: a run log can be shown with --html only", args->operand);
         return EXIT_USAGE;
@@ -106,6 +144,7 @@ static int show_log(CliArgs *args, ShowFunction *form, Diag *diag) {
 static int show_plan(CliArgs *args, ShowFunction *form, Diag *diag) {
     const char *path = cli_text(args, OPT_OUTPUT, NULL);
     const DeviceProfile *profile;
+    if (form == show_dot && !check_predicts(args, "--dot", diag)) return EXIT_USAGE;
     if (!profile_from_args(args, &profile, diag)) return EXIT_USAGE;
     Plan *plan = plan_read(args->arena, args->operand, diag);
     Device device;
@@ -127,14 +166,33 @@ int cmd_show(CliArgs *args) {
     return status;
 }
 
+/* The lines of text that the Diag holds, notes included, as a JSON array. */
+static void put_messages(StrBuf *out, const Diag *diag) {
+    const char *line = diag_text(diag);
+    strbuf_put(out, "[");
+    while (*line) {
+        size_t length = strcspn(line, "\n");
+        StrBuf text = strbuf_create();
+        strbuf_put_bytes(&text, line, length);
+        if (line != diag_text(diag)) strbuf_put(out, ",");
+        json_put_text(out, text.text);
+        strbuf_destroy(&text);
+        line += length + (line[length] == '\n');
+    }
+    strbuf_put(out, "]");
+}
+
 static void print_verdict(const CliArgs *args, const Plan *plan, const Diag *diag) {
     int64_t n_tasks = 0;
     for (int s = 0; s < plan->n_stages; s++) n_tasks += plan->stages[s].n_tasks;
     if (cli_given(args, OPT_JSON)) {
-        printf("{\"sound\":%s,\"defects\":%d,\"ranks\":%d,\"stages\":%d,\"tasks\":%" PRId64
-               ",\"fingerprint\":\"%016" PRIx64 "\"}\n",
-               diag_error_count(diag) ? "false" : "true", diag_error_count(diag),
+        StrBuf messages = strbuf_create();
+        put_messages(&messages, diag);
+        printf("{\"sound\":%s,\"defects\":%d,\"messages\":%s,\"ranks\":%d,\"stages\":%d,"
+               "\"tasks\":%" PRId64 ",\"fingerprint\":\"%016" PRIx64 "\"}\n",
+               diag_error_count(diag) ? "false" : "true", diag_error_count(diag), messages.text,
                mesh_rank_count(&plan->mesh), plan->n_stages, n_tasks, plan->fingerprint);
+        strbuf_destroy(&messages);
     } else if (diag_error_count(diag) == 0) {
         int n_ranks = mesh_rank_count(&plan->mesh);
         printf("%s is sound: %d rank%s, %d stage%s, %" PRId64 " tasks; fingerprint %016" PRIx64

@@ -84,8 +84,7 @@ int cmd_profile(CliArgs *args) {
     DeviceKind kind = DEVICE_CPU;
     const char *why;
     int status = EXIT_USAGE;
-    if (device_from_args(args, &kind, diag) &&
-        cli_try_path(cli_text(args, OPT_OUTPUT, NULL), diag)) {
+    if (device_from_args(args, &kind, diag)) {
         if (kind == DEVICE_CUDA && !engine_cuda_available(&why)) {
             diag_error(diag, NO_LOC, "--device cuda: %s", why);
             status = EXIT_FAILED;

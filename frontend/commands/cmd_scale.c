@@ -77,7 +77,8 @@ static void search_rows(CliArgs *args, SearchJob *job, ScaleRow *rows, int n_row
     ProgressLine line = progress_line_start("searched");
     for (int i = 0; i < n_rows; i++) {
         char what[48];
-        snprintf(what, sizeof(what), "%d ranks", rows[i].request.n_ranks);
+        snprintf(what, sizeof(what), "%d rank%s", rows[i].request.n_ranks,
+                 rows[i].request.n_ranks == 1 ? "" : "s");
         progress_line_show(&line, i, n_rows, what);
         Diag *diag = diag_create();
         rows[i].result = search_layouts(args->arena, job->costs, &rows[i].request, diag);
@@ -144,9 +145,7 @@ int cmd_scale(CliArgs *args) {
     ScaleRow rows[MOST_ROWS] = {0};
     ScaleReport report = {.rows = rows, .weak = cli_given(args, OPT_WEAK)};
     int status = EXIT_USAGE;
-    SearchJob *job = cli_try_path(cli_text(args, OPT_HTML_FILE, NULL), diag)
-                         ? search_job_from_args(args, diag)
-                         : NULL;
+    SearchJob *job = search_job_from_args(args, diag);
     if (job && rows_from_args(args, job, rows, &report.n_rows, diag)) {
         report.costs = job->costs;
         report.precision = job->plan.options.precision;

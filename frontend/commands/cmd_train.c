@@ -5,7 +5,6 @@
 #include "frontend/commands/train_checkpoint.h"
 #include "frontend/commands/train_trace.h"
 #include "frontend/units.h"
-#include "ir/base/file.h"
 #include "runtime/data/dataset.h"
 #include "runtime/engine.h"
 #include "runtime/metrics/lr_schedule.h"
@@ -109,22 +108,27 @@ static bool check_options(Run *run) {
         diag_error(run->diag, NO_LOC, "train: --profile: predicts what --trace FILE measures");
         return false;
     }
-    static const CliOption files[] = {OPT_LOG, OPT_SAVE, OPT_TRACE_FILE};
-    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
-        if (strcmp(cli_text(run->args, files[i], ""), "-") != 0) continue;
-        diag_error(run->diag, NO_LOC, "train: --%s: takes a file, not standard output",
-                   CLI_OPTIONS[files[i]].name);
-        return false;
-    }
     if (!lr_decay_parse(name, &run->rate.decay)) {
         diag_error(run->diag, NO_LOC, "--lr-schedule: '%s' is none of cosine, linear, constant",
                    name);
         return false;
     }
+    if (cli_int(run->args, OPT_EVAL_EVERY, 0) > 0 && !cli_given(run->args, OPT_VAL) &&
+        cli_real(run->args, OPT_VAL_FRACTION, 1) == 0) {
+        diag_error(run->diag, NO_LOC,
+                   "train: --eval-every: --val-fraction 0 leaves nothing to validate on");
+        return false;
+    }
+    if (cli_given(run->args, OPT_MIN_LR) && run->rate.decay == LR_CONSTANT) {
+        diag_error(run->diag, NO_LOC,
+                   "train: --min-lr: --lr-schedule constant never goes down to it");
+        return false;
+    }
     return train_checkpoint_options(run->args, &run->checkpoint, run->diag);
 }
 
-static void set_rate(Run *run) {
+/* False: reported. */
+static bool set_rate(Run *run) {
     run->n_steps = cli_int(run->args, OPT_STEPS, DEFAULT_STEPS);
     run->eval_every = cli_int(run->args, OPT_EVAL_EVERY, 0);
     int64_t warmup = run->n_steps / 10 < 100 ? run->n_steps / 10 : 100;
@@ -132,16 +136,10 @@ static void set_rate(Run *run) {
     run->rate.n_warmup_steps = cli_int(run->args, OPT_WARMUP, warmup);
     run->rate.peak = cli_real(run->args, OPT_LR, run->plan->learning_rate);
     run->rate.min = cli_real(run->args, OPT_MIN_LR, run->rate.peak / 10);
-}
-
-/* Finds out before the run, not after it, that weights or trace cannot be written there. */
-static bool try_path(Run *run, CliOption option) {
-    const char *path = cli_text(run->args, option, NULL);
-    if (!path) return true;
-    FileWriter *writer = file_writer_open(path, run->diag);
-    if (!writer) return false;
-    file_writer_abandon(writer);
-    return true;
+    if (run->rate.min <= run->rate.peak) return true;
+    diag_error(run->diag, NO_LOC, "train: --min-lr: %g is more than the peak learning rate, %g",
+               run->rate.min, run->rate.peak);
+    return false;
 }
 
 static bool start_engine(Run *run) {
@@ -199,6 +197,11 @@ static void print_start(const Run *run) {
            plan->mesh.size[MESH_T], plan->mesh.size[MESH_D], plan->mesh.size[MESH_P], n_ranks,
            n_ranks == 1 ? "" : "s", plan->schedule, plan->n_micro, plan->n_micro == 1 ? "" : "es",
            plan->micro_batch, plan->global_batch);
+    const char *lacking = engine_args_missing_gpu(run->args, plan, &run->options);
+    if (lacking) {
+        printf("device  the processor, though the plan is for CUDA: no GPU can be used: %s\n",
+               lacking);
+    }
     print_precision(plan);
     printf("memory  %s planned, %s allocated, for all ranks\n", planned, allocated);
     if (engine_tuning(run->engine)) printf("tuned   %s\n", engine_tuning(run->engine));
@@ -351,14 +354,11 @@ static bool prepare(Run *run) {
     if (!profile_from_args(run->args, &run->profile, run->diag)) return false;
     run->plan = plan_from_operand(run->args, run->diag);
     if (!run->plan) return false;
-    set_rate(run);
+    if (!set_rate(run)) return false;
     if (!open_data(run) || !start_engine(run)) return false;
     run->is_first = run->options.rank == 0;
     run->quiet |= !run->is_first;
-    if (run->is_first && (!try_path(run, OPT_SAVE) || !try_path(run, OPT_CHECKPOINT) ||
-                          !try_path(run, OPT_TRACE_FILE))) {
-        return false;
-    }
+    if (run->is_first && !cli_try_outputs(run->args, run->diag)) return false;
     if (run->steps_done >= run->n_steps && !run->checkpoint.if_there) {
         diag_error(run->diag, (SourceLoc){run->checkpoint.from, 0},
                    "is at step %" PRId64 " already; --steps counts from the run's beginning",
@@ -376,14 +376,16 @@ static bool prepare(Run *run) {
     return !log || !run->is_first || run->log;
 }
 
-static void run_end(Run *run, bool good) {
+/* False: it had gone well so far, and other ranks have come to no good end. */
+static bool run_end(Run *run, bool good) {
     if (run->log) run_log_close(run->log);
     engine_destroy(run->engine);
-    engine_args_release(&run->options, good);
+    good = engine_args_release(&run->options, good);
     if (run->train != run->whole) dataset_close(run->train);
     dataset_close(run->val);
     dataset_close(run->whole);
     diag_destroy(run->diag);
+    return good;
 }
 
 /* False: steps were taken and not one of them was an update. */
@@ -422,7 +424,8 @@ int cmd_train(CliArgs *args) {
         good = good && has_learned(&run) && trace(&run) && !run.checkpoint.last_failed;
         status = !good ? EXIT_FAILED : run.stopped ? EXIT_INTERRUPTED : EXIT_DONE;
     }
+    if (status == EXIT_FAILED) engine_args_explain(&run.options, run.diag);
     cli_fail(run.diag, status);
-    run_end(&run, status == EXIT_DONE || status == EXIT_INTERRUPTED);
-    return status;
+    bool together = run_end(&run, status == EXIT_DONE || status == EXIT_INTERRUPTED);
+    return together ? status : EXIT_FAILED;
 }

@@ -3,6 +3,8 @@
 #include "frontend/progress_line.h"
 #include "frontend/validate/validate.h"
 
+#include <string.h>
+
 typedef void PutForm(StrBuf *out, const Validation *result);
 
 static bool write_file(const CliArgs *args, CliOption option, PutForm *put,
@@ -16,12 +18,18 @@ static bool write_file(const CliArgs *args, CliOption option, PutForm *put,
     return good;
 }
 
+/* Page or drawing go to standard output: then nothing else does. */
+static bool prints_file(const CliArgs *args) {
+    return strcmp(cli_text(args, OPT_HTML_FILE, ""), "-") == 0 ||
+           strcmp(cli_text(args, OPT_SVG_FILE, ""), "-") == 0;
+}
+
 static bool write_all(const CliArgs *args, const Validation *result, Diag *diag) {
     StrBuf text = strbuf_create();
     bool good = true;
     if (cli_given(args, OPT_JSON)) {
         good = validate_show_json(&text, result, diag);
-    } else {
+    } else if (!prints_file(args)) {
         validate_show_text(&text, result);
     }
     good = good && cli_write(NULL, &text, diag);
@@ -30,14 +38,12 @@ static bool write_all(const CliArgs *args, const Validation *result, Diag *diag)
            write_file(args, OPT_SVG_FILE, validate_show_svg, result, diag);
 }
 
-/* The rows that are asked for, checked; then what can be found out before the work. */
+/* The rows that are asked for, checked. */
 static bool read_table(CliArgs *args, RunTable *table, Diag *diag) {
     CsvTable *csv = csv_read(args->arena, args->operand, validate_check_header, diag);
     const char *family = cli_text(args, OPT_FAMILY, NULL);
     return csv && validate_read(args->arena, csv, cli_given(args, OPT_AS_STATED), table, diag) &&
-           (!family || validate_filter(table, family, diag)) &&
-           cli_try_path(cli_text(args, OPT_HTML_FILE, NULL), diag) &&
-           cli_try_path(cli_text(args, OPT_SVG_FILE, NULL), diag);
+           (!family || validate_filter(table, family, diag));
 }
 
 /* EXIT_FAILED with a reason when nothing could be predicted. */
@@ -62,8 +68,11 @@ int cmd_validate(CliArgs *args) {
                                    .progress = progress_line_show,
                                    .user = &line};
         bool good = validate_predict(args->arena, &table, &options, diag);
-        Validation result = {
-            .arena = args->arena, .table = &table, .elapsed_seconds = progress_line_end(&line)};
+        Validation result = {.arena = args->arena,
+                             .table = &table,
+                             .cluster = options.cluster,
+                             .software = options.software,
+                             .elapsed_seconds = progress_line_end(&line)};
         if (good) status = check_any(&table, diag);
         if (good && status == EXIT_DONE) {
             result.stats = validate_stats(args->arena, &table, &result.n_stats);

@@ -58,6 +58,18 @@ static int join_job(const CliArgs *args, const Plan *plan, EngineOptions *out, D
     return out->control ? EXIT_DONE : EXIT_FAILED;
 }
 
+/* Nothing that is given is ignored in silence. */
+static bool check_for_cpu(const CliArgs *args, Diag *diag) {
+    static const CliOption GPUS[] = {OPT_VIRTUAL_RANKS, OPT_NO_GRAPH, OPT_NO_EPILOGUES,
+                                     OPT_NO_CUDNN,      OPT_TF32,     OPT_NO_REGISTRATION};
+    for (size_t i = 0; i < sizeof(GPUS) / sizeof(GPUS[0]); i++) {
+        if (!cli_given(args, GPUS[i])) continue;
+        diag_error(diag, NO_LOC, "--%s: for --device cuda only", CLI_OPTIONS[GPUS[i]].name);
+        return false;
+    }
+    return true;
+}
+
 int engine_options_from_args(const CliArgs *args, const Plan *plan, EngineOptions *out,
                              Diag *diag) {
     const char *why = "";
@@ -73,13 +85,7 @@ int engine_options_from_args(const CliArgs *args, const Plan *plan, EngineOption
     if (!device_asked(args, &asked, diag)) return EXIT_USAGE;
     if (asked < 0) asked = plan->cuda && engine_cuda_available(&why) ? DEVICE_CUDA : DEVICE_CPU;
     out->device = (DeviceKind)asked;
-    if (out->device == DEVICE_CPU && (out->virtual_ranks || out->no_graph || out->tf32)) {
-        diag_error(diag, NO_LOC, "--%s: for --device cuda only",
-                   out->virtual_ranks ? "virtual-ranks"
-                   : out->no_graph    ? "no-graph"
-                                      : "tf32");
-        return EXIT_USAGE;
-    }
+    if (out->device == DEVICE_CPU && !check_for_cpu(args, diag)) return EXIT_USAGE;
     if (out->tf32 && plan->precision != DTYPE_F32) {
         diag_error(diag, NO_LOC, "--tf32: the plan's products are %s; TF32 is a way to do f32 ones",
                    dtype_name(plan->precision));
@@ -92,17 +98,32 @@ int engine_options_from_args(const CliArgs *args, const Plan *plan, EngineOption
     return join_job(args, plan, out, diag);
 }
 
-void engine_args_release(EngineOptions *options, bool good) {
-    if (!options->control) return;
-    if (good) control_close(options->control);
+const char *engine_args_missing_gpu(const CliArgs *args, const Plan *plan,
+                                    const EngineOptions *options) {
+    const char *why;
+    if (!plan->cuda || options->device != DEVICE_CPU || cli_given(args, OPT_DEVICE)) return NULL;
+    return engine_cuda_available(&why) ? NULL : why;
+}
+
+void engine_args_explain(const EngineOptions *options, Diag *diag) {
+    const char *why;
+    if (!options->control || diag_error_count(diag) > 0) return;
+    if (control_failed(options->control, &why)) diag_error(diag, NO_LOC, "%s", why);
+}
+
+bool engine_args_release(EngineOptions *options, bool good) {
+    const char *why;
+    if (!options->control) return true;
+    bool met = !good || control_close(options->control);
+    if (!met && control_failed(options->control, &why)) fprintf(stderr, "perilune: %s\n", why);
     control_destroy(options->control);
     options->control = NULL;
+    return met;
 }
 
 bool engine_args_agree(const EngineOptions *options, bool own) {
     unsigned char answer = own;
     if (!options->control) return own;
-    /* A lost rank: the step that follows says so. */
-    if (!control_broadcast(options->control, 0, &answer, 1)) return true;
-    return answer != 0;
+    /* A lost rank: what follows, a step or the end, says so. */
+    return control_broadcast(options->control, 0, &answer, 1) && answer != 0;
 }

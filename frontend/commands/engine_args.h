@@ -13,10 +13,18 @@ bool device_from_args(const CliArgs *args, DeviceKind *out, Diag *diag);
  * ended by engine_args_release. Returns EXIT_DONE, or the exit code: EXIT_FAILED where the device
  * asked for cannot be used or other ranks do not come. */
 int engine_options_from_args(const CliArgs *args, const Plan *plan, EngineOptions *out, Diag *diag);
-/* `good`: waits for the others' good end; else they learn that this rank has failed. */
-void engine_args_release(EngineOptions *options, bool good);
+/* Why a plan for CUDA runs on the processor though nobody asked for it: what the GPU lacks. NULL
+ * where that is not so. */
+const char *engine_args_missing_gpu(const CliArgs *args, const Plan *plan,
+                                    const EngineOptions *options);
+/* What has failed and is not reported yet was the job: says why. */
+void engine_args_explain(const EngineOptions *options, Diag *diag);
+/* `good`: waits for the others' good end; else they learn that this rank has failed. False: said,
+ * one of them came to no good end. */
+bool engine_args_release(EngineOptions *options, bool good);
 
-/* Rank 0's answer on all ranks, so that they end after the same step; one process: its own. */
+/* Rank 0's answer on all ranks, so that they end after the same step; one process: its own. False
+ * once the job has failed. */
 bool engine_args_agree(const EngineOptions *options, bool own);
 
 #endif

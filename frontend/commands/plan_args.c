@@ -262,6 +262,8 @@ bool plan_load_model(CliArgs *args, int64_t batch, PlanRequest *request, Diag *d
     if (!settings) return false;
     Model *model = model_load(args->arena, args->operand, settings, n_settings, batch, diag);
     if (!model) return false;
+    if (model->note && !args->model_noted) fprintf(stderr, "%s\n", model->note);
+    args->model_noted = true;
     request->model = model->name;
     request->forward = model->graph;
     request->n_blocks = model->n_blocks;
@@ -272,8 +274,8 @@ bool plan_load_model(CliArgs *args, int64_t batch, PlanRequest *request, Diag *d
     return true;
 }
 
-Plan *plan_from_model(CliArgs *args, Diag *diag) {
-    PlanRequest request = {0};
+Plan *plan_from_model(CliArgs *args, StrBuf *dump, Diag *diag) {
+    PlanRequest request = {.options.dump = dump};
     if (!options_from_args(args, &request.options, diag)) return NULL;
     int64_t batch = (int64_t)request.options.micro_batch * request.options.mesh.size[MESH_D];
     if (!plan_load_model(args, batch, &request, diag)) return NULL;
@@ -286,7 +288,7 @@ static bool is_model(const char *path) {
 }
 
 Plan *plan_from_operand(CliArgs *args, Diag *diag) {
-    if (is_model(args->operand)) return plan_from_model(args, diag);
+    if (is_model(args->operand)) return plan_from_model(args, NULL, diag);
     int own = args->command->sections[0].groups;
     for (int i = 0; i < N_OPTIONS; i++) {
         /* Nothing that is given is ignored in silence. */

@@ -5,8 +5,9 @@
 #include "frontend/commands/cli.h"
 #include "planner/planner.h"
 
-/* Runs the model's script and plans it by the options of group IN_PLANNING. NULL: reported. */
-Plan *plan_from_model(CliArgs *args, Diag *diag);
+/* Runs the model's script and plans it by the options of group IN_PLANNING. What --dump-after asks
+ * for is added to `dump`, also where what follows fails. NULL: reported. */
+Plan *plan_from_model(CliArgs *args, StrBuf *dump, Diag *diag);
 
 /* The parts of it. --mesh and its short forms: sizes and which of them were given. */
 bool plan_mesh_from_args(CliArgs *args, Mesh *mesh, bool seen[N_MESH_AXES], Diag *diag);

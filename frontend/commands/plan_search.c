@@ -181,10 +181,7 @@ int plan_by_search(CliArgs *args) {
     Diag *diag = diag_create();
     SearchReport report = {0};
     int status = EXIT_USAGE;
-    SearchJob *job = cli_try_path(cli_text(args, OPT_OUTPUT, NULL), diag) &&
-                             cli_try_path(cli_text(args, OPT_HTML_FILE, NULL), diag)
-                         ? search_job_from_args(args, diag)
-                         : NULL;
+    SearchJob *job = search_job_from_args(args, diag);
     if (job && set_counts(args, job, &report, diag)) {
         SearchResult *result = search_layouts(args->arena, job->costs, &job->request, diag);
         report.costs = job->costs;

@@ -205,6 +205,20 @@ static bool in_missing_table(const Reader *reader, const ClusterField *field) {
     return false;
 }
 
+/* A table takes the place of a shipped one as a whole; what was meant may be a change to it. */
+static const char *advise_like(const Reader *reader, const ClusterField *field) {
+    static const char *const SHIPPED[][2] = {{"device", "require(\"devices\").h100"},
+                                             {"node", "require(\"nodes\").dgx_h100"},
+                                             {"network", "require(\"nodes\").ndr8"}};
+    for (size_t i = 0; i < sizeof(SHIPPED) / sizeof(SHIPPED[0]); i++) {
+        const char *table = SHIPPED[i][0];
+        if (!starts_with(field->path, table) || field->path[strlen(table)] != '.') continue;
+        return arena_printf(reader->sandbox->arena,
+                            "; %s = like(%s, { ... }) changes a shipped one", table, SHIPPED[i][1]);
+    }
+    return "";
+}
+
 /* Says which table is not there, or what the field would be. */
 static _Noreturn void fail_missing(const Reader *reader, const ClusterField *field) {
     Arena *arena = reader->sandbox->arena;
@@ -217,8 +231,8 @@ static _Noreturn void fail_missing(const Reader *reader, const ClusterField *fie
     }
     bool counts = field->kind == FIELD_COUNT || field->kind == FIELD_LONG;
     bool has_unit = field->unit[0] && !counts && strncmp(field->unit, "of ", 3) != 0;
-    fail(reader, field->path, "%s is missing: %s%s%s", field->path, field->meaning,
-         has_unit ? ", in " : "", has_unit ? field->unit : "");
+    fail(reader, field->path, "%s is missing: %s%s%s%s", field->path, field->meaning,
+         has_unit ? ", in " : "", has_unit ? field->unit : "", advise_like(reader, field));
 }
 
 static void read_field(const Reader *reader, const ClusterField *field) {
@@ -357,37 +371,41 @@ static const char *software_name(const Reader *reader, const char *asked) {
     return asked ? asked : name;
 }
 
-static _Noreturn void fail_software(const Reader *reader, const char *name, int stacks) {
-    lua_State *lua = reader->lua;
-    const char *names[MAX_KEYS + 1], *list = "";
+/* The names of the table of stacks, sorted: Lua's own order changes from run to run. */
+static void stack_names(lua_State *lua, int stacks, const char *names[MAX_KEYS + 1]) {
     int n = 0;
     lua_pushnil(lua);
     while (lua_next(lua, stacks) && n < MAX_KEYS) {
         lua_pop(lua, 1);
         if (lua_type(lua, -1) != LUA_TSTRING) continue;
-        names[n++] = arena_strdup(reader->sandbox->arena, lua_tostring(lua, -1));
+        names[n++] = arena_strdup(sandbox_of(lua)->arena, lua_tostring(lua, -1));
     }
     names[n] = NULL;
-    for (int i = 1; i < n; i++) { /* Lua's own order changes from run to run */
+    for (int i = 1; i < n; i++) {
         for (int k = i; k > 0 && strcmp(names[k - 1], names[k]) > 0; k--) {
             const char *swap = names[k];
             names[k] = names[k - 1];
             names[k - 1] = swap;
         }
     }
-    for (int i = 0; i < n; i++) {
-        list = arena_printf(reader->sandbox->arena, "%s%s%s", list, i ? ", " : "", names[i]);
+}
+
+static _Noreturn void fail_software(const Reader *reader, const char *name, int stacks) {
+    const char *names[MAX_KEYS + 1], *list = "";
+    Arena *arena = reader->sandbox->arena;
+    stack_names(reader->lua, stacks, names);
+    for (int i = 0; names[i]; i++) {
+        list = arena_printf(arena, "%s%s%s", list, i ? ", " : "", names[i]);
     }
     const char *nearest = nearest_name(name, names);
     /* Asked for by --software, it is no mistake of the file. */
     Reading *reading = reader->sandbox->context;
     SourceLoc loc =
         reading->software ? NO_LOC : lua_mark_line(reader->lua, reader->table, "software");
-    diag_error(reader->sandbox->diag, loc,
-               nearest ? "there is no software '%.64s'; did you mean %s?"
-                       : "there is no software '%.64s'; there are: %s",
-               name, nearest ? nearest : list);
-    sandbox_fail(lua);
+    diag_error(reader->sandbox->diag, loc, "there is no software '%.64s'; %s%s%sthere are: %s",
+               name, nearest ? "did you mean " : "", nearest ? nearest : "", nearest ? "? " : "",
+               list);
+    sandbox_fail(reader->lua);
 }
 
 /* The stack of that name out of what `require "software"` gives, read like the cluster. */
@@ -431,6 +449,29 @@ static int read_body(lua_State *lua) {
     if (path) fail(&reader, path, "%s", why);
     read_software(&reader, software_name(&reader, reading->software));
     return 0;
+}
+
+static int list_body(lua_State *lua) {
+    const char **names = sandbox_of(lua)->context;
+    open_globals(lua);
+    lua_settop(lua, 0);
+    if (sandbox_run_script(lua) != 1 || !lua_istable(lua, 1)) BUG("software.lua returns no table");
+    stack_names(lua, 1, names);
+    return 0;
+}
+
+const char **cluster_software_names(Arena *arena, Diag *diag) {
+    const EmbeddedScript *script = CLUSTER_SCRIPTS;
+    while (strcmp(script->name, "software") != 0) script++;
+    const char **names = ARENA_ARRAY(arena, const char *, MAX_KEYS + 1);
+    Sandbox *sandbox = sandbox_create(arena, script->path, diag);
+    if (!sandbox) return NULL;
+    sandbox->context = names;
+    sandbox->embedded = CLUSTER_SCRIPTS;
+    sandbox->script = script;
+    bool good = sandbox_run(sandbox, list_body);
+    sandbox_destroy(sandbox);
+    return good ? names : NULL;
 }
 
 bool cluster_is_path(const char *text) {

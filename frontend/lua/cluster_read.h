@@ -21,6 +21,9 @@ bool cluster_is_path(const char *text);
 /* The i-th shipped cluster's name, in order; NULL behind the last. */
 const char *cluster_shipped_name(int index);
 
+/* The names of planner/clusters/software.lua's stacks, sorted; ends with NULL. NULL: reported. */
+const char **cluster_software_names(Arena *arena, Diag *diag);
+
 /* `software`: a stack of planner/clusters/software.lua (or of a software.lua beside the file);
  * NULL: the cluster's own choice, else perilune. NULL: reported. Owned by `arena`. */
 Cluster *cluster_read(Arena *arena, const char *name_or_path, const char *software, Diag *diag);

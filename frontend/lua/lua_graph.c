@@ -1,5 +1,6 @@
 #include "frontend/lua/lua_graph.h"
 
+#include "frontend/lua/lua_product.h"
 #include "frontend/lua/lua_sandbox.h"
 #include "ir/op.h"
 
@@ -171,6 +172,12 @@ static Attr check_attr(lua_State *lua, int index, OpKind op, AttrKey key) {
     if (key == ATTR_p && !(attr.f >= 0 && attr.f < 1)) {
         script_error(lua, "%s must be at least 0 and less than 1, not %g", what, attr.f);
     }
+    if (key == ATTR_dtype && strcmp(attr.s, "f32") != 0) {
+        script_error(lua,
+                     "%s can only be f32, which keeps the result in f32 under any --precision; "
+                     "'%.64s' is not for models: precision is the plan's",
+                     what, attr.s);
+    }
     return attr;
 }
 
@@ -258,6 +265,7 @@ static int call_op(lua_State *lua) {
     bool has_key = false, required;
     for (int i = 0; i < n_attrs; i++) has_key |= attrs[i].key == ATTR_key;
     if (!has_key && op_has_attr(op, ATTR_key, &required)) attrs[n_attrs++] = next_dropout_key(lua);
+    if (op == OP_MATMUL) script_arrange_product(lua, inputs, attrs, n_attrs);
     Node *node = script_add_node(
         lua,
         (NodeSpec){

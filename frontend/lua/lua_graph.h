@@ -24,8 +24,8 @@ typedef struct ScriptGraph {
     Graph *graph;                 /* NULL until the loss function runs */
     int64_t axis_sizes[MAX_AXES]; /* of the axes that the model declares, by index */
     int block, n_blocks;          /* NO_BLOCK outside of blocks */
-    int blocks_capacity;
-    SourceLoc *block_locs;            /* [n_blocks]: where each was asked for */
+    int block_locs_capacity;
+    SourceLoc *block_locs;            /* of each m:block */
     int n_block_dropouts, n_dropouts; /* random streams taken in this block, outside of blocks */
     int n_params, params_capacity;    /* outside of blocks */
     ScriptParam *params;

@@ -5,6 +5,7 @@
 
 #include <ctype.h>
 #include <lauxlib.h>
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -21,9 +22,13 @@ static const char *check_name(lua_State *lua, int index, const char *what) {
     size_t length = 0;
     const char *name =
         lua_type(lua, index) == LUA_TSTRING ? lua_tolstring(lua, index, &length) : "";
-    bool valid = length > 0 && length <= MAX_NAME;
+    bool valid = length > 0;
     for (size_t i = 0; valid && i < length; i++) {
         valid = isalnum((unsigned char)name[i]) || name[i] == '_' || name[i] == '.';
+    }
+    if (length > MAX_NAME) {
+        script_error(lua, "%s: its name has %d characters; at most %d are possible", what,
+                     length > INT_MAX ? INT_MAX : (int)length, MAX_NAME);
     }
     if (!valid) {
         script_error(lua, "%s: its name must be a text of letters, digits, '_' and '.'", what);
@@ -35,6 +40,7 @@ typedef struct ParamOptions {
     const char *init;
     double std;
     bool decay;
+    bool gives_init, gives_std, gives_decay; /* said, not left to the defaults */
 } ParamOptions;
 
 static double check_std(lua_State *lua, const char *name) {
@@ -86,11 +92,18 @@ static ParamOptions read_options(lua_State *lua, int index, const char *name) {
         script_error(lua, "parameter '%s': unknown option '%.64s'; known: decay, init, std", name,
                      unknown);
     }
-    if (lua_getfield(lua, index, "init") != LUA_TNIL) options.init = check_init(lua, name);
-    if (lua_getfield(lua, index, "std") != LUA_TNIL) options.std = check_std(lua, name);
-    options.decay = strcmp(options.init, "normal") == 0;
-    if (lua_getfield(lua, index, "decay") != LUA_TNIL) options.decay = check_decay(lua, name);
+    options.gives_init = lua_getfield(lua, index, "init") != LUA_TNIL;
+    if (options.gives_init) options.init = check_init(lua, name);
+    options.gives_std = lua_getfield(lua, index, "std") != LUA_TNIL;
+    if (options.gives_std) options.std = check_std(lua, name);
+    bool normal = strcmp(options.init, "normal") == 0;
+    options.gives_decay = lua_getfield(lua, index, "decay") != LUA_TNIL;
+    options.decay = options.gives_decay ? check_decay(lua, name) : normal;
     lua_pop(lua, 3);
+    if (options.gives_std && !normal) {
+        script_error(lua, "parameter '%s': 'std' goes with init = \"normal\", not \"%s\"", name,
+                     options.init);
+    }
     return options;
 }
 
@@ -117,6 +130,20 @@ static _Noreturn void fail_param(lua_State *lua, const Node *made, const char *n
     sandbox_fail(lua);
 }
 
+/* What is said again of a parameter that others made must be what they said. */
+static void check_same_options(lua_State *lua, const Node *made, const char *name,
+                               const ParamOptions *options) {
+    bool normal = strcmp(node_string(made, ATTR_init), "normal") == 0;
+    bool init = !options->gives_init || strcmp(options->init, node_string(made, ATTR_init)) == 0;
+    bool std = !options->gives_std || (normal && options->std == node_float(made, ATTR_std, 0));
+    bool decay = !options->gives_decay || options->decay == (node_int(made, ATTR_decay, 0) != 0);
+    if (init && std && decay) return;
+    fail_param(lua, made, name,
+               !init  ? "has another 'init' than where it was first made"
+               : !std ? "has another 'std' than where it was first made"
+                      : "has another 'decay' than where it was first made");
+}
+
 static Node *make_param(lua_State *lua, const char *name, const Type *type,
                         const ParamOptions *options) {
     Attr attrs[4] = {attr_string(ATTR_name, name), attr_string(ATTR_init, options->init),
@@ -126,13 +153,34 @@ static Node *make_param(lua_State *lua, const char *name, const Type *type,
         lua, (NodeSpec){.op = OP_PARAM, .attrs = attrs, .n_attrs = normal ? 4 : 3, .type = type});
 }
 
-/* 'blocks.12.w': what a block's parameter is called in the whole model. */
-static bool is_name_of_block(const char *name) {
-    static const char BLOCKS[] = "blocks.";
-    if (strncmp(name, BLOCKS, sizeof(BLOCKS) - 1) != 0) return false;
-    const char *number = name + sizeof(BLOCKS) - 1;
-    size_t digits = strspn(number, "0123456789");
-    return digits > 0 && number[digits] == '.';
+/* The full name of the parameter that the argument at `index` asks for. */
+static const char *check_param_name(lua_State *lua, int index, bool in_block) {
+    static const char PREFIX[] = "blocks.";
+    const char *name = check_name(lua, index, "a parameter");
+    if (in_block) return arena_printf(sandbox_of(lua)->arena, "%s#.%s", PREFIX, name);
+    if (strncmp(name, PREFIX, strlen(PREFIX)) == 0) {
+        script_error(lua, "parameter '%s': names of blocks' parameters begin with '%s'; choose "
+                          "another outside of blocks",
+                     name, PREFIX);
+    }
+    return arena_strdup(sandbox_of(lua)->arena, name);
+}
+
+/* Shape of a parameter along `axes`, of the sizes that the model declares. */
+static Type param_type(lua_State *lua, int index, const char *name) {
+    const ScriptGraph *script = script_graph(lua);
+    const char *what = arena_printf(sandbox_of(lua)->arena, "parameter '%s'", name);
+    Type type = {.dtype = DTYPE_F32};
+    type.rank = script_check_axes(lua, index, what, type.axes);
+    for (int i = 0; i < type.rank; i++) {
+        if (strcmp(script->graph->axes.names[type.axes[i]], "batch") == 0) {
+            script_error(lua, "%s cannot have axis 'batch': its size is the plan's (micro-batch x "
+                              "d), not the model's",
+                         what);
+        }
+        type.dims[i] = script->axis_sizes[type.axes[i]];
+    }
+    return type;
 }
 
 /* m:param(name, axes, options) -> value. Outside of blocks the same name gives the same parameter:
@@ -143,16 +191,8 @@ static int model_param(lua_State *lua) {
     check_self(lua, "param");
     lua_settop(lua, 4);
     bool in_block = script->block != NO_BLOCK;
-    const char *name = check_name(lua, 2, "a parameter");
-    if (!in_block && is_name_of_block(name)) {
-        script_error(lua, "parameter '%s': so the parameters of a block are called; choose another",
-                     name);
-    }
-    name = arena_printf(arena, "%s%s", in_block ? "blocks.#." : "", name);
-    const char *what = arena_printf(arena, "parameter '%s'", name);
-    Type type = {.dtype = DTYPE_F32};
-    type.rank = script_check_axes(lua, 3, what, type.axes);
-    for (int i = 0; i < type.rank; i++) type.dims[i] = script->axis_sizes[type.axes[i]];
+    const char *name = check_param_name(lua, 2, in_block);
+    Type type = param_type(lua, 3, name);
     Node *node = in_block ? find_param(script->block_params, script->n_block_params, name)
                           : find_param(script->params, script->n_params, name);
     if (node && in_block) {
@@ -161,10 +201,8 @@ static int model_param(lua_State *lua) {
     if (node && !type_equal(&node->types[0], &type)) {
         fail_param(lua, node, name, "has other axes than where it was first made");
     }
-    if (type_find_axis(&type, axis_find(&script->graph->axes, "batch", 5)) >= 0) {
-        script_error(lua, "%s: a parameter cannot have the axis 'batch'", what);
-    }
     ParamOptions options = read_options(lua, 4, name);
+    if (node) check_same_options(lua, node, name, &options);
     if (!node) {
         node = make_param(lua, name, &type, &options);
         ScriptParam made = {name, hash_name(name), node};
@@ -198,7 +236,7 @@ static int model_block(lua_State *lua) {
     if (i > MAX_BLOCKS) script_error(lua, "block: at most %d blocks are possible", MAX_BLOCKS);
     script->block = script->n_blocks;
     ARENA_PUSH(sandbox_of(lua)->arena, script->block_locs, script->n_blocks,
-               script->blocks_capacity, sandbox_user_line(lua));
+               script->block_locs_capacity, sandbox_user_line(lua));
     script->n_block_dropouts = 0;
     script->n_block_params = 0;
     lua_call(lua, 0, LUA_MULTRET);
@@ -222,7 +260,11 @@ static int model_output(lua_State *lua) {
     }
     for (int i = 0; i < script->n_outputs; i++) {
         if (strcmp(script->outputs[i], name) == 0) {
-            script_error(lua, "there is an output '%s' already", name);
+            bool logits = strcmp(name, "logits") == 0;
+            script_error(lua, "there is an output '%s' already%s", name,
+                         logits ? ": one nn.cross_entropy makes it, others are given { output = "
+                                  "false }"
+                                : "");
         }
     }
     Attr attr = attr_string(ATTR_name, name);

@@ -7,6 +7,7 @@
 #include <lauxlib.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -24,13 +25,47 @@ enum {
     MAX_STACK_SEARCH = 1000,
     MAX_MODULE_NAME = 64,
     MAX_MESSAGE = 1000,
+    MAX_OUTPUTS = 16,
 };
+
+/* A file that this process is to replace. */
+typedef struct Output {
+    dev_t device;
+    ino_t number;
+    const char *path, *option;
+} Output;
+static Output outputs[MAX_OUTPUTS];
+static int n_outputs;
 
 /* Error value that says: a Diag error is there already. */
 static char REPORTED;
 
 Sandbox *sandbox_of(lua_State *lua) {
     return *(Sandbox **)lua_getextraspace(lua);
+}
+
+static void stop_when_over(lua_State *lua, lua_Debug *record);
+
+/* Is the script to have so many bytes more? Beyond the limit Lua is refused once, collects its
+ * garbage and asks again. It is then given what it asks for, up to as much as the limit again, so
+ * that the next instruction can stop the script and say where: a refusal that stays one unwinds the
+ * stack first. */
+static bool may_grow(Sandbox *sandbox, size_t bytes) {
+    enum { LIMIT = SANDBOX_MEMORY_LIMIT_BYTES };
+    bool refused = sandbox->memory_refused;
+    sandbox->memory_refused = false;
+    if (sandbox->used_bytes <= LIMIT && bytes <= LIMIT - sandbox->used_bytes) return true;
+    if (!refused || !sandbox->lua) {
+        sandbox->memory_refused = true;
+        return false;
+    }
+    if (sandbox->used_bytes > 2 * (size_t)LIMIT ||
+        bytes > 2 * (size_t)LIMIT - sandbox->used_bytes) {
+        return false;
+    }
+    sandbox->over_memory = true;
+    lua_sethook(sandbox->lua, stop_when_over, LUA_MASKCOUNT, 1);
+    return true;
 }
 
 static void *allocate(void *owner, void *old, size_t old_bytes, size_t new_bytes) {
@@ -41,10 +76,7 @@ static void *allocate(void *owner, void *old, size_t old_bytes, size_t new_bytes
         sandbox->used_bytes -= old_bytes;
         return NULL;
     }
-    if (new_bytes > old_bytes &&
-        new_bytes - old_bytes > SANDBOX_MEMORY_LIMIT_BYTES - sandbox->used_bytes) {
-        return NULL;
-    }
+    if (new_bytes > old_bytes && !may_grow(sandbox, new_bytes - old_bytes)) return NULL;
     void *fresh = realloc(old, new_bytes);
     if (fresh) sandbox->used_bytes += new_bytes - old_bytes;
     return fresh;
@@ -55,8 +87,6 @@ static double now_s(void) {
     clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
-
-static void stop_when_over(lua_State *lua, lua_Debug *record);
 
 /* From here on every instruction raises: a script that catches the error only gets as far as its
  * next one. */
@@ -73,7 +103,7 @@ static void stop_when_over(lua_State *lua, lua_Debug *record) {
     (void)record;
     sandbox->n_instructions += HOOK_INSTRUCTIONS;
     bool over = sandbox->n_instructions > INT64_C(1000000) * MILLION_INSTRUCTIONS_LIMIT ||
-                now_s() > sandbox->deadline_s;
+                now_s() > sandbox->deadline_s || sandbox->over_memory;
     if (!over && !sandbox->failed) return;
     if (!sandbox->failed) {
         sandbox->stopped = true;
@@ -213,8 +243,31 @@ static int run_chunk(lua_State *lua, const char *text, size_t length, const char
     return lua_gettop(lua) - base;
 }
 
+void sandbox_protect_output(const char *path, const char *option) {
+    struct stat st;
+    if (stat(path, &st) != 0) return;
+    if (n_outputs == MAX_OUTPUTS) BUG("more than %d outputs", MAX_OUTPUTS);
+    outputs[n_outputs++] = (Output){st.st_dev, st.st_ino, path, option};
+}
+
+/* Known by device and number, whatever its name. Else it would be read now and replaced later. */
+static void refuse_output(lua_State *lua, const char *path) {
+    struct stat st;
+    Sandbox *sandbox = sandbox_of(lua);
+    bool is_main = strcmp(path, sandbox->path) == 0;
+    if (n_outputs == 0 || stat(path, &st) != 0) return;
+    for (int i = 0; i < n_outputs; i++) {
+        if (outputs[i].device != st.st_dev || outputs[i].number != st.st_ino) continue;
+        diag_error(sandbox->diag, is_main ? (SourceLoc){sandbox->path, 0} : sandbox_user_line(lua),
+                   "--%s %s: would replace %s", outputs[i].option, outputs[i].path,
+                   is_main ? "this script" : "what is required here");
+        sandbox_fail(lua);
+    }
+}
+
 static char *read_script(lua_State *lua, const char *path, size_t *out_length) {
     Sandbox *sandbox = sandbox_of(lua);
+    refuse_output(lua, path);
     char *text = file_read(sandbox->arena, path, SCRIPT_LIMIT_BYTES, out_length, sandbox->diag);
     if (text) return text;
     if (strcmp(path, sandbox->path) != 0) {
@@ -336,14 +389,14 @@ bool sandbox_run(Sandbox *sandbox, lua_CFunction body) {
     lua_pushcfunction(lua, open_and_run);
     lua_pushlightuserdata(lua, &body);
     int status = lua_pcall(lua, 1, 0, 1);
-    if (sandbox->stopped) {
+    if (status == LUA_ERRMEM || (sandbox->stopped && sandbox->over_memory)) {
+        diag_error(sandbox->diag, sandbox->stopped ? sandbox->stopped_at : whole,
+                   "the script needs more than %d MB of memory", SANDBOX_MEMORY_LIMIT_BYTES >> 20);
+    } else if (sandbox->stopped) {
         diag_error(sandbox->diag, sandbox->stopped_at,
                    "the script ran for more than %d million instructions or %d seconds: does it "
                    "loop?",
                    MILLION_INSTRUCTIONS_LIMIT, SECONDS_LIMIT);
-    } else if (status == LUA_ERRMEM) {
-        diag_error(sandbox->diag, whole, "the script needs more than %d MB of memory",
-                   SANDBOX_MEMORY_LIMIT_BYTES >> 20);
     } else if (status != LUA_OK && diag_error_count(sandbox->diag) == errors_before) {
         diag_error(sandbox->diag, whole, "the script failed while an error was being handled");
     }

@@ -50,12 +50,19 @@ typedef struct Sandbox {
     int n_chunks;
     LuaChunk chunks[SANDBOX_MAX_CHUNKS];
     size_t used_bytes;
+    bool memory_refused; /* the last request that was too much: the next one is Lua's second try */
+    bool over_memory;    /* given more than the limit, to be stopped at the next instruction */
     int64_t n_instructions;
     double deadline_s;
     bool failed;  /* an error is reported: every further instruction raises */
     bool stopped; /* over a limit */
     SourceLoc stopped_at;
 } Sandbox;
+
+/* The file at `path` is to be written by what option `option` says: no script may be read from it,
+ * nor `require` it. For all sandboxes of the process, as its outputs are; both texts live as long.
+ * A file that is not there yet needs no protection. */
+void sandbox_protect_output(const char *path, const char *option);
 
 /* NULL: reported. */
 Sandbox *sandbox_create(Arena *arena, const char *path, Diag *diag);

@@ -3,6 +3,7 @@
 #include "frontend/lua/lua_graph.h"
 #include "frontend/lua/lua_model.h"
 #include "frontend/lua/lua_sandbox.h"
+#include "frontend/lua/model_check.h"
 #include "frontend/lua/model_read.h"
 #include "ir/op.h"
 
@@ -185,68 +186,6 @@ static void release_shared_params(Graph *graph) {
     }
 }
 
-static bool is_logits(const Graph *graph, const Type *type) {
-    static const char *const NAMES[] = {"batch", "seq", "vocab"};
-    if (type->rank != 3 || type->dtype != DTYPE_F32) return false;
-    for (int i = 0; i < 3; i++) {
-        if (strcmp(graph->axes.names[type->axes[i]], NAMES[i]) != 0) return false;
-    }
-    return true;
-}
-
-/* A block is what a stage computes: each has to give something to an output. */
-static bool check_blocks(const Loading *loading, Diag *diag) {
-    const ScriptGraph *script = &loading->script;
-    const Graph *graph = script->graph;
-    bool *live = ARENA_ARRAY(graph->arena, bool, graph->n_nodes + 1);
-    bool *computes = ARENA_ARRAY(graph->arena, bool, script->n_blocks + 1);
-    for (int n = graph->n_nodes - 1; n >= 0; n--) {
-        const Node *node = graph->nodes[n];
-        live[n] |= node->op == OP_OUTPUT;
-        if (!live[n]) continue;
-        for (int i = 0; i < node->n_inputs; i++) live[node->inputs[i].node->id] = true;
-        if (node->block != NO_BLOCK && node->op != OP_PARAM) computes[node->block] = true;
-    }
-    for (int b = 0; b < script->n_blocks; b++) {
-        if (computes[b]) continue;
-        diag_error(diag, script->block_locs[b],
-                   "block %d computes nothing that the loss or another output reads: leave it out",
-                   b + 1);
-        return false;
-    }
-    return true;
-}
-
-/* There are logits, and every parameter takes part. */
-static void check_graph(lua_State *lua, const Loading *loading) {
-    const Graph *graph = loading->script.graph;
-    Diag *diag = sandbox_of(lua)->diag;
-    const int *uses = graph_count_uses(graph, graph->arena);
-    const Node *logits = NULL;
-    bool bad = false;
-    for (int n = 0; n < graph->n_nodes; n++) {
-        const Node *node = graph->nodes[n];
-        if (node->op == OP_PARAM && uses[node->id * MAX_OUTPUTS] == 0) {
-            diag_error(diag, node->loc, "parameter '%s' is not used",
-                       node_logical_name(node, 1, graph->arena));
-            bad = true;
-        }
-        if (node->op == OP_OUTPUT && strcmp(node_string(node, ATTR_name), "logits") == 0) {
-            logits = node;
-        }
-    }
-    if (!logits) {
-        diag_error(diag, loading->description.loc,
-                   "model: there is no output 'logits': nn.cross_entropy makes it, or "
-                   "m:output(\"logits\", x)");
-        bad = true;
-    } else if (!is_logits(graph, value_type(logits->inputs[0]))) {
-        diag_error(diag, logits->loc, "output 'logits' must be f32 with axes batch, seq, vocab");
-        bad = true;
-    }
-    if (bad || !check_blocks(loading, diag)) sandbox_fail(lua);
-}
-
 static int load_body(lua_State *lua) {
     Sandbox *sandbox = sandbox_of(lua);
     Loading *loading = sandbox->context;
@@ -257,7 +196,7 @@ static int load_body(lua_State *lua) {
     loading->script.graph = graph_create(sandbox->arena, loading->description.name);
     add_axes(lua, loading);
     run_loss(lua, loading);
-    check_graph(lua, loading);
+    model_check(lua, &loading->script, loading->description.loc);
     release_shared_params(loading->script.graph);
     return 0;
 }
@@ -290,6 +229,7 @@ static Model *load(Arena *arena, const char *path, const EmbeddedScript *shipped
     model->seq = settings_find(&description->settings, "seq")->integer;
     model->vocab = settings_find(&description->settings, "vocab")->integer;
     model->recipe = description->recipe;
+    model->note = model_check_inputs(model->graph, description->loc);
     return model;
 }
 

@@ -20,6 +20,7 @@ typedef struct Model {
     int n_blocks;
     int64_t seq, vocab;
     TrainingRecipe recipe;
+    const char *note; /* for the user; NULL: none */
 } Model;
 
 /* Runs the script in the sandbox with `batch` sequences per (global) micro-batch.

@@ -146,7 +146,10 @@ static void add_setting(const Reader *reader, const char *name, bool is_axis) {
              "settings (numbers, truth values, texts)",
              name, luaL_typename(reader->lua, -1));
     }
-    Setting *setting = settings_add(table, name, is_axis ? SETTING_INTEGER : value.type, is_axis);
+    bool is_count = strcmp(name, "layers") == 0;
+    bool is_whole = is_axis || is_count;
+    Setting *setting = settings_add(table, name, is_whole ? SETTING_INTEGER : value.type, is_axis);
+    setting->is_count = is_count;
     if (!setting_assign(setting, &value, "model", reader->description->loc,
                         reader->sandbox->diag)) {
         sandbox_fail(reader->lua);
@@ -313,18 +316,18 @@ static void apply_given(const Reader *reader, const ModelSetting *given) {
         return;
     }
     bool prefixed = strncmp(given->key, "optimizer.", 10) == 0;
-    const RecipeField *field = find_recipe(prefixed ? given->key + 10 : given->key);
+    const char *name = prefixed ? given->key + 10 : given->key;
+    const RecipeField *field = find_recipe(name);
     if (field) {
         Setting number = {.name = field->name, .type = SETTING_NUMBER};
         if (!setting_parse(&number, given->value, what, whole, diag, arena)) {
             sandbox_fail(reader->lua);
         }
         set_recipe(reader, field, number.number, what);
-    } else if (strcmp(given->key, "optimizer") == 0 || strcmp(given->key, "optimizer.kind") == 0) {
+    } else if (strcmp(name, "kind") == 0 || strcmp(given->key, "optimizer") == 0) {
         set_optimizer(reader, given->value, what);
     } else if (prefixed) {
-        fail(reader, "%s: the optimizer has no setting '%s'; it has: %s", what, given->key + 10,
-             RECIPE_NAMES);
+        fail(reader, "%s: the optimizer has no setting '%s'; it has: %s", what, name, RECIPE_NAMES);
     } else {
         settings_report_unknown(&description->settings, given->key, what, whole, diag);
         diag_note(diag, NO_LOC, "also: size, and of the optimizer: %s", RECIPE_NAMES);

@@ -34,6 +34,10 @@ static bool check_range(const Setting *setting, const char *what, SourceLoc loc,
         diag_error(diag, loc, "%s: an axis has 1 to %" PRId64 " positions", what, MAX_AXIS);
         return false;
     }
+    if (setting->is_count && setting->integer < 1) {
+        diag_error(diag, loc, "%s: '%s' must be at least 1", what, setting->name);
+        return false;
+    }
     if (setting->type == SETTING_NUMBER && !isfinite(setting->number)) {
         diag_error(diag, loc, "%s: must be a finite number", what);
         return false;

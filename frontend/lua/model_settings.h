@@ -23,7 +23,8 @@ typedef enum SettingType {
 typedef struct Setting {
     const char *name;
     SettingType type;
-    bool is_axis; /* the size of an axis: 1 or more */
+    bool is_axis;  /* the size of an axis: 1 or more */
+    bool is_count; /* of blocks: 1 or more */
     bool has_value;
     bool is_settable; /* by a size or --set */
     union {

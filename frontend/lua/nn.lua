@@ -3,7 +3,9 @@
 -- A layer takes the model object `m` (for its parameters), the values it works on, and a table of
 -- options; it returns a value. Parameters are named by the layer's `name` (a block adds its own
 -- "blocks.#." in front). Weights are drawn from N(0, 0.02^2) and those that add to the residual
--- stream from N(0, (0.02 / sqrt(2 layers))^2) (Radford et al. 2019, GPT-2, section 2.3).
+-- stream from N(0, (0.02 / sqrt(2 layers))^2) (Radford et al. 2019, GPT-2, section 2.3). Layers that
+-- make weights have the options `std`, in place of 0.02, and `decay` (0: weight decay leaves them
+-- alone); those that end in the residual stream have `out_std` for the weight that does.
 --
 -- Dropout is applied to the embeddings' sum and to what each residual branch adds. Dropout of
 -- attention probabilities is not supported: the attention op does not hold them.
@@ -63,41 +65,50 @@ local function joined(a, b)
   return list
 end
 
-local function residual_std(m)
+-- Of the weight that adds to the residual stream.
+local function residual_std(m, o)
   local layers = rawget(m, "layers")
-  return layers and layers > 0 and STD / math.sqrt(2 * layers) or STD
+  return o.out_std or (layers and layers > 0 and o.std / math.sqrt(2 * layers) or o.std)
+end
+
+-- A weight that another layer may share: what is not said is the other's to say.
+local function shared_weight(layer, m, name, axes, options)
+  local o = read_options(layer, options, { std = NONE, decay = NONE })
+  return m:param(name, axes, { std = o.std, decay = o.decay })
 end
 
 -- y = x W + b:  x [..., from], W [from, to] -> [..., to]. `from` and `to`: one axis or several.
--- options: weight (its name), bias (its name; none if absent), std
+-- options: weight (its name), bias (its name; none if absent), std, decay (of the weight)
 function nn.linear(m, x, from, to, options)
   check_arguments("linear", m, x)
-  local o = read_options("linear", options, { weight = "w", bias = NONE, std = STD })
-  local w = m:param(o.weight, joined(from, to), { init = "normal", std = o.std, decay = 1 })
+  local o = read_options("linear", options,
+    { weight = "w", bias = NONE, std = STD, decay = NONE })
+  local w = m:param(o.weight, joined(from, to), { init = "normal", std = o.std, decay = o.decay })
   local y = ops.matmul{ x, w, over = from }
   if o.bias then y = y + m:param(o.bias, to, { init = "zeros", decay = 0 }) end
   return y
 end
 
--- tokens i32[...], table [vocab, model] -> [..., model]
-function nn.embedding(m, name, tokens, vocab, model)
+-- tokens i32[...], table [vocab, model] -> [..., model]. options: std, decay
+function nn.embedding(m, name, tokens, vocab, model, options)
   check_arguments("embedding", m, tokens)
-  local w = m:param(name, { vocab or "vocab", model or "model" }, { init = "normal", std = STD })
-  return ops.embedding{ tokens, w, axis = vocab or "vocab" }
+  vocab = vocab or "vocab"
+  local w = shared_weight("embedding", m, name, { vocab, model or "model" }, options)
+  return ops.embedding{ tokens, w, axis = vocab }
 end
 
--- Learned positions [seq, model], to be added to embeddings.
-function nn.position(m, name, seq, model)
+-- Learned positions [seq, model], to be added to embeddings. options: std, decay
+function nn.position(m, name, seq, model, options)
   check_model("position", m)
-  return m:param(name, { seq or "seq", model or "model" }, { init = "normal", std = STD })
+  return shared_weight("position", m, name, { seq or "seq", model or "model" }, options)
 end
 
 -- x [..., model], table [vocab, model] -> [..., vocab]. With the name of an embedding, both share
--- one table (Press & Wolf 2017).
-function nn.logits(m, name, x, vocab, model)
+-- one table (Press & Wolf 2017). options: std, decay
+function nn.logits(m, name, x, vocab, model, options)
   check_arguments("logits", m, x)
   model = model or "model"
-  local w = m:param(name, { vocab or "vocab", model }, { init = "normal", std = STD })
+  local w = shared_weight("logits", m, name, { vocab or "vocab", model }, options)
   return ops.matmul{ x, w, over = model }
 end
 
@@ -140,57 +151,78 @@ end
 -- kv_heads < heads. x [batch, seq, model] -> like x.
 -- Parameters: wq [model, kv_heads, group, head], wk and wv [model, kv_heads, head],
 -- wo [kv_heads, group, head, model], and with bias: bq, bk, bv, bo.
--- options: name, bias, causal, rotary (base of rotary positions; none if absent)
+-- options: name, bias, causal, rotary (base of rotary positions; none if absent), scale (of scores;
+-- 1 / sqrt(head) if absent), qk_norm (rmsnorm of each head's q and k before positions, with gains
+-- qnorm.gain and knorm.gain [head], as in Qwen3), norm_eps (of it), std, out_std (of wo), decay
 function nn.attention(m, x, options)
   check_arguments("attention", m, x)
   local o = read_options("attention", options,
-    { name = "attn", bias = false, causal = true, rotary = NONE })
-  local function project(letter, to)
-    return nn.linear(m, x, "model", to,
-      { weight = o.name .. ".w" .. letter, bias = o.bias and o.name .. ".b" .. letter or nil })
+    { name = "attn", bias = false, causal = true, rotary = NONE, scale = NONE, qk_norm = false,
+      norm_eps = EPS, std = STD, out_std = NONE, decay = NONE })
+  local function project(letter, y, from, to, std)
+    local bias = o.bias and o.name .. ".b" .. letter or nil
+    return nn.linear(m, y, from, to,
+      { weight = o.name .. ".w" .. letter, bias = bias, std = std, decay = o.decay })
   end
-  local q = project("q", { "kv_heads", "group", "head" })
-  local k = project("k", { "kv_heads", "head" })
-  local v = project("v", { "kv_heads", "head" })
+  local q = project("q", x, "model", { "kv_heads", "group", "head" }, o.std)
+  local k = project("k", x, "model", { "kv_heads", "head" }, o.std)
+  local v = project("v", x, "model", { "kv_heads", "head" }, o.std)
+  if o.qk_norm then
+    q = nn.rmsnorm(m, q, "head", { name = o.name .. ".qnorm", eps = o.norm_eps })
+    k = nn.rmsnorm(m, k, "head", { name = o.name .. ".knorm", eps = o.norm_eps })
+  end
   if o.rotary then
     if type(o.rotary) ~= "number" then fail("attention: 'rotary' must be a number, the base") end
     q, k = nn.rotary(q, { base = o.rotary }), nn.rotary(k, { base = o.rotary })
   end
   local y = ops.attention{ q, k, v, seq = "seq", head = "head", causal = o.causal,
-                           scale = 1 / math.sqrt(q:dim("head")) }
-  return nn.linear(m, y, { "kv_heads", "group", "head" }, "model",
-    { weight = o.name .. ".wo", bias = o.bias and o.name .. ".bo" or nil, std = residual_std(m) })
+                           scale = o.scale or 1 / math.sqrt(q:dim("head")) }
+  return project("o", y, { "kv_heads", "group", "head" }, "model", residual_std(m, o))
 end
 
--- gelu is the tanh approximation (Hendrycks & Gimpel 2016), gelu_erf the exact one.
-local ACTIVATIONS = { gelu = ops.gelu, gelu_erf = ops.gelu_erf, relu = ops.relu, silu = ops.silu }
+-- gelu is the tanh approximation (Hendrycks & Gimpel 2016), gelu_erf the exact one, relu2 the square
+-- of relu (So et al. 2021, Primer).
+local ACTIVATIONS = {
+  gelu = ops.gelu, gelu_erf = ops.gelu_erf, relu = ops.relu, silu = ops.silu,
+  relu2 = function(operands) return ops.square{ ops.relu(operands) } end,
+}
 
 local function activate(layer, act, x)
   local f = ACTIVATIONS[act]
   if not f then
-    fail("%s: act is '%s'; it can be gelu, gelu_erf, relu or silu", layer, tostring(act))
+    fail("%s: act is '%s'; it can be gelu, gelu_erf, relu, relu2 or silu", layer, tostring(act))
   end
   return f{ x }
 end
 
--- act(x w1 + b1) w2 + b2:  w1 [model, ffn], w2 [ffn, model]. options: name, act, bias
+-- act(x w1 + b1) w2 + b2:  w1 [model, ffn], w2 [ffn, model].
+-- options: name, act, bias, std, out_std (of w2), decay
 function nn.mlp(m, x, options)
   check_arguments("mlp", m, x)
-  local o = read_options("mlp", options, { name = "mlp", act = "gelu", bias = true })
-  local h = nn.linear(m, x, "model", "ffn",
-    { weight = o.name .. ".w1", bias = o.bias and o.name .. ".b1" or nil })
-  return nn.linear(m, activate("mlp", o.act, h), "ffn", "model",
-    { weight = o.name .. ".w2", bias = o.bias and o.name .. ".b2" or nil, std = residual_std(m) })
+  local o = read_options("mlp", options,
+    { name = "mlp", act = "gelu", bias = true, std = STD, out_std = NONE, decay = NONE })
+  local function linear(y, from, to, number, std)
+    local bias = o.bias and o.name .. ".b" .. number or nil
+    return nn.linear(m, y, from, to,
+      { weight = o.name .. ".w" .. number, bias = bias, std = std, decay = o.decay })
+  end
+  local h = activate("mlp", o.act, linear(x, "model", "ffn", 1, o.std))
+  return linear(h, "ffn", "model", 2, residual_std(m, o))
 end
 
--- (act(x wgate) * (x wup)) wdown (Shazeer 2020, SwiGLU). options: name, act
+-- (act(x wgate) * (x wup)) wdown (Shazeer 2020, SwiGLU).
+-- options: name, act, std, out_std (of wdown), decay
 function nn.swiglu(m, x, options)
   check_arguments("swiglu", m, x)
-  local o = read_options("swiglu", options, { name = "mlp", act = "silu" })
-  local gate = nn.linear(m, x, "model", "ffn", { weight = o.name .. ".wgate" })
-  local up = nn.linear(m, x, "model", "ffn", { weight = o.name .. ".wup" })
-  return nn.linear(m, activate("swiglu", o.act, gate) * up, "ffn", "model",
-    { weight = o.name .. ".wdown", std = residual_std(m) })
+  local o = read_options("swiglu", options,
+    { name = "mlp", act = "silu", std = STD, out_std = NONE, decay = NONE })
+  local function linear(y, from, to, weight, std)
+    return nn.linear(m, y, from, to,
+      { weight = o.name .. "." .. weight, std = std, decay = o.decay })
+  end
+  local gate = linear(x, "model", "ffn", "wgate", o.std)
+  local up = linear(x, "model", "ffn", "wup", o.std)
+  return linear(activate("swiglu", o.act, gate) * up, "ffn", "model", "wdown", residual_std(m, o))
 end
 
 -- Zeroes each element with probability p and divides the others by 1 - p; x itself where p is 0.
@@ -201,15 +233,25 @@ function nn.dropout(x, p)
   return p > 0 and ops.dropout{ x, p = p } or x
 end
 
+-- x between lo and hi. Its gradient is x's within, 0 beyond and half of x's at either end.
+function nn.clamp(x, lo, hi)
+  if type(lo) ~= "number" or type(hi) ~= "number" or not (lo < hi) then
+    fail("clamp: takes a value and two numbers, the lesser first")
+  end
+  return ops.minimum{ ops.maximum{ x, ops.const{ value = lo } }, ops.const{ value = hi } }
+end
+
 -- x + dropout(branch)
 function nn.residual(x, branch, p) return x + nn.dropout(branch, p or 0) end
 
--- Mean over all positions of -log softmax(logits)[label]; also makes the output "logits".
+-- Mean over all positions of -log softmax(logits)[label]; also makes an output of the logits.
 -- logits [batch, seq, vocab], labels i32[batch, seq] -> scalar
-function nn.cross_entropy(m, logits, labels, vocab)
+-- options: output (its name; "logits" if absent, which `generate` reads; false: none)
+function nn.cross_entropy(m, logits, labels, vocab, options)
   check_arguments("cross_entropy", m, logits)
   vocab = vocab or "vocab"
-  m:output("logits", logits)
+  local output = read_options("cross_entropy", options, { output = NONE }).output
+  if output ~= false then m:output(output or "logits", logits) end
   local each = ops.cross_entropy{ logits, labels, axis = vocab }
   local count = 1
   for _, axis in ipairs(each.axes) do count = count * each:dim(axis) end

@@ -28,7 +28,7 @@ function Value:result(k) end
 
 ---What the loss function builds with. Also has each axis size and setting as a field.
 ---@class perilune.Model
----@field batch integer sequences in a micro-batch
+---@field batch integer sequences in a micro-batch on all d ranks together: --micro-batch x d
 ---@field seq integer
 ---@field vocab integer
 ---@field layers integer
@@ -46,8 +46,9 @@ local Model = {}
 ---@field std? number of a normal init; 0.02 if absent
 ---@field decay? 0|1|boolean does weight decay apply? 1 for a normal init if absent
 
----A parameter. Within a block its name begins with "blocks.#."; outside, the same name gives the
----same parameter.
+---A parameter that the loss depends on; it cannot have the axis `batch`. Within a block its name
+---begins with "blocks.#."; outside, the same name gives the same parameter, and options, where given
+---again, must be the same.
 ---@param name string
 ---@param axes perilune.Axes
 ---@param options? perilune.ParamOptions
@@ -55,14 +56,14 @@ local Model = {}
 function Model:param(name, axes, options) end
 
 ---Block i (1, 2, 3, ... in order): the unit of pipeline cuts and of recomputation. Returns what f
----returns.
+---returns, which must be computed in it.
 ---@generic T
 ---@param i integer
 ---@param f fun(): T
 ---@return T
 function Model:block(i, f) end
 
----Names a value as an output of the model.
+---Names a value as an output of the model; `generate` reads "logits".
 ---@param name string
 ---@param value perilune.Value
 function Model:output(name, value) end
@@ -77,7 +78,9 @@ function Model:output(name, value) end
 ---@field weight_decay? number
 ---@field max_norm? number gradients are scaled down to this norm; 0: never
 
----Scalar loss of tokens and labels, each i32[batch, seq]; a label is the token that follows.
+---Scalar loss of tokens and labels, each i32[batch, seq]; a label is the token that follows. A step
+---takes the mean of its micro-batches' losses: what is not a mean over tokens, such as a product of
+---two means, depends on how the batch is divided into them.
 ---@alias perilune.Loss fun(m: perilune.Model, tokens: any, labels: any): perilune.Value
 
 ---@class perilune.Description
@@ -92,7 +95,7 @@ function Model:output(name, value) end
 ---@field tied? boolean
 ---@field norm? "layernorm"|"rmsnorm"
 ---@field norm_eps? number
----@field act? "gelu"|"gelu_erf"|"relu"|"silu"
+---@field act? perilune.Activation
 ---@field rotary_base? number
 ---@field [string] any every other number, truth value or text is a setting, for --set
 
@@ -100,6 +103,41 @@ function Model:output(name, value) end
 ---@param description perilune.Description
 ---@return perilune.Description
 function model(description) end
+
+---relu2 is the square of relu; gelu the tanh approximation.
+---@alias perilune.Activation "gelu"|"gelu_erf"|"relu"|"relu2"|"silu"
+
+---Of a table that several layers may share; the first that makes it says.
+---@class perilune.TableOptions
+---@field std? number of its normal init; 0.02 if absent
+---@field decay? 0|1|boolean does weight decay apply? 1 if absent
+
+---Of a layer whose last weight adds to the residual stream.
+---@class perilune.BranchOptions
+---@field name? string begins its parameters' names
+---@field std? number of its weights' normal init; 0.02 if absent
+---@field out_std? number of the last weight's; std / sqrt(2 layers) if absent
+---@field decay? 0|1|boolean does weight decay apply to its weights? 1 if absent
+
+---@class perilune.LinearOptions
+---@field weight? string its name
+---@field bias? string its name; none if absent
+---@field std? number of the weight's normal init; 0.02 if absent
+---@field decay? 0|1|boolean does weight decay apply to the weight? 1 if absent
+
+---@class perilune.AttentionOptions: perilune.BranchOptions
+---@field bias? boolean
+---@field causal? boolean
+---@field rotary? number base of rotary positions; none if absent
+---@field scale? number of scores; 1 / sqrt(head) if absent
+---@field qk_norm? boolean rmsnorm of each head's q and k, with learned gains
+---@field norm_eps? number of qk_norm
+
+---@class perilune.SwigluOptions: perilune.BranchOptions
+---@field act? perilune.Activation
+
+---@class perilune.MlpOptions: perilune.SwigluOptions
+---@field bias? boolean
 
 ---Layers: local nn = require "nn"
 ---@class perilune.nn
@@ -110,7 +148,7 @@ local nn = {}
 ---@param x perilune.Value
 ---@param from perilune.Axes
 ---@param to perilune.Axes
----@param options? { weight?: string, bias?: string, std?: number } bias: its name, none if absent
+---@param options? perilune.LinearOptions
 ---@return perilune.Value
 function nn.linear(m, x, from, to, options) end
 
@@ -120,16 +158,18 @@ function nn.linear(m, x, from, to, options) end
 ---@param tokens perilune.Value
 ---@param vocab? string
 ---@param model? string
+---@param options? perilune.TableOptions
 ---@return perilune.Value
-function nn.embedding(m, name, tokens, vocab, model) end
+function nn.embedding(m, name, tokens, vocab, model, options) end
 
 ---Learned positions [seq, model].
 ---@param m perilune.Model
 ---@param name string
 ---@param seq? string
 ---@param model? string
+---@param options? perilune.TableOptions
 ---@return perilune.Value
-function nn.position(m, name, seq, model) end
+function nn.position(m, name, seq, model, options) end
 
 ---x times the table `name` [vocab, model]; with an embedding's name the two are tied.
 ---@param m perilune.Model
@@ -137,8 +177,9 @@ function nn.position(m, name, seq, model) end
 ---@param x perilune.Value
 ---@param vocab? string
 ---@param model? string
+---@param options? perilune.TableOptions
 ---@return perilune.Value
-function nn.logits(m, name, x, vocab, model) end
+function nn.logits(m, name, x, vocab, model, options) end
 
 ---@param m perilune.Model
 ---@param x perilune.Value
@@ -169,19 +210,19 @@ function nn.rotary(x, options) end
 ---Self-attention, multi-head or grouped-query.
 ---@param m perilune.Model
 ---@param x perilune.Value
----@param options? { name?: string, bias?: boolean, causal?: boolean, rotary?: number }
+---@param options? perilune.AttentionOptions
 ---@return perilune.Value
 function nn.attention(m, x, options) end
 
 ---@param m perilune.Model
 ---@param x perilune.Value
----@param options? { name?: string, act?: "gelu"|"gelu_erf"|"relu"|"silu", bias?: boolean }
+---@param options? perilune.MlpOptions
 ---@return perilune.Value
 function nn.mlp(m, x, options) end
 
 ---@param m perilune.Model
 ---@param x perilune.Value
----@param options? { name?: string, act?: "gelu"|"gelu_erf"|"relu"|"silu" }
+---@param options? perilune.SwigluOptions
 ---@return perilune.Value
 function nn.swiglu(m, x, options) end
 
@@ -190,6 +231,13 @@ function nn.swiglu(m, x, options) end
 ---@return perilune.Value
 function nn.dropout(x, p) end
 
+---x between lo and hi.
+---@param x perilune.Value
+---@param lo number
+---@param hi number
+---@return perilune.Value
+function nn.clamp(x, lo, hi) end
+
 ---x + dropout(branch)
 ---@param x perilune.Value
 ---@param branch perilune.Value
@@ -197,13 +245,14 @@ function nn.dropout(x, p) end
 ---@return perilune.Value
 function nn.residual(x, branch, p) end
 
----Mean loss; also makes the output "logits".
+---Mean loss; also makes an output of the logits, "logits" unless `output` is another name or false.
 ---@param m perilune.Model
 ---@param logits perilune.Value
 ---@param labels perilune.Value
 ---@param vocab? string
+---@param options? { output?: string|false }
 ---@return perilune.Value
-function nn.cross_entropy(m, logits, labels, vocab) end
+function nn.cross_entropy(m, logits, labels, vocab, options) end
 
 ---Ops of the op table: operands first, then attributes by name. Gives the first result.
 ---@class perilune.ops
@@ -319,6 +368,32 @@ function ops.relu(args) end
 ---@return perilune.Value
 function ops.maximum(args) end
 
+---The smaller of the two.
+---@param args { [1]: perilune.Value, [2]: perilune.Value }
+---@return perilune.Value
+function ops.minimum(args) end
+
+---The absolute value.
+---@param args { [1]: perilune.Value }
+---@return perilune.Value
+function ops.abs(args) end
+
+----1, 0 or 1; has no gradient
+---@param args { [1]: perilune.Value }
+---@return perilune.Value
+function ops.sign(args) end
+
+---The nearest whole number, halves to the even one; has no gradient. With one, straight through:
+---x + ops.stop_gradient{ops.round{x} - x}
+---@param args { [1]: perilune.Value }
+---@return perilune.Value
+function ops.round(args) end
+
+---x, whose gradient is held back: what it is made of does not learn by it.
+---@param args { [1]: perilune.Value }
+---@return perilune.Value
+function ops.stop_gradient(args) end
+
 ---Zeroes elements with probability p, divides the others by 1 - p.
 ---`key` is numbered by itself where it is left out.
 ---@param args { [1]: perilune.Value, p: number, key?: integer }
@@ -326,13 +401,14 @@ function ops.maximum(args) end
 function ops.dropout(args) end
 
 ---Sums products over the axes `over`. Result: axes of both operands, then the left one's, then
----the right one's.
----@param args { [1]: perilune.Value, [2]: perilune.Value, over: perilune.Axes, dtype?: string }
+---the right one's. Operands whose axes lie otherwise than a product can read are transposed.
+---dtype = "f32" keeps the result in f32 under any --precision.
+---@param args { [1]: perilune.Value, [2]: perilune.Value, over: perilune.Axes, dtype?: "f32" }
 ---@return perilune.Value
 function ops.matmul(args) end
 
----Sums over the axes `over`.
----@param args { [1]: perilune.Value, over: perilune.Axes, dtype?: string }
+---Sums over the axes `over`. dtype = "f32" keeps the result in f32 under any --precision.
+---@param args { [1]: perilune.Value, over: perilune.Axes, dtype?: "f32" }
 ---@return perilune.Value
 function ops.reduce_sum(args) end
 

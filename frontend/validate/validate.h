@@ -92,8 +92,13 @@ typedef struct ValidateOptions {
     void *user;
 } ValidateOptions;
 
-/* Sets what is predicted of every run. False: reported. */
+/* Sets what is predicted of every run. False: reported, as when there is no such cluster or
+ * software. */
 bool validate_predict(Arena *arena, RunTable *table, const ValidateOptions *options, Diag *diag);
+
+/* How many rows took the options' cluster, or their software (the same pointer; NULL: not asked).
+ */
+int validate_count_users(const RunTable *table, const char *cluster, const char *software);
 
 /* Errors of the runs of a family, or of its part on one node or on several. */
 typedef struct FamilyStats {
@@ -113,6 +118,7 @@ FamilyStats *validate_stats(Arena *arena, const RunTable *table, int *out_count)
 typedef struct Validation {
     Arena *arena;
     const RunTable *table;
+    const char *cluster, *software; /* as given by options; NULL: not given */
     int n_stats;
     const FamilyStats *stats;
     double elapsed_seconds;
@@ -128,6 +134,8 @@ void validate_show_svg(StrBuf *out, const Validation *result);
 /* "full", "selective sp z1": what a layout has beside its degrees. */
 enum { CHOICES_TEXT = 32 };
 const char *run_choices(const Run *run, char text[CHOICES_TEXT]);
+/* Rows that used --cluster and --software, where given: each a sentence with `end` behind it. */
+void validate_put_users(StrBuf *out, const Validation *result, const char *end);
 /* "not stated: vocab, zero_stage; not taken as stated: cp", or "" */
 const char *run_assumed(Arena *arena, const Run *run);
 

@@ -195,9 +195,10 @@ static void put_histogram(StrBuf *out, const Validation *result, const char *fam
         if (bins[i] == 0) continue;
         strbuf_printf(out,
                       "<rect class=\"f%d\" x=\"%d\" y=\"%.1f\" width=\"%d\" height=\"%.1f\">"
-                      "<title>%+d to %+d %%: %d rows</title></rect>\n",
+                      "<title>%+d to %+d %%: %d row%s</title></rect>\n",
                       colour, LEFT + i * width, HISTOGRAM_HEIGHT - height, width - 1, height, from,
-                      from + 2 * HISTOGRAM_PERCENT / HISTOGRAM_BINS, bins[i]);
+                      from + 2 * HISTOGRAM_PERCENT / HISTOGRAM_BINS, bins[i],
+                      bins[i] == 1 ? "" : "s");
     }
     for (int percent = -HISTOGRAM_PERCENT; percent <= HISTOGRAM_PERCENT; percent += 20) {
         double at = LEFT + SIZE * (percent + HISTOGRAM_PERCENT) / (2.0 * HISTOGRAM_PERCENT);
@@ -207,8 +208,8 @@ static void put_histogram(StrBuf *out, const Validation *result, const char *fam
                       percent == 0 ? "eq" : "gl", at, at, HISTOGRAM_HEIGHT, at,
                       HISTOGRAM_HEIGHT + 16, percent > 0 ? "+" : "", percent);
     }
-    strbuf_printf(out, "<text x=\"%d\" y=\"14\" text-anchor=\"end\">%d rows</text></svg>\n",
-                  LEFT - 7, most);
+    strbuf_printf(out, "<text x=\"%d\" y=\"14\" text-anchor=\"end\">%d row%s</text></svg>\n",
+                  LEFT - 7, most, most == 1 ? "" : "s");
 }
 
 static void put_figures_of_families(StrBuf *out, const Validation *result) {
@@ -298,8 +299,8 @@ static void put_drawings(StrBuf *out, const Validation *result,
         if (stats->is_part || stats->n_rows == 0) continue;
         strbuf_put(out, "<figure><figcaption>");
         html_put(out, stats->name);
-        strbuf_printf(out, "<span>%d rows, mean error %.1f %%</span></figcaption>", stats->n_rows,
-                      100 * stats->mean_abs_error);
+        strbuf_printf(out, "<span>%d row%s, mean error %.1f %%</span></figcaption>", stats->n_rows,
+                      stats->n_rows == 1 ? "" : "s", 100 * stats->mean_abs_error);
         put(out, result, stats->name);
         strbuf_put(out, "</figure>\n");
     }
@@ -314,8 +315,11 @@ void validate_show_html(StrBuf *out, const Validation *result) {
     html_open_page(out, "Predicted and measured steps", "validation", 0, COLOURS);
     strbuf_put(out, "<header><h1>Predicted and measured steps</h1><p class=\"sub\">");
     html_put(out, result->table->path);
-    strbuf_printf(out, " · %d runs, predicted in %.2f s</p></header>\n", result->table->n_runs,
+    strbuf_printf(out, " · %d runs, predicted in %.2f s", result->table->n_runs,
                   result->elapsed_seconds);
+    if (result->cluster || result->software) strbuf_put(out, " · ");
+    validate_put_users(out, result, ". ");
+    strbuf_put(out, "</p></header>\n");
     html_open_section(out, "families", "Families",
                       "Error is predicted / measured − 1; mean and most without its sign. Regret: "
                       "how much slower, measured, the layout predicted best is than the best, "

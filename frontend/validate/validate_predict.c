@@ -146,6 +146,18 @@ static bool place_run(Predictor *predictor, Run *run) {
     return false;
 }
 
+/* What the options name must be there, also where no row comes to use it. A software may be one of
+ * a cluster's own file. */
+static bool check_options(Predictor *predictor) {
+    const ValidateOptions *options = predictor->options;
+    const Run *first = &predictor->table->runs[0];
+    const char *cluster = options->cluster;
+    if (!cluster && !options->software) return true;
+    if (!cluster) cluster = first->cluster ? first->cluster : first->facts->cluster;
+    if (!cluster) return true; /* the row itself will be refused */
+    return cluster_read(predictor->arena, cluster, options->software, predictor->diag) != NULL;
+}
+
 static ModelCosts *find_costs(Predictor *predictor, Run *run) {
     if (!place_run(predictor, run)) return NULL;
     for (int i = predictor->n_priced; i-- > 0;) {
@@ -302,6 +314,16 @@ static bool predict_run(Predictor *predictor, Run *run) {
     return true;
 }
 
+int validate_count_users(const RunTable *table, const char *cluster, const char *software) {
+    int count = 0;
+    for (int r = 0; r < table->n_runs; r++) {
+        const Run *run = &table->runs[r];
+        count += (cluster && run->used_cluster == cluster) ||
+                 (software && run->used_software == software);
+    }
+    return count;
+}
+
 bool validate_predict(Arena *arena, RunTable *table, const ValidateOptions *options, Diag *diag) {
     Predictor predictor = {.arena = arena,
                            .table = table,
@@ -309,6 +331,7 @@ bool validate_predict(Arena *arena, RunTable *table, const ValidateOptions *opti
                            .diag = diag,
                            .sim = pipeline_sim_create(arena)};
     int n_done = 0;
+    if (!check_options(&predictor)) return false;
     /* What has to be searched comes last: the time left is told by the rate so far. */
     for (int open = 0; open < 2; open++) {
         for (int r = 0; r < table->n_runs; r++) {

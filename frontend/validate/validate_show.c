@@ -6,6 +6,7 @@
  *   families.NAME    of each family and, if it has both, of NAME_single and NAME_multi (num_gpus
  *                    within a node or not): rows, skipped, mean_abs_error, max_abs_error, bias
  *                    (mean of error), worst (its id); groups, regret (null without groups)
+ *   options          cluster, software: where given, {name, rows (that used it)}
  *   rows[]           id, family, line, cluster, software, measured_seconds, assumed[] (columns
  *                    not stated), overridden[] (stated, but taken otherwise), searched; then either
  * skipped (why) or predicted_seconds, error (predicted / measured - 1), layout {t, p, d, chunks,
@@ -43,6 +44,24 @@ const char *run_assumed(Arena *arena, const Run *run) {
     const char *assumed = column_names(arena, "not stated: ", run->assumed);
     const char *otherwise = column_names(arena, "not taken as stated: ", run->overridden);
     return arena_printf(arena, "%s%s%s", assumed, *assumed && *otherwise ? "; " : "", otherwise);
+}
+
+static void put_users(StrBuf *out, const char *option, int n_users, int n_rows, const char *end) {
+    strbuf_printf(out, "--%s is used by %d of %d rows%s%s", option, n_users, n_rows,
+                  n_users < n_rows ? "; the others' own columns, family or gpu come first" : "",
+                  end);
+}
+
+void validate_put_users(StrBuf *out, const Validation *result, const char *end) {
+    const RunTable *table = result->table;
+    if (result->cluster) {
+        int n = validate_count_users(table, result->cluster, NULL);
+        put_users(out, "cluster", n, table->n_runs, end);
+    }
+    if (result->software) {
+        int n = validate_count_users(table, NULL, result->software);
+        put_users(out, "software", n, table->n_runs, end);
+    }
 }
 
 /* What a family's rows leave open; each kind gets a letter. */
@@ -130,6 +149,7 @@ void validate_show_text(StrBuf *out, const Validation *result) {
                "Seconds of a step; error is predicted / measured - 1, mean and most without its "
                "sign. Regret: how\nmuch slower, measured, the layout predicted best is than "
                "the best, where only layouts differ.\n");
+    validate_put_users(out, result, ".\n");
 }
 
 static json_t *stats_json(const FamilyStats *stats) {
@@ -191,6 +211,22 @@ static json_t *row_json(const Run *run) {
     return json;
 }
 
+static json_t *options_json(const Validation *result) {
+    json_t *json = json_object();
+    const RunTable *table = result->table;
+    if (result->cluster) {
+        int n = validate_count_users(table, result->cluster, NULL);
+        json_object_set_new(json, "cluster",
+                            json_pack("{s:s, s:i}", "name", result->cluster, "rows", n));
+    }
+    if (result->software) {
+        int n = validate_count_users(table, NULL, result->software);
+        json_object_set_new(json, "software",
+                            json_pack("{s:s, s:i}", "name", result->software, "rows", n));
+    }
+    return json;
+}
+
 bool validate_show_json(StrBuf *out, const Validation *result, Diag *diag) {
     json_t *families = json_object(), *rows = json_array();
     for (int i = 0; i < result->n_stats; i++) {
@@ -199,9 +235,9 @@ bool validate_show_json(StrBuf *out, const Validation *result, Diag *diag) {
     for (int r = 0; r < result->table->n_runs; r++) {
         json_array_append_new(rows, row_json(&result->table->runs[r]));
     }
-    json_t *json =
-        json_pack("{s:i, s:s, s:f, s:o, s:o}", "format", 1, "path", result->table->path, "seconds",
-                  result->elapsed_seconds, "families", families, "rows", rows);
+    json_t *json = json_pack("{s:i, s:s, s:f, s:o, s:o, s:o}", "format", 1, "path",
+                             result->table->path, "seconds", result->elapsed_seconds, "options",
+                             options_json(result), "families", families, "rows", rows);
     char *text = json ? json_dumps(json, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : NULL;
     if (text) strbuf_printf(out, "%s\n", text);
     if (!text) diag_error(diag, NO_LOC, "%s: cannot be written as JSON", result->table->path);

@@ -46,6 +46,81 @@ static bool check_matmul_dtypes(const Node *node, DType *out, Diag *diag) {
     return false;
 }
 
+/* Sizes of one operand's runs: shared axes, then [free, summed] or [summed, free]. The summed axes
+ * must come in the order of `over`. */
+static bool operand_layout(const Node *node, const Type *type, const Type *other, int64_t *batch,
+                           int64_t *free_size, int64_t *sum_size, bool *sum_first) {
+    const Attr *over = node_attr(node, ATTR_over);
+    int run = 0, n_summed = 0; /* 0: shared, then 1 and 2: the two runs in the order they come */
+    bool run_summed[3] = {false};
+    int64_t sizes[3] = {1, 1, 1};
+    bool open[3] = {true, false, false};
+    for (int i = 0; i < type->rank; i++) {
+        int axis = type->axes[i];
+        bool summed = node_over(node, ATTR_over, axis);
+        bool shared = !summed && axis_in(other, axis);
+        if (shared && run != 0) return false;
+        if (!shared) {
+            if (run == 0 || run_summed[run] != summed) {
+                if (run == 2) return false;
+                run++;
+                open[run] = true;
+                run_summed[run] = summed;
+            }
+        }
+        if (summed && over->axes.items[n_summed++] != axis) return false;
+        sizes[run] *= type->dims[i];
+    }
+    *batch = sizes[0];
+    *sum_first = open[1] && run_summed[1] && open[2];
+    int sum_run = open[1] && run_summed[1] ? 1 : 2;
+    *sum_size = sizes[sum_run];
+    *free_size = sizes[3 - sum_run];
+    return n_summed == over->axes.count;
+}
+
+/* Do the axes that stay and are in both come in one order, so that products of one number meet? */
+static bool shared_in_order(const Node *node, const Type *a, const Type *b) {
+    int last = -1;
+    for (int i = 0; i < b->rank; i++) {
+        int at = type_find_axis(a, b->axes[i]);
+        if (at < 0 || node_over(node, ATTR_over, b->axes[i])) continue;
+        if (at < last) return false;
+        last = at;
+    }
+    return true;
+}
+
+bool matmul_layout(const Node *node, const Type *a, const Type *b, MatmulLayout *out) {
+    int64_t batch_b, k_b;
+    if (!shared_in_order(node, a, b)) return false;
+    bool a_sum_first, b_sum_first;
+    if (!operand_layout(node, a, b, &out->batch, &out->m, &out->k, &a_sum_first)) return false;
+    if (!operand_layout(node, b, a, &batch_b, &out->n, &k_b, &b_sum_first)) return false;
+    out->transpose_a = a_sum_first;
+    out->transpose_b = !b_sum_first && out->n > 1;
+    /* A right operand without free axes is [k]: a column. */
+    return batch_b == out->batch && k_b == out->k;
+}
+
+/* For operands that no one product can read. The front end transposes such operands; graphs in text
+ * form have to. */
+static void report_layout(const Graph *graph, const Node *node, Diag *diag) {
+    const Type *a = value_type(node->inputs[0]), *b = value_type(node->inputs[1]);
+    int64_t size;
+    bool sum_first, left_fits = operand_layout(node, a, b, &size, &size, &size, &sum_first);
+    int bad = left_fits ? 1 : 0;
+    StrBuf type = strbuf_create();
+    type_print(&type, &graph->axes, value_type(node->inputs[bad]), NULL);
+    diag_error(diag, node->loc,
+               "matmul: the %s operand is %s: its axes must come as (shared, free, summed) or "
+               "(shared, summed, free), shared ones in the left operand's order, summed ones in "
+               "that of 'over'; transpose it",
+               bad ? "right" : "left", type.text);
+    strbuf_destroy(&type);
+    diag_note(diag, node->inputs[bad].node->loc, "%s operand made here", bad ? "right" : "left");
+}
+
 bool infer_matmul(Graph *graph, Node *node, Diag *diag) {
     const Type *a = value_type(node->inputs[0]), *b = value_type(node->inputs[1]);
     const Attr *over = node_attr(node, ATTR_over);
@@ -87,10 +162,7 @@ bool infer_matmul(Graph *graph, Node *node, Diag *diag) {
     node->types[0] = out;
     MatmulLayout layout;
     if (!matmul_layout(node, a, b, &layout)) {
-        diag_error(diag, node->loc,
-                   "matmul: an operand's axes are not grouped as (shared, free, "
-                   "summed) or (shared, summed, free); transpose it first");
-        diag_note(diag, node->inputs[1].node->loc, "right operand made here");
+        report_layout(graph, node, diag);
         return false;
     }
     if (node->n_inputs == 3 && !type_same_shape(value_type(node->inputs[2]), &out)) {
@@ -105,50 +177,6 @@ bool infer_matmul(Graph *graph, Node *node, Diag *diag) {
         return false;
     }
     return true;
-}
-
-/* Sizes of one operand's runs: shared axes, then [free, summed] or [summed, free]. The summed axes
- * must come in the order of `over`. */
-static bool operand_layout(const Node *node, const Type *type, const Type *other, int64_t *batch,
-                           int64_t *free_size, int64_t *sum_size, bool *sum_first) {
-    const Attr *over = node_attr(node, ATTR_over);
-    int run = 0, n_summed = 0; /* 0: shared, then 1 and 2: the two runs in the order they come */
-    bool run_summed[3] = {false};
-    int64_t sizes[3] = {1, 1, 1};
-    bool open[3] = {true, false, false};
-    for (int i = 0; i < type->rank; i++) {
-        int axis = type->axes[i];
-        bool summed = node_over(node, ATTR_over, axis);
-        bool shared = !summed && axis_in(other, axis);
-        if (shared && run != 0) return false;
-        if (!shared) {
-            if (run == 0 || run_summed[run] != summed) {
-                if (run == 2) return false;
-                run++;
-                open[run] = true;
-                run_summed[run] = summed;
-            }
-        }
-        if (summed && over->axes.items[n_summed++] != axis) return false;
-        sizes[run] *= type->dims[i];
-    }
-    *batch = sizes[0];
-    *sum_first = open[1] && run_summed[1] && open[2];
-    int sum_run = open[1] && run_summed[1] ? 1 : 2;
-    *sum_size = sizes[sum_run];
-    *free_size = sizes[3 - sum_run];
-    return n_summed == over->axes.count;
-}
-
-bool matmul_layout(const Node *node, const Type *a, const Type *b, MatmulLayout *out) {
-    int64_t batch_b, k_b;
-    bool a_sum_first, b_sum_first;
-    if (!operand_layout(node, a, b, &out->batch, &out->m, &out->k, &a_sum_first)) return false;
-    if (!operand_layout(node, b, a, &batch_b, &out->n, &k_b, &b_sum_first)) return false;
-    out->transpose_a = a_sum_first;
-    out->transpose_b = !b_sum_first && out->n > 1;
-    /* A right operand without free axes is [k]: a column. */
-    return batch_b == out->batch && k_b == out->k;
 }
 
 double flops_matmul(const Node *node, const Type *inputs, const Type *outputs) {

@@ -264,6 +264,18 @@ void grad_maximum(GradContext *ctx, const Node *node, const Value *douts, Value 
     dins[1] = grad_reduce_to(ctx, GRAD_NODE(ctx, OP_SUB, douts[0], to_a), input_type(node, 1));
 }
 
+/* As of -maximum(-a, -b): the gradient of a where b is the larger. */
+void grad_minimum(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
+    Value to_a = GRAD_NODE(ctx, OP_MAXIMUM_GRAD, node->inputs[1], node->inputs[0], douts[0]);
+    dins[0] = grad_reduce_to(ctx, to_a, input_type(node, 0));
+    dins[1] = grad_reduce_to(ctx, GRAD_NODE(ctx, OP_SUB, douts[0], to_a), input_type(node, 1));
+}
+
+/* 0 at 0. */
+void grad_abs(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
+    dins[0] = GRAD_NODE(ctx, OP_MUL, douts[0], GRAD_NODE(ctx, OP_SIGN, node->inputs[0]));
+}
+
 /* The same mask again: nothing is stored (Philox is counter-based). */
 void grad_dropout(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
     dins[0] = grad_build(ctx, OP_DROPOUT, douts, 1, node->attrs, node->n_attrs);

@@ -17,3 +17,14 @@ BorderTime border_time(const Cluster *cluster, const LayoutCost *layout, bool cr
     double around_us = gather_us + cluster->software.message_stall_us;
     return (BorderTime){us + around_us, latency_us + around_us};
 }
+
+int64_t border_card(const Cluster *cluster, const Placement *placement, int stage) {
+    int64_t n_before = (int64_t)stage * placement->t * placement->d;
+    if (cluster->node.n_devices <= 0 || cluster->network.n_nics <= 0) return stage;
+    return n_before * cluster->network.n_nics / cluster->node.n_devices;
+}
+
+bool border_crosses(const Placement *placement, int stage) {
+    if (stage + 1 < placement->p) return placement_border_crosses(placement, stage);
+    return placement->t * placement->d * placement->p > placement->n_per_node;
+}

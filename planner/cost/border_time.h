@@ -16,4 +16,11 @@ typedef struct BorderTime {
 BorderTime border_time(const Cluster *cluster, const LayoutCost *layout, bool crosses_nodes,
                        int sharing);
 
+/* The first network card that the stage's ranks send through. Stages with the same one have one
+ * wire out of their node, and wait for one another. */
+int64_t border_card(const Cluster *cluster, const Placement *placement, int stage);
+
+/* Do messages from this stage to the next leave the node? From the last, to stage 0. */
+bool border_crosses(const Placement *placement, int stage);
+
 #endif

@@ -89,6 +89,7 @@ typedef struct Pricing {
     Sum *chunks, *stages;
     double *forward_us, *backward_us, *border_us; /* as PipelineTimes has them */
     double *free;                                 /* p zeros */
+    BorderTime border[2];                         /* inside the node, and out of it */
     double known_bytes[CACHED], known_us[CACHED];
     int n_known;
 } Pricing;
@@ -237,18 +238,45 @@ static int count_sharing(const Pricing *x) {
 static void price_borders(Pricing *x) {
     int p = x->shape.p, sharing = count_sharing(x);
     bool is_known[2] = {false, false};
-    double us[2];
     for (int s = 0; s < p; s++) {
-        int ranks = p * x->placement.t * x->placement.d;
-        bool crosses = s + 1 < p ? placement_border_crosses(&x->placement, s)
-                                 : ranks > x->placement.n_per_node;
+        bool crosses = border_crosses(&x->placement, s);
         if (!is_known[crosses]) {
-            us[crosses] =
-                border_time(x->costs->cluster, x->layout, crosses, crosses ? sharing : 1).us;
+            x->border[crosses] =
+                border_time(x->costs->cluster, x->layout, crosses, crosses ? sharing : 1);
             is_known[crosses] = true;
         }
-        x->border_us[s] = us[crosses];
+        x->border_us[s] = x->border[crosses].us;
     }
+}
+
+/* How long messages of a step between the stage and the next, in one direction, have the wire. */
+static double wire_us(const Pricing *x, int stage, bool crosses) {
+    int n_rounds = stage + 1 < x->shape.p ? x->shape.n_chunks : x->shape.n_chunks - 1;
+    const BorderTime *border = &x->border[crosses];
+    if (border_crosses(&x->placement, stage) != crosses) return 0;
+    return (double)x->shape.n_micro * n_rounds * (border->us - border->latency_us);
+}
+
+/* A step cannot be over before the busiest wire has carried all its messages, after a forward's way
+ * there and before the backwards that follow. Stages send both ways on one wire out of the node,
+ * which others may share, and on one inside. */
+static double busiest_wire_us(const Pricing *x) {
+    int p = x->shape.p;
+    int64_t last_card = -1;
+    double most = 0, card_us = 0, card_way_us = 0, way_us = 0;
+    for (int s = 0; s < p; s++) {
+        int before = (s + p - 1) % p;
+        int64_t card = border_card(x->costs->cluster, &x->placement, s);
+        if (card != last_card) card_us = 0, card_way_us = way_us + x->chunks[s].forward_us;
+        last_card = card;
+        card_us += wire_us(x, s, true) + wire_us(x, before, true);
+        double inside_us = wire_us(x, s, false) + wire_us(x, before, false);
+        if (card_us > 0 && card_us + card_way_us > most) most = card_us + card_way_us;
+        inside_us += inside_us > 0 ? way_us + x->chunks[s].forward_us : 0;
+        if (inside_us > most) most = inside_us;
+        way_us += x->chunks[s].forward_us + x->chunks[s].backward_us + x->border_us[s];
+    }
+    return most;
 }
 
 /* Messages that block their sender are part of its tasks, and no longer of the border. */
@@ -261,15 +289,17 @@ static void block_senders(Pricing *x) {
 }
 
 static double price_pipeline(Pricing *x, StepCost *out) {
-    int p = x->shape.p, n_total = p * x->shape.n_chunks, m = x->shape.n_micro, busiest = 0;
+    int p = x->shape.p, n_total = p * x->shape.n_chunks, m = x->shape.n_micro;
     for (int g = 0; g < n_total; g++) {
         x->forward_us[g] = x->chunks[g].forward_us;
         x->backward_us[g] = x->chunks[g].backward_us;
     }
-    double most = -1;
+    double most = 0, mean = 0;
     for (int s = 0; s < p; s++) {
         double us = x->stages[s].forward_us + x->stages[s].backward_us;
-        if (us > most * (1 + 1e-12)) most = us, busiest = s;
+        if (us > most) most = us;
+        mean += us / p;
+        out->tensor_us += m * x->stages[s].tensor_us / p;
         x->free[s] = 0;
         out->hardware_flops += x->stages[s].flops * m / p;
     }
@@ -282,10 +312,12 @@ static double price_pipeline(Pricing *x, StepCost *out) {
         else
             times.border_us = x->border_us;
         span_us = schedule_span(x->candidate->schedule, &times);
+        double least_us = busiest_wire_us(x);
+        if (span_us < least_us) span_us = least_us;
     }
-    out->tensor_us = m * x->stages[busiest].tensor_us;
-    out->compute_us = m * most - out->tensor_us;
-    out->bubble_us = free_us > m * most ? free_us - m * most : 0;
+    out->compute_us = m * mean - out->tensor_us;
+    out->bubble_us = free_us > m * mean ? free_us - m * mean : 0;
+    out->wait_us = free_us > m * most ? free_us - m * most : 0;
     out->pipeline_us = span_us > free_us ? span_us - free_us : 0;
     return span_us;
 }

@@ -21,13 +21,14 @@ typedef struct Candidate {
 
 typedef struct StepCost {
     double step_us;
-    /* What the slowest stage's step consists of; these add up to step_us. */
-    double compute_us;      /* products, attention, memory-bound, host */
-    double tensor_us;       /* exposed messages of axis t */
-    double pipeline_us;     /* exposed messages between stages */
-    double bubble_us;       /* waiting for other stages, and for uneven ones */
-    double data_us;         /* exposed reductions and gathers of axis d, and of tied weights */
-    double update_us;       /* optimizer and norm */
+    /* What the step consists of, the mean over stages; these add up to step_us. */
+    double compute_us;  /* products, attention, memory-bound, host */
+    double tensor_us;   /* exposed messages of axis t */
+    double pipeline_us; /* exposed messages between stages */
+    double bubble_us;   /* waiting for other stages, were messages between them free */
+    double data_us;     /* exposed reductions and gathers of axis d, and of tied weights */
+    double update_us;   /* optimizer and norm */
+    double wait_us;     /* of bubble_us, what the busiest stage waits, too: the rest is uneven */
     double bubble_fraction; /* bubble_us / step_us */
     double hardware_flops;  /* one rank's average, recomputation included; 5 products of
                                attention's backward, however many its kernels make */

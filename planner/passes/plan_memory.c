@@ -157,6 +157,24 @@ static void make_storages(Planner *p) {
     }
 }
 
+/* An accumulator into which nothing is added (a shared weight whose use on this stage has no
+ * gradient) is zero from the start, and no first share makes it so again: nothing may borrow it. */
+static void keep_untouched_accumulators(Planner *p) {
+    const Graph *graph = p->graph;
+    bool *written = ARENA_ARRAY(p->arena, bool, graph->n_nodes + 1);
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        for (int o = 0; o < node->n_outputs; o++) {
+            int alias = op_alias(node, o);
+            if (alias >= 0) written[node->inputs[alias].node->id] = true;
+        }
+    }
+    for (int n = 0; n < graph->n_nodes; n++) {
+        if (graph->nodes[n]->op != OP_ACCUMULATOR || written[n]) continue;
+        p->storages[p->storage_of[n * MAX_OUTPUTS]].last = FOREVER;
+    }
+}
+
 /* Of one node's results the last one comes first: gradients of q, k and v then lie as accumulators
  * of their weights do, which are in the order of the backward (join_products.h). */
 static int by_size(const void *left, const void *right) {
@@ -381,6 +399,7 @@ void plan_memory(Program *program, int n_chunks, bool cuda, Arena *arena) {
     if (n_chunks > MAX_CHUNKS) BUG("%d chunks", n_chunks);
     find_uses(&p);
     make_storages(&p);
+    keep_untouched_accumulators(&p);
     place_storages(&p);
     program->buffers = ARENA_ARRAY(arena, Buffer, n_values + 1);
     for (int n = 0; n < graph->n_nodes; n++) {

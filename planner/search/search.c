@@ -8,6 +8,7 @@ enum {
     DEFAULT_TOP = 10,
     MOST_MESHES = 24, /* whose fastest candidates are simulated in any case */
     MOST_PARETO = 32,
+    PARETO_ROUNDS = 8,   /* of simulating what the round before made the front */
     BATCH = 16,          /* of the fastest, simulated until the next cannot be faster ... */
     MOST_BEST = 512,     /* ... or so many have been ... */
     MOST_TASKS = 4 << 20 /* ... or so many tasks in all: some tenths of a second */
@@ -32,8 +33,10 @@ typedef struct Simulators {
 typedef struct Search {
     Arena *arena, *scratch; /* the result's; the search's own */
     SearchRecords *records;
-    const SearchRecord **fits; /* fastest first */
+    const SearchRecord **fits; /* fastest first, as estimated */
     int n_fits;
+    bool *is_finalist; /* [record] */
+    double *known_us;  /* [record]: simulated if it was, else estimated */
     Finalist *finalists;
     int n_finalists, finalist_capacity;
     int n_simulated; /* the first so many of them */
@@ -59,22 +62,23 @@ static int by_time(const void *left, const void *right) {
 static void rank_fits(Search *search) {
     const SearchRecords *records = search->records;
     search->fits = ARENA_ARRAY(search->scratch, const SearchRecord *, records->n + 1);
+    search->is_finalist = ARENA_ARRAY(search->scratch, bool, records->n);
+    search->known_us = ARENA_ARRAY(search->scratch, double, records->n);
     for (int i = 0; i < records->n; i++) {
         const SearchRecord *record = &records->items[i];
+        search->known_us[i] = record->step_us;
         if (record->step_us < INFINITY) search->fits[search->n_fits++] = record;
     }
     qsort(search->fits, (size_t)search->n_fits, sizeof(*search->fits), by_time);
 }
 
-static Finalist *find_finalist(const Search *search, const SearchRecord *record) {
-    for (int i = 0; i < search->n_finalists; i++) {
-        if (search->finalists[i].record == record) return &search->finalists[i];
-    }
-    return NULL;
+static int index_of(const Search *search, const SearchRecord *record) {
+    return (int)(record - search->records->items);
 }
 
 static void add_finalist(Search *search, const SearchRecord *record) {
-    if (find_finalist(search, record)) return;
+    if (search->is_finalist[index_of(search, record)]) return;
+    search->is_finalist[index_of(search, record)] = true;
     Finalist finalist = {record, search_found(search->arena, search->records, record)};
     ARENA_PUSH(search->scratch, search->finalists, search->n_finalists, search->finalist_capacity,
                finalist);
@@ -98,25 +102,43 @@ static void simulate_run(void *context, int worker, int begin, int end) {
 static void simulate_finalists(Search *search) {
     int n = search->n_finalists - search->n_simulated;
     search_in_parallel(n, 1, search->n_threads, simulate_run, search);
-    search->n_simulated = search->n_finalists;
+    for (; search->n_simulated < search->n_finalists; search->n_simulated++) {
+        const Finalist *finalist = &search->finalists[search->n_simulated];
+        search->known_us[index_of(search, finalist->record)] = finalist->found.cost.step_us;
+    }
+}
+
+static double least_simulated_us(const Search *search) {
+    double least_us = INFINITY;
+    for (int i = 0; i < search->n_simulated; i++) {
+        least_us = fmin(least_us, search->finalists[i].found.cost.step_us);
+    }
+    return least_us;
 }
 
 /* In the order of their estimates, until none that follows can be the fastest. */
-static void add_fastest(Search *search) {
+static void add_fastest(Search *search, int most) {
     double least_us = INFINITY;
     int64_t n_tasks = 0;
-    for (int i = 0; i < search->n_fits && i < MOST_BEST && n_tasks < MOST_TASKS;) {
+    for (int i = 0; i < search->n_fits && i < most && n_tasks < MOST_TASKS;) {
         if (search->fits[i]->step_us > least_us * (1 + ESTIMATE_SLACK)) break;
-        for (int end = i + BATCH; i < end && i < search->n_fits; i++) {
+        for (int end = i + BATCH; i < end && i < most && i < search->n_fits; i++) {
             add_finalist(search, search->fits[i]);
             n_tasks += search_count_tasks(&search->fits[i]->candidate);
         }
         simulate_finalists(search);
-        for (int k = 0; k < search->n_finalists; k++) {
-            double us = search->finalists[k].found.cost.step_us;
-            if (us < least_us) least_us = us;
-        }
+        least_us = least_simulated_us(search);
     }
+}
+
+/* Those whose estimates leave open that they are the fastest. */
+static int count_open(const Search *search) {
+    double most_us = least_simulated_us(search) * (1 + ESTIMATE_SLACK);
+    int n = 0;
+    for (int i = 0; i < search->n_fits && search->fits[i]->step_us <= most_us; i++) {
+        n += !search->is_finalist[index_of(search, search->fits[i])];
+    }
+    return n;
 }
 
 static void add_meshes(Search *search) {
@@ -134,20 +156,59 @@ static void add_meshes(Search *search) {
     }
 }
 
-/* The fits that nothing beats in time and memory, thinned to MOST_PARETO. */
-static int find_pareto(const Search *search, const SearchRecord **out) {
-    const SearchRecord **front =
-        ARENA_ARRAY(search->scratch, const SearchRecord *, search->n_fits + 1);
-    int n = 0, n_out = 0;
+/* The fastest fit, as estimated, with each value of each axis. */
+static void add_values(Search *search) {
+    for (int row = 0; row < N_SEARCH_AXES; row++) {
+        int seen[MOST_VALUES], n_seen = 0;
+        for (int i = 0; i < search->n_fits && n_seen < MOST_VALUES; i++) {
+            int value = SEARCH_AXES[row].get(&search->fits[i]->candidate), k = 0;
+            while (k < n_seen && seen[k] != value) k++;
+            if (k < n_seen) continue;
+            seen[n_seen++] = value;
+            add_finalist(search, search->fits[i]);
+        }
+    }
+}
+
+/* A fit and when it ends, as far as is known. */
+typedef struct Point {
+    double us;
+    const SearchRecord *record;
+} Point;
+
+static int points_by_time(const void *left, const void *right) {
+    const Point *a = left, *b = right;
+    if (a->us != b->us) return a->us < b->us ? -1 : 1;
+    return by_time(&a->record, &b->record);
+}
+
+/* The fits that none is known to beat in time and memory, by time, into out[n_fits]. */
+static int find_pareto(const Search *search, Point *out) {
+    int n = 0;
     for (int i = 0; i < search->n_fits; i++) {
-        if (n > 0 && search->fits[i]->memory_bytes >= front[n - 1]->memory_bytes) continue;
-        front[n++] = search->fits[i];
+        const SearchRecord *record = search->fits[i];
+        out[i] = (Point){search->known_us[index_of(search, record)], record};
     }
-    int n_kept = n < MOST_PARETO ? n : MOST_PARETO;
-    for (int i = 0; i < n_kept; i++) {
-        out[n_out++] = front[n_kept > 1 ? (int64_t)i * (n - 1) / (n_kept - 1) : 0];
+    qsort(out, (size_t)search->n_fits, sizeof(*out), points_by_time);
+    for (int i = 0; i < search->n_fits; i++) {
+        if (n > 0 && out[i].record->memory_bytes >= out[n - 1].record->memory_bytes) continue;
+        out[n++] = out[i];
     }
-    return n_out;
+    return n;
+}
+
+/* The front, thinned to MOST_PARETO: what is simulated may leave it, and let others in. */
+static void add_pareto(Search *search, Point *front) {
+    for (int round = 0; round < PARETO_ROUNDS; round++) {
+        int n = find_pareto(search, front), n_kept = n < MOST_PARETO ? n : MOST_PARETO;
+        int n_before = search->n_finalists;
+        for (int i = 0; i < n_kept; i++) {
+            add_finalist(search,
+                         front[n_kept > 1 ? (int64_t)i * (n - 1) / (n_kept - 1) : 0].record);
+        }
+        if (search->n_finalists == n_before) return;
+        simulate_finalists(search);
+    }
 }
 
 static int finalists_by_time(const void *left, const void *right) {
@@ -179,13 +240,14 @@ static void list_found(Search *search, int n_top, SearchResult *result) {
     }
 }
 
-static void list_pareto(Search *search, SearchResult *result) {
-    result->pareto = ARENA_ARRAY(search->arena, Found, search->n_finalists + 1);
-    for (int i = 0; i < search->n_finalists; i++) {
-        const Found *found = &search->finalists[i].found, *last = NULL;
-        if (result->n_pareto > 0) last = &result->pareto[result->n_pareto - 1];
-        if (last && found->cost.memory_bytes >= last->cost.memory_bytes) continue;
-        result->pareto[result->n_pareto++] = *found;
+/* Of the front, what was simulated: `front` has room for all fits. */
+static void list_pareto(Search *search, Point *front, SearchResult *result) {
+    int n = find_pareto(search, front);
+    result->pareto = ARENA_ARRAY(search->arena, Found, n + 1);
+    for (int i = 0, at = 0; i < n; i++) {
+        if (!search->is_finalist[index_of(search, front[i].record)]) continue;
+        while (search->finalists[at].record != front[i].record) at++; /* both by time */
+        result->pareto[result->n_pareto++] = search->finalists[at].found;
     }
 }
 
@@ -199,7 +261,7 @@ static void list_samples(Search *search, SearchResult *result) {
     }
     for (int i = 0; i < records->n; i += stride) {
         const SearchRecord *record = &records->items[i];
-        if (find_finalist(search, record)) continue;
+        if (search->is_finalist[i]) continue;
         Found *sample = &result->samples[result->n_samples++];
         *sample = search_found(search->scratch, records, record);
         sample->split = NULL;
@@ -217,29 +279,26 @@ static const Finalist *find_fastest_with(const Search *search, const SearchChoic
     return NULL;
 }
 
+/* Everything that is simulated is whether or not anyone asked why: the same answer either way. */
 static void choose(Search *search, const SearchRequest *request, double limit_bytes,
                    SearchResult *result) {
     SearchChoice *choices = NULL;
-    const SearchRecord *pareto[MOST_PARETO];
-    int n_pareto = find_pareto(search, pareto), n_choices = 0;
-    add_fastest(search);
+    Point *front = ARENA_ARRAY(search->scratch, Point, search->n_fits);
+    add_fastest(search, request->most_simulated > 0 ? request->most_simulated : MOST_BEST);
     add_meshes(search);
-    for (int i = 0; i < n_pareto; i++) add_finalist(search, pareto[i]);
-    if (request->explain) {
-        n_choices = search_choices(search->scratch, search->records, &choices);
-        for (int i = 0; i < n_choices; i++) {
-            if (choices[i].best->step_us < INFINITY) add_finalist(search, choices[i].best);
-        }
-    }
+    add_values(search);
     simulate_finalists(search);
+    add_pareto(search, front);
+    result->n_open = count_open(search);
     qsort(search->finalists, (size_t)search->n_finalists, sizeof(Finalist), finalists_by_time);
     for (int i = 0; i < search->n_finalists; i++) {
         search_flag_unusual(search->arena, search->records->costs, &search->finalists[i].found);
     }
     list_found(search, request->n_top > 0 ? request->n_top : DEFAULT_TOP, result);
-    list_pareto(search, result);
+    list_pareto(search, front, result);
     list_samples(search, result);
     if (!request->explain) return;
+    int n_choices = search_choices(search->scratch, search->records, &choices);
     Found *priced = ARENA_ARRAY(search->scratch, Found, n_choices + 1);
     for (int i = 0; i < n_choices; i++) {
         const Finalist *finalist = find_fastest_with(search, &choices[i]);
@@ -289,6 +348,7 @@ SearchResult *search_layouts(Arena *arena, ModelCosts *costs, const SearchReques
         rank_fits(&search);
         result->n_candidates = search.records->n;
         result->n_fit = search.n_fits;
+        result->remark = search_remark(arena, &space);
         if (search.n_fits > 0) {
             choose(&search, request, limit_bytes, result);
         } else {

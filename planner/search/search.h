@@ -23,6 +23,7 @@ typedef struct SearchRequest {
     int sequence_parallel;     /* 0, 1, or -1 */
     double memory_limit_bytes; /* per device; 0: the cluster's */
     int n_top;                 /* how many to return; 0: 10 */
+    int most_simulated;        /* of the fastest, by their estimates; 0: 512 */
     int n_threads;             /* 0: all cores */
     bool explain;
 } SearchRequest;
@@ -52,9 +53,13 @@ typedef struct Alternative {
 typedef struct SearchResult {
     int n_found; /* best first */
     Found *found;
-    int n_pareto; /* no other has less time and less memory; by time */
+    /* Simulated; no other is known to have less time and less memory; by time. */
+    int n_pareto;
     Found *pareto;
+    /* By their estimates these could be faster than found[0], but were too many to simulate. */
+    int n_open;
     int64_t n_candidates, n_fit; /* all that divisibility allows; of them, those that fit */
+    const char *remark;          /* on the number of ranks: a sentence, or NULL */
     double seconds;
     int n_alternatives;
     Alternative *alternatives;

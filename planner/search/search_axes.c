@@ -1,5 +1,6 @@
 #include "planner/search/search_axes.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -42,8 +43,13 @@ static int t_fixed(const SearchSpace *space) {
     return or_free(space->request->t);
 }
 static int t_values(const SearchSpace *space, const Candidate *candidate, int *out) {
+    const SearchRequest *request = space->request;
     int two_nodes = 2 * space->costs->cluster->node.n_devices;
     (void)candidate;
+    if (request->p != ANY && request->d != ANY) { /* then nothing is to be chosen */
+        out[0] = space->n_ranks / request->p / request->d;
+        return (int64_t)out[0] * request->p * request->d == space->n_ranks;
+    }
     return list_divisors(space->n_ranks, two_nodes > LEAST_MOST_T ? two_nodes : LEAST_MOST_T, out);
 }
 static bool t_allows(const SearchSpace *space, const Candidate *candidate, int value) {
@@ -240,24 +246,24 @@ static int z_values(const SearchSpace *space, const Candidate *candidate, int *o
 }
 
 const SearchAxis SEARCH_AXES[] = {
-    {"t", "t", "t must divide the ranks", t_get, t_set, t_fixed, t_values, t_allows, NULL},
-    {"p", "p", "p must divide ranks / t, and the model's blocks must fill its stages", p_get, p_set,
-     p_fixed, p_values, p_allows, NULL},
-    {"d", "d", "t x p x d must be the ranks, and d must divide the global batch", d_get, d_set,
-     d_fixed, d_values, d_allows, NULL},
-    {"micro-batch", "--micro-batch", "it must divide global batch / d", b_get, b_set, b_fixed,
-     b_values, b_allows, NULL},
-    {"recompute", "--recompute", "it is none, selective or full", r_get, r_set, r_fixed, r_values,
-     r_allows, r_name},
-    {"sequence-parallel", "--sequence-parallel", "it is on or off", sp_get, sp_set, sp_fixed,
+    {"t", "t", false, "t must divide the ranks", t_get, t_set, t_fixed, t_values, t_allows, NULL},
+    {"p", "p", true, "p must divide ranks / t, and the model's blocks must fill its stages", p_get,
+     p_set, p_fixed, p_values, p_allows, NULL},
+    {"d", "d", false, "t x p x d must be the ranks, and d must divide the global batch", d_get,
+     d_set, d_fixed, d_values, d_allows, NULL},
+    {"micro-batch", "--micro-batch", false, "it must divide global batch / d", b_get, b_set,
+     b_fixed, b_values, b_allows, NULL},
+    {"recompute", "--recompute", false, "it is none, selective or full", r_get, r_set, r_fixed,
+     r_values, r_allows, r_name},
+    {"sequence-parallel", "--sequence-parallel", false, "it is on or off", sp_get, sp_set, sp_fixed,
      sp_values, is_flag, flag_name},
-    {"schedule", "--schedule",
+    {"schedule", "--schedule", false,
      "interleaved needs micro-batches in multiples of p, others one chunk a stage", s_get, s_set,
      s_fixed, s_values, s_allows, s_name},
-    {"chunks", "--chunks",
+    {"chunks", "--chunks", true,
      "more than one need p > 1, an interleaved schedule and p x chunks blocks", v_get, v_set,
      v_fixed, v_values, v_allows, NULL},
-    {"zero", "--zero", "it is 0 or 1", z_get, z_set, z_fixed, z_values, is_flag, NULL},
+    {"zero", "--zero", false, "it is 0 or 1", z_get, z_set, z_fixed, z_values, is_flag, NULL},
 };
 const int N_SEARCH_AXES = sizeof(SEARCH_AXES) / sizeof(SEARCH_AXES[0]);
 const int SEARCH_LAYOUT_AXES = 6;
@@ -266,24 +272,43 @@ const char *search_value_text(Arena *arena, const SearchAxis *axis, int value) {
     return axis->name_value ? axis->name_value(value) : arena_printf(arena, "%d", value);
 }
 
-int search_count_meshes(const SearchSpace *space, int n_ranks) {
-    SearchSpace other = *space;
+/* How many (t, p) of what is not fixed there are, into out[...] what each leaves for d. */
+static int list_left(const SearchSpace *space, int *out, int most) {
     Candidate mesh = {0};
-    int ts[MOST_VALUES], ps[MOST_VALUES], ds[MOST_VALUES], count = 0;
-    other.n_ranks = n_ranks;
-    int n_t = t_values(&other, &mesh, ts);
+    int ts[MOST_VALUES], ps[MOST_VALUES], n = 0;
+    int n_t = t_values(space, &mesh, ts), t = t_fixed(space), p = p_fixed(space);
     for (int i = 0; i < n_t; i++) {
-        int t = t_fixed(&other);
         if (t >= 0 && t != ts[i]) continue;
         mesh.t = ts[i];
-        int n_p = p_values(&other, &mesh, ps);
-        for (int k = 0; k < n_p; k++) {
-            int p = p_fixed(&other);
-            if (p >= 0 && p != ps[k]) continue;
-            mesh.p = ps[k];
-            int d = d_fixed(&other);
-            if (d_values(&other, &mesh, ds) && (d < 0 || d == ds[0])) count++;
+        int n_p = p_values(space, &mesh, ps);
+        for (int k = 0; k < n_p && n < most; k++) {
+            if (p < 0 || p == ps[k]) out[n++] = space->n_ranks / ts[i] / ps[k];
         }
     }
+    return n;
+}
+
+int search_count_meshes(const SearchSpace *space, int n_ranks) {
+    SearchSpace other = *space;
+    int left[MOST_VALUES], count = 0, d = d_fixed(space);
+    other.n_ranks = n_ranks;
+    int n = list_left(&other, left, MOST_VALUES);
+    for (int i = 0; i < n; i++) {
+        count += space->global_batch % left[i] == 0 && (d < 0 || d == left[i]);
+    }
     return count;
+}
+
+static int compare_ints(const void *a, const void *b) {
+    return *(const int *)a - *(const int *)b;
+}
+
+int search_list_d(const SearchSpace *space, bool divides, int *out) {
+    int left[MOST_VALUES], n = list_left(space, left, MOST_VALUES), n_out = 0;
+    qsort(left, (size_t)n, sizeof(*left), compare_ints);
+    for (int i = 0; i < n; i++) {
+        if ((space->global_batch % left[i] == 0) != divides) continue;
+        if (n_out == 0 || out[n_out - 1] != left[i]) out[n_out++] = left[i];
+    }
+    return n_out;
 }

@@ -19,6 +19,7 @@ typedef struct SearchSpace {
 
 typedef struct SearchAxis {
     const char *name, *option; /* as alternatives and as the command line call it */
+    bool divides_blocks;       /* software that splits blocks evenly says which values can be */
     const char *rule;          /* what a value must be, for a reader whose value is not */
     int (*get)(const Candidate *candidate);
     void (*set)(const SearchSpace *space, Candidate *candidate, int value);
@@ -41,5 +42,9 @@ const char *search_value_text(Arena *arena, const SearchAxis *axis, int value);
 
 /* How many (t, p, d) there are for so many ranks, fixed ones respected. */
 int search_count_meshes(const SearchSpace *space, int n_ranks);
+
+/* What t and p can leave for d, ascending, into out[MOST_VALUES]: what divides the global batch, or
+ * what does not. */
+int search_list_d(const SearchSpace *space, bool divides, int *out);
 
 #endif

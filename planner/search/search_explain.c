@@ -42,11 +42,9 @@ int search_choices(Arena *arena, const SearchRecords *records, SearchChoice **ou
     return n;
 }
 
-/* Why the slowest stage computes for longer. */
+/* Why stages compute for longer. */
 static const char *compute_words(const Candidate *other, const Candidate *winner) {
     if (other->recompute > winner->recompute) return "recomputation";
-    if (other->p * other->n_chunks > winner->p * winner->n_chunks)
-        return "stages that are less even";
     if (other->micro_batch < winner->micro_batch) return "smaller products";
     return "arithmetic";
 }
@@ -60,13 +58,15 @@ static const char *grown_part(const StepCost *other, const StepCost *winner, dou
         {NULL, other->compute_us - winner->compute_us},
         {"messages of tensor parallelism", other->tensor_us - winner->tensor_us},
         {"messages between stages", other->pipeline_us - winner->pipeline_us},
-        {"the pipeline's bubble", other->bubble_us - winner->bubble_us},
+        {"the pipeline's bubble", other->wait_us - winner->wait_us},
+        {"stages that are less even",
+         (other->bubble_us - other->wait_us) - (winner->bubble_us - winner->wait_us)},
         {"reductions of data parallelism", other->data_us - winner->data_us},
         {"the optimizer", other->update_us - winner->update_us},
     };
     int most = 0;
-    for (int i = 1; i < 6; i++) {
-        if (parts[i].us > parts[most].us) most = i;
+    for (size_t i = 1; i < sizeof(parts) / sizeof(*parts); i++) {
+        if (parts[i].us > parts[most].us) most = (int)i;
     }
     *out_us = parts[most].us;
     return parts[most].words;
@@ -127,10 +127,28 @@ static bool is_priced(const SearchChoice *choices, int n_choices, int t) {
     return false;
 }
 
+/* Data degrees that the batch rules out, as one row: there can be many. */
+static void add_refused_d(Arena *arena, const SearchRecords *records, SearchResult *result) {
+    enum { MOST_LISTED = 12 };
+    int refused[MOST_VALUES], n = search_list_d(&records->space, false, refused);
+    if (n == 0 || records->space.request->d != ANY) return;
+    const char *values = "";
+    for (int i = 0; i < n; i++) {
+        if (n > MOST_LISTED && i == MOST_LISTED - 2)
+            values = arena_printf(arena, "%s, ...", values);
+        if (n > MOST_LISTED && i >= MOST_LISTED - 2 && i + 1 < n) continue;
+        values = arena_printf(arena, "%s%s%d", values, i ? ", " : "", refused[i]);
+    }
+    Alternative *other = &result->alternatives[result->n_alternatives++];
+    *other = (Alternative){.axis = "d", .value = values};
+    other->reason = arena_printf(arena, "d=%s cannot be: global batch %d is no multiple", values,
+                                 records->space.global_batch);
+}
+
 void search_explain(Arena *arena, const SearchRecords *records, const SearchChoice *choices,
                     int n_choices, const Found *priced, double limit_bytes, SearchResult *result) {
     const Found *winner = &result->found[0];
-    int n_most = n_choices + records->n_refusals;
+    int n_most = n_choices + records->n_refusals + 1;
     result->alternatives = ARENA_ARRAY(arena, Alternative, n_most + 1);
     for (int i = 0; i < n_choices; i++) {
         const SearchAxis *axis = &SEARCH_AXES[choices[i].axis];
@@ -160,6 +178,7 @@ void search_explain(Arena *arena, const SearchRecords *records, const SearchChoi
             .axis = "t", .value = arena_printf(arena, "%d", refusal->t), .best = {.t = refusal->t}};
         other->reason = arena_printf(arena, "t=%d cannot be: %s", refusal->t, refusal->reason);
     }
+    add_refused_d(arena, records, result);
 }
 
 /* What predictions were compared with: published runs, by the devices they ran on. A search finds

@@ -61,6 +61,9 @@ double search_limit_bytes(const ModelCosts *costs, const SearchRequest *request)
 
 /* False: reported. */
 bool search_check_request(const ModelCosts *costs, const SearchSpace *space, Diag *diag);
+/* Where the global batch leaves few of the data degrees: which, and what numbers of ranks near by
+ * it leaves more. Else NULL. */
+const char *search_remark(Arena *arena, const SearchSpace *space);
 /* Says why there is not a single candidate. */
 void search_report_none(const SearchRecords *records, Diag *diag);
 

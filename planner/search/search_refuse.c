@@ -1,33 +1,86 @@
 /* What a search says when there is nothing to search, or nothing fits. */
+#include "ir/base/strbuf.h"
 #include "planner/search/search_records.h"
+
+#include <string.h>
 
 enum { MOST_RANKS = 1 << 22 };
 
-static bool check_fixed(const SearchSpace *space, Diag *diag) {
+static int most_ranks(const Cluster *cluster) {
+    return cluster->max_devices > 0 && cluster->max_devices < MOST_RANKS ? (int)cluster->max_devices
+                                                                         : MOST_RANKS;
+}
+
+/* The product of the degrees that are fixed, and its factors in words: "t x d = 16". */
+static int64_t fixed_product(const SearchRequest *r, char *words, size_t size) {
+    const int sizes[] = {r->t, r->p, r->d};
+    int64_t product = 1;
+    size_t n = 0;
+    for (int i = 0; i < 3; i++) {
+        if (sizes[i] == ANY) continue;
+        product *= sizes[i];
+        n += (size_t)snprintf(words + n, size - n, "%s%c=%d", n ? " x " : "", "tpd"[i], sizes[i]);
+    }
+    return product;
+}
+
+static bool check_mesh(const SearchSpace *space, Diag *diag) {
     const SearchRequest *r = space->request;
     int n = space->n_ranks;
-    int sizes[] = {r->t, r->p, r->d};
+    const int sizes[] = {r->t, r->p, r->d};
+    char words[64];
     for (int i = 0; i < 3; i++) {
         if (sizes[i] >= 0 && (sizes[i] == ANY || n % sizes[i] == 0)) continue;
         diag_error(diag, NO_LOC, "%c=%d does not divide %d ranks", "tpd"[i], sizes[i], n);
         return false;
     }
-    int64_t product = (int64_t)r->t * r->p * r->d;
-    if (product && product != n) {
-        diag_error(diag, NO_LOC, "t=%d x p=%d x d=%d are %lld ranks, not %d", r->t, r->p, r->d,
-                   (long long)product, n);
-    } else if (r->d != ANY && space->global_batch % r->d) {
-        diag_error(diag, NO_LOC, "d=%d does not divide global batch %d", r->d, space->global_batch);
-    } else if (r->micro_batch < 0 ||
-               (r->micro_batch != ANY &&
-                space->global_batch % ((int64_t)r->micro_batch * (r->d != ANY ? r->d : 1)))) {
+    int64_t product = fixed_product(r, words, sizeof(words));
+    bool all = r->t != ANY && r->p != ANY && r->d != ANY;
+    if (all && product != n) {
+        diag_error(diag, NO_LOC, "%s are %lld ranks, not %d", words, (long long)product, n);
+    } else if (n % product) {
+        diag_error(diag, NO_LOC, "%s = %lld does not divide %d ranks", words, (long long)product,
+                   n);
+    } else {
+        return true;
+    }
+    return false;
+}
+
+static bool check_batch(const SearchSpace *space, Diag *diag) {
+    const SearchRequest *r = space->request;
+    int d = r->d != ANY ? r->d : r->t != ANY && r->p != ANY ? space->n_ranks / r->t / r->p : 1;
+    if (space->global_batch % d) {
+        diag_error(diag, NO_LOC, "d=%d does not divide global batch %d", d, space->global_batch);
+    } else if (r->micro_batch < 0 || (r->micro_batch != ANY &&
+                                      space->global_batch % ((int64_t)r->micro_batch * d) != 0)) {
         diag_error(diag, NO_LOC, "global batch %d is not a multiple of micro-batch %d x d %d",
-                   space->global_batch, r->micro_batch, r->d != ANY ? r->d : 1);
-    } else if (r->n_chunks < 0 || r->n_chunks > MAX_CHUNKS) {
-        diag_error(diag, NO_LOC, "%d chunks a stage: must be 1 to %d", r->n_chunks, MAX_CHUNKS);
-    } else if (r->p != ANY && r->p > space->costs->n_blocks) {
-        diag_error(diag, NO_LOC, "p=%d needs at least %d blocks; the model has %d", r->p, r->p,
-                   space->costs->n_blocks);
+                   space->global_batch, r->micro_batch, d);
+    } else {
+        return true;
+    }
+    return false;
+}
+
+/* Blocks over stages, where p is fixed or follows from t and d; over chunks, where these are. */
+static bool check_blocks(const SearchSpace *space, Diag *diag) {
+    const SearchRequest *r = space->request;
+    const ClusterSoftware *software = &space->costs->cluster->software;
+    int p = r->p != ANY ? r->p : r->t != ANY && r->d != ANY ? space->n_ranks / r->t / r->d : 1;
+    int v = r->n_chunks != ANY ? r->n_chunks : 1, n_blocks = space->costs->n_blocks;
+    char words[64];
+    if (v < 0 || v > MAX_CHUNKS) {
+        diag_error(diag, NO_LOC, "%d chunks a stage: must be 1 to %d", v, MAX_CHUNKS);
+        return false;
+    }
+    snprintf(words, sizeof(words), v > 1 ? "p=%d x %d chunks" : "p=%d", p, v);
+    if ((int64_t)p * v > n_blocks) {
+        diag_error(diag, NO_LOC, "%s needs at least %d blocks; the model has %d", words, p * v,
+                   n_blocks);
+    } else if (software->even_split && n_blocks % (p * v)) {
+        diag_error(diag, NO_LOC,
+                   "%s: software %s splits blocks evenly, and the model's %d are no multiple of %d",
+                   words, software->name, n_blocks, p * v);
     } else {
         return true;
     }
@@ -36,10 +89,10 @@ static bool check_fixed(const SearchSpace *space, Diag *diag) {
 
 bool search_check_request(const ModelCosts *costs, const SearchSpace *space, Diag *diag) {
     const SearchRequest *request = space->request;
-    int64_t most = costs->cluster->max_devices > 0 ? costs->cluster->max_devices : MOST_RANKS;
+    int most = most_ranks(costs->cluster);
     if (space->n_ranks < 1 || space->n_ranks > most) {
-        diag_error(diag, NO_LOC, "%d ranks: %s has %s%lld", space->n_ranks, costs->cluster->name,
-                   most > 1 ? "1 to " : "", (long long)most);
+        diag_error(diag, NO_LOC, "%d ranks: %s has %s%d", space->n_ranks, costs->cluster->name,
+                   most > 1 ? "1 to " : "", most);
         return false;
     }
     if (space->global_batch < 1) {
@@ -58,61 +111,129 @@ bool search_check_request(const ModelCosts *costs, const SearchSpace *space, Dia
         diag_error(diag, NO_LOC, "recomputation is none, selective or full, ZeRO's stage 0 or 1");
         return false;
     }
-    return check_fixed(space, diag);
+    return check_mesh(space, diag) && check_batch(space, diag) && check_blocks(space, diag);
 }
 
 /* The nearest number of ranks, in whole nodes where it was nodes, that divides in many ways. */
 static int find_near(const SearchSpace *space, int by, int wanted) {
-    int node = space->costs->cluster->node.n_devices;
-    if (space->n_ranks < node) node = 1;
+    const Cluster *cluster = space->costs->cluster;
+    int node = space->n_ranks < cluster->node.n_devices ? 1 : cluster->node.n_devices;
     int first = by > 0 ? (space->n_ranks / node + 1) * node : (space->n_ranks - 1) / node * node;
-    for (int n = first, i = 0; n > 0 && n <= MOST_RANKS && i < 512; n += by * node, i++) {
+    for (int n = first, i = 0; n > 0 && n <= most_ranks(cluster) && i < 512; n += by * node, i++) {
         if (search_count_meshes(space, n) >= wanted) return n;
     }
     return 0;
 }
 
-static void report_ranks(const SearchSpace *space, Diag *diag) {
-    for (int wanted = 8; wanted >= 1; wanted /= 2) {
-        int below = find_near(space, -1, wanted), above = find_near(space, 1, wanted);
-        if (!below && !above) continue;
-        char near[64];
-        if (below && above) {
-            snprintf(near, sizeof(near), "%d or %d", below, above);
-        } else {
-            snprintf(near, sizeof(near), "%d", below ? below : above);
-        }
-        diag_error(diag, NO_LOC,
-                   "%d ranks cannot be divided: no d = ranks / (t x p) divides global batch %d; "
-                   "%s ranks would do",
-                   space->n_ranks, space->global_batch, near);
+/* "960 or 1008": with so many meshes at least; NULL: there are none near by. */
+static const char *near_ranks(Arena *arena, const SearchSpace *space, int wanted) {
+    int below = find_near(space, -1, wanted), above = find_near(space, 1, wanted);
+    if (below && above) return arena_printf(arena, "%d or %d", below, above);
+    return below || above ? arena_printf(arena, "%d", below ? below : above) : NULL;
+}
+
+const char *search_remark(Arena *arena, const SearchSpace *space) {
+    enum { MOST_LISTED = 8 };
+    int allowed[MOST_VALUES], refused[MOST_VALUES], n = space->n_ranks;
+    int n_allowed = search_list_d(space, true, allowed);
+    if (space->request->d != ANY || n_allowed > MOST_LISTED ||
+        search_list_d(space, false, refused) <= n_allowed) {
+        return NULL;
+    }
+    StrBuf list = strbuf_create();
+    for (int i = 0; i < n_allowed; i++) {
+        strbuf_printf(&list, "%s%d", i ? ", " : "", allowed[i]);
+    }
+    const char *near = near_ranks(arena, space, 2 * search_count_meshes(space, n));
+    const char *remark =
+        arena_printf(arena, "global batch %d rules out every d of %d ranks but %s%s%s%s",
+                     space->global_batch, n, list.text, near ? ": " : "", near ? near : "",
+                     near ? " ranks can be divided in more ways, and may be faster" : "");
+    strbuf_destroy(&list);
+    return remark;
+}
+
+/* `why` no mesh of so many ranks can be. */
+static void report_ranks(const SearchRecords *records, const char *why, Diag *diag) {
+    const char *near = NULL;
+    int n = records->space.n_ranks;
+    for (int wanted = 8; wanted >= 1 && !near; wanted /= 2) {
+        near = near_ranks(records->arena, &records->space, wanted);
+    }
+    if (near) {
+        diag_error(diag, NO_LOC, "%d ranks cannot be divided: %s; %s ranks would do", n, why, near);
+    } else {
+        diag_error(diag, NO_LOC, "%d ranks cannot be divided: %s, nor with any count near it", n,
+                   why);
+    }
+}
+
+static const char *why_no_mesh(const SearchRecords *records) {
+    const ModelCosts *costs = records->costs;
+    const ClusterSoftware *software = &costs->cluster->software;
+    const char *evenly = "";
+    if (software->even_split) {
+        evenly = arena_printf(records->arena,
+                              " where p divides the model's %d blocks, which software %s splits "
+                              "evenly",
+                              costs->n_blocks, software->name);
+    }
+    return arena_printf(records->arena, "no d = ranks / (t x p) divides global batch %d%s",
+                        records->space.global_batch, evenly);
+}
+
+/* Every tensor degree that the batch leaves is one that the model does not allow. What the model
+ * would allow instead is beside the point, as the batch does not leave it. */
+static const char *why_all_refused(const SearchRecords *records) {
+    StrBuf list = strbuf_create();
+    for (int i = 0; i < records->n_refusals && i < 4; i++) {
+        strbuf_printf(&list, "%s%d", i ? ", " : "", records->refusals[i].t);
+    }
+    const char *reason = records->refusals[0].reason, *instead = strrchr(reason, ';');
+    const char *why =
+        arena_printf(records->arena, "global batch %d leaves only t=%s%s (%.*s)",
+                     records->space.global_batch, list.text, records->n_refusals > 4 ? ", ..." : "",
+                     (int)(instead ? instead - reason : (ptrdiff_t)strlen(reason)), reason);
+    strbuf_destroy(&list);
+    return why;
+}
+
+/* What the axis' values must be, here. */
+static const char *rule_of(const SearchRecords *records, const SearchAxis *axis) {
+    const ClusterSoftware *software = &records->costs->cluster->software;
+    if (!axis->divides_blocks || !software->even_split) return axis->rule;
+    return arena_printf(records->arena, "%s; software %s splits the model's %d blocks evenly",
+                        axis->rule, software->name, records->costs->n_blocks);
+}
+
+static void report_stuck(const SearchRecords *records, Diag *diag) {
+    const SearchAxis *axis = &SEARCH_AXES[records->stuck_axis];
+    const Candidate *at = &records->stuck;
+    if (records->stuck_value < 0) {
+        diag_error(diag, NO_LOC, "nothing is left to choose for %s: %s", axis->name,
+                   rule_of(records, axis));
         return;
     }
-    diag_error(diag, NO_LOC,
-               "%d ranks cannot be divided: no d = ranks / (t x p) divides global "
-               "batch %d, nor with any count near it",
-               space->n_ranks, space->global_batch);
+    const char *value = search_value_text(records->arena, axis, records->stuck_value);
+    diag_error(diag, NO_LOC, "%s %s cannot be with t=%d, p=%d, d=%d, micro-batch %d: %s",
+               axis->option, value, at->t, at->p, at->d, at->micro_batch, rule_of(records, axis));
 }
 
 void search_report_none(const SearchRecords *records, Diag *diag) {
     const SearchSpace *space = &records->space;
-    const Candidate *at = &records->stuck;
+    const SearchRequest *request = space->request;
+    bool t_given = request->t != ANY || (request->p != ANY && request->d != ANY);
     if (search_count_meshes(space, space->n_ranks) == 0 && records->stuck_axis <= 2) {
-        report_ranks(space, diag);
+        report_ranks(records, why_no_mesh(records), diag);
     } else if (records->stuck_axis > 2) {
-        const SearchAxis *axis = &SEARCH_AXES[records->stuck_axis];
-        if (records->stuck_value < 0) {
-            diag_error(diag, NO_LOC, "nothing is left to choose for %s: %s", axis->name,
-                       axis->rule);
-            return;
-        }
-        const char *value = search_value_text(records->arena, axis, records->stuck_value);
-        diag_error(diag, NO_LOC, "%s %s cannot be with t=%d, p=%d, d=%d, micro-batch %d: %s",
-                   axis->option, value, at->t, at->p, at->d, at->micro_batch, axis->rule);
-    } else if (records->n_refusals > 0) {
+        report_stuck(records, diag);
+    } else if (records->n_refusals > 0 && t_given) {
         diag_error(diag, NO_LOC, "t=%d: %s", records->refusals[0].t, records->refusals[0].reason);
+    } else if (records->n_refusals > 0) {
+        report_ranks(records, why_all_refused(records), diag);
     } else {
-        diag_error(diag, NO_LOC, "nothing is left to choose: %s", SEARCH_AXES[1].rule);
+        diag_error(diag, NO_LOC, "nothing is left to choose: %s",
+                   rule_of(records, &SEARCH_AXES[1]));
     }
 }
 
@@ -157,7 +278,7 @@ static bool anything_fits(ModelCosts *costs, const SearchSpace *space, int n_ran
 }
 
 int search_least_ranks(ModelCosts *costs, const SearchSpace *space, double limit_bytes) {
-    int64_t most = costs->cluster->max_devices > 0 ? costs->cluster->max_devices : MOST_RANKS;
+    int64_t most = most_ranks(costs->cluster);
     int node = costs->cluster->node.n_devices, n_tried = 0;
     if (most > (int64_t)space->n_ranks * 4096) most = (int64_t)space->n_ranks * 4096;
     for (int64_t n = (int64_t)(space->n_ranks / node + 1) * node; n <= most; n += node) {

@@ -47,6 +47,7 @@ bool search_simulate(PipelineSim *sim, const ModelCosts *costs, const LayoutCost
     cost->tensor_us = b.tensor_us + beyond * (b.tensor_us - a.tensor_us);
     cost->pipeline_us = b.pipeline_us + beyond * (b.pipeline_us - a.pipeline_us);
     cost->bubble_us = b.bubble_us + beyond * (b.bubble_us - a.bubble_us);
+    cost->wait_us = b.wait_us + beyond * (b.wait_us - a.wait_us);
     cost->data_us = b.data_us + beyond * (b.data_us - a.data_us);
     cost->update_us = b.update_us + beyond * (b.update_us - a.update_us);
     cost->bubble_fraction = cost->step_us > 0 ? cost->bubble_us / cost->step_us : 0;

@@ -6,8 +6,8 @@
  *               differ, difference (b - a; null for texts), ratio (b / a; null if a is 0)
  *   keys        model, parameters, mesh, ranks, schedule, chunks, micro_batch, global_batch, split,
  *               precision, loss_scale, recompute, zero, sequence_parallel, step_seconds,
- *               tokens_per_second_per_rank, bubble_fraction, flops_per_rank, memory (the largest
- *               arena), memory_CLASS (of that rank), beyond,
+ *               tokens_per_second_per_rank, bubble_fraction, message_fraction, flops_per_rank,
+ *               memory (the largest arena), memory_CLASS (of that rank), beyond,
  *               traffic_COMMUNICATOR (bytes that the busiest rank sends per step) and, with a
  *               cluster, traffic_nodes and traffic_network (of all ranks)
  *   sentences[] what the differences cost
@@ -41,6 +41,8 @@ static const char *change_text(const Row *row, char *text, size_t size) {
     if (row->unit == UNIT_WORD) return "";
     if (row->unit == UNIT_FRACTION) {
         snprintf(text, size, "%+.1f points", 100 * (b - a));
+    } else if (b == 0) {
+        snprintf(text, size, "none");
     } else if (a == 0 || b / a >= 10) {
         snprintf(text, size, a == 0 ? "new" : "x %.3g", a == 0 ? 0 : b / a);
     } else {

@@ -99,6 +99,8 @@ static void add_predictions(Comparison *of) {
                rank_rate(b));
     add_values(of, "bubble_fraction", "bubble", UNIT_FRACTION, a->sim->bubble_fraction,
                b->sim->bubble_fraction);
+    add_values(of, "message_fraction", "waiting for messages", UNIT_FRACTION,
+               a->sim->message_fraction, b->sim->message_fraction);
     add_values(of, "flops_per_rank", "FLOPs a rank", UNIT_NUMBER, rank_flops(a), rank_flops(b));
 }
 

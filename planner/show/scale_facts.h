@@ -10,11 +10,13 @@ typedef struct ScalePoint {
     const Found *found;  /* NULL: nothing fits, or could not be searched */
     const char *trouble; /* then why */
     LayoutFacts facts;
-    double efficiency;   /* tokens per second and rank against the first that fits */
-    double tokens_price; /* of 1e9 tokens; 0: no price is stated */
+    double efficiency;     /* tokens per second and rank against the first that fits */
+    double tokens_price;   /* of 1e9 tokens; 0: no price is stated */
+    const char *cut_short; /* as search_cut_short */
 } ScalePoint;
 
 typedef struct ScaleFacts {
+    Arena *arena;
     const ScaleReport *report;
     const Cluster *cluster;
     double limit_bytes;

@@ -71,6 +71,12 @@ const char *layout_text(const Candidate *candidate, char *text) {
     return text;
 }
 
+const char *days_text(double days, char *text) {
+    if (days >= 1e5) return unit_count(days, text);
+    snprintf(text, UNIT_TEXT, "%.*f", days < 0.995 ? 3 : days < 99.95 ? 1 : 0, days);
+    return text;
+}
+
 void layout_put_columns(StrBuf *out, const Candidate *of) {
     static const char *const RECOMPUTES[N_RECOMPUTES] = {
         [RECOMPUTE_NONE] = "-", [RECOMPUTE_SELECTIVE] = "sel.", [RECOMPUTE_FULL] = "full"};
@@ -150,23 +156,29 @@ static const char *why_slower(Arena *arena, const StepCost *best, const StepCost
     return arena_printf(arena, "%s %s", STEP_PARTS[grown].key, signed_us(most, a));
 }
 
+static const char *describe_bubble(const SearchFacts *facts) {
+    const Candidate *of = &facts->best.found->candidate;
+    const StepCost *cost = &facts->best.found->cost;
+    const char *chunks = "", *uneven = "";
+    if (of->n_chunks > 1) chunks = arena_printf(facts->arena, " of %d chunks", of->n_chunks);
+    if (cost->bubble_us - cost->wait_us > 0.02 * cost->step_us) {
+        uneven = arena_printf(facts->arena, "; stages are uneven: the busiest waits %.1f %%",
+                              100 * cost->wait_us / cost->step_us);
+    }
+    return arena_printf(
+        facts->arena, "the bubble: p=%d stages, %d micro-batches%s; ideally %.1f %% of compute%s",
+        of->p, of->n_micro, chunks, 100.0 * (of->p - 1) / of->n_chunks / of->n_micro, uneven);
+}
+
 static const char *describe_part(const SearchFacts *facts, StepPart part) {
     const Candidate *of = &facts->best.found->candidate;
     Placement place = {facts->cluster->node.n_devices, of->t, of->d, of->p};
-    char text[UNIT_TEXT];
     switch (part) {
     case PART_TENSOR:
         return arena_printf(facts->arena, "messages among t=%d tensor ranks, which %s", of->t,
                             of->t <= place.n_per_node ? "share a node" : "lie in several nodes");
     case PART_PIPELINE: return arena_printf(facts->arena, "messages between p=%d stages", of->p);
-    case PART_BUBBLE:
-        return arena_printf(
-            facts->arena, "the bubble: p=%d stages, %d micro-batches%s; ideally %s of compute",
-            of->p, of->n_micro,
-            of->n_chunks > 1 ? arena_printf(facts->arena, " of %d chunks", of->n_chunks) : "",
-            (snprintf(text, sizeof(text), "%.1f %%",
-                      100.0 * (of->p - 1) / of->n_chunks / of->n_micro),
-             text));
+    case PART_BUBBLE: return describe_bubble(facts);
     case PART_DATA:
         return arena_printf(facts->arena, "messages among d=%d data ranks: gradients%s", of->d,
                             of->zero ? " and updated weights" : "");
@@ -220,6 +232,14 @@ static void fill_pareto(SearchFacts *facts, const SearchResult *result) {
     }
 }
 
+const char *search_cut_short(Arena *arena, const SearchResult *result) {
+    if (result->n_open == 0) return NULL;
+    return arena_printf(arena,
+                        "%d layouts that were not simulated, as they were too many, could be "
+                        "faster by their estimates: fix what you know, such as the schedule",
+                        result->n_open);
+}
+
 SearchFacts *search_facts_create(Arena *arena, const SearchReport *report) {
     const SearchResult *result = report->result;
     const Cluster *cluster = report->costs->cluster;
@@ -242,5 +262,6 @@ SearchFacts *search_facts_create(Arena *arena, const SearchReport *report) {
     }
     fill_pareto(facts, result);
     facts->bottleneck = describe_bottleneck(facts);
+    facts->cut_short = search_cut_short(arena, result);
     return facts;
 }

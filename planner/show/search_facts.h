@@ -60,9 +60,13 @@ typedef struct SearchFacts {
     int n_pareto;
     LayoutFacts *pareto;
     const char *bottleneck; /* a sentence or two */
+    const char *cut_short;  /* a sentence if more should have been simulated; else NULL */
 } SearchFacts;
 
 SearchFacts *search_facts_create(Arena *arena, const SearchReport *report);
+
+/* NULL: all that could be the fastest, by their estimates, were simulated. */
+const char *search_cut_short(Arena *arena, const SearchResult *result);
 
 /* The figures of one layout without a comparison: slowdown 0, why "". */
 LayoutFacts layout_facts(const SearchReport *report, const Found *found);
@@ -70,6 +74,9 @@ LayoutFacts layout_facts(const SearchReport *report, const Found *found);
 /* "t=8 d=6 p=64, interleaved x2, b=2, selective, ZeRO-1, sp" */
 enum { LAYOUT_TEXT = 96 };
 const char *layout_text(const Candidate *candidate, char *text);
+
+/* "34.1" or "128"; the text holds UNIT_TEXT. */
+const char *days_text(double days, char *text);
 
 /* The same as the 44 columns of a table: b is the micro-batch, rec. recomputation; more: Z1 for
  * ZeRO-1, sp for sequence-parallel. */

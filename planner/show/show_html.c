@@ -83,7 +83,9 @@ static void put_figures(StrBuf *out, const Facts *facts) {
     html_put_figure(out, "Tokens per second",
                     unit_count(step_us > 0 ? facts->n_tokens / step_us * 1e6 : 0, value), more);
     snprintf(value, sizeof(value), "%.1f %%", 100 * facts->sim->bubble_fraction);
-    html_put_figure(out, "Bubble", value, "of all stages' time");
+    snprintf(more, sizeof(more), "messages between stages: %.1f %%",
+             100 * facts->sim->message_fraction);
+    html_put_figure(out, "Bubble", value, facts->plan->n_stages > 1 ? more : "one stage");
     strbuf_put(out, "</dl>\n");
 }
 

@@ -15,15 +15,13 @@
  *   seed, learning_rate
  *   tuned             device, arch, cublaslt and cudnn (versions), products, attentions,
  *                     attention_kernels {cudnn, mma, wgmma: attentions done by them}; null: was not
- *   predicted         device, profile (where measured), step_us, tokens_per_second, bubble_fraction
- *   memory            largest_arena_bytes, all_arena_bytes (all ranks), library_bytes
- *   programs[]        nodes, persistent_bytes, scratch_bytes, frame_bytes[chunk],
- *                     forward_flops[chunk], backward_flops[chunk], forward_us[chunk],
- *                     backward_us[chunk], update_us
- *   stages[]          program, blocks[chunk] {first, count}, parameters (logical), flops,
- *                     arena_bytes, class_bytes {parameter ... input}, frame_pool[chunk],
- *                     frame_slots[pool],
- *                     tasks {rf F sf rb B sb U: counts; total}, busy_us, idle_us
+ *   predicted         device, profile (where measured), step_us, tokens_per_second,
+ * bubble_fraction, message_fraction (waiting for messages between stages) memory
+ * largest_arena_bytes, all_arena_bytes (all ranks), library_bytes programs[]        nodes,
+ * persistent_bytes, scratch_bytes, frame_bytes[chunk], forward_flops[chunk], backward_flops[chunk],
+ * forward_us[chunk], backward_us[chunk], update_us stages[]          program, blocks[chunk] {first,
+ * count}, parameters (logical), flops, arena_bytes, class_bytes {parameter ... input},
+ * frame_pool[chunk], frame_slots[pool], tasks {rf F sf rb B sb U: counts; total}, busy_us, idle_us
  *   traffic[]         communicator, kind (mesh, tied, pipeline), what, groups, group_size,
  *                     messages and rank_bytes (of the busiest rank), all_bytes; per step, sent
  *   channels[]        from, to (stages), direction (forward, backward), slots, slot_bytes, messages
@@ -71,7 +69,7 @@ static void put_head(json_t *root, const Facts *facts) {
     json_t *model = json_put_new(root, "model", json_object());
     json_put_name(model, "name", plan->model);
     json_put_int(model, "parameters", plan->n_parameters);
-    json_put_real(model, "undivided_parameters", facts->undivided_parameters);
+    json_put_int(model, "undivided_parameters", (int64_t)facts->undivided_parameters);
     json_put_int(model, "seq", plan->seq);
     json_put_int(model, "vocab", plan->vocab);
     json_put_real(model, "flops_per_step", plan->model_flops);
@@ -110,6 +108,7 @@ static void put_predictions(json_t *root, const Facts *facts) {
     json_put_real(predicted, "tokens_per_second",
                   step_us > 0 ? facts->n_tokens / step_us * 1e6 : 0);
     json_put_real(predicted, "bubble_fraction", facts->sim->bubble_fraction);
+    json_put_real(predicted, "message_fraction", facts->sim->message_fraction);
     json_t *memory = json_put_new(root, "memory", json_object());
     json_put_int(memory, "largest_arena_bytes", facts->largest_arena_bytes);
     json_put_int(memory, "all_arena_bytes", (int64_t)facts->all_arena_bytes);

@@ -5,10 +5,11 @@
  *   points[]    ranks, global_batch, fits; without fit: trouble (a phrase); else
  *               mesh {t, d, p}, schedule, chunks, micro_batch, micro_batches, recompute, zero,
  *               sequence_parallel, step_seconds, tokens_per_second, mfu (null),
- * model_tflops_per_device, bubble_fraction, memory_bytes, efficiency (tokens per second and rank
- * against the first that fits), price_per_gigatoken (null), days, price (null: not asked for),
- *               candidates_total, candidates_fit, unusual (null, or what lies outside the range in
- *               which predictions were validated)
+ *               model_tflops_per_device, bubble_fraction, memory_bytes, efficiency (tokens per
+ *               second and rank against the first that fits), price_per_gigatoken (null), days,
+ *               price (null: not asked for),
+ *               candidates_total, candidates_fit, candidates_open (could be faster, not simulated),
+ *               unusual (null, or what lies outside the range in which predictions were validated)
  *   search_seconds, warnings[]
  */
 #include "planner/show/scale_facts.h"
@@ -21,7 +22,8 @@
 ScaleFacts *scale_facts_create(Arena *arena, const ScaleReport *report) {
     ScaleFacts *facts = ARENA_NEW(arena, ScaleFacts);
     const Cluster *cluster = report->costs->cluster;
-    *facts = (ScaleFacts){.report = report, .cluster = cluster, .n_points = report->n_rows};
+    *facts = (ScaleFacts){
+        .arena = arena, .report = report, .cluster = cluster, .n_points = report->n_rows};
     facts->points = ARENA_ARRAY(arena, ScalePoint, report->n_rows + 1);
     double first_rate = 0;
     for (int i = 0; i < report->n_rows; i++) {
@@ -47,6 +49,7 @@ ScaleFacts *scale_facts_create(Arena *arena, const ScaleReport *report) {
                             .days_tokens = report->days_tokens};
         point->found = &row->result->found[0];
         point->facts = layout_facts(&one, point->found);
+        point->cut_short = search_cut_short(arena, row->result);
         double rate = point->facts.tokens_per_second / row->request.n_ranks;
         if (first_rate <= 0) first_rate = rate;
         point->efficiency = first_rate > 0 ? rate / first_rate : 0;
@@ -58,19 +61,22 @@ ScaleFacts *scale_facts_create(Arena *arena, const ScaleReport *report) {
 
 static void put_point(StrBuf *out, const ScaleFacts *facts, const ScalePoint *point) {
     char a[UNIT_TEXT], b[UNIT_TEXT], c[UNIT_TEXT], price[UNIT_TEXT] = "-";
-    strbuf_printf(out, "%6d ", point->row->request.n_ranks);
+    char ranks[16];
+    snprintf(ranks, sizeof(ranks), "%6d", point->row->request.n_ranks);
     if (!point->found) {
-        lines_put_name(out, point->trouble, 92);
-        strbuf_put(out, "\n");
+        lines_put_wrapped(out, ranks, 7, point->trouble);
         return;
     }
+    strbuf_printf(out, "%s ", ranks);
     layout_put_columns(out, &point->found->candidate);
     if (point->tokens_price > 0) {
         unit_count(point->tokens_price, price);
         if (facts->report->days_tokens > 0) unit_count(point->facts.price, price);
     }
+    const char *rate = days_text(point->facts.days, b); /* there is room for one of the two */
+    if (point->facts.days <= 0) rate = unit_count(point->facts.tokens_per_second, b);
     strbuf_printf(out, " %8s %7s %6.1f %8s %5.1f%s %7s\n", unit_us(point->found->cost.step_us, a),
-                  unit_count(point->facts.tokens_per_second, b), 100 * point->facts.mfu,
+                  rate, 100 * point->facts.mfu,
                   unit_bytes((double)point->found->cost.memory_bytes, c), 100 * point->efficiency,
                   point->found->unusual ? "*" : " ", price);
 }
@@ -82,21 +88,36 @@ static void put_notes(StrBuf *out, const ScaleFacts *facts) {
     for (int i = 0; i < facts->n_points; i++) {
         unusual |= facts->points[i].found && facts->points[i].found->unusual;
     }
-    strbuf_printf(out, "\nMFU and effic. (tokens/s a rank against the first row) in %%; price: ");
+    StrBuf line = strbuf_create();
+    strbuf_put(&line, "MFU and effic. (tokens/s a rank against the first row) in %; ");
+    if (report->days_tokens > 0) {
+        strbuf_printf(&line, "days: for %s tokens; ", unit_count(report->days_tokens, text));
+    }
+    strbuf_put(&line, "price: ");
     if (facts->cluster->price_per_device_hour <= 0) {
-        strbuf_put(out, "none is stated");
+        strbuf_put(&line, "none is stated");
     } else {
-        lines_put_name(out, facts->cluster->currency, 8);
-        strbuf_printf(out, " for %s tokens",
+        lines_put_name(&line, facts->cluster->currency, 8);
+        strbuf_printf(&line, " for %s tokens",
                       unit_count(report->days_tokens > 0 ? report->days_tokens : 1e9, text));
     }
-    strbuf_put(out, ".\n");
+    strbuf_put(&line, ".");
+    strbuf_put(out, "\n");
+    lines_put_wrapped(out, "", 0, line.text);
+    strbuf_destroy(&line);
     if (unusual) {
         strbuf_put(out,
                    "* beyond the range in which predictions were compared with measurements.\n");
     }
+    for (int i = 0; i < facts->n_points; i++) {
+        const ScalePoint *point = &facts->points[i];
+        if (!point->cut_short) continue;
+        lines_put_wrapped(out, "cut short", 11,
+                          arena_printf(facts->arena, "%d ranks: %s", point->row->request.n_ranks,
+                                       point->cut_short));
+    }
     for (int i = 0; i < report->n_warnings; i++) {
-        lines_put_wrapped(out, "warning", 9, report->warnings[i]);
+        lines_put_wrapped(out, "warning", 11, report->warnings[i]);
     }
 }
 
@@ -122,8 +143,8 @@ void show_scale_text(StrBuf *out, const ScaleReport *report) {
     strbuf_destroy(&head);
     strbuf_printf(out, "\n%6s ", "ranks");
     layout_put_heads(out);
-    strbuf_printf(out, " %8s %7s %6s %8s %6s %7s\n", "step", "token/s", "MFU", "memory", "effic.",
-                  "price");
+    strbuf_printf(out, " %8s %7s %6s %8s %6s %7s\n", "step",
+                  report->days_tokens > 0 ? "days" : "token/s", "MFU", "memory", "effic.", "price");
     for (int i = 0; i < facts->n_points; i++) put_point(out, facts, &facts->points[i]);
     put_notes(out, facts);
     arena_destroy(arena);
@@ -143,6 +164,7 @@ static void put_found(json_t *json, const ScalePoint *point) {
     json_put_known(json, "price", point->facts.price);
     json_put_int(json, "candidates_total", point->row->result->n_candidates);
     json_put_int(json, "candidates_fit", point->row->result->n_fit);
+    json_put_int(json, "candidates_open", point->row->result->n_open);
     const char *unusual = point->found->unusual ? point->found->why : NULL;
     json_object_set_new(json, "unusual", unusual ? json_name(unusual) : json_null());
 }

@@ -90,12 +90,17 @@ static double y_at(const Frame *frame, double value) {
 static bool frame_create(const ScaleFacts *facts, const Curve *curve, Frame *out) {
     *out = (Frame){.facts = facts, .curve = curve};
     int n = 0;
+    double first = 0;
     for (int i = 0; i < facts->n_points; i++) {
         const ScalePoint *point = &facts->points[i];
         double value = point->found ? curve->value(facts, point) : 0;
         double ranks = point->row->request.n_ranks;
         if (!(value > 0)) continue;
-        if (n == 0) out->x = (LogAxis){ranks, ranks}, out->y = (LogAxis){value, value};
+        if (n == 0) {
+            out->x = (LogAxis){ranks, ranks}, out->y = (LogAxis){value, value};
+            first = value / ranks;
+        }
+        if (curve->ideal) out->y.most = fmax(out->y.most, first * ranks);
         out->x.least = fmin(out->x.least, ranks), out->x.most = fmax(out->x.most, ranks);
         out->y.least = fmin(out->y.least, value), out->y.most = fmax(out->y.most, value);
         n++;
@@ -126,9 +131,9 @@ static void put_grid_line(StrBuf *out, const Frame *frame, double value, bool la
 static void put_axes(StrBuf *out, const Frame *frame, bool labels) {
     const ScaleFacts *facts = frame->facts;
     if (frame->curve->log) {
-        for (double y = log_axis_first(&frame->y); y <= frame->y.most; y = log_axis_next(y)) {
-            put_grid_line(out, frame, y, labels);
-        }
+        double ticks[MOST_TICKS];
+        int n = log_axis_ticks(&frame->y, ticks);
+        for (int i = 0; i < n; i++) put_grid_line(out, frame, ticks[i], labels);
     } else {
         LogAxis fifth = {frame->y.most / 5, frame->y.most};
         double step = log_axis_first(&fifth);
@@ -169,9 +174,9 @@ static void put_points(StrBuf *out, const Frame *frame) {
         }
         strbuf_printf(&dots,
                       "<circle class=\"dot%s\" cx=\"%.2f%%\" cy=\"%.2f%%\" r=\"5\"><title>%d "
-                      "ranks: %s\n%s</title></circle>",
+                      "rank%s: %s\n%s</title></circle>",
                       point->found->unusual ? " far" : "", x, y, point->row->request.n_ranks,
-                      frame->curve->text(value, text),
+                      point->row->request.n_ranks == 1 ? "" : "s", frame->curve->text(value, text),
                       layout_text(&point->found->candidate, layout));
         before = point;
     }
@@ -203,27 +208,38 @@ static void put_row(StrBuf *out, const ScaleFacts *facts, const ScalePoint *poin
     strbuf_printf(out, "<tr><td>%d</td><td>%d</td>", point->row->request.n_ranks,
                   point->row->request.global_batch);
     if (!point->found) {
-        strbuf_put(out, "<td class=\"l zero\" colspan=\"7\">");
+        strbuf_printf(out, "<td class=\"l zero\" colspan=\"%d\">",
+                      facts->report->days_tokens > 0 ? 8 : 7);
         html_put(out, point->trouble);
         strbuf_put(out, "</td></tr>\n");
         return;
     }
     if (point->tokens_price > 0) unit_count(point->tokens_price, price);
+    char days[UNIT_TEXT + 16] = "";
+    if (facts->report->days_tokens > 0) {
+        char text_of[UNIT_TEXT];
+        snprintf(days, sizeof(days), "<td>%s</td>", days_text(point->facts.days, text_of));
+    }
     strbuf_printf(out,
                   "<td class=\"l\">%s%s</td><td>%s</td><td>%s</td><td>%.1f %%</td><td>%s</td>"
-                  "<td>%.1f %%</td><td>%s</td></tr>\n",
+                  "<td>%.1f %%</td><td>%s</td>%s</tr>\n",
                   layout_text(&point->found->candidate, text), point->found->unusual ? " *" : "",
                   unit_us(point->found->cost.step_us, a),
                   unit_count(point->facts.tokens_per_second, b), 100 * point->facts.mfu,
                   unit_bytes((double)point->found->cost.memory_bytes, c), 100 * point->efficiency,
-                  facts->cluster->price_per_device_hour > 0 ? price : "–");
+                  facts->cluster->price_per_device_hour > 0 ? price : "–", days);
 }
 
 static void put_table(StrBuf *out, const ScaleFacts *facts) {
     html_open_section(out, "table", "Best layouts", "The fastest that fits, by number of ranks.");
     strbuf_put(out, "<table><tr><th>Ranks</th><th>Batch</th><th class=\"l\">Layout</th><th>Step"
                     "</th><th>Tokens/s</th><th>MFU</th><th>Memory</th><th>Efficiency</th>"
-                    "<th>Price of 1 G</th></tr>\n");
+                    "<th>Price of 1 G</th>");
+    if (facts->report->days_tokens > 0) {
+        char text[UNIT_TEXT];
+        strbuf_printf(out, "<th>Days for %s</th>", unit_count(facts->report->days_tokens, text));
+    }
+    strbuf_put(out, "</tr>\n");
     for (int i = 0; i < facts->n_points; i++) put_row(out, facts, &facts->points[i]);
     strbuf_put(out, "</table>");
     for (int i = 0; i < facts->n_points; i++) {
@@ -245,9 +261,11 @@ void show_scale_html(StrBuf *out, const ScaleReport *report) {
     html_put(out, report->costs->model);
     strbuf_put(out, " on ");
     html_put(out, facts->cluster->name ? facts->cluster->name : "?");
-    strbuf_printf(out, "</h1><p class=\"sub\">%s parameters · %d to %d ranks · ",
-                  unit_count((double)report->costs->n_parameters, text), first->n_ranks,
-                  report->rows[report->n_rows - 1].request.n_ranks);
+    int n_first = first->n_ranks, n_last = report->rows[report->n_rows - 1].request.n_ranks;
+    strbuf_printf(out, "</h1><p class=\"sub\">%s parameters · ",
+                  unit_count((double)report->costs->n_parameters, text));
+    if (n_first < n_last) strbuf_printf(out, "%d to ", n_first);
+    strbuf_printf(out, "%d rank%s · ", n_last, n_last == 1 ? "" : "s");
     if (report->weak) {
         strbuf_printf(out, "%.3g sequences a rank", (double)first->global_batch / first->n_ranks);
     } else {

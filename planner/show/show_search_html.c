@@ -10,6 +10,7 @@ static const char STYLE[] =
     ".s-compute{background:var(--c-parameter)}.s-tensor{background:var(--c-gradient)}"
     ".s-pipeline{background:var(--c-optimizer)}.s-bubble{background:var(--c-scratch)}"
     ".s-data{background:var(--c-message)}.s-update{background:var(--c-update)}"
+    "@media(min-width:1000px){.parts td:last-child{white-space:nowrap}}"
     ".parts tr.best td{font-weight:620}.say{margin:14px 0 0;max-width:120ch}"
     ".warn{border-left:3px solid var(--c-activation);padding-left:12px}";
 
@@ -55,7 +56,7 @@ static void put_figures(StrBuf *out, const SearchFacts *facts) {
     html_put_figure(out, "Memory, fullest rank", unit_bytes((double)cost->memory_bytes, value),
                     more);
     if (best->days > 0) {
-        snprintf(value, sizeof(value), "%.*f days", best->days < 100 ? 1 : 0, best->days);
+        snprintf(value, sizeof(value), "%s days", days_text(best->days, unit));
         int n =
             snprintf(more, sizeof(more), "%s tokens", unit_count(facts->report->days_tokens, unit));
         if (best->price > 0) {
@@ -117,8 +118,9 @@ static void put_choice(StrBuf *out, const SearchFacts *facts) {
                  unit_bytes((double)report->exact_bytes, a));
         html_put_fact(out, "Plan", text);
     }
-    snprintf(text, sizeof(text), "%d in %d nodes, as %.40s", report->request->n_ranks,
-             facts->n_nodes, facts->cluster->software.name ? facts->cluster->software.name : "?");
+    snprintf(text, sizeof(text), "%d in %d node%s, as %.40s", report->request->n_ranks,
+             facts->n_nodes, facts->n_nodes == 1 ? "" : "s",
+             facts->cluster->software.name ? facts->cluster->software.name : "?");
     html_put_fact(out, "Devices", text);
     strbuf_put(out, "</dl><p class=\"say\">");
     html_put(out, facts->bottleneck);
@@ -169,7 +171,7 @@ static void put_parts(StrBuf *out, const SearchFacts *facts) {
         most_us = fmax(most_us, facts->others[i].found->cost.step_us);
     }
     html_open_section(out, "parts", "What a step consists of",
-                      "The best layout and its runners-up: time of the stage that waits least.");
+                      "The best layout and its runners-up: the mean over stages.");
     strbuf_put(out, "<div class=\"legend\">");
     for (StepPart part = 0; part < N_STEP_PARTS; part++) {
         strbuf_printf(out, "<span><i class=\"s-%s\"></i>%s</span>", STEP_PARTS[part].key,
@@ -226,6 +228,9 @@ void show_search_html(StrBuf *out, const SearchReport *report) {
     html_put_step(out, facts);
     put_alternatives(out, facts);
     double seconds = report->result->seconds;
+    const char *remark = report->result->remark;
+    if (remark) strbuf_printf(out, "<p class=\"note\">Ranks: %s.</p>", remark);
+    if (facts->cut_short) strbuf_printf(out, "<p class=\"note\">%s.</p>", facts->cut_short);
     strbuf_printf(
         out,
         "<footer>%" PRId64 " layouts, of which %" PRId64 " fit, in %s: %s a second. "

@@ -16,19 +16,25 @@
  *     step_seconds, tokens_per_second, bubble_fraction, simulated (else by arithmetic)
  *     model_tflops_per_device     without recomputation;  mfu  its share of the peak
  *     hardware_tflops_per_device  with what is computed again;  hfu  its share; both null if no
- * peak is stated parts            seconds of the step that go to compute, tensor, pipeline, bubble,
- * data and update; they add up to step_seconds memory_bytes     parameters, gradients, optimizer,
- * activations, messages, scratch, runtime (CUDA's context and captured graphs), total (of the stage
- * that needs most, worst_stage), limit days, price      null if no tokens were given, or the
- * cluster states no price slowdown, why    of runners_up and pareto: step time against the best's
- * (0.02: 2 % more) unusual          null, or what lies outside the range in which predictions were
- * validated split              blocks per chunk in pipeline order, of the best exact_bytes of the
- * best's plan with what lies beyond its arena; null: not planned currency, price_per_device_hour,
- * days_tokens bottleneck         a sentence refused[]          layouts, with exact_bytes: faster,
- * but their plans do not fit candidates_total, candidates_fit, search_seconds,
- * candidates_per_second runners_up[], pareto[] (the best, then what needs less memory than all that
- * is faster) alternatives[]     axis, value, fits, slowdown (null), missing_bytes (null), reason
- *   warnings[]         texts
+ *                      peak is stated
+ *     parts            seconds of the step that go to compute, tensor, pipeline, bubble, data and
+ *                      update; they add up to step_seconds
+ *     memory_bytes     parameters, gradients, optimizer, activations, messages, scratch, runtime
+ *                      (CUDA's context and captured graphs), total (of the stage that needs most,
+ *                      worst_stage), limit
+ *     days, price      null if no tokens were given, or the cluster states no price
+ *     slowdown, why    of runners_up and pareto: step time against the best's (0.02: 2 % more)
+ *     unusual          null, or what lies outside the range in which predictions were validated
+ *   split              blocks per chunk in pipeline order, of the best
+ *   exact_bytes        of the best's plan with what lies beyond its arena; null: not planned
+ *   currency, price_per_device_hour, days_tokens
+ *   bottleneck         a sentence
+ *   refused[]          layouts, with exact_bytes: faster, but their plans do not fit
+ *   candidates_total, candidates_fit, search_seconds, candidates_per_second
+ *   candidates_open    could be faster than the best by their estimates, but were not simulated
+ *   runners_up[], pareto[] (the best, then what needs less memory than all that is faster)
+ *   alternatives[]     axis, value, fits, slowdown (null), missing_bytes (null), reason
+ *   remark             null, or a sentence on the number of ranks;  warnings[]  texts
  */
 #include "planner/show/search_facts.h"
 #include "planner/show/show_json_put.h"
@@ -129,12 +135,14 @@ static void put_search(json_t *root, const SearchFacts *facts) {
     }
     json_put_int(root, "candidates_total", result->n_candidates);
     json_put_int(root, "candidates_fit", result->n_fit);
+    json_put_int(root, "candidates_open", result->n_open);
     json_put_real(root, "search_seconds", result->seconds);
     json_put_known(root, "candidates_per_second",
                    result->seconds > 0 ? (double)result->n_candidates / result->seconds : 0);
     put_list(root, "runners_up", facts, facts->others, facts->n_others);
     put_list(root, "pareto", facts, facts->pareto, facts->n_pareto);
     put_alternatives(root, result);
+    json_object_set_new(root, "remark", result->remark ? json_name(result->remark) : json_null());
     json_t *warnings = json_put_new(root, "warnings", json_array());
     for (int i = 0; i < report->n_warnings; i++) {
         json_array_append_new(warnings, json_name(report->warnings[i]));

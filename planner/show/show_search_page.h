@@ -12,13 +12,16 @@ extern const char CANDIDATES_STYLE[], CANDIDATES_SCRIPT[];
 /* The predicted step: timeline, memory over time, traffic by link; what the report has of them. */
 void html_put_step(StrBuf *out, const SearchFacts *facts);
 
-/* Log axes: where `value` lies from 0 to 1, and the ticks 1, 2, 5, 10 ... within. */
+/* Log axes: where `value` lies from 0 to 1. */
 typedef struct LogAxis {
     double least, most;
 } LogAxis;
 double log_axis_at(const LogAxis *axis, double value);
-/* The first tick of the axis, and the one after `tick`. */
+/* The least of 1, 2, 5, 10, ... that is not below the axis. */
 double log_axis_first(const LogAxis *axis);
-double log_axis_next(double tick);
+/* Ascending: 1, 2, 5, 10 ... within the axis or, where these are fewer than two, multiples of one
+ * of them. Returns how many. */
+enum { MOST_TICKS = 40 };
+int log_axis_ticks(const LogAxis *axis, double out[MOST_TICKS]);
 
 #endif

@@ -72,7 +72,7 @@ double log_axis_at(const LogAxis *axis, double value) {
     return log(value / axis->least) / log(axis->most / axis->least);
 }
 
-double log_axis_next(double tick) {
+static double next_tick(double tick) {
     double power = pow(10, floor(log10(tick) + 1e-9));
     double digit = floor(tick / power + 0.5);
     return power * (digit < 2 ? 2 : digit < 5 ? 5 : 10);
@@ -80,8 +80,22 @@ double log_axis_next(double tick) {
 
 double log_axis_first(const LogAxis *axis) {
     double tick = pow(10, floor(log10(axis->least)));
-    while (tick < axis->least * (1 - 1e-9)) tick = log_axis_next(tick);
+    while (tick < axis->least * (1 - 1e-9)) tick = next_tick(tick);
     return tick;
+}
+
+int log_axis_ticks(const LogAxis *axis, double out[MOST_TICKS]) {
+    int n = 0;
+    for (double x = log_axis_first(axis); x <= axis->most && n < MOST_TICKS; x = next_tick(x)) {
+        out[n++] = x;
+    }
+    if (n > 1 || !(axis->most > axis->least)) return n;
+    LogAxis quarter = {(axis->most - axis->least) / 4, INFINITY};
+    double step = log_axis_first(&quarter), first = ceil(axis->least / step - 1e-9);
+    for (n = 0; n < MOST_TICKS && (first + n) * step <= axis->most * (1 + 1e-9); n++) {
+        out[n] = (first + n) * step;
+    }
+    return n;
 }
 
 typedef struct Plot {
@@ -148,23 +162,34 @@ static double y_percent(const Plot *plot, double gib) {
     return 100 - 100 * log_axis_at(&plot->y, gib);
 }
 
+/* Whole seconds stay seconds: 1000 s, not 16.7 min. */
+static const char *seconds_text(double seconds, char *text) {
+    if (seconds < 1) return unit_us(seconds * 1e6, text);
+    snprintf(text, UNIT_TEXT, "%.4g s", seconds);
+    return text;
+}
+
 static void put_axes(StrBuf *out, const Plot *plot, bool labels) {
-    for (double x = log_axis_first(&plot->x); x <= plot->x.most; x = log_axis_next(x)) {
-        double at = x_percent(plot, x);
+    double ticks[MOST_TICKS];
+    int n = log_axis_ticks(&plot->x, ticks);
+    for (int i = 0; i < n; i++) {
+        double at = x_percent(plot, ticks[i]);
         char text[UNIT_TEXT];
         if (labels) {
             strbuf_printf(out, "<span class=\"x\" style=\"left:%.2f%%\">%s</span>", at,
-                          unit_us(x * 1e6, text));
+                          seconds_text(ticks[i], text));
         } else {
             strbuf_printf(
                 out, "<line class=\"grid\" x1=\"%.2f%%\" x2=\"%.2f%%\" y1=\"0\" y2=\"100%%\"/>", at,
                 at);
         }
     }
-    for (double y = log_axis_first(&plot->y); y <= plot->y.most; y = log_axis_next(y)) {
-        double at = y_percent(plot, y);
+    n = log_axis_ticks(&plot->y, ticks);
+    for (int i = 0; i < n; i++) {
+        double at = y_percent(plot, ticks[i]);
         if (labels) {
-            strbuf_printf(out, "<span class=\"y\" style=\"top:%.2f%%\">%.3g GiB</span>", at, y);
+            strbuf_printf(out, "<span class=\"y\" style=\"top:%.2f%%\">%.3g GiB</span>", at,
+                          ticks[i]);
         } else {
             strbuf_printf(
                 out, "<line class=\"grid\" y1=\"%.2f%%\" y2=\"%.2f%%\" x1=\"0\" x2=\"100%%\"/>", at,
@@ -263,14 +288,77 @@ static void put_front(StrBuf *out, const Plot *plot) {
     }
 }
 
-static void put_mark(StrBuf *out, const Plot *plot, const Found *found, const char *text,
-                     bool best) {
-    double x = x_percent(plot, seconds_of(found)), y = y_percent(plot, gib_of(found));
-    strbuf_printf(out,
-                  "<circle class=\"mark%s\" cx=\"%.2f%%\" cy=\"%.2f%%\" r=\"%d\"/>"
-                  "<text class=\"m\" x=\"%.2f%%\" y=\"%.2f%%\" dx=\"%d\" dy=\"%d\">%s</text>",
-                  best ? " best" : "", x, y, best ? 8 : 6, x, y, best ? -30 : 8, best ? 16 : -5,
-                  text);
+/* Where a label may be put, seen from its point. */
+static const struct {
+    int dx, dy;
+} LABEL_PLACES[] = {{8, -5},   {8, 15},  {-16, -5}, {-16, 15}, {10, 5},    {-18, 5},
+                    {-4, -11}, {-4, 21}, {14, -14}, {14, 22},  {-22, -14}, {-22, 22}};
+
+typedef struct Label {
+    double x, y; /* of its left end, in the pixels of a usual drawing */
+} Label;
+
+static Label label_at(double x_percent, double y_percent, int dx, int dy) {
+    const double width = 1050, height = 420;
+    return (Label){x_percent / 100 * width + dx, y_percent / 100 * height + dy};
+}
+
+static Label point_at(const Plot *plot, const LayoutFacts *of) {
+    return label_at(x_percent(plot, of->step_seconds), y_percent(plot, gib_of(of->found)), 0, 0);
+}
+
+/* Of labels, and of the points' circles. */
+static bool is_free(const Label *label, const Label *placed, int n, const Plot *plot) {
+    const SearchFacts *facts = plot->facts;
+    for (int i = 0; i < n; i++) {
+        if (fabs(label->x - placed[i].x) < 11 && fabs(label->y - placed[i].y) < 14) return false;
+    }
+    for (int i = -1; i < facts->n_others; i++) {
+        Label point = point_at(plot, i < 0 ? &facts->best : &facts->others[i]);
+        if (fabs(label->x + 4 - point.x) < 11 && fabs(label->y - 4 - point.y) < 9) return false;
+    }
+    return true;
+}
+
+static void put_mark(StrBuf *out, double x, double y, bool best) {
+    strbuf_printf(out, "<circle class=\"mark%s\" cx=\"%.2f%%\" cy=\"%.2f%%\" r=\"%d\"/>",
+                  best ? " best" : "", x, y, best ? 8 : 6);
+}
+
+static void put_label(StrBuf *out, double x, double y, int dx, int dy, const char *text) {
+    strbuf_printf(out, "<text class=\"m\" x=\"%.2f%%\" y=\"%.2f%%\" dx=\"%d\" dy=\"%d\">%s</text>",
+                  x, y, dx, dy, text);
+}
+
+/* The best and the runners-up, with their numbers beside one another where points are close. */
+static void put_marks(StrBuf *out, const Plot *plot) {
+    enum { N_PLACES = sizeof(LABEL_PLACES) / sizeof(*LABEL_PLACES), BEST_DX = -30, BEST_DY = 16 };
+    const SearchFacts *facts = plot->facts;
+    Label *placed = ARENA_ARRAY(facts->arena, Label, facts->n_others + 4);
+    double best_x = x_percent(plot, facts->best.step_seconds);
+    double best_y = y_percent(plot, gib_of(facts->best.found));
+    int n = 0;
+    for (int i = 0; i < 3; i++) { /* "best" is as wide as three numbers */
+        placed[n++] = label_at(best_x, best_y, BEST_DX + 11 * i, BEST_DY);
+    }
+    for (int i = 0; i < facts->n_others; i++) {
+        double x = x_percent(plot, facts->others[i].step_seconds);
+        double y = y_percent(plot, gib_of(facts->others[i].found));
+        int place = 0;
+        Label label = {0};
+        char text[16];
+        for (; place < N_PLACES; place++) {
+            label = label_at(x, y, LABEL_PLACES[place].dx, LABEL_PLACES[place].dy);
+            if (is_free(&label, placed, n, plot)) break;
+        }
+        if (place == N_PLACES) place = 0; /* all are taken: over another */
+        placed[n++] = label;
+        snprintf(text, sizeof(text), "%d", i + 2);
+        put_mark(out, x, y, false);
+        put_label(out, x, y, LABEL_PLACES[place].dx, LABEL_PLACES[place].dy, text);
+    }
+    put_mark(out, best_x, best_y, true);
+    put_label(out, best_x, best_y, BEST_DX, BEST_DY, "best");
 }
 
 /* Buttons that hide the points of a value. */
@@ -321,18 +409,13 @@ void html_put_candidates(StrBuf *out, const SearchFacts *facts) {
     strbuf_printf(out, "<line class=\"limit\" x1=\"0\" x2=\"100%%\" y1=\"%.2f%%\" y2=\"%.2f%%\"/>",
                   limit, limit);
     put_front(out, &plot);
-    for (int i = facts->n_others - 1; i >= 0; i--) {
-        char text[16];
-        snprintf(text, sizeof(text), "%d", i + 2);
-        put_mark(out, &plot, facts->others[i].found, text, false);
-    }
-    put_mark(out, &plot, facts->best.found, "best", true);
+    put_marks(out, &plot);
     strbuf_put(out, "<circle class=\"ring\" r=\"6\"/></svg>");
     put_axes(out, &plot, true);
-    strbuf_put(out, "<span class=\"xl\">seconds a step →</span><div class=\"tip\"></div></div>\n");
-    strbuf_put(out, "<p class=\"note\">Dashed: what a device can hold. Line: nothing has less of "
-                    "both. Numbers: runners-up. Marks are simulated; other points are priced by "
-                    "arithmetic, and may lie a little to the left.");
+    strbuf_put(out, "<span class=\"xl\">time of a step →</span><div class=\"tip\"></div></div>\n");
+    strbuf_put(out, "<p class=\"note\">Dashed: what a device can hold. Line: nothing simulated has "
+                    "less of both. Numbers: runners-up. Marks and the line are simulated; other "
+                    "points are priced by arithmetic, and may lie a little to the left or right.");
     char total[UNIT_TEXT];
     strbuf_printf(out, " %d of %s layouts are drawn", result->n_samples - plot.n_left_out,
                   unit_count((double)result->n_candidates, total));

@@ -1,8 +1,8 @@
 /* The predicted step of the best layout: what ran when, what memory it held, what was sent where.
  */
-#include "planner/show/show_search_page.h"
-
+#include "planner/cost/border_time.h"
 #include "planner/cost/shared_weights.h"
+#include "planner/show/show_search_page.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -101,11 +101,17 @@ static void put_memory(StrBuf *out, const SearchFacts *facts) {
 typedef struct LinkRow {
     const char *name, *what;
     double bytes; /* per step, of one rank */
-    int span;     /* ranks, in order, that a group or a pair of it covers */
+    int n_ranks;  /* of a group */
+    bool leaves;  /* the node */
+    const char *where;
 } LinkRow;
 
-/* Of a rank in the middle of the pipeline that has as many blocks as the fullest chunk. */
-static int find_links(const SearchFacts *facts, LinkRow *rows) {
+static const char *where_text(bool leaves) {
+    return leaves ? "network" : "inside the node";
+}
+
+/* Of a rank of the first stage. */
+static double tensor_bytes(const SearchFacts *facts, double *out_gradients) {
     const ModelCosts *costs = facts->report->costs;
     const LayoutCost *layout = facts->report->layout;
     const Found *best = facts->best.found;
@@ -128,54 +134,90 @@ static int find_links(const SearchFacts *facts, LinkRow *rows) {
         find_weight_chunks(weight, best->split, of->p, of->n_chunks, chunks);
         if (chunks[0] >= 0) gradients += (double)weight->cost.gradient_bytes;
     }
-    int n = 0;
+    *out_gradients = gradients;
+    return tensor * of->n_micro;
+}
+
+/* Messages between stages over borders that leave the node, or that do not: what a rank of the
+ * stage with most of them sends and receives. Several chunks make a ring of stages. */
+static bool find_borders(const SearchFacts *facts, bool leaves, LinkRow *out) {
+    const Candidate *of = &facts->best.found->candidate;
+    Placement place = {facts->cluster->node.n_devices, of->t, of->d, of->p};
+    int n_borders = of->n_chunks > 1 ? of->p : of->p - 1, n_such = 0, n_most = 0, before = 0;
+    for (int s = 0; s < of->p; s++) { /* `before`: of the border to the stage before */
+        int rounds = s + 1 < of->p ? of->n_chunks : of->n_chunks - 1;
+        bool such = s < n_borders && border_crosses(&place, s) == leaves;
+        if (s == 0 && of->n_chunks > 1 && border_crosses(&place, of->p - 1) == leaves) {
+            before = of->n_chunks - 1;
+        }
+        int here = such ? rounds : 0;
+        if (before + here > n_most) n_most = before + here;
+        n_such += such;
+        before = here;
+    }
+    if (n_such == 0) return false;
+    double bytes = 2.0 * (double)facts->report->layout->border_bytes * of->n_micro * n_most;
+    *out = (LinkRow){"pipeline", "activations forward, gradients backward",
+                     bytes,      of->p,
+                     leaves,     where_text(leaves)};
+    if (n_such < n_borders) {
+        out->where = arena_printf(facts->arena, "%s: %d of %d borders", where_text(leaves), n_such,
+                                  n_borders);
+    }
+    return true;
+}
+
+static int find_links(const SearchFacts *facts, LinkRow *rows) {
+    const Candidate *of = &facts->best.found->candidate;
+    int n = 0, n_per_node = facts->cluster->node.n_devices;
+    double gradients, tensor = tensor_bytes(facts, &gradients);
     if (of->t > 1) {
+        bool leaves = of->t > n_per_node;
         rows[n++] = (LinkRow){"tensor", "activations and their gradients, whole tensors",
-                              tensor * of->n_micro, of->t};
+                              tensor,   of->t,
+                              leaves,   where_text(leaves)};
     }
     if (of->d > 1) {
+        bool leaves = of->t * of->d > n_per_node;
         rows[n++] =
-            (LinkRow){"data", of->zero ? "gradients; updated weights come back" : "gradients",
-                      gradients, of->t * of->d};
+            (LinkRow){"data",    of->zero ? "gradients; updated weights come back" : "gradients",
+                      gradients, of->d,
+                      leaves,    where_text(leaves)};
     }
-    if (of->p > 1) {
-        rows[n++] = (LinkRow){"pipeline", "activations forward, gradients backward",
-                              2.0 * (double)layout->border_bytes * of->n_micro * of->n_chunks,
-                              2 * of->t * of->d};
+    for (int leaves = 0; leaves < 2 && of->p > 1; leaves++) {
+        n += find_borders(facts, leaves, &rows[n]);
     }
     return n;
 }
 
 static void put_traffic(StrBuf *out, const SearchFacts *facts) {
     LinkRow rows[4];
-    const Candidate *of = &facts->best.found->candidate;
-    int n = find_links(facts, rows), n_per_node = facts->cluster->node.n_devices;
+    int n = find_links(facts, rows);
     double most = 1, sums[2] = {0};
     for (int i = 0; i < n; i++) {
         if (rows[i].bytes > most) most = rows[i].bytes;
     }
     html_open_section(out, "traffic", "Traffic by link",
-                      "What a rank of the first stage takes part in per step. Ranks sit t "
-                      "innermost, then d, then p: what fits into a node stays on its links.");
+                      "What a rank takes part in per step: of the first stage; between stages, of "
+                      "the one with most such borders. Ranks sit t innermost, then d, then p: what "
+                      "fits into a node stays on its links.");
     strbuf_put(out, "<table><tr><th>Axis</th><th class=\"l\">What</th><th>Group</th>"
                     "<th class=\"l\">Link</th><th>Bytes a step</th><th></th></tr>\n");
     for (int i = 0; i < n; i++) {
         char text[UNIT_TEXT];
-        bool leaves = rows[i].span > n_per_node;
-        sums[leaves] += rows[i].bytes;
-        int size = i == 0 && of->t > 1 ? of->t : rows[i].name[0] == 'd' ? of->d : of->p;
+        sums[rows[i].leaves] += rows[i].bytes;
         strbuf_printf(
             out,
             "<tr><td>%s</td><td class=\"l\">%s</td><td>%d ranks</td><td class=\"l\">%s"
             "</td><td>%s</td><td class=\"w\"><div class=\"bar\"><i style=\"width:%.2f%%\">"
             "</i></div></td></tr>\n",
-            rows[i].name, rows[i].what, size, leaves ? "network" : "inside the node",
+            rows[i].name, rows[i].what, rows[i].n_ranks, rows[i].where,
             unit_bytes(rows[i].bytes, text), 100 * rows[i].bytes / most);
     }
     char a[UNIT_TEXT], b[UNIT_TEXT];
     strbuf_printf(out,
-                  "</table><p class=\"note\">%s inside the node, %s over the network, per rank and "
-                  "step.</p>",
+                  "</table><p class=\"note\">At most %s inside the node and %s over the network, "
+                  "per rank and step.</p>",
                   unit_bytes(sums[0], a), unit_bytes(sums[1], b));
     html_close_section(out);
 }

@@ -60,7 +60,7 @@ static void put_layout(StrBuf *out, const SearchFacts *facts) {
 static void put_predictions(StrBuf *out, const SearchFacts *facts) {
     const LayoutFacts *best = &facts->best;
     const StepCost *cost = &best->found->cost;
-    char a[UNIT_TEXT], b[UNIT_TEXT];
+    char a[UNIT_TEXT], b[UNIT_TEXT], c[UNIT_TEXT];
     put_label(out, "predicted");
     strbuf_printf(out, "%s a step, %s tokens/s, bubble %.1f %% (%s)\n", unit_us(cost->step_us, a),
                   unit_count(best->tokens_per_second, b), 100 * cost->bubble_fraction,
@@ -76,9 +76,9 @@ static void put_predictions(StrBuf *out, const SearchFacts *facts) {
     strbuf_put(out, "\n");
     if (best->days > 0) {
         put_label(out, "training");
-        strbuf_printf(out, "%s tokens take %.*f days, %s device-hours",
-                      unit_count(facts->report->days_tokens, a), best->days < 100 ? 1 : 0,
-                      best->days, unit_count(best->days * 24 * facts->report->request->n_ranks, b));
+        strbuf_printf(out, "%s tokens take %s days, %s device-hours",
+                      unit_count(facts->report->days_tokens, a), days_text(best->days, c),
+                      unit_count(best->days * 24 * facts->report->request->n_ranks, b));
         if (best->price > 0) {
             strbuf_printf(out, ", %s ", unit_count(best->price, a));
             lines_put_name(out, facts->cluster->currency, 8);
@@ -156,7 +156,7 @@ static void put_pareto(StrBuf *out, const SearchFacts *facts) {
     int n = facts->n_pareto - 1;
     if (n <= 0) return;
     int n_shown = n < MOST_PARETO ? n : MOST_PARETO;
-    put_rows_head(out, "Less memory for more time (nothing else has less of both)");
+    put_rows_head(out, "Less memory for more time (nothing simulated has less of both)");
     for (int i = 0; i < n_shown; i++) {
         put_row(out, &rows[n_shown > 1 ? i * (n - 1) / (n_shown - 1) : 0]);
     }
@@ -233,6 +233,8 @@ static void put_foot(StrBuf *out, const SearchFacts *facts) {
                     arena_printf(facts->arena, "not within what predictions were compared with: %s",
                                  facts->best.found->why));
     }
+    if (result->remark) put_wrapped(out, "ranks", result->remark);
+    if (facts->cut_short) put_wrapped(out, "cut short", facts->cut_short);
     for (int i = 0; i < report->n_warnings; i++) put_wrapped(out, "warning", report->warnings[i]);
 }
 
@@ -264,6 +266,20 @@ static void put_graphs(StrBuf *out, const SearchRequest *request, const SearchRe
                   request->micro_batch != ANY ? "a larger --micro-batch or " : "");
 }
 
+static void put_no_ranks(StrBuf *out, const SearchRequest *request, const Cluster *cluster) {
+    if (cluster->max_devices <= 0) {
+        strbuf_put(out, "more ranks alone would not do, as far as was looked");
+    } else if (request->n_ranks >= cluster->max_devices) {
+        strbuf_printf(out, "the cluster has no more than %" PRId64 " device%s",
+                      cluster->max_devices, cluster->max_devices == 1 ? "" : "s");
+    } else {
+        strbuf_printf(out,
+                      "nor would more of the cluster's %" PRId64 " devices do, as far as was "
+                      "looked",
+                      cluster->max_devices);
+    }
+}
+
 void show_search_nothing(StrBuf *out, const SearchRequest *request, const SearchResult *result,
                          const Cluster *cluster) {
     char missing[UNIT_TEXT], limit[UNIT_TEXT], text[LAYOUT_TEXT];
@@ -278,6 +294,6 @@ void show_search_nothing(StrBuf *out, const SearchRequest *request, const Search
     if (result->least_ranks > 0) {
         strbuf_printf(out, "--ranks %d would do", result->least_ranks);
     } else {
-        strbuf_put(out, "more ranks alone would not do, as far as was looked");
+        put_no_ranks(out, request, cluster);
     }
 }

@@ -112,9 +112,13 @@ static void put_head(StrBuf *out, const Facts *facts) {
     }
     put_label(out, "predicted");
     double step_us = facts->sim->step_us;
-    strbuf_printf(out, "%s a step, %s tokens/s, bubble %.1f %%; rank: ", unit_us(step_us, a),
+    strbuf_printf(out, "%s a step, %s tokens/s, bubble %.1f %%", unit_us(step_us, a),
                   unit_count(step_us > 0 ? facts->n_tokens / step_us * 1e6 : 0, b),
                   100 * facts->sim->bubble_fraction);
+    if (facts->sim->message_fraction >= 0.0005) {
+        strbuf_printf(out, ", waiting for messages %.1f %%", 100 * facts->sim->message_fraction);
+    }
+    strbuf_put(out, "; rank: ");
     put_name(out, facts->device->name, NAME_COLUMNS - 10);
     strbuf_put(out, "\n");
     if (facts->device->profile) {

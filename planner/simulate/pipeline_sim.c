@@ -290,6 +290,22 @@ bool pipeline_sim_run(PipelineSim *sim, const PipelineLoad *load, PipelineResult
     return true;
 }
 
+PipelineStage pipeline_mean(const PipelineResult *result) {
+    PipelineStage mean = {0};
+    for (int stage = 0; stage < result->p; stage++) {
+        const PipelineStage *of = &result->stages[stage];
+        mean.compute_us += of->compute_us / result->p;
+        mean.tensor_us += of->tensor_us / result->p;
+        mean.pipeline_us += of->pipeline_us / result->p;
+        mean.bubble_us += of->bubble_us / result->p;
+        mean.data_us += of->data_us / result->p;
+        mean.update_us += of->update_us / result->p;
+        mean.idle_us += of->idle_us / result->p;
+        mean.send_us += of->send_us / result->p;
+    }
+    return mean;
+}
+
 int pipeline_memory_curve(const PipelineResult *result, const PipelineLoad *load, int stage,
                           MemoryPoint *out) {
     const PipelineList *list = &result->lists[stage];

@@ -126,6 +126,10 @@ void *pipeline_sim_scratch(PipelineSim *sim, size_t bytes);
  * `sim`'s until the next run. */
 bool pipeline_sim_run(PipelineSim *sim, const PipelineLoad *load, PipelineResult *out, Diag *diag);
 
+/* The first seven of PipelineStage, and send_us, as means over stages. The bubble, as a share of
+ * the step, is (bubble_us + idle_us) / step_us of it: idle time of all stages over p steps. */
+PipelineStage pipeline_mean(const PipelineResult *result);
+
 /* What a stage holds from `us` on, until the next point. */
 typedef struct MemoryPoint {
     double us, bytes;

@@ -87,8 +87,13 @@ static void price_update(PlanLoad *to, const Simulation *sim, Arena *arena) {
     to->load.n_parts = N_UPDATE_PARTS;
 }
 
+/* 0 where a device without a rate makes times endless. */
+static double share(double part_us, double all_us) {
+    return part_us > 0 && part_us < all_us ? part_us / all_us : 0;
+}
+
 static void take_results(Simulation *sim, const PipelineResult *result) {
-    double used_us = 0, all_us = result->step_us * result->p;
+    PipelineStage mean = pipeline_mean(result);
     sim->step_us = result->step_us;
     sim->n_spans = result->n_spans, sim->spans = result->spans;
     sim->n_messages = result->n_messages, sim->messages = result->messages;
@@ -100,9 +105,9 @@ static void take_results(Simulation *sim, const PipelineResult *result) {
         to->first_span = from->first_span;
         to->idle_us = sim->step_us - to->busy_us - to->send_us;
         if (to->idle_us < 0) to->idle_us = 0; /* rounding */
-        used_us += to->busy_us + to->send_us;
     }
-    sim->bubble_fraction = all_us > 0 && used_us < all_us ? 1 - used_us / all_us : 0;
+    sim->bubble_fraction = share(mean.bubble_us + mean.idle_us, sim->step_us);
+    sim->message_fraction = share(mean.pipeline_us, sim->step_us);
 }
 
 /* How much longer everything takes where ranks take turns on too few cores: while one waits for

@@ -17,8 +17,9 @@ typedef struct StageTimes {
 typedef struct Simulation {
     const Plan *plan;
     double step_us;
-    double bubble_fraction; /* of all stages' time, what no stage computes or sends in */
-    ProgramCost *costs;     /* per program */
+    /* Of all stages' time: waiting for other stages, were messages free; and for messages. */
+    double bubble_fraction, message_fraction;
+    ProgramCost *costs; /* per program */
     StageTimes *stages;
     int n_spans, n_messages;
     const TaskSpan *spans;       /* by stage, then task */

@@ -192,29 +192,20 @@ static int stage_ranks_in_node(const CandidateLoad *of) {
     return n_ranks < n_node ? n_ranks : n_node;
 }
 
-static bool border_crosses(const CandidateLoad *of, int stage) {
-    const Candidate *candidate = of->candidate;
-    if (stage + 1 < candidate->p) return placement_border_crosses(&of->placement, stage);
-    return candidate->t * candidate->d * candidate->p > of->placement.n_per_node; /* to stage 0 */
-}
-
 /* Stages that send through the same network cards have one wire out of the node; each stage has
  * another within it. Returns the wire of the stage's cards. */
-static int number_wires(const CandidateLoad *of, int stage, int *last_card, int *n_wires) {
-    const Cluster *cluster = of->costs->cluster;
-    int64_t n_before = (int64_t)stage * of->candidate->t * of->candidate->d;
-    int64_t card = cluster->node.n_devices > 0 && cluster->network.n_nics > 0
-                       ? n_before * cluster->network.n_nics / cluster->node.n_devices
-                       : stage;
+static int number_wires(const CandidateLoad *of, int stage, int64_t *last_card, int *n_wires) {
+    int64_t card = border_card(of->costs->cluster, &of->placement, stage);
     if (stage == 0 || card != *last_card) (*n_wires)++;
-    *last_card = (int)card;
+    *last_card = card;
     return *n_wires - 1;
 }
 
 static void price_links(CandidateLoad *of) {
     const Cluster *cluster = of->costs->cluster;
     PipelineLoad *load = &of->load;
-    int p = of->candidate->p, n_borders = of->candidate->n_chunks > 1 ? p : p - 1, last_card = 0;
+    int p = of->candidate->p, n_borders = of->candidate->n_chunks > 1 ? p : p - 1;
+    int64_t last_card = 0;
     BorderTime time[2];
     load->send = cluster->software.overlaps_pipeline ? SEND_OVERLAPPED : SEND_ARRIVES;
     load->links = of->links;
@@ -228,7 +219,7 @@ static void price_links(CandidateLoad *of) {
         for (int backward = 0; backward < 2; backward++) {
             int border = backward ? (s + p - 1) % p : s;
             if (border >= n_borders) continue;
-            bool crosses = border_crosses(of, border);
+            bool crosses = border_crosses(&of->placement, border);
             of->links[load->n_links++] = (PipelineLink){.from = s,
                                                         .to = backward ? border : (s + 1) % p,
                                                         .backward = backward,
@@ -357,14 +348,16 @@ bool simulate_candidate(PipelineSim *sim, const ModelCosts *costs, const LayoutC
     PipelineResult result;
     const PipelineLoad *load = candidate_load(sim, NULL, costs, layout, candidate, split);
     if (!pipeline_sim_run(sim, load, &result, diag)) return false;
-    const PipelineStage *of = &result.stages[result.busiest];
+    PipelineStage mean = pipeline_mean(&result);
+    const PipelineStage *busiest = &result.stages[result.busiest];
     out->step_us = result.step_us;
-    out->compute_us = of->compute_us;
-    out->tensor_us = of->tensor_us;
-    out->pipeline_us = of->pipeline_us;
-    out->bubble_us = of->bubble_us + of->idle_us;
-    out->data_us = of->data_us;
-    out->update_us = of->update_us;
+    out->compute_us = mean.compute_us;
+    out->tensor_us = mean.tensor_us;
+    out->pipeline_us = mean.pipeline_us;
+    out->bubble_us = mean.bubble_us + mean.idle_us;
+    out->wait_us = busiest->bubble_us + busiest->idle_us;
+    out->data_us = mean.data_us;
+    out->update_us = mean.update_us;
     out->bubble_fraction = out->step_us > 0 ? out->bubble_us / out->step_us : 0;
     return true;
 }

@@ -6,7 +6,8 @@
  * apart, by sweeping over time with the living storages ordered by address.
  *
  * An accumulator is read for the last time in the update, and the next step overwrites it: after
- * that the update may use its memory for values of its own.
+ * that the update may use its memory for values of its own. One that nothing is added to is never
+ * overwritten and has to stay the zero that it was at the start.
  *
  * Time is 2 * id + 1 at node `id`; what a receive or the host writes before a segment starts is
  * there at 2 * (first id of the segment), what they read after it lives to 2 * (last id) + 2.
@@ -33,6 +34,7 @@ typedef struct Lifetimes {
     int n_storages;
     int *storage_of; /* by value index */
     int segment_first[N_SEGMENTS], segment_last[N_SEGMENTS];
+    bool *written; /* by node: does another update it in place? */
 } Lifetimes;
 
 static int value_index(Value value) {
@@ -100,7 +102,8 @@ static int find_taken(Lifetimes *l, const Node *node, int output, const Buffer *
          * share overwrites it, so the update may use its memory. */
         const Node *first = l->storages[index].first_value.node;
         bool free_to_use = node->phase == PHASE_UPDATE &&
-                           (first->op == OP_ACCUMULATOR || !(OPS[first->op].flags & PERSISTENT));
+                           (first->op == OP_ACCUMULATOR ? l->written[first->id]
+                                                        : !(OPS[first->op].flags & PERSISTENT));
         if (alias < 0 && buffer->region == REGION_PERSISTENT && !free_to_use) continue;
         if (may_take(l, node, output, i)) return index;
     }
@@ -113,7 +116,8 @@ static void set_persistent_life(const Lifetimes *l, const Node *node, Storage *s
     storage->first = -1;
     storage->last = INT_MAX;
     int update = l->segment_first[N_SEGMENTS - 1];
-    bool ends = node->op == OP_ACCUMULATOR && node_string(node, ATTR_of)[0] && update >= 0;
+    bool ends = node->op == OP_ACCUMULATOR && node_string(node, ATTR_of)[0] && update >= 0 &&
+                l->written[node->id];
     if (ends) storage->last = 2 * update;
 }
 
@@ -246,11 +250,17 @@ void verify_lifetimes(Verifier *v, int stage) {
     Lifetimes l = {.v = v, .stage = stage, .program = program, .graph = graph};
     l.storages = ARENA_ARRAY(v->scratch, Storage, n_values + 1);
     l.storage_of = ARENA_ARRAY(v->scratch, int, n_values + 1);
+    l.written = ARENA_ARRAY(v->scratch, bool, graph->n_nodes + 1);
     for (int s = 0; s < N_SEGMENTS; s++) l.segment_first[s] = -1;
     for (int n = 0; n < graph->n_nodes; n++) {
-        int segment = verify_segment(graph->nodes[n]);
+        const Node *node = graph->nodes[n];
+        int segment = verify_segment(node);
         if (l.segment_first[segment] < 0) l.segment_first[segment] = n;
         l.segment_last[segment] = n;
+        for (int k = 0; k < node->n_outputs; k++) {
+            int alias = op_alias(node, k);
+            if (alias >= 0) l.written[node->inputs[alias].node->id] = true;
+        }
     }
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];

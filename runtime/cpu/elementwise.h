@@ -32,6 +32,7 @@
 /* X(NAME, name, number of operands, value of operands x, y, z and immediate imm).
  * The gradients take the forward's operands, then dy. gelu is the tanh approximation, gelu_erf the
  * exact one. maximum hands NaN on; its gradient (of x, given x, y, dy) is halved where x = y.
+ * sign of 0 is 0 and of NaN NaN; round takes halves to the even number.
  * dropout, imm = p: keeps x / (1 - p) where the element's uniform is >= p, else 0; while training.
  */
 #define ELEMENTWISE_OPS(X)                                                                         \
@@ -61,6 +62,11 @@
     X(RELU_GRAD, relu_grad, 2, x > 0.0f ? y : 0.0f)                                                \
     X(MAXIMUM, maximum, 2, vmath_maximum(x, y))                                                    \
     X(MAXIMUM_GRAD, maximum_grad, 3, z *vmath_maximum_slope(x, y))                                 \
+    X(MINIMUM, minimum, 2, -vmath_maximum(-x, -y))                                                 \
+    X(ABS, abs, 1, fabsf(x))                                                                       \
+    X(SIGN, sign, 1, x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x)                                       \
+    X(ROUND, round, 1, rintf(x))                                                                   \
+    X(STOP_GRADIENT, stop_gradient, 1, x)                                                          \
     X(DROPOUT, dropout, 1, x)                                                                      \
     X(TO_BF16, to_bf16, 1, x)                                                                      \
     X(TO_F16, to_f16, 1, x)                                                                        \

@@ -112,6 +112,9 @@ static Control *create(const ControlOptions *options) {
     pthread_condattr_destroy(&attributes);
     pthread_mutex_init(&control->lock, NULL);
     control->options = *options;
+    if (options->stuck_s > 0) { /* only heartbeats tell */
+        control->options.heartbeat_s = fmin(options->heartbeat_s, options->stuck_s / 4);
+    }
     snprintf(control->master_host, sizeof control->master_host, "%s", options->master_host);
     snprintf(control->host, sizeof control->host, "%s", options->host);
     snprintf(control->job, sizeof control->job, "%s", options->job);
@@ -310,18 +313,20 @@ static bool join_hub(Control *control, double deadline, WaitLines *lines, Diag *
             link_destroy(link);
             if (answer == ANSWER_REFUSED) {
                 diag_error(diag, NO_LOC, "rank %d was refused by rank 0 at %s:%d: %s",
-                           options->rank, control->master_host, options->port, why);
+                           options->rank, launch_show_host(control->master_host).text,
+                           options->port, why);
                 return false;
             }
         }
         if (line_is_due(lines, control)) {
             fprintf(options->stream, "perilune: rank %d waits for rank 0 at %s:%d: %s\n",
-                    options->rank, control->master_host, options->port, why);
+                    options->rank, launch_show_host(control->master_host).text, options->port, why);
         }
         left = deadline - socket_now();
         if (left <= 0) {
             diag_error(diag, NO_LOC, "rank %d found no rank 0 at %s:%d within %.3g s: %s",
-                       options->rank, control->master_host, options->port, options->connect_s, why);
+                       options->rank, launch_show_host(control->master_host).text, options->port,
+                       options->connect_s, why);
             return false;
         }
         pause_for(fmin(pause, left));

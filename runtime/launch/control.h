@@ -3,11 +3,11 @@
  * Rank 0 listens, all others connect to it (a star). Small collectives, deadlines, and a watch over
  * every rank: one service thread per process keeps all sockets, sends heartbeats, and on rank 0
  * judges. A rank whose connection closes, or from which nothing came for lost_s, is lost; one whose
- * progress does not move for stuck_s is stuck, unless it only waits for others. What a rank "was
- * in" is what its last heartbeat said. Rank 0 then tells all why, and the job has failed: on every
- * rank the operation under way and all later ones return false, control_failed says why, and
- * on_failure is called once. A rank that loses rank 0 comes to that end by itself. A failed job
- * stays failed.
+ * progress does not move for stuck_s, as its own heartbeats say, is stuck, unless it only waits for
+ * others. What a rank "was in" is what its last heartbeat said. Rank 0 then tells all why, and the
+ * job has failed: on every rank the operation under way and all later ones return false,
+ * control_failed says why, and on_failure is called once. A rank that loses rank 0 comes to that
+ * end by itself. A failed job stays failed.
  *
  *     rank 3 (gpu-a2) was lost at step 12: was in B0.5 all_reduce of blocks.1.mlp.w1,
  *     models/gpt.lua:42 (its connection closed)
@@ -50,7 +50,7 @@ typedef struct ControlOptions {
     uint64_t fingerprint; /* of the plan */
     double connect_s;     /* for all ranks to come together */
     double operation_s;   /* for one operation */
-    double heartbeat_s;   /* between heartbeats */
+    double heartbeat_s;   /* between heartbeats; at most stuck_s / 4, if that is set */
     double lost_s;        /* without any message */
     double stuck_s;       /* without progress; 0: not watched */
     FILE *stream;         /* where lines about waiting go; NULL: nowhere */

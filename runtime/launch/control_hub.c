@@ -129,7 +129,8 @@ static void welcome(Control *control, Link *link, const Hello *hello) {
     forget_guest(control, link);
     member->joined = true;
     member->link = link;
-    member->progress = (ProgressRecord){.step = -1, .since = socket_now()};
+    member->told = socket_now();
+    member->progress = (ProgressRecord){.step = -1, .since = member->told};
     snprintf(member->host, sizeof member->host, "%s", hello->host);
     link->rank = (int)hello->rank;
     link->reader.max_bytes = CONTROL_MAX_BYTES + 4 * (size_t)control->options.world + 4096;
@@ -341,7 +342,8 @@ void hub_receive(Control *control, Link *link, const Message *message) {
     Request request = {0};
     bool understood = false;
     if (message->kind == MESSAGE_HEARTBEAT) {
-        understood = control_get_progress(&cursor, &member->progress, socket_now());
+        member->told = socket_now();
+        understood = control_get_progress(&cursor, &member->progress, member->told);
     } else if (message->kind == MESSAGE_REQUEST) {
         understood = parse_request(control, link->rank, message, &request);
         if (understood) hub_submit(control, link->rank, &request);
@@ -366,12 +368,13 @@ static bool is_watched(const Control *control, int rank) {
 /* When one rank stops, those that wait for it stop too, some before it. So a rank that waits is not
  * to blame unless all do, and have for as long: then nothing will ever come. Of those to blame the
  * one that has been still the longest. -1: nobody is stuck. */
-static int find_stuck(const Control *control, double now) {
+static int find_stuck(const Control *control) {
     int culprit = -1, waiter = -1;
     bool all_wait = true;
     for (int i = 0; i < control->n_members; i++) {
         const ProgressRecord *progress = &control->members[i].progress;
-        bool still = now - progress->since >= control->options.stuck_s;
+        /* By its own word: since its last heartbeat it may have moved. */
+        bool still = control->members[i].told - progress->since >= control->options.stuck_s;
         all_wait = all_wait && is_watched(control, i) && progress->waits && still;
         if (!is_watched(control, i) || !still) continue;
         int *worst = progress->waits ? &waiter : &culprit;
@@ -380,14 +383,14 @@ static int find_stuck(const Control *control, double now) {
     return culprit < 0 && all_wait ? waiter : culprit;
 }
 
-static void fail_stuck(Control *control, int rank, double now) {
+static void fail_stuck(Control *control, int rank) {
     const ProgressRecord *progress = &control->members[rank].progress;
     StrBuf text = strbuf_create();
     int n_others = 0;
     control_name_rank(control, rank, &text);
     strbuf_put(&text, " is stuck");
     put_place(progress, "has been", &text);
-    strbuf_printf(&text, " for %.3g s", now - progress->since);
+    strbuf_printf(&text, " for %.3g s", control->members[rank].told - progress->since);
     for (int i = 0; i < control->n_members && n_others < MAX_SHOWN_OTHERS; i++) {
         if (i == rank || !is_watched(control, i)) continue;
         strbuf_put(&text, n_others++ ? ", " : " (others: ");
@@ -421,9 +424,9 @@ static void fail_late(Control *control, int rank, double now) {
 void hub_judge(Control *control, double now) {
     if (atomic_load(&control->failed) || control->closed) return;
     if (control->options.stuck_s > 0) {
-        int stuck = find_stuck(control, now);
+        int stuck = find_stuck(control);
         if (stuck >= 0) {
-            fail_stuck(control, stuck, now);
+            fail_stuck(control, stuck);
             return;
         }
     }

@@ -64,6 +64,7 @@ typedef struct Member {
     Link *link; /* NULL: this process, or gone */
     char host[CONTROL_HOST_BYTES];
     ProgressRecord progress; /* `since` by this process' clock */
+    double told;             /* when it said so */
     Request request;
 } Member;
 

@@ -93,7 +93,10 @@ bool control_get_progress(Cursor *cursor, ProgressRecord *out, double now) {
 
 static void send_heartbeats(Control *control, double now) {
     const ProgressRecord *own = mailbox_read(&control->mailbox);
-    if (control_is_hub(control)) control->members[0].progress = *own;
+    if (control_is_hub(control)) {
+        control->members[0].progress = *own;
+        control->members[0].told = now;
+    }
     if (now < control->next_heartbeat) return;
     control->next_heartbeat = now + control->options.heartbeat_s;
     for (int i = 0; i < control->n_members; i++) {
@@ -317,6 +320,7 @@ void *control_serve(void *argument) {
         pthread_mutex_lock(&control->lock);
         double now = socket_now();
         if (rc > 0) handle(control, &polled, now);
+        flush_and_sweep(control); /* what was just submitted is no reason to skip a heartbeat */
         send_heartbeats(control, now);
         watch(control, before);
         flush_and_sweep(control);

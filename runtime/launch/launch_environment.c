@@ -195,6 +195,16 @@ static bool read_torchrun_local(const Variables *variables, LaunchEnvironment *o
            check_local(variables, "LOCAL_RANK", "LOCAL_WORLD_SIZE", out);
 }
 
+/* PyTorchJob's first operator tells rank 0 that it is at "localhost", and the others the name of
+ * its pod: it must listen for them too. */
+static void open_pod(const Variables *variables, LaunchEnvironment *out) {
+    bool alone = out->world == 1 || find(variables, "LOCAL_WORLD_SIZE");
+    if (alone || out->rank != 0 || !find(variables, "KUBERNETES_SERVICE_HOST")) return;
+    if (strcmp(out->master_host, "localhost") != 0) return;
+    snprintf(out->master_host, sizeof out->master_host, "%s", out->host);
+    out->local_world = 1;
+}
+
 static bool read_torchrun(const Variables *variables, LaunchEnvironment *out) {
     const char *agent_store = find(variables, "TORCHELASTIC_USE_AGENT_STORE");
     out->kind = LAUNCH_TORCHRUN;
@@ -207,6 +217,7 @@ static bool read_torchrun(const Variables *variables, LaunchEnvironment *out) {
     if (agent_store && strcmp(agent_store, "True") == 0) {
         out->port = out->port == MAX_PORT ? MAX_PORT - 1 : out->port + 1;
     }
+    open_pod(variables, out);
     return read_job(variables, find(variables, "TORCHELASTIC_RUN_ID"), NULL, out);
 }
 
@@ -258,9 +269,27 @@ static bool read_hydra(const Variables *variables, LaunchEnvironment *out) {
 
 /* --- Slurm --- */
 
+/* The numbers from here on are no steps of srun's: 0xfffffffa is salloc's own shell, then come
+ * batch scripts and what is below them (slurm.h). */
+static const int64_t FIRST_SPECIAL_STEP = 0xfffffffa;
+
 static const char *slurm_step(const Variables *variables) {
     const char *name;
     return find_either(variables, "SLURM_STEP_ID", "SLURM_STEPID", &name);
+}
+
+/* A batch script and salloc's shell are "rank 0 of all" too, and would wait for the others for
+ * ever. */
+static bool check_started_by_srun(const Variables *variables, const LaunchEnvironment *launch) {
+    const char *step = slurm_step(variables);
+    int64_t number;
+    bool special = step && parse_number(step, FIRST_SPECIAL_STEP, INT64_MAX, &number);
+    if (launch->world == 1 || (step && !special)) return true;
+    diag_error(variables->diag, NO_LOC,
+               "SLURM_NTASKS is '%d', but SLURM_STEP_ID is %s%s: this process was not started by "
+               "srun; use srun, or set RANK=0 WORLD_SIZE=1 to run alone",
+               launch->world, step ? show(step).text : "not set", step ? ", salloc's own" : "");
+    return false;
 }
 
 /* How many tasks of the step run on this node. */
@@ -311,6 +340,14 @@ static bool read_slurm_master(const Variables *variables, LaunchEnvironment *out
     if (out->master_host[0] || !list || out->local_world == out->world) {
         return settle_master_host(variables, "SLURM_NTASKS", "set it to the host of rank 0", out);
     }
+    const char *distribution = find(variables, "SLURM_DISTRIBUTION");
+    /* The list is sorted all the same. */
+    if (distribution && strcmp(distribution, "arbitrary") == 0) {
+        diag_error(variables->diag, NO_LOC,
+                   "SLURM_DISTRIBUTION is 'arbitrary': rank 0 need not be on the first host of the "
+                   "step; set MASTER_ADDR to the host of rank 0");
+        return false;
+    }
     if (!nodelist_find_host(list, 0, out->master_host, sizeof out->master_host, &n_hosts, &why)) {
         diag_error(variables->diag, NO_LOC, "%s is '%s': %s", name, show(list).text, why);
         return false;
@@ -324,14 +361,7 @@ static bool read_slurm(const Variables *variables, LaunchEnvironment *out) {
     out->kind = LAUNCH_SLURM;
     out->port = LAUNCH_DEFAULT_PORT;
     if (!read_rank(variables, "SLURM_PROCID", "SLURM_NTASKS", out)) return false;
-    /* A batch script itself is "rank 0 of all" too, and would wait for the others for ever. */
-    if (out->world > 1 && !step) {
-        diag_error(variables->diag, NO_LOC,
-                   "SLURM_NTASKS is '%d', but SLURM_STEP_ID is not set: this process was not "
-                   "started by srun; use srun, or set RANK=0 WORLD_SIZE=1 to run alone",
-                   out->world);
-        return false;
-    }
+    if (!check_started_by_srun(variables, out)) return false;
     if (out->world > 1 || find(variables, "SLURM_LOCALID")) {
         if (!read_needed(variables, "SLURM_LOCALID", "SLURM_PROCID", 0, LAUNCH_MAX_RANKS - 1,
                          &out->local_rank)) {
@@ -358,8 +388,11 @@ static bool read_slurm(const Variables *variables, LaunchEnvironment *out) {
 
 /* --- entry --- */
 
-/* With srun --mpi=pmi2 tasks have PMI's variables too, and they say the same. */
+/* With srun --mpi=pmi2 tasks have PMI's variables too, and they say the same. So may chance have it
+ * where srun has started hydra's proxies and these the processes: they then have hydra's own too.
+ */
 static bool slurm_says_the_same(const Variables *variables) {
+    if (find(variables, "MPI_LOCALRANKID")) return false;
     const char *rank = find(variables, "SLURM_PROCID"), *pmi_rank = find(variables, "PMI_RANK");
     const char *size = find(variables, "SLURM_NTASKS"), *pmi_size = find(variables, "PMI_SIZE");
     return rank && size && pmi_rank && pmi_size && strcmp(rank, pmi_rank) == 0 &&
@@ -395,6 +428,14 @@ bool launch_read_environment(LaunchEnvironment *out, Diag *diag) {
     return launch_read(out, lookup_environment, NULL, diag);
 }
 
+ShownHost launch_show_host(const char *host) {
+    ShownHost shown;
+    bool numeric_v6 = strchr(host, ':') != NULL;
+    snprintf(shown.text, sizeof shown.text, "%s%.*s%s", numeric_v6 ? "[" : "",
+             LAUNCH_HOST_BYTES - 1, host, numeric_v6 ? "]" : "");
+    return shown;
+}
+
 void launch_describe(const LaunchEnvironment *launch, StrBuf *out) {
     static const char *const starters[] = {
         [LAUNCH_ALONE] = "",
@@ -407,9 +448,8 @@ void launch_describe(const LaunchEnvironment *launch, StrBuf *out) {
         strbuf_printf(out, "one process on %s", launch->host);
         return;
     }
-    bool numeric_v6 = strchr(launch->master_host, ':') != NULL;
-    strbuf_printf(out, "rank %d of %d on %s (%d of %d there), told by %s; rank 0 at %s%s%s:%d",
+    strbuf_printf(out, "rank %d of %d on %s (%d of %d there), told by %s; rank 0 at %s:%d",
                   launch->rank, launch->world, launch->host, launch->local_rank,
-                  launch->local_world, starters[launch->kind], numeric_v6 ? "[" : "",
-                  launch->master_host, numeric_v6 ? "]" : "", launch->port);
+                  launch->local_world, starters[launch->kind],
+                  launch_show_host(launch->master_host).text, launch->port);
 }

@@ -8,13 +8,14 @@
  *   Open MPI  OMPI_COMM_WORLD_RANK _SIZE _LOCAL_RANK _LOCAL_SIZE
  *   hydra     PMI_RANK PMI_SIZE MPI_LOCALRANKID MPI_LOCALNRANKS: MPICH, Intel MPI
  *             (Cray: PMI_LOCAL_RANK PMI_LOCAL_SIZE)
- *   Slurm     SLURM_PROCID SLURM_NTASKS SLURM_LOCALID and the step's node and task lists
+ *   Slurm     SLURM_PROCID SLURM_NTASKS SLURM_LOCALID and the step's node and task lists; only what
+ *             srun has started, not a batch script or salloc's shell
  *   nothing   one process
  *
  * Rank 0's address is MASTER_ADDR and MASTER_PORT. Without them: under Slurm the first host of the
- * step and a port from the job's number, elsewhere 127.0.0.1 (refused when several hosts take part)
- * and port 29500. torchrun's own store listens on MASTER_PORT, so that with
- * TORCHELASTIC_USE_AGENT_STORE=True the port after it is taken.
+ * step (but of an arbitrary distribution) and a port from the job's number, elsewhere 127.0.0.1
+ * (refused when several hosts take part) and port 29500. torchrun's own store listens on
+ * MASTER_PORT, so that with TORCHELASTIC_USE_AGENT_STORE=True the port after it is taken.
  *
  * `job` keeps jobs apart: PERILUNE_JOB_TOKEN, else what the launcher calls the job, else "". It is
  * never printed.
@@ -65,6 +66,12 @@ typedef const char *LaunchLookup(const void *state, const char *name);
 bool launch_read(LaunchEnvironment *out, LaunchLookup *lookup, const void *state, Diag *diag);
 /* From this process' environment. */
 bool launch_read_environment(LaunchEnvironment *out, Diag *diag);
+
+/* As it is written before a port: an IPv6 address in brackets. */
+typedef struct ShownHost {
+    char text[LAUNCH_HOST_BYTES + 2];
+} ShownHost;
+ShownHost launch_show_host(const char *host);
 
 /* One line without its end: "rank 3 of 8 on gpu-a2 (1 of 4 there), told by srun; rank 0 at
  * gpu-a1:23456". */

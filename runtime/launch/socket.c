@@ -128,14 +128,22 @@ static int connect_to(const struct addrinfo *address, double deadline, char *why
     return -1;
 }
 
-int socket_connect(const char *host, int port, double seconds, char why[SOCKET_WHY_BYTES]) {
+int socket_connect_any(const struct addrinfo *addresses, double seconds,
+                       char why[SOCKET_WHY_BYTES]) {
     double deadline = socket_now() + seconds;
-    struct addrinfo *addresses;
-    int fd = -1;
-    if (!resolve(host, port, 0, &addresses, why)) return -1;
-    for (struct addrinfo *a = addresses; a && fd < 0; a = a->ai_next) {
-        fd = connect_to(a, deadline, why);
+    int fd = -1, n_left = 0;
+    for (const struct addrinfo *a = addresses; a; a = a->ai_next) n_left++;
+    for (const struct addrinfo *a = addresses; a && fd < 0; a = a->ai_next) {
+        double now = socket_now();
+        fd = connect_to(a, now + (deadline - now) / n_left--, why);
     }
+    return fd;
+}
+
+int socket_connect(const char *host, int port, double seconds, char why[SOCKET_WHY_BYTES]) {
+    struct addrinfo *addresses;
+    if (!resolve(host, port, 0, &addresses, why)) return -1;
+    int fd = socket_connect_any(addresses, seconds, why);
     freeaddrinfo(addresses);
     return fd;
 }

@@ -21,8 +21,12 @@ int socket_listen(const char *host, int port, char why[SOCKET_WHY_BYTES]);
 /* The next waiting connection, -1: none. *out_exhausted: this process has no descriptor left. */
 int socket_accept(int listener, bool *out_exhausted);
 
-/* Tries every address of `host` in turn, at most `seconds` in all (the resolver apart). Returns the
- * socket, -1 on failure. */
+/* Tries all addresses in turn, each for its share of `seconds`: one that nothing answers from, not
+ * even with a refusal, leaves the others theirs. Returns the socket, -1 on failure. */
+struct addrinfo;
+int socket_connect_any(const struct addrinfo *addresses, double seconds,
+                       char why[SOCKET_WHY_BYTES]);
+/* The addresses of `host`, as the resolver gives them; its time is not counted. */
 int socket_connect(const char *host, int port, double seconds, char why[SOCKET_WHY_BYTES]);
 
 typedef enum SocketResult { SOCKET_MOVED, SOCKET_WAIT, SOCKET_CLOSED } SocketResult;

@@ -5,27 +5,6 @@ set -u
 suite=cli
 . tests/cli/cases.sh
 
-# fails NAME STATUS TEXT ARGUMENT...: the status, and one line on stderr that has TEXT.
-fails() {
-    local name=$1 expected=$2 text=$3 why=
-    shift 3
-    run "$@"
-    [ "$status" -eq "$expected" ] || why="status $status, not $expected; $err"
-    [[ $err == *"$text"* ]] || why="stderr is '$err', not '$text'"
-    [ "$(grep -vc '^  note:' "$folder/err")" -eq 1 ] || why="stderr is not one line: $err"
-    result "$name" "$why"
-}
-
-# works NAME TEXT ARGUMENT...: status 0 and TEXT on stdout.
-works() {
-    local name=$1 text=$2 why=
-    shift 2
-    run "$@"
-    [ "$status" -eq 0 ] || why="status $status; $err"
-    [[ $out == *"$text"* ]] || why="stdout is '${out:0:300}', not '$text'"
-    result "$name" "$why"
-}
-
 model=models/gpt.lua
 small=(--set layers=2 --set model=32 --set heads=2 --set seq=16 --micro-batch 1 --global-batch 4)
 plan=$folder/small.plan
@@ -41,6 +20,12 @@ for command in plan show check train generate devices profile tune scale compare
     result "$command --help is help $command" "$([ $? -eq 0 ] || echo 'they differ')"
     result "help $command fits 100 columns" "$(echo "$out" | grep -E '^.{101,}' | head -n 1)"
 done
+works 'plan chooses, or searches' 'of blocks: none, selective, full (default: none, or searched)' help plan
+works 'scale searches' 'of blocks: none, selective, full (default: searched)' help scale
+result 'and has no other default for what it searches' \
+    "$(grep -E '1 each|default: (4|1f1b|no|0)[,)]|interleaved: 2|--split' <<<"$out")"
+works 'train does not search' 'of blocks: none, selective, full (default: none)' help train
+works 'opt says what makes a graph' '--dump-after simplify -o graph.ir' help opt
 run
 result 'no command: help and status 2' "$([ "$status" -eq 2 ] || echo "status $status")"
 
@@ -95,6 +80,31 @@ fails 'more stages than blocks' 2 'block' plan $model --set layers=2 --pipeline 
 fails 'training without text' 2 'give --data FILE' train $model
 fails 'generating without weights' 2 'give --load FILE' generate $model
 
+# --- what would be ignored is refused ---
+fails 'help of two commands' 2 "help: takes one COMMAND; what is 'show'?" help plan show
+fails 'version of something' 2 "--version: what is 'plan'?" --version plan
+fails 'the list of passes of a graph' 2 "opt --list: reads no graph; what is 'foo'?" opt --list foo
+fails 'the list of passes into a file' 2 'opt --list: runs no pass: leave out --output' opt --list \
+    -o "$folder/list"
+fails 'the list of passes and a pass' 2 'leave out --pass' opt --list --pass simplify
+fails 'validation of nothing' 2 '--eval-every: --val-fraction 0 leaves nothing to validate on' \
+    train $model --data x --eval-every 1 --val-fraction 0
+fails 'a least rate above the peak' 2 '--min-lr: 5 is more than the peak learning rate, 0.001' \
+    train $model --device cpu --data README.md --min-lr 5
+fails 'a least rate that is never reached' 2 '--min-lr: --lr-schedule constant never goes down' \
+    train $model --data x --min-lr 1e-5 --lr-schedule constant
+for option in no-cudnn no-epilogues no-nccl-registration no-graph virtual-ranks tf32; do
+    fails "--$option on processors" 2 "--$option: for --device cuda only" train $model \
+        --device cpu --data README.md --$option
+    fails "generate --$option on processors" 2 "--$option: for --device cuda only" generate $model \
+        --device cpu --load x --$option
+done
+fails 'graphs instead of training' 2 "train: '--dump-after' is an option of plan" train $model \
+    --data x --dump-after fuse
+fails 'graphs and JSON' 2 '--dump-after and --json: one of them' plan $model --dump-after fuse --json
+fails 'graphs and predictions' 2 '--dump-after and --profile: one of them' plan $model \
+    --dump-after fuse --profile x
+
 echo '[3' >"$folder/three.json"
 fails 'devices takes no operand' 2 "takes options only; what is 'x'" devices x
 fails 'profile takes no operand' 2 "takes options only; what is 'x'" profile x
@@ -140,11 +150,15 @@ works 'plan --json' '"model"' plan $model "${small[@]}" --json
 works 'plan -o -' 'perilune plan 7' plan $model "${small[@]}" -o -
 result 'plan -o - is what -o FILE writes' "$(cmp "$folder/out" "$plan" 2>&1)"
 works 'check' 'is sound' check "$plan"
-works 'check --json' '"sound":true' check "$plan" --json
+works 'check --json' '"sound":true,"defects":0,"messages":[]' check "$plan" --json
 works 'show' 'model     gpt' show "$plan"
 works 'show --json' '"model"' show "$plan" --json
 works 'plan --precision' 'precision bf16 activations' plan $model "${small[@]}" --precision bf16 \
     -o "$folder/low.plan"
+works '--set kind' '' plan $model "${small[@]}" --set kind=sgd -o "$folder/sgd.plan"
+works '--set optimizer' '' plan $model "${small[@]}" --set optimizer=sgd -o "$folder/other.plan"
+result 'are the same' "$(cmp "$folder/sgd.plan" "$folder/other.plan" 2>&1)"
+result 'and not the default' "$(cmp -s "$folder/sgd.plan" "$plan" && echo 'they are')"
 works 'show --json of bf16' '"precision": "bf16"' show "$folder/low.plan" --json
 works 'show --html of bf16' 'Precision</dt><dd class="num">bf16' show "$folder/low.plan" --html
 works 'plan in f16 scales the loss' 'scaling   loss x 65536, doubled after 2000 steps' \
@@ -185,11 +199,17 @@ fails 'plan of an older format' 2 'version 6; this program reads 7: make it agai
     check "$folder/old.plan"
 works 'check of bf16' 'is sound' check "$folder/low.plan"
 works 'show --dot' 'digraph' show "$plan" --dot
+fails 'show --dot of a cluster' 2 '--cluster: nothing is predicted for --dot' show "$plan" --dot \
+    --cluster selene
 works 'show --html' '</html>' show "$plan" --html
 works 'show --trace' 'traceEvents' show "$plan" --trace
 works 'opt --list' 'differentiate' opt --list
 works 'plan --dump-after' 'graph "' plan $model "${small[@]}" --dump-after simplify
 cp "$folder/out" "$folder/graph.ir"
+works 'plan --dump-after into a file' '' plan $model "${small[@]}" --dump-after simplify \
+    -o "$folder/dumped.ir"
+result 'prints nothing' "$out"
+result 'and has the same graph' "$(cmp "$folder/dumped.ir" "$folder/graph.ir" 2>&1)"
 works 'opt takes what --dump-after gives' 'graph "' opt "$folder/graph.ir" --pass simplify
 result 'simplify twice changes nothing' "$(cmp "$folder/out" "$folder/graph.ir" 2>&1)"
 fails 'unknown pass' 2 'polish' opt "$folder/graph.ir" --pass polish
@@ -198,10 +218,14 @@ head -c "$(($(wc -c <"$plan") / 2))" "$plan" >"$folder/half.plan"
 fails 'half a plan' 2 'half.plan' check "$folder/half.plan"
 sed 's/^seed=1$/seed=2/' "$plan" >"$folder/changed.plan"
 fails 'changed plan' 1 'fingerprint' check "$folder/changed.plan"
+run check "$folder/changed.plan" --json
+result 'check --json says what is wrong' \
+    "$([[ $out == *"\"defects\":1,\"messages\":[\"$folder/changed.plan: was changed after "*'"]'* ]] ||
+        echo "$out")"
 (cat "$plan"; printf '\0more') >"$folder/zero-byte.plan"
 fails 'a plan with a zero byte' 2 'zero bytes' check "$folder/zero-byte.plan"
 fails 'changed plan is not run' 2 'fingerprint' train "$folder/changed.plan" --data "$text"
-fails 'plan into a missing folder' 1 "$folder/none/" plan $model "${small[@]}" \
+fails 'plan into a missing folder' 2 "$folder/none/" plan $model "${small[@]}" \
     -o "$folder/none/x.plan"
 "$perilune" show "$plan" >/dev/full 2>"$folder/err"
 status=$?
@@ -220,6 +244,14 @@ result 'limit on the size of files' "$([ $status -eq 1 ] && grep -q 'File too la
     echo "status $status: $(cat "$folder/err")")"
 result 'no half file is left' "$(ls "$folder" | grep limited)"
 
+# --- building without GPU support ---
+# build_says ARGUMENT...: the recipe's line about it.
+build_says() { env -u MAKEFLAGS -u MAKELEVEL make -n B="$folder/build" "$@" all | grep -o "built without.*"; }
+said=$(build_says CUDA=no)
+result 'GPU support that is declined' "$([[ $said == *'(CUDA=no)'* ]] || echo "$said")"
+said=$(build_says CUDA_HOME="$folder" NVCC=)
+result 'GPU support that cannot be' "$([[ $said == *"CUDA_HOME=$folder lacks"* ]] || echo "$said")"
+
 # --- devices, profile ---
 run devices
 if [ "$status" -eq 0 ]; then
@@ -230,8 +262,18 @@ else
             $(wc -l <"$folder/err") -eq 1 ]] || echo "status $status: $err")"
     fails 'training on a GPU that is not there' 1 'device cuda: ' train $model "${small[@]}" \
         --device cuda --data "$text" --steps 1
-    fails 'measuring a GPU that is not there' 1 'device cuda: ' profile --device cuda
+    no_gpu='though the plan is for CUDA: no GPU can be used: '
     "$perilune" plan $model "${small[@]}" --device cuda -o "$folder/cuda.plan" >/dev/null
+    works 'a plan for CUDA without a GPU: where it runs is said' "device  the processor, $no_gpu" \
+        train "$folder/cuda.plan" --data "$text" --steps 1 --save "$folder/cuda.st"
+    run train "$folder/cuda.plan" --data "$text" --steps 1 --device cpu
+    result 'unless it was asked for' "$(grep "$no_gpu" "$folder/out")"
+    fails 'generating without a GPU: the same' 0 "note: on the processor, $no_gpu" \
+        generate "$folder/cuda.plan" --load "$folder/cuda.st" --length 1
+    "$perilune" plan $model --set size=175b --device cuda -o "$folder/large.plan" >/dev/null
+    fails 'memory that a GPU was to have' 2 '; the plan is for CUDA, but no GPU can be used: ' \
+        train "$folder/large.plan" --data "$text" --val-fraction 0
+    fails 'measuring a GPU that is not there' 1 'device cuda: ' profile --device cuda
     cp "$folder/cuda.plan" "$folder/before.plan"
     fails 'tuning on a GPU that is not there' 1 'perilune: tune: ' tune "$folder/cuda.plan"
     result 'tuning that fails leaves the plan' \
@@ -304,8 +346,10 @@ fails 'a log with zero bytes' 2 'zero bytes' show "$folder/zeros.jsonl" --html
 fails 'a log in another form' 2 'only' show "$folder/run.jsonl" --dot
 echo '{"loss": 3' >"$folder/bad.jsonl"
 fails 'bad log' 2 "$folder/bad.jsonl:1:" show "$folder/bad.jsonl" --html
-fails 'a log with a profile' 2 'nothing is predicted' show "$folder/run.jsonl" --html \
-    --profile "$folder/cpu.json"
+for option in profile cluster; do
+    fails "a log with a $option" 2 "--$option: nothing is predicted for a run log" show \
+        "$folder/run.jsonl" --html --$option "$folder/cpu.json"
+done
 works 'train --trace' 'predicted' train "$plan" --data "$text" --steps 2 \
     --trace "$folder/step.json" --profile "$folder/cpu.json" --save "$folder/traced.st"
 result 'the trace has tasks and calls' \
@@ -330,6 +374,11 @@ works 'generate with no prompt' '' generate "$plan" --load "$folder/w.st" --leng
 result 'sample has its length' \
     "$(n=$(wc -c <"$folder/sample.txt"); [ "$n" -eq 6 ] || echo "$n bytes")"
 sed 's/{ bias = true }/{ bias = true, causal = false }/' $model >"$folder/encoder.lua"
+unlabelled=tests/golden/frontend/note_labels.lua
+note="note: $unlabelled:2: the loss does not depend on the labels"
+works 'a loss without labels: planned' '' plan $unlabelled --cluster cpu --ranks 1 --global-batch 2 \
+    -o "$folder/unlabelled.plan"
+result 'a loss without labels: one note' "$([ "$err" = "$note" ] || echo "stderr is '$err'")"
 works 'plan without causality' '' plan "$folder/encoder.lua" "${small[@]}" -o "$folder/encoder.plan"
 fails 'generating without causality' 2 'encoder.lua:59: generate: this attention is not causal' \
     generate "$folder/encoder.plan" --load "$folder/w.st"

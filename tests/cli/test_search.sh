@@ -31,9 +31,12 @@ fails 2 '1000000 ranks: selene has 1 to 4480' "${plan[@]}" --ranks 1000000
 fails 2 '2 ranks: h200 has 1' plan models/gpt.lua --cluster h200 --ranks 2
 fails 2 '--top: 0 is less than 1' "${plan[@]}" --ranks 16 --top 0
 fails 2 "there is no cluster 'seleen'; did you mean selene?" plan models/gpt.lua --cluster seleen
-fails 2 "there is no software 'megatrn-2021'; did you mean megatron-2021?" \
+fails 2 "there is no software 'megatrn-2021'; did you mean megatron-2021? there are: megatron-2021, megatron-2022, megatron-core-2024, megatron-deepspeed-2022, perilune, perilune-cpu, vtrain-traced" \
     "${plan[@]}" --ranks 16 --software megatrn-2021
 fails 2 't=4 x p=4 x d=2 are 32 ranks, not 16' "${plan[@]}" --ranks 16 --mesh t=4,d=2,p=4
+fails 2 't=8 x d=4 = 32 does not divide 16 ranks' "${plan[@]}" --ranks 16 --mesh t=8,d=4
+fails 2 'p=16: software megatron-2021 splits blocks evenly, and the model'"'"'s 24 are no multiple of 16' \
+    "${plan[@]}" --ranks 16 --mesh p=16 --software megatron-2021
 fails 2 't=3 does not divide 16 ranks' "${plan[@]}" --ranks 16 --tensor 3
 fails 2 'global batch 64 is not a multiple of micro-batch 3 x d 1' \
     "${plan[@]}" --ranks 16 --micro-batch 3
@@ -91,6 +94,15 @@ result 'the plan is sound' "$([ "$status" -eq 0 ] || echo "$err")"
 run show "$folder/best.plan" --json
 result 'the plan has the mesh that was found' \
     "$([ -n "${mesh// /}" ] && [ "$(key t) $(key d) $(key p)" = "$mesh" ] || echo "$(key t) $(key d) $(key p), not $mesh")"
+
+# 24 blocks on 16 stages: uneven.
+run "${plan[@]}" --ranks 16 --mesh p=16 -o "$folder/uneven.plan" --json
+searched=$(key bubble_fraction)
+run show "$folder/uneven.plan" --cluster selene --json
+shown=$(key bubble_fraction)
+result 'a bubble is the same of a search and of its plan' \
+    "$(awk "BEGIN { a = ${searched:-0}; b = ${shown:-1}; exit !(a > 0.2 && a - b < 0.01 && b - a < 0.01) }" ||
+        echo "$searched, then $shown")"
 
 run "${plan[@]}" --ranks 16 --days-for-tokens 1e12
 result 'days and price' "$(grep -q '1.00 T tokens take .* days, .* USD at' "$folder/out" || echo "it says: $out")"

@@ -87,13 +87,32 @@ grep -q '</html>' "$folder/x.html" || why='no page'
 grep -q '</svg>' "$folder/x.svg" || why='no drawing'
 result 'JSON, page and drawing' "$why"
 
+# --cluster and --software are for rows that name none: what they name must be there, and how many
+# rows use them is said.
+fails 'an unknown cluster that no row uses' 2 \
+    "perilune: there is no cluster 'seleen'; did you mean selene?" "$data" --cluster seleen
+fails 'an unknown software that no row uses' 2 \
+    "perilune: there is no software 'nope'; there are: $("$perilune" cluster list |
+        sed '1,/^Software/d' | paste -sd, | sed 's/,/, /g')" "$data" --software nope
+run "$data" --family sc21 --cluster h100-dgx --software megatron-2022 --html "$folder/x.html"
+for option in cluster software; do
+    line="--$option is used by 0 of 10 rows; the others' own columns, family or gpu come first."
+    result "--$option that no row uses" \
+        "$(grep -qxF -e "$line" <<<"$out" && grep -qF -e "$line" "$folder/x.html" || echo "$out$err")"
+done
+
 # Own machines and rows without a family.
 file=$(changed own 's/,(sc21|korthikanti),/,mine,/; s/A100-SXM-80GB/MI300X/; 11,$d')
 run "$file" --cluster selene
 why=
 [ "$status" -eq 0 ] || why="status $status: $err"
 grep -q '^mine  *9 ' <<<"$out" || why="no family of nine rows: $out"
+grep -qx -e '--cluster is used by 9 of 9 rows.' <<<"$out" || why="no word of who used it: $out"
 result 'own rows on a given cluster' "$why"
+run "$file" --cluster selene --software megatron-2021 --json
+result 'who uses what, as JSON' "$(tr -d ' \n' <<<"$out" |
+    grep -qF '"options":{"cluster":{"name":"selene","rows":9},"software":{"name":"megatron-2021","rows":9}}' ||
+    echo "${out:0:300}$err")"
 
 # What cannot be priced is said in its row; nothing at all that can is a failure.
 file=$(changed experts '2s/,1,1,4,4,full/,1,8,4,4,full/')

@@ -340,8 +340,16 @@ static bool compute_shift(const Instruction *i, const uint64_t *a, const uint64_
     return true;
 }
 
-bool ptx_compute(const Instruction *i, const uint64_t *a, const uint64_t *b, const uint64_t *c,
-                 uint64_t *out) {
+/* To [0, 1]; what is no number becomes 0. */
+static void saturate(uint64_t *out) {
+    LANES {
+        float x = f32_of(out[l]);
+        out[l] = of_f32(x > 0 ? x < 1 ? x : 1 : 0);
+    }
+}
+
+static bool compute(const Instruction *i, const uint64_t *a, const uint64_t *b, const uint64_t *c,
+                    uint64_t *out) {
     switch (i->op) {
     case PTX_mov:
     case PTX_cvta: LANES out[l] = a[l]; return true;
@@ -361,6 +369,7 @@ bool ptx_compute(const Instruction *i, const uint64_t *a, const uint64_t *b, con
     case PTX_min: FLOATS((T)fmin((double)x, (double)y)) ANY_INTEGER(x < y ? x : y) return false;
     case PTX_max: FLOATS((T)fmax((double)x, (double)y)) ANY_INTEGER(x > y ? x : y) return false;
     case PTX_abs: FLOATS((T)fabs((double)x)) ANY_BITS(is_negative(i, x) ? 0 - x : x) return false;
+    case PTX_copysign: FLOATS((T)copysign((double)y, (double)x)) return false; /* a's, on b */
     case PTX_neg: FLOATS(-x) ANY_BITS(0 - x) return false;
     case PTX_not: ANY_BITS(~x) return false;
     case PTX_and: ANY_BITS(x & y) return false;
@@ -387,4 +396,13 @@ bool ptx_compute(const Instruction *i, const uint64_t *a, const uint64_t *b, con
         return true;
     default: return false;
     }
+}
+
+bool ptx_compute(const Instruction *i, const uint64_t *a, const uint64_t *b, const uint64_t *c,
+                 uint64_t *out) {
+    bool saturates = i->saturated && i->type.kind == 'f';
+    if (!compute(i, a, b, c, out) || (i->saturated && (!saturates || i->type.bits != 32)))
+        return false;
+    if (saturates) saturate(out);
+    return true;
 }

@@ -103,6 +103,7 @@ static bool decode_modifier(const char *text, Instruction *out, int *n_types) {
     if (out->op == PTX_bar && strcmp(text, "warp") == 0) return out->warp = true;
     if (strcmp(text, "trans") == 0) return out->transposed = true;
     if (strcmp(text, "approx") == 0) return out->approx = true;
+    if (strcmp(text, "sat") == 0) return out->saturated = true;
     if (strcmp(text, "ftz") == 0) return out->ftz = true;
     if (strcmp(text, "volatile") == 0) return out->volatile_access = true;
     if (text[0] == 'r' && strchr("nzmp", text[1]) && (!text[2] || strcmp(text + 2, "i") == 0)) {

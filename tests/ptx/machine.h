@@ -23,6 +23,10 @@ typedef struct Copy { /* cp.async */
     int copied_bytes, group, lane;
 } Copy;
 
+typedef struct Range {
+    uint32_t first, end;
+} Range;
+
 /* One wgmma.mma_async, of one warp: 16 of its 64 rows. */
 typedef struct Tile {
     int d, n_d; /* accumulators, in PtxKernel.lists */
@@ -30,7 +34,7 @@ typedef struct Tile {
     uint64_t a_matrix, b_matrix;
     int n, group, line;
     bool bf16, add, b_by_k;
-    uint32_t first_byte, end_byte; /* of shared memory that it reads */
+    Range reads[2]; /* of shared memory: of a, of b */
 } Tile;
 
 typedef enum WarpState { WARP_RUNS, WARP_AT_BARRIER, WARP_ENDED } WarpState;
@@ -41,10 +45,10 @@ typedef struct Warp {
     uint32_t live;
     int pc[WARP];
     uint64_t (*registers)[WARP];
-    uint32_t *defined;          /* by register: lanes */
-    uint8_t *under_way;         /* by register: 1, a wgmma is to write it; 2, to read it */
-    uint32_t *changed;          /* by register: the count of instructions when it was written */
-    uint32_t n_done, fenced_at; /* instructions; the last wgmma.fence */
+    uint32_t *defined;  /* by register: lanes */
+    uint8_t *under_way; /* by register: 1, a wgmma is to write it; 2, to read it */
+    uint32_t *touched;  /* by register: the count of instructions when it was last accessed */
+    uint32_t n_done, fenced_at; /* instructions; the last wgmma.fence, 0: none */
     uint32_t epoch;             /* barriers of this warp */
     uint32_t handed[WARP];      /* proxy fences, by lane */
     int copy_group[WARP], n_copies;

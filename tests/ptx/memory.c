@@ -1,5 +1,6 @@
 /* Loads, stores and copies; and who may access which bytes of shared memory when. */
 #include "tests/ptx/machine.h"
+#include "tests/ptx/traffic.h"
 
 #include <string.h>
 
@@ -58,9 +59,9 @@ bool shared_read(Machine *m, Warp *w, const Instruction *i, int lane, uint32_t a
 static bool is_in_tile(const Machine *m, uint32_t at, int bytes) {
     for (int k = 0; k < m->n_warps && m->kernel->uses_wgmma; k++) {
         const Warp *other = &m->warps[k];
-        for (int t = 0; t < other->n_tiles; t++) {
-            const Tile *tile = &other->tiles[t];
-            if (at < tile->end_byte && at + (uint32_t)bytes > tile->first_byte) return true;
+        for (int t = 0; t < 2 * other->n_tiles; t++) {
+            const Range *reads = &other->tiles[t / 2].reads[t % 2];
+            if (at < reads->end && at + (uint32_t)bytes > reads->first) return true;
         }
     }
     return false;
@@ -132,8 +133,20 @@ static int register_at(const Machine *m, const Operand *operand, int k) {
     return operand->kind == OPERAND_LIST ? m->kernel->lists[operand->reg + k] : operand->reg;
 }
 
+/* Of global and shared memory; param and local are registers' and caches' business. */
+static void note_traffic(const Machine *m, const Warp *w, const Instruction *i,
+                         const Operand *memory, uint32_t mask, int bytes) {
+    uint64_t addresses[WARP];
+    if (i->space == SPACE_PARAM) return;
+    for (int lane = 0; lane < WARP; lane++)
+        addresses[lane] =
+            (uint64_t)memory->number + (memory->reg >= 0 ? w->registers[memory->reg][lane] : 0);
+    traffic_note(m->kernel, i, mask, addresses, bytes, i->space == SPACE_SHARED);
+}
+
 static bool load(Machine *m, Warp *w, const Instruction *i, uint32_t mask) {
     const int bytes = i->type.bits / 8, n = vector_elements(i);
+    note_traffic(m, w, i, &i->operands[1], mask, bytes * n);
     for (uint32_t left = mask; left; left &= left - 1) {
         int lane = __builtin_ctz(left);
         const unsigned char *from = place_of(m, w, i, &i->operands[1], lane, bytes * n, false);
@@ -149,6 +162,7 @@ static bool load(Machine *m, Warp *w, const Instruction *i, uint32_t mask) {
 static bool store(Machine *m, Warp *w, const Instruction *i, uint32_t mask) {
     const int bytes = i->type.bits / 8, n = vector_elements(i);
     const Operand *values = &i->operands[1];
+    note_traffic(m, w, i, &i->operands[0], mask, bytes * n);
     for (uint32_t left = mask; left; left &= left - 1) {
         int lane = __builtin_ctz(left);
         unsigned char *to = place_of(m, w, i, &i->operands[0], lane, bytes * n, true);
@@ -219,6 +233,9 @@ static bool start_copies(Machine *m, Warp *w, const Instruction *i, uint32_t mas
         mark_pending(m, copy.to, true);
         w->copies[w->n_copies++] = copy;
     }
+    Instruction writes = *i;
+    writes.space = SPACE_SHARED;
+    note_traffic(m, w, &writes, &i->operands[0], mask, 16);
     return true;
 }
 

@@ -10,10 +10,15 @@ enum { MOST_OPERANDS = 8 };
 
 #define PTX_OPS(X)                                                                                 \
     X(abs)                                                                                         \
-    X(add) X(and) X(atom) X(bar) X(bfi) X(bra) X(cp) X(cvt) X(cvta) X(div) X(ex2) X(fence) X(fma)  \
-        X(ld) X(ldmatrix) X(lg2) X(mad) X(match) X(max) X(min) X(mma) X(mov) X(mul) X(neg) X(not ) \
-            X(or) X(popc) X(prmt) X(rcp) X(rem) X(ret) X(rsqrt) X(selp) X(setp) X(shfl) X(shl)     \
-                X(shr) X(sqrt) X(st) X(sub) X(vote) X(wgmma) X(xor)
+    X(add)                                                                                         \
+    X(and)                                                                                         \
+    X(atom)                                                                                        \
+    X(bar)                                                                                         \
+    X(bfi)                                                                                         \
+    X(bra) X(copysign) X(cp) X(cvt) X(cvta) X(div) X(ex2) X(fence) X(fma) X(ld) X(ldmatrix) X(lg2) \
+        X(mad) X(match) X(max) X(min) X(mma) X(mov) X(mul) X(neg) X(not ) X(or) X(popc) X(prmt)    \
+            X(rcp) X(rem) X(ret) X(rsqrt) X(selp) X(setp) X(shfl) X(shl) X(shr) X(sqrt) X(st)      \
+                X(sub) X(vote) X(wgmma) X(xor)
 
 typedef enum PtxOp {
 #define X(name) PTX_##name,
@@ -95,9 +100,9 @@ typedef enum Special {
 
 typedef struct Operand {
     OperandKind kind;
-    int reg;        /* REGISTER; MEMORY: the base, or -1; LIST: the first in PtxKernel.lists */
-    int second;     /* REGISTER: the predicate of a|p, or -1; LIST: how many; MEMORY: 1 where the base
-                     * is a parameter of a call */
+    int reg;    /* REGISTER; MEMORY: the base, or -1; LIST: the first in PtxKernel.lists */
+    int second; /* REGISTER: the predicate of a|p, or -1; LIST: how many; MEMORY: 1 where the base
+                 * is a parameter of a call */
     int64_t number; /* NUMBER: its bits; MEMORY: what is added; SPECIAL; LABEL: the instruction */
     bool negated;   /* !%p */
 } Operand;
@@ -106,7 +111,7 @@ typedef struct Instruction {
     uint8_t op, space, mode, compare;
     uint8_t vector; /* 1, 2, 4 */
     char round;     /* 'n', 'z', 'm', 'p', 0 */
-    bool to_integer, approx, ftz, transposed, warp, volatile_access;
+    bool to_integer, saturated, approx, ftz, transposed, warp, volatile_access;
     PtxType type, from; /* from: cvt's and mma's operands */
     int guard;          /* a predicate register, or -1 */
     bool guard_negated;

@@ -57,7 +57,7 @@ uint64_t warp_operand(const Machine *m, const Warp *w, const Operand *operand, i
 void warp_set(Warp *w, int reg, int lane, uint64_t value) {
     w->registers[reg][lane] = value;
     w->defined[reg] |= 1u << lane;
-    w->changed[reg] = w->n_done;
+    w->touched[reg] = w->n_done;
 }
 
 /* All lanes of an operand, in `room` if they are not a register's. */
@@ -77,7 +77,7 @@ static void set_lanes(Warp *w, int reg, uint32_t mask, const uint64_t values[WAR
             to[lane] = mask >> lane & 1 ? values[lane] : to[lane];
     }
     w->defined[reg] |= mask;
-    w->changed[reg] = w->n_done;
+    w->touched[reg] = w->n_done;
 }
 
 /* How many operands are written, not read. */
@@ -102,6 +102,7 @@ static bool check_register(Machine *m, Warp *w, const Instruction *i, int reg, u
         machine_fail(m, w, i, __builtin_ctz(mask & ~w->defined[reg]),
                      "reads a register that nothing wrote");
     }
+    w->touched[reg] = w->n_done;
     return !m->failed;
 }
 
@@ -404,7 +405,7 @@ static void begin_block(Machine *m) {
         w->live = w->n_lanes == WARP ? UINT32_MAX : (1u << w->n_lanes) - 1;
         memset(w->pc, 0, sizeof w->pc);
         memset(w->defined, 0, sizeof(uint32_t) * (size_t)n);
-        memset(w->changed, 0, sizeof(uint32_t) * (size_t)n);
+        memset(w->touched, 0, sizeof(uint32_t) * (size_t)n);
         memset(w->under_way, 0, (size_t)n);
         memset(w->handed, 0, sizeof w->handed);
         memset(w->copy_group, 0, sizeof w->copy_group);
@@ -478,9 +479,9 @@ static bool create_machine(Machine *m, const PtxLaunch *launch) {
         Warp *w = &m->warps[k];
         w->registers = calloc(n, sizeof *w->registers);
         w->defined = calloc(n, sizeof *w->defined);
-        w->changed = calloc(n, sizeof *w->changed);
+        w->touched = calloc(n, sizeof *w->touched);
         w->under_way = calloc(n, 1);
-        if (!w->registers || !w->defined || !w->changed || !w->under_way) exit(2);
+        if (!w->registers || !w->defined || !w->touched || !w->under_way) exit(2);
     }
     return true;
 }
@@ -489,7 +490,7 @@ static void destroy_machine(Machine *m) {
     for (int k = 0; m->warps && k < m->n_warps; k++) {
         free(m->warps[k].registers);
         free(m->warps[k].defined);
-        free(m->warps[k].changed);
+        free(m->warps[k].touched);
         free(m->warps[k].under_way);
     }
     free(m->warps);

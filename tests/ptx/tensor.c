@@ -1,6 +1,7 @@
 /* Matrix instructions: fragments and tiles as PTX ISA 9.0, 9.7.14 (mma, ldmatrix) and 9.7.15
  * (wgmma) lay them out. Pairs of 16 bits in, f32 accumulators, added up in the order of k. */
 #include "tests/ptx/machine.h"
+#include "tests/ptx/traffic.h"
 
 #include <string.h>
 
@@ -73,12 +74,15 @@ static void multiply(const Machine *m, Warp *w, const Instruction *i) {
 static bool load_matrices(Machine *m, Warp *w, const Instruction *i) {
     const int *to = list_at(m, &i->operands[0]), n = i->operands[0].second;
     uint16_t matrices[4][8][8];
+    uint64_t addresses[WARP] = {0};
     for (int lane = 0; lane < 8 * n; lane++) {
         uint32_t at =
             (uint32_t)(w->registers[i->operands[1].reg][lane] + (uint64_t)i->operands[1].number);
         if (!shared_read(m, w, i, lane, at, 16)) return false;
+        addresses[lane] = at;
         memcpy(matrices[lane / 8][lane % 8], m->shared + at, 16);
     }
+    traffic_note(m->kernel, i, n == 4 ? UINT32_MAX : (1u << 8 * n) - 1, addresses, 16, true);
     for (int lane = 0; lane < WARP; lane++) {
         for (int r = 0; r < n; r++) {
             const uint16_t(*matrix)[8] = matrices[r];
@@ -119,8 +123,9 @@ static float tile_element(const Machine *m, const Tile *tile, uint64_t matrix, i
 }
 
 /* What a tile reads lies within shared memory, is complete, handed over, and behind a barrier. */
-static bool check_matrix(Machine *m, Warp *w, const Instruction *i, Tile *tile, uint64_t matrix,
+static bool check_matrix(Machine *m, Warp *w, const Instruction *i, Range *reads, uint64_t matrix,
                          int rows, bool by_k) {
+    *reads = (Range){UINT32_MAX, 0};
     if (matrix >> 62 != 1 || descriptor_field(matrix, 0) % 32 || (matrix >> 49 & 7))
         return machine_fail(m, w, i, -1, "descriptor %#llx: no 128-byte swizzle, or misaligned",
                             (unsigned long long)matrix),
@@ -141,8 +146,8 @@ static bool check_matrix(Machine *m, Warp *w, const Instruction *i, Tile *tile, 
             else if (m->warps[(s->writer - 1) / WARP].handed[(s->writer - 1) % WARP] <= s->handed)
                 why = "its writer had no proxy fence since";
             if (why) return machine_fail(m, w, i, -1, "a tile at %u: %s", at, why), false;
-            if (at < tile->first_byte) tile->first_byte = at;
-            if (at + 2 > tile->end_byte) tile->end_byte = at + 2;
+            if (at < reads->first) reads->first = at;
+            if (at + 2 > reads->end) reads->end = at + 2;
         }
     }
     return true;
@@ -155,8 +160,8 @@ static bool take_registers(Machine *m, Warp *w, const Instruction *i, const int 
         int r = registers[k];
         if (w->under_way[r] && w->under_way[r] != as)
             machine_fail(m, w, i, -1, "a register of another operation under way");
-        else if (!w->under_way[r] && w->changed[r] > w->fenced_at)
-            machine_fail(m, w, i, -1, "register %d of its list changed after the last wgmma.fence",
+        else if (!w->fenced_at || (!w->under_way[r] && w->touched[r] > w->fenced_at))
+            machine_fail(m, w, i, -1, "no wgmma.fence since register %d of its list was accessed",
                          k);
         else if (reads && !w->under_way[r] && ~w->defined[r])
             machine_fail(m, w, i, -1, "register %d of its list was not written", k);
@@ -203,15 +208,14 @@ static bool issue_tile(Machine *m, Warp *w, const Instruction *i) {
                  .line = i->line,
                  .bf16 = i->from.kind == 'n',
                  .add = adds != 0,
-                 .b_by_k = o[from_registers ? 6 : 7].number != 0,
-                 .first_byte = UINT32_MAX};
+                 .b_by_k = o[from_registers ? 6 : 7].number != 0};
     for (int lane = 1; lane < WARP; lane++) {
         if (warp_operand(m, w, &o[2], lane) != tile.b_matrix)
             return machine_fail(m, w, i, lane, "another descriptor than lane 0's"), false;
     }
     if (!check_group(m, w, i, &tile) ||
-        !check_matrix(m, w, i, &tile, tile.b_matrix, tile.n, tile.b_by_k) ||
-        (!from_registers && !check_matrix(m, w, i, &tile, tile.a_matrix, 64, false)) ||
+        !check_matrix(m, w, i, &tile.reads[1], tile.b_matrix, tile.n, tile.b_by_k) ||
+        (!from_registers && !check_matrix(m, w, i, &tile.reads[0], tile.a_matrix, 64, false)) ||
         !take_registers(m, w, i, list_at(m, &o[0]), tile.n_d, 1, tile.add) ||
         (from_registers && !take_registers(m, w, i, list_at(m, &o[1]), 4, 2, true)))
         return false;
@@ -258,23 +262,27 @@ static void release(const Machine *m, Warp *w, const Tile *tile, bool takes) {
         w->under_way[m->kernel->lists[tile->a + k]] = takes ? 2 : 0;
 }
 
-/* Done are all groups but the last `pending`. What they read counts as read now. */
+/* By this warp, as long as it was under way: until now. */
+static void note_reads(Machine *m, Warp *w, const Range *reads) {
+    for (uint32_t at = reads->first; at < reads->end; at += SHADOW_BYTES) {
+        Shadow *s = &m->shadow[at / SHADOW_BYTES];
+        if (!s->reader || s->read_at < m->epoch) s->several_warps = false;
+        s->several_warps |=
+            s->reader && s->read_at == m->epoch && (s->reader - 1) / WARP != w->number;
+        s->several_in_warp = true;
+        s->reader = (uint16_t)(w->number * WARP + 1);
+        s->read_at = m->epoch;
+        s->read_in_warp = w->epoch;
+    }
+}
+
+/* Done are all groups but the last `pending`. */
 static void wait_tiles(Machine *m, Warp *w, int pending) {
     int n = 0;
-    while (n < w->n_tiles && w->tiles[n].group < w->tile_group - pending) {
+    for (; n < w->n_tiles && w->tiles[n].group < w->tile_group - pending; n++) {
         finish_tile(m, w, &w->tiles[n]);
         release(m, w, &w->tiles[n], false);
-        for (uint32_t at = w->tiles[n].first_byte; at < w->tiles[n].end_byte; at += SHADOW_BYTES) {
-            Shadow *s = &m->shadow[at / SHADOW_BYTES];
-            if (!s->reader || s->read_at < m->epoch) s->several_warps = false;
-            s->several_warps |=
-                s->reader && s->read_at == m->epoch && (s->reader - 1) / WARP != w->number;
-            s->several_in_warp = true;
-            s->reader = (uint16_t)(w->number * WARP + 1);
-            s->read_at = m->epoch;
-            s->read_in_warp = w->epoch;
-        }
-        n++;
+        for (int k = 0; k < 2; k++) note_reads(m, w, &w->tiles[n].reads[k]);
     }
     w->n_tiles -= n;
     memmove(w->tiles, w->tiles + n, sizeof(Tile) * (size_t)w->n_tiles);

@@ -200,17 +200,12 @@ static bool run_launch(const FakeLaunch *launch) {
         fake_defect("%s", emulate_error());
         return false;
     }
-    GeneratedFunction *run = generated_host_function(function->generated);
-    if (!run) {
-        if (!fake_compile_generated()) return false;
-        run = generated_host_function(function->generated);
-    }
-    if (!run) {
-        fake_defect("%s was not compiled", function->generated->name);
-        return false;
-    }
-    run(launch->grid, launch->threads, launch->args);
-    return true;
+    const char *why = "";
+    if (!generated_host_has(function->generated) && !fake_compile_generated()) return false;
+    if (generated_host_run(function->generated, launch->grid, launch->threads, launch->args, &why))
+        return true;
+    fake_defect("%s: %s", function->generated->name, why);
+    return false;
 }
 
 bool fake_cuda_run_node(const FakeNode *node) {

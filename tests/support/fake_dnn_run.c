@@ -65,7 +65,7 @@ static void write_element(const FakeTensor *tensor, void *at, int64_t place, dou
 
 static double round_to(const FakeTensor *tensor, double x) {
     DType dtype = dtype_of(tensor);
-    return dtype == DTYPE_F32 ? (double)(float)x : reference_round(dtype, x);
+    return dtype == DTYPE_F32 ? (double)(float)x : reference_rounded(dtype, x);
 }
 
 static double pointwise(const FakeOp *op, const int64_t index[4], double x, double b, bool select) {

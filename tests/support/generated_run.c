@@ -1,5 +1,8 @@
 #include "tests/support/generated_run.h"
 
+#include "tests/ptx/folder.h"
+#include "tests/support/generated_ptx.h"
+
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -14,9 +17,11 @@ extern char **environ;
 
 enum { PART = 24, MOST_PARTS = 8 }; /* kernels of one compiler's run; runs at once */
 
+typedef void GeneratedFunction(Grid grid, int threads, const void *args);
+
 typedef struct Compiled {
     uint64_t hash;
-    GeneratedFunction *run;
+    GeneratedFunction *run; /* NULL: its PTX is */
 } Compiled;
 
 static Compiled *compiled;
@@ -56,11 +61,20 @@ const char *generated_host_missing(void) {
     return state > 0 ? NULL : "no C++ compiler to build generated kernels for the host with";
 }
 
-static GeneratedFunction *find(uint64_t hash) {
+static const Compiled *find(uint64_t hash) {
     for (int i = 0; i < n_compiled; i++) {
-        if (compiled[i].hash == hash) return compiled[i].run;
+        if (compiled[i].hash == hash) return &compiled[i];
     }
     return NULL;
+}
+
+static void keep(uint64_t hash, GeneratedFunction *run) {
+    if (n_compiled == capacity) {
+        capacity = capacity ? 2 * capacity : 64;
+        compiled = realloc(compiled, (size_t)capacity * sizeof(*compiled));
+        if (!compiled) exit(2);
+    }
+    compiled[n_compiled++] = (Compiled){hash, run};
 }
 
 /* All sources begin with the same text; a file of many has it once. */
@@ -70,7 +84,7 @@ static const char *body_of(const GeneratedKernel *kernel) {
     return body;
 }
 
-static void write_part(FILE *file, const GeneratedKernel *const *kernels, int count) {
+static void write_kernels(FILE *file, const GeneratedKernel *const *kernels, int count) {
     const char *source = kernels[0]->source;
     size_t prelude = (size_t)(body_of(kernels[0]) - source);
     fwrite(source, 1, prelude, file);
@@ -82,6 +96,10 @@ static void write_part(FILE *file, const GeneratedKernel *const *kernels, int co
         }
         fputs(body, file);
     }
+}
+
+static void write_part(FILE *file, const GeneratedKernel *const *kernels, int count) {
+    write_kernels(file, kernels, count);
     fputs("struct Grid { uint32_t x, y, z; };\n"
           "template <void (*KERNEL)(FusedArgs)>\n"
           "static void run(Grid grid, int threads, const void *args) {\n"
@@ -148,16 +166,12 @@ static bool load_part(const char *folder, int part, const GeneratedKernel *const
         return false;
     }
     for (int i = 0; i < count; i++) {
-        if (n_compiled == capacity) {
-            capacity = capacity ? 2 * capacity : 64;
-            compiled = realloc(compiled, (size_t)capacity * sizeof(*compiled));
-            if (!compiled) exit(2);
-        }
         snprintf(name, sizeof(name), "run_%s", kernels[i]->name);
         void *symbol = dlsym(handle, name);
         if (!symbol) BUG("%s lacks %s", library, name);
-        compiled[n_compiled].hash = kernels[i]->hash;
-        memcpy(&compiled[n_compiled++].run, &symbol, sizeof(symbol));
+        GeneratedFunction *run;
+        memcpy(&run, &symbol, sizeof(symbol));
+        keep(kernels[i]->hash, run);
     }
     return true;
 }
@@ -201,6 +215,21 @@ static bool compile_parts(const GeneratedKernel *const *kernels, int count) {
     return good;
 }
 
+static bool compile_ptx(const GeneratedKernel *const *kernels, int count) {
+    char *source = NULL;
+    const char *why = "";
+    size_t bytes;
+    FILE *file = open_memstream(&source, &bytes);
+    if (!file) exit(2);
+    write_kernels(file, kernels, count);
+    if (fclose(file)) exit(2);
+    bool good = generated_ptx_compile(source, &why);
+    snprintf(why_text, sizeof(why_text), "%s", why);
+    for (int i = 0; i < count && good; i++) keep(kernels[i]->hash, NULL);
+    free(source);
+    return good;
+}
+
 static bool compile_new(const GeneratedKernel *const *kernels, int n) {
     int count = 0;
     const GeneratedKernel **fresh = calloc((size_t)n + 1, sizeof(const GeneratedKernel *));
@@ -210,7 +239,7 @@ static bool compile_new(const GeneratedKernel *const *kernels, int n) {
         while (k < count && fresh[k]->hash != kernels[i]->hash) k++;
         if (k == count && !find(kernels[i]->hash)) fresh[count++] = kernels[i];
     }
-    bool good = count == 0 || compile_parts(fresh, count);
+    bool good = count == 0 || (ptx_folder() ? compile_ptx : compile_parts)(fresh, count);
     free(fresh);
     return good;
 }
@@ -235,25 +264,31 @@ bool generated_host_compile(const KernelCache *cache, const char **out_why) {
     return good;
 }
 
-GeneratedFunction *generated_host_function(const GeneratedKernel *kernel) {
+bool generated_host_has(const GeneratedKernel *kernel) {
     pthread_mutex_lock(&lock);
-    GeneratedFunction *run = find(kernel->hash);
+    bool has = find(kernel->hash) != NULL;
     pthread_mutex_unlock(&lock);
-    return run;
+    return has;
+}
+
+bool generated_host_run(const GeneratedKernel *kernel, Grid grid, int threads, const void *args,
+                        const char **out_why) {
+    pthread_mutex_lock(&lock);
+    const Compiled *found = find(kernel->hash);
+    bool good = found != NULL;
+    if (!found) {
+        *out_why = "a generated kernel that was not compiled";
+    } else if (found->run) {
+        found->run(grid, threads, args);
+    } else {
+        good = generated_ptx_run(kernel, grid, threads, args, out_why);
+    }
+    pthread_mutex_unlock(&lock);
+    return good;
 }
 
 bool generated_host_launch(void *user, const LaunchCommand *launch, const char **out_why) {
-    GeneratedFunction *run = generated_host_function(launch->generated);
-    if (!run) {
-        if (!generated_host_compile(user, out_why)) return false;
-        run = generated_host_function(launch->generated);
-    }
-    if (!run) {
-        *out_why = "a generated kernel that is not of the cache given";
-        return false;
-    }
-    pthread_mutex_lock(&lock);
-    run(launch->grid, launch->threads, launch->args);
-    pthread_mutex_unlock(&lock);
-    return true;
+    const GeneratedKernel *kernel = launch->generated;
+    if (!generated_host_has(kernel) && !generated_host_compile(user, out_why)) return false;
+    return generated_host_run(kernel, launch->grid, launch->threads, launch->args, out_why);
 }

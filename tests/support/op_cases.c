@@ -52,6 +52,14 @@ const OpCase OP_CASES[] = {
     CASE(MAXIMUM, "rows=3 cols=5; cols=5", ""),
     CASE(MAXIMUM, "cols=5; rows=3 cols=5", ""),
     CASE(MAXIMUM_GRAD, ":0.5 rows=3; :0.5 rows=3; rows=3", ""), /* ties: half to each */
+    CASE(MINIMUM, "rows=3 cols=5; cols=5", ""),
+    CASE(MINIMUM, "cols=5; rows=3 cols=5", ""),
+    CASE(ABS, "rows=3 cols=17", ""),
+    CASE(SIGN, "rows=3 cols=17", ""),
+    CASE(SIGN, ":0 rows=3", ""),
+    CASE(ROUND, "rows=3 cols=17", ""),
+    CASE(ROUND, ":2.5 rows=3", ""), /* a half, to the even number */
+    CASE(STOP_GRADIENT, "rows=3 cols=5", ""),
     CASE(DROPOUT, "rows=7 cols=13", "p=0.25 key=3"),
     {OP_DROPOUT, "batch=3 cols=13", "p=0.5 key=0", 0, 5},
     {OP_DROPOUT, "rows=2 batch=3 cols=5", "p=0 key=-1", 0, 1},
@@ -422,7 +430,7 @@ void op_case_fill(const OpCase *op_case, const Graph *graph, Reference *referenc
         if (node->op != OP_PARAM && node->op != OP_INPUT) continue;
         for (int64_t i = 0; i < type_elements(&node->types[0]); i++) {
             values[i] = op_case_draw(*name == 'w' ? "" : operands[atoi(name)], &state);
-            values[i] = reference_round(node->types[0].dtype, values[i]);
+            values[i] = reference_rounded(node->types[0].dtype, values[i]);
         }
     }
 }

@@ -71,7 +71,7 @@ const double *reference_exact(const Reference *ref, Value value) {
     return exact ? exact : reference_value(ref, value);
 }
 
-double reference_round(DType dtype, double x) {
+double reference_rounded(DType dtype, double x) {
     const bool half = dtype == DTYPE_F16;
     int exponent;
     frexp(x, &exponent);
@@ -83,7 +83,7 @@ double reference_round(DType dtype, double x) {
 }
 
 double reference_round_bf16(double x) {
-    return reference_round(DTYPE_BF16, x);
+    return reference_rounded(DTYPE_BF16, x);
 }
 
 double reference_rounding(DType dtype, double x) {
@@ -101,7 +101,7 @@ static void round_results(Reference *ref, const Node *node) {
         int64_t count = exact ? type_elements(&node->types[o]) : 0;
         for (int64_t i = 0; i < count; i++) {
             exact[i] = value[i];
-            value[i] = reference_round(node->types[o].dtype, value[i]);
+            value[i] = reference_rounded(node->types[o].dtype, value[i]);
         }
     }
 }
@@ -238,6 +238,11 @@ static double normal_density(double x) {
     X(relu_grad, x > 0 ? y : 0)                                                                    \
     X(maximum, x > y ? x : y)                                                                      \
     X(maximum_grad, x > y ? z : x < y ? 0 : z / 2)                                                 \
+    X(minimum, x < y ? x : y)                                                                      \
+    X(abs, fabs(x))                                                                                \
+    X(sign, (x > 0) - (x < 0))                                                                     \
+    X(round, nearbyint(x))                                                                         \
+    X(stop_gradient, x)                                                                            \
     X(to_bf16, x)                                                                                  \
     X(to_f16, x)                                                                                   \
     X(to_f32, x)

@@ -42,7 +42,7 @@ double *reference_value(const Reference *ref, Value value);
 /* Before it was rounded where it was stored in 16 bits; elsewhere the same numbers. */
 const double *reference_exact(const Reference *ref, Value value);
 /* To the nearest number of that dtype, ties to even; the same number where it is not of 16 bits. */
-double reference_round(DType dtype, double x);
+double reference_rounded(DType dtype, double x);
 double reference_round_bf16(double x);
 /* The most by which that moves x, if it is finite after. */
 double reference_rounding(DType dtype, double x);

@@ -40,7 +40,7 @@ static inline void cuda_fill(Reference *ref) {
         if (!(OPS[node->op].flags & LEAF)) continue;
         for (int64_t i = 0; i < type_elements(&node->types[0]); i++) {
             values[i] = op_case_draw(node_string(node, ATTR_name), &state);
-            values[i] = reference_round(node->types[0].dtype, values[i]);
+            values[i] = reference_rounded(node->types[0].dtype, values[i]);
         }
     }
 }

@@ -38,6 +38,7 @@ static inline Found fixture_found(Arena *arena, Candidate candidate, double scal
     cost->tensor_us = 8e6 * scale * candidate.t / 8;
     cost->pipeline_us = 0.4e6;
     cost->bubble_us = cost->compute_us * (candidate.p - 1) / candidate.n_micro / candidate.n_chunks;
+    cost->wait_us = cost->bubble_us;
     cost->data_us = 1.1e6 * candidate.d / 6;
     cost->update_us = 0.25e6;
     cost->step_us = cost->compute_us + cost->tensor_us + cost->pipeline_us + cost->bubble_us +

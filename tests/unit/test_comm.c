@@ -75,7 +75,7 @@ static void begin(const char *what) {
 
 /* What a reduction gives. */
 static float stored(float x) {
-    return (float)reference_round(moved, (double)x);
+    return (float)reference_rounded(moved, (double)x);
 }
 
 /* Of floats that are exact in it; nothing is rounded here. */

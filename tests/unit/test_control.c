@@ -3,6 +3,8 @@
 #include "tests/unit/control_job.h"
 #include "tests/unit/message_noise.h"
 
+#include <netdb.h>
+
 /* --- operations --- */
 
 static bool gathers_are_right(Control *control, int rank, int world) {
@@ -143,6 +145,10 @@ static void test_missing(void) {
     job_finish_rank(&job, 1);
     check_said(&job, 1, "rank 1 found no rank 0 at 127.0.0.1:");
     check_said(&job, 1, "within 0.5 s: Connection refused");
+    job.host = "::1";
+    job_start_rank(&job, 1);
+    job_finish_rank(&job, 1);
+    check_said(&job, 1, "rank 1 found no rank 0 at [::1]:");
 }
 
 static void test_port_in_use(void) {
@@ -217,6 +223,51 @@ static void test_strangers(void) {
     check_said(&job, 2, "it belongs to another job: its job token differs");
     check_said(&job, 3, "this rank is there already, on host-1");
     check_said(&job, 4, "it was started as one of 9 ranks, rank 0 as one of 2");
+}
+
+/* --- a host with several addresses --- */
+
+static struct sockaddr_in loopback_at(int port) {
+    return (struct sockaddr_in){.sin_family = AF_INET,
+                                .sin_port = htons((uint16_t)port),
+                                .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+}
+
+/* A listener that answers nothing more, as behind a firewall that drops: its queue is full. */
+static int listen_deaf(int port, int fillers[2]) {
+    struct sockaddr_in address = loopback_at(port);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    bool ok =
+        fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof address) == 0 && listen(fd, 0) == 0;
+    for (int i = 0; i < 2; i++) {
+        fillers[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+        int rc = connect(fillers[i], (struct sockaddr *)&address, sizeof address);
+        ok = ok && (rc == 0 || errno == EINPROGRESS);
+    }
+    CHECK(ok, "no listener at port %d", port);
+    return fd;
+}
+
+static void test_deaf_address(void) {
+    check_begin("control: an address that nothing answers from leaves the next one its time");
+    char why[SOCKET_WHY_BYTES];
+    int fillers[2], deaf_port = find_free_port("127.0.0.1");
+    int deaf = listen_deaf(deaf_port, fillers), port = find_free_port("127.0.0.1");
+    int listener = socket_listen("127.0.0.1", port, why);
+    struct sockaddr_in first = loopback_at(deaf_port), second = loopback_at(port);
+    struct addrinfo addresses[2] = {
+        {.ai_family = AF_INET,
+         .ai_addr = (struct sockaddr *)&first,
+         .ai_addrlen = sizeof first,
+         .ai_next = &addresses[1]},
+        {.ai_family = AF_INET, .ai_addr = (struct sockaddr *)&second, .ai_addrlen = sizeof second}};
+    double begin = socket_now();
+    int fd = socket_connect_any(addresses, 2, why);
+    double seconds = socket_now() - begin;
+    CHECK(fd >= 0, "%s", why);
+    CHECK(seconds > 0.9 && seconds < 1.9, "%g s", seconds);
+    int fds[] = {deaf, fillers[0], fillers[1], listener, fd};
+    for (int i = 0; i < 5; i++) close(fds[i]);
 }
 
 /* --- bytes that are no messages --- */
@@ -340,6 +391,7 @@ int main(void) {
     test_port_in_use();
     test_refusals();
     test_strangers();
+    test_deaf_address();
     test_garbage();
     test_mad_rank();
     return check_report();

@@ -170,8 +170,49 @@ static void test_quarrels(void) {
     }
 }
 
+/* --- no false alarm --- */
+
+static bool is_still;
+
+/* One call after the other: there is always something to send when a heartbeat is due. */
+static bool busy_rank(Job *job, int rank, char *said) {
+    Control *control = join(job, rank, said);
+    if (!control) return false;
+    int goes_on = 1;
+    double begin = socket_now();
+    for (int step = 0; goes_on; step++) {
+        control_update_progress(control, step, 0, 0, is_still && rank != victim, "computing");
+        if (is_still && rank == victim && step == 3) sleep_s(2);
+        goes_on = rank != 0 || socket_now() < begin + 1.2;
+        EXPECT(control_broadcast(control, 0, &goes_on, sizeof goes_on));
+    }
+    EXPECT(control_close(control));
+    control_destroy(control);
+    return true;
+}
+
+static void test_busy(void) {
+    check_begin("control: ranks that move all the time are not stuck");
+    Job job = job_create(3, busy_rank);
+    job.options.stuck_s = 0.5;
+    job_start(&job);
+    job_finish(&job);
+    check_all_well(&job);
+
+    check_begin("control: heartbeats come more often than a rank may be still");
+    job = job_create(3, busy_rank);
+    job.options.stuck_s = 0.5;
+    job.options.heartbeat_s = 60;
+    victim = 1;
+    is_still = true;
+    job_start(&job);
+    job_finish(&job);
+    check_said(&job, 0, "rank 1 (host-1) is stuck at step 3: has been in computing");
+}
+
 int main(void) {
     test_fates();
+    test_busy();
     test_quarrels();
     return check_report();
 }

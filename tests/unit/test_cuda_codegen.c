@@ -40,7 +40,7 @@ static bool is_exact(const Expr *expr) {
 /* x is right where `expected`, in f32, is. 1e-5 of max(|value|, 1): a few operations of 2 ulp each,
  * over operands up to 12; a rounding to 16 bits may then fall to either side. */
 static bool is_right(float x, float expected, DType dtype, bool exact) {
-    expected = (float)reference_round(dtype, (double)expected);
+    expected = (float)reference_rounded(dtype, (double)expected);
     if (isnan(expected)) return isnan(x);
     if (exact) return memcmp(&x, &expected, sizeof(x)) == 0;
     if (x == expected) return true;
@@ -171,9 +171,10 @@ static void finish_trial(Trial *t, KernelCache *cache) {
 
 static void run_trial(Trial *t) {
     if (t->launch.grid.x) {
-        GeneratedFunction *run = generated_host_function(t->launch.kernel);
-        CHECK(run != NULL, "%s: not compiled", t->name);
-        if (run) run(t->launch.grid, t->launch.threads, &t->launch.args);
+        const char *why = "";
+        CHECK(generated_host_run(t->launch.kernel, t->launch.grid, t->launch.threads,
+                                 &t->launch.args, &why),
+              "%s: %s", t->name, why);
     }
     bool exact = is_exact(&t->expr);
     for (int o = 0; o < t->expr.n_outputs; o++) {
@@ -431,10 +432,10 @@ static void check_wide(Arena *arena) {
           launch.grid.x);
     launch.args.n_chunks = DONE * WIDTH / 4;
     launch.grid.x = DONE * WIDTH / 4 / FUSED_THREADS;
-    bool good = generated_host_compile(cache, &why);
+    bool good = generated_host_compile(cache, &why) &&
+                generated_host_run(launch.kernel, launch.grid, launch.threads, &launch.args, &why);
     CHECK(good, "%s", why);
     if (good) {
-        generated_host_function(launch.kernel)(launch.grid, launch.threads, &launch.args);
         for (int i = 0; i < DONE * WIDTH; i++) {
             CHECK(y[i] == x[i] + bias[i % WIDTH], "element %d", i);
         }
@@ -507,7 +508,7 @@ static void fill_operands(const Binding *b, const Type *cuda_types, Operands *ou
         out->cuda[i] = new_elements(cuda_types[i].dtype, n);
         for (int64_t k = 0; k < n; k++) {
             float x = kc_uniform() * 3;
-            x = (float)reference_round(cuda_types[i].dtype, (double)x);
+            x = (float)reference_rounded(cuda_types[i].dtype, (double)x);
             vec_put(out->cpu[i], DTYPE_F32, k, x);
             vec_put(out->cuda[i], cuda_types[i].dtype, k, x);
         }

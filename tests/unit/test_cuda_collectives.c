@@ -83,7 +83,7 @@ static bool run_peers(CollectiveKind kind, ReduceKind reduce, const Shape *shape
 
 /* Rounds in place to what the dtype holds. */
 static void round_all(DType dtype, float *x, int64_t n) {
-    for (int64_t i = 0; i < n; i++) x[i] = (float)reference_round(dtype, (double)x[i]);
+    for (int64_t i = 0; i < n; i++) x[i] = (float)reference_rounded(dtype, (double)x[i]);
 }
 
 static void *aligned(int64_t bytes) {

@@ -109,7 +109,7 @@ static bool make_reference(Bench *b) {
         Node *leaf = b->graph->nodes[n];
         double *values = reference_value(b->reference, node_value(leaf, 0));
         for (int64_t i = 0; i < type_elements(&leaf->types[0]); i++) {
-            values[i] = reference_round(b->shape->dtype, op_case_draw("", &state));
+            values[i] = reference_rounded(b->shape->dtype, op_case_draw("", &state));
         }
     }
     reference_run(b->reference);

@@ -11,11 +11,15 @@ int main(void) {
 
 #include "tests/unit/cuda_graph.h"
 
-static const Variant LLAMA = {"llama gqa",
+static const Variant LLAMA = {"llama gqa qk_norm",
                               "models/llama.lua",
                               2,
                               DTYPE_F32,
-                              {COMMON, {"vocab", "61"}, {"kv_heads", "2"}, {"ffn", "88"}}};
+                              {COMMON,
+                               {"vocab", "61"},
+                               {"kv_heads", "2"},
+                               {"ffn", "88"},
+                               {"qk_norm", "true"}}};
 static const Variant OTHERS[] = {
     {"gpt dropout", "models/gpt.lua", 4, DTYPE_F32, {COMMON, {"vocab", "64"}, {"dropout", "0.1"}}},
     {"gpt untied sgd",
@@ -29,11 +33,11 @@ static const Variant OTHERS[] = {
      DTYPE_F32,
      {COMMON, {"vocab", "64"}, {"kv_heads", "4"}, {"tied", "true"}, {"ffn", "64"}}},
     {"gpt bf16", "models/gpt.lua", 4, DTYPE_BF16, {COMMON, {"vocab", "61"}, {"ffn", "64"}}},
-    {"llama bf16",
+    {"llama qk_norm bf16",
      "models/llama.lua",
      2,
      DTYPE_BF16,
-     {COMMON, {"vocab", "61"}, {"kv_heads", "2"}, {"ffn", "88"}}},
+     {COMMON, {"vocab", "61"}, {"kv_heads", "2"}, {"ffn", "88"}, {"qk_norm", "true"}}},
 };
 static const Variant HALF = {
     "gpt f16", "models/gpt.lua", 4, DTYPE_F16, {COMMON, {"vocab", "61"}, {"ffn", "64"}}};

@@ -180,7 +180,7 @@ static bool is_rounded(const CudaKernelRun *run, const Node *node) {
     const void *copy = run->base.ranks[0].buffers[node->id * MAX_OUTPUTS + node->n_outputs - 1];
     DType dtype = node->types[node->n_outputs - 1].dtype;
     for (int64_t i = 0; i < type_elements(&node->types[0]); i++) {
-        double rounded = reference_round(dtype, (double)p[i]);
+        double rounded = reference_rounded(dtype, (double)p[i]);
         if ((double)vec_get(copy, dtype, i) != rounded) return false;
     }
     return true;

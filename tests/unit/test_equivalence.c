@@ -34,18 +34,23 @@ static const Variant VARIANTS[] = {
      "models/gpt.lua",
      4,
      {COMMON, {"vocab", "64"}, {"optimizer", "sgd"}, {"momentum", "0.9"}, {"act", "relu"}}},
-    {"llama gqa",
+    {"llama gqa qk_norm",
      "models/llama.lua",
      2,
-     {COMMON, {"vocab", "61"}, {"kv_heads", "2"}, {"ffn", "88"}}},
+     {COMMON, {"vocab", "61"}, {"kv_heads", "2"}, {"ffn", "88"}, {"qk_norm", "true"}}},
     {"llama dropout",
      "models/llama.lua",
      4,
      {COMMON, {"vocab", "64"}, {"kv_heads", "4"}, {"dropout", "0.1"}, {"ffn", "88"}}},
-    {"llama tied",
+    {"llama tied relu2",
      "models/llama.lua",
      4,
-     {COMMON, {"vocab", "64"}, {"kv_heads", "4"}, {"tied", "true"}, {"ffn", "64"}}},
+     {COMMON,
+      {"vocab", "64"},
+      {"kv_heads", "4"},
+      {"tied", "true"},
+      {"ffn", "64"},
+      {"act", "relu2"}}},
 };
 enum { N_VARIANTS = sizeof(VARIANTS) / sizeof(VARIANTS[0]) };
 
@@ -173,7 +178,7 @@ typedef struct Refusal {
 } Refusal;
 
 static const Refusal REFUSALS[] = {
-    {"llama gqa",
+    {"llama gqa qk_norm",
      {4, 1, 1, 2, 1, "1f1b", false, NULL, 0},
      "axis 'kv_heads' is 2: divided over t=4, the last rank would have none; t=2 would do"},
     {"gpt",

@@ -46,7 +46,7 @@ static char *graph_text(Arena *arena, const Graph *graph) {
     return text;
 }
 
-/* The error's text, or the graph's where there is no error. */
+/* The error's text, or the graph's where there is no error, below the model's note. */
 static const char *load_text(Arena *arena, const char *path, Diag *diag) {
     ModelSetting sets[MAX_SETS];
     size_t length;
@@ -56,7 +56,8 @@ static const char *load_text(Arena *arena, const char *path, Diag *diag) {
     if (!model) return diag_text(diag);
     CHECK(diag_error_count(diag) == 0, "loaded, but: %s", diag_text(diag));
     CHECK(graph_verify(model->graph, diag), "the graph is ill-formed: %s", diag_text(diag));
-    return graph_text(arena, model->graph);
+    const char *graph = graph_text(arena, model->graph);
+    return model->note ? arena_printf(arena, "%s\n%s", model->note, graph) : graph;
 }
 
 static void test_golden(const char *file) {

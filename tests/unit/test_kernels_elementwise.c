@@ -50,6 +50,11 @@ static double apply64(ElementwiseOp op, double x, double y, double z, double imm
     case EW_RELU_GRAD: return x > 0 ? y : 0;
     case EW_MAXIMUM: return x > y ? x : y;
     case EW_MAXIMUM_GRAD: return x > y ? z : x < y ? 0 : z / 2;
+    case EW_MINIMUM: return x < y ? x : y;
+    case EW_ABS: return fabs(x);
+    case EW_SIGN: return (x > 0) - (x < 0);
+    case EW_ROUND: return nearbyint(x);
+    case EW_STOP_GRADIENT:
     case EW_DROPOUT:
     case EW_TO_BF16:
     case EW_TO_F16:

@@ -72,6 +72,11 @@ static const Good good[] = {
     {"RANK=1 WORLD_SIZE=2 MASTER_PORT=40000 TORCHELASTIC_USE_AGENT_STORE=True "
      "TORCHELASTIC_RUN_ID=none",
      LAUNCH_TORCHRUN, 1, 2, 1, 2, "127.0.0.1", 40001, "none"},
+    /* the second of two agents of torchrun 2.11, restarted */
+    {"LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=42853 RANK=3 WORLD_SIZE=4 "
+     "TORCHELASTIC_MAX_RESTARTS=1 TORCHELASTIC_RESTART_COUNT=1 TORCHELASTIC_RUN_ID=trial "
+     "TORCHELASTIC_USE_AGENT_STORE=True",
+     LAUNCH_TORCHRUN, 3, 4, 1, 2, "localhost", 42854, "trial"},
     {"RANK=1 WORLD_SIZE=2 MASTER_PORT=65535 TORCHELASTIC_USE_AGENT_STORE=True", LAUNCH_TORCHRUN, 1,
      2, 1, 2, "127.0.0.1", 65534, ""},
     /* it comes before all others */
@@ -95,6 +100,12 @@ static const Good good[] = {
     {"PMI_RANK=1 PMI_SIZE=2 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2 SLURM_PROCID=0 SLURM_NTASKS=1",
      LAUNCH_HYDRA, 1, 2, 1, 2, "127.0.0.1", 29500, ""},
 
+    /* mpiexec of MPICH 4.0 in salloc -N2 -n4: its proxies are srun's tasks */
+    {"PMI_RANK=0 PMI_SIZE=4 MPI_LOCALRANKID=0 MPI_LOCALNRANKS=3 SLURM_PROCID=0 SLURM_NTASKS=4 "
+     "SLURM_LOCALID=0 SLURM_NODEID=0 SLURM_JOB_ID=29 SLURM_STEP_ID=0 "
+     "SLURM_STEP_TASKS_PER_NODE=1(x2) SLURM_STEP_NODELIST=node[1-2] MASTER_ADDR=node1",
+     LAUNCH_HYDRA, 0, 4, 0, 3, "node1", 29500, "29"},
+
     {"SLURM_PROCID=6 SLURM_NTASKS=7 SLURM_LOCALID=0 SLURM_NODEID=3 SLURM_TASKS_PER_NODE=2(x3),1 "
      "SLURM_JOB_ID=123456 SLURM_STEP_ID=0 SLURM_STEP_NODELIST=node[003-006] "
      "SLURM_JOB_NODELIST=other[1-9]",
@@ -113,6 +124,20 @@ static const Good good[] = {
      "SLURM_STEP_ID=1 SLURM_JOB_NODELIST=a,b",
      LAUNCH_SLURM, 1, 2, 0, 1, "a", 21009, "40000.1"},
     {"SLURM_PROCID=0 SLURM_NTASKS=1", LAUNCH_SLURM, 0, 1, 0, 1, "127.0.0.1", 29500, ""},
+    /* an heterogeneous job: one list for all its parts (recorded from Slurm 22.05, as the next) */
+    {"SLURM_JOB_ID=16 SLURM_JOB_NODELIST=node[1-2,5] SLURM_JOB_NODELIST_HET_GROUP_1=node[2,5] "
+     "SLURM_LOCALID=0 SLURM_NODEID=2 SLURM_NTASKS=4 SLURM_NTASKS_HET_GROUP_1=3 SLURM_PROCID=3 "
+     "SLURM_STEP_ID=1 SLURM_STEP_NODELIST=node[1-2,5] SLURM_STEP_TASKS_PER_NODE=1,2,1",
+     LAUNCH_SLURM, 3, 4, 0, 1, "node1", 21025, "16.1"},
+    /* srun -N2 -n4 -r1 within a job of three nodes: the step's lists, not the job's */
+    {"SLURM_JOB_ID=13 SLURM_JOB_NODELIST=node[1-2,5] SLURM_LOCALID=1 SLURM_NODEID=1 SLURM_NTASKS=4 "
+     "SLURM_PROCID=3 SLURM_STEP_ID=2 SLURM_STEP_NODELIST=node[2,5] SLURM_STEP_TASKS_PER_NODE=2(x2)",
+     LAUNCH_SLURM, 3, 4, 1, 2, "node2", 22031, "13.2"},
+    /* rank 0 anywhere among the hosts */
+    {"SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_LOCALID=0 SLURM_NODEID=1 SLURM_JOB_ID=12 SLURM_STEP_ID=0 "
+     "SLURM_STEP_TASKS_PER_NODE=2(x2) SLURM_STEP_NODELIST=node[1-2] SLURM_DISTRIBUTION=arbitrary "
+     "MASTER_ADDR=node2",
+     LAUNCH_SLURM, 0, 4, 0, 2, "node2", 20012, "12.0"},
     /* srun --mpi=pmi2 */
     {"SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_LOCALID=0 SLURM_TASKS_PER_NODE=1(x2) SLURM_JOB_ID=1 "
      "SLURM_STEP_ID=0 SLURM_JOB_NODELIST=a,b PMI_RANK=1 PMI_SIZE=2",
@@ -138,6 +163,28 @@ static void test_good(void) {
               "%s: %s:%d", want->text, launch.master_host, launch.port);
         CHECK(strcmp(launch.job, want->job) == 0, "%s: job '%s'", want->text, launch.job);
         CHECK(launch.host[0], "no host name");
+        diag_destroy(diag);
+    }
+}
+
+/* What kubeflow/pytorch-operator v1 sets (setClusterSpec in pod.go). */
+static void test_first_pod(void) {
+    static const char *const texts[] = {
+        "RANK=0 WORLD_SIZE=4 MASTER_ADDR=localhost MASTER_PORT=23456 "
+        "KUBERNETES_SERVICE_HOST=10.0.0.1",
+        "RANK=0 WORLD_SIZE=4 MASTER_ADDR=localhost MASTER_PORT=23456"};
+    check_begin("launch: rank 0 of a PyTorchJob listens for other pods, elsewhere not");
+    for (int pod = 0; pod < 2; pod++) {
+        Environment environment;
+        LaunchEnvironment launch;
+        Diag *diag = diag_create();
+        environment_read(&environment, texts[pod]);
+        CHECK(launch_read(&launch, environment_find, &environment, diag), "%s", diag_text(diag));
+        const char *master = pod == 0 ? launch.host : "localhost";
+        CHECK(strcmp(launch.master_host, master) == 0 && launch.port == 23456, "%s:%d",
+              launch.master_host, launch.port);
+        CHECK(launch.local_rank == 0 && launch.local_world == (pod == 0 ? 1 : 4), "%d of %d",
+              launch.local_rank, launch.local_world);
         diag_destroy(diag);
     }
 }
@@ -194,6 +241,11 @@ static const char *const bad[][2] = {
     {"SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_LOCALID=0",
      "SLURM_NTASKS is '8', but SLURM_STEP_ID is not set: this process was not started by srun; use "
      "srun, or set RANK=0 WORLD_SIZE=1 to run alone"},
+    /* the shell of salloc -n4 under LaunchParameters=use_interactive_step (Slurm 22.05) */
+    {"SLURM_LOCALID=0 SLURM_NTASKS=4 SLURM_PROCID=0 SLURM_STEP_ID=4294967290 "
+     "SLURM_STEP_NODELIST=node1 SLURM_STEP_TASKS_PER_NODE=1 SLURM_TASKS_PER_NODE=3,1",
+     "SLURM_NTASKS is '4', but SLURM_STEP_ID is 4294967290, salloc's own: this process was not "
+     "started by srun; use srun, or set RANK=0 WORLD_SIZE=1 to run alone"},
     {SRUN "SLURM_PROCID=0 SLURM_NTASKS=8",
      "SLURM_TASKS_PER_NODE is not set, but SLURM_NTASKS is '8'; start with srun"},
     {SRUN "SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_TASKS_PER_NODE=2(x3)",
@@ -210,6 +262,10 @@ static const char *const bad[][2] = {
     {SRUN "SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_TASKS_PER_NODE=4(x2)",
      "MASTER_ADDR is not set, but SLURM_NTASKS is '8' and only 4 of them run on this host; set it "
      "to the host of rank 0"},
+    {SRUN "SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_TASKS_PER_NODE=2(x2) SLURM_STEP_NODELIST=n[1-2] "
+          "SLURM_DISTRIBUTION=arbitrary",
+     "SLURM_DISTRIBUTION is 'arbitrary': rank 0 need not be on the first host of the step; set "
+     "MASTER_ADDR to the host of rank 0"},
     {SRUN "SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_TASKS_PER_NODE=4(x2) SLURM_STEP_NODELIST=n[1-",
      "SLURM_STEP_NODELIST is 'n[1-': a bracket is not closed"},
 };
@@ -404,6 +460,7 @@ static void test_tasks(void) {
 
 int main(void) {
     test_good();
+    test_first_pod();
     test_bad();
     test_describe();
     test_nodelist();

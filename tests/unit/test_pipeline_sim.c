@@ -220,6 +220,15 @@ static void check_sums(const PipelineLoad *load, const PipelineResult *result, i
                   of->data_us >= -1e-9 && of->tensor_us >= 0,
               "case %d: stage %d: a part is negative", number, s);
     }
+    PipelineStage mean = pipeline_mean(result);
+    double busy = 0;
+    for (int s = 0; s < result->p; s++) {
+        const PipelineStage *of = &result->stages[s];
+        busy += (of->compute_us + of->tensor_us + of->data_us + of->update_us) / result->p;
+    }
+    CHECK(near(busy + mean.pipeline_us + mean.bubble_us + mean.idle_us, result->step_us),
+          "case %d: means sum to %g of %g", number,
+          busy + mean.pipeline_us + mean.bubble_us + mean.idle_us, result->step_us);
 }
 
 static void test_longest_path(PipelineSim *sim, Diag *diag, uint64_t seed) {

@@ -5,6 +5,7 @@
 #include "planner/search/search.h"
 #include "tests/unit/check.h"
 
+#include <math.h>
 #include <time.h>
 
 static double now_seconds(void) {
@@ -106,6 +107,40 @@ static double best_us(Arena *arena, ModelCosts *costs, const SearchRequest *requ
     return r && r->n_found > 0 ? r->found[0].cost.step_us : 1;
 }
 
+/* What is free must not be slower than what is fixed, nor depend on whether anyone asks why. */
+static void test_slow_network(Diag *diag) {
+    static const struct {
+        const char *size;
+        int n_ranks, t;
+        const char *schedule;
+    } CASES[] = {{"70b", 64, 2, "1f1b"}, {"70b", 128, 8, "1f1b"}, {"8b", 64, 8, "gpipe"}};
+    check_begin("a slow network: the free search is no slower than one with choices fixed");
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        Arena *arena = arena_create();
+        ModelSetting size = {"size", CASES[i].size};
+        ModelCosts *costs = costs_of(arena, "models/llama.lua", &size, 1,
+                                     "tests/data/slow_network.lua", NULL, diag);
+        CHECK(costs, "%s: %s", CASES[i].size, diag_text(diag));
+        if (costs) {
+            SearchRequest request = request_of(CASES[i].n_ranks, 512);
+            double free_us = best_us(arena, costs, &request, diag);
+            request.explain = true;
+            double explained_us = best_us(arena, costs, &request, diag);
+            request.explain = false, request.schedule = CASES[i].schedule;
+            double schedule_us = best_us(arena, costs, &request, diag);
+            request.schedule = NULL, request.t = CASES[i].t;
+            double tensor_us = best_us(arena, costs, &request, diag);
+            printf("# %s on %d: %.1f s; %s %.1f s; t=%d %.1f s\n", CASES[i].size, CASES[i].n_ranks,
+                   free_us / 1e6, CASES[i].schedule, schedule_us / 1e6, CASES[i].t,
+                   tensor_us / 1e6);
+            CHECK(explained_us == free_us, "%s: explained %g", CASES[i].size, explained_us / 1e6);
+            CHECK(free_us <= fmin(schedule_us, tensor_us) * (1 + 1e-9), "%s: free %g s, %g s, %g s",
+                  CASES[i].size, free_us / 1e6, schedule_us / 1e6, tensor_us / 1e6);
+        }
+        arena_destroy(arena);
+    }
+}
+
 /* Korthikanti et al. 2022, table 5: 29 to 32 % faster. */
 static void test_recomputation(Diag *diag) {
     static const struct {
@@ -182,6 +217,7 @@ int main(void) {
     Diag *diag = diag_create();
     test_speed(diag);
     test_mesh(diag);
+    test_slow_network(diag);
     test_recomputation(diag);
     test_batches(diag);
     diag_destroy(diag);

@@ -22,7 +22,9 @@ static ScaleReport report_of(Arena *arena, ModelCosts *costs) {
         }
         if (i == 3) {
             rows[i].result = NULL;
-            rows[i].refusal = "1536 ranks cannot be divided: <so it is>";
+            rows[i].refusal =
+                "1536 ranks cannot be divided: <so it is>, for a reason that is longer "
+                "than a line of the screen has columns, to its very last word";
             continue;
         }
         result->n_found = 1;
@@ -57,6 +59,35 @@ static void test_figures(Arena *arena) {
           facts->points[1].tokens_price);
 }
 
+/* The last row has 2.5 times the time that scaling from 384 to 3072 ranks would give: the dashed
+ * line ends far above every point, and both are within the drawing. */
+static void test_ideal(Arena *arena) {
+    check_begin("scale page: the ideal line stays in its plot; days where they are asked for");
+    Cluster cluster = fixture_cluster("DGX");
+    ModelCosts costs = fixture_costs(&cluster, "gpt");
+    ScaleReport report = report_of(arena, &costs);
+    report.days_tokens = 300e9;
+    report.rows[4].result->found[0].cost.step_us *= 2;
+    StrBuf text = strbuf_create(), page = strbuf_create();
+    show_scale_text(&text, &report);
+    show_scale_html(&page, &report);
+    const char *line = strstr(page.text, "class=\"ideal\"");
+    double x0, y0, x1, y1;
+    CHECK(line && sscanf(line, "class=\"ideal\" x1=\"%lf%%\" y1=\"%lf%%\" x2=\"%lf%%\" y2=\"%lf%%",
+                         &x0, &y0, &x1, &y1) == 4,
+          "no line");
+    CHECK(line && y0 <= 100 && y0 > y1 && y1 >= 0, "from %g to %g %%", y0, y1);
+    CHECK(strstr(page.text, "<th>Days for 300 G</th>"), "no column of days");
+    double days = 300e9 / (3072.0 * 2048 / 50) / 86400; /* of the first row that fits */
+    char want[32];
+    snprintf(want, sizeof(want), "<td>%.1f</td></tr>", days);
+    CHECK(strstr(page.text, want), "no %s", want);
+    snprintf(want, sizeof(want), " %.1f ", days);
+    CHECK(strstr(text.text, "   days ") && strstr(text.text, want), "%s", text.text);
+    strbuf_destroy(&text);
+    strbuf_destroy(&page);
+}
+
 static void test_forms(Arena *arena, const char *name) {
     check_begin("scale: text, JSON and page");
     Cluster cluster = fixture_cluster(name);
@@ -74,6 +105,7 @@ static void test_forms(Arena *arena, const char *name) {
         CHECK(n_columns <= 100, "over 100 columns");
     }
     CHECK(strstr(text.text, "beyond the range"), "%s", text.text);
+    CHECK(strstr(text.text, "very last word\n"), "a reason that is cut: %s", text.text);
     json_t *root = json_loads(json.text, 0, NULL);
     json_t *points = json_object_get(root, "points");
     CHECK(json_array_size(points) == N_ROWS, "%zu points", json_array_size(points));
@@ -112,6 +144,7 @@ static void test_little(Arena *arena) {
 int main(void) {
     Arena *arena = arena_create();
     test_figures(arena);
+    test_ideal(arena);
     test_forms(arena, "gpt");
     test_forms(arena, HOSTILE);
     test_little(arena);

@@ -4,7 +4,7 @@
  * `test_show_search --write FOLDER` writes HTML pages there instead, for
  * tests/browser/test_html.sh. */
 #include "ir/base/file.h"
-#include "planner/show/search_facts.h"
+#include "planner/show/show_search_page.h"
 #include "tests/unit/check.h"
 #include "tests/unit/search_fixture.h"
 
@@ -110,6 +110,10 @@ static void test_text(Arena *arena, const char *name, int n_lines_most) {
     Cluster cluster = fixture_cluster(name);
     ModelCosts costs = fixture_costs(&cluster, name);
     SearchReport report = report_of(arena, &costs, 100);
+    SearchResult result = *report.result;
+    result.n_open = 7;
+    result.remark = "global batch 3072 rules out every d of 3072 ranks but 1";
+    report.result = &result;
     const char *warnings[] = {
         "the model's blocks are of 3 kinds, and this is quite a long sentence "
         "that has to be broken into two lines of the screen"};
@@ -144,6 +148,8 @@ static void test_text(Arena *arena, const char *name, int n_lines_most) {
                                          "Runners-up",
                                          "leaves the NVLink",
                                          "warning",
+                                         "cut short  7 layouts",
+                                         "ranks      global batch",
                                          "refused",
                                          "device-hours",
                                          "to the byte"};
@@ -204,6 +210,8 @@ static void test_json(Arena *arena, const char *name) {
                                        "runners_up",
                                        "pareto",
                                        "alternatives",
+                                       "candidates_open",
+                                       "remark",
                                        "warnings"};
     for (size_t i = 0; root && i < sizeof(KEYS) / sizeof(*KEYS); i++) {
         CHECK(json_object_get(root, KEYS[i]), "no key %s", KEYS[i]);
@@ -244,6 +252,20 @@ static void test_nothing(void) {
     CHECK(root && json_is_false(json_object_get(root, "fits")), "fits");
     CHECK(json_integer_value(json_object_get(root, "least_ranks")) == 512, "least_ranks");
     json_decref(root);
+    strbuf_destroy(&out);
+}
+
+/* A cluster that has no more to offer is not told to take more. */
+static void test_nothing_more(int64_t max_devices, const char *want) {
+    Cluster cluster = fixture_cluster("DGX");
+    cluster.max_devices = max_devices;
+    SearchRequest request = {.n_ranks = 1, .global_batch = 8};
+    SearchResult result = {.least_missing_bytes = 2LL << 40,
+                           .least_missing = fixture_candidate(1, 1, 1, 1, 1)};
+    StrBuf out = strbuf_create();
+    show_search_nothing(&out, &request, &result, &cluster);
+    size_t length = strlen(out.text), n_want = strlen(want);
+    CHECK(length > n_want && !strcmp(out.text + length - n_want, want), "'%s'", out.text);
     strbuf_destroy(&out);
 }
 
@@ -352,6 +374,66 @@ static void test_html(Arena *arena) {
     strbuf_destroy(&out);
 }
 
+static void test_ticks(void) {
+    check_begin("axes have labels however narrow they are");
+    static const LogAxis AXES[] = {{0.98, 1.02}, {411, 530}, {1e-4, 1.1e-4}, {1, 100}, {3, 7}};
+    for (size_t i = 0; i < sizeof(AXES) / sizeof(*AXES); i++) {
+        double ticks[MOST_TICKS];
+        int n = log_axis_ticks(&AXES[i], ticks);
+        CHECK(n >= 2 && n < 12, "axis %zu: %d ticks", i, n);
+        for (int k = 0; k < n; k++) {
+            CHECK(ticks[k] >= AXES[i].least * (1 - 1e-9) && ticks[k] <= AXES[i].most * (1 + 1e-9),
+                  "axis %zu: a tick at %g", i, ticks[k]);
+        }
+    }
+}
+
+/* Four runners-up of the very same time and memory. */
+static void test_labels(Arena *arena) {
+    check_begin("search page: numbers of points that are close stand beside one another");
+    Cluster cluster = fixture_cluster("DGX");
+    ModelCosts costs = fixture_costs(&cluster, "gpt");
+    Found found[5];
+    for (int i = 0; i < 5; i++) {
+        found[i] = fixture_found(arena, fixture_candidate(8, 6, 64, 2, 1), i ? 1.1 : 1);
+    }
+    SearchResult result = {.n_found = 5, .found = found, .samples = found, .n_samples = 5};
+    SearchReport report = {.costs = &costs, .request = &REQUEST, .result = &result, .n_top = 4};
+    StrBuf out = strbuf_create();
+    show_search_html(&out, &report);
+    int places[5][2], n = 0;
+    for (const char *at = out.text; (at = strstr(at, "<text class=\"m\"")) && n < 5; n++) {
+        at = strstr(at, "dx=");
+        CHECK(sscanf(at, "dx=\"%d\" dy=\"%d\"", &places[n][0], &places[n][1]) == 2, "a label");
+    }
+    CHECK(n == 5, "%d labels", n);
+    for (int i = 0; i < 4; i++) {
+        for (int k = 0; k < i; k++) {
+            CHECK(abs(places[i][0] - places[k][0]) >= 11 || abs(places[i][1] - places[k][1]) >= 14,
+                  "numbers %d and %d overlap", k + 2, i + 2);
+        }
+    }
+    strbuf_destroy(&out);
+}
+
+/* Nodes of 8: stages of 2 ranks, four to a node. */
+static void test_traffic(Arena *arena) {
+    check_begin("search page: borders that leave the node are told from those that do not");
+    Cluster cluster = fixture_cluster("DGX");
+    ModelCosts costs = fixture_costs(&cluster, "gpt");
+    Found found = fixture_found(arena, fixture_candidate(2, 1, 32, 1, 1), 1);
+    SearchResult result = {.n_found = 1, .found = &found};
+    SearchReport report = {.costs = &costs, .request = &REQUEST, .result = &result};
+    add_layout(arena, &report);
+    StrBuf out = strbuf_create();
+    show_search_html(&out, &report);
+    CHECK(strstr(out.text, "inside the node: 24 of 31 borders"), "inside");
+    CHECK(strstr(out.text, "network: 7 of 31 borders"), "network");
+    /* 2 ways x 3072 micro-batches x 13 MiB over the one border that a stage has to another node */
+    CHECK(strstr(out.text, "and 78.0 GiB over the network"), "bytes");
+    strbuf_destroy(&out);
+}
+
 static bool write_pages(const char *folder, Arena *arena, Diag *diag) {
     static const struct {
         const char *file, *name;
@@ -383,12 +465,19 @@ int main(int argc, char **argv) {
         test_json(arena, "gpt");
         test_json(arena, HOSTILE);
         test_nothing();
+        test_nothing_more(0, "; more ranks alone would not do, as far as was looked");
+        test_nothing_more(1, "; the cluster has no more than 1 device");
+        test_nothing_more(64,
+                          "; nor would more of the cluster's 64 devices do, as far as was looked");
         check_begin("search: nothing fits for captured graphs, and what would need less");
         test_nothing_for_graphs(ANY, "; captured graphs of 3072 micro-batches take 1.50 GiB, less "
                                      "with a smaller --global-batch; ");
         test_nothing_for_graphs(1, "; captured graphs of 3072 micro-batches take 1.50 GiB, less "
                                    "with a larger --micro-batch or a smaller --global-batch; ");
         test_html(arena);
+        test_traffic(arena);
+        test_ticks();
+        test_labels(arena);
         status = check_report();
     }
     arena_destroy(arena);

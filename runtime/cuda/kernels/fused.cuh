@@ -244,5 +244,20 @@ INLINE float op_maximum(float x, float y) {
 INLINE float op_maximum_grad(float x, float y, float dy) {
     return dy * ((x > y ? 0.5f : 0.0f) + (x >= y ? 0.5f : 0.0f));
 }
+INLINE float op_minimum(float x, float y) {
+    return x != x ? x : x < y ? x : y;
+}
+INLINE float op_abs(float x) {
+    return fabsf(x);
+}
+INLINE float op_sign(float x) {
+    return x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x;
+}
+INLINE float op_round(float x) {
+    return rintf(x);
+}
+INLINE float op_stop_gradient(float x) {
+    return x;
+}
 
 #endif

@@ -61,8 +61,9 @@ static __device__ __forceinline__ void add_all_terms(const Place &place, uint32_
 /* A block: 32 N columns of one row, its runs dealt to the warps. */
 template <typename T, int N>
 static __device__ __forceinline__ void reduce_columns(const ReduceArgs &a) {
-    enum { WARPS = REDUCE_THREADS / 32 };
-    __shared__ float sums[WARPS][32 * N];
+    /* Column by column of the lanes', so that neither writing nor reading finds a bank taken. */
+    enum { WARPS = REDUCE_THREADS / 32, STRIDE = 32 + 32 / N };
+    __shared__ float sums[WARPS][N * STRIDE];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const uint32_t row = fast_divide(a.divisor, blockIdx.x);
     const uint32_t first = (blockIdx.x - row * a.divisor.divisor) * 32 * N;
@@ -76,12 +77,13 @@ static __device__ __forceinline__ void reduce_columns(const ReduceArgs &a) {
         add_all_terms<N>(place, run, end, WARPS, total);
     }
 #pragma unroll
-    for (int j = 0; j < N; j++) sums[warp][lane * N + j] = total[j];
+    for (int j = 0; j < N; j++) sums[warp][j * STRIDE + lane] = total[j];
     __syncthreads();
     const uint32_t at = first + threadIdx.x;
     if (threadIdx.x < 32 * N && at < a.width) {
         float sum = 0;
-        for (int w = 0; w < WARPS; w++) sum += sums[w][threadIdx.x];
+        const int from = threadIdx.x % N * STRIDE + threadIdx.x / N;
+        for (int w = 0; w < WARPS; w++) sum += sums[w][from];
         store_sum(a.out, blockIdx.y * a.n_outputs + (int64_t)row * a.width + at, sum, a.out_dtype,
                   a.add);
     }

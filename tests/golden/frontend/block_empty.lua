@@ -1,12 +1,10 @@
 local nn = require "nn"
 return model {
-  name = "block_empty",
-  axes = { seq = 4, model = 8, vocab = 16 },
-  layers = 3,
+  name = "small", axes = { seq = 8, model = 8, heads = 2, vocab = 11 }, layers = 2,
   loss = function(m, tokens, labels)
     local x = nn.embedding(m, "wte", tokens)
     for i = 1, m.layers do
-      x = m:block(i, function() return i == 2 and x or nn.rmsnorm(m, x) end)
+      m:block(i, function() end)
     end
     return nn.cross_entropy(m, nn.logits(m, "wte", x), labels)
   end,

@@ -1,9 +1,8 @@
 local nn = require "nn"
 return model {
-  name = "param_batch",
-  axes = { seq = 4, model = 8, vocab = 16 },
+  name = "small", axes = { seq = 8, model = 8, heads = 2, vocab = 11 }, layers = 2,
   loss = function(m, tokens, labels)
-    local x = nn.embedding(m, "wte", tokens) * m:param("scale", { "batch", "seq" })
+    local x = nn.embedding(m, "wte", tokens) * m:param("scale", { "batch" }, { init = "ones" })
     return nn.cross_entropy(m, nn.logits(m, "wte", x), labels)
   end,
 }

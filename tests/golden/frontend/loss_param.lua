@@ -1,0 +1,10 @@
+local nn = require "nn"
+return model {
+  name = "small", axes = { seq = 8, model = 8, heads = 2, vocab = 11 }, layers = 2,
+  loss = function(m, tokens, labels)
+    local s = m:param("s", {})
+    local logits = nn.logits(m, "wte", nn.embedding(m, "wte", tokens))
+    m:output("logits", logits)
+    return s
+  end,
+}
