@@ -15,6 +15,7 @@
 /* A parameter made so far; `node` outlives the block it was made in. */
 typedef struct ScriptParam {
     const char *name;
+    uint32_t hash; /* of the name */
     Node *node;
 } ScriptParam;
 

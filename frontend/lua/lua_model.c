@@ -107,9 +107,16 @@ static ParamOptions read_options(lua_State *lua, int index, const char *name) {
     return options;
 }
 
+static uint32_t hash_name(const char *name) {
+    uint32_t hash = 0;
+    while (*name) hash = hash * 31 + (unsigned char)*name++;
+    return hash;
+}
+
 static Node *find_param(const ScriptParam *params, int count, const char *name) {
+    uint32_t hash = hash_name(name);
     for (int i = 0; i < count; i++) {
-        if (strcmp(params[i].name, name) == 0) return params[i].node;
+        if (params[i].hash == hash && strcmp(params[i].name, name) == 0) return params[i].node;
     }
     return NULL;
 }
@@ -200,7 +207,7 @@ static int model_param(lua_State *lua) {
     if (node) check_same_options(lua, node, name, &options);
     if (!node) {
         node = make_param(lua, name, &type, &options);
-        ScriptParam made = {name, node};
+        ScriptParam made = {name, hash_name(name), node};
         if (in_block) {
             ARENA_PUSH(arena, script->block_params, script->n_block_params,
                        script->block_params_capacity, made);

@@ -1,46 +1,15 @@
 #include "planner/cost/shared_weights.h"
 
 #include "ir/op.h"
+#include "ir/param_index.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-/* Parameters of no block, by name. */
-typedef struct ParamNames {
-    int count;
-    const Node **params;
-} ParamNames;
-
-static int by_name(const void *left, const void *right) {
-    const Node *a = *(const Node *const *)left, *b = *(const Node *const *)right;
-    return strcmp(node_string(a, ATTR_name), node_string(b, ATTR_name));
-}
-
-static ParamNames sort_params(const Graph *graph, Arena *arena) {
-    ParamNames names = {.params = ARENA_ARRAY(arena, const Node *, graph->n_nodes + 1)};
-    for (int n = 0; n < graph->n_nodes; n++) {
-        const Node *node = graph->nodes[n];
-        if (node->op == OP_PARAM && node->block == NO_BLOCK) names.params[names.count++] = node;
-    }
-    qsort(names.params, (size_t)names.count, sizeof(*names.params), by_name);
-    return names;
-}
-
 /* The parameter that a leaf of no block belongs to; the leaf itself, if it is or has none. */
-static const Node *param_of(const ParamNames *names, const Node *leaf) {
+static const Node *param_of(const ParamIndex *params, const Node *leaf) {
     const char *of = node_string(leaf, ATTR_of);
-    int low = 0, high = of[0] ? names->count : 0;
-    while (low < high) {
-        int middle = (low + high) / 2;
-        int order = strcmp(node_string(names->params[middle], ATTR_name), of);
-        if (order == 0) return names->params[middle];
-        if (order < 0) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return leaf;
+    const Node *param = of[0] ? param_index_find(params, NO_BLOCK, of) : NULL;
+    return param ? param : leaf;
 }
 
 static bool is_loose_leaf(const Node *node) {
@@ -58,7 +27,7 @@ static void note_reader(WeightReaders *readers, int segment, Arena *arena) {
 
 /* By id of a leaf: who reads it, or a copy of it. What a block's backward reads its forward does.
  */
-static WeightReaders *find_readers(const Graph *graph, const int *segment, const ParamNames *names,
+static WeightReaders *find_readers(const Graph *graph, const int *segment, const ParamIndex *params,
                                    Arena *arena) {
     WeightReaders *readers = ARENA_ARRAY(arena, WeightReaders, graph->n_nodes + 1);
     for (int n = 0; n < graph->n_nodes; n++) {
@@ -68,7 +37,7 @@ static WeightReaders *find_readers(const Graph *graph, const int *segment, const
         for (int i = 0; i < node->n_inputs; i++) {
             const Node *from = node->inputs[i].node;
             if (!is_loose_leaf(from)) continue;
-            const Node *param = node_is_copy(from) ? param_of(names, from) : from;
+            const Node *param = node_is_copy(from) ? param_of(params, from) : from;
             note_reader(&readers[param->id], segment[n], arena);
         }
     }
@@ -92,13 +61,13 @@ LeafPlaces find_leaf_places(const Graph *graph, const int *segment, Arena *arena
     LeafPlaces places = {.before = ARENA_ARRAY(arena, bool, graph->n_nodes + 1),
                          .tied = ARENA_ARRAY(arena, bool, graph->n_nodes + 1),
                          .shared = ARENA_ARRAY(arena, int, graph->n_nodes + 1)};
-    ParamNames names = sort_params(graph, arena);
-    const WeightReaders *readers = find_readers(graph, segment, &names, arena);
+    ParamIndex params = param_index_create(graph, arena);
+    const WeightReaders *readers = find_readers(graph, segment, &params, arena);
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
         places.shared[n] = -1;
         if (!is_loose_leaf(node)) continue;
-        const WeightReaders *who = &readers[param_of(&names, node)->id];
+        const WeightReaders *who = &readers[param_of(&params, node)->id];
         if (who->n_kinds && OPS[node->op].flags & PERSISTENT) {
             places.shared[n] = find_weight(&places, who, arena);
         }

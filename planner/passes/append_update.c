@@ -8,6 +8,7 @@
  * Each accumulator's last value is the parameter's gradient; reading it in phase update reads the
  * accumulator's memory once all micro-batches are done.
  */
+#include "ir/param_index.h"
 #include "planner/passes/pass.h"
 
 #include <stdlib.h>
@@ -46,25 +47,19 @@ static void collect_gradients(Update *u) {
         if (node->op == OP_ACCUMULATE) leaf_of[n] = leaf_of[node->inputs[0].node->id];
         if (leaf_of[n]) last[leaf_of[n]->id] = node_value(node, 0);
     }
-    Node **leaves = ARENA_ARRAY(u->ctx->arena, Node *, graph->n_nodes + 1);
-    int n_leaves = 0;
+    ParamIndex params = param_index_create(graph, u->ctx->arena);
+    Value *gradient = ARENA_ARRAY(u->ctx->arena, Value, graph->n_nodes + 1); /* by parameter's id */
     for (int n = 0; n < graph->n_nodes; n++) {
-        if (graph->nodes[n]->op == OP_ACCUMULATOR) leaves[n_leaves++] = graph->nodes[n];
+        const Node *leaf = graph->nodes[n];
+        if (leaf->op != OP_ACCUMULATOR) continue;
+        const Node *param = param_index_find(&params, leaf->block, node_string(leaf, ATTR_of));
+        if (param) gradient[param->id] = last[n];
     }
     for (int n = 0; n < graph->n_nodes; n++) {
-        Node *param = graph->nodes[n];
-        if (param->op != OP_PARAM) continue;
-        for (int m = 0; m < n_leaves; m++) {
-            Node *candidate = leaves[m];
-            if (candidate->block != param->block) continue;
-            if (strcmp(node_string(candidate, ATTR_of), node_string(param, ATTR_name)) != 0) {
-                continue;
-            }
-            int count = u->n_params, capacity = u->capacity;
-            ARENA_PUSH(u->ctx->arena, u->params, count, capacity, param);
-            ARENA_PUSH(u->ctx->arena, u->gradients, u->n_params, u->capacity, last[candidate->id]);
-            break;
-        }
+        if (!gradient[n].node) continue;
+        int count = u->n_params, capacity = u->capacity;
+        ARENA_PUSH(u->ctx->arena, u->params, count, capacity, graph->nodes[n]);
+        ARENA_PUSH(u->ctx->arena, u->gradients, u->n_params, u->capacity, gradient[n]);
     }
 }
 

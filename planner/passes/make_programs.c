@@ -7,6 +7,7 @@
  * after the weight. Block numbers become relative to the chunk's first block, so that stages with
  * like blocks get equal programs.
  */
+#include "ir/param_index.h"
 #include "planner/passes/pass.h"
 
 #include <string.h>
@@ -26,12 +27,11 @@ typedef struct Maker {
     IntList *crossings;   /* [N_PHASES][n_global]: values that pass the border after the chunk */
     IntList update_nodes;
     int n_values;
-    uint8_t *param_stages; /* [n_nodes][p]: stage reads this parameter */
-    int *first_stage;      /* by parameter's id; p: no stage reads it */
-    int *n_stages;         /* by parameter's id: how many read it */
-    const Node **param_of; /* of accumulators, states and what is computed from them */
-    int *first_param;      /* by block + 1: its first parameter's id, or -1 */
-    int *next_param;       /* by id: the next parameter of the same block, or -1 */
+    const Node **chain_leaf; /* by id, NULL: of no accumulator */
+    uint8_t *param_stages;   /* [n_nodes][p]: stage reads this parameter */
+    int *first_stage;        /* by parameter's id; p: no stage reads it */
+    int *n_stages;           /* by parameter's id: how many read it */
+    const Node **param_of;   /* of accumulators, states and what is computed from them */
     StageComm *comms;
     int n_comms, comm_capacity;
 } Maker;
@@ -73,10 +73,13 @@ static void list_nodes(Maker *m) {
     }
 }
 
-/* The accumulator leaf that a chain value stands for, or NULL. */
-static const Node *chain_leaf(const Node *node) {
-    while (node->op == OP_ACCUMULATE) node = node->inputs[0].node;
-    return node->op == OP_ACCUMULATOR ? node : NULL;
+/* Notes the accumulator leaf that each value of a chain stands for. */
+static void find_chain_leaves(Maker *m) {
+    for (int n = 0; n < m->in->n_nodes; n++) {
+        const Node *node = m->in->nodes[n];
+        if (node->op == OP_ACCUMULATOR) m->chain_leaf[n] = node;
+        if (node->op == OP_ACCUMULATE) m->chain_leaf[n] = m->chain_leaf[node->inputs[0].node->id];
+    }
 }
 
 /* A value passes all borders from its own chunk to the farthest that reads it, either way. */
@@ -91,7 +94,7 @@ static void find_crossings(Maker *m) {
         if (node->phase == PHASE_UPDATE) continue;
         for (int i = 0; i < node->n_inputs; i++) {
             Value input = node->inputs[i];
-            if (is_local_leaf(input.node) || chain_leaf(input.node)) continue;
+            if (is_local_leaf(input.node) || m->chain_leaf[input.node->id]) continue;
             int v = value_index(input);
             if (node->chunk < first[v]) first[v] = node->chunk;
             if (node->chunk > last[v]) last[v] = node->chunk;
@@ -106,38 +109,16 @@ static void find_crossings(Maker *m) {
     arena_destroy(arena);
 }
 
-static void list_params(Maker *m) {
-    int n_blocks = 0;
-    for (int n = 0; n < m->in->n_nodes; n++) {
-        if (m->in->nodes[n]->block >= n_blocks) n_blocks = m->in->nodes[n]->block + 1;
-    }
-    m->first_param = ARENA_ARRAY(m->ctx->arena, int, n_blocks + 1);
-    m->next_param = ARENA_ARRAY(m->ctx->arena, int, m->in->n_nodes + 1);
-    for (int b = 0; b <= n_blocks; b++) m->first_param[b] = -1;
-    for (int n = m->in->n_nodes - 1; n >= 0; n--) {
-        const Node *node = m->in->nodes[n];
-        if (node->op != OP_PARAM) continue;
-        m->next_param[n] = m->first_param[node->block + 1];
-        m->first_param[node->block + 1] = n;
-    }
-}
-
-static const Node *find_param(const Maker *m, int block, const char *name) {
-    for (int k = m->first_param[block + 1]; k >= 0; k = m->next_param[k]) {
-        if (strcmp(node_string(m->in->nodes[k], ATTR_name), name) == 0) return m->in->nodes[k];
-    }
-    return NULL;
-}
-
 /* Which parameter a node of the update belongs to; NULL: to none (global scalars). */
 static void find_params(Maker *m) {
     const Graph *in = m->in;
+    ParamIndex params = param_index_create(in, m->ctx->arena);
     int p = m->n_pipeline;
     for (int n = 0; n < in->n_nodes; n++) {
         const Node *node = in->nodes[n];
         if (node->op == OP_PARAM) m->param_of[n] = node;
         const char *of = node_string(node, ATTR_of);
-        const Node *named = of[0] ? find_param(m, node->block, of) : NULL;
+        const Node *named = of[0] ? param_index_find(&params, node->block, of) : NULL;
         if (named) m->param_of[n] = named;
         for (int i = 0; i < node->n_inputs; i++) {
             const Node *from = node->inputs[i].node;
@@ -243,7 +224,7 @@ static Value *local_at(StageMaker *s, int chunk, Value old) {
 }
 
 static Value find_input(StageMaker *s, Value old, int chunk) {
-    const Node *leaf = chain_leaf(old.node);
+    const Node *leaf = s->maker->chain_leaf[old.node->id];
     if (leaf) {
         if (!s->chains[leaf->id].node) {
             s->chains[leaf->id] = leaf_value(s, node_value((Node *)leaf, 0), chunk);
@@ -268,7 +249,7 @@ static Node *copy_node(StageMaker *s, const Node *node, int chunk) {
     for (int i = 0; i < node->n_outputs; i++) {
         *local_at(s, chunk, node_value((Node *)node, i)) = node_value(copy, i);
     }
-    const Node *leaf = node->op == OP_ACCUMULATE ? chain_leaf(node) : NULL;
+    const Node *leaf = node->op == OP_ACCUMULATE ? s->maker->chain_leaf[node->id] : NULL;
     if (leaf) s->chains[leaf->id] = node_value(copy, 0);
     return copy;
 }
@@ -381,7 +362,7 @@ static void make_update_node(StageMaker *s, const Node *node) {
             tied_gradient(s, node->inputs[0], chunk);
             return;
         }
-    } else if (node->n_inputs && chain_leaf(node->inputs[0].node)) {
+    } else if (node->n_inputs && m->chain_leaf[node->inputs[0].node->id]) {
         /* The running loss lives where the last chunk runs. */
         if (node->inputs[0].node->chunk % m->n_pipeline != s->stage) return;
         chunk = node->inputs[0].node->chunk / m->n_pipeline;
@@ -464,6 +445,7 @@ bool make_programs(const Graph *graph, PassContext *ctx, StageGraph *out_stages,
     m.first_block = ARENA_ARRAY(arena, int, m.n_global + 1);
     m.chunk_nodes = ARENA_ARRAY(arena, IntList, N_PHASES * m.n_global);
     m.crossings = ARENA_ARRAY(arena, IntList, N_PHASES * m.n_global);
+    m.chain_leaf = ARENA_ARRAY(arena, const Node *, graph->n_nodes + 1);
     m.first_stage = ARENA_ARRAY(arena, int, graph->n_nodes + 1);
     m.n_stages = ARENA_ARRAY(arena, int, graph->n_nodes + 1);
     m.param_stages = ARENA_ARRAY(arena, uint8_t, (size_t)graph->n_nodes * (size_t)m.n_pipeline);
@@ -473,8 +455,8 @@ bool make_programs(const Graph *graph, PassContext *ctx, StageGraph *out_stages,
         m.first_block[c] = b;
     }
     list_nodes(&m);
+    find_chain_leaves(&m);
     find_crossings(&m);
-    list_params(&m);
     find_params(&m);
     find_stages(&m);
     for (int stage = 0; stage < m.n_pipeline; stage++) {

@@ -184,18 +184,76 @@ static int by_size(const void *left, const void *right) {
     return a < b ? 1 : -1;
 }
 
+/* Storages that have their place. Most live for a few nodes only: these are found by when they
+ * live, in windows of time, so that one is compared with its contemporaries. */
+typedef struct Placed {
+    int count, n_lasting, n_windows;
+    Storage **all, **lasting; /* lasting: those that live for more than FEW windows */
+    struct Window {
+        int count, capacity;
+        Storage **storages;
+    } * windows;
+} Placed;
+enum { WINDOW_NODES = 64, FEW_WINDOWS = 8 };
+
+static Placed placed_create(const Planner *p) {
+    Placed placed = {.n_windows = p->graph->n_nodes / WINDOW_NODES + 1};
+    placed.all = ARENA_ARRAY(p->arena, Storage *, p->n_storages + 1);
+    placed.lasting = ARENA_ARRAY(p->arena, Storage *, p->n_storages + 1);
+    placed.windows = ARENA_ARRAY(p->arena, struct Window, placed.n_windows);
+    return placed;
+}
+
+static int window_of(const Placed *placed, int node) {
+    if (node < 0) return 0; /* before the first */
+    int window = node / WINDOW_NODES;
+    return window < placed->n_windows ? window : placed->n_windows - 1;
+}
+
+static bool is_lasting(const Placed *placed, const Storage *storage) {
+    int n = window_of(placed, storage->last) - window_of(placed, storage->first);
+    return n > FEW_WINDOWS;
+}
+
+static void placed_add(Placed *placed, Storage *storage, Arena *arena) {
+    placed->all[placed->count++] = storage;
+    if (is_lasting(placed, storage)) {
+        placed->lasting[placed->n_lasting++] = storage;
+        return;
+    }
+    for (int w = window_of(placed, storage->first); w <= window_of(placed, storage->last); w++) {
+        struct Window *window = &placed->windows[w];
+        ARENA_PUSH(arena, window->storages, window->count, window->capacity, storage);
+    }
+}
+
+/* Raises *offset above those that `storage` would meet there. True: some. */
+static bool raise_above(Storage *const *others, int n_others, const Storage *storage,
+                        int64_t *offset) {
+    int64_t before = *offset;
+    for (int i = 0; i < n_others; i++) {
+        const Storage *other = others[i];
+        if (other->first > storage->last || storage->first > other->last) continue;
+        if (other->offset >= *offset + storage->bytes) continue;
+        if (*offset >= other->offset + other->bytes) continue;
+        *offset = other->offset + other->bytes;
+    }
+    return *offset > before;
+}
+
 /* The lowest offset where `storage` meets no placed one that is alive at the same time. */
-static int64_t find_room(Storage *const *placed, int n_placed, const Storage *storage) {
+static int64_t find_room(const Placed *placed, const Storage *storage) {
     int64_t offset = 0;
+    if (is_lasting(placed, storage)) {
+        while (raise_above(placed->all, placed->count, storage, &offset)) continue;
+        return offset;
+    }
+    int begin = window_of(placed, storage->first), end = window_of(placed, storage->last);
     for (bool moved = true; moved;) {
-        moved = false;
-        for (int i = 0; i < n_placed; i++) {
-            const Storage *other = placed[i];
-            if (other->first > storage->last || storage->first > other->last) continue;
-            if (other->offset >= offset + storage->bytes) continue;
-            if (offset >= other->offset + other->bytes) continue;
-            offset = other->offset + other->bytes;
-            moved = true;
+        moved = raise_above(placed->lasting, placed->n_lasting, storage, &offset);
+        for (int w = begin; w <= end; w++) {
+            const struct Window *window = &placed->windows[w];
+            moved |= raise_above(window->storages, window->count, storage, &offset);
         }
     }
     return offset;
@@ -221,53 +279,64 @@ static bool is_gradient(const Storage *storage) {
 /* Lays out the accumulators, one after the other as they fall free, so that what is free is in one
  * piece, and there, in the order of time, what borrows from them. False: nothing does. */
 static bool pack_gradients(Planner *p) {
-    Storage **placed = ARENA_ARRAY(p->arena, Storage *, p->n_storages + 1);
-    int n_placed = 0, n_borrowers = 0;
+    Storage **order = ARENA_ARRAY(p->arena, Storage *, p->n_storages + 1);
+    int count = 0, n_borrowers = 0;
     int64_t end = 0;
     for (int i = 0; i < p->n_storages; i++) {
         Storage *storage = &p->storages[i];
         n_borrowers += may_borrow(p, storage);
         if (!is_gradient(storage)) continue;
         storage->first = -1;
-        placed[n_placed++] = storage;
+        order[count++] = storage;
     }
-    qsort(placed, (size_t)n_placed, sizeof(*placed), by_end);
-    for (int i = 0; i < n_placed; i++) {
-        placed[i]->offset = end;
-        end += placed[i]->bytes;
+    qsort(order, (size_t)count, sizeof(*order), by_end);
+    Placed placed = placed_create(p);
+    for (int i = 0; i < count; i++) {
+        order[i]->offset = end;
+        end += order[i]->bytes;
+        placed_add(&placed, order[i], p->arena);
     }
     for (int i = 0; n_borrowers && i < p->n_storages; i++) {
         Storage *storage = &p->storages[i];
         if (!may_borrow(p, storage)) continue;
         bool message = p->graph->nodes[storage->first]->op == OP_REDUCE_SCATTER;
-        int64_t offset = find_room(placed, n_placed, storage), needed = offset + storage->bytes;
+        int64_t offset = find_room(&placed, storage), needed = offset + storage->bytes;
         if (needed > end && !message) continue;
         storage->region = REGION_PERSISTENT;
         storage->class = CLASS_GRADIENT;
         storage->offset = offset;
-        placed[n_placed++] = storage;
+        placed_add(&placed, storage, p->arena);
         if (needed > end) end = needed;
     }
     p->gradient_bytes = n_borrowers ? end : 0;
     return n_borrowers > 0;
 }
 
-static int64_t pack_segment(Planner *p, int segment) {
-    Storage **order = ARENA_ARRAY(p->arena, Storage *, p->n_storages + 1);
-    int count = 0;
+static int64_t pack_segment(Planner *p, Storage **order, int count) {
+    Placed placed = placed_create(p);
     int64_t peak = 0;
-    for (int i = 0; i < p->n_storages; i++) {
-        Storage *storage = &p->storages[i];
-        if (storage->region == REGION_SCRATCH && storage->segment == segment) {
-            order[count++] = storage;
-        }
-    }
     qsort(order, (size_t)count, sizeof(*order), by_size);
     for (int i = 0; i < count; i++) {
-        order[i]->offset = find_room(order, i, order[i]);
+        order[i]->offset = find_room(&placed, order[i]);
+        placed_add(&placed, order[i], p->arena);
         if (order[i]->offset + order[i]->bytes > peak) peak = order[i]->offset + order[i]->bytes;
     }
     return peak;
+}
+
+/* Values of scratch, segment by segment. */
+static void pack_scratch(Planner *p) {
+    Storage **order = ARENA_ARRAY(p->arena, Storage *, p->n_storages + 1);
+    for (int segment = 0; segment <= 2 * MAX_CHUNKS; segment++) {
+        int count = 0;
+        for (int i = 0; i < p->n_storages; i++) {
+            Storage *storage = &p->storages[i];
+            bool here = storage->region == REGION_SCRATCH && storage->segment == segment;
+            if (here) order[count++] = storage;
+        }
+        int64_t peak = count ? pack_segment(p, order, count) : 0;
+        if (peak > p->program->scratch_bytes) p->program->scratch_bytes = peak;
+    }
 }
 
 static void place_persistent(Program *program, Storage *storage) {
@@ -289,10 +358,7 @@ static void place_storages(Planner *p) {
             program->frame_bytes[storage->chunk] += storage->bytes;
         }
     }
-    for (int segment = 0; segment <= 2 * MAX_CHUNKS; segment++) {
-        int64_t peak = pack_segment(p, segment);
-        if (peak > program->scratch_bytes) program->scratch_bytes = peak;
-    }
+    pack_scratch(p);
     program->scratch_bytes += program_workspace(p->graph, p->cuda).total;
 }
 

@@ -15,6 +15,18 @@ static bool same_computation(const Node *a, const Node *b) {
     return !(OPS[a->op].flags & TYPED) || type_equal(&a->types[0], &b->types[0]);
 }
 
+/* Equal for the same computation. */
+static unsigned hash_computation(const Node *node) {
+    unsigned hash = (unsigned)node->op * 31u + (unsigned)node->block;
+    for (int i = 0; i < node->n_inputs; i++) {
+        hash = hash * 1000003u + (unsigned)node->inputs[i].node->id;
+    }
+    for (const char *c = node_string(node, ATTR_name); *c; c++) {
+        hash = hash * 31u + (unsigned char)*c;
+    }
+    return hash;
+}
+
 static bool *find_live(const Graph *graph, Arena *arena) {
     bool *live = ARENA_ARRAY(arena, bool, graph->n_nodes + 1);
     for (int n = graph->n_nodes - 1; n >= 0; n--) {
@@ -30,21 +42,17 @@ Graph *pass_simplify(const Graph *in, PassContext *ctx) {
     Graph *out = graph_create_like(in, ctx->arena);
     ValueMap map = value_map_create(in, ctx->arena);
     bool *live = find_live(in, ctx->arena);
-    enum { BUCKETS = 4096 };
+    int n_buckets = in->n_nodes + 1;
     /* Chains of candidates by a cheap hash, newest first. */
-    int *heads = ARENA_ARRAY(ctx->arena, int, BUCKETS);
+    int *heads = ARENA_ARRAY(ctx->arena, int, n_buckets);
     int *next = ARENA_ARRAY(ctx->arena, int, in->n_nodes + 2);
     for (int n = 0; n < in->n_nodes; n++) {
         const Node *node = in->nodes[n];
-        unsigned hash = (unsigned)node->op * 31u;
         if (!live[n]) continue;
         Node *copy = value_map_copy(&map, node, out, ctx->diag);
         if (!copy) return NULL;
         if (OPS[node->op].flags & (EFFECT | COLLECTIVE)) continue;
-        for (int i = 0; i < copy->n_inputs; i++) {
-            hash = hash * 1000003u + (unsigned)copy->inputs[i].node->id;
-        }
-        int *head = &heads[hash % BUCKETS];
+        int *head = &heads[hash_computation(copy) % (unsigned)n_buckets];
         for (int other = *head; other; other = next[other]) {
             if (!same_computation(out->nodes[other - 1], copy)) continue;
             value_map_set_node(&map, node, out->nodes[other - 1]);

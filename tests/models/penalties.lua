@@ -1,5 +1,5 @@
--- Weights whose gradient has shares that depend on the batch and shares that do not: penalties before
--- and after the blocks, and a norm of the weight within each block.
+-- Weights whose gradient has shares that depend on the batch and shares that do not: penalties
+-- before and after the blocks, and a norm of the weight within each block.
 local nn = require "nn"
 return model {
   name = "penalties",

@@ -1,5 +1,5 @@
--- Blocks that use each other's weights: neighbours in pairs (MobileLLM), all of them the first one's
--- norm, and the head the last one's projection.
+-- Blocks that use each other's weights: neighbours in pairs (MobileLLM), all of them the first
+-- one's norm, and the head the last one's projection.
 local nn = require "nn"
 return model {
   name = "shared",

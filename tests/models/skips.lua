@@ -1,5 +1,5 @@
--- Values that skip blocks: two embeddings read by block 2, a hidden layer of block 3, of another size,
--- by block 4; a loss on what block 2 makes, and a square of what block 1 makes at the end.
+-- Values that skip blocks: two embeddings read by block 2, a hidden layer of block 3, of another
+-- size, by block 4; a loss on what block 2 makes, and a square of what block 1 makes at the end.
 local nn = require "nn"
 return model {
   name = "skips",
