@@ -34,6 +34,9 @@ static const Variant OTHERS[] = {
      2,
      DTYPE_BF16,
      {COMMON, {"vocab", "61"}, {"kv_heads", "2"}, {"ffn", "88"}, {"qk_norm", "true"}}},
+    {"shared weights", "tests/models/shared.lua", 2, DTYPE_F32, {{"layers", "5"}}},
+    {"penalties on weights", "tests/models/penalties.lua", 2, DTYPE_F32, {{"layers", "5"}}},
+    {"values that skip blocks", "tests/models/skips.lua", 2, DTYPE_F32, {{"layers", "5"}}},
 };
 static const Variant HALF = {
     "gpt f16", "models/gpt.lua", 4, DTYPE_F16, {COMMON, {"vocab", "61"}, {"ffn", "64"}}};
