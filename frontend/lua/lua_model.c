@@ -159,8 +159,9 @@ static const char *check_param_name(lua_State *lua, int index, bool in_block) {
     const char *name = check_name(lua, index, "a parameter");
     if (in_block) return arena_printf(sandbox_of(lua)->arena, "%s#.%s", PREFIX, name);
     if (strncmp(name, PREFIX, strlen(PREFIX)) == 0) {
-        script_error(lua, "parameter '%s': names of blocks' parameters begin with '%s'; choose "
-                          "another outside of blocks",
+        script_error(lua,
+                     "parameter '%s': names of blocks' parameters begin with '%s'; choose "
+                     "another outside of blocks",
                      name, PREFIX);
     }
     return arena_strdup(sandbox_of(lua)->arena, name);
@@ -174,8 +175,9 @@ static Type param_type(lua_State *lua, int index, const char *name) {
     type.rank = script_check_axes(lua, index, what, type.axes);
     for (int i = 0; i < type.rank; i++) {
         if (strcmp(script->graph->axes.names[type.axes[i]], "batch") == 0) {
-            script_error(lua, "%s cannot have axis 'batch': its size is the plan's (micro-batch x "
-                              "d), not the model's",
+            script_error(lua,
+                         "%s cannot have axis 'batch': its size is the plan's (micro-batch x "
+                         "d), not the model's",
                          what);
         }
         type.dims[i] = script->axis_sizes[type.axes[i]];

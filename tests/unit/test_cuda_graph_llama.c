@@ -11,15 +11,12 @@ int main(void) {
 
 #include "tests/unit/cuda_graph.h"
 
-static const Variant LLAMA = {"llama gqa qk_norm",
-                              "models/llama.lua",
-                              2,
-                              DTYPE_F32,
-                              {COMMON,
-                               {"vocab", "61"},
-                               {"kv_heads", "2"},
-                               {"ffn", "88"},
-                               {"qk_norm", "true"}}};
+static const Variant LLAMA = {
+    "llama gqa qk_norm",
+    "models/llama.lua",
+    2,
+    DTYPE_F32,
+    {COMMON, {"vocab", "61"}, {"kv_heads", "2"}, {"ffn", "88"}, {"qk_norm", "true"}}};
 static const Variant OTHERS[] = {
     {"gpt dropout", "models/gpt.lua", 4, DTYPE_F32, {COMMON, {"vocab", "64"}, {"dropout", "0.1"}}},
     {"gpt untied sgd",
