@@ -69,7 +69,8 @@ static bool lose_rank(Job *job, int rank, char said[SAID_BYTES]) {
     EngineBackend backend = CPU_BACKEND;
     bool fine = run_plan(&run, "models/gpt.lua", TINY, 5, &LAYOUT, 1, false) && run_start(&run);
     Control *control = join(job, rank, said);
-    if (!fine || !control) return false;
+    /* All have joined before one dies, or rank 0's joining is what fails. */
+    if (!fine || !control || !control_barrier(control)) return false;
     const char *why = "";
     Engine *engine = run.engine;
     unsigned char *others = engine->ranks[1 - rank].memory;
