@@ -177,8 +177,8 @@ static bool check_count(const Split *split, PassContext *ctx) {
     int needed = count_least(split);
     if (split->n_blocks >= needed) return true;
     diag_error(ctx->diag, NO_LOC,
-               "p=%d x %d chunks need at least %d blocks; the model has %d; --split can leave "
-               "chunks without",
+               "p=%d x %d chunks need at least %d blocks; the model has %d: --split can leave any "
+               "without",
                split->p, ctx->options.n_chunks, needed, split->n_blocks);
     return false;
 }

@@ -84,8 +84,11 @@ static void pick_model(Pair *pair) {
 
 static void pick_split(Pair *pair) {
     int n_parts = pair->layout.p * pair->layout.n_chunks;
-    for (int i = 0; i < n_parts; i++) pair->split[i] = 1;
-    for (int i = n_parts; i < pair->n_layers; i++) pair->split[pick(pair, 0, n_parts - 1)]++;
+    int least = pick(pair, 0, 1); /* 0: some chunks have no block */
+    for (int i = 0; i < n_parts; i++) pair->split[i] = least;
+    for (int i = least * n_parts; i < pair->n_layers; i++) {
+        pair->split[pick(pair, 0, n_parts - 1)]++;
+    }
     pair->layout.split = pair->split;
     pair->layout.n_split = n_parts;
 }
