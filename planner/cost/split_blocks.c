@@ -1,4 +1,5 @@
-/* Contiguous runs of blocks become chunks, so that the slowest stage takes as little as can be.
+/* Contiguous runs of blocks become chunks, so that the slowest stage takes as little as can be. The
+ * first and the last chunk of a pipeline may go without blocks, as they have the model's ends.
  *
  * Blocks of one kind: only how many blocks a stage has matters, so they are dealt out one by one to
  * the stage that is then least busy, which is optimal for equal pieces (Graham 1969).
@@ -9,6 +10,7 @@
 #include "planner/cost/step_cost.h"
 
 #include <math.h>
+#include <string.h>
 
 static double segment_us(const SegmentCost *segment) {
     return segment->forward.us + segment->backward.us;
@@ -21,10 +23,12 @@ static bool split_evenly(int n_blocks, int n_total, int *out_split) {
 }
 
 /* What is left over goes to the first chunks, of every stage alike: stages whose heavy chunks are
- * others hold each other up. */
+ * others hold each other up. One too few: it is the chunk with an end of the model that has none. */
 static void spread_over_chunks(int stage, int p, int n_chunks, int n, int *out_split) {
+    bool lacks_first = stage == 0 && n < n_chunks;
     for (int c = 0; c < n_chunks; c++) {
-        out_split[c * p + stage] = n / n_chunks + (c < n % n_chunks);
+        out_split[c * p + stage] =
+            lacks_first ? c > 0 : n / n_chunks + (c < n % n_chunks);
     }
 }
 
@@ -37,9 +41,9 @@ static void deal_out(int n_blocks, double block, double before, double after, in
     int left = n_blocks;
     for (int s = 0; s < p; s++) {
         double carried = (s == 0 ? before : 0) + (s == p - 1 ? after : 0);
-        int share = n_blocks / p - 1;
+        int share = n_blocks / p - 1, least = n_chunks - (p > 1 && (s == 0 || s == p - 1));
         double sure = block > 0 ? share - carried / block : 0;
-        counts[s] = sure > n_chunks ? (int)sure : n_chunks;
+        counts[s] = sure > least ? (int)sure : least;
         left -= counts[s];
     }
     while (left > 0) {
@@ -61,7 +65,12 @@ typedef struct Line {
     int n_blocks, n_total, p;
     const double *sum; /* of the first i blocks */
     double before, after;
+    bool bare_ends; /* the first and the last chunk may have no block */
 } Line;
+
+static int least_blocks(const Line *line, int g) {
+    return !line->bare_ends || (g > 0 && g + 1 < line->n_total);
+}
 
 static double chunk_us(const Line *line, int g, int begin, int end) {
     return line->sum[end] - line->sum[begin] + (g == 0 ? line->before : 0) +
@@ -70,13 +79,15 @@ static double chunk_us(const Line *line, int g, int begin, int end) {
 
 /* Fills chunks from the front, none over `bound`; cuts[g] is chunk g's first block. */
 static bool fill(const Line *line, double bound, int *cuts) {
-    int at = 0;
+    int at = 0, needed_after = 0; /* blocks, by the chunks that follow */
+    for (int g = 1; g < line->n_total; g++) needed_after += least_blocks(line, g);
     for (int g = 0; g < line->n_total; g++) {
-        int most = line->n_blocks - (line->n_total - 1 - g); /* one for each that follows */
+        int most = line->n_blocks - needed_after;
         cuts[g] = at;
-        if (at >= most || chunk_us(line, g, at, at + 1) > bound) return false;
-        at++;
+        at += least_blocks(line, g);
+        if (at > most || chunk_us(line, g, cuts[g], at) > bound) return false;
         while (at < most && chunk_us(line, g, cuts[g], at + 1) <= bound) at++;
+        if (g + 1 < line->n_total) needed_after -= least_blocks(line, g + 1);
     }
     cuts[line->n_total] = at;
     return at == line->n_blocks;
@@ -119,7 +130,7 @@ static bool try_move(const Line *line, int *cuts, int first, int n, int by, Rati
     int last = first + n - 1;
     if (last >= line->n_total) return false;
     int left = cuts[first] + by - cuts[first - 1], right = cuts[last + 1] - cuts[last] - by;
-    if (left < 1 || right < 1) return false;
+    if (left < least_blocks(line, first - 1) || right < least_blocks(line, last)) return false;
     for (int g = first; g <= last; g++) cuts[g] += by;
     Rating then = rate(line, cuts);
     if (then.most < rating->most * less ||
@@ -147,38 +158,67 @@ static double even_out(const Line *line, int *cuts) {
     return rating.most;
 }
 
-static void divide_line(const ModelCosts *costs, const LayoutCost *layout, int p, int n_total,
-                        int *out_split) {
+/* Of two: chunks filled from the front; or, as the least chunk is no goal in itself where a stage
+ * has several, equal ones to begin with. Returns the slowest stage. */
+static double divide_line(const Line *line, int *cuts, int *trial) {
+    int n_total = line->n_total, n_bare = line->bare_ends;
+    fill_least(line, cuts);
+    double most = even_out(line, cuts);
+    if (n_total == line->p) return most;
+    for (int g = 0; g <= n_total; g++) {
+        int n_filled = n_total - 2 * n_bare, at = g - n_bare;
+        at = at < 0 ? 0 : at > n_filled ? n_filled : at;
+        trial[g] = (int)((int64_t)at * line->n_blocks / n_filled);
+    }
+    double other = even_out(line, trial);
+    if (other >= most) return most;
+    memcpy(cuts, trial, sizeof(int) * (size_t)(n_total + 1));
+    return other;
+}
+
+/* Does an end of the model take as long as the only block in its chunk? */
+static bool is_end_heavy(const Line *line, const int *cuts) {
+    int n = line->n_total, last = line->n_blocks - 1;
+    return (cuts[1] == 1 && line->before >= line->sum[1]) ||
+           (cuts[n - 1] == last && line->after >= line->sum[last + 1] - line->sum[last]);
+}
+
+static void divide_kinds(const ModelCosts *costs, const LayoutCost *layout, int p, int n_total,
+                         int *out_split) {
     Arena *scratch = arena_create();
     double *sum = ARENA_ARRAY(scratch, double, costs->n_blocks + 1);
     int *cuts = ARENA_ARRAY(scratch, int, n_total + 1);
+    int *bare = ARENA_ARRAY(scratch, int, n_total + 1);
+    int *trial = ARENA_ARRAY(scratch, int, n_total + 1);
     for (int b = 0; b < costs->n_blocks; b++) {
         sum[b + 1] = sum[b] + segment_us(&layout->kinds[costs->kind_of_block[b]]);
     }
-    Line line = {costs->n_blocks,           n_total, p, sum, segment_us(&layout->before),
-                 segment_us(&layout->after)};
-    fill_least(&line, cuts);
-    double most = even_out(&line, cuts);
-    for (int g = 0; g < n_total; g++) out_split[g] = cuts[g + 1] - cuts[g];
-    /* Several chunks a stage: the least chunk is no goal in itself; begin with equal ones, too. */
-    for (int g = 0; g <= n_total; g++) {
-        cuts[g] = (int)((int64_t)g * costs->n_blocks / n_total);
+    Line line = {.n_blocks = costs->n_blocks,
+                 .n_total = n_total,
+                 .p = p,
+                 .sum = sum,
+                 .before = segment_us(&layout->before),
+                 .after = segment_us(&layout->after),
+                 .bare_ends = n_total > costs->n_blocks};
+    double most = divide_line(&line, cuts, trial);
+    if (!line.bare_ends && p > 1 && is_end_heavy(&line, cuts)) {
+        line.bare_ends = true;
+        if (divide_line(&line, bare, trial) < most * (1 - 1e-9)) cuts = bare;
     }
-    bool better = n_total > p && even_out(&line, cuts) < most;
-    for (int g = 0; better && g < n_total; g++) out_split[g] = cuts[g + 1] - cuts[g];
+    for (int g = 0; g < n_total; g++) out_split[g] = cuts[g + 1] - cuts[g];
     arena_destroy(scratch);
 }
 
 bool split_blocks(const ModelCosts *costs, const LayoutCost *layout, int p, int n_chunks, bool even,
                   int *out_split) {
     int n_total = p * n_chunks;
-    if (p > MAX_STAGES || n_total > costs->n_blocks) return false;
+    if (p > MAX_STAGES || n_total > costs->n_blocks + MOST_BARE_CHUNKS) return false;
     if (even) return split_evenly(costs->n_blocks, n_total, out_split);
     if (costs->n_kinds == 1) {
         deal_out(costs->n_blocks, segment_us(&layout->kinds[0]), segment_us(&layout->before),
                  segment_us(&layout->after), p, n_chunks, out_split);
     } else {
-        divide_line(costs, layout, p, n_total, out_split);
+        divide_kinds(costs, layout, p, n_total, out_split);
     }
     return true;
 }
