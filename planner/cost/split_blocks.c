@@ -176,13 +176,6 @@ static double divide_line(const Line *line, int *cuts, int *trial) {
     return other;
 }
 
-/* Does an end of the model take as long as the only block in its chunk? */
-static bool is_end_heavy(const Line *line, const int *cuts) {
-    int n = line->n_total, last = line->n_blocks - 1;
-    return (cuts[1] == 1 && line->before >= line->sum[1]) ||
-           (cuts[n - 1] == last && line->after >= line->sum[last + 1] - line->sum[last]);
-}
-
 static void divide_kinds(const ModelCosts *costs, const LayoutCost *layout, int p, int n_total,
                          int *out_split) {
     Arena *scratch = arena_create();
@@ -201,7 +194,7 @@ static void divide_kinds(const ModelCosts *costs, const LayoutCost *layout, int 
                  .after = segment_us(&layout->after),
                  .bare_ends = n_total > costs->n_blocks};
     double most = divide_line(&line, cuts, trial);
-    if (!line.bare_ends && p > 1 && is_end_heavy(&line, cuts)) {
+    if (!line.bare_ends && p > 1) {
         line.bare_ends = true;
         if (divide_line(&line, bare, trial) < most * (1 - 1e-9)) cuts = bare;
     }
