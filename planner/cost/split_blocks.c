@@ -16,9 +16,22 @@ static double segment_us(const SegmentCost *segment) {
     return segment->forward.us + segment->backward.us;
 }
 
-static bool split_evenly(int n_blocks, int n_total, int *out_split) {
-    if (n_blocks % n_total) return false;
-    for (int g = 0; g < n_total; g++) out_split[g] = n_blocks / n_total;
+/* Counted as a block each, the ends of the model leave their chunks one less. */
+static int count_ends(const ClusterSoftware *software, int n_blocks, int n_total) {
+    bool needed = n_blocks % n_total != 0, even = (n_blocks + MOST_BARE_CHUNKS) % n_total == 0;
+    return software->counts_ends && needed && even ? MOST_BARE_CHUNKS : 0;
+}
+
+bool blocks_split_evenly(const ClusterSoftware *software, int n_blocks, int n_total) {
+    return (n_blocks + count_ends(software, n_blocks, n_total)) % n_total == 0;
+}
+
+static bool split_evenly(const ModelCosts *costs, int n_total, int *out_split) {
+    const ClusterSoftware *software = &costs->cluster->software;
+    if (!blocks_split_evenly(software, costs->n_blocks, n_total)) return false;
+    int n_ends = count_ends(software, costs->n_blocks, n_total);
+    for (int g = 0; g < n_total; g++) out_split[g] = (costs->n_blocks + n_ends) / n_total;
+    if (n_ends) out_split[0]--, out_split[n_total - 1]--;
     return true;
 }
 
@@ -206,7 +219,7 @@ bool split_blocks(const ModelCosts *costs, const LayoutCost *layout, int p, int 
                   int *out_split) {
     int n_total = p * n_chunks;
     if (p > MAX_STAGES || n_total > costs->n_blocks + MOST_BARE_CHUNKS) return false;
-    if (even) return split_evenly(costs->n_blocks, n_total, out_split);
+    if (even) return split_evenly(costs, n_total, out_split);
     if (costs->n_kinds == 1) {
         deal_out(costs->n_blocks, segment_us(&layout->kinds[0]), segment_us(&layout->before),
                  segment_us(&layout->after), p, n_chunks, out_split);

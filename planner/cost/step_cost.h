@@ -48,10 +48,13 @@ enum { MOST_BARE_CHUNKS = 2 };
  * block only if it is the first or the last, and if that makes the slowest stage faster or there
  * are too few. Optimal for blocks of one kind and for one chunk a stage (checked against
  * enumeration); with blocks of several kinds in several chunks, as good as moving single blocks
- * gets. `even`: as many blocks in every chunk. False: too few blocks for the chunks, or `even` and
- * the blocks are no multiple of the chunks. */
+ * gets. `even`: as many blocks in every chunk, as the cluster's software has it. False: too few
+ * blocks for the chunks, or `even` and not to be had. */
 bool split_blocks(const ModelCosts *costs, const LayoutCost *layout, int p, int n_chunks, bool even,
                   int *out_split);
+
+/* Can the blocks be split over so many chunks as software that splits them evenly does? */
+bool blocks_split_evenly(const ClusterSoftware *software, int n_blocks, int n_total);
 
 /* `split`: as from split_blocks. */
 void step_cost(const ModelCosts *costs, const LayoutCost *layout, const Candidate *candidate,

@@ -20,7 +20,8 @@ static int list_divisors(int n, int most, int *out) {
 static bool can_split(const SearchSpace *space, int n_chunks) {
     int n_blocks = space->costs->n_blocks;
     if (n_chunks > n_blocks + MOST_BARE_CHUNKS) return false;
-    return !space->costs->cluster->software.even_split || n_blocks % n_chunks == 0;
+    const ClusterSoftware *software = &space->costs->cluster->software;
+    return !software->even_split || blocks_split_evenly(software, n_blocks, n_chunks);
 }
 
 static int or_free(int value) {
