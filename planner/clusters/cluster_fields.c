@@ -147,6 +147,6 @@ const ClusterField CLUSTER_FIELDS[] = {
     FLAG("software.even_split", software.even_split, OPTIONAL,
          "as many blocks in every chunk; else balanced by time"),
     FLAG("software.counts_ends", software.counts_ends, OPTIONAL,
-         "or, counting embedding and head as blocks, if that is even"),
+         "or so with embedding and head counted"),
     {0},
 };

@@ -36,12 +36,12 @@ static bool split_evenly(const ModelCosts *costs, int n_total, int *out_split) {
 }
 
 /* What is left over goes to the first chunks, of every stage alike: stages whose heavy chunks are
- * others hold each other up. One too few: it is the chunk with an end of the model that has none. */
+ * others hold each other up. One too few: it is the chunk with an end of the model that has none.
+ */
 static void spread_over_chunks(int stage, int p, int n_chunks, int n, int *out_split) {
     bool lacks_first = stage == 0 && n < n_chunks;
     for (int c = 0; c < n_chunks; c++) {
-        out_split[c * p + stage] =
-            lacks_first ? c > 0 : n / n_chunks + (c < n % n_chunks);
+        out_split[c * p + stage] = lacks_first ? c > 0 : n / n_chunks + (c < n % n_chunks);
     }
 }
 

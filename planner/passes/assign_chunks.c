@@ -41,9 +41,7 @@ typedef struct Split {
 } Split;
 
 static int least_blocks(const Split *split, int chunk) {
-    return chunk == 0                     ? split->least_first
-           : chunk == split->n_chunks - 1 ? split->least_last
-                                          : 1;
+    return chunk == 0 ? split->least_first : chunk == split->n_chunks - 1 ? split->least_last : 1;
 }
 
 /* Of all chunks. */
@@ -59,7 +57,8 @@ static double chunk_cost(const Split *split, int chunk, int begin, int end) {
 /* cuts[c] = first block of chunk c, minimising the largest chunk. */
 static void balance(const Split *split, int *cuts, Arena *arena) {
     int n_blocks = split->n_blocks, n_chunks = split->n_chunks, width = n_blocks + 1;
-    int needed = 0, needed_after = count_least(split); /* by the chunks so far; by those that follow */
+    int needed = 0,
+        needed_after = count_least(split); /* by the chunks so far; by those that follow */
     double *best = ARENA_ARRAY(arena, double, (size_t)width *(size_t)(n_chunks + 1));
     int *from = ARENA_ARRAY(arena, int, (size_t)width *(size_t)(n_chunks + 1));
     for (int i = 0; i < width * (n_chunks + 1); i++) best[i] = 1e300;

@@ -262,6 +262,28 @@ static void test_splits(void) {
     CHECK(!split_blocks(&synthetic_costs, layout, 7, 1, true, split), "96 over 7");
 }
 
+/* Llama 3's 126 blocks in 128 chunks. */
+static void test_counted_ends(void) {
+    check_begin("even splits that count the model's ends as blocks, where only that is even");
+    int split[128];
+    const char *reason;
+    synthetic_use(SYNTHETIC_175B, 126);
+    const LayoutCost *layout =
+        model_costs_at(&synthetic_costs, 8, true, RECOMPUTE_NONE, 1, &reason);
+    CHECK(!split_blocks(&synthetic_costs, layout, 16, 8, true, split), "128 chunks");
+    synthetic_cluster.software.counts_ends = true;
+    CHECK(split_blocks(&synthetic_costs, layout, 16, 8, true, split) && split[0] == 0 &&
+              split[1] == 1 && split[126] == 1 && split[127] == 0,
+          "128 chunks: %d %d ... %d %d", split[0], split[1], split[126], split[127]);
+    CHECK(split_blocks(&synthetic_costs, layout, 16, 1, true, split) && split[0] == 7 &&
+              split[1] == 8 && split[14] == 8 && split[15] == 7,
+          "16 chunks: %d %d ... %d %d", split[0], split[1], split[14], split[15]);
+    CHECK(split_blocks(&synthetic_costs, layout, 2, 1, true, split) && split[0] == 63 &&
+              split[1] == 63,
+          "2 chunks: %d %d", split[0], split[1]);
+    CHECK(!split_blocks(&synthetic_costs, layout, 5, 1, true, split), "5 chunks");
+}
+
 static Candidate candidate_of(int t, int p, int d, int v, int b, int m, const char *schedule) {
     return (Candidate){.t = t,
                        .p = p,
@@ -356,6 +378,7 @@ int main(void) {
     test_bubbles(arena);
     test_spans(arena);
     test_splits();
+    test_counted_ends();
     test_parts();
     test_directions();
     diag_destroy(diag);
