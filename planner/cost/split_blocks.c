@@ -35,27 +35,54 @@ static bool split_evenly(const ModelCosts *costs, int n_total, int *out_split) {
     return true;
 }
 
-/* What is left over goes to the first chunks, of every stage alike: stages whose heavy chunks are
- * others hold each other up. One too few: it is the chunk with an end of the model that has none.
- */
-static void spread_over_chunks(int stage, int p, int n_chunks, int n, int *out_split) {
-    bool lacks_first = stage == 0 && n < n_chunks;
-    for (int c = 0; c < n_chunks; c++) {
-        out_split[c * p + stage] = lacks_first ? c > 0 : n / n_chunks + (c < n % n_chunks);
+/* Blocks of one kind: microseconds of one, and of the model's ends. */
+typedef struct Pieces {
+    int p, n_chunks;
+    double block, before, after;
+} Pieces;
+
+static double end_us(const Pieces *of, int stage, int chunk) {
+    return (stage == 0 && chunk == 0 ? of->before : 0) +
+           (stage == of->p - 1 && chunk == of->n_chunks - 1 ? of->after : 0);
+}
+
+/* The stage's `n` blocks over its chunks, as many in each; one too few is lacking where an end of
+ * the model is. What is left over goes where it does not slow the pace of that chunk in the stages
+ * behind, which may have a heavy head to wait for; else to the first chunks, of every stage alike:
+ * stages whose heavy chunks are others hold each other up. */
+static void spread_over_chunks(const Pieces *of, int stage, int n, double *pace, int *out_split) {
+    int v = of->n_chunks, each = n / v, left = n % v, bare = stage == 0 ? 0 : v - 1;
+    double load[MAX_CHUNKS];
+    if (n < v) each = 1, left = 0;
+    for (int c = 0; c < v; c++) {
+        int blocks = n < v && c == bare ? 0 : each;
+        out_split[c * of->p + stage] = blocks;
+        load[c] = blocks * of->block + end_us(of, stage, c);
+    }
+    for (; left > 0; left--) {
+        int best = -1;
+        bool fits = false;
+        for (int c = 0; c < v && !fits; c++) {
+            if (out_split[c * of->p + stage] > each) continue;
+            fits = load[c] + of->block <= pace[c] * (1 + 1e-9);
+            if (fits || best < 0) best = c;
+        }
+        out_split[best * of->p + stage]++;
+        load[best] += of->block;
+    }
+    for (int c = 0; c < v; c++) {
+        if (load[c] > pace[c]) pace[c] = load[c];
     }
 }
 
-static void deal_out(int n_blocks, double block, double before, double after, int p, int n_chunks,
-                     int *out_split) {
-    int counts[MAX_STAGES];
+static void deal_out(int n_blocks, const Pieces *of, int *out_split) {
+    int counts[MAX_STAGES], p = of->p, v = of->n_chunks, left = n_blocks;
     /* However they are dealt, a stage falls short of its share by no more than what it carries
      * besides, and one: so much is dealt at once. */
-    double ends[2] = {before, after};
-    int left = n_blocks;
     for (int s = 0; s < p; s++) {
-        double carried = (s == 0 ? before : 0) + (s == p - 1 ? after : 0);
-        int share = n_blocks / p - 1, least = n_chunks - (p > 1 && (s == 0 || s == p - 1));
-        double sure = block > 0 ? share - carried / block : 0;
+        double carried = end_us(of, s, 0) + (v > 1 ? end_us(of, s, v - 1) : 0);
+        int share = n_blocks / p - 1, least = v - (p > 1 && (s == 0 || s == p - 1));
+        double sure = of->block > 0 ? share - carried / of->block : 0;
         counts[s] = sure > least ? (int)sure : least;
         left -= counts[s];
     }
@@ -64,13 +91,15 @@ static void deal_out(int n_blocks, double block, double before, double after, in
         int best = 0;
         double least = INFINITY;
         for (int s = p - 1; s >= 0; s--) {
-            double load = (s == 0 ? ends[0] : 0) + (s == p - 1 ? ends[1] : 0) + counts[s] * block;
+            double load = (s == 0 ? of->before : 0) + (s == p - 1 ? of->after : 0);
+            load += counts[s] * of->block;
             if (load < least * (1 - 1e-12)) best = s, least = load;
         }
         counts[best]++;
         left--;
     }
-    for (int s = 0; s < p; s++) spread_over_chunks(s, p, n_chunks, counts[s], out_split);
+    double pace[MAX_CHUNKS] = {0};
+    for (int s = p - 1; s >= 0; s--) spread_over_chunks(of, s, counts[s], pace, out_split);
 }
 
 /* Blocks of several kinds. */
@@ -218,11 +247,13 @@ static void divide_kinds(const ModelCosts *costs, const LayoutCost *layout, int 
 bool split_blocks(const ModelCosts *costs, const LayoutCost *layout, int p, int n_chunks, bool even,
                   int *out_split) {
     int n_total = p * n_chunks;
-    if (p > MAX_STAGES || n_total > costs->n_blocks + MOST_BARE_CHUNKS) return false;
+    if (p > MAX_STAGES || n_chunks > MAX_CHUNKS || n_total > costs->n_blocks + MOST_BARE_CHUNKS)
+        return false;
     if (even) return split_evenly(costs, n_total, out_split);
     if (costs->n_kinds == 1) {
-        deal_out(costs->n_blocks, segment_us(&layout->kinds[0]), segment_us(&layout->before),
-                 segment_us(&layout->after), p, n_chunks, out_split);
+        Pieces pieces = {p, n_chunks, segment_us(&layout->kinds[0]), segment_us(&layout->before),
+                         segment_us(&layout->after)};
+        deal_out(costs->n_blocks, &pieces, out_split);
     } else {
         divide_kinds(costs, layout, p, n_total, out_split);
     }
