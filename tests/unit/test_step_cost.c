@@ -284,6 +284,25 @@ static void test_counted_ends(void) {
     CHECK(!split_blocks(&synthetic_costs, layout, 5, 1, true, split), "5 chunks");
 }
 
+/* Chunks of all stages that a micro-batch passes at the pace of the slowest. */
+static void test_pace(void) {
+    static const struct {
+        int n_blocks;
+        double after;
+        int want[4];
+    } CASES[] = {{8, 2.5, {2, 2, 3, 1}}, {9, 0.5, {3, 2, 2, 2}}, {4, 3.5, {1, 1, 2, 0}}};
+    check_begin("what is left over goes beside a heavy head, else to the first chunks");
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        SegmentCost block = {.forward.us = 0.25, .backward.us = 0.75};
+        LayoutCost layout = {.kinds = &block, .after.forward.us = CASES[i].after};
+        int kinds[16] = {0}, split[4] = {0};
+        ModelCosts costs = {.n_blocks = CASES[i].n_blocks, .n_kinds = 1, .kind_of_block = kinds};
+        bool made = split_blocks(&costs, &layout, 2, 2, false, split);
+        CHECK(made && memcmp(split, CASES[i].want, sizeof(split)) == 0, "case %zu: %d %d %d %d", i,
+              split[0], split[1], split[2], split[3]);
+    }
+}
+
 static Candidate candidate_of(int t, int p, int d, int v, int b, int m, const char *schedule) {
     return (Candidate){.t = t,
                        .p = p,
@@ -379,6 +398,7 @@ int main(void) {
     test_spans(arena);
     test_splits();
     test_counted_ends();
+    test_pace();
     test_parts();
     test_directions();
     diag_destroy(diag);
