@@ -6,7 +6,7 @@
 #include "planner/planner.h"
 #include "tests/unit/train_compare.h"
 
-static const Training TRAINING = {"tests/models/held.lua", 8, 4, 5e-3};
+static const TrainingSetup TRAINING = {"tests/models/held.lua", 8, 4, 5e-3};
 
 static const LayoutCase CASES[] = {
     /* t, d, p, micro-batch, chunks, schedule, sequence parallel, split */

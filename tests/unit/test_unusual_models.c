@@ -25,7 +25,7 @@ static const LayoutCase CASES[] = {
 enum { N_CASES = sizeof(CASES) / sizeof(CASES[0]) };
 
 static void check_model(const char *path) {
-    const Training training = {path, GLOBAL_BATCH, 4, 5e-3};
+    const TrainingSetup training = {path, GLOBAL_BATCH, 4, 5e-3};
     Run one;
     bool done = start_on_one_rank(&one, &training) && run_training(&one, &training);
     check_begin(path);

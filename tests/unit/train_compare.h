@@ -113,11 +113,11 @@ static inline const char *layout_name(const char *model, const Layout *l, char *
 
 /* --- a model under several layouts --- */
 
-typedef struct Training {
+typedef struct TrainingSetup {
     const char *path; /* the model's */
     int global_batch, n_steps;
     double learning_rate;
-} Training;
+} TrainingSetup;
 
 typedef struct LayoutCase {
     Layout layout;
@@ -125,23 +125,23 @@ typedef struct LayoutCase {
     int zero;
 } LayoutCase;
 
-static inline bool start_layout(Run *run, const Training *training, const Layout *layout,
+static inline bool start_layout(Run *run, const TrainingSetup *training, const Layout *layout,
                                 bool text) {
     return run_plan(run, training->path, NULL, 0, layout, training->global_batch, text) &&
            run_start(run);
 }
 
-static inline bool start_on_one_rank(Run *one, const Training *training) {
+static inline bool start_on_one_rank(Run *one, const TrainingSetup *training) {
     const Layout alone = {1, 1, 1, training->global_batch, 1, "1f1b", false, NULL, 0};
     return start_layout(one, training, &alone, false);
 }
 
-static inline bool run_training(Run *run, const Training *training) {
+static inline bool run_training(Run *run, const TrainingSetup *training) {
     return run_steps_keeping(run, training->n_steps, training->learning_rate);
 }
 
 /* `also` asks more of the run; may be NULL. */
-static inline void check_case(const Training *training, const LayoutCase *c, Run *one,
+static inline void check_case(const TrainingSetup *training, const LayoutCase *c, Run *one,
                               void (*also)(Run *run)) {
     char name[160];
     Run run;
