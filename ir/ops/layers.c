@@ -37,7 +37,8 @@ static bool check_norm(Graph *graph, Node *node, int first, int count, Diag *dia
     }
     double eps = node_float(node, ATTR_eps, 0);
     if (!(eps >= 0)) {
-        diag_error(diag, node->loc, "%s: 'eps' must be at least 0, not %g", OPS[node->op].name, eps);
+        diag_error(diag, node->loc, "%s: 'eps' must be at least 0, not %g", OPS[node->op].name,
+                   eps);
         return false;
     }
     return true;
