@@ -7,7 +7,7 @@
 enum { GLOBAL_BATCH = 12 };
 
 static const char *const MODELS[] = {"tests/models/shared.lua", "tests/models/penalties.lua",
-                                     "tests/models/skips.lua"};
+                                     "tests/models/skips.lua", "tests/models/parallel.lua"};
 
 static const int ONE_THREE[] = {1, 3}, THREE_ONE[] = {3, 1};
 static const LayoutCase CASES[] = {
@@ -90,6 +90,24 @@ static void check_messages(void) {
     check_end();
 }
 
+/* Attention and mlp side by side: one message a block forward, one backward. */
+static void check_parallel(void) {
+    const Layout layout = {2, 1, 1, 2, 1, "1f1b", false, NULL, 0};
+    Run run;
+    int n_messages = 0;
+    check_begin("terms of a sum that products gave are completed by one message");
+    CHECK(run_plan(&run, MODELS[3], NULL, 0, &layout, GLOBAL_BATCH, false), "%s",
+          diag_text(run.diag));
+    const Graph *graph = run.plan ? run.plan->programs[0].graph : NULL;
+    for (int n = 0; graph && n < graph->n_nodes; n++) {
+        n_messages += graph->nodes[n]->op == OP_ALL_REDUCE && graph->nodes[n]->block >= 0;
+    }
+    /* The first block also completes the embedding. */
+    CHECK(!graph || n_messages == 4 * 2 + 1, "%d messages in four blocks", n_messages);
+    run_close(&run);
+    check_end();
+}
+
 /* The largest value that a channel carries, and how many one message of a chunk has at most. */
 static int64_t largest_sent(const Plan *plan, const Channel *channel) {
     const Graph *graph = plan->programs[plan->stages[channel->from].program].graph;
@@ -159,6 +177,7 @@ int main(void) {
     }
     check_names();
     check_messages();
+    check_parallel();
     check_slots();
     check_padding_is_refused();
     compare_print_worst();
