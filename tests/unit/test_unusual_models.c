@@ -1,6 +1,7 @@
 /* Models that are no GPT, under layouts against one rank: blocks that use each other's weights,
- * weights with penalties, values that skip blocks. Catches copies of one weight that drift apart, a
- * share of a gradient that is counted d times, and values that are not where a stage reads them.
+ * weights with penalties, values that skip blocks, parts of axes, masked labels. Catches copies of
+ * one weight that drift apart, a share of a gradient that is counted d times, and values that are
+ * not where a stage reads them.
  */
 #include "tests/unit/train_compare.h"
 
@@ -8,7 +9,7 @@ enum { STEPS = 4, GLOBAL_BATCH = 12 };
 static const double LEARNING_RATE = 5e-3;
 
 static const char *const MODELS[] = {"tests/models/shared.lua", "tests/models/penalties.lua",
-                                     "tests/models/skips.lua"};
+                                     "tests/models/skips.lua", "tests/models/parts.lua"};
 
 typedef struct Case {
     Layout layout;
