@@ -56,6 +56,18 @@ bool infer_cross_entropy_grad(Graph *graph, Node *node, Diag *diag) {
     return true;
 }
 
+bool cross_entropy_has_mask(const Node *node) {
+    return node->inputs[1].node->op != OP_INPUT;
+}
+
+/* dloss where labels are 0 and more, 0 elsewhere. */
+static Value masked(GradContext *ctx, const Node *node, Value dloss) {
+    if (!cross_entropy_has_mask(node)) return dloss;
+    Attr below = attr_float(ATTR_value, -1);
+    Value bound = grad_build(ctx, OP_CONST, NULL, 0, &below, 1);
+    return GRAD_NODE(ctx, OP_MUL, dloss, GRAD_NODE(ctx, OP_LESS, bound, node->inputs[1]));
+}
+
 void grad_cross_entropy(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
     Value lse = node_value((Node *)node, 1);
     if (!douts[0].node) return;
@@ -66,9 +78,10 @@ void grad_cross_entropy(GradContext *ctx, const Node *node, const Value *douts, 
         ctx->failed = true;
         return;
     }
-    dins[0] = grad_build(ctx, OP_CROSS_ENTROPY_GRAD,
-                         (Value[]){node->inputs[0], node->inputs[1], lse, douts[0]}, 4, node->attrs,
-                         node->n_attrs);
+    dins[0] =
+        grad_build(ctx, OP_CROSS_ENTROPY_GRAD,
+                   (Value[]){node->inputs[0], node->inputs[1], lse, masked(ctx, node, douts[0])}, 4,
+                   node->attrs, node->n_attrs);
 }
 
 bool infer_logsumexp(Graph *graph, Node *node, Diag *diag) {

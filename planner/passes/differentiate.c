@@ -2,7 +2,8 @@
  *
  * Adds, for micro-batch gradients that are averaged over n_micro micro-batches: the running loss,
  * the backward graph, and one accumulator per parameter into which every use adds its share
- * (so that a tied weight's uses in different stages stay where they are).
+ * (so that a tied weight's uses in different stages stay where they are). Gradients of what nothing
+ * learns through, such as a mask, are not kept.
  */
 #include "planner/passes/pass.h"
 
@@ -107,6 +108,25 @@ static bool report_loss(Tape *tape, Value loss, const Node *output) {
     return true;
 }
 
+/* The graph without backward nodes that no accumulator needs. */
+static Graph *without_dead_gradients(Graph *graph, PassContext *ctx) {
+    bool *live = ARENA_ARRAY(ctx->arena, bool, graph->n_nodes + 1);
+    int n_dead = 0;
+    for (int n = graph->n_nodes - 1; n >= 0; n--) {
+        const Node *node = graph->nodes[n];
+        live[n] |= node->phase == PHASE_FORWARD || node->op == OP_ACCUMULATE;
+        n_dead += !live[n];
+        for (int i = 0; live[n] && i < node->n_inputs; i++) live[node->inputs[i].node->id] = true;
+    }
+    if (n_dead == 0) return graph;
+    Graph *out = graph_create_like(graph, ctx->arena);
+    ValueMap map = value_map_create(graph, ctx->arena);
+    for (int n = 0; n < graph->n_nodes; n++) {
+        if (live[n] && !value_map_copy(&map, graph->nodes[n], out, ctx->diag)) return NULL;
+    }
+    return out;
+}
+
 Graph *pass_differentiate(const Graph *in, PassContext *ctx) {
     Graph *out = graph_create_like(in, ctx->arena);
     ValueMap map = value_map_create(in, ctx->arena);
@@ -139,5 +159,5 @@ Graph *pass_differentiate(const Graph *in, PassContext *ctx) {
     for (int n = n_forward - 1; n >= 0; n--) {
         if (!differentiate_node(&tape, out->nodes[n])) return NULL;
     }
-    return out;
+    return without_dead_gradients(out, ctx);
 }

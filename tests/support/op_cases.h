@@ -29,6 +29,8 @@ extern const int N_OP_CASES;
 Graph *op_case_build(Arena *arena, const OpCase *op_case, DType precision, bool loss, Diag *diag);
 /* Is there anything to take in 16 bits that the case does not say itself? */
 bool op_case_takes_low(const OpCase *op_case);
+/* Is the result i32? */
+bool op_case_is_integer(const OpCase *op_case);
 /* Does it say that something is in 16 bits? */
 bool op_case_says_low(const OpCase *op_case);
 /* One number of what an operand's text says: uniform, "+", "#7" or ":0.01". */
