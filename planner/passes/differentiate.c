@@ -63,7 +63,7 @@ static bool differentiate_node(Tape *tape, Node *node) {
     for (int i = 0; i < node->n_outputs; i++) any |= douts[i].node != NULL;
     if (!any || (OPS[node->op].flags & LEAF)) return true;
     for (int i = 1; i < node->n_outputs; i++) {
-        if (!douts[i].node) continue;
+        if (!douts[i].node || node->op == OP_CROSS_ENTROPY) continue;
         diag_error(tape->ctx->diag, node->loc, "%s: only its first result has a gradient",
                    OPS[node->op].name);
         return false;
