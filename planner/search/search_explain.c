@@ -208,7 +208,7 @@ static int compared_ranks(const char *device) {
 
 /* A block of a transformer has about 12 h^2 parameters. */
 static double guess_hidden(const ModelCosts *costs) {
-    return sqrt((double)costs->n_parameters / (12.0 * costs->n_blocks));
+    return sqrt((double)costs->n_parameters / (12.0 * fmax(costs->n_blocks, 1)));
 }
 
 static double percent_of_peak(const ModelCosts *costs, const Found *found) {

@@ -95,6 +95,10 @@ run show "$folder/best.plan" --json
 result 'the plan has the mesh that was found' \
     "$([ -n "${mesh// /}" ] && [ "$(key t) $(key d) $(key p)" = "$mesh" ] || echo "$(key t) $(key d) $(key p), not $mesh")"
 
+run plan tests/models/no_blocks.lua --cluster h100-dgx --ranks 8 --global-batch 16 \
+    -o "$folder/bigram.plan" --json
+result 'a model without blocks' "$([ "$(key p)" = 1 ] && [ "$(key d)" = 8 ] || echo "$err ${out:0:200}")"
+
 # 24 blocks on 16 stages: uneven.
 run "${plan[@]}" --ranks 16 --mesh p=16 -o "$folder/uneven.plan" --json
 searched=$(key bubble_fraction)
