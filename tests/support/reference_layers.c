@@ -3,6 +3,7 @@
 #include "tests/support/reference_eval.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The axes of `type` that the node sums over. */
@@ -204,10 +205,13 @@ void reference_embedding_grad(const RefCall *call) {
 static double attention_row(const RefCall *call, const Point *query, double *out_probability) {
     int seq = node_axis(call->node, ATTR_seq), head = node_axis(call->node, ATTR_head);
     Type dots = ref_only(ref_type(call, 0), head);
-    int64_t n = ref_type(call, 1)->dims[1], last = query->at[seq];
+    int64_t n = ref_type(call, 1)->dims[1], position = query->at[seq];
+    int64_t window = node_int(call->node, ATTR_window, n);
+    bool causal = node_int(call->node, ATTR_causal, 1);
     double scale = node_float(call->node, ATTR_scale, 1), most = -INFINITY, sum = 0;
-    if (!node_int(call->node, ATTR_causal, 1)) last = n - 1;
-    for (int64_t s = 0; s <= last; s++) {
+    for (int64_t s = 0; s < n; s++) {
+        out_probability[s] = -INFINITY;
+        if ((causal && s > position) || llabs(position - s) >= window) continue;
         Point q = *query, k = *query;
         double score = 0;
         k.at[seq] = s;
@@ -219,11 +223,10 @@ static double attention_row(const RefCall *call, const Point *query, double *out
         out_probability[s] = score;
         if (score > most) most = score;
     }
-    for (int64_t s = 0; s <= last; s++) sum += exp(out_probability[s] - most);
-    for (int64_t s = 0; s <= last; s++) {
+    for (int64_t s = 0; s < n; s++) sum += exp(out_probability[s] - most);
+    for (int64_t s = 0; s < n; s++) {
         out_probability[s] = exp(out_probability[s] - most) / sum;
     }
-    for (int64_t s = last + 1; s < n; s++) out_probability[s] = 0;
     return most + log(sum);
 }
 
