@@ -243,6 +243,7 @@ void reference_attention(const RefCall *call) {
             double sum = 0;
             Point v = p;
             for (v.at[seq] = 0; v.at[seq] < n; v.at[seq]++) {
+                if (probability[v.at[seq]] == 0) continue; /* most are hidden */
                 sum += probability[v.at[seq]] * ref_read(call, 2, &v);
             }
             call->out[0][point_offset(&p, q)] = sum;
@@ -268,6 +269,7 @@ void reference_attention_grad(const RefCall *call) {
         for (int64_t s = 0; s < n; s++) {
             Point at = p;
             slope[s] = 0;
+            if (probability[s] == 0) continue;
             do {
                 at.at[seq] = s;
                 at.at[head] = p.at[head];
@@ -278,6 +280,7 @@ void reference_attention_grad(const RefCall *call) {
         }
         for (int64_t s = 0; s < n; s++) {
             double dscore = scale * probability[s] * (slope[s] - mean);
+            if (probability[s] == 0) continue;
             do {
                 Point at = p;
                 at.at[seq] = s;

@@ -47,6 +47,7 @@ typedef struct CopyScalarArgs {
 typedef struct AttentionSizes {
     int32_t batch, seq, kv_heads, group, head;
     int32_t causal;
+    int32_t before, after;              /* positions around its own that a row sees; seq: all */
     int32_t rows;                       /* seq * group */
     int32_t rows_padded;                /* to ATTENTION_ROW_PAD: a head's part of the workspace */
     uint32_t group_factor, group_shift; /* row / group: attention_position */
