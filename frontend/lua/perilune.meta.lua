@@ -128,6 +128,7 @@ function model(description) end
 ---@class perilune.AttentionOptions: perilune.BranchOptions
 ---@field bias? boolean
 ---@field causal? boolean
+---@field window? integer positions that each one attends to, itself included; all if absent
 ---@field rotary? number base of rotary positions; none if absent
 ---@field scale? number of scores; 1 / sqrt(head) if absent
 ---@field qk_norm? boolean rmsnorm of each head's q and k, with learned gains
@@ -438,7 +439,7 @@ function ops.rotary(args) end
 function ops.embedding(args) end
 
 ---q [batch, seq, kv_heads, group, head], k and v [batch, seq, kv_heads, head] -> like q
----@param args { [integer]: any, seq: string, head: string, causal: boolean, scale: number }
+---@param args { [integer]: any, seq: string, head: string, causal: boolean, window?: integer, scale: number }
 ---@return perilune.Value
 function ops.attention(args) end
 

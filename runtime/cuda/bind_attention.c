@@ -223,6 +223,7 @@ static AttentionCommand make_command(const Binding *b, const AttentionSizes *s,
         .group = s->group,
         .head = s->head,
         .scale = s->scale,
+        .window = node_int(b->node, ATTR_window, 0),
     };
     command.q = b->in[0];
     command.k = b->in[1];
