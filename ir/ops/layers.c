@@ -281,11 +281,11 @@ void grad_attention(GradContext *ctx, const Node *node, const Value *douts, Valu
     for (int i = 0; i < 3; i++) dins[i] = node_value(grad.node, i);
 }
 
-/* The area that is seen of [seq, seq], in which the diagonal is a line: seq^2 / 2 below it, and as
- * much less as lies beyond the window. */
+/* seq - n positions are n or more before another. Without a window, causal is half of all. */
 double attention_mean_keys(bool causal, int64_t seq, int64_t window) {
-    double n = (double)(window ? window : seq), one_side = n - n * n / (2 * (double)seq);
-    return causal ? one_side : 2 * one_side;
+    double n = (double)(window ? window : seq), all = (double)seq;
+    double one_side = n - n * n / (2 * all);
+    return causal ? one_side : 2 * one_side - (all - n) / all;
 }
 
 /* Scores and their product with v: 2 matrix products, of the pairs that are seen. */

@@ -118,6 +118,11 @@ static void test_attention(void) {
     shape.causal = false;
     double full = device_attention_us(&cluster, MATH_BF16, &shape, false, &n_ops);
     CHECK(fabs((full - 3.3) - 2 * (us - 3.3)) < 1e-6 * full, "not twice: %.2f, %.2f", us, full);
+    AttentionShape windowed = shape;
+    windowed.causal = true;
+    windowed.window = 512; /* 7/16 of all pairs that a causal one sees */
+    double part = device_attention_us(&cluster, MATH_BF16, &windowed, false, &n_ops);
+    CHECK(fabs((part - 3.3) - 0.4375 * (us - 3.3)) < 1e-6 * us, "a window: %.2f of %.2f", part, us);
     shape.causal = true;
 
     check_begin("attention: materialised scores cost memory, and dropout more of it");
