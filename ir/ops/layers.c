@@ -245,8 +245,7 @@ static bool check_window(Node *node, Diag *diag) {
         }
         if (window < value_type(node->inputs[0])->dims[1]) return true;
         node->n_attrs--;
-        memmove(&node->attrs[i], &node->attrs[i + 1],
-                sizeof(Attr) * (size_t)(node->n_attrs - i));
+        memmove(&node->attrs[i], &node->attrs[i + 1], sizeof(Attr) * (size_t)(node->n_attrs - i));
     }
     return true;
 }

@@ -172,7 +172,7 @@ static bool make_sizes(const Binding *b, AttentionSizes *out) {
     int64_t seq = q->dims[1], kv_heads = q->dims[2], group = q->rank == 5 ? q->dims[3] : 1;
     int64_t head = q->dims[q->rank - 1];
     float scale = (float)node_float(b->node, ATTR_scale, 1);
-    int32_t window = (int32_t)node_int(b->node, ATTR_window, 0);
+    int32_t reach = (int32_t)node_int(b->node, ATTR_window, seq + 1) - 1;
     bool causal = node_int(b->node, ATTR_causal, 1) != 0;
     if (head > ATTENTION_ANY_HEAD) return bind_fail(b, "has a head longer than 256 on CUDA");
     /* Kernels count the elements of one batch row, and the rows past its end, in 32 bits. */
@@ -189,8 +189,8 @@ static bool make_sizes(const Binding *b, AttentionSizes *out) {
         .group = (int32_t)group,
         .head = (int32_t)head,
         .causal = causal,
-        .before = window ? window - 1 : (int32_t)seq,
-        .after = causal ? 0 : window ? window - 1 : (int32_t)seq,
+        .before = reach,
+        .after = causal ? 0 : reach,
         .rows = (int32_t)(seq * group),
         .rows_padded = (int32_t)padded_rows(seq * group),
         .scale = scale,

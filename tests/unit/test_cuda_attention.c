@@ -3,10 +3,10 @@
  *
  * Would catch: fragments, swizzles or buffers mixed up, a mask off by one or missing in a tile,
  * rows and keys past the end counted, a group's heads taken for positions, heads that do not fill
- * their tile, a maximum or sum of the running softmax not carried over, a row that sees nothing of a
- * tile, a tile of a window left out, a workspace too small,
- * results that depend on the order of threads or blocks, or on the place in the batch. Shapes that
- * have kernels on wgmma, too, are computed by both sets.
+ * their tile, a maximum or sum of the running softmax not carried over, a row that sees nothing of
+ * a tile, a tile of a window left out, a workspace too small, results that depend on the order of
+ * threads or blocks, or on the place in the batch. Shapes that have kernels on wgmma, too, are
+ * computed by both sets.
  */
 #include "runtime/cpu/vec_low.h"
 #include "runtime/cuda/kernels/args.h"

@@ -32,6 +32,7 @@ typedef struct Shape {
     bool causal;
     float scale;
     DType dtype;
+    int window;
 } Shape;
 
 /* q, k, v, d_o; o, lse; dq, dk, dv: of the dtype but for lse, which is f32. */
@@ -166,7 +167,8 @@ static AttentionCommand make_command(const Bench *b, bool backward) {
                                         .kv_heads = s->kv_heads,
                                         .group = s->group,
                                         .head = s->head,
-                                        .scale = s->scale},
+                                        .scale = s->scale,
+                                        .window = s->window},
                               .q = b->memory[Q],
                               .k = b->memory[K],
                               .v = b->memory[V],
@@ -262,15 +264,19 @@ static void check_shape(const Shape *s) {
 
 static void test_shapes(void) {
     static const Shape SHAPES[] = {
-        {2, 7, 2, 1, 16, true, 0.25f, DTYPE_BF16},   {1, 9, 2, 4, 8, true, 0.35f, DTYPE_BF16},
-        {2, 13, 1, 3, 64, true, 0.125f, DTYPE_BF16}, {1, 20, 2, 1, 128, false, 0.09f, DTYPE_BF16},
-        {1, 33, 1, 2, 32, true, 3, DTYPE_BF16},      {1, 16, 2, 1, 8, true, -0.2f, DTYPE_BF16},
-        {2, 7, 2, 1, 16, true, 0.25f, DTYPE_F16},    {2, 13, 1, 3, 64, true, 0.125f, DTYPE_F16},
+        {2, 7, 2, 1, 16, true, 0.25f, DTYPE_BF16, 0},
+        {1, 9, 2, 4, 8, true, 0.35f, DTYPE_BF16, 0},
+        {2, 13, 1, 3, 64, true, 0.125f, DTYPE_BF16, 0},
+        {1, 20, 2, 1, 128, false, 0.09f, DTYPE_BF16, 0},
+        {1, 33, 1, 2, 32, true, 3, DTYPE_BF16, 0},
+        {1, 16, 2, 1, 8, true, -0.2f, DTYPE_BF16, 0},
+        {2, 7, 2, 1, 16, true, 0.25f, DTYPE_F16, 0},
+        {2, 13, 1, 3, 64, true, 0.125f, DTYPE_F16, 0},
     };
-    static const Shape LARGE[] = {{2, 300, 4, 1, 64, true, 0.125f, DTYPE_BF16},
-                                  {1, 512, 2, 4, 128, true, 0.09f, DTYPE_BF16},
-                                  {2, 256, 2, 2, 64, false, 0.125f, DTYPE_BF16},
-                                  {1, 512, 2, 4, 128, true, 0.09f, DTYPE_F16}};
+    static const Shape LARGE[] = {{2, 300, 4, 1, 64, true, 0.125f, DTYPE_BF16, 0},
+                                  {1, 512, 2, 4, 128, true, 0.09f, DTYPE_BF16, 0},
+                                  {2, 256, 2, 2, 64, false, 0.125f, DTYPE_BF16, 0},
+                                  {1, 512, 2, 4, 128, true, 0.09f, DTYPE_F16, 0}};
     for (size_t i = 0; i < sizeof(SHAPES) / sizeof(SHAPES[0]); i++) check_shape(&SHAPES[i]);
     for (size_t i = 0; gpu_run_wanted() && i < sizeof(LARGE) / sizeof(LARGE[0]); i++) {
         check_shape(&LARGE[i]);
@@ -317,32 +323,38 @@ static void test_refusals(void) {
     static const Refusal REFUSALS[] = {
         {"no cuDNN",
          0,
-         {1, 8, 1, 1, 8, true, 1, DTYPE_BF16},
+         {1, 8, 1, 1, 8, true, 1, DTYPE_BF16, 0},
          false,
          1 << 20,
          "cuDNN was not found"},
         {"cuDNN 9.10.1",
          91001,
-         {1, 8, 1, 1, 8, true, 1, DTYPE_BF16},
+         {1, 8, 1, 1, 8, true, 1, DTYPE_BF16, 0},
          false,
          1 << 20,
          "cuDNN 9.10.1 is older than 9.10.2"},
         {"heads of 12",
          91900,
-         {1, 8, 1, 1, 12, true, 1, DTYPE_BF16},
+         {1, 8, 1, 1, 12, true, 1, DTYPE_BF16, 0},
          false,
          1 << 20,
          "heads are no multiple of 8"},
+        {"a sliding window",
+         91900,
+         {1, 8, 1, 1, 8, true, 1, DTYPE_BF16, 4},
+         false,
+         1 << 20,
+         "sliding windows are not asked of it"},
         {"one position, backward",
          91900,
-         {1, 1, 1, 1, 8, true, 1, DTYPE_BF16},
+         {1, 1, 1, 1, 8, true, 1, DTYPE_BF16, 0},
          true,
          1 << 20,
          "one position"},
         /* 12 x 1024^2 x 2 bytes, and 12 x 1024 sums */
         {"too little workspace",
          91900,
-         {1, 1024, 12, 1, 64, true, 1, DTYPE_BF16},
+         {1, 1024, 12, 1, 64, true, 1, DTYPE_BF16, 0},
          true,
          24 << 20,
          "needs 24.05 MiB of workspace, the plan has 24.00"},
@@ -352,7 +364,7 @@ static void test_refusals(void) {
 
 /* One shape in two dtypes: two operation graphs. */
 static void test_dtypes(void) {
-    static const Shape SHAPE = {1, 8, 1, 1, 8, true, 1, DTYPE_BF16};
+    static const Shape SHAPE = {1, 8, 1, 1, 8, true, 1, DTYPE_BF16, 0};
     Bench b;
     check_begin("cuDNN: bf16 and f16 of one shape are two");
     if (open_bench(&b, &SHAPE)) {

@@ -1,5 +1,6 @@
 /* attention.c against the whole [seq, seq] softmax in f64, and its gradient against the analytic
- * formula in f64: grouped queries, heads and sequences that fill no tile, causal and not, with windows. */
+ * formula in f64: grouped queries, heads and sequences that fill no tile, causal and not, with
+ * windows. */
 #include "runtime/cpu/attention.h"
 #include "tests/unit/kernel_check.h"
 
@@ -110,17 +111,26 @@ static void check_threads(void) {
 }
 
 int main(void) {
-    /* The last: windows of one key, shorter and longer than tiles and blocks, and of all but one. */
-    const AttentionShape shapes[] = {
-        {1, 1, 1, 1, 1, true, 1.0f, DTYPE_F32, 0},     {1, 64, 1, 1, 64, true, 0.125f, DTYPE_F32, 0},
-        {2, 37, 3, 1, 20, true, 0.3f, DTYPE_F32, 0},   {1, 130, 2, 1, 64, false, 0.125f, DTYPE_F32, 0},
-        {2, 70, 1, 3, 17, true, 0.25f, DTYPE_F32, 0},  {1, 67, 2, 5, 33, false, 0.2f, DTYPE_F32, 0},
-        {1, 129, 1, 2, 80, true, 0.1f, DTYPE_F32, 0},  {1, 65, 1, 1, 256, true, 0.0625f, DTYPE_F32, 0},
-        {1, 20, 1, 100, 8, true, 0.35f, DTYPE_F32, 0}, {1, 200, 1, 1, 4, true, 40.0f, DTYPE_F32, 0},
-        {2, 70, 1, 3, 17, true, 0.25f, DTYPE_F32, 1}, {1, 200, 2, 1, 16, true, 0.3f, DTYPE_F32, 5},
-        {1, 300, 1, 2, 8, true, 1.0f, DTYPE_F32, 64}, {1, 333, 1, 1, 20, true, 0.2f, DTYPE_F32, 130},
-        {1, 130, 1, 1, 8, true, 0.3f, DTYPE_F32, 129}, {1, 200, 2, 1, 8, false, 0.3f, DTYPE_F32, 1},
-        {1, 260, 1, 1, 24, false, 0.2f, DTYPE_F32, 40}, {2, 90, 1, 5, 9, false, 0.3f, DTYPE_F32, 89}};
+    /* The last: windows of one key, shorter and longer than tiles and blocks, and of all but one.
+     */
+    const AttentionShape shapes[] = {{1, 1, 1, 1, 1, true, 1.0f, DTYPE_F32, 0},
+                                     {1, 64, 1, 1, 64, true, 0.125f, DTYPE_F32, 0},
+                                     {2, 37, 3, 1, 20, true, 0.3f, DTYPE_F32, 0},
+                                     {1, 130, 2, 1, 64, false, 0.125f, DTYPE_F32, 0},
+                                     {2, 70, 1, 3, 17, true, 0.25f, DTYPE_F32, 0},
+                                     {1, 67, 2, 5, 33, false, 0.2f, DTYPE_F32, 0},
+                                     {1, 129, 1, 2, 80, true, 0.1f, DTYPE_F32, 0},
+                                     {1, 65, 1, 1, 256, true, 0.0625f, DTYPE_F32, 0},
+                                     {1, 20, 1, 100, 8, true, 0.35f, DTYPE_F32, 0},
+                                     {1, 200, 1, 1, 4, true, 40.0f, DTYPE_F32, 0},
+                                     {2, 70, 1, 3, 17, true, 0.25f, DTYPE_F32, 1},
+                                     {1, 200, 2, 1, 16, true, 0.3f, DTYPE_F32, 5},
+                                     {1, 300, 1, 2, 8, true, 1.0f, DTYPE_F32, 64},
+                                     {1, 333, 1, 1, 20, true, 0.2f, DTYPE_F32, 130},
+                                     {1, 130, 1, 1, 8, true, 0.3f, DTYPE_F32, 129},
+                                     {1, 200, 2, 1, 8, false, 0.3f, DTYPE_F32, 1},
+                                     {1, 260, 1, 1, 24, false, 0.2f, DTYPE_F32, 40},
+                                     {2, 90, 1, 5, 9, false, 0.3f, DTYPE_F32, 89}};
     check_begin("attention and its gradient equal the f64 formulas");
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) check_shape(&shapes[i]);
     check_begin("results do not depend on the number of threads");

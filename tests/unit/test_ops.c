@@ -313,12 +313,11 @@ static void check_window(int causal, int window) {
     enum { SEQ = 12, REST = 4 * 2 * 3 }; /* FLOPs of a pair and head, heads, numbers of a head */
     Arena *arena = arena_create();
     Diag *diag = diag_create();
-    const OpCase op_case = {OP_ATTENTION,
-                            "batch=1 seq=12 kv=2 head=3; batch=1 seq=12 kv=2 head=3; "
-                            "batch=1 seq=12 kv=2 head=3",
-                            arena_printf(arena, "seq=seq head=head causal=%d window=%d scale=1",
-                                         causal, window),
-                            0, 0};
+    const OpCase op_case = {
+        OP_ATTENTION,
+        "batch=1 seq=12 kv=2 head=3; batch=1 seq=12 kv=2 head=3; "
+        "batch=1 seq=12 kv=2 head=3",
+        arena_printf(arena, "seq=seq head=head causal=%d window=%d scale=1", causal, window), 0, 0};
     int seen = 0;
     for (int i = 0; i < SEQ; i++) {
         for (int j = 0; j < SEQ; j++) seen += abs(i - j) < window && (!causal || j <= i);
@@ -326,7 +325,8 @@ static void check_window(int causal, int window) {
     check_begin(arena_printf(arena, "attention, window %d%s", window, causal ? ", causal" : ""));
     Graph *graph = op_case_build(arena, &op_case, DTYPE_F32, false, diag);
     if (window < 1) {
-        CHECK(!graph && strcmp(diag_text(diag), "attention: a window of 0; it is at least 1\n") == 0,
+        CHECK(!graph &&
+                  strcmp(diag_text(diag), "attention: a window of 0; it is at least 1\n") == 0,
               "it says: %s", diag_text(diag));
     } else {
         const Node *node = graph->nodes[graph->n_nodes - 1];

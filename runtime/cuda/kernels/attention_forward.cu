@@ -9,7 +9,8 @@
  * the block's rows sees anything are not there; a warp skips those of which its own see nothing.
  *
  * 4 rows seq head FLOPs per (batch, kv_head) in full, half of that with a causal mask (rows = seq
- * group), window / seq of it with a short window: for Llama 8B at seq 8192 (32 query heads of 128), 0.55 TFLOP a layer and sequence.
+ * group), window / seq of it with a short window: for Llama 8B at seq 8192 (32 query heads of 128),
+ * 0.55 TFLOP a layer and sequence.
  */
 #include "runtime/cuda/kernels/attention.cuh"
 #include "runtime/cuda/kernels/attention_softmax.cuh"
@@ -48,7 +49,7 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
     tile_copy_in<RowTile<HEAD>, FORWARD_ROWS, FORWARD_THREADS>(
         q_tile, q, attention_first_query(s, place), QueryRows{s}, tile_row, s.rows);
     tile_copy_in<RowTile<HEAD>, KEYS, FORWARD_THREADS>(k_tile, kv, base, KeyRows{s}, first_key,
-                                                   s.seq);
+                                                       s.seq);
     copy_async_commit();
 
     RunningSoftmax run[2];

@@ -56,7 +56,7 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
     run.begin();
     wait_for_tiles();
     issue_scores<T, Queries, Keys>(scores[0], q_tile, group_row,
-                                  k_tiles + begin_key / KEYS % 2 * Keys::BYTES);
+                                   k_tiles + begin_key / KEYS % 2 * Keys::BYTES);
     copy_next(begin_key);
     wgmma_wait<0>();
     wgmma_pin(scores[0]);
