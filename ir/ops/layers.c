@@ -250,8 +250,20 @@ static bool check_window(Node *node, Diag *diag) {
     return true;
 }
 
+static bool check_softcap(const Node *node, Diag *diag) {
+    double softcap = node_float(node, ATTR_softcap, 1);
+    if (softcap >= 1e-3 && softcap <= 1e6) return true; /* what f32 divides by with sense */
+    diag_error(diag, node->loc, "attention: a soft cap of %g; it is between 0.001 and 1e6",
+               softcap);
+    return false;
+}
+
+static bool check_scores(Node *node, Diag *diag) {
+    return check_window(node, diag) && check_softcap(node, diag);
+}
+
 bool infer_attention(Graph *graph, Node *node, Diag *diag) {
-    if (!check_attention(graph, node, diag) || !check_window(node, diag)) return false;
+    if (!check_attention(graph, node, diag) || !check_scores(node, diag)) return false;
     node->types[0] = *value_type(node->inputs[0]);
     node->types[1] = rows_of(&node->types[0]);
     return true;
@@ -259,7 +271,7 @@ bool infer_attention(Graph *graph, Node *node, Diag *diag) {
 
 /* inputs: q, k, v, o, lse, do -> dq, dk, dv */
 bool infer_attention_grad(Graph *graph, Node *node, Diag *diag) {
-    if (!check_attention(graph, node, diag) || !check_window(node, diag)) return false;
+    if (!check_attention(graph, node, diag) || !check_scores(node, diag)) return false;
     const Type *q = value_type(node->inputs[0]);
     Type rows = rows_of(q);
     for (int i = 3; i < 6; i++) {

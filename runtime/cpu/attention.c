@@ -151,6 +151,13 @@ static KeyBlock read_keys(const AttentionShape *s, const void *x, int64_t at, in
     return (KeyBlock){wide, s->head};
 }
 
+/* Scores become softcap tanh(score / softcap). */
+static void cap_scores(const AttentionShape *s, int n_keys, float scores[][ROWS]) {
+    const float cap = s->softcap, inverse = 1.0f / cap;
+    for (int j = 0; j < n_keys; j++)
+        for (int i = 0; i < ROWS; i++) scores[j][i] = cap * vmath_tanh(scores[j][i] * inverse);
+}
+
 /* Scores of keys that a row does not see become -inf. */
 static void mask_scores(const AttentionShape *s, const RowTile *tile, int64_t first_key, int n_keys,
                         float scores[][ROWS]) {
@@ -215,6 +222,7 @@ static void forward_tile(const AttentionShape *s, int64_t b, int64_t h, int64_t 
         const KeyBlock keys = read_keys(s, k, at, n_keys, wide);
         tile_multiply(false, n_keys, ROWS, head, keys.rows, keys.stride, 1, qt[0], ROWS, scores[0],
                       ROWS);
+        if (s->softcap != 0) cap_scores(s, n_keys, scores);
         mask_scores(s, &tile, first, n_keys, scores);
         softmax_add_block(&run, n_keys, scores);
         if (first > tile.first_key)
@@ -314,6 +322,17 @@ typedef struct KeySums {
     int64_t stride;
 } KeySums;
 
+/* Where a score is softcap t, t = tanh(x / softcap), x has 1 - t^2 of its gradient. That takes the
+ * difference of ds and delta, which is taken later: delta is put back. */
+static void scale_capped(const AttentionShape *s, int n_keys, BackwardTile *t) {
+    const float inverse = 1.0f / s->softcap;
+    for (int j = 0; j < n_keys; j++)
+        for (int i = 0; i < ROWS; i++) {
+            float tanh = t->p[j][i] * inverse, slope = 1.0f - tanh * tanh;
+            t->ds[j][i] = (t->ds[j][i] - t->delta[i]) * slope + t->delta[i];
+        }
+}
+
 /* Keys [first, first + n_keys), whose rows begin at element `at` of k and v. */
 static void backward_block(const AttentionShape *s, const RowTile *tile, BackwardTile *t,
                            int64_t first, int n_keys, int64_t at, const void *k, const void *v,
@@ -325,6 +344,10 @@ static void backward_block(const AttentionShape *s, const RowTile *tile, Backwar
     const KeyBlock keys = read_keys(s, k, at, n_keys, t->wide); /* takes the place of the values */
     tile_multiply(false, n_keys, ROWS, head, keys.rows, keys.stride, 1, t->qt[0], ROWS, t->p[0],
                   ROWS);
+    if (s->softcap != 0) {
+        cap_scores(s, n_keys, t->p);
+        scale_capped(s, n_keys, t);
+    }
     mask_scores(s, tile, first, n_keys, t->p);
     for (int j = 0; j < n_keys; j++)
         for (int i = 0; i < ROWS; i++) {

@@ -131,6 +131,7 @@ typedef struct AttentionShape {
     int64_t batch, seq, kv_heads, group, head;
     float scale;    /* of scores */
     int64_t window; /* 0: none */
+    float softcap;  /* of scores; 0: none */
 } AttentionShape;
 
 /* o = softmax(scale q k^T) v, and lse, the natural logarithm of the softmax's sums; or, backward,

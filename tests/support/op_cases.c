@@ -170,6 +170,10 @@ const OpCase OP_CASES[] = {
          "batch=1 seq=6 kv=2 group=1 head=3; batch=1 seq=6 kv=2 head=3; "
          "batch=1 seq=6 kv=2 head=3",
          "seq=seq head=head causal=0 window=2 scale=0.6"),
+    CASE(ATTENTION,
+         "batch=1 seq=5 kv=2 group=2 head=3; batch=1 seq=5 kv=2 head=3; "
+         "batch=1 seq=5 kv=2 head=3",
+         "seq=seq head=head causal=1 scale=0.6 softcap=0.75"),
     CASE(CROSS_ENTROPY, "batch=2 seq=3 vocab=7; #7 batch=2 seq=3", "axis=vocab"),
     CASE(CROSS_ENTROPY, "vocab=11; #11", "axis=vocab"),
     CASE(LOGSUMEXP, "batch=2 seq=3 vocab=7", "axis=vocab"),

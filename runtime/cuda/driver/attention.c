@@ -180,6 +180,7 @@ static void choose_engine(const AttentionTable *table, AttentionEntry *entry) {
 static const char *find_limit(const AttentionTable *table, const AttentionShape *shape) {
     int major = atoi(table->device->arch + 3) / 10; /* "sm_90" */
     if (shape->window) return "sliding windows are not asked of it";
+    if (shape->softcap != 0) return "soft caps are not asked of it";
     if (shape->head % 8) return "heads are no multiple of 8";
     if (shape->backward && shape->seq == 1) return "one position";
     /* Its engine there that adds up in one order is chosen in another way, by knobs. */
@@ -191,7 +192,7 @@ static bool same_shape(const AttentionShape *a, const AttentionShape *b) {
     return a->dtype == b->dtype && a->backward == b->backward && a->causal == b->causal &&
            a->batch == b->batch && a->seq == b->seq && a->kv_heads == b->kv_heads &&
            a->group == b->group && a->head == b->head && a->scale == b->scale &&
-           a->window == b->window;
+           a->window == b->window && a->softcap == b->softcap;
 }
 
 static AttentionEntry *find_or_make(AttentionTable *table, const AttentionCommand *command) {

@@ -186,6 +186,30 @@ static __device__ __forceinline__ void attention_mask_scores(const AttentionSize
         attention_mask_early(s, row + lane / 4, key + lane % 4 * 2, scores);
 }
 
+/* With a soft cap, products of q and k become their tanh. To 2e-7: what scores are 1 of is a cap. */
+template <int MT, int N8>
+static __device__ __forceinline__ void attention_cap_scores(const AttentionSizes &s,
+                                                            float (&scores)[MT][N8][4]) {
+    if (s.cap_factor == 0) return;
+    const float factor = s.cap_factor * (2 * 1.4426950408889634f);
+#pragma unroll
+    for (int m = 0; m < MT; m++) {
+#pragma unroll
+        for (int n = 0; n < N8; n++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                scores[m][n][i] =
+                    1.0f - __fdividef(2.0f, 1.0f + exp2_fast(scores[m][n][i] * factor));
+        }
+    }
+}
+
+/* What tanh leaves of a gradient: 1 - tanh^2 of the difference of dp and delta, which is taken
+ * later; nothing of hidden scores, which are -inf. */
+static __device__ __forceinline__ float attention_capped(float tanh, float dp, float delta) {
+    return fmaf(dp - delta, fmaxf(fmaf(-tanh, tanh, 1.0f), 0.0f), delta);
+}
+
 /* Tiles */
 
 /* Rows one after the other. */

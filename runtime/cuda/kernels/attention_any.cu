@@ -89,6 +89,11 @@ static __device__ __forceinline__ void store_rows(T *to, const Rows &rows, int f
     }
 }
 
+/* tanh with a soft cap, else the product itself. */
+static __device__ __forceinline__ float cap_score(const AttentionSizes &s, float product) {
+    return s.cap_factor == 0 ? product : tanhf(product * s.cap_factor);
+}
+
 template <typename T>
 static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
     DYNAMIC_SHARED(float, shared); /* q, then k and v in turn, weights [SIDE][SIDE + 1] */
@@ -115,7 +120,8 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
 #pragma unroll
             for (int j = 0; j < 2; j++) {
                 bool hidden = attention_hidden(s, first_row + ty + 16 * i, first_key + tx + 16 * j);
-                scores[i][j] = hidden ? bits_to_float(0xff800000u) : scores[i][j] * s.scale_log2;
+                scores[i][j] =
+                    hidden ? bits_to_float(0xff800000u) : cap_score(s, scores[i][j]) * s.scale_log2;
                 top = fmaxf(top, scores[i][j]);
             }
             for (int bits = 8; bits > 0; bits /= 2)
@@ -192,10 +198,12 @@ static __device__ __forceinline__ void weigh_tile(const AttentionBackwardArgs &a
 #pragma unroll
         for (int j = 0; j < 2; j++) {
             bool hidden = attention_hidden(s, row, first_key + tx + 16 * j);
-            float p = hidden ? 0 : exp2f(fmaf(scores[i][j], s.scale_log2, -lse2));
+            float score = cap_score(s, scores[i][j]);
+            float left = s.cap_factor == 0 ? 1 : fmaf(-score, score, 1.0f);
+            float p = hidden ? 0 : exp2f(fmaf(score, s.scale_log2, -lse2));
             int at = (ty + 16 * i) * (SIDE + 1) + tx + 16 * j;
             t.p[at] = p;
-            t.ds[at] = p * (dp[i][j] - delta);
+            t.ds[at] = p * left * (dp[i][j] - delta);
         }
     }
 }

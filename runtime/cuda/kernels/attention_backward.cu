@@ -93,6 +93,25 @@ transposed_weights(const AttentionSizes &z, const float *statistics, float (&s)[
     }
 }
 
+/* With a soft cap: dp of a warp's keys and N rows, from scores as they are capped. */
+template <int MT, int N>
+static __device__ __forceinline__ void
+cap_transposed(const AttentionSizes &z, const float *statistics, const float (&s)[MT][N / 8][4],
+               float (&dp)[MT][N / 8][4]) {
+    if (z.cap_factor == 0) return;
+    int t = thread_anew() & 3;
+#pragma unroll
+    for (int n = 0; n < N / 8; n++) {
+        float2 delta = *(const float2 *)(statistics + ROW_TILE + n * 8 + t * 2);
+#pragma unroll
+        for (int m = 0; m < MT; m++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                dp[m][n][i] = attention_capped(s[m][n][i], dp[m][n][i], i % 2 ? delta.y : delta.x);
+        }
+    }
+}
+
 template <typename T, int HEAD>
 static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs &a) {
     constexpr int THREADS = 128, WARP_KEYS = BACKWARD_TILE / 4, MT = WARP_KEYS / 16;
@@ -142,9 +161,11 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
             clear_fragments(ds);
             multiply_rows<T, MT, N>(p, TileLane<HEAD>::by_rows(k_tile, in_tile),
                                     TileLane<HEAD>::by_columns(q_tile, part));
+            attention_cap_scores(s, p);
             mask_transposed<MT, N>(s, row, key, p);
             multiply_rows<T, MT, N>(ds, TileLane<HEAD>::by_rows(v_tile, in_tile),
                                     TileLane<HEAD>::by_columns(do_tile, part));
+            cap_transposed<MT, N>(s, statistics + part, p, ds);
             transposed_weights<MT, N>(s, statistics + part, p, ds);
             pack_fragments<T>(packed, p);
             multiply_fragments<T, MT, N>(dv, packed, TileLane<HEAD>::by_rows(do_tile, part));
@@ -226,9 +247,11 @@ static __device__ __forceinline__ void keys_gradient_by_two(const AttentionBackw
             clear_fragments(dp);
             multiply_rows<T, 2, N>(scores, TileLane<HEAD>::by_rows(k_tile, in_tile),
                                    TileLane<HEAD>::by_columns(q_tile, half * N));
+            attention_cap_scores(s, scores);
             mask_transposed<2, N>(s, row, key, scores);
             multiply_rows<T, 2, N>(dp, TileLane<HEAD>::by_rows(v_tile, in_tile),
                                    TileLane<HEAD>::by_columns(do_tile, half * N));
+            cap_transposed<2, N>(s, statistics + half * N, scores, dp);
             transposed_weights<2, N>(s, statistics + half * N, scores, dp);
             pack_fragments<T>(p, scores);
             pack_fragments<T>(ds, dp);
@@ -292,6 +315,23 @@ weights_gradient(const AttentionSizes &z, const float (&lse2)[2][2], const float
     }
 }
 
+/* With a soft cap: their dp, from scores as they are capped. */
+template <int KEYS>
+static __device__ __forceinline__ void
+cap_gradient(const AttentionSizes &z, const float (&delta)[2][2], const float (&s)[2][KEYS / 8][4],
+             float (&dp)[2][KEYS / 8][4]) {
+    if (z.cap_factor == 0) return;
+#pragma unroll
+    for (int m = 0; m < 2; m++) {
+#pragma unroll
+        for (int n = 0; n < KEYS / 8; n++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                dp[m][n][i] = attention_capped(s[m][n][i], dp[m][n][i], delta[m][i / 2]);
+        }
+    }
+}
+
 template <typename T, int HEAD, int KEYS>
 static __device__ __forceinline__ void queries_gradient(const AttentionBackwardArgs &a) {
     constexpr int THREADS = 128, ROW_BYTES = BACKWARD_TILE * HEAD * 2, KEY_BYTES = KEYS * HEAD * 2;
@@ -340,9 +380,11 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
         clear_fragments(dp);
         multiply_rows<T, 2, KEYS>(ds, TileLane<HEAD>::by_rows(q_tile, in_tile),
                                   TileLane<HEAD>::by_columns(keys, 0));
+        attention_cap_scores(s, ds);
         attention_mask_scores(s, row, first_key, ds);
         multiply_rows<T, 2, KEYS>(dp, TileLane<HEAD>::by_rows(do_tile, in_tile),
                                   TileLane<HEAD>::by_columns(keys + KEY_BYTES, 0));
+        cap_gradient<KEYS>(s, delta, ds, dp);
         weights_gradient<KEYS>(s, lse2, delta, ds, dp);
         pack_fragments<T>(packed, ds);
         multiply_fragments<T, 2, KEYS>(acc, packed, TileLane<HEAD>::by_rows(keys, 0));

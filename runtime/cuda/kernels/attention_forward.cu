@@ -76,6 +76,7 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
         clear_fragments(scores);
         multiply_rows<T, 2, KEYS>(scores, TileLane<HEAD>::by_rows(q_tile, in_tile),
                                   TileLane<HEAD>::by_columns(keys, 0));
+        attention_cap_scores(s, scores);
         attention_mask_scores(s, row, first_key, scores);
 #pragma unroll
         for (int m = 0; m < 2; m++) {

@@ -73,7 +73,7 @@ struct RunningSoftmax {
             factor[half] = 1.0f / all;
             if (lane % 4 == 0 && row < a.sizes.rows) {
                 a.lse[attention_lse_index(a.sizes, place, row)] =
-                    fmaf(most[half], a.sizes.scale, logf(all));
+                    fmaf(most[half], a.sizes.lse_scale, logf(all));
             }
         }
     }
