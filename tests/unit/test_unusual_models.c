@@ -8,7 +8,7 @@ enum { STEPS = 4, GLOBAL_BATCH = 12 };
 static const double LEARNING_RATE = 5e-3;
 
 static const char *const MODELS[] = {"tests/models/shared.lua", "tests/models/penalties.lua",
-                                     "tests/models/skips.lua"};
+                                     "tests/models/skips.lua", "tests/models/gemma.lua"};
 
 typedef struct Case {
     Layout layout;
