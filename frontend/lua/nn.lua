@@ -155,7 +155,8 @@ end
 -- not causal, as many on the other side; all if absent), rotary (base of rotary positions; none if
 -- absent), scale (of scores; 1 / sqrt(head) if absent), softcap (c: scores x become c tanh(x / c),
 -- as in Gemma 2; none if absent), qk_norm (rmsnorm of each head's q and k before positions, with
--- gains qnorm.gain and knorm.gain [head], as in Qwen3), norm_eps (of it), std, out_std (of wo), decay
+-- gains qnorm.gain and knorm.gain [head], as in Qwen3), norm_eps (of it), std, out_std (of wo),
+-- decay
 function nn.attention(m, x, options)
   check_arguments("attention", m, x)
   local o = read_options("attention", options,

@@ -15,8 +15,8 @@ return model {
     for i = 1, m.layers do
       x = m:block(i, function()
         x = x + branch("attn", function(y)
-          return nn.attention(m, y, { rotary = 10000, softcap = 1.5, window = i % 2 == 1 and 5 or nil,
-                                      std = 0.3 })
+          local window = i % 2 == 1 and 5 or nil
+          return nn.attention(m, y, { rotary = 10000, softcap = 1.5, window = window, std = 0.3 })
         end)
         return x + branch("mlp", function(y) return nn.swiglu(m, y, { act = "gelu" }) end)
       end)
