@@ -448,7 +448,7 @@ function ops.embedding(args) end
 ---@field softcap? number c: scaled scores x become c tanh(x / c)
 
 ---q [batch, seq, kv_heads, group, head], k and v [batch, seq, kv_heads, head] -> like q
----@param args perilune.AttentionAttributes
+---@param args perilune.AttentionAttributes seq, head, causal, scale; perhaps window, softcap
 ---@return perilune.Value
 function ops.attention(args) end
 
