@@ -29,7 +29,8 @@ typedef struct Expr {
 bool expr_parse(const char *text, int n_inputs, Expr *out, const char **out_error);
 void expr_print(StrBuf *out, const Expr *expr);
 /* The dtype of every register, given the operands': an instruction has its operands', which must be
- * one, a cast its own. -1, or the first instruction whose operands differ. */
+ * one, a cast its own; comparisons take any and have f32. -1, or the first instruction whose
+ * operands differ. */
 int expr_infer_dtypes(const Expr *expr, const DType *inputs, DType *out_registers);
 /* The one-instruction program of an elementwise node. */
 Expr expr_of_node(const Node *node);

@@ -1,5 +1,7 @@
 #include "ir/op.h"
 
+#include "ir/ops/parts.h"
+
 #include <string.h>
 
 #define OP(upper, lower, min, max, outs, attrs, flags, infer, grad, flops, kernel)                 \
@@ -117,6 +119,8 @@ OperandPrecision op_operand_precision(OpKind op, int input) {
     case OP_EMBEDDING_GRAD:
         return input == 1 ? OPERAND_EITHER : input == 2 ? OPERAND_UNREAD : OPERAND_F32;
     case OP_OUTPUT:
+    case OP_LESS:
+    case OP_EQUAL:
     case OP_TO_BF16:
     case OP_TO_F16:
     case OP_TO_F32: return OPERAND_EITHER;
@@ -152,6 +156,14 @@ DType op_cast_dtype(OpKind op) {
 
 bool op_is_cast(OpKind op) {
     return op == OP_TO_F32 || op == OP_TO_BF16 || op == OP_TO_F16;
+}
+
+bool op_compares(OpKind op) {
+    return op == OP_LESS || op == OP_EQUAL;
+}
+
+bool op_moves_parts(OpKind op) {
+    return op == OP_NARROW || op == OP_PAD || op == OP_CONCAT || op == OP_SHIFT;
 }
 
 bool op_reads_weights(OpKind op) {
@@ -190,7 +202,7 @@ bool op_needs_whole(const Node *node, int axis) {
     case OP_ATTENTION:
     case OP_ATTENTION_GRAD:
         return axis == node_axis(node, ATTR_head) || axis == node_axis(node, ATTR_seq);
-    default: return false;
+    default: return op_moves_parts(node->op) && parts_has_axis(node, axis);
     }
 }
 

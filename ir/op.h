@@ -90,6 +90,10 @@ DType op_cast_dtype(OpKind op);
 bool op_is_cast(OpKind op);
 /* Does the op compute something that has no gradient anywhere, or hold it back? */
 bool op_stops_gradient(OpKind op);
+/* Does the op compare its operands, of whatever dtypes? */
+bool op_compares(OpKind op);
+/* Does the op move parts of an axis (ir/ops/parts.h)? */
+bool op_moves_parts(OpKind op);
 /* Does the op multiply by or look up its weights, so that in 16 bits it reads a kept copy of them?
  */
 bool op_reads_weights(OpKind op);
@@ -120,6 +124,9 @@ typedef struct MatmulLayout {
 } MatmulLayout;
 /* False when an operand's axes are not grouped so that one (batched) product can read them. */
 bool matmul_layout(const Node *node, const Type *a, const Type *b, MatmulLayout *out);
+/* May labels be below 0, so that their rows have neither loss nor gradient? Those of the data are
+ * within the vocabulary; those that a model makes of them may not be. */
+bool cross_entropy_has_mask(const Node *node);
 /* More than 2,048 tiles of 128 x 128: fills any device many times over, so that nothing is gained
  * by running several such products at once. */
 bool matmul_is_large(const MatmulLayout *layout);

@@ -1,5 +1,6 @@
 #include "frontend/lua/lua_graph.h"
 
+#include "frontend/lua/lua_parts.h"
 #include "frontend/lua/lua_product.h"
 #include "frontend/lua/lua_sandbox.h"
 #include "ir/op.h"
@@ -223,23 +224,40 @@ static int read_attrs(lua_State *lua, OpKind op, Attr *attrs) {
     return n_attrs;
 }
 
+enum { MAX_MODEL_OPERANDS = 8 };
+
+/* Operands beyond the fewest are accumulators, which only backward graphs have, but for concat. */
+static void check_operand_count(lua_State *lua, OpKind op, lua_Unsigned count) {
+    int least = OPS[op].min_inputs, most = op == OP_CONCAT ? OPS[op].max_inputs : least;
+    if (count >= (lua_Unsigned)least && count <= (lua_Unsigned)most) return;
+    const char *wanted =
+        arena_printf(sandbox_of(lua)->arena, most > least ? "%d to %d" : "%d", least, most);
+    script_error(lua, "%s: takes %s operand%s, not %d", OPS[op].name, wanted, most == 1 ? "" : "s",
+                 count > 1000 ? 1000 : (int)count);
+}
+
+static Value constant(lua_State *lua, double number) {
+    Attr value = attr_float(ATTR_value, number);
+    Node *node = script_add_node(lua, (NodeSpec){.op = OP_CONST, .attrs = &value, .n_attrs = 1});
+    return node_value(node, 0);
+}
+
 /* The list part of the table at 1. */
-static int read_operands(lua_State *lua, OpKind op, Value *inputs, int max_inputs) {
+static int read_operands(lua_State *lua, OpKind op, Value *inputs) {
     lua_Unsigned count = lua_rawlen(lua, 1);
-    if (count != (lua_Unsigned)max_inputs) {
-        script_error(lua, "%s: takes %d operand%s, not %d", OPS[op].name, max_inputs,
-                     max_inputs == 1 ? "" : "s", count > 1000 ? 1000 : (int)count);
-    }
-    for (int i = 0; i < max_inputs; i++) {
+    check_operand_count(lua, op, count);
+    for (int i = 0; i < (int)count; i++) {
         lua_rawgeti(lua, 1, i + 1);
-        inputs[i] = script_to_value(lua, -1);
+        inputs[i] = op_compares(op) && lua_type(lua, -1) == LUA_TNUMBER
+                        ? constant(lua, check_number(lua, -1, OPS[op].name))
+                        : script_to_value(lua, -1);
         if (!inputs[i].node) {
             script_error(lua, "%s: operand %d is a %s, not a value of the graph", OPS[op].name,
                          i + 1, luaL_typename(lua, -1));
         }
         lua_pop(lua, 1);
     }
-    return max_inputs;
+    return (int)count;
 }
 
 /* Each dropout of a block (or outside of blocks) draws from a stream of its own. */
@@ -251,7 +269,6 @@ static Attr next_dropout_key(lua_State *lua) {
 
 /* ops.NAME{operands..., attribute = ...} -> its first result. Upvalue: the op. */
 static int call_op(lua_State *lua) {
-    enum { MAX_MODEL_OPERANDS = 8 };
     OpKind op = (OpKind)lua_tointeger(lua, lua_upvalueindex(1));
     Attr attrs[N_ATTRS + 1];
     Value inputs[MAX_MODEL_OPERANDS];
@@ -259,17 +276,18 @@ static int call_op(lua_State *lua) {
         script_error(lua, "%s: call it with a table, as in ops.%s{x}", OPS[op].name, OPS[op].name);
     }
     lua_settop(lua, 1);
-    /* Operands beyond the fewest are accumulators, which only backward graphs have. */
-    int n_inputs = read_operands(lua, op, inputs, OPS[op].min_inputs);
+    int n_inputs = read_operands(lua, op, inputs);
     int n_attrs = read_attrs(lua, op, attrs);
     bool has_key = false, required;
     for (int i = 0; i < n_attrs; i++) has_key |= attrs[i].key == ATTR_key;
     if (!has_key && op_has_attr(op, ATTR_key, &required)) attrs[n_attrs++] = next_dropout_key(lua);
     if (op == OP_MATMUL) script_arrange_product(lua, inputs, attrs, n_attrs);
+    n_attrs = script_complete_parts(lua, op, inputs, n_inputs, attrs, n_attrs);
     Node *node = script_add_node(
         lua,
         (NodeSpec){
             .op = op, .inputs = inputs, .n_inputs = n_inputs, .attrs = attrs, .n_attrs = n_attrs});
+    script_check_parts(lua, node);
     script_push_value(lua, node_value(node, 0));
     return 1;
 }
@@ -277,7 +295,9 @@ static int call_op(lua_State *lua) {
 static int fail_unknown_op(lua_State *lua) {
     const char *name = lua_type(lua, 2) == LUA_TSTRING ? lua_tostring(lua, 2) : "?";
     if (op_find(name, (int)strnlen(name, 64)) >= 0) {
-        script_error(lua, "ops.%s is not for models: the planner makes it", name);
+        script_error(lua, "ops.%s is not for models: the planner makes it%s", name,
+                     strcmp(name, OPS[OP_SLICE].name) == 0 ? "; ops.narrow takes a part of an axis"
+                                                           : "");
     }
     const char *known = "";
     for (int op = 0; op < N_OPS; op++) {

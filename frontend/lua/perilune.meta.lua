@@ -247,12 +247,14 @@ function nn.clamp(x, lo, hi) end
 ---@return perilune.Value
 function nn.residual(x, branch, p) end
 
----Mean loss; also makes an output of the logits, "logits" unless `output` is another name or false.
+---Mean loss over all positions; also makes an output of the logits, "logits" unless `output` is
+---another name or false. Labels below 0 have no loss; `weight` multiplies that of each position; `z`
+---times the square of log-sum-exp is added to it (PaLM's z-loss).
 ---@param m perilune.Model
 ---@param logits perilune.Value
 ---@param labels perilune.Value
 ---@param vocab? string
----@param options? { output?: string|false }
+---@param options? { output?: string|false, weight?: perilune.Value, z?: number }
 ---@return perilune.Value
 function nn.cross_entropy(m, logits, labels, vocab, options) end
 
@@ -391,6 +393,17 @@ function ops.sign(args) end
 ---@return perilune.Value
 function ops.round(args) end
 
+---1 where a < b, else 0. A side may be a number; tokens and labels are compared as they are, up to
+---2^24. Has no gradient.
+---@param args { [1]: perilune.Value|number, [2]: perilune.Value|number }
+---@return perilune.Value
+function ops.less(args) end
+
+---1 where a = b, else 0; as ops.less. 1 - ops.equal{tokens, padding} is a weight for each position.
+---@param args { [1]: perilune.Value|number, [2]: perilune.Value|number }
+---@return perilune.Value
+function ops.equal(args) end
+
 ---x, whose gradient is held back: what it is made of does not learn by it.
 ---@param args { [1]: perilune.Value }
 ---@return perilune.Value
@@ -418,6 +431,30 @@ function ops.reduce_sum(args) end
 ---@param args { [1]: perilune.Value, to: perilune.Axes }
 ---@return perilune.Value
 function ops.transpose(args) end
+
+---A part of an axis: as many elements as axis `to` has, from number `first` (0 and up) on, which
+---become that axis. Without `to` element `first` alone, and the axis is gone. Not along batch, seq
+---and what t divides. (PyTorch's narrow.) `count`, the size of `to`, may be left out.
+---@param args { [1]: perilune.Value, axis: string, to?: string, first: integer, count?: integer }
+---@return perilune.Value
+function ops.narrow(args) end
+
+---Its opposite: axis `axis` becomes a part, from `first` on, of axis `to`, whose rest is 0. Instead
+---of `axis`, `at` is where, 0 and up, among the result's axes `to` is added, for a value without.
+---@param args { [1]: perilune.Value, axis?: string, to: string, first: integer, count?: integer, at?: integer }
+---@return perilune.Value
+function ops.pad(args) end
+
+---2 to 8 operands side by side: each one's axis in `over` becomes a part of axis `to`. Operands that
+---lack axes of the widest one are repeated along them.
+---@param args { [integer]: perilune.Value, over: perilune.Axes, to: string }
+---@return perilune.Value
+function ops.concat(args) end
+
+---Element i of the axis is x's element i + by; beyond x's ends 0 or, of tokens and labels, `value`.
+---@param args { [1]: perilune.Value, axis: string, by: integer, value?: integer }
+---@return perilune.Value
+function ops.shift(args) end
 
 ---x, gain, bias -> (x - mean) / sqrt(var + eps) * gain + bias
 ---@param args { [integer]: perilune.Value, axis: string, eps: number } three values
@@ -452,7 +489,8 @@ function ops.embedding(args) end
 ---@return perilune.Value
 function ops.attention(args) end
 
----logits, labels -> -log softmax(logits)[label] of each row
+---logits, labels -> -log softmax(logits)[label] of each row; 0, without a gradient, where the label
+---is below 0
 ---@param args { [1]: perilune.Value, [2]: perilune.Value, axis: string }
 ---@return perilune.Value
 function ops.cross_entropy(args) end

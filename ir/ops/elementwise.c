@@ -72,6 +72,28 @@ bool infer_elementwise(Graph *graph, Node *node, Diag *diag) {
     return require_one_dtype(node, diag) && infer_union(graph, node, &node->types[0], diag);
 }
 
+bool infer_compare(Graph *graph, Node *node, Diag *diag) {
+    if (!infer_union(graph, node, &node->types[0], diag)) return false;
+    node->types[0].dtype = DTYPE_F32;
+    return true;
+}
+
+/* Only comparisons read integers. */
+static bool check_integers(const Node *node, const Expr *expr, Diag *diag) {
+    for (int n = 0; n < expr->n_instructions; n++) {
+        const ExprInstruction *ins = &expr->instructions[n];
+        for (int i = 0; i < OPS[ins->op].min_inputs && !op_compares(ins->op); i++) {
+            int from = ins->operands[i];
+            if (from < 0 && !dtype_is_float(input_dtype(node, ~from))) {
+                diag_error(diag, node->loc, "fused: t%d=%s(...) reads operand %d, which is %s", n,
+                           OPS[ins->op].name, ~from + 1, dtype_name(input_dtype(node, ~from)));
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
 bool infer_cast(Graph *graph, Node *node, Diag *diag) {
     (void)graph;
     node->types[0] = type_with_dtype(value_type(node->inputs[0]), op_cast_dtype(node->op));
@@ -94,10 +116,8 @@ bool infer_fused(Graph *graph, Node *node, Diag *diag) {
         return false;
     }
     DType inputs[EXPR_MAX_INPUTS], registers[EXPR_MAX_INSTRUCTIONS];
-    for (int i = 0; i < node->n_inputs; i++) {
-        if (!require_float(node, i, diag)) return false;
-        inputs[i] = input_dtype(node, i);
-    }
+    if (!check_integers(node, &expr, diag)) return false;
+    for (int i = 0; i < node->n_inputs; i++) inputs[i] = input_dtype(node, i);
     int mixed = expr_infer_dtypes(&expr, inputs, registers);
     if (mixed >= 0) {
         diag_error(

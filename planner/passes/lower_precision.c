@@ -37,6 +37,11 @@ typedef struct Lowerer {
     int n_casts, cast_capacity;
 } Lowerer;
 
+/* Only moves numbers. */
+static bool is_layout(const Node *node) {
+    return node->op == OP_TRANSPOSE || op_moves_parts(node->op);
+}
+
 static bool is_elementwise(const Node *node) {
     return OPS[node->op].flags & ELEMENTWISE_BIT || node->op == OP_ADD_N;
 }
@@ -56,8 +61,8 @@ static bool reads_copy(const Node *node, int i) {
 static void find_copies_and_weak(Lowerer *l) {
     for (int n = 0; n < l->in->n_nodes; n++) {
         const Node *node = l->in->nodes[n];
-        bool spreads = is_elementwise(node) || node->op == OP_BROADCAST ||
-                       node->op == OP_TRANSPOSE || node->op == OP_REDUCE_SUM;
+        bool spreads = is_elementwise(node) || node->op == OP_BROADCAST || is_layout(node) ||
+                       node->op == OP_REDUCE_SUM;
         l->weak[n] = node->op == OP_PARAM || node->op == OP_CONST || spreads;
         for (int i = 0; i < node->n_inputs; i++) {
             l->weak[n] &= l->weak[node->inputs[i].node->id];
@@ -71,7 +76,7 @@ static void find_shares(Lowerer *l) {
     for (int n = 0; n < l->in->n_nodes; n++) l->is_share[n] = uses[n * MAX_OUTPUTS] > 0;
     for (int n = l->in->n_nodes - 1; n >= 0; n--) {
         const Node *node = l->in->nodes[n];
-        bool passes = l->is_share[n] && (is_elementwise(node) || node->op == OP_TRANSPOSE);
+        bool passes = l->is_share[n] && (is_elementwise(node) || is_layout(node));
         for (int i = 0; i < node->n_inputs; i++) {
             if (passes || (node->op == OP_ACCUMULATE && i == 1)) continue;
             l->is_share[node->inputs[i].node->id] = false;

@@ -50,6 +50,21 @@ static bool check_sizes(const Graph *graph, const Node *node, int output, Diag *
     return true;
 }
 
+/* A part of a divided axis would lie on some ranks only. */
+static bool check_parts(const Graph *graph, const Node *node, Diag *diag) {
+    for (int axis = 0; op_moves_parts(node->op) && axis < graph->axes.count; axis++) {
+        int mesh = op_needs_whole(node, axis) ? sharding_rule_mesh(graph, axis) : -1;
+        if (mesh < 0) continue;
+        const char *name = graph->axes.names[axis];
+        diag_error(diag, node->loc,
+                   "%s: axis '%s' is divided over %s=%d: parts of it lie on different ranks; give "
+                   "what is cut or joined an axis of its own beside it, as in [.., two, %s]",
+                   OPS[node->op].name, name, mesh_axis_name(mesh), graph->mesh.size[mesh], name);
+        return false;
+    }
+    return true;
+}
+
 static unsigned dividing_axes(const Sharding *sharding, int rank) {
     unsigned axes = 0;
     for (int i = 0; i < rank; i++) {
@@ -101,7 +116,7 @@ Graph *pass_propagate_sharding(const Graph *in, PassContext *ctx) {
     bool settled = false;
     for (int n = 0; n < in->n_nodes; n++) {
         Node *node = value_map_copy(&map, in->nodes[n], out, ctx->diag);
-        if (!node) return NULL;
+        if (!node || !check_parts(out, node, ctx->diag)) return NULL;
         if (node->phase == PHASE_UPDATE && !settled) { /* only the update reads accumulators */
             if (!settle_accumulators(out, ctx->arena, ctx->diag)) return NULL;
             settled = true;

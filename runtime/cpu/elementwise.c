@@ -90,7 +90,7 @@ static bool input_is_linear(const ElementwiseCall *c, int input) {
 }
 
 static bool input_in_place(const ElementwiseCall *c, int input, bool by_rows) {
-    if (dtype_is_low(c->in_dtype[input])) return false;
+    if (c->in_dtype[input] != DTYPE_F32) return false;
     return input_is_linear(c, input) || (by_rows && c->in_stride[input][c->n_dims - 1] == 1);
 }
 

@@ -7,8 +7,8 @@
  * only replays. Contiguous operands are read and written in place, so a program of one instruction
  * moves each byte once.
  *
- * Operands and outputs are f32, bf16 or f16, registers f32: what is stored in 16 bits is rounded
- * then, and nothing else is, whatever casts the program has.
+ * Operands are f32, bf16, f16 or i32 (read as f32), outputs f32, bf16 or f16, registers f32: what
+ * is stored in 16 bits is rounded then, and nothing else is, whatever casts the program has.
  *
  * An output may be exactly an input's memory when that input is contiguous over the space and of
  * its dtype (in-place update); any other overlap is an error of the caller. Results do not depend
@@ -66,6 +66,8 @@
     X(ABS, abs, 1, fabsf(x))                                                                       \
     X(SIGN, sign, 1, x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x)                                       \
     X(ROUND, round, 1, rintf(x))                                                                   \
+    X(LESS, less, 2, x < y ? 1.0f : 0.0f)                                                          \
+    X(EQUAL, equal, 2, x == y ? 1.0f : 0.0f)                                                       \
     X(STOP_GRADIENT, stop_gradient, 1, x)                                                          \
     X(DROPOUT, dropout, 1, x)                                                                      \
     X(TO_BF16, to_bf16, 1, x)                                                                      \
@@ -95,7 +97,7 @@ typedef struct ElementwiseSpec {
     int64_t dims[ELEMENTWISE_MAX_DIMS];
     int n_in;
     const void *in[ELEMENTWISE_MAX_IN];
-    DType in_dtype[ELEMENTWISE_MAX_IN]; /* f32, bf16 or f16 */
+    DType in_dtype[ELEMENTWISE_MAX_IN];
     int64_t in_stride[ELEMENTWISE_MAX_IN][ELEMENTWISE_MAX_DIMS];
     int n_out;
     void *out[ELEMENTWISE_MAX_OUT];

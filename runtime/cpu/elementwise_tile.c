@@ -62,9 +62,15 @@ VEC_INLINE void load_strided(const DType dtype, const void *from, int64_t step, 
     for (int64_t i = 0; i < n; i++) out[i] = vec_get(from, dtype, i * step);
 }
 
+static void load_integers(const int32_t *from, int64_t step, int64_t n, float *out) {
+    for (int64_t i = 0; i < n; i++) out[i] = (float)from[i * step];
+}
+
 /* `n` elements that lie `step` apart. */
 static void load_run(DType dtype, const void *from, int64_t step, int64_t n, float *out) {
-    if (step == 1 && dtype_is_low(dtype))
+    if (dtype == DTYPE_I32)
+        load_integers(from, step, n, out);
+    else if (step == 1 && dtype_is_low(dtype))
         vec_low_load(dtype, from, out, n);
     else if (step == 1)
         memcpy(out, from, (size_t)n * sizeof *out);

@@ -117,7 +117,11 @@ typedef struct Space {
 } Space;
 
 static const char *c_type(DType dtype) {
-    return dtype == DTYPE_BF16 ? "bf16_t" : dtype == DTYPE_F16 ? "f16_t" : "float";
+    static const char *const NAMES[N_DTYPES] = {[DTYPE_F32] = "float",
+                                                [DTYPE_I32] = "int32_t",
+                                                [DTYPE_BF16] = "bf16_t",
+                                                [DTYPE_F16] = "f16_t"};
+    return NAMES[dtype];
 }
 
 static bool has_immediate(OpKind op) {

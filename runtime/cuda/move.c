@@ -36,6 +36,7 @@ bool move_rows_launch(const MoveRows *move, Arena *arena, LaunchCommand *out) {
                          move->out_part, move->out_row, (intptr_t)move->in, (intptr_t)move->out};
     int64_t unit = move_unit(amounts, sizeof(amounts) / sizeof(amounts[0]));
     if (unit < 2) BUG("rows of an odd number of bytes");
+    if (unit < 4 && move->fill) BUG("rows of 16 bits filled up with 32");
     int64_t count = move->n_parts * move->n_rows * (move->width / unit);
     if (count >= MOVE_MAX_COUNT) return false;
     CopyRowsArgs *args = ARENA_NEW(arena, CopyRowsArgs);
@@ -49,6 +50,7 @@ bool move_rows_launch(const MoveRows *move, Arena *arena, LaunchCommand *out) {
                            .count = (uint32_t)count,
                            .width = fast_divisor(move->width / unit),
                            .rows = fast_divisor(move->n_rows),
+                           .fill = move->fill,
                            .cut = move->cut};
     uint32_t blocks = (uint32_t)((count + COPY_THREADS - 1) / COPY_THREADS);
     *out = (LaunchCommand){.kernel = KERNELS_BY_UNIT[move_unit_log((int)unit)],

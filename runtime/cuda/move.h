@@ -19,14 +19,15 @@ int move_unit(const int64_t *bytes, int count);
 int move_unit_log(int unit);
 
 /* Rows of `width` bytes, `n_rows` in each of `n_parts`: out[p out_part + r out_row + i] =
- * in[p in_part + r in_row + i] where p width + i < limit; beyond, zeros are written or, with cut,
- * nothing. All in bytes. */
+ * in[p in_part + r in_row + i] where p width + i < limit; beyond, `fill` is written again and again
+ * or, with cut, nothing. All in bytes. */
 typedef struct MoveRows {
     const void *in;
     void *out;
     int64_t n_parts, n_rows, width, limit;
     int64_t in_part, in_row, out_part, out_row;
     bool cut;
+    uint32_t fill; /* 0 where an element has 16 bits */
 } MoveRows;
 
 /* False: more units than MOVE_MAX_COUNT. Arguments are allocated in `arena`. */

@@ -60,6 +60,16 @@ const OpCase OP_CASES[] = {
     CASE(ROUND, "rows=3 cols=17", ""),
     CASE(ROUND, ":2.5 rows=3", ""), /* a half, to the even number */
     CASE(STOP_GRADIENT, "rows=3 cols=5", ""),
+    CASE(LESS, "rows=3 cols=17; cols=17", ""),
+    CASE(LESS, ":0.5 rows=3; :0.5 rows=3", ""),
+    CASE(LESS, "#5 rows=9 cols=7; #5 cols=7", ""),
+    CASE(LESS, ":2; #5 rows=37", ""),
+    CASE(EQUAL, "#3 rows=37; :1", ""),
+    CASE(EQUAL, "#3 rows=5 cols=4; #3 cols=4 rows=5", ""),
+    CASE(EQUAL, ":0.5 rows=3 cols=5; :0.5 cols=5", ""),
+    {OP_FUSED, "rows=3 cols=5; #4 rows=3; ",
+     "program=t0=equal(i1,i2) t1=less(i2,i1) t2=add(t0,t1) t3=to_f32(i0) t4=mul(t3,t2) -> t4 t0", 2,
+     0},
     CASE(DROPOUT, "rows=7 cols=13", "p=0.25 key=3"),
     {OP_DROPOUT, "batch=3 cols=13", "p=0.5 key=0", 0, 5},
     {OP_DROPOUT, "rows=2 batch=3 cols=5", "p=0 key=-1", 0, 1},
@@ -128,6 +138,31 @@ const OpCase OP_CASES[] = {
     CASE(TRANSPOSE, "a=2 b=3 c=4 d=5", "to=c,a,d,b"),
     CASE(TRANSPOSE, "a=2 b=3 c=4", "to=a,b,c"),
     CASE(TRANSPOSE, "a=2 b=3 c=4 d=5", "to=b,a,c,d"),
+    /* Parts of an axis: inner, outer and in the middle, the ends, one element with and without its
+     * axis, result named alike */
+    CASE(NARROW, "rows=3 cols=7", "axis=cols to=part first=2 count=4"),
+    CASE(NARROW, "rows=7 cols=3", "axis=rows to=part first=0 count=5"),
+    CASE(NARROW, "a=2 b=5 c=4", "axis=b to=part first=3 count=2"),
+    CASE(NARROW, "a=2 b=5 c=4", "axis=b to=b first=1 count=2"),
+    CASE(NARROW, "a=2 b=5 c=3", "axis=b first=4"),
+    CASE(NARROW, "rows=3 cols=7", "axis=cols first=2"),
+    CASE(NARROW, "rows=3 cols=7", "axis=rows to=one first=1 count=1"),
+    CASE(PAD, "rows=3 cols=4", "axis=cols to=wide first=2 count=9"),
+    CASE(PAD, "rows=3 cols=5", "axis=rows to=wide first=0 count=4"),
+    CASE(PAD, "a=2 b=3 c=4", "axis=b to=wide first=2 count=5"),
+    CASE(PAD, "a=2 c=3", "to=b first=4 count=5 at=1"),
+    CASE(PAD, "rows=3", "to=cols first=2 count=7 at=1"),
+    CASE(PAD, "", "to=cols first=1 count=3 at=0"),
+    CASE(CONCAT, "rows=3 a=2; rows=3 b=5", "over=a,b to=cols"),
+    CASE(CONCAT, "rows=3 a=2; rows=3 a=2; rows=3 b=1", "over=a,b to=cols"),
+    CASE(CONCAT, "a=2 cols=3; a=2 cols=3", "over=a to=rows"),
+    CASE(CONCAT, "m=2 a=3 n=4; m=2 b=1 n=4", "over=a,b to=a"),
+    CASE(SHIFT, "batch=2 seq=5 model=3", "axis=seq by=2"),
+    CASE(SHIFT, "batch=2 seq=5 model=3", "axis=seq by=-4"),
+    CASE(SHIFT, "batch=3 seq=7", "axis=seq by=1"),
+    CASE(SHIFT, "rows=3 cols=4", "axis=cols by=0"),
+    CASE(SHIFT, "#9 batch=2 seq=6", "value=-1 axis=seq by=1"),
+    CASE(SHIFT, "#9 batch=2 seq=6 model=4", "value=7 axis=seq by=-2"),
     /* Layers */
     CASE(LAYERNORM, "rows=3 cols=5; cols=5; cols=5", NORM_EPS),
     CASE(LAYERNORM, "batch=2 seq=19 cols=7; cols=7; cols=7", NORM_EPS),
@@ -176,6 +211,8 @@ const OpCase OP_CASES[] = {
          "seq=seq head=head causal=1 scale=0.6 softcap=0.75"),
     CASE(CROSS_ENTROPY, "batch=2 seq=3 vocab=7; #7 batch=2 seq=3", "axis=vocab"),
     CASE(CROSS_ENTROPY, "vocab=11; #11", "axis=vocab"),
+    {OP_CROSS_ENTROPY, "batch=2 seq=3 vocab=7; #7 batch=2 seq=3", "axis=vocab", 2, 0},
+    CASE(CROSS_ENTROPY_GRAD, "rows=3 vocab=7; #7 rows=3; rows=3; rows=3; rows=3", "axis=vocab"),
     CASE(LOGSUMEXP, "batch=2 seq=3 vocab=7", "axis=vocab"),
     CASE(LOGSUMEXP, "vocab=37", "axis=vocab"),
     CASE(PICK, "batch=2 seq=3 vocab=7; #7 batch=2 seq=3", "axis=vocab"),
@@ -350,6 +387,10 @@ bool op_case_takes_low(const OpCase *op_case) {
     return false;
 }
 
+bool op_case_is_integer(const OpCase *op_case) {
+    return op_case->op == OP_SHIFT && op_case->operands[0] == '#';
+}
+
 static bool has_low_operand(const OpCase *op_case) {
     return op_case->operands && strchr(op_case->operands, '~');
 }
@@ -410,7 +451,13 @@ Graph *op_case_build(Arena *arena, const OpCase *op_case, DType precision, bool 
     graph->n_nodes--;
     Node *weights = add_leaf(graph, OP_INPUT, "w", &weights_type, diag);
     node = graph_add(graph, &spec, diag);
-    bool good = add_loss(graph, node_value(node, 0), node_value(weights, 0), diag);
+    Value result = node_value(node, 0);
+    if (op_case->op == OP_CROSS_ENTROPY && op_case->outputs == 2) {
+        Value lse = node_value(node, 1); /* squared, as in a z-loss */
+        Value both[2] = {result, node_value(add(graph, OP_SQUARE, &lse, 1, NULL, diag), 0)};
+        result = node_value(add(graph, OP_ADD, both, 2, NULL, diag), 0);
+    }
+    bool good = add_loss(graph, result, node_value(weights, 0), diag);
     return good ? graph : NULL;
 }
 

@@ -242,6 +242,8 @@ static double normal_density(double x) {
     X(abs, fabs(x))                                                                                \
     X(sign, (x > 0) - (x < 0))                                                                     \
     X(round, nearbyint(x))                                                                         \
+    X(less, x < y)                                                                                 \
+    X(equal, x == y)                                                                               \
     X(stop_gradient, x)                                                                            \
     X(to_bf16, x)                                                                                  \
     X(to_f16, x)                                                                                   \

@@ -206,6 +206,52 @@ static void test_division(void) {
     check_end();
 }
 
+static void check_part(const char *dtype, const char *name, const char *nodes) {
+    Arena *arena = arena_create();
+    StrBuf text = strbuf_create();
+    for (const char *at = nodes; *at; at++) { /* '$' is the dtype */
+        if (*at == '$') strbuf_put(&text, dtype);
+        if (*at != '$') strbuf_put_bytes(&text, at, 1);
+    }
+    run_case(arena_printf(arena, "%s, %s", name, dtype), text.text, 0);
+    strbuf_destroy(&text);
+    arena_destroy(arena);
+}
+
+/* In units of 2 to 16 bytes; what is copied alone, and what is filled up before and after. */
+static void test_parts(const char *type) {
+    check_part(type, "parts of inner axes",
+               "%0 = input() {name=\"\"} : $[a=3, b=24]\n"
+               "%1 = narrow(%0) {axis=b, to=[c], first=8, count=16} : $[a=3, c=16]\n"
+               "%2 = narrow(%0) {axis=b, to=[d], first=3, count=5} : $[a=3, d=5]\n"
+               "%3 = narrow(%0) {axis=b, first=23} : $[a=3]\n"
+               "%4 = pad(%1) {axis=c, to=[b], first=8, count=24} : $[a=3, b=24]\n"
+               "%5 = pad(%2) {axis=d, to=[b], first=0, count=24} : $[a=3, b=24]\n"
+               "%6 = pad(%3) {to=[b], first=23, count=24, at=1} : $[a=3, b=24]\n"
+               "%7 = concat(%1, %2, %1) {over=[c, d], to=[b]} : $[a=3, b=37]\n");
+    check_part(type, "parts of outer axes",
+               "%0 = input() {name=\"\"} : $[a=2, b=7, c=300]\n"
+               "%1 = narrow(%0) {axis=b, to=[d], first=2, count=4} : $[a=2, d=4, c=300]\n"
+               "%2 = narrow(%0) {axis=a, first=1} : $[b=7, c=300]\n"
+               "%3 = pad(%1) {axis=d, to=[b], first=2, count=7} : $[a=2, b=7, c=300]\n"
+               "%4 = concat(%0, %1) {over=[b, d], to=[b]} : $[a=2, b=11, c=300]\n");
+    check_part(type, "shifts",
+               "%0 = input() {name=\"\"} : $[batch=3, seq=6, model=4]\n"
+               "%1 = shift(%0) {axis=seq, by=2} : $[batch=3, seq=6, model=4]\n"
+               "%2 = shift(%0) {axis=seq, by=-5} : $[batch=3, seq=6, model=4]\n"
+               "%3 = shift(%0) {axis=model, by=1} : $[batch=3, seq=6, model=4]\n");
+}
+
+static void test_shifted_labels(void) {
+    run_case("shifts of integers",
+             "%0 = input() {name=\"#9\"} : i32[batch=3, seq=8]\n"
+             "%1 = shift(%0) {value=-1, axis=seq, by=1} : i32[batch=3, seq=8]\n"
+             "%2 = shift(%0) {value=-1, axis=seq, by=-4} : i32[batch=3, seq=8]\n"
+             "%3 = input() {name=\"#9\"} : i32[batch=3, seq=8, model=4]\n"
+             "%4 = shift(%3) {value=7, axis=seq, by=-2} : i32[batch=3, seq=8, model=4]\n",
+             0);
+}
+
 static void test_const(void) {
     run_case("const", "%0 = const() {value=0.375} : f32[]\n", 0);
 }
@@ -246,10 +292,12 @@ int main(void) {
         test_transposes(TYPES[type]);
         test_sums(TYPES[type]);
         test_add_n(TYPES[type]);
+        test_parts(TYPES[type]);
     }
     check_many_operands(999, "");
     check_many_operands(500, "a=100");
     check_many_operands(496, "a=3");
+    test_shifted_labels();
     test_const();
     test_matmul();
     return check_report();

@@ -72,9 +72,7 @@ static bool plan(Run *run, const Variant *variant, const Layout *layout, bool te
 }
 
 static bool train(Run *run) {
-    if (!run_start(run) || !run_steps(run, 1, LEARNING_RATE)) return false;
-    run_keep_gradients(run);
-    return run_steps_from(run, 1, STEPS - 1, LEARNING_RATE);
+    return run_start(run) && run_steps_keeping(run, STEPS, LEARNING_RATE);
 }
 
 static void check_layout(const Variant *variant, const Layout *layout, Run *one) {
@@ -84,14 +82,11 @@ static void check_layout(const Variant *variant, const Layout *layout, Run *one)
     bool done = plan(&run, variant, layout, true) && train(&run);
     CHECK(done, "%s", diag_text(run.diag));
     if (done) {
-        compare_losses(&run, one, STEPS);
         /* All but the few that are completed in scratch. */
         int most = run_zero ? 0 : run.n_params; /* shards' memory is used again */
         CHECK(run.n_gradients >= most - 2, "%d of %d gradients compared", run.n_gradients,
               run.n_params);
-        compare_gradients(&run, one);
-        compare_weights(&run, one);
-        compare_memory(&run);
+        compare_runs(&run, one, STEPS);
     }
     run_close(&run);
     check_end();

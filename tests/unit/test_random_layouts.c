@@ -141,9 +141,7 @@ static bool plan(Run *run, const Pair *pair, const Layout *layout, bool text) {
 }
 
 static bool train(Run *run) {
-    if (!run_start(run) || !run_steps(run, 1, LEARNING_RATE)) return false;
-    run_keep_gradients(run);
-    return run_steps_from(run, 1, STEPS - 1, LEARNING_RATE);
+    return run_start(run) && run_steps_keeping(run, STEPS, LEARNING_RATE);
 }
 
 /* What make_pair does not rule out: an axis that t does not divide well enough. */
@@ -176,10 +174,7 @@ static bool check_pair(const Pair *pair) {
         CHECK(done, "%s", diag_text(run.diag));
     }
     if (planned && done) {
-        compare_losses(&run, &one, STEPS);
-        compare_gradients(&run, &one);
-        compare_weights(&run, &one);
-        compare_memory(&run);
+        compare_runs(&run, &one, STEPS);
     }
     run_close(&one);
     run_close(&run);

@@ -60,7 +60,7 @@ enum { REDUCE_THREADS = 256 };
 
 /* Moves rows of `width` units of 2, 4, 8 or 16 bytes: out[p out_part + r out_row + i] =
  * in[p in_part + r in_row + i] for part p, row r, i < width, where p width + i < limit; beyond it,
- * 0 is written or, with cut, nothing. count = parts * rows * width. */
+ * `fill` is written in each 4 bytes or, with cut, nothing. count = parts * rows * width. */
 typedef struct CopyRowsArgs {
     const void *in;
     void *out;
@@ -68,6 +68,7 @@ typedef struct CopyRowsArgs {
     uint32_t count;
     FastDivisor width, rows;
     int32_t cut;
+    uint32_t fill;
 } CopyRowsArgs;
 
 /* *out = value, of a DType. One thread. */

@@ -30,6 +30,11 @@ template <int N> INLINE void load(const float *p, float (&x)[N]) {
     }
 }
 
+template <int N> INLINE void load(const int32_t *p, float (&x)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; i++) x[i] = (float)p[i];
+}
+
 template <int N, typename T> INLINE void load(const T *p, float (&x)[N]) {
     if constexpr (N == 8) {
         uint4 four = *(const uint4 *)p;
@@ -255,6 +260,12 @@ INLINE float op_sign(float x) {
 }
 INLINE float op_round(float x) {
     return rintf(x);
+}
+INLINE float op_less(float x, float y) {
+    return x < y ? 1.0f : 0.0f;
+}
+INLINE float op_equal(float x, float y) {
+    return x == y ? 1.0f : 0.0f;
 }
 INLINE float op_stop_gradient(float x) {
     return x;

@@ -3,7 +3,7 @@
 #include "runtime/cuda/kernels/vector.cuh"
 
 template <typename T>
-static __device__ __forceinline__ void copy_rows(const CopyRowsArgs &a, T zero) {
+static __device__ __forceinline__ void copy_rows(const CopyRowsArgs &a, T fill) {
     const uint32_t n = blockIdx.x * blockDim.x + threadIdx.x;
     if (n >= a.count) return;
     const uint32_t line = fast_divide(a.width, n), i = n - line * a.width.divisor;
@@ -15,21 +15,21 @@ static __device__ __forceinline__ void copy_rows(const CopyRowsArgs &a, T zero) 
     if (exists) {
         *out = *in;
     } else {
-        *out = zero;
+        *out = fill;
     }
 }
 
 KERNEL_FUNCTION copy_rows_2(CopyRowsArgs a) {
-    copy_rows<uint16_t>(a, 0);
+    copy_rows<uint16_t>(a, (uint16_t)a.fill);
 }
 KERNEL_FUNCTION copy_rows_4(CopyRowsArgs a) {
-    copy_rows<uint32_t>(a, 0);
+    copy_rows<uint32_t>(a, a.fill);
 }
 KERNEL_FUNCTION copy_rows_8(CopyRowsArgs a) {
-    copy_rows<uint64_t>(a, 0);
+    copy_rows<uint64_t>(a, (uint64_t)a.fill << 32 | a.fill);
 }
 KERNEL_FUNCTION copy_rows_16(CopyRowsArgs a) {
-    copy_rows<uint4>(a, make_uint4(0, 0, 0, 0));
+    copy_rows<uint4>(a, make_uint4(a.fill, a.fill, a.fill, a.fill));
 }
 
 KERNEL_FUNCTION set_scalar(SetScalarArgs a) {

@@ -98,6 +98,9 @@ template <> struct Low<f16_t> {
 static __device__ __forceinline__ float to_float(float x) {
     return x;
 }
+static __device__ __forceinline__ float to_float(int32_t x) {
+    return (float)x;
+}
 static __device__ __forceinline__ float to_float(bf16_t x) {
     return __uint_as_float((uint32_t)x << 16);
 }

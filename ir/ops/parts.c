@@ -1,0 +1,314 @@
+/* Parts of an axis: narrow, pad, concat, shift. */
+#include "ir/ops/parts.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static const char *axis_name(const Graph *graph, int axis) {
+    return axis >= 0 ? graph->axes.names[axis] : "?";
+}
+
+int parts_to(const Node *node) {
+    const Attr *to = node_attr(node, ATTR_to);
+    return to && to->axes.count == 1 ? to->axes.items[0] : -1;
+}
+
+bool parts_has_axis(const Node *node, int axis) {
+    return axis == node_axis(node, ATTR_axis) || axis == parts_to(node) ||
+           node_over(node, ATTR_over, axis);
+}
+
+int parts_joined(const Node *node, const Type *type) {
+    int found = -1;
+    for (int i = 0; i < type->rank; i++) {
+        if (!node_over(node, ATTR_over, type->axes[i])) continue;
+        if (found >= 0) return -1;
+        found = i;
+    }
+    return found;
+}
+
+static bool fail_made_here(const Node *node, int input, Diag *diag) {
+    diag_note(diag, node->inputs[input].node->loc, "made here");
+    return false;
+}
+
+/* What lies along batch is divided over ranks and micro-batches, along seq perhaps over t. */
+static bool check_own_axis(const Graph *graph, const Node *node, int axis, Diag *diag) {
+    const char *name = axis_name(graph, axis), *op = OPS[node->op].name;
+    if (strcmp(name, "batch") == 0) {
+        diag_error(diag, node->loc,
+                   "%s: axis 'batch' is divided over ranks and micro-batches: what the result "
+                   "holds would depend on the layout",
+                   op);
+        return false;
+    }
+    if (strcmp(name, "seq") == 0 && node->op != OP_SHIFT) {
+        diag_error(diag, node->loc,
+                   "%s: axis 'seq' stays as long as a sample, and whole or divided as one; shift "
+                   "moves along it",
+                   op);
+        return false;
+    }
+    return true;
+}
+
+static bool require_float(const Node *node, int input, Diag *diag) {
+    const Type *type = value_type(node->inputs[input]);
+    if (dtype_is_float(type->dtype)) return true;
+    diag_error(diag, node->loc, "%s: operand %d is %s; it must be f32, bf16 or f16",
+               OPS[node->op].name, input + 1, dtype_name(type->dtype));
+    return fail_made_here(node, input, diag);
+}
+
+/* Position of the operand's axis that the op works along; -1: reported. */
+static int find_own_axis(const Graph *graph, const Node *node, Diag *diag) {
+    int axis = node_axis(node, ATTR_axis);
+    int at = type_find_axis(value_type(node->inputs[0]), axis);
+    if (at < 0) {
+        diag_error(diag, node->loc, "%s: the operand has no axis '%s'", OPS[node->op].name,
+                   axis_name(graph, axis));
+        fail_made_here(node, 0, diag);
+        return -1;
+    }
+    return check_own_axis(graph, node, axis, diag) ? at : -1;
+}
+
+/* The new axis: one name, and none that the operand has beside what is replaced. */
+static bool check_new_axis(const Graph *graph, const Node *node, int input, int replaced,
+                           Diag *diag) {
+    const Type *in = value_type(node->inputs[input]);
+    int to = parts_to(node);
+    if (to < 0) {
+        diag_error(diag, node->loc, "%s: 'to' must be one axis", OPS[node->op].name);
+        return false;
+    }
+    int at = type_find_axis(in, to);
+    if (at < 0 || at == replaced) return check_own_axis(graph, node, to, diag);
+    diag_error(diag, node->loc, "%s: the result would have axis '%s' twice", OPS[node->op].name,
+               axis_name(graph, to));
+    return fail_made_here(node, input, diag);
+}
+
+/* Are elements [first, first + count) among those of an axis of `size`? */
+static bool check_range(const Graph *graph, const Node *node, int axis, int64_t count, int64_t size,
+                        Diag *diag) {
+    int64_t first = node_int(node, ATTR_first, 0);
+    if (first >= 0 && count >= 1 && count <= size && first <= size - count) return true;
+    diag_error(diag, node->loc,
+               "%s: elements %" PRId64 " to %" PRId64
+               " are not all within axis '%s', which is %" PRId64,
+               OPS[node->op].name, first, first + count - 1, axis_name(graph, axis), size);
+    return fail_made_here(node, 0, diag);
+}
+
+bool infer_narrow(Graph *graph, Node *node, Diag *diag) {
+    const Type *in = value_type(node->inputs[0]);
+    int at = require_float(node, 0, diag) ? find_own_axis(graph, node, diag) : -1;
+    if (at < 0) return false;
+    bool drops = !node_attr(node, ATTR_to);
+    if (drops != !node_attr(node, ATTR_count)) {
+        diag_error(diag, node->loc, "narrow: 'count' is the size of the axis 'to': both or none");
+        return false;
+    }
+    int64_t count = node_int(node, ATTR_count, 1);
+    if (!drops && !check_new_axis(graph, node, 0, at, diag)) return false;
+    if (!check_range(graph, node, in->axes[at], count, in->dims[at], diag)) return false;
+    Type out = {.dtype = in->dtype};
+    for (int i = 0; i < in->rank; i++) {
+        if (i == at && drops) continue;
+        out.axes[out.rank] = i == at ? parts_to(node) : in->axes[i];
+        out.dims[out.rank++] = i == at ? count : in->dims[i];
+    }
+    node->types[0] = out;
+    return true;
+}
+
+/* Adds an axis at position `at`. */
+static Type with_axis(const Type *type, int at, int axis, int64_t size) {
+    Type out = {.dtype = type->dtype, .rank = type->rank + 1};
+    for (int i = 0; i < out.rank; i++) {
+        int from = i < at ? i : i - 1;
+        out.axes[i] = i == at ? axis : type->axes[from];
+        out.dims[i] = i == at ? size : type->dims[from];
+    }
+    return out;
+}
+
+bool infer_pad(Graph *graph, Node *node, Diag *diag) {
+    const Type *in = value_type(node->inputs[0]);
+    bool adds = !node_attr(node, ATTR_axis);
+    int64_t size = node_int(node, ATTR_count, 0), at = node_int(node, ATTR_at, -1);
+    if (!require_float(node, 0, diag)) return false;
+    if (adds ? at < 0 || at > in->rank || in->rank == MAX_RANK : at != -1) {
+        diag_error(diag, node->loc,
+                   "pad: needs 'axis', which becomes 'to', or 'at', where 'to' is added: one of "
+                   "them, and at most %d axes",
+                   MAX_RANK);
+        return false;
+    }
+    if (!adds) at = find_own_axis(graph, node, diag);
+    if (at < 0 || !check_new_axis(graph, node, 0, adds ? -1 : (int)at, diag)) return false;
+    int64_t count = adds ? 1 : in->dims[at];
+    if (!check_range(graph, node, parts_to(node), count, size, diag)) return false;
+    Type out = *in;
+    if (adds) {
+        out = with_axis(in, (int)at, parts_to(node), size);
+    } else {
+        out.axes[at] = parts_to(node);
+        out.dims[at] = size;
+    }
+    node->types[0] = out;
+    return true;
+}
+
+/* Has operand k one axis of 'over', where the first has it, and otherwise the first one's axes? */
+static bool check_joined(const Graph *graph, const Node *node, int k, int at, Diag *diag) {
+    const Type *first = value_type(node->inputs[0]), *type = value_type(node->inputs[k]);
+    bool fits = parts_joined(node, type) == at && at >= 0 && type->rank == first->rank &&
+                type->dtype == first->dtype;
+    for (int i = 0; fits && i < first->rank; i++) {
+        fits = i == at || (type->axes[i] == first->axes[i] && type->dims[i] == first->dims[i]);
+    }
+    if (fits) return check_own_axis(graph, node, type->axes[at], diag);
+    StrBuf text = strbuf_create();
+    type_print(&text, &graph->axes, type, NULL);
+    diag_error(diag, node->loc,
+               "concat: operand %d is %s: each must have one axis of 'over', all in the same "
+               "place, and the others as the first has them",
+               k + 1, text.text);
+    strbuf_destroy(&text);
+    diag_note(diag, node->inputs[k].node->loc, "made here");
+    if (k) diag_note(diag, node->inputs[0].node->loc, "the first operand made here");
+    return false;
+}
+
+bool infer_concat(Graph *graph, Node *node, Diag *diag) {
+    Type out = *value_type(node->inputs[0]);
+    int at = parts_joined(node, &out);
+    int64_t size = 0;
+    for (int k = 0; k < node->n_inputs; k++) {
+        if (!require_float(node, k, diag) || !check_joined(graph, node, k, at, diag)) return false;
+        if (!check_new_axis(graph, node, k, at, diag)) return false;
+        size += value_type(node->inputs[k])->dims[at];
+    }
+    out.axes[at] = parts_to(node);
+    out.dims[at] = size;
+    node->types[0] = out;
+    return true;
+}
+
+bool infer_shift(Graph *graph, Node *node, Diag *diag) {
+    const Type *in = value_type(node->inputs[0]);
+    double value = node_float(node, ATTR_value, 0);
+    int at = find_own_axis(graph, node, diag);
+    if (at < 0) return false;
+    if (node_int(node, ATTR_by, 0) <= -in->dims[at] || node_int(node, ATTR_by, 0) >= in->dims[at]) {
+        diag_error(diag, node->loc,
+                   "shift: by %" PRId64 " nothing of axis '%s', which is %" PRId64
+                   ", would be left",
+                   node_int(node, ATTR_by, 0), axis_name(graph, in->axes[at]), in->dims[at]);
+        return fail_made_here(node, 0, diag);
+    }
+    bool whole = value == (double)(int32_t)value;
+    if (value != 0 && (in->dtype != DTYPE_I32 || !whole)) {
+        diag_error(diag, node->loc, "shift: 'value' must be 0%s",
+                   in->dtype == DTYPE_I32 ? " or a whole number" : " unless the operand is i32");
+        return fail_made_here(node, 0, diag);
+    }
+    node->types[0] = *in;
+    return true;
+}
+
+/* Elements [first, first + dims) of `value` along `to`, as what `like` has at `at`. */
+static Value part_like(GradContext *ctx, Value value, int to, int64_t first, const Type *like,
+                       int at) {
+    Attr attrs[4] = {attr_axis(ATTR_axis, to), attr_axes(ATTR_to, &like->axes[at], 1),
+                     attr_int(ATTR_first, first), attr_int(ATTR_count, like->dims[at])};
+    return grad_build(ctx, OP_NARROW, &value, 1, attrs, 4);
+}
+
+void grad_narrow(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
+    const Type *in = value_type(node->inputs[0]);
+    int at = type_find_axis(in, node_axis(node, ATTR_axis)), to = parts_to(node);
+    Attr attrs[4] = {to >= 0 ? attr_axis(ATTR_axis, to) : attr_int(ATTR_at, at),
+                     attr_axes(ATTR_to, &in->axes[at], 1),
+                     attr_int(ATTR_first, node_int(node, ATTR_first, 0)),
+                     attr_int(ATTR_count, in->dims[at])};
+    dins[0] = grad_build(ctx, OP_PAD, douts, 1, attrs, 4);
+}
+
+void grad_pad(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
+    const Type *in = value_type(node->inputs[0]);
+    int64_t first = node_int(node, ATTR_first, 0);
+    int at = type_find_axis(in, node_axis(node, ATTR_axis)), to = parts_to(node);
+    if (at >= 0) {
+        dins[0] = part_like(ctx, douts[0], to, first, in, at);
+        return;
+    }
+    Attr attrs[2] = {attr_axis(ATTR_axis, to), attr_int(ATTR_first, first)};
+    dins[0] = grad_build(ctx, OP_NARROW, douts, 1, attrs, 2);
+}
+
+void grad_concat(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
+    int64_t first = 0;
+    for (int k = 0; k < node->n_inputs; k++) {
+        const Type *in = value_type(node->inputs[k]);
+        int at = parts_joined(node, in);
+        dins[k] = part_like(ctx, douts[0], parts_to(node), first, in, at);
+        first += in->dims[at];
+    }
+}
+
+void grad_shift(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
+    Attr attrs[2] = {attr_axis(ATTR_axis, node_axis(node, ATTR_axis)),
+                     attr_int(ATTR_by, -node_int(node, ATTR_by, 0))};
+    dins[0] = grad_build(ctx, OP_SHIFT, douts, 1, attrs, 2);
+}
+
+/* Elements after, and before, the axis at `at`. */
+static int64_t product(const Type *type, int from, int end) {
+    int64_t size = 1;
+    for (int i = from; i < end; i++) size *= type->dims[i];
+    return size;
+}
+
+/* Of an operand and the result of local shapes, along axes at `in_at` and `out_at`; -1: there is no
+ * such axis, one element. */
+static PartMove move_between(const Type *in, const Type *out, int in_at, int out_at) {
+    int at = in_at >= 0 ? in_at : out_at;
+    return (PartMove){.outer = product(out, 0, at),
+                      .inner = product(out, out_at >= 0 ? out_at + 1 : at, out->rank),
+                      .n_in = in_at >= 0 ? in->dims[in_at] : 1,
+                      .n_out = out_at >= 0 ? out->dims[out_at] : 1};
+}
+
+int parts_moves(const Node *node, const Type *inputs, const Type *out, PartMove *moves) {
+    const Type *in = &inputs[0];
+    int axis = type_find_axis(in, node_axis(node, ATTR_axis)),
+        to = type_find_axis(out, parts_to(node));
+    int64_t first = node_int(node, ATTR_first, 0), by = node_int(node, ATTR_by, 0), end = 0;
+    if (node->op == OP_CONCAT) {
+        for (int k = 0; k < node->n_inputs; k++) {
+            moves[k] = move_between(&inputs[k], out, to, to);
+            moves[k].to = end;
+            moves[k].count = moves[k].n_in = inputs[k].dims[to];
+            end += moves[k].count;
+        }
+        return node->n_inputs;
+    }
+    moves[0] = move_between(in, out, axis, node->op == OP_SHIFT ? axis : to);
+    PartMove *move = &moves[0];
+    move->fills = node->op != OP_NARROW;
+    move->count = move->n_in < move->n_out ? move->n_in : move->n_out;
+    switch (node->op) {
+    case OP_NARROW: move->from = first; break;
+    case OP_PAD: move->to = first; break;
+    default: /* shift */
+        move->from = by > 0 ? by : 0;
+        move->to = by < 0 ? -by : 0;
+        move->count -= move->from + move->to;
+        move->fill = (int32_t)node_float(node, ATTR_value, 0);
+    }
+    return 1;
+}

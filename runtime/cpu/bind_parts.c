@@ -1,0 +1,73 @@
+/* narrow, pad, concat, shift: rows copied between pitches. */
+#include "ir/ops/parts.h"
+#include "runtime/cpu/bind.h"
+
+#include <string.h>
+
+#define PARALLEL_BYTES 65536 /* fewer are copied before other threads have woken */
+
+typedef struct PartsArgs {
+    int n_moves;
+    size_t element_bytes;
+    PartMove moves[MAX_PARTS];
+    const char *in[MAX_PARTS];
+    char *out;
+} PartsArgs;
+
+/* `count` elements of 4 bytes, or as many bytes of zeros: nothing else has a fill. */
+static void fill_elements(char *out, size_t bytes, int32_t fill) {
+    if (fill == 0) {
+        memset(out, 0, bytes);
+        return;
+    }
+    for (size_t i = 0; i < bytes; i += sizeof(fill)) memcpy(out + i, &fill, sizeof(fill));
+}
+
+static void run_move(const PartMove *m, const char *in, char *out, size_t element_bytes) {
+    size_t unit = (size_t)m->inner * element_bytes;
+    size_t row_in = (size_t)m->n_in * unit, row_out = (size_t)m->n_out * unit;
+    size_t from = (size_t)m->from * unit, to = (size_t)m->to * unit;
+    size_t bytes = (size_t)m->count * unit;
+#pragma omp parallel for schedule(static) if ((size_t)m->outer * bytes > PARALLEL_BYTES)
+    for (int64_t o = 0; o < m->outer; o++) {
+        char *row = out + (size_t)o * row_out;
+        memcpy(row + to, in + (size_t)o * row_in + from, bytes);
+        if (!m->fills) continue;
+        fill_elements(row, to, m->fill);
+        fill_elements(row + to + bytes, row_out - to - bytes, m->fill);
+    }
+}
+
+static bool run_parts(const void *args) {
+    const PartsArgs *a = args;
+    for (int i = 0; i < a->n_moves; i++) {
+        run_move(&a->moves[i], a->in[i], a->out, a->element_bytes);
+    }
+    return true;
+}
+
+static bool bind_parts(Binding *b, CpuCall *out) {
+    PartsArgs *args = ARENA_NEW(b->arena, PartsArgs);
+    args->n_moves = parts_moves(b->node, b->in_local, &b->out_local[0], args->moves);
+    args->element_bytes = (size_t)dtype_bytes(b->out_local[0].dtype);
+    for (int i = 0; i < b->node->n_inputs; i++) args->in[i] = b->in[i];
+    args->out = b->out[0];
+    *out = (CpuCall){run_parts, args};
+    return true;
+}
+
+bool cpu_bind_narrow(Binding *b, CpuCall *out) {
+    return bind_parts(b, out);
+}
+
+bool cpu_bind_pad(Binding *b, CpuCall *out) {
+    return bind_parts(b, out);
+}
+
+bool cpu_bind_concat(Binding *b, CpuCall *out) {
+    return bind_parts(b, out);
+}
+
+bool cpu_bind_shift(Binding *b, CpuCall *out) {
+    return bind_parts(b, out);
+}

@@ -1,0 +1,59 @@
+/* narrow, pad, concat, shift: rows copied between pitches. */
+#include "ir/ops/parts.h"
+#include "runtime/cuda/bind.h"
+#include "runtime/cuda/move.h"
+
+static bool push_rows(Binding *b, const MoveRows *rows) {
+    LaunchCommand launch;
+    if (rows->width == 0) return true;
+    if (!move_rows_launch(rows, b->arena, &launch)) return bind_fail(b, "is too large");
+    return cuda_push_launch(b, launch.kernel, launch.grid, launch.threads, 0, launch.args,
+                            launch.args_bytes);
+}
+
+/* One launch copies and fills up what follows; what comes before takes one of its own, which copies
+ * nothing. */
+static bool push_move(Binding *b, const PartMove *m, const void *in, void *out) {
+    int64_t unit = m->inner * dtype_bytes(b->out_local[0].dtype);
+    int64_t end = m->fills ? m->n_out : m->to + m->count;
+    MoveRows copy = {.in = (const char *)in + m->from * unit,
+                     .out = (char *)out + m->to * unit,
+                     .n_parts = 1,
+                     .n_rows = m->outer,
+                     .width = (end - m->to) * unit,
+                     .limit = m->count * unit,
+                     .in_row = m->n_in * unit,
+                     .out_row = m->n_out * unit,
+                     .fill = (uint32_t)m->fill};
+    MoveRows before = copy;
+    before.in = in;
+    before.out = out;
+    before.width = m->fills ? m->to * unit : 0;
+    before.limit = 0;
+    return push_rows(b, &before) && push_rows(b, &copy);
+}
+
+static bool bind_parts(Binding *b) {
+    PartMove moves[MAX_PARTS];
+    int n_moves = parts_moves(b->node, b->in_local, &b->out_local[0], moves);
+    for (int i = 0; i < n_moves; i++) {
+        if (!push_move(b, &moves[i], b->in[i], b->out[0])) return false;
+    }
+    return true;
+}
+
+bool cuda_bind_narrow(Binding *b) {
+    return bind_parts(b);
+}
+
+bool cuda_bind_pad(Binding *b) {
+    return bind_parts(b);
+}
+
+bool cuda_bind_concat(Binding *b) {
+    return bind_parts(b);
+}
+
+bool cuda_bind_shift(Binding *b) {
+    return bind_parts(b);
+}
