@@ -71,6 +71,10 @@ int64_t op_workspace_bytes(const Node *node, const Type *inputs);
  * because plans reserve it; defined where the kernels are, in runtime/cuda/workspace.c. */
 int64_t op_cuda_workspace_bytes(const Node *node, const Type *inputs, const Type *outputs);
 
+/* Keys that a query of `seq` positions sees in the mean, as FLOPs count them: half of all if
+ * causal, without the half that the diagonal is more. window: 0 is none. */
+double attention_mean_keys(bool causal, int64_t seq, int64_t window);
+
 /* What an operand of floating point may be. Operands that FOLLOW have one dtype, and
  * floating results that are not statistics have it too. */
 typedef enum OperandPrecision {

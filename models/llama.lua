@@ -11,6 +11,7 @@ return model {
   norm_eps = 1e-5,
   act = "silu",
   qk_norm = false,    -- rmsnorm of each head's q and k, as in Qwen3
+  window = 0,         -- positions that each one attends to, as in Mistral (4096 in its 7B); 0: all
   rotary_base = 10000.0,
   tied = false,       -- the output shares the embedding's table
   dropout = 0.0,      -- of the embeddings and of each residual branch; not inside attention
@@ -42,7 +43,8 @@ return model {
     for i = 1, m.layers do
       x = m:block(i, function() -- the unit of pipeline cuts and of recomputation
         local attention = nn.attention(m, norm(x, "norm1"),
-          { rotary = m.rotary_base, qk_norm = m.qk_norm, norm_eps = m.norm_eps })
+          { rotary = m.rotary_base, qk_norm = m.qk_norm, norm_eps = m.norm_eps,
+            window = m.window ~= 0 and m.window or nil })
         x = nn.residual(x, attention, m.dropout)
         return nn.residual(x, nn.swiglu(m, norm(x, "norm2"), { act = m.act }), m.dropout)
       end)

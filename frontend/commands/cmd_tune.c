@@ -46,9 +46,11 @@ static const char *size_of(const PlanAttention *k, char size[80]) {
 
 static void print_attention(const TunedAttention *attention, const char *size) {
     const PlanAttention *k = &attention->kind;
-    char form[48], us[N_ATTENTION_KERNELS][24];
-    snprintf(form, sizeof(form), "%s %s", k->backward ? "backward" : "forward",
-             dtype_name(k->dtype));
+    char form[64], us[N_ATTENTION_KERNELS][24];
+    int length = snprintf(form, sizeof(form), "%s %s", k->backward ? "backward" : "forward",
+                          dtype_name(k->dtype));
+    if (k->window)
+        snprintf(form + length, sizeof(form) - (size_t)length, " window %" PRId64, k->window);
     for (int i = 0; i < N_ATTENTION_KERNELS; i++)
         put_number(us[i], sizeof(us[i]), attention->us[i], "");
     printf("%-36s %-16s %7" PRId64 " %10s %10s %10s  %s\n", size, form, attention->count,

@@ -151,14 +151,17 @@ end
 -- kv_heads < heads. x [batch, seq, model] -> like x.
 -- Parameters: wq [model, kv_heads, group, head], wk and wv [model, kv_heads, head],
 -- wo [kv_heads, group, head, model], and with bias: bq, bk, bv, bo.
--- options: name, bias, causal, rotary (base of rotary positions; none if absent), scale (of scores;
--- 1 / sqrt(head) if absent), qk_norm (rmsnorm of each head's q and k before positions, with gains
--- qnorm.gain and knorm.gain [head], as in Qwen3), norm_eps (of it), std, out_std (of wo), decay
+-- options: name, bias, causal, window (positions that each one attends to, itself included; where
+-- not causal, as many on the other side; all if absent), rotary (base of rotary positions; none if
+-- absent), scale (of scores; 1 / sqrt(head) if absent), softcap (c: scores x become c tanh(x / c),
+-- as in Gemma 2; none if absent), qk_norm (rmsnorm of each head's q and k before positions, with
+-- gains qnorm.gain and knorm.gain [head], as in Qwen3), norm_eps (of it), std, out_std (of wo),
+-- decay
 function nn.attention(m, x, options)
   check_arguments("attention", m, x)
   local o = read_options("attention", options,
-    { name = "attn", bias = false, causal = true, rotary = NONE, scale = NONE, qk_norm = false,
-      norm_eps = EPS, std = STD, out_std = NONE, decay = NONE })
+    { name = "attn", bias = false, causal = true, window = NONE, rotary = NONE, scale = NONE,
+      softcap = NONE, qk_norm = false, norm_eps = EPS, std = STD, out_std = NONE, decay = NONE })
   local function project(letter, y, from, to, std)
     local bias = o.bias and o.name .. ".b" .. letter or nil
     return nn.linear(m, y, from, to,
@@ -175,7 +178,11 @@ function nn.attention(m, x, options)
     if type(o.rotary) ~= "number" then fail("attention: 'rotary' must be a number, the base") end
     q, k = nn.rotary(q, { base = o.rotary }), nn.rotary(k, { base = o.rotary })
   end
+  if o.window and type(o.window) ~= "number" then
+    fail("attention: 'window' must be a number of positions")
+  end
   local y = ops.attention{ q, k, v, seq = "seq", head = "head", causal = o.causal,
+                           window = o.window, softcap = o.softcap,
                            scale = o.scale or 1 / math.sqrt(q:dim("head")) }
   return project("o", y, { "kv_heads", "group", "head" }, "model", residual_std(m, o))
 end

@@ -128,8 +128,10 @@ function model(description) end
 ---@class perilune.AttentionOptions: perilune.BranchOptions
 ---@field bias? boolean
 ---@field causal? boolean
+---@field window? integer positions that each one attends to, itself included; all if absent
 ---@field rotary? number base of rotary positions; none if absent
 ---@field scale? number of scores; 1 / sqrt(head) if absent
+---@field softcap? number c: scaled scores x become c tanh(x / c); none if absent
 ---@field qk_norm? boolean rmsnorm of each head's q and k, with learned gains
 ---@field norm_eps? number of qk_norm
 
@@ -474,8 +476,16 @@ function ops.rotary(args) end
 ---@return perilune.Value
 function ops.embedding(args) end
 
+---@class perilune.AttentionAttributes: { [integer]: perilune.Value }
+---@field seq string
+---@field head string
+---@field causal boolean
+---@field window? integer positions that each one attends to; all if absent
+---@field scale number of scores
+---@field softcap? number c: scaled scores x become c tanh(x / c)
+
 ---q [batch, seq, kv_heads, group, head], k and v [batch, seq, kv_heads, head] -> like q
----@param args { [integer]: any, seq: string, head: string, causal: boolean, scale: number }
+---@param args perilune.AttentionAttributes seq, head, causal, scale; perhaps window, softcap
 ---@return perilune.Value
 function ops.attention(args) end
 

@@ -2,6 +2,7 @@
 #include "ir/op.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 static const char *axis_name(const Graph *graph, int axis) {
     return axis >= 0 ? graph->axes.names[axis] : "?";
@@ -238,8 +239,37 @@ static bool check_attention(Graph *graph, Node *node, Diag *diag) {
     return true;
 }
 
+/* A window over all positions is none, and is planned as none. */
+static bool check_window(Node *node, Diag *diag) {
+    for (int i = 0; i < node->n_attrs; i++) {
+        if (node->attrs[i].key != ATTR_window) continue;
+        int64_t window = node->attrs[i].i;
+        if (window < 1) {
+            diag_error(diag, node->loc, "attention: a window of %" PRId64 "; it is at least 1",
+                       window);
+            return false;
+        }
+        if (window < value_type(node->inputs[0])->dims[1]) return true;
+        node->n_attrs--;
+        memmove(&node->attrs[i], &node->attrs[i + 1], sizeof(Attr) * (size_t)(node->n_attrs - i));
+    }
+    return true;
+}
+
+static bool check_softcap(const Node *node, Diag *diag) {
+    double softcap = node_float(node, ATTR_softcap, 1);
+    if (softcap >= 1e-3 && softcap <= 1e6) return true; /* what f32 divides by with sense */
+    diag_error(diag, node->loc, "attention: a soft cap of %g; it is between 0.001 and 1e6",
+               softcap);
+    return false;
+}
+
+static bool check_scores(Node *node, Diag *diag) {
+    return check_window(node, diag) && check_softcap(node, diag);
+}
+
 bool infer_attention(Graph *graph, Node *node, Diag *diag) {
-    if (!check_attention(graph, node, diag)) return false;
+    if (!check_attention(graph, node, diag) || !check_scores(node, diag)) return false;
     node->types[0] = *value_type(node->inputs[0]);
     node->types[1] = rows_of(&node->types[0]);
     return true;
@@ -247,7 +277,7 @@ bool infer_attention(Graph *graph, Node *node, Diag *diag) {
 
 /* inputs: q, k, v, o, lse, do -> dq, dk, dv */
 bool infer_attention_grad(Graph *graph, Node *node, Diag *diag) {
-    if (!check_attention(graph, node, diag)) return false;
+    if (!check_attention(graph, node, diag) || !check_scores(node, diag)) return false;
     const Type *q = value_type(node->inputs[0]);
     Type rows = rows_of(q);
     for (int i = 3; i < 6; i++) {
@@ -268,12 +298,20 @@ void grad_attention(GradContext *ctx, const Node *node, const Value *douts, Valu
     for (int i = 0; i < 3; i++) dins[i] = node_value(grad.node, i);
 }
 
-/* Scores and their product with v: 2 matrix products, halved by causality. */
+/* seq - n positions are n or more before another. Without a window, causal is half of all. */
+double attention_mean_keys(bool causal, int64_t seq, int64_t window) {
+    double n = (double)(window ? window : seq), all = (double)seq;
+    double one_side = n - n * n / (2 * all);
+    return causal ? one_side : 2 * one_side - (all - n) / all;
+}
+
+/* Scores and their product with v: 2 matrix products, of the pairs that are seen. */
 double flops_attention(const Node *node, const Type *inputs, const Type *outputs) {
     const Type *q = &inputs[0];
     (void)outputs;
-    double full = 4 * (double)type_elements(q) * (double)q->dims[1];
-    return node_int(node, ATTR_causal, 1) ? full / 2 : full;
+    return 4 * (double)type_elements(q) *
+           attention_mean_keys(node_int(node, ATTR_causal, 1) != 0, q->dims[1],
+                               node_int(node, ATTR_window, 0));
 }
 
 /* Five products (scores again, dv, dp, dq, dk) against two. */

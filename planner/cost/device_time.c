@@ -1,5 +1,7 @@
 #include "planner/cost/device_time.h"
 
+#include "ir/op.h"
+
 #include <math.h>
 
 /* How well smaller tiles than the device's own do in a library's product kernels: they load each
@@ -118,8 +120,8 @@ static double blockwise_us(const Cluster *cluster, MathKind math, const Attentio
                            bool backward) {
     const ClusterDevice *device = &cluster->device;
     double batch = (double)shape->batch, seq = (double)shape->seq, head = (double)shape->head;
-    double flops = 4.0 * batch * (double)shape->heads * seq * seq * head;
-    if (shape->causal) flops /= 2;
+    double keys = attention_mean_keys(shape->causal, shape->seq, shape->window);
+    double flops = 4.0 * batch * (double)shape->heads * seq * keys * head;
     double fraction = device->attention_fraction;
     double bytes = batch * seq * head * shape->bytes_per_element *
                    (2.0 * (double)shape->heads + 2.0 * (double)shape->kv_heads);

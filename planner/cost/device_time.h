@@ -23,9 +23,10 @@ double device_memory_us(const ClusterDevice *device, double bytes);
 double device_stream_us(const ClusterDevice *device, double bytes);
 
 /* Queries of `heads` heads (all sequences of the micro-batch counted in `batch`), keys and values
- * of kv_heads; [seq, seq] scores, half of which count if causal. */
+ * of kv_heads; of [seq, seq] scores those count that causality and a window (0: none) leave, but
+ * where they are materialised. */
 typedef struct AttentionShape {
-    int64_t batch, heads, kv_heads, seq, head;
+    int64_t batch, heads, kv_heads, seq, head, window;
     bool causal, dropout;
     double bytes_per_element;
 } AttentionShape;

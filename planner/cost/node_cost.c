@@ -162,6 +162,7 @@ static AttentionShape attention_shape(const Node *node, const Cluster *cluster, 
                             .kv_heads = q.dims[2],
                             .heads = q.dims[2] * group,
                             .head = q.dims[q.rank - 1],
+                            .window = node_int(node, ATTR_window, 0),
                             .causal = node_int(node, ATTR_causal, 1) != 0,
                             .dropout = cluster && cluster->software.attention_dropout,
                             .bytes_per_element = dtype_bytes(q.dtype)};
@@ -180,7 +181,8 @@ static void add_attention(PhaseCost *cost, const Cluster *cluster, const Node *n
     cost->attention_us +=
         device_attention_us(cluster, cluster_math(cluster, q.dtype), &shape, backward, &n_ops);
     double flops = OPS[OP_ATTENTION].flops(node, &q, outputs);
-    if (cluster->software.attention == ATTENTION_MATERIALISED && shape.causal) flops *= 2;
+    if (cluster->software.attention == ATTENTION_MATERIALISED) /* all scores, then a mask */
+        flops = 4 * (double)type_elements(&q) * (double)shape.seq;
     bool again = cluster->software.attention == ATTENTION_BLOCKWISE; /* scores, in backward */
     cost->flops += backward ? (again ? 2.5 : 2) * flops : flops;
     cost->n_ops += n_ops;

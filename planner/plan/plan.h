@@ -128,6 +128,7 @@ typedef struct PlanAttention {
     bool backward, causal;
     DType dtype;
     int64_t batch, seq, kv_heads, group, head; /* q is [batch, seq, kv_heads, group, head] */
+    int64_t window;                            /* 0: none */
     AttentionKernels kernels;
 } PlanAttention;
 

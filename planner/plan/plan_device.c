@@ -9,7 +9,8 @@
  *
  * One algo line per product; its last word is PLAN_ALGO_BYTES in hexadecimal. The bytes are the
  * library's own; whoever hands them back to it has it check them first. Then one line per attention
- * of which there was a choice, with the kernels that were fastest: cudnn, mma or wgmma.
+ * of which there was a choice, with the kernels that were fastest: cudnn, mma or wgmma; one with a
+ * sliding window says window=N before them.
  */
 #include "planner/plan/plan_text.h"
 
@@ -45,7 +46,7 @@ const char *attention_kernels_word(AttentionKernels kernels) {
 bool plan_attention_same(const PlanAttention *a, const PlanAttention *b) {
     return a->backward == b->backward && a->causal == b->causal && a->dtype == b->dtype &&
            a->batch == b->batch && a->seq == b->seq && a->kv_heads == b->kv_heads &&
-           a->group == b->group && a->head == b->head;
+           a->group == b->group && a->head == b->head && a->window == b->window;
 }
 
 const PlanAttention *plan_find_attention(const PlanDevice *device, const PlanAttention *kind) {
@@ -76,9 +77,11 @@ static void put_algo(StrBuf *out, const PlanAlgo *algo) {
 static void put_attention(StrBuf *out, const PlanAttention *a) {
     strbuf_printf(out,
                   "attention backward=%d causal=%d dtype=%s batch=%" PRId64 " seq=%" PRId64
-                  " kv_heads=%" PRId64 " group=%" PRId64 " head=%" PRId64 " kernels=%s\n",
+                  " kv_heads=%" PRId64 " group=%" PRId64 " head=%" PRId64,
                   a->backward, a->causal, dtype_name(a->dtype), a->batch, a->seq, a->kv_heads,
-                  a->group, a->head, attention_kernels_word(a->kernels));
+                  a->group, a->head);
+    if (a->window) strbuf_printf(out, " window=%" PRId64, a->window);
+    strbuf_printf(out, " kernels=%s\n", attention_kernels_word(a->kernels));
 }
 
 void plan_put_device(StrBuf *out, const PlanDevice *device) {
@@ -188,6 +191,8 @@ static bool read_attention(PlanReader *reader, PlanAttention *attention) {
     read_size(reader, "kv_heads=", INT_MAX, &attention->kv_heads);
     read_size(reader, "group=", INT_MAX, &attention->group);
     read_size(reader, "head=", INT_MAX, &attention->head);
+    if (plan_reader_accept(reader, "window="))
+        plan_reader_int(reader, 1, INT_MAX, &attention->window);
     read_kernels(reader, &attention->kernels);
     return !reader->failed;
 }

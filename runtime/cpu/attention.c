@@ -75,16 +75,27 @@ static void tile_multiply(bool add, int m, int width, int k, const float *a, int
 
 /* One tile of query rows of one (batch, kv_head). */
 typedef struct RowTile {
-    int64_t first;   /* row = position * group + member */
-    int n_rows;      /* of ROWS; the rest are zero rows whose results are dropped */
-    int64_t visible; /* keys that the tile's last row sees */
+    int64_t first;              /* row = position * group + member */
+    int n_rows;                 /* of ROWS; the rest are zero rows whose results are dropped */
+    int64_t first_key, end_key; /* what its rows see lies within: the first is its first row's */
 } RowTile;
 
+/* The first key that a position sees, and the one after the last. */
+static int64_t first_seen(const AttentionShape *s, int64_t position) {
+    return s->window && position >= s->window ? position - s->window + 1 : 0;
+}
+
+static int64_t end_seen(const AttentionShape *s, int64_t position) {
+    if (s->causal) return position + 1;
+    return s->window && s->window < s->seq - position ? position + s->window : s->seq;
+}
+
 static RowTile make_row_tile(const AttentionShape *shape, int64_t index) {
-    RowTile tile = {.first = index * ROWS, .visible = shape->seq};
+    RowTile tile = {.first = index * ROWS};
     int64_t left = shape->seq * shape->group - tile.first;
     tile.n_rows = left < ROWS ? (int)left : ROWS;
-    if (shape->causal) tile.visible = (tile.first + tile.n_rows - 1) / shape->group + 1;
+    tile.first_key = first_seen(shape, tile.first / shape->group);
+    tile.end_key = end_seen(shape, (tile.first + tile.n_rows - 1) / shape->group);
     return tile;
 }
 
@@ -140,15 +151,31 @@ static KeyBlock read_keys(const AttentionShape *s, const void *x, int64_t at, in
     return (KeyBlock){wide, s->head};
 }
 
-/* Scores of keys after a row's own position become -inf. */
+/* Scores become softcap tanh(score / softcap). */
+static void cap_scores(const AttentionShape *s, int n_keys, float scores[][ROWS]) {
+    const float cap = s->softcap, inverse = 1.0f / cap;
+    for (int j = 0; j < n_keys; j++)
+        for (int i = 0; i < ROWS; i++) scores[j][i] = cap * vmath_tanh(scores[j][i] * inverse);
+}
+
+/* Scores of keys that a row does not see become -inf. */
 static void mask_scores(const AttentionShape *s, const RowTile *tile, int64_t first_key, int n_keys,
                         float scores[][ROWS]) {
+    const int64_t first = tile->first / s->group;
+    const int64_t last = (tile->first + tile->n_rows - 1) / s->group;
+    if (first_key >= first_seen(s, last) && first_key + n_keys <= end_seen(s, first)) return;
     for (int i = 0; i < tile->n_rows; i++) {
-        int64_t hidden_from = (tile->first + i) / s->group + 1 - first_key;
+        const int64_t position = (tile->first + i) / s->group;
+        const int64_t hidden_to = first_seen(s, position) - first_key;
+        const int64_t hidden_from = end_seen(s, position) - first_key;
+        for (int64_t j = 0; j < hidden_to && j < n_keys; j++) scores[j][i] = -INFINITY;
         for (int64_t j = hidden_from < 0 ? 0 : hidden_from; j < n_keys; j++)
             scores[j][i] = -INFINITY;
     }
 }
+
+/* Below any score, and finite: a row that sees nothing of a block has weights of zero there. */
+#define LOWEST_SCORE -1e38f
 
 /* The running softmax over blocks of keys: after each block, weights[j][i] = exp(score - max[i]),
  * and `rescale` is what earlier sums must be multiplied by. */
@@ -186,19 +213,19 @@ static void forward_tile(const AttentionShape *s, int64_t b, int64_t h, int64_t 
     load_transposed(s, &tile, b, h, q, s->scale, qt);
     memset(ot, 0, (size_t)head * sizeof ot[0]);
     for (int i = 0; i < ROWS; i++) {
-        run.max[i] = -INFINITY;
+        run.max[i] = LOWEST_SCORE;
         run.sum[i] = 0;
     }
-    for (int64_t first = 0; first < tile.visible; first += KEYS) {
-        const int n_keys = tile.visible - first < KEYS ? (int)(tile.visible - first) : KEYS;
+    for (int64_t first = tile.first_key; first < tile.end_key; first += KEYS) {
+        const int n_keys = tile.end_key - first < KEYS ? (int)(tile.end_key - first) : KEYS;
         const int64_t at = ((b * s->seq + first) * s->kv_heads + h) * s->head;
         const KeyBlock keys = read_keys(s, k, at, n_keys, wide);
         tile_multiply(false, n_keys, ROWS, head, keys.rows, keys.stride, 1, qt[0], ROWS, scores[0],
                       ROWS);
-        if (s->causal && first + n_keys - 1 > tile.first / s->group)
-            mask_scores(s, &tile, first, n_keys, scores);
+        if (s->softcap != 0) cap_scores(s, n_keys, scores);
+        mask_scores(s, &tile, first, n_keys, scores);
         softmax_add_block(&run, n_keys, scores);
-        if (first > 0)
+        if (first > tile.first_key)
             for (int d = 0; d < head; d++)
                 for (int i = 0; i < ROWS; i++) ot[d][i] *= run.rescale[i];
         const KeyBlock values = read_keys(s, v, at, n_keys, wide);
@@ -295,6 +322,17 @@ typedef struct KeySums {
     int64_t stride;
 } KeySums;
 
+/* Where a score is softcap t, t = tanh(x / softcap), x has 1 - t^2 of its gradient. That takes the
+ * difference of ds and delta, which is taken later: delta is put back. */
+static void scale_capped(const AttentionShape *s, int n_keys, BackwardTile *t) {
+    const float inverse = 1.0f / s->softcap;
+    for (int j = 0; j < n_keys; j++)
+        for (int i = 0; i < ROWS; i++) {
+            float tanh = t->p[j][i] * inverse, slope = 1.0f - tanh * tanh;
+            t->ds[j][i] = (t->ds[j][i] - t->delta[i]) * slope + t->delta[i];
+        }
+}
+
 /* Keys [first, first + n_keys), whose rows begin at element `at` of k and v. */
 static void backward_block(const AttentionShape *s, const RowTile *tile, BackwardTile *t,
                            int64_t first, int n_keys, int64_t at, const void *k, const void *v,
@@ -306,8 +344,11 @@ static void backward_block(const AttentionShape *s, const RowTile *tile, Backwar
     const KeyBlock keys = read_keys(s, k, at, n_keys, t->wide); /* takes the place of the values */
     tile_multiply(false, n_keys, ROWS, head, keys.rows, keys.stride, 1, t->qt[0], ROWS, t->p[0],
                   ROWS);
-    if (s->causal && first + n_keys - 1 > tile->first / s->group)
-        mask_scores(s, tile, first, n_keys, t->p);
+    if (s->softcap != 0) {
+        cap_scores(s, n_keys, t->p);
+        scale_capped(s, n_keys, t);
+    }
+    mask_scores(s, tile, first, n_keys, t->p);
     for (int j = 0; j < n_keys; j++)
         for (int i = 0; i < ROWS; i++) {
             t->p[j][i] = vmath_exp(t->p[j][i] - t->lse[i]);
@@ -367,8 +408,8 @@ static void backward_head(const AttentionShape *s, int64_t b, int64_t h, const v
         load_rows(s, &tile, b, h, d_o, 1.0f, t.d_o);
         load_statistics(s, &tile, b, h, o, d_o, lse, &t);
         memset(t.dqt, 0, (size_t)s->head * sizeof t.dqt[0]);
-        for (int64_t first = 0; first < tile.visible; first += KEYS) {
-            const int n_keys = tile.visible - first < KEYS ? (int)(tile.visible - first) : KEYS;
+        for (int64_t first = tile.first_key; first < tile.end_key; first += KEYS) {
+            const int n_keys = tile.end_key - first < KEYS ? (int)(tile.end_key - first) : KEYS;
             const int64_t at = ((b * s->seq + first) * s->kv_heads + h) * s->head;
             backward_block(s, &tile, &t, first, n_keys, at, k, v, &sums);
         }

@@ -4,10 +4,11 @@
  * serves `group` query heads (Ainslie et al. 2023; group 1 is multi-head attention, kv_heads 1
  * multi-query). o and its gradient lie like q. lse [batch, seq, kv_heads, group] is the natural
  * logarithm of each softmax's denominator, kept for the gradient.
- * With `causal`, position s attends to positions 0..s; blocks past the diagonal are skipped.
- * f32, or all but lse bf16 or f16 (`dtype`); sums are f32. head <= ATTENTION_MAX_HEAD; any seq, 0
- * included. Results do not depend on the number of threads. Uses about 200 KiB of each thread's
- * stack.
+ * With a soft cap of c, scaled scores x become c tanh(x / c) first   (Gemma Team 2024, Gemma 2).
+ * With `causal`, position s attends to positions 0..s; with a window of n, to those of them that
+ * are less than n away. Blocks of which nothing is seen are skipped. f32, or all but lse bf16 or
+ * f16 (`dtype`); sums are f32. head <= ATTENTION_MAX_HEAD; any seq, 0 included. Results do not
+ * depend on the number of threads. Uses about 200 KiB of each thread's stack.
  */
 #ifndef RUNTIME_CPU_ATTENTION_H
 #define RUNTIME_CPU_ATTENTION_H
@@ -22,8 +23,10 @@
 typedef struct AttentionShape {
     int64_t batch, seq, kv_heads, group, head;
     bool causal;
-    float scale; /* of the scores; usually 1 / sqrt(head) */
-    DType dtype; /* of q, k, v, o and their gradients: f32, bf16 or f16 */
+    float scale;    /* of the scores; usually 1 / sqrt(head) */
+    DType dtype;    /* of q, k, v, o and their gradients: f32, bf16 or f16 */
+    int64_t window; /* 0: none */
+    float softcap;  /* 0: none */
 } AttentionShape;
 
 /* False when the head is longer than ATTENTION_MAX_HEAD (nothing is written). */

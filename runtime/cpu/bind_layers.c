@@ -342,7 +342,9 @@ static AttentionArgs *new_attention(Binding *b) {
                                    .head = q->dims[q->rank - 1],
                                    .dtype = b->in_local[0].dtype,
                                    .causal = node_int(b->node, ATTR_causal, 1) != 0,
-                                   .scale = (float)node_float(b->node, ATTR_scale, 1)};
+                                   .scale = (float)node_float(b->node, ATTR_scale, 1),
+                                   .window = node_int(b->node, ATTR_window, 0),
+                                   .softcap = (float)node_float(b->node, ATTR_softcap, 0)};
     args->workspace = b->workspace;
     for (int i = 0; i < b->node->n_inputs; i++) args->in[i] = b->in[i];
     for (int i = 0; i < b->node->n_outputs; i++) args->out[i] = b->out[i];

@@ -35,7 +35,8 @@ static const TensorKernels TENSOR[] = {
 };
 enum { N_TENSOR = sizeof(TENSOR) / sizeof(TENSOR[0]) };
 
-/* Kernels on wgmma, for heads up to `head`, but for short ones, which gain nothing. */
+/* Kernels on wgmma, for heads up to `head`, but for short ones, which gain nothing; none with a
+ * soft cap, whose gradient needs scores longer than they keep them. */
 typedef struct WgmmaKernels {
     DType dtype;
     int head;
@@ -127,26 +128,28 @@ static AttentionLaunches any_launches(DType dtype, int64_t head) {
 }
 
 /* NULL: there are none for it. */
-static const WgmmaKernels *find_wgmma(DType dtype, int64_t head, float scale) {
-    bool suits = suits_tensor_cores(head, scale) && head > WGMMA_SHORT_HEAD;
+static const WgmmaKernels *find_wgmma(const AttentionShape *shape) {
+    bool suits = suits_tensor_cores(shape->head, shape->scale) && shape->head > WGMMA_SHORT_HEAD &&
+                 shape->softcap == 0;
     for (int i = 0; suits && i < N_WGMMA; i++) {
-        if (dtype == WGMMA[i].dtype && head <= WGMMA[i].head) return &WGMMA[i];
+        if (shape->dtype == WGMMA[i].dtype && shape->head <= WGMMA[i].head) return &WGMMA[i];
     }
     return NULL;
 }
 
 bool cuda_attention_has_wgmma(const AttentionShape *shape) {
-    return find_wgmma(shape->dtype, shape->head, shape->scale) != NULL;
+    return find_wgmma(shape) != NULL;
 }
 
-static AttentionLaunches choose_launches(DType dtype, int64_t head, float scale,
-                                         AttentionKernels kernels) {
+static AttentionLaunches choose_launches(const AttentionShape *shape, AttentionKernels kernels) {
+    DType dtype = shape->dtype;
+    int64_t head = shape->head;
     if (kernels == ATTENTION_WGMMA) {
-        const WgmmaKernels *wgmma = find_wgmma(dtype, head, scale);
+        const WgmmaKernels *wgmma = find_wgmma(shape);
         if (!wgmma) BUG("attention on wgmma with heads of %d", (int)head);
         return wgmma_launches(wgmma);
     }
-    for (int i = 0; suits_tensor_cores(head, scale) && i < N_TENSOR; i++) {
+    for (int i = 0; suits_tensor_cores(head, shape->scale) && i < N_TENSOR; i++) {
         if (dtype == TENSOR[i].dtype && head <= TENSOR[i].head) return tensor_launches(&TENSOR[i]);
     }
     return any_launches(dtype, head);
@@ -172,6 +175,10 @@ static bool make_sizes(const Binding *b, AttentionSizes *out) {
     int64_t seq = q->dims[1], kv_heads = q->dims[2], group = q->rank == 5 ? q->dims[3] : 1;
     int64_t head = q->dims[q->rank - 1];
     float scale = (float)node_float(b->node, ATTR_scale, 1);
+    float softcap = (float)node_float(b->node, ATTR_softcap, 0);
+    float factor = softcap > 0 ? softcap : scale;
+    int32_t reach = (int32_t)node_int(b->node, ATTR_window, seq + 1) - 1;
+    bool causal = node_int(b->node, ATTR_causal, 1) != 0;
     if (head > ATTENTION_ANY_HEAD) return bind_fail(b, "has a head longer than 256 on CUDA");
     /* Kernels count the elements of one batch row, and the rows past its end, in 32 bits. */
     if ((seq + 2 * ATTENTION_TILE) * group * kv_heads * head > INT32_MAX) {
@@ -186,11 +193,15 @@ static bool make_sizes(const Binding *b, AttentionSizes *out) {
         .kv_heads = (int32_t)kv_heads,
         .group = (int32_t)group,
         .head = (int32_t)head,
-        .causal = node_int(b->node, ATTR_causal, 1) != 0,
+        .causal = causal,
+        .before = reach,
+        .after = causal ? 0 : reach,
         .rows = (int32_t)(seq * group),
         .rows_padded = (int32_t)padded_rows(seq * group),
         .scale = scale,
-        .scale_log2 = (float)((double)scale * M_LOG2E),
+        .cap_factor = softcap > 0 ? (float)((double)scale / (double)softcap) : 0,
+        .lse_scale = factor,
+        .scale_log2 = (float)((double)factor * M_LOG2E),
     };
     set_group_division(out);
     return true;
@@ -219,6 +230,8 @@ static AttentionCommand make_command(const Binding *b, const AttentionSizes *s,
         .group = s->group,
         .head = s->head,
         .scale = s->scale,
+        .window = node_int(b->node, ATTR_window, 0),
+        .softcap = (float)node_float(b->node, ATTR_softcap, 0),
     };
     command.q = b->in[0];
     command.k = b->in[1];
@@ -244,7 +257,7 @@ bool cuda_bind_attention(Binding *b) {
     AttentionCommand command = make_command(b, s, (AttentionCommand){.o = args.o, .lse = args.lse});
     AttentionKernels kernels = ask(b, &command);
     if (kernels == ATTENTION_CUDNN) return cuda_push_attention(b, &command);
-    AttentionLaunches l = choose_launches(dtype, s->head, s->scale, kernels);
+    AttentionLaunches l = choose_launches(&command.shape, kernels);
     Grid grid = cut(s, s->rows, l.tile, 2LL * s->seq * s->head * dtype_bytes(dtype));
     return cuda_push_launch(b, l.forward, grid, l.threads, l.forward_shared, &args, sizeof(args));
 }
@@ -295,7 +308,7 @@ bool cuda_bind_attention_grad(Binding *b) {
                                                                .dv = args.dv});
     AttentionKernels kernels = ask(b, &command);
     if (kernels == ATTENTION_CUDNN) return cuda_push_attention(b, &command);
-    AttentionLaunches l = choose_launches(dtype, s->head, s->scale, kernels);
+    AttentionLaunches l = choose_launches(&command.shape, kernels);
     int64_t heads = (int64_t)s->batch * s->kv_heads, bytes = 2LL * s->head * dtype_bytes(dtype);
     int rows_a_block = 256 / ATTENTION_DELTA_LANES;
     Grid grid = {cuda_grid_size(heads * s->rows_padded / rows_a_block), 1, 1};

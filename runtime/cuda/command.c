@@ -122,7 +122,8 @@ PlanAttention attention_kind(const AttentionShape *s) {
                            .seq = s->seq,
                            .kv_heads = s->kv_heads,
                            .group = s->group,
-                           .head = s->head};
+                           .head = s->head,
+                           .window = s->window};
 }
 
 bool gemm_device_joins(const PlanDevice *tuned, const GemmCommand *one, const GemmCommand *joined) {

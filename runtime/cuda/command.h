@@ -129,7 +129,9 @@ typedef struct AttentionShape {
     DType dtype;
     bool backward, causal;
     int64_t batch, seq, kv_heads, group, head;
-    float scale; /* of scores */
+    float scale;    /* of scores */
+    int64_t window; /* 0: none */
+    float softcap;  /* of scores; 0: none */
 } AttentionShape;
 
 /* o = softmax(scale q k^T) v, and lse, the natural logarithm of the softmax's sums; or, backward,

@@ -242,7 +242,10 @@ static bool find_memory(const FakeDnnGraph *graph, const FakeDescriptor *pack, F
         if (tensor->is_virtual) continue;
         void *at = pointer_of(pack, tensor->id);
         out->at[tensor->slot] = at;
-        if (at && tensor->by_value) out->numbers[tensor->slot] = *(const float *)at;
+        if (at && tensor->by_value)
+            out->numbers[tensor->slot] = tensor->dtype == CUDNN_DATA_INT32
+                                             ? (float)*(const int32_t *)at
+                                             : *(const float *)at;
         if (at && (tensor->by_value || ((uintptr_t)at % 16 == 0 &&
                                         fake_memory_has(at, fake_tensor_bytes(tensor), true)))) {
             continue;

@@ -43,11 +43,11 @@ static bool read_tensor(const FakeDescriptor *descriptor, FakeTensor *out) {
     read_value(descriptor, CUDNN_ATTR_TENSOR_IS_VIRTUAL, 1, sizeof(bool), &out->is_virtual);
     read_value(descriptor, CUDNN_ATTR_TENSOR_IS_BY_VALUE, 1, sizeof(bool), &out->by_value);
     for (int i = 0; i < 4; i++) good = good && out->dims[i] > 0 && out->strides[i] > 0;
-    bool known =
-        fake_tensor_is_low(out) || out->dtype == CUDNN_DATA_FLOAT ||
-        ((out->dtype == CUDNN_DATA_INT32 || out->dtype == CUDNN_DATA_BOOLEAN) && out->is_virtual);
+    bool known = fake_tensor_is_low(out) || out->dtype == CUDNN_DATA_FLOAT ||
+                 (out->dtype == CUDNN_DATA_INT32 && (out->is_virtual || out->by_value)) ||
+                 (out->dtype == CUDNN_DATA_BOOLEAN && out->is_virtual);
     return good && known && alignment == 16 && !(out->is_virtual && out->by_value) &&
-           (!out->by_value || (out->dtype == CUDNN_DATA_FLOAT && fake_tensor_bytes(out) == 4));
+           (!out->by_value || (!fake_tensor_is_low(out) && fake_tensor_bytes(out) == 4));
 }
 
 /* The place of the tensor that an operation names; -1: it names none, or one that is wrong. */
@@ -92,14 +92,18 @@ static bool check_pointwise(const FakeDnnGraph *graph, const FakeOp *op,
     if (op->x < 0 || !extends(&t[op->x], y) || (two && !extends(&t[op->b], y))) return false;
     switch (op->mode) {
     case CUDNN_POINTWISE_MUL:
-    case CUDNN_POINTWISE_SUB:
     case CUDNN_POINTWISE_ADD:
+        if (two && y->dtype == CUDNN_DATA_INT32 && t[op->b].dtype == CUDNN_DATA_INT32)
+            return !three && compute == CUDNN_DATA_INT32 && t[op->x].dtype == CUDNN_DATA_INT32;
+        return two && !three && compute == CUDNN_DATA_FLOAT;
+    case CUDNN_POINTWISE_SUB:
     case CUDNN_POINTWISE_DIV: return two && !three && compute == CUDNN_DATA_FLOAT;
     case CUDNN_POINTWISE_EXP:
     case CUDNN_POINTWISE_LOG: return !two && !three && compute == CUDNN_DATA_FLOAT;
     case CUDNN_POINTWISE_GEN_INDEX:
         return !two && !three && y->dtype == CUDNN_DATA_INT32 && op->axis >= 0 && op->axis < 4;
     case CUDNN_POINTWISE_CMP_GE:
+    case CUDNN_POINTWISE_CMP_GT:
         return two && !three && y->dtype == CUDNN_DATA_BOOLEAN && compute == CUDNN_DATA_BOOLEAN &&
                t[op->x].dtype == CUDNN_DATA_INT32 && t[op->b].dtype == CUDNN_DATA_INT32;
     case CUDNN_POINTWISE_BINARY_SELECT:

@@ -78,6 +78,7 @@ static double pointwise(const FakeOp *op, const int64_t index[4], double x, doub
     case CUDNN_POINTWISE_LOG: return log(x);
     case CUDNN_POINTWISE_GEN_INDEX: return (double)index[op->axis];
     case CUDNN_POINTWISE_CMP_GE: return x >= b;
+    case CUDNN_POINTWISE_CMP_GT: return x > b;
     default: return select ? x : b; /* BINARY_SELECT: the graph's reader knows no other */
     }
 }

@@ -197,6 +197,18 @@ const OpCase OP_CASES[] = {
          "batch=2 seq=3 kv=2 group=1 head=2; batch=2 seq=3 kv=2 head=2; "
          "batch=2 seq=3 kv=2 head=2",
          "seq=seq head=head causal=1 scale=1"),
+    CASE(ATTENTION,
+         "batch=2 seq=7 kv=2 group=2 head=3; batch=2 seq=7 kv=2 head=3; "
+         "batch=2 seq=7 kv=2 head=3",
+         "seq=seq head=head causal=1 window=3 scale=0.6"),
+    CASE(ATTENTION,
+         "batch=1 seq=6 kv=2 group=1 head=3; batch=1 seq=6 kv=2 head=3; "
+         "batch=1 seq=6 kv=2 head=3",
+         "seq=seq head=head causal=0 window=2 scale=0.6"),
+    CASE(ATTENTION,
+         "batch=1 seq=5 kv=2 group=2 head=3; batch=1 seq=5 kv=2 head=3; "
+         "batch=1 seq=5 kv=2 head=3",
+         "seq=seq head=head causal=1 scale=0.6 softcap=0.75"),
     CASE(CROSS_ENTROPY, "batch=2 seq=3 vocab=7; #7 batch=2 seq=3", "axis=vocab"),
     CASE(CROSS_ENTROPY, "vocab=11; #11", "axis=vocab"),
     {OP_CROSS_ENTROPY, "batch=2 seq=3 vocab=7; #7 batch=2 seq=3", "axis=vocab", 2, 0},

@@ -3,6 +3,7 @@
 #include "tests/support/reference_eval.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The axes of `type` that the node sums over. */
@@ -200,14 +201,20 @@ void reference_embedding_grad(const RefCall *call) {
     } while (point_next(&p, dy));
 }
 
-/* softmax(scale q k^T) for one query row: probabilities over positions; returns log-sum-exp. */
-static double attention_row(const RefCall *call, const Point *query, double *out_probability) {
+/* softmax(scale q k^T) for one query row: probabilities over positions, and what a soft cap leaves
+ * of scores' gradients; returns log-sum-exp. */
+static double attention_row(const RefCall *call, const Point *query, double *out_probability,
+                            double *out_slope) {
     int seq = node_axis(call->node, ATTR_seq), head = node_axis(call->node, ATTR_head);
     Type dots = ref_only(ref_type(call, 0), head);
-    int64_t n = ref_type(call, 1)->dims[1], last = query->at[seq];
+    int64_t n = ref_type(call, 1)->dims[1], position = query->at[seq];
+    int64_t window = node_int(call->node, ATTR_window, n);
+    bool causal = node_int(call->node, ATTR_causal, 1);
+    double cap = node_float(call->node, ATTR_softcap, 0);
     double scale = node_float(call->node, ATTR_scale, 1), most = -INFINITY, sum = 0;
-    if (!node_int(call->node, ATTR_causal, 1)) last = n - 1;
-    for (int64_t s = 0; s <= last; s++) {
+    for (int64_t s = 0; s < n; s++) {
+        out_probability[s] = -INFINITY;
+        if ((causal && s > position) || llabs(position - s) >= window) continue;
         Point q = *query, k = *query;
         double score = 0;
         k.at[seq] = s;
@@ -216,14 +223,15 @@ static double attention_row(const RefCall *call, const Point *query, double *out
             k.at[head] = q.at[head];
             score += scale * ref_read(call, 0, &q) * ref_read(call, 1, &k);
         } while (point_next(&q, &dots));
+        out_slope[s] = cap > 0 ? 1 - pow(tanh(score / cap), 2) : 1;
+        if (cap > 0) score = cap * tanh(score / cap);
         out_probability[s] = score;
         if (score > most) most = score;
     }
-    for (int64_t s = 0; s <= last; s++) sum += exp(out_probability[s] - most);
-    for (int64_t s = 0; s <= last; s++) {
+    for (int64_t s = 0; s < n; s++) sum += exp(out_probability[s] - most);
+    for (int64_t s = 0; s < n; s++) {
         out_probability[s] = exp(out_probability[s] - most) / sum;
     }
-    for (int64_t s = last + 1; s < n; s++) out_probability[s] = 0;
     return most + log(sum);
 }
 
@@ -232,14 +240,15 @@ void reference_attention(const RefCall *call) {
     const Type *q = ref_type(call, 0);
     Type rows = ref_without(q, head), row = ref_only(q, head);
     int64_t n = q->dims[1];
-    double *probability = ARENA_ARRAY(call->ref->arena, double, n);
+    double *probability = ARENA_ARRAY(call->ref->arena, double, 2 * n), *unused = probability + n;
     Point p = {{0}};
     do {
-        call->out[1][point_offset(&p, &rows)] = attention_row(call, &p, probability);
+        call->out[1][point_offset(&p, &rows)] = attention_row(call, &p, probability, unused);
         do {
             double sum = 0;
             Point v = p;
             for (v.at[seq] = 0; v.at[seq] < n; v.at[seq]++) {
+                if (probability[v.at[seq]] == 0) continue; /* most are hidden */
                 sum += probability[v.at[seq]] * ref_read(call, 2, &v);
             }
             call->out[0][point_offset(&p, q)] = sum;
@@ -254,17 +263,19 @@ void reference_attention_grad(const RefCall *call) {
     Type rows = ref_without(q, head), row = ref_only(q, head);
     int64_t n = q->dims[1];
     double scale = node_float(call->node, ATTR_scale, 1);
-    double *probability = ARENA_ARRAY(call->ref->arena, double, 2 * n), *slope = probability + n;
+    double *probability = ARENA_ARRAY(call->ref->arena, double, 3 * n), *slope = probability + n;
+    double *left = slope + n;
     Point p = {{0}};
     for (int i = 0; i < 3; i++) {
         memset(call->out[i], 0, sizeof(double) * (size_t)type_elements(i ? k : q));
     }
     do {
         double mean = 0;
-        attention_row(call, &p, probability);
+        attention_row(call, &p, probability, left);
         for (int64_t s = 0; s < n; s++) {
             Point at = p;
             slope[s] = 0;
+            if (probability[s] == 0) continue;
             do {
                 at.at[seq] = s;
                 at.at[head] = p.at[head];
@@ -274,7 +285,8 @@ void reference_attention_grad(const RefCall *call) {
             mean += probability[s] * slope[s];
         }
         for (int64_t s = 0; s < n; s++) {
-            double dscore = scale * probability[s] * (slope[s] - mean);
+            double dscore = scale * probability[s] * (slope[s] - mean) * left[s];
+            if (probability[s] == 0) continue;
             do {
                 Point at = p;
                 at.at[seq] = s;

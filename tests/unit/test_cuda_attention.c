@@ -3,9 +3,10 @@
  *
  * Would catch: fragments, swizzles or buffers mixed up, a mask off by one or missing in a tile,
  * rows and keys past the end counted, a group's heads taken for positions, heads that do not fill
- * their tile, a maximum or sum of the running softmax not carried over, a workspace too small,
- * results that depend on the order of threads or blocks, or on the place in the batch. Shapes that
- * have kernels on wgmma, too, are computed by both sets.
+ * their tile, a maximum or sum of the running softmax not carried over, a row that sees nothing of
+ * a tile, a tile of a window left out, a workspace too small, results that depend on the order of
+ * threads or blocks, or on the place in the batch. Shapes that have kernels on wgmma, too, are
+ * computed by both sets.
  */
 #include "runtime/cpu/vec_low.h"
 #include "runtime/cuda/kernels/args.h"
@@ -19,6 +20,8 @@ typedef struct Shape {
     bool causal;
     float scale; /* 0: 1 / sqrt(head) */
     DType dtype;
+    int window; /* 0: none */
+    float softcap;
 } Shape;
 
 static bool launched[N_KERNELS];
@@ -52,8 +55,11 @@ static const char *make_nodes(Arena *arena, const Shape *s, const char *batch, c
     const char *k = arena_printf(arena, "%s[batch=%d%s, seq=%d, kv=%d%s, head=%d]", dtype, s->batch,
                                  batch, s->seq, s->kv_heads, heads, s->head);
     double scale = s->scale != 0 ? (double)s->scale : 1 / sqrt(s->head);
-    const char *attrs =
-        arena_printf(arena, "{seq=seq, head=head, causal=%d, scale=%.9g}", s->causal, scale);
+    const char *window = s->window ? arena_printf(arena, "window=%d, ", s->window) : "";
+    const char *softcap =
+        s->softcap > 0 ? arena_printf(arena, ", softcap=%.9g", (double)s->softcap) : "";
+    const char *attrs = arena_printf(arena, "{seq=seq, head=head, causal=%d, %sscale=%.9g%s}",
+                                     s->causal, window, scale, softcap);
     const char *leaf = "%%%d = param() {name=\"%s\", init=\"zeros\", decay=1} : %s\n";
     const char *leaves = arena_printf(
         arena, "%s%s%s%s", arena_printf(arena, leaf, 0, "", q), arena_printf(arena, leaf, 1, "", k),
@@ -137,9 +143,11 @@ static void check_shape(const Shape *s, bool wgmma) {
     Arena *arena = arena_create();
     int n = 0;
     check_begin(arena_printf(
-        arena, "%s, batch %d, seq %d, kv %d, group %d, head %d%s%s%s", dtype_name(s->dtype),
+        arena, "%s, batch %d, seq %d, kv %d, group %d, head %d%s%s%s%s%s", dtype_name(s->dtype),
         s->batch, s->seq, s->kv_heads, s->group, s->head, s->causal ? ", causal" : "",
+        s->window ? arena_printf(arena, ", window %d", s->window) : "",
         s->scale != 0 ? arena_printf(arena, ", scale %g", (double)s->scale) : "",
+        s->softcap > 0 ? arena_printf(arena, ", soft cap %g", (double)s->softcap) : "",
         wgmma ? ", on wgmma" : ""));
     bool bound = cuda_fixture_create(&f, NULL, make_nodes(arena, s, "", ""));
     if (bound) {
@@ -172,52 +180,75 @@ static void check_shape(const Shape *s, bool wgmma) {
 static void test_shapes(bool wgmma) {
     static const Shape SHAPES[] = {
         /* one position; less than a fragment; a tile less one, and one more; two and a half */
-        {1, 1, 1, 1, 8, true, 0, DTYPE_BF16},
-        {2, 7, 2, 1, 16, true, 0, DTYPE_BF16},
-        {1, 64, 1, 1, 32, true, 0, DTYPE_BF16},
-        {1, 65, 2, 1, 64, true, 0, DTYPE_BF16},
-        {1, 130, 1, 1, 64, true, 0, DTYPE_BF16},
-        {2, 200, 1, 1, 64, false, 0, DTYPE_BF16},
-        {1, 130, 1, 1, 128, false, 0, DTYPE_BF16},
-        {1, 200, 1, 1, 128, true, 0, DTYPE_BF16},
-        {1, 400, 1, 1, 128, false, 0, DTYPE_BF16},
-        {1, 65, 1, 1, 80, true, 0, DTYPE_BF16},
-        {1, 31, 2, 1, 72, false, 0, DTYPE_BF16},
+        {1, 1, 1, 1, 8, true, 0, DTYPE_BF16, 0, 0},
+        {2, 7, 2, 1, 16, true, 0, DTYPE_BF16, 0, 0},
+        {1, 64, 1, 1, 32, true, 0, DTYPE_BF16, 0, 0},
+        {1, 65, 2, 1, 64, true, 0, DTYPE_BF16, 0, 0},
+        {1, 130, 1, 1, 64, true, 0, DTYPE_BF16, 0, 0},
+        {2, 200, 1, 1, 64, false, 0, DTYPE_BF16, 0, 0},
+        {1, 130, 1, 1, 128, false, 0, DTYPE_BF16, 0, 0},
+        {1, 200, 1, 1, 128, true, 0, DTYPE_BF16, 0, 0},
+        {1, 400, 1, 1, 128, false, 0, DTYPE_BF16, 0, 0},
+        {1, 65, 1, 1, 80, true, 0, DTYPE_BF16, 0, 0},
+        {1, 31, 2, 1, 72, false, 0, DTYPE_BF16, 0, 0},
         /* groups: powers of two and not; rows of several heads in a tile, and a tile in a head */
-        {1, 65, 1, 4, 128, true, 0, DTYPE_BF16},
-        {2, 7, 2, 4, 64, true, 0, DTYPE_BF16},
-        {1, 70, 2, 3, 32, true, 0, DTYPE_BF16},
-        {1, 33, 1, 7, 8, false, 0, DTYPE_BF16},
-        {1, 3, 1, 64, 64, true, 0, DTYPE_BF16},
+        {1, 65, 1, 4, 128, true, 0, DTYPE_BF16, 0, 0},
+        {2, 7, 2, 4, 64, true, 0, DTYPE_BF16, 0, 0},
+        {1, 70, 2, 3, 32, true, 0, DTYPE_BF16, 0, 0},
+        {1, 33, 1, 7, 8, false, 0, DTYPE_BF16, 0, 0},
+        {1, 3, 1, 64, 64, true, 0, DTYPE_BF16, 0, 0},
         /* peaked: maxima grow from tile to tile, and weights vanish */
-        {1, 150, 1, 1, 64, true, 3, DTYPE_BF16},
+        {1, 150, 1, 1, 64, true, 3, DTYPE_BF16, 0, 0},
         /* without tensor cores: odd heads, long heads, scales that are not positive */
-        {1, 37, 2, 2, 12, true, 0, DTYPE_BF16},
-        {1, 33, 1, 1, 1, false, 0, DTYPE_BF16},
-        {1, 40, 1, 1, 256, true, 0, DTYPE_BF16},
-        {1, 70, 1, 2, 64, true, -0.2f, DTYPE_BF16},
-        {1, 1, 1, 1, 8, true, 0, DTYPE_F32},
-        {2, 7, 2, 4, 16, true, 0, DTYPE_F32},
-        {1, 65, 2, 1, 32, false, 0, DTYPE_F32},
-        {1, 130, 1, 1, 64, true, 0, DTYPE_F32},
-        {1, 64, 1, 4, 64, true, 0, DTYPE_F32},
-        {2, 33, 1, 3, 80, false, 0, DTYPE_F32},
-        {1, 100, 1, 1, 128, true, 0, DTYPE_F32},
-        {1, 35, 1, 1, 255, true, 0, DTYPE_F32},
-        {1, 40, 1, 2, 13, true, -0.5f, DTYPE_F32},
-        {1, 100, 1, 1, 16, true, 4, DTYPE_F32},
+        {1, 37, 2, 2, 12, true, 0, DTYPE_BF16, 0, 0},
+        {1, 33, 1, 1, 1, false, 0, DTYPE_BF16, 0, 0},
+        {1, 40, 1, 1, 256, true, 0, DTYPE_BF16, 0, 0},
+        {1, 70, 1, 2, 64, true, -0.2f, DTYPE_BF16, 0, 0},
+        {1, 1, 1, 1, 8, true, 0, DTYPE_F32, 0, 0},
+        {2, 7, 2, 4, 16, true, 0, DTYPE_F32, 0, 0},
+        {1, 65, 2, 1, 32, false, 0, DTYPE_F32, 0, 0},
+        {1, 130, 1, 1, 64, true, 0, DTYPE_F32, 0, 0},
+        {1, 64, 1, 4, 64, true, 0, DTYPE_F32, 0, 0},
+        {2, 33, 1, 3, 80, false, 0, DTYPE_F32, 0, 0},
+        {1, 100, 1, 1, 128, true, 0, DTYPE_F32, 0, 0},
+        {1, 35, 1, 1, 255, true, 0, DTYPE_F32, 0, 0},
+        {1, 40, 1, 2, 13, true, -0.5f, DTYPE_F32, 0, 0},
+        {1, 100, 1, 1, 16, true, 4, DTYPE_F32, 0, 0},
         /* f16: each of its kernels */
-        {2, 65, 1, 1, 32, true, 0, DTYPE_F16},
-        {1, 70, 2, 3, 64, true, 0, DTYPE_F16},
-        {1, 130, 1, 1, 128, false, 0, DTYPE_F16},
-        {1, 150, 1, 1, 64, true, 3, DTYPE_F16},
-        {1, 420, 1, 1, 128, true, 1, DTYPE_F16},
-        {1, 37, 2, 2, 12, true, 0, DTYPE_F16},
+        {2, 65, 1, 1, 32, true, 0, DTYPE_F16, 0, 0},
+        {1, 70, 2, 3, 64, true, 0, DTYPE_F16, 0, 0},
+        {1, 130, 1, 1, 128, false, 0, DTYPE_F16, 0, 0},
+        {1, 150, 1, 1, 64, true, 3, DTYPE_F16, 0, 0},
+        {1, 420, 1, 1, 128, true, 1, DTYPE_F16, 0, 0},
+        {1, 37, 2, 2, 12, true, 0, DTYPE_F16, 0, 0},
+        /* Windows: of one key; shorter than a tile, longer, of all but one; blocks that begin and
+         * end within a tile, groups, peaked, both sides. */
+        {2, 70, 1, 1, 32, true, 0, DTYPE_BF16, 1, 0},
+        {1, 290, 1, 1, 64, true, 0, DTYPE_BF16, 40, 0},
+        {1, 260, 1, 1, 40, true, 2, DTYPE_BF16, 150, 0},
+        {1, 131, 1, 1, 32, true, 0, DTYPE_BF16, 130, 0},
+        {1, 90, 2, 3, 32, true, 0, DTYPE_BF16, 33, 0},
+        {1, 50, 1, 7, 48, true, 0, DTYPE_BF16, 20, 0},
+        {1, 270, 1, 1, 128, true, 0, DTYPE_BF16, 70, 0},
+        {1, 70, 1, 4, 128, true, 0, DTYPE_F16, 30, 0},
+        {1, 260, 1, 1, 64, false, 0, DTYPE_BF16, 30, 0},
+        {1, 300, 1, 1, 128, false, 0, DTYPE_F16, 20, 0},
+        {1, 60, 1, 5, 40, false, 0, DTYPE_BF16, 17, 0},
+        {1, 110, 1, 2, 16, true, 0, DTYPE_F32, 35, 0},
+        {2, 70, 1, 3, 12, false, 0, DTYPE_F32, 5, 0},
+        {1, 100, 1, 1, 13, true, -0.5f, DTYPE_F16, 64, 0},
+        /* Soft caps that bite and that hardly do; with windows; each way of the gradient */
+        {1, 140, 1, 1, 64, true, 0.5f, DTYPE_BF16, 0, 3},
+        {1, 70, 1, 2, 128, true, 0, DTYPE_BF16, 0, 50},
+        {1, 66, 1, 1, 32, false, 1, DTYPE_F16, 20, 1.5f},
+        {1, 60, 1, 2, 20, true, -1, DTYPE_F32, 25, 2},
     };
     for (size_t i = 0; i < sizeof(SHAPES) / sizeof(SHAPES[0]); i++) {
         const Shape *s = &SHAPES[i];
-        const AttentionShape shape = {
-            .dtype = s->dtype, .head = s->head, .scale = s->scale != 0 ? s->scale : 1};
+        const AttentionShape shape = {.dtype = s->dtype,
+                                      .head = s->head,
+                                      .scale = s->scale != 0 ? s->scale : 1,
+                                      .softcap = s->softcap};
         if (!wgmma || cuda_attention_has_wgmma(&shape)) check_shape(s, wgmma);
     }
 }
@@ -228,7 +259,7 @@ static void test_shards(void) {
     static const double TOLERANCE[] = {1e-5, 4e-2, 5e-3};
     for (int i = 0; i < 3; i++) {
         Arena *arena = arena_create();
-        Shape s = {3, 9, 3, 2, 16, true, 0, DTYPES[i]};
+        Shape s = {3, 9, 3, 2, 16, true, 0, DTYPES[i], 4, 5};
         check_begin(arena_printf(arena, "heads and batch divided, %s", dtype_name(DTYPES[i])));
         cuda_check(&(CudaCase){.mesh = "t=2, d=2, p=1",
                                .nodes = make_nodes(arena, &s, "/d", "/t"),

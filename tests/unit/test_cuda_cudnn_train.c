@@ -30,7 +30,7 @@ typedef struct Training {
 #define NARROW SIZES, {"layers", "1"}, {"vocab", "31"}, {"ffn", "32"}
 /* clang-format on */
 static const Training TRAININGS[] = {
-    {{"llama, cuDNN", "models/llama.lua", 2, DTYPE_BF16, {SMALL}},
+    {{"llama with a window, cuDNN", "models/llama.lua", 2, DTYPE_BF16, {SMALL, {"window", "5"}}},
      {2, 1, 2, 2, 1, "1f1b", true, NULL, 0},
      true,
      false},

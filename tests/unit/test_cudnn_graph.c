@@ -39,6 +39,9 @@ static const Case CASES[] = {
       .head = 64,
       .causal = true,
       .scale = 0.125f}},
+    {"a window, head 128, groups of 4",
+     {SIZES(1, 1024, 2, 4, 128), .causal = true, .scale = 0.1f, .window = 200}},
+    {"a window, head 64", {SIZES(2, 256, 8, 1, 64), .causal = true, .scale = 0.125f, .window = 20}},
     {"head 8, 16 positions", {SIZES(1, 16, 4, 1, 8), .causal = true, .scale = 0.3f}},
 };
 enum { N_CASES = sizeof(CASES) / sizeof(CASES[0]) };
@@ -95,7 +98,8 @@ static void test_graphs(const CuApi *api) {
                  i % 2 ? "backward" : "forward");
         check_begin(name);
         bool built = build(api, c, i % 2, &graph);
-        int expected = (i % 2 ? 17 : 10) + 4 * c->shape.causal + (i % 2 && c->shape.group > 1) * 2;
+        int expected = (i % 2 ? 17 : 10) + 4 * c->shape.causal + 5 * (c->shape.window > 0) +
+                       (i % 2 && c->shape.group > 1) * 2;
         CHECK(!built || graph.n_operations == expected, "%d operations, not %d", graph.n_operations,
               expected);
         attention_graph_destroy(&graph);

@@ -1,5 +1,6 @@
 /* attention.c against the whole [seq, seq] softmax in f64, and its gradient against the analytic
- * formula in f64: grouped queries, heads and sequences that fill no tile, causal and not. */
+ * formula in f64: grouped queries, heads and sequences that fill no tile, causal and not, with
+ * windows. */
 #include "runtime/cpu/attention.h"
 #include "tests/unit/kernel_check.h"
 
@@ -32,26 +33,35 @@ typedef struct Reference {
 static void reference_row(const AttentionShape *s, const Data *d, Reference *r, int64_t b,
                           int64_t pos, int64_t h, int64_t g) {
     const int64_t row = ((b * s->seq + pos) * s->kv_heads + h) * s->group + g, head = s->head;
-    const int64_t n_keys = s->causal ? pos + 1 : s->seq;
-    double *p = kc_zeros64(n_keys), *dp = kc_zeros64(n_keys);
+    const int64_t window = s->window ? s->window : s->seq;
+    const int64_t from = pos < window ? 0 : pos - window + 1;
+    int64_t n_keys = s->causal ? pos + 1 : pos + window;
+    if (n_keys > s->seq) n_keys = s->seq;
+    double *p = kc_zeros64(n_keys), *dp = kc_zeros64(n_keys), *left = kc_zeros64(n_keys);
     double top = -INFINITY, sum = 0, delta = 0;
-    for (int64_t j = 0; j < n_keys; j++) {
+    for (int64_t j = from; j < n_keys; j++) {
         const int64_t key = ((b * s->seq + j) * s->kv_heads + h) * head;
         for (int64_t e = 0; e < head; e++) {
             p[j] += (double)s->scale * (double)d->q[row * head + e] * (double)d->k[key + e];
             dp[j] += (double)d->d_o[row * head + e] * (double)d->v[key + e];
         }
+        left[j] = 1;
+        if (s->softcap > 0) {
+            const double t = tanh(p[j] / (double)s->softcap);
+            p[j] = (double)s->softcap * t;
+            left[j] = 1 - t * t;
+        }
         top = fmax(top, p[j]);
     }
-    for (int64_t j = 0; j < n_keys; j++) sum += exp(p[j] - top);
+    for (int64_t j = from; j < n_keys; j++) sum += exp(p[j] - top);
     r->lse[row] = top + log(sum);
-    for (int64_t j = 0; j < n_keys; j++) {
+    for (int64_t j = from; j < n_keys; j++) {
         p[j] = exp(p[j] - r->lse[row]);
         delta += p[j] * dp[j];
     }
-    for (int64_t j = 0; j < n_keys; j++) {
+    for (int64_t j = from; j < n_keys; j++) {
         const int64_t key = ((b * s->seq + j) * s->kv_heads + h) * head;
-        const double ds = p[j] * (dp[j] - delta) * (double)s->scale;
+        const double ds = p[j] * (dp[j] - delta) * (double)s->scale * left[j];
         for (int64_t e = 0; e < head; e++) {
             r->o[row * head + e] += p[j] * (double)d->v[key + e];
             r->dv[key + e] += p[j] * (double)d->d_o[row * head + e];
@@ -59,7 +69,7 @@ static void reference_row(const AttentionShape *s, const Data *d, Reference *r, 
             r->dk[key + e] += ds * (double)d->q[row * head + e];
         }
     }
-    free(p), free(dp);
+    free(p), free(dp), free(left);
 }
 
 static void check_shape(const AttentionShape *s) {
@@ -73,8 +83,9 @@ static void check_shape(const AttentionShape *s) {
     CHECK(attention_forward(s, d.q, d.k, d.v, d.o, d.lse), "head refused");
     CHECK(attention_backward(s, d.q, d.k, d.v, d.o, d.lse, d.d_o, d.dq, d.dk, d.dv, NULL),
           "refused");
-#define WHAT  "b%d s%d kv%d g%d h%d"
-#define SIZES (int)s->batch, (int)s->seq, (int)s->kv_heads, (int)s->group, (int)s->head
+#define WHAT "b%d s%d kv%d g%d h%d w%d"
+#define SIZES                                                                                      \
+    (int)s->batch, (int)s->seq, (int)s->kv_heads, (int)s->group, (int)s->head, (int)s->window
     CHECK_NEAR(d.o, r.o, d.n_q, 1.0, 3e-6, WHAT, SIZES);
     CHECK_NEAR(d.lse, r.lse, d.n_rows, 1.0, 3e-6, WHAT, SIZES);
     CHECK_NEAR(d.dq, r.dq, d.n_q, fmax(1.0, (double)s->scale), 1e-5, WHAT, SIZES);
@@ -87,7 +98,7 @@ static void check_shape(const AttentionShape *s) {
 }
 
 static void check_threads(void) {
-    const AttentionShape s = {2, 150, 2, 3, 24, true, 0.2f, DTYPE_F32};
+    const AttentionShape s = {2, 150, 2, 3, 24, true, 0.2f, DTYPE_F32, 0, 0};
     Data d = make_data(&s);
     omp_set_num_threads(1);
     attention_forward(&s, d.q, d.k, d.v, d.o, d.lse);
@@ -106,19 +117,35 @@ static void check_threads(void) {
 }
 
 int main(void) {
-    const AttentionShape shapes[] = {
-        {1, 1, 1, 1, 1, true, 1.0f, DTYPE_F32},     {1, 64, 1, 1, 64, true, 0.125f, DTYPE_F32},
-        {2, 37, 3, 1, 20, true, 0.3f, DTYPE_F32},   {1, 130, 2, 1, 64, false, 0.125f, DTYPE_F32},
-        {2, 70, 1, 3, 17, true, 0.25f, DTYPE_F32},  {1, 67, 2, 5, 33, false, 0.2f, DTYPE_F32},
-        {1, 129, 1, 2, 80, true, 0.1f, DTYPE_F32},  {1, 65, 1, 1, 256, true, 0.0625f, DTYPE_F32},
-        {1, 20, 1, 100, 8, true, 0.35f, DTYPE_F32}, {1, 200, 1, 1, 4, true, 40.0f, DTYPE_F32}};
+    /* The last: windows of one key, shorter and longer than tiles and blocks, and of all but one.
+     */
+    const AttentionShape shapes[] = {{1, 1, 1, 1, 1, true, 1.0f, DTYPE_F32, 0, 0},
+                                     {1, 64, 1, 1, 64, true, 0.125f, DTYPE_F32, 0, 0},
+                                     {2, 37, 3, 1, 20, true, 0.3f, DTYPE_F32, 0, 0},
+                                     {1, 130, 2, 1, 64, false, 0.125f, DTYPE_F32, 0, 0},
+                                     {2, 70, 1, 3, 17, true, 0.25f, DTYPE_F32, 0, 0},
+                                     {1, 67, 2, 5, 33, false, 0.2f, DTYPE_F32, 0, 0},
+                                     {1, 129, 1, 2, 80, true, 0.1f, DTYPE_F32, 0, 0},
+                                     {1, 65, 1, 1, 256, true, 0.0625f, DTYPE_F32, 0, 0},
+                                     {1, 20, 1, 100, 8, true, 0.35f, DTYPE_F32, 0, 0},
+                                     {1, 200, 1, 1, 4, true, 40.0f, DTYPE_F32, 0, 0},
+                                     {2, 70, 1, 3, 17, true, 0.25f, DTYPE_F32, 1, 0},
+                                     {1, 200, 2, 1, 16, true, 0.3f, DTYPE_F32, 5, 0},
+                                     {1, 300, 1, 2, 8, true, 1.0f, DTYPE_F32, 64, 0},
+                                     {1, 333, 1, 1, 20, true, 0.2f, DTYPE_F32, 130, 0},
+                                     {1, 130, 1, 1, 8, true, 0.3f, DTYPE_F32, 129, 0},
+                                     {1, 200, 2, 1, 8, false, 0.3f, DTYPE_F32, 1, 0},
+                                     {1, 260, 1, 1, 24, false, 0.2f, DTYPE_F32, 40, 0},
+                                     {2, 90, 1, 5, 9, false, 0.3f, DTYPE_F32, 89, 0},
+                                     {1, 130, 2, 3, 24, true, 3.0f, DTYPE_F32, 0, 2.0f},
+                                     {1, 150, 1, 1, 16, false, 0.25f, DTYPE_F32, 40, 50.0f}};
     check_begin("attention and its gradient equal the f64 formulas");
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) check_shape(&shapes[i]);
     check_begin("results do not depend on the number of threads");
     check_threads();
     check_begin("no positions: nothing to do; too long a head: refused");
-    const AttentionShape none = {2, 0, 1, 1, 8, true, 1.0f, DTYPE_F32},
-                         wide = {1, 1, 1, 1, 257, true, 1.0f, DTYPE_F32};
+    const AttentionShape none = {2, 0, 1, 1, 8, true, 1.0f, DTYPE_F32, 0, 0},
+                         wide = {1, 1, 1, 1, 257, true, 1.0f, DTYPE_F32, 0, 0};
     CHECK(attention_forward(&none, NULL, NULL, NULL, NULL, NULL), "empty refused");
     CHECK(!attention_forward(&wide, NULL, NULL, NULL, NULL, NULL), "head 257 accepted");
     return check_report();

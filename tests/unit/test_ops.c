@@ -12,6 +12,7 @@
 #include "tests/unit/check.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Differences of fourth order with h = 1e-4: the formula's error is h^4 =
@@ -302,6 +303,47 @@ static void test_no_gradient(void) {
     }
 }
 
+/* A window: what it costs is what is seen, but for half of the longest row where causal (seq^2 / 2,
+ * not seq (seq + 1) / 2, are counted without one); all positions or more are no window; none at all
+ * is refused. */
+static void check_window(int causal, int window) {
+    enum { SEQ = 12, REST = 4 * 2 * 3 }; /* FLOPs of a pair and head, heads, numbers of a head */
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    const OpCase op_case = {
+        OP_ATTENTION,
+        "batch=1 seq=12 kv=2 head=3; batch=1 seq=12 kv=2 head=3; "
+        "batch=1 seq=12 kv=2 head=3",
+        arena_printf(arena, "seq=seq head=head causal=%d window=%d scale=1", causal, window), 0, 0};
+    int seen = 0;
+    for (int i = 0; i < SEQ; i++) {
+        for (int j = 0; j < SEQ; j++) seen += abs(i - j) < window && (!causal || j <= i);
+    }
+    check_begin(arena_printf(arena, "attention, window %d%s", window, causal ? ", causal" : ""));
+    Graph *graph = op_case_build(arena, &op_case, DTYPE_F32, false, diag);
+    if (window < 1) {
+        CHECK(!graph &&
+                  strcmp(diag_text(diag), "attention: a window of 0; it is at least 1\n") == 0,
+              "it says: %s", diag_text(diag));
+    } else {
+        const Node *node = graph->nodes[graph->n_nodes - 1];
+        Type inputs[3];
+        for (int i = 0; i < 3; i++) inputs[i] = *value_type(node->inputs[i]);
+        double flops = OPS[node->op].flops(node, inputs, node->types) / REST;
+        double most = window < SEQ ? window : SEQ, counted = causal ? seen - most / 2 : seen;
+        CHECK(fabs(flops - counted) < 1e-9, "counts %g pairs, not %g", flops, counted);
+        CHECK(!node_attr(node, ATTR_window) == (window >= SEQ), "the attribute");
+    }
+    check_end();
+    diag_destroy(diag);
+    arena_destroy(arena);
+}
+
+static void test_window(void) {
+    static const int WINDOWS[] = {0, 1, 5, 11, 12, 100};
+    for (int i = 0; i < 12; i++) check_window(i % 2, WINDOWS[i / 2]);
+}
+
 int main(void) {
     for (int i = 0; i < N_OP_CASES; i++) {
         const OpCase *op_case = &OP_CASES[i];
@@ -310,6 +352,7 @@ int main(void) {
         if (op_case_takes_low(op_case) || op_case_says_low(op_case)) test_case(op_case, DTYPE_F16);
     }
     test_no_gradient();
+    test_window();
     test_coverage();
     return check_report();
 }

@@ -61,6 +61,7 @@ static void add_device(Arena *arena, Plan *plan) {
                                         .kv_heads = 25,
                                         .group = 1 + i / 2,
                                         .head = 64,
+                                        .window = i == 2 ? 256 : 0,
                                         .kernels = (AttentionKernels)i};
     }
     for (int i = 0; i < 2; i++) {
@@ -107,6 +108,8 @@ static void test_device(Arena *arena, Diag *diag) {
     CHECK(strstr(first.text, "\nattention backward=1 causal=1 dtype=bf16 batch=8 seq=1024 "
                              "kv_heads=25 group=1 head=64 kernels=mma\n"),
           "another form of attention");
+    CHECK(strstr(first.text, " group=2 head=64 window=256 kernels=wgmma\n"),
+          "another form of attention with a window");
     Plan *back = plan_parse(arena, "a.plan", first.text, diag);
     CHECK(back && verify_plan(back, diag), "%s", diag_text(diag));
     if (back) {

@@ -179,6 +179,8 @@ static void choose_engine(const AttentionTable *table, AttentionEntry *entry) {
 /* What is known not to be there, without asking; NULL: ask. */
 static const char *find_limit(const AttentionTable *table, const AttentionShape *shape) {
     int major = atoi(table->device->arch + 3) / 10; /* "sm_90" */
+    if (shape->window && !shape->causal) return "windows that are not causal are not asked of it";
+    if (shape->softcap != 0) return "soft caps are not asked of it";
     if (shape->head % 8) return "heads are no multiple of 8";
     if (shape->backward && shape->seq == 1) return "one position";
     /* Its engine there that adds up in one order is chosen in another way, by knobs. */
@@ -189,7 +191,8 @@ static const char *find_limit(const AttentionTable *table, const AttentionShape 
 static bool same_shape(const AttentionShape *a, const AttentionShape *b) {
     return a->dtype == b->dtype && a->backward == b->backward && a->causal == b->causal &&
            a->batch == b->batch && a->seq == b->seq && a->kv_heads == b->kv_heads &&
-           a->group == b->group && a->head == b->head && a->scale == b->scale;
+           a->group == b->group && a->head == b->head && a->scale == b->scale &&
+           a->window == b->window && a->softcap == b->softcap;
 }
 
 static AttentionEntry *find_or_make(AttentionTable *table, const AttentionCommand *command) {
@@ -235,7 +238,8 @@ int64_t attention_entry_workspace_bytes(const AttentionEntry *entry) {
 
 /* The pointers of a command, for the tensors that its graph has. Returns how many. */
 static int list_pointers(const AttentionEntry *entry, const AttentionCommand *command,
-                         const float *numbers, int64_t *ids, void **pointers) {
+                         const float *numbers, const int32_t *window, int64_t *ids,
+                         void **pointers) {
     unsigned char *workspace = command->workspace;
     const void *all[N_ATTENTION_TENSORS] = {
         [ATTENTION_Q] = command->q,      [ATTENTION_K] = command->k,
@@ -244,7 +248,7 @@ static int list_pointers(const AttentionEntry *entry, const AttentionCommand *co
         [ATTENTION_DQ] = command->dq,    [ATTENTION_DK] = command->dk,
         [ATTENTION_DV] = command->dv,    [ATTENTION_DELTA] = workspace + align(entry->own_bytes),
         [ATTENTION_SCALE] = &numbers[0], [ATTENTION_MASKED] = &numbers[1],
-        [ATTENTION_ONE] = &numbers[2],
+        [ATTENTION_ONE] = &numbers[2],   [ATTENTION_WINDOW] = window,
     };
     int count = 0;
     for (int id = 0; id < N_ATTENTION_TENSORS; id++) {
@@ -273,10 +277,11 @@ static cudnnStatus_t fill_pack(const CuApi *api, cudnnBackendDescriptor_t pack, 
 cudnnStatus_t attention_issue(const AttentionTable *table, const AttentionEntry *entry,
                               const AttentionCommand *command, cudaStream_t stream) {
     const CuApi *api = table->device->api;
-    const float numbers[3] = {entry->shape.scale, -INFINITY, 1}; /* read before the call returns */
+    const float numbers[3] = {entry->shape.scale, -INFINITY, 1}; /* read before the call returns, */
+    const int32_t window = (int32_t)entry->shape.window;         /* and so is this */
     int64_t ids[N_ATTENTION_TENSORS];
     void *pointers[N_ATTENTION_TENSORS];
-    int count = list_pointers(entry, command, numbers, ids, pointers);
+    int count = list_pointers(entry, command, numbers, &window, ids, pointers);
     cudnnBackendDescriptor_t pack = NULL;
     cudnnStatus_t status = api->cudnnSetStream(table->handle, stream);
     if (status == CUDNN_STATUS_SUCCESS) {

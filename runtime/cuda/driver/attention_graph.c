@@ -79,9 +79,9 @@ static Descriptor given(DnnGraph *graph, AttentionTensor id, cudnnDataType_t dty
     return make_tensor(graph, id, dtype, view, false, false);
 }
 
-static Descriptor number(DnnGraph *graph, AttentionTensor id) {
+static Descriptor number(DnnGraph *graph, AttentionTensor id, cudnnDataType_t dtype) {
     graph->given[id] = true;
-    return make_tensor(graph, id, CUDNN_DATA_FLOAT, packed(1, 1, 1, 1), false, true);
+    return make_tensor(graph, id, dtype, packed(1, 1, 1, 1), false, true);
 }
 
 /* A value that only the graph sees. */
@@ -196,23 +196,43 @@ static Descriptor new_rows(const Attention *a) {
     return passing(a->graph, CUDNN_DATA_FLOAT, a->rows);
 }
 
-/* Scores of later positions than the row's become -infinity. */
-static Descriptor hide_later(const Attention *a, Descriptor scores) {
-    DnnGraph *graph = a->graph;
-    if (!a->shape->causal) return scores;
+/* The number of each score's row or column. */
+static Descriptor add_index(const Attention *a, Descriptor scores, int64_t axis) {
     Pointwise index = {
-        .mode = CUDNN_POINTWISE_GEN_INDEX, .compute = CUDNN_DATA_FLOAT, .x = scores, .axis = 2};
-    Descriptor row = add_pointwise(graph, index, passing(graph, CUDNN_DATA_INT32, a->scores));
-    index.axis = 3;
-    Descriptor column = add_pointwise(graph, index, passing(graph, CUDNN_DATA_INT32, a->scores));
-    Pointwise compare = {
-        .mode = CUDNN_POINTWISE_CMP_GE, .compute = CUDNN_DATA_BOOLEAN, .x = row, .b = column};
+        .mode = CUDNN_POINTWISE_GEN_INDEX, .compute = CUDNN_DATA_FLOAT, .x = scores, .axis = axis};
+    return add_pointwise(a->graph, index, passing(a->graph, CUDNN_DATA_INT32, a->scores));
+}
+
+/* Scores become -infinity where not mode(x, b). */
+static Descriptor keep_where(const Attention *a, Descriptor scores, cudnnPointwiseMode_t mode,
+                             Descriptor x, Descriptor b) {
+    DnnGraph *graph = a->graph;
+    Pointwise compare = {.mode = mode, .compute = CUDNN_DATA_BOOLEAN, .x = x, .b = b};
     Pointwise select = {.mode = CUDNN_POINTWISE_BINARY_SELECT,
                         .compute = CUDNN_DATA_FLOAT,
                         .x = scores,
-                        .b = number(graph, ATTENTION_MASKED)};
+                        .b = number(graph, ATTENTION_MASKED, CUDNN_DATA_FLOAT)};
     select.select = add_pointwise(graph, compare, passing(graph, CUDNN_DATA_BOOLEAN, a->scores));
     return add_pointwise(graph, select, new_scores(a));
+}
+
+/* Those of later positions than the row's, */
+static Descriptor hide_later(const Attention *a, Descriptor scores) {
+    if (!a->shape->causal) return scores;
+    Descriptor row = add_index(a, scores, 2), column = add_index(a, scores, 3);
+    return keep_where(a, scores, CUDNN_POINTWISE_CMP_GE, row, column);
+}
+
+/* and of those that a window or more are before it. */
+static Descriptor hide_earlier(const Attention *a, Descriptor scores) {
+    if (!a->shape->window) return scores;
+    Descriptor row = add_index(a, scores, 2), column = add_index(a, scores, 3);
+    Pointwise add = {.mode = CUDNN_POINTWISE_ADD,
+                     .compute = CUDNN_DATA_INT32,
+                     .x = column,
+                     .b = number(a->graph, ATTENTION_WINDOW, CUDNN_DATA_INT32)};
+    column = add_pointwise(a->graph, add, passing(a->graph, CUDNN_DATA_INT32, a->scores));
+    return keep_where(a, scores, CUDNN_POINTWISE_CMP_GT, column, row);
 }
 
 static Descriptor scaled_scores(const Attention *a, Descriptor q, Descriptor k_transposed) {
@@ -234,7 +254,7 @@ static void build_forward(const Attention *a) {
     Descriptor q = operand(a, ATTENTION_Q, a->queries);
     Descriptor k_transposed = operand(a, ATTENTION_K, transposed(a->keys));
     Descriptor v = operand(a, ATTENTION_V, a->keys);
-    Descriptor scores = hide_later(a, scaled_scores(a, q, k_transposed));
+    Descriptor scores = hide_earlier(a, hide_later(a, scaled_scores(a, q, k_transposed)));
     Descriptor most = add_reduction(graph, CUDNN_REDUCE_TENSOR_MAX, scores, new_rows(a));
     Descriptor less = add_float(graph, CUDNN_POINTWISE_SUB, scores, most, new_scores(a));
     Descriptor powers = add_float(graph, CUDNN_POINTWISE_EXP, less, NULL, new_scores(a));
@@ -254,7 +274,8 @@ static Descriptor add_delta(const Attention *a, Descriptor o, Descriptor d_o) {
         add_float(graph, CUDNN_POINTWISE_MUL, d_o, o, passing(graph, CUDNN_DATA_FLOAT, whole));
     Descriptor sum = add_reduction(graph, CUDNN_REDUCE_TENSOR_ADD, product, new_rows(a));
     /* Times what dropout would have left out: nothing. */
-    return add_float(graph, CUDNN_POINTWISE_MUL, sum, number(graph, ATTENTION_ONE),
+    return add_float(graph, CUDNN_POINTWISE_MUL, sum,
+                     number(graph, ATTENTION_ONE, CUDNN_DATA_FLOAT),
                      given(graph, ATTENTION_DELTA, CUDNN_DATA_FLOAT, a->rows));
 }
 
@@ -282,7 +303,7 @@ static void build_backward(const Attention *a) {
     Descriptor delta = add_delta(a, o, d_o);
     Descriptor scores = scaled_scores(a, q, k_transposed);
     scores = add_float(graph, CUDNN_POINTWISE_SUB, scores, new_lse(a), new_scores(a));
-    scores = hide_later(a, scores);
+    scores = hide_earlier(a, hide_later(a, scores));
     Descriptor weights = add_float(graph, CUDNN_POINTWISE_EXP, scores, NULL, new_scores(a));
     add_key_gradient(a, weights, d_o, operand(a, ATTENTION_DV, a->keys));
     Descriptor x = add_product(graph, d_o, v_transposed, new_scores(a));
@@ -306,7 +327,7 @@ void attention_graph_build(const CuApi *api, cudnnHandle_t handle, const Attenti
                    .rows = packed(s->batch, heads, s->seq, 1),
                    .queries = laid_out(s, heads, s->head),
                    .keys = laid_out(s, s->kv_heads, s->head),
-                   .scale = number(out, ATTENTION_SCALE)};
+                   .scale = number(out, ATTENTION_SCALE, CUDNN_DATA_FLOAT)};
     if (s->backward) {
         build_backward(&a);
     } else {

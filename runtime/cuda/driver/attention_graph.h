@@ -1,7 +1,8 @@
 /* cuDNN's operation graph of attention, forward or backward.
  *
  * cuDNN has no call "attention": it is given the operations, and knows the pattern. The graphs are
- * those of NVIDIA's cudnn-frontend (CompositeSDPANode, CompositeSDPABackwardNode) without dropout
+ * those of NVIDIA's cudnn-frontend (CompositeSDPANode, CompositeSDPABackwardNode; windows:
+ * CompositeDiagonalBandMaskNode) without dropout
  * and padding; backward in the form whose dq is summed in one order. Building one needs no device.
  */
 #ifndef RUNTIME_CUDA_DRIVER_ATTENTION_GRAPH_H
@@ -23,8 +24,9 @@ typedef enum AttentionTensor {
     ATTENTION_DV,
     ATTENTION_DELTA,  /* rows' sum of o d_o: f32[batch, heads, seq], scratch that is not cuDNN's */
     ATTENTION_SCALE,  /* numbers, f32 */
-    ATTENTION_MASKED, /* the score of what causality hides */
+    ATTENTION_MASKED, /* the score of what causality or a window hides */
     ATTENTION_ONE,
+    ATTENTION_WINDOW, /* positions that each one attends to: i32 */
     N_ATTENTION_TENSORS
 } AttentionTensor;
 

@@ -47,10 +47,13 @@ typedef struct CopyScalarArgs {
 typedef struct AttentionSizes {
     int32_t batch, seq, kv_heads, group, head;
     int32_t causal;
+    int32_t before, after;              /* positions around its own that a row sees; seq: all */
     int32_t rows;                       /* seq * group */
     int32_t rows_padded;                /* to ATTENTION_ROW_PAD: a head's part of the workspace */
     uint32_t group_factor, group_shift; /* row / group: attention_position */
-    float scale, scale_log2;            /* of scores, for e^x and for 2^x */
+    float scale;                        /* of scores */
+    float cap_factor;                   /* scores are tanh of q k times it; 0: they are q k, */
+    float lse_scale, scale_log2;        /* times this, for e^x and for 2^x */
     int32_t tiles;                      /* of this kernel per key/value head */
     int32_t heads_together;             /* whose tiles run together, so that L2 holds their keys */
 } AttentionSizes;

@@ -76,30 +76,65 @@ static __device__ __forceinline__ int64_t attention_lse_index(const AttentionSiz
            position * s.group;
 }
 
-/* Keys that the rows before `end` see: 0 .. the result - 1. */
-static __device__ __forceinline__ int attention_visible(const AttentionSizes &s, int end) {
-    int last = (end < s.rows ? end : s.rows) - 1;
-    return s.causal ? attention_position(s, last) + 1 : s.seq;
-}
+/* What is seen: row sees key where  position - before <= key <= position + after.  Twice seq times
+ * group is less than 2^32, not than 2^31. */
 
-/* Whether a row sees a key: key <= row / group, without the division. */
+/* Whether a key is later than those that a row sees: key - after > row / group, without the
+ * division. With the first row and the last key of two ranges: is there anything of it to hide?
+ * With the last row and the first key: is all of it hidden? */
+static __device__ __forceinline__ bool attention_too_late(const AttentionSizes &s, int row,
+                                                          int key) {
+    return (key - s.after) * s.group > row;
+}
+/* Whether it is earlier: key + before < row / group. Likewise, with the last row and the first key,
+ * and with the first row and the last key. */
+static __device__ __forceinline__ bool attention_too_early(const AttentionSizes &s, int row,
+                                                           int key) {
+    return (uint32_t)(key + s.before + 1) * (uint32_t)s.group <= (uint32_t)row;
+}
 static __device__ __forceinline__ bool attention_hidden(const AttentionSizes &s, int row, int key) {
-    return key >= s.seq || (s.causal && key * s.group > row);
+    return key >= s.seq || attention_too_late(s, row, key) || attention_too_early(s, row, key);
+}
+/* Whether none of `rows` rows sees any of `keys` keys. */
+static __device__ __forceinline__ bool attention_apart(const AttentionSizes &s, int row, int rows,
+                                                       int key, int keys) {
+    return attention_too_late(s, row + rows - 1, key) ||
+           attention_too_early(s, row, key + keys - 1);
 }
 
 /* The last key that a row sees. */
 static __device__ __forceinline__ int attention_last_key(const AttentionSizes &s, int row) {
-    int position = attention_position(s, row);
-    return s.causal && position < s.seq ? position : s.seq - 1;
+    uint32_t last = (uint32_t)attention_position(s, row) + (uint32_t)s.after;
+    return last < (uint32_t)s.seq ? (int)last : s.seq - 1;
+}
+/* Keys that the rows before `end` see lie before the result. */
+static __device__ __forceinline__ int attention_end_key(const AttentionSizes &s, int end) {
+    return attention_last_key(s, (end < s.rows ? end : s.rows) - 1) + 1;
+}
+/* And those that rows from `row` on see lie from the result on, a multiple of `step`. */
+static __device__ __forceinline__ int attention_begin_key(const AttentionSizes &s, int row,
+                                                          int step) {
+    int first = attention_position(s, row) - s.before;
+    return first > 0 ? first / step * step : 0;
+}
+/* The same of rows that see keys from `key` on, and before `end`. */
+static __device__ __forceinline__ int attention_begin_row(const AttentionSizes &s, int key,
+                                                          int step) {
+    int first = (key - s.after) * s.group;
+    return first > 0 ? first / step * step : 0;
+}
+static __device__ __forceinline__ int attention_end_row(const AttentionSizes &s, int end) {
+    uint32_t rows = (uint32_t)(end + s.before) * (uint32_t)s.group;
+    return rows < (uint32_t)s.rows ? (int)rows : s.rows;
 }
 
-/* Scores [16 MT, 8 N8] of hidden keys become -inf; first_row and first_key are this lane's. To be
- * called in a branch: most tiles hide nothing, and tests of every element would take as long as
- * the products. */
+/* Scores [16 MT, 8 N8] of keys past the last that a row sees become -inf; first_row and first_key
+ * are this lane's. To be called in a branch: most tiles hide nothing, and tests of every element
+ * would take as long as the products. */
 template <int MT, int N8>
-static __device__ __forceinline__ void attention_mask_scores(const AttentionSizes &s, int first_row,
-                                                             int first_key,
-                                                             float (&scores)[MT][N8][4]) {
+static __device__ __forceinline__ void attention_mask_late(const AttentionSizes &s, int first_row,
+                                                           int first_key,
+                                                           float (&scores)[MT][N8][4]) {
 #pragma unroll
     for (int m = 0; m < MT; m++) {
 #pragma unroll
@@ -114,9 +149,65 @@ static __device__ __forceinline__ void attention_mask_scores(const AttentionSize
     }
 }
 
+/* Likewise, of keys before the first that a row sees. */
+template <int MT, int N8>
+static __device__ __forceinline__ void attention_mask_early(const AttentionSizes &s, int first_row,
+                                                            int first_key,
+                                                            float (&scores)[MT][N8][4]) {
+#pragma unroll
+    for (int m = 0; m < MT; m++) {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            int row = first_row + 16 * m + 8 * half;
+            int seen = attention_position(s, row) - s.before - first_key;
+#pragma unroll
+            for (int n = 0; n < N8; n++) {
+                if (8 * n < seen) scores[m][n][2 * half] = bits_to_float(0xff800000u);
+                if (8 * n + 1 < seen) scores[m][n][2 * half + 1] = bits_to_float(0xff800000u);
+            }
+        }
+    }
+}
+
 /* What follows from it is computed where it is used: registers are for accumulators. */
 static __device__ __forceinline__ int thread_anew(void) {
     return renew((int)threadIdx.x);
+}
+
+/* Scores of 16 MT rows and 8 N8 keys from `row` and `key` on, the warp's, masked where they are
+ * hidden. */
+template <int MT, int N8>
+static __device__ __forceinline__ void attention_mask_scores(const AttentionSizes &s, int row,
+                                                             int key, float (&scores)[MT][N8][4]) {
+    int lane = thread_anew() & 31, last = key + 8 * N8 - 1;
+    if (last >= s.seq || attention_too_late(s, row, last))
+        attention_mask_late(s, row + lane / 4, key + lane % 4 * 2, scores);
+    if (attention_too_early(s, row + 16 * MT - 1, key))
+        attention_mask_early(s, row + lane / 4, key + lane % 4 * 2, scores);
+}
+
+/* With a soft cap, products of q and k become their tanh. To 2e-7: what scores are 1 of is a cap. */
+template <int MT, int N8>
+static __device__ __forceinline__ void attention_cap_scores(const AttentionSizes &s,
+                                                            float (&scores)[MT][N8][4]) {
+    if (s.cap_factor == 0) return;
+    const float factor = s.cap_factor * (2 * 1.4426950408889634f);
+#pragma unroll
+    for (int m = 0; m < MT; m++) {
+#pragma unroll
+        for (int n = 0; n < N8; n++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                scores[m][n][i] =
+                    1.0f - __fdividef(2.0f, 1.0f + exp2_fast(scores[m][n][i] * factor));
+        }
+    }
+}
+
+/* What tanh leaves of a gradient: 1 - tanh^2 of the difference of dp and delta, which is taken
+ * later; nothing of hidden scores, which are -inf. */
+static __device__ __forceinline__ float attention_capped(float tanh, float dp, float delta) {
+    return fmaf(dp - delta, fmaxf(fmaf(-tanh, tanh, 1.0f), 0.0f), delta);
 }
 
 /* Tiles */

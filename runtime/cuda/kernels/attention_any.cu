@@ -9,6 +9,9 @@
 
 enum { SIDE = ATTENTION_ANY_TILE, THREADS = 256, COLUMNS = ATTENTION_ANY_HEAD / 16 };
 
+/* Less than any score, and finite: a row that sees nothing of a tile has weights of zero there. */
+static constexpr float LOWEST = -1e38f;
+
 /* Floats from row to row of a tile: 16-byte aligned, and rows begin 4 banks apart. */
 static __device__ __forceinline__ int row_stride(const AttentionSizes &s) {
     return (s.head + 3) / 4 * 4 + 4;
@@ -86,20 +89,26 @@ static __device__ __forceinline__ void store_rows(T *to, const Rows &rows, int f
     }
 }
 
+/* tanh with a soft cap, else the product itself. */
+static __device__ __forceinline__ float cap_score(const AttentionSizes &s, float product) {
+    return s.cap_factor == 0 ? product : tanhf(product * s.cap_factor);
+}
+
 template <typename T>
 static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
     DYNAMIC_SHARED(float, shared); /* q, then k and v in turn, weights [SIDE][SIDE + 1] */
     const AttentionSizes &s = a.sizes;
     const AttentionPlace place = attention_place(s, (int)blockIdx.x, s.causal);
     float *q = shared, *kv = q + SIDE * row_stride(s), *weights = kv + SIDE * row_stride(s);
-    const int first_row = place.tile * SIDE, visible = attention_visible(s, first_row + SIDE);
+    const int first_row = place.tile * SIDE, end_key = attention_end_key(s, first_row + SIDE);
     const int ty = (int)threadIdx.x / 16, tx = (int)threadIdx.x % 16;
     const int64_t at = attention_first_query(s, place), key_at = attention_first_key(s, place);
     float acc[2][COLUMNS] = {}, most[2], sum[2] = {0, 0};
 
-    most[0] = most[1] = bits_to_float(0xff800000u);
+    most[0] = most[1] = LOWEST;
     copy_rows(q, (const T *)a.q + at, QueryRows{s}, first_row, s.rows);
-    for (int first_key = 0; first_key < visible; first_key += SIDE) {
+    for (int first_key = attention_begin_key(s, first_row, SIDE); first_key < end_key;
+         first_key += SIDE) {
         float scores[2][2];
         __syncthreads();
         copy_rows(kv, (const T *)a.k + key_at, KeyRows{s}, first_key, s.seq);
@@ -111,7 +120,8 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
 #pragma unroll
             for (int j = 0; j < 2; j++) {
                 bool hidden = attention_hidden(s, first_row + ty + 16 * i, first_key + tx + 16 * j);
-                scores[i][j] = hidden ? bits_to_float(0xff800000u) : scores[i][j] * s.scale_log2;
+                scores[i][j] =
+                    hidden ? bits_to_float(0xff800000u) : cap_score(s, scores[i][j]) * s.scale_log2;
                 top = fmaxf(top, scores[i][j]);
             }
             for (int bits = 8; bits > 0; bits /= 2)
@@ -188,10 +198,12 @@ static __device__ __forceinline__ void weigh_tile(const AttentionBackwardArgs &a
 #pragma unroll
         for (int j = 0; j < 2; j++) {
             bool hidden = attention_hidden(s, row, first_key + tx + 16 * j);
-            float p = hidden ? 0 : exp2f(fmaf(scores[i][j], s.scale_log2, -lse2));
+            float score = cap_score(s, scores[i][j]);
+            float left = s.cap_factor == 0 ? 1 : fmaf(-score, score, 1.0f);
+            float p = hidden ? 0 : exp2f(fmaf(score, s.scale_log2, -lse2));
             int at = (ty + 16 * i) * (SIDE + 1) + tx + 16 * j;
             t.p[at] = p;
-            t.ds[at] = p * (dp[i][j] - delta);
+            t.ds[at] = p * left * (dp[i][j] - delta);
         }
     }
 }
@@ -209,7 +221,8 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
 
     copy_rows(t.k, (const T *)a.k + key_at, KeyRows{s}, first_key, s.seq);
     copy_rows(t.v, (const T *)a.v + key_at, KeyRows{s}, first_key, s.seq);
-    for (int row = s.causal ? first_key * s.group / SIDE * SIDE : 0; row < s.rows; row += SIDE) {
+    const int end_row = attention_end_row(s, first_key + SIDE);
+    for (int row = attention_begin_row(s, first_key, SIDE); row < end_row; row += SIDE) {
         __syncthreads();
         copy_rows(t.q, (const T *)a.q + at, QueryRows{s}, row, s.rows);
         copy_rows(t.d_o, (const T *)a.d_o + at, QueryRows{s}, row, s.rows);
@@ -242,13 +255,13 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
     const AttentionPlace place = attention_place(s, (int)blockIdx.x, s.causal);
     const GradientTiles t = gradient_tiles(s, shared);
     const int64_t at = attention_first_query(s, place), key_at = attention_first_key(s, place);
-    const int first_row = place.tile * SIDE, visible = attention_visible(s, first_row + SIDE);
+    const int first_row = place.tile * SIDE, end_key = attention_end_key(s, first_row + SIDE);
     float dq[2][COLUMNS] = {};
     const float scale[2] = {s.scale, s.scale};
 
     copy_rows(t.q, (const T *)a.q + at, QueryRows{s}, first_row, s.rows);
     copy_rows(t.d_o, (const T *)a.d_o + at, QueryRows{s}, first_row, s.rows);
-    for (int key = 0; key < visible; key += SIDE) {
+    for (int key = attention_begin_key(s, first_row, SIDE); key < end_key; key += SIDE) {
         __syncthreads();
         copy_rows(t.k, (const T *)a.k + key_at, KeyRows{s}, key, s.seq);
         copy_rows(t.v, (const T *)a.v + key_at, KeyRows{s}, key, s.seq);

@@ -93,6 +93,25 @@ transposed_weights(const AttentionSizes &z, const float *statistics, float (&s)[
     }
 }
 
+/* With a soft cap: dp of a warp's keys and N rows, from scores as they are capped. */
+template <int MT, int N>
+static __device__ __forceinline__ void
+cap_transposed(const AttentionSizes &z, const float *statistics, const float (&s)[MT][N / 8][4],
+               float (&dp)[MT][N / 8][4]) {
+    if (z.cap_factor == 0) return;
+    int t = thread_anew() & 3;
+#pragma unroll
+    for (int n = 0; n < N / 8; n++) {
+        float2 delta = *(const float2 *)(statistics + ROW_TILE + n * 8 + t * 2);
+#pragma unroll
+        for (int m = 0; m < MT; m++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                dp[m][n][i] = attention_capped(s[m][n][i], dp[m][n][i], i % 2 ? delta.y : delta.x);
+        }
+    }
+}
+
 template <typename T, int HEAD>
 static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs &a) {
     constexpr int THREADS = 128, WARP_KEYS = BACKWARD_TILE / 4, MT = WARP_KEYS / 16;
@@ -117,34 +136,36 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
         copy_statistics(to + 2 * ROW_BYTES, a, place, first_row);
         copy_async_commit();
     };
-    int first_row = s.causal ? tile_key * s.group / ROW_TILE * ROW_TILE : 0;
+    int first_row = attention_begin_row(s, tile_key, ROW_TILE);
+    const int end_row = attention_end_row(s, tile_key + BACKWARD_TILE);
     tile_copy_in<RowTile<HEAD>, BACKWARD_TILE, THREADS>(k_tile, kv, attention_first_key(s, place),
                                                         KeyRows{s}, tile_key, s.seq);
     copy_rows(first_row, 0);
     clear_fragments(dk);
     clear_fragments(dv);
-    for (int buffer = 0; first_row < s.rows; first_row += ROW_TILE, buffer ^= 1) {
+    for (int buffer = 0; first_row < end_row; first_row += ROW_TILE, buffer ^= 1) {
         copy_async_wait<0>();
         __syncthreads();
-        if (first_row + ROW_TILE < s.rows) copy_rows(first_row + ROW_TILE, buffer ^ 1);
+        if (first_row + ROW_TILE < end_row) copy_rows(first_row + ROW_TILE, buffer ^ 1);
         const int in_tile = thread_anew() / 32 * WARP_KEYS, key = tile_key + in_tile;
         const SharedAddress q_tile = buffers + buffer * BUFFER_BYTES, do_tile = q_tile + ROW_BYTES;
         const float *statistics =
             (const float *)(shared + 2 * KEY_BYTES + buffer * BUFFER_BYTES + 2 * ROW_BYTES);
 #pragma unroll 1
         for (int part = 0; part < ROW_TILE; part += N) {
-            const int row = first_row + part; /* no row sees this warp's keys: */
-            if (key >= s.seq || (s.causal && key * s.group > row + N - 1)) continue;
-            const bool masked = s.causal && (key + WARP_KEYS - 1) * s.group > row;
+            const int row = first_row + part;
+            if (key >= s.seq || attention_apart(s, row, N, key, WARP_KEYS)) continue;
             float p[MT][N / 8][4], ds[MT][N / 8][4];
             uint32_t packed[N / 16][MT][4];
             clear_fragments(p);
             clear_fragments(ds);
             multiply_rows<T, MT, N>(p, TileLane<HEAD>::by_rows(k_tile, in_tile),
                                     TileLane<HEAD>::by_columns(q_tile, part));
-            if (masked) mask_transposed<MT, N>(s, row, key, p);
+            attention_cap_scores(s, p);
+            mask_transposed<MT, N>(s, row, key, p);
             multiply_rows<T, MT, N>(ds, TileLane<HEAD>::by_rows(v_tile, in_tile),
                                     TileLane<HEAD>::by_columns(do_tile, part));
+            cap_transposed<MT, N>(s, statistics + part, p, ds);
             transposed_weights<MT, N>(s, statistics + part, p, ds);
             pack_fragments<T>(packed, p);
             multiply_fragments<T, MT, N>(dv, packed, TileLane<HEAD>::by_rows(do_tile, part));
@@ -198,27 +219,27 @@ static __device__ __forceinline__ void keys_gradient_by_two(const AttentionBackw
         copy_statistics(to + 2 * ROW_BYTES, a, place, first_row);
         copy_async_commit();
     };
-    int first_row = s.causal ? tile_key * s.group / ROW_TILE * ROW_TILE : 0;
+    int first_row = attention_begin_row(s, tile_key, ROW_TILE);
+    const int end_row = attention_end_row(s, tile_key + BACKWARD_TILE);
     tile_copy_in<RowTile<HEAD>, BACKWARD_TILE, THREADS>(k_tile, kv, attention_first_key(s, place),
                                                         KeyRows{s}, tile_key, s.seq);
     copy_rows(first_row, 0);
     clear_fragments(dk);
     clear_fragments(dv);
-    for (int buffer = 0; first_row < s.rows; first_row += ROW_TILE, buffer ^= 1) {
+    for (int buffer = 0; first_row < end_row; first_row += ROW_TILE, buffer ^= 1) {
         copy_async_wait<0>();
         __syncthreads();
-        if (first_row + ROW_TILE < s.rows) copy_rows(first_row + ROW_TILE, buffer ^ 1);
+        if (first_row + ROW_TILE < end_row) copy_rows(first_row + ROW_TILE, buffer ^ 1);
         const int thread = thread_anew(), warp = thread / 32, lane = thread % 32, half = warp % 2;
         const int in_tile = warp / 2 * KEYS, key = tile_key + in_tile, row = first_row + half * N;
         const SharedAddress q_tile = buffers + buffer * BUFFER_BYTES, do_tile = q_tile + ROW_BYTES;
         uint4 *exchange = (uint4 *)(shared + 2 * KEY_BYTES + 2 * BUFFER_BYTES);
         Fragments p, ds;
-        if (key >= s.seq || (s.causal && key * s.group > row + N - 1)) {
+        if (key >= s.seq || attention_apart(s, row, N, key, KEYS)) {
 #pragma unroll
             for (int i = 0; i < N / 16 * 2 * 4; i++)
                 p[i / 8][i / 4 % 2][i % 4] = ds[i / 8][i / 4 % 2][i % 4] = 0;
         } else {
-            const bool masked = s.causal && (key + KEYS - 1) * s.group > row;
             const float *statistics =
                 (const float *)(shared + 2 * KEY_BYTES + buffer * BUFFER_BYTES + 2 * ROW_BYTES);
             float scores[2][N / 8][4], dp[2][N / 8][4];
@@ -226,9 +247,11 @@ static __device__ __forceinline__ void keys_gradient_by_two(const AttentionBackw
             clear_fragments(dp);
             multiply_rows<T, 2, N>(scores, TileLane<HEAD>::by_rows(k_tile, in_tile),
                                    TileLane<HEAD>::by_columns(q_tile, half * N));
-            if (masked) mask_transposed<2, N>(s, row, key, scores);
+            attention_cap_scores(s, scores);
+            mask_transposed<2, N>(s, row, key, scores);
             multiply_rows<T, 2, N>(dp, TileLane<HEAD>::by_rows(v_tile, in_tile),
                                    TileLane<HEAD>::by_columns(do_tile, half * N));
+            cap_transposed<2, N>(s, statistics + half * N, scores, dp);
             transposed_weights<2, N>(s, statistics + half * N, scores, dp);
             pack_fragments<T>(p, scores);
             pack_fragments<T>(ds, dp);
@@ -241,7 +264,7 @@ static __device__ __forceinline__ void keys_gradient_by_two(const AttentionBackw
             to[4 * 32] = make_uint4(x[0], x[1], x[2], x[3]);
         }
         __syncthreads();
-        if (key >= s.seq || (s.causal && key * s.group > first_row + ROW_TILE - 1)) continue;
+        if (key >= s.seq || attention_apart(s, first_row, ROW_TILE, key, KEYS)) continue;
 #pragma unroll
         for (int turn = 0; turn < 2; turn++) { /* own rows, then the other warp's */
             const int from = (turn ? half ^ 1 : half) * N;
@@ -292,6 +315,23 @@ weights_gradient(const AttentionSizes &z, const float (&lse2)[2][2], const float
     }
 }
 
+/* With a soft cap: their dp, from scores as they are capped. */
+template <int KEYS>
+static __device__ __forceinline__ void
+cap_gradient(const AttentionSizes &z, const float (&delta)[2][2], const float (&s)[2][KEYS / 8][4],
+             float (&dp)[2][KEYS / 8][4]) {
+    if (z.cap_factor == 0) return;
+#pragma unroll
+    for (int m = 0; m < 2; m++) {
+#pragma unroll
+        for (int n = 0; n < KEYS / 8; n++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                dp[m][n][i] = attention_capped(s[m][n][i], dp[m][n][i], delta[m][i / 2]);
+        }
+    }
+}
+
 template <typename T, int HEAD, int KEYS>
 static __device__ __forceinline__ void queries_gradient(const AttentionBackwardArgs &a) {
     constexpr int THREADS = 128, ROW_BYTES = BACKWARD_TILE * HEAD * 2, KEY_BYTES = KEYS * HEAD * 2;
@@ -301,14 +341,16 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
     const SharedAddress q_tile = shared_address(shared), do_tile = q_tile + ROW_BYTES;
     const SharedAddress k_tile = do_tile + ROW_BYTES;
     const int tile_row = place.tile * BACKWARD_TILE;
-    const int visible = attention_visible(s, tile_row + BACKWARD_TILE);
+    const int end_key = attention_end_key(s, tile_row + BACKWARD_TILE);
+    int first_key = attention_begin_key(s, tile_row, KEYS);
     const int64_t base = attention_first_key(s, place);
     const void *const kv[2] = {a.k, a.v}, *const rows[2] = {a.q, a.d_o};
     float acc[2][HEAD / 8][4], lse2[2][2], delta[2][2];
 
     tile_copy_in<RowTile<HEAD>, BACKWARD_TILE, THREADS>(
         q_tile, rows, attention_first_query(s, place), QueryRows{s}, tile_row, s.rows);
-    tile_copy_in<RowTile<HEAD>, KEYS, THREADS>(k_tile, kv, base, KeyRows{s}, 0, s.seq);
+    tile_copy_in<RowTile<HEAD>, KEYS, THREADS>(k_tile + (first_key / KEYS & 1) * 2 * KEY_BYTES, kv,
+                                               base, KeyRows{s}, first_key, s.seq);
     copy_async_commit();
     clear_fragments(acc);
 #pragma unroll
@@ -319,17 +361,18 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
         lse2[i / 2][i % 2] = a.lse2[slot];
         delta[i / 2][i % 2] = a.delta[slot];
     }
-    for (int first_key = 0, buffer = 0; first_key < visible; first_key += KEYS, buffer ^= 1) {
+    for (; first_key < end_key; first_key += KEYS) {
+        const int buffer = first_key / KEYS & 1;
         copy_async_wait<0>();
         __syncthreads();
-        if (first_key + KEYS < visible) {
+        if (first_key + KEYS < end_key) {
             tile_copy_in<RowTile<HEAD>, KEYS, THREADS>(k_tile + (buffer ^ 1) * 2 * KEY_BYTES, kv,
                                                        base, KeyRows{s}, first_key + KEYS, s.seq);
             copy_async_commit();
         }
         const int thread = thread_anew(), in_tile = thread / 32 * WARP_QUERIES;
         const int row = tile_row + in_tile;
-        if (row >= s.rows || (s.causal && first_key * s.group >= row + WARP_QUERIES)) continue;
+        if (row >= s.rows || attention_apart(s, row, WARP_QUERIES, first_key, KEYS)) continue;
         const SharedAddress keys = k_tile + buffer * 2 * KEY_BYTES;
         float ds[2][KEYS / 8][4], dp[2][KEYS / 8][4];
         uint32_t packed[KEYS / 16][2][4];
@@ -337,10 +380,11 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
         clear_fragments(dp);
         multiply_rows<T, 2, KEYS>(ds, TileLane<HEAD>::by_rows(q_tile, in_tile),
                                   TileLane<HEAD>::by_columns(keys, 0));
-        if (attention_hidden(s, row, first_key + KEYS - 1))
-            attention_mask_scores(s, row + thread % 32 / 4, first_key + thread % 4 * 2, ds);
+        attention_cap_scores(s, ds);
+        attention_mask_scores(s, row, first_key, ds);
         multiply_rows<T, 2, KEYS>(dp, TileLane<HEAD>::by_rows(do_tile, in_tile),
                                   TileLane<HEAD>::by_columns(keys + KEY_BYTES, 0));
+        cap_gradient<KEYS>(s, delta, ds, dp);
         weights_gradient<KEYS>(s, lse2, delta, ds, dp);
         pack_fragments<T>(packed, ds);
         multiply_fragments<T, 2, KEYS>(acc, packed, TileLane<HEAD>::by_rows(keys, 0));

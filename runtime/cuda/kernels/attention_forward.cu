@@ -5,11 +5,12 @@
  *
  * A block of four warps owns 128 query rows of one (batch, kv_head), each warp 32; it passes over
  * tiles of KEYS keys and values, double-buffered by cp.async. A warp's 32 rows share each fragment
- * of keys: with 16 the shared memory would be slower than the tensor cores. Keys come in ascending
- * order, so that every row sees one in the first tile.
+ * of keys: with 16 the shared memory would be slower than the tensor cores. Tiles of which none of
+ * the block's rows sees anything are not there; a warp skips those of which its own see nothing.
  *
  * 4 rows seq head FLOPs per (batch, kv_head) in full, half of that with a causal mask (rows = seq
- * group): for Llama 8B at seq 8192 (32 query heads of 128), 0.55 TFLOP a layer and sequence.
+ * group), window / seq of it with a short window: for Llama 8B at seq 8192 (32 query heads of 128),
+ * 0.55 TFLOP a layer and sequence.
  */
 #include "runtime/cuda/kernels/attention.cuh"
 #include "runtime/cuda/kernels/attention_softmax.cuh"
@@ -40,23 +41,25 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
     const AttentionPlace place = attention_place(s, (int)blockIdx.x, s.causal);
     const SharedAddress q_tile = shared_address(shared), k_tile = q_tile + Q_BYTES;
     const int tile_row = place.tile * FORWARD_ROWS;
-    const int visible = attention_visible(s, tile_row + FORWARD_ROWS);
+    const int end_key = attention_end_key(s, tile_row + FORWARD_ROWS);
+    int first_key = attention_begin_key(s, tile_row, KEYS);
     const int64_t base = attention_first_key(s, place);
     const void *const q[1] = {a.q}, *const kv[2] = {a.k, a.v};
 
     tile_copy_in<RowTile<HEAD>, FORWARD_ROWS, FORWARD_THREADS>(
         q_tile, q, attention_first_query(s, place), QueryRows{s}, tile_row, s.rows);
-    tile_copy_in<RowTile<HEAD>, KEYS, FORWARD_THREADS>(k_tile, kv, base, KeyRows{s}, 0, s.seq);
+    tile_copy_in<RowTile<HEAD>, KEYS, FORWARD_THREADS>(k_tile, kv, base, KeyRows{s}, first_key,
+                                                       s.seq);
     copy_async_commit();
 
     RunningSoftmax run[2];
     float acc[2][HEAD / 8][4];
     clear_fragments(acc);
     for (int m = 0; m < 2; m++) run[m].begin();
-    for (int first_key = 0, buffer = 0; first_key < visible; first_key += KEYS, buffer ^= 1) {
+    for (int buffer = 0; first_key < end_key; first_key += KEYS, buffer ^= 1) {
         copy_async_wait<0>();
         __syncthreads();
-        if (first_key + KEYS < visible) {
+        if (first_key + KEYS < end_key) {
             tile_copy_in<RowTile<HEAD>, KEYS, FORWARD_THREADS>(
                 k_tile + (buffer ^ 1) * 2 * KEY_BYTES, kv, base, KeyRows{s}, first_key + KEYS,
                 s.seq);
@@ -64,7 +67,7 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
         }
         const int thread = thread_anew(), in_tile = thread / 32 * WARP_ROWS;
         const int row = tile_row + in_tile; /* this warp's first */
-        if (row >= s.rows || (s.causal && first_key * s.group >= row + WARP_ROWS))
+        if (row >= s.rows || attention_apart(s, row, WARP_ROWS, first_key, KEYS))
             continue; /* nothing here that this warp's rows see */
 
         const SharedAddress keys = k_tile + buffer * 2 * KEY_BYTES;
@@ -73,8 +76,8 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
         clear_fragments(scores);
         multiply_rows<T, 2, KEYS>(scores, TileLane<HEAD>::by_rows(q_tile, in_tile),
                                   TileLane<HEAD>::by_columns(keys, 0));
-        if (attention_hidden(s, row, first_key + KEYS - 1))
-            attention_mask_scores(s, row + thread % 32 / 4, first_key + thread % 4 * 2, scores);
+        attention_cap_scores(s, scores);
+        attention_mask_scores(s, row, first_key, scores);
 #pragma unroll
         for (int m = 0; m < 2; m++) {
             float factor[2];

@@ -17,10 +17,10 @@ static __device__ __forceinline__ void copy_statistics(SharedAddress to,
                   from + (int64_t)place.pair * a.sizes.rows_padded + first_row + i, 16);
 }
 
-/* Scores [16 MT, N] of a warp's keys become -inf where rows do not see them. */
-template <int MT, int N>
-static __device__ __forceinline__ void mask_transposed(const AttentionSizes &z, int first_row,
-                                                       int first_key, float (&s)[MT][N / 8][4]) {
+/* Scores [16 MT, N] of a warp's keys become -inf where hidden(row, key) says so. */
+template <int MT, int N, class Hidden>
+static __device__ __forceinline__ void mask_where(int first_row, int first_key,
+                                                  float (&s)[MT][N / 8][4], const Hidden &hidden) {
     int lane = thread_anew() & 31, row = first_row + (lane & 3) * 2, key = first_key + (lane >> 2);
 #pragma unroll
     for (int m = 0; m < MT; m++) {
@@ -28,11 +28,21 @@ static __device__ __forceinline__ void mask_transposed(const AttentionSizes &z, 
         for (int n = 0; n < N / 8; n++) {
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                if ((key + m * 16 + i / 2 * 8) * z.group > row + n * 8 + i % 2)
+                if (hidden(row + n * 8 + i % 2, key + m * 16 + i / 2 * 8))
                     s[m][n][i] = bits_to_float(0xff800000u);
             }
         }
     }
+}
+
+/* And that is where rows do not see them. */
+template <int MT, int N>
+static __device__ __forceinline__ void mask_transposed(const AttentionSizes &z, int row, int key,
+                                                       float (&s)[MT][N / 8][4]) {
+    if (attention_too_late(z, row, key + 16 * MT - 1))
+        mask_where<MT, N>(row, key, s, [&](int r, int k) { return attention_too_late(z, r, k); });
+    if (attention_too_early(z, row + N - 1, key))
+        mask_where<MT, N>(row, key, s, [&](int r, int k) { return attention_too_early(z, r, k); });
 }
 
 #endif

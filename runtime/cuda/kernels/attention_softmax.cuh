@@ -9,10 +9,12 @@
  * exact all the same. Sums are of this lane's columns until the end. */
 struct RunningSoftmax {
     static constexpr float RESCALE_AT = 8.0f;
+    /* Less than any score, and finite: a row that sees nothing of a tile has weights of zero. */
+    static constexpr float LOWEST = -1e38f;
     float most[2], sum[2];
 
     __device__ __forceinline__ void begin(void) {
-        most[0] = most[1] = bits_to_float(0xff800000u);
+        most[0] = most[1] = LOWEST;
         sum[0] = sum[1] = 0;
     }
 
@@ -71,7 +73,7 @@ struct RunningSoftmax {
             factor[half] = 1.0f / all;
             if (lane % 4 == 0 && row < a.sizes.rows) {
                 a.lse[attention_lse_index(a.sizes, place, row)] =
-                    fmaf(most[half], a.sizes.scale, logf(all));
+                    fmaf(most[half], a.sizes.lse_scale, logf(all));
             }
         }
     }

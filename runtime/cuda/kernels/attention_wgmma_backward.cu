@@ -55,7 +55,8 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
         copy_statistics(k_tile + STATISTICS + buffer * 2 * ROW_TILE * 4, a, place, first_row);
         copy_async_commit();
     };
-    int first_row = s.causal ? tile_key * s.group / ROW_TILE * ROW_TILE : 0;
+    int first_row = attention_begin_row(s, tile_key, ROW_TILE);
+    const int end_row = attention_end_row(s, tile_key + ATTENTION_TILE);
     tile_copy_in<Own, ATTENTION_TILE, ATTENTION_WGMMA_THREADS>(
         k_tile, kv, attention_first_key(s, place), KeyRows{s}, tile_key, s.seq);
     copy_rows(first_row, 0);
@@ -64,7 +65,7 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
     clear_fragments(dk);
     clear_fragments(dv);
 #pragma unroll 1
-    for (int buffer = 0; first_row < s.rows; first_row += ROW_TILE, buffer ^= 1) {
+    for (int buffer = 0; first_row < end_row; first_row += ROW_TILE, buffer ^= 1) {
         wait_for_tiles();
         const SharedAddress q_tile = buffers + buffer * 2 * Rows::BYTES;
         const SharedAddress do_tile = q_tile + Rows::BYTES;
@@ -75,11 +76,10 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
 
         issue_scores<T, Own, Rows>(p[0], k_tile, group_row, q_tile);
         issue_scores<T, Own, Rows>(ds[0], v_tile, group_row, do_tile);
-        if (first_row + ROW_TILE < s.rows) copy_rows(first_row + ROW_TILE, buffer ^ 1);
+        if (first_row + ROW_TILE < end_row) copy_rows(first_row + ROW_TILE, buffer ^ 1);
         wgmma_wait<1>();
         wgmma_pin(p[0]);
-        if (s.causal && (key + 15) * s.group > first_row)
-            mask_transposed<1, ROW_TILE>(s, first_row, key, p);
+        mask_transposed<1, ROW_TILE>(s, first_row, key, p);
         weigh(s, lse2, p[0]);
         pack_fragments<T>(weights, p);
         issue_weighted<T, Rows>(dv[0], weights, do_tile);
@@ -118,7 +118,8 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
     const SharedAddress q_tile = shared_address(shared), do_tile = q_tile + Own::BYTES;
     const SharedAddress buffers = do_tile + Own::BYTES;
     const int tile_row = place.tile * ATTENTION_TILE;
-    const int visible = attention_visible(s, tile_row + ATTENTION_TILE);
+    const int end_key = attention_end_key(s, tile_row + ATTENTION_TILE);
+    int first_key = attention_begin_key(s, tile_row, KEYS);
     const int64_t base = attention_first_key(s, place);
     const void *const kv[2] = {a.k, a.v}, *const rows[2] = {a.q, a.d_o};
     const int group_row = first_group_row();
@@ -130,7 +131,7 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
     };
     tile_copy_in<Own, ATTENTION_TILE, ATTENTION_WGMMA_THREADS>(
         q_tile, rows, attention_first_query(s, place), QueryRows{s}, tile_row, s.rows);
-    copy_keys(0, 0);
+    copy_keys(first_key, 0);
 
     float acc[1][HEAD / 8][4], lse2[2], delta[2];
     clear_fragments(acc);
@@ -142,7 +143,7 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
         delta[half] = a.delta[slot];
     }
 #pragma unroll 1
-    for (int first_key = 0, buffer = 0; first_key < visible; first_key += KEYS, buffer ^= 1) {
+    for (int buffer = 0; first_key < end_key; first_key += KEYS, buffer ^= 1) {
         wait_for_tiles();
         const SharedAddress k_tile = buffers + buffer * 2 * Keys::BYTES;
         const int thread = thread_anew(), row = tile_row + thread / 32 * 16;
@@ -151,12 +152,11 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
 
         issue_scores<T, Own, Keys>(ds[0], q_tile, group_row, k_tile);
         issue_scores<T, Own, Keys>(dp[0], do_tile, group_row, k_tile + Keys::BYTES);
-        if (first_key + KEYS < visible) copy_keys(first_key + KEYS, buffer ^ 1);
+        if (first_key + KEYS < end_key) copy_keys(first_key + KEYS, buffer ^ 1);
         wgmma_wait<1>();
         wgmma_pin(ds[0]);
         if (wgmma_meanwhile(s.seq)) {
-            if (attention_hidden(s, row, first_key + KEYS - 1))
-                attention_mask_scores(s, row + thread % 32 / 4, first_key + thread % 4 * 2, ds);
+            attention_mask_scores(s, row, first_key, ds);
 #pragma unroll
             for (int n = 0; n < KEYS / 8; n++) {
 #pragma unroll

@@ -13,9 +13,7 @@
 template <int KEYS>
 static __device__ __forceinline__ void mask(const AttentionSizes &s, int tile_row, int first_key,
                                             float (&scores)[1][KEYS / 8][4]) {
-    int thread = thread_anew(), row = tile_row + thread / 32 * 16;
-    if (attention_hidden(s, row, first_key + KEYS - 1))
-        attention_mask_scores(s, row + thread % 32 / 4, first_key + thread % 4 * 2, scores);
+    attention_mask_scores(s, tile_row + thread_anew() / 32 * 16, first_key, scores);
 }
 
 template <typename T, int HEAD, int KEYS>
@@ -28,7 +26,8 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
     const SharedAddress q_tile = shared_address(shared), k_tiles = q_tile + Queries::BYTES;
     const SharedAddress v_tiles = k_tiles + 2 * Keys::BYTES;
     const int tile_row = place.tile * ATTENTION_TILE;
-    const int visible = attention_visible(s, tile_row + ATTENTION_TILE);
+    const int begin_key = attention_begin_key(s, tile_row, KEYS);
+    const int end_key = attention_end_key(s, tile_row + ATTENTION_TILE);
     const int64_t base = attention_first_key(s, place);
     const void *const q[1] = {a.q}, *const k[1] = {a.k}, *const v[1] = {a.v};
     const int group_row = first_group_row();
@@ -42,12 +41,12 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
     auto copy_next = [&](int first_key) {
         tile_copy_in<Keys, KEYS, ATTENTION_WGMMA_THREADS>(
             v_tiles + first_key / KEYS % 2 * Keys::BYTES, v, base, KeyRows{s}, first_key, s.seq);
-        if (first_key + KEYS < visible) copy_keys(first_key + KEYS);
+        if (first_key + KEYS < end_key) copy_keys(first_key + KEYS);
         copy_async_commit();
     };
     tile_copy_in<Queries, ATTENTION_TILE, ATTENTION_WGMMA_THREADS>(
         q_tile, q, attention_first_query(s, place), QueryRows{s}, tile_row, s.rows);
-    copy_keys(0);
+    copy_keys(begin_key);
     copy_async_commit();
 
     RunningSoftmax run;
@@ -56,16 +55,17 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
     clear_fragments(acc);
     run.begin();
     wait_for_tiles();
-    issue_scores<T, Queries, Keys>(scores[0], q_tile, group_row, k_tiles);
-    copy_next(0);
+    issue_scores<T, Queries, Keys>(scores[0], q_tile, group_row,
+                                   k_tiles + begin_key / KEYS % 2 * Keys::BYTES);
+    copy_next(begin_key);
     wgmma_wait<0>();
     wgmma_pin(scores[0]);
-    mask<KEYS>(s, tile_row, 0, scores);
+    mask<KEYS>(s, tile_row, begin_key, scores);
     run.raise(s.scale_log2, scores[0], factor);
     run.weigh(s.scale_log2, scores[0]);
     pack_fragments<T>(weights, scores);
 #pragma unroll 1
-    for (int first_key = KEYS; first_key < visible; first_key += KEYS) {
+    for (int first_key = begin_key + KEYS; first_key < end_key; first_key += KEYS) {
         const int now = first_key / KEYS % 2 * Keys::BYTES, before = Keys::BYTES - now;
         wait_for_tiles();
         issue_scores<T, Queries, Keys>(scores[0], q_tile, group_row, k_tiles + now);
@@ -85,7 +85,7 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
         if (grown) rescale(acc[0], factor);
         pack_fragments<T>(weights, scores);
     }
-    const int last = (visible - 1) / KEYS % 2 * Keys::BYTES;
+    const int last = (end_key - 1) / KEYS % 2 * Keys::BYTES;
     wait_for_tiles();
     issue_weighted<T, Keys>(acc[0], weights, v_tiles + last);
     wgmma_wait<0>();
