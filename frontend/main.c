@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #define VERSION "0.1.0"
@@ -250,6 +251,7 @@ static int run_command(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
+    prctl(PR_SET_NAME, "perilune"); /* "exe" after limit_spinning */
     set_signals();
     int status = run_command(argc, argv);
     bool printed = fflush(stdout) == 0 && !ferror(stdout);

@@ -246,14 +246,14 @@ function nn.clamp(x, lo, hi) end
 function nn.residual(x, branch, p) end
 
 ---Mean loss over all positions; also makes an output of the logits, "logits" unless `output` is
----another name or false. Labels below 0 have no loss; `weight` multiplies that of each position.
----With `ignore`, a label, positions that have it are left out, and the mean is over the others of
----the whole global batch.
+---another name or false. Labels below 0 have no loss; `weight` multiplies that of each position;
+---`z` times the square of log-sum-exp is added to it (PaLM's z-loss). With `ignore`, a label,
+---positions that have it are left out; the mean is over the others of the whole global batch.
 ---@param m perilune.Model
 ---@param logits perilune.Value
 ---@param labels perilune.Value
 ---@param vocab? string
----@param options? { output?: string|false, weight?: perilune.Value, ignore?: integer }
+---@param options? { output?: string|false, weight?: perilune.Value, ignore?: integer, z?: number }
 ---@return perilune.Value
 function nn.cross_entropy(m, logits, labels, vocab, options) end
 

@@ -35,6 +35,12 @@ static bool check_norm(Graph *graph, Node *node, int first, int count, Diag *dia
         diag_note(diag, node->inputs[i].node->loc, "made here");
         return false;
     }
+    double eps = node_float(node, ATTR_eps, 0);
+    if (!(eps >= 0)) {
+        diag_error(diag, node->loc, "%s: 'eps' must be at least 0, not %g", OPS[node->op].name,
+                   eps);
+        return false;
+    }
     return true;
 }
 

@@ -42,11 +42,12 @@ bool infer_cross_entropy(Graph *graph, Node *node, Diag *diag) {
     return true;
 }
 
-/* logits, labels, lse, dloss -> dlogits = (exp(logits - lse) - onehot(labels)) dloss */
+/* logits, labels, lse, dloss(, dlse) -> dlogits = exp(logits - lse) (dloss + dlse) - onehot(labels)
+ * dloss */
 bool infer_cross_entropy_grad(Graph *graph, Node *node, Diag *diag) {
     if (!check_rows(graph, node, 1, diag)) return false;
     Type rows = rows_of(value_type(node->inputs[0]));
-    for (int i = 2; i < 4; i++) {
+    for (int i = 2; i < node->n_inputs; i++) {
         if (type_equal(value_type(node->inputs[i]), &rows)) continue;
         diag_error(diag, node->loc, "cross_entropy_grad: operand %d must be one f32 number per row",
                    i + 1);
@@ -68,20 +69,24 @@ static Value masked(GradContext *ctx, const Node *node, Value dloss) {
     return GRAD_NODE(ctx, OP_MUL, dloss, GRAD_NODE(ctx, OP_LESS, bound, node->inputs[1]));
 }
 
+/* softmax(x) dlse, of x's dtype. */
+static Value logsumexp_grad(GradContext *ctx, Value x, Value lse, Value dlse) {
+    Value centred = GRAD_NODE(ctx, OP_SUB, grad_to_dtype(ctx, x, DTYPE_F32), lse);
+    Value softmax = GRAD_NODE(ctx, OP_EXP, centred);
+    return grad_reduce_to(ctx, GRAD_NODE(ctx, OP_MUL, softmax, dlse), value_type(x));
+}
+
+/* Both results have one: simplify has the second stand for other log-sum-exps of the logits. */
 void grad_cross_entropy(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
-    Value lse = node_value((Node *)node, 1);
-    if (!douts[0].node) return;
-    if (douts[1].node) {
-        diag_error(ctx->diag, node->loc,
-                   "cross_entropy: its second result has no gradient; use "
-                   "logsumexp");
-        ctx->failed = true;
+    Value logits = node->inputs[0], lse = node_value((Node *)node, 1);
+    if (!douts[0].node) {
+        dins[0] = logsumexp_grad(ctx, logits, lse, douts[1]);
         return;
     }
     dins[0] =
         grad_build(ctx, OP_CROSS_ENTROPY_GRAD,
-                   (Value[]){node->inputs[0], node->inputs[1], lse, masked(ctx, node, douts[0])}, 4,
-                   node->attrs, node->n_attrs);
+                   (Value[]){logits, node->inputs[1], lse, masked(ctx, node, douts[0]), douts[1]},
+                   douts[1].node ? 5 : 4, node->attrs, node->n_attrs);
 }
 
 bool infer_logsumexp(Graph *graph, Node *node, Diag *diag) {
@@ -91,11 +96,7 @@ bool infer_logsumexp(Graph *graph, Node *node, Diag *diag) {
 }
 
 void grad_logsumexp(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
-    Value x = grad_to_dtype(ctx, node->inputs[0], DTYPE_F32);
-    Value centred = GRAD_NODE(ctx, OP_SUB, x, node_value((Node *)node, 0));
-    Value softmax = GRAD_NODE(ctx, OP_EXP, centred);
-    dins[0] =
-        grad_reduce_to(ctx, GRAD_NODE(ctx, OP_MUL, softmax, douts[0]), value_type(node->inputs[0]));
+    dins[0] = logsumexp_grad(ctx, node->inputs[0], node_value((Node *)node, 0), douts[0]);
 }
 
 bool infer_pick(Graph *graph, Node *node, Diag *diag) {

@@ -92,6 +92,7 @@ typedef struct ClusterSoftware {
     bool keeps_masks;      /* of dropout, 1 byte an element; Perilune computes them again */
     double gradient_bytes; /* per element of what the data axis reduces */
     bool even_split;       /* as many blocks in every chunk; else balanced by time */
+    bool counts_ends;      /* then also embedding and head as a block each, if that is even */
 } ClusterSoftware;
 
 typedef struct Cluster {

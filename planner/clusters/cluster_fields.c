@@ -146,5 +146,7 @@ const ClusterField CLUSTER_FIELDS[] = {
         "an element of what the data axis reduces"),
     FLAG("software.even_split", software.even_split, OPTIONAL,
          "as many blocks in every chunk; else balanced by time"),
+    FLAG("software.counts_ends", software.counts_ends, OPTIONAL,
+         "or so with embedding and head counted"),
     {0},
 };

@@ -60,7 +60,8 @@ local vtrain_traced = software(like(megatron_deepspeed_2022, {
 }))
 
 -- Megatron-Core of 2024 with Transformer Engine: blockwise attention, reductions beside backward
--- passes, gradients in f32.
+-- passes, gradients in f32. Embedding and head can count as layers where these are split
+-- (account_for_embedding_in_pipeline_split, account_for_loss_in_pipeline_split).
 local megatron_core_2024 = software {
   attention = "blockwise",
   forward_op_us = 5, backward_op_us = 5, collective_op_us = 10,
@@ -69,7 +70,7 @@ local megatron_core_2024 = software {
   overlaps_tensor = true, tensor_forward_hidden = 0.8, tensor_backward_hidden = 0.8,
   scatters_borders = true, keeps_masks = true, joins_products = true, recomputes_all = true,
   loss_forward_bytes = 38, loss_backward_bytes = 14,
-  gradient_bytes = 4, even_split = true,
+  gradient_bytes = 4, even_split = true, counts_ends = true,
 }
 
 return {

@@ -1,4 +1,5 @@
-/* Contiguous runs of blocks become chunks, so that the slowest stage takes as little as can be.
+/* Contiguous runs of blocks become chunks, so that the slowest stage takes as little as can be. The
+ * first and the last chunk of a pipeline may go without blocks, as they have the model's ends.
  *
  * Blocks of one kind: only how many blocks a stage has matters, so they are dealt out one by one to
  * the stage that is then least busy, which is optimal for equal pieces (Graham 1969).
@@ -9,37 +10,80 @@
 #include "planner/cost/step_cost.h"
 
 #include <math.h>
+#include <string.h>
 
 static double segment_us(const SegmentCost *segment) {
     return segment->forward.us + segment->backward.us;
 }
 
-static bool split_evenly(int n_blocks, int n_total, int *out_split) {
-    if (n_blocks % n_total) return false;
-    for (int g = 0; g < n_total; g++) out_split[g] = n_blocks / n_total;
+/* Counted as a block each, the ends of the model leave their chunks one less. */
+static int count_ends(const ClusterSoftware *software, int n_blocks, int n_total) {
+    bool needed = n_blocks % n_total != 0, even = (n_blocks + MOST_BARE_CHUNKS) % n_total == 0;
+    return software->counts_ends && needed && even ? MOST_BARE_CHUNKS : 0;
+}
+
+bool blocks_split_evenly(const ClusterSoftware *software, int n_blocks, int n_total) {
+    return (n_blocks + count_ends(software, n_blocks, n_total)) % n_total == 0;
+}
+
+static bool split_evenly(const ModelCosts *costs, int n_total, int *out_split) {
+    const ClusterSoftware *software = &costs->cluster->software;
+    if (!blocks_split_evenly(software, costs->n_blocks, n_total)) return false;
+    int n_ends = count_ends(software, costs->n_blocks, n_total);
+    for (int g = 0; g < n_total; g++) out_split[g] = (costs->n_blocks + n_ends) / n_total;
+    if (n_ends) out_split[0]--, out_split[n_total - 1]--;
     return true;
 }
 
-/* What is left over goes to the first chunks, of every stage alike: stages whose heavy chunks are
- * others hold each other up. */
-static void spread_over_chunks(int stage, int p, int n_chunks, int n, int *out_split) {
-    for (int c = 0; c < n_chunks; c++) {
-        out_split[c * p + stage] = n / n_chunks + (c < n % n_chunks);
+/* Blocks of one kind: microseconds of one, and of the model's ends. */
+typedef struct Pieces {
+    int p, n_chunks;
+    double block, before, after;
+} Pieces;
+
+static double end_us(const Pieces *of, int stage, int chunk) {
+    return (stage == 0 && chunk == 0 ? of->before : 0) +
+           (stage == of->p - 1 && chunk == of->n_chunks - 1 ? of->after : 0);
+}
+
+/* The stage's `n` blocks over its chunks, as many in each; one too few is lacking where an end of
+ * the model is. What is left over goes where it does not slow the pace of that chunk in the stages
+ * behind, which may have a heavy head to wait for; else to the first chunks, of every stage alike:
+ * stages whose heavy chunks are others hold each other up. */
+static void spread_over_chunks(const Pieces *of, int stage, int n, double *pace, int *out_split) {
+    int v = of->n_chunks, each = n / v, left = n % v, bare = stage == 0 ? 0 : v - 1;
+    double load[MAX_CHUNKS];
+    if (n < v) each = 1, left = 0;
+    for (int c = 0; c < v; c++) {
+        int blocks = n < v && c == bare ? 0 : each;
+        out_split[c * of->p + stage] = blocks;
+        load[c] = blocks * of->block + end_us(of, stage, c);
+    }
+    for (; left > 0; left--) {
+        int best = -1;
+        bool fits = false;
+        for (int c = 0; c < v && !fits; c++) {
+            if (out_split[c * of->p + stage] > each) continue;
+            fits = load[c] + of->block <= pace[c] * (1 + 1e-9);
+            if (fits || best < 0) best = c;
+        }
+        out_split[best * of->p + stage]++;
+        load[best] += of->block;
+    }
+    for (int c = 0; c < v; c++) {
+        if (load[c] > pace[c]) pace[c] = load[c];
     }
 }
 
-static void deal_out(int n_blocks, double block, double before, double after, int p, int n_chunks,
-                     int *out_split) {
-    int counts[MAX_STAGES];
+static void deal_out(int n_blocks, const Pieces *of, int *out_split) {
+    int counts[MAX_STAGES], p = of->p, v = of->n_chunks, left = n_blocks;
     /* However they are dealt, a stage falls short of its share by no more than what it carries
      * besides, and one: so much is dealt at once. */
-    double ends[2] = {before, after};
-    int left = n_blocks;
     for (int s = 0; s < p; s++) {
-        double carried = (s == 0 ? before : 0) + (s == p - 1 ? after : 0);
-        int share = n_blocks / p - 1;
-        double sure = block > 0 ? share - carried / block : 0;
-        counts[s] = sure > n_chunks ? (int)sure : n_chunks;
+        double carried = end_us(of, s, 0) + (v > 1 ? end_us(of, s, v - 1) : 0);
+        int share = n_blocks / p - 1, least = v - (p > 1 && (s == 0 || s == p - 1));
+        double sure = of->block > 0 ? share - carried / of->block : 0;
+        counts[s] = sure > least ? (int)sure : least;
         left -= counts[s];
     }
     while (left > 0) {
@@ -47,13 +91,15 @@ static void deal_out(int n_blocks, double block, double before, double after, in
         int best = 0;
         double least = INFINITY;
         for (int s = p - 1; s >= 0; s--) {
-            double load = (s == 0 ? ends[0] : 0) + (s == p - 1 ? ends[1] : 0) + counts[s] * block;
+            double load = (s == 0 ? of->before : 0) + (s == p - 1 ? of->after : 0);
+            load += counts[s] * of->block;
             if (load < least * (1 - 1e-12)) best = s, least = load;
         }
         counts[best]++;
         left--;
     }
-    for (int s = 0; s < p; s++) spread_over_chunks(s, p, n_chunks, counts[s], out_split);
+    double pace[MAX_CHUNKS] = {0};
+    for (int s = p - 1; s >= 0; s--) spread_over_chunks(of, s, counts[s], pace, out_split);
 }
 
 /* Blocks of several kinds. */
@@ -61,7 +107,12 @@ typedef struct Line {
     int n_blocks, n_total, p;
     const double *sum; /* of the first i blocks */
     double before, after;
+    bool bare_ends; /* the first and the last chunk may have no block */
 } Line;
+
+static int least_blocks(const Line *line, int g) {
+    return !line->bare_ends || (g > 0 && g + 1 < line->n_total);
+}
 
 static double chunk_us(const Line *line, int g, int begin, int end) {
     return line->sum[end] - line->sum[begin] + (g == 0 ? line->before : 0) +
@@ -70,13 +121,15 @@ static double chunk_us(const Line *line, int g, int begin, int end) {
 
 /* Fills chunks from the front, none over `bound`; cuts[g] is chunk g's first block. */
 static bool fill(const Line *line, double bound, int *cuts) {
-    int at = 0;
+    int at = 0, needed_after = 0; /* blocks, by the chunks that follow */
+    for (int g = 1; g < line->n_total; g++) needed_after += least_blocks(line, g);
     for (int g = 0; g < line->n_total; g++) {
-        int most = line->n_blocks - (line->n_total - 1 - g); /* one for each that follows */
+        int most = line->n_blocks - needed_after;
         cuts[g] = at;
-        if (at >= most || chunk_us(line, g, at, at + 1) > bound) return false;
-        at++;
+        at += least_blocks(line, g);
+        if (at > most || chunk_us(line, g, cuts[g], at) > bound) return false;
         while (at < most && chunk_us(line, g, cuts[g], at + 1) <= bound) at++;
+        if (g + 1 < line->n_total) needed_after -= least_blocks(line, g + 1);
     }
     cuts[line->n_total] = at;
     return at == line->n_blocks;
@@ -119,7 +172,7 @@ static bool try_move(const Line *line, int *cuts, int first, int n, int by, Rati
     int last = first + n - 1;
     if (last >= line->n_total) return false;
     int left = cuts[first] + by - cuts[first - 1], right = cuts[last + 1] - cuts[last] - by;
-    if (left < 1 || right < 1) return false;
+    if (left < least_blocks(line, first - 1) || right < least_blocks(line, last)) return false;
     for (int g = first; g <= last; g++) cuts[g] += by;
     Rating then = rate(line, cuts);
     if (then.most < rating->most * less ||
@@ -147,38 +200,62 @@ static double even_out(const Line *line, int *cuts) {
     return rating.most;
 }
 
-static void divide_line(const ModelCosts *costs, const LayoutCost *layout, int p, int n_total,
-                        int *out_split) {
+/* Of two: chunks filled from the front; or, as the least chunk is no goal in itself where a stage
+ * has several, equal ones to begin with. Returns the slowest stage. */
+static double divide_line(const Line *line, int *cuts, int *trial) {
+    int n_total = line->n_total, n_bare = line->bare_ends;
+    fill_least(line, cuts);
+    double most = even_out(line, cuts);
+    if (n_total == line->p) return most;
+    for (int g = 0; g <= n_total; g++) {
+        int n_filled = n_total - 2 * n_bare, at = g - n_bare;
+        at = at < 0 ? 0 : at > n_filled ? n_filled : at;
+        trial[g] = (int)((int64_t)at * line->n_blocks / n_filled);
+    }
+    double other = even_out(line, trial);
+    if (other >= most) return most;
+    memcpy(cuts, trial, sizeof(int) * (size_t)(n_total + 1));
+    return other;
+}
+
+static void divide_kinds(const ModelCosts *costs, const LayoutCost *layout, int p, int n_total,
+                         int *out_split) {
     Arena *scratch = arena_create();
     double *sum = ARENA_ARRAY(scratch, double, costs->n_blocks + 1);
     int *cuts = ARENA_ARRAY(scratch, int, n_total + 1);
+    int *bare = ARENA_ARRAY(scratch, int, n_total + 1);
+    int *trial = ARENA_ARRAY(scratch, int, n_total + 1);
     for (int b = 0; b < costs->n_blocks; b++) {
         sum[b + 1] = sum[b] + segment_us(&layout->kinds[costs->kind_of_block[b]]);
     }
-    Line line = {costs->n_blocks,           n_total, p, sum, segment_us(&layout->before),
-                 segment_us(&layout->after)};
-    fill_least(&line, cuts);
-    double most = even_out(&line, cuts);
-    for (int g = 0; g < n_total; g++) out_split[g] = cuts[g + 1] - cuts[g];
-    /* Several chunks a stage: the least chunk is no goal in itself; begin with equal ones, too. */
-    for (int g = 0; g <= n_total; g++) {
-        cuts[g] = (int)((int64_t)g * costs->n_blocks / n_total);
+    Line line = {.n_blocks = costs->n_blocks,
+                 .n_total = n_total,
+                 .p = p,
+                 .sum = sum,
+                 .before = segment_us(&layout->before),
+                 .after = segment_us(&layout->after),
+                 .bare_ends = n_total > costs->n_blocks};
+    double most = divide_line(&line, cuts, trial);
+    if (!line.bare_ends && p > 1) {
+        line.bare_ends = true;
+        if (divide_line(&line, bare, trial) < most * (1 - 1e-9)) cuts = bare;
     }
-    bool better = n_total > p && even_out(&line, cuts) < most;
-    for (int g = 0; better && g < n_total; g++) out_split[g] = cuts[g + 1] - cuts[g];
+    for (int g = 0; g < n_total; g++) out_split[g] = cuts[g + 1] - cuts[g];
     arena_destroy(scratch);
 }
 
 bool split_blocks(const ModelCosts *costs, const LayoutCost *layout, int p, int n_chunks, bool even,
                   int *out_split) {
     int n_total = p * n_chunks;
-    if (p > MAX_STAGES || n_total > costs->n_blocks) return false;
-    if (even) return split_evenly(costs->n_blocks, n_total, out_split);
+    if (p > MAX_STAGES || n_chunks > MAX_CHUNKS || n_total > costs->n_blocks + MOST_BARE_CHUNKS)
+        return false;
+    if (even) return split_evenly(costs, n_total, out_split);
     if (costs->n_kinds == 1) {
-        deal_out(costs->n_blocks, segment_us(&layout->kinds[0]), segment_us(&layout->before),
-                 segment_us(&layout->after), p, n_chunks, out_split);
+        Pieces pieces = {p, n_chunks, segment_us(&layout->kinds[0]), segment_us(&layout->before),
+                         segment_us(&layout->after)};
+        deal_out(costs->n_blocks, &pieces, out_split);
     } else {
-        divide_line(costs, layout, p, n_total, out_split);
+        divide_kinds(costs, layout, p, n_total, out_split);
     }
     return true;
 }

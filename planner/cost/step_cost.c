@@ -353,7 +353,7 @@ static double reduced_after_us(Pricing *x, int stage) {
     }
     for (int c = x->shape.n_chunks - 1; c >= 0; c--) {
         const Sum *chunk = &x->chunks[c * p + stage];
-        int pieces = x->split[c * p + stage];
+        int pieces = x->split[c * p + stage] > 0 ? x->split[c * p + stage] : 1;
         double us = reduce_us(x, chunk), end_us = -later_us;
         double first_us = end_us - chunk->backward_us * (pieces - 1) / pieces;
         if (done_us < first_us) done_us = first_us;
@@ -466,8 +466,8 @@ static Pricing pricing_of(const ModelCosts *costs, const LayoutCost *layout,
         .placement = {costs->cluster->node.n_devices, candidate->t, candidate->d, candidate->p}};
 }
 
-/* On the stack, as a search prices a hundred thousand candidates: p * n_chunks is at most the
- * number of blocks. */
+/* On the stack, as a search prices a hundred thousand candidates: p * n_chunks is hardly more than
+ * the number of blocks. */
 void step_cost(const ModelCosts *costs, const LayoutCost *layout, const Candidate *candidate,
                const int *split, StepCost *out) {
     int p = candidate->p, n_total = p * candidate->n_chunks;

@@ -39,13 +39,22 @@ typedef struct StepCost {
     int64_t runtime_bytes; /* CUDA's context and captured graphs: beyond the arena */
 } StepCost;
 
+/* Chunks of a pipeline that may have no block: the first and the last, which have the model's ends.
+ */
+enum { MOST_BARE_CHUNKS = 2 };
+
 /* blocks of each chunk, [p * n_chunks] in pipeline order (global chunk c * p + s): minimises the
- * slowest stage, its ends carrying `before` and `after`; as even as that allows. Optimal for blocks
- * of one kind and for one chunk a stage (checked against enumeration); with blocks of several kinds
- * in several chunks, as good as moving single blocks gets. `even`: as many blocks in every chunk.
- * False: fewer blocks than chunks, or `even` and the blocks are no multiple of the chunks. */
+ * slowest stage, its ends carrying `before` and `after`; as even as that allows. A chunk has no
+ * block only if it is the first or the last, and if that makes the slowest stage faster or there
+ * are too few. Optimal for blocks of one kind and for one chunk a stage (checked against
+ * enumeration); with blocks of several kinds in several chunks, as good as moving single blocks
+ * gets. `even`: as many blocks in every chunk, as the cluster's software has it. False: too few
+ * blocks for the chunks, or `even` and not to be had. */
 bool split_blocks(const ModelCosts *costs, const LayoutCost *layout, int p, int n_chunks, bool even,
                   int *out_split);
+
+/* Can the blocks be split over so many chunks as software that splits them evenly does? */
+bool blocks_split_evenly(const ClusterSoftware *software, int n_blocks, int n_total);
 
 /* `split`: as from split_blocks. */
 void step_cost(const ModelCosts *costs, const LayoutCost *layout, const Candidate *candidate,

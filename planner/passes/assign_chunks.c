@@ -5,6 +5,11 @@
  * the FLOPs of each block. Where a stage holds several chunks, or a heavy head leaves the others
  * room, many splits are equal by that measure: blocks are then moved from chunk to chunk as long as
  * that lowers the costliest stage, or evens out stages, or chunks. All deterministic.
+ *
+ * Every chunk gets a block where there are enough. Where there are not, the first and the last can
+ * do without (Llama 3's 126 layers in 128 chunks, arXiv 2407.21783, section 3.3.2), as long as no
+ * stage is left with next to nothing to do. --split may leave any chunk without: such a chunk
+ * passes on what it receives.
  */
 #include "planner/passes/pass.h"
 
@@ -28,26 +33,47 @@ static bool *find_after_blocks(const Graph *graph, Arena *arena) {
     return after;
 }
 
+typedef struct Split {
+    int n_blocks, n_chunks, p;
+    const double *sum; /* of the costs of the first i blocks */
+    double before, after;
+    int least_first, least_last; /* blocks of the first and the last chunk: 0 or 1 */
+} Split;
+
+static int least_blocks(const Split *split, int chunk) {
+    return chunk == 0 ? split->least_first : chunk == split->n_chunks - 1 ? split->least_last : 1;
+}
+
+/* Of all chunks. */
+static int count_least(const Split *split) {
+    return split->n_chunks - 2 + split->least_first + split->least_last;
+}
+
+static double chunk_cost(const Split *split, int chunk, int begin, int end) {
+    return split->sum[end] - split->sum[begin] + (chunk == 0 ? split->before : 0) +
+           (chunk == split->n_chunks - 1 ? split->after : 0);
+}
+
 /* cuts[c] = first block of chunk c, minimising the largest chunk. */
-static void balance(const double *costs, int n_blocks, double before, double after, int n_chunks,
-                    int *cuts, Arena *arena) {
-    int width = n_blocks + 1;
-    double *sum = ARENA_ARRAY(arena, double, width);
+static void balance(const Split *split, int *cuts, Arena *arena) {
+    int n_blocks = split->n_blocks, n_chunks = split->n_chunks, width = n_blocks + 1;
+    int needed = 0,
+        needed_after = count_least(split); /* by the chunks so far; by those that follow */
     double *best = ARENA_ARRAY(arena, double, (size_t)width *(size_t)(n_chunks + 1));
     int *from = ARENA_ARRAY(arena, int, (size_t)width *(size_t)(n_chunks + 1));
-    for (int i = 0; i < n_blocks; i++) sum[i + 1] = sum[i] + costs[i];
     for (int i = 0; i < width * (n_chunks + 1); i++) best[i] = 1e300;
     best[0] = 0;
-    for (int c = 1; c <= n_chunks; c++) {
-        for (int end = c; end <= n_blocks - (n_chunks - c); end++) {
-            for (int begin = c - 1; begin < end; begin++) {
-                double cost =
-                    sum[end] - sum[begin] + (c == 1 ? before : 0) + (c == n_chunks ? after : 0);
-                double most = best[(c - 1) * width + begin];
+    for (int c = 0; c < n_chunks; c++) {
+        int least = least_blocks(split, c), needed_before = needed;
+        needed += least, needed_after -= least;
+        for (int end = needed; end <= n_blocks - needed_after; end++) {
+            for (int begin = needed_before; begin <= end - least; begin++) {
+                double cost = chunk_cost(split, c, begin, end);
+                double most = best[c * width + begin];
                 if (cost > most) most = cost;
-                if (most < best[c * width + end]) {
-                    best[c * width + end] = most;
-                    from[c * width + end] = begin;
+                if (most < best[(c + 1) * width + end]) {
+                    best[(c + 1) * width + end] = most;
+                    from[(c + 1) * width + end] = begin;
                 }
             }
         }
@@ -56,12 +82,6 @@ static void balance(const double *costs, int n_blocks, double before, double aft
         cuts[c - 1] = end = from[c * width + end];
     }
 }
-
-typedef struct Split {
-    int n_blocks, n_chunks, p;
-    const double *sum; /* of the costs of the first i blocks */
-    double before, after;
-} Split;
 
 /* Costliest stage, then the squares of stages and of chunks: smaller is better, in this order. */
 typedef struct Badness {
@@ -73,9 +93,7 @@ static Badness rate(const Split *split, const int *cuts, double *stage_cost) {
     for (int s = 0; s < split->p; s++) stage_cost[s] = 0;
     for (int c = 0; c < split->n_chunks; c++) {
         int end = c + 1 < split->n_chunks ? cuts[c + 1] : split->n_blocks;
-        double cost = split->sum[end] - split->sum[cuts[c]];
-        if (c == 0) cost += split->before;
-        if (c == split->n_chunks - 1) cost += split->after;
+        double cost = chunk_cost(split, c, cuts[c], end);
         stage_cost[c % split->p] += cost;
         bad.chunks += cost * cost;
     }
@@ -104,7 +122,7 @@ static bool try_move(const Split *split, int *cuts, int from, int to, int *trial
     for (int c = first; c <= last; c++) trial[c] += from < to ? -1 : 1;
     for (int c = 0; c < split->n_chunks; c++) {
         int end = c + 1 < split->n_chunks ? trial[c + 1] : split->n_blocks;
-        if (end <= trial[c]) return false;
+        if (end - trial[c] < least_blocks(split, c)) return false;
     }
     then = rate(split, trial, work);
     if (!is_better(&then, &now)) return false;
@@ -136,11 +154,7 @@ static bool cut_as_told(PassContext *ctx, int n_chunks, int *cuts) {
         return false;
     }
     for (int c = 0; c < n_chunks; c++) {
-        if (options->split[c] < 1) {
-            diag_error(ctx->diag, NO_LOC, "--split: part %d has %d blocks; each needs at least 1",
-                       c + 1, options->split[c]);
-            return false;
-        }
+        if (options->split[c] < 0) BUG("part %d of %d blocks", c + 1, options->split[c]);
         cuts[c] = total;
         total += options->split[c];
     }
@@ -150,31 +164,52 @@ static bool cut_as_told(PassContext *ctx, int n_chunks, int *cuts) {
     return false;
 }
 
-static bool find_cuts(const Graph *in, const bool *after, PassContext *ctx, int n_chunks,
-                      int *cuts) {
-    if (ctx->options.split) return cut_as_told(ctx, n_chunks, cuts);
-    if (ctx->n_blocks < n_chunks) {
-        diag_error(ctx->diag, NO_LOC, "p=%d x %d chunks need at least %d blocks; the model has %d",
-                   ctx->options.mesh.size[MESH_P], ctx->options.n_chunks, n_chunks, ctx->n_blocks);
-        return false;
-    }
+/* Where blocks are fewer than chunks: an end may go without if its stage has other chunks, or if
+ * what it carries is nearer to a block's work than to none. */
+static int least_at_end(const Split *split, double carried) {
+    double block = split->sum[split->n_blocks] / split->n_blocks;
+    bool may_lack = split->n_chunks > split->p || carried >= block / 2;
+    return split->n_blocks >= split->n_chunks || !may_lack;
+}
+
+static bool check_count(const Split *split, PassContext *ctx) {
+    int needed = count_least(split);
+    if (split->n_blocks >= needed) return true;
+    diag_error(ctx->diag, NO_LOC,
+               "p=%d x %d chunks need at least %d blocks; the model has %d: --split can leave any "
+               "without",
+               split->p, ctx->options.n_chunks, needed, split->n_blocks);
+    return false;
+}
+
+/* FLOPs of the blocks, and of what comes before and after. */
+static Split measure(const Graph *in, const bool *after, PassContext *ctx, int n_chunks) {
     double *costs = ARENA_ARRAY(ctx->arena, double, ctx->n_blocks + 1);
-    double before = 0, behind = 0;
+    double *sum = ARENA_ARRAY(ctx->arena, double, ctx->n_blocks + 1);
+    Split split = {ctx->n_blocks, n_chunks, ctx->options.mesh.size[MESH_P], sum, 0, 0, 1, 1};
     for (int n = 0; n < in->n_nodes; n++) {
         const Node *node = in->nodes[n];
         double cost = node_cost(node);
         if (node->block != NO_BLOCK) {
             costs[node->block] += cost;
         } else if (after[n]) {
-            behind += cost;
+            split.after += cost;
         } else {
-            before += cost;
+            split.before += cost;
         }
     }
-    balance(costs, ctx->n_blocks, before, behind, n_chunks, cuts, ctx->arena);
-    double *sum = ARENA_ARRAY(ctx->arena, double, ctx->n_blocks + 1);
     for (int i = 0; i < ctx->n_blocks; i++) sum[i + 1] = sum[i] + costs[i];
-    Split split = {ctx->n_blocks, n_chunks, ctx->options.mesh.size[MESH_P], sum, before, behind};
+    split.least_first = least_at_end(&split, split.before);
+    split.least_last = least_at_end(&split, split.after);
+    return split;
+}
+
+static bool find_cuts(const Graph *in, const bool *after, PassContext *ctx, int n_chunks,
+                      int *cuts) {
+    if (ctx->options.split) return cut_as_told(ctx, n_chunks, cuts);
+    Split split = measure(in, after, ctx, n_chunks);
+    if (!check_count(&split, ctx)) return false;
+    balance(&split, cuts, ctx->arena);
     even_out(&split, cuts, ctx->arena);
     return true;
 }

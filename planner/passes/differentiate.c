@@ -13,10 +13,7 @@ typedef struct Tape {
     PassContext *ctx;
     GradContext grad;
     Graph *out;
-    /* The gradient so far of each value, by id * MAX_OUTPUTS + output; with several tensor ranks
-     * apart for what products gave: these are partial sums over the ranks, as a rule, and added up
-     * first need one message for all of them. */
-    Value *grads, *products;
+    Value *grads;  /* the gradient so far of each value, by id * MAX_OUTPUTS + output */
     Value *chains; /* accumulator chain of each parameter node, by id */
 } Tape;
 
@@ -42,12 +39,16 @@ static bool accumulate_param(Tape *tape, Node *param, Value share) {
     return sum.node != NULL;
 }
 
-/* Backward values travel to lower chunks only: the sum is made in the lower one of both. */
-static bool add_gradient(Tape *tape, Value *grad, Value share) {
+static bool add_share(Tape *tape, Value of, Value share) {
+    if (of.node->op == OP_PARAM) return accumulate_param(tape, of.node, share);
+    if (OPS[of.node->op].flags & LEAF) return true;
+    share = grad_to_dtype(&tape->grad, share, value_type(of)->dtype);
+    Value *grad = &tape->grads[of.node->id * MAX_OUTPUTS + of.output];
     if (!grad->node || !share.node) {
         if (!grad->node) *grad = share;
         return true;
     }
+    /* Backward values travel to lower chunks only: the sum is made in the lower one of both. */
     const Node *origin = tape->grad.origin;
     if (grad->node->chunk < origin->chunk) tape->grad.origin = grad->node;
     *grad = grad_build(&tape->grad, OP_ADD, (Value[]){*grad, share}, 2, NULL, 0);
@@ -55,32 +56,19 @@ static bool add_gradient(Tape *tape, Value *grad, Value share) {
     return grad->node != NULL;
 }
 
-static bool add_share(Tape *tape, Value of, Value share) {
-    int at = of.node->id * MAX_OUTPUTS + of.output;
-    if (of.node->op == OP_PARAM) return accumulate_param(tape, of.node, share);
-    if (OPS[of.node->op].flags & LEAF) return true;
-    bool product = share.node->op == OP_MATMUL && tape->ctx->options.mesh.size[MESH_T] > 1;
-    share = grad_to_dtype(&tape->grad, share, value_type(of)->dtype);
-    return add_gradient(tape, product ? &tape->products[at] : &tape->grads[at], share);
-}
-
 static bool differentiate_node(Tape *tape, Node *node) {
     Value dins[8] = {{0}};
     Value *douts = &tape->grads[node->id * MAX_OUTPUTS];
     bool any = false;
-    tape->grad.origin = node;
-    for (int i = 0; i < node->n_outputs; i++) {
-        if (!add_gradient(tape, &douts[i], tape->products[node->id * MAX_OUTPUTS + i]))
-            return false;
-        any |= douts[i].node != NULL;
-    }
+    for (int i = 0; i < node->n_outputs; i++) any |= douts[i].node != NULL;
     if (!any || (OPS[node->op].flags & LEAF)) return true;
     for (int i = 1; i < node->n_outputs; i++) {
-        if (!douts[i].node) continue;
+        if (!douts[i].node || node->op == OP_CROSS_ENTROPY) continue;
         diag_error(tape->ctx->diag, node->loc, "%s: only its first result has a gradient",
                    OPS[node->op].name);
         return false;
     }
+    tape->grad.origin = node;
     if (node->n_inputs > 8) BUG("%s: too many operands to differentiate", OPS[node->op].name);
     OPS[node->op].grad(&tape->grad, node, douts, dins);
     if (tape->grad.failed) return false;
@@ -166,7 +154,6 @@ Graph *pass_differentiate(const Graph *in, PassContext *ctx) {
     }
     int n_forward = out->n_nodes;
     tape.grads = ARENA_ARRAY(ctx->arena, Value, (n_forward + 4) * MAX_OUTPUTS);
-    tape.products = ARENA_ARRAY(ctx->arena, Value, (n_forward + 4) * MAX_OUTPUTS);
     tape.chains = ARENA_ARRAY(ctx->arena, Value, n_forward + 4);
     if (!report_loss(&tape, *value_map_at(&map, loss->inputs[0]), loss)) return NULL;
     for (int n = n_forward - 1; n >= 0; n--) {

@@ -6,7 +6,7 @@
 
 enum {
     DEFAULT_TOP = 10,
-    MOST_MESHES = 24, /* whose fastest candidates are simulated in any case */
+    MOST_MESHES = 48, /* whose fastest candidates are simulated in any case: interleaved and not */
     MOST_PARETO = 32,
     PARETO_ROUNDS = 8,   /* of simulating what the round before made the front */
     BATCH = 16,          /* of the fastest, simulated until the next cannot be faster ... */
@@ -141,6 +141,8 @@ static int count_open(const Search *search) {
     return n;
 }
 
+/* Interleaved ones with uneven chunks are slower than estimated: others get their chance beside
+ * them. */
 static void add_meshes(Search *search) {
     const SearchRecord *meshes[MOST_MESHES];
     int n_meshes = 0;
@@ -148,7 +150,8 @@ static void add_meshes(Search *search) {
         const SearchRecord *record = search->fits[i];
         bool known = false;
         for (int k = 0; k < n_meshes && !known; k++) {
-            known = same_mesh(&meshes[k]->candidate, &record->candidate);
+            const Candidate *a = &meshes[k]->candidate, *b = &record->candidate;
+            known = same_mesh(a, b) && (a->n_chunks > 1) == (b->n_chunks > 1);
         }
         if (known) continue;
         meshes[n_meshes++] = record;

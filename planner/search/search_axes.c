@@ -19,8 +19,9 @@ static int list_divisors(int n, int most, int *out) {
 
 static bool can_split(const SearchSpace *space, int n_chunks) {
     int n_blocks = space->costs->n_blocks;
-    if (n_chunks > n_blocks) return false;
-    return !space->costs->cluster->software.even_split || n_blocks % n_chunks == 0;
+    if (n_chunks > n_blocks + MOST_BARE_CHUNKS) return false;
+    const ClusterSoftware *software = &space->costs->cluster->software;
+    return !software->even_split || blocks_split_evenly(software, n_blocks, n_chunks);
 }
 
 static int or_free(int value) {
@@ -73,7 +74,8 @@ static bool p_allows(const SearchSpace *space, const Candidate *candidate, int v
            can_split(space, value);
 }
 static int p_values(const SearchSpace *space, const Candidate *candidate, int *out) {
-    int most = space->costs->n_blocks < MAX_STAGES ? space->costs->n_blocks : MAX_STAGES;
+    int n_chunks = space->costs->n_blocks + MOST_BARE_CHUNKS;
+    int most = n_chunks < MAX_STAGES ? n_chunks : MAX_STAGES;
     int n = list_divisors(space->n_ranks / candidate->t, most, out), n_kept = 0;
     for (int i = 0; i < n; i++) {
         if (can_split(space, out[i])) out[n_kept++] = out[i];
@@ -261,7 +263,7 @@ const SearchAxis SEARCH_AXES[] = {
      "interleaved needs micro-batches in multiples of p, others one chunk a stage", s_get, s_set,
      s_fixed, s_values, s_allows, s_name},
     {"chunks", "--chunks", true,
-     "more than one need p > 1, an interleaved schedule and p x chunks blocks", v_get, v_set,
+     "more than one need p > 1, an interleaved schedule and p x chunks - 2 blocks", v_get, v_set,
      v_fixed, v_values, v_allows, NULL},
     {"zero", "--zero", false, "it is 0 or 1", z_get, z_set, z_fixed, z_values, is_flag, NULL},
 };

@@ -131,7 +131,7 @@ static void price_run(void *context, int worker, int begin, int end) {
     const ModelCosts *costs = pricing->records->costs;
     bool even = costs->cluster->software.even_split;
     const SearchRecord *last = NULL; /* whose split it is */
-    int *split = malloc(sizeof(int) * (size_t)(costs->n_blocks + 1));
+    int *split = malloc(sizeof(int) * (size_t)(costs->n_blocks + MOST_BARE_CHUNKS));
     (void)worker;
     if (!split) BUG("no memory for %d blocks", costs->n_blocks);
     for (int i = begin; i < end; i++) {

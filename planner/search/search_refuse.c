@@ -74,10 +74,10 @@ static bool check_blocks(const SearchSpace *space, Diag *diag) {
         return false;
     }
     snprintf(words, sizeof(words), v > 1 ? "p=%d x %d chunks" : "p=%d", p, v);
-    if ((int64_t)p * v > n_blocks) {
-        diag_error(diag, NO_LOC, "%s needs at least %d blocks; the model has %d", words, p * v,
-                   n_blocks);
-    } else if (software->even_split && n_blocks % (p * v)) {
+    if ((int64_t)p * v > n_blocks + MOST_BARE_CHUNKS) {
+        diag_error(diag, NO_LOC, "%s needs at least %d blocks; the model has %d", words,
+                   p * v - MOST_BARE_CHUNKS, n_blocks);
+    } else if (software->even_split && !blocks_split_evenly(software, n_blocks, p * v)) {
         diag_error(diag, NO_LOC,
                    "%s: software %s splits blocks evenly, and the model's %d are no multiple of %d",
                    words, software->name, n_blocks, p * v);
@@ -245,7 +245,7 @@ static bool request_fits(ModelCosts *costs, const SearchSpace *space, const Sear
     SearchSpace smaller = *space;
     smaller.request = request;
     SearchRecords *records = search_enumerate(scratch, costs, &smaller);
-    int *split = ARENA_ARRAY(scratch, int, costs->n_blocks + 1);
+    int *split = ARENA_ARRAY(scratch, int, costs->n_blocks + MOST_BARE_CHUNKS);
     bool fits = false, even = costs->cluster->software.even_split;
     for (int i = 0; i < records->n && !fits; i++) {
         const SearchRecord *record = &records->items[i];

@@ -29,26 +29,6 @@ static const char *mesh_text(Arena *arena, const Mesh *mesh) {
                         mesh->size[MESH_P]);
 }
 
-/* Blocks per chunk in pipeline order; runs of equal ones as 3x2. */
-static const char *split_text(Arena *arena, const Plan *plan) {
-    StrBuf text = strbuf_create();
-    int n = plan->n_stages * plan->n_chunks;
-    for (int i = 0; i < n;) {
-        int blocks = plan->stages[i % plan->n_stages].n_blocks[i / plan->n_stages], run = 1;
-        while (i + run < n &&
-               plan->stages[(i + run) % plan->n_stages].n_blocks[(i + run) / plan->n_stages] ==
-                   blocks) {
-            run++;
-        }
-        strbuf_printf(&text, "%s%d", i ? " " : "", blocks);
-        if (run > 1) strbuf_printf(&text, " x%d", run);
-        i += run;
-    }
-    const char *kept = arena_strdup(arena, text.text ? text.text : "");
-    strbuf_destroy(&text);
-    return kept;
-}
-
 static const char *scaling_text(Arena *arena, const Plan *plan) {
     LossScaling scaling = plan_loss_scaling(plan);
     if (scaling.initial == 0) return "none";
@@ -68,7 +48,7 @@ static void add_layout(Comparison *of) {
     add_values(of, "micro_batch", "micro-batch", UNIT_NUMBER, a->micro_batch, b->micro_batch);
     add_values(of, "micro_batches", "micro-batches", UNIT_NUMBER, a->n_micro, b->n_micro);
     add_values(of, "global_batch", "global batch", UNIT_NUMBER, a->global_batch, b->global_batch);
-    add_words(of, "split", "blocks by chunk", split_text(of->arena, a), split_text(of->arena, b));
+    add_words(of, "split", "blocks by chunk", facts_split(of->arena, a), facts_split(of->arena, b));
     add_words(of, "precision", "precision", dtype_name(a->precision), dtype_name(b->precision));
     add_words(of, "loss_scale", "loss scale", scaling_text(of->arena, a),
               scaling_text(of->arena, b));

@@ -57,6 +57,32 @@ const char *facts_blocks(const Facts *facts, int stage) {
     return kept;
 }
 
+const char *facts_split(Arena *arena, const Plan *plan) {
+    StrBuf text = strbuf_create();
+    int n = plan->n_stages * plan->n_chunks;
+    for (int i = 0; i < n;) {
+        int blocks = plan->stages[i % plan->n_stages].n_blocks[i / plan->n_stages], run = 1;
+        while (i + run < n &&
+               plan->stages[(i + run) % plan->n_stages].n_blocks[(i + run) / plan->n_stages] ==
+                   blocks) {
+            run++;
+        }
+        strbuf_printf(&text, "%s%d", i ? " " : "", blocks);
+        if (run > 1) strbuf_printf(&text, " x%d", run);
+        i += run;
+    }
+    const char *kept = arena_strdup(arena, text.text ? text.text : "");
+    strbuf_destroy(&text);
+    return kept;
+}
+
+bool facts_has_bare_chunk(const Plan *plan) {
+    for (int i = 0; i < plan->n_stages * plan->n_chunks; i++) {
+        if (plan->stages[i % plan->n_stages].n_blocks[i / plan->n_stages] == 0) return true;
+    }
+    return false;
+}
+
 int64_t facts_scratch_bytes(const Plan *plan, int program, Phase phase, int chunk) {
     const Program *of = &plan->programs[program];
     int64_t most = 0;

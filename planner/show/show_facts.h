@@ -69,6 +69,11 @@ StageFacts facts_of_group(const Facts *facts, StageGroup group);
 /* Model blocks of a stage as text: "0-2" or, over chunks, "0-1, 4-5"; "none". */
 const char *facts_blocks(const Facts *facts, int stage);
 
+/* How many blocks each chunk has, in pipeline order, equal neighbours together: "0 1 x4 0". */
+const char *facts_split(Arena *arena, const Plan *plan);
+/* Has a chunk none? */
+bool facts_has_bare_chunk(const Plan *plan);
+
 /* The largest end of what a task of this kind uses in the scratch region. */
 int64_t facts_scratch_bytes(const Plan *plan, int program, Phase phase, int chunk);
 

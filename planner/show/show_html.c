@@ -123,6 +123,9 @@ static void put_layout(StrBuf *out, const Facts *facts) {
     snprintf(text, sizeof(text), "%s, %d chunk%s per stage", plan->schedule, plan->n_chunks,
              plan->n_chunks == 1 ? "" : "s");
     html_put_fact(out, "Schedule", text);
+    if (facts_has_bare_chunk(plan)) {
+        html_put_fact(out, "Blocks by chunk", facts_split(facts->arena, plan));
+    }
     html_put_fact(out, "Precision", dtype_name(plan->precision));
     LossScaling scaling = plan_loss_scaling(plan);
     if (scaling.initial != 0) {

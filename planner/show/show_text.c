@@ -34,6 +34,14 @@ static void put_undivided(StrBuf *out, const Facts *facts) {
     strbuf_put(out, "\n");
 }
 
+static void put_split(StrBuf *out, const Facts *facts) {
+    enum { MOST_COLUMNS = 60 };
+    const char *split = facts_split(facts->arena, facts->plan);
+    put_label(out, "blocks");
+    strbuf_printf(out, "%.*s%s by chunk, along the pipeline\n", MOST_COLUMNS, split,
+                  strlen(split) > MOST_COLUMNS ? "..." : "");
+}
+
 /* ", 2 attentions (1 cudnn, 1 wgmma)" */
 static void put_attentions(StrBuf *out, const PlanDevice *device) {
     const char *before = " (";
@@ -70,6 +78,7 @@ static void put_head(StrBuf *out, const Facts *facts) {
     strbuf_printf(out, ", %d chunk%s a stage, %d micro-batch%s of %d sequence%s\n", plan->n_chunks,
                   plan->n_chunks == 1 ? "" : "s", plan->n_micro, plan->n_micro == 1 ? "" : "es",
                   plan->micro_batch, plan->micro_batch == 1 ? "" : "s");
+    if (facts_has_bare_chunk(plan)) put_split(out, facts);
     put_label(out, "batch");
     strbuf_printf(out, "%d sequences, %s tokens, %sFLOP a step\n", plan->global_batch,
                   unit_count(facts->n_tokens, a), unit_count(plan->model_flops, b));

@@ -230,7 +230,7 @@ bool cpu_bind_pick(Binding *b, CpuCall *out) {
 static bool run_cross_entropy_grad(const void *args) {
     const RowsArgs *a = args;
     softmax_cross_entropy_grad(a->dtype, a->rows, a->n, a->n_valid, a->offset, a->in[0], a->in[1],
-                               a->in[2], a->in[3], a->out[0]);
+                               a->in[2], a->in[3], a->in[4], a->out[0]);
     return true;
 }
 

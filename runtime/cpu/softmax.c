@@ -69,11 +69,12 @@ void softmax_pick(DType dtype, int64_t rows, int64_t n_local, int64_t n_valid, i
 
 void softmax_cross_entropy_grad(DType dtype, int64_t rows, int64_t n_local, int64_t n_valid,
                                 int64_t axis_offset, const void *logits, const int32_t *labels,
-                                const float *lse, const float *dloss, void *dlogits) {
+                                const float *lse, const float *dloss, const float *dlse,
+                                void *dlogits) {
 #pragma omp parallel for schedule(static) if (rows * n_valid > PARALLEL_ELEMENTS)
     for (int64_t r = 0; r < rows; r++) {
         float wide[TILE], result[TILE];
-        const float shift = lse[r], factor = dloss[r];
+        const float shift = lse[r], factor = dlse ? dloss[r] + dlse[r] : dloss[r];
         const int64_t label = labels[r] - axis_offset, at = r * n_local;
         for (int64_t first = 0; first < n_valid; first += TILE) {
             const int64_t width = n_valid - first < TILE ? n_valid - first : TILE;
@@ -81,7 +82,7 @@ void softmax_cross_entropy_grad(DType dtype, int64_t rows, int64_t n_local, int6
             float *to = vec_out_tile(dlogits, dtype, at + first, result);
 #pragma omp simd
             for (int64_t i = 0; i < width; i++) to[i] = vmath_exp(from[i] - shift) * factor;
-            if (label >= first && label < first + width) to[label - first] -= factor;
+            if (label >= first && label < first + width) to[label - first] -= dloss[r];
             vec_close_tile(dlogits, dtype, at + first, width, to);
         }
         const size_t element = vec_bytes(dtype);

@@ -22,10 +22,11 @@ void softmax_logsumexp(DType dtype, int64_t rows, int64_t n_local, int64_t n_val
 void softmax_pick(DType dtype, int64_t rows, int64_t n_local, int64_t n_valid, int64_t axis_offset,
                   const void *x, const int32_t *index, float *out);
 
-/* dlogits = (e^(logit - lse) - [column is the label]) dloss[row]; padding columns 0.
- * lse is that of the whole axis. dlogits may be logits. */
+/* dlogits = e^(logit - lse) (dloss[row] + dlse[row]) - [column is the label] dloss[row]; padding
+ * columns 0. lse is that of the whole axis. dlse may be NULL: 0. dlogits may be logits. */
 void softmax_cross_entropy_grad(DType dtype, int64_t rows, int64_t n_local, int64_t n_valid,
                                 int64_t axis_offset, const void *logits, const int32_t *labels,
-                                const float *lse, const float *dloss, void *dlogits);
+                                const float *lse, const float *dloss, const float *dlse,
+                                void *dlogits);
 
 #endif

@@ -209,6 +209,7 @@ bool cuda_bind_cross_entropy_grad(Binding *b) {
     args.index = b->in[1];
     args.lse = b->in[2];
     args.dloss = b->in[3];
+    if (b->node->n_inputs > 4) args.dlse = b->in[4];
     return push_softmax_rows(b, &KERNELS_OF, &args);
 }
 

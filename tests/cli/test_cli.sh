@@ -72,11 +72,15 @@ fails 'batch that does not divide' 2 'global batch 16 is not a multiple of micro
 fails 'split of other length' 2 '--split: 3 numbers for 2 chunks' \
     plan $model --pipeline 2 --split 1,1,2
 fails 'split that does not add up' 2 'split' plan $model --pipeline 2 --split 1,1
+fails 'split with less than nothing' 2 "--split: '-1' is not a number of blocks" \
+    plan $model --pipeline 2 --split 5,-1
 fails 'schedule' 2 'zigzag' plan $model --schedule zigzag
 fails 'setting without value' 2 "--set: 'layers' is not KEY=VALUE" plan $model --set layers
 fails 'unknown setting' 2 'layerz' plan $model --set layerz=3
 fails 'unknown size' 2 'giant' plan $model --set size=giant
-fails 'more stages than blocks' 2 'block' plan $model --set layers=2 --pipeline 4
+fails 'more stages than blocks' 2 \
+    'p=4 x 1 chunks need at least 4 blocks; the model has 2: --split can leave any without' \
+    plan $model --set layers=2 --pipeline 4
 fails 'training without text' 2 'give --data FILE' train $model
 fails 'generating without weights' 2 'give --load FILE' generate $model
 
@@ -153,6 +157,12 @@ works 'check' 'is sound' check "$plan"
 works 'check --json' '"sound":true,"defects":0,"messages":[]' check "$plan" --json
 works 'show' 'model     gpt' show "$plan"
 works 'show --json' '"model"' show "$plan" --json
+works 'chunks without a block, as told' 'blocks    0 x2 2 by chunk, along the pipeline' plan $model \
+    "${small[@]}" --pipeline 3 --split 0,0,2
+works 'chunks without a block, as there are too few' 'blocks    0 1 x2 0 by chunk' plan $model \
+    "${small[@]}" --pipeline 2 --schedule interleaved --chunks 2 -o "$folder/bare.plan"
+works 'show --html of such chunks' 'Blocks by chunk</dt><dd class="num">0 1 x2 0' \
+    show "$folder/bare.plan" --html
 works 'plan --precision' 'precision bf16 activations' plan $model "${small[@]}" --precision bf16 \
     -o "$folder/low.plan"
 works '--set kind' '' plan $model "${small[@]}" --set kind=sgd -o "$folder/sgd.plan"

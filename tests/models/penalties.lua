@@ -1,5 +1,6 @@
 -- Weights whose gradient has shares that depend on the batch and shares that do not: penalties
--- before and after the blocks, and a norm of the weight within each block.
+-- before and after the blocks, and a norm of the weight within each block. A penalty on the logits'
+-- log-sum-exp.
 local nn = require "nn"
 return model {
   name = "penalties",
@@ -21,6 +22,7 @@ return model {
       end)
     end
     penalty = penalty + ops.reduce_sum { ops.square { late }, over = late.axes } * 1e-2
-    return nn.cross_entropy(m, nn.logits(m, "wte", x), labels) + penalty
+    local logits = nn.logits(m, "wte", x)
+    return nn.cross_entropy(m, logits, labels, "vocab", { z = 1e-2 }) + penalty
   end,
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+static unsigned n_launches; /* launches come one at a time */
 static char error_text[512];
 
 const char *ptx_error(void) {
@@ -498,8 +499,14 @@ static void destroy_machine(Machine *m) {
     free(m->shadow);
 }
 
+/* So that a script can tell that kernels' PTX is what was run. */
+static void print_count(void) {
+    printf("ptx: %u launches\n", n_launches);
+}
+
 bool ptx_launch(const PtxLaunch *launch) {
     Machine m;
+    if (n_launches++ == 0) atexit(print_count);
     error_text[0] = '\0';
     if (create_machine(&m, launch)) {
         uint64_t n = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2];

@@ -8,9 +8,15 @@ if ! ls build/ptx/*.ptx >/dev/null 2>&1; then
 fi
 export PERILUNE_TEST_PTX=build/ptx
 status=0
+said=$(mktemp) || exit 2
+trap 'rm -f "$said"' EXIT
 for name in layers attention update layout collectives accumulation norm_addend wgmma_train codegen \
     elementwise; do
-    build/tests/test_cuda_$name | sed 's/^ok /ok ptx: /; s/^FAIL /FAIL ptx: /'
+    build/tests/test_cuda_$name | tee "$said" | sed 's/^ok /ok ptx: /; s/^FAIL /FAIL ptx: /'
     [ "${PIPESTATUS[0]}" -eq 0 ] || status=1
+    grep -q '^ptx: [0-9]* launches' "$said" || {
+        echo "FAIL ptx: test_cuda_$name ran no kernel's PTX"
+        status=1
+    }
 done
 exit $status

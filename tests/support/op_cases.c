@@ -200,6 +200,8 @@ const OpCase OP_CASES[] = {
          "seq=seq head=head causal=1 scale=1"),
     CASE(CROSS_ENTROPY, "batch=2 seq=3 vocab=7; #7 batch=2 seq=3", "axis=vocab"),
     CASE(CROSS_ENTROPY, "vocab=11; #11", "axis=vocab"),
+    {OP_CROSS_ENTROPY, "batch=2 seq=3 vocab=7; #7 batch=2 seq=3", "axis=vocab", 2, 0},
+    CASE(CROSS_ENTROPY_GRAD, "rows=3 vocab=7; #7 rows=3; rows=3; rows=3; rows=3", "axis=vocab"),
     CASE(LOGSUMEXP, "batch=2 seq=3 vocab=7", "axis=vocab"),
     CASE(LOGSUMEXP, "vocab=37", "axis=vocab"),
     CASE(PICK, "batch=2 seq=3 vocab=7; #7 batch=2 seq=3", "axis=vocab"),
@@ -438,7 +440,13 @@ Graph *op_case_build(Arena *arena, const OpCase *op_case, DType precision, bool 
     graph->n_nodes--;
     Node *weights = add_leaf(graph, OP_INPUT, "w", &weights_type, diag);
     node = graph_add(graph, &spec, diag);
-    bool good = add_loss(graph, node_value(node, 0), node_value(weights, 0), diag);
+    Value result = node_value(node, 0);
+    if (op_case->op == OP_CROSS_ENTROPY && op_case->outputs == 2) {
+        Value lse = node_value(node, 1); /* squared, as in a z-loss */
+        Value both[2] = {result, node_value(add(graph, OP_SQUARE, &lse, 1, NULL, diag), 0)};
+        result = node_value(add(graph, OP_ADD, both, 2, NULL, diag), 0);
+    }
+    bool good = add_loss(graph, result, node_value(weights, 0), diag);
     return good ? graph : NULL;
 }
 

@@ -24,7 +24,8 @@ extern const int N_OP_CASES;
 
 /* `precision` bf16 or f16: what the case says to be in 16 bits is of it or, where it says so of no
  * operand, every one that may be; f32: what it says to be in 16 bits is bf16.
- * With `loss`: the graph ends in output "loss", the sum of result 0 times random weights. Leaves
+ * With `loss`: the graph ends in output "loss", the sum of result 0 times random weights; of a
+ * cross_entropy that says to have 2 outputs, of both. Leaves
  * come first: f32 ones are parameters (weights and constants of the test: inputs). */
 Graph *op_case_build(Arena *arena, const OpCase *op_case, DType precision, bool loss, Diag *diag);
 /* Is there anything to take in 16 bits that the case does not say itself? */

@@ -332,8 +332,10 @@ void reference_cross_entropy_grad(const RefCall *call) {
     Point p = {{0}};
     do {
         bool label = (double)p.at[axis] == ref_read(call, 1, &p);
+        double dloss = ref_read(call, 3, &p);
+        double dlse = call->node->n_inputs > 4 ? ref_read(call, 4, &p) : 0;
         call->out[0][point_offset(&p, x)] =
-            (exp(ref_read(call, 0, &p) - ref_read(call, 2, &p)) - label) * ref_read(call, 3, &p);
+            exp(ref_read(call, 0, &p) - ref_read(call, 2, &p)) * (dloss + dlse) - label * dloss;
     } while (point_next(&p, x));
 }
 

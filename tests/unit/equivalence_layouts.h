@@ -6,7 +6,7 @@
 
 #include "tests/unit/train_fixture.h"
 
-static const int UNEVEN_2[] = {1, 4}, UNEVEN_4[] = {1, 2, 1, 1};
+static const int UNEVEN_2[] = {1, 4}, UNEVEN_4[] = {1, 2, 1, 1}, ENDS_3[] = {0, 5, 0};
 static const Layout LAYOUTS[] = {
     /* t, d, p, micro-batch, chunks, schedule, sequence parallel, split */
     {1, 1, 1, 4, 1, "1f1b", false, NULL, 0},       {1, 1, 1, 2, 1, "gpipe", false, NULL, 0},
@@ -22,11 +22,11 @@ static const Layout LAYOUTS[] = {
     {2, 1, 4, 2, 1, "gpipe", true, NULL, 0},       {2, 2, 2, 2, 1, "1f1b", false, NULL, 0},
     {2, 2, 2, 2, 2, "interleaved", true, NULL, 0}, {4, 1, 2, 2, 1, "1f1b", true, NULL, 0},
     {1, 4, 2, 1, 1, "gpipe", false, NULL, 0},      {4, 2, 1, 2, 1, "1f1b", false, NULL, 0},
-    {2, 4, 1, 2, 1, "1f1b", true, NULL, 0},
+    {2, 4, 1, 2, 1, "1f1b", true, NULL, 0},        {1, 1, 3, 2, 1, "1f1b", false, ENDS_3, 3},
 };
 enum { N_LAYOUTS = sizeof(LAYOUTS) / sizeof(LAYOUTS[0]) };
 
-static const int UNEVEN_6[] = {1, 2, 1, 1, 2, 1};
+static const int UNEVEN_6[] = {1, 2, 1, 1, 2, 1}, GAPS_6[] = {0, 3, 0, 0, 5, 0};
 static const Layout DEEP_LAYOUTS[] = {
     {1, 1, 4, 2, 2, "interleaved", false, NULL, 0},
     {1, 1, 2, 1, 4, "interleaved", false, NULL, 0},
@@ -35,6 +35,9 @@ static const Layout DEEP_LAYOUTS[] = {
     {1, 1, 8, 2, 1, "gpipe", false, NULL, 0},
     {1, 2, 4, 1, 2, "interleaved", false, NULL, 0},
     {1, 1, 2, 2, 3, "interleaved", false, UNEVEN_6, 6},
+    /* chunks without a block: the first and the last of ten, which need no --split, and others */
+    {1, 1, 2, 2, 5, "interleaved", false, NULL, 0},
+    {2, 1, 2, 1, 3, "interleaved", true, GAPS_6, 6},
 };
 enum { N_DEEP_LAYOUTS = sizeof(DEEP_LAYOUTS) / sizeof(DEEP_LAYOUTS[0]) };
 

@@ -71,9 +71,7 @@ static bool plan(Run *run, const Variant *variant, const Layout *layout, DType p
 }
 
 static bool train(Run *run) {
-    if (!run_steps(run, 1, LEARNING_RATE)) return false;
-    run_keep_gradients(run);
-    return run_steps_from(run, 1, STEPS - 1, LEARNING_RATE);
+    return run_steps_keeping(run, STEPS, LEARNING_RATE);
 }
 
 static bool is_key_bias(const char *name) {

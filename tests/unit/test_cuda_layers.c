@@ -121,12 +121,19 @@ static const char LOSS_GRAD[] =
         INPUT(3, "", "f32[rows=$]") "%4 = cross_entropy_grad(%0, %1, %2, %3) {axis=vocab} : "
                                     "A[rows=$, vocab=&]\n";
 
+/* As where the loss also has a penalty on log-sum-exp. */
+static const char LOSS_GRAD_5[] = INPUT(0, "", "A[rows=$, vocab=&]") INPUT(1, "#&", "i32[rows=$]")
+    INPUT(2, "+", "f32[rows=$]") INPUT(3, "", "f32[rows=$]")
+        INPUT(4, "", "f32[rows=$]") "%5 = cross_entropy_grad(%0, %1, %2, %3, %4) {axis=vocab} : "
+                                    "A[rows=$, vocab=&]\n";
+
 static void test_losses(void) {
     static const int SIZES[][2] = {{3, 1},    {7, 5},   {9, 16},    {11, 31},
                                    {13, 257}, {2, 512}, {17, 1001}, {2, 70001}};
     for (size_t i = 0; i < sizeof(SIZES) / sizeof(SIZES[0]); i++) {
         check_sizes("losses", LOSSES, SIZES[i][0], SIZES[i][1], (CudaCase){0});
         check_sizes("losses", LOSS_GRAD, SIZES[i][0], SIZES[i][1], (CudaCase){.in_place = true});
+        check_sizes("losses", LOSS_GRAD_5, SIZES[i][0], SIZES[i][1], (CudaCase){.in_place = true});
     }
     /* 131 and 45 of 392 columns: the last shards are padded; labels of other shards. */
     static const char SHARDED[] = PARAM(0, "", "A[batch=5/d, seq=3, vocab=&/t]")

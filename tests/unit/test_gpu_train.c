@@ -73,9 +73,7 @@ static bool train(Run *run, const Variant *variant, const Layout *layout, DType 
                       GLOBAL_BATCH, true, true, precision)) {
         return false;
     }
-    if (!run_start_on(run, options) || !run_steps(run, 1, LEARNING_RATE)) return false;
-    run_keep_gradients(run);
-    return run_steps_from(run, 1, STEPS - 1, LEARNING_RATE);
+    return run_start_on(run, options) && run_steps_keeping(run, STEPS, LEARNING_RATE);
 }
 
 static void check_layout(const Variant *variant, const Layout *layout, Run *one) {
@@ -85,10 +83,7 @@ static void check_layout(const Variant *variant, const Layout *layout, Run *one)
     bool done = train(&run, variant, layout, DTYPE_F32, &GRAPH);
     CHECK(done, "%s", diag_text(run.diag));
     if (done) {
-        compare_losses(&run, one, STEPS);
-        compare_gradients(&run, one);
-        compare_weights(&run, one);
-        compare_memory(&run);
+        compare_runs(&run, one, STEPS);
     }
     run_close(&run);
     check_end();

@@ -119,10 +119,11 @@ static void check_embedding(int64_t n, int64_t model, int64_t local, int64_t off
     free(tokens), free(table), free(out), free(dy), free(dtable), free(want), free(dwant);
 }
 
-static void check_cross_entropy(int64_t rows, int64_t n_local, int64_t n_valid, int64_t offset) {
+static void check_cross_entropy(int64_t rows, int64_t n_local, int64_t n_valid, int64_t offset,
+                                bool has_dlse) {
     const int64_t n = rows * n_local;
     float *x = kc_random(n), *lse = kc_zeros(rows), *picked = kc_zeros(rows);
-    float *dloss = kc_random(rows);
+    float *dloss = kc_random(rows), *dlse = has_dlse ? kc_random(rows) : NULL;
     int32_t *labels = kc_alloc((size_t)rows * sizeof *labels);
     double *want_lse = kc_zeros64(rows), *want_pick = kc_zeros64(rows), *want = kc_zeros64(n);
     for (int64_t r = 0; r < rows; r++) {
@@ -135,17 +136,19 @@ static void check_cross_entropy(int64_t rows, int64_t n_local, int64_t n_valid, 
         want_lse[r] = log(sum);
         if (column >= 0 && column < n_valid) want_pick[r] = (double)x[r * n_local + column];
         for (int64_t i = 0; i < n_valid; i++)
-            want[r * n_local + i] =
-                (exp((double)x[r * n_local + i] - want_lse[r]) - (i == column)) * (double)dloss[r];
+            want[r * n_local + i] = exp((double)x[r * n_local + i] - want_lse[r]) *
+                                        ((double)dloss[r] + (dlse ? (double)dlse[r] : 0)) -
+                                    (i == column) * (double)dloss[r];
     }
     softmax_logsumexp(DTYPE_F32, rows, n_local, n_valid, x, lse);
     CHECK_NEAR(lse, want_lse, rows, 1.0, 1e-6, "%dx%d", (int)rows, (int)n_valid);
     softmax_pick(DTYPE_F32, rows, n_local, n_valid, offset, x, labels, picked);
     CHECK_NEAR(picked, want_pick, rows, 1.0, 0, "%dx%d", (int)rows, (int)n_valid);
-    softmax_cross_entropy_grad(DTYPE_F32, rows, n_local, n_valid, offset, x, labels, lse, dloss, x);
+    softmax_cross_entropy_grad(DTYPE_F32, rows, n_local, n_valid, offset, x, labels, lse, dloss,
+                               dlse, x);
     /* The rounding of a logit of size 20 or so, minus lse, is 2e-6 of the probability. */
     CHECK_NEAR(x, want, n, 1.0, 4e-6, "%dx%d in place", (int)rows, (int)n_valid);
-    free(x), free(lse), free(picked), free(dloss), free(labels);
+    free(x), free(lse), free(picked), free(dloss), free(dlse), free(labels);
     free(want_lse), free(want_pick), free(want);
 }
 
@@ -168,9 +171,9 @@ int main(void) {
     check_embedding(300, 130, 11, 7);
     check_embedding(0, 8, 4, 0);
     check_begin("cross-entropy's pieces: shards and padding");
-    check_cross_entropy(1, 1, 1, 0);
-    check_cross_entropy(23, 17, 13, 5);
-    check_cross_entropy(40, 1111, 1100, 0);
+    check_cross_entropy(1, 1, 1, 0, false);
+    check_cross_entropy(23, 17, 13, 5, true);
+    check_cross_entropy(40, 1111, 1100, 0, false);
     check_begin("logsumexp of no columns, of -inf, of +inf, of NaN");
     const float odd[] = {-INFINITY, -INFINITY, INFINITY, 1, NAN, 1, 1000, 1000};
     float lse[4];

@@ -59,7 +59,7 @@ static void try_all(const SearchRequest *request, double limit_bytes, Tried *tri
         rest /= 8, c.schedule = rest;
         for (c.t = 1; c.t <= 16 && c.t <= request->n_ranks; c.t++) {
             if (c.t == 1 && c.sequence_parallel) continue;
-            for (c.p = 1; c.p <= n_blocks && c.t * c.p <= request->n_ranks; c.p++) {
+            for (c.p = 1; c.p <= n_blocks + 2 && c.t * c.p <= request->n_ranks; c.p++) {
                 c.d = request->n_ranks / (c.t * c.p);
                 if (c.t * c.p * c.d != request->n_ranks || (c.d == 1 && c.zero)) continue;
                 c.n_micro = request->global_batch / (c.d * c.micro_batch);
@@ -330,7 +330,7 @@ static void test_refusals(Arena *arena) {
         {{.n_ranks = 8, .global_batch = 8, .micro_batch = 3},
          "global batch 8 is not a multiple of micro-batch 3 x d 1\n"},
         {{.n_ranks = 256, .global_batch = 8, .p = 128},
-         "p=128 needs at least 128 blocks; the model has 96\n"},
+         "p=128 needs at least 126 blocks; the model has 96\n"},
         {{.n_ranks = 8, .global_batch = 8, .n_chunks = 33}, "33 chunks a stage: must be 1 to 32\n"},
         {{.n_ranks = 8, .global_batch = 8, .schedule = "zigzag"},
          "there is no schedule 'zigzag'\n"},
@@ -343,7 +343,7 @@ static void test_refusals(Arena *arena) {
         {{.n_ranks = 8, .global_batch = 64, .t = 8, .d = 2},
          "t=8 x d=2 = 16 does not divide 8 ranks\n"},
         {{.n_ranks = 128, .global_batch = 8, .p = 16, .n_chunks = 8},
-         "p=16 x 8 chunks needs at least 128 blocks; the model has 96\n"},
+         "p=16 x 8 chunks needs at least 126 blocks; the model has 96\n"},
         {{.n_ranks = 64, .global_batch = 8, .p = 1, .d = 1, .n_chunks = 1},
          "t=64: axis 'heads' is 96: t=64 does not divide it\n"},
         {{.n_ranks = 475, .global_batch = 64}, /* p = 95, t = 5 */

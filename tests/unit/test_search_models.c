@@ -74,6 +74,31 @@ static void test_speed(Diag *diag) {
     }
 }
 
+/* "The Llama 3 Herd of Models" (arXiv 2407.21783), section 3.3.2 and table 4: 126 layers in 128
+ * chunks, the first and the last without one; 400 TFLOP/s a GPU, with memory that ZeRO beyond stage
+ * 1 made room for. */
+static void test_llama(Diag *diag) {
+    Arena *arena = arena_create();
+    ModelSetting size = {"size", "405b"};
+    SearchRequest request = request_of(16384, 2048);
+    check_begin("Llama 3 405B on 16,384 H100s: the layout that it was trained in, and its speed");
+    ModelCosts *costs = costs_of(arena, "models/llama.lua", &size, 1, "h100-roce", NULL, diag);
+    SearchResult *r = costs ? search_layouts(arena, costs, &request, diag) : NULL;
+    CHECK(r && r->n_found > 0, "%s", diag_text(diag));
+    if (r && r->n_found > 0) {
+        const Found *best = &r->found[0];
+        const Candidate *c = &best->candidate;
+        double tflops = costs->model_flops * 2048 / best->cost.step_us / 16384 / 1e6;
+        CHECK(c->t == 8 && c->p == 16 && c->n_chunks == 8 && c->micro_batch == 1,
+              "t=%d p=%d, %d chunks, micro-batch %d", c->t, c->p, c->n_chunks, c->micro_batch);
+        for (int g = 0; c->p * c->n_chunks == 128 && g < 128; g++) {
+            CHECK(best->split[g] == (g > 0 && g < 127), "chunk %d: %d", g, best->split[g]);
+        }
+        CHECK(fabs(tflops / 400 - 1) < 0.1, "%.0f TFLOP/s a GPU", tflops);
+    }
+    arena_destroy(arena);
+}
+
 /* Narayanan et al. 2021, takeaway 1: t up to the node, then p. */
 static void test_mesh(Diag *diag) {
     static const struct {
@@ -216,6 +241,7 @@ static void test_batches(Diag *diag) {
 int main(void) {
     Diag *diag = diag_create();
     test_speed(diag);
+    test_llama(diag);
     test_mesh(diag);
     test_slow_network(diag);
     test_recomputation(diag);

@@ -119,6 +119,41 @@ static void test_closed_forms(PipelineSim *sim, Diag *diag) {
     }
 }
 
+/* One block a chunk, and none in the first and the last, as Llama 3's. */
+static void test_bare_ends(PipelineSim *sim, Diag *diag) {
+    static const struct {
+        const char *schedule;
+        int t, p, d, v, m;
+    } CASES[] = {{"interleaved", 8, 16, 4, 6, 16},
+                 {"interleaved", 2, 8, 2, 12, 64},
+                 {"interleaved", 4, 4, 8, 24, 8},
+                 {"1f1b", 8, 96, 4, 1, 192},
+                 {"gpipe", 8, 96, 2, 1, 32}};
+    Pair pair;
+    check_begin("the first and the last chunk without a block: within 3 % of the closed form");
+    for (int software = 0; software < 4; software++) {
+        synthetic_use(SYNTHETIC_175B, 94);
+        synthetic_cluster.software.overlaps_gradients = software & 1;
+        synthetic_cluster.software.overlaps_pipeline = software & 2;
+        for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+            Candidate candidate = {.t = CASES[i].t,
+                                   .p = CASES[i].p,
+                                   .d = CASES[i].d,
+                                   .n_chunks = CASES[i].v,
+                                   .micro_batch = 1,
+                                   .n_micro = CASES[i].m,
+                                   .schedule = schedule_number(CASES[i].schedule)};
+            if (!price(sim, &candidate, false, &pair, diag)) continue;
+            CHECK(pair.split[0] == 0 && pair.split[95] == 0 && pair.split[94] == 1, "case %zu", i);
+            double error = pair.closed.step_us / pair.played.step_us - 1;
+            CHECK(fabs(error) < 0.03, "software %d, case %zu: closed %.0f us, played %.0f us",
+                  software, i, pair.closed.step_us, pair.played.step_us);
+            check_parts(&pair.played, CASES[i].schedule);
+            check_constant(&candidate, &pair);
+        }
+    }
+}
+
 /* Megatron's habits cost what they must: nothing is hidden. */
 static void test_software(PipelineSim *sim, Diag *diag) {
     check_begin("software: hiding messages and gradients takes less than waiting for them");
@@ -250,6 +285,7 @@ int main(int argc, char **argv) {
     Diag *diag = diag_create();
     PipelineSim *sim = pipeline_sim_create(arena);
     test_closed_forms(sim, diag);
+    test_bare_ends(sim, diag);
     test_software(sim, diag);
     test_cards(sim);
     test_scattered();

@@ -176,7 +176,8 @@ static void test_spans(Arena *arena) {
     }
 }
 
-/* The least that the slowest stage can take, by trying every split. */
+/* The least that the slowest stage can take, by trying every split: the first and the last chunk of
+ * a pipeline may be empty. */
 static double enumerate(const double *blocks, int n_blocks, double before, double after, int p,
                         int n_total, int g, int first, double *loads) {
     if (g == n_total) {
@@ -185,8 +186,9 @@ static double enumerate(const double *blocks, int n_blocks, double before, doubl
         return first == n_blocks ? most : 1e300;
     }
     double best = 1e300, sum = (g == 0 ? before : 0) + (g + 1 == n_total ? after : 0);
-    for (int end = first + 1; end <= n_blocks - (n_total - 1 - g); end++) {
-        sum += blocks[end - 1];
+    bool may_be_empty = n_total > 1 && (g == 0 || g + 1 == n_total);
+    for (int end = first + !may_be_empty; end <= n_blocks; end++) {
+        if (end > first) sum += blocks[end - 1];
         loads[g % p] += sum;
         double most = enumerate(blocks, n_blocks, before, after, p, n_total, g + 1, end, loads);
         loads[g % p] -= sum;
@@ -208,7 +210,7 @@ static double slowest(const double *blocks, double before, double after, int p, 
 }
 
 static void test_splits(void) {
-    int n_worse = 0, n_mixed = 0;
+    int n_worse = 0, n_mixed = 0, n_bare = 0;
     check_begin("splits: none is better (enumerated)");
     for (int trial = 0; trial < 2000; trial++) {
         int n_blocks = 1 + random_below(12), p = 1 + random_below(4);
@@ -226,11 +228,13 @@ static void test_splits(void) {
         }
         double before = layout.before.forward.us, after = layout.after.backward.us;
         bool made = split_blocks(&costs, &layout, p, v, false, split);
-        CHECK(made == (p * v <= n_blocks), "%d blocks, p=%d v=%d", n_blocks, p, v);
+        CHECK(made == (p * v <= n_blocks + 2), "%d blocks, p=%d v=%d", n_blocks, p, v);
         if (!made) continue;
         int total = 0;
         for (int g = 0; g < p * v; g++) {
-            CHECK(split[g] > 0, "an empty chunk");
+            bool is_end = p > 1 && (g == 0 || g + 1 == p * v);
+            CHECK(split[g] > 0 || (is_end && split[g] == 0), "chunk %d has %d blocks", g, split[g]);
+            n_bare += split[g] == 0 && p * v <= n_blocks;
             total += split[g];
         }
         CHECK(total == n_blocks, "%d of %d blocks", total, n_blocks);
@@ -243,6 +247,7 @@ static void test_splits(void) {
         CHECK(found <= best * (1 + 1e-9), "trial %d: %d blocks of %d kinds, p=%d v=%d: %g, best %g",
               trial, n_blocks, costs.n_kinds, p, v, found, best);
     }
+    CHECK(n_bare > 50, "%d chunks were left without blocks for their end's weight", n_bare);
     check_begin("splits of several kinds over several chunks: 9 of 10 within 2 %");
     CHECK(n_worse * 10 <= n_mixed, "%d of %d are worse", n_worse, n_mixed);
     if (getenv("VERBOSE")) printf("%d of %d\n", n_worse, n_mixed);
@@ -255,6 +260,47 @@ static void test_splits(void) {
     CHECK(split_blocks(&synthetic_costs, layout, 8, 1, true, split) && split[7] == 12, "%d",
           split[7]);
     CHECK(!split_blocks(&synthetic_costs, layout, 7, 1, true, split), "96 over 7");
+}
+
+/* Llama 3's 126 blocks in 128 chunks. */
+static void test_counted_ends(void) {
+    check_begin("even splits that count the model's ends as blocks, where only that is even");
+    int split[128];
+    const char *reason;
+    synthetic_use(SYNTHETIC_175B, 126);
+    const LayoutCost *layout =
+        model_costs_at(&synthetic_costs, 8, true, RECOMPUTE_NONE, 1, &reason);
+    CHECK(!split_blocks(&synthetic_costs, layout, 16, 8, true, split), "128 chunks");
+    synthetic_cluster.software.counts_ends = true;
+    CHECK(split_blocks(&synthetic_costs, layout, 16, 8, true, split) && split[0] == 0 &&
+              split[1] == 1 && split[126] == 1 && split[127] == 0,
+          "128 chunks: %d %d ... %d %d", split[0], split[1], split[126], split[127]);
+    CHECK(split_blocks(&synthetic_costs, layout, 16, 1, true, split) && split[0] == 7 &&
+              split[1] == 8 && split[14] == 8 && split[15] == 7,
+          "16 chunks: %d %d ... %d %d", split[0], split[1], split[14], split[15]);
+    CHECK(split_blocks(&synthetic_costs, layout, 2, 1, true, split) && split[0] == 63 &&
+              split[1] == 63,
+          "2 chunks: %d %d", split[0], split[1]);
+    CHECK(!split_blocks(&synthetic_costs, layout, 5, 1, true, split), "5 chunks");
+}
+
+/* Chunks of all stages that a micro-batch passes at the pace of the slowest. */
+static void test_pace(void) {
+    static const struct {
+        int n_blocks;
+        double after;
+        int want[4];
+    } CASES[] = {{8, 2.5, {2, 2, 3, 1}}, {9, 0.5, {3, 2, 2, 2}}, {4, 3.5, {1, 1, 2, 0}}};
+    check_begin("what is left over goes beside a heavy head, else to the first chunks");
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        SegmentCost block = {.forward.us = 0.25, .backward.us = 0.75};
+        LayoutCost layout = {.kinds = &block, .after.forward.us = CASES[i].after};
+        int kinds[16] = {0}, split[4] = {0};
+        ModelCosts costs = {.n_blocks = CASES[i].n_blocks, .n_kinds = 1, .kind_of_block = kinds};
+        bool made = split_blocks(&costs, &layout, 2, 2, false, split);
+        CHECK(made && memcmp(split, CASES[i].want, sizeof(split)) == 0, "case %zu: %d %d %d %d", i,
+              split[0], split[1], split[2], split[3]);
+    }
 }
 
 static Candidate candidate_of(int t, int p, int d, int v, int b, int m, const char *schedule) {
@@ -351,6 +397,8 @@ int main(void) {
     test_bubbles(arena);
     test_spans(arena);
     test_splits();
+    test_counted_ends();
+    test_pace();
     test_parts();
     test_directions();
     diag_destroy(diag);

@@ -109,11 +109,13 @@ static void print(const Layout *l, const StepCost *cost, const Plan *plan, int l
 }
 
 /* Shards may need a little more than is priced, and no stage's messages need more than those of the
- * stage with the largest tensor. Graphs: the norm of divided gradients has a few calls more where
- * some parameters are not divided. */
+ * stage with the largest tensor. The scratch of a head without blocks is packed more tightly than
+ * where the price is from. Graphs: the norm of divided gradients has a few calls more where some
+ * parameters are not divided. */
 static void compare_with_plan(const Layout *l, const StepCost *cost, const Plan *plan) {
     int largest = largest_stage(plan);
-    double least = l->zero ? -0.003 : -0.001, most = l->zero ? 0.01 : 0.001;
+    bool lone_head = l->v == 1 && plan->stages[largest].n_blocks[0] == 0;
+    double least = l->zero ? -0.003 : -0.001, most = lone_head ? 0.04 : l->zero ? 0.01 : 0.001;
     double arena = (double)(cost->memory_bytes - cost->runtime_bytes);
     double planned = (double)plan->stages[largest].arena_bytes, error = arena / planned - 1;
     int64_t beyond = plan_stage_library_bytes(plan, largest);
@@ -193,6 +195,12 @@ int main(void) {
         /* the first stage has the largest arena; the second the larger graph, and most in all */
         {"models/gpt.lua", "124m", 1, 1, 3, 1, 2, 1000, "1f1b", false, false, RECOMPUTE_FULL, 0},
         {"models/llama.lua", "405b", 8, 128, 16, 1, 1, 16, "1f1b", true, false, RECOMPUTE_NONE, 1},
+        /* more chunks than blocks: the first and the last have none; Llama 3's own layout */
+        {"models/llama.lua", "405b", 8, 1, 16, 8, 1, 16, "interleaved", true, false,
+         RECOMPUTE_SELECTIVE, 0},
+        {"models/gpt.lua", "124m", 2, 2, 2, 7, 2, 4, "interleaved", true, false, RECOMPUTE_NONE, 1},
+        {"models/gpt.lua", "124m", 1, 1, 14, 1, 2, 14, "1f1b", false, false, RECOMPUTE_FULL, 0},
+        {"models/gpt.lua", "124m", 1, 1, 13, 1, 2, 2, "gpipe", false, false, RECOMPUTE_NONE, 0},
         /* blocks that share weights: three stages hold some, two of them others */
         {"tests/models/shared.lua", "wide", 1, 1, 1, 1, 2, 4, "1f1b", false, false, RECOMPUTE_NONE,
          0},

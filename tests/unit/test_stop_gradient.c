@@ -6,17 +6,9 @@
 #include "planner/planner.h"
 #include "tests/unit/train_compare.h"
 
-enum { STEPS = 4, GLOBAL_BATCH = 8 };
-static const double LEARNING_RATE = 5e-3;
-static const char MODEL[] = "tests/models/held.lua";
+static const TrainingSetup TRAINING = {"tests/models/held.lua", 8, 4, 5e-3};
 
-typedef struct Case {
-    Layout layout;
-    Recompute recompute;
-    int zero;
-} Case;
-
-static const Case CASES[] = {
+static const LayoutCase CASES[] = {
     /* t, d, p, micro-batch, chunks, schedule, sequence parallel, split */
     {{2, 1, 1, 4, 1, "1f1b", true, NULL, 0}, RECOMPUTE_SELECTIVE, 0},
     {{1, 2, 1, 2, 1, "1f1b", false, NULL, 0}, RECOMPUTE_FULL, 1},
@@ -40,8 +32,7 @@ static int param_number(const Run *run, const char *name) {
 
 static void check_held(Run *run) {
     Run made = {0};
-    const Layout alone = {1, 1, 1, GLOBAL_BATCH, 1, "1f1b", false, NULL, 0};
-    bool done = run_plan(&made, MODEL, NULL, 0, &alone, GLOBAL_BATCH, false) && run_start(&made);
+    bool done = start_on_one_rank(&made, &TRAINING);
     int n_held = 0;
     CHECK(done && made.n_params == run->n_params, "%s", diag_text(made.diag));
     for (int i = 0; done && i < run->n_params; i++) {
@@ -56,33 +47,6 @@ static void check_held(Run *run) {
     run_close(&made);
 }
 
-static bool train(Run *run) {
-    if (!run_start(run) || !run_steps(run, 1, LEARNING_RATE)) return false;
-    run_keep_gradients(run);
-    return run_steps_from(run, 1, STEPS - 1, LEARNING_RATE);
-}
-
-static void check_case(const Case *c, Run *one) {
-    char name[160];
-    Run run;
-    run_recompute = c->recompute;
-    run_zero = c->zero;
-    check_begin(layout_name("held", &c->layout, name, sizeof(name)));
-    bool done = run_plan(&run, MODEL, NULL, 0, &c->layout, GLOBAL_BATCH, true) && train(&run);
-    run_recompute = RECOMPUTE_NONE;
-    run_zero = 0;
-    CHECK(done, "%s", diag_text(run.diag));
-    if (done) {
-        compare_losses(&run, one, STEPS);
-        compare_gradients(&run, one);
-        compare_weights(&run, one);
-        compare_memory(&run);
-        check_held(&run);
-    }
-    run_close(&run);
-    check_end();
-}
-
 static Buffer *buffer_of(Program *program, const Node *node) {
     return &program->buffers[node->id * MAX_OUTPUTS];
 }
@@ -93,7 +57,8 @@ static void check_borrowed(void) {
     Run run;
     check_begin("refused: memory of an accumulator that nothing is added to");
     run_zero = 1;
-    bool done = run_plan(&run, MODEL, NULL, 0, &CASES[3].layout, GLOBAL_BATCH, false);
+    bool done =
+        run_plan(&run, TRAINING.path, NULL, 0, &CASES[3].layout, TRAINING.global_batch, false);
     run_zero = 0;
     CHECK(done, "%s", diag_text(run.diag));
     Program *program = done ? &run.plan->programs[run.plan->stages[0].program] : NULL;
@@ -119,14 +84,13 @@ static void check_borrowed(void) {
 }
 
 int main(void) {
-    const Layout alone = {1, 1, 1, GLOBAL_BATCH, 1, "1f1b", false, NULL, 0};
     Run one;
-    bool done = run_plan(&one, MODEL, NULL, 0, &alone, GLOBAL_BATCH, false) && train(&one);
+    bool done = start_on_one_rank(&one, &TRAINING) && run_training(&one, &TRAINING);
     check_begin("held on one rank");
     CHECK(done, "%s", diag_text(one.diag));
     if (done) check_held(&one);
     check_end();
-    for (int c = 0; done && c < N_CASES; c++) check_case(&CASES[c], &one);
+    for (int c = 0; done && c < N_CASES; c++) check_case(&TRAINING, &CASES[c], &one, check_held);
     run_close(&one);
     check_borrowed();
     return check_report();

@@ -5,20 +5,14 @@
  */
 #include "tests/unit/train_compare.h"
 
-enum { STEPS = 4, GLOBAL_BATCH = 12 };
-static const double LEARNING_RATE = 5e-3;
+enum { GLOBAL_BATCH = 12 };
 
 static const char *const MODELS[] = {"tests/models/shared.lua", "tests/models/penalties.lua",
-                                     "tests/models/skips.lua", "tests/models/parts.lua"};
-
-typedef struct Case {
-    Layout layout;
-    Recompute recompute;
-    int zero;
-} Case;
+                                     "tests/models/skips.lua", "tests/models/parallel.lua",
+                                     "tests/models/parts.lua"};
 
 static const int ONE_THREE[] = {1, 3}, THREE_ONE[] = {3, 1};
-static const Case CASES[] = {
+static const LayoutCase CASES[] = {
     /* t, d, p, micro-batch, chunks, schedule, sequence parallel, split */
     {{1, 2, 1, 2, 1, "1f1b", false, NULL, 0}, RECOMPUTE_NONE, 0},
     {{1, 3, 1, 2, 1, "1f1b", false, NULL, 0}, RECOMPUTE_FULL, 1},
@@ -32,40 +26,14 @@ static const Case CASES[] = {
 };
 enum { N_CASES = sizeof(CASES) / sizeof(CASES[0]) };
 
-static bool train(Run *run) {
-    if (!run_start(run) || !run_steps(run, 1, LEARNING_RATE)) return false;
-    run_keep_gradients(run);
-    return run_steps_from(run, 1, STEPS - 1, LEARNING_RATE);
-}
-
-static void check_case(const char *path, const Case *c, Run *one) {
-    char name[160];
-    Run run;
-    run_recompute = c->recompute;
-    run_zero = c->zero;
-    check_begin(layout_name(path, &c->layout, name, sizeof(name)));
-    bool done = run_plan(&run, path, NULL, 0, &c->layout, GLOBAL_BATCH, true) && train(&run);
-    run_recompute = RECOMPUTE_NONE;
-    run_zero = 0;
-    CHECK(done, "%s", diag_text(run.diag));
-    if (done) {
-        compare_losses(&run, one, STEPS);
-        compare_gradients(&run, one);
-        compare_weights(&run, one);
-        compare_memory(&run);
-    }
-    run_close(&run);
-    check_end();
-}
-
 static void check_model(const char *path) {
-    const Layout alone = {1, 1, 1, GLOBAL_BATCH, 1, "1f1b", false, NULL, 0};
+    const TrainingSetup training = {path, GLOBAL_BATCH, 4, 5e-3};
     Run one;
-    bool done = run_plan(&one, path, NULL, 0, &alone, GLOBAL_BATCH, false) && train(&one);
+    bool done = start_on_one_rank(&one, &training) && run_training(&one, &training);
     check_begin(path);
     CHECK(done, "one rank: %s", diag_text(one.diag));
     check_end();
-    for (int c = 0; done && c < N_CASES; c++) check_case(path, &CASES[c], &one);
+    for (int c = 0; done && c < N_CASES; c++) check_case(&training, &CASES[c], &one, NULL);
     run_close(&one);
 }
 
@@ -120,6 +88,24 @@ static void check_messages(void) {
         CHECK(!message || node->types[0].rank < 2, "line %d: all_reduce in the backward",
               node->loc.line);
     }
+    run_close(&run);
+    check_end();
+}
+
+/* Attention and mlp side by side: one message a block forward, one backward. */
+static void check_parallel(void) {
+    const Layout layout = {2, 1, 1, 2, 1, "1f1b", false, NULL, 0};
+    Run run;
+    int n_messages = 0;
+    check_begin("terms of a sum that products gave are completed by one message");
+    CHECK(run_plan(&run, MODELS[3], NULL, 0, &layout, GLOBAL_BATCH, false), "%s",
+          diag_text(run.diag));
+    const Graph *graph = run.plan ? run.plan->programs[0].graph : NULL;
+    for (int n = 0; graph && n < graph->n_nodes; n++) {
+        n_messages += graph->nodes[n]->op == OP_ALL_REDUCE && graph->nodes[n]->block >= 0;
+    }
+    /* The first block also completes the embedding. */
+    CHECK(!graph || n_messages == 4 * 2 + 1, "%d messages in four blocks", n_messages);
     run_close(&run);
     check_end();
 }
@@ -193,6 +179,7 @@ int main(void) {
     }
     check_names();
     check_messages();
+    check_parallel();
     check_slots();
     check_padding_is_refused();
     compare_print_worst();

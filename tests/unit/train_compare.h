@@ -92,6 +92,13 @@ static inline void compare_memory(const Run *run) {
           (long long)engine_arena_bytes(run->engine), (long long)planned);
 }
 
+static inline void compare_runs(Run *run, Run *one, int n_steps) {
+    compare_losses(run, one, n_steps);
+    compare_gradients(run, one);
+    compare_weights(run, one);
+    compare_memory(run);
+}
+
 static inline const char *layout_name(const char *model, const Layout *l, char *text, size_t size) {
     char chunks[16] = "", again[32] = "";
     if (l->n_chunks > 1) snprintf(chunks, sizeof(chunks), " x%d", l->n_chunks);
@@ -102,6 +109,53 @@ static inline const char *layout_name(const char *model, const Layout *l, char *
              l->schedule, chunks, l->sequence_parallel ? " seq" : "", run_zero ? " zero" : "",
              l->micro_batch, l->split ? ", uneven" : "", again);
     return text;
+}
+
+/* --- a model under several layouts --- */
+
+typedef struct TrainingSetup {
+    const char *path; /* the model's */
+    int global_batch, n_steps;
+    double learning_rate;
+} TrainingSetup;
+
+typedef struct LayoutCase {
+    Layout layout;
+    Recompute recompute;
+    int zero;
+} LayoutCase;
+
+static inline bool start_layout(Run *run, const TrainingSetup *training, const Layout *layout,
+                                bool text) {
+    return run_plan(run, training->path, NULL, 0, layout, training->global_batch, text) &&
+           run_start(run);
+}
+
+static inline bool start_on_one_rank(Run *one, const TrainingSetup *training) {
+    const Layout alone = {1, 1, 1, training->global_batch, 1, "1f1b", false, NULL, 0};
+    return start_layout(one, training, &alone, false);
+}
+
+static inline bool run_training(Run *run, const TrainingSetup *training) {
+    return run_steps_keeping(run, training->n_steps, training->learning_rate);
+}
+
+/* `also` asks more of the run; may be NULL. */
+static inline void check_case(const TrainingSetup *training, const LayoutCase *c, Run *one,
+                              void (*also)(Run *run)) {
+    char name[160];
+    Run run;
+    run_recompute = c->recompute;
+    run_zero = c->zero;
+    check_begin(layout_name(training->path, &c->layout, name, sizeof(name)));
+    bool done = start_layout(&run, training, &c->layout, true) && run_training(&run, training);
+    run_recompute = RECOMPUTE_NONE;
+    run_zero = 0;
+    CHECK(done, "%s", diag_text(run.diag));
+    if (done) compare_runs(&run, one, training->n_steps);
+    if (done && also) also(&run);
+    run_close(&run);
+    check_end();
 }
 
 #endif

@@ -161,6 +161,13 @@ static inline void run_keep_gradients(Run *run) {
     }
 }
 
+/* Steps from the first on; keeps the gradients of the first. */
+static inline bool run_steps_keeping(Run *run, int n_steps, double learning_rate) {
+    if (!run_steps(run, 1, learning_rate)) return false;
+    run_keep_gradients(run);
+    return run_steps_from(run, 1, n_steps - 1, learning_rate);
+}
+
 static inline float *run_weight(Run *run, int i) {
     float *whole = ARENA_ARRAY(run->arena, float, type_elements(&run->types[i]));
     return engine_read_parameter(run->engine, run->names[i], whole) ? whole : NULL;

@@ -45,7 +45,7 @@ typedef struct SoftmaxArgs {
     int32_t n_local, n_valid;
     const void *x;
     const int32_t *index;
-    const float *lse, *dloss;
+    const float *lse, *dloss, *dlse; /* dlse: may be NULL */
     void *out;
 } SoftmaxArgs;
 

@@ -125,7 +125,8 @@ KERNEL_FUNCTION pick_f16(SoftmaxArgs a) {
 }
 
 struct GradRow {
-    float lse, factor;
+    float lse, factor; /* of the probabilities */
+    float dloss;
     int label; /* -1: not here */
 };
 
@@ -136,7 +137,7 @@ static __device__ __forceinline__ float gradient_beside(const GradRow &row, floa
 
 static __device__ __forceinline__ float gradient_at(const GradRow &row, float x, int column) {
     const float p = gradient_beside(row, x);
-    return column == row.label ? p - row.factor : p;
+    return column == row.label ? p - row.dloss : p;
 }
 
 /* out may be x. Padding columns are zero. */
@@ -146,7 +147,8 @@ static __device__ __forceinline__ void cross_entropy_grad_row(const SoftmaxArgs 
     const T *x = (const T *)a.x + (int64_t)blockIdx.x * a.n_local;
     T *out = (T *)a.out + (int64_t)blockIdx.x * a.n_local;
     const int64_t label = a.index[blockIdx.x] - a.offset;
-    const GradRow row = {a.lse[blockIdx.x], a.dloss[blockIdx.x],
+    const float dloss = a.dloss[blockIdx.x];
+    const GradRow row = {a.lse[blockIdx.x], a.dlse ? dloss + a.dlse[blockIdx.x] : dloss, dloss,
                          label >= 0 && label < a.n_valid ? (int)label : -1};
     const int head = head_of(x, a.n_valid), packs = (a.n_valid - head) / V;
     for (int i = threadIdx.x; i < head; i += blockDim.x) {
@@ -158,7 +160,7 @@ static __device__ __forceinline__ void cross_entropy_grad_row(const SoftmaxArgs 
         for (int j = 0; j < V; j++) v[j] = gradient_beside(row, v[j]);
         if ((unsigned)(row.label - first) < V) {
 #pragma unroll
-            for (int j = 0; j < V; j++) v[j] -= first + j == row.label ? row.factor : 0.0f;
+            for (int j = 0; j < V; j++) v[j] -= first + j == row.label ? row.dloss : 0.0f;
         }
         Elements<V>::put(out + first, v);
     });
