@@ -158,6 +158,10 @@ bool op_is_cast(OpKind op) {
     return op == OP_TO_F32 || op == OP_TO_BF16 || op == OP_TO_F16;
 }
 
+bool op_is_number(OpKind op) {
+    return op == OP_CONST || op == OP_LABEL_SHARE;
+}
+
 bool op_compares(OpKind op) {
     return op == OP_LESS || op == OP_EQUAL;
 }

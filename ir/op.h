@@ -90,6 +90,8 @@ DType op_cast_dtype(OpKind op);
 bool op_is_cast(OpKind op);
 /* Does the op compute something that has no gradient anywhere, or hold it back? */
 bool op_stops_gradient(OpKind op);
+/* A number that is there on every rank, made wherever it is read. */
+bool op_is_number(OpKind op);
 /* Does the op compare its operands, of whatever dtypes? */
 bool op_compares(OpKind op);
 /* Does the op move parts of an axis (ir/ops/parts.h)? */

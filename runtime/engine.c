@@ -5,6 +5,7 @@
 #include "runtime/cpu/reduce.h"
 #include "runtime/launch/control.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -84,6 +85,28 @@ bool engine_job_failed(const Engine *engine, Diag *diag) {
     return true;
 }
 
+/* All label_share of a plan leave out one label: there is one number a step. */
+static bool find_left_out_label(Engine *engine, Diag *diag) {
+    engine->left_out_label = NO_LABEL;
+    for (int p = 0; p < engine->plan->n_programs; p++) {
+        const Graph *graph = engine->plan->programs[p].graph;
+        for (int n = 0; n < graph->n_nodes; n++) {
+            const Node *node = graph->nodes[n];
+            if (node->op != OP_LABEL_SHARE) continue;
+            double value = node_float(node, ATTR_value, 0);
+            bool fits = value >= 0 && value <= INT32_MAX && value == floor(value);
+            if (fits && engine->left_out_label == NO_LABEL) engine->left_out_label = (int64_t)value;
+            if (fits && engine->left_out_label == (int64_t)value) continue;
+            diag_error(
+                diag, node->loc,
+                "label_share: value is %g: must be a label, the same wherever it is asked for",
+                value);
+            return false;
+        }
+    }
+    return true;
+}
+
 Engine *engine_create(const Plan *plan, const EngineOptions *options, Diag *diag) {
     int n_ranks = mesh_rank_count(&plan->mesh);
     if (n_ranks > 1024 && !options->control) {
@@ -102,7 +125,7 @@ Engine *engine_create(const Plan *plan, const EngineOptions *options, Diag *diag
     engine->bad = ARENA_ARRAY(engine->arena, BadValue, n_ranks);
     for (int r = 0; r < n_ranks; r++) engine->ranks[r] = rank_context(plan, r, engine->arena);
     engine->scales_loss = plan_loss_scaling(plan).initial != 0;
-    if (!engine->backend->create(engine, options, diag)) {
+    if (!find_left_out_label(engine, diag) || !engine->backend->create(engine, options, diag)) {
         engine_destroy(engine);
         return NULL;
     }

@@ -28,6 +28,7 @@ typedef struct StepInput {
     int64_t step;
     bool train; /* false: dropout off */
     double learning_rate;
+    double label_share; /* of labels other than Engine.left_out_label; see label_share in ops.def */
 } StepInput;
 
 typedef struct EngineBackend {
@@ -49,6 +50,8 @@ typedef struct EngineBackend {
     bool (*trace)(Engine *engine, Arena *arena, EngineSpan **out_spans, int *out_count, Diag *diag);
 } EngineBackend;
 
+enum { NO_LABEL = -1 };
+
 struct Engine {
     const Plan *plan;
     Arena *arena;
@@ -60,6 +63,7 @@ struct Engine {
     StepInput input;
     StepInput last_step; /* input of the last engine_step; step 0: none yet */
     bool scales_loss;
+    int64_t left_out_label;   /* by the program's label_share; NO_LABEL: there is none */
     int n_skipped;            /* of the last steps in a row */
     double op_seconds[N_OPS]; /* rank 0's, of the last JOB_PROFILE */
     double emit_seconds;

@@ -98,10 +98,19 @@ static void report_not_finite(Engine *engine, int64_t step, double loss, double 
                call->micro);
 }
 
+/* Of the labels of the global batch. A batch of none but left out ones has no loss: 0 / 1. */
+static double label_share(const Engine *engine, const int32_t *labels) {
+    int64_t total = (int64_t)engine->plan->global_batch * engine->plan->seq, count = 0;
+    if (engine->left_out_label == NO_LABEL) return 1;
+    for (int64_t i = 0; i < total; i++) count += labels[i] != engine->left_out_label;
+    return (double)(count ? count : 1) / (double)total;
+}
+
 bool engine_step(Engine *engine, int64_t step, const int32_t *tokens, const int32_t *labels,
                  double learning_rate, StepResult *out, Diag *diag) {
     double start = engine_now();
-    engine->input = engine->last_step = (StepInput){tokens, labels, step, true, learning_rate};
+    engine->input = engine->last_step =
+        (StepInput){tokens, labels, step, true, learning_rate, label_share(engine, labels)};
     if (!engine->backend->run(engine, JOB_TRAIN, diag)) return false;
     out->loss = read_output(engine, "loss");
     out->grad_norm = sqrt(read_output(engine, "grad_norm_squared"));
@@ -148,7 +157,8 @@ static bool loss_share(Engine *engine, const RankContext *rank, double *out) {
 bool engine_evaluate(Engine *engine, const int32_t *tokens, const int32_t *labels, double *out_loss,
                      Diag *diag) {
     double share;
-    engine->input = (StepInput){.tokens = tokens, .labels = labels};
+    engine->input =
+        (StepInput){.tokens = tokens, .labels = labels, .label_share = label_share(engine, labels)};
     if (!engine->backend->run(engine, JOB_FORWARD, diag)) return false;
     *out_loss = 0;
     for (int r = 0; r < engine->n_ranks; r++) {
@@ -164,7 +174,7 @@ int64_t engine_forward_batch(const Engine *engine) {
 bool engine_logits(Engine *engine, const int32_t *tokens, float *out_logits, Diag *diag) {
     bool found = false;
     /* Labels are copied too where the program reads them; any valid token will do. */
-    engine->input = (StepInput){.tokens = tokens, .labels = tokens};
+    engine->input = (StepInput){.tokens = tokens, .labels = tokens, .label_share = 1};
     if (!engine->backend->run(engine, JOB_FIRST, diag)) return false;
     for (int r = 0; r < engine->n_ranks; r++) {
         const RankContext *rank = &engine->ranks[r];

@@ -267,6 +267,24 @@ static Attr next_dropout_key(lua_State *lua) {
     return attr_int(ATTR_key, (*n)++);
 }
 
+/* The engine counts one label. */
+static void check_label_share(lua_State *lua, const Node *node) {
+    const Graph *graph = script_graph(lua)->graph;
+    double label = node_float(node, ATTR_value, 0);
+    if (!(label >= 0 && label <= INT32_MAX && label == floor(label))) {
+        script_error(lua, "label_share: 'value' must be a label, a whole number from 0 on");
+    }
+    for (int n = 0; n < node->id; n++) {
+        const Node *other = graph->nodes[n];
+        if (other->op != OP_LABEL_SHARE || node_float(other, ATTR_value, 0) == label) continue;
+        diag_error(sandbox_of(lua)->diag, node->loc,
+                   "label_share: a model can leave out one label, %g or %g",
+                   node_float(other, ATTR_value, 0), label);
+        diag_note(sandbox_of(lua)->diag, other->loc, "the other one left out here");
+        sandbox_fail(lua);
+    }
+}
+
 /* ops.NAME{operands..., attribute = ...} -> its first result. Upvalue: the op. */
 static int call_op(lua_State *lua) {
     OpKind op = (OpKind)lua_tointeger(lua, lua_upvalueindex(1));
@@ -288,6 +306,7 @@ static int call_op(lua_State *lua) {
         (NodeSpec){
             .op = op, .inputs = inputs, .n_inputs = n_inputs, .attrs = attrs, .n_attrs = n_attrs});
     script_check_parts(lua, node);
+    if (op == OP_LABEL_SHARE) check_label_share(lua, node);
     script_push_value(lua, node_value(node, 0));
     return 1;
 }

@@ -74,7 +74,7 @@ static bool check_loss_is_computed(const Graph *graph, Diag *diag) {
 }
 
 static const char *why_not_learning(int need, bool used) {
-    if (need) return "cannot learn: round and sign have no gradient";
+    if (need) return "cannot learn: round, sign and comparisons have no gradient";
     return used ? "cannot learn: the loss does not depend on it" : "is not used";
 }
 

@@ -253,15 +253,18 @@ function nn.residual(x, branch, p) return x + nn.dropout(branch, p or 0) end
 
 -- Mean over all positions of -log softmax(logits)[label]; also makes an output of the logits.
 -- logits [batch, seq, vocab], labels i32[batch, seq] -> scalar
--- Positions whose label is below 0 have no loss and no gradient; the mean is over all of them still.
--- options: output (its name; "logits" if absent, which `generate` reads; false: none), weight (a
--- value that each position's loss is multiplied by, as 1 - ops.equal{tokens, padding}), z (this times
--- the square of the logits' log-sum-exp is added to each position's loss: PaLM's z-loss, Chowdhery et
--- al. 2022, section 5; they take 1e-4)
+-- Positions whose label is below 0 have no loss and no gradient; the mean is still over all.
+-- options: output (its name; "logits" if absent, which `generate` reads; false: none), ignore (a
+-- label: positions that have it are left out, and the mean is over the others of the whole global
+-- batch; one for a model), weight (a value that each position's loss is multiplied by, as
+-- 1 - ops.equal{tokens, padding}; the mean is over all positions), z (this times the square of the
+-- logits' log-sum-exp is added to each position's loss: PaLM's z-loss, Chowdhery et al. 2022,
+-- section 5; they take 1e-4)
 function nn.cross_entropy(m, logits, labels, vocab, options)
   check_arguments("cross_entropy", m, logits)
   vocab = vocab or "vocab"
-  local o = read_options("cross_entropy", options, { output = NONE, weight = NONE, z = NONE })
+  local o = read_options("cross_entropy", options,
+    { output = NONE, weight = NONE, ignore = NONE, z = NONE })
   local output = o.output
   if output ~= false then m:output(output or "logits", logits) end
   local each = ops.cross_entropy{ logits, labels, axis = vocab }
@@ -270,9 +273,11 @@ function nn.cross_entropy(m, logits, labels, vocab, options)
     each = each + ops.square{ lse } * (1 - ops.less{ labels, 0 }) * o.z
   end
   if o.weight then each = each * o.weight end
+  if o.ignore then each = each * (1 - ops.equal{ labels, o.ignore }) end
   local count = 1
   for _, axis in ipairs(each.axes) do count = count * each:dim(axis) end
-  return ops.reduce_sum{ each, over = each.axes } * (1 / count)
+  local mean = ops.reduce_sum{ each, over = each.axes } * (1 / count)
+  return o.ignore and mean / ops.label_share{ value = o.ignore } or mean
 end
 
 local function fail_unknown_layer(_, name)

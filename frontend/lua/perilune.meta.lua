@@ -248,13 +248,14 @@ function nn.clamp(x, lo, hi) end
 function nn.residual(x, branch, p) end
 
 ---Mean loss over all positions; also makes an output of the logits, "logits" unless `output` is
----another name or false. Labels below 0 have no loss; `weight` multiplies that of each position; `z`
----times the square of log-sum-exp is added to it (PaLM's z-loss).
+---another name or false. Labels below 0 have no loss; `weight` multiplies that of each position;
+---`z` times the square of log-sum-exp is added to it (PaLM's z-loss). With `ignore`, a label,
+---positions that have it are left out; the mean is over the others of the whole global batch.
 ---@param m perilune.Model
 ---@param logits perilune.Value
 ---@param labels perilune.Value
 ---@param vocab? string
----@param options? { output?: string|false, weight?: perilune.Value, z?: number }
+---@param options? { output?: string|false, weight?: perilune.Value, ignore?: integer, z?: number }
 ---@return perilune.Value
 function nn.cross_entropy(m, logits, labels, vocab, options) end
 
@@ -281,6 +282,12 @@ function ops.sub(args) end
 ---@param args { [1]: perilune.Value, [2]: perilune.Value }
 ---@return perilune.Value
 function ops.mul(args) end
+
+---How many of the labels of the whole global batch are not `value`, as a share of all: a scalar,
+---counted before each step. One `value` for a model.
+---@param args { value: integer }
+---@return perilune.Value
+function ops.label_share(args) end
 
 ---a / b
 ---@param args { [1]: perilune.Value, [2]: perilune.Value }
@@ -434,19 +441,19 @@ function ops.transpose(args) end
 
 ---A part of an axis: as many elements as axis `to` has, from number `first` (0 and up) on, which
 ---become that axis. Without `to` element `first` alone, and the axis is gone. Not along batch, seq
----and what t divides. (PyTorch's narrow.) `count`, the size of `to`, may be left out.
+---and what t divides. (PyTorch's narrow.) `count` is the size of `to` and may be left out.
 ---@param args { [1]: perilune.Value, axis: string, to?: string, first: integer, count?: integer }
 ---@return perilune.Value
 function ops.narrow(args) end
 
 ---Its opposite: axis `axis` becomes a part, from `first` on, of axis `to`, whose rest is 0. Instead
 ---of `axis`, `at` is where, 0 and up, among the result's axes `to` is added, for a value without.
----@param args { [1]: perilune.Value, axis?: string, to: string, first: integer, count?: integer, at?: integer }
+---@param args {[1]: any, axis?: string, to: string, first: integer, at?: integer, count?: integer}
 ---@return perilune.Value
 function ops.pad(args) end
 
----2 to 8 operands side by side: each one's axis in `over` becomes a part of axis `to`. Operands that
----lack axes of the widest one are repeated along them.
+---2 to 8 operands side by side: each one's axis in `over` becomes a part of axis `to`. Operands
+---that lack axes of the widest one are repeated along them.
 ---@param args { [integer]: perilune.Value, over: perilune.Axes, to: string }
 ---@return perilune.Value
 function ops.concat(args) end

@@ -2,6 +2,7 @@
 #include "ir/ops/parts.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 static const char *axis_name(const Graph *graph, int axis) {
@@ -96,9 +97,9 @@ static bool check_range(const Graph *graph, const Node *node, int axis, int64_t 
     int64_t first = node_int(node, ATTR_first, 0);
     if (first >= 0 && count >= 1 && count <= size && first <= size - count) return true;
     diag_error(diag, node->loc,
-               "%s: elements %" PRId64 " to %" PRId64
-               " are not all within axis '%s', which is %" PRId64,
-               OPS[node->op].name, first, first + count - 1, axis_name(graph, axis), size);
+               "%s: %" PRId64 " elements from number %" PRId64
+               " on are not all within axis '%s', which is %" PRId64,
+               OPS[node->op].name, count, first, axis_name(graph, axis), size);
     return fail_made_here(node, 0, diag);
 }
 
@@ -210,7 +211,7 @@ bool infer_shift(Graph *graph, Node *node, Diag *diag) {
                    node_int(node, ATTR_by, 0), axis_name(graph, in->axes[at]), in->dims[at]);
         return fail_made_here(node, 0, diag);
     }
-    bool whole = value == (double)(int32_t)value;
+    bool whole = fabs(value) <= INT32_MAX && value == floor(value);
     if (value != 0 && (in->dtype != DTYPE_I32 || !whole)) {
         diag_error(diag, node->loc, "shift: 'value' must be 0%s",
                    in->dtype == DTYPE_I32 ? " or a whole number" : " unless the operand is i32");

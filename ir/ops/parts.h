@@ -16,7 +16,7 @@ typedef struct PartMove {
     int32_t fill; /* 0 but for i32 */
 } PartMove;
 
-enum { MAX_PARTS = 8 };
+enum { MAX_PARTS = 8 }; /* operands of concat, at most */
 
 /* The axis in the result; -1: there is none. */
 int parts_to(const Node *node);

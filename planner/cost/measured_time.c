@@ -129,7 +129,7 @@ double measured_node_us(const Device *device, const Node *node, const Type *inpu
                       node->op == OP_BROADCAST || node->op == OP_ADD_N || node->op == OP_SLICE ||
                       op_moves_parts(node->op);
         if (us < 0 && simple) us = elementwise_us(device, node, inputs, outputs, low);
-        if (node->op == OP_CONST || node->op == OP_CLIP_SCALE || node->op == OP_LOSS_SCALE) {
+        if (op_is_number(node->op) || node->op == OP_CLIP_SCALE || node->op == OP_LOSS_SCALE) {
             us = device->call_us;
         }
     }

@@ -323,7 +323,7 @@ static void measure_border(const Pricer *p, Arena *arena) {
             Value in = node->inputs[i];
             int at = in.node->id * MAX_OUTPUTS + in.output, block = in.node->block;
             if (block == NO_BLOCK || block == node->block || seen[at]) continue;
-            if (OPS[in.node->op].flags & LEAF || in.node->op == OP_CONST) continue;
+            if (OPS[in.node->op].flags & LEAF || op_is_number(in.node->op)) continue;
             seen[at] = true;
             bytes[block] += type_local_bytes(value_type(in), value_sharding(in), &graph->mesh);
             n_values[block]++;

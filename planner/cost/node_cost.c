@@ -242,7 +242,7 @@ static double folded_bytes(const NodePricer *x, const Node *node) {
 void node_cost_add(PhaseCost *cost, const NodePricer *pricer, const Node *node) {
     const ClusterDevice *device = &pricer->cluster->device;
     unsigned flags = OPS[node->op].flags;
-    if (!(flags & KERNEL) || node->op == OP_CONST) return;
+    if (!(flags & KERNEL) || op_is_number(node->op)) return;
     if (flags & COLLECTIVE) {
         add_collective(cost, pricer->cluster, node, &pricer->graph->mesh);
     } else if (node->op == OP_MATMUL) {

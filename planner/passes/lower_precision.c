@@ -63,7 +63,7 @@ static void find_copies_and_weak(Lowerer *l) {
         const Node *node = l->in->nodes[n];
         bool spreads = is_elementwise(node) || node->op == OP_BROADCAST || is_layout(node) ||
                        node->op == OP_REDUCE_SUM;
-        l->weak[n] = node->op == OP_PARAM || node->op == OP_CONST || spreads;
+        l->weak[n] = node->op == OP_PARAM || op_is_number(node->op) || spreads;
         for (int i = 0; i < node->n_inputs; i++) {
             l->weak[n] &= l->weak[node->inputs[i].node->id];
             if (reads_copy(node, i)) l->has_copy[node->inputs[i].node->id] = true;

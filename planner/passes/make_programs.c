@@ -51,7 +51,7 @@ static int value_index(Value value) {
 
 /* Leaves and constants are not sent: they are made where they are read. */
 static bool is_local_leaf(const Node *node) {
-    return OPS[node->op].flags & LEAF || node->op == OP_CONST;
+    return OPS[node->op].flags & LEAF || op_is_number(node->op);
 }
 
 static IntList *list_of(IntList *lists, const Maker *m, Phase phase, int chunk) {
@@ -191,7 +191,7 @@ static void relocate(StageMaker *s, Node *node, int local_chunk) {
     int first = m->first_block[global], end = m->first_block[global + 1];
     if (node->block >= first && node->block < end) {
         node->block -= first;
-    } else if (node->op == OP_CONST) {
+    } else if (op_is_number(node->op)) {
         node->block = NO_BLOCK;
     } else {
         BUG("make_programs: %s of block %d is read in chunk %d, which has blocks %d to %d",

@@ -13,7 +13,8 @@
 /* What changes from step to step, read by kernels when they run. */
 typedef struct StepState {
     uint64_t seed, step;
-    int train; /* 0: dropout is the identity */
+    int train;         /* 0: dropout is the identity */
+    float label_share; /* what the op gives */
 } StepState;
 
 /* False: the run cannot go on (a message failed; the comm world knows why). */

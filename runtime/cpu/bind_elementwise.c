@@ -1,4 +1,5 @@
-/* Elementwise and fused nodes, broadcasts, sums of scalars, constants, accumulation. */
+/* Elementwise and fused nodes, broadcasts, sums of scalars, constants, the share of labels,
+ * accumulation. */
 #include "runtime/cpu/vec_low.h" /* first: it widens the vectors of this file */
 
 #include "ir/expr.h"
@@ -131,6 +132,24 @@ bool cpu_bind_const(Binding *b, CpuCall *out) {
     FillArgs *args = ARENA_NEW(b->arena, FillArgs);
     *args = (FillArgs){b->out[0], (float)node_float(b->node, ATTR_value, 0)};
     *out = (CpuCall){run_const, args};
+    return true;
+}
+
+typedef struct LabelShareArgs {
+    const StepState *state;
+    float *out;
+} LabelShareArgs;
+
+static bool run_label_share(const void *args) {
+    const LabelShareArgs *a = args;
+    *a->out = a->state->label_share;
+    return true;
+}
+
+bool cpu_bind_label_share(Binding *b, CpuCall *out) {
+    LabelShareArgs *args = ARENA_NEW(b->arena, LabelShareArgs);
+    *args = (LabelShareArgs){cpu_context(b)->state, b->out[0]};
+    *out = (CpuCall){run_label_share, args};
     return true;
 }
 

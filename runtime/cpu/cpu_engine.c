@@ -136,6 +136,7 @@ static void set_state(CpuEngine *threads, const StepInput *input) {
         RankThread *thread = &threads->ranks[r];
         thread->rank.state.step = (uint64_t)input->step;
         thread->rank.state.train = input->train;
+        thread->rank.state.label_share = (float)input->label_share;
         if (thread->step) *thread->step = (float)input->step;
         if (thread->learning_rate) *thread->learning_rate = (float)input->learning_rate;
     }

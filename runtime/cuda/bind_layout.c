@@ -260,6 +260,12 @@ bool cuda_bind_add_n(Binding *b) {
     return true;
 }
 
+bool cuda_bind_label_share(Binding *b) {
+    CopyScalarArgs args = {
+        .state = cuda_emitter(b)->state, .which = SCALAR_LABEL_SHARE, .to = b->out[0]};
+    return cuda_push_launch(b, KERNEL_copy_scalar, (Grid){1, 1, 1}, 1, 0, &args, sizeof(args));
+}
+
 bool cuda_bind_const(Binding *b) {
     SetScalarArgs args = {.out = b->out[0],
                           .value = (float)node_float(b->node, ATTR_value, 0),

@@ -62,7 +62,8 @@ static void emit_scalars(CudaWalk *walk) {
         CopyScalarArgs *args = ARENA_NEW(walk->rank->arena, CopyScalarArgs);
         *args = (CopyScalarArgs){
             .state = walk->memory->state,
-            .is_step = strcmp(node_string(node, ATTR_name), "step") == 0,
+            .which = strcmp(node_string(node, ATTR_name), "step") == 0 ? SCALAR_STEP
+                                                                       : SCALAR_LEARNING_RATE,
             .to = executor_address(walk->rank, node_value(node, 0), 0),
         };
         Access *accesses = new_accesses(walk, 2);

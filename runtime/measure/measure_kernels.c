@@ -200,7 +200,7 @@ KernelSets *measure_kernel_prepare(const ProfileKernel *row, float *memory, int6
     if (n_sets > floats / size) n_sets = floats / size;
     if (n_sets > MOST_SETS) n_sets = MOST_SETS;
     KernelSets *sets = ARENA_NEW(arena, KernelSets);
-    sets->state = (StepState){1, 1, 1};
+    sets->state = (StepState){1, 1, 1, 1};
     sets->context.state = &sets->state;
     for (int64_t i = 0; i < n_sets; i++) {
         if (!bind_set(sets, graph, node, memory + i * size, arena, diag)) return NULL;

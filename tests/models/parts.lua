@@ -1,6 +1,6 @@
 -- Parts of axes wherever models take them: attention over a latent (DeepSeek-V2's, small) with
 -- positions turned into a part of each head, gate and up in one product, a mix with the token
--- before, a second head for the token after the next, and one token that no loss is counted for.
+-- before, a second head for the token after the next, one label that is left out and one token.
 local nn = require "nn"
 
 local function attention(m, x)
@@ -24,7 +24,8 @@ end
 
 local function swiglu(m, x)
   local both = nn.linear(m, x, "model", { "two", "ffn" }, { weight = "w_in" })
-  local gate, up = ops.narrow{ both, axis = "two", first = 0 }, ops.narrow{ both, axis = "two", first = 1 }
+  local gate = ops.narrow{ both, axis = "two", first = 0 }
+  local up = ops.narrow{ both, axis = "two", first = 1 }
   return nn.linear(m, ops.silu{ gate } * up, "ffn", "model", { weight = "w_out" })
 end
 
@@ -44,7 +45,8 @@ return model {
     local later = ops.shift{ labels, axis = "seq", by = 1, value = -1 }
     local counts = 1 - ops.equal{ tokens, 3 }
     local y = nn.rmsnorm(m, x, "model", { name = "later" })
-    return nn.cross_entropy(m, nn.logits(m, "wte", x), labels, "vocab", { weight = counts })
+    local left_out = { weight = counts, ignore = 5 }
+    return nn.cross_entropy(m, nn.logits(m, "wte", x), labels, "vocab", left_out)
       + 0.5 * nn.cross_entropy(m, nn.logits(m, "wte", y), later, "vocab", { output = false })
   end,
 }

@@ -115,6 +115,7 @@ bool cuda_kernel_run_create(CudaKernelRun *run, const Reference *reference, int 
     if (!run->state) exit(2);
     *run->state = (DeviceState){.seed = reference->seed,
                                 .step = reference->step,
+                                .label_share = (float)reference->label_share,
                                 .step_f32 = (float)reference->step,
                                 .train = reference->train};
     make_plan(run);

@@ -181,7 +181,8 @@ static void make_groups(KernelRun *run) {
 void kernel_run_prepare(KernelRun *run, const Reference *reference, int in_place) {
     const Graph *graph = reference->graph;
     *run = (KernelRun){.reference = reference,
-                       .state = {reference->seed, reference->step, reference->train},
+                       .state = {reference->seed, reference->step, reference->train,
+                                 (float)reference->label_share},
                        .n_ranks = mesh_rank_count(&graph->mesh),
                        .in_place = in_place};
     if (run->n_ranks > KERNEL_MAX_RANKS) BUG("%d ranks", run->n_ranks);

@@ -10,6 +10,7 @@
 /* The smallest sizes at which an index mixed up with another shows: all different, not round. */
 const OpCase OP_CASES[] = {
     {.op = OP_CONST, .attrs = "value=0.375"},
+    {.op = OP_LABEL_SHARE, .attrs = "value=3"},
     CASE(ACCUMULATE, "rows=3 cols=5; rows=3 cols=5", ""),
     CASE(ACCUMULATE, ":2; :3", ""),
     /* Elementwise: same shape, row and column broadcast, outer product, permuted axes, scalar */

@@ -46,7 +46,8 @@ Type ref_only(const Type *type, int axis) {
 
 Reference *reference_create(Arena *arena, const Graph *graph) {
     Reference *ref = ARENA_NEW(arena, Reference);
-    *ref = (Reference){.graph = graph, .arena = arena, .train = true, .n_micro = 1};
+    *ref = (Reference){
+        .graph = graph, .arena = arena, .train = true, .n_micro = 1, .label_share = 0.625};
     ref->values = ARENA_ARRAY(arena, double *, graph->n_nodes *MAX_OUTPUTS + 1);
     ref->exact = ARENA_ARRAY(arena, double *, graph->n_nodes *MAX_OUTPUTS + 1);
     for (int n = 0; n < graph->n_nodes; n++) {
@@ -140,6 +141,10 @@ NOTHING(variable)
 NOTHING(recv)
 NOTHING(output)
 NOTHING(send)
+
+void reference_label_share(const RefCall *call) {
+    call->out[0][0] = call->ref->label_share;
+}
 
 void reference_const(const RefCall *call) {
     call->out[0][0] = node_float(call->node, ATTR_value, 0);

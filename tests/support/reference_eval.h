@@ -32,6 +32,7 @@ typedef struct Reference {
     double **values;     /* [n_nodes * MAX_OUTPUTS], whole logical values */
     double **exact;      /* the same, of results in 16 bits only: before rounding */
     uint64_t seed, step; /* of dropout */
+    double label_share;
     bool train, overwrite;
     int micro, n_micro;
 } Reference;

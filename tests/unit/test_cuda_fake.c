@@ -289,7 +289,7 @@ static void check_legacy(void) {
 static void check_kernels(void) {
     DeviceState state = {.step_f32 = 7};
     float to = 0;
-    CopyScalarArgs args = {.state = &state, .is_step = 1, .to = &to};
+    CopyScalarArgs args = {.state = &state, .which = SCALAR_STEP, .to = &to};
     void *list[1] = {&args};
     const dim3 one = {1, 1, 1}, none = {0, 1, 1}, many = {2048, 1, 1};
     begin("a kernel runs when it is launched");

@@ -48,6 +48,8 @@ static const Variant OTHERS[] = {
     {"penalties on weights", "tests/models/penalties.lua", 2, DTYPE_F32, {{"layers", "5"}}},
     {"values that skip blocks", "tests/models/skips.lua", 2, DTYPE_F32, {{"layers", "5"}}},
 };
+static const Variant PARTS = {
+    "parts of axes", "tests/models/parts.lua", 2, DTYPE_F32, {{"layers", "4"}}};
 static const Variant HALF = {
     "gpt f16", "models/gpt.lua", 4, DTYPE_F16, {COMMON, {"vocab", "61"}, {"ffn", "64"}}};
 static const Layout OTHER_LAYOUTS[] = {
@@ -97,6 +99,7 @@ static void run(void) {
     run_scaled();
     run_recomputed();
     check_layouts(&LLAMA, LAYOUTS, N_LAYOUTS);
+    check_layouts(&PARTS, &OTHER_LAYOUTS[2], 1);
     for (size_t i = 0; i < sizeof(OTHERS) / sizeof(OTHERS[0]); i++) {
         if (!cpu_has(&OTHERS[i])) continue;
         for (run_zero = 0; run_zero < 2; run_zero++) {

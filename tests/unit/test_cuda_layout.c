@@ -253,6 +253,7 @@ static void test_shifted_labels(void) {
 }
 
 static void test_const(void) {
+    run_case("label_share", "%0 = label_share() {value=3} : f32[]\n", 0);
     run_case("const", "%0 = const() {value=0.375} : f32[]\n", 0);
 }
 

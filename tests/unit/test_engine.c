@@ -175,6 +175,52 @@ static void check_evaluation(void) {
     }
 }
 
+/* Loss and gradient norm where samples [first, end) alone have labels that count. */
+static bool run_part(Run *run, int first, int end, double *out_loss, double *out_norm) {
+    size_t seq = (size_t)run->plan->seq, n = (size_t)run->plan->global_batch * seq;
+    int32_t *tokens = ARENA_ARRAY(run->arena, int32_t, n);
+    int32_t *labels = ARENA_ARRAY(run->arena, int32_t, n);
+    StepResult result;
+    fill_batch(run->plan, 3, tokens, labels);
+    for (size_t i = 0; i < n; i++) {
+        bool counts = i >= (size_t)first * seq && i < (size_t)end * seq;
+        if (counts && labels[i] == 2) labels[i] = 3;
+        if (!counts) labels[i] = 2;
+    }
+    if (!engine_evaluate(run->engine, tokens, labels, out_loss, run->diag)) return false;
+    if (!engine_step(run->engine, 1, tokens, labels, 0, &result, run->diag)) return false;
+    CHECK(fabs(result.loss - *out_loss) < 1e-6 * (1 + fabs(*out_loss)),
+          "evaluated %.7f, trained %.7f", *out_loss, result.loss);
+    *out_norm = result.grad_norm;
+    return true;
+}
+
+/* The mean is over what counts in the whole global batch, however much of it a micro-batch or a
+ * rank has. */
+static void check_left_out_labels(void) {
+    double first_norm = 0;
+    check_begin("labels that are left out do not count, under every layout");
+    for (int l = 0; l < N_LAYOUTS; l++) {
+        Run run;
+        double few, rest, all, none, norm, no_norm;
+        bool ready = run_plan(&run, "tests/models/masked.lua", NULL, 0, &LAYOUTS[l], 16, true) &&
+                     run_start(&run);
+        ready = ready && run_part(&run, 0, 3, &few, &norm) &&
+                run_part(&run, 3, 16, &rest, &no_norm) && run_part(&run, 0, 16, &all, &no_norm) &&
+                run_part(&run, 0, 0, &none, &no_norm);
+        CHECK(ready, "%s", diag_text(run.diag));
+        if (ready) {
+            double mean = (3 * few + 13 * rest) / 16;
+            CHECK(fabs(all - mean) < 1e-6 * mean, "layout %d: %.7f is not %.7f", l, all, mean);
+            CHECK(none == 0 && no_norm == 0, "layout %d: none count: %g, %g", l, none, no_norm);
+            if (l == 0) first_norm = norm;
+            CHECK(fabs(norm - first_norm) < 1e-5 * first_norm, "layout %d: gradient %.7f, not %.7f",
+                  l, norm, first_norm);
+        }
+        run_close(&run);
+    }
+}
+
 int main(void) {
     check_memory();
     check_allocation();
@@ -184,5 +230,6 @@ int main(void) {
     check_not_finite(3e38f, "first value that is not finite: %");
     check_checkpoint();
     check_evaluation();
+    check_left_out_labels();
     return check_report();
 }

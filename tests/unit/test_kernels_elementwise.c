@@ -54,6 +54,8 @@ static double apply64(ElementwiseOp op, double x, double y, double z, double imm
     case EW_ABS: return fabs(x);
     case EW_SIGN: return (x > 0) - (x < 0);
     case EW_ROUND: return nearbyint(x);
+    case EW_LESS: return x < y;
+    case EW_EQUAL: return x == y;
     case EW_STOP_GRADIENT:
     case EW_DROPOUT:
     case EW_TO_BF16:

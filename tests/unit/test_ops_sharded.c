@@ -222,6 +222,29 @@ static const ShardedCase CASES[] = {
                                   "%12:3 = sgd(%7, %1, %8, %6, %4, %10) {momentum=0.9, "
                                   "weight_decay=0.1} : f32[rows=3, "
                                   "cols=7/t], f32[rows=3, cols=7/t], bf16[rows=3, cols=7/t]\n"},
+    {"parts of axes beside divided ones", "t=3, d=2, p=1", false,
+     PARAM(0, "", "batch=4/d, seq=6, kv=5/t, head=7]")
+         PARAM(1, "",
+               "batch=4/d, seq=6, kv=5/t, rope=2]") "%2 = narrow(%0) {axis=head, to=[nope], "
+                                                    "first=3, count=4} : f32[batch=4/d, seq=6, "
+                                                    "kv=5/t, nope=4]\n"
+                                                    "%3 = concat(%2, %1, %2) {over=[nope, rope], "
+                                                    "to=[wide]} : f32[batch=4/d, seq=6, kv=5/t, "
+                                                    "wide=10]\n"
+                                                    "%4 = pad(%1) {axis=rope, to=[head], first=4, "
+                                                    "count=7} : f32[batch=4/d, seq=6, kv=5/t, "
+                                                    "head=7]\n"
+                                                    "%5 = narrow(%0) {axis=head, first=6} : "
+                                                    "f32[batch=4/d, seq=6, kv=5/t]\n"
+                                                    "%6 = pad(%5) {to=[two], first=1, count=2, "
+                                                    "at=2} : f32[batch=4/d, seq=6, two=2, kv=5/t]\n"
+                                                    "%7 = shift(%0) {axis=seq, by=-2} : "
+                                                    "f32[batch=4/d, seq=6, kv=5/t, head=7]\n"
+                                                    "%8 = shift(%4) {axis=head, by=1} : "
+                                                    "f32[batch=4/d, seq=6, kv=5/t, head=7]\n"},
+    {"the share of labels on each rank", "t=2, d=2, p=1", true,
+     PARAM(0, "", "batch=4/d, ffn=6/t]") "%1 = label_share() {value=3} : f32[]\n"
+                                         "%2 = less(%0, %1) : f32[batch=4/d, ffn=6/t]\n"},
 };
 
 static bool tested[N_OPS], tested_in[N_DTYPES][N_OPS];
@@ -358,7 +381,7 @@ static void test_coverage(void) {
         CHECK(tested[op], "none");
         bool takes_low = op_operand_precision((OpKind)op, OPS[op].min_inputs > 1) != OPERAND_F32 ||
                          op_operand_precision((OpKind)op, 0) == OPERAND_FOLLOWS;
-        if (op == OP_CONST) takes_low = false;
+        if (op_is_number((OpKind)op)) takes_low = false;
         CHECK(tested_in[DTYPE_BF16][op] || !takes_low, "none in bf16");
         CHECK(tested_in[DTYPE_F16][op] || !takes_low, "none in f16");
         check_end();

@@ -277,6 +277,7 @@ static void stage(CudaEngine *cuda) {
                          .step = (uint64_t)input->step,
                          .learning_rate = (float)input->learning_rate,
                          .step_f32 = (float)input->step,
+                         .label_share = (float)input->label_share,
                          .train = input->train};
     size_t batch = (size_t)engine->plan->global_batch * (size_t)engine->plan->seq * sizeof(int32_t);
     memcpy(slot, &state, sizeof(state));

@@ -34,9 +34,11 @@ typedef struct MarkProgressArgs {
 } MarkProgressArgs;
 
 /* *to = learning rate or step of the state. One thread. */
+typedef enum StepScalar { SCALAR_LEARNING_RATE, SCALAR_STEP, SCALAR_LABEL_SHARE } StepScalar;
+
 typedef struct CopyScalarArgs {
     const DeviceState *state;
-    int32_t is_step;
+    int32_t which; /* a StepScalar */
     float *to;
 } CopyScalarArgs;
 

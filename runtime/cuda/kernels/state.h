@@ -18,6 +18,7 @@ enum { STAGING_SLOTS = 2 };
 typedef struct DeviceState {
     uint64_t seed, step;
     float learning_rate, step_f32; /* as the plan's scalars hold them */
+    float label_share;             /* what the op gives */
     uint32_t train;                /* 0: dropout is the identity */
     uint32_t slot;                 /* of this launch: launches mod STAGING_SLOTS */
     uint64_t launches;             /* counted on the device */

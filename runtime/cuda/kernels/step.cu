@@ -21,5 +21,9 @@ KERNEL_FUNCTION mark_progress(MarkProgressArgs a) {
 }
 
 KERNEL_FUNCTION copy_scalar(CopyScalarArgs a) {
-    *a.to = a.is_step ? a.state->step_f32 : a.state->learning_rate;
+    switch (a.which) {
+    case SCALAR_STEP: *a.to = a.state->step_f32; break;
+    case SCALAR_LABEL_SHARE: *a.to = a.state->label_share; break;
+    default: *a.to = a.state->learning_rate;
+    }
 }
