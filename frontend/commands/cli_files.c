@@ -15,9 +15,9 @@ typedef struct FileId {
     const char *name; /* "" for a file that exists */
 } FileId;
 
-/* One file of the command line, and how to speak of it. */
+/* One file of the command line, or a folder that is read, and how to speak of it. */
 typedef struct GivenFile {
-    FileId id;
+    FileId id, folder; /* folder: that it lies in */
     const char *path, *option; /* option NULL: an operand */
     bool written;
 } GivenFile;
@@ -30,22 +30,22 @@ typedef struct GivenFiles {
 } GivenFiles;
 
 /* False: there is no such file, and no folder for it either. */
-static bool identify(Arena *arena, const char *path, FileId *out) {
-    struct stat st;
-    const char *slash = strrchr(path, '/'), *name = "";
-    if (stat(path, &st) != 0) {
-        const char *folder = slash ? arena_strndup(arena, path, (size_t)(slash + 1 - path)) : ".";
-        name = slash ? slash + 1 : path;
-        if (stat(folder, &st) != 0) return false;
-    }
-    *out = (FileId){st.st_dev, st.st_ino, name};
+static bool identify(Arena *arena, GivenFile *file) {
+    struct stat st, folder;
+    const char *path = file->path, *slash = strrchr(path, '/');
+    const char *in = slash ? arena_strndup(arena, path, (size_t)(slash + 1 - path)) : ".";
+    bool is_there = stat(path, &st) == 0;
+    if (stat(in, &folder) != 0) return false;
+    file->folder = (FileId){folder.st_dev, folder.st_ino, ""};
+    file->id = is_there ? (FileId){st.st_dev, st.st_ino, ""}
+                        : (FileId){folder.st_dev, folder.st_ino, slash ? slash + 1 : path};
     return true;
 }
 
 static void add_file(GivenFiles *files, Arena *arena, const char *path, const char *option,
                      bool written) {
     GivenFile file = {.path = path, .option = option, .written = written};
-    if (identify(arena, path, &file.id)) files->items[files->count++] = file;
+    if (identify(arena, &file)) files->items[files->count++] = file;
 }
 
 /* All that are given; "-" is standard output. */
@@ -85,7 +85,12 @@ static int check_distinct(const CliArgs *args, const GivenFiles *files) {
     for (int i = 0; i < files->count; i++) {
         for (int k = 0; k < files->count; k++) {
             const GivenFile *a = &files->items[i], *b = &files->items[k];
-            if (i == k || !b->written || !is_same(&a->id, &b->id)) continue;
+            if (i == k || !b->written) continue;
+            if (a->option && !a->written && is_same(&a->id, &b->folder)) {
+                return cli_usage_error("--%s %s: lies in the folder that --%s reads", b->option,
+                                       b->path, a->option);
+            }
+            if (!is_same(&a->id, &b->id)) continue;
             if (a->written) {
                 return cli_usage_error("--%s and --%s would write the same file, %s", a->option,
                                        b->option, b->path);

@@ -74,10 +74,11 @@ static bool open_data(Run *run) {
     const char *val_path = cli_text(run->args, OPT_VAL, NULL);
     double fraction = cli_real(run->args, OPT_VAL_FRACTION, 0.1);
     int seq = (int)run->plan->seq, vocab = (int)run->plan->vocab;
-    run->whole = dataset_open(path, seq, vocab, run->diag);
+    int token_bytes = (int)cli_int(run->args, OPT_TOKEN_BYTES, 1);
+    run->whole = dataset_open(path, seq, vocab, token_bytes, run->diag);
     if (!run->whole) return false;
     if (val_path) {
-        run->val = dataset_open(val_path, seq, vocab, run->diag);
+        run->val = dataset_open(val_path, seq, vocab, token_bytes, run->diag);
         run->train = run->whole;
         if (!run->val) return false;
     } else if (fraction > 0) {
@@ -88,8 +89,8 @@ static bool open_data(Run *run) {
     } else {
         run->train = run->whole;
     }
-    run->train_entropy = dataset_unigram_entropy(run->train);
-    if (run->val) run->val_entropy = dataset_unigram_entropy(run->val);
+    run->train_entropy = dataset_unigram_entropy(run->train, DATASET_MOST_COUNTED);
+    if (run->val) run->val_entropy = dataset_unigram_entropy(run->val, DATASET_MOST_COUNTED);
     return true;
 }
 
@@ -98,6 +99,10 @@ static bool check_options(Run *run) {
     const char *name = cli_text(run->args, OPT_LR_SCHEDULE, "cosine");
     if (!cli_given(run->args, OPT_DATA)) {
         diag_error(run->diag, NO_LOC, "train: which text? give --data FILE");
+        return false;
+    }
+    if (cli_int(run->args, OPT_TOKEN_BYTES, 1) == 3) {
+        diag_error(run->diag, NO_LOC, "train: --token-bytes: 3 is none of 1, 2 and 4");
         return false;
     }
     if (cli_given(run->args, OPT_VAL) && cli_given(run->args, OPT_VAL_FRACTION)) {
@@ -210,8 +215,12 @@ static void print_start(const Run *run) {
         printf("resumed %s, after step %" PRId64 "\n", run->checkpoint.from, run->steps_done);
     }
     printf("data    %" PRId64 " tokens", dataset_count_tokens(run->train));
+    if (dataset_count_files(run->train) > 1)
+        printf(" of %d files", dataset_count_files(run->train));
     if (run->val) printf(" to train on, %" PRId64 " to validate", dataset_count_tokens(run->val));
-    printf("; unigram entropy %.4f\n", run->val ? run->val_entropy : run->train_entropy);
+    const Dataset *last = run->val ? run->val : run->train;
+    printf("; unigram entropy %.4f%s\n", run->val ? run->val_entropy : run->train_entropy,
+           dataset_count_tokens(last) > DATASET_MOST_COUNTED ? " (of a sample)" : "");
     fflush(stdout);
 }
 
@@ -332,7 +341,9 @@ static void print_end(const Run *run) {
         printf(", %.4f in validation%s", run->val_loss,
                run->eval_is_partial ? " (a sample of it)" : "");
     }
-    printf("; unigram entropy %.4f\n", run->val ? run->val_entropy : run->train_entropy);
+    const Dataset *last = run->val ? run->val : run->train;
+    printf("; unigram entropy %.4f%s\n", run->val ? run->val_entropy : run->train_entropy,
+           dataset_count_tokens(last) > DATASET_MOST_COUNTED ? " (of a sample)" : "");
     if (plan_loss_scaling(run->plan).initial != 0) {
         printf("scale   loss scale %.10g at the end; %" PRId64 " of %" PRId64
                " steps had gradients that were not finite and changed nothing\n",

@@ -1,133 +1,170 @@
 #include "runtime/data/dataset.h"
 
-#include "ir/base/file.h"
+#include "runtime/data/token_file.h"
 
+#include <dirent.h>
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "token files are read in place: a little-endian machine is needed"
-#endif
+#include <sys/stat.h>
 
 enum {
-    MAGIC_UINT16 = 20240520,
-    MAGIC_UINT32 = 20240801, /* llm.c's files for the Llama 3 vocabulary */
-    VERSION = 1,
-    N_HEADER_INTS = 256,
-    HEADER_BYTES = N_HEADER_INTS * 4,
-    N_TOKEN_VALUES = 65536,
     N_FEISTEL_ROUNDS = 8, /* more than a balanced network needs: small domains mix slowly */
+    PIECE_TOKENS = 65536, /* of a sample of tokens */
+    LEAST_COUNTS = 65536,
 };
 
-/* The mapping, shared by a Dataset and its splits. */
+/* The files, shared by a Dataset and its splits: tokens are numbered through them. */
 typedef struct Source {
-    FileMap map;
+    TokenFile *files;
+    int64_t *begins; /* [n_files + 1]: the first token of each, and how many there are */
+    int n_files, n_users;
     char *path;
-    const unsigned char *bytes; /* one of these two */
-    const uint16_t *words;
-    int n_users;
 } Source;
 
 struct Dataset {
     Source *source;
-    int64_t first, n_tokens, n_windows;
+    int64_t first, n_tokens;
+    int64_t *windows_before; /* [n_files + 1]: in the files before each */
     int seq, vocab;
 };
 
 /* --- opening --- */
 
+/* This part's tokens of a file: *out_first, counted from the file's first, and how many. */
+static int64_t overlap(const Dataset *dataset, int file, int64_t *out_first) {
+    const int64_t *begins = dataset->source->begins;
+    int64_t first = dataset->first > begins[file] ? dataset->first : begins[file];
+    int64_t end = dataset->first + dataset->n_tokens;
+    if (end > begins[file + 1]) end = begins[file + 1];
+    *out_first = first - begins[file];
+    return end > first ? end - first : 0;
+}
+
 static Dataset *view(Source *source, int64_t first, int64_t n_tokens, int seq, int vocab) {
     Dataset *dataset = calloc(1, sizeof(*dataset));
-    if (!dataset) BUG("out of memory");
-    *dataset = (Dataset){source, first, n_tokens, (n_tokens - 1) / seq, seq, vocab};
+    int64_t *before = calloc((size_t)source->n_files + 1, sizeof(*before)), at;
+    if (!dataset || !before) BUG("out of memory");
+    *dataset = (Dataset){source, first, n_tokens, before, seq, vocab};
+    for (int f = 0; f < source->n_files; f++) {
+        int64_t n = overlap(dataset, f, &at);
+        before[f + 1] = before[f] + (n > 0 ? (n - 1) / seq : 0);
+    }
     source->n_users++;
     return dataset;
 }
 
 static void source_release(Source *source) {
     if (--source->n_users > 0) return;
-    file_unmap(&source->map);
+    for (int f = 0; f < source->n_files; f++) token_file_close(&source->files[f]);
+    free(source->files);
+    free(source->begins);
     free(source->path);
     free(source);
 }
 
-static bool read_token_header(Source *source, int64_t *out_n_tokens, Diag *diag) {
-    SourceLoc loc = {source->path, 0};
-    size_t length = source->map.length_bytes;
-    int32_t header[3];
-    if (length < HEADER_BYTES) {
-        diag_error(diag, loc, "token file of %zu bytes ends inside its header of %d bytes", length,
-                   HEADER_BYTES);
-        return false;
-    }
-    memcpy(header, source->map.data, sizeof header);
-    if (header[1] != VERSION) {
-        diag_error(diag, loc, "token file of version %d; only version %d is known", header[1],
-                   VERSION);
-        return false;
-    }
-    uint64_t n_present = (length - HEADER_BYTES) / sizeof(uint16_t);
-    if (header[2] < 0 || (uint64_t)header[2] != n_present || length % 2 != 0) {
-        diag_error(diag, loc,
-                   "token file promises %d tokens, but %zu bytes follow its header (2 per token)",
-                   header[2], length - HEADER_BYTES);
-        return false;
-    }
-    source->words = (const uint16_t *)(const void *)(source->map.data + HEADER_BYTES);
-    *out_n_tokens = header[2];
-    return true;
-}
-
-static bool check_bytes(const Source *source, int vocab, Diag *diag) {
-    if (vocab >= 256) return true;
-    for (size_t i = 0; i < source->map.length_bytes; i++) {
-        if (source->bytes[i] < vocab) continue;
-        diag_error(diag, (SourceLoc){source->path, 0},
-                   "byte %d at position %zu is outside the vocabulary of %d", source->bytes[i], i,
-                   vocab);
+static bool check_text(const TokenFile *file, int vocab, Diag *diag) {
+    if (!file->is_text || vocab >= 256) return true;
+    for (int64_t i = 0; i < file->n_tokens; i++) {
+        if (file->tokens[i] < vocab) continue;
+        diag_error(diag, (SourceLoc){file->path, 0},
+                   "byte %d at position %lld is outside the vocabulary of %d", file->tokens[i],
+                   (long long)i, vocab);
         return false;
     }
     return true;
 }
 
-/* Finds out the format and the number of tokens. */
-static bool source_inspect(Source *source, int vocab, int64_t *out_n_tokens, Diag *diag) {
-    int32_t magic = 0;
-    if (source->map.length_bytes >= sizeof magic) memcpy(&magic, source->map.data, sizeof magic);
-    if (magic == MAGIC_UINT16) return read_token_header(source, out_n_tokens, diag);
-    if (magic == MAGIC_UINT32) {
-        diag_error(diag, (SourceLoc){source->path, 0},
-                   "token file with 32-bit tokens (magic %d); only 16-bit ones (magic %d) are read",
-                   magic, MAGIC_UINT16);
+static bool add_file(Source *source, const char *path, int vocab, int plain_bytes, Diag *diag) {
+    size_t n = (size_t)source->n_files;
+    source->files = realloc(source->files, (n + 1) * sizeof(*source->files));
+    source->begins = realloc(source->begins, (n + 2) * sizeof(*source->begins));
+    if (!source->files || !source->begins) BUG("out of memory");
+    TokenFile *file = &source->files[n];
+    if (!token_file_open(file, path, plain_bytes, diag)) return false;
+    source->n_files++;
+    source->begins[0] = 0;
+    source->begins[n + 1] = source->begins[n] + file->n_tokens;
+    if (file->is_text != source->files[0].is_text) {
+        diag_error(diag, (SourceLoc){path, 0}, "is %s, but %s is %s: keep them in folders apart",
+                   file->is_text ? "text" : "tokens", source->files[0].path,
+                   file->is_text ? "tokens" : "text");
         return false;
     }
-    source->bytes = source->map.data;
-    *out_n_tokens = (int64_t)source->map.length_bytes;
-    return check_bytes(source, vocab, diag);
+    return check_text(file, vocab, diag);
 }
 
-Dataset *dataset_open(const char *path, int seq, int vocab, Diag *diag) {
+static int compare_names(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Paths of a folder's files, in the order of their names. -1: reported. */
+static int list_folder(Arena *arena, const char *path, const char ***out, Diag *diag) {
+    DIR *folder = opendir(path);
+    const char **names = NULL;
+    int count = 0, capacity = 0;
+    struct stat st;
+    if (!folder) {
+        diag_error(diag, (SourceLoc){path, 0}, "cannot be read: %s", strerror(errno));
+        return -1;
+    }
+    for (struct dirent *entry; (entry = readdir(folder));) {
+        const char *name = arena_printf(arena, "%s/%s", path, entry->d_name);
+        if (entry->d_name[0] == '.' || stat(name, &st) != 0 || !S_ISREG(st.st_mode)) continue;
+        if (count == capacity) {
+            const char **more = ARENA_ARRAY(arena, const char *, 2 * capacity + 16);
+            if (count) memcpy(more, names, (size_t)count * sizeof(*more));
+            names = more;
+            capacity = 2 * capacity + 16;
+        }
+        names[count++] = name;
+    }
+    closedir(folder);
+    if (count) qsort(names, (size_t)count, sizeof(*names), compare_names);
+    if (!count) diag_error(diag, (SourceLoc){path, 0}, "is a folder without files");
+    *out = names;
+    return count ? count : -1;
+}
+
+static bool add_all(Source *source, int vocab, int plain_bytes, Diag *diag) {
+    struct stat st;
+    if (stat(source->path, &st) != 0 || !S_ISDIR(st.st_mode)) {
+        return add_file(source, source->path, vocab, plain_bytes, diag);
+    }
+    Arena *arena = arena_create();
+    const char **paths = NULL;
+    int count = list_folder(arena, source->path, &paths, diag);
+    bool good = count > 0;
+    for (int i = 0; good && i < count; i++) {
+        good = add_file(source, paths[i], vocab, plain_bytes, diag);
+    }
+    arena_destroy(arena);
+    return good;
+}
+
+Dataset *dataset_open(const char *path, int seq, int vocab, int plain_bytes, Diag *diag) {
     if (seq < 1 || vocab < 1) BUG("dataset of seq %d, vocab %d", seq, vocab);
     Source *source = calloc(1, sizeof(*source));
     if (!source || !(source->path = strdup(path))) BUG("out of memory");
-    Dataset *dataset = NULL;
-    int64_t n_tokens;
-    if (file_map(path, &source->map, diag) && source_inspect(source, vocab, &n_tokens, diag)) {
-        if (n_tokens < (int64_t)seq + 1) {
-            diag_error(diag, NO_LOC, "%s has %lld tokens; seq=%d needs at least %lld", path,
-                       (long long)n_tokens, seq, (long long)seq + 1);
-        } else {
-            dataset = view(source, 0, n_tokens, seq, vocab);
-        }
+    if (!add_all(source, vocab, plain_bytes, diag)) {
+        source_release(source);
+        return NULL;
     }
-    if (!dataset) source_release(source);
-    return dataset;
+    int64_t n_tokens = source->begins[source->n_files];
+    Dataset *dataset = view(source, 0, n_tokens, seq, vocab);
+    if (dataset_count_windows(dataset) > 0) return dataset;
+    diag_error(diag, NO_LOC, "%s has %lld tokens; seq=%d needs at least %lld%s", path,
+               (long long)n_tokens, seq, (long long)seq + 1,
+               source->n_files > 1 ? " in one of its files" : "");
+    dataset_close(dataset);
+    return NULL;
 }
 
 void dataset_close(Dataset *dataset) {
     if (!dataset) return;
     source_release(dataset->source);
+    free(dataset->windows_before);
     free(dataset);
 }
 
@@ -140,55 +177,77 @@ bool dataset_split(const Dataset *dataset, double val_fraction, Dataset **out_tr
         return false;
     }
     int64_t n_val = (int64_t)llround(val_fraction * (double)dataset->n_tokens);
-    int64_t n_train = dataset->n_tokens - n_val, needed = (int64_t)dataset->seq + 1;
-    if (n_val < needed || n_train < needed) {
-        diag_error(diag, loc,
-                   "a validation fraction of %g leaves %lld tokens to train and %lld to validate; "
-                   "seq=%d needs at least %lld in each",
-                   val_fraction, (long long)n_train, (long long)n_val, dataset->seq,
-                   (long long)needed);
-        return false;
-    }
+    int64_t n_train = dataset->n_tokens - n_val;
     *out_train = view(dataset->source, dataset->first, n_train, dataset->seq, dataset->vocab);
     *out_val = view(dataset->source, dataset->first + n_train, n_val, dataset->seq, dataset->vocab);
-    return true;
+    if (dataset_count_windows(*out_train) > 0 && dataset_count_windows(*out_val) > 0) return true;
+    diag_error(diag, loc,
+               "a validation fraction of %g leaves %lld tokens to train and %lld to validate; "
+               "seq=%d needs at least %lld in each",
+               val_fraction, (long long)n_train, (long long)n_val, dataset->seq,
+               (long long)dataset->seq + 1);
+    dataset_close(*out_train);
+    dataset_close(*out_val);
+    *out_train = *out_val = NULL;
+    return false;
 }
 
 int64_t dataset_count_windows(const Dataset *dataset) {
-    return dataset->n_windows;
+    return dataset->windows_before[dataset->source->n_files];
 }
 
 int64_t dataset_count_tokens(const Dataset *dataset) {
     return dataset->n_tokens;
 }
 
+int dataset_count_files(const Dataset *dataset) {
+    return dataset->source->n_files;
+}
+
 int64_t dataset_mapped_bytes(const Dataset *dataset) {
-    return (int64_t)dataset->source->map.length_bytes;
+    int64_t bytes = 0;
+    for (int f = 0; f < dataset->source->n_files; f++) {
+        bytes += (int64_t)dataset->source->files[f].map.length_bytes;
+    }
+    return bytes;
 }
 
 /* --- windows --- */
 
-static int32_t token_at(const Source *source, int64_t i) {
-    return source->words ? source->words[i] : source->bytes[i];
+/* The i with at[i] <= x < at[i + 1], of ascending at[0 .. n]. */
+static int find_interval(const int64_t *at, int n, int64_t x) {
+    int low = 0, high = n;
+    while (high - low > 1) {
+        int middle = low + (high - low) / 2;
+        if (at[middle] <= x)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
 }
 
 bool dataset_window(const Dataset *dataset, int64_t i, int32_t *tokens, int32_t *labels,
                     Diag *diag) {
-    if (i < 0 || i >= dataset->n_windows) {
-        BUG("window %lld of %lld", (long long)i, (long long)dataset->n_windows);
-    }
     const Source *source = dataset->source;
-    int64_t begin = dataset->first + i * dataset->seq;
+    if (i < 0 || i >= dataset_count_windows(dataset)) {
+        BUG("window %lld of %lld", (long long)i, (long long)dataset_count_windows(dataset));
+    }
+    int f = find_interval(dataset->windows_before, source->n_files, i);
+    const TokenFile *file = &source->files[f];
+    int64_t begin;
+    overlap(dataset, f, &begin);
+    begin += (i - dataset->windows_before[f]) * dataset->seq;
     for (int64_t k = 0; k <= dataset->seq; k++) {
-        int32_t token = token_at(source, begin + k);
-        if (token >= dataset->vocab) {
-            diag_error(diag, (SourceLoc){source->path, 0},
-                       "token %d at position %lld is outside the vocabulary of %d", token,
-                       (long long)begin + k, dataset->vocab);
+        uint64_t token = token_file_at(file, begin + k);
+        if (token >= (uint64_t)dataset->vocab) {
+            diag_error(diag, (SourceLoc){file->path, 0},
+                       "token %lld at position %lld is outside the vocabulary of %d",
+                       (long long)token, (long long)begin + k, dataset->vocab);
             return false;
         }
-        if (k < dataset->seq) tokens[k] = token;
-        if (k > 0) labels[k - 1] = token;
+        if (k < dataset->seq) tokens[k] = (int32_t)token;
+        if (k > 0) labels[k - 1] = (int32_t)token;
     }
     return true;
 }
@@ -224,21 +283,47 @@ static uint64_t permute(uint64_t x, uint64_t n, uint64_t key) {
 bool dataset_sample(const Dataset *dataset, uint64_t seed, int64_t index, int32_t *tokens,
                     int32_t *labels, Diag *diag) {
     if (index < 0) BUG("sample %lld", (long long)index);
-    uint64_t n = (uint64_t)dataset->n_windows;
+    uint64_t n = (uint64_t)dataset_count_windows(dataset);
     uint64_t epoch = (uint64_t)index / n, place = (uint64_t)index % n;
     uint64_t key = mix(mix(seed) ^ epoch);
     return dataset_window(dataset, (int64_t)permute(place, n, key), tokens, labels, diag);
 }
 
-double dataset_unigram_entropy(const Dataset *dataset) {
-    int64_t *counts = calloc(N_TOKEN_VALUES, sizeof(*counts));
-    if (!counts) BUG("out of memory");
-    for (int64_t i = 0; i < dataset->n_tokens; i++) {
-        counts[token_at(dataset->source, dataset->first + i)]++;
+/* --- frequencies --- */
+
+/* Tokens outside the vocabulary are not counted: reading them is an error. */
+static int64_t count_tokens(const Dataset *dataset, int64_t first, int64_t n, int64_t *counts,
+                            uint64_t n_counts) {
+    const Source *source = dataset->source;
+    int64_t at = dataset->first + first, end = at + n, counted = 0;
+    for (int f = find_interval(source->begins, source->n_files, at); at < end; f++) {
+        int64_t last = end < source->begins[f + 1] ? end : source->begins[f + 1];
+        for (; at < last; at++) {
+            uint64_t token = token_file_at(&source->files[f], at - source->begins[f]);
+            if (token >= n_counts) continue;
+            counts[token]++;
+            counted++;
+        }
     }
-    double entropy = 0, n = (double)dataset->n_tokens;
-    for (int t = 0; t < N_TOKEN_VALUES; t++) {
-        if (counts[t]) entropy -= (double)counts[t] / n * log((double)counts[t] / n);
+    return counted;
+}
+
+double dataset_unigram_entropy(const Dataset *dataset, int64_t most) {
+    size_t n_counts = dataset->vocab > LEAST_COUNTS ? (size_t)dataset->vocab : LEAST_COUNTS;
+    int64_t *counts = calloc(n_counts, sizeof(*counts)), n = dataset->n_tokens, counted = 0;
+    if (!counts) BUG("out of memory");
+    if (n <= most) {
+        counted = count_tokens(dataset, 0, n, counts, n_counts);
+    } else {
+        int64_t piece = most < PIECE_TOKENS ? most : PIECE_TOKENS, n_pieces = most / piece;
+        for (int64_t i = 0; i < n_pieces; i++) {
+            int64_t first = (int64_t)((double)(n - piece) * (double)i / (double)n_pieces);
+            counted += count_tokens(dataset, first, piece, counts, n_counts);
+        }
+    }
+    double entropy = 0, total = (double)counted;
+    for (size_t t = 0; t < n_counts; t++) {
+        if (counts[t]) entropy -= (double)counts[t] / total * log((double)counts[t] / total);
     }
     free(counts);
     return entropy;

@@ -1,15 +1,13 @@
-/* Training text as tokens: a memory-mapped file cut into windows, drawn in a seeded random order.
+/* Training text as tokens: memory-mapped files (token_file.h) cut into windows, drawn in a seeded
+ * random order.
  *
- * Two kinds of file, told apart by their first bytes:
- *   - llm.c's token file: int32[256] header {20240520, version 1, n_tokens, ...}, then uint16
- * tokens
- *   - any other file: one token (0..255) per byte
- * Both little-endian. Window i holds tokens i*seq .. i*seq+seq: seq inputs, and as labels the same
- * shifted by one. Inputs of different windows do not overlap.
+ * A folder stands for its files in the order of their names; those whose names begin with a dot,
+ * and folders in it, are passed over. No window reaches from one file into the next. Window i of a
+ * file holds its tokens i*seq .. i*seq+seq: seq inputs, and as labels the same shifted by one.
+ * Inputs of different windows do not overlap.
  *
- * Tokens of a token file are checked against the vocabulary when they are read, bytes when the file
- * is opened. The file must not shrink while it is open (that kills the process, as for any
- * mapping).
+ * Tokens are checked against the vocabulary when they are read, bytes of text when the file is
+ * opened. Files must not shrink while they are open (that kills the process, as for any mapping).
  */
 #ifndef RUNTIME_DATA_DATASET_H
 #define RUNTIME_DATA_DATASET_H
@@ -21,9 +19,10 @@
 
 typedef struct Dataset Dataset;
 
-/* seq: tokens per window; vocab: every token must be below it. Reports and returns NULL. */
-Dataset *dataset_open(const char *path, int seq, int vocab, Diag *diag);
-/* The file stays mapped until the last Dataset over it is closed, splits included. One thread. */
+/* path: a file's or a folder's. seq: tokens per window; vocab: every token must be below it;
+ * plain_bytes: 1, 2 or 4, a token's in files that do not say it. Reports and returns NULL. */
+Dataset *dataset_open(const char *path, int seq, int vocab, int plain_bytes, Diag *diag);
+/* The files stay mapped until the last Dataset over it is closed, splits included. One thread. */
 void dataset_close(Dataset *dataset);
 
 /* The first (1 - val_fraction) of the tokens as *out_train, the tail as *out_val; they share no
@@ -33,7 +32,8 @@ bool dataset_split(const Dataset *dataset, double val_fraction, Dataset **out_tr
 
 int64_t dataset_count_windows(const Dataset *dataset);
 int64_t dataset_count_tokens(const Dataset *dataset);
-/* Of the file that it is a part of; what is read of them is resident while memory is to spare. */
+int dataset_count_files(const Dataset *dataset);
+/* Of the files that it is a part of; what is read of them is resident while memory is to spare. */
 int64_t dataset_mapped_bytes(const Dataset *dataset);
 
 /* Global sample number `index` >= 0 of an endless sequence: epoch index / n_windows visits every
@@ -49,7 +49,9 @@ bool dataset_window(const Dataset *dataset, int64_t i, int32_t *tokens, int32_t 
                     Diag *diag);
 
 /* -sum_t p(t) log p(t) in nats, p the frequencies of this part's tokens: the loss of a model that
- * knows nothing but frequencies. Reads all of it. */
-double dataset_unigram_entropy(const Dataset *dataset);
+ * knows nothing but frequencies. Of at most `most` tokens, in pieces spread evenly over all. */
+double dataset_unigram_entropy(const Dataset *dataset, int64_t most);
+/* As many as are read in about a second. */
+#define DATASET_MOST_COUNTED ((int64_t)1 << 28)
 
 #endif

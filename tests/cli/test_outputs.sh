@@ -103,6 +103,16 @@ fails 'train --log: a folder' 2 "$folder/cl: cannot write the run log" train "$p
     --data "$text" --log "$folder/cl"
 fails 'train --log: a device' 2 '/dev/full: cannot be the run log' train "$plan" --data "$text" \
     --log /dev/full
+mkdir "$folder/shards"
+cp "$text" "$folder/shards/a"
+cp "$text" "$folder/shards/b"
+fails 'train --save: into the folder of its data' 2 \
+    "--save $folder/shards/w.st: lies in the folder that --data reads" train "$plan" \
+    --data "$folder/shards" --save "$folder/shards/w.st"
+works 'train: a folder of texts' ' tokens of 2 files to train on' train "$plan" \
+    --data "$folder/shards" --steps 1
+fails 'train --token-bytes' 2 'train: --token-bytes: 3 is none of 1, 2 and 4' train "$plan" \
+    --data "$text" --token-bytes 3
 works 'weights' '' train "$plan" --data "$text" --steps 1 --save "$folder/w.st"
 targets generate -o generate "$plan" --load "$folder/w.st"
 

@@ -1,4 +1,4 @@
-/* Datasets: both formats, windows and splits, a permutation per epoch, errors with positions. */
+/* Datasets: windows and splits, a permutation per epoch, errors with positions. */
 #include "ir/base/file.h"
 #include "runtime/data/dataset.h"
 #include "tests/unit/check.h"
@@ -41,7 +41,7 @@ static void put_text(size_t n) {
 
 static void expect_open_error(int seq, int vocab, const char *reason) {
     Diag *diag = diag_create();
-    Dataset *dataset = dataset_open(path, seq, vocab, diag);
+    Dataset *dataset = dataset_open(path, seq, vocab, 1, diag);
     CHECK(!dataset, "was opened");
     CHECK(strstr(diag_text(diag), reason), "no '%s' in: %s", reason, diag_text(diag));
     CHECK(strstr(diag_text(diag), path), "no path in: %s", diag_text(diag));
@@ -54,7 +54,7 @@ static void test_windows(void) {
     int32_t tokens[8], labels[8];
     check_begin("dataset: windows of a byte file, labels shifted by one");
     put_text(33);
-    Dataset *dataset = dataset_open(path, 8, 256, diag);
+    Dataset *dataset = dataset_open(path, 8, 256, 1, diag);
     CHECK(dataset && dataset_count_tokens(dataset) == 33, "%s", diag_text(diag));
     CHECK(dataset_count_windows(dataset) == 4, "%d windows", (int)dataset_count_windows(dataset));
     CHECK(dataset_window(dataset, 3, tokens, labels, diag), "%s", diag_text(diag));
@@ -66,7 +66,7 @@ static void test_windows(void) {
 
     check_begin("dataset: the smallest file, one window");
     put_text(9);
-    dataset = dataset_open(path, 8, 256, diag);
+    dataset = dataset_open(path, 8, 256, 1, diag);
     CHECK(dataset && dataset_count_windows(dataset) == 1, "%s", diag_text(diag));
     for (int i = 0; i < 3; i++) {
         CHECK(dataset_sample(dataset, 1, i, tokens, labels, diag) && tokens[0] == 0, "sample");
@@ -75,7 +75,7 @@ static void test_windows(void) {
 
     check_begin("dataset: a token file of llm.c");
     put_tokens(20240520, 1, 1000, 1000, 0);
-    dataset = dataset_open(path, 8, 50257, diag);
+    dataset = dataset_open(path, 8, 50257, 1, diag);
     CHECK(dataset && dataset_count_tokens(dataset) == 1000, "%s", diag_text(diag));
     CHECK(dataset_window(dataset, 100, tokens, labels, diag), "%s", diag_text(diag));
     CHECK(tokens[0] == 800 && labels[7] == 808, "tokens %d, labels %d", tokens[0], labels[7]);
@@ -98,22 +98,24 @@ static void test_errors(void) {
 
     check_begin("dataset: token headers that lie");
     put_tokens(20240520, 2, 100, 100, 0);
-    expect_open_error(8, 300, "version 2; only version 1");
+    expect_open_error(8, 300, "version 2; of this kind only version 1");
     put_tokens(20240520, 1, 101, 100, 0);
     expect_open_error(8, 300, "promises 101 tokens, but 200 bytes follow");
     put_tokens(20240520, 1, 100, 100, 1);
     expect_open_error(8, 300, "promises 100 tokens, but 201 bytes follow");
     put_tokens(20240520, 1, -1, 100, 0);
     expect_open_error(8, 300, "promises -1 tokens");
-    put_tokens(20240801, 1, 100, 100, 0);
-    expect_open_error(8, 300, "32-bit tokens");
+    put_tokens(20240801, 1, 50, 100, 0);
+    expect_open_error(8, 300, "version 1; of this kind only version 7");
+    put_tokens(20240801, 7, 100, 100, 0);
+    expect_open_error(8, 300, "promises 100 tokens, but 200 bytes follow its header (4 per token)");
     int32_t magic = 20240520;
     put_file(&magic, sizeof magic);
     expect_open_error(8, 300, "ends inside its header");
 
     check_begin("dataset: a token outside the vocabulary is found when read");
     put_tokens(20240520, 1, 1000, 1000, 0);
-    Dataset *dataset = dataset_open(path, 8, 700, diag), *train, *val;
+    Dataset *dataset = dataset_open(path, 8, 700, 1, diag), *train, *val;
     CHECK(dataset && dataset_window(dataset, 86, tokens, labels, diag), "%s", diag_text(diag));
     CHECK(!dataset_window(dataset, 87, tokens, labels, diag), "token 700 was accepted");
     CHECK(strstr(diag_text(diag), "token 700 at position 700 is outside the vocabulary of 700"),
@@ -135,7 +137,7 @@ static void test_split(void) {
     int32_t tokens[8], labels[8];
     check_begin("dataset: the split shares no token and outlives the whole");
     put_tokens(20240520, 1, 1000, 1000, 0);
-    Dataset *dataset = dataset_open(path, 8, 1000, diag), *train, *val;
+    Dataset *dataset = dataset_open(path, 8, 1000, 1, diag), *train, *val;
     CHECK(dataset_split(dataset, 0.1, &train, &val, diag), "%s", diag_text(diag));
     dataset_close(dataset);
     CHECK(dataset_count_tokens(train) == 900 && dataset_count_tokens(val) == 100, "sizes");
@@ -148,13 +150,13 @@ static void test_split(void) {
     CHECK(dataset_count_windows(val) == 12, "validation windows");
 
     check_begin("dataset: unigram entropy");
-    double entropy = dataset_unigram_entropy(val);
+    double entropy = dataset_unigram_entropy(val, DATASET_MOST_COUNTED);
     CHECK(fabs(entropy - log(100)) < 1e-12, "%.15f, not log(100): 100 tokens, all once", entropy);
     dataset_close(train);
     dataset_close(val);
     put_file("aaaaaaaaab", 10);
-    dataset = dataset_open(path, 8, 256, diag);
-    entropy = dataset_unigram_entropy(dataset);
+    dataset = dataset_open(path, 8, 256, 1, diag);
+    entropy = dataset_unigram_entropy(dataset, DATASET_MOST_COUNTED);
     CHECK(fabs(entropy - (-0.9 * log(0.9) - 0.1 * log(0.1))) < 1e-12, "%.15f", entropy);
     dataset_close(dataset);
     diag_destroy(diag);
@@ -179,7 +181,7 @@ static void test_order(void) {
     check_begin("dataset: every epoch visits every window once");
     for (int n = 1; n < MAX; n = n < 20 ? n + 1 : n * 3 / 2) {
         put_tokens(20240520, 1, n + 1, n + 1, 0);
-        Dataset *dataset = dataset_open(path, 1, 2000, diag);
+        Dataset *dataset = dataset_open(path, 1, 2000, 1, diag);
         for (int epoch = 0; epoch < 3; epoch++) {
             memset(seen, 0, sizeof seen);
             epoch_order(dataset, 42, epoch, n, order);
@@ -191,7 +193,7 @@ static void test_order(void) {
 
     check_begin("dataset: orders differ by epoch and seed, and look random");
     put_tokens(20240520, 1, 1001, 1001, 0);
-    Dataset *dataset = dataset_open(path, 1, 2000, diag);
+    Dataset *dataset = dataset_open(path, 1, 2000, 1, diag);
     for (int variant = 0; variant < 3; variant++) {
         int n_fixed = 0, n_neighbours = 0, n_same = 0;
         epoch_order(dataset, variant == 1 ? 43 : 42, variant == 2, 1000, variant ? other : order);
@@ -212,7 +214,7 @@ static void test_order(void) {
     /* 3! orders of three windows over many epochs: 600 of each expected, sigma 22. */
     check_begin("dataset: orders of three windows are even");
     put_tokens(20240520, 1, 4, 4, 0);
-    dataset = dataset_open(path, 1, 10, diag);
+    dataset = dataset_open(path, 1, 10, 1, diag);
     int counts[27] = {0};
     for (int epoch = 0; epoch < 3600; epoch++) {
         epoch_order(dataset, 7, epoch, 3, order);

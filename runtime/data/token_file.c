@@ -1,0 +1,125 @@
+#include "runtime/data/token_file.h"
+
+#include <stdlib.h>
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "token files are read in place: a little-endian machine is needed"
+#endif
+
+enum { LLMC_HEADER_BYTES = 256 * 4, NPY_MOST_HEADER = 65536 };
+
+static const struct {
+    int32_t magic, version;
+    int token_bytes;
+} LLMC_KINDS[] = {{20240520, 1, 2}, {20240801, 7, 4}};
+
+static const char NPY_MAGIC[] = "\x93NUMPY";
+
+static bool read_llmc(TokenFile *file, int kind, Diag *diag) {
+    SourceLoc loc = {file->path, 0};
+    size_t length = file->map.length_bytes;
+    int32_t header[3], version = LLMC_KINDS[kind].version;
+    size_t token_bytes = (size_t)LLMC_KINDS[kind].token_bytes;
+    if (length < LLMC_HEADER_BYTES) {
+        diag_error(diag, loc, "token file of %zu bytes ends inside its header of %d bytes", length,
+                   LLMC_HEADER_BYTES);
+        return false;
+    }
+    memcpy(header, file->map.data, sizeof header);
+    if (header[1] != version) {
+        diag_error(diag, loc, "token file of version %d; of this kind only version %d is known",
+                   header[1], version);
+        return false;
+    }
+    size_t left = length - LLMC_HEADER_BYTES;
+    if (header[2] < 0 || (uint64_t)header[2] != left / token_bytes || left % token_bytes != 0) {
+        diag_error(diag, loc,
+                   "token file promises %d tokens, but %zu bytes follow its header (%zu per token)",
+                   header[2], left, token_bytes);
+        return false;
+    }
+    file->tokens = file->map.data + LLMC_HEADER_BYTES;
+    file->token_bytes = (int)token_bytes;
+    file->n_tokens = header[2];
+    return true;
+}
+
+/* Format 1 to 3 of https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html: magic,
+ * two bytes of version, the length of what follows, and a Python dictionary in ASCII. */
+static bool read_npy(TokenFile *file, Diag *diag) {
+    /* A negative one of 4 or 8 bytes is a token beyond every vocabulary. */
+    static const struct {
+        const char *type;
+        int bytes;
+    } TYPES[] = {{"'|u1'", 1}, {"'<u2'", 2}, {"'<u4'", 4},
+                 {"'<i4'", 4}, {"'<u8'", 8}, {"'<i8'", 8}};
+    SourceLoc loc = {file->path, 0};
+    const unsigned char *data = file->map.data;
+    size_t length = file->map.length_bytes, header_bytes = 0;
+    size_t begin = length > 6 && data[6] == 1 ? 10 : 12;
+    char header[NPY_MOST_HEADER + 1];
+    for (size_t i = begin; length >= begin && i-- > 8;) header_bytes = header_bytes << 8 | data[i];
+    if (length < begin || header_bytes > NPY_MOST_HEADER || header_bytes > length - begin) {
+        diag_error(diag, loc, ".npy file of %zu bytes ends inside its header", length);
+        return false;
+    }
+    memcpy(header, data + begin, header_bytes);
+    header[header_bytes] = '\0';
+    const char *type = strstr(header, "'descr':");
+    for (int k = 0; type && k < 6; k++) {
+        const char *text = type + 8 + strspn(type + 8, " ");
+        if (strncmp(text, TYPES[k].type, 5) == 0) file->token_bytes = TYPES[k].bytes;
+    }
+    size_t left = length - begin - header_bytes;
+    if (!file->token_bytes || !strstr(header, "'fortran_order': False")) {
+        diag_error(
+            diag, loc,
+            ".npy file: tokens must be u1, u2, u4, u8, i4 or i8, little-endian and in C order");
+        return false;
+    }
+    if (left % (size_t)file->token_bytes != 0) {
+        diag_error(diag, loc, ".npy file: %zu bytes are no whole number of tokens of %d bytes",
+                   left, file->token_bytes);
+        return false;
+    }
+    file->tokens = data + begin + header_bytes;
+    file->n_tokens = (int64_t)left / file->token_bytes;
+    return true;
+}
+
+static bool read_plain(TokenFile *file, int plain_bytes, Diag *diag) {
+    size_t length = file->map.length_bytes;
+    file->tokens = file->map.data;
+    file->token_bytes = plain_bytes;
+    file->is_text = plain_bytes == 1;
+    file->n_tokens = (int64_t)(length / (size_t)plain_bytes);
+    if (length % (size_t)plain_bytes == 0) return true;
+    diag_error(diag, (SourceLoc){file->path, 0},
+               "%zu bytes are no whole number of tokens of %d bytes", length, plain_bytes);
+    return false;
+}
+
+static bool read_header(TokenFile *file, int plain_bytes, Diag *diag) {
+    const unsigned char *data = file->map.data;
+    int32_t magic = 0;
+    if (file->map.length_bytes >= sizeof magic) memcpy(&magic, data, sizeof magic);
+    for (int kind = 0; kind < 2; kind++) {
+        if (magic == LLMC_KINDS[kind].magic) return read_llmc(file, kind, diag);
+    }
+    if (file->map.length_bytes >= 8 && memcmp(data, NPY_MAGIC, 6) == 0) return read_npy(file, diag);
+    return read_plain(file, plain_bytes, diag);
+}
+
+bool token_file_open(TokenFile *file, const char *path, int plain_bytes, Diag *diag) {
+    *file = (TokenFile){.path = strdup(path)};
+    if (!file->path) BUG("out of memory");
+    if (file_map(path, &file->map, diag) && read_header(file, plain_bytes, diag)) return true;
+    token_file_close(file);
+    return false;
+}
+
+void token_file_close(TokenFile *file) {
+    file_unmap(&file->map);
+    free(file->path);
+    *file = (TokenFile){0};
+}

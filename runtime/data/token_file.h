@@ -1,0 +1,45 @@
+/* One file of tokens, mapped. Kinds, told apart by their first bytes, all little-endian:
+ *   - llm.c's token files: int32[256] header {magic, version, n_tokens, ...}, then uint16 tokens
+ *     (magic 20240520, version 1) or uint32 ones (20240801, version 7)
+ *   - NumPy's .npy of integers of 1, 2, 4 or 8 bytes, in C order
+ *   - any other file: bytes, uint16 or uint32 without a header, as the caller says
+ */
+#ifndef RUNTIME_DATA_TOKEN_FILE_H
+#define RUNTIME_DATA_TOKEN_FILE_H
+
+#include "ir/base/diag.h"
+#include "ir/base/file.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef struct TokenFile {
+    FileMap map;
+    char *path;
+    const unsigned char *tokens;
+    int token_bytes; /* 1, 2, 4 or 8 */
+    bool is_text;    /* without a header, a byte a token */
+    int64_t n_tokens;
+} TokenFile;
+
+/* plain_bytes: 1, 2 or 4, a token's in a file that does not say it itself. Reports what is wrong.
+ */
+bool token_file_open(TokenFile *file, const char *path, int plain_bytes, Diag *diag);
+void token_file_close(TokenFile *file);
+
+/* Token i, 0 <= i < n_tokens. */
+static inline uint64_t token_file_at(const TokenFile *file, int64_t i) {
+    const unsigned char *at = file->tokens + i * file->token_bytes;
+    uint64_t eight;
+    uint32_t four;
+    uint16_t two;
+    switch (file->token_bytes) {
+    case 1: return *at;
+    case 2: memcpy(&two, at, sizeof(two)); return two;
+    case 4: memcpy(&four, at, sizeof(four)); return four;
+    default: memcpy(&eight, at, sizeof(eight)); return eight;
+    }
+}
+
+#endif
