@@ -17,7 +17,7 @@ typedef struct FileId {
 
 /* One file of the command line, or a folder that is read, and how to speak of it. */
 typedef struct GivenFile {
-    FileId id, folder; /* folder: that it lies in */
+    FileId id, folder;         /* folder: that it lies in */
     const char *path, *option; /* option NULL: an operand */
     bool written;
 } GivenFile;
