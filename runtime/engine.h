@@ -71,6 +71,10 @@ enum { ENGINE_MOST_SKIPPED = 50 };
 bool engine_step(Engine *engine, int64_t step, const int32_t *tokens, const int32_t *labels,
                  double learning_rate, StepResult *out, Diag *diag);
 
+/* Labels [global_batch, seq] that the model's mean loss is over: all but those that it leaves out.
+ */
+int64_t engine_count_labels(const Engine *engine, const int32_t *labels);
+
 /* Mean loss of one global batch, forward only, dropout off. */
 bool engine_evaluate(Engine *engine, const int32_t *tokens, const int32_t *labels, double *out_loss,
                      Diag *diag);

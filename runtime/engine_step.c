@@ -98,12 +98,21 @@ static void report_not_finite(Engine *engine, int64_t step, double loss, double 
                call->micro);
 }
 
+static int64_t all_labels(const Engine *engine) {
+    return (int64_t)engine->plan->global_batch * engine->plan->seq;
+}
+
+int64_t engine_count_labels(const Engine *engine, const int32_t *labels) {
+    int64_t total = all_labels(engine), count = 0;
+    if (engine->left_out_label == NO_LABEL) return total;
+    for (int64_t i = 0; i < total; i++) count += labels[i] != engine->left_out_label;
+    return count;
+}
+
 /* Of the labels of the global batch. A batch of none but left out ones has no loss: 0 / 1. */
 static double label_share(const Engine *engine, const int32_t *labels) {
-    int64_t total = (int64_t)engine->plan->global_batch * engine->plan->seq, count = 0;
-    if (engine->left_out_label == NO_LABEL) return 1;
-    for (int64_t i = 0; i < total; i++) count += labels[i] != engine->left_out_label;
-    return (double)(count ? count : 1) / (double)total;
+    int64_t count = engine_count_labels(engine, labels);
+    return (double)(count ? count : 1) / (double)all_labels(engine);
 }
 
 bool engine_step(Engine *engine, int64_t step, const int32_t *tokens, const int32_t *labels,

@@ -4,6 +4,7 @@
 #include "frontend/lua/cluster_read.h"
 #include "ir/base/file.h"
 
+#include <dirent.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -67,6 +68,20 @@ static bool is_same(const FileId *a, const FileId *b) {
     return a->device == b->device && a->number == b->number && strcmp(a->name, b->name) == 0;
 }
 
+/* Whether a file is one of a folder's by whatever name. */
+static bool folder_has(Arena *arena, const char *path, const FileId *file) {
+    DIR *folder = opendir(path);
+    bool found = false;
+    for (struct dirent *entry; folder && !found && (entry = readdir(folder));) {
+        struct stat st;
+        const char *name = arena_printf(arena, "%s/%s", path, entry->d_name);
+        found = stat(name, &st) == 0 && S_ISREG(st.st_mode) && !file->name[0] &&
+                st.st_dev == file->device && st.st_ino == file->number;
+    }
+    if (folder) closedir(folder);
+    return found;
+}
+
 /* What is read whole before it is written, and is meant to move on. */
 static bool may_replace(const CliArgs *args, const GivenFile *read, const GivenFile *written) {
     static const CliOption PAIRS[][2] = {{OPT_LOAD, OPT_SAVE}, {OPT_RESUME, OPT_CHECKPOINT}};
@@ -86,8 +101,9 @@ static int check_distinct(const CliArgs *args, const GivenFiles *files) {
         for (int k = 0; k < files->count; k++) {
             const GivenFile *a = &files->items[i], *b = &files->items[k];
             if (i == k || !b->written) continue;
-            if (a->option && !a->written && is_same(&a->id, &b->folder)) {
-                return cli_usage_error("--%s %s: lies in the folder that --%s reads", b->option,
+            if (a->option && !a->written &&
+                (is_same(&a->id, &b->folder) || folder_has(args->arena, a->path, &b->id))) {
+                return cli_usage_error("--%s %s: is in the folder that --%s reads", b->option,
                                        b->path, a->option);
             }
             if (!is_same(&a->id, &b->id)) continue;

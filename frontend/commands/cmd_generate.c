@@ -96,16 +96,35 @@ static bool add_byte(Generation *gen) {
     return true;
 }
 
+/* What the logits are made from, by id, or what is sent to a stage that may make them of it. */
+static bool *find_sources(Arena *arena, const Graph *graph) {
+    bool *needed = ARENA_ARRAY(arena, bool, graph->n_nodes + 1);
+    for (int n = graph->n_nodes - 1; n >= 0; n--) {
+        const Node *node = graph->nodes[n];
+        bool logits = node->op == OP_OUTPUT && strcmp(node_string(node, ATTR_name), "logits") == 0;
+        if (node->phase != PHASE_FORWARD) continue;
+        needed[n] |= logits || node->op == OP_SEND;
+        for (int i = 0; needed[n] && i < node->n_inputs; i++) {
+            needed[node->inputs[i].node->id] = true;
+        }
+    }
+    return needed;
+}
+
 /* A model that looks at what follows cannot write what follows. */
-static bool check_causal(const Plan *plan, Diag *diag) {
+static bool check_causal(Arena *arena, const Plan *plan, Diag *diag) {
     for (int p = 0; p < plan->n_programs; p++) {
         const Graph *graph = plan->programs[p].graph;
+        const bool *needed = find_sources(arena, graph);
         for (int n = 0; n < graph->n_nodes; n++) {
             const Node *node = graph->nodes[n];
-            if (node->op != OP_ATTENTION || node_int(node, ATTR_causal, 1)) continue;
-            diag_error(
-                diag, node->loc,
-                "generate: this attention is not causal: it looks at what is not written yet");
+            bool looks_ahead = node->op == OP_ATTENTION
+                                   ? !node_int(node, ATTR_causal, 1)
+                                   : node->op == OP_SHIFT && node_int(node, ATTR_by, 0) > 0;
+            if (!needed[n] || !looks_ahead) continue;
+            diag_error(diag, node->loc, "generate: this %s: it looks at what is not written yet",
+                       node->op == OP_SHIFT ? "shift is by more than 0"
+                                            : "attention is not causal");
             return false;
         }
     }
@@ -126,7 +145,7 @@ static bool prepare(Generation *gen) {
                    gen->plan->vocab);
         return false;
     }
-    if (!check_causal(gen->plan, gen->diag)) return false;
+    if (!check_causal(gen->args->arena, gen->plan, gen->diag)) return false;
     gen->failure = engine_options_from_args(gen->args, gen->plan, &gen->options, gen->diag);
     if (gen->failure != EXIT_DONE) return false;
     gen->failure = EXIT_USAGE;

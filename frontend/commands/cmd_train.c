@@ -224,14 +224,15 @@ static void print_start(const Run *run) {
     fflush(stdout);
 }
 
-/* Mean loss over the validation windows, or over MAX_EVAL_BATCHES batches spread evenly over them.
+/* Mean loss over the labels that count of the validation windows, or of MAX_EVAL_BATCHES batches
+ * spread evenly over them.
  * The last batch is filled up with the first windows. */
 static bool evaluate(Run *run, double *out_loss) {
     int64_t seq = run->plan->seq, batch = run->plan->global_batch;
     int64_t n_windows = dataset_count_windows(run->val);
     int64_t n_batches = (n_windows + batch - 1) / batch;
     int64_t n_used = n_batches < MAX_EVAL_BATCHES ? n_batches : MAX_EVAL_BATCHES;
-    double sum = 0;
+    double sum = 0, n_labels = 0;
     run->eval_is_partial = n_used < n_batches;
     for (int64_t b = 0; b < n_used; b++) {
         int64_t first = b * n_batches / n_used * batch;
@@ -243,9 +244,11 @@ static bool evaluate(Run *run, double *out_loss) {
             }
         }
         if (!engine_evaluate(run->engine, run->tokens, run->labels, &loss, run->diag)) return false;
-        sum += loss;
+        double n = (double)engine_count_labels(run->engine, run->labels);
+        sum += loss * n;
+        n_labels += n;
     }
-    *out_loss = sum / (double)n_used;
+    *out_loss = n_labels > 0 ? sum / n_labels : 0;
     return true;
 }
 

@@ -442,10 +442,14 @@ static int value_field(lua_State *lua) {
         lua_pushstring(lua, dtype_name(type->dtype));
     } else if (strcmp(name, "dim") == 0) {
         lua_pushcfunction(lua, value_dim);
+    } else if (strcmp(name, "input") == 0) {
+        bool is_input = value.node->op == OP_INPUT;
+        lua_pushstring(lua, is_input ? node_string(value.node, ATTR_name) : NULL); /* or nil */
     } else if (strcmp(name, "result") == 0) {
         lua_pushcfunction(lua, value_result);
     } else {
-        script_error(lua, "a value has no field '%.64s'; it has: axes, dim, dtype, result", name);
+        script_error(lua, "a value has no field '%.64s'; it has: axes, dim, dtype, input, result",
+                     name);
     }
     return 1;
 }

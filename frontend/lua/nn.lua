@@ -182,7 +182,7 @@ function nn.attention(m, x, options)
     fail("attention: 'window' must be a number of positions")
   end
   local y = ops.attention{ q, k, v, seq = "seq", head = "head", causal = o.causal,
-                           window = o.window, softcap = o.softcap,
+                           window = o.window, softcap = o.softcap or nil,
                            scale = o.scale or 1 / math.sqrt(q:dim("head")) }
   return project("o", y, { "kv_heads", "group", "head" }, "model", residual_std(m, o))
 end
@@ -251,6 +251,16 @@ end
 -- x + dropout(branch)
 function nn.residual(x, branch, p) return x + nn.dropout(branch, p or 0) end
 
+local function check_ignored(ignore, labels, n_labels)
+  if math.type(ignore) ~= "integer" or ignore < 0 or ignore >= n_labels then
+    fail("cross_entropy: 'ignore' must be a label, a whole number from 0 to %d", n_labels - 1)
+  end
+  if labels.input ~= "labels" then
+    fail("cross_entropy: 'ignore' counts the labels of the data, and these are others: give "
+      .. "'weight', or labels below 0, and a mean over all positions")
+  end
+end
+
 -- Mean over all positions of -log softmax(logits)[label]; also makes an output of the logits.
 -- logits [batch, seq, vocab], labels i32[batch, seq] -> scalar
 -- Positions whose label is below 0 have no loss and no gradient; the mean is still over all.
@@ -272,7 +282,12 @@ function nn.cross_entropy(m, logits, labels, vocab, options)
     local lse = ops.logsumexp{ logits, axis = vocab }
     each = each + ops.square{ lse } * (1 - ops.less{ labels, 0 }) * o.z
   end
+  local rank = #each.axes
   if o.weight then each = each * o.weight end
+  if #each.axes > rank then
+    fail("cross_entropy: 'weight' must have no axes that a position's loss lacks")
+  end
+  if o.ignore then check_ignored(o.ignore, labels, logits:dim(vocab)) end
   if o.ignore then each = each * (1 - ops.equal{ labels, o.ignore }) end
   local count = 1
   for _, axis in ipairs(each.axes) do count = count * each:dim(axis) end

@@ -8,6 +8,7 @@
 ---A value of the graph. It has no other operators, and cannot be compared: it has no numbers yet.
 ---@class perilune.Value
 ---@field axes string[] names of its axes, in order
+---@field input? string "tokens" or "labels" of these two, else nil
 ---@field dtype "f32"|"i32"
 ---@operator add(perilune.Value|number): perilune.Value
 ---@operator sub(perilune.Value|number): perilune.Value

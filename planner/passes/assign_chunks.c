@@ -13,6 +13,7 @@
  */
 #include "planner/passes/pass.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 static double node_cost(const Node *node) {
@@ -147,7 +148,7 @@ static void even_out(const Split *split, int *cuts, Arena *arena) {
 
 static bool cut_as_told(PassContext *ctx, int n_chunks, int *cuts) {
     const PlanOptions *options = &ctx->options;
-    int total = 0;
+    int64_t total = 0;
     if (options->n_split != n_chunks) {
         diag_error(ctx->diag, NO_LOC, "--split names %d parts; p=%d x %d chunks need %d",
                    options->n_split, options->mesh.size[MESH_P], options->n_chunks, n_chunks);
@@ -155,11 +156,11 @@ static bool cut_as_told(PassContext *ctx, int n_chunks, int *cuts) {
     }
     for (int c = 0; c < n_chunks; c++) {
         if (options->split[c] < 0) BUG("part %d of %d blocks", c + 1, options->split[c]);
-        cuts[c] = total;
+        if (total <= ctx->n_blocks) cuts[c] = (int)total;
         total += options->split[c];
     }
     if (total == ctx->n_blocks) return true;
-    diag_error(ctx->diag, NO_LOC, "--split adds up to %d blocks; the model has %d", total,
+    diag_error(ctx->diag, NO_LOC, "--split adds up to %" PRId64 " blocks; the model has %d", total,
                ctx->n_blocks);
     return false;
 }

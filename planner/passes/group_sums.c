@@ -38,7 +38,8 @@ static bool is_partial(const Grouper *g, Value value) {
     const Node *node = value.node;
     if ((OPS[node->op].flags & (LEAF | LINEAR)) || !is_used_once(g, value)) return false;
     ShardingRule rule = sharding_rule(&g->meshed, node, g->uses, false, g->ctx->arena);
-    return rule.outputs[value.output].partial >> MESH_T & 1;
+    const Sharding *result = &rule.outputs[value.output];
+    return result->partial >> MESH_T & 1 && result->reduce == REDUCE_SUM;
 }
 
 static void collect(const Grouper *g, const Node *root, Terms *terms) {

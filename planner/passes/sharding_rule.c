@@ -74,7 +74,7 @@ static bool passes_partial(const Node *node, const int *uses) {
     if (!(OPS[node->op].flags & LINEAR) || node->op == OP_ADD_N) return false;
     const Sharding *first = value_sharding(node->inputs[0]);
     const Type *type = value_type(node->inputs[0]);
-    if (!first->partial) return false;
+    if (!first->partial || first->reduce != REDUCE_SUM) return false;
     for (int i = 0; i < node->n_inputs; i++) {
         Value input = node->inputs[i];
         if (uses[input.node->id * MAX_OUTPUTS + input.output] > 1) return false;

@@ -109,9 +109,14 @@ static int list_folder(Arena *arena, const char *path, const char ***out, Diag *
         diag_error(diag, (SourceLoc){path, 0}, "cannot be read: %s", strerror(errno));
         return -1;
     }
-    for (struct dirent *entry; (entry = readdir(folder));) {
+    bool good = true;
+    errno = 0;
+    for (struct dirent *entry; good && (entry = readdir(folder)); errno = 0) {
         const char *name = arena_printf(arena, "%s/%s", path, entry->d_name);
-        if (entry->d_name[0] == '.' || stat(name, &st) != 0 || !S_ISREG(st.st_mode)) continue;
+        if (entry->d_name[0] == '.') continue;
+        good = stat(name, &st) == 0;
+        if (!good) diag_error(diag, (SourceLoc){name, 0}, "cannot be read: %s", strerror(errno));
+        if (!good || !S_ISREG(st.st_mode)) continue;
         if (count == capacity) {
             const char **more = ARENA_ARRAY(arena, const char *, 2 * capacity + 16);
             if (count) memcpy(more, names, (size_t)count * sizeof(*more));
@@ -120,7 +125,12 @@ static int list_folder(Arena *arena, const char *path, const char ***out, Diag *
         }
         names[count++] = name;
     }
+    if (good && errno) {
+        diag_error(diag, (SourceLoc){path, 0}, "cannot be listed: %s", strerror(errno));
+        good = false;
+    }
     closedir(folder);
+    if (!good) return -1;
     if (count) qsort(names, (size_t)count, sizeof(*names), compare_names);
     if (!count) diag_error(diag, (SourceLoc){path, 0}, "is a folder without files");
     *out = names;
@@ -183,9 +193,10 @@ bool dataset_split(const Dataset *dataset, double val_fraction, Dataset **out_tr
     if (dataset_count_windows(*out_train) > 0 && dataset_count_windows(*out_val) > 0) return true;
     diag_error(diag, loc,
                "a validation fraction of %g leaves %lld tokens to train and %lld to validate; "
-               "seq=%d needs at least %lld in each",
+               "seq=%d needs at least %lld in each%s",
                val_fraction, (long long)n_train, (long long)n_val, dataset->seq,
-               (long long)dataset->seq + 1);
+               (long long)dataset->seq + 1,
+               dataset->source->n_files > 1 ? ", in one of its files" : "");
     dataset_close(*out_train);
     dataset_close(*out_val);
     *out_train = *out_val = NULL;
@@ -291,7 +302,7 @@ bool dataset_sample(const Dataset *dataset, uint64_t seed, int64_t index, int32_
 
 /* --- frequencies --- */
 
-/* Tokens outside the vocabulary are not counted: reading them is an error. */
+/* Tokens from n_counts on are not counted: they are outside the vocabulary. */
 static int64_t count_tokens(const Dataset *dataset, int64_t first, int64_t n, int64_t *counts,
                             uint64_t n_counts) {
     const Source *source = dataset->source;

@@ -1,5 +1,6 @@
 #include "runtime/data/token_file.h"
 
+#include <errno.h>
 #include <stdlib.h>
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
@@ -44,6 +45,23 @@ static bool read_llmc(TokenFile *file, int kind, Diag *diag) {
     return true;
 }
 
+/* Of "'shape': (1000,)" or "(10, 100)"; -1: nothing of the kind. */
+static int64_t read_shape(const char *header) {
+    const char *at = strstr(header, "'shape': (");
+    int64_t count = 1;
+    if (!at) return -1;
+    at += strlen("'shape': (");
+    while (*at != ')') {
+        char *end;
+        errno = 0;
+        long long size = strtoll(at, &end, 10);
+        if (end == at || errno || size < 0) return -1;
+        if (__builtin_mul_overflow(count, (int64_t)size, &count)) return -1;
+        at = end + strspn(end, ", ");
+    }
+    return count;
+}
+
 /* Format 1 to 3 of https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html: magic,
  * two bytes of version, the length of what follows, and a Python dictionary in ASCII. */
 static bool read_npy(TokenFile *file, Diag *diag) {
@@ -56,11 +74,20 @@ static bool read_npy(TokenFile *file, Diag *diag) {
     SourceLoc loc = {file->path, 0};
     const unsigned char *data = file->map.data;
     size_t length = file->map.length_bytes, header_bytes = 0;
-    size_t begin = length > 6 && data[6] == 1 ? 10 : 12;
+    size_t begin = data[6] == 1 ? 10 : 12; /* 8 bytes are there */
     char header[NPY_MOST_HEADER + 1];
+    if (data[6] < 1 || data[6] > 3) {
+        diag_error(diag, loc, ".npy file of version %d; versions 1 to 3 are known", data[6]);
+        return false;
+    }
     for (size_t i = begin; length >= begin && i-- > 8;) header_bytes = header_bytes << 8 | data[i];
-    if (length < begin || header_bytes > NPY_MOST_HEADER || header_bytes > length - begin) {
+    if (length < begin || header_bytes > length - begin) {
         diag_error(diag, loc, ".npy file of %zu bytes ends inside its header", length);
+        return false;
+    }
+    if (header_bytes > NPY_MOST_HEADER) {
+        diag_error(diag, loc, ".npy file with a header of %zu bytes; of at most %d are read",
+                   header_bytes, NPY_MOST_HEADER);
         return false;
     }
     memcpy(header, data + begin, header_bytes);
@@ -77,13 +104,16 @@ static bool read_npy(TokenFile *file, Diag *diag) {
             ".npy file: tokens must be u1, u2, u4, u8, i4 or i8, little-endian and in C order");
         return false;
     }
-    if (left % (size_t)file->token_bytes != 0) {
-        diag_error(diag, loc, ".npy file: %zu bytes are no whole number of tokens of %d bytes",
-                   left, file->token_bytes);
+    int64_t count = read_shape(header);
+    if (count < 0 || (uint64_t)count != left / (size_t)file->token_bytes ||
+        left % (size_t)file->token_bytes != 0) {
+        diag_error(diag, loc,
+                   ".npy file promises %lld tokens, but %zu bytes follow its header (%d per token)",
+                   (long long)count, left, file->token_bytes);
         return false;
     }
     file->tokens = data + begin + header_bytes;
-    file->n_tokens = (int64_t)left / file->token_bytes;
+    file->n_tokens = count;
     return true;
 }
 

@@ -107,8 +107,14 @@ mkdir "$folder/shards"
 cp "$text" "$folder/shards/a"
 cp "$text" "$folder/shards/b"
 fails 'train --save: into the folder of its data' 2 \
-    "--save $folder/shards/w.st: lies in the folder that --data reads" train "$plan" \
+    "--save $folder/shards/w.st: is in the folder that --data reads" train "$plan" \
     --data "$folder/shards" --save "$folder/shards/w.st"
+cp "$text" "$folder/real"
+ln -s ../real "$folder/shards/c"
+fails 'train --log: a text of its folder by another name' 2 \
+    "--log $folder/real: is in the folder that --data reads" train "$plan" \
+    --data "$folder/shards" --log "$folder/real"
+rm "$folder/shards/c"
 works 'train: a folder of texts' ' tokens of 2 files to train on' train "$plan" \
     --data "$folder/shards" --steps 1
 fails 'train --token-bytes' 2 'train: --token-bytes: 3 is none of 1, 2 and 4' train "$plan" \

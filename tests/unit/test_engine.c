@@ -187,6 +187,8 @@ static bool run_part(Run *run, int first, int end, double *out_loss, double *out
         if (counts && labels[i] == 2) labels[i] = 3;
         if (!counts) labels[i] = 2;
     }
+    int64_t n_counted = engine_count_labels(run->engine, labels);
+    CHECK(n_counted == (int64_t)(end - first) * (int64_t)seq, "%d labels count", (int)n_counted);
     if (!engine_evaluate(run->engine, tokens, labels, out_loss, run->diag)) return false;
     if (!engine_step(run->engine, 1, tokens, labels, 0, &result, run->diag)) return false;
     CHECK(fabs(result.loss - *out_loss) < 1e-6 * (1 + fabs(*out_loss)),

@@ -119,7 +119,11 @@ static void test_kinds(void) {
     for (size_t n = 8; n < NPY_HEADER; n++) {
         expect_error(put_file("a", cut, n), 1, "ends inside its header");
     }
-    expect_error(put_file("a", cut, NPY_HEADER + 3), 1, "3 bytes are no whole number");
+    expect_error(put_file("a", cut, NPY_HEADER + 3), 1, "promises 20 tokens, but 3 bytes follow");
+    expect_error(put_file("a", cut, NPY_HEADER + 2), 1, "promises 20 tokens, but 2 bytes follow");
+    cut[6] = 9;
+    expect_error(put_file("a", cut, NPY_HEADER + 2), 1, "version 9");
+    cut[6] = 1;
     memset(cut + 8, 0xff, 2);
     expect_error(put_file("a", cut, NPY_HEADER + 3), 1, "ends inside its header");
     check_begin("a negative token is outside every vocabulary");
@@ -172,6 +176,9 @@ static void test_folder(void) {
     dataset_close(dataset);
     check_begin("text and tokens in one folder");
     expect_error(folder, 1, "c: is text, but");
+    check_begin("a link to nothing in a folder");
+    CHECK(symlink("nothing", in_folder("e")) == 0, "no link");
+    expect_error(folder, 2, "e: cannot be read: No such file");
     diag_destroy(diag);
 }
 
@@ -180,8 +187,8 @@ int main(void) {
     arena = arena_create();
     test_kinds();
     test_folder();
-    static const char *const NAMES[] = {".hidden", "a", "b", "c", "d"};
-    for (int i = 0; i < 5; i++) unlink(in_folder(NAMES[i]));
+    static const char *const NAMES[] = {".hidden", "a", "b", "c", "d", "e"};
+    for (int i = 0; i < 6; i++) unlink(in_folder(NAMES[i]));
     rmdir(in_folder("inner"));
     rmdir(folder);
     arena_destroy(arena);
