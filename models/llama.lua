@@ -1,5 +1,5 @@
 -- Llama: a decoder with rotary positions, grouped-query attention, RMSNorm and SwiGLU
--- (Touvron et al. 2023; Dubey et al. 2024).
+-- (Touvron et al. 2023; Dubey et al. 2024). With other settings it is Mistral, Qwen 2 and Qwen 3.
 --
 --   perilune plan models/llama.lua --set size=8b ...
 local nn = require "nn"
@@ -10,25 +10,52 @@ return model {
   layers = 4,
   norm_eps = 1e-5,
   act = "silu",
-  qk_norm = false,    -- rmsnorm of each head's q and k, as in Qwen3
+  qkv_bias = false,   -- biases of q, k and v, as in Qwen 2
+  qk_norm = false,    -- rmsnorm of each head's q and k, as in Qwen 3
   window = 0,         -- positions that each one attends to, as in Mistral (4096 in its 7B); 0: all
   rotary_base = 10000.0,
+  -- For contexts beyond those of the first training: rotary frequencies are divided by the factor,
+  -- all of them (linear) or by how often a pair turns in `context` positions (llama3, as in 3.1).
+  rotary_scaling = "none",
+  rotary_factor = 1.0, rotary_low = 1.0, rotary_high = 4.0, rotary_context = 8192,
   tied = false,       -- the output shares the embedding's table
   dropout = 0.0,      -- of the embeddings and of each residual branch; not inside attention
   size = "tiny",
   sizes = {
     tiny = {},
-    -- Llama 3.2 1B, from its model card and configuration. Rotary angles are those of the base: the
-    -- published models also stretch them for contexts beyond 8192 tokens.
+    -- Llama 3.2 1B and 3B, from their model cards and configurations
     ["1b"] = { layers = 16, model = 2048, heads = 32, kv_heads = 8, ffn = 8192, seq = 8192,
-               vocab = 128256, rotary_base = 500000.0, tied = true },
-    -- Llama 3 and 3.1 (Dubey et al. 2024, table 3); trained on 8192 tokens before long contexts
+               vocab = 128256, rotary_base = 500000.0, tied = true,
+               rotary_scaling = "llama3", rotary_factor = 32.0 },
+    ["3b"] = { layers = 28, model = 3072, heads = 24, kv_heads = 8, ffn = 8192, seq = 8192,
+               vocab = 128256, rotary_base = 500000.0, tied = true,
+               rotary_scaling = "llama3", rotary_factor = 32.0 },
+    -- Llama 2 (Touvron et al. 2023)
+    ["2-7b"] = { layers = 32, model = 4096, heads = 32, kv_heads = 32, ffn = 11008, seq = 4096,
+                 vocab = 32000 },
+    -- Llama 3 (Dubey et al. 2024, table 3); trained on 8192 tokens before long contexts. Llama 3.1 is
+    -- rotary_scaling = "llama3", rotary_factor = 8 on top.
     ["8b"] = { layers = 32, model = 4096, heads = 32, kv_heads = 8, ffn = 14336, seq = 8192,
                vocab = 128256, rotary_base = 500000.0 },
     ["70b"] = { layers = 80, model = 8192, heads = 64, kv_heads = 8, ffn = 28672, seq = 8192,
                 vocab = 128256, rotary_base = 500000.0 },
     ["405b"] = { layers = 126, model = 16384, heads = 128, kv_heads = 8, ffn = 53248, seq = 8192,
                  vocab = 128256, rotary_base = 500000.0 },
+    -- Mistral 7B v0.1 (Jiang et al. 2023)
+    ["mistral-7b"] = { layers = 32, model = 4096, heads = 32, kv_heads = 8, ffn = 14336, seq = 8192,
+                       vocab = 32000, window = 4096 },
+    -- Qwen 2.5 and Qwen 3, from their configurations
+    ["qwen2.5-0.5b"] = { layers = 24, model = 896, heads = 14, kv_heads = 2, ffn = 4864, seq = 8192,
+                         vocab = 151936, rotary_base = 1e6, norm_eps = 1e-6, tied = true,
+                         qkv_bias = true },
+    ["qwen2.5-7b"] = { layers = 28, model = 3584, heads = 28, kv_heads = 4, ffn = 18944, seq = 8192,
+                       vocab = 152064, rotary_base = 1e6, norm_eps = 1e-6, qkv_bias = true },
+    ["qwen3-0.6b"] = { layers = 28, model = 1024, heads = 16, kv_heads = 8, head = 128, ffn = 3072,
+                       seq = 8192, vocab = 151936, rotary_base = 1e6, norm_eps = 1e-6, tied = true,
+                       qk_norm = true },
+    ["qwen3-8b"] = { layers = 36, model = 4096, heads = 32, kv_heads = 8, head = 128, ffn = 12288,
+                     seq = 8192, vocab = 151936, rotary_base = 1e6, norm_eps = 1e-6,
+                     qk_norm = true },
   },
   optimizer = {
     kind = "adamw", lr = 1e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1,
@@ -39,12 +66,19 @@ return model {
     local function norm(x, name)
       return nn.rmsnorm(m, x, "model", { name = name, eps = m.norm_eps })
     end
+    local rotary = { base = m.rotary_base }
+    if m.rotary_scaling == "llama3" then
+      rotary.low, rotary.high, rotary.context = m.rotary_low, m.rotary_high, m.rotary_context
+    elseif m.rotary_scaling ~= "linear" and m.rotary_scaling ~= "none" then
+      error("rotary_scaling is '" .. m.rotary_scaling .. "'; it can be none, linear or llama3")
+    end
+    if m.rotary_scaling ~= "none" then rotary.factor = m.rotary_factor end
     local x = nn.dropout(nn.embedding(m, "wte", tokens, "vocab", "model"), m.dropout)
     for i = 1, m.layers do
       x = m:block(i, function() -- the unit of pipeline cuts and of recomputation
         local attention = nn.attention(m, norm(x, "norm1"),
-          { rotary = m.rotary_base, qk_norm = m.qk_norm, norm_eps = m.norm_eps,
-            window = m.window ~= 0 and m.window or nil })
+          { bias = m.qkv_bias, out_bias = false, rotary = rotary, qk_norm = m.qk_norm,
+            norm_eps = m.norm_eps, window = m.window ~= 0 and m.window or nil })
         x = nn.residual(x, attention, m.dropout)
         return nn.residual(x, nn.swiglu(m, norm(x, "norm2"), { act = m.act }), m.dropout)
       end)

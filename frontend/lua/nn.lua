@@ -122,12 +122,15 @@ function nn.layernorm(m, x, axis, options)
   return ops.layernorm{ x, gain, bias, axis = axis, eps = o.eps }
 end
 
--- x / sqrt(mean(x^2) + eps) * gain along `axis` (Zhang & Sennrich 2019)
+-- x / sqrt(mean(x^2) + eps) * gain along `axis` (Zhang & Sennrich 2019).
+-- options: name, eps, plus_one (the parameter is what the gain is more than 1, as in Gemma)
 function nn.rmsnorm(m, x, axis, options)
   check_arguments("rmsnorm", m, x)
   axis = axis or "model"
-  local o = read_options("rmsnorm", options, { name = "norm", eps = EPS })
-  local gain = m:param(o.name .. ".gain", axis, { init = "ones", decay = 0 })
+  local o = read_options("rmsnorm", options, { name = "norm", eps = EPS, plus_one = false })
+  local gain = m:param(o.name .. ".gain", axis,
+    { init = o.plus_one and "zeros" or "ones", decay = 0 })
+  if o.plus_one then gain = gain + 1 end
   return ops.rmsnorm{ x, gain, axis = axis, eps = o.eps }
 end
 
@@ -142,28 +145,39 @@ end
 
 -- Rotary positions (Su et al. 2021): pairs (i, i + head/2) turned by pos * base^(-2i/head).
 -- x [batch, seq, ..., head] -> like x
+-- options: base, seq, head, factor (frequencies are divided by it, for longer contexts: Chen et al.
+-- 2023), and with low, high and context by how often a pair turns in `context` positions, as in
+-- Llama 3.1: divided below `low` times, as it is above `high`, mixed between them.
 function nn.rotary(x, options)
-  local o = read_options("rotary", options, { base = 10000.0, seq = "seq", head = "head" })
-  return ops.rotary{ x, seq = o.seq, head = o.head, base = o.base, direction = 1 }
+  local o = read_options("rotary", options,
+    { base = 10000.0, seq = "seq", head = "head", factor = NONE, low = NONE, high = NONE,
+      context = NONE })
+  return ops.rotary{ x, seq = o.seq, head = o.head, base = o.base, factor = o.factor, low = o.low,
+                     high = o.high, context = o.context, direction = 1 }
 end
 
 -- Self-attention: multi-head (Vaswani et al. 2017), or grouped-query (Ainslie et al. 2023) where
 -- kv_heads < heads. x [batch, seq, model] -> like x.
 -- Parameters: wq [model, kv_heads, group, head], wk and wv [model, kv_heads, head],
 -- wo [kv_heads, group, head, model], and with bias: bq, bk, bv, bo.
--- options: name, bias, causal, window (positions that each one attends to, itself included; where
--- not causal, as many on the other side; all if absent), rotary (base of rotary positions; none if
--- absent), scale (of scores; 1 / sqrt(head) if absent), softcap (c: scores x become c tanh(x / c),
+-- options: name, bias, out_bias (whether there is bo; as bias if absent), causal, window (positions that each one attends to, itself included; where
+-- not causal, as many on the other side; all if absent), rotary (base of rotary positions, or options
+-- of nn.rotary; none if absent), scale (of scores; 1 / sqrt(head) if absent), softcap (c: scores x become c tanh(x / c),
 -- as in Gemma 2; none if absent), qk_norm (rmsnorm of each head's q and k before positions, with
 -- gains qnorm.gain and knorm.gain [head], as in Qwen3), norm_eps (of it), std, out_std (of wo),
 -- decay
 function nn.attention(m, x, options)
   check_arguments("attention", m, x)
   local o = read_options("attention", options,
-    { name = "attn", bias = false, causal = true, window = NONE, rotary = NONE, scale = NONE,
-      softcap = NONE, qk_norm = false, norm_eps = EPS, std = STD, out_std = NONE, decay = NONE })
+    { name = "attn", bias = false, out_bias = NONE, causal = true, window = NONE, rotary = NONE,
+      scale = NONE, softcap = NONE, qk_norm = false, norm_eps = EPS, std = STD, out_std = NONE,
+      decay = NONE })
+  local out_bias = o.bias
+  if o.out_bias ~= nil then out_bias = o.out_bias end
   local function project(letter, y, from, to, std)
-    local bias = o.bias and o.name .. ".b" .. letter or nil
+    local has_bias = o.bias
+    if letter == "o" then has_bias = out_bias end
+    local bias = has_bias and o.name .. ".b" .. letter or nil
     return nn.linear(m, y, from, to,
       { weight = o.name .. ".w" .. letter, bias = bias, std = std, decay = o.decay })
   end
@@ -175,8 +189,11 @@ function nn.attention(m, x, options)
     k = nn.rmsnorm(m, k, "head", { name = o.name .. ".knorm", eps = o.norm_eps })
   end
   if o.rotary then
-    if type(o.rotary) ~= "number" then fail("attention: 'rotary' must be a number, the base") end
-    q, k = nn.rotary(q, { base = o.rotary }), nn.rotary(k, { base = o.rotary })
+    local rotary = type(o.rotary) == "number" and { base = o.rotary } or o.rotary
+    if type(rotary) ~= "table" then
+      fail("attention: 'rotary' must be a number, the base, or a table of nn.rotary's options")
+    end
+    q, k = nn.rotary(q, rotary), nn.rotary(k, rotary)
   end
   if o.window and type(o.window) ~= "number" then
     fail("attention: 'window' must be a number of positions")

@@ -126,11 +126,21 @@ function model(description) end
 ---@field std? number of the weight's normal init; 0.02 if absent
 ---@field decay? 0|1|boolean does weight decay apply to the weight? 1 if absent
 
+---@class perilune.RotaryOptions
+---@field base? number 10000 if absent
+---@field seq? string
+---@field head? string
+---@field factor? number frequencies are divided by it; 1 if absent
+---@field low? number with high and context: pairs that turn less often in `context` are divided
+---@field high? number pairs that turn more often are not; between the two they are mixed
+---@field context? number of the training without factor
+
 ---@class perilune.AttentionOptions: perilune.BranchOptions
 ---@field bias? boolean
+---@field out_bias? boolean of the last product; as bias if absent
 ---@field causal? boolean
 ---@field window? integer positions that each one attends to, itself included; all if absent
----@field rotary? number base of rotary positions; none if absent
+---@field rotary? number|perilune.RotaryOptions base of rotary positions; none if absent
 ---@field scale? number of scores; 1 / sqrt(head) if absent
 ---@field softcap? number c: scaled scores x become c tanh(x / c); none if absent
 ---@field qk_norm? boolean rmsnorm of each head's q and k, with learned gains
@@ -194,7 +204,7 @@ function nn.layernorm(m, x, axis, options) end
 ---@param m perilune.Model
 ---@param x perilune.Value
 ---@param axis? string
----@param options? { name?: string, eps?: number }
+---@param options? { name?: string, eps?: number, plus_one?: boolean }
 ---@return perilune.Value
 function nn.rmsnorm(m, x, axis, options) end
 
@@ -206,7 +216,7 @@ function nn.rmsnorm(m, x, axis, options) end
 function nn.norm(m, x, axis, options) end
 
 ---@param x perilune.Value
----@param options? { base?: number, seq?: string, head?: string }
+---@param options? perilune.RotaryOptions
 ---@return perilune.Value
 function nn.rotary(x, options) end
 
@@ -474,8 +484,18 @@ function ops.layernorm(args) end
 ---@return perilune.Value
 function ops.rmsnorm(args) end
 
+---@class perilune.RotaryAttributes: { [integer]: perilune.Value }
+---@field seq string
+---@field head string
+---@field base number
+---@field factor? number
+---@field low? number
+---@field high? number
+---@field context? number
+---@field direction integer
+
 ---Rotary positions; `direction` is 1.
----@param args { [1]: perilune.Value, seq: string, head: string, base: number, direction: integer }
+---@param args perilune.RotaryAttributes
 ---@return perilune.Value
 function ops.rotary(args) end
 

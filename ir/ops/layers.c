@@ -1,4 +1,4 @@
-/* Layers with kernels of their own: norms, rotary, embedding, attention. */
+/* Layers with kernels of their own: norms, embedding, attention. */
 #include "ir/op.h"
 
 #include <inttypes.h>
@@ -112,42 +112,6 @@ void grad_rmsnorm(GradContext *ctx, const Node *node, const Value *douts, Value 
                    (Value[]){node->inputs[0], node->inputs[1], node_value(self, 1), douts[0]}, 4,
                    &(Attr){.key = ATTR_axis, .axis = node_axis(node, ATTR_axis)}, 1);
     for (int i = 0; i < 2; i++) dins[i] = node_value(grad.node, i);
-}
-
-bool infer_rotary(Graph *graph, Node *node, Diag *diag) {
-    const Type *x = value_type(node->inputs[0]);
-    int seq = type_find_axis(x, node_axis(node, ATTR_seq));
-    int64_t direction = node_int(node, ATTR_direction, 1);
-    if (!dtype_is_float(x->dtype)) return fail_operand(node, 0, diag, "must be f32, bf16 or f16");
-    if (seq < 0 || x->rank < 2 || x->axes[x->rank - 1] != node_axis(node, ATTR_head) ||
-        seq == x->rank - 1) {
-        diag_error(diag, node->loc, "rotary: the operand needs axis '%s' and, last, axis '%s'",
-                   axis_name(graph, node_axis(node, ATTR_seq)),
-                   axis_name(graph, node_axis(node, ATTR_head)));
-        diag_note(diag, node->inputs[0].node->loc, "made here");
-        return false;
-    }
-    if (x->dims[x->rank - 1] % 2 != 0) {
-        diag_error(diag, node->loc, "rotary: axis '%s' is %" PRId64 "; it must be even",
-                   axis_name(graph, node_axis(node, ATTR_head)), x->dims[x->rank - 1]);
-        return false;
-    }
-    if ((direction != 1 && direction != -1) || !(node_float(node, ATTR_base, 0) > 0)) {
-        diag_error(diag, node->loc, "rotary: direction must be 1 or -1 and base positive");
-        return false;
-    }
-    node->types[0] = *x;
-    return true;
-}
-
-void grad_rotary(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
-    Attr attrs[4];
-    int n_attrs = 0;
-    for (int i = 0; i < node->n_attrs; i++) {
-        attrs[n_attrs++] = node->attrs[i];
-        if (node->attrs[i].key == ATTR_direction) attrs[n_attrs - 1].i = -node->attrs[i].i;
-    }
-    dins[0] = grad_build(ctx, OP_ROTARY, douts, 1, attrs, n_attrs);
 }
 
 /* tokens i32[...], table [axis, ...] -> [..., rest of the table], of the table's dtype */

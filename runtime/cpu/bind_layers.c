@@ -243,6 +243,7 @@ typedef struct RotaryArgs {
     DType dtype;
     int64_t outer, seq, inner, head, offset;
     double base;
+    RotaryScaling scaling;
     int direction;
     const void *in;
     void *out;
@@ -250,8 +251,8 @@ typedef struct RotaryArgs {
 
 static bool run_rotary(const void *args) {
     const RotaryArgs *a = args;
-    rotary_apply(a->dtype, a->outer, a->seq, a->inner, a->head, a->offset, a->base, a->direction,
-                 a->in, a->out);
+    rotary_apply(a->dtype, a->outer, a->seq, a->inner, a->head, a->offset, a->base, &a->scaling,
+                 a->direction, a->in, a->out);
     return true;
 }
 
@@ -269,6 +270,7 @@ bool cpu_bind_rotary(Binding *b, CpuCall *out) {
     args->head = x->dims[x->rank - 1];
     args->offset = bind_offset(b, bind_input_type(b, 0), bind_input_sharding(b, 0), seq);
     args->base = node_float(b->node, ATTR_base, 10000);
+    args->scaling = rotary_scaling(b->node);
     args->direction = (int)node_int(b->node, ATTR_direction, 1);
     *out = (CpuCall){run_rotary, args};
     return true;

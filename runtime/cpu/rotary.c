@@ -48,14 +48,17 @@ static void rotate_f16_row(int n_pairs, int64_t half, const RotaryTable *table, 
 }
 
 void rotary_apply(DType dtype, int64_t batch, int64_t seq, int64_t inner, int64_t head,
-                  int64_t position_offset, double base, int direction, const void *x, void *y) {
+                  int64_t position_offset, double base, const RotaryScaling *scaling, int direction,
+                  const void *x, void *y) {
     const int64_t half = head / 2;
     for (int64_t first = 0; first < half; first += PAIRS) {
         const int n_pairs = half - first < PAIRS ? (int)(half - first) : PAIRS;
         double turns_per_position[PAIRS];
-        for (int i = 0; i < n_pairs; i++)
-            turns_per_position[i] =
-                pow(base, -2.0 * (double)(first + i) / (double)head) / 6.283185307179586477;
+        for (int i = 0; i < n_pairs; i++) {
+            double frequency = pow(base, -2.0 * (double)(first + i) / (double)head);
+            if (scaling) frequency = rotary_stretch(scaling, frequency);
+            turns_per_position[i] = frequency / 6.283185307179586477;
+        }
 #pragma omp parallel for schedule(static) if (batch * seq * inner * head > 16384)
         for (int64_t s = 0; s < seq; s++) {
             RotaryTable table;

@@ -1,20 +1,22 @@
 /* Rotary position embedding, half-split pairs (i, i + head/2)   (Su et al. 2021, as in GPT-NeoX)
  *
  * x and y [batch, seq, inner, head], f32, bf16 or f16; position of row s is position_offset
- * + s; pair i turns by position base^(-2i / head)   radians, times direction. direction +1 rotates,
- * -1 rotates back, which is also the gradient. y may be x. head is even. Angles are reduced in f64,
+ * + s; pair i turns by position base^(-2i / head) radians, stretched as ir/ops/rotary.h says (scaling
+ * NULL: not), times direction. direction +1 rotates, -1 rotates back, which is also the gradient. y may be x. head is even. Angles are reduced in f64,
  * so far positions lose nothing; sine and cosine are good to 1e-7. Results do not depend on the
  * number of threads.
  */
 #ifndef RUNTIME_CPU_ROTARY_H
 #define RUNTIME_CPU_ROTARY_H
 
+#include "ir/ops/rotary.h"
 #include "ir/type.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
 void rotary_apply(DType dtype, int64_t batch, int64_t seq, int64_t inner, int64_t head,
-                  int64_t position_offset, double base, int direction, const void *x, void *y);
+                  int64_t position_offset, double base, const RotaryScaling *scaling, int direction,
+                  const void *x, void *y);
 
 #endif

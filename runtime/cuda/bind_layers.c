@@ -1,5 +1,6 @@
 /* CUDA binders of norms, losses, rotary and embedding. How work is cut follows from sizes and
  * dtypes alone, so that results and workspace are the same on every device. */
+#include "ir/ops/rotary.h"
 #include "runtime/cuda/bind.h"
 #include "runtime/cuda/kernels/args.h"
 #include "runtime/cuda/workspace.h"
@@ -233,6 +234,11 @@ bool cuda_bind_rotary(Binding *b) {
     args.head = (int32_t)head;
     args.offset = bind_offset(b, bind_input_type(b, 0), bind_input_sharding(b, 0), seq);
     args.log2_step = -2 * log2(node_float(b->node, ATTR_base, 10000)) / (double)head;
+    const RotaryScaling scaling = rotary_scaling(b->node);
+    args.factor = scaling.factor;
+    args.low = scaling.low;
+    args.high = scaling.high;
+    args.context = scaling.context;
     args.direction = node_int(b->node, ATTR_direction, 1) < 0 ? -1 : 1;
     int64_t shares = divide_up(ENOUGH_BLOCKS, args.seq);
     bool vectors = head / 2 % vector_elements(x) == 0;

@@ -150,12 +150,23 @@ void reference_rmsnorm_grad(const RefCall *call) {
     } while (point_next(&p, &rows));
 }
 
-/* Pair (i, i + head/2) turns by direction position base^(-2i/head). */
+/* The frequency that `pair` has: after transformers' _compute_llama3_parameters, by wavelengths. */
+static double rotary_frequency(const Node *node, int64_t pair, int64_t half) {
+    double f = pow(node_float(node, ATTR_base, 0), -2.0 * (double)pair / (2.0 * (double)half));
+    double factor = node_float(node, ATTR_factor, 1), context = node_float(node, ATTR_context, 0);
+    double low = node_float(node, ATTR_low, 0), high = node_float(node, ATTR_high, 0);
+    double wavelength = 2 * acos(-1) / f;
+    if (context == 0 || (low > 0 ? wavelength > context / low : false)) return f / factor;
+    if (wavelength < context / high) return f;
+    double smooth = (context / wavelength - low) / (high - low);
+    return (1 - smooth) * f / factor + smooth * f;
+}
+
+/* Pair (i, i + head/2) turns by direction position base^(-2i/head), stretched. */
 void reference_rotary(const RefCall *call) {
     const Type *x = ref_type(call, 0);
     int seq = node_axis(call->node, ATTR_seq), head = node_axis(call->node, ATTR_head);
     int64_t half = x->dims[type_find_axis(x, head)] / 2;
-    double base = node_float(call->node, ATTR_base, 0);
     double direction = (double)node_int(call->node, ATTR_direction, 1);
     Point p = {{0}};
     do {
@@ -163,8 +174,7 @@ void reference_rotary(const RefCall *call) {
         bool first = p.at[head] < half;
         int64_t pair = p.at[head] % half;
         other.at[head] = pair + (first ? half : 0);
-        double angle =
-            direction * (double)p.at[seq] * pow(base, -2.0 * (double)pair / (2.0 * (double)half));
+        double angle = direction * (double)p.at[seq] * rotary_frequency(call->node, pair, half);
         call->out[0][point_offset(&p, x)] =
             ref_read(call, 0, &p) * cos(angle) +
             ref_read(call, 0, &other) * sin(angle) * (first ? -1 : 1);

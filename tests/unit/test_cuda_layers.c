@@ -281,6 +281,16 @@ static void test_rotary(void) {
                                                              "base=100, direction=1} : "
                                                              "A[batch=2, seq=3, kv=2, group=2, "
                                                              "head=16]\n"});
+    static const char STRETCHED[] = INPUT(
+        0, "",
+        "A[batch=2, seq=$, heads=3, head=&]") "%1 = rotary(%0) {seq=seq, head=head, base=100, "
+                                              "factor=8, low=1, high=4, context=64, direction=1} : "
+                                              "A[batch=2, seq=$, heads=3, head=&]\n"
+                                              "%2 = rotary(%0) {seq=seq, head=head, base=50, "
+                                              "factor=3, direction=-1} : "
+                                              "A[batch=2, seq=$, heads=3, head=&]\n";
+    check_sizes("rotary, frequencies stretched", STRETCHED, 9, 8, (CudaCase){0});
+    check_sizes("rotary, frequencies stretched", STRETCHED, 70, 22, (CudaCase){0});
     check_nodes(
         "rotary, positions divided",
         (CudaCase){

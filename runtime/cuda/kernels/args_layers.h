@@ -81,12 +81,13 @@ typedef struct EmbeddingSumArgs {
 } EmbeddingSumArgs;
 
 /* rotary.cu: x, y [batch, seq, inner, head]; position of row s is offset + s; pair i turns by
- * 2^(i log2_step) radians per position. y may be x. */
+ * 2^(i log2_step) radians per position, stretched as ir/ops/rotary.h says. y may be x. */
 typedef struct RotaryArgs {
     int64_t batch, seq, inner, offset;
     int32_t head;
     float direction; /* 1 or -1 */
     double log2_step;
+    double factor, low, high, context; /* context 0: all pairs alike */
     const void *x;
     void *y;
 } RotaryArgs;

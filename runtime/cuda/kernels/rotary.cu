@@ -3,6 +3,15 @@
  * Fractions of a turn are taken in f64, so that far positions lose nothing. */
 #include "runtime/cuda/kernels/vector.cuh"
 
+/* As rotary_stretch (ir/ops/rotary.c): per_position is in turns. */
+static __device__ __forceinline__ double stretch(const RotaryArgs &a, double per_position) {
+    const double divided = per_position / a.factor, turns = per_position * a.context;
+    if (a.context == 0 || turns < a.low) return divided;
+    if (turns > a.high) return per_position;
+    const double share = (turns - a.low) / (a.high - a.low);
+    return (1 - share) * divided + share * per_position;
+}
+
 template <typename T, int V>
 static __device__ __forceinline__ void rotate(const RotaryArgs &a, const float2 *table) {
     const int half = a.head / 2, packs = half / V;
@@ -33,8 +42,8 @@ template <typename T> static __device__ __forceinline__ void rotary_position(con
     DYNAMIC_SHARED(float2, table);
     const int half = a.head / 2;
     for (int i = threadIdx.x; i < half; i += blockDim.x) {
-        const double per_position = exp2(i * a.log2_step) * 0.15915494309189533577; /* 1 / 2 pi */
-        const double turns = (double)(a.offset + blockIdx.x) * per_position;
+        const double one = exp2(i * a.log2_step) * 0.15915494309189533577; /* 1 / 2 pi */
+        const double turns = (double)(a.offset + blockIdx.x) * stretch(a, one);
         float sine, cosine;
         sincospif((float)(2.0 * (turns - floor(turns))), &sine, &cosine);
         table[i] = make_float2(cosine, sine * a.direction);

@@ -1,0 +1,86 @@
+/* Rotary positions: inference, gradient, frequencies. */
+#include "ir/ops/rotary.h"
+
+#include "ir/op.h"
+
+#include <inttypes.h>
+
+static const double MOST = 1e9; /* of a factor, turns or a context: beyond all sense */
+
+RotaryScaling rotary_scaling(const Node *node) {
+    return (RotaryScaling){node_float(node, ATTR_factor, 1), node_float(node, ATTR_low, 0),
+                           node_float(node, ATTR_high, 0), node_float(node, ATTR_context, 0)};
+}
+
+double rotary_stretch(const RotaryScaling *scaling, double frequency) {
+    const double divided = frequency / scaling->factor;
+    const double turns = frequency * scaling->context / 6.283185307179586477;
+    if (scaling->context == 0 || turns < scaling->low) return divided;
+    if (turns > scaling->high) return frequency;
+    const double share = (turns - scaling->low) / (scaling->high - scaling->low);
+    return (1 - share) * divided + share * frequency;
+}
+
+static bool check_scaling(const Node *node, Diag *diag) {
+    const RotaryScaling s = rotary_scaling(node);
+    bool low = node_attr(node, ATTR_low), high = node_attr(node, ATTR_high);
+    bool context = node_attr(node, ATTR_context);
+    if (!(s.factor >= 1 && s.factor <= MOST)) {
+        diag_error(diag, node->loc, "rotary: a factor of %g; it is from 1 to 1e9", s.factor);
+        return false;
+    }
+    if (low != high || low != context) {
+        diag_error(diag, node->loc, "rotary: low, high and context go together");
+        return false;
+    }
+    if (low && !(s.low >= 0 && s.low < s.high && s.high <= MOST && s.context >= 1 &&
+                 s.context <= MOST)) {
+        diag_error(diag, node->loc,
+                   "rotary: low must be at least 0 and less than high, and context at least 1");
+        return false;
+    }
+    return true;
+}
+
+bool infer_rotary(Graph *graph, Node *node, Diag *diag) {
+    const Type *x = value_type(node->inputs[0]);
+    int seq_axis = node_axis(node, ATTR_seq), head_axis = node_axis(node, ATTR_head);
+    const char *seq_name = seq_axis >= 0 ? graph->axes.names[seq_axis] : "?";
+    const char *head_name = head_axis >= 0 ? graph->axes.names[head_axis] : "?";
+    int seq = type_find_axis(x, seq_axis);
+    int64_t direction = node_int(node, ATTR_direction, 1);
+    if (!dtype_is_float(x->dtype)) {
+        diag_error(diag, node->loc, "rotary: operand 1 must be f32, bf16 or f16");
+        diag_note(diag, node->inputs[0].node->loc, "made here");
+        return false;
+    }
+    if (seq < 0 || x->rank < 2 || x->axes[x->rank - 1] != head_axis || seq == x->rank - 1) {
+        diag_error(diag, node->loc, "rotary: the operand needs axis '%s' and, last, axis '%s'",
+                   seq_name, head_name);
+        diag_note(diag, node->inputs[0].node->loc, "made here");
+        return false;
+    }
+    if (x->dims[x->rank - 1] % 2 != 0) {
+        diag_error(diag, node->loc, "rotary: axis '%s' is %" PRId64 "; it must be even", head_name,
+                   x->dims[x->rank - 1]);
+        return false;
+    }
+    if ((direction != 1 && direction != -1) || !(node_float(node, ATTR_base, 0) > 0)) {
+        diag_error(diag, node->loc, "rotary: direction must be 1 or -1 and base positive");
+        return false;
+    }
+    if (!check_scaling(node, diag)) return false;
+    node->types[0] = *x;
+    return true;
+}
+
+void grad_rotary(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
+    enum { MOST_ATTRS = 8 }; /* its row of the op table has them all */
+    Attr attrs[MOST_ATTRS];
+    if (node->n_attrs > MOST_ATTRS) BUG("rotary has %d attributes", node->n_attrs);
+    for (int i = 0; i < node->n_attrs; i++) {
+        attrs[i] = node->attrs[i];
+        if (attrs[i].key == ATTR_direction) attrs[i].i = -attrs[i].i;
+    }
+    dins[0] = grad_build(ctx, OP_ROTARY, douts, 1, attrs, node->n_attrs);
+}

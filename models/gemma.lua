@@ -1,0 +1,59 @@
+-- Gemma 2 (Gemma Team 2024): Llama's block with a window in every other block, soft caps of scores
+-- and of logits, norms before and after each branch, embeddings times sqrt(model), one table.
+--
+--   perilune plan models/gemma.lua --set size=2b ...
+local nn = require "nn"
+
+return model {
+  name = "gemma",
+  axes = { seq = 64, model = 128, heads = 4, kv_heads = 2, ffn = 344, vocab = 256 },
+  layers = 4,
+  norm_eps = 1e-6,
+  act = "gelu",
+  window = 32,           -- positions that each one attends to, in blocks 0, 2, 4, ...
+  rotary_base = 10000.0,
+  attention_scale = 0.0, -- scores are divided by its square root; 0: by that of head
+  softcap = 50.0,        -- of attention scores
+  logit_softcap = 30.0,
+  dropout = 0.0,         -- of the embeddings and of each residual branch; not inside attention
+  size = "tiny",
+  sizes = {
+    tiny = {},
+    -- Gemma Team 2024, table 1, and the models' configurations
+    ["2b"] = { layers = 26, model = 2304, heads = 8, kv_heads = 4, head = 256, ffn = 9216,
+               seq = 8192, vocab = 256000, window = 4096, attention_scale = 256.0 },
+    ["9b"] = { layers = 42, model = 3584, heads = 16, kv_heads = 8, head = 256, ffn = 14336,
+               seq = 8192, vocab = 256000, window = 4096, attention_scale = 256.0 },
+    ["27b"] = { layers = 46, model = 4608, heads = 32, kv_heads = 16, head = 128, ffn = 36864,
+                seq = 8192, vocab = 256000, window = 4096, attention_scale = 144.0 },
+  },
+  optimizer = {
+    kind = "adamw", lr = 1e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1,
+    max_norm = 1.0,
+  },
+
+  loss = function(m, tokens, labels)
+    local function norm(x, name)
+      return nn.rmsnorm(m, x, "model", { name = name, eps = m.norm_eps, plus_one = true })
+    end
+    local function branch(x, name, f)
+      local y = norm(f(norm(x, name .. ".before")), name .. ".after")
+      return nn.residual(x, y, m.dropout)
+    end
+    local scale = 1 / math.sqrt(m.attention_scale > 0 and m.attention_scale or m.head)
+    local x = nn.embedding(m, "wte", tokens, "vocab", "model") * math.sqrt(m.model)
+    x = nn.dropout(x, m.dropout)
+    for i = 1, m.layers do
+      x = m:block(i, function() -- the unit of pipeline cuts and of recomputation
+        x = branch(x, "attn", function(y)
+          return nn.attention(m, y, { rotary = m.rotary_base, scale = scale, softcap = m.softcap,
+                                      window = i % 2 == 1 and m.window or nil })
+        end)
+        return branch(x, "mlp", function(y) return nn.swiglu(m, y, { act = m.act }) end)
+      end)
+    end
+    local logits = nn.logits(m, "wte", norm(x, "norm_f"), "vocab", "model")
+    logits = ops.tanh{ logits * (1 / m.logit_softcap) } * m.logit_softcap
+    return nn.cross_entropy(m, logits, labels, "vocab")
+  end,
+}
