@@ -152,6 +152,28 @@ const CliCommand CLI_COMMANDS[] = {
      "  perilune validate runs.csv --family sc21 --json\n"
      "  perilune validate runs.csv --cluster mine.lua --html runs.html\n",
      cmd_validate},
+    {"import",
+     "DIR",
+     "makes a file of weights of a model of Hugging Face's",
+     {{"options", IN_IMPORT}},
+     "DIR has config.json and model.safetensors, or several files and their index, in f32, bf16 or\n"
+     "f16: GPT-2, Llama 2 to 3.2, Mistral, Qwen 2 and 3, Gemma 2. The file has the weights in f32,\n"
+     "and the model's settings, which --set-from takes out of it.\n\n"
+     "  perilune import Llama-3.2-1B -o llama.safetensors\n"
+     "  perilune import Llama-3.2-1B --set seq=2048 -o llama.safetensors\n"
+     "  perilune train models/llama.lua --set-from llama.safetensors --load llama.safetensors \\\n"
+     "      --data tokens.bin --token-bytes 4 --save tuned.safetensors\n",
+     cmd_import},
+    {"export",
+     "WEIGHTS",
+     "makes a folder for Hugging Face's transformers of weights",
+     {{"options", IN_EXPORT}},
+     "WEIGHTS is what training saved, a checkpoint, or what an import made. The model is that of\n"
+     "--model or the one that the file names, its settings are those of --set-from, or in the file\n"
+     "itself, and of --set.\n\n"
+     "  perilune export tuned.safetensors --set-from llama.safetensors --like Llama-3.2-1B -o DIR\n"
+     "  perilune export gpt.safetensors --model models/gpt.lua --set size=124m --dtype f32 -o DIR\n",
+     cmd_export},
     {"opt",
      "[GRAPH.ir]",
      "runs one pass on a graph in its text form",

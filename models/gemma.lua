@@ -12,9 +12,9 @@ return model {
   act = "gelu",
   window = 32,           -- positions that each one attends to, in blocks 0, 2, 4, ...
   rotary_base = 10000.0,
-  attention_scale = 0.0, -- scores are divided by its square root; 0: by that of head
-  softcap = 50.0,        -- of attention scores
-  logit_softcap = 30.0,
+  attention_scale = 32.0, -- scores are divided by its square root; mostly it is head
+  softcap = 50.0,        -- of attention scores; 0: none
+  logit_softcap = 30.0,  -- 0: none
   dropout = 0.0,         -- of the embeddings and of each residual branch; not inside attention
   size = "tiny",
   sizes = {
@@ -40,20 +40,23 @@ return model {
       local y = norm(f(norm(x, name .. ".before")), name .. ".after")
       return nn.residual(x, y, m.dropout)
     end
-    local scale = 1 / math.sqrt(m.attention_scale > 0 and m.attention_scale or m.head)
+    local scale = 1 / math.sqrt(m.attention_scale)
     local x = nn.embedding(m, "wte", tokens, "vocab", "model") * math.sqrt(m.model)
     x = nn.dropout(x, m.dropout)
     for i = 1, m.layers do
       x = m:block(i, function() -- the unit of pipeline cuts and of recomputation
         x = branch(x, "attn", function(y)
-          return nn.attention(m, y, { rotary = m.rotary_base, scale = scale, softcap = m.softcap,
+          return nn.attention(m, y, { rotary = m.rotary_base, scale = scale,
+                                      softcap = m.softcap > 0 and m.softcap or nil,
                                       window = i % 2 == 1 and m.window or nil })
         end)
         return branch(x, "mlp", function(y) return nn.swiglu(m, y, { act = m.act }) end)
       end)
     end
     local logits = nn.logits(m, "wte", norm(x, "norm_f"), "vocab", "model")
-    logits = ops.tanh{ logits * (1 / m.logit_softcap) } * m.logit_softcap
+    if m.logit_softcap > 0 then
+      logits = ops.tanh{ logits * (1 / m.logit_softcap) } * m.logit_softcap
+    end
     return nn.cross_entropy(m, logits, labels, "vocab")
   end,
 }

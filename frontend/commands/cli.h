@@ -41,6 +41,8 @@ enum CliGroup {
     IN_VALIDATION = 1 << 14,
     IN_COMPARE = 1 << 15,
     IN_SCALE = 1 << 16,
+    IN_IMPORT = 1 << 18,
+    IN_EXPORT = 1 << 19,
     IN_SEARCHED = 1 << 17, /* no command's: what a search chooses where it is not given */
     IN_ALL = ~IN_SEARCHED
 };
@@ -159,5 +161,7 @@ int cmd_cluster(CliArgs *args);
 int cmd_validate(CliArgs *args);
 int cmd_compare(CliArgs *args);
 int cmd_scale(CliArgs *args);
+int cmd_import(CliArgs *args);
+int cmd_export(CliArgs *args);
 
 #endif

@@ -101,10 +101,12 @@ static int check_distinct(const CliArgs *args, const GivenFiles *files) {
         for (int k = 0; k < files->count; k++) {
             const GivenFile *a = &files->items[i], *b = &files->items[k];
             if (i == k || !b->written) continue;
-            if (a->option && !a->written &&
+            bool reads_folder = a->option || args->command->run == cmd_import;
+            if (reads_folder && !a->written &&
                 (is_same(&a->id, &b->folder) || folder_has(args->arena, a->path, &b->id))) {
-                return cli_usage_error("--%s %s: is in the folder that --%s reads", b->option,
-                                       b->path, a->option);
+                return cli_usage_error("--%s %s: is in the folder that %s%s reads", b->option,
+                                       b->path, a->option ? "--" : "",
+                                       a->option ? a->option : args->command->name);
             }
             if (!is_same(&a->id, &b->id)) continue;
             if (a->written) {
@@ -136,9 +138,9 @@ static int check_printed(const CliArgs *args) {
     int first = -1;
     for (int i = 0; i < N_OPTIONS; i++) {
         if (!is_printed(args, i)) continue;
-        if (args->command->run == cmd_train) {
-            return cli_usage_error("train: --%s: takes a file, not standard output",
-                                   CLI_OPTIONS[i].name);
+        if (args->command->run == cmd_train || args->command->run == cmd_import) {
+            return cli_usage_error("%s: --%s: takes a file, not standard output",
+                                   args->command->name, CLI_OPTIONS[i].name);
         }
         if (first >= 0) {
             return cli_usage_error("--%s and --%s would both be written to standard output",

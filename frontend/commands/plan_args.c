@@ -1,7 +1,7 @@
 #include "frontend/commands/plan_args.h"
 
 #include "frontend/commands/engine_args.h"
-#include "frontend/lua/model.h"
+#include "runtime/checkpoint/safetensors.h"
 
 #include <string.h>
 
@@ -238,30 +238,72 @@ static bool options_from_args(CliArgs *args, PlanOptions *options, Diag *diag) {
            cudnn_from_args(args, options, diag) && split_from_args(args, options, diag);
 }
 
-/* --set texts, "key=value". */
-static ModelSetting *settings_from_args(CliArgs *args, int *out_count, Diag *diag) {
-    const CliValue *set = &args->values[OPT_SET];
-    ModelSetting *settings = ARENA_ARRAY(args->arena, ModelSetting, set->n_list + 1);
-    for (int i = 0; i < set->n_list; i++) {
-        const char *equals = strchr(set->list[i], '=');
-        if (!equals || equals == set->list[i]) {
-            diag_error(diag, NO_LOC, "--set: '%s' is not KEY=VALUE", set->list[i]);
-            return NULL;
+typedef struct SettingList {
+    ModelSetting *items;
+    int count, capacity;
+} SettingList;
+
+/* "key=value" of `length`. */
+static bool add_setting(CliArgs *args, SettingList *list, const char *text, size_t length) {
+    const char *equals = memchr(text, '=', length);
+    if (!equals || equals == text) return false;
+    ModelSetting setting = {
+        arena_strndup(args->arena, text, (size_t)(equals - text)),
+        arena_strndup(args->arena, equals + 1, length - (size_t)(equals + 1 - text))};
+    ARENA_PUSH(args->arena, list->items, list->count, list->capacity, setting);
+    return true;
+}
+
+/* What a file of weights says of its model, as settings_text has it. `must`: it has to. */
+static bool add_from_file(CliArgs *args, SettingList *list, const char *path, bool must,
+                          const char **out_model, Diag *diag) {
+    Safetensors *file = safetensors_open(path, diag);
+    if (!file) return false;
+    const char *text = safetensors_find_metadata(file, SETTINGS_METADATA_KEY);
+    bool fine = text || !must;
+    *out_model = arena_strdup(args->arena, safetensors_find_metadata(file, "model"));
+    if (!fine) diag_error(diag, (SourceLoc){path, 0}, "does not say the settings of its model");
+    for (const char *at = text; fine && at && *at;) {
+        size_t length = strcspn(at, "\n");
+        fine = add_setting(args, list, at, length);
+        if (!fine) {
+            diag_error(diag, (SourceLoc){path, 0}, "its '%s' are damaged", SETTINGS_METADATA_KEY);
         }
-        size_t length = (size_t)(equals - set->list[i]);
-        settings[i].key = arena_strndup(args->arena, set->list[i], length);
-        settings[i].value = equals + 1;
+        at += length + (at[length] == '\n');
     }
-    *out_count = set->n_list;
-    return settings;
+    safetensors_close(file);
+    return fine;
+}
+
+ModelSetting *plan_settings_from_args(CliArgs *args, const char *absent, int *out_count,
+                                      const char **out_model, Diag *diag) {
+    const CliValue *set = &args->values[OPT_SET];
+    const char *path = cli_text(args, OPT_SET_FROM, absent);
+    SettingList list = {ARENA_ARRAY(args->arena, ModelSetting, 1), 0, 1};
+    *out_model = NULL;
+    bool must = cli_given(args, OPT_SET_FROM);
+    if (path && !add_from_file(args, &list, path, must, out_model, diag)) return NULL;
+    for (int i = 0; i < set->n_list; i++) {
+        if (add_setting(args, &list, set->list[i], strlen(set->list[i]))) continue;
+        diag_error(diag, NO_LOC, "--set: '%s' is not KEY=VALUE", set->list[i]);
+        return NULL;
+    }
+    *out_count = list.count;
+    return list.items;
 }
 
 bool plan_load_model(CliArgs *args, int64_t batch, PlanRequest *request, Diag *diag) {
     int n_settings = 0;
-    ModelSetting *settings = settings_from_args(args, &n_settings, diag);
+    const char *from;
+    ModelSetting *settings = plan_settings_from_args(args, NULL, &n_settings, &from, diag);
     if (!settings) return false;
     Model *model = model_load(args->arena, args->operand, settings, n_settings, batch, diag);
     if (!model) return false;
+    if (from && strcmp(from, model->name) != 0) {
+        diag_error(diag, NO_LOC, "--set-from %s: is of model '%s'; %s is model '%s'",
+                   cli_text(args, OPT_SET_FROM, ""), from, args->operand, model->name);
+        return false;
+    }
     if (model->note && !args->model_noted) fprintf(stderr, "%s\n", model->note);
     args->model_noted = true;
     request->model = model->name;

@@ -230,6 +230,7 @@ static Model *load(Arena *arena, const char *path, const EmbeddedScript *shipped
     model->seq = settings_find(&description->settings, "seq")->integer;
     model->vocab = settings_find(&description->settings, "vocab")->integer;
     model->recipe = description->recipe;
+    model->settings = description->settings;
     model->note = model_check_inputs(model->graph, description->loc);
     return model;
 }

@@ -7,6 +7,7 @@
 #ifndef FRONTEND_LUA_MODEL_H
 #define FRONTEND_LUA_MODEL_H
 
+#include "frontend/lua/model_settings.h"
 #include "ir/graph.h"
 #include "planner/options.h"
 
@@ -20,14 +21,15 @@ typedef struct Model {
     int n_blocks;
     int64_t seq, vocab;
     TrainingRecipe recipe;
-    const char *note; /* for the user; NULL: none */
+    SettingTable settings; /* all of them, with their final values */
+    const char *note;      /* for the user; NULL: none */
 } Model;
 
 /* Runs the script in the sandbox with `batch` sequences per (global) micro-batch.
  * Everything is owned by `arena`. NULL: reported, with Lua lines. */
 Model *model_load(Arena *arena, const char *path, const ModelSetting *settings, int n_settings,
                   int64_t batch, Diag *diag);
-/* The same with the script of that name that is part of the program: "gpt" or "llama". */
+/* The same with the script of that name that is part of the program: "gemma", "gpt" or "llama". */
 Model *model_load_shipped(Arena *arena, const char *name, const ModelSetting *settings,
                           int n_settings, int64_t batch, Diag *diag);
 

@@ -1,5 +1,7 @@
 #include "frontend/lua/model_settings.h"
 
+#include "ir/base/strbuf.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -168,4 +170,35 @@ const char *settings_names(const SettingTable *table, bool all) {
             arena_printf(table->arena, "%s%s%s", names, names[0] ? ", " : "", table->items[i].name);
     }
     return names;
+}
+
+const char *setting_text(const Setting *setting, Arena *arena) {
+    char number[40];
+    switch (setting->type) {
+    case SETTING_INTEGER: return arena_printf(arena, "%" PRId64, setting->integer);
+    case SETTING_BOOLEAN: return setting->boolean ? "true" : "false";
+    case SETTING_STRING: return arena_strdup(arena, setting->text);
+    case SETTING_NUMBER: break;
+    }
+    for (int digits = 6; digits <= 17; digits++) {
+        snprintf(number, sizeof(number), "%.*g", digits, setting->number);
+        if (strtod(number, NULL) == setting->number) break;
+    }
+    return arena_strdup(arena, number);
+}
+
+const char SETTINGS_METADATA_KEY[] = "perilune.settings";
+
+const char *settings_text(const SettingTable *table, Arena *arena) {
+    StrBuf lines = strbuf_create();
+    for (int i = 0; i < table->count; i++) {
+        const Setting *setting = &table->items[i];
+        if (!setting->is_settable || !setting->has_value) continue;
+        const char *value = setting_text(setting, arena);
+        if (strchr(value, '\n')) continue; /* no line; what nobody has is not worth an escape */
+        strbuf_printf(&lines, "%s=%s\n", setting->name, value);
+    }
+    const char *text = arena_strdup(arena, lines.text);
+    strbuf_destroy(&lines);
+    return text;
 }

@@ -33,8 +33,8 @@ static bool check_scaling(const Node *node, Diag *diag) {
         diag_error(diag, node->loc, "rotary: low, high and context go together");
         return false;
     }
-    if (low && !(s.low >= 0 && s.low < s.high && s.high <= MOST && s.context >= 1 &&
-                 s.context <= MOST)) {
+    if (low &&
+        !(s.low >= 0 && s.low < s.high && s.high <= MOST && s.context >= 1 && s.context <= MOST)) {
         diag_error(diag, node->loc,
                    "rotary: low must be at least 0 and less than high, and context at least 1");
         return false;

@@ -175,8 +175,7 @@ const OpCase OP_CASES[] = {
     CASE(ROTARY, "batch=2 seq=5 heads=3 head=6", "seq=seq head=head base=50 direction=-1"),
     CASE(ROTARY, "seq=7 head=2", "seq=seq head=head base=10000 direction=1"),
     CASE(ROTARY, "batch=2 seq=3 kv=2 group=2 head=4", "seq=seq head=head base=100 direction=1"),
-    CASE(ROTARY, "batch=2 seq=9 heads=2 head=6",
-         "seq=seq head=head base=50 factor=3 direction=1"),
+    CASE(ROTARY, "batch=2 seq=9 heads=2 head=6", "seq=seq head=head base=50 factor=3 direction=1"),
     /* 64 positions are 10.2, 3.2, 1.0 and 0.32 turns of four pairs: kept, mixed, mixed, divided */
     CASE(ROTARY, "batch=2 seq=9 heads=2 head=8",
          "seq=seq head=head base=100 factor=8 low=1 high=4 context=64 direction=1"),

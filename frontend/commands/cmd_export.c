@@ -1,0 +1,110 @@
+/* perilune export: a file of Perilune's weights -> a folder for Hugging Face's transformers. */
+#include "frontend/commands/plan_args.h"
+#include "frontend/hf/hf_export.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <string.h>
+
+static const double MOST_SHARD_BYTES = 1e15;
+
+/* "5GB", "500MB", "100000": decimal, as transformers reads them. */
+static bool parse_size(const char *text, size_t *out) {
+    static const struct {
+        const char *unit;
+        double bytes;
+    } UNITS[] = {{"", 1}, {"B", 1}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}};
+    size_t length = strspn(text, "0123456789.");
+    char number[32];
+    double value;
+    snprintf(number, sizeof(number), "%.*s", (int)(length < 31 ? length : 31), text);
+    if (!length || !cli_parse_real(number, &value)) return false;
+    for (size_t i = 0; i < sizeof(UNITS) / sizeof(UNITS[0]); i++) {
+        if (strcmp(text + length, UNITS[i].unit) != 0) continue;
+        value *= UNITS[i].bytes;
+        *out = value < MOST_SHARD_BYTES ? (size_t)value : (size_t)MOST_SHARD_BYTES;
+        return value >= 1;
+    }
+    return false;
+}
+
+static bool options_from_args(const CliArgs *args, DType *dtype, size_t *max_bytes, Diag *diag) {
+    const char *name = cli_text(args, OPT_DTYPE, "bf16"),
+               *size = cli_text(args, OPT_MAX_SHARD_SIZE, "5GB");
+    int found = dtype_find(name, (int)strlen(name));
+    if (!cli_given(args, OPT_OUTPUT_DIR)) {
+        diag_error(diag, NO_LOC, "export: -o DIR says which folder to make");
+    } else if (found < 0 || !dtype_is_float((DType)found)) {
+        diag_error(diag, NO_LOC, "--dtype: '%s' is not f32, bf16 or f16", name);
+    } else if (!parse_size(size, max_bytes)) {
+        diag_error(diag, NO_LOC, "--max-shard-size: '%s' is no size as 500MB or 5GB", size);
+    } else {
+        *dtype = (DType)found;
+        return true;
+    }
+    return false;
+}
+
+/* By --model, or the shipped one that the weights name. NULL: reported. */
+static Model *load_model(CliArgs *args, const Safetensors *weights, Diag *diag) {
+    int n_settings = 0;
+    const char *from, *script = cli_text(args, OPT_MODEL_SCRIPT, NULL);
+    const char *name = safetensors_find_metadata(weights, "model");
+    ModelSetting *settings = plan_settings_from_args(args, args->operand, &n_settings, &from, diag);
+    Model *model = NULL;
+    if (!settings) return NULL;
+    if (script) {
+        model = model_load(args->arena, script, settings, n_settings, 1, diag);
+    } else if (name && hf_family_find(name)) {
+        model = model_load_shipped(args->arena, name, settings, n_settings, 1, diag);
+    } else {
+        diag_error(diag, (SourceLoc){args->operand, 0},
+                   "does not say which model it is of; give --model MODEL.lua");
+    }
+    if (!model) return NULL;
+    bool other = name && strcmp(name, model->name) != 0;
+    if (!other && (!from || strcmp(from, model->name) == 0)) return model;
+    diag_error(diag, (SourceLoc){other ? args->operand : cli_text(args, OPT_SET_FROM, ""), 0},
+               "is of model '%s', not '%s'", other ? name : from, model->name);
+    return NULL;
+}
+
+static void print_export(const HfExport *export, const char *dir) {
+    printf("model    %s (%s): %d tensors, %.3g GB in %s\n", export->type->name,
+           export->type->architecture, export->layout.n_items, (double)export->n_bytes / 1e9,
+           dtype_name(export->dtype));
+    printf("wrote    %s: config.json and %d file%s of weights\n", dir, export->n_shards,
+           export->n_shards == 1 ? "" : "s");
+    if (!export->like) {
+        printf("note     no tokenizer: --like DIR copies that of a folder of Hugging Face's\n");
+    }
+}
+
+static int export_weights(CliArgs *args, Safetensors *weights, Diag *diag) {
+    HfExport export;
+    DType dtype;
+    size_t max_bytes;
+    const char *dir = cli_text(args, OPT_OUTPUT_DIR, NULL);
+    if (!options_from_args(args, &dtype, &max_bytes, diag)) return EXIT_USAGE;
+    Model *model = load_model(args, weights, diag);
+    if (!model || !hf_export_try(args->arena, dir, diag) ||
+        !hf_export_open(args->arena, model, weights, args->operand, cli_text(args, OPT_LIKE, NULL),
+                        dtype, &export, diag)) {
+        return EXIT_USAGE;
+    }
+    export.max_shard_bytes = max_bytes;
+    bool fine = hf_export_write(&export, dir, diag);
+    if (fine) print_export(&export, dir);
+    hf_export_close(&export);
+    return fine ? EXIT_DONE : EXIT_FAILED;
+}
+
+int cmd_export(CliArgs *args) {
+    Diag *diag = diag_create();
+    Safetensors *weights = safetensors_open(args->operand, diag);
+    int status = weights ? export_weights(args, weights, diag) : EXIT_USAGE;
+    safetensors_close(weights);
+    cli_fail(diag, status);
+    diag_destroy(diag);
+    return status;
+}

@@ -1,0 +1,433 @@
+#include "frontend/hf/hf_config.h"
+
+#include "ir/base/json.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CONFIG_LIMIT_BYTES = 4 << 20, MOST_SHOWN = 60 };
+static const int64_t MOST_INTEGER = INT64_C(1) << 31;
+
+typedef struct Reader {
+    Arena *arena;
+    HfConfig *config;
+    Diag *diag;
+} Reader;
+
+const HfFamily *hf_family_find(const char *script) {
+    for (const HfFamily *family = HF_FAMILIES; family->script; family++) {
+        if (strcmp(family->script, script) == 0) return family;
+    }
+    return NULL;
+}
+
+const char *hf_type_names(Arena *arena) {
+    const char *names = "";
+    for (const HfFamily *family = HF_FAMILIES; family->script; family++) {
+        for (const HfType *type = family->types; type->name; type++) {
+            names = arena_printf(arena, "%s%s%s", names, names[0] ? ", " : "", type->name);
+        }
+    }
+    return names;
+}
+
+/* A value for messages: its JSON in ASCII, cut where it is long. */
+static const char *shown(Arena *arena, const json_t *value) {
+    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_ENSURE_ASCII | JSON_COMPACT);
+    if (!text) return "?";
+    const char *dots = strlen(text) > MOST_SHOWN ? "..." : "";
+    const char *copy = arena_printf(arena, "%.*s%s", MOST_SHOWN, text, dots);
+    free(text);
+    return copy;
+}
+
+__attribute__((format(printf, 2, 3))) static bool fail(const Reader *reader, const char *format,
+                                                       ...) {
+    va_list args;
+    va_start(args, format);
+    const char *text = arena_vprintf(reader->arena, format, args);
+    va_end(args);
+    diag_error(reader->diag, (SourceLoc){reader->config->path, 0}, "%s", text);
+    return false;
+}
+
+/* Is `word` one of those between the separators? */
+static bool has_word(const char *words, const char *separators, const char *word) {
+    size_t length = strlen(word);
+    while (*words) {
+        size_t size = strcspn(words, separators);
+        if (size == length && strncmp(words, word, size) == 0) return true;
+        words += size + (words[size] != '\0');
+    }
+    return false;
+}
+
+/* --- reading --- */
+
+static const char *setting_given(const HfConfig *config, const char *name) {
+    for (int i = config->n_settings - 1; i >= 0; i--) {
+        if (strcmp(config->settings[i].key, name) == 0) return config->settings[i].value;
+    }
+    return NULL;
+}
+
+static void give(Reader *reader, const char *name, const char *value) {
+    HfConfig *config = reader->config;
+    ModelSetting setting = {name, value};
+    ARENA_PUSH(reader->arena, config->settings, config->n_settings, config->settings_capacity,
+               setting);
+}
+
+/* "a=b c=d" */
+static void give_all(Reader *reader, const char *settings) {
+    while (*settings) {
+        size_t length = strcspn(settings, " "), name = strcspn(settings, "=");
+        give(reader, arena_strndup(reader->arena, settings, name),
+             arena_strndup(reader->arena, settings + name + 1, length - name - 1));
+        settings += length + (settings[length] == ' ');
+    }
+}
+
+/* Does the row count for the type, under the settings that `value_of` has? */
+static bool row_counts(const HfKey *key, const HfType *type, const char *value) {
+    if (key->types && !has_word(key->types, " ", type->name)) return false;
+    return !key->when || (value && has_word(strchr(key->when, '=') + 1, "|", value));
+}
+
+static const char *when_setting(const HfKey *key, Arena *arena) {
+    return key->when ? arena_strndup(arena, key->when, strcspn(key->when, "=")) : NULL;
+}
+
+/* The key's value; NULL where it is missing. */
+static json_t *find_key(const json_t *json, const char *name) {
+    const char *dot = strchr(name, '.');
+    if (!dot) return json_object_get(json, name);
+    char object[64];
+    snprintf(object, sizeof(object), "%.*s", (int)(dot - name), name);
+    return json_object_get(json_object_get(json, object), dot + 1);
+}
+
+static const char *integer_text(Reader *reader, const HfKey *key, const json_t *value) {
+    int64_t number = json_is_integer(value) ? json_integer_value(value) : 0;
+    if (number < 1 || number > MOST_INTEGER) {
+        fail(reader, "'%s' is %s; it must be a whole number from 1 to %" PRId64, key->key,
+             shown(reader->arena, value), MOST_INTEGER);
+        return NULL;
+    }
+    if (key->most && number > key->most) {
+        reader->config->cut = key->setting;
+        reader->config->cut_from = number;
+        number = key->most;
+    }
+    return arena_printf(reader->arena, "%" PRId64, number);
+}
+
+static const char *number_text(Reader *reader, const HfKey *key, const json_t *value) {
+    Setting number = {.type = SETTING_NUMBER, .number = json_number_value(value)};
+    if (!json_is_number(value) || !isfinite(number.number) || !(number.number > 0)) {
+        fail(reader, "'%s' is %s; it must be a number more than 0", key->key,
+             shown(reader->arena, value));
+        return NULL;
+    }
+    return setting_text(&number, reader->arena);
+}
+
+static const char *known_words(Arena *arena, const HfWord *words) {
+    const char *names = "";
+    for (; words->theirs; words++) {
+        names = arena_printf(arena, "%s%s%s", names, names[0] ? ", " : "", words->theirs);
+    }
+    return names;
+}
+
+static const char *word_text(Reader *reader, const HfKey *key, const json_t *value) {
+    const char *text = json_string_value(value);
+    for (const HfWord *word = key->words; text && word->theirs; word++) {
+        if (strcmp(word->theirs, text) == 0) return word->ours;
+    }
+    fail(reader, "'%s' is %s, which is not supported; supported: %s", key->key,
+         shown(reader->arena, value), known_words(reader->arena, key->words));
+    return NULL;
+}
+
+/* NULL: reported. */
+static const char *value_text(Reader *reader, const HfKey *key, const json_t *value) {
+    switch (key->kind) {
+    case HF_INTEGER: return integer_text(reader, key, value);
+    case HF_NUMBER: return number_text(reader, key, value);
+    case HF_WORD: return word_text(reader, key, value);
+    default: break;
+    }
+    if (json_is_boolean(value)) return json_is_true(value) ? "true" : "false";
+    fail(reader, "'%s' is %s; it must be true or false", key->key, shown(reader->arena, value));
+    return NULL;
+}
+
+/* 1 and 1.0 are the same. */
+static bool is_same(const json_t *a, const json_t *b) {
+    if (json_is_number(a) && json_is_number(b)) return json_number_value(a) == json_number_value(b);
+    return json_equal(a, b);
+}
+
+static bool check_fixed(Reader *reader, const HfKey *key, const json_t *value) {
+    if (!value || json_is_null(value)) return true;
+    json_t *only = json_loads(key->absent, JSON_DECODE_ANY, NULL);
+    bool same = is_same(value, only);
+    json_decref(only);
+    if (same) return true;
+    return fail(reader, "'%s' is %s, which is not supported; only %s is", key->key,
+                shown(reader->arena, value), key->absent);
+}
+
+static bool check_cycle(Reader *reader, const HfKey *key, const json_t *value) {
+    const HfWord *word = key->words;
+    size_t i;
+    json_t *item;
+    if (!value || json_is_null(value)) return true;
+    if (!json_is_array(value)) return fail(reader, "'%s' is not a list", key->key);
+    json_array_foreach(value, i, item) {
+        const char *text = json_string_value(item);
+        if (!text || strcmp(text, word->theirs) != 0) {
+            return fail(reader, "'%s' has %s at layer %zu, which is not supported; only %s is",
+                        key->key, shown(reader->arena, item), i, word->theirs);
+        }
+        word = word[1].theirs ? word + 1 : key->words;
+    }
+    return true;
+}
+
+static bool read_key(Reader *reader, const HfKey *key) {
+    const HfConfig *config = reader->config;
+    const json_t *value = find_key(config->json, key->key);
+    const char *absent = key->absent, *text;
+    if (key->kind == HF_WRITTEN) return true;
+    if (key->kind == HF_FIXED) return check_fixed(reader, key, value);
+    if (key->kind == HF_CYCLE) return check_cycle(reader, key, value);
+    if (json_is_null(value) && key->null) {
+        give(reader, key->setting, key->null);
+        return true;
+    }
+    bool missing = !value || json_is_null(value);
+    if (missing && absent && absent[0] == '=') {
+        value = find_key(config->json, absent + 1);
+        missing = !value;
+    }
+    if (missing && absent && absent[0] == '\0') return true;
+    if (missing && !absent) {
+        return fail(reader, "has no '%s', which a %s has", key->key, config->type->name);
+    }
+    text = missing ? absent : value_text(reader, key, value);
+    if (text) give(reader, key->setting, text);
+    return text != NULL;
+}
+
+/* Puts rope_parameters of transformers 5, and what older versions called `type`, into the form that
+ * the rows know. */
+static bool normalise(Reader *reader) {
+    json_t *json = reader->config->json, *value;
+    json_t *rope = json_object_get(json, "rope_parameters");
+    bool newer = rope && !json_is_null(rope);
+    const char *name = newer ? "rope_parameters" : "rope_scaling";
+    if (!newer) rope = json_object_get(json, name);
+    if (!rope || json_is_null(rope)) return true;
+    if (!json_is_object(rope)) {
+        return fail(reader, "'%s' is %s; it must be an object", name, shown(reader->arena, rope));
+    }
+    json_t *kind = json_object_get(rope, "rope_type");
+    if (!kind) kind = json_object_get(rope, "type");
+    bool plain = newer && (!kind || json_is_null(kind));
+    plain = plain || (json_is_string(kind) && strcmp(json_string_value(kind), "default") == 0);
+    static const char *const MOVED[] = {"rope_theta", "partial_rotary_factor"};
+    for (int i = 0; i < 2; i++) {
+        value = json_object_get(rope, MOVED[i]);
+        if (value && json_object_set(json, MOVED[i], value) != 0) BUG("out of memory");
+    }
+    json_t *scaling = plain ? json_null() : json_copy(rope);
+    if (!plain && json_object_set_new(scaling, "rope_type",
+                                      kind ? json_incref(kind) : json_string("")) != 0) {
+        BUG("out of memory");
+    }
+    if (json_object_set_new(json, "rope_scaling", scaling) != 0) BUG("out of memory");
+    json_object_del(json, "rope_parameters");
+    return true;
+}
+
+static bool find_type(Reader *reader) {
+    HfConfig *config = reader->config;
+    const json_t *value = json_object_get(config->json, "model_type");
+    const char *name = json_string_value(value);
+    for (const HfFamily *family = HF_FAMILIES; name && family->script; family++) {
+        for (const HfType *type = family->types; type->name; type++) {
+            if (strcmp(type->name, name) != 0) continue;
+            config->family = family;
+            config->type = type;
+            return true;
+        }
+    }
+    if (!value) return fail(reader, "has no 'model_type'");
+    return fail(reader, "model_type %s is not supported; supported: %s",
+                shown(reader->arena, value), hf_type_names(reader->arena));
+}
+
+static bool read_keys(Reader *reader) {
+    give_all(reader, reader->config->type->settings);
+    for (const HfKey *key = reader->config->family->keys; key->key; key++) {
+        const char *when = when_setting(key, reader->arena);
+        const char *value = when ? setting_given(reader->config, when) : NULL;
+        if (!row_counts(key, reader->config->type, value)) continue;
+        if (!read_key(reader, key)) return false;
+    }
+    return true;
+}
+
+bool hf_config_read(Arena *arena, const char *dir, HfConfig *out, Diag *diag) {
+    Reader reader = {arena, out, diag};
+    *out = (HfConfig){.path = arena_printf(arena, "%s/config.json", dir)};
+    out->json = json_parse_file(out->path, CONFIG_LIMIT_BYTES, diag);
+    if (!out->json) return false;
+    bool fine = json_is_object(out->json) || fail(&reader, "is not a JSON object");
+    fine = fine && find_type(&reader) && normalise(&reader) && read_keys(&reader);
+    if (!fine) {
+        json_decref(out->json);
+        out->json = NULL;
+    }
+    return fine;
+}
+
+/* --- writing --- */
+
+static const char *model_setting(const Model *model, const char *name, Arena *arena) {
+    const Setting *setting = settings_find(&model->settings, name);
+    return setting && setting->has_value ? setting_text(setting, arena) : NULL;
+}
+
+/* Has the model all of "a=b c=d"? A setting that its script does not have is as good as any. */
+static bool is_type(const Model *model, const HfType *type, Arena *arena) {
+    for (const char *at = type->settings; *at;) {
+        size_t length = strcspn(at, " "), name = strcspn(at, "=");
+        const char *value = model_setting(model, arena_strndup(arena, at, name), arena);
+        const char *wanted = arena_strndup(arena, at + name + 1, length - name - 1);
+        if (value && strcmp(value, wanted) != 0) return false;
+        at += length + (at[length] == ' ');
+    }
+    return true;
+}
+
+const HfType *hf_config_type(const Model *model, const HfFamily *family, const HfType *wanted,
+                             Diag *diag) {
+    Arena *arena = model->graph->arena;
+    for (const HfType *type = family->types; type->name; type++) {
+        if ((!wanted || type == wanted) && is_type(model, type, arena)) return type;
+    }
+    const char *kinds = "";
+    for (const HfType *type = family->types; type->name; type++) {
+        if (wanted && type != wanted) continue;
+        kinds = arena_printf(arena, "%s%s%s with %s", kinds, kinds[0] ? "; " : "", type->name,
+                             type->settings);
+    }
+    diag_error(diag, NO_LOC, "transformers has no model of these settings; from %s.lua it has: %s",
+               family->script, kinds);
+    return NULL;
+}
+
+/* NULL: a word that they do not have. */
+static json_t *value_json(const HfKey *key, const Setting *setting) {
+    switch (key->kind) {
+    case HF_INTEGER: return json_integer(setting->integer);
+    case HF_NUMBER: return json_real(setting->number);
+    case HF_FLAG: return json_boolean(setting->boolean);
+    default: break;
+    }
+    for (const HfWord *word = key->words; word->theirs; word++) {
+        if (strcmp(word->ours, setting->text) == 0) return json_string(word->theirs);
+    }
+    return NULL;
+}
+
+static void put_key(json_t *json, const char *name, json_t *value) {
+    const char *dot = strchr(name, '.');
+    int failed;
+    if (dot) {
+        char object[64];
+        snprintf(object, sizeof(object), "%.*s", (int)(dot - name), name);
+        if (!json_is_object(json_object_get(json, object))) {
+            json_object_set_new(json, object, json_object());
+        }
+        failed = json_object_set_new(json_object_get(json, object), dot + 1, value);
+    } else {
+        failed = json_object_set_new(json, name, value);
+    }
+    if (failed) BUG("out of memory");
+}
+
+/* A row that has no setting. */
+static void write_fixed(json_t *json, const HfKey *key) {
+    bool known = json_object_get(json, key->key) != NULL;
+    if (key->kind == HF_CYCLE || (key->kind == HF_WRITTEN && known)) return;
+    json_t *value = json_loads(key->absent, JSON_DECODE_ANY, NULL);
+    bool none = json_is_null(value) && key->kind == HF_FIXED;
+    if (none) {
+        json_object_del(json, key->key);
+        json_decref(value);
+    } else {
+        put_key(json, key->key, value);
+    }
+}
+
+static bool write_key(json_t *json, const HfKey *key, const Model *model, Diag *diag) {
+    Arena *arena = model->graph->arena;
+    const Setting *setting = settings_find(&model->settings, key->setting);
+    if (!setting || !setting->has_value) {
+        diag_error(diag, NO_LOC, "the model's script has no setting '%s', which is '%s' there",
+                   key->setting, key->key);
+        return false;
+    }
+    const char *text = setting_text(setting, arena);
+    bool is_object = strchr(key->key, '.') != NULL;
+    if (is_object && key->absent && strcmp(text, key->absent) == 0) return true;
+    if (key->null && strcmp(text, key->null) == 0) {
+        put_key(json, key->key, json_null());
+        return true;
+    }
+    json_t *before = find_key(json, key->key), *value = value_json(key, setting);
+    if (!value) {
+        diag_error(diag, NO_LOC, "'%s' is '%s', which transformers does not have; it has: %s",
+                   key->setting, text, known_words(arena, key->words));
+        return false;
+    }
+    bool longer = key->most && json_is_integer(before) &&
+                  json_integer_value(before) > json_integer_value(value);
+    if (longer) {
+        json_decref(value); /* trained on less than the model can */
+    } else {
+        put_key(json, key->key, value);
+    }
+    return true;
+}
+
+json_t *hf_config_write(const Model *model, const HfFamily *family, const HfType *type,
+                        const json_t *like, const char *dtype, Diag *diag) {
+    static const char *const REPLACED[] = {"rope_scaling", "layer_types", "dtype",
+                                           "transformers_version"};
+    Arena *arena = model->graph->arena;
+    json_t *json = like ? json_deep_copy(like) : json_object();
+    if (!json) BUG("out of memory");
+    for (int i = 0; i < 4; i++) json_object_del(json, REPLACED[i]);
+    put_key(json, "architectures", json_pack("[s]", type->architecture));
+    put_key(json, "model_type", json_string(type->name));
+    put_key(json, "torch_dtype", json_string(dtype));
+    for (const HfKey *key = family->keys; key->key; key++) {
+        const char *when = when_setting(key, arena);
+        const char *value = when ? model_setting(model, when, arena) : NULL;
+        if (!row_counts(key, type, value)) continue;
+        if (!key->setting) {
+            write_fixed(json, key);
+        } else if (!write_key(json, key, model, diag)) {
+            json_decref(json);
+            return NULL;
+        }
+    }
+    return json;
+}

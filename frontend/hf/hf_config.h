@@ -1,0 +1,46 @@
+/* config.json of Hugging Face's transformers: read into a script's settings, and written from them.
+ *
+ * Both directions follow the rows of hf_families.c. A file may have the form of transformers 4
+ * (rope_theta, rope_scaling) or 5 (rope_parameters); what is written has the older one, which both
+ * read.
+ */
+#ifndef FRONTEND_HF_HF_CONFIG_H
+#define FRONTEND_HF_HF_CONFIG_H
+
+#include "frontend/hf/hf_families.h"
+#include "frontend/lua/model.h"
+
+#include <jansson.h>
+
+typedef struct HfConfig {
+    const char *path; /* of the file */
+    const HfFamily *family;
+    const HfType *type;
+    int n_settings, settings_capacity;
+    ModelSetting *settings; /* of the family's script */
+    /* Where a setting is less than the file says, because nothing larger was asked for: NULL, or
+     * its name and what the file says. */
+    const char *cut;
+    int64_t cut_from;
+    json_t *json; /* as the rows see it; the reader's caller frees it */
+} HfConfig;
+
+/* Reads DIR/config.json. What the rows do not support is reported by its name: false. */
+bool hf_config_read(Arena *arena, const char *dir, HfConfig *out, Diag *diag);
+
+/* The type of a model by its script's name and settings; `wanted`, if not NULL, is the one that it
+ * has to be. NULL: reported. */
+const HfType *hf_config_type(const Model *model, const HfFamily *family, const HfType *wanted,
+                             Diag *diag);
+
+/* The configuration of a model, as an object that the caller frees; `like`, if not NULL, gives what
+ * no row knows. NULL: reported. */
+json_t *hf_config_write(const Model *model, const HfFamily *family, const HfType *type,
+                        const json_t *like, const char *dtype, Diag *diag);
+
+/* The family of the script of that name. NULL: none. */
+const HfFamily *hf_family_find(const char *script);
+/* "gpt2, llama, ..." */
+const char *hf_type_names(Arena *arena);
+
+#endif

@@ -1,0 +1,344 @@
+#include "frontend/hf/hf_export.h"
+
+#include "frontend/hf/hf_files.h"
+#include "frontend/progress_line.h"
+#include "ir/base/file.h"
+#include "runtime/checkpoint/tensor_copy.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static SafetensorsDtype their_dtype(DType dtype) {
+    return dtype == DTYPE_F16    ? SAFETENSORS_F16
+           : dtype == DTYPE_BF16 ? SAFETENSORS_BF16
+                                 : SAFETENSORS_F32;
+}
+
+static const char *torch_dtype(DType dtype) {
+    return dtype == DTYPE_F16 ? "float16" : dtype == DTYPE_BF16 ? "bfloat16" : "float32";
+}
+
+/* --- what there is to write --- */
+
+static bool check_part(const HfExport *export, const HfPart *part, Diag *diag) {
+    SafetensorsInfo info;
+    SourceLoc loc = {export->path, 0};
+    if (!safetensors_find(export->weights, part->ours, &info)) {
+        diag_error(diag, loc, "has no tensor '%s', which the model needs", part->ours);
+        return false;
+    }
+    bool fits = info.dtype == SAFETENSORS_F32 && info.n_dims == part->type.rank;
+    for (int i = 0; fits && i < info.n_dims; i++) fits = info.shape[i] == part->type.dims[i];
+    if (fits) return true;
+    StrBuf want = strbuf_create();
+    type_print(&want, &export->model->graph->axes, &part->type, NULL);
+    diag_error(diag, loc, "tensor '%s' does not have the model's shape %s", part->ours, want.text);
+    strbuf_destroy(&want);
+    return false;
+}
+
+/* Weights that the model does not know would be left behind. What a checkpoint has beside weights,
+ * the optimizer's state, is. */
+static bool check_extra(const HfExport *export, Diag *diag) {
+    int n = 0;
+    for (int i = 0; i < export->layout.n_items; i++) n += export->layout.items[i].n_parts;
+    bool checkpoint = safetensors_find_metadata(export->weights, "perilune.step") != NULL;
+    if (checkpoint || safetensors_count(export->weights) == n) return true;
+    for (int i = 0; i < safetensors_count(export->weights); i++) {
+        const char *name = safetensors_at(export->weights, i)->name;
+        bool known = false;
+        for (int k = 0; k < export->layout.n_items && !known; k++) {
+            const HfItem *item = &export->layout.items[k];
+            for (int p = 0; p < item->n_parts; p++) {
+                known |= strcmp(item->parts[p].ours, name) == 0;
+            }
+        }
+        if (known) continue;
+        diag_error(diag, (SourceLoc){export->path, 0},
+                   "has a tensor %s, which the model of these settings has not",
+                   hf_quoted(export->arena, name));
+        return false;
+    }
+    return true;
+}
+
+static bool read_like(HfExport *export, const char *like, HfConfig *config, Diag *diag) {
+    if (!hf_config_read(export->arena, like, config, diag)) return false;
+    if (config->family == export->family) return true;
+    diag_error(diag, (SourceLoc){config->path, 0}, "is of a %s, which a '%s' is not",
+               config->type->name, export->model->name);
+    json_decref(config->json);
+    config->json = NULL;
+    return false;
+}
+
+bool hf_export_open(Arena *arena, const Model *model, Safetensors *weights, const char *path,
+                    const char *like, DType dtype, HfExport *out, Diag *diag) {
+    HfConfig config = {0};
+    *out = (HfExport){.arena = arena,
+                      .model = model,
+                      .family = hf_family_find(model->name),
+                      .path = path,
+                      .weights = weights,
+                      .like = like,
+                      .dtype = dtype};
+    if (!out->family) {
+        diag_error(diag, NO_LOC, "model '%s' is none of Hugging Face's; supported: %s", model->name,
+                   hf_type_names(arena));
+        return false;
+    }
+    if (like && !read_like(out, like, &config, diag)) return false;
+    out->type = hf_config_type(model, out->family, config.type, diag);
+    bool fine = out->type && hf_layout_make(arena, model, out->family, &out->layout, diag);
+    for (int i = 0; fine && i < out->layout.n_items; i++) {
+        const HfItem *item = &out->layout.items[i];
+        for (int p = 0; fine && p < item->n_parts; p++)
+            fine = check_part(out, &item->parts[p], diag);
+    }
+    fine = fine && check_extra(out, diag);
+    if (fine) {
+        out->config =
+            hf_config_write(model, out->family, out->type, config.json, torch_dtype(dtype), diag);
+    }
+    json_decref(config.json);
+    return out->config != NULL;
+}
+
+void hf_export_close(HfExport *export) {
+    json_decref(export->config);
+    export->config = NULL;
+}
+
+/* --- the folder --- */
+
+static bool fail_folder(const char *dir, const char *what, Diag *diag) {
+    diag_error(diag, (SourceLoc){dir, 0}, "%s: %s", what, strerror(errno));
+    return false;
+}
+
+static const char *trimmed(Arena *arena, const char *dir) {
+    size_t length = strlen(dir);
+    while (length > 1 && dir[length - 1] == '/') length--;
+    return arena_strndup(arena, dir, length);
+}
+
+bool hf_export_try(Arena *arena, const char *dir, Diag *diag) {
+    struct stat st;
+    const char *name = trimmed(arena, dir);
+    if (lstat(name, &st) == 0) {
+        bool empty = S_ISDIR(st.st_mode);
+        DIR *folder = empty ? opendir(name) : NULL;
+        for (struct dirent *entry; folder && (entry = readdir(folder));) {
+            empty = empty && (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0);
+        }
+        if (folder) closedir(folder);
+        if (empty && folder) return true;
+        diag_error(diag, (SourceLoc){dir, 0}, "is there already; an export makes a new folder");
+        return false;
+    }
+    const char *slash = strrchr(name, '/');
+    const char *parent = slash ? arena_strndup(arena, name, (size_t)(slash - name + 1)) : ".";
+    if (access(parent, W_OK | X_OK) == 0) return true;
+    return fail_folder(dir, "cannot be made", diag);
+}
+
+/* Everything in a folder of ours, and the folder. */
+static void remove_folder(Arena *arena, const char *path) {
+    DIR *folder = opendir(path);
+    for (struct dirent *entry; folder && (entry = readdir(folder));) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
+        unlink(arena_printf(arena, "%s/%s", path, entry->d_name));
+    }
+    if (folder) closedir(folder);
+    rmdir(path);
+}
+
+/* Fewest digits that read back as the same configuration: 1e-05, not 1.0000000000000001e-05. */
+static char *config_text(const json_t *config) {
+    for (int digits = 6;; digits++) {
+        char *text = json_dumps(config, JSON_INDENT(2) | JSON_SORT_KEYS |
+                                            JSON_REAL_PRECISION((unsigned)digits));
+        if (!text) BUG("out of memory");
+        json_t *again = json_loads(text, 0, NULL);
+        bool same = again && json_equal(again, config);
+        json_decref(again);
+        if (same || digits == 17) return text;
+        free(text);
+    }
+}
+
+static bool write_json(Arena *arena, const char *dir, const char *name, const json_t *json,
+                       Diag *diag) {
+    char *dump = config_text(json);
+    const char *text = arena_printf(arena, "%s\n", dump);
+    free(dump);
+    return file_write(arena_printf(arena, "%s/%s", dir, name), text, strlen(text), diag);
+}
+
+/* What a tokenizer is made of, and how to generate, by the names that they have everywhere. */
+static bool copy_others(const HfExport *export, const char *dir, Diag *diag) {
+    static const char *const NAMES[] = {"tokenizer.json",
+                                        "tokenizer_config.json",
+                                        "tokenizer.model",
+                                        "vocab.json",
+                                        "merges.txt",
+                                        "special_tokens_map.json",
+                                        "added_tokens.json",
+                                        "chat_template.jinja",
+                                        "generation_config.json"};
+    for (size_t i = 0; export->like && i < sizeof(NAMES) / sizeof(NAMES[0]); i++) {
+        const char *from = arena_printf(export->arena, "%s/%s", export->like, NAMES[i]);
+        FileMap map;
+        if (access(from, F_OK) != 0) continue;
+        if (!file_map(from, &map, diag)) return false;
+        bool fine = file_write(arena_printf(export->arena, "%s/%s", dir, NAMES[i]), map.data,
+                               map.length_bytes, diag);
+        file_unmap(&map);
+        if (!fine) return false;
+    }
+    return true;
+}
+
+/* --- the weights --- */
+
+static size_t item_bytes(const HfExport *export, const HfItem *item) {
+    size_t bytes = (size_t)dtype_bytes(export->dtype);
+    for (int i = 0; i < item->n_dims; i++) bytes *= (size_t)item->shape[i];
+    return bytes;
+}
+
+/* Which file each tensor goes to: as many in a row as fit, one at least. Returns their number. */
+static int divide_items(HfExport *export, int *shard_of) {
+    size_t filled = 0;
+    int n = 1;
+    for (int i = 0; i < export->layout.n_items; i++) {
+        size_t bytes = item_bytes(export, &export->layout.items[i]);
+        if (filled && bytes > export->max_shard_bytes - filled) {
+            n++;
+            filled = 0;
+        }
+        shard_of[i] = n - 1;
+        filled = bytes > export->max_shard_bytes ? export->max_shard_bytes : filled + bytes;
+        export->n_bytes += bytes;
+    }
+    return n;
+}
+
+static bool fill_item(const HfExport *export, const HfItem *item, void *out, Diag *diag) {
+    for (int p = 0; p < item->n_parts; p++) {
+        const HfPart *part = &item->parts[p];
+        SafetensorsInfo info;
+        if (!safetensors_find(export->weights, part->ours, &info)) BUG("'%s' is gone", part->ours);
+        TensorCopy copy = {.rank = part->type.rank,
+                           .from_dtype = DTYPE_F32,
+                           .to_dtype = export->dtype,
+                           .from = info.data,
+                           .to = (char *)out + part->theirs_first * dtype_bytes(export->dtype)};
+        for (int i = 0; i < copy.rank; i++) {
+            copy.size[i] = part->type.dims[i];
+            copy.from_stride[i] = part->ours_stride[i];
+            copy.to_stride[i] = part->theirs_stride[i];
+        }
+        if (tensor_copy(&copy)) continue;
+        diag_error(diag, (SourceLoc){export->path, 0},
+                   "tensor '%s' has numbers too large for %s; export another --dtype", part->ours,
+                   dtype_name(export->dtype));
+        return false;
+    }
+    return true;
+}
+
+static const char *shard_name(Arena *arena, int shard, int n_shards) {
+    if (n_shards == 1) return "model.safetensors";
+    return arena_printf(arena, "model-%05d-of-%05d.safetensors", shard + 1, n_shards);
+}
+
+typedef struct ShardWriting {
+    const HfExport *export;
+    const char *dir;
+    const int *shard_of;
+    void *room; /* for the largest tensor */
+    ProgressLine line;
+    Diag *diag;
+} ShardWriting;
+
+static bool write_shard(ShardWriting *w, int shard, int n_shards) {
+    const HfExport *export = w->export;
+    Arena *arena = export->arena;
+    const char *path = arena_printf(arena, "%s/%s", w->dir, shard_name(arena, shard, n_shards));
+    SafetensorsWriter *writer = safetensors_writer_create();
+    safetensors_writer_add_metadata(writer, "format", "pt");
+    for (int i = 0; i < export->layout.n_items; i++) {
+        const HfItem *item = &export->layout.items[i];
+        if (w->shard_of[i] != shard) continue;
+        safetensors_writer_add_tensor(writer, item->theirs, their_dtype(export->dtype), item->shape,
+                                      item->n_dims);
+    }
+    bool fine = safetensors_writer_open(writer, path, w->diag);
+    for (int i = 0; fine && i < export->layout.n_items; i++) {
+        const HfItem *item = &export->layout.items[i];
+        if (w->shard_of[i] != shard) continue;
+        fine = fill_item(export, item, w->room, w->diag) &&
+               safetensors_writer_put(writer, item->theirs, w->room, item_bytes(export, item),
+                                      w->diag);
+        progress_line_show(&w->line, i + 1, export->layout.n_items, item->theirs);
+    }
+    if (fine) return safetensors_writer_commit(writer, w->diag);
+    safetensors_writer_abandon(writer);
+    return false;
+}
+
+static bool write_index(const HfExport *export, const char *dir, const int *shard_of, int n_shards,
+                        Diag *diag) {
+    json_t *map = json_object();
+    for (int i = 0; i < export->layout.n_items; i++) {
+        json_object_set_new(map, export->layout.items[i].theirs,
+                            json_string(shard_name(export->arena, shard_of[i], n_shards)));
+    }
+    json_t *index = json_pack("{s:{s:I}, s:o}", "metadata", "total_size",
+                              (json_int_t) export->n_bytes, "weight_map", map);
+    if (!index) BUG("out of memory");
+    bool fine = write_json(export->arena, dir, "model.safetensors.index.json", index, diag);
+    json_decref(index);
+    return fine;
+}
+
+static bool write_weights(HfExport *export, const char *dir, Diag *diag) {
+    int *shard_of = ARENA_ARRAY(export->arena, int, export->layout.n_items + 1);
+    size_t largest = 1;
+    for (int i = 0; i < export->layout.n_items; i++) {
+        size_t bytes = item_bytes(export, &export->layout.items[i]);
+        if (bytes > largest) largest = bytes;
+    }
+    export->n_shards = divide_items(export, shard_of);
+    ShardWriting w = {export, dir, shard_of, malloc(largest), progress_line_start("exported"),
+                      diag};
+    bool fine = w.room != NULL;
+    if (!fine) diag_error(diag, (SourceLoc){dir, 0}, "not enough memory for its tensors");
+    for (int shard = 0; fine && shard < export->n_shards; shard++) {
+        fine = write_shard(&w, shard, export->n_shards);
+    }
+    progress_line_end(&w.line);
+    free(w.room);
+    return fine &&
+           (export->n_shards == 1 || write_index(export, dir, shard_of, export->n_shards, diag));
+}
+
+bool hf_export_write(HfExport *export, const char *dir, Diag *diag) {
+    const char *name = trimmed(export->arena, dir);
+    char *temporary = arena_printf(export->arena, "%s.XXXXXX", name);
+    if (!mkdtemp(temporary)) return fail_folder(dir, "cannot be made", diag);
+    mode_t mask = umask(0); /* mkdtemp's folder is its maker's alone */
+    umask(mask);
+    bool fine = chmod(temporary, 0777 & ~mask) == 0 || fail_folder(dir, "cannot be made", diag);
+    fine = fine && write_json(export->arena, temporary, "config.json", export->config, diag) &&
+           copy_others(export, temporary, diag) && write_weights(export, temporary, diag);
+    if (fine && rename(temporary, name) != 0) fine = fail_folder(dir, "cannot be made", diag);
+    if (!fine) remove_folder(export->arena, temporary);
+    return fine;
+}

@@ -1,0 +1,203 @@
+#include "frontend/hf/hf_families.h"
+
+#include <stddef.h>
+
+/* clang-format off */
+static const HfWord ACTIVATIONS[] = {
+    {"silu", "silu"},   {"swish", "silu"},     {"gelu_pytorch_tanh", "gelu"}, {"gelu_new", "gelu"},
+    {"gelu", "gelu_erf"}, {"relu", "relu"},    {"relu2", "relu2"},            {NULL, NULL}};
+static const HfWord GPT2_ACTIVATIONS[] = {
+    {"gelu_new", "gelu"}, {"gelu_pytorch_tanh", "gelu"}, {"gelu", "gelu_erf"}, {"relu", "relu"},
+    {"silu", "silu"},     {"swish", "silu"},             {"relu2", "relu2"},   {NULL, NULL}};
+static const HfWord SCALINGS[] = {{"linear", "linear"}, {"llama3", "llama3"}, {NULL, NULL}};
+static const HfWord ALL_FULL[] = {{"full_attention", ""}, {NULL, NULL}};
+static const HfWord EVERY_OTHER[] = {{"sliding_attention", ""}, {"full_attention", ""}, {NULL, NULL}};
+
+/* What is computed otherwise than these families do. */
+#define COMMON_KEYS                                                                                \
+    {.key = "quantization_config", .kind = HF_FIXED, .absent = "null"},                            \
+    {.key = "auto_map", .kind = HF_FIXED, .absent = "null"},                                       \
+    {.key = "is_encoder_decoder", .kind = HF_FIXED, .absent = "false"},                            \
+    {.key = "bos_token_id", .kind = HF_WRITTEN, .absent = "null"},                                 \
+    {.key = "eos_token_id", .kind = HF_WRITTEN, .absent = "null"}
+
+/* --- GPT-2: weights [in, out], q, k and v in one --- */
+
+static const HfType GPT_TYPES[] = {
+    {"gpt2", "GPT2LMHeadModel", "norm=layernorm"},
+    {NULL, NULL, NULL}};
+
+static const HfKey GPT_KEYS[] = {
+    {.key = "vocab_size", .setting = "vocab", .kind = HF_INTEGER},
+    {.key = "n_positions", .setting = "seq", .kind = HF_INTEGER},
+    {.key = "n_embd", .setting = "model", .kind = HF_INTEGER},
+    {.key = "n_layer", .setting = "layers", .kind = HF_INTEGER},
+    {.key = "n_head", .setting = "heads", .kind = HF_INTEGER},
+    {.key = "n_inner", .setting = "ffn", .kind = HF_INTEGER, .absent = ""},
+    {.key = "activation_function", .setting = "act", .kind = HF_WORD, .absent = "gelu",
+     .words = GPT2_ACTIVATIONS},
+    {.key = "layer_norm_epsilon", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-5"},
+    {.key = "tie_word_embeddings", .setting = "tied", .kind = HF_FLAG, .absent = "true"},
+    {.key = "scale_attn_weights", .kind = HF_FIXED, .absent = "true"},
+    {.key = "scale_attn_by_inverse_layer_idx", .kind = HF_FIXED, .absent = "false"},
+    {.key = "add_cross_attention", .kind = HF_FIXED, .absent = "false"},
+    {.key = "attn_pdrop", .kind = HF_WRITTEN, .absent = "0.0"},
+    {.key = "embd_pdrop", .kind = HF_WRITTEN, .absent = "0.0"},
+    {.key = "resid_pdrop", .kind = HF_WRITTEN, .absent = "0.0"},
+    COMMON_KEYS,
+    {NULL}};
+
+static const HfTensor GPT_TENSORS[] = {
+    {"transformer.wte.weight", {"wte"}, "vocab, model"},
+    {"transformer.wpe.weight", {"wpe"}, "seq, model"},
+    {"transformer.h.#.ln_1.weight", {"blocks.#.ln1.gain"}, "model"},
+    {"transformer.h.#.ln_1.bias", {"blocks.#.ln1.bias"}, "model"},
+    {"transformer.h.#.attn.c_attn.weight",
+     {"blocks.#.attn.wq", "blocks.#.attn.wk", "blocks.#.attn.wv"}, "model, kv_heads group head"},
+    {"transformer.h.#.attn.c_attn.bias",
+     {"blocks.#.attn.bq", "blocks.#.attn.bk", "blocks.#.attn.bv"}, "kv_heads group head"},
+    {"transformer.h.#.attn.c_proj.weight", {"blocks.#.attn.wo"}, "kv_heads group head, model"},
+    {"transformer.h.#.attn.c_proj.bias", {"blocks.#.attn.bo"}, "model"},
+    {"transformer.h.#.ln_2.weight", {"blocks.#.ln2.gain"}, "model"},
+    {"transformer.h.#.ln_2.bias", {"blocks.#.ln2.bias"}, "model"},
+    {"transformer.h.#.mlp.c_fc.weight", {"blocks.#.mlp.w1"}, "model, ffn"},
+    {"transformer.h.#.mlp.c_fc.bias", {"blocks.#.mlp.b1"}, "ffn"},
+    {"transformer.h.#.mlp.c_proj.weight", {"blocks.#.mlp.w2"}, "ffn, model"},
+    {"transformer.h.#.mlp.c_proj.bias", {"blocks.#.mlp.b2"}, "model"},
+    {"transformer.ln_f.weight", {"ln_f.gain"}, "model"},
+    {"transformer.ln_f.bias", {"ln_f.bias"}, "model"},
+    {"lm_head.weight", {"head"}, "vocab, model"},
+    {NULL, {NULL}, NULL}};
+
+/* Masks, which older files have. */
+static const char *const GPT_IGNORED[] = {"transformer.h.#.attn.bias",
+                                          "transformer.h.#.attn.masked_bias", NULL};
+
+/* --- Llama and its kin: weights [out, in]; rotary pairs (i, i + head / 2), as nn.rotary has them --- */
+
+static const HfType LLAMA_TYPES[] = {
+    {"llama", "LlamaForCausalLM", "qkv_bias=false qk_norm=false window=0"},
+    {"mistral", "MistralForCausalLM", "qkv_bias=false qk_norm=false"},
+    {"qwen2", "Qwen2ForCausalLM", "qkv_bias=true qk_norm=false window=0"},
+    {"qwen3", "Qwen3ForCausalLM", "qkv_bias=false qk_norm=true window=0"},
+    {NULL, NULL, NULL}};
+
+static const HfKey LLAMA_KEYS[] = {
+    {.key = "vocab_size", .setting = "vocab", .kind = HF_INTEGER},
+    {.key = "max_position_embeddings", .setting = "seq", .kind = HF_INTEGER, .most = 8192},
+    {.key = "hidden_size", .setting = "model", .kind = HF_INTEGER},
+    {.key = "intermediate_size", .setting = "ffn", .kind = HF_INTEGER},
+    {.key = "num_hidden_layers", .setting = "layers", .kind = HF_INTEGER},
+    {.key = "num_attention_heads", .setting = "heads", .kind = HF_INTEGER},
+    {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER,
+     .absent = "=num_attention_heads", .types = "llama"},
+    {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER,
+     .types = "mistral qwen2 qwen3"},
+    {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .absent = "",
+     .types = "llama mistral qwen2"},
+    {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .types = "qwen3"},
+    {.key = "hidden_act", .setting = "act", .kind = HF_WORD, .absent = "silu",
+     .words = ACTIVATIONS},
+    {.key = "rms_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-6"},
+    {.key = "tie_word_embeddings", .setting = "tied", .kind = HF_FLAG, .absent = "false"},
+    {.key = "sliding_window", .setting = "window", .kind = HF_INTEGER, .absent = "4096",
+     .null = "0", .types = "mistral"},
+    {.key = "use_sliding_window", .kind = HF_FIXED, .absent = "false", .types = "qwen2 qwen3"},
+    {.key = "layer_types", .kind = HF_CYCLE, .types = "llama qwen2 qwen3", .words = ALL_FULL},
+    {.key = "attention_bias", .kind = HF_FIXED, .absent = "false", .types = "llama qwen3"},
+    {.key = "mlp_bias", .kind = HF_FIXED, .absent = "false", .types = "llama"},
+    {.key = "partial_rotary_factor", .kind = HF_FIXED, .absent = "1.0"},
+    {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "10000"},
+    {.key = "rope_scaling.rope_type", .setting = "rotary_scaling", .kind = HF_WORD,
+     .absent = "none", .words = SCALINGS},
+    {.key = "rope_scaling.factor", .setting = "rotary_factor", .kind = HF_NUMBER,
+     .when = "rotary_scaling=linear|llama3"},
+    {.key = "rope_scaling.low_freq_factor", .setting = "rotary_low", .kind = HF_NUMBER,
+     .when = "rotary_scaling=llama3"},
+    {.key = "rope_scaling.high_freq_factor", .setting = "rotary_high", .kind = HF_NUMBER,
+     .when = "rotary_scaling=llama3"},
+    {.key = "rope_scaling.original_max_position_embeddings", .setting = "rotary_context",
+     .kind = HF_INTEGER, .when = "rotary_scaling=llama3"},
+    {.key = "attention_dropout", .kind = HF_WRITTEN, .absent = "0.0"},
+    COMMON_KEYS,
+    {NULL}};
+
+static const HfTensor LLAMA_TENSORS[] = {
+    {"model.embed_tokens.weight", {"wte"}, "vocab, model"},
+    {"model.layers.#.input_layernorm.weight", {"blocks.#.norm1.gain"}, "model"},
+    {"model.layers.#.self_attn.q_proj.weight", {"blocks.#.attn.wq"}, "kv_heads group head, model"},
+    {"model.layers.#.self_attn.q_proj.bias", {"blocks.#.attn.bq"}, "kv_heads group head"},
+    {"model.layers.#.self_attn.k_proj.weight", {"blocks.#.attn.wk"}, "kv_heads head, model"},
+    {"model.layers.#.self_attn.k_proj.bias", {"blocks.#.attn.bk"}, "kv_heads head"},
+    {"model.layers.#.self_attn.v_proj.weight", {"blocks.#.attn.wv"}, "kv_heads head, model"},
+    {"model.layers.#.self_attn.v_proj.bias", {"blocks.#.attn.bv"}, "kv_heads head"},
+    {"model.layers.#.self_attn.q_norm.weight", {"blocks.#.attn.qnorm.gain"}, "head"},
+    {"model.layers.#.self_attn.k_norm.weight", {"blocks.#.attn.knorm.gain"}, "head"},
+    {"model.layers.#.self_attn.o_proj.weight", {"blocks.#.attn.wo"}, "model, kv_heads group head"},
+    {"model.layers.#.post_attention_layernorm.weight", {"blocks.#.norm2.gain"}, "model"},
+    {"model.layers.#.mlp.gate_proj.weight", {"blocks.#.mlp.wgate"}, "ffn, model"},
+    {"model.layers.#.mlp.up_proj.weight", {"blocks.#.mlp.wup"}, "ffn, model"},
+    {"model.layers.#.mlp.down_proj.weight", {"blocks.#.mlp.wdown"}, "model, ffn"},
+    {"model.norm.weight", {"norm_f.gain"}, "model"},
+    {"lm_head.weight", {"head"}, "vocab, model"},
+    {NULL, {NULL}, NULL}};
+
+static const char *const LLAMA_IGNORED[] = {"model.layers.#.self_attn.rotary_emb.inv_freq", NULL};
+
+/* --- Gemma 2: norms of 1 + gain, as models/gemma.lua has them --- */
+
+static const HfType GEMMA_TYPES[] = {
+    {"gemma2", "Gemma2ForCausalLM", ""},
+    {NULL, NULL, NULL}};
+
+static const HfKey GEMMA_KEYS[] = {
+    {.key = "vocab_size", .setting = "vocab", .kind = HF_INTEGER},
+    {.key = "max_position_embeddings", .setting = "seq", .kind = HF_INTEGER, .most = 8192},
+    {.key = "hidden_size", .setting = "model", .kind = HF_INTEGER},
+    {.key = "intermediate_size", .setting = "ffn", .kind = HF_INTEGER},
+    {.key = "num_hidden_layers", .setting = "layers", .kind = HF_INTEGER},
+    {.key = "num_attention_heads", .setting = "heads", .kind = HF_INTEGER},
+    {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER},
+    {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .absent = "256"},
+    {.key = "hidden_activation", .setting = "act", .kind = HF_WORD, .absent = "gelu",
+     .words = ACTIVATIONS},
+    {.key = "rms_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-6"},
+    {.key = "query_pre_attn_scalar", .setting = "attention_scale", .kind = HF_NUMBER,
+     .absent = "256"},
+    {.key = "sliding_window", .setting = "window", .kind = HF_INTEGER, .absent = "4096"},
+    {.key = "attn_logit_softcapping", .setting = "softcap", .kind = HF_NUMBER, .absent = "50",
+     .null = "0"},
+    {.key = "final_logit_softcapping", .setting = "logit_softcap", .kind = HF_NUMBER,
+     .absent = "30", .null = "0"},
+    {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "10000"},
+    {.key = "rope_scaling", .kind = HF_FIXED, .absent = "null"},
+    {.key = "layer_types", .kind = HF_CYCLE, .words = EVERY_OTHER},
+    {.key = "tie_word_embeddings", .kind = HF_FIXED, .absent = "true"},
+    {.key = "attention_bias", .kind = HF_FIXED, .absent = "false"},
+    {.key = "use_bidirectional_attention", .kind = HF_FIXED, .absent = "false"},
+    {.key = "attention_dropout", .kind = HF_WRITTEN, .absent = "0.0"},
+    COMMON_KEYS,
+    {NULL}};
+
+static const HfTensor GEMMA_TENSORS[] = {
+    {"model.embed_tokens.weight", {"wte"}, "vocab, model"},
+    {"model.layers.#.input_layernorm.weight", {"blocks.#.attn.before.gain"}, "model"},
+    {"model.layers.#.self_attn.q_proj.weight", {"blocks.#.attn.wq"}, "kv_heads group head, model"},
+    {"model.layers.#.self_attn.k_proj.weight", {"blocks.#.attn.wk"}, "kv_heads head, model"},
+    {"model.layers.#.self_attn.v_proj.weight", {"blocks.#.attn.wv"}, "kv_heads head, model"},
+    {"model.layers.#.self_attn.o_proj.weight", {"blocks.#.attn.wo"}, "model, kv_heads group head"},
+    {"model.layers.#.post_attention_layernorm.weight", {"blocks.#.attn.after.gain"}, "model"},
+    {"model.layers.#.pre_feedforward_layernorm.weight", {"blocks.#.mlp.before.gain"}, "model"},
+    {"model.layers.#.mlp.gate_proj.weight", {"blocks.#.mlp.wgate"}, "ffn, model"},
+    {"model.layers.#.mlp.up_proj.weight", {"blocks.#.mlp.wup"}, "ffn, model"},
+    {"model.layers.#.mlp.down_proj.weight", {"blocks.#.mlp.wdown"}, "model, ffn"},
+    {"model.layers.#.post_feedforward_layernorm.weight", {"blocks.#.mlp.after.gain"}, "model"},
+    {"model.norm.weight", {"norm_f.gain"}, "model"},
+    {NULL, {NULL}, NULL}};
+/* clang-format on */
+
+const HfFamily HF_FAMILIES[] = {
+    {"gpt", "transformer.", "lm_head.weight", GPT_TYPES, GPT_KEYS, GPT_TENSORS, GPT_IGNORED},
+    {"llama", "model.", "lm_head.weight", LLAMA_TYPES, LLAMA_KEYS, LLAMA_TENSORS, LLAMA_IGNORED},
+    {"gemma", "model.", "lm_head.weight", GEMMA_TYPES, GEMMA_KEYS, GEMMA_TENSORS, LLAMA_IGNORED},
+    {NULL, NULL, NULL, NULL, NULL, NULL, NULL}};

@@ -1,0 +1,70 @@
+/* What Hugging Face calls things: the one table for import and export.
+ *
+ * A family is one script of models/ and the `model_type`s of transformers that it can be. Rows of
+ * `keys` pair config.json's keys with the script's settings, rows of `tensors` pair names and
+ * layouts of weights. All rows serve both directions; a tensor's row counts where the script, with
+ * its settings, makes the parameter.
+ */
+#ifndef FRONTEND_HF_HF_FAMILIES_H
+#define FRONTEND_HF_HF_FAMILIES_H
+
+#include <stdint.h>
+
+enum { HF_MAX_PARTS = 3 };
+
+typedef struct HfWord {
+    const char *theirs, *ours; /* NULL ends a list; of equal `ours` the first is what is exported */
+} HfWord;
+
+typedef enum HfKind {
+    HF_INTEGER, /* 1 to 2^31 */
+    HF_NUMBER,  /* more than 0, or 0 where `absent` is */
+    HF_FLAG,
+    HF_WORD,   /* one of `words` */
+    HF_FIXED,  /* `absent`, in JSON, is all that is supported */
+    HF_CYCLE,  /* a list, of `words` over and over; never written, as it follows from the rest */
+    HF_WRITTEN /* never read; `absent`, in JSON, is what an export says */
+} HfKind;
+
+typedef struct HfKey {
+    const char *key;     /* in config.json; "a.b": b in the object a */
+    const char *setting; /* the script's; NULL with the last three kinds */
+    HfKind kind;
+    /* The setting's value where the key is missing or null. "=key": that key's; "": the script's
+     * own or derived; NULL: it must be there. */
+    const char *absent;
+    const char *null;  /* what null alone means; NULL: what a missing key does */
+    const char *types; /* model types that have the key; NULL: all */
+    const char *when;  /* "setting=value|value": only then; NULL: always */
+    int64_t most;      /* an import takes no more, unless told; 0: all of it */
+    const HfWord *words;
+} HfKey;
+
+typedef struct HfTensor {
+    const char *theirs; /* '#': the block's number */
+    /* Several: side by side along the last dimension. */
+    const char *ours[HF_MAX_PARTS];
+    /* Their dimensions, in our axes, flattened in that order: "kv_heads group head, model". An axis
+     * that a part lacks is left out. */
+    const char *dims;
+} HfTensor;
+
+typedef struct HfType {
+    const char *name, *architecture;
+    const char *settings; /* "key=value key=value": what makes the script this type */
+} HfType;
+
+typedef struct HfFamily {
+    const char *script; /* name of the model */
+    const char *prefix; /* of their names, that a file may leave out */
+    const char *output; /* their name of the output's table, not there where it is tied */
+    const HfType *types;
+    const HfKey *keys;
+    const HfTensor *tensors;
+    const char *const *ignored; /* tensors of files that are no parameters */
+} HfFamily;
+
+/* Ends with script NULL; so do the lists of a family. */
+extern const HfFamily HF_FAMILIES[];
+
+#endif

@@ -1,0 +1,239 @@
+#include "frontend/hf/hf_import.h"
+
+#include "frontend/progress_line.h"
+#include "runtime/checkpoint/tensor_copy.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* -1: none that is read. */
+static int float_dtype(SafetensorsDtype dtype) {
+    switch (dtype) {
+    case SAFETENSORS_F32: return DTYPE_F32;
+    case SAFETENSORS_BF16: return DTYPE_BF16;
+    case SAFETENSORS_F16: return DTYPE_F16;
+    default: return -1;
+    }
+}
+
+/* --- the model --- */
+
+static const ModelSetting *all_settings(HfImport *import, const ModelSetting *given, int n_given,
+                                        int *out_count) {
+    const HfConfig *config = &import->config;
+    ModelSetting *all = ARENA_ARRAY(import->arena, ModelSetting, config->n_settings + n_given + 1);
+    memcpy(all, config->settings, (size_t)config->n_settings * sizeof(*all));
+    if (n_given) memcpy(all + config->n_settings, given, (size_t)n_given * sizeof(*all));
+    for (int i = 0; config->cut && i < n_given; i++) {
+        if (strcmp(given[i].key, config->cut) == 0) import->config.cut = NULL;
+    }
+    *out_count = config->n_settings + n_given;
+    return all;
+}
+
+/* Graphs of far more blocks than the files can have are not worth making. */
+static bool check_layers(const HfImport *import, Diag *diag) {
+    for (int i = 0; i < import->config.n_settings; i++) {
+        const ModelSetting *setting = &import->config.settings[i];
+        if (strcmp(setting->key, "layers") != 0) continue;
+        if (atoll(setting->value) <= import->files.n_tensors) continue;
+        diag_error(diag, (SourceLoc){import->config.path, 0},
+                   "says %s layers, but the weights have %d tensors in all", setting->value,
+                   import->files.n_tensors);
+        return false;
+    }
+    return true;
+}
+
+static bool load_model(HfImport *import, const char *script, const ModelSetting *given, int n_given,
+                       Diag *diag) {
+    const HfFamily *family = import->config.family;
+    int n;
+    const ModelSetting *all = all_settings(import, given, n_given, &n);
+    import->model = script ? model_load(import->arena, script, all, n, 1, diag)
+                           : model_load_shipped(import->arena, family->script, all, n, 1, diag);
+    if (!import->model) {
+        diag_note(diag, (SourceLoc){import->config.path, 0}, "its settings are from here");
+        return false;
+    }
+    if (strcmp(import->model->name, family->script) == 0) return true;
+    diag_error(diag, (SourceLoc){script, 0}, "is model '%s'; a %s is model '%s'",
+               import->model->name, import->config.type->name, family->script);
+    return false;
+}
+
+/* --- the tensors --- */
+
+/* A name as the files have it: with the family's prefix, or all of them without. */
+static HfFound *find_tensor(const HfImport *import, const char *name) {
+    size_t length = strlen(import->config.family->prefix);
+    HfFound *found = hf_files_find(&import->files, name);
+    bool prefixed = strncmp(name, import->config.family->prefix, length) == 0;
+    return found || !prefixed ? found : hf_files_find(&import->files, name + length);
+}
+
+static bool check_tensor(const HfImport *import, const HfItem *item, Diag *diag) {
+    HfFound *found = find_tensor(import, item->theirs);
+    if (!found) {
+        diag_error(diag, (SourceLoc){import->files.dir, 0}, "has no tensor '%s'", item->theirs);
+        return false;
+    }
+    const SafetensorsInfo *info = found->info;
+    SourceLoc loc = {found->path, 0};
+    found->used = true;
+    if (float_dtype(info->dtype) < 0) {
+        diag_error(diag, loc, "tensor '%s' is %s; only F32, BF16 and F16 are supported",
+                   item->theirs, safetensors_dtype_name(info->dtype));
+        return false;
+    }
+    bool fits = info->n_dims == item->n_dims;
+    for (int i = 0; fits && i < item->n_dims; i++) fits = info->shape[i] == item->shape[i];
+    if (fits) return true;
+    const char *has = "", *wants = "";
+    for (int i = 0; i < info->n_dims; i++) {
+        has = arena_printf(import->arena, "%s%s%" PRId64, has, i ? ", " : "", info->shape[i]);
+    }
+    for (int i = 0; i < item->n_dims; i++) {
+        wants = arena_printf(import->arena, "%s%s%" PRId64, wants, i ? ", " : "", item->shape[i]);
+    }
+    diag_error(diag, loc, "tensor '%s' is [%s]; by the configuration it is [%s]", item->theirs, has,
+               wants);
+    return false;
+}
+
+/* A tied output's table may be in the file once more. */
+static bool check_output(const HfImport *import, HfFound *output, Diag *diag) {
+    const HfFound *table = find_tensor(import, import->config.family->tensors[0].theirs);
+    bool same = table && table->info->dtype == output->info->dtype &&
+                table->info->n_bytes == output->info->n_bytes &&
+                memcmp(table->info->data, output->info->data, output->info->n_bytes) == 0;
+    output->used = true;
+    if (same) return true;
+    diag_error(diag, (SourceLoc){output->path, 0},
+               "'%s' is another table than the embeddings', but the configuration ties the two",
+               output->info->name);
+    return false;
+}
+
+static void skip_ignored(const HfImport *import) {
+    const HfFamily *family = import->config.family;
+    for (const char *const *name = family->ignored; *name; name++) {
+        for (int block = 0; block < import->model->n_blocks; block++) {
+            HfFound *found = find_tensor(import, hf_block_name(import->arena, *name, block));
+            if (found) found->used = true;
+        }
+    }
+}
+
+static bool check_tensors(const HfImport *import, Diag *diag) {
+    for (int i = 0; i < import->layout.n_items; i++) {
+        if (!check_tensor(import, &import->layout.items[i], diag)) return false;
+    }
+    HfFound *output = find_tensor(import, import->config.family->output);
+    if (output && !output->used && !check_output(import, output, diag)) return false;
+    skip_ignored(import);
+    for (int i = 0; i < import->files.n_tensors; i++) {
+        const HfFound *found = &import->files.tensors[i];
+        if (found->used) continue;
+        diag_error(diag, (SourceLoc){found->path, 0},
+                   "tensor %s is none that a %s of this configuration has",
+                   hf_quoted(import->arena, found->info->name), import->config.type->name);
+        return false;
+    }
+    return true;
+}
+
+static bool read_all(HfImport *import, const char *script, const ModelSetting *given, int n_given,
+                     Diag *diag) {
+    if (!check_layers(import, diag) || !load_model(import, script, given, n_given, diag) ||
+        !hf_layout_make(import->arena, import->model, import->config.family, &import->layout,
+                        diag) ||
+        !check_tensors(import, diag)) {
+        return false;
+    }
+    for (int i = 0; i < import->layout.n_items; i++) {
+        const HfItem *item = &import->layout.items[i];
+        for (int p = 0; p < item->n_parts; p++) {
+            import->n_parameters += type_elements(&item->parts[p].type);
+        }
+    }
+    return true;
+}
+
+bool hf_import_open(Arena *arena, const char *dir, const char *script, const ModelSetting *given,
+                    int n_given, HfImport *out, Diag *diag) {
+    *out = (HfImport){.arena = arena};
+    if (!hf_config_read(arena, dir, &out->config, diag)) return false;
+    bool fine =
+        hf_files_open(arena, dir, &out->files, diag) && read_all(out, script, given, n_given, diag);
+    if (!fine) hf_import_close(out);
+    return fine;
+}
+
+void hf_import_close(HfImport *import) {
+    hf_files_close(&import->files);
+    json_decref(import->config.json);
+    import->config.json = NULL;
+}
+
+/* --- writing --- */
+
+static void read_part(const HfImport *import, const HfItem *item, const HfPart *part, float *out) {
+    const SafetensorsInfo *info = find_tensor(import, item->theirs)->info;
+    TensorCopy copy = {.rank = part->type.rank,
+                       .from_dtype = (DType)float_dtype(info->dtype),
+                       .to_dtype = DTYPE_F32,
+                       .to = out};
+    copy.from = (const char *)info->data + part->theirs_first * dtype_bytes(copy.from_dtype);
+    for (int i = 0; i < copy.rank; i++) {
+        copy.size[i] = part->type.dims[i];
+        copy.from_stride[i] = part->theirs_stride[i];
+        copy.to_stride[i] = part->ours_stride[i];
+    }
+    tensor_copy(&copy);
+}
+
+static bool put_tensors(const HfImport *import, SafetensorsWriter *writer, float *whole,
+                        Diag *diag) {
+    ProgressLine line = progress_line_start("imported");
+    bool fine = true;
+    for (int i = 0; fine && i < import->layout.n_items; i++) {
+        const HfItem *item = &import->layout.items[i];
+        for (int p = 0; fine && p < item->n_parts; p++) {
+            const HfPart *part = &item->parts[p];
+            size_t bytes = (size_t)type_elements(&part->type) * sizeof(float);
+            read_part(import, item, part, whole);
+            fine = safetensors_writer_put(writer, part->ours, whole, bytes, diag);
+        }
+        progress_line_show(&line, i + 1, import->layout.n_items, item->theirs);
+    }
+    progress_line_end(&line);
+    return fine;
+}
+
+bool hf_import_write(HfImport *import, const char *path, Diag *diag) {
+    SafetensorsWriter *writer = safetensors_writer_create();
+    int64_t largest = 1;
+    for (int i = 0; i < import->layout.n_items; i++) {
+        const HfItem *item = &import->layout.items[i];
+        for (int p = 0; p < item->n_parts; p++) {
+            const Type *type = &item->parts[p].type;
+            safetensors_writer_add_tensor(writer, item->parts[p].ours, SAFETENSORS_F32, type->dims,
+                                          type->rank);
+            if (type_elements(type) > largest) largest = type_elements(type);
+        }
+    }
+    safetensors_writer_add_metadata(writer, "format", "pt");
+    safetensors_writer_add_metadata(writer, "model", import->model->name);
+    safetensors_writer_add_metadata(writer, SETTINGS_METADATA_KEY,
+                                    settings_text(&import->model->settings, import->arena));
+    float *whole = malloc((size_t)largest * sizeof(float));
+    if (!whole) diag_error(diag, (SourceLoc){path, 0}, "not enough memory for its tensors");
+    bool fine = whole && safetensors_writer_open(writer, path, diag) &&
+                put_tensors(import, writer, whole, diag);
+    free(whole);
+    if (fine) return safetensors_writer_commit(writer, diag);
+    safetensors_writer_abandon(writer);
+    return false;
+}

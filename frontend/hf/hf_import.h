@@ -1,0 +1,33 @@
+/* Hugging Face's weights as a file of Perilune's.
+ *
+ * The file has the model's parameters in f32 by their logical names, as training saves them, and as
+ * metadata the model's name and settings. Tensors are read through a mapping and written one after
+ * the other: the memory taken is that of the largest parameter, beside pages of the files.
+ */
+#ifndef FRONTEND_HF_HF_IMPORT_H
+#define FRONTEND_HF_HF_IMPORT_H
+
+#include "frontend/hf/hf_config.h"
+#include "frontend/hf/hf_files.h"
+#include "frontend/hf/hf_layout.h"
+
+typedef struct HfImport {
+    Arena *arena;
+    HfConfig config;
+    HfFiles files;
+    const Model *model;
+    HfLayout layout;
+    int64_t n_parameters;
+} HfImport;
+
+/* Reads DIR and finds all that the model needs, and nothing else, in it. script: the model's, NULL
+ * the one that is part of the program; `given` come after the configuration's settings. False:
+ * reported, nothing is left open. */
+bool hf_import_open(Arena *arena, const char *dir, const char *script, const ModelSetting *given,
+                    int n_given, HfImport *out, Diag *diag);
+void hf_import_close(HfImport *import);
+
+/* Writes the weights to `path`. */
+bool hf_import_write(HfImport *import, const char *path, Diag *diag);
+
+#endif
