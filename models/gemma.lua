@@ -12,7 +12,7 @@ return model {
   act = "gelu",
   window = 32,           -- positions that each one attends to, in blocks 0, 2, 4, ...
   rotary_base = 10000.0,
-  attention_scale = 32.0, -- scores are divided by its square root; mostly it is head
+  attention_scale = 32,  -- scores are divided by its square root; mostly it is head
   softcap = 50.0,        -- of attention scores; 0: none
   logit_softcap = 30.0,  -- 0: none
   dropout = 0.0,         -- of the embeddings and of each residual branch; not inside attention
@@ -21,11 +21,11 @@ return model {
     tiny = {},
     -- Gemma Team 2024, table 1, and the models' configurations
     ["2b"] = { layers = 26, model = 2304, heads = 8, kv_heads = 4, head = 256, ffn = 9216,
-               seq = 8192, vocab = 256000, window = 4096, attention_scale = 256.0 },
+               seq = 8192, vocab = 256000, window = 4096, attention_scale = 256 },
     ["9b"] = { layers = 42, model = 3584, heads = 16, kv_heads = 8, head = 256, ffn = 14336,
-               seq = 8192, vocab = 256000, window = 4096, attention_scale = 256.0 },
+               seq = 8192, vocab = 256000, window = 4096, attention_scale = 256 },
     ["27b"] = { layers = 46, model = 4608, heads = 32, kv_heads = 16, head = 128, ffn = 36864,
-                seq = 8192, vocab = 256000, window = 4096, attention_scale = 144.0 },
+                seq = 8192, vocab = 256000, window = 4096, attention_scale = 144 },
   },
   optimizer = {
     kind = "adamw", lr = 1e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1,

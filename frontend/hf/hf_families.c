@@ -162,7 +162,7 @@ static const HfKey GEMMA_KEYS[] = {
     {.key = "hidden_activation", .setting = "act", .kind = HF_WORD, .absent = "gelu",
      .words = ACTIVATIONS},
     {.key = "rms_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-6"},
-    {.key = "query_pre_attn_scalar", .setting = "attention_scale", .kind = HF_NUMBER,
+    {.key = "query_pre_attn_scalar", .setting = "attention_scale", .kind = HF_INTEGER,
      .absent = "256"},
     {.key = "sliding_window", .setting = "window", .kind = HF_INTEGER, .absent = "4096"},
     {.key = "attn_logit_softcapping", .setting = "softcap", .kind = HF_NUMBER, .absent = "50",

@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+"""Makes tests/reference/hf: tiny models of Hugging Face's transformers, and the logits they give.
+
+    venv/bin/python tests/reference/make_hf.py                      # rewrites the folders
+    venv/bin/python tests/reference/make_hf.py --check build/perilune
+
+Each folder is what save_pretrained wrote (config.json, model.safetensors or shards with their
+index), in places put into the form of older versions, and expect.safetensors: tokens
+I32 [batch, seq] and logits F32 [batch, seq, vocab], computed in float64 as far as transformers
+does. --check imports and exports each by the program, loads what came out with
+AutoModelForCausalLM, and compares every tensor bit for bit and the logits.
+
+Weights are wider than usual and gains are no ones, so that a transposition, a wrong pairing of
+heads or a norm's missing offset shows.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import torch
+import transformers as hf
+from safetensors.torch import load_file, save_file
+
+HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hf")
+VOCAB, BATCH, SEQ = 37, 2, 20
+NO_TOKENS = dict(bos_token_id=None, eos_token_id=None, pad_token_id=None)
+GPT = dict(vocab_size=VOCAB, n_positions=SEQ, n_embd=16, n_layer=2, n_head=4, bos_token_id=None,
+           eos_token_id=None)
+LLAMA = dict(vocab_size=VOCAB, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
+             num_attention_heads=4, num_key_value_heads=2, head_dim=8,
+             max_position_embeddings=SEQ, **NO_TOKENS)
+LLAMA3 = dict(rope_type="llama3", rope_theta=100.0, factor=8.0, low_freq_factor=0.5,
+              high_freq_factor=2.0, original_max_position_embeddings=16)
+LINEAR = dict(rope_type="linear", rope_theta=5e5, factor=4.0)
+
+
+def config(kind, base, **more):
+    settings = {**base, **more}
+    return kind(**{k: v for k, v in settings.items() if v != "absent"})
+
+
+# name -> configuration, dtype
+MODELS = {
+    "gpt2": (config(hf.GPT2Config, GPT), torch.float32),
+    "gpt2_untied": (config(hf.GPT2Config, GPT, n_inner=40, activation_function="gelu",
+                           tie_word_embeddings=False), torch.float16),
+    "llama": (config(hf.LlamaConfig, LLAMA, rms_norm_eps=1e-5), torch.bfloat16),
+    "llama31": (config(hf.LlamaConfig, LLAMA, tie_word_embeddings=True, rope_parameters=LLAMA3),
+                torch.float32),
+    "llama_linear": (config(hf.LlamaConfig, LLAMA, rope_parameters=LINEAR), torch.float16),
+    "mistral": (config(hf.MistralConfig, LLAMA, sliding_window=5), torch.float32),
+    "qwen2": (config(hf.Qwen2Config, LLAMA, head_dim="absent", num_attention_heads=2,
+                     num_key_value_heads=1), torch.float32),
+    "qwen3": (config(hf.Qwen3Config, LLAMA), torch.float32),
+    "gemma2": (config(hf.Gemma2Config, LLAMA, query_pre_attn_scalar=12, sliding_window=5,
+                      attn_logit_softcapping=2.0, final_logit_softcapping=3.0), torch.float32),
+}
+
+
+def fill(model, generator):
+    with torch.no_grad():
+        for _, weight in model.named_parameters():
+            noise = torch.randn(weight.shape, generator=generator)
+            weight.copy_(noise * 0.3 if weight.dim() > 1 else weight + noise * 0.1)
+
+
+def logits(folder, tokens):
+    model = hf.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager",
+                                                    dtype=torch.float32)
+    with torch.no_grad():
+        return model.double().eval()(tokens.long()).logits
+
+
+def edit_json(path, change):
+    with open(path) as file:
+        data = json.load(file)
+    change(data)
+    with open(path, "w") as file:
+        json.dump(data, file, indent=1, sort_keys=True)
+        file.write("\n")
+
+
+def make_older(name, folder):
+    """What files of transformers 4 and before look like."""
+    path = os.path.join(folder, "config.json")
+
+    def older_rope(data):
+        rope = data.pop("rope_parameters")
+        data["rope_theta"] = rope.pop("rope_theta")
+        kind = rope.pop("rope_type")
+        data["rope_scaling"] = None if kind == "default" else {**rope, "type": kind}
+
+    if name in ("llama", "llama_linear"):
+        edit_json(path, older_rope)
+    if name == "gpt2":  # no prefix, and masks
+        weights = os.path.join(folder, "model.safetensors")
+        tensors = {k.removeprefix("transformer."): v for k, v in load_file(weights).items()}
+        for i in range(2):
+            tensors[f"h.{i}.attn.bias"] = torch.ones(1, 1, SEQ, SEQ).tril()
+        save_file(tensors, weights, {"format": "pt"})
+
+
+def make(name):
+    cfg, dtype = MODELS[name]
+    folder = os.path.join(HERE, name)
+    shutil.rmtree(folder, ignore_errors=True)
+    generator = torch.Generator().manual_seed(list(MODELS).index(name) + 1)
+    torch.manual_seed(0)
+    model = hf.AutoModelForCausalLM.from_config(cfg)
+    fill(model, generator)
+    model.to(dtype).save_pretrained(folder, max_shard_size="9KB" if name == "llama" else "5GB")
+    os.remove(os.path.join(folder, "generation_config.json"))
+    make_older(name, folder)
+    tokens = torch.randint(VOCAB, (BATCH, SEQ), generator=generator, dtype=torch.int32)
+    save_file({"tokens": tokens, "logits": logits(folder, tokens).float()},
+              os.path.join(folder, "expect.safetensors"))
+    print(f"{name}: {sorted(os.listdir(folder))}")
+
+
+def run(*command):
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)}: {done.stderr}")
+
+
+def all_tensors(folder):
+    tensors = {}
+    for file in sorted(os.listdir(folder)):
+        if file.startswith("model") and file.endswith(".safetensors"):
+            tensors.update(load_file(os.path.join(folder, file)))
+    return {k.removeprefix("transformer."): v for k, v in tensors.items()
+            if not k.endswith(".attn.bias") or v.dim() == 1}
+
+
+def check(name, perilune, scratch):
+    folder, weights = os.path.join(HERE, name), os.path.join(scratch, "weights.safetensors")
+    run(perilune, "import", folder, "-o", weights)
+    worst = 0.0
+    for options in ([], ["--like", folder], ["--max-shard-size", "9KB"]):
+        out = os.path.join(scratch, "out")
+        shutil.rmtree(out, ignore_errors=True)
+        run(perilune, "export", weights, "--dtype", "f32", *options, "-o", out)
+        ours, theirs = all_tensors(out), all_tensors(folder)
+        if set(ours) != set(theirs):
+            raise SystemExit(f"{name}: names differ: {set(ours) ^ set(theirs)}")
+        for key in ours:
+            if not torch.equal(ours[key], theirs[key].float()):
+                raise SystemExit(f"{name}: {key} differs")
+        expect = load_file(os.path.join(folder, "expect.safetensors"))
+        error = (logits(out, expect["tokens"]) - expect["logits"]).abs().max().item()
+        worst = max(worst, error / expect["logits"].abs().max().item())
+    print(f"{name}: {len(ours)} tensors bit for bit, logits within {worst:.1e}")
+    if worst > 1e-6:
+        raise SystemExit(f"{name}: logits differ")
+
+
+def main():
+    parser = argparse.ArgumentParser(description="see the head of this file")
+    parser.add_argument("--check", metavar="PERILUNE")
+    args = parser.parse_args()
+    for name in MODELS:
+        if args.check:
+            with tempfile.TemporaryDirectory() as scratch:
+                check(name, args.check, scratch)
+        else:
+            make(name)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
