@@ -17,7 +17,7 @@ return model {
   -- For contexts beyond those of the first training: rotary frequencies are divided by the factor,
   -- all of them (linear) or by how often a pair turns in `context` positions (llama3, as in 3.1).
   rotary_scaling = "none",
-  rotary_factor = 1.0, rotary_low = 1.0, rotary_high = 4.0, rotary_context = 8192,
+  rotary_factor = 1.0, rotary_few = 1.0, rotary_many = 4.0, rotary_context = 8192,
   tied = false,       -- the output shares the embedding's table
   dropout = 0.0,      -- of the embeddings and of each residual branch; not inside attention
   size = "tiny",
@@ -68,7 +68,7 @@ return model {
     end
     local rotary = { base = m.rotary_base }
     if m.rotary_scaling == "llama3" then
-      rotary.low, rotary.high, rotary.context = m.rotary_low, m.rotary_high, m.rotary_context
+      rotary.few, rotary.many, rotary.context = m.rotary_few, m.rotary_many, m.rotary_context
     elseif m.rotary_scaling ~= "linear" and m.rotary_scaling ~= "none" then
       error("rotary_scaling is '" .. m.rotary_scaling .. "'; it can be none, linear or llama3")
     end

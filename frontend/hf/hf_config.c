@@ -235,6 +235,11 @@ static bool normalise(Reader *reader) {
     if (!json_is_object(rope)) {
         return fail(reader, "'%s' is %s; it must be an object", name, shown(reader->arena, rope));
     }
+    const char *field;
+    json_object_foreach(rope, field, value) {
+        if (!json_is_object(value)) continue; /* for each kind of layer */
+        return fail(reader, "'%s.%.60s' is an object, which is not supported", name, field);
+    }
     json_t *kind = json_object_get(rope, "rope_type");
     if (!kind) kind = json_object_get(rope, "type");
     bool plain = newer && (!kind || json_is_null(kind));

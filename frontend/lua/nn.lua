@@ -146,14 +146,14 @@ end
 -- Rotary positions (Su et al. 2021): pairs (i, i + head/2) turned by pos * base^(-2i/head).
 -- x [batch, seq, ..., head] -> like x
 -- options: base, seq, head, factor (frequencies are divided by it, for longer contexts: Chen et al.
--- 2023), and with low, high and context by how often a pair turns in `context` positions, as in
--- Llama 3.1: divided below `low` times, as it is above `high`, mixed between them.
+-- 2023), and with few, many and context by how often a pair turns in `context` positions, as in
+-- Llama 3.1: divided below `few` times, as it is above `many`, mixed between them.
 function nn.rotary(x, options)
   local o = read_options("rotary", options,
-    { base = 10000.0, seq = "seq", head = "head", factor = NONE, low = NONE, high = NONE,
+    { base = 10000.0, seq = "seq", head = "head", factor = NONE, few = NONE, many = NONE,
       context = NONE })
-  return ops.rotary{ x, seq = o.seq, head = o.head, base = o.base, factor = o.factor, low = o.low,
-                     high = o.high, context = o.context, direction = 1 }
+  return ops.rotary{ x, seq = o.seq, head = o.head, base = o.base, factor = o.factor, few = o.few,
+                     many = o.many, context = o.context, direction = 1 }
 end
 
 -- Self-attention: multi-head (Vaswani et al. 2017), or grouped-query (Ainslie et al. 2023) where

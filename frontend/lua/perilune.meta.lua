@@ -131,8 +131,8 @@ function model(description) end
 ---@field seq? string
 ---@field head? string
 ---@field factor? number frequencies are divided by it; 1 if absent
----@field low? number with high and context: pairs that turn less often in `context` are divided
----@field high? number pairs that turn more often are not; between the two they are mixed
+---@field few? number with many and context: pairs that turn less often in `context` are divided
+---@field many? number pairs that turn more often are not; between the two they are mixed
 ---@field context? number of the training without factor
 
 ---@class perilune.AttentionOptions: perilune.BranchOptions
@@ -489,12 +489,12 @@ function ops.rmsnorm(args) end
 ---@field head string
 ---@field base number
 ---@field factor? number
----@field low? number
----@field high? number
+---@field few? number
+---@field many? number
 ---@field context? number
 ---@field direction integer
 
----Rotary positions; `direction` is 1.
+---Rotary positions: seq, head and base; perhaps factor, few, many and context; direction is 1.
 ---@param args perilune.RotaryAttributes
 ---@return perilune.Value
 function ops.rotary(args) end

@@ -8,35 +8,35 @@
 static const double MOST = 1e9; /* of a factor, turns or a context: beyond all sense */
 
 RotaryScaling rotary_scaling(const Node *node) {
-    return (RotaryScaling){node_float(node, ATTR_factor, 1), node_float(node, ATTR_low, 0),
-                           node_float(node, ATTR_high, 0), node_float(node, ATTR_context, 0)};
+    return (RotaryScaling){node_float(node, ATTR_factor, 1), node_float(node, ATTR_few, 0),
+                           node_float(node, ATTR_many, 0), node_float(node, ATTR_context, 0)};
 }
 
 double rotary_stretch(const RotaryScaling *scaling, double frequency) {
     const double divided = frequency / scaling->factor;
     const double turns = frequency * scaling->context / 6.283185307179586477;
-    if (scaling->context == 0 || turns < scaling->low) return divided;
-    if (turns > scaling->high) return frequency;
-    const double share = (turns - scaling->low) / (scaling->high - scaling->low);
+    if (scaling->context == 0 || turns < scaling->few) return divided;
+    if (turns > scaling->many) return frequency;
+    const double share = (turns - scaling->few) / (scaling->many - scaling->few);
     return (1 - share) * divided + share * frequency;
 }
 
 static bool check_scaling(const Node *node, Diag *diag) {
     const RotaryScaling s = rotary_scaling(node);
-    bool low = node_attr(node, ATTR_low), high = node_attr(node, ATTR_high);
+    bool few = node_attr(node, ATTR_few), many = node_attr(node, ATTR_many);
     bool context = node_attr(node, ATTR_context);
     if (!(s.factor >= 1 && s.factor <= MOST)) {
         diag_error(diag, node->loc, "rotary: a factor of %g; it is from 1 to 1e9", s.factor);
         return false;
     }
-    if (low != high || low != context) {
-        diag_error(diag, node->loc, "rotary: low, high and context go together");
+    if (few != many || few != context) {
+        diag_error(diag, node->loc, "rotary: few, many and context go together");
         return false;
     }
-    if (low &&
-        !(s.low >= 0 && s.low < s.high && s.high <= MOST && s.context >= 1 && s.context <= MOST)) {
+    if (few &&
+        !(s.few >= 0 && s.few < s.many && s.many <= MOST && s.context >= 1 && s.context <= MOST)) {
         diag_error(diag, node->loc,
-                   "rotary: low must be at least 0 and less than high, and context at least 1");
+                   "rotary: few must be at least 0 and less than many, and context at least 1");
         return false;
     }
     return true;

@@ -2,10 +2,10 @@
  *
  * Pair i of a head turns by base^(-2i / head) radians a position (Su et al. 2021). With `factor`
  * the frequency is divided by it: for all pairs ("linear": Chen et al. 2023, position
- * interpolation), or with `low`, `high` and `context` by how often the pair turns in `context`
+ * interpolation), or with `few`, `many` and `context` by how often the pair turns in `context`
  * positions, the context of the original training ("llama3": Dubey et al. 2024, as Llama 3.1 was
- * published): fewer than `low` turns: divided; more than `high`: as it is; between them the two are
- * mixed, (1 - s) f / factor + s f with s = (turns - low) / (high - low).
+ * published): fewer than `few` turns: divided; more than `many`: as it is; between them the two are
+ * mixed, (1 - s) f / factor + s f with s = (turns - few) / (many - few).
  */
 #ifndef IR_OPS_ROTARY_H
 #define IR_OPS_ROTARY_H
@@ -14,7 +14,7 @@
 
 typedef struct RotaryScaling {
     double factor;             /* 1: none */
-    double low, high, context; /* context 0: all pairs alike */
+    double few, many, context; /* context 0: all pairs alike */
 } RotaryScaling;
 
 RotaryScaling rotary_scaling(const Node *node);

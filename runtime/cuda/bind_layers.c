@@ -236,8 +236,8 @@ bool cuda_bind_rotary(Binding *b) {
     args.log2_step = -2 * log2(node_float(b->node, ATTR_base, 10000)) / (double)head;
     const RotaryScaling scaling = rotary_scaling(b->node);
     args.factor = scaling.factor;
-    args.low = scaling.low;
-    args.high = scaling.high;
+    args.few = scaling.few;
+    args.many = scaling.many;
     args.context = scaling.context;
     args.direction = node_int(b->node, ATTR_direction, 1) < 0 ? -1 : 1;
     int64_t shares = divide_up(ENOUGH_BLOCKS, args.seq);

@@ -178,9 +178,9 @@ const OpCase OP_CASES[] = {
     CASE(ROTARY, "batch=2 seq=9 heads=2 head=6", "seq=seq head=head base=50 factor=3 direction=1"),
     /* 64 positions are 10.2, 3.2, 1.0 and 0.32 turns of four pairs: kept, mixed, mixed, divided */
     CASE(ROTARY, "batch=2 seq=9 heads=2 head=8",
-         "seq=seq head=head base=100 factor=8 low=1 high=4 context=64 direction=1"),
+         "seq=seq head=head base=100 factor=8 few=1 many=4 context=64 direction=1"),
     CASE(ROTARY, "seq=9 head=8",
-         "seq=seq head=head base=100 factor=8 low=0.5 high=2 context=64 direction=-1"),
+         "seq=seq head=head base=100 factor=8 few=0.5 many=2 context=64 direction=-1"),
     CASE(EMBEDDING, "#7 batch=2 seq=5; vocab=7 model=3", "axis=vocab"),
     CASE(EMBEDDING, "#4 seq=9; vocab=4 model=19", "axis=vocab"),
     CASE(EMBEDDING_GRAD, "#7 seq=5; seq=5 model=3; vocab=7 model=3; vocab=7 model=3", "axis=vocab"),

@@ -154,11 +154,11 @@ void reference_rmsnorm_grad(const RefCall *call) {
 static double rotary_frequency(const Node *node, int64_t pair, int64_t half) {
     double f = pow(node_float(node, ATTR_base, 0), -2.0 * (double)pair / (2.0 * (double)half));
     double factor = node_float(node, ATTR_factor, 1), context = node_float(node, ATTR_context, 0);
-    double low = node_float(node, ATTR_low, 0), high = node_float(node, ATTR_high, 0);
+    double few = node_float(node, ATTR_few, 0), many = node_float(node, ATTR_many, 0);
     double wavelength = 2 * acos(-1) / f;
-    if (context == 0 || (low > 0 ? wavelength > context / low : false)) return f / factor;
-    if (wavelength < context / high) return f;
-    double smooth = (context / wavelength - low) / (high - low);
+    if (context == 0 || (few > 0 ? wavelength > context / few : false)) return f / factor;
+    if (wavelength < context / many) return f;
+    double smooth = (context / wavelength - few) / (many - few);
     return (1 - smooth) * f / factor + smooth * f;
 }
 

@@ -284,7 +284,7 @@ static void test_rotary(void) {
     static const char STRETCHED[] = INPUT(
         0, "",
         "A[batch=2, seq=$, heads=3, head=&]") "%1 = rotary(%0) {seq=seq, head=head, base=100, "
-                                              "factor=8, low=1, high=4, context=64, direction=1} : "
+                                              "factor=8, few=1, many=4, context=64, direction=1} : "
                                               "A[batch=2, seq=$, heads=3, head=&]\n"
                                               "%2 = rotary(%0) {seq=seq, head=head, base=50, "
                                               "factor=3, direction=-1} : "

@@ -87,7 +87,7 @@ typedef struct RotaryArgs {
     int32_t head;
     float direction; /* 1 or -1 */
     double log2_step;
-    double factor, low, high, context; /* context 0: all pairs alike */
+    double factor, few, many, context; /* context 0: all pairs alike */
     const void *x;
     void *y;
 } RotaryArgs;

@@ -6,9 +6,9 @@
 /* As rotary_stretch (ir/ops/rotary.c): per_position is in turns. */
 static __device__ __forceinline__ double stretch(const RotaryArgs &a, double per_position) {
     const double divided = per_position / a.factor, turns = per_position * a.context;
-    if (a.context == 0 || turns < a.low) return divided;
-    if (turns > a.high) return per_position;
-    const double share = (turns - a.low) / (a.high - a.low);
+    if (a.context == 0 || turns < a.few) return divided;
+    if (turns > a.many) return per_position;
+    const double share = (turns - a.few) / (a.many - a.few);
     return (1 - share) * divided + share * per_position;
 }
 

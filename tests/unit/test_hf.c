@@ -1,0 +1,531 @@
+/* Hugging Face's weights (tests/reference/hf, made by make_hf.py): an import computes what
+ * transformers computes, an export gives back the bits that were imported, and whatever is wrong in
+ * a folder is one line, never a crash.
+ *
+ * Would catch: a transposed weight, heads paired otherwise, a missing norm offset, rotary angles or
+ * windows that are not the configuration's, numbers rounded where nothing has to be.
+ */
+#include "frontend/hf/hf_export.h"
+#include "frontend/hf/hf_import.h"
+#include "ir/base/file.h"
+#include "runtime/checkpoint/tensor_copy.h"
+#include "tests/unit/check.h"
+#include "tests/unit/train_fixture.h"
+
+#include <dirent.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { BATCH = 2, MAX_PATH = 512, FILE_LIMIT_BYTES = 1 << 20, N_MUTATIONS = 1500 };
+
+static const char *const NAMES[] = {"gpt2",    "gpt2_untied", "llama", "llama31", "llama_linear",
+                                    "mistral", "qwen2",       "qwen3", "gemma2"};
+enum { N_NAMES = sizeof(NAMES) / sizeof(NAMES[0]) };
+
+static char scratch[] = "/tmp/test_hf-XXXXXX";
+
+static const char *in_scratch(Arena *arena, const char *name) {
+    return arena_printf(arena, "%s/%s", scratch, name);
+}
+
+static const char *fixture(Arena *arena, const char *name) {
+    return arena_printf(arena, "tests/reference/hf/%s", name);
+}
+
+static void remove_folder(Arena *arena, const char *path) {
+    DIR *folder = opendir(path);
+    for (struct dirent *entry; folder && (entry = readdir(folder));) {
+        if (entry->d_name[0] != '.') unlink(arena_printf(arena, "%s/%s", path, entry->d_name));
+    }
+    if (folder) closedir(folder);
+    rmdir(path);
+}
+
+static bool import(Arena *arena, const char *dir, const char *path, HfImport *out, Diag *diag) {
+    if (!hf_import_open(arena, dir, NULL, NULL, 0, out, diag)) return false;
+    bool fine = hf_import_write(out, path, diag);
+    hf_import_close(out);
+    return fine;
+}
+
+/* --- what is computed --- */
+
+static void compare_logits(Run *run, const char *expect_path) {
+    SafetensorsInfo tokens, logits;
+    Safetensors *expect = safetensors_open(expect_path, run->diag);
+    bool found = expect && safetensors_find(expect, "tokens", &tokens) &&
+                 safetensors_find(expect, "logits", &logits);
+    CHECK(found && tokens.shape[0] == BATCH && tokens.shape[1] == run->plan->seq, "%s",
+          diag_text(run->diag));
+    int64_t n = BATCH * run->plan->seq * run->plan->vocab;
+    int32_t *given = ARENA_ARRAY(run->arena, int32_t, BATCH * run->plan->seq);
+    float *ours = ARENA_ARRAY(run->arena, float, n), *theirs = ARENA_ARRAY(run->arena, float, n);
+    if (found && logits.n_bytes == (size_t)n * sizeof(float)) {
+        memcpy(given, tokens.data, tokens.n_bytes);
+        memcpy(theirs, logits.data, logits.n_bytes);
+        CHECK(engine_logits(run->engine, given, ours, run->diag), "%s", diag_text(run->diag));
+        double most = largest(theirs, n);
+        for (int64_t i = 0; i < n; i++) ours[i] -= theirs[i];
+        /* f32's rounding costs up to 1.3e-6 here; norm_eps 1e-5 for 1e-6 more than 1e-4. */
+        CHECK(largest(ours, n) < 1e-5 * most, "logits differ by %.2e of the largest",
+              largest(ours, n) / most);
+    } else {
+        CHECK(false, "%s has other shapes", expect_path);
+    }
+    safetensors_close(expect);
+}
+
+/* A plan of the imported model on one rank. */
+static bool start(Run *run, const HfImport *import, const char *path) {
+    *run = (Run){.arena = arena_create(), .diag = diag_create()};
+    const HfConfig *config = &import->config;
+    run->model = model_load_shipped(run->arena, config->family->script, config->settings,
+                                    config->n_settings, BATCH, run->diag);
+    if (!run->model) return false;
+    PlanRequest request = {.model = run->model->name,
+                           .forward = run->model->graph,
+                           .n_blocks = run->model->n_blocks,
+                           .seq = run->model->seq,
+                           .vocab = run->model->vocab,
+                           .recipe = run->model->recipe,
+                           .options = {.mesh = {{1, 1, 1}},
+                                       .micro_batch = BATCH,
+                                       .global_batch = BATCH,
+                                       .n_chunks = 1,
+                                       .schedule = "1f1b"}};
+    run->plan = plan_make(run->arena, &request, run->diag);
+    return run->plan && run_start(run) && engine_load(run->engine, path, run->diag);
+}
+
+static void test_logits(const char *name) {
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    HfImport imported;
+    Run run;
+    check_begin(arena_printf(arena, "hf %s: logits are transformers'", name));
+    const char *dir = fixture(arena, name), *path = in_scratch(arena, "weights.safetensors");
+    bool fine = import(arena, dir, path, &imported, diag);
+    CHECK(fine, "%s", diag_text(diag));
+    if (fine) {
+        CHECK(start(&run, &imported, path), "%s", diag_text(run.diag));
+        compare_logits(&run, arena_printf(arena, "%s/expect.safetensors", dir));
+        run_close(&run);
+    }
+    diag_destroy(diag);
+    arena_destroy(arena);
+}
+
+/* --- there and back --- */
+
+static bool export(Arena *arena, const Model *model, const char *weights, const char *like,
+                   DType dtype, size_t max_shard_bytes, const char *dir, Diag *diag) {
+    HfExport out;
+    Safetensors *file = safetensors_open(weights, diag);
+    bool fine = file && hf_export_try(arena, dir, diag) &&
+                hf_export_open(arena, model, file, weights, like, dtype, &out, diag);
+    if (fine) {
+        out.max_shard_bytes = max_shard_bytes;
+        fine = hf_export_write(&out, dir, diag);
+        hf_export_close(&out);
+    }
+    safetensors_close(file);
+    return fine;
+}
+
+/* All parameters of the fixture, in the folder, bit for bit; the export is of the same dtype. */
+static void compare_tensors(const HfImport *imported, Arena *arena, const char *theirs_dir,
+                            const char *ours_dir) {
+    Diag *diag = diag_create();
+    HfFiles theirs, ours;
+    bool opened = hf_files_open(arena, theirs_dir, &theirs, diag);
+    CHECK(opened && hf_files_open(arena, ours_dir, &ours, diag), "%s", diag_text(diag));
+    if (diag_error_count(diag) == 0) {
+        CHECK(ours.n_tensors == imported->layout.n_items, "%d tensors", ours.n_tensors);
+        for (int i = 0; i < ours.n_tensors; i++) {
+            const SafetensorsInfo *a = ours.tensors[i].info;
+            const HfFound *b = hf_files_find(&theirs, a->name);
+            if (!b) b = hf_files_find(&theirs, a->name + strlen("transformer."));
+            CHECK(b && a->n_bytes == b->info->n_bytes && a->dtype == b->info->dtype &&
+                      memcmp(a->data, b->info->data, a->n_bytes) == 0,
+                  "%s differs", a->name);
+        }
+        hf_files_close(&ours);
+    }
+    if (opened) hf_files_close(&theirs);
+    diag_destroy(diag);
+}
+
+static bool same_files(Arena *arena, const char *a, const char *b, Diag *diag) {
+    size_t a_length = 0, b_length = 0;
+    const char *x = file_read(arena, a, FILE_LIMIT_BYTES, &a_length, diag);
+    const char *y = file_read(arena, b, FILE_LIMIT_BYTES, &b_length, diag);
+    return x && y && a_length == b_length && memcmp(x, y, a_length) == 0;
+}
+
+static void test_round_trip(const char *name, DType dtype, bool with_like, size_t shard_bytes) {
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    HfImport first, second;
+    check_begin(arena_printf(arena, "hf %s: export gives the bits that were imported%s%s", name,
+                             with_like ? ", like the original" : "",
+                             shard_bytes < 100000 ? ", several files" : ""));
+    const char *dir = fixture(arena, name), *path = in_scratch(arena, "weights.safetensors");
+    const char *out = in_scratch(arena, "out"), *again = in_scratch(arena, "again.safetensors");
+    bool fine =
+        import(arena, dir, path, &first, diag) &&
+        export(arena, first.model, path, with_like ? dir : NULL, dtype, shard_bytes, out, diag);
+    CHECK(fine, "%s", diag_text(diag));
+    if (fine) compare_tensors(&first, arena, dir, out);
+    CHECK(fine && import(arena, out, again, &second, diag), "%s", diag_text(diag));
+    CHECK(fine && same_files(arena, path, again, diag), "imported again, the file differs");
+    CHECK(fine && strcmp(first.config.type->name, second.config.type->name) == 0,
+          "the type became %s", second.config.type->name);
+    remove_folder(arena, out);
+    diag_destroy(diag);
+    arena_destroy(arena);
+}
+
+static void test_round_trips(void) {
+    static const DType DTYPES[N_NAMES] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_F32, DTYPE_F16,
+                                          DTYPE_F32, DTYPE_F32, DTYPE_F32,  DTYPE_F32};
+    for (int i = 0; i < N_NAMES; i++) {
+        test_round_trip(NAMES[i], DTYPES[i], false, 5000000000);
+        test_round_trip(NAMES[i], DTYPES[i], true, i % 2 ? 4000 : 1);
+    }
+}
+
+/* --- what is wrong with a folder --- */
+
+/* A copy of a fixture whose config.json has `key` set to the JSON `value`; NULL: without it. */
+static const char *changed_fixture(Arena *arena, const char *name, const char *key,
+                                   const char *value) {
+    const char *to = in_scratch(arena, "changed"), *from = fixture(arena, name);
+    remove_folder(arena, to);
+    mkdir(to, 0700);
+    DIR *folder = opendir(from);
+    char absolute[MAX_PATH];
+    for (struct dirent *entry; folder && (entry = readdir(folder));) {
+        if (entry->d_name[0] == '.' || !getcwd(absolute, sizeof(absolute))) continue;
+        const char *target = arena_printf(arena, "%s/%s/%s", absolute, from, entry->d_name);
+        if (symlink(target, arena_printf(arena, "%s/%s", to, entry->d_name))) BUG("no link");
+    }
+    if (folder) closedir(folder);
+    if (!key) return to;
+    const char *path = arena_printf(arena, "%s/config.json", to);
+    json_t *config = json_load_file(path, 0, NULL);
+    if (value) {
+        json_object_set_new(config, key, json_loads(value, JSON_DECODE_ANY, NULL));
+    } else {
+        json_object_del(config, key);
+    }
+    unlink(path);
+    json_dump_file(config, path, 0);
+    json_decref(config);
+    return to;
+}
+
+typedef struct BadConfig {
+    const char *name, *key, *value, *message;
+} BadConfig;
+
+static const BadConfig BAD[] = {
+    {"llama", "model_type", "\"mixtral\"",
+     "model_type \"mixtral\" is not supported; supported: gpt2"},
+    {"llama", "model_type", NULL, "has no 'model_type'"},
+    {"llama", "model_type", "[\"a\\nb\"]", "model_type [\"a\\nb\"] is not supported"},
+    {"llama", "hidden_size", "0", "'hidden_size' is 0; it must be a whole number from 1 to"},
+    {"llama", "hidden_size", "\"16\"", "'hidden_size' is \"16\"; it must be a whole number"},
+    {"llama", "hidden_size", "1e3", "'hidden_size' is 1000.0; it must be a whole number"},
+    {"llama", "hidden_size", NULL, "has no 'hidden_size', which a llama has"},
+    {"llama", "hidden_size", "24", "is [37, 16]; by the configuration it is [37, 24]"},
+    {"llama", "num_hidden_layers", "3", "has no tensor 'model.layers.2.input_layernorm.weight'"},
+    {"llama", "num_hidden_layers", "1", "tensor \"model.layers.1."},
+    {"llama", "num_hidden_layers", "2000000",
+     "says 2000000 layers, but the weights have 21 tensors"},
+    {"llama", "num_attention_heads", "5", "heads 5 is not a multiple of kv_heads 2"},
+    {"llama", "num_attention_heads", "2147483648", "it is ["},
+    {"llama", "head_dim", "7", "is 7; it must be even"},
+    {"llama", "head_dim", "2147483648", "attention: queries must be"},
+    {"llama", "hidden_act", "\"glu\"",
+     "'hidden_act' is \"glu\", which is not supported; supported: silu"},
+    {"llama", "attention_bias", "true",
+     "'attention_bias' is true, which is not supported; only false"},
+    {"llama", "mlp_bias", "true", "'mlp_bias' is true"},
+    {"llama", "rms_norm_eps", "-1", "'rms_norm_eps' is -1; it must be a number more than 0"},
+    {"llama", "rope_theta", "\"x\"", "'rope_theta' is \"x\"; it must be a number"},
+    {"llama", "rope_scaling", "{\"type\": \"yarn\", \"factor\": 4}",
+     "'rope_scaling.rope_type' is \"yarn\", which is not supported; supported: linear, llama3"},
+    {"llama", "rope_scaling", "{\"factor\": 4}", "'rope_scaling.rope_type' is \"\""},
+    {"llama", "rope_scaling", "{\"type\": \"linear\"}", "has no 'rope_scaling.factor'"},
+    {"llama", "rope_scaling", "{\"type\": \"linear\", \"factor\": 0.5}",
+     "a factor of 0.5; it is from 1"},
+    {"llama", "rope_scaling", "7", "'rope_scaling' is 7; it must be an object"},
+    {"llama31", "rope_parameters", "[]", "'rope_parameters' is []; it must be an object"},
+    {"llama31", "rope_parameters",
+     "{\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 4, \"high_freq_factor\": 1, "
+     "\"original_max_position_embeddings\": 16}",
+     "less than many"},
+    {"llama31", "rope_parameters", "{\"full_attention\": {\"rope_type\": \"yarn\"}}",
+     "'rope_parameters.full_attention' is an object"},
+    {"llama", "partial_rotary_factor", "0.5",
+     "'partial_rotary_factor' is 0.5, which is not supported"},
+    {"llama", "quantization_config", "{\"bits\": 4}", "'quantization_config' is {\"bits\":4}"},
+    {"llama", "tie_word_embeddings", "true",
+     "'lm_head.weight' is another table than the embeddings'"},
+    {"llama", "tie_word_embeddings", "1", "'tie_word_embeddings' is 1; it must be true or false"},
+    {"llama31", "tie_word_embeddings", "false", "has no tensor 'lm_head.weight'"},
+    {"llama", "vocab_size", "38",
+     "'model.embed_tokens.weight' is [37, 16]; by the configuration it is [38, 16]"},
+    {"qwen2", "use_sliding_window", "true", "'use_sliding_window' is true, which is not supported"},
+    {"qwen2", "layer_types", "[\"full_attention\", \"sliding_attention\"]",
+     "'layer_types' has \"sliding_attention\" at layer 1"},
+    {"qwen2", "model_type", "\"llama\"",
+     "tensor \"model.layers.0.self_attn.k_proj.bias\" is none that"},
+    {"llama", "model_type", "\"qwen2\"", "has no tensor 'model.layers.0.self_attn.q_proj.bias'"},
+    {"gemma2", "layer_types", "[\"full_attention\"]",
+     "'layer_types' has \"full_attention\" at layer 0"},
+    {"gemma2", "sliding_window", "-3", "'sliding_window' is -3"},
+    {"gpt2", "scale_attn_by_inverse_layer_idx", "true",
+     "'scale_attn_by_inverse_layer_idx' is true"},
+    {"gpt2", "n_positions", "30", "wpe.weight' is [20, 16]; by the configuration it is [30, 16]"},
+    {"gpt2", "n_head", "3", "model 16 is not a multiple of heads 3"},
+};
+
+static void test_bad_configs(void) {
+    for (size_t i = 0; i < sizeof(BAD) / sizeof(BAD[0]); i++) {
+        Arena *arena = arena_create();
+        Diag *diag = diag_create();
+        HfImport imported;
+        check_begin(arena_printf(arena, "hf %s with %s %s", BAD[i].name, BAD[i].key,
+                                 BAD[i].value ? BAD[i].value : "missing"));
+        const char *dir = changed_fixture(arena, BAD[i].name, BAD[i].key, BAD[i].value);
+        bool opened = hf_import_open(arena, dir, NULL, NULL, 0, &imported, diag);
+        if (opened) hf_import_close(&imported);
+        CHECK(!opened && diag_error_count(diag) == 1, "%d errors: %s", diag_error_count(diag),
+              diag_text(diag));
+        CHECK(strstr(diag_text(diag), BAD[i].message), "not '%s' but: %s", BAD[i].message,
+              diag_text(diag));
+        diag_destroy(diag);
+        arena_destroy(arena);
+    }
+}
+
+static void put_file(const char *path, const void *bytes, size_t length) {
+    FILE *file = fopen(path, "wb");
+    CHECK(file && fwrite(bytes, 1, length, file) == length, "cannot write %s", path);
+    if (file) fclose(file);
+}
+
+/* A fixture with one file of other content. */
+static void expect_bad_file(const char *name, const char *file, const char *content,
+                            const char *message) {
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    HfImport imported;
+    check_begin(arena_printf(arena, "hf %s: %s", name, message));
+    const char *dir = changed_fixture(arena, name, NULL, NULL);
+    const char *path = arena_printf(arena, "%s/%s", dir, file);
+    unlink(path);
+    if (content) put_file(path, content, strlen(content));
+    bool opened = hf_import_open(arena, dir, NULL, NULL, 0, &imported, diag);
+    if (opened) hf_import_close(&imported);
+    CHECK(!opened && diag_error_count(diag) == 1 && strstr(diag_text(diag), message), "%s",
+          diag_text(diag));
+    diag_destroy(diag);
+    arena_destroy(arena);
+}
+
+static void test_bad_files(void) {
+    static const char INDEX[] = "model.safetensors.index.json";
+    expect_bad_file("llama", "config.json", NULL, "config.json: cannot");
+    expect_bad_file("llama", "config.json", "[1]", "is not a JSON object");
+    expect_bad_file("llama", "config.json", "{\"model_type\": \"llama\", \"model_type\": 1}",
+                    "duplicate");
+    expect_bad_file("gpt2", "model.safetensors", NULL, "has neither model.safetensors nor");
+    expect_bad_file("gpt2", "model.safetensors", "short", "is too short");
+    expect_bad_file("llama", "model-00002-of-00002.safetensors", NULL, "model-00002-of-00002");
+    expect_bad_file("llama", INDEX, "{}", "has no 'weight_map'");
+    expect_bad_file("llama", INDEX, "{\"weight_map\": {\"a\": \"../x.safetensors\"}}",
+                    "the file of tensor \"a\" is no name of a .safetensors file in its folder");
+    expect_bad_file("llama", INDEX, "{\"weight_map\": {\"a\": 1}}", "the file of tensor \"a\"");
+    expect_bad_file("llama", INDEX,
+                    "{\"weight_map\": {\"a\\nb\": \"model-00001-of-00002.safetensors\"}}",
+                    "has no tensor \"a\\u000ab\", which the index says is in it");
+    expect_bad_file("llama", INDEX,
+                    "{\"weight_map\": {\"model.embed_tokens.weight\": "
+                    "\"model-00001-of-00002.safetensors\"}}",
+                    "has no tensor '");
+}
+
+/* Bytes changed, cut or repeated at random: an error or a good import, nothing else. */
+static void test_mutations(const char *name, const char *file, size_t most_bytes) {
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    uint64_t state = 88172645463325252ull;
+    int n_good = 0;
+    size_t length;
+    check_begin(arena_printf(arena, "hf %s: %s damaged at random", name, file));
+    const char *dir = changed_fixture(arena, name, NULL, NULL);
+    const char *path = arena_printf(arena, "%s/%s", dir, file);
+    const char *good = file_read(arena, path, FILE_LIMIT_BYTES, &length, diag);
+    CHECK(good, "%s", diag_text(diag));
+    unlink(path);
+    for (int i = 0; good && i < N_MUTATIONS; i += VARIANT_STEP) {
+        Arena *own = arena_create();
+        Diag *own_diag = diag_create();
+        HfImport imported;
+        char *bytes = arena_alloc(own, length);
+        size_t size = length;
+        memcpy(bytes, good, length);
+        for (int k = 0; k <= i % 4; k++) {
+            state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+            size_t at = (size_t)(state % (length < most_bytes ? length : most_bytes));
+            unsigned char digit = (unsigned char)('0' + state / 7 % 10);
+            bytes[at] = (char)(state >> 40 & 1 ? digit : (unsigned char)(state >> 32));
+            if (state % 31 == 0) size = at;
+        }
+        put_file(path, bytes, size);
+        bool opened = hf_import_open(own, dir, NULL, NULL, 0, &imported, own_diag);
+        if (opened) hf_import_close(&imported);
+        n_good += opened;
+        CHECK(opened == (diag_error_count(own_diag) == 0), "%s", diag_text(own_diag));
+        diag_destroy(own_diag);
+        arena_destroy(own);
+    }
+    CHECK(n_good > 0 && n_good < N_MUTATIONS / 2, "%d were good", n_good);
+    diag_destroy(diag);
+    arena_destroy(arena);
+}
+
+/* --- what cannot be exported --- */
+
+static void expect_bad_export(const char *name, const ModelSetting *settings, int n_settings,
+                              const char *like, DType dtype, const char *message) {
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    HfImport imported;
+    check_begin(arena_printf(arena, "hf %s: export refused: %s", name, message));
+    const char *path = in_scratch(arena, "weights.safetensors"), *out = in_scratch(arena, "out");
+    CHECK(import(arena, fixture(arena, name), path, &imported, diag), "%s", diag_text(diag));
+    const HfConfig *config = &imported.config;
+    ModelSetting all[64];
+    memcpy(all, config->settings, (size_t)config->n_settings * sizeof(all[0]));
+    memcpy(all + config->n_settings, settings, (size_t)n_settings * sizeof(all[0]));
+    const Model *model = model_load_shipped(arena, config->family->script, all,
+                                            config->n_settings + n_settings, 1, diag);
+    bool fine = model && export(arena, model, path, like ? fixture(arena, like) : NULL, dtype,
+                                1000000, out, diag);
+    CHECK(!fine && strstr(diag_text(diag), message), "%s", diag_text(diag));
+    CHECK(access(out, F_OK) != 0, "a folder was left");
+    diag_destroy(diag);
+    arena_destroy(arena);
+}
+
+static void test_bad_exports(void) {
+    const ModelSetting bias = {"qkv_bias", "true"};
+    const ModelSetting window[] = {{"window", "3"}, {"qk_norm", "true"}};
+    const ModelSetting rms = {"norm", "rmsnorm"}, ffn = {"ffn", "32"}, layers = {"layers", "1"};
+    expect_bad_export("llama", &bias, 1, NULL, DTYPE_F32, "has no tensor 'blocks.0.attn.bq'");
+    expect_bad_export("llama", &ffn, 1, NULL, DTYPE_F32, "does not have the model's shape f32[");
+    expect_bad_export("llama", &layers, 1, NULL, DTYPE_F32, "has a tensor \"blocks.1.");
+    expect_bad_export("qwen3", window, 1, NULL, DTYPE_F32,
+                      "transformers has no model of these settings; from llama.lua it has: llama");
+    expect_bad_export("llama", NULL, 0, "qwen2", DTYPE_F32,
+                      "transformers has no model of these settings; from llama.lua it has: qwen2");
+    expect_bad_export("llama", NULL, 0, "gpt2", DTYPE_F32, "is of a gpt2, which a 'llama' is not");
+    expect_bad_export("gpt2", &rms, 1, NULL, DTYPE_F32, "has no model of these settings");
+}
+
+/* --- tensors copied --- */
+
+static void check_copy(uint64_t *state, int variant) {
+    static const DType DTYPES[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+    TensorCopy c = {.rank = 1 + variant % 4,
+                    .from_dtype = DTYPES[variant / 4 % 3],
+                    .to_dtype = DTYPES[variant / 12 % 3]};
+    int order[MAX_RANK];
+    int64_t n = 1, from = 1, gap = 1 + variant / 36 % 2;
+    for (int i = 0; i < c.rank; i++) {
+        *state ^= *state << 13, *state ^= *state >> 7, *state ^= *state << 17;
+        c.size[i] = 1 + (int64_t)(*state % (c.rank < 3 ? 400 : 12));
+        int at = (int)(*state >> 32) % (i + 1);
+        if (at < 0) at = -at;
+        for (int k = i; k > at; k--) order[k] = order[k - 1];
+        order[at] = i;
+        n *= c.size[i];
+    }
+    for (int i = c.rank - 1; i >= 0; i--) { /* a permutation, with a gap after each row of `to` */
+        c.from_stride[order[i]] = from;
+        from *= c.size[order[i]];
+    }
+    int64_t to = 1;
+    for (int i = c.rank - 1; i >= 0; i--) {
+        c.to_stride[i] = to;
+        to *= c.size[i] + (i == c.rank - 1 ? gap - 1 : 0);
+    }
+    float *wide = malloc((size_t)n * 4), *got = malloc((size_t)to * 4);
+    char *in = malloc((size_t)n * 4 + 1), *out = calloc((size_t)to, 4);
+    for (int64_t i = 0; i < n; i++) wide[i] = (float)(i % 251) - 125; /* exact in all three */
+    TensorCopy narrow = {.rank = 1, .size = {n}, .from_stride = {1}, .to_stride = {1}};
+    narrow.from = wide, narrow.to = out, narrow.to_dtype = c.from_dtype;
+    char *aligned = malloc((size_t)n * 4);
+    narrow.to = aligned;
+    CHECK(tensor_copy(&narrow), "something became infinite");
+    memcpy(in + 1, aligned, (size_t)(n * dtype_bytes(c.from_dtype)));
+    c.from = in + 1, c.to = out; /* unaligned, as data in a file may be */
+    CHECK(tensor_copy(&c), "something became infinite");
+    TensorCopy widen = {.rank = 1, .size = {to}, .from_stride = {1}, .to_stride = {1}};
+    widen.from = out, widen.from_dtype = c.to_dtype, widen.to = got;
+    tensor_copy(&widen);
+    int64_t at[MAX_RANK] = {0};
+    for (int64_t i = 0; i < n; i++) {
+        int64_t f = 0, t = 0, rest = i;
+        for (int k = c.rank - 1; k >= 0; k--) {
+            at[k] = rest % c.size[k];
+            rest /= c.size[k];
+            f += at[k] * c.from_stride[k];
+            t += at[k] * c.to_stride[k];
+        }
+        CHECK(got[t] == wide[f], "element %lld is %g, not %g", (long long)i, got[t], wide[f]);
+    }
+    free(wide), free(got), free(in), free(out), free(aligned);
+}
+
+static void test_copies(void) {
+    uint64_t state = 88172645463325252ull;
+    check_begin("tensors copied into other orders and dtypes");
+    for (int i = 0; i < 400; i += VARIANT_STEP) check_copy(&state, i);
+    check_begin("numbers that f16 cannot hold are told");
+    float numbers[3] = {1, 65504, 65519};
+    uint16_t low[3];
+    TensorCopy copy = {.rank = 1, .size = {3}, .from_stride = {1}, .to_stride = {1}};
+    copy.from = numbers, copy.to = low, copy.to_dtype = DTYPE_F16;
+    CHECK(tensor_copy(&copy), "65519 rounds to 65504");
+    numbers[0] = (float)INFINITY;
+    CHECK(tensor_copy(&copy), "infinity stays");
+    numbers[1] = -65520;
+    CHECK(!tensor_copy(&copy), "-65520 became infinite unnoticed");
+    copy.to_dtype = DTYPE_BF16;
+    CHECK(tensor_copy(&copy), "bf16 has it");
+}
+
+int main(void) {
+    if (!mkdtemp(scratch)) BUG("no folder in /tmp");
+    test_copies();
+    for (int i = 0; i < N_NAMES; i++) test_logits(NAMES[i]);
+    test_round_trips();
+    test_bad_configs();
+    test_bad_files();
+    test_bad_exports();
+    test_mutations("llama", "config.json", 4096);
+    test_mutations("llama31", "config.json", 4096);
+    test_mutations("gpt2", "config.json", 4096);
+    test_mutations("llama", "model.safetensors.index.json", 4096);
+    test_mutations("llama31", "model.safetensors", 3000);
+    Arena *arena = arena_create();
+    remove_folder(arena, in_scratch(arena, "changed"));
+    remove_folder(arena, in_scratch(arena, "out"));
+    remove_folder(arena, scratch);
+    arena_destroy(arena);
+    return check_report();
+}
