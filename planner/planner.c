@@ -151,6 +151,8 @@ static Plan *new_plan(Arena *arena, const PlanRequest *request) {
     Plan *plan = ARENA_NEW(arena, Plan);
     plan->arena = arena;
     plan->model = arena_strdup(arena, request->model);
+    bool known = request->settings && strlen(request->settings) < PLAN_MAX_QUOTED;
+    plan->settings = arena_strdup(arena, known ? request->settings : "");
     plan->mesh = options->mesh;
     plan->n_chunks = options->n_chunks;
     plan->micro_batch = options->micro_batch;

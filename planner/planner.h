@@ -6,7 +6,8 @@
 #include "planner/plan/plan.h"
 
 typedef struct PlanRequest {
-    const char *model; /* name */
+    const char *model;    /* name */
+    const char *settings; /* lines "name=value", kept in the plan; NULL: none */
     const Graph *forward;
     int n_blocks;
     int64_t seq, vocab;

@@ -47,6 +47,8 @@ void engine_destroy(Engine *engine);
 
 /* Initial weights by name and global element index: the same for every layout. */
 void engine_init_parameters(Engine *engine);
+/* Metadata of saved weights: the model's settings, as its plan has them. */
+#define ENGINE_SETTINGS_KEY "perilune.settings"
 /* Whole logical tensors, whatever the layout. Load: every parameter must be there, with its shape.
  */
 bool engine_load(Engine *engine, const char *path, Diag *diag);

@@ -319,6 +319,9 @@ static void declare(Saving *s, const TrainingPlace *place, Arena *arena) {
     }
     safetensors_writer_add_metadata(s->writer, "format", "pt");
     safetensors_writer_add_metadata(s->writer, "model", s->engine->plan->model);
+    if (s->engine->plan->settings && s->engine->plan->settings[0]) {
+        safetensors_writer_add_metadata(s->writer, ENGINE_SETTINGS_KEY, s->engine->plan->settings);
+    }
     if (!place) return;
     const struct {
         const char *key;

@@ -2,6 +2,7 @@
 
 #include "frontend/commands/engine_args.h"
 #include "runtime/checkpoint/safetensors.h"
+#include "runtime/engine.h"
 
 #include <string.h>
 
@@ -259,15 +260,17 @@ static bool add_from_file(CliArgs *args, SettingList *list, const char *path, bo
                           const char **out_model, Diag *diag) {
     Safetensors *file = safetensors_open(path, diag);
     if (!file) return false;
-    const char *text = safetensors_find_metadata(file, SETTINGS_METADATA_KEY);
+    const char *text = safetensors_find_metadata(file, ENGINE_SETTINGS_KEY);
     bool fine = text || !must;
     *out_model = arena_strdup(args->arena, safetensors_find_metadata(file, "model"));
-    if (!fine) diag_error(diag, (SourceLoc){path, 0}, "does not say the settings of its model");
+    if (!fine)
+        diag_error(diag, (SourceLoc){path, 0},
+                   "does not say the settings of its model: give them with --set");
     for (const char *at = text; fine && at && *at;) {
         size_t length = strcspn(at, "\n");
         fine = add_setting(args, list, at, length);
         if (!fine) {
-            diag_error(diag, (SourceLoc){path, 0}, "its '%s' are damaged", SETTINGS_METADATA_KEY);
+            diag_error(diag, (SourceLoc){path, 0}, "its '%s' are damaged", ENGINE_SETTINGS_KEY);
         }
         at += length + (at[length] == '\n');
     }
@@ -307,6 +310,7 @@ bool plan_load_model(CliArgs *args, int64_t batch, PlanRequest *request, Diag *d
     if (model->note && !args->model_noted) fprintf(stderr, "%s\n", model->note);
     args->model_noted = true;
     request->model = model->name;
+    request->settings = settings_text(&model->settings, args->arena);
     request->forward = model->graph;
     request->n_blocks = model->n_blocks;
     request->seq = model->seq;

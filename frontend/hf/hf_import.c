@@ -2,6 +2,7 @@
 
 #include "frontend/progress_line.h"
 #include "runtime/checkpoint/tensor_copy.h"
+#include "runtime/engine.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -226,7 +227,7 @@ bool hf_import_write(HfImport *import, const char *path, Diag *diag) {
     }
     safetensors_writer_add_metadata(writer, "format", "pt");
     safetensors_writer_add_metadata(writer, "model", import->model->name);
-    safetensors_writer_add_metadata(writer, SETTINGS_METADATA_KEY,
+    safetensors_writer_add_metadata(writer, ENGINE_SETTINGS_KEY,
                                     settings_text(&import->model->settings, import->arena));
     float *whole = malloc((size_t)largest * sizeof(float));
     if (!whole) diag_error(diag, (SourceLoc){path, 0}, "not enough memory for its tensors");

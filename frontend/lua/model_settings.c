@@ -187,8 +187,6 @@ const char *setting_text(const Setting *setting, Arena *arena) {
     return arena_strdup(arena, number);
 }
 
-const char SETTINGS_METADATA_KEY[] = "perilune.settings";
-
 const char *settings_text(const SettingTable *table, Arena *arena) {
     StrBuf lines = strbuf_create();
     for (int i = 0; i < table->count; i++) {

@@ -65,9 +65,8 @@ bool settings_derive(SettingTable *table, SourceLoc loc, Diag *diag);
 
 /* The value as --set takes it; numbers in the fewest digits that read back the same. */
 const char *setting_text(const Setting *setting, Arena *arena);
-/* All that can be set, as lines "name=value": what a file of weights says of its model, as metadata
- * of this key. */
-extern const char SETTINGS_METADATA_KEY[];
+/* All that can be set, as lines "name=value": what a plan, and files of weights, say of the model.
+ */
 const char *settings_text(const SettingTable *table, Arena *arena);
 
 /* "a, b, c": all names, or those that can be set. */

@@ -17,7 +17,8 @@
 #include "planner/plan/loss_scaling.h"
 #include "planner/plan/recompute.h"
 
-enum { ALIGN_BYTES = 64, MAX_CHUNKS = 32, PLAN_FORMAT_VERSION = 7 };
+enum { ALIGN_BYTES = 64, MAX_CHUNKS = 32, PLAN_FORMAT_VERSION = 8 };
+enum { PLAN_MAX_QUOTED = 4096 }; /* bytes of a text in a plan */
 
 typedef enum Region { REGION_NONE, REGION_PERSISTENT, REGION_FRAME, REGION_SCRATCH } Region;
 
@@ -154,6 +155,7 @@ const PlanAttention *plan_find_attention(const PlanDevice *device, const PlanAtt
 typedef struct Plan {
     Arena *arena;         /* not owned */
     const char *model;    /* name */
+    const char *settings; /* its settings, for those who read its weights; "": not known */
     uint64_t fingerprint; /* plan_fingerprint, as stored with the text */
     Mesh mesh;
     int n_chunks;     /* v: per stage */

@@ -15,6 +15,7 @@
 
 const PlanField PLAN_FIELDS[] = {
     FIELD("model", TEXT, model, 0),
+    FIELD("settings", TEXT, settings, 0),
     FIELD("schedule", TEXT, schedule, 0),
 #define X(upper, lower, text) FIELD(#lower, INT, mesh.size[MESH_##upper], 1 << 20),
     MESH_AXES(X)
@@ -41,8 +42,6 @@ const PlanField PLAN_FIELDS[] = {
     FIELD("comms", INT, n_comms, MAX_COMMS),
 };
 const int N_PLAN_FIELDS = sizeof(PLAN_FIELDS) / sizeof(PLAN_FIELDS[0]);
-
-enum { MAX_QUOTED = 4096 };
 
 bool plan_reader_fail(PlanReader *reader, const char *format, ...) {
     if (reader->failed) return false;
@@ -138,10 +137,10 @@ static int hex_digit(char c) {
 }
 
 const char *plan_reader_quoted(PlanReader *reader) {
-    char text[MAX_QUOTED];
+    char text[PLAN_MAX_QUOTED];
     int length = 0;
     if (!plan_reader_expect(reader, "\"")) return NULL;
-    while (*reader->at && *reader->at != '"' && *reader->at != '\n' && length < MAX_QUOTED) {
+    while (*reader->at && *reader->at != '"' && *reader->at != '\n' && length < PLAN_MAX_QUOTED) {
         if (*reader->at != '\\') {
             text[length++] = *reader->at++;
             continue;

@@ -410,7 +410,7 @@ static void expect_bad_export(const char *name, const ModelSetting *settings, in
     const HfConfig *config = &imported.config;
     ModelSetting all[64];
     memcpy(all, config->settings, (size_t)config->n_settings * sizeof(all[0]));
-    memcpy(all + config->n_settings, settings, (size_t)n_settings * sizeof(all[0]));
+    for (int i = 0; i < n_settings; i++) all[config->n_settings + i] = settings[i];
     const Model *model = model_load_shipped(arena, config->family->script, all,
                                             config->n_settings + n_settings, 1, diag);
     bool fine = model && export(arena, model, path, like ? fixture(arena, like) : NULL, dtype,
