@@ -301,6 +301,10 @@ bool plan_load_model(CliArgs *args, int64_t batch, PlanRequest *request, Diag *d
     ModelSetting *settings = plan_settings_from_args(args, NULL, &n_settings, &from, diag);
     if (!settings) return false;
     Model *model = model_load(args->arena, args->operand, settings, n_settings, batch, diag);
+    if (!model && from) {
+        diag_note(diag, NO_LOC, "--set-from %s: is of model '%s'", cli_text(args, OPT_SET_FROM, ""),
+                  from);
+    }
     if (!model) return false;
     if (from && strcmp(from, model->name) != 0) {
         diag_error(diag, NO_LOC, "--set-from %s: is of model '%s'; %s is model '%s'",

@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# import and export: what is said, exit codes, files whole or not at all, and training in between.
+# Catches: an input replaced, half a folder left behind, settings lost between commands.
+set -u
+suite=hf
+. tests/cli/cases.sh
+
+fixtures=tests/reference/hf
+weights=$folder/weights.safetensors
+text=$folder/text.txt
+for _ in $(seq 40); do printf '\1\2\3\4\5\6\7\10\11\12\13\14\15\16\17\20'; done >"$text"
+copy() { # NAME: a copy of a fixture to damage, in $copy
+    copy=$folder/copy
+    rm -rf "$copy"
+    cp -r "$fixtures/$1" "$copy"
+    chmod -R u+w "$copy"
+}
+
+# --- import ---
+works 'import says what it found' 'model    llama (LlamaForCausalLM) as models/llama.lua: 6048 parameters' \
+    import $fixtures/llama31 -o "$weights"
+result 'and how to go on' "$([[ $out == *"train models/llama.lua --set-from $weights --load $weights"* ]] ||
+    echo "$out")"
+fails 'no folder' 2 'import: which DIR?' import
+fails 'no output' 2 'import: -o FILE says where to write' import $fixtures/gpt2
+fails 'import to standard output' 2 'import: --output: takes a file, not standard output' \
+    import $fixtures/gpt2 -o -
+fails 'a folder that is not there' 2 'nowhere/config.json' import nowhere -o "$folder/x"
+copy gpt2
+fails 'an output in the folder' 2 'is in the folder that import reads' import "$copy" \
+    -o "$copy/model.safetensors"
+fails 'a wrong setting' 2 "the model has no setting 'windo'" import $fixtures/llama --set windo=3 \
+    -o "$folder/x"
+fails 'another script' 2 "models/gpt.lua: --set qkv_bias=false: the model has no setting 'qkv_bias'" import $fixtures/llama \
+    --model models/gpt.lua --set seq=8 -o "$folder/x"
+sed -i 's/"model_type": "gpt2"/"model_type": "bloom"/' "$copy/config.json"
+fails 'another type' 2 'model_type "bloom" is not supported; supported: gpt2, llama, mistral, qwen2' \
+    import "$copy" -o "$folder/x"
+copy llama
+rm "$copy/model-00002-of-00002.safetensors"
+fails 'a missing file' 2 'model-00002-of-00002.safetensors' import "$copy" -o "$folder/x"
+copy llama31
+printf 'x' >>"$copy/model.safetensors"
+fails 'a byte too many' 2 '1 bytes follow the last tensor' import "$copy" -o "$folder/x"
+copy mistral
+sed -i 's/"max_position_embeddings": 20/"max_position_embeddings": 32768/' "$copy/config.json"
+works 'a long context is cut, and said' \
+    'note     seq is 8192, and could be 32768 by its configuration: --set seq=N' \
+    import "$copy" -o "$folder/long.safetensors"
+works 'unless asked for' ' seq=16384 ' import "$copy" --set seq=16384 -o "$folder/long.safetensors"
+result 'and then is not said' "$([[ $out != *'could be'* ]] || echo "$out")"
+result 'no output of what failed' "$([ ! -e "$folder/x" ] || echo 'there is one')"
+
+# --- from import to export ---
+works 'GPT-2' 'next     perilune train models/gpt.lua' import $fixtures/gpt2 -o "$folder/gpt.safetensors"
+fails 'settings of a file without any' 2 'does not say the settings of its model' \
+    plan models/gpt.lua --set-from tests/reference/gpt.safetensors
+fails "another model's settings" 2 "--set-from $weights: is of model 'llama'" \
+    plan models/gpt.lua --set-from "$weights"
+works 'a plan by an import' 'seq 20, vocab 37' plan models/llama.lua --set-from "$weights" \
+    --mesh t=2,d=2 -o "$folder/llama.plan"
+works 'trained' 'wrote' train "$folder/llama.plan" --data "$text" --steps 2 --load "$weights" \
+    --save "$folder/tuned.safetensors" --checkpoint "$folder/tuned.ckpt" --val-fraction 0
+works 'exported by its own settings' 'model    llama (LlamaForCausalLM): 20 tensors' \
+    export "$folder/tuned.safetensors" -o "$folder/dir"
+result 'with a configuration' "$(grep -q '"rope_type": "llama3"' "$folder/dir/config.json" ||
+    cat "$folder/dir/config.json")"
+result 'in bf16' "$(grep -q '"torch_dtype": "bfloat16"' "$folder/dir/config.json" ||
+    cat "$folder/dir/config.json")"
+works 'and imported again' 'parameters' import "$folder/dir" -o "$folder/again.safetensors"
+works 'a checkpoint' '1 file of weights' export "$folder/tuned.ckpt" --dtype f32 -o "$folder/dir2"
+works 'several files' 'files of weights' export "$folder/tuned.ckpt" --max-shard-size 4KB \
+    -o "$folder/dir3"
+result 'with an index' "$([ -e "$folder/dir3/model.safetensors.index.json" ] || ls "$folder/dir3")"
+works 'like the original' 'wrote' export "$folder/tuned.safetensors" --like $fixtures/llama31 \
+    -o "$folder/dir4"
+result 'which gives what no setting is' \
+    "$(grep -q '"initializer_range"' "$folder/dir4/config.json" || cat "$folder/dir4/config.json")"
+copy llama31
+echo '{"chat": 1}' >"$copy/tokenizer_config.json"
+works 'with its tokenizer' 'wrote' export "$folder/tuned.safetensors" --like "$copy" -o "$folder/dir5"
+result 'copied' "$(cmp "$copy/tokenizer_config.json" "$folder/dir5/tokenizer_config.json" 2>&1)"
+
+fails 'no folder to make' 2 'export: -o DIR says which folder to make' export "$weights"
+fails 'a folder that is there' 2 'is there already; an export makes a new folder' export "$weights" \
+    -o "$folder/dir"
+fails 'a folder in nowhere' 2 'cannot be made' export "$weights" -o "$folder/no/where"
+fails 'no such dtype' 2 "--dtype: 'f64' is not f32, bf16 or f16" export "$weights" --dtype f64 \
+    -o "$folder/y"
+fails 'no such size' 2 "--max-shard-size: '5 apples' is no size as 500MB or 5GB" export "$weights" \
+    --max-shard-size '5 apples' -o "$folder/y"
+fails 'no weights' 2 'is no safetensors file' export README.md -o "$folder/y"
+fails 'weights of another model' 2 "is of model 'llama', not 'gpt'" export "$weights" \
+    --model models/gpt.lua --set-from "$folder/gpt.safetensors" -o "$folder/y"
+fails 'settings that no type has' 2 'transformers has no model of these settings' \
+    export "$folder/gpt.safetensors" --set norm=rmsnorm -o "$folder/y"
+fails 'weights that say no model' 2 'does not say which model it is of; give --model' \
+    export $fixtures/gpt2/expect.safetensors -o "$folder/y"
+fails 'other settings' 2 "does not have the model's shape" export "$weights" --set vocab=38 \
+    -o "$folder/y"
+result 'nothing half made' "$(find "$folder" -name 'y*' -o -name '*.??????' -type d | head -n 3)"
+[ "$n_failed" -eq 0 ]
