@@ -156,9 +156,9 @@ const CliCommand CLI_COMMANDS[] = {
      "DIR",
      "makes a file of weights of a model of Hugging Face's",
      {{"options", IN_IMPORT}},
-     "DIR has config.json and model.safetensors, or several files and their index, in f32, bf16 or\n"
-     "f16: GPT-2, Llama 2 to 3.2, Mistral, Qwen 2 and 3, Gemma 2. The file has the weights in f32,\n"
-     "and the model's settings, which --set-from takes out of it.\n\n"
+     "DIR has config.json and model.safetensors, or several files and their index, in f32, bf16\n"
+     "or f16: GPT-2, Llama 2 to 3.2, Mistral, Qwen 2 and 3, Gemma 2. What is written has the\n"
+     "weights in f32 and the model's settings, which --set-from takes out of it.\n\n"
      "  perilune import Llama-3.2-1B -o llama.safetensors\n"
      "  perilune import Llama-3.2-1B --set seq=2048 -o llama.safetensors\n"
      "  perilune train models/llama.lua --set-from llama.safetensors --load llama.safetensors \\\n"
@@ -168,11 +168,12 @@ const CliCommand CLI_COMMANDS[] = {
      "WEIGHTS",
      "makes a folder for Hugging Face's transformers of weights",
      {{"options", IN_EXPORT}},
-     "WEIGHTS is what training saved, a checkpoint, or what an import made. The model is that of\n"
-     "--model or the one that the file names, its settings are those of --set-from, or in the file\n"
-     "itself, and of --set.\n\n"
-     "  perilune export tuned.safetensors --set-from llama.safetensors --like Llama-3.2-1B -o DIR\n"
-     "  perilune export gpt.safetensors --model models/gpt.lua --set size=124m --dtype f32 -o DIR\n",
+     "WEIGHTS is what training saved, a checkpoint, or what an import made. Its model and "
+     "settings\n"
+     "are those that it says itself, or --model, --set-from and --set.\n\n"
+     "  perilune export tuned.safetensors --like Llama-3.2-1B -o tuned\n"
+     "  perilune export old.safetensors --model models/gpt.lua --set size=124m --dtype f32 -o "
+     "gpt\n",
      cmd_export},
     {"opt",
      "[GRAPH.ir]",

@@ -33,8 +33,8 @@ return model {
     -- Llama 2 (Touvron et al. 2023)
     ["2-7b"] = { layers = 32, model = 4096, heads = 32, kv_heads = 32, ffn = 11008, seq = 4096,
                  vocab = 32000 },
-    -- Llama 3 (Dubey et al. 2024, table 3); trained on 8192 tokens before long contexts. Llama 3.1 is
-    -- rotary_scaling = "llama3", rotary_factor = 8 on top.
+    -- Llama 3 (Dubey et al. 2024, table 3); trained on 8192 tokens before long contexts. 3.1 has
+    -- rotary_scaling = "llama3" and rotary_factor = 8 besides.
     ["8b"] = { layers = 32, model = 4096, heads = 32, kv_heads = 8, ffn = 14336, seq = 8192,
                vocab = 128256, rotary_base = 500000.0 },
     ["70b"] = { layers = 80, model = 8192, heads = 64, kv_heads = 8, ffn = 28672, seq = 8192,

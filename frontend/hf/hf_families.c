@@ -11,7 +11,8 @@ static const HfWord GPT2_ACTIVATIONS[] = {
     {"silu", "silu"},     {"swish", "silu"},             {"relu2", "relu2"},   {NULL, NULL}};
 static const HfWord SCALINGS[] = {{"linear", "linear"}, {"llama3", "llama3"}, {NULL, NULL}};
 static const HfWord ALL_FULL[] = {{"full_attention", ""}, {NULL, NULL}};
-static const HfWord EVERY_OTHER[] = {{"sliding_attention", ""}, {"full_attention", ""}, {NULL, NULL}};
+static const HfWord EVERY_OTHER[] = {
+    {"sliding_attention", ""}, {"full_attention", ""}, {NULL, NULL}};
 
 /* What is computed otherwise than these families do. */
 #define COMMON_KEYS                                                                                \
@@ -45,7 +46,7 @@ static const HfKey GPT_KEYS[] = {
     {.key = "embd_pdrop", .kind = HF_WRITTEN, .absent = "0.0"},
     {.key = "resid_pdrop", .kind = HF_WRITTEN, .absent = "0.0"},
     COMMON_KEYS,
-    {NULL}};
+    {.key = NULL}};
 
 static const HfTensor GPT_TENSORS[] = {
     {"transformer.wte.weight", {"wte"}, "vocab, model"},
@@ -73,7 +74,7 @@ static const HfTensor GPT_TENSORS[] = {
 static const char *const GPT_IGNORED[] = {"transformer.h.#.attn.bias",
                                           "transformer.h.#.attn.masked_bias", NULL};
 
-/* --- Llama and its kin: weights [out, in]; rotary pairs (i, i + head / 2), as nn.rotary has them --- */
+/* --- Llama and its kin: weights [out, in]; rotary pairs (i, i + head / 2), as nn.rotary --- */
 
 static const HfType LLAMA_TYPES[] = {
     {"llama", "LlamaForCausalLM", "qkv_bias=false qk_norm=false window=0"},
@@ -120,7 +121,7 @@ static const HfKey LLAMA_KEYS[] = {
      .kind = HF_INTEGER, .when = "rotary_scaling=llama3"},
     {.key = "attention_dropout", .kind = HF_WRITTEN, .absent = "0.0"},
     COMMON_KEYS,
-    {NULL}};
+    {.key = NULL}};
 
 static const HfTensor LLAMA_TENSORS[] = {
     {"model.embed_tokens.weight", {"wte"}, "vocab, model"},
@@ -177,7 +178,7 @@ static const HfKey GEMMA_KEYS[] = {
     {.key = "use_bidirectional_attention", .kind = HF_FIXED, .absent = "false"},
     {.key = "attention_dropout", .kind = HF_WRITTEN, .absent = "0.0"},
     COMMON_KEYS,
-    {NULL}};
+    {.key = NULL}};
 
 static const HfTensor GEMMA_TENSORS[] = {
     {"model.embed_tokens.weight", {"wte"}, "vocab, model"},

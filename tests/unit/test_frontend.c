@@ -117,7 +117,8 @@ static int64_t count_parameters(const Graph *graph) {
     return total;
 }
 
-/* Published counts, of the released checkpoints: huggingface.co/openai-community, meta-llama. */
+/* Published counts, of the released checkpoints: huggingface.co/openai-community, meta-llama,
+ * mistralai, Qwen, google. */
 static void test_published_counts(void) {
     static const struct {
         const char *path, *size;
@@ -128,9 +129,19 @@ static void test_published_counts(void) {
         {"models/gpt.lua", "774m", INT64_C(774030080)},
         {"models/gpt.lua", "1.5b", INT64_C(1557611200)},
         {"models/llama.lua", "1b", INT64_C(1235814400)},
+        {"models/llama.lua", "3b", INT64_C(3212749824)},
+        {"models/llama.lua", "2-7b", INT64_C(6738415616)},
         {"models/llama.lua", "8b", INT64_C(8030261248)},
         {"models/llama.lua", "70b", INT64_C(70553706496)},
         {"models/llama.lua", "405b", INT64_C(405853388800)},
+        {"models/llama.lua", "mistral-7b", INT64_C(7241732096)},
+        {"models/llama.lua", "qwen2.5-0.5b", INT64_C(494032768)},
+        {"models/llama.lua", "qwen2.5-7b", INT64_C(7615616512)},
+        {"models/llama.lua", "qwen3-0.6b", INT64_C(596049920)},
+        {"models/llama.lua", "qwen3-8b", INT64_C(8190735360)},
+        {"models/gemma.lua", "2b", INT64_C(2614341888)},
+        {"models/gemma.lua", "9b", INT64_C(9241705984)},
+        {"models/gemma.lua", "27b", INT64_C(27227128320)},
     };
     for (size_t i = 0; i < sizeof(MODELS) / sizeof(MODELS[0]); i++) {
         Arena *arena = arena_create();
