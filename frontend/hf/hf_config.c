@@ -367,18 +367,10 @@ static void put_key(json_t *json, const char *name, json_t *value) {
     if (failed) BUG("out of memory");
 }
 
-/* A row that has no setting. */
-static void write_fixed(json_t *json, const HfKey *key) {
-    bool known = json_object_get(json, key->key) != NULL;
-    if (key->kind == HF_CYCLE || (key->kind == HF_WRITTEN && known)) return;
-    json_t *value = json_loads(key->absent, JSON_DECODE_ANY, NULL);
-    bool none = json_is_null(value) && key->kind == HF_FIXED;
-    if (none) {
-        json_object_del(json, key->key);
-        json_decref(value);
-    } else {
-        put_key(json, key->key, value);
-    }
+/* A row that has no setting. What is fixed is what transformers takes where nothing is said. */
+static void write_constant(json_t *json, const HfKey *key) {
+    if (key->kind != HF_WRITTEN || json_object_get(json, key->key)) return;
+    put_key(json, key->key, json_loads(key->absent, JSON_DECODE_ANY, NULL));
 }
 
 static bool write_key(json_t *json, const HfKey *key, const Model *model, Diag *diag) {
@@ -428,7 +420,7 @@ json_t *hf_config_write(const Model *model, const HfFamily *family, const HfType
         const char *value = when ? model_setting(model, when, arena) : NULL;
         if (!row_counts(key, type, value)) continue;
         if (!key->setting) {
-            write_fixed(json, key);
+            write_constant(json, key);
         } else if (!write_key(json, key, model, diag)) {
             json_decref(json);
             return NULL;

@@ -21,9 +21,9 @@ typedef enum HfKind {
     HF_NUMBER,  /* more than 0, or 0 where `absent` is */
     HF_FLAG,
     HF_WORD,   /* one of `words` */
-    HF_FIXED,  /* `absent`, in JSON, is all that is supported */
+    HF_FIXED,  /* `absent`, in JSON, is all that is supported; never written */
     HF_CYCLE,  /* a list, of `words` over and over; never written, as it follows from the rest */
-    HF_WRITTEN /* never read; `absent`, in JSON, is what an export says */
+    HF_WRITTEN /* never read; `absent`, in JSON, is what an export says where `like` does not */
 } HfKind;
 
 typedef struct HfKey {
