@@ -33,18 +33,23 @@ static const ModelSetting *all_settings(HfImport *import, const ModelSetting *gi
     return all;
 }
 
+/* What the configuration alone says. */
+static int64_t configured(const HfConfig *config, const char *name) {
+    int64_t value = 0;
+    for (int i = 0; i < config->n_settings; i++) {
+        if (strcmp(config->settings[i].key, name) == 0) value = atoll(config->settings[i].value);
+    }
+    return value;
+}
+
 /* Graphs of far more blocks than the files can have are not worth making. */
 static bool check_layers(const HfImport *import, Diag *diag) {
-    for (int i = 0; i < import->config.n_settings; i++) {
-        const ModelSetting *setting = &import->config.settings[i];
-        if (strcmp(setting->key, "layers") != 0) continue;
-        if (atoll(setting->value) <= import->files.n_tensors) continue;
-        diag_error(diag, (SourceLoc){import->config.path, 0},
-                   "says %s layers, but the weights have %d tensors in all", setting->value,
-                   import->files.n_tensors);
-        return false;
-    }
-    return true;
+    int64_t layers = configured(&import->config, "layers");
+    if (layers <= import->files.n_tensors) return true;
+    diag_error(diag, (SourceLoc){import->config.path, 0},
+               "says %" PRId64 " layers, but the weights have %d tensors in all", layers,
+               import->files.n_tensors);
+    return false;
 }
 
 static bool load_model(HfImport *import, const char *script, const ModelSetting *given, int n_given,
@@ -89,7 +94,10 @@ static bool check_tensor(const HfImport *import, const HfItem *item, Diag *diag)
         return false;
     }
     bool fits = info->n_dims == item->n_dims;
-    for (int i = 0; fits && i < item->n_dims; i++) fits = info->shape[i] == item->shape[i];
+    for (int i = 0; fits && i < item->n_dims; i++) {
+        bool cut = i == 0 && item->by_position && item->shape[0] < info->shape[0];
+        fits = info->shape[i] == (cut ? configured(&import->config, "seq") : item->shape[i]);
+    }
     if (fits) return true;
     const char *has = "", *wants = "";
     for (int i = 0; i < info->n_dims; i++) {

@@ -100,6 +100,7 @@ static bool place_parts(const Builder *b, const HfTensor *row, HfItem *item) {
     item->n_dims = split_dims(row->dims, words);
     const int last = item->n_dims - 1;
     int64_t row_elements = 0;
+    item->by_position = last > 0 && words[0].length == 3 && strncmp(words[0].at, "seq", 3) == 0;
     for (int p = 0; p < item->n_parts; p++) {
         int n_placed = 0;
         int64_t n = place_axes(graph, words[last], 1, &item->parts[p], &n_placed);

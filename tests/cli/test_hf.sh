@@ -21,6 +21,12 @@ works 'import says what it found' 'model    llama (LlamaForCausalLM) as models/l
     import $fixtures/llama31 -o "$weights"
 result 'and how to go on' "$([[ $out == *"train models/llama.lua --set-from $weights --load $weights"* ]] ||
     echo "$out")"
+works 'fewer positions' 'seq=8 tied=true' import $fixtures/gpt2 --set seq=8 -o "$folder/few.safetensors"
+works 'are exported as such' '28 tensors' export "$folder/few.safetensors" -o "$folder/few"
+result 'with their number' "$(grep -q '"n_positions": 8' "$folder/few/config.json" ||
+    cat "$folder/few/config.json")"
+fails 'more positions than there are' 2 'wpe.weight'"'"' is [20, 16]; by the configuration it is [21, 16]' \
+    import $fixtures/gpt2 --set seq=21 -o "$folder/x"
 fails 'no folder' 2 'import: which DIR?' import
 fails 'no output' 2 'import: -o FILE says where to write' import $fixtures/gpt2
 fails 'import to standard output' 2 'import: --output: takes a file, not standard output' \
