@@ -1,6 +1,7 @@
 /* perilune export: a file of Perilune's weights -> a folder for Hugging Face's transformers. */
 #include "frontend/commands/plan_args.h"
 #include "frontend/hf/hf_export.h"
+#include "frontend/units.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -70,9 +71,10 @@ static Model *load_model(CliArgs *args, const Safetensors *weights, Diag *diag) 
 }
 
 static void print_export(const HfExport *export, const char *dir) {
-    printf("model    %s (%s): %d tensors, %.3g GB in %s\n", export->type->name,
-           export->type->architecture, export->layout.n_items, (double)export->n_bytes / 1e9,
-           dtype_name(export->dtype));
+    char bytes[32];
+    units_format_bytes(bytes, sizeof(bytes), (int64_t)export->n_bytes);
+    printf("model    %s (%s): %d tensors, %s in %s\n", export->type->name,
+           export->type->architecture, export->layout.n_items, bytes, dtype_name(export->dtype));
     printf("wrote    %s: config.json and %d file%s of weights\n", dir, export->n_shards,
            export->n_shards == 1 ? "" : "s");
     if (!export->like) {
