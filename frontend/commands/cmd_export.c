@@ -33,7 +33,7 @@ static bool options_from_args(const CliArgs *args, DType *dtype, size_t *max_byt
     const char *name = cli_text(args, OPT_DTYPE, "bf16"),
                *size = cli_text(args, OPT_MAX_SHARD_SIZE, "5GB");
     int found = dtype_find(name, (int)strlen(name));
-    if (!cli_given(args, OPT_OUTPUT_DIR)) {
+    if (!cli_text(args, OPT_OUTPUT_DIR, "")[0]) {
         diag_error(diag, NO_LOC, "export: -o DIR says which folder to make");
     } else if (found < 0 || !dtype_is_float((DType)found)) {
         diag_error(diag, NO_LOC, "--dtype: '%s' is not f32, bf16 or f16", name);
@@ -72,7 +72,7 @@ static Model *load_model(CliArgs *args, const Safetensors *weights, Diag *diag) 
 
 static void print_export(const HfExport *export, const char *dir) {
     char bytes[32];
-    units_format_bytes(bytes, sizeof(bytes), (int64_t)export->n_bytes);
+    units_format_bytes(bytes, sizeof(bytes), (int64_t) export->n_bytes);
     printf("model    %s (%s): %d tensors, %s in %s\n", export->type->name,
            export->type->architecture, export->layout.n_items, bytes, dtype_name(export->dtype));
     printf("wrote    %s: config.json and %d file%s of weights\n", dir, export->n_shards,

@@ -281,10 +281,15 @@ static bool add_from_file(CliArgs *args, SettingList *list, const char *path, bo
 ModelSetting *plan_settings_from_args(CliArgs *args, const char *absent, int *out_count,
                                       const char **out_model, Diag *diag) {
     const CliValue *set = &args->values[OPT_SET];
-    const char *path = cli_text(args, OPT_SET_FROM, absent);
     SettingList list = {ARENA_ARRAY(args->arena, ModelSetting, 1), 0, 1};
+    bool must = cli_given(args, OPT_SET_FROM), sized = false;
     *out_model = NULL;
-    bool must = cli_given(args, OPT_SET_FROM);
+    for (int i = 0; i < set->n_list; i++) sized |= strncmp(set->list[i], "size=", 5) == 0;
+    if (must && sized) {
+        diag_error(diag, NO_LOC, "--set size: the file of --set-from says all sizes");
+        return NULL;
+    }
+    const char *path = cli_text(args, OPT_SET_FROM, sized ? NULL : absent);
     if (path && !add_from_file(args, &list, path, must, out_model, diag)) return NULL;
     for (int i = 0; i < set->n_list; i++) {
         if (add_setting(args, &list, set->list[i], strlen(set->list[i]))) continue;

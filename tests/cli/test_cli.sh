@@ -204,8 +204,8 @@ works 'plan --recompute' 'recompute full: with what is computed again' plan $mod
     --recompute full -o "$folder/again.plan"
 works 'show --json of recomputation' '"recompute": "full"' show "$folder/again.plan" --json
 works 'check of recomputation' 'is sound' check "$folder/again.plan"
-sed '1s/7/6/' "$folder/again.plan" >"$folder/old.plan"
-fails 'plan of an older format' 2 'version 6; this program reads 7: make it again' \
+sed '1s/8/7/' "$folder/again.plan" >"$folder/old.plan"
+fails 'plan of an older format' 2 'version 7; this program reads 8: make it again' \
     check "$folder/old.plan"
 works 'check of bf16' 'is sound' check "$folder/low.plan"
 works 'show --dot' 'digraph' show "$plan" --dot

@@ -63,6 +63,8 @@ fails 'settings of a file without any' 2 'does not say the settings of its model
     plan models/gpt.lua --set-from tests/reference/gpt.safetensors
 fails "another model's settings" 2 "--set-from $weights: is of model 'llama'" \
     plan models/gpt.lua --set-from "$weights"
+fails 'sizes twice' 2 '--set size: the file of --set-from says all sizes' plan models/llama.lua \
+    --set-from "$weights" --set size=8b
 works 'a plan by an import' 'seq 20, vocab 37' plan models/llama.lua --set-from "$weights" \
     --mesh t=2,d=2 -o "$folder/llama.plan"
 works 'trained' 'wrote' train "$folder/llama.plan" --data "$text" --steps 2 --load "$weights" \

@@ -8,7 +8,6 @@
 #include "frontend/hf/hf_export.h"
 #include "frontend/hf/hf_import.h"
 #include "ir/base/file.h"
-#include "runtime/checkpoint/tensor_copy.h"
 #include "tests/unit/check.h"
 #include "tests/unit/train_fixture.h"
 
@@ -357,6 +356,44 @@ static void test_bad_files(void) {
                     "has no tensor '");
 }
 
+/* llama31, whose tables are tied, with the output's in the file as well: `shift` bytes further on.
+ */
+static void test_tied_twice(size_t shift, SafetensorsDtype gain, const char *message) {
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    HfImport imported;
+    check_begin(message ? message : "hf a tied table that is there twice is one");
+    const char *dir = changed_fixture(arena, "llama31", NULL, NULL);
+    const char *path = arena_printf(arena, "%s/model.safetensors", dir);
+    Safetensors *file = safetensors_open(path, diag);
+    SafetensorsWriter *writer = safetensors_writer_create();
+    SafetensorsInfo table = {.n_bytes = 0};
+    CHECK(file && safetensors_find(file, "model.embed_tokens.weight", &table), "no table");
+    for (int i = 0; file && i < safetensors_count(file); i++) {
+        const SafetensorsInfo *info = safetensors_at(file, i);
+        safetensors_writer_add_tensor(writer, info->name, info->n_dims == 1 ? gain : info->dtype,
+                                      info->shape, info->n_dims);
+    }
+    safetensors_writer_add_tensor(writer, "lm_head.weight", table.dtype, table.shape, table.n_dims);
+    unlink(path);
+    bool fine = safetensors_writer_open(writer, path, diag);
+    for (int i = 0; fine && i < safetensors_count(file); i++) {
+        const SafetensorsInfo *info = safetensors_at(file, i);
+        safetensors_writer_put(writer, info->name, info->data, info->n_bytes, diag);
+    }
+    char *copy = arena_alloc(arena, table.n_bytes + shift + 1);
+    memcpy(copy + shift, table.data, table.n_bytes);
+    safetensors_writer_put(writer, "lm_head.weight", copy, table.n_bytes, diag);
+    CHECK(fine && safetensors_writer_commit(writer, diag), "%s", diag_text(diag));
+    safetensors_close(file);
+    bool opened = hf_import_open(arena, dir, NULL, NULL, 0, &imported, diag);
+    if (opened) hf_import_close(&imported);
+    CHECK(opened == !message, "%s", diag_text(diag));
+    CHECK(!message || strstr(diag_text(diag), message), "%s", diag_text(diag));
+    diag_destroy(diag);
+    arena_destroy(arena);
+}
+
 /* Bytes changed, cut or repeated at random: an error or a good import, nothing else. */
 static void test_mutations(const char *name, const char *file, size_t most_bytes) {
     Arena *arena = arena_create();
@@ -436,87 +473,16 @@ static void test_bad_exports(void) {
     expect_bad_export("gpt2", &rms, 1, NULL, DTYPE_F32, "has no model of these settings");
 }
 
-/* --- tensors copied --- */
-
-static void check_copy(uint64_t *state, int variant) {
-    static const DType DTYPES[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
-    TensorCopy c = {.rank = 1 + variant % 4,
-                    .from_dtype = DTYPES[variant / 4 % 3],
-                    .to_dtype = DTYPES[variant / 12 % 3]};
-    int order[MAX_RANK];
-    int64_t n = 1, from = 1, gap = 1 + variant / 36 % 2;
-    for (int i = 0; i < c.rank; i++) {
-        *state ^= *state << 13, *state ^= *state >> 7, *state ^= *state << 17;
-        c.size[i] = 1 + (int64_t)(*state % (c.rank < 3 ? 400 : 12));
-        int at = (int)(*state >> 32) % (i + 1);
-        if (at < 0) at = -at;
-        for (int k = i; k > at; k--) order[k] = order[k - 1];
-        order[at] = i;
-        n *= c.size[i];
-    }
-    for (int i = c.rank - 1; i >= 0; i--) { /* a permutation, with a gap after each row of `to` */
-        c.from_stride[order[i]] = from;
-        from *= c.size[order[i]];
-    }
-    int64_t to = 1;
-    for (int i = c.rank - 1; i >= 0; i--) {
-        c.to_stride[i] = to;
-        to *= c.size[i] + (i == c.rank - 1 ? gap - 1 : 0);
-    }
-    float *wide = malloc((size_t)n * 4), *got = malloc((size_t)to * 4);
-    char *in = malloc((size_t)n * 4 + 1), *out = calloc((size_t)to, 4);
-    for (int64_t i = 0; i < n; i++) wide[i] = (float)(i % 251) - 125; /* exact in all three */
-    TensorCopy narrow = {.rank = 1, .size = {n}, .from_stride = {1}, .to_stride = {1}};
-    narrow.from = wide, narrow.to = out, narrow.to_dtype = c.from_dtype;
-    char *aligned = malloc((size_t)n * 4);
-    narrow.to = aligned;
-    CHECK(tensor_copy(&narrow), "something became infinite");
-    memcpy(in + 1, aligned, (size_t)(n * dtype_bytes(c.from_dtype)));
-    c.from = in + 1, c.to = out; /* unaligned, as data in a file may be */
-    CHECK(tensor_copy(&c), "something became infinite");
-    TensorCopy widen = {.rank = 1, .size = {to}, .from_stride = {1}, .to_stride = {1}};
-    widen.from = out, widen.from_dtype = c.to_dtype, widen.to = got;
-    tensor_copy(&widen);
-    int64_t at[MAX_RANK] = {0};
-    for (int64_t i = 0; i < n; i++) {
-        int64_t f = 0, t = 0, rest = i;
-        for (int k = c.rank - 1; k >= 0; k--) {
-            at[k] = rest % c.size[k];
-            rest /= c.size[k];
-            f += at[k] * c.from_stride[k];
-            t += at[k] * c.to_stride[k];
-        }
-        CHECK(got[t] == wide[f], "element %lld is %g, not %g", (long long)i, got[t], wide[f]);
-    }
-    free(wide), free(got), free(in), free(out), free(aligned);
-}
-
-static void test_copies(void) {
-    uint64_t state = 88172645463325252ull;
-    check_begin("tensors copied into other orders and dtypes");
-    for (int i = 0; i < 400; i += VARIANT_STEP) check_copy(&state, i);
-    check_begin("numbers that f16 cannot hold are told");
-    float numbers[3] = {1, 65504, 65519};
-    uint16_t low[3];
-    TensorCopy copy = {.rank = 1, .size = {3}, .from_stride = {1}, .to_stride = {1}};
-    copy.from = numbers, copy.to = low, copy.to_dtype = DTYPE_F16;
-    CHECK(tensor_copy(&copy), "65519 rounds to 65504");
-    numbers[0] = (float)INFINITY;
-    CHECK(tensor_copy(&copy), "infinity stays");
-    numbers[1] = -65520;
-    CHECK(!tensor_copy(&copy), "-65520 became infinite unnoticed");
-    copy.to_dtype = DTYPE_BF16;
-    CHECK(tensor_copy(&copy), "bf16 has it");
-}
-
 int main(void) {
     if (!mkdtemp(scratch)) BUG("no folder in /tmp");
-    test_copies();
     for (int i = 0; i < N_NAMES; i++) test_logits(NAMES[i]);
     test_round_trips();
     test_bad_configs();
     test_bad_files();
     test_bad_exports();
+    test_tied_twice(0, SAFETENSORS_F32, NULL);
+    test_tied_twice(4, SAFETENSORS_F32, "is another table than the embeddings'");
+    test_tied_twice(0, SAFETENSORS_I32, "is I32; only F32, BF16 and F16 are supported");
     test_mutations("llama", "config.json", 4096);
     test_mutations("llama31", "config.json", 4096);
     test_mutations("gpt2", "config.json", 4096);
