@@ -20,8 +20,8 @@ bool plan_precision_from_args(const CliArgs *args, PlanOptions *options, Diag *d
 bool plan_recompute_from_args(const CliArgs *args, PlanOptions *options, Diag *diag);
 /* --zero; by default 0. */
 bool plan_zero_from_args(const CliArgs *args, PlanOptions *options, Diag *diag);
-/* What --set-from's file says, or `absent`'s if there is none and no size is set, then --set. *out_model: the name of
- * the model that the file is of, or NULL. NULL: reported. */
+/* What --set-from's file says, or `absent`'s if there is none and no size is set, then --set.
+ * *out_model: the name of the model that the file is of, or NULL. NULL: reported. */
 ModelSetting *plan_settings_from_args(CliArgs *args, const char *absent, int *out_count,
                                       const char **out_model, Diag *diag);
 /* Runs the script with `batch` sequences and sets everything of the request but its options. */

@@ -161,10 +161,10 @@ end
 -- Parameters: wq [model, kv_heads, group, head], wk and wv [model, kv_heads, head],
 -- wo [kv_heads, group, head, model], and with bias: bq, bk, bv, bo.
 -- options: name, bias, out_bias (is there bo? as bias if absent), causal, window (positions that
--- each one attends to, itself included; where not causal, as many on the other side; all if absent),
--- rotary (base of rotary positions, or options of nn.rotary; none if absent), scale (of scores;
--- 1 / sqrt(head) if absent), softcap (c: scores x become c tanh(x / c), as in Gemma 2; none if
--- absent), qk_norm (rmsnorm of each head's q and k before positions, with gains qnorm.gain and
+-- each one attends to, itself included; where not causal, as many on the other side; all if
+-- absent), rotary (base of rotary positions, or options of nn.rotary; none if absent), scale (of
+-- scores; 1 / sqrt(head) if absent), softcap (c: scores x become c tanh(x / c), as in Gemma 2; none
+-- if absent), qk_norm (rmsnorm of each head's q and k before positions, with gains qnorm.gain and
 -- knorm.gain [head], as in Qwen 3), norm_eps (of it), std, out_std (of wo), decay
 function nn.attention(m, x, options)
   check_arguments("attention", m, x)
