@@ -114,9 +114,9 @@ static void compare_runs(Run *run, Run *one) {
 static void check_layout(const Variant *variant, const Layout *layout, DType precision, Run *one) {
     Run run;
     char name[100];
-    snprintf(name, sizeof(name), "%s %s: t=%d d=%d p=%d %s%s%s, micro-batch %d",
+    snprintf(name, sizeof(name), "%s %s: t=%d d=%d p=%d %s%s zero %d, micro-batch %d",
              dtype_name(precision), variant->name, layout->t, layout->d, layout->p,
-             layout->schedule, layout->sequence_parallel ? " seq" : "", run_zero ? " zero" : "",
+             layout->schedule, layout->sequence_parallel ? " seq" : "", run_zero,
              layout->micro_batch);
     check_begin(name);
     bool ran = plan(&run, variant, layout, precision, true) && train(&run);
