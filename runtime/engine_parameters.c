@@ -196,10 +196,11 @@ bool engine_write_parameter(Engine *engine, const char *name, const float *whole
     return found;
 }
 
-/* The complete gradient is what the optimizer reads: its operand 1. Where its shards were reduced
- * in the update, gradients lie in memory that the rest of the update has used again. */
+/* The complete gradient is what the optimizer reads: its operand 1. Where the update makes shards,
+ * of gradients or weights, they lie in memory of gradients that it has read. */
 bool engine_read_gradient(Engine *engine, const char *parameter, float *out) {
-    if (engine->plan->zero == ZERO_OPTIMIZER && engine->plan->mesh.size[MESH_D] > 1) return false;
+    bool reuses = engine->plan->zero && engine->plan->zero < ZERO_PARAMETERS;
+    if (reuses && engine->plan->mesh.size[MESH_D] > 1) return false;
     Arena *arena = arena_create();
     LogicalList list = engine_list_leaves(engine, false, arena);
     bool found = false;

@@ -102,8 +102,10 @@ static void run(void) {
     check_layouts(&PARTS, &OTHER_LAYOUTS[2], 1);
     for (size_t i = 0; i < sizeof(OTHERS) / sizeof(OTHERS[0]); i++) {
         if (!cpu_has(&OTHERS[i])) continue;
-        for (run_zero = 0; run_zero < 2; run_zero++) {
-            check_layouts(&OTHERS[i], &OTHER_LAYOUTS[run_zero], N_OTHER_LAYOUTS - run_zero);
+        for (int z = 0; z < 3; z++) {
+            static const int ZERO[3] = {ZERO_NOTHING, ZERO_OPTIMIZER, ZERO_PARAMETERS};
+            run_zero = ZERO[z];
+            check_layouts(&OTHERS[i], &OTHER_LAYOUTS[z ? 1 : 0], N_OTHER_LAYOUTS - (z ? 1 : 0));
         }
         run_zero = 0;
     }

@@ -82,8 +82,9 @@ static void check_layout(const Variant *variant, const Layout *layout, Run *one)
     bool done = plan(&run, variant, layout, true) && train(&run);
     CHECK(done, "%s", diag_text(run.diag));
     if (done) {
-        /* All but the few that are completed in scratch; with ZeRO-1 shards' memory is used again. */
-        int most = run_zero == ZERO_OPTIMIZER ? 0 : run.n_params;
+        /* All but the few that are completed in scratch; shards use memory again. */
+        bool reused = run_zero == ZERO_OPTIMIZER || run_zero == ZERO_GRADIENTS;
+        int most = reused ? 0 : run.n_params;
         CHECK(run.n_gradients >= most - 2, "%d of %d gradients compared", run.n_gradients,
               run.n_params);
         compare_runs(&run, one, STEPS);
@@ -144,8 +145,8 @@ static void check_repeats(const Variant *variant) {
 
 /* A sum of gradients that is scattered has the bits of one that all ranks get, an update of shards
  * those of an update of the whole, and a gathered weight its own. Only the norm adds up in another
- * order: without clipping, and with one micro-batch, nothing depends on it. Catches a shard updated
- * twice or not at all, and stale copies. */
+ * order: without clipping nothing depends on it. Stage 2 adds over ranks before it adds over
+ * micro-batches, as stage 3 does. Catches a shard updated twice or not at all, and stale copies. */
 static void check_zero_bits(const Variant *variant, DType precision) {
     const Layout layout = {1, 4, 1, 2, 1, "1f1b", false, NULL, 0};
     char name[160];
@@ -155,11 +156,12 @@ static void check_zero_bits(const Variant *variant, DType precision) {
     run_precision = precision;
     for (run_zero = 0; run_zero < N_ZERO_STAGES; run_zero++) {
         bool done = plan(&runs[run_zero], &loose, &layout, true) && train(&runs[run_zero]);
-        snprintf(name, sizeof(name), "zero %d has the bits of zero 0: %s, %s", run_zero,
+        int like = run_zero == ZERO_PARAMETERS ? ZERO_GRADIENTS : ZERO_NOTHING;
+        snprintf(name, sizeof(name), "zero %d has the bits of zero %d: %s, %s", run_zero, like,
                  variant->name, dtype_name(precision));
         check_begin(name);
         CHECK(done, "%s", diag_text(runs[run_zero].diag));
-        if (done && runs[0].engine) compare_bits(&runs[0], &runs[run_zero]);
+        if (done && run_zero % 2) compare_bits(&runs[like], &runs[run_zero]);
         check_end();
     }
     run_zero = 0;
