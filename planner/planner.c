@@ -113,7 +113,7 @@ static bool make_stage_programs(Plan *plan, const StageGraph *stages, PassContex
             found = plan->n_programs++;
             texts[found] = arena_strdup(ctx->arena, text.text);
             Program *program = &plan->programs[found];
-            program->graph = run_passes(stages[s].graph, "fold_accumulate", "recompute", ctx);
+            program->graph = run_passes(stages[s].graph, "fold_accumulate", "spread_messages", ctx);
             if (!program->graph) return false;
             plan_memory(program, plan->n_chunks, plan->cuda, ctx->arena);
         }
