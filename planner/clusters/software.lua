@@ -7,7 +7,7 @@
 local perilune = software {
   attention = "blockwise", attention_backward_products = 7,
   overlaps_gradients = true, overlaps_pipeline = true, folds_epilogues = true,
-  batches_products = true, joins_updates = true, gradient_bytes = 4,
+  batches_products = true, joins_updates = true, gradient_bytes = 4, zero_stages = 3,
 }
 
 -- On processors a rank's own core moves its messages: nothing overlaps. f32 throughout.

@@ -26,7 +26,6 @@
 #include <stdlib.h>
 
 enum {
-    LEAST_SHARE = 4096, /* smaller than that part of the largest parameter: gains and biases */
     GROUP_UPDATES = 64  /* what one launch of the CUDA backend updates (UPDATE_TENSORS) */
 };
 
@@ -71,7 +70,7 @@ static int choose_axis(const Sharder *s, const Node *update, int64_t largest) {
     Type local = type_local(type, param, &s->in->mesh);
     int64_t parts = s->in->mesh.size[MESH_D], best_padding = 0, best_rows = 0, rows = 1;
     int best = -1;
-    if (type_elements(type) < largest / LEAST_SHARE) return -1;
+    if (type_elements(type) < largest / ZERO_LEAST_SHARE) return -1;
     for (int i = 0; i < type->rank; rows *= local.dims[i++]) {
         int64_t dim = type->dims[i], part = (dim + parts - 1) / parts;
         int64_t padding = (part * parts - dim) * (type_elements(type) / dim);

@@ -7,7 +7,7 @@
  *               meanwhile
  *
  * A message takes as long as its bytes are many, and so does what is computed with as many bytes of
- * weights: each message gets room beside the work on LEAD times its own bytes. What it means is
+ * weights: each message gets room beside the work on ZERO_LEAD times its own bytes. What it means is
  * memory: what is gathered, or to be reduced, lies there for so long, and the runtime starts a
  * message as soon as its data and its memory allow (runtime/cuda/order.c). Messages keep their
  * order. They stay in their task: of each, the first gather is waited for, and the last sum.
@@ -16,8 +16,6 @@
 #include "planner/passes/pass.h"
 
 #include <stdlib.h>
-
-enum { LEAD = 2 };
 
 /* A node's place in the new order: where node `at` was, or behind that. */
 typedef struct Place {
@@ -77,9 +75,9 @@ static void merge_gathers(Spreader *s) {
     }
 }
 
-/* How far back from gather k, or how far on from sum k, LEAD times its bytes reach. */
+/* How far back from gather k, or how far on from sum k, ZERO_LEAD times its bytes reach. */
 static int find_lead(const Spreader *s, const int *ids, int count, int k, int step) {
-    int64_t bytes = 0, wanted = LEAD * message_bytes(s, ids[k]);
+    int64_t bytes = 0, wanted = ZERO_LEAD * message_bytes(s, ids[k]);
     int at = k;
     while (bytes < wanted && at + step >= 0 && at + step < count) {
         at += step;

@@ -3,6 +3,8 @@
 #ifndef PLANNER_PLAN_ZERO_H
 #define PLANNER_PLAN_ZERO_H
 
+#include <stdbool.h>
+
 typedef enum ZeroStage {
     ZERO_NOTHING,
     ZERO_OPTIMIZER,  /* the optimizer's state, and the update */
@@ -10,6 +12,16 @@ typedef enum ZeroStage {
     ZERO_PARAMETERS, /* the weights, which are gathered where they are read */
     N_ZERO_STAGES
 } ZeroStage;
+
+/* Parameters of less than this part of the largest one's elements are not divided: gains, biases. */
+enum { ZERO_LEAST_SHARE = 4096 };
+/* On a GPU a message over d has the work on so many times its own bytes of weights beside it. */
+enum { ZERO_LEAD = 2 };
+
+/* Do updated weights come back to all ranks, once a step? */
+static inline bool zero_gathers_updated(int stage) {
+    return stage == ZERO_OPTIMIZER || stage == ZERO_GRADIENTS;
+}
 
 /* "optimizer state", "optimizer state and gradients", ...: what the stage divides over d. */
 const char *zero_stage_text(int stage);
