@@ -106,24 +106,34 @@ static void add_shared(Pricing *x, UpdateKind update) {
     }
 }
 
+static bool same_task_work(const Sum *a, const Sum *b) {
+    return a->forward_us == b->forward_us && a->backward_us == b->backward_us &&
+           a->weights.n_weights == b->weights.n_weights &&
+           a->weights.n_parameters == b->weights.n_parameters;
+}
+
 /* Messages of weights and gradients within tasks, with ZeRO-2 and 3. */
 static void add_task_data(Pricing *x) {
     const Candidate *candidate = x->candidate;
     int n_total = x->shape.p * x->shape.n_chunks;
     CollectiveGroup group = placement_group(&x->placement, MESH_D);
-    if (candidate->zero < ZERO_GRADIENTS) return;
-    for (int g = 0; g < n_total; g++) {
+    TaskData data = {0, 0};
+    Sum before = {.forward_us = -1};
+    for (int g = 0; g < n_total && candidate->zero >= ZERO_GRADIENTS; g++) {
         Sum *chunk = &x->chunks[g];
-        TaskData data = task_data_us(x->costs->cluster, &group, candidate->zero, &chunk->weights,
-                                     chunk->forward_us, chunk->backward_us);
+        if (!same_task_work(chunk, &before)) { /* chunks in the middle mostly are alike */
+            data = task_data_us(x->costs->cluster, &group, candidate->zero, &chunk->weights,
+                                chunk->forward_us, chunk->backward_us);
+            before = *chunk;
+        }
         chunk->forward_us += data.forward_us;
         chunk->backward_us += data.backward_us;
         chunk->data_us = data.forward_us + data.backward_us;
-        chunk->calls.per_micro += zero_micro_calls(candidate, &chunk->weights);
     }
 }
 
-static void sum_all(Pricing *x) {
+/* `times`: of messages, too; memory does not depend on them. */
+static void sum_all(Pricing *x, bool times) {
     int p = x->shape.p, n_total = p * x->shape.n_chunks, first = 0;
     UpdateKind update = candidate_update(x->candidate);
     for (int g = 0; g < n_total; g++) {
@@ -135,9 +145,12 @@ static void sum_all(Pricing *x) {
         first += x->split[g];
     }
     add_shared(x, update);
-    add_task_data(x);
+    if (times) add_task_data(x);
     for (int s = 0; s < p; s++) x->stages[s] = (Sum){0};
     for (int g = 0; g < n_total; g++) add_sum(&x->stages[g % p], &x->chunks[g]);
+    for (int s = 0; s < p; s++) {
+        x->stages[s].calls.per_micro += zero_micro_calls(x->candidate, &x->stages[s].weights);
+    }
 }
 
 /* A channel has room for a message that is read and one that arrives. */
@@ -496,7 +509,7 @@ void step_cost(const ModelCosts *costs, const LayoutCost *layout, const Candidat
     x.forward_us = forward_us, x.backward_us = backward_us;
     x.border_us = border_us, x.free = free;
     *out = (StepCost){0};
-    sum_all(&x);
+    sum_all(&x, true);
     price_memory(&x, out);
     price_time(&x, out);
 }
@@ -507,6 +520,6 @@ void step_memory(const ModelCosts *costs, const LayoutCost *layout, const Candid
     Pricing x = pricing_of(costs, layout, candidate, split);
     Sum chunks[p * candidate->n_chunks], stages[p];
     x.chunks = chunks, x.stages = stages;
-    sum_all(&x);
+    sum_all(&x, false);
     price_memory(&x, out);
 }
