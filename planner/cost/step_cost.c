@@ -455,7 +455,8 @@ static double gather_us_of(Pricing *x, const Sum *stage) {
     const ClusterSoftware *software = &x->costs->cluster->software;
     bool gathers = x->candidate->d > 1 && zero_gathers_updated(x->candidate->zero);
     double us = 0, slowed_us = software->overlaps_gradients ? reduce_us(x, stage) : 0;
-    if (gathers) us = known_collective_us(x, COLLECTIVE_ALL_GATHER, (double)stage->weights.parameter_bytes);
+    if (gathers)
+        us = known_collective_us(x, COLLECTIVE_ALL_GATHER, (double)stage->weights.parameter_bytes);
     if (software->overlaps_parameters) {
         slowed_us += us;
         us = us > stage->forward_us ? us - stage->forward_us : 0;

@@ -26,7 +26,7 @@
 #include <stdlib.h>
 
 enum {
-    GROUP_UPDATES = 64  /* what one launch of the CUDA backend updates (UPDATE_TENSORS) */
+    GROUP_UPDATES = 64 /* what one launch of the CUDA backend updates (UPDATE_TENSORS) */
 };
 
 /* One optimizer node and what becomes of it. */

@@ -7,8 +7,8 @@
  *               meanwhile
  *
  * A message takes as long as its bytes are many, and so does what is computed with as many bytes of
- * weights: each message gets room beside the work on ZERO_LEAD times its own bytes. What it means is
- * memory: what is gathered, or to be reduced, lies there for so long, and the runtime starts a
+ * weights: each message gets room beside the work on ZERO_LEAD times its own bytes. What it means
+ * is memory: what is gathered, or to be reduced, lies there for so long, and the runtime starts a
  * message as soon as its data and its memory allow (runtime/cuda/order.c). Messages keep their
  * order. They stay in their task: of each, the first gather is waited for, and the last sum.
  * In a process on CPUs nothing overlaps, and no memory is spent.
@@ -26,8 +26,8 @@ typedef struct Place {
 typedef struct Spreader {
     PassContext *ctx;
     const Graph *in;
-    Place *places; /* by id */
-    Node **merged; /* by id: the gather that stands for this one, or NULL */
+    Place *places;       /* by id */
+    Node **merged;       /* by id: the gather that stands for this one, or NULL */
     bool *fixed;         /* by id: a sum that cannot move */
     int *gathers, *sums; /* ids of one task's messages */
     int n_gathers, n_sums;

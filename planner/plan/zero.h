@@ -13,7 +13,8 @@ typedef enum ZeroStage {
     N_ZERO_STAGES
 } ZeroStage;
 
-/* Parameters of less than this part of the largest one's elements are not divided: gains, biases. */
+/* Parameters of less than this part of the largest one's elements are not divided: gains, biases.
+ */
 enum { ZERO_LEAST_SHARE = 4096 };
 /* On a GPU a message over d has the work on so many times its own bytes of weights beside it. */
 enum { ZERO_LEAD = 2 };

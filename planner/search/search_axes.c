@@ -270,7 +270,8 @@ const SearchAxis SEARCH_AXES[] = {
     {"chunks", "--chunks", true,
      "more than one need p > 1, an interleaved schedule and p x chunks - 2 blocks", v_get, v_set,
      v_fixed, v_values, v_allows, NULL},
-    {"zero", "--zero", false, "it is 0, 1, 2 or 3", z_get, z_set, z_fixed, z_values, z_allows, NULL},
+    {"zero", "--zero", false, "it is 0, 1, 2 or 3", z_get, z_set, z_fixed, z_values, z_allows,
+     NULL},
 };
 const int N_SEARCH_AXES = sizeof(SEARCH_AXES) / sizeof(SEARCH_AXES[0]);
 const int SEARCH_LAYOUT_AXES = 6;

@@ -193,12 +193,8 @@ static int find_links(const SearchFacts *facts, LinkRow *rows) {
     }
     if (of->d > 1) {
         bool leaves = of->t * of->d > n_per_node;
-        rows[n++] = (LinkRow){"data",
-                              DATA_CARRIES[of->zero],
-                              data_bytes(of, &weights),
-                              of->d,
-                              leaves,
-                              where_text(leaves)};
+        rows[n++] = (LinkRow){"data", DATA_CARRIES[of->zero], data_bytes(of, &weights), of->d,
+                              leaves, where_text(leaves)};
     }
     for (int leaves = 0; leaves < 2 && of->p > 1; leaves++) {
         n += find_borders(facts, leaves, &rows[n]);

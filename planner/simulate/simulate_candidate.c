@@ -284,7 +284,8 @@ static double gather_us(const CandidateLoad *of, int stage) {
     const Share *share = &of->shares[stage];
     CollectiveGroup group = placement_group(&of->placement, MESH_D);
     double us = 0, forward_us = 0;
-    double slowed_us = software->overlaps_gradients ? reduce_us(of, share->weights.n_parameters) : 0;
+    double slowed_us =
+        software->overlaps_gradients ? reduce_us(of, share->weights.n_parameters) : 0;
     if (of->candidate->d > 1 && zero_gathers_updated(of->candidate->zero)) {
         us = collective_us(of->costs->cluster, COLLECTIVE_ALL_GATHER,
                            (double)share->weights.parameter_bytes, &group);
@@ -310,8 +311,8 @@ static void price_update(CandidateLoad *of) {
         of->part_us[PART_UPDATE][s] = share->update_us / (divided ? candidate->d : 1);
         of->part_us[PART_GATHER][s] = gather_us(of, s);
         int64_t runtime = stage_runtime_bytes(of->costs, of->layout, candidate, s, &share->calls);
-        WeightBytes weights = stage_weight_bytes(&share->weights, of->costs->cluster,
-                                                 candidate->zero, candidate->d);
+        WeightBytes weights =
+            stage_weight_bytes(&share->weights, of->costs->cluster, candidate->zero, candidate->d);
         of->constant_bytes[s] =
             (double)(weights.parameter + weights.gradient + weights.optimizer + weights.moving +
                      share->scratch_bytes + of->layout->workspace_bytes + runtime);

@@ -389,8 +389,8 @@ static void check_leaf_reads(UpdateVerifier *uv, const Node *node) {
         const Node *leaf = node->inputs[i].node;
         if (!(OPS[leaf->op].flags & PERSISTENT) || !over_data(leaf)) continue;
         if (zero < least_zero(leaf)) {
-            DEFECT(uv, leaf, "%s is divided over d, and the plan says zero=%d",
-                   node_text(uv, leaf), (int)zero);
+            DEFECT(uv, leaf, "%s is divided over d, and the plan says zero=%d", node_text(uv, leaf),
+                   (int)zero);
         } else if (node->phase != PHASE_UPDATE &&
                    (zero < ZERO_GRADIENTS || !takes_shard(node, i))) {
             DEFECT(uv, node, "%s: reads a shard of %s; it is whole on no rank", node_text(uv, node),

@@ -86,8 +86,8 @@ static void go_on(const Case *c, Run *whole, bool exactly) {
         CHECK(engine_read_parameter(whole->engine, run.names[i], theirs), "no %s", run.names[i]);
         double error = relative_distance(mine, theirs, n);
         if (!exactly && largest(theirs, n) < 1e-4) continue;
-        CHECK(exactly ? error == 0 : error < (narrow ? 1e-2 : 1e-4), "%s: %s is %g off", c->name, run.names[i],
-              error);
+        CHECK(exactly ? error == 0 : error < (narrow ? 1e-2 : 1e-4), "%s: %s is %g off", c->name,
+              run.names[i], error);
     }
     run_close(&run);
 }

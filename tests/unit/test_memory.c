@@ -177,9 +177,8 @@ static void check_divided(DType precision, int t, int d, int zero) {
           (long long)part[CLASS_PARAMETER], param);
     CHECK(fabs((double)whole[CLASS_PARAMETER] / (state / 8 * (4 + copy)) - 1) < 0.02,
           "parameters of the whole: %lld", (long long)whole[CLASS_PARAMETER]);
-    CHECK((double)part[CLASS_GRADIENT] < 1.02 * gradient,
-          "gradients: %lld, before %lld", (long long)part[CLASS_GRADIENT],
-          (long long)whole[CLASS_GRADIENT]);
+    CHECK((double)part[CLASS_GRADIENT] < 1.02 * gradient, "gradients: %lld, before %lld",
+          (long long)part[CLASS_GRADIENT], (long long)whole[CLASS_GRADIENT]);
     double saved = state * (1 - 1.0 / d) + (double)(whole[CLASS_PARAMETER] - part[CLASS_PARAMETER]);
     CHECK((double)(arena - less) > 0.95 * saved, "the arena shrinks by %lld, the state by %.0f",
           (long long)(arena - less), saved);
