@@ -9,8 +9,10 @@
  * A message takes as long as its bytes are many, and so does what is computed with as many bytes of
  * weights: each message gets room beside the work on ZERO_LEAD times its own bytes. What it means
  * is memory: what is gathered, or to be reduced, lies there for so long, and the runtime starts a
- * message as soon as its data and its memory allow (runtime/cuda/order.c). Messages keep their
- * order. They stay in their task: of each, the first gather is waited for, and the last sum.
+ * message as soon as its data and its memory allow (runtime/cuda/order.c). Messages keep the order
+ * in which their weights are read and their gradients made; where a large one would have to
+ * overtake, it gets less time rather than others more memory. They stay in their task: of each, the
+ * first gather is waited for, and the last sum.
  * In a process on CPUs nothing overlaps, and no memory is spent.
  */
 #include "planner/passes/pass.h"
@@ -91,10 +93,13 @@ static void place(Spreader *s, const Node *node, int at) {
     s->places[node->id].behind = true;
 }
 
-/* A leaf has to be there when it is gathered. */
+/* A leaf has to be there when it is gathered. None goes before one that is read earlier. */
 static void place_gathers(Spreader *s) {
+    int latest = 0;
     for (int k = 0; k < s->n_gathers; k++) {
-        int at = s->gathers[find_lead(s, s->gathers, s->n_gathers, k, -1)];
+        int from = find_lead(s, s->gathers, s->n_gathers, k, -1);
+        if (from > latest) latest = from;
+        int at = s->gathers[latest];
         const Node *node = s->in->nodes[s->gathers[k]], *leaf = node->inputs[0].node;
         if (at == node->id) continue;
         if (leaf->id > at) place(s, leaf, at);
@@ -114,16 +119,18 @@ static void find_fixed(Spreader *s) {
     }
 }
 
-/* Those of one accumulator stay in order, being placed in order. One that is fixed stays, with all
- * before it. */
+/* None goes behind one that is made later, so those of one accumulator stay in order. One that is
+ * fixed stays, with all before it. */
 static void place_sums(Spreader *s) {
     int first = 0;
     for (int k = 0; k < s->n_sums; k++) {
         if (s->fixed[s->sums[k]]) first = k + 1;
     }
-    for (int k = first; k < s->n_sums; k++) {
+    for (int k = s->n_sums - 1, earliest = k; k >= first; k--) {
         const Node *node = s->in->nodes[s->sums[k]];
-        int at = s->sums[find_lead(s, s->sums, s->n_sums, k, 1)];
+        int to = find_lead(s, s->sums, s->n_sums, k, 1);
+        if (to < earliest) earliest = to;
+        int at = s->sums[earliest];
         if (at == node->id) continue;
         place(s, node->inputs[1].node, at);
         place(s, node, at);

@@ -367,11 +367,12 @@ static bool over_data(const Node *leaf) {
     return dividing((Value){(Node *)leaf, 0}) >> MESH_D & 1;
 }
 
-/* The least --zero that divides a leaf over d; a parameter's f32 form in 16 bits is only read by
- * the update. */
-static ZeroStage least_zero(const Node *leaf) {
+/* The least --zero with which the node has a leaf that is divided over d for its operand: in 16
+ * bits, a parameter's f32 form is divided from the first stage on, but read by the update alone. */
+static ZeroStage least_zero(const Node *node, const Node *leaf) {
     if (leaf->op == OP_ACCUMULATOR) return ZERO_GRADIENTS;
-    return node_is_copy(leaf) ? ZERO_PARAMETERS : ZERO_OPTIMIZER;
+    if (node_is_copy(leaf)) return ZERO_PARAMETERS;
+    return node->phase == PHASE_UPDATE ? ZERO_OPTIMIZER : ZERO_PARAMETERS;
 }
 
 /* May the node, outside of the update, have a shard of the leaf for its operand? To gather it, to
@@ -388,13 +389,14 @@ static void check_leaf_reads(UpdateVerifier *uv, const Node *node) {
     for (int i = 0; i < node->n_inputs; i++) {
         const Node *leaf = node->inputs[i].node;
         if (!(OPS[leaf->op].flags & PERSISTENT) || !over_data(leaf)) continue;
-        if (zero < least_zero(leaf)) {
-            DEFECT(uv, leaf, "%s is divided over d, and the plan says zero=%d", node_text(uv, leaf),
-                   (int)zero);
-        } else if (node->phase != PHASE_UPDATE &&
-                   (zero < ZERO_GRADIENTS || !takes_shard(node, i))) {
+        bool within = node->phase != PHASE_UPDATE;
+        bool taken = !within || (zero >= ZERO_GRADIENTS && takes_shard(node, i));
+        if (zero && !taken) {
             DEFECT(uv, node, "%s: reads a shard of %s; it is whole on no rank", node_text(uv, node),
                    node_text(uv, leaf));
+        } else if (zero < least_zero(node, leaf)) {
+            DEFECT(uv, leaf, "%s is divided over d, and the plan says zero=%d", node_text(uv, leaf),
+                   (int)zero);
         } else {
             continue;
         }
