@@ -14,7 +14,7 @@
 typedef struct StageWeights {
     int n_weights; /* each with messages of its own */
     int64_t n_parameters, parameter_bytes, gradient_bytes, optimizer_bytes;
-    int64_t largest, largest_in_block; /* parameters of one weight */
+    int64_t largest, largest_in_block; /* parameters of one weight; in_block: that blocks read */
 } StageWeights;
 
 /* `count` times; -1 takes away what was counted twice. */

@@ -98,7 +98,7 @@ static void add_shared(Pricing *x, UpdateKind update) {
         for (int s = 0; s < p; s++) {
             if (at[s] < 0) continue;
             Sum *chunk = &x->chunks[at[s]];
-            add_segment(chunk, &weight->cost, update, 1, false);
+            add_segment(chunk, &weight->cost, update, 1, true);
             if (n_stages > 1) { /* messages that sum its gradients over the stages */
                 chunk->calls.per_update += calls[UPDATE_REDUCED] - calls[UPDATE_ALONE];
             }

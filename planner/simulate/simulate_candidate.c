@@ -95,7 +95,7 @@ static double reduce_us(const CandidateLoad *of, int64_t n_parameters) {
 
 static Share share_of(const SegmentCost *weights, UpdateKind update, int count) {
     Share share = {.update_us = count * weights->update_us};
-    stage_weights_add(&share.weights, weights, count, false);
+    stage_weights_add(&share.weights, weights, count, true);
     stage_calls_add(&share.calls, weights, update, count);
     return share;
 }

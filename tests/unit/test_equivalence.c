@@ -105,7 +105,8 @@ static void check_variant(const Variant *variant, const Layout *layouts, int n_l
         check_layout(variant, &layouts[l], &one);
     }
     for (run_zero = 1; run_zero < N_ZERO_STAGES; run_zero++) {
-        for (int l = 0; done && l < N_ZERO_LAYOUTS; l++) {
+        int n_zero = run_zero == ZERO_PARAMETERS ? N_ZERO_LAYOUTS : 5;
+        for (int l = 0; done && l < n_zero; l++) {
             if (ZERO_LAYOUTS[l].t > variant->most_t) continue;
             check_layout(variant, &ZERO_LAYOUTS[l], &one);
         }
