@@ -7,6 +7,7 @@
 #include "ir/type.h"
 #include "planner/plan/loss_scaling.h"
 #include "planner/plan/recompute.h"
+#include "planner/plan/zero.h"
 
 #include <stdint.h>
 
@@ -19,7 +20,7 @@ typedef struct PlanOptions {
     const char *schedule; /* "gpipe", "1f1b", "interleaved" */
     bool cuda;            /* plan for CUDA devices; else for CPU cores */
     bool sequence_parallel;
-    int zero; /* 1: each of the d ranks keeps and updates 1/d of the optimizer's state; else 0 */
+    int zero; /* ZeroStage */
     uint64_t seed;
     DType precision; /* of activations: DTYPE_F32, DTYPE_BF16 or DTYPE_F16 */
     LossScaling loss_scaling;

@@ -66,12 +66,11 @@ static bool check_request(const PlanRequest *request, Diag *diag) {
                    MAX_CHUNKS);
         return false;
     }
-    if (options->zero < 0 || options->zero > 1) {
-        diag_error(
-            diag, NO_LOC,
-            "--zero: %d; there is 0 (every rank has all optimizer state) and 1 (divided over "
-            "d)",
-            options->zero);
+    if (options->zero < 0 || options->zero >= N_ZERO_STAGES) {
+        diag_error(diag, NO_LOC,
+                   "--zero: %d; there is 0 (every rank has everything), 1 (optimizer state divided "
+                   "over d), 2 (gradients, too) and 3 (weights, too)",
+                   options->zero);
         return false;
     }
     PipelineShape shape = {options->mesh.size[MESH_P], options->n_chunks,
@@ -114,7 +113,7 @@ static bool make_stage_programs(Plan *plan, const StageGraph *stages, PassContex
             found = plan->n_programs++;
             texts[found] = arena_strdup(ctx->arena, text.text);
             Program *program = &plan->programs[found];
-            program->graph = run_passes(stages[s].graph, "fold_accumulate", "recompute", ctx);
+            program->graph = run_passes(stages[s].graph, "fold_accumulate", "spread_messages", ctx);
             if (!program->graph) return false;
             plan_memory(program, plan->n_chunks, plan->cuda, ctx->arena);
         }

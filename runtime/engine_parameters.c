@@ -196,10 +196,11 @@ bool engine_write_parameter(Engine *engine, const char *name, const float *whole
     return found;
 }
 
-/* The complete gradient is what the optimizer reads: its operand 1. Where its shards were reduced,
- * gradients lie in memory that the rest of the update has used again. */
+/* The complete gradient is what the optimizer reads: its operand 1. Where the update makes shards,
+ * of gradients or weights, they lie in memory of gradients that it has read. */
 bool engine_read_gradient(Engine *engine, const char *parameter, float *out) {
-    if (engine->plan->zero && engine->plan->mesh.size[MESH_D] > 1) return false;
+    bool reuses = engine->plan->zero && engine->plan->zero < ZERO_PARAMETERS;
+    if (reuses && engine->plan->mesh.size[MESH_D] > 1) return false;
     Arena *arena = arena_create();
     LogicalList list = engine_list_leaves(engine, false, arena);
     bool found = false;
@@ -210,7 +211,9 @@ bool engine_read_gradient(Engine *engine, const char *parameter, float *out) {
         for (int n = 0; n < program->graph->n_nodes; n++) {
             const Node *node = program->graph->nodes[n];
             if (node->op != OP_ADAMW && node->op != OP_SGD) continue;
-            if (node->inputs[0].node != item->node) continue;
+            const Node *updated = node->inputs[0].node;
+            if (updated->op == OP_SLICE) updated = updated->inputs[0].node;
+            if (updated != item->node) continue;
             const Buffer *buffer =
                 &program->buffers[node->inputs[1].node->id * MAX_OUTPUTS + node->inputs[1].output];
             if (buffer->region != REGION_PERSISTENT) continue; /* reused since */

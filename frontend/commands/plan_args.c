@@ -184,10 +184,11 @@ bool plan_loss_scaling_from_args(const CliArgs *args, PlanOptions *options, Diag
 
 bool plan_zero_from_args(const CliArgs *args, PlanOptions *options, Diag *diag) {
     const char *text = cli_text(args, OPT_ZERO, "0");
-    options->zero = strcmp(text, "1") == 0;
-    if (options->zero || strcmp(text, "0") == 0) return true;
+    options->zero = text[0] - '0';
+    if (strlen(text) == 1 && options->zero >= 0 && options->zero < N_ZERO_STAGES) return true;
     diag_error(diag, NO_LOC,
-               "--zero: '%s' is not 0 (every rank has all optimizer state) or 1 (divided over d)",
+               "--zero: '%s' is not 0 (every rank has everything), 1 (the optimizer's state is "
+               "divided over d), 2 (gradients, too) or 3 (weights, too)",
                text);
     return false;
 }

@@ -188,7 +188,7 @@ static int find_schedule(const char *name) {
 static const char *stated_candidate(Arena *arena, const Run *run, Candidate *out) {
     int64_t d = run->d * run->cp, unit = d * run->micro_batch, n_micro = run->global_batch / unit;
     if (run->ep > 1) return "expert parallelism is not modelled";
-    if (run->zero > 1) return "ZeRO beyond stage 1 is not modelled";
+    if (run->zero >= N_ZERO_STAGES) return "ZeRO has stages 0 to 3";
     if (run->global_batch % unit != 0) {
         return arena_printf(
             arena, "global batch %" PRId64 " is no multiple of %" PRId64 " x %" PRId64 " ranks",
@@ -270,7 +270,7 @@ static int fixed(int64_t value) {
 /* The best of what the row leaves open and the device's memory holds. */
 static const char *price_open(Predictor *predictor, ModelCosts *costs, Run *run) {
     if (run->ep > 1) return "expert parallelism is not modelled";
-    if (run->zero > 1) return "ZeRO beyond stage 1 is not modelled";
+    if (run->zero >= N_ZERO_STAGES) return "ZeRO has stages 0 to 3";
     if (run->v > MAX_CHUNKS) return "too many chunks a stage";
     SearchRequest request = {.n_ranks = (int)run->num_gpus,
                              .global_batch = (int)run->global_batch,

@@ -25,8 +25,10 @@ static const char *const RECOMPUTES[N_RECOMPUTES] = {"none", "selective", "full"
 
 const char *run_choices(const Run *run, char text[CHOICES_TEXT]) {
     const Candidate *candidate = &run->candidate;
+    char zero[8] = "";
+    if (candidate->zero) snprintf(zero, sizeof(zero), " z%d", candidate->zero);
     snprintf(text, CHOICES_TEXT, "%s%s%s", RECOMPUTES[candidate->recompute],
-             candidate->sequence_parallel ? " sp" : "", candidate->zero ? " z1" : "");
+             candidate->sequence_parallel ? " sp" : "", zero);
     return text;
 }
 

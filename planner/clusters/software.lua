@@ -3,11 +3,13 @@
 
 -- One captured graph a step: nothing is issued while it runs. f32 gradients, master weights and
 -- both moments beside the bf16 copy; dropout masks are computed again. Backward, attention computes
--- scores and their gradients twice, for queries and for keys, so that sums have one order.
+-- scores and their gradients twice, for queries and for keys, so that sums have one order. What
+-- NCCL's kernels take from compute beside them is taken from Megatron-Core's runs below.
 local perilune = software {
   attention = "blockwise", attention_backward_products = 7,
-  overlaps_gradients = true, overlaps_pipeline = true, folds_epilogues = true,
-  batches_products = true, joins_updates = true, gradient_bytes = 4,
+  overlaps_gradients = true, overlap_slowdown = 0.15, overlaps_pipeline = true,
+  folds_epilogues = true, batches_products = true, joins_updates = true, gradient_bytes = 4,
+  zero_stages = 3,
 }
 
 -- On processors a rank's own core moves its messages: nothing overlaps. f32 throughout.

@@ -4,6 +4,7 @@
 #include "planner/cost/collective_time.h"
 #include "planner/cost/measured_time.h"
 #include "planner/cost/node_cost.h"
+#include "planner/cost/stage_weights.h"
 
 #include <string.h>
 
@@ -182,6 +183,7 @@ static Cost cost_node(Pricing *p, const Node *node) {
 
 static void cost_add(Cost *sum, Cost cost) {
     sum->us += cost.us;
+    sum->data_us += cost.data_us;
     sum->collective_us += cost.collective_us;
     sum->flops += cost.flops;
     sum->traffic_bytes += cost.traffic_bytes;
@@ -214,6 +216,33 @@ static void add_update(ProgramCost *sum, Pricing *p, const Node *node, int chunk
     cost_add(&sum->update[*part], cost);
 }
 
+/* Messages over d in one task: ends_us is the first gather's and the last reduction's. */
+typedef struct TaskMessages {
+    double all_us, first_us, last_us;
+} TaskMessages;
+
+static bool add_task_message(TaskMessages *messages, const Plan *plan, const Node *node,
+                             const Cost *cost) {
+    CollectiveCost message;
+    if (!cost_collective(plan, node, &message) || message.mesh_axis != MESH_D) return false;
+    bool gather = node->op == OP_ALL_GATHER;
+    if (gather && messages->first_us == 0) messages->first_us = cost->us;
+    if (!gather) messages->last_us = cost->us;
+    messages->all_us += cost->us;
+    return true;
+}
+
+/* Without a cluster ranks are threads on one processor, and nothing overlaps. */
+static void close_task(Cost *task, const TaskMessages *messages, const Device *device) {
+    double us = messages->all_us;
+    if (device->cluster) {
+        us = exposed_us(&device->cluster->software, us, messages->first_us + messages->last_us,
+                        task->us);
+    }
+    task->us += us;
+    task->data_us += us;
+}
+
 static Pricing start_pricing(const Plan *plan, int program, const Device *device, Arena *arena) {
     Pricing p = {.plan = plan, .device = device, .arena = arena};
     if (!device->cluster) return p;
@@ -233,14 +262,23 @@ ProgramCost cost_program(const Plan *plan, int program, const Device *device, Ar
     ProgramCost sum = {0};
     const Graph *graph = plan->programs[program].graph;
     Pricing p = start_pricing(plan, program, device, arena);
+    TaskMessages messages[2][MAX_CHUNKS] = {{{0}}}; /* forward, backward */
     int part = 0;
     for (int i = 0; i < graph->n_nodes; i++) {
         const Node *node = graph->nodes[i];
         Cost cost = cost_node(&p, node);
         int chunk = node->chunk >= 0 && node->chunk < MAX_CHUNKS ? node->chunk : 0;
-        if (node->phase == PHASE_FORWARD) cost_add(&sum.forward[chunk], cost);
-        if (node->phase == PHASE_BACKWARD) cost_add(&sum.backward[chunk], cost);
-        if (node->phase == PHASE_UPDATE) add_update(&sum, &p, node, chunk, cost, &part);
+        if (node->phase == PHASE_UPDATE) {
+            add_update(&sum, &p, node, chunk, cost, &part);
+            continue;
+        }
+        bool backward = node->phase == PHASE_BACKWARD;
+        if (add_task_message(&messages[backward][chunk], plan, node, &cost)) continue;
+        cost_add(backward ? &sum.backward[chunk] : &sum.forward[chunk], cost);
+    }
+    for (int c = 0; c < plan->n_chunks; c++) {
+        close_task(&sum.forward[c], &messages[0][c], device);
+        close_task(&sum.backward[c], &messages[1][c], device);
     }
     return sum;
 }

@@ -67,8 +67,9 @@ Device device_of_cluster(const struct Cluster *cluster, DType precision);
 double rate_curve_at(const RateCurve *curve, double size);
 
 typedef struct Cost {
-    double us; /* all of it */
-    double collective_us;
+    double us;            /* all of it */
+    double collective_us; /* of it: messages, but for the next */
+    double data_us;       /* of a forward or backward: exposed messages of axis d */
     double flops;
     double traffic_bytes; /* to and from memory */
 } Cost;

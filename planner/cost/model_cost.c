@@ -187,12 +187,20 @@ static void count_memory(Pricer *p) {
     }
 }
 
-static void count_leaf(const Node *node, const Graph *graph, bool has_copy, SegmentCost *segment) {
+/* A parameter; `least`: elements of the smallest that ZeRO divides. */
+static void count_weight(const Node *node, int64_t n_local, int64_t least, SegmentCost *segment) {
+    segment->n_parameters += n_local;
+    segment->n_weights += type_elements(&node->types[0]) >= least;
+    if (n_local > segment->largest_weight) segment->largest_weight = n_local;
+}
+
+static void count_leaf(const Node *node, const Graph *graph, bool has_copy, int64_t least,
+                       SegmentCost *segment) {
     int64_t bytes = type_local_bytes(&node->types[0], &node->shardings[0], &graph->mesh);
     switch (node->op) {
     case OP_PARAM:
         *(has_copy ? &segment->optimizer_bytes : &segment->parameter_bytes) += bytes;
-        segment->n_parameters += bytes / dtype_bytes(node->types[0].dtype);
+        count_weight(node, bytes / dtype_bytes(node->types[0].dtype), least, segment);
         break;
     case OP_STATE:
         *(node_is_copy(node) ? &segment->parameter_bytes : &segment->optimizer_bytes) += bytes;
@@ -213,17 +221,28 @@ static bool param_has_copy(const Graph *graph, const Node *param) {
     return false;
 }
 
+static int64_t least_divided(const Graph *graph) {
+    int64_t most = 0;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        int64_t elements = node->op == OP_PARAM ? type_elements(&node->types[0]) : 0;
+        if (elements > most) most = elements;
+    }
+    return most / ZERO_LEAST_SHARE;
+}
+
 static void count_parameters(Pricer *p) {
     const Graph *graph = p->program->graph;
+    int64_t least = least_divided(graph);
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
         if (!(OPS[node->op].flags & PERSISTENT)) continue;
         if (node->op == OP_ACCUMULATOR && !node_string(node, ATTR_of)[0]) continue; /* the loss */
         bool has_copy = node->op == OP_PARAM && param_has_copy(graph, node);
-        count_leaf(node, graph, has_copy, segment_of(p, n));
+        count_leaf(node, graph, has_copy, least, segment_of(p, n));
         if (!p->lowered->places.tied[n]) continue;
-        count_leaf(node, graph, has_copy, &p->out->after); /* segment_of said before */
-        count_leaf(node, graph, has_copy, &p->out->tied);
+        count_leaf(node, graph, has_copy, least, &p->out->after); /* segment_of said before */
+        count_leaf(node, graph, has_copy, least, &p->out->tied);
     }
 }
 

@@ -47,7 +47,9 @@ typedef struct SegmentCost {
     int64_t gradient_bytes;
     int64_t optimizer_bytes; /* optimizer state and masters: what ZeRO-1 divides over d */
     int64_t n_parameters;
-    double update_us; /* the optimizer's, not divided over d */
+    int64_t largest_weight; /* parameters of the largest */
+    int n_weights;          /* that ZeRO divides: all but gains, biases and their like */
+    double update_us;       /* the optimizer's, not divided over d */
     /* What the executor emits (count_calls.h): for each micro-batch, and once a step. */
     int micro_calls, update_calls[N_UPDATE_KINDS];
 } SegmentCost;

@@ -9,22 +9,21 @@ enum { CACHED = 4 };
 /* What one chunk, or all chunks of a stage, sum up to. */
 typedef struct Sum {
     double forward_us, backward_us, tensor_us, update_us, flops;
-    int64_t kept_bytes, scratch_bytes, parameter_bytes, gradient_bytes, optimizer_bytes;
-    int64_t n_parameters;
+    double data_us; /* of forward and backward: exposed messages of axis d */
+    int64_t kept_bytes, scratch_bytes;
+    StageWeights weights;
     StageCalls calls;
 } Sum;
 
-static void add_segment(Sum *sum, const SegmentCost *segment, UpdateKind update, int count) {
+static void add_segment(Sum *sum, const SegmentCost *segment, UpdateKind update, int count,
+                        bool is_block) {
     sum->forward_us += count * segment->forward.us;
     sum->backward_us += count * segment->backward.us;
     sum->tensor_us += count * (segment->forward.collective_us + segment->backward.collective_us);
     sum->update_us += count * segment->update_us;
     sum->flops += count * (segment->forward.flops + segment->backward.flops);
     sum->kept_bytes += count * segment->kept_bytes;
-    sum->parameter_bytes += count * segment->parameter_bytes;
-    sum->gradient_bytes += count * segment->gradient_bytes;
-    sum->optimizer_bytes += count * segment->optimizer_bytes;
-    sum->n_parameters += count * segment->n_parameters;
+    stage_weights_add(&sum->weights, segment, count, is_block);
     stage_calls_add(&sum->calls, segment, update, count);
     if (segment->scratch_bytes > sum->scratch_bytes) sum->scratch_bytes = segment->scratch_bytes;
 }
@@ -33,13 +32,11 @@ static void add_sum(Sum *sum, const Sum *other) {
     sum->forward_us += other->forward_us;
     sum->backward_us += other->backward_us;
     sum->tensor_us += other->tensor_us;
+    sum->data_us += other->data_us;
     sum->update_us += other->update_us;
     sum->flops += other->flops;
     sum->kept_bytes += other->kept_bytes;
-    sum->parameter_bytes += other->parameter_bytes;
-    sum->gradient_bytes += other->gradient_bytes;
-    sum->optimizer_bytes += other->optimizer_bytes;
-    sum->n_parameters += other->n_parameters;
+    stage_weights_join(&sum->weights, &other->weights);
     sum->calls.per_micro += other->calls.per_micro;
     sum->calls.per_update += other->calls.per_update;
     if (other->scratch_bytes > sum->scratch_bytes) sum->scratch_bytes = other->scratch_bytes;
@@ -56,12 +53,12 @@ static int count_alike(const ModelCosts *costs, int first, int end) {
 static Sum sum_chunk(const ModelCosts *costs, const LayoutCost *layout, UpdateKind update,
                      int first_block, int n_blocks, bool is_first, bool is_last) {
     Sum sum = {0};
-    if (is_first) add_segment(&sum, &layout->before, update, 1);
+    if (is_first) add_segment(&sum, &layout->before, update, 1, false);
     for (int b = first_block, end = b + n_blocks, run; b < end; b += run) {
         run = count_alike(costs, b, end);
-        add_segment(&sum, &layout->kinds[costs->kind_of_block[b]], update, run);
+        add_segment(&sum, &layout->kinds[costs->kind_of_block[b]], update, run, true);
     }
-    if (is_last) add_segment(&sum, &layout->after, update, 1);
+    if (is_last) add_segment(&sum, &layout->after, update, 1, false);
     /* A block's output is counted where it is made. The last of a chunk is sent and not kept, as
      * the input of the next is in its place; so the first chunk has one less, and the last one
      * more. */
@@ -69,10 +66,7 @@ static Sum sum_chunk(const ModelCosts *costs, const LayoutCost *layout, UpdateKi
     if (is_last && !is_first) sum.kept_bytes += layout->border_bytes;
     if (is_first && is_last) { /* tied weights are there once */
         sum.update_us -= layout->tied.update_us;
-        sum.parameter_bytes -= layout->tied.parameter_bytes;
-        sum.gradient_bytes -= layout->tied.gradient_bytes;
-        sum.optimizer_bytes -= layout->tied.optimizer_bytes;
-        sum.n_parameters -= layout->tied.n_parameters;
+        stage_weights_add(&sum.weights, &layout->tied, -1, false);
         stage_calls_add(&sum.calls, &layout->tied, update, -1);
     }
     return sum;
@@ -104,7 +98,7 @@ static void add_shared(Pricing *x, UpdateKind update) {
         for (int s = 0; s < p; s++) {
             if (at[s] < 0) continue;
             Sum *chunk = &x->chunks[at[s]];
-            add_segment(chunk, &weight->cost, update, 1);
+            add_segment(chunk, &weight->cost, update, 1, true);
             if (n_stages > 1) { /* messages that sum its gradients over the stages */
                 chunk->calls.per_update += calls[UPDATE_REDUCED] - calls[UPDATE_ALONE];
             }
@@ -112,7 +106,34 @@ static void add_shared(Pricing *x, UpdateKind update) {
     }
 }
 
-static void sum_all(Pricing *x) {
+static bool same_task_work(const Sum *a, const Sum *b) {
+    return a->forward_us == b->forward_us && a->backward_us == b->backward_us &&
+           a->weights.n_weights == b->weights.n_weights &&
+           a->weights.n_parameters == b->weights.n_parameters;
+}
+
+/* Messages of weights and gradients within tasks, with ZeRO-2 and 3. */
+static void add_task_data(Pricing *x) {
+    const Candidate *candidate = x->candidate;
+    int n_total = x->shape.p * x->shape.n_chunks;
+    CollectiveGroup group = placement_group(&x->placement, MESH_D);
+    TaskData data = {0, 0};
+    Sum before = {.forward_us = -1};
+    for (int g = 0; g < n_total && candidate->zero >= ZERO_GRADIENTS; g++) {
+        Sum *chunk = &x->chunks[g];
+        if (!same_task_work(chunk, &before)) { /* chunks in the middle mostly are alike */
+            data = task_data_us(x->costs->cluster, &group, candidate->zero, &chunk->weights,
+                                chunk->forward_us, chunk->backward_us);
+            before = *chunk;
+        }
+        chunk->forward_us += data.forward_us;
+        chunk->backward_us += data.backward_us;
+        chunk->data_us = data.forward_us + data.backward_us;
+    }
+}
+
+/* `times`: of messages, too; memory does not depend on them. */
+static void sum_all(Pricing *x, bool times) {
     int p = x->shape.p, n_total = p * x->shape.n_chunks, first = 0;
     UpdateKind update = candidate_update(x->candidate);
     for (int g = 0; g < n_total; g++) {
@@ -124,8 +145,12 @@ static void sum_all(Pricing *x) {
         first += x->split[g];
     }
     add_shared(x, update);
+    if (times) add_task_data(x);
     for (int s = 0; s < p; s++) x->stages[s] = (Sum){0};
     for (int g = 0; g < n_total; g++) add_sum(&x->stages[g % p], &x->chunks[g]);
+    for (int s = 0; s < p; s++) {
+        x->stages[s].calls.per_micro += zero_micro_calls(x->candidate, &x->stages[s].weights);
+    }
 }
 
 /* A channel has room for a message that is read and one that arrives. */
@@ -167,6 +192,11 @@ UpdateKind candidate_update(const Candidate *candidate) {
     return candidate->d == 1 ? UPDATE_ALONE : candidate->zero ? UPDATE_DIVIDED : UPDATE_REDUCED;
 }
 
+int64_t zero_micro_calls(const Candidate *candidate, const StageWeights *weights) {
+    if (candidate->d == 1 || candidate->zero < ZERO_GRADIENTS) return 0;
+    return (int64_t)weights->n_weights * (candidate->zero < ZERO_PARAMETERS ? 2 : 4);
+}
+
 /* Messages between stages: of each value that crosses a border, forward and backward. */
 static int64_t count_border_calls(const LayoutCost *layout, const Candidate *candidate, int stage) {
     int p = candidate->p, v = candidate->n_chunks;
@@ -205,22 +235,21 @@ static void price_memory(const Pricing *x, StepCost *out) {
         const Sum *stage = &x->stages[s];
         int64_t inputs, activations = frames_bytes(x, s, &inputs);
         activations -= inputs;
-        int64_t optimizer = candidate->zero
-                                ? (stage->optimizer_bytes + candidate->d - 1) / candidate->d
-                                : stage->optimizer_bytes;
+        WeightBytes weights =
+            stage_weight_bytes(&stage->weights, x->costs->cluster, candidate->zero, candidate->d);
         int64_t messages = message_bytes(x, s) + inputs;
-        int64_t scratch = stage->scratch_bytes + x->layout->workspace_bytes;
+        int64_t scratch = stage->scratch_bytes + weights.moving + x->layout->workspace_bytes;
         if (candidate->zero && candidate->d > 1) scratch += x->layout->zero_bytes;
         int64_t runtime = stage_runtime_bytes(x->costs, x->layout, candidate, s, &stage->calls);
-        int64_t all = stage->parameter_bytes + stage->gradient_bytes + optimizer + activations +
+        int64_t all = weights.parameter + weights.gradient + weights.optimizer + activations +
                       messages + scratch + runtime;
         if (all <= most) continue;
         most = all;
         out->worst_stage = s;
         out->memory_bytes = all;
-        out->parameter_bytes = stage->parameter_bytes;
-        out->gradient_bytes = stage->gradient_bytes;
-        out->optimizer_bytes = optimizer;
+        out->parameter_bytes = weights.parameter;
+        out->gradient_bytes = weights.gradient;
+        out->optimizer_bytes = weights.optimizer;
         out->activation_bytes = activations;
         out->message_bytes = messages;
         out->scratch_bytes = scratch;
@@ -300,6 +329,7 @@ static double price_pipeline(Pricing *x, StepCost *out) {
         if (us > most) most = us;
         mean += us / p;
         out->tensor_us += m * x->stages[s].tensor_us / p;
+        out->data_us += m * x->stages[s].data_us / p;
         x->free[s] = 0;
         out->hardware_flops += x->stages[s].flops * m / p;
     }
@@ -315,7 +345,7 @@ static double price_pipeline(Pricing *x, StepCost *out) {
         double least_us = busiest_wire_us(x);
         if (span_us < least_us) span_us = least_us;
     }
-    out->compute_us = m * mean - out->tensor_us;
+    out->compute_us = m * mean - out->tensor_us - out->data_us;
     out->bubble_us = free_us > m * mean ? free_us - m * mean : 0;
     out->wait_us = free_us > m * most ? free_us - m * most : 0;
     out->pipeline_us = span_us > free_us ? span_us - free_us : 0;
@@ -336,8 +366,8 @@ static double known_collective_us(Pricing *x, CollectiveKind kind, double bytes)
 }
 
 static double reduce_us(Pricing *x, const Sum *sum) {
-    if (x->candidate->d == 1) return 0;
-    double bytes = (double)sum->n_parameters * x->costs->cluster->software.gradient_bytes;
+    if (x->candidate->d == 1 || x->candidate->zero >= ZERO_GRADIENTS) return 0;
+    double bytes = (double)sum->weights.n_parameters * x->costs->cluster->software.gradient_bytes;
     return known_collective_us(
         x, x->candidate->zero ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALL_REDUCE, bytes);
 }
@@ -421,10 +451,12 @@ static double norm_us(const Pricing *x) {
 
 /* What ZeRO's gather costs, beside the first micro-batch's forward if the software does so, and
  * what overlapped data messages take from the compute beside them. */
-static double gather_us_of(Pricing *x, const Sum *stage, bool divided) {
+static double gather_us_of(Pricing *x, const Sum *stage) {
     const ClusterSoftware *software = &x->costs->cluster->software;
+    bool gathers = x->candidate->d > 1 && zero_gathers_updated(x->candidate->zero);
     double us = 0, slowed_us = software->overlaps_gradients ? reduce_us(x, stage) : 0;
-    if (divided) us = known_collective_us(x, COLLECTIVE_ALL_GATHER, (double)stage->parameter_bytes);
+    if (gathers)
+        us = known_collective_us(x, COLLECTIVE_ALL_GATHER, (double)stage->weights.parameter_bytes);
     if (software->overlaps_parameters) {
         slowed_us += us;
         us = us > stage->forward_us ? us - stage->forward_us : 0;
@@ -438,7 +470,7 @@ static void price_update(Pricing *x, StepCost *out) {
     for (int s = 0; s < x->shape.p; s++) {
         const Sum *stage = &x->stages[s];
         double update = divided ? stage->update_us / x->candidate->d : stage->update_us;
-        double gather = gather_us_of(x, stage, divided);
+        double gather = gather_us_of(x, stage);
         if (update + gather <= most_us + gather_us) continue;
         most_us = update;
         gather_us = gather;
@@ -448,10 +480,10 @@ static void price_update(Pricing *x, StepCost *out) {
 }
 
 static void price_time(Pricing *x, StepCost *out) {
-    double span_us = price_pipeline(x, out);
-    out->data_us = price_reductions(x);
+    double span_us = price_pipeline(x, out), task_us = out->data_us;
+    out->data_us += price_reductions(x);
     price_update(x, out);
-    out->step_us = span_us + out->data_us + out->update_us;
+    out->step_us = span_us + out->data_us - task_us + out->update_us;
     out->bubble_fraction = out->step_us > 0 ? out->bubble_us / out->step_us : 0;
 }
 
@@ -478,7 +510,7 @@ void step_cost(const ModelCosts *costs, const LayoutCost *layout, const Candidat
     x.forward_us = forward_us, x.backward_us = backward_us;
     x.border_us = border_us, x.free = free;
     *out = (StepCost){0};
-    sum_all(&x);
+    sum_all(&x, true);
     price_memory(&x, out);
     price_time(&x, out);
 }
@@ -489,6 +521,6 @@ void step_memory(const ModelCosts *costs, const LayoutCost *layout, const Candid
     Pricing x = pricing_of(costs, layout, candidate, split);
     Sum chunks[p * candidate->n_chunks], stages[p];
     x.chunks = chunks, x.stages = stages;
-    sum_all(&x);
+    sum_all(&x, false);
     price_memory(&x, out);
 }

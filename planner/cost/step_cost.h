@@ -8,14 +8,14 @@
 #ifndef PLANNER_COST_STEP_COST_H
 #define PLANNER_COST_STEP_COST_H
 
-#include "planner/cost/model_cost.h"
+#include "planner/cost/stage_weights.h"
 #include "planner/plan/schedule.h"
 
 typedef struct Candidate {
     int t, p, d, n_chunks, micro_batch, n_micro;
     int schedule; /* schedule_name(schedule) */
     Recompute recompute;
-    int zero; /* stage: 0, or 1: optimizer state divided over d */
+    int zero; /* ZeroStage */
     bool sequence_parallel;
 } Candidate;
 
@@ -71,6 +71,9 @@ static inline void stage_calls_add(StageCalls *calls, const SegmentCost *segment
     calls->per_micro += (int64_t)count * segment->micro_calls;
     calls->per_update += (int64_t)count * segment->update_calls[update];
 }
+
+/* Messages over d and sums of gradients in one micro-batch's tasks, with ZeRO-2 and 3. */
+int64_t zero_micro_calls(const Candidate *candidate, const StageWeights *weights);
 
 /* Which of the update_calls are the candidate's. */
 UpdateKind candidate_update(const Candidate *candidate);

@@ -191,7 +191,8 @@ Graph *pass_insert_collectives(const Graph *in, PassContext *ctx) {
         bool given = OPS[node->op].flags & COLLECTIVE || node->op == OP_SLICE;
         ShardingRule rule =
             sharding_rule(in, node, uses, ctx->options.sequence_parallel, ctx->arena);
-        for (int i = 0; !given && i < node->n_inputs; i++) {
+        for (int i = 0; !given && i < node->n_inputs; i++) { /* where only a shape counts, none */
+            if (op_operand_precision(node->op, i) == OPERAND_UNREAD) continue;
             inputs[i] = reshard(&ins, inputs[i], &rule.inputs[i], node);
         }
         Node *copy = graph_copy_node(ins.out, node, inputs, ctx->diag);

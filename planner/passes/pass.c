@@ -129,7 +129,8 @@ Graph *planner_run_pass(Arena *arena, const Graph *graph, const char *pass, Diag
                                    .n_chunks = 1,
                                    .precision = DTYPE_BF16,
                                    .recompute = RECOMPUTE_FULL,
-                                   .zero = 1}};
+                                   .zero = 1 + 2 * (info->run == pass_spread_messages),
+                                   .cuda = true}};
     if (!graph_verify(graph, diag)) return NULL;
     Graph *out = info->run(graph, &ctx);
     return out && graph_verify(out, diag) ? out : NULL;

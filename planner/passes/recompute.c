@@ -61,7 +61,10 @@ static bool completes_entering(const Node *node) {
 }
 
 static bool may_compute_again(const Node *node, Recompute mode) {
-    unsigned never = LEAF | EFFECT | (mode == RECOMPUTE_SELECTIVE ? COLLECTIVE : 0);
+    bool weight = node->op == OP_ALL_GATHER && OPS[node->inputs[0].node->op].flags & PERSISTENT;
+    unsigned never = LEAF | EFFECT;
+    if (mode == RECOMPUTE_SELECTIVE && !weight)
+        never |= COLLECTIVE; /* a weight is not kept whole */
     if (node->phase != PHASE_FORWARD || node->block == NO_BLOCK) return false;
     if (OPS[node->op].flags & never || completes_entering(node)) return false;
     for (int o = 0; o < node->n_outputs; o++) {

@@ -8,6 +8,11 @@
  * place with a 16-bit copy, which alone is read by products, the f32 parameter is divided like its
  * state, and its new value, rounded, is gathered into the copy
  *
+ * With --zero 2 accumulators are divided, too: each micro-batch's share is brought to them by a
+ * reduce_scatter(d) in the backward. With --zero 3 so are parameter and copy, for good: whoever
+ * reads them, forward or backward, gathers them first. insert_collectives adds these messages, as
+ * operands are divided otherwise than their op needs; spread_messages gives them time.
+ *
  * The axis is the undivided one that d divides with the least padding, of those the first: then the
  * shards lie one behind the other, and messages need no packing. A parameter that has no such axis,
  * or is too small to be worth a message more, stays as it is.
@@ -21,15 +26,14 @@
 #include <stdlib.h>
 
 enum {
-    LEAST_SHARE = 4096, /* smaller than that part of the largest parameter: gains and biases */
-    GROUP_UPDATES = 64  /* what one launch of the CUDA backend updates (UPDATE_TENSORS) */
+    GROUP_UPDATES = 64 /* what one launch of the CUDA backend updates (UPDATE_TENSORS) */
 };
 
 /* One optimizer node and what becomes of it. */
 typedef struct Update {
     const Node *node; /* of the graph that comes in */
     int at;           /* position of the axis in the parameter's type, -1: not divided */
-    bool own;         /* the parameter itself is divided: only the update reads it */
+    bool own;         /* the parameter itself is divided: only the update reads its memory */
     Value gradient;   /* of `out`, once made */
     Node *result;     /* of `out` */
 } Update;
@@ -41,8 +45,12 @@ typedef struct Sharder {
     ValueMap map;
     Update *updates;
     int n_updates, capacity;
-    Update **of_leaf; /* by id of a parameter or state: its update */
+    Update **of_leaf; /* by id of a parameter, state, copy or sum of shares: its update */
 } Sharder;
+
+static bool divides(const Sharder *s, int stage) {
+    return s->ctx->options.zero >= stage;
+}
 
 static bool is_optimizer(const Node *node) {
     return node->op == OP_ADAMW || node->op == OP_SGD;
@@ -62,7 +70,7 @@ static int choose_axis(const Sharder *s, const Node *update, int64_t largest) {
     Type local = type_local(type, param, &s->in->mesh);
     int64_t parts = s->in->mesh.size[MESH_D], best_padding = 0, best_rows = 0, rows = 1;
     int best = -1;
-    if (type_elements(type) < largest / LEAST_SHARE) return -1;
+    if (type_elements(type) < largest / ZERO_LEAST_SHARE) return -1;
     for (int i = 0; i < type->rank; rows *= local.dims[i++]) {
         int64_t dim = type->dims[i], part = (dim + parts - 1) / parts;
         int64_t padding = (part * parts - dim) * (type_elements(type) / dim);
@@ -112,12 +120,16 @@ static void find_updates(Sharder *s) {
         Update *update = &s->updates[u];
         const Node *node = update->node;
         int param = node->inputs[0].node->id;
+        bool unread = copy_operand(node) && reads[param] == 1;
         update->at = choose_axis(s, node, largest);
-        update->own = update->at >= 0 && copy_operand(node) && reads[param] == 1;
+        update->own = update->at >= 0 && (unread || divides(s, ZERO_PARAMETERS));
         for (int i = 0; i < node->n_inputs; i++) {
             const Node *leaf = node->inputs[i].node;
             if (leaf->op == OP_STATE || i == 0) s->of_leaf[leaf->id] = update;
         }
+        const Node *sum = node->inputs[1].node;
+        for (; sum->op == OP_ACCUMULATE; sum = sum->inputs[0].node) s->of_leaf[sum->id] = update;
+        if (sum->op == OP_ACCUMULATOR) s->of_leaf[sum->id] = update;
     }
 }
 
@@ -146,16 +158,20 @@ static Value move(Sharder *s, const Update *update, OpKind op, const Value *inpu
 
 static bool divides_leaf(const Sharder *s, const Node *leaf) {
     const Update *update = s->of_leaf[leaf->id];
-    if (!update || update->at < 0 || node_is_copy(leaf)) return false;
+    if (!update || update->at < 0) return false;
+    if (leaf->op == OP_ACCUMULATOR || leaf->op == OP_ACCUMULATE) return divides(s, ZERO_GRADIENTS);
+    if (node_is_copy(leaf)) return divides(s, ZERO_PARAMETERS);
     return leaf->op != OP_PARAM || update->own;
 }
 
-/* Where only a shape counts, that of the copy is the same, and is not divided over d. */
+/* Where only a shape counts, that of the copy is the same, and is not divided over d before
+ * --zero 3; from there on the message is one that nobody needs, and insert_collectives knows. */
 static bool copy_node(Sharder *s, const Node *node) {
     Value *inputs = ARENA_ARRAY(s->ctx->arena, Value, node->n_inputs + 1);
     for (int i = 0; i < node->n_inputs; i++) {
         Value input = node->inputs[i];
-        bool shard = is_unread(node, i) && divides_leaf(s, input.node);
+        bool shard = is_unread(node, i) && divides_leaf(s, input.node) &&
+                     copy_operand(s->of_leaf[input.node->id]->node);
         if (shard) input = node_value(copy_operand(s->of_leaf[input.node->id]->node), 0);
         inputs[i] = *value_map_at(&s->map, input);
     }
@@ -173,6 +189,7 @@ static Value shard_gradient(Sharder *s, Update *update) {
     Value gradient = *value_map_at(&s->map, update->node->inputs[1]);
     if (update->at < 0) return gradient;
     if (update->gradient.node) return update->gradient;
+    if (divides_leaf(s, update->node->inputs[1].node)) return gradient;
     const Sharding *now = value_sharding(gradient);
     bool partial = now->partial >> MESH_D & 1;
     update->gradient =
@@ -231,7 +248,8 @@ static bool copy_optimizer(Sharder *s, Update *update, Value param) {
     for (int i = 0; i < node->n_inputs; i++) inputs[i] = *value_map_at(&s->map, node->inputs[i]);
     inputs[0] = param;
     inputs[1] = shard_gradient(s, update);
-    int n_inputs = node->n_inputs - (update->at >= 0 && copy_operand(node));
+    bool rounds = update->at < 0 || divides(s, ZERO_PARAMETERS);
+    int n_inputs = node->n_inputs - (!rounds && copy_operand(node));
     update->result = pass_build(s->ctx, s->out, node->op, node, PHASE_UPDATE, inputs, n_inputs,
                                 node->attrs, node->n_attrs);
     for (int o = 0; update->result && o < update->result->n_outputs; o++) {
@@ -262,7 +280,7 @@ static bool copy_group(Sharder *s, Update *group, int count) {
     for (int u = 0; u < count; u++) {
         Value param = node_value(group[u].result, 0);
         const Node *copy = copy_operand(group[u].node);
-        if (group[u].at < 0 || !copy) continue;
+        if (group[u].at < 0 || !copy || divides(s, ZERO_PARAMETERS)) continue;
         Node *cast = pass_build(s->ctx, s->out, op_cast_to(copy->types[0].dtype), group[u].node,
                                 PHASE_UPDATE, &param, 1, NULL, 0);
         if (!cast) return false;
@@ -271,7 +289,7 @@ static bool copy_group(Sharder *s, Update *group, int count) {
     }
     for (int u = 0; u < count; u++) {
         const Node *node = group[u].node, *copy = copy_operand(node);
-        if (group[u].at < 0) continue;
+        if (group[u].at < 0 || divides(s, ZERO_PARAMETERS)) continue;
         if (!group[u].own) {
             write_back(s, &group[u], node_value(group[u].result, 0), node->inputs[0].node);
         }

@@ -16,6 +16,7 @@
 #include "ir/op.h"
 #include "planner/plan/loss_scaling.h"
 #include "planner/plan/recompute.h"
+#include "planner/plan/zero.h"
 
 enum { ALIGN_BYTES = 64, MAX_CHUNKS = 32, PLAN_FORMAT_VERSION = 8 };
 enum { PLAN_MAX_QUOTED = 4096 }; /* bytes of a text in a plan */
@@ -167,7 +168,7 @@ typedef struct Plan {
     const char *schedule;
     bool cuda; /* leaves room for what CUDA's kernels need beside values; runs on CPUs, too */
     bool sequence_parallel;
-    int zero;        /* 1: optimizer state and update are divided over d (shard_update.c) */
+    int zero;        /* ZeroStage (shard_update.c) */
     DType precision; /* of activations and products: DTYPE_F32, DTYPE_BF16 or DTYPE_F16 */
     Recompute recompute;
     uint64_t seed;

@@ -23,7 +23,7 @@ const PlanField PLAN_FIELDS[] = {
         FIELD("chunks", INT, n_chunks, MAX_CHUNKS),
     FIELD("cuda", BOOL, cuda, 1),
     FIELD("sequence_parallel", BOOL, sequence_parallel, 1),
-    FIELD("zero", INT, zero, 1),
+    FIELD("zero", INT, zero, N_ZERO_STAGES - 1),
     FIELD("precision", PRECISION, precision, 0),
     FIELD("recompute", RECOMPUTE, recompute, 0),
     FIELD("micro_batch", INT, micro_batch, INT_MAX),

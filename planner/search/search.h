@@ -19,7 +19,7 @@ typedef struct SearchRequest {
     int t, p, d, n_chunks, micro_batch;
     const char *schedule;
     int recompute;             /* Recompute, or -1 */
-    int zero;                  /* stage, or -1 */
+    int zero;                  /* ZeroStage, or -1 */
     int sequence_parallel;     /* 0, 1, or -1 */
     double memory_limit_bytes; /* per device; 0: the cluster's */
     int n_top;                 /* how many to return; 0: 10 */

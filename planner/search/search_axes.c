@@ -243,8 +243,13 @@ static int z_fixed(const SearchSpace *space) {
     return space->request->zero;
 }
 static int z_values(const SearchSpace *space, const Candidate *candidate, int *out) {
-    (void)space;
-    return two_values(candidate->d > 1 ? 2 : 1, out);
+    int most = candidate->d > 1 ? space->costs->cluster->software.zero_stages : 0;
+    for (int stage = 0; stage <= most; stage++) out[stage] = stage;
+    return most + 1;
+}
+static bool z_allows(const SearchSpace *space, const Candidate *candidate, int value) {
+    (void)space, (void)candidate;
+    return value >= 0 && value < N_ZERO_STAGES;
 }
 
 const SearchAxis SEARCH_AXES[] = {
@@ -265,7 +270,8 @@ const SearchAxis SEARCH_AXES[] = {
     {"chunks", "--chunks", true,
      "more than one need p > 1, an interleaved schedule and p x chunks - 2 blocks", v_get, v_set,
      v_fixed, v_values, v_allows, NULL},
-    {"zero", "--zero", false, "it is 0 or 1", z_get, z_set, z_fixed, z_values, is_flag, NULL},
+    {"zero", "--zero", false, "it is 0, 1, 2 or 3", z_get, z_set, z_fixed, z_values, z_allows,
+     NULL},
 };
 const int N_SEARCH_AXES = sizeof(SEARCH_AXES) / sizeof(SEARCH_AXES[0]);
 const int SEARCH_LAYOUT_AXES = 6;

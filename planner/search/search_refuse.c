@@ -107,8 +107,8 @@ bool search_check_request(const ModelCosts *costs, const SearchSpace *space, Dia
         }
         return false;
     }
-    if (request->recompute >= N_RECOMPUTES || request->zero > 1) {
-        diag_error(diag, NO_LOC, "recomputation is none, selective or full, ZeRO's stage 0 or 1");
+    if (request->recompute >= N_RECOMPUTES || request->zero >= N_ZERO_STAGES) {
+        diag_error(diag, NO_LOC, "recomputation is none, selective or full, ZeRO's stage 0 to 3");
         return false;
     }
     return check_mesh(space, diag) && check_batch(space, diag) && check_blocks(space, diag);
@@ -269,7 +269,7 @@ static bool anything_fits(ModelCosts *costs, const SearchSpace *space, int n_ran
     SearchSpace there = *space;
     bool graphs_aside = false, ignored = false;
     there.n_ranks = n_ranks;
-    if (least.zero < 0) least.zero = 1;
+    if (least.zero < 0) least.zero = costs->cluster->software.zero_stages;
     SearchRequest first = least;
     if (first.micro_batch == ANY) first.micro_batch = 1;
     if (first.recompute < 0) first.recompute = RECOMPUTE_FULL;

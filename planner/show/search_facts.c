@@ -80,16 +80,16 @@ const char *days_text(double days, char *text) {
 void layout_put_columns(StrBuf *out, const Candidate *of) {
     static const char *const RECOMPUTES[N_RECOMPUTES] = {
         [RECOMPUTE_NONE] = "-", [RECOMPUTE_SELECTIVE] = "sel.", [RECOMPUTE_FULL] = "full"};
-    char schedule[32], more[16];
+    char schedule[32], zero[8] = "";
     if (of->n_chunks > 1) {
         snprintf(schedule, sizeof(schedule), "%s x%d", schedule_name(of->schedule), of->n_chunks);
     } else {
         snprintf(schedule, sizeof(schedule), "%s", schedule_name(of->schedule));
     }
-    snprintf(more, sizeof(more), "%s%s%s", of->zero ? "Z1" : "",
-             of->zero && of->sequence_parallel ? " " : "", of->sequence_parallel ? "sp" : "");
-    strbuf_printf(out, "%3d %4d %4d %-15s %2d %-4s %-5s", of->t, of->d, of->p, schedule,
-                  of->micro_batch, RECOMPUTES[of->recompute % N_RECOMPUTES], more);
+    if (of->zero) snprintf(zero, sizeof(zero), "Z%d", of->zero);
+    strbuf_printf(out, "%3d %4d %4d %-15s %2d %-4s %-2s %-2s", of->t, of->d, of->p, schedule,
+                  of->micro_batch, RECOMPUTES[of->recompute % N_RECOMPUTES], zero,
+                  of->sequence_parallel ? "sp" : "");
 }
 
 void layout_put_heads(StrBuf *out) {
@@ -181,7 +181,9 @@ static const char *describe_part(const SearchFacts *facts, StepPart part) {
     case PART_BUBBLE: return describe_bubble(facts);
     case PART_DATA:
         return arena_printf(facts->arena, "messages among d=%d data ranks: gradients%s", of->d,
-                            of->zero ? " and updated weights" : "");
+                            of->zero >= ZERO_PARAMETERS ? " and weights"
+                            : of->zero                  ? " and updated weights"
+                                                        : "");
     case PART_UPDATE: return "the optimizer's pass over weights and state";
     case PART_COMPUTE:
     case N_STEP_PARTS: break;

@@ -135,8 +135,8 @@ static void put_layout(StrBuf *out, const Facts *facts) {
     }
     html_put_fact(out, "Recompute", recompute_mode_name(plan->recompute));
     html_put_fact(out, "Sequence parallel", plan->sequence_parallel ? "yes" : "no");
-    html_put_fact(out, "Optimizer state",
-                  plan->zero ? "divided over d (ZeRO-1)" : "whole on every data-parallel rank");
+    snprintf(text, sizeof(text), "ZeRO-%d: %s", plan->zero, zero_stage_text(plan->zero));
+    html_put_fact(out, "Divided over d", text);
     snprintf(text, sizeof(text), "%" PRId64 " tokens, vocabulary %" PRId64, plan->seq, plan->vocab);
     html_put_fact(out, "Sequence", text);
     snprintf(text, sizeof(text), "%g, seed %" PRIu64, plan->learning_rate, plan->seed);

@@ -9,7 +9,7 @@
  *   schedule          name, chunks, micro_batches, micro_batch (sequences), sequence_parallel
  *   batch             sequences, tokens (both per step)
  *   precision         of activations: f32, bf16 or f16
- *   zero              1: optimizer state and update are divided over d; else 0
+ *   zero              stage: what is divided over d: 1 optimizer state, 2 gradients, 3 weights
  *   recompute         none, selective or full
  *   loss_scale        {initial, interval}: interval 0: it stays; null: none
  *   seed, learning_rate

@@ -110,31 +110,39 @@ static const char *where_text(bool leaves) {
     return leaves ? "network" : "inside the node";
 }
 
+/* Whole tensors that the data axis carries in a step. */
+static double data_bytes(const Candidate *of, const StageWeights *weights) {
+    double gradients = (double)weights->gradient_bytes, n_weights = of->zero ? 1 : 0;
+    if (of->zero >= ZERO_GRADIENTS) gradients *= of->n_micro;
+    if (of->zero >= ZERO_PARAMETERS) n_weights = 2.0 * of->n_micro;
+    return gradients + n_weights * (double)weights->parameter_bytes;
+}
+
 /* Of a rank of the first stage. */
-static double tensor_bytes(const SearchFacts *facts, double *out_gradients) {
+static double tensor_bytes(const SearchFacts *facts, StageWeights *out_weights) {
     const ModelCosts *costs = facts->report->costs;
     const LayoutCost *layout = facts->report->layout;
     const Found *best = facts->best.found;
     const Candidate *of = &best->candidate;
-    double tensor = 0, gradients = 0;
+    double tensor = 0;
+    *out_weights = (StageWeights){0};
     for (int chunk = 0, first = 0; chunk < of->n_chunks * of->p; chunk++) {
         bool mine = chunk % of->p == 0;
         for (int i = first; i < first + best->split[chunk] && mine; i++) {
             const SegmentCost *segment = &layout->kinds[costs->kind_of_block[i]];
             tensor += segment->forward.collective_bytes + segment->backward.collective_bytes;
-            gradients += (double)segment->gradient_bytes;
+            stage_weights_add(out_weights, segment, 1, true);
         }
         first += best->split[chunk];
     }
     tensor += layout->before.forward.collective_bytes + layout->before.backward.collective_bytes;
-    gradients += (double)layout->before.gradient_bytes;
+    stage_weights_add(out_weights, &layout->before, 1, false);
     int chunks[of->p];
     for (int i = 0; i < layout->n_shared; i++) {
         const SharedWeight *weight = &layout->shared[i];
         find_weight_chunks(weight, best->split, of->p, of->n_chunks, chunks);
-        if (chunks[0] >= 0) gradients += (double)weight->cost.gradient_bytes;
+        if (chunks[0] >= 0) stage_weights_add(out_weights, &weight->cost, 1, false);
     }
-    *out_gradients = gradients;
     return tensor * of->n_micro;
 }
 
@@ -168,9 +176,15 @@ static bool find_borders(const SearchFacts *facts, bool leaves, LinkRow *out) {
 }
 
 static int find_links(const SearchFacts *facts, LinkRow *rows) {
+    static const char *const DATA_CARRIES[N_ZERO_STAGES] = {
+        [ZERO_NOTHING] = "gradients",
+        [ZERO_OPTIMIZER] = "gradients; updated weights come back",
+        [ZERO_GRADIENTS] = "gradients of every micro-batch; updated weights come back",
+        [ZERO_PARAMETERS] = "weights, forward and backward, and gradients of every micro-batch"};
     const Candidate *of = &facts->best.found->candidate;
     int n = 0, n_per_node = facts->cluster->node.n_devices;
-    double gradients, tensor = tensor_bytes(facts, &gradients);
+    StageWeights weights;
+    double tensor = tensor_bytes(facts, &weights);
     if (of->t > 1) {
         bool leaves = of->t > n_per_node;
         rows[n++] = (LinkRow){"tensor", "activations and their gradients, whole tensors",
@@ -179,10 +193,8 @@ static int find_links(const SearchFacts *facts, LinkRow *rows) {
     }
     if (of->d > 1) {
         bool leaves = of->t * of->d > n_per_node;
-        rows[n++] =
-            (LinkRow){"data",    of->zero ? "gradients; updated weights come back" : "gradients",
-                      gradients, of->d,
-                      leaves,    where_text(leaves)};
+        rows[n++] = (LinkRow){"data", DATA_CARRIES[of->zero], data_bytes(of, &weights), of->d,
+                              leaves, where_text(leaves)};
     }
     for (int leaves = 0; leaves < 2 && of->p > 1; leaves++) {
         n += find_borders(facts, leaves, &rows[n]);

@@ -53,8 +53,10 @@ static void put_layout(StrBuf *out, const SearchFacts *facts) {
                   of->n_micro, of->n_micro == 1 ? "" : "es", of->micro_batch,
                   of->micro_batch == 1 ? "" : "s");
     put_label(out, "recompute");
-    strbuf_printf(out, "%s; ZeRO: %s\n", recompute_mode_name(of->recompute),
-                  of->zero ? "1, the optimizer's state divided over d" : "none");
+    strbuf_printf(out, "%s\n", recompute_mode_name(of->recompute));
+    if (!of->zero) return;
+    put_label(out, "zero");
+    strbuf_printf(out, "%d: %s divided over d\n", of->zero, zero_stage_text(of->zero));
 }
 
 static void put_predictions(StrBuf *out, const SearchFacts *facts) {
@@ -145,7 +147,7 @@ static void put_row(StrBuf *out, const LayoutFacts *of) {
 
 static void put_others(StrBuf *out, const SearchFacts *facts) {
     if (facts->n_others == 0) return;
-    put_rows_head(out, "Runners-up (b: micro-batch, rec.: recomputation, Z1: ZeRO-1, sp: "
+    put_rows_head(out, "Runners-up (b: micro-batch, rec.: recomputation, Z1 to Z3: ZeRO, sp: "
                        "sequence-parallel)");
     for (int i = 0; i < facts->n_others; i++) put_row(out, &facts->others[i]);
 }

@@ -71,7 +71,7 @@ static void put_head(StrBuf *out, const Facts *facts) {
     put_undivided(out, facts);
     if (plan->zero) {
         put_label(out, "zero");
-        strbuf_put(out, "1: optimizer state and update divided over d\n");
+        strbuf_printf(out, "%d: %s divided over d\n", plan->zero, zero_stage_text(plan->zero));
     }
     put_label(out, "schedule");
     put_name(out, plan->schedule, NAME_COLUMNS);

@@ -122,8 +122,10 @@ static void compute(PipelineSim *sim, int stage, const Task *task) {
     double us = forward ? chunk->forward_us : chunk->backward_us;
     double tensor_us = forward ? chunk->forward_tensor_us : chunk->backward_tensor_us;
     if (runner->spans) runner->spans[runner->next] = (TaskSpan){runner->us, runner->us + us};
-    times->compute_us += us - tensor_us;
+    double data_us = forward ? chunk->forward_data_us : chunk->backward_data_us;
+    times->compute_us += us - tensor_us - data_us;
     times->tensor_us += tensor_us;
+    times->data_us += data_us;
     if (forward) {
         runner->held_bytes += chunk->frame_bytes;
         times->peak_bytes = later(times->peak_bytes, runner->held_bytes);
@@ -217,7 +219,7 @@ static void finish_data(PipelineSim *sim, int stage) {
     }
     runner->us = later(runner->us, runner->data.us);
     runner->free_us = later(runner->free_us, runner->data.free_us);
-    times->data_us = runner->free_us - before_us;
+    times->data_us += runner->free_us - before_us;
 }
 
 static void run_part(PipelineSim *sim, const PipelinePart *part) {

@@ -28,6 +28,7 @@ typedef enum SendMode {
 typedef struct PipelineChunk {
     double forward_us, backward_us;
     double forward_tensor_us, backward_tensor_us; /* of them: exposed messages of axis t */
+    double forward_data_us, backward_data_us;     /* of axis d, in every micro-batch */
     double frame_bytes; /* from the beginning of a forward to the end of its backward */
     double data_us;     /* the data axis' messages, once per step */
     int data_pieces;    /* that these go in, the first when 1/pieces of the last backward is done */
@@ -92,7 +93,7 @@ typedef struct MessageSpan {
 
 /* The first seven are disjoint and add up to step_us. */
 typedef struct PipelineStage {
-    double compute_us;  /* forward and backward without messages of axis t */
+    double compute_us;  /* forward and backward without messages of axes t and d */
     double tensor_us;   /* these */
     double pipeline_us; /* that the stage ends later than if messages between stages were free */
     double bubble_us;   /* waiting for other stages even then */

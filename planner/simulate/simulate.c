@@ -21,6 +21,8 @@ static void price_tasks(PipelineLoad *load, const Simulation *sim, Arena *arena)
                 .backward_us = cost->backward[c].us,
                 .forward_tensor_us = cost->forward[c].collective_us,
                 .backward_tensor_us = cost->backward[c].collective_us,
+                .forward_data_us = cost->forward[c].data_us,
+                .backward_data_us = cost->backward[c].data_us,
                 .frame_bytes = (double)plan->programs[of->program].frame_bytes[c],
                 .data_us = cost->data[c].us,
                 .data_pieces = of->n_blocks[c] > 0 ? of->n_blocks[c] : 1,
@@ -125,6 +127,7 @@ static double crowding(const PipelineResult *result, const Device *device) {
 static void scale_cost(Cost *cost, double factor) {
     cost->us *= factor;
     cost->collective_us *= factor;
+    cost->data_us *= factor;
 }
 
 static void scale_costs(Simulation *sim, double factor) {

@@ -11,7 +11,8 @@ enum { PART_TIED, PART_NORM, PART_UPDATE, PART_GATHER, N_PARTS };
 /* What one chunk, or all of a stage, has; counts of parameters are of one rank. */
 typedef struct Share {
     double update_us;
-    int64_t n_parameters, parameter_bytes, gradient_bytes, optimizer_bytes, scratch_bytes;
+    StageWeights weights;
+    int64_t scratch_bytes;
     StageCalls calls;
 } Share;
 
@@ -60,36 +61,31 @@ static size_t lay_out(char *block, const LayoutCost *layout, const Candidate *ca
 }
 
 static void add_segment(PipelineChunk *chunk, Share *share, UpdateKind update,
-                        const SegmentCost *segment) {
+                        const SegmentCost *segment, bool is_block) {
     chunk->forward_us += segment->forward.us;
     chunk->backward_us += segment->backward.us;
     chunk->forward_tensor_us += segment->forward.collective_us;
     chunk->backward_tensor_us += segment->backward.collective_us;
     chunk->frame_bytes += (double)segment->kept_bytes;
     share->update_us += segment->update_us;
-    share->n_parameters += segment->n_parameters;
-    share->parameter_bytes += segment->parameter_bytes;
-    share->gradient_bytes += segment->gradient_bytes;
-    share->optimizer_bytes += segment->optimizer_bytes;
+    stage_weights_add(&share->weights, segment, 1, is_block);
     stage_calls_add(&share->calls, segment, update, 1);
     if (segment->scratch_bytes > share->scratch_bytes) {
         share->scratch_bytes = segment->scratch_bytes;
     }
 }
 
-static void add_share(Share *sum, const Share *other, int sign) {
-    sum->update_us += sign * other->update_us;
-    sum->n_parameters += sign * other->n_parameters;
-    sum->parameter_bytes += sign * other->parameter_bytes;
-    sum->gradient_bytes += sign * other->gradient_bytes;
-    sum->optimizer_bytes += sign * other->optimizer_bytes;
-    sum->calls.per_micro += sign * other->calls.per_micro;
-    sum->calls.per_update += sign * other->calls.per_update;
+static void add_share(Share *sum, const Share *other) {
+    sum->update_us += other->update_us;
+    stage_weights_join(&sum->weights, &other->weights);
+    sum->calls.per_micro += other->calls.per_micro;
+    sum->calls.per_update += other->calls.per_update;
     if (other->scratch_bytes > sum->scratch_bytes) sum->scratch_bytes = other->scratch_bytes;
 }
 
 static double reduce_us(const CandidateLoad *of, int64_t n_parameters) {
     if (of->candidate->d == 1 || n_parameters == 0) return 0;
+    if (of->candidate->zero >= ZERO_GRADIENTS) return 0; /* within the tasks */
     CollectiveGroup group = placement_group(&of->placement, MESH_D);
     double bytes = (double)n_parameters * of->costs->cluster->software.gradient_bytes;
     return collective_us(of->costs->cluster,
@@ -97,15 +93,10 @@ static double reduce_us(const CandidateLoad *of, int64_t n_parameters) {
                          bytes, &group);
 }
 
-static Share share_of(const SegmentCost *weights, UpdateKind update) {
-    Share share = {weights->update_us,
-                   weights->n_parameters,
-                   weights->parameter_bytes,
-                   weights->gradient_bytes,
-                   weights->optimizer_bytes,
-                   0,
-                   {0}};
-    stage_calls_add(&share.calls, weights, update, 1);
+static Share share_of(const SegmentCost *weights, UpdateKind update, int count) {
+    Share share = {.update_us = count * weights->update_us};
+    stage_weights_add(&share.weights, weights, count, true);
+    stage_calls_add(&share.calls, weights, update, count);
     return share;
 }
 
@@ -137,13 +128,23 @@ static void add_shared(const CandidateLoad *of, int global, UpdateKind update, S
     for (int i = 0; i < of->layout->n_shared; i++) {
         if (of->weight_chunks[i * p + global % p] != global) continue;
         const SegmentCost *cost = &of->layout->shared[i].cost;
-        Share weight = share_of(cost, update);
+        Share weight = share_of(cost, update, 1);
         if (join_of_weight(of, i)) {
             weight.calls.per_update +=
                 cost->update_calls[UPDATE_REDUCED] - cost->update_calls[UPDATE_ALONE];
         }
-        add_share(share, &weight, 1);
+        add_share(share, &weight);
     }
+}
+
+/* Messages of weights and gradients within tasks, with ZeRO-2 and 3. */
+static void add_task_data(const CandidateLoad *of, PipelineChunk *chunk, Share *share) {
+    CollectiveGroup group = placement_group(&of->placement, MESH_D);
+    TaskData data = task_data_us(of->costs->cluster, &group, of->candidate->zero, &share->weights,
+                                 chunk->forward_us, chunk->backward_us);
+    chunk->forward_us += data.forward_us, chunk->forward_data_us = data.forward_us;
+    chunk->backward_us += data.backward_us, chunk->backward_data_us = data.backward_us;
+    share->calls.per_micro += zero_micro_calls(of->candidate, &share->weights);
 }
 
 /* Chunks' times, and what each stage holds. Gradients that wait for the end of a stage's tasks
@@ -159,28 +160,29 @@ static void price_chunks(CandidateLoad *of, const int *split) {
         PipelineChunk *chunk = &of->chunks[stage * v + g / p];
         Share share = {0};
         *chunk = (PipelineChunk){.data_pieces = split[g]};
-        if (g == 0) add_segment(chunk, &share, update, &of->layout->before);
+        if (g == 0) add_segment(chunk, &share, update, &of->layout->before, false);
         for (int i = 0; i < split[g]; i++, block++) {
             const SegmentCost *kind = &of->layout->kinds[of->costs->kind_of_block[block]];
-            add_segment(chunk, &share, update, kind);
+            add_segment(chunk, &share, update, kind, true);
         }
-        if (g + 1 == p * v) add_segment(chunk, &share, update, &of->layout->after);
+        if (g + 1 == p * v) add_segment(chunk, &share, update, &of->layout->after, false);
         if (p * v == 1) { /* tied weights are there once */
-            Share once = share_of(&of->layout->tied, update);
-            add_share(&share, &once, -1);
+            Share once = share_of(&of->layout->tied, update, -1);
+            add_share(&share, &once);
         }
         add_shared(of, g, update, &share);
+        add_task_data(of, chunk, &share);
         if (g == 0 || g + 1 == p * v) chunk->frame_bytes += (double)of->layout->input_bytes;
         if (p * v > 1) { /* as in step_cost: a block's output is kept where it is read */
             int more = (g + 1 == p * v) - (g == 0);
             chunk->frame_bytes += (double)more * (double)of->layout->border_bytes;
         }
-        if (overlaps) chunk->data_us = reduce_us(of, share.n_parameters);
+        if (overlaps) chunk->data_us = reduce_us(of, share.weights.n_parameters);
         if (g < p) of->shares[stage] = (Share){0};
-        add_share(&of->shares[stage], &share, 1);
+        add_share(&of->shares[stage], &share);
     }
     for (int stage = 0; stage < p && !overlaps; stage++) {
-        of->chunks[stage * v].data_us = reduce_us(of, of->shares[stage].n_parameters);
+        of->chunks[stage * v].data_us = reduce_us(of, of->shares[stage].weights.n_parameters);
     }
     of->load.overlaps_data = overlaps;
     of->load.chunks = of->chunks;
@@ -277,15 +279,17 @@ static void price_tied(CandidateLoad *of) {
 
 /* What ZeRO's gather costs, beside the first micro-batch's forward if the software does so, and
  * what overlapped data messages take from the compute beside them. */
-static double gather_us(const CandidateLoad *of, int stage, bool divided) {
+static double gather_us(const CandidateLoad *of, int stage) {
     const ClusterSoftware *software = &of->costs->cluster->software;
     const Share *share = &of->shares[stage];
     CollectiveGroup group = placement_group(&of->placement, MESH_D);
     double us = 0, forward_us = 0;
-    double slowed_us = software->overlaps_gradients ? reduce_us(of, share->n_parameters) : 0;
-    if (divided)
+    double slowed_us =
+        software->overlaps_gradients ? reduce_us(of, share->weights.n_parameters) : 0;
+    if (of->candidate->d > 1 && zero_gathers_updated(of->candidate->zero)) {
         us = collective_us(of->costs->cluster, COLLECTIVE_ALL_GATHER,
-                           (double)share->parameter_bytes, &group);
+                           (double)share->weights.parameter_bytes, &group);
+    }
     if (software->overlaps_parameters) {
         int v = of->candidate->n_chunks;
         for (int c = 0; c < v; c++) forward_us += of->chunks[stage * v + c].forward_us;
@@ -305,12 +309,13 @@ static void price_update(CandidateLoad *of) {
         const Share *share = &of->shares[s];
         of->part_us[PART_NORM][s] = norm;
         of->part_us[PART_UPDATE][s] = share->update_us / (divided ? candidate->d : 1);
-        of->part_us[PART_GATHER][s] = gather_us(of, s, divided);
+        of->part_us[PART_GATHER][s] = gather_us(of, s);
         int64_t runtime = stage_runtime_bytes(of->costs, of->layout, candidate, s, &share->calls);
+        WeightBytes weights =
+            stage_weight_bytes(&share->weights, of->costs->cluster, candidate->zero, candidate->d);
         of->constant_bytes[s] =
-            (double)(share->parameter_bytes + share->gradient_bytes + share->scratch_bytes +
-                     of->layout->workspace_bytes + runtime) +
-            (double)share->optimizer_bytes / (divided ? candidate->d : 1);
+            (double)(weights.parameter + weights.gradient + weights.optimizer + weights.moving +
+                     share->scratch_bytes + of->layout->workspace_bytes + runtime);
         of->stages[s] = s;
     }
     of->all = (PipelineJoin){p, of->stages};

@@ -4,6 +4,8 @@
  * alike; the shards are gathered back over the parameter, or, where the parameter stays divided,
  * over the copy in 16 bits that alone is read elsewhere; and the norm counts every element once: a
  * sum over shards is a partial result until it is summed over the mesh axes that divide them.
+ * With --zero 2 shares are added to sums that are divided like them, with --zero 3 weights and
+ * their copies stay divided, and are read by nobody but the gathers that make them whole.
  */
 #include "planner/verify/verify.h"
 
@@ -365,19 +367,50 @@ static bool over_data(const Node *leaf) {
     return dividing((Value){(Node *)leaf, 0}) >> MESH_D & 1;
 }
 
-/* Only the update reads what is divided over d, and only a plan with `zero` has it. */
+/* The least --zero with which the node has a leaf that is divided over d for its operand: in 16
+ * bits, a parameter's f32 form is divided from the first stage on, but read by the update alone. */
+static ZeroStage least_zero(const Node *node, const Node *leaf) {
+    if (leaf->op == OP_ACCUMULATOR) return ZERO_GRADIENTS;
+    if (node_is_copy(leaf)) return ZERO_PARAMETERS;
+    return node->phase == PHASE_UPDATE ? ZERO_OPTIMIZER : ZERO_PARAMETERS;
+}
+
+/* May the node, outside of the update, have a shard of the leaf for its operand? To gather it, to
+ * add shares of the same shard to it, or for its shape only. */
+static bool takes_shard(const Node *node, int i) {
+    const Node *leaf = node->inputs[i].node;
+    if (leaf->op == OP_ACCUMULATOR) return node->op == OP_ACCUMULATE;
+    return node->op == OP_ALL_GATHER || op_operand_precision(node->op, i) == OPERAND_UNREAD;
+}
+
+/* What is divided over d is read as the plan's `zero` has it. */
 static void check_leaf_reads(UpdateVerifier *uv, const Node *node) {
+    ZeroStage zero = (ZeroStage)uv->v->plan->zero;
     for (int i = 0; i < node->n_inputs; i++) {
         const Node *leaf = node->inputs[i].node;
         if (!(OPS[leaf->op].flags & PERSISTENT) || !over_data(leaf)) continue;
-        if (!uv->v->plan->zero) {
-            DEFECT(uv, leaf, "%s is divided over d, and the plan says zero=0", node_text(uv, leaf));
-        } else if (node->phase != PHASE_UPDATE) {
+        bool within = node->phase != PHASE_UPDATE;
+        bool taken = !within || (zero >= ZERO_GRADIENTS && takes_shard(node, i));
+        if (zero && !taken) {
             DEFECT(uv, node, "%s: reads a shard of %s; it is whole on no rank", node_text(uv, node),
                    node_text(uv, leaf));
+        } else if (zero < least_zero(node, leaf)) {
+            DEFECT(uv, leaf, "%s is divided over d, and the plan says zero=%d", node_text(uv, leaf),
+                   (int)zero);
         } else {
             continue;
         }
+        return;
+    }
+}
+
+/* A share is added to a sum that is divided like it. */
+static void check_share(UpdateVerifier *uv, const Node *node) {
+    for (int i = 0; i < 2; i++) {
+        const Sharding *part = value_sharding(node->inputs[i]);
+        if (sharding_equal(part, &node->shardings[0], node->types[0].rank)) continue;
+        DEFECT(uv, node, "%s: %s is divided otherwise than the sum", node_text(uv, node),
+               text(uv, node->inputs[i]));
         return;
     }
 }
@@ -393,6 +426,7 @@ static void check_node(UpdateVerifier *uv, const Node *node) {
         check_message(uv, node);
         if (node->n_inputs == 2) check_write_back(uv, node);
         break;
+    case OP_ACCUMULATE: check_share(uv, node); break;
     case OP_SUMSQ: check_norm(uv, node); break;
     case OP_CLIP_SCALE:
         check_norm(uv, node);

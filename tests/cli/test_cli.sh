@@ -38,8 +38,8 @@ fails 'flag with a value' 2 '--json takes no value' plan $model --json=1
 fails 'no number' 2 "--micro-batch: 'two' is not a whole number" plan $model --micro-batch two
 fails 'unknown precision' 2 "--precision: 'fp8' is not f32, bf16 or f16" plan $model --precision fp8
 fails 'precision that is no float' 2 "'i32' is not f32, bf16 or f16" plan $model --precision i32
-fails 'unknown zero' 2 "--zero: '2' is not 0 (every rank has all optimizer state) or 1" plan $model \
-    --zero 2
+fails 'unknown zero' 2 "--zero: '4' is not 0 (every rank has everything), 1 (the" plan $model \
+    --zero 4
 fails 'zero of a plan' 2 '--zero' train x.plan --data x --zero 1
 fails 'unknown recomputation' 2 "--recompute: 'all' is not none, selective or full" \
     plan $model --recompute all
@@ -198,7 +198,7 @@ works 'compare of loss scales' 'loss scale' compare "$folder/half.plan" "$folder
 works 'plan --zero 1' 'zero      1: optimizer state and update divided over d' plan $model "${small[@]}" \
     --mesh d=2 --zero 1 -o "$folder/zero.plan"
 works 'show --json of zero' '"zero": 1' show "$folder/zero.plan" --json
-works 'show --html of zero' 'divided over d (ZeRO-1)' show "$folder/zero.plan" --html
+works 'show --html of zero' 'ZeRO-1: optimizer state and update' show "$folder/zero.plan" --html
 works 'check of zero' 'is sound' check "$folder/zero.plan"
 works 'plan --recompute' 'recompute full: with what is computed again' plan $model "${small[@]}" \
     --recompute full -o "$folder/again.plan"

@@ -47,8 +47,8 @@ fails 2 '--cudnn-backward: the search does not count its memory; leave out --clu
 fails 2 '--dump-after: a search looks at many plans; leave out --cluster and give the mesh' \
     "${plan[@]}" --ranks 16 --dump-after simplify
 fails 2 "--recompute: 'some' is not none, selective or full" "${plan[@]}" --ranks 16 --recompute some
-fails 2 "--zero: '2' is not 0 (every rank has all optimizer state) or 1 (divided over d)" \
-    "${plan[@]}" --ranks 16 --zero 2
+fails 2 "--zero: '4' is not 0 (every rank has everything), 1 (the optimizer's state is divided over d), 2 (gradients, too) or 3 (weights, too)" \
+    "${plan[@]}" --ranks 16 --zero 4
 fails 2 '--device cpu: the devices of cluster selene are GPUs' "${plan[@]}" --ranks 16 --device cpu
 fails 2 '--top: only with --cluster or --ranks, which search for a layout' \
     plan models/gpt.lua --top 3
@@ -119,6 +119,27 @@ limit=$(awk "BEGIN { printf \"%.6f\", ($total + $exact) / 2 / 2 ^ 30 }")
 run "${plan[@]}" --ranks 8 --mesh d=8 --zero 1 -o "$folder/near.plan" --memory-limit "$limit"
 result 'a plan that does not fit is refused' \
     "$([ "$status" -eq 0 ] && grep -q '^refused .* its plan needs' "$folder/out" || echo "$err $out")"
+
+# Whole weights and gradients that are there for a while are estimated from above, not far.
+while read -r layout; do
+    run plan models/llama.lua --set size=8b --cluster h100-dgx --ranks 8 --global-batch 64 --mesh $layout \
+        -o "$folder/zero.plan" --json
+    total=$(key total) exact=$(key exact_bytes) searched=$(key step_seconds)
+    result "memory of $layout" \
+        "$(awk "BEGIN { ratio = ${total:-0} / ${exact:-1}; exit !(ratio > 0.99 && ratio < 1.06) }" ||
+            echo "$total estimated, $exact planned; $err")"
+    run show "$folder/zero.plan" --cluster h100-dgx --json
+    shown=$(key step_us)
+    result "time of $layout" \
+        "$(awk "BEGIN { ratio = ${shown:-0} / 1e6 / ${searched:-1}; exit !(ratio > 0.98 && ratio < 1.02) }" ||
+            echo "$shown us, not $searched s")"
+done <<'END'
+d=8 --zero 3
+d=8 --zero 2 --recompute selective
+d=4,t=2 --zero 3 --recompute full --sequence-parallel
+d=2,t=2,p=2 --zero 2 --recompute full --schedule 1f1b
+d=4,p=2 --zero 3 --recompute selective --schedule interleaved --chunks 4
+END
 
 run plan models/gpt.lua --ranks 2 --global-batch 16 -o "$folder/cpu.plan"
 result 'without --cluster: processor cores' \

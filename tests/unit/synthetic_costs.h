@@ -80,6 +80,7 @@ static SegmentCost synthetic_segment(double parameters, double flops, double byt
                            .backward = synthetic_phase(flops, 2 + extra, bytes, t)};
     segment.model_flops = 3 * flops;
     segment.n_parameters = (int64_t)parameters;
+    segment.largest_weight = segment.n_parameters / 3, segment.n_weights = 6;
     segment.parameter_bytes = 2 * segment.n_parameters;
     segment.gradient_bytes = 4 * segment.n_parameters;
     segment.optimizer_bytes = 12 * segment.n_parameters;
@@ -162,7 +163,8 @@ static void synthetic_use(Synthetic model, int n_blocks) {
     synthetic_cluster.software = (ClusterSoftware){.name = "made-up",
                                                    .overlaps_gradients = true,
                                                    .overlaps_pipeline = true,
-                                                   .gradient_bytes = 4};
+                                                   .gradient_bytes = 4,
+                                                   .zero_stages = 3};
     for (int b = 0; b < n_blocks; b++) kinds[b] = model.n_kinds > 1 ? b % 2 : 0;
     synthetic_costs = (ModelCosts){.model = "made-up",
                                    .cluster = &synthetic_cluster,

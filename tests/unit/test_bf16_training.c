@@ -114,9 +114,9 @@ static void compare_runs(Run *run, Run *one) {
 static void check_layout(const Variant *variant, const Layout *layout, DType precision, Run *one) {
     Run run;
     char name[100];
-    snprintf(name, sizeof(name), "%s %s: t=%d d=%d p=%d %s%s%s, micro-batch %d",
+    snprintf(name, sizeof(name), "%s %s: t=%d d=%d p=%d %s%s zero %d, micro-batch %d",
              dtype_name(precision), variant->name, layout->t, layout->d, layout->p,
-             layout->schedule, layout->sequence_parallel ? " seq" : "", run_zero ? " zero" : "",
+             layout->schedule, layout->sequence_parallel ? " seq" : "", run_zero,
              layout->micro_batch);
     check_begin(name);
     bool ran = plan(&run, variant, layout, precision, true) && train(&run);
@@ -134,9 +134,10 @@ static void check_variant(const Variant *variant, DType precision, int step) {
     for (int l = 0; done && l < variant->n_layouts; l += step) {
         check_layout(variant, &LAYOUTS[l], precision, &one);
     }
-    run_zero = 1;
-    for (int l = 0; done && l < variant->n_layouts; l += step) {
-        if (LAYOUTS[l].d > 1) check_layout(variant, &LAYOUTS[l], precision, &one);
+    for (run_zero = 1; run_zero < N_ZERO_STAGES; run_zero++) {
+        for (int l = 0; done && l < variant->n_layouts; l += step) {
+            if (LAYOUTS[l].d > 1) check_layout(variant, &LAYOUTS[l], precision, &one);
+        }
     }
     run_zero = 0;
     check_end();
@@ -216,14 +217,15 @@ static void check_against_f32(void) {
 
 /* Products must see what a load or a write gave the parameters: the loss says so. */
 static void check_refresh(int zero, DType precision) {
-    const Layout layout = {2, 1 + zero, 2, 2, 1, "1f1b", false, NULL, 0};
+    const Layout layout = {2, zero ? 2 : 1, 2, 2, 1, "1f1b", false, NULL, 0};
     char path[64];
     Run trained, fresh;
     double want, before, loaded, written;
     snprintf(path, sizeof(path), "/tmp/perilune-bf16-%d.safetensors", (int)getpid());
     run_zero = zero;
-    check_begin(zero ? "copies follow a load and a write, where no rank has the whole weight"
-                     : "copies follow a load and a write");
+    check_begin(zero > ZERO_OPTIMIZER ? "copies follow where no rank has a whole one"
+                : zero ? "copies follow a load and a write, where no rank has the whole weight"
+                       : "copies follow a load and a write");
     bool done = plan(&trained, &VARIANTS[1], &layout, precision, false) &&
                 run_steps(&trained, 3, LEARNING_RATE) &&
                 plan(&fresh, &VARIANTS[1], &layout, precision, false);
@@ -294,6 +296,8 @@ int main(void) {
     check_refresh(0, DTYPE_BF16);
     check_refresh(1, DTYPE_BF16);
     check_refresh(1, DTYPE_F16);
+    check_refresh(3, DTYPE_BF16);
+    check_refresh(3, DTYPE_F16);
     check_nonfinite();
     return check_report();
 }

@@ -32,7 +32,9 @@ static const Case CASES[] = {
     {"d=4, ZeRO", {1, 4, 1, 2, 1, "1f1b", false, NULL, 0}, 1, DTYPE_F32},
     {"p=2 in two chunks", {1, 1, 2, 2, 2, "interleaved", false, NULL, 0}, 0, DTYPE_F32},
     {"t=2 d=2 p=2, ZeRO", {2, 2, 2, 2, 1, "1f1b", false, NULL, 0}, 1, DTYPE_F32},
+    {"t=2 d=4, ZeRO-3", {2, 4, 1, 2, 1, "1f1b", true, NULL, 0}, 3, DTYPE_F32},
     {"bf16, d=2, ZeRO", {1, 2, 1, 2, 1, "1f1b", false, NULL, 0}, 1, DTYPE_BF16},
+    {"bf16, d=2 p=2, ZeRO-3", {1, 2, 2, 2, 1, "1f1b", false, NULL, 0}, 3, DTYPE_BF16},
 };
 enum { N_CASES = sizeof(CASES) / sizeof(CASES[0]) };
 
@@ -62,6 +64,7 @@ static bool save_early(const Case *c) {
 static void go_on(const Case *c, Run *whole, bool exactly) {
     Run run;
     TrainingPlace place = {0};
+    bool narrow = c->precision != DTYPE_F32; /* sums over other ranks round otherwise */
     bool fine = start(&run, c) && engine_load_state(run.engine, path, &place, run.diag) &&
                 run_steps_from(&run, FIRST_STEPS, STEPS - FIRST_STEPS, 1e-3);
     CHECK(fine, "%s: %s", c->name, diag_text(run.diag));
@@ -71,7 +74,7 @@ static void go_on(const Case *c, Run *whole, bool exactly) {
           (long long)place.samples, place.data);
     for (int i = FIRST_STEPS; fine && i < STEPS; i++) {
         double error = fabs(run.losses[i] - whole->losses[i]);
-        CHECK(exactly ? error == 0 : error < 1e-5 * whole->losses[i],
+        CHECK(exactly ? error == 0 : error < (narrow ? 1e-3 : 1e-5) * whole->losses[i],
               "%s: loss %.9g at step %d, not %.9g", c->name, run.losses[i], i + 1,
               whole->losses[i]);
     }
@@ -83,8 +86,8 @@ static void go_on(const Case *c, Run *whole, bool exactly) {
         CHECK(engine_read_parameter(whole->engine, run.names[i], theirs), "no %s", run.names[i]);
         double error = relative_distance(mine, theirs, n);
         if (!exactly && largest(theirs, n) < 1e-4) continue;
-        CHECK(exactly ? error == 0 : error < 1e-4, "%s: %s is %g off", c->name, run.names[i],
-              error);
+        CHECK(exactly ? error == 0 : error < (narrow ? 1e-2 : 1e-4), "%s: %s is %g off", c->name,
+              run.names[i], error);
     }
     run_close(&run);
 }

@@ -22,8 +22,9 @@ static const Variant DEEP = {"gpt of 8 blocks",
 static void run(void) {
     check_layouts(&GPT, LAYOUTS, N_LAYOUTS);
     check_layouts(&DEEP, DEEP_LAYOUTS, N_DEEP_LAYOUTS);
-    run_zero = 1;
-    check_layouts(&GPT, ZERO_LAYOUTS, N_ZERO_LAYOUTS);
+    for (run_zero = ZERO_OPTIMIZER; run_zero < N_ZERO_STAGES; run_zero++) {
+        check_layouts(&GPT, ZERO_LAYOUTS, run_zero == ZERO_PARAMETERS ? N_ZERO_LAYOUTS : 3);
+    }
     run_zero = 0;
 }
 

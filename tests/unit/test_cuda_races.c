@@ -203,9 +203,10 @@ int main(void) {
     check_accesses(&GPT, &pipeline);
     if (EACH == 1) check_accesses(&LLAMA, &data);
     if (EACH == 1) check_accesses(&LOW, &data);
-    run_zero = 1;
-    if (EACH == 1) check_accesses(&GPT, &data);
-    if (EACH == 1) check_accesses(&LOW, &data);
+    for (run_zero = ZERO_OPTIMIZER; EACH == 1 && run_zero < N_ZERO_STAGES; run_zero++) {
+        if (run_zero != ZERO_GRADIENTS) check_accesses(&GPT, &data);
+        check_accesses(&LOW, &data);
+    }
     run_zero = 0;
     return check_report();
 }

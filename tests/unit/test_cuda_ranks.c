@@ -253,6 +253,9 @@ int main(void) {
     run_zero = 1;
     for (size_t l = 0; EACH == 1 && l < 2; l++) check_plan(&GPT, &layouts[l]);
     check_plan(&GPT, &layouts[3]);
+    run_zero = 3;
+    check_plan(&GPT, &layouts[3]);
+    if (EACH == 1) check_plan(&GPT, &layouts[0]);
     run_zero = 0;
     return check_report();
 }

@@ -102,8 +102,9 @@ static void check_layout(const Variant *variant, const Layout *layout, Run *one)
     bool done = plan(&run, variant, layout, true) && train(&run);
     CHECK(done, "%s", diag_text(run.diag));
     if (done) {
-        /* All but the few that are completed in scratch. */
-        int most = run_zero ? 0 : run.n_params; /* shards' memory is used again */
+        /* All but the few that are completed in scratch; shards use memory again. */
+        bool reused = run_zero == ZERO_OPTIMIZER || run_zero == ZERO_GRADIENTS;
+        int most = reused ? 0 : run.n_params;
         CHECK(run.n_gradients >= most - 2, "%d of %d gradients compared", run.n_gradients,
               run.n_params);
         compare_runs(&run, one, STEPS);
@@ -123,10 +124,12 @@ static void check_variant(const Variant *variant, const Layout *layouts, int n_l
         if (layouts[l].t > variant->most_t) continue;
         check_layout(variant, &layouts[l], &one);
     }
-    run_zero = 1;
-    for (int l = 0; done && l < N_ZERO_LAYOUTS; l++) {
-        if (ZERO_LAYOUTS[l].t > variant->most_t) continue;
-        check_layout(variant, &ZERO_LAYOUTS[l], &one);
+    for (run_zero = 1; run_zero < N_ZERO_STAGES; run_zero++) {
+        int n_zero = run_zero == ZERO_PARAMETERS ? N_ZERO_LAYOUTS : 5;
+        for (int l = 0; done && l < n_zero; l++) {
+            if (ZERO_LAYOUTS[l].t > variant->most_t) continue;
+            check_layout(variant, &ZERO_LAYOUTS[l], &one);
+        }
     }
     run_zero = 0;
     run_close(&one);
@@ -161,30 +164,30 @@ static void check_repeats(const Variant *variant) {
     run_close(&again);
 }
 
-/* A sum of gradients that is scattered has the bits of one that all ranks get, and an update of
- * shards those of an update of the whole. Only the norm adds up in another order: without clipping
- * nothing depends on it. Catches a shard updated twice or not at all, and stale copies. */
+/* A sum of gradients that is scattered has the bits of one that all ranks get, an update of shards
+ * those of an update of the whole, and a gathered weight its own. Only the norm adds up in another
+ * order: without clipping nothing depends on it. Stage 2 adds over ranks before it adds over
+ * micro-batches, as stage 3 does. Catches a shard updated twice or not at all, and stale copies. */
 static void check_zero_bits(const Variant *variant, DType precision) {
     const Layout layout = {1, 4, 1, 2, 1, "1f1b", false, NULL, 0};
     char name[160];
     Variant loose = *variant;
-    Run runs[2];
+    Run runs[N_ZERO_STAGES];
     loose.settings[count_settings(variant)] = (ModelSetting){"optimizer.max_norm", "0"};
     run_precision = precision;
-    bool done = true;
-    for (run_zero = 0; run_zero < 2; run_zero++) {
-        done &= plan(&runs[run_zero], &loose, &layout, true) && train(&runs[run_zero]);
+    for (run_zero = 0; run_zero < N_ZERO_STAGES; run_zero++) {
+        bool done = plan(&runs[run_zero], &loose, &layout, true) && train(&runs[run_zero]);
+        int like = run_zero == ZERO_PARAMETERS ? ZERO_GRADIENTS : ZERO_NOTHING;
+        snprintf(name, sizeof(name), "zero %d has the bits of zero %d: %s, %s", run_zero, like,
+                 variant->name, dtype_name(precision));
+        check_begin(name);
+        CHECK(done, "%s", diag_text(runs[run_zero].diag));
+        if (done && run_zero % 2) compare_bits(&runs[like], &runs[run_zero]);
+        check_end();
     }
     run_zero = 0;
     run_precision = DTYPE_F32;
-    snprintf(name, sizeof(name), "zero 1 has the bits of zero 0: %s, %s", variant->name,
-             dtype_name(precision));
-    check_begin(name);
-    CHECK(done, "%s%s", diag_text(runs[0].diag), diag_text(runs[1].diag));
-    if (done) compare_bits(&runs[0], &runs[1]);
-    check_end();
-    run_close(&runs[0]);
-    run_close(&runs[1]);
+    for (int i = 0; i < N_ZERO_STAGES; i++) run_close(&runs[i]);
 }
 
 typedef struct Refusal {

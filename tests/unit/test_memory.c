@@ -157,26 +157,28 @@ static bool class_bytes(DType precision, int t, int d, int zero, int64_t *out, i
 }
 
 /* Bytes per parameter with d ranks: state 8/d; parameter 4, or with bf16 a copy of 2 and 4/d;
- * gradient 4, of which the shards reuse what has been reduced, but for the first ones. */
-static void check_divided(DType precision, int t, int d) {
+ * gradient 4, of which the shards reuse what has been reduced, but for the first ones. With stage 2
+ * the gradient is 4/d, with stage 3 parameter and copy are divided, too. */
+static void check_divided(DType precision, int t, int d, int zero) {
     char name[100];
     int64_t whole[N_BUFFER_CLASSES], part[N_BUFFER_CLASSES], arena, less;
-    snprintf(name, sizeof(name), "124M, %s, t=%d d=%d: a rank keeps 1/d of the optimizer's state",
-             dtype_name(precision), t, d);
+    snprintf(name, sizeof(name), "124M, %s, t=%d d=%d: a rank keeps 1/d of what ZeRO-%d divides",
+             dtype_name(precision), t, d, zero);
     check_begin(name);
     if (!class_bytes(precision, t, d, 0, whole, &arena)) return;
-    if (!class_bytes(precision, t, d, 1, part, &less)) return;
+    if (!class_bytes(precision, t, d, zero, part, &less)) return;
     double state = (double)whole[CLASS_OPTIMIZER], copy = precision == DTYPE_F32 ? 0 : 2;
     double param = precision == DTYPE_F32 ? state / 2 : state / 8 * (2 + 4.0 / d);
+    if (zero == ZERO_PARAMETERS) param = state / 8 * (4 + copy) / d;
+    double gradient = (double)whole[CLASS_GRADIENT] / (zero > ZERO_OPTIMIZER ? d : 1);
     CHECK(fabs((double)part[CLASS_OPTIMIZER] / (state / d) - 1) < 0.02, "%lld of %.0f bytes",
           (long long)part[CLASS_OPTIMIZER], state);
     CHECK(fabs((double)part[CLASS_PARAMETER] / param - 1) < 0.02, "parameters: %lld, not %.0f",
           (long long)part[CLASS_PARAMETER], param);
     CHECK(fabs((double)whole[CLASS_PARAMETER] / (state / 8 * (4 + copy)) - 1) < 0.02,
           "parameters of the whole: %lld", (long long)whole[CLASS_PARAMETER]);
-    CHECK((double)part[CLASS_GRADIENT] < 1.02 * (double)whole[CLASS_GRADIENT],
-          "gradients: %lld, before %lld", (long long)part[CLASS_GRADIENT],
-          (long long)whole[CLASS_GRADIENT]);
+    CHECK((double)part[CLASS_GRADIENT] < 1.02 * gradient, "gradients: %lld, before %lld",
+          (long long)part[CLASS_GRADIENT], (long long)whole[CLASS_GRADIENT]);
     double saved = state * (1 - 1.0 / d) + (double)(whole[CLASS_PARAMETER] - part[CLASS_PARAMETER]);
     CHECK((double)(arena - less) > 0.95 * saved, "the arena shrinks by %lld, the state by %.0f",
           (long long)(arena - less), saved);
@@ -200,9 +202,11 @@ static void check_counter(void) {
 
 int main(void) {
     check_counter();
-    check_divided(DTYPE_F32, 1, 4);
-    check_divided(DTYPE_BF16, 1, 4);
-    check_divided(DTYPE_BF16, 2, 8);
+    for (int zero = ZERO_OPTIMIZER; zero < N_ZERO_STAGES; zero++) {
+        check_divided(DTYPE_F32, 1, 4, zero);
+        check_divided(DTYPE_BF16, 1, 4, zero);
+        check_divided(DTYPE_BF16, 2, 8, zero);
+    }
     for (int l = 0; l < N_LAYOUTS; l++) check_layout("gpt", &LAYOUTS[l]);
     for (int l = 0; l < N_LAYOUTS; l++) {
         if (LAYOUTS[l].t <= 2) check_layout("llama", &LAYOUTS[l]);

@@ -114,7 +114,7 @@ static void pick_layout(Pair *pair) {
     if (pick(pair, 0, 2) == 0) pick_split(pair);
     pair->global_batch = l->micro_batch * l->d * n_micro;
     pair->recompute = (Recompute)pick(pair, 0, N_RECOMPUTES - 1);
-    pair->zero = l->d > 1 && pick(pair, 0, 1);
+    pair->zero = l->d > 1 ? pick(pair, 0, N_ZERO_STAGES - 1) : 0;
 }
 
 /* A pair to be made again from its seed alone. */

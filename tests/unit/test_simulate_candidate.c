@@ -83,7 +83,8 @@ static void test_closed_forms(PipelineSim *sim, Diag *diag) {
         {"1f1b", 8, 8, 16, 1, 64, 0, 0.01},        {"1f1b", 8, 1, 128, 1, 4, 1, 0.01},
         {"1f1b", 1, 4, 8, 1, 128, 0, 0.01},        {"gpipe", 8, 12, 1, 1, 32, 0, 0.01},
         {"interleaved", 8, 8, 16, 4, 64, 1, 0.01}, {"interleaved", 4, 12, 4, 2, 48, 0, 0.01},
-        {"1f1b", 2, 48, 2, 1, 96, 1, 0.01},
+        {"1f1b", 2, 48, 2, 1, 96, 1, 0.01},        {"1f1b", 2, 1, 16, 1, 4, 3, 0.01},
+        {"1f1b", 2, 4, 16, 1, 16, 2, 0.01},        {"interleaved", 4, 4, 8, 4, 16, 3, 0.01},
     };
     Pair pair;
     for (int software = 0; software < 8; software++) {
@@ -246,7 +247,7 @@ static void test_random(PipelineSim *sim, Diag *diag, uint64_t seed, bool print)
                                .n_micro = p * (1 + rand() % 8),
                                .schedule = schedule,
                                .recompute = KINDS[rand() % 3],
-                               .zero = rand() % 2,
+                               .zero = rand() % N_ZERO_STAGES,
                                .sequence_parallel = rand() % 2};
         synthetic_cluster.software.overlaps_gradients = rand() % 2;
         synthetic_cluster.software.overlaps_pipeline = rand() % 2;

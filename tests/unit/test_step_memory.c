@@ -111,11 +111,14 @@ static void print(const Layout *l, const StepCost *cost, const Plan *plan, int l
 /* Shards may need a little more than is priced, and no stage's messages need more than those of the
  * stage with the largest tensor. The scratch of a head without blocks is packed more tightly than
  * where the price is from. Graphs: the norm of divided gradients has a few calls more where some
- * parameters are not divided. */
+ * parameters are not divided. With ZeRO-2 and 3 whole weights and gradients are there for a while:
+ * as many as ZERO_LEAD allows are priced, and messages without what packs them. */
 static void compare_with_plan(const Layout *l, const StepCost *cost, const Plan *plan) {
     int largest = largest_stage(plan);
     bool lone_head = l->v == 1 && plan->stages[largest].n_blocks[0] == 0;
     double least = l->zero ? -0.003 : -0.001, most = lone_head ? 0.04 : l->zero ? 0.01 : 0.001;
+    double calls = 0.003;
+    if (l->zero >= ZERO_GRADIENTS) least = -0.02, most = 0.08, calls = 0.12;
     double arena = (double)(cost->memory_bytes - cost->runtime_bytes);
     double planned = (double)plan->stages[largest].arena_bytes, error = arena / planned - 1;
     int64_t beyond = plan_stage_library_bytes(plan, largest);
@@ -127,7 +130,7 @@ static void compare_with_plan(const Layout *l, const StepCost *cost, const Plan 
     CHECK(error > least && error < most,
           "%s t=%d d=%d p=%d v=%d b=%d %s: priced %.0f, planned %.0f: %+.3f", l->settings, l->t,
           l->d, l->p, l->v, l->b, l->schedule, arena, planned, error);
-    CHECK(fabs(off) <= 2 || fabs(off) < 0.003 * nodes,
+    CHECK(fabs(off) <= 2 || fabs(off) < calls * nodes,
           "%s t=%d d=%d p=%d v=%d b=%d %s: %+.0f of %.0f graph nodes", l->settings, l->t, l->d,
           l->p, l->v, l->b, l->schedule, off, nodes);
     double fullest = (double)plan_fullest_bytes(plan);
@@ -201,6 +204,20 @@ int main(void) {
         {"models/gpt.lua", "124m", 2, 2, 2, 7, 2, 4, "interleaved", true, false, RECOMPUTE_NONE, 1},
         {"models/gpt.lua", "124m", 1, 1, 14, 1, 2, 14, "1f1b", false, false, RECOMPUTE_FULL, 0},
         {"models/gpt.lua", "124m", 1, 1, 13, 1, 2, 2, "gpipe", false, false, RECOMPUTE_NONE, 0},
+        /* gradients divided, and weights */
+        {"models/gpt.lua", "124m", 1, 4, 1, 1, 2, 4, "1f1b", false, false, RECOMPUTE_NONE, 2},
+        {"models/gpt.lua", "124m", 1, 4, 1, 1, 2, 4, "1f1b", false, true, RECOMPUTE_NONE, 3},
+        {"models/gpt.lua", "124m", 2, 2, 2, 1, 4, 4, "1f1b", true, false, RECOMPUTE_NONE, 3},
+        {"models/gpt.lua", "774m", 2, 4, 2, 3, 1, 12, "interleaved", false, false, RECOMPUTE_FULL,
+         3},
+        {"models/gpt.lua", "175b", 8, 8, 8, 6, 1, 16, "interleaved", true, false, RECOMPUTE_NONE,
+         3},
+        {"models/llama.lua", "405b", 8, 128, 16, 1, 1, 16, "1f1b", true, false, RECOMPUTE_FULL, 2},
+        {"models/llama.lua", "405b", 8, 128, 16, 8, 1, 16, "interleaved", true, false,
+         RECOMPUTE_NONE, 3},
+        {"models/llama.lua", "8b", 1, 8, 1, 1, 1, 8, "1f1b", false, false, RECOMPUTE_SELECTIVE, 3},
+        {"models/llama.lua", "70b", 1, 64, 1, 1, 1, 1, "1f1b", false, false, RECOMPUTE_FULL, 3},
+        {"models/llama.lua", "70b", 1, 64, 1, 1, 1, 1, "1f1b", false, false, RECOMPUTE_FULL, 2},
         /* blocks that share weights: three stages hold some, two of them others */
         {"tests/models/shared.lua", "wide", 1, 1, 1, 1, 2, 4, "1f1b", false, false, RECOMPUTE_NONE,
          0},
@@ -212,7 +229,8 @@ int main(void) {
          RECOMPUTE_NONE, 0},
     };
     Diag *diag = diag_create();
-    check_begin("memory priced is memory planned, within 0.1 %; with ZeRO-1 within 1 %");
+    check_begin("memory priced is memory planned, within 0.1 %; with ZeRO-1 within 1 %, "
+                "with ZeRO-2 and 3 from 2 % below to 8 % above");
     for (size_t i = 0; i < sizeof(LAYOUTS) / sizeof(LAYOUTS[0]); i++) compare(&LAYOUTS[i], diag);
     test_who_captures(&LAYOUTS[0], diag);
     diag_destroy(diag);

@@ -193,6 +193,43 @@ static void backward_unscaled(Plan *plan) {
     }
     BUG("no seed");
 }
+static void says_gradients(Plan *plan) {
+    plan->zero = ZERO_GRADIENTS;
+}
+static void says_optimizer(Plan *plan) {
+    plan->zero = ZERO_OPTIMIZER;
+}
+/* The first node of the op outside the update. */
+static Node *find_within(Plan *plan, OpKind op) {
+    Graph *graph = program_of(plan, 1)->graph;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        Node *node = graph->nodes[n];
+        if (node->phase != PHASE_UPDATE && node->op == op) return node;
+    }
+    BUG("there is none");
+}
+static void not_gathered_first(Plan *plan) {
+    Graph *graph = program_of(plan, 1)->graph;
+    Node *gather = find_within(plan, OP_ALL_GATHER);
+    for (int n = 0; n < graph->n_nodes; n++) {
+        Node *node = graph->nodes[n];
+        for (int i = 0; i < node->n_inputs; i++) {
+            if (node->inputs[i].node == gather) node->inputs[i] = gather->inputs[0];
+        }
+    }
+}
+static void gathered_over_t(Plan *plan) {
+    find_attr(find_within(plan, OP_ALL_GATHER), ATTR_mesh)->s = "t";
+}
+static void added_unreduced(Plan *plan) {
+    Graph *graph = program_of(plan, 1)->graph;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        Node *node = graph->nodes[n];
+        if (node->op != OP_ACCUMULATE || node->inputs[1].node->op != OP_REDUCE_SCATTER) continue;
+        node->inputs[1] = node->inputs[1].node->inputs[0];
+        return;
+    }
+}
 static void no_scale(Plan *plan) {
     for (int stage = 0; stage < 2; stage++) {
         find_attr(find_node(plan, stage, OP_LOSS_SCALE, 0)->inputs[1].node, ATTR_value)->f = NAN;
@@ -220,61 +257,76 @@ typedef struct Case {
     DType precision;
     void (*damage)(Plan *plan);
     const char *message, *also;
+    int zero; /* 0: stage 1 */
 } Case;
 
 static const Case CASES[] = {
     {"gradient of one rank only", DTYPE_F32, not_reduced,
-     "along d this does not lead from its operand's sharding to its own", "slice"},
+     "along d this does not lead from its operand's sharding to its own", "slice", 0},
     {"sum of what is no share", DTYPE_F32, reduced_twice,
-     "along d this does not lead from its operand's sharding to its own", "reduce_scatter"},
+     "along d this does not lead from its operand's sharding to its own", "reduce_scatter", 0},
     {"norm of one rank's shards", DTYPE_F32, norm_of_one_rank,
-     "its sum is not over the ranks that divide", "sumsq"},
+     "its sum is not over the ranks that divide", "sumsq", 0},
     {"norm that is not summed", DTYPE_F32, norm_not_summed,
-     "is not summed over the ranks as it has to be here", "clip_scale"},
+     "is not summed over the ranks as it has to be here", "clip_scale", 0},
     {"shard that does not come back", DTYPE_F32, not_gathered, "that is not gathered into it",
-     "updates a shard of '"},
+     "updates a shard of '", 0},
     {"shards of another weight", DTYPE_F32, gathered_into_another, "which is not its new value",
-     "all_gather"},
-    {"another weight's gradient", DTYPE_F32, others_gradient, "which is not its gradient", "adamw"},
-    {"another weight's state", DTYPE_F32, others_state, "which is no state of it", "'adam_m/"},
+     "all_gather", 0},
+    {"another weight's gradient", DTYPE_F32, others_gradient, "which is not its gradient", "adamw",
+     0},
+    {"another weight's state", DTYPE_F32, others_state, "which is no state of it", "'adam_m/", 0},
     {"a plan that does not say so", DTYPE_F32, without_zero,
-     "is divided over d, and the plan says zero=0", "'adam_m/"},
+     "is divided over d, and the plan says zero=0", "'adam_m/", 0},
     {"shard over a gradient that is alive", DTYPE_F32, over_a_live_gradient, "overlap",
-     "alive together"},
+     "alive together", 0},
     {"shard read as if it were whole", DTYPE_BF16, shard_read_by_forward,
-     "reads a shard of 'wte'; it is whole on no rank", "embedding_grad"},
+     "reads a shard of 'wte'; it is whole on no rank", "embedding_grad", 0},
     {"copy with another weight's values", DTYPE_BF16, copy_not_refreshed,
-     "which is not its new value", "does not write its copy"},
+     "which is not its new value", "does not write its copy", 0},
     {"loss scale that grows otherwise", DTYPE_F16, other_interval,
-     "changes the loss scale otherwise than stage 0", "loss_scale"},
+     "changes the loss scale otherwise than stage 0", "loss_scale", 0},
     {"loss scale that begins otherwise", DTYPE_F16, other_first_scale,
-     "changes the loss scale otherwise than stage 0", "loss_scale"},
+     "changes the loss scale otherwise than stage 0", "loss_scale", 0},
     {"a stage without a loss scale", DTYPE_F16, scaled_on_one_stage,
-     "the loss is not scaled here, otherwise than on stage 0", "stage 1"},
+     "the loss is not scaled here, otherwise than on stage 0", "stage 1", 0},
     {"steps counted for updates", DTYPE_F16, steps_for_updates, "for the number of updates",
-     "adamw"},
+     "adamw", 0},
     {"steps that are not the step's", DTYPE_F32, steps_for_updates, "for the number of updates",
-     "adamw"},
+     "adamw", 0},
     {"counts that do not begin with 0", DTYPE_F16, counts_begin_elsewhere,
-     "or counts that do not begin with 0", "loss_scale"},
+     "or counts that do not begin with 0", "loss_scale", 0},
     {"a variable of another name", DTYPE_F16, renamed_variable,
-     "are not the variables that it alone changes", "loss_scale"},
+     "are not the variables that it alone changes", "loss_scale", 0},
     {"a norm that is not given out", DTYPE_F32, other_norm, "output 'grad_norm_squared' is not",
-     "clip_scale"},
+     "clip_scale", 0},
     {"a backward without the loss scale", DTYPE_F16, backward_unscaled,
-     "the backward does not begin with this loss scale", "loss_scale"},
+     "the backward does not begin with this loss scale", "loss_scale", 0},
     {"loss scale that is no number", DTYPE_F16, no_scale,
-     "a loss scale from nan on that doubles after 9 steps", "loss_scale"},
+     "a loss scale from nan on that doubles after 9 steps", "loss_scale", 0},
     {"gradients that keep the loss scale", DTYPE_F16, scale_left_in,
-     "which does not fit their loss scale", "adamw"},
+     "which does not fit their loss scale", "adamw", 0},
     {"loss scale that something else sets", DTYPE_F16, scale_set_from_outside,
-     "are not the variables that it alone changes", "loss_scale"},
+     "are not the variables that it alone changes", "loss_scale", 0},
     {"norm with the loss scale", DTYPE_F16, norm_with_scale,
-     "does not follow from a norm without this loss scale", "loss_scale"},
+     "does not follow from a norm without this loss scale", "loss_scale", 0},
     {"copies of another precision", DTYPE_F16, other_precision,
-     "is a copy in f16, the plan's precision is bf16", "wte"},
+     "is a copy in f16, the plan's precision is bf16", "wte", 0},
     {"norm of one rank's shards", DTYPE_BF16, norm_of_one_rank,
-     "its sum is not over the ranks that divide", "sumsq"},
+     "its sum is not over the ranks that divide", "sumsq", 0},
+    {"gradients divided, said not to be", DTYPE_F32, says_optimizer, "reads a shard of 'grad/",
+     "accumulate", ZERO_GRADIENTS},
+    {"weights divided, said not to be", DTYPE_F32, says_gradients,
+     "is divided over d, and the plan says zero=2", "stage 0", ZERO_PARAMETERS},
+    {"copies divided, said not to be", DTYPE_BF16, says_gradients,
+     "is divided over d, and the plan says zero=2", ".bf16'", ZERO_PARAMETERS},
+    {"a weight's shard, taken for the weight", DTYPE_BF16, not_gathered_first,
+     "it is whole on no rank", "reads a shard of", ZERO_PARAMETERS},
+    {"a weight gathered over other ranks", DTYPE_BF16, gathered_over_t,
+     "along t this does not lead from its operand's sharding to its own", "all_gather",
+     ZERO_PARAMETERS},
+    {"a share of one rank in a sum's shard", DTYPE_F32, added_unreduced,
+     "is divided otherwise than the sum", "accumulate", ZERO_GRADIENTS},
 };
 
 static void test_case(const Case *c) {
@@ -282,6 +334,7 @@ static void test_case(const Case *c) {
     Diag *diag = diag_create();
     check_begin(c->name);
     small_precision = c->precision;
+    small_zero = c->zero ? c->zero : ZERO_OPTIMIZER;
     Plan *plan = small_plan(arena, SHARDED, diag);
     CHECK(plan && verify_plan(plan, diag), "the plan was broken before: %s", diag_text(diag));
     if (plan) {
@@ -298,18 +351,17 @@ static void test_case(const Case *c) {
 static void test_refused_option(void) {
     Arena *arena = arena_create();
     Diag *diag = diag_create();
-    check_begin("zero is 0 or 1");
-    small_zero = 2;
+    check_begin("zero is 0 to 3");
+    small_zero = 4;
     CHECK(!small_plan(arena, SHARDED, diag), "was planned");
-    CHECK(strstr(diag_text(diag), "--zero: 2; there is 0 (every rank has all optimizer state)"),
-          "%s", diag_text(diag));
+    CHECK(strstr(diag_text(diag), "--zero: 4; there is 0 (every rank has everything)"), "%s",
+          diag_text(diag));
     check_end();
     diag_destroy(diag);
     arena_destroy(arena);
 }
 
 int main(void) {
-    small_zero = 1;
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) test_case(&CASES[i]);
     test_refused_option();
     return check_report();

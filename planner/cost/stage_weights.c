@@ -1,0 +1,81 @@
+#include "planner/cost/stage_weights.h"
+
+#include "planner/plan/zero.h"
+
+static int64_t larger(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
+void stage_weights_add(StageWeights *sum, const SegmentCost *segment, int count, bool is_block) {
+    sum->n_weights += count * segment->n_weights;
+    sum->n_parameters += count * segment->n_parameters;
+    sum->parameter_bytes += count * segment->parameter_bytes;
+    sum->gradient_bytes += count * segment->gradient_bytes;
+    sum->optimizer_bytes += count * segment->optimizer_bytes;
+    if (count <= 0) return;
+    sum->largest = larger(sum->largest, segment->largest_weight);
+    if (!is_block) return;
+    sum->largest_in_block = larger(sum->largest_in_block, segment->largest_weight);
+}
+
+void stage_weights_join(StageWeights *sum, const StageWeights *other) {
+    sum->n_weights += other->n_weights;
+    sum->n_parameters += other->n_parameters;
+    sum->parameter_bytes += other->parameter_bytes;
+    sum->gradient_bytes += other->gradient_bytes;
+    sum->optimizer_bytes += other->optimizer_bytes;
+    sum->largest = larger(sum->largest, other->largest);
+    sum->largest_in_block = larger(sum->largest_in_block, other->largest_in_block);
+}
+
+static int64_t part_of(int64_t bytes, bool divided, int d) {
+    return divided ? (bytes + d - 1) / d : bytes;
+}
+
+/* At once there is the largest weight, and, where messages have ZERO_LEAD times their bytes of work
+ * beside them, so many and one more of those in blocks. */
+static int64_t moving_parameters(const StageWeights *stage, const Cluster *cluster) {
+    int64_t n = stage->largest;
+    if (!cluster->is_cpu) n += (ZERO_LEAD + 1) * stage->largest_in_block;
+    return n < stage->n_parameters ? n : stage->n_parameters;
+}
+
+WeightBytes stage_weight_bytes(const StageWeights *stage, const Cluster *cluster, int zero, int d) {
+    if (d == 1) zero = ZERO_NOTHING;
+    WeightBytes bytes = {
+        .parameter = part_of(stage->parameter_bytes, zero >= ZERO_PARAMETERS, d),
+        .gradient = part_of(stage->gradient_bytes, zero >= ZERO_GRADIENTS, d),
+        .optimizer = part_of(stage->optimizer_bytes, zero >= ZERO_OPTIMIZER, d),
+    };
+    if (zero < ZERO_GRADIENTS || stage->n_parameters == 0) return bytes;
+    double moving = (double)moving_parameters(stage, cluster), n = (double)stage->n_parameters;
+    bytes.moving = (int64_t)(moving / n * (double)stage->gradient_bytes);
+    if (zero < ZERO_PARAMETERS) return bytes;
+    bytes.moving += (int64_t)(moving / n * (double)stage->parameter_bytes);
+    return bytes;
+}
+
+double exposed_us(const ClusterSoftware *software, double all_us, double ends_us, double work_us) {
+    if (!software->overlaps_gradients) return all_us;
+    double hidden_us = all_us - ends_us < work_us ? all_us - ends_us : work_us;
+    if (hidden_us < 0) hidden_us = 0;
+    return all_us - hidden_us + software->overlap_slowdown * hidden_us;
+}
+
+TaskData task_data_us(const Cluster *cluster, const CollectiveGroup *group, int zero,
+                      const StageWeights *chunk, double forward_us, double backward_us) {
+    TaskData data = {0, 0};
+    if (zero < ZERO_GRADIENTS || group->n_ranks < 2 || chunk->n_weights == 0) return data;
+    const ClusterSoftware *software = &cluster->software;
+    double n = chunk->n_weights, gather_us = 0;
+    double gradient_bytes = (double)chunk->n_parameters * software->gradient_bytes;
+    double reduce_us = collective_us(cluster, COLLECTIVE_REDUCE_SCATTER, gradient_bytes / n, group);
+    if (zero >= ZERO_PARAMETERS) {
+        double bytes = (double)chunk->parameter_bytes / n;
+        gather_us = collective_us(cluster, COLLECTIVE_ALL_GATHER, bytes, group);
+        data.forward_us = exposed_us(software, n * gather_us, gather_us, forward_us);
+    }
+    double ends_us = gather_us + reduce_us;
+    data.backward_us = exposed_us(software, n * ends_us, ends_us, backward_us);
+    return data;
+}

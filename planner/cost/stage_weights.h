@@ -1,0 +1,46 @@
+/* Stage weights: what a chunk or stage has by way of parameters, and what of them a rank keeps.
+ *
+ * With ZeRO a rank of axis d keeps 1/d of the optimizer's state (stage 1), gradients (2) and
+ * weights (3); whole ones are then there only between their message and the work on them
+ * (spread_messages.c).
+ */
+#ifndef PLANNER_COST_STAGE_WEIGHTS_H
+#define PLANNER_COST_STAGE_WEIGHTS_H
+
+#include "planner/cost/collective_time.h"
+#include "planner/cost/model_cost.h"
+
+/* Whole; counts and bytes of one rank. */
+typedef struct StageWeights {
+    int n_weights; /* each with messages of its own */
+    int64_t n_parameters, parameter_bytes, gradient_bytes, optimizer_bytes;
+    int64_t largest, largest_in_block; /* parameters of one weight; in_block: that blocks read */
+} StageWeights;
+
+/* `count` times; -1 takes away what was counted twice. */
+void stage_weights_add(StageWeights *sum, const SegmentCost *segment, int count, bool is_block);
+void stage_weights_join(StageWeights *sum, const StageWeights *other);
+
+/* What one of d ranks keeps. */
+typedef struct WeightBytes {
+    int64_t parameter, gradient, optimizer;
+    int64_t moving; /* whole weights and gradients between their messages and the work on them */
+} WeightBytes;
+WeightBytes stage_weight_bytes(const StageWeights *stage, const Cluster *cluster, int zero, int d);
+
+/* By how much longer a forward and a backward of a chunk take for one micro-batch. */
+typedef struct TaskData {
+    double forward_us, backward_us;
+} TaskData;
+
+/* With ZeRO-3 every weight is gathered in the forward and again in the backward, with ZeRO-2 and 3
+ * every gradient is reduced in the backward. `group`: the ranks of axis d; times are the tasks'
+ * without these messages. */
+TaskData task_data_us(const Cluster *cluster, const CollectiveGroup *group, int zero,
+                      const StageWeights *chunk, double forward_us, double backward_us);
+
+/* Of `all_us` of messages in a task, what `work_us` beside them leaves; ends_us of them, the first
+ * gather and the last reduction, have nothing beside them. All, where software does not overlap. */
+double exposed_us(const ClusterSoftware *software, double all_us, double ends_us, double work_us);
+
+#endif

@@ -1,0 +1,11 @@
+#include "planner/plan/zero.h"
+
+const char *zero_stage_text(int stage) {
+    static const char *const TEXTS[N_ZERO_STAGES] = {
+        "nothing",
+        "optimizer state and update",
+        "optimizer state, update and gradients",
+        "optimizer state, update, gradients and weights",
+    };
+    return stage >= 0 && stage < N_ZERO_STAGES ? TEXTS[stage] : "?";
+}
