@@ -38,6 +38,7 @@ enum CliGroup {
     IN_SEARCH = 1 << 10,
     IN_CLUSTERS = 1 << 11,
     IN_LAYOUT = 1 << 12, /* of planning, what no search can be told */
+    IN_TOKENIZER = 1 << 13,
     IN_VALIDATION = 1 << 14,
     IN_COMPARE = 1 << 15,
     IN_SCALE = 1 << 16,
@@ -77,7 +78,7 @@ typedef struct CliValue {
 
 typedef struct CliCommand CliCommand;
 
-enum { MAX_OPERANDS = 4 };
+enum { MAX_OPERANDS = 1024 };
 
 typedef struct CliArgs {
     Arena *arena;
@@ -97,7 +98,8 @@ typedef struct CliSection {
 enum { MAX_SECTIONS = 3 };
 
 struct CliCommand {
-    /* operand: "PLAN"; "A.plan B.plan" takes two; the last may be missing, as [PLAN]; "": none */
+    /* operand: "PLAN"; "A.plan B.plan" takes two; the last may be missing, as [PLAN], or be
+     * several, as [TEXT]...; "": none */
     const char *name, *operand;
     const char *summary;
     CliSection sections[MAX_SECTIONS];
@@ -159,5 +161,6 @@ int cmd_cluster(CliArgs *args);
 int cmd_validate(CliArgs *args);
 int cmd_compare(CliArgs *args);
 int cmd_scale(CliArgs *args);
+int cmd_tokenizer(CliArgs *args);
 
 #endif
