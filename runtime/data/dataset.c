@@ -110,22 +110,42 @@ static bool add_all(Source *source, int vocab, int plain_bytes, Diag *diag) {
     return good;
 }
 
-Dataset *dataset_open(const char *path, int seq, int vocab, int plain_bytes, Diag *diag) {
+static Source *source_create(const char *path, int seq, int vocab) {
     if (seq < 1 || vocab < 1) BUG("dataset of seq %d, vocab %d", seq, vocab);
     Source *source = calloc(1, sizeof(*source));
     if (!source || !(source->path = strdup(path))) BUG("out of memory");
-    if (!add_all(source, vocab, plain_bytes, diag)) {
-        source_release(source);
-        return NULL;
-    }
+    return source;
+}
+
+/* All of the source, which it takes. */
+static Dataset *whole(Source *source, int seq, int vocab, Diag *diag) {
     int64_t n_tokens = source->begins[source->n_files];
     Dataset *dataset = view(source, 0, n_tokens, seq, vocab);
     if (dataset_count_windows(dataset) > 0) return dataset;
-    diag_error(diag, NO_LOC, "%s has %lld tokens; seq=%d needs at least %lld%s", path,
+    diag_error(diag, NO_LOC, "%s has %lld tokens; seq=%d needs at least %lld%s", source->path,
                (long long)n_tokens, seq, (long long)seq + 1,
                source->n_files > 1 ? " in one of its files" : "");
     dataset_close(dataset);
     return NULL;
+}
+
+Dataset *dataset_open(const char *path, int seq, int vocab, int plain_bytes, Diag *diag) {
+    Source *source = source_create(path, seq, vocab);
+    if (add_all(source, vocab, plain_bytes, diag)) return whole(source, seq, vocab, diag);
+    source_release(source);
+    return NULL;
+}
+
+Dataset *dataset_from_tokens(const char *path, void *tokens, int token_bytes, int64_t n_tokens,
+                             int seq, int vocab, Diag *diag) {
+    Source *source = source_create(path, seq, vocab);
+    source->files = calloc(1, sizeof(*source->files));
+    source->begins = calloc(2, sizeof(*source->begins));
+    if (!source->files || !source->begins) BUG("out of memory");
+    token_file_wrap(&source->files[0], path, tokens, token_bytes, n_tokens);
+    source->n_files = 1;
+    source->begins[1] = n_tokens;
+    return whole(source, seq, vocab, diag);
 }
 
 void dataset_close(Dataset *dataset) {
@@ -175,7 +195,8 @@ int dataset_count_files(const Dataset *dataset) {
 int64_t dataset_mapped_bytes(const Dataset *dataset) {
     int64_t bytes = 0;
     for (int f = 0; f < dataset->source->n_files; f++) {
-        bytes += (int64_t)dataset->source->files[f].map.length_bytes;
+        const TokenFile *file = &dataset->source->files[f];
+        bytes += file->owned ? file->n_tokens * file->token_bytes : (int64_t)file->map.length_bytes;
     }
     return bytes;
 }

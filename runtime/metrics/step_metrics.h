@@ -14,6 +14,7 @@ typedef struct StepMetrics {
     double seconds; /* wall time of this step */
     bool has_val_loss;
     double val_loss;
+    double val_bits_per_byte; /* of text; 0: not known */
     bool has_loss_scale;
     double loss_scale; /* of the next step's gradients */
     bool skipped;      /* nothing was updated: gradients were not finite */

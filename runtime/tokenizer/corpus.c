@@ -3,6 +3,7 @@
 
 #include "ir/base/file.h"
 #include "runtime/data/folder.h"
+#include "runtime/data/token_file.h"
 #include "runtime/tokenizer/corpus_job.h"
 
 #include <stdlib.h>
@@ -266,18 +267,11 @@ static bool add_documents(Corpus *corpus, const char *path, const unsigned char 
     return true;
 }
 
-static bool is_token_file(const FileMap *map) {
-    int32_t magic = 0;
-    if (map->length_bytes < 8) return false;
-    memcpy(&magic, map->data, sizeof(magic));
-    return magic == 20240520 || magic == 20240801 || memcmp(map->data, "\x93NUMPY", 6) == 0;
-}
-
 static bool add_file(Corpus *corpus, const char *path) {
     size_t n = strlen(path);
     FileMap map;
     if (!file_map(path, &map, corpus->diag)) return false;
-    if (is_token_file(&map)) {
+    if (token_file_has_header(map.data, map.length_bytes)) {
         diag_error(corpus->diag, (SourceLoc){path, 0}, "is a file of tokens, not of text");
         file_unmap(&map);
         return false;
