@@ -58,7 +58,8 @@ const char *pattern_by_name(const char *name) {
 
 const char *pattern_name_of(const char *text) {
     for (int i = 0; i < N_KNOWN; i++) {
-        if (strcmp(KNOWN[i].text, text) == 0) return KNOWN[i].name;
+        if (strcmp(KNOWN[i].text, text) != 0) continue;
+        return strcmp(KNOWN[i].name, "cl100k") == 0 ? "cl100k, llama3" : KNOWN[i].name;
     }
     return NULL;
 }

@@ -44,7 +44,8 @@ PatternResult pattern_find(const Pattern *pattern, PatternSpace *space, const un
  * dialects understand; NULL: not known. */
 const char *pattern_by_name(const char *name);
 extern const char PATTERN_NAMES[]; /* "gpt2, cl100k, ..." */
-/* The name of such a pattern by its text, spelled as files do; NULL: another. */
+/* The name of such a pattern, or two that share it, by its text as files spell it; NULL: another.
+ */
 const char *pattern_name_of(const char *text);
 
 #endif
