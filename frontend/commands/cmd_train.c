@@ -41,10 +41,10 @@ typedef struct Run {
     double train_entropy, val_entropy;
     double loss, val_loss, training_seconds;
     double val_bits_per_byte; /* 0: not known */
-    double loss_scale; /* of the next step's gradients; 0: the plan has none */
-    int64_t n_skipped; /* steps whose gradients were not finite */
-    bool stopped;      /* by a signal */
-    bool is_first;     /* of several processes: the one that talks and writes */
+    double loss_scale;        /* of the next step's gradients; 0: the plan has none */
+    int64_t n_skipped;        /* steps whose gradients were not finite */
+    bool stopped;             /* by a signal */
+    bool is_first;            /* of several processes: the one that talks and writes */
     bool quiet, has_val_loss, eval_is_partial;
     int failure; /* exit code when preparing fails */
 } Run;
@@ -250,7 +250,8 @@ static bool evaluate(Run *run, double *out_loss) {
         double n = (double)engine_count_labels(run->engine, run->labels);
         sum += loss * n;
         n_labels += n;
-        n_bytes += (double)train_text_count_bytes(&run->text, run->engine, run->labels, batch * seq);
+        n_bytes +=
+            (double)train_text_count_bytes(&run->text, run->engine, run->labels, batch * seq);
     }
     run->val_bits_per_byte = n_bytes > 0 ? sum / n_bytes / M_LN2 : 0;
     *out_loss = n_labels > 0 ? sum / n_labels : 0;

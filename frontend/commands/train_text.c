@@ -110,8 +110,8 @@ int64_t train_text_count_bytes(const TrainText *text, const Engine *engine, cons
         size_t length;
         uint32_t label = (uint32_t)labels[i];
         tokenizer_text(text->tokenizer, label, &length);
-        bool counts = engine_counts_label(engine, labels[i]) &&
-                      !tokenizer_is_special(text->tokenizer, label);
+        bool counts =
+            engine_counts_label(engine, labels[i]) && !tokenizer_is_special(text->tokenizer, label);
         if (counts) bytes += (int64_t)length;
     }
     return bytes;

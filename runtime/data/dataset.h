@@ -37,7 +37,8 @@ bool dataset_split(const Dataset *dataset, double val_fraction, Dataset **out_tr
 int64_t dataset_count_windows(const Dataset *dataset);
 int64_t dataset_count_tokens(const Dataset *dataset);
 int dataset_count_files(const Dataset *dataset);
-/* Of the files that it is a part of, or of tokens in memory; what is read of them is resident while memory is to spare. */
+/* Of the files that it is a part of, or of tokens in memory; what is read of files is resident
+ * while memory is to spare. */
 int64_t dataset_mapped_bytes(const Dataset *dataset);
 
 /* Global sample number `index` >= 0 of an endless sequence: epoch index / n_windows visits every

@@ -9,6 +9,9 @@
 
 enum { LLMC_HEADER_BYTES = 256 * 4, NPY_HEADER_BYTES = 128, BUFFERED = 8192 };
 
+/* Version 1.0; 118 bytes follow. */
+static const unsigned char NPY_BEGIN[10] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, 118, 0};
+
 struct TokenWriter {
     FileWriter *file;
     char *path;
@@ -30,7 +33,7 @@ static size_t make_header(const TokenWriter *writer, unsigned char *out) {
                      "{'descr': '<u%d', 'fortran_order': False, 'shape': (%" PRId64 ",), }",
                      writer->token_bytes, writer->n_tokens);
     memset(out, ' ', NPY_HEADER_BYTES);
-    memcpy(out, "\x93NUMPY\x01\x00\x76\x00", 10); /* version 1.0; 118 bytes follow */
+    memcpy(out, NPY_BEGIN, sizeof(NPY_BEGIN));
     memcpy(out + 10, text, (size_t)n);
     out[NPY_HEADER_BYTES - 1] = '\n';
     return NPY_HEADER_BYTES;

@@ -102,9 +102,9 @@ static void put_number(char *text, size_t size, double x) {
 
 int run_log_format(char *text, size_t size, const StepMetrics *metrics) {
     enum { N_NUMBERS = 8, NUMBER_BYTES = 32 };
-    const double values[N_NUMBERS] = {metrics->loss,         metrics->grad_norm, metrics->lr,
-                                      metrics->tokens_per_s, metrics->seconds,   metrics->val_loss,
-                                      metrics->loss_scale,   metrics->val_bits_per_byte};
+    const double values[N_NUMBERS] = {
+        metrics->loss,    metrics->grad_norm, metrics->lr,         metrics->tokens_per_s,
+        metrics->seconds, metrics->val_loss,  metrics->loss_scale, metrics->val_bits_per_byte};
     char numbers[N_NUMBERS][NUMBER_BYTES], val_loss[NUMBER_BYTES + 16] = "";
     char bits[NUMBER_BYTES + 32] = "";
     char scale[NUMBER_BYTES + 48] = "";

@@ -71,8 +71,7 @@ static bool take_result(Corpus *corpus, CorpusJob *job, size_t skipped) {
 static void run_jobs(Corpus *corpus, void (*run)(CorpusJob *job, Encoder *encoder,
                                                  const CorpusOptions *options, bool counts)) {
     bool counts = corpus->counts != NULL;
-    int n_threads = corpus->options->n_threads;
-#pragma omp parallel for schedule(dynamic) num_threads(n_threads)
+#pragma omp parallel for schedule(dynamic) num_threads(corpus->options->n_threads)
     for (int i = 0; i < corpus->n_jobs; i++) {
         CorpusJob *job = &corpus->jobs[i];
         corpus_job_clear(job);
