@@ -14,11 +14,11 @@ typedef struct StepMetrics {
     double seconds; /* wall time of this step */
     bool has_val_loss;
     double val_loss;
-    double val_bits_per_byte; /* of text; 0: not known */
     bool has_loss_scale;
-    double loss_scale; /* of the next step's gradients */
-    bool skipped;      /* nothing was updated: gradients were not finite */
-    int64_t n_skipped; /* steps of this run that were */
+    double loss_scale;        /* of the next step's gradients */
+    bool skipped;             /* nothing was updated: gradients were not finite */
+    int64_t n_skipped;        /* steps of this run that were */
+    double val_bits_per_byte; /* with val_loss; 0: not known */
 } StepMetrics;
 
 #endif
