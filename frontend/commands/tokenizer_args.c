@@ -5,7 +5,9 @@
 
 int tokenizer_threads(const CliArgs *args) {
     long n_cores = sysconf(_SC_NPROCESSORS_ONLN);
-    return (int)cli_int(args, OPT_THREADS, n_cores < 1 ? 1 : n_cores > 256 ? 256 : n_cores);
+    int64_t most = n_cores < 1 ? 1 : n_cores > 256 ? 256 : n_cores;
+    int64_t asked = cli_int(args, OPT_THREADS, most);
+    return (int)(asked < most ? asked : most); /* each has tables of some megabytes */
 }
 
 /* NO_TOKEN where it is not given. */

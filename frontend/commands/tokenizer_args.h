@@ -5,7 +5,7 @@
 #include "frontend/commands/cli.h"
 #include "runtime/tokenizer/corpus.h"
 
-/* --threads, or all cores. */
+/* --threads, at most as many as there are cores; or all of them. */
 int tokenizer_threads(const CliArgs *args);
 
 /* Separator, field, tokens around documents and --special; `tokenizer` NULL: without these. Paths
