@@ -3,6 +3,7 @@
 #include "frontend/commands/plan_args.h"
 #include "frontend/commands/profile_args.h"
 #include "frontend/commands/train_checkpoint.h"
+#include "frontend/commands/train_text.h"
 #include "frontend/commands/train_trace.h"
 #include "frontend/units.h"
 #include "runtime/data/dataset.h"
@@ -26,6 +27,7 @@ typedef struct Run {
     Diag *diag;
     Plan *plan;
     const DeviceProfile *profile; /* NULL: none given */
+    TrainText text;
     Dataset *whole, *train, *val; /* train may be `whole`; val NULL: no validation */
     EngineOptions options;
     Engine *engine;
@@ -38,10 +40,11 @@ typedef struct Run {
     int32_t *tokens, *labels; /* [global_batch, seq] */
     double train_entropy, val_entropy;
     double loss, val_loss, training_seconds;
-    double loss_scale; /* of the next step's gradients; 0: the plan has none */
-    int64_t n_skipped; /* steps whose gradients were not finite */
-    bool stopped;      /* by a signal */
-    bool is_first;     /* of several processes: the one that talks and writes */
+    double val_bits_per_byte; /* 0: not known */
+    double loss_scale;        /* of the next step's gradients; 0: the plan has none */
+    int64_t n_skipped;        /* steps whose gradients were not finite */
+    bool stopped;             /* by a signal */
+    bool is_first;            /* of several processes: the one that talks and writes */
     bool quiet, has_val_loss, eval_is_partial;
     int failure; /* exit code when preparing fails */
 } Run;
@@ -74,11 +77,11 @@ static bool open_data(Run *run) {
     const char *val_path = cli_text(run->args, OPT_VAL, NULL);
     double fraction = cli_real(run->args, OPT_VAL_FRACTION, 0.1);
     int seq = (int)run->plan->seq, vocab = (int)run->plan->vocab;
-    int token_bytes = (int)cli_int(run->args, OPT_TOKEN_BYTES, 1);
-    run->whole = dataset_open(path, seq, vocab, token_bytes, run->diag);
+    if (!train_text_from_args(run->args, vocab, &run->text, run->diag)) return false;
+    run->whole = train_text_open(&run->text, run->args, path, seq, vocab, run->diag);
     if (!run->whole) return false;
     if (val_path) {
-        run->val = dataset_open(val_path, seq, vocab, token_bytes, run->diag);
+        run->val = train_text_open(&run->text, run->args, val_path, seq, vocab, run->diag);
         run->train = run->whole;
         if (!run->val) return false;
     } else if (fraction > 0) {
@@ -232,7 +235,7 @@ static bool evaluate(Run *run, double *out_loss) {
     int64_t n_windows = dataset_count_windows(run->val);
     int64_t n_batches = (n_windows + batch - 1) / batch;
     int64_t n_used = n_batches < MAX_EVAL_BATCHES ? n_batches : MAX_EVAL_BATCHES;
-    double sum = 0, n_labels = 0;
+    double sum = 0, n_labels = 0, n_bytes = 0;
     run->eval_is_partial = n_used < n_batches;
     for (int64_t b = 0; b < n_used; b++) {
         int64_t first = b * n_batches / n_used * batch;
@@ -247,7 +250,10 @@ static bool evaluate(Run *run, double *out_loss) {
         double n = (double)engine_count_labels(run->engine, run->labels);
         sum += loss * n;
         n_labels += n;
+        n_bytes +=
+            (double)train_text_count_bytes(&run->text, run->engine, run->labels, batch * seq);
     }
+    run->val_bits_per_byte = n_bytes > 0 ? sum / n_bytes / M_LN2 : 0;
     *out_loss = n_labels > 0 ? sum / n_labels : 0;
     return true;
 }
@@ -287,6 +293,7 @@ static bool take_step(Run *run, int64_t step) {
         if (!evaluate(run, &run->val_loss)) return false;
         metrics.has_val_loss = run->has_val_loss = true;
         metrics.val_loss = run->val_loss;
+        metrics.val_bits_per_byte = run->val_bits_per_byte;
     }
     progress_update(&run->progress, &metrics);
     if (run->log && !run_log_write(run->log, &metrics, run->diag)) return false;
@@ -343,6 +350,7 @@ static void print_end(const Run *run) {
     if (run->has_val_loss) {
         printf(", %.4f in validation%s", run->val_loss,
                run->eval_is_partial ? " (a sample of it)" : "");
+        if (run->val_bits_per_byte > 0) printf(", %.4f bits per byte", run->val_bits_per_byte);
     }
     const Dataset *last = run->val ? run->val : run->train;
     printf("; unigram entropy %.4f%s\n", run->val ? run->val_entropy : run->train_entropy,
@@ -398,6 +406,7 @@ static bool run_end(Run *run, bool good) {
     if (run->train != run->whole) dataset_close(run->train);
     dataset_close(run->val);
     dataset_close(run->whole);
+    train_text_release(&run->text);
     diag_destroy(run->diag);
     return good;
 }

@@ -14,7 +14,8 @@ for _ in $(seq 200); do echo 'Two moons went round the old blue planet, and one 
 # --- help ---
 works 'help lists the commands' 'generate' help
 works 'version' 'perilune ' --version
-for command in plan show check train generate devices profile tune scale compare cluster validate import export opt; do
+for command in plan show check train generate tokenizer devices profile tune scale compare cluster validate \
+    import export opt; do
     works "help $command" "usage: perilune $command" help "$command"
     [ "$("$perilune" "$command" --help 2>&1)" = "$out" ]
     result "$command --help is help $command" "$([ $? -eq 0 ] || echo 'they differ')"

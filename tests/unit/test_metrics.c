@@ -157,12 +157,12 @@ static void test_log(const char *path) {
     RunLog *log = run_log_open(path, diag);
     CHECK(log != NULL, "%s", diag_text(diag));
     const StepMetrics steps[] = {
-        {1, 5.5, 2.25, 6e-6, 48211, 0.02, false, 0, false, 0, false, 0},
+        {1, 5.5, 2.25, 6e-6, 48211, 0.02, false, 0, false, 0, false, 0, 0},
         {2, NAN, INFINITY, -1.7976931348623157e308, -INFINITY, 5e-324, true, NAN, false, 0, false,
-         0},
-        {INT64_MAX, 0.1f, 0, 1, 2, 3, true, 4.5, false, 0, false, 0},
-        {4, 5.5, INFINITY, 6e-6, 48211, 0.02, true, 5.25, true, 32768, true, 3},
-        {5, 5.5, 1, 6e-6, 48211, 0.02, false, 0, true, INFINITY, false, 3},
+         0, 0},
+        {INT64_MAX, 0.1f, 0, 1, 2, 3, true, 4.5, false, 0, false, 0, 1.25},
+        {4, 5.5, INFINITY, 6e-6, 48211, 0.02, true, 5.25, true, 32768, true, 3, 0},
+        {5, 5.5, 1, 6e-6, 48211, 0.02, false, 0, true, INFINITY, false, 3, 0},
     };
     for (int i = 0; i < 5; i++) {
         CHECK(run_log_write(log, &steps[i], diag), "%s", diag_text(diag));
@@ -187,6 +187,8 @@ static void test_log(const char *path) {
     CHECK(strcmp(text, "{\"step\":1,\"loss\":5.5,\"grad_norm\":2.25,\"lr\":6e-06,"
                        "\"tokens_per_s\":48211,\"seconds\":0.02}\n") == 0,
           "%s", text);
+    run_log_format(text, sizeof text, &steps[2]);
+    CHECK(strstr(text, ",\"val_loss\":4.5,\"val_bits_per_byte\":1.25}\n"), "%s", text);
     run_log_format(text, sizeof text, &steps[3]);
     CHECK(strcmp(text, "{\"step\":4,\"loss\":5.5,\"grad_norm\":null,\"lr\":6e-06,"
                        "\"tokens_per_s\":48211,\"seconds\":0.02,\"loss_scale\":32768,"
