@@ -196,8 +196,18 @@ bool engine_write_parameter(Engine *engine, const char *name, const float *whole
     return found;
 }
 
-/* The complete gradient is what the optimizer reads: its operand 1. Where its shards were reduced,
- * gradients lie in memory that the rest of the update has used again. */
+/* The complete gradient that the node reads as the parameter's, or NO_VALUE. */
+static Value gradient_read_by(const Node *node, const Node *param) {
+    int gradient = op_gradient_operand(node->op);
+    if (gradient < 0) return NO_VALUE;
+    const Node *of = node->inputs[0].node; /* the parameter, or Muon's state of it */
+    bool state = of->op == OP_STATE && of->block == param->block && of->chunk == param->chunk &&
+                 strcmp(node_string(of, ATTR_of), node_string(param, ATTR_name)) == 0;
+    return of == param || state ? node->inputs[gradient] : NO_VALUE;
+}
+
+/* The complete gradient is what the optimizer reads. Where its shards were reduced, gradients lie
+ * in memory that the rest of the update has used again. */
 bool engine_read_gradient(Engine *engine, const char *parameter, float *out) {
     if (engine->plan->zero && engine->plan->mesh.size[MESH_D] > 1) return false;
     Arena *arena = arena_create();
@@ -209,12 +219,12 @@ bool engine_read_gradient(Engine *engine, const char *parameter, float *out) {
         const Program *program = &engine->plan->programs[engine->plan->stages[item->stage].program];
         for (int n = 0; n < program->graph->n_nodes; n++) {
             const Node *node = program->graph->nodes[n];
-            if (node->op != OP_ADAMW && node->op != OP_SGD) continue;
-            if (node->inputs[0].node != item->node) continue;
+            Value gradient = gradient_read_by(node, item->node);
+            if (!gradient.node) continue;
             const Buffer *buffer =
-                &program->buffers[node->inputs[1].node->id * MAX_OUTPUTS + node->inputs[1].output];
+                &program->buffers[gradient.node->id * MAX_OUTPUTS + gradient.output];
             if (buffer->region != REGION_PERSISTENT) continue; /* reused since */
-            engine_assemble(engine, item->stage, node->inputs[1], out);
+            engine_assemble(engine, item->stage, gradient, out);
             found = true;
         }
     }

@@ -5,6 +5,7 @@
 
 #include <ctype.h>
 #include <lauxlib.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,18 +22,28 @@ typedef struct RecipeField {
 #define FIELD(name, member, ...)                                                                   \
     { name, offsetof(TrainingRecipe, member), __VA_ARGS__ }
 static const RecipeField RECIPE[] = {
+    FIELD("adam_lr", adam_lr, 0, 1e30, false),
     FIELD("beta1", beta1, 0, 1, true),
     FIELD("beta2", beta2, 0, 1, true),
     FIELD("eps", eps, 0, 1e30, false),
     FIELD("lr", learning_rate, 0, 1e30, true),
+    FIELD("matrix_lr_scale", matrix_lr_scale, 0, 1e6, false),
     FIELD("max_norm", max_norm, 0, 1e30, true),
     FIELD("momentum", momentum, 0, 1, true),
+    FIELD("muon_rms", muon_rms, 0, 1e6, true),
+    FIELD("table_lr_scale", table_lr_scale, 0, 1e6, false),
+    FIELD("vector_lr_scale", vector_lr_scale, 0, 1e6, false),
     FIELD("weight_decay", weight_decay, 0, 1e30, true),
 };
 enum { N_RECIPE = sizeof(RECIPE) / sizeof(RECIPE[0]) };
 #undef FIELD
 
-static const char RECIPE_NAMES[] = "kind, beta1, beta2, eps, lr, max_norm, momentum, weight_decay";
+static const char RECIPE_NAMES[] =
+    "kind, adam_lr, beta1, beta2, eps, lr, matrix_lr_scale, max_norm, momentum, muon_rms, "
+    "table_lr_scale, vector_lr_scale, weight_decay";
+
+/* The names of OptimizerKind. */
+static const char *const OPTIMIZERS[N_OPTIMIZERS] = {"adamw", "sgd", "lion", "muon"};
 
 typedef struct Reader {
     lua_State *lua;
@@ -246,20 +257,22 @@ static void set_recipe(const Reader *reader, const RecipeField *field, double va
                 (field->may_equal_least ? value >= field->least : value > field->least);
     if (!fits) {
         fail(reader, "%s: must be %s %g%s", what, field->may_equal_least ? "at least" : "more than",
-             field->least, field->below == 1 ? " and less than 1" : "");
+             field->least,
+             field->below == 1     ? " and less than 1"
+             : field->below == 1e6 ? " and less than 1e6"
+                                   : "");
     }
     memcpy((char *)&reader->description->recipe + field->offset, &value, sizeof(value));
 }
 
 static void set_optimizer(const Reader *reader, const char *kind, const char *what) {
     TrainingRecipe *recipe = &reader->description->recipe;
-    if (strcmp(kind, "adamw") == 0) {
-        recipe->optimizer = OPTIMIZER_ADAMW;
-    } else if (strcmp(kind, "sgd") == 0) {
-        recipe->optimizer = OPTIMIZER_SGD;
-    } else {
-        fail(reader, "%s: there is no optimizer '%s'; there are: adamw, sgd", what, kind);
+    for (int i = 0; i < N_OPTIMIZERS; i++) {
+        if (strcmp(kind, OPTIMIZERS[i]) != 0) continue;
+        recipe->optimizer = (OptimizerKind)i;
+        return;
     }
+    fail(reader, "%s: there is no optimizer '%s'; there are: adamw, lion, muon, sgd", what, kind);
 }
 
 static const RecipeField *find_recipe(const char *name) {
@@ -274,8 +287,10 @@ static void read_recipe(const Reader *reader) {
     reader->description->recipe = (TrainingRecipe){.optimizer = OPTIMIZER_ADAMW,
                                                    .learning_rate = 3e-4,
                                                    .beta1 = 0.9,
-                                                   .beta2 = 0.95,
+                                                   .beta2 = NAN,
                                                    .eps = 1e-8,
+                                                   .momentum = NAN,
+                                                   .muon_rms = 0.2,
                                                    .weight_decay = 0.1,
                                                    .max_norm = 1.0};
     if (!push_field(reader, "optimizer", LUA_TTABLE)) return;
@@ -298,6 +313,22 @@ static void read_recipe(const Reader *reader) {
         lua_pop(lua, 1);
     }
     lua_pop(lua, 1);
+}
+
+/* What nobody said. */
+static void complete_recipe(const Reader *reader) {
+    TrainingRecipe *recipe = &reader->description->recipe;
+    OptimizerKind kind = recipe->optimizer;
+    if (isnan(recipe->beta2)) recipe->beta2 = kind == OPTIMIZER_LION ? 0.99 : 0.95;
+    if (isnan(recipe->momentum)) recipe->momentum = kind == OPTIMIZER_MUON ? 0.95 : 0;
+    if (recipe->adam_lr > 0 && kind != OPTIMIZER_MUON) {
+        fail(reader, "optimizer: 'adam_lr' goes with kind = \"muon\", not \"%s\"",
+             OPTIMIZERS[kind]);
+    }
+    if (recipe->adam_lr > 0 && recipe->learning_rate <= 0) {
+        fail(reader, "optimizer: 'adam_lr' is taken as a multiple of 'lr', which is 0");
+    }
+    if (recipe->adam_lr > 0) recipe->adam_lr_scale = recipe->adam_lr / recipe->learning_rate;
 }
 
 /* --set KEY=VALUE: a setting of the model, else one of the optimizer. */
@@ -362,4 +393,5 @@ void model_read(lua_State *lua, int index, const ModelSetting *given, int n_give
         sandbox_fail(lua);
     }
     description->loc = model_loc;
+    complete_recipe(&reader);
 }

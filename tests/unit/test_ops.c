@@ -274,7 +274,7 @@ static void test_no_gradient(void) {
          "attention: only its first result has a gradient\n"},
         {{OP_MATMUL, "m=3 k=5; k=5 n=4; m=3 n=4", "over=k", 0, 0},
          0,
-         "matmul: has no gradient with an accumulator: that form belongs to "
+         "matmul: has no gradient with an accumulator or 'to': these forms belong to "
          "backward graphs\n"},
         {{OP_GELU_GRAD, "rows=3; rows=3", "", 0, 0},
          0,
