@@ -206,6 +206,23 @@ static Value gradient_read_by(const Node *node, const Node *param) {
     return of == param || state ? node->inputs[gradient] : NO_VALUE;
 }
 
+/* May large values of the update have taken the gradient's memory? */
+static bool is_reused(const Program *program, const Buffer *gradient) {
+    for (int n = 0; n < program->graph->n_nodes; n++) {
+        const Node *node = program->graph->nodes[n];
+        if (node->phase != PHASE_UPDATE || OPS[node->op].flags & PERSISTENT) continue;
+        for (int o = 0; o < node->n_outputs; o++) {
+            const Buffer *buffer = &program->buffers[n * MAX_OUTPUTS + o];
+            bool meets = buffer->offset_bytes < gradient->offset_bytes + gradient->bytes &&
+                         gradient->offset_bytes < buffer->offset_bytes + buffer->bytes;
+            bool same = buffer->offset_bytes == gradient->offset_bytes && op_alias(node, o) < 0 &&
+                        op_may_reuse(node, 0); /* summed in place */
+            if (buffer->region == REGION_PERSISTENT && meets && !same) return true;
+        }
+    }
+    return false;
+}
+
 /* The complete gradient is what the optimizer reads. Where its shards were reduced, gradients lie
  * in memory that the rest of the update has used again. */
 bool engine_read_gradient(Engine *engine, const char *parameter, float *out) {
@@ -223,7 +240,7 @@ bool engine_read_gradient(Engine *engine, const char *parameter, float *out) {
             if (!gradient.node) continue;
             const Buffer *buffer =
                 &program->buffers[gradient.node->id * MAX_OUTPUTS + gradient.output];
-            if (buffer->region != REGION_PERSISTENT) continue; /* reused since */
+            if (buffer->region != REGION_PERSISTENT || is_reused(program, buffer)) continue;
             engine_assemble(engine, item->stage, gradient, out);
             found = true;
         }

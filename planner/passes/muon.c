@@ -175,15 +175,15 @@ static Value inverse_size(Steps *s, Value direction) {
 static int new_axis(Steps *s, int axis, const char *ending) {
     const Type *type = &s->param->types[0];
     const char *name = s->out->axes.names[axis];
-    for (int found = axis; type_find_axis(type, found) >= 0;) {
+    int found;
+    do {
         name = arena_printf(s->out->arena, "%s_%s", name, ending);
         found = graph_axis(s->out, name, (int)strlen(name));
-        if (found >= 0 && type_find_axis(type, found) < 0) return found;
-        if (found < 0) break;
-    }
+    } while (type_find_axis(type, found) >= 0 && found >= 0);
+    if (found >= 0) return found;
     diag_error(s->ctx->diag, s->param->loc,
-               "muon: the products of this parameter's update need an axis '%s' beside the "
-               "model's, and there is no room for one: at most %d are possible",
+               "muon: the update of this parameter needs an axis '%s' beside the model's: names "
+               "have at most 64 letters, and there are at most %d axes",
                name, MAX_AXES);
     s->failed = true;
     return axis;

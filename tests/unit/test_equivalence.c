@@ -34,6 +34,18 @@ static const Variant VARIANTS[] = {
      "models/gpt.lua",
      4,
      {COMMON, {"vocab", "64"}, {"optimizer", "sgd"}, {"momentum", "0.9"}, {"act", "relu"}}},
+    {"gpt lion",
+     "models/gpt.lua",
+     4,
+     {COMMON, {"vocab", "64"}, {"optimizer", "lion"}, {"lr", "1e-4"}}},
+    {"gpt muon, uneven ffn",
+     "models/gpt.lua",
+     4,
+     {COMMON, {"vocab", "61"}, {"optimizer", "muon"}, {"ffn", "70"}, {"tied", "false"}}},
+    {"llama muon, keys of a quarter",
+     "models/llama.lua",
+     2,
+     {COMMON, {"vocab", "64"}, {"kv_heads", "2"}, {"head", "4"}, {"ffn", "24"}, {"optimizer", "muon"}}},
     {"llama gqa qk_norm",
      "models/llama.lua",
      2,
@@ -224,12 +236,12 @@ static void check_refusal(const Refusal *refusal) {
 }
 
 int main(void) {
-    for (int v = 0; v < N_VARIANTS; v += VARIANT_STEP) {
+    for (int v = getenv("ONLY") ? atoi(getenv("ONLY")) : 0; v < N_VARIANTS; v += VARIANT_STEP) {
         check_variant(&VARIANTS[v], LAYOUTS, N_LAYOUTS);
     }
     check_variant(&DEEP, DEEP_LAYOUTS, N_DEEP_LAYOUTS);
     check_repeats(&VARIANTS[1]);
-    for (int v = 0; v < N_VARIANTS; v += VARIANT_STEP) {
+    for (int v = getenv("ONLY") ? atoi(getenv("ONLY")) : 0; v < N_VARIANTS; v += VARIANT_STEP) {
         check_zero_bits(&VARIANTS[v], DTYPE_F32);
         check_zero_bits(&VARIANTS[v], DTYPE_BF16);
     }
