@@ -41,6 +41,8 @@ typedef struct PlanOptions {
 typedef struct TrainingRecipe {
     OptimizerKind optimizer;
     double learning_rate, beta1, beta2, eps, weight_decay, momentum;
+    const char *lr_schedule; /* NULL: not said; the runtime's lr_schedule.h has the names */
+    double decay_steps;      /* of it: a number, or below 1 a share of all; 0: not said */
     double max_norm; /* gradient clipping; 0: none */
     double adam_lr;  /* with Muon: of what AdamW updates; 0: the same. As a factor on its own: */
     double adam_lr_scale; /* 0 is 1 */

@@ -166,7 +166,10 @@ static Plan *new_plan(Arena *arena, const PlanRequest *request) {
     plan->precision = options->precision;
     plan->recompute = options->recompute;
     plan->seed = options->seed;
+    const char *schedule = request->recipe.lr_schedule;
     plan->learning_rate = request->recipe.learning_rate;
+    plan->lr_schedule = arena_strdup(arena, schedule ? schedule : "");
+    plan->decay_steps = request->recipe.decay_steps;
     plan->n_stages = options->mesh.size[MESH_P];
     plan->stages = ARENA_ARRAY(arena, Stage, plan->n_stages);
     return plan;

@@ -2,6 +2,7 @@
 
 #include "frontend/lua/lua_model.h"
 #include "frontend/lua/lua_sandbox.h"
+#include "runtime/metrics/lr_schedule.h"
 
 #include <ctype.h>
 #include <lauxlib.h>
@@ -25,6 +26,7 @@ static const RecipeField RECIPE[] = {
     FIELD("adam_lr", adam_lr, 0, 1e30, false),
     FIELD("beta1", beta1, 0, 1, true),
     FIELD("beta2", beta2, 0, 1, true),
+    FIELD("decay_steps", decay_steps, 0, 1e9, false),
     FIELD("eps", eps, 0, 1e30, false),
     FIELD("lr", learning_rate, 0, 1e30, true),
     FIELD("matrix_lr_scale", matrix_lr_scale, 0, 1e6, false),
@@ -39,7 +41,7 @@ enum { N_RECIPE = sizeof(RECIPE) / sizeof(RECIPE[0]) };
 #undef FIELD
 
 static const char RECIPE_NAMES[] =
-    "kind, adam_lr, beta1, beta2, eps, lr, matrix_lr_scale, max_norm, momentum, muon_rms, "
+    "kind, adam_lr, beta1, beta2, decay_steps, eps, lr, lr_schedule, matrix_lr_scale, max_norm, momentum, muon_rms, "
     "table_lr_scale, vector_lr_scale, weight_decay";
 
 /* The names of OptimizerKind. */
@@ -275,6 +277,14 @@ static void set_optimizer(const Reader *reader, const char *kind, const char *wh
     fail(reader, "%s: there is no optimizer '%s'; there are: adamw, lion, muon, sgd", what, kind);
 }
 
+static void set_lr_schedule(const Reader *reader, const char *name, const char *what) {
+    LrDecay decay;
+    if (!lr_decay_parse(name, &decay)) {
+        fail(reader, "%s: '%.64s' is none of " LR_DECAY_NAMES, what, name);
+    }
+    reader->description->recipe.lr_schedule = lr_decay_name(decay);
+}
+
 static const RecipeField *find_recipe(const char *name) {
     for (int i = 0; i < N_RECIPE; i++) {
         if (strcmp(RECIPE[i].name, name) == 0) return &RECIPE[i];
@@ -307,6 +317,8 @@ static void read_recipe(const Reader *reader) {
             fail(reader, "%s must be a number, not a %s", what, lua_typename(lua, type));
         } else if (strcmp(keys[i], "kind") == 0 && type == LUA_TSTRING) {
             set_optimizer(reader, lua_tostring(lua, -1), "optimizer");
+        } else if (strcmp(keys[i], "lr_schedule") == 0 && type == LUA_TSTRING) {
+            set_lr_schedule(reader, lua_tostring(lua, -1), what);
         } else {
             fail(reader, "%s is unknown; known: %s", what, RECIPE_NAMES);
         }
@@ -321,6 +333,16 @@ static void complete_recipe(const Reader *reader) {
     OptimizerKind kind = recipe->optimizer;
     if (isnan(recipe->beta2)) recipe->beta2 = kind == OPTIMIZER_LION ? 0.99 : 0.95;
     if (isnan(recipe->momentum)) recipe->momentum = kind == OPTIMIZER_MUON ? 0.95 : 0;
+    LrDecay decay = LR_COSINE;
+    if (recipe->lr_schedule) lr_decay_parse(recipe->lr_schedule, &decay);
+    if (recipe->decay_steps > 0 && !lr_decay_has_end(decay)) {
+        fail(reader, "optimizer: 'decay_steps' goes with lr_schedule wsd, wsd-linear or "
+                     "inverse-sqrt, not %s", lr_decay_name(decay));
+    }
+    if (recipe->decay_steps >= 1 && recipe->decay_steps != floor(recipe->decay_steps)) {
+        fail(reader, "optimizer: 'decay_steps' is %g: neither a whole number of steps nor a share "
+                     "below 1", recipe->decay_steps);
+    }
     if (recipe->adam_lr > 0 && kind != OPTIMIZER_MUON) {
         fail(reader, "optimizer: 'adam_lr' goes with kind = \"muon\", not \"%s\"",
              OPTIMIZERS[kind]);
@@ -357,6 +379,8 @@ static void apply_given(const Reader *reader, const ModelSetting *given) {
         set_recipe(reader, field, number.number, what);
     } else if (strcmp(name, "kind") == 0 || strcmp(given->key, "optimizer") == 0) {
         set_optimizer(reader, given->value, what);
+    } else if (strcmp(name, "lr_schedule") == 0) {
+        set_lr_schedule(reader, given->value, what);
     } else if (prefixed) {
         fail(reader, "%s: the optimizer has no setting '%s'; it has: %s", what, name, RECIPE_NAMES);
     } else {

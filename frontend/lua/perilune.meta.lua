@@ -70,12 +70,19 @@ function Model:block(i, f) end
 function Model:output(name, value) end
 
 ---@class perilune.Optimizer
----@field kind? "adamw"|"sgd"
+---@field kind? "adamw"|"lion"|"muon"|"sgd" muon: of matrices that products read, but the head; AdamW of all else
 ---@field lr? number
 ---@field beta1? number
 ---@field beta2? number
 ---@field eps? number
----@field momentum? number of sgd
+---@field momentum? number of sgd and muon (0.95)
+---@field muon_rms? number size of the elements of muon's step at lr 1 (0.2); 0: Jordan's scale
+---@field adam_lr? number with muon: the rate of what AdamW updates
+---@field table_lr_scale? number factor on the rate of what is looked up
+---@field matrix_lr_scale? number of what products read
+---@field vector_lr_scale? number of everything else
+---@field lr_schedule? "cosine"|"linear"|"constant"|"inverse-sqrt"|"wsd"|"wsd-linear"
+---@field decay_steps? number of wsd and inverse-sqrt: steps, or a share of all
 ---@field weight_decay? number
 ---@field max_norm? number gradients are scaled down to this norm; 0: never
 
