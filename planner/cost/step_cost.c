@@ -8,8 +8,9 @@ enum { CACHED = 4 };
 
 /* What one chunk, or all chunks of a stage, sum up to. */
 typedef struct Sum {
-    double forward_us, backward_us, tensor_us, update_us, flops;
+    double forward_us, backward_us, tensor_us, update_us, whole_us, flops;
     int64_t kept_bytes, scratch_bytes, parameter_bytes, gradient_bytes, optimizer_bytes;
+    int64_t whole_bytes; /* see SegmentCost */
     int64_t n_parameters;
     StageCalls calls;
 } Sum;
@@ -19,11 +20,13 @@ static void add_segment(Sum *sum, const SegmentCost *segment, UpdateKind update,
     sum->backward_us += count * segment->backward.us;
     sum->tensor_us += count * (segment->forward.collective_us + segment->backward.collective_us);
     sum->update_us += count * segment->update_us;
+    sum->whole_us += count * segment->whole_us;
     sum->flops += count * (segment->forward.flops + segment->backward.flops);
     sum->kept_bytes += count * segment->kept_bytes;
     sum->parameter_bytes += count * segment->parameter_bytes;
     sum->gradient_bytes += count * segment->gradient_bytes;
     sum->optimizer_bytes += count * segment->optimizer_bytes;
+    sum->whole_bytes += count * segment->whole_bytes;
     sum->n_parameters += count * segment->n_parameters;
     stage_calls_add(&sum->calls, segment, update, count);
     if (segment->scratch_bytes > sum->scratch_bytes) sum->scratch_bytes = segment->scratch_bytes;
@@ -34,11 +37,13 @@ static void add_sum(Sum *sum, const Sum *other) {
     sum->backward_us += other->backward_us;
     sum->tensor_us += other->tensor_us;
     sum->update_us += other->update_us;
+    sum->whole_us += other->whole_us;
     sum->flops += other->flops;
     sum->kept_bytes += other->kept_bytes;
     sum->parameter_bytes += other->parameter_bytes;
     sum->gradient_bytes += other->gradient_bytes;
     sum->optimizer_bytes += other->optimizer_bytes;
+    sum->whole_bytes += other->whole_bytes;
     sum->n_parameters += other->n_parameters;
     sum->calls.per_micro += other->calls.per_micro;
     sum->calls.per_update += other->calls.per_update;
@@ -205,9 +210,9 @@ static void price_memory(const Pricing *x, StepCost *out) {
         const Sum *stage = &x->stages[s];
         int64_t inputs, activations = frames_bytes(x, s, &inputs);
         activations -= inputs;
-        int64_t optimizer = candidate->zero
-                                ? (stage->optimizer_bytes + candidate->d - 1) / candidate->d
-                                : stage->optimizer_bytes;
+        int64_t shared = stage->optimizer_bytes - stage->whole_bytes;
+        if (candidate->zero) shared = (shared + candidate->d - 1) / candidate->d;
+        int64_t optimizer = stage->whole_bytes + shared;
         int64_t messages = message_bytes(x, s) + inputs;
         int64_t scratch = stage->scratch_bytes + x->layout->workspace_bytes;
         if (candidate->zero && candidate->d > 1) scratch += x->layout->zero_bytes;
@@ -437,7 +442,8 @@ static void price_update(Pricing *x, StepCost *out) {
     double most_us = 0, gather_us = 0;
     for (int s = 0; s < x->shape.p; s++) {
         const Sum *stage = &x->stages[s];
-        double update = divided ? stage->update_us / x->candidate->d : stage->update_us;
+        double shared_us = stage->update_us - stage->whole_us;
+        double update = stage->whole_us + (divided ? shared_us / x->candidate->d : shared_us);
         double gather = gather_us_of(x, stage, divided);
         if (update + gather <= most_us + gather_us) continue;
         most_us = update;

@@ -10,8 +10,9 @@ enum { PART_TIED, PART_NORM, PART_UPDATE, PART_GATHER, N_PARTS };
 
 /* What one chunk, or all of a stage, has; counts of parameters are of one rank. */
 typedef struct Share {
-    double update_us;
-    int64_t n_parameters, parameter_bytes, gradient_bytes, optimizer_bytes, scratch_bytes;
+    double update_us, whole_us; /* see SegmentCost */
+    int64_t n_parameters, parameter_bytes, gradient_bytes, optimizer_bytes, whole_bytes,
+        scratch_bytes;
     StageCalls calls;
 } Share;
 
@@ -67,10 +68,12 @@ static void add_segment(PipelineChunk *chunk, Share *share, UpdateKind update,
     chunk->backward_tensor_us += segment->backward.collective_us;
     chunk->frame_bytes += (double)segment->kept_bytes;
     share->update_us += segment->update_us;
+    share->whole_us += segment->whole_us;
     share->n_parameters += segment->n_parameters;
     share->parameter_bytes += segment->parameter_bytes;
     share->gradient_bytes += segment->gradient_bytes;
     share->optimizer_bytes += segment->optimizer_bytes;
+    share->whole_bytes += segment->whole_bytes;
     stage_calls_add(&share->calls, segment, update, 1);
     if (segment->scratch_bytes > share->scratch_bytes) {
         share->scratch_bytes = segment->scratch_bytes;
@@ -79,10 +82,12 @@ static void add_segment(PipelineChunk *chunk, Share *share, UpdateKind update,
 
 static void add_share(Share *sum, const Share *other, int sign) {
     sum->update_us += sign * other->update_us;
+    sum->whole_us += sign * other->whole_us;
     sum->n_parameters += sign * other->n_parameters;
     sum->parameter_bytes += sign * other->parameter_bytes;
     sum->gradient_bytes += sign * other->gradient_bytes;
     sum->optimizer_bytes += sign * other->optimizer_bytes;
+    sum->whole_bytes += sign * other->whole_bytes;
     sum->calls.per_micro += sign * other->calls.per_micro;
     sum->calls.per_update += sign * other->calls.per_update;
     if (other->scratch_bytes > sum->scratch_bytes) sum->scratch_bytes = other->scratch_bytes;
@@ -98,13 +103,13 @@ static double reduce_us(const CandidateLoad *of, int64_t n_parameters) {
 }
 
 static Share share_of(const SegmentCost *weights, UpdateKind update) {
-    Share share = {weights->update_us,
-                   weights->n_parameters,
-                   weights->parameter_bytes,
-                   weights->gradient_bytes,
-                   weights->optimizer_bytes,
-                   0,
-                   {0}};
+    Share share = {.update_us = weights->update_us,
+                   .whole_us = weights->whole_us,
+                   .n_parameters = weights->n_parameters,
+                   .parameter_bytes = weights->parameter_bytes,
+                   .gradient_bytes = weights->gradient_bytes,
+                   .optimizer_bytes = weights->optimizer_bytes,
+                   .whole_bytes = weights->whole_bytes};
     stage_calls_add(&share.calls, weights, update, 1);
     return share;
 }
@@ -304,13 +309,16 @@ static void price_update(CandidateLoad *of) {
     for (int s = 0; s < p; s++) {
         const Share *share = &of->shares[s];
         of->part_us[PART_NORM][s] = norm;
-        of->part_us[PART_UPDATE][s] = share->update_us / (divided ? candidate->d : 1);
+        int parts = divided ? candidate->d : 1;
+        of->part_us[PART_UPDATE][s] =
+            share->whole_us + (share->update_us - share->whole_us) / parts;
         of->part_us[PART_GATHER][s] = gather_us(of, s, divided);
         int64_t runtime = stage_runtime_bytes(of->costs, of->layout, candidate, s, &share->calls);
         of->constant_bytes[s] =
             (double)(share->parameter_bytes + share->gradient_bytes + share->scratch_bytes +
                      of->layout->workspace_bytes + runtime) +
-            (double)share->optimizer_bytes / (divided ? candidate->d : 1);
+            (double)share->whole_bytes +
+            (double)(share->optimizer_bytes - share->whole_bytes) / parts;
         of->stages[s] = s;
     }
     of->all = (PipelineJoin){p, of->stages};
