@@ -46,6 +46,8 @@ local Model = {}
 ---@field init? "normal"|"zeros"|"ones"
 ---@field std? number of a normal init; 0.02 if absent
 ---@field decay? 0|1|boolean does weight decay apply? 1 for a normal init if absent
+---@field lr_scale? number factor on its learning rate
+---@field muon? 0|1|boolean where the optimizer is Muon: 0: AdamW updates it; 1: Muon must
 
 ---A parameter that the loss depends on; it cannot have the axis `batch`. Within a block its name
 ---begins with "blocks.#."; outside, the same name gives the same parameter, and options, where
@@ -119,6 +121,8 @@ function model(description) end
 ---@class perilune.TableOptions
 ---@field std? number of its normal init; 0.02 if absent
 ---@field decay? 0|1|boolean does weight decay apply? 1 if absent
+---@field lr_scale? number
+---@field muon? 0|1|boolean
 
 ---Of a layer whose last weight adds to the residual stream.
 ---@class perilune.BranchOptions
@@ -126,12 +130,16 @@ function model(description) end
 ---@field std? number of its weights' normal init; 0.02 if absent
 ---@field out_std? number of the last weight's; std / sqrt(2 layers) if absent
 ---@field decay? 0|1|boolean does weight decay apply to its weights? 1 if absent
+---@field lr_scale? number of its weights
+---@field muon? 0|1|boolean of its weights
 
 ---@class perilune.LinearOptions
 ---@field weight? string its name
 ---@field bias? string its name; none if absent
 ---@field std? number of the weight's normal init; 0.02 if absent
 ---@field decay? 0|1|boolean does weight decay apply to the weight? 1 if absent
+---@field lr_scale? number of the weight
+---@field muon? 0|1|boolean of the weight
 
 ---@class perilune.AttentionOptions: perilune.BranchOptions
 ---@field bias? boolean
@@ -432,8 +440,9 @@ function ops.dropout(args) end
 
 ---Sums products over the axes `over`. Result: axes of both operands, then the left one's, then
 ---the right one's. Operands whose axes lie otherwise than a product can read are transposed.
----dtype = "f32" keeps the result in f32 under any --precision.
----@param args { [1]: perilune.Value, [2]: perilune.Value, over: perilune.Axes, dtype?: "f32" }
+---dtype = "f32" keeps the result in f32 under any --precision. `to` names the result's axes; then
+---axes that both operands keep are two of the result's, and the product has no gradient.
+---@param args { [1]: perilune.Value, [2]: perilune.Value, over: perilune.Axes, to?: perilune.Axes, dtype?: "f32" }
 ---@return perilune.Value
 function ops.matmul(args) end
 
