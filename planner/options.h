@@ -43,8 +43,8 @@ typedef struct TrainingRecipe {
     double learning_rate, beta1, beta2, eps, weight_decay, momentum;
     const char *lr_schedule; /* NULL: not said; the runtime's lr_schedule.h has the names */
     double decay_steps;      /* of it: a number, or below 1 a share of all; 0: not said */
-    double max_norm; /* gradient clipping; 0: none */
-    double adam_lr;  /* with Muon: of what AdamW updates; 0: the same. As a factor on its own: */
+    double max_norm;         /* gradient clipping; 0: none */
+    double adam_lr; /* with Muon: of what AdamW updates; 0: the same. As a factor on its own: */
     double adam_lr_scale; /* 0 is 1 */
     double muon_rms; /* size of the elements of a step at lr 1 (Moonlight: 0.2); 0: Jordan's form */
     /* Factors on the learning rate of a kind of parameter, over what it has of its own; 0 is 1. */

@@ -96,7 +96,8 @@ static ParamOptions read_options(lua_State *lua, int index, const char *name) {
         return options;
     }
     if (!lua_istable(lua, index)) {
-        script_error(lua, "parameter '%s': options must be a table: {init, std, decay, lr_scale, muon}",
+        script_error(lua,
+                     "parameter '%s': options must be a table: {init, std, decay, lr_scale, muon}",
                      name);
     }
     lua_pushnil(lua);
@@ -160,8 +161,7 @@ static void check_same_options(lua_State *lua, const Node *made, const char *nam
     bool std = !options->gives_std || (normal && options->std == node_float(made, ATTR_std, 0));
     bool decay = !options->gives_decay || options->decay == (node_int(made, ATTR_decay, 0) != 0);
     bool muon = !options->gives_muon || (int)options->muon == (int)node_int(made, ATTR_muon, -1);
-    bool rate =
-        !options->gives_lr_scale || options->lr_scale == node_float(made, ATTR_lr_scale, 1);
+    bool rate = !options->gives_lr_scale || options->lr_scale == node_float(made, ATTR_lr_scale, 1);
     if (init && std && decay && muon && rate) return;
     fail_param(lua, made, name,
                !init    ? "has another 'init' than where it was first made"

@@ -40,9 +40,9 @@ static const RecipeField RECIPE[] = {
 enum { N_RECIPE = sizeof(RECIPE) / sizeof(RECIPE[0]) };
 #undef FIELD
 
-static const char RECIPE_NAMES[] =
-    "kind, adam_lr, beta1, beta2, decay_steps, eps, lr, lr_schedule, matrix_lr_scale, max_norm, momentum, muon_rms, "
-    "table_lr_scale, vector_lr_scale, weight_decay";
+static const char RECIPE_NAMES[] = "kind, adam_lr, beta1, beta2, decay_steps, eps, lr, "
+                                   "lr_schedule, matrix_lr_scale, max_norm, momentum, muon_rms, "
+                                   "table_lr_scale, vector_lr_scale, weight_decay";
 
 /* The names of OptimizerKind. */
 static const char *const OPTIMIZERS[N_OPTIMIZERS] = {"adamw", "sgd", "lion", "muon"};
@@ -336,12 +336,16 @@ static void complete_recipe(const Reader *reader) {
     LrDecay decay = LR_COSINE;
     if (recipe->lr_schedule) lr_decay_parse(recipe->lr_schedule, &decay);
     if (recipe->decay_steps > 0 && !lr_decay_has_end(decay)) {
-        fail(reader, "optimizer: 'decay_steps' goes with lr_schedule wsd, wsd-linear or "
-                     "inverse-sqrt, not %s", lr_decay_name(decay));
+        fail(reader,
+             "optimizer: 'decay_steps' goes with lr_schedule wsd, wsd-linear or "
+             "inverse-sqrt, not %s",
+             lr_decay_name(decay));
     }
     if (recipe->decay_steps >= 1 && recipe->decay_steps != floor(recipe->decay_steps)) {
-        fail(reader, "optimizer: 'decay_steps' is %g: neither a whole number of steps nor a share "
-                     "below 1", recipe->decay_steps);
+        fail(reader,
+             "optimizer: 'decay_steps' is %g: neither a whole number of steps nor a share "
+             "below 1",
+             recipe->decay_steps);
     }
     if (recipe->adam_lr > 0 && kind != OPTIMIZER_MUON) {
         fail(reader, "optimizer: 'adam_lr' goes with kind = \"muon\", not \"%s\"",

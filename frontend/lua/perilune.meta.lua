@@ -72,7 +72,7 @@ function Model:block(i, f) end
 function Model:output(name, value) end
 
 ---@class perilune.Optimizer
----@field kind? "adamw"|"lion"|"muon"|"sgd" muon: of matrices that products read, but the head; AdamW of all else
+---@field kind? "adamw"|"lion"|"muon"|"sgd" muon: of matrices but the head, AdamW of all else
 ---@field lr? number
 ---@field beta1? number
 ---@field beta2? number
@@ -438,11 +438,18 @@ function ops.stop_gradient(args) end
 ---@return perilune.Value
 function ops.dropout(args) end
 
+---@class perilune.MatmulArgs
+---@field [1] perilune.Value
+---@field [2] perilune.Value
+---@field over perilune.Axes
+---@field to? perilune.Axes
+---@field dtype? "f32"
+
 ---Sums products over the axes `over`. Result: axes of both operands, then the left one's, then
 ---the right one's. Operands whose axes lie otherwise than a product can read are transposed.
 ---dtype = "f32" keeps the result in f32 under any --precision. `to` names the result's axes; then
 ---axes that both operands keep are two of the result's, and the product has no gradient.
----@param args { [1]: perilune.Value, [2]: perilune.Value, over: perilune.Axes, to?: perilune.Axes, dtype?: "f32" }
+---@param args perilune.MatmulArgs two values, and over, to, dtype
 ---@return perilune.Value
 function ops.matmul(args) end
 

@@ -199,11 +199,10 @@ static bool append_momentum(Update *u, Node *param, Value gradient) {
     bool sgd = recipe->optimizer == OPTIMIZER_SGD;
     Value m = add_state(u, param, sgd ? "momentum" : "lion_m");
     Value inputs[5] = {node_value(param, 0), gradient, m, u->factor, u->learning_rate};
-    Attr attrs[2] = {attr_float(sgd ? ATTR_momentum : ATTR_beta1,
-                                sgd ? recipe->momentum : recipe->beta1),
-                     attr_float(ATTR_beta2, recipe->beta2)};
-    return m.node &&
-           build_update(u, sgd ? OP_SGD : OP_LION, param, inputs, 5, attrs, sgd ? 1 : 2);
+    Attr attrs[2] = {
+        attr_float(sgd ? ATTR_momentum : ATTR_beta1, sgd ? recipe->momentum : recipe->beta1),
+        attr_float(ATTR_beta2, recipe->beta2)};
+    return m.node && build_update(u, sgd ? OP_SGD : OP_LION, param, inputs, 5, attrs, sgd ? 1 : 2);
 }
 
 /* Moonlight's factor gives a step's elements the size of AdamW's, about 0.2 (arXiv 2502.16982,
@@ -228,8 +227,8 @@ static bool append_muon(Update *u, Node *param, Value gradient) {
     Value m = add_state(u, param, "muon_m");
     if (!m.node) return false;
     Attr momentum = attr_float(ATTR_momentum, recipe->momentum);
-    Value direction = build(u, OP_MUON_MOMENTUM, param, (Value[]){m, u->factor, gradient}, 3,
-                            &momentum, 1);
+    Value direction =
+        build(u, OP_MUON_MOMENTUM, param, (Value[]){m, u->factor, gradient}, 3, &momentum, 1);
     if (!direction.node) return false;
     direction.output = 1;
     direction = muon_append_steps(u->ctx, u->out, param, matrix, direction);

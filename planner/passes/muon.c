@@ -115,8 +115,8 @@ static Value build(Steps *s, OpKind op, const Value *inputs, int n_inputs, const
     for (int i = 0; i < n_inputs; i++) {
         if (!inputs[i].node) return NO_VALUE; /* reported */
     }
-    Node *node = pass_build(s->ctx, s->out, op, s->param, PHASE_UPDATE, inputs, n_inputs, attrs,
-                            n_attrs);
+    Node *node =
+        pass_build(s->ctx, s->out, op, s->param, PHASE_UPDATE, inputs, n_inputs, attrs, n_attrs);
     s->failed |= !node;
     return node ? node_value(node, 0) : NO_VALUE;
 }

@@ -263,8 +263,7 @@ static void check_output(UpdateVerifier *uv, const Node *node, const char *name,
     DEFECT(uv, node, "%s: output '%s' is not %s", node_text(uv, node), name, text(uv, value));
 }
 
-static void check_gradient(UpdateVerifier *uv, const Node *update, Value value,
-                           const Node *param) {
+static void check_gradient(UpdateVerifier *uv, const Node *update, Value value, const Node *param) {
     const Node *gradient = verify_accumulator(value);
     if (gradient && is_of(gradient, param)) return;
     DEFECT(uv, update, "%s: updates %s with %s, which is not its gradient", node_text(uv, update),
@@ -308,8 +307,7 @@ static void check_muon(UpdateVerifier *uv, const Node *update, const Node *param
         const Sharding *other = i ? &momentum->shardings[1] : value_sharding(momentum->inputs[2]);
         if (sharding_equal(part, other, momentum->types[0].rank) && !part->partial) continue;
         DEFECT(uv, momentum, "%s: %s is divided otherwise than %s", node_text(uv, momentum),
-               i ? "the direction" : text(uv, momentum->inputs[2]),
-               text(uv, momentum->inputs[0]));
+               i ? "the direction" : text(uv, momentum->inputs[2]), text(uv, momentum->inputs[0]));
         return;
     }
 }

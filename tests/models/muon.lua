@@ -4,7 +4,8 @@
 local nn = require "nn"
 return model {
   name = "muon",
-  axes = { seq = 8, model = 16, heads = 2, ffn = 24, vocab = 61, expert = 8, part = 2, a = 4, b = 4 },
+  axes = { seq = 8, model = 16, heads = 2, ffn = 24, vocab = 61, expert = 8, part = 2, a = 4,
+           b = 4 },
   layers = 1,
   optimizer = { kind = "muon", eps = 1e-5 },
   loss = function(m, tokens, labels)

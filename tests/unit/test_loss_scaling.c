@@ -37,10 +37,10 @@ static bool start(Run *run, const Case *c, DType precision, LossScaling scaling)
     run_zero = c->zero;
     run_precision = precision;
     run_loss_scaling = scaling;
-    const ModelSetting tiny[] = {{"layers", "4"},  {"model", "32"},          {"heads", "4"},
-                                 {"seq", seq},     {"vocab", "61"},          {"dropout", dropout},
-                                 {"tied", "true"}, {"optimizer.eps", "1e-6"},
-                                 {"optimizer", optimizer}};
+    const ModelSetting tiny[] = {
+        {"layers", "4"},  {"model", "32"},           {"heads", "4"},
+        {"seq", seq},     {"vocab", "61"},           {"dropout", dropout},
+        {"tied", "true"}, {"optimizer.eps", "1e-6"}, {"optimizer", optimizer}};
     bool fine = run_plan(run, "models/gpt.lua", tiny, sizeof(tiny) / sizeof(tiny[0]), &c->layout,
                          GLOBAL_BATCH, true);
     run_zero = 0;

@@ -54,8 +54,8 @@ static void test_layouts(void) {
     };
     for (size_t v = 0; v < sizeof(UNUSUAL) / sizeof(UNUSUAL[0]); v++) {
         Run one;
-        bool ready = start(&one, &UNUSUAL[v], &ALONE) &&
-                     run_steps_keeping(&one, STEPS, LEARNING_RATE);
+        bool ready =
+            start(&one, &UNUSUAL[v], &ALONE) && run_steps_keeping(&one, STEPS, LEARNING_RATE);
         for (size_t c = 0; c < sizeof(CASES) / sizeof(CASES[0]); c++) {
             char name[160];
             Run run;
@@ -134,8 +134,8 @@ static void test_low(DType precision) {
         layout_name(dtype_name(precision), &LAYOUTS[l], name, sizeof(name));
         snprintf(full, sizeof(full), "Muon in %s", name);
         check_begin(full);
-        bool done = ready && start(&run, &gpt, &LAYOUTS[l]) &&
-                    run_steps(&run, STEPS, LEARNING_RATE);
+        bool done =
+            ready && start(&run, &gpt, &LAYOUTS[l]) && run_steps(&run, STEPS, LEARNING_RATE);
         run_zero = 0;
         CHECK(done, "%s%s", diag_text(one.diag), ready ? diag_text(run.diag) : "");
         for (int step = 0; done && step < STEPS; step++) {

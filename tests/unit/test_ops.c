@@ -37,8 +37,8 @@ GradFunction grad_none, grad_never, grad_pick;
 /* With an accumulator as its third operand a product is backward only. */
 /* Products that are for backward and update graphs only. */
 static bool is_late_product(const OpCase *op_case) {
-    return op_case->op == OP_MATMUL && (strchr(strchr(op_case->operands, ';') + 1, ';') ||
-                                        strstr(op_case->attrs, " to="));
+    return op_case->op == OP_MATMUL &&
+           (strchr(strchr(op_case->operands, ';') + 1, ';') || strstr(op_case->attrs, " to="));
 }
 
 static bool has_gradient(OpKind op) {

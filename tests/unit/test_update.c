@@ -29,8 +29,10 @@ typedef struct UpdateCase {
 #define ADAMW .optimizer = OPTIMIZER_ADAMW, .beta1 = 0.9, .beta2 = 0.95
 #define SGD   .optimizer = OPTIMIZER_SGD
 #define LION  .optimizer = OPTIMIZER_LION, .beta1 = 0.9, .beta2 = 0.99
-#define MUON                                                                                       \
+/* clang-format off */
+#define MUON \
     .optimizer = OPTIMIZER_MUON, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .momentum = 0.95
+/* clang-format on */
 
 static const UpdateCase CASES[] = {
     {"AdamW, clipped", ALWAYS, {ADAMW, .eps = 1e-8, .weight_decay = 0.1, .max_norm = 0.01}},
@@ -55,11 +57,7 @@ static const UpdateCase CASES[] = {
      {MUON, .muon_rms = 0.2, .adam_lr_scale = 0.25, .weight_decay = 0.1}},
     {"AdamW, rates by kind of parameter",
      NEVER,
-     {ADAMW,
-      .eps = 1e-8,
-      .weight_decay = 0.1,
-      .table_lr_scale = 3,
-      .matrix_lr_scale = 0.5,
+     {ADAMW, .eps = 1e-8, .weight_decay = 0.1, .table_lr_scale = 3, .matrix_lr_scale = 0.5,
       .vector_lr_scale = 2}},
     {"Lion, rates by kind of parameter", NEVER, {LION, .matrix_lr_scale = 0.5}},
     {"SGD, rates by kind of parameter", NEVER, {SGD, .momentum = 0.9, .vector_lr_scale = 2}},
@@ -232,8 +230,8 @@ static void orthogonalise(double *x, int64_t rows, int64_t columns, Arena *arena
 static void muon(const TrainingRecipe *r, Shadow *s, double factor, double rate, Arena *arena) {
     double decay = s->decays ? r->weight_decay : 0;
     double columns = (double)s->n_inputs, rows = (double)(s->n / s->n_inputs); /* of W, y = W x */
-    double size = r->muon_rms > 0 ? r->muon_rms * sqrt(fmax(rows, columns))
-                                  : sqrt(fmax(1, rows / columns));
+    double size =
+        r->muon_rms > 0 ? r->muon_rms * sqrt(fmax(rows, columns)) : sqrt(fmax(1, rows / columns));
     double *x = ARENA_ARRAY(arena, double, s->n);
     for (int64_t k = 0; k < s->n; k++) {
         double g = (double)s->gradient[k] * factor;
@@ -272,8 +270,9 @@ static void compare(Check *c, int step, double rate) {
             double error = fabs((double)s->weight[k] - s->p[k]) / (fabs(s->p[k]) + rate);
             CHECK(error <= (s->n_inputs > 0 && c->recipe->optimizer == OPTIMIZER_MUON
                                 ? MUON_TOLERANCE
-                                : TOLERANCE), "step %d: '%s' element %d is %.9g, not %.9g", step,
-                  c->run.names[i], (int)k, (double)s->weight[k], s->p[k]);
+                                : TOLERANCE),
+                  "step %d: '%s' element %d is %.9g, not %.9g", step, c->run.names[i], (int)k,
+                  (double)s->weight[k], s->p[k]);
         }
     }
 }
