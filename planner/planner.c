@@ -85,6 +85,7 @@ static void count_model(Plan *plan, const Graph *graph) {
         const Node *node = graph->nodes[n];
         Type inputs[8];
         if (node->op == OP_PARAM) plan->n_parameters += type_elements(&node->types[0]);
+        if (node->phase == PHASE_UPDATE) continue;
         if (node->op != OP_MATMUL && node->op != OP_ATTENTION && node->op != OP_ATTENTION_GRAD) {
             continue;
         }

@@ -116,6 +116,21 @@ static void test_choice(void) {
                   "blocks.0.mlp.w2 experts");
 }
 
+/* What the optimizer computes is none of the model's work. */
+static void test_flops(void) {
+    static const Variant muon = {"gpt", "models/gpt.lua", {SIZES}};
+    static const Variant adamw = {"gpt", "models/gpt.lua", {SIZES, {"optimizer", "adamw"}}};
+    Run runs[2];
+    check_begin("Muon's products are no FLOPs of the model");
+    bool ready = start(&runs[0], &muon, &TWO);
+    ready = start(&runs[1], &adamw, &TWO) && ready;
+    CHECK(ready && runs[0].plan->model_flops == runs[1].plan->model_flops, "%s%s",
+          diag_text(runs[0].diag), diag_text(runs[1].diag));
+    run_close(&runs[0]);
+    run_close(&runs[1]);
+    check_end();
+}
+
 /* In 16 bits the steps of all layouts are those of one rank to what 8 bits of fraction leave. */
 static void test_low(DType precision) {
     static const Variant gpt = {"gpt", "models/gpt.lua", {SIZES, {"ffn", "70"}}};
@@ -272,6 +287,7 @@ static void test_damage(const Damage *damage) {
 
 int main(void) {
     test_choice();
+    test_flops();
     test_layouts();
     test_low(DTYPE_BF16);
     test_low(DTYPE_F16);
