@@ -124,6 +124,11 @@ static bool check_options(Run *run) {
         diag_error(run->diag, NO_LOC, "--lr-schedule: '%s' is none of " LR_DECAY_NAMES, name);
         return false;
     }
+    if (cli_given(run->args, OPT_MIN_LR) && decay == LR_CONSTANT) {
+        diag_error(run->diag, NO_LOC,
+                   "train: --min-lr: --lr-schedule constant never goes down to it");
+        return false;
+    }
     return train_checkpoint_options(run->args, &run->checkpoint, run->diag);
 }
 
