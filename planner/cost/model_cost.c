@@ -187,7 +187,8 @@ static void count_memory(Pricer *p) {
     }
 }
 
-/* A parameter; `least`: elements of the smallest that ZeRO divides; whole: it divides none of it. */
+/* A parameter; `least`: elements of the smallest that ZeRO divides; whole: it divides none of it.
+ */
 static void count_weight(const Node *node, int64_t n_local, int64_t least, bool whole,
                          SegmentCost *segment) {
     segment->n_parameters += n_local;
@@ -224,8 +225,8 @@ static void count_leaf(const LeafCounter *by, const Node *node, bool has_copy,
     switch (node->op) {
     case OP_PARAM:
         *(has_copy ? &segment->optimizer_bytes : &segment->parameter_bytes) += bytes;
-        count_weight(node, bytes / dtype_bytes(node->types[0].dtype), by->least, by->whole[node->id],
-                     segment);
+        count_weight(node, bytes / dtype_bytes(node->types[0].dtype), by->least,
+                     by->whole[node->id], segment);
         break;
     case OP_STATE:
         *(node_is_copy(node) ? &segment->parameter_bytes : &segment->optimizer_bytes) += bytes;

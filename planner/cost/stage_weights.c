@@ -63,8 +63,7 @@ WeightBytes stage_weight_bytes(const StageWeights *stage, const Cluster *cluster
                              zero >= ZERO_PARAMETERS, d),
         .gradient = part_of(stage->gradient_bytes, whole_of(stage, stage->gradient_bytes),
                             zero >= ZERO_GRADIENTS, d),
-        .optimizer =
-            part_of(stage->optimizer_bytes, stage->whole_bytes, zero >= ZERO_OPTIMIZER, d),
+        .optimizer = part_of(stage->optimizer_bytes, stage->whole_bytes, zero >= ZERO_OPTIMIZER, d),
     };
     if (zero < ZERO_GRADIENTS || stage->n_parameters == 0) return bytes;
     double moving = (double)moving_parameters(stage, cluster), n = (double)stage->n_parameters;

@@ -286,8 +286,7 @@ static double gather_us(const CandidateLoad *of, int stage) {
     const Share *share = &of->shares[stage];
     CollectiveGroup group = placement_group(&of->placement, MESH_D);
     double us = 0, forward_us = 0;
-    double slowed_us =
-        software->overlaps_gradients ? reduce_us(of, &share->weights) : 0;
+    double slowed_us = software->overlaps_gradients ? reduce_us(of, &share->weights) : 0;
     if (of->candidate->d > 1 && zero_gathers_updated(of->candidate->zero)) {
         us = collective_us(of->costs->cluster, COLLECTIVE_ALL_GATHER,
                            (double)share->weights.parameter_bytes, &group);

@@ -306,7 +306,8 @@ int main(void) {
     static const double STAYS[STEPS] = {1024, 1024, 1024, 1024, 1024, 1024, 1024};
     static const double GROWS[STEPS] = {8, 8, 16, 16, 16, 32, 32};
     int n_skipped = -1;
-    snprintf(checkpoint, sizeof(checkpoint), "/tmp/perilune-loss_scaling-%d.safetensors", (int)getpid());
+    snprintf(checkpoint, sizeof(checkpoint), "/tmp/perilune-loss_scaling-%d.safetensors",
+             (int)getpid());
     for (int i = 0; i < N_CASES; i++) {
         check_same_bits(&CASES[i], (LossScaling){1024, 0}, STAYS);
         check_same_bits(&CASES[i], (LossScaling){8, 3}, GROWS);
