@@ -99,7 +99,6 @@ static bool open_data(Run *run) {
 
 /* What can be said without looking at a file. */
 static bool check_options(Run *run) {
-    const char *name = cli_text(run->args, OPT_LR_SCHEDULE, "cosine");
     if (!cli_given(run->args, OPT_DATA)) {
         diag_error(run->diag, NO_LOC, "train: which text? give --data FILE");
         return false;
@@ -116,23 +115,66 @@ static bool check_options(Run *run) {
         diag_error(run->diag, NO_LOC, "train: --profile: predicts what --trace FILE measures");
         return false;
     }
-    if (!lr_decay_parse(name, &run->rate.decay)) {
-        diag_error(run->diag, NO_LOC, "--lr-schedule: '%s' is none of cosine, linear, constant",
-                   name);
-        return false;
-    }
     if (cli_int(run->args, OPT_EVAL_EVERY, 0) > 0 && !cli_given(run->args, OPT_VAL) &&
         cli_real(run->args, OPT_VAL_FRACTION, 1) == 0) {
         diag_error(run->diag, NO_LOC,
                    "train: --eval-every: --val-fraction 0 leaves nothing to validate on");
         return false;
     }
-    if (cli_given(run->args, OPT_MIN_LR) && run->rate.decay == LR_CONSTANT) {
+    LrDecay decay;
+    const char *name = cli_text(run->args, OPT_LR_SCHEDULE, "cosine");
+    if (!lr_decay_parse(name, &decay)) {
+        diag_error(run->diag, NO_LOC, "--lr-schedule: '%s' is none of " LR_DECAY_NAMES, name);
+        return false;
+    }
+    if (cli_given(run->args, OPT_MIN_LR) && decay == LR_CONSTANT) {
         diag_error(run->diag, NO_LOC,
                    "train: --min-lr: --lr-schedule constant never goes down to it");
         return false;
     }
     return train_checkpoint_options(run->args, &run->checkpoint, run->diag);
+}
+
+/* A number of steps, or a share of all; what the command line leaves open the model says. */
+static bool set_decay(Run *run) {
+    LrSchedule *rate = &run->rate;
+    const char *said = run->plan->lr_schedule[0] ? run->plan->lr_schedule : "cosine";
+    const char *name = cli_text(run->args, OPT_LR_SCHEDULE, said);
+    if (!lr_decay_parse(name, &rate->decay)) {
+        diag_error(run->diag, NO_LOC,
+                   "train: the plan's learning-rate schedule '%s' is none of " LR_DECAY_NAMES,
+                   name);
+        return false;
+    }
+    bool has_end = lr_decay_has_end(rate->decay);
+    if (cli_given(run->args, OPT_DECAY_STEPS) && !has_end) {
+        diag_error(run->diag, NO_LOC,
+                   "train: --decay-steps: goes with wsd, wsd-linear and inverse-sqrt; %s decays %s",
+                   name, rate->decay == LR_CONSTANT ? "never" : "all along");
+        return false;
+    }
+    double preset = rate->decay == LR_INVERSE_SQRT ? 0 : 0.2;
+    if (has_end && run->plan->decay_steps > 0) preset = run->plan->decay_steps;
+    double steps = cli_real(run->args, OPT_DECAY_STEPS, preset);
+    if (steps >= 1 && steps != floor(steps)) {
+        diag_error(run->diag, NO_LOC,
+                   "train: --decay-steps: %g is neither a whole number of steps nor a share below "
+                   "1",
+                   steps);
+        return false;
+    }
+    rate->n_decay_steps = (int64_t)(steps < 1 ? round(steps * (double)run->n_steps) : steps);
+    if (rate->n_decay_steps > run->n_steps) {
+        diag_error(run->diag, NO_LOC,
+                   "train: --decay-steps: %" PRId64 " are more than the run's %" PRId64 " steps",
+                   rate->n_decay_steps, run->n_steps);
+        return false;
+    }
+    bool falls = has_end ? rate->n_decay_steps > 0 : rate->decay != LR_CONSTANT;
+    if (!cli_given(run->args, OPT_MIN_LR) || falls) return true;
+    diag_error(run->diag, NO_LOC, "train: --min-lr: --lr-schedule %s never goes down to it%s", name,
+               has_end ? " without --decay-steps" : "");
+    return false;
 }
 
 /* False: reported. */
@@ -144,6 +186,7 @@ static bool set_rate(Run *run) {
     run->rate.n_warmup_steps = cli_int(run->args, OPT_WARMUP, warmup);
     run->rate.peak = cli_real(run->args, OPT_LR, run->plan->learning_rate);
     run->rate.min = cli_real(run->args, OPT_MIN_LR, run->rate.peak / 10);
+    if (!set_decay(run)) return false;
     if (run->rate.min <= run->rate.peak) return true;
     diag_error(run->diag, NO_LOC, "train: --min-lr: %g is more than the peak learning rate, %g",
                run->rate.min, run->rate.peak);
@@ -194,7 +237,7 @@ static void print_precision(const Plan *plan) {
 
 static void print_start(const Run *run) {
     const Plan *plan = run->plan;
-    char planned[32], allocated[32];
+    char planned[32], allocated[32], rate[192];
     if (run->quiet) return;
     units_format_bytes(planned, sizeof(planned), planned_bytes(plan));
     units_format_bytes(allocated, sizeof(allocated), engine_arena_bytes(run->engine));
@@ -214,6 +257,8 @@ static void print_start(const Run *run) {
     printf("memory  %s planned, %s allocated, for all ranks\n", planned, allocated);
     if (engine_tuning(run->engine)) printf("tuned   %s\n", engine_tuning(run->engine));
     if (engine_attention(run->engine)) printf("with    %s\n", engine_attention(run->engine));
+    lr_schedule_describe(&run->rate, rate, sizeof(rate));
+    printf("rate    %s\n", rate);
     if (run->steps_done > 0) {
         printf("resumed %s, after step %" PRId64 "\n", run->checkpoint.from, run->steps_done);
     }
