@@ -17,9 +17,9 @@
 #include <dirent.h>
 #include <jansson.h>
 #include <math.h>
-#include <unistd.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MAX_CASES = 200, FILE_LIMIT_BYTES = 1 << 20 };
 
