@@ -29,7 +29,7 @@ COMPILE  = $(CC) $(FLAGS) $(WARN) -MMD -MP
 ifdef RELOCATABLE
 LDFLAGS += -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/../lib:$$ORIGIN/../../lib'
 endif
-LIBS    := -ldnnl -ljansson $(LUA_LIBRARY) -ldl -lm -lpthread
+LIBS    := -ldnnl -ljansson -lpcre2-8 -lutf8proc $(LUA_LIBRARY) -ldl -lm -lpthread
 
 # GPUs: CUDA's headers and nvcc are needed to build for them, nothing of CUDA to run without one.
 CUDA_HOME ?= /usr/local/cuda
@@ -70,7 +70,8 @@ BENCHES := $(patsubst tests/bench/%.c,$B/bench/%,$(wildcard tests/bench/*.c))
 EMULATED := $(patsubst runtime/cuda/kernels/%.cu,$B/emulate/%.o,$(wildcard runtime/cuda/kernels/*.cu))
 SCRIPTS := $(sort $(wildcard tests/*/test_*.sh))
 
-PACKAGES      := gcc libc6-dev make libdnnl-dev liblua5.4-dev libjansson-dev
+PACKAGES      := gcc libc6-dev make libdnnl-dev liblua5.4-dev libjansson-dev libpcre2-dev \
+                 libutf8proc-dev
 TEST_PACKAGES := g++ clang libomp-dev clang-format clang-tidy cppcheck chromium
 
 ifeq ($(MAKELEVEL),0)
@@ -208,9 +209,10 @@ $B/flags: FORCE
 	@echo '$(CC) $(FLAGS) $(LDFLAGS)' | cmp -s - $@ || echo '$(CC) $(FLAGS) $(LDFLAGS)' > $@
 
 # One line instead of a page of errors when a library is not there.
-$B/libraries:
+$B/libraries: Makefile
 	@mkdir -p $(@D)
-	@printf '#include <dnnl.h>\n#include <jansson.h>\n#include <lua.h>\nint main(void){return 0;}\n' | \
+	@printf '#include <dnnl.h>\n#include <jansson.h>\n#include <lua.h>\n'\
+'#include <utf8proc.h>\n#define PCRE2_CODE_UNIT_WIDTH 8\n#include <pcre2.h>\nint main(void){return 0;}\n' | \
 	 $(CC) -isystem $(LUA_INCLUDE) -x c -o $@.probe - -fopenmp $(LIBS) 2> $@.log && rm -f $@.* || \
 	 { echo 'perilune: a library is missing ($@.log); run `make deps`, or:' \
 	        'apt-get install $(PACKAGES)' >&2; exit 1; }

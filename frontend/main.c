@@ -56,12 +56,30 @@ const CliCommand CLI_COMMANDS[] = {
      "  perilune train models/gpt.lua --set layers=2 --data text.txt --steps 100 --log run.jsonl\n"
      "  perilune train gpt.plan --data text.txt --steps 20 --trace step.json --profile cpu.json\n",
      cmd_train},
+    {"tokenizer",
+     "train|encode|decode|show [FILE]...",
+     "learns a BPE tokenizer; turns text into tokens and back; says what is in one",
+     {{"options", IN_TOKENIZER}},
+     "train TEXT...             learns a byte-level BPE, and writes a tokenizer.json with -o\n"
+     "encode TOKENIZER TEXT...  writes token files: llm.c's, or NumPy's where -o ends in .npy\n"
+     "decode TOKENIZER TOKENS   writes their text\n"
+     "show TOKENIZER            its kind, size, pattern and special tokens\n\n"
+     "TOKENIZER is a tokenizer.json of type BPE (GPT-2, Llama, Qwen, OLMo, ...), or a .tiktoken\n"
+     "file with --pattern. TEXT is a file, .jsonl files by their lines, or a folder of such.\n\n"
+     "  perilune tokenizer train text.txt --vocab 8192 -o tokenizer.json\n"
+     "  perilune tokenizer encode tokenizer.json texts/ --eot auto -o tokens.bin\n"
+     "  perilune tokenizer decode tokenizer.json tokens.bin -o again.txt\n"
+     "  perilune tokenizer encode tokenizer.json --text 'Hello world'\n",
+     cmd_tokenizer},
     {"generate",
      "PLAN|MODEL.lua",
-     "writes text, byte by byte, with trained weights",
+     "writes text with trained weights",
      {{"options", IN_GENERATION}, {"planning, when given MODEL.lua", IN_PLANNING | IN_LAYOUT}},
-     "Weights fit every plan of the same model, whatever the mesh.\n\n"
-     "  perilune generate gpt.plan --load gpt.safetensors --prompt \"The \" --length 200\n",
+     "Weights fit every plan of the same model, whatever the mesh. Text is bytes, or with\n"
+     "--tokenizer its tokens; a token that ends a text then ends it.\n\n"
+     "  perilune generate gpt.plan --load gpt.safetensors --prompt \"The \" --length 200\n"
+     "  perilune generate gpt.plan --load gpt.safetensors --tokenizer tokenizer.json \\\n"
+     "      --prompt \"The \"\n",
      cmd_generate},
     {"devices",
      "",
@@ -240,8 +258,8 @@ static void set_signals(void) {
  * up to three times as fast on a busy one (tests/bench/RESULTS.md). libgomp reads the number when
  * it is loaded, so the program begins again with it. */
 static void limit_spinning(const CliCommand *command, char **argv) {
-    bool computes =
-        command->run == cmd_train || command->run == cmd_generate || command->run == cmd_profile;
+    bool computes = command->run == cmd_train || command->run == cmd_generate ||
+                    command->run == cmd_profile || command->run == cmd_tokenizer;
     if (!computes || getenv("GOMP_SPINCOUNT") || getenv("OMP_WAIT_POLICY")) return;
     if (setenv("GOMP_SPINCOUNT", "2000", 1) == 0) execv("/proc/self/exe", argv);
     /* Where that cannot be done: as it is. */

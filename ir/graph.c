@@ -16,6 +16,9 @@ Graph *graph_create(Arena *arena, const char *name) {
 Graph *graph_create_like(const Graph *graph, Arena *arena) {
     Graph *fresh = graph_create(arena, graph->name);
     fresh->axes = graph->axes;
+    for (int i = 0; arena != graph->arena && i < fresh->axes.count; i++) {
+        fresh->axes.names[i] = arena_strdup(arena, graph->axes.names[i]);
+    }
     fresh->mesh = graph->mesh;
     return fresh;
 }

@@ -66,7 +66,10 @@ int op_alias(const Node *node, int output) {
     case OP_EMBEDDING_GRAD: return node->n_inputs == 4 ? 3 : -1;
     case OP_ADAMW: return output == 0 ? 0 : output == 3 ? 7 : output + 1; /* p, m, v, copy */
     case OP_LOSS_SCALE: return output + 1;
-    case OP_SGD: return output == 0 ? 0 : output == 2 ? 5 : 2; /* p, momentum, copy */
+    case OP_SGD:
+    case OP_LION: return output == 0 ? 0 : output == 2 ? 5 : 2; /* p, momentum, copy */
+    case OP_MUON_MOMENTUM: return output == 0 ? 0 : -1;
+    case OP_MUON: return output == 0 ? 0 : 4; /* p, copy */
     default: return -1;
     }
 }
@@ -128,7 +131,10 @@ OperandPrecision op_operand_precision(OpKind op, int input) {
     case OP_CLIP_SCALE:
     case OP_LOSS_SCALE:
     case OP_ADAMW:
-    case OP_SGD: return OPERAND_F32; /* but for their last operand, a copy */
+    case OP_SGD:
+    case OP_LION:
+    case OP_MUON_MOMENTUM: return OPERAND_F32; /* but for their last operand, a copy */
+    case OP_MUON: return input == 1 ? OPERAND_EITHER : OPERAND_F32;
     default: return OPERAND_FOLLOWS;
     }
 }
@@ -170,6 +176,20 @@ bool op_moves_parts(OpKind op) {
     return op == OP_NARROW || op == OP_PAD || op == OP_CONCAT || op == OP_SHIFT;
 }
 
+bool op_is_optimizer(OpKind op) {
+    return op == OP_ADAMW || op == OP_SGD || op == OP_LION || op == OP_MUON;
+}
+
+int op_gradient_operand(OpKind op) {
+    switch (op) {
+    case OP_ADAMW:
+    case OP_SGD:
+    case OP_LION: return 1;
+    case OP_MUON_MOMENTUM: return 2;
+    default: return -1;
+    }
+}
+
 bool op_reads_weights(OpKind op) {
     return op == OP_MATMUL || op == OP_EMBEDDING;
 }
@@ -196,8 +216,25 @@ int64_t op_workspace_bytes(const Node *node, const Type *inputs) {
     }
 }
 
+/* Under `to`, does the name stand for another axis in an operand than in the result? */
+static bool product_renames(const Node *node, int axis) {
+    int free = 0;
+    if (!node_attr(node, ATTR_to)) return false;
+    if (node_over(node, ATTR_over, axis)) return type_find_axis(&node->types[0], axis) >= 0;
+    for (int i = 0; i < 2; i++) {
+        const Type *type = value_type(node->inputs[i]);
+        for (int k = 0; k < type->rank; k++) {
+            if (node_over(node, ATTR_over, type->axes[k])) continue;
+            int from = type->axes[k], to = node->types[0].axes[free++];
+            if (from != to && (axis == from || axis == to)) return true;
+        }
+    }
+    return false;
+}
+
 bool op_needs_whole(const Node *node, int axis) {
     switch (node->op) {
+    case OP_MATMUL: return product_renames(node, axis);
     case OP_LAYERNORM:
     case OP_LAYERNORM_GRAD:
     case OP_RMSNORM:

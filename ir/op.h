@@ -96,6 +96,10 @@ bool op_is_number(OpKind op);
 bool op_compares(OpKind op);
 /* Does the op move parts of an axis (ir/ops/parts.h)? */
 bool op_moves_parts(OpKind op);
+/* Does the op write a parameter, its first operand? */
+bool op_is_optimizer(OpKind op);
+/* The operand of an update that is its parameter's gradient, or -1. */
+int op_gradient_operand(OpKind op);
 /* Does the op multiply by or look up its weights, so that in 16 bits it reads a kept copy of them?
  */
 bool op_reads_weights(OpKind op);

@@ -11,7 +11,13 @@
 
 #include <stdint.h>
 
-typedef enum OptimizerKind { OPTIMIZER_ADAMW, OPTIMIZER_SGD } OptimizerKind;
+typedef enum OptimizerKind {
+    OPTIMIZER_ADAMW,
+    OPTIMIZER_SGD,
+    OPTIMIZER_LION,
+    OPTIMIZER_MUON, /* of matrices; AdamW of everything else */
+    N_OPTIMIZERS
+} OptimizerKind;
 
 typedef struct PlanOptions {
     Mesh mesh;
@@ -36,7 +42,14 @@ typedef struct PlanOptions {
 typedef struct TrainingRecipe {
     OptimizerKind optimizer;
     double learning_rate, beta1, beta2, eps, weight_decay, momentum;
-    double max_norm; /* gradient clipping; 0: none */
+    const char *lr_schedule; /* NULL: not said; the runtime's lr_schedule.h has the names */
+    double decay_steps;      /* of it: a number, or below 1 a share of all; 0: not said */
+    double max_norm;         /* gradient clipping; 0: none */
+    double adam_lr; /* with Muon: of what AdamW updates; 0: the same. As a factor on its own: */
+    double adam_lr_scale; /* 0 is 1 */
+    double muon_rms; /* size of the elements of a step at lr 1 (Moonlight: 0.2); 0: Jordan's form */
+    /* Factors on the learning rate of a kind of parameter, over what it has of its own; 0 is 1. */
+    double table_lr_scale, matrix_lr_scale, vector_lr_scale;
 } TrainingRecipe;
 
 #endif

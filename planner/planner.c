@@ -84,6 +84,7 @@ static void count_model(Plan *plan, const Graph *graph) {
         const Node *node = graph->nodes[n];
         Type inputs[8];
         if (node->op == OP_PARAM) plan->n_parameters += type_elements(&node->types[0]);
+        if (node->phase == PHASE_UPDATE) continue;
         if (node->op != OP_MATMUL && node->op != OP_ATTENTION && node->op != OP_ATTENTION_GRAD) {
             continue;
         }
@@ -167,7 +168,10 @@ static Plan *new_plan(Arena *arena, const PlanRequest *request) {
     plan->precision = options->precision;
     plan->recompute = options->recompute;
     plan->seed = options->seed;
+    const char *schedule = request->recipe.lr_schedule;
     plan->learning_rate = request->recipe.learning_rate;
+    plan->lr_schedule = arena_strdup(arena, schedule ? schedule : "");
+    plan->decay_steps = request->recipe.decay_steps;
     plan->n_stages = options->mesh.size[MESH_P];
     plan->stages = ARENA_ARRAY(arena, Stage, plan->n_stages);
     return plan;

@@ -77,6 +77,8 @@ bool engine_step(Engine *engine, int64_t step, const int32_t *tokens, const int3
  */
 int64_t engine_count_labels(const Engine *engine, const int32_t *labels);
 
+bool engine_counts_label(const Engine *engine, int32_t label);
+
 /* Mean loss of one global batch, forward only, dropout off. */
 bool engine_evaluate(Engine *engine, const int32_t *tokens, const int32_t *labels, double *out_loss,
                      Diag *diag);

@@ -196,8 +196,35 @@ bool engine_write_parameter(Engine *engine, const char *name, const float *whole
     return found;
 }
 
-/* The complete gradient is what the optimizer reads: its operand 1. Where the update makes shards,
- * of gradients or weights, they lie in memory of gradients that it has read. */
+/* The complete gradient that the node reads as the parameter's, or NO_VALUE. */
+static Value gradient_read_by(const Node *node, const Node *param) {
+    int gradient = op_gradient_operand(node->op);
+    if (gradient < 0) return NO_VALUE;
+    const Node *of = node->inputs[0].node; /* the parameter, or Muon's state of it */
+    bool state = of->op == OP_STATE && of->block == param->block && of->chunk == param->chunk &&
+                 strcmp(node_string(of, ATTR_of), node_string(param, ATTR_name)) == 0;
+    return of == param || state ? node->inputs[gradient] : NO_VALUE;
+}
+
+/* May large values of the update have taken the gradient's memory? */
+static bool is_reused(const Program *program, const Buffer *gradient) {
+    for (int n = 0; n < program->graph->n_nodes; n++) {
+        const Node *node = program->graph->nodes[n];
+        if (node->phase != PHASE_UPDATE || OPS[node->op].flags & PERSISTENT) continue;
+        for (int o = 0; o < node->n_outputs; o++) {
+            const Buffer *buffer = &program->buffers[n * MAX_OUTPUTS + o];
+            bool meets = buffer->offset_bytes < gradient->offset_bytes + gradient->bytes &&
+                         gradient->offset_bytes < buffer->offset_bytes + buffer->bytes;
+            bool same = buffer->offset_bytes == gradient->offset_bytes && op_alias(node, o) < 0 &&
+                        op_may_reuse(node, 0); /* summed in place */
+            if (buffer->region == REGION_PERSISTENT && meets && !same) return true;
+        }
+    }
+    return false;
+}
+
+/* The complete gradient is what the optimizer reads. Where the update makes shards, of gradients or
+ * weights, they lie in memory of gradients that it has read. */
 bool engine_read_gradient(Engine *engine, const char *parameter, float *out) {
     bool reuses = engine->plan->zero && engine->plan->zero < ZERO_PARAMETERS;
     if (reuses && engine->plan->mesh.size[MESH_D] > 1) return false;
@@ -210,14 +237,12 @@ bool engine_read_gradient(Engine *engine, const char *parameter, float *out) {
         const Program *program = &engine->plan->programs[engine->plan->stages[item->stage].program];
         for (int n = 0; n < program->graph->n_nodes; n++) {
             const Node *node = program->graph->nodes[n];
-            if (node->op != OP_ADAMW && node->op != OP_SGD) continue;
-            const Node *updated = node->inputs[0].node;
-            if (updated->op == OP_SLICE) updated = updated->inputs[0].node;
-            if (updated != item->node) continue;
+            Value gradient = gradient_read_by(node, item->node);
+            if (!gradient.node) continue;
             const Buffer *buffer =
-                &program->buffers[node->inputs[1].node->id * MAX_OUTPUTS + node->inputs[1].output];
-            if (buffer->region != REGION_PERSISTENT) continue; /* reused since */
-            engine_assemble(engine, item->stage, node->inputs[1], out);
+                &program->buffers[gradient.node->id * MAX_OUTPUTS + gradient.output];
+            if (buffer->region != REGION_PERSISTENT || is_reused(program, buffer)) continue;
+            engine_assemble(engine, item->stage, gradient, out);
             found = true;
         }
     }

@@ -102,6 +102,10 @@ static int64_t all_labels(const Engine *engine) {
     return (int64_t)engine->plan->global_batch * engine->plan->seq;
 }
 
+bool engine_counts_label(const Engine *engine, int32_t label) {
+    return engine->left_out_label == NO_LABEL || label != engine->left_out_label;
+}
+
 int64_t engine_count_labels(const Engine *engine, const int32_t *labels) {
     int64_t total = all_labels(engine), count = 0;
     if (engine->left_out_label == NO_LABEL) return total;

@@ -189,12 +189,13 @@ static int parse_option(CliArgs *args, int argc, char **argv, int *at) {
     return status;
 }
 
-/* Word `index` of the command's operands; "" behind the last. */
+/* Word `index` of the command's operands; "" behind the last, unless that is for several. */
 static const char *operand_word(const CliCommand *command, int index, int *out_length) {
     const char *word = command->operand;
     for (; index > 0 && *word; index--) {
-        word += strcspn(word, " ");
-        word += strspn(word, " ");
+        const char *end = word + strcspn(word, " ");
+        if (!*end && end - word > 3 && strcmp(end - 3, "...") == 0) break;
+        word = end + strspn(end, " ");
     }
     *out_length = (int)strcspn(word, " ");
     return word;
@@ -207,6 +208,10 @@ static int add_operand(CliArgs *args, const char *text) {
         args->operands[args->n_operands++] = text;
         args->operand = args->operands[0];
         return -1;
+    }
+    if (args->n_operands == MAX_OPERANDS) {
+        return cli_usage_error("%s: takes at most %d operands; a folder stands for its files",
+                               command->name, MAX_OPERANDS);
     }
     if (!command->operand[0]) {
         return cli_usage_error("%s: takes options only; what is '%s'?", command->name, text);

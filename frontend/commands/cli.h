@@ -38,6 +38,7 @@ enum CliGroup {
     IN_SEARCH = 1 << 10,
     IN_CLUSTERS = 1 << 11,
     IN_LAYOUT = 1 << 12, /* of planning, what no search can be told */
+    IN_TOKENIZER = 1 << 13,
     IN_VALIDATION = 1 << 14,
     IN_COMPARE = 1 << 15,
     IN_SCALE = 1 << 16,
@@ -79,7 +80,7 @@ typedef struct CliValue {
 
 typedef struct CliCommand CliCommand;
 
-enum { MAX_OPERANDS = 4 };
+enum { MAX_OPERANDS = 1024 };
 
 typedef struct CliArgs {
     Arena *arena;
@@ -99,7 +100,8 @@ typedef struct CliSection {
 enum { MAX_SECTIONS = 3 };
 
 struct CliCommand {
-    /* operand: "PLAN"; "A.plan B.plan" takes two; the last may be missing, as [PLAN]; "": none */
+    /* operand: "PLAN"; "A.plan B.plan" takes two; the last may be missing, as [PLAN], or be
+     * several, as [TEXT]...; "": none */
     const char *name, *operand;
     const char *summary;
     CliSection sections[MAX_SECTIONS];
@@ -163,5 +165,6 @@ int cmd_compare(CliArgs *args);
 int cmd_scale(CliArgs *args);
 int cmd_import(CliArgs *args);
 int cmd_export(CliArgs *args);
+int cmd_tokenizer(CliArgs *args);
 
 #endif

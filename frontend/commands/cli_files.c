@@ -51,7 +51,8 @@ static void add_file(GivenFiles *files, Arena *arena, const char *path, const ch
 
 /* All that are given; "-" is standard output. */
 static void list_files(GivenFiles *files, const CliArgs *args) {
-    for (int i = 0; i < args->n_operands; i++) {
+    bool has_verb = args->command->run == cmd_tokenizer;
+    for (int i = has_verb; i < args->n_operands; i++) {
         add_file(files, args->arena, args->operands[i], NULL, false);
     }
     for (int i = 0; i < N_OPTIONS; i++) {
@@ -101,7 +102,8 @@ static int check_distinct(const CliArgs *args, const GivenFiles *files) {
         for (int k = 0; k < files->count; k++) {
             const GivenFile *a = &files->items[i], *b = &files->items[k];
             if (i == k || !b->written) continue;
-            bool reads_folder = a->option || args->command->run == cmd_import;
+            bool reads_folder = a->option || args->command->run == cmd_import ||
+                                args->command->run == cmd_tokenizer;
             if (reads_folder && !a->written &&
                 (is_same(&a->id, &b->folder) || folder_has(args->arena, a->path, &b->id))) {
                 return cli_usage_error("--%s %s: is in the folder that %s%s reads", b->option,
@@ -129,7 +131,8 @@ static bool is_output(const CliArgs *args, int option) {
 /* What `option` makes is printed: "-" says so, and --json of a command whose -o is something else
  * or is not there. */
 static bool is_printed(const CliArgs *args, int option) {
-    bool shows = args->command->run == cmd_show || args->command->run == cmd_compare;
+    bool shows = args->command->run == cmd_show || args->command->run == cmd_compare ||
+                 args->command->run == cmd_tokenizer;
     if (option == OPT_JSON) return cli_given(args, OPT_JSON) && !shows;
     return is_output(args, option) && strcmp(args->values[option].text, "-") == 0;
 }

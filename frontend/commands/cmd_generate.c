@@ -1,10 +1,12 @@
-/* perilune generate: text from trained weights, byte by byte.
+/* perilune generate: text from trained weights, token by token; a token is a byte unless there is a
+ * tokenizer.
  *
- * Every byte is one forward pass over the last seq bytes: the plan's step has no cache to keep
- * what was computed before. The causal mask makes what follows the last byte irrelevant, so a short
- * context lies at the beginning of the window.
+ * Every token is one forward pass over the last seq of them: the plan's step has no cache to keep
+ * what was computed before. The causal mask makes what follows the last token irrelevant, so a
+ * short context lies at the beginning of the window.
  */
 #include "frontend/commands/engine_args.h"
+#include "frontend/commands/generate_text.h"
 #include "frontend/commands/plan_args.h"
 #include "ir/base/file.h"
 #include "ir/op.h"
@@ -15,13 +17,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_BYTES = 256, DEFAULT_LENGTH = 500 };
+enum { DEFAULT_LENGTH = 500 };
 #define DEFAULT_TEMPERATURE 0.8
+
+typedef struct Candidate {
+    double logit;
+    int token;
+} Candidate;
 
 typedef struct Sampler {
     double temperature;
     int top_k;
     uint64_t state;
+    Candidate *candidates; /* room for all tokens */
+    double *weights;
 } Sampler;
 
 /* In [0, 1): splitmix64 (Steele, Lea & Flood 2014). */
@@ -32,38 +41,36 @@ static double sampler_uniform(Sampler *sampler) {
     return (double)((z ^ (z >> 31)) >> 11) * 0x1p-53;
 }
 
-typedef struct Candidate {
-    double logit;
-    int byte;
-} Candidate;
-
-/* Likeliest first; the byte decides between equals, so that the order is total. */
+/* Likeliest first; the token decides between equals, so that the order is total. */
 static int compare_candidates(const void *a, const void *b) {
     const Candidate *x = a, *y = b;
     if (x->logit != y->logit) return x->logit < y->logit ? 1 : -1;
-    return x->byte - y->byte;
+    return x->token - y->token;
 }
 
-/* A byte drawn from softmax(logits / temperature) over the top_k likeliest; -1: not finite. */
-static int sampler_choose(Sampler *sampler, const float *logits) {
-    Candidate candidates[N_BYTES];
-    double weights[N_BYTES], sum = 0;
-    for (int i = 0; i < N_BYTES; i++) {
+/* A token drawn from softmax(logits / temperature) over the top_k likeliest of those that there
+ * are; -1: a logit is not finite. */
+static int sampler_choose(Sampler *sampler, const GenerateText *text, const float *logits) {
+    Candidate *candidates = sampler->candidates;
+    double *weights = sampler->weights, sum = 0;
+    int n = 0;
+    for (int i = 0; i < text->n_choices; i++) {
         if (!isfinite(logits[i])) return -1;
-        candidates[i] = (Candidate){logits[i], i};
+        if (generate_text_has(text, i)) candidates[n++] = (Candidate){logits[i], i};
     }
-    qsort(candidates, N_BYTES, sizeof(candidates[0]), compare_candidates);
-    if (sampler->temperature == 0) return candidates[0].byte;
-    for (int i = 0; i < sampler->top_k; i++) {
+    qsort(candidates, (size_t)n, sizeof(candidates[0]), compare_candidates);
+    if (sampler->temperature == 0) return candidates[0].token;
+    if (n > sampler->top_k) n = sampler->top_k;
+    for (int i = 0; i < n; i++) {
         weights[i] = exp((candidates[i].logit - candidates[0].logit) / sampler->temperature);
         sum += weights[i];
     }
     double left = sampler_uniform(sampler) * sum;
-    for (int i = 0; i < sampler->top_k; i++) {
+    for (int i = 0; i < n; i++) {
         left -= weights[i];
-        if (left < 0) return candidates[i].byte;
+        if (left < 0) return candidates[i].token;
     }
-    return candidates[0].byte; /* rounding ate the last of it */
+    return candidates[0].token; /* rounding ate the last of it */
 }
 
 /* The text grows in `text`; what is asked of each forward pass is one row of logits. */
@@ -76,23 +83,25 @@ typedef struct Generation {
     int32_t *tokens; /* [forward_batch, seq]; row 0 is used */
     float *logits;   /* [forward_batch, seq, vocab] */
     Sampler sampler;
-    StrBuf text;
+    GenerateText text;
     int failure; /* exit code when preparing fails */
 } Generation;
 
-static bool add_byte(Generation *gen) {
+/* *out_ended: the token was one that ends a text. */
+static bool add_token(Generation *gen, bool *out_ended) {
     size_t seq = (size_t)gen->plan->seq;
-    size_t length = gen->text.length < seq ? gen->text.length : seq;
-    const char *context = gen->text.text + gen->text.length - length;
-    for (size_t i = 0; i < length; i++) gen->tokens[i] = (unsigned char)context[i];
+    const TokenList *tokens = &gen->text.tokens;
+    size_t length = tokens->count < seq ? tokens->count : seq;
+    const uint32_t *context = tokens->items + tokens->count - length;
+    for (size_t i = 0; i < length; i++) gen->tokens[i] = (int32_t)context[i];
     if (!engine_logits(gen->engine, gen->tokens, gen->logits, gen->diag)) return false;
-    int byte = sampler_choose(&gen->sampler, gen->logits + (length - 1) * (size_t)gen->plan->vocab);
-    if (byte < 0) {
+    int token = sampler_choose(&gen->sampler, &gen->text,
+                               gen->logits + (length - 1) * (size_t)gen->plan->vocab);
+    if (token < 0) {
         diag_error(gen->diag, NO_LOC, "generate: the model's output is not finite; wrong weights?");
         return false;
     }
-    char character = (char)byte;
-    strbuf_put_bytes(&gen->text, &character, 1);
+    *out_ended = !generate_text_add(&gen->text, token);
     return true;
 }
 
@@ -139,12 +148,7 @@ static bool prepare(Generation *gen) {
     }
     gen->plan = plan_from_operand(gen->args, gen->diag);
     if (!gen->plan) return false;
-    if (gen->plan->vocab < N_BYTES) {
-        diag_error(gen->diag, NO_LOC,
-                   "generate: text needs a vocabulary of 256 bytes; the model's is %" PRId64,
-                   gen->plan->vocab);
-        return false;
-    }
+    if (!generate_text_begin(gen->args, gen->plan->vocab, &gen->text, gen->diag)) return false;
     if (!check_causal(gen->args->arena, gen->plan, gen->diag)) return false;
     gen->failure = engine_options_from_args(gen->args, gen->plan, &gen->options, gen->diag);
     if (gen->failure != EXIT_DONE) return false;
@@ -163,39 +167,40 @@ static bool prepare(Generation *gen) {
     gen->logits = ARENA_ARRAY(gen->args->arena, float, n_tokens * gen->plan->vocab);
     gen->sampler =
         (Sampler){.temperature = cli_real(gen->args, OPT_TEMPERATURE, DEFAULT_TEMPERATURE),
-                  .top_k = (int)cli_int(gen->args, OPT_TOP_K, N_BYTES),
-                  .state = (uint64_t)cli_int(gen->args, OPT_SEED, 1)};
+                  .top_k = (int)cli_int(gen->args, OPT_TOP_K, gen->text.n_choices),
+                  .state = (uint64_t)cli_int(gen->args, OPT_SEED, 1),
+                  .candidates = ARENA_ARRAY(gen->args->arena, Candidate, gen->text.n_choices),
+                  .weights = ARENA_ARRAY(gen->args->arena, double, gen->text.n_choices)};
     return true;
+}
+
+/* What can be shown of the text so far. */
+static bool show(Generation *gen, bool all) {
+    const char *text;
+    size_t length = generate_text_show(&gen->text, all, &text);
+    if (fwrite(text, 1, length, stdout) == length && fflush(stdout) == 0) return true;
+    diag_error(gen->diag, NO_LOC, "standard output cannot be written");
+    return false;
 }
 
 /* On standard output the text appears as it comes; a file is written whole at the end. */
 static bool generate(Generation *gen) {
     const char *path = cli_text(gen->args, OPT_OUTPUT, "-");
-    const char *prompt = cli_text(gen->args, OPT_PROMPT, "");
     int64_t length = cli_int(gen->args, OPT_LENGTH, DEFAULT_LENGTH);
     bool first = gen->options.rank == 0; /* the others compute, and say nothing */
-    bool live = first && strcmp(path, "-") == 0;
-    strbuf_put(&gen->text, prompt[0] ? prompt : "\n"); /* the model needs something to follow */
-    if (live) fputs(prompt, stdout);
-    for (int64_t i = 0; i < length; i++) {
-        if (!add_byte(gen)) return false;
-        if (!live) continue;
-        putchar((unsigned char)gen->text.text[gen->text.length - 1]);
-        if (fflush(stdout) != 0) {
-            diag_error(gen->diag, NO_LOC, "standard output cannot be written");
-            return false;
-        }
+    bool live = first && strcmp(path, "-") == 0, ended = false;
+    if (live && !show(gen, false)) return false;
+    for (int64_t i = 0; i < length && !ended; i++) {
+        if (!add_token(gen, &ended)) return false;
+        if (live && !show(gen, false)) return false;
     }
-    strbuf_put(&gen->text, "\n");
-    if (live) putchar('\n');
-    size_t skipped = prompt[0] ? 0 : 1;
-    return live || !first ||
-           file_write(path, gen->text.text + skipped, gen->text.length - skipped, gen->diag);
+    strbuf_put(&gen->text.text, "\n");
+    if (live) return show(gen, true);
+    return !first || file_write(path, gen->text.text.text, gen->text.text.length, gen->diag);
 }
 
 int cmd_generate(CliArgs *args) {
-    Generation gen = {
-        .args = args, .diag = diag_create(), .text = strbuf_create(), .failure = EXIT_USAGE};
+    Generation gen = {.args = args, .diag = diag_create(), .failure = EXIT_USAGE};
     int status = EXIT_DONE;
     if (!prepare(&gen)) {
         status = gen.failure;
@@ -205,7 +210,7 @@ int cmd_generate(CliArgs *args) {
     cli_fail(gen.diag, status);
     engine_destroy(gen.engine);
     if (!engine_args_release(&gen.options, status == EXIT_DONE)) status = EXIT_FAILED;
-    strbuf_destroy(&gen.text);
+    generate_text_release(&gen.text);
     diag_destroy(gen.diag);
     return status;
 }

@@ -3,6 +3,7 @@
 #include "frontend/commands/plan_args.h"
 #include "frontend/commands/profile_args.h"
 #include "frontend/commands/train_checkpoint.h"
+#include "frontend/commands/train_text.h"
 #include "frontend/commands/train_trace.h"
 #include "frontend/units.h"
 #include "runtime/data/dataset.h"
@@ -26,6 +27,7 @@ typedef struct Run {
     Diag *diag;
     Plan *plan;
     const DeviceProfile *profile; /* NULL: none given */
+    TrainText text;
     Dataset *whole, *train, *val; /* train may be `whole`; val NULL: no validation */
     EngineOptions options;
     Engine *engine;
@@ -38,10 +40,11 @@ typedef struct Run {
     int32_t *tokens, *labels; /* [global_batch, seq] */
     double train_entropy, val_entropy;
     double loss, val_loss, training_seconds;
-    double loss_scale; /* of the next step's gradients; 0: the plan has none */
-    int64_t n_skipped; /* steps whose gradients were not finite */
-    bool stopped;      /* by a signal */
-    bool is_first;     /* of several processes: the one that talks and writes */
+    double val_bits_per_byte; /* 0: not known */
+    double loss_scale;        /* of the next step's gradients; 0: the plan has none */
+    int64_t n_skipped;        /* steps whose gradients were not finite */
+    bool stopped;             /* by a signal */
+    bool is_first;            /* of several processes: the one that talks and writes */
     bool quiet, has_val_loss, eval_is_partial;
     int failure; /* exit code when preparing fails */
 } Run;
@@ -74,11 +77,11 @@ static bool open_data(Run *run) {
     const char *val_path = cli_text(run->args, OPT_VAL, NULL);
     double fraction = cli_real(run->args, OPT_VAL_FRACTION, 0.1);
     int seq = (int)run->plan->seq, vocab = (int)run->plan->vocab;
-    int token_bytes = (int)cli_int(run->args, OPT_TOKEN_BYTES, 1);
-    run->whole = dataset_open(path, seq, vocab, token_bytes, run->diag);
+    if (!train_text_from_args(run->args, vocab, &run->text, run->diag)) return false;
+    run->whole = train_text_open(&run->text, run->args, path, seq, vocab, run->diag);
     if (!run->whole) return false;
     if (val_path) {
-        run->val = dataset_open(val_path, seq, vocab, token_bytes, run->diag);
+        run->val = train_text_open(&run->text, run->args, val_path, seq, vocab, run->diag);
         run->train = run->whole;
         if (!run->val) return false;
     } else if (fraction > 0) {
@@ -96,7 +99,6 @@ static bool open_data(Run *run) {
 
 /* What can be said without looking at a file. */
 static bool check_options(Run *run) {
-    const char *name = cli_text(run->args, OPT_LR_SCHEDULE, "cosine");
     if (!cli_given(run->args, OPT_DATA)) {
         diag_error(run->diag, NO_LOC, "train: which text? give --data FILE");
         return false;
@@ -113,23 +115,66 @@ static bool check_options(Run *run) {
         diag_error(run->diag, NO_LOC, "train: --profile: predicts what --trace FILE measures");
         return false;
     }
-    if (!lr_decay_parse(name, &run->rate.decay)) {
-        diag_error(run->diag, NO_LOC, "--lr-schedule: '%s' is none of cosine, linear, constant",
-                   name);
-        return false;
-    }
     if (cli_int(run->args, OPT_EVAL_EVERY, 0) > 0 && !cli_given(run->args, OPT_VAL) &&
         cli_real(run->args, OPT_VAL_FRACTION, 1) == 0) {
         diag_error(run->diag, NO_LOC,
                    "train: --eval-every: --val-fraction 0 leaves nothing to validate on");
         return false;
     }
-    if (cli_given(run->args, OPT_MIN_LR) && run->rate.decay == LR_CONSTANT) {
+    LrDecay decay;
+    const char *name = cli_text(run->args, OPT_LR_SCHEDULE, "cosine");
+    if (!lr_decay_parse(name, &decay)) {
+        diag_error(run->diag, NO_LOC, "--lr-schedule: '%s' is none of " LR_DECAY_NAMES, name);
+        return false;
+    }
+    if (cli_given(run->args, OPT_MIN_LR) && decay == LR_CONSTANT) {
         diag_error(run->diag, NO_LOC,
                    "train: --min-lr: --lr-schedule constant never goes down to it");
         return false;
     }
     return train_checkpoint_options(run->args, &run->checkpoint, run->diag);
+}
+
+/* A number of steps, or a share of all; what the command line leaves open the model says. */
+static bool set_decay(Run *run) {
+    LrSchedule *rate = &run->rate;
+    const char *said = run->plan->lr_schedule[0] ? run->plan->lr_schedule : "cosine";
+    const char *name = cli_text(run->args, OPT_LR_SCHEDULE, said);
+    if (!lr_decay_parse(name, &rate->decay)) {
+        diag_error(run->diag, NO_LOC,
+                   "train: the plan's learning-rate schedule '%s' is none of " LR_DECAY_NAMES,
+                   name);
+        return false;
+    }
+    bool has_end = lr_decay_has_end(rate->decay);
+    if (cli_given(run->args, OPT_DECAY_STEPS) && !has_end) {
+        diag_error(run->diag, NO_LOC,
+                   "train: --decay-steps: goes with wsd, wsd-linear and inverse-sqrt; %s decays %s",
+                   name, rate->decay == LR_CONSTANT ? "never" : "all along");
+        return false;
+    }
+    double preset = rate->decay == LR_INVERSE_SQRT ? 0 : 0.2;
+    if (has_end && run->plan->decay_steps > 0) preset = run->plan->decay_steps;
+    double steps = cli_real(run->args, OPT_DECAY_STEPS, preset);
+    if (steps >= 1 && steps != floor(steps)) {
+        diag_error(run->diag, NO_LOC,
+                   "train: --decay-steps: %g is neither a whole number of steps nor a share below "
+                   "1",
+                   steps);
+        return false;
+    }
+    rate->n_decay_steps = (int64_t)(steps < 1 ? round(steps * (double)run->n_steps) : steps);
+    if (rate->n_decay_steps > run->n_steps) {
+        diag_error(run->diag, NO_LOC,
+                   "train: --decay-steps: %" PRId64 " are more than the run's %" PRId64 " steps",
+                   rate->n_decay_steps, run->n_steps);
+        return false;
+    }
+    bool falls = has_end ? rate->n_decay_steps > 0 : rate->decay != LR_CONSTANT;
+    if (!cli_given(run->args, OPT_MIN_LR) || falls) return true;
+    diag_error(run->diag, NO_LOC, "train: --min-lr: --lr-schedule %s never goes down to it%s", name,
+               has_end ? " without --decay-steps" : "");
+    return false;
 }
 
 /* False: reported. */
@@ -141,6 +186,7 @@ static bool set_rate(Run *run) {
     run->rate.n_warmup_steps = cli_int(run->args, OPT_WARMUP, warmup);
     run->rate.peak = cli_real(run->args, OPT_LR, run->plan->learning_rate);
     run->rate.min = cli_real(run->args, OPT_MIN_LR, run->rate.peak / 10);
+    if (!set_decay(run)) return false;
     if (run->rate.min <= run->rate.peak) return true;
     diag_error(run->diag, NO_LOC, "train: --min-lr: %g is more than the peak learning rate, %g",
                run->rate.min, run->rate.peak);
@@ -191,7 +237,7 @@ static void print_precision(const Plan *plan) {
 
 static void print_start(const Run *run) {
     const Plan *plan = run->plan;
-    char planned[32], allocated[32];
+    char planned[32], allocated[32], rate[192];
     if (run->quiet) return;
     units_format_bytes(planned, sizeof(planned), planned_bytes(plan));
     units_format_bytes(allocated, sizeof(allocated), engine_arena_bytes(run->engine));
@@ -211,6 +257,8 @@ static void print_start(const Run *run) {
     printf("memory  %s planned, %s allocated, for all ranks\n", planned, allocated);
     if (engine_tuning(run->engine)) printf("tuned   %s\n", engine_tuning(run->engine));
     if (engine_attention(run->engine)) printf("with    %s\n", engine_attention(run->engine));
+    lr_schedule_describe(&run->rate, rate, sizeof(rate));
+    printf("rate    %s\n", rate);
     if (run->steps_done > 0) {
         printf("resumed %s, after step %" PRId64 "\n", run->checkpoint.from, run->steps_done);
     }
@@ -232,7 +280,7 @@ static bool evaluate(Run *run, double *out_loss) {
     int64_t n_windows = dataset_count_windows(run->val);
     int64_t n_batches = (n_windows + batch - 1) / batch;
     int64_t n_used = n_batches < MAX_EVAL_BATCHES ? n_batches : MAX_EVAL_BATCHES;
-    double sum = 0, n_labels = 0;
+    double sum = 0, n_labels = 0, n_bytes = 0;
     run->eval_is_partial = n_used < n_batches;
     for (int64_t b = 0; b < n_used; b++) {
         int64_t first = b * n_batches / n_used * batch;
@@ -247,7 +295,10 @@ static bool evaluate(Run *run, double *out_loss) {
         double n = (double)engine_count_labels(run->engine, run->labels);
         sum += loss * n;
         n_labels += n;
+        n_bytes +=
+            (double)train_text_count_bytes(&run->text, run->engine, run->labels, batch * seq);
     }
+    run->val_bits_per_byte = n_bytes > 0 ? sum / n_bytes / M_LN2 : 0;
     *out_loss = n_labels > 0 ? sum / n_labels : 0;
     return true;
 }
@@ -287,6 +338,7 @@ static bool take_step(Run *run, int64_t step) {
         if (!evaluate(run, &run->val_loss)) return false;
         metrics.has_val_loss = run->has_val_loss = true;
         metrics.val_loss = run->val_loss;
+        metrics.val_bits_per_byte = run->val_bits_per_byte;
     }
     progress_update(&run->progress, &metrics);
     if (run->log && !run_log_write(run->log, &metrics, run->diag)) return false;
@@ -343,6 +395,7 @@ static void print_end(const Run *run) {
     if (run->has_val_loss) {
         printf(", %.4f in validation%s", run->val_loss,
                run->eval_is_partial ? " (a sample of it)" : "");
+        if (run->val_bits_per_byte > 0) printf(", %.4f bits per byte", run->val_bits_per_byte);
     }
     const Dataset *last = run->val ? run->val : run->train;
     printf("; unigram entropy %.4f%s\n", run->val ? run->val_entropy : run->train_entropy,
@@ -398,6 +451,7 @@ static bool run_end(Run *run, bool good) {
     if (run->train != run->whole) dataset_close(run->train);
     dataset_close(run->val);
     dataset_close(run->whole);
+    train_text_release(&run->text);
     diag_destroy(run->diag);
     return good;
 }

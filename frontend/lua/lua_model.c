@@ -39,8 +39,10 @@ static const char *check_name(lua_State *lua, int index, const char *what) {
 typedef struct ParamOptions {
     const char *init;
     double std;
-    bool decay;
-    bool gives_init, gives_std, gives_decay; /* said, not left to the defaults */
+    bool decay, muon;
+    double lr_scale;
+    /* Said, not left to the defaults. */
+    bool gives_init, gives_std, gives_decay, gives_muon, gives_lr_scale;
 } ParamOptions;
 
 static double check_std(lua_State *lua, const char *name) {
@@ -60,37 +62,54 @@ static const char *check_init(lua_State *lua, const char *name) {
     script_error(lua, "parameter '%s': 'init' must be normal, zeros or ones", name);
 }
 
-static bool check_decay(lua_State *lua, const char *name) {
+static bool check_flag(lua_State *lua, const char *option, const char *name) {
     if (lua_isboolean(lua, -1)) return lua_toboolean(lua, -1);
     if (lua_type(lua, -1) == LUA_TNUMBER) {
         double value = lua_tonumber(lua, -1);
         if (value == 0 || value == 1) return value == 1;
     }
-    script_error(lua, "parameter '%s': 'decay' must be 0 or 1", name);
+    script_error(lua, "parameter '%s': '%s' must be 0 or 1", name, option);
+}
+
+static double check_lr_scale(lua_State *lua, const char *name) {
+    double value = lua_type(lua, -1) == LUA_TNUMBER ? lua_tonumber(lua, -1) : NAN;
+    if (!(value >= 0 && value <= 1e6)) {
+        script_error(lua, "parameter '%s': 'lr_scale' must be a number from 0 to 1e6", name);
+    }
+    return value;
+}
+
+static bool is_option(const char *key) {
+    static const char *const KNOWN[] = {"decay", "init", "lr_scale", "muon", "std"};
+    for (size_t i = 0; i < sizeof(KNOWN) / sizeof(KNOWN[0]); i++) {
+        if (strcmp(KNOWN[i], key) == 0) return true;
+    }
+    return false;
 }
 
 /* {init = "normal", std = 0.02, decay = 1}. Weights drawn at random decay, others do not. */
 static ParamOptions read_options(lua_State *lua, int index, const char *name) {
-    ParamOptions options = {.init = "normal", .std = DEFAULT_STD};
+    ParamOptions options = {.init = "normal", .std = DEFAULT_STD, .lr_scale = 1};
     const char *unknown = NULL;
     if (lua_isnoneornil(lua, index)) {
         options.decay = true;
         return options;
     }
     if (!lua_istable(lua, index)) {
-        script_error(lua, "parameter '%s': options must be a table: {init, std, decay}", name);
+        script_error(lua,
+                     "parameter '%s': options must be a table: {init, std, decay, lr_scale, muon}",
+                     name);
     }
     lua_pushnil(lua);
     while (lua_next(lua, index)) {
         lua_pop(lua, 1);
         const char *key = lua_type(lua, -1) == LUA_TSTRING ? lua_tostring(lua, -1) : "?";
-        bool known =
-            strcmp(key, "init") == 0 || strcmp(key, "std") == 0 || strcmp(key, "decay") == 0;
-        if (!known && (!unknown || strcmp(key, unknown) < 0)) unknown = key;
+        if (!is_option(key) && (!unknown || strcmp(key, unknown) < 0)) unknown = key;
     }
     if (unknown) {
-        script_error(lua, "parameter '%s': unknown option '%.64s'; known: decay, init, std", name,
-                     unknown);
+        script_error(
+            lua, "parameter '%s': unknown option '%.64s'; known: decay, init, lr_scale, muon, std",
+            name, unknown);
     }
     options.gives_init = lua_getfield(lua, index, "init") != LUA_TNIL;
     if (options.gives_init) options.init = check_init(lua, name);
@@ -98,8 +117,12 @@ static ParamOptions read_options(lua_State *lua, int index, const char *name) {
     if (options.gives_std) options.std = check_std(lua, name);
     bool normal = strcmp(options.init, "normal") == 0;
     options.gives_decay = lua_getfield(lua, index, "decay") != LUA_TNIL;
-    options.decay = options.gives_decay ? check_decay(lua, name) : normal;
-    lua_pop(lua, 3);
+    options.decay = options.gives_decay ? check_flag(lua, "decay", name) : normal;
+    options.gives_muon = lua_getfield(lua, index, "muon") != LUA_TNIL;
+    if (options.gives_muon) options.muon = check_flag(lua, "muon", name);
+    options.gives_lr_scale = lua_getfield(lua, index, "lr_scale") != LUA_TNIL;
+    if (options.gives_lr_scale) options.lr_scale = check_lr_scale(lua, name);
+    lua_pop(lua, 5);
     if (options.gives_std && !normal) {
         script_error(lua, "parameter '%s': 'std' goes with init = \"normal\", not \"%s\"", name,
                      options.init);
@@ -137,20 +160,29 @@ static void check_same_options(lua_State *lua, const Node *made, const char *nam
     bool init = !options->gives_init || strcmp(options->init, node_string(made, ATTR_init)) == 0;
     bool std = !options->gives_std || (normal && options->std == node_float(made, ATTR_std, 0));
     bool decay = !options->gives_decay || options->decay == (node_int(made, ATTR_decay, 0) != 0);
-    if (init && std && decay) return;
+    bool muon = !options->gives_muon || (int)options->muon == (int)node_int(made, ATTR_muon, -1);
+    bool rate = !options->gives_lr_scale || options->lr_scale == node_float(made, ATTR_lr_scale, 1);
+    if (init && std && decay && muon && rate) return;
     fail_param(lua, made, name,
-               !init  ? "has another 'init' than where it was first made"
-               : !std ? "has another 'std' than where it was first made"
-                      : "has another 'decay' than where it was first made");
+               !init    ? "has another 'init' than where it was first made"
+               : !std   ? "has another 'std' than where it was first made"
+               : !decay ? "has another 'decay' than where it was first made"
+               : !muon  ? "has another 'muon' than where it was first made"
+                        : "has another 'lr_scale' than where it was first made");
 }
 
 static Node *make_param(lua_State *lua, const char *name, const Type *type,
                         const ParamOptions *options) {
-    Attr attrs[4] = {attr_string(ATTR_name, name), attr_string(ATTR_init, options->init),
-                     attr_int(ATTR_decay, options->decay), attr_float(ATTR_std, options->std)};
-    bool normal = strcmp(options->init, "normal") == 0;
+    Attr attrs[6] = {attr_string(ATTR_name, name), attr_string(ATTR_init, options->init),
+                     attr_int(ATTR_decay, options->decay)};
+    int n_attrs = 3;
+    if (strcmp(options->init, "normal") == 0) attrs[n_attrs++] = attr_float(ATTR_std, options->std);
+    if (options->gives_muon) attrs[n_attrs++] = attr_int(ATTR_muon, options->muon);
+    if (options->lr_scale != 1) {
+        attrs[n_attrs++] = attr_float(ATTR_lr_scale, options->lr_scale);
+    }
     return script_add_node(
-        lua, (NodeSpec){.op = OP_PARAM, .attrs = attrs, .n_attrs = normal ? 4 : 3, .type = type});
+        lua, (NodeSpec){.op = OP_PARAM, .attrs = attrs, .n_attrs = n_attrs, .type = type});
 }
 
 /* The full name of the parameter that the argument at `index` asks for. */

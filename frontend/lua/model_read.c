@@ -2,9 +2,11 @@
 
 #include "frontend/lua/lua_model.h"
 #include "frontend/lua/lua_sandbox.h"
+#include "runtime/metrics/lr_schedule.h"
 
 #include <ctype.h>
 #include <lauxlib.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,18 +23,29 @@ typedef struct RecipeField {
 #define FIELD(name, member, ...)                                                                   \
     { name, offsetof(TrainingRecipe, member), __VA_ARGS__ }
 static const RecipeField RECIPE[] = {
+    FIELD("adam_lr", adam_lr, 0, 1e30, false),
     FIELD("beta1", beta1, 0, 1, true),
     FIELD("beta2", beta2, 0, 1, true),
+    FIELD("decay_steps", decay_steps, 0, 1e9, false),
     FIELD("eps", eps, 0, 1e30, false),
     FIELD("lr", learning_rate, 0, 1e30, true),
+    FIELD("matrix_lr_scale", matrix_lr_scale, 0, 1e6, false),
     FIELD("max_norm", max_norm, 0, 1e30, true),
     FIELD("momentum", momentum, 0, 1, true),
+    FIELD("muon_rms", muon_rms, 0, 1e6, true),
+    FIELD("table_lr_scale", table_lr_scale, 0, 1e6, false),
+    FIELD("vector_lr_scale", vector_lr_scale, 0, 1e6, false),
     FIELD("weight_decay", weight_decay, 0, 1e30, true),
 };
 enum { N_RECIPE = sizeof(RECIPE) / sizeof(RECIPE[0]) };
 #undef FIELD
 
-static const char RECIPE_NAMES[] = "kind, beta1, beta2, eps, lr, max_norm, momentum, weight_decay";
+static const char RECIPE_NAMES[] = "kind, adam_lr, beta1, beta2, decay_steps, eps, lr, "
+                                   "lr_schedule, matrix_lr_scale, max_norm, momentum, muon_rms, "
+                                   "table_lr_scale, vector_lr_scale, weight_decay";
+
+/* The names of OptimizerKind. */
+static const char *const OPTIMIZERS[N_OPTIMIZERS] = {"adamw", "sgd", "lion", "muon"};
 
 typedef struct Reader {
     lua_State *lua;
@@ -246,20 +259,30 @@ static void set_recipe(const Reader *reader, const RecipeField *field, double va
                 (field->may_equal_least ? value >= field->least : value > field->least);
     if (!fits) {
         fail(reader, "%s: must be %s %g%s", what, field->may_equal_least ? "at least" : "more than",
-             field->least, field->below == 1 ? " and less than 1" : "");
+             field->least,
+             field->below == 1     ? " and less than 1"
+             : field->below == 1e6 ? " and less than 1e6"
+                                   : "");
     }
     memcpy((char *)&reader->description->recipe + field->offset, &value, sizeof(value));
 }
 
 static void set_optimizer(const Reader *reader, const char *kind, const char *what) {
     TrainingRecipe *recipe = &reader->description->recipe;
-    if (strcmp(kind, "adamw") == 0) {
-        recipe->optimizer = OPTIMIZER_ADAMW;
-    } else if (strcmp(kind, "sgd") == 0) {
-        recipe->optimizer = OPTIMIZER_SGD;
-    } else {
-        fail(reader, "%s: there is no optimizer '%s'; there are: adamw, sgd", what, kind);
+    for (int i = 0; i < N_OPTIMIZERS; i++) {
+        if (strcmp(kind, OPTIMIZERS[i]) != 0) continue;
+        recipe->optimizer = (OptimizerKind)i;
+        return;
     }
+    fail(reader, "%s: there is no optimizer '%s'; there are: adamw, lion, muon, sgd", what, kind);
+}
+
+static void set_lr_schedule(const Reader *reader, const char *name, const char *what) {
+    LrDecay decay;
+    if (!lr_decay_parse(name, &decay)) {
+        fail(reader, "%s: '%.64s' is none of " LR_DECAY_NAMES, what, name);
+    }
+    reader->description->recipe.lr_schedule = lr_decay_name(decay);
 }
 
 static const RecipeField *find_recipe(const char *name) {
@@ -274,8 +297,10 @@ static void read_recipe(const Reader *reader) {
     reader->description->recipe = (TrainingRecipe){.optimizer = OPTIMIZER_ADAMW,
                                                    .learning_rate = 3e-4,
                                                    .beta1 = 0.9,
-                                                   .beta2 = 0.95,
+                                                   .beta2 = NAN,
                                                    .eps = 1e-8,
+                                                   .momentum = NAN,
+                                                   .muon_rms = 0.2,
                                                    .weight_decay = 0.1,
                                                    .max_norm = 1.0};
     if (!push_field(reader, "optimizer", LUA_TTABLE)) return;
@@ -292,12 +317,44 @@ static void read_recipe(const Reader *reader) {
             fail(reader, "%s must be a number, not a %s", what, lua_typename(lua, type));
         } else if (strcmp(keys[i], "kind") == 0 && type == LUA_TSTRING) {
             set_optimizer(reader, lua_tostring(lua, -1), "optimizer");
+        } else if (strcmp(keys[i], "lr_schedule") == 0 && type == LUA_TSTRING) {
+            set_lr_schedule(reader, lua_tostring(lua, -1), what);
         } else {
             fail(reader, "%s is unknown; known: %s", what, RECIPE_NAMES);
         }
         lua_pop(lua, 1);
     }
     lua_pop(lua, 1);
+}
+
+/* What nobody said. */
+static void complete_recipe(const Reader *reader) {
+    TrainingRecipe *recipe = &reader->description->recipe;
+    OptimizerKind kind = recipe->optimizer;
+    if (isnan(recipe->beta2)) recipe->beta2 = kind == OPTIMIZER_LION ? 0.99 : 0.95;
+    if (isnan(recipe->momentum)) recipe->momentum = kind == OPTIMIZER_MUON ? 0.95 : 0;
+    LrDecay decay = LR_COSINE;
+    if (recipe->lr_schedule) lr_decay_parse(recipe->lr_schedule, &decay);
+    if (recipe->decay_steps > 0 && !lr_decay_has_end(decay)) {
+        fail(reader,
+             "optimizer: 'decay_steps' goes with lr_schedule wsd, wsd-linear or "
+             "inverse-sqrt, not %s",
+             lr_decay_name(decay));
+    }
+    if (recipe->decay_steps >= 1 && recipe->decay_steps != floor(recipe->decay_steps)) {
+        fail(reader,
+             "optimizer: 'decay_steps' is %g: neither a whole number of steps nor a share "
+             "below 1",
+             recipe->decay_steps);
+    }
+    if (recipe->adam_lr > 0 && kind != OPTIMIZER_MUON) {
+        fail(reader, "optimizer: 'adam_lr' goes with kind = \"muon\", not \"%s\"",
+             OPTIMIZERS[kind]);
+    }
+    if (recipe->adam_lr > 0 && recipe->learning_rate <= 0) {
+        fail(reader, "optimizer: 'adam_lr' is taken as a multiple of 'lr', which is 0");
+    }
+    if (recipe->adam_lr > 0) recipe->adam_lr_scale = recipe->adam_lr / recipe->learning_rate;
 }
 
 /* --set KEY=VALUE: a setting of the model, else one of the optimizer. */
@@ -326,6 +383,8 @@ static void apply_given(const Reader *reader, const ModelSetting *given) {
         set_recipe(reader, field, number.number, what);
     } else if (strcmp(name, "kind") == 0 || strcmp(given->key, "optimizer") == 0) {
         set_optimizer(reader, given->value, what);
+    } else if (strcmp(name, "lr_schedule") == 0) {
+        set_lr_schedule(reader, given->value, what);
     } else if (prefixed) {
         fail(reader, "%s: the optimizer has no setting '%s'; it has: %s", what, name, RECIPE_NAMES);
     } else {
@@ -362,4 +421,5 @@ void model_read(lua_State *lua, int index, const ModelSetting *given, int n_give
         sandbox_fail(lua);
     }
     description->loc = model_loc;
+    complete_recipe(&reader);
 }

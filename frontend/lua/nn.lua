@@ -4,8 +4,10 @@
 -- options; it returns a value. Parameters are named by the layer's `name` (a block adds its own
 -- "blocks.#." in front). Weights are drawn from N(0, 0.02^2) and those that add to the residual
 -- stream from N(0, (0.02 / sqrt(2 layers))^2) (Radford et al. 2019, GPT-2, section 2.3). Layers
--- that make weights have the options `std`, in place of 0.02, and `decay` (0: weight decay leaves
--- them alone); those that end in the residual stream have `out_std` for the weight that does.
+-- that make weights have the options `std`, in place of 0.02, `decay` (0: weight decay leaves them
+-- alone), `lr_scale` (their learning rate is so many times that of others) and `muon` (0: AdamW
+-- updates them where the optimizer is Muon; 1: Muon does, though they are the head); those that end
+-- in the residual stream have `out_std` for the weight that does.
 --
 -- Dropout is applied to the embeddings' sum and to what each residual branch adds. Dropout of
 -- attention probabilities is not supported: the attention op does not hold them.
@@ -73,23 +75,27 @@ end
 
 -- A weight that another layer may share: what is not said is the other's to say.
 local function shared_weight(layer, m, name, axes, options)
-  local o = read_options(layer, options, { std = NONE, decay = NONE })
-  return m:param(name, axes, { std = o.std, decay = o.decay })
+  local o = read_options(layer, options,
+    { std = NONE, decay = NONE, lr_scale = NONE, muon = NONE })
+  return m:param(name, axes,
+    { std = o.std, decay = o.decay, lr_scale = o.lr_scale, muon = o.muon })
 end
 
 -- y = x W + b:  x [..., from], W [from, to] -> [..., to]. `from` and `to`: one axis or several.
--- options: weight (its name), bias (its name; none if absent), std, decay (of the weight)
+-- options: weight (its name), bias (its name; none if absent), std, decay, lr_scale, muon (of the
+-- weight)
 function nn.linear(m, x, from, to, options)
   check_arguments("linear", m, x)
   local o = read_options("linear", options,
-    { weight = "w", bias = NONE, std = STD, decay = NONE })
-  local w = m:param(o.weight, joined(from, to), { init = "normal", std = o.std, decay = o.decay })
+    { weight = "w", bias = NONE, std = STD, decay = NONE, lr_scale = NONE, muon = NONE })
+  local w = m:param(o.weight, joined(from, to),
+    { init = "normal", std = o.std, decay = o.decay, lr_scale = o.lr_scale, muon = o.muon })
   local y = ops.matmul{ x, w, over = from }
   if o.bias then y = y + m:param(o.bias, to, { init = "zeros", decay = 0 }) end
   return y
 end
 
--- tokens i32[...], table [vocab, model] -> [..., model]. options: std, decay
+-- tokens i32[...], table [vocab, model] -> [..., model]. options: std, decay, lr_scale
 function nn.embedding(m, name, tokens, vocab, model, options)
   check_arguments("embedding", m, tokens)
   vocab = vocab or "vocab"
@@ -97,14 +103,14 @@ function nn.embedding(m, name, tokens, vocab, model, options)
   return ops.embedding{ tokens, w, axis = vocab }
 end
 
--- Learned positions [seq, model], to be added to embeddings. options: std, decay
+-- Learned positions [seq, model], to be added to embeddings. options: std, decay, lr_scale
 function nn.position(m, name, seq, model, options)
   check_model("position", m)
   return shared_weight("position", m, name, { seq or "seq", model or "model" }, options)
 end
 
 -- x [..., model], table [vocab, model] -> [..., vocab]. With the name of an embedding, both share
--- one table (Press & Wolf 2017). options: std, decay
+-- one table (Press & Wolf 2017). options: std, decay, lr_scale, muon
 function nn.logits(m, name, x, vocab, model, options)
   check_arguments("logits", m, x)
   model = model or "model"
@@ -165,13 +171,13 @@ end
 -- absent), rotary (base of rotary positions, or options of nn.rotary; none if absent), scale (of
 -- scores; 1 / sqrt(head) if absent), softcap (c: scores x become c tanh(x / c), as in Gemma 2; none
 -- if absent), qk_norm (rmsnorm of each head's q and k before positions, with gains qnorm.gain and
--- knorm.gain [head], as in Qwen 3), norm_eps (of it), std, out_std (of wo), decay
+-- knorm.gain [head], as in Qwen 3), norm_eps (of it), std, out_std (of wo), decay, lr_scale, muon
 function nn.attention(m, x, options)
   check_arguments("attention", m, x)
   local o = read_options("attention", options,
     { name = "attn", bias = false, out_bias = NONE, causal = true, window = NONE, rotary = NONE,
       scale = NONE, softcap = NONE, qk_norm = false, norm_eps = EPS, std = STD, out_std = NONE,
-      decay = NONE })
+      decay = NONE, lr_scale = NONE, muon = NONE })
   local out_bias = o.bias
   if o.out_bias ~= nil then out_bias = o.out_bias end
   local function project(letter, y, from, to, std)
@@ -179,7 +185,8 @@ function nn.attention(m, x, options)
     if letter == "o" then has_bias = out_bias end
     local bias = has_bias and o.name .. ".b" .. letter or nil
     return nn.linear(m, y, from, to,
-      { weight = o.name .. ".w" .. letter, bias = bias, std = std, decay = o.decay })
+      { weight = o.name .. ".w" .. letter, bias = bias, std = std, decay = o.decay,
+        lr_scale = o.lr_scale, muon = o.muon })
   end
   local q = project("q", x, "model", { "kv_heads", "group", "head" }, o.std)
   local k = project("k", x, "model", { "kv_heads", "head" }, o.std)
@@ -220,29 +227,33 @@ local function activate(layer, act, x)
 end
 
 -- act(x w1 + b1) w2 + b2:  w1 [model, ffn], w2 [ffn, model].
--- options: name, act, bias, std, out_std (of w2), decay
+-- options: name, act, bias, std, out_std (of w2), decay, lr_scale, muon
 function nn.mlp(m, x, options)
   check_arguments("mlp", m, x)
   local o = read_options("mlp", options,
-    { name = "mlp", act = "gelu", bias = true, std = STD, out_std = NONE, decay = NONE })
+    { name = "mlp", act = "gelu", bias = true, std = STD, out_std = NONE, decay = NONE,
+      lr_scale = NONE, muon = NONE })
   local function linear(y, from, to, number, std)
     local bias = o.bias and o.name .. ".b" .. number or nil
     return nn.linear(m, y, from, to,
-      { weight = o.name .. ".w" .. number, bias = bias, std = std, decay = o.decay })
+      { weight = o.name .. ".w" .. number, bias = bias, std = std, decay = o.decay,
+        lr_scale = o.lr_scale, muon = o.muon })
   end
   local h = activate("mlp", o.act, linear(x, "model", "ffn", 1, o.std))
   return linear(h, "ffn", "model", 2, residual_std(m, o))
 end
 
 -- (act(x wgate) * (x wup)) wdown (Shazeer 2020, SwiGLU).
--- options: name, act, std, out_std (of wdown), decay
+-- options: name, act, std, out_std (of wdown), decay, lr_scale, muon
 function nn.swiglu(m, x, options)
   check_arguments("swiglu", m, x)
   local o = read_options("swiglu", options,
-    { name = "mlp", act = "silu", std = STD, out_std = NONE, decay = NONE })
+    { name = "mlp", act = "silu", std = STD, out_std = NONE, decay = NONE,
+      lr_scale = NONE, muon = NONE })
   local function linear(y, from, to, weight, std)
     return nn.linear(m, y, from, to,
-      { weight = o.name .. "." .. weight, std = std, decay = o.decay })
+      { weight = o.name .. "." .. weight, std = std, decay = o.decay,
+        lr_scale = o.lr_scale, muon = o.muon })
   end
   local gate = linear(x, "model", "ffn", "wgate", o.std)
   local up = linear(x, "model", "ffn", "wup", o.std)

@@ -46,6 +46,8 @@ local Model = {}
 ---@field init? "normal"|"zeros"|"ones"
 ---@field std? number of a normal init; 0.02 if absent
 ---@field decay? 0|1|boolean does weight decay apply? 1 for a normal init if absent
+---@field lr_scale? number factor on its learning rate
+---@field muon? 0|1|boolean where the optimizer is Muon: 0: AdamW updates it; 1: Muon must
 
 ---A parameter that the loss depends on; it cannot have the axis `batch`. Within a block its name
 ---begins with "blocks.#."; outside, the same name gives the same parameter, and options, where
@@ -70,12 +72,19 @@ function Model:block(i, f) end
 function Model:output(name, value) end
 
 ---@class perilune.Optimizer
----@field kind? "adamw"|"sgd"
+---@field kind? "adamw"|"lion"|"muon"|"sgd" muon: of matrices but the head, AdamW of all else
 ---@field lr? number
 ---@field beta1? number
 ---@field beta2? number
 ---@field eps? number
----@field momentum? number of sgd
+---@field momentum? number of sgd and muon (0.95)
+---@field muon_rms? number size of the elements of muon's step at lr 1 (0.2); 0: Jordan's scale
+---@field adam_lr? number with muon: the rate of what AdamW updates
+---@field table_lr_scale? number factor on the rate of what is looked up
+---@field matrix_lr_scale? number of what products read
+---@field vector_lr_scale? number of everything else
+---@field lr_schedule? "cosine"|"linear"|"constant"|"inverse-sqrt"|"wsd"|"wsd-linear"
+---@field decay_steps? number of wsd and inverse-sqrt: steps, or a share of all
 ---@field weight_decay? number
 ---@field max_norm? number gradients are scaled down to this norm; 0: never
 
@@ -112,6 +121,8 @@ function model(description) end
 ---@class perilune.TableOptions
 ---@field std? number of its normal init; 0.02 if absent
 ---@field decay? 0|1|boolean does weight decay apply? 1 if absent
+---@field lr_scale? number
+---@field muon? 0|1|boolean
 
 ---Of a layer whose last weight adds to the residual stream.
 ---@class perilune.BranchOptions
@@ -119,12 +130,16 @@ function model(description) end
 ---@field std? number of its weights' normal init; 0.02 if absent
 ---@field out_std? number of the last weight's; std / sqrt(2 layers) if absent
 ---@field decay? 0|1|boolean does weight decay apply to its weights? 1 if absent
+---@field lr_scale? number of its weights
+---@field muon? 0|1|boolean of its weights
 
 ---@class perilune.LinearOptions
 ---@field weight? string its name
 ---@field bias? string its name; none if absent
 ---@field std? number of the weight's normal init; 0.02 if absent
 ---@field decay? 0|1|boolean does weight decay apply to the weight? 1 if absent
+---@field lr_scale? number of the weight
+---@field muon? 0|1|boolean of the weight
 
 ---@class perilune.RotaryOptions
 ---@field base? number 10000 if absent
@@ -433,10 +448,18 @@ function ops.stop_gradient(args) end
 ---@return perilune.Value
 function ops.dropout(args) end
 
+---@class perilune.MatmulArgs
+---@field [1] perilune.Value
+---@field [2] perilune.Value
+---@field over perilune.Axes
+---@field to? perilune.Axes
+---@field dtype? "f32"
+
 ---Sums products over the axes `over`. Result: axes of both operands, then the left one's, then
 ---the right one's. Operands whose axes lie otherwise than a product can read are transposed.
----dtype = "f32" keeps the result in f32 under any --precision.
----@param args { [1]: perilune.Value, [2]: perilune.Value, over: perilune.Axes, dtype?: "f32" }
+---dtype = "f32" keeps the result in f32 under any --precision. `to` names the result's axes; then
+---axes that both operands keep are two of the result's, and the product has no gradient.
+---@param args perilune.MatmulArgs two values, and over, to, dtype
 ---@return perilune.Value
 function ops.matmul(args) end
 

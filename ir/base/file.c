@@ -214,6 +214,17 @@ bool file_writer_put(FileWriter *writer, const void *bytes, size_t length, Diag 
     return true;
 }
 
+bool file_writer_replace(FileWriter *writer, size_t at, const void *bytes, size_t length,
+                         Diag *diag) {
+    if (writer->failed || !flush(writer, diag)) return false;
+    ssize_t n = pwrite(writer->fd, bytes, length, (off_t)at);
+    if (n == (ssize_t)length) return true;
+    if (n >= 0) errno = EIO; /* they are there already */
+    report(diag, writer->path, "cannot write");
+    writer->failed = true;
+    return false;
+}
+
 /* Makes the rename itself survive a power cut. Some file systems cannot sync a folder: not an
  * error, the file's own bytes are safe. */
 static bool sync_folder(const char *path, Diag *diag) {

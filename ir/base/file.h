@@ -17,6 +17,9 @@ char *file_read(Arena *arena, const char *path, size_t limit_bytes, size_t *out_
 typedef struct FileWriter FileWriter;
 FileWriter *file_writer_open(const char *path, Diag *diag);
 bool file_writer_put(FileWriter *writer, const void *bytes, size_t length, Diag *diag);
+/* Puts other bytes in the place of some that were put before. */
+bool file_writer_replace(FileWriter *writer, size_t at, const void *bytes, size_t length,
+                         Diag *diag);
 bool file_writer_commit(FileWriter *writer, Diag *diag); /* frees the writer, either way */
 void file_writer_abandon(FileWriter *writer);
 

@@ -46,6 +46,11 @@ static bool check_matmul_dtypes(const Node *node, DType *out, Diag *diag) {
     return false;
 }
 
+/* Axes of both that stay: with `to` these are different ones, of one name. */
+static bool is_shared(const Node *node, const Type *other, int axis) {
+    return !node_attr(node, ATTR_to) && axis_in(other, axis);
+}
+
 /* Sizes of one operand's runs: shared axes, then [free, summed] or [summed, free]. The summed axes
  * must come in the order of `over`. */
 static bool operand_layout(const Node *node, const Type *type, const Type *other, int64_t *batch,
@@ -58,7 +63,7 @@ static bool operand_layout(const Node *node, const Type *type, const Type *other
     for (int i = 0; i < type->rank; i++) {
         int axis = type->axes[i];
         bool summed = node_over(node, ATTR_over, axis);
-        bool shared = !summed && axis_in(other, axis);
+        bool shared = !summed && is_shared(node, other, axis);
         if (shared && run != 0) return false;
         if (!shared) {
             if (run == 0 || run_summed[run] != summed) {
@@ -82,6 +87,7 @@ static bool operand_layout(const Node *node, const Type *type, const Type *other
 /* Do the axes that stay and are in both come in one order, so that products of one number meet? */
 static bool shared_in_order(const Node *node, const Type *a, const Type *b) {
     int last = -1;
+    if (node_attr(node, ATTR_to)) return true;
     for (int i = 0; i < b->rank; i++) {
         int at = type_find_axis(a, b->axes[i]);
         if (at < 0 || node_over(node, ATTR_over, b->axes[i])) continue;
@@ -121,11 +127,29 @@ static void report_layout(const Graph *graph, const Node *node, Diag *diag) {
     diag_note(diag, node->inputs[bad].node->loc, "%s operand made here", bad ? "right" : "left");
 }
 
-bool infer_matmul(Graph *graph, Node *node, Diag *diag) {
+/* With `to`, the names of the result's axes. */
+static bool rename_result(const Graph *graph, const Node *node, Type *out, Diag *diag) {
+    const Attr *to = node_attr(node, ATTR_to);
+    bool fits = to->axes.count == out->rank;
+    for (int i = 0; fits && i < out->rank; i++) {
+        out->axes[i] = to->axes.items[i];
+        for (int k = 0; k < i; k++) fits &= out->axes[k] != out->axes[i];
+        const Type *a = value_type(node->inputs[0]), *b = value_type(node->inputs[1]);
+        const Type *from = axis_in(a, out->axes[i]) ? a : b;
+        int at = type_find_axis(from, out->axes[i]);
+        fits &= at < 0 || from->dims[at] == out->dims[i];
+    }
+    if (fits) return true;
+    (void)graph;
+    diag_error(diag, node->loc,
+               "matmul: 'to' must name each of the result's %d axes once, and none of another size",
+               out->rank);
+    return false;
+}
+
+/* An axis of one name has one size. */
+static bool check_matmul_sizes(const Graph *graph, const Node *node, Diag *diag) {
     const Type *a = value_type(node->inputs[0]), *b = value_type(node->inputs[1]);
-    const Attr *over = node_attr(node, ATTR_over);
-    Type out = {.rank = 0};
-    if (!check_matmul_dtypes(node, &out.dtype, diag)) return false;
     for (int i = 0; i < a->rank; i++) {
         int at = type_find_axis(b, a->axes[i]);
         if (at < 0 || a->dims[i] == b->dims[at]) continue;
@@ -135,6 +159,15 @@ bool infer_matmul(Graph *graph, Node *node, Diag *diag) {
         diag_note(diag, node->inputs[1].node->loc, "right operand made here");
         return false;
     }
+    return true;
+}
+
+bool infer_matmul(Graph *graph, Node *node, Diag *diag) {
+    const Type *a = value_type(node->inputs[0]), *b = value_type(node->inputs[1]);
+    const Attr *over = node_attr(node, ATTR_over);
+    Type out = {.rank = 0};
+    if (!check_matmul_dtypes(node, &out.dtype, diag)) return false;
+    if (!check_matmul_sizes(graph, node, diag)) return false;
     for (int i = 0; i < over->axes.count; i++) {
         int axis = over->axes.items[i];
         if (axis_in(a, axis) && axis_in(b, axis)) continue;
@@ -148,7 +181,7 @@ bool infer_matmul(Graph *graph, Node *node, Diag *diag) {
         const Type *from = part == 2 ? b : a;
         for (int i = 0; i < from->rank; i++) {
             int axis = from->axes[i];
-            bool shared = axis_in(a, axis) && axis_in(b, axis);
+            bool shared = axis_in(a, axis) && is_shared(node, b, axis);
             if (node_over(node, ATTR_over, axis) || shared != (part == 0)) continue;
             if (out.rank == MAX_RANK) {
                 diag_error(diag, node->loc, "matmul: the result would have more than %d axes",
@@ -159,6 +192,7 @@ bool infer_matmul(Graph *graph, Node *node, Diag *diag) {
             out.dims[out.rank++] = from->dims[i];
         }
     }
+    if (node_attr(node, ATTR_to) && !rename_result(graph, node, &out, diag)) return false;
     node->types[0] = out;
     MatmulLayout layout;
     if (!matmul_layout(node, a, b, &layout)) {
@@ -219,10 +253,10 @@ static Type free_axes(const Type *dy, const Type *other, const Type *target) {
 }
 
 void grad_matmul(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
-    if (node->n_inputs > 2) {
+    if (node->n_inputs > 2 || node_attr(node, ATTR_to)) {
         diag_error(ctx->diag, node->loc,
-                   "matmul: has no gradient with an accumulator: that form "
-                   "belongs to backward graphs");
+                   "matmul: has no gradient with an accumulator or 'to': these forms "
+                   "belong to backward and update graphs");
         ctx->failed = true;
         return;
     }

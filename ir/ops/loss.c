@@ -167,7 +167,8 @@ static bool check_update(Node *node, int n_like, int n_always, int n_results, Di
     for (int i = 0; i < node->n_inputs; i++) {
         const Type *want = i == n_always ? &copy : i < n_like ? &param : &scalar;
         const Type *have = value_type(node->inputs[i]);
-        if (type_equal(have, want)) continue;
+        bool any = op_operand_precision(node->op, i) == OPERAND_EITHER; /* looked at before */
+        if (any || type_equal(have, want)) continue;
         if (type_same_shape(have, want)) {
             diag_error(diag, node->loc, "%s: operand %d is %s; it must be %s", OPS[node->op].name,
                        i + 1, dtype_name(have->dtype), dtype_name(want->dtype));
@@ -185,6 +186,40 @@ static bool check_update(Node *node, int n_like, int n_always, int n_results, Di
 bool infer_adamw(Graph *graph, Node *node, Diag *diag) {
     (void)graph;
     return check_update(node, 4, 7, 3, diag);
+}
+
+/* p, g, m, scale, lr(, copy of p) -> p, m(, copy)    (Chen et al. 2023, Lion, algorithm 2) */
+bool infer_lion(Graph *graph, Node *node, Diag *diag) {
+    (void)graph;
+    return check_update(node, 3, 5, 2, diag);
+}
+
+/* momentum buffer m, scale, g -> m, direction    (Jordan et al. 2024, Muon):
+ * m = momentum m + scale g, direction = scale g + momentum m */
+bool infer_muon_momentum(Graph *graph, Node *node, Diag *diag) {
+    (void)graph;
+    const Type scalar = {.dtype = DTYPE_F32};
+    const Type *m = value_type(node->inputs[0]), *g = value_type(node->inputs[2]);
+    node->types[0] = node->types[1] = *m;
+    if (m->dtype == DTYPE_F32 && type_equal(m, g) &&
+        type_equal(value_type(node->inputs[1]), &scalar)) {
+        return true;
+    }
+    diag_error(diag, node->loc, "muon_momentum: takes f32 of one shape and, between, a single f32");
+    return false;
+}
+
+/* p, direction x (f32 or in 16 bits), scale, lr(, copy of p) -> p(, copy)
+ * p -= lr weight_decay p + lr `scale` x, unless the operand scale is not finite */
+bool infer_muon(Graph *graph, Node *node, Diag *diag) {
+    (void)graph;
+    const Type *x = value_type(node->inputs[1]);
+    const Type like = type_with_dtype(value_type(node->inputs[0]), x->dtype);
+    if (!dtype_is_float(x->dtype) || !type_equal(x, &like)) {
+        diag_error(diag, node->loc, "muon: the direction must have the parameter's shape");
+        return false;
+    }
+    return check_update(node, 2, 4, 1, diag);
 }
 
 /* p, g, momentum buffer, scale, lr(, copy of p) -> p, buffer(, copy) */

@@ -23,7 +23,8 @@ static const Node **find_leaves(const Graph *graph, Arena *work) {
         }
         if (node->phase != PHASE_UPDATE || node->n_inputs == 0) continue;
         const Node *first = node->inputs[0].node;
-        if (first->op != OP_SUMSQ) leaves[n] = leaves[first->id];
+        bool norm = first->op == OP_SUMSQ && first->inputs[0].node->op != OP_MUON_MOMENTUM;
+        if (!norm) leaves[n] = leaves[first->id];
     }
     return leaves;
 }

@@ -187,20 +187,46 @@ static void count_memory(Pricer *p) {
     }
 }
 
-/* A parameter; `least`: elements of the smallest that ZeRO divides. */
-static void count_weight(const Node *node, int64_t n_local, int64_t least, SegmentCost *segment) {
+/* A parameter; `least`: elements of the smallest that ZeRO divides; whole: it divides none of it.
+ */
+static void count_weight(const Node *node, int64_t n_local, int64_t least, bool whole,
+                         SegmentCost *segment) {
     segment->n_parameters += n_local;
+    if (whole) {
+        segment->n_whole += n_local;
+        return;
+    }
     segment->n_weights += type_elements(&node->types[0]) >= least;
     if (n_local > segment->largest_weight) segment->largest_weight = n_local;
 }
 
-static void count_leaf(const Node *node, const Graph *graph, bool has_copy, int64_t least,
+/* By id of a parameter or state: does Muon update it? */
+static bool *find_whole_leaves(const Graph *graph, Arena *work) {
+    bool *whole = ARENA_ARRAY(work, bool, graph->n_nodes + 1);
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        bool muon = node->op == OP_MUON || node->op == OP_MUON_MOMENTUM;
+        if (muon) whole[node->inputs[0].node->id] = true;
+    }
+    return whole;
+}
+
+/* Leaves as they are counted. */
+typedef struct LeafCounter {
+    const Graph *graph;
+    int64_t least;     /* count_weight */
+    const bool *whole; /* find_whole_leaves */
+} LeafCounter;
+
+static void count_leaf(const LeafCounter *by, const Node *node, bool has_copy,
                        SegmentCost *segment) {
+    const Graph *graph = by->graph;
     int64_t bytes = type_local_bytes(&node->types[0], &node->shardings[0], &graph->mesh);
     switch (node->op) {
     case OP_PARAM:
         *(has_copy ? &segment->optimizer_bytes : &segment->parameter_bytes) += bytes;
-        count_weight(node, bytes / dtype_bytes(node->types[0].dtype), least, segment);
+        count_weight(node, bytes / dtype_bytes(node->types[0].dtype), by->least,
+                     by->whole[node->id], segment);
         break;
     case OP_STATE:
         *(node_is_copy(node) ? &segment->parameter_bytes : &segment->optimizer_bytes) += bytes;
@@ -231,18 +257,22 @@ static int64_t least_divided(const Graph *graph) {
     return most / ZERO_LEAST_SHARE;
 }
 
-static void count_parameters(Pricer *p) {
+static void count_parameters(Pricer *p, Arena *work) {
     const Graph *graph = p->program->graph;
-    int64_t least = least_divided(graph);
+    const LeafCounter by = {graph, least_divided(graph), find_whole_leaves(graph, work)};
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
         if (!(OPS[node->op].flags & PERSISTENT)) continue;
         if (node->op == OP_ACCUMULATOR && !node_string(node, ATTR_of)[0]) continue; /* the loss */
         bool has_copy = node->op == OP_PARAM && param_has_copy(graph, node);
-        count_leaf(node, graph, has_copy, least, segment_of(p, n));
+        count_leaf(&by, node, has_copy, segment_of(p, n));
+        if (by.whole[n] && (has_copy || node->op == OP_STATE)) {
+            segment_of(p, n)->whole_bytes +=
+                type_local_bytes(&node->types[0], &node->shardings[0], &graph->mesh);
+        }
         if (!p->lowered->places.tied[n]) continue;
-        count_leaf(node, graph, has_copy, least, &p->out->after); /* segment_of said before */
-        count_leaf(node, graph, has_copy, least, &p->out->tied);
+        count_leaf(&by, node, has_copy, &p->out->after); /* segment_of said before */
+        count_leaf(&by, node, has_copy, &p->out->tied);
     }
 }
 
@@ -279,6 +309,31 @@ static void price_nodes(Pricer *p, Arena *work) {
         if (again && node->op == OP_ATTENTION_GRAD) {
             node_cost_add_attention_again(phase, &pricer, node);
         }
+    }
+}
+
+/* What lies between a momentum of Muon's and its step goes with the state, wherever it runs. */
+static void price_muon(Pricer *p, Arena *work) {
+    const Graph *graph = p->program->graph;
+    const Cluster *cluster = p->costs->cluster;
+    NodePricer pricer = node_pricer_create(cluster, graph, work);
+    const Node **state = ARENA_ARRAY(work, const Node *, graph->n_nodes + 1); /* by node id */
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        if (node->op == OP_MUON) continue;
+        if (node->op == OP_MUON_MOMENTUM) {
+            state[n] = node->inputs[0].node;
+            continue;
+        }
+        for (int i = 0; i < node->n_inputs && !state[n]; i++) {
+            state[n] = state[node->inputs[i].node->id];
+        }
+        if (!state[n]) continue;
+        PhaseCost cost = {0};
+        node_cost_add(&cost, &pricer, node);
+        segment_of(p, state[n]->id)->whole_us +=
+            software_phase_us(&cluster->software, cost.product_us + cost.memory_us,
+                              cost.collective_us, cost.n_ops, cost.n_collectives, p->out->t, false);
     }
 }
 
@@ -324,7 +379,8 @@ static void close_segment(const Pricer *p, SegmentCost *segment) {
     phase_cost_close(&segment->backward, &cluster->software, p->out->t, true);
     /* The norm reads gradients, the optimizer reads them again and reads and writes the rest. */
     double bytes = 2 * (double)segment->gradient_bytes + 2 * state + copied;
-    segment->update_us = bytes > 0 ? device_memory_us(&cluster->device, bytes) : 0;
+    segment->update_us =
+        (bytes > 0 ? device_memory_us(&cluster->device, bytes) : 0) + segment->whole_us;
 }
 
 /* What crosses from one block to the next: the most that others read of a block. (What a block
@@ -390,7 +446,8 @@ static void price(ModelCosts *costs, const Lowered *lowered, LayoutCost *out) {
     price_nodes(&p, work);
     count_model_flops(&p);
     count_memory(&p);
-    count_parameters(&p);
+    count_parameters(&p, work);
+    price_muon(&p, work);
     add_kept_by_software(&p);
     close_segment(&p, &out->before);
     close_segment(&p, &out->after);

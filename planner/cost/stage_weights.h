@@ -14,6 +14,7 @@
 typedef struct StageWeights {
     int n_weights; /* each with messages of its own */
     int64_t n_parameters, parameter_bytes, gradient_bytes, optimizer_bytes;
+    int64_t n_whole, whole_bytes; /* of n_parameters and optimizer_bytes, what is never divided */
     int64_t largest, largest_in_block; /* parameters of one weight; in_block: that blocks read */
 } StageWeights;
 
@@ -27,6 +28,9 @@ typedef struct WeightBytes {
     int64_t moving; /* whole weights and gradients between their messages and the work on them */
 } WeightBytes;
 WeightBytes stage_weight_bytes(const StageWeights *stage, const Cluster *cluster, int zero, int d);
+
+/* Parameters whose gradients a step reduces over d once, when it has summed them up. */
+int64_t stage_reduced_parameters(const StageWeights *stage, int zero);
 
 /* By how much longer a forward and a backward of a chunk take for one micro-batch. */
 typedef struct TaskData {

@@ -8,7 +8,7 @@ enum { CACHED = 4 };
 
 /* What one chunk, or all chunks of a stage, sum up to. */
 typedef struct Sum {
-    double forward_us, backward_us, tensor_us, update_us, flops;
+    double forward_us, backward_us, tensor_us, update_us, whole_us, flops;
     double data_us; /* of forward and backward: exposed messages of axis d */
     int64_t kept_bytes, scratch_bytes;
     StageWeights weights;
@@ -21,6 +21,7 @@ static void add_segment(Sum *sum, const SegmentCost *segment, UpdateKind update,
     sum->backward_us += count * segment->backward.us;
     sum->tensor_us += count * (segment->forward.collective_us + segment->backward.collective_us);
     sum->update_us += count * segment->update_us;
+    sum->whole_us += count * segment->whole_us;
     sum->flops += count * (segment->forward.flops + segment->backward.flops);
     sum->kept_bytes += count * segment->kept_bytes;
     stage_weights_add(&sum->weights, segment, count, is_block);
@@ -34,6 +35,7 @@ static void add_sum(Sum *sum, const Sum *other) {
     sum->tensor_us += other->tensor_us;
     sum->data_us += other->data_us;
     sum->update_us += other->update_us;
+    sum->whole_us += other->whole_us;
     sum->flops += other->flops;
     sum->kept_bytes += other->kept_bytes;
     stage_weights_join(&sum->weights, &other->weights);
@@ -366,8 +368,9 @@ static double known_collective_us(Pricing *x, CollectiveKind kind, double bytes)
 }
 
 static double reduce_us(Pricing *x, const Sum *sum) {
-    if (x->candidate->d == 1 || x->candidate->zero >= ZERO_GRADIENTS) return 0;
-    double bytes = (double)sum->weights.n_parameters * x->costs->cluster->software.gradient_bytes;
+    int64_t n_parameters = stage_reduced_parameters(&sum->weights, x->candidate->zero);
+    if (x->candidate->d == 1 || n_parameters == 0) return 0;
+    double bytes = (double)n_parameters * x->costs->cluster->software.gradient_bytes;
     return known_collective_us(
         x, x->candidate->zero ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALL_REDUCE, bytes);
 }
@@ -469,7 +472,8 @@ static void price_update(Pricing *x, StepCost *out) {
     double most_us = 0, gather_us = 0;
     for (int s = 0; s < x->shape.p; s++) {
         const Sum *stage = &x->stages[s];
-        double update = divided ? stage->update_us / x->candidate->d : stage->update_us;
+        double shared_us = stage->update_us - stage->whole_us;
+        double update = stage->whole_us + (divided ? shared_us / x->candidate->d : shared_us);
         double gather = gather_us_of(x, stage);
         if (update + gather <= most_us + gather_us) continue;
         most_us = update;

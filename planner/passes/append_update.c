@@ -9,8 +9,9 @@
  * accumulator's memory once all micro-batches are done.
  */
 #include "ir/param_index.h"
-#include "planner/passes/pass.h"
+#include "planner/passes/muon.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,6 +23,7 @@ typedef struct Update {
     int n_params, capacity;
     Node **params; /* of `out`, with a gradient */
     Value *gradients;
+    ParamUses uses;
 } Update;
 
 static Node *leaf(Update *u, OpKind op, const Node *like, const char *name, const char *of) {
@@ -139,34 +141,121 @@ static bool append_clipping(Update *u) {
     return u->factor.node != NULL;
 }
 
-static bool append_param(Update *u, Node *param, Value gradient) {
-    const TrainingRecipe *recipe = &u->ctx->recipe;
-    bool decay = node_int(param, ATTR_decay, 1) != 0;
+/* The parameter's state, called kind/NAME; NO_VALUE: reported. */
+static Value add_state(Update *u, const Node *param, const char *kind) {
     const char *name = node_string(param, ATTR_name);
-    double weight_decay = decay ? recipe->weight_decay : 0;
+    Node *node = leaf(u, OP_STATE, param, arena_printf(u->ctx->arena, "%s/%s", kind, name), name);
+    return node ? node_value(node, 0) : NO_VALUE;
+}
+
+static bool has_muon(const Update *u, const Node *param) {
+    if (u->ctx->recipe.optimizer != OPTIMIZER_MUON) return false;
+    return node_int(param, ATTR_muon, u->uses.use[param->id] == USE_MATRIX) != 0;
+}
+
+static double over_one(double scale) {
+    return scale > 0 ? scale : 1;
+}
+
+/* What the learning rate is multiplied by for this parameter. */
+static double scale_of_rate(const Update *u, const Node *param) {
+    const TrainingRecipe *recipe = &u->ctx->recipe;
+    double scale = node_float(param, ATTR_lr_scale, 1);
+    switch (u->uses.use[param->id]) {
+    case USE_TABLE: scale *= over_one(recipe->table_lr_scale); break;
+    case USE_MATRIX:
+    case USE_HEAD: scale *= over_one(recipe->matrix_lr_scale); break;
+    case USE_OTHER: scale *= over_one(recipe->vector_lr_scale); break;
+    }
+    bool adam = recipe->optimizer == OPTIMIZER_MUON && !has_muon(u, param);
+    return adam ? scale * over_one(recipe->adam_lr_scale) : scale;
+}
+
+/* Attributes that all optimizers have, and those of `own`. */
+static bool build_update(Update *u, OpKind op, const Node *param, const Value *inputs, int n_inputs,
+                         const Attr *own, int n_own) {
+    bool decay = node_int(param, ATTR_decay, 1) != 0;
+    double scale = scale_of_rate(u, param);
+    Attr attrs[6];
+    int n_attrs = n_own;
+    for (int i = 0; i < n_own; i++) attrs[i] = own[i];
+    attrs[n_attrs++] = attr_float(ATTR_weight_decay, decay ? u->ctx->recipe.weight_decay : 0);
+    if (scale != 1) attrs[n_attrs++] = attr_float(ATTR_lr_scale, scale);
+    return build(u, op, param, inputs, n_inputs, attrs, n_attrs).node != NULL;
+}
+
+static bool append_adamw(Update *u, Node *param, Value gradient) {
+    const TrainingRecipe *recipe = &u->ctx->recipe;
+    Value m = add_state(u, param, "adam_m"), v = add_state(u, param, "adam_v");
+    Value inputs[7] = {node_value(param, 0), gradient, m, v, u->factor, u->learning_rate, u->step};
+    Attr attrs[3] = {attr_float(ATTR_beta1, recipe->beta1), attr_float(ATTR_beta2, recipe->beta2),
+                     attr_float(ATTR_eps, recipe->eps)};
+    return m.node && v.node && build_update(u, OP_ADAMW, param, inputs, 7, attrs, 3);
+}
+
+/* SGD and Lion have one state. */
+static bool append_momentum(Update *u, Node *param, Value gradient) {
+    const TrainingRecipe *recipe = &u->ctx->recipe;
     bool sgd = recipe->optimizer == OPTIMIZER_SGD;
-    Value inputs[7] = {node_value(param, 0), gradient};
-    for (int i = 0; i < (sgd ? 1 : 2); i++) {
-        const char *kind = sgd ? "momentum" : i ? "adam_v" : "adam_m";
-        const char *state = arena_printf(u->ctx->arena, "%s/%s", kind, name);
-        Node *node = leaf(u, OP_STATE, param, state, name);
-        if (!node) return false;
-        inputs[2 + i] = node_value(node, 0);
+    Value m = add_state(u, param, sgd ? "momentum" : "lion_m");
+    Value inputs[5] = {node_value(param, 0), gradient, m, u->factor, u->learning_rate};
+    Attr attrs[2] = {
+        attr_float(sgd ? ATTR_momentum : ATTR_beta1, sgd ? recipe->momentum : recipe->beta1),
+        attr_float(ATTR_beta2, recipe->beta2)};
+    return m.node && build_update(u, sgd ? OP_SGD : OP_LION, param, inputs, 5, attrs, sgd ? 1 : 2);
+}
+
+/* Moonlight's factor gives a step's elements the size of AdamW's, about 0.2 (arXiv 2502.16982,
+ * equation 4); Jordan's keeps the size of what the matrix does to its input. */
+static double muon_scale(const TrainingRecipe *recipe, const MuonMatrix *m) {
+    double rows = (double)m->n_outputs, columns = (double)m->n_inputs;
+    if (recipe->muon_rms > 0) return recipe->muon_rms * sqrt(rows > columns ? rows : columns);
+    return rows > columns ? sqrt(rows / columns) : 1;
+}
+
+static bool append_muon(Update *u, Node *param, Value gradient) {
+    const TrainingRecipe *recipe = &u->ctx->recipe;
+    const MuonMatrix *matrix = &u->uses.matrix[param->id];
+    ParamUse use = u->uses.use[param->id];
+    if (use != USE_MATRIX && use != USE_HEAD) {
+        diag_error(u->ctx->diag, param->loc,
+                   "muon: '%s' is no matrix: Muon updates what products, and no look-ups, read, "
+                   "all with the same axes summed away and some left; leave 'muon' out",
+                   node_string(param, ATTR_name));
+        return false;
     }
-    if (sgd) {
-        Attr attrs[2] = {attr_float(ATTR_momentum, recipe->momentum),
-                         attr_float(ATTR_weight_decay, weight_decay)};
-        inputs[3] = u->factor;
-        inputs[4] = u->learning_rate;
-        return build(u, OP_SGD, param, inputs, 5, attrs, 2).node != NULL;
+    Value m = add_state(u, param, "muon_m");
+    if (!m.node) return false;
+    Attr momentum = attr_float(ATTR_momentum, recipe->momentum);
+    Value direction =
+        build(u, OP_MUON_MOMENTUM, param, (Value[]){m, u->factor, gradient}, 3, &momentum, 1);
+    if (!direction.node) return false;
+    direction.output = 1;
+    direction = muon_append_steps(u->ctx, u->out, param, matrix, direction);
+    if (!direction.node) return false;
+    Attr scale = attr_float(ATTR_scale, muon_scale(recipe, matrix));
+    Value inputs[4] = {node_value(param, 0), direction, u->factor, u->learning_rate};
+    return build_update(u, OP_MUON, param, inputs, 4, &scale, 1);
+}
+
+static bool append_param(Update *u, Node *param, Value gradient) {
+    if (has_muon(u, param)) return append_muon(u, param, gradient);
+    switch (u->ctx->recipe.optimizer) {
+    case OPTIMIZER_SGD:
+    case OPTIMIZER_LION: return append_momentum(u, param, gradient);
+    default: return append_adamw(u, param, gradient);
     }
-    Attr attrs[4] = {attr_float(ATTR_beta1, recipe->beta1), attr_float(ATTR_beta2, recipe->beta2),
-                     attr_float(ATTR_eps, recipe->eps),
-                     attr_float(ATTR_weight_decay, weight_decay)};
-    inputs[4] = u->factor;
-    inputs[5] = u->learning_rate;
-    inputs[6] = u->step;
-    return build(u, OP_ADAMW, param, inputs, 7, attrs, 4).node != NULL;
+}
+
+/* Those of one kind together: a GPU updates neighbours at once. */
+static bool append_params(Update *u) {
+    for (int muon = 0; muon < 2; muon++) {
+        for (int i = 0; i < u->n_params; i++) {
+            if (has_muon(u, u->params[i]) != muon) continue;
+            if (!append_param(u, u->params[i], u->gradients[i])) return false;
+        }
+    }
+    return true;
 }
 
 static void append_loss(Update *u) {
@@ -197,8 +286,6 @@ Graph *pass_append_update(const Graph *in, PassContext *ctx) {
     u.learning_rate = node_value(leaf(&u, OP_SCALAR, &scalar, "learning_rate", NULL), 0);
     u.step = node_value(leaf(&u, OP_SCALAR, &scalar, "step", NULL), 0);
     if (!append_clipping(&u)) return NULL;
-    for (int i = 0; i < u.n_params; i++) {
-        if (!append_param(&u, u.params[i], u.gradients[i])) return NULL;
-    }
-    return u.out;
+    u.uses = muon_find_uses(u.out, ctx->arena);
+    return append_params(&u) ? u.out : NULL;
 }

@@ -189,8 +189,7 @@ static bool lower_node(Lowerer *l, const Node *node) {
 
 /* The optimizer of a parameter with a copy writes the copy too. */
 static bool lower_update(Lowerer *l, const Node *node) {
-    bool updates = node->op == OP_ADAMW || node->op == OP_SGD;
-    Node *copy = updates ? l->copies[node->inputs[0].node->id] : NULL;
+    Node *copy = op_is_optimizer(node->op) ? l->copies[node->inputs[0].node->id] : NULL;
     if (!copy) return value_map_copy(&l->map, node, l->out, l->ctx->diag) != NULL;
     Value *inputs = ARENA_ARRAY(l->ctx->arena, Value, node->n_inputs + 1);
     for (int i = 0; i < node->n_inputs; i++) inputs[i] = *value_map_at(&l->map, node->inputs[i]);

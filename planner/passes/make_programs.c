@@ -345,6 +345,11 @@ static int chunk_on_stage(const StageMaker *s, const Node *param) {
     return 0;
 }
 
+/* A gradient's part of the norm, not the size of a direction of Muon's. */
+static bool is_norm_part(const Node *node) {
+    return node->op == OP_SUMSQ && node->inputs[0].node->op != OP_MUON_MOMENTUM;
+}
+
 static void make_update_node(StageMaker *s, const Node *node) {
     Maker *m = s->maker;
     const Node *param = m->param_of[node->id];
@@ -357,7 +362,7 @@ static void make_update_node(StageMaker *s, const Node *node) {
     if (param) {
         if (!on_stage(m, param, s->stage)) return;
         chunk = chunk_on_stage(s, param);
-        if (node->op == OP_SUMSQ && m->first_stage[param->id] != s->stage) {
+        if (is_norm_part(node) && m->first_stage[param->id] != s->stage) {
             /* Counted elsewhere; but the message must come in the same order on all its stages. */
             tied_gradient(s, node->inputs[0], chunk);
             return;
@@ -376,9 +381,9 @@ static void make_update_node(StageMaker *s, const Node *node) {
             if (!here) return; /* a sum over nothing on this stage, or another stage's loss */
         }
     }
-    if (node->op == OP_SUMSQ || node->op == OP_ADAMW || node->op == OP_SGD) {
+    int gradient = is_norm_part(node) ? 0 : op_gradient_operand(node->op);
+    if (gradient >= 0) {
         Value inputs[8];
-        int gradient = node->op == OP_SUMSQ ? 0 : 1;
         for (int i = 0; i < node->n_inputs; i++) {
             inputs[i] = i == gradient ? tied_gradient(s, node->inputs[i], chunk)
                                       : find_input(s, node->inputs[i], chunk);

@@ -49,6 +49,9 @@ Node *pass_add_fused(Graph *out, const Expr *expr, const Value *inputs, const No
 /* Axis rules: the mesh axis that divides `axis` wherever it may, or -1. */
 int sharding_rule_mesh(const Graph *graph, int axis);
 
+/* Does the mesh axis divide axes of this name, where it has more than one rank? */
+bool sharding_rule_divides(const char *axis, MeshAxis mesh);
+
 /* What a node asks of its operands' shardings and gives for its results. */
 typedef struct ShardingRule {
     Sharding *inputs; /* [n_inputs] */

@@ -259,11 +259,19 @@ static int64_t find_room(const Placed *placed, const Storage *storage) {
     return offset;
 }
 
-/* May the storage take room of accumulators? Large values of the update only. */
+static bool is_shard(const Node *node) {
+    for (int i = 0; i < node->types[0].rank; i++) {
+        if (node->shardings[0].mesh[i] == MESH_D) return true;
+    }
+    return false;
+}
+
+/* May the storage take room of accumulators? Shards over d of the update only. */
 static bool may_borrow(const Planner *p, const Storage *storage) {
     if (storage->region != REGION_SCRATCH || storage->segment != 2 * MAX_CHUNKS) return false;
-    OpKind op = p->graph->nodes[storage->first]->op;
-    return op == OP_REDUCE_SCATTER || op == OP_SLICE || op_is_cast(op);
+    const Node *node = p->graph->nodes[storage->first];
+    bool large = node->op == OP_REDUCE_SCATTER || node->op == OP_SLICE || op_is_cast(node->op);
+    return large && is_shard(node);
 }
 
 static int by_end(const void *left, const void *right) {

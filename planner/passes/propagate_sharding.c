@@ -52,6 +52,7 @@ static bool check_sizes(const Graph *graph, const Node *node, int output, Diag *
 
 /* A part of a divided axis would lie on some ranks only. */
 static bool check_parts(const Graph *graph, const Node *node, Diag *diag) {
+    if (node->phase == PHASE_UPDATE) return true; /* gathers it first */
     for (int axis = 0; op_moves_parts(node->op) && axis < graph->axes.count; axis++) {
         int mesh = op_needs_whole(node, axis) ? sharding_rule_mesh(graph, axis) : -1;
         if (mesh < 0) continue;

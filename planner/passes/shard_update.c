@@ -53,7 +53,7 @@ static bool divides(const Sharder *s, int stage) {
 }
 
 static bool is_optimizer(const Node *node) {
-    return node->op == OP_ADAMW || node->op == OP_SGD;
+    return op_gradient_operand(node->op) == 1; /* not Muon's: all ranks do all of it */
 }
 
 /* The parameter's copy in 16 bits, that an update writes too: its last operand, or NULL. */

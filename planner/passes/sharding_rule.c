@@ -17,6 +17,13 @@ static const struct {
     {"batch", MESH_D}, {"heads", MESH_T}, {"kv_heads", MESH_T}, {"ffn", MESH_T}, {"vocab", MESH_T},
 };
 
+bool sharding_rule_divides(const char *axis, MeshAxis mesh) {
+    for (size_t i = 0; i < sizeof(AXIS_RULES) / sizeof(AXIS_RULES[0]); i++) {
+        if (strcmp(AXIS_RULES[i].axis, axis) == 0) return AXIS_RULES[i].mesh == mesh;
+    }
+    return false;
+}
+
 int sharding_rule_mesh(const Graph *graph, int axis) {
     for (size_t i = 0; i < sizeof(AXIS_RULES) / sizeof(AXIS_RULES[0]); i++) {
         if (strcmp(AXIS_RULES[i].axis, graph->axes.names[axis]) != 0) continue;

@@ -172,8 +172,10 @@ typedef struct Plan {
     DType precision; /* of activations and products: DTYPE_F32, DTYPE_BF16 or DTYPE_F16 */
     Recompute recompute;
     uint64_t seed;
-    double learning_rate; /* peak; train may override */
-    int64_t n_parameters; /* logical, whole model */
+    double learning_rate;    /* peak; train may override, and the two below */
+    const char *lr_schedule; /* its name, or "": the model does not say */
+    double decay_steps;      /* of it: a number, or below 1 a share of all; 0: not said */
+    int64_t n_parameters;    /* logical, whole model */
     /* Per step, counted from the logical graph: forward + backward, nothing computed again. */
     double model_flops;
     int64_t library_bytes; /* memory beyond the arena, estimated (plan_library.c) */

@@ -34,6 +34,8 @@ const PlanField PLAN_FIELDS[] = {
     FIELD("blocks", INT, n_blocks, 1000000),
     FIELD("seed", UINT64, seed, 0),
     FIELD("learning_rate", DOUBLE, learning_rate, 0),
+    FIELD("lr_schedule", TEXT, lr_schedule, 0),
+    FIELD("decay_steps", DOUBLE, decay_steps, 0),
     FIELD("parameters", INT64, n_parameters, INT64_MAX),
     FIELD("model_flops", DOUBLE, model_flops, 0),
     FIELD("library_bytes", INT64, library_bytes, MAX_SIZE_BYTES),

@@ -10,7 +10,7 @@ enum { PART_TIED, PART_NORM, PART_UPDATE, PART_GATHER, N_PARTS };
 
 /* What one chunk, or all of a stage, has; counts of parameters are of one rank. */
 typedef struct Share {
-    double update_us;
+    double update_us, whole_us; /* see SegmentCost */
     StageWeights weights;
     int64_t scratch_bytes;
     StageCalls calls;
@@ -68,6 +68,7 @@ static void add_segment(PipelineChunk *chunk, Share *share, UpdateKind update,
     chunk->backward_tensor_us += segment->backward.collective_us;
     chunk->frame_bytes += (double)segment->kept_bytes;
     share->update_us += segment->update_us;
+    share->whole_us += segment->whole_us;
     stage_weights_add(&share->weights, segment, 1, is_block);
     stage_calls_add(&share->calls, segment, update, 1);
     if (segment->scratch_bytes > share->scratch_bytes) {
@@ -77,15 +78,16 @@ static void add_segment(PipelineChunk *chunk, Share *share, UpdateKind update,
 
 static void add_share(Share *sum, const Share *other) {
     sum->update_us += other->update_us;
+    sum->whole_us += other->whole_us;
     stage_weights_join(&sum->weights, &other->weights);
     sum->calls.per_micro += other->calls.per_micro;
     sum->calls.per_update += other->calls.per_update;
     if (other->scratch_bytes > sum->scratch_bytes) sum->scratch_bytes = other->scratch_bytes;
 }
 
-static double reduce_us(const CandidateLoad *of, int64_t n_parameters) {
+static double reduce_us(const CandidateLoad *of, const StageWeights *weights) {
+    int64_t n_parameters = stage_reduced_parameters(weights, of->candidate->zero);
     if (of->candidate->d == 1 || n_parameters == 0) return 0;
-    if (of->candidate->zero >= ZERO_GRADIENTS) return 0; /* within the tasks */
     CollectiveGroup group = placement_group(&of->placement, MESH_D);
     double bytes = (double)n_parameters * of->costs->cluster->software.gradient_bytes;
     return collective_us(of->costs->cluster,
@@ -94,7 +96,7 @@ static double reduce_us(const CandidateLoad *of, int64_t n_parameters) {
 }
 
 static Share share_of(const SegmentCost *weights, UpdateKind update, int count) {
-    Share share = {.update_us = count * weights->update_us};
+    Share share = {.update_us = count * weights->update_us, .whole_us = count * weights->whole_us};
     stage_weights_add(&share.weights, weights, count, true);
     stage_calls_add(&share.calls, weights, update, count);
     return share;
@@ -177,12 +179,12 @@ static void price_chunks(CandidateLoad *of, const int *split) {
             int more = (g + 1 == p * v) - (g == 0);
             chunk->frame_bytes += (double)more * (double)of->layout->border_bytes;
         }
-        if (overlaps) chunk->data_us = reduce_us(of, share.weights.n_parameters);
+        if (overlaps) chunk->data_us = reduce_us(of, &share.weights);
         if (g < p) of->shares[stage] = (Share){0};
         add_share(&of->shares[stage], &share);
     }
     for (int stage = 0; stage < p && !overlaps; stage++) {
-        of->chunks[stage * v].data_us = reduce_us(of, of->shares[stage].weights.n_parameters);
+        of->chunks[stage * v].data_us = reduce_us(of, &of->shares[stage].weights);
     }
     of->load.overlaps_data = overlaps;
     of->load.chunks = of->chunks;
@@ -284,8 +286,7 @@ static double gather_us(const CandidateLoad *of, int stage) {
     const Share *share = &of->shares[stage];
     CollectiveGroup group = placement_group(&of->placement, MESH_D);
     double us = 0, forward_us = 0;
-    double slowed_us =
-        software->overlaps_gradients ? reduce_us(of, share->weights.n_parameters) : 0;
+    double slowed_us = software->overlaps_gradients ? reduce_us(of, &share->weights) : 0;
     if (of->candidate->d > 1 && zero_gathers_updated(of->candidate->zero)) {
         us = collective_us(of->costs->cluster, COLLECTIVE_ALL_GATHER,
                            (double)share->weights.parameter_bytes, &group);
@@ -308,7 +309,8 @@ static void price_update(CandidateLoad *of) {
     for (int s = 0; s < p; s++) {
         const Share *share = &of->shares[s];
         of->part_us[PART_NORM][s] = norm;
-        of->part_us[PART_UPDATE][s] = share->update_us / (divided ? candidate->d : 1);
+        double shared_us = share->update_us - share->whole_us;
+        of->part_us[PART_UPDATE][s] = share->whole_us + shared_us / (divided ? candidate->d : 1);
         of->part_us[PART_GATHER][s] = gather_us(of, s);
         int64_t runtime = stage_runtime_bytes(of->costs, of->layout, candidate, s, &share->calls);
         WeightBytes weights =

@@ -6,6 +6,9 @@
  * sum over shards is a partial result until it is summed over the mesh axes that divide them.
  * With --zero 2 shares are added to sums that are divided like them, with --zero 3 weights and
  * their copies stay divided, and are read by nobody but the gathers that make them whole.
+ *
+ * Muon's step follows from one momentum, of its own gradient and state, and from nothing else that
+ * a rank keeps; on the way products over divided axes are summed over the ranks that divide them.
  */
 #include "planner/verify/verify.h"
 
@@ -19,6 +22,8 @@ typedef struct UpdateVerifier {
     const Graph *graph;
     const Node **updates;   /* by id of a parameter: its optimizer node */
     bool *written;          /* by id of a leaf: a gather writes all of it */
+    const Node **momentum;  /* by id: the momentum of Muon's that a value is made of, or NULL */
+    bool *mixed;            /* by id: and of something else */
     const Node *loss_scale; /* what changes the loss scale, or NULL: there is none */
     const Node **params;    /* by block, chunk and name */
     int n_params;
@@ -37,7 +42,7 @@ static const char *node_text(UpdateVerifier *uv, const Node *node) {
                   __VA_ARGS__)
 
 static bool is_optimizer(const Node *node) {
-    return node->op == OP_ADAMW || node->op == OP_SGD;
+    return op_is_optimizer(node->op);
 }
 
 /* Each chunk has blocks of its own; what belongs to no block is there once for all chunks of the
@@ -130,10 +135,16 @@ static void check_norm(UpdateVerifier *uv, const Node *node) {
     }
 }
 
+/* The first operand that is one number: what gradients are multiplied by. Before it are operands
+ * with an element per element of the parameter. */
+static int first_number(OpKind op) {
+    return op == OP_ADAMW ? 4 : op == OP_MUON ? 2 : 3;
+}
+
 /* Operands and results that hold an element each per element of the parameter. */
 static void check_divided_alike(UpdateVerifier *uv, const Node *update) {
     const Sharding *part = value_sharding(update->inputs[0]);
-    int rank = value_type(update->inputs[0])->rank, n_like = update->op == OP_ADAMW ? 4 : 3;
+    int rank = value_type(update->inputs[0])->rank, n_like = first_number(update->op);
     for (int i = 0; i < update->n_inputs; i++) {
         bool alike = i < n_like || node_is_copy(update->inputs[i].node);
         if (!alike || sharding_equal(value_sharding(update->inputs[i]), part, rank)) continue;
@@ -221,7 +232,7 @@ static void check_loss_scale(UpdateVerifier *uv, const Node *node) {
 
 /* What the optimizer multiplies gradients by takes the loss scale out of them, if there is one. */
 static void check_factor(UpdateVerifier *uv, const Node *update) {
-    Value factor = update->inputs[update->op == OP_ADAMW ? 4 : 3];
+    Value factor = update->inputs[update->op == OP_MUON_MOMENTUM ? 1 : first_number(update->op)];
     bool scaled = factor.node->op == OP_CLIP_SCALE && factor.node->n_inputs > 1;
     bool fits = uv->loss_scale ? value_equal(factor, uv->loss_scale->inputs[0]) : !scaled;
     if (fits) return;
@@ -254,6 +265,76 @@ static void check_output(UpdateVerifier *uv, const Node *node, const char *name,
     DEFECT(uv, node, "%s: output '%s' is not %s", node_text(uv, node), name, text(uv, value));
 }
 
+static void check_gradient(UpdateVerifier *uv, const Node *update, Value value, const Node *param) {
+    const Node *gradient = verify_accumulator(value);
+    if (gradient && is_of(gradient, param)) return;
+    DEFECT(uv, update, "%s: updates %s with %s, which is not its gradient", node_text(uv, update),
+           node_text(uv, param), text(uv, value));
+}
+
+static void check_state(UpdateVerifier *uv, const Node *update, Value value, const Node *param) {
+    const Node *state = value.node;
+    if (state->op == OP_STATE && !node_is_copy(state) && is_of(state, param)) return;
+    DEFECT(uv, update, "%s: updates %s with %s, which is no state of it", node_text(uv, update),
+           node_text(uv, param), text(uv, value));
+}
+
+/* Notes which momentum the node's results are made of; only of that, or they are mixed. */
+static void note_momentum(UpdateVerifier *uv, const Node *node) {
+    const Node *from = node->op == OP_MUON_MOMENTUM ? node : NULL;
+    bool mixed = false, other = false;
+    for (int i = 0; i < node->n_inputs && node->op != OP_MUON_MOMENTUM; i++) {
+        const Node *input = node->inputs[i].node, *momentum = uv->momentum[input->id];
+        mixed |= uv->mixed[input->id] || (from && momentum && from != momentum) ||
+                 (input->op == OP_MUON_MOMENTUM && node->inputs[i].output != 1);
+        other |= !momentum && input->op != OP_CONST;
+        if (momentum) from = momentum;
+    }
+    uv->momentum[node->id] = from;
+    uv->mixed[node->id] = from && (mixed || other);
+}
+
+static void check_muon(UpdateVerifier *uv, const Node *update, const Node *param) {
+    const Node *direction = update->inputs[1].node, *momentum = uv->momentum[direction->id];
+    if (!momentum || uv->mixed[direction->id]) {
+        DEFECT(uv, update, "%s: updates %s with %s, which is not made of one momentum alone",
+               node_text(uv, update), node_text(uv, param), text(uv, update->inputs[1]));
+        return;
+    }
+    check_gradient(uv, update, momentum->inputs[2], param);
+    check_state(uv, update, momentum->inputs[0], param);
+    check_factor(uv, momentum);
+    const Sharding *part = value_sharding(momentum->inputs[0]);
+    for (int i = 0; i < 2; i++) { /* state and gradient, state and direction */
+        const Sharding *other = i ? &momentum->shardings[1] : value_sharding(momentum->inputs[2]);
+        if (sharding_equal(part, other, momentum->types[0].rank) && !part->partial) continue;
+        DEFECT(uv, momentum, "%s: %s is divided otherwise than %s", node_text(uv, momentum),
+               i ? "the direction" : text(uv, momentum->inputs[2]), text(uv, momentum->inputs[0]));
+        return;
+    }
+}
+
+/* A product of the update is a partial sum over just the ranks that divide what it sums away, and
+ * nothing but a message reads one. */
+static void check_whole_operands(UpdateVerifier *uv, const Node *node) {
+    unsigned summed = 0;
+    for (int i = 0; i < node->n_inputs; i++) {
+        const Type *type = value_type(node->inputs[i]);
+        const Sharding *sharding = value_sharding(node->inputs[i]);
+        for (int k = 0; node->op == OP_MATMUL && k < type->rank; k++) {
+            bool over = node_over(node, ATTR_over, type->axes[k]);
+            if (over && sharding->mesh[k] >= 0) summed |= 1u << sharding->mesh[k];
+        }
+        if (!sharding->partial) continue;
+        DEFECT(uv, node, "%s: %s is not summed over the ranks as it has to be here",
+               node_text(uv, node), text(uv, node->inputs[i]));
+        return;
+    }
+    if (node->shardings[0].partial == summed) return;
+    DEFECT(uv, node, "%s: its sum is not over the ranks that divide what it sums away",
+           node_text(uv, node));
+}
+
 static void check_update(UpdateVerifier *uv, const Node *update) {
     const Node *param = updated_parameter(update);
     if (!param) {
@@ -267,19 +348,15 @@ static void check_update(UpdateVerifier *uv, const Node *update) {
     }
     uv->updates[param->id] = update;
     check_divided_alike(uv, update);
-    const Node *gradient = verify_accumulator(update->inputs[1]);
-    if (!gradient || !is_of(gradient, param)) {
-        DEFECT(uv, update, "%s: updates %s with %s, which is not its gradient",
-               node_text(uv, update), node_text(uv, param), text(uv, update->inputs[1]));
-    }
     check_factor(uv, update);
+    if (update->op == OP_MUON) {
+        check_muon(uv, update, param);
+        return;
+    }
+    check_gradient(uv, update, update->inputs[1], param);
     if (update->op == OP_ADAMW) check_step(uv, update);
-    int n_states = update->op == OP_ADAMW ? 2 : 1;
-    for (int i = 2; i < 2 + n_states; i++) {
-        const Node *state = update->inputs[i].node;
-        if (state->op == OP_STATE && !node_is_copy(state) && is_of(state, param)) continue;
-        DEFECT(uv, update, "%s: updates %s with %s, which is no state of it", node_text(uv, update),
-               node_text(uv, param), text(uv, update->inputs[i]));
+    for (int i = 2; i < first_number(update->op); i++) {
+        check_state(uv, update, update->inputs[i], param);
     }
 }
 
@@ -418,6 +495,7 @@ static void check_share(UpdateVerifier *uv, const Node *node) {
 static void check_node(UpdateVerifier *uv, const Node *node) {
     bool update = node->phase == PHASE_UPDATE;
     check_leaf_reads(uv, node);
+    if (update && !op_is_optimizer(node->op)) note_momentum(uv, node);
     switch (node->op) {
     case OP_ALL_REDUCE:
     case OP_REDUCE_SCATTER:
@@ -440,9 +518,13 @@ static void check_node(UpdateVerifier *uv, const Node *node) {
     case OP_ADD_N:
         if (update) check_norm(uv, node);
         break;
-    case OP_ADAMW:
-    case OP_SGD: check_update(uv, node); break;
-    default: break;
+    default:
+        if (op_is_optimizer(node->op)) {
+            check_update(uv, node);
+        } else if (uv->momentum[node->id] && !(OPS[node->op].flags & COLLECTIVE)) {
+            check_whole_operands(uv, node);
+        }
+        break;
     }
 }
 
@@ -452,6 +534,8 @@ void verify_update(Verifier *v, int stage) {
         .v = v, .stage = stage, .graph = graph, .loss_scale = find_loss_scale(graph)};
     uv.updates = ARENA_ARRAY(v->scratch, const Node *, graph->n_nodes + 1);
     uv.written = ARENA_ARRAY(v->scratch, bool, graph->n_nodes + 1);
+    uv.momentum = ARENA_ARRAY(v->scratch, const Node *, graph->n_nodes + 1);
+    uv.mixed = ARENA_ARRAY(v->scratch, bool, graph->n_nodes + 1);
     collect_parameters(&uv);
     const Node *first = first_loss_scale(v->plan);
     if ((first != NULL) != (uv.loss_scale != NULL)) {

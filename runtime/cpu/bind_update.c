@@ -16,6 +16,9 @@ typedef struct UpdateArgs {
     int64_t interval;
     AdamwConfig adamw;
     SgdConfig sgd;
+    LionConfig lion;
+    MuonConfig muon;
+    double momentum;
 } UpdateArgs;
 
 static UpdateArgs *new_args(Binding *b) {
@@ -91,6 +94,7 @@ bool cpu_bind_adamw(Binding *b, CpuCall *out) {
                                 .beta2 = node_float(b->node, ATTR_beta2, 0),
                                 .eps = node_float(b->node, ATTR_eps, 0),
                                 .weight_decay = node_float(b->node, ATTR_weight_decay, 0),
+                                .lr_scale = node_float(b->node, ATTR_lr_scale, 1),
                                 .copy_dtype = args->copy_dtype};
     *out = (CpuCall){run_adamw, args};
     return true;
@@ -106,7 +110,55 @@ bool cpu_bind_sgd(Binding *b, CpuCall *out) {
     UpdateArgs *args = new_args(b);
     args->sgd = (SgdConfig){.momentum = node_float(b->node, ATTR_momentum, 0),
                             .weight_decay = node_float(b->node, ATTR_weight_decay, 0),
+                            .lr_scale = node_float(b->node, ATTR_lr_scale, 1),
                             .copy_dtype = args->copy_dtype};
     *out = (CpuCall){run_sgd, args};
+    return true;
+}
+
+static bool run_lion(const void *args) {
+    const UpdateArgs *a = args;
+    optimizer_lion(&a->lion, a->n, a->in[4], a->in[3], a->in[1], a->out[0], a->out[1], a->copy);
+    return true;
+}
+
+bool cpu_bind_lion(Binding *b, CpuCall *out) {
+    UpdateArgs *args = new_args(b);
+    args->lion = (LionConfig){.beta1 = node_float(b->node, ATTR_beta1, 0),
+                              .beta2 = node_float(b->node, ATTR_beta2, 0),
+                              .weight_decay = node_float(b->node, ATTR_weight_decay, 0),
+                              .lr_scale = node_float(b->node, ATTR_lr_scale, 1),
+                              .copy_dtype = args->copy_dtype};
+    *out = (CpuCall){run_lion, args};
+    return true;
+}
+
+static bool run_muon_momentum(const void *args) {
+    const UpdateArgs *a = args;
+    optimizer_muon_momentum(a->momentum, a->n, a->in[1], a->in[2], a->out[0], a->out[1]);
+    return true;
+}
+
+bool cpu_bind_muon_momentum(Binding *b, CpuCall *out) {
+    UpdateArgs *args = new_args(b);
+    args->momentum = node_float(b->node, ATTR_momentum, 0);
+    *out = (CpuCall){run_muon_momentum, args};
+    return true;
+}
+
+static bool run_muon(const void *args) {
+    const UpdateArgs *a = args;
+    optimizer_muon(&a->muon, a->n, a->in[3], a->in[2], a->in[1], a->out[0], a->copy);
+    return true;
+}
+
+bool cpu_bind_muon(Binding *b, CpuCall *out) {
+    UpdateArgs *args = new_args(b);
+    args->muon = (MuonConfig){.scale = node_float(b->node, ATTR_scale, 0),
+                              .weight_decay = node_float(b->node, ATTR_weight_decay, 0),
+                              .lr_scale = node_float(b->node, ATTR_lr_scale, 1),
+                              .direction_dtype = b->in_local[1].dtype,
+                              .copy_dtype = args->copy_dtype};
+    *out = (CpuCall){run_muon, args};
     return true;
 }

@@ -25,7 +25,7 @@ void optimizer_adamw(const AdamwConfig *config, int64_t n, const float *lr, cons
     const float factor = clip ? *clip : 1.0f;
     if (!isfinite(factor)) return;
     /* The scalars in f64, as PyTorch has them. */
-    const double rate = (double)*lr, t = (double)*step;
+    const double rate = (double)*lr * config->lr_scale, t = (double)*step;
     const double correction1 = 1.0 - pow(config->beta1, t);
     const double correction2 = 1.0 - pow(config->beta2, t);
     const float keep = (float)(1.0 - rate * config->weight_decay);
@@ -53,7 +53,8 @@ void optimizer_sgd(const SgdConfig *config, int64_t n, const float *lr, const fl
                    const float *g, float *p, float *buf, uint16_t *copy) {
     const float factor = clip ? *clip : 1.0f;
     if (!isfinite(factor)) return;
-    const float rate = *lr, momentum = (float)config->momentum;
+    const float rate = (float)((double)*lr * config->lr_scale);
+    const float momentum = (float)config->momentum;
     const float decay = (float)config->weight_decay;
     const bool nesterov = config->nesterov;
 #pragma omp parallel for schedule(static) if (n > CHUNK)
@@ -73,5 +74,68 @@ void optimizer_sgd(const SgdConfig *config, int64_t n, const float *lr, const fl
             p[i] -= rate * (nesterov ? gi + momentum * bi : bi);
         }
         if (copy) vec_low_store(config->copy_dtype, p + first, copy + first, end - first);
+    }
+}
+
+static float sign_of(float x) {
+    return x > 0 ? 1.0f : x < 0 ? -1.0f : 0.0f;
+}
+
+void optimizer_lion(const LionConfig *config, int64_t n, const float *lr, const float *clip,
+                    const float *g, float *p, float *m, uint16_t *copy) {
+    const float factor = clip ? *clip : 1.0f;
+    if (!isfinite(factor)) return;
+    const double rate = (double)*lr * config->lr_scale;
+    const float keep = (float)(1.0 - rate * config->weight_decay), size = (float)rate;
+    const float take1 = (float)(1.0 - config->beta1), take2 = (float)(1.0 - config->beta2);
+#pragma omp parallel for schedule(static) if (n > CHUNK)
+    for (int64_t first = 0; first < n; first += CHUNK) {
+        const int64_t end = n - first < CHUNK ? n : first + CHUNK;
+#pragma omp simd
+        for (int64_t i = first; i < end; i++) {
+            const float gi = g[i] * factor, mi = m[i];
+            p[i] = p[i] * keep - size * sign_of(mi + take1 * (gi - mi));
+            m[i] = mi + take2 * (gi - mi);
+        }
+        if (copy) vec_low_store(config->copy_dtype, p + first, copy + first, end - first);
+    }
+}
+
+void optimizer_muon_momentum(double momentum, int64_t n, const float *clip, const float *g,
+                             float *m, float *direction) {
+    const float factor = *clip, keep = (float)momentum;
+    if (!isfinite(factor)) {
+        for (int64_t i = 0; i < n; i++) direction[i] = 0;
+        return;
+    }
+#pragma omp parallel for simd schedule(static) if (n > CHUNK)
+    for (int64_t i = 0; i < n; i++) {
+        const float gi = g[i] * factor;
+        const float mi = keep * m[i] + gi;
+        m[i] = mi;
+        direction[i] = gi + keep * mi;
+    }
+}
+
+void optimizer_muon(const MuonConfig *config, int64_t n, const float *lr, const float *clip,
+                    const void *direction, float *p, uint16_t *copy) {
+    enum { PART = 256 };
+    if (!isfinite(*clip)) return;
+    const double rate = (double)*lr * config->lr_scale;
+    const float keep = (float)(1.0 - rate * config->weight_decay);
+    const float size = (float)(rate * config->scale);
+    const bool low = dtype_is_low(config->direction_dtype);
+#pragma omp parallel for schedule(static) if (n > CHUNK)
+    for (int64_t first = 0; first < n; first += PART) {
+        const int64_t count = n - first < PART ? n - first : PART;
+        float wide[PART];
+        const float *x = (const float *)direction + first;
+        if (low) {
+            vec_low_load(config->direction_dtype, (const uint16_t *)direction + first, wide, count);
+            x = wide;
+        }
+#pragma omp simd
+        for (int64_t i = 0; i < count; i++) p[first + i] = p[first + i] * keep - size * x[i];
+        if (copy) vec_low_store(config->copy_dtype, p + first, copy + first, count);
     }
 }

@@ -22,6 +22,7 @@ void optimizer_loss_scale(int64_t interval, float most, const float *factor, flo
 
 typedef struct AdamwConfig {
     double beta1, beta2, eps, weight_decay; /* f64: 1 - beta is taken before rounding */
+    double lr_scale;                        /* of *lr, here and below */
     DType copy_dtype;
 } AdamwConfig;
 
@@ -33,7 +34,7 @@ void optimizer_adamw(const AdamwConfig *config, int64_t n, const float *lr, cons
                      uint16_t *copy);
 
 typedef struct SgdConfig {
-    double momentum, weight_decay;
+    double momentum, weight_decay, lr_scale;
     bool nesterov;
     DType copy_dtype;
 } SgdConfig;
@@ -43,5 +44,31 @@ typedef struct SgdConfig {
  * buf starts as zeros; with momentum 0 it is not touched and may be NULL. */
 void optimizer_sgd(const SgdConfig *config, int64_t n, const float *lr, const float *clip,
                    const float *g, float *p, float *buf, uint16_t *copy);
+
+typedef struct LionConfig {
+    double beta1, beta2, weight_decay, lr_scale;
+    DType copy_dtype;
+} LionConfig;
+
+/* Lion (Chen et al. 2023, arXiv 2302.06675, algorithm 2):
+ *     p -= lr (sign(beta1 m + (1 - beta1) g) + weight_decay p);   m = beta2 m + (1 - beta2) g
+ * sign(0) = 0. */
+void optimizer_lion(const LionConfig *config, int64_t n, const float *lr, const float *clip,
+                    const float *g, float *p, float *m, uint16_t *copy);
+
+/* m = momentum m + g;   direction = g + momentum m   (Nesterov's form, of Jordan et al. 2024)
+ * Where nothing is to change, m stays and the direction is 0. */
+void optimizer_muon_momentum(double momentum, int64_t n, const float *clip, const float *g,
+                             float *m, float *direction);
+
+typedef struct MuonConfig {
+    double scale, weight_decay, lr_scale;
+    DType direction_dtype, copy_dtype;
+} MuonConfig;
+
+/* p -= lr (scale direction + weight_decay p); the direction is f32, bf16 or f16 [n]. *clip only
+ * says whether anything changes. */
+void optimizer_muon(const MuonConfig *config, int64_t n, const float *lr, const float *clip,
+                    const void *direction, float *p, uint16_t *copy);
 
 #endif

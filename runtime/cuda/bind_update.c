@@ -66,6 +66,7 @@ bool cuda_bind_adamw(Binding *b) {
         .scalars = {.clip = b->in[4],
                     .lr = b->in[5],
                     .step = b->in[6],
+                    .lr_scale = node_float(b->node, ATTR_lr_scale, 1),
                     .beta1 = node_float(b->node, ATTR_beta1, 0),
                     .beta2 = node_float(b->node, ATTR_beta2, 0),
                     .eps = (float)node_float(b->node, ATTR_eps, 0),
@@ -86,6 +87,7 @@ bool cuda_bind_sgd(Binding *b) {
     SgdArgs args = {
         .scalars = {.clip = b->in[3],
                     .lr = b->in[4],
+                    .lr_scale = node_float(b->node, ATTR_lr_scale, 1),
                     .momentum = (float)node_float(b->node, ATTR_momentum, 0),
                     .copy_dtype = copy_dtype(b, 2)},
         .tensor = {.p = b->out[0],
@@ -97,4 +99,50 @@ bool cuda_bind_sgd(Binding *b) {
     };
     Grid grid = {cuda_blocks(args.tensor.n, UPDATE_CHUNK), 1, 1};
     return cuda_push_launch(b, KERNEL_sgd, grid, UPDATE_THREADS, 0, &args, sizeof(args));
+}
+
+bool cuda_bind_lion(Binding *b) {
+    LionArgs args = {
+        .scalars = {.clip = b->in[3],
+                    .lr = b->in[4],
+                    .lr_scale = node_float(b->node, ATTR_lr_scale, 1),
+                    .beta1 = node_float(b->node, ATTR_beta1, 0),
+                    .beta2 = node_float(b->node, ATTR_beta2, 0),
+                    .copy_dtype = copy_dtype(b, 2)},
+        .tensor = {.p = b->out[0],
+                   .m = b->out[1],
+                   .g = b->in[1],
+                   .copy = copy_of(b, 2),
+                   .n = type_elements(&b->in_local[0]),
+                   .weight_decay = node_float(b->node, ATTR_weight_decay, 0)},
+    };
+    Grid grid = {cuda_blocks(args.tensor.n, UPDATE_CHUNK), 1, 1};
+    return cuda_push_launch(b, KERNEL_lion, grid, UPDATE_THREADS, 0, &args, sizeof(args));
+}
+
+bool cuda_bind_muon_momentum(Binding *b) {
+    MuonMomentumArgs args = {.m = b->out[0],
+                             .direction = b->out[1],
+                             .g = b->in[2],
+                             .clip = b->in[1],
+                             .n = type_elements(&b->in_local[0]),
+                             .momentum = (float)node_float(b->node, ATTR_momentum, 0)};
+    Grid grid = {cuda_blocks(args.n, UPDATE_CHUNK), 1, 1};
+    return cuda_push_launch(b, KERNEL_muon_momentum, grid, UPDATE_THREADS, 0, &args, sizeof(args));
+}
+
+bool cuda_bind_muon(Binding *b) {
+    MuonArgs args = {.p = b->out[0],
+                     .direction = b->in[1],
+                     .copy = copy_of(b, 1),
+                     .clip = b->in[2],
+                     .lr = b->in[3],
+                     .n = type_elements(&b->in_local[0]),
+                     .lr_scale = node_float(b->node, ATTR_lr_scale, 1),
+                     .scale = node_float(b->node, ATTR_scale, 0),
+                     .weight_decay = node_float(b->node, ATTR_weight_decay, 0),
+                     .direction_dtype = (int32_t)b->in_local[1].dtype,
+                     .copy_dtype = copy_dtype(b, 1)};
+    Grid grid = {cuda_blocks(args.n, UPDATE_CHUNK), 1, 1};
+    return cuda_push_launch(b, KERNEL_muon, grid, UPDATE_THREADS, 0, &args, sizeof(args));
 }

@@ -55,8 +55,8 @@ static bool adamw_alike(const void *one, const void *args) {
     const AdamwArgs *x = one, *y = args;
     const AdamwScalars *a = &x->scalars, *b = &y->scalars;
     return same_copies(x->tensor.copy, a->copy_dtype, y->tensor.copy, b->copy_dtype) &&
-           a->clip == b->clip && a->lr == b->lr && a->step == b->step && a->beta1 == b->beta1 &&
-           a->beta2 == b->beta2 && a->eps == b->eps;
+           a->clip == b->clip && a->lr == b->lr && a->lr_scale == b->lr_scale &&
+           a->step == b->step && a->beta1 == b->beta1 && a->beta2 == b->beta2 && a->eps == b->eps;
 }
 
 static int adamw_join(const Run *run, Arena *arena, LaunchCommand *out) {
@@ -79,7 +79,8 @@ static bool sgd_alike(const void *one, const void *args) {
     const SgdArgs *x = one, *y = args;
     const SgdScalars *a = &x->scalars, *b = &y->scalars;
     return same_copies(x->tensor.copy, a->copy_dtype, y->tensor.copy, b->copy_dtype) &&
-           a->clip == b->clip && a->lr == b->lr && a->momentum == b->momentum;
+           a->clip == b->clip && a->lr == b->lr && a->lr_scale == b->lr_scale &&
+           a->momentum == b->momentum;
 }
 
 static int sgd_join(const Run *run, Arena *arena, LaunchCommand *out) {
@@ -95,6 +96,30 @@ static int sgd_join(const Run *run, Arena *arena, LaunchCommand *out) {
         many->tensor[t] = args->tensor;
     }
     out[0] = new_launch(KERNEL_sgd_many, run->n_blocks, many);
+    return 1;
+}
+
+static bool lion_alike(const void *one, const void *args) {
+    const LionArgs *x = one, *y = args;
+    const LionScalars *a = &x->scalars, *b = &y->scalars;
+    return same_copies(x->tensor.copy, a->copy_dtype, y->tensor.copy, b->copy_dtype) &&
+           a->clip == b->clip && a->lr == b->lr && a->lr_scale == b->lr_scale &&
+           a->beta1 == b->beta1 && a->beta2 == b->beta2;
+}
+
+static int lion_join(const Run *run, Arena *arena, LaunchCommand *out) {
+    LionManyArgs *many = ARENA_NEW(arena, LionManyArgs);
+    many->n_tensors = run->n_tensors;
+    number_blocks(run, many->first_block);
+    for (int t = 0; t < run->n_tensors; t++) {
+        const LionArgs *args = run->tensors[t]->launch.args;
+        int32_t copy_dtype =
+            args->tensor.copy ? args->scalars.copy_dtype : many->scalars.copy_dtype;
+        many->scalars = args->scalars;
+        many->scalars.copy_dtype = copy_dtype;
+        many->tensor[t] = args->tensor;
+    }
+    out[0] = new_launch(KERNEL_lion_many, run->n_blocks, many);
     return 1;
 }
 
@@ -126,6 +151,7 @@ static int sumsq_join(const Run *run, Arena *arena, LaunchCommand *out) {
 static const Family FAMILIES[] = {
     {KERNEL_adamw, UPDATE_TENSORS, adamw_alike, no_scratch, INT32_MAX, adamw_join},
     {KERNEL_sgd, UPDATE_TENSORS, sgd_alike, no_scratch, INT32_MAX, sgd_join},
+    {KERNEL_lion, UPDATE_TENSORS, lion_alike, no_scratch, INT32_MAX, lion_join},
     {KERNEL_sumsq, SUMSQ_TENSORS, sumsq_alike, sumsq_scratch, SUMSQ_PARTIALS, sumsq_join},
 };
 

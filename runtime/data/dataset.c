@@ -1,9 +1,8 @@
 #include "runtime/data/dataset.h"
 
+#include "runtime/data/folder.h"
 #include "runtime/data/token_file.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,48 +94,6 @@ static bool add_file(Source *source, const char *path, int vocab, int plain_byte
     return check_text(file, vocab, diag);
 }
 
-static int compare_names(const void *a, const void *b) {
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-/* Paths of a folder's files, in the order of their names. -1: reported. */
-static int list_folder(Arena *arena, const char *path, const char ***out, Diag *diag) {
-    DIR *folder = opendir(path);
-    const char **names = NULL;
-    int count = 0, capacity = 0;
-    struct stat st;
-    if (!folder) {
-        diag_error(diag, (SourceLoc){path, 0}, "cannot be read: %s", strerror(errno));
-        return -1;
-    }
-    bool good = true;
-    errno = 0;
-    for (struct dirent *entry; good && (entry = readdir(folder)); errno = 0) {
-        const char *name = arena_printf(arena, "%s/%s", path, entry->d_name);
-        if (entry->d_name[0] == '.') continue;
-        good = stat(name, &st) == 0;
-        if (!good) diag_error(diag, (SourceLoc){name, 0}, "cannot be read: %s", strerror(errno));
-        if (!good || !S_ISREG(st.st_mode)) continue;
-        if (count == capacity) {
-            const char **more = ARENA_ARRAY(arena, const char *, 2 * capacity + 16);
-            if (count) memcpy(more, names, (size_t)count * sizeof(*more));
-            names = more;
-            capacity = 2 * capacity + 16;
-        }
-        names[count++] = name;
-    }
-    if (good && errno) {
-        diag_error(diag, (SourceLoc){path, 0}, "cannot be listed: %s", strerror(errno));
-        good = false;
-    }
-    closedir(folder);
-    if (!good) return -1;
-    if (count) qsort(names, (size_t)count, sizeof(*names), compare_names);
-    if (!count) diag_error(diag, (SourceLoc){path, 0}, "is a folder without files");
-    *out = names;
-    return count ? count : -1;
-}
-
 static bool add_all(Source *source, int vocab, int plain_bytes, Diag *diag) {
     struct stat st;
     if (stat(source->path, &st) != 0 || !S_ISDIR(st.st_mode)) {
@@ -144,7 +101,7 @@ static bool add_all(Source *source, int vocab, int plain_bytes, Diag *diag) {
     }
     Arena *arena = arena_create();
     const char **paths = NULL;
-    int count = list_folder(arena, source->path, &paths, diag);
+    int count = folder_list(arena, source->path, &paths, diag);
     bool good = count > 0;
     for (int i = 0; good && i < count; i++) {
         good = add_file(source, paths[i], vocab, plain_bytes, diag);
@@ -153,22 +110,42 @@ static bool add_all(Source *source, int vocab, int plain_bytes, Diag *diag) {
     return good;
 }
 
-Dataset *dataset_open(const char *path, int seq, int vocab, int plain_bytes, Diag *diag) {
+static Source *source_create(const char *path, int seq, int vocab) {
     if (seq < 1 || vocab < 1) BUG("dataset of seq %d, vocab %d", seq, vocab);
     Source *source = calloc(1, sizeof(*source));
     if (!source || !(source->path = strdup(path))) BUG("out of memory");
-    if (!add_all(source, vocab, plain_bytes, diag)) {
-        source_release(source);
-        return NULL;
-    }
+    return source;
+}
+
+/* All of the source, which it takes. */
+static Dataset *whole(Source *source, int seq, int vocab, Diag *diag) {
     int64_t n_tokens = source->begins[source->n_files];
     Dataset *dataset = view(source, 0, n_tokens, seq, vocab);
     if (dataset_count_windows(dataset) > 0) return dataset;
-    diag_error(diag, NO_LOC, "%s has %lld tokens; seq=%d needs at least %lld%s", path,
+    diag_error(diag, NO_LOC, "%s has %lld tokens; seq=%d needs at least %lld%s", source->path,
                (long long)n_tokens, seq, (long long)seq + 1,
                source->n_files > 1 ? " in one of its files" : "");
     dataset_close(dataset);
     return NULL;
+}
+
+Dataset *dataset_open(const char *path, int seq, int vocab, int plain_bytes, Diag *diag) {
+    Source *source = source_create(path, seq, vocab);
+    if (add_all(source, vocab, plain_bytes, diag)) return whole(source, seq, vocab, diag);
+    source_release(source);
+    return NULL;
+}
+
+Dataset *dataset_from_tokens(const char *path, void *tokens, int token_bytes, int64_t n_tokens,
+                             int seq, int vocab, Diag *diag) {
+    Source *source = source_create(path, seq, vocab);
+    source->files = calloc(1, sizeof(*source->files));
+    source->begins = calloc(2, sizeof(*source->begins));
+    if (!source->files || !source->begins) BUG("out of memory");
+    token_file_wrap(&source->files[0], path, tokens, token_bytes, n_tokens);
+    source->n_files = 1;
+    source->begins[1] = n_tokens;
+    return whole(source, seq, vocab, diag);
 }
 
 void dataset_close(Dataset *dataset) {
@@ -218,7 +195,8 @@ int dataset_count_files(const Dataset *dataset) {
 int64_t dataset_mapped_bytes(const Dataset *dataset) {
     int64_t bytes = 0;
     for (int f = 0; f < dataset->source->n_files; f++) {
-        bytes += (int64_t)dataset->source->files[f].map.length_bytes;
+        const TokenFile *file = &dataset->source->files[f];
+        bytes += file->owned ? file->n_tokens * file->token_bytes : (int64_t)file->map.length_bytes;
     }
     return bytes;
 }

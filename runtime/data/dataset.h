@@ -22,6 +22,10 @@ typedef struct Dataset Dataset;
 /* path: a file's or a folder's. seq: tokens per window; vocab: every token must be below it;
  * plain_bytes: 1, 2 or 4, a token's in files that do not say it. Reports and returns NULL. */
 Dataset *dataset_open(const char *path, int seq, int vocab, int plain_bytes, Diag *diag);
+/* The same of tokens in memory, from malloc, which the Dataset takes, also where it fails. path:
+ * where they came from; token_bytes: 2 or 4. */
+Dataset *dataset_from_tokens(const char *path, void *tokens, int token_bytes, int64_t n_tokens,
+                             int seq, int vocab, Diag *diag);
 /* The files stay mapped until the last Dataset over it is closed, splits included. One thread. */
 void dataset_close(Dataset *dataset);
 
@@ -33,7 +37,8 @@ bool dataset_split(const Dataset *dataset, double val_fraction, Dataset **out_tr
 int64_t dataset_count_windows(const Dataset *dataset);
 int64_t dataset_count_tokens(const Dataset *dataset);
 int dataset_count_files(const Dataset *dataset);
-/* Of the files that it is a part of; what is read of them is resident while memory is to spare. */
+/* Of the files that it is a part of, or of tokens in memory; what is read of files is resident
+ * while memory is to spare. */
 int64_t dataset_mapped_bytes(const Dataset *dataset);
 
 /* Global sample number `index` >= 0 of an endless sequence: epoch index / n_windows visits every

@@ -129,6 +129,14 @@ static bool read_plain(TokenFile *file, int plain_bytes, Diag *diag) {
     return false;
 }
 
+bool token_file_has_header(const unsigned char *bytes, size_t length) {
+    int32_t magic;
+    if (length < 8) return false;
+    memcpy(&magic, bytes, sizeof magic);
+    return magic == LLMC_KINDS[0].magic || magic == LLMC_KINDS[1].magic ||
+           memcmp(bytes, NPY_MAGIC, 6) == 0;
+}
+
 static bool read_header(TokenFile *file, int plain_bytes, Diag *diag) {
     const unsigned char *data = file->map.data;
     int32_t magic = 0;
@@ -148,8 +156,19 @@ bool token_file_open(TokenFile *file, const char *path, int plain_bytes, Diag *d
     return false;
 }
 
+void token_file_wrap(TokenFile *file, const char *path, void *tokens, int token_bytes,
+                     int64_t n_tokens) {
+    *file = (TokenFile){.path = strdup(path),
+                        .owned = tokens,
+                        .tokens = tokens,
+                        .token_bytes = token_bytes,
+                        .n_tokens = n_tokens};
+    if (!file->path) BUG("out of memory");
+}
+
 void token_file_close(TokenFile *file) {
     file_unmap(&file->map);
+    free(file->owned);
     free(file->path);
     *file = (TokenFile){0};
 }

@@ -16,6 +16,7 @@
 
 typedef struct TokenFile {
     FileMap map;
+    void *owned; /* tokens in memory instead of in a file; NULL: none */
     char *path;
     const unsigned char *tokens;
     int token_bytes; /* 1, 2, 4 or 8 */
@@ -26,6 +27,11 @@ typedef struct TokenFile {
 /* plain_bytes: 1, 2 or 4, a token's in a file that does not say it itself. Reports what is wrong.
  */
 bool token_file_open(TokenFile *file, const char *path, int plain_bytes, Diag *diag);
+/* Whether a file begins as one that says what its tokens are. */
+bool token_file_has_header(const unsigned char *bytes, size_t length);
+/* Tokens in memory, from malloc, which the file takes; `path` is where they came from. */
+void token_file_wrap(TokenFile *file, const char *path, void *tokens, int token_bytes,
+                     int64_t n_tokens);
 void token_file_close(TokenFile *file);
 
 /* Token i, 0 <= i < n_tokens. */

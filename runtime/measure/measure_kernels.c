@@ -50,6 +50,9 @@ static const KernelCase CASES[] = {
     {OP_SUMSQ, true, "f", "s", ""},
     {OP_ADAMW, true, "ffffsss", "fff", "{eps=1e-08, beta1=0.9, beta2=0.95, weight_decay=0.1}"},
     {OP_SGD, true, "fffss", "ff", "{momentum=0.9, weight_decay=0.1}"},
+    {OP_LION, true, "fffss", "ff", "{beta1=0.9, beta2=0.99, weight_decay=0.1}"},
+    {OP_MUON_MOMENTUM, true, "fsf", "ff", "{momentum=0.95}"},
+    {OP_MUON, true, "ffss", "f", "{scale=6.4, weight_decay=0.1}"},
 };
 enum { N_CASES = sizeof(CASES) / sizeof(CASES[0]) };
 

@@ -101,23 +101,27 @@ static void put_number(char *text, size_t size, double x) {
 }
 
 int run_log_format(char *text, size_t size, const StepMetrics *metrics) {
-    enum { N_NUMBERS = 7, NUMBER_BYTES = 32 };
-    const double values[N_NUMBERS] = {metrics->loss,         metrics->grad_norm, metrics->lr,
-                                      metrics->tokens_per_s, metrics->seconds,   metrics->val_loss,
-                                      metrics->loss_scale};
+    enum { N_NUMBERS = 8, NUMBER_BYTES = 32 };
+    const double values[N_NUMBERS] = {
+        metrics->loss,    metrics->grad_norm, metrics->lr,         metrics->tokens_per_s,
+        metrics->seconds, metrics->val_loss,  metrics->loss_scale, metrics->val_bits_per_byte};
     char numbers[N_NUMBERS][NUMBER_BYTES], val_loss[NUMBER_BYTES + 16] = "";
+    char bits[NUMBER_BYTES + 32] = "";
     char scale[NUMBER_BYTES + 48] = "";
     for (int i = 0; i < N_NUMBERS; i++) put_number(numbers[i], NUMBER_BYTES, values[i]);
     if (metrics->has_val_loss) snprintf(val_loss, sizeof val_loss, ",\"val_loss\":%s", numbers[5]);
+    if (metrics->has_val_loss && metrics->val_bits_per_byte > 0) {
+        snprintf(bits, sizeof bits, ",\"val_bits_per_byte\":%s", numbers[7]);
+    }
     if (metrics->has_loss_scale) {
         snprintf(scale, sizeof scale, ",\"loss_scale\":%s%s", numbers[6],
                  metrics->skipped ? ",\"skipped\":true" : "");
     }
     int n = snprintf(text, size,
                      "{\"step\":%lld,\"loss\":%s,\"grad_norm\":%s,\"lr\":%s,\"tokens_per_s\":%s,"
-                     "\"seconds\":%s%s%s}\n",
+                     "\"seconds\":%s%s%s%s}\n",
                      (long long)metrics->step, numbers[0], numbers[1], numbers[2], numbers[3],
-                     numbers[4], scale, val_loss);
+                     numbers[4], scale, val_loss, bits);
     return n < (int)size ? n : (int)size - 1;
 }
 

@@ -4,8 +4,8 @@
  *
  * With a loss scale there is "loss_scale", that of the next step's gradients, and "skipped": true
  * where gradients were not finite and nothing was updated. "val_loss" is there when the step
- * measured one. NaN and infinities are written as null. Each line is in the file when its call
- * returns, so it can be followed while training runs.
+ * measured one, and "val_bits_per_byte" when it is known, too. NaN and infinities are written as
+ * null. Each line is in the file when its call returns, so it can be followed while training runs.
  */
 #ifndef RUNTIME_METRICS_RUN_LOG_H
 #define RUNTIME_METRICS_RUN_LOG_H

@@ -15,9 +15,10 @@ typedef struct StepMetrics {
     bool has_val_loss;
     double val_loss;
     bool has_loss_scale;
-    double loss_scale; /* of the next step's gradients */
-    bool skipped;      /* nothing was updated: gradients were not finite */
-    int64_t n_skipped; /* steps of this run that were */
+    double loss_scale;        /* of the next step's gradients */
+    bool skipped;             /* nothing was updated: gradients were not finite */
+    int64_t n_skipped;        /* steps of this run that were */
+    double val_bits_per_byte; /* with val_loss; 0: not known */
 } StepMetrics;
 
 #endif

@@ -253,8 +253,8 @@ static void bench_rest(void) {
     const int64_t heads[] = {8, 1024, 48, 64};
     BENCH_BYTES("permute: batch seq head <-> batch head seq", 2 * bytes,
                 reduce_permute(4, heads, (int[]){0, 2, 1, 3}, DTYPE_F32, x, y));
-    const AdamwConfig adamw = {0.9, 0.95, 1e-8, 0.1, DTYPE_F32};
-    const SgdConfig sgd = {0.9, 0, false, DTYPE_F32};
+    const AdamwConfig adamw = {0.9, 0.95, 1e-8, 0.1, 1, DTYPE_F32};
+    const SgdConfig sgd = {0.9, 0, 1, false, DTYPE_F32};
     const float lr = 1e-6f, step = 10, clip = 1;
     for (int64_t i = 0; i < total; i++) w[i] = z[i] = 1e-3f;
     BENCH_BYTES("adamw", 7 * bytes,

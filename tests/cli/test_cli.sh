@@ -14,7 +14,8 @@ for _ in $(seq 200); do echo 'Two moons went round the old blue planet, and one 
 # --- help ---
 works 'help lists the commands' 'generate' help
 works 'version' 'perilune ' --version
-for command in plan show check train generate devices profile tune scale compare cluster validate import export opt; do
+for command in plan show check train generate tokenizer devices profile tune scale compare cluster validate \
+    import export opt; do
     works "help $command" "usage: perilune $command" help "$command"
     [ "$("$perilune" "$command" --help 2>&1)" = "$out" ]
     result "$command --help is help $command" "$([ $? -eq 0 ] || echo 'they differ')"
@@ -97,6 +98,14 @@ fails 'a least rate above the peak' 2 '--min-lr: 5 is more than the peak learnin
     train $model --device cpu --data README.md --min-lr 5
 fails 'a least rate that is never reached' 2 '--min-lr: --lr-schedule constant never goes down' \
     train $model --data x --min-lr 1e-5 --lr-schedule constant
+fails 'a least rate without a decay' 2 'inverse-sqrt never goes down to it without --decay-steps' \
+    train $model --device cpu --data README.md --min-lr 1e-5 --lr-schedule inverse-sqrt
+fails 'a decay of all along' 2 '--decay-steps: goes with wsd, wsd-linear and inverse-sqrt; linear decays' \
+    train $model --device cpu --data README.md --decay-steps 5 --lr-schedule linear
+fails 'half a step of decay' 2 '--decay-steps: 2.5 is neither a whole number of steps nor a share' \
+    train $model --device cpu --data README.md --decay-steps 2.5 --lr-schedule wsd
+fails 'a decay longer than the run' 2 "--decay-steps: 60 are more than the run's 50 steps" \
+    train $model --device cpu --data README.md --decay-steps 60 --steps 50 --lr-schedule wsd
 for option in no-cudnn no-epilogues no-nccl-registration no-graph virtual-ranks tf32; do
     fails "--$option on processors" 2 "--$option: for --device cuda only" train $model \
         --device cpu --data README.md --$option
@@ -456,6 +465,8 @@ fails 'going on from two' 2 'weights of its own' train "$plan" --data "$text" --
 fails 'going on from weights' 2 'has weights only' train "$plan" --data "$text" --resume "$folder/w.st"
 fails 'a checkpoint into a missing folder' 2 "$folder/none/" train "$plan" --data "$text" --steps 1 \
     --checkpoint "$folder/none/c"
+works 'the rate is said' 'rate    wsd-linear: 0.001 after 1 step, from step 7 down to 0.0001' \
+    train "$plan" --data "$text" --steps 12 --lr-schedule wsd-linear --decay-steps 0.5 --lr 1e-3
 works 'a run without a stop' 'done' train "$plan" --data "$text" --steps 12 --lr-schedule constant \
     --save "$folder/whole.st"
 works 'a run that begins, for there is no checkpoint' 'done' train "$plan" --data "$text" --steps 10 \

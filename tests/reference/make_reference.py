@@ -35,6 +35,7 @@ NORM_EPS = 1e-5
 ROTARY_BASE = 10000.0
 
 # Wider than the usual 0.02: at 32 model units that would leave gradients too small to tell apart.
+MUON_MOMENTUM = 0.95
 MATRIX_STD = 0.1
 BIAS_STD = 0.02
 GAIN_STD = 0.05
@@ -55,6 +56,7 @@ class Config:
     seq: int = 16
     vocab: int = 61  # odd on purpose: catches kernels that assume a multiple of the vector width
     batch: int = 4
+    optimizer: str = "adamw"  # or "muon": of the blocks' matrices
 
 
 CONFIGS = [
@@ -62,6 +64,8 @@ CONFIGS = [
     Config("gpt_untied", "gpt", tied=False, kv_heads=4, group=1, ffn=128, seed=2),
     Config("llama", "llama", tied=False, kv_heads=2, group=2, ffn=88, seed=3),
     Config("llama_tied", "llama", tied=True, kv_heads=2, group=2, ffn=88, seed=4),
+    Config("gpt_muon", "gpt", tied=True, kv_heads=4, group=1, ffn=128, seed=5, optimizer="muon"),
+    Config("llama_muon", "llama", tied=False, kv_heads=2, group=2, ffn=88, seed=6, optimizer="muon"),
 ]
 
 
@@ -220,6 +224,50 @@ def mean_loss(logits, labels):
 # ---- Training and storing. ----
 
 
+class MuonAndAdamW:
+    """torch.optim.Muon for the blocks' matrices, as [outputs, inputs], AdamW for all else. PyTorch
+    orthogonalises in bfloat16; here it does so in float64."""
+
+    def __init__(self, c, w, groups):
+        self.pairs = []
+        for name, x in w.items():
+            if name.rsplit(".", 1)[-1].startswith("w") and name.startswith("blocks."):
+                self.pairs.append((x, x.detach().reshape(self.inputs(name, x), -1).t()))
+        matrices = {id(x) for x, _ in self.pairs}
+        for group in groups:
+            group["params"] = [x for x in group["params"] if id(x) not in matrices]
+        self.adamw = torch.optim.AdamW(
+            groups, lr=LEARNING_RATE, betas=BETAS, eps=ADAM_EPS, foreach=False
+        )
+        self.muon = torch.optim.Muon(
+            [view for _, view in self.pairs],
+            lr=LEARNING_RATE,
+            weight_decay=WEIGHT_DECAY,
+            momentum=MUON_MOMENTUM,
+            adjust_lr_fn="match_rms_adamw",
+        )
+
+    @staticmethod
+    def inputs(name, x):
+        """wo and the last matrix of an MLP end with what they give, the others begin with what
+        they take."""
+        last = name.rsplit(".", 1)[1] in ("wo", "w2", "wdown")
+        return x.numel() // x.shape[-1] if last else x.shape[0]
+
+    def zero_grad(self):
+        for x, _ in self.pairs:
+            x.grad = None
+        self.adamw.zero_grad()
+
+    def step(self):
+        for x, view in self.pairs:
+            view.grad = x.grad.reshape(view.shape[1], -1).t()
+        low, torch.bfloat16 = torch.bfloat16, torch.float64
+        self.muon.step()
+        torch.bfloat16 = low
+        self.adamw.step()
+
+
 def train(c):
     """Runs STEPS steps -> tensors by name, as the head of this file lists them."""
     generator = torch.Generator().manual_seed(c.seed)
@@ -231,9 +279,12 @@ def train(c):
         {"params": matrices, "weight_decay": WEIGHT_DECAY},
         {"params": vectors, "weight_decay": 0.0},
     ]
-    optimizer = torch.optim.AdamW(
-        groups, lr=LEARNING_RATE, betas=BETAS, eps=ADAM_EPS, foreach=False
-    )
+    if c.optimizer == "muon":
+        optimizer = MuonAndAdamW(c, w, groups)
+    else:
+        optimizer = torch.optim.AdamW(
+            groups, lr=LEARNING_RATE, betas=BETAS, eps=ADAM_EPS, foreach=False
+        )
     losses, norms = [], []
     for step in range(STEPS):
         tokens, labels = torch.randint(c.vocab, [2, c.batch, c.seq], generator=generator)
@@ -262,6 +313,10 @@ def metadata(c):
     values.update(torch=torch.__version__, steps=STEPS, lr=LEARNING_RATE, beta1=BETAS[0])
     values.update(beta2=BETAS[1], adam_eps=ADAM_EPS, weight_decay=WEIGHT_DECAY)
     values.update(clip_norm=CLIP_NORM, norm_eps=NORM_EPS, rotary_base=ROTARY_BASE)
+    if c.optimizer == "muon":
+        values.update(muon_momentum=MUON_MOMENTUM)
+    else:
+        del values["optimizer"]  # as it was before there was another
     return {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in values.items()}
 
 
@@ -313,12 +368,15 @@ def main():
     parser.add_argument("--out", default=os.path.dirname(os.path.abspath(__file__)))
     parser.add_argument("--check", action="store_true", help="compare with PyTorch's SDPA")
     parser.add_argument("--check-hf", action="store_true", help="and with transformers' models")
+    parser.add_argument("--only", help="makes just the file of this name")
     args = parser.parse_args()
     torch.set_num_threads(1)  # the order of sums must not depend on the number of cores
     torch.use_deterministic_algorithms(True)
     if args.check or args.check_hf:
         return 0 if all([check(c, args.check_hf) for c in CONFIGS]) else 1
     for c in CONFIGS:
+        if args.only not in (None, c.name):
+            continue
         tensors = train(c)
         path = os.path.join(args.out, c.name + ".safetensors")
         write_safetensors(path, tensors, metadata(c))

@@ -25,7 +25,35 @@ static int64_t stride_along(const Type *type, int axis) {
     return 0;
 }
 
+/* With `to` each operand's axes that stay have names of the result's, in order: a point of each. */
+static void renamed_matmul(const RefCall *call) {
+    const Node *node = call->node;
+    const Type *type = &node->types[0];
+    Type over = summed_axes(node, ref_type(call, 0));
+    Point point = {{0}}, sum_point = {{0}};
+    do {
+        double sum = 0;
+        do {
+            double factor[2];
+            for (int i = 0, k = 0; i < 2; i++) {
+                Point own = sum_point;
+                for (int j = 0; j < ref_type(call, i)->rank; j++) {
+                    int axis = ref_type(call, i)->axes[j];
+                    if (!node_over(node, ATTR_over, axis)) own.at[axis] = point.at[type->axes[k++]];
+                }
+                factor[i] = ref_read(call, i, &own);
+            }
+            sum += factor[0] * factor[1];
+        } while (point_next(&sum_point, &over));
+        call->out[0][point_offset(&point, type)] = sum;
+    } while (point_next(&point, type));
+}
+
 void reference_matmul(const RefCall *call) {
+    if (node_attr(call->node, ATTR_to)) {
+        renamed_matmul(call);
+        return;
+    }
     const Type *type = &call->node->types[0], *types[] = {ref_type(call, 0), ref_type(call, 1)};
     Type over = summed_axes(call->node, types[0]);
     int axis = over.rank ? over.axes[over.rank - 1] : -1; /* the innermost; none: outer products */
@@ -397,7 +425,8 @@ void reference_adamw(const RefCall *call) {
     const Node *node = call->node;
     double b1 = node_float(node, ATTR_beta1, 0), b2 = node_float(node, ATTR_beta2, 0);
     double eps = node_float(node, ATTR_eps, 0), decay = node_float(node, ATTR_weight_decay, 0);
-    double scale = call->in[4][0], rate = call->in[5][0], step = call->in[6][0];
+    double scale = call->in[4][0], step = call->in[6][0];
+    double rate = call->in[5][0] * node_float(node, ATTR_lr_scale, 1);
     for (int64_t i = 0; i < type_elements(&node->types[0]); i++) {
         double p = call->in[0][i], m = call->in[2][i], v = call->in[3][i];
         if (isfinite(scale)) {
@@ -419,7 +448,8 @@ void reference_sgd(const RefCall *call) {
     const Node *node = call->node;
     double momentum = node_float(node, ATTR_momentum, 0);
     double decay = node_float(node, ATTR_weight_decay, 0);
-    double scale = call->in[3][0], rate = call->in[4][0];
+    double scale = call->in[3][0];
+    double rate = call->in[4][0] * node_float(node, ATTR_lr_scale, 1);
     for (int64_t i = 0; i < type_elements(&node->types[0]); i++) {
         double p = call->in[0][i], buffer = call->in[2][i];
         if (isfinite(scale)) {
@@ -431,5 +461,50 @@ void reference_sgd(const RefCall *call) {
         call->out[0][i] = p;
         call->out[1][i] = buffer;
         if (node->n_inputs > 5) call->out[2][i] = isfinite(scale) ? p : call->in[5][i];
+    }
+}
+
+/* p, g, m, scale, lr and perhaps a copy of p. */
+void reference_lion(const RefCall *call) {
+    const Node *node = call->node;
+    double b1 = node_float(node, ATTR_beta1, 0), b2 = node_float(node, ATTR_beta2, 0);
+    double decay = node_float(node, ATTR_weight_decay, 0), scale = call->in[3][0];
+    double rate = call->in[4][0] * node_float(node, ATTR_lr_scale, 1);
+    for (int64_t i = 0; i < type_elements(&node->types[0]); i++) {
+        double p = call->in[0][i], m = call->in[2][i], g = call->in[1][i] * scale;
+        if (isfinite(scale)) {
+            double x = b1 * m + (1 - b1) * g;
+            p = p - rate * (decay * p + (x > 0) - (x < 0));
+            m = b2 * m + (1 - b2) * g;
+        }
+        call->out[0][i] = p;
+        call->out[1][i] = m;
+        if (node->n_inputs > 5) call->out[2][i] = isfinite(scale) ? p : call->in[5][i];
+    }
+}
+
+/* m, scale, g */
+void reference_muon_momentum(const RefCall *call) {
+    double momentum = node_float(call->node, ATTR_momentum, 0), scale = call->in[1][0];
+    bool finite = isfinite(scale);
+    for (int64_t i = 0; i < type_elements(&call->node->types[0]); i++) {
+        double g = call->in[2][i] * scale, m = momentum * call->in[0][i] + g;
+        call->out[0][i] = finite ? m : call->in[0][i];
+        call->out[1][i] = finite ? g + momentum * m : 0;
+    }
+}
+
+/* p, direction, scale, lr and perhaps a copy of p. */
+void reference_muon(const RefCall *call) {
+    const Node *node = call->node;
+    double decay = node_float(node, ATTR_weight_decay, 0);
+    double rate = call->in[3][0] * node_float(node, ATTR_lr_scale, 1);
+    bool finite = isfinite(call->in[2][0]);
+    for (int64_t i = 0; i < type_elements(&node->types[0]); i++) {
+        double p = call->in[0][i];
+        double x = node_float(node, ATTR_scale, 0) * call->in[1][i];
+        if (finite) p -= rate * (decay * p + x);
+        call->out[0][i] = p;
+        if (node->n_inputs > 4) call->out[1][i] = finite ? p : call->in[4][i];
     }
 }

@@ -38,6 +38,11 @@ typedef struct Variant {
 static const Variant VARIANTS[] = {
     {"gpt", "models/gpt.lua", {SIZES, {"vocab", "61"}, {"ffn", "70"}, {"dropout", "0.1"}}, 9, 14},
     {"llama", "models/llama.lua", {SIZES, {"vocab", "64"}, {"ffn", "88"}, {"tied", "true"}}, 9, 14},
+    {"gpt muon",
+     "models/gpt.lua",
+     {SIZES, {"vocab", "64"}, {"optimizer", "muon"}, {"tied", "false"}},
+     9,
+     3},
     {"gpt sgd",
      "models/gpt.lua",
      {SIZES, {"vocab", "64"}, {"optimizer", "sgd"}, {"momentum", "0.9"}, {"tied", "false"}},

@@ -17,6 +17,7 @@
 #include <dirent.h>
 #include <jansson.h>
 #include <math.h>
+#include <unistd.h>
 #include <stdlib.h>
 #include <string.h>
 

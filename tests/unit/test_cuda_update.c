@@ -109,6 +109,40 @@ static const Optimizer OPTIMIZERS[] = {
      "%%2 = param() {name=\"\", init=\"zeros\", decay=1} : f32[%s]\n"
      "%%3 = input() {name=\":inf\"} : f32[]\n%%4 = input() {name=\":0.03125\"} : f32[]\n",
      "%0, %1, %2, %3, %4", "momentum=0.9, weight_decay=0.1", 2, -1},
+    {"sgd at half the rate", "sgd",
+     "%%2 = param() {name=\"\", init=\"zeros\", decay=1} : f32[%s]\n"
+     "%%3 = input() {name=\":1\"} : f32[]\n%%4 = input() {name=\":0.03125\"} : f32[]\n",
+     "%0, %1, %2, %3, %4", "momentum=0.9, weight_decay=0.1, lr_scale=0.5", 2, -1},
+    {"adamw at four times the rate", "adamw",
+     "%%2 = param() {name=\":0\", init=\"zeros\", decay=1} : f32[%s]\n"
+     "%%3 = param() {name=\":0\", init=\"zeros\", decay=1} : f32[%s]\n"
+     "%%4 = input() {name=\":0.5\"} : f32[]\n%%5 = input() {name=\":0.03125\"} : f32[]\n"
+     "%%6 = input() {name=\":1\"} : f32[]\n",
+     "%0, %1, %2, %3, %4, %5, %6",
+     "beta1=0.9, beta2=0.999, eps=1e-08, weight_decay=0.1, lr_scale=4", 3, 6},
+    {"lion", "lion",
+     "%%2 = param() {name=\":0\", init=\"zeros\", decay=1} : f32[%s]\n"
+     "%%3 = input() {name=\":0.5\"} : f32[]\n%%4 = input() {name=\":0.03125\"} : f32[]\n",
+     "%0, %1, %2, %3, %4", "beta1=0.9, beta2=0.99, weight_decay=0.1", 2, -1},
+    {"lion with a copy, at half the rate", "lion",
+     "%%2 = param() {name=\"\", init=\"zeros\", decay=1} : f32[%s]\n"
+     "%%3 = input() {name=\":0.5\"} : f32[]\n%%4 = input() {name=\":0.03125\"} : f32[]\n"
+     "%%5 = param() {name=\"\", init=\"zeros\", decay=1} : bf16[%s]\n",
+     "%0, %1, %2, %3, %4, %5", "beta1=0.95, beta2=0.98, weight_decay=1, lr_scale=0.5", 3, -1},
+    {"lion, clip factor not a number", "lion",
+     "%%2 = param() {name=\"\", init=\"zeros\", decay=1} : f32[%s]\n"
+     "%%3 = input() {name=\":nan\"} : f32[]\n%%4 = input() {name=\":0.03125\"} : f32[]\n",
+     "%0, %1, %2, %3, %4", "beta1=0.9, beta2=0.99, weight_decay=0.1", 2, -1},
+    {"muon", "muon",
+     "%%2 = input() {name=\":0.5\"} : f32[]\n%%3 = input() {name=\":0.03125\"} : f32[]\n",
+     "%0, %1, %2, %3", "scale=6.4, weight_decay=0.1, lr_scale=0.5", 1, -1},
+    {"muon with a copy", "muon",
+     "%%2 = input() {name=\":0.5\"} : f32[]\n%%3 = input() {name=\":0.03125\"} : f32[]\n"
+     "%%4 = param() {name=\"\", init=\"zeros\", decay=1} : f16[%s]\n",
+     "%0, %1, %2, %3, %4", "scale=6.4, weight_decay=0.1", 2, -1},
+    {"muon, clip factor infinite", "muon",
+     "%%2 = input() {name=\":inf\"} : f32[]\n%%3 = input() {name=\":0.03125\"} : f32[]\n",
+     "%0, %1, %2, %3", "scale=6.4, weight_decay=0.1", 1, -1},
 };
 
 /* Of the last result, the parameter in 16 bits; f32: there is none. */
@@ -123,7 +157,9 @@ static bool has_copy(const Optimizer *o) {
 
 static const char *update_nodes(Arena *arena, const Optimizer *o, const char *axes) {
     const char *results = "", *leaves = "";
-    int first = (strcmp(o->op, "adamw") == 0 ? 7 : 5) + has_copy(o);
+    int always = strcmp(o->op, "adamw") == 0 ? 7 : strcmp(o->op, "muon") == 0 ? 4 : 5;
+    int first = always + has_copy(o);
+    const char *count = o->n_outputs > 1 ? arena_printf(arena, ":%d", o->n_outputs) : "";
     for (int i = 0; i < o->n_outputs; i++) {
         const char *dtype = dtype_name(i == o->n_outputs - 1 ? copy_dtype(o) : DTYPE_F32);
         results = arena_printf(arena, "%s%s%s[%s]", results, i ? ", " : "", dtype, axes);
@@ -139,9 +175,8 @@ static const char *update_nodes(Arena *arena, const Optimizer *o, const char *ax
     return arena_printf(arena,
                         "%%0 = param() {name=\"\", init=\"zeros\", decay=1} : f32[%s]\n"
                         "%%1 = param() {name=\"\", init=\"zeros\", decay=1} : f32[%s]\n"
-                        "%s%%%d:%d = %s(%s) {%s} : %s\n",
-                        axes, axes, leaves, first, o->n_outputs, o->op, o->inputs, o->attrs,
-                        results);
+                        "%s%%%d%s = %s(%s) {%s} : %s\n",
+                        axes, axes, leaves, first, count, o->op, o->inputs, o->attrs, results);
 }
 
 /* The reference's leaves become what the update made of them; the step counts on. */
@@ -217,6 +252,38 @@ static void check_optimizer(const Optimizer *o, const char *axes, int n_steps) {
     }
     cuda_fixture_destroy(&f);
     check_end();
+    arena_destroy(arena);
+}
+
+/* Muon's direction in every dtype, and the momentum, which must leave the state where the factor
+ * is not finite. */
+static void test_muon(void) {
+    static const char *const SIZES[] = {"a=3, b=7", "a=8192", "a=1639, b=10"};
+    static const char *const DTYPES[] = {"f32", "bf16", "f16"}, *const CLIPS[] = {"0.5", "nan"};
+    Arena *arena = arena_create();
+    for (int i = 0; i < 9; i++) {
+        const char *axes = SIZES[i / 3], *dtype = DTYPES[i % 3];
+        check_nodes(arena_printf(arena, "muon, direction %s[%s]", dtype, axes),
+                    arena_printf(arena,
+                                 "%%0 = param() {name=\"\", init=\"zeros\", decay=1} : f32[%s]\n"
+                                 "%%1 = input() {name=\"\"} : %s[%s]\n"
+                                 "%%2 = input() {name=\":1\"} : f32[]\n"
+                                 "%%3 = input() {name=\":0.03125\"} : f32[]\n"
+                                 "%%4 = muon(%%0, %%1, %%2, %%3) {scale=6.4, weight_decay=0.1} "
+                                 ": f32[%s]\n",
+                                 axes, dtype, axes, axes));
+    }
+    for (int i = 0; i < 6; i++) {
+        const char *axes = SIZES[i / 2], *clip = CLIPS[i % 2];
+        check_nodes(arena_printf(arena, "muon_momentum f32[%s], factor %s", axes, clip),
+                    arena_printf(arena,
+                                 "%%0 = param() {name=\"\", init=\"zeros\", decay=1} : f32[%s]\n"
+                                 "%%1 = input() {name=\":%s\"} : f32[]\n"
+                                 "%%2 = input() {name=\"\"} : f32[%s]\n"
+                                 "%%3:2 = muon_momentum(%%0, %%1, %%2) {momentum=0.95} : f32[%s], "
+                                 "f32[%s]\n",
+                                 axes, clip, axes, axes, axes));
+    }
     arena_destroy(arena);
 }
 
@@ -519,6 +586,7 @@ int main(void) {
     if (cuda_check_missing()) return check_report();
     test_norm();
     test_optimizers();
+    test_muon();
     /* Norms: one launch and its second; the sum, the factor; updates 64 at a time. */
     check_merged("10 AdamW updates joined", 10, false, "1", 2 + 2 + 1);
     check_merged("10 AdamW updates joined, no clipping", 10, false, "0", 2 + 2 + 1);

@@ -455,16 +455,22 @@ static void check_copies(void) {
     enum { N = 20001 };
     float *p = kc_random(N), *g = kc_random(N), *m = kc_zeros(N), *v = kc_zeros(N);
     uint16_t *copy = kc_alloc(N * sizeof(uint16_t)), *expected = kc_alloc(N * sizeof(uint16_t));
-    const float lr = 0.01f, step = 1, bad = INFINITY;
-    const AdamwConfig adamw = {0.9, 0.95, 1e-8, 0.1, low};
+    const float lr = 0.01f, step = 1, one = 1, bad = INFINITY;
+    const AdamwConfig adamw = {0.9, 0.95, 1e-8, 0.1, 1, low};
+    const LionConfig lion = {0.9, 0.99, 0.1, 1, low};
+    const MuonConfig muon = {6.4, 0.1, 1, DTYPE_F32, low};
     check_begin("optimizers write the copy with the parameter, or neither");
-    for (int kind = 0; kind < 3; kind++) {
-        const SgdConfig sgd = {.momentum = kind == 1 ? 0.9 : 0, .copy_dtype = low};
+    for (int kind = 0; kind < 5; kind++) {
+        const SgdConfig sgd = {.momentum = kind == 1 ? 0.9 : 0, .lr_scale = 1, .copy_dtype = low};
         for (int finite = 0; finite < 2; finite++) {
-            const float *clip = finite ? NULL : &bad;
+            const float *clip = finite ? &one : &bad;
             memset(copy, 0x11, N * sizeof(uint16_t));
             if (kind == 2)
                 optimizer_adamw(&adamw, N, &lr, &step, clip, g, p, m, v, copy);
+            else if (kind == 3)
+                optimizer_lion(&lion, N, &lr, clip, g, p, m, copy);
+            else if (kind == 4)
+                optimizer_muon(&muon, N, &lr, clip, g, p, copy);
             else
                 optimizer_sgd(&sgd, N, &lr, clip, g, p, m, copy);
             bool fine;

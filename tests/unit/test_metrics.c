@@ -21,7 +21,7 @@ static void expect_lr(const LrSchedule *schedule, int64_t step, double want) {
 }
 
 static void test_lr(void) {
-    LrSchedule schedule = {LR_COSINE, 1e-3, 1e-4, 10, 110};
+    LrSchedule schedule = {LR_COSINE, 1e-3, 1e-4, 10, 110, 0};
     check_begin("lr: warm-up, decay, after the end");
     expect_lr(&schedule, 0, 1e-4);
     expect_lr(&schedule, 9, 1e-3);
@@ -41,19 +41,71 @@ static void test_lr(void) {
     expect_lr(&schedule, 110, 1e-3);
 
     check_begin("lr: no warm-up, only warm-up");
-    schedule = (LrSchedule){LR_COSINE, 1, 0, 0, 2};
+    schedule = (LrSchedule){LR_COSINE, 1, 0, 0, 2, 0};
     expect_lr(&schedule, 0, 1);
     expect_lr(&schedule, 1, 0.5);
-    schedule = (LrSchedule){LR_LINEAR, 1, 0, 2, 2};
+    schedule = (LrSchedule){LR_LINEAR, 1, 0, 2, 2, 0};
     expect_lr(&schedule, 0, 0.5);
     expect_lr(&schedule, 1, 1);
     expect_lr(&schedule, 2, 0);
+
+    check_begin("lr: wsd stays, and falls at the end");
+    schedule = (LrSchedule){LR_WSD, 1e-3, 1e-4, 10, 110, 25};
+    expect_lr(&schedule, 4, 5e-4);
+    expect_lr(&schedule, 10, 1e-3);
+    expect_lr(&schedule, 84, 1e-3);
+    expect_lr(&schedule, 85, 1e-3);
+    expect_lr(&schedule, 94, 1e-4 + 9e-4 * (1 - 0.6));
+    expect_lr(&schedule, 101, 1e-4 + 9e-4 * (1 - 0.8));
+    expect_lr(&schedule, 110, 1e-4);
+    schedule.decay = LR_WSD_LINEAR;
+    expect_lr(&schedule, 84, 1e-3);
+    expect_lr(&schedule, 95, 1e-4 + 9e-4 * 0.6);
+    expect_lr(&schedule, 500, 1e-4);
+    schedule.n_steps = 1000; /* another end: what was before it is as it was */
+    expect_lr(&schedule, 500, 1e-3);
+    expect_lr(&schedule, 985, 1e-4 + 9e-4 * 0.6);
+    schedule.n_decay_steps = 5000; /* not within the warm-up */
+    expect_lr(&schedule, 9, 1e-3);
+    expect_lr(&schedule, 10, 1e-3);
+    expect_lr(&schedule, 505, 5.5e-4);
+    schedule.n_decay_steps = 0;
+    expect_lr(&schedule, 999, 1e-3);
+
+    check_begin("lr: inverse square root");
+    schedule = (LrSchedule){LR_INVERSE_SQRT, 1e-3, 1e-4, 10, 90, 0};
+    expect_lr(&schedule, 4, 5e-4);
+    expect_lr(&schedule, 9, 1e-3);
+    expect_lr(&schedule, 39, 5e-4);
+    expect_lr(&schedule, 159, 2.5e-4);
+    schedule.n_decay_steps = 51;
+    expect_lr(&schedule, 38, 1e-3 * sqrt(10.0 / 39));
+    expect_lr(&schedule, 39, 5e-4);
+    expect_lr(&schedule, 90, 1e-4);
+    schedule.n_warmup_steps = schedule.n_decay_steps = 0;
+    expect_lr(&schedule, 0, 1e-3);
+    expect_lr(&schedule, 3, 5e-4);
+
+    check_begin("lr: what the start says");
+    char text[192];
+    schedule = (LrSchedule){LR_WSD, 2e-3, 2e-4, 40, 400, 80};
+    lr_schedule_describe(&schedule, text, sizeof(text));
+    CHECK(strcmp(text, "wsd: 0.002 after 40 steps, from step 321 down to 0.0002") == 0, "%s", text);
+    schedule.decay = LR_COSINE;
+    lr_schedule_describe(&schedule, text, sizeof(text));
+    CHECK(strcmp(text, "cosine: 0.002 after 40 steps, down to 0.0002") == 0, "%s", text);
+    schedule = (LrSchedule){LR_CONSTANT, 2e-3, 2e-4, 0, 400, 0};
+    lr_schedule_describe(&schedule, text, sizeof(text));
+    CHECK(strcmp(text, "constant: 0.002") == 0, "%s", text);
 
     check_begin("lr: names");
     LrDecay decay;
     CHECK(lr_decay_parse("linear", &decay) && decay == LR_LINEAR, "linear");
     CHECK(lr_decay_parse("cosine", &decay) && decay == LR_COSINE, "cosine");
     CHECK(lr_decay_parse("constant", &decay) && decay == LR_CONSTANT, "constant");
+    CHECK(lr_decay_parse("wsd", &decay) && decay == LR_WSD, "wsd");
+    CHECK(lr_decay_parse("wsd-linear", &decay) && decay == LR_WSD_LINEAR, "wsd-linear");
+    CHECK(lr_decay_parse("inverse-sqrt", &decay) && decay == LR_INVERSE_SQRT, "inverse-sqrt");
     CHECK(!lr_decay_parse("cosin", &decay) && !lr_decay_parse("", &decay), "unknown names");
 }
 
@@ -157,12 +209,12 @@ static void test_log(const char *path) {
     RunLog *log = run_log_open(path, diag);
     CHECK(log != NULL, "%s", diag_text(diag));
     const StepMetrics steps[] = {
-        {1, 5.5, 2.25, 6e-6, 48211, 0.02, false, 0, false, 0, false, 0},
+        {1, 5.5, 2.25, 6e-6, 48211, 0.02, false, 0, false, 0, false, 0, 0},
         {2, NAN, INFINITY, -1.7976931348623157e308, -INFINITY, 5e-324, true, NAN, false, 0, false,
-         0},
-        {INT64_MAX, 0.1f, 0, 1, 2, 3, true, 4.5, false, 0, false, 0},
-        {4, 5.5, INFINITY, 6e-6, 48211, 0.02, true, 5.25, true, 32768, true, 3},
-        {5, 5.5, 1, 6e-6, 48211, 0.02, false, 0, true, INFINITY, false, 3},
+         0, 0},
+        {INT64_MAX, 0.1f, 0, 1, 2, 3, true, 4.5, false, 0, false, 0, 1.25},
+        {4, 5.5, INFINITY, 6e-6, 48211, 0.02, true, 5.25, true, 32768, true, 3, 0},
+        {5, 5.5, 1, 6e-6, 48211, 0.02, false, 0, true, INFINITY, false, 3, 0},
     };
     for (int i = 0; i < 5; i++) {
         CHECK(run_log_write(log, &steps[i], diag), "%s", diag_text(diag));
@@ -187,6 +239,8 @@ static void test_log(const char *path) {
     CHECK(strcmp(text, "{\"step\":1,\"loss\":5.5,\"grad_norm\":2.25,\"lr\":6e-06,"
                        "\"tokens_per_s\":48211,\"seconds\":0.02}\n") == 0,
           "%s", text);
+    run_log_format(text, sizeof text, &steps[2]);
+    CHECK(strstr(text, ",\"val_loss\":4.5,\"val_bits_per_byte\":1.25}\n"), "%s", text);
     run_log_format(text, sizeof text, &steps[3]);
     CHECK(strcmp(text, "{\"step\":4,\"loss\":5.5,\"grad_norm\":null,\"lr\":6e-06,"
                        "\"tokens_per_s\":48211,\"seconds\":0.02,\"loss_scale\":32768,"

@@ -35,8 +35,10 @@ typedef void GradFunction(GradContext *, const Node *, const Value *, Value *);
 GradFunction grad_none, grad_never, grad_pick;
 
 /* With an accumulator as its third operand a product is backward only. */
-static bool adds_to_operand(const OpCase *op_case) {
-    return op_case->op == OP_MATMUL && strchr(strchr(op_case->operands, ';') + 1, ';');
+/* Products that are for backward and update graphs only. */
+static bool is_late_product(const OpCase *op_case) {
+    return op_case->op == OP_MATMUL &&
+           (strchr(strchr(op_case->operands, ';') + 1, ';') || strstr(op_case->attrs, " to="));
 }
 
 static bool has_gradient(OpKind op) {
@@ -205,7 +207,7 @@ static DType coarsest(const OpCase *op_case, DType precision) {
 static void test_case(const OpCase *op_case, DType precision) {
     Arena *arena = arena_create();
     Diag *diag = diag_create();
-    if (has_gradient(op_case->op) && !adds_to_operand(op_case) && !op_case_is_integer(op_case)) {
+    if (has_gradient(op_case->op) && !is_late_product(op_case) && !op_case_is_integer(op_case)) {
         check_begin(op_case_name(arena, op_case,
                                  arena_printf(arena, "%s gradients", dtype_name(precision))));
         const Graph *graph = op_case_build(arena, op_case, precision, true, diag);
@@ -239,7 +241,8 @@ static void test_coverage(void) {
         check_begin(name);
         bool message = OPS[op].flags & COLLECTIVE || op == OP_SLICE;
         bool takes_low = OPS[op].flags & KERNEL && OPS[op].min_inputs > 0 && !message &&
-                         op != OP_SUMSQ && op != OP_CLIP_SCALE && op != OP_LOSS_SCALE;
+                         op != OP_SUMSQ && op != OP_CLIP_SCALE && op != OP_LOSS_SCALE &&
+                         op != OP_MUON_MOMENTUM;
         CHECK(!has_gradient((OpKind)op) || gradient_tested[op] || op_is_cast((OpKind)op),
               "none for its gradient");
         CHECK(!(OPS[op].flags & KERNEL) || message || kernel_tested[op], "none for its kernel");
@@ -274,8 +277,8 @@ static void test_no_gradient(void) {
          "attention: only its first result has a gradient\n"},
         {{OP_MATMUL, "m=3 k=5; k=5 n=4; m=3 n=4", "over=k", 0, 0},
          0,
-         "matmul: has no gradient with an accumulator: that form belongs to "
-         "backward graphs\n"},
+         "matmul: has no gradient with an accumulator or 'to': these forms belong to "
+         "backward and update graphs\n"},
         {{OP_GELU_GRAD, "rows=3; rows=3", "", 0, 0},
          0,
          "gelu_grad: has no gradient: it belongs to backward and update "

@@ -200,6 +200,34 @@ static const ShardedCase CASES[] = {
                                                "{beta1=0.9, beta2=0.95, eps=1e-08, "
                                                "weight_decay=0.1} : f32[rows=3, cols=7/t], "
                                                "f32[rows=3, cols=7/t], f32[rows=3, cols=7/t]\n"},
+    {"Lion of a divided parameter", "t=3, d=1, p=1", false,
+     PARAM(0, "", "rows=3, cols=7/t]") PARAM(1, "", "rows=3, cols=7/t]")
+         PARAM(2, ":0", "rows=3, cols=7/t]") PARAM(3, ":0.03125", "]") PARAM(
+             4, ":0.5",
+             "]") "%5:2 = lion(%0, %1, %2, %4, %3) {beta1=0.9, beta2=0.99, weight_decay=0.1} : "
+                  "f32[rows=3, cols=7/t], f32[rows=3, cols=7/t]\n"},
+    {"Muon of a divided parameter", "t=3, d=1, p=1", false,
+     PARAM(0, "", "rows=3, cols=7/t]") PARAM(1, "", "rows=3, cols=7/t]")
+         PARAM(2, "", "rows=3, cols=7/t]") PARAM(3, ":0.03125", "]") PARAM(
+             4, ":0.5",
+             "]") "%5:2 = muon_momentum(%1, %4, %2) {momentum=0.95} : f32[rows=3, cols=7/t], "
+                  "f32[rows=3, cols=7/t]\n"
+                  "%6 = sumsq(%5.1) : f32[]~sum(t)\n"
+                  "%7 = all_reduce(%6) {mesh=\"t\"} : f32[]\n"
+                  "%8 = rsqrt(%7) : f32[]\n"
+                  "%9 = mul(%5.1, %8) : f32[rows=3, cols=7/t]\n"
+                  "%10 = matmul(%9, %9) {over=[cols], to=[rows, too]} : f32[rows=3, too=3]~sum(t)\n"
+                  "%11 = all_reduce(%10) {mesh=\"t\"} : f32[rows=3, too=3]\n"
+                  "%12 = matmul(%11, %11) {over=[too], to=[rows, too]} : f32[rows=3, too=3]\n"
+                  "%13 = matmul(%12, %9) {over=[rows], to=[rows, cols]} : f32[rows=3, cols=7/t]\n"
+                  "%14 = to_bf16(%13) : bf16[rows=3, cols=7/t]\n"
+                  "%15 = muon(%0, %14, %4, %3) {scale=1, weight_decay=0.1} : f32[rows=3, "
+                  "cols=7/t]\n"},
+    {"Muon's step in f16", "t=3, d=1, p=1", false,
+     PARAM(0, "", "rows=3, cols=7/t]") PARAM(1, "", "rows=3, cols=7/t]") PARAM(2, ":0.03125", "]")
+         PARAM(3, ":0.5", "]") "%4 = to_f16(%1) : f16[rows=3, cols=7/t]\n"
+                               "%5 = muon(%0, %4, %3, %2) {scale=1, weight_decay=0.1} : "
+                               "f32[rows=3, cols=7/t]\n"},
     {"loss scale", "t=2, d=1, p=1", false,
      PARAM(0, ":6553600", "]") PARAM(1, ":1024", "]") PARAM(2, ":1", "]") PARAM(
          3, ":5", "]") "%4:2 = clip_scale(%0, %1) {max_norm=1} : f32[], f32[]\n"

@@ -26,6 +26,11 @@ static const Case CASES[] = {
      "llama_tied",
      "models/llama.lua",
      {COMMON, {"ffn", "88"}, {"kv_heads", "2"}, {"tied", "true"}}},
+    {"gpt muon", "gpt_muon", "models/gpt.lua", {COMMON, {"ffn", "128"}, {"optimizer", "muon"}}},
+    {"llama muon",
+     "llama_muon",
+     "models/llama.lua",
+     {COMMON, {"ffn", "88"}, {"kv_heads", "2"}, {"optimizer", "muon"}}},
 };
 
 static const Layout LAYOUTS[] = {

@@ -3,7 +3,8 @@
  *
  * Would catch: a clip factor above 1, left out or applied twice, a norm of only some gradients,
  * weight decay for biases and gains or none for weights, eps inside the root, a bias correction of
- * another step, a learning rate of the step before.
+ * another step, a learning rate of the step before; with Muon rows and columns that are not those
+ * of the model's products, a step too few, another coefficient, a table or a gain orthogonalised.
  */
 #include "tests/unit/check.h"
 #include "tests/unit/train_fixture.h"
@@ -14,6 +15,8 @@ enum { N_TINY = sizeof(TINY) / sizeof(TINY[0]), BATCH = 4, N_STEPS = 5 };
 
 /* f32 roundings of the state and the weight, a few per step. */
 static const double TOLERANCE = 2e-6;
+/* Five steps of Newton-Schulz multiply what is rounded in small directions by up to 3.4445^5. */
+static const double MUON_TOLERANCE = 2e-4;
 
 typedef enum Clips { NEVER, ALWAYS } Clips;
 
@@ -25,6 +28,11 @@ typedef struct UpdateCase {
 
 #define ADAMW .optimizer = OPTIMIZER_ADAMW, .beta1 = 0.9, .beta2 = 0.95
 #define SGD   .optimizer = OPTIMIZER_SGD
+#define LION  .optimizer = OPTIMIZER_LION, .beta1 = 0.9, .beta2 = 0.99
+/* clang-format off */
+#define MUON \
+    .optimizer = OPTIMIZER_MUON, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .momentum = 0.95
+/* clang-format on */
 
 static const UpdateCase CASES[] = {
     {"AdamW, clipped", ALWAYS, {ADAMW, .eps = 1e-8, .weight_decay = 0.1, .max_norm = 0.01}},
@@ -40,12 +48,26 @@ static const UpdateCase CASES[] = {
      NEVER,
      {SGD, .momentum = 0.9, .weight_decay = 0.1, .max_norm = 1e4}},
     {"SGD without momentum", NEVER, {SGD, .weight_decay = 0.1}},
+    {"Lion, clipped", ALWAYS, {LION, .weight_decay = 0.1, .max_norm = 0.01}},
+    {"Lion, norm below max_norm", NEVER, {LION, .weight_decay = 1, .max_norm = 1e4}},
+    {"Muon, clipped", ALWAYS, {MUON, .muon_rms = 0.2, .weight_decay = 0.1, .max_norm = 0.01}},
+    {"Muon of Jordan's size, without clipping", NEVER, {MUON, .weight_decay = 0.1}},
+    {"Muon, AdamW at another rate",
+     NEVER,
+     {MUON, .muon_rms = 0.2, .adam_lr_scale = 0.25, .weight_decay = 0.1}},
+    {"AdamW, rates by kind of parameter",
+     NEVER,
+     {ADAMW, .eps = 1e-8, .weight_decay = 0.1, .table_lr_scale = 3, .matrix_lr_scale = 0.5,
+      .vector_lr_scale = 2}},
+    {"Lion, rates by kind of parameter", NEVER, {LION, .matrix_lr_scale = 0.5}},
+    {"SGD, rates by kind of parameter", NEVER, {SGD, .momentum = 0.9, .vector_lr_scale = 2}},
 };
 
 /* A parameter in float64. */
 typedef struct Shadow {
     int64_t n;
-    bool decays;
+    bool decays, is_table;
+    int64_t n_inputs; /* of a matrix of the model's: stored [inputs, outputs]; else 0 */
     double *p, *m, *v;
     float *gradient, *weight;
 } Shadow;
@@ -91,13 +113,28 @@ static bool decays(const Run *run, const char *name) {
     return false;
 }
 
+/* Rows of the stored matrix, by the model's text: q, k, v and w1 begin with what they sum away,
+ * one axis; o and w2 end with what they give. 0: no matrix. */
+static int64_t count_inputs(const char *name, const Type *type) {
+    const char *last = strrchr(name, '.');
+    static const char *const FROM_MODEL[] = {".wq", ".wk", ".wv", ".w1"};
+    for (int i = 0; last && i < 4; i++) {
+        if (strcmp(last, FROM_MODEL[i]) == 0) return type->dims[0];
+    }
+    if (!last || (strcmp(last, ".wo") != 0 && strcmp(last, ".w2") != 0)) return 0;
+    return type_elements(type) / type->dims[type->rank - 1];
+}
+
 static void make_shadows(Check *c) {
-    int n_decaying = 0;
+    int n_decaying = 0, n_matrices = 0;
     for (int i = 0; i < c->run.n_params; i++) {
         Shadow *s = &c->shadows[i];
         s->n = type_elements(&c->run.types[i]);
         s->decays = decays(&c->run, c->run.names[i]);
         n_decaying += s->decays;
+        s->is_table = strcmp(c->run.names[i], "wte") == 0;
+        s->n_inputs = count_inputs(c->run.names[i], &c->run.types[i]);
+        n_matrices += s->n_inputs > 0;
         s->p = ARENA_ARRAY(c->run.arena, double, s->n);
         s->m = ARENA_ARRAY(c->run.arena, double, s->n);
         s->v = ARENA_ARRAY(c->run.arena, double, s->n);
@@ -107,6 +144,7 @@ static void make_shadows(Check *c) {
               c->run.names[i]);
         for (int64_t k = 0; k < s->n; k++) s->p[k] = (double)s->weight[k];
     }
+    CHECK(n_matrices == 12, "%d matrices", n_matrices);
     CHECK(n_decaying > 0 && n_decaying < c->run.n_params, "%d of %d parameters decay", n_decaying,
           c->run.n_params);
 }
@@ -148,14 +186,93 @@ static void sgd(const TrainingRecipe *r, Shadow *s, double factor, double rate) 
     }
 }
 
+/* Chen et al. 2023, algorithm 2. */
+static void lion(const TrainingRecipe *r, Shadow *s, double factor, double rate) {
+    double decay = s->decays ? r->weight_decay : 0;
+    for (int64_t k = 0; k < s->n; k++) {
+        double g = (double)s->gradient[k] * factor;
+        double x = r->beta1 * s->m[k] + (1 - r->beta1) * g;
+        s->p[k] -= rate * ((x > 0) - (x < 0) + decay * s->p[k]);
+        s->m[k] = r->beta2 * s->m[k] + (1 - r->beta2) * g;
+    }
+}
+
+/* out [m, n] = a [m, k] b [k, n], or a b^T with b [n, k]. */
+static void multiply(const double *a, const double *b, bool transpose, int64_t m, int64_t n,
+                     int64_t k, double *out) {
+    for (int64_t i = 0; i < m; i++) {
+        for (int64_t j = 0; j < n; j++) {
+            double sum = 0;
+            for (int64_t l = 0; l < k; l++) {
+                sum += a[i * k + l] * (transpose ? b[j * k + l] : b[l * n + j]);
+            }
+            out[i * n + j] = sum;
+        }
+    }
+}
+
+/* Jordan et al. 2024: always with the Gram matrix of the stored rows, whatever the plan takes. */
+static void orthogonalise(double *x, int64_t rows, int64_t columns, Arena *arena) {
+    double *gram = ARENA_ARRAY(arena, double, rows *rows);
+    double *square = ARENA_ARRAY(arena, double, rows *rows);
+    double *y = ARENA_ARRAY(arena, double, rows *columns), squares = 0;
+    for (int64_t k = 0; k < rows * columns; k++) squares += x[k] * x[k];
+    for (int64_t k = 0; k < rows * columns; k++) x[k] /= sqrt(squares);
+    for (int step = 0; step < 5; step++) {
+        multiply(x, x, true, rows, rows, columns, gram);
+        multiply(gram, gram, false, rows, rows, rows, square);
+        for (int64_t k = 0; k < rows * rows; k++) gram[k] = -4.7750 * gram[k] + 2.0315 * square[k];
+        multiply(gram, x, false, rows, columns, rows, y);
+        for (int64_t k = 0; k < rows * columns; k++) x[k] = 3.4445 * x[k] + y[k];
+    }
+}
+
+static void muon(const TrainingRecipe *r, Shadow *s, double factor, double rate, Arena *arena) {
+    double decay = s->decays ? r->weight_decay : 0;
+    double columns = (double)s->n_inputs, rows = (double)(s->n / s->n_inputs); /* of W, y = W x */
+    double size =
+        r->muon_rms > 0 ? r->muon_rms * sqrt(fmax(rows, columns)) : sqrt(fmax(1, rows / columns));
+    double *x = ARENA_ARRAY(arena, double, s->n);
+    for (int64_t k = 0; k < s->n; k++) {
+        double g = (double)s->gradient[k] * factor;
+        s->m[k] = r->momentum * s->m[k] + g;
+        x[k] = g + r->momentum * s->m[k];
+    }
+    orthogonalise(x, s->n_inputs, s->n / s->n_inputs, arena);
+    for (int64_t k = 0; k < s->n; k++) s->p[k] -= rate * (decay * s->p[k] + size * x[k]);
+}
+
+static double over_one(double scale) {
+    return scale > 0 ? scale : 1;
+}
+
+static void update(const TrainingRecipe *r, Shadow *s, double factor, double rate, int step,
+                   Arena *arena) {
+    rate *= s->is_table       ? over_one(r->table_lr_scale)
+            : s->n_inputs > 0 ? over_one(r->matrix_lr_scale)
+                              : over_one(r->vector_lr_scale);
+    if (r->optimizer == OPTIMIZER_SGD) {
+        sgd(r, s, factor, rate);
+    } else if (r->optimizer == OPTIMIZER_LION) {
+        lion(r, s, factor, rate);
+    } else if (r->optimizer == OPTIMIZER_MUON && s->n_inputs > 0) {
+        muon(r, s, factor, rate, arena);
+    } else {
+        adamw(r, s, factor, rate * over_one(r->adam_lr_scale), step);
+    }
+}
+
 static void compare(Check *c, int step, double rate) {
     for (int i = 0; i < c->run.n_params; i++) {
         Shadow *s = &c->shadows[i];
         engine_read_parameter(c->run.engine, c->run.names[i], s->weight);
         for (int64_t k = 0; k < s->n; k++) {
             double error = fabs((double)s->weight[k] - s->p[k]) / (fabs(s->p[k]) + rate);
-            CHECK(error <= TOLERANCE, "step %d: '%s' element %d is %.9g, not %.9g", step,
-                  c->run.names[i], (int)k, (double)s->weight[k], s->p[k]);
+            CHECK(error <= (s->n_inputs > 0 && c->recipe->optimizer == OPTIMIZER_MUON
+                                ? MUON_TOLERANCE
+                                : TOLERANCE),
+                  "step %d: '%s' element %d is %.9g, not %.9g", step, c->run.names[i], (int)k,
+                  (double)s->weight[k], s->p[k]);
         }
     }
 }
@@ -173,11 +290,7 @@ static void take_steps(Check *c, Clips clips) {
         if (r->max_norm > 0) factor = fmin(1, r->max_norm / (norm + 1e-6));
         CHECK((factor < 1) == (clips == ALWAYS), "step %d: the norm is %g", step, norm);
         for (int i = 0; i < c->run.n_params; i++) {
-            if (r->optimizer == OPTIMIZER_SGD) {
-                sgd(r, &c->shadows[i], factor, (double)(float)rate);
-            } else {
-                adamw(r, &c->shadows[i], factor, (double)(float)rate, step);
-            }
+            update(r, &c->shadows[i], factor, (double)(float)rate, step, c->run.arena);
         }
         compare(c, step, rate);
     }

@@ -63,7 +63,7 @@ typedef struct AdamwTensor {
 
 typedef struct AdamwScalars {
     const float *clip, *lr, *step;
-    double beta1, beta2;
+    double lr_scale, beta1, beta2;
     float eps;
     int32_t copy_dtype; /* a DType: of all copies, where there is one */
 } AdamwScalars;
@@ -91,6 +91,7 @@ typedef struct SgdTensor {
 
 typedef struct SgdScalars {
     const float *clip, *lr;
+    double lr_scale;
     float momentum;     /* 0: buf is not touched */
     int32_t copy_dtype; /* as in AdamwScalars */
 } SgdScalars;
@@ -107,5 +108,51 @@ typedef struct SgdManyArgs {
     uint32_t first_block[UPDATE_TENSORS + 1];
     SgdTensor tensor[UPDATE_TENSORS];
 } SgdManyArgs;
+
+typedef struct LionTensor {
+    float *p, *m;
+    const float *g;
+    uint16_t *copy;
+    int64_t n;
+    double weight_decay;
+} LionTensor;
+
+typedef struct LionScalars {
+    const float *clip, *lr;
+    double lr_scale, beta1, beta2;
+    int32_t copy_dtype; /* as in AdamwScalars */
+} LionScalars;
+
+/* As optimizer_lion. */
+typedef struct LionArgs {
+    LionScalars scalars;
+    LionTensor tensor;
+} LionArgs;
+
+typedef struct LionManyArgs {
+    LionScalars scalars;
+    int32_t n_tensors;
+    uint32_t first_block[UPDATE_TENSORS + 1];
+    LionTensor tensor[UPDATE_TENSORS];
+} LionManyArgs;
+
+/* As optimizer_muon_momentum. */
+typedef struct MuonMomentumArgs {
+    float *m, *direction;
+    const float *g, *clip;
+    int64_t n;
+    float momentum;
+} MuonMomentumArgs;
+
+/* As optimizer_muon. */
+typedef struct MuonArgs {
+    float *p;
+    const void *direction;
+    uint16_t *copy;
+    const float *clip, *lr;
+    int64_t n;
+    double lr_scale, scale, weight_decay;
+    int32_t direction_dtype, copy_dtype; /* DTypes */
+} MuonArgs;
 
 #endif

@@ -142,7 +142,7 @@ static __device__ __forceinline__ AdamwFactors adamw_factors(const AdamwScalars 
     __shared__ double power[2];
     if (threadIdx.x < 2) power[threadIdx.x] = pow(threadIdx.x ? s.beta2 : s.beta1, (double)*s.step);
     __syncthreads();
-    const double rate = (double)*s.lr;
+    const double rate = (double)*s.lr * s.lr_scale;
     AdamwFactors f;
     f.clip = *s.clip;
     f.take1 = (float)(1.0 - s.beta1);
@@ -223,7 +223,7 @@ static __device__ __forceinline__ void sgd_elements(const SgdTensor &t, const Sg
 
 static __device__ __forceinline__ void sgd_chunk(const SgdTensor &t, const SgdScalars &s,
                                                  uint32_t number) {
-    const float clip = *s.clip, rate = *s.lr;
+    const float clip = *s.clip, rate = (float)((double)*s.lr * s.lr_scale);
     if (!is_finite(clip)) return;
     const int64_t begin = (int64_t)number * UPDATE_CHUNK;
     const int64_t end = t.n - begin < UPDATE_CHUNK ? t.n : begin + UPDATE_CHUNK;
@@ -243,4 +243,129 @@ KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) sgd(SgdArgs a) {
 KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) sgd_many(SgdManyArgs a) {
     const int t = find_tensor(a.first_block, a.n_tensors);
     sgd_chunk(a.tensor[t], a.scalars, blockIdx.x - a.first_block[t]);
+}
+
+/* What one element's update needs, in f32. */
+typedef struct LionFactors {
+    float clip, take1, take2, keep, size;
+} LionFactors;
+
+template <int N>
+static __device__ __forceinline__ void lion_elements(const LionTensor &t, const LionFactors &f,
+                                                     int copy_dtype, int64_t i) {
+    float g[N], p[N], m[N];
+    Elements<N>::get(t.g + i, g);
+    Elements<N>::get(t.m + i, m);
+    Elements<N>::get(t.p + i, p);
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+        const float change = __fmul_rn(g[j], f.clip) - m[j];
+        const float x = fmaf(f.take1, change, m[j]);
+        const float sign = x > 0 ? 1.0f : x < 0 ? -1.0f : 0.0f;
+        p[j] = fmaf(-f.size, sign, __fmul_rn(p[j], f.keep));
+        m[j] = fmaf(f.take2, change, m[j]);
+    }
+    Elements<N>::put(t.m + i, m);
+    Elements<N>::put(t.p + i, p);
+    if (t.copy) put_copy<N>(copy_dtype, t.copy + i, p);
+}
+
+static __device__ __forceinline__ void lion_chunk(const LionTensor &t, const LionScalars &s,
+                                                  uint32_t number) {
+    const double rate = (double)*s.lr * s.lr_scale;
+    LionFactors f;
+    f.clip = *s.clip;
+    if (!is_finite(f.clip)) return;
+    f.take1 = (float)(1.0 - s.beta1);
+    f.take2 = (float)(1.0 - s.beta2);
+    f.keep = (float)fma(-rate, t.weight_decay, 1.0);
+    f.size = (float)rate;
+    const int64_t begin = (int64_t)number * UPDATE_CHUNK;
+    const int64_t end = t.n - begin < UPDATE_CHUNK ? t.n : begin + UPDATE_CHUNK;
+    const int64_t whole = begin + (end - begin) / 4 * 4;
+    for (int64_t i = begin + 4 * (int64_t)threadIdx.x; i < whole; i += 4 * UPDATE_THREADS) {
+        lion_elements<4>(t, f, s.copy_dtype, i);
+    }
+    if (whole + threadIdx.x < end) {
+        lion_elements<1>(t, f, s.copy_dtype, whole + threadIdx.x);
+    }
+}
+
+KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) lion(LionArgs a) {
+    lion_chunk(a.tensor, a.scalars, blockIdx.x);
+}
+
+KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) lion_many(LionManyArgs a) {
+    const int t = find_tensor(a.first_block, a.n_tensors);
+    lion_chunk(a.tensor[t], a.scalars, blockIdx.x - a.first_block[t]);
+}
+
+template <int N>
+static __device__ __forceinline__ void momentum_elements(const MuonMomentumArgs &a, float clip,
+                                                         int64_t i) {
+    float g[N], m[N], direction[N];
+    Elements<N>::get(a.g + i, g);
+    Elements<N>::get(a.m + i, m);
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+        const float gj = __fmul_rn(g[j], clip);
+        m[j] = fmaf(a.momentum, m[j], gj);
+        direction[j] = fmaf(a.momentum, m[j], gj);
+    }
+    Elements<N>::put(a.m + i, m);
+    Elements<N>::put(a.direction + i, direction);
+}
+
+KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) muon_momentum(MuonMomentumArgs a) {
+    const float clip = *a.clip;
+    const int64_t begin = (int64_t)blockIdx.x * UPDATE_CHUNK;
+    const int64_t end = a.n - begin < UPDATE_CHUNK ? a.n : begin + UPDATE_CHUNK;
+    const int64_t whole = begin + (end - begin) / 4 * 4;
+    if (!is_finite(clip)) {
+        for (int64_t i = begin + threadIdx.x; i < end; i += UPDATE_THREADS) a.direction[i] = 0;
+        return;
+    }
+    for (int64_t i = begin + 4 * (int64_t)threadIdx.x; i < whole; i += 4 * UPDATE_THREADS) {
+        momentum_elements<4>(a, clip, i);
+    }
+    if (whole + threadIdx.x < end) momentum_elements<1>(a, clip, whole + threadIdx.x);
+}
+
+/* N elements of the direction, whatever it is kept in. */
+template <int N>
+static __device__ __forceinline__ void get_direction(const MuonArgs &a, int64_t i, float *x) {
+    if (a.direction_dtype == DTYPE_BF16) {
+#pragma unroll
+        for (int j = 0; j < N; j++) x[j] = load((const bf16_t *)a.direction + i + j);
+    } else if (a.direction_dtype == DTYPE_F16) {
+#pragma unroll
+        for (int j = 0; j < N; j++) x[j] = load((const f16_t *)a.direction + i + j);
+    } else {
+        Elements<N>::get((const float *)a.direction + i, x);
+    }
+}
+
+template <int N>
+static __device__ __forceinline__ void muon_elements(const MuonArgs &a, float keep, float size,
+                                                     int64_t i) {
+    float p[N], x[N];
+    Elements<N>::get(a.p + i, p);
+    get_direction<N>(a, i, x);
+#pragma unroll
+    for (int j = 0; j < N; j++) p[j] = fmaf(-size, x[j], __fmul_rn(p[j], keep));
+    Elements<N>::put(a.p + i, p);
+    if (a.copy) put_copy<N>(a.copy_dtype, a.copy + i, p);
+}
+
+KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) muon(MuonArgs a) {
+    const double rate = (double)*a.lr * a.lr_scale;
+    const float keep = (float)fma(-rate, a.weight_decay, 1.0), size = (float)(rate * a.scale);
+    if (!is_finite(*a.clip)) return;
+    const int64_t begin = (int64_t)blockIdx.x * UPDATE_CHUNK;
+    const int64_t end = a.n - begin < UPDATE_CHUNK ? a.n : begin + UPDATE_CHUNK;
+    const int64_t whole = begin + (end - begin) / 4 * 4;
+    for (int64_t i = begin + 4 * (int64_t)threadIdx.x; i < whole; i += 4 * UPDATE_THREADS) {
+        muon_elements<4>(a, keep, size, i);
+    }
+    if (whole + threadIdx.x < end) muon_elements<1>(a, keep, size, whole + threadIdx.x);
 }

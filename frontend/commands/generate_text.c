@@ -1,0 +1,104 @@
+#include "frontend/commands/generate_text.h"
+
+#include "frontend/commands/tokenizer_args.h"
+#include "runtime/tokenizer/utf8.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum { N_BYTES = 256 };
+
+static bool begin_bytes(const char *prompt, int64_t vocab, GenerateText *out, Diag *diag) {
+    if (vocab < N_BYTES) {
+        diag_error(diag, NO_LOC,
+                   "generate: text needs a vocabulary of 256 bytes; the model's is %" PRId64,
+                   vocab);
+        return false;
+    }
+    const char *begin = prompt[0] ? prompt : "\n"; /* the model needs something to follow */
+    for (const char *c = begin; *c; c++) token_list_add(&out->tokens, (unsigned char)*c);
+    out->n_choices = N_BYTES;
+    return true;
+}
+
+static bool begin_tokens(const CliArgs *args, const char *prompt, GenerateText *out, Diag *diag) {
+    EncoderOutput tokens = {.tokens = &out->tokens};
+    out->n_choices = (int)out->tokenizer->n_ids;
+    out->end = tokenizer_end_of_text(out->tokenizer);
+    if (!prompt[0] && out->end != NO_TOKEN) { /* a text begins where another has ended */
+        token_list_add(&out->tokens, out->end);
+        return true;
+    }
+    const char *begin = prompt[0] ? prompt : "\n";
+    Encoder *encoder = encoder_create(out->tokenizer);
+    bool good = encoder_encode(encoder, (const unsigned char *)begin, strlen(begin),
+                               cli_given(args, OPT_SPECIAL), &tokens, "--prompt", diag);
+    encoder_destroy(encoder);
+    return good;
+}
+
+bool generate_text_begin(const CliArgs *args, int64_t vocab, GenerateText *out, Diag *diag) {
+    const char *prompt = cli_text(args, OPT_PROMPT, "");
+    *out = (GenerateText){.end = NO_TOKEN, .text = strbuf_create()};
+    if (!tokenizer_from_args(args, vocab, &out->tokenizer, diag)) return false;
+    bool good = out->tokenizer ? begin_tokens(args, prompt, out, diag)
+                               : begin_bytes(prompt, vocab, out, diag);
+    if (good && cli_int(args, OPT_TOP_K, 1) > out->n_choices) {
+        diag_error(diag, NO_LOC, "--top-k: %" PRId64 " is more than the %d %s there are",
+                   cli_int(args, OPT_TOP_K, 1), out->n_choices,
+                   out->tokenizer ? "tokens" : "bytes");
+        return false;
+    }
+    strbuf_put(&out->text, prompt);
+    return good;
+}
+
+void generate_text_release(GenerateText *text) {
+    tokenizer_destroy(text->tokenizer);
+    token_list_release(&text->tokens);
+    strbuf_destroy(&text->text);
+}
+
+bool generate_text_has(const GenerateText *text, int token) {
+    size_t length = 1;
+    if (text->tokenizer) tokenizer_text(text->tokenizer, (uint32_t)token, &length);
+    return length > 0;
+}
+
+bool generate_text_add(GenerateText *text, int token) {
+    char byte = (char)token;
+    token_list_add(&text->tokens, (uint32_t)token);
+    if (!text->tokenizer) {
+        strbuf_put_bytes(&text->text, &byte, 1);
+        return true;
+    }
+    if ((uint32_t)token == text->end) return false;
+    size_t length;
+    const char *bytes = tokenizer_text(text->tokenizer, (uint32_t)token, &length);
+    if (tokenizer_is_special(text->tokenizer, (uint32_t)token)) return true;
+    bool skips = text->tokenizer->strips_space && text->text.length == 0 && bytes[0] == ' ';
+    strbuf_put_bytes(&text->text, bytes + skips, length - skips);
+    return true;
+}
+
+size_t generate_text_show(GenerateText *text, bool all, const char **out) {
+    const unsigned char *bytes = (const unsigned char *)text->text.text;
+    size_t end = text->text.length, back = 0;
+    *out = text->text.text + text->n_shown;
+    /* Back to where the last character begins; it waits if more of its bytes can follow. */
+    while (text->tokenizer && back < 3 && back < end - text->n_shown &&
+           (bytes[end - 1 - back] & 0xc0) == 0x80) {
+        back++;
+    }
+    if (text->tokenizer && !all && back < end - text->n_shown) {
+        unsigned char first = bytes[end - 1 - back];
+        size_t needed = first >= 0xf0 && first < 0xf5   ? 4
+                        : first >= 0xe0 && first < 0xf0 ? 3
+                        : first >= 0xc2 && first < 0xe0 ? 2
+                                                        : 0;
+        if (needed > back + 1) end -= back + 1;
+    }
+    size_t length = end - text->n_shown;
+    text->n_shown = end;
+    return length;
+}

@@ -1,0 +1,61 @@
+#include "frontend/commands/tokenizer_args.h"
+
+#include <inttypes.h>
+#include <unistd.h>
+
+int tokenizer_threads(const CliArgs *args) {
+    long n_cores = sysconf(_SC_NPROCESSORS_ONLN);
+    int64_t most = n_cores < 1 ? 1 : n_cores > 256 ? 256 : n_cores;
+    int64_t asked = cli_int(args, OPT_THREADS, most);
+    return (int)(asked < most ? asked : most); /* each has tables of some megabytes */
+}
+
+/* NO_TOKEN where it is not given. */
+static bool find_token(const CliArgs *args, const Tokenizer *tokenizer, CliOption option,
+                       uint32_t *out, Diag *diag) {
+    const char *name = cli_text(args, option, NULL);
+    *out = NO_TOKEN;
+    if (!name || !tokenizer) return true;
+    *out = tokenizer_find_added(tokenizer, name, CLI_OPTIONS[option].name, diag);
+    return *out != NO_TOKEN;
+}
+
+bool corpus_options_from_args(const CliArgs *args, const Tokenizer *tokenizer, CorpusOptions *out,
+                              Diag *diag) {
+    *out = (CorpusOptions){.separator = cli_text(args, OPT_SEPARATOR, NULL),
+                           .field = cli_text(args, OPT_FIELD, "text"),
+                           .with_special = cli_given(args, OPT_SPECIAL),
+                           .n_threads = tokenizer_threads(args)};
+    if (out->separator && !*out->separator) {
+        diag_error(diag, NO_LOC, "--separator: it is empty");
+        return false;
+    }
+    return find_token(args, tokenizer, OPT_BOS, &out->first, diag) &&
+           find_token(args, tokenizer, OPT_EOT, &out->last, diag);
+}
+
+bool tokenizer_from_args(const CliArgs *args, int64_t vocab, Tokenizer **out, Diag *diag) {
+    static const CliOption NEED_ONE[] = {OPT_PATTERN,   OPT_EOT,   OPT_BOS,
+                                         OPT_SEPARATOR, OPT_FIELD, OPT_SPECIAL};
+    const char *path = cli_text(args, OPT_TOKENIZER, NULL);
+    *out = NULL;
+    for (size_t i = 0; !path && i < sizeof(NEED_ONE) / sizeof(NEED_ONE[0]); i++) {
+        if (!cli_given(args, NEED_ONE[i])) continue;
+        diag_error(diag, NO_LOC, "--%s: is for --tokenizer FILE only",
+                   CLI_OPTIONS[NEED_ONE[i]].name);
+        return false;
+    }
+    if (!path) return true;
+    Tokenizer *tokenizer = tokenizer_load(path, cli_text(args, OPT_PATTERN, NULL), diag);
+    if (!tokenizer) return false;
+    if ((int64_t)tokenizer->n_ids <= vocab) {
+        *out = tokenizer;
+        return true;
+    }
+    diag_error(diag, NO_LOC,
+               "%s has %u tokens, the model's vocabulary only %" PRId64
+               ": plan it with --set vocab=%u",
+               path, tokenizer->n_ids, vocab, (tokenizer->n_ids + 63) / 64 * 64);
+    tokenizer_destroy(tokenizer);
+    return false;
+}

@@ -1,0 +1,24 @@
+/* Tokenizers and what is done to text with them, from the command line. */
+#ifndef FRONTEND_COMMANDS_TOKENIZER_ARGS_H
+#define FRONTEND_COMMANDS_TOKENIZER_ARGS_H
+
+#include "frontend/commands/cli.h"
+#include "runtime/tokenizer/corpus.h"
+
+/* --threads, at most as many as there are cores; or all of them. */
+int tokenizer_threads(const CliArgs *args);
+
+/* Separator, field, tokens around documents and --special; `tokenizer` NULL: without these. Paths
+ * and progress are left to the caller. False: reported. */
+bool corpus_options_from_args(const CliArgs *args, const Tokenizer *tokenizer, CorpusOptions *out,
+                              Diag *diag);
+
+/* --tokenizer's; *out NULL where there is none. Options that only make sense with one are refused
+ * then, and a model's vocabulary that is too small for it. False: reported. */
+bool tokenizer_from_args(const CliArgs *args, int64_t vocab, Tokenizer **out, Diag *diag);
+
+/* The verbs that read text; they print what they did. The exit code. */
+int tokenizer_train(CliArgs *args, Diag *diag);
+int tokenizer_encode(CliArgs *args, Diag *diag);
+
+#endif

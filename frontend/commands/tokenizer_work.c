@@ -1,0 +1,251 @@
+/* perilune tokenizer train and encode: text files -> a tokenizer, or tokens. */
+#include "frontend/commands/tokenizer_args.h"
+#include "frontend/progress_line.h"
+#include "ir/base/file.h"
+#include "runtime/data/token_writer.h"
+#include "runtime/tokenizer/train_bpe.h"
+#include "runtime/tokenizer/utf8.h"
+#include "runtime/tokenizer/write_json.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define MOST_COUNT_BYTES ((size_t)1 << 30) /* of distinct words */
+
+/* --- progress --- */
+
+static void show_bytes(void *user, int64_t n_done, int64_t n_all) {
+    progress_line_show(user, (int)(n_done >> 20), (int)(n_all >> 20), "");
+}
+
+static void show_tokens(void *user, int64_t n_done, int64_t n_all) {
+    progress_line_show(user, (int)n_done, (int)n_all, "");
+}
+
+static void start_progress(const CliArgs *args, ProgressLine *line, const char *done,
+                           CorpusOptions *options) {
+    *line = progress_line_start(done);
+    if (cli_given(args, OPT_QUIET)) return;
+    options->progress = show_bytes;
+    options->progress_user = line;
+}
+
+/* --- train --- */
+
+static bool check_special(const char *const *special, int n_special, Diag *diag) {
+    for (int i = 0; i < n_special; i++) {
+        size_t length = strlen(special[i]);
+        bool good = length > 0 && length <= ADDED_TOKEN_MOST_BYTES &&
+                    utf8_valid_bytes((const unsigned char *)special[i], length) == length;
+        for (int k = 0; k < i; k++) good = good && strcmp(special[i], special[k]) != 0;
+        if (good) continue;
+        diag_error(diag, NO_LOC,
+                   "--special-token: '%.60s' is empty, longer than %d bytes, not UTF-8, or given "
+                   "twice",
+                   special[i], ADDED_TOKEN_MOST_BYTES);
+        return false;
+    }
+    return true;
+}
+
+/* Text that is merged must not become a token that is spelled as a special one. */
+static bool check_spellings(const TrainedBpe *trained, const char *const *special, int n_special,
+                            Diag *diag) {
+    for (int i = 0; i < n_special; i++) {
+        uint32_t id = vocabulary_find(&trained->vocabulary, special[i], strlen(special[i]));
+        if (id == NO_TOKEN) continue;
+        diag_error(diag, NO_LOC, "--special-token: '%.60s' is a token of the text, too",
+                   special[i]);
+        return false;
+    }
+    return true;
+}
+
+static int learn(CliArgs *args, const WordCounts *counts, const char *pattern,
+                 const char *const *special, int n_special, Diag *diag) {
+    const char *path = cli_text(args, OPT_OUTPUT, NULL);
+    int64_t vocab = cli_int(args, OPT_VOCAB, 0);
+    TrainedBpe trained;
+    ProgressLine line = progress_line_start("tokens");
+    bool quiet = cli_given(args, OPT_QUIET);
+    TrainOptions options = {.n_special = (uint32_t)n_special,
+                            .n_tokens = (uint32_t)vocab,
+                            .least_count = cli_int(args, OPT_MIN_COUNT, 2),
+                            .progress = quiet ? NULL : show_tokens,
+                            .progress_user = &line};
+    train_bpe(counts, &options, &trained);
+    double seconds = progress_line_end(&line);
+    int status = EXIT_DONE;
+    if (!check_spellings(&trained, special, n_special, diag)) {
+        status = EXIT_USAGE;
+    } else {
+        StrBuf text = strbuf_create();
+        write_tokenizer_json(&text, &trained, pattern, special, n_special);
+        if (!cli_write(path, &text, diag)) status = EXIT_FAILED;
+        strbuf_destroy(&text);
+    }
+    if (status == EXIT_DONE && !quiet && strcmp(path, "-") != 0) {
+        printf("vocab   %u tokens: %d special, 256 bytes, %zu merged in %.1f s\n",
+               trained.vocabulary.n_ids, n_special,
+               (size_t)trained.vocabulary.n_ids - 256 - (size_t)n_special, seconds);
+        if (trained.vocabulary.n_ids < vocab) {
+            printf("note    fewer than %" PRId64 ": no other pair is there %" PRId64 " times\n",
+                   vocab, options.least_count);
+        }
+        printf("wrote   %s\n", path);
+    }
+    trained_bpe_release(&trained);
+    return status;
+}
+
+static int count_and_learn(CliArgs *args, const Tokenizer *divider, Diag *diag) {
+    static const char *const DEFAULT_SPECIAL[] = {"<|endoftext|>"};
+    const CliValue *given = &args->values[OPT_SPECIAL_TOKEN];
+    const char *const *special = given->given ? given->list : DEFAULT_SPECIAL;
+    int n_special = given->given ? given->n_list : 1;
+    WordCounts counts = {0};
+    CorpusOptions options;
+    CorpusTotals totals;
+    ProgressLine line;
+    int64_t pruned;
+    if (!corpus_options_from_args(args, NULL, &options, diag) ||
+        !check_special(special, n_special, diag)) {
+        return EXIT_USAGE;
+    }
+    if (cli_int(args, OPT_VOCAB, 0) < 256 + n_special) {
+        diag_error(diag, NO_LOC, "--vocab: 256 bytes and %d special token%s need %d", n_special,
+                   n_special == 1 ? "" : "s", 256 + n_special);
+        return EXIT_USAGE;
+    }
+    options.paths = args->operands + 1;
+    options.n_paths = args->n_operands - 1;
+    start_progress(args, &line, "MiB read", &options);
+    bool good = corpus_count(divider, &options, MOST_COUNT_BYTES, &counts, &pruned, &totals, diag);
+    double seconds = progress_line_end(&line);
+    int status = EXIT_USAGE;
+    if (good && counts.n_items == 0) {
+        diag_error(diag, NO_LOC, "tokenizer train: there is no text in what was given");
+    } else if (good) {
+        const char *path = cli_text(args, OPT_OUTPUT, "");
+        if (!cli_given(args, OPT_QUIET) && strcmp(path, "-") != 0) {
+            printf("text    %" PRId64 " documents, %" PRId64 " bytes; %zu distinct words, %.1f s\n",
+                   totals.n_documents, totals.n_bytes, counts.n_items, seconds);
+            if (pruned) {
+                printf("note    words seen up to %" PRId64 " times were forgotten on the way, to "
+                       "save memory\n",
+                       pruned);
+            }
+            fflush(stdout);
+        }
+        status = learn(args, &counts, divider->pattern, special, n_special, diag);
+    }
+    word_counts_release(&counts);
+    return status;
+}
+
+int tokenizer_train(CliArgs *args, Diag *diag) {
+    const char *name = cli_text(args, OPT_PATTERN, "gpt2"), *known = pattern_by_name(name);
+    if (args->n_operands < 2) {
+        return cli_usage_error("tokenizer train: which TEXT? see perilune help tokenizer");
+    }
+    if (!cli_given(args, OPT_VOCAB) || !cli_given(args, OPT_OUTPUT)) {
+        return cli_usage_error("tokenizer train: needs --vocab N and -o FILE");
+    }
+    Tokenizer *divider = tokenizer_create(); /* of text into words; it has no tokens */
+    int status = EXIT_USAGE;
+    divider->pattern = arena_strdup(divider->arena, known ? known : name);
+    divider->byte_level = true;
+    divider->steps.items[0].pattern =
+        pattern_compile(divider->pattern, PATTERN_ONIGURUMA, (SourceLoc){"--pattern", 0}, diag);
+    if (divider->steps.items[0].pattern) {
+        divider->steps.count = 1;
+        status = count_and_learn(args, divider, diag);
+    }
+    tokenizer_destroy(divider);
+    return status;
+}
+
+/* --- encode --- */
+
+static bool put_tokens(void *user, const uint32_t *tokens, size_t count, Diag *diag) {
+    return token_writer_put(user, tokens, count, diag);
+}
+
+static int encode_files(CliArgs *args, const Tokenizer *tokenizer, Diag *diag) {
+    const char *path = cli_text(args, OPT_OUTPUT, NULL);
+    CorpusOptions options;
+    CorpusTotals totals;
+    ProgressLine line;
+    if (!corpus_options_from_args(args, tokenizer, &options, diag)) return EXIT_USAGE;
+    options.paths = args->operands + 2;
+    options.n_paths = args->n_operands - 2;
+    int token_bytes = tokenizer->n_ids <= 65536 ? 2 : 4;
+    TokenWriter *writer = token_writer_open(path, token_bytes, diag);
+    if (!writer) return EXIT_USAGE;
+    start_progress(args, &line, "MiB encoded", &options);
+    bool good = corpus_encode(tokenizer, &options, put_tokens, writer, &totals, diag);
+    double seconds = progress_line_end(&line);
+    if (good && totals.n_tokens == 0) {
+        diag_error(diag, NO_LOC, "tokenizer encode: there is no text in what was given");
+        good = false;
+    }
+    if (!good) {
+        token_writer_abandon(writer);
+        return EXIT_USAGE;
+    }
+    if (!token_writer_commit(writer, diag)) return EXIT_FAILED;
+    if (cli_given(args, OPT_QUIET)) return EXIT_DONE;
+    printf("text    %" PRId64 " documents, %" PRId64 " bytes\n", totals.n_documents,
+           totals.n_bytes);
+    printf("tokens  %" PRId64 " of %d bits, %.3f bytes of text each; %.1f s, %.1f MB/s\n",
+           totals.n_tokens, 8 * token_bytes, (double)totals.n_bytes / (double)totals.n_tokens,
+           seconds, seconds > 0 ? 1e-6 * (double)totals.n_bytes / seconds : 0);
+    printf("wrote   %s\n", path);
+    return EXIT_DONE;
+}
+
+/* Of --text, one line of numbers. */
+static int encode_text(CliArgs *args, const Tokenizer *tokenizer, Diag *diag) {
+    const char *text = cli_text(args, OPT_TEXT, "");
+    CorpusOptions options;
+    TokenList tokens = {0};
+    if (!corpus_options_from_args(args, tokenizer, &options, diag)) return EXIT_USAGE;
+    if (options.first != NO_TOKEN) token_list_add(&tokens, options.first);
+    EncoderOutput out = {.tokens = &tokens};
+    Encoder *encoder = encoder_create(tokenizer);
+    bool good = encoder_encode(encoder, (const unsigned char *)text, strlen(text),
+                               options.with_special, &out, "--text", diag);
+    if (options.last != NO_TOKEN) token_list_add(&tokens, options.last);
+    StrBuf line = strbuf_create();
+    for (size_t i = 0; i < tokens.count; i++) {
+        strbuf_printf(&line, "%s%u", i ? " " : "", tokens.items[i]);
+    }
+    strbuf_put(&line, "\n");
+    int status = EXIT_USAGE;
+    if (good) status = cli_write(NULL, &line, diag) ? EXIT_DONE : EXIT_FAILED;
+    strbuf_destroy(&line);
+    token_list_release(&tokens);
+    encoder_destroy(encoder);
+    return status;
+}
+
+int tokenizer_encode(CliArgs *args, Diag *diag) {
+    bool has_text = cli_given(args, OPT_TEXT), has_files = args->n_operands > 2;
+    if (args->n_operands < 2 || has_text == has_files) {
+        return cli_usage_error("tokenizer encode: takes TOKENIZER and either TEXT... or --text");
+    }
+    if (has_files != cli_given(args, OPT_OUTPUT)) {
+        return cli_usage_error(has_files ? "tokenizer encode: which file to write? give -o FILE"
+                                         : "tokenizer encode: --text: prints; -o is for files");
+    }
+    if (has_files && strcmp(cli_text(args, OPT_OUTPUT, ""), "-") == 0) {
+        return cli_usage_error("tokenizer encode: -o: takes a file, not standard output");
+    }
+    Tokenizer *tokenizer =
+        tokenizer_load(args->operands[1], cli_text(args, OPT_PATTERN, NULL), diag);
+    if (!tokenizer) return EXIT_USAGE;
+    int status =
+        has_text ? encode_text(args, tokenizer, diag) : encode_files(args, tokenizer, diag);
+    tokenizer_destroy(tokenizer);
+    return status;
+}

@@ -1,0 +1,29 @@
+/* What --tokenizer means to training: text becomes tokens before the first step, and a loss can be
+ * said per byte of text, which does not depend on the tokenizer. */
+#ifndef FRONTEND_COMMANDS_TRAIN_TEXT_H
+#define FRONTEND_COMMANDS_TRAIN_TEXT_H
+
+#include "frontend/commands/cli.h"
+#include "runtime/data/dataset.h"
+#include "runtime/engine.h"
+#include "runtime/tokenizer/tokenizer.h"
+
+typedef struct TrainText {
+    Tokenizer *tokenizer; /* NULL: none given */
+} TrainText;
+
+/* False: reported. Released by train_text_release, either way. */
+bool train_text_from_args(const CliArgs *args, int64_t vocab, TrainText *out, Diag *diag);
+void train_text_release(TrainText *text);
+
+/* Data of whatever kind. With a tokenizer, text becomes tokens in memory: 2 or 4 bytes each; files
+ * of tokens stay what they are. Reports and returns NULL. */
+Dataset *train_text_open(const TrainText *text, const CliArgs *args, const char *path, int seq,
+                         int vocab, Diag *diag);
+
+/* How many bytes of text these labels stand for, those that the model's mean loss leaves out and
+ * special tokens aside. labels [n]. */
+int64_t train_text_count_bytes(const TrainText *text, const Engine *engine, const int32_t *labels,
+                               int64_t n);
+
+#endif

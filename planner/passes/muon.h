@@ -1,0 +1,35 @@
+/* Muon (Jordan et al. 2024; Moonlight, arXiv 2502.16982) in the graph of the update.
+ *
+ * muon_find_use says what a parameter is for the model: a matrix that something is multiplied by,
+ * with the axes that products sum away as its columns and the others as its rows; the table of a
+ * look-up; the head, whose product is what the loss looks at; or anything else.
+ *
+ * muon_append_steps takes a direction, of the parameter's type in f32, and returns what five steps
+ * of Newton-Schulz make of it: a nearly orthogonal matrix of the same shape. All of it is named
+ * axes: which ranks hold what follows from the axis rules, as it does for the model.
+ */
+#ifndef PLANNER_PASSES_MUON_H
+#define PLANNER_PASSES_MUON_H
+
+#include "planner/passes/pass.h"
+
+typedef enum ParamUse { USE_OTHER, USE_MATRIX, USE_TABLE, USE_HEAD } ParamUse;
+
+typedef struct MuonMatrix {
+    int n_columns, n_rows; /* axes */
+    int columns[MAX_RANK], rows[MAX_RANK];
+    int64_t n_inputs, n_outputs; /* elements of a row, of a column */
+} MuonMatrix;
+
+/* What each parameter of a graph is for: by node id. */
+typedef struct ParamUses {
+    ParamUse *use;
+    MuonMatrix *matrix; /* of USE_MATRIX and USE_HEAD */
+} ParamUses;
+ParamUses muon_find_uses(const Graph *graph, Arena *arena);
+
+/* NO_VALUE: reported. */
+Value muon_append_steps(PassContext *ctx, Graph *out, const Node *param, const MuonMatrix *matrix,
+                        Value direction);
+
+#endif

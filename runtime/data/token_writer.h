@@ -1,0 +1,21 @@
+/* Writes token files that token_file.h reads: llm.c's, of 16 or 32 bits, or NumPy's .npy of u2 or
+ * u4. Whole or not at all. */
+#ifndef RUNTIME_DATA_TOKEN_WRITER_H
+#define RUNTIME_DATA_TOKEN_WRITER_H
+
+#include "ir/base/diag.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct TokenWriter TokenWriter;
+
+/* token_bytes: 2 or 4; .npy where the path ends so. Reports and returns NULL. */
+TokenWriter *token_writer_open(const char *path, int token_bytes, Diag *diag);
+/* Tokens must fit. llm.c's files have at most 2^31 - 1. False: reported. */
+bool token_writer_put(TokenWriter *writer, const uint32_t *tokens, size_t count, Diag *diag);
+bool token_writer_commit(TokenWriter *writer, Diag *diag); /* frees the writer, either way */
+void token_writer_abandon(TokenWriter *writer);
+
+#endif

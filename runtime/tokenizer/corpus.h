@@ -1,0 +1,42 @@
+/* Text files -> tokens, or counts of words, by several threads; the result does not depend on how
+ * many. Files are mapped; what is in work at a time is bounded, but for single documents, whose
+ * words and lines of JSON must fit into memory.
+ *
+ * A document is a file; or, with a separator, what lies between two; or, in files whose names end
+ * in .jsonl, the text in a field of each line's object. Empty ones are passed over. A folder stands
+ * for its files in the order of their names.
+ */
+#ifndef RUNTIME_TOKENIZER_CORPUS_H
+#define RUNTIME_TOKENIZER_CORPUS_H
+
+#include "runtime/tokenizer/encoder.h"
+
+typedef struct CorpusOptions {
+    const char *const *paths;
+    int n_paths;
+    const char *separator; /* NULL: none */
+    const char *field;     /* of lines of JSON */
+    bool with_special;     /* special tokens in the text are tokens */
+    uint32_t first, last;  /* tokens around each document; NO_TOKEN: none */
+    int n_threads;
+    /* Now and then, and at the end; may be NULL. */
+    void (*progress)(void *user, int64_t bytes_done, int64_t bytes_all);
+    void *progress_user;
+} CorpusOptions;
+
+typedef struct CorpusTotals {
+    int64_t n_documents, n_bytes, n_tokens;
+    int64_t n_special; /* first and last ones among the tokens */
+} CorpusTotals;
+
+/* Takes tokens in order; false ends the work, reported. */
+typedef bool TokenTaker(void *user, const uint32_t *tokens, size_t count, Diag *diag);
+bool corpus_encode(const Tokenizer *tokenizer, const CorpusOptions *options, TokenTaker *take,
+                   void *user, CorpusTotals *out, Diag *diag);
+
+/* Adds to `counts`. Where they would take more than most_bytes, the rarest words are forgotten:
+ * *out_pruned says how often a word may have been seen and be forgotten. */
+bool corpus_count(const Tokenizer *tokenizer, const CorpusOptions *options, size_t most_bytes,
+                  WordCounts *counts, int64_t *out_pruned, CorpusTotals *out, Diag *diag);
+
+#endif

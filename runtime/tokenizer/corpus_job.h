@@ -1,0 +1,38 @@
+/* A part of a corpus that one thread does by itself: documents, lines of JSON, or a stretch of one
+ * long document. -> tokens or counts of words, and what went wrong. */
+#ifndef RUNTIME_TOKENIZER_CORPUS_JOB_H
+#define RUNTIME_TOKENIZER_CORPUS_JOB_H
+
+#include "runtime/tokenizer/corpus.h"
+
+typedef enum CorpusJobKind { JOB_LINES, JOB_DOCUMENTS, JOB_CHUNK } CorpusJobKind;
+
+typedef struct CorpusJob {
+    CorpusJobKind kind;
+    const char *path;
+    int64_t line; /* the first one's number */
+    const unsigned char *text;
+    size_t length;
+    Chunk chunk;
+    /* Results. */
+    TokenList tokens;
+    WordCounts counts;
+    int64_t n_documents, n_bytes, n_special;
+    bool failed;
+    Diag *diag; /* one at most */
+} CorpusJob;
+
+void corpus_job_clear(CorpusJob *job);
+void corpus_job_release(CorpusJob *job);
+/* The number of the calling thread. */
+int corpus_job_thread(void);
+
+/* Lines and documents. counts: words are counted, else tokens are made. */
+void corpus_job_run(CorpusJob *job, Encoder *encoder, const CorpusOptions *options, bool counts);
+void corpus_job_run_chunk(CorpusJob *job, Encoder *encoder, const CorpusOptions *options,
+                          bool counts);
+void corpus_job_run_segment(CorpusJob *job, Encoder *encoder, const Segment *segment, bool counts);
+/* Takes back the counts of a chunk's pieces before `until`. */
+void corpus_job_uncount(CorpusJob *job, Encoder *encoder, size_t until);
+
+#endif

@@ -1,0 +1,33 @@
+/* Tokens in a row, in memory that grows. */
+#ifndef RUNTIME_TOKENIZER_TOKEN_LIST_H
+#define RUNTIME_TOKENIZER_TOKEN_LIST_H
+
+#include "ir/base/diag.h"
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+typedef struct TokenList {
+    uint32_t *items;
+    size_t count, capacity;
+} TokenList;
+
+static inline void token_list_reserve(TokenList *list, size_t more) {
+    if (more <= list->capacity - list->count) return;
+    list->capacity = 2 * (list->count + more) + 64;
+    list->items = realloc(list->items, list->capacity * sizeof(*list->items));
+    if (!list->items) BUG("out of memory");
+}
+
+static inline void token_list_add(TokenList *list, uint32_t token) {
+    token_list_reserve(list, 1);
+    list->items[list->count++] = token;
+}
+
+static inline void token_list_release(TokenList *list) {
+    free(list->items);
+    *list = (TokenList){0};
+}
+
+#endif

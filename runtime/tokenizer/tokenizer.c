@@ -1,0 +1,211 @@
+#include "runtime/tokenizer/tokenizer.h"
+
+#include "ir/base/file.h"
+#include "runtime/tokenizer/utf8.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+Tokenizer *tokenizer_create(void) {
+    Tokenizer *tokenizer = calloc(1, sizeof(*tokenizer));
+    if (!tokenizer) BUG("out of memory");
+    vocabulary_init(&tokenizer->vocabulary);
+    added_tokens_init(&tokenizer->added);
+    tokenizer->unknown = NO_TOKEN;
+    memset(tokenizer->byte_tokens, 0xff, sizeof(tokenizer->byte_tokens));
+    tokenizer->arena = arena_create();
+    return tokenizer;
+}
+
+void tokenizer_destroy(Tokenizer *tokenizer) {
+    if (!tokenizer) return;
+    vocabulary_release(&tokenizer->vocabulary);
+    added_tokens_release(&tokenizer->added);
+    word_steps_release(&tokenizer->steps);
+    free(tokenizer->texts);
+    free(tokenizer->text_begins);
+    free(tokenizer->added_index);
+    arena_destroy(tokenizer->arena);
+    free(tokenizer);
+}
+
+/* JSON begins with a brace, which no base64 has. */
+static bool begins_with_brace(const char *path, bool *out, Diag *diag) {
+    FileMap map;
+    if (!file_map(path, &map, diag)) return false;
+    size_t at = 0;
+    if (map.length_bytes >= 3 && memcmp(map.data, "\xef\xbb\xbf", 3) == 0) at = 3;
+    while (at < map.length_bytes && isspace(map.data[at])) at++;
+    *out = at < map.length_bytes && map.data[at] == '{';
+    file_unmap(&map);
+    return true;
+}
+
+Tokenizer *tokenizer_load(const char *path, const char *pattern, Diag *diag) {
+    bool is_json;
+    if (!begins_with_brace(path, &is_json, diag)) return NULL;
+    if (is_json && pattern) {
+        diag_error(diag, NO_LOC, "--pattern: %s has its own; only tiktoken files need one", path);
+        return NULL;
+    }
+    Tokenizer *tokenizer = tokenizer_create();
+    if (is_json ? tokenizer_read_json(tokenizer, path, diag)
+                : tokenizer_read_tiktoken(tokenizer, path, pattern, diag)) {
+        return tokenizer;
+    }
+    tokenizer_destroy(tokenizer);
+    return NULL;
+}
+
+/* --- characters for bytes --- */
+
+static bool stands_for_itself(uint32_t byte) {
+    return (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) ||
+           (byte >= 0xae && byte <= 0xff);
+}
+
+uint32_t byte_character(unsigned char byte) {
+    uint32_t next = 0x100;
+    if (stands_for_itself(byte)) return byte;
+    for (uint32_t b = 0; b < byte; b++) next += !stands_for_itself(b);
+    return next;
+}
+
+int byte_of_character(uint32_t character) {
+    if (character < 0x100) return stands_for_itself(character) ? (int)character : -1;
+    uint32_t index = character - 0x100; /* 0x00..0x20, 0x7f..0xa0, 0xad */
+    if (index <= 0x20) return (int)index;
+    if (index <= 0x20 + 0x22) return (int)(index - 0x21 + 0x7f);
+    return index == 0x43 ? 0xad : -1;
+}
+
+/* --- tables by id --- */
+
+/* A token's text where characters are spelled: U+2581 is a space, <0x0A> a byte. */
+static size_t decode_spelling(const unsigned char *spelling, size_t length, char *out) {
+    static const char SPACE[] = "\xe2\x96\x81";
+    size_t n = 0;
+    if (length == 6 && memcmp(spelling, "<0x", 3) == 0 && spelling[5] == '>' &&
+        isxdigit(spelling[3]) && isxdigit(spelling[4])) {
+        char digits[3] = {(char)spelling[3], (char)spelling[4], '\0'};
+        out[0] = (char)strtol(digits, NULL, 16);
+        return 1;
+    }
+    for (size_t i = 0; i < length;) {
+        if (length - i >= 3 && memcmp(spelling + i, SPACE, 3) == 0) {
+            out[n++] = ' ';
+            i += 3;
+        } else {
+            out[n++] = (char)spelling[i++];
+        }
+    }
+    return n;
+}
+
+static void count_ids(Tokenizer *tokenizer, const LooseToken *loose, int n_loose) {
+    uint32_t n_ids = tokenizer->vocabulary.n_ids;
+    for (int i = 0; i < tokenizer->added.count; i++) {
+        uint32_t id = tokenizer->added.items[i].id;
+        if (id >= n_ids) n_ids = id + 1;
+    }
+    for (int i = 0; i < n_loose; i++) {
+        if (loose[i].id >= n_ids) n_ids = loose[i].id + 1;
+    }
+    tokenizer->n_ids = n_ids;
+}
+
+void tokenizer_finish(Tokenizer *tokenizer, const LooseToken *loose, int n_loose) {
+    count_ids(tokenizer, loose, n_loose);
+    size_t n_ids = tokenizer->n_ids, total = tokenizer->vocabulary.n_bytes + 1;
+    int32_t *loose_index = malloc((n_ids + 1) * sizeof(int32_t));
+    tokenizer->added_index = malloc((n_ids + 1) * sizeof(int32_t));
+    tokenizer->text_begins = calloc(n_ids + 1, sizeof(size_t));
+    if (!loose_index || !tokenizer->added_index || !tokenizer->text_begins) BUG("out of memory");
+    memset(tokenizer->added_index, 0xff, (n_ids + 1) * sizeof(int32_t));
+    memset(loose_index, 0xff, (n_ids + 1) * sizeof(int32_t));
+    for (int i = 0; i < tokenizer->added.count; i++) {
+        tokenizer->added_index[tokenizer->added.items[i].id] = i;
+        total += tokenizer->added.items[i].length;
+    }
+    for (int i = 0; i < n_loose; i++) {
+        loose_index[loose[i].id] = i;
+        total += loose[i].length;
+    }
+    tokenizer->texts = malloc(total);
+    if (!tokenizer->texts) BUG("out of memory");
+    size_t at = 0;
+    for (uint32_t id = 0; id < n_ids; id++) {
+        size_t length;
+        const void *bytes = vocabulary_bytes(&tokenizer->vocabulary, id, &length);
+        tokenizer->text_begins[id] = at;
+        if (tokenizer->added_index[id] >= 0) {
+            const AddedToken *token = &tokenizer->added.items[tokenizer->added_index[id]];
+            bytes = token->text;
+            length = token->length;
+        } else if (loose_index[id] >= 0) {
+            bytes = loose[loose_index[id]].text;
+            length = loose[loose_index[id]].length;
+        } else if (!tokenizer->byte_level) {
+            at += decode_spelling(bytes, length, tokenizer->texts + at);
+            length = 0;
+        }
+        if (length) memcpy(tokenizer->texts + at, bytes, length);
+        at += length;
+    }
+    tokenizer->text_begins[n_ids] = at;
+    free(loose_index);
+}
+
+uint32_t tokenizer_count_tokens(const Tokenizer *tokenizer) {
+    uint32_t count = 0;
+    size_t length;
+    for (uint32_t id = 0; id < tokenizer->n_ids; id++) {
+        tokenizer_text(tokenizer, id, &length);
+        count += length > 0;
+    }
+    return count;
+}
+
+/* --- names --- */
+
+uint32_t tokenizer_end_of_text(const Tokenizer *tokenizer) {
+    static const char *const NAMES[] = {
+        "<|endoftext|>",       "<|end_of_text|>",      "</s>", "<eos>", "<|eos|>",
+        "<|end▁of▁sentence|>", "<｜end▁of▁sentence｜>"};
+    for (size_t i = 0; i < sizeof(NAMES) / sizeof(NAMES[0]); i++) {
+        const AddedToken *token = added_tokens_by_text(&tokenizer->added, NAMES[i]);
+        if (token) return token->id;
+    }
+    return NO_TOKEN;
+}
+
+uint32_t tokenizer_find_added(const Tokenizer *tokenizer, const char *name, const char *option,
+                              Diag *diag) {
+    const AddedToken *token = added_tokens_by_text(&tokenizer->added, name);
+    if (token) return token->id;
+    if (strcmp(name, "auto") == 0) {
+        uint32_t id = tokenizer_end_of_text(tokenizer);
+        if (id == NO_TOKEN) {
+            diag_error(diag, NO_LOC,
+                       "--%s auto: the tokenizer has no token of a known name that ends a text; "
+                       "`perilune tokenizer show` lists those that it has",
+                       option);
+        }
+        return id;
+    }
+    char *end;
+    errno = 0;
+    unsigned long long id = strtoull(name, &end, 10);
+    if (isdigit((unsigned char)name[0]) && !*end && !errno && id < tokenizer->n_ids) {
+        size_t length;
+        tokenizer_text(tokenizer, (uint32_t)id, &length);
+        if (length) return (uint32_t)id;
+    }
+    diag_error(diag, NO_LOC,
+               "--%s: the tokenizer has no special token '%s'; `perilune tokenizer show` lists "
+               "them",
+               option, name);
+    return NO_TOKEN;
+}

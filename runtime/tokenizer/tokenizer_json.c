@@ -1,0 +1,307 @@
+/* Hugging Face's tokenizer.json, of type BPE. */
+#include "ir/base/file.h"
+#include "runtime/tokenizer/json_steps.h"
+#include "runtime/tokenizer/tokenizer.h"
+#include "runtime/tokenizer/utf8.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_FILE_BYTES = 256 << 20 };
+
+typedef struct Reader {
+    Tokenizer *tokenizer;
+    SourceLoc loc;
+    Diag *diag;
+    unsigned char *bytes; /* room for any text of the file */
+    LooseToken *loose;
+    int n_loose, loose_capacity;
+} Reader;
+
+/* A token's bytes -> reader->bytes. False: it has a character that stands for no byte. */
+static bool to_bytes(Reader *reader, const char *text, size_t length, size_t *out_length) {
+    *out_length = length;
+    if (!reader->tokenizer->byte_level) {
+        memcpy(reader->bytes, text, length);
+        return true;
+    }
+    size_t n = 0;
+    for (size_t i = 0; i < length;) {
+        uint32_t character;
+        int bytes = utf8_read((const unsigned char *)text + i, length - i, &character);
+        int byte = bytes ? byte_of_character(character) : -1;
+        if (byte < 0) return false;
+        reader->bytes[n++] = (unsigned char)byte;
+        i += (size_t)bytes;
+    }
+    *out_length = n;
+    return true;
+}
+
+/* An id within what is supported; false: reported. */
+static bool read_id(const Reader *reader, const json_t *value, const char *text, uint32_t *out) {
+    json_int_t id = json_is_integer(value) ? json_integer_value(value) : -1;
+    *out = (uint32_t)id;
+    if (id >= 0 && id < VOCABULARY_MOST_IDS) return true;
+    diag_error(reader->diag, reader->loc, "the id of '%.60s' is not a whole number from 0 to %u",
+               text, VOCABULARY_MOST_IDS - 1);
+    return false;
+}
+
+static bool read_vocabulary(Reader *reader, const json_t *vocab) {
+    Vocabulary *vocabulary = &reader->tokenizer->vocabulary;
+    const char *text;
+    json_t *value;
+    if (!json_is_object(vocab) || json_object_size(vocab) == 0) {
+        diag_error(reader->diag, reader->loc, "model: it has no vocab");
+        return false;
+    }
+    json_object_foreach((json_t *)(uintptr_t)vocab, text, value) {
+        uint32_t id, other;
+        size_t length = strlen(text);
+        if (!read_id(reader, value, text, &id)) return false;
+        if (length == 0) continue; /* never made of anything */
+        if (!to_bytes(reader, text, length, &length)) {
+            ARENA_PUSH(reader->tokenizer->arena, reader->loose, reader->n_loose,
+                       reader->loose_capacity, ((LooseToken){id, text, strlen(text)}));
+            continue;
+        }
+        if (vocabulary_add(vocabulary, id, reader->bytes, length, &other)) continue;
+        diag_error(reader->diag, reader->loc, "vocab: '%.60s' has the id %u of another", text, id);
+        return false;
+    }
+    return true;
+}
+
+/* Two texts of a merge: "a b", or ["a", "b"]. */
+static bool read_parts(const json_t *merge, const char *parts[2], size_t lengths[2]) {
+    if (json_is_string(merge)) {
+        const char *text = json_string_value(merge), *space = strchr(text, ' ');
+        if (!space || strchr(space + 1, ' ')) return false;
+        parts[0] = text;
+        lengths[0] = (size_t)(space - text);
+        parts[1] = space + 1;
+        lengths[1] = strlen(space + 1);
+    } else {
+        for (size_t i = 0; i < 2; i++) {
+            parts[i] = json_string_value(json_array_get(merge, i));
+            if (!parts[i]) return false;
+            lengths[i] = strlen(parts[i]);
+        }
+        if (json_array_size(merge) != 2) return false;
+    }
+    return lengths[0] > 0 && lengths[1] > 0;
+}
+
+static bool read_merge(Reader *reader, const json_t *merge, size_t rank) {
+    Vocabulary *vocabulary = &reader->tokenizer->vocabulary;
+    const char *parts[2];
+    size_t lengths[2], n;
+    uint32_t ids[3] = {NO_TOKEN, NO_TOKEN, NO_TOKEN};
+    if (!read_parts(merge, parts, lengths)) {
+        diag_error(reader->diag, reader->loc, "merges[%zu] is not two tokens", rank);
+        return false;
+    }
+    for (int i = 0; i < 2; i++) {
+        if (!to_bytes(reader, parts[i], lengths[i], &n)) continue;
+        ids[i] = vocabulary_find(vocabulary, reader->bytes, n);
+    }
+    if (ids[0] != NO_TOKEN && ids[1] != NO_TOKEN) {
+        size_t left, right;
+        const unsigned char *bytes = vocabulary_bytes(vocabulary, ids[0], &left);
+        memcpy(reader->bytes, bytes, left);
+        bytes = vocabulary_bytes(vocabulary, ids[1], &right);
+        memcpy(reader->bytes + left, bytes, right);
+        ids[2] = vocabulary_find(vocabulary, reader->bytes, left + right);
+    }
+    for (int i = 0; i < 3; i++) {
+        if (ids[i] != NO_TOKEN) continue;
+        diag_error(reader->diag, reader->loc,
+                   "merges[%zu], '%.*s' and '%.*s': %s is not in the vocab", rank,
+                   (int)(lengths[0] < 60 ? lengths[0] : 60), parts[0],
+                   (int)(lengths[1] < 60 ? lengths[1] : 60), parts[1],
+                   i == 0   ? "the first"
+                   : i == 1 ? "the second"
+                            : "what they make together");
+        return false;
+    }
+    vocabulary_add_pair(vocabulary, ids[0], ids[1], (uint32_t)rank, ids[2]);
+    return true;
+}
+
+static bool read_merges(Reader *reader, const json_t *merges) {
+    size_t i;
+    const json_t *merge;
+    if (!json_is_array(merges)) {
+        diag_error(reader->diag, reader->loc, "model: it has no merges");
+        return false;
+    }
+    json_array_foreach(merges, i, merge) {
+        if (!read_merge(reader, merge, i)) return false;
+    }
+    return true;
+}
+
+/* --- added tokens --- */
+
+/* What is known of the id and the text must be this token. */
+static bool check_added(Reader *reader, const AddedToken *token) {
+    const Tokenizer *tokenizer = reader->tokenizer;
+    size_t length, n;
+    vocabulary_bytes(&tokenizer->vocabulary, token->id, &length);
+    bool same = length == 0;
+    if (to_bytes(reader, token->text, token->length, &n)) {
+        uint32_t id = vocabulary_find(&tokenizer->vocabulary, reader->bytes, n);
+        same = id == token->id || (id == NO_TOKEN && length == 0);
+    }
+    for (int i = 0; same && i < reader->n_loose; i++) {
+        const LooseToken *loose = &reader->loose[i];
+        same = (loose->id == token->id) == (strcmp(loose->text, token->text) == 0);
+    }
+    if (same && !added_tokens_by_id(&tokenizer->added, token->id)) return true;
+    diag_error(reader->diag, reader->loc,
+               "added token '%.60s' has the id %u, which is another token's, or another id in the "
+               "vocab",
+               token->text, token->id);
+    return false;
+}
+
+static bool read_added_token(Reader *reader, const json_t *object, size_t index) {
+    const char *text = json_string_value(json_object_get(object, "content"));
+    AddedToken token = {.text = (char *)(uintptr_t)text};
+    char where[40];
+    snprintf(where, sizeof(where), "added_tokens[%zu]", index);
+    if (!text) {
+        diag_error(reader->diag, reader->loc, "%s: it has no content", where);
+        return false;
+    }
+    token.length = strlen(text);
+    SourceLoc loc = reader->loc;
+    Diag *diag = reader->diag;
+    token.normalized = true;
+    if (!read_id(reader, json_object_get(object, "id"), text, &token.id) ||
+        !json_read_bool(object, "special", where, &token.special, loc, diag) ||
+        !json_read_bool(object, "single_word", where, &token.single_word, loc, diag) ||
+        !json_read_bool(object, "lstrip", where, &token.left_strip, loc, diag) ||
+        !json_read_bool(object, "rstrip", where, &token.right_strip, loc, diag) ||
+        !json_read_bool(object, "normalized", where, &token.normalized, loc, diag)) {
+        return false;
+    }
+    if (!check_added(reader, &token)) return false;
+    if (added_tokens_add(&reader->tokenizer->added, &token)) return true;
+    diag_error(diag, loc, "%s: '%.60s' is empty, longer than %d bytes or there twice", where, text,
+               ADDED_TOKEN_MOST_BYTES);
+    return false;
+}
+
+static bool read_added_tokens(Reader *reader, const json_t *list) {
+    enum { MOST_ADDED = 20000 }; /* each is compared with those before it */
+    size_t i;
+    const json_t *object;
+    if (json_array_size(list) > MOST_ADDED) {
+        diag_error(reader->diag, reader->loc, "%zu added tokens; at most %d are supported",
+                   json_array_size(list), MOST_ADDED);
+        return false;
+    }
+    json_array_foreach(list, i, object) {
+        if (!read_added_token(reader, object, i)) return false;
+    }
+    return true;
+}
+
+/* --- the model --- */
+
+static bool check_absent(const Reader *reader, const json_t *model, const char *name) {
+    const json_t *value = json_object_get(model, name);
+    bool absent = !value || json_is_null(value) || json_is_false(value) ||
+                  (json_is_number(value) && json_number_value(value) == 0) ||
+                  (json_is_string(value) && !json_string_value(value)[0]);
+    if (!absent) diag_error(reader->diag, reader->loc, "model: '%s' is not supported", name);
+    return absent;
+}
+
+static bool read_unknown(Reader *reader, const json_t *model) {
+    const char *text = NULL;
+    size_t n;
+    if (!json_read_text(model, "unk_token", "model", &text, reader->loc, reader->diag)) {
+        return false;
+    }
+    if (!text || !*text) return true;
+    if (to_bytes(reader, text, strlen(text), &n)) {
+        reader->tokenizer->unknown =
+            vocabulary_find(&reader->tokenizer->vocabulary, reader->bytes, n);
+    }
+    for (int i = 0; i < reader->n_loose; i++) {
+        if (strcmp(reader->loose[i].text, text) == 0) {
+            reader->tokenizer->unknown = reader->loose[i].id;
+        }
+    }
+    return true;
+}
+
+static bool read_model(Reader *reader, const json_t *model) {
+    Tokenizer *tokenizer = reader->tokenizer;
+    const char *type = "BPE";
+    bool byte_fallback = false;
+    SourceLoc loc = reader->loc;
+    if (!json_is_object(model)) {
+        diag_error(reader->diag, loc, "is not a tokenizer.json: it has no model");
+        return false;
+    }
+    if (!json_read_text(model, "type", "model", &type, loc, reader->diag)) return false;
+    if (strcmp(type, "BPE") != 0) {
+        diag_error(reader->diag, loc, "the model type '%.60s' is not supported; BPE is", type);
+        return false;
+    }
+    if (!json_read_bool(model, "byte_fallback", "model", &byte_fallback, loc, reader->diag) ||
+        !json_read_bool(model, "fuse_unk", "model", &tokenizer->fuses_unknown, loc, reader->diag) ||
+        !json_read_bool(model, "ignore_merges", "model", &tokenizer->whole_words, loc,
+                        reader->diag) ||
+        !check_absent(reader, model, "dropout") ||
+        !check_absent(reader, model, "continuing_subword_prefix") ||
+        !check_absent(reader, model, "end_of_word_suffix")) {
+        return false;
+    }
+    if (!tokenizer->byte_level && !byte_fallback) {
+        diag_error(reader->diag, loc,
+                   "BPE without the pre-tokenizer ByteLevel or byte_fallback is not supported");
+        return false;
+    }
+    return read_vocabulary(reader, json_object_get(model, "vocab")) &&
+           read_merges(reader, json_object_get(model, "merges")) && read_unknown(reader, model);
+}
+
+static void set_bytes(Tokenizer *tokenizer) {
+    for (int b = 0; b < 256; b++) {
+        unsigned char byte = (unsigned char)b;
+        char spelling[8];
+        snprintf(spelling, sizeof(spelling), "<0x%02X>", b);
+        tokenizer->byte_tokens[b] = tokenizer->byte_level
+                                        ? vocabulary_find(&tokenizer->vocabulary, &byte, 1)
+                                        : vocabulary_find(&tokenizer->vocabulary, spelling, 6);
+    }
+}
+
+bool tokenizer_read_json(Tokenizer *tokenizer, const char *path, Diag *diag) {
+    size_t length;
+    Arena *scratch = arena_create();
+    const char *text = file_read(scratch, path, MOST_FILE_BYTES, &length, diag);
+    size_t skipped = text && length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+    json_t *root = text ? json_parse_bytes(path, text + skipped, length - skipped, diag) : NULL;
+    arena_destroy(scratch);
+    if (!root) return false;
+    Reader reader = {.tokenizer = tokenizer, .loc = {path, 0}, .diag = diag};
+    reader.bytes = malloc(2 * length + 1); /* two of its texts fit */
+    if (!reader.bytes) BUG("out of memory");
+    tokenizer->format = "tokenizer.json";
+    bool good = json_read_steps(tokenizer, root, path, diag) &&
+                read_model(&reader, json_object_get(root, "model")) &&
+                read_added_tokens(&reader, json_object_get(root, "added_tokens"));
+    if (good) {
+        set_bytes(tokenizer);
+        tokenizer_finish(tokenizer, reader.loose, reader.n_loose);
+    }
+    free(reader.bytes);
+    json_decref(root);
+    return good;
+}

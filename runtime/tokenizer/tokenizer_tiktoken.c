@@ -1,0 +1,195 @@
+/* .tiktoken files: `base64 rank` a line. A token's rank is its id, and any two tokens whose bytes
+ * together are a token's may be merged, at its rank. */
+#include "ir/base/file.h"
+#include "runtime/tokenizer/tokenizer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    MOST_FILE_BYTES = 256 << 20,
+    MOST_TOKEN_BYTES = 1024, /* cl100k's and o200k's have at most 128 */
+};
+#define MOST_PAIR_WORK ((uint64_t)1 << 31) /* bytes looked at to find which pairs there are */
+
+typedef struct SpecialToken {
+    const char *pattern, *text;
+    uint32_t id;
+} SpecialToken;
+
+/* The special tokens of OpenAI's vocabularies are not in their files. Each has its place where the
+ * file ends before it. */
+static const SpecialToken SPECIALS[] = {
+    {"gpt2", "<|endoftext|>", 50256},          {"cl100k", "<|endoftext|>", 100257},
+    {"cl100k", "<|fim_prefix|>", 100258},      {"cl100k", "<|fim_middle|>", 100259},
+    {"cl100k", "<|fim_suffix|>", 100260},      {"cl100k", "<|endofprompt|>", 100276},
+    {"o200k", "<|endoftext|>", 199999},        {"o200k", "<|endofprompt|>", 200018},
+    {"llama3", "<|begin_of_text|>", 128000},   {"llama3", "<|end_of_text|>", 128001},
+    {"llama3", "<|start_header_id|>", 128006}, {"llama3", "<|end_header_id|>", 128007},
+    {"llama3", "<|eot_id|>", 128009},
+};
+enum { N_SPECIALS = sizeof(SPECIALS) / sizeof(SPECIALS[0]) };
+
+/* What a file of that pattern has when it is the real one. */
+static uint32_t expected_count(const char *pattern) {
+    if (strcmp(pattern, "gpt2") == 0) return 50256;
+    if (strcmp(pattern, "cl100k") == 0) return 100256;
+    if (strcmp(pattern, "o200k") == 0) return 199998;
+    if (strcmp(pattern, "llama3") == 0) return 128000;
+    return 0;
+}
+
+static int base64_value(unsigned char c) {
+    if (c >= 'A' && c <= 'Z') return c - 'A';
+    if (c >= 'a' && c <= 'z') return c - 'a' + 26;
+    if (c >= '0' && c <= '9') return c - '0' + 52;
+    return c == '+' ? 62 : c == '/' ? 63 : -1;
+}
+
+/* RFC 4648 with padding -> bytes; -1: it is none, or too long. */
+static int decode_base64(const char *text, size_t length, unsigned char *out) {
+    size_t padding = length > 1 && text[length - 1] == '=' ? 1 + (text[length - 2] == '=') : 0;
+    size_t n = 0;
+    uint32_t bits = 0;
+    if (length == 0 || length % 4 != 0 || length / 4 * 3 - padding > MOST_TOKEN_BYTES) return -1;
+    for (size_t i = 0; i < length; i++) {
+        int value = i < length - padding ? base64_value((unsigned char)text[i]) : 0;
+        if (value < 0) return -1;
+        bits = bits << 6 | (uint32_t)value;
+        if (i % 4 != 3) continue;
+        for (int k = 2; k >= 0 && n < length / 4 * 3 - padding; k--) {
+            out[n++] = (unsigned char)(bits >> (8 * k));
+        }
+    }
+    return (int)n;
+}
+
+static bool read_line(Tokenizer *tokenizer, const char *line, size_t length, SourceLoc loc,
+                      Diag *diag) {
+    unsigned char bytes[MOST_TOKEN_BYTES + 2];
+    const char *space = memchr(line, ' ', length);
+    int n = space ? decode_base64(line, (size_t)(space - line), bytes) : -1;
+    uint64_t rank = 0;
+    uint32_t other;
+    size_t at = space ? (size_t)(space - line) + 1 : length;
+    bool good = n > 0 && at < length && length - at <= 10;
+    for (; good && at < length; at++) {
+        good = line[at] >= '0' && line[at] <= '9';
+        rank = 10 * rank + (uint64_t)(line[at] - '0');
+    }
+    if (!good) {
+        diag_error(diag, loc,
+                   "tiktoken file: a line is a token in base64 (of at most %d bytes), a space and "
+                   "its rank",
+                   MOST_TOKEN_BYTES);
+        return false;
+    }
+    if (rank >= VOCABULARY_MOST_IDS) {
+        diag_error(diag, loc, "tiktoken file: rank %llu; ranks are below %u here",
+                   (unsigned long long)rank, VOCABULARY_MOST_IDS);
+        return false;
+    }
+    if (vocabulary_add(&tokenizer->vocabulary, (uint32_t)rank, bytes, (size_t)n, &other)) {
+        return true;
+    }
+    diag_error(diag, loc, "tiktoken file: %s is there twice",
+               other != NO_TOKEN ? "this token" : "this rank");
+    return false;
+}
+
+static bool read_lines(Tokenizer *tokenizer, const FileMap *map, const char *path, Diag *diag) {
+    const char *at = (const char *)map->data, *end = at + map->length_bytes;
+    for (int line = 1; at < end; line++) {
+        const char *newline = memchr(at, '\n', (size_t)(end - at));
+        size_t length = (size_t)((newline ? newline : end) - at);
+        const char *next = newline ? newline + 1 : end;
+        if (length && at[length - 1] == '\r') length--;
+        if (length && !read_line(tokenizer, at, length, (SourceLoc){path, line}, diag)) {
+            return false;
+        }
+        at = next;
+    }
+    return true;
+}
+
+static bool add_pairs(Tokenizer *tokenizer, SourceLoc loc, Diag *diag) {
+    Vocabulary *vocabulary = &tokenizer->vocabulary;
+    uint64_t work = 0;
+    for (uint32_t id = 0; id < vocabulary->n_ids; id++) {
+        uint64_t length = vocabulary->lengths[id];
+        work += length * length;
+    }
+    if (work > MOST_PAIR_WORK) {
+        diag_error(diag, loc, "tiktoken file: too many tokens of too many bytes");
+        return false;
+    }
+    for (uint32_t id = 0; id < vocabulary->n_ids; id++) {
+        size_t length;
+        const unsigned char *bytes = vocabulary_bytes(vocabulary, id, &length);
+        for (size_t i = 1; i < length; i++) {
+            uint32_t left = vocabulary_find(vocabulary, bytes, i);
+            if (left == NO_TOKEN) continue;
+            uint32_t right = vocabulary_find(vocabulary, bytes + i, length - i);
+            if (right != NO_TOKEN) vocabulary_add_pair(vocabulary, left, right, id, id);
+        }
+    }
+    return true;
+}
+
+static bool set_bytes(Tokenizer *tokenizer, SourceLoc loc, Diag *diag) {
+    for (int b = 0; b < 256; b++) {
+        unsigned char byte = (unsigned char)b;
+        tokenizer->byte_tokens[b] = vocabulary_find(&tokenizer->vocabulary, &byte, 1);
+        if (tokenizer->byte_tokens[b] != NO_TOKEN) continue;
+        diag_error(diag, loc, "tiktoken file: byte 0x%02x has no token: it is not whole", b);
+        return false;
+    }
+    return true;
+}
+
+static void add_specials(Tokenizer *tokenizer, const char *pattern) {
+    uint32_t expected = expected_count(pattern);
+    for (int i = 0; i < N_SPECIALS && expected == tokenizer->vocabulary.n_tokens; i++) {
+        const SpecialToken *special = &SPECIALS[i];
+        if (strcmp(special->pattern, pattern) != 0) continue;
+        AddedToken token = {.id = special->id,
+                            .text = (char *)(uintptr_t)special->text,
+                            .length = strlen(special->text),
+                            .special = true};
+        added_tokens_add(&tokenizer->added, &token);
+    }
+}
+
+bool tokenizer_read_tiktoken(Tokenizer *tokenizer, const char *path, const char *pattern,
+                             Diag *diag) {
+    SourceLoc loc = {path, 0};
+    FileMap map;
+    if (!pattern) {
+        diag_error(diag, loc,
+                   "a tiktoken file does not say how text is divided: give --pattern %s or a "
+                   "regular expression",
+                   "gpt2|cl100k|llama3|o200k");
+        return false;
+    }
+    const char *known = pattern_by_name(pattern);
+    tokenizer->format = "tiktoken";
+    tokenizer->byte_level = tokenizer->whole_words = true;
+    tokenizer->pattern = arena_strdup(tokenizer->arena, known ? known : pattern);
+    WordStep *step = &tokenizer->steps.items[0];
+    step->pattern =
+        pattern_compile(tokenizer->pattern, PATTERN_RUST, (SourceLoc){"--pattern", 0}, diag);
+    if (!step->pattern) return false;
+    tokenizer->steps.count = 1;
+    if (!file_map(path, &map, diag)) return false;
+    bool good = map.length_bytes > 0 && map.length_bytes <= MOST_FILE_BYTES;
+    if (!good) {
+        diag_error(diag, loc, "tiktoken file of %zu bytes; of 1 to %d are read", map.length_bytes,
+                   MOST_FILE_BYTES);
+    }
+    good = good && read_lines(tokenizer, &map, path, diag);
+    file_unmap(&map);
+    if (!good || !set_bytes(tokenizer, loc, diag) || !add_pairs(tokenizer, loc, diag)) return false;
+    add_specials(tokenizer, pattern);
+    tokenizer_finish(tokenizer, NULL, 0);
+    return true;
+}

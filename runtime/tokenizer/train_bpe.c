@@ -1,0 +1,282 @@
+#include "runtime/tokenizer/train_bpe.h"
+
+#include "ir/base/diag.h"
+#include "runtime/tokenizer/tokenizer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct TrainWord {
+    size_t begin; /* in symbols */
+    uint32_t length;
+    int64_t count;
+} TrainWord;
+
+/* A pair that was seen, and the words where it may be. */
+typedef struct TrainPair {
+    uint64_t pair; /* left << 32 | right */
+    int64_t count;
+    uint32_t *words;
+    uint32_t n_words, words_capacity;
+    bool grew; /* in the merge at hand */
+} TrainPair;
+
+typedef struct HeapEntry {
+    int64_t count; /* when it was put there */
+    uint64_t pair;
+} HeapEntry;
+
+typedef struct Trainer {
+    uint32_t *symbols;
+    TrainWord *words;
+    size_t n_words;
+    TrainPair *pairs;
+    size_t n_pairs, pairs_capacity;
+    uint32_t *slots; /* 1 + the pair; 0: free */
+    size_t n_slots;
+    uint64_t key;
+    HeapEntry *heap;
+    size_t n_heap, heap_capacity;
+    uint32_t *grown; /* pairs */
+    size_t n_grown, grown_capacity;
+} Trainer;
+
+static void *grow_array(void *items, size_t *capacity, size_t size) {
+    *capacity = 2 * *capacity + 64;
+    items = realloc(items, *capacity * size);
+    if (!items) BUG("out of memory");
+    return items;
+}
+
+/* --- pairs --- */
+
+static void grow_slots(Trainer *trainer) {
+    size_t n = trainer->n_slots ? 2 * trainer->n_slots : 65536;
+    free(trainer->slots);
+    trainer->slots = calloc(n, sizeof(*trainer->slots));
+    if (!trainer->slots) BUG("out of memory");
+    trainer->n_slots = n;
+    for (size_t p = 0; p < trainer->n_pairs; p++) {
+        size_t i = hash_number(trainer->pairs[p].pair, trainer->key) & (n - 1);
+        while (trainer->slots[i]) i = (i + 1) & (n - 1);
+        trainer->slots[i] = (uint32_t)p + 1;
+    }
+}
+
+/* The pair's, which is made where it is new. */
+static uint32_t find_pair(Trainer *trainer, uint64_t pair) {
+    if (2 * (trainer->n_pairs + 1) > trainer->n_slots) grow_slots(trainer);
+    size_t mask = trainer->n_slots - 1, i = hash_number(pair, trainer->key) & mask;
+    for (; trainer->slots[i]; i = (i + 1) & mask) {
+        if (trainer->pairs[trainer->slots[i] - 1].pair == pair) return trainer->slots[i] - 1;
+    }
+    if (trainer->n_pairs == trainer->pairs_capacity) {
+        trainer->pairs =
+            grow_array(trainer->pairs, &trainer->pairs_capacity, sizeof(*trainer->pairs));
+    }
+    trainer->pairs[trainer->n_pairs] = (TrainPair){.pair = pair};
+    trainer->slots[i] = (uint32_t)++trainer->n_pairs;
+    return (uint32_t)trainer->n_pairs - 1;
+}
+
+static uint64_t make_pair(uint32_t left, uint32_t right) {
+    return (uint64_t)left << 32 | right;
+}
+
+/* The pair is seen `change` times more, in this word. */
+static void change_pair(Trainer *trainer, uint64_t pair, int64_t change, uint32_t word) {
+    uint32_t index = find_pair(trainer, pair);
+    TrainPair *found = &trainer->pairs[index];
+    found->count += change;
+    if (change < 0) return;
+    if (found->n_words == 0 || found->words[found->n_words - 1] != word) {
+        if (found->n_words == found->words_capacity) {
+            size_t capacity = found->words_capacity;
+            capacity = capacity ? 2 * capacity : 2;
+            found->words = realloc(found->words, capacity * sizeof(*found->words));
+            if (!found->words) BUG("out of memory");
+            found->words_capacity = (uint32_t)capacity;
+        }
+        found->words[found->n_words++] = word;
+    }
+    if (found->grew) return;
+    found->grew = true;
+    if (trainer->n_grown == trainer->grown_capacity) {
+        trainer->grown =
+            grow_array(trainer->grown, &trainer->grown_capacity, sizeof(*trainer->grown));
+    }
+    trainer->grown[trainer->n_grown++] = index;
+}
+
+/* --- heap --- */
+
+static bool is_above(HeapEntry a, HeapEntry b) {
+    return a.count != b.count ? a.count > b.count : a.pair < b.pair;
+}
+
+static void push(Trainer *trainer, HeapEntry entry) {
+    if (trainer->n_heap == trainer->heap_capacity) {
+        trainer->heap = grow_array(trainer->heap, &trainer->heap_capacity, sizeof(HeapEntry));
+    }
+    size_t at = trainer->n_heap++;
+    for (size_t parent; at > 0; at = parent) {
+        parent = (at - 1) / 2;
+        if (!is_above(entry, trainer->heap[parent])) break;
+        trainer->heap[at] = trainer->heap[parent];
+    }
+    trainer->heap[at] = entry;
+}
+
+static HeapEntry pop(Trainer *trainer) {
+    HeapEntry top = trainer->heap[0], entry = trainer->heap[--trainer->n_heap];
+    size_t at = 0, n = trainer->n_heap;
+    for (size_t child; (child = 2 * at + 1) < n; at = child) {
+        if (child + 1 < n && is_above(trainer->heap[child + 1], trainer->heap[child])) child++;
+        if (!is_above(trainer->heap[child], entry)) break;
+        trainer->heap[at] = trainer->heap[child];
+    }
+    trainer->heap[at] = entry;
+    return top;
+}
+
+static void push_grown(Trainer *trainer) {
+    for (size_t i = 0; i < trainer->n_grown; i++) {
+        TrainPair *pair = &trainer->pairs[trainer->grown[i]];
+        pair->grew = false;
+        if (pair->count > 0) push(trainer, (HeapEntry){pair->count, pair->pair});
+    }
+    trainer->n_grown = 0;
+}
+
+/* --- words --- */
+
+static void load_words(Trainer *trainer, const WordCounts *counts, const uint32_t bytes[256]) {
+    trainer->symbols = malloc((counts->n_bytes + 1) * sizeof(*trainer->symbols));
+    trainer->words = malloc((counts->n_items + 1) * sizeof(*trainer->words));
+    if (!trainer->symbols || !trainer->words) BUG("out of memory");
+    trainer->n_words = counts->n_items;
+    for (size_t w = 0; w < counts->n_items; w++) {
+        const WordCount *word = &counts->items[w];
+        uint32_t *symbols = trainer->symbols + word->begin;
+        trainer->words[w] = (TrainWord){word->begin, word->length, word->count};
+        for (uint32_t i = 0; i < word->length; i++) {
+            symbols[i] = bytes[counts->bytes[word->begin + i]];
+        }
+        for (uint32_t i = 0; word->count > 0 && i + 1 < word->length; i++) {
+            change_pair(trainer, make_pair(symbols[i], symbols[i + 1]), word->count, (uint32_t)w);
+        }
+    }
+}
+
+/* Every left, right in the word becomes `merged`; the pairs beside them change. */
+static void merge_in_word(Trainer *trainer, uint32_t index, uint32_t left, uint32_t right,
+                          uint32_t merged) {
+    TrainWord *word = &trainer->words[index];
+    uint32_t *symbols = trainer->symbols + word->begin, n = 0;
+    int64_t count = word->count;
+    for (uint32_t i = 0; i < word->length;) {
+        if (symbols[i] != left || i + 1 == word->length || symbols[i + 1] != right) {
+            symbols[n++] = symbols[i++];
+            continue;
+        }
+        if (n > 0) {
+            change_pair(trainer, make_pair(symbols[n - 1], left), -count, index);
+            change_pair(trainer, make_pair(symbols[n - 1], merged), count, index);
+        }
+        if (i + 2 < word->length) {
+            change_pair(trainer, make_pair(right, symbols[i + 2]), -count, index);
+            change_pair(trainer, make_pair(merged, symbols[i + 2]), count, index);
+        }
+        symbols[n++] = merged;
+        i += 2;
+    }
+    word->length = n;
+}
+
+static void merge_pair(Trainer *trainer, uint64_t pair, uint32_t merged) {
+    TrainPair *found = &trainer->pairs[find_pair(trainer, pair)];
+    uint32_t *words = found->words, n_words = found->n_words;
+    found->words = NULL;
+    found->n_words = found->words_capacity = 0;
+    for (uint32_t i = 0; i < n_words; i++) {
+        merge_in_word(trainer, words[i], (uint32_t)(pair >> 32), (uint32_t)pair, merged);
+    }
+    free(words);
+    push_grown(trainer);
+}
+
+/* --- the whole --- */
+
+static void add_bytes(TrainedBpe *out, uint32_t first, uint32_t ids[256]) {
+    uint32_t id = first, other;
+    for (uint32_t character = 0; character < 0x200; character++) {
+        int b = byte_of_character(character);
+        if (b < 0) continue;
+        unsigned char byte = (unsigned char)b;
+        vocabulary_add(&out->vocabulary, id, &byte, 1, &other);
+        ids[b] = id++;
+    }
+}
+
+/* The token that two make together, and whether it is new. */
+static uint32_t join(Vocabulary *vocabulary, uint64_t pair, uint32_t next, bool *out_is_new) {
+    size_t left, right;
+    const unsigned char *a = vocabulary_bytes(vocabulary, (uint32_t)(pair >> 32), &left);
+    const unsigned char *b = vocabulary_bytes(vocabulary, (uint32_t)pair, &right);
+    unsigned char *bytes = malloc(left + right);
+    uint32_t other;
+    if (!bytes) BUG("out of memory");
+    memcpy(bytes, a, left);
+    memcpy(bytes + left, b, right);
+    *out_is_new = vocabulary_add(vocabulary, next, bytes, left + right, &other);
+    free(bytes);
+    return *out_is_new ? next : other;
+}
+
+static void release(Trainer *trainer) {
+    for (size_t p = 0; p < trainer->n_pairs; p++) free(trainer->pairs[p].words);
+    free(trainer->pairs);
+    free(trainer->slots);
+    free(trainer->heap);
+    free(trainer->grown);
+    free(trainer->symbols);
+    free(trainer->words);
+}
+
+void train_bpe(const WordCounts *counts, const TrainOptions *options, TrainedBpe *out) {
+    Trainer trainer = {.key = hash_key()};
+    uint32_t bytes[256], next = options->n_special + 256;
+    *out = (TrainedBpe){0};
+    vocabulary_init(&out->vocabulary);
+    add_bytes(out, options->n_special, bytes);
+    load_words(&trainer, counts, bytes);
+    push_grown(&trainer);
+    while (next < options->n_tokens && trainer.n_heap > 0) {
+        HeapEntry top = pop(&trainer);
+        int64_t count = trainer.pairs[find_pair(&trainer, top.pair)].count;
+        if (count != top.count) {
+            if (count > 0) push(&trainer, (HeapEntry){count, top.pair});
+            continue;
+        }
+        if (count < options->least_count) break;
+        bool is_new;
+        uint32_t merged = join(&out->vocabulary, top.pair, next, &is_new);
+        next += is_new;
+        if (out->n_merges == out->merges_capacity) {
+            out->merges = grow_array(out->merges, &out->merges_capacity, sizeof(*out->merges));
+        }
+        out->merges[out->n_merges++] =
+            (TrainedMerge){(uint32_t)(top.pair >> 32), (uint32_t)top.pair};
+        merge_pair(&trainer, top.pair, merged);
+        if (options->progress && out->n_merges % 64 == 0) {
+            options->progress(options->progress_user, next, options->n_tokens);
+        }
+    }
+    release(&trainer);
+}
+
+void trained_bpe_release(TrainedBpe *trained) {
+    vocabulary_release(&trained->vocabulary);
+    free(trained->merges);
+    *trained = (TrainedBpe){0};
+}

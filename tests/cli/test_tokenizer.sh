@@ -1,0 +1,153 @@
+#!/usr/bin/env bash
+# perilune tokenizer, and training and generating with one. Catches: a vocabulary that is learned
+# otherwise, documents that are divided or ended in another place, text that does not come back, an
+# error that ends with status 0 or leaves a file.
+set -u
+suite=tokenizer
+. tests/cli/cases.sh
+data=tests/data/tokenizers
+t=$folder/t.json
+
+same() { # NAME FILE FILE
+    local why
+    cmp "$2" "$3" >"$folder/cmp" 2>&1 || why=$(cat "$folder/cmp")
+    result "$1" "${why:-}"
+}
+
+# ids NAME EXPECTED ARGUMENT...: the tokens of a token file of 16 bits without its header.
+ids() {
+    local name=$1 expected=$2 got
+    shift 2
+    run tokenizer encode "$@" -q -o "$folder/ids.bin"
+    got=$(tail -c +1025 "$folder/ids.bin" | od -An -v -tu2 | tr -s ' \n' ' ' | sed 's/^ //; s/ $//')
+    [ "$status" -eq 0 ] && [ "$got" = "$expected" ] && got=
+    result "$name" "${got:+status $status, tokens '$got'; $err}"
+}
+
+# --- train ---
+works 'train' 'vocab   500 tokens: 1 special, 256 bytes, 243 merged' tokenizer train \
+    $data/train.txt --vocab 500 -o "$t"
+same 'the vocabulary and merges of the reference' "$t" $data/trained.json
+works 'train with one thread' '' tokenizer train $data/train.txt --vocab 500 --threads 1 -o "$t"
+same 'however many threads' "$t" $data/trained.json
+printf 'low low low lower newest newest\n' >"$folder/small.txt"
+works 'train on too little' 'fewer than 400: no other pair is there 2 times' tokenizer train \
+    "$folder/small.txt" --vocab 400 -o "$folder/small.json"
+works 'train with a pattern and special tokens' '' tokenizer train $data/train.txt --vocab 300 \
+    --pattern llama3 --special-token '<s>' --special-token '</s>' -o "$folder/l.json"
+works 'show what was trained' 'special   2: <s> 0, </s> 1' tokenizer show "$folder/l.json"
+works 'by its pattern' 'pattern   cl100k, llama3' tokenizer show "$folder/l.json"
+for i in 1 2 3; do
+    printf '{"id": %d, "text": "low lower \\u0000 \\"%d\\"", "n": 1.5e3}\n\n' "$i" "$i"
+done >"$folder/docs.jsonl"
+works 'train on lines of JSON' '3 documents' tokenizer train "$folder/docs.jsonl" --vocab 300 -o "$t"
+works 'train on a folder' '' tokenizer train "$data" --vocab 600 -o "$t"
+
+# --- encode, decode ---
+t=$data/trained.json
+works 'tokens of a text' '' tokenizer encode $t --text 'the plan'
+works 'encode' 'bytes of text each' tokenizer encode $t $data/train.txt -o "$folder/a.bin"
+works 'decode' '' tokenizer decode $t "$folder/a.bin" -o "$folder/a.txt"
+same 'the text comes back' "$folder/a.txt" $data/train.txt
+works 'encode for NumPy' '' tokenizer encode $t $data/train.txt -o "$folder/a.npy"
+works 'decode it' '' tokenizer decode $t "$folder/a.npy" -o "$folder/a.txt"
+same 'the text comes back from NumPy' "$folder/a.txt" $data/train.txt
+tail -c +1025 "$folder/a.bin" >"$folder/plain.bin"
+works 'decode without a header' '' tokenizer decode $t "$folder/plain.bin" --token-bytes 2 \
+    -o "$folder/a.txt"
+same 'the text comes back without a header' "$folder/a.txt" $data/train.txt
+head -c 5000 /dev/urandom >"$folder/noise"
+works 'encode noise' '' tokenizer encode $t "$folder/noise" -o "$folder/noise.bin"
+"$perilune" tokenizer decode $t "$folder/noise.bin" >"$folder/noise.txt"
+same 'noise comes back' "$folder/noise.txt" "$folder/noise"
+printf 'a' >"$folder/1.txt"
+printf 'b--a----b' >"$folder/2.txt"
+a=65 b=66 dashes=495 # of "a", "b" and "--"; the special token is 0
+ids 'a document a file' "$a 0 $b $dashes $a $dashes $dashes $b 0" $data/trained.json "$folder/1.txt" \
+    "$folder/2.txt" --eot auto
+ids 'a separator; empty documents are passed over' "0 $a 0 $b 0 $a 0 $b" $data/trained.json \
+    "$folder/1.txt" "$folder/2.txt" --bos '<|endoftext|>' --separator --
+printf '{"text": "a", "body": "b"}\n{"text": "", "body": ""}\n\n{"body": "a"}\n' >"$folder/x.jsonl"
+ids 'a field of each line' "$b 0 $a 0" $data/trained.json "$folder/x.jsonl" --field body --eot 0
+printf 'a<|endoftext|>b' >"$folder/3.txt"
+ids 'special tokens where they are asked for' "$a 0 $b" $data/trained.json "$folder/3.txt" --special
+works 'decode leaves them out' 'ab' tokenizer decode $t --ids "$a 0 $b"
+works 'decode --special' 'a<|endoftext|>b' tokenizer decode $t --ids "$a,0 $b" --special
+works 'a tiktoken file' '104' tokenizer encode $data/small.tiktoken --text h --pattern gpt2
+works 'show --json' '"special": true' tokenizer show $t --json
+
+# --- mistakes ---
+fails 'no such verb' 2 'did you mean train?' tokenizer tran
+fails 'no text to train on' 2 'which TEXT?' tokenizer train --vocab 300 -o "$folder/n"
+fails 'no size' 2 'needs --vocab N and -o FILE' tokenizer train $data/train.txt -o "$folder/n"
+fails 'too small a size' 2 '1 special token need 257' tokenizer train $data/train.txt --vocab 256 \
+    -o "$folder/n"
+: >"$folder/empty.txt"
+fails 'empty text' 2 'there is no text' tokenizer train "$folder/empty.txt" --vocab 300 -o "$folder/n"
+fails 'special token twice' 2 'given twice' tokenizer train $data/train.txt --vocab 300 \
+    --special-token x --special-token x -o "$folder/n"
+fails 'special token of one byte' 2 "'a' is a token of the text, too" tokenizer train \
+    $data/train.txt --vocab 300 --special-token a -o "$folder/n"
+fails 'bad pattern' 2 '--pattern: pattern: missing closing parenthesis' tokenizer train \
+    $data/train.txt --vocab 300 --pattern '(' -o "$folder/n"
+fails 'option of another verb' 2 'tokenizer show: has no use for --vocab' tokenizer show $t --vocab 300
+fails 'no output' 2 'which file to write?' tokenizer encode $t $data/train.txt
+fails 'text and files' 2 'either TEXT... or --text' tokenizer encode $t $data/train.txt --text x \
+    -o "$folder/n"
+fails 'tokens instead of text' 2 'a.bin: is a file of tokens, not of text' tokenizer encode $t \
+    "$folder/a.bin" -o "$folder/n"
+fails 'missing text' 2 "$folder/none" tokenizer encode $t "$folder/none" -o "$folder/n"
+fails 'missing tokenizer' 2 "$folder/none" tokenizer show "$folder/none"
+fails 'no tokenizer' 2 'give --pattern' tokenizer show $data/train.txt
+fails 'no such special token' 2 "--eot: the tokenizer has no special token '</s>'" tokenizer encode \
+    $t $data/train.txt --eot '</s>' -o "$folder/n"
+fails 'a tiktoken file without a pattern' 2 'give --pattern' tokenizer show $data/small.tiktoken
+fails 'a pattern too many' 2 '--pattern: ' tokenizer show $t --pattern gpt2
+printf '{"text": "a"}\n{"text": 5}\n' >"$folder/y.jsonl"
+fails 'no text in a line' 2 "y.jsonl:2: no object with a string 'text'" tokenizer encode $t \
+    "$folder/y.jsonl" -o "$folder/n"
+printf '{"text": "a"}\n\n{"text": "b\n' >"$folder/z.jsonl"
+fails 'no JSON in a line' 2 'z.jsonl:3: JSON: ' tokenizer encode $t "$folder/z.jsonl" -o "$folder/n"
+fails 'a token beyond the tokenizer' 2 'token 9999 at position 1 is none' tokenizer decode $t \
+    --ids '66 9999'
+fails 'no number' 2 "'x' is not a token" tokenizer decode $t --ids '66 x'
+fails 'text to decode' 2 'has no header' tokenizer decode $t $data/train.txt
+fails 'writing over the text' 2 'would replace what tokenizer reads' tokenizer encode $t \
+    "$folder/1.txt" -o "$folder/1.txt"
+mkdir "$folder/texts" && cp "$folder/1.txt" "$folder/texts"
+fails 'writing over a text of a folder' 2 'is in the folder that tokenizer reads' tokenizer encode \
+    $t "$folder/texts" -o "$folder/texts/a.bin"
+result 'no mistake leaves a file' "$(ls "$folder" | grep -x n)"
+
+# --- training and generating ---
+small=(--set vocab=500 --set layers=1 --set model=32 --set heads=2 --set seq=32)
+works 'train on text' 'bits per byte' train models/gpt.lua "${small[@]}" --data $data/train.txt \
+    --tokenizer $t --steps 20 --lr 1e-2 --save "$folder/w.st" --log "$folder/run.jsonl"
+result 'the log has them' "$(tail -n 1 "$folder/run.jsonl" |
+    grep -q '"val_bits_per_byte":' || echo no)"
+bits=$(tail -n 1 "$folder/run.jsonl" | grep -o '"val_bits_per_byte":.*')
+works 'train on its tokens' 'bits per byte' train models/gpt.lua "${small[@]}" \
+    --data "$folder/a.bin" --tokenizer $t --steps 20 --lr 1e-2 --save "$folder/w2.st" \
+    --log "$folder/run2.jsonl"
+same 'the same weights' "$folder/w.st" "$folder/w2.st"
+result 'the same bits' "$(tail -n 1 "$folder/run2.jsonl" | grep -qF "$bits" || echo no)"
+works 'generate' 'The plan é' generate models/gpt.lua "${small[@]}" --load "$folder/w.st" \
+    --tokenizer $t --prompt 'The plan é' --length 20
+first=$out
+works 'generate to a file' '' generate models/gpt.lua "${small[@]}" --load "$folder/w.st" \
+    --tokenizer $t --prompt 'The plan é' --length 20 -o "$folder/g.txt"
+result 'the same text' "$([ "$first" = "$(tr -d '\0' <"$folder/g.txt")" ] || echo no)"
+works 'generate with no prompt' '' generate models/gpt.lua "${small[@]}" --load "$folder/w.st" \
+    --tokenizer $t --length 5
+fails 'too small a model' 2 \
+    "has 500 tokens, the model's vocabulary only 256: plan it with --set vocab=512" \
+    train models/gpt.lua --data $data/train.txt --tokenizer $t --steps 1
+fails 'the same when generating' 2 'plan it with --set vocab=512' generate models/gpt.lua \
+    --load "$folder/w.st" --tokenizer $t
+fails 'ends of documents without a tokenizer' 2 '--eot: is for --tokenizer FILE only' train \
+    models/gpt.lua --data $data/train.txt --eot auto --steps 1
+fails 'more choices than tokens' 2 '--top-k: 501 is more than the 500 tokens' generate \
+    models/gpt.lua "${small[@]}" --load "$folder/w.st" --tokenizer $t --top-k 501
+fails 'more choices than bytes' 2 '--top-k: 257 is more than the 256 bytes' generate \
+    models/gpt.lua "${small[@]}" --load "$folder/w.st" --top-k 257
+[ "$n_failed" -eq 0 ]

@@ -1,0 +1,298 @@
+/* Muon in whole models: which parameters it takes, that no layout changes what it does, that a
+ * checkpoint carries it from one layout to another, and that plans whose steps are made of the
+ * wrong things are refused.
+ *
+ * Would catch: a table, gain, bias or head that is orthogonalised; a Gram matrix that is not summed
+ * over the ranks which divide it; rows and columns that hang on the mesh; a shared weight whose
+ * stages come apart; a state that is left out of a checkpoint.
+ */
+#include "planner/verify/verify.h"
+#include "runtime/engine_internal.h"
+#include "tests/unit/train_compare.h"
+
+#include <unistd.h>
+
+enum { STEPS = 5, GLOBAL_BATCH = 16 };
+static const double LEARNING_RATE = 2e-3;
+
+#define SIZES                                                                                      \
+    {"optimizer", "muon"}, {"optimizer.eps", "1e-6"}, {"model", "32"}, {"heads", "4"},             \
+        {"seq", "16"}, {"vocab", "61"}, {                                                          \
+        "layers", "4"                                                                              \
+    }
+
+typedef struct Variant {
+    const char *name, *path;
+    ModelSetting settings[10];
+} Variant;
+
+static const Layout ALONE = {1, 1, 1, GLOBAL_BATCH, 1, "1f1b", false, NULL, 0};
+static const Layout TWO = {2, 1, 1, 4, 1, "1f1b", false, NULL, 0};
+
+static bool start(Run *run, const Variant *variant, const Layout *layout) {
+    int n = 0;
+    while (variant->settings[n].key) n++;
+    return run_plan(run, variant->path, variant->settings, n, layout, GLOBAL_BATCH, true) &&
+           run_start(run);
+}
+
+/* Weights that blocks share, that penalties reach, or that only some blocks have. */
+static const Variant UNUSUAL[] = {
+    {"shared weights", "tests/models/shared.lua", {{"optimizer", "muon"}, {"layers", "5"}}},
+    {"penalties", "tests/models/penalties.lua", {{"optimizer", "muon"}, {"layers", "5"}}},
+    {"parts of axes", "tests/models/parts.lua", {{"optimizer", "muon"}, {"layers", "4"}}},
+    {"odd matrices", "tests/models/muon.lua", {{"optimizer", "muon"}, {"layers", "4"}}},
+    {"parallel branches", "tests/models/parallel.lua", {{"optimizer", "muon"}, {"layers", "4"}}},
+};
+
+static void test_layouts(void) {
+    static const LayoutCase CASES[] = {
+        {{2, 1, 1, 4, 1, "1f1b", true, NULL, 0}, RECOMPUTE_NONE, 0},
+        {{1, 2, 2, 2, 1, "1f1b", false, NULL, 0}, RECOMPUTE_FULL, 1},
+        {{2, 1, 2, 2, 2, "interleaved", false, NULL, 0}, RECOMPUTE_NONE, 0},
+        {{2, 2, 2, 2, 1, "gpipe", true, NULL, 0}, RECOMPUTE_SELECTIVE, 1},
+    };
+    for (size_t v = 0; v < sizeof(UNUSUAL) / sizeof(UNUSUAL[0]); v++) {
+        Run one;
+        bool ready =
+            start(&one, &UNUSUAL[v], &ALONE) && run_steps_keeping(&one, STEPS, LEARNING_RATE);
+        for (size_t c = 0; c < sizeof(CASES) / sizeof(CASES[0]); c++) {
+            char name[160];
+            Run run;
+            run_recompute = CASES[c].recompute;
+            run_zero = CASES[c].zero;
+            check_begin(layout_name(UNUSUAL[v].name, &CASES[c].layout, name, sizeof(name)));
+            bool done = ready && start(&run, &UNUSUAL[v], &CASES[c].layout) &&
+                        run_steps_keeping(&run, STEPS, LEARNING_RATE);
+            run_recompute = RECOMPUTE_NONE;
+            run_zero = 0;
+            CHECK(done, "%s%s", diag_text(one.diag), ready ? diag_text(run.diag) : "");
+            if (done) compare_runs(&run, &one, STEPS);
+            if (ready) run_close(&run);
+            check_end();
+        }
+        run_close(&one);
+    }
+}
+
+/* Of what the optimizer keeps a state `kind`/NAME, as one text. */
+static const char *list_states(const Run *run, const char *kind) {
+    LogicalList list = engine_list_leaves(run->engine, true, run->arena);
+    const char *names = "";
+    size_t length = strlen(kind);
+    for (int i = 0; i < list.count; i++) {
+        const char *name = list.items[i].name;
+        if (strncmp(name, kind, length) != 0) continue;
+        names = arena_printf(run->arena, "%s%s%s", names, names[0] ? " " : "", name + length);
+    }
+    return names;
+}
+
+static void expect_states(const char *what, const Variant *variant, const char *muon,
+                          const char *adam) {
+    Run run;
+    check_begin(what);
+    bool ready = start(&run, variant, &TWO);
+    CHECK(ready, "%s", diag_text(run.diag));
+    if (ready) {
+        const char *has = list_states(&run, "muon_m/");
+        CHECK(strcmp(has, muon) == 0, "Muon has: %s", has);
+        has = list_states(&run, "adam_m/");
+        CHECK(strcmp(has, adam) == 0, "AdamW has: %s", has);
+    }
+    run_close(&run);
+    check_end();
+}
+
+static void test_choice(void) {
+    const Variant llama = {"", "models/llama.lua", {SIZES, {"kv_heads", "2"}, {"layers", "1"}}};
+    const Variant other = {"", "tests/models/muon.lua", {{"optimizer", "muon"}}};
+    expect_states("Muon takes matrices, but no tables, gains and heads", &llama,
+                  "blocks.0.attn.wq blocks.0.attn.wk blocks.0.attn.wv blocks.0.attn.wo "
+                  "blocks.0.mlp.wgate blocks.0.mlp.wup blocks.0.mlp.wdown",
+                  "wte blocks.0.norm1.gain blocks.0.norm2.gain norm_f.gain head");
+    expect_states("a layer can say otherwise", &other, "blocks.0.mlp.w1 mixed turned head",
+                  "wte wpe blocks.0.attn.wq blocks.0.attn.wk blocks.0.attn.wv blocks.0.attn.wo "
+                  "blocks.0.mlp.w2 experts");
+}
+
+/* What the optimizer computes is none of the model's work. */
+static void test_flops(void) {
+    static const Variant muon = {"gpt", "models/gpt.lua", {SIZES}};
+    static const Variant adamw = {"gpt", "models/gpt.lua", {SIZES, {"optimizer", "adamw"}}};
+    Run runs[2];
+    check_begin("Muon's products are no FLOPs of the model");
+    bool ready = start(&runs[0], &muon, &TWO);
+    ready = start(&runs[1], &adamw, &TWO) && ready;
+    CHECK(ready && runs[0].plan->model_flops == runs[1].plan->model_flops, "%s%s",
+          diag_text(runs[0].diag), diag_text(runs[1].diag));
+    run_close(&runs[0]);
+    run_close(&runs[1]);
+    check_end();
+}
+
+/* In 16 bits the steps of all layouts are those of one rank to what 8 bits of fraction leave. */
+static void test_low(DType precision) {
+    static const Variant gpt = {"gpt", "models/gpt.lua", {SIZES, {"ffn", "70"}}};
+    static const Layout LAYOUTS[] = {{2, 1, 1, 4, 1, "1f1b", true, NULL, 0},
+                                     {4, 1, 1, 4, 1, "1f1b", false, NULL, 0},
+                                     {1, 2, 2, 2, 1, "1f1b", false, NULL, 0},
+                                     {2, 2, 1, 2, 1, "1f1b", false, NULL, 0}};
+    Run one, wide;
+    bool ready = start(&wide, &gpt, &ALONE) && run_steps(&wide, STEPS, LEARNING_RATE);
+    run_precision = precision;
+    ready = start(&one, &gpt, &ALONE) && run_steps(&one, STEPS, LEARNING_RATE) && ready;
+    for (size_t l = 0; l < sizeof(LAYOUTS) / sizeof(LAYOUTS[0]); l++) {
+        char name[160], full[176];
+        Run run;
+        run_zero = l == 3;
+        layout_name(dtype_name(precision), &LAYOUTS[l], name, sizeof(name));
+        snprintf(full, sizeof(full), "Muon in %s", name);
+        check_begin(full);
+        bool done =
+            ready && start(&run, &gpt, &LAYOUTS[l]) && run_steps(&run, STEPS, LEARNING_RATE);
+        run_zero = 0;
+        CHECK(done, "%s%s", diag_text(one.diag), ready ? diag_text(run.diag) : "");
+        for (int step = 0; done && step < STEPS; step++) {
+            double error = fabs(run.losses[step] - one.losses[step]) / one.losses[step];
+            CHECK(error < 2e-3, "loss %g in step %d, on one rank %g", run.losses[step], step + 1,
+                  one.losses[step]);
+            error = fabs(run.losses[step] - wide.losses[step]) / wide.losses[step];
+            CHECK(error < 5e-3, "loss %g in step %d, in f32 %g", run.losses[step], step + 1,
+                  wide.losses[step]);
+        }
+        if (ready) run_close(&run);
+        check_end();
+    }
+    run_precision = DTYPE_F32;
+    run_close(&one);
+    run_close(&wide);
+}
+
+static void test_checkpoint(void) {
+    static const Variant gpt = {"gpt", "models/gpt.lua", {SIZES}};
+    static const Layout TO = {1, 2, 2, 2, 1, "1f1b", false, NULL, 0};
+    const TrainingPlace place = {3, 3 * GLOBAL_BATCH, "a text"};
+    TrainingPlace found = {0};
+    char path[] = "/tmp/perilune-muon-XXXXXX";
+    int file = mkstemp(path);
+    Run whole, first, second;
+    check_begin("a checkpoint with Muon's state goes on under another layout");
+    bool fine = start(&whole, &gpt, &ALONE) && run_steps(&whole, 6, LEARNING_RATE);
+    fine = start(&first, &gpt, &TWO) && run_steps(&first, 3, LEARNING_RATE) && fine;
+    fine = fine && engine_save_state(first.engine, path, &place, first.diag);
+    fine = start(&second, &gpt, &TO) && fine;
+    fine = fine && engine_load_state(second.engine, path, &found, second.diag) &&
+           run_steps_from(&second, 3, 3, LEARNING_RATE);
+    CHECK(fine, "%s%s%s", diag_text(whole.diag), diag_text(first.diag), diag_text(second.diag));
+    for (int step = 3; fine && step < 6; step++) {
+        CHECK(fabs(second.losses[step] - whole.losses[step]) < 1e-5 * whole.losses[step],
+              "loss %.9g in step %d, not %.9g", second.losses[step], step + 1, whole.losses[step]);
+    }
+    if (fine) compare_weights(&second, &whole);
+    check_end();
+    run_close(&whole);
+    run_close(&first);
+    run_close(&second);
+    if (file >= 0) close(file);
+    unlink(path);
+}
+
+/* --- plans that are broken on purpose --- */
+
+static Node *find_node(Plan *plan, OpKind op, int number) {
+    Graph *graph = plan->programs[0].graph;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        Node *node = graph->nodes[n];
+        if (node->phase == PHASE_UPDATE && node->op == op && number-- == 0) return node;
+    }
+    BUG("no such node");
+}
+
+static Value learning_rate(Plan *plan) {
+    return find_node(plan, OP_MUON, 0)->inputs[3];
+}
+
+/* Of two weights of one shape: those of wk and wv. */
+static void others_direction(Plan *plan) {
+    Node *a = find_node(plan, OP_MUON, 1), *b = find_node(plan, OP_MUON, 2);
+    Buffer *buffers = plan->programs[0].buffers, *x = &buffers[a->id * MAX_OUTPUTS];
+    Buffer *y = &buffers[b->id * MAX_OUTPUTS], held = *x;
+    Value param = a->inputs[0];
+    if (!type_equal(value_type(param), value_type(b->inputs[0]))) BUG("not alike");
+    a->inputs[0] = b->inputs[0];
+    b->inputs[0] = param;
+    *x = *y;
+    *y = held;
+}
+static void others_gradient(Plan *plan) {
+    Node *a = find_node(plan, OP_MUON_MOMENTUM, 1), *b = find_node(plan, OP_MUON_MOMENTUM, 2);
+    Value held = a->inputs[2];
+    a->inputs[2] = b->inputs[2];
+    b->inputs[2] = held;
+}
+static void not_of_one_momentum(Plan *plan) {
+    find_node(plan, OP_MUL, 0)->inputs[1] = learning_rate(plan);
+}
+static void gram_of_one_rank(Plan *plan) {
+    find_node(plan, OP_MATMUL, 0)->shardings[0].partial = 0;
+}
+static void size_of_one_rank(Plan *plan) {
+    Graph *graph = plan->programs[0].graph;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        Node *node = graph->nodes[n];
+        if (node->op != OP_SUMSQ || node->inputs[0].node->op != OP_MUON_MOMENTUM) continue;
+        node->shardings[0].partial = 0;
+        return;
+    }
+}
+static void no_factor(Plan *plan) {
+    find_node(plan, OP_MUON_MOMENTUM, 0)->inputs[1] = learning_rate(plan);
+}
+
+typedef struct Damage {
+    const char *name;
+    void (*damage)(Plan *plan);
+    const char *message;
+} Damage;
+
+static const Damage DAMAGES[] = {
+    {"a step that is another weight's", others_direction, "which is not its gradient"},
+    {"another weight's gradient", others_gradient, "which is not its gradient"},
+    {"a step of more than the momentum", not_of_one_momentum, "is not made of one momentum alone"},
+    {"a Gram matrix of one rank's share", gram_of_one_rank,
+     "its sum is not over the ranks that divide what it sums away"},
+    {"the size of one rank's share", size_of_one_rank, "its sum is not over the ranks"},
+    {"gradients that keep the loss scale", no_factor, "which does not fit their loss scale"},
+};
+
+static void test_damage(const Damage *damage) {
+    static const Variant gpt = {"gpt", "models/gpt.lua", {SIZES}};
+    int n = 0;
+    Run run;
+    check_begin(damage->name);
+    while (gpt.settings[n].key) n++;
+    run_loss_scaling = (LossScaling){1024, 100};
+    bool ready = run_plan(&run, gpt.path, gpt.settings, n, &TWO, GLOBAL_BATCH, false);
+    run_loss_scaling = (LossScaling){0};
+    CHECK(ready, "%s", diag_text(run.diag));
+    if (ready) {
+        damage->damage(run.plan);
+        CHECK(!verify_plan(run.plan, run.diag), "not found");
+        CHECK(strstr(diag_text(run.diag), damage->message), "%s", diag_text(run.diag));
+    }
+    run_close(&run);
+    check_end();
+}
+
+int main(void) {
+    test_choice();
+    test_flops();
+    test_layouts();
+    test_low(DTYPE_BF16);
+    test_low(DTYPE_F16);
+    test_checkpoint();
+    for (size_t i = 0; i < sizeof(DAMAGES) / sizeof(DAMAGES[0]); i++) test_damage(&DAMAGES[i]);
+    compare_print_worst();
+    return check_report();
+}

@@ -1,0 +1,516 @@
+/* Tokenizers against what Hugging Face's tokenizers and tiktoken make of hard texts
+ * (tests/data/tokenizers, made by tests/reference/compare_tokenizers.py), and against themselves:
+ * round trips, long words, one thread and several. Would catch: merges in another order, text
+ * divided elsewhere, bytes that are lost, a file from outside that crashes or hangs the reader.
+ */
+#include "ir/base/file.h"
+#include "ir/base/json.h"
+#include "runtime/tokenizer/corpus.h"
+#include "runtime/tokenizer/merge.h"
+#include "tests/unit/check.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define DATA "tests/data/tokenizers/"
+
+static char folder[] = "/tmp/test_tokenizer-XXXXXX";
+static Arena *arena;
+
+static uint32_t random_state = 12345;
+static uint32_t random_below(uint32_t n) {
+    random_state = random_state * 1664525u + 1013904223u;
+    return (uint32_t)((uint64_t)random_state * n >> 32);
+}
+
+static double seconds_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static Tokenizer *load(const char *path, const char *pattern) {
+    Diag *diag = diag_create();
+    Tokenizer *tokenizer = tokenizer_load(path, pattern, diag);
+    CHECK(tokenizer, "%s", diag_text(diag));
+    diag_destroy(diag);
+    return tokenizer;
+}
+
+static bool encode(Encoder *encoder, const void *text, size_t length, bool special,
+                   TokenList *out) {
+    Diag *diag = diag_create();
+    EncoderOutput output = {.tokens = out};
+    out->count = 0;
+    bool good = encoder_encode(encoder, text, length, special, &output, "test", diag);
+    CHECK(good, "%s", diag_text(diag));
+    diag_destroy(diag);
+    return good;
+}
+
+/* --- references --- */
+
+static void compare(Encoder *encoder, const json_t *line, const char *member, bool special,
+                    int number) {
+    const json_t *text = json_object_get(line, "text"), *ids = json_object_get(line, member);
+    TokenList tokens = {0};
+    if (!ids) return;
+    encode(encoder, json_string_value(text), json_string_length(text), special, &tokens);
+    CHECK(tokens.count == json_array_size(ids), "line %d: %zu tokens instead of %zu of '%.60s'",
+          number, tokens.count, json_array_size(ids), json_string_value(text));
+    for (size_t i = 0; i < tokens.count && i < json_array_size(ids); i++) {
+        json_int_t id = json_integer_value(json_array_get(ids, i));
+        CHECK((json_int_t)tokens.items[i] == id, "line %d: token %zu is %u, not %lld, of '%.60s'",
+              number, i, tokens.items[i], (long long)id, json_string_value(text));
+    }
+    token_list_release(&tokens);
+}
+
+static void test_reference(const char *file, const char *cases, const char *pattern) {
+    char name[128];
+    snprintf(name, sizeof(name), "%s: the tokens of the reference", cases);
+    check_begin(name);
+    Diag *diag = diag_create();
+    Tokenizer *tokenizer = load(arena_printf(arena, DATA "%s", file), pattern);
+    size_t length;
+    char *text =
+        file_read(arena, arena_printf(arena, DATA "%s.cases.jsonl", cases), 1 << 20, &length, diag);
+    CHECK(text, "%s", diag_text(diag));
+    if (tokenizer && text) {
+        Encoder *encoder = encoder_create(tokenizer);
+        int number = 0;
+        for (char *at = text, *end; (end = strchr(at, '\n')); at = end + 1) {
+            json_t *line = json_loadb(at, (size_t)(end - at), JSON_ALLOW_NUL, NULL);
+            CHECK(line, "line %d is no JSON", number + 1);
+            compare(encoder, line, "ids", false, ++number);
+            compare(encoder, line, "special", true, number);
+            json_decref(line);
+        }
+        CHECK(number > 60, "only %d cases", number);
+        encoder_destroy(encoder);
+    }
+    tokenizer_destroy(tokenizer);
+    diag_destroy(diag);
+}
+
+/* --- round trips --- */
+
+static void decode(const Tokenizer *tokenizer, const TokenList *tokens, StrBuf *out) {
+    for (size_t i = 0; i < tokens->count; i++) {
+        size_t length;
+        const char *text = tokenizer_text(tokenizer, tokens->items[i], &length);
+        CHECK(length > 0, "token %u has no text", tokens->items[i]);
+        strbuf_put_bytes(out, text, length);
+    }
+}
+
+/* Bytes of all kinds: letters, spaces, halves of characters, anything. */
+static size_t random_bytes(unsigned char *out, size_t most) {
+    static const char *const PARTS[] = {
+        " the",          "\xc3\xa9", "\xe2\x82", "\xf0\x9f\x98\x80", "\xff",      "\xed\xa0\x80",
+        "1234",          "\r\n",     "'ll",      "\xe2\x96\x81",     "e\xcc\x81", "\xc0\xaf",
+        "<|endoftext|>", "    "};
+    size_t n = 0, length = random_below((uint32_t)most - 20);
+    while (n < length) {
+        const char *part = PARTS[random_below(14)];
+        if (random_below(3) == 0) {
+            out[n++] = (unsigned char)random_below(256);
+        } else {
+            memcpy(out + n, part, strlen(part));
+            n += strlen(part);
+        }
+    }
+    return n;
+}
+
+static void test_round_trip(const char *file, const char *pattern, bool in_order) {
+    char name[128];
+    snprintf(name, sizeof(name), "%s: any bytes come back", file);
+    check_begin(name);
+    Tokenizer *tokenizer = load(arena_printf(arena, DATA "%s", file), pattern);
+    if (!tokenizer) return;
+    Encoder *encoder = encoder_create(tokenizer);
+    TokenList tokens = {0};
+    unsigned char bytes[400];
+    for (int round = 0; round < 2000; round++) {
+        size_t n = random_bytes(bytes, sizeof(bytes));
+        StrBuf back = strbuf_create();
+        encode(encoder, bytes, n, random_below(2), &tokens);
+        decode(tokenizer, &tokens, &back);
+        bool same = back.length == n && memcmp(back.text, bytes, n) == 0;
+        CHECK(same || !in_order, "round %d: %zu bytes became %zu", round, n, back.length);
+        strbuf_destroy(&back);
+    }
+    token_list_release(&tokens);
+    encoder_destroy(encoder);
+    tokenizer_destroy(tokenizer);
+}
+
+/* --- long words --- */
+
+/* What merging means, as slowly as it is said. */
+static size_t merge_slowly(const Vocabulary *vocabulary, uint32_t *symbols, size_t n) {
+    for (;;) {
+        const PairSlot *best = NULL;
+        size_t at = 0;
+        for (size_t i = 0; i + 1 < n; i++) {
+            const PairSlot *slot = vocabulary_find_pair(vocabulary, symbols[i], symbols[i + 1]);
+            if (slot && (!best || slot->rank < best->rank)) {
+                best = slot;
+                at = i;
+            }
+        }
+        if (!best) return n;
+        symbols[at] = best->merged;
+        memmove(symbols + at + 1, symbols + at + 2, (n - at - 2) * sizeof(*symbols));
+        n--;
+    }
+}
+
+static void test_merge(void) {
+    check_begin("words of all lengths are merged as by the slowest way");
+    Vocabulary vocabulary;
+    MergeSpace space = {0};
+    uint32_t other;
+    vocabulary_init(&vocabulary);
+    for (uint32_t id = 0; id < 3; id++) vocabulary_add(&vocabulary, id, &"abc"[id], 1, &other);
+    for (uint32_t id = 3; id < 120; id++) { /* of random merges, several ways to one token */
+        uint32_t left = random_below(id), right = random_below(id);
+        vocabulary_add_pair(&vocabulary, left, right, random_below(60), id);
+    }
+    for (int round = 0; round < 3000; round++) {
+        uint32_t symbols[200], slow[200];
+        size_t n = 1 + random_below(round % 3 ? 60 : 200);
+        for (size_t i = 0; i < n; i++) slow[i] = symbols[i] = random_below(1 + round % 3);
+        size_t left = merge_word(&vocabulary, &space, symbols, n);
+        size_t expected = merge_slowly(&vocabulary, slow, n);
+        CHECK(left == expected && memcmp(symbols, slow, left * sizeof(*slow)) == 0,
+              "round %d: %zu symbols became %zu, not %zu", round, n, left, expected);
+    }
+    merge_release(&space);
+    vocabulary_release(&vocabulary);
+}
+
+static void test_long_word(void) {
+    check_begin("a word of a million letters takes no time to speak of");
+    Tokenizer *tokenizer = load(DATA "gpt2.json", NULL);
+    if (!tokenizer) return;
+    Encoder *encoder = encoder_create(tokenizer);
+    size_t n = 1 << 20;
+    TokenList tokens = {0};
+    for (int kind = 0; kind < 4; kind++) {
+        unsigned char *text = malloc(n);
+        for (size_t i = 0; i < n; i++) {
+            text[i] = (unsigned char)(kind == 0   ? 'a'
+                                      : kind == 1 ? ' '
+                                      : kind == 2 ? "aeinrst"[random_below(7)]
+                                                  : 0x80);
+        }
+        double begin = seconds_now();
+        encode(encoder, text, n, false, &tokens);
+        double seconds = seconds_now() - begin;
+        CHECK(seconds < 20, "kind %d: %.1f s", kind, seconds);
+        free(text);
+    }
+    token_list_release(&tokens);
+    encoder_destroy(encoder);
+    tokenizer_destroy(tokenizer);
+}
+
+/* --- one thread and several --- */
+
+static bool append(void *user, const uint32_t *tokens, size_t count, Diag *diag) {
+    (void)diag;
+    TokenList *list = user;
+    token_list_reserve(list, count);
+    memcpy(list->items + list->count, tokens, count * sizeof(*tokens));
+    list->count += count;
+    return true;
+}
+
+/* Text that is hard to begin in the middle of: runs longer than a chunk, digits by threes. */
+static size_t make_long_text(unsigned char *out, size_t most) {
+    size_t n = 0;
+    unsigned char part[400];
+    while (n + 700000 < most) {
+        size_t run = random_below(40) ? 0 : 1 + random_below(600000);
+        unsigned char letter = (unsigned char)"a1 \n"[random_below(4)];
+        memset(out + n, letter, run);
+        n += run;
+        size_t length = random_bytes(part, sizeof(part));
+        memcpy(out + n, part, length);
+        n += length;
+    }
+    return n;
+}
+
+static void test_threads(const char *file, const char *pattern, const char *what) {
+    char name[128];
+    snprintf(name, sizeof(name), "%s: a long document by several threads, %s", file, what);
+    check_begin(name);
+    bool valid = strcmp(what, "UTF-8") == 0;
+    Tokenizer *tokenizer = load(arena_printf(arena, DATA "%s", file), pattern);
+    if (!tokenizer) return;
+    Diag *diag = diag_create();
+    size_t most = 6 << 20;
+    unsigned char *text = malloc(most);
+    size_t n = make_long_text(text, most);
+    for (size_t i = 0; valid && i < n; i++) {
+        if (text[i] >= 0x80) text[i] = 'x';
+    }
+    const char *path = arena_printf(arena, "%s/long.txt", folder);
+    CHECK(file_write(path, text, n, diag), "%s", diag_text(diag));
+    TokenList expected = {0};
+    Encoder *encoder = encoder_create(tokenizer);
+    encode(encoder, text, n, false, &expected);
+    CorpusTotals totals;
+    CorpusOptions options = {
+        .paths = &path, .n_paths = 1, .field = "text", .first = NO_TOKEN, .last = NO_TOKEN};
+    for (options.n_threads = 1; options.n_threads <= 3; options.n_threads += 2) {
+        TokenList tokens = {0};
+        CHECK(corpus_encode(tokenizer, &options, append, &tokens, &totals, diag), "%s",
+              diag_text(diag));
+        CHECK(tokens.count == expected.count && totals.n_tokens == (int64_t)tokens.count &&
+                  memcmp(tokens.items, expected.items, tokens.count * sizeof(uint32_t)) == 0,
+              "%d threads: %zu tokens instead of %zu", options.n_threads, tokens.count,
+              expected.count);
+        token_list_release(&tokens);
+    }
+    WordCounts counts = {0};
+    int64_t pruned, n_bytes = 0;
+    added_tokens_release(&tokenizer->added); /* they are no words */
+    CHECK(corpus_count(tokenizer, &options, (size_t)1 << 30, &counts, &pruned, &totals, diag), "%s",
+          diag_text(diag));
+    for (size_t i = 0; i < counts.n_items; i++) {
+        CHECK(counts.items[i].count >= 0, "a word is there less than never");
+        n_bytes += counts.items[i].count * counts.items[i].length;
+    }
+    CHECK(n_bytes == (int64_t)n && pruned == 0, "%lld bytes counted of %zu", (long long)n_bytes, n);
+    word_counts_release(&counts);
+    encoder_destroy(encoder);
+    token_list_release(&expected);
+    free(text);
+    diag_destroy(diag);
+    tokenizer_destroy(tokenizer);
+}
+
+/* --- files that are wrong --- */
+
+static void refuses_text(const char *name, const char *text, const char *pattern,
+                         const char *expected) {
+    Diag *diag = diag_create();
+    const char *path = arena_printf(arena, "%s/%s", folder, name);
+    CHECK(file_write(path, text, strlen(text), diag), "%s", diag_text(diag));
+    Tokenizer *tokenizer = tokenizer_load(path, pattern, diag);
+    CHECK(!tokenizer && diag_error_count(diag) == 1 && strstr(diag_text(diag), expected),
+          "said '%s' instead of '%s'", diag_text(diag), expected);
+    tokenizer_destroy(tokenizer);
+    diag_destroy(diag);
+}
+
+#define LEVEL "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false}"
+#define MODEL                                                                                      \
+    "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}"
+
+static void test_wrong_json(void) {
+    static const char *const CASES[][2] = {
+        {"{", "JSON: "},
+        {"{}", "no model"},
+        {"{\"model\":{\"type\":\"Unigram\"}}", "the model type 'Unigram' is not supported"},
+        {"{" MODEL "}", "without the pre-tokenizer ByteLevel"},
+        {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"BertPreTokenizer\"}}", "'BertPreTokenizer'"},
+        {"{" MODEL "," LEVEL ",\"normalizer\":{\"type\":\"Lowercase\"}}", "'Lowercase'"},
+        {"{" LEVEL ",\"model\":{\"vocab\":{},\"merges\":[]}}", "no vocab"},
+        {"{" LEVEL ",\"model\":{\"vocab\":{\"a\":0}}}", "no merges"},
+        {"{" LEVEL ",\"model\":{\"vocab\":{\"a\":-1},\"merges\":[]}}", "the id of 'a'"},
+        {"{" LEVEL ",\"model\":{\"vocab\":{\"a\":4194304},\"merges\":[]}}", "the id of 'a'"},
+        {"{" LEVEL ",\"model\":{\"vocab\":{\"a\":0,\"b\":0},\"merges\":[]}}", "id 0 of another"},
+        {"{" LEVEL ",\"model\":{\"vocab\":{\"a\":0,\"a\":1},\"merges\":[]}}", "duplicate"},
+        {"{" LEVEL ",\"model\":{\"vocab\":{\"a\":0},\"merges\":[\"a\"]}}", "not two tokens"},
+        {"{" LEVEL ",\"model\":{\"vocab\":{\"a\":0},\"merges\":[\"a a a\"]}}", "not two tokens"},
+        {"{" LEVEL ",\"model\":{\"vocab\":{\"a\":0},\"merges\":[[\"a\"]]}}", "not two tokens"},
+        {"{" LEVEL ",\"model\":{\"vocab\":{\"a\":0},\"merges\":[7]}}", "not two tokens"},
+        {"{" LEVEL ",\"model\":{\"vocab\":{\"a\":0},\"merges\":[\"b a\"]}}", "the first is not"},
+        {"{" LEVEL ",\"model\":{\"vocab\":{\"a\":0},\"merges\":[\"a b\"]}}", "the second is not"},
+        {"{" LEVEL ",\"model\":{\"vocab\":{\"a\":0},\"merges\":[\"a a\"]}}", "make together"},
+        {"{" LEVEL ",\"model\":{\"vocab\":{\"a\":0},\"merges\":[],\"dropout\":0.1}}", "'dropout'"},
+        {"{" LEVEL ",\"model\":{\"vocab\":{\"a\":0},\"merges\":[],\"end_of_word_suffix\":\"x\"}}",
+         "'end_of_word_suffix'"},
+        {"{" MODEL "," LEVEL ",\"added_tokens\":[{\"id\":0,\"content\":\"x\"}]}", "has the id 0"},
+        {"{" MODEL "," LEVEL ",\"added_tokens\":[{\"id\":5,\"content\":\"a\"}]}", "has the id 5"},
+        {"{" MODEL "," LEVEL ",\"added_tokens\":[{\"id\":5}]}", "no content"},
+        {"{" MODEL "," LEVEL ",\"added_tokens\":[{\"id\":5,\"content\":\"\"}]}", "is empty"},
+        {"{" MODEL "," LEVEL ",\"added_tokens\":[{\"id\":9,\"content\":\"x\",\"special\":1}]}",
+         "neither true nor false"},
+    };
+    check_begin("what is wrong or not supported in a tokenizer.json is said in a line");
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        refuses_text("wrong.json", CASES[i][0], NULL, CASES[i][1]);
+    }
+}
+
+static void test_wrong_tiktoken(void) {
+    check_begin("what is wrong in a tiktoken file is said in a line");
+    refuses_text("wrong.tiktoken", "YQ== 0\n", NULL, "give --pattern");
+    refuses_text("wrong.tiktoken", "YQ== 0\n", "gpt2", "byte 0x00 has no token");
+    refuses_text("wrong.tiktoken", "YQ== 0\nYQ== 1\n", "gpt2",
+                 "wrong.tiktoken:2: tiktoken file: this "
+                 "token is there twice");
+    refuses_text("wrong.tiktoken", "YQ== 0\nYg== 0\n", "gpt2", "this rank is there twice");
+    refuses_text("wrong.tiktoken", "YQ== 4194304\n", "gpt2", "rank 4194304");
+    refuses_text("wrong.tiktoken", "YQ== 99999999999\n", "gpt2", "a line is");
+    refuses_text("wrong.tiktoken", "YQ 0\n", "gpt2", "a line is");
+    refuses_text("wrong.tiktoken", "Y*== 0\n", "gpt2", "a line is");
+    refuses_text("wrong.tiktoken", "YQ==\n", "gpt2", "a line is");
+    refuses_text("wrong.tiktoken", "YQ== x\n", "gpt2", "a line is");
+    refuses_text("wrong.tiktoken", "", "gpt2", "of 0 bytes");
+}
+
+static void test_patterns(void) {
+    static const struct {
+        const char *text, *expected;
+        PatternDialect dialect;
+    } CASES[] = {
+        {"(", "missing closing parenthesis", PATTERN_RUST},
+        {"", "empty", PATTERN_RUST},
+        {"[a[b]]", "a set within a set", PATTERN_ONIGURUMA},
+        {"[a&&b]", "&& in a set", PATTERN_ONIGURUMA},
+        {"[\\w--_]", "-- or ~~", PATTERN_RUST},
+        {"a{1,2}+", "{n,m}+", PATTERN_ONIGURUMA},
+        {"\\Ka", "\\K is not supported", PATTERN_RUST},
+        {"\\u12", "\\u without four digits", PATTERN_ONIGURUMA},
+        {"a\\", "a backslash at the end", PATTERN_RUST},
+    };
+    check_begin("patterns that PCRE2 would read in another way are refused");
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        Diag *diag = diag_create();
+        Pattern *pattern = pattern_compile(CASES[i].text, CASES[i].dialect, NO_LOC, diag);
+        CHECK(!pattern && strstr(diag_text(diag), CASES[i].expected), "'%s': said '%s'",
+              CASES[i].text, diag_text(diag));
+        pattern_destroy(pattern);
+        diag_destroy(diag);
+    }
+    check_begin("a pattern that goes back and forth ends with an error, not never");
+    Tokenizer *tokenizer = load(DATA "small.tiktoken", "(?:a|aa|a+)+$(?<=b)|.");
+    Encoder *encoder = tokenizer ? encoder_create(tokenizer) : NULL;
+    Diag *diag = diag_create();
+    TokenList tokens = {0};
+    EncoderOutput out = {.tokens = &tokens};
+    char text[200];
+    memset(text, 'a', sizeof(text));
+    double begin = seconds_now();
+    bool good = encoder && encoder_encode(encoder, (unsigned char *)text, sizeof(text), false, &out,
+                                          "hostile.txt", diag);
+    CHECK(!good && strstr(diag_text(diag), "hostile.txt: the tokenizer's pattern takes too long"),
+          "said '%s'", diag_text(diag));
+    CHECK(seconds_now() - begin < 20, "%.1f s", seconds_now() - begin);
+    token_list_release(&tokens);
+    diag_destroy(diag);
+    encoder_destroy(encoder);
+    tokenizer_destroy(tokenizer);
+}
+
+/* A few bytes, a stretch, or a digit is changed. */
+static void mutate(char *text, size_t *length, size_t capacity) {
+    size_t at = random_below((uint32_t)*length), n = 1 + random_below(40);
+    switch (random_below(5)) {
+    case 0: text[at] = (char)random_below(256); break;
+    case 1: *length = at + 1; break;
+    case 2:
+        if (at + n > *length) n = *length - at;
+        memmove(text + at, text + at + n, *length - at - n);
+        *length -= n;
+        break;
+    case 3:
+        if (*length + n > capacity || at + n > *length) break;
+        memmove(text + at + n, text + at, *length - at);
+        *length += n;
+        break;
+    default:
+        while (at + 1 < *length && (text[at] < '0' || text[at] > '9')) at++;
+        text[at] = (char)('0' + random_below(10));
+        break;
+    }
+    if (*length == 0) *length = 1;
+}
+
+static void test_fuzz(const char *file, const char *pattern) {
+    char name[128];
+    snprintf(name, sizeof(name), "%s, damaged: refused, or used without harm", file);
+    check_begin(name);
+    int n_rounds = getenv("TEST_LONG") ? 20000 : 600, n_loaded = 0;
+    Diag *diag = diag_create();
+    size_t length, n, capacity;
+    char *good = file_read(arena, arena_printf(arena, DATA "%s", file), 1 << 20, &length, diag);
+    CHECK(good, "%s", diag_text(diag));
+    capacity = length + 4096;
+    char *text = malloc(capacity);
+    const char *path = arena_printf(arena, "%s/fuzz", folder);
+    unsigned char bytes[400];
+    for (int round = 0; good && round < n_rounds; round++) {
+        Diag *mistakes = diag_create();
+        memcpy(text, good, n = length);
+        for (uint32_t i = 1 + random_below(3); i; i--) mutate(text, &n, capacity);
+        CHECK(file_write(path, text, n, mistakes), "%s", diag_text(mistakes));
+        Tokenizer *tokenizer = tokenizer_load(path, pattern, mistakes);
+        n_loaded += tokenizer != NULL;
+        CHECK(tokenizer || diag_error_count(mistakes) == 1, "refused with '%s'",
+              diag_text(mistakes));
+        if (tokenizer) {
+            Encoder *encoder = encoder_create(tokenizer);
+            TokenList tokens = {0};
+            EncoderOutput out = {.tokens = &tokens};
+            bool done = encoder_encode(encoder, bytes, random_bytes(bytes, sizeof(bytes)),
+                                       round % 2, &out, "fuzz", mistakes);
+            CHECK(done || diag_error_count(mistakes) == 1, "failed without a reason");
+            for (size_t i = 0; i < tokens.count; i++) {
+                CHECK(tokens.items[i] < tokenizer->n_ids, "token %u of %u", tokens.items[i],
+                      tokenizer->n_ids);
+            }
+            token_list_release(&tokens);
+            encoder_destroy(encoder);
+        }
+        tokenizer_destroy(tokenizer);
+        diag_destroy(mistakes);
+    }
+    if (getenv("SHOW_TIMES")) printf("# %d of %d loaded\n", n_loaded, n_rounds);
+    CHECK(n_loaded > 0 && n_loaded < n_rounds, "%d of %d loaded", n_loaded, n_rounds);
+    free(text);
+    diag_destroy(diag);
+}
+
+int main(void) {
+    arena = arena_create();
+    if (!mkdtemp(folder)) return 1;
+    test_reference("gpt2.json", "gpt2", NULL);
+    test_reference("qwen2.json", "qwen2", NULL);
+    test_reference("deepseek.json", "deepseek", NULL);
+    test_reference("llama2.json", "llama2", NULL);
+    test_reference("small.tiktoken", "tiktoken_gpt2", "gpt2");
+    test_reference("small.tiktoken", "tiktoken_cl100k", "cl100k");
+    test_reference("small.tiktoken", "tiktoken_o200k", "o200k");
+    test_round_trip("gpt2.json", NULL, true);
+    test_round_trip("deepseek.json", NULL, true);
+    test_round_trip("small.tiktoken", "o200k", true);
+    test_round_trip("qwen2.json", NULL, false);  /* NFC changes text */
+    test_round_trip("llama2.json", NULL, false); /* so do spaces that are put in front */
+    test_merge();
+    test_long_word();
+    test_threads("gpt2.json", NULL, "UTF-8");
+    test_threads("gpt2.json", NULL, "any bytes");
+    test_threads("small.tiktoken", "cl100k", "UTF-8");
+    test_threads("deepseek.json", NULL, "UTF-8");
+    test_wrong_json();
+    test_wrong_tiktoken();
+    test_patterns();
+    test_fuzz("gpt2.json", NULL);
+    test_fuzz("llama2.json", NULL);
+    test_fuzz("small.tiktoken", "gpt2");
+    arena_destroy(arena);
+    char command[64];
+    snprintf(command, sizeof(command), "rm -rf %s", folder);
+    if (system(command) != 0) return 1;
+    return check_report();
+}
