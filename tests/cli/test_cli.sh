@@ -160,7 +160,7 @@ fails 'weights to standard output' 2 '--save: takes a file' train $model --data 
 # --- plan, show, check ---
 works 'plan' 'model     gpt' plan $model "${small[@]}" -o "$plan"
 works 'plan --json' '"model"' plan $model "${small[@]}" --json
-works 'plan -o -' 'perilune plan 8' plan $model "${small[@]}" -o -
+works 'plan -o -' 'perilune plan 9' plan $model "${small[@]}" -o -
 result 'plan -o - is what -o FILE writes' "$(cmp "$folder/out" "$plan" 2>&1)"
 works 'check' 'is sound' check "$plan"
 works 'check --json' '"sound":true,"defects":0,"messages":[]' check "$plan" --json
@@ -213,8 +213,8 @@ works 'plan --recompute' 'recompute full: with what is computed again' plan $mod
     --recompute full -o "$folder/again.plan"
 works 'show --json of recomputation' '"recompute": "full"' show "$folder/again.plan" --json
 works 'check of recomputation' 'is sound' check "$folder/again.plan"
-sed '1s/8/7/' "$folder/again.plan" >"$folder/old.plan"
-fails 'plan of an older format' 2 'version 7; this program reads 8: make it again' \
+sed '1s/9/8/' "$folder/again.plan" >"$folder/old.plan"
+fails 'plan of an older format' 2 'version 8; this program reads 9: make it again' \
     check "$folder/old.plan"
 works 'check of bf16' 'is sound' check "$folder/low.plan"
 works 'show --dot' 'digraph' show "$plan" --dot

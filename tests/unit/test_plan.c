@@ -229,9 +229,9 @@ static void test_mistakes(Arena *arena, Diag *diag) {
     static const struct {
         const char *from, *to, *message;
     } CASES[] = {
-        {"perilune plan 8", "perilune plan 9", "x.plan:1: the plan's format is version 9"},
-        {"perilune plan 8", "perilune plan 6",
-         "version 6; this program reads 8: make it again with perilune plan"},
+        {"perilune plan 9", "perilune plan 10", "x.plan:1: the plan's format is version 10"},
+        {"perilune plan 9", "perilune plan 6",
+         "version 6; this program reads 9: make it again with perilune plan"},
         {"\nrecompute=none", "\nrecompute=all",
          "x.plan:14: expected what is recomputed: none, selective or full, at 'all'"},
         {"\nrecompute=none", "", "x.plan:14: expected 'recompute'"},
@@ -256,7 +256,7 @@ static void test_mistakes(Arena *arena, Diag *diag) {
         {"model=\"fixture\"", "model=\"fi\\zz\"", "bad escape in a quoted text"},
         {"channel forward 0->1", "channel forward 0->7", "the number must lie in 0 to 1"},
         {"channel forward", "channel sideways", "expected 'forward '"},
-        {"device \"N", "device N", "x.plan:29: expected '\"'"},
+        {"device \"N", "device N", "x.plan:31: expected '\"'"},
         {"device \"NVIDIA \\22H200\\22\"", "device \"\"", "name has 1 to 127 bytes"},
         {" sm_90 ", " ", "expected 'cublasLt='"},
         {" sm_90 ", " SM ", "expected the device's architecture"},
@@ -265,7 +265,7 @@ static void test_mistakes(Arena *arena, Diag *diag) {
         {"cudnn=91900", "cudnn=91900 x", "unexpected text at the end of a line"},
         {" cudnn=91900", "", "expected 'cudnn='"},
         {"backward=0 causal=1", "backward=1 causal=1",
-         "x.plan:33: an attention that was there before, at 'attention backward=1"},
+         "x.plan:35: an attention that was there before, at 'attention backward=1"},
         {"kv_heads=25", "kv_heads=0", "the number must lie in 1 to"},
         {"dtype=bf16 batch", "dtype=i32 batch", "expected f32, bf16 or f16"},
         {"kernels=cudnn", "kernels=cutlass", "expected cudnn, mma or wgmma, at 'cutlass"},
@@ -273,7 +273,7 @@ static void test_mistakes(Arena *arena, Diag *diag) {
         {"kernels=cudnn", "kernels=", "expected cudnn, mma or wgmma"},
         {"kernels=cudnn", "own=0", "expected 'kernels='"},
         {"kernels=wgmma", "kernels=wgmm", "expected cudnn, mma or wgmma, at 'wgmm'"},
-        {"batch=1", "batch=0", "x.plan:30: the number must lie in 1 to"},
+        {"batch=1", "batch=0", "x.plan:32: the number must lie in 1 to"},
         {"batch=1", "batch=4294967297", "the number must lie in 1 to"},
         {"m=8192", "n=8192", "expected 'm='"},
         {"k=1099511627776", "k=1099511627777", "the number must lie in 1 to 1099511627776"},
@@ -290,7 +290,7 @@ static void test_mistakes(Arena *arena, Diag *diag) {
          "accumulate=1 epilogue=3",
          "3b\nalgo batch=1 m=8192 n=1600 k=1099511627776 ta=0 tb=1 shared=0 in=bf16 out=bf16 "
          "accumulate=0 epilogue=0",
-         "x.plan:31: a product that was there before, at 'algo batch=1"},
+         "x.plan:33: a product that was there before, at 'algo batch=1"},
         {"stages=0,1", "stages=0,1,0", "more members than stages"},
         {"program 1 {", "program 7 {", "expected program 1"},
         {"buffers {\n    %0 ", "buffers {\n    %1 ", "expected the buffer of %0, result 0"},
