@@ -29,12 +29,19 @@ static bool parse_size(const char *text, size_t *out) {
     return false;
 }
 
+/* A folder that is made and put in its place: neither the one at hand nor standard output. */
+static bool names_folder(const char *path) {
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    bool is_dots = strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+    return path[0] && !is_dots && strcmp(path, "-") != 0;
+}
+
 static bool options_from_args(const CliArgs *args, DType *dtype, size_t *max_bytes, Diag *diag) {
     const char *name = cli_text(args, OPT_DTYPE, "bf16"),
                *size = cli_text(args, OPT_MAX_SHARD_SIZE, "5GB");
     int found = dtype_find(name, (int)strlen(name));
-    if (!cli_text(args, OPT_OUTPUT_DIR, "")[0]) {
-        diag_error(diag, NO_LOC, "export: -o DIR says which folder to make");
+    if (!names_folder(cli_text(args, OPT_OUTPUT_DIR, ""))) {
+        diag_error(diag, NO_LOC, "export: -o DIR says which folder to make, by its name");
     } else if (found < 0 || !dtype_is_float((DType)found)) {
         diag_error(diag, NO_LOC, "--dtype: '%s' is not f32, bf16 or f16", name);
     } else if (!parse_size(size, max_bytes)) {

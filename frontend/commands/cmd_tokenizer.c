@@ -99,6 +99,7 @@ typedef struct Decoding {
     bool with_special;
     FileWriter *writer; /* NULL: standard output */
     bool is_first;      /* nothing has been written yet */
+    bool failed;        /* writing has */
     Diag *diag;
 } Decoding;
 
@@ -109,10 +110,13 @@ static bool put_text(Decoding *decoding, const char *text, size_t length) {
         length--;
     }
     if (first) decoding->is_first = false;
-    if (decoding->writer) return file_writer_put(decoding->writer, text, length, decoding->diag);
-    if (fwrite(text, 1, length, stdout) == length) return true;
-    diag_error(decoding->diag, NO_LOC, "standard output: %s", strerror(errno));
-    return false;
+    if (decoding->writer) {
+        decoding->failed = !file_writer_put(decoding->writer, text, length, decoding->diag);
+    } else if (fwrite(text, 1, length, stdout) != length) {
+        decoding->failed = true;
+        diag_error(decoding->diag, NO_LOC, "standard output: %s", strerror(errno));
+    }
+    return !decoding->failed;
 }
 
 static bool put_token(Decoding *decoding, uint64_t token, const char *where, int64_t position) {
@@ -189,7 +193,7 @@ static int decode(CliArgs *args, Diag *diag) {
         if (!decoding.writer) status = EXIT_USAGE;
     }
     if (status == EXIT_DONE && !(ids ? decode_ids(&decoding, ids) : decode_file(&decoding, args))) {
-        status = EXIT_USAGE;
+        status = decoding.failed ? EXIT_FAILED : EXIT_USAGE;
     }
     if (status != EXIT_DONE) {
         file_writer_abandon(decoding.writer);

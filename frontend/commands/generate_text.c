@@ -34,6 +34,11 @@ static bool begin_tokens(const CliArgs *args, const char *prompt, GenerateText *
     bool good = encoder_encode(encoder, (const unsigned char *)begin, strlen(begin),
                                cli_given(args, OPT_SPECIAL), &tokens, "--prompt", diag);
     encoder_destroy(encoder);
+    if (good && out->tokens.count == 0) {
+        diag_error(diag, NO_LOC,
+                   "--prompt: nothing is left of it for this tokenizer; give another one");
+        return false;
+    }
     return good;
 }
 

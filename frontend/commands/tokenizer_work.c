@@ -190,8 +190,9 @@ static int encode_files(CliArgs *args, const Tokenizer *tokenizer, Diag *diag) {
         good = false;
     }
     if (!good) {
+        int status = token_writer_failed(writer) ? EXIT_FAILED : EXIT_USAGE;
         token_writer_abandon(writer);
-        return EXIT_USAGE;
+        return status;
     }
     if (!token_writer_commit(writer, diag)) return EXIT_FAILED;
     if (cli_given(args, OPT_QUIET)) return EXIT_DONE;

@@ -96,10 +96,24 @@ static bool has_tokens(const char *path) {
     return found;
 }
 
+/* What says how text is taken does nothing for tokens. */
+static bool check_plain(const TrainText *text, const CliArgs *args, const char *path, Diag *diag) {
+    static const CliOption OF_TEXT[] = {OPT_EOT, OPT_BOS, OPT_SEPARATOR, OPT_FIELD, OPT_SPECIAL};
+    for (size_t i = 0; text->tokenizer && i < sizeof(OF_TEXT) / sizeof(OF_TEXT[0]); i++) {
+        if (!cli_given(args, OF_TEXT[i])) continue;
+        diag_error(diag, (SourceLoc){path, 0},
+                   "is tokens already; --%s belongs to `tokenizer encode`, which made them",
+                   CLI_OPTIONS[OF_TEXT[i]].name);
+        return false;
+    }
+    return true;
+}
+
 Dataset *train_text_open(const TrainText *text, const CliArgs *args, const char *path, int seq,
                          int vocab, Diag *diag) {
     bool plain = !text->tokenizer || cli_given(args, OPT_TOKEN_BYTES) || has_tokens(path);
     if (!plain) return encode_text(text, args, path, seq, vocab, diag);
+    if (!check_plain(text, args, path, diag)) return NULL;
     return dataset_open(path, seq, vocab, (int)cli_int(args, OPT_TOKEN_BYTES, 1), diag);
 }
 

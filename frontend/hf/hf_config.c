@@ -232,6 +232,16 @@ static bool normalise(Reader *reader) {
     const char *name = newer ? "rope_parameters" : "rope_scaling";
     if (!newer) rope = json_object_get(json, name);
     if (!rope || json_is_null(rope)) return true;
+    const json_t *older = json_object_get(json, "rope_scaling");
+    if (newer && older && !json_is_null(older) && !json_equal(older, rope)) {
+        return fail(reader, "has 'rope_parameters' and 'rope_scaling', and they differ");
+    }
+    const json_t *base = json_object_get(json, "rope_theta");
+    const json_t *own = json_object_get(rope, "rope_theta");
+    if (json_is_number(base) && json_is_number(own) &&
+        json_number_value(base) != json_number_value(own)) {
+        return fail(reader, "has 'rope_theta' twice, and they differ");
+    }
     if (!json_is_object(rope)) {
         return fail(reader, "'%s' is %s; it must be an object", name, shown(reader->arena, rope));
     }

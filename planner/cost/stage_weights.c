@@ -43,8 +43,14 @@ static int64_t whole_of(const StageWeights *stage, int64_t bytes) {
     return (int64_t)((double)bytes * (double)stage->n_whole / (double)stage->n_parameters);
 }
 
-int64_t stage_reduced_parameters(const StageWeights *stage, int zero) {
-    return zero >= ZERO_GRADIENTS ? stage->n_whole : stage->n_parameters;
+int64_t stage_divided_bytes(const StageWeights *stage, int64_t bytes) {
+    return bytes - whole_of(stage, bytes);
+}
+
+ReducedParameters stage_reduced_parameters(const StageWeights *stage, int zero) {
+    int64_t divided = stage->n_parameters - stage->n_whole;
+    if (zero == ZERO_NOTHING) return (ReducedParameters){stage->n_parameters, 0};
+    return (ReducedParameters){stage->n_whole, zero == ZERO_OPTIMIZER ? divided : 0};
 }
 
 /* At once there is the largest weight, and, where messages have ZERO_LEAD times their bytes of work
@@ -90,8 +96,7 @@ TaskData task_data_us(const Cluster *cluster, const CollectiveGroup *group, int 
     double gradient_bytes = n_divided * software->gradient_bytes;
     double reduce_us = collective_us(cluster, COLLECTIVE_REDUCE_SCATTER, gradient_bytes / n, group);
     if (zero >= ZERO_PARAMETERS) {
-        double bytes =
-            (double)(chunk->parameter_bytes - whole_of(chunk, chunk->parameter_bytes)) / n;
+        double bytes = (double)stage_divided_bytes(chunk, chunk->parameter_bytes) / n;
         gather_us = collective_us(cluster, COLLECTIVE_ALL_GATHER, bytes, group);
         data.forward_us = exposed_us(software, n * gather_us, gather_us, forward_us);
     }

@@ -29,8 +29,14 @@ typedef struct WeightBytes {
 } WeightBytes;
 WeightBytes stage_weight_bytes(const StageWeights *stage, const Cluster *cluster, int zero, int d);
 
-/* Parameters whose gradients a step reduces over d once, when it has summed them up. */
-int64_t stage_reduced_parameters(const StageWeights *stage, int zero);
+/* Of bytes that all parameters have alike, those of what is divided. */
+int64_t stage_divided_bytes(const StageWeights *stage, int64_t bytes);
+/* Gradients that a step reduces over d once, when it has summed them up: all-reduced, and
+ * scattered. */
+typedef struct ReducedParameters {
+    int64_t whole, divided;
+} ReducedParameters;
+ReducedParameters stage_reduced_parameters(const StageWeights *stage, int zero);
 
 /* By how much longer a forward and a backward of a chunk take for one micro-batch. */
 typedef struct TaskData {

@@ -87,6 +87,7 @@ typedef struct Pricing {
     double *free;                                 /* p zeros */
     BorderTime border[2];                         /* inside the node, and out of it */
     double known_bytes[CACHED], known_us[CACHED];
+    CollectiveKind known_kind[CACHED];
     int n_known;
 } Pricing;
 
@@ -355,24 +356,27 @@ static double price_pipeline(Pricing *x, StepCost *out) {
 }
 
 static double known_collective_us(Pricing *x, CollectiveKind kind, double bytes) {
-    double key = kind == COLLECTIVE_ALL_GATHER ? -bytes : bytes;
     for (int i = 0; i < x->n_known; i++) {
-        if (x->known_bytes[i] == key) return x->known_us[i];
+        if (x->known_bytes[i] == bytes && x->known_kind[i] == kind) return x->known_us[i];
     }
     CollectiveGroup group = placement_group(&x->placement, MESH_D);
     double us = collective_us(x->costs->cluster, kind, bytes, &group);
     int at = x->n_known < CACHED ? x->n_known++ : CACHED - 1;
-    x->known_bytes[at] = key;
+    x->known_bytes[at] = bytes;
+    x->known_kind[at] = kind;
     x->known_us[at] = us;
     return us;
 }
 
 static double reduce_us(Pricing *x, const Sum *sum) {
-    int64_t n_parameters = stage_reduced_parameters(&sum->weights, x->candidate->zero);
-    if (x->candidate->d == 1 || n_parameters == 0) return 0;
-    double bytes = (double)n_parameters * x->costs->cluster->software.gradient_bytes;
-    return known_collective_us(
-        x, x->candidate->zero ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALL_REDUCE, bytes);
+    ReducedParameters n = stage_reduced_parameters(&sum->weights, x->candidate->zero);
+    double bytes = x->costs->cluster->software.gradient_bytes, us = 0;
+    if (x->candidate->d == 1) return 0;
+    if (n.whole) us += known_collective_us(x, COLLECTIVE_ALL_REDUCE, (double)n.whole * bytes);
+    if (n.divided) {
+        us += known_collective_us(x, COLLECTIVE_REDUCE_SCATTER, (double)n.divided * bytes);
+    }
+    return us;
 }
 
 /* When the stage's gradients are reduced, from the end of its last backward on. Overlapped, block
@@ -459,7 +463,9 @@ static double gather_us_of(Pricing *x, const Sum *stage) {
     bool gathers = x->candidate->d > 1 && zero_gathers_updated(x->candidate->zero);
     double us = 0, slowed_us = software->overlaps_gradients ? reduce_us(x, stage) : 0;
     if (gathers)
-        us = known_collective_us(x, COLLECTIVE_ALL_GATHER, (double)stage->weights.parameter_bytes);
+        us = known_collective_us(
+            x, COLLECTIVE_ALL_GATHER,
+            (double)stage_divided_bytes(&stage->weights, stage->weights.parameter_bytes));
     if (software->overlaps_parameters) {
         slowed_us += us;
         us = us > stage->forward_us ? us - stage->forward_us : 0;

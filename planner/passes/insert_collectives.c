@@ -199,5 +199,6 @@ Graph *pass_insert_collectives(const Graph *in, PassContext *ctx) {
         if (!copy) return NULL;
         value_map_set_node(&map, node, copy);
     }
+    if (ctx->options.zero >= ZERO_PARAMETERS && !check_padding(ins.out, ctx->diag)) return NULL;
     return ins.out;
 }

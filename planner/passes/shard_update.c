@@ -327,5 +327,6 @@ Graph *pass_shard_update(const Graph *in, PassContext *ctx) {
         if (!copy_node(&s, node)) return NULL;
     }
     if (!copy_updates(&s)) return NULL;
+    if (divides(&s, ZERO_PARAMETERS)) return s.out; /* insert_collectives makes weights whole */
     return check_padding(s.out, ctx->diag) ? s.out : NULL;
 }

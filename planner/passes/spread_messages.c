@@ -45,7 +45,7 @@ static bool is_gather(const Node *node) {
            OPS[node->inputs[0].node->op].flags & PERSISTENT;
 }
 
-/* A gradient's share on its way to its sum: reduce_scatter and, its only reader, accumulate. */
+/* A gradient's share on its way to its sum: reduce_scatter and accumulate. */
 static bool is_sum(const Node *node) {
     return node->op == OP_ACCUMULATE && node->inputs[1].node->op == OP_REDUCE_SCATTER &&
            node->inputs[1].node->phase == node->phase && is_over_data(node->inputs[1].node);
@@ -102,13 +102,19 @@ static void place_gathers(Spreader *s) {
         int at = s->gathers[latest];
         const Node *node = s->in->nodes[s->gathers[k]], *leaf = node->inputs[0].node;
         if (at == node->id) continue;
-        if (leaf->id > at) place(s, leaf, at);
+        if (s->places[leaf->id].at > at) place(s, leaf, at); /* another gather may have had it */
         place(s, node, at);
     }
 }
 
-/* Sums that are read in their task by what does not move as they do. */
+/* Sums that are read in their task by what does not move as they do, and those of a share that is
+ * added to others, too. */
 static void find_fixed(Spreader *s) {
+    int *uses = graph_count_uses(s->in, s->ctx->arena);
+    for (int n = 0; n < s->in->n_nodes; n++) {
+        const Node *node = s->in->nodes[n];
+        if (is_sum(node)) s->fixed[n] = uses[node->inputs[1].node->id * MAX_OUTPUTS] > 1;
+    }
     for (int n = 0; n < s->in->n_nodes; n++) {
         const Node *node = s->in->nodes[n];
         for (int i = 0; i < node->n_inputs; i++) {
@@ -131,9 +137,8 @@ static void place_sums(Spreader *s) {
         int to = find_lead(s, s->sums, s->n_sums, k, 1);
         if (to < earliest) earliest = to;
         int at = s->sums[earliest];
-        if (at == node->id) continue;
-        place(s, node->inputs[1].node, at);
-        place(s, node, at);
+        place(s, node, at); /* also where it is: those that come to it are made before */
+        if (at != node->id) place(s, node->inputs[1].node, at);
     }
 }
 

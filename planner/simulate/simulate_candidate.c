@@ -86,13 +86,18 @@ static void add_share(Share *sum, const Share *other) {
 }
 
 static double reduce_us(const CandidateLoad *of, const StageWeights *weights) {
-    int64_t n_parameters = stage_reduced_parameters(weights, of->candidate->zero);
-    if (of->candidate->d == 1 || n_parameters == 0) return 0;
+    const Cluster *cluster = of->costs->cluster;
+    ReducedParameters n = stage_reduced_parameters(weights, of->candidate->zero);
     CollectiveGroup group = placement_group(&of->placement, MESH_D);
-    double bytes = (double)n_parameters * of->costs->cluster->software.gradient_bytes;
-    return collective_us(of->costs->cluster,
-                         of->candidate->zero ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALL_REDUCE,
-                         bytes, &group);
+    double bytes = cluster->software.gradient_bytes, us = 0;
+    if (of->candidate->d == 1) return 0;
+    if (n.whole) {
+        us += collective_us(cluster, COLLECTIVE_ALL_REDUCE, (double)n.whole * bytes, &group);
+    }
+    if (n.divided) {
+        us += collective_us(cluster, COLLECTIVE_REDUCE_SCATTER, (double)n.divided * bytes, &group);
+    }
+    return us;
 }
 
 static Share share_of(const SegmentCost *weights, UpdateKind update, int count) {
@@ -288,8 +293,9 @@ static double gather_us(const CandidateLoad *of, int stage) {
     double us = 0, forward_us = 0;
     double slowed_us = software->overlaps_gradients ? reduce_us(of, &share->weights) : 0;
     if (of->candidate->d > 1 && zero_gathers_updated(of->candidate->zero)) {
-        us = collective_us(of->costs->cluster, COLLECTIVE_ALL_GATHER,
-                           (double)share->weights.parameter_bytes, &group);
+        us = collective_us(
+            of->costs->cluster, COLLECTIVE_ALL_GATHER,
+            (double)stage_divided_bytes(&share->weights, share->weights.parameter_bytes), &group);
     }
     if (software->overlaps_parameters) {
         int v = of->candidate->n_chunks;

@@ -296,7 +296,8 @@ static void note_momentum(UpdateVerifier *uv, const Node *node) {
 
 static void check_muon(UpdateVerifier *uv, const Node *update, const Node *param) {
     const Node *direction = update->inputs[1].node, *momentum = uv->momentum[direction->id];
-    if (!momentum || uv->mixed[direction->id]) {
+    bool is_state = direction->op == OP_MUON_MOMENTUM && update->inputs[1].output != 1;
+    if (!momentum || uv->mixed[direction->id] || is_state) {
         DEFECT(uv, update, "%s: updates %s with %s, which is not made of one momentum alone",
                node_text(uv, update), node_text(uv, param), text(uv, update->inputs[1]));
         return;

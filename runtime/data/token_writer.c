@@ -16,7 +16,7 @@ struct TokenWriter {
     FileWriter *file;
     char *path;
     int token_bytes;
-    bool npy;
+    bool npy, failed;
     int64_t n_tokens;
 };
 
@@ -54,6 +54,15 @@ TokenWriter *token_writer_open(const char *path, int token_bytes, Diag *diag) {
     return NULL;
 }
 
+static bool put(TokenWriter *writer, const void *data, size_t bytes, Diag *diag) {
+    if (!file_writer_put(writer->file, data, bytes, diag)) writer->failed = true;
+    return !writer->failed;
+}
+
+bool token_writer_failed(const TokenWriter *writer) {
+    return writer->failed;
+}
+
 bool token_writer_put(TokenWriter *writer, const uint32_t *tokens, size_t count, Diag *diag) {
     uint16_t narrow[BUFFERED];
     if (!writer->npy && count > (size_t)(INT32_MAX - writer->n_tokens)) {
@@ -65,12 +74,12 @@ bool token_writer_put(TokenWriter *writer, const uint32_t *tokens, size_t count,
     }
     writer->n_tokens += (int64_t)count;
     if (writer->token_bytes == 4) {
-        return file_writer_put(writer->file, tokens, count * sizeof(*tokens), diag);
+        return put(writer, tokens, count * sizeof(*tokens), diag);
     }
     for (size_t at = 0; at < count;) {
         size_t n = count - at < BUFFERED ? count - at : BUFFERED;
         for (size_t i = 0; i < n; i++) narrow[i] = (uint16_t)tokens[at + i];
-        if (!file_writer_put(writer->file, narrow, n * sizeof(*narrow), diag)) return false;
+        if (!put(writer, narrow, n * sizeof(*narrow), diag)) return false;
         at += n;
     }
     return true;

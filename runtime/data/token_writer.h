@@ -15,6 +15,8 @@ typedef struct TokenWriter TokenWriter;
 TokenWriter *token_writer_open(const char *path, int token_bytes, Diag *diag);
 /* Tokens must fit. llm.c's files have at most 2^31 - 1. False: reported. */
 bool token_writer_put(TokenWriter *writer, const uint32_t *tokens, size_t count, Diag *diag);
+/* Has writing failed, as on a full disk? */
+bool token_writer_failed(const TokenWriter *writer);
 bool token_writer_commit(TokenWriter *writer, Diag *diag); /* frees the writer, either way */
 void token_writer_abandon(TokenWriter *writer);
 

@@ -34,11 +34,12 @@ static int64_t end_begins(const LrSchedule *schedule) {
     return at < schedule->n_warmup_steps ? schedule->n_warmup_steps : at;
 }
 
-/* After the warm-up and before the decay at the end. */
+/* After the warm-up and before the decay at the end; never below what that ends at. */
 static double stable_rate(const LrSchedule *schedule, int64_t step) {
     double warmup = schedule->n_warmup_steps > 0 ? (double)schedule->n_warmup_steps : 1;
     if (schedule->decay != LR_INVERSE_SQRT) return schedule->peak;
-    return fmin(schedule->peak, schedule->peak * sqrt(warmup / (double)(step + 1)));
+    double rate = schedule->peak * sqrt(warmup / (double)(step + 1));
+    return fmin(schedule->peak, fmax(rate, schedule->min));
 }
 
 double lr_schedule_at(const LrSchedule *schedule, int64_t step) {

@@ -224,7 +224,8 @@ static bool run_long(Corpus *corpus, const char *path, const unsigned char *text
 /* Jobs of whole lines. */
 static bool add_lines(Corpus *corpus, const char *path, const unsigned char *text, size_t length) {
     int64_t line = 1;
-    for (size_t at = 0; at < length;) {
+    bool marked = length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0; /* a byte order mark */
+    for (size_t at = marked ? 3 : 0; at < length;) {
         size_t end = length - at > JOB_BYTES ? at + JOB_BYTES : length;
         const unsigned char *newline = memchr(text + end, '\n', length - end);
         end = end == length ? length : newline ? (size_t)(newline - text) + 1 : length;

@@ -128,7 +128,9 @@ static size_t encode_word(Encoder *encoder, const unsigned char *word, size_t le
     const Tokenizer *tokenizer = encoder->tokenizer;
     if (length > MOST_WORD_BYTES) {
         diag_error(encoder->diag, (SourceLoc){encoder->where, 0},
-                   "a word of %zu bytes; at most %d can be merged", length, MOST_WORD_BYTES);
+                   "a word of %zu bytes; at most %d can be merged: where the tokenizer divides no "
+                   "text into words, shorter documents would do (--separator, or .jsonl)",
+                   length, MOST_WORD_BYTES);
         return 0;
     }
     if (length > encoder->symbols_capacity) {

@@ -13,8 +13,8 @@ typedef struct Reader {
     Tokenizer *tokenizer;
     SourceLoc loc;
     Diag *diag;
-    unsigned char *bytes; /* room for any text of the file */
-    LooseToken *loose;
+    unsigned char *bytes;                /* room for any text of the file */
+    LooseToken *loose, *by_id, *by_text; /* the last two: sort_loose */
     int n_loose, loose_capacity;
 } Reader;
 
@@ -144,6 +144,37 @@ static bool read_merges(Reader *reader, const json_t *merges) {
 
 /* --- added tokens --- */
 
+static int loose_by_id(const void *left, const void *right) {
+    const LooseToken *a = left, *b = right;
+    return a->id != b->id ? (a->id < b->id ? -1 : 1) : 0;
+}
+
+static int loose_by_text(const void *left, const void *right) {
+    const LooseToken *a = left, *b = right;
+    return strcmp(a->text, b->text);
+}
+
+/* Copies of the loose tokens, sorted once: there may be as many as the vocabulary has. */
+static void sort_loose(Reader *reader) {
+    size_t n = (size_t)reader->n_loose;
+    Arena *arena = reader->tokenizer->arena;
+    reader->by_id = ARENA_ARRAY(arena, LooseToken, reader->n_loose + 1);
+    reader->by_text = ARENA_ARRAY(arena, LooseToken, reader->n_loose + 1);
+    if (n > 0) memcpy(reader->by_id, reader->loose, n * sizeof(LooseToken));
+    if (n > 0) memcpy(reader->by_text, reader->loose, n * sizeof(LooseToken));
+    qsort(reader->by_id, n, sizeof(LooseToken), loose_by_id);
+    qsort(reader->by_text, n, sizeof(LooseToken), loose_by_text);
+}
+
+/* Loose tokens of its id or of its text must be both. */
+static bool fits_loose(const Reader *reader, const AddedToken *token) {
+    size_t n = (size_t)reader->n_loose;
+    const LooseToken key = {token->id, token->text, token->length};
+    const LooseToken *a = bsearch(&key, reader->by_id, n, sizeof(key), loose_by_id);
+    const LooseToken *b = bsearch(&key, reader->by_text, n, sizeof(key), loose_by_text);
+    return (!a || strcmp(a->text, token->text) == 0) && (!b || b->id == token->id);
+}
+
 /* What is known of the id and the text must be this token. */
 static bool check_added(Reader *reader, const AddedToken *token) {
     const Tokenizer *tokenizer = reader->tokenizer;
@@ -154,10 +185,7 @@ static bool check_added(Reader *reader, const AddedToken *token) {
         uint32_t id = vocabulary_find(&tokenizer->vocabulary, reader->bytes, n);
         same = id == token->id || (id == NO_TOKEN && length == 0);
     }
-    for (int i = 0; same && i < reader->n_loose; i++) {
-        const LooseToken *loose = &reader->loose[i];
-        same = (loose->id == token->id) == (strcmp(loose->text, token->text) == 0);
-    }
+    if (same) same = fits_loose(reader, token);
     if (same && !added_tokens_by_id(&tokenizer->added, token->id)) return true;
     diag_error(reader->diag, reader->loc,
                "added token '%.60s' has the id %u, which is another token's, or another id in the "
@@ -203,6 +231,7 @@ static bool read_added_tokens(Reader *reader, const json_t *list) {
                    json_array_size(list), MOST_ADDED);
         return false;
     }
+    sort_loose(reader);
     json_array_foreach(list, i, object) {
         if (!read_added_token(reader, object, i)) return false;
     }

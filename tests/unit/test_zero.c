@@ -164,7 +164,39 @@ static void check_bits(const char *model, const Layout *layout, Recompute recomp
     check_end();
 }
 
+/* Models whose sums of gradients chain, share a message or have few neighbours. */
+static void check_models(void) {
+    static const char *const MODELS[] = {"models/gpt.lua",
+                                         "models/gemma.lua",
+                                         "tests/models/no_blocks.lua",
+                                         "tests/models/odd.lua",
+                                         "tests/models/penalties.lua",
+                                         "tests/models/shared.lua",
+                                         "tests/models/summed.lua",
+                                         "tests/models/neighbours.lua",
+                                         "tests/models/skips.lua"};
+    static const char *const OPTIMIZERS[] = {"adamw", "muon"};
+    const Layout layout = {1, 3, 1, 1, 1, "1f1b", false, NULL, 0}; /* 3: with padding */
+    check_begin("sound plans of models of all kinds, with ZeRO-2 and 3, for a GPU");
+    for (size_t m = 0; m < sizeof(MODELS) / sizeof(MODELS[0]); m++) {
+        for (int o = 0; o < 2; o++) {
+            for (run_zero = ZERO_GRADIENTS; run_zero < N_ZERO_STAGES; run_zero++) {
+                Run run;
+                const ModelSetting setting = {"optimizer", OPTIMIZERS[o]};
+                bool done =
+                    run_plan_for(&run, MODELS[m], &setting, 1, &layout, 6, true, true, DTYPE_BF16);
+                CHECK(done, "%s, %s, zero %d: %s", MODELS[m], OPTIMIZERS[o], run_zero,
+                      diag_text(run.diag));
+                run_close(&run);
+            }
+        }
+    }
+    run_zero = 0;
+    check_end();
+}
+
 int main(void) {
+    check_models();
     static const char *const MODELS[] = {"models/gpt.lua", "models/llama.lua"};
     for (int m = 0; m < 2; m++) {
         for (int cuda = 0; cuda < 2; cuda++) {
