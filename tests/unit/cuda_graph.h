@@ -116,8 +116,8 @@ static inline void check_modes(const Variant *variant, const Layout *layout, con
             start_on_fake(&other, variant, layout, mode) && run_steps(&other, STEPS, LEARNING_RATE);
         CHECK(done, "%s: %s", mode == EAGER ? "eager" : "segmented", diag_text(other.diag));
         if (done) {
-            CHECK(mode == EAGER ? fake_cuda_n_graphs() == 0 : fake_cuda_n_graphs() > 0,
-                  "%d graphs", fake_cuda_n_graphs());
+            CHECK(mode == EAGER ? fake_cuda_n_graphs() == 0 : fake_cuda_n_graphs() > 0, "%d graphs",
+                  fake_cuda_n_graphs());
             compare_bits(&other, run, weights);
         }
         close_on_fake(&other);
