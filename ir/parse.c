@@ -341,10 +341,12 @@ Graph *graph_parse(Arena *arena, const char *file, const char **cursor, int *lin
             phase = PHASE_FORWARD;
         } else if (accept(&p, "backward:")) {
             phase = PHASE_BACKWARD;
+        } else if (accept(&p, "weights:")) {
+            phase = PHASE_WEIGHTS;
         } else if (accept(&p, "update:")) {
             phase = PHASE_UPDATE;
         } else if (phase < 0 || !*p.at) {
-            fail(&p, *p.at ? "expected 'forward:', 'backward:' or 'update:'"
+            fail(&p, *p.at ? "expected 'forward:', 'backward:', 'weights:' or 'update:'"
                            : "the graph does not end");
         } else {
             parse_node(&p, (Phase)phase);

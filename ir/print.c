@@ -13,7 +13,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-static const char *const PHASES[N_PHASES] = {"forward", "backward", "update"};
+static const char *const PHASES[N_PHASES] = {"forward", "backward", "weights", "update"};
 
 /* Quotes, backslashes and control characters are escaped as \xx (two hex digits). */
 static void print_quoted(StrBuf *out, const char *text) {

@@ -168,6 +168,7 @@ static Phase task_phase(TaskKind kind) {
     case TASK_RECV_FORWARD:
     case TASK_FORWARD:
     case TASK_SEND_FORWARD: return PHASE_FORWARD;
+    case TASK_WEIGHTS: return PHASE_WEIGHTS;
     case TASK_UPDATE: return PHASE_UPDATE;
     default: return PHASE_BACKWARD;
     }
@@ -201,12 +202,12 @@ static bool emit_task(const Walk *walk, const Task *task, bool first_micro) {
 
 bool executor_emit_train(const RankContext *rank, const Emitter *emitter, Diag *diag) {
     Walk walk = {rank, emitter, diag};
-    bool seen[2][MAX_CHUNKS] = {{false}};
+    bool seen[N_PHASES][MAX_CHUNKS] = {{false}};
     for (int t = 0; t < rank->stage->n_tasks; t++) {
         const Task *task = &rank->stage->tasks[t];
         bool first = false;
-        if (task->kind == TASK_FORWARD || task->kind == TASK_BACKWARD) {
-            bool *known = &seen[task->kind == TASK_BACKWARD][task->chunk];
+        if (task_is_work(task)) {
+            bool *known = &seen[task_phase((TaskKind)task->kind)][task->chunk];
             first = !*known;
             *known = true;
         }

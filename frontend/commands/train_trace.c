@@ -179,7 +179,7 @@ static const Share SHARE_OF_TASK[N_TASK_KINDS] = {
     [TASK_RECV_FORWARD] = SHARE_MESSAGES, [TASK_FORWARD] = SHARE_FORWARD,
     [TASK_SEND_FORWARD] = SHARE_MESSAGES, [TASK_RECV_BACKWARD] = SHARE_MESSAGES,
     [TASK_BACKWARD] = SHARE_BACKWARD,     [TASK_SEND_BACKWARD] = SHARE_MESSAGES,
-    [TASK_UPDATE] = SHARE_UPDATE,
+    [TASK_WEIGHTS] = SHARE_BACKWARD,      [TASK_UPDATE] = SHARE_UPDATE,
 };
 
 /* Sums of us become shares; what is left of the ranks' time is waiting. */
@@ -216,7 +216,7 @@ static bool predicted_shares(const Plan *plan, const Device *device, Arena *aren
         double update_us = sim->stages[s].busy_us;
         for (int t = 0; t < plan->stages[s].n_tasks; t++) {
             const Task *task = &plan->stages[s].tasks[t];
-            if (task->kind != TASK_FORWARD && task->kind != TASK_BACKWARD) continue;
+            if (!task_is_work(task)) continue;
             const TaskSpan *span = simulation_span(sim, s, t);
             out->of[SHARE_OF_TASK[task->kind]] += span->end_us - span->start_us;
             update_us -= span->end_us - span->start_us;

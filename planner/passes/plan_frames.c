@@ -1,6 +1,7 @@
 /* plan_frames: where micro-batches in flight keep what their backward needs.
  *
- * A frame is one micro-batch's memory on one chunk, from its forward to its backward. Frames are
+ * A frame is one micro-batch's memory on one chunk, from its forward to its backward, or to its W
+ * where the schedule has those. Frames are
  * slots of pools. Chunks of about the same size share a pool: with interleaved schedules they are
  * at their peaks at different times, so that together they need fewer slots than one by one (the
  * first stage's p (1 + (p - 1) / (p v)) blocks' worth of Narayanan et al. 2021, section 2.2).
@@ -26,10 +27,19 @@ size_t plan_pool_frames(const Plan *plan, const Stage *stage, int pool) {
     return n_chunks * (size_t)plan->n_micro;
 }
 
+void plan_frame_ends(const Stage *stage, TaskKind out_ends[MAX_CHUNKS]) {
+    for (int c = 0; c < MAX_CHUNKS; c++) out_ends[c] = TASK_BACKWARD;
+    for (int i = 0; i < stage->n_tasks; i++) {
+        if (stage->tasks[i].kind == TASK_WEIGHTS) out_ends[stage->tasks[i].chunk] = TASK_WEIGHTS;
+    }
+}
+
 int plan_frame_slots(const Plan *plan, const Stage *stage, int32_t *out_slots) {
     Arena *scratch = arena_create();
     int32_t *freed[MAX_CHUNKS];
     int n_freed[MAX_CHUNKS] = {0}, n_used[MAX_CHUNKS] = {0}, failed = -1;
+    TaskKind ends[MAX_CHUNKS];
+    plan_frame_ends(stage, ends);
     for (int pool = 0; pool < plan->n_chunks; pool++) {
         freed[pool] = ARENA_ARRAY(scratch, int32_t, plan_pool_frames(plan, stage, pool) + 1);
     }
@@ -40,7 +50,7 @@ int plan_frame_slots(const Plan *plan, const Stage *stage, int32_t *out_slots) {
         if (task->kind == TASK_FORWARD) {
             *slot = n_freed[pool] ? freed[pool][--n_freed[pool]] : n_used[pool]++;
             if (*slot >= stage->frame_slots[pool]) failed = i;
-        } else if (task->kind == TASK_BACKWARD) {
+        } else if (task->kind == ends[task->chunk]) {
             freed[pool][n_freed[pool]++] = *slot;
         }
     }
@@ -52,12 +62,14 @@ int plan_frame_slots(const Plan *plan, const Stage *stage, int32_t *out_slots) {
 static void count_slots(const Stage *stage, const int pools[MAX_CHUNKS],
                         int out_slots[MAX_CHUNKS]) {
     int in_flight[MAX_CHUNKS] = {0};
+    TaskKind ends[MAX_CHUNKS];
+    plan_frame_ends(stage, ends);
     memset(out_slots, 0, MAX_CHUNKS * sizeof(int));
     for (int i = 0; i < stage->n_tasks; i++) {
         const Task *task = &stage->tasks[i];
         int pool = pools[task->chunk];
         if (task->kind == TASK_FORWARD && ++in_flight[pool] > out_slots[pool]) out_slots[pool]++;
-        if (task->kind == TASK_BACKWARD) in_flight[pool]--;
+        if (task->kind == ends[task->chunk]) in_flight[pool]--;
     }
 }
 

@@ -3,8 +3,11 @@
  * Values that share memory form one Storage: an in-place update shares its operand's, and an op
  * that may work in place takes over an operand that dies with it. A storage is persistent, part of
  * its chunk's frame (kept from forward to backward), or scratch of one segment: forward(c),
- * backward(c) or update. Scratch is packed by exact lifetimes, largest first at the lowest offset
+ * backward(c), weights(c) or update. Scratch is packed by exact lifetimes, largest first at the lowest offset
  * that is free for the whole lifetime; segments never run at once, so they share the region.
+ *
+ * Where backwards are cut in two (split_backward.c) a frame lives until its W: some of its values die
+ * in the backward, and what that keeps for the W takes their room, by exact lifetimes within a block.
  *
  * A gradient's shard (shard_update.c) must not lie in scratch, or its message would wait for the
  * end of the backward that uses the same memory. It takes room of accumulators that were read for
@@ -21,7 +24,7 @@ typedef struct Storage {
     Region region;
     BufferClass class;
     int64_t bytes, offset;
-    int chunk, segment;
+    int chunk, segment, frame_group;
     int first, last; /* node ids: written, last read */
 } Storage;
 
@@ -34,11 +37,12 @@ typedef struct Planner {
     int n_storages;
     int *storage_of;        /* by value index, -1: none */
     int *last_use;          /* by value index */
-    bool *keep;             /* by value index: read in the backward of its chunk, or by the host */
+    bool *keep;             /* by value index: read in a later part of its chunk, or by the host */
+    int *frame_groups;      /* by node id: whose share of a frame; NULL: nothing is kept for weights(c) */
     int64_t gradient_bytes; /* laid out by pack_gradients */
 } Planner;
 
-enum { FOREVER = INT_MAX };
+enum { FOREVER = INT_MAX, UPDATE_SEGMENT = 3 * MAX_CHUNKS };
 
 static int value_index(Value value) {
     return value.node->id * MAX_OUTPUTS + value.output;
@@ -49,7 +53,7 @@ static int64_t align(int64_t bytes) {
 }
 
 static int segment_of(const Node *node) {
-    return node->phase == PHASE_UPDATE ? 2 * MAX_CHUNKS
+    return node->phase == PHASE_UPDATE ? UPDATE_SEGMENT
                                        : (int)node->phase * MAX_CHUNKS + node->chunk;
 }
 
@@ -62,9 +66,8 @@ static void find_uses(Planner *p) {
             bool host = node->op == OP_OUTPUT;
             bool to_end = node->op == OP_SEND || (host && node->phase == PHASE_UPDATE);
             if (p->last_use[value] < n) p->last_use[value] = to_end ? FOREVER : n;
-            if (from->phase == PHASE_FORWARD && (node->phase == PHASE_BACKWARD || host)) {
-                p->keep[value] = true;
-            }
+            bool later = from->phase < node->phase && node->phase < PHASE_UPDATE;
+            if (later || (from->phase == PHASE_FORWARD && host)) p->keep[value] = true;
         }
     }
 }
@@ -87,11 +90,15 @@ static bool same_local_shape(const Planner *p, Value a, Value b) {
                type_local_bytes(value_type(b), value_sharding(b), mesh);
 }
 
-/* May a result of the node live in this storage? A frame in its own backward, scratch of its own
+static bool is_behind(const Node *node) {
+    return node->phase == PHASE_BACKWARD || node->phase == PHASE_WEIGHTS;
+}
+
+/* May a result of the node live in this storage? A frame in its own backward and weights, scratch of its own
  * segment, and an accumulator in the update: the next step overwrites it. */
 static bool is_near(const Storage *storage, const Node *node) {
     switch (storage->region) {
-    case REGION_FRAME: return node->phase == PHASE_BACKWARD && storage->chunk == node->chunk;
+    case REGION_FRAME: return is_behind(node) && storage->chunk == node->chunk;
     case REGION_SCRATCH: return storage->segment == segment_of(node);
     case REGION_PERSISTENT: return storage->class == CLASS_GRADIENT && node->phase == PHASE_UPDATE;
     default: return false;
@@ -102,9 +109,10 @@ static bool is_near(const Storage *storage, const Node *node) {
 static int find_reusable(const Planner *p, const Node *node, int i) {
     Value in = node->inputs[i], out = node_value((Node *)node, 0);
     if (!op_may_reuse(node, i) || OPS[in.node->op].flags & PERSISTENT) return -1;
-    if (in.node->op == OP_INPUT || p->keep[value_index(out)]) return -1;
+    if (in.node->op == OP_INPUT) return -1;
     int at = p->storage_of[value_index(in)];
     const Storage *storage = &p->storages[at];
+    if (p->keep[value_index(out)] && storage->region != REGION_FRAME) return -1;
     bool dies = storage->last == node->id;
     return dies && is_near(storage, node) && same_local_shape(p, in, out) ? at : -1;
 }
@@ -128,6 +136,7 @@ static Storage new_storage(const Planner *p, const Node *node, int o) {
     Storage storage = {.region = REGION_SCRATCH, .class = CLASS_SCRATCH, .chunk = node->chunk};
     storage.bytes = align(type_local_bytes(&node->types[o], &node->shardings[o], &p->graph->mesh));
     storage.segment = segment_of(node);
+    storage.frame_group = p->frame_groups ? p->frame_groups[node->id] : 0;
     storage.first = node->op == OP_RECV ? -1 : node->id; /* written before the segment starts */
     storage.last = p->last_use[value] > node->id ? p->last_use[value] : node->id;
     if (OPS[node->op].flags & PERSISTENT) {
@@ -268,7 +277,7 @@ static bool is_shard(const Node *node) {
 
 /* May the storage take room of accumulators? Shards over d of the update only. */
 static bool may_borrow(const Planner *p, const Storage *storage) {
-    if (storage->region != REGION_SCRATCH || storage->segment != 2 * MAX_CHUNKS) return false;
+    if (storage->region != REGION_SCRATCH || storage->segment != UPDATE_SEGMENT) return false;
     const Node *node = p->graph->nodes[storage->first];
     bool large = node->op == OP_REDUCE_SCATTER || node->op == OP_SLICE || op_is_cast(node->op);
     return large && is_shard(node);
@@ -335,7 +344,7 @@ static int64_t pack_segment(Planner *p, Storage **order, int count) {
 /* Values of scratch, segment by segment. */
 static void pack_scratch(Planner *p) {
     Storage **order = ARENA_ARRAY(p->arena, Storage *, p->n_storages + 1);
-    for (int segment = 0; segment <= 2 * MAX_CHUNKS; segment++) {
+    for (int segment = 0; segment <= UPDATE_SEGMENT; segment++) {
         int count = 0;
         for (int i = 0; i < p->n_storages; i++) {
             Storage *storage = &p->storages[i];
@@ -344,6 +353,57 @@ static void pack_scratch(Planner *p) {
         }
         int64_t peak = count ? pack_segment(p, order, count) : 0;
         if (peak > p->program->scratch_bytes) p->program->scratch_bytes = peak;
+    }
+}
+
+/* Who shares room in a frame whose values do not all live to its end: a block's, and what comes
+ * before blocks or after them, each by itself, so that a chunk's frame is the sum of its parts. */
+static void find_frame_groups(Planner *p) {
+    const Graph *graph = p->graph;
+    bool splits = false, *follows = ARENA_ARRAY(p->arena, bool, graph->n_nodes + 1);
+    for (int n = 0; n < graph->n_nodes; n++) splits |= graph->nodes[n]->phase == PHASE_WEIGHTS;
+    if (!splits) return;
+    p->frame_groups = ARENA_ARRAY(p->arena, int, graph->n_nodes + 1);
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        follows[n] = node->block != NO_BLOCK && !(OPS[node->op].flags & LEAF);
+        for (int i = 0; i < node->n_inputs; i++) {
+            const Node *from = node->inputs[i].node;
+            follows[n] |= from->phase == node->phase && follows[from->id];
+        }
+        bool after = node->phase == PHASE_FORWARD ? follows[n] : !follows[n];
+        p->frame_groups[n] = node->op == OP_INPUT       ? -1
+                             : node->block != NO_BLOCK ? 1 + node->block
+                             : after                   ? INT_MAX
+                                                       : 0;
+    }
+}
+
+static int by_group(const void *left, const void *right) {
+    const Storage *a = *(Storage *const *)left, *b = *(Storage *const *)right;
+    if (a->chunk != b->chunk) return a->chunk < b->chunk ? -1 : 1;
+    if (a->frame_group != b->frame_group) return a->frame_group < b->frame_group ? -1 : 1;
+    return a < b ? -1 : a > b;
+}
+
+/* Frames from whose values some die in the backward, and others come to be kept: by lifetimes. */
+static void pack_frames(Planner *p) {
+    Storage **order = ARENA_ARRAY(p->arena, Storage *, p->n_storages + 1);
+    int count = 0;
+    for (int i = 0; i < p->n_storages; i++) {
+        if (p->storages[i].region == REGION_FRAME) order[count++] = &p->storages[i];
+    }
+    qsort(order, (size_t)count, sizeof(*order), by_group);
+    for (int first = 0, end; first < count; first = end) {
+        Storage *like = order[first];
+        int64_t *base = &p->program->frame_bytes[like->chunk];
+        for (end = first; end < count && order[end]->chunk == like->chunk &&
+                          order[end]->frame_group == like->frame_group; end++) {
+            if (like->class == CLASS_INPUT) order[end]->first = -1, order[end]->last = FOREVER;
+        }
+        int64_t bytes = pack_segment(p, order + first, end - first);
+        for (int i = first; i < end; i++) order[i]->offset += *base;
+        *base += bytes;
     }
 }
 
@@ -361,11 +421,12 @@ static void place_storages(Planner *p) {
         Storage *storage = &p->storages[i];
         if (storage->region == REGION_PERSISTENT && !(packed && is_gradient(storage))) {
             place_persistent(program, storage);
-        } else if (storage->region == REGION_FRAME) {
+        } else if (storage->region == REGION_FRAME && !p->frame_groups) {
             storage->offset = program->frame_bytes[storage->chunk];
             program->frame_bytes[storage->chunk] += storage->bytes;
         }
     }
+    if (p->frame_groups) pack_frames(p);
     pack_scratch(p);
     program->scratch_bytes += program_workspace(p->graph, p->cuda).total;
 }
@@ -389,7 +450,7 @@ static void count_flops(Program *program) {
         local_types(graph, node, inputs, outputs);
         double flops = OPS[node->op].flops(node, inputs, outputs);
         if (node->phase == PHASE_FORWARD) program->forward_flops[node->chunk] += flops;
-        if (node->phase == PHASE_BACKWARD) program->backward_flops[node->chunk] += flops;
+        if (is_behind(node)) program->backward_flops[node->chunk] += flops;
         if (node->phase == PHASE_UPDATE) program->update_flops += flops;
     }
     arena_destroy(arena);
@@ -406,6 +467,7 @@ void plan_memory(Program *program, int n_chunks, bool cuda, Arena *arena) {
     p.keep = ARENA_ARRAY(work, bool, n_values + 1);
     if (n_chunks > MAX_CHUNKS) BUG("%d chunks", n_chunks);
     find_uses(&p);
+    find_frame_groups(&p);
     make_storages(&p);
     keep_untouched_accumulators(&p);
     place_storages(&p);

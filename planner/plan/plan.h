@@ -2,13 +2,14 @@
  *
  * Stages run SPMD programs: all ranks of a stage share one Program and differ by mesh coordinates;
  * stages that differ only in which blocks they hold share it too. A program's graph has every
- * node of the stage's chunks: forward(c), backward(c) per micro-batch, update once per step.
+ * node of the stage's chunks: forward(c), backward(c) and, if the schedule cuts backwards in two,
+ * weights(c) per micro-batch, update once per step.
  *
  * Memory: one arena per rank, laid out per stage as regions, each a multiple of ALIGN_BYTES:
  *   persistent | frames, pool by pool (slots x the largest frame_bytes) | messages | scratch
  * A Buffer says in which region a value lives and where. Frames hold what a chunk's forward keeps
- * for its backward: plan_frame_slots says in which slot. Scratch holds what lives within one
- * forward, backward or update, packed by exact lifetimes.
+ * for its backward, and what of both is kept for weights(c): plan_frame_slots says in which slot.
+ * Scratch holds what lives within one task, packed by exact lifetimes.
  */
 #ifndef PLANNER_PLAN_PLAN_H
 #define PLANNER_PLAN_PLAN_H
@@ -51,7 +52,8 @@ typedef struct Program {
     /* Of the persistent region, by class: parameter, gradient, optimizer, input; padding included.
      */
     int64_t class_bytes[N_BUFFER_CLASSES];
-    double forward_flops[MAX_CHUNKS], backward_flops[MAX_CHUNKS], update_flops;
+    double forward_flops[MAX_CHUNKS], backward_flops[MAX_CHUNKS] /* weights(c) included */,
+        update_flops;
 } Program;
 
 typedef enum TaskKind {
@@ -61,10 +63,11 @@ typedef enum TaskKind {
     TASK_RECV_BACKWARD,
     TASK_BACKWARD,
     TASK_SEND_BACKWARD,
+    TASK_WEIGHTS, /* what of a backward only gradients of weights need; not in every schedule */
     TASK_UPDATE,
     N_TASK_KINDS
 } TaskKind;
-/* Short words of the plan text: rf F sf rb B sb U */
+/* Short words of the plan text: rf F sf rb B sb W U */
 const char *task_kind_word(TaskKind kind);
 
 typedef struct Task {
@@ -72,6 +75,11 @@ typedef struct Task {
     uint8_t chunk;
     int32_t micro; /* micro-batch */
 } Task;
+
+/* A micro-batch's forward, backward or weights: neither message nor update. */
+static inline bool task_is_work(const Task *task) {
+    return task->kind == TASK_FORWARD || task->kind == TASK_BACKWARD || task->kind == TASK_WEIGHTS;
+}
 
 /* A one-way pipeline link between two stages, one per direction of travel, for each (t, d). */
 typedef struct Channel {
@@ -219,9 +227,11 @@ int64_t plan_slot_bytes(const Plan *plan, const Stage *stage, int pool);
 size_t plan_pool_frames(const Plan *plan, const Stage *stage, int pool);
 /* out_slots[chunk * n_micro + micro]: the slot of the chunk's pool that is the micro-batch's frame.
  * In the order of the stage's tasks a forward takes the slot that was freed last, or the next that
- * nobody had, and its backward frees it: so the plan says it without listing it. Every backward
- * must follow its forward. Returns the first task that finds no slot, -1 if all do. */
+ * nobody had, and its backward frees it (its W, in a chunk that has any): so the plan says it
+ * without listing it. Every backward must follow its forward, every W its backward. Returns the first task that finds no slot, -1 if all do. */
 int plan_frame_slots(const Plan *plan, const Stage *stage, int32_t *out_slots);
+/* The task that ends a micro-batch's frame on each chunk: TASK_BACKWARD or TASK_WEIGHTS. */
+void plan_frame_ends(const Stage *stage, TaskKind out_ends[MAX_CHUNKS]);
 
 /* Bytes per class of one rank of `stage`, as laid out in its arena (padding counted in its class).
  */

@@ -72,6 +72,7 @@ static int64_t record_bytes(const Stage *stage, const Graph *graph, int64_t byte
             total += FORWARD_EMISSIONS * per_task[PHASE_FORWARD][task->chunk];
         }
         if (task->kind == TASK_BACKWARD) total += per_task[PHASE_BACKWARD][task->chunk];
+        if (task->kind == TASK_WEIGHTS) total += per_task[PHASE_WEIGHTS][task->chunk];
     }
     for (int c = 0; c < MAX_CHUNKS; c++) total += per_task[PHASE_UPDATE][c];
     return total;

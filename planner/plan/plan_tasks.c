@@ -5,10 +5,10 @@
 
 #include <string.h>
 
-/* A pattern is at most a receive, a task and a send of a forward and of a backward. */
-enum { MAX_PATTERN = 6, LINE_COLUMNS = 90, TASKS_PER_UNIT = 6 };
+/* A pattern is at most a receive, a task and a send of a forward and of a backward, and a W. */
+enum { MAX_PATTERN = 7, LINE_COLUMNS = 90, TASKS_PER_UNIT = 7 };
 
-static const char *const WORDS[N_TASK_KINDS] = {"rf", "F", "sf", "rb", "B", "sb", "U"};
+static const char *const WORDS[N_TASK_KINDS] = {"rf", "F", "sf", "rb", "B", "sb", "W", "U"};
 
 const char *task_kind_word(TaskKind kind) {
     return kind < N_TASK_KINDS ? WORDS[kind] : "?";
@@ -69,7 +69,7 @@ static bool read_word(TaskReader *t, Task *out) {
     int kind = 0, chunk, micro;
     while (kind < N_TASK_KINDS && !plan_reader_accept(t->reader, WORDS[kind])) kind++;
     if (kind == N_TASK_KINDS) {
-        return plan_reader_fail(t->reader, "expected a task (rf F sf rb B sb U) or '}'");
+        return plan_reader_fail(t->reader, "expected a task (rf F sf rb B sb W U) or '}'");
     }
     *out = (Task){.kind = (uint8_t)kind};
     if (out->kind == TASK_UPDATE) return true;

@@ -9,9 +9,10 @@ static const struct {
     ScheduleFunction *function;
     ScheduleSpan *span;
     ScheduleFrames *frames;
-    bool chunked;
+    bool chunked, splits;
 } SCHEDULES[] = {
-#define SCHEDULE(name, stem, chunked, help) {name, help, stem, stem##_span, stem##_frames, chunked},
+#define SCHEDULE(name, stem, chunked, splits, help)                                                \
+    {name, help, stem, stem##_span, stem##_frames, chunked, splits},
 #include "planner/schedules/schedules.def"
 #undef SCHEDULE
 };
@@ -35,6 +36,14 @@ int schedule_find(const char *name) {
 
 bool schedule_is_chunked(int index) {
     return SCHEDULES[index].chunked;
+}
+
+bool schedule_splits(int index) {
+    return SCHEDULES[index].splits;
+}
+
+int64_t schedule_n_tasks(int index, const PipelineShape *shape) {
+    return (SCHEDULES[index].splits ? 3 : 2) * (int64_t)shape->n_micro * shape->n_chunks;
 }
 
 double schedule_span(int index, const PipelineTimes *times) {
@@ -94,9 +103,10 @@ bool schedule_order(const char *name, int stage, const PipelineShape *shape, Are
                     Task **out, int *out_n, Diag *diag) {
     if (!schedule_check(name, shape, NO_LOC, diag)) return false;
     if (stage < 0 || stage >= shape->p) BUG("stage %d of %d", stage, shape->p);
-    *out_n = 2 * shape->n_micro * shape->n_chunks;
+    int index = schedule_find(name);
+    *out_n = (int)schedule_n_tasks(index, shape);
     *out = ARENA_ARRAY(arena, Task, *out_n);
-    SCHEDULES[schedule_find(name)].function(shape, stage, *out);
+    SCHEDULES[index].function(shape, stage, *out);
     return true;
 }
 
@@ -112,6 +122,10 @@ Task *schedule_tasks(Arena *arena, const PipelineShape *shape, int stage, const 
     for (int i = 0; i < n_order; i++) {
         bool forward = order[i].kind == TASK_FORWARD;
         int global = order[i].chunk * shape->p + stage;
+        if (order[i].kind == TASK_WEIGHTS) {
+            tasks[n++] = order[i];
+            continue;
+        }
         Task recv = order[i], send = order[i];
         recv.kind = forward ? TASK_RECV_FORWARD : TASK_RECV_BACKWARD;
         send.kind = forward ? TASK_SEND_FORWARD : TASK_SEND_BACKWARD;

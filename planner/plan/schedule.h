@@ -1,7 +1,8 @@
 /* Schedules: in which order a pipeline stage runs its micro-batches, and what follows from it.
  *
  * A schedule is an ordering function only (one file each in schedules/, one row in schedules.def):
- * from the pipeline's shape to the FORWARD and BACKWARD tasks of one stage. The rest of the program
+ * from the pipeline's shape to the FORWARD and BACKWARD tasks of one stage, and WEIGHTS tasks if it
+ * splits backwards: then BACKWARD is only what the stages before wait for (split_backward.c). The rest of the program
  * never asks for a schedule's name: messages, frame slots and channel depths follow from the lists.
  *
  * A stage holds n_chunks chunks; chunk c of stage s is global chunk c * p + s. Activations go from
@@ -18,18 +19,19 @@ typedef struct PipelineShape {
     int p, n_chunks, n_micro;
 } PipelineShape;
 
-/* Fills out[2 * n_micro * n_chunks] with the FORWARD and BACKWARD tasks of `stage`. */
+/* Fills out[schedule_n_tasks] with the tasks of `stage`. */
 typedef void ScheduleFunction(const PipelineShape *shape, int stage, Task *out);
 
 /* What a pipeline's tasks take; the global chunks in pipeline order. */
 typedef struct PipelineTimes {
     PipelineShape shape;
     const double *forward_us, *backward_us; /* [p * n_chunks], one micro-batch */
+    const double *weights_us; /* likewise, where the schedule splits backwards: no part of them */
     const double *border_us; /* [p]: from stage s to the next, in either direction: how long a
                                 message is on its way while both stages go on with other work */
 } PipelineTimes;
 
-/* From the first forward to the end of the last backward, in closed form: exact for equal stages,
+/* From the first forward to the end of the last task, in closed form: exact for equal stages,
  * else near it (the longest of the paths that are critical in practice). */
 typedef double ScheduleSpan(const PipelineTimes *times);
 /* The most frames in flight at once on a stage, in closed form: of `chunk` alone, or of all chunks
@@ -37,7 +39,7 @@ typedef double ScheduleSpan(const PipelineTimes *times);
 typedef int ScheduleFrames(const PipelineShape *shape, int stage, int chunk, bool alone);
 enum { NO_CHUNK = -1 };
 
-#define SCHEDULE(name, stem, chunked, help)                                                        \
+#define SCHEDULE(name, stem, chunked, splits, help)                                                \
     ScheduleFunction stem;                                                                         \
     ScheduleSpan stem##_span;                                                                      \
     ScheduleFrames stem##_frames;
@@ -48,6 +50,9 @@ const char *schedule_name(int index); /* NULL past the last */
 const char *schedule_help(int index); /* NULL past the last */
 int schedule_find(const char *name);  /* -1: there is none */
 bool schedule_is_chunked(int index);
+bool schedule_splits(int index);
+/* Tasks of a stage, messages and update not counted. */
+int64_t schedule_n_tasks(int index, const PipelineShape *shape);
 double schedule_span(int index, const PipelineTimes *times);
 int schedule_frames(int index, const PipelineShape *shape, int stage, int chunk);
 int schedule_frames_but(int index, const PipelineShape *shape, int stage, int chunk);
@@ -57,11 +62,11 @@ bool schedule_allows(int index, const PipelineShape *shape);
 /* Is there such a schedule, and can it do this shape? Reports at loc if not. */
 bool schedule_check(const char *name, const PipelineShape *shape, SourceLoc loc, Diag *diag);
 
-/* The order of FORWARD and BACKWARD tasks of one stage. False: reported (schedule_check). */
+/* The order of tasks of one stage, without messages. False: reported (schedule_check). */
 bool schedule_order(const char *name, int stage, const PipelineShape *shape, Arena *arena,
                     Task **out, int *out_n, Diag *diag);
 
-/* Fills out[2 * n_micro * n_chunks] for a shape that schedule_check let pass. */
+/* Fills out[schedule_n_tasks] for a shape that schedule_check let pass. */
 void schedule_fill(int index, const PipelineShape *shape, int stage, Task *out);
 
 /* `order` with each receive directly before and each send directly after its task, and the update

@@ -60,7 +60,7 @@ static void put_edges(StrBuf *out, int program, const Graph *graph) {
 }
 
 static void put_program(StrBuf *out, const Plan *plan, int index) {
-    static const char *const PHASES[N_PHASES] = {"forward", "backward", "update"};
+    static const char *const PHASES[N_PHASES] = {"forward", "backward", "weights", "update"};
     const Graph *graph = plan->programs[index].graph;
     strbuf_printf(out, "  subgraph cluster_p%d {\n    label=\"program %d: stages", index, index);
     for (int stage = 0; stage < plan->n_stages; stage++) {

@@ -222,7 +222,7 @@ static void put_program_stages(StrBuf *out, const Plan *plan, int program) {
 }
 
 static void put_program(StrBuf *out, const Facts *facts, int index) {
-    static const char *const PHASES[N_PHASES] = {"forward", "backward", "update"};
+    static const char *const PHASES[N_PHASES] = {"forward", "backward", "weights", "update"};
     const Plan *plan = facts->plan;
     const Graph *graph = plan->programs[index].graph;
     const ProgramCost *cost = &facts->sim->costs[index];

@@ -140,7 +140,7 @@ int pipeline_memory_curve(const PipelineResult *result, const PipelineLoad *load
                           MemoryPoint *out);
 
 static inline bool task_is_compute(const Task *task) {
-    return task->kind == TASK_FORWARD || task->kind == TASK_BACKWARD || task->kind == TASK_UPDATE;
+    return task_is_work(task) || task->kind == TASK_UPDATE;
 }
 static inline bool task_is_send(const Task *task) {
     return task->kind == TASK_SEND_FORWARD || task->kind == TASK_SEND_BACKWARD;

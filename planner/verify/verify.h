@@ -25,15 +25,15 @@ void verify_defect(Verifier *v, SourceLoc loc, const char *format, ...)
 const char *verify_stage_text(Verifier *v, int stage);
 /* "'blocks.3.attn.wq'" or "%17 matmul"; names in blocks are those of `stage`. */
 const char *verify_value_text(Verifier *v, int stage, Value value);
-/* "forward(0)", "backward(1)", "update" */
+/* "forward(0)", "backward(1)", "weights(1)", "update" */
 const char *verify_segment_text(Verifier *v, const Node *node);
 /* "F0.3" */
 const char *verify_task_text(Verifier *v, const Task *task);
 
-/* Nodes run in segments: forward(c), backward(c), update. */
-enum { N_SEGMENTS = 2 * MAX_CHUNKS + 1 };
+/* Nodes run in segments: forward(c), backward(c), weights(c), update. */
+enum { N_SEGMENTS = 3 * MAX_CHUNKS + 1 };
 static inline int verify_segment(const Node *node) {
-    return node->phase == PHASE_UPDATE ? 2 * MAX_CHUNKS
+    return node->phase == PHASE_UPDATE ? 3 * MAX_CHUNKS
                                        : (int)node->phase * MAX_CHUNKS + node->chunk;
 }
 

@@ -56,7 +56,7 @@ const char *verify_value_text(Verifier *v, int stage, Value value) {
 }
 
 const char *verify_segment_text(Verifier *v, const Node *node) {
-    static const char *const NAMES[] = {"forward", "backward"};
+    static const char *const NAMES[] = {"forward", "backward", "weights"};
     if (node->phase == PHASE_UPDATE) return "update";
     return arena_printf(v->scratch, "%s(%d)", NAMES[node->phase], node->chunk);
 }

@@ -57,8 +57,9 @@ static void check_node(ProgramVerifier *pv, const Node *node) {
         DEFECT(pv, node, "%s: is in chunk %d of %d", text(pv, value), node->chunk,
                pv->v->plan->n_chunks);
     }
-    if (border && node->phase == PHASE_UPDATE) {
-        DEFECT(pv, node, "%s: a message in the update", text(pv, value));
+    if (border && node->phase > PHASE_BACKWARD) {
+        DEFECT(pv, node, "%s: a message to or from a stage in the %s", text(pv, value),
+               node->phase == PHASE_UPDATE ? "update" : "weights' part of a backward");
     }
     if (node_attr(node, ATTR_mesh) || node->op == OP_STAGE_REDUCE) check_collective(pv, node);
 }
@@ -112,15 +113,14 @@ static bool is_persistent(Value value) {
     }
 }
 
-/* A value reaches the segment that makes it, and, in a frame, its chunk's backward. */
+/* A value reaches the segment that makes it, and, in a frame, those of its chunk that follow. */
 static void check_read(ProgramVerifier *pv, const Node *node, int operand) {
     Value value = node->inputs[operand];
     const Node *from = value.node;
     const Buffer *b = &pv->program->buffers[from->id * MAX_OUTPUTS + value.output];
     if (verify_segment(from) == verify_segment(node)) return;
     if (is_persistent(value) && b->region == REGION_PERSISTENT) return;
-    if (from->phase == PHASE_FORWARD && node->phase == PHASE_BACKWARD &&
-        from->chunk == node->chunk && b->region == REGION_FRAME) {
+    if (from->phase < node->phase && node->phase < PHASE_UPDATE && from->chunk == node->chunk && b->region == REGION_FRAME) {
         return;
     }
     DEFECT(pv, node, "%s: in %s reads %s, which no one writes there: it is made in %s and not kept",

@@ -103,11 +103,12 @@ typedef struct TaskChecker {
     int stage;
     const Stage *s;
     int last;       /* global chunk */
-    uint8_t *state; /* [n_chunks][n_micro]: 0, then FORWARD_DONE, then BACKWARD_DONE */
+    uint8_t *state; /* [n_chunks][n_micro]: 0, then FORWARD_DONE, BACKWARD_DONE, WEIGHTS_DONE */
+    TaskKind ends[MAX_CHUNKS]; /* by chunk: what ends a micro-batch */
     bool sound;
 } TaskChecker;
 
-enum { FORWARD_DONE = 1, BACKWARD_DONE = 2 };
+enum { FORWARD_DONE = 1, BACKWARD_DONE = 2, WEIGHTS_DONE = 3 };
 
 #define TASK_DEFECT(tc, at, format, ...)                                                           \
     do {                                                                                           \
@@ -158,17 +159,19 @@ static void check_work(TaskChecker *tc, int at) {
     const Task *task = &tc->s->tasks[at];
     uint8_t *state =
         &tc->state[(size_t)task->chunk * (size_t)tc->v->plan->n_micro + (size_t)task->micro];
-    bool forward = task->kind == TASK_FORWARD;
-    check_neighbours(tc, at);
-    if (*state >= (forward ? FORWARD_DONE : BACKWARD_DONE)) {
+    uint8_t done = task->kind == TASK_FORWARD    ? FORWARD_DONE
+                   : task->kind == TASK_BACKWARD ? BACKWARD_DONE
+                                                 : WEIGHTS_DONE;
+    if (done != WEIGHTS_DONE) check_neighbours(tc, at);
+    if (*state >= done) {
         TASK_DEFECT(tc, at, "%s", "runs a second time");
         return;
     }
-    if (!forward && *state != FORWARD_DONE) {
-        TASK_DEFECT(tc, at, "%s", "runs before its forward");
+    if (*state != done - 1) {
+        TASK_DEFECT(tc, at, "runs before its %s", *state ? "backward" : "forward");
         return;
     }
-    *state = forward ? FORWARD_DONE : BACKWARD_DONE;
+    *state = done;
 }
 
 static void check_task(TaskChecker *tc, int at) {
@@ -180,7 +183,7 @@ static void check_task(TaskChecker *tc, int at) {
                     plan->n_micro);
     } else if (task->kind == TASK_UPDATE) {
         if (at != tc->s->n_tasks - 1) TASK_DEFECT(tc, at, "%s", "the update is not the last task");
-    } else if (task->kind == TASK_FORWARD || task->kind == TASK_BACKWARD) {
+    } else if (task_is_work(task)) {
         check_work(tc, at);
     } else {
         check_message_task(tc, at);
@@ -192,11 +195,11 @@ static void check_complete(TaskChecker *tc) {
     const Stage *s = tc->s;
     for (int c = 0; c < plan->n_chunks; c++) {
         for (int m = 0; m < plan->n_micro; m++) {
+            static const TaskKind NEXT[] = {TASK_FORWARD, TASK_BACKWARD, TASK_WEIGHTS};
             uint8_t state = tc->state[(size_t)c * (size_t)plan->n_micro + (size_t)m];
-            if (state == BACKWARD_DONE) continue;
+            if (state == (tc->ends[c] == TASK_WEIGHTS ? WEIGHTS_DONE : BACKWARD_DONE)) continue;
             verify_defect(tc->v, NO_LOC, "%s: %s%d.%d never runs",
-                          verify_stage_text(tc->v, tc->stage), state == FORWARD_DONE ? "B" : "F", c,
-                          m);
+                          verify_stage_text(tc->v, tc->stage), task_kind_word(NEXT[state]), c, m);
             tc->sound = false;
             return; /* one says it: usually all that follow are missing too */
         }
@@ -226,7 +229,7 @@ static void check_frames(TaskChecker *tc, Arena *arena) {
     }
     for (int i = 0; i < s->n_tasks; i++) {
         const Task *task = &s->tasks[i];
-        if (task->kind != TASK_FORWARD && task->kind != TASK_BACKWARD) continue;
+        if (task->kind != TASK_FORWARD && task->kind != tc->ends[task->chunk]) continue;
         int32_t slot = slots[(size_t)task->chunk * (size_t)plan->n_micro + task->micro];
         const Task **holder = &holders[s->frame_pool[task->chunk]][slot];
         if (task->kind == TASK_FORWARD && *holder) {
@@ -234,6 +237,21 @@ static void check_frames(TaskChecker *tc, Arena *arena) {
                         verify_task_text(tc->v, *holder));
         }
         *holder = task->kind == TASK_FORWARD ? task : NULL;
+    }
+}
+
+/* A micro-batch ends with its W in a chunk that has any, and where the program has work for one. */
+static void find_ends(TaskChecker *tc) {
+    const Graph *graph = tc->v->plan->programs[tc->s->program].graph;
+    for (int c = 0; c < MAX_CHUNKS; c++) tc->ends[c] = TASK_BACKWARD;
+    for (int i = 0; i < tc->s->n_tasks; i++) {
+        const Task *task = &tc->s->tasks[i];
+        if (task->kind == TASK_WEIGHTS && task->chunk < MAX_CHUNKS) tc->ends[task->chunk] = task->kind;
+    }
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        bool known = node->chunk >= 0 && node->chunk < MAX_CHUNKS;
+        if (known && node->phase == PHASE_WEIGHTS) tc->ends[node->chunk] = TASK_WEIGHTS;
     }
 }
 
@@ -250,6 +268,7 @@ static bool check_tasks(Verifier *v, int stage) {
     TaskChecker tc = {
         .v = v, .stage = stage, .s = s, .last = plan->n_stages * plan->n_chunks - 1, .sound = true};
     tc.state = arena_alloc(arena, (size_t)n_units);
+    find_ends(&tc);
     for (int i = 0; i < s->n_tasks && v->n_defects <= MAX_DEFECTS; i++) check_task(&tc, i);
     check_complete(&tc);
     if (tc.sound) check_frames(&tc, arena);
