@@ -129,6 +129,8 @@ const ClusterField CLUSTER_FIELDS[] = {
          "full recomputation runs whole blocks again"),
     ROW("software.zero_stages", COUNT, software.zero_stages, "", 0, 3, OPTIONAL, 1,
         "of ZeRO, that a search tries"),
+    FLAG("software.splits_backward", software.splits_backward, OPTIONAL,
+         "a search tries schedules that split backwards in two"),
     ROW("software.accumulate_bytes", REAL, software.accumulate_bytes, "bytes", 0, 64, OPTIONAL, 0,
         "moved per weight and micro-batch to add gradients up"),
     ROW("software.loss_forward_bytes", REAL, software.loss_forward_bytes, "bytes", 0, 1000,

@@ -9,7 +9,7 @@ local perilune = software {
   attention = "blockwise", attention_backward_products = 7,
   overlaps_gradients = true, overlap_slowdown = 0.15, overlaps_pipeline = true,
   folds_epilogues = true, batches_products = true, joins_updates = true, gradient_bytes = 4,
-  zero_stages = 3,
+  zero_stages = 3, splits_backward = true,
 }
 
 -- On processors a rank's own core moves its messages: nothing overlaps. f32 throughout.

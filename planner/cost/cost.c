@@ -262,7 +262,8 @@ ProgramCost cost_program(const Plan *plan, int program, const Device *device, Ar
     ProgramCost sum = {0};
     const Graph *graph = plan->programs[program].graph;
     Pricing p = start_pricing(plan, program, device, arena);
-    TaskMessages messages[2][MAX_CHUNKS] = {{{0}}}; /* forward, backward */
+    TaskMessages messages[PHASE_UPDATE][MAX_CHUNKS] = {{{0}}};
+    Cost *tasks[PHASE_UPDATE] = {sum.forward, sum.backward, sum.weights};
     int part = 0;
     for (int i = 0; i < graph->n_nodes; i++) {
         const Node *node = graph->nodes[i];
@@ -272,13 +273,13 @@ ProgramCost cost_program(const Plan *plan, int program, const Device *device, Ar
             add_update(&sum, &p, node, chunk, cost, &part);
             continue;
         }
-        bool backward = node->phase == PHASE_BACKWARD;
-        if (add_task_message(&messages[backward][chunk], plan, node, &cost)) continue;
-        cost_add(backward ? &sum.backward[chunk] : &sum.forward[chunk], cost);
+        if (add_task_message(&messages[node->phase][chunk], plan, node, &cost)) continue;
+        cost_add(&tasks[node->phase][chunk], cost);
     }
     for (int c = 0; c < plan->n_chunks; c++) {
-        close_task(&sum.forward[c], &messages[0][c], device);
-        close_task(&sum.backward[c], &messages[1][c], device);
+        for (int phase = 0; phase < PHASE_UPDATE; phase++) {
+            close_task(&tasks[phase][c], &messages[phase][c], device);
+        }
     }
     return sum;
 }

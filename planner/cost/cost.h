@@ -79,7 +79,7 @@ typedef struct Cost {
 enum { N_UPDATE_PARTS = 3 };
 
 typedef struct ProgramCost {
-    Cost forward[MAX_CHUNKS], backward[MAX_CHUNKS]; /* one micro-batch, one rank */
+    Cost forward[MAX_CHUNKS], backward[MAX_CHUNKS], weights[MAX_CHUNKS]; /* one micro-batch, rank */
     Cost data[MAX_CHUNKS]; /* gradients over axis d, where they travel beside the backward */
     Cost update[N_UPDATE_PARTS];
     bool joins_tied, joins_pipeline; /* does the update have such reductions? */

@@ -16,7 +16,7 @@ static const Node **find_leaves(const Graph *graph, Arena *work) {
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
         if (OPS[node->op].flags & PERSISTENT) leaves[n] = node;
-        for (int i = 0; i < node->n_inputs && node->phase == PHASE_BACKWARD; i++) {
+        for (int i = 0; i < node->n_inputs && node->phase != PHASE_UPDATE; i++) {
             const Node *from = node->inputs[i].node; /* products add straight into accumulators */
             bool adds = leaves[from->id] && leaves[from->id]->op == OP_ACCUMULATOR;
             if (adds) leaves[n] = leaves[from->id];

@@ -12,7 +12,7 @@
 /* A program lowered for one sequence, and which segment each of its nodes belongs to. */
 typedef struct Lowered {
     int t;
-    bool sequence_parallel, zero; /* zero: over two ranks of d */
+    bool sequence_parallel, zero, split; /* zero: over two ranks of d; split: backwards in two */
     Recompute recompute;
     const Plan *plan; /* NULL: cannot be */
     const char *reason;
@@ -99,18 +99,21 @@ static Graph *scale_batch(const Graph *graph, int b, Arena *arena) {
 }
 
 static Lowered *lower(ModelCosts *costs, int t, bool sequence_parallel, Recompute recompute,
-                      bool zero) {
+                      bool zero, bool split) {
     struct ModelCostsCache *cache = costs->cache;
     sequence_parallel &= t > 1;
     for (int i = 0; i < cache->n_lowered; i++) {
         Lowered *known = &cache->lowered[i];
         if (known->t == t && known->sequence_parallel == sequence_parallel &&
-            known->recompute == recompute && known->zero == zero) {
+            known->recompute == recompute && known->zero == zero && known->split == split) {
             return known;
         }
     }
-    Lowered lowered = {
-        .t = t, .sequence_parallel = sequence_parallel, .recompute = recompute, .zero = zero};
+    Lowered lowered = {.t = t,
+                       .sequence_parallel = sequence_parallel,
+                       .recompute = recompute,
+                       .zero = zero,
+                       .split = split};
     PlanRequest request = cache->request;
     if (zero) request.forward = scale_batch(request.forward, 2, cache->arena);
     for (int axis = 0; axis < N_MESH_AXES; axis++) request.options.mesh.size[axis] = 1;
@@ -122,7 +125,7 @@ static Lowered *lower(ModelCosts *costs, int t, bool sequence_parallel, Recomput
     request.options.global_batch = zero ? 2 : 1;
     request.options.n_chunks = 1;
     request.options.recompute = recompute;
-    request.options.schedule = "1f1b";
+    request.options.schedule = split ? "zb-h1" : "1f1b";
     request.options.split = NULL;
     request.options.dump_after = NULL;
     Diag *diag = diag_create();
@@ -144,6 +147,7 @@ typedef struct Pricer {
     const Lowered *lowered;
     const Program *program; /* scaled */
     LayoutCost *out;
+    Arena *work;
 } Pricer;
 
 static SegmentCost *segment_of(Pricer *p, int node) {
@@ -158,10 +162,34 @@ static const Buffer *buffer_of(const Pricer *p, Value value) {
     return &p->program->buffers[value.node->id * MAX_OUTPUTS + value.output];
 }
 
+/* Frames of a split layout: parts follow one another, the values of each share room in time. */
+static void count_split_frames(Pricer *p) {
+    const Graph *graph = p->program->graph;
+    int64_t *first = ARENA_ARRAY(p->work, int64_t, 3 + p->costs->n_kinds);
+    int64_t *end = ARENA_ARRAY(p->work, int64_t, 3 + p->costs->n_kinds);
+    for (int n = 0; n < graph->n_nodes; n++) {
+        for (int o = 0; o < graph->nodes[n]->n_outputs; o++) {
+            const Buffer *buffer = buffer_of(p, node_value(graph->nodes[n], o));
+            int at = buffer->class == CLASS_INPUT ? 0 : 3 + p->lowered->segment[n];
+            int64_t ends = buffer->offset_bytes + buffer->bytes;
+            if (buffer->region != REGION_FRAME) continue;
+            if (end[at] == 0 || buffer->offset_bytes < first[at]) first[at] = buffer->offset_bytes;
+            if (ends > end[at]) end[at] = ends;
+        }
+    }
+    p->out->input_bytes = end[0] - first[0];
+    p->out->before.kept_bytes = end[3 + SEGMENT_BEFORE] - first[3 + SEGMENT_BEFORE];
+    p->out->after.kept_bytes = end[3 + SEGMENT_AFTER] - first[3 + SEGMENT_AFTER];
+    for (int k = 0; k < p->costs->n_kinds; k++) {
+        p->out->kinds[k].kept_bytes = end[3 + k] - first[3 + k];
+    }
+}
+
 /* Values that share a storage are counted once: where it is first used. */
 static void count_memory(Pricer *p) {
     const Graph *graph = p->program->graph;
     int64_t frame_end = 0;
+    if (p->lowered->split) count_split_frames(p);
     for (int n = 0; n < graph->n_nodes; n++) {
         Node *node = graph->nodes[n];
         SegmentCost *segment = segment_of(p, n);
@@ -174,7 +202,7 @@ static void count_memory(Pricer *p) {
                 segment->scratch_bytes = end;
             }
         }
-        for (int o = 0; o < node->n_outputs; o++) {
+        for (int o = 0; !p->lowered->split && o < node->n_outputs; o++) {
             const Buffer *buffer = buffer_of(p, node_value(node, o));
             if (buffer->region != REGION_FRAME || buffer->offset_bytes < frame_end) continue;
             frame_end = buffer->offset_bytes + buffer->bytes;
@@ -303,8 +331,9 @@ static void price_nodes(Pricer *p, Arena *work) {
         const Node *node = graph->nodes[n];
         SegmentCost *segment = segment_of(p, n);
         if (node->phase == PHASE_UPDATE) continue;
-        bool backward = node->phase == PHASE_BACKWARD;
-        PhaseCost *phase = backward ? &segment->backward : &segment->forward;
+        PhaseCost *phase = node->phase == PHASE_FORWARD    ? &segment->forward
+                           : node->phase == PHASE_BACKWARD ? &segment->backward
+                                                           : &segment->weights;
         node_cost_add(phase, &pricer, node);
         if (again && node->op == OP_ATTENTION_GRAD) {
             node_cost_add_attention_again(phase, &pricer, node);
@@ -377,6 +406,7 @@ static void close_segment(const Pricer *p, SegmentCost *segment) {
     double copied = (double)segment->parameter_bytes, state = (double)segment->optimizer_bytes;
     phase_cost_close(&segment->forward, &cluster->software, p->out->t, false);
     phase_cost_close(&segment->backward, &cluster->software, p->out->t, true);
+    phase_cost_close(&segment->weights, &cluster->software, p->out->t, true);
     /* The norm reads gradients, the optimizer reads them again and reads and writes the rest. */
     double bytes = 2 * (double)segment->gradient_bytes + 2 * state + copied;
     segment->update_us =
@@ -442,7 +472,7 @@ static void price(ModelCosts *costs, const Lowered *lowered, LayoutCost *out) {
     Program program = {0};
     program.graph = scale_batch(lowered->plan->programs[0].graph, out->micro_batch, work);
     plan_memory(&program, 1, lowered->plan->cuda, work);
-    Pricer p = {costs, lowered, &program, out};
+    Pricer p = {costs, lowered, &program, out, work};
     price_nodes(&p, work);
     count_model_flops(&p);
     count_memory(&p);
@@ -467,7 +497,7 @@ static int64_t zero_bytes(const Lowered *zero) {
 
 static CalledGraph called_graph(const ModelCosts *costs, const Lowered *lowered, LayoutCost *out,
                                 Arena *work) {
-    Pricer p = {costs, lowered, NULL, out};
+    Pricer p = {costs, lowered, NULL, out, work};
     const Graph *graph = lowered->plan->programs[0].graph;
     CalledGraph called = {graph, ARENA_ARRAY(work, SegmentCost *, graph->n_nodes + 1),
                           lowered->places.tied};
@@ -493,7 +523,7 @@ const LayoutCost *model_costs_at(ModelCosts *costs, int t, bool sequence_paralle
     bool scores = costs->cluster->software.attention == ATTENTION_MATERIALISED;
     bool priced = scores && recompute == RECOMPUTE_SELECTIVE;
     const Lowered *lowered =
-        lower(costs, t, sequence_parallel, priced ? RECOMPUTE_NONE : recompute, false);
+        lower(costs, t, sequence_parallel, priced ? RECOMPUTE_NONE : recompute, false, false);
     int index = (int)(lowered - cache->lowered);
     if (out_reason) *out_reason = lowered->reason;
     if (!lowered->plan) return NULL;
@@ -520,7 +550,7 @@ const LayoutCost *model_costs_at(ModelCosts *costs, int t, bool sequence_paralle
     made->cost.n_shared = lowered->places.n_weights;
     made->cost.shared = make_shared_weights(&lowered->places, costs, cache->arena);
     price(costs, lowered, &made->cost);
-    const Lowered *zero = lower(costs, t, false, RECOMPUTE_NONE, true);
+    const Lowered *zero = lower(costs, t, false, RECOMPUTE_NONE, true, false);
     lowered = &cache->lowered[index];
     made->cost.zero_bytes = zero_bytes(zero);
     count_lowered_calls(costs, lowered, zero, &made->cost);
@@ -528,6 +558,41 @@ const LayoutCost *model_costs_at(ModelCosts *costs, int t, bool sequence_paralle
     const CachedCost *kept = made;
     ARENA_PUSH(cache->arena, cache->costs, cache->n_costs, cache->costs_capacity, kept);
     return &made->cost;
+}
+
+static LayoutCost *new_layout(ModelCosts *costs, const Lowered *lowered, Recompute recompute,
+                              int micro_batch) {
+    Arena *arena = costs->cache->arena;
+    LayoutCost *layout = ARENA_NEW(arena, LayoutCost);
+    *layout = (LayoutCost){.t = lowered->t,
+                           .micro_batch = micro_batch,
+                           .sequence_parallel = lowered->sequence_parallel,
+                           .recompute = recompute};
+    layout->kinds = ARENA_ARRAY(arena, SegmentCost, costs->n_kinds + 1);
+    layout->n_shared = lowered->places.n_weights;
+    layout->shared = make_shared_weights(&lowered->places, costs, arena);
+    return layout;
+}
+
+void model_costs_split(ModelCosts *costs, const LayoutCost *layout) {
+    bool sp = layout->sequence_parallel;
+    if (layout->split || layout->recompute == RECOMPUTE_FULL) return;
+    bool priced = costs->cluster->software.attention == ATTENTION_MATERIALISED;
+    Recompute recompute = priced ? RECOMPUTE_NONE : layout->recompute;
+    const Lowered *lowered = lower(costs, layout->t, sp, recompute, false, true);
+    int index = (int)(lowered - costs->cache->lowered);
+    if (!lowered->plan) return;
+    LayoutCost *split = new_layout(costs, lowered, layout->recompute, layout->micro_batch);
+    price(costs, lowered, split);
+    const Lowered *zero = lower(costs, layout->t, false, RECOMPUTE_NONE, true, false);
+    split->zero_bytes = layout->zero_bytes;
+    count_lowered_calls(costs, &costs->cache->lowered[index], zero, split);
+    split->before.model_flops = layout->before.model_flops;
+    split->after.model_flops = layout->after.model_flops;
+    for (int k = 0; k < costs->n_kinds; k++) {
+        split->kinds[k].model_flops = layout->kinds[k].model_flops;
+    }
+    ((LayoutCost *)layout)->split = split; /* the cache's own */
 }
 
 static void count_logical(ModelCosts *costs, const Graph *forward) {

@@ -40,8 +40,9 @@ typedef enum UpdateKind {
  * copy: ZeRO-1 divides the master as well as the optimizer's state. */
 typedef struct SegmentCost {
     PhaseCost forward, backward; /* backward includes what is recomputed */
+    PhaseCost weights;           /* of a split layout: what backward then leaves to W */
     double model_flops;          /* one rank's share of forward + backward, nothing recomputed */
-    int64_t kept_bytes;          /* from forward to backward, one micro-batch (a frame's share) */
+    int64_t kept_bytes;          /* one micro-batch's share of a frame */
     int64_t scratch_bytes;       /* the most that lives within forward, backward or update */
     int64_t parameter_bytes;     /* that compute reads: whole on every rank of axis d */
     int64_t gradient_bytes;
@@ -65,6 +66,7 @@ typedef struct SharedWeight {
 } SharedWeight;
 
 typedef struct LayoutCost {
+    const struct LayoutCost *split; /* the same with backwards in two; NULL: not asked for, or none */
     int t, micro_batch;
     bool sequence_parallel;
     Recompute recompute;
@@ -99,5 +101,8 @@ ModelCosts *model_costs_create(Arena *arena, const PlanRequest *request, const C
 /* NULL: the model cannot be divided like this; *out_reason says why (owned by `costs`). */
 const LayoutCost *model_costs_at(ModelCosts *costs, int t, bool sequence_parallel,
                                  Recompute recompute, int micro_batch, const char **out_reason);
+
+/* Sets layout->split of one that model_costs_at returned; with full recomputation there is none. */
+void model_costs_split(ModelCosts *costs, const LayoutCost *layout);
 
 #endif

@@ -87,8 +87,9 @@ double exposed_us(const ClusterSoftware *software, double all_us, double ends_us
 }
 
 TaskData task_data_us(const Cluster *cluster, const CollectiveGroup *group, int zero,
-                      const StageWeights *chunk, double forward_us, double backward_us) {
-    TaskData data = {0, 0};
+                      const StageWeights *chunk, double forward_us, double backward_us,
+                      double weights_us) {
+    TaskData data = {0, 0, 0};
     if (zero < ZERO_GRADIENTS || group->n_ranks < 2 || chunk->n_weights == 0) return data;
     const ClusterSoftware *software = &cluster->software;
     double n = chunk->n_weights, gather_us = 0;
@@ -99,6 +100,11 @@ TaskData task_data_us(const Cluster *cluster, const CollectiveGroup *group, int 
         double bytes = (double)stage_divided_bytes(chunk, chunk->parameter_bytes) / n;
         gather_us = collective_us(cluster, COLLECTIVE_ALL_GATHER, bytes, group);
         data.forward_us = exposed_us(software, n * gather_us, gather_us, forward_us);
+    }
+    if (weights_us > 0) {
+        data.backward_us = exposed_us(software, n * gather_us, gather_us, backward_us);
+        data.weights_us = exposed_us(software, n * reduce_us, reduce_us, weights_us);
+        return data;
     }
     double ends_us = gather_us + reduce_us;
     data.backward_us = exposed_us(software, n * ends_us, ends_us, backward_us);

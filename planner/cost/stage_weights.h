@@ -40,14 +40,15 @@ ReducedParameters stage_reduced_parameters(const StageWeights *stage, int zero);
 
 /* By how much longer a forward and a backward of a chunk take for one micro-batch. */
 typedef struct TaskData {
-    double forward_us, backward_us;
+    double forward_us, backward_us, weights_us;
 } TaskData;
 
 /* With ZeRO-3 every weight is gathered in the forward and again in the backward, with ZeRO-2 and 3
- * every gradient is reduced in the backward. `group`: the ranks of axis d; times are the tasks'
+ * every gradient is reduced in the backward, or, if that is split, in the W (weights_us > 0). `group`: the ranks of axis d; times are the tasks'
  * without these messages. */
 TaskData task_data_us(const Cluster *cluster, const CollectiveGroup *group, int zero,
-                      const StageWeights *chunk, double forward_us, double backward_us);
+                      const StageWeights *chunk, double forward_us, double backward_us,
+                      double weights_us);
 
 /* Of `all_us` of messages in a task, what `work_us` beside them leaves; ends_us of them, the first
  * gather and the last reduction, have nothing beside them. All, where software does not overlap. */

@@ -8,8 +8,8 @@ enum { CACHED = 4 };
 
 /* What one chunk, or all chunks of a stage, sum up to. */
 typedef struct Sum {
-    double forward_us, backward_us, tensor_us, update_us, whole_us, flops;
-    double data_us; /* of forward and backward: exposed messages of axis d */
+    double forward_us, backward_us, weights_us, tensor_us, update_us, whole_us, flops;
+    double data_us; /* of forward, backward and weights: exposed messages of axis d */
     int64_t kept_bytes, scratch_bytes;
     StageWeights weights;
     StageCalls calls;
@@ -19,10 +19,13 @@ static void add_segment(Sum *sum, const SegmentCost *segment, UpdateKind update,
                         bool is_block) {
     sum->forward_us += count * segment->forward.us;
     sum->backward_us += count * segment->backward.us;
-    sum->tensor_us += count * (segment->forward.collective_us + segment->backward.collective_us);
+    sum->weights_us += count * segment->weights.us;
+    sum->tensor_us += count * (segment->forward.collective_us + segment->backward.collective_us +
+                               segment->weights.collective_us);
     sum->update_us += count * segment->update_us;
     sum->whole_us += count * segment->whole_us;
-    sum->flops += count * (segment->forward.flops + segment->backward.flops);
+    sum->flops +=
+        count * (segment->forward.flops + segment->backward.flops + segment->weights.flops);
     sum->kept_bytes += count * segment->kept_bytes;
     stage_weights_add(&sum->weights, segment, count, is_block);
     stage_calls_add(&sum->calls, segment, update, count);
@@ -32,6 +35,7 @@ static void add_segment(Sum *sum, const SegmentCost *segment, UpdateKind update,
 static void add_sum(Sum *sum, const Sum *other) {
     sum->forward_us += other->forward_us;
     sum->backward_us += other->backward_us;
+    sum->weights_us += other->weights_us;
     sum->tensor_us += other->tensor_us;
     sum->data_us += other->data_us;
     sum->update_us += other->update_us;
@@ -83,8 +87,8 @@ typedef struct Pricing {
     PipelineShape shape;
     Placement placement;
     Sum *chunks, *stages;
-    double *forward_us, *backward_us, *border_us; /* as PipelineTimes has them */
-    double *free;                                 /* p zeros */
+    double *forward_us, *backward_us, *weights_us, *border_us; /* as PipelineTimes has them */
+    double *free;                                              /* p zeros */
     BorderTime border[2];                         /* inside the node, and out of it */
     double known_bytes[CACHED], known_us[CACHED];
     CollectiveKind known_kind[CACHED];
@@ -111,6 +115,7 @@ static void add_shared(Pricing *x, UpdateKind update) {
 
 static bool same_task_work(const Sum *a, const Sum *b) {
     return a->forward_us == b->forward_us && a->backward_us == b->backward_us &&
+           a->weights_us == b->weights_us &&
            a->weights.n_weights == b->weights.n_weights &&
            a->weights.n_parameters == b->weights.n_parameters;
 }
@@ -120,18 +125,19 @@ static void add_task_data(Pricing *x) {
     const Candidate *candidate = x->candidate;
     int n_total = x->shape.p * x->shape.n_chunks;
     CollectiveGroup group = placement_group(&x->placement, MESH_D);
-    TaskData data = {0, 0};
+    TaskData data = {0};
     Sum before = {.forward_us = -1};
     for (int g = 0; g < n_total && candidate->zero >= ZERO_GRADIENTS; g++) {
         Sum *chunk = &x->chunks[g];
         if (!same_task_work(chunk, &before)) { /* chunks in the middle mostly are alike */
             data = task_data_us(x->costs->cluster, &group, candidate->zero, &chunk->weights,
-                                chunk->forward_us, chunk->backward_us);
+                                chunk->forward_us, chunk->backward_us, chunk->weights_us);
             before = *chunk;
         }
         chunk->forward_us += data.forward_us;
         chunk->backward_us += data.backward_us;
-        chunk->data_us = data.forward_us + data.backward_us;
+        chunk->weights_us += data.weights_us;
+        chunk->data_us = data.forward_us + data.backward_us + data.weights_us;
     }
 }
 
@@ -325,10 +331,11 @@ static double price_pipeline(Pricing *x, StepCost *out) {
     for (int g = 0; g < n_total; g++) {
         x->forward_us[g] = x->chunks[g].forward_us;
         x->backward_us[g] = x->chunks[g].backward_us;
+        x->weights_us[g] = x->chunks[g].weights_us;
     }
     double most = 0, mean = 0;
     for (int s = 0; s < p; s++) {
-        double us = x->stages[s].forward_us + x->stages[s].backward_us;
+        double us = x->stages[s].forward_us + x->stages[s].backward_us + x->stages[s].weights_us;
         if (us > most) most = us;
         mean += us / p;
         out->tensor_us += m * x->stages[s].tensor_us / p;
@@ -336,7 +343,7 @@ static double price_pipeline(Pricing *x, StepCost *out) {
         x->free[s] = 0;
         out->hardware_flops += x->stages[s].flops * m / p;
     }
-    PipelineTimes times = {x->shape, x->forward_us, x->backward_us, x->free};
+    PipelineTimes times = {x->shape, x->forward_us, x->backward_us, x->weights_us, x->free};
     double free_us = schedule_span(x->candidate->schedule, &times), span_us = free_us;
     if (p > 1) {
         price_borders(x);
@@ -379,24 +386,29 @@ static double reduce_us(Pricing *x, const Sum *sum) {
     return us;
 }
 
-/* When the stage's gradients are reduced, from the end of its last backward on. Overlapped, block
+/* What a chunk's gradients are complete after. */
+static double last_task_us(const Pricing *x, const Sum *chunk) {
+    return schedule_splits(x->candidate->schedule) ? chunk->weights_us : chunk->backward_us;
+}
+
+/* When the stage's gradients are reduced, from the end of its last task on. Overlapped, block
  * by block: a chunk's first when the first of its blocks is through the last backward. */
 static double reduced_after_us(Pricing *x, int stage) {
     if (!x->costs->cluster->software.overlaps_gradients) return reduce_us(x, &x->stages[stage]);
     int p = x->shape.p, in_group = x->shape.n_micro < p ? x->shape.n_micro : p;
     double later_us = 0, done_us = -1e300;
     for (int c = 0; c + 1 < x->shape.n_chunks; c++) {
-        later_us += in_group * x->chunks[c * p + stage].backward_us;
+        later_us += in_group * last_task_us(x, &x->chunks[c * p + stage]);
     }
     for (int c = x->shape.n_chunks - 1; c >= 0; c--) {
         const Sum *chunk = &x->chunks[c * p + stage];
         int pieces = x->split[c * p + stage] > 0 ? x->split[c * p + stage] : 1;
         double us = reduce_us(x, chunk), end_us = -later_us;
-        double first_us = end_us - chunk->backward_us * (pieces - 1) / pieces;
+        double first_us = end_us - last_task_us(x, chunk) * (pieces - 1) / pieces;
         if (done_us < first_us) done_us = first_us;
         done_us += us;
         if (done_us < end_us + us / pieces) done_us = end_us + us / pieces;
-        if (c > 0) later_us -= in_group * x->chunks[(c - 1) * p + stage].backward_us;
+        if (c > 0) later_us -= in_group * last_task_us(x, &x->chunks[(c - 1) * p + stage]);
     }
     return done_us > 0 ? done_us : 0;
 }
@@ -431,7 +443,8 @@ static double price_reductions(Pricing *x) {
         if (us > end_us) end_us = us;
         if (s == 0) first_us = us;
         if (s + 1 == p) last_us = us;
-        ahead_us += x->backward_us[s];
+        double after_us = x->weights_us[s]; /* one more W follows the next stage's last backward */
+        if (x->backward_us[s] > after_us) ahead_us += x->backward_us[s] - after_us;
         if (s + 1 < p && x->costs->cluster->software.overlaps_pipeline) {
             ahead_us += x->border_us[s];
         }
@@ -513,11 +526,11 @@ static Pricing pricing_of(const ModelCosts *costs, const LayoutCost *layout,
 void step_cost(const ModelCosts *costs, const LayoutCost *layout, const Candidate *candidate,
                const int *split, StepCost *out) {
     int p = candidate->p, n_total = p * candidate->n_chunks;
-    Pricing x = pricing_of(costs, layout, candidate, split);
+    Pricing x = pricing_of(costs, candidate_layout(layout, candidate), candidate, split);
     Sum chunks[n_total], stages[p];
-    double forward_us[n_total], backward_us[n_total], border_us[p], free[p];
+    double forward_us[n_total], backward_us[n_total], weights_us[n_total], border_us[p], free[p];
     x.chunks = chunks, x.stages = stages;
-    x.forward_us = forward_us, x.backward_us = backward_us;
+    x.forward_us = forward_us, x.backward_us = backward_us, x.weights_us = weights_us;
     x.border_us = border_us, x.free = free;
     *out = (StepCost){0};
     sum_all(&x, true);
@@ -528,7 +541,7 @@ void step_cost(const ModelCosts *costs, const LayoutCost *layout, const Candidat
 void step_memory(const ModelCosts *costs, const LayoutCost *layout, const Candidate *candidate,
                  const int *split, StepCost *out) {
     int p = candidate->p;
-    Pricing x = pricing_of(costs, layout, candidate, split);
+    Pricing x = pricing_of(costs, candidate_layout(layout, candidate), candidate, split);
     Sum chunks[p * candidate->n_chunks], stages[p];
     x.chunks = chunks, x.stages = stages;
     sum_all(&x, false);

@@ -39,6 +39,12 @@ typedef struct StepCost {
     int64_t runtime_bytes; /* CUDA's context and captured graphs: beyond the arena */
 } StepCost;
 
+/* The parts' costs with the candidate's schedule. */
+static inline const LayoutCost *candidate_layout(const LayoutCost *layout,
+                                                 const Candidate *candidate) {
+    return schedule_splits(candidate->schedule) && layout->split ? layout->split : layout;
+}
+
 /* Chunks of a pipeline that may have no block: the first and the last, which have the model's ends.
  */
 enum { MOST_BARE_CHUNKS = 2 };

@@ -9,7 +9,7 @@
  * Works on the finished program of a stage: a copy is the very node of the forward, with its
  * shardings, its fused expression and its message, so it gives the same bits whatever rounds what;
  * dropout draws the same mask because its key knows neither phase nor time. Copies belong to
- * phase backward of their block and chunk and stand before the first node that reads them: one
+ * phase backward (or weights, for what that reads) of their block and chunk and stand before the first node that reads them: one
  * block's values at a time live in scratch. What no backward node asks for is not computed again
  * (the last product of a GPT block). What only the backward read of a fused node's results goes.
  */
@@ -34,6 +34,10 @@ int recompute_mode_find(const char *name, int length) {
         }
     }
     return -1;
+}
+
+static bool is_behind(const Node *node) {
+    return node->phase == PHASE_BACKWARD || node->phase == PHASE_WEIGHTS;
 }
 
 typedef struct Recomputer {
@@ -81,7 +85,7 @@ static void find_borders(Recomputer *r) {
         for (int i = 0; i < node->n_inputs; i++) {
             const Node *from = node->inputs[i].node;
             int value = value_index(node->inputs[i]);
-            r->needed[value] |= node->phase == PHASE_BACKWARD;
+            r->needed[value] |= is_behind(node);
             if (node->op == OP_SEND && node->phase == PHASE_FORWARD) continue;
             r->keep[value] |= from->block != node->block || from->chunk != node->chunk ||
                               node->phase == PHASE_UPDATE;
@@ -163,7 +167,7 @@ static Value here(const Recomputer *r, Value value) {
     return copy ? node_value(copy, value.output) : *value_map_at(&r->map, value);
 }
 
-static bool compute_again(Recomputer *r, const Node *node) {
+static bool compute_again(Recomputer *r, const Node *node, Phase phase) {
     want_closure(r, node);
     qsort(r->wanted, (size_t)r->n_wanted, sizeof(int), by_number);
     for (int at = 0; at < r->n_wanted; at++) {
@@ -172,7 +176,7 @@ static bool compute_again(Recomputer *r, const Node *node) {
         for (int i = 0; i < next->n_inputs; i++) inputs[i] = here(r, next->inputs[i]);
         Node *copy = graph_copy_node(r->out, next, inputs, r->ctx->diag);
         if (!copy) return false;
-        copy->phase = PHASE_BACKWARD;
+        copy->phase = phase;
         r->copies[next->id] = copy;
     }
     return true;
@@ -182,7 +186,7 @@ static bool copy_backward(Recomputer *r, const Node *node) {
     Value *inputs = ARENA_ARRAY(r->ctx->arena, Value, node->n_inputs + 1);
     for (int i = 0; i < node->n_inputs; i++) {
         Value input = node->inputs[i];
-        if (!is_kept(r, input) && !compute_again(r, input.node)) return false;
+        if (!is_kept(r, input) && !compute_again(r, input.node, node->phase)) return false;
         inputs[i] = here(r, input);
     }
     Node *copy = graph_copy_node(r->out, node, inputs, r->ctx->diag);
@@ -277,9 +281,14 @@ Graph *pass_recompute(const Graph *in, PassContext *ctx) {
     for (int n = 0; n < in->n_nodes; n++) r.may[n] = may_compute_again(in->nodes[n], mode);
     find_borders(&r);
     if (mode == RECOMPUTE_SELECTIVE) choose_kept(&r);
+    bool apart = false; /* weights(c) has copies of its own: the backward's would be kept for it */
     for (int n = 0; n < in->n_nodes; n++) {
         const Node *node = in->nodes[n];
-        bool done = node->phase == PHASE_BACKWARD
+        if (node->phase == PHASE_WEIGHTS && !apart) {
+            apart = true;
+            memset(r.copies, 0, sizeof(*r.copies) * (size_t)in->n_nodes);
+        }
+        bool done = is_behind(node)
                         ? copy_backward(&r, node)
                         : value_map_copy(&r.map, node, r.out, ctx->diag) != NULL;
         if (!done) return NULL;

@@ -186,7 +186,12 @@ static int s_fixed(const SearchSpace *space) {
 static bool s_allows(const SearchSpace *space, const Candidate *candidate, int value) {
     int v = space->request->n_chunks;
     PipelineShape shape = shape_of(candidate, v != ANY ? v : 1);
+    if (candidate->recompute == RECOMPUTE_FULL && schedule_splits(value)) return false;
     return schedule_allows(value, &shape);
+}
+static bool may_split(const SearchSpace *space, const Candidate *candidate) {
+    return space->costs->cluster->software.splits_backward && candidate->p > 1 &&
+           candidate->recompute != RECOMPUTE_FULL;
 }
 static int s_values(const SearchSpace *space, const Candidate *candidate, int *out) {
     int n = 0, v = space->request->n_chunks;
@@ -197,6 +202,7 @@ static int s_values(const SearchSpace *space, const Candidate *candidate, int *o
     for (int i = 0; schedule_name(i); i++) {
         bool interleaves = schedule_is_chunked(i);
         if (v != ANY && interleaves != (v > 1)) continue;
+        if (schedule_splits(i) && !may_split(space, candidate)) continue;
         PipelineShape shape = shape_of(candidate, v != ANY ? v : interleaves ? 2 : 1);
         if (schedule_allows(i, &shape)) out[n++] = i;
     }
@@ -265,7 +271,8 @@ const SearchAxis SEARCH_AXES[] = {
     {"sequence-parallel", "--sequence-parallel", false, "it is on or off", sp_get, sp_set, sp_fixed,
      sp_values, is_flag, flag_name},
     {"schedule", "--schedule", false,
-     "interleaved needs micro-batches in multiples of p, others one chunk a stage", s_get, s_set,
+     "interleaved needs micro-batches in multiples of p, others one chunk a stage; zb-h1 no "
+     "--recompute full", s_get, s_set,
      s_fixed, s_values, s_allows, s_name},
     {"chunks", "--chunks", true,
      "more than one need p > 1, an interleaved schedule and p x chunks - 2 blocks", v_get, v_set,

@@ -55,6 +55,8 @@ static void enumerate(SearchRecords *records, int row, Candidate candidate,
         if (!layout) return;
     }
     if (row == N_SEARCH_AXES) {
+        if (schedule_splits(candidate.schedule)) model_costs_split(records->costs, layout);
+        if (schedule_splits(candidate.schedule) && !layout->split) return;
         SearchRecord record = {candidate, layout, INFINITY, 0};
         ARENA_PUSH(records->arena, records->items, records->n, records->capacity, record);
         return;

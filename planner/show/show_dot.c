@@ -59,6 +59,13 @@ static void put_edges(StrBuf *out, int program, const Graph *graph) {
     }
 }
 
+static bool graph_has_phase(const Graph *graph, Phase phase) {
+    for (int n = 0; n < graph->n_nodes; n++) {
+        if (graph->nodes[n]->phase == phase) return true;
+    }
+    return false;
+}
+
 static void put_program(StrBuf *out, const Plan *plan, int index) {
     static const char *const PHASES[N_PHASES] = {"forward", "backward", "weights", "update"};
     const Graph *graph = plan->programs[index].graph;
@@ -72,6 +79,7 @@ static void put_program(StrBuf *out, const Plan *plan, int index) {
     }
     strbuf_put(out, "\";\n    color=\"#888888\";\n");
     for (int phase = 0; phase < N_PHASES; phase++) {
+        if (phase == PHASE_WEIGHTS && !graph_has_phase(graph, PHASE_WEIGHTS)) continue;
         for (int chunk = 0; chunk < (phase == PHASE_UPDATE ? 1 : plan->n_chunks); chunk++) {
             strbuf_printf(out, "    subgraph cluster_p%d_%s%d {\n      label=\"%s", index,
                           PHASES[phase], chunk, PHASES[phase]);

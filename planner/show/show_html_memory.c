@@ -40,6 +40,7 @@ static double fill_constant(MemoryMap *map, const Facts *facts) {
 static double scratch_of(const Plan *plan, const Stage *stage, const Task *task) {
     Phase phase = task->kind == TASK_FORWARD    ? PHASE_FORWARD
                   : task->kind == TASK_BACKWARD ? PHASE_BACKWARD
+                  : task->kind == TASK_WEIGHTS  ? PHASE_WEIGHTS
                                                 : PHASE_UPDATE;
     return (double)facts_scratch_bytes(plan, stage->program, phase, task->chunk);
 }
@@ -49,6 +50,8 @@ static void fill_moving(MemoryMap *map, const Facts *facts, double constant_byte
     const Stage *stage = &plan->stages[map->stage];
     const int64_t *frame_bytes = plan->programs[stage->program].frame_bytes;
     double scratch[N_TASK_KINDS][MAX_CHUNKS], in_use = 0, since_us = 0;
+    TaskKind ends[MAX_CHUNKS];
+    plan_frame_ends(stage, ends);
     for (int kind = 0; kind < N_TASK_KINDS; kind++) {
         for (int chunk = 0; chunk < MAX_CHUNKS; chunk++) scratch[kind][chunk] = -1;
     }
@@ -63,7 +66,7 @@ static void fill_moving(MemoryMap *map, const Facts *facts, double constant_byte
         double frame = task->kind == TASK_FORWARD ? (double)frame_bytes[task->chunk] : 0;
         double now_bytes = constant_bytes + in_use + frame + *peak;
         if (now_bytes > map->peak_bytes) map->peak_bytes = now_bytes;
-        if (task->kind == TASK_UPDATE) continue;
+        if (task->kind != TASK_FORWARD && task->kind != ends[task->chunk]) continue;
         memory_map_raise(map, CLASS_ACTIVATION, since_us, change_us, in_use);
         in_use += task->kind == TASK_FORWARD ? frame : -(double)frame_bytes[task->chunk];
         since_us = change_us;

@@ -145,13 +145,16 @@ static void put_task_colours(StrBuf *out, int n_chunks) {
     static const double LIGHTNESS[] = {0.52, 0.58, 0.64};
     for (int chunk = 0; chunk < n_chunks; chunk++) {
         double at = n_chunks > 1 ? (double)chunk / (n_chunks - 1) : 0;
-        double hue_f = 262 - 97 * at, hue_b = 58 - 78 * at;
+        double hue_f = 262 - 97 * at, hue_b = 58 - 78 * at, hue_w = 134 - 24 * at;
         for (int shade = 0; shade < 3; shade++) {
             strbuf_printf(out,
                           ".F%d%d{fill:oklch(%.2f .12 %.0f);background:oklch(%.2f .12 %.0f)}"
                           ".B%d%d{fill:oklch(%.2f .13 %.0f);background:oklch(%.2f .13 %.0f)}",
                           chunk, shade, LIGHTNESS[shade], hue_f, LIGHTNESS[shade], hue_f, chunk,
                           shade, LIGHTNESS[shade] + 0.03, hue_b, LIGHTNESS[shade] + 0.03, hue_b);
+            strbuf_printf(out, ".W%d%d{fill:oklch(%.2f .13 %.0f);background:oklch(%.2f .13 %.0f)}",
+                          chunk, shade, LIGHTNESS[shade] + 0.03, hue_w, LIGHTNESS[shade] + 0.03,
+                          hue_w);
         }
     }
 }

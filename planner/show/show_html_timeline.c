@@ -98,7 +98,7 @@ static void put_box(StrBuf *out, const View *view, int stage, int index, int y_p
         snprintf(label, sizeof(label), "update");
         n_letters = 6;
     } else {
-        snprintf(css, sizeof(css), "%c%d%d", task->kind == TASK_FORWARD ? 'F' : 'B', task->chunk,
+        snprintf(css, sizeof(css), "%s%d%d", task_kind_word((TaskKind)task->kind), task->chunk,
                  task->micro % 3);
         n_letters = snprintf(label, sizeof(label), "%d", task->micro);
     }
@@ -209,13 +209,20 @@ static void put_axis(StrBuf *out, const View *view) {
     strbuf_put(out, "\n");
 }
 
+static bool has_weights(const Timeline *of) {
+    for (int i = 0; of->n_stages && i < of->stages[0].n_tasks; i++) {
+        if (of->stages[0].tasks[i].kind == TASK_WEIGHTS) return true;
+    }
+    return false;
+}
+
 static void put_legend(StrBuf *out, const View *view) {
-    int n_chunks = view->of->n_chunks;
+    static const char *const KINDS[] = {"forward", "backward", "gradients of weights"};
+    int n_chunks = view->of->n_chunks, n_kinds = has_weights(view->of) ? 3 : 2;
     strbuf_put(out, "<div class=\"legend\">");
     for (int chunk = 0; chunk < n_chunks; chunk++) {
-        for (int backward = 0; backward < 2; backward++) {
-            strbuf_printf(out, "<span><i class=\"%c%d1\"></i>%s", backward ? 'B' : 'F', chunk,
-                          backward ? "backward" : "forward");
+        for (int kind = 0; kind < n_kinds; kind++) {
+            strbuf_printf(out, "<span><i class=\"%c%d1\"></i>%s", "FBW"[kind], chunk, KINDS[kind]);
             if (n_chunks > 1) strbuf_printf(out, " %d", chunk);
             strbuf_put(out, "</span>");
         }

@@ -128,12 +128,16 @@ static void put_program(json_t *programs, const Facts *facts, int index) {
     json_t *backward_flops = json_put_new(json, "backward_flops", json_array());
     json_t *forward_us = json_put_new(json, "forward_us", json_array());
     json_t *backward_us = json_put_new(json, "backward_us", json_array());
+    json_t *weights_flops = json_put_new(json, "weights_flops", json_array());
+    json_t *weights_us = json_put_new(json, "weights_us", json_array());
     for (int chunk = 0; chunk < facts->plan->n_chunks; chunk++) {
         json_array_append_new(frame_bytes, json_integer(program->frame_bytes[chunk]));
         json_array_append_new(forward_flops, json_real(cost->forward[chunk].flops));
         json_array_append_new(backward_flops, json_real(cost->backward[chunk].flops));
         json_array_append_new(forward_us, json_real(cost->forward[chunk].us));
         json_array_append_new(backward_us, json_real(cost->backward[chunk].us));
+        json_array_append_new(weights_flops, json_real(cost->weights[chunk].flops));
+        json_array_append_new(weights_us, json_real(cost->weights[chunk].us));
     }
     double update_us = 0;
     for (int part = 0; part < N_UPDATE_PARTS; part++) update_us += cost->update[part].us;

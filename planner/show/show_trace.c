@@ -6,7 +6,9 @@
 
 static const Cost *cost_of(const Facts *facts, int stage, const Task *task) {
     const ProgramCost *cost = &facts->sim->costs[facts->plan->stages[stage].program];
-    return task->kind == TASK_FORWARD ? &cost->forward[task->chunk] : &cost->backward[task->chunk];
+    return task->kind == TASK_FORWARD    ? &cost->forward[task->chunk]
+           : task->kind == TASK_BACKWARD ? &cost->backward[task->chunk]
+                                         : &cost->weights[task->chunk];
 }
 
 static void put_arguments(StrBuf *out, const Facts *facts, int stage, const Task *task) {

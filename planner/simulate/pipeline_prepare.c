@@ -38,7 +38,7 @@ static bool make_lists(PipelineSim *sim, Diag *diag) {
     const char *name = schedule_name(load->schedule);
     if (!name) BUG("schedule %d", load->schedule);
     if (!schedule_check(name, shape, NO_LOC, diag)) return false;
-    int64_t n_tasks = 2 * (int64_t)shape->n_micro * shape->n_chunks;
+    int64_t n_tasks = schedule_n_tasks(load->schedule, shape);
     if (n_tasks * shape->p > MAX_MADE_TASKS) {
         diag_error(
             diag, NO_LOC,
@@ -57,6 +57,16 @@ static bool make_lists(PipelineSim *sim, Diag *diag) {
     sim->shape = *shape;
     sim->schedule = load->schedule;
     return true;
+}
+
+static TaskKind find_ends(const PipelineSim *sim, const PipelineList *lists) {
+    if (!sim->given) return schedule_splits(sim->load->schedule) ? TASK_WEIGHTS : TASK_BACKWARD;
+    for (int stage = 0; stage < sim->load->shape.p; stage++) {
+        for (int i = 0; i < lists[stage].n_tasks; i++) {
+            if (lists[stage].tasks[i].kind == TASK_WEIGHTS) return TASK_WEIGHTS;
+        }
+    }
+    return TASK_BACKWARD;
 }
 
 static void count_messages(PipelineSim *sim) {
@@ -131,6 +141,7 @@ bool pipeline_prepare(PipelineSim *sim, PipelineResult *out, Diag *diag) {
     sim->given = load->lists != NULL;
     if (!sim->given && !make_lists(sim, diag)) return false;
     const PipelineList *lists = sim->given ? load->lists : sim->buffers.of.lists;
+    sim->ends = find_ends(sim, lists);
     PipelineStage *stages = RESERVE(sim, stages, p);
     Runner *runners = RESERVE(sim, runners, p);
     RESERVE(sim, ready, p);

@@ -28,7 +28,7 @@ typedef struct Runner {
     Parcel data;        /* when the data axis' messages so far end */
     TaskSpan *spans;    /* NULL: not wanted */
     int link[N_LINK_KINDS];
-    int n_left[MAX_CHUNKS]; /* backwards to do */
+    int n_left[MAX_CHUNKS]; /* backwards to do, or W's if there are any */
     bool ready;
 } Runner;
 
@@ -61,6 +61,7 @@ struct PipelineSim {
     /* Of the run. */
     const PipelineLoad *load;
     bool given; /* lists were, with their messages */
+    TaskKind ends; /* what a frame lives to, and after whose last gradients leave: B, or W */
     bool timed; /* stages go on in the order of their clocks, for the sake of shared wires */
     int n_ready;
 };

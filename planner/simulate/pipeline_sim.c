@@ -102,14 +102,15 @@ static bool receive(PipelineSim *sim, int stage, int link_index) {
     return true;
 }
 
-/* The chunk's last backward, which began at `start`, is done: its gradients leave one piece after
+/* The chunk's last backward or W, which took `us` from `start` on, is done: its gradients leave one piece after
  * the other, each when it is complete and the one before has left. With equal pieces either the
  * first or the last decides. */
-static double send_gradients(const PipelineChunk *chunk, double start_us, double queue_us) {
+static double send_gradients(const PipelineChunk *chunk, double us, double start_us,
+                             double queue_us) {
     int pieces = chunk->data_pieces > 1 ? chunk->data_pieces : 1;
-    double first_us = start_us + chunk->backward_us / pieces;
+    double first_us = start_us + us / pieces;
     return later(later(first_us, queue_us) + chunk->data_us,
-                 start_us + chunk->backward_us + chunk->data_us / pieces);
+                 start_us + us + chunk->data_us / pieces);
 }
 
 static void compute(PipelineSim *sim, int stage, const Task *task) {
@@ -118,22 +119,28 @@ static void compute(PipelineSim *sim, int stage, const Task *task) {
     PipelineStage *times = &sim->buffers.of.stages[stage];
     int index = stage * load->shape.n_chunks + task->chunk;
     const PipelineChunk *chunk = &load->chunks[index];
-    bool forward = task->kind == TASK_FORWARD;
-    double us = forward ? chunk->forward_us : chunk->backward_us;
-    double tensor_us = forward ? chunk->forward_tensor_us : chunk->backward_tensor_us;
+    bool forward = task->kind == TASK_FORWARD, weights = task->kind == TASK_WEIGHTS;
+    double us = chunk->backward_us, tensor_us = chunk->backward_tensor_us;
+    double data_us = chunk->backward_data_us;
+    if (forward) {
+        us = chunk->forward_us, tensor_us = chunk->forward_tensor_us;
+        data_us = chunk->forward_data_us;
+    } else if (weights) {
+        us = chunk->weights_us, tensor_us = chunk->weights_tensor_us;
+        data_us = chunk->weights_data_us;
+    }
     if (runner->spans) runner->spans[runner->next] = (TaskSpan){runner->us, runner->us + us};
-    double data_us = forward ? chunk->forward_data_us : chunk->backward_data_us;
     times->compute_us += us - tensor_us - data_us;
     times->tensor_us += tensor_us;
     times->data_us += data_us;
     if (forward) {
         runner->held_bytes += chunk->frame_bytes;
         times->peak_bytes = later(times->peak_bytes, runner->held_bytes);
-    } else {
+    } else if (task->kind == sim->ends) {
         runner->held_bytes -= chunk->frame_bytes;
         if (--runner->n_left[task->chunk] == 0 && load->overlaps_data && chunk->data_us > 0) {
-            runner->data.free_us = send_gradients(chunk, runner->free_us, runner->data.free_us);
-            runner->data.us = send_gradients(chunk, runner->us, runner->data.us);
+            runner->data.free_us = send_gradients(chunk, us, runner->free_us, runner->data.free_us);
+            runner->data.us = send_gradients(chunk, us, runner->us, runner->data.us);
             if (runner->spans) {
                 sim->buffers.of.data_spans[index] =
                     (TaskSpan){runner->data.us - chunk->data_us, runner->data.us};
@@ -149,6 +156,10 @@ static bool run_whole(PipelineSim *sim, int stage, const Task *task) {
     Runner *runner = &sim->buffers.of.runners[stage];
     const PipelineShape *shape = &sim->load->shape;
     int global = task->chunk * shape->p + stage;
+    if (task->kind == TASK_WEIGHTS) {
+        compute(sim, stage, task);
+        return true;
+    }
     bool forward = task->kind == TASK_FORWARD;
     bool begins = global == (forward ? 0 : shape->p * shape->n_chunks - 1);
     bool ends = global == (forward ? shape->p * shape->n_chunks - 1 : 0);
@@ -174,7 +185,7 @@ static void run_stage(PipelineSim *sim, int stage) {
         const Task *task = &runner->tasks[runner->next];
         if (!sim->given) {
             if (!run_whole(sim, stage, task)) return;
-        } else if (task->kind == TASK_FORWARD || task->kind == TASK_BACKWARD) {
+        } else if (task_is_work(task)) {
             compute(sim, stage, task);
         } else if (task->kind == TASK_UPDATE) {
             return;
@@ -313,11 +324,15 @@ int pipeline_memory_curve(const PipelineResult *result, const PipelineLoad *load
     const PipelineList *list = &result->lists[stage];
     const TaskSpan *spans = &result->spans[result->stages[stage].first_span];
     double bytes = load->constant_bytes ? load->constant_bytes[stage] : 0;
+    TaskKind ends = TASK_BACKWARD;
     int n = 0;
+    for (int i = 0; i < list->n_tasks; i++) {
+        if (list->tasks[i].kind == TASK_WEIGHTS) ends = TASK_WEIGHTS;
+    }
     out[n++] = (MemoryPoint){0, bytes};
     for (int i = 0; i < list->n_tasks; i++) {
         const Task *task = &list->tasks[i];
-        if (task->kind != TASK_FORWARD && task->kind != TASK_BACKWARD) continue;
+        if (task->kind != TASK_FORWARD && task->kind != ends) continue;
         bool forward = task->kind == TASK_FORWARD;
         double frame = load->chunks[stage * load->shape.n_chunks + task->chunk].frame_bytes;
         bytes += forward ? frame : -frame;

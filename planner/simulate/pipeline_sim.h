@@ -26,12 +26,13 @@ typedef enum SendMode {
 
 /* One chunk of one stage; times for one micro-batch. */
 typedef struct PipelineChunk {
-    double forward_us, backward_us;
-    double forward_tensor_us, backward_tensor_us; /* of them: exposed messages of axis t */
-    double forward_data_us, backward_data_us;     /* of axis d, in every micro-batch */
-    double frame_bytes; /* from the beginning of a forward to the end of its backward */
+    double forward_us, backward_us, weights_us; /* weights: 0 where the schedule has no W */
+    /* Of them: exposed messages of axis t; of axis d, in every micro-batch. */
+    double forward_tensor_us, backward_tensor_us, weights_tensor_us;
+    double forward_data_us, backward_data_us, weights_data_us;
+    double frame_bytes; /* from the beginning of a forward to the end of its backward, or W */
     double data_us;     /* the data axis' messages, once per step */
-    int data_pieces;    /* that these go in, the first when 1/pieces of the last backward is done */
+    int data_pieces;    /* that these go in, the first when 1/pieces of the last of these is done */
 } PipelineChunk;
 
 /* A one-way link between neighbouring stages. A message has the wire from its beginning until its

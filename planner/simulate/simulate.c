@@ -19,10 +19,13 @@ static void price_tasks(PipelineLoad *load, const Simulation *sim, Arena *arena)
             chunks[stage * n_chunks + c] = (PipelineChunk){
                 .forward_us = cost->forward[c].us,
                 .backward_us = cost->backward[c].us,
+                .weights_us = cost->weights[c].us,
                 .forward_tensor_us = cost->forward[c].collective_us,
                 .backward_tensor_us = cost->backward[c].collective_us,
+                .weights_tensor_us = cost->weights[c].collective_us,
                 .forward_data_us = cost->forward[c].data_us,
                 .backward_data_us = cost->backward[c].data_us,
+                .weights_data_us = cost->weights[c].data_us,
                 .frame_bytes = (double)plan->programs[of->program].frame_bytes[c],
                 .data_us = cost->data[c].us,
                 .data_pieces = of->n_blocks[c] > 0 ? of->n_blocks[c] : 1,
@@ -136,6 +139,7 @@ static void scale_costs(Simulation *sim, double factor) {
         for (int c = 0; c < MAX_CHUNKS; c++) {
             scale_cost(&cost->forward[c], factor);
             scale_cost(&cost->backward[c], factor);
+            scale_cost(&cost->weights[c], factor);
             scale_cost(&cost->data[c], factor);
         }
         for (int part = 0; part < N_UPDATE_PARTS; part++) scale_cost(&cost->update[part], factor);

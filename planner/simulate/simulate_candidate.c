@@ -64,8 +64,10 @@ static void add_segment(PipelineChunk *chunk, Share *share, UpdateKind update,
                         const SegmentCost *segment, bool is_block) {
     chunk->forward_us += segment->forward.us;
     chunk->backward_us += segment->backward.us;
+    chunk->weights_us += segment->weights.us;
     chunk->forward_tensor_us += segment->forward.collective_us;
     chunk->backward_tensor_us += segment->backward.collective_us;
+    chunk->weights_tensor_us += segment->weights.collective_us;
     chunk->frame_bytes += (double)segment->kept_bytes;
     share->update_us += segment->update_us;
     share->whole_us += segment->whole_us;
@@ -148,9 +150,10 @@ static void add_shared(const CandidateLoad *of, int global, UpdateKind update, S
 static void add_task_data(const CandidateLoad *of, PipelineChunk *chunk, Share *share) {
     CollectiveGroup group = placement_group(&of->placement, MESH_D);
     TaskData data = task_data_us(of->costs->cluster, &group, of->candidate->zero, &share->weights,
-                                 chunk->forward_us, chunk->backward_us);
+                                 chunk->forward_us, chunk->backward_us, chunk->weights_us);
     chunk->forward_us += data.forward_us, chunk->forward_data_us = data.forward_us;
     chunk->backward_us += data.backward_us, chunk->backward_data_us = data.backward_us;
+    chunk->weights_us += data.weights_us, chunk->weights_data_us = data.weights_us;
     share->calls.per_micro += zero_micro_calls(of->candidate, &share->weights);
 }
 
@@ -341,6 +344,7 @@ static void price_update(CandidateLoad *of) {
 PipelineLoad *candidate_load(PipelineSim *sim, Arena *arena, const ModelCosts *costs,
                              const LayoutCost *layout, const Candidate *candidate,
                              const int *split) {
+    layout = candidate_layout(layout, candidate);
     size_t bytes = lay_out(NULL, layout, candidate);
     char *block = sim ? pipeline_sim_scratch(sim, bytes) : arena_alloc(arena, bytes);
     lay_out(block, layout, candidate);
