@@ -162,26 +162,74 @@ static const Buffer *buffer_of(const Pricer *p, Value value) {
     return &p->program->buffers[value.node->id * MAX_OUTPUTS + value.output];
 }
 
-/* Frames of a split layout: parts follow one another, the values of each share room in time. */
+/* A part's share of a split layout's frame: `forward` is kept from there, `weights` to the W; `live`
+ * is what is alive at the moment, `peak` the most. */
+typedef struct FrameShare {
+    int64_t forward, weights, live, peak;
+} FrameShare;
+
+/* Does the value take over the room of an operand? */
+static bool is_in_place(const Pricer *p, const Node *node, const Buffer *buffer) {
+    for (int i = 0; i < node->n_inputs; i++) {
+        const Buffer *from = buffer_of(p, node->inputs[i]);
+        if (from->region == REGION_FRAME && from->offset_bytes == buffer->offset_bytes) return true;
+    }
+    return false;
+}
+
+static FrameShare *share_of(const Pricer *p, FrameShare *shares, const Node *node) {
+    return &shares[2 + p->lowered->segment[node->id]]; /* SEGMENT_BEFORE is -2 */
+}
+
+/* What a node makes in the frame, and what dies with it. */
+static void play_frame(Pricer *p, const Node *node, const int *last, FrameShare *shares) {
+    for (int o = 0; o < node->n_outputs; o++) {
+        const Buffer *buffer = buffer_of(p, node_value((Node *)node, o));
+        FrameShare *share = share_of(p, shares, node);
+        if (buffer->region != REGION_FRAME) continue;
+        if (buffer->class == CLASS_INPUT) {
+            p->out->input_bytes += buffer->bytes;
+            continue;
+        }
+        const Node *reader = p->program->graph->nodes[last[node->id * MAX_OUTPUTS + o]];
+        if (node->phase == PHASE_FORWARD) share->forward += buffer->bytes;
+        if (reader->phase == PHASE_WEIGHTS) share->weights += buffer->bytes;
+        share->live += buffer->bytes;
+        bool in_place = is_in_place(p, node, buffer);
+        if (share->live > share->peak + (in_place ? buffer->bytes : 0)) share->peak = share->live;
+    }
+    for (int i = 0; i < node->n_inputs; i++) {
+        Value input = node->inputs[i];
+        int *at = (int *)&last[input.node->id * MAX_OUTPUTS + input.output];
+        const Buffer *buffer = buffer_of(p, input);
+        if (*at != node->id || buffer->region != REGION_FRAME || buffer->class == CLASS_INPUT) {
+            continue;
+        }
+        share_of(p, shares, input.node)->live -= buffer->bytes;
+        *at = -1; /* an operand may be read twice */
+    }
+}
+
+/* Of each part what all its micro-batch keeps, at the forward's or the backward's end; what more a
+ * chunk needs between these is its neediest part's alone. */
 static void count_split_frames(Pricer *p) {
     const Graph *graph = p->program->graph;
-    int64_t *first = ARENA_ARRAY(p->work, int64_t, 3 + p->costs->n_kinds);
-    int64_t *end = ARENA_ARRAY(p->work, int64_t, 3 + p->costs->n_kinds);
+    FrameShare *shares = ARENA_ARRAY(p->work, FrameShare, 3 + p->costs->n_kinds);
+    int *last = ARENA_ARRAY(p->work, int, graph->n_nodes * MAX_OUTPUTS + 1);
     for (int n = 0; n < graph->n_nodes; n++) {
-        for (int o = 0; o < graph->nodes[n]->n_outputs; o++) {
-            const Buffer *buffer = buffer_of(p, node_value(graph->nodes[n], o));
-            int at = buffer->class == CLASS_INPUT ? 0 : 3 + p->lowered->segment[n];
-            int64_t ends = buffer->offset_bytes + buffer->bytes;
-            if (buffer->region != REGION_FRAME) continue;
-            if (end[at] == 0 || buffer->offset_bytes < first[at]) first[at] = buffer->offset_bytes;
-            if (ends > end[at]) end[at] = ends;
+        const Node *node = graph->nodes[n];
+        for (int i = 0; i < node->n_inputs; i++) {
+            last[node->inputs[i].node->id * MAX_OUTPUTS + node->inputs[i].output] = n;
         }
     }
-    p->out->input_bytes = end[0] - first[0];
-    p->out->before.kept_bytes = end[3 + SEGMENT_BEFORE] - first[3 + SEGMENT_BEFORE];
-    p->out->after.kept_bytes = end[3 + SEGMENT_AFTER] - first[3 + SEGMENT_AFTER];
-    for (int k = 0; k < p->costs->n_kinds; k++) {
-        p->out->kinds[k].kept_bytes = end[3 + k] - first[3 + k];
+    for (int n = 0; n < graph->n_nodes; n++) play_frame(p, graph->nodes[n], last, shares);
+    for (int k = 0; k < 2 + p->costs->n_kinds; k++) {
+        SegmentCost *segment = k == 0   ? &p->out->before
+                               : k == 1 ? &p->out->after
+                                        : &p->out->kinds[k - 2];
+        const FrameShare *of = &shares[k];
+        segment->kept_bytes = of->forward > of->weights ? of->forward : of->weights;
+        if (of->peak > segment->kept_bytes) segment->passing_bytes = of->peak - segment->kept_bytes;
     }
 }
 

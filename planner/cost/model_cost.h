@@ -43,6 +43,7 @@ typedef struct SegmentCost {
     PhaseCost weights;           /* of a split layout: what backward then leaves to W */
     double model_flops;          /* one rank's share of forward + backward, nothing recomputed */
     int64_t kept_bytes;          /* one micro-batch's share of a frame */
+    int64_t passing_bytes;       /* of a split layout: more that a chunk's frame needs in between */
     int64_t scratch_bytes;       /* the most that lives within forward, backward or update */
     int64_t parameter_bytes;     /* that compute reads: whole on every rank of axis d */
     int64_t gradient_bytes;

@@ -10,7 +10,7 @@ enum { CACHED = 4 };
 typedef struct Sum {
     double forward_us, backward_us, weights_us, tensor_us, update_us, whole_us, flops;
     double data_us; /* of forward, backward and weights: exposed messages of axis d */
-    int64_t kept_bytes, scratch_bytes;
+    int64_t kept_bytes, passing_bytes, scratch_bytes;
     StageWeights weights;
     StageCalls calls;
 } Sum;
@@ -29,6 +29,7 @@ static void add_segment(Sum *sum, const SegmentCost *segment, UpdateKind update,
     sum->kept_bytes += count * segment->kept_bytes;
     stage_weights_add(&sum->weights, segment, count, is_block);
     stage_calls_add(&sum->calls, segment, update, count);
+    if (segment->passing_bytes > sum->passing_bytes) sum->passing_bytes = segment->passing_bytes;
     if (segment->scratch_bytes > sum->scratch_bytes) sum->scratch_bytes = segment->scratch_bytes;
 }
 
@@ -70,6 +71,8 @@ static Sum sum_chunk(const ModelCosts *costs, const LayoutCost *layout, UpdateKi
      * more. */
     if (is_first && !is_last) sum.kept_bytes -= layout->border_bytes;
     if (is_last && !is_first) sum.kept_bytes += layout->border_bytes;
+    /* A gradient that is received stays for the W before anything has made room for it. */
+    if (sum.passing_bytes > 0 && is_first + is_last < 2) sum.passing_bytes += layout->border_bytes;
     if (is_first && is_last) { /* tied weights are there once */
         sum.update_us -= layout->tied.update_us;
         stage_weights_add(&sum.weights, &layout->tied, -1, false);
@@ -181,7 +184,8 @@ static int64_t frames_bytes(const Pricing *x, int stage, int64_t *out_inputs) {
     for (int c = 0; c < v; c++) {
         int g = c * p + stage, frames = schedule_frames(schedule, &x->shape, stage, c);
         bool has_inputs = g == 0 || g + 1 == p * v;
-        bytes[c] = x->chunks[g].kept_bytes + (has_inputs ? x->layout->input_bytes : 0);
+        bytes[c] = x->chunks[g].kept_bytes + x->chunks[g].passing_bytes;
+        bytes[c] += has_inputs ? x->layout->input_bytes : 0;
         if (has_inputs) *out_inputs += frames * x->layout->input_bytes;
         each_alone += frames * bytes[c];
         if (bytes[c] > bytes[largest]) largest = c;

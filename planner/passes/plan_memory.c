@@ -7,7 +7,7 @@
  * that is free for the whole lifetime; segments never run at once, so they share the region.
  *
  * Where backwards are cut in two (split_backward.c) a frame lives until its W: some of its values die
- * in the backward, and what that keeps for the W takes their room, by exact lifetimes within a block.
+ * in the backward, and what that keeps for the W takes their room, by exact lifetimes.
  *
  * A gradient's shard (shard_update.c) must not lie in scratch, or its message would wait for the
  * end of the backward that uses the same memory. It takes room of accumulators that were read for
@@ -24,7 +24,7 @@ typedef struct Storage {
     Region region;
     BufferClass class;
     int64_t bytes, offset;
-    int chunk, segment, frame_group;
+    int chunk, segment;
     int first, last; /* node ids: written, last read */
 } Storage;
 
@@ -38,7 +38,7 @@ typedef struct Planner {
     int *storage_of;        /* by value index, -1: none */
     int *last_use;          /* by value index */
     bool *keep;             /* by value index: read in a later part of its chunk, or by the host */
-    int *frame_groups;      /* by node id: whose share of a frame; NULL: nothing is kept for weights(c) */
+    bool splits;            /* there are nodes of phase weights, for which frames keep values, too */
     int64_t gradient_bytes; /* laid out by pack_gradients */
 } Planner;
 
@@ -60,6 +60,7 @@ static int segment_of(const Node *node) {
 static void find_uses(Planner *p) {
     for (int n = 0; n < p->graph->n_nodes; n++) {
         const Node *node = p->graph->nodes[n];
+        p->splits |= node->phase == PHASE_WEIGHTS;
         for (int i = 0; i < node->n_inputs; i++) {
             int value = value_index(node->inputs[i]);
             const Node *from = node->inputs[i].node;
@@ -136,7 +137,6 @@ static Storage new_storage(const Planner *p, const Node *node, int o) {
     Storage storage = {.region = REGION_SCRATCH, .class = CLASS_SCRATCH, .chunk = node->chunk};
     storage.bytes = align(type_local_bytes(&node->types[o], &node->shardings[o], &p->graph->mesh));
     storage.segment = segment_of(node);
-    storage.frame_group = p->frame_groups ? p->frame_groups[node->id] : 0;
     storage.first = node->op == OP_RECV ? -1 : node->id; /* written before the segment starts */
     storage.last = p->last_use[value] > node->id ? p->last_use[value] : node->id;
     if (OPS[node->op].flags & PERSISTENT) {
@@ -356,54 +356,28 @@ static void pack_scratch(Planner *p) {
     }
 }
 
-/* Who shares room in a frame whose values do not all live to its end: a block's, and what comes
- * before blocks or after them, each by itself, so that a chunk's frame is the sum of its parts. */
-static void find_frame_groups(Planner *p) {
-    const Graph *graph = p->graph;
-    bool splits = false, *follows = ARENA_ARRAY(p->arena, bool, graph->n_nodes + 1);
-    for (int n = 0; n < graph->n_nodes; n++) splits |= graph->nodes[n]->phase == PHASE_WEIGHTS;
-    if (!splits) return;
-    p->frame_groups = ARENA_ARRAY(p->arena, int, graph->n_nodes + 1);
-    for (int n = 0; n < graph->n_nodes; n++) {
-        const Node *node = graph->nodes[n];
-        follows[n] = node->block != NO_BLOCK && !(OPS[node->op].flags & LEAF);
-        for (int i = 0; i < node->n_inputs; i++) {
-            const Node *from = node->inputs[i].node;
-            follows[n] |= from->phase == node->phase && follows[from->id];
-        }
-        bool after = node->phase == PHASE_FORWARD ? follows[n] : !follows[n];
-        p->frame_groups[n] = node->op == OP_INPUT       ? -1
-                             : node->block != NO_BLOCK ? 1 + node->block
-                             : after                   ? INT_MAX
-                                                       : 0;
-    }
-}
 
-static int by_group(const void *left, const void *right) {
-    const Storage *a = *(Storage *const *)left, *b = *(Storage *const *)right;
-    if (a->chunk != b->chunk) return a->chunk < b->chunk ? -1 : 1;
-    if (a->frame_group != b->frame_group) return a->frame_group < b->frame_group ? -1 : 1;
-    return a < b ? -1 : a > b;
-}
-
-/* Frames from whose values some die in the backward, and others come to be kept: by lifetimes. */
+/* Frames from whose values some die in the backward, and others come to be kept: by lifetimes, but
+ * inputs, which lie apart. */
 static void pack_frames(Planner *p) {
     Storage **order = ARENA_ARRAY(p->arena, Storage *, p->n_storages + 1);
-    int count = 0;
-    for (int i = 0; i < p->n_storages; i++) {
-        if (p->storages[i].region == REGION_FRAME) order[count++] = &p->storages[i];
-    }
-    qsort(order, (size_t)count, sizeof(*order), by_group);
-    for (int first = 0, end; first < count; first = end) {
-        Storage *like = order[first];
-        int64_t *base = &p->program->frame_bytes[like->chunk];
-        for (end = first; end < count && order[end]->chunk == like->chunk &&
-                          order[end]->frame_group == like->frame_group; end++) {
-            if (like->class == CLASS_INPUT) order[end]->first = -1, order[end]->last = FOREVER;
+    for (int chunk = 0; chunk < MAX_CHUNKS; chunk++) {
+        int64_t *bytes = &p->program->frame_bytes[chunk], base;
+        int count = 0;
+        for (int i = 0; i < p->n_storages; i++) {
+            Storage *storage = &p->storages[i];
+            if (storage->region != REGION_FRAME || storage->chunk != chunk) continue;
+            if (storage->class != CLASS_INPUT) {
+                order[count++] = storage;
+                continue;
+            }
+            storage->offset = *bytes;
+            *bytes += storage->bytes;
         }
-        int64_t bytes = pack_segment(p, order + first, end - first);
-        for (int i = first; i < end; i++) order[i]->offset += *base;
-        *base += bytes;
+        if (count == 0) continue;
+        base = *bytes;
+        *bytes += pack_segment(p, order, count);
+        for (int i = 0; i < count; i++) order[i]->offset += base;
     }
 }
 
@@ -421,12 +395,12 @@ static void place_storages(Planner *p) {
         Storage *storage = &p->storages[i];
         if (storage->region == REGION_PERSISTENT && !(packed && is_gradient(storage))) {
             place_persistent(program, storage);
-        } else if (storage->region == REGION_FRAME && !p->frame_groups) {
+        } else if (storage->region == REGION_FRAME && !p->splits) {
             storage->offset = program->frame_bytes[storage->chunk];
             program->frame_bytes[storage->chunk] += storage->bytes;
         }
     }
-    if (p->frame_groups) pack_frames(p);
+    if (p->splits) pack_frames(p);
     pack_scratch(p);
     program->scratch_bytes += program_workspace(p->graph, p->cuda).total;
 }
@@ -467,7 +441,6 @@ void plan_memory(Program *program, int n_chunks, bool cuda, Arena *arena) {
     p.keep = ARENA_ARRAY(work, bool, n_values + 1);
     if (n_chunks > MAX_CHUNKS) BUG("%d chunks", n_chunks);
     find_uses(&p);
-    find_frame_groups(&p);
     make_storages(&p);
     keep_untouched_accumulators(&p);
     place_storages(&p);

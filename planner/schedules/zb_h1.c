@@ -33,31 +33,36 @@ static double later(double a, double b) {
     return a > b ? a : b;
 }
 
-/* Entered by all forwards or by the first round trip, left by all backwards or after the last. */
-static double longest_through(const PipelineTimes *times, int s, const Through *path) {
-    int p = times->shape.p, m = times->shape.n_micro, n_warm = at_most(p - 1 - s, m - 1);
-    double f = times->forward_us[s], b = times->backward_us[s], w = times->weights_us[s];
-    double enter = later(path->enter + (n_warm + 1) * f + b, path->first); /* B 0 is done */
-    int n_before = m - 1 - s > 0 ? m - 1 - s : 0; /* W's before the last B */
-    double all = enter + (m - 1 - n_warm) * f + (m - 1) * b + n_before * w + path->leave;
-    /* After the last forward down and up again; the stage has done m - 1 - n_warm backwards. */
-    int n_early = m - 1 - n_warm - s > 0 ? m - 1 - n_warm - s : 0;
-    double round = path->enter + m * f + (m - 1 - n_warm) * b + n_early * w;
-    if (m - 1 > n_warm) round = later(round, enter + (m - 1 - n_warm) * f + (m - 2 - n_warm) * b +
-                                                 n_early * w);
-    return later(all, round + path->down + path->leave);
-}
-
 /* Rounds between stage s and a later one, borders included: each e - s + 1 micro-batches. */
 static double slowest_round(const PipelineTimes *times, int s) {
-    enum { MOST_LEGS = 16 };
-    double own = times->forward_us[s] + times->backward_us[s] + times->weights_us[s];
-    double round = own, slowest = own;
+    enum { MOST_LEGS = 16 }; /* as for 1F1B */
+    double round = times->forward_us[s] + times->backward_us[s] + times->weights_us[s];
+    double slowest = round;
     for (int e = s + 1; e < times->shape.p && e - s <= MOST_LEGS; e++) {
         round += times->forward_us[e] + times->backward_us[e] + 2 * times->border_us[e - 1];
         slowest = later(slowest, round / (e - s + 1));
     }
     return slowest;
+}
+
+/* Entered by all forwards or by the first round trip, left by all backwards or after the last;
+ * between the two, the stage's tasks, or rounds. */
+static double longest_through(const PipelineTimes *times, int s, const Through *path) {
+    int p = times->shape.p, m = times->shape.n_micro, n_warm = at_most(p - 1 - s, m - 1);
+    double f = times->forward_us[s], b = times->backward_us[s], w = times->weights_us[s];
+    int n_pairs = m - 1 - n_warm;                      /* forwards after the first backward */
+    int n_before = m - 1 - s > 0 ? m - 1 - s : 0;      /* W's before the last backward */
+    int n_early = n_pairs - s > 0 ? n_pairs - s : 0;   /* before the last forward */
+    double enter = later(path->enter + (n_warm + 1) * f + b, path->first); /* B 0 is done */
+    double most = enter + n_pairs * f + (m - 1) * b + n_before * w + path->leave;
+    double down = path->enter + m * f + n_pairs * b + n_early * w;
+    if (n_pairs > 0) {
+        int n_rounds = n_pairs - 1, n_bare = n_rounds - at_most(n_early, n_rounds);
+        double rounds = n_rounds * slowest_round(times, s) - n_bare * w;
+        down = later(down, enter + n_pairs * f + n_rounds * b + n_early * w);
+        down = later(down, path->first + rounds + f);
+    }
+    return later(most, down + path->down + path->leave);
 }
 
 double schedule_zb_h1_span(const PipelineTimes *times) {
@@ -70,19 +75,13 @@ double schedule_zb_h1_span(const PipelineTimes *times) {
         below += backward[s] + border;
         most = later(most, (m - 1) * border);
     }
-    most += once + below;
+    most += once + below + times->weights_us[0];
     for (int s = 0; s < p; s++) {
-        double w = at_most(m, s + 1) * times->weights_us[s];
         double border = s + 1 < p ? times->border_us[s] : 0;
-        leave = later(leave, w);
+        leave = later(leave, at_most(m, s + 1) * times->weights_us[s]);
         double down = once - enter - forward[s] + below; /* down, and up to the end of B here */
         Through path = {enter, once + below, down, leave};
         most = later(most, longest_through(times, s, &path));
-        int n_rounds = m - (p - s);
-        if (n_rounds > 0) {
-            double rounds = once + below + n_rounds * slowest_round(times, s) + leave;
-            most = later(most, rounds);
-        }
         enter += forward[s] + border;
         below -= backward[s] + border;
         leave += backward[s] + border;

@@ -23,6 +23,8 @@ static ModelCosts synthetic_costs;
 static Cluster synthetic_cluster;
 static LayoutCost synthetic_layouts[MOST_LAYOUTS];
 static SegmentCost synthetic_kinds[MOST_LAYOUTS][2];
+static LayoutCost synthetic_splits[MOST_LAYOUTS];
+static SegmentCost synthetic_split_kinds[MOST_LAYOUTS][2];
 static int n_synthetic_layouts;
 
 double message_us(const Cluster *cluster, double bytes, bool crosses, int sharing) {
@@ -121,6 +123,17 @@ static void synthetic_fill(LayoutCost *layout, SegmentCost *kinds) {
     layout->workspace_bytes = 32 << 20;
 }
 
+/* Half of a backward's products are for weights; what is between both parts takes some memory. */
+static void synthetic_split(SegmentCost *segment) {
+    PhaseCost *backward = &segment->backward, *weights = &segment->weights;
+    weights->flops = backward->flops / 2;
+    weights->product_us = weights->us = backward->product_us / 2;
+    weights->n_ops = 5;
+    backward->flops -= weights->flops;
+    backward->product_us -= weights->product_us, backward->us -= weights->us;
+    segment->passing_bytes = segment->kept_bytes / 10;
+}
+
 const LayoutCost *model_costs_at(ModelCosts *costs, int t, bool sequence_parallel,
                                  Recompute recompute, int micro_batch, const char **out_reason) {
     static char reason[200];
@@ -145,7 +158,24 @@ const LayoutCost *model_costs_at(ModelCosts *costs, int t, bool sequence_paralle
                            .recompute = recompute,
                            .micro_batch = micro_batch};
     synthetic_fill(layout, synthetic_kinds[n_synthetic_layouts++]);
+    model_costs_split(&synthetic_costs, layout);
     return layout;
+}
+
+void model_costs_split(ModelCosts *costs, const LayoutCost *layout) {
+    ptrdiff_t at = layout - synthetic_layouts;
+    (void)costs;
+    if (layout->split || layout->recompute == RECOMPUTE_FULL) return;
+    LayoutCost *split = &synthetic_splits[at];
+    *split = *layout;
+    split->split = NULL;
+    split->kinds = synthetic_split_kinds[at];
+    for (int k = 0; k < synthetic.n_kinds; k++) {
+        split->kinds[k] = layout->kinds[k];
+        synthetic_split(&split->kinds[k]);
+    }
+    synthetic_split(&split->after);
+    synthetic_layouts[at].split = split;
 }
 
 /* A DGX A100 with 8 x HDR, roughly. */
@@ -164,7 +194,8 @@ static void synthetic_use(Synthetic model, int n_blocks) {
                                                    .overlaps_gradients = true,
                                                    .overlaps_pipeline = true,
                                                    .gradient_bytes = 4,
-                                                   .zero_stages = 3};
+                                                   .zero_stages = 3,
+                                                   .splits_backward = true};
     for (int b = 0; b < n_blocks; b++) kinds[b] = model.n_kinds > 1 ? b % 2 : 0;
     synthetic_costs = (ModelCosts){.model = "made-up",
                                    .cluster = &synthetic_cluster,

@@ -303,7 +303,7 @@ static void test_mistakes(Arena *arena, Diag *diag) {
         {"4x(F0.0", "4x(F0.1", "a run goes past the last micro-batch"},
         {"4x(F0.0", "4x(F3.0", "the number must lie in 0 to 0"},
         {"4x(F0.0", "4x(U F0.0", "an update cannot repeat"},
-        {"4x(F0.0", "4x(G0.0", "expected a task (rf F sf rb B sb U)"},
+        {"4x(F0.0", "4x(G0.0", "expected a task (rf F sf rb B sb W U)"},
         {"4x(F0.0 sf0.0)", "4x()", "the run is empty"},
         {")+1", ")+0", "the number must lie in 1 to 4"},
         {"    U\n", "    U U U U U U U U U U U U U U\n", "more tasks than 4 micro-batches"},

@@ -15,7 +15,7 @@ static void make(Plan *plan, Arena *arena, const char *schedule, int p, int chun
 }
 
 static void text_of(const Stage *stage, StrBuf *out) {
-    static const char *const WORDS[] = {"rf", "F", "sf", "rb", "B", "sb", "U"};
+    static const char *const WORDS[] = {"rf", "F", "sf", "rb", "B", "sb", "W", "U"};
     for (int i = 0; i < stage->n_tasks; i++) {
         const Task *t = &stage->tasks[i];
         if (t->kind == TASK_UPDATE) {
@@ -26,8 +26,9 @@ static void text_of(const Stage *stage, StrBuf *out) {
     }
 }
 
-/* Each forward and backward exactly once, forward first; update last. */
+/* Each forward, backward and, if there are any, W exactly once, in this order; update last. */
 static void check_whole(const Plan *plan, const char *what) {
+    bool splits = schedule_splits(schedule_find(plan->schedule));
     for (int s = 0; s < plan->n_stages; s++) {
         const Stage *stage = &plan->stages[s];
         int n_units = plan->n_micro * plan->n_chunks, n_done = 0;
@@ -41,6 +42,11 @@ static void check_whole(const Plan *plan, const char *what) {
             } else if (t->kind == TASK_BACKWARD) {
                 CHECK(seen[unit] == 1, "%s: stage %d: B%d.%d", what, s, t->chunk, t->micro);
                 seen[unit] = 2;
+                n_done += !splits;
+            } else if (t->kind == TASK_WEIGHTS) {
+                CHECK(splits && seen[unit] == 2, "%s: stage %d: W%d.%d", what, s, t->chunk,
+                      t->micro);
+                seen[unit] = 3;
                 n_done++;
             }
         }
@@ -57,7 +63,7 @@ static void test_all_shapes(Diag *diag) {
             for (int chunks = 1; chunks <= 4; chunks++) {
                 for (int m = 0; m < 9; m++) {
                     char what[100];
-                    bool chunked = strcmp(schedule_name(index), "interleaved") == 0;
+                    bool chunked = schedule_is_chunked(index);
                     if (chunked ? MICROS[m] % p || (p == 1 && chunks > 1) : chunks > 1) continue;
                     Arena *arena = arena_create();
                     Plan plan;
@@ -85,6 +91,13 @@ static void test_texts(Arena *arena, Diag *diag) {
         {"gpipe", 2, 1, 2, 0, "F0.0 sf0.0 F0.1 sf0.1 rb0.0 B0.0 rb0.1 B0.1 U"},
         {"1f1b", 2, 1, 2, 0, "F0.0 sf0.0 F0.1 sf0.1 rb0.0 B0.0 rb0.1 B0.1 U"},
         {"1f1b", 2, 1, 2, 1, "rf0.0 F0.0 B0.0 sb0.0 rf0.1 F0.1 B0.1 sb0.1 U"},
+        {"zb-h1", 2, 1, 2, 0, "F0.0 sf0.0 F0.1 sf0.1 rb0.0 B0.0 W0.0 rb0.1 B0.1 W0.1 U"},
+        {"zb-h1", 2, 1, 2, 1, "rf0.0 F0.0 B0.0 sb0.0 rf0.1 F0.1 B0.1 sb0.1 W0.0 W0.1 U"},
+        {"zb-h1", 4, 1, 8, 2,
+         "rf0.0 F0.0 sf0.0 rf0.1 F0.1 sf0.1 rb0.0 B0.0 sb0.0 rf0.2 F0.2 sf0.2 rb0.1 B0.1 sb0.1 "
+         "rf0.3 F0.3 sf0.3 rb0.2 B0.2 sb0.2 W0.0 rf0.4 F0.4 sf0.4 rb0.3 B0.3 sb0.3 W0.1 "
+         "rf0.5 F0.5 sf0.5 rb0.4 B0.4 sb0.4 W0.2 rf0.6 F0.6 sf0.6 rb0.5 B0.5 sb0.5 W0.3 "
+         "rf0.7 F0.7 sf0.7 rb0.6 B0.6 sb0.6 W0.4 rb0.7 B0.7 sb0.7 W0.5 W0.6 W0.7 U"},
         {"interleaved", 2, 2, 2, 1,
          "rf0.0 F0.0 sf0.0 rf0.1 F0.1 sf0.1 rf1.0 F1.0 B1.0 sb1.0 rf1.1 F1.1 B1.1 sb1.1 "
          "rb0.0 B0.0 sb0.0 rb0.1 B0.1 sb0.1 U"},
@@ -141,12 +154,14 @@ static void test_memory(Arena *arena, Diag *diag) {
 /* Bytes of the stage's frames if every chunk had its own slots. */
 static int64_t alone_bytes(const Plan *plan, const Stage *stage) {
     int64_t sum = 0;
+    TaskKind ends[MAX_CHUNKS];
+    plan_frame_ends(stage, ends);
     for (int c = 0; c < plan->n_chunks; c++) {
         int in_flight = 0, most = 0;
         for (int i = 0; i < stage->n_tasks; i++) {
             if (stage->tasks[i].chunk != c) continue;
             in_flight += stage->tasks[i].kind == TASK_FORWARD;
-            in_flight -= stage->tasks[i].kind == TASK_BACKWARD;
+            in_flight -= stage->tasks[i].kind == ends[c];
             if (in_flight > most) most = in_flight;
         }
         sum += most * plan->programs->frame_bytes[c];
@@ -162,6 +177,8 @@ static void check_slots(const Plan *plan, int s) {
     CHECK(failed < 0, "stage %d: no slot for task %d", s, failed);
     bool *taken = ARENA_ARRAY(plan->arena, bool, plan->n_chunks *n_units);
     int64_t bytes = 0;
+    TaskKind ends[MAX_CHUNKS];
+    plan_frame_ends(stage, ends);
     for (int pool = 0; pool < plan->n_chunks; pool++) {
         bytes += stage->frame_slots[pool] * plan_slot_bytes(plan, stage, pool);
     }
@@ -169,11 +186,11 @@ static void check_slots(const Plan *plan, int s) {
           (long long)bytes);
     for (int i = 0; failed < 0 && i < stage->n_tasks; i++) {
         const Task *task = &stage->tasks[i];
-        if (task->kind != TASK_FORWARD && task->kind != TASK_BACKWARD) continue;
+        if (task->kind != TASK_FORWARD && task->kind != ends[task->chunk]) continue;
         int pool = stage->frame_pool[task->chunk];
         int slot = slots[task->chunk * plan->n_micro + task->micro];
         bool *at = &taken[pool * n_units + slot];
-        CHECK(slot < stage->frame_slots[pool] && *at == (task->kind == TASK_BACKWARD),
+        CHECK(slot < stage->frame_slots[pool] && *at == (task->kind != TASK_FORWARD),
               "stage %d, task %d: slot %d of pool %d", s, i, slot, pool);
         *at = !*at;
     }

@@ -49,7 +49,9 @@ static void try_all(const SearchRequest *request, double limit_bytes, Tried *tri
     Diag *diag = diag_create();
     PipelineSim *sim = pipeline_sim_create(arena);
     int n_blocks = synthetic_costs.n_blocks, split[4096];
-    for (int code = 0; code < 64 * 3 * 4 * 2 * 8 * 3; code++) {
+    int n_schedules = 0;
+    while (schedule_name(n_schedules)) n_schedules++;
+    for (int code = 0; code < 64 * 3 * 4 * 2 * 8 * n_schedules; code++) {
         int rest = code;
         Candidate c = {.micro_batch = 1 + rest % 64};
         rest /= 64, c.recompute = (Recompute)(rest % 3);
@@ -67,6 +69,7 @@ static void try_all(const SearchRequest *request, double limit_bytes, Tried *tri
                 PipelineShape shape = {c.p, c.n_chunks, c.n_micro};
                 const char *reason;
                 if (c.n_micro < 1 || !schedule_allows(c.schedule, &shape)) continue;
+                if (c.recompute == RECOMPUTE_FULL && schedule_splits(c.schedule)) continue;
                 const LayoutCost *layout =
                     model_costs_at(&synthetic_costs, c.t, c.sequence_parallel, c.recompute,
                                    c.micro_batch, &reason);

@@ -21,6 +21,8 @@ static int random_below(int n) {
 static double play(Arena *arena, int schedule, const PipelineTimes *times) {
     const PipelineShape *shape = &times->shape;
     int p = shape->p, n_total = p * shape->n_chunks, m = shape->n_micro, n_order;
+    static const double NONE[64 * MAX_CHUNKS];
+    const double *weights_us = times->weights_us ? times->weights_us : NONE;
     double *done[2] = {ARENA_ARRAY(arena, double, n_total *m),
                        ARENA_ARRAY(arena, double, n_total *m)};
     Task **orders = ARENA_ARRAY(arena, Task *, p);
@@ -39,6 +41,12 @@ static double play(Arena *arena, int schedule, const PipelineTimes *times) {
             const Task *task = &orders[s][next[s]];
             bool backward = task->kind == TASK_BACKWARD;
             int g = task->chunk * p + s;
+            if (task->kind == TASK_WEIGHTS) {
+                now[s] += weights_us[g];
+                if (now[s] > span) span = now[s];
+                next[s]++, n_left--;
+                continue;
+            }
             double ready = 0, us = backward ? times->backward_us[g] : times->forward_us[g];
             if (backward && g + 1 < n_total) {
                 ready = done[1][(g + 1) * m + task->micro];
@@ -62,8 +70,13 @@ static double play(Arena *arena, int schedule, const PipelineTimes *times) {
 /* Of the chunk, or of all others. */
 static int most_in_flight(const Task *order, int n, int chunk, bool alone) {
     int in_flight = 0, most = 0;
+    TaskKind ends = TASK_BACKWARD;
+    for (int i = 0; i < n; i++) {
+        if (order[i].kind == TASK_WEIGHTS) ends = TASK_WEIGHTS;
+    }
     for (int i = 0; i < n; i++) {
         if ((order[i].chunk == chunk) != alone) continue;
+        if (order[i].kind != TASK_FORWARD && order[i].kind != ends) continue;
         in_flight += order[i].kind == TASK_FORWARD ? 1 : -1;
         if (in_flight > most) most = in_flight;
     }
@@ -101,22 +114,28 @@ static void test_frames(Arena *arena, Diag *diag) {
     }
 }
 
-static PipelineTimes times_of(Arena *arena, PipelineShape shape, double unevenness, double border) {
+static PipelineTimes times_of(Arena *arena, int schedule, PipelineShape shape, double unevenness,
+                              double border) {
     int n_total = shape.p * shape.n_chunks;
     double *forward = ARENA_ARRAY(arena, double, n_total);
     double *backward = ARENA_ARRAY(arena, double, n_total);
+    double *weights = ARENA_ARRAY(arena, double, n_total);
     double *borders = ARENA_ARRAY(arena, double, shape.p);
     for (int g = 0; g < n_total; g++) {
         double us = 100 / shape.n_chunks * (1 + unevenness * random_unit());
         if (g + 1 == n_total) us *= 1 + unevenness;
         forward[g] = us;
         backward[g] = us * 2;
+        if (!schedule_splits(schedule)) continue;
+        weights[g] = us * (1 - 0.2 * random_unit() * (unevenness > 0));
+        backward[g] = us * 1.1;
     }
     for (int s = 0; s < shape.p; s++) borders[s] = border;
-    return (PipelineTimes){shape, forward, backward, borders};
+    return (PipelineTimes){shape, forward, backward, weights, borders};
 }
 
-/* What the papers say of equal stages: (p - 1)(f + b) / v beyond the ideal. */
+/* What the papers say of equal stages: (p - 1)(f + b) / v beyond the ideal, and with weights apart
+ * (p - 1)(f + b - w). */
 static void test_bubbles(Arena *arena) {
     check_begin("equal stages: the bubble is (p - 1)/(v m) of the ideal time");
     for (int index = 0; schedule_name(index); index++) {
@@ -125,10 +144,11 @@ static void test_bubbles(Arena *arena) {
                 for (int k = 1; k <= 3; k++) {
                     PipelineShape shape = {p, v, k * p};
                     if (!schedule_allows(index, &shape)) continue;
-                    PipelineTimes times = times_of(arena, shape, 0, 0);
-                    double span = schedule_span(index, &times), task = times.forward_us[0] * 3;
-                    double ideal = shape.n_micro * v * task;
-                    double bubble = (span - ideal) / ideal, paper = (p - 1) / (double)(v * k * p);
+                    PipelineTimes times = times_of(arena, index, shape, 0, 0);
+                    double span = schedule_span(index, &times), w = times.weights_us[0];
+                    double task = times.forward_us[0] + times.backward_us[0] + w;
+                    double ideal = shape.n_micro * v * task, bubble = (span - ideal) / ideal;
+                    double paper = (p - 1) * (1 - 2 * w / task) / (v * k * p);
                     CHECK(fabs(bubble - paper) < 1e-9, "%s p=%d v=%d m=%d: %g, not %g",
                           schedule_name(index), p, v, k * p, bubble, paper);
                     double played = play(arena, index, &times);
@@ -158,7 +178,7 @@ static void test_spans(Arena *arena) {
                     shape.n_micro = shape.p * (1 + random_below(6));
                 }
                 if (!schedule_allows(index, &shape)) continue;
-                PipelineTimes times = times_of(arena, shape, CASES[c].unevenness, CASES[c].border);
+                PipelineTimes times = times_of(arena, index, shape, CASES[c].unevenness, CASES[c].border);
                 double error = schedule_span(index, &times) / play(arena, index, &times) - 1;
                 sum += fabs(error), n++;
                 if (fabs(error) <= most) continue;
