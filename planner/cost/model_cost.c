@@ -177,22 +177,28 @@ static bool is_in_place(const Pricer *p, const Node *node, const Buffer *buffer)
     return false;
 }
 
-static FrameShare *share_of(const Pricer *p, FrameShare *shares, const Node *node) {
-    return &shares[2 + p->lowered->segment[node->id]]; /* SEGMENT_BEFORE is -2 */
+/* What is kept for a W is that one's, whoever made it. `last`: by value, its last reader. */
+static FrameShare *share_of(const Pricer *p, FrameShare *shares, Value value, const int *last) {
+    const Node *node = value.node;
+    const Node *reader = p->program->graph->nodes[last[node->id * MAX_OUTPUTS + value.output]];
+    bool kept = reader->phase == PHASE_WEIGHTS;
+    return &shares[2 + p->lowered->segment[kept ? reader->id : node->id]]; /* BEFORE is -2 */
 }
 
 /* What a node makes in the frame, and what dies with it. */
 static void play_frame(Pricer *p, const Node *node, const int *last, FrameShare *shares) {
-    for (int o = 0; o < node->n_outputs; o++) {
-        const Buffer *buffer = buffer_of(p, node_value((Node *)node, o));
-        FrameShare *share = share_of(p, shares, node);
+    for (int o = 0; node->phase < PHASE_WEIGHTS && o < node->n_outputs; o++) {
+        Value value = node_value((Node *)node, o);
+        const Buffer *buffer = buffer_of(p, value);
+        FrameShare *share = share_of(p, shares, value, last);
         if (buffer->region != REGION_FRAME) continue;
         if (buffer->class == CLASS_INPUT) {
             p->out->input_bytes += buffer->bytes;
             continue;
         }
         const Node *reader = p->program->graph->nodes[last[node->id * MAX_OUTPUTS + o]];
-        if (node->phase == PHASE_FORWARD) share->forward += buffer->bytes;
+        FrameShare *made = &shares[2 + p->lowered->segment[node->id]];
+        if (node->phase == PHASE_FORWARD) made->forward += buffer->bytes;
         if (reader->phase == PHASE_WEIGHTS) share->weights += buffer->bytes;
         share->live += buffer->bytes;
         bool in_place = is_in_place(p, node, buffer);
@@ -200,18 +206,17 @@ static void play_frame(Pricer *p, const Node *node, const int *last, FrameShare 
     }
     for (int i = 0; i < node->n_inputs; i++) {
         Value input = node->inputs[i];
-        int *at = (int *)&last[input.node->id * MAX_OUTPUTS + input.output];
+        bool again = false, dies = last[input.node->id * MAX_OUTPUTS + input.output] == node->id;
+        for (int k = 0; k < i; k++) again |= value_equal(node->inputs[k], input);
         const Buffer *buffer = buffer_of(p, input);
-        if (*at != node->id || buffer->region != REGION_FRAME || buffer->class == CLASS_INPUT) {
+        if (!dies || again || buffer->region != REGION_FRAME || buffer->class == CLASS_INPUT) {
             continue;
         }
-        share_of(p, shares, input.node)->live -= buffer->bytes;
-        *at = -1; /* an operand may be read twice */
+        share_of(p, shares, input, last)->live -= buffer->bytes;
     }
 }
 
-/* Of each part what all its micro-batch keeps, at the forward's or the backward's end; what more a
- * chunk needs between these is its neediest part's alone. */
+/* Of each part what a micro-batch keeps after its forward, and after its backward. */
 static void count_split_frames(Pricer *p) {
     const Graph *graph = p->program->graph;
     FrameShare *shares = ARENA_ARRAY(p->work, FrameShare, 3 + p->costs->n_kinds);
@@ -228,8 +233,9 @@ static void count_split_frames(Pricer *p) {
                                : k == 1 ? &p->out->after
                                         : &p->out->kinds[k - 2];
         const FrameShare *of = &shares[k];
-        segment->kept_bytes = of->forward > of->weights ? of->forward : of->weights;
-        if (of->peak > segment->kept_bytes) segment->passing_bytes = of->peak - segment->kept_bytes;
+        segment->kept_bytes = of->forward;
+        segment->weights_bytes = of->weights;
+        segment->peak_bytes = of->peak;
     }
 }
 

@@ -43,7 +43,8 @@ typedef struct SegmentCost {
     PhaseCost weights;           /* of a split layout: what backward then leaves to W */
     double model_flops;          /* one rank's share of forward + backward, nothing recomputed */
     int64_t kept_bytes;          /* one micro-batch's share of a frame */
-    int64_t passing_bytes;       /* of a split layout: more that a chunk's frame needs in between */
+    int64_t weights_bytes;       /* likewise of a split layout, from backward to weights */
+    int64_t peak_bytes;          /* the most of it while the backward turns one into the other */
     int64_t scratch_bytes;       /* the most that lives within forward, backward or update */
     int64_t parameter_bytes;     /* that compute reads: whole on every rank of axis d */
     int64_t gradient_bytes;
@@ -65,6 +66,26 @@ typedef struct SharedWeight {
     bool before, after; /* read it, too */
     int *n_readers;     /* [n_blocks + 1]: how many of the first blocks do */
 } SharedWeight;
+
+/* A chunk's frame is the most of what is kept and of what more its neediest part needs meanwhile;
+ * backwards go from part to part, each turning what its forward kept into what its W reads. */
+typedef struct FrameCost {
+    int64_t kept, weights, kept_rise, weights_rise;
+} FrameCost;
+static inline void frame_cost_add(FrameCost *sum, const SegmentCost *segment, int count) {
+    int64_t kept_rise = segment->peak_bytes - segment->kept_bytes;
+    int64_t weights_rise = segment->peak_bytes - segment->weights_bytes;
+    sum->kept += count * segment->kept_bytes;
+    sum->weights += count * segment->weights_bytes;
+    if (segment->peak_bytes > 0 && kept_rise > sum->kept_rise) sum->kept_rise = kept_rise;
+    if (segment->peak_bytes > 0 && weights_rise > sum->weights_rise) {
+        sum->weights_rise = weights_rise;
+    }
+}
+static inline int64_t frame_cost_bytes(const FrameCost *of) {
+    int64_t kept = of->kept + of->kept_rise, weights = of->weights + of->weights_rise;
+    return kept > weights ? kept : weights;
+}
 
 typedef struct LayoutCost {
     const struct LayoutCost *split; /* the same with backwards in two; NULL: not asked for, or none */

@@ -10,7 +10,8 @@ enum { CACHED = 4 };
 typedef struct Sum {
     double forward_us, backward_us, weights_us, tensor_us, update_us, whole_us, flops;
     double data_us; /* of forward, backward and weights: exposed messages of axis d */
-    int64_t kept_bytes, passing_bytes, scratch_bytes;
+    FrameCost frame;
+    int64_t scratch_bytes;
     StageWeights weights;
     StageCalls calls;
 } Sum;
@@ -26,10 +27,9 @@ static void add_segment(Sum *sum, const SegmentCost *segment, UpdateKind update,
     sum->whole_us += count * segment->whole_us;
     sum->flops +=
         count * (segment->forward.flops + segment->backward.flops + segment->weights.flops);
-    sum->kept_bytes += count * segment->kept_bytes;
+    frame_cost_add(&sum->frame, segment, count);
     stage_weights_add(&sum->weights, segment, count, is_block);
     stage_calls_add(&sum->calls, segment, update, count);
-    if (segment->passing_bytes > sum->passing_bytes) sum->passing_bytes = segment->passing_bytes;
     if (segment->scratch_bytes > sum->scratch_bytes) sum->scratch_bytes = segment->scratch_bytes;
 }
 
@@ -42,7 +42,6 @@ static void add_sum(Sum *sum, const Sum *other) {
     sum->update_us += other->update_us;
     sum->whole_us += other->whole_us;
     sum->flops += other->flops;
-    sum->kept_bytes += other->kept_bytes;
     stage_weights_join(&sum->weights, &other->weights);
     sum->calls.per_micro += other->calls.per_micro;
     sum->calls.per_update += other->calls.per_update;
@@ -68,11 +67,10 @@ static Sum sum_chunk(const ModelCosts *costs, const LayoutCost *layout, UpdateKi
     if (is_last) add_segment(&sum, &layout->after, update, 1, false);
     /* A block's output is counted where it is made. The last of a chunk is sent and not kept, as
      * the input of the next is in its place; so the first chunk has one less, and the last one
-     * more. */
-    if (is_first && !is_last) sum.kept_bytes -= layout->border_bytes;
-    if (is_last && !is_first) sum.kept_bytes += layout->border_bytes;
-    /* A gradient that is received stays for the W before anything has made room for it. */
-    if (sum.passing_bytes > 0 && is_first + is_last < 2) sum.passing_bytes += layout->border_bytes;
+     * more. What is received backward lies beside all that the forward kept, if a W reads it. */
+    if (is_first && !is_last) sum.frame.kept -= layout->border_bytes;
+    if (is_last && !is_first) sum.frame.kept += layout->border_bytes;
+    if (!is_last) sum.frame.kept_rise += layout->border_bytes * (sum.frame.weights > 0);
     if (is_first && is_last) { /* tied weights are there once */
         sum.update_us -= layout->tied.update_us;
         stage_weights_add(&sum.weights, &layout->tied, -1, false);
@@ -184,8 +182,8 @@ static int64_t frames_bytes(const Pricing *x, int stage, int64_t *out_inputs) {
     for (int c = 0; c < v; c++) {
         int g = c * p + stage, frames = schedule_frames(schedule, &x->shape, stage, c);
         bool has_inputs = g == 0 || g + 1 == p * v;
-        bytes[c] = x->chunks[g].kept_bytes + x->chunks[g].passing_bytes;
-        bytes[c] += has_inputs ? x->layout->input_bytes : 0;
+        bytes[c] = frame_cost_bytes(&x->chunks[g].frame);
+        if (has_inputs) bytes[c] += x->layout->input_bytes;
         if (has_inputs) *out_inputs += frames * x->layout->input_bytes;
         each_alone += frames * bytes[c];
         if (bytes[c] > bytes[largest]) largest = c;

@@ -10,7 +10,7 @@ enum { PART_TIED, PART_NORM, PART_UPDATE, PART_GATHER, N_PARTS };
 
 /* What one chunk, or all of a stage, has; counts of parameters are of one rank. */
 typedef struct Share {
-    int64_t passing_bytes; /* as scratch, of frames */
+    FrameCost frame; /* of one chunk */
     double update_us, whole_us; /* see SegmentCost */
     StageWeights weights;
     int64_t scratch_bytes;
@@ -69,10 +69,7 @@ static void add_segment(PipelineChunk *chunk, Share *share, UpdateKind update,
     chunk->forward_tensor_us += segment->forward.collective_us;
     chunk->backward_tensor_us += segment->backward.collective_us;
     chunk->weights_tensor_us += segment->weights.collective_us;
-    chunk->frame_bytes += (double)segment->kept_bytes;
-    if (segment->passing_bytes > share->passing_bytes) {
-        share->passing_bytes = segment->passing_bytes;
-    }
+    frame_cost_add(&share->frame, segment, 1);
     share->update_us += segment->update_us;
     share->whole_us += segment->whole_us;
     stage_weights_add(&share->weights, segment, 1, is_block);
@@ -186,13 +183,14 @@ static void price_chunks(CandidateLoad *of, const int *split) {
         }
         add_shared(of, g, update, &share);
         add_task_data(of, chunk, &share);
-        if (share.passing_bytes > 0 && p * v > 1) share.passing_bytes += of->layout->border_bytes;
-        chunk->frame_bytes += (double)share.passing_bytes;
         if (g == 0 || g + 1 == p * v) chunk->frame_bytes += (double)of->layout->input_bytes;
         if (p * v > 1) { /* as in step_cost: a block's output is kept where it is read */
             int more = (g + 1 == p * v) - (g == 0);
-            chunk->frame_bytes += (double)more * (double)of->layout->border_bytes;
+            share.frame.kept += more * of->layout->border_bytes;
+            bool receives = share.frame.weights > 0 && g + 1 < p * v;
+            if (receives) share.frame.kept_rise += of->layout->border_bytes;
         }
+        chunk->frame_bytes += (double)frame_cost_bytes(&share.frame);
         if (overlaps) chunk->data_us = reduce_us(of, &share.weights);
         if (g < p) of->shares[stage] = (Share){0};
         add_share(&of->shares[stage], &share);

@@ -131,7 +131,8 @@ static void synthetic_split(SegmentCost *segment) {
     weights->n_ops = 5;
     backward->flops -= weights->flops;
     backward->product_us -= weights->product_us, backward->us -= weights->us;
-    segment->passing_bytes = segment->kept_bytes / 10;
+    segment->weights_bytes = segment->kept_bytes * 9 / 10;
+    segment->peak_bytes = segment->kept_bytes * 11 / 10;
 }
 
 const LayoutCost *model_costs_at(ModelCosts *costs, int t, bool sequence_parallel,
