@@ -7,8 +7,9 @@
  *   Lifetimes  (verify_lifetimes.c) values alive at the same time never overlap, but for updates in
  *              place at their operand's last read.
  *   Stages     (verify_stage.c) regions fit the arena and do not overlap; a frame is free when its
- *              next micro-batch comes; every micro-batch runs once forward, then backward, on every
- *              chunk, before the update; messages stand beside the task they serve.
+ *              next micro-batch comes; every micro-batch runs once forward, then backward, then
+ *              its W if the chunk has work for one, on every chunk, before the update; a sum's
+ *              first share comes first; messages stand beside the task they serve.
  *   Messages   (verify_messages.c) both ends of a channel agree on order, values, types, shardings.
  *   No hang    (verify_flow.c) all members of a communicator make the same calls; all task lists,
  *              with their bounded channels and the update's collectives, come to their end.

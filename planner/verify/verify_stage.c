@@ -255,6 +255,42 @@ static void find_ends(TaskChecker *tc) {
     }
 }
 
+static TaskKind kind_of_phase(Phase phase) {
+    return phase == PHASE_FORWARD    ? TASK_FORWARD
+           : phase == PHASE_BACKWARD ? TASK_BACKWARD
+                                     : TASK_WEIGHTS;
+}
+
+/* The first task in the list of the kind and chunk in which the node runs. */
+static int first_task(const TaskChecker *tc, const Node *node) {
+    int at = 0;
+    while (at < tc->s->n_tasks && (tc->s->tasks[at].kind != kind_of_phase(node->phase) ||
+                                   tc->s->tasks[at].chunk != node->chunk)) {
+        at++;
+    }
+    return at;
+}
+
+/* A step's first share of a sum overwrites the last step's: no other may come before it. */
+static void check_first_shares(TaskChecker *tc, Arena *arena) {
+    const Graph *graph = tc->v->plan->programs[tc->s->program].graph;
+    const Node **first = ARENA_ARRAY(arena, const Node *, graph->n_nodes + 1);
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        int alias = node->n_outputs > 0 && node->phase != PHASE_UPDATE ? op_alias(node, 0) : -1;
+        if (alias < 0) continue;
+        const Node *from = node->inputs[alias].node;
+        first[n] = from->op == OP_ACCUMULATOR ? node : first[from->id];
+        if (!first[n] || verify_segment(first[n]) == verify_segment(node)) continue;
+        int at = first_task(tc, node), before = first_task(tc, first[n]);
+        if (before < at) continue;
+        TASK_DEFECT(tc, at, "%s adds to a sum that %s sets later in the step",
+                    verify_value_text(tc->v, tc->stage, (Value){(Node *)node, 0}),
+                    verify_segment_text(tc->v, first[n]));
+        return;
+    }
+}
+
 static bool check_tasks(Verifier *v, int stage) {
     const Plan *plan = v->plan;
     const Stage *s = &plan->stages[stage];
@@ -272,6 +308,7 @@ static bool check_tasks(Verifier *v, int stage) {
     for (int i = 0; i < s->n_tasks && v->n_defects <= MAX_DEFECTS; i++) check_task(&tc, i);
     check_complete(&tc);
     if (tc.sound) check_frames(&tc, arena);
+    if (tc.sound) check_first_shares(&tc, arena);
     arena_destroy(arena);
     return tc.sound;
 }

@@ -18,8 +18,8 @@ static const Layout LAYOUTS[] = {
     {1, 1, 2, 4, 1, "1f1b", false, UNEVEN_2, 2},   {1, 1, 4, 2, 1, "1f1b", false, NULL, 0},
     {1, 1, 4, 4, 1, "gpipe", false, UNEVEN_4, 4},  {2, 2, 1, 2, 1, "1f1b", false, NULL, 0},
     {2, 1, 2, 4, 1, "1f1b", true, NULL, 0},        {2, 1, 2, 2, 2, "interleaved", true, NULL, 0},
-    {1, 2, 2, 2, 1, "1f1b", false, NULL, 0},       {1, 2, 4, 2, 1, "1f1b", false, NULL, 0},
-    {2, 1, 4, 2, 1, "gpipe", true, NULL, 0},       {2, 2, 2, 2, 1, "1f1b", false, NULL, 0},
+    {1, 2, 2, 2, 1, "1f1b", false, NULL, 0},       {1, 2, 4, 2, 1, "zb-h1", false, NULL, 0},
+    {2, 1, 4, 2, 1, "gpipe", true, NULL, 0},       {2, 2, 2, 2, 1, "zb-h1", true, NULL, 0},
     {2, 2, 2, 2, 2, "interleaved", true, NULL, 0}, {4, 1, 2, 2, 1, "1f1b", true, NULL, 0},
     {1, 4, 2, 1, 1, "gpipe", false, NULL, 0},      {4, 2, 1, 2, 1, "1f1b", false, NULL, 0},
     {2, 4, 1, 2, 1, "1f1b", true, NULL, 0},        {1, 1, 3, 2, 1, "1f1b", false, ENDS_3, 3},
@@ -44,7 +44,7 @@ enum { N_DEEP_LAYOUTS = sizeof(DEEP_LAYOUTS) / sizeof(DEEP_LAYOUTS[0]) };
 /* With run_zero: optimizer state divided over d. */
 static const Layout ZERO_LAYOUTS[] = {
     {1, 2, 1, 4, 1, "1f1b", false, NULL, 0},       {1, 4, 1, 2, 1, "gpipe", false, NULL, 0},
-    {2, 2, 1, 2, 1, "1f1b", true, NULL, 0},        {1, 2, 2, 2, 1, "1f1b", false, NULL, 0},
+    {2, 2, 1, 2, 1, "1f1b", true, NULL, 0},        {1, 2, 2, 2, 1, "zb-h1", false, NULL, 0},
     {2, 2, 2, 2, 2, "interleaved", true, NULL, 0}, {2, 4, 1, 2, 1, "1f1b", false, NULL, 0},
     {4, 2, 1, 2, 1, "1f1b", true, NULL, 0},        {1, 8, 1, 2, 1, "1f1b", false, NULL, 0},
     {1, 1, 2, 2, 1, "1f1b", false, NULL, 0},

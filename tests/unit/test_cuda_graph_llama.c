@@ -71,7 +71,7 @@ static const Variant HALF = {
 static const Layout OTHER_LAYOUTS[] = {
     {2, 1, 1, 4, 1, "1f1b", true, NULL, 0},
     {1, 2, 2, 4, 1, "1f1b", false, NULL, 0},
-    {2, 2, 2, 4, 1, "1f1b", true, NULL, 0},
+    {2, 2, 2, 4, 1, "zb-h1", true, NULL, 0},
 };
 enum { N_OTHER_LAYOUTS = sizeof(OTHER_LAYOUTS) / sizeof(OTHER_LAYOUTS[0]) };
 

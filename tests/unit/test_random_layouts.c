@@ -115,6 +115,8 @@ static void pick_layout(Pair *pair) {
     pair->global_batch = l->micro_batch * l->d * n_micro;
     pair->recompute = (Recompute)pick(pair, 0, N_RECOMPUTES - 1);
     pair->zero = l->d > 1 ? pick(pair, 0, N_ZERO_STAGES - 1) : 0;
+    bool may_split = l->n_chunks == 1 && pair->recompute != RECOMPUTE_FULL && l->p > 1;
+    if (may_split && pick(pair, 0, 1)) l->schedule = "zb-h1";
 }
 
 /* A pair to be made again from its seed alone. */
