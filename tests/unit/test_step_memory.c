@@ -212,6 +212,8 @@ int main(void) {
         {"models/gpt.lua", "774m", 2, 1, 6, 1, 2, 12, "zb-h1", false, false, RECOMPUTE_SELECTIVE, 0},
         {"models/llama.lua", "405b", 8, 1, 16, 1, 1, 16, "zb-h1", true, false, RECOMPUTE_NONE, 0},
         {"models/gpt.lua", "175b", 8, 8, 8, 1, 1, 16, "zb-h1", true, true, RECOMPUTE_NONE, 2},
+        {"models/gpt.lua", "175b", 8, 1, 8, 6, 1, 16, "zb-interleaved", true, false, RECOMPUTE_NONE,
+         0},
         /* gradients divided, and weights */
         {"models/gpt.lua", "124m", 1, 4, 1, 1, 2, 4, "1f1b", false, false, RECOMPUTE_NONE, 2},
         {"models/gpt.lua", "124m", 1, 4, 1, 1, 2, 4, "1f1b", false, true, RECOMPUTE_NONE, 3},

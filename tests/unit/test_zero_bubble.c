@@ -34,6 +34,13 @@ static const BitsCase BITS[] = {
      "zb-h1", RECOMPUTE_NONE, 3, DTYPE_BF16},
     {"models/llama.lua", {SMALL, {"kv_heads", "2"}}, {1, 2, 2, 1, 1, "1f1b", false, NULL, 0},
      "zb-h1", RECOMPUTE_SELECTIVE, 1, DTYPE_F32},
+    /* several chunks a stage, and sums to which two of them add */
+    {"models/gpt.lua", {SMALL, {"vocab", "61"}}, {1, 1, 2, 2, 2, "interleaved", false, NULL, 0},
+     "zb-interleaved", RECOMPUTE_NONE, 0, DTYPE_F32},
+    {"models/llama.lua", {SMALL, {"kv_heads", "2"}}, {2, 2, 2, 1, 2, "interleaved", true, NULL, 0},
+     "zb-interleaved", RECOMPUTE_SELECTIVE, 3, DTYPE_BF16},
+    {"tests/models/shared.lua", {{NULL, NULL}}, {1, 1, 2, 3, 2, "interleaved", false, NULL, 0},
+     "zb-interleaved", RECOMPUTE_NONE, 0, DTYPE_F32},
     /* chunks without a block; one stage: then everything follows at once */
     {"models/gpt.lua", {SMALL}, {1, 1, 3, 2, 1, "1f1b", false, BARE_3, 3},
      "zb-h1", RECOMPUTE_NONE, 0, DTYPE_F32},

@@ -1,0 +1,174 @@
+/* Interleaved 1F1B whose backwards are in two (Qi et al. 2024, section 2, over Narayanan et al. 2021;
+ * PyTorch's ScheduleInterleavedZeroBubble is its like).
+ *
+ * Forwards and backwards come as in `interleaved`, W's in the order of backwards, on stage s that many
+ * later: they fill what it would wait for at the end. Stage 0 has the most frames in flight, as many
+ * as there. With one chunk it is zb-h1. */
+#include "planner/plan/schedule.h"
+
+static int at_most(int a, int b) {
+    return a < b ? a : b;
+}
+
+static double later(double a, double b) {
+    return a > b ? a : b;
+}
+
+static int count_warm(const PipelineShape *shape, int stage) {
+    int n_after = shape->p - 1 - stage, n_warm = 2 * n_after + (shape->n_chunks - 1) * shape->p;
+    return at_most(n_warm, shape->n_micro * shape->n_chunks);
+}
+
+/* W's behind their backwards. Later stages have frames for 2 * stage: as many would lose time where
+ * stages are many, as stage 0, whose W's wait for nothing, then cannot keep up. */
+static int count_waiting(int stage) {
+    return stage;
+}
+
+static Task step(const PipelineShape *shape, TaskKind kind, int index) {
+    int in_group = index % (shape->p * shape->n_chunks);
+    int group = index / (shape->p * shape->n_chunks), chunk = in_group / shape->p;
+    if (kind != TASK_FORWARD) chunk = shape->n_chunks - 1 - chunk;
+    return (Task){.kind = (uint8_t)kind,
+                  .chunk = (uint8_t)chunk,
+                  .micro = group * shape->p + in_group % shape->p};
+}
+
+void schedule_zb_interleaved(const PipelineShape *shape, int stage, Task *out) {
+    int n = shape->n_micro * shape->n_chunks, n_warm = count_warm(shape, stage);
+    int n_waiting = count_waiting(stage);
+    if (shape->n_chunks == 1) {
+        schedule_zb_h1(shape, stage, out);
+        return;
+    }
+    for (int i = 0; i < n + n_warm + n_waiting; i++) {
+        int done = i - n_warm, weights = done - n_waiting;
+        if (i < n) *out++ = step(shape, TASK_FORWARD, i);
+        if (done >= 0 && done < n) *out++ = step(shape, TASK_BACKWARD, done);
+        if (weights >= 0 && weights < n) *out++ = step(shape, TASK_WEIGHTS, weights);
+    }
+}
+
+/* What the paths through a stage have in common: as in interleaved.c, but for `leave`. */
+typedef struct Chain {
+    double forward, backward; /* of one micro-batch through all chunks, with borders */
+    double in;                /* forwards of chunk 0 before the stage */
+    double down, up;          /* of the last chunk after the stage: forwards; backwards */
+    double leave;             /* after the stage's last B: its W's, or up, and an earlier stage's */
+} Chain;
+
+/* Means over the stage's chunks. */
+typedef struct Means {
+    double forward, backward, weights;
+} Means;
+
+static Means means_of(const PipelineTimes *times, int stage) {
+    Means mean = {0};
+    int v = times->shape.n_chunks;
+    for (int c = 0; c < v; c++) {
+        int g = c * times->shape.p + stage;
+        mean.forward += times->forward_us[g] / v;
+        mean.backward += times->backward_us[g] / v;
+        mean.weights += times->weights_us[g] / v;
+    }
+    return mean;
+}
+
+static int not_less(int a) {
+    return a > 0 ? a : 0;
+}
+
+/* All tasks of stage s; or entered by a micro-batch through all chunks to its first backward; or left
+ * by one from its last forward; or both. */
+static double longest_through(const PipelineTimes *times, int s, const Chain *chain, double end) {
+    int n = times->shape.n_micro * times->shape.n_chunks, n_warm = count_warm(&times->shape, s);
+    int n_waiting = count_waiting(s), n_before = not_less(n - 1 - n_waiting);
+    Means mean = means_of(times, s);
+    double f = mean.forward, b = mean.backward, w = mean.weights;
+    double around = chain->in + n * (f + b) + n_before * w + chain->leave;
+    if (n_warm >= n) return around;
+    int n_steady = n - n_warm, n_early = not_less(n_steady - 1 - n_waiting);
+    double first = chain->forward + chain->up, last = chain->down + chain->backward + end;
+    double enter = first + (n_steady - 1) * f + n * b + n_before * w + chain->leave;
+    double leave = chain->in + n * f + (n_steady - 1) * b + n_early * w + last;
+    double both = first + (n_steady - 1) * (f + b) + n_early * w + last;
+    return later(later(around, enter), later(leave, both));
+}
+
+/* As in interleaved.c: heavy chunks of some stages hold up light ones of others. */
+static double hold_up(const PipelineTimes *times) {
+    int p = times->shape.p, v = times->shape.n_chunks, n_groups = times->shape.n_micro / p;
+    double heavy = 0, light = 1e300;
+    for (int c = 0; c < v; c++) {
+        double mean = 0;
+        for (int g = c * p; g < (c + 1) * p; g++) {
+            mean += (times->forward_us[g] + times->backward_us[g] + times->weights_us[g]) / p;
+        }
+        heavy = later(heavy, mean);
+        if (mean < light) light = mean;
+    }
+    double lost = (p - 1) * (heavy - light) - heavy;
+    return n_groups > 2 && lost > 0 ? (n_groups - 2) * lost : 0;
+}
+
+double schedule_zb_interleaved_span(const PipelineTimes *times) {
+    int p = times->shape.p, v = times->shape.n_chunks, last = (v - 1) * p;
+    const double *forward = times->forward_us, *backward = times->backward_us;
+    if (v == 1) return schedule_zb_h1_span(times);
+    Chain chain = {0};
+    for (int g = 0; g < p * v; g++) {
+        double border = g + 1 < p * v ? times->border_us[g % p] : 0;
+        chain.forward += forward[g] + border;
+        chain.backward += backward[g] + border;
+    }
+    for (int s = 1; s < p; s++) {
+        chain.down += forward[last + s] + times->border_us[s - 1];
+        chain.up += backward[last + s] + times->border_us[s - 1];
+    }
+    double most = 0, end = times->weights_us[0];
+    for (int s = 0; s < p; s++) {
+        int n_left = at_most(times->shape.n_micro * v, count_waiting(s) + 1);
+        chain.leave = later(chain.leave, n_left * means_of(times, s).weights);
+        most = later(most, longest_through(times, s, &chain, end));
+        if (s + 1 == p) break;
+        chain.in += forward[s] + times->border_us[s];
+        chain.leave += backward[s] + times->border_us[s];
+        chain.down -= forward[last + s + 1] + times->border_us[s];
+        chain.up -= backward[last + s + 1] + times->border_us[s];
+    }
+    return most + hold_up(times);
+}
+
+/* How many of the first n forwards are chunk c's; for W's, ask for chunk v - 1 - c. */
+static int count_of_chunk(const PipelineShape *shape, int chunk, int n) {
+    int p = shape->p, round = p * shape->n_chunks, rest = n % round - chunk * p;
+    return n / round * p + (rest < 0 ? 0 : rest > p ? p : rest);
+}
+
+/* Before W number `weights` the stage has run so many forwards more (all, near the end). */
+static int count_in_flight(const PipelineShape *shape, int n_ahead, int chunk, int weights) {
+    int n = shape->n_micro * shape->n_chunks;
+    return count_of_chunk(shape, chunk, at_most(n_ahead + weights, n)) -
+           count_of_chunk(shape, shape->n_chunks - 1 - chunk, weights);
+}
+
+/* As in interleaved.c, with W's in the place of backwards. */
+int schedule_zb_interleaved_frames(const PipelineShape *shape, int stage, int chunk, bool alone) {
+    int p = shape->p, v = shape->n_chunks, round = p * v, most = 0;
+    if (chunk >= v) return 0;
+    if (v == 1) return schedule_zb_h1_frames(shape, stage, chunk, alone);
+    int n = shape->n_micro * v, n_ahead = count_warm(shape, stage) + count_waiting(stage) + 1;
+    int all = at_most(n_ahead, n);
+    if (chunk == NO_CHUNK) return all;
+    int forwards = (((chunk + alone) * p - n_ahead) % round + round) % round;
+    int weights = (v - alone - chunk) * p;
+    int turns[] = {0, forwards, weights, forwards + round, weights + round, n - all};
+    for (int i = 0; i < 6; i++) {
+        int at = turns[i];
+        if (at >= n || (!alone && at > n - all)) continue;
+        int own = count_in_flight(shape, n_ahead, chunk, at);
+        int in_flight = alone ? own : all - own;
+        if (in_flight > most) most = in_flight;
+    }
+    return most;
+}
