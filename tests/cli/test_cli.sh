@@ -487,6 +487,15 @@ works 'other data is noticed' 'done' train "$plan" --data README.md --steps 13 -
 result 'and told' "$(grep -q 'was trained on other data' "$folder/err" || cat "$folder/err")"
 works 'a checkpoint is gone on from and replaced' 'wrote' train "$plan" --data "$text" --steps 13 \
     --resume "$folder/c.st" --checkpoint "$folder/c.st"
+fails 'the last one behind training' 2 'give --checkpoint-every N' train "$plan" --data "$text" \
+    --checkpoint "$folder/a.st" --checkpoint-async
+works 'checkpoints behind training' 'more, to write checkpoints from' train "$plan" --data "$text" \
+    --steps 10 --lr-schedule constant --checkpoint "$folder/a.st" --checkpoint-every 4 --checkpoint-async
+result 'are told' \
+    "$(n=$(grep -c 'a.st: step \(4\|8\|10\), .*waited' "$folder/err"); [ "$n" -eq 3 ] || cat "$folder/err")"
+works 'and gone on from' 'after step 10' train "$plan" --data "$text" --steps 12 \
+    --lr-schedule constant --resume "$folder/a.st" --save "$folder/resumed.st"
+result 'as from others' "$(cmp "$folder/whole.st" "$folder/resumed.st" 2>&1)"
 works 'weights of a checkpoint' '' generate "$plan" --load "$folder/c.st" --length 5
 
 [ "$n_failed" -eq 0 ]
