@@ -1,6 +1,7 @@
 #include "frontend/commands/plan_args.h"
 
 #include "frontend/commands/engine_args.h"
+#include "planner/plan/schedule.h"
 #include "runtime/checkpoint/safetensors.h"
 #include "runtime/engine.h"
 
@@ -217,8 +218,9 @@ static bool options_from_args(CliArgs *args, PlanOptions *options, Diag *diag) {
     if (!batch_from_args(args, options, diag)) return false;
     bool many_chunks = cli_int(args, OPT_CHUNKS, 1) > 1;
     options->schedule = cli_text(args, OPT_SCHEDULE, many_chunks ? "interleaved" : "1f1b");
-    bool interleaved = strcmp(options->schedule, "interleaved") == 0;
-    options->n_chunks = (int)cli_int(args, OPT_CHUNKS, interleaved ? 2 : 1);
+    int schedule = schedule_find(options->schedule);
+    bool chunked = schedule >= 0 && schedule_is_chunked(schedule);
+    options->n_chunks = (int)cli_int(args, OPT_CHUNKS, chunked ? 2 : 1);
     options->sequence_parallel = cli_given(args, OPT_SEQUENCE_PARALLEL);
     if (!plan_zero_from_args(args, options, diag)) return false;
     DeviceKind device = DEVICE_CPU;

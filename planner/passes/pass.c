@@ -127,6 +127,7 @@ Graph *planner_run_pass(Arena *arena, const Graph *graph, const char *pass, Diag
                                   .max_norm = 1},
                        .options = {.mesh = graph->mesh,
                                    .n_chunks = 1,
+                                   .schedule = "zb-h1",
                                    .precision = DTYPE_BF16,
                                    .recompute = RECOMPUTE_FULL,
                                    .zero = 1 + 2 * (info->run == pass_spread_messages),

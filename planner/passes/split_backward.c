@@ -22,7 +22,7 @@ typedef struct Splitter {
     const Graph *in;
     bool *needed;  /* by id, backward nodes: stays in the backward */
     bool *weights; /* by id: moves */
-    bool sends[MAX_CHUNKS], ends[MAX_CHUNKS]; /* chunk has a send; or what stands for one */
+    bool *sends, *ends; /* by chunk: has a send; or what stands for one */
 } Splitter;
 
 static bool is_work(const Node *node) {
@@ -149,6 +149,13 @@ Graph *pass_split_backward(const Graph *in, PassContext *ctx) {
                  .map = value_map_create(in, ctx->arena),
                  .again = ARENA_ARRAY(ctx->arena, Value, (in->n_nodes + 1) * MAX_OUTPUTS),
                  .diag = ctx->diag};
+    int n_chunks = 1;
+    for (int n = 0; n < in->n_nodes; n++) {
+        if (in->nodes[n]->phase == PHASE_WEIGHTS) return (Graph *)in; /* was here before */
+        if (in->nodes[n]->chunk >= n_chunks) n_chunks = in->nodes[n]->chunk + 1;
+    }
+    s.sends = ARENA_ARRAY(ctx->arena, bool, n_chunks);
+    s.ends = ARENA_ARRAY(ctx->arena, bool, n_chunks);
     find_roots(&s, ctx->arena);
     find_needed(&s);
     find_weights(&s);
