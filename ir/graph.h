@@ -51,15 +51,9 @@ typedef struct Attr {
     };
 } Attr;
 
-/* When in a step a node runs: once per micro-batch forward, once backward, once more for what of the
- * backward only gradients of weights need (split_backward), or once per step. */
-typedef enum Phase {
-    PHASE_FORWARD,
-    PHASE_BACKWARD,
-    PHASE_WEIGHTS,
-    PHASE_UPDATE,
-    N_PHASES
-} Phase;
+/* When in a step a node runs: once per micro-batch forward, once backward, once more for what of
+ * the backward only gradients of weights need (split_backward), or once per step. */
+typedef enum Phase { PHASE_FORWARD, PHASE_BACKWARD, PHASE_WEIGHTS, PHASE_UPDATE, N_PHASES } Phase;
 
 struct Node {
     int id; /* position in graph->nodes */

@@ -23,7 +23,7 @@ typedef struct PlanOptions {
     Mesh mesh;
     int micro_batch, global_batch; /* sequences */
     int n_chunks;
-    const char *schedule; /* "gpipe", "1f1b", "interleaved", "zb-h1", "zb-interleaved" */
+    const char *schedule; /* "gpipe", "1f1b", "interleaved", "zb-h1", "zb-chunked" */
     bool cuda;            /* plan for CUDA devices; else for CPU cores */
     bool sequence_parallel;
     int zero; /* ZeroStage */

@@ -76,12 +76,12 @@ static bool check_request(const PlanRequest *request, Diag *diag) {
     PipelineShape shape = {options->mesh.size[MESH_P], options->n_chunks,
                            options->global_batch / (options->micro_batch * d)};
     if (!schedule_check(options->schedule, &shape, NO_LOC, diag)) return false;
-    if (options->recompute == RECOMPUTE_FULL &&
-        schedule_splits(schedule_find(options->schedule))) {
-        diag_error(diag, NO_LOC,
-                   "--recompute full with schedule %s: gradients of weights would need each block's "
-                   "forward a third time, or what recomputing saves; use selective, or 1f1b",
-                   options->schedule);
+    if (options->recompute == RECOMPUTE_FULL && schedule_splits(schedule_find(options->schedule))) {
+        diag_error(
+            diag, NO_LOC,
+            "--recompute full with schedule %s: gradients of weights would need each block's "
+            "forward a third time, or what recomputing saves; use selective, or 1f1b",
+            options->schedule);
         return false;
     }
     return true;

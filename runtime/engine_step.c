@@ -62,8 +62,7 @@ static bool is_earlier(const RankContext *a_rank, const CallInfo *a, const RankC
     int p = a_rank->plan->mesh.size[MESH_P];
     int a_chunk = a->node->chunk * p + a_rank->stage_number;
     int b_chunk = b->node->chunk * p + b_rank->stage_number;
-    if (a_chunk != b_chunk)
-        return a_phase != PHASE_FORWARD ? a_chunk > b_chunk : a_chunk < b_chunk;
+    if (a_chunk != b_chunk) return a_phase != PHASE_FORWARD ? a_chunk > b_chunk : a_chunk < b_chunk;
     return a->node->id < b->node->id;
 }
 

@@ -92,7 +92,8 @@ typedef struct ClusterSoftware {
     bool keeps_masks;      /* of dropout, 1 byte an element; Perilune computes them again */
     double gradient_bytes; /* per element of what the data axis reduces */
     int zero_stages;       /* of ZeRO: 1, 2 and 3; a search tries no more */
-    bool splits_backward;  /* a search tries schedules with gradients of weights in tasks of their own */
+    bool splits_backward;  /* a search tries schedules with gradients of weights in tasks of their
+                              own */
     bool even_split;       /* as many blocks in every chunk; else balanced by time */
     bool counts_ends;      /* then also embedding and head as a block each, if that is even */
 } ClusterSoftware;

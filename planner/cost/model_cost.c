@@ -162,8 +162,8 @@ static const Buffer *buffer_of(const Pricer *p, Value value) {
     return &p->program->buffers[value.node->id * MAX_OUTPUTS + value.output];
 }
 
-/* A part's share of a split layout's frame: `forward` is kept from there, `weights` to the W; `live`
- * is what is alive at the moment, `peak` the most. */
+/* A part's share of a split layout's frame: `forward` is kept from there, `weights` to the W;
+ * `live` is what is alive at the moment, `peak` the most. */
 typedef struct FrameShare {
     int64_t forward, weights, live, peak;
 } FrameShare;
@@ -220,7 +220,7 @@ static void play_frame(Pricer *p, const Node *node, const int *last, FrameShare 
 static void count_split_frames(Pricer *p) {
     const Graph *graph = p->program->graph;
     FrameShare *shares = ARENA_ARRAY(p->work, FrameShare, 3 + p->costs->n_kinds);
-    int *last = ARENA_ARRAY(p->work, int, graph->n_nodes * MAX_OUTPUTS + 1);
+    int *last = ARENA_ARRAY(p->work, int, graph->n_nodes *MAX_OUTPUTS + 1);
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
         for (int i = 0; i < node->n_inputs; i++) {

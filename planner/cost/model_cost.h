@@ -88,7 +88,8 @@ static inline int64_t frame_cost_bytes(const FrameCost *of) {
 }
 
 typedef struct LayoutCost {
-    const struct LayoutCost *split; /* the same with backwards in two; NULL: not asked for, or none */
+    const struct LayoutCost
+        *split; /* the same with backwards in two; NULL: not asked for, or none */
     int t, micro_batch;
     bool sequence_parallel;
     Recompute recompute;

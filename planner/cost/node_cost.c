@@ -118,7 +118,8 @@ static void pad_shares(MatmulLayout *layout, const NodePricer *x) {
 }
 
 static bool is_weight_gradient(const Node *node) {
-    return (node->phase == PHASE_BACKWARD || node->phase == PHASE_WEIGHTS) && node->n_inputs == 3; /* adds to an accumulator */
+    return (node->phase == PHASE_BACKWARD || node->phase == PHASE_WEIGHTS) &&
+           node->n_inputs == 3; /* adds to an accumulator */
 }
 
 static void add_product(PhaseCost *cost, const NodePricer *x, const Node *node) {

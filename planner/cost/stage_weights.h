@@ -44,8 +44,8 @@ typedef struct TaskData {
 } TaskData;
 
 /* With ZeRO-3 every weight is gathered in the forward and again in the backward, with ZeRO-2 and 3
- * every gradient is reduced in the backward, or, if that is split, in the W (weights_us > 0). `group`: the ranks of axis d; times are the tasks'
- * without these messages. */
+ * every gradient is reduced in the backward, or, if that is split, in the W (weights_us > 0).
+ * `group`: the ranks of axis d; times are the tasks' without these messages. */
 TaskData task_data_us(const Cluster *cluster, const CollectiveGroup *group, int zero,
                       const StageWeights *chunk, double forward_us, double backward_us,
                       double weights_us);

@@ -90,7 +90,7 @@ typedef struct Pricing {
     Sum *chunks, *stages;
     double *forward_us, *backward_us, *weights_us, *border_us; /* as PipelineTimes has them */
     double *free;                                              /* p zeros */
-    BorderTime border[2];                         /* inside the node, and out of it */
+    BorderTime border[2];                                      /* inside the node, and out of it */
     double known_bytes[CACHED], known_us[CACHED];
     CollectiveKind known_kind[CACHED];
     int n_known;
@@ -116,8 +116,7 @@ static void add_shared(Pricing *x, UpdateKind update) {
 
 static bool same_task_work(const Sum *a, const Sum *b) {
     return a->forward_us == b->forward_us && a->backward_us == b->backward_us &&
-           a->weights_us == b->weights_us &&
-           a->weights.n_weights == b->weights.n_weights &&
+           a->weights_us == b->weights_us && a->weights.n_weights == b->weights.n_weights &&
            a->weights.n_parameters == b->weights.n_parameters;
 }
 

@@ -3,11 +3,12 @@
  * Values that share memory form one Storage: an in-place update shares its operand's, and an op
  * that may work in place takes over an operand that dies with it. A storage is persistent, part of
  * its chunk's frame (kept from forward to backward), or scratch of one segment: forward(c),
- * backward(c), weights(c) or update. Scratch is packed by exact lifetimes, largest first at the lowest offset
- * that is free for the whole lifetime; segments never run at once, so they share the region.
+ * backward(c), weights(c) or update. Scratch is packed by exact lifetimes, largest first at the
+ * lowest offset that is free for the whole lifetime; segments never run at once, so they share the
+ * region.
  *
- * Where backwards are cut in two (split_backward.c) a frame lives until its W: some of its values die
- * in the backward, and what that keeps for the W takes their room, by exact lifetimes.
+ * Where backwards are cut in two (split_backward.c) a frame lives until its W: some of its values
+ * die in the backward, and what that keeps for the W takes their room, by exact lifetimes.
  *
  * A gradient's shard (shard_update.c) must not lie in scratch, or its message would wait for the
  * end of the backward that uses the same memory. It takes room of accumulators that were read for
@@ -35,10 +36,10 @@ typedef struct Planner {
     Arena *arena;
     Storage *storages;
     int n_storages;
-    int *storage_of;        /* by value index, -1: none */
-    int *last_use;          /* by value index */
-    bool *keep;             /* by value index: read in a later part of its chunk, or by the host */
-    bool splits;            /* there are nodes of phase weights, for which frames keep values, too */
+    int *storage_of; /* by value index, -1: none */
+    int *last_use;   /* by value index */
+    bool *keep;      /* by value index: read in a later part of its chunk, or by the host */
+    bool splits;     /* there are nodes of phase weights, for which frames keep values, too */
     int64_t gradient_bytes; /* laid out by pack_gradients */
 } Planner;
 
@@ -95,8 +96,8 @@ static bool is_behind(const Node *node) {
     return node->phase == PHASE_BACKWARD || node->phase == PHASE_WEIGHTS;
 }
 
-/* May a result of the node live in this storage? A frame in its own backward and weights, scratch of its own
- * segment, and an accumulator in the update: the next step overwrites it. */
+/* May a result of the node live in this storage? A frame in its own backward and weights, scratch
+ * of its own segment, and an accumulator in the update: the next step overwrites it. */
 static bool is_near(const Storage *storage, const Node *node) {
     switch (storage->region) {
     case REGION_FRAME: return is_behind(node) && storage->chunk == node->chunk;
@@ -355,7 +356,6 @@ static void pack_scratch(Planner *p) {
         if (peak > p->program->scratch_bytes) p->program->scratch_bytes = peak;
     }
 }
-
 
 /* Frames from whose values some die in the backward, and others come to be kept: by lifetimes, but
  * inputs, which lie apart. */

@@ -9,9 +9,10 @@
  * Works on the finished program of a stage: a copy is the very node of the forward, with its
  * shardings, its fused expression and its message, so it gives the same bits whatever rounds what;
  * dropout draws the same mask because its key knows neither phase nor time. Copies belong to
- * phase backward (or weights, for what that reads) of their block and chunk and stand before the first node that reads them: one
- * block's values at a time live in scratch. What no backward node asks for is not computed again
- * (the last product of a GPT block). What only the backward read of a fused node's results goes.
+ * phase backward (or weights, for what that reads) of their block and chunk and stand before the
+ * first node that reads them: one block's values at a time live in scratch. What no backward node
+ * asks for is not computed again (the last product of a GPT block). What only the backward read of
+ * a fused node's results goes.
  */
 #include "planner/plan/recompute.h"
 
@@ -288,9 +289,8 @@ Graph *pass_recompute(const Graph *in, PassContext *ctx) {
             apart = true;
             memset(r.copies, 0, sizeof(*r.copies) * (size_t)in->n_nodes);
         }
-        bool done = is_behind(node)
-                        ? copy_backward(&r, node)
-                        : value_map_copy(&r.map, node, r.out, ctx->diag) != NULL;
+        bool done = is_behind(node) ? copy_backward(&r, node)
+                                    : value_map_copy(&r.map, node, r.out, ctx->diag) != NULL;
         if (!done) return NULL;
     }
     return drop_unread_results(r.out, ctx);

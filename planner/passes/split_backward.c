@@ -20,8 +20,8 @@
 
 typedef struct Splitter {
     const Graph *in;
-    bool *needed;  /* by id, backward nodes: stays in the backward */
-    bool *weights; /* by id: moves */
+    bool *needed;       /* by id, backward nodes: stays in the backward */
+    bool *weights;      /* by id: moves */
     bool *sends, *ends; /* by chunk: has a send; or what stands for one */
 } Splitter;
 

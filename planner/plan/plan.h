@@ -228,7 +228,8 @@ size_t plan_pool_frames(const Plan *plan, const Stage *stage, int pool);
 /* out_slots[chunk * n_micro + micro]: the slot of the chunk's pool that is the micro-batch's frame.
  * In the order of the stage's tasks a forward takes the slot that was freed last, or the next that
  * nobody had, and its backward frees it (its W, in a chunk that has any): so the plan says it
- * without listing it. Every backward must follow its forward, every W its backward. Returns the first task that finds no slot, -1 if all do. */
+ * without listing it. Every backward must follow its forward, every W its backward. Returns the
+ * first task that finds no slot, -1 if all do. */
 int plan_frame_slots(const Plan *plan, const Stage *stage, int32_t *out_slots);
 /* The task that ends a micro-batch's frame on each chunk: TASK_BACKWARD or TASK_WEIGHTS. */
 void plan_frame_ends(const Stage *stage, TaskKind out_ends[MAX_CHUNKS]);

@@ -2,8 +2,9 @@
  *
  * A schedule is an ordering function only (one file each in schedules/, one row in schedules.def):
  * from the pipeline's shape to the FORWARD and BACKWARD tasks of one stage, and WEIGHTS tasks if it
- * splits backwards: then BACKWARD is only what the stages before wait for (split_backward.c). The rest of the program
- * never asks for a schedule's name: messages, frame slots and channel depths follow from the lists.
+ * splits backwards: then BACKWARD is only what the stages before wait for (split_backward.c). The
+ * rest of the program never asks for a schedule's name: messages, frame slots and channel depths
+ * follow from the lists.
  *
  * A stage holds n_chunks chunks; chunk c of stage s is global chunk c * p + s. Activations go from
  * global chunk g to g + 1, gradients back; the first receives no activation, the last no gradient.
@@ -27,8 +28,8 @@ typedef struct PipelineTimes {
     PipelineShape shape;
     const double *forward_us, *backward_us; /* [p * n_chunks], one micro-batch */
     const double *weights_us; /* likewise, where the schedule splits backwards: no part of them */
-    const double *border_us; /* [p]: from stage s to the next, in either direction: how long a
-                                message is on its way while both stages go on with other work */
+    const double *border_us;  /* [p]: from stage s to the next, in either direction: how long a
+                                 message is on its way while both stages go on with other work */
 } PipelineTimes;
 
 /* From the first forward to the end of the last task, in closed form: exact for equal stages,

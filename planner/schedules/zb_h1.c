@@ -50,9 +50,9 @@ static double slowest_round(const PipelineTimes *times, int s) {
 static double longest_through(const PipelineTimes *times, int s, const Through *path) {
     int p = times->shape.p, m = times->shape.n_micro, n_warm = at_most(p - 1 - s, m - 1);
     double f = times->forward_us[s], b = times->backward_us[s], w = times->weights_us[s];
-    int n_pairs = m - 1 - n_warm;                      /* forwards after the first backward */
-    int n_before = m - 1 - s > 0 ? m - 1 - s : 0;      /* W's before the last backward */
-    int n_early = n_pairs - s > 0 ? n_pairs - s : 0;   /* before the last forward */
+    int n_pairs = m - 1 - n_warm;                    /* forwards after the first backward */
+    int n_before = m - 1 - s > 0 ? m - 1 - s : 0;    /* W's before the last backward */
+    int n_early = n_pairs - s > 0 ? n_pairs - s : 0; /* before the last forward */
     double enter = later(path->enter + (n_warm + 1) * f + b, path->first); /* B 0 is done */
     double most = enter + n_pairs * f + (m - 1) * b + n_before * w + path->leave;
     double down = path->enter + m * f + n_pairs * b + n_early * w;

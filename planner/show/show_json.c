@@ -20,10 +20,10 @@
  * largest_arena_bytes, all_arena_bytes (all ranks), library_bytes programs[]        nodes,
  * persistent_bytes, scratch_bytes, frame_bytes[chunk], forward_flops[chunk], backward_flops[chunk],
  * forward_us[chunk], backward_us[chunk], weights_flops[chunk], weights_us[chunk] (0 but where the
- * schedule has W tasks, no part of backward's), update_us stages[]          program, blocks[chunk] {first,
- * count}, parameters (logical), flops, arena_bytes, class_bytes {parameter ... input},
- * frame_pool[chunk], frame_slots[pool], tasks {rf F sf rb B sb W U: counts; total}, busy_us, idle_us
- *   traffic[]         communicator, kind (mesh, tied, pipeline), what, groups, group_size,
+ * schedule has W tasks, no part of backward's), update_us stages[]          program, blocks[chunk]
+ * {first, count}, parameters (logical), flops, arena_bytes, class_bytes {parameter ... input},
+ * frame_pool[chunk], frame_slots[pool], tasks {rf F sf rb B sb W U: counts; total}, busy_us,
+ * idle_us traffic[]         communicator, kind (mesh, tied, pipeline), what, groups, group_size,
  *                     messages and rank_bytes (of the busiest rank), all_bytes; per step, sent
  *   channels[]        from, to (stages), direction (forward, backward), slots, slot_bytes, messages
  *   communicators[]   name, stages[]

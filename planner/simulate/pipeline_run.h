@@ -60,9 +60,9 @@ struct PipelineSim {
     int schedule;
     /* Of the run. */
     const PipelineLoad *load;
-    bool given; /* lists were, with their messages */
+    bool given;    /* lists were, with their messages */
     TaskKind ends; /* what a frame lives to, and after whose last gradients leave: B, or W */
-    bool timed; /* stages go on in the order of their clocks, for the sake of shared wires */
+    bool timed;    /* stages go on in the order of their clocks, for the sake of shared wires */
     int n_ready;
 };
 

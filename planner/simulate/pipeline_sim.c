@@ -102,9 +102,9 @@ static bool receive(PipelineSim *sim, int stage, int link_index) {
     return true;
 }
 
-/* The chunk's last backward or W, which took `us` from `start` on, is done: its gradients leave one piece after
- * the other, each when it is complete and the one before has left. With equal pieces either the
- * first or the last decides. */
+/* The chunk's last backward or W, which took `us` from `start` on, is done: its gradients leave one
+ * piece after the other, each when it is complete and the one before has left. With equal pieces
+ * either the first or the last decides. */
 static double send_gradients(const PipelineChunk *chunk, double us, double start_us,
                              double queue_us) {
     int pieces = chunk->data_pieces > 1 ? chunk->data_pieces : 1;

@@ -120,7 +120,8 @@ static void check_read(ProgramVerifier *pv, const Node *node, int operand) {
     const Buffer *b = &pv->program->buffers[from->id * MAX_OUTPUTS + value.output];
     if (verify_segment(from) == verify_segment(node)) return;
     if (is_persistent(value) && b->region == REGION_PERSISTENT) return;
-    if (from->phase < node->phase && node->phase < PHASE_UPDATE && from->chunk == node->chunk && b->region == REGION_FRAME) {
+    if (from->phase < node->phase && node->phase < PHASE_UPDATE && from->chunk == node->chunk &&
+        b->region == REGION_FRAME) {
         return;
     }
     DEFECT(pv, node, "%s: in %s reads %s, which no one writes there: it is made in %s and not kept",

@@ -246,7 +246,8 @@ static void find_ends(TaskChecker *tc) {
     for (int c = 0; c < MAX_CHUNKS; c++) tc->ends[c] = TASK_BACKWARD;
     for (int i = 0; i < tc->s->n_tasks; i++) {
         const Task *task = &tc->s->tasks[i];
-        if (task->kind == TASK_WEIGHTS && task->chunk < MAX_CHUNKS) tc->ends[task->chunk] = task->kind;
+        if (task->kind == TASK_WEIGHTS && task->chunk < MAX_CHUNKS)
+            tc->ends[task->chunk] = task->kind;
     }
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];

@@ -170,7 +170,9 @@ static const Node *find_loss_scale(const Graph *graph) {
 static bool is_read_by_backward(const Graph *graph, Value value) {
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
-        for (int i = 0; (node->phase == PHASE_BACKWARD || node->phase == PHASE_WEIGHTS) && i < node->n_inputs; i++) {
+        for (int i = 0;
+             (node->phase == PHASE_BACKWARD || node->phase == PHASE_WEIGHTS) && i < node->n_inputs;
+             i++) {
             if (value_equal(node->inputs[i], value)) return true;
         }
     }

@@ -14,7 +14,8 @@ typedef struct Accumulation {
 static bool is_candidate(const Command *command) {
     const Node *node = command->info.node;
     return command->kind == COMMAND_LAUNCH && command->launch.generated && node &&
-           node->op == OP_ACCUMULATE && (node->phase == PHASE_BACKWARD || node->phase == PHASE_WEIGHTS);
+           node->op == OP_ACCUMULATE &&
+           (node->phase == PHASE_BACKWARD || node->phase == PHASE_WEIGHTS);
 }
 
 static Type local_type(const Graph *graph, Value value) {

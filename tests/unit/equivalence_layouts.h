@@ -30,7 +30,7 @@ static const int UNEVEN_6[] = {1, 2, 1, 1, 2, 1}, GAPS_6[] = {0, 3, 0, 0, 5, 0};
 static const Layout DEEP_LAYOUTS[] = {
     {1, 1, 4, 2, 2, "interleaved", false, NULL, 0},
     {1, 1, 2, 1, 4, "interleaved", false, NULL, 0},
-    {2, 1, 4, 2, 2, "zb-interleaved", true, NULL, 0},
+    {2, 1, 4, 2, 2, "zb-chunked", true, NULL, 0},
     {1, 1, 8, 1, 1, "1f1b", false, NULL, 0},
     {1, 1, 8, 2, 1, "gpipe", false, NULL, 0},
     {1, 2, 4, 1, 2, "interleaved", false, NULL, 0},

@@ -98,7 +98,7 @@ static void test_texts(Arena *arena, Diag *diag) {
          "rf0.3 F0.3 sf0.3 rb0.2 B0.2 sb0.2 W0.0 rf0.4 F0.4 sf0.4 rb0.3 B0.3 sb0.3 W0.1 "
          "rf0.5 F0.5 sf0.5 rb0.4 B0.4 sb0.4 W0.2 rf0.6 F0.6 sf0.6 rb0.5 B0.5 sb0.5 W0.3 "
          "rf0.7 F0.7 sf0.7 rb0.6 B0.6 sb0.6 W0.4 rb0.7 B0.7 sb0.7 W0.5 W0.6 W0.7 U"},
-        {"zb-interleaved", 2, 2, 2, 1,
+        {"zb-chunked", 2, 2, 2, 1,
          "rf0.0 F0.0 sf0.0 rf0.1 F0.1 sf0.1 rf1.0 F1.0 B1.0 sb1.0 rf1.1 F1.1 B1.1 sb1.1 W1.0 "
          "rb0.0 B0.0 sb0.0 W1.1 rb0.1 B0.1 sb0.1 W0.0 W0.1 U"},
         {"interleaved", 2, 2, 2, 1,

@@ -178,7 +178,8 @@ static void test_spans(Arena *arena) {
                     shape.n_micro = shape.p * (1 + random_below(6));
                 }
                 if (!schedule_allows(index, &shape)) continue;
-                PipelineTimes times = times_of(arena, index, shape, CASES[c].unevenness, CASES[c].border);
+                PipelineTimes times =
+                    times_of(arena, index, shape, CASES[c].unevenness, CASES[c].border);
                 double error = schedule_span(index, &times) / play(arena, index, &times) - 1;
                 sum += fabs(error), n++;
                 if (fabs(error) <= most) continue;

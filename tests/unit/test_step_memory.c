@@ -113,8 +113,8 @@ static void print(const Layout *l, const StepCost *cost, const Plan *plan, int l
  * stage with the largest tensor. The scratch of a head without blocks is packed more tightly than
  * where the price is from. Graphs: the norm of divided gradients has a few calls more where some
  * parameters are not divided. With ZeRO-2 and 3 whole weights and gradients are there for a while:
- * as many as ZERO_LEAD allows are priced, and messages without what packs them. In frames of a backward
- * in two, values that die make room for others, a little more often than is priced. */
+ * as many as ZERO_LEAD allows are priced, and messages without what packs them. In frames of a
+ * backward in two, values that die make room for others, a little more often than is priced. */
 static void compare_with_plan(const Layout *l, const StepCost *cost, const Plan *plan) {
     int largest = largest_stage(plan);
     bool lone_head = l->v == 1 && plan->stages[largest].n_blocks[0] == 0;
@@ -209,11 +209,11 @@ int main(void) {
         {"models/gpt.lua", "124m", 1, 1, 13, 1, 2, 2, "gpipe", false, false, RECOMPUTE_NONE, 0},
         /* backwards in two: what lives where in a frame depends on when */
         {"models/gpt.lua", "124m", 2, 2, 2, 1, 4, 4, "zb-h1", true, false, RECOMPUTE_NONE, 0},
-        {"models/gpt.lua", "774m", 2, 1, 6, 1, 2, 12, "zb-h1", false, false, RECOMPUTE_SELECTIVE, 0},
+        {"models/gpt.lua", "774m", 2, 1, 6, 1, 2, 12, "zb-h1", false, false, RECOMPUTE_SELECTIVE,
+         0},
         {"models/llama.lua", "405b", 8, 1, 16, 1, 1, 16, "zb-h1", true, false, RECOMPUTE_NONE, 0},
         {"models/gpt.lua", "175b", 8, 8, 8, 1, 1, 16, "zb-h1", true, true, RECOMPUTE_NONE, 2},
-        {"models/gpt.lua", "175b", 8, 1, 8, 6, 1, 16, "zb-interleaved", true, false, RECOMPUTE_NONE,
-         0},
+        {"models/gpt.lua", "175b", 8, 1, 8, 6, 1, 16, "zb-chunked", true, false, RECOMPUTE_NONE, 0},
         /* gradients divided, and weights */
         {"models/gpt.lua", "124m", 1, 4, 1, 1, 2, 4, "1f1b", false, false, RECOMPUTE_NONE, 2},
         {"models/gpt.lua", "124m", 1, 4, 1, 1, 2, 4, "1f1b", false, true, RECOMPUTE_NONE, 3},

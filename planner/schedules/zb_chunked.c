@@ -1,9 +1,9 @@
-/* Interleaved 1F1B whose backwards are in two (Qi et al. 2024, section 2, over Narayanan et al. 2021;
- * PyTorch's ScheduleInterleavedZeroBubble is its like).
+/* Interleaved 1F1B whose backwards are in two (Qi et al. 2024, section 2, over Narayanan et al.
+ * 2021; PyTorch's ScheduleInterleavedZeroBubble is its like).
  *
- * Forwards and backwards come as in `interleaved`, W's in the order of backwards, on stage s that many
- * later: they fill what it would wait for at the end. Stage 0 has the most frames in flight, as many
- * as there. With one chunk it is zb-h1. */
+ * Forwards and backwards come as in `interleaved`, W's in the order of backwards, on stage s that
+ * many later: they fill what it would wait for at the end. Stage 0 has the most frames in flight,
+ * as many as there. With one chunk it is zb-h1. */
 #include "planner/plan/schedule.h"
 
 static int at_most(int a, int b) {
@@ -34,7 +34,7 @@ static Task step(const PipelineShape *shape, TaskKind kind, int index) {
                   .micro = group * shape->p + in_group % shape->p};
 }
 
-void schedule_zb_interleaved(const PipelineShape *shape, int stage, Task *out) {
+void schedule_zb_chunked(const PipelineShape *shape, int stage, Task *out) {
     int n = shape->n_micro * shape->n_chunks, n_warm = count_warm(shape, stage);
     int n_waiting = count_waiting(stage);
     if (shape->n_chunks == 1) {
@@ -78,8 +78,8 @@ static int not_less(int a) {
     return a > 0 ? a : 0;
 }
 
-/* All tasks of stage s; or entered by a micro-batch through all chunks to its first backward; or left
- * by one from its last forward; or both. */
+/* All tasks of stage s; or entered by a micro-batch through all chunks to its first backward; or
+ * left by one from its last forward; or both. */
 static double longest_through(const PipelineTimes *times, int s, const Chain *chain, double end) {
     int n = times->shape.n_micro * times->shape.n_chunks, n_warm = count_warm(&times->shape, s);
     int n_waiting = count_waiting(s), n_before = not_less(n - 1 - n_waiting);
@@ -111,7 +111,7 @@ static double hold_up(const PipelineTimes *times) {
     return n_groups > 2 && lost > 0 ? (n_groups - 2) * lost : 0;
 }
 
-double schedule_zb_interleaved_span(const PipelineTimes *times) {
+double schedule_zb_chunked_span(const PipelineTimes *times) {
     int p = times->shape.p, v = times->shape.n_chunks, last = (v - 1) * p;
     const double *forward = times->forward_us, *backward = times->backward_us;
     if (v == 1) return schedule_zb_h1_span(times);
@@ -153,7 +153,7 @@ static int count_in_flight(const PipelineShape *shape, int n_ahead, int chunk, i
 }
 
 /* As in interleaved.c, with W's in the place of backwards. */
-int schedule_zb_interleaved_frames(const PipelineShape *shape, int stage, int chunk, bool alone) {
+int schedule_zb_chunked_frames(const PipelineShape *shape, int stage, int chunk, bool alone) {
     int p = shape->p, v = shape->n_chunks, round = p * v, most = 0;
     if (chunk >= v) return 0;
     if (v == 1) return schedule_zb_h1_frames(shape, stage, chunk, alone);
