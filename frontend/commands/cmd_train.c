@@ -156,18 +156,20 @@ static bool set_decay(Run *run) {
     double preset = rate->decay == LR_INVERSE_SQRT ? 0 : 0.2;
     if (has_end && run->plan->decay_steps > 0) preset = run->plan->decay_steps;
     double steps = cli_real(run->args, OPT_DECAY_STEPS, preset);
+    const char *who = cli_given(run->args, OPT_DECAY_STEPS) ? "--decay-steps"
+                                                            : "decay_steps of the plan's recipe";
     if (steps >= 1 && steps != floor(steps)) {
         diag_error(run->diag, NO_LOC,
-                   "train: --decay-steps: %g is neither a whole number of steps nor a share below "
-                   "1",
+                   "train: %s: %g is neither a whole number of steps nor a share below 1", who,
                    steps);
         return false;
     }
     rate->n_decay_steps = (int64_t)(steps < 1 ? round(steps * (double)run->n_steps) : steps);
     if (rate->n_decay_steps > run->n_steps) {
         diag_error(run->diag, NO_LOC,
-                   "train: --decay-steps: %" PRId64 " are more than the run's %" PRId64 " steps",
-                   rate->n_decay_steps, run->n_steps);
+                   "train: %s: %" PRId64 " are more than the run's %" PRId64
+                   " steps; --decay-steps takes a share, too",
+                   who, rate->n_decay_steps, run->n_steps);
         return false;
     }
     bool falls = has_end ? rate->n_decay_steps > 0 : rate->decay != LR_CONSTANT;

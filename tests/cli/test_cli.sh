@@ -467,6 +467,8 @@ fails 'a checkpoint into a missing folder' 2 "$folder/none/" train "$plan" --dat
     --checkpoint "$folder/none/c"
 works 'the rate is said' 'rate    wsd-linear: 0.001 after 1 step, from step 7 down to 0.0001' \
     train "$plan" --data "$text" --steps 12 --lr-schedule wsd-linear --decay-steps 0.5 --lr 1e-3
+works 'a warm-up beyond the run is said' 'goes up in all 2 steps, to 0.0002 of 0.001: warm-up is 10' \
+    train "$plan" --data "$text" --steps 2 --warmup 10 --lr 1e-3
 works 'a run without a stop' 'done' train "$plan" --data "$text" --steps 12 --lr-schedule constant \
     --save "$folder/whole.st"
 works 'a run that begins, for there is no checkpoint' 'done' train "$plan" --data "$text" --steps 10 \
