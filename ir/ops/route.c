@@ -305,33 +305,62 @@ void grad_combine(GradContext *ctx, const Node *node, const Value *douts, Value 
     grad_move(ctx, node, OP_DISPATCH, douts, dins);
 }
 
-/* The route whose experts (and slots, if asked for) lie along axes of the type, or NULL. */
-static const Node *find_route(const Graph *graph, const Type *type, bool with_slots) {
+static bool same_shape(const Node *a, const Node *b) {
+    return type_equal(&a->types[1], &b->types[1]) && type_equal(&a->types[0], &b->types[0]);
+}
+
+RouteSet route_find_all(const Graph *graph, Arena *arena) {
+    RouteSet set = {0};
+    int capacity = 0;
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
-        if (node->op != OP_ROUTE) continue;
-        const Type *tokens = &node->types[1];
+        bool known = node->op != OP_ROUTE;
+        for (int i = 0; !known && i < set.count; i++) known = same_shape(set.nodes[i], node);
+        if (!known) ARENA_PUSH(arena, set.nodes, set.count, capacity, node);
+    }
+    return set;
+}
+
+/* The route whose experts (and slots, if asked for) lie along axes of the type, or NULL. */
+static const Node *find_route(const RouteSet *routes, const Type *type, bool with_slots) {
+    for (int i = 0; i < routes->count; i++) {
+        const Type *tokens = &routes->nodes[i]->types[1];
         int experts = type_find_axis(type, tokens->axes[0]);
         int slots = type_find_axis(type, tokens->axes[2]);
         if (experts < 0 || type->dims[experts] != tokens->dims[0]) continue;
-        if (!with_slots || (slots >= 0 && type->dims[slots] == tokens->dims[2])) return node;
+        if (!with_slots || (slots >= 0 && type->dims[slots] == tokens->dims[2])) {
+            return routes->nodes[i];
+        }
     }
     return NULL;
 }
 
-double route_active_share(const Graph *graph, const Node *product) {
+double route_active_share(const RouteSet *routes, const Node *product) {
     if (product->op != OP_MATMUL) return 1;
-    const Node *route = find_route(graph, value_type(product->inputs[0]), true);
+    const Node *route = find_route(routes, value_type(product->inputs[0]), true);
+    if (!route) route = find_route(routes, value_type(product->inputs[1]), true);
     if (!route) return 1;
-    const Type *chosen = value_type(route->inputs[0]), *tokens = &route->types[1];
-    double share = (double)(chosen->dims[1] * chosen->dims[2]) /
+    const Type *slots = &route->types[0], *tokens = &route->types[1];
+    double share = (double)(slots->dims[1] * slots->dims[2]) /
                    ((double)tokens->dims[0] * (double)tokens->dims[2]);
     return share < 1 ? share : 1;
 }
 
-double route_active_parameters(const Graph *graph, const Node *param) {
-    const Node *route = find_route(graph, &param->types[0], false);
-    if (!route) return 1;
-    double share = (double)value_type(route->inputs[0])->dims[2] / (double)route->types[1].dims[0];
-    return share < 1 ? share : 1;
+double route_active_parameters(const RouteSet *routes, const Node *param) {
+    double elements = (double)type_elements(&param->types[0]);
+    const Node *route = find_route(routes, &param->types[0], false);
+    if (!route || route->types[0].dims[2] >= route->types[1].dims[0]) return elements;
+    return elements * (double)route->types[0].dims[2] / (double)route->types[1].dims[0];
+}
+
+double route_count_active(const Graph *graph) {
+    Arena *arena = arena_create();
+    RouteSet routes = route_find_all(graph, arena);
+    double active = 0;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        if (graph->nodes[n]->op != OP_PARAM) continue;
+        active += route_active_parameters(&routes, graph->nodes[n]);
+    }
+    arena_destroy(arena);
+    return active;
 }

@@ -11,12 +11,20 @@ bool route_needs_whole(const Node *node, int axis);
 /* How many operands a table's op has without gates: dispatch and combine. */
 enum { ROUTE_TABLES = 3 };
 
+/* One route of each shape in a graph. */
+typedef struct RouteSet {
+    const Node **nodes;
+    int count;
+} RouteSet;
+RouteSet route_find_all(const Graph *graph, Arena *arena);
 /* The share of a product's FLOPs that the model asks for: rows of experts are as many as their
  * capacity, of which seq x choices / (experts x slots) have a token if none is dropped, at most
  * all. 1 for products without such rows. */
-double route_active_share(const Graph *graph, const Node *product);
-/* The share of a parameter's numbers that a token meets: choices / experts of what has the axis
- * of a route's experts, else 1. */
-double route_active_parameters(const Graph *graph, const Node *param);
+double route_active_share(const RouteSet *routes, const Node *product);
+/* How many of a parameter's numbers a token meets: choices / experts of what has the axis of a
+ * route's experts, else all. */
+double route_active_parameters(const RouteSet *routes, const Node *param);
+/* The same of all parameters of the graph. */
+double route_count_active(const Graph *graph);
 
 #endif

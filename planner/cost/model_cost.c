@@ -1,5 +1,6 @@
 #include "planner/cost/model_cost.h"
 
+#include "ir/ops/route.h"
 #include "planner/cost/count_calls.h"
 #include "planner/cost/device_time.h"
 #include "planner/cost/node_cost.h"
@@ -337,12 +338,14 @@ static void price_muon(Pricer *p, Arena *work) {
     }
 }
 
-static void count_model_flops(Pricer *p) {
+static void count_model_flops(Pricer *p, Arena *work) {
     const Graph *graph = p->program->graph;
+    RouteSet routes = route_find_all(graph, work);
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
         if (node->phase == PHASE_UPDATE) continue;
-        segment_of(p, n)->model_flops += model_flops(node, &graph->mesh);
+        segment_of(p, n)->model_flops +=
+            model_flops(node, &graph->mesh) * route_active_share(&routes, node);
     }
 }
 
@@ -444,7 +447,7 @@ static void price(ModelCosts *costs, const Lowered *lowered, LayoutCost *out) {
     plan_memory(&program, 1, lowered->plan->cuda, work);
     Pricer p = {costs, lowered, &program, out};
     price_nodes(&p, work);
-    count_model_flops(&p);
+    count_model_flops(&p, work);
     count_memory(&p);
     count_parameters(&p, work);
     price_muon(&p, work);
@@ -535,6 +538,7 @@ static void count_logical(ModelCosts *costs, const Graph *forward) {
         const Node *node = forward->nodes[n];
         if (node->op == OP_PARAM) costs->n_parameters += type_elements(&node->types[0]);
     }
+    costs->n_active_parameters = route_count_active(forward);
 }
 
 static void count_masks(struct ModelCostsCache *cache, const Graph *thin, int n_kinds) {

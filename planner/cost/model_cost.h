@@ -87,6 +87,7 @@ typedef struct ModelCosts {
     int n_blocks, n_kinds;
     int *kind_of_block; /* [n_blocks] */
     int64_t seq, vocab, n_parameters;
+    double n_active_parameters; /* that a token meets: less where there are experts */
     double model_flops; /* one sequence, forward + backward, whole model */
     struct ModelCostsCache *cache;
 } ModelCosts;
