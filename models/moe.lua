@@ -53,7 +53,10 @@ return model {
       return nn.rmsnorm(m, x, "model", { name = name, eps = m.norm_eps })
     end
     local x = nn.dropout(nn.embedding(m, "wte", tokens, "vocab", "model"), m.dropout)
-    local beside -- what routers add to the loss
+    -- What routers add to the loss of each sequence. It begins with a zero (no token is below 0), so
+    -- that all blocks are of one kind.
+    local routed = m.balance > 0 or m.router_z > 0
+    local beside = routed and ops.reduce_sum{ ops.less{ tokens, 0 }, over = "seq" } or nil
     for i = 1, m.layers do
       x, beside = m:block(i, function() -- the unit of pipeline cuts and of recomputation
         local attention = nn.attention(m, norm(x, "norm1"),
@@ -66,12 +69,10 @@ return model {
           { top_k = m.top_k, capacity = m.capacity, scores = m.scores, normalize = m.normalize,
             scale = m.gate_scale, act = m.act, shared = m.shared, balance = m.balance,
             z = m.router_z })
-        if beside and loss then loss = beside + loss end
-        return nn.residual(h, y, m.dropout), loss
+        return nn.residual(h, y, m.dropout), loss and beside + loss or beside
       end)
     end
     local logits = nn.logits(m, m.tied and "wte" or "head", norm(x, "norm_f"), "vocab", "model")
-    local loss = nn.cross_entropy(m, logits, labels, "vocab")
-    return beside and loss + beside or loss
+    return nn.cross_entropy(m, logits, labels, "vocab", { beside = beside })
   end,
 }

@@ -283,20 +283,20 @@ local function check_moe(m, o, experts)
   end
 end
 
--- Mean over sequences of experts x sum over experts of f P: f the share of the sequence's choices
--- that fell on the expert, P its mean probability.
+-- Of each sequence, experts x sum over experts of f P: f the share of the sequence's choices that
+-- fell on the expert, P its mean probability.
 local function balance_loss(probabilities, counts, top_k)
   local seq, experts = probabilities:dim("seq"), probabilities:dim("routes")
-  local mean = ops.reduce_sum{ probabilities, over = "seq" }
-  local sum = ops.reduce_sum{ mean * counts, over = { "batch", "routes" } }
-  return sum * (experts / (top_k * seq * seq * probabilities:dim("batch")))
+  local sums = ops.reduce_sum{ probabilities, over = "seq" }
+  return ops.reduce_sum{ sums * counts, over = "routes" } * (experts / (top_k * seq * seq))
 end
 
 -- A sparse mixture of experts (Shazeer et al. 2017; Fedus et al. 2022), each a nn.swiglu without
 -- biases. Every token goes to the `top_k` experts with the greatest scores; their results, times
 -- the scores (gates), are summed. An expert takes at most `capacity` x seq x top_k / experts tokens
 -- of each sequence, first come first served; who comes later is passed by, here as in generating.
--- x [batch, seq, model] -> like x, and what is to be added to the loss (nil without balance and z).
+-- x [batch, seq, model] -> like x, and a loss of each sequence, [batch] (nil without balance and z):
+-- sums of these go to nn.cross_entropy's `beside`.
 -- Parameters: router [model, routes], wgate and wup [experts, model, expert_ffn], wdown [experts,
 -- expert_ffn, model]; with `shared` also shared.wgate, .wup [model, shared_ffn], .wdown.
 -- Axes `experts` and `expert_ffn` (and shared_ffn) are the model's; routes, choice and slot are made.
@@ -337,8 +337,10 @@ function nn.moe(m, x, options)
   local lse = ops.logsumexp{ logits, axis = "routes" }
   local scores = o.scores == "softmax" and ops.exp{ logits - lse } or ops.sigmoid{ logits }
   local chosen = ops.top{ logits, axis = "routes", to = "choice" }
+  -- Against a sum of nothing: scores of each expert may all be 0.
+  if o.scores == "sigmoid" then scores = scores + 1e-20 end
   local gates = ops.take{ scores, chosen, axis = "routes" }
-  if o.normalize then gates = gates / (ops.reduce_sum{ gates, over = "choice" } + 1e-20) end
+  if o.normalize then gates = gates / ops.reduce_sum{ gates, over = "choice" } end
   if o.scale ~= 1 then gates = gates * o.scale end
 
   local slots = ops.route{ chosen, to = { "experts", "slot", "routes" } }
@@ -350,12 +352,11 @@ function nn.moe(m, x, options)
   local loss
   if o.balance > 0 then
     local p = scores
-    if o.scores == "sigmoid" then p = p / (ops.reduce_sum{ p, over = "routes" } + 1e-20) end
+    if o.scores == "sigmoid" then p = p / ops.reduce_sum{ p, over = "routes" } end
     loss = balance_loss(p, counts, o.top_k) * o.balance
   end
   if o.z > 0 then
-    local sum = ops.reduce_sum{ ops.square{ lse }, over = lse.axes }
-    sum = sum * (o.z / (seq * x:dim("batch")))
+    local sum = ops.reduce_sum{ ops.square{ lse }, over = "seq" } * (o.z / seq)
     loss = loss and loss + sum or sum
   end
   return y, loss
@@ -390,6 +391,12 @@ local function check_ignored(ignore, labels, n_labels)
   end
 end
 
+local function mean_of(x)
+  local count = 1
+  for _, axis in ipairs(x.axes) do count = count * x:dim(axis) end
+  return count == 1 and #x.axes == 0 and x or ops.reduce_sum{ x, over = x.axes } * (1 / count)
+end
+
 -- Mean over all positions of -log softmax(logits)[label]; also makes an output of the logits.
 -- logits [batch, seq, vocab], labels i32[batch, seq] -> scalar
 -- Positions whose label is below 0 have no loss and no gradient; the mean is still over all.
@@ -398,12 +405,12 @@ end
 -- batch; one for a model), weight (a value that each position's loss is multiplied by, as
 -- 1 - ops.equal{tokens, padding}; the mean is over all positions), z (this times the square of the
 -- logits' log-sum-exp is added to each position's loss: PaLM's z-loss, Chowdhery et al. 2022,
--- section 5; they take 1e-4)
+-- section 5; they take 1e-4), beside (losses, as nn.moe's [batch], whose mean is added)
 function nn.cross_entropy(m, logits, labels, vocab, options)
   check_arguments("cross_entropy", m, logits)
   vocab = vocab or "vocab"
   local o = read_options("cross_entropy", options,
-    { output = NONE, weight = NONE, ignore = NONE, z = NONE })
+    { output = NONE, weight = NONE, ignore = NONE, z = NONE, beside = NONE })
   local output = o.output
   if output ~= false then m:output(output or "logits", logits) end
   local each = ops.cross_entropy{ logits, labels, axis = vocab }
@@ -418,10 +425,9 @@ function nn.cross_entropy(m, logits, labels, vocab, options)
   end
   if o.ignore then check_ignored(o.ignore, labels, logits:dim(vocab)) end
   if o.ignore then each = each * (1 - ops.equal{ labels, o.ignore }) end
-  local count = 1
-  for _, axis in ipairs(each.axes) do count = count * each:dim(axis) end
-  local mean = ops.reduce_sum{ each, over = each.axes } * (1 / count)
-  return o.ignore and mean / ops.label_share{ value = o.ignore } or mean
+  local mean = mean_of(each)
+  if o.ignore then mean = mean / ops.label_share{ value = o.ignore } end
+  return o.beside and mean + mean_of(o.beside) or mean
 end
 
 local function fail_unknown_layer(_, name)

@@ -23,6 +23,6 @@ return model {
         return h + mixed, beside and beside + loss or loss
       end)
     end
-    return nn.cross_entropy(m, nn.logits(m, "wte", nn.rmsnorm(m, x)), labels) + beside
+    return nn.cross_entropy(m, nn.logits(m, "wte", nn.rmsnorm(m, x)), labels, "vocab", { beside = beside })
   end,
 }
