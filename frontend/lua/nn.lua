@@ -312,7 +312,10 @@ function nn.moe(m, x, options)
     { name = "moe", top_k = 2, capacity = 1.25, scores = "softmax", normalize = true, scale = 1.0,
       act = "silu", shared = false, balance = 0.0, z = 0.0, std = STD, out_std = NONE,
       decay = NONE, lr_scale = NONE, muon = 0 })
-  local experts, seq = m.experts, x:dim("seq")
+  local experts, seq = rawget(m, "experts"), x:dim("seq")
+  if math.type(experts) ~= "integer" or not rawget(m, "expert_ffn") then
+    fail("moe: the model's axes need 'experts', how many there are, and 'expert_ffn', their width")
+  end
   check_moe(m, o, experts)
   m:axis("routes", experts)
   m:axis("choice", o.top_k)
