@@ -66,6 +66,9 @@ static const Variant OTHERS[] = {
 };
 static const Variant PARTS = {
     "parts of axes", "tests/models/parts.lua", 2, DTYPE_F32, {{"layers", "4"}}};
+static const Variant EXPERTS[] = {
+    {"experts", "tests/models/experts.lua", 2, DTYPE_F32, {{"layers", "4"}}},
+    {"experts, bf16", "tests/models/experts.lua", 2, DTYPE_BF16, {{"layers", "4"}}}};
 static const Variant HALF = {
     "gpt f16", "models/gpt.lua", 4, DTYPE_F16, {COMMON, {"vocab", "61"}, {"ffn", "64"}}};
 static const Layout OTHER_LAYOUTS[] = {
@@ -116,6 +119,9 @@ static void run(void) {
     run_recomputed();
     check_layouts(&LLAMA, LAYOUTS, N_LAYOUTS);
     check_layouts(&PARTS, &OTHER_LAYOUTS[2], 1);
+    for (int i = 0; i < 2; i++) {
+        if (cpu_has(&EXPERTS[i])) check_layouts(&EXPERTS[i], &OTHER_LAYOUTS[2], 1);
+    }
     for (size_t i = 0; i < sizeof(OTHERS) / sizeof(OTHERS[0]); i++) {
         if (!cpu_has(&OTHERS[i])) continue;
         check_layouts(&OTHERS[i], OTHER_LAYOUTS, N_OTHER_LAYOUTS);
