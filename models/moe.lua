@@ -53,8 +53,8 @@ return model {
       return nn.rmsnorm(m, x, "model", { name = name, eps = m.norm_eps })
     end
     local x = nn.dropout(nn.embedding(m, "wte", tokens, "vocab", "model"), m.dropout)
-    -- What routers add to the loss of each sequence. It begins with a zero (no token is below 0), so
-    -- that all blocks are of one kind.
+    -- What routers add to the loss of each sequence. It begins with a zero (no token is below 0),
+    -- so that all blocks are of one kind.
     local routed = m.balance > 0 or m.router_z > 0
     local beside = routed and ops.reduce_sum{ ops.less{ tokens, 0 }, over = "seq" } or nil
     for i = 1, m.layers do

@@ -7,9 +7,10 @@
 
 typedef struct RoutePlace {
     int64_t batch, seq, choices;
-    int64_t experts, slots;      /* of all ranks; an expert's capacity in a sequence */
-    int64_t first, local, valid; /* experts of this rank: from first on, padding included, without */
-    int64_t model;               /* numbers of a row; 0 for route */
+    int64_t experts, slots; /* of all ranks; an expert's capacity in a sequence */
+    int64_t first, local,
+        valid;     /* experts of this rank: from first on, padding included, without */
+    int64_t model; /* numbers of a row; 0 for route */
 } RoutePlace;
 
 RoutePlace bind_route_place(const Binding *binding);

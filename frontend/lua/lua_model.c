@@ -331,8 +331,11 @@ static int model_axis(lua_State *lua) {
         script_error(lua, "axis '%s': a model can have at most %d axes", name, MAX_AXES / 2);
     }
     if (axis < 0) axis = graph_axis(script->graph, name, length);
-    if (axis < 0) script_error(lua, "axis '%s': its name must begin with a letter, and have at most "
-                                    "64 characters", name);
+    if (axis < 0)
+        script_error(lua,
+                     "axis '%s': its name must begin with a letter, and have at most "
+                     "64 characters",
+                     name);
     script->axis_sizes[axis] = size;
     return 0;
 }
@@ -357,7 +360,8 @@ bool script_name_is_taken(const char *name) {
 /* Upvalue: the names that exist, as text. */
 static int fail_unknown_field(lua_State *lua) {
     const char *name = lua_type(lua, 2) == LUA_TSTRING ? lua_tostring(lua, 2) : "?";
-    script_error(lua, "m has no field '%.64s'; it has: %s, and the methods axis, block, output, param",
+    script_error(lua,
+                 "m has no field '%.64s'; it has: %s, and the methods axis, block, output, param",
                  name, lua_tostring(lua, lua_upvalueindex(1)));
 }
 

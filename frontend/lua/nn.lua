@@ -295,17 +295,19 @@ end
 -- biases. Every token goes to the `top_k` experts with the greatest scores; their results, times
 -- the scores (gates), are summed. An expert takes at most `capacity` x seq x top_k / experts tokens
 -- of each sequence, first come first served; who comes later is passed by, here as in generating.
--- x [batch, seq, model] -> like x, and a loss of each sequence, [batch] (nil without balance and z):
--- sums of these go to nn.cross_entropy's `beside`.
+-- x [batch, seq, model] -> like x, and a loss of each sequence, [batch] (nil without balance and
+-- z): sums of these go to nn.cross_entropy's `beside`.
 -- Parameters: router [model, routes], wgate and wup [experts, model, expert_ffn], wdown [experts,
 -- expert_ffn, model]; with `shared` also shared.wgate, .wup [model, shared_ffn], .wdown.
--- Axes `experts` and `expert_ffn` (and shared_ffn) are the model's; routes, choice and slot are made.
+-- Axes `experts` and `expert_ffn` (and shared_ffn) are the model's; routes, choice and slot are
+-- made.
 -- options: name, top_k, capacity (0: nothing is dropped), scores (softmax over all experts, as in
 -- Mixtral, or sigmoid of each, as in DeepSeek V3), normalize (gates of a token sum to 1, over those
--- chosen), scale (of gates), act, shared (is there an expert that all tokens meet?), balance (weight
--- of each sequence's load-balancing loss: DeepSeek V3's, section 2.1.2; 1 where all are equal), z
--- (weight of the mean square of the router's log-sum-exp: Zoph et al. 2022), std, out_std (of
--- wdown), decay, lr_scale, muon (of experts; AdamW updates them if absent, and always the router)
+-- chosen), scale (of gates), act, shared (is there an expert that all tokens meet?), balance
+-- (weight of each sequence's load-balancing loss: DeepSeek V3's, section 2.1.2; 1 where all are
+-- equal), z (weight of the mean square of the router's log-sum-exp: Zoph et al. 2022), std, out_std
+-- (of wdown), decay, lr_scale, muon (of experts; AdamW updates them if absent, and always the
+-- router)
 function nn.moe(m, x, options)
   check_arguments("moe", m, x)
   local o = read_options("moe", options,

@@ -261,7 +261,7 @@ function nn.swiglu(m, x, options) end
 
 ---@class perilune.MoeOptions: perilune.BranchOptions
 ---@field top_k? integer experts that a token goes to; 2
----@field capacity? number tokens that an expert takes of a sequence, of its even share; 1.25; 0: all
+---@field capacity? number tokens an expert takes of a sequence, of its even share; 1.25; 0: all
 ---@field scores? "softmax"|"sigmoid" of all experts, or of each
 ---@field normalize? boolean do gates of a token sum to 1? true
 ---@field scale? number of gates; 1
@@ -270,8 +270,8 @@ function nn.swiglu(m, x, options) end
 ---@field balance? number weight of the load-balancing loss of each sequence; 0
 ---@field z? number weight of the router's z-loss; 0
 
----A sparse mixture of experts, each a SwiGLU: axes experts and expert_ffn are the model's. Gives the
----result and, with balance or z, a loss of each sequence, [batch], for cross_entropy's `beside`.
+---A sparse mixture of experts, each a SwiGLU: axes experts and expert_ffn are the model's. Gives
+---the result and, with balance or z, a loss of each sequence, [batch], for cross_entropy's `beside`.
 ---@param m perilune.Model
 ---@param x perilune.Value
 ---@param options? perilune.MoeOptions
@@ -584,8 +584,8 @@ function ops.cross_entropy(args) end
 ---@return perilune.Value
 function ops.logsumexp(args) end
 
----x [..., axis] -> the numbers of the greatest along the axis, the greater first, as many as axis `to`
----has: i32[..., to]. Of equal ones the lesser number; not-a-number comes last. Has no gradient.
+---x [..., axis] -> the numbers of the greatest along the axis, the greater first, as many as axis
+---`to` has: i32[..., to]. Of equal ones the lesser number; not-a-number comes last. Has no gradient.
 ---@param args { [1]: perilune.Value, axis: string, to: string, count?: integer }
 ---@return perilune.Value
 function ops.top(args) end
@@ -600,21 +600,21 @@ function ops.take(args) end
 ---@return perilune.Value
 function ops.put(args) end
 
----chosen i32[batch, seq, choice], to = {experts, slot, routes} -> slots i32[batch, seq, choice] (-1:
----dropped); its second result tokens i32[experts, batch, slot] (-1: empty), its third counts
+---chosen i32[batch, seq, choice], to = {experts, slot, routes} -> slots i32[batch, seq, choice]
+---(-1: dropped); its second result tokens i32[experts, batch, slot] (-1: empty), its third counts
 ---f32[batch, routes] of choices that fell on each expert.
 ---@param args { [1]: perilune.Value, to: string[], experts?: integer, slots?: integer }
 ---@return perilune.Value
 function ops.route(args) end
 
----x [batch, seq, model], slots, tokens and perhaps gates f32[batch, seq, choice] -> each slot's row of
----x (times its gate), [experts, batch, slot, model]; zeros where a slot is empty
+---x [batch, seq, model], slots, tokens and perhaps gates f32[batch, seq, choice] -> each slot's row
+---of x (times its gate), [experts, batch, slot, model]; zeros where a slot is empty
 ---@param args { [integer]: perilune.Value }
 ---@return perilune.Value
 function ops.dispatch(args) end
 
----h [experts, batch, slot, model], slots, tokens and perhaps gates -> [batch, seq, model], the sum of
----its choices' rows (times their gates)
+---h [experts, batch, slot, model], slots, tokens and perhaps gates -> [batch, seq, model], the sum
+---of its choices' rows (times their gates)
 ---@param args { [integer]: perilune.Value }
 ---@return perilune.Value
 function ops.combine(args) end

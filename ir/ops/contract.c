@@ -271,8 +271,7 @@ void grad_matmul(GradContext *ctx, const Node *node, const Value *douts, Value *
                axis_in(value_type(other), target->axes[first])) {
             first++;
         }
-        bool dy_first =
-            first == target->rank || axis_in(value_type(douts[0]), target->axes[first]);
+        bool dy_first = first == target->rank || axis_in(value_type(douts[0]), target->axes[first]);
         Value product = dy_first ? product_over(ctx, douts[0], other, &over, node)
                                  : product_over(ctx, other, douts[0], &over, node);
         dins[i] = grad_reduce_to(ctx, product, target);

@@ -133,8 +133,9 @@ bool infer_put(Graph *graph, Node *node, Diag *diag) {
     }
     int at = type_find_axis(y, axis);
     if (count < 1 || (at >= 0 && at != last)) {
-        diag_error(diag, node->loc, "put: '%s' cannot be the result's last axis, with %" PRId64
-                   " elements", graph->axes.names[axis], count);
+        diag_error(diag, node->loc,
+                   "put: '%s' cannot be the result's last axis, with %" PRId64 " elements",
+                   graph->axes.names[axis], count);
         return false;
     }
     node->types[0] = *y;
@@ -193,8 +194,8 @@ bool infer_route(Graph *graph, Node *node, Diag *diag) {
     int batch = chosen->axes[0];
     int64_t n = chosen->dims[0];
     node->types[0] = *chosen;
-    node->types[1] = (Type){DTYPE_I32, 3, {to->axes.items[0], batch, to->axes.items[1]},
-                            {experts, n, slots}};
+    node->types[1] =
+        (Type){DTYPE_I32, 3, {to->axes.items[0], batch, to->axes.items[1]}, {experts, n, slots}};
     node->types[2] = (Type){DTYPE_F32, 2, {batch, to->axes.items[2]}, {n, experts}};
     return true;
 }

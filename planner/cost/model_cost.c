@@ -342,8 +342,7 @@ static void price_muon(Pricer *p, Arena *work) {
 static bool is_over_t(const Node *node) {
     for (int i = 0; i < node->n_inputs + node->n_outputs; i++) {
         bool input = i < node->n_inputs;
-        Value value =
-            input ? node->inputs[i] : node_value((Node *)node, i - node->n_inputs);
+        Value value = input ? node->inputs[i] : node_value((Node *)node, i - node->n_inputs);
         const Sharding *sharding = value_sharding(value);
         if (sharding->partial >> MESH_T & 1) return true;
         for (int k = 0; k < value_type(value)->rank; k++) {

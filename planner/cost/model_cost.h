@@ -91,7 +91,7 @@ typedef struct ModelCosts {
     int *kind_of_block; /* [n_blocks] */
     int64_t seq, vocab, n_parameters;
     double n_active_parameters; /* that a token meets: less where there are experts */
-    double model_flops; /* one sequence, forward + backward, whole model */
+    double model_flops;         /* one sequence, forward + backward, whole model */
     struct ModelCostsCache *cache;
 } ModelCosts;
 

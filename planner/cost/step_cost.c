@@ -163,8 +163,8 @@ static int64_t message_bytes(const Pricing *x, int stage) {
     if (p == 1) return 0;
     bool ring = x->shape.n_chunks > 1;
     int n_forward = ring || stage + 1 < p, n_channels = n_forward + (ring || stage > 0);
-    return SLOTS * (n_channels * x->layout->border_bytes +
-                    n_forward * x->layout->border_padding_bytes);
+    return SLOTS *
+           (n_channels * x->layout->border_bytes + n_forward * x->layout->border_padding_bytes);
 }
 
 /* The frames of a stage, as plan_choose_pools divides them; *out_inputs: of it, the tokens and

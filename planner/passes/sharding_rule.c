@@ -1,10 +1,11 @@
 /* Sharding rules, from axis names alone.
  *
  * heads, kv_heads, ffn, shared_ffn and vocab are divided over t (Megatron's tensor parallelism,
- * Shoeybi et al. 2019), and so are experts, of which each rank then has some whole; batch over d. An op divides each of its axes by its rule unless it needs the axis whole;
- * an axis that is divided but absent from a result leaves a partial result over that mesh axis.
- * With sequence parallelism (Korthikanti et al. 2022, section 4.2.2) an op that leaves t idle
- * divides 'seq' over it.
+ * Shoeybi et al. 2019), and so are experts, of which each rank then has some whole; batch over d.
+ * An op divides each of its axes by its rule unless it needs the axis whole; an axis that is
+ * divided but absent from a result leaves a partial result over that mesh axis. With sequence
+ * parallelism (Korthikanti et al. 2022, section 4.2.2) an op that leaves t idle divides 'seq' over
+ * it.
  */
 #include "planner/passes/pass.h"
 

@@ -20,7 +20,7 @@ static void top_of_row(int64_t n, int64_t count, const float *scores, int32_t *c
     for (int64_t j = 0; j < count; j++) {
         uint64_t best = 0;
         for (int64_t i = 0; i < n; i++) {
-            const uint64_t key = (uint64_t)rank_of(scores[i]) << 32 | (uint32_t)~(uint32_t)i;
+            const uint64_t key = (uint64_t)rank_of(scores[i]) << 32 | (uint32_t) ~(uint32_t)i;
             if (key < before && key > best) best = key;
         }
         chosen[j] = (int32_t) ~(uint32_t)best;

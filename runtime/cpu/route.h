@@ -26,18 +26,18 @@ void route_put(int64_t rows, int64_t n, int64_t count, const float *y, const int
 
 typedef struct RouteShape {
     int64_t batch, seq, choices;
-    int64_t experts, slots;            /* of all ranks; an expert's capacity in a sequence */
-    int64_t first, local, valid;       /* experts of this rank */
-    int64_t model;                     /* numbers of a row */
-    DType dtype;                       /* of rows */
+    int64_t experts, slots;      /* of all ranks; an expert's capacity in a sequence */
+    int64_t first, local, valid; /* experts of this rank */
+    int64_t model;               /* numbers of a row */
+    DType dtype;                 /* of rows */
 } RouteShape;
 
 /* chosen, slots [batch, seq, choices]; tokens [local, batch, slots]; counts [batch, experts]. */
 void route_tables(const RouteShape *shape, const int32_t *chosen, int32_t *slots, int32_t *tokens,
                   float *counts);
 
-/* out [local, batch, slots, model] = gate x of the slot's token, x [batch, seq, model]; gates may be
- * NULL: 1. */
+/* out [local, batch, slots, model] = gate x of the slot's token, x [batch, seq, model]; gates may
+ * be NULL: 1. */
 void route_dispatch(const RouteShape *shape, const void *x, const int32_t *tokens,
                     const float *gates, void *out);
 

@@ -18,11 +18,12 @@ return model {
         if i == 2 then return h + nn.swiglu(m, y), beside end
         local mixed, loss = nn.moe(m, y,
           { capacity = 1.0, scores = i % 2 == 1 and "softmax" or "sigmoid", normalize = i ~= 3,
-            scale = i == 3 and 2.5 or 1.0, shared = i ~= 1, balance = 0.1, z = i == 4 and 0.01 or 0.0,
-            std = 0.3 })
+            scale = i == 3 and 2.5 or 1.0, shared = i ~= 1, balance = 0.1,
+            z = i == 4 and 0.01 or 0.0, std = 0.3 })
         return h + mixed, beside and beside + loss or loss
       end)
     end
-    return nn.cross_entropy(m, nn.logits(m, "wte", nn.rmsnorm(m, x)), labels, "vocab", { beside = beside })
+    local logits = nn.logits(m, "wte", nn.rmsnorm(m, x))
+    return nn.cross_entropy(m, logits, labels, "vocab", { beside = beside })
   end,
 }

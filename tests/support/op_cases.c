@@ -229,8 +229,8 @@ const OpCase OP_CASES[] = {
     CASE(LOGSUMEXP, "batch=2 seq=3 vocab=7", "axis=vocab"),
     CASE(LOGSUMEXP, "vocab=37", "axis=vocab"),
     CASE(PICK, "batch=2 seq=3 vocab=7; #7 batch=2 seq=3", "axis=vocab"),
-    /* Choices, ties among them and all of them; numbers beyond the axis; experts that overflow, that
-     * get nothing, that hold one; numbers that name no expert */
+    /* Choices, ties among them and all of them; numbers beyond the axis; experts that overflow,
+     * that get nothing, that hold one; numbers that name no expert */
     CASE(TOP, "batch=2 seq=3 routes=7", "axis=routes to=choice count=3"),
     CASE(TOP, ":0.5 rows=2 routes=5", "axis=routes to=choice count=5"),
     CASE(TOP, ":nan routes=4", "axis=routes to=choice count=2"),

@@ -66,7 +66,8 @@ static int64_t place_of(const RefCall *call, const Point *p, double expert) {
     const Type *chosen = ref_type(call, 0);
     Point other = *p;
     int64_t place = 0;
-    for (int64_t i = 0; i < p->at[chosen->axes[1]] * chosen->dims[2] + p->at[chosen->axes[2]]; i++) {
+    for (int64_t i = 0; i < p->at[chosen->axes[1]] * chosen->dims[2] + p->at[chosen->axes[2]];
+         i++) {
         other.at[chosen->axes[1]] = i / chosen->dims[2];
         other.at[chosen->axes[2]] = i % chosen->dims[2];
         place += ref_read(call, 0, &other) == expert;

@@ -1,7 +1,7 @@
 /* Models that are no GPT, under layouts against one rank: blocks that use each other's weights,
- * weights with penalties, values that skip blocks, parts of axes, masked labels, experts. Catches copies of
- * one weight that drift apart, a share of a gradient that is counted d times, and values that are
- * not where a stage reads them.
+ * weights with penalties, values that skip blocks, parts of axes, masked labels, experts. Catches
+ * copies of one weight that drift apart, a share of a gradient that is counted d times, and values
+ * that are not where a stage reads them.
  */
 #include "tests/unit/train_compare.h"
 

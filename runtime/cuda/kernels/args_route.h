@@ -32,7 +32,8 @@ typedef struct RouteTablesArgs {
 } RouteTablesArgs;
 enum { ROUTE_THREADS = 256, ROUTE_EACH = 8 };
 
-/* Rows of `model` numbers: of tokens [batch, seq, model], and of slots [local, batch, slots, model].
+/* Rows of `model` numbers: of tokens [batch, seq, model], and of slots [local, batch, slots,
+ * model].
  */
 typedef struct RouteRowsArgs {
     int64_t batch, seq, model;
