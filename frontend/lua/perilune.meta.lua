@@ -271,7 +271,8 @@ function nn.swiglu(m, x, options) end
 ---@field z? number weight of the router's z-loss; 0
 
 ---A sparse mixture of experts, each a SwiGLU: axes experts and expert_ffn are the model's. Gives
----the result and, with balance or z, a loss of each sequence, [batch], for cross_entropy's `beside`.
+---the result and, with balance or z, a loss of each sequence, [batch], for cross_entropy's
+---`beside`.
 ---@param m perilune.Model
 ---@param x perilune.Value
 ---@param options? perilune.MoeOptions
@@ -585,7 +586,8 @@ function ops.cross_entropy(args) end
 function ops.logsumexp(args) end
 
 ---x [..., axis] -> the numbers of the greatest along the axis, the greater first, as many as axis
----`to` has: i32[..., to]. Of equal ones the lesser number; not-a-number comes last. Has no gradient.
+---`to` has: i32[..., to]. Of equal ones the lesser number; not-a-number comes last. Has no
+---gradient.
 ---@param args { [1]: perilune.Value, axis: string, to: string, count?: integer }
 ---@return perilune.Value
 function ops.top(args) end

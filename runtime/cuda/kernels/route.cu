@@ -172,7 +172,8 @@ static __device__ __forceinline__ void combine_row(const RouteRowsArgs &a) {
     }
 }
 
-template <typename T, int V> static __device__ __forceinline__ void dot_row(const RouteRowsArgs &a) {
+template <typename T, int V>
+static __device__ __forceinline__ void dot_row(const RouteRowsArgs &a) {
     const int64_t at = warp_row();
     if (at >= a.batch * a.seq * a.choices) return;
     const int64_t row = slot_row(a, at);
@@ -191,7 +192,8 @@ template <typename T, int V> static __device__ __forceinline__ void dot_row(cons
 }
 
 #define ROWS(name, type, T)                                                                        \
-    KERNEL_FUNCTION __launch_bounds__(32 * ROUTE_ROW_WARPS) route_##name##_##type(RouteRowsArgs a) { \
+    KERNEL_FUNCTION __launch_bounds__(32 * ROUTE_ROW_WARPS)                                        \
+        route_##name##_##type(RouteRowsArgs a) {                                                   \
         if (a.model % VectorOf<T>::N == 0) {                                                       \
             name##_row<T, VectorOf<T>::N>(a);                                                      \
         } else {                                                                                   \
