@@ -1,6 +1,7 @@
 #include "ir/op.h"
 
 #include "ir/ops/parts.h"
+#include "ir/ops/route.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -131,6 +132,12 @@ OperandPrecision op_operand_precision(OpKind op, int input) {
     case OP_CROSS_ENTROPY_GRAD: return input == 0 ? OPERAND_FOLLOWS : OPERAND_F32;
     case OP_EMBEDDING_GRAD:
         return input == 1 ? OPERAND_EITHER : input == 2 ? OPERAND_UNREAD : OPERAND_F32;
+    case OP_TOP:
+    case OP_TAKE:
+    case OP_PUT: return OPERAND_F32;
+    case OP_DISPATCH:
+    case OP_COMBINE:
+        return input == 0 ? OPERAND_FOLLOWS : input < ROUTE_TABLES ? OPERAND_EITHER : OPERAND_F32;
     case OP_OUTPUT:
     case OP_LESS:
     case OP_EQUAL:
@@ -253,7 +260,9 @@ bool op_needs_whole(const Node *node, int axis) {
     case OP_ATTENTION:
     case OP_ATTENTION_GRAD:
         return axis == node_axis(node, ATTR_head) || axis == node_axis(node, ATTR_seq);
-    default: return op_moves_parts(node->op) && parts_has_axis(node, axis);
+    default:
+        if (op_routes(node->op)) return route_needs_whole(node, axis);
+        return op_moves_parts(node->op) && parts_has_axis(node, axis);
     }
 }
 

@@ -2,6 +2,7 @@
  * on each distinct stage program; schedule, memory and the proofs follow. */
 #include "planner/planner.h"
 
+#include "ir/ops/route.h"
 #include "planner/passes/pass.h"
 #include "planner/plan/plan_library.h"
 #include "planner/plan/schedule.h"
@@ -89,6 +90,7 @@ static bool check_request(const PlanRequest *request, Diag *diag) {
 
 static void count_model(Plan *plan, const Graph *graph) {
     Arena *arena = arena_create();
+    RouteSet routes = route_find_all(graph, arena);
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
         Type inputs[8];
@@ -99,6 +101,7 @@ static void count_model(Plan *plan, const Graph *graph) {
         }
         for (int i = 0; i < node->n_inputs; i++) inputs[i] = *value_type(node->inputs[i]);
         double flops = OPS[node->op].flops(node, inputs, node->types);
+        flops *= route_active_share(&routes, node);
         /* Model FLOPs count no recomputation: attention's backward is twice its forward. */
         if (node->op == OP_ATTENTION_GRAD) flops *= 2 / 2.5;
         plan->model_flops +=

@@ -226,9 +226,11 @@ static int read_attrs(lua_State *lua, OpKind op, Attr *attrs) {
 
 enum { MAX_MODEL_OPERANDS = 8 };
 
-/* Operands beyond the fewest are accumulators, which only backward graphs have, but for concat. */
+/* Operands beyond the fewest are accumulators, which only backward graphs have, but for concat and
+ * the gates of experts' rows. */
 static void check_operand_count(lua_State *lua, OpKind op, lua_Unsigned count) {
-    int least = OPS[op].min_inputs, most = op == OP_CONCAT ? OPS[op].max_inputs : least;
+    bool more = op == OP_CONCAT || op == OP_DISPATCH || op == OP_COMBINE;
+    int least = OPS[op].min_inputs, most = more ? OPS[op].max_inputs : least;
     if (count >= (lua_Unsigned)least && count <= (lua_Unsigned)most) return;
     const char *wanted =
         arena_printf(sandbox_of(lua)->arena, most > least ? "%d to %d" : "%d", least, most);

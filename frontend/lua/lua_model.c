@@ -309,8 +309,42 @@ static int model_output(lua_State *lua) {
     return 0;
 }
 
-static const luaL_Reg METHODS[] = {
-    {"block", model_block}, {"output", model_output}, {"param", model_param}, {NULL, NULL}};
+/* m:axis(name, size): an axis whose size the model works out; the same again is no mistake. */
+static int model_axis(lua_State *lua) {
+    ScriptGraph *script = script_graph(lua);
+    AxisTable *axes = &script->graph->axes;
+    check_self(lua, "axis");
+    const char *name = check_name(lua, 2, "an axis");
+    int whole = 0, length = (int)strlen(name);
+    lua_Integer size = lua_type(lua, 3) == LUA_TNUMBER ? lua_tointegerx(lua, 3, &whole) : 0;
+    if (strchr(name, '.')) script_error(lua, "axis '%s': its name can have no '.'", name);
+    if (strcmp(name, "batch") == 0) script_error(lua, "axis 'batch': its size is the plan's");
+    if (!whole || size < 1 || size > INT32_MAX) {
+        script_error(lua, "axis '%s': its size must be a whole number from 1 on", name);
+    }
+    int axis = axis_find(axes, name, length);
+    if (axis >= 0 && script->axis_sizes[axis] != size) {
+        script_error(lua, "axis '%s' is %lld; it cannot be %lld as well", name,
+                     (long long)script->axis_sizes[axis], (long long)size);
+    }
+    if (axis < 0 && axes->count >= MAX_AXES / 2) {
+        script_error(lua, "axis '%s': a model can have at most %d axes", name, MAX_AXES / 2);
+    }
+    if (axis < 0) axis = graph_axis(script->graph, name, length);
+    if (axis < 0)
+        script_error(lua,
+                     "axis '%s': its name must begin with a letter, and have at most "
+                     "64 characters",
+                     name);
+    script->axis_sizes[axis] = size;
+    return 0;
+}
+
+static const luaL_Reg METHODS[] = {{"axis", model_axis},
+                                   {"block", model_block},
+                                   {"output", model_output},
+                                   {"param", model_param},
+                                   {NULL, NULL}};
 
 bool script_name_is_taken(const char *name) {
     static const char *const FIELDS[] = {"batch", "group", "loss", "name", "size"};
@@ -326,7 +360,8 @@ bool script_name_is_taken(const char *name) {
 /* Upvalue: the names that exist, as text. */
 static int fail_unknown_field(lua_State *lua) {
     const char *name = lua_type(lua, 2) == LUA_TSTRING ? lua_tostring(lua, 2) : "?";
-    script_error(lua, "m has no field '%.64s'; it has: %s, and the methods block, output, param",
+    script_error(lua,
+                 "m has no field '%.64s'; it has: %s, and the methods axis, block, output, param",
                  name, lua_tostring(lua, lua_upvalueindex(1)));
 }
 

@@ -50,23 +50,48 @@ static void repeat_operands(lua_State *lua, Value *inputs, int n_inputs, const A
     }
 }
 
+/* What the model declares of one of the axes, or what is said of it, which must be that. */
+static int complete_size(lua_State *lua, OpKind op, AttrKey key, int axis, Attr *attrs,
+                         int n_attrs) {
+    int64_t size = script_graph(lua)->axis_sizes[axis];
+    const Attr *said = find_attr(attrs, n_attrs, key);
+    if (!said) {
+        attrs[n_attrs++] = attr_int(key, size);
+    } else if (said->i != size) {
+        script_error(lua, "%s: axis '%s' is %" PRId64 "; '%s' is %" PRId64, OPS[op].name,
+                     script_graph(lua)->graph->axes.names[axis], size, ATTRS[key].name, said->i);
+    }
+    return n_attrs;
+}
+
+/* route: both of its axes of experts must be alike. */
+static int complete_route(lua_State *lua, const Attr *to, Attr *attrs, int n_attrs) {
+    const ScriptGraph *script = script_graph(lua);
+    if (!to || to->axes.count != 3) return n_attrs;
+    const int axes[3] = {to->axes.items[0], to->axes.items[1], to->axes.items[2]};
+    if (script->axis_sizes[axes[0]] != script->axis_sizes[axes[2]]) {
+        script_error(lua, "route: axis '%s' is %" PRId64 " and axis '%s' is %" PRId64,
+                     script->graph->axes.names[axes[0]], script->axis_sizes[axes[0]],
+                     script->graph->axes.names[axes[2]], script->axis_sizes[axes[2]]);
+    }
+    n_attrs = complete_size(lua, OP_ROUTE, ATTR_experts, axes[0], attrs, n_attrs);
+    return complete_size(lua, OP_ROUTE, ATTR_slots, axes[1], attrs, n_attrs);
+}
+
 int script_complete_parts(lua_State *lua, OpKind op, Value *inputs, int n_inputs, Attr *attrs,
                           int n_attrs) {
     const Attr *to = find_attr(attrs, n_attrs, ATTR_to);
-    bool counted = op == OP_NARROW || op == OP_PAD;
+    const Attr *axis = find_attr(attrs, n_attrs, ATTR_axis);
+    bool counted = op == OP_NARROW || op == OP_PAD || op == OP_TOP;
     if (op == OP_CONCAT) {
         repeat_operands(lua, inputs, n_inputs, find_attr(attrs, n_attrs, ATTR_over));
     }
-    if (!counted || !to || to->axes.count != 1) return n_attrs;
-    int64_t size = script_graph(lua)->axis_sizes[to->axes.items[0]];
-    const Attr *count = find_attr(attrs, n_attrs, ATTR_count);
-    if (!count) {
-        attrs[n_attrs++] = attr_int(ATTR_count, size);
-    } else if (count->i != size) {
-        script_error(lua, "%s: axis '%s' is %" PRId64 "; 'count' is %" PRId64, OPS[op].name,
-                     script_graph(lua)->graph->axes.names[to->axes.items[0]], size, count->i);
+    if (op == OP_ROUTE) return complete_route(lua, to, attrs, n_attrs);
+    if (op == OP_PUT && axis) {
+        return complete_size(lua, op, ATTR_count, axis->axis, attrs, n_attrs);
     }
-    return n_attrs;
+    if (!counted || !to || to->axes.count != 1) return n_attrs;
+    return complete_size(lua, op, ATTR_count, to->axes.items[0], attrs, n_attrs);
 }
 
 void script_check_parts(lua_State *lua, const Node *node) {

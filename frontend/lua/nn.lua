@@ -260,6 +260,113 @@ function nn.swiglu(m, x, options)
   return linear(activate("swiglu", o.act, gate) * up, "ffn", "model", "wdown", residual_std(m, o))
 end
 
+-- How many tokens of a sequence an expert takes: `capacity` times its share, at most all of them;
+-- all where capacity is 0.
+local function expert_slots(seq, top_k, experts, capacity)
+  if capacity == 0 then return seq end
+  return math.max(1, math.min(seq, math.ceil(seq * top_k / experts * capacity)))
+end
+
+local function check_moe(m, o, experts)
+  if math.type(o.top_k) ~= "integer" or o.top_k < 1 or o.top_k > experts then
+    fail("moe: 'top_k' must be a whole number from 1 to the %d experts, not %s", experts,
+      tostring(o.top_k))
+  end
+  if not (o.capacity >= 0 and o.capacity <= 1e6) then
+    fail("moe: 'capacity' must be a number more than 0, or 0: nothing is dropped")
+  end
+  if o.scores ~= "softmax" and o.scores ~= "sigmoid" then
+    fail("moe: scores is '%s'; it can be softmax or sigmoid", o.scores)
+  end
+  for _, weight in ipairs{ "balance", "z" } do
+    if not (o[weight] >= 0) then fail("moe: '%s' must be a number, 0 or more", weight) end
+  end
+end
+
+-- Of each sequence, experts x sum over experts of f P: f the share of the sequence's choices that
+-- fell on the expert, P its mean probability.
+local function balance_loss(probabilities, counts, top_k)
+  local seq, experts = probabilities:dim("seq"), probabilities:dim("routes")
+  local sums = ops.reduce_sum{ probabilities, over = "seq" }
+  return ops.reduce_sum{ sums * counts, over = "routes" } * (experts / (top_k * seq * seq))
+end
+
+-- A sparse mixture of experts (Shazeer et al. 2017; Fedus et al. 2022), each a nn.swiglu without
+-- biases. Every token goes to the `top_k` experts with the greatest scores; their results, times
+-- the scores (gates), are summed. An expert takes at most `capacity` x seq x top_k / experts tokens
+-- of each sequence, first come first served; who comes later is passed by, here as in generating.
+-- x [batch, seq, model] -> like x, and a loss of each sequence, [batch] (nil without balance and
+-- z): sums of these go to nn.cross_entropy's `beside`.
+-- Parameters: router [model, routes], wgate and wup [experts, model, expert_ffn], wdown [experts,
+-- expert_ffn, model]; with `shared` also shared.wgate, .wup [model, shared_ffn], .wdown.
+-- Axes `experts` and `expert_ffn` (and shared_ffn) are the model's; routes, choice and slot are
+-- made.
+-- options: name, top_k, capacity (0: nothing is dropped), scores (softmax over all experts, as in
+-- Mixtral, or sigmoid of each, as in DeepSeek V3), normalize (gates of a token sum to 1, over those
+-- chosen), scale (of gates), act, shared (is there an expert that all tokens meet?), balance
+-- (weight of each sequence's load-balancing loss: DeepSeek V3's, section 2.1.2; 1 where all are
+-- equal), z (weight of the mean square of the router's log-sum-exp: Zoph et al. 2022), std, out_std
+-- (of wdown), decay, lr_scale, muon (of experts; AdamW updates them if absent, and always the
+-- router)
+function nn.moe(m, x, options)
+  check_arguments("moe", m, x)
+  local o = read_options("moe", options,
+    { name = "moe", top_k = 2, capacity = 1.25, scores = "softmax", normalize = true, scale = 1.0,
+      act = "silu", shared = false, balance = 0.0, z = 0.0, std = STD, out_std = NONE,
+      decay = NONE, lr_scale = NONE, muon = 0 })
+  local experts, seq = rawget(m, "experts"), x:dim("seq")
+  if math.type(experts) ~= "integer" or not rawget(m, "expert_ffn") then
+    fail("moe: the model's axes need 'experts', how many there are, and 'expert_ffn', their width")
+  end
+  check_moe(m, o, experts)
+  m:axis("routes", experts)
+  m:axis("choice", o.top_k)
+  m:axis("slot", expert_slots(seq, o.top_k, experts, o.capacity))
+  local function weight(name, axes, std, muon)
+    return m:param(o.name .. "." .. name, axes,
+      { std = std, decay = o.decay, lr_scale = o.lr_scale, muon = muon })
+  end
+  local function gated(rows, prefix, from, ffn, muon)
+    local list = { joined(from, "model"), joined(from, ffn) }
+    local gate = weight(prefix .. "wgate", joined(list[1], ffn), o.std, muon)
+    local up = weight(prefix .. "wup", joined(list[1], ffn), o.std, muon)
+    local down = weight(prefix .. "wdown", joined(list[2], "model"), residual_std(m, o), muon)
+    local h = activate("moe", o.act, ops.matmul{ rows, gate, over = "model" })
+      * ops.matmul{ rows, up, over = "model" }
+    return ops.matmul{ h, down, over = ffn }
+  end
+
+  -- The router is in f32 from its product's sums on.
+  local router = weight("router", { "model", "routes" }, o.std, 0)
+  local logits = ops.matmul{ x, router, over = "model", dtype = "f32" }
+  local lse = ops.logsumexp{ logits, axis = "routes" }
+  local scores = o.scores == "softmax" and ops.exp{ logits - lse } or ops.sigmoid{ logits }
+  local chosen = ops.top{ logits, axis = "routes", to = "choice" }
+  -- Against a sum of nothing: scores of each expert may all be 0.
+  if o.scores == "sigmoid" then scores = scores + 1e-20 end
+  local gates = ops.take{ scores, chosen, axis = "routes" }
+  if o.normalize then gates = gates / ops.reduce_sum{ gates, over = "choice" } end
+  if o.scale ~= 1 then gates = gates * o.scale end
+
+  local slots = ops.route{ chosen, to = { "experts", "slot", "routes" } }
+  local tokens, counts = slots:result(2), slots:result(3)
+  local rows = ops.dispatch{ x, slots, tokens }
+  local y = ops.combine{ gated(rows, "", "experts", "expert_ffn", o.muon), slots, tokens, gates }
+  if o.shared then y = y + gated(x, "shared.", {}, "shared_ffn", nil) end
+
+  local loss
+  if o.balance > 0 then
+    local p = scores
+    if o.scores == "sigmoid" then p = p / ops.reduce_sum{ p, over = "routes" } end
+    loss = balance_loss(p, counts, o.top_k) * o.balance
+  end
+  if o.z > 0 then
+    local sum = ops.reduce_sum{ ops.square{ lse }, over = "seq" } * (o.z / seq)
+    loss = loss and loss + sum or sum
+  end
+  return y, loss
+end
+
 -- Zeroes each element with probability p and divides the others by 1 - p; x itself where p is 0.
 function nn.dropout(x, p)
   if type(p) ~= "number" or not (p >= 0 and p < 1) then
@@ -289,6 +396,12 @@ local function check_ignored(ignore, labels, n_labels)
   end
 end
 
+local function mean_of(x)
+  local count = 1
+  for _, axis in ipairs(x.axes) do count = count * x:dim(axis) end
+  return count == 1 and #x.axes == 0 and x or ops.reduce_sum{ x, over = x.axes } * (1 / count)
+end
+
 -- Mean over all positions of -log softmax(logits)[label]; also makes an output of the logits.
 -- logits [batch, seq, vocab], labels i32[batch, seq] -> scalar
 -- Positions whose label is below 0 have no loss and no gradient; the mean is still over all.
@@ -297,12 +410,12 @@ end
 -- batch; one for a model), weight (a value that each position's loss is multiplied by, as
 -- 1 - ops.equal{tokens, padding}; the mean is over all positions), z (this times the square of the
 -- logits' log-sum-exp is added to each position's loss: PaLM's z-loss, Chowdhery et al. 2022,
--- section 5; they take 1e-4)
+-- section 5; they take 1e-4), beside (losses, as nn.moe's [batch], whose mean is added)
 function nn.cross_entropy(m, logits, labels, vocab, options)
   check_arguments("cross_entropy", m, logits)
   vocab = vocab or "vocab"
   local o = read_options("cross_entropy", options,
-    { output = NONE, weight = NONE, ignore = NONE, z = NONE })
+    { output = NONE, weight = NONE, ignore = NONE, z = NONE, beside = NONE })
   local output = o.output
   if output ~= false then m:output(output or "logits", logits) end
   local each = ops.cross_entropy{ logits, labels, axis = vocab }
@@ -317,10 +430,9 @@ function nn.cross_entropy(m, logits, labels, vocab, options)
   end
   if o.ignore then check_ignored(o.ignore, labels, logits:dim(vocab)) end
   if o.ignore then each = each * (1 - ops.equal{ labels, o.ignore }) end
-  local count = 1
-  for _, axis in ipairs(each.axes) do count = count * each:dim(axis) end
-  local mean = ops.reduce_sum{ each, over = each.axes } * (1 / count)
-  return o.ignore and mean / ops.label_share{ value = o.ignore } or mean
+  local mean = mean_of(each)
+  if o.ignore then mean = mean / ops.label_share{ value = o.ignore } end
+  return o.beside and mean + mean_of(o.beside) or mean
 end
 
 local function fail_unknown_layer(_, name)

@@ -66,6 +66,11 @@ function Model:param(name, axes, options) end
 ---@return T
 function Model:block(i, f) end
 
+---An axis whose size the model works out; the same again is no mistake.
+---@param name string
+---@param size integer
+function Model:axis(name, size) end
+
 ---Names a value as an output of the model; `generate` reads "logits".
 ---@param name string
 ---@param value perilune.Value
@@ -254,6 +259,27 @@ function nn.mlp(m, x, options) end
 ---@return perilune.Value
 function nn.swiglu(m, x, options) end
 
+---@class perilune.MoeOptions: perilune.BranchOptions
+---@field top_k? integer experts that a token goes to; 2
+---@field capacity? number tokens an expert takes of a sequence, of its even share; 1.25; 0: all
+---@field scores? "softmax"|"sigmoid" of all experts, or of each
+---@field normalize? boolean do gates of a token sum to 1? true
+---@field scale? number of gates; 1
+---@field act? perilune.Activation
+---@field shared? boolean one more expert, of axis shared_ffn, that all tokens meet
+---@field balance? number weight of the load-balancing loss of each sequence; 0
+---@field z? number weight of the router's z-loss; 0
+
+---A sparse mixture of experts, each a SwiGLU: axes experts and expert_ffn are the model's. Gives
+---the result and, with balance or z, a loss of each sequence, [batch], for cross_entropy's
+---`beside`.
+---@param m perilune.Model
+---@param x perilune.Value
+---@param options? perilune.MoeOptions
+---@return perilune.Value
+---@return perilune.Value?
+function nn.moe(m, x, options) end
+
 ---@param x perilune.Value
 ---@param p number
 ---@return perilune.Value
@@ -276,12 +302,20 @@ function nn.residual(x, branch, p) end
 ---Mean loss over all positions; also makes an output of the logits, "logits" unless `output` is
 ---another name or false. Labels below 0 have no loss; `weight` multiplies that of each position;
 ---`z` times the square of log-sum-exp is added to it (PaLM's z-loss). With `ignore`, a label,
----positions that have it are left out; the mean is over the others of the whole global batch.
+---positions that have it are left out; the mean is over the others of the whole global batch. The
+---mean of `beside`, losses of sequences, is added.
+---@class perilune.CrossEntropyOptions
+---@field output? string|false
+---@field weight? perilune.Value
+---@field ignore? integer
+---@field z? number
+---@field beside? perilune.Value
+
 ---@param m perilune.Model
 ---@param logits perilune.Value
 ---@param labels perilune.Value
 ---@param vocab? string
----@param options? { output?: string|false, weight?: perilune.Value, ignore?: integer, z?: number }
+---@param options? perilune.CrossEntropyOptions
 ---@return perilune.Value
 function nn.cross_entropy(m, logits, labels, vocab, options) end
 
@@ -550,6 +584,42 @@ function ops.cross_entropy(args) end
 ---@param args { [1]: perilune.Value, axis: string }
 ---@return perilune.Value
 function ops.logsumexp(args) end
+
+---x [..., axis] -> the numbers of the greatest along the axis, the greater first, as many as axis
+---`to` has: i32[..., to]. Of equal ones the lesser number; not-a-number comes last. Has no
+---gradient.
+---@param args { [1]: perilune.Value, axis: string, to: string, count?: integer }
+---@return perilune.Value
+function ops.top(args) end
+
+---x f32[..., axis], index i32[..., choice] -> x at each index, like index; 0 beyond the axis
+---@param args { [1]: perilune.Value, [2]: perilune.Value, axis: string }
+---@return perilune.Value
+function ops.take(args) end
+
+---Its opposite: y f32[..., choice], index -> [..., axis], the sum of what has that index
+---@param args { [1]: perilune.Value, [2]: perilune.Value, axis: string, count?: integer }
+---@return perilune.Value
+function ops.put(args) end
+
+---chosen i32[batch, seq, choice], to = {experts, slot, routes} -> slots i32[batch, seq, choice]
+---(-1: dropped); its second result tokens i32[experts, batch, slot] (-1: empty), its third counts
+---f32[batch, routes] of choices that fell on each expert.
+---@param args { [1]: perilune.Value, to: string[], experts?: integer, slots?: integer }
+---@return perilune.Value
+function ops.route(args) end
+
+---x [batch, seq, model], slots, tokens and perhaps gates f32[batch, seq, choice] -> each slot's row
+---of x (times its gate), [experts, batch, slot, model]; zeros where a slot is empty
+---@param args { [integer]: perilune.Value }
+---@return perilune.Value
+function ops.dispatch(args) end
+
+---h [experts, batch, slot, model], slots, tokens and perhaps gates -> [batch, seq, model], the sum
+---of its choices' rows (times their gates)
+---@param args { [integer]: perilune.Value }
+---@return perilune.Value
+function ops.combine(args) end
 
 ---x, index -> x[index] of each row; has no gradient
 ---@param args { [1]: perilune.Value, [2]: perilune.Value, axis: string }

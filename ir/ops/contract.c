@@ -264,9 +264,14 @@ void grad_matmul(GradContext *ctx, const Node *node, const Value *douts, Value *
         const Type *target = value_type(node->inputs[i]);
         Value other = node->inputs[1 - i];
         Type over = free_axes(value_type(douts[0]), value_type(other), target);
-        /* Try the operand order that gives the target's axis order: its first axis is dy's or not.
-         */
-        bool dy_first = target->rank == 0 || axis_in(value_type(douts[0]), target->axes[0]);
+        /* Try the operand order that gives the target's axis order: its first axis that is not
+         * both operands' (a batch's) is dy's or not. */
+        int first = 0;
+        while (first < target->rank && axis_in(value_type(douts[0]), target->axes[first]) &&
+               axis_in(value_type(other), target->axes[first])) {
+            first++;
+        }
+        bool dy_first = first == target->rank || axis_in(value_type(douts[0]), target->axes[first]);
         Value product = dy_first ? product_over(ctx, douts[0], other, &over, node)
                                  : product_over(ctx, other, douts[0], &over, node);
         dins[i] = grad_reduce_to(ctx, product, target);

@@ -1,5 +1,6 @@
 #include "planner/cost/model_cost.h"
 
+#include "ir/ops/route.h"
 #include "planner/cost/count_calls.h"
 #include "planner/cost/device_time.h"
 #include "planner/cost/node_cost.h"
@@ -420,12 +421,28 @@ static void price_muon(Pricer *p, Arena *work) {
     }
 }
 
-static void count_model_flops(Pricer *p) {
+/* A product that no rank of t has a part of is done by each; the model asks for it once. */
+static bool is_over_t(const Node *node) {
+    for (int i = 0; i < node->n_inputs + node->n_outputs; i++) {
+        bool input = i < node->n_inputs;
+        Value value = input ? node->inputs[i] : node_value((Node *)node, i - node->n_inputs);
+        const Sharding *sharding = value_sharding(value);
+        if (sharding->partial >> MESH_T & 1) return true;
+        for (int k = 0; k < value_type(value)->rank; k++) {
+            if (sharding->mesh[k] == MESH_T) return true;
+        }
+    }
+    return false;
+}
+
+static void count_model_flops(Pricer *p, Arena *work) {
     const Graph *graph = p->program->graph;
+    RouteSet routes = route_find_all(graph, work);
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
         if (node->phase == PHASE_UPDATE) continue;
-        segment_of(p, n)->model_flops += model_flops(node, &graph->mesh);
+        double flops = model_flops(node, &graph->mesh) * route_active_share(&routes, node);
+        segment_of(p, n)->model_flops += is_over_t(node) ? flops : flops / p->out->t;
     }
 }
 
@@ -467,29 +484,47 @@ static void close_segment(const Pricer *p, SegmentCost *segment) {
         (bytes > 0 ? device_memory_us(&cluster->device, bytes) : 0) + segment->whole_us;
 }
 
+typedef struct Crossing {
+    int64_t bytes, largest;
+    int n_values;
+} Crossing;
+
+static void add_crossing(Crossing *sum, int64_t bytes) {
+    sum->bytes += bytes;
+    if (bytes > sum->largest) sum->largest = bytes;
+    sum->n_values++;
+}
+
 /* What crosses from one block to the next: the most that others read of a block. (What a block
  * reads of others would not do: the only one of its kind reads the embedding, which may be divided
  * in another way.) */
 static void measure_border(const Pricer *p, Arena *arena) {
     const Graph *graph = p->program->graph;
-    int64_t *bytes = ARENA_ARRAY(arena, int64_t, p->costs->n_kinds + 1);
-    int *n_values = ARENA_ARRAY(arena, int, p->costs->n_kinds + 1);
-    LayoutCost *out = p->out;
+    Crossing *of[N_PHASES], most[N_PHASES] = {{0}};
+    for (int i = 0; i < N_PHASES; i++) of[i] = ARENA_ARRAY(arena, Crossing, p->costs->n_kinds + 1);
     bool *seen = ARENA_ARRAY(arena, bool, (graph->n_nodes + 1) * MAX_OUTPUTS);
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
-        for (int i = 0; i < node->n_inputs && node->phase == PHASE_FORWARD; i++) {
+        for (int i = 0; i < node->n_inputs; i++) {
             Value in = node->inputs[i];
             int at = in.node->id * MAX_OUTPUTS + in.output, block = in.node->block;
             if (block == NO_BLOCK || block == node->block || seen[at]) continue;
+            if (node->phase == PHASE_UPDATE || in.node->phase != node->phase) continue;
             if (OPS[in.node->op].flags & LEAF || op_is_number(in.node->op)) continue;
+            if (in.node->op == OP_ACCUMULATE) continue; /* each stage has its own */
             seen[at] = true;
-            bytes[block] += type_local_bytes(value_type(in), value_sharding(in), &graph->mesh);
-            n_values[block]++;
-            if (bytes[block] > out->border_bytes) out->border_bytes = bytes[block];
-            if (n_values[block] > out->n_border_values) out->n_border_values = n_values[block];
+            Crossing *crossing = &of[node->phase][block];
+            add_crossing(crossing,
+                         type_local_bytes(value_type(in), value_sharding(in), &graph->mesh));
+            if (crossing->bytes >= most[node->phase].bytes) most[node->phase] = *crossing;
         }
     }
+    const Crossing *forward = &most[PHASE_FORWARD];
+    int64_t slot = (forward->largest + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+    p->out->border_bytes = forward->bytes;
+    p->out->n_border_values = forward->n_values;
+    p->out->n_border_gradients = most[PHASE_BACKWARD].n_values;
+    p->out->border_padding_bytes = slot * forward->n_values - forward->bytes;
 }
 
 static void add_phase(PhaseCost *sum, const PhaseCost *other) {
@@ -528,7 +563,7 @@ static void price(ModelCosts *costs, const Lowered *lowered, LayoutCost *out) {
     plan_memory(&program, 1, lowered->plan->cuda, work);
     Pricer p = {costs, lowered, &program, out, work};
     price_nodes(&p, work);
-    count_model_flops(&p);
+    count_model_flops(&p, work);
     count_memory(&p);
     count_parameters(&p, work);
     price_muon(&p, work);
@@ -654,6 +689,7 @@ static void count_logical(ModelCosts *costs, const Graph *forward) {
         const Node *node = forward->nodes[n];
         if (node->op == OP_PARAM) costs->n_parameters += type_elements(&node->types[0]);
     }
+    costs->n_active_parameters = route_count_active(forward);
 }
 
 static void count_masks(struct ModelCostsCache *cache, const Graph *thin, int n_kinds) {

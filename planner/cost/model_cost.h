@@ -99,7 +99,10 @@ typedef struct LayoutCost {
     int n_shared;
     SharedWeight *shared;             /* of neither segment: see shared_weights.h */
     int update_calls[N_UPDATE_KINDS]; /* every stage's, beside its parameters': the norm */
-    int n_border_values;              /* that cross a pipeline border in one direction */
+    int n_border_values;              /* that cross a pipeline border forward */
+    int n_border_gradients;           /* and backward: fewer where some need none */
+    int64_t border_padding_bytes;     /* of a slot for the former, beyond what is sent: all values
+                                       * get as much room as the largest */
     int64_t border_bytes;             /* one micro-batch across it, one rank */
     int64_t workspace_bytes;          /* of kernels and messages; part of no scratch_bytes */
     int64_t zero_bytes;               /* more of it where ZeRO-1 sends shards */
@@ -112,7 +115,8 @@ typedef struct ModelCosts {
     int n_blocks, n_kinds;
     int *kind_of_block; /* [n_blocks] */
     int64_t seq, vocab, n_parameters;
-    double model_flops; /* one sequence, forward + backward, whole model */
+    double n_active_parameters; /* that a token meets: less where there are experts */
+    double model_flops;         /* one sequence, forward + backward, whole model */
     struct ModelCostsCache *cache;
 } ModelCosts;
 

@@ -128,7 +128,8 @@ static void add_product(PhaseCost *cost, const NodePricer *x, const Node *node) 
     if (!layout_of(x, node, &layout)) return;
     cost->flops +=
         2.0 * (double)layout.batch * (double)layout.m * (double)layout.n * (double)layout.k;
-    double accumulated = cluster->software.accumulate_bytes * (double)layout.m * (double)layout.n;
+    double accumulated = cluster->software.accumulate_bytes * (double)layout.batch *
+                         (double)layout.m * (double)layout.n;
     if (is_weight_gradient(node) && accumulated > 0) {
         cost->memory_us += device_memory_us(&cluster->device, accumulated);
         cost->n_ops++;
@@ -206,6 +207,14 @@ static void add_collective(PhaseCost *cost, const Cluster *cluster, const Node *
     cost->n_collectives++;
 }
 
+/* Rows of tokens are read as often as they are sent: as much as there is of slots. */
+static double routed_bytes(const NodePricer *x, const Node *node) {
+    Value rows = node->op == OP_DISPATCH ? node_value((Node *)node, 0) : node->inputs[0];
+    double bytes = local_bytes(rows, &x->graph->mesh);
+    if (node->op != OP_COMBINE) return 2 * bytes;
+    return bytes + local_bytes(node_value((Node *)node, 0), &x->graph->mesh);
+}
+
 /* What a look-up or its gradient touches of the table is as much as it gives or takes. */
 static double traffic_bytes(const NodePricer *x, const Node *node) {
     const Mesh *mesh = &x->graph->mesh;
@@ -219,6 +228,8 @@ static double traffic_bytes(const NodePricer *x, const Node *node) {
         Type logits = local_type(node->inputs[0], mesh);
         return loss_bytes * (double)type_elements(&logits);
     }
+    bool routed = node->op == OP_DISPATCH || node->op == OP_COMBINE || node->op == OP_SLOT_DOT;
+    if (routed) return routed_bytes(x, node);
     for (int i = 0; i < node->n_inputs; i++) {
         if ((lookup && i == 1) || (scatter && i != 1)) continue;
         bytes += local_bytes(node->inputs[i], mesh);

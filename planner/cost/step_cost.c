@@ -168,8 +168,9 @@ static int64_t message_bytes(const Pricing *x, int stage) {
     int p = x->shape.p;
     if (p == 1) return 0;
     bool ring = x->shape.n_chunks > 1;
-    int n_channels = (ring || stage + 1 < p) + (ring || stage > 0);
-    return n_channels * SLOTS * x->layout->border_bytes;
+    int n_forward = ring || stage + 1 < p, n_channels = n_forward + (ring || stage > 0);
+    return SLOTS *
+           (n_channels * x->layout->border_bytes + n_forward * x->layout->border_padding_bytes);
 }
 
 /* The frames of a stage, as plan_choose_pools divides them; *out_inputs: of it, the tokens and
@@ -211,7 +212,8 @@ int64_t zero_micro_calls(const Candidate *candidate, const StageWeights *weights
 static int64_t count_border_calls(const LayoutCost *layout, const Candidate *candidate, int stage) {
     int p = candidate->p, v = candidate->n_chunks;
     int n_borders = p == 1 ? 0 : 2 * v - (stage == 0) - (stage == p - 1);
-    return (int64_t)n_borders * layout->n_border_values * (FORWARD_EMISSIONS + 1);
+    return (int64_t)n_borders *
+           (layout->n_border_values * FORWARD_EMISSIONS + layout->n_border_gradients);
 }
 
 /* What the update has besides its parameters' calls: the norm, summed over stages, and messages

@@ -64,6 +64,7 @@ static bool differentiate_node(Tape *tape, Node *node) {
     if (!any || (OPS[node->op].flags & LEAF)) return true;
     for (int i = 1; i < node->n_outputs; i++) {
         if (!douts[i].node || node->op == OP_CROSS_ENTROPY) continue;
+        if (op_stops_gradient(node->op)) continue;
         diag_error(tape->ctx->diag, node->loc, "%s: only its first result has a gradient",
                    OPS[node->op].name);
         return false;

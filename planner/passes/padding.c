@@ -44,6 +44,11 @@ static bool mixes(const Node *node, int axis) {
         node->op == OP_EMBEDDING || node->op == OP_EMBEDDING_GRAD) {
         return false; /* these count the valid elements of their axis */
     }
+    /* No token goes to an expert that is padding. */
+    if (node->op == OP_ROUTE || node->op == OP_DISPATCH) return false;
+    if (node->op == OP_COMBINE || node->op == OP_SLOT_DOT) {
+        if (axis == value_type(node->inputs[0])->axes[0]) return false;
+    }
     for (int i = 0; i < node->n_outputs; i++) {
         if (type_find_axis(&node->types[i], axis) < 0) return true;
     }
@@ -58,6 +63,7 @@ static bool stays_zero(const Taint *taint, const Node *node, int axis) {
     if (node->op == OP_EMBEDDING_GRAD) { /* (tokens, gradient of the rows, table) */
         return axis == node_axis(node, ATTR_axis) || is_zero(taint, node->inputs[1], axis);
     }
+    if (node->op == OP_DISPATCH && axis == node->types[0].axes[0]) return true;
     if (flags & MAKES_NONZERO) return false;
     for (int i = 0; i < node->n_inputs; i++) {
         last_zero = is_zero(taint, node->inputs[i], axis);

@@ -1,10 +1,11 @@
 /* Sharding rules, from axis names alone.
  *
- * heads, kv_heads, ffn and vocab are divided over t (Megatron's tensor parallelism, Shoeybi et al.
- * 2019), batch over d. An op divides each of its axes by its rule unless it needs the axis whole;
- * an axis that is divided but absent from a result leaves a partial result over that mesh axis.
- * With sequence parallelism (Korthikanti et al. 2022, section 4.2.2) an op that leaves t idle
- * divides 'seq' over it.
+ * heads, kv_heads, ffn, shared_ffn and vocab are divided over t (Megatron's tensor parallelism,
+ * Shoeybi et al. 2019), and so are experts, of which each rank then has some whole; batch over d.
+ * An op divides each of its axes by its rule unless it needs the axis whole; an axis that is
+ * divided but absent from a result leaves a partial result over that mesh axis. With sequence
+ * parallelism (Korthikanti et al. 2022, section 4.2.2) an op that leaves t idle divides 'seq' over
+ * it.
  */
 #include "planner/passes/pass.h"
 
@@ -14,7 +15,8 @@ static const struct {
     const char *axis;
     MeshAxis mesh;
 } AXIS_RULES[] = {
-    {"batch", MESH_D}, {"heads", MESH_T}, {"kv_heads", MESH_T}, {"ffn", MESH_T}, {"vocab", MESH_T},
+    {"batch", MESH_D}, {"heads", MESH_T},      {"kv_heads", MESH_T}, {"ffn", MESH_T},
+    {"vocab", MESH_T}, {"shared_ffn", MESH_T}, {"experts", MESH_T},
 };
 
 bool sharding_rule_divides(const char *axis, MeshAxis mesh) {

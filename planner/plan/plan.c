@@ -71,6 +71,21 @@ int64_t plan_channel_value_bytes(const Plan *plan, int channel) {
     return part / ALIGN_BYTES * ALIGN_BYTES;
 }
 
+int64_t plan_channel_message_bytes(const Plan *plan, int channel) {
+    const Channel *c = &plan->channels[channel];
+    const Graph *graph = plan->programs[plan->stages[c->from].program].graph;
+    int64_t sums[MAX_CHUNKS] = {0}, most = 0;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        if (node->op != OP_SEND || (node->phase == PHASE_BACKWARD) != c->backward) continue;
+        Value value = node->inputs[0];
+        int64_t *sum = &sums[node->chunk];
+        *sum += type_local_bytes(value_type(value), value_sharding(value), &graph->mesh);
+        if (*sum > most) most = *sum;
+    }
+    return most;
+}
+
 void plan_class_bytes(const Plan *plan, int stage, int64_t out_bytes[N_BUFFER_CLASSES]) {
     const Stage *s = &plan->stages[stage];
     const Program *program = &plan->programs[s->program];

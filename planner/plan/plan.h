@@ -219,6 +219,8 @@ int plan_find_channel(const Plan *plan, int stage, const Task *task);
 /* A send task's values take a part each of the channel's slot, all parts of the same size: of as
  * many values as any chunk sends there, at least 1, and of the largest. */
 int plan_channel_values(const Plan *plan, int channel);
+/* What the largest of its messages sends: values of one message need not be equally large. */
+int64_t plan_channel_message_bytes(const Plan *plan, int channel);
 int64_t plan_channel_value_bytes(const Plan *plan, int channel); /* that fit such a part */
 
 /* One frame of the pool: the largest of its chunks'. */

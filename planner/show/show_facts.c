@@ -1,6 +1,7 @@
 #include "planner/show/show_facts.h"
 
 #include "ir/op.h"
+#include "ir/ops/route.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -35,6 +36,14 @@ const char *unit_us(double us, char *text) {
              large_us < hour_us  ? "min"
              : large_us < day_us ? "h"
                                  : "days");
+    return text;
+}
+
+const char *active_parameters_text(double active, int64_t all, char text[2 * UNIT_TEXT]) {
+    char count[UNIT_TEXT];
+    text[0] = '\0';
+    if (active > (double)all - 0.5) return text;
+    snprintf(text, 2 * UNIT_TEXT, ", %s of them for a token", unit_count(active, count));
     return text;
 }
 
@@ -105,6 +114,16 @@ static int64_t count_parameters(const Graph *graph) {
         if (graph->nodes[i]->op == OP_PARAM) count += type_elements(&graph->nodes[i]->types[0]);
     }
     return count;
+}
+
+/* What a token meets of the parameters; a tied one counts once. */
+static double count_active(const Plan *plan, const int64_t *parameters_of, Arena *arena) {
+    double *passive = ARENA_ARRAY(arena, double, plan->n_programs), sum = 0;
+    for (int i = 0; i < plan->n_programs; i++) {
+        passive[i] = (double)parameters_of[i] - route_count_active(plan->programs[i].graph);
+    }
+    for (int s = 0; s < plan->n_stages; s++) sum += passive[plan->stages[s].program];
+    return (double)plan->n_parameters - sum;
 }
 
 /* Of the products and attention of one rank and step: what model FLOPs count, and besides what is
@@ -248,7 +267,7 @@ static void add_pipeline(Facts *facts, bool backward) {
     for (int i = 0; i < plan->n_channels; i++) {
         const Channel *channel = &plan->channels[i];
         if (channel->backward != backward || !n_sent[i]) continue;
-        double sent_bytes = (double)channel->slot_bytes * (double)n_sent[i];
+        double sent_bytes = (double)plan_channel_message_bytes(plan, i) * (double)n_sent[i];
         traffic.n_groups += n_twins;
         traffic.total_bytes += sent_bytes * n_twins;
         bytes[channel->from] += sent_bytes;
@@ -301,6 +320,7 @@ Facts *facts_create(Arena *arena, const Plan *plan, const Device *device, Diag *
     }
     facts->stages = ARENA_ARRAY(arena, StageFacts, plan->n_stages);
     for (int stage = 0; stage < plan->n_stages; stage++) fill_stage(facts, stage, parameters_of);
+    facts->active_parameters = count_active(plan, parameters_of, arena);
     fill_traffic(facts);
     return facts;
 }

@@ -49,6 +49,7 @@ typedef struct Facts {
     int64_t largest_arena_bytes;
     double all_arena_bytes;      /* of all ranks */
     double parameters_counted;   /* sum over stages, tied ones once each */
+    double active_parameters;    /* that a token meets: less than all where there are experts */
     double undivided_parameters; /* of these, with t > 1: whole on every t rank */
     const Node *most_undivided;  /* the largest of them; NULL: none */
     StageFacts *stages;
@@ -82,5 +83,7 @@ enum { UNIT_TEXT = 32 };
 const char *unit_bytes(double bytes, char *text);
 const char *unit_us(double us, char *text);
 const char *unit_count(double count, char *text);
+/* ", 12.9 G of them for a token", or nothing where that is all. */
+const char *active_parameters_text(double active, int64_t all, char text[2 * UNIT_TEXT]);
 
 #endif

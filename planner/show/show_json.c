@@ -2,7 +2,8 @@
  * predicted, in microseconds.
  *
  *   format            1; grows when a key changes its meaning
- *   model             name, parameters, seq, vocab, flops_per_step (nothing computed again),
+ *   model             name, parameters, active_parameters (that a token meets), seq, vocab,
+ *                     flops_per_step (nothing computed again),
  *                     hardware_flops_per_step (of all ranks' products and attention, as planned)
  *   fingerprint       16 hexadecimal digits
  *   mesh              t, d, p, ranks
@@ -70,6 +71,7 @@ static void put_head(json_t *root, const Facts *facts) {
     json_t *model = json_put_new(root, "model", json_object());
     json_put_name(model, "name", plan->model);
     json_put_int(model, "parameters", plan->n_parameters);
+    json_put_int(model, "active_parameters", (int64_t)facts->active_parameters);
     json_put_int(model, "undivided_parameters", (int64_t)facts->undivided_parameters);
     json_put_int(model, "seq", plan->seq);
     json_put_int(model, "vocab", plan->vocab);

@@ -5,7 +5,8 @@
  *                      memory_limit_bytes, missing_bytes (the least), closest (a layout, with
  *                      its memory_bytes),
  *                      least_ranks (how many would do; null: none found), candidates_total
- *   model              name, parameters, seq, vocab, flops_per_step
+ *   model              name, parameters, active_parameters (that a token meets), seq, vocab,
+ *                      flops_per_step
  *   cluster            name, title, source;  software  name;  ranks, nodes
  *   global_batch, tokens_per_step, precision
  *   a layout (the best, and each of runners_up, pareto, refused, closest):
@@ -92,6 +93,7 @@ static void put_head(json_t *root, const SearchFacts *facts) {
     json_t *model = json_put_new(root, "model", json_object());
     json_put_name(model, "name", costs->model);
     json_put_int(model, "parameters", costs->n_parameters);
+    json_put_int(model, "active_parameters", (int64_t)costs->n_active_parameters);
     json_put_int(model, "seq", costs->seq);
     json_put_int(model, "vocab", costs->vocab);
     json_put_real(model, "flops_per_step", costs->model_flops * report->request->global_batch);

@@ -23,9 +23,12 @@ static void put_head(StrBuf *out, const SearchFacts *facts) {
     char a[UNIT_TEXT], b[UNIT_TEXT];
     put_label(out, "model");
     lines_put_name(out, report->costs->model, NAME_COLUMNS);
-    strbuf_printf(out, ": %s parameters, seq %" PRId64 ", vocab %" PRId64 "\n",
-                  unit_count((double)report->costs->n_parameters, a), report->costs->seq,
-                  report->costs->vocab);
+    const ModelCosts *costs = report->costs;
+    char active[2 * UNIT_TEXT];
+    strbuf_printf(out, ": %s parameters%s, seq %" PRId64 ", vocab %" PRId64 "\n",
+                  unit_count((double)costs->n_parameters, a),
+                  active_parameters_text(costs->n_active_parameters, costs->n_parameters, active),
+                  costs->seq, costs->vocab);
     put_label(out, "cluster");
     lines_put_name(out, cluster->name, 20);
     strbuf_printf(out, ": %d node%s of %d x ", facts->n_nodes, facts->n_nodes == 1 ? "" : "s",

@@ -61,8 +61,11 @@ static void put_head(StrBuf *out, const Facts *facts) {
     char a[UNIT_TEXT], b[UNIT_TEXT], c[UNIT_TEXT];
     put_label(out, "model");
     put_name(out, plan->model, NAME_COLUMNS);
-    strbuf_printf(out, ": %s parameters, seq %" PRId64 ", vocab %" PRId64 "\n",
-                  unit_count((double)plan->n_parameters, a), plan->seq, plan->vocab);
+    char active[2 * UNIT_TEXT];
+    strbuf_printf(out, ": %s parameters%s, seq %" PRId64 ", vocab %" PRId64 "\n",
+                  unit_count((double)plan->n_parameters, a),
+                  active_parameters_text(facts->active_parameters, plan->n_parameters, active),
+                  plan->seq, plan->vocab);
     put_label(out, "mesh");
     const int *size = plan->mesh.size;
     strbuf_printf(out, "t=%d tensor x d=%d data x p=%d pipeline: %d rank%s%s\n", size[MESH_T],

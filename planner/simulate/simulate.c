@@ -41,8 +41,8 @@ static void price_messages(PipelineLoad *load, const Plan *plan, const Device *d
     PipelineLink *links = ARENA_ARRAY(arena, PipelineLink, plan->n_channels);
     for (int i = 0; i < plan->n_channels; i++) {
         const Channel *channel = &plan->channels[i];
-        double latency_us, us = cost_message_us(device, plan, channel->from, channel->to,
-                                                (double)channel->slot_bytes, &latency_us);
+        double bytes = (double)plan_channel_message_bytes(plan, i), latency_us;
+        double us = cost_message_us(device, plan, channel->from, channel->to, bytes, &latency_us);
         links[i] = (PipelineLink){
             .from = channel->from,
             .to = channel->to,

@@ -229,6 +229,32 @@ const OpCase OP_CASES[] = {
     CASE(LOGSUMEXP, "batch=2 seq=3 vocab=7", "axis=vocab"),
     CASE(LOGSUMEXP, "vocab=37", "axis=vocab"),
     CASE(PICK, "batch=2 seq=3 vocab=7; #7 batch=2 seq=3", "axis=vocab"),
+    /* Choices, ties among them and all of them; numbers beyond the axis; experts that overflow,
+     * that get nothing, that hold one; numbers that name no expert */
+    CASE(TOP, "batch=2 seq=3 routes=7", "axis=routes to=choice count=3"),
+    CASE(TOP, ":0.5 rows=2 routes=5", "axis=routes to=choice count=5"),
+    CASE(TOP, ":nan routes=4", "axis=routes to=choice count=2"),
+    CASE(TOP, "rows=37 routes=67", "axis=routes to=choice count=8"),
+    CASE(TAKE, "batch=2 seq=3 routes=7; #7 batch=2 seq=3 choice=3", "axis=routes"),
+    CASE(TAKE, "rows=3 routes=4; #6 rows=3 choice=5", "axis=routes"),
+    CASE(PUT, "batch=2 seq=3 choice=3; #7 batch=2 seq=3 choice=3", "axis=routes count=7"),
+    CASE(PUT, "rows=3 choice=5; #6 rows=3 choice=5", "axis=routes count=4"),
+    CASE(ROUTE, "#5 batch=2 seq=7 choice=2", "to=experts,slot,routes experts=5 slots=3"),
+    CASE(ROUTE, "#7 batch=3 seq=37 choice=3", "to=experts,slot,routes experts=5 slots=1"),
+    CASE(ROUTE, "#3 batch=1 seq=350 choice=4", "to=experts,slot,routes experts=4 slots=500"),
+    CASE(DISPATCH, "batch=2 seq=7 model=5; #5/3 batch=2 seq=7 choice=2; @tokens", ""),
+    CASE(DISPATCH,
+         "batch=2 seq=6 model=19; #3/4 batch=2 seq=6 choice=2; @tokens; batch=2 seq=6 choice=2",
+         ""),
+    CASE(COMBINE, "experts=5 batch=2 slot=3 model=5; #5/3 batch=2 seq=7 choice=2; @tokens", ""),
+    CASE(COMBINE,
+         "experts=3 batch=2 slot=4 model=24; #3/4 batch=2 seq=6 choice=2; @tokens; batch=2 seq=6 "
+         "choice=2",
+         ""),
+    CASE(SLOT_DOT,
+         "experts=3 batch=2 slot=4 model=37; #3/4 batch=2 seq=6 choice=2; @tokens; batch=2 seq=6 "
+         "model=37",
+         ""),
     /* Clipping and optimizers: p, g, m, v, scale, lr, step */
     CASE(SUMSQ, "rows=13 cols=17", ""),
     CASE(SUMSQ, "", ""),
@@ -364,6 +390,31 @@ static int split_operands(Arena *arena, const char *text, const char **out) {
     return count;
 }
 
+/* Results of a route of what the operand's leaf chooses. */
+static Node *add_route(Graph *graph, Value chosen, const char *operand, Diag *diag) {
+    const char *names[3] = {"experts", "slot", "routes"}, *slash = strchr(operand, '/');
+    int axes[3];
+    for (int i = 0; i < 3; i++) axes[i] = graph_axis(graph, names[i], (int)strlen(names[i]));
+    Attr attrs[3] = {attr_axes(ATTR_to, axes, 3), attr_int(ATTR_experts, atoi(operand + 1)),
+                     attr_int(ATTR_slots, atoi(slash + 1))};
+    return graph_add(graph,
+                     &(NodeSpec){.op = OP_ROUTE,
+                                 .inputs = &chosen,
+                                 .n_inputs = 1,
+                                 .attrs = attrs,
+                                 .n_attrs = 3,
+                                 .block = NO_BLOCK},
+                     diag);
+}
+
+/* Puts a route between the choices, if operand 1 is some, and the op. */
+static bool route_choices(Graph *graph, const char **operands, Value *inputs, int n, Diag *diag) {
+    if (n < 3 || strcmp(operands[2], "@tokens") != 0) return true;
+    Node *route = add_route(graph, inputs[1], operands[1], diag);
+    for (int i = 0; i < 2; i++) inputs[1 + i] = node_value(route, i);
+    return route != NULL;
+}
+
 static Node *add_leaf(Graph *graph, OpKind op, const char *name, const Type *type, Diag *diag) {
     Attr attrs[3] = {attr_string(ATTR_name, name), attr_string(ATTR_init, "zeros"),
                      attr_int(ATTR_decay, 1)};
@@ -449,6 +500,7 @@ Graph *op_case_build(Arena *arena, const OpCase *op_case, DType precision, bool 
     bool broadcast = op_case->op == OP_BROADCAST;
     int n = split_operands(arena, op_case->operands, operands);
     for (int i = 0; i < n; i++) {
+        if (strcmp(operands[i], "@tokens") == 0) continue;
         if (*operands[i] == '@') {
             inputs[i] = inputs[atoi(operands[i] + 1)];
             continue;
@@ -460,6 +512,7 @@ Graph *op_case_build(Arena *arena, const OpCase *op_case, DType precision, bool 
         OpKind op = tokens ? OP_INPUT : OP_PARAM;
         inputs[i] = node_value(add_leaf(graph, op, arena_printf(arena, "%d", i), &type, diag), 0);
     }
+    if (!route_choices(graph, operands, inputs, n, diag)) return NULL;
     /* The weights' leaf must come before the op: its type is found on a copy. */
     Type type = {0};
     if (broadcast) {
@@ -513,7 +566,7 @@ void op_case_fill(const OpCase *op_case, const Graph *graph, Reference *referenc
     const char *operands[MOST_OPERANDS];
     uint64_t state = 2026;
     split_operands(reference->arena, op_case->operands, operands);
-    for (int n = 0; n < graph->n_nodes && OPS[graph->nodes[n]->op].flags & LEAF; n++) {
+    for (int n = 0; n < graph->n_nodes; n++) {
         Node *node = graph->nodes[n];
         const char *name = node_string(node, ATTR_name);
         double *values = reference_value(reference, node_value(node, 0));

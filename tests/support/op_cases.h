@@ -9,6 +9,9 @@
  *     "#7 rows=3"       i32, in [0, 7)                ":0.01"      f32, all 0.01 (axes may follow)
  *     "@0"              operand 0 again
  *     "~rows=3", "~+ rows=3", ...                    the same in 16 bits
+ *     "#5/3 batch=2 seq=4 choice=2"                  slots of a route of such choices among 5
+ * experts with 3 slots each
+ *     "@tokens"                                      that route's tokens
  * attrs: "axis=cols eps=1e-5 over=a,b", a program= last, up to the end; "low" in them is the dtype
  * in 16 bits.
  * Without `outputs` as the op's row says. */

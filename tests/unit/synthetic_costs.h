@@ -118,7 +118,7 @@ static void synthetic_fill(LayoutCost *layout, SegmentCost *kinds) {
     layout->after.kept_bytes = (int64_t)(4 * b * s * synthetic.vocab / t);
     layout->tied = synthetic_segment(table, 0, 0, 1, 0);
     layout->border_bytes = (int64_t)(bytes / (sp ? t : 1));
-    layout->n_border_values = 1;
+    layout->n_border_values = layout->n_border_gradients = 1;
     layout->input_bytes = (int64_t)(8 * b * s);
     layout->workspace_bytes = 32 << 20;
 }

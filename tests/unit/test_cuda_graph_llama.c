@@ -66,6 +66,20 @@ static const Variant OTHERS[] = {
 };
 static const Variant PARTS = {
     "parts of axes", "tests/models/parts.lua", 2, DTYPE_F32, {{"layers", "4"}}};
+/* In bf16 every token goes to all experts: else rounding decides who gets it where two are near. */
+static const Variant EXPERTS[] = {
+    {"experts", "tests/models/experts.lua", 2, DTYPE_F32, {{"layers", "4"}}},
+    {"all experts, bf16",
+     "models/moe.lua",
+     2,
+     DTYPE_BF16,
+     {COMMON,
+      {"vocab", "61"},
+      {"kv_heads", "2"},
+      {"experts", "2"},
+      {"expert_ffn", "24"},
+      {"capacity", "0"},
+      {"shared", "true"}}}};
 static const Variant HALF = {
     "gpt f16", "models/gpt.lua", 4, DTYPE_F16, {COMMON, {"vocab", "61"}, {"ffn", "64"}}};
 static const Layout OTHER_LAYOUTS[] = {
@@ -119,6 +133,9 @@ static void run(void) {
     run_recomputed();
     for (int l = 0; l < N_LAYOUTS; l += 2) check_layouts(&LLAMA, &LAYOUTS[l], 1); /* GPT: all */
     check_layouts(&PARTS, &OTHER_LAYOUTS[2], 1);
+    for (int i = 0; i < 2; i++) {
+        if (cpu_has(&EXPERTS[i])) check_layouts(&EXPERTS[i], &OTHER_LAYOUTS[2], 1);
+    }
     for (size_t i = 0; i < sizeof(OTHERS) / sizeof(OTHERS[0]); i++) {
         if (!cpu_has(&OTHERS[i])) continue;
         check_layouts(&OTHERS[i], &OTHER_LAYOUTS[i % 2], 1);

@@ -134,8 +134,9 @@ static void test_models(void) {
         const char *path, *size, *dropout;
     } models[] = {{"models/gpt.lua", "tiny", "0.1"},
                   {"models/gpt.lua", "124m", "0"},
-                  {"models/llama.lua", "tiny", NULL}};
-    for (int m = 0; m < 3; m++) {
+                  {"models/llama.lua", "tiny", NULL},
+                  {"models/moe.lua", "tiny", NULL}};
+    for (int m = 0; m < 4; m++) {
         for (int t = 1; t <= 4; t *= 2) {
             for (int b = 1; b <= 6; b += 5) {
                 for (int sp = 0; sp < (t > 1 ? 2 : 1); sp++) {
@@ -145,7 +146,7 @@ static void test_models(void) {
                                                {"dropout", models[m].dropout}};
                     snprintf(name, sizeof(name), "%s %s t=%d b=%d sp=%d %s", models[m].path,
                              models[m].size, t, b, sp, dtype_name(precision));
-                    if (m == 2 && t > 2) continue; /* two key/value heads */
+                    if (m >= 2 && t > 2) continue; /* two key/value heads */
                     check_begin(name);
                     compare(models[m].path, settings, models[m].dropout ? 2 : 1, t, b, sp != 0,
                             precision, 1);

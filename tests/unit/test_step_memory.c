@@ -228,6 +228,13 @@ int main(void) {
         {"models/llama.lua", "8b", 1, 8, 1, 1, 1, 8, "1f1b", false, false, RECOMPUTE_SELECTIVE, 3},
         {"models/llama.lua", "70b", 1, 64, 1, 1, 1, 1, "1f1b", false, false, RECOMPUTE_FULL, 3},
         {"models/llama.lua", "70b", 1, 64, 1, 1, 1, 1, "1f1b", false, false, RECOMPUTE_FULL, 2},
+        /* experts */
+        {"models/moe.lua", "mixtral-8x7b", 4, 1, 8, 1, 1, 16, "1f1b", true, false, RECOMPUTE_FULL,
+         0},
+        {"models/moe.lua", "mixtral-8x7b", 8, 4, 2, 1, 1, 8, "1f1b", true, false, RECOMPUTE_NONE,
+         1},
+        {"models/moe.lua", "qwen3-30b-a3b", 4, 8, 1, 1, 1, 4, "1f1b", true, false,
+         RECOMPUTE_SELECTIVE, 3},
         /* blocks that share weights: three stages hold some, two of them others */
         {"tests/models/shared.lua", "wide", 1, 1, 1, 1, 2, 4, "1f1b", false, false, RECOMPUTE_NONE,
          0},

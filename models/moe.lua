@@ -1,0 +1,78 @@
+-- Sparse mixture of experts: Llama's decoder with experts in place of its SwiGLU. With other
+-- settings it is Mixtral (Jiang et al. 2024), Qwen3 MoE, OLMoE or DeepSeekMoE.
+--
+--   perilune plan models/moe.lua --set size=mixtral-8x7b ...
+local nn = require "nn"
+
+return model {
+  name = "moe",
+  axes = { seq = 64, model = 128, heads = 4, kv_heads = 2, ffn = 512, vocab = 256,
+           experts = 8, expert_ffn = 128, shared_ffn = 128 },
+  layers = 4,
+  dense_layers = 0,   -- so many layers from the first on have a SwiGLU of `ffn` instead
+  top_k = 2,          -- experts that a token goes to
+  capacity = 1.25,    -- tokens that an expert takes of a sequence, of its even share; 0: all
+  scores = "softmax", -- of all experts; or sigmoid, of each
+  normalize = true,   -- gates of a token sum to 1
+  gate_scale = 1.0,
+  shared = false,     -- one more expert, of shared_ffn, that all tokens meet
+  balance = 0.01,     -- weight of the load-balancing loss of each sequence
+  router_z = 0.0,     -- weight of the router's z-loss
+  norm_eps = 1e-5,
+  act = "silu",
+  qk_norm = false,    -- rmsnorm of each head's q and k, as in Qwen 3
+  rotary_base = 10000.0,
+  tied = false,       -- the output shares the embedding's table
+  dropout = 0.0,      -- of the embeddings and of each residual branch; not inside attention
+  size = "tiny",
+  sizes = {
+    tiny = {},
+    -- From the models' configurations (config.json of their publishers)
+    ["mixtral-8x7b"] = { layers = 32, model = 4096, heads = 32, kv_heads = 8, expert_ffn = 14336,
+                         experts = 8, top_k = 2, seq = 8192, vocab = 32000, rotary_base = 1e6,
+                         balance = 0.02 },
+    ["qwen3-30b-a3b"] = { layers = 48, model = 2048, heads = 32, kv_heads = 4, head = 128,
+                          expert_ffn = 768, experts = 128, top_k = 8, seq = 8192, vocab = 151936,
+                          rotary_base = 1e6, norm_eps = 1e-6, qk_norm = true, balance = 0.001 },
+    -- Its norm of q and k is over all heads together; here none.
+    ["olmoe-1b-7b"] = { layers = 16, model = 2048, heads = 16, kv_heads = 16, expert_ffn = 1024,
+                        experts = 64, top_k = 8, seq = 4096, vocab = 50304, normalize = false,
+                        balance = 0.01, router_z = 0.001 },
+    ["deepseekmoe-16b"] = { layers = 28, dense_layers = 1, model = 2048, heads = 16, kv_heads = 16,
+                            ffn = 10944, expert_ffn = 1408, shared = true, shared_ffn = 2816,
+                            experts = 64, top_k = 6, seq = 4096, vocab = 102400,
+                            normalize = false, norm_eps = 1e-6, balance = 0.001 },
+  },
+  optimizer = {
+    kind = "adamw", lr = 1e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1,
+    max_norm = 1.0,
+  },
+
+  loss = function(m, tokens, labels)
+    local function norm(x, name)
+      return nn.rmsnorm(m, x, "model", { name = name, eps = m.norm_eps })
+    end
+    local x = nn.dropout(nn.embedding(m, "wte", tokens, "vocab", "model"), m.dropout)
+    -- What routers add to the loss of each sequence. It begins with a zero (no token is below 0),
+    -- so that all blocks are of one kind.
+    local routed = m.balance > 0 or m.router_z > 0
+    local beside = routed and ops.reduce_sum{ ops.less{ tokens, 0 }, over = "seq" } or nil
+    for i = 1, m.layers do
+      x, beside = m:block(i, function() -- the unit of pipeline cuts and of recomputation
+        local attention = nn.attention(m, norm(x, "norm1"),
+          { rotary = m.rotary_base, qk_norm = m.qk_norm, norm_eps = m.norm_eps })
+        local h = nn.residual(x, attention, m.dropout)
+        if i <= m.dense_layers then
+          return nn.residual(h, nn.swiglu(m, norm(h, "norm2"), { act = m.act }), m.dropout), beside
+        end
+        local y, loss = nn.moe(m, norm(h, "norm2"),
+          { top_k = m.top_k, capacity = m.capacity, scores = m.scores, normalize = m.normalize,
+            scale = m.gate_scale, act = m.act, shared = m.shared, balance = m.balance,
+            z = m.router_z })
+        return nn.residual(h, y, m.dropout), loss and beside + loss or beside
+      end)
+    end
+    local logits = nn.logits(m, m.tied and "wte" or "head", norm(x, "norm_f"), "vocab", "model")
+    return nn.cross_entropy(m, logits, labels, "vocab", { beside = beside })
+  end,
+}

@@ -1,0 +1,12 @@
+local nn = require "nn"
+return model {
+  name = "small", axes = { seq = 8, model = 8, heads = 2, vocab = 11, experts = 4, expert_ffn = 8 }, layers = 1,
+  loss = function(m, tokens, labels)
+    local x = nn.embedding(m, "wte", tokens)
+    m:axis("choice", 2)
+    local chosen = ops.top{ x, axis = "model", to = "choice" }
+    m:axis("slot", 3)
+    m:axis("routes", 5)
+    return ops.route{ chosen, to = { "experts", "slot", "routes" } }
+  end,
+}
