@@ -6,7 +6,7 @@
 
 typedef struct Shard {
     Type whole, local;
-    int64_t offset[MAX_RANK]; /* of the local part in the whole */
+    DimSpan span[MAX_RANK];      /* where local elements lie in the whole */
     int64_t valid[MAX_RANK];  /* local elements that exist; the rest is padding */
 } Shard;
 

@@ -218,7 +218,7 @@ static bool start_engine(Run *run) {
 }
 
 static int64_t planned_bytes(const Plan *plan) {
-    int64_t ranks_per_stage = plan->mesh.size[MESH_T] * (int64_t)plan->mesh.size[MESH_D];
+    int64_t ranks_per_stage = mesh_rank_count(&plan->mesh) / plan->n_stages;
     int64_t bytes = 0;
     for (int s = 0; s < plan->n_stages; s++) bytes += plan->stages[s].arena_bytes;
     return bytes * ranks_per_stage;

@@ -505,7 +505,8 @@ static Pricing pricing_of(const ModelCosts *costs, const LayoutCost *layout,
         .candidate = candidate,
         .split = split,
         .shape = {candidate->p, candidate->n_chunks, candidate->n_micro},
-        .placement = {costs->cluster->node.n_devices, candidate->t, candidate->d, candidate->p}};
+        .placement = {costs->cluster->node.n_devices, candidate->t, candidate->d, candidate->p,
+                      candidate->c}};
 }
 
 /* On the stack, as a search prices a hundred thousand candidates: p * n_chunks is hardly more than

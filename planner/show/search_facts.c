@@ -172,7 +172,7 @@ static const char *describe_bubble(const SearchFacts *facts) {
 
 static const char *describe_part(const SearchFacts *facts, StepPart part) {
     const Candidate *of = &facts->best.found->candidate;
-    Placement place = {facts->cluster->node.n_devices, of->t, of->d, of->p};
+    Placement place = {facts->cluster->node.n_devices, of->t, of->d, of->p, of->c};
     switch (part) {
     case PART_TENSOR:
         return arena_printf(facts->arena, "messages among t=%d tensor ranks, which %s", of->t,

@@ -346,8 +346,8 @@ PipelineLoad *candidate_load(PipelineSim *sim, Arena *arena, const ModelCosts *c
     lay_out(block, layout, candidate);
     CandidateLoad *of = (CandidateLoad *)block;
     of->costs = costs;
-    of->placement =
-        (Placement){costs->cluster->node.n_devices, candidate->t, candidate->d, candidate->p};
+    of->placement = (Placement){costs->cluster->node.n_devices, candidate->t, candidate->d,
+                                candidate->p, candidate->c};
     of->load.shape = (PipelineShape){candidate->p, candidate->n_chunks, candidate->n_micro};
     of->load.schedule = candidate->schedule;
     price_chunks(of, split);
