@@ -115,10 +115,10 @@ static void bench_gemm(void) {
 }
 
 static void bench_attention(void) {
-    const AttentionShape shapes[] = {{4, 512, 12, 1, 64, true, 0.125f, DTYPE_F32, 0, 0},
-                                     {2, 1024, 12, 1, 64, true, 0.125f, DTYPE_F32, 0, 0},
-                                     {2, 1024, 12, 1, 64, false, 0.125f, DTYPE_F32, 0, 0},
-                                     {2, 1024, 4, 4, 128, true, 0.0883883f, DTYPE_F32, 0, 0}};
+    const AttentionShape shapes[] = {{4, 512, 12, 1, 64, true, 0.125f, DTYPE_F32, 0, 0, 0, {0}},
+                                     {2, 1024, 12, 1, 64, true, 0.125f, DTYPE_F32, 0, 0, 0, {0}},
+                                     {2, 1024, 12, 1, 64, false, 0.125f, DTYPE_F32, 0, 0, 0, {0}},
+                                     {2, 1024, 4, 4, 128, true, 0.0883883f, DTYPE_F32, 0, 0, 0, {0}}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         const AttentionShape s = shapes[i];
         const int64_t rows = s.batch * s.seq * s.kv_heads * s.group, n = rows * s.head;

@@ -88,8 +88,8 @@ static inline void compare_weights(Run *run, Run *one) {
 static inline void compare_memory(const Run *run) {
     int64_t planned = 0;
     for (int s = 0; s < run->plan->n_stages; s++) {
-        planned += run->plan->stages[s].arena_bytes * run->plan->mesh.size[MESH_T] *
-                   run->plan->mesh.size[MESH_D];
+        planned += run->plan->stages[s].arena_bytes * mesh_rank_count(&run->plan->mesh) /
+                   run->plan->n_stages;
     }
     CHECK(engine_arena_bytes(run->engine) == planned, "%lld bytes in arenas, planned %lld",
           (long long)engine_arena_bytes(run->engine), (long long)planned);

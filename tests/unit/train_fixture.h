@@ -25,6 +25,7 @@ typedef struct Layout {
 static DType run_precision = DTYPE_F32;
 static LossScaling run_loss_scaling = {0};
 static int run_zero = 0;
+static int run_context = 1; /* c */
 static Recompute run_recompute = RECOMPUTE_NONE;
 static bool run_cudnn_backward = false;
 /* Cores that engines started from now on use; 0: all. */
@@ -67,7 +68,10 @@ static inline bool run_plan_for(Run *run, const char *path, const ModelSetting *
         .seq = run->model->seq,
         .vocab = run->model->vocab,
         .recipe = run->model->recipe,
-        .options = {.mesh = {{[MESH_T] = l->t, [MESH_D] = l->d, [MESH_P] = l->p}},
+        .options = {.mesh = {{[MESH_T] = l->t,
+                              [MESH_C] = run_context,
+                              [MESH_D] = l->d,
+                              [MESH_P] = l->p}},
                     .micro_batch = l->micro_batch,
                     .global_batch = global_batch,
                     .n_chunks = l->n_chunks,
