@@ -63,14 +63,12 @@ static bool train(Run *run) {
 }
 
 static void check_with_c(const Variant *variant, const Case *of, Run *one) {
-    char layout[160], name[192];
+    char name[160];
     Run run;
     run_context = of->c;
     run_zero = of->zero;
     run_recompute = of->recompute;
-    layout_name(variant->name, &of->layout, layout, sizeof(layout));
-    snprintf(name, sizeof(name), "c=%d %s", of->c, layout);
-    check_begin(name);
+    check_begin(layout_name(variant->name, &of->layout, name, sizeof(name)));
     bool done = plan(&run, variant, &of->layout) && train(&run);
     CHECK(done, "%s", diag_text(run.diag));
     if (done) compare_runs(&run, one, STEPS);
