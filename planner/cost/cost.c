@@ -195,7 +195,7 @@ static void cost_add(Cost *sum, Cost cost) {
 static bool is_beside_backward(const Device *device, const Node *node,
                                const CollectiveCost *message) {
     return device->cluster && device->cluster->software.overlaps_gradients &&
-           message->mesh_axis == MESH_D && node->op != OP_ALL_GATHER && node->types[0].rank > 0;
+           (message->mesh_axis == MESH_D || message->mesh_axis == MESH_DC) && node->op != OP_ALL_GATHER && node->types[0].rank > 0;
 }
 
 static void add_update(ProgramCost *sum, Pricing *p, const Node *node, int chunk, Cost cost,
@@ -225,7 +225,8 @@ typedef struct TaskMessages {
 static bool add_task_message(TaskMessages *messages, const Plan *plan, const Node *node,
                              const Cost *cost) {
     CollectiveCost message;
-    if (!cost_collective(plan, node, &message) || message.mesh_axis != MESH_D) return false;
+    if (!cost_collective(plan, node, &message)) return false;
+    if (message.mesh_axis != MESH_D && message.mesh_axis != MESH_DC) return false;
     bool gather = node->op == OP_ALL_GATHER;
     if (gather && messages->first_us == 0) messages->first_us = cost->us;
     if (!gather) messages->last_us = cost->us;

@@ -11,7 +11,7 @@
 
 /* A program lowered for one sequence, and which segment each of its nodes belongs to. */
 typedef struct Lowered {
-    int t;
+    int t, c;
     bool sequence_parallel, zero; /* zero: over two ranks of d */
     Recompute recompute;
     const Plan *plan; /* NULL: cannot be */
@@ -98,23 +98,24 @@ static Graph *scale_batch(const Graph *graph, int b, Arena *arena) {
     return scaled;
 }
 
-static Lowered *lower(ModelCosts *costs, int t, bool sequence_parallel, Recompute recompute,
+static Lowered *lower(ModelCosts *costs, int t, int c, bool sequence_parallel, Recompute recompute,
                       bool zero) {
     struct ModelCostsCache *cache = costs->cache;
     sequence_parallel &= t > 1;
     for (int i = 0; i < cache->n_lowered; i++) {
         Lowered *known = &cache->lowered[i];
-        if (known->t == t && known->sequence_parallel == sequence_parallel &&
+        if (known->t == t && known->c == c && known->sequence_parallel == sequence_parallel &&
             known->recompute == recompute && known->zero == zero) {
             return known;
         }
     }
     Lowered lowered = {
-        .t = t, .sequence_parallel = sequence_parallel, .recompute = recompute, .zero = zero};
+        .t = t, .c = c, .sequence_parallel = sequence_parallel, .recompute = recompute, .zero = zero};
     PlanRequest request = cache->request;
     if (zero) request.forward = scale_batch(request.forward, 2, cache->arena);
     for (int axis = 0; axis < N_MESH_AXES; axis++) request.options.mesh.size[axis] = 1;
     request.options.mesh.size[MESH_T] = t;
+    request.options.mesh.size[MESH_C] = c;
     request.options.sequence_parallel = sequence_parallel;
     request.options.mesh.size[MESH_D] = zero ? 2 : 1;
     request.options.zero = zero;
@@ -487,13 +488,19 @@ static void count_lowered_calls(const ModelCosts *costs, const Lowered *lowered,
 
 const LayoutCost *model_costs_at(ModelCosts *costs, int t, bool sequence_parallel,
                                  Recompute recompute, int micro_batch, const char **out_reason) {
+    return model_costs_divided(costs, t, 1, sequence_parallel, recompute, micro_batch, out_reason);
+}
+
+const LayoutCost *model_costs_divided(ModelCosts *costs, int t, int c, bool sequence_parallel,
+                                      Recompute recompute, int micro_batch,
+                                      const char **out_reason) {
     struct ModelCostsCache *cache = costs->cache;
     /* Where scores are kept, what is selected for recomputation is attention: priced, not lowered.
      */
     bool scores = costs->cluster->software.attention == ATTENTION_MATERIALISED;
     bool priced = scores && recompute == RECOMPUTE_SELECTIVE;
     const Lowered *lowered =
-        lower(costs, t, sequence_parallel, priced ? RECOMPUTE_NONE : recompute, false);
+        lower(costs, t, c, sequence_parallel, priced ? RECOMPUTE_NONE : recompute, false);
     int index = (int)(lowered - cache->lowered);
     if (out_reason) *out_reason = lowered->reason;
     if (!lowered->plan) return NULL;
@@ -506,13 +513,15 @@ const LayoutCost *model_costs_at(ModelCosts *costs, int t, bool sequence_paralle
     }
     const LayoutCost *none = NULL;
     if (recompute != RECOMPUTE_NONE) {
-        none = model_costs_at(costs, t, sequence_parallel, RECOMPUTE_NONE, micro_batch, out_reason);
+        none = model_costs_divided(costs, t, c, sequence_parallel, RECOMPUTE_NONE, micro_batch,
+                                   out_reason);
         if (!none) return NULL;
         lowered = &cache->lowered[index]; /* the array may have moved */
     }
     CachedCost *made = ARENA_NEW(cache->arena, CachedCost);
     made->lowered = index;
     made->cost = (LayoutCost){.t = t,
+                              .c = c,
                               .micro_batch = micro_batch,
                               .sequence_parallel = sequence_parallel,
                               .recompute = recompute};
@@ -520,7 +529,7 @@ const LayoutCost *model_costs_at(ModelCosts *costs, int t, bool sequence_paralle
     made->cost.n_shared = lowered->places.n_weights;
     made->cost.shared = make_shared_weights(&lowered->places, costs, cache->arena);
     price(costs, lowered, &made->cost);
-    const Lowered *zero = lower(costs, t, false, RECOMPUTE_NONE, true);
+    const Lowered *zero = lower(costs, t, c, false, RECOMPUTE_NONE, true);
     lowered = &cache->lowered[index];
     made->cost.zero_bytes = zero_bytes(zero);
     count_lowered_calls(costs, lowered, zero, &made->cost);
