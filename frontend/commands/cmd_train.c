@@ -244,8 +244,10 @@ static void print_start(const Run *run) {
     printf("model   %s: %" PRId64 " parameters, sequence %" PRId64 ", vocabulary %" PRId64 "\n",
            plan->model, plan->n_parameters, plan->seq, plan->vocab);
     int n_ranks = mesh_rank_count(&plan->mesh);
-    printf("mesh    t=%d d=%d p=%d: %d rank%s; %s, %d micro-batch%s of %d make a batch of %d\n",
-           plan->mesh.size[MESH_T], plan->mesh.size[MESH_D], plan->mesh.size[MESH_P], n_ranks,
+    printf("mesh    t=%d ", plan->mesh.size[MESH_T]);
+    if (plan->mesh.size[MESH_C] > 1) printf("c=%d ", plan->mesh.size[MESH_C]);
+    printf("d=%d p=%d: %d rank%s; %s, %d micro-batch%s of %d make a batch of %d\n",
+           plan->mesh.size[MESH_D], plan->mesh.size[MESH_P], n_ranks,
            n_ranks == 1 ? "" : "s", plan->schedule, plan->n_micro, plan->n_micro == 1 ? "" : "es",
            plan->micro_batch, plan->global_batch);
     const char *lacking = engine_args_missing_gpu(run->args, plan, &run->options);

@@ -191,9 +191,10 @@ static int find_links(const SearchFacts *facts, LinkRow *rows) {
                               tensor,   of->t,
                               leaves,   where_text(leaves)};
     }
-    if (of->d > 1) {
+    if (candidate_replicas(of) > 1) {
         bool leaves = of->t * candidate_replicas(of) > n_per_node;
-        rows[n++] = (LinkRow){"data", DATA_CARRIES[of->zero], data_bytes(of, &weights), of->d,
+        rows[n++] = (LinkRow){"data", DATA_CARRIES[of->zero], data_bytes(of, &weights),
+                              candidate_replicas(of),
                               leaves, where_text(leaves)};
     }
     for (int leaves = 0; leaves < 2 && of->p > 1; leaves++) {
