@@ -82,10 +82,10 @@ static Value complete_partial(Inserter *ins, Value value, const Sharding *to, co
         const Type *type = value_type(value);
         unsigned left = now.partial & ~(unsigned)to->partial, both = 1u << MESH_C | 1u << MESH_D;
         unsigned axes = mesh_axes(sizes, mesh);
-        if (!axes || (left & axes) != axes) continue;
+        if (!mesh_has_group(sizes, mesh) || (left & axes) != axes) continue;
         int scatter = find_scatter(type, &now, to, mesh);
         bool replicas = (left & both) == both || wants_replicas(type, &now, to) ||
-                        (user->phase == PHASE_UPDATE && scatter < 0);
+                        (user->phase == PHASE_UPDATE && scatter < 0 && sizes->size[MESH_D] == 1);
         if (mesh == MESH_C && replicas) continue;
         now.partial &= (uint8_t)~axes;
         if (scatter >= 0) now.mesh[scatter] = (int8_t)mesh_divide(now.mesh[scatter], mesh);

@@ -48,8 +48,12 @@ double collective_us(const Cluster *cluster, CollectiveKind kind, double bytes,
 }
 
 CollectiveGroup placement_group(const Placement *placement, int axis) {
-    int sizes[] = {placement->t, placement->d, placement->p};
-    int stride = axis == MESH_T ? 1 : axis == MESH_D ? sizes[0] : sizes[0] * sizes[1];
+    const int sizes[N_MESH_GROUPS] = {[MESH_T] = placement->t,
+                                      [MESH_C] = 1,
+                                      [MESH_D] = placement->d,
+                                      [MESH_DC] = placement->d,
+                                      [MESH_P] = placement->p};
+    int stride = axis == MESH_T ? 1 : placement->t * (axis == MESH_P ? placement->d : 1);
     int per_node = placement->n_per_node / stride;
     if (per_node < 1) per_node = 1;
     if (per_node > sizes[axis]) per_node = sizes[axis];
@@ -146,6 +150,14 @@ const LayoutCost *model_costs_at(ModelCosts *costs, int t, bool sequence_paralle
                            .micro_batch = micro_batch};
     synthetic_fill(layout, synthetic_kinds[n_synthetic_layouts++]);
     return layout;
+}
+
+/* Sequences are too short for c. */
+const LayoutCost *model_costs_divided(ModelCosts *costs, int t, int c, bool sequence_parallel,
+                                      Recompute recompute, int micro_batch,
+                                      const char **out_reason) {
+    if (c > 1) BUG("made-up costs with c=%d", c);
+    return model_costs_at(costs, t, sequence_parallel, recompute, micro_batch, out_reason);
 }
 
 /* A DGX A100 with 8 x HDR, roughly. */

@@ -90,7 +90,65 @@ static void check_variant(const Variant *variant) {
     run_close(&one);
 }
 
+/* Of a sound plan's text, `from` becomes `to` where it is first: no proof may hold. */
+static void check_broken(void) {
+    static const struct {
+        const char *from, *to;
+    } CHANGES[] = {
+        {"\nc=2", "\nc=4"},
+        {"\nc=2", "\nc=1"},
+        {"{mesh=\"c\",", "{mesh=\"d\", axis=seq}"}, /* keys of other samples */
+        {"{mesh=\"c\",", "{mesh=\"ct\", axis=seq}"},
+        {"all_reduce(", "stop_gradient("},
+        {"{mesh=\"dc\"}", "{mesh=\"c\"}"}, /* gradients that lack d's shares */
+        {"{mesh=\"dc\"}", "{mesh=\"d\"}"},
+        {"seq=24/c]", "seq=24]"}, /* tokens */
+        {"seq=24/c", "seq=24/d"},
+    };
+    const Layout layout = {1, 2, 1, 1, 1, "1f1b", false, NULL, 0};
+    run_context = 2;
+    for (size_t i = 0; i < sizeof(CHANGES) / sizeof(CHANGES[0]); i++) {
+        Run run;
+        char name[128];
+        snprintf(name, sizeof(name), "refused: '%s' for '%s'", CHANGES[i].to, CHANGES[i].from);
+        check_begin(name[10] == '\n' ? "refused: another c than its programs have" : name);
+        bool made = plan(&run, &VARIANTS[0], &layout);
+        CHECK(made, "%s", diag_text(run.diag));
+        StrBuf text = strbuf_create(), broken = strbuf_create();
+        if (made) plan_print(&text, run.plan);
+        char *at = made ? strstr(text.text, CHANGES[i].from) : NULL;
+        CHECK(!made || at, "it is not there");
+        if (at) {
+            strbuf_printf(&broken, "%.*s%s%s", (int)(at - text.text), text.text, CHANGES[i].to,
+                          at + strlen(CHANGES[i].from));
+            Plan *read = plan_parse(run.arena, "plan", broken.text, run.diag);
+            if (read) read->fingerprint = plan_fingerprint(read);
+            CHECK(!read || !verify_plan(read, run.diag), "taken for sound");
+        }
+        strbuf_destroy(&text);
+        strbuf_destroy(&broken);
+        run_close(&run);
+        check_end();
+    }
+    run_context = 1;
+}
+
+static void check_refusal(int c, const char *message) {
+    const Layout layout = {1, 1, 1, 1, 1, "1f1b", false, NULL, 0};
+    Run run;
+    run_context = c;
+    check_begin(message);
+    CHECK(!plan(&run, &VARIANTS[0], &layout), "was planned");
+    CHECK(strstr(diag_text(run.diag), message), "says: %s", diag_text(run.diag));
+    run_context = 1;
+    run_close(&run);
+    check_end();
+}
+
 int main(void) {
+    check_broken();
+    check_refusal(5, "axis 'seq' is 24: c=5 divides it into 10 equal chunks, two a rank, which is "
+                     "not possible; c=4 would do");
     for (int v = 0; v < N_VARIANTS; v++) check_variant(&VARIANTS[v]);
     compare_print_worst();
     return check_report();

@@ -381,7 +381,7 @@ static void check_gather(void) {
     enum { ROWS = 3, LOCAL = 4, WHOLE = 10 };
     const Shard shard = {.whole = {.dtype = low, .rank = 2, .dims = {ROWS, WHOLE}},
                          .local = {.dtype = low, .rank = 2, .dims = {ROWS, LOCAL}},
-                         .offset = {0, 8},
+                         .span = {{ROWS, 0, 0}, {LOCAL, 8, 8}},
                          .valid = {ROWS, 2}};
     Pair x = new_pair(ROWS * LOCAL);
     float whole[ROWS][WHOLE] = {{0}};

@@ -229,11 +229,11 @@ static void test_mistakes(Arena *arena, Diag *diag) {
     static const struct {
         const char *from, *to, *message;
     } CASES[] = {
-        {"perilune plan 9", "perilune plan 10", "x.plan:1: the plan's format is version 10"},
-        {"perilune plan 9", "perilune plan 6",
-         "version 6; this program reads 9: make it again with perilune plan"},
+        {"perilune plan 10", "perilune plan 11", "x.plan:1: the plan's format is version 11"},
+        {"perilune plan 10", "perilune plan 6",
+         "version 6; this program reads 10: make it again with perilune plan"},
         {"\nrecompute=none", "\nrecompute=all",
-         "x.plan:14: expected what is recomputed: none, selective or full, at 'all'"},
+         "x.plan:15: expected what is recomputed: none, selective or full, at 'all'"},
         {"\nrecompute=none", "", "x.plan:14: expected 'recompute'"},
         {"perilune plan", "perilune plane", "x.plan:1: is not a plan"},
         {"fingerprint=", "fingerprint=xyz", "x.plan:2: expected 16 hexadecimal digits"},

@@ -18,6 +18,8 @@ typedef struct Layout {
     int zero;
 } Layout;
 
+static int context = 1; /* c, of what is priced and planned from now on */
+
 static PlanRequest request_of(const Model *model, const Layout *l, const int *split) {
     return (PlanRequest){.model = model->name,
                          .forward = model->graph,
@@ -25,7 +27,10 @@ static PlanRequest request_of(const Model *model, const Layout *l, const int *sp
                          .seq = model->seq,
                          .vocab = model->vocab,
                          .recipe = model->recipe,
-                         .options = {.mesh = {{[MESH_T] = l->t, [MESH_D] = l->d, [MESH_P] = l->p}},
+                         .options = {.mesh = {{[MESH_T] = l->t,
+                                               [MESH_C] = context,
+                                               [MESH_D] = l->d,
+                                               [MESH_P] = l->p}},
                                      .micro_batch = l->b,
                                      .global_batch = l->b * l->d * l->n_micro,
                                      .n_chunks = l->v,
@@ -67,7 +72,8 @@ static Priced price(Arena *arena, const Layout *l, const Model *thin, Diag *diag
     x.costs = x.cluster ? model_costs_create(arena, &request, x.cluster, diag) : NULL;
     const char *reason = "";
     if (x.costs) {
-        x.layout = model_costs_at(x.costs, l->t, l->sequence_parallel, l->recompute, l->b, &reason);
+        x.layout = model_costs_divided(x.costs, l->t, context, l->sequence_parallel, l->recompute,
+                                       l->b, &reason);
     }
     if (!x.layout) BUG("%s %s", diag_text(diag), reason);
     x.split = ARENA_ARRAY(arena, int, l->p * l->v);
@@ -80,7 +86,8 @@ static Priced price(Arena *arena, const Layout *l, const Model *thin, Diag *diag
                               .schedule = schedule_find(l->schedule),
                               .recompute = l->recompute,
                               .zero = l->zero,
-                              .sequence_parallel = l->sequence_parallel};
+                              .sequence_parallel = l->sequence_parallel,
+                              .c = context};
     if (!split_blocks(x.costs, x.layout, l->p, l->v, false, x.split)) BUG("no split");
     step_memory(x.costs, x.layout, &x.candidate, x.split, &x.cost);
     return x;
@@ -232,6 +239,16 @@ int main(void) {
     check_begin("memory priced is memory planned, within 0.1 %; with ZeRO-1 within 1 %, "
                 "with ZeRO-2 and 3 from 2 % below to 8 % above");
     for (size_t i = 0; i < sizeof(LAYOUTS) / sizeof(LAYOUTS[0]); i++) compare(&LAYOUTS[i], diag);
+    static const Layout DIVIDED[] = {
+        {"models/gpt.lua", "124m", 2, 2, 2, 1, 4, 4, "1f1b", true, false, RECOMPUTE_NONE, 0},
+        {"models/llama.lua", "405b", 8, 1, 16, 1, 1, 16, "1f1b", true, false, RECOMPUTE_NONE, 0},
+        {"models/llama.lua", "8b", 1, 1, 2, 1, 1, 8, "1f1b", false, false, RECOMPUTE_FULL, 1},
+        {"models/llama.lua", "8b", 1, 2, 1, 1, 1, 8, "1f1b", false, false, RECOMPUTE_SELECTIVE, 3},
+    };
+    check_begin("so it is with c");
+    context = 4;
+    for (size_t i = 0; i < sizeof(DIVIDED) / sizeof(DIVIDED[0]); i++) compare(&DIVIDED[i], diag);
+    context = 1;
     test_who_captures(&LAYOUTS[0], diag);
     diag_destroy(diag);
     return check_report();
