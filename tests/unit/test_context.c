@@ -97,8 +97,8 @@ static void check_broken(void) {
     } CHANGES[] = {
         {"\nc=2", "\nc=4"},
         {"\nc=2", "\nc=1"},
-        {"{mesh=\"c\",", "{mesh=\"d\", axis=seq}"}, /* keys of other samples */
-        {"{mesh=\"c\",", "{mesh=\"ct\", axis=seq}"},
+        {"{axis=seq, mesh=\"c\"}", "{axis=seq, mesh=\"d\"}"}, /* keys of other samples */
+        {"{axis=seq, mesh=\"c\"}", "{axis=seq, mesh=\"ct\"}"},
         {"all_reduce(", "stop_gradient("},
         {"{mesh=\"dc\"}", "{mesh=\"c\"}"}, /* gradients that lack d's shares */
         {"{mesh=\"dc\"}", "{mesh=\"d\"}"},
