@@ -1,17 +1,17 @@
 /* The mesh: how ranks are arranged, one size per mesh axis.
  *
  * A rank's coordinates follow the order of MESH_AXES, fastest first:
- * rank = t + T * (c + C * (d + D * p)), so that tensor-parallel ranks are neighbours, and those that
- * divide a sequence come next (Narayanan et al. 2021, section 3; Megatron-LM's order).
+ * rank = t + T * (c + C * (d + D * p)), so that tensor-parallel ranks are neighbours, and those
+ * that divide a sequence come next (Narayanan et al. 2021, section 3; Megatron-LM's order).
  *
  * Two axes that follow one another can divide a dimension, or reduce, together: ct (a sequence over
  * c, each part of it over t) and dc (all ranks that have the same weights). Such a group's members
  * and its shards are numbered alike: by the slower axis first. Where c has one rank, d or t alone
  * is meant, and named; so is c, where t has one.
  *
- * What c divides is dealt out in 2 C equal chunks, of which rank i has chunk i and chunk 2 C - 1 - i:
- * under a causal mask the two together see as many keys on every rank (Llama 3, arXiv 2407.21783,
- * section 3.3.2). dc divides as d does.
+ * What c divides is dealt out in 2 C equal chunks, of which rank i has chunk i and chunk 2 C - 1 -
+ * i: under a causal mask the two together see as many keys on every rank (Llama 3, arXiv
+ * 2407.21783, section 3.3.2). dc divides as d does.
  */
 #ifndef IR_MESH_H
 #define IR_MESH_H
@@ -51,7 +51,7 @@ static inline const char *mesh_axis_name(int axis) {
         MESH_AXES(X)
 #undef X
             [MESH_CT] = "ct",
-            [MESH_DC] = "dc"};
+        [MESH_DC] = "dc"};
     return axis >= 0 && axis < N_MESH_GROUPS ? names[axis] : "?";
 }
 

@@ -128,8 +128,8 @@ DimSpan type_span(int64_t dim, int group, const Mesh *mesh, MeshCoord coord) {
     int64_t c = mesh->size[MESH_C], i = coord.at[MESH_C], chunk = dim / (2 * c);
     int64_t before = group == MESH_CT ? coord.at[MESH_T] * local : 0; /* of what c gives the rank */
     return (DimSpan){.split = chunk - before,
-                  .first = i * chunk + before,
-                  .second = (2 * c - 2 - i) * chunk + before};
+                     .first = i * chunk + before,
+                     .second = (2 * c - 2 - i) * chunk + before};
 }
 
 int span_dims(const DimSpan *span, int64_t local, SpanDims *out) {

@@ -247,9 +247,9 @@ static void print_start(const Run *run) {
     printf("mesh    t=%d ", plan->mesh.size[MESH_T]);
     if (plan->mesh.size[MESH_C] > 1) printf("c=%d ", plan->mesh.size[MESH_C]);
     printf("d=%d p=%d: %d rank%s; %s, %d micro-batch%s of %d make a batch of %d\n",
-           plan->mesh.size[MESH_D], plan->mesh.size[MESH_P], n_ranks,
-           n_ranks == 1 ? "" : "s", plan->schedule, plan->n_micro, plan->n_micro == 1 ? "" : "es",
-           plan->micro_batch, plan->global_batch);
+           plan->mesh.size[MESH_D], plan->mesh.size[MESH_P], n_ranks, n_ranks == 1 ? "" : "s",
+           plan->schedule, plan->n_micro, plan->n_micro == 1 ? "" : "es", plan->micro_batch,
+           plan->global_batch);
     const char *lacking = engine_args_missing_gpu(run->args, plan, &run->options);
     if (lacking) {
         printf("device  the processor, though the plan is for CUDA: no GPU can be used: %s\n",

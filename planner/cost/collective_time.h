@@ -46,7 +46,8 @@ static inline int placement_c(const Placement *placement) {
 static inline int placement_width(const Placement *placement) {
     return placement->t * placement_c(placement) * placement->d;
 }
-CollectiveGroup placement_group(const Placement *placement, int mesh_axis); /* MESH_*, MESH_DC too */
+CollectiveGroup placement_group(const Placement *placement,
+                                int mesh_axis); /* MESH_*, MESH_DC too */
 /* Does the border between pipeline stages s and s + 1 leave the node (for any of its ranks)? */
 bool placement_border_crosses(const Placement *placement, int stage);
 

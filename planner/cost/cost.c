@@ -195,7 +195,8 @@ static void cost_add(Cost *sum, Cost cost) {
 static bool is_beside_backward(const Device *device, const Node *node,
                                const CollectiveCost *message) {
     return device->cluster && device->cluster->software.overlaps_gradients &&
-           (message->mesh_axis == MESH_D || message->mesh_axis == MESH_DC) && node->op != OP_ALL_GATHER && node->types[0].rank > 0;
+           (message->mesh_axis == MESH_D || message->mesh_axis == MESH_DC) &&
+           node->op != OP_ALL_GATHER && node->types[0].rank > 0;
 }
 
 static void add_update(ProgramCost *sum, Pricing *p, const Node *node, int chunk, Cost cost,

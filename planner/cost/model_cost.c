@@ -109,8 +109,11 @@ static Lowered *lower(ModelCosts *costs, int t, int c, bool sequence_parallel, R
             return known;
         }
     }
-    Lowered lowered = {
-        .t = t, .c = c, .sequence_parallel = sequence_parallel, .recompute = recompute, .zero = zero};
+    Lowered lowered = {.t = t,
+                       .c = c,
+                       .sequence_parallel = sequence_parallel,
+                       .recompute = recompute,
+                       .zero = zero};
     PlanRequest request = cache->request;
     if (zero) request.forward = scale_batch(request.forward, 2, cache->arena);
     for (int axis = 0; axis < N_MESH_AXES; axis++) request.options.mesh.size[axis] = 1;

@@ -192,7 +192,9 @@ static int64_t frames_bytes(const Pricing *x, int stage, int64_t *out_inputs) {
 }
 
 UpdateKind candidate_update(const Candidate *candidate) {
-    return candidate_replicas(candidate) == 1 ? UPDATE_ALONE : candidate->zero ? UPDATE_DIVIDED : UPDATE_REDUCED;
+    return candidate_replicas(candidate) == 1 ? UPDATE_ALONE
+           : candidate->zero                  ? UPDATE_DIVIDED
+                                              : UPDATE_REDUCED;
 }
 
 int64_t zero_micro_calls(const Candidate *candidate, const StageWeights *weights) {
@@ -238,9 +240,8 @@ static void price_memory(const Pricing *x, StepCost *out) {
         const Sum *stage = &x->stages[s];
         int64_t inputs, activations = frames_bytes(x, s, &inputs);
         activations -= inputs;
-        WeightBytes weights =
-            stage_weight_bytes(&stage->weights, x->costs->cluster, candidate->zero,
-                               candidate_replicas(candidate));
+        WeightBytes weights = stage_weight_bytes(&stage->weights, x->costs->cluster,
+                                                 candidate->zero, candidate_replicas(candidate));
         int64_t messages = message_bytes(x, s) + inputs;
         int64_t scratch = stage->scratch_bytes + weights.moving + x->layout->workspace_bytes;
         if (candidate->zero && candidate_replicas(candidate) > 1) scratch += x->layout->zero_bytes;
@@ -481,7 +482,8 @@ static void price_update(Pricing *x, StepCost *out) {
     for (int s = 0; s < x->shape.p; s++) {
         const Sum *stage = &x->stages[s];
         double shared_us = stage->update_us - stage->whole_us;
-        double update = stage->whole_us + (divided ? shared_us / candidate_replicas(x->candidate) : shared_us);
+        double update =
+            stage->whole_us + (divided ? shared_us / candidate_replicas(x->candidate) : shared_us);
         double gather = gather_us_of(x, stage);
         if (update + gather <= most_us + gather_us) continue;
         most_us = update;
@@ -501,14 +503,13 @@ static void price_time(Pricing *x, StepCost *out) {
 
 static Pricing pricing_of(const ModelCosts *costs, const LayoutCost *layout,
                           const Candidate *candidate, const int *split) {
-    return (Pricing){
-        .costs = costs,
-        .layout = layout,
-        .candidate = candidate,
-        .split = split,
-        .shape = {candidate->p, candidate->n_chunks, candidate->n_micro},
-        .placement = {costs->cluster->node.n_devices, candidate->t, candidate->d, candidate->p,
-                      candidate->c}};
+    return (Pricing){.costs = costs,
+                     .layout = layout,
+                     .candidate = candidate,
+                     .split = split,
+                     .shape = {candidate->p, candidate->n_chunks, candidate->n_micro},
+                     .placement = {costs->cluster->node.n_devices, candidate->t, candidate->d,
+                                   candidate->p, candidate->c}};
 }
 
 /* On the stack, as a search prices a hundred thousand candidates: p * n_chunks is hardly more than

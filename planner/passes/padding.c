@@ -7,7 +7,8 @@
 #include <inttypes.h>
 
 static bool is_padded(const Graph *graph, const Type *type, const Sharding *sharding, int i) {
-    return sharding->mesh[i] >= 0 && type->dims[i] % mesh_size(&graph->mesh, sharding->mesh[i]) != 0;
+    return sharding->mesh[i] >= 0 &&
+           type->dims[i] % mesh_size(&graph->mesh, sharding->mesh[i]) != 0;
 }
 
 /* Bit per axis: the value's padding along it may hold something other than zero, or even infinities

@@ -65,8 +65,8 @@ static Node *copy_operand(const Node *update) {
     return node_is_copy(last) ? last : NULL;
 }
 
-/* Over whom shares of the gradient are summed; where there are none, all that have the same weights.
- * What c divides already, such as a table of positions, is the same over d alone. */
+/* Over whom shares of the gradient are summed; where there are none, all that have the same
+ * weights. What c divides already, such as a table of positions, is the same over d alone. */
 static int choose_mesh(const Sharder *s, const Node *update) {
     const Sharding *param = value_sharding(update->inputs[0]);
     const Sharding *gradient = value_sharding(update->inputs[1]);
@@ -213,8 +213,8 @@ static Value shard_gradient(Sharder *s, Update *update) {
     const Sharding *now = value_sharding(gradient);
     unsigned axes = mesh_axes(&s->in->mesh, update->mesh);
     bool partial = now->partial & axes;
-    update->gradient =
-        move(s, update, partial ? OP_REDUCE_SCATTER : OP_SLICE, &gradient, 1, divided(s, update, now));
+    update->gradient = move(s, update, partial ? OP_REDUCE_SCATTER : OP_SLICE, &gradient, 1,
+                            divided(s, update, now));
     return update->gradient;
 }
 
@@ -225,7 +225,8 @@ static Update *find_update(Sharder *s, Value gradient) {
     return NULL;
 }
 
-/* Sums of squares of shards are partial results over d (and c): insert_collectives adds them up once. */
+/* Sums of squares of shards are partial results over d (and c): insert_collectives adds them up
+ * once. */
 static bool copy_sumsq(Sharder *s, const Node *node) {
     Update *update = find_update(s, node->inputs[0]);
     if (!update || update->at < 0) {
@@ -292,8 +293,8 @@ static bool copy_group(Sharder *s, Update *group, int count) {
         Value whole = group[u].node->inputs[0];
         params[u] = *value_map_at(&s->map, whole);
         if (group[u].at < 0 || group[u].own) continue;
-        params[u] =
-            move(s, &group[u], OP_SLICE, &params[u], 1, divided(s, &group[u], value_sharding(whole)));
+        params[u] = move(s, &group[u], OP_SLICE, &params[u], 1,
+                         divided(s, &group[u], value_sharding(whole)));
     }
     for (int u = 0; u < count; u++) {
         if (!copy_optimizer(s, &group[u], params[u])) return false;

@@ -1,10 +1,10 @@
 /* Sharding rules, from axis names alone.
  *
  * heads, kv_heads, ffn and vocab are divided over t (Megatron's tensor parallelism, Shoeybi et al.
- * 2019), batch over d, seq over c (context parallelism). An op divides each of its axes by its rule unless it needs the axis whole;
- * an axis that is divided but absent from a result leaves a partial result over that mesh axis.
- * With sequence parallelism (Korthikanti et al. 2022, section 4.2.2) an op that leaves t idle
- * divides 'seq' over it, within what c leaves it.
+ * 2019), batch over d, seq over c (context parallelism). An op divides each of its axes by its rule
+ * unless it needs the axis whole; an axis that is divided but absent from a result leaves a partial
+ * result over that mesh axis. With sequence parallelism (Korthikanti et al. 2022, section 4.2.2) an
+ * op that leaves t idle divides 'seq' over it, within what c leaves it.
  *
  * Attention has its part of the queries and all keys and values, which its gradient then has a
  * share of on every rank of c (Llama 3, arXiv 2407.21783, section 3.3.2).

@@ -294,8 +294,8 @@ static bool z_allows(const SearchSpace *space, const Candidate *candidate, int v
 
 const SearchAxis SEARCH_AXES[] = {
     {"t", "t", false, "t must divide the ranks", t_get, t_set, t_fixed, t_values, t_allows, NULL},
-    {"c", "--cp", false, "c must divide ranks / t, and 2 c the positions of a sequence", c_get, c_set,
-     c_fixed, c_values, c_allows, NULL},
+    {"c", "--cp", false, "c must divide ranks / t, and 2 c the positions of a sequence", c_get,
+     c_set, c_fixed, c_values, c_allows, NULL},
     {"p", "p", true, "p must divide ranks / t, and the model's blocks must fill its stages", p_get,
      p_set, p_fixed, p_values, p_allows, NULL},
     {"d", "d", false, "t x p x d must be the ranks, and d must divide the global batch", d_get,

@@ -67,8 +67,8 @@ const char *layout_text(const Candidate *candidate, char *text) {
     }
     if (candidate->zero) snprintf(zero, sizeof(zero), ", ZeRO-%d", candidate->zero);
     snprintf(text, LAYOUT_TEXT, "t=%d%s d=%d p=%d, %s%s, b=%d%s%s%s", candidate->t, context,
-             candidate->d, candidate->p, schedule_name(candidate->schedule), chunks, candidate->micro_batch,
-             recompute, zero, candidate->sequence_parallel ? ", sp" : "");
+             candidate->d, candidate->p, schedule_name(candidate->schedule), chunks,
+             candidate->micro_batch, recompute, zero, candidate->sequence_parallel ? ", sp" : "");
     return text;
 }
 

@@ -169,8 +169,8 @@ void html_put_mesh(StrBuf *out, const Mesh *mesh) {
     strbuf_put(out, "</svg>");
     strbuf_printf(out, "<p class=\"note\">%d tensor × ", mesh->size[MESH_T]);
     if (mesh->size[MESH_C] > 1) strbuf_printf(out, "%d context × ", mesh->size[MESH_C]);
-    strbuf_printf(out, "%d data × %d pipeline = %d rank%s", mesh->size[MESH_D],
-                  mesh->size[MESH_P], n_ranks, n_ranks == 1 ? "." : "s.");
+    strbuf_printf(out, "%d data × %d pipeline = %d rank%s", mesh->size[MESH_D], mesh->size[MESH_P],
+                  n_ranks, n_ranks == 1 ? "." : "s.");
     if (pic.t.n < pic.t.size || pic.d.n < pic.d.size || pic.p.n < pic.p.size) {
         strbuf_printf(out, " %d are drawn.", pic.t.n * pic.d.n * pic.p.n);
     }

@@ -102,7 +102,9 @@ static void put_traffic_name(StrBuf *out, const Traffic *traffic) {
                                                     [MESH_P] = "Pipeline group",
                                                     [MESH_DC] = "Data and context"};
     strbuf_put(out, "<td class=\"l\">");
-    int axis = traffic->kind == TRAFFIC_MESH ? mesh_axis_find(traffic->name, (int)strlen(traffic->name)) : -1;
+    int axis = traffic->kind == TRAFFIC_MESH
+                   ? mesh_axis_find(traffic->name, (int)strlen(traffic->name))
+                   : -1;
     if (axis >= 0 && AXES[axis]) {
         strbuf_printf(out, "%s, %s", AXES[axis], traffic->name);
     } else {

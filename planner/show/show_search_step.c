@@ -193,9 +193,9 @@ static int find_links(const SearchFacts *facts, LinkRow *rows) {
     }
     if (candidate_replicas(of) > 1) {
         bool leaves = of->t * candidate_replicas(of) > n_per_node;
-        rows[n++] = (LinkRow){"data", DATA_CARRIES[of->zero], data_bytes(of, &weights),
-                              candidate_replicas(of),
-                              leaves, where_text(leaves)};
+        rows[n++] = (LinkRow){
+            "data", DATA_CARRIES[of->zero], data_bytes(of, &weights), candidate_replicas(of),
+            leaves, where_text(leaves)};
     }
     for (int leaves = 0; leaves < 2 && of->p > 1; leaves++) {
         n += find_borders(facts, leaves, &rows[n]);

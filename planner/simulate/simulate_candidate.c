@@ -317,12 +317,12 @@ static void price_update(CandidateLoad *of) {
         const Share *share = &of->shares[s];
         of->part_us[PART_NORM][s] = norm;
         double shared_us = share->update_us - share->whole_us;
-        of->part_us[PART_UPDATE][s] = share->whole_us + shared_us / (divided ? candidate_replicas(candidate) : 1);
+        of->part_us[PART_UPDATE][s] =
+            share->whole_us + shared_us / (divided ? candidate_replicas(candidate) : 1);
         of->part_us[PART_GATHER][s] = gather_us(of, s);
         int64_t runtime = stage_runtime_bytes(of->costs, of->layout, candidate, s, &share->calls);
-        WeightBytes weights =
-            stage_weight_bytes(&share->weights, of->costs->cluster, candidate->zero,
-                               candidate_replicas(candidate));
+        WeightBytes weights = stage_weight_bytes(&share->weights, of->costs->cluster,
+                                                 candidate->zero, candidate_replicas(candidate));
         of->constant_bytes[s] =
             (double)(weights.parameter + weights.gradient + weights.optimizer + weights.moving +
                      share->scratch_bytes + of->layout->workspace_bytes + runtime);

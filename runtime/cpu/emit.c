@@ -33,8 +33,7 @@ static bool run_copy_input(const void *args) {
     const CopyArgs *a = args;
     const int32_t *from = a->slice.labels ? a->input->labels : a->input->tokens;
     for (int64_t row = 0; row < a->slice.rows; row++) {
-        memcpy(a->slice.to + row * a->slice.to_pitch,
-               from + a->slice.offset + row * a->slice.pitch,
+        memcpy(a->slice.to + row * a->slice.to_pitch, from + a->slice.offset + row * a->slice.pitch,
                (size_t)a->slice.count * sizeof(int32_t));
     }
     return true;

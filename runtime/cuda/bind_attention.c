@@ -189,7 +189,8 @@ static bool make_sizes(const Binding *b, AttentionSizes *out) {
     int64_t counted = keys == seq ? 1 : 2 * group; /* of rows, to where a part of them begins */
     if ((keys + 2 * ATTENTION_TILE) * (kv_heads * head > counted ? kv_heads * head : counted) >
         INT32_MAX) {
-        return bind_fail(b, "has 2^31 elements or more in the keys of a batch row, too many on CUDA");
+        return bind_fail(b,
+                         "has 2^31 elements or more in the keys of a batch row, too many on CUDA");
     }
     if (q->dims[0] * kv_heads > INT32_MAX) {
         return bind_fail(b, "has 2^31 heads or more in a batch, too many on CUDA");

@@ -2,8 +2,8 @@
 #include "runtime/cuda/bind.h"
 #include "runtime/cuda/codegen.h"
 
-/* The iteration space of result 0: its local shape, each operand's strides by axis name, and, if they
- * are numbered, where the elements lie in the tensor of the whole global batch. */
+/* The iteration space of result 0: its local shape, each operand's strides by axis name, and, if
+ * they are numbered, where the elements lie in the tensor of the whole global batch. */
 static bool fill_space(const Binding *b, bool numbered, FusedSpec *spec) {
     const Type *whole = &b->node->types[0], *local = &b->out_local[0];
     int batch = axis_find(&b->graph->axes, "batch", 5);

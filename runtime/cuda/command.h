@@ -172,13 +172,14 @@ typedef struct CollectiveCommand {
     CollectiveKind kind;
     ReduceKind reduce;
     DType dtype;
-    int group; /* an axis or group of the mesh, or N_MESH_GROUPS + the plan's number of a StageComm */
+    int group; /* an axis or group of the mesh, or N_MESH_GROUPS + the plan's number of a StageComm
+                */
     int member, n_members;
     const void *in;
     void *out;
     int64_t count; /* all_reduce */
     int64_t outer, axis_local, axis_total, inner;
-    bool deals; /* two chunks of the axis to a member, as c does (ir/mesh.h) */
+    bool deals;      /* two chunks of the axis to a member, as c does (ir/mesh.h) */
     void *workspace; /* what NCCL needs to pack and unpack, NULL where it does not */
     int64_t workspace_bytes;
 } CollectiveCommand;

@@ -164,8 +164,9 @@ static void make_groups(KernelRun *run) {
             int leader = mesh_rank(mesh, mesh_member_coord(mesh, rank->coord, axis, 0));
             rank->groups.member[axis] = mesh_member(mesh, rank->coord, axis);
             rank->groups.mesh[axis] =
-                leader == r ? comm_group_create(run->world, mesh_size(mesh, axis), mesh_axis_name(axis))
-                            : run->ranks[leader].groups.mesh[axis];
+                leader == r
+                    ? comm_group_create(run->world, mesh_size(mesh, axis), mesh_axis_name(axis))
+                    : run->ranks[leader].groups.mesh[axis];
             if (leader == r && mesh_deals(axis)) comm_group_set_dealing(rank->groups.mesh[axis]);
         }
         rank->groups.n_stage = 1;

@@ -50,8 +50,8 @@ static Tolerance tolerance(const Shape *s, DType dtype, bool gradient) {
 static const char *make_nodes(Arena *arena, const Shape *s, const char *batch, const char *heads,
                               const char *queries) {
     const char *dtype = dtype_name(s->dtype);
-    const char *rows = arena_printf(arena, "[batch=%d%s, seq=%d%s, kv=%d%s, group=%d",
-                                    s->batch, batch, s->seq, queries, s->kv_heads, heads, s->group);
+    const char *rows = arena_printf(arena, "[batch=%d%s, seq=%d%s, kv=%d%s, group=%d", s->batch,
+                                    batch, s->seq, queries, s->kv_heads, heads, s->group);
     const char *q = arena_printf(arena, "%s%s, head=%d]", dtype, rows, s->head);
     const char *k = arena_printf(arena, "%s[batch=%d%s, seq=%d, kv=%d%s, head=%d]", dtype, s->batch,
                                  batch, s->seq, s->kv_heads, heads, s->head);
@@ -272,8 +272,8 @@ static void test_shards(void) {
     }
 }
 
-/* Two chunks of the queries a rank, and all keys: tiles within a chunk, across both, of keys that none
- * of a rank's rows see; each set of kernels, windows, groups. */
+/* Two chunks of the queries a rank, and all keys: tiles within a chunk, across both, of keys that
+ * none of a rank's rows see; each set of kernels, windows, groups. */
 static void test_parts(void) {
     static const struct {
         const char *mesh;

@@ -111,8 +111,8 @@ static inline const char *layout_name(const char *model, const Layout *l, char *
         snprintf(again, sizeof(again), ", recompute %s", recompute_mode_name(run_recompute));
     }
     snprintf(text, size, "%s: t=%d%s d=%d p=%d %s%s%s%s, micro-batch %d%s%s", model, l->t, context,
-             l->d, l->p, l->schedule, chunks, l->sequence_parallel ? " seq" : "", zero, l->micro_batch,
-             l->split ? ", uneven" : "", again);
+             l->d, l->p, l->schedule, chunks, l->sequence_parallel ? " seq" : "", zero,
+             l->micro_batch, l->split ? ", uneven" : "", again);
     return text;
 }
 

@@ -46,9 +46,9 @@ typedef struct CopyScalarArgs {
 /* attention_forward.cu, attention_backward.cu, the same on wgmma, attention_any.cu */
 
 /* q [batch, seq, kv_heads, group, head] and k, v [batch, keys, kv_heads, head]. For one key/value
- * head the query rows are all (position, group member) pairs: row = position * group + member. Where
- * there is a part of the queries only, in two runs, its position among the keys is that and `first`,
- * from split_rows on that and `second`. */
+ * head the query rows are all (position, group member) pairs: row = position * group + member.
+ * Where there is a part of the queries only, in two runs, its position among the keys is that and
+ * `first`, from split_rows on that and `second`. */
 typedef struct AttentionSizes {
     int32_t batch, seq, kv_heads, group, head;
     int32_t keys, split_rows, first, second;

@@ -84,15 +84,15 @@ static __device__ __forceinline__ int64_t attention_lse_index(const AttentionSiz
 /* What is seen: row sees key where  position - before <= key <= position + after.  Twice keys times
  * group is less than 2^32, not than 2^31, unless there is a part of the queries only. */
 
-/* Whether a key is later than those that a row sees: key - after > row / group + offset, without the
- * division. With the first row and the last key of two ranges: is there anything of it to hide?
+/* Whether a key is later than those that a row sees: key - after > row / group + offset, without
+ * the division. With the first row and the last key of two ranges: is there anything of it to hide?
  * With the last row and the first key: is all of it hidden? */
 static __device__ __forceinline__ bool attention_too_late(const AttentionSizes &s, int row,
                                                           int key) {
     return (key - s.after - attention_offset(s, row)) * s.group > row;
 }
-/* Whether it is earlier: key + before < row / group + offset. Likewise, with the last row and the first key,
- * and with the first row and the last key. */
+/* Whether it is earlier: key + before < row / group + offset. Likewise, with the last row and the
+ * first key, and with the first row and the last key. */
 static __device__ __forceinline__ bool attention_too_early(const AttentionSizes &s, int row,
                                                            int key) {
     int after = key + s.before + 1 - attention_offset(s, row);
@@ -173,8 +173,7 @@ static __device__ __forceinline__ void attention_mask_early(const AttentionSizes
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             int row = first_row + 16 * m + 8 * half;
-            int seen =
-                attention_position(s, row) + attention_offset(s, row) - s.before - first_key;
+            int seen = attention_position(s, row) + attention_offset(s, row) - s.before - first_key;
 #pragma unroll
             for (int n = 0; n < N8; n++) {
                 if (8 * n < seen) scores[m][n][2 * half] = bits_to_float(0xff800000u);
@@ -201,7 +200,8 @@ static __device__ __forceinline__ void attention_mask_scores(const AttentionSize
         attention_mask_early(s, row + lane / 4, key + lane % 4 * 2, scores);
 }
 
-/* With a soft cap, products of q and k become their tanh. To 2e-7: what scores are 1 of is a cap. */
+/* With a soft cap, products of q and k become their tanh. To 2e-7: what scores are 1 of is a cap.
+ */
 template <int MT, int N8>
 static __device__ __forceinline__ void attention_cap_scores(const AttentionSizes &s,
                                                             float (&scores)[MT][N8][4]) {
@@ -381,9 +381,8 @@ static __device__ __forceinline__ void multiply_fragments(float (&acc)[MT][N8][4
 /* Accumulators [16 MT, 16 K16], of columns from 8 first on, rounded to T, as A operands over
  * columns: the layouts agree. */
 template <typename T, int MT, int K16, int N8>
-static __device__ __forceinline__ void pack_fragments(uint32_t (&fa)[K16][MT][4],
-                                                      const float (&acc)[MT][N8][4],
-                                                      int first = 0) {
+static __device__ __forceinline__ void
+pack_fragments(uint32_t (&fa)[K16][MT][4], const float (&acc)[MT][N8][4], int first = 0) {
 #pragma unroll
     for (int k = 0; k < K16; k++) {
         int n = first + 2 * k;
