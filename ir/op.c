@@ -2,6 +2,7 @@
 
 #include "ir/ops/parts.h"
 
+#include <pthread.h>
 #include <string.h>
 
 #define OP(upper, lower, min, max, outs, attrs, flags, infer, grad, flops, kernel)                 \
@@ -42,20 +43,29 @@ int attr_find(const char *name, int length) {
     return -1;
 }
 
-bool op_has_attr(OpKind op, AttrKey key, bool *out_required) {
-    const char *name = ATTRS[key].name;
-    size_t length = strlen(name);
-    for (const char *word = OPS[op].attrs; *word;) {
-        bool optional = *word == '?';
-        if (optional) word++;
-        size_t size = strcspn(word, " ");
-        if (size == length && strncmp(word, name, size) == 0) {
-            *out_required = !optional;
-            return true;
+/* OPS' lists of attributes, taken apart once: every node of every graph is checked against them. */
+typedef enum AttrUse { ATTR_UNKNOWN, ATTR_OPTIONAL, ATTR_REQUIRED } AttrUse;
+static uint8_t attr_use[N_OPS][N_ATTRS];
+
+static void find_attr_use(void) {
+    for (int op = 0; op < N_OPS; op++) {
+        for (const char *word = OPS[op].attrs; *word;) {
+            bool optional = *word == '?';
+            if (optional) word++;
+            int size = (int)strcspn(word, " ");
+            int key = attr_find(word, size);
+            if (key >= 0) attr_use[op][key] = optional ? ATTR_OPTIONAL : ATTR_REQUIRED;
+            word += size + (word[size] == ' ');
         }
-        word += size + (word[size] == ' ');
     }
-    return false;
+}
+
+bool op_has_attr(OpKind op, AttrKey key, bool *out_required) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, find_attr_use);
+    if (attr_use[op][key] == ATTR_UNKNOWN) return false;
+    *out_required = attr_use[op][key] == ATTR_REQUIRED;
+    return true;
 }
 
 int op_alias(const Node *node, int output) {

@@ -65,6 +65,31 @@ typedef struct TrainingPlace {
 bool engine_load_state(Engine *engine, const char *path, TrainingPlace *out, Diag *diag);
 bool engine_save_state(Engine *engine, const char *path, const TrainingPlace *place, Diag *diag);
 
+/* The same behind training, which waits only until all is copied to memory that was taken before
+ * training began: of one process everything whole, of several each one's own shards. */
+typedef struct EngineSnapshot EngineSnapshot;
+typedef enum SnapshotState {
+    SNAPSHOT_NONE,    /* nothing is being written */
+    SNAPSHOT_WRITING, /* training may go on; the file is not there yet */
+    SNAPSHOT_WRITTEN, /* the file is there: said once, then NONE */
+    SNAPSHOT_FAILED   /* nothing was written: said once, then NONE */
+} SnapshotState;
+/* NULL: not enough memory; reported. Outlived by the engine. */
+EngineSnapshot *engine_snapshot_create(Engine *engine, Diag *diag);
+/* Ends what is being written first. NULL is fine. */
+void engine_snapshot_destroy(EngineSnapshot *snapshot);
+int64_t engine_snapshot_bytes(const EngineSnapshot *snapshot);
+/* Between two steps, while nothing is being written. Where other processes do not see the file it
+ * is written at once. `path` stays the caller's. The same answer in all processes; FAILED is
+ * reported.
+ */
+SnapshotState engine_snapshot_begin(EngineSnapshot *snapshot, const char *path,
+                                    const TrainingPlace *place, Diag *diag);
+/* Between two steps: what has become of it; wait: at its end. All processes call it equally often,
+ * and get the same answer (they ask each other at the first, second, fourth, eighth... call).
+ * FAILED is reported. */
+SnapshotState engine_snapshot_poll(EngineSnapshot *snapshot, bool wait, Diag *diag);
+
 /* One training step, `step` counts from 1. tokens and labels: i32[global_batch, seq]. False: the
  * run cannot go on (a loss or gradient that is not finite, named with its Lua line; a stuck
  * rank). With a loss scale, gradients may be so now and then: ENGINE_MOST_SKIPPED steps in a row at

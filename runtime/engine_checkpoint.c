@@ -1,28 +1,15 @@
-/* Checkpoints: whole logical tensors in one safetensors file, whatever the layout was.
+/* Reading checkpoints: whole logical tensors in one safetensors file, whatever the layout was.
  *
  * Weights are tensors by their names in f32; a checkpoint to go on from has the optimizer's state
- * beside them ("adam_m/wte", "loss_scale") and its place in the run as metadata. One process
- * assembles tensor after tensor and streams them. Of several each writes what its ranks hold
- * straight into the file, if all see it; else all of it goes through the first one's memory.
+ * beside them ("adam_m/wte", "loss_scale") and its place in the run as metadata.
  */
-#include "runtime/engine_internal.h"
-
-#include "ir/base/file.h"
-#include "runtime/checkpoint/safetensors.h"
-#include "runtime/launch/control.h"
+#include "runtime/engine_save.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-static const char STEP_KEY[] = "perilune.step", SAMPLES_KEY[] = "perilune.samples",
-                  SEED_KEY[] = "perilune.seed", DATA_KEY[] = "perilune.data";
-
-/* --- loading --- */
 
 static bool load_leaf(Engine *engine, const RankContext *rank, Node *node, const Safetensors *file,
                       const char *path, Arena *arena, Diag *diag) {
@@ -122,16 +109,16 @@ static bool load_place(const Engine *engine, const Safetensors *file, const char
                        TrainingPlace *out, Diag *diag) {
     const SourceLoc loc = {path, 0};
     uint64_t step, samples, seed;
-    if (!safetensors_find_metadata(file, STEP_KEY)) {
+    if (!safetensors_find_metadata(file, CHECKPOINT_STEP_KEY)) {
         diag_error(diag, loc,
                    "has weights only, no place to go on from: start anew from them with --load");
         return false;
     }
-    if (!read_count(file, STEP_KEY, INT64_MAX, &step) ||
-        !read_count(file, SAMPLES_KEY, INT64_MAX, &samples) ||
-        !read_count(file, SEED_KEY, UINT64_MAX, &seed)) {
+    if (!read_count(file, CHECKPOINT_STEP_KEY, INT64_MAX, &step) ||
+        !read_count(file, CHECKPOINT_SAMPLES_KEY, INT64_MAX, &samples) ||
+        !read_count(file, CHECKPOINT_SEED_KEY, UINT64_MAX, &seed)) {
         diag_error(diag, loc, "its place in the run is damaged: '%s', '%s' and '%s' are no counts",
-                   STEP_KEY, SAMPLES_KEY, SEED_KEY);
+                   CHECKPOINT_STEP_KEY, CHECKPOINT_SAMPLES_KEY, CHECKPOINT_SEED_KEY);
         return false;
     }
     if (seed != engine->plan->seed) {
@@ -142,7 +129,7 @@ static bool load_place(const Engine *engine, const Safetensors *file, const char
         diag_note(diag, NO_LOC, "plan with --seed %" PRIu64, seed);
         return false;
     }
-    const char *data = safetensors_find_metadata(file, DATA_KEY);
+    const char *data = safetensors_find_metadata(file, CHECKPOINT_DATA_KEY);
     *out = (TrainingPlace){.step = (int64_t)step, .samples = (int64_t)samples};
     snprintf(out->data, sizeof(out->data), "%s", data ? data : "");
     return true;
@@ -154,220 +141,4 @@ bool engine_load_state(Engine *engine, const char *path, TrainingPlace *out, Dia
                 load_leaves(engine, file, out, path, diag);
     if (file) safetensors_close(file);
     return fine;
-}
-
-/* --- saving --- */
-
-/* One file on its way. */
-typedef struct Saving {
-    Engine *engine;
-    const char *path;
-    LogicalList list;
-    SafetensorsWriter *writer; /* declared alike in all processes */
-    Diag *diag;
-} Saving;
-
-enum { NOBODY = -1, JOB_FAILED = INT_MAX }; /* a failed job says why itself */
-enum { ANSWER_BYTES = 200 };
-
-/* The same on all processes: the lowest rank that said no and, unless NULL, what it reported. */
-static int first_refusal(Saving *s, bool own, char out_why[ANSWER_BYTES]) {
-    int world = s->engine->n_ranks, refusal = NOBODY;
-    char answer[ANSWER_BYTES] = "";
-    char *all = malloc((size_t)world * ANSWER_BYTES);
-    if (!all) BUG("out of memory");
-    if (!own) snprintf(answer, sizeof(answer), "no %s", diag_text(s->diag));
-    answer[strcspn(answer, "\n")] = '\0';
-    if (!control_all_gather(s->engine->control, answer, ANSWER_BYTES, ANSWER_BYTES, all, NULL)) {
-        refusal = JOB_FAILED;
-    }
-    for (int r = world - 1; r >= 0 && refusal != JOB_FAILED; r--) {
-        const char *theirs = all + (size_t)r * ANSWER_BYTES;
-        if (!theirs[0]) continue;
-        refusal = r;
-        if (out_why) snprintf(out_why, ANSWER_BYTES, "%.*s", ANSWER_BYTES - 4, theirs + 3);
-    }
-    free(all);
-    return refusal;
-}
-
-static bool stream_tensors(Saving *s) {
-    int64_t largest = 1;
-    for (int i = 0; i < s->list.count; i++) {
-        int64_t elements = type_elements(&s->list.items[i].node->types[0]);
-        if (elements > largest) largest = elements;
-    }
-    float *whole = malloc((size_t)largest * sizeof(float));
-    bool fine = whole != NULL;
-    if (!fine) diag_error(s->diag, (SourceLoc){s->path, 0}, "not enough memory for its tensors");
-    if (s->engine->control) fine = first_refusal(s, fine, NULL) == NOBODY;
-    if (!fine) {
-        free(whole);
-        return false;
-    }
-    if (s->engine->is_first) fine = safetensors_writer_open(s->writer, s->path, s->diag);
-    /* Of several processes all take part to the end, whatever became of one of them. */
-    for (int i = 0; i < s->list.count; i++) {
-        const Logical *item = &s->list.items[i];
-        size_t bytes = (size_t)type_elements(&item->node->types[0]) * sizeof(float);
-        if (!fine && !s->engine->control) break;
-        engine_assemble(s->engine, item->stage, node_value((Node *)item->node, 0), whole);
-        if (!fine || !s->engine->is_first) continue;
-        fine = safetensors_writer_put(s->writer, item->name, whole, bytes, s->diag);
-    }
-    free(whole);
-    /* What a lost rank should have sent was written as no numbers: that replaces no file. */
-    if (s->engine->control) fine = first_refusal(s, fine, NULL) == NOBODY;
-    return fine;
-}
-
-/* --- of several processes, each its part --- */
-
-typedef struct PartWriting {
-    FilePart *part;
-    size_t at; /* of the tensor in the file */
-    const char *local;
-    Diag *diag;
-    bool failed;
-} PartWriting;
-
-static void put_run(void *user, int64_t local_at, int64_t whole_at, int64_t count) {
-    PartWriting *w = user;
-    if (w->failed) return;
-    w->failed = !file_part_put(w->part, w->at + (size_t)whole_at * sizeof(float),
-                               w->local + (size_t)local_at * sizeof(float),
-                               (size_t)count * sizeof(float), w->diag);
-}
-
-static bool put_own(Saving *s, FilePart *part) {
-    Engine *engine = s->engine;
-    PartWriting w = {.part = part, .diag = s->diag};
-    for (int i = 0; i < s->list.count; i++) {
-        const Logical *item = &s->list.items[i];
-        Value value = node_value((Node *)item->node, 0);
-        w.at = safetensors_writer_offset(s->writer, i);
-        for (int r = 0; r < engine->n_ranks && !w.failed; r++) {
-            const RankContext *rank = &engine->ranks[r];
-            if (!engine_is_local(rank) || !engine_owns(rank, item->stage, value)) continue;
-            Shard shard = shard_of(value_type(value), value_sharding(value), &engine->plan->mesh,
-                                   rank->coord);
-            w.local = engine->backend->view(engine, executor_address(rank, value, 0),
-                                            (size_t)type_local_bytes(value_type(value),
-                                                                     value_sharding(value),
-                                                                     &engine->plan->mesh));
-            shard_visit(&shard, put_run, &w);
-        }
-    }
-    return !w.failed;
-}
-
-typedef enum PartsEnd { PARTS_WRITTEN, PARTS_FAILED, PARTS_NOT_SEEN } PartsEnd;
-
-/* Where all processes are to write: an absolute path, "" if it could not be opened. */
-static bool share_place(Saving *s, char place[PATH_MAX]) {
-    memset(place, 0, PATH_MAX);
-    if (s->engine->is_first && safetensors_writer_open_parts(s->writer, s->path, s->diag)) {
-        const char *temporary = safetensors_writer_temporary(s->writer);
-        char folder[PATH_MAX] = "";
-        if (temporary[0] != '/' && !getcwd(folder, sizeof(folder))) folder[0] = '\0';
-        int n = snprintf(place, PATH_MAX, "%s%s%s", folder, folder[0] ? "/" : "", temporary);
-        if (n >= PATH_MAX) place[0] = '\0';
-    }
-    return control_broadcast(s->engine->control, 0, place, PATH_MAX) && place[0];
-}
-
-static PartsEnd write_parts(Saving *s) {
-    char place[PATH_MAX], why[ANSWER_BYTES] = "";
-    if (!share_place(s, place)) {
-        if (!s->engine->is_first && !control_failed(s->engine->control, NULL))
-            diag_error(s->diag, (SourceLoc){s->path, 0}, "rank 0 cannot write");
-        return PARTS_FAILED;
-    }
-    Diag *unseen = diag_create();
-    size_t length = safetensors_writer_offset(s->writer, s->list.count);
-    FilePart *part = file_part_open(place, length, unseen);
-    diag_destroy(unseen);
-    int refusal = first_refusal(s, part != NULL, NULL);
-    if (refusal != NOBODY) {
-        if (part) file_part_close(part, s->diag);
-        if (refusal == JOB_FAILED) return PARTS_FAILED;
-        if (s->engine->is_first) {
-            fprintf(stderr,
-                    "note: rank %d does not see %s: all of it goes through rank 0, which takes "
-                    "long; a folder that all machines share is faster\n",
-                    refusal, s->path);
-        }
-        return PARTS_NOT_SEEN;
-    }
-    bool fine = put_own(s, part);
-    fine = file_part_close(part, s->diag) && fine;
-    refusal = first_refusal(s, fine, why);
-    if (refusal == NOBODY) return PARTS_WRITTEN;
-    if (fine && refusal != JOB_FAILED) {
-        diag_error(s->diag, (SourceLoc){s->path, 0}, "rank %d cannot write its part: %s", refusal,
-                   why);
-    }
-    return PARTS_FAILED;
-}
-
-static void declare(Saving *s, const TrainingPlace *place, Arena *arena) {
-    s->writer = safetensors_writer_create();
-    for (int i = 0; i < s->list.count; i++) {
-        const Type *type = &s->list.items[i].node->types[0];
-        safetensors_writer_add_tensor(s->writer, s->list.items[i].name, SAFETENSORS_F32, type->dims,
-                                      type->rank);
-    }
-    safetensors_writer_add_metadata(s->writer, "format", "pt");
-    safetensors_writer_add_metadata(s->writer, "model", s->engine->plan->model);
-    if (s->engine->plan->settings && s->engine->plan->settings[0]) {
-        safetensors_writer_add_metadata(s->writer, ENGINE_SETTINGS_KEY, s->engine->plan->settings);
-    }
-    if (!place) return;
-    const struct {
-        const char *key;
-        uint64_t value;
-    } counts[] = {{STEP_KEY, (uint64_t)place->step},
-                  {SAMPLES_KEY, (uint64_t)place->samples},
-                  {SEED_KEY, s->engine->plan->seed}};
-    for (int i = 0; i < 3; i++) {
-        safetensors_writer_add_metadata(s->writer, counts[i].key,
-                                        arena_printf(arena, "%" PRIu64, counts[i].value));
-    }
-    safetensors_writer_add_metadata(s->writer, DATA_KEY, place->data);
-}
-
-static bool save(Engine *engine, const char *path, const TrainingPlace *place, Diag *diag) {
-    Arena *arena = arena_create();
-    Saving s = {engine, path, engine_list_leaves(engine, place != NULL, arena), NULL, diag};
-    declare(&s, place, arena);
-    PartsEnd end = engine->control ? write_parts(&s) : PARTS_NOT_SEEN;
-    if (end == PARTS_NOT_SEEN) {
-        if (engine->control) {
-            safetensors_writer_abandon(s.writer);
-            declare(&s, place, arena);
-        }
-        end = stream_tensors(&s) ? PARTS_WRITTEN : PARTS_FAILED;
-    }
-    bool fine = end == PARTS_WRITTEN;
-    if (fine && engine->is_first) {
-        fine = safetensors_writer_commit(s.writer, diag);
-    } else {
-        safetensors_writer_abandon(s.writer);
-    }
-    /* All have it, or none. */
-    int refusal = engine->control ? first_refusal(&s, fine, NULL) : NOBODY;
-    if (fine && refusal != NOBODY && refusal != JOB_FAILED) {
-        diag_error(diag, (SourceLoc){path, 0}, "could not be finished");
-    }
-    fine = fine && refusal == NOBODY;
-    arena_destroy(arena);
-    return fine;
-}
-
-bool engine_save(Engine *engine, const char *path, Diag *diag) {
-    return save(engine, path, NULL, diag);
-}
-
-bool engine_save_state(Engine *engine, const char *path, const TrainingPlace *place, Diag *diag) {
-    return save(engine, path, place, diag);
 }

@@ -156,18 +156,20 @@ static bool set_decay(Run *run) {
     double preset = rate->decay == LR_INVERSE_SQRT ? 0 : 0.2;
     if (has_end && run->plan->decay_steps > 0) preset = run->plan->decay_steps;
     double steps = cli_real(run->args, OPT_DECAY_STEPS, preset);
+    const char *who = cli_given(run->args, OPT_DECAY_STEPS) ? "--decay-steps"
+                                                            : "decay_steps of the plan's recipe";
     if (steps >= 1 && steps != floor(steps)) {
         diag_error(run->diag, NO_LOC,
-                   "train: --decay-steps: %g is neither a whole number of steps nor a share below "
-                   "1",
+                   "train: %s: %g is neither a whole number of steps nor a share below 1", who,
                    steps);
         return false;
     }
     rate->n_decay_steps = (int64_t)(steps < 1 ? round(steps * (double)run->n_steps) : steps);
     if (rate->n_decay_steps > run->n_steps) {
         diag_error(run->diag, NO_LOC,
-                   "train: --decay-steps: %" PRId64 " are more than the run's %" PRId64 " steps",
-                   rate->n_decay_steps, run->n_steps);
+                   "train: %s: %" PRId64 " are more than the run's %" PRId64
+                   " steps; --decay-steps takes a share, too",
+                   who, rate->n_decay_steps, run->n_steps);
         return false;
     }
     bool falls = has_end ? rate->n_decay_steps > 0 : rate->decay != LR_CONSTANT;
@@ -257,6 +259,11 @@ static void print_start(const Run *run) {
     }
     print_precision(plan);
     printf("memory  %s planned, %s allocated, for all ranks\n", planned, allocated);
+    if (run->checkpoint.snapshot) {
+        units_format_bytes(allocated, sizeof(allocated),
+                           engine_snapshot_bytes(run->checkpoint.snapshot));
+        printf("        %s more, to write checkpoints from\n", allocated);
+    }
     if (engine_tuning(run->engine)) printf("tuned   %s\n", engine_tuning(run->engine));
     if (engine_attention(run->engine)) printf("with    %s\n", engine_attention(run->engine));
     lr_schedule_describe(&run->rate, rate, sizeof(rate));
@@ -346,8 +353,10 @@ static bool take_step(Run *run, int64_t step) {
     if (run->log && !run_log_write(run->log, &metrics, run->diag)) return false;
     const TrainCheckpoint *checkpoint = &run->checkpoint;
     if (checkpoint->to && (is_last || (checkpoint->every && step % checkpoint->every == 0))) {
-        progress_finish(&run->progress);
-        train_checkpoint_save(&run->checkpoint, run->engine, &run->options, run->quiet);
+        train_checkpoint_save(&run->checkpoint, run->engine, &run->options, &run->progress,
+                              is_last);
+    } else {
+        train_checkpoint_poll(&run->checkpoint, &run->options, &run->progress);
     }
     return true;
 }
@@ -360,6 +369,7 @@ static bool run_steps(Run *run) {
     for (int64_t step = run->first_step; good && step <= run->n_steps && !run->stopped; step++) {
         good = take_step(run, step);
     }
+    train_checkpoint_end(&run->checkpoint, &run->options, &run->progress);
     progress_finish(&run->progress);
     return good;
 }
@@ -427,7 +437,9 @@ static bool prepare(Run *run) {
     if (!open_data(run) || !start_engine(run)) return false;
     run->is_first = run->options.rank == 0;
     run->quiet |= !run->is_first;
+    run->checkpoint.quiet = run->quiet;
     if (run->is_first && !cli_try_outputs(run->args, run->diag)) return false;
+    if (!train_checkpoint_prepare(&run->checkpoint, run->engine, run->diag)) return false;
     if (run->steps_done >= run->n_steps && !run->checkpoint.if_there) {
         diag_error(run->diag, (SourceLoc){run->checkpoint.from, 0},
                    "is at step %" PRId64 " already; --steps counts from the run's beginning",
@@ -448,6 +460,7 @@ static bool prepare(Run *run) {
 /* False: it had gone well so far, and other ranks have come to no good end. */
 static bool run_end(Run *run, bool good) {
     if (run->log) run_log_close(run->log);
+    train_checkpoint_end(&run->checkpoint, &run->options, &run->progress);
     engine_destroy(run->engine);
     good = engine_args_release(&run->options, good);
     if (run->train != run->whole) dataset_close(run->train);

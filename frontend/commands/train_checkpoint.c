@@ -14,11 +14,16 @@ bool train_checkpoint_options(const CliArgs *args, TrainCheckpoint *out, Diag *d
     const char *from = cli_text(args, OPT_RESUME, NULL);
     *out = (TrainCheckpoint){.to = cli_text(args, OPT_CHECKPOINT, NULL),
                              .if_there = go_on,
+                             .async = cli_given(args, OPT_CHECKPOINT_ASYNC),
                              .every = cli_int(args, OPT_CHECKPOINT_EVERY, 0)};
     out->from = go_on ? out->to : from;
     const char *lacking = go_on ? "continue" : out->every ? "checkpoint-every" : NULL;
     if (lacking && !out->to) {
         diag_error(diag, NO_LOC, "--%s: of which file? give --checkpoint FILE", lacking);
+    } else if (out->async && !out->every) {
+        diag_error(diag, NO_LOC,
+                   "--checkpoint-async: the run's last checkpoint is waited for; give "
+                   "--checkpoint-every N");
     } else if (go_on && from) {
         diag_error(diag, NO_LOC, "--continue and --resume: one of them");
     } else if (out->from && cli_given(args, OPT_LOAD)) {
@@ -55,25 +60,82 @@ bool train_checkpoint_load(TrainCheckpoint *checkpoint, Engine *engine,
     return true;
 }
 
-void train_checkpoint_save(TrainCheckpoint *checkpoint, Engine *engine,
-                           const EngineOptions *options, bool quiet) {
-    struct timespec begin, end;
+bool train_checkpoint_prepare(TrainCheckpoint *checkpoint, Engine *engine, Diag *diag) {
+    if (!checkpoint->async) return true;
+    checkpoint->snapshot = engine_snapshot_create(engine, diag);
+    return checkpoint->snapshot;
+}
+
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+/* What became of one; `diag` says why it failed, on rank 0 also the others' reasons. */
+static void tell(TrainCheckpoint *checkpoint, const EngineOptions *options, Progress *progress,
+                 bool failed, int64_t step, const Diag *diag) {
     struct stat st;
-    Diag *diag = diag_create();
-    clock_gettime(CLOCK_MONOTONIC, &begin);
-    checkpoint->last_failed = !engine_save_state(engine, checkpoint->to, &checkpoint->place, diag);
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    if (checkpoint->last_failed && options->rank == 0) { /* it knows the others' reasons */
+    char size[32];
+    checkpoint->last_failed = failed;
+    progress_finish(progress);
+    if (failed && options->rank == 0) {
         diag_print(diag, stderr);
-        fprintf(stderr, "no checkpoint at step %" PRId64 "; training goes on\n",
-                checkpoint->place.step);
-    } else if (!checkpoint->last_failed && !quiet) {
-        char size[32];
-        double seconds =
-            (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
-        units_format_bytes(size, sizeof(size), stat(checkpoint->to, &st) == 0 ? st.st_size : 0);
-        fprintf(stderr, "checkpoint %s: step %" PRId64 ", %s, %.2f s\n", checkpoint->to,
-                checkpoint->place.step, size, seconds);
+        fprintf(stderr, "no checkpoint at step %" PRId64 "; training goes on\n", step);
+    }
+    if (failed || checkpoint->quiet) return;
+    units_format_bytes(size, sizeof(size), stat(checkpoint->to, &st) == 0 ? st.st_size : 0);
+    fprintf(stderr, "checkpoint %s: step %" PRId64 ", %s, %.2f s", checkpoint->to, step, size,
+            now() - checkpoint->begun);
+    if (checkpoint->async) fprintf(stderr, "; training waited %.2f s", checkpoint->waited);
+    fprintf(stderr, "\n");
+}
+
+/* wait: until what is being written is there, if anything is. */
+static void look(TrainCheckpoint *checkpoint, const EngineOptions *options, Progress *progress,
+                 bool wait) {
+    Diag *diag = diag_create();
+    double before = now();
+    SnapshotState state = engine_snapshot_poll(checkpoint->snapshot, wait, diag);
+    checkpoint->waited += now() - before;
+    if (state == SNAPSHOT_WRITTEN || state == SNAPSHOT_FAILED) {
+        tell(checkpoint, options, progress, state == SNAPSHOT_FAILED, checkpoint->writing_step,
+             diag);
     }
     diag_destroy(diag);
+}
+
+void train_checkpoint_save(TrainCheckpoint *checkpoint, Engine *engine,
+                           const EngineOptions *options, Progress *progress, bool is_last) {
+    Diag *diag = diag_create();
+    int64_t step = checkpoint->place.step;
+    SnapshotState state = SNAPSHOT_WRITING;
+    if (checkpoint->async) look(checkpoint, options, progress, true); /* one at a time */
+    checkpoint->begun = now();
+    if (checkpoint->async && !is_last) {
+        state =
+            engine_snapshot_begin(checkpoint->snapshot, checkpoint->to, &checkpoint->place, diag);
+        checkpoint->writing_step = step;
+    } else {
+        bool fine = engine_save_state(engine, checkpoint->to, &checkpoint->place, diag);
+        state = fine ? SNAPSHOT_WRITTEN : SNAPSHOT_FAILED;
+    }
+    checkpoint->waited = now() - checkpoint->begun;
+    if (state != SNAPSHOT_WRITING) {
+        tell(checkpoint, options, progress, state == SNAPSHOT_FAILED, step, diag);
+    }
+    diag_destroy(diag);
+}
+
+void train_checkpoint_poll(TrainCheckpoint *checkpoint, const EngineOptions *options,
+                           Progress *progress) {
+    if (checkpoint->snapshot) look(checkpoint, options, progress, false);
+}
+
+void train_checkpoint_end(TrainCheckpoint *checkpoint, const EngineOptions *options,
+                          Progress *progress) {
+    if (!checkpoint->snapshot) return;
+    look(checkpoint, options, progress, true);
+    engine_snapshot_destroy(checkpoint->snapshot);
+    checkpoint->snapshot = NULL;
 }

@@ -1,18 +1,25 @@
-/* Going on with a run: --checkpoint, --checkpoint-every, --resume, --continue. */
+/* Going on with a run: --checkpoint, --checkpoint-every, --checkpoint-async, --resume, --continue.
+ */
 #ifndef FRONTEND_COMMANDS_TRAIN_CHECKPOINT_H
 #define FRONTEND_COMMANDS_TRAIN_CHECKPOINT_H
 
 #include "frontend/commands/cli.h"
 #include "runtime/data/dataset.h"
 #include "runtime/engine.h"
+#include "runtime/metrics/progress.h"
 
 typedef struct TrainCheckpoint {
     const char *to;   /* NULL: none are written */
     const char *from; /* NULL: the run begins */
     bool if_there;    /* from `from` if it is there, else the run begins */
     int64_t every;    /* steps; 0: at the end only */
+    bool async;       /* behind training */
+    bool quiet;       /* says nothing of what goes well */
     bool last_failed; /* of those written */
     TrainingPlace place;
+    EngineSnapshot *snapshot; /* async: created by train_checkpoint_prepare */
+    int64_t writing_step;     /* of what is being written behind training */
+    double begun, waited;     /* when, and seconds that training has waited for it */
 } TrainCheckpoint;
 
 /* False: options that contradict each other; reported. */
@@ -26,8 +33,18 @@ void train_checkpoint_name_data(TrainCheckpoint *checkpoint, const Dataset *trai
 bool train_checkpoint_load(TrainCheckpoint *checkpoint, Engine *engine,
                            const EngineOptions *options, bool quiet, bool *out_resumed, Diag *diag);
 
-/* Writes one. What fails is told at once, and training goes on: the run's end says it again. */
+/* Takes the memory that --checkpoint-async needs. False: reported. */
+bool train_checkpoint_prepare(TrainCheckpoint *checkpoint, Engine *engine, Diag *diag);
+
+/* Writes one, or begins to: the run's last is there when this returns. What fails is told at once,
+ * and training goes on: the run's end says it again. */
 void train_checkpoint_save(TrainCheckpoint *checkpoint, Engine *engine,
-                           const EngineOptions *options, bool quiet);
+                           const EngineOptions *options, Progress *progress, bool is_last);
+/* After each step: says when what is written behind training is there. */
+void train_checkpoint_poll(TrainCheckpoint *checkpoint, const EngineOptions *options,
+                           Progress *progress);
+/* Whatever became of the run: waits for what is being written, and frees. */
+void train_checkpoint_end(TrainCheckpoint *checkpoint, const EngineOptions *options,
+                          Progress *progress);
 
 #endif

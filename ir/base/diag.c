@@ -51,6 +51,11 @@ void diag_note(Diag *diag, SourceLoc loc, const char *format, ...) {
     strbuf_put(&diag->text, "\n");
 }
 
+void diag_append(Diag *diag, const Diag *from) {
+    diag->n_errors += from->n_errors;
+    strbuf_put(&diag->text, diag_text(from));
+}
+
 int diag_error_count(const Diag *diag) {
     return diag->n_errors;
 }

@@ -31,6 +31,9 @@ void diag_error(Diag *diag, SourceLoc loc, const char *format, ...)
 void diag_note(Diag *diag, SourceLoc loc, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* All that `from` has, behind what there is. */
+void diag_append(Diag *diag, const Diag *from);
+
 int diag_error_count(const Diag *diag);
 /* All errors and notes as text, one per line; "" when there are none. Owned by the Diag. */
 const char *diag_text(const Diag *diag);

@@ -140,7 +140,7 @@ static void place_sums(Spreader *s) {
         if (to < earliest) earliest = to;
         int at = s->sums[earliest];
         place(s, node, at); /* also where it is: those that come to it are made before */
-        if (at != node->id) place(s, node->inputs[1].node, at);
+        place(s, node->inputs[1].node, at);
     }
 }
 

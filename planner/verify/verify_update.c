@@ -242,6 +242,16 @@ static void check_factor(UpdateVerifier *uv, const Node *update) {
            node_text(uv, update), text(uv, factor));
 }
 
+/* Behind the factor: what the run's schedule says. */
+static void check_rate(UpdateVerifier *uv, const Node *update) {
+    Value rate = update->inputs[first_number(update->op) + 1];
+    if (rate.node->op == OP_SCALAR &&
+        strcmp(node_string(rate.node, ATTR_name), "learning_rate") == 0) {
+        return;
+    }
+    DEFECT(uv, update, "%s: takes %s for the learning rate", node_text(uv, update), text(uv, rate));
+}
+
 /* Adam counts steps or, as some may be left out, updates. */
 static void check_step(UpdateVerifier *uv, const Node *update) {
     Value step = update->inputs[6];
@@ -352,6 +362,7 @@ static void check_update(UpdateVerifier *uv, const Node *update) {
     uv->updates[param->id] = update;
     check_divided_alike(uv, update);
     check_factor(uv, update);
+    check_rate(uv, update);
     if (update->op == OP_MUON) {
         check_muon(uv, update, param);
         return;

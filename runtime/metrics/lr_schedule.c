@@ -62,6 +62,14 @@ double lr_schedule_at(const LrSchedule *schedule, int64_t step) {
 void lr_schedule_describe(const LrSchedule *schedule, char *text, size_t size) {
     char warmup[64] = "", end[96] = "";
     int64_t begins = end_begins(schedule);
+    if (schedule->n_warmup_steps >= schedule->n_steps && schedule->n_steps > 0) {
+        snprintf(text, size,
+                 "%s: goes up in all %" PRId64 " steps, to %g of %g: warm-up is %" PRId64,
+                 lr_decay_name(schedule->decay), schedule->n_steps,
+                 lr_schedule_at(schedule, schedule->n_steps - 1), schedule->peak,
+                 schedule->n_warmup_steps);
+        return;
+    }
     if (schedule->n_warmup_steps > 0) {
         snprintf(warmup, sizeof(warmup), " after %" PRId64 " step%s", schedule->n_warmup_steps,
                  schedule->n_warmup_steps == 1 ? "" : "s");

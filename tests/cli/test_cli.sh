@@ -467,6 +467,8 @@ fails 'a checkpoint into a missing folder' 2 "$folder/none/" train "$plan" --dat
     --checkpoint "$folder/none/c"
 works 'the rate is said' 'rate    wsd-linear: 0.001 after 1 step, from step 7 down to 0.0001' \
     train "$plan" --data "$text" --steps 12 --lr-schedule wsd-linear --decay-steps 0.5 --lr 1e-3
+works 'a warm-up beyond the run is said' 'goes up in all 2 steps, to 0.0002 of 0.001: warm-up is 10' \
+    train "$plan" --data "$text" --steps 2 --warmup 10 --lr 1e-3
 works 'a run without a stop' 'done' train "$plan" --data "$text" --steps 12 --lr-schedule constant \
     --save "$folder/whole.st"
 works 'a run that begins, for there is no checkpoint' 'done' train "$plan" --data "$text" --steps 10 \
@@ -487,6 +489,15 @@ works 'other data is noticed' 'done' train "$plan" --data README.md --steps 13 -
 result 'and told' "$(grep -q 'was trained on other data' "$folder/err" || cat "$folder/err")"
 works 'a checkpoint is gone on from and replaced' 'wrote' train "$plan" --data "$text" --steps 13 \
     --resume "$folder/c.st" --checkpoint "$folder/c.st"
+fails 'the last one behind training' 2 'give --checkpoint-every N' train "$plan" --data "$text" \
+    --checkpoint "$folder/a.st" --checkpoint-async
+works 'checkpoints behind training' 'more, to write checkpoints from' train "$plan" --data "$text" \
+    --steps 10 --lr-schedule constant --checkpoint "$folder/a.st" --checkpoint-every 4 --checkpoint-async
+result 'are told' \
+    "$(n=$(grep -c 'a.st: step \(4\|8\|10\), .*waited' "$folder/err"); [ "$n" -eq 3 ] || cat "$folder/err")"
+works 'and gone on from' 'after step 10' train "$plan" --data "$text" --steps 12 \
+    --lr-schedule constant --resume "$folder/a.st" --save "$folder/resumed.st"
+result 'as from others' "$(cmp "$folder/whole.st" "$folder/resumed.st" 2>&1)"
 works 'weights of a checkpoint' '' generate "$plan" --load "$folder/c.st" --length 5
 
 [ "$n_failed" -eq 0 ]

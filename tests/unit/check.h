@@ -12,12 +12,12 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* Of many variants of one kind, how many to go on: sanitizers are slow, and what one of them does
- * not see in every other variant it would not see in all. */
+/* Of many variants of one kind, and of many layouts of one variant, how many to go on: sanitizers
+ * are slow, and what one of them does not see in some it would not see in all. */
 #ifdef __SANITIZE_ADDRESS__
-enum { VARIANT_STEP = 2 };
+enum { VARIANT_STEP = 2, LAYOUT_STEP = 3 };
 #else
-enum { VARIANT_STEP = 1 };
+enum { VARIANT_STEP = 1, LAYOUT_STEP = 1 };
 #endif
 
 static char check_case_name[1024]; /* a copy: names are often made on the stack; "": no case */

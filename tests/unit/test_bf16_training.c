@@ -291,7 +291,7 @@ static void check_nonfinite(void) {
 
 int main(void) {
     for (size_t v = 0; v < sizeof(VARIANTS) / sizeof(VARIANTS[0]); v++) {
-        check_variant(&VARIANTS[v], DTYPE_BF16, 1);
+        check_variant(&VARIANTS[v], DTYPE_BF16, LAYOUT_STEP);
     }
     check_variant(&VARIANTS[1], DTYPE_F16, 6);
     printf("largest differences: loss %.2g, gradient norm %.2g, gradient %.2g, weight %.2g\n",

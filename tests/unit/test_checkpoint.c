@@ -3,7 +3,8 @@
  *
  * Would catch: state that is not saved or not loaded, or into the wrong part of a tensor; shards
  * over d (ZeRO) or t lost; padding written; a copy in bf16 that is not made anew; processes whose
- * parts leave holes or overlap; a file that appears although one of them failed.
+ * parts leave holes or overlap; a file that appears although one of them failed; one written behind
+ * training that has something of a later step in it.
  */
 #include "ir/base/file.h"
 #include "runtime/checkpoint/safetensors.h"
@@ -112,6 +113,49 @@ static void check_going_on(void) {
     }
 }
 
+/* Steps that are taken while a file is written do not get into it. */
+static void check_behind(const Case *c) {
+    char name[96], *at_once, *behind;
+    size_t length = 0, behind_length = 0;
+    Run run;
+    snprintf(name, sizeof(name), "written behind training is written at once: %s", c->name);
+    check_begin(name);
+    bool fine = start(&run, c);
+    EngineSnapshot *snapshot = fine ? engine_snapshot_create(run.engine, run.diag) : NULL;
+    fine = fine && snapshot && run_steps(&run, FIRST_STEPS, 1e-3) &&
+           engine_save_state(run.engine, path, &PLACE, run.diag);
+    at_once = fine ? file_read(run.arena, path, 1 << 24, &length, run.diag) : NULL;
+    unlink(path);
+    CHECK(at_once && engine_snapshot_poll(snapshot, true, run.diag) == SNAPSHOT_NONE, "%s",
+          diag_text(run.diag));
+    for (int round = 0; at_once && round < 2; round++) { /* waited for; asked now and then */
+        SnapshotState state = engine_snapshot_begin(snapshot, path, &PLACE, run.diag);
+        CHECK(state == SNAPSHOT_WRITING, "%s", diag_text(run.diag));
+        CHECK(run_steps(&run, 1, 1e-3), "%s", diag_text(run.diag));
+        while (state == SNAPSHOT_WRITING) state = engine_snapshot_poll(snapshot, !round, run.diag);
+        CHECK(state == SNAPSHOT_WRITTEN, "%s", diag_text(run.diag));
+        behind = file_read(run.arena, path, 1 << 24, &behind_length, run.diag);
+        if (round == 0) {
+            CHECK(behind && behind_length == length && memcmp(behind, at_once, length) == 0,
+                  "another file");
+        } else {
+            CHECK(behind && memcmp(behind, at_once, length) != 0, "the first one's file");
+        }
+    }
+    if (at_once) {
+        CHECK(engine_snapshot_begin(snapshot, "/tmp/perilune-no-such-folder/w", &PLACE, run.diag) ==
+                  SNAPSHOT_WRITING,
+              "refused at once");
+        CHECK(engine_snapshot_poll(snapshot, true, run.diag) == SNAPSHOT_FAILED &&
+                  strstr(diag_text(run.diag), "perilune-no-such-folder/w: cannot create"),
+              "it says: %s", diag_text(run.diag));
+        engine_snapshot_begin(snapshot, path, &PLACE, run.diag); /* ended by destroy */
+    }
+    engine_snapshot_destroy(snapshot);
+    run_close(&run);
+    check_end();
+}
+
 static void check_refused(const char *says) {
     Run run;
     TrainingPlace place;
@@ -173,6 +217,16 @@ static void make_trouble(int rank, int world) {
 }
 
 static const Case *shared_case;
+static bool write_behind;
+
+static bool save_behind(Engine *engine, Diag *diag) {
+    EngineSnapshot *snapshot = engine_snapshot_create(engine, diag);
+    SnapshotState state =
+        snapshot ? engine_snapshot_begin(snapshot, path, &PLACE, diag) : SNAPSHOT_FAILED;
+    while (state == SNAPSHOT_WRITING) state = engine_snapshot_poll(snapshot, false, diag);
+    engine_snapshot_destroy(snapshot);
+    return state == SNAPSHOT_WRITTEN;
+}
 
 /* Numbers that tell every element of every tensor. */
 static void number_leaves(Engine *engine, Arena *arena) {
@@ -210,7 +264,8 @@ static bool write_as_rank(Job *job, int rank, char said[SAID_BYTES]) {
         run.engine->control = control;
         run.engine->is_first = rank == 0;
         make_trouble(rank, job->world);
-        fine = engine_save_state(run.engine, path, &PLACE, run.diag);
+        fine = write_behind ? save_behind(run.engine, run.diag)
+                            : engine_save_state(run.engine, path, &PLACE, run.diag);
         snprintf(said, SAID_BYTES, "%s", diag_text(run.diag));
         for (int r = 0; r < run.engine->n_ranks; r++) run.engine->ranks[r].memory = memory[r];
         run.engine->control = NULL;
@@ -249,10 +304,12 @@ static void check_processes(const Case *c) {
     snprintf(name, sizeof(name), "four processes write what one would: %s", c->name);
     check_begin(name);
     shared_case = c;
-    for (int round = 0; round < 3; round++) { /* alone; in parts; through rank 0 */
+    /* Alone; in parts; through rank 0; the last two behind training. */
+    for (int round = 0; round < 5; round++) {
         size_t theirs_length = 0;
         unlink(path);
-        trouble = round == 2 ? UNSEEN : ALL_WELL;
+        trouble = round && round % 2 == 0 ? UNSEEN : ALL_WELL;
+        write_behind = round > 2;
         Job job = run_job(round ? 4 : 1);
         check_all_well(&job);
         char *theirs = file_read(arena, path, 1 << 24, &theirs_length, diag);
@@ -265,6 +322,7 @@ static void check_processes(const Case *c) {
               "round %d: another file", round);
         CHECK(count_files() == 1, "%d files", count_files());
     }
+    write_behind = false;
     diag_destroy(diag);
     arena_destroy(arena);
 }
@@ -277,11 +335,16 @@ static void check_failing_processes(void) {
     CHECK(file_write(path, OLD, sizeof(OLD), diag), "%s", diag_text(diag));
     shared_case = &CASES[2];
     trouble = FULL;
-    Job job = run_job(4);
-    for (int r = 0; r < 4; r++) CHECK(!job.went_well[r], "rank %d is content", r);
-    check_said(&job, 3, "cannot write: File too large");
-    check_said(&job, 0, "rank 3 cannot write its part: /tmp/");
-    check_said(&job, 0, "File too large");
+    Job job;
+    for (int round = 0; round < 2; round++) {
+        write_behind = round;
+        job = run_job(4);
+        for (int r = 0; r < 4; r++) CHECK(!job.went_well[r], "rank %d is content", r);
+        check_said(&job, 3, "cannot write: File too large");
+        check_said(&job, 0, "rank 3 cannot write its part: /tmp/");
+        check_said(&job, 0, "File too large");
+    }
+    write_behind = false;
     size_t length = 0;
     char *now = file_read(arena, path, 1 << 20, &length, diag);
     CHECK(now && length == sizeof(OLD) && memcmp(now, OLD, length) == 0, "%s", diag_text(diag));
@@ -308,6 +371,8 @@ int main(void) {
     check_processes(&CASES[1]); /* over t and d */
     check_processes(&CASES[2]); /* the optimizer's state over d */
     check_failing_processes();
+    check_behind(&CASES[4]);
+    check_behind(&CASES[7]);
     check_going_on();
     check_refusals();
     unlink(path);

@@ -189,7 +189,8 @@ int main(int argc, char **argv) {
     bool is_long = getenv("TEST_LONG") != NULL;
     const char *given = argc > 1 ? argv[1] : getenv("TEST_SEED");
     unsigned seed = is_long ? (unsigned)time(NULL) % 1000000 * 1000 : 1;
-    int count = argc > 2 ? atoi(argv[2]) : is_long ? LONG_COUNT : SHORT_COUNT, n_refused = 0;
+    int count = is_long ? LONG_COUNT : SHORT_COUNT / VARIANT_STEP, n_refused = 0;
+    if (argc > 2) count = atoi(argv[2]);
     if (given) seed = (unsigned)strtoul(given, NULL, 10);
     printf("%d random layouts from TEST_SEED=%u\n", count, seed);
     for (int i = 0; i < count; i++) {

@@ -281,7 +281,7 @@ int main(void) {
     check_memory("bf16", &alone, DTYPE_BF16);
     check_memory("sequence-parallel over t=2", &tensor, DTYPE_F32);
     for (size_t v = 0; v < sizeof(VARIANTS) / sizeof(VARIANTS[0]); v += VARIANT_STEP) {
-        for (size_t l = 0; l < sizeof(LAYOUTS) / sizeof(LAYOUTS[0]); l++) {
+        for (size_t l = 0; l < sizeof(LAYOUTS) / sizeof(LAYOUTS[0]); l += LAYOUT_STEP) {
             if (LAYOUTS[l].t <= VARIANTS[v].most_t) check_layout(&VARIANTS[v], &LAYOUTS[l]);
         }
     }

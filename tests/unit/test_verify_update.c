@@ -159,6 +159,10 @@ static void steps_for_updates(Plan *plan) {
     Node *adamw = find_node(plan, 1, OP_ADAMW, 0);
     adamw->inputs[6] = adamw->inputs[5];
 }
+static void factor_for_rate(Plan *plan) {
+    Node *adamw = find_node(plan, 1, OP_ADAMW, 0);
+    adamw->inputs[5] = adamw->inputs[4];
+}
 static void counts_begin_elsewhere(Plan *plan) {
     for (int stage = 0; stage < 2; stage++) {
         find_attr(find_node(plan, stage, OP_LOSS_SCALE, 0)->inputs[3].node, ATTR_value)->f = -1;
@@ -293,6 +297,8 @@ static const Case CASES[] = {
     {"steps counted for updates", DTYPE_F16, steps_for_updates, "for the number of updates",
      "adamw", 0},
     {"steps that are not the step's", DTYPE_F32, steps_for_updates, "for the number of updates",
+     "adamw", 0},
+    {"another number than the learning rate", DTYPE_F32, factor_for_rate, "for the learning rate",
      "adamw", 0},
     {"counts that do not begin with 0", DTYPE_F16, counts_begin_elsewhere,
      "or counts that do not begin with 0", "loss_scale", 0},

@@ -1,0 +1,252 @@
+/* Writing checkpoints: one safetensors file of whole logical tensors, whatever the layout is.
+ *
+ * One process assembles tensor after tensor and streams them. Of several each writes what its ranks
+ * hold straight into the file, if all see it; else all of it goes through the first one's memory.
+ */
+#include "runtime/engine_save.h"
+
+#include "runtime/launch/control.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int saving_first_refusal(Saving *s, bool own, char out_why[SAVING_ANSWER_BYTES]) {
+    int world = s->engine->n_ranks, refusal = NOBODY;
+    char answer[SAVING_ANSWER_BYTES] = "";
+    char *all = malloc((size_t)world * SAVING_ANSWER_BYTES);
+    if (!all) BUG("out of memory");
+    if (!own) snprintf(answer, sizeof(answer), "no %s", diag_text(s->diag));
+    answer[strcspn(answer, "\n")] = '\0';
+    if (!control_all_gather(s->engine->control, answer, SAVING_ANSWER_BYTES, SAVING_ANSWER_BYTES,
+                            all, NULL)) {
+        refusal = JOB_FAILED;
+    }
+    for (int r = world - 1; r >= 0 && refusal != JOB_FAILED; r--) {
+        const char *theirs = all + (size_t)r * SAVING_ANSWER_BYTES;
+        if (!theirs[0]) continue;
+        refusal = r;
+        if (out_why)
+            snprintf(out_why, SAVING_ANSWER_BYTES, "%.*s", SAVING_ANSWER_BYTES - 4, theirs + 3);
+    }
+    free(all);
+    return refusal;
+}
+
+static void declare(Saving *s, const TrainingPlace *place) {
+    s->writer = safetensors_writer_create();
+    for (int i = 0; i < s->list.count; i++) {
+        const Type *type = &s->list.items[i].node->types[0];
+        safetensors_writer_add_tensor(s->writer, s->list.items[i].name, SAFETENSORS_F32, type->dims,
+                                      type->rank);
+    }
+    safetensors_writer_add_metadata(s->writer, "format", "pt");
+    safetensors_writer_add_metadata(s->writer, "model", s->engine->plan->model);
+    if (s->engine->plan->settings && s->engine->plan->settings[0]) {
+        safetensors_writer_add_metadata(s->writer, ENGINE_SETTINGS_KEY, s->engine->plan->settings);
+    }
+    if (!place) return;
+    const struct {
+        const char *key;
+        uint64_t value;
+    } counts[] = {{CHECKPOINT_STEP_KEY, (uint64_t)place->step},
+                  {CHECKPOINT_SAMPLES_KEY, (uint64_t)place->samples},
+                  {CHECKPOINT_SEED_KEY, s->engine->plan->seed}};
+    for (int i = 0; i < 3; i++) {
+        safetensors_writer_add_metadata(s->writer, counts[i].key,
+                                        arena_printf(s->arena, "%" PRIu64, counts[i].value));
+    }
+    safetensors_writer_add_metadata(s->writer, CHECKPOINT_DATA_KEY, place->data);
+}
+
+/* --- the way --- */
+
+/* Where all processes are to write: an absolute path, "" if it could not be opened. */
+static bool share_place(Saving *s, char place[PATH_MAX]) {
+    memset(place, 0, PATH_MAX);
+    if (s->engine->is_first && safetensors_writer_open_parts(s->writer, s->path, s->diag)) {
+        const char *temporary = safetensors_writer_temporary(s->writer);
+        char folder[PATH_MAX] = "";
+        if (temporary[0] != '/' && !getcwd(folder, sizeof(folder))) folder[0] = '\0';
+        int n = snprintf(place, PATH_MAX, "%s%s%s", folder, folder[0] ? "/" : "", temporary);
+        if (n >= PATH_MAX) place[0] = '\0';
+    }
+    return control_broadcast(s->engine->control, 0, place, PATH_MAX) && place[0];
+}
+
+/* Several processes: do all see the file? */
+static SavingWay open_parts(Saving *s) {
+    char place[PATH_MAX];
+    if (!share_place(s, place)) {
+        if (!s->engine->is_first && !control_failed(s->engine->control, NULL)) {
+            diag_error(s->diag, (SourceLoc){s->path, 0}, "rank 0 cannot write");
+        }
+        return SAVING_FAILED;
+    }
+    Diag *unseen = diag_create();
+    s->part = file_part_open(place, safetensors_writer_offset(s->writer, s->list.count), unseen);
+    diag_destroy(unseen);
+    int refusal = saving_first_refusal(s, s->part != NULL, NULL);
+    if (refusal == NOBODY) return SAVING_PARTS;
+    if (s->part) file_part_close(s->part, s->diag);
+    s->part = NULL;
+    if (refusal == JOB_FAILED) return SAVING_FAILED;
+    if (s->engine->is_first) {
+        fprintf(stderr,
+                "note: rank %d does not see %s: all of it goes through rank 0, which takes "
+                "long; a folder that all machines share is faster\n",
+                refusal, s->path);
+    }
+    return SAVING_WHOLE;
+}
+
+void saving_begin(Saving *s, Engine *engine, const char *path, const TrainingPlace *place,
+                  Diag *diag) {
+    *s = (Saving){.engine = engine, .path = path, .arena = arena_create(), .diag = diag};
+    s->list = engine_list_leaves(engine, place != NULL, s->arena);
+    s->way = SAVING_WHOLE;
+    declare(s, place);
+    if (!engine->control) return;
+    s->way = open_parts(s);
+    if (s->way != SAVING_WHOLE) return;
+    safetensors_writer_abandon(s->writer);
+    declare(s, place);
+}
+
+/* --- of several processes, each its part --- */
+
+bool saving_visit_own(Saving *s, SavingVisit *visit, void *user) {
+    Engine *engine = s->engine;
+    for (int i = 0; i < s->list.count; i++) {
+        const Logical *item = &s->list.items[i];
+        Value value = node_value((Node *)item->node, 0);
+        size_t bytes =
+            (size_t)type_local_bytes(value_type(value), value_sharding(value), &engine->plan->mesh);
+        for (int r = 0; r < engine->n_ranks; r++) {
+            const RankContext *rank = &engine->ranks[r];
+            if (!engine_is_local(rank) || !engine_owns(rank, item->stage, value)) continue;
+            if (!visit(s, i, rank, bytes, user)) return false;
+        }
+    }
+    return true;
+}
+
+typedef struct PartWriting {
+    Saving *saving;
+    size_t at; /* of the tensor in the file */
+    const char *local;
+    bool failed;
+} PartWriting;
+
+static void put_run(void *user, int64_t local_at, int64_t whole_at, int64_t count) {
+    PartWriting *w = user;
+    if (w->failed) return;
+    w->failed = !file_part_put(w->saving->part, w->at + (size_t)whole_at * sizeof(float),
+                               w->local + (size_t)local_at * sizeof(float),
+                               (size_t)count * sizeof(float), w->saving->diag);
+}
+
+bool saving_put_own(Saving *s, int item, const RankContext *rank, const void *local) {
+    Value value = node_value((Node *)s->list.items[item].node, 0);
+    Shard shard =
+        shard_of(value_type(value), value_sharding(value), &s->engine->plan->mesh, rank->coord);
+    PartWriting w = {s, safetensors_writer_offset(s->writer, item), local, false};
+    shard_visit(&shard, put_run, &w);
+    return !w.failed;
+}
+
+static bool put_live(Saving *s, int item, const RankContext *rank, size_t bytes, void *user) {
+    (void)user;
+    Value value = node_value((Node *)s->list.items[item].node, 0);
+    const void *local =
+        s->engine->backend->view(s->engine, executor_address(rank, value, 0), bytes);
+    return saving_put_own(s, item, rank, local);
+}
+
+/* --- whole --- */
+
+bool saving_stream(Saving *s) {
+    int64_t largest = 1;
+    for (int i = 0; i < s->list.count; i++) {
+        int64_t elements = type_elements(&s->list.items[i].node->types[0]);
+        if (elements > largest) largest = elements;
+    }
+    float *whole = malloc((size_t)largest * sizeof(float));
+    bool fine = whole != NULL;
+    if (!fine) diag_error(s->diag, (SourceLoc){s->path, 0}, "not enough memory for its tensors");
+    if (s->engine->control) fine = saving_first_refusal(s, fine, NULL) == NOBODY;
+    if (!fine) {
+        free(whole);
+        return false;
+    }
+    if (s->engine->is_first) fine = safetensors_writer_open(s->writer, s->path, s->diag);
+    /* Of several processes all take part to the end, whatever became of one of them. */
+    for (int i = 0; i < s->list.count; i++) {
+        const Logical *item = &s->list.items[i];
+        size_t bytes = (size_t)type_elements(&item->node->types[0]) * sizeof(float);
+        if (!fine && !s->engine->control) break;
+        engine_assemble(s->engine, item->stage, node_value((Node *)item->node, 0), whole);
+        if (!fine || !s->engine->is_first) continue;
+        fine = safetensors_writer_put(s->writer, item->name, whole, bytes, s->diag);
+    }
+    free(whole);
+    /* What a lost rank should have sent was written as no numbers: that replaces no file. */
+    if (s->engine->control) fine = saving_first_refusal(s, fine, NULL) == NOBODY;
+    return fine;
+}
+
+/* --- the end --- */
+
+bool saving_close_own(Saving *s) {
+    bool fine = file_part_close(s->part, s->diag);
+    s->part = NULL;
+    return fine;
+}
+
+/* Is every process' part on the disk? */
+static bool agree_on_parts(Saving *s, bool fine) {
+    char why[SAVING_ANSWER_BYTES] = "";
+    if (s->part) fine = saving_close_own(s) && fine;
+    int refusal = saving_first_refusal(s, fine, why);
+    if (fine && refusal != NOBODY && refusal != JOB_FAILED) {
+        diag_error(s->diag, (SourceLoc){s->path, 0}, "rank %d cannot write its part: %s", refusal,
+                   why);
+    }
+    return refusal == NOBODY;
+}
+
+bool saving_end(Saving *s, bool fine) {
+    fine = fine && s->way != SAVING_FAILED;
+    if (s->way == SAVING_PARTS) fine = agree_on_parts(s, fine);
+    if (fine && s->engine->is_first) {
+        fine = safetensors_writer_commit(s->writer, s->diag);
+    } else {
+        safetensors_writer_abandon(s->writer);
+    }
+    /* All have it, or none. */
+    int refusal = s->engine->control ? saving_first_refusal(s, fine, NULL) : NOBODY;
+    if (fine && refusal != NOBODY && refusal != JOB_FAILED) {
+        diag_error(s->diag, (SourceLoc){s->path, 0}, "could not be finished");
+    }
+    arena_destroy(s->arena);
+    return fine && refusal == NOBODY;
+}
+
+static bool save(Engine *engine, const char *path, const TrainingPlace *place, Diag *diag) {
+    Saving s;
+    bool fine = false;
+    saving_begin(&s, engine, path, place, diag);
+    if (s.way == SAVING_PARTS) fine = saving_visit_own(&s, put_live, NULL);
+    if (s.way == SAVING_WHOLE) fine = saving_stream(&s);
+    return saving_end(&s, fine);
+}
+
+bool engine_save(Engine *engine, const char *path, Diag *diag) {
+    return save(engine, path, NULL, diag);
+}
+
+bool engine_save_state(Engine *engine, const char *path, const TrainingPlace *place, Diag *diag) {
+    return save(engine, path, place, diag);
+}

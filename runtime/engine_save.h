@@ -1,0 +1,55 @@
+/* Writing a checkpoint, in steps: what engine_save.c, which does it at once, and engine_snapshot.c,
+ * which does it behind training, share. */
+#ifndef RUNTIME_ENGINE_SAVE_H
+#define RUNTIME_ENGINE_SAVE_H
+
+#include "ir/base/file.h"
+#include "runtime/checkpoint/safetensors.h"
+#include "runtime/engine_internal.h"
+
+/* Metadata of checkpoints: counts in decimal digits, and the name of the data. */
+#define CHECKPOINT_STEP_KEY    "perilune.step"
+#define CHECKPOINT_SAMPLES_KEY "perilune.samples"
+#define CHECKPOINT_SEED_KEY    "perilune.seed"
+#define CHECKPOINT_DATA_KEY    "perilune.data"
+
+typedef enum SavingWay {
+    SAVING_FAILED, /* reported; saving_end all the same */
+    SAVING_WHOLE,  /* the first process writes tensor after tensor */
+    SAVING_PARTS   /* of several processes, which all see the file, each writes what it owns */
+} SavingWay;
+
+/* One file on its way. */
+typedef struct Saving {
+    Engine *engine;
+    const char *path;
+    Arena *arena;
+    LogicalList list;
+    SafetensorsWriter *writer; /* declared alike in all processes */
+    SavingWay way;
+    FilePart *part; /* SAVING_PARTS: this process' */
+    Diag *diag;
+} Saving;
+
+/* Declares the file and finds the way. place NULL: weights alone. All processes call it, and
+ * saving_end. */
+void saving_begin(Saving *s, Engine *engine, const char *path, const TrainingPlace *place,
+                  Diag *diag);
+/* Every leaf's share that is this process' to write, in one order. False: visit said so. */
+typedef bool SavingVisit(Saving *s, int item, const RankContext *rank, size_t bytes, void *user);
+bool saving_visit_own(Saving *s, SavingVisit *visit, void *user);
+/* Writes a share into this process' part. May be called from another thread than the engine's. */
+bool saving_put_own(Saving *s, int item, const RankContext *rank, const void *local);
+/* This process' part is complete and on the disk. Also from another thread. */
+bool saving_close_own(Saving *s);
+/* SAVING_WHOLE, at once; all processes call it. */
+bool saving_stream(Saving *s);
+/* The file appears if all processes have come here with `fine`, else nothing does. Frees all. */
+bool saving_end(Saving *s, bool fine);
+
+/* The same on all processes: the lowest rank that said no, and why if out_why is given. */
+enum { NOBODY = -1, JOB_FAILED = 0x7fffffff }; /* a failed job says why itself */
+enum { SAVING_ANSWER_BYTES = 200 };
+int saving_first_refusal(Saving *s, bool own, char out_why[SAVING_ANSWER_BYTES]);
+
+#endif
