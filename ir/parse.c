@@ -127,7 +127,7 @@ static bool parse_axis(Parser *p, int *out) {
 static bool parse_mesh_axis(Parser *p, int *out) {
     int length = word_length(p);
     *out = mesh_axis_find(p->at, length);
-    if (*out < 0) return fail(p, "expected a mesh axis (t, d, p)");
+    if (*out < 0) return fail(p, "expected a mesh axis (t, c, d, p, ct, dc)");
     p->at += length;
     return true;
 }
@@ -317,6 +317,8 @@ static bool parse_mesh(Parser *p) {
     if (!expect(p, "mesh(")) return false;
     for (int axis = 0; axis < N_MESH_AXES; axis++) {
         int64_t size;
+        p->graph->mesh.size[axis] = 1;
+        if (axis == MESH_C && strncmp(p->at, ", c=", 4) != 0) continue; /* there where it divides */
         if (axis && !expect(p, ",")) return false;
         if (!expect(p, mesh_axis_name(axis)) || !expect(p, "=")) return false;
         if (!parse_int(p, 1, 1 << 20, &size)) return false;

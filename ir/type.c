@@ -1,5 +1,7 @@
 #include "ir/type.h"
 
+#include "ir/base/diag.h"
+
 #include <inttypes.h>
 #include <string.h>
 
@@ -110,10 +112,32 @@ Type type_local(const Type *type, const Sharding *sharding, const Mesh *mesh) {
     Type local = *type;
     for (int i = 0; i < type->rank; i++) {
         if (sharding->mesh[i] < 0) continue;
-        int64_t parts = mesh->size[sharding->mesh[i]];
+        int64_t parts = mesh_size(mesh, sharding->mesh[i]);
         local.dims[i] = (type->dims[i] + parts - 1) / parts;
     }
     return local;
+}
+
+DimSpan type_span(int64_t dim, int group, const Mesh *mesh, MeshCoord coord) {
+    if (group < 0) return (DimSpan){dim, 0, 0};
+    int64_t parts = mesh_size(mesh, group), local = (dim + parts - 1) / parts;
+    if (!mesh_deals(group)) {
+        int64_t first = mesh_member(mesh, coord, group) * local;
+        return (DimSpan){local, first, first};
+    }
+    int64_t c = mesh->size[MESH_C], i = coord.at[MESH_C], chunk = dim / (2 * c);
+    int64_t before = group == MESH_CT ? coord.at[MESH_T] * local : 0; /* of what c gives the rank */
+    return (DimSpan){.split = chunk - before,
+                     .first = i * chunk + before,
+                     .second = (2 * c - 2 - i) * chunk + before};
+}
+
+int span_dims(const DimSpan *span, int64_t local, SpanDims *out) {
+    *out = (SpanDims){{local, 1}, {1, 1}, span_at(span, 0)};
+    if (span->split <= 0 || span->split >= local) return 1;
+    if (2 * span->split != local) BUG("runs of %d and more elements", (int)span->split);
+    *out = (SpanDims){{2, span->split}, {span->split + span->second - span->first, 1}, span->first};
+    return 2;
 }
 
 int64_t type_local_bytes(const Type *type, const Sharding *sharding, const Mesh *mesh) {

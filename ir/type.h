@@ -31,7 +31,7 @@ typedef struct Type {
 } Type;
 
 typedef struct Sharding {
-    int8_t mesh[MAX_RANK]; /* mesh axis dividing dimension i, or -1 */
+    int8_t mesh[MAX_RANK]; /* mesh axis, or group of two, that divides dimension i, or -1 */
     uint8_t partial;       /* bit a: a partial result over mesh axis a */
     uint8_t reduce;        /* ReduceKind that completes it */
 } Sharding;
@@ -62,6 +62,27 @@ void type_print(StrBuf *out, const AxisTable *axes, const Type *type, const Shar
 Sharding sharding_none(void); /* whole on every rank */
 bool sharding_equal(const Sharding *a, const Sharding *b, int rank);
 bool sharding_is_whole(const Sharding *sharding, int rank);
+
+/* Can c deal out `dim` elements, two chunks a rank, and t divide what each then has? */
+static inline bool type_deals_evenly(int64_t dim, int group, const Mesh *mesh) {
+    return dim % (2 * (int64_t)mesh->size[MESH_C]) == 0 && dim % mesh_size(mesh, group) == 0;
+}
+
+/* Where the elements of a shard lie along one dimension of the whole: element i is the whole's
+ * i + (i < split ? first : second). Ascending; but for c, split is never reached. */
+typedef struct DimSpan {
+    int64_t split, first, second;
+} DimSpan;
+static inline int64_t span_at(const DimSpan *span, int64_t i) {
+    return i + (i < span->split ? span->first : span->second);
+}
+/* The same as one dimension, or two where `local` elements lie in two equal runs: element (i, j) is
+ * the whole's offset + i step[0] + j step[1]. Returns how many. */
+typedef struct SpanDims {
+    int64_t dims[2], step[2], offset;
+} SpanDims;
+int span_dims(const DimSpan *span, int64_t local, SpanDims *out);
+DimSpan type_span(int64_t dim, int group, const Mesh *mesh, MeshCoord coord);
 
 /* The shape that each rank stores (padded shards included). */
 Type type_local(const Type *type, const Sharding *sharding, const Mesh *mesh);

@@ -17,16 +17,26 @@ static bool check_sharding(const Graph *graph, const Node *node, int output, Dia
     for (int i = 0; i < type->rank; i++) {
         int mesh = sharding->mesh[i];
         if (mesh < 0) continue;
-        if (mesh >= N_MESH_AXES || seen >> mesh & 1) {
+        if (mesh >= N_MESH_GROUPS || seen & mesh_axes(&graph->mesh, mesh)) {
             diag_error(diag, node->loc, "%%%d %s: mesh axis '%s' is used twice", node->id,
                        OPS[node->op].name, mesh_axis_name(mesh));
             return false;
         }
-        seen |= 1u << mesh;
-        if (graph->mesh.size[mesh] > type->dims[i]) {
+        if (!mesh_has_group(&graph->mesh, mesh)) {
+            diag_error(diag, node->loc, "%%%d %s: one axis of '%s' has one rank", node->id,
+                       OPS[node->op].name, mesh_axis_name(mesh));
+            return false;
+        }
+        seen |= mesh_axes(&graph->mesh, mesh);
+        if (mesh_size(&graph->mesh, mesh) > type->dims[i]) {
             diag_error(diag, node->loc, "%%%d %s: axis '%s' is smaller than its %d shards",
                        node->id, OPS[node->op].name, graph->axes.names[type->axes[i]],
-                       graph->mesh.size[mesh]);
+                       mesh_size(&graph->mesh, mesh));
+            return false;
+        }
+        if (mesh_deals(mesh) && !type_deals_evenly(type->dims[i], mesh, &graph->mesh)) {
+            diag_error(diag, node->loc, "%%%d %s: axis '%s' cannot be dealt out evenly", node->id,
+                       OPS[node->op].name, graph->axes.names[type->axes[i]]);
             return false;
         }
     }

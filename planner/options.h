@@ -20,7 +20,7 @@ typedef enum OptimizerKind {
 } OptimizerKind;
 
 typedef struct PlanOptions {
-    Mesh mesh;
+    Mesh mesh;                     /* c may be 0: not said, 1 */
     int micro_batch, global_batch; /* sequences */
     int n_chunks;
     const char *schedule; /* "gpipe", "1f1b", "interleaved", "zb-h1", "zb-chunked" */

@@ -189,7 +189,9 @@ static Plan *new_plan(Arena *arena, const PlanRequest *request) {
     return plan;
 }
 
-Plan *plan_make(Arena *arena, const PlanRequest *request, Diag *diag) {
+Plan *plan_make(Arena *arena, const PlanRequest *asked, Diag *diag) {
+    PlanRequest named = *asked, *request = &named;
+    if (request->options.mesh.size[MESH_C] == 0) request->options.mesh.size[MESH_C] = 1;
     if (!check_request(request, diag)) return NULL;
     Plan *plan = new_plan(arena, request);
     PassContext ctx = {.arena = arena_create(),

@@ -5,18 +5,39 @@ bool bind_fail(const Binding *binding, const char *why) {
     return false;
 }
 
+DimSpan bind_span(const Binding *binding, const Type *type, const Sharding *sharding, int i) {
+    return type_span(type->dims[i], sharding->mesh[i], &binding->graph->mesh, binding->coord);
+}
+
 int64_t bind_offset(const Binding *binding, const Type *type, const Sharding *sharding, int i) {
-    int mesh = sharding->mesh[i];
-    if (mesh < 0) return 0;
-    Type local = type_local(type, sharding, &binding->graph->mesh);
-    return binding->coord.at[mesh] * local.dims[i];
+    DimSpan span = bind_span(binding, type, sharding, i);
+    if (mesh_deals(sharding->mesh[i])) BUG("the elements of a dealt dimension have two places");
+    return span.first;
 }
 
 int64_t bind_valid(const Binding *binding, const Type *type, const Sharding *sharding, int i) {
     Type local = type_local(type, sharding, &binding->graph->mesh);
+    if (mesh_deals(sharding->mesh[i])) return local.dims[i];
     int64_t left = type->dims[i] - bind_offset(binding, type, sharding, i);
     if (left < 0) return 0;
     return left < local.dims[i] ? left : local.dims[i];
+}
+
+int bind_slice_runs(const Binding *binding, int i, SliceRun out[2]) {
+    const Node *node = binding->node;
+    const Mesh *mesh = &binding->graph->mesh;
+    const int group = node->shardings[0].mesh[i], within = bind_input_sharding(binding, 0)->mesh[i];
+    const int64_t local = binding->out_local[0].dims[i];
+    if (within >= 0) { /* divided further: along what lies together */
+        out[0] = (SliceRun){binding->coord.at[mesh_inner(group)] * local, 0, local};
+        return 1;
+    }
+    DimSpan span = type_span(node->types[0].dims[i], group, mesh, binding->coord);
+    int64_t valid = bind_valid(binding, &node->types[0], &node->shardings[0], i);
+    out[0] = (SliceRun){valid ? span.first : 0, 0, span.split < valid ? span.split : valid};
+    if (span.split >= valid) return 1;
+    out[1] = (SliceRun){span_at(&span, span.split), span.split, valid - span.split};
+    return 2;
 }
 
 int64_t bind_rows(const Type *local) {

@@ -24,8 +24,15 @@ typedef struct Binding {
     void *backend; /* what only one backend needs: a CpuContext or a CudaEmitter */
 } Binding;
 
-/* This rank's first global index along dimension i of a value. */
+/* Where this rank's elements lie along dimension i of a value. */
+DimSpan bind_span(const Binding *binding, const Type *type, const Sharding *sharding, int i);
+/* This rank's first global index along dimension i, which is not dealt out over c. */
 int64_t bind_offset(const Binding *binding, const Type *type, const Sharding *sharding, int i);
+/* What a slice along dimension i copies: `count` elements to `to` on, the rest being padding. */
+typedef struct SliceRun {
+    int64_t from, to, count;
+} SliceRun;
+int bind_slice_runs(const Binding *binding, int i, SliceRun out[2]);
 /* How many of the rank's `local` elements along dimension i exist; the rest is padding. */
 int64_t bind_valid(const Binding *binding, const Type *type, const Sharding *sharding, int i);
 static inline const Type *bind_input_type(const Binding *binding, int i) {

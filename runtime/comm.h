@@ -44,6 +44,11 @@ const char *comm_world_reason(const CommWorld *world);
 /* `name` is copied and appears in errors. */
 CommGroup *comm_group_create(CommWorld *world, int n_members, const char *name);
 
+/* Before the ranks start: along the axis, gathers and scatters deal out chunks of axis_local / 2
+ * from here on, as ir/mesh.h says of c: member i has chunk i and, of n members, chunk 2 n - 1 - i.
+ */
+void comm_group_set_dealing(CommGroup *group);
+
 /* out[i] = reduction of all members' in[i]; in may equal out. */
 bool comm_all_reduce(CommGroup *group, int member, ReduceKind kind, DType dtype, const void *in,
                      void *out, size_t count);

@@ -60,6 +60,7 @@ struct CommGroup {
     CommWorld *world;
     char *name;
     int n_members;
+    bool deals;
     Member *members;
     WaitEvent event;
     _Alignas(CACHE_LINE_BYTES) _Atomic uint32_t generation; /* meetings held */
@@ -189,6 +190,10 @@ CommGroup *comm_group_create(CommWorld *world, int n_members, const char *name) 
     world->groups = group;
     pthread_mutex_unlock(&world->lock);
     return group;
+}
+
+void comm_group_set_dealing(CommGroup *group) {
+    group->deals = true;
 }
 
 typedef struct Meeting {
@@ -364,6 +369,24 @@ static size_t rows_of(int member, size_t axis_local, size_t axis_total) {
     return min_size(axis_local, axis_total - begin);
 }
 
+/* Rows that lie together both with the member and in the whole. */
+typedef struct Part {
+    size_t at, place, rows; /* with the member, in the whole */
+} Part;
+
+static int parts_of(const CommGroup *group, int member, size_t axis_local, size_t axis_total,
+                    Part out[2]) {
+    const size_t own = (size_t)member, last = 2 * (size_t)group->n_members - 1;
+    if (!group->deals) {
+        out[0] = (Part){0, own * axis_local, rows_of(member, axis_local, axis_total)};
+        return 1;
+    }
+    const size_t chunk = axis_local / 2;
+    out[0] = (Part){0, own * chunk, chunk};
+    out[1] = (Part){chunk, (last - own) * chunk, chunk};
+    return 2;
+}
+
 /* Each member reduces one slice in place of all, then takes the other slices from the others'
  * results: every input is read once. */
 static bool all_reduce_slices(const Exchange *exchange, ReduceKind kind, void *out, size_t count,
@@ -413,12 +436,16 @@ bool comm_all_gather(CommGroup *group, int member, DType dtype, const void *in, 
     const size_t row = inner * element_bytes(dtype);
     for (int i = 0; i < n; i++) {
         int j = (member + i) % n;
-        const char *part = offer_of(&exchange, j)->in;
-        char *place = (char *)out + (size_t)j * axis_local * row;
-        size_t bytes = rows_of(j, axis_local, axis_total) * row;
-        if (!bytes || part == place) continue;
-        for (size_t o = 0; o < outer; o++) {
-            memcpy(place + o * axis_total * row, part + o * axis_local * row, bytes);
+        Part parts[2];
+        const int n_parts = parts_of(group, j, axis_local, axis_total, parts);
+        for (int p = 0; p < n_parts; p++) {
+            const char *from = (const char *)offer_of(&exchange, j)->in + parts[p].at * row;
+            char *place = (char *)out + parts[p].place * row;
+            size_t bytes = parts[p].rows * row;
+            if (!bytes || from == place) continue;
+            for (size_t o = 0; o < outer; o++) {
+                memcpy(place + o * axis_total * row, from + o * axis_local * row, bytes);
+            }
         }
     }
     return exchange_end(&exchange);
@@ -438,12 +465,21 @@ bool comm_reduce_scatter(CommGroup *group, int member, ReduceKind kind, DType dt
     if (!exchange_begin(&exchange, group, member, call, in, out, outer * axis_total * inner)) {
         return false;
     }
-    const size_t rows = rows_of(member, axis_local, axis_total), size = element_bytes(dtype);
+    const size_t size = element_bytes(dtype);
+    Part parts[2];
+    const int n_parts = parts_of(group, member, axis_local, axis_total, parts);
     for (size_t o = 0; o < outer; o++) {
-        size_t from = (o * axis_total + (size_t)member * axis_local) * inner;
-        size_t place = o * axis_local * inner;
-        if (rows) reduce_range(&exchange, kind, from, rows * inner, out, place);
-        memset((char *)out + (place + rows * inner) * size, 0, (axis_local - rows) * inner * size);
+        size_t done = 0;
+        for (int p = 0; p < n_parts; p++) {
+            size_t from = (o * axis_total + parts[p].place) * inner;
+            size_t place = (o * axis_local + parts[p].at) * inner;
+            if (parts[p].rows) {
+                reduce_range(&exchange, kind, from, parts[p].rows * inner, out, place);
+            }
+            done += parts[p].rows;
+        }
+        memset((char *)out + (o * axis_local + done) * inner * size, 0,
+               (axis_local - done) * inner * size);
     }
     return exchange_end(&exchange);
 }

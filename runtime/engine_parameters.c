@@ -31,15 +31,19 @@ static void fill_shard(const RankContext *rank, const Node *param, const Shard *
         memset(out, 0, (size_t)count * sizeof(float));
         shard_scatter(shard, whole, out);
     } else if (strcmp(init, "normal") == 0) {
-        PhiloxSpace space = {.n_dims = shard->local.rank};
+        PhiloxSpace space = {0};
         PhiloxStream stream = {.seed = rank->plan->seed,
                                .key = name_key(engine_logical_name(rank, param, arena))};
-        uint64_t stride = 1;
-        for (int i = shard->local.rank - 1; i >= 0; i--) {
-            space.dims[i] = shard->local.dims[i];
-            space.offset[i] = shard->offset[i];
-            space.stride[i] = stride;
-            stride *= (uint64_t)shard->whole.dims[i];
+        uint64_t stride = (uint64_t)type_elements(&shard->whole);
+        for (int i = 0; i < shard->local.rank; i++) {
+            SpanDims dims;
+            int n = span_dims(&shard->span[i], shard->local.dims[i], &dims);
+            stride /= (uint64_t)shard->whole.dims[i];
+            for (int k = 0; k < n; k++, space.n_dims++) {
+                space.dims[space.n_dims] = dims.dims[k];
+                space.offset[space.n_dims] = k == n - 1 ? dims.offset : 0;
+                space.stride[space.n_dims] = stride * (uint64_t)dims.step[k];
+            }
         }
         philox_fill_normal(&stream, &space, 0, (float)node_float(param, ATTR_std, 0.02), out);
     } else {
@@ -130,17 +134,17 @@ LogicalList engine_list_leaves(const Engine *engine, bool with_state, Arena *are
     return list;
 }
 
-static bool is_divided(Value value, int mesh) {
-    for (int i = 0; i < value_type(value)->rank; i++) {
-        if (value_sharding(value)->mesh[i] == mesh) return true;
-    }
-    return false;
-}
-
 bool engine_owns(const RankContext *rank, int stage, Value value) {
-    const MeshCoord *coord = &rank->coord;
-    return coord->at[MESH_P] == stage && (coord->at[MESH_T] == 0 || is_divided(value, MESH_T)) &&
-           (coord->at[MESH_D] == 0 || is_divided(value, MESH_D));
+    const Mesh *mesh = &rank->plan->mesh;
+    unsigned divided = 0;
+    for (int i = 0; i < value_type(value)->rank; i++) {
+        divided |= mesh_axes(mesh, value_sharding(value)->mesh[i]);
+    }
+    for (int axis = 0; axis < N_MESH_AXES; axis++) {
+        int wanted = axis == MESH_P ? stage : 0;
+        if (rank->coord.at[axis] != wanted && !(divided >> axis & 1)) return false;
+    }
+    return true;
 }
 
 void engine_assemble(Engine *engine, int stage, Value value, float *out) {
@@ -227,7 +231,7 @@ static bool is_reused(const Program *program, const Buffer *gradient) {
  * weights, they lie in memory of gradients that it has read. */
 bool engine_read_gradient(Engine *engine, const char *parameter, float *out) {
     bool reuses = engine->plan->zero && engine->plan->zero < ZERO_PARAMETERS;
-    if (reuses && engine->plan->mesh.size[MESH_D] > 1) return false;
+    if (reuses && mesh_size(&engine->plan->mesh, MESH_DC) > 1) return false;
     Arena *arena = arena_create();
     LogicalList list = engine_list_leaves(engine, false, arena);
     bool found = false;

@@ -57,7 +57,7 @@ typedef struct Walk {
     Diag *diag;
 } Walk;
 
-/* Samples micro * (b d) + coord.d * b ... of the global batch. */
+/* Samples micro * (b d) + coord.d * b ... of the global batch; c deals out their positions. */
 static bool emit_input(const Walk *walk, const Node *node, const Task *task) {
     const RankContext *rank = walk->rank;
     const Plan *plan = rank->plan;
@@ -65,18 +65,35 @@ static bool emit_input(const Walk *walk, const Node *node, const Task *task) {
     Type local = type_local(&node->types[0], &node->shardings[0], &plan->mesh);
     bool labels = strcmp(name, "labels") == 0;
     if ((!labels && strcmp(name, "tokens") != 0) || local.dtype != DTYPE_I32 || local.rank != 2 ||
-        local.dims[0] != plan->micro_batch || local.dims[1] != plan->seq) {
+        local.dims[0] != plan->micro_batch || node->types[0].dims[1] != plan->seq) {
         diag_error(walk->diag, node->loc,
                    "input '%s': inputs are tokens and labels, i32[batch, seq]", name);
         return false;
     }
     int64_t row = (int64_t)task->micro * plan->mesh.size[MESH_D] + rank->coord.at[MESH_D];
+    const int64_t first = row * plan->micro_batch * plan->seq;
     InputSlice slice = {.labels = labels,
-                        .offset = row * plan->micro_batch * plan->seq,
+                        .offset = first,
+                        .rows = 1,
                         .count = type_elements(&local),
                         .to = executor_address(rank, node_value((Node *)node, 0), task->micro)};
     CallInfo info = {.micro = task->micro, .chunk = task->chunk, .kind = (TaskKind)task->kind};
-    return walk->emitter->input(walk->emitter->user, &slice, &info);
+    if (local.dims[1] == plan->seq) {
+        return walk->emitter->input(walk->emitter->user, &slice, &info);
+    }
+    DimSpan span = type_span(plan->seq, node->shardings[0].mesh[1], &plan->mesh, rank->coord);
+    slice.rows = local.dims[0];
+    slice.pitch = plan->seq;
+    slice.to_pitch = local.dims[1];
+    int64_t run = span.split > 0 && span.split < local.dims[1] ? span.split : local.dims[1];
+    int32_t *const to = slice.to;
+    for (int64_t at = 0; at < local.dims[1]; at += run) {
+        slice.offset = first + span_at(&span, at);
+        slice.count = run;
+        slice.to = to + at;
+        if (!walk->emitter->input(walk->emitter->user, &slice, &info)) return false;
+    }
+    return true;
 }
 
 int executor_channel_slots(const Plan *plan, int channel) {

@@ -30,10 +30,11 @@ typedef struct CallInfo {
     void *out[MAX_OUTPUTS];
 } CallInfo;
 
-/* This rank's rows of a micro-batch, in elements of i32[global_batch, seq]. */
+/* This rank's rows of a micro-batch, or a run of positions of each: `count` elements from `offset`
+ * on of i32[global_batch, seq], and so on every `pitch` elements, go to `to`, every to_pitch. */
 typedef struct InputSlice {
     bool labels; /* else tokens */
-    int64_t offset, count;
+    int64_t offset, rows, count, pitch, to_pitch;
     int32_t *to;
 } InputSlice;
 

@@ -7,15 +7,21 @@
 Shard shard_of(const Type *type, const Sharding *sharding, const Mesh *mesh, MeshCoord coord) {
     Shard shard = {.whole = *type, .local = type_local(type, sharding, mesh)};
     for (int i = 0; i < type->rank; i++) {
-        int axis = sharding->mesh[i];
-        int64_t offset = axis < 0 ? 0 : coord.at[axis] * shard.local.dims[i];
-        int64_t left = type->dims[i] - offset;
-        shard.offset[i] = offset;
-        shard.valid[i] = left < 0 ? 0 : left < shard.local.dims[i] ? left : shard.local.dims[i];
+        shard.span[i] = type_span(type->dims[i], sharding->mesh[i], mesh, coord);
+        int64_t left = type->dims[i] - shard.span[i].first, local = shard.local.dims[i];
+        if (mesh_deals(sharding->mesh[i])) left = local; /* there is no padding */
+        shard.valid[i] = left < 0 ? 0 : left < local ? left : local;
     }
     return shard;
 }
 
+/* How many elements from `at` on lie together in the whole. */
+static int64_t run_length(const Shard *shard, int i, int64_t at) {
+    int64_t split = shard->span[i].split, end = shard->valid[i];
+    return (at < split && split < end ? split : end) - at;
+}
+
+/* Dimensions before `inner` count; of the last of them, run by run. */
 void shard_visit(const Shard *shard, ShardVisitor *visit, void *user) {
     int inner = shard->local.rank; /* dimensions from here on are whole in both */
     int64_t at[MAX_RANK] = {0}, count = 1;
@@ -25,16 +31,18 @@ void shard_visit(const Shard *shard, ShardVisitor *visit, void *user) {
     while (inner > 0 && shard->local.dims[inner - 1] == shard->whole.dims[inner - 1]) {
         count *= shard->whole.dims[--inner];
     }
-    if (inner > 0) count *= shard->valid[inner - 1]; /* of the innermost divided one */
     for (;;) {
-        int64_t local = 0, whole = 0;
+        int64_t local = 0, whole = 0, run = inner ? run_length(shard, inner - 1, at[inner - 1]) : 1;
         for (int i = 0; i < shard->local.rank; i++) {
             local = local * shard->local.dims[i] + at[i];
-            whole = whole * shard->whole.dims[i] + shard->offset[i] + at[i];
+            whole = whole * shard->whole.dims[i] + span_at(&shard->span[i], at[i]);
         }
-        visit(user, local, whole, count);
-        int i = inner - 2;
-        while (i >= 0 && ++at[i] == shard->valid[i]) at[i--] = 0;
+        visit(user, local, whole, run * count);
+        int i = inner - 1;
+        while (i >= 0 && (at[i] += run) == shard->valid[i]) {
+            at[i--] = 0;
+            run = 1;
+        }
         if (i < 0) return;
     }
 }

@@ -6,8 +6,8 @@
 
 typedef struct Shard {
     Type whole, local;
-    int64_t offset[MAX_RANK]; /* of the local part in the whole */
-    int64_t valid[MAX_RANK];  /* local elements that exist; the rest is padding */
+    DimSpan span[MAX_RANK];  /* where local elements lie in the whole */
+    int64_t valid[MAX_RANK]; /* local elements that exist; the rest is padding */
 } Shard;
 
 Shard shard_of(const Type *type, const Sharding *sharding, const Mesh *mesh, MeshCoord coord);

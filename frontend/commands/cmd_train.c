@@ -220,7 +220,7 @@ static bool start_engine(Run *run) {
 }
 
 static int64_t planned_bytes(const Plan *plan) {
-    int64_t ranks_per_stage = plan->mesh.size[MESH_T] * (int64_t)plan->mesh.size[MESH_D];
+    int64_t ranks_per_stage = mesh_rank_count(&plan->mesh) / plan->n_stages;
     int64_t bytes = 0;
     for (int s = 0; s < plan->n_stages; s++) bytes += plan->stages[s].arena_bytes;
     return bytes * ranks_per_stage;
@@ -246,10 +246,12 @@ static void print_start(const Run *run) {
     printf("model   %s: %" PRId64 " parameters, sequence %" PRId64 ", vocabulary %" PRId64 "\n",
            plan->model, plan->n_parameters, plan->seq, plan->vocab);
     int n_ranks = mesh_rank_count(&plan->mesh);
-    printf("mesh    t=%d d=%d p=%d: %d rank%s; %s, %d micro-batch%s of %d make a batch of %d\n",
-           plan->mesh.size[MESH_T], plan->mesh.size[MESH_D], plan->mesh.size[MESH_P], n_ranks,
-           n_ranks == 1 ? "" : "s", plan->schedule, plan->n_micro, plan->n_micro == 1 ? "" : "es",
-           plan->micro_batch, plan->global_batch);
+    printf("mesh    t=%d ", plan->mesh.size[MESH_T]);
+    if (plan->mesh.size[MESH_C] > 1) printf("c=%d ", plan->mesh.size[MESH_C]);
+    printf("d=%d p=%d: %d rank%s; %s, %d micro-batch%s of %d make a batch of %d\n",
+           plan->mesh.size[MESH_D], plan->mesh.size[MESH_P], n_ranks, n_ranks == 1 ? "" : "s",
+           plan->schedule, plan->n_micro, plan->n_micro == 1 ? "" : "es", plan->micro_batch,
+           plan->global_batch);
     const char *lacking = engine_args_missing_gpu(run->args, plan, &run->options);
     if (lacking) {
         printf("device  the processor, though the plan is for CUDA: no GPU can be used: %s\n",

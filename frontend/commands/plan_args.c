@@ -48,8 +48,8 @@ static bool parse_mesh(Arena *arena, const char *text, Mesh *mesh, bool *seen, D
         }
         *equals = '\0';
         int axis = mesh_axis_find(item, (int)strlen(item));
-        if (axis < 0) {
-            diag_error(diag, NO_LOC, "--mesh: '%s' is not a mesh axis (t, d, p)", item);
+        if (axis < 0 || axis >= N_MESH_AXES) {
+            diag_error(diag, NO_LOC, "--mesh: '%s' is not a mesh axis (t, c, d, p)", item);
             return false;
         }
         if (!cli_parse_int(equals + 1, &size)) {
@@ -66,6 +66,7 @@ bool plan_mesh_from_args(CliArgs *args, Mesh *mesh, bool seen[N_MESH_AXES], Diag
         CliOption option;
         int axis;
     } single[] = {{OPT_TENSOR, MESH_T},
+                  {OPT_CONTEXT, MESH_C},
                   {OPT_DATA_PARALLEL, MESH_D},
                   {OPT_DATA_DEGREE, MESH_D},
                   {OPT_PIPELINE, MESH_P}};

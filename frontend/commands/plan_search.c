@@ -52,6 +52,7 @@ static Plan *plan_of(CliArgs *args, const SearchJob *job, const Found *found, Di
     PlanRequest request = job->plan;
     PlanOptions *options = &request.options;
     options->mesh.size[MESH_T] = of->t;
+    options->mesh.size[MESH_C] = candidate_c(of);
     options->mesh.size[MESH_D] = of->d;
     options->mesh.size[MESH_P] = of->p;
     options->micro_batch = of->micro_batch;

@@ -269,12 +269,13 @@ double attention_mean_keys(bool causal, int64_t seq, int64_t window) {
     return causal ? one_side : 2 * one_side - (all - n) / all;
 }
 
-/* Scores and their product with v: 2 matrix products, of the pairs that are seen. */
+/* Scores and their product with v: 2 matrix products, of the pairs that are seen. Where c divides
+ * the queries, each rank's see as many keys in the mean as all do. */
 double flops_attention(const Node *node, const Type *inputs, const Type *outputs) {
-    const Type *q = &inputs[0];
+    const Type *q = &inputs[0], *k = &inputs[1];
     (void)outputs;
     return 4 * (double)type_elements(q) *
-           attention_mean_keys(node_int(node, ATTR_causal, 1) != 0, q->dims[1],
+           attention_mean_keys(node_int(node, ATTR_causal, 1) != 0, k->dims[1],
                                node_int(node, ATTR_window, 0));
 }
 

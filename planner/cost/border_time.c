@@ -6,7 +6,7 @@ BorderTime border_time(const Cluster *cluster, const LayoutCost *layout, bool cr
         cluster->software.scatters_borders && layout->t > 1 && !layout->sequence_parallel;
     double bytes = (double)layout->border_bytes, gather_us = 0;
     if (scattered) {
-        Placement placement = {cluster->node.n_devices, layout->t, 1, 1};
+        Placement placement = {cluster->node.n_devices, layout->t, 1, 1, 1};
         CollectiveGroup group = placement_group(&placement, MESH_T);
         gather_us = collective_us(cluster, COLLECTIVE_ALL_GATHER, bytes, &group);
         bytes /= layout->t;
@@ -19,12 +19,12 @@ BorderTime border_time(const Cluster *cluster, const LayoutCost *layout, bool cr
 }
 
 int64_t border_card(const Cluster *cluster, const Placement *placement, int stage) {
-    int64_t n_before = (int64_t)stage * placement->t * placement->d;
+    int64_t n_before = (int64_t)stage * placement_width(placement);
     if (cluster->node.n_devices <= 0 || cluster->network.n_nics <= 0) return stage;
     return n_before * cluster->network.n_nics / cluster->node.n_devices;
 }
 
 bool border_crosses(const Placement *placement, int stage) {
     if (stage + 1 < placement->p) return placement_border_crosses(placement, stage);
-    return placement->t * placement->d * placement->p > placement->n_per_node;
+    return (int64_t)placement_width(placement) * placement->p > placement->n_per_node;
 }

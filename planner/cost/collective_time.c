@@ -104,11 +104,14 @@ double message_us(const Cluster *cluster, double bytes, bool crosses_nodes, int 
 /* Ranks of one axis are `stride` apart, so a group's members and those of the groups between them
  * fill a block of ranks. Blocks that do not tile a node straddle two; the worst is what counts. */
 CollectiveGroup placement_group(const Placement *placement, int mesh_axis) {
-    int n = mesh_axis == MESH_T ? placement->t : mesh_axis == MESH_D ? placement->d : placement->p;
-    int stride = 1, node = placement->n_per_node;
-    if (mesh_axis != MESH_T) stride *= placement->t;
-    if (mesh_axis == MESH_P) stride *= placement->d;
-    int64_t ranks = (int64_t)placement->t * placement->d * placement->p;
+    const Mesh mesh = {{[MESH_T] = placement->t,
+                        [MESH_C] = placement_c(placement),
+                        [MESH_D] = placement->d,
+                        [MESH_P] = placement->p}};
+    int n = mesh_size(&mesh, mesh_axis), stride = 1, node = placement->n_per_node;
+    int first = mesh_axis == MESH_DC ? MESH_C : mesh_axis == MESH_CT ? MESH_T : mesh_axis;
+    for (int axis = 0; axis < first; axis++) stride *= mesh.size[axis];
+    int64_t ranks = (int64_t)placement_width(placement) * placement->p;
     int64_t block = (int64_t)n * stride;
     if (block <= node && (ranks <= node || node % block == 0))
         return (CollectiveGroup){n, n, stride};
@@ -118,7 +121,7 @@ CollectiveGroup placement_group(const Placement *placement, int mesh_axis) {
 }
 
 bool placement_border_crosses(const Placement *placement, int stage) {
-    int64_t ranks = (int64_t)placement->t * placement->d, first = stage * ranks;
+    int64_t ranks = placement_width(placement), first = stage * ranks;
     for (int64_t i = 0; i < ranks; i++)
         if ((first + i) / placement->n_per_node != (first + i + ranks) / placement->n_per_node)
             return true;

@@ -33,12 +33,21 @@ const char *collective_algorithm(const Cluster *cluster, CollectiveKind kind, do
 /* One message from one device to another; `sharing` messages leave the same node at once. */
 double message_us(const Cluster *cluster, double bytes, bool crosses_nodes, int sharing);
 
-/* The ranks of a mesh axis as they sit in nodes: t innermost, then d, then p. */
+/* The ranks of a mesh axis as they sit in nodes: t innermost, then c, then d, then p. */
 typedef struct Placement {
     int n_per_node;
     int t, d, p;
+    int c; /* 0: 1 */
 } Placement;
-CollectiveGroup placement_group(const Placement *placement, int mesh_axis); /* MESH_* */
+static inline int placement_c(const Placement *placement) {
+    return placement->c > 1 ? placement->c : 1;
+}
+/* Ranks of a stage. */
+static inline int placement_width(const Placement *placement) {
+    return placement->t * placement_c(placement) * placement->d;
+}
+CollectiveGroup placement_group(const Placement *placement,
+                                int mesh_axis); /* MESH_*, MESH_DC too */
 /* Does the border between pipeline stages s and s + 1 leave the node (for any of its ranks)? */
 bool placement_border_crosses(const Placement *placement, int stage);
 

@@ -10,12 +10,13 @@
 
 static Placement placement_of(const Device *device, const Plan *plan) {
     const int *size = plan->mesh.size;
-    return (Placement){device->cluster->node.n_devices, size[MESH_T], size[MESH_D], size[MESH_P]};
+    return (Placement){device->cluster->node.n_devices, size[MESH_T], size[MESH_D], size[MESH_P],
+                       size[MESH_C]};
 }
 
 /* Ranks of one stage that share a node's way out. */
 static int count_sharing(const Placement *placement) {
-    int n_ranks = placement->t * placement->d;
+    int n_ranks = placement_width(placement);
     return n_ranks < placement->n_per_node ? n_ranks : placement->n_per_node;
 }
 
@@ -57,7 +58,7 @@ bool cost_collective(const Plan *plan, const Node *node, CollectiveCost *out) {
     } else {
         const char *axis = node_string(node, ATTR_mesh);
         out->mesh_axis = mesh_axis_find(axis, (int)strlen(axis));
-        if (out->mesh_axis >= 0) out->n_ranks = plan->mesh.size[out->mesh_axis];
+        if (out->mesh_axis >= 0) out->n_ranks = mesh_size(&plan->mesh, out->mesh_axis);
     }
     if (out->n_ranks < 2) return false;
     bool both = node->op == OP_ALL_REDUCE || node->op == OP_STAGE_REDUCE; /* scatter and gather */
@@ -194,7 +195,8 @@ static void cost_add(Cost *sum, Cost cost) {
 static bool is_beside_backward(const Device *device, const Node *node,
                                const CollectiveCost *message) {
     return device->cluster && device->cluster->software.overlaps_gradients &&
-           message->mesh_axis == MESH_D && node->op != OP_ALL_GATHER && node->types[0].rank > 0;
+           (message->mesh_axis == MESH_D || message->mesh_axis == MESH_DC) &&
+           node->op != OP_ALL_GATHER && node->types[0].rank > 0;
 }
 
 static void add_update(ProgramCost *sum, Pricing *p, const Node *node, int chunk, Cost cost,
@@ -224,7 +226,8 @@ typedef struct TaskMessages {
 static bool add_task_message(TaskMessages *messages, const Plan *plan, const Node *node,
                              const Cost *cost) {
     CollectiveCost message;
-    if (!cost_collective(plan, node, &message) || message.mesh_axis != MESH_D) return false;
+    if (!cost_collective(plan, node, &message)) return false;
+    if (message.mesh_axis != MESH_D && message.mesh_axis != MESH_DC) return false;
     bool gather = node->op == OP_ALL_GATHER;
     if (gather && messages->first_us == 0) messages->first_us = cost->us;
     if (!gather) messages->last_us = cost->us;

@@ -51,7 +51,8 @@ static void count_update(const CalledGraph *of, bool has_divided, LayoutCost *ou
     const Node **leaves = find_leaves(of->graph, work);
     for (int n = 0; n < of->graph->n_nodes; n++) {
         const Node *node = of->graph->nodes[n], *leaf = leaves[n];
-        if (node->op == OP_ACCUMULATOR && node_string(node, ATTR_of)[0]) {
+        /* With c the plan that is counted has a message of every gradient already. */
+        if (out->c < 2 && node->op == OP_ACCUMULATOR && node_string(node, ATTR_of)[0]) {
             add_update(of, node, leaf, UPDATE_REDUCED, out); /* its message over d */
             if (!has_divided) add_update(of, node, leaf, UPDATE_DIVIDED, out);
         }

@@ -114,17 +114,22 @@ double device_product_us(const ClusterDevice *device, MathKind math, const Produ
     return us + device->kernel_us;
 }
 
+static int64_t count_keys(const AttentionShape *shape) {
+    return shape->keys ? shape->keys : shape->seq;
+}
+
 /* One kernel forward, of 2 products; two backward (scores are made again: of 5 products at least).
  * Few queries leave units without work. */
 static double blockwise_us(const Cluster *cluster, MathKind math, const AttentionShape *shape,
                            bool backward) {
     const ClusterDevice *device = &cluster->device;
     double batch = (double)shape->batch, seq = (double)shape->seq, head = (double)shape->head;
-    double keys = attention_mean_keys(shape->causal, shape->seq, shape->window);
+    double keys = attention_mean_keys(shape->causal, count_keys(shape), shape->window);
     double flops = 4.0 * batch * (double)shape->heads * seq * keys * head;
     double fraction = device->attention_fraction;
-    double bytes = batch * seq * head * shape->bytes_per_element *
-                   (2.0 * (double)shape->heads + 2.0 * (double)shape->kv_heads);
+    double bytes = batch * head * shape->bytes_per_element *
+                   (2.0 * (double)shape->heads * seq +
+                    2.0 * (double)shape->kv_heads * (double)count_keys(shape));
     if (backward) {
         flops *= cluster->software.attention_backward_products / 2.0;
         bytes *= 2.5;
@@ -141,14 +146,14 @@ static double blockwise_us(const Cluster *cluster, MathKind math, const Attentio
  * (and its mask of 1 byte), and the copies between [seq, batch, model] and the products' order. */
 static double materialised_us(const ClusterDevice *device, MathKind math,
                               const AttentionShape *shape, bool backward, int *out_n_ops) {
-    int64_t groups = shape->batch * shape->heads;
+    int64_t groups = shape->batch * shape->heads, n_keys = count_keys(shape);
     double element = shape->bytes_per_element;
-    double scores = (double)groups * (double)shape->seq * (double)shape->seq;
+    double scores = (double)groups * (double)shape->seq * (double)n_keys;
     double context = (double)groups * (double)shape->seq * (double)shape->head * element;
-    double keys = (double)shape->batch * (double)shape->kv_heads * (double)shape->seq *
+    double keys = (double)shape->batch * (double)shape->kv_heads * (double)n_keys *
                   (double)shape->head * element;
-    ProductShape to_scores = {groups, shape->seq, shape->seq, shape->head, element};
-    ProductShape from_scores = {groups, shape->seq, shape->head, shape->seq, element};
+    ProductShape to_scores = {groups, shape->seq, n_keys, shape->head, element};
+    ProductShape from_scores = {groups, shape->seq, shape->head, n_keys, element};
     double us = device_product_us(device, math, &to_scores) +
                 device_product_us(device, math, &from_scores) +
                 device_memory_us(device, 2 * context);

@@ -49,7 +49,8 @@ static double attention_us(const Device *device, const Node *node, const Type *i
     if (seq_at < 0 || head_at < 0) return -1;
     double seq = (double)inputs[0].dims[seq_at], head = (double)inputs[0].dims[head_at];
     double heads = (double)type_elements(&inputs[0]) / (seq * head);
-    ShapeRate like = {.log_side = {log(heads), log(seq), log(head)}};
+    double keys = (double)inputs[1].dims[seq_at]; /* more than queries where c divides these */
+    ShapeRate like = {.log_side = {log(heads), log(keys), log(head)}};
     double rate = shape_rates_at(rates, &like);
     return rate > 0 ? flops / rate * 1e6 : -1;
 }

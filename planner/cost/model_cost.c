@@ -12,7 +12,7 @@
 
 /* A program lowered for one sequence, and which segment each of its nodes belongs to. */
 typedef struct Lowered {
-    int t;
+    int t, c;
     bool sequence_parallel, zero, split; /* zero: over two ranks of d; split: backwards in two */
     Recompute recompute;
     const Plan *plan; /* NULL: cannot be */
@@ -99,18 +99,19 @@ static Graph *scale_batch(const Graph *graph, int b, Arena *arena) {
     return scaled;
 }
 
-static Lowered *lower(ModelCosts *costs, int t, bool sequence_parallel, Recompute recompute,
+static Lowered *lower(ModelCosts *costs, int t, int c, bool sequence_parallel, Recompute recompute,
                       bool zero, bool split) {
     struct ModelCostsCache *cache = costs->cache;
     sequence_parallel &= t > 1;
     for (int i = 0; i < cache->n_lowered; i++) {
         Lowered *known = &cache->lowered[i];
-        if (known->t == t && known->sequence_parallel == sequence_parallel &&
+        if (known->t == t && known->c == c && known->sequence_parallel == sequence_parallel &&
             known->recompute == recompute && known->zero == zero && known->split == split) {
             return known;
         }
     }
     Lowered lowered = {.t = t,
+                       .c = c,
                        .sequence_parallel = sequence_parallel,
                        .recompute = recompute,
                        .zero = zero,
@@ -119,6 +120,7 @@ static Lowered *lower(ModelCosts *costs, int t, bool sequence_parallel, Recomput
     if (zero) request.forward = scale_batch(request.forward, 2, cache->arena);
     for (int axis = 0; axis < N_MESH_AXES; axis++) request.options.mesh.size[axis] = 1;
     request.options.mesh.size[MESH_T] = t;
+    request.options.mesh.size[MESH_C] = c;
     request.options.sequence_parallel = sequence_parallel;
     request.options.mesh.size[MESH_D] = zero ? 2 : 1;
     request.options.zero = zero;
@@ -606,13 +608,19 @@ static void count_lowered_calls(const ModelCosts *costs, const Lowered *lowered,
 
 const LayoutCost *model_costs_at(ModelCosts *costs, int t, bool sequence_parallel,
                                  Recompute recompute, int micro_batch, const char **out_reason) {
+    return model_costs_divided(costs, t, 1, sequence_parallel, recompute, micro_batch, out_reason);
+}
+
+const LayoutCost *model_costs_divided(ModelCosts *costs, int t, int c, bool sequence_parallel,
+                                      Recompute recompute, int micro_batch,
+                                      const char **out_reason) {
     struct ModelCostsCache *cache = costs->cache;
     /* Where scores are kept, what is selected for recomputation is attention: priced, not lowered.
      */
     bool scores = costs->cluster->software.attention == ATTENTION_MATERIALISED;
     bool priced = scores && recompute == RECOMPUTE_SELECTIVE;
     const Lowered *lowered =
-        lower(costs, t, sequence_parallel, priced ? RECOMPUTE_NONE : recompute, false, false);
+        lower(costs, t, c, sequence_parallel, priced ? RECOMPUTE_NONE : recompute, false, false);
     int index = (int)(lowered - cache->lowered);
     if (out_reason) *out_reason = lowered->reason;
     if (!lowered->plan) return NULL;
@@ -625,13 +633,15 @@ const LayoutCost *model_costs_at(ModelCosts *costs, int t, bool sequence_paralle
     }
     const LayoutCost *none = NULL;
     if (recompute != RECOMPUTE_NONE) {
-        none = model_costs_at(costs, t, sequence_parallel, RECOMPUTE_NONE, micro_batch, out_reason);
+        none = model_costs_divided(costs, t, c, sequence_parallel, RECOMPUTE_NONE, micro_batch,
+                                   out_reason);
         if (!none) return NULL;
         lowered = &cache->lowered[index]; /* the array may have moved */
     }
     CachedCost *made = ARENA_NEW(cache->arena, CachedCost);
     made->lowered = index;
     made->cost = (LayoutCost){.t = t,
+                              .c = c,
                               .micro_batch = micro_batch,
                               .sequence_parallel = sequence_parallel,
                               .recompute = recompute};
@@ -639,7 +649,7 @@ const LayoutCost *model_costs_at(ModelCosts *costs, int t, bool sequence_paralle
     made->cost.n_shared = lowered->places.n_weights;
     made->cost.shared = make_shared_weights(&lowered->places, costs, cache->arena);
     price(costs, lowered, &made->cost);
-    const Lowered *zero = lower(costs, t, false, RECOMPUTE_NONE, true, false);
+    const Lowered *zero = lower(costs, t, c, false, RECOMPUTE_NONE, true, false);
     lowered = &cache->lowered[index];
     made->cost.zero_bytes = zero_bytes(zero);
     count_lowered_calls(costs, lowered, zero, &made->cost);
@@ -654,6 +664,7 @@ static LayoutCost *new_layout(ModelCosts *costs, const Lowered *lowered, Recompu
     Arena *arena = costs->cache->arena;
     LayoutCost *layout = ARENA_NEW(arena, LayoutCost);
     *layout = (LayoutCost){.t = lowered->t,
+                           .c = lowered->c,
                            .micro_batch = micro_batch,
                            .sequence_parallel = lowered->sequence_parallel,
                            .recompute = recompute};
@@ -668,12 +679,12 @@ void model_costs_split(ModelCosts *costs, const LayoutCost *layout) {
     if (layout->split || layout->recompute == RECOMPUTE_FULL) return;
     bool priced = costs->cluster->software.attention == ATTENTION_MATERIALISED;
     Recompute recompute = priced ? RECOMPUTE_NONE : layout->recompute;
-    const Lowered *lowered = lower(costs, layout->t, sp, recompute, false, true);
+    const Lowered *lowered = lower(costs, layout->t, layout->c, sp, recompute, false, true);
     int index = (int)(lowered - costs->cache->lowered);
     if (!lowered->plan) return;
     LayoutCost *split = new_layout(costs, lowered, layout->recompute, layout->micro_batch);
     price(costs, lowered, split);
-    const Lowered *zero = lower(costs, layout->t, false, RECOMPUTE_NONE, true, false);
+    const Lowered *zero = lower(costs, layout->t, layout->c, false, RECOMPUTE_NONE, true, false);
     split->zero_bytes = layout->zero_bytes;
     count_lowered_calls(costs, &costs->cache->lowered[index], zero, split);
     split->before.model_flops = layout->before.model_flops;

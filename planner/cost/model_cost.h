@@ -6,8 +6,8 @@
  * model that the front end can describe is priced, and by what would really run. The lowering is
  * done for one sequence: with b sequences, what has the batch axis grows b-fold.
  *
- * Costs depend on (t, sequence parallel, recomputation, b) only; they are made when first asked for
- * and kept. Data, pipeline and chunk degrees are arithmetic on top (step_cost.h).
+ * Costs depend on (t, c, sequence parallel, recomputation, b) only; they are made when first asked
+ * for and kept. Data, pipeline and chunk degrees are arithmetic on top (step_cost.h).
  */
 #ifndef PLANNER_COST_MODEL_COST_H
 #define PLANNER_COST_MODEL_COST_H
@@ -21,10 +21,10 @@ typedef struct PhaseCost {
     double product_us;       /* of it: matrix products */
     double attention_us;     /* attention */
     double memory_us;        /* everything that is bound by memory */
-    double collective_us;    /* messages of axis t that nothing hides */
+    double collective_us;    /* messages of axes t and c that nothing hides */
     double host_us;          /* what the host waits beyond the device */
     double flops;            /* of products and attention, as run (recomputation counted) */
-    double collective_bytes; /* that axis t carries: whole tensors, summed */
+    double collective_bytes; /* that axes t and c carry: whole tensors, summed */
     int n_ops, n_collectives;
 } PhaseCost;
 
@@ -90,7 +90,7 @@ static inline int64_t frame_cost_bytes(const FrameCost *of) {
 typedef struct LayoutCost {
     const struct LayoutCost
         *split; /* the same with backwards in two; NULL: not asked for, or none */
-    int t, micro_batch;
+    int t, c, micro_batch;
     bool sequence_parallel;
     Recompute recompute;
     SegmentCost before, after;
@@ -128,6 +128,10 @@ ModelCosts *model_costs_create(Arena *arena, const PlanRequest *request, const C
 /* NULL: the model cannot be divided like this; *out_reason says why (owned by `costs`). */
 const LayoutCost *model_costs_at(ModelCosts *costs, int t, bool sequence_parallel,
                                  Recompute recompute, int micro_batch, const char **out_reason);
+/* The same with c ranks that divide each sequence. */
+const LayoutCost *model_costs_divided(ModelCosts *costs, int t, int c, bool sequence_parallel,
+                                      Recompute recompute, int micro_batch,
+                                      const char **out_reason);
 
 /* Sets layout->split of one that model_costs_at returned; with full recomputation there is none. */
 void model_costs_split(ModelCosts *costs, const LayoutCost *layout);

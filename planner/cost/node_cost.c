@@ -167,24 +167,26 @@ static AttentionShape attention_shape(const Node *node, const Cluster *cluster, 
                             .window = node_int(node, ATTR_window, 0),
                             .causal = node_int(node, ATTR_causal, 1) != 0,
                             .dropout = cluster && cluster->software.attention_dropout,
-                            .bytes_per_element = dtype_bytes(q.dtype)};
+                            .bytes_per_element = dtype_bytes(q.dtype),
+                            .keys = local_type(node->inputs[1], mesh).dims[1]};
 }
 
 double attention_score_elements(const Node *node, const Mesh *mesh) {
     AttentionShape shape = attention_shape(node, NULL, mesh);
-    return (double)shape.batch * (double)shape.heads * (double)shape.seq * (double)shape.seq;
+    return (double)shape.batch * (double)shape.heads * (double)shape.seq * (double)shape.keys;
 }
 
 static void add_attention(PhaseCost *cost, const Cluster *cluster, const Node *node,
                           const Mesh *mesh, bool backward) {
     AttentionShape shape = attention_shape(node, cluster, mesh);
     Type q = local_type(node->inputs[0], mesh), outputs[1];
+    Type operands[2] = {q, local_type(node->inputs[1], mesh)};
     int n_ops = 1;
     cost->attention_us +=
         device_attention_us(cluster, cluster_math(cluster, q.dtype), &shape, backward, &n_ops);
-    double flops = OPS[OP_ATTENTION].flops(node, &q, outputs);
+    double flops = OPS[OP_ATTENTION].flops(node, operands, outputs);
     if (cluster->software.attention == ATTENTION_MATERIALISED) /* all scores, then a mask */
-        flops = 4 * (double)type_elements(&q) * (double)shape.seq;
+        flops = 4 * (double)type_elements(&q) * (double)shape.keys;
     bool again = cluster->software.attention == ATTENTION_BLOCKWISE; /* scores, in backward */
     cost->flops += backward ? (again ? 2.5 : 2) * flops : flops;
     cost->n_ops += n_ops;
@@ -194,9 +196,12 @@ static void add_collective(PhaseCost *cost, const Cluster *cluster, const Node *
                            const Mesh *mesh) {
     const char *axis = node_string(node, ATTR_mesh);
     int mesh_axis = mesh_axis_find(axis, (int)strlen(axis));
-    if (mesh_axis != MESH_T || mesh->size[MESH_T] < 2) return;
     int t = mesh->size[MESH_T], n_devices = cluster->node.n_devices;
+    if ((mesh_axis != MESH_T && mesh_axis != MESH_C) || mesh->size[mesh_axis] < 2) return;
     CollectiveGroup group = {t, t < n_devices ? t : n_devices, 1};
+    if (mesh_axis == MESH_C) {
+        group = placement_group(&(Placement){n_devices, t, 1, 1, mesh->size[MESH_C]}, MESH_C);
+    }
     Value whole = node->op == OP_ALL_GATHER ? node_value((Node *)node, 0) : node->inputs[0];
     CollectiveKind kind = node->op == OP_ALL_GATHER       ? COLLECTIVE_ALL_GATHER
                           : node->op == OP_REDUCE_SCATTER ? COLLECTIVE_REDUCE_SCATTER

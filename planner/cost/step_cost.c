@@ -124,7 +124,7 @@ static bool same_task_work(const Sum *a, const Sum *b) {
 static void add_task_data(Pricing *x) {
     const Candidate *candidate = x->candidate;
     int n_total = x->shape.p * x->shape.n_chunks;
-    CollectiveGroup group = placement_group(&x->placement, MESH_D);
+    CollectiveGroup group = placement_group(&x->placement, MESH_DC);
     TaskData data = {0};
     Sum before = {.forward_us = -1};
     for (int g = 0; g < n_total && candidate->zero >= ZERO_GRADIENTS; g++) {
@@ -200,11 +200,13 @@ static int64_t frames_bytes(const Pricing *x, int stage, int64_t *out_inputs) {
 }
 
 UpdateKind candidate_update(const Candidate *candidate) {
-    return candidate->d == 1 ? UPDATE_ALONE : candidate->zero ? UPDATE_DIVIDED : UPDATE_REDUCED;
+    return candidate_replicas(candidate) == 1 ? UPDATE_ALONE
+           : candidate->zero                  ? UPDATE_DIVIDED
+                                              : UPDATE_REDUCED;
 }
 
 int64_t zero_micro_calls(const Candidate *candidate, const StageWeights *weights) {
-    if (candidate->d == 1 || candidate->zero < ZERO_GRADIENTS) return 0;
+    if (candidate_replicas(candidate) == 1 || candidate->zero < ZERO_GRADIENTS) return 0;
     return (int64_t)weights->n_weights * (candidate->zero < ZERO_PARAMETERS ? 2 : 4);
 }
 
@@ -247,11 +249,11 @@ static void price_memory(const Pricing *x, StepCost *out) {
         const Sum *stage = &x->stages[s];
         int64_t inputs, activations = frames_bytes(x, s, &inputs);
         activations -= inputs;
-        WeightBytes weights =
-            stage_weight_bytes(&stage->weights, x->costs->cluster, candidate->zero, candidate->d);
+        WeightBytes weights = stage_weight_bytes(&stage->weights, x->costs->cluster,
+                                                 candidate->zero, candidate_replicas(candidate));
         int64_t messages = message_bytes(x, s) + inputs;
         int64_t scratch = stage->scratch_bytes + weights.moving + x->layout->workspace_bytes;
-        if (candidate->zero && candidate->d > 1) scratch += x->layout->zero_bytes;
+        if (candidate->zero && candidate_replicas(candidate) > 1) scratch += x->layout->zero_bytes;
         int64_t runtime = stage_runtime_bytes(x->costs, x->layout, candidate, s, &stage->calls);
         int64_t all = weights.parameter + weights.gradient + weights.optimizer + activations +
                       messages + scratch + runtime;
@@ -271,7 +273,7 @@ static void price_memory(const Pricing *x, StepCost *out) {
 
 /* Devices of one node that send across a border, or reduce with another stage, at once. */
 static int count_sharing(const Pricing *x) {
-    int n_stage = x->placement.t * x->placement.d;
+    int n_stage = placement_width(&x->placement);
     return n_stage < x->placement.n_per_node ? n_stage : x->placement.n_per_node;
 }
 
@@ -369,7 +371,7 @@ static double known_collective_us(Pricing *x, CollectiveKind kind, double bytes)
     for (int i = 0; i < x->n_known; i++) {
         if (x->known_bytes[i] == bytes && x->known_kind[i] == kind) return x->known_us[i];
     }
-    CollectiveGroup group = placement_group(&x->placement, MESH_D);
+    CollectiveGroup group = placement_group(&x->placement, MESH_DC);
     double us = collective_us(x->costs->cluster, kind, bytes, &group);
     int at = x->n_known < CACHED ? x->n_known++ : CACHED - 1;
     x->known_bytes[at] = bytes;
@@ -381,7 +383,7 @@ static double known_collective_us(Pricing *x, CollectiveKind kind, double bytes)
 static double reduce_us(Pricing *x, const Sum *sum) {
     ReducedParameters n = stage_reduced_parameters(&sum->weights, x->candidate->zero);
     double bytes = x->costs->cluster->software.gradient_bytes, us = 0;
-    if (x->candidate->d == 1) return 0;
+    if (candidate_replicas(x->candidate) == 1) return 0;
     if (n.whole) us += known_collective_us(x, COLLECTIVE_ALL_REDUCE, (double)n.whole * bytes);
     if (n.divided) {
         us += known_collective_us(x, COLLECTIVE_REDUCE_SCATTER, (double)n.divided * bytes);
@@ -418,7 +420,7 @@ static double reduced_after_us(Pricing *x, int stage) {
 
 /* One rank's gradients summed with those of the other stages that have the parameters, too. */
 static double stages_reduce_us(const Pricing *x, int n_stages, int64_t n_parameters) {
-    int n_ranks = x->shape.p * x->placement.t * x->placement.d;
+    int n_ranks = x->shape.p * placement_width(&x->placement);
     bool crosses = n_ranks > x->placement.n_per_node;
     CollectiveGroup group = {n_stages, crosses ? 1 : n_stages, crosses ? count_sharing(x) : 1};
     double bytes = (double)n_parameters * x->costs->cluster->software.gradient_bytes;
@@ -464,8 +466,9 @@ static double price_reductions(Pricing *x) {
 static double norm_us(const Pricing *x) {
     double us = 0;
     for (int axis = 0; axis < N_MESH_AXES; axis++) {
-        if (axis == MESH_D && !x->candidate->zero) continue;
-        CollectiveGroup group = placement_group(&x->placement, axis);
+        bool replicas = axis == MESH_D; /* with c */
+        if (axis == MESH_C || (replicas && !x->candidate->zero)) continue;
+        CollectiveGroup group = placement_group(&x->placement, replicas ? MESH_DC : axis);
         if (group.n_ranks == 1) continue;
         us += collective_us(x->costs->cluster, COLLECTIVE_ALL_REDUCE, sizeof(float), &group);
     }
@@ -476,7 +479,7 @@ static double norm_us(const Pricing *x) {
  * what overlapped data messages take from the compute beside them. */
 static double gather_us_of(Pricing *x, const Sum *stage) {
     const ClusterSoftware *software = &x->costs->cluster->software;
-    bool gathers = x->candidate->d > 1 && zero_gathers_updated(x->candidate->zero);
+    bool gathers = candidate_replicas(x->candidate) > 1 && zero_gathers_updated(x->candidate->zero);
     double us = 0, slowed_us = software->overlaps_gradients ? reduce_us(x, stage) : 0;
     if (gathers)
         us = known_collective_us(
@@ -490,12 +493,13 @@ static double gather_us_of(Pricing *x, const Sum *stage) {
 }
 
 static void price_update(Pricing *x, StepCost *out) {
-    bool divided = x->candidate->zero && x->candidate->d > 1;
+    bool divided = x->candidate->zero && candidate_replicas(x->candidate) > 1;
     double most_us = 0, gather_us = 0;
     for (int s = 0; s < x->shape.p; s++) {
         const Sum *stage = &x->stages[s];
         double shared_us = stage->update_us - stage->whole_us;
-        double update = stage->whole_us + (divided ? shared_us / x->candidate->d : shared_us);
+        double update =
+            stage->whole_us + (divided ? shared_us / candidate_replicas(x->candidate) : shared_us);
         double gather = gather_us_of(x, stage);
         if (update + gather <= most_us + gather_us) continue;
         most_us = update;
@@ -515,13 +519,13 @@ static void price_time(Pricing *x, StepCost *out) {
 
 static Pricing pricing_of(const ModelCosts *costs, const LayoutCost *layout,
                           const Candidate *candidate, const int *split) {
-    return (Pricing){
-        .costs = costs,
-        .layout = layout,
-        .candidate = candidate,
-        .split = split,
-        .shape = {candidate->p, candidate->n_chunks, candidate->n_micro},
-        .placement = {costs->cluster->node.n_devices, candidate->t, candidate->d, candidate->p}};
+    return (Pricing){.costs = costs,
+                     .layout = layout,
+                     .candidate = candidate,
+                     .split = split,
+                     .shape = {candidate->p, candidate->n_chunks, candidate->n_micro},
+                     .placement = {costs->cluster->node.n_devices, candidate->t, candidate->d,
+                                   candidate->p, candidate->c}};
 }
 
 /* On the stack, as a search prices a hundred thousand candidates: p * n_chunks is hardly more than

@@ -17,7 +17,15 @@ typedef struct Candidate {
     Recompute recompute;
     int zero; /* ZeroStage */
     bool sequence_parallel;
+    int c; /* context degree; 0: 1 */
 } Candidate;
+static inline int candidate_c(const Candidate *candidate) {
+    return candidate->c > 1 ? candidate->c : 1;
+}
+/* Ranks that have the same weights: d and c. */
+static inline int candidate_replicas(const Candidate *candidate) {
+    return candidate->d * candidate_c(candidate);
+}
 
 typedef struct StepCost {
     double step_us;

@@ -4,6 +4,7 @@
  *   partial over m, wanted divided over m   reduce_scatter(m, axis)
  *   divided over m, wanted whole            all_gather(m, axis)
  *   whole, wanted divided over m            slice(m, axis): no message
+ *   partial over c and d             one message over both (dc): of gradients
  *   whole, wanted partial over m            scale by 1 / size of m: no message (a share of a
  *                                           gradient whose other shares are partial)
  *
@@ -53,18 +54,41 @@ static Value message(Inserter *ins, OpKind op, Value value, int mesh, int axis, 
     return node_value(node, 0);
 }
 
+/* The dimension that is to be divided over the mesh axis, next, or -1. */
+static int find_scatter(const Type *type, const Sharding *now, const Sharding *to, int mesh) {
+    int found = -1;
+    for (int i = 0; i < type->rank && now->reduce != REDUCE_LSE; i++) {
+        int further = mesh_divide(now->mesh[i], mesh);
+        bool leads = further >= 0 && (to->mesh[i] == further || mesh_outer(to->mesh[i]) == further);
+        if (leads) found = i;
+    }
+    return found;
+}
+
+/* Is some dimension to be divided over d and c together? */
+static bool wants_replicas(const Type *type, const Sharding *now, const Sharding *to) {
+    bool wants = false;
+    for (int i = 0; i < type->rank; i++) wants |= to->mesh[i] == MESH_DC && now->mesh[i] != MESH_DC;
+    return wants;
+}
+
+/* c before t, which divides what c leaves of a sequence; but with d, where both are asked for. */
 static Value complete_partial(Inserter *ins, Value value, const Sharding *to, const Node *user) {
-    for (int mesh = 0; mesh < N_MESH_AXES; mesh++) {
+    static const int ORDER[] = {MESH_C, MESH_T, MESH_DC, MESH_D, MESH_P};
+    const Mesh *sizes = &ins->out->mesh;
+    for (size_t k = 0; k < sizeof(ORDER) / sizeof(ORDER[0]); k++) {
+        int mesh = ORDER[k];
         Sharding now = *value_sharding(value);
         const Type *type = value_type(value);
-        int scatter = -1;
-        if (!(now.partial >> mesh & 1) || to->partial >> mesh & 1) continue;
-        for (int i = 0; i < type->rank; i++) {
-            if (to->mesh[i] == mesh && now.mesh[i] < 0) scatter = i;
-        }
-        if (now.reduce == REDUCE_LSE) scatter = -1;
-        now.partial &= (uint8_t) ~(1u << mesh);
-        if (scatter >= 0) now.mesh[scatter] = (int8_t)mesh;
+        unsigned left = now.partial & ~(unsigned)to->partial, both = 1u << MESH_C | 1u << MESH_D;
+        unsigned axes = mesh_axes(sizes, mesh);
+        if (!mesh_has_group(sizes, mesh) || (left & axes) != axes) continue;
+        int scatter = find_scatter(type, &now, to, mesh);
+        bool replicas = (left & both) == both || wants_replicas(type, &now, to) ||
+                        (user->phase == PHASE_UPDATE && scatter < 0 && sizes->size[MESH_D] == 1);
+        if (mesh == MESH_C && replicas) continue;
+        now.partial &= (uint8_t)~axes;
+        if (scatter >= 0) now.mesh[scatter] = (int8_t)mesh_divide(now.mesh[scatter], mesh);
         value = scatter >= 0
                     ? message(ins, OP_REDUCE_SCATTER, value, mesh, type->axes[scatter], now, user)
                     : message(ins, OP_ALL_REDUCE, value, mesh, -1, now, user);
@@ -77,11 +101,17 @@ static Value redivide(Inserter *ins, Value value, const Sharding *to, const Node
     for (int pass = 0; pass < 2; pass++) { /* gather all first: a mesh axis may change sides */
         for (int i = 0; i < type->rank; i++) {
             Sharding now = *value_sharding(value);
-            int from = now.mesh[i], want = to->mesh[i];
-            if (from == want || (pass == 0 ? from : want) < 0) continue;
-            now.mesh[i] = pass == 0 ? -1 : (int8_t)want;
-            value = message(ins, pass == 0 ? OP_ALL_GATHER : OP_SLICE, value,
-                            pass == 0 ? from : want, type->axes[i], now, user);
+            int want = to->mesh[i], outer = mesh_outer(want);
+            while (pass == 0 && now.mesh[i] >= 0 && now.mesh[i] != want && now.mesh[i] != outer) {
+                int mesh = mesh_inner(now.mesh[i]);
+                now.mesh[i] = (int8_t)mesh_outer(now.mesh[i]);
+                value = message(ins, OP_ALL_GATHER, value, mesh, type->axes[i], now, user);
+            }
+            while (pass == 1 && now.mesh[i] != want) {
+                int next = now.mesh[i] == outer ? want : outer;
+                now.mesh[i] = (int8_t)next;
+                value = message(ins, OP_SLICE, value, mesh_inner(next), type->axes[i], now, user);
+            }
         }
     }
     return value;

@@ -7,7 +7,8 @@
 #include <inttypes.h>
 
 static bool is_padded(const Graph *graph, const Type *type, const Sharding *sharding, int i) {
-    return sharding->mesh[i] >= 0 && type->dims[i] % graph->mesh.size[sharding->mesh[i]] != 0;
+    return sharding->mesh[i] >= 0 &&
+           type->dims[i] % mesh_size(&graph->mesh, sharding->mesh[i]) != 0;
 }
 
 /* Bit per axis: the value's padding along it may hold something other than zero, or even infinities
@@ -85,7 +86,7 @@ static bool check_axis(const Graph *graph, Taint *taint, const Node *node, const
         taint->nonfinite[node->id * MAX_OUTPUTS + o] |= UINT64_C(1) << axis;
     }
     if (!mixes(node, axis)) return true;
-    int parts = graph->mesh.size[sharding->mesh[i]];
+    int parts = mesh_size(&graph->mesh, sharding->mesh[i]);
     diag_error(diag, node->loc,
                "axis '%s' is %" PRId64
                ", which %s=%d does not divide, and %s would let the padding "
@@ -105,7 +106,7 @@ static bool check_seq(const Graph *graph, const Node *node, Diag *diag) {
             diag_error(diag, node->loc, "axis '%s' is %" PRId64 ", which %s=%d does not divide",
                        graph->axes.names[type->axes[i]], type->dims[i],
                        mesh_axis_name(node->shardings[o].mesh[i]),
-                       graph->mesh.size[node->shardings[o].mesh[i]]);
+                       mesh_size(&graph->mesh, node->shardings[o].mesh[i]));
             return false;
         }
     }

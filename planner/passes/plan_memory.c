@@ -271,7 +271,8 @@ static int64_t find_room(const Placed *placed, const Storage *storage) {
 
 static bool is_shard(const Node *node) {
     for (int i = 0; i < node->types[0].rank; i++) {
-        if (node->shardings[0].mesh[i] == MESH_D) return true;
+        int mesh = node->shardings[0].mesh[i];
+        if (mesh == MESH_D || mesh == MESH_DC) return true;
     }
     return false;
 }

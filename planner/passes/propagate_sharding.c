@@ -15,9 +15,9 @@ static Sharding leaf_sharding(const Graph *graph, const Type *type) {
     unsigned taken = 0;
     for (int i = 0; i < type->rank; i++) {
         int mesh = sharding_rule_mesh(graph, type->axes[i]);
-        if (mesh < 0 || taken >> mesh & 1) continue;
+        if (mesh < 0 || taken & mesh_axes(&graph->mesh, mesh)) continue;
         sharding.mesh[i] = (int8_t)mesh;
-        taken |= 1u << mesh;
+        taken |= mesh_axes(&graph->mesh, mesh);
     }
     return sharding;
 }
@@ -30,13 +30,37 @@ static int64_t most_shards(int64_t size, int parts) {
     return 1;
 }
 
+/* c deals out two chunks a rank, of which t has equal parts. */
+static bool check_dealt(const Graph *graph, const Node *node, const Type *type,
+                        const Sharding *sharding, int i, Diag *diag) {
+    const int *size = graph->mesh.size;
+    if (type_deals_evenly(type->dims[i], sharding->mesh[i], &graph->mesh)) return true;
+    if (type_deals_evenly(type->dims[i], MESH_C, &graph->mesh)) {
+        diag_error(diag, node->loc, "axis '%s' is %" PRId64 ", which c=%d x t=%d does not divide",
+                   graph->axes.names[type->axes[i]], type->dims[i], size[MESH_C], size[MESH_T]);
+        return false;
+    }
+    int fits = size[MESH_C] - 1;
+    while (fits > 1 && type->dims[i] % (2 * (int64_t)fits) != 0) fits--;
+    diag_error(diag, node->loc,
+               "axis '%s' is %" PRId64 ": c=%d divides it into %d equal chunks, two a rank, which "
+               "is not possible; c=%d would do",
+               graph->axes.names[type->axes[i]], type->dims[i], size[MESH_C], 2 * size[MESH_C],
+               fits);
+    return false;
+}
+
 /* More shards than elements would leave ranks with padding only. */
 static bool check_sizes(const Graph *graph, const Node *node, int output, Diag *diag) {
     const Type *type = &node->types[output];
     const Sharding *sharding = &node->shardings[output];
     for (int i = 0; i < type->rank; i++) {
         if (sharding->mesh[i] < 0) continue;
-        int parts = graph->mesh.size[sharding->mesh[i]];
+        if (mesh_deals(sharding->mesh[i])) {
+            if (!check_dealt(graph, node, type, sharding, i, diag)) return false;
+            continue;
+        }
+        int parts = mesh_size(&graph->mesh, sharding->mesh[i]);
         int64_t local = (type->dims[i] + parts - 1) / parts;
         if (local * (parts - 1) < type->dims[i]) continue;
         const char *mesh = mesh_axis_name(sharding->mesh[i]);
@@ -55,7 +79,7 @@ static bool check_parts(const Graph *graph, const Node *node, Diag *diag) {
     if (node->phase == PHASE_UPDATE) return true; /* gathers it first */
     for (int axis = 0; op_moves_parts(node->op) && axis < graph->axes.count; axis++) {
         int mesh = op_needs_whole(node, axis) ? sharding_rule_mesh(graph, axis) : -1;
-        if (mesh < 0) continue;
+        if (mesh < 0 || mesh == MESH_C) continue; /* a sequence is gathered first */
         const char *name = graph->axes.names[axis];
         diag_error(diag, node->loc,
                    "%s: axis '%s' is divided over %s=%d: parts of it lie on different ranks; give "
@@ -66,10 +90,10 @@ static bool check_parts(const Graph *graph, const Node *node, Diag *diag) {
     return true;
 }
 
-static unsigned dividing_axes(const Sharding *sharding, int rank) {
+static unsigned dividing_axes(const Mesh *sizes, const Sharding *sharding, int rank) {
     unsigned axes = 0;
     for (int i = 0; i < rank; i++) {
-        if (sharding->mesh[i] >= 0) axes |= 1u << sharding->mesh[i];
+        axes |= mesh_axes(sizes, sharding->mesh[i]);
     }
     return axes;
 }
@@ -83,7 +107,7 @@ static Sharding join_shares(const Graph *graph, const Sharding *sum, const Shard
     joined.partial = 0;
     if (sum->reduce == REDUCE_SUM) joined.partial |= sum->partial;
     if (share->reduce == REDUCE_SUM) joined.partial |= share->partial;
-    joined.partial &= (uint8_t)~dividing_axes(&joined, type->rank);
+    joined.partial &= (uint8_t)~dividing_axes(&graph->mesh, &joined, type->rank);
     return joined;
 }
 

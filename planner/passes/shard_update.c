@@ -13,6 +13,8 @@
  * reads them, forward or backward, gathers them first. insert_collectives adds these messages, as
  * operands are divided otherwise than their op needs; spread_messages gives them time.
  *
+ * Where c divides sequences, its ranks have the same weights as well: d is then both of them (dc).
+ *
  * The axis is the undivided one that d divides with the least padding, of those the first: then the
  * shards lie one behind the other, and messages need no packing. A parameter that has no such axis,
  * or is too small to be worth a message more, stays as it is.
@@ -33,6 +35,7 @@ enum {
 typedef struct Update {
     const Node *node; /* of the graph that comes in */
     int at;           /* position of the axis in the parameter's type, -1: not divided */
+    int mesh;         /* d, or d and c: who have the same of the parameter */
     bool own;         /* the parameter itself is divided: only the update reads its memory */
     Value gradient;   /* of `out`, once made */
     Node *result;     /* of `out` */
@@ -62,19 +65,35 @@ static Node *copy_operand(const Node *update) {
     return node_is_copy(last) ? last : NULL;
 }
 
-/* Where d divides the parameter, or -1. Its gradient has to be whole there, too. */
-static int choose_axis(const Sharder *s, const Node *update, int64_t largest) {
+/* Over whom shares of the gradient are summed; where there are none, all that have the same
+ * weights. What c divides already, such as a table of positions, is the same over d alone. */
+static int choose_mesh(const Sharder *s, const Node *update) {
+    const Sharding *param = value_sharding(update->inputs[0]);
+    const Sharding *gradient = value_sharding(update->inputs[1]);
+    int all = mesh_replicas(&s->in->mesh), rank = value_type(update->inputs[0])->rank;
+    unsigned axes = mesh_axes(&s->in->mesh, all), partial = gradient->partial & axes;
+    bool dealt = false;
+    for (int i = 0; i < rank; i++) {
+        dealt |= mesh_deals(param->mesh[i]) || mesh_deals(gradient->mesh[i]);
+    }
+    if (all == MESH_D || dealt) return MESH_D;
+    return partial && partial != axes ? MESH_D : all;
+}
+
+/* Where its ranks divide the parameter, or -1. Its gradient has to be whole there, too. */
+static int choose_axis(const Sharder *s, const Node *update, int mesh, int64_t largest) {
     const Type *type = value_type(update->inputs[0]);
     const Sharding *param = value_sharding(update->inputs[0]);
     const Sharding *gradient = value_sharding(update->inputs[1]);
     Type local = type_local(type, param, &s->in->mesh);
-    int64_t parts = s->in->mesh.size[MESH_D], best_padding = 0, best_rows = 0, rows = 1;
+    int64_t parts = mesh_size(&s->in->mesh, mesh), best_padding = 0, best_rows = 0, rows = 1;
     int best = -1;
+    if (parts < 2) return -1;
     if (type_elements(type) < largest / ZERO_LEAST_SHARE) return -1;
     for (int i = 0; i < type->rank; rows *= local.dims[i++]) {
         int64_t dim = type->dims[i], part = (dim + parts - 1) / parts;
         int64_t padding = (part * parts - dim) * (type_elements(type) / dim);
-        if (gradient->mesh[i] == MESH_D) return -1;
+        if (mesh_axes(&s->in->mesh, gradient->mesh[i]) & mesh_axes(&s->in->mesh, mesh)) return -1;
         if (param->mesh[i] >= 0 || gradient->mesh[i] >= 0) continue;
         if (part * (parts - 1) >= dim) continue; /* the last rank would have none */
         if (best >= 0 &&
@@ -121,7 +140,8 @@ static void find_updates(Sharder *s) {
         const Node *node = update->node;
         int param = node->inputs[0].node->id;
         bool unread = copy_operand(node) && reads[param] == 1;
-        update->at = choose_axis(s, node, largest);
+        update->mesh = choose_mesh(s, node);
+        update->at = choose_axis(s, node, update->mesh, largest);
         update->own = update->at >= 0 && (unread || divides(s, ZERO_PARAMETERS));
         for (int i = 0; i < node->n_inputs; i++) {
             const Node *leaf = node->inputs[i].node;
@@ -137,17 +157,17 @@ static int mesh_axis_of(const Update *update) {
     return value_type(update->node->inputs[0])->axes[update->at];
 }
 
-static Sharding divided(const Update *update, const Sharding *whole) {
+static Sharding divided(const Sharder *s, const Update *update, const Sharding *whole) {
     Sharding sharding = *whole;
-    sharding.mesh[update->at] = MESH_D;
-    sharding.partial &= (uint8_t) ~(1u << MESH_D);
+    sharding.mesh[update->at] = (int8_t)update->mesh;
+    sharding.partial &= (uint8_t)~mesh_axes(&s->in->mesh, update->mesh);
     return sharding;
 }
 
-/* A message over d, or a slice, of the update's parameter or what belongs to it. */
+/* A message over them, or a slice, of the update's parameter or what belongs to it. */
 static Value move(Sharder *s, const Update *update, OpKind op, const Value *inputs, int n_inputs,
                   Sharding to) {
-    Attr attrs[2] = {attr_string(ATTR_mesh, mesh_axis_name(MESH_D)),
+    Attr attrs[2] = {attr_string(ATTR_mesh, mesh_axis_name(update->mesh)),
                      attr_axis(ATTR_axis, mesh_axis_of(update))};
     Node *node =
         pass_build(s->ctx, s->out, op, update->node, PHASE_UPDATE, inputs, n_inputs, attrs, 2);
@@ -179,21 +199,22 @@ static bool copy_node(Sharder *s, const Node *node) {
     if (!copy) return false;
     value_map_set_node(&s->map, node, copy);
     if (divides_leaf(s, node)) {
-        copy->shardings[0] = divided(s->of_leaf[node->id], &node->shardings[0]);
+        copy->shardings[0] = divided(s, s->of_leaf[node->id], &node->shardings[0]);
     }
     return true;
 }
 
-/* The gradient as the update reads it: this rank's shard of the sum over d. */
+/* The gradient as the update reads it: this rank's shard of the sum. */
 static Value shard_gradient(Sharder *s, Update *update) {
     Value gradient = *value_map_at(&s->map, update->node->inputs[1]);
     if (update->at < 0) return gradient;
     if (update->gradient.node) return update->gradient;
     if (divides_leaf(s, update->node->inputs[1].node)) return gradient;
     const Sharding *now = value_sharding(gradient);
-    bool partial = now->partial >> MESH_D & 1;
-    update->gradient =
-        move(s, update, partial ? OP_REDUCE_SCATTER : OP_SLICE, &gradient, 1, divided(update, now));
+    unsigned axes = mesh_axes(&s->in->mesh, update->mesh);
+    bool partial = now->partial & axes;
+    update->gradient = move(s, update, partial ? OP_REDUCE_SCATTER : OP_SLICE, &gradient, 1,
+                            divided(s, update, now));
     return update->gradient;
 }
 
@@ -204,7 +225,8 @@ static Update *find_update(Sharder *s, Value gradient) {
     return NULL;
 }
 
-/* Sums of squares of shards are partial results over d: insert_collectives adds them up once. */
+/* Sums of squares of shards are partial results over d (and c): insert_collectives adds them up
+ * once. */
 static bool copy_sumsq(Sharder *s, const Node *node) {
     Update *update = find_update(s, node->inputs[0]);
     if (!update || update->at < 0) {
@@ -213,7 +235,7 @@ static bool copy_sumsq(Sharder *s, const Node *node) {
     Value gradient = shard_gradient(s, update);
     Node *copy = graph_copy_node(s->out, node, &gradient, s->ctx->diag);
     if (!copy) return false;
-    copy->shardings[0].partial |= 1u << MESH_D;
+    copy->shardings[0].partial |= (uint8_t)mesh_axes(&s->in->mesh, update->mesh);
     value_map_set_node(&s->map, node, copy);
     return true;
 }
@@ -254,7 +276,7 @@ static bool copy_optimizer(Sharder *s, Update *update, Value param) {
                                 node->attrs, node->n_attrs);
     for (int o = 0; update->result && o < update->result->n_outputs; o++) {
         const Sharding *whole = &node->shardings[o];
-        update->result->shardings[o] = update->at < 0 ? *whole : divided(update, whole);
+        update->result->shardings[o] = update->at < 0 ? *whole : divided(s, update, whole);
     }
     return update->result != NULL;
 }
@@ -271,8 +293,8 @@ static bool copy_group(Sharder *s, Update *group, int count) {
         Value whole = group[u].node->inputs[0];
         params[u] = *value_map_at(&s->map, whole);
         if (group[u].at < 0 || group[u].own) continue;
-        params[u] =
-            move(s, &group[u], OP_SLICE, &params[u], 1, divided(&group[u], value_sharding(whole)));
+        params[u] = move(s, &group[u], OP_SLICE, &params[u], 1,
+                         divided(s, &group[u], value_sharding(whole)));
     }
     for (int u = 0; u < count; u++) {
         if (!copy_optimizer(s, &group[u], params[u])) return false;
@@ -310,7 +332,7 @@ static bool copy_updates(Sharder *s) {
 }
 
 Graph *pass_shard_update(const Graph *in, PassContext *ctx) {
-    if (!ctx->options.zero || in->mesh.size[MESH_D] < 2) return (Graph *)in;
+    if (!ctx->options.zero || mesh_size(&in->mesh, MESH_DC) < 2) return (Graph *)in;
     Sharder s = {.ctx = ctx, .in = in, .out = graph_create_like(in, ctx->arena)};
     bool norm_done = false;
     s.map = value_map_create(in, ctx->arena);

@@ -1,11 +1,14 @@
 /* Sharding rules, from axis names alone.
  *
  * heads, kv_heads, ffn, shared_ffn and vocab are divided over t (Megatron's tensor parallelism,
- * Shoeybi et al. 2019), and so are experts, of which each rank then has some whole; batch over d.
- * An op divides each of its axes by its rule unless it needs the axis whole; an axis that is
- * divided but absent from a result leaves a partial result over that mesh axis. With sequence
- * parallelism (Korthikanti et al. 2022, section 4.2.2) an op that leaves t idle divides 'seq' over
- * it.
+ * Shoeybi et al. 2019), and so are experts, of which each rank then has some whole; batch over d,
+ * seq over c (context parallelism). An op divides each of its axes by its rule
+ * unless it needs the axis whole; an axis that is divided but absent from a result leaves a partial
+ * result over that mesh axis. With sequence parallelism (Korthikanti et al. 2022, section 4.2.2) an
+ * op that leaves t idle divides 'seq' over it, within what c leaves it.
+ *
+ * Attention has its part of the queries and all keys and values, which its gradient then has a
+ * share of on every rank of c (Llama 3, arXiv 2407.21783, section 3.3.2).
  */
 #include "planner/passes/pass.h"
 
@@ -15,8 +18,8 @@ static const struct {
     const char *axis;
     MeshAxis mesh;
 } AXIS_RULES[] = {
-    {"batch", MESH_D}, {"heads", MESH_T},      {"kv_heads", MESH_T}, {"ffn", MESH_T},
-    {"vocab", MESH_T}, {"shared_ffn", MESH_T}, {"experts", MESH_T},
+    {"batch", MESH_D}, {"seq", MESH_C},   {"heads", MESH_T},      {"kv_heads", MESH_T},
+    {"ffn", MESH_T},   {"vocab", MESH_T}, {"shared_ffn", MESH_T}, {"experts", MESH_T},
 };
 
 bool sharding_rule_divides(const char *axis, MeshAxis mesh) {
@@ -40,16 +43,24 @@ typedef struct AxisMap {
     unsigned taken;
 } AxisMap;
 
-static void map_axis(AxisMap *map, const Node *node, int axis, int mesh) {
-    if (mesh < 0 || map->mesh[axis] >= 0 || map->taken >> mesh & 1) return;
+static void map_axis(AxisMap *map, const Mesh *sizes, const Node *node, int axis, int mesh) {
+    if (mesh < 0 || map->mesh[axis] >= 0 || map->taken & mesh_axes(sizes, mesh)) return;
     if (op_needs_whole(node, axis)) return;
     map->mesh[axis] = mesh;
-    map->taken |= 1u << mesh;
+    map->taken |= mesh_axes(sizes, mesh);
+}
+
+/* t divides seq, too, or what c leaves of it. */
+static void map_sequence(AxisMap *map, const Node *node, int seq) {
+    int further = mesh_divide(map->mesh[seq], MESH_T);
+    if (further < 0 || map->taken >> MESH_T & 1 || op_needs_whole(node, seq)) return;
+    map->mesh[seq] = further;
+    map->taken |= 1u << MESH_T;
 }
 
 static void map_type(AxisMap *map, const Graph *graph, const Node *node, const Type *type) {
     for (int i = 0; i < type->rank; i++) {
-        map_axis(map, node, type->axes[i], sharding_rule_mesh(graph, type->axes[i]));
+        map_axis(map, &graph->mesh, node, type->axes[i], sharding_rule_mesh(graph, type->axes[i]));
     }
 }
 
@@ -59,13 +70,13 @@ static bool has_wide_rows(const Graph *graph, const Type *type) {
     return type->rank > 2 && type_find_axis(type, seq) >= 0 && type_find_axis(type, batch) >= 0;
 }
 
-/* In the update d divides what shard_update has divided, and what is computed from it. */
-static void map_update(AxisMap *map, const Node *node) {
+/* In the update d, or d and c, divide what shard_update has divided, and what is computed of it. */
+static void map_update(AxisMap *map, const Mesh *sizes, const Node *node) {
     for (int i = 0; i < node->n_inputs; i++) {
         const Type *type = value_type(node->inputs[i]);
         for (int k = 0; k < type->rank; k++) {
-            if (value_sharding(node->inputs[i])->mesh[k] != MESH_D) continue;
-            map_axis(map, node, type->axes[k], MESH_D);
+            int mesh = value_sharding(node->inputs[i])->mesh[k];
+            if (mesh == MESH_D || mesh == MESH_DC) map_axis(map, sizes, node, type->axes[k], mesh);
         }
     }
 }
@@ -93,6 +104,25 @@ static bool passes_partial(const Node *node, const int *uses) {
     return true;
 }
 
+/* What lies like the queries has c's part of the positions; gradients of keys and values are sums
+ * over all of them. */
+static void divide_queries(const Graph *graph, const Node *node, ShardingRule *rule) {
+    enum { SEQ = 1, KEYS = 1, VALUES = 2 };
+    bool backward = node->op == OP_ATTENTION_GRAD;
+    if (node->op != OP_ATTENTION && !backward) return;
+    if (sharding_rule_mesh(graph, node_axis(node, ATTR_seq)) != MESH_C) return;
+    for (int i = 0; i < node->n_inputs; i++) {
+        if (i != KEYS && i != VALUES) rule->inputs[i].mesh[SEQ] = MESH_C;
+    }
+    for (int i = 0; i < node->n_outputs; i++) {
+        if (backward && (i == KEYS || i == VALUES)) {
+            rule->outputs[i].partial |= 1u << MESH_C;
+        } else {
+            rule->outputs[i].mesh[SEQ] = MESH_C;
+        }
+    }
+}
+
 ShardingRule sharding_rule(const Graph *graph, const Node *node, const int *uses,
                            bool sequence_parallel, Arena *arena) {
     ShardingRule rule = {.inputs = ARENA_ARRAY(arena, Sharding, node->n_inputs + 1)};
@@ -110,7 +140,7 @@ ShardingRule sharding_rule(const Graph *graph, const Node *node, const int *uses
     AxisMap map = {.taken = 0};
     memset(map.mesh, -1, sizeof(map.mesh));
     bool wide = false;
-    if (node->phase == PHASE_UPDATE) map_update(&map, node);
+    if (node->phase == PHASE_UPDATE) map_update(&map, &graph->mesh, node);
     for (int i = 0; i < node->n_inputs; i++) {
         map_type(&map, graph, node, value_type(node->inputs[i]));
         wide |= has_wide_rows(graph, value_type(node->inputs[i]));
@@ -122,23 +152,24 @@ ShardingRule sharding_rule(const Graph *graph, const Node *node, const int *uses
     int seq = axis_find(&graph->axes, "seq", 3);
     if (sequence_parallel && wide && seq >= 0 && node->phase != PHASE_UPDATE &&
         graph->mesh.size[MESH_T] > 1) {
-        map_axis(&map, node, seq, MESH_T);
+        map_sequence(&map, node, seq);
     }
     unsigned used = 0;
     for (int i = 0; i < node->n_inputs; i++) {
         rule.inputs[i] = restrict_to(&map, value_type(node->inputs[i]));
         for (int j = 0; j < MAX_RANK; j++) {
-            if (rule.inputs[i].mesh[j] >= 0) used |= 1u << rule.inputs[i].mesh[j];
+            used |= mesh_axes(&graph->mesh, rule.inputs[i].mesh[j]);
         }
     }
     for (int i = 0; i < node->n_outputs; i++) {
         rule.outputs[i] = restrict_to(&map, &node->types[i]);
         unsigned kept = 0;
         for (int j = 0; j < node->types[i].rank; j++) {
-            if (rule.outputs[i].mesh[j] >= 0) kept |= 1u << rule.outputs[i].mesh[j];
+            kept |= mesh_axes(&graph->mesh, rule.outputs[i].mesh[j]);
         }
         rule.outputs[i].partial = (uint8_t)(used & ~kept);
         rule.outputs[i].reduce = (uint8_t)op_partial_kind(node);
     }
+    divide_queries(graph, node, &rule);
     return rule;
 }

@@ -18,6 +18,7 @@
 #include "planner/passes/pass.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* A node's place in the new order: where node `at` was, or behind that. */
 typedef struct Place {
@@ -37,7 +38,8 @@ typedef struct Spreader {
 
 static bool is_over_data(const Node *node) {
     const char *name = node_string(node, ATTR_mesh);
-    return node->phase != PHASE_UPDATE && name[0] == mesh_axis_name(MESH_D)[0] && !name[1];
+    int mesh = mesh_axis_find(name, (int)strlen(name));
+    return node->phase != PHASE_UPDATE && (mesh == MESH_D || mesh == MESH_DC);
 }
 
 static bool is_gather(const Node *node) {
@@ -187,7 +189,7 @@ static Graph *rebuild(Spreader *s) {
 }
 
 Graph *pass_spread_messages(const Graph *in, PassContext *ctx) {
-    if (ctx->options.zero < ZERO_GRADIENTS || in->mesh.size[MESH_D] < 2) return (Graph *)in;
+    if (ctx->options.zero < ZERO_GRADIENTS || mesh_size(&in->mesh, MESH_DC) < 2) return (Graph *)in;
     Spreader s = {.ctx = ctx, .in = in};
     s.places = ARENA_ARRAY(ctx->arena, Place, in->n_nodes + 1);
     s.merged = ARENA_ARRAY(ctx->arena, Node *, in->n_nodes + 1);

@@ -95,7 +95,7 @@ static int64_t cuda_library_bytes(const Plan *plan) {
 
 int64_t plan_library_bytes(const Plan *plan) {
     if (plan->cuda) return cuda_library_bytes(plan);
-    int64_t ranks_per_stage = plan->mesh.size[MESH_T] * (int64_t)plan->mesh.size[MESH_D];
+    int64_t ranks_per_stage = mesh_rank_count(&plan->mesh) / plan->n_stages;
     int64_t total = PROGRAM_BYTES;
     for (int s = 0; s < plan->n_stages; s++) {
         const Stage *stage = &plan->stages[s];

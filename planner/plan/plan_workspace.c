@@ -30,7 +30,7 @@ static int64_t product_bytes(const Graph *graph, const Node *node) {
 static int64_t message_bytes(const Graph *graph, const Node *node) {
     const char *name = node_string(node, ATTR_mesh);
     int axis = mesh_axis_find(name, (int)strlen(name));
-    int64_t n = axis < 0 ? 1 : graph->mesh.size[axis];
+    int64_t n = axis < 0 ? 1 : mesh_size(&graph->mesh, axis);
     bool lse = value_sharding(node->inputs[0])->reduce == REDUCE_LSE;
     switch (node->op) {
     case OP_ALL_GATHER: return n * local_bytes(graph, node->inputs[0]);
@@ -42,8 +42,10 @@ static int64_t message_bytes(const Graph *graph, const Node *node) {
 }
 
 WorkspacePart node_workspace_part(const Node *node) {
-    static const WorkspacePart PARTS[N_MESH_AXES] = {
-        [MESH_T] = WORKSPACE_TENSOR, [MESH_D] = WORKSPACE_DATA, [MESH_P] = WORKSPACE_PIPELINE};
+    static const WorkspacePart PARTS[N_MESH_GROUPS] = {
+        [MESH_T] = WORKSPACE_TENSOR, [MESH_C] = WORKSPACE_TENSOR,   [MESH_D] = WORKSPACE_DATA,
+        [MESH_DC] = WORKSPACE_DATA,  [MESH_P] = WORKSPACE_PIPELINE,
+    };
     if (!(OPS[node->op].flags & COLLECTIVE)) return WORKSPACE_COMPUTE;
     const char *name = node_string(node, ATTR_mesh);
     int axis = mesh_axis_find(name, (int)strlen(name));

@@ -5,7 +5,9 @@
 
 enum {
     MOST_MICRO_BATCH = 64,
-    LEAST_MOST_T = 16 /* tried in any case, where nodes are small */
+    LEAST_MOST_T = 16,        /* tried in any case, where nodes are small */
+    LEAST_C_POSITIONS = 4096, /* of a rank: with fewer, messages outweigh what c saves */
+    MOST_C = 64
 };
 
 /* Divisors of n up to `most`, ascending. */
@@ -48,14 +50,52 @@ static int t_values(const SearchSpace *space, const Candidate *candidate, int *o
     int two_nodes = 2 * space->costs->cluster->node.n_devices;
     (void)candidate;
     if (request->p != ANY && request->d != ANY) { /* then nothing is to be chosen */
-        out[0] = space->n_ranks / request->p / request->d;
-        return (int64_t)out[0] * request->p * request->d == space->n_ranks;
+        int64_t others = (int64_t)request->p * request->d * (request->c != ANY ? request->c : 1);
+        out[0] = (int)(space->n_ranks / others);
+        return out[0] * others == space->n_ranks;
     }
     return list_divisors(space->n_ranks, two_nodes > LEAST_MOST_T ? two_nodes : LEAST_MOST_T, out);
 }
 static bool t_allows(const SearchSpace *space, const Candidate *candidate, int value) {
     (void)candidate;
     return value >= 1 && space->n_ranks % value == 0;
+}
+
+/* c: context degree: of sequences so long that each rank still has many positions */
+static int c_get(const Candidate *candidate) {
+    return candidate_c(candidate);
+}
+static void c_set(const SearchSpace *space, Candidate *candidate, int value) {
+    (void)space;
+    candidate->c = value;
+}
+int search_fixed_c(const SearchSpace *space) {
+    const SearchRequest *request = space->request;
+    if (request->c != ANY) return request->c;
+    bool long_ones = space->costs->seq >= 2 * LEAST_C_POSITIONS;
+    bool chosen = request->p != ANY && request->d != ANY; /* t is what they leave */
+    return long_ones && !chosen ? ANY : 1;
+}
+static int c_fixed(const SearchSpace *space) {
+    return or_free(search_fixed_c(space));
+}
+static bool c_allows(const SearchSpace *space, const Candidate *candidate, int value) {
+    return value >= 1 && space->n_ranks / candidate->t % value == 0 &&
+           (value == 1 || space->costs->seq % (2 * (int64_t)value) == 0);
+}
+static int c_values(const SearchSpace *space, const Candidate *candidate, int *out) {
+    int64_t longest = space->costs->seq / LEAST_C_POSITIONS;
+    int most = longest < MOST_C ? (int)longest : MOST_C, n_kept = 0;
+    int n = list_divisors(space->n_ranks / candidate->t, most < 1 ? 1 : most, out);
+    for (int i = 0; i < n; i++) {
+        if (c_allows(space, candidate, out[i])) out[n_kept++] = out[i];
+    }
+    return n_kept;
+}
+
+/* Ranks that t and c leave. */
+static int left_for_p(const SearchSpace *space, const Candidate *candidate) {
+    return space->n_ranks / candidate->t / candidate_c(candidate);
 }
 
 /* p: pipeline degree */
@@ -70,20 +110,20 @@ static int p_fixed(const SearchSpace *space) {
     return or_free(space->request->p);
 }
 static bool p_allows(const SearchSpace *space, const Candidate *candidate, int value) {
-    return value >= 1 && space->n_ranks / candidate->t % value == 0 && value <= MAX_STAGES &&
+    return value >= 1 && left_for_p(space, candidate) % value == 0 && value <= MAX_STAGES &&
            can_split(space, value);
 }
 static int p_values(const SearchSpace *space, const Candidate *candidate, int *out) {
     int n_chunks = space->costs->n_blocks + MOST_BARE_CHUNKS;
     int most = n_chunks < MAX_STAGES ? n_chunks : MAX_STAGES;
-    int n = list_divisors(space->n_ranks / candidate->t, most, out), n_kept = 0;
+    int n = list_divisors(left_for_p(space, candidate), most, out), n_kept = 0;
     for (int i = 0; i < n; i++) {
         if (can_split(space, out[i])) out[n_kept++] = out[i];
     }
     return n_kept;
 }
 
-/* d: data degree, what t and p leave */
+/* d: data degree, what t, c and p leave */
 static int d_get(const Candidate *candidate) {
     return candidate->d;
 }
@@ -95,11 +135,11 @@ static int d_fixed(const SearchSpace *space) {
     return or_free(space->request->d);
 }
 static bool d_allows(const SearchSpace *space, const Candidate *candidate, int value) {
-    int left = space->n_ranks / candidate->t / candidate->p;
+    int left = left_for_p(space, candidate) / candidate->p;
     return value == left && space->global_batch % value == 0;
 }
 static int d_values(const SearchSpace *space, const Candidate *candidate, int *out) {
-    out[0] = space->n_ranks / candidate->t / candidate->p;
+    out[0] = left_for_p(space, candidate) / candidate->p;
     return d_allows(space, candidate, out[0]);
 }
 
@@ -249,7 +289,7 @@ static int z_fixed(const SearchSpace *space) {
     return space->request->zero;
 }
 static int z_values(const SearchSpace *space, const Candidate *candidate, int *out) {
-    int most = candidate->d > 1 ? space->costs->cluster->software.zero_stages : 0;
+    int most = candidate_replicas(candidate) > 1 ? space->costs->cluster->software.zero_stages : 0;
     for (int stage = 0; stage <= most; stage++) out[stage] = stage;
     return most + 1;
 }
@@ -260,6 +300,8 @@ static bool z_allows(const SearchSpace *space, const Candidate *candidate, int v
 
 const SearchAxis SEARCH_AXES[] = {
     {"t", "t", false, "t must divide the ranks", t_get, t_set, t_fixed, t_values, t_allows, NULL},
+    {"c", "--cp", false, "c must divide ranks / t, and 2 c the positions of a sequence", c_get,
+     c_set, c_fixed, c_values, c_allows, NULL},
     {"p", "p", true, "p must divide ranks / t, and the model's blocks must fill its stages", p_get,
      p_set, p_fixed, p_values, p_allows, NULL},
     {"d", "d", false, "t x p x d must be the ranks, and d must divide the global batch", d_get,
@@ -282,23 +324,29 @@ const SearchAxis SEARCH_AXES[] = {
      NULL},
 };
 const int N_SEARCH_AXES = sizeof(SEARCH_AXES) / sizeof(SEARCH_AXES[0]);
-const int SEARCH_LAYOUT_AXES = 6;
+const int SEARCH_LAYOUT_AXES = 7;
 
 const char *search_value_text(Arena *arena, const SearchAxis *axis, int value) {
     return axis->name_value ? axis->name_value(value) : arena_printf(arena, "%d", value);
 }
 
-/* How many (t, p) of what is not fixed there are, into out[...] what each leaves for d. */
+/* How many (t, c, p) of what is not fixed there are, into out[...] what each leaves for d. */
 static int list_left(const SearchSpace *space, int *out, int most) {
     Candidate mesh = {0};
-    int ts[MOST_VALUES], ps[MOST_VALUES], n = 0;
-    int n_t = t_values(space, &mesh, ts), t = t_fixed(space), p = p_fixed(space);
+    int ts[MOST_VALUES], cs[MOST_VALUES], ps[MOST_VALUES], n = 0;
+    int n_t = t_values(space, &mesh, ts), t = t_fixed(space), c = c_fixed(space);
+    int p = p_fixed(space);
     for (int i = 0; i < n_t; i++) {
         if (t >= 0 && t != ts[i]) continue;
         mesh.t = ts[i];
-        int n_p = p_values(space, &mesh, ps);
-        for (int k = 0; k < n_p && n < most; k++) {
-            if (p < 0 || p == ps[k]) out[n++] = space->n_ranks / ts[i] / ps[k];
+        cs[0] = c;
+        int n_c = c < 0 ? c_values(space, &mesh, cs) : c_allows(space, &mesh, c);
+        for (int j = 0; j < n_c; j++) {
+            mesh.c = cs[j];
+            int n_p = p_values(space, &mesh, ps);
+            for (int k = 0; k < n_p && n < most; k++) {
+                if (p < 0 || p == ps[k]) out[n++] = left_for_p(space, &mesh) / ps[k];
+            }
         }
     }
     return n;

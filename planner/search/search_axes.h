@@ -17,6 +17,9 @@ typedef struct SearchSpace {
     int schedule; /* the fixed one, or -1 */
 } SearchSpace;
 
+/* c as it is fixed by hand, or because sequences are too short for another; ANY: it is searched. */
+int search_fixed_c(const SearchSpace *space);
+
 typedef struct SearchAxis {
     const char *name, *option; /* as alternatives and as the command line call it */
     bool divides_blocks;       /* software that splits blocks evenly says which values can be */
@@ -40,11 +43,11 @@ extern const int SEARCH_LAYOUT_AXES;
 /* The value as text, kept in `arena` or static. */
 const char *search_value_text(Arena *arena, const SearchAxis *axis, int value);
 
-/* How many (t, p, d) there are for so many ranks, fixed ones respected. */
+/* How many (t, c, p, d) there are for so many ranks, fixed ones respected. */
 int search_count_meshes(const SearchSpace *space, int n_ranks);
 
-/* What t and p can leave for d, ascending, into out[MOST_VALUES]: what divides the global batch, or
- * what does not. */
+/* What t, c and p can leave for d, ascending, into out[MOST_VALUES]: what divides the global batch,
+ * or what does not. */
 int search_list_d(const SearchSpace *space, bool divides, int *out);
 
 #endif

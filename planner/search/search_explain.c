@@ -214,7 +214,8 @@ static double guess_hidden(const ModelCosts *costs) {
 static double percent_of_peak(const ModelCosts *costs, const Found *found) {
     const Candidate *c = &found->candidate;
     double peak = costs->cluster->device.peak_flops[MATH_BF16];
-    double sequences = (double)c->micro_batch * c->n_micro / c->t / c->p; /* of one rank */
+    double sequences =
+        (double)c->micro_batch * c->n_micro / c->t / candidate_c(c) / c->p; /* of one rank */
     if (peak <= 0 || found->cost.step_us <= 0) return 0;
     return 100 * costs->model_flops * sequences / (found->cost.step_us * 1e-6) / peak;
 }
@@ -231,7 +232,8 @@ void search_flag_unusual(Arena *arena, const ModelCosts *costs, Found *found) {
         {"t", node < COMPARED_T ? node : COMPARED_T, c->t}, /* never out of a node */
         {"p", COMPARED_P, c->p},
         {"chunks", COMPARED_CHUNKS, c->n_chunks},
-        {"ranks", most_ranks > 0 ? most_ranks : INFINITY, (double)c->t * c->p * c->d},
+        {"ranks", most_ranks > 0 ? most_ranks : INFINITY,
+         (double)c->t * c->p * candidate_replicas(c)},
         {"micro-batch", COMPARED_MICRO_BATCH, c->micro_batch},
         {"hidden size about", COMPARED_HIDDEN_MOST, floor(hidden / 1.2)},
         {"% of peak", COMPARED_MFU, floor(percent_of_peak(costs, found))},

@@ -13,13 +13,13 @@ static int most_ranks(const Cluster *cluster) {
 
 /* The product of the degrees that are fixed, and its factors in words: "t x d = 16". */
 static int64_t fixed_product(const SearchRequest *r, char *words, size_t size) {
-    const int sizes[] = {r->t, r->p, r->d};
+    const int sizes[] = {r->t, r->p, r->d, r->c};
     int64_t product = 1;
     size_t n = 0;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         if (sizes[i] == ANY) continue;
         product *= sizes[i];
-        n += (size_t)snprintf(words + n, size - n, "%s%c=%d", n ? " x " : "", "tpd"[i], sizes[i]);
+        n += (size_t)snprintf(words + n, size - n, "%s%c=%d", n ? " x " : "", "tpdc"[i], sizes[i]);
     }
     return product;
 }
@@ -27,11 +27,11 @@ static int64_t fixed_product(const SearchRequest *r, char *words, size_t size) {
 static bool check_mesh(const SearchSpace *space, Diag *diag) {
     const SearchRequest *r = space->request;
     int n = space->n_ranks;
-    const int sizes[] = {r->t, r->p, r->d};
+    const int sizes[] = {r->t, r->p, r->d, r->c};
     char words[64];
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         if (sizes[i] >= 0 && (sizes[i] == ANY || n % sizes[i] == 0)) continue;
-        diag_error(diag, NO_LOC, "%c=%d does not divide %d ranks", "tpd"[i], sizes[i], n);
+        diag_error(diag, NO_LOC, "%c=%d does not divide %d ranks", "tpdc"[i], sizes[i], n);
         return false;
     }
     int64_t product = fixed_product(r, words, sizeof(words));
@@ -49,7 +49,8 @@ static bool check_mesh(const SearchSpace *space, Diag *diag) {
 
 static bool check_batch(const SearchSpace *space, Diag *diag) {
     const SearchRequest *r = space->request;
-    int d = r->d != ANY ? r->d : r->t != ANY && r->p != ANY ? space->n_ranks / r->t / r->p : 1;
+    int c = search_fixed_c(space), d = r->d != ANY ? r->d : 1;
+    if (r->d == ANY && r->t != ANY && r->p != ANY && c != ANY) d = space->n_ranks / r->t / r->p / c;
     if (space->global_batch % d) {
         diag_error(diag, NO_LOC, "d=%d does not divide global batch %d", d, space->global_batch);
     } else if (r->micro_batch < 0 || (r->micro_batch != ANY &&
@@ -66,7 +67,10 @@ static bool check_batch(const SearchSpace *space, Diag *diag) {
 static bool check_blocks(const SearchSpace *space, Diag *diag) {
     const SearchRequest *r = space->request;
     const ClusterSoftware *software = &space->costs->cluster->software;
-    int p = r->p != ANY ? r->p : r->t != ANY && r->d != ANY ? space->n_ranks / r->t / r->d : 1;
+    int c = search_fixed_c(space), p = r->p != ANY ? r->p : 1;
+    if (r->p == ANY && r->t != ANY && r->d != ANY && c != ANY) {
+        p = space->n_ranks / r->t / r->d / c;
+    }
     int v = r->n_chunks != ANY ? r->n_chunks : 1, n_blocks = space->costs->n_blocks;
     char words[64];
     if (v < 0 || v > MAX_CHUNKS) {
@@ -223,9 +227,9 @@ void search_report_none(const SearchRecords *records, Diag *diag) {
     const SearchSpace *space = &records->space;
     const SearchRequest *request = space->request;
     bool t_given = request->t != ANY || (request->p != ANY && request->d != ANY);
-    if (search_count_meshes(space, space->n_ranks) == 0 && records->stuck_axis <= 2) {
+    if (search_count_meshes(space, space->n_ranks) == 0 && records->stuck_axis <= 3) {
         report_ranks(records, why_no_mesh(records), diag);
-    } else if (records->stuck_axis > 2) {
+    } else if (records->stuck_axis > 3) {
         report_stuck(records, diag);
     } else if (records->n_refusals > 0 && t_given) {
         diag_error(diag, NO_LOC, "t=%d: %s", records->refusals[0].t, records->refusals[0].reason);
@@ -233,7 +237,7 @@ void search_report_none(const SearchRecords *records, Diag *diag) {
         report_ranks(records, why_all_refused(records), diag);
     } else {
         diag_error(diag, NO_LOC, "nothing is left to choose: %s",
-                   rule_of(records, &SEARCH_AXES[1]));
+                   rule_of(records, &SEARCH_AXES[2]));
     }
 }
 

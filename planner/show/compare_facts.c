@@ -25,8 +25,10 @@ bool row_differs(const Row *row) {
 }
 
 static const char *mesh_text(Arena *arena, const Mesh *mesh) {
-    return arena_printf(arena, "t=%d d=%d p=%d", mesh->size[MESH_T], mesh->size[MESH_D],
-                        mesh->size[MESH_P]);
+    const int *size = mesh->size;
+    const char *context = size[MESH_C] > 1 ? arena_printf(arena, " c=%d", size[MESH_C]) : "";
+    return arena_printf(arena, "t=%d%s d=%d p=%d", size[MESH_T], context, size[MESH_D],
+                        size[MESH_P]);
 }
 
 static const char *scaling_text(Arena *arena, const Plan *plan) {
@@ -114,13 +116,14 @@ static const Traffic *find_traffic(const Facts *facts, const char *name) {
     return NULL;
 }
 
-/* Does any group of this communicator reach beyond a node? Ranks sit t innermost, then d, then p.
- */
+/* Does any group of this communicator reach beyond a node? Ranks sit t innermost, then c, then d,
+ * then p. */
 static bool leaves_node(const Traffic *traffic, const Mesh *mesh, int n_per_node) {
     int span = 1, last = MESH_P;
     if (traffic->kind == TRAFFIC_MESH) {
         last = mesh_axis_find(traffic->name, (int)strlen(traffic->name));
     }
+    if (last == MESH_DC) last = MESH_D;
     for (int axis = 0; axis <= last; axis++) span *= mesh->size[axis];
     return span > n_per_node;
 }

@@ -59,15 +59,16 @@ void memory_put_parts(StrBuf *out, const StepCost *cost) {
 }
 
 const char *layout_text(const Candidate *candidate, char *text) {
-    char chunks[16] = "", recompute[32] = "", zero[16] = "";
+    char chunks[16] = "", recompute[32] = "", zero[16] = "", context[16] = "";
+    if (candidate->c > 1) snprintf(context, sizeof(context), " c=%d", candidate->c);
     if (candidate->n_chunks > 1) snprintf(chunks, sizeof(chunks), " x%d", candidate->n_chunks);
     if (candidate->recompute != RECOMPUTE_NONE) {
         snprintf(recompute, sizeof(recompute), ", %s", recompute_mode_name(candidate->recompute));
     }
     if (candidate->zero) snprintf(zero, sizeof(zero), ", ZeRO-%d", candidate->zero);
-    snprintf(text, LAYOUT_TEXT, "t=%d d=%d p=%d, %s%s, b=%d%s%s%s", candidate->t, candidate->d,
-             candidate->p, schedule_name(candidate->schedule), chunks, candidate->micro_batch,
-             recompute, zero, candidate->sequence_parallel ? ", sp" : "");
+    snprintf(text, LAYOUT_TEXT, "t=%d%s d=%d p=%d, %s%s, b=%d%s%s%s", candidate->t, context,
+             candidate->d, candidate->p, schedule_name(candidate->schedule), chunks,
+             candidate->micro_batch, recompute, zero, candidate->sequence_parallel ? ", sp" : "");
     return text;
 }
 
@@ -90,6 +91,7 @@ void layout_put_columns(StrBuf *out, const Candidate *of) {
     strbuf_printf(out, "%3d %4d %4d %-15s %2d %-4s %-2s %-2s", of->t, of->d, of->p, schedule,
                   of->micro_batch, RECOMPUTES[of->recompute % N_RECOMPUTES], zero,
                   of->sequence_parallel ? "sp" : "");
+    if (of->c > 1) strbuf_printf(out, " c%d", of->c);
 }
 
 void layout_put_heads(StrBuf *out) {
@@ -172,7 +174,7 @@ static const char *describe_bubble(const SearchFacts *facts) {
 
 static const char *describe_part(const SearchFacts *facts, StepPart part) {
     const Candidate *of = &facts->best.found->candidate;
-    Placement place = {facts->cluster->node.n_devices, of->t, of->d, of->p};
+    Placement place = {facts->cluster->node.n_devices, of->t, of->d, of->p, of->c};
     switch (part) {
     case PART_TENSOR:
         return arena_printf(facts->arena, "messages among t=%d tensor ranks, which %s", of->t,

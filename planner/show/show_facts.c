@@ -282,9 +282,10 @@ static void add_pipeline(Facts *facts, bool backward) {
 
 static void fill_traffic(Facts *facts) {
     const Plan *plan = facts->plan;
-    facts->traffic = ARENA_ARRAY(facts->arena, Traffic, N_MESH_AXES + plan->n_comms + 2);
-    for (int axis = 0; axis < N_MESH_AXES; axis++) {
-        int size = plan->mesh.size[axis];
+    facts->traffic = ARENA_ARRAY(facts->arena, Traffic, N_MESH_GROUPS + plan->n_comms + 2);
+    for (int axis = 0; axis < N_MESH_GROUPS; axis++) {
+        if (axis >= N_MESH_AXES && !mesh_has_messages(&plan->mesh, axis)) continue;
+        int size = mesh_size(&plan->mesh, axis);
         Traffic traffic = {.kind = TRAFFIC_MESH,
                            .name = mesh_axis_name(axis),
                            .group_size = size,

@@ -72,7 +72,10 @@ static void put_figures(StrBuf *out, const Facts *facts) {
              plan->n_stages == 1 ? "" : "s");
     html_put_figure(out, "Parameters", unit_count((double)plan->n_parameters, value), more);
     snprintf(value, sizeof(value), "%d", facts->n_ranks);
-    snprintf(more, sizeof(more), "t=%d · d=%d · p=%d", size[MESH_T], size[MESH_D], size[MESH_P]);
+    char context[24] = "";
+    if (size[MESH_C] > 1) snprintf(context, sizeof(context), "c=%d · ", size[MESH_C]);
+    snprintf(more, sizeof(more), "t=%d · %sd=%d · p=%d", size[MESH_T], context, size[MESH_D],
+             size[MESH_P]);
     html_put_figure(out, "Ranks", value, more);
     snprintf(more, sizeof(more), "%s in all arenas", unit_bytes(facts->all_arena_bytes, unit));
     html_put_figure(out, "Memory, largest rank",

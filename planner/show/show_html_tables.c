@@ -96,10 +96,16 @@ void html_put_stages(StrBuf *out, const Facts *facts) {
 }
 
 static void put_traffic_name(StrBuf *out, const Traffic *traffic) {
-    static const char *const AXES[N_MESH_AXES] = {"Tensor", "Data", "Pipeline group"};
+    static const char *const AXES[N_MESH_GROUPS] = {[MESH_T] = "Tensor",
+                                                    [MESH_C] = "Context",
+                                                    [MESH_D] = "Data",
+                                                    [MESH_P] = "Pipeline group",
+                                                    [MESH_DC] = "Data and context"};
     strbuf_put(out, "<td class=\"l\">");
-    int axis = traffic->kind == TRAFFIC_MESH ? mesh_axis_find(traffic->name, 1) : -1;
-    if (axis >= 0) {
+    int axis = traffic->kind == TRAFFIC_MESH
+                   ? mesh_axis_find(traffic->name, (int)strlen(traffic->name))
+                   : -1;
+    if (axis >= 0 && AXES[axis]) {
         strbuf_printf(out, "%s, %s", AXES[axis], traffic->name);
     } else {
         html_put(out, traffic->name);

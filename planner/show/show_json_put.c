@@ -37,6 +37,7 @@ void json_put_known(json_t *object, const char *key, double value) {
 void json_put_candidate(json_t *object, const Candidate *candidate) {
     json_t *mesh = json_put_new(object, "mesh", json_object());
     json_put_int(mesh, "t", candidate->t);
+    if (candidate->c > 1) json_put_int(mesh, "c", candidate->c);
     json_put_int(mesh, "d", candidate->d);
     json_put_int(mesh, "p", candidate->p);
     json_put_name(object, "schedule", schedule_name(candidate->schedule));

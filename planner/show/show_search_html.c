@@ -88,6 +88,7 @@ static void put_choice(StrBuf *out, const SearchFacts *facts) {
     char text[200], a[UNIT_TEXT];
     Mesh mesh = {{0}};
     mesh.size[MESH_T] = of->t;
+    mesh.size[MESH_C] = candidate_c(of);
     mesh.size[MESH_D] = of->d;
     mesh.size[MESH_P] = of->p;
     strbuf_put(out, "<div class=\"pair\">\n");

@@ -150,7 +150,7 @@ static double tensor_bytes(const SearchFacts *facts, StageWeights *out_weights) 
  * stage with most of them sends and receives. Several chunks make a ring of stages. */
 static bool find_borders(const SearchFacts *facts, bool leaves, LinkRow *out) {
     const Candidate *of = &facts->best.found->candidate;
-    Placement place = {facts->cluster->node.n_devices, of->t, of->d, of->p};
+    Placement place = {facts->cluster->node.n_devices, of->t, of->d, of->p, of->c};
     int n_borders = of->n_chunks > 1 ? of->p : of->p - 1, n_such = 0, n_most = 0, before = 0;
     for (int s = 0; s < of->p; s++) { /* `before`: of the border to the stage before */
         int rounds = s + 1 < of->p ? of->n_chunks : of->n_chunks - 1;
@@ -191,10 +191,11 @@ static int find_links(const SearchFacts *facts, LinkRow *rows) {
                               tensor,   of->t,
                               leaves,   where_text(leaves)};
     }
-    if (of->d > 1) {
-        bool leaves = of->t * of->d > n_per_node;
-        rows[n++] = (LinkRow){"data", DATA_CARRIES[of->zero], data_bytes(of, &weights), of->d,
-                              leaves, where_text(leaves)};
+    if (candidate_replicas(of) > 1) {
+        bool leaves = of->t * candidate_replicas(of) > n_per_node;
+        rows[n++] = (LinkRow){
+            "data", DATA_CARRIES[of->zero], data_bytes(of, &weights), candidate_replicas(of),
+            leaves, where_text(leaves)};
     }
     for (int leaves = 0; leaves < 2 && of->p > 1; leaves++) {
         n += find_borders(facts, leaves, &rows[n]);

@@ -48,7 +48,9 @@ static void put_head(StrBuf *out, const SearchFacts *facts) {
 static void put_layout(StrBuf *out, const SearchFacts *facts) {
     const Candidate *of = &facts->best.found->candidate;
     put_label(out, "mesh");
-    strbuf_printf(out, "t=%d tensor x d=%d data x p=%d pipeline%s\n", of->t, of->d, of->p,
+    strbuf_printf(out, "t=%d tensor x ", of->t);
+    if (of->c > 1) strbuf_printf(out, "c=%d context x ", of->c);
+    strbuf_printf(out, "d=%d data x p=%d pipeline%s\n", of->d, of->p,
                   of->sequence_parallel ? ", sequence-parallel" : "");
     put_label(out, "schedule");
     strbuf_printf(out, "%s, %d chunk%s a stage, %d micro-batch%s of %d sequence%s\n",

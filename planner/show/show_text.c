@@ -68,8 +68,10 @@ static void put_head(StrBuf *out, const Facts *facts) {
                   plan->seq, plan->vocab);
     put_label(out, "mesh");
     const int *size = plan->mesh.size;
-    strbuf_printf(out, "t=%d tensor x d=%d data x p=%d pipeline: %d rank%s%s\n", size[MESH_T],
-                  size[MESH_D], size[MESH_P], facts->n_ranks, facts->n_ranks == 1 ? "" : "s",
+    strbuf_printf(out, "t=%d tensor x ", size[MESH_T]);
+    if (size[MESH_C] > 1) strbuf_printf(out, "c=%d context x ", size[MESH_C]);
+    strbuf_printf(out, "d=%d data x p=%d pipeline: %d rank%s%s\n", size[MESH_D], size[MESH_P],
+                  facts->n_ranks, facts->n_ranks == 1 ? "" : "s",
                   plan->sequence_parallel && size[MESH_T] > 1 ? ", sequence-parallel" : "");
     put_undivided(out, facts);
     if (plan->zero) {

@@ -28,7 +28,7 @@ const char *trace_task_name(const Task *task, char *text, size_t size) {
 }
 
 const char *trace_process_name(const Plan *plan, int stage, int rank, char *text, size_t size) {
-    if (plan->mesh.size[MESH_T] * plan->mesh.size[MESH_D] == 1 || rank < 0) {
+    if (mesh_rank_count(&plan->mesh) == plan->mesh.size[MESH_P] || rank < 0) {
         snprintf(text, size, "stage %d", stage);
     } else {
         snprintf(text, size, "stage %d rank %d", stage, rank);

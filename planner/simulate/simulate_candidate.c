@@ -91,9 +91,9 @@ static void add_share(Share *sum, const Share *other) {
 static double reduce_us(const CandidateLoad *of, const StageWeights *weights) {
     const Cluster *cluster = of->costs->cluster;
     ReducedParameters n = stage_reduced_parameters(weights, of->candidate->zero);
-    CollectiveGroup group = placement_group(&of->placement, MESH_D);
+    CollectiveGroup group = placement_group(&of->placement, MESH_DC);
     double bytes = cluster->software.gradient_bytes, us = 0;
-    if (of->candidate->d == 1) return 0;
+    if (candidate_replicas(of->candidate) == 1) return 0;
     if (n.whole) {
         us += collective_us(cluster, COLLECTIVE_ALL_REDUCE, (double)n.whole * bytes, &group);
     }
@@ -149,7 +149,7 @@ static void add_shared(const CandidateLoad *of, int global, UpdateKind update, S
 
 /* Messages of weights and gradients within tasks, with ZeRO-2 and 3. */
 static void add_task_data(const CandidateLoad *of, PipelineChunk *chunk, Share *share) {
-    CollectiveGroup group = placement_group(&of->placement, MESH_D);
+    CollectiveGroup group = placement_group(&of->placement, MESH_DC);
     TaskData data = task_data_us(of->costs->cluster, &group, of->candidate->zero, &share->weights,
                                  chunk->forward_us, chunk->backward_us, chunk->weights_us);
     chunk->forward_us += data.forward_us, chunk->forward_data_us = data.forward_us;
@@ -204,7 +204,7 @@ static void price_chunks(CandidateLoad *of, const int *split) {
 
 /* Ranks of a stage that sit in one node. */
 static int stage_ranks_in_node(const CandidateLoad *of) {
-    int n_ranks = of->candidate->t * of->candidate->d, n_node = of->placement.n_per_node;
+    int n_ranks = placement_width(&of->placement), n_node = of->placement.n_per_node;
     return n_ranks < n_node ? n_ranks : n_node;
 }
 
@@ -254,8 +254,9 @@ static void price_links(CandidateLoad *of) {
 static double norm_us(const CandidateLoad *of) {
     double us = 0;
     for (int axis = 0; axis < N_MESH_AXES; axis++) {
-        if (axis == MESH_D && !of->candidate->zero) continue; /* all of d have it */
-        CollectiveGroup group = placement_group(&of->placement, axis);
+        bool replicas = axis == MESH_D; /* with c: all of them have it */
+        if (axis == MESH_C || (replicas && !of->candidate->zero)) continue;
+        CollectiveGroup group = placement_group(&of->placement, replicas ? MESH_DC : axis);
         if (group.n_ranks < 2) continue;
         us += collective_us(of->costs->cluster, COLLECTIVE_ALL_REDUCE, sizeof(float), &group);
     }
@@ -265,7 +266,7 @@ static double norm_us(const CandidateLoad *of) {
 /* One rank's gradients summed with those of the other stages that have the parameters, too. */
 static double stages_reduce_us(const CandidateLoad *of, int n_stages, int64_t n_parameters) {
     const Candidate *candidate = of->candidate;
-    bool crosses = candidate->t * candidate->d * candidate->p > of->placement.n_per_node;
+    bool crosses = placement_width(&of->placement) * candidate->p > of->placement.n_per_node;
     CollectiveGroup group = {n_stages, crosses ? 1 : n_stages,
                              crosses ? stage_ranks_in_node(of) : 1};
     double bytes = (double)n_parameters * of->costs->cluster->software.gradient_bytes;
@@ -296,10 +297,10 @@ static void price_tied(CandidateLoad *of) {
 static double gather_us(const CandidateLoad *of, int stage) {
     const ClusterSoftware *software = &of->costs->cluster->software;
     const Share *share = &of->shares[stage];
-    CollectiveGroup group = placement_group(&of->placement, MESH_D);
+    CollectiveGroup group = placement_group(&of->placement, MESH_DC);
     double us = 0, forward_us = 0;
     double slowed_us = software->overlaps_gradients ? reduce_us(of, &share->weights) : 0;
-    if (of->candidate->d > 1 && zero_gathers_updated(of->candidate->zero)) {
+    if (candidate_replicas(of->candidate) > 1 && zero_gathers_updated(of->candidate->zero)) {
         us = collective_us(
             of->costs->cluster, COLLECTIVE_ALL_GATHER,
             (double)stage_divided_bytes(&share->weights, share->weights.parameter_bytes), &group);
@@ -316,18 +317,19 @@ static double gather_us(const CandidateLoad *of, int stage) {
 static void price_update(CandidateLoad *of) {
     const Candidate *candidate = of->candidate;
     int p = candidate->p;
-    bool divided = candidate->zero && candidate->d > 1;
+    bool divided = candidate->zero && candidate_replicas(candidate) > 1;
     double norm = norm_us(of);
     price_tied(of);
     for (int s = 0; s < p; s++) {
         const Share *share = &of->shares[s];
         of->part_us[PART_NORM][s] = norm;
         double shared_us = share->update_us - share->whole_us;
-        of->part_us[PART_UPDATE][s] = share->whole_us + shared_us / (divided ? candidate->d : 1);
+        of->part_us[PART_UPDATE][s] =
+            share->whole_us + shared_us / (divided ? candidate_replicas(candidate) : 1);
         of->part_us[PART_GATHER][s] = gather_us(of, s);
         int64_t runtime = stage_runtime_bytes(of->costs, of->layout, candidate, s, &share->calls);
-        WeightBytes weights =
-            stage_weight_bytes(&share->weights, of->costs->cluster, candidate->zero, candidate->d);
+        WeightBytes weights = stage_weight_bytes(&share->weights, of->costs->cluster,
+                                                 candidate->zero, candidate_replicas(candidate));
         of->constant_bytes[s] =
             (double)(weights.parameter + weights.gradient + weights.optimizer + weights.moving +
                      share->scratch_bytes + of->layout->workspace_bytes + runtime);
@@ -354,8 +356,8 @@ PipelineLoad *candidate_load(PipelineSim *sim, Arena *arena, const ModelCosts *c
     lay_out(block, layout, candidate);
     CandidateLoad *of = (CandidateLoad *)block;
     of->costs = costs;
-    of->placement =
-        (Placement){costs->cluster->node.n_devices, candidate->t, candidate->d, candidate->p};
+    of->placement = (Placement){costs->cluster->node.n_devices, candidate->t, candidate->d,
+                                candidate->p, candidate->c};
     of->load.shape = (PipelineShape){candidate->p, candidate->n_chunks, candidate->n_micro};
     of->load.schedule = candidate->schedule;
     price_chunks(of, split);

@@ -39,7 +39,7 @@ void verify_defect(Verifier *v, SourceLoc loc, const char *format, ...) {
 
 const char *verify_stage_text(Verifier *v, int stage) {
     const int *size = v->plan->mesh.size;
-    int width = size[MESH_T] * size[MESH_D];
+    int width = size[MESH_T] * size[MESH_C] * size[MESH_D];
     if (width == 1) return arena_printf(v->scratch, "stage %d (rank %d)", stage, stage);
     return arena_printf(v->scratch, "stage %d (ranks %d-%d)", stage, stage * width,
                         stage * width + width - 1);
@@ -77,7 +77,8 @@ static bool verify_sizes(Verifier *v) {
         verify_defect(v, NO_LOC, "mesh axis %s has size %d", mesh_axis_name(axis), size[axis]);
         return false;
     }
-    if ((int64_t)size[MESH_T] * size[MESH_D] * size[MESH_P] > 1 << 24) {
+    double n_ranks = (double)size[MESH_T] * size[MESH_C] * size[MESH_D] * size[MESH_P];
+    if (n_ranks > 1 << 24) {
         verify_defect(v, NO_LOC, "the mesh has more than %d ranks", 1 << 24);
     }
     if (plan->n_stages != size[MESH_P] || size[MESH_P] > MAX_STAGES) {

@@ -39,6 +39,9 @@ static void check_collective(ProgramVerifier *pv, const Node *node) {
     int axis = mesh_axis_find(name, (int)strlen(name));
     if (axis < 0) {
         DEFECT(pv, node, "%s: there is no mesh axis '%s'", text(pv, value), name);
+    } else if (axis >= N_MESH_AXES && node->op != OP_SLICE &&
+               !mesh_has_messages(&pv->graph->mesh, axis)) {
+        DEFECT(pv, node, "%s: there are no messages over '%s' here", text(pv, value), name);
     } else if (axis == MESH_P && (node->phase != PHASE_UPDATE || node->op != OP_ALL_REDUCE)) {
         /* Stages run their forwards and backwards at different times. */
         DEFECT(pv, node, "%s: over the pipeline there is only all_reduce, in the update",

@@ -78,24 +78,27 @@ static void check_message(UpdateVerifier *uv, const Node *node) {
     int mesh = message_axis(node);
     int at = node->op == OP_ALL_REDUCE ? 0 : type_find_axis(type, node_axis(node, ATTR_axis));
     if (mesh == MESH_P && node->op == OP_ALL_REDUCE) return;
-    bool was_partial = from->partial >> mesh & 1;
+    if (mesh < 0) return; /* verify_program.c */
+    unsigned axes = mesh_axes(&uv->graph->mesh, mesh);
+    bool was_partial = axes && (from->partial & axes) == axes;
     bool fits = at >= 0;
+    int further = fits ? mesh_divide(from->mesh[at], mesh) : -2;
     switch (node->op) {
     case OP_ALL_REDUCE: fits &= was_partial; break;
     case OP_REDUCE_SCATTER:
-        fits = fits && was_partial && from->mesh[at] < 0;
-        if (fits) to.mesh[at] = (int8_t)mesh;
+        fits = fits && was_partial && further >= 0;
+        if (fits) to.mesh[at] = (int8_t)further;
         break;
     case OP_ALL_GATHER:
-        fits = fits && from->mesh[at] == mesh;
-        if (fits) to.mesh[at] = -1;
+        fits = fits && mesh_inner(from->mesh[at]) == mesh;
+        if (fits) to.mesh[at] = (int8_t)mesh_outer(from->mesh[at]);
         break;
     default: /* a slice */
-        fits = fits && !was_partial && from->mesh[at] < 0;
-        if (fits) to.mesh[at] = (int8_t)mesh;
+        fits = fits && !(from->partial & axes) && further >= 0;
+        if (fits) to.mesh[at] = (int8_t)further;
         break;
     }
-    to.partial &= (uint8_t) ~(1u << mesh);
+    to.partial &= (uint8_t)~axes;
     fits = fits && sharding_equal(&to, &node->shardings[0], type->rank);
     if (!fits) {
         DEFECT(uv, node, "%s: along %s this does not lead from its operand's sharding to its own",
@@ -104,11 +107,10 @@ static void check_message(UpdateVerifier *uv, const Node *node) {
 }
 
 /* The mesh axes that divide a value. */
-static unsigned dividing(Value value) {
+static unsigned dividing(const UpdateVerifier *uv, Value value) {
     unsigned axes = 0;
     for (int i = 0; i < value_type(value)->rank; i++) {
-        int mesh = value_sharding(value)->mesh[i];
-        if (mesh >= 0) axes |= 1u << mesh;
+        axes |= mesh_axes(&uv->graph->mesh, value_sharding(value)->mesh[i]);
     }
     return axes;
 }
@@ -121,7 +123,7 @@ static void check_norm(UpdateVerifier *uv, const Node *node) {
         if (value_sharding(node->inputs[0])->partial) {
             DEFECT(uv, node, "%s: squares partial sums: %s", node_text(uv, node),
                    text(uv, node->inputs[0]));
-        } else if (partial != dividing(node->inputs[0])) {
+        } else if (partial != dividing(uv, node->inputs[0])) {
             DEFECT(uv, node, "%s: its sum is not over the ranks that divide %s",
                    node_text(uv, node), text(uv, node->inputs[0]));
         }
@@ -336,7 +338,7 @@ static void check_whole_operands(UpdateVerifier *uv, const Node *node) {
         const Sharding *sharding = value_sharding(node->inputs[i]);
         for (int k = 0; node->op == OP_MATMUL && k < type->rank; k++) {
             bool over = node_over(node, ATTR_over, type->axes[k]);
-            if (over && sharding->mesh[k] >= 0) summed |= 1u << sharding->mesh[k];
+            if (over) summed |= mesh_axes(&uv->graph->mesh, sharding->mesh[k]);
         }
         if (!sharding->partial) continue;
         DEFECT(uv, node, "%s: %s is not summed over the ranks as it has to be here",
@@ -455,7 +457,12 @@ static void check_written(UpdateVerifier *uv, const Node *leaf) {
 }
 
 static bool over_data(const Node *leaf) {
-    return dividing((Value){(Node *)leaf, 0}) >> MESH_D & 1;
+    bool found = false;
+    for (int i = 0; i < leaf->types[0].rank; i++) {
+        int mesh = leaf->shardings[0].mesh[i];
+        found |= mesh == MESH_D || mesh == MESH_DC;
+    }
+    return found;
 }
 
 /* The least --zero with which the node has a leaf that is divided over d for its operand: in 16

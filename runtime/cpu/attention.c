@@ -80,6 +80,15 @@ typedef struct RowTile {
     int64_t first_key, end_key; /* what its rows see lies within: the first is its first row's */
 } RowTile;
 
+static int64_t count_keys(const AttentionShape *s) {
+    return s->keys ? s->keys : s->seq;
+}
+
+/* A query's position in the sequence, by its number on this rank; keys are all here. */
+static int64_t position_of(const AttentionShape *s, int64_t row) {
+    return span_at(&s->place, row / s->group);
+}
+
 /* The first key that a position sees, and the one after the last. */
 static int64_t first_seen(const AttentionShape *s, int64_t position) {
     return s->window && position >= s->window ? position - s->window + 1 : 0;
@@ -87,15 +96,15 @@ static int64_t first_seen(const AttentionShape *s, int64_t position) {
 
 static int64_t end_seen(const AttentionShape *s, int64_t position) {
     if (s->causal) return position + 1;
-    return s->window && s->window < s->seq - position ? position + s->window : s->seq;
+    return s->window && s->window < count_keys(s) - position ? position + s->window : count_keys(s);
 }
 
 static RowTile make_row_tile(const AttentionShape *shape, int64_t index) {
     RowTile tile = {.first = index * ROWS};
     int64_t left = shape->seq * shape->group - tile.first;
     tile.n_rows = left < ROWS ? (int)left : ROWS;
-    tile.first_key = first_seen(shape, tile.first / shape->group);
-    tile.end_key = end_seen(shape, (tile.first + tile.n_rows - 1) / shape->group);
+    tile.first_key = first_seen(shape, position_of(shape, tile.first));
+    tile.end_key = end_seen(shape, position_of(shape, tile.first + tile.n_rows - 1));
     return tile;
 }
 
@@ -161,11 +170,11 @@ static void cap_scores(const AttentionShape *s, int n_keys, float scores[][ROWS]
 /* Scores of keys that a row does not see become -inf. */
 static void mask_scores(const AttentionShape *s, const RowTile *tile, int64_t first_key, int n_keys,
                         float scores[][ROWS]) {
-    const int64_t first = tile->first / s->group;
-    const int64_t last = (tile->first + tile->n_rows - 1) / s->group;
+    const int64_t first = position_of(s, tile->first);
+    const int64_t last = position_of(s, tile->first + tile->n_rows - 1);
     if (first_key >= first_seen(s, last) && first_key + n_keys <= end_seen(s, first)) return;
     for (int i = 0; i < tile->n_rows; i++) {
-        const int64_t position = (tile->first + i) / s->group;
+        const int64_t position = position_of(s, tile->first + i);
         const int64_t hidden_to = first_seen(s, position) - first_key;
         const int64_t hidden_from = end_seen(s, position) - first_key;
         for (int64_t j = 0; j < hidden_to && j < n_keys; j++) scores[j][i] = -INFINITY;
@@ -218,7 +227,7 @@ static void forward_tile(const AttentionShape *s, int64_t b, int64_t h, int64_t 
     }
     for (int64_t first = tile.first_key; first < tile.end_key; first += KEYS) {
         const int n_keys = tile.end_key - first < KEYS ? (int)(tile.end_key - first) : KEYS;
-        const int64_t at = ((b * s->seq + first) * s->kv_heads + h) * s->head;
+        const int64_t at = ((b * count_keys(s) + first) * s->kv_heads + h) * s->head;
         const KeyBlock keys = read_keys(s, k, at, n_keys, wide);
         tile_multiply(false, n_keys, ROWS, head, keys.rows, keys.stride, 1, qt[0], ROWS, scores[0],
                       ROWS);
@@ -366,9 +375,9 @@ static void backward_block(const AttentionShape *s, const RowTile *tile, Backwar
 /* In place, or in this head's part of the workspace, and zero. */
 static KeySums open_sums(const AttentionShape *s, int64_t b, int64_t h, void *dk, void *dv,
                          float *workspace) {
-    const int64_t size = s->seq * s->head;
+    const int64_t size = count_keys(s) * s->head;
     KeySums sums = {.stride = s->kv_heads * s->head};
-    const int64_t at = b * s->seq * sums.stride + h * s->head;
+    const int64_t at = b * count_keys(s) * sums.stride + h * s->head;
     sums.dk = (float *)dk + at;
     sums.dv = (float *)dv + at;
     if (dtype_is_low(s->dtype)) {
@@ -376,7 +385,7 @@ static KeySums open_sums(const AttentionShape *s, int64_t b, int64_t h, void *dk
         sums.dk = workspace + (b * s->kv_heads + h) * 2 * size;
         sums.dv = sums.dk + size;
     }
-    for (int64_t pos = 0; pos < s->seq; pos++) {
+    for (int64_t pos = 0; pos < count_keys(s); pos++) {
         memset(sums.dk + pos * sums.stride, 0, (size_t)s->head * sizeof(float));
         memset(sums.dv + pos * sums.stride, 0, (size_t)s->head * sizeof(float));
     }
@@ -385,8 +394,8 @@ static KeySums open_sums(const AttentionShape *s, int64_t b, int64_t h, void *dk
 
 static void close_sums(const AttentionShape *s, int64_t b, int64_t h, const KeySums *sums, void *dk,
                        void *dv) {
-    for (int64_t pos = 0; dtype_is_low(s->dtype) && pos < s->seq; pos++) {
-        const int64_t at = ((b * s->seq + pos) * s->kv_heads + h) * s->head;
+    for (int64_t pos = 0; dtype_is_low(s->dtype) && pos < count_keys(s); pos++) {
+        const int64_t at = ((b * count_keys(s) + pos) * s->kv_heads + h) * s->head;
         vec_low_store(s->dtype, sums->dk + pos * s->head, (uint16_t *)dk + at, s->head);
         vec_low_store(s->dtype, sums->dv + pos * s->head, (uint16_t *)dv + at, s->head);
     }
@@ -410,7 +419,7 @@ static void backward_head(const AttentionShape *s, int64_t b, int64_t h, const v
         memset(t.dqt, 0, (size_t)s->head * sizeof t.dqt[0]);
         for (int64_t first = tile.first_key; first < tile.end_key; first += KEYS) {
             const int n_keys = tile.end_key - first < KEYS ? (int)(tile.end_key - first) : KEYS;
-            const int64_t at = ((b * s->seq + first) * s->kv_heads + h) * s->head;
+            const int64_t at = ((b * count_keys(s) + first) * s->kv_heads + h) * s->head;
             backward_block(s, &tile, &t, first, n_keys, at, k, v, &sums);
         }
         store_transposed(s, &tile, b, h, t.dqt, scales, dq);

@@ -1,6 +1,6 @@
 /* o = softmax(scale q k^T + mask) v, blockwise: no [seq, seq] matrix exists   (Dao 2023)
  *
- * q [batch, seq, kv_heads, group, head]; k and v [batch, seq, kv_heads, head]: each key/value head
+ * q [batch, seq, kv_heads, group, head]; k and v [batch, keys, kv_heads, head]: each key/value head
  * serves `group` query heads (Ainslie et al. 2023; group 1 is multi-head attention, kv_heads 1
  * multi-query). o and its gradient lie like q. lse [batch, seq, kv_heads, group] is the natural
  * logarithm of each softmax's denominator, kept for the gradient.
@@ -27,6 +27,10 @@ typedef struct AttentionShape {
     DType dtype;    /* of q, k, v, o and their gradients: f32, bf16 or f16 */
     int64_t window; /* 0: none */
     float softcap;  /* 0: none */
+    /* Where there is a part of the queries only: how many keys there are (0: seq), and where the
+     * queries are among them. */
+    int64_t keys;
+    DimSpan place;
 } AttentionShape;
 
 /* False when the head is longer than ATTENTION_MAX_HEAD (nothing is written). */

@@ -27,8 +27,9 @@ typedef struct CpuCall {
 
 /* A rank's place in the groups that its messages go to. */
 typedef struct CommGroups {
-    CommGroup *mesh[N_MESH_AXES]; /* NULL where the mesh axis has size 1 */
-    int member[N_MESH_AXES];
+    CommGroup
+        *mesh[N_MESH_GROUPS]; /* NULL where it has one rank, and for ct, which has no messages */
+    int member[N_MESH_GROUPS];
     int n_stage; /* communicators across stages */
     const char **stage_names;
     CommGroup **stage;

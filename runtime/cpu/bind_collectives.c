@@ -12,7 +12,8 @@ typedef struct MessageArgs {
     void *out;
     size_t count;                                /* all_reduce */
     size_t outer, axis_local, axis_total, inner; /* the others */
-    size_t offset, valid;                        /* slice */
+    SliceRun runs[2];
+    int n_runs;
 } MessageArgs;
 
 static MessageArgs *new_args(Binding *b) {
@@ -103,10 +104,16 @@ static bool run_slice(const void *args) {
     const MessageArgs *a = args;
     size_t row = a->inner * (size_t)dtype_bytes(a->dtype);
     for (size_t o = 0; o < a->outer; o++) {
-        const char *from = (const char *)a->in + (o * a->axis_total + a->offset) * row;
         char *to = (char *)a->out + o * a->axis_local * row;
-        memcpy(to, from, a->valid * row);
-        memset(to + a->valid * row, 0, (a->axis_local - a->valid) * row);
+        const char *from = (const char *)a->in + o * a->axis_total * row;
+        size_t done = 0;
+        for (int k = 0; k < a->n_runs; k++) {
+            const SliceRun *run = &a->runs[k];
+            memcpy(to + (size_t)run->to * row, from + (size_t)run->from * row,
+                   (size_t)run->count * row);
+            done += (size_t)run->count;
+        }
+        memset(to + done * row, 0, (a->axis_local - done) * row);
     }
     return true;
 }
@@ -116,8 +123,6 @@ bool cpu_bind_slice(Binding *b, CpuCall *out) {
     *out = (CpuCall){run_slice, args};
     if (!set_axis(b, args, &b->in_local[0], &b->out_local[0])) return false;
     int at = type_find_axis(&b->node->types[0], node_axis(b->node, ATTR_axis));
-    int64_t offset = bind_offset(b, &b->node->types[0], &b->node->shardings[0], at);
-    args->valid = (size_t)bind_valid(b, &b->node->types[0], &b->node->shardings[0], at);
-    args->offset = args->valid ? (size_t)offset : 0;
+    args->n_runs = bind_slice_runs(b, at, args->runs);
     return true;
 }

@@ -27,22 +27,31 @@ static void fill_space(const Binding *b, ElementwiseSpec *spec) {
     const Type *whole = &b->node->types[0], *local = &b->out_local[0];
     int batch = axis_find(&b->graph->axes, "batch", 5);
     uint64_t stride = 1;
-    spec->n_dims = local->rank;
-    for (int i = local->rank - 1; i >= 0; i--) {
-        bool is_batch = local->axes[i] == batch;
-        spec->dims[i] = local->dims[i];
-        spec->global_stride[i] = stride;
-        spec->global_offset[i] = bind_offset(b, whole, &b->node->shardings[0], i) +
-                                 (is_batch ? b->micro * whole->dims[i] : 0);
-        stride *= (uint64_t)(whole->dims[i] * (is_batch ? b->n_micro : 1));
+    for (int i = 0; i < local->rank; i++) {
+        stride *= (uint64_t)(whole->dims[i] * (local->axes[i] == batch ? b->n_micro : 1));
     }
     spec->n_in = b->node->n_inputs;
     for (int k = 0; k < spec->n_in; k++) {
         spec->in[k] = b->in[k];
         spec->in_dtype[k] = b->in_local[k].dtype;
-        for (int i = 0; i < local->rank; i++) {
-            int at = type_find_axis(&b->in_local[k], local->axes[i]);
-            spec->in_stride[k][i] = at < 0 ? 0 : bind_stride(&b->in_local[k], at);
+    }
+    for (int i = 0; i < local->rank; i++) {
+        bool is_batch = local->axes[i] == batch;
+        DimSpan span = bind_span(b, whole, &b->node->shardings[0], i);
+        SpanDims runs;
+        int n = span_dims(&span, local->dims[i], &runs);
+        stride /= (uint64_t)(whole->dims[i] * (is_batch ? b->n_micro : 1));
+        for (int r = 0; r < n; r++, spec->n_dims++) {
+            int at = spec->n_dims;
+            spec->dims[at] = runs.dims[r];
+            spec->global_stride[at] = stride * (uint64_t)runs.step[r];
+            spec->global_offset[at] =
+                r < n - 1 ? 0 : runs.offset + (is_batch ? b->micro * whole->dims[i] : 0);
+            for (int k = 0; k < spec->n_in; k++) {
+                int in = type_find_axis(&b->in_local[k], local->axes[i]);
+                int64_t in_stride = in < 0 ? 0 : bind_stride(&b->in_local[k], in);
+                spec->in_stride[k][at] = in_stride * (r < n - 1 ? runs.dims[1] : 1);
+            }
         }
     }
     spec->seed = &cpu_context(b)->state->seed;

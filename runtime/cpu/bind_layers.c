@@ -241,7 +241,8 @@ bool cpu_bind_cross_entropy_grad(Binding *b, CpuCall *out) {
 
 typedef struct RotaryArgs {
     DType dtype;
-    int64_t outer, seq, inner, head, offset;
+    int64_t outer, seq, inner, head;
+    DimSpan place;
     double base;
     RotaryScaling scaling;
     int direction;
@@ -251,7 +252,7 @@ typedef struct RotaryArgs {
 
 static bool run_rotary(const void *args) {
     const RotaryArgs *a = args;
-    rotary_apply(a->dtype, a->outer, a->seq, a->inner, a->head, a->offset, a->base, &a->scaling,
+    rotary_apply(a->dtype, a->outer, a->seq, a->inner, a->head, &a->place, a->base, &a->scaling,
                  a->direction, a->in, a->out);
     return true;
 }
@@ -268,7 +269,7 @@ bool cpu_bind_rotary(Binding *b, CpuCall *out) {
     }
     args->seq = x->dims[seq];
     args->head = x->dims[x->rank - 1];
-    args->offset = bind_offset(b, bind_input_type(b, 0), bind_input_sharding(b, 0), seq);
+    args->place = bind_span(b, bind_input_type(b, 0), bind_input_sharding(b, 0), seq);
     args->base = node_float(b->node, ATTR_base, 10000);
     args->scaling = rotary_scaling(b->node);
     args->direction = (int)node_int(b->node, ATTR_direction, 1);
@@ -337,16 +338,19 @@ typedef struct AttentionArgs {
 static AttentionArgs *new_attention(Binding *b) {
     AttentionArgs *args = ARENA_NEW(b->arena, AttentionArgs);
     const Type *q = &b->in_local[0];
-    args->shape = (AttentionShape){.batch = q->dims[0],
-                                   .seq = q->dims[1],
-                                   .kv_heads = q->dims[2],
-                                   .group = q->rank == 5 ? q->dims[3] : 1,
-                                   .head = q->dims[q->rank - 1],
-                                   .dtype = b->in_local[0].dtype,
-                                   .causal = node_int(b->node, ATTR_causal, 1) != 0,
-                                   .scale = (float)node_float(b->node, ATTR_scale, 1),
-                                   .window = node_int(b->node, ATTR_window, 0),
-                                   .softcap = (float)node_float(b->node, ATTR_softcap, 0)};
+    args->shape =
+        (AttentionShape){.batch = q->dims[0],
+                         .seq = q->dims[1],
+                         .kv_heads = q->dims[2],
+                         .group = q->rank == 5 ? q->dims[3] : 1,
+                         .head = q->dims[q->rank - 1],
+                         .keys = b->in_local[1].dims[1],
+                         .place = bind_span(b, bind_input_type(b, 0), bind_input_sharding(b, 0), 1),
+                         .dtype = b->in_local[0].dtype,
+                         .causal = node_int(b->node, ATTR_causal, 1) != 0,
+                         .scale = (float)node_float(b->node, ATTR_scale, 1),
+                         .window = node_int(b->node, ATTR_window, 0),
+                         .softcap = (float)node_float(b->node, ATTR_softcap, 0)};
     args->workspace = b->workspace;
     for (int i = 0; i < b->node->n_inputs; i++) args->in[i] = b->in[i];
     for (int i = 0; i < b->node->n_outputs; i++) args->out[i] = b->out[i];

@@ -181,26 +181,27 @@ static bool cpu_trace(Engine *engine, Arena *arena, EngineSpan **out_spans, int 
     return cpu_run(engine, JOB_TRACE, diag);
 }
 
-/* The groups that a rank takes part in: one along each mesh axis, one per tied weight. Groups are
+/* The groups that a rank takes part in: one along each mesh axis, one of all with its
+ * weights, one per tied weight. Groups are
  * made by their member 0 and found again by the others. */
 static void join_groups(CpuEngine *threads, CpuRank *rank) {
     Engine *engine = threads->engine;
     const Plan *plan = engine->plan;
     const RankContext *context = rank->context;
     CommGroups *groups = &rank->groups;
-    for (int axis = 0; axis < N_MESH_AXES; axis++) {
-        MeshCoord first = context->coord;
-        if (plan->mesh.size[axis] == 1) continue;
-        first.at[axis] = 0;
+    for (int axis = 0; axis < N_MESH_GROUPS; axis++) {
+        if (!mesh_has_messages(&plan->mesh, axis)) continue;
+        MeshCoord first = mesh_member_coord(&plan->mesh, context->coord, axis, 0);
         CpuRank *leader = &threads->ranks[mesh_rank(&plan->mesh, first)].rank;
         if (leader == rank) {
             groups->mesh[axis] = comm_group_create(
-                threads->world, plan->mesh.size[axis],
+                threads->world, mesh_size(&plan->mesh, axis),
                 arena_printf(engine->arena, "%s of rank %d", mesh_axis_name(axis), context->rank));
+            if (mesh_deals(axis)) comm_group_set_dealing(groups->mesh[axis]);
         } else {
             groups->mesh[axis] = leader->groups.mesh[axis];
         }
-        groups->member[axis] = context->coord.at[axis];
+        groups->member[axis] = mesh_member(&plan->mesh, context->coord, axis);
     }
     groups->n_stage = plan->n_comms;
     groups->stage_names = ARENA_ARRAY(engine->arena, const char *, plan->n_comms + 1);
@@ -222,7 +223,7 @@ static void join_groups(CpuEngine *threads, CpuRank *rank) {
     }
 }
 
-/* Channels link ranks of two stages with the same t and d; the sender's rank makes them. */
+/* Channels link ranks of two stages with the same t, c and d; the sender's rank makes them. */
 static void join_channels(CpuEngine *threads) {
     Engine *engine = threads->engine;
     const Plan *plan = engine->plan;

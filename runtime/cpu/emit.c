@@ -32,7 +32,10 @@ typedef struct CopyArgs {
 static bool run_copy_input(const void *args) {
     const CopyArgs *a = args;
     const int32_t *from = a->slice.labels ? a->input->labels : a->input->tokens;
-    memcpy(a->slice.to, from + a->slice.offset, (size_t)a->slice.count * sizeof(int32_t));
+    for (int64_t row = 0; row < a->slice.rows; row++) {
+        memcpy(a->slice.to + row * a->slice.to_pitch, from + a->slice.offset + row * a->slice.pitch,
+               (size_t)a->slice.count * sizeof(int32_t));
+    }
     return true;
 }
 

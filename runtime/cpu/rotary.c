@@ -48,7 +48,7 @@ static void rotate_f16_row(int n_pairs, int64_t half, const RotaryTable *table, 
 }
 
 void rotary_apply(DType dtype, int64_t batch, int64_t seq, int64_t inner, int64_t head,
-                  int64_t position_offset, double base, const RotaryScaling *scaling, int direction,
+                  const DimSpan *place, double base, const RotaryScaling *scaling, int direction,
                   const void *x, void *y) {
     const int64_t half = head / 2;
     for (int64_t first = 0; first < half; first += PAIRS) {
@@ -62,7 +62,7 @@ void rotary_apply(DType dtype, int64_t batch, int64_t seq, int64_t inner, int64_
 #pragma omp parallel for schedule(static) if (batch * seq * inner * head > 16384)
         for (int64_t s = 0; s < seq; s++) {
             RotaryTable table;
-            fill_table(n_pairs, turns_per_position, position_offset + s, direction, &table);
+            fill_table(n_pairs, turns_per_position, span_at(place, s), direction, &table);
             for (int64_t b = 0; b < batch; b++)
                 for (int64_t j = 0; j < inner; j++) {
                     const int64_t at = ((b * seq + s) * inner + j) * head + first;

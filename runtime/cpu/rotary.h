@@ -1,7 +1,7 @@
 /* Rotary position embedding, half-split pairs (i, i + head/2)   (Su et al. 2021, as in GPT-NeoX)
  *
- * x and y [batch, seq, inner, head], f32, bf16 or f16; position of row s is position_offset
- * + s; pair i turns by position base^(-2i / head) radians, stretched as ir/ops/rotary.h says
+ * x and y [batch, seq, inner, head], f32, bf16 or f16; position of row s is where `place`
+ * has it; pair i turns by position base^(-2i / head) radians, stretched as ir/ops/rotary.h says
  * (scaling NULL: not), times direction. direction +1 rotates, -1 rotates back, which is also the
  * gradient. y may be x. head is even. Angles are reduced in f64, so far positions lose nothing;
  * sine and cosine are good to 1e-7. Results do not depend on the number of threads.
@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 void rotary_apply(DType dtype, int64_t batch, int64_t seq, int64_t inner, int64_t head,
-                  int64_t position_offset, double base, const RotaryScaling *scaling, int direction,
+                  const DimSpan *place, double base, const RotaryScaling *scaling, int direction,
                   const void *x, void *y);
 
 #endif

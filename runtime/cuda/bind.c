@@ -83,10 +83,13 @@ bool cuda_push_fill(Binding *binding, void *to, int byte, int64_t bytes) {
 }
 
 bool cuda_push_collective(Binding *binding, const CollectiveCommand *collective) {
-    static const StreamKind STREAMS[N_MESH_AXES] = {
-        [MESH_T] = STREAM_TENSOR, [MESH_D] = STREAM_DATA, [MESH_P] = STREAM_PIPELINE};
+    static const StreamKind STREAMS[N_MESH_GROUPS] = {
+        [MESH_T] = STREAM_TENSOR, [MESH_C] = STREAM_TENSOR,   [MESH_D] = STREAM_DATA,
+        [MESH_DC] = STREAM_DATA,  [MESH_P] = STREAM_PIPELINE,
+    };
     Command command = {.kind = COMMAND_COLLECTIVE, .collective = *collective};
-    command.stream = collective->group < N_MESH_AXES ? STREAMS[collective->group] : STREAM_PIPELINE;
+    bool of_mesh = collective->group < N_MESH_GROUPS;
+    command.stream = of_mesh ? STREAMS[collective->group] : STREAM_PIPELINE;
     return push(binding, &command);
 }
 
@@ -95,16 +98,18 @@ bool cuda_find_group(const Binding *binding, int mesh_axis, const char *comm,
     const Plan *plan = cuda_emitter(binding)->plan;
     if (mesh_axis >= 0) {
         out->group = mesh_axis;
-        out->member = binding->coord.at[mesh_axis];
-        out->n_members = plan->mesh.size[mesh_axis];
-        return out->n_members > 1 || bind_fail(binding, "names a mesh axis of one rank");
+        out->member = mesh_member(&plan->mesh, binding->coord, mesh_axis);
+        out->n_members = mesh_size(&plan->mesh, mesh_axis);
+        out->deals = mesh_deals(mesh_axis);
+        return mesh_has_messages(&plan->mesh, mesh_axis) ||
+               bind_fail(binding, "names a mesh axis of one rank");
     }
     for (int i = 0; i < plan->n_comms; i++) {
         const StageComm *known = &plan->comms[i];
         if (strcmp(known->name, comm) != 0) continue;
         for (int k = 0; k < known->n_stages; k++) {
             if (known->stages[k] != binding->coord.at[MESH_P]) continue;
-            out->group = N_MESH_AXES + i;
+            out->group = N_MESH_GROUPS + i;
             out->member = k;
             out->n_members = known->n_stages;
             return true;

@@ -36,7 +36,8 @@ static const TensorKernels TENSOR[] = {
 enum { N_TENSOR = sizeof(TENSOR) / sizeof(TENSOR[0]) };
 
 /* Kernels on wgmma, for heads up to `head`, but for short ones, which gain nothing; none with a
- * soft cap, whose gradient needs scores longer than they keep them. */
+ * soft cap, whose gradient needs scores longer than they keep them, and none for a part of the
+ * queries, on which tune has not compared them. */
 typedef struct WgmmaKernels {
     DType dtype;
     int head;
@@ -130,7 +131,7 @@ static AttentionLaunches any_launches(DType dtype, int64_t head) {
 /* NULL: there are none for it. */
 static const WgmmaKernels *find_wgmma(const AttentionShape *shape) {
     bool suits = suits_tensor_cores(shape->head, shape->scale) && shape->head > WGMMA_SHORT_HEAD &&
-                 shape->softcap == 0;
+                 shape->softcap == 0 && !attention_is_part(shape);
     for (int i = 0; suits && i < N_WGMMA; i++) {
         if (shape->dtype == WGMMA[i].dtype && shape->head <= WGMMA[i].head) return &WGMMA[i];
     }
@@ -173,16 +174,23 @@ static int64_t padded_rows(int64_t rows) {
 static bool make_sizes(const Binding *b, AttentionSizes *out) {
     const Type *q = &b->in_local[0];
     int64_t seq = q->dims[1], kv_heads = q->dims[2], group = q->rank == 5 ? q->dims[3] : 1;
-    int64_t head = q->dims[q->rank - 1];
+    int64_t head = q->dims[q->rank - 1], keys = b->in_local[1].dims[1];
+    DimSpan span = bind_span(b, bind_input_type(b, 0), bind_input_sharding(b, 0), 1);
     float scale = (float)node_float(b->node, ATTR_scale, 1);
     float softcap = (float)node_float(b->node, ATTR_softcap, 0);
     float factor = softcap > 0 ? softcap : scale;
-    int32_t reach = (int32_t)node_int(b->node, ATTR_window, seq + 1) - 1;
+    int32_t reach = (int32_t)node_int(b->node, ATTR_window, keys + 1) - 1;
     bool causal = node_int(b->node, ATTR_causal, 1) != 0;
     if (head > ATTENTION_ANY_HEAD) return bind_fail(b, "has a head longer than 256 on CUDA");
     /* Kernels count the elements of one batch row, and the rows past its end, in 32 bits. */
     if ((seq + 2 * ATTENTION_TILE) * group * kv_heads * head > INT32_MAX) {
         return bind_fail(b, "has 2^31 elements or more in a batch row, too many on CUDA");
+    }
+    int64_t counted = keys == seq ? 1 : 2 * group; /* of rows, to where a part of them begins */
+    if ((keys + 2 * ATTENTION_TILE) * (kv_heads * head > counted ? kv_heads * head : counted) >
+        INT32_MAX) {
+        return bind_fail(b,
+                         "has 2^31 elements or more in the keys of a batch row, too many on CUDA");
     }
     if (q->dims[0] * kv_heads > INT32_MAX) {
         return bind_fail(b, "has 2^31 heads or more in a batch, too many on CUDA");
@@ -193,6 +201,7 @@ static bool make_sizes(const Binding *b, AttentionSizes *out) {
         .kv_heads = (int32_t)kv_heads,
         .group = (int32_t)group,
         .head = (int32_t)head,
+        .keys = (int32_t)keys,
         .causal = causal,
         .before = reach,
         .after = causal ? 0 : reach,
@@ -203,6 +212,12 @@ static bool make_sizes(const Binding *b, AttentionSizes *out) {
         .lse_scale = factor,
         .scale_log2 = (float)((double)factor * M_LOG2E),
     };
+    if (keys != seq) {
+        int64_t split = span.split < 0 ? 0 : span.split < seq ? span.split : seq;
+        out->split_rows = (int32_t)(split * group);
+        out->first = (int32_t)span.first;
+        out->second = (int32_t)span.second;
+    }
     set_group_division(out);
     return true;
 }
@@ -232,6 +247,7 @@ static AttentionCommand make_command(const Binding *b, const AttentionSizes *s,
         .scale = s->scale,
         .window = node_int(b->node, ATTR_window, 0),
         .softcap = (float)node_float(b->node, ATTR_softcap, 0),
+        .keys = s->keys,
     };
     command.q = b->in[0];
     command.k = b->in[1];
@@ -258,7 +274,7 @@ bool cuda_bind_attention(Binding *b) {
     AttentionKernels kernels = ask(b, &command);
     if (kernels == ATTENTION_CUDNN) return cuda_push_attention(b, &command);
     AttentionLaunches l = choose_launches(&command.shape, kernels);
-    Grid grid = cut(s, s->rows, l.tile, 2LL * s->seq * s->head * dtype_bytes(dtype));
+    Grid grid = cut(s, s->rows, l.tile, 2LL * s->keys * s->head * dtype_bytes(dtype));
     return cuda_push_launch(b, l.forward, grid, l.threads, l.forward_shared, &args, sizeof(args));
 }
 
@@ -314,10 +330,10 @@ bool cuda_bind_attention_grad(Binding *b) {
     Grid grid = {cuda_grid_size(heads * s->rows_padded / rows_a_block), 1, 1};
     args.delta = args.lse2 + heads * s->rows_padded;
     if (!cuda_push_launch(b, l.delta, grid, 256, 0, &args, sizeof(args))) return false;
-    grid = cut(s, s->seq, l.tile, bytes * s->rows);
+    grid = cut(s, s->keys, l.tile, bytes * s->rows);
     if (!cuda_push_launch(b, l.keys, grid, l.keys_threads, l.keys_shared, &args, sizeof(args))) {
         return false;
     }
-    grid = cut(s, s->rows, l.tile, bytes * s->seq);
+    grid = cut(s, s->rows, l.tile, bytes * s->keys);
     return cuda_push_launch(b, l.queries, grid, l.threads, l.queries_shared, &args, sizeof(args));
 }

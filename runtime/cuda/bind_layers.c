@@ -232,7 +232,10 @@ bool cuda_bind_rotary(Binding *b) {
     }
     args.seq = x->dims[seq];
     args.head = (int32_t)head;
-    args.offset = bind_offset(b, bind_input_type(b, 0), bind_input_sharding(b, 0), seq);
+    DimSpan span = bind_span(b, bind_input_type(b, 0), bind_input_sharding(b, 0), seq);
+    args.split = span.split;
+    args.first = span.first;
+    args.second = span.second;
     args.log2_step = -2 * log2(node_float(b->node, ATTR_base, 10000)) / (double)head;
     const RotaryScaling scaling = rotary_scaling(b->node);
     args.factor = scaling.factor;

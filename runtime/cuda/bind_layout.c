@@ -217,20 +217,26 @@ bool cuda_bind_slice(Binding *b) {
     int at = type_find_axis(in, node_axis(b->node, ATTR_axis));
     if (at < 0) return bind_fail(b, "names an axis that the operand does not have");
     int64_t inner = bind_stride(in, at) * dtype_bytes(in->dtype);
-    int64_t valid = bind_valid(b, &b->node->types[0], &b->node->shardings[0], at);
-    int64_t offset = valid ? bind_offset(b, &b->node->types[0], &b->node->shardings[0], at) : 0;
-    MoveRows move = {.in = (const char *)b->in[0] + offset * inner,
-                     .out = b->out[0],
-                     .n_parts = 1,
-                     .n_rows = type_elements(in) / (bind_stride(in, at) * in->dims[at]),
-                     .width = out->dims[at] * inner,
-                     .limit = valid * inner,
-                     .in_row = in->dims[at] * inner,
-                     .out_row = out->dims[at] * inner};
-    LaunchCommand launch;
-    if (!move_rows_launch(&move, b->arena, &launch)) return bind_fail(b, "is too large");
-    return cuda_push_launch(b, launch.kernel, launch.grid, launch.threads, 0, launch.args,
-                            launch.args_bytes);
+    SliceRun runs[2];
+    int n_runs = bind_slice_runs(b, at, runs);
+    for (int r = 0; r < n_runs; r++) { /* one of several is whole, the last takes the padding */
+        int64_t width = r + 1 < n_runs ? runs[r].count : out->dims[at] - runs[r].to;
+        MoveRows move = {.in = (const char *)b->in[0] + runs[r].from * inner,
+                         .out = (char *)b->out[0] + runs[r].to * inner,
+                         .n_parts = 1,
+                         .n_rows = type_elements(in) / (bind_stride(in, at) * in->dims[at]),
+                         .width = width * inner,
+                         .limit = runs[r].count * inner,
+                         .in_row = in->dims[at] * inner,
+                         .out_row = out->dims[at] * inner};
+        LaunchCommand launch;
+        if (!move_rows_launch(&move, b->arena, &launch)) return bind_fail(b, "is too large");
+        if (!cuda_push_launch(b, launch.kernel, launch.grid, launch.threads, 0, launch.args,
+                              launch.args_bytes)) {
+            return false;
+        }
+    }
+    return true;
 }
 
 /* Operands that do not fit into one launch follow in others, which add to the result so far. */

@@ -5,7 +5,7 @@
 
 /* The members' parts lie one after the other in the whole tensor. */
 static bool is_direct(const CollectiveCommand *c) {
-    return c->outer == 1 && c->n_members * c->axis_local == c->axis_total;
+    return c->outer == 1 && c->n_members * c->axis_local == c->axis_total && !c->deals;
 }
 
 static bool is_lse(const CollectiveCommand *c) {
@@ -53,6 +53,27 @@ static int lse_steps(const CollectiveCommand *c, Arena *arena, CollectiveStep *o
     return fits ? 2 : 0;
 }
 
+/* Steps that move members' parts, from step `at` on; 0: too large. Dealt out, the second chunks lie
+ * in the whole in the opposite order. */
+static int add_moves(const CollectiveCommand *c, const MoveRows *move, Arena *arena,
+                     CollectiveStep *out, int at) {
+    int64_t half = move->width / 2, back = (2 * c->n_members - 1) * half;
+    bool gathers = c->kind == ALL_GATHER;
+    for (int k = 0; k < (c->deals ? 2 : 1); k++, at++) {
+        MoveRows part = *move;
+        if (c->deals) {
+            part.width = half;
+            part.limit = c->n_members * half;
+            *(gathers ? &part.out_part : &part.in_part) = k == 0 ? half : -half;
+            part.in = (const char *)move->in + (k == 0 ? 0 : gathers ? half : back);
+            part.out = (char *)move->out + (k == 0 ? 0 : gathers ? back : half);
+        }
+        out[at] = (CollectiveStep){.is_launch = true};
+        if (!move_rows_launch(&part, arena, &out[at].launch)) return 0;
+    }
+    return at;
+}
+
 /* workspace [member, outer, axis_local, inner] -> out [outer, axis_total, inner] */
 static int gather_steps(const CollectiveCommand *c, Arena *arena, CollectiveStep *out) {
     MoveRows unpack = {.in = c->workspace,
@@ -67,8 +88,7 @@ static int gather_steps(const CollectiveCommand *c, Arena *arena, CollectiveStep
                        .out_row = total_bytes(c),
                        .cut = true};
     out[0] = nccl_step(c, ALL_GATHER, c->in, c->workspace, input_count(c));
-    out[1] = (CollectiveStep){.is_launch = true};
-    return move_rows_launch(&unpack, arena, &out[1].launch) ? 2 : 0;
+    return add_moves(c, &unpack, arena, out, 1);
 }
 
 /* in [outer, axis_total, inner] -> workspace [member, outer, axis_local, inner] */
@@ -83,10 +103,11 @@ static int scatter_steps(const CollectiveCommand *c, Arena *arena, CollectiveSte
                      .in_row = total_bytes(c),
                      .out_part = c->outer * part_bytes(c),
                      .out_row = part_bytes(c)};
-    out[0] = (CollectiveStep){.is_launch = true};
-    out[1] =
+    int count = add_moves(c, &pack, arena, out, 0);
+    if (count == 0) return 0;
+    out[count] =
         nccl_step(c, REDUCE_SCATTER, c->workspace, c->out, c->outer * c->axis_local * c->inner);
-    return move_rows_launch(&pack, arena, &out[0].launch) ? 2 : 0;
+    return count + 1;
 }
 
 int cuda_collective_steps(const CollectiveCommand *c, Arena *arena,

@@ -132,7 +132,13 @@ typedef struct AttentionShape {
     float scale;    /* of scores */
     int64_t window; /* 0: none */
     float softcap;  /* of scores; 0: none */
+    int64_t keys;   /* 0: seq */
 } AttentionShape;
+
+/* Does the rank have a part of the queries only, and all keys? */
+static inline bool attention_is_part(const AttentionShape *shape) {
+    return shape->keys != 0 && shape->keys != shape->seq;
+}
 
 /* o = softmax(scale q k^T) v, and lse, the natural logarithm of the softmax's sums; or, backward,
  * from those and d_o: dq, dk, dv. By cuDNN: the same bits each time. */
@@ -166,12 +172,14 @@ typedef struct CollectiveCommand {
     CollectiveKind kind;
     ReduceKind reduce;
     DType dtype;
-    int group; /* a mesh axis, or N_MESH_AXES + the plan's number of a StageComm */
+    int group; /* an axis or group of the mesh, or N_MESH_GROUPS + the plan's number of a StageComm
+                */
     int member, n_members;
     const void *in;
     void *out;
     int64_t count; /* all_reduce */
     int64_t outer, axis_local, axis_total, inner;
+    bool deals;      /* two chunks of the axis to a member, as c does (ir/mesh.h) */
     void *workspace; /* what NCCL needs to pack and unpack, NULL where it does not */
     int64_t workspace_bytes;
 } CollectiveCommand;

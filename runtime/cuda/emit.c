@@ -83,12 +83,16 @@ static bool emit_input(void *user, const InputSlice *slice, const CallInfo *info
                             .staging = walk->memory->staging,
                             .slot_bytes = emit_staging_bytes(plan),
                             .offset_bytes = STAGING_HEADER + first * dtype_bytes(DTYPE_I32),
-                            .count = slice->count,
+                            .count = slice->rows * slice->count,
+                            .width = slice->count,
+                            .pitch = slice->pitch,
+                            .to_pitch = slice->to_pitch,
                             .to = slice->to};
     Access *accesses = new_accesses(walk, 2);
     accesses[0] = access_to(args->state, sizeof(DeviceState), false);
-    accesses[1] = access_to(slice->to, slice->count * dtype_bytes(DTYPE_I32), true);
-    push_launch(walk, KERNEL_copy_input, slice->count, args, sizeof(*args), accesses, 2);
+    int64_t reach = (slice->rows - 1) * slice->to_pitch + slice->count;
+    accesses[1] = access_to(slice->to, reach * dtype_bytes(DTYPE_I32), true);
+    push_launch(walk, KERNEL_copy_input, args->count, args, sizeof(*args), accesses, 2);
     Command *last = &walk->emitter.list->items[walk->emitter.list->count - 1];
     last->info.micro = info->micro;
     last->info.task = info->kind;
@@ -396,10 +400,10 @@ bool emit_virtual(const RankContext *ranks, int n_ranks, const EmitMemory *memor
 
 int emit_group_member(const Plan *plan, int group, int rank, int k) {
     MeshCoord coord = mesh_coord(&plan->mesh, rank);
-    if (group < N_MESH_AXES) {
-        coord.at[group] = k;
+    if (group < N_MESH_GROUPS) {
+        coord = mesh_member_coord(&plan->mesh, coord, group, k);
     } else {
-        coord.at[MESH_P] = plan->comms[group - N_MESH_AXES].stages[k];
+        coord.at[MESH_P] = plan->comms[group - N_MESH_GROUPS].stages[k];
     }
     return mesh_rank(&plan->mesh, coord);
 }
@@ -409,5 +413,5 @@ int emit_group_leader(const Plan *plan, int group, int rank) {
 }
 
 const char *emit_group_name(const Plan *plan, int group) {
-    return group < N_MESH_AXES ? mesh_axis_name(group) : plan->comms[group - N_MESH_AXES].name;
+    return group < N_MESH_GROUPS ? mesh_axis_name(group) : plan->comms[group - N_MESH_GROUPS].name;
 }

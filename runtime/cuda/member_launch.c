@@ -16,6 +16,12 @@ static bool are_aligned(const Members *m) {
     return bits % 16 == 0;
 }
 
+/* Elements of a member's part that lie together in the whole. */
+static int64_t unit_part(const CollectiveCommand *c) {
+    int64_t part = c->axis_local * c->inner;
+    return c->deals ? part / 2 : part;
+}
+
 static bool make_launch(KernelId kernel, int64_t threads, const void *args, LaunchCommand *out) {
     if (threads >= MOVE_MAX_COUNT * COLLECTIVE_THREADS) return false;
     uint32_t blocks = (uint32_t)((threads + COLLECTIVE_THREADS - 1) / COLLECTIVE_THREADS);
@@ -48,7 +54,7 @@ bool launch_reduce_scatter(const CollectiveCommand *like, const Members *m, Aren
     static const KernelsByDtype KERNELS_OF = KERNELS_BY_DTYPE(reduce_scatter);
     int64_t part = like->axis_local * like->inner, total = like->axis_total * like->inner;
     int64_t width = vector_elements(like);
-    bool vector = are_aligned(m) && part % width == 0 && total % width == 0;
+    bool vector = are_aligned(m) && unit_part(like) % width == 0 && total % width == 0;
     if (!vector) width = 1;
     int64_t count = m->n_outputs * like->outer * (part / width);
     if (count >= MOVE_MAX_COUNT) return false;
@@ -60,7 +66,8 @@ bool launch_reduce_scatter(const CollectiveCommand *like, const Members *m, Aren
                                 .kind = (int32_t)like->reduce,
                                 .n_members = m->n_members,
                                 .first = m->first,
-                                .vector = vector};
+                                .vector = vector,
+                                .deals = like->deals};
     memcpy(args->in, m->in, sizeof(args->in));
     memcpy(args->out, m->out, sizeof(args->out));
     return make_launch(kernel_for_dtype(&KERNELS_OF, like->dtype), count, args, out);
@@ -73,7 +80,8 @@ bool launch_all_gather(const CollectiveCommand *like, const Members *m, Arena *a
     int64_t element = dtype_bytes(like->dtype);
     int64_t part = like->axis_local * like->inner * element;
     int64_t total = like->axis_total * like->inner * element;
-    int64_t unit = are_aligned(m) ? move_unit((int64_t[]){part, total}, 2) : element;
+    int64_t together = unit_part(like) * element;
+    int64_t unit = are_aligned(m) ? move_unit((int64_t[]){together, total}, 2) : element;
     int64_t count = m->n_members * like->outer * (part / unit);
     if (count >= MOVE_MAX_COUNT) return false;
     AllGatherArgs *args = ARENA_NEW(arena, AllGatherArgs);
@@ -81,7 +89,8 @@ bool launch_all_gather(const CollectiveCommand *like, const Members *m, Arena *a
                             .count = (uint32_t)count,
                             .part = fast_divisor(part / unit),
                             .rows = fast_divisor(like->outer),
-                            .n_members = m->n_members};
+                            .n_members = m->n_members,
+                            .deals = like->deals};
     memcpy(args->in, m->in, sizeof(args->in));
     memcpy(args->out, m->out, sizeof(args->out));
     return make_launch(KERNELS_BY_UNIT[move_unit_log((int)unit)], count, args, out);

@@ -8,7 +8,7 @@ static bool matches(const CollectiveCommand *a, const CollectiveCommand *b) {
     if (a->kind != b->kind || a->dtype != b->dtype || a->n_members != b->n_members) return false;
     if (a->kind != ALL_GATHER && a->reduce != b->reduce) return false;
     if (a->kind == ALL_REDUCE) return a->count == b->count;
-    return a->outer == b->outer && a->axis_local == b->axis_local &&
+    return a->deals == b->deals && a->outer == b->outer && a->axis_local == b->axis_local &&
            a->axis_total == b->axis_total && a->inner == b->inner;
 }
 

@@ -115,10 +115,11 @@ static void bench_gemm(void) {
 }
 
 static void bench_attention(void) {
-    const AttentionShape shapes[] = {{4, 512, 12, 1, 64, true, 0.125f, DTYPE_F32, 0, 0},
-                                     {2, 1024, 12, 1, 64, true, 0.125f, DTYPE_F32, 0, 0},
-                                     {2, 1024, 12, 1, 64, false, 0.125f, DTYPE_F32, 0, 0},
-                                     {2, 1024, 4, 4, 128, true, 0.0883883f, DTYPE_F32, 0, 0}};
+    const AttentionShape shapes[] = {
+        {4, 512, 12, 1, 64, true, 0.125f, DTYPE_F32, 0, 0, 0, {0}},
+        {2, 1024, 12, 1, 64, true, 0.125f, DTYPE_F32, 0, 0, 0, {0}},
+        {2, 1024, 12, 1, 64, false, 0.125f, DTYPE_F32, 0, 0, 0, {0}},
+        {2, 1024, 4, 4, 128, true, 0.0883883f, DTYPE_F32, 0, 0, 0, {0}}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         const AttentionShape s = shapes[i];
         const int64_t rows = s.batch * s.seq * s.kv_heads * s.group, n = rows * s.head;
@@ -154,7 +155,8 @@ static void bench_layers(void) {
     BENCH_BYTES("rmsnorm backward", 3 * bytes,
                 rmsnorm_backward(DTYPE_F32, rows, n, x, gain, inv, y, z, bias, work));
     BENCH_BYTES("rotary", 2 * bytes,
-                rotary_apply(DTYPE_F32, rows / seq, seq, heads, head, 0, 10000.0, NULL, 1, x, y));
+                rotary_apply(DTYPE_F32, rows / seq, seq, heads, head, &(DimSpan){0}, 10000.0, NULL,
+                             1, x, y));
     float *table = make(50257 * n);
     int32_t *tokens = (int32_t *)make(rows);
     for (int64_t i = 0; i < rows; i++) tokens[i] = (int32_t)(i * 7919 % 50257);

@@ -135,9 +135,10 @@ bool cuda_kernel_run_create(CudaKernelRun *run, const Reference *reference, int 
 /* The ranks that a collective of rank r is among, itself included. */
 static bool same_group(const CudaKernelRun *run, const CollectiveCommand *collective, int r,
                        int other) {
-    if (collective->group >= N_MESH_AXES) return true;
+    const Mesh *mesh = &run->base.reference->graph->mesh;
+    if (collective->group >= N_MESH_GROUPS) return true;
     for (int axis = 0; axis < N_MESH_AXES; axis++) {
-        if (axis != collective->group &&
+        if (!(mesh_axes(mesh, collective->group) >> axis & 1) &&
             run->base.ranks[r].coord.at[axis] != run->base.ranks[other].coord.at[axis]) {
             return false;
         }
@@ -228,7 +229,9 @@ static bool counts(const Mesh *mesh, const KernelRank *rank, Value value) {
     const Sharding *sharding = value_sharding(value);
     for (int axis = 0; axis < N_MESH_AXES; axis++) {
         bool divided = sharding->partial >> axis & 1;
-        for (int i = 0; i < value_type(value)->rank; i++) divided |= sharding->mesh[i] == axis;
+        for (int i = 0; i < value_type(value)->rank; i++) {
+            divided |= mesh_axes(mesh, sharding->mesh[i]) >> axis & 1;
+        }
         if (!divided && mesh->size[axis] > 1 && rank->coord.at[axis] != 0) return false;
     }
     return true;

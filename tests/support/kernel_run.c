@@ -20,7 +20,7 @@ void kernel_run_visit(const KernelRank *rank, Value value, KernelVisitor *visit,
         bool exists = true;
         for (int i = 0; i < shard.local.rank; i++) {
             int axis = shard.local.axes[i];
-            whole.at[axis] += shard.offset[i];
+            whole.at[axis] = (int)span_at(&shard.span[i], point.at[axis]);
             exists &= point.at[axis] < shard.valid[i];
         }
         visit(user, local++, exists ? point_offset(&whole, &shard.whole) : -1);
@@ -159,15 +159,15 @@ static void make_groups(KernelRun *run) {
     CommGroup *all = comm_group_create(run->world, run->n_ranks, "all");
     for (int r = 0; r < run->n_ranks; r++) {
         KernelRank *rank = &run->ranks[r];
-        for (int axis = 0; axis < N_MESH_AXES; axis++) {
-            MeshCoord first = rank->coord;
-            if (mesh->size[axis] == 1) continue;
-            first.at[axis] = 0;
-            int leader = mesh_rank(mesh, first);
-            rank->groups.member[axis] = rank->coord.at[axis];
+        for (int axis = 0; axis < N_MESH_GROUPS; axis++) {
+            if (!mesh_has_messages(mesh, axis)) continue;
+            int leader = mesh_rank(mesh, mesh_member_coord(mesh, rank->coord, axis, 0));
+            rank->groups.member[axis] = mesh_member(mesh, rank->coord, axis);
             rank->groups.mesh[axis] =
-                leader == r ? comm_group_create(run->world, mesh->size[axis], mesh_axis_name(axis))
-                            : run->ranks[leader].groups.mesh[axis];
+                leader == r
+                    ? comm_group_create(run->world, mesh_size(mesh, axis), mesh_axis_name(axis))
+                    : run->ranks[leader].groups.mesh[axis];
+            if (leader == r && mesh_deals(axis)) comm_group_set_dealing(rank->groups.mesh[axis]);
         }
         rank->groups.n_stage = 1;
         rank->groups.stage_names = (const char **)STAGES;

@@ -47,10 +47,11 @@ static Tolerance tolerance(const Shape *s, DType dtype, bool gradient) {
 }
 
 /* q, k, v and the gradient of o; attention; its gradient. */
-static const char *make_nodes(Arena *arena, const Shape *s, const char *batch, const char *heads) {
+static const char *make_nodes(Arena *arena, const Shape *s, const char *batch, const char *heads,
+                              const char *queries) {
     const char *dtype = dtype_name(s->dtype);
-    const char *rows = arena_printf(arena, "[batch=%d%s, seq=%d, kv=%d%s, group=%d", s->batch,
-                                    batch, s->seq, s->kv_heads, heads, s->group);
+    const char *rows = arena_printf(arena, "[batch=%d%s, seq=%d%s, kv=%d%s, group=%d", s->batch,
+                                    batch, s->seq, queries, s->kv_heads, heads, s->group);
     const char *q = arena_printf(arena, "%s%s, head=%d]", dtype, rows, s->head);
     const char *k = arena_printf(arena, "%s[batch=%d%s, seq=%d, kv=%d%s, head=%d]", dtype, s->batch,
                                  batch, s->seq, s->kv_heads, heads, s->head);
@@ -64,10 +65,11 @@ static const char *make_nodes(Arena *arena, const Shape *s, const char *batch, c
     const char *leaves = arena_printf(
         arena, "%s%s%s%s", arena_printf(arena, leaf, 0, "", q), arena_printf(arena, leaf, 1, "", k),
         arena_printf(arena, leaf, 2, "", k), arena_printf(arena, leaf, 3, "", q));
+    const char *sum = *queries ? arena_printf(arena, "%s~sum(c)", k) : k;
     return arena_printf(arena,
                         "%s%%4:2 = attention(%%0, %%1, %%2) %s : %s, f32%s]\n"
                         "%%5:3 = attention_grad(%%0, %%1, %%2, %%4, %%4.1, %%3) %s : %s, %s, %s\n",
-                        leaves, attrs, q, rows, attrs, q, k, k);
+                        leaves, attrs, q, rows, attrs, q, sum, sum);
 }
 
 static void compare_result(const CudaKernelRun *run, const Shape *s, int n, int result) {
@@ -149,7 +151,7 @@ static void check_shape(const Shape *s, bool wgmma) {
         s->scale != 0 ? arena_printf(arena, ", scale %g", (double)s->scale) : "",
         s->softcap > 0 ? arena_printf(arena, ", soft cap %g", (double)s->softcap) : "",
         wgmma ? ", on wgmma" : ""));
-    bool bound = cuda_fixture_create(&f, NULL, make_nodes(arena, s, "", ""));
+    bool bound = cuda_fixture_create(&f, NULL, make_nodes(arena, s, "", "", ""));
     if (bound) {
         copy_batches(&f, s->batch);
         reference_run(f.reference);
@@ -262,9 +264,37 @@ static void test_shards(void) {
         Shape s = {3, 9, 3, 2, 16, true, 0, DTYPES[i], 4, 5};
         check_begin(arena_printf(arena, "heads and batch divided, %s", dtype_name(DTYPES[i])));
         cuda_check(&(CudaCase){.mesh = "t=2, d=2, p=1",
-                               .nodes = make_nodes(arena, &s, "/d", "/t"),
+                               .nodes = make_nodes(arena, &s, "/d", "/t", ""),
                                .nonzero_pads = true, /* lse of a head of zeros */
                                .tolerance = TOLERANCE[i]});
+        check_end();
+        arena_destroy(arena);
+    }
+}
+
+/* Two chunks of the queries a rank, and all keys: tiles within a chunk, across both, of keys that
+ * none of a rank's rows see; each set of kernels, windows, groups. */
+static void test_parts(void) {
+    static const struct {
+        const char *mesh;
+        Shape shape;
+        double tolerance;
+    } PARTS[] = {
+        {"t=1, c=3, d=1, p=1", {2, 78, 2, 2, 12, true, 0, DTYPE_F32, 0, 0}, 1e-5},
+        {"t=1, c=2, d=1, p=1", {1, 280, 1, 2, 64, true, 0, DTYPE_BF16, 0, 0}, 4e-2},
+        {"t=1, c=2, d=1, p=1", {1, 276, 1, 1, 128, true, 0, DTYPE_BF16, 90, 0}, 4e-2},
+        {"t=1, c=2, d=1, p=1", {1, 140, 1, 3, 32, false, 0, DTYPE_F16, 20, 0}, 5e-3},
+        {"t=2, c=4, d=1, p=1", {1, 72, 2, 1, 20, true, 0, DTYPE_BF16, 0, 5}, 4e-2},
+    };
+    for (size_t i = 0; i < sizeof(PARTS) / sizeof(PARTS[0]); i++) {
+        Arena *arena = arena_create();
+        const Shape *s = &PARTS[i].shape;
+        bool heads = strncmp(PARTS[i].mesh, "t=2", 3) == 0;
+        check_begin(arena_printf(arena, "queries divided, %s, seq %d, head %d, %s", PARTS[i].mesh,
+                                 s->seq, s->head, dtype_name(s->dtype)));
+        cuda_check(&(CudaCase){.mesh = PARTS[i].mesh,
+                               .nodes = make_nodes(arena, s, "", heads ? "/t" : "", "/c"),
+                               .tolerance = PARTS[i].tolerance});
         check_end();
         arena_destroy(arena);
     }
@@ -298,6 +328,7 @@ int main(void) {
     if (cuda_check_missing()) return 0;
     test_shapes(false);
     test_shards();
+    test_parts();
     test_without_group();
     /* Last: on a GPU that they break nothing else would run. */
     if (gpu_run_has_wgmma()) test_shapes(true);

@@ -14,6 +14,7 @@
 #include <pthread.h>
 
 enum { MOST_MEMBERS = 8 };
+static bool deals; /* of calls made from now on: two chunks a member, as over c */
 
 typedef struct Shape {
     int64_t outer, local, total, inner; /* all_reduce: count in `total` */
@@ -66,6 +67,7 @@ static bool run_peers(CollectiveKind kind, ReduceKind reduce, const Shape *shape
                       float *const *in, float *const *out) {
     CommWorld *world = comm_world_create(n);
     CommGroup *group = comm_group_create(world, n, "peers");
+    if (deals) comm_group_set_dealing(group);
     Peer peers[MOST_MEMBERS];
     pthread_t threads[MOST_MEMBERS];
     bool good = true;
@@ -144,7 +146,8 @@ static Call make_call(CollectiveKind kind, ReduceKind reduce, DType dtype, const
                                             .outer = s->outer,
                                             .axis_local = s->local,
                                             .axis_total = s->total,
-                                            .inner = s->inner};
+                                            .inner = s->inner,
+                                            .deals = deals};
         round_all(dtype, c.expected[k], c.out_count);
     }
     return c;
@@ -293,6 +296,25 @@ static void test_axis(DType dtype, CollectiveKind kind, ReduceKind reduce) {
         snprintf(name + length, sizeof(name) - (size_t)length, " by NCCL");
         check_steps(name, kind, reduce, dtype, s, n, reduce == REDUCE_LSE ? 2 : direct ? 1 : 2);
     }
+}
+
+/* Chunks of one element to whole vectors; one outer index and more. */
+static void test_dealt(DType dtype) {
+    static const Shape DEALT[] = {{1, 2, 6, 1}, {1, 8, 24, 16}, {5, 6, 18, 7}, {3, 4, 12, 32}};
+    deals = true;
+    for (size_t i = 0; i < sizeof(DEALT) / sizeof(DEALT[0]); i++) {
+        for (CollectiveKind kind = ALL_GATHER; kind <= REDUCE_SCATTER; kind++) {
+            const Shape *s = &DEALT[i];
+            char name[128];
+            int length = snprintf(name, sizeof(name), "%s %s [%d, %d of %d, %d], dealt out",
+                                  KINDS[kind], dtype_name(dtype), (int)s->outer, (int)s->local,
+                                  (int)s->total, (int)s->inner);
+            check_virtual(name, kind, REDUCE_SUM, dtype, s, 3, false);
+            snprintf(name + length, sizeof(name) - (size_t)length, " by NCCL");
+            check_steps(name, kind, REDUCE_SUM, dtype, s, 3, 3);
+        }
+    }
+    deals = false;
 }
 
 static void test_all_reduce(DType dtype, ReduceKind reduce) {
@@ -457,6 +479,8 @@ int main(void) {
     }
     test_axis(DTYPE_F32, ALL_GATHER, REDUCE_SUM);
     test_axis(DTYPE_BF16, ALL_GATHER, REDUCE_SUM);
+    test_dealt(DTYPE_F32);
+    test_dealt(DTYPE_BF16);
     test_special_values();
     test_refusals();
     test_graphs();

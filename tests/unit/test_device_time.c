@@ -103,7 +103,7 @@ static void test_memory(void) {
 
 static void test_attention(void) {
     Cluster cluster = a100();
-    AttentionShape shape = {4, 16, 16, 2048, 128, 0, true, false, 2};
+    AttentionShape shape = {4, 16, 16, 2048, 128, 0, true, false, 2, 0};
     int n_forward = 0, n_backward = 0, n_ops = 0;
     check_begin("attention: blockwise is arithmetic, half of it if causal");
     double us = device_attention_us(&cluster, MATH_BF16, &shape, false, &n_forward);
@@ -139,7 +139,7 @@ static void test_attention(void) {
 
     check_begin("attention: few queries leave units idle");
     cluster.software.attention = ATTENTION_BLOCKWISE;
-    AttentionShape few = {1, 2, 2, 1024, 128, 0, true, false, 2}, many = few;
+    AttentionShape few = {1, 2, 2, 1024, 128, 0, true, false, 2, 0}, many = few;
     many.batch = 6;
     double alone = device_attention_us(&cluster, MATH_BF16, &few, false, &n_ops);
     double together = device_attention_us(&cluster, MATH_BF16, &many, false, &n_ops);

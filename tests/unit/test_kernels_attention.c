@@ -98,7 +98,7 @@ static void check_shape(const AttentionShape *s) {
 }
 
 static void check_threads(void) {
-    const AttentionShape s = {2, 150, 2, 3, 24, true, 0.2f, DTYPE_F32, 0, 0};
+    const AttentionShape s = {2, 150, 2, 3, 24, true, 0.2f, DTYPE_F32, 0, 0, 0, {0}};
     Data d = make_data(&s);
     omp_set_num_threads(1);
     attention_forward(&s, d.q, d.k, d.v, d.o, d.lse);
@@ -119,33 +119,34 @@ static void check_threads(void) {
 int main(void) {
     /* The last: windows of one key, shorter and longer than tiles and blocks, and of all but one.
      */
-    const AttentionShape shapes[] = {{1, 1, 1, 1, 1, true, 1.0f, DTYPE_F32, 0, 0},
-                                     {1, 64, 1, 1, 64, true, 0.125f, DTYPE_F32, 0, 0},
-                                     {2, 37, 3, 1, 20, true, 0.3f, DTYPE_F32, 0, 0},
-                                     {1, 130, 2, 1, 64, false, 0.125f, DTYPE_F32, 0, 0},
-                                     {2, 70, 1, 3, 17, true, 0.25f, DTYPE_F32, 0, 0},
-                                     {1, 67, 2, 5, 33, false, 0.2f, DTYPE_F32, 0, 0},
-                                     {1, 129, 1, 2, 80, true, 0.1f, DTYPE_F32, 0, 0},
-                                     {1, 65, 1, 1, 256, true, 0.0625f, DTYPE_F32, 0, 0},
-                                     {1, 20, 1, 100, 8, true, 0.35f, DTYPE_F32, 0, 0},
-                                     {1, 200, 1, 1, 4, true, 40.0f, DTYPE_F32, 0, 0},
-                                     {2, 70, 1, 3, 17, true, 0.25f, DTYPE_F32, 1, 0},
-                                     {1, 200, 2, 1, 16, true, 0.3f, DTYPE_F32, 5, 0},
-                                     {1, 300, 1, 2, 8, true, 1.0f, DTYPE_F32, 64, 0},
-                                     {1, 333, 1, 1, 20, true, 0.2f, DTYPE_F32, 130, 0},
-                                     {1, 130, 1, 1, 8, true, 0.3f, DTYPE_F32, 129, 0},
-                                     {1, 200, 2, 1, 8, false, 0.3f, DTYPE_F32, 1, 0},
-                                     {1, 260, 1, 1, 24, false, 0.2f, DTYPE_F32, 40, 0},
-                                     {2, 90, 1, 5, 9, false, 0.3f, DTYPE_F32, 89, 0},
-                                     {1, 130, 2, 3, 24, true, 3.0f, DTYPE_F32, 0, 2.0f},
-                                     {1, 150, 1, 1, 16, false, 0.25f, DTYPE_F32, 40, 50.0f}};
+    const AttentionShape shapes[] = {
+        {1, 1, 1, 1, 1, true, 1.0f, DTYPE_F32, 0, 0, 0, {0}},
+        {1, 64, 1, 1, 64, true, 0.125f, DTYPE_F32, 0, 0, 0, {0}},
+        {2, 37, 3, 1, 20, true, 0.3f, DTYPE_F32, 0, 0, 0, {0}},
+        {1, 130, 2, 1, 64, false, 0.125f, DTYPE_F32, 0, 0, 0, {0}},
+        {2, 70, 1, 3, 17, true, 0.25f, DTYPE_F32, 0, 0, 0, {0}},
+        {1, 67, 2, 5, 33, false, 0.2f, DTYPE_F32, 0, 0, 0, {0}},
+        {1, 129, 1, 2, 80, true, 0.1f, DTYPE_F32, 0, 0, 0, {0}},
+        {1, 65, 1, 1, 256, true, 0.0625f, DTYPE_F32, 0, 0, 0, {0}},
+        {1, 20, 1, 100, 8, true, 0.35f, DTYPE_F32, 0, 0, 0, {0}},
+        {1, 200, 1, 1, 4, true, 40.0f, DTYPE_F32, 0, 0, 0, {0}},
+        {2, 70, 1, 3, 17, true, 0.25f, DTYPE_F32, 1, 0, 0, {0}},
+        {1, 200, 2, 1, 16, true, 0.3f, DTYPE_F32, 5, 0, 0, {0}},
+        {1, 300, 1, 2, 8, true, 1.0f, DTYPE_F32, 64, 0, 0, {0}},
+        {1, 333, 1, 1, 20, true, 0.2f, DTYPE_F32, 130, 0, 0, {0}},
+        {1, 130, 1, 1, 8, true, 0.3f, DTYPE_F32, 129, 0, 0, {0}},
+        {1, 200, 2, 1, 8, false, 0.3f, DTYPE_F32, 1, 0, 0, {0}},
+        {1, 260, 1, 1, 24, false, 0.2f, DTYPE_F32, 40, 0, 0, {0}},
+        {2, 90, 1, 5, 9, false, 0.3f, DTYPE_F32, 89, 0, 0, {0}},
+        {1, 130, 2, 3, 24, true, 3.0f, DTYPE_F32, 0, 2.0f, 0, {0}},
+        {1, 150, 1, 1, 16, false, 0.25f, DTYPE_F32, 40, 50.0f, 0, {0}}};
     check_begin("attention and its gradient equal the f64 formulas");
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) check_shape(&shapes[i]);
     check_begin("results do not depend on the number of threads");
     check_threads();
     check_begin("no positions: nothing to do; too long a head: refused");
-    const AttentionShape none = {2, 0, 1, 1, 8, true, 1.0f, DTYPE_F32, 0, 0},
-                         wide = {1, 1, 1, 1, 257, true, 1.0f, DTYPE_F32, 0, 0};
+    const AttentionShape none = {2, 0, 1, 1, 8, true, 1.0f, DTYPE_F32, 0, 0, 0, {0}},
+                         wide = {1, 1, 1, 1, 257, true, 1.0f, DTYPE_F32, 0, 0, 0, {0}};
     CHECK(attention_forward(&none, NULL, NULL, NULL, NULL, NULL), "empty refused");
     CHECK(!attention_forward(&wide, NULL, NULL, NULL, NULL, NULL), "head 257 accepted");
     return check_report();

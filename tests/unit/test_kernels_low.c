@@ -365,12 +365,13 @@ static void check_layouts(void) {
 
 static void check_rotary(int64_t seq, int64_t head) {
     enum { INNER = 3 };
+    const DimSpan place = {0, 0, 5};
     const int64_t n = 2 * seq * INNER * head;
     Pair x = new_pair(n), y = new_result(n);
-    rotary_apply(DTYPE_F32, 2, seq, INNER, head, 5, 10000, NULL, 1, x.wide, y.wide);
-    rotary_apply(low, 2, seq, INNER, head, 5, 10000, NULL, 1, x.low, y.low);
+    rotary_apply(DTYPE_F32, 2, seq, INNER, head, &place, 10000, NULL, 1, x.wide, y.wide);
+    rotary_apply(low, 2, seq, INNER, head, &place, 10000, NULL, 1, x.low, y.low);
     CHECK(is_rounded(&y), "is not the f32 one rounded");
-    rotary_apply(low, 2, seq, INNER, head, 5, 10000, NULL, 1, x.low, x.low);
+    rotary_apply(low, 2, seq, INNER, head, &place, 10000, NULL, 1, x.low, x.low);
     CHECK(memcmp(x.low, y.low, (size_t)n * sizeof(uint16_t)) == 0, "in place it differs");
     free_pair(&x), free_pair(&y);
 }
@@ -380,7 +381,7 @@ static void check_gather(void) {
     enum { ROWS = 3, LOCAL = 4, WHOLE = 10 };
     const Shard shard = {.whole = {.dtype = low, .rank = 2, .dims = {ROWS, WHOLE}},
                          .local = {.dtype = low, .rank = 2, .dims = {ROWS, LOCAL}},
-                         .offset = {0, 8},
+                         .span = {{ROWS, 0, 0}, {LOCAL, 8, 8}},
                          .valid = {ROWS, 2}};
     Pair x = new_pair(ROWS * LOCAL);
     float whole[ROWS][WHOLE] = {{0}};
@@ -489,10 +490,10 @@ static void check_kernels(void) {
     check_lengths();
     check_norms();
     check_begin("attention and its gradient");
-    check_attention((AttentionShape){1, 1, 1, 1, 1, true, 1.0f, DTYPE_F32, 0, 0});
-    check_attention((AttentionShape){2, 150, 2, 3, 24, true, 0.2f, DTYPE_F32, 0, 0});
-    check_attention((AttentionShape){1, 130, 1, 1, 65, false, 0.125f, DTYPE_F32, 0, 0});
-    check_attention((AttentionShape){1, 190, 2, 2, 20, true, 0.2f, DTYPE_F32, 75, 2.0f});
+    check_attention((AttentionShape){1, 1, 1, 1, 1, true, 1.0f, DTYPE_F32, 0, 0, 0, {0}});
+    check_attention((AttentionShape){2, 150, 2, 3, 24, true, 0.2f, DTYPE_F32, 0, 0, 0, {0}});
+    check_attention((AttentionShape){1, 130, 1, 1, 65, false, 0.125f, DTYPE_F32, 0, 0, 0, {0}});
+    check_attention((AttentionShape){1, 190, 2, 2, 20, true, 0.2f, DTYPE_F32, 75, 2.0f, 0, {0}});
     check_end();
     check_losses();
     check_layouts();

@@ -270,6 +270,55 @@ static const ShardedCase CASES[] = {
                                                     "f32[batch=4/d, seq=6, kv=5/t, head=7]\n"
                                                     "%8 = shift(%4) {axis=head, by=1} : "
                                                     "f32[batch=4/d, seq=6, kv=5/t, head=7]\n"},
+    {"slice and all_gather, a sequence dealt out by c, and divided by t", "t=3, c=2, d=1, p=1",
+     false,
+     PARAM(0, "",
+           "a=3, seq=12, b=5]") "%1 = slice(%0) {mesh=\"c\", axis=seq} : f32[a=3, seq=12/c, b=5]\n"
+                                "%2 = slice(%1) {mesh=\"t\", axis=seq} : f32[a=3, seq=12/ct, b=5]\n"
+                                "%3 = all_gather(%2) {mesh=\"t\", axis=seq} : f32[a=3, seq=12/c, "
+                                "b=5]\n"
+                                "%4 = all_gather(%3) {mesh=\"c\", axis=seq} : f32[a=3, seq=12, "
+                                "b=5]\n"},
+    {"slice and all_gather over c and d", "t=1, c=2, d=2, p=1", false,
+     PARAM(0, "", "a=3, b=7]") "%1 = slice(%0) {mesh=\"dc\", axis=b} : f32[a=3, b=7/dc]\n"
+                               "%2 = all_gather(%1) {mesh=\"dc\", axis=b} : f32[a=3, b=7]\n"},
+    {"reductions over c, over c and d, of shares", "t=1, c=2, d=2, p=1", false,
+     PARAM(0, "", "a=3, seq=8]~sum(c)") PARAM(1, "", "a=3, b=7]~sum(c,d)")
+         PARAM(2, "", "a=3]~sum(c,d)") "%3 = reduce_scatter(%0) {mesh=\"c\", axis=seq} : f32[a=3, "
+                                       "seq=8/c]\n"
+                                       "%4 = reduce_scatter(%1) {mesh=\"dc\", axis=b} : f32[a=3, "
+                                       "b=7/dc]\n"
+                                       "%5 = all_reduce(%2) {mesh=\"dc\"} : f32[a=3]\n"},
+    {"rotary and dropout, a sequence dealt out", "t=3, c=2, d=1, p=1", false,
+     PARAM(0, "", "batch=2, seq=12/c, heads=2, head=6]") PARAM(
+         1, "+",
+         "batch=3, seq=12/ct, model=5]") "%2 = rotary(%0) {seq=seq, head=head, base=100, "
+                                         "direction=1} : f32[batch=2, seq=12/c, heads=2, head=6]\n"
+                                         "%3 = dropout(%1) {p=0.4, key=3} : f32[batch=3, "
+                                         "seq=12/ct, model=5]\n"},
+    {"attention and its gradient, queries divided", "t=2, c=3, d=1, p=1", false,
+     PARAM(0, "", "batch=2, seq=18/c, kv=2/t, group=2, head=4]") PARAM(
+         1, "", "batch=2, seq=18, kv=2/t, head=4]") PARAM(2, "", "batch=2, seq=18, kv=2/t, head=4]")
+         PARAM(3, "",
+               "batch=2, seq=18/c, kv=2/t, group=2, head=4]") "%4:2 = attention(%0, %1, %2) "
+                                                              "{seq=seq, head=head, causal=1, "
+                                                              "window=7, scale=0.5} : "
+                                                              "f32[batch=2, seq=18/c, kv=2/t, "
+                                                              "group=2, head=4], f32[batch=2, "
+                                                              "seq=18/c, kv=2/t, group=2]\n"
+                                                              "%5:3 = attention_grad(%0, %1, "
+                                                              "%2, %4, %4.1, %3) {seq=seq, "
+                                                              "head=head, causal=1, window=7, "
+                                                              "scale=0.5} : f32[batch=2, "
+                                                              "seq=18/c, kv=2/t, group=2, "
+                                                              "head=4], f32[batch=2, seq=18, "
+                                                              "kv=2/t, head=4]~sum(c), "
+                                                              "f32[batch=2, seq=18, kv=2/t, "
+                                                              "head=4]~sum(c)\n"
+                                                              "%6 = reduce_scatter(%5.1) "
+                                                              "{mesh=\"c\", axis=seq} : "
+                                                              "f32[batch=2, seq=18/c, kv=2/t, "
+                                                              "head=4]\n"},
     {"the share of labels on each rank", "t=2, d=2, p=1", true,
      PARAM(0, "", "batch=4/d, ffn=6/t]") "%1 = label_share() {value=3} : f32[]\n"
                                          "%2 = less(%0, %1) : f32[batch=4/d, ffn=6/t]\n"},

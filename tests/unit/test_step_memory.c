@@ -18,26 +18,30 @@ typedef struct Layout {
     int zero;
 } Layout;
 
+static int context = 1; /* c, of what is priced and planned from now on */
+
 static PlanRequest request_of(const Model *model, const Layout *l, const int *split) {
-    return (PlanRequest){.model = model->name,
-                         .forward = model->graph,
-                         .n_blocks = model->n_blocks,
-                         .seq = model->seq,
-                         .vocab = model->vocab,
-                         .recipe = model->recipe,
-                         .options = {.mesh = {{[MESH_T] = l->t, [MESH_D] = l->d, [MESH_P] = l->p}},
-                                     .micro_batch = l->b,
-                                     .global_batch = l->b * l->d * l->n_micro,
-                                     .n_chunks = l->v,
-                                     .schedule = l->schedule,
-                                     .precision = l->f32 ? DTYPE_F32 : DTYPE_BF16,
-                                     .sequence_parallel = l->sequence_parallel,
-                                     .recompute = l->recompute,
-                                     .zero = l->zero,
-                                     .cuda = true,
-                                     .split = split,
-                                     .n_split = split ? l->p * l->v : 0,
-                                     .seed = 1}};
+    return (PlanRequest){
+        .model = model->name,
+        .forward = model->graph,
+        .n_blocks = model->n_blocks,
+        .seq = model->seq,
+        .vocab = model->vocab,
+        .recipe = model->recipe,
+        .options = {
+            .mesh = {{[MESH_T] = l->t, [MESH_C] = context, [MESH_D] = l->d, [MESH_P] = l->p}},
+            .micro_batch = l->b,
+            .global_batch = l->b * l->d * l->n_micro,
+            .n_chunks = l->v,
+            .schedule = l->schedule,
+            .precision = l->f32 ? DTYPE_F32 : DTYPE_BF16,
+            .sequence_parallel = l->sequence_parallel,
+            .recompute = l->recompute,
+            .zero = l->zero,
+            .cuda = true,
+            .split = split,
+            .n_split = split ? l->p * l->v : 0,
+            .seed = 1}};
 }
 
 static int64_t stage_bytes(const Plan *plan, int stage) {
@@ -67,7 +71,8 @@ static Priced price(Arena *arena, const Layout *l, const Model *thin, Diag *diag
     x.costs = x.cluster ? model_costs_create(arena, &request, x.cluster, diag) : NULL;
     const char *reason = "";
     if (x.costs) {
-        x.layout = model_costs_at(x.costs, l->t, l->sequence_parallel, l->recompute, l->b, &reason);
+        x.layout = model_costs_divided(x.costs, l->t, context, l->sequence_parallel, l->recompute,
+                                       l->b, &reason);
     }
     if (!x.layout) BUG("%s %s", diag_text(diag), reason);
     if (schedule_splits(schedule_find(l->schedule))) model_costs_split(x.costs, x.layout);
@@ -81,7 +86,8 @@ static Priced price(Arena *arena, const Layout *l, const Model *thin, Diag *diag
                               .schedule = schedule_find(l->schedule),
                               .recompute = l->recompute,
                               .zero = l->zero,
-                              .sequence_parallel = l->sequence_parallel};
+                              .sequence_parallel = l->sequence_parallel,
+                              .c = context};
     if (!split_blocks(x.costs, x.layout, l->p, l->v, false, x.split)) BUG("no split");
     step_memory(x.costs, x.layout, &x.candidate, x.split, &x.cost);
     return x;
@@ -251,6 +257,16 @@ int main(void) {
     for (size_t i = 0; i < sizeof(LAYOUTS) / sizeof(LAYOUTS[0]); i += LAYOUT_STEP) {
         compare(&LAYOUTS[i], diag);
     }
+    static const Layout DIVIDED[] = {
+        {"models/gpt.lua", "124m", 2, 2, 2, 1, 4, 4, "1f1b", true, false, RECOMPUTE_NONE, 0},
+        {"models/llama.lua", "405b", 8, 1, 16, 1, 1, 16, "1f1b", true, false, RECOMPUTE_NONE, 0},
+        {"models/llama.lua", "8b", 1, 1, 2, 1, 1, 8, "1f1b", false, false, RECOMPUTE_FULL, 1},
+        {"models/llama.lua", "8b", 1, 2, 1, 1, 1, 8, "1f1b", false, false, RECOMPUTE_SELECTIVE, 3},
+    };
+    check_begin("so it is with c");
+    context = 4;
+    for (size_t i = 0; i < sizeof(DIVIDED) / sizeof(DIVIDED[0]); i++) compare(&DIVIDED[i], diag);
+    context = 1;
     test_who_captures(&LAYOUTS[0], diag);
     diag_destroy(diag);
     return check_report();

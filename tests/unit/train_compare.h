@@ -88,8 +88,8 @@ static inline void compare_weights(Run *run, Run *one) {
 static inline void compare_memory(const Run *run) {
     int64_t planned = 0;
     for (int s = 0; s < run->plan->n_stages; s++) {
-        planned += run->plan->stages[s].arena_bytes * run->plan->mesh.size[MESH_T] *
-                   run->plan->mesh.size[MESH_D];
+        planned += run->plan->stages[s].arena_bytes * mesh_rank_count(&run->plan->mesh) /
+                   run->plan->n_stages;
     }
     CHECK(engine_arena_bytes(run->engine) == planned, "%lld bytes in arenas, planned %lld",
           (long long)engine_arena_bytes(run->engine), (long long)planned);
@@ -103,15 +103,16 @@ static inline void compare_runs(Run *run, Run *one, int n_steps) {
 }
 
 static inline const char *layout_name(const char *model, const Layout *l, char *text, size_t size) {
-    char chunks[16] = "", again[32] = "", zero[16] = "";
+    char chunks[16] = "", again[32] = "", zero[16] = "", context[16] = "";
+    if (run_context > 1) snprintf(context, sizeof(context), " c=%d", run_context);
     if (run_zero) snprintf(zero, sizeof(zero), " zero %d", run_zero);
     if (l->n_chunks > 1) snprintf(chunks, sizeof(chunks), " x%d", l->n_chunks);
     if (run_recompute != RECOMPUTE_NONE) {
         snprintf(again, sizeof(again), ", recompute %s", recompute_mode_name(run_recompute));
     }
-    snprintf(text, size, "%s: t=%d d=%d p=%d %s%s%s%s, micro-batch %d%s%s", model, l->t, l->d, l->p,
-             l->schedule, chunks, l->sequence_parallel ? " seq" : "", zero, l->micro_batch,
-             l->split ? ", uneven" : "", again);
+    snprintf(text, size, "%s: t=%d%s d=%d p=%d %s%s%s%s, micro-batch %d%s%s", model, l->t, context,
+             l->d, l->p, l->schedule, chunks, l->sequence_parallel ? " seq" : "", zero,
+             l->micro_batch, l->split ? ", uneven" : "", again);
     return text;
 }
 

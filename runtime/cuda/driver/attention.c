@@ -179,6 +179,7 @@ static void choose_engine(const AttentionTable *table, AttentionEntry *entry) {
 /* What is known not to be there, without asking; NULL: ask. */
 static const char *find_limit(const AttentionTable *table, const AttentionShape *shape) {
     int major = atoi(table->device->arch + 3) / 10; /* "sm_90" */
+    if (attention_is_part(shape)) return "c divides its queries";
     if (shape->window && !shape->causal) return "windows that are not causal are not asked of it";
     if (shape->softcap != 0) return "soft caps are not asked of it";
     if (shape->head % 8) return "heads are no multiple of 8";
@@ -192,7 +193,7 @@ static bool same_shape(const AttentionShape *a, const AttentionShape *b) {
     return a->dtype == b->dtype && a->backward == b->backward && a->causal == b->causal &&
            a->batch == b->batch && a->seq == b->seq && a->kv_heads == b->kv_heads &&
            a->group == b->group && a->head == b->head && a->scale == b->scale &&
-           a->window == b->window && a->softcap == b->softcap;
+           a->window == b->window && a->softcap == b->softcap && a->keys == b->keys;
 }
 
 static AttentionEntry *find_or_make(AttentionTable *table, const AttentionCommand *command) {

@@ -106,9 +106,10 @@ static bool make_group(NcclWorld *world, const NcclExchange *exchange, int group
 static bool make_groups(NcclWorld *world, const NcclExchange *exchange, Diag *diag) {
     const Plan *plan = world->plan;
     MeshCoord coord = mesh_coord(&plan->mesh, world->rank);
-    for (int axis = 0; axis < N_MESH_AXES; axis++) {
-        if (plan->mesh.size[axis] > 1 &&
-            !make_group(world, exchange, axis, plan->mesh.size[axis], coord.at[axis], diag)) {
+    for (int axis = 0; axis < N_MESH_GROUPS; axis++) {
+        if (mesh_has_messages(&plan->mesh, axis) &&
+            !make_group(world, exchange, axis, mesh_size(&plan->mesh, axis),
+                        mesh_member(&plan->mesh, coord, axis), diag)) {
             return false;
         }
     }
@@ -116,7 +117,7 @@ static bool make_groups(NcclWorld *world, const NcclExchange *exchange, Diag *di
         const StageComm *comm = &plan->comms[i];
         for (int k = 0; k < comm->n_stages; k++) {
             if (comm->stages[k] == coord.at[MESH_P] &&
-                !make_group(world, exchange, N_MESH_AXES + i, comm->n_stages, k, diag)) {
+                !make_group(world, exchange, N_MESH_GROUPS + i, comm->n_stages, k, diag)) {
                 return false;
             }
         }
@@ -166,7 +167,7 @@ NcclWorld *nccl_world_create(const CudaDevice *device, const Plan *plan, int ran
                          .timeout_seconds = options->timeout_seconds > 0 ? options->timeout_seconds
                                                                          : DEFAULT_TIMEOUT_SECONDS,
                          .no_registration = options->no_registration,
-                         .n_groups = N_MESH_AXES + plan->n_comms};
+                         .n_groups = N_MESH_GROUPS + plan->n_comms};
     world->of_group = ARENA_ARRAY(arena, int, world->n_groups);
     world->of_channel = ARENA_ARRAY(arena, int, plan->n_channels + 1);
     world->channel_peer = ARENA_ARRAY(arena, int, plan->n_channels + 1);

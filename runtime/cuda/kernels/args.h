@@ -20,11 +20,12 @@ typedef struct BeginStepArgs {
     int64_t slot_bytes;
 } BeginStepArgs;
 
-/* to[i] = i32 of the staged slot at offset_bytes. */
+/* to[row to_pitch + i] = i32 of the staged slot at offset_bytes, element row pitch + i. */
 typedef struct CopyInputArgs {
     const DeviceState *state;
     const unsigned char *staging;
-    int64_t slot_bytes, offset_bytes, count;
+    int64_t slot_bytes, offset_bytes, count; /* of all rows */
+    int64_t width, pitch, to_pitch;          /* elements of a row, and from one to the next */
     int32_t *to;
 } CopyInputArgs;
 
@@ -45,10 +46,13 @@ typedef struct CopyScalarArgs {
 
 /* attention_forward.cu, attention_backward.cu, the same on wgmma, attention_any.cu */
 
-/* q [batch, seq, kv_heads, group, head] and k, v [batch, seq, kv_heads, head]. For one key/value
- * head the query rows are all (position, group member) pairs: row = position * group + member. */
+/* q [batch, seq, kv_heads, group, head] and k, v [batch, keys, kv_heads, head]. For one key/value
+ * head the query rows are all (position, group member) pairs: row = position * group + member.
+ * Where there is a part of the queries only, in two runs, its position among the keys is that and
+ * `first`, from split_rows on that and `second`. */
 typedef struct AttentionSizes {
     int32_t batch, seq, kv_heads, group, head;
+    int32_t keys, split_rows, first, second;
     int32_t causal;
     int32_t before, after;              /* positions around its own that a row sees; seq: all */
     int32_t rows;                       /* seq * group */

@@ -17,13 +17,14 @@ typedef struct AllReduceArgs {
 } AllReduceArgs;
 
 /* out[k][row total + j part + i] = in[j][row part + i] for i < part where j part + i < total; in
- * units of 2, 4, 8 or 16 bytes. count = n_members * rows * part. in[j] may be its place in out[j]
+ * units of 2, 4, 8 or 16 bytes. With `deals`, members have two chunks each of the axis (ir/mesh.h),
+ * of part / 2 units. count = n_members * rows * part. in[j] may be its place in out[j]
  * if there is one row. */
 typedef struct AllGatherArgs {
     int64_t total;
     uint32_t count;
     FastDivisor part, rows;
-    int32_t n_members;
+    int32_t n_members, deals;
     const void *in[COLLECTIVE_MEMBERS];
     void *out[COLLECTIVE_MEMBERS];
 } AllGatherArgs;
@@ -35,7 +36,7 @@ typedef struct ReduceScatterArgs {
     int64_t total;
     uint32_t count;
     FastDivisor part, rows;
-    int32_t kind, n_members, first, vector;
+    int32_t kind, n_members, first, vector, deals;
     const void *in[COLLECTIVE_MEMBERS];
     void *out[COLLECTIVE_MEMBERS];
 } ReduceScatterArgs;

@@ -80,10 +80,11 @@ typedef struct EmbeddingSumArgs {
     float *partial, *dtable;
 } EmbeddingSumArgs;
 
-/* rotary.cu: x, y [batch, seq, inner, head]; position of row s is offset + s; pair i turns by
- * 2^(i log2_step) radians per position, stretched as ir/ops/rotary.h says. y may be x. */
+/* rotary.cu: x, y [batch, seq, inner, head]; position of row s is first + s, from split on second +
+ * s; pair i turns by 2^(i log2_step) radians per position, stretched as ir/ops/rotary.h says. y may
+ * be x. */
 typedef struct RotaryArgs {
-    int64_t batch, seq, inner, offset;
+    int64_t batch, seq, inner, split, first, second;
     int32_t head;
     float direction; /* 1 or -1 */
     double log2_step;

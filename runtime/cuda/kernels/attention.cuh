@@ -38,10 +38,15 @@ static __device__ __forceinline__ AttentionPlace attention_place(const Attention
 
 /* Rows */
 
-/* The sequence position of a query row: row / group, by multiplication. rows < 2^31. */
+/* A query row's position of those that are here: row / group, by multiplication. rows < 2^31. */
 static __device__ __forceinline__ int attention_position(const AttentionSizes &s, int row) {
     uint32_t quotient = __umulhi((uint32_t)row, s.group_factor) >> s.group_shift;
     return s.group == 1 ? row : (int)quotient;
+}
+
+/* What that lacks to its position among the keys. */
+static __device__ __forceinline__ int attention_offset(const AttentionSizes &s, int row) {
+    return row < s.split_rows ? s.first : s.second;
 }
 
 /* Elements from the place of row 0 (key 0) to that of `row` (`key`) of the same head: the binder
@@ -66,7 +71,7 @@ static __device__ __forceinline__ int64_t attention_first_query(const AttentionS
 }
 static __device__ __forceinline__ int64_t attention_first_key(const AttentionSizes &s,
                                                               const AttentionPlace &p) {
-    return ((int64_t)p.batch * s.seq * s.kv_heads + p.head) * s.head;
+    return ((int64_t)p.batch * s.keys * s.kv_heads + p.head) * s.head;
 }
 /* Where lse of a row lies. */
 static __device__ __forceinline__ int64_t attention_lse_index(const AttentionSizes &s,
@@ -76,24 +81,25 @@ static __device__ __forceinline__ int64_t attention_lse_index(const AttentionSiz
            position * s.group;
 }
 
-/* What is seen: row sees key where  position - before <= key <= position + after.  Twice seq times
- * group is less than 2^32, not than 2^31. */
+/* What is seen: row sees key where  position - before <= key <= position + after.  Twice keys times
+ * group is less than 2^32, not than 2^31, unless there is a part of the queries only. */
 
-/* Whether a key is later than those that a row sees: key - after > row / group, without the
- * division. With the first row and the last key of two ranges: is there anything of it to hide?
+/* Whether a key is later than those that a row sees: key - after > row / group + offset, without
+ * the division. With the first row and the last key of two ranges: is there anything of it to hide?
  * With the last row and the first key: is all of it hidden? */
 static __device__ __forceinline__ bool attention_too_late(const AttentionSizes &s, int row,
                                                           int key) {
-    return (key - s.after) * s.group > row;
+    return (key - s.after - attention_offset(s, row)) * s.group > row;
 }
-/* Whether it is earlier: key + before < row / group. Likewise, with the last row and the first key,
- * and with the first row and the last key. */
+/* Whether it is earlier: key + before < row / group + offset. Likewise, with the last row and the
+ * first key, and with the first row and the last key. */
 static __device__ __forceinline__ bool attention_too_early(const AttentionSizes &s, int row,
                                                            int key) {
-    return (uint32_t)(key + s.before + 1) * (uint32_t)s.group <= (uint32_t)row;
+    int after = key + s.before + 1 - attention_offset(s, row);
+    return after <= 0 || (uint32_t)after * (uint32_t)s.group <= (uint32_t)row;
 }
 static __device__ __forceinline__ bool attention_hidden(const AttentionSizes &s, int row, int key) {
-    return key >= s.seq || attention_too_late(s, row, key) || attention_too_early(s, row, key);
+    return key >= s.keys || attention_too_late(s, row, key) || attention_too_early(s, row, key);
 }
 /* Whether none of `rows` rows sees any of `keys` keys. */
 static __device__ __forceinline__ bool attention_apart(const AttentionSizes &s, int row, int rows,
@@ -104,8 +110,9 @@ static __device__ __forceinline__ bool attention_apart(const AttentionSizes &s, 
 
 /* The last key that a row sees. */
 static __device__ __forceinline__ int attention_last_key(const AttentionSizes &s, int row) {
-    uint32_t last = (uint32_t)attention_position(s, row) + (uint32_t)s.after;
-    return last < (uint32_t)s.seq ? (int)last : s.seq - 1;
+    uint32_t last = (uint32_t)(attention_position(s, row) + attention_offset(s, row));
+    last += (uint32_t)s.after;
+    return last < (uint32_t)s.keys ? (int)last : s.keys - 1;
 }
 /* Keys that the rows before `end` see lie before the result. */
 static __device__ __forceinline__ int attention_end_key(const AttentionSizes &s, int end) {
@@ -114,18 +121,25 @@ static __device__ __forceinline__ int attention_end_key(const AttentionSizes &s,
 /* And those that rows from `row` on see lie from the result on, a multiple of `step`. */
 static __device__ __forceinline__ int attention_begin_key(const AttentionSizes &s, int row,
                                                           int step) {
-    int first = attention_position(s, row) - s.before;
+    int first = attention_position(s, row) + attention_offset(s, row) - s.before;
     return first > 0 ? first / step * step : 0;
 }
 /* The same of rows that see keys from `key` on, and before `end`. */
 static __device__ __forceinline__ int attention_begin_row(const AttentionSizes &s, int key,
                                                           int step) {
-    int first = (key - s.after) * s.group;
+    int first = (key - s.after - s.first) * s.group;
+    if (first >= s.split_rows) {
+        first = (key - s.after - s.second) * s.group;
+        if (first < s.split_rows) first = s.split_rows;
+    }
     return first > 0 ? first / step * step : 0;
 }
 static __device__ __forceinline__ int attention_end_row(const AttentionSizes &s, int end) {
-    uint32_t rows = (uint32_t)(end + s.before) * (uint32_t)s.group;
-    return rows < (uint32_t)s.rows ? (int)rows : s.rows;
+    int first = end + s.before - s.first, second = end + s.before - s.second;
+    uint32_t rows = second > 0 ? (uint32_t)second * (uint32_t)s.group : 0;
+    if (rows > (uint32_t)s.split_rows) return rows < (uint32_t)s.rows ? (int)rows : s.rows;
+    rows = first > 0 ? (uint32_t)first * (uint32_t)s.group : 0;
+    return rows < (uint32_t)s.split_rows ? (int)rows : s.split_rows;
 }
 
 /* Scores [16 MT, 8 N8] of keys past the last that a row sees become -inf; first_row and first_key
@@ -159,7 +173,7 @@ static __device__ __forceinline__ void attention_mask_early(const AttentionSizes
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             int row = first_row + 16 * m + 8 * half;
-            int seen = attention_position(s, row) - s.before - first_key;
+            int seen = attention_position(s, row) + attention_offset(s, row) - s.before - first_key;
 #pragma unroll
             for (int n = 0; n < N8; n++) {
                 if (8 * n < seen) scores[m][n][2 * half] = bits_to_float(0xff800000u);
@@ -180,13 +194,14 @@ template <int MT, int N8>
 static __device__ __forceinline__ void attention_mask_scores(const AttentionSizes &s, int row,
                                                              int key, float (&scores)[MT][N8][4]) {
     int lane = thread_anew() & 31, last = key + 8 * N8 - 1;
-    if (last >= s.seq || attention_too_late(s, row, last))
+    if (last >= s.keys || attention_too_late(s, row, last))
         attention_mask_late(s, row + lane / 4, key + lane % 4 * 2, scores);
     if (attention_too_early(s, row + 16 * MT - 1, key))
         attention_mask_early(s, row + lane / 4, key + lane % 4 * 2, scores);
 }
 
-/* With a soft cap, products of q and k become their tanh. To 2e-7: what scores are 1 of is a cap. */
+/* With a soft cap, products of q and k become their tanh. To 2e-7: what scores are 1 of is a cap.
+ */
 template <int MT, int N8>
 static __device__ __forceinline__ void attention_cap_scores(const AttentionSizes &s,
                                                             float (&scores)[MT][N8][4]) {
@@ -366,9 +381,8 @@ static __device__ __forceinline__ void multiply_fragments(float (&acc)[MT][N8][4
 /* Accumulators [16 MT, 16 K16], of columns from 8 first on, rounded to T, as A operands over
  * columns: the layouts agree. */
 template <typename T, int MT, int K16, int N8>
-static __device__ __forceinline__ void pack_fragments(uint32_t (&fa)[K16][MT][4],
-                                                      const float (&acc)[MT][N8][4],
-                                                      int first = 0) {
+static __device__ __forceinline__ void
+pack_fragments(uint32_t (&fa)[K16][MT][4], const float (&acc)[MT][N8][4], int first = 0) {
 #pragma unroll
     for (int k = 0; k < K16; k++) {
         int n = first + 2 * k;

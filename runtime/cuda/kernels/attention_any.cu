@@ -111,7 +111,7 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
          first_key += SIDE) {
         float scores[2][2];
         __syncthreads();
-        copy_rows(kv, (const T *)a.k + key_at, KeyRows{s}, first_key, s.seq);
+        copy_rows(kv, (const T *)a.k + key_at, KeyRows{s}, first_key, s.keys);
         __syncthreads();
         multiply_tiles(scores, s, q, kv);
 #pragma unroll
@@ -139,7 +139,7 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
             most[i] = top;
         }
         __syncthreads();
-        copy_rows(kv, (const T *)a.v + key_at, KeyRows{s}, first_key, s.seq);
+        copy_rows(kv, (const T *)a.v + key_at, KeyRows{s}, first_key, s.keys);
         __syncthreads();
         add_product(acc, s, weights, SIDE + 1, 1, kv);
     }
@@ -219,8 +219,8 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
     float dk[2][COLUMNS] = {}, dv[2][COLUMNS] = {};
     const float scale[2] = {s.scale, s.scale}, one[2] = {1, 1};
 
-    copy_rows(t.k, (const T *)a.k + key_at, KeyRows{s}, first_key, s.seq);
-    copy_rows(t.v, (const T *)a.v + key_at, KeyRows{s}, first_key, s.seq);
+    copy_rows(t.k, (const T *)a.k + key_at, KeyRows{s}, first_key, s.keys);
+    copy_rows(t.v, (const T *)a.v + key_at, KeyRows{s}, first_key, s.keys);
     const int end_row = attention_end_row(s, first_key + SIDE);
     for (int row = attention_begin_row(s, first_key, SIDE); row < end_row; row += SIDE) {
         __syncthreads();
@@ -232,8 +232,8 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
         add_product(dv, s, t.p, 1, SIDE + 1, t.d_o);
         add_product(dk, s, t.ds, 1, SIDE + 1, t.q);
     }
-    store_rows((T *)a.dk + key_at, KeyRows{s}, first_key, s.seq, dk, scale);
-    store_rows((T *)a.dv + key_at, KeyRows{s}, first_key, s.seq, dv, one);
+    store_rows((T *)a.dk + key_at, KeyRows{s}, first_key, s.keys, dk, scale);
+    store_rows((T *)a.dv + key_at, KeyRows{s}, first_key, s.keys, dv, one);
 }
 
 KERNEL_FUNCTION __launch_bounds__(256, 1) attention_any_keys_f32(AttentionBackwardArgs a) {
@@ -263,8 +263,8 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
     copy_rows(t.d_o, (const T *)a.d_o + at, QueryRows{s}, first_row, s.rows);
     for (int key = attention_begin_key(s, first_row, SIDE); key < end_key; key += SIDE) {
         __syncthreads();
-        copy_rows(t.k, (const T *)a.k + key_at, KeyRows{s}, key, s.seq);
-        copy_rows(t.v, (const T *)a.v + key_at, KeyRows{s}, key, s.seq);
+        copy_rows(t.k, (const T *)a.k + key_at, KeyRows{s}, key, s.keys);
+        copy_rows(t.v, (const T *)a.v + key_at, KeyRows{s}, key, s.keys);
         __syncthreads();
         weigh_tile(a, place, t, first_row, key);
         __syncthreads();

@@ -139,7 +139,7 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
     int first_row = attention_begin_row(s, tile_key, ROW_TILE);
     const int end_row = attention_end_row(s, tile_key + BACKWARD_TILE);
     tile_copy_in<RowTile<HEAD>, BACKWARD_TILE, THREADS>(k_tile, kv, attention_first_key(s, place),
-                                                        KeyRows{s}, tile_key, s.seq);
+                                                        KeyRows{s}, tile_key, s.keys);
     copy_rows(first_row, 0);
     clear_fragments(dk);
     clear_fragments(dv);
@@ -154,7 +154,7 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
 #pragma unroll 1
         for (int part = 0; part < ROW_TILE; part += N) {
             const int row = first_row + part;
-            if (key >= s.seq || attention_apart(s, row, N, key, WARP_KEYS)) continue;
+            if (key >= s.keys || attention_apart(s, row, N, key, WARP_KEYS)) continue;
             float p[MT][N / 8][4], ds[MT][N / 8][4];
             uint32_t packed[N / 16][MT][4];
             clear_fragments(p);
@@ -185,9 +185,9 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
     tile_put<T, RowTile<HEAD>>(shared + KEY_BYTES, in_tile, 0, dv, factors);
     __syncwarp();
     tile_copy_out<RowTile<HEAD>, WARP_KEYS>(shared, in_tile, (T *)a.dk + at, KeyRows{s}, key,
-                                            s.seq);
+                                            s.keys);
     tile_copy_out<RowTile<HEAD>, WARP_KEYS>(shared + KEY_BYTES, in_tile, (T *)a.dv + at, KeyRows{s},
-                                            key, s.seq);
+                                            key, s.keys);
 }
 
 /* Heads of 128: eight warps, two of them for 32 keys. Each of the two computes the weights of half
@@ -222,7 +222,7 @@ static __device__ __forceinline__ void keys_gradient_by_two(const AttentionBackw
     int first_row = attention_begin_row(s, tile_key, ROW_TILE);
     const int end_row = attention_end_row(s, tile_key + BACKWARD_TILE);
     tile_copy_in<RowTile<HEAD>, BACKWARD_TILE, THREADS>(k_tile, kv, attention_first_key(s, place),
-                                                        KeyRows{s}, tile_key, s.seq);
+                                                        KeyRows{s}, tile_key, s.keys);
     copy_rows(first_row, 0);
     clear_fragments(dk);
     clear_fragments(dv);
@@ -235,7 +235,7 @@ static __device__ __forceinline__ void keys_gradient_by_two(const AttentionBackw
         const SharedAddress q_tile = buffers + buffer * BUFFER_BYTES, do_tile = q_tile + ROW_BYTES;
         uint4 *exchange = (uint4 *)(shared + 2 * KEY_BYTES + 2 * BUFFER_BYTES);
         Fragments p, ds;
-        if (key >= s.seq || attention_apart(s, row, N, key, KEYS)) {
+        if (key >= s.keys || attention_apart(s, row, N, key, KEYS)) {
 #pragma unroll
             for (int i = 0; i < N / 16 * 2 * 4; i++)
                 p[i / 8][i / 4 % 2][i % 4] = ds[i / 8][i / 4 % 2][i % 4] = 0;
@@ -264,7 +264,7 @@ static __device__ __forceinline__ void keys_gradient_by_two(const AttentionBackw
             to[4 * 32] = make_uint4(x[0], x[1], x[2], x[3]);
         }
         __syncthreads();
-        if (key >= s.seq || attention_apart(s, first_row, ROW_TILE, key, KEYS)) continue;
+        if (key >= s.keys || attention_apart(s, first_row, ROW_TILE, key, KEYS)) continue;
 #pragma unroll
         for (int turn = 0; turn < 2; turn++) { /* own rows, then the other warp's */
             const int from = (turn ? half ^ 1 : half) * N;
@@ -292,9 +292,9 @@ static __device__ __forceinline__ void keys_gradient_by_two(const AttentionBackw
     tile_put<T, RowTile<HEAD>>(shared, warp / 2 * KEYS, warp % 2 * 8, dk, scale);
     tile_put<T, RowTile<HEAD>>(shared + KEY_BYTES, warp / 2 * KEYS, warp % 2 * 8, dv, one);
     __syncthreads();
-    tile_copy_out<RowTile<HEAD>, 16>(shared, warp * 16, (T *)a.dk + at, KeyRows{s}, key, s.seq);
+    tile_copy_out<RowTile<HEAD>, 16>(shared, warp * 16, (T *)a.dk + at, KeyRows{s}, key, s.keys);
     tile_copy_out<RowTile<HEAD>, 16>(shared + KEY_BYTES, warp * 16, (T *)a.dv + at, KeyRows{s}, key,
-                                     s.seq);
+                                     s.keys);
 }
 
 /* dS of a warp's 32 rows and KEYS keys, from scores and products with do. */
@@ -350,7 +350,7 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
     tile_copy_in<RowTile<HEAD>, BACKWARD_TILE, THREADS>(
         q_tile, rows, attention_first_query(s, place), QueryRows{s}, tile_row, s.rows);
     tile_copy_in<RowTile<HEAD>, KEYS, THREADS>(k_tile + (first_key / KEYS & 1) * 2 * KEY_BYTES, kv,
-                                               base, KeyRows{s}, first_key, s.seq);
+                                               base, KeyRows{s}, first_key, s.keys);
     copy_async_commit();
     clear_fragments(acc);
 #pragma unroll
@@ -367,7 +367,7 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
         __syncthreads();
         if (first_key + KEYS < end_key) {
             tile_copy_in<RowTile<HEAD>, KEYS, THREADS>(k_tile + (buffer ^ 1) * 2 * KEY_BYTES, kv,
-                                                       base, KeyRows{s}, first_key + KEYS, s.seq);
+                                                       base, KeyRows{s}, first_key + KEYS, s.keys);
             copy_async_commit();
         }
         const int thread = thread_anew(), in_tile = thread / 32 * WARP_QUERIES;

@@ -49,7 +49,7 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
     tile_copy_in<RowTile<HEAD>, FORWARD_ROWS, FORWARD_THREADS>(
         q_tile, q, attention_first_query(s, place), QueryRows{s}, tile_row, s.rows);
     tile_copy_in<RowTile<HEAD>, KEYS, FORWARD_THREADS>(k_tile, kv, base, KeyRows{s}, first_key,
-                                                       s.seq);
+                                                       s.keys);
     copy_async_commit();
 
     RunningSoftmax run[2];
@@ -62,7 +62,7 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
         if (first_key + KEYS < end_key) {
             tile_copy_in<RowTile<HEAD>, KEYS, FORWARD_THREADS>(
                 k_tile + (buffer ^ 1) * 2 * KEY_BYTES, kv, base, KeyRows{s}, first_key + KEYS,
-                s.seq);
+                s.keys);
             copy_async_commit();
         }
         const int thread = thread_anew(), in_tile = thread / 32 * WARP_ROWS;

@@ -58,7 +58,7 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
     int first_row = attention_begin_row(s, tile_key, ROW_TILE);
     const int end_row = attention_end_row(s, tile_key + ATTENTION_TILE);
     tile_copy_in<Own, ATTENTION_TILE, ATTENTION_WGMMA_THREADS>(
-        k_tile, kv, attention_first_key(s, place), KeyRows{s}, tile_key, s.seq);
+        k_tile, kv, attention_first_key(s, place), KeyRows{s}, tile_key, s.keys);
     copy_rows(first_row, 0);
 
     float dk[1][HEAD / 8][4], dv[1][HEAD / 8][4];
@@ -103,8 +103,8 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
     tile_put<T, Own>(shared, in_tile, 0, dk, scale);
     tile_put<T, Own>(shared + Own::BYTES, in_tile, 0, dv, one);
     __syncwarp();
-    tile_copy_out<Own, 16>(shared, in_tile, (T *)a.dk + at, KeyRows{s}, key, s.seq);
-    tile_copy_out<Own, 16>(shared + Own::BYTES, in_tile, (T *)a.dv + at, KeyRows{s}, key, s.seq);
+    tile_copy_out<Own, 16>(shared, in_tile, (T *)a.dk + at, KeyRows{s}, key, s.keys);
+    tile_copy_out<Own, 16>(shared + Own::BYTES, in_tile, (T *)a.dv + at, KeyRows{s}, key, s.keys);
 }
 
 template <typename T, int HEAD, int KEYS>
@@ -126,7 +126,7 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
 
     auto copy_keys = [&](int first_key, int buffer) {
         tile_copy_in<Keys, KEYS, ATTENTION_WGMMA_THREADS>(buffers + buffer * 2 * Keys::BYTES, kv,
-                                                          base, KeyRows{s}, first_key, s.seq);
+                                                          base, KeyRows{s}, first_key, s.keys);
         copy_async_commit();
     };
     tile_copy_in<Own, ATTENTION_TILE, ATTENTION_WGMMA_THREADS>(

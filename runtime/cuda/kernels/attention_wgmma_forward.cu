@@ -34,13 +34,13 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
 
     auto copy_keys = [&](int first_key) {
         tile_copy_in<Keys, KEYS, ATTENTION_WGMMA_THREADS>(
-            k_tiles + first_key / KEYS % 2 * Keys::BYTES, k, base, KeyRows{s}, first_key, s.seq);
+            k_tiles + first_key / KEYS % 2 * Keys::BYTES, k, base, KeyRows{s}, first_key, s.keys);
     };
     /* The values that go with these keys, and the next keys: over what the last tiles were, which
      * nobody reads any more. */
     auto copy_next = [&](int first_key) {
         tile_copy_in<Keys, KEYS, ATTENTION_WGMMA_THREADS>(
-            v_tiles + first_key / KEYS % 2 * Keys::BYTES, v, base, KeyRows{s}, first_key, s.seq);
+            v_tiles + first_key / KEYS % 2 * Keys::BYTES, v, base, KeyRows{s}, first_key, s.keys);
         if (first_key + KEYS < end_key) copy_keys(first_key + KEYS);
         copy_async_commit();
     };

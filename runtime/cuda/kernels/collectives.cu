@@ -66,12 +66,21 @@ KERNEL_FUNCTION all_reduce_f16(AllReduceArgs a) {
     all_reduce<f16_t>(a);
 }
 
+/* Where unit i of a member's part lies in a row of the whole. */
+static __device__ __forceinline__ int64_t whole_place(uint32_t member, int32_t n_members,
+                                                      uint32_t part, uint32_t i, int32_t deals) {
+    if (!deals) return (int64_t)member * part + i;
+    const uint32_t chunk = part / 2;
+    if (i < chunk) return (int64_t)member * chunk + i;
+    return (int64_t)(2 * n_members - 1 - member) * chunk + (i - chunk);
+}
+
 template <typename T> static __device__ __forceinline__ void all_gather(const AllGatherArgs &a) {
     const uint32_t n = blockIdx.x * blockDim.x + threadIdx.x;
     if (n >= a.count) return;
     const uint32_t line = fast_divide(a.part, n), i = n - line * a.part.divisor;
     const uint32_t member = fast_divide(a.rows, line), row = line - member * a.rows.divisor;
-    const int64_t at = (int64_t)member * a.part.divisor + i;
+    const int64_t at = whole_place(member, a.n_members, a.part.divisor, i, a.deals);
     if (at >= a.total) return;
     const T value = ((const T *)a.in[member])[(int64_t)row * a.part.divisor + i];
     for (int k = 0; k < a.n_members; k++) ((T *)a.out[k])[row * a.total + at] = value;
@@ -96,7 +105,7 @@ static __device__ __forceinline__ void reduce_scatter(const ReduceScatterArgs &a
     if (n >= a.count) return;
     const uint32_t line = fast_divide(a.part, n), i = n - line * a.part.divisor;
     const uint32_t k = fast_divide(a.rows, line), row = line - k * a.rows.divisor;
-    const int64_t at = (int64_t)(a.first + k) * a.part.divisor + i;
+    const int64_t at = whole_place(a.first + k, a.n_members, a.part.divisor, i, a.deals);
     float sum[N] = {0};
     if (at < a.total) {
         reduce_members<T, N>(a.in, a.n_members, a.kind, (row * a.total + at) * N, sum);

@@ -41,9 +41,10 @@ template <typename T> static __device__ __forceinline__ void rotary_position(con
     enum { V = VectorOf<T>::N };
     DYNAMIC_SHARED(float2, table);
     const int half = a.head / 2;
+    const int64_t position = blockIdx.x + (blockIdx.x < a.split ? a.first : a.second);
     for (int i = threadIdx.x; i < half; i += blockDim.x) {
         const double one = exp2(i * a.log2_step) * 0.15915494309189533577; /* 1 / 2 pi */
-        const double turns = (double)(a.offset + blockIdx.x) * stretch(a, one);
+        const double turns = (double)position * stretch(a, one);
         float sine, cosine;
         sincospif((float)(2.0 * (turns - floor(turns))), &sine, &cosine);
         table[i] = make_float2(cosine, sine * a.direction);

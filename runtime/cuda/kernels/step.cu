@@ -13,7 +13,9 @@ KERNEL_FUNCTION copy_input(CopyInputArgs a) {
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     const int32_t *from =
         (const int32_t *)(a.staging + a.state->slot * a.slot_bytes + a.offset_bytes);
-    if (i < a.count) a.to[i] = from[i];
+    if (i >= a.count) return;
+    int64_t row = i / a.width, at = i - row * a.width;
+    a.to[row * a.to_pitch + at] = from[row * a.pitch + at];
 }
 
 KERNEL_FUNCTION mark_progress(MarkProgressArgs a) {

@@ -1,0 +1,155 @@
+/* Context parallelism: what is trained with c, which divides sequences, against one rank. Catches a
+ * query that sees other keys than its own, a position counted from the rank's first, gradients of
+ * keys or weights that lack a rank's share, tokens and labels of other positions, a chunk that
+ * comes back to another place.
+ *
+ * fp32; five steps. train_compare.h says what must agree and how closely. Every plan is made,
+ * proved, printed, parsed, printed again, proved again, and run as parsed.
+ */
+#include "tests/unit/train_compare.h"
+
+enum { STEPS = 4, GLOBAL_BATCH = 4 };
+static const double LEARNING_RATE = 2e-3;
+
+typedef struct Variant {
+    const char *name, *path;
+    DType precision;
+    ModelSetting settings[16]; /* up to the first without a key */
+} Variant;
+
+/* clang-format off */
+#define SIZES {"optimizer.eps", "1e-6"}, {"model", "32"}, {"heads", "4"}, {"seq", "24"}, {"layers", "3"}
+static const Variant VARIANTS[] = {
+    {"gpt dropout", "models/gpt.lua", DTYPE_F32,
+     {SIZES, {"vocab", "61"}, {"ffn", "64"}, {"dropout", "0.1"}}},
+    {"llama window", "models/llama.lua", DTYPE_F32,
+     {SIZES, {"vocab", "64"}, {"kv_heads", "2"}, {"ffn", "64"}, {"window", "9"}}},
+    {"llama, two tokens ahead", "tests/models/context.lua", DTYPE_F32, {SIZES}},
+};
+/* clang-format on */
+enum { N_VARIANTS = sizeof(VARIANTS) / sizeof(VARIANTS[0]) };
+
+typedef struct Case {
+    int c, zero;
+    Recompute recompute;
+    Layout layout;
+} Case;
+
+/* seq 24: c is 2, 3 or 4 (chunks of 6, 4 or 3); with t 3 the middle part of t crosses chunks */
+static const Case CASES[] = {
+    {2, 0, RECOMPUTE_NONE, {1, 1, 1, 4, 1, "1f1b", false, NULL, 0}},
+    {3, 0, RECOMPUTE_NONE, {2, 1, 1, 2, 1, "1f1b", true, NULL, 0}},
+    {4, 0, RECOMPUTE_FULL, {1, 1, 2, 1, 1, "1f1b", false, NULL, 0}},
+    {2, 1, RECOMPUTE_NONE, {1, 2, 1, 1, 1, "1f1b", false, NULL, 0}},
+    {2, 2, RECOMPUTE_SELECTIVE, {2, 2, 1, 1, 1, "1f1b", true, NULL, 0}},
+    {2, 3, RECOMPUTE_NONE, {1, 2, 2, 1, 1, "1f1b", false, NULL, 0}},
+    {2, 3, RECOMPUTE_NONE, {1, 1, 1, 2, 1, "1f1b", false, NULL, 0}},
+};
+enum { N_CASES = sizeof(CASES) / sizeof(CASES[0]) };
+
+static int count_settings(const Variant *variant) {
+    int count = 0;
+    while (variant->settings[count].key) count++;
+    return count;
+}
+
+static bool plan(Run *run, const Variant *variant, const Layout *layout) {
+    return run_plan(run, variant->path, variant->settings, count_settings(variant), layout,
+                    GLOBAL_BATCH, true);
+}
+
+static bool train(Run *run) {
+    return run_start(run) && run_steps_keeping(run, STEPS, LEARNING_RATE);
+}
+
+static void check_with_c(const Variant *variant, const Case *of, Run *one) {
+    char name[160];
+    Run run;
+    run_context = of->c;
+    run_zero = of->zero;
+    run_recompute = of->recompute;
+    check_begin(layout_name(variant->name, &of->layout, name, sizeof(name)));
+    bool done = plan(&run, variant, &of->layout) && train(&run);
+    CHECK(done, "%s", diag_text(run.diag));
+    if (done) compare_runs(&run, one, STEPS);
+    run_close(&run);
+    check_end();
+    run_context = 1;
+    run_zero = 0;
+    run_recompute = RECOMPUTE_NONE;
+}
+
+static void check_variant(const Variant *variant) {
+    const Layout alone = {1, 1, 1, GLOBAL_BATCH, 1, "1f1b", false, NULL, 0};
+    Run one;
+    bool done = plan(&one, variant, &alone) && train(&one);
+    check_begin(variant->name);
+    CHECK(done, "one rank: %s", diag_text(one.diag));
+    check_end();
+    for (int i = 0; done && i < N_CASES; i++) check_with_c(variant, &CASES[i], &one);
+    run_close(&one);
+}
+
+/* Of a sound plan's text, `from` becomes `to` where it is first: no proof may hold. */
+static void check_broken(void) {
+    static const struct {
+        const char *from, *to;
+    } CHANGES[] = {
+        {"\nc=2", "\nc=4"},
+        {"\nc=2", "\nc=1"},
+        {"{axis=seq, mesh=\"c\"}", "{axis=seq, mesh=\"d\"}"}, /* keys of other samples */
+        {"{axis=seq, mesh=\"c\"}", "{axis=seq, mesh=\"ct\"}"},
+        {"all_reduce(", "stop_gradient("},
+        {"{mesh=\"dc\"}", "{mesh=\"c\"}"}, /* gradients that lack d's shares */
+        {"{mesh=\"dc\"}", "{mesh=\"d\"}"},
+        {"seq=24/c]", "seq=24]"}, /* tokens */
+        {"seq=24/c", "seq=24/d"},
+    };
+    const Layout layout = {1, 2, 1, 1, 1, "1f1b", false, NULL, 0};
+    run_context = 2;
+    for (size_t i = 0; i < sizeof(CHANGES) / sizeof(CHANGES[0]); i++) {
+        Run run;
+        char name[128];
+        snprintf(name, sizeof(name), "refused: '%s' for '%s'", CHANGES[i].to, CHANGES[i].from);
+        check_begin(name[10] == '\n' ? "refused: another c than its programs have" : name);
+        bool made = plan(&run, &VARIANTS[0], &layout);
+        CHECK(made, "%s", diag_text(run.diag));
+        StrBuf text = strbuf_create(), broken = strbuf_create();
+        if (made) plan_print(&text, run.plan);
+        char *at = made ? strstr(text.text, CHANGES[i].from) : NULL;
+        CHECK(!made || at, "it is not there");
+        if (at) {
+            strbuf_printf(&broken, "%.*s%s%s", (int)(at - text.text), text.text, CHANGES[i].to,
+                          at + strlen(CHANGES[i].from));
+            Plan *read = plan_parse(run.arena, "plan", broken.text, run.diag);
+            if (read) read->fingerprint = plan_fingerprint(read);
+            CHECK(!read || !verify_plan(read, run.diag), "taken for sound");
+        }
+        strbuf_destroy(&text);
+        strbuf_destroy(&broken);
+        run_close(&run);
+        check_end();
+    }
+    run_context = 1;
+}
+
+static void check_refusal(int c, const char *message) {
+    const Layout layout = {1, 1, 1, 1, 1, "1f1b", false, NULL, 0};
+    Run run;
+    run_context = c;
+    check_begin(message);
+    CHECK(!plan(&run, &VARIANTS[0], &layout), "was planned");
+    CHECK(strstr(diag_text(run.diag), message), "says: %s", diag_text(run.diag));
+    run_context = 1;
+    run_close(&run);
+    check_end();
+}
+
+int main(void) {
+    check_broken();
+    check_refusal(5, "axis 'seq' is 24: c=5 divides it into 10 equal chunks, two a rank, which is "
+                     "not possible; c=4 would do");
+    for (int v = 0; v < N_VARIANTS; v++) check_variant(&VARIANTS[v]);
+    compare_print_worst();
+    return check_report();
+}
