@@ -127,7 +127,7 @@ static void compare_with_plan(const Layout *l, const StepCost *cost, const Plan 
     double least = l->zero ? -0.003 : -0.001, most = lone_head ? 0.04 : l->zero ? 0.01 : 0.001;
     double calls = 0.003;
     if (schedule_splits(schedule_find(l->schedule))) most = 0.005;
-    if (l->zero >= ZERO_GRADIENTS) least = -0.02, most = 0.08, calls = 0.12;
+    if (l->zero >= ZERO_GRADIENTS) least = -0.02, most = 0.09, calls = 0.12;
     double arena = (double)(cost->memory_bytes - cost->runtime_bytes);
     double planned = (double)plan->stages[largest].arena_bytes, error = arena / planned - 1;
     int64_t beyond = plan_stage_library_bytes(plan, largest);
@@ -253,7 +253,7 @@ int main(void) {
     };
     Diag *diag = diag_create();
     check_begin("memory priced is memory planned, within 0.1 %; with ZeRO-1 within 1 %, "
-                "with ZeRO-2 and 3 from 2 % below to 8 % above");
+                "with ZeRO-2 and 3 from 2 % below to 9 % above");
     for (size_t i = 0; i < sizeof(LAYOUTS) / sizeof(LAYOUTS[0]); i += LAYOUT_STEP) {
         compare(&LAYOUTS[i], diag);
     }
