@@ -65,7 +65,7 @@ fails 'not a number' 2 "--lr: 'nan' is not a number" plan $model --lr nan
 fails 'two operands' 2 "what is 'b'" plan a b
 fails 'no operand' 2 'which PLAN' check
 fails 'two forms' 2 'one form at a time' show x.plan --json --dot
-fails 'mesh axis' 2 "--mesh: 'x' is not a mesh axis (t, d, p)" plan $model --mesh x=2
+fails 'mesh axis' 2 "--mesh: 'x' is not a mesh axis (t, c, d, p)" plan $model --mesh x=2
 fails 'mesh without size' 2 "'t' is not AXIS=SIZE" plan $model --mesh t
 fails 'mesh axis twice' 2 'given twice' plan $model --mesh t=2 --tensor 4
 fails 'batch that does not divide' 2 'global batch 16 is not a multiple of micro-batch 3 x d 2' \
@@ -213,8 +213,8 @@ works 'plan --recompute' 'recompute full: with what is computed again' plan $mod
     --recompute full -o "$folder/again.plan"
 works 'show --json of recomputation' '"recompute": "full"' show "$folder/again.plan" --json
 works 'check of recomputation' 'is sound' check "$folder/again.plan"
-sed '1s/9/8/' "$folder/again.plan" >"$folder/old.plan"
-fails 'plan of an older format' 2 'version 8; this program reads 9: make it again' \
+sed '1s/10/9/' "$folder/again.plan" >"$folder/old.plan"
+fails 'plan of an older format' 2 'version 9; this program reads 10: make it again' \
     check "$folder/old.plan"
 works 'check of bf16' 'is sound' check "$folder/low.plan"
 works 'show --dot' 'digraph' show "$plan" --dot
