@@ -183,22 +183,22 @@ static int find_schedule(const char *name) {
     return index;
 }
 
-/* Ranks that share a sequence (cp) do the work of so many data ranks with sequences of their own,
- * but for their messages: there is no context parallelism to price. NULL, or why it cannot be. */
+/* NULL, or why it cannot be. */
 static const char *stated_candidate(Arena *arena, const Run *run, Candidate *out) {
-    int64_t d = run->d * run->cp, unit = d * run->micro_batch, n_micro = run->global_batch / unit;
+    int64_t unit = run->d * run->micro_batch, n_micro = run->global_batch / unit;
     if (run->ep > 1) return "expert parallelism is not modelled";
     if (run->zero >= N_ZERO_STAGES) return "ZeRO has stages 0 to 3";
     if (run->global_batch % unit != 0) {
         return arena_printf(
             arena, "global batch %" PRId64 " is no multiple of %" PRId64 " x %" PRId64 " ranks",
-            run->global_batch, run->micro_batch, d);
+            run->global_batch, run->micro_batch, run->d);
     }
     if (n_micro > MAX_MICRO) return "too many micro-batches";
     if (run->v > MAX_CHUNKS) return "too many chunks a stage";
     *out = (Candidate){.t = (int)run->t,
                        .p = (int)run->p,
-                       .d = (int)d,
+                       .d = (int)run->d,
+                       .c = (int)run->cp,
                        .n_chunks = (int)run->v,
                        .micro_batch = (int)run->micro_batch,
                        .n_micro = (int)n_micro,
@@ -217,8 +217,9 @@ static const char *price_stated(Predictor *predictor, ModelCosts *costs, Run *ru
     Candidate *candidate = &run->candidate;
     const char *why = stated_candidate(arena, run, candidate);
     if (why) return why;
-    const LayoutCost *layout = model_costs_at(costs, candidate->t, candidate->sequence_parallel,
-                                              candidate->recompute, candidate->micro_batch, &why);
+    const LayoutCost *layout =
+        model_costs_divided(costs, candidate->t, candidate->c, candidate->sequence_parallel,
+                            candidate->recompute, candidate->micro_batch, &why);
     if (!layout) return why;
     int *split = ARENA_ARRAY(arena, int, candidate->p * candidate->n_chunks);
     bool even = costs->cluster->software.even_split;
@@ -233,36 +234,6 @@ static const char *price_stated(Predictor *predictor, ModelCosts *costs, Run *ru
     return NULL;
 }
 
-/* Ranks that share sequences hold 1/cp of what a sequence takes. */
-static bool fits(const ModelCosts *costs, const Run *run, const StepCost *cost) {
-    const ClusterDevice *device = &costs->cluster->device;
-    double shared = (double)(cost->activation_bytes + cost->message_bytes + cost->scratch_bytes);
-    double bytes = (double)cost->memory_bytes - shared * (1 - 1 / (double)run->cp);
-    return bytes <= device->memory_bytes * device->memory_usable;
-}
-
-/* The fastest layout with this recomputation, if it is faster than what the run has. */
-static const char *search_one(Predictor *predictor, ModelCosts *costs, Run *run,
-                              SearchRequest *request) {
-    Diag *diag = diag_create();
-    SearchResult *result = search_layouts(predictor->arena, costs, request, diag);
-    const char *why = "no layout fits the device's memory";
-    if (!result) {
-        why = arena_strndup(predictor->arena, diag_text(diag), strcspn(diag_text(diag), "\n"));
-    }
-    for (int i = 0; result && i < result->n_found; i++) {
-        const Found *found = &result->found[i];
-        if (!fits(costs, run, &found->cost)) continue;
-        why = NULL;
-        if (run->cost.step_us > 0 && run->cost.step_us <= found->cost.step_us) break;
-        run->candidate = found->candidate;
-        run->cost = found->cost;
-        break;
-    }
-    diag_destroy(diag);
-    return why;
-}
-
 static int fixed(int64_t value) {
     return value == UNSTATED ? ANY : (int)value;
 }
@@ -275,25 +246,27 @@ static const char *price_open(Predictor *predictor, ModelCosts *costs, Run *run)
     SearchRequest request = {.n_ranks = (int)run->num_gpus,
                              .global_batch = (int)run->global_batch,
                              .t = fixed(run->t),
+                             .c = (int)run->cp,
                              .p = fixed(run->p),
-                             .d = fixed(run->d == UNSTATED ? run->d : run->d * run->cp),
+                             .d = fixed(run->d),
                              .n_chunks = fixed(run->v),
                              .micro_batch = fixed(run->micro_batch),
                              .recompute = (int)run->recompute,
                              .zero = (int)run->zero,
                              .sequence_parallel = (int)run->sequence_parallel};
-    if (run->cp == 1) return search_one(predictor, costs, run, &request);
-    /* The search knows of no shared sequences: without its limit it would never recompute. */
+    Diag *diag = diag_create();
+    SearchResult *result = search_layouts(predictor->arena, costs, &request, diag);
     const char *why = NULL;
-    bool any = false;
-    request.memory_limit_bytes = 1e15;
-    for (int r = 0; r < N_RECOMPUTES; r++) {
-        if (run->recompute != UNSTATED && run->recompute != r) continue;
-        request.recompute = r;
-        why = search_one(predictor, costs, run, &request);
-        any |= !why;
+    if (result && result->n_found > 0) {
+        run->candidate = result->found[0].candidate;
+        run->cost = result->found[0].cost;
+    } else if (result) {
+        why = "no layout fits the device's memory";
+    } else {
+        why = arena_strndup(predictor->arena, diag_text(diag), strcspn(diag_text(diag), "\n"));
     }
-    return any ? NULL : why;
+    diag_destroy(diag);
+    return why;
 }
 
 static bool predict_run(Predictor *predictor, Run *run) {

@@ -226,7 +226,6 @@ static void complete_layout(Run *run) {
     }
     if (run->sequence_parallel == UNSTATED) run->assumed |= 1U << COLUMN_SEQ_PARALLEL;
     if (run->zero == UNSTATED) run->assumed |= 1U << COLUMN_ZERO;
-    if (run->cp > 1) run->overridden |= 1U << COLUMN_CP;
     if (run->searched) return;
     if (run->sequence_parallel == UNSTATED) run->sequence_parallel = 0;
     if (run->zero == UNSTATED) run->zero = 0;

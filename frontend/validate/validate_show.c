@@ -25,10 +25,11 @@ static const char *const RECOMPUTES[N_RECOMPUTES] = {"none", "selective", "full"
 
 const char *run_choices(const Run *run, char text[CHOICES_TEXT]) {
     const Candidate *candidate = &run->candidate;
-    char zero[8] = "";
+    char zero[8] = "", context[16] = "";
     if (candidate->zero) snprintf(zero, sizeof(zero), " z%d", candidate->zero);
-    snprintf(text, CHOICES_TEXT, "%s%s%s", RECOMPUTES[candidate->recompute],
-             candidate->sequence_parallel ? " sp" : "", zero);
+    if (run->cp > 1) snprintf(context, sizeof(context), " c%d", (int)run->cp);
+    snprintf(text, CHOICES_TEXT, "%s%s%s%s", RECOMPUTES[candidate->recompute],
+             candidate->sequence_parallel ? " sp" : "", zero, context);
     return text;
 }
 
@@ -174,10 +175,10 @@ static void put_prediction_json(json_t *json, const Run *run) {
     json_object_set_new(json, "predicted_seconds", json_real(run->predicted_seconds));
     json_object_set_new(json, "error", json_real(run->error));
     json_object_set_new(json, "layout",
-                        json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:b, s:i}", "t", c->t, "p",
-                                  c->p, "d", c->d, "chunks", c->n_chunks, "micro_batch",
-                                  c->micro_batch, "micro_batches", c->n_micro, "recompute",
-                                  RECOMPUTES[c->recompute], "sequence_parallel",
+                        json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:b, s:i}", "t", c->t,
+                                  "c", (int)run->cp, "p", c->p, "d", c->d, "chunks", c->n_chunks,
+                                  "micro_batch", c->micro_batch, "micro_batches", c->n_micro,
+                                  "recompute", RECOMPUTES[c->recompute], "sequence_parallel",
                                   c->sequence_parallel, "zero_stage", c->zero));
     json_object_set_new(json, "parts",
                         json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "compute",
