@@ -134,7 +134,8 @@ OperandPrecision op_operand_precision(OpKind op, int input) {
         return input == 1 ? OPERAND_EITHER : input == 2 ? OPERAND_UNREAD : OPERAND_F32;
     case OP_TOP:
     case OP_TAKE:
-    case OP_PUT: return OPERAND_F32;
+    case OP_PUT:
+    case OP_ROUTE: return OPERAND_F32;
     case OP_DISPATCH:
     case OP_COMBINE:
         return input == 0 ? OPERAND_FOLLOWS : input < ROUTE_TABLES ? OPERAND_EITHER : OPERAND_F32;
@@ -263,6 +264,22 @@ bool op_needs_whole(const Node *node, int axis) {
     default:
         if (op_routes(node->op)) return route_needs_whole(node, axis);
         return op_moves_parts(node->op) && parts_has_axis(node, axis);
+    }
+}
+
+bool op_counts_along(const Node *node, int axis) {
+    switch (node->op) {
+    case OP_LOGSUMEXP:
+    case OP_PICK:
+    case OP_CROSS_ENTROPY:
+    case OP_CROSS_ENTROPY_GRAD:
+    case OP_EMBEDDING:
+    case OP_EMBEDDING_GRAD: return axis == node_axis(node, ATTR_axis);
+    case OP_ROUTE:
+    case OP_DISPATCH:
+    case OP_COMBINE:
+    case OP_SLOT_DOT: return true;
+    default: return false;
     }
 }
 

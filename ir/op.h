@@ -109,6 +109,9 @@ bool node_is_copy(const Node *node);
 
 /* Axes that must be whole on a rank for this op: true if `axis` is one. */
 bool op_needs_whole(const Node *node, int axis);
+/* Does the op number the elements of this axis, from a shard's first one on? Then what c deals out,
+ * which lies in two runs, will not do. */
+bool op_counts_along(const Node *node, int axis);
 /* ReduceKind of the output when a sharded axis disappears in the op. */
 ReduceKind op_partial_kind(const Node *node);
 

@@ -189,9 +189,7 @@ static Plan *new_plan(Arena *arena, const PlanRequest *request) {
     return plan;
 }
 
-Plan *plan_make(Arena *arena, const PlanRequest *asked, Diag *diag) {
-    PlanRequest named = *asked, *request = &named;
-    if (request->options.mesh.size[MESH_C] == 0) request->options.mesh.size[MESH_C] = 1;
+static Plan *make_plan(Arena *arena, const PlanRequest *request, Diag *diag) {
     if (!check_request(request, diag)) return NULL;
     Plan *plan = new_plan(arena, request);
     PassContext ctx = {.arena = arena_create(),
@@ -221,4 +219,10 @@ Plan *plan_make(Arena *arena, const PlanRequest *asked, Diag *diag) {
     }
     arena_destroy(ctx.arena);
     return fine ? plan : NULL;
+}
+
+Plan *plan_make(Arena *arena, const PlanRequest *request, Diag *diag) {
+    PlanRequest whole = *request;
+    if (whole.options.mesh.size[MESH_C] == 0) whole.options.mesh.size[MESH_C] = 1;
+    return make_plan(arena, &whole, diag);
 }

@@ -161,7 +161,7 @@ SnapshotState engine_snapshot_begin(EngineSnapshot *snapshot, const char *path,
     snapshot->diag = diag_create();
     saving_begin(&snapshot->saving, engine, path, place, snapshot->diag);
     if (engine->control && snapshot->saving.way != SAVING_PARTS) {
-        bool fine = saving_stream(&snapshot->saving);
+        bool fine = snapshot->saving.way == SAVING_WHOLE && saving_stream(&snapshot->saving);
         return end(snapshot, saving_end(&snapshot->saving, fine), diag);
     }
     copy(snapshot);

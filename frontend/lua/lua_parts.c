@@ -94,7 +94,19 @@ int script_complete_parts(lua_State *lua, OpKind op, Value *inputs, int n_inputs
     return complete_size(lua, op, ATTR_count, to->axes.items[0], attrs, n_attrs);
 }
 
+/* Tables of shapes that fit may be anything: rows would go astray. */
+static void check_tables(lua_State *lua, const Node *node) {
+    Value slots = node->inputs[1], tokens = node->inputs[2];
+    bool fits = slots.node->op == OP_ROUTE && slots.output == 0 && tokens.node == slots.node &&
+                tokens.output == 1;
+    if (fits) return;
+    script_error(lua, "%s: operands 2 and 3 must be a route's first and second result",
+                 OPS[node->op].name);
+}
+
 void script_check_parts(lua_State *lua, const Node *node) {
+    bool routed = node->op == OP_DISPATCH || node->op == OP_COMBINE || node->op == OP_SLOT_DOT;
+    if (routed) check_tables(lua, node);
     if (node->op != OP_CONCAT) return;
     ScriptGraph *script = script_graph(lua);
     int to = parts_to(node);

@@ -314,6 +314,9 @@ function nn.moe(m, x, options)
     { name = "moe", top_k = 2, capacity = 1.25, scores = "softmax", normalize = true, scale = 1.0,
       act = "silu", shared = false, balance = 0.0, z = 0.0, std = STD, out_std = NONE,
       decay = NONE, lr_scale = NONE, muon = 0 })
+  if table.concat(x.axes, ",") ~= "batch,seq,model" then
+    fail("moe: x is [%s]; it must be [batch, seq, model]", table.concat(x.axes, ", "))
+  end
   local experts, seq = rawget(m, "experts"), x:dim("seq")
   if math.type(experts) ~= "integer" or not rawget(m, "expert_ffn") then
     fail("moe: the model's axes need 'experts', how many there are, and 'expert_ffn', their width")
@@ -429,6 +432,9 @@ function nn.cross_entropy(m, logits, labels, vocab, options)
     fail("cross_entropy: 'weight' must have no axes that a position's loss lacks")
   end
   if o.ignore then check_ignored(o.ignore, labels, logits:dim(vocab)) end
+  if o.beside and type(o.beside) ~= "userdata" then
+    fail("cross_entropy: 'beside' must be a value, as nn.moe's second result")
+  end
   if o.ignore then each = each * (1 - ops.equal{ labels, o.ignore }) end
   local mean = mean_of(each)
   if o.ignore then mean = mean / ops.label_share{ value = o.ignore } end

@@ -65,6 +65,10 @@ static bool stays_zero(const Taint *taint, const Node *node, int axis) {
         return axis == node_axis(node, ATTR_axis) || is_zero(taint, node->inputs[1], axis);
     }
     if (node->op == OP_DISPATCH && axis == node->types[0].axes[0]) return true;
+    if (node->op == OP_TAKE || node->op == OP_PUT || node->op == OP_DISPATCH ||
+        node->op == OP_COMBINE) { /* tables say from where, gates are finite */
+        return is_zero(taint, node->inputs[0], axis) && !is_nonfinite(taint, node, axis);
+    }
     if (flags & MAKES_NONZERO) return false;
     for (int i = 0; i < node->n_inputs; i++) {
         last_zero = is_zero(taint, node->inputs[i], axis);

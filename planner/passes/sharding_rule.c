@@ -46,6 +46,7 @@ typedef struct AxisMap {
 static void map_axis(AxisMap *map, const Mesh *sizes, const Node *node, int axis, int mesh) {
     if (mesh < 0 || map->mesh[axis] >= 0 || map->taken & mesh_axes(sizes, mesh)) return;
     if (op_needs_whole(node, axis)) return;
+    if (mesh_deals(mesh) && op_counts_along(node, axis)) return;
     map->mesh[axis] = mesh;
     map->taken |= mesh_axes(sizes, mesh);
 }

@@ -2,6 +2,7 @@
 #include "ir/base/strbuf.h"
 #include "planner/search/search_records.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 enum { MOST_RANKS = 1 << 22 };
@@ -182,7 +183,14 @@ static const char *why_no_mesh(const SearchRecords *records) {
                               "evenly",
                               costs->n_blocks, software->name);
     }
-    return arena_printf(records->arena, "no d = ranks / (t x p) divides global batch %d%s",
+    int c = records->space.request->c;
+    if (c > 1 && costs->seq % (2 * (int64_t)c) != 0) {
+        return arena_printf(records->arena,
+                            "c=%d deals out 2 c equal chunks of a sequence, and %" PRId64
+                            " positions are no multiple of %d",
+                            c, costs->seq, 2 * c);
+    }
+    return arena_printf(records->arena, "no d = ranks / (t x c x p) divides global batch %d%s",
                         records->space.global_batch, evenly);
 }
 

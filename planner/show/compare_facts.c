@@ -1,5 +1,7 @@
 #include "planner/show/compare_facts.h"
 
+#include "planner/plan/schedule.h"
+
 #include <math.h>
 #include <stdarg.h>
 #include <string.h>
@@ -192,10 +194,21 @@ static void say_time(Comparison *of) {
         unit_us(fabs(more_us), text), more_us > 0 ? "longer" : "less", 100 * fabs(b / a - 1), word);
 }
 
+static bool splits_backward(const Plan *plan) {
+    int schedule = schedule_find(plan->schedule);
+    return schedule >= 0 && schedule_splits(schedule);
+}
+
 static void say_bubble(Comparison *of) {
     const Row *bubble = find_row(of, "bubble_fraction");
     if (fabs(bubble->values[0] - bubble->values[1]) < 0.001) return;
     const Plan *plans[2] = {of->sides[0].plan, of->sides[1].plan};
+    if (splits_backward(plans[0]) || splits_backward(plans[1])) {
+        say(of, "the bubble goes from %.1f to %.1f %%: gradients of weights can fill it, under %s",
+            100 * bubble->values[0], 100 * bubble->values[1],
+            plans[splits_backward(plans[0]) ? 0 : 1]->schedule);
+        return;
+    }
     say(of,
         "the bubble goes from %.1f to %.1f %%: (p - 1) over chunks x micro-batches is %d/(%d x "
         "%d), "

@@ -167,6 +167,10 @@ static const char *describe_bubble(const SearchFacts *facts) {
         uneven = arena_printf(facts->arena, "; stages are uneven: the busiest waits %.1f %%",
                               100 * cost->wait_us / cost->step_us);
     }
+    if (schedule_splits(of->schedule)) {
+        return arena_printf(facts->arena, "the bubble: p=%d stages, %d micro-batches%s%s", of->p,
+                            of->n_micro, chunks, uneven);
+    }
     return arena_printf(
         facts->arena, "the bubble: p=%d stages, %d micro-batches%s; ideally %.1f %% of compute%s",
         of->p, of->n_micro, chunks, 100.0 * (of->p - 1) / of->n_chunks / of->n_micro, uneven);
@@ -177,6 +181,11 @@ static const char *describe_part(const SearchFacts *facts, StepPart part) {
     Placement place = {facts->cluster->node.n_devices, of->t, of->d, of->p, of->c};
     switch (part) {
     case PART_TENSOR:
+        if (of->c > 1) {
+            return arena_printf(
+                facts->arena, "messages among t=%d tensor and c=%d context ranks, which %s", of->t,
+                of->c, of->t * of->c <= place.n_per_node ? "share a node" : "lie in several nodes");
+        }
         return arena_printf(facts->arena, "messages among t=%d tensor ranks, which %s", of->t,
                             of->t <= place.n_per_node ? "share a node" : "lie in several nodes");
     case PART_PIPELINE: return arena_printf(facts->arena, "messages between p=%d stages", of->p);

@@ -173,7 +173,8 @@ static void fill_stage(Facts *facts, int stage, const int64_t *parameters_of) {
     for (int chunk = 0; chunk < plan->n_chunks; chunk++) {
         of->n_blocks += list->n_blocks[chunk];
         of->n_frames += list->frame_slots[chunk];
-        of->flops += plan->n_micro * (cost->forward[chunk].flops + cost->backward[chunk].flops);
+        of->flops += plan->n_micro * (cost->forward[chunk].flops + cost->backward[chunk].flops +
+                                      cost->weights[chunk].flops);
     }
     for (int part = 0; part < N_UPDATE_PARTS; part++) of->flops += cost->update[part].flops;
     of->n_parameters = parameters_of[list->program];

@@ -102,7 +102,8 @@ static void put_choice(StrBuf *out, const SearchFacts *facts) {
              of->micro_batch == 1 ? "" : "s", of->d);
     html_put_fact(out, "Micro-batches", text);
     html_put_fact(out, "Recomputation", recompute_mode_name(of->recompute));
-    snprintf(text, sizeof(text), "%d: %s divided over d", of->zero, zero_stage_text(of->zero));
+    snprintf(text, sizeof(text), "%d: %s divided over d%s", of->zero, zero_stage_text(of->zero),
+             of->c > 1 ? " and c" : "");
     html_put_fact(out, "ZeRO", text);
     html_put_fact(out, "Sequence parallel", of->sequence_parallel ? "yes" : "no");
     if (facts->best.found->split) {

@@ -61,7 +61,8 @@ static void put_layout(StrBuf *out, const SearchFacts *facts) {
     strbuf_printf(out, "%s\n", recompute_mode_name(of->recompute));
     if (!of->zero) return;
     put_label(out, "zero");
-    strbuf_printf(out, "%d: %s divided over d\n", of->zero, zero_stage_text(of->zero));
+    strbuf_printf(out, "%d: %s divided over d%s\n", of->zero, zero_stage_text(of->zero),
+                  of->c > 1 ? " and c" : "");
 }
 
 static void put_predictions(StrBuf *out, const SearchFacts *facts) {

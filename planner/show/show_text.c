@@ -56,9 +56,9 @@ static void put_attentions(StrBuf *out, const PlanDevice *device) {
     strbuf_put(out, ")");
 }
 
-static void put_head(StrBuf *out, const Facts *facts) {
+static void put_shape(StrBuf *out, const Facts *facts) {
     const Plan *plan = facts->plan;
-    char a[UNIT_TEXT], b[UNIT_TEXT], c[UNIT_TEXT];
+    char a[UNIT_TEXT];
     put_label(out, "model");
     put_name(out, plan->model, NAME_COLUMNS);
     char active[2 * UNIT_TEXT];
@@ -76,8 +76,15 @@ static void put_head(StrBuf *out, const Facts *facts) {
     put_undivided(out, facts);
     if (plan->zero) {
         put_label(out, "zero");
-        strbuf_printf(out, "%d: %s divided over d\n", plan->zero, zero_stage_text(plan->zero));
+        strbuf_printf(out, "%d: %s divided over d%s\n", plan->zero, zero_stage_text(plan->zero),
+                      size[MESH_C] > 1 ? " and c" : "");
     }
+}
+
+static void put_head(StrBuf *out, const Facts *facts) {
+    const Plan *plan = facts->plan;
+    char a[UNIT_TEXT], b[UNIT_TEXT], c[UNIT_TEXT];
+    put_shape(out, facts);
     put_label(out, "schedule");
     put_name(out, plan->schedule, NAME_COLUMNS);
     strbuf_printf(out, ", %d chunk%s a stage, %d micro-batch%s of %d sequence%s\n", plan->n_chunks,

@@ -49,7 +49,21 @@ static void check_collective(ProgramVerifier *pv, const Node *node) {
     }
 }
 
+static void check_dealt(ProgramVerifier *pv, const Node *node, Value value) {
+    const Type *type = value_type(value);
+    for (int i = 0; i < type->rank; i++) {
+        if (!mesh_deals(value_sharding(value)->mesh[i])) continue;
+        if (!op_counts_along(node, type->axes[i])) continue;
+        DEFECT(pv, node, "%s: counts along axis '%s' of %s, which c deals out",
+               text(pv, (Value){(Node *)node, 0}), pv->graph->axes.names[type->axes[i]],
+               text(pv, value));
+        return;
+    }
+}
+
 static void check_node(ProgramVerifier *pv, const Node *node) {
+    for (int i = 0; i < node->n_inputs; i++) check_dealt(pv, node, node->inputs[i]);
+    for (int o = 0; o < node->n_outputs; o++) check_dealt(pv, node, (Value){(Node *)node, o});
     const OpInfo *op = &OPS[node->op];
     Value value = {(Node *)node, 0};
     bool border = node->op == OP_SEND || node->op == OP_RECV;

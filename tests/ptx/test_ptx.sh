@@ -10,7 +10,7 @@ export PERILUNE_TEST_PTX=build/ptx
 status=0
 said=$(mktemp) || exit 2
 trap 'rm -f "$said"' EXIT
-for name in layers attention update layout collectives accumulation norm_addend wgmma_train codegen \
+for name in layers attention update layout collectives accumulation norm_addend wgmma_train codegen route \
     elementwise; do
     build/tests/test_cuda_$name | tee "$said" | sed 's/^ok /ok ptx: /; s/^FAIL /FAIL ptx: /'
     [ "${PIPESTATUS[0]}" -eq 0 ] || status=1

@@ -18,7 +18,8 @@ typedef struct Variant {
 } Variant;
 
 /* clang-format off */
-#define SIZES {"optimizer.eps", "1e-6"}, {"model", "32"}, {"heads", "4"}, {"seq", "24"}, {"layers", "3"}
+#define SIZES {"optimizer.eps", "1e-6"}, {"model", "32"}, {"heads", "4"}, {"seq", "24"}, \
+              {"layers", "3"}
 static const Variant VARIANTS[] = {
     {"gpt dropout", "models/gpt.lua", DTYPE_F32,
      {SIZES, {"vocab", "61"}, {"ffn", "64"}, {"dropout", "0.1"}}},

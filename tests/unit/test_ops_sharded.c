@@ -270,6 +270,35 @@ static const ShardedCase CASES[] = {
                                                     "f32[batch=4/d, seq=6, kv=5/t, head=7]\n"
                                                     "%8 = shift(%4) {axis=head, by=1} : "
                                                     "f32[batch=4/d, seq=6, kv=5/t, head=7]\n"},
+    {"experts divided, of tokens that are divided", "t=2, d=2, p=1",
+     true, /* padding of choices is expert 0 */
+     PARAM(0, "", "batch=3/d, seq=7, routes=5]") PARAM(1, "", "batch=3/d, seq=7, model=3]") TOKENS(
+         2, "#5", "batch=3/d, seq=7, choice=2]") PARAM(3, "", "batch=3/d, seq=7, choice=2]")
+         PARAM(
+             4, "",
+             "experts=5/t, batch=3/d, slot=3, model=3]") "%5 = top(%0) {axis=routes, to=[choice], "
+                                                         "count=2} : i32[batch=3/d, seq=7, "
+                                                         "choice=2]\n"
+                                                         "%6 = take(%0, %2) {axis=routes} : "
+                                                         "f32[batch=3/d, seq=7, choice=2]\n"
+                                                         "%7 = put(%3, %2) {axis=routes, count=5} "
+                                                         ": f32[batch=3/d, seq=7, routes=5]\n"
+                                                         "%8:3 = route(%2) {to=[experts, slot, "
+                                                         "routes], experts=5, slots=3} : "
+                                                         "i32[batch=3/d, seq=7, "
+                                                         "choice=2], i32[experts=5/t, batch=3/d, "
+                                                         "slot=3], f32[batch=3/d, routes=5]\n"
+                                                         "%9 = dispatch(%1, %8, %8.1, %3) : "
+                                                         "f32[experts=5/t, batch=3/d, slot=3, "
+                                                         "model=3]\n"
+                                                         "%10 = combine(%4, %8, %8.1, %3) : "
+                                                         "f32[batch=3/d, seq=7, model=3]~sum(t)\n"
+                                                         "%11 = all_reduce(%10) {mesh=\"t\"} : "
+                                                         "f32[batch=3/d, seq=7, model=3]\n"
+                                                         "%12 = slot_dot(%4, %8, %8.1, %1) : "
+                                                         "f32[batch=3/d, seq=7, choice=2]~sum(t)\n"
+                                                         "%13 = all_reduce(%12) {mesh=\"t\"} : "
+                                                         "f32[batch=3/d, seq=7, choice=2]\n"},
     {"slice and all_gather, a sequence dealt out by c, and divided by t", "t=3, c=2, d=1, p=1",
      false,
      PARAM(0, "",

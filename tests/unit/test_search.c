@@ -359,7 +359,8 @@ static void test_refusals(Arena *arena) {
          "475 ranks cannot be divided: global batch 64 leaves only t=5 (axis 'heads' is 96: t=5 "
          "does not divide it); 464 or 480 ranks would do\n"},
         {{.n_ranks = 4099, .global_batch = 1024},
-         "4099 ranks cannot be divided: no d = ranks / (t x p) divides global batch 1024; 4096 or "
+         "4099 ranks cannot be divided: no d = ranks / (t x c x p) divides global batch 1024; 4096 "
+         "or "
          "4160 ranks would do\n"},
     };
     check_begin("impossible requests: one line each");

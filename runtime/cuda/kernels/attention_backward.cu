@@ -138,9 +138,11 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
     };
     int first_row = attention_begin_row(s, tile_key, ROW_TILE);
     const int end_row = attention_end_row(s, tile_key + BACKWARD_TILE);
-    tile_copy_in<RowTile<HEAD>, BACKWARD_TILE, THREADS>(k_tile, kv, attention_first_key(s, place),
-                                                        KeyRows{s}, tile_key, s.keys);
-    copy_rows(first_row, 0);
+    if (first_row < end_row) { /* of part of the queries none may see these keys */
+        tile_copy_in<RowTile<HEAD>, BACKWARD_TILE, THREADS>(
+            k_tile, kv, attention_first_key(s, place), KeyRows{s}, tile_key, s.keys);
+        copy_rows(first_row, 0);
+    }
     clear_fragments(dk);
     clear_fragments(dv);
     for (int buffer = 0; first_row < end_row; first_row += ROW_TILE, buffer ^= 1) {
@@ -221,9 +223,11 @@ static __device__ __forceinline__ void keys_gradient_by_two(const AttentionBackw
     };
     int first_row = attention_begin_row(s, tile_key, ROW_TILE);
     const int end_row = attention_end_row(s, tile_key + BACKWARD_TILE);
-    tile_copy_in<RowTile<HEAD>, BACKWARD_TILE, THREADS>(k_tile, kv, attention_first_key(s, place),
-                                                        KeyRows{s}, tile_key, s.keys);
-    copy_rows(first_row, 0);
+    if (first_row < end_row) { /* of part of the queries none may see these keys */
+        tile_copy_in<RowTile<HEAD>, BACKWARD_TILE, THREADS>(
+            k_tile, kv, attention_first_key(s, place), KeyRows{s}, tile_key, s.keys);
+        copy_rows(first_row, 0);
+    }
     clear_fragments(dk);
     clear_fragments(dv);
     for (int buffer = 0; first_row < end_row; first_row += ROW_TILE, buffer ^= 1) {
