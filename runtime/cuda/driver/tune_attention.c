@@ -122,7 +122,8 @@ static bool bind_own(const Tuner *tuner, const Node *node, const AttentionComman
     void *in[MOST_INPUTS] = {(void *)command->q, (void *)command->k, (void *)command->v,
                              command->o,         command->lse,       (void *)command->d_o};
     Type in_local[MOST_INPUTS];
-    Binding b = {.node = node,
+    Binding b = {.graph = tuner->plan->programs[0].graph, /* of the mesh, as all are */
+                 .node = node,
                  .arena = tuner->arena,
                  .diag = tuner->diag,
                  .in = in,
