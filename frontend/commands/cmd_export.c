@@ -87,7 +87,8 @@ static void print_implied(const HfExport *export) {
     if (!setting || !setting->has_value) return;
     const char *value = setting_text(setting, export->arena);
     if (strcmp(value, implied + length + 1) == 0) return;
-    printf("note     %s is %s here; %s (%s)\n", name, value, export->family->implied_means, implied);
+    printf("note     %s is %s here; %s (%s)\n", name, value, export->family->implied_means,
+           implied);
 }
 
 static void print_export(const HfExport *export, const char *dir) {

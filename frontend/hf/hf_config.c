@@ -396,7 +396,8 @@ const HfType *hf_config_type(const Model *model, const HfFamily *family, const H
 /* Of a model's first n blocks. */
 static json_t *first_blocks(const Model *model, int64_t n) {
     json_t *list = json_array();
-    for (int64_t i = 0; i < n && i < model->n_blocks; i++) json_array_append_new(list, json_integer(i));
+    for (int64_t i = 0; i < n && i < model->n_blocks; i++)
+        json_array_append_new(list, json_integer(i));
     return list;
 }
 
@@ -485,8 +486,8 @@ static bool write_key(json_t *json, const HfKey *key, const Model *model, Diag *
         return true;
     }
     json_t *before = find_name(json, key->key);
-    json_t *value = key->kind == HF_FIRST ? first_blocks(model, setting->integer)
-                                          : value_json(key, setting);
+    json_t *value =
+        key->kind == HF_FIRST ? first_blocks(model, setting->integer) : value_json(key, setting);
     if (!value) {
         diag_error(diag, NO_LOC, "'%s' is '%s', which transformers does not have; it has: %s",
                    key->setting, text, known_words(arena, key->words));

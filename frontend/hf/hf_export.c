@@ -97,8 +97,8 @@ bool hf_export_open(Arena *arena, const Model *model, Safetensors *weights, cons
     }
     if (like && !read_like(out, like, &config, diag)) return false;
     out->type = hf_config_type(model, out->family, config.type, diag);
-    bool fine = out->type && hf_layout_make(arena, model, out->family, out->type, false,
-                                            &out->layout, diag);
+    bool fine = out->type &&
+                hf_layout_make(arena, model, out->family, out->type, false, &out->layout, diag);
     for (int i = 0; fine && i < out->layout.n_items; i++) {
         const HfItem *item = &out->layout.items[i];
         for (int p = 0; fine && p < item->n_parts; p++)

@@ -25,10 +25,10 @@ typedef enum HfKind {
     HF_FIRST,    /* a list 0, 1, ... that the setting is the length of */
     HF_TIMES,    /* so many times the setting `of`; where it is missing, the flag `with` is false */
     HF_QUOTIENT, /* never written: `setting` x `of` has to be `with` */
-    HF_WORD,   /* one of `words` */
-    HF_FIXED,  /* `absent`, in JSON, is all that is supported; never written */
-    HF_CYCLE,  /* a list, of `words` over and over; never written, as it follows from the rest */
-    HF_WRITTEN /* never read; `absent`, in JSON, is what an export says where `like` does not */
+    HF_WORD,     /* one of `words` */
+    HF_FIXED,    /* `absent`, in JSON, is all that is supported; never written */
+    HF_CYCLE,    /* a list, of `words` over and over; never written, as it follows from the rest */
+    HF_WRITTEN   /* never read; `absent`, in JSON, is what an export says where `like` does not */
 } HfKind;
 
 typedef struct HfKey {

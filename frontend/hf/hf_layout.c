@@ -140,7 +140,8 @@ static bool place_parts(const Builder *b, const HfTensor *row, HfItem *item) {
             if (d == side) part->theirs_first *= stride;
             stride *= item->shape[d];
         }
-        if (n_placed != part->type.rank || n_placed == 0) return fail_axes(b, item, part->ours, "has other axes");
+        if (n_placed != part->type.rank || n_placed == 0)
+            return fail_axes(b, item, part->ours, "has other axes");
         stride = 1;
         for (int i = part->type.rank - 1; i >= 0; i--) {
             part->ours_stride[i] = stride;

@@ -18,10 +18,9 @@
 
 enum { BATCH = 2, MAX_PATH = 512, FILE_LIMIT_BYTES = 1 << 20, N_MUTATIONS = 1500 };
 
-static const char *const NAMES[] = {"gpt2",         "gpt2_untied", "llama",     "llama31",
-                                    "llama_linear", "mistral",     "qwen2",     "qwen3",
-                                    "gemma2",       "mixtral",     "qwen3_moe", "olmoe",
-                                    "qwen2_moe",    "deepseek"};
+static const char *const NAMES[] = {
+    "gpt2",  "gpt2_untied", "llama",   "llama31",   "llama_linear", "mistral",   "qwen2",
+    "qwen3", "gemma2",      "mixtral", "qwen3_moe", "olmoe",        "qwen2_moe", "deepseek"};
 enum { N_NAMES = sizeof(NAMES) / sizeof(NAMES[0]) };
 
 static char scratch[] = "/tmp/test_hf-XXXXXX";
@@ -248,8 +247,7 @@ typedef struct BadConfig {
 } BadConfig;
 
 static const BadConfig BAD[] = {
-    {"llama", "model_type", "\"phi3\"",
-     "model_type \"phi3\" is not supported; supported: gpt2"},
+    {"llama", "model_type", "\"phi3\"", "model_type \"phi3\" is not supported; supported: gpt2"},
     {"llama", "model_type", NULL, "has no 'model_type'"},
     {"llama", "model_type", "[\"a\\nb\"]", "model_type [\"a\\nb\"] is not supported"},
     {"llama", "hidden_size", "0", "'hidden_size' is 0; it must be a whole number from 1 to"},
@@ -309,7 +307,8 @@ static const BadConfig BAD[] = {
     {"gpt2", "n_positions", "30", "wpe.weight' is [20, 16]; by the configuration it is [30, 16]"},
     {"gpt2", "n_head", "3", "model 16 is not a multiple of heads 3"},
     {"mixtral", "num_local_experts", "3",
-     "'model.layers.0.block_sparse_moe.gate.weight' is [4, 16]; by the configuration it is [3, 16]"},
+     "'model.layers.0.block_sparse_moe.gate.weight' is [4, 16]; by the configuration it is [3, "
+     "16]"},
     {"mixtral", "num_local_experts", "2000000",
      "says 2000000 experts, but the weights have 41 tensors"},
     {"mixtral", "num_local_experts", "2147483648", "its size must be a whole number"},
