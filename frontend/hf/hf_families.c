@@ -292,6 +292,9 @@ static const HfKey MOE_KEYS[] = {
     {.key = "num_experts_per_tok", .setting = "top_k", .kind = HF_INTEGER},
     {.key = "norm_topk_prob", .setting = "normalize", .kind = HF_FLAG, .absent = "false",
      .types = "qwen2_moe qwen3_moe olmoe deepseek"},
+    /* Their code leaves the gate of an only expert as it is. */
+    {.key = "norm_topk_prob", .kind = HF_FIXED, .absent = "false", .types = "deepseek",
+     .when = "top_k=1"},
     {.key = "mlp_only_layers", .setting = "dense_layers", .kind = HF_FIRST, .absent = "0",
      .types = "qwen2_moe qwen3_moe"},
     {.key = "first_k_dense_replace", .setting = "dense_layers", .kind = HF_COUNT, .absent = "0",

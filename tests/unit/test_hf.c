@@ -338,6 +338,7 @@ static const BadConfig BAD[] = {
     {"olmoe", "head_dim", "8", "q_proj.weight' is [16, 16]; by the configuration it is [32, 16]"},
     {"qwen2_moe", "model_type", "\"qwen3_moe\"",
      "has no tensor 'model.layers.0.self_attn.q_norm.weight'"},
+    {"deepseek", "num_experts_per_tok", "0", "'num_experts_per_tok' is 0; it must be"},
     {"deepseek", "n_shared_experts", "3",
      "shared_experts.gate_proj.weight' is [24, 16]; by the configuration it is [36, 16]"},
     {"deepseek", "n_shared_experts", NULL, "mlp.shared_experts."},
