@@ -1,5 +1,5 @@
 -- Sparse mixture of experts: Llama's decoder with experts in place of its SwiGLU. With other
--- settings it is Mixtral (Jiang et al. 2024), Qwen3 MoE, OLMoE or DeepSeekMoE.
+-- settings it is Mixtral (Jiang et al. 2024), Qwen 2 MoE, Qwen 3 MoE, OLMoE or DeepSeekMoE.
 --
 --   perilune plan models/moe.lua --set size=mixtral-8x7b ...
 local nn = require "nn"
@@ -16,11 +16,15 @@ return model {
   normalize = true,   -- gates of a token sum to 1
   gate_scale = 1.0,
   shared = false,     -- one more expert, of shared_ffn, that all tokens meet
+  shared_gate = false, -- times a sigmoid of the token, as in Qwen 2
   balance = 0.01,     -- weight of the load-balancing loss of each sequence
   router_z = 0.0,     -- weight of the router's z-loss
   norm_eps = 1e-5,
   act = "silu",
-  qk_norm = false,    -- rmsnorm of each head's q and k, as in Qwen 3
+  qkv_bias = false,   -- biases of q, k and v, as in Qwen 2
+  qk_norm = false,    -- rmsnorm of q and k
+  qk_norm_over = "head", -- of each head, as in Qwen 3; all: of all together, as in OLMoE
+  window = 0,         -- positions that each one attends to; 0: all
   rotary_base = 10000.0,
   tied = false,       -- the output shares the embedding's table
   dropout = 0.0,      -- of the embeddings and of each residual branch; not inside attention
@@ -34,10 +38,9 @@ return model {
     ["qwen3-30b-a3b"] = { layers = 48, model = 2048, heads = 32, kv_heads = 4, head = 128,
                           expert_ffn = 768, experts = 128, top_k = 8, seq = 8192, vocab = 151936,
                           rotary_base = 1e6, norm_eps = 1e-6, qk_norm = true, balance = 0.001 },
-    -- Its norm of q and k is over all heads together; here none.
     ["olmoe-1b-7b"] = { layers = 16, model = 2048, heads = 16, kv_heads = 16, expert_ffn = 1024,
                         experts = 64, top_k = 8, seq = 4096, vocab = 50304, normalize = false,
-                        balance = 0.01, router_z = 0.001 },
+                        qk_norm = true, qk_norm_over = "all", balance = 0.01, router_z = 0.001 },
     ["deepseekmoe-16b"] = { layers = 28, dense_layers = 1, model = 2048, heads = 16, kv_heads = 16,
                             ffn = 10944, expert_ffn = 1408, shared = true, shared_ffn = 2816,
                             experts = 64, top_k = 6, seq = 4096, vocab = 102400,
@@ -60,15 +63,17 @@ return model {
     for i = 1, m.layers do
       x, beside = m:block(i, function() -- the unit of pipeline cuts and of recomputation
         local attention = nn.attention(m, norm(x, "norm1"),
-          { rotary = m.rotary_base, qk_norm = m.qk_norm, norm_eps = m.norm_eps })
+          { bias = m.qkv_bias, out_bias = false, rotary = m.rotary_base, qk_norm = m.qk_norm,
+            qk_norm_over = m.qk_norm_over, norm_eps = m.norm_eps,
+            window = m.window ~= 0 and m.window or nil })
         local h = nn.residual(x, attention, m.dropout)
         if i <= m.dense_layers then
           return nn.residual(h, nn.swiglu(m, norm(h, "norm2"), { act = m.act }), m.dropout), beside
         end
         local y, loss = nn.moe(m, norm(h, "norm2"),
           { top_k = m.top_k, capacity = m.capacity, scores = m.scores, normalize = m.normalize,
-            scale = m.gate_scale, act = m.act, shared = m.shared, balance = m.balance,
-            z = m.router_z })
+            scale = m.gate_scale, act = m.act, shared = m.shared, shared_gate = m.shared_gate,
+            balance = m.balance, z = m.router_z })
         return nn.residual(h, y, m.dropout), loss and beside + loss or beside
       end)
     end

@@ -77,6 +77,20 @@ static Model *load_model(CliArgs *args, const Safetensors *weights, Diag *diag) 
     return NULL;
 }
 
+/* What the model does otherwise than the exported one will. */
+static void print_implied(const HfExport *export) {
+    const char *implied = export->family->implied;
+    if (!implied) return;
+    size_t length = strcspn(implied, "=");
+    const char *name = arena_strndup(export->arena, implied, length);
+    const Setting *setting = settings_find(&export->model->settings, name);
+    if (!setting || !setting->has_value) return;
+    const char *value = setting_text(setting, export->arena);
+    if (strcmp(value, implied + length + 1) == 0) return;
+    printf("note     %s is %s here; %s (%s)\n", name, value, export->family->implied_means,
+           implied);
+}
+
 static void print_export(const HfExport *export, const char *dir) {
     char bytes[32];
     units_format_bytes(bytes, sizeof(bytes), (int64_t) export->n_bytes);
@@ -84,6 +98,7 @@ static void print_export(const HfExport *export, const char *dir) {
            export->type->architecture, export->layout.n_items, bytes, dtype_name(export->dtype));
     printf("wrote    %s: config.json and %d file%s of weights\n", dir, export->n_shards,
            export->n_shards == 1 ? "" : "s");
+    print_implied(export);
     if (!export->like) {
         printf("note     no tokenizer: --like DIR copies that of a folder of Hugging Face's\n");
     }

@@ -100,8 +100,8 @@ static const char *when_setting(const HfKey *key, Arena *arena) {
     return key->when ? arena_strndup(arena, key->when, strcspn(key->when, "=")) : NULL;
 }
 
-/* The key's value; NULL where it is missing. */
-static json_t *find_key(const json_t *json, const char *name) {
+/* What is there by that name; NULL where it is missing. */
+static json_t *find_name(const json_t *json, const char *name) {
     const char *dot = strchr(name, '.');
     if (!dot) return json_object_get(json, name);
     char object[64];
@@ -109,11 +109,18 @@ static json_t *find_key(const json_t *json, const char *name) {
     return json_object_get(json_object_get(json, object), dot + 1);
 }
 
+/* The key's value, by either of its names; NULL where it is missing. */
+static json_t *find_key(const json_t *json, const HfKey *key) {
+    json_t *value = find_name(json, key->key);
+    return value || !key->alias ? value : find_name(json, key->alias);
+}
+
 static const char *integer_text(Reader *reader, const HfKey *key, const json_t *value) {
-    int64_t number = json_is_integer(value) ? json_integer_value(value) : 0;
-    if (number < 1 || number > MOST_INTEGER) {
-        fail(reader, "'%s' is %s; it must be a whole number from 1 to %" PRId64, key->key,
-             shown(reader->arena, value), MOST_INTEGER);
+    int64_t number = json_is_integer(value) ? json_integer_value(value) : -1;
+    int64_t least = key->kind == HF_COUNT ? 0 : 1;
+    if (number < least || number > MOST_INTEGER) {
+        fail(reader, "'%s' is %s; it must be a whole number from %" PRId64 " to %" PRId64, key->key,
+             shown(reader->arena, value), least, MOST_INTEGER);
         return NULL;
     }
     if (key->most && number > key->most) {
@@ -126,9 +133,10 @@ static const char *integer_text(Reader *reader, const HfKey *key, const json_t *
 
 static const char *number_text(Reader *reader, const HfKey *key, const json_t *value) {
     Setting number = {.type = SETTING_NUMBER, .number = json_number_value(value)};
-    if (!json_is_number(value) || !isfinite(number.number) || !(number.number > 0)) {
-        fail(reader, "'%s' is %s; it must be a number more than 0", key->key,
-             shown(reader->arena, value));
+    bool zero = key->kind == HF_AMOUNT && number.number == 0;
+    if (!json_is_number(value) || !isfinite(number.number) || !(number.number > 0 || zero)) {
+        fail(reader, "'%s' is %s; it must be a number %s", key->key, shown(reader->arena, value),
+             key->kind == HF_AMOUNT ? "from 0" : "more than 0");
         return NULL;
     }
     return setting_text(&number, reader->arena);
@@ -152,11 +160,39 @@ static const char *word_text(Reader *reader, const HfKey *key, const json_t *val
     return NULL;
 }
 
+/* How many a list 0, 1, 2... has. */
+static const char *first_text(Reader *reader, const HfKey *key, const json_t *value) {
+    size_t i, n = json_array_size(value);
+    const json_t *item;
+    bool in_order = json_is_array(value);
+    json_array_foreach(value, i, item) {
+        in_order = in_order && json_is_integer(item) && json_integer_value(item) == (json_int_t)i;
+    }
+    if (in_order) return arena_printf(reader->arena, "%zu", n);
+    fail(reader, "'%s' is %s, which is not supported; only the first layers, [0, 1, ...], are",
+         key->key, shown(reader->arena, value));
+    return NULL;
+}
+
+/* So many times another setting; both are at most 2^31. */
+static const char *times_text(Reader *reader, const HfKey *key, const json_t *value) {
+    const char *count = integer_text(reader, key, value);
+    const char *each = setting_given(reader->config, key->of);
+    if (!count || !each) return NULL;
+    give(reader, key->with, "true");
+    return arena_printf(reader->arena, "%lld", strtoll(count, NULL, 10) * strtoll(each, NULL, 10));
+}
+
 /* NULL: reported. */
 static const char *value_text(Reader *reader, const HfKey *key, const json_t *value) {
     switch (key->kind) {
-    case HF_INTEGER: return integer_text(reader, key, value);
-    case HF_NUMBER: return number_text(reader, key, value);
+    case HF_INTEGER:
+    case HF_COUNT:
+    case HF_QUOTIENT: return integer_text(reader, key, value);
+    case HF_NUMBER:
+    case HF_AMOUNT: return number_text(reader, key, value);
+    case HF_FIRST: return first_text(reader, key, value);
+    case HF_TIMES: return times_text(reader, key, value);
     case HF_WORD: return word_text(reader, key, value);
     default: break;
     }
@@ -198,9 +234,17 @@ static bool check_cycle(Reader *reader, const HfKey *key, const json_t *value) {
     return true;
 }
 
+static bool check_alias(Reader *reader, const HfKey *key) {
+    const json_t *json = reader->config->json;
+    const json_t *value = find_name(json, key->key);
+    const json_t *other = key->alias ? find_name(json, key->alias) : NULL;
+    if (!value || !other || is_same(value, other)) return true;
+    return fail(reader, "has '%s' and '%s', and they differ", key->key, key->alias);
+}
+
 static bool read_key(Reader *reader, const HfKey *key) {
     const HfConfig *config = reader->config;
-    const json_t *value = find_key(config->json, key->key);
+    const json_t *value = find_key(config->json, key);
     const char *absent = key->absent, *text;
     if (key->kind == HF_WRITTEN) return true;
     if (key->kind == HF_FIXED) return check_fixed(reader, key, value);
@@ -211,10 +255,11 @@ static bool read_key(Reader *reader, const HfKey *key) {
     }
     bool missing = !value || json_is_null(value);
     if (missing && absent && absent[0] == '=') {
-        value = find_key(config->json, absent + 1);
+        value = find_name(config->json, absent + 1);
         missing = !value;
     }
-    if (missing && absent && absent[0] == '\0') return true;
+    if (missing && key->kind == HF_TIMES) give(reader, key->with, "false");
+    if (missing && (key->kind == HF_TIMES || (absent && absent[0] == '\0'))) return true;
     if (missing && !absent) {
         return fail(reader, "has no '%s', which a %s has", key->key, config->type->name);
     }
@@ -288,11 +333,12 @@ static bool find_type(Reader *reader) {
 
 static bool read_keys(Reader *reader) {
     give_all(reader, reader->config->type->settings);
+    if (reader->config->family->implied) give_all(reader, reader->config->family->implied);
     for (const HfKey *key = reader->config->family->keys; key->key; key++) {
         const char *when = when_setting(key, reader->arena);
         const char *value = when ? setting_given(reader->config, when) : NULL;
         if (!row_counts(key, reader->config->type, value)) continue;
-        if (!read_key(reader, key)) return false;
+        if (!check_alias(reader, key) || !read_key(reader, key)) return false;
     }
     return true;
 }
@@ -347,11 +393,21 @@ const HfType *hf_config_type(const Model *model, const HfFamily *family, const H
     return NULL;
 }
 
+/* Of a model's first n blocks. */
+static json_t *first_blocks(const Model *model, int64_t n) {
+    json_t *list = json_array();
+    for (int64_t i = 0; i < n && i < model->n_blocks; i++)
+        json_array_append_new(list, json_integer(i));
+    return list;
+}
+
 /* NULL: a word that they do not have. */
 static json_t *value_json(const HfKey *key, const Setting *setting) {
     switch (key->kind) {
-    case HF_INTEGER: return json_integer(setting->integer);
-    case HF_NUMBER: return json_real(setting->number);
+    case HF_INTEGER:
+    case HF_COUNT: return json_integer(setting->integer);
+    case HF_NUMBER:
+    case HF_AMOUNT: return json_real(setting->number);
     case HF_FLAG: return json_boolean(setting->boolean);
     default: break;
     }
@@ -383,6 +439,34 @@ static void write_constant(json_t *json, const HfKey *key) {
     put_key(json, key->key, json_loads(key->absent, JSON_DECODE_ANY, NULL));
 }
 
+static int64_t integer_setting(const Model *model, const char *name) {
+    const Setting *setting = settings_find(&model->settings, name);
+    return setting && setting->has_value ? setting->integer : 0;
+}
+
+/* n where the setting is n x `of`; null where there is none. */
+static bool write_times(json_t *json, const HfKey *key, const Model *model, Diag *diag) {
+    const char *with = model_setting(model, key->with, model->graph->arena);
+    int64_t all = integer_setting(model, key->setting), each = integer_setting(model, key->of);
+    bool has = with && strcmp(with, "true") == 0;
+    if (has && (each < 1 || all % each != 0)) {
+        diag_error(diag, NO_LOC, "%s is %" PRId64 "; transformers has multiples of %s, %" PRId64,
+                   key->setting, all, key->of, each);
+        return false;
+    }
+    put_key(json, key->key, has ? json_integer(all / each) : json_null());
+    return true;
+}
+
+static bool check_quotient(const HfKey *key, const Model *model, Diag *diag) {
+    int64_t one = integer_setting(model, key->setting), of = integer_setting(model, key->of);
+    int64_t all = integer_setting(model, key->with);
+    if (of > 0 && all % of == 0 && one == all / of) return true;
+    diag_error(diag, NO_LOC, "%s is %" PRId64 "; transformers has %s / %s there, %" PRId64,
+               key->setting, one, key->with, key->of, of > 0 ? all / of : 0);
+    return false;
+}
+
 static bool write_key(json_t *json, const HfKey *key, const Model *model, Diag *diag) {
     Arena *arena = model->graph->arena;
     const Setting *setting = settings_find(&model->settings, key->setting);
@@ -391,6 +475,9 @@ static bool write_key(json_t *json, const HfKey *key, const Model *model, Diag *
                    key->setting, key->key);
         return false;
     }
+    if (key->kind == HF_TIMES) return write_times(json, key, model, diag);
+    if (key->kind == HF_QUOTIENT) return check_quotient(key, model, diag);
+    if (key->alias) json_object_del(json, key->alias);
     const char *text = setting_text(setting, arena);
     bool is_object = strchr(key->key, '.') != NULL;
     if (is_object && key->absent && strcmp(text, key->absent) == 0) return true;
@@ -398,7 +485,9 @@ static bool write_key(json_t *json, const HfKey *key, const Model *model, Diag *
         put_key(json, key->key, json_null());
         return true;
     }
-    json_t *before = find_key(json, key->key), *value = value_json(key, setting);
+    json_t *before = find_name(json, key->key);
+    json_t *value =
+        key->kind == HF_FIRST ? first_blocks(model, setting->integer) : value_json(key, setting);
     if (!value) {
         diag_error(diag, NO_LOC, "'%s' is '%s', which transformers does not have; it has: %s",
                    key->setting, text, known_words(arena, key->words));

@@ -32,11 +32,11 @@ static bool check_part(const HfExport *export, const HfPart *part, Diag *diag) {
         diag_error(diag, loc, "has no tensor '%s', which the model needs", part->ours);
         return false;
     }
-    bool fits = info.dtype == SAFETENSORS_F32 && info.n_dims == part->type.rank;
-    for (int i = 0; fits && i < info.n_dims; i++) fits = info.shape[i] == part->type.dims[i];
+    bool fits = info.dtype == SAFETENSORS_F32 && info.n_dims == part->whole.rank;
+    for (int i = 0; fits && i < info.n_dims; i++) fits = info.shape[i] == part->whole.dims[i];
     if (fits) return true;
     StrBuf want = strbuf_create();
-    type_print(&want, &export->model->graph->axes, &part->type, NULL);
+    type_print(&want, &export->model->graph->axes, &part->whole, NULL);
     diag_error(diag, loc, "tensor '%s' does not have the model's shape %s", part->ours, want.text);
     strbuf_destroy(&want);
     return false;
@@ -46,7 +46,10 @@ static bool check_part(const HfExport *export, const HfPart *part, Diag *diag) {
  * the optimizer's state, is. */
 static bool check_extra(const HfExport *export, Diag *diag) {
     int n = 0;
-    for (int i = 0; i < export->layout.n_items; i++) n += export->layout.items[i].n_parts;
+    for (int i = 0; i < export->layout.n_items; i++) {
+        const HfItem *item = &export->layout.items[i];
+        for (int p = 0; p < item->n_parts; p++) n += item->parts[p].ours_first == 0;
+    }
     bool checkpoint = safetensors_find_metadata(export->weights, "perilune.step") != NULL;
     if (checkpoint || safetensors_count(export->weights) == n) return true;
     for (int i = 0; i < safetensors_count(export->weights); i++) {
@@ -94,7 +97,8 @@ bool hf_export_open(Arena *arena, const Model *model, Safetensors *weights, cons
     }
     if (like && !read_like(out, like, &config, diag)) return false;
     out->type = hf_config_type(model, out->family, config.type, diag);
-    bool fine = out->type && hf_layout_make(arena, model, out->family, &out->layout, diag);
+    bool fine = out->type &&
+                hf_layout_make(arena, model, out->family, out->type, false, &out->layout, diag);
     for (int i = 0; fine && i < out->layout.n_items; i++) {
         const HfItem *item = &out->layout.items[i];
         for (int p = 0; fine && p < item->n_parts; p++)
@@ -190,6 +194,8 @@ static bool copy_others(const HfExport *export, const char *dir, Diag *diag) {
                                         "special_tokens_map.json",
                                         "added_tokens.json",
                                         "chat_template.jinja",
+                                        "configuration_deepseek.py",
+                                        "modeling_deepseek.py",
                                         "generation_config.json"};
     for (size_t i = 0; export->like && i < sizeof(NAMES) / sizeof(NAMES[0]); i++) {
         const char *from = arena_printf(export->arena, "%s/%s", export->like, NAMES[i]);
@@ -237,7 +243,7 @@ static bool fill_item(const HfExport *export, const HfItem *item, void *out, Dia
         TensorCopy copy = {.rank = part->type.rank,
                            .from_dtype = DTYPE_F32,
                            .to_dtype = export->dtype,
-                           .from = info.data,
+                           .from = (const char *)info.data + part->ours_first * 4, /* f32 */
                            .to = (char *)out + part->theirs_first * dtype_bytes(export->dtype)};
         for (int i = 0; i < copy.rank; i++) {
             copy.size[i] = part->type.dims[i];

@@ -16,17 +16,21 @@ static const HfWord EVERY_OTHER[] = {
 
 /* What is computed otherwise than these families do. */
 #define COMMON_KEYS                                                                                \
-    {.key = "quantization_config", .kind = HF_FIXED, .absent = "null"},                            \
     {.key = "auto_map", .kind = HF_FIXED, .absent = "null"},                                       \
+    KEYS_OF_ALL
+#define KEYS_OF_ALL                                                                                \
+    {.key = "quantization_config", .kind = HF_FIXED, .absent = "null"},                            \
     {.key = "is_encoder_decoder", .kind = HF_FIXED, .absent = "false"},                            \
     {.key = "bos_token_id", .kind = HF_WRITTEN, .absent = "null"},                                 \
     {.key = "eos_token_id", .kind = HF_WRITTEN, .absent = "null"}
 
 /* --- GPT-2: weights [in, out], q, k and v in one --- */
 
+#define NO_EXPERTS NULL, NULL, NULL
+
 static const HfType GPT_TYPES[] = {
-    {"gpt2", "GPT2LMHeadModel", "norm=layernorm"},
-    {NULL, NULL, NULL}};
+    {"gpt2", "GPT2LMHeadModel", "norm=layernorm", NO_EXPERTS},
+    {NULL, NULL, NULL, NO_EXPERTS}};
 
 static const HfKey GPT_KEYS[] = {
     {.key = "vocab_size", .setting = "vocab", .kind = HF_INTEGER},
@@ -77,11 +81,11 @@ static const char *const GPT_IGNORED[] = {"transformer.h.#.attn.bias",
 /* --- Llama and its kin: weights [out, in]; rotary pairs (i, i + head / 2), as nn.rotary --- */
 
 static const HfType LLAMA_TYPES[] = {
-    {"llama", "LlamaForCausalLM", "qkv_bias=false qk_norm=false window=0"},
-    {"mistral", "MistralForCausalLM", "qkv_bias=false qk_norm=false"},
-    {"qwen2", "Qwen2ForCausalLM", "qkv_bias=true qk_norm=false window=0"},
-    {"qwen3", "Qwen3ForCausalLM", "qkv_bias=false qk_norm=true window=0"},
-    {NULL, NULL, NULL}};
+    {"llama", "LlamaForCausalLM", "qkv_bias=false qk_norm=false window=0", NO_EXPERTS},
+    {"mistral", "MistralForCausalLM", "qkv_bias=false qk_norm=false", NO_EXPERTS},
+    {"qwen2", "Qwen2ForCausalLM", "qkv_bias=true qk_norm=false window=0", NO_EXPERTS},
+    {"qwen3", "Qwen3ForCausalLM", "qkv_bias=false qk_norm=true window=0", NO_EXPERTS},
+    {NULL, NULL, NULL, NO_EXPERTS}};
 
 static const HfKey LLAMA_KEYS[] = {
     {.key = "vocab_size", .setting = "vocab", .kind = HF_INTEGER},
@@ -148,8 +152,8 @@ static const char *const LLAMA_IGNORED[] = {"model.layers.#.self_attn.rotary_emb
 /* --- Gemma 2: norms of 1 + gain, as models/gemma.lua has them --- */
 
 static const HfType GEMMA_TYPES[] = {
-    {"gemma2", "Gemma2ForCausalLM", ""},
-    {NULL, NULL, NULL}};
+    {"gemma2", "Gemma2ForCausalLM", "", NO_EXPERTS},
+    {NULL, NULL, NULL, NO_EXPERTS}};
 
 static const HfKey GEMMA_KEYS[] = {
     {.key = "vocab_size", .setting = "vocab", .kind = HF_INTEGER},
@@ -195,10 +199,177 @@ static const HfTensor GEMMA_TENSORS[] = {
     {"model.layers.#.post_feedforward_layernorm.weight", {"blocks.#.mlp.after.gain"}, "model"},
     {"model.norm.weight", {"norm_f.gain"}, "model"},
     {NULL, {NULL}, NULL}};
+
+/* --- mixtures of experts, as models/moe.lua has them: experts one tensor each. DeepSeekMoE's code
+ * is not in transformers but beside its weights (modeling_deepseek.py) --- */
+
+#define EXPERTS(theirs, ours, dims)                                                                \
+    {"model.layers.#." theirs ".weight", {"blocks.#.moe." ours}, dims}
+
+static const HfTensor MIXTRAL_EACH[] = {
+    EXPERTS("block_sparse_moe.gate", "router", "routes, model"),
+    EXPERTS("block_sparse_moe.experts.@.w1", "wgate", "expert_ffn, model"),
+    EXPERTS("block_sparse_moe.experts.@.w3", "wup", "expert_ffn, model"),
+    EXPERTS("block_sparse_moe.experts.@.w2", "wdown", "model, expert_ffn"),
+    {NULL, {NULL}, NULL}};
+
+static const HfTensor EACH[] = {
+    EXPERTS("mlp.gate", "router", "routes, model"),
+    EXPERTS("mlp.experts.@.gate_proj", "wgate", "expert_ffn, model"),
+    EXPERTS("mlp.experts.@.up_proj", "wup", "expert_ffn, model"),
+    EXPERTS("mlp.experts.@.down_proj", "wdown", "model, expert_ffn"),
+    {NULL, {NULL}, NULL}};
+
+static const HfTensor FUSED[] = {
+    EXPERTS("mlp.gate", "router", "routes, model"),
+    {"model.layers.#.mlp.experts.gate_up_proj", {"blocks.#.moe.wgate", "blocks.#.moe.wup"},
+     "experts, +expert_ffn, model"},
+    {"model.layers.#.mlp.experts.down_proj", {"blocks.#.moe.wdown"}, "experts, model, expert_ffn"},
+    {NULL, {NULL}, NULL}};
+
+static const HfTensor QWEN2_SHARED[] = {
+    EXPERTS("mlp.shared_expert.gate_proj", "shared.wgate", "shared_ffn, model"),
+    EXPERTS("mlp.shared_expert.up_proj", "shared.wup", "shared_ffn, model"),
+    EXPERTS("mlp.shared_expert.down_proj", "shared.wdown", "model, shared_ffn"),
+    EXPERTS("mlp.shared_expert_gate", "shared.gate", "1, model"),
+    {NULL, {NULL}, NULL}};
+
+static const HfTensor DEEPSEEK_SHARED[] = {
+    EXPERTS("mlp.shared_experts.gate_proj", "shared.wgate", "shared_ffn, model"),
+    EXPERTS("mlp.shared_experts.up_proj", "shared.wup", "shared_ffn, model"),
+    EXPERTS("mlp.shared_experts.down_proj", "shared.wdown", "model, shared_ffn"),
+    {NULL, {NULL}, NULL}};
+
+#define SOFTMAX "scores=softmax gate_scale=1"
+
+static const HfType MOE_TYPES[] = {
+    {"mixtral", "MixtralForCausalLM",
+     "normalize=true dense_layers=0 shared=false qkv_bias=false qk_norm=false " SOFTMAX,
+     MIXTRAL_EACH, FUSED, NULL},
+    {"qwen3_moe", "Qwen3MoeForCausalLM",
+     "shared=false qkv_bias=false qk_norm=true qk_norm_over=head window=0 " SOFTMAX,
+     EACH, FUSED, NULL},
+    {"olmoe", "OlmoeForCausalLM",
+     "dense_layers=0 shared=false qkv_bias=false qk_norm=true qk_norm_over=all window=0 " SOFTMAX,
+     EACH, FUSED, NULL},
+    {"qwen2_moe", "Qwen2MoeForCausalLM",
+     "shared=true shared_gate=true qkv_bias=true qk_norm=false window=0 " SOFTMAX,
+     EACH, FUSED, QWEN2_SHARED},
+    {"deepseek", "DeepseekForCausalLM",
+     "shared_gate=false qkv_bias=false qk_norm=false window=0 " SOFTMAX,
+     EACH, NULL, DEEPSEEK_SHARED},
+    {NULL, NULL, NULL, NO_EXPERTS}};
+
+static const HfKey MOE_KEYS[] = {
+    {.key = "vocab_size", .setting = "vocab", .kind = HF_INTEGER},
+    {.key = "max_position_embeddings", .setting = "seq", .kind = HF_INTEGER, .most = 8192},
+    {.key = "hidden_size", .setting = "model", .kind = HF_INTEGER},
+    {.key = "num_hidden_layers", .setting = "layers", .kind = HF_INTEGER},
+    {.key = "num_attention_heads", .setting = "heads", .kind = HF_INTEGER},
+    {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER,
+     .absent = "=num_attention_heads", .types = "olmoe deepseek"},
+    {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER,
+     .types = "mixtral qwen2_moe qwen3_moe"},
+    {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .absent = "",
+     .types = "mixtral qwen2_moe qwen3_moe"},
+    {.key = "head_dim", .setting = "head", .kind = HF_QUOTIENT, .absent = "", .of = "heads",
+     .with = "model", .types = "olmoe deepseek"},
+    {.key = "intermediate_size", .setting = "expert_ffn", .kind = HF_INTEGER,
+     .types = "mixtral olmoe"},
+    {.key = "intermediate_size", .setting = "ffn", .kind = HF_INTEGER,
+     .types = "qwen2_moe qwen3_moe deepseek"},
+    {.key = "moe_intermediate_size", .setting = "expert_ffn", .kind = HF_INTEGER,
+     .types = "qwen2_moe qwen3_moe deepseek"},
+    {.key = "shared_expert_intermediate_size", .setting = "shared_ffn", .kind = HF_INTEGER,
+     .types = "qwen2_moe"},
+    {.key = "n_shared_experts", .setting = "shared_ffn", .kind = HF_TIMES, .of = "expert_ffn",
+     .with = "shared", .types = "deepseek"},
+    {.key = "num_local_experts", .setting = "experts", .kind = HF_INTEGER, .alias = "num_experts",
+     .types = "mixtral"},
+    {.key = "num_experts", .setting = "experts", .kind = HF_INTEGER, .alias = "num_local_experts",
+     .types = "qwen2_moe qwen3_moe olmoe"},
+    {.key = "n_routed_experts", .setting = "experts", .kind = HF_INTEGER, .types = "deepseek"},
+    {.key = "num_experts_per_tok", .setting = "top_k", .kind = HF_INTEGER},
+    {.key = "norm_topk_prob", .setting = "normalize", .kind = HF_FLAG, .absent = "false",
+     .types = "qwen2_moe qwen3_moe olmoe deepseek"},
+    /* Their code leaves the gate of an only expert as it is. */
+    {.key = "norm_topk_prob", .kind = HF_FIXED, .absent = "false", .types = "deepseek",
+     .when = "top_k=1"},
+    {.key = "mlp_only_layers", .setting = "dense_layers", .kind = HF_FIRST, .absent = "0",
+     .types = "qwen2_moe qwen3_moe"},
+    {.key = "first_k_dense_replace", .setting = "dense_layers", .kind = HF_COUNT, .absent = "0",
+     .types = "deepseek"},
+    {.key = "decoder_sparse_step", .kind = HF_FIXED, .absent = "1",
+     .types = "qwen2_moe qwen3_moe"},
+    {.key = "moe_layer_freq", .kind = HF_FIXED, .absent = "1", .types = "deepseek"},
+    {.key = "scoring_func", .kind = HF_FIXED, .absent = "\"softmax\"", .types = "deepseek"},
+    {.key = "router_aux_loss_coef", .setting = "balance", .kind = HF_AMOUNT, .absent = "0.001",
+     .types = "mixtral qwen2_moe qwen3_moe"},
+    {.key = "router_aux_loss_coef", .setting = "balance", .kind = HF_AMOUNT, .absent = "0.01",
+     .types = "olmoe"},
+    {.key = "aux_loss_alpha", .setting = "balance", .kind = HF_AMOUNT, .absent = "0.001",
+     .types = "deepseek"},
+    {.key = "seq_aux", .kind = HF_WRITTEN, .absent = "true", .types = "deepseek"},
+    {.key = "router_jitter_noise", .kind = HF_FIXED, .absent = "0.0", .types = "mixtral"},
+    {.key = "hidden_act", .setting = "act", .kind = HF_WORD, .absent = "silu",
+     .words = ACTIVATIONS},
+    {.key = "rms_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-5",
+     .types = "mixtral olmoe"},
+    {.key = "rms_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-6",
+     .types = "qwen2_moe qwen3_moe deepseek"},
+    {.key = "tie_word_embeddings", .setting = "tied", .kind = HF_FLAG, .absent = "false"},
+    {.key = "sliding_window", .setting = "window", .kind = HF_INTEGER, .absent = "0", .null = "0",
+     .types = "mixtral"},
+    {.key = "use_sliding_window", .kind = HF_FIXED, .absent = "false",
+     .types = "qwen2_moe qwen3_moe"},
+    {.key = "layer_types", .kind = HF_CYCLE, .words = ALL_FULL},
+    {.key = "qkv_bias", .kind = HF_FIXED, .absent = "true", .types = "qwen2_moe"},
+    {.key = "attention_bias", .kind = HF_FIXED, .absent = "false",
+     .types = "qwen3_moe olmoe deepseek"},
+    {.key = "clip_qkv", .kind = HF_FIXED, .absent = "null", .types = "olmoe"},
+    {.key = "partial_rotary_factor", .kind = HF_FIXED, .absent = "1.0"},
+    {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "1e6",
+     .types = "mixtral"},
+    {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "10000",
+     .types = "qwen2_moe qwen3_moe olmoe deepseek"},
+    {.key = "rope_scaling", .kind = HF_FIXED, .absent = "null"},
+    {.key = "attention_dropout", .kind = HF_WRITTEN, .absent = "0.0"},
+    {.key = "auto_map", .kind = HF_FIXED, .absent = "null",
+     .types = "mixtral qwen2_moe qwen3_moe olmoe"},
+    KEYS_OF_ALL,
+    {.key = NULL}};
+
+static const HfTensor MOE_TENSORS[] = {
+    {"model.embed_tokens.weight", {"wte"}, "vocab, model"},
+    {"model.layers.#.input_layernorm.weight", {"blocks.#.norm1.gain"}, "model"},
+    {"model.layers.#.self_attn.q_proj.weight", {"blocks.#.attn.wq"}, "kv_heads group head, model"},
+    {"model.layers.#.self_attn.q_proj.bias", {"blocks.#.attn.bq"}, "kv_heads group head"},
+    {"model.layers.#.self_attn.k_proj.weight", {"blocks.#.attn.wk"}, "kv_heads head, model"},
+    {"model.layers.#.self_attn.k_proj.bias", {"blocks.#.attn.bk"}, "kv_heads head"},
+    {"model.layers.#.self_attn.v_proj.weight", {"blocks.#.attn.wv"}, "kv_heads head, model"},
+    {"model.layers.#.self_attn.v_proj.bias", {"blocks.#.attn.bv"}, "kv_heads head"},
+    /* Gains of each head, or of all: without the axes that the parameter lacks. */
+    {"model.layers.#.self_attn.q_norm.weight", {"blocks.#.attn.qnorm.gain"}, "kv_heads group head"},
+    {"model.layers.#.self_attn.k_norm.weight", {"blocks.#.attn.knorm.gain"}, "kv_heads head"},
+    {"model.layers.#.self_attn.o_proj.weight", {"blocks.#.attn.wo"}, "model, kv_heads group head"},
+    {"model.layers.#.post_attention_layernorm.weight", {"blocks.#.norm2.gain"}, "model"},
+    {"model.layers.#.mlp.gate_proj.weight", {"blocks.#.mlp.wgate"}, "ffn, model"},
+    {"model.layers.#.mlp.up_proj.weight", {"blocks.#.mlp.wup"}, "ffn, model"},
+    {"model.layers.#.mlp.down_proj.weight", {"blocks.#.mlp.wdown"}, "model, ffn"},
+    {"model.norm.weight", {"norm_f.gain"}, "model"},
+    {"lm_head.weight", {"head"}, "vocab, model"},
+    {NULL, {NULL}, NULL}};
 /* clang-format on */
 
+/* clang-format off */
 const HfFamily HF_FAMILIES[] = {
-    {"gpt", "transformer.", "lm_head.weight", GPT_TYPES, GPT_KEYS, GPT_TENSORS, GPT_IGNORED},
-    {"llama", "model.", "lm_head.weight", LLAMA_TYPES, LLAMA_KEYS, LLAMA_TENSORS, LLAMA_IGNORED},
-    {"gemma", "model.", "lm_head.weight", GEMMA_TYPES, GEMMA_KEYS, GEMMA_TENSORS, LLAMA_IGNORED},
-    {NULL, NULL, NULL, NULL, NULL, NULL, NULL}};
+    {"gpt", "transformer.", "lm_head.weight", GPT_TYPES, GPT_KEYS, GPT_TENSORS, GPT_IGNORED,
+     NULL, NULL},
+    {"llama", "model.", "lm_head.weight", LLAMA_TYPES, LLAMA_KEYS, LLAMA_TENSORS, LLAMA_IGNORED,
+     NULL, NULL},
+    {"gemma", "model.", "lm_head.weight", GEMMA_TYPES, GEMMA_KEYS, GEMMA_TENSORS, LLAMA_IGNORED,
+     NULL, NULL},
+    {"moe", "model.", "lm_head.weight", MOE_TYPES, MOE_KEYS, MOE_TENSORS, LLAMA_IGNORED,
+     "capacity=0", "there, experts take all tokens that choose them"},
+    {.script = NULL}};
+/* clang-format on */

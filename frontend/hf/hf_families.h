@@ -18,12 +18,17 @@ typedef struct HfWord {
 
 typedef enum HfKind {
     HF_INTEGER, /* 1 to 2^31 */
+    HF_COUNT,   /* the same, or 0 */
     HF_NUMBER,  /* more than 0, or 0 where `absent` is */
+    HF_AMOUNT,  /* 0 or more */
     HF_FLAG,
-    HF_WORD,   /* one of `words` */
-    HF_FIXED,  /* `absent`, in JSON, is all that is supported; never written */
-    HF_CYCLE,  /* a list, of `words` over and over; never written, as it follows from the rest */
-    HF_WRITTEN /* never read; `absent`, in JSON, is what an export says where `like` does not */
+    HF_FIRST,    /* a list 0, 1, ... that the setting is the length of */
+    HF_TIMES,    /* so many times the setting `of`; where it is missing, the flag `with` is false */
+    HF_QUOTIENT, /* never written: `setting` x `of` has to be `with` */
+    HF_WORD,     /* one of `words` */
+    HF_FIXED,    /* `absent`, in JSON, is all that is supported; never written */
+    HF_CYCLE,    /* a list, of `words` over and over; never written, as it follows from the rest */
+    HF_WRITTEN   /* never read; `absent`, in JSON, is what an export says where `like` does not */
 } HfKind;
 
 typedef struct HfKey {
@@ -38,20 +43,26 @@ typedef struct HfKey {
     const char *when;  /* "setting=value|value": only then; NULL: always */
     int64_t most;      /* an import takes no more, unless told; 0: all of it */
     const HfWord *words;
+    const char *of, *with; /* settings */
+    const char *alias;     /* the key's other name; never written */
 } HfKey;
 
 typedef struct HfTensor {
-    const char *theirs; /* '#': the block's number */
-    /* Several: side by side along the last dimension. */
+    const char *theirs; /* '#': the block's number; '@': the expert's, `ours` are all of them */
+    /* Several: side by side along the last dimension, or the one whose axes begin with '+'. */
     const char *ours[HF_MAX_PARTS];
     /* Their dimensions, in our axes, flattened in that order: "kv_heads group head, model". An axis
-     * that a part lacks is left out. */
+     * that a part lacks is left out, and so is what is no axis: "1". */
     const char *dims;
 } HfTensor;
 
 typedef struct HfType {
     const char *name, *architecture;
     const char *settings; /* "key=value key=value": what makes the script this type */
+    /* NULL, or tensors beside the family's: experts, a tensor for each; or instead, as transformers
+     * 5 has them in memory, one for all (an import takes it, an export does not write it); others
+     * that go with either. */
+    const HfTensor *each, *fused, *others;
 } HfType;
 
 typedef struct HfFamily {
@@ -62,6 +73,9 @@ typedef struct HfFamily {
     const HfKey *keys;
     const HfTensor *tensors;
     const char *const *ignored; /* tensors of files that are no parameters */
+    /* NULL, or one "key=value" that their models have, though none of their keys says so, and in
+     * words what it means. An export of another value is not refused, but says this. */
+    const char *implied, *implied_means;
 } HfFamily;
 
 /* Ends with script NULL; so do the lists of a family. */

@@ -8,6 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What is copied at once: 64 MiB in f32. */
+static const int64_t PIECE_ELEMENTS = 1 << 24;
+
 /* -1: none that is read. */
 static int float_dtype(SafetensorsDtype dtype) {
     switch (dtype) {
@@ -111,6 +114,27 @@ static bool check_tensor(const HfImport *import, const HfItem *item, Diag *diag)
     return false;
 }
 
+/* Are experts one tensor here? As far as one of them is there. */
+static bool has_fused(const HfImport *import) {
+    for (const HfTensor *row = import->config.type->fused; row && row->theirs; row++) {
+        if (!strstr(row->theirs, ".experts.")) continue;
+        for (int block = 0; block < import->model->n_blocks; block++) {
+            if (find_tensor(import, hf_block_name(import->arena, row->theirs, block))) return true;
+        }
+    }
+    return false;
+}
+
+/* Rows for far more experts than the files can have are not worth making. */
+static bool check_experts(const HfImport *import, bool fused, Diag *diag) {
+    const Setting *experts = settings_find(&import->model->settings, "experts");
+    if (fused || !experts || experts->integer <= import->files.n_tensors) return true;
+    diag_error(diag, (SourceLoc){import->config.path, 0},
+               "says %" PRId64 " experts, but the weights have %d tensors in all", experts->integer,
+               import->files.n_tensors);
+    return false;
+}
+
 /* A tied output's table may be in the file once more. */
 static bool check_output(const HfImport *import, HfFound *output, Diag *diag) {
     const HfFound *table = find_tensor(import, import->config.family->tensors[0].theirs);
@@ -155,9 +179,14 @@ static bool check_tensors(const HfImport *import, Diag *diag) {
 
 static bool read_all(HfImport *import, const char *script, const ModelSetting *given, int n_given,
                      Diag *diag) {
-    if (!check_layers(import, diag) || !load_model(import, script, given, n_given, diag) ||
-        !hf_layout_make(import->arena, import->model, import->config.family, &import->layout,
-                        diag) ||
+    const HfConfig *config = &import->config;
+    if (!check_layers(import, diag) || !load_model(import, script, given, n_given, diag)) {
+        return false;
+    }
+    bool fused = has_fused(import);
+    if (!check_experts(import, fused, diag) ||
+        !hf_layout_make(import->arena, import->model, config->family, config->type, fused,
+                        &import->layout, diag) ||
         !check_tensors(import, diag)) {
         return false;
     }
@@ -188,32 +217,52 @@ void hf_import_close(HfImport *import) {
 
 /* --- writing --- */
 
-static void read_part(const HfImport *import, const HfItem *item, const HfPart *part, float *out) {
+/* Rows of the part's first axis, from `row` on. */
+static void read_rows(const HfImport *import, const HfItem *item, const HfPart *part, int64_t row,
+                      int64_t n_rows, float *out) {
     const SafetensorsInfo *info = find_tensor(import, item->theirs)->info;
     TensorCopy copy = {.rank = part->type.rank,
                        .from_dtype = (DType)float_dtype(info->dtype),
                        .to_dtype = DTYPE_F32,
                        .to = out};
-    copy.from = (const char *)info->data + part->theirs_first * dtype_bytes(copy.from_dtype);
+    int64_t first = part->theirs_first + row * part->theirs_stride[0];
+    copy.from = (const char *)info->data + first * dtype_bytes(copy.from_dtype);
     for (int i = 0; i < copy.rank; i++) {
-        copy.size[i] = part->type.dims[i];
+        copy.size[i] = i ? part->type.dims[i] : n_rows;
         copy.from_stride[i] = part->theirs_stride[i];
         copy.to_stride[i] = part->ours_stride[i];
     }
     tensor_copy(&copy);
 }
 
-static bool put_tensors(const HfImport *import, SafetensorsWriter *writer, float *whole,
+/* As many rows as fit in a piece, one at least. */
+static int64_t rows_at_once(const HfPart *part) {
+    int64_t row = part->ours_stride[0], n = row > 0 ? PIECE_ELEMENTS / row : 1;
+    if (n < 1) n = 1;
+    return n < part->type.dims[0] ? n : part->type.dims[0];
+}
+
+static bool put_part(const HfImport *import, SafetensorsWriter *writer, const HfItem *item,
+                     const HfPart *part, float *room, Diag *diag) {
+    int64_t rows = part->type.dims[0], step = rows_at_once(part);
+    bool fine = true;
+    for (int64_t row = 0; fine && row < rows; row += step) {
+        int64_t n = row + step < rows ? step : rows - row;
+        read_rows(import, item, part, row, n, room);
+        fine = safetensors_writer_put(writer, part->ours, room,
+                                      (size_t)(n * part->ours_stride[0]) * sizeof(float), diag);
+    }
+    return fine;
+}
+
+static bool put_tensors(const HfImport *import, SafetensorsWriter *writer, float *room,
                         Diag *diag) {
     ProgressLine line = progress_line_start("imported");
     bool fine = true;
     for (int i = 0; fine && i < import->layout.n_items; i++) {
         const HfItem *item = &import->layout.items[i];
         for (int p = 0; fine && p < item->n_parts; p++) {
-            const HfPart *part = &item->parts[p];
-            size_t bytes = (size_t)type_elements(&part->type) * sizeof(float);
-            read_part(import, item, part, whole);
-            fine = safetensors_writer_put(writer, part->ours, whole, bytes, diag);
+            fine = put_part(import, writer, item, &item->parts[p], room, diag);
         }
         progress_line_show(&line, i + 1, import->layout.n_items, item->theirs);
     }
@@ -227,21 +276,23 @@ bool hf_import_write(HfImport *import, const char *path, Diag *diag) {
     for (int i = 0; i < import->layout.n_items; i++) {
         const HfItem *item = &import->layout.items[i];
         for (int p = 0; p < item->n_parts; p++) {
-            const Type *type = &item->parts[p].type;
-            safetensors_writer_add_tensor(writer, item->parts[p].ours, SAFETENSORS_F32, type->dims,
-                                          type->rank);
-            if (type_elements(type) > largest) largest = type_elements(type);
+            const HfPart *part = &item->parts[p];
+            int64_t room = rows_at_once(part) * part->ours_stride[0];
+            if (room > largest) largest = room;
+            if (part->ours_first > 0) continue; /* further experts of it */
+            safetensors_writer_add_tensor(writer, part->ours, SAFETENSORS_F32, part->whole.dims,
+                                          part->whole.rank);
         }
     }
     safetensors_writer_add_metadata(writer, "format", "pt");
     safetensors_writer_add_metadata(writer, "model", import->model->name);
     safetensors_writer_add_metadata(writer, ENGINE_SETTINGS_KEY,
                                     settings_text(&import->model->settings, import->arena));
-    float *whole = malloc((size_t)largest * sizeof(float));
-    if (!whole) diag_error(diag, (SourceLoc){path, 0}, "not enough memory for its tensors");
-    bool fine = whole && safetensors_writer_open(writer, path, diag) &&
-                put_tensors(import, writer, whole, diag);
-    free(whole);
+    float *room = malloc((size_t)largest * sizeof(float));
+    if (!room) diag_error(diag, (SourceLoc){path, 0}, "not enough memory for its tensors");
+    bool fine = room && safetensors_writer_open(writer, path, diag) &&
+                put_tensors(import, writer, room, diag);
+    free(room);
     if (fine) return safetensors_writer_commit(writer, diag);
     safetensors_writer_abandon(writer);
     return false;

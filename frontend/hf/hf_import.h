@@ -1,8 +1,9 @@
 /* Hugging Face's weights as a file of Perilune's.
  *
  * The file has the model's parameters in f32 by their logical names, as training saves them, and as
- * metadata the model's name and settings. Tensors are read through a mapping and written one after
- * the other: the memory taken is that of the largest parameter, beside pages of the files.
+ * metadata the model's name and settings. Tensors are read through a mapping and written piece
+ * after piece: beside pages of the files 64 MiB are taken, or one row of a parameter where that is
+ * more.
  */
 #ifndef FRONTEND_HF_HF_IMPORT_H
 #define FRONTEND_HF_HF_IMPORT_H

@@ -52,12 +52,19 @@ typedef struct Words {
     size_t length;
 } Words;
 
-static int split_dims(const char *dims, Words *out) {
+/* side: the dimension along which parts lie. */
+static int split_dims(const char *dims, Words *out, int *side) {
     int n = 0;
+    *side = -1;
     for (;;) {
+        if (*dims == '+') {
+            *side = n;
+            dims++;
+        }
         size_t length = strcspn(dims, ",");
         if (n == HF_MAX_DIMS) BUG("'%s' has too many dimensions", dims);
         out[n++] = (Words){dims, length};
+        if (!dims[length] && *side < 0) *side = n - 1;
         if (!dims[length]) return n;
         dims += length + 1 + strspn(dims + length + 1, " ");
     }
@@ -93,34 +100,49 @@ static bool fail_axes(const Builder *b, const HfItem *item, const char *ours, co
     return false;
 }
 
-/* Two passes: the last dimension of all parts is the row that the first dimension steps by. */
-static bool place_parts(const Builder *b, const HfTensor *row, HfItem *item) {
-    const Graph *graph = b->model->graph;
-    Words words[HF_MAX_DIMS];
-    item->n_dims = split_dims(row->dims, words);
-    const int last = item->n_dims - 1;
-    int64_t row_elements = 0;
-    item->by_position = last > 0 && words[0].length == 3 && strncmp(words[0].at, "seq", 3) == 0;
+/* Their shape: the sum of all parts along the dimension `side`, what all agree on along others. */
+static bool measure_parts(const Builder *b, HfItem *item, const Words *words, int side) {
     for (int p = 0; p < item->n_parts; p++) {
-        int n_placed = 0;
-        int64_t n = place_axes(graph, words[last], 1, &item->parts[p], &n_placed);
-        if (n < 0) return fail_axes(b, item, item->parts[p].ours, "is too large");
-        item->parts[p].theirs_first = row_elements;
-        row_elements += n;
+        HfPart *part = &item->parts[p];
+        for (int d = 0; d < item->n_dims; d++) {
+            int n_placed = 0;
+            int64_t size = place_axes(b->model->graph, words[d], 1, part, &n_placed);
+            if (size < 0) return fail_axes(b, item, part->ours, "is too large");
+            if (p > 0 && d != side && size != item->shape[d]) {
+                return fail_axes(b, item, part->ours, "has another size than what lies beside it");
+            }
+            if (d == side) {
+                part->theirs_first = item->shape[d];
+                size += item->shape[d];
+            }
+            item->shape[d] = size;
+        }
     }
-    item->shape[last] = row_elements;
+    return true;
+}
+
+static bool place_parts(const Builder *b, const HfTensor *row, HfItem *item) {
+    Words words[HF_MAX_DIMS];
+    int side;
+    item->n_dims = split_dims(row->dims, words, &side);
+    item->by_position =
+        item->n_dims > 1 && words[0].length == 3 && strncmp(words[0].at, "seq", 3) == 0;
+    if (!measure_parts(b, item, words, side)) return false;
     for (int p = 0; p < item->n_parts; p++) {
         HfPart *part = &item->parts[p];
         int n_placed = 0;
-        place_axes(graph, words[last], 1, part, &n_placed);
-        int64_t rows = last ? place_axes(graph, words[0], row_elements, part, &n_placed) : 1;
-        if (rows < 0) return fail_axes(b, item, part->ours, "is too large");
-        if (n_placed != part->type.rank) return fail_axes(b, item, part->ours, "has other axes");
-        if (last && p > 0 && rows != item->shape[0]) {
-            return fail_axes(b, item, part->ours, "has another size than what lies beside it");
-        }
-        if (last) item->shape[0] = rows;
         int64_t stride = 1;
+        for (int d = item->n_dims - 1; d >= 0; d--) {
+            if (place_axes(b->model->graph, words[d], stride, part, &n_placed) < 0 ||
+                item->shape[d] > MOST_ELEMENTS / stride) {
+                return fail_axes(b, item, part->ours, "is too large");
+            }
+            if (d == side) part->theirs_first *= stride;
+            stride *= item->shape[d];
+        }
+        if (n_placed != part->type.rank || n_placed == 0)
+            return fail_axes(b, item, part->ours, "has other axes");
+        stride = 1;
         for (int i = part->type.rank - 1; i >= 0; i--) {
             part->ours_stride[i] = stride;
             stride *= part->type.dims[i];
@@ -129,11 +151,30 @@ static bool place_parts(const Builder *b, const HfTensor *row, HfItem *item) {
     return true;
 }
 
-/* A row for a block; nothing where the model has none of its parameters. */
-static bool add_item(Builder *b, const HfTensor *row, int block) {
+/* What is one expert's, of the parameter that has all of them along its first axis. */
+static bool take_expert(const Builder *b, const HfItem *item, HfPart *part, int64_t expert) {
+    const Graph *graph = b->model->graph;
+    Type *type = &part->type;
+    if (type->rank < 1 || type->axes[0] != axis_find(&graph->axes, "experts", 7)) {
+        return fail_axes(b, item, part->ours, "does not begin with the axis 'experts'");
+    }
+    type->rank--;
+    memmove(type->axes, type->axes + 1, (size_t)type->rank * sizeof(type->axes[0]));
+    memmove(type->dims, type->dims + 1, (size_t)type->rank * sizeof(type->dims[0]));
+    part->ours_first = expert * type_elements(type);
+    return true;
+}
+
+/* A row for a block, and for an expert where it is not -1; nothing where the model has none of its
+ * parameters. */
+static bool add_item(Builder *b, const HfTensor *row, int block, int64_t expert) {
     HfItem item = {.theirs = hf_block_name(b->arena, row->theirs, block)};
-    const char *missing = NULL;
+    const char *missing = NULL, *mark = strchr(item.theirs, '@');
     int n_wanted = 0;
+    if (mark) {
+        item.theirs = arena_printf(b->arena, "%.*s%lld%s", (int)(mark - item.theirs), item.theirs,
+                                   (long long)expert, mark + 1);
+    }
     for (int p = 0; p < HF_MAX_PARTS && row->ours[p]; p++) {
         const char *name = hf_block_name(b->arena, row->ours[p], block);
         Param *param = find_param(b, name);
@@ -143,8 +184,10 @@ static bool add_item(Builder *b, const HfTensor *row, int block) {
             continue;
         }
         param->placed = true;
-        item.parts[item.n_parts].ours = param->name;
-        item.parts[item.n_parts++].type = param->node->types[0];
+        HfPart *part = &item.parts[item.n_parts++];
+        part->ours = param->name;
+        part->type = part->whole = param->node->types[0];
+        if (mark && !take_expert(b, &item, part, expert)) return false;
     }
     if (item.n_parts == 0) return true;
     if (item.n_parts < n_wanted) {
@@ -158,32 +201,46 @@ static bool add_item(Builder *b, const HfTensor *row, int block) {
     return true;
 }
 
+/* A row for a block: of all experts where they are counted. */
+static bool add_row(Builder *b, const HfTensor *row, int block) {
+    if (!strchr(row->theirs, '@')) return add_item(b, row, block, -1);
+    const Param *param = find_param(b, hf_block_name(b->arena, row->ours[0], block));
+    int64_t n = param && param->node->types[0].rank > 0 ? param->node->types[0].dims[0] : 0;
+    for (int64_t expert = 0; expert < n; expert++) {
+        if (!add_item(b, row, block, expert)) return false;
+    }
+    return true;
+}
+
 static bool add_items(Builder *b, const HfTensor *row) {
-    while (row->theirs) {
+    while (row && row->theirs) {
         const HfTensor *end = row;
         while (end->theirs && strchr(end->theirs, '#')) end++;
         for (int block = 0; block < b->model->n_blocks && end > row; block++) {
             for (const HfTensor *each = row; each < end; each++) {
-                if (!add_item(b, each, block)) return false;
+                if (!add_row(b, each, block)) return false;
             }
         }
-        if (end == row && !add_item(b, end++, 0)) return false;
+        if (end == row && !add_row(b, end++, 0)) return false;
         row = end;
     }
     return true;
 }
 
-bool hf_layout_make(Arena *arena, const Model *model, const HfFamily *family, HfLayout *out,
-                    Diag *diag) {
+bool hf_layout_make(Arena *arena, const Model *model, const HfFamily *family, const HfType *type,
+                    bool fused, HfLayout *out, Diag *diag) {
     Builder b = {.arena = arena, .model = model, .layout = out, .diag = diag};
     *out = (HfLayout){0};
     list_params(&b);
-    if (!add_items(&b, family->tensors)) return false;
+    if (!add_items(&b, family->tensors) || !add_items(&b, fused ? type->fused : type->each) ||
+        !add_items(&b, type->others)) {
+        return false;
+    }
     for (int i = 0; i < b.n_params; i++) {
         if (b.params[i].placed) continue;
         diag_error(diag, b.params[i].node->loc,
-                   "parameter '%s' has no place in Hugging Face's models of %s.lua",
-                   b.params[i].name, family->script);
+                   "parameter '%s' has no place in Hugging Face's %s, of %s.lua", b.params[i].name,
+                   type->name, family->script);
         return false;
     }
     return true;

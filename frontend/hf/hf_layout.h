@@ -9,14 +9,15 @@
 #include "frontend/hf/hf_families.h"
 #include "frontend/lua/model.h"
 
-enum { HF_MAX_DIMS = 2 };
+enum { HF_MAX_DIMS = 3 };
 
-/* A parameter within their tensor. Strides are in elements, one for each of its axes. */
+/* A parameter, or an expert's part of one, within their tensor. Strides are in elements, one for
+ * each axis of `type`. */
 typedef struct HfPart {
     const char *ours; /* logical name */
-    Type type;
+    Type type, whole; /* of what is here; of the parameter */
     int64_t ours_stride[MAX_RANK], theirs_stride[MAX_RANK];
-    int64_t theirs_first; /* element that it begins with */
+    int64_t ours_first, theirs_first; /* elements that it begins with */
 } HfPart;
 
 typedef struct HfItem {
@@ -29,12 +30,13 @@ typedef struct HfItem {
 
 typedef struct HfLayout {
     int n_items, items_capacity;
-    HfItem *items; /* in their order */
+    HfItem *items; /* a parameter's parts one after the other, from its first element on */
 } HfLayout;
 
-/* False: reported, as when the model has a parameter that no row names. */
-bool hf_layout_make(Arena *arena, const Model *model, const HfFamily *family, HfLayout *out,
-                    Diag *diag);
+/* `fused`: experts as one tensor. False: reported, as when the model has a parameter that no row
+ * names. */
+bool hf_layout_make(Arena *arena, const Model *model, const HfFamily *family, const HfType *type,
+                    bool fused, HfLayout *out, Diag *diag);
 
 /* A row's name for a block: '#' is its number. */
 const char *hf_block_name(Arena *arena, const char *name, int block);

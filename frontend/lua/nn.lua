@@ -140,6 +140,16 @@ function nn.rmsnorm(m, x, axis, options)
   return ops.rmsnorm{ x, gain, axis = axis, eps = o.eps }
 end
 
+-- The same over several axes together, of which a mesh may divide some: of sums, not in one op, so
+-- that ranks add up their squares.
+local function rmsnorm_over(m, x, axes, name, eps)
+  local count = 1
+  for _, axis in ipairs(axes) do count = count * x:dim(axis) end
+  local gain = m:param(name .. ".gain", axes, { init = "ones", decay = 0 })
+  local squares = ops.reduce_sum{ ops.square{ x }, over = axes, dtype = "f32" }
+  return x * ops.rsqrt{ squares * (1 / count) + eps } * gain
+end
+
 -- One of the two, by options.kind.
 function nn.norm(m, x, axis, options)
   local o = read_options("norm", options, { kind = "layernorm", name = "norm", eps = EPS })
@@ -176,8 +186,11 @@ function nn.attention(m, x, options)
   check_arguments("attention", m, x)
   local o = read_options("attention", options,
     { name = "attn", bias = false, out_bias = NONE, causal = true, window = NONE, rotary = NONE,
-      scale = NONE, softcap = NONE, qk_norm = false, norm_eps = EPS, std = STD, out_std = NONE,
-      decay = NONE, lr_scale = NONE, muon = NONE })
+      scale = NONE, softcap = NONE, qk_norm = false, qk_norm_over = "head", norm_eps = EPS,
+      std = STD, out_std = NONE, decay = NONE, lr_scale = NONE, muon = NONE })
+  if o.qk_norm_over ~= "head" and o.qk_norm_over ~= "all" then
+    fail("attention: qk_norm_over is '%s'; it can be head or all", o.qk_norm_over)
+  end
   local out_bias = o.bias
   if o.out_bias ~= nil then out_bias = o.out_bias end
   local function project(letter, y, from, to, std)
@@ -191,7 +204,10 @@ function nn.attention(m, x, options)
   local q = project("q", x, "model", { "kv_heads", "group", "head" }, o.std)
   local k = project("k", x, "model", { "kv_heads", "head" }, o.std)
   local v = project("v", x, "model", { "kv_heads", "head" }, o.std)
-  if o.qk_norm then
+  if o.qk_norm and o.qk_norm_over == "all" then
+    q = rmsnorm_over(m, q, { "kv_heads", "group", "head" }, o.name .. ".qnorm", o.norm_eps)
+    k = rmsnorm_over(m, k, { "kv_heads", "head" }, o.name .. ".knorm", o.norm_eps)
+  elseif o.qk_norm then
     q = nn.rmsnorm(m, q, "head", { name = o.name .. ".qnorm", eps = o.norm_eps })
     k = nn.rmsnorm(m, k, "head", { name = o.name .. ".knorm", eps = o.norm_eps })
   end
@@ -278,6 +294,9 @@ local function check_moe(m, o, experts)
   if o.scores ~= "softmax" and o.scores ~= "sigmoid" then
     fail("moe: scores is '%s'; it can be softmax or sigmoid", o.scores)
   end
+  if o.shared_gate and not o.shared then
+    fail("moe: 'shared_gate' is of the shared expert, and there is none: shared = true")
+  end
   for _, weight in ipairs{ "balance", "z" } do
     if not (o[weight] >= 0) then fail("moe: '%s' must be a number, 0 or more", weight) end
   end
@@ -298,12 +317,14 @@ end
 -- x [batch, seq, model] -> like x, and a loss of each sequence, [batch] (nil without balance and
 -- z): sums of these go to nn.cross_entropy's `beside`.
 -- Parameters: router [model, routes], wgate and wup [experts, model, expert_ffn], wdown [experts,
--- expert_ffn, model]; with `shared` also shared.wgate, .wup [model, shared_ffn], .wdown.
+-- expert_ffn, model]; with `shared` also shared.wgate, .wup [model, shared_ffn], .wdown, and with
+-- `shared_gate` shared.gate [model].
 -- Axes `experts` and `expert_ffn` (and shared_ffn) are the model's; routes, choice and slot are
 -- made.
 -- options: name, top_k, capacity (0: nothing is dropped), scores (softmax over all experts, as in
 -- Mixtral, or sigmoid of each, as in DeepSeek V3), normalize (gates of a token sum to 1, over those
--- chosen), scale (of gates), act, shared (is there an expert that all tokens meet?), balance
+-- chosen), scale (of gates), act, shared (is there an expert that all tokens meet?), shared_gate
+-- (is its result times a sigmoid of x, as in Qwen 2's?), balance
 -- (weight of each sequence's load-balancing loss: DeepSeek V3's, section 2.1.2; 1 where all are
 -- equal), z (weight of the mean square of the router's log-sum-exp: Zoph et al. 2022), std, out_std
 -- (of wdown), decay, lr_scale, muon (of experts; AdamW updates them if absent, and always the
@@ -312,8 +333,8 @@ function nn.moe(m, x, options)
   check_arguments("moe", m, x)
   local o = read_options("moe", options,
     { name = "moe", top_k = 2, capacity = 1.25, scores = "softmax", normalize = true, scale = 1.0,
-      act = "silu", shared = false, balance = 0.0, z = 0.0, std = STD, out_std = NONE,
-      decay = NONE, lr_scale = NONE, muon = 0 })
+      act = "silu", shared = false, shared_gate = false, balance = 0.0, z = 0.0, std = STD,
+      out_std = NONE, decay = NONE, lr_scale = NONE, muon = 0 })
   if table.concat(x.axes, ",") ~= "batch,seq,model" then
     fail("moe: x is [%s]; it must be [batch, seq, model]", table.concat(x.axes, ", "))
   end
@@ -329,13 +350,14 @@ function nn.moe(m, x, options)
     return m:param(o.name .. "." .. name, axes,
       { std = std, decay = o.decay, lr_scale = o.lr_scale, muon = muon })
   end
-  local function gated(rows, prefix, from, ffn, muon)
+  local function gated(rows, prefix, from, ffn, muon, scale)
     local list = { joined(from, "model"), joined(from, ffn) }
     local gate = weight(prefix .. "wgate", joined(list[1], ffn), o.std, muon)
     local up = weight(prefix .. "wup", joined(list[1], ffn), o.std, muon)
     local down = weight(prefix .. "wdown", joined(list[2], "model"), residual_std(m, o), muon)
     local h = activate("moe", o.act, ops.matmul{ rows, gate, over = "model" })
       * ops.matmul{ rows, up, over = "model" }
+    if scale then h = h * scale end
     return ops.matmul{ h, down, over = ffn }
   end
 
@@ -355,7 +377,16 @@ function nn.moe(m, x, options)
   local tokens, counts = slots:result(2), slots:result(3)
   local rows = ops.dispatch{ x, slots, tokens }
   local y = ops.combine{ gated(rows, "", "experts", "expert_ffn", o.muon), slots, tokens, gates }
-  if o.shared then y = y + gated(x, "shared.", {}, "shared_ffn", nil) end
+  if o.shared then
+    -- Its gate comes before the last product: behind it, that product's sum over t would have to be
+    -- complete first.
+    local gate
+    if o.shared_gate then
+      local w = weight("shared.gate", { "model" }, o.std, 0)
+      gate = ops.sigmoid{ ops.matmul{ x, w, over = "model" } }
+    end
+    y = y + gated(x, "shared.", {}, "shared_ffn", nil, gate)
+  end
 
   local loss
   if o.balance > 0 then

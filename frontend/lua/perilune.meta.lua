@@ -163,7 +163,8 @@ function model(description) end
 ---@field rotary? number|perilune.RotaryOptions base of rotary positions; none if absent
 ---@field scale? number of scores; 1 / sqrt(head) if absent
 ---@field softcap? number c: scaled scores x become c tanh(x / c); none if absent
----@field qk_norm? boolean rmsnorm of each head's q and k, with learned gains
+---@field qk_norm? boolean rmsnorm of q and k, with learned gains
+---@field qk_norm_over? "head"|"all" of each head, or of all together; head if absent
 ---@field norm_eps? number of qk_norm
 
 ---@class perilune.SwigluOptions: perilune.BranchOptions
@@ -267,6 +268,7 @@ function nn.swiglu(m, x, options) end
 ---@field scale? number of gates; 1
 ---@field act? perilune.Activation
 ---@field shared? boolean one more expert, of axis shared_ffn, that all tokens meet
+---@field shared_gate? boolean its result is times a sigmoid of the token
 ---@field balance? number weight of the load-balancing loss of each sequence; 0
 ---@field z? number weight of the router's z-loss; 0
 

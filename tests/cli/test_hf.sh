@@ -71,6 +71,16 @@ works 'trained' 'wrote' train "$folder/llama.plan" --data "$text" --steps 2 --lo
     --save "$folder/tuned.safetensors" --checkpoint "$folder/tuned.ckpt" --val-fraction 0
 works 'exported by its own settings' 'model    llama (LlamaForCausalLM): 20 tensors' \
     export "$folder/tuned.safetensors" -o "$folder/dir"
+moe=$folder/moe.safetensors
+works 'a mixture' 'model    mixtral (MixtralForCausalLM) as models/moe.lua: 9072 parameters' \
+    import $fixtures/mixtral --set capacity=1.5 -o "$moe"
+works 'trained over two ranks' 'wrote' train models/moe.lua --set-from "$moe" --load "$moe" \
+    --mesh t=2 --global-batch 4 --micro-batch 2 --data "$text" --steps 2 --val-fraction 0 \
+    --save "$folder/tuned_moe.safetensors"
+works 'exported, with a note of what is different there' \
+    'note     capacity is 1.5 here; there, experts take all tokens that choose them (capacity=0)' \
+    export "$folder/tuned_moe.safetensors" --like $fixtures/mixtral -o "$folder/moe_dir"
+result 'and a tensor for each expert' "$([[ $out == *'MixtralForCausalLM): 41 tensors'* ]] || echo "$out")"
 result 'with a configuration' "$(grep -q '"rope_type": "llama3"' "$folder/dir/config.json" ||
     cat "$folder/dir/config.json")"
 result 'in bf16' "$(grep -q '"torch_dtype": "bfloat16"' "$folder/dir/config.json" ||

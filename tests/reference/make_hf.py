@@ -10,6 +10,10 @@ I32 [batch, seq] and logits F32 [batch, seq, vocab], computed in float64 as far 
 does. --check imports and exports each by the program, loads what came out with
 AutoModelForCausalLM, and compares every tensor bit for bit and the logits.
 
+DeepSeekMoE is not part of transformers (its code lies beside its weights): here it is Llama with the
+published layer. mixtral_fused has mixtral's weights with experts as one tensor, as transformers 5
+has them in memory.
+
 Weights are wider than usual and gains are no ones, so that a transposition, a wrong pairing of
 heads or a norm's missing offset shows.
 """
@@ -37,6 +41,53 @@ LLAMA = dict(vocab_size=VOCAB, hidden_size=16, intermediate_size=24, num_hidden_
 LLAMA3 = dict(rope_type="llama3", rope_theta=100.0, factor=8.0, low_freq_factor=0.5,
               high_freq_factor=2.0, original_max_position_embeddings=16)
 LINEAR = dict(rope_type="linear", rope_theta=5e5, factor=4.0)
+MOE = dict(num_experts=5, num_experts_per_tok=2)
+
+
+class DeepseekConfig(hf.LlamaConfig):
+    model_type = "deepseek"
+
+
+class DeepseekMoE(torch.nn.Module):
+    """Dai et al. 2024 (arXiv 2401.06066), as modeling_deepseek.py of deepseek-moe-16b-base."""
+
+    def __init__(self, c):
+        super().__init__()
+
+        def mlp(width):
+            inner = hf.LlamaConfig(hidden_size=c.hidden_size, intermediate_size=width,
+                                   num_attention_heads=1)
+            return hf.models.llama.modeling_llama.LlamaMLP(inner)
+
+        self.config = c
+        self.gate = torch.nn.Linear(c.hidden_size, c.n_routed_experts, bias=False)
+        self.experts = torch.nn.ModuleList(mlp(c.moe_intermediate_size)
+                                           for _ in range(c.n_routed_experts))
+        if c.n_shared_experts:
+            self.shared_experts = mlp(c.moe_intermediate_size * c.n_shared_experts)
+
+    def forward(self, x):
+        gates, chosen = self.gate(x).softmax(-1).topk(self.config.num_experts_per_tok)
+        if self.config.norm_topk_prob:
+            gates = gates / (gates.sum(-1, keepdim=True) + 1e-20)
+        y = self.shared_experts(x) if self.config.n_shared_experts else torch.zeros_like(x)
+        for i, expert in enumerate(self.experts):
+            y = y + expert(x) * (gates * (chosen == i)).sum(-1, keepdim=True)
+        return y
+
+
+class DeepseekForCausalLM(hf.LlamaForCausalLM):
+    config_class = DeepseekConfig
+
+    def __init__(self, c):
+        super().__init__(c)
+        for i, layer in enumerate(self.model.layers):
+            if i >= c.first_k_dense_replace:
+                layer.mlp = DeepseekMoE(c)
+
+
+hf.AutoConfig.register("deepseek", DeepseekConfig)
+hf.AutoModelForCausalLM.register(DeepseekConfig, DeepseekForCausalLM)
 
 
 def config(kind, base, **more):
@@ -59,7 +110,21 @@ MODELS = {
     "qwen3": (config(hf.Qwen3Config, LLAMA), torch.float32),
     "gemma2": (config(hf.Gemma2Config, LLAMA, query_pre_attn_scalar=12, sliding_window=5,
                       attn_logit_softcapping=2.0, final_logit_softcapping=3.0), torch.float32),
+    "mixtral": (config(hf.MixtralConfig, LLAMA, num_local_experts=4, intermediate_size=12,
+                       sliding_window=7, router_aux_loss_coef=0.0), torch.bfloat16),
+    "qwen3_moe": (config(hf.Qwen3MoeConfig, LLAMA, **MOE, moe_intermediate_size=12,
+                         norm_topk_prob=True, mlp_only_layers=[0]), torch.float32),
+    "olmoe": (config(hf.OlmoeConfig, LLAMA, **MOE, head_dim="absent", intermediate_size=12),
+              torch.float32),
+    "qwen2_moe": (config(hf.Qwen2MoeConfig, LLAMA, **MOE, head_dim="absent",
+                         moe_intermediate_size=12, shared_expert_intermediate_size=20),
+                  torch.float32),
+    "deepseek": (config(DeepseekConfig, LLAMA, head_dim="absent", n_routed_experts=5,
+                        num_experts_per_tok=3, moe_intermediate_size=12, n_shared_experts=2,
+                        first_k_dense_replace=1, norm_topk_prob=False, aux_loss_alpha=0.002),
+                 torch.float32),
 }
+FUSED = "mixtral_fused"
 
 
 def fill(model, generator):
@@ -69,9 +134,16 @@ def fill(model, generator):
             weight.copy_(noise * 0.3 if weight.dim() > 1 else weight + noise * 0.1)
 
 
+def is_own(model):
+    return model.config.model_type == "deepseek"
+
+
 def logits(folder, tokens):
     model = hf.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager",
                                                     dtype=torch.float32)
+    fused = hasattr(model, "set_experts_implementation")  # in transformers 5
+    if fused and hasattr(model.config, "num_experts_per_tok") and not is_own(model):
+        model.set_experts_implementation("eager")  # others know no float64
     with torch.no_grad():
         return model.double().eval()(tokens.long()).logits
 
@@ -95,7 +167,7 @@ def make_older(name, folder):
         kind = rope.pop("rope_type")
         data["rope_scaling"] = None if kind == "default" else {**rope, "type": kind}
 
-    if name in ("llama", "llama_linear"):
+    if name in ("llama", "llama_linear", "deepseek"):
         edit_json(path, older_rope)
     if name == "gpt2":  # no prefix, and masks
         weights = os.path.join(folder, "model.safetensors")
@@ -103,6 +175,13 @@ def make_older(name, folder):
         for i in range(2):
             tensors[f"h.{i}.attn.bias"] = torch.ones(1, 1, SEQ, SEQ).tril()
         save_file(tensors, weights, {"format": "pt"})
+    if name == "qwen3_moe":
+        edit_json(path, lambda data: data.update(num_experts=data.pop("num_local_experts")))
+    if name == "deepseek":  # as published: the configuration names its code
+        edit_json(path, lambda data: data.pop("head_dim"))
+        edit_json(path, lambda data: data.update(auto_map={
+            "AutoConfig": "configuration_deepseek.DeepseekConfig",
+            "AutoModelForCausalLM": "modeling_deepseek.DeepseekForCausalLM"}))
 
 
 def make(name):
@@ -113,7 +192,12 @@ def make(name):
     torch.manual_seed(0)
     model = hf.AutoModelForCausalLM.from_config(cfg)
     fill(model, generator)
-    model.to(dtype).save_pretrained(folder, max_shard_size="9KB" if name == "llama" else "5GB")
+    sharded = name in ("llama", "mixtral")
+    model.to(dtype).save_pretrained(folder, max_shard_size="9KB" if sharded else "5GB")
+    if name == "mixtral":
+        fused = os.path.join(HERE, FUSED)
+        model.save_pretrained(fused, save_original_format=False)
+        os.remove(os.path.join(fused, "generation_config.json"))
     os.remove(os.path.join(folder, "generation_config.json"))
     make_older(name, folder)
     tokens = torch.randint(VOCAB, (BATCH, SEQ), generator=generator, dtype=torch.int32)
@@ -135,6 +219,16 @@ def all_tensors(folder):
             tensors.update(load_file(os.path.join(folder, file)))
     return {k.removeprefix("transformer."): v for k, v in tensors.items()
             if not k.endswith(".attn.bias") or v.dim() == 1}
+
+
+def check_fused(perilune, scratch):
+    files = []
+    for name in ("mixtral", FUSED):
+        files.append(os.path.join(scratch, name))
+        run(perilune, "import", os.path.join(HERE, name), "-o", files[-1])
+    if open(files[0], "rb").read() != open(files[1], "rb").read():
+        raise SystemExit(f"{FUSED}: weights differ from mixtral's")
+    print(f"{FUSED}: mixtral's weights")
 
 
 def check(name, perilune, scratch):
@@ -162,11 +256,14 @@ def check(name, perilune, scratch):
 def main():
     parser = argparse.ArgumentParser(description="see the head of this file")
     parser.add_argument("--check", metavar="PERILUNE")
+    parser.add_argument("--only", metavar="NAME", nargs="+", default=MODELS)
     args = parser.parse_args()
-    for name in MODELS:
+    for name in args.only:
         if args.check:
             with tempfile.TemporaryDirectory() as scratch:
                 check(name, args.check, scratch)
+                if name == "mixtral":
+                    check_fused(args.check, scratch)
         else:
             make(name)
     return 0

@@ -3,7 +3,8 @@
  * a folder is one line, never a crash.
  *
  * Would catch: a transposed weight, heads paired otherwise, a missing norm offset, rotary angles or
- * windows that are not the configuration's, numbers rounded where nothing has to be.
+ * windows that are not the configuration's, numbers rounded where nothing has to be; of mixtures,
+ * experts mixed up, gates that sum to 1 where they do not or a shared expert left out.
  */
 #include "frontend/hf/hf_export.h"
 #include "frontend/hf/hf_import.h"
@@ -17,8 +18,9 @@
 
 enum { BATCH = 2, MAX_PATH = 512, FILE_LIMIT_BYTES = 1 << 20, N_MUTATIONS = 1500 };
 
-static const char *const NAMES[] = {"gpt2",    "gpt2_untied", "llama", "llama31", "llama_linear",
-                                    "mistral", "qwen2",       "qwen3", "gemma2"};
+static const char *const NAMES[] = {
+    "gpt2",  "gpt2_untied", "llama",   "llama31",   "llama_linear", "mistral",   "qwen2",
+    "qwen3", "gemma2",      "mixtral", "qwen3_moe", "olmoe",        "qwen2_moe", "deepseek"};
 enum { N_NAMES = sizeof(NAMES) / sizeof(NAMES[0]) };
 
 static char scratch[] = "/tmp/test_hf-XXXXXX";
@@ -186,11 +188,28 @@ static void test_round_trip(const char *name, DType dtype, bool with_like, size_
 
 static void test_round_trips(void) {
     static const DType DTYPES[N_NAMES] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_F32, DTYPE_F16,
+                                          DTYPE_F32, DTYPE_F32, DTYPE_F32,  DTYPE_F32, DTYPE_BF16,
                                           DTYPE_F32, DTYPE_F32, DTYPE_F32,  DTYPE_F32};
     for (int i = 0; i < N_NAMES; i++) {
         test_round_trip(NAMES[i], DTYPES[i], false, 5000000000);
         test_round_trip(NAMES[i], DTYPES[i], true, i % 2 ? 4000 : 1);
     }
+}
+
+/* Experts as one tensor, as transformers 5 has them in memory: the same weights. */
+static void test_fused(void) {
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    HfImport each, fused;
+    const char *a = in_scratch(arena, "weights.safetensors");
+    const char *b = in_scratch(arena, "again.safetensors");
+    check_begin("hf mixtral: experts in one tensor are the same weights");
+    CHECK(import(arena, fixture(arena, "mixtral"), a, &each, diag) &&
+              import(arena, fixture(arena, "mixtral_fused"), b, &fused, diag) &&
+              same_files(arena, a, b, diag),
+          "they differ: %s", diag_text(diag));
+    diag_destroy(diag);
+    arena_destroy(arena);
 }
 
 /* --- what is wrong with a folder --- */
@@ -228,8 +247,7 @@ typedef struct BadConfig {
 } BadConfig;
 
 static const BadConfig BAD[] = {
-    {"llama", "model_type", "\"mixtral\"",
-     "model_type \"mixtral\" is not supported; supported: gpt2"},
+    {"llama", "model_type", "\"phi3\"", "model_type \"phi3\" is not supported; supported: gpt2"},
     {"llama", "model_type", NULL, "has no 'model_type'"},
     {"llama", "model_type", "[\"a\\nb\"]", "model_type [\"a\\nb\"] is not supported"},
     {"llama", "hidden_size", "0", "'hidden_size' is 0; it must be a whole number from 1 to"},
@@ -288,6 +306,47 @@ static const BadConfig BAD[] = {
      "'scale_attn_by_inverse_layer_idx' is true"},
     {"gpt2", "n_positions", "30", "wpe.weight' is [20, 16]; by the configuration it is [30, 16]"},
     {"gpt2", "n_head", "3", "model 16 is not a multiple of heads 3"},
+    {"mixtral", "num_local_experts", "3",
+     "'model.layers.0.block_sparse_moe.gate.weight' is [4, 16]; by the configuration it is [3, "
+     "16]"},
+    {"mixtral", "num_local_experts", "2000000",
+     "says 2000000 experts, but the weights have 41 tensors"},
+    {"mixtral", "num_local_experts", "2147483648", "its size must be a whole number"},
+    {"mixtral", "num_local_experts", NULL, "has no 'num_local_experts', which a mixtral has"},
+    {"mixtral", "num_experts", "5", "has 'num_local_experts' and 'num_experts', and they differ"},
+    {"mixtral", "num_experts_per_tok", "5", "from 1 to the 4 experts, not 5"},
+    {"mixtral", "intermediate_size", "16",
+     "'model.layers.0.block_sparse_moe.experts.0.w1.weight' is [12, 16]; by the configuration it "
+     "is [16, 16]"},
+    {"mixtral", "router_jitter_noise", "0.1", "'router_jitter_noise' is 0.1"},
+    {"mixtral", "router_aux_loss_coef", "-1",
+     "'router_aux_loss_coef' is -1; it must be a number from 0"},
+    {"mixtral", "auto_map", "{\"a\": 1}", "'auto_map' is {\"a\":1}, which is not supported"},
+    {"mixtral", "rope_scaling", "{\"type\": \"yarn\", \"factor\": 4}",
+     "has 'rope_parameters' and 'rope_scaling', and they differ"},
+    {"mixtral_fused", "num_local_experts", "5", "is [4, 16]; by the configuration it is [5, 16]"},
+    {"mixtral_fused", "intermediate_size", "24",
+     "'model.layers.0.mlp.experts.gate_up_proj' is [4, 24, 16]; by the configuration it is [4, 48, "
+     "16]"},
+    {"qwen3_moe", "mlp_only_layers", "[1]",
+     "'mlp_only_layers' is [1], which is not supported; only the first layers"},
+    {"qwen3_moe", "mlp_only_layers", "7", "'mlp_only_layers' is 7, which is not supported"},
+    {"qwen3_moe", "mlp_only_layers", "[]", "has no tensor 'model.layers.0.mlp.gate.weight'"},
+    {"qwen3_moe", "decoder_sparse_step", "2", "'decoder_sparse_step' is 2, which is not supported"},
+    {"qwen3_moe", "norm_topk_prob", "1", "'norm_topk_prob' is 1; it must be true or false"},
+    {"olmoe", "clip_qkv", "8.0", "'clip_qkv' is 8.0, which is not supported; only null is"},
+    {"olmoe", "head_dim", "8", "q_proj.weight' is [16, 16]; by the configuration it is [32, 16]"},
+    {"qwen2_moe", "model_type", "\"qwen3_moe\"",
+     "has no tensor 'model.layers.0.self_attn.q_norm.weight'"},
+    {"deepseek", "num_experts_per_tok", "0", "'num_experts_per_tok' is 0; it must be"},
+    {"deepseek", "n_shared_experts", "3",
+     "shared_experts.gate_proj.weight' is [24, 16]; by the configuration it is [36, 16]"},
+    {"deepseek", "n_shared_experts", NULL, "mlp.shared_experts."},
+    {"deepseek", "n_shared_experts", "2147483648", "shared_ffn"},
+    {"deepseek", "first_k_dense_replace", "0", "has no tensor 'model.layers.0.mlp.gate.weight'"},
+    {"deepseek", "first_k_dense_replace", "-1", "it must be a whole number from 0"},
+    {"deepseek", "scoring_func", "\"sigmoid\"", "'scoring_func' is \"sigmoid\""},
+    {"deepseek", "moe_layer_freq", "2", "'moe_layer_freq' is 2, which is not supported"},
 };
 
 static void test_bad_configs(void) {
@@ -354,6 +413,52 @@ static void test_bad_files(void) {
                     "{\"weight_map\": {\"model.embed_tokens.weight\": "
                     "\"model-00001-of-00002.safetensors\"}}",
                     "has no tensor '");
+}
+
+/* olmoe with one tensor under another name, so that it is missing and another is too many, or with
+ * another shape. */
+static void test_bad_expert(const char *from, const char *to, bool flat, const char *message) {
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    HfImport imported;
+    check_begin(arena_printf(arena, "hf olmoe: %s", message));
+    const char *dir = changed_fixture(arena, "olmoe", NULL, NULL);
+    const char *path = arena_printf(arena, "%s/model.safetensors", dir);
+    Safetensors *file = safetensors_open(path, diag);
+    SafetensorsWriter *writer = safetensors_writer_create();
+    unlink(path);
+    for (int pass = 0; file && pass < 2; pass++) {
+        CHECK(pass == 0 || safetensors_writer_open(writer, path, diag), "%s", diag_text(diag));
+        for (int i = 0; i < safetensors_count(file); i++) {
+            const SafetensorsInfo *info = safetensors_at(file, i);
+            bool it = strcmp(info->name, from) == 0;
+            const char *name = it ? to : info->name;
+            int64_t shape[2] = {info->shape[0], info->shape[1]};
+            if (it && flat) shape[0] = (int64_t)(info->n_bytes / sizeof(float));
+            int n_dims = it && flat ? 1 : info->n_dims;
+            if (pass == 0) {
+                safetensors_writer_add_tensor(writer, name, info->dtype, shape, n_dims);
+            } else {
+                safetensors_writer_put(writer, name, info->data, info->n_bytes, diag);
+            }
+        }
+    }
+    CHECK(safetensors_writer_commit(writer, diag), "%s", diag_text(diag));
+    safetensors_close(file);
+    bool opened = hf_import_open(arena, dir, NULL, NULL, 0, &imported, diag);
+    if (opened) hf_import_close(&imported);
+    CHECK(!opened && diag_error_count(diag) == 1 && strstr(diag_text(diag), message), "%s",
+          diag_text(diag));
+    diag_destroy(diag);
+    arena_destroy(arena);
+}
+
+static void test_bad_experts(void) {
+    static const char UP[] = "model.layers.1.mlp.experts.4.up_proj.weight";
+    test_bad_expert(UP, "a", false, "has no tensor 'model.layers.1.mlp.experts.4.up_proj.weight'");
+    test_bad_expert(UP, UP, true, "is [192]; by the configuration it is [12, 16]");
+    test_bad_expert("lm_head.weight", "model.layers.0.mlp.experts.5.up_proj.weight", false,
+                    "has no tensor 'lm_head.weight'");
 }
 
 /* llama31, whose tables are tied, with the output's in the file as well: `shift` bytes further on.
@@ -458,6 +563,35 @@ static void expect_bad_export(const char *name, const ModelSetting *settings, in
     arena_destroy(arena);
 }
 
+/* What a fixture's type cannot say of its script's settings. */
+static void expect_unsaid(const char *name, const ModelSetting *settings, int n_settings,
+                          const char *message) {
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    HfConfig config;
+    check_begin(arena_printf(arena, "hf %s: no configuration says that %s", name, message));
+    CHECK(hf_config_read(arena, fixture(arena, name), &config, diag), "%s", diag_text(diag));
+    ModelSetting all[64];
+    memcpy(all, config.settings, (size_t)config.n_settings * sizeof(all[0]));
+    for (int i = 0; i < n_settings; i++) all[config.n_settings + i] = settings[i];
+    const Model *model = model_load_shipped(arena, config.family->script, all,
+                                            config.n_settings + n_settings, 1, diag);
+    json_t *json =
+        model ? hf_config_write(model, config.family, config.type, NULL, "float32", diag) : NULL;
+    CHECK(!json && strstr(diag_text(diag), message), "%s", diag_text(diag));
+    json_decref(json);
+    json_decref(config.json);
+    diag_destroy(diag);
+    arena_destroy(arena);
+}
+
+static void test_unsaid(void) {
+    const ModelSetting shared = {"shared_ffn", "30"}, head = {"head", "8"};
+    expect_unsaid("deepseek", &shared, 1,
+                  "shared_ffn is 30; transformers has multiples of expert_ffn, 12");
+    expect_unsaid("olmoe", &head, 1, "head is 8; transformers has model / heads there, 4");
+}
+
 static void test_bad_exports(void) {
     const ModelSetting bias = {"qkv_bias", "true"};
     const ModelSetting window[] = {{"window", "3"}, {"qk_norm", "true"}};
@@ -471,21 +605,33 @@ static void test_bad_exports(void) {
                       "transformers has no model of these settings; from llama.lua it has: qwen2");
     expect_bad_export("llama", NULL, 0, "gpt2", DTYPE_F32, "is of a gpt2, which a 'llama' is not");
     expect_bad_export("gpt2", &rms, 1, NULL, DTYPE_F32, "has no model of these settings");
+    const ModelSetting sigmoid = {"scores", "sigmoid"}, shared = {"shared_ffn", "30"};
+    const ModelSetting gate = {"shared_gate", "true"}, heads[] = {{"heads", "2"}, {"head", "4"}};
+    expect_bad_export("mixtral", &sigmoid, 1, NULL, DTYPE_F32, "from moe.lua it has: mixtral");
+    expect_bad_export("deepseek", &shared, 1, NULL, DTYPE_F32,
+                      "does not have the model's shape f32[model=16, shared_ffn=30]");
+    expect_bad_export("deepseek", &gate, 1, NULL, DTYPE_F32, "has no model of these settings");
+    expect_bad_export("olmoe", heads, 2, NULL, DTYPE_F32, "does not have the model's shape");
 }
 
 int main(void) {
     if (!mkdtemp(scratch)) BUG("no folder in /tmp");
     for (int i = 0; i < N_NAMES; i++) test_logits(NAMES[i]);
     test_round_trips();
+    test_fused();
     test_bad_configs();
     test_bad_files();
+    test_bad_experts();
     test_bad_exports();
+    test_unsaid();
     test_tied_twice(0, SAFETENSORS_F32, NULL);
     test_tied_twice(4, SAFETENSORS_F32, "is another table than the embeddings'");
     test_tied_twice(0, SAFETENSORS_I32, "is I32; only F32, BF16 and F16 are supported");
     test_mutations("llama", "config.json", 4096);
     test_mutations("llama31", "config.json", 4096);
     test_mutations("gpt2", "config.json", 4096);
+    test_mutations("mixtral", "config.json", 4096);
+    test_mutations("deepseek", "config.json", 4096);
     test_mutations("llama", "model.safetensors.index.json", 4096);
     test_mutations("llama31", "model.safetensors", 3000);
     Arena *arena = arena_create();

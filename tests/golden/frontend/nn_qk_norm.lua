@@ -1,0 +1,8 @@
+local nn = require "nn"
+return model {
+  name = "small", axes = { seq = 8, model = 8, heads = 2, vocab = 11, experts = 4, expert_ffn = 8 }, layers = 1,
+  loss = function(m, tokens, labels)
+    local x = nn.embedding(m, "wte", tokens)
+    return nn.attention(m, x, { qk_norm = true, qk_norm_over = "token" })
+  end,
+}
