@@ -165,6 +165,7 @@ function model(description) end
 ---@field softcap? number c: scaled scores x become c tanh(x / c); none if absent
 ---@field qk_norm? boolean rmsnorm of each head's q and k, with learned gains
 ---@field norm_eps? number of qk_norm
+---@field documents? perilune.Value nn.documents' first value: a position sees its own only
 
 ---@class perilune.SwigluOptions: perilune.BranchOptions
 ---@field act? perilune.Activation
@@ -569,7 +570,14 @@ function ops.embedding(args) end
 ---@field scale number of scores
 ---@field softcap? number c: scaled scores x become c tanh(x / c)
 
----q [batch, seq, kv_heads, group, head], k and v [batch, seq, kv_heads, head] -> like q
+---tokens i32[..., axis] -> where each position's document begins along the axis, alike; its second
+---result is how far the position is from there. A document's last token is `separator`.
+---@param args { [1]: perilune.Value, axis: string, separator: integer }
+---@return perilune.Value
+function ops.documents(args) end
+
+---q [batch, seq, kv_heads, group, head], k and v [batch, seq, kv_heads, head], perhaps the result of
+---ops.documents: a position sees its own only -> like q
 ---@param args perilune.AttentionAttributes seq, head, causal, scale; perhaps window, softcap
 ---@return perilune.Value
 function ops.attention(args) end

@@ -1,6 +1,7 @@
 /* Products, reductions, layout changes and the layers with kernels of their own. */
 #include "runtime/cpu/attention.h"
 #include "runtime/cpu/bind.h"
+#include "runtime/cpu/documents.h"
 #include "runtime/cpu/embedding.h"
 #include "runtime/cpu/gemm.h"
 #include "runtime/cpu/gemm_widened.h"
@@ -329,9 +330,36 @@ bool cpu_bind_embedding_grad(Binding *b, CpuCall *out) {
     return true;
 }
 
+typedef struct DocumentsArgs {
+    int64_t rows, n;
+    int32_t separator;
+    const int32_t *tokens;
+    int32_t *starts, *places;
+} DocumentsArgs;
+
+static bool run_documents(const void *args) {
+    const DocumentsArgs *a = args;
+    documents_find(a->rows, a->n, a->separator, a->tokens, a->starts, a->places);
+    return true;
+}
+
+bool cpu_bind_documents(Binding *b, CpuCall *out) {
+    DocumentsArgs *args = ARENA_NEW(b->arena, DocumentsArgs);
+    const Type *tokens = &b->in_local[0];
+    *args = (DocumentsArgs){.rows = bind_rows(tokens),
+                            .n = tokens->dims[tokens->rank - 1],
+                            .separator = (int32_t)node_int(b->node, ATTR_separator, 0),
+                            .tokens = b->in[0],
+                            .starts = b->out[0],
+                            .places = b->out[1]};
+    if (args->n > INT32_MAX) return bind_fail(b, "has 2^31 positions or more");
+    *out = (CpuCall){run_documents, args};
+    return true;
+}
+
 typedef struct AttentionArgs {
     AttentionShape shape;
-    const void *in[6];
+    const void *in[7];
     void *out[3], *workspace;
 } AttentionArgs;
 
@@ -354,6 +382,8 @@ static AttentionArgs *new_attention(Binding *b) {
     args->workspace = b->workspace;
     for (int i = 0; i < b->node->n_inputs; i++) args->in[i] = b->in[i];
     for (int i = 0; i < b->node->n_outputs; i++) args->out[i] = b->out[i];
+    int documents = attention_documents(b->node);
+    if (documents >= 0) args->shape.starts = b->in[documents];
     return args;
 }
 

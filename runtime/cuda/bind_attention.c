@@ -37,7 +37,7 @@ enum { N_TENSOR = sizeof(TENSOR) / sizeof(TENSOR[0]) };
 
 /* Kernels on wgmma, for heads up to `head`, but for short ones, which gain nothing; none with a
  * soft cap, whose gradient needs scores longer than they keep them, and none for a part of the
- * queries, on which tune has not compared them. */
+ * queries or within documents, on which tune has not compared them. */
 typedef struct WgmmaKernels {
     DType dtype;
     int head;
@@ -131,7 +131,7 @@ static AttentionLaunches any_launches(DType dtype, int64_t head) {
 /* NULL: there are none for it. */
 static const WgmmaKernels *find_wgmma(const AttentionShape *shape) {
     bool suits = suits_tensor_cores(shape->head, shape->scale) && shape->head > WGMMA_SHORT_HEAD &&
-                 shape->softcap == 0 && !attention_is_part(shape);
+                 shape->softcap == 0 && attention_is_plain(shape);
     for (int i = 0; suits && i < N_WGMMA; i++) {
         if (shape->dtype == WGMMA[i].dtype && shape->head <= WGMMA[i].head) return &WGMMA[i];
     }
@@ -179,6 +179,7 @@ static bool make_sizes(const Binding *b, AttentionSizes *out) {
     float scale = (float)node_float(b->node, ATTR_scale, 1);
     float softcap = (float)node_float(b->node, ATTR_softcap, 0);
     float factor = softcap > 0 ? softcap : scale;
+    int documents = attention_documents(b->node);
     int32_t reach = (int32_t)node_int(b->node, ATTR_window, keys + 1) - 1;
     bool causal = node_int(b->node, ATTR_causal, 1) != 0;
     if (head > ATTENTION_ANY_HEAD) return bind_fail(b, "has a head longer than 256 on CUDA");
@@ -211,6 +212,7 @@ static bool make_sizes(const Binding *b, AttentionSizes *out) {
         .cap_factor = softcap > 0 ? (float)((double)scale / (double)softcap) : 0,
         .lse_scale = factor,
         .scale_log2 = (float)((double)factor * M_LOG2E),
+        .starts = documents < 0 ? NULL : b->in[documents],
     };
     if (keys != seq) {
         int64_t split = span.split < 0 ? 0 : span.split < seq ? span.split : seq;
@@ -248,6 +250,7 @@ static AttentionCommand make_command(const Binding *b, const AttentionSizes *s,
         .window = node_int(b->node, ATTR_window, 0),
         .softcap = (float)node_float(b->node, ATTR_softcap, 0),
         .keys = s->keys,
+        .documents = s->starts != NULL,
     };
     command.q = b->in[0];
     command.k = b->in[1];

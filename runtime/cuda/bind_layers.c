@@ -214,6 +214,22 @@ bool cuda_bind_cross_entropy_grad(Binding *b) {
     return push_softmax_rows(b, &KERNELS_OF, &args);
 }
 
+/* Documents */
+
+bool cuda_bind_documents(Binding *b) {
+    const Type *tokens = &b->in_local[0];
+    int64_t n = tokens->dims[tokens->rank - 1];
+    DocumentsArgs args = {.rows = bind_rows(tokens),
+                          .n = (int32_t)n,
+                          .separator = (int32_t)node_int(b->node, ATTR_separator, 0),
+                          .tokens = b->in[0],
+                          .starts = b->out[0],
+                          .places = b->out[1]};
+    if (n > INT32_MAX) return bind_fail(b, "has 2^31 positions or more");
+    Grid grid = {cuda_grid_size(args.rows), 1, 1};
+    return cuda_push_launch(b, KERNEL_documents, grid, DOCUMENTS_THREADS, 0, &args, sizeof(args));
+}
+
 /* Rotary */
 
 bool cuda_bind_rotary(Binding *b) {

@@ -49,6 +49,15 @@ typedef struct SoftmaxArgs {
     void *out;
 } SoftmaxArgs;
 
+/* documents.cu: tokens, starts, places [rows, n] (runtime/cpu/documents.h). */
+typedef struct DocumentsArgs {
+    int64_t rows;
+    int32_t n, separator;
+    const int32_t *tokens;
+    int32_t *starts, *places;
+} DocumentsArgs;
+enum { DOCUMENTS_THREADS = 256, DOCUMENTS_EACH = 8 };
+
 /* embedding.cu */
 
 /* Tokens vocab_offset .. vocab_offset + vocab_local - 1 have a row here; others give zeros. */
