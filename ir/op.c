@@ -277,8 +277,7 @@ bool op_counts_along(const Node *node, int axis) {
     case OP_CROSS_ENTROPY:
     case OP_CROSS_ENTROPY_GRAD:
     case OP_EMBEDDING:
-    case OP_EMBEDDING_GRAD:
-    case OP_DOCUMENTS: return axis == node_axis(node, ATTR_axis);
+    case OP_EMBEDDING_GRAD: return axis == node_axis(node, ATTR_axis);
     case OP_ROUTE:
     case OP_DISPATCH:
     case OP_COMBINE:

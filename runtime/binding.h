@@ -41,6 +41,8 @@ static inline const Type *bind_input_type(const Binding *binding, int i) {
 static inline const Sharding *bind_input_sharding(const Binding *binding, int i) {
     return value_sharding(binding->node->inputs[i]);
 }
+/* False, reported: `documents` has part of its sequences, or has too long ones. */
+bool bind_whole_documents(const Binding *binding);
 /* Elements of all dimensions but the last. */
 int64_t bind_rows(const Type *local);
 /* Elements from one index of `dimension` to the next in a contiguous tensor. */

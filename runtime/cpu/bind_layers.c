@@ -331,7 +331,8 @@ bool cpu_bind_embedding_grad(Binding *b, CpuCall *out) {
 }
 
 typedef struct DocumentsArgs {
-    int64_t rows, n;
+    int64_t rows, n, kept;
+    DimSpan place;
     int32_t separator;
     const int32_t *tokens;
     int32_t *starts, *places;
@@ -339,22 +340,25 @@ typedef struct DocumentsArgs {
 
 static bool run_documents(const void *args) {
     const DocumentsArgs *a = args;
-    documents_find(a->rows, a->n, a->separator, a->tokens, a->starts, a->places);
+    documents_find(a->rows, a->n, a->kept, &a->place, a->separator, a->tokens, a->starts,
+                   a->places);
     return true;
 }
 
 bool cpu_bind_documents(Binding *b, CpuCall *out) {
     DocumentsArgs *args = ARENA_NEW(b->arena, DocumentsArgs);
     const Type *tokens = &b->in_local[0];
+    int last = tokens->rank - 1;
     *args = (DocumentsArgs){.rows = bind_rows(tokens),
-                            .n = tokens->dims[tokens->rank - 1],
+                            .n = tokens->dims[last],
+                            .kept = b->out_local[0].dims[last],
+                            .place = bind_span(b, &b->node->types[0], &b->node->shardings[0], last),
                             .separator = (int32_t)node_int(b->node, ATTR_separator, 0),
                             .tokens = b->in[0],
                             .starts = b->out[0],
                             .places = b->out[1]};
-    if (args->n > INT32_MAX) return bind_fail(b, "has 2^31 positions or more");
     *out = (CpuCall){run_documents, args};
-    return true;
+    return bind_whole_documents(b);
 }
 
 typedef struct AttentionArgs {

@@ -49,10 +49,11 @@ typedef struct SoftmaxArgs {
     void *out;
 } SoftmaxArgs;
 
-/* documents.cu: tokens, starts, places [rows, n] (runtime/cpu/documents.h). */
+/* documents.cu: tokens [rows, n]; starts, places [rows, kept] (runtime/cpu/documents.h). What is
+ * kept are positions `first` on, from number `split` of them on those `second` on. */
 typedef struct DocumentsArgs {
     int64_t rows;
-    int32_t n, separator;
+    int32_t n, kept, split, first, second, separator;
     const int32_t *tokens;
     int32_t *starts, *places;
 } DocumentsArgs;

@@ -26,11 +26,18 @@ static __device__ __forceinline__ int greatest_before(int x, int *warps, int *ou
     return before;
 }
 
+/* The number of a position among those that are kept, or -1. */
+static __device__ __forceinline__ int64_t kept_as(const DocumentsArgs &a, int64_t position) {
+    if (position >= a.first && position - a.first < a.split) return position - a.first;
+    const int64_t i = position - a.second;
+    return i >= a.split && i < a.kept ? i : -1;
+}
+
 KERNEL_FUNCTION __launch_bounds__(DOCUMENTS_THREADS) documents(DocumentsArgs a) {
     __shared__ int warps[DOCUMENTS_THREADS / 32];
     const int32_t *tokens = a.tokens + (int64_t)blockIdx.x * a.n;
-    int32_t *starts = a.starts + (int64_t)blockIdx.x * a.n;
-    int32_t *places = a.places + (int64_t)blockIdx.x * a.n;
+    int32_t *starts = a.starts + (int64_t)blockIdx.x * a.kept;
+    int32_t *places = a.places + (int64_t)blockIdx.x * a.kept;
     int start = 0; /* of the document that goes on into this tile */
     for (int64_t tile = 0; tile < a.n; tile += DOCUMENTS_THREADS * DOCUMENTS_EACH) {
         const int64_t first = tile + (int64_t)threadIdx.x * DOCUMENTS_EACH;
@@ -46,8 +53,11 @@ KERNEL_FUNCTION __launch_bounds__(DOCUMENTS_THREADS) documents(DocumentsArgs a) 
 #pragma unroll
         for (int j = 0; j < DOCUMENTS_EACH; j++) {
             if (first + j >= a.n) break;
-            starts[first + j] = own;
-            places[first + j] = (int)(first + j) - own;
+            const int64_t kept = kept_as(a, first + j);
+            if (kept >= 0) {
+                starts[kept] = own;
+                places[kept] = (int)(first + j) - own;
+            }
             if (ends[j]) own = (int)(first + j) + 1;
         }
         if (all > start) start = all;
