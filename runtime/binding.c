@@ -50,6 +50,17 @@ bool bind_whole_documents(const Binding *b) {
     return bind_fail(b, "has not all positions of its sequences");
 }
 
+bool bind_starts(const Binding *b, const int32_t **out) {
+    const Type *q = &b->in_local[0];
+    int at = attention_documents(b->node);
+    *out = NULL;
+    if (at < 0) return true;
+    *out = b->in[at];
+    const Type *starts = &b->in_local[at];
+    if (starts->dims[0] == q->dims[0] && starts->dims[1] == q->dims[1]) return true;
+    return bind_fail(b, "has documents of other queries");
+}
+
 int64_t bind_rows(const Type *local) {
     int64_t rows = 1;
     for (int i = 0; i + 1 < local->rank; i++) rows *= local->dims[i];

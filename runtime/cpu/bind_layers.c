@@ -386,8 +386,6 @@ static AttentionArgs *new_attention(Binding *b) {
     args->workspace = b->workspace;
     for (int i = 0; i < b->node->n_inputs; i++) args->in[i] = b->in[i];
     for (int i = 0; i < b->node->n_outputs; i++) args->out[i] = b->out[i];
-    int documents = attention_documents(b->node);
-    if (documents >= 0) args->shape.starts = b->in[documents];
     return args;
 }
 
@@ -397,8 +395,9 @@ static bool run_attention(const void *args) {
 }
 
 bool cpu_bind_attention(Binding *b, CpuCall *out) {
-    *out = (CpuCall){run_attention, new_attention(b)};
-    return true;
+    AttentionArgs *args = new_attention(b);
+    *out = (CpuCall){run_attention, args};
+    return bind_starts(b, &args->shape.starts);
 }
 
 static bool run_attention_grad(const void *args) {
@@ -408,6 +407,7 @@ static bool run_attention_grad(const void *args) {
 }
 
 bool cpu_bind_attention_grad(Binding *b, CpuCall *out) {
-    *out = (CpuCall){run_attention_grad, new_attention(b)};
-    return true;
+    AttentionArgs *args = new_attention(b);
+    *out = (CpuCall){run_attention_grad, args};
+    return bind_starts(b, &args->shape.starts);
 }

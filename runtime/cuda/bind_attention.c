@@ -179,7 +179,6 @@ static bool make_sizes(const Binding *b, AttentionSizes *out) {
     float scale = (float)node_float(b->node, ATTR_scale, 1);
     float softcap = (float)node_float(b->node, ATTR_softcap, 0);
     float factor = softcap > 0 ? softcap : scale;
-    int documents = attention_documents(b->node);
     int32_t reach = (int32_t)node_int(b->node, ATTR_window, keys + 1) - 1;
     bool causal = node_int(b->node, ATTR_causal, 1) != 0;
     if (head > ATTENTION_ANY_HEAD) return bind_fail(b, "has a head longer than 256 on CUDA");
@@ -212,7 +211,6 @@ static bool make_sizes(const Binding *b, AttentionSizes *out) {
         .cap_factor = softcap > 0 ? (float)((double)scale / (double)softcap) : 0,
         .lse_scale = factor,
         .scale_log2 = (float)((double)factor * M_LOG2E),
-        .starts = documents < 0 ? NULL : b->in[documents],
     };
     if (keys != seq) {
         int64_t split = span.split < 0 ? 0 : span.split < seq ? span.split : seq;
@@ -221,7 +219,7 @@ static bool make_sizes(const Binding *b, AttentionSizes *out) {
         out->second = (int32_t)span.second;
     }
     set_group_division(out);
-    return true;
+    return bind_starts(b, &out->starts);
 }
 
 /* One launch over `items` rows or keys per head; `streamed` bytes per head are read by each of its
