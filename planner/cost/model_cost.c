@@ -497,18 +497,23 @@ static void add_crossing(Crossing *sum, int64_t bytes) {
     sum->n_values++;
 }
 
-/* Where documents begin is made once, and passes every border for all blocks to read. */
-static bool passes_all(const Node *reader, int input) {
-    return input == attention_documents(reader) && reader->phase == PHASE_FORWARD &&
-           reader->inputs[input].node->block == NO_BLOCK;
+/* Where documents begin is found anew in every chunk that reads it (assign_chunks), and kept. */
+static void measure_documents(const Pricer *p) {
+    const Graph *graph = p->program->graph;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        if (node->op != OP_DOCUMENTS || node->block != NO_BLOCK) continue;
+        p->out->documents_bytes +=
+            type_local_bytes(&node->types[0], &node->shardings[0], &graph->mesh);
+    }
 }
 
-/* What crosses from one block to the next: the most that others read of a block, and what all
- * read. (What a block reads of others would not do: the only one of its kind reads the embedding,
- * which may be divided in another way.) */
+/* What crosses from one block to the next: the most that others read of a block. (What a block
+ * reads of others would not do: the only one of its kind reads the embedding, which may be divided
+ * in another way.) */
 static void measure_border(const Pricer *p, Arena *arena) {
     const Graph *graph = p->program->graph;
-    Crossing *of[N_PHASES], most[N_PHASES] = {{0}}, all = {0};
+    Crossing *of[N_PHASES], most[N_PHASES] = {{0}};
     for (int i = 0; i < N_PHASES; i++) of[i] = ARENA_ARRAY(arena, Crossing, p->costs->n_kinds + 1);
     bool *seen = ARENA_ARRAY(arena, bool, (graph->n_nodes + 1) * MAX_OUTPUTS);
     for (int n = 0; n < graph->n_nodes; n++) {
@@ -516,25 +521,18 @@ static void measure_border(const Pricer *p, Arena *arena) {
         for (int i = 0; i < node->n_inputs; i++) {
             Value in = node->inputs[i];
             int at = in.node->id * MAX_OUTPUTS + in.output, block = in.node->block;
-            int64_t bytes =
-                type_local_bytes(value_type(in), value_sharding(in), &graph->mesh);
-            if (!seen[at] && passes_all(node, i)) add_crossing(&all, bytes);
-            seen[at] |= passes_all(node, i);
             if (block == NO_BLOCK || block == node->block || seen[at]) continue;
             if (node->phase == PHASE_UPDATE || in.node->phase != node->phase) continue;
             if (OPS[in.node->op].flags & LEAF || op_is_number(in.node->op)) continue;
             if (in.node->op == OP_ACCUMULATE) continue; /* each stage has its own */
             seen[at] = true;
             Crossing *crossing = &of[node->phase][block];
-            add_crossing(crossing, bytes);
+            add_crossing(crossing,
+                         type_local_bytes(value_type(in), value_sharding(in), &graph->mesh));
             if (crossing->bytes >= most[node->phase].bytes) most[node->phase] = *crossing;
         }
     }
-    Crossing *forward = &most[PHASE_FORWARD];
-    p->out->border_passing_bytes = all.bytes;
-    forward->bytes += all.bytes;
-    forward->n_values += all.n_values;
-    if (all.largest > forward->largest) forward->largest = all.largest;
+    const Crossing *forward = &most[PHASE_FORWARD];
     int64_t slot = (forward->largest + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
     p->out->border_bytes = forward->bytes;
     p->out->n_border_values = forward->n_values;
@@ -589,6 +587,7 @@ static void price(ModelCosts *costs, const Lowered *lowered, LayoutCost *out) {
     for (int i = 0; i < out->n_shared; i++) close_segment(&p, &out->shared[i].cost);
     for (int k = 0; k < costs->n_kinds; k++) close_segment(&p, &out->kinds[k]);
     measure_border(&p, work);
+    measure_documents(&p);
     out->workspace_bytes = program_workspace(program.graph, lowered->plan->cuda).total;
     arena_destroy(work);
 }

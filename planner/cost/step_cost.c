@@ -67,11 +67,11 @@ static Sum sum_chunk(const ModelCosts *costs, const LayoutCost *layout, UpdateKi
     if (is_last) add_segment(&sum, &layout->after, update, 1, false);
     /* A block's output is counted where it is made. The last of a chunk is sent and not kept, as
      * the input of the next is in its place; so the first chunk has one less, and the last one
-     * more. What passes all borders lies in all of them; the first chunk has it as its own. What is
-     * received backward lies beside all that the forward kept, if a W reads it. */
+     * more. What is received backward lies beside all that the forward kept, if a W reads it. */
     if (is_first && !is_last) sum.frame.kept -= layout->border_bytes;
-    if (!is_last) sum.frame.kept += layout->border_passing_bytes;
     if (is_last && !is_first) sum.frame.kept += layout->border_bytes;
+    /* The first chunk has found documents already; those between have the tokens besides. */
+    if (!is_first) sum.frame.kept += (2 - is_last) * layout->documents_bytes;
     if (!is_last) sum.frame.kept_rise += layout->border_bytes * (sum.frame.weights > 0);
     if (is_first && is_last) { /* tied weights are there once */
         sum.update_us -= layout->tied.update_us;
