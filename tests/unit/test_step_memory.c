@@ -269,7 +269,7 @@ int main(void) {
     for (size_t i = 0; i < sizeof(DIVIDED) / sizeof(DIVIDED[0]); i++) compare(&DIVIDED[i], diag);
     context = 1;
     static const Layout PACKED[] = {
-        {"models/gpt.lua", "124m", 1, 1, 4, 1, 8, 8, "1f1b", false, false, RECOMPUTE_FULL, 0},
+        {"models/gpt.lua", "124m", 1, 1, 3, 1, 2, 64, "1f1b", false, false, RECOMPUTE_FULL, 0},
         {"models/gpt.lua", "124m", 2, 1, 2, 3, 4, 8, "interleaved", true, false, RECOMPUTE_NONE, 0},
     };
     check_begin("so it is within documents");
