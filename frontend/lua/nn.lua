@@ -125,7 +125,7 @@ function nn.position(m, name, seq, model, options)
   check_model("position", m)
   seq = seq or "seq"
   local o = read_options("position", options,
-    { std = NONE, decay = NONE, lr_scale = NONE, places = NONE })
+    { std = NONE, decay = NONE, lr_scale = NONE, muon = NONE, places = NONE })
   local places = o.places
   o.places = nil
   if not places then

@@ -129,6 +129,9 @@ function model(description) end
 ---@field lr_scale? number
 ---@field muon? 0|1|boolean
 
+---@class perilune.PositionOptions: perilune.TableOptions
+---@field places? perilune.Value nn.documents' second value: positions are counted in each document
+
 ---Of a layer whose last weight adds to the residual stream.
 ---@class perilune.BranchOptions
 ---@field name? string begins its parameters' names
@@ -196,12 +199,21 @@ function nn.linear(m, x, from, to, options) end
 ---@return perilune.Value
 function nn.embedding(m, name, tokens, vocab, model, options) end
 
----Learned positions [seq, model].
+---Of packed sequences: where each position's document begins, for nn.attention, and how far it is
+---from there, for nn.position; nothing where separator, the token that ends a document, is -1.
+---@param m perilune.Model
+---@param tokens perilune.Value
+---@param separator integer
+---@return perilune.Value? documents
+---@return perilune.Value? places
+function nn.documents(m, tokens, separator) end
+
+---Learned positions [seq, model]; with places [batch, seq, model].
 ---@param m perilune.Model
 ---@param name string
 ---@param seq? string
 ---@param model? string
----@param options? perilune.TableOptions
+---@param options? perilune.PositionOptions
 ---@return perilune.Value
 function nn.position(m, name, seq, model, options) end
 
