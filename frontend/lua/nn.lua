@@ -131,7 +131,9 @@ function nn.position(m, name, seq, model, options)
   if not places then
     return shared_weight("position", m, name, { seq, model or "model" }, o)
   end
-  if type(places) ~= "userdata" then fail("position: 'places' must be nn.documents' second value") end
+  if type(places) ~= "userdata" then
+    fail("position: 'places' must be nn.documents' second value")
+  end
   m:axis("positions", places:dim(seq)) -- not seq: rows are looked up, wherever theirs are
   local table = shared_weight("position", m, name, { "positions", model or "model" }, o)
   return ops.embedding{ places, table, axis = "positions" }

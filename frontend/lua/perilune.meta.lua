@@ -588,8 +588,8 @@ function ops.embedding(args) end
 ---@return perilune.Value
 function ops.documents(args) end
 
----q [batch, seq, kv_heads, group, head], k and v [batch, seq, kv_heads, head], perhaps the result of
----ops.documents: a position sees its own only -> like q
+---q [batch, seq, kv_heads, group, head], k and v [batch, seq, kv_heads, head], perhaps the result
+---of ops.documents: a position sees its own only -> like q
 ---@param args perilune.AttentionAttributes seq, head, causal, scale; perhaps window, softcap
 ---@return perilune.Value
 function ops.attention(args) end

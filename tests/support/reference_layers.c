@@ -272,7 +272,8 @@ static double attention_row(const RefCall *call, const Point *query, double *out
     double begin = documents < 0 ? 0 : ref_read(call, documents, query);
     for (int64_t s = 0; s < n; s++) {
         out_probability[s] = -INFINITY;
-        if ((double)s < begin || (causal && s > position) || llabs(position - s) >= window) continue;
+        if ((double)s < begin || (causal && s > position) || llabs(position - s) >= window)
+            continue;
         Point q = *query, k = *query;
         double score = 0;
         k.at[seq] = s;
@@ -314,7 +315,8 @@ void reference_attention(const RefCall *call) {
     } while (point_next(&p, &rows));
 }
 
-/* q, k, v, o, lse, do, perhaps documents -> dq, dk, dv from the softmax itself; o and lse are not needed here. */
+/* q, k, v, o, lse, do, perhaps documents -> dq, dk, dv from the softmax itself; o and lse are not
+ * needed here. */
 void reference_attention_grad(const RefCall *call) {
     int seq = node_axis(call->node, ATTR_seq), head = node_axis(call->node, ATTR_head);
     const Type *q = ref_type(call, 0), *k = ref_type(call, 1);

@@ -349,10 +349,10 @@ static void test_documents(void) {
         bool divided = strstr(CASES[i].mesh, "c=") != NULL;
         check_begin(arena_printf(arena, "within documents, %s, seq %d, head %d, %s", CASES[i].mesh,
                                  s->seq, s->head, dtype_name(s->dtype)));
-        cuda_check(&(CudaCase){
-            .mesh = CASES[i].mesh,
-            .nodes = make_documents(arena, s, CASES[i].length, divided ? "/c" : ""),
-            .tolerance = CASES[i].tolerance});
+        cuda_check(
+            &(CudaCase){.mesh = CASES[i].mesh,
+                        .nodes = make_documents(arena, s, CASES[i].length, divided ? "/c" : ""),
+                        .tolerance = CASES[i].tolerance});
         check_end();
         arena_destroy(arena);
     }

@@ -307,11 +307,14 @@ static void test_rotary(void) {
 static void test_documents(void) {
     check_begin("documents");
     cuda_check(&(CudaCase){
-        .nodes = INPUT(0, "#900", "i32[batch=2, seq=4500]") INPUT(1, "#2", "i32[seq=37]")
-            "%2:2 = documents(%0) {axis=seq, separator=7} : i32[batch=2, seq=4500], i32[batch=2, "
-            "seq=4500]\n"
-            "%3:2 = documents(%1) {axis=seq, separator=1} : i32[seq=37], i32[seq=37]\n"
-            "%4:2 = documents(%1) {axis=seq, separator=5} : i32[seq=37], i32[seq=37]\n",
+        .nodes = INPUT(0, "#900", "i32[batch=2, seq=4500]")
+            INPUT(1, "#2", "i32[seq=37]") "%2:2 = documents(%0) {axis=seq, separator=7} : "
+                                          "i32[batch=2, seq=4500], i32[batch=2, "
+                                          "seq=4500]\n"
+                                          "%3:2 = documents(%1) {axis=seq, separator=1} : "
+                                          "i32[seq=37], i32[seq=37]\n"
+                                          "%4:2 = documents(%1) {axis=seq, separator=5} : "
+                                          "i32[seq=37], i32[seq=37]\n",
         .launched = launched});
     cuda_check(&(CudaCase){
         .mesh = "t=1, c=3, d=1, p=1",

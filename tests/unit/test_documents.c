@@ -1,9 +1,9 @@
 /* Attention within documents of packed sequences: sequences in which documents stand one after
  * another against the same documents as sequences of their own, and every layout against one rank.
  *
- * Would catch: a key of another document that is seen, or one of its own that is not; gradients that
- * cross from one to the next; positions that are not counted anew; places of documents that a rank
- * of c, a later stage, a recomputed block or a second micro-batch has of others.
+ * Would catch: a key of another document that is seen, or one of its own that is not; gradients
+ * that cross from one to the next; positions that are not counted anew; places of documents that a
+ * rank of c, a later stage, a recomputed block or a second micro-batch has of others.
  *
  * fp32. train_compare.h says what must agree and how closely.
  */
@@ -90,12 +90,12 @@ static void check_packed(const Variant *variant, int c, int p) {
              variant->name, c, p);
     check_begin(name);
     run_context = 1;
-    bool done = plan(&alone, variant, "8", "61", "-1", &one, PACKED * BATCH) &&
-                train_documents(&alone);
+    bool done =
+        plan(&alone, variant, "8", "61", "-1", &one, PACKED * BATCH) && train_documents(&alone);
     CHECK(done, "alone: %s", diag_text(alone.diag));
     run_context = c;
-    done = done && plan(&packed, variant, "24", "61", "5", &layout, BATCH) &&
-           train_documents(&packed);
+    done =
+        done && plan(&packed, variant, "24", "61", "5", &layout, BATCH) && train_documents(&packed);
     run_context = 1;
     CHECK(done, "packed: %s", packed.diag ? diag_text(packed.diag) : "");
     if (done) {

@@ -205,8 +205,7 @@ int main(void) {
                     70);
     check_documents(
         (AttentionShape){1, 333, 2, 1, 20, true, 0.2f, DTYPE_F32, 50, 2.0f, 0, {0}, NULL}, 90);
-    check_documents((AttentionShape){1, 90, 1, 2, 8, true, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL},
-                    1);
+    check_documents((AttentionShape){1, 90, 1, 2, 8, true, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL}, 1);
     check_begin("wrong places of documents give numbers");
     check_wrong_documents();
     check_begin("other documents' blocks are left out");

@@ -18,7 +18,7 @@ typedef struct Layout {
     int zero;
 } Layout;
 
-static int context = 1; /* c, of what is priced and planned from now on */
+static int context = 1;              /* c, of what is priced and planned from now on */
 static const char *documents = NULL; /* the separator */
 
 static PlanRequest request_of(const Model *model, const Layout *l, const int *split) {

@@ -104,9 +104,8 @@ static __device__ __forceinline__ int attention_document(const AttentionSizes &s
 }
 /* Rows of documents that begin after a key come from the result on: the whole warp looks, 32 places
  * at a time. `end`: rows to look among. */
-static __device__ __forceinline__ int attention_next_documents(const AttentionSizes &s,
-                                                               const int32_t *starts, int key,
-                                                               int end) {
+static __device__ __forceinline__ int
+attention_next_documents(const AttentionSizes &s, const int32_t *starts, int key, int end) {
     const int lane = thread_anew() & 31;
     int first = 0;
     while (first < end) {

@@ -379,7 +379,8 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
         }
         const int thread = thread_anew(), in_tile = thread / 32 * WARP_QUERIES;
         const int row = tile_row + in_tile;
-        if (row >= s.rows || attention_apart(s, starts, row, WARP_QUERIES, first_key, KEYS)) continue;
+        if (row >= s.rows || attention_apart(s, starts, row, WARP_QUERIES, first_key, KEYS))
+            continue;
         const SharedAddress keys = k_tile + buffer * 2 * KEY_BYTES;
         float ds[2][KEYS / 8][4], dp[2][KEYS / 8][4];
         uint32_t packed[KEYS / 16][2][4];
