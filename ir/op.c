@@ -137,7 +137,8 @@ OperandPrecision op_operand_precision(OpKind op, int input) {
     case OP_TOP:
     case OP_TAKE:
     case OP_PUT:
-    case OP_ROUTE: return OPERAND_F32;
+    case OP_ROUTE:
+    case OP_DOCUMENTS: return OPERAND_F32; /* or a number */
     case OP_DISPATCH:
     case OP_COMBINE:
         return input == 0 ? OPERAND_FOLLOWS : input < ROUTE_TABLES ? OPERAND_EITHER : OPERAND_F32;
