@@ -128,14 +128,17 @@ OperandPrecision op_operand_precision(OpKind op, int input) {
     case OP_RMSNORM: return input == 0 ? OPERAND_FOLLOWS : OPERAND_F32;
     case OP_LAYERNORM_GRAD: return input == 0 || input == 4 ? OPERAND_FOLLOWS : OPERAND_F32;
     case OP_RMSNORM_GRAD: return input == 0 || input == 3 ? OPERAND_FOLLOWS : OPERAND_F32;
-    case OP_ATTENTION_GRAD: return input == 4 ? OPERAND_F32 : OPERAND_FOLLOWS;
+    case OP_ATTENTION: return input == 3 ? OPERAND_EITHER : OPERAND_FOLLOWS;
+    case OP_ATTENTION_GRAD:
+        return input == 6 ? OPERAND_EITHER : input == 4 ? OPERAND_F32 : OPERAND_FOLLOWS;
     case OP_CROSS_ENTROPY_GRAD: return input == 0 ? OPERAND_FOLLOWS : OPERAND_F32;
     case OP_EMBEDDING_GRAD:
         return input == 1 ? OPERAND_EITHER : input == 2 ? OPERAND_UNREAD : OPERAND_F32;
     case OP_TOP:
     case OP_TAKE:
     case OP_PUT:
-    case OP_ROUTE: return OPERAND_F32;
+    case OP_ROUTE:
+    case OP_DOCUMENTS: return OPERAND_F32; /* or a number */
     case OP_DISPATCH:
     case OP_COMBINE:
         return input == 0 ? OPERAND_FOLLOWS : input < ROUTE_TABLES ? OPERAND_EITHER : OPERAND_F32;
@@ -257,6 +260,7 @@ bool op_needs_whole(const Node *node, int axis) {
     case OP_LAYERNORM_GRAD:
     case OP_RMSNORM:
     case OP_RMSNORM_GRAD: return axis == node_axis(node, ATTR_axis);
+    case OP_DOCUMENTS: return axis == node_axis(node, ATTR_axis);
     case OP_ROTARY: return axis == node_axis(node, ATTR_head);
     case OP_ATTENTION:
     case OP_ATTENTION_GRAD:

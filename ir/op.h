@@ -75,6 +75,9 @@ int64_t op_cuda_workspace_bytes(const Node *node, const Type *inputs, const Type
  * causal, without the half that the diagonal is more. window: 0 is none. */
 double attention_mean_keys(bool causal, int64_t seq, int64_t window);
 
+/* The operand of attention and its gradient that says where documents begin, or -1: it has none. */
+int attention_documents(const Node *node);
+
 /* What an operand of floating point may be. Operands that FOLLOW have one dtype, and
  * floating results that are not statistics have it too. */
 typedef enum OperandPrecision {

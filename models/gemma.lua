@@ -16,6 +16,7 @@ return model {
   softcap = 50.0,        -- of attention scores; 0: none
   logit_softcap = 30.0,  -- 0: none
   dropout = 0.0,         -- of the embeddings and of each residual branch; not inside attention
+  documents = -1,        -- the token that ends one: attention stays within each; -1: none
   size = "tiny",
   sizes = {
     tiny = {},
@@ -40,6 +41,7 @@ return model {
       local y = norm(f(norm(x, name .. ".before")), name .. ".after")
       return nn.residual(x, y, m.dropout)
     end
+    local documents = nn.documents(m, tokens, m.documents)
     local scale = 1 / math.sqrt(m.attention_scale)
     local x = nn.embedding(m, "wte", tokens, "vocab", "model") * math.sqrt(m.model)
     x = nn.dropout(x, m.dropout)
@@ -48,7 +50,8 @@ return model {
         x = branch(x, "attn", function(y)
           return nn.attention(m, y, { rotary = m.rotary_base, scale = scale,
                                       softcap = m.softcap > 0 and m.softcap or nil,
-                                      window = i % 2 == 1 and m.window or nil })
+                                      window = i % 2 == 1 and m.window or nil,
+                                      documents = documents })
         end)
         return branch(x, "mlp", function(y) return nn.swiglu(m, y, { act = m.act }) end)
       end)

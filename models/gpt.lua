@@ -40,6 +40,7 @@ return model {
   act = "gelu",       -- gelu_erf, relu, relu2, silu
   tied = true,        -- the output shares the embedding's table
   dropout = 0.0,      -- of the embeddings and of each residual branch; not inside attention
+  documents = -1,     -- the token that ends one: each is seen and has positions by itself; -1: none
   size = "tiny",
   sizes = sizes,
   optimizer = {
@@ -51,12 +52,14 @@ return model {
     local function norm(x, name)
       return nn.norm(m, x, "model", { kind = m.norm, name = name, eps = m.norm_eps })
     end
+    local documents, places = nn.documents(m, tokens, m.documents)
     local x = nn.embedding(m, "wte", tokens, "vocab", "model")
-      + nn.position(m, "wpe", "seq", "model")
+      + nn.position(m, "wpe", "seq", "model", { places = places })
     x = nn.dropout(x, m.dropout)
     for i = 1, m.layers do
       x = m:block(i, function() -- the unit of pipeline cuts and of recomputation
-        x = nn.residual(x, nn.attention(m, norm(x, "ln1"), { bias = true }), m.dropout)
+        x = nn.residual(x, nn.attention(m, norm(x, "ln1"),
+          { bias = true, documents = documents }), m.dropout)
         return nn.residual(x, nn.mlp(m, norm(x, "ln2"), { act = m.act }), m.dropout)
       end)
     end

@@ -20,6 +20,7 @@ return model {
   rotary_factor = 1.0, rotary_few = 1.0, rotary_many = 4.0, rotary_context = 8192,
   tied = false,       -- the output shares the embedding's table
   dropout = 0.0,      -- of the embeddings and of each residual branch; not inside attention
+  documents = -1,     -- the token that ends one: attention stays within each; -1: none
   size = "tiny",
   sizes = {
     tiny = {},
@@ -73,12 +74,14 @@ return model {
       error("rotary_scaling is '" .. m.rotary_scaling .. "'; it can be none, linear or llama3")
     end
     if m.rotary_scaling ~= "none" then rotary.factor = m.rotary_factor end
+    local documents = nn.documents(m, tokens, m.documents)
     local x = nn.dropout(nn.embedding(m, "wte", tokens, "vocab", "model"), m.dropout)
     for i = 1, m.layers do
       x = m:block(i, function() -- the unit of pipeline cuts and of recomputation
         local attention = nn.attention(m, norm(x, "norm1"),
           { bias = m.qkv_bias, out_bias = false, rotary = rotary, qk_norm = m.qk_norm,
-            norm_eps = m.norm_eps, window = m.window ~= 0 and m.window or nil })
+            norm_eps = m.norm_eps, window = m.window ~= 0 and m.window or nil,
+            documents = documents })
         x = nn.residual(x, attention, m.dropout)
         return nn.residual(x, nn.swiglu(m, norm(x, "norm2"), { act = m.act }), m.dropout)
       end)

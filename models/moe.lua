@@ -28,6 +28,7 @@ return model {
   rotary_base = 10000.0,
   tied = false,       -- the output shares the embedding's table
   dropout = 0.0,      -- of the embeddings and of each residual branch; not inside attention
+  documents = -1,     -- the token that ends one: attention stays within each; -1: none
   size = "tiny",
   sizes = {
     tiny = {},
@@ -55,6 +56,7 @@ return model {
     local function norm(x, name)
       return nn.rmsnorm(m, x, "model", { name = name, eps = m.norm_eps })
     end
+    local documents = nn.documents(m, tokens, m.documents)
     local x = nn.dropout(nn.embedding(m, "wte", tokens, "vocab", "model"), m.dropout)
     -- What routers add to the loss of each sequence. It begins with a zero (no token is below 0),
     -- so that all blocks are of one kind.
@@ -65,7 +67,7 @@ return model {
         local attention = nn.attention(m, norm(x, "norm1"),
           { bias = m.qkv_bias, out_bias = false, rotary = m.rotary_base, qk_norm = m.qk_norm,
             qk_norm_over = m.qk_norm_over, norm_eps = m.norm_eps,
-            window = m.window ~= 0 and m.window or nil })
+            window = m.window ~= 0 and m.window or nil, documents = documents })
         local h = nn.residual(x, attention, m.dropout)
         if i <= m.dense_layers then
           return nn.residual(h, nn.swiglu(m, norm(h, "norm2"), { act = m.act }), m.dropout), beside

@@ -40,6 +40,27 @@ int bind_slice_runs(const Binding *binding, int i, SliceRun out[2]) {
     return 2;
 }
 
+bool bind_whole_documents(const Binding *b) {
+    const Type *tokens = bind_input_type(b, 0);
+    int last = tokens->rank - 1;
+    DimSpan place = bind_span(b, &b->node->types[0], &b->node->shardings[0], last);
+    int64_t n = b->in_local[0].dims[last], kept = b->out_local[0].dims[last];
+    if (n > INT32_MAX) return bind_fail(b, "has 2^31 positions or more");
+    if (n == tokens->dims[last] && (!kept || span_at(&place, kept - 1) < n)) return true;
+    return bind_fail(b, "has not all positions of its sequences");
+}
+
+bool bind_starts(const Binding *b, const int32_t **out) {
+    const Type *q = &b->in_local[0];
+    int at = attention_documents(b->node);
+    *out = NULL;
+    if (at < 0) return true;
+    *out = b->in[at];
+    const Type *starts = &b->in_local[at];
+    if (starts->dims[0] == q->dims[0] && starts->dims[1] == q->dims[1]) return true;
+    return bind_fail(b, "has documents of other queries");
+}
+
 int64_t bind_rows(const Type *local) {
     int64_t rows = 1;
     for (int i = 0; i + 1 < local->rank; i++) rows *= local->dims[i];

@@ -41,6 +41,11 @@ static inline const Type *bind_input_type(const Binding *binding, int i) {
 static inline const Sharding *bind_input_sharding(const Binding *binding, int i) {
     return value_sharding(binding->node->inputs[i]);
 }
+/* False, reported: `documents` has part of its sequences, or has too long ones. */
+bool bind_whole_documents(const Binding *binding);
+/* Where the documents of attention's queries begin; *out NULL: all is one. False, reported: it says
+ * so of other queries than the rank's. */
+bool bind_starts(const Binding *binding, const int32_t **out);
 /* Elements of all dimensions but the last. */
 int64_t bind_rows(const Type *local);
 /* Elements from one index of `dimension` to the next in a contiguous tensor. */

@@ -3,6 +3,7 @@
 #include "frontend/commands/plan_args.h"
 #include "frontend/commands/profile_args.h"
 #include "frontend/commands/train_checkpoint.h"
+#include "frontend/commands/train_documents.h"
 #include "frontend/commands/train_text.h"
 #include "frontend/commands/train_trace.h"
 #include "frontend/units.h"
@@ -28,6 +29,7 @@ typedef struct Run {
     Plan *plan;
     const DeviceProfile *profile; /* NULL: none given */
     TrainText text;
+    TrainDocuments documents;
     Dataset *whole, *train, *val; /* train may be `whole`; val NULL: no validation */
     EngineOptions options;
     Engine *engine;
@@ -91,6 +93,10 @@ static bool open_data(Run *run) {
         }
     } else {
         run->train = run->whole;
+    }
+    if (!train_documents_check(&run->text, run->args, run->plan, path, run->train, &run->documents,
+                               run->diag)) {
+        return false;
     }
     run->train_entropy = dataset_unigram_entropy(run->train, DATASET_MOST_COUNTED);
     if (run->val) run->val_entropy = dataset_unigram_entropy(run->val, DATASET_MOST_COUNTED);
@@ -278,6 +284,7 @@ static void print_start(const Run *run) {
     const Dataset *last = run->val ? run->val : run->train;
     printf("; unigram entropy %.4f%s\n", run->val ? run->val_entropy : run->train_entropy,
            dataset_count_tokens(last) > DATASET_MOST_COUNTED ? " (of a sample)" : "");
+    train_documents_print(&run->documents);
     fflush(stdout);
 }
 

@@ -70,6 +70,16 @@ static int split_dims(const char *dims, Words *out, int *side) {
     }
 }
 
+/* Where one of our axes lies in a parameter, or -1. A table of positions that are counted in each
+ * document has another name for them (nn.position). */
+static int find_axis(const Graph *graph, const Type *type, const char *name, int length) {
+    int axis = axis_find(&graph->axes, name, length);
+    int at = axis < 0 ? -1 : type_find_axis(type, axis);
+    bool positions = at < 0 && length == 3 && strncmp(name, "seq", 3) == 0;
+    axis = positions ? axis_find(&graph->axes, "positions", 9) : -1;
+    return axis < 0 ? at : type_find_axis(type, axis);
+}
+
 /* Gives the part's axes among the words strides, the last one `stride`. Returns their elements, or
  * -1 if they are too many. */
 static int64_t place_axes(const Graph *graph, Words words, int64_t stride, HfPart *part,
@@ -79,8 +89,7 @@ static int64_t place_axes(const Graph *graph, Words words, int64_t stride, HfPar
     while (end > 0) {
         size_t begin = end;
         while (begin > 0 && words.at[begin - 1] != ' ') begin--;
-        int axis = axis_find(&graph->axes, words.at + begin, (int)(end - begin));
-        int at = axis < 0 ? -1 : type_find_axis(&part->type, axis);
+        int at = find_axis(graph, &part->type, words.at + begin, (int)(end - begin));
         if (at >= 0) {
             int64_t size = part->type.dims[at];
             part->theirs_stride[at] = elements * stride;

@@ -104,7 +104,17 @@ static void check_tables(lua_State *lua, const Node *node) {
                  OPS[node->op].name);
 }
 
+/* Kernels take any numbers, but make sense of these only. */
+static void check_starts(lua_State *lua, const Node *node) {
+    int at = attention_documents(node);
+    if (at < 0) return;
+    Value starts = node->inputs[at];
+    if (starts.node->op == OP_DOCUMENTS && starts.output == 0) return;
+    script_error(lua, "attention: operand 4 must be the first result of ops.documents");
+}
+
 void script_check_parts(lua_State *lua, const Node *node) {
+    check_starts(lua, node);
     bool routed = node->op == OP_DISPATCH || node->op == OP_COMBINE || node->op == OP_SLOT_DOT;
     if (routed) check_tables(lua, node);
     if (node->op != OP_CONCAT) return;

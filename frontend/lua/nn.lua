@@ -103,10 +103,40 @@ function nn.embedding(m, name, tokens, vocab, model, options)
   return ops.embedding{ tokens, w, axis = vocab }
 end
 
--- Learned positions [seq, model], to be added to embeddings. options: std, decay, lr_scale
+-- Of sequences in which documents stand one after another, each with the token `separator` as its
+-- last: where each position's document begins, for nn.attention, and how far it is from there, for
+-- nn.position. tokens i32[batch, seq] -> two values i32[batch, seq]; none where separator is -1.
+function nn.documents(m, tokens, separator)
+  check_arguments("documents", m, tokens)
+  if separator == -1 then return end
+  local vocab = rawget(m, "vocab")
+  local last = (math.type(vocab) == "integer" and vocab or 2 ^ 31) - 1
+  if math.type(separator) ~= "integer" or separator < 0 or separator > last then
+    fail("documents: they end with the token %s; it must be a whole number from 0 to %d, or -1: "
+      .. "a sequence is one document", tostring(separator), last)
+  end
+  local starts = ops.documents{ tokens, axis = "seq", separator = separator }
+  return starts, starts:result(2)
+end
+
+-- Learned positions [seq, model], to be added to embeddings. options: std, decay, lr_scale, places
+-- (nn.documents' second value: positions are counted in each document; -> [batch, seq, model])
 function nn.position(m, name, seq, model, options)
   check_model("position", m)
-  return shared_weight("position", m, name, { seq or "seq", model or "model" }, options)
+  seq = seq or "seq"
+  local o = read_options("position", options,
+    { std = NONE, decay = NONE, lr_scale = NONE, muon = NONE, places = NONE })
+  local places = o.places
+  o.places = nil
+  if not places then
+    return shared_weight("position", m, name, { seq, model or "model" }, o)
+  end
+  if type(places) ~= "userdata" then
+    fail("position: 'places' must be nn.documents' second value")
+  end
+  m:axis("positions", places:dim(seq)) -- not seq: rows are looked up, wherever theirs are
+  local table = shared_weight("position", m, name, { "positions", model or "model" }, o)
+  return ops.embedding{ places, table, axis = "positions" }
 end
 
 -- x [..., model], table [vocab, model] -> [..., vocab]. With the name of an embedding, both share
@@ -181,13 +211,14 @@ end
 -- absent), rotary (base of rotary positions, or options of nn.rotary; none if absent), scale (of
 -- scores; 1 / sqrt(head) if absent), softcap (c: scores x become c tanh(x / c), as in Gemma 2; none
 -- if absent), qk_norm (rmsnorm of each head's q and k before positions, with gains qnorm.gain and
--- knorm.gain [head], as in Qwen 3), norm_eps (of it), std, out_std (of wo), decay, lr_scale, muon
+-- knorm.gain [head], as in Qwen 3), norm_eps (of it), documents (nn.documents' first value: a
+-- position sees its own only; causal), std, out_std (of wo), decay, lr_scale, muon
 function nn.attention(m, x, options)
   check_arguments("attention", m, x)
   local o = read_options("attention", options,
     { name = "attn", bias = false, out_bias = NONE, causal = true, window = NONE, rotary = NONE,
       scale = NONE, softcap = NONE, qk_norm = false, qk_norm_over = "head", norm_eps = EPS,
-      std = STD, out_std = NONE, decay = NONE, lr_scale = NONE, muon = NONE })
+      documents = NONE, std = STD, out_std = NONE, decay = NONE, lr_scale = NONE, muon = NONE })
   if o.qk_norm_over ~= "head" and o.qk_norm_over ~= "all" then
     fail("attention: qk_norm_over is '%s'; it can be head or all", o.qk_norm_over)
   end
@@ -221,7 +252,10 @@ function nn.attention(m, x, options)
   if o.window and type(o.window) ~= "number" then
     fail("attention: 'window' must be a number of positions")
   end
-  local y = ops.attention{ q, k, v, seq = "seq", head = "head", causal = o.causal,
+  if o.documents and type(o.documents) ~= "userdata" then
+    fail("attention: 'documents' must be nn.documents' first value")
+  end
+  local y = ops.attention{ q, k, v, o.documents, seq = "seq", head = "head", causal = o.causal,
                            window = o.window, softcap = o.softcap or nil,
                            scale = o.scale or 1 / math.sqrt(q:dim("head")) }
   return project("o", y, { "kv_heads", "group", "head" }, "model", residual_std(m, o))

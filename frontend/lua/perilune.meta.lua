@@ -129,6 +129,9 @@ function model(description) end
 ---@field lr_scale? number
 ---@field muon? 0|1|boolean
 
+---@class perilune.PositionOptions: perilune.TableOptions
+---@field places? perilune.Value nn.documents' second value: positions are counted in each document
+
 ---Of a layer whose last weight adds to the residual stream.
 ---@class perilune.BranchOptions
 ---@field name? string begins its parameters' names
@@ -166,6 +169,7 @@ function model(description) end
 ---@field qk_norm? boolean rmsnorm of q and k, with learned gains
 ---@field qk_norm_over? "head"|"all" of each head, or of all together; head if absent
 ---@field norm_eps? number of qk_norm
+---@field documents? perilune.Value nn.documents' first value: a position sees its own only
 
 ---@class perilune.SwigluOptions: perilune.BranchOptions
 ---@field act? perilune.Activation
@@ -196,12 +200,21 @@ function nn.linear(m, x, from, to, options) end
 ---@return perilune.Value
 function nn.embedding(m, name, tokens, vocab, model, options) end
 
----Learned positions [seq, model].
+---Of packed sequences: where each position's document begins, for nn.attention, and how far it is
+---from there, for nn.position; nothing where separator, the token that ends a document, is -1.
+---@param m perilune.Model
+---@param tokens perilune.Value
+---@param separator integer
+---@return perilune.Value? documents
+---@return perilune.Value? places
+function nn.documents(m, tokens, separator) end
+
+---Learned positions [seq, model]; with places [batch, seq, model].
 ---@param m perilune.Model
 ---@param name string
 ---@param seq? string
 ---@param model? string
----@param options? perilune.TableOptions
+---@param options? perilune.PositionOptions
 ---@return perilune.Value
 function nn.position(m, name, seq, model, options) end
 
@@ -571,7 +584,14 @@ function ops.embedding(args) end
 ---@field scale number of scores
 ---@field softcap? number c: scaled scores x become c tanh(x / c)
 
----q [batch, seq, kv_heads, group, head], k and v [batch, seq, kv_heads, head] -> like q
+---tokens i32[..., axis] -> where each position's document begins along the axis, alike; its second
+---result is how far the position is from there. A document's last token is `separator`.
+---@param args { [1]: perilune.Value, axis: string, separator: integer }
+---@return perilune.Value
+function ops.documents(args) end
+
+---q [batch, seq, kv_heads, group, head], k and v [batch, seq, kv_heads, head], perhaps the result
+---of ops.documents: a position sees its own only -> like q
 ---@param args perilune.AttentionAttributes seq, head, causal, scale; perhaps window, softcap
 ---@return perilune.Value
 function ops.attention(args) end

@@ -228,20 +228,69 @@ static bool check_softcap(const Node *node, Diag *diag) {
     return false;
 }
 
-static bool check_scores(Node *node, Diag *diag) {
-    return check_window(node, diag) && check_softcap(node, diag);
+int attention_documents(const Node *node) {
+    int at = node->op == OP_ATTENTION ? 3 : node->op == OP_ATTENTION_GRAD ? 6 : -1;
+    return at >= 0 && at < node->n_inputs ? at : -1;
+}
+
+/* Keys behind a position are another's to see, so it takes one number per query only if causal. */
+static bool check_documents(const Graph *graph, const Node *node, Diag *diag) {
+    const Type *q = value_type(node->inputs[0]);
+    int at = attention_documents(node);
+    if (at < 0) return true;
+    const Type *starts = value_type(node->inputs[at]);
+    if (node_int(node, ATTR_causal, 1) == 0) {
+        diag_error(diag, node->loc, "attention: documents are for causal attention only");
+        return false;
+    }
+    bool fits = starts->dtype == DTYPE_I32 && starts->rank == 2;
+    for (int i = 0; fits && i < 2; i++) {
+        fits = starts->axes[i] == q->axes[i] && starts->dims[i] == q->dims[i];
+    }
+    if (fits) return true;
+    diag_error(diag, node->loc,
+               "attention: where documents begin must be i32[%s=%" PRId64 ", %s=%" PRId64 "]",
+               axis_name(graph, q->axes[0]), q->dims[0], axis_name(graph, q->axes[1]), q->dims[1]);
+    diag_note(diag, node->inputs[at].node->loc, "made here");
+    return false;
+}
+
+static bool check_scores(const Graph *graph, Node *node, Diag *diag) {
+    return check_window(node, diag) && check_softcap(node, diag) &&
+           check_documents(graph, node, diag);
+}
+
+/* tokens i32[rows..., axis] -> where documents begin, and places within them, both alike */
+bool infer_documents(Graph *graph, Node *node, Diag *diag) {
+    const Type *tokens = value_type(node->inputs[0]);
+    int64_t separator = node_int(node, ATTR_separator, 0);
+    int axis = node_axis(node, ATTR_axis);
+    if (tokens->dtype != DTYPE_I32) return fail_operand(node, 0, diag, "must be i32 token numbers");
+    if (tokens->rank < 1 || tokens->axes[tokens->rank - 1] != axis) {
+        diag_error(diag, node->loc, "documents: axis '%s' must be the last axis of the operand",
+                   axis_name(graph, axis));
+        diag_note(diag, node->inputs[0].node->loc, "made here");
+        return false;
+    }
+    if (separator < 0 || separator > INT32_MAX) {
+        diag_error(diag, node->loc, "documents: 'separator' is %" PRId64 "; it must be a token",
+                   separator);
+        return false;
+    }
+    node->types[0] = node->types[1] = *tokens;
+    return true;
 }
 
 bool infer_attention(Graph *graph, Node *node, Diag *diag) {
-    if (!check_attention(graph, node, diag) || !check_scores(node, diag)) return false;
+    if (!check_attention(graph, node, diag) || !check_scores(graph, node, diag)) return false;
     node->types[0] = *value_type(node->inputs[0]);
     node->types[1] = rows_of(&node->types[0]);
     return true;
 }
 
-/* inputs: q, k, v, o, lse, do -> dq, dk, dv */
+/* inputs: q, k, v, o, lse, do, optional documents -> dq, dk, dv */
 bool infer_attention_grad(Graph *graph, Node *node, Diag *diag) {
-    if (!check_attention(graph, node, diag) || !check_scores(node, diag)) return false;
+    if (!check_attention(graph, node, diag) || !check_scores(graph, node, diag)) return false;
     const Type *q = value_type(node->inputs[0]);
     Type rows = rows_of(q);
     for (int i = 3; i < 6; i++) {
@@ -255,10 +304,12 @@ bool infer_attention_grad(Graph *graph, Node *node, Diag *diag) {
 
 void grad_attention(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
     Node *self = (Node *)node;
-    Value grad = grad_build(ctx, OP_ATTENTION_GRAD,
-                            (Value[]){node->inputs[0], node->inputs[1], node->inputs[2],
-                                      node_value(self, 0), node_value(self, 1), douts[0]},
-                            6, node->attrs, node->n_attrs);
+    int documents = attention_documents(node);
+    Value inputs[7] = {node->inputs[0],     node->inputs[1],     node->inputs[2],
+                       node_value(self, 0), node_value(self, 1), douts[0]};
+    if (documents >= 0) inputs[6] = node->inputs[documents];
+    Value grad = grad_build(ctx, OP_ATTENTION_GRAD, inputs, documents >= 0 ? 7 : 6, node->attrs,
+                            node->n_attrs);
     for (int i = 0; i < 3; i++) dins[i] = node_value(grad.node, i);
 }
 
@@ -270,7 +321,8 @@ double attention_mean_keys(bool causal, int64_t seq, int64_t window) {
 }
 
 /* Scores and their product with v: 2 matrix products, of the pairs that are seen. Where c divides
- * the queries, each rank's see as many keys in the mean as all do. */
+ * the queries, each rank's see as many keys in the mean as all do. Documents' lengths are not
+ * known: they count as one. */
 double flops_attention(const Node *node, const Type *inputs, const Type *outputs) {
     const Type *q = &inputs[0], *k = &inputs[1];
     (void)outputs;

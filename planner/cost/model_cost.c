@@ -497,6 +497,17 @@ static void add_crossing(Crossing *sum, int64_t bytes) {
     sum->n_values++;
 }
 
+/* Where documents begin is found anew in every chunk that reads it (assign_chunks), and kept. */
+static void measure_documents(const Pricer *p) {
+    const Graph *graph = p->program->graph;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        if (node->op != OP_DOCUMENTS || node->block != NO_BLOCK) continue;
+        p->out->documents_bytes +=
+            type_local_bytes(&node->types[0], &node->shardings[0], &graph->mesh);
+    }
+}
+
 /* What crosses from one block to the next: the most that others read of a block. (What a block
  * reads of others would not do: the only one of its kind reads the embedding, which may be divided
  * in another way.) */
@@ -576,6 +587,7 @@ static void price(ModelCosts *costs, const Lowered *lowered, LayoutCost *out) {
     for (int i = 0; i < out->n_shared; i++) close_segment(&p, &out->shared[i].cost);
     for (int k = 0; k < costs->n_kinds; k++) close_segment(&p, &out->kinds[k]);
     measure_border(&p, work);
+    measure_documents(&p);
     out->workspace_bytes = program_workspace(program.graph, lowered->plan->cuda).total;
     arena_destroy(work);
 }

@@ -70,6 +70,12 @@ static Sum sum_chunk(const ModelCosts *costs, const LayoutCost *layout, UpdateKi
      * more. What is received backward lies beside all that the forward kept, if a W reads it. */
     if (is_first && !is_last) sum.frame.kept -= layout->border_bytes;
     if (is_last && !is_first) sum.frame.kept += layout->border_bytes;
+    /* The first chunk has its documents already; others get the tokens and look, those between have
+     * room for tokens besides. */
+    if (!is_first && layout->documents_bytes) {
+        sum.frame.kept += (2 - is_last) * layout->documents_bytes;
+        sum.calls.per_micro += 2 * FORWARD_EMISSIONS;
+    }
     if (!is_last) sum.frame.kept_rise += layout->border_bytes * (sum.frame.weights > 0);
     if (is_first && is_last) { /* tied weights are there once */
         sum.update_us -= layout->tied.update_us;

@@ -215,6 +215,22 @@ static bool find_cuts(const Graph *in, const bool *after, PassContext *ctx, int 
     return true;
 }
 
+/* What `node` of another chunk reads of documents is found anew there: the tokens are inputs, which
+ * are at hand everywhere, and nothing more crosses the borders. From here on the map says so. */
+static bool find_documents_again(const Node *node, int chunk, ValueMap *map, Graph *out,
+                                 Diag *diag) {
+    for (int i = 0; i < node->n_inputs; i++) {
+        const Node *from = node->inputs[i].node, *found = value_map_at(map, node->inputs[i])->node;
+        if (from->op != OP_DOCUMENTS || found->chunk == chunk) continue;
+        if (!(OPS[found->inputs[0].node->op].flags & LEAF)) continue;
+        Node *here = graph_copy_node(out, found, found->inputs, diag);
+        if (!here) return false;
+        here->chunk = chunk;
+        value_map_set_node(map, from, here);
+    }
+    return true;
+}
+
 Graph *pass_assign_chunks(const Graph *in, PassContext *ctx) {
     int n_chunks = ctx->options.mesh.size[MESH_P] * ctx->options.n_chunks;
     bool *after = find_after_blocks(in, ctx->arena);
@@ -230,12 +246,13 @@ Graph *pass_assign_chunks(const Graph *in, PassContext *ctx) {
     Graph *out = graph_create_like(in, ctx->arena);
     ValueMap map = value_map_create(in, ctx->arena);
     for (int n = 0; n < in->n_nodes; n++) {
+        int block = in->nodes[n]->block;
+        if (block >= ctx->n_blocks) BUG("block %d of %d", block, ctx->n_blocks);
+        int chunk = block != NO_BLOCK ? ctx->chunk_of_block[block] : after[n] ? n_chunks - 1 : 0;
+        if (!find_documents_again(in->nodes[n], chunk, &map, out, ctx->diag)) return NULL;
         Node *copy = value_map_copy(&map, in->nodes[n], out, ctx->diag);
         if (!copy) return NULL;
-        if (copy->block >= ctx->n_blocks) BUG("block %d of %d", copy->block, ctx->n_blocks);
-        copy->chunk = copy->block != NO_BLOCK ? ctx->chunk_of_block[copy->block]
-                      : after[n]              ? n_chunks - 1
-                                              : 0;
+        copy->chunk = chunk;
         for (int i = 0; i < copy->n_inputs; i++) {
             const Node *from = copy->inputs[i].node;
             if (from->chunk <= copy->chunk || (OPS[from->op].flags & LEAF)) continue;

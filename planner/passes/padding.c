@@ -71,6 +71,7 @@ static bool stays_zero(const Taint *taint, const Node *node, int axis) {
     }
     if (flags & MAKES_NONZERO) return false;
     for (int i = 0; i < node->n_inputs; i++) {
+        if (i == attention_documents(node)) continue; /* comes after the last that is multiplied */
         last_zero = is_zero(taint, node->inputs[i], axis);
         any_zero |= last_zero;
         all_zero &= last_zero;

@@ -124,6 +124,14 @@ static void divide_queries(const Graph *graph, const Node *node, ShardingRule *r
     }
 }
 
+/* Documents are found in whole sequences; each rank of c keeps its own positions'. */
+static void divide_documents(const Graph *graph, const Node *node, ShardingRule *rule) {
+    int last = node->types[0].rank - 1;
+    if (node->op != OP_DOCUMENTS) return;
+    if (sharding_rule_mesh(graph, node_axis(node, ATTR_axis)) != MESH_C) return;
+    for (int i = 0; i < node->n_outputs; i++) rule->outputs[i].mesh[last] = MESH_C;
+}
+
 ShardingRule sharding_rule(const Graph *graph, const Node *node, const int *uses,
                            bool sequence_parallel, Arena *arena) {
     ShardingRule rule = {.inputs = ARENA_ARRAY(arena, Sharding, node->n_inputs + 1)};
@@ -172,5 +180,6 @@ ShardingRule sharding_rule(const Graph *graph, const Node *node, const int *uses
         rule.outputs[i].reduce = (uint8_t)op_partial_kind(node);
     }
     divide_queries(graph, node, &rule);
+    divide_documents(graph, node, &rule);
     return rule;
 }

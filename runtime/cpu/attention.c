@@ -76,6 +76,7 @@ static void tile_multiply(bool add, int m, int width, int k, const float *a, int
 /* One tile of query rows of one (batch, kv_head). */
 typedef struct RowTile {
     int64_t first;              /* row = position * group + member */
+    const int32_t *starts;      /* of its batch row's queries; NULL: all is one document */
     int n_rows;                 /* of ROWS; the rest are zero rows whose results are dropped */
     int64_t first_key, end_key; /* what its rows see lies within: the first is its first row's */
 } RowTile;
@@ -89,9 +90,12 @@ static int64_t position_of(const AttentionShape *s, int64_t row) {
     return span_at(&s->place, row / s->group);
 }
 
-/* The first key that a position sees, and the one after the last. */
-static int64_t first_seen(const AttentionShape *s, int64_t position) {
-    return s->window && position >= s->window ? position - s->window + 1 : 0;
+/* The first key that a row sees, which is at `position`, and the one after the last. */
+static int64_t first_seen(const AttentionShape *s, const int32_t *starts, int64_t row,
+                          int64_t position) {
+    int64_t first = s->window && position >= s->window ? position - s->window + 1 : 0;
+    if (!starts || starts[row / s->group] <= first) return first;
+    return starts[row / s->group] < position ? starts[row / s->group] : position;
 }
 
 static int64_t end_seen(const AttentionShape *s, int64_t position) {
@@ -99,11 +103,12 @@ static int64_t end_seen(const AttentionShape *s, int64_t position) {
     return s->window && s->window < count_keys(s) - position ? position + s->window : count_keys(s);
 }
 
-static RowTile make_row_tile(const AttentionShape *shape, int64_t index) {
+static RowTile make_row_tile(const AttentionShape *shape, int64_t b, int64_t index) {
     RowTile tile = {.first = index * ROWS};
+    if (shape->starts) tile.starts = shape->starts + b * shape->seq;
     int64_t left = shape->seq * shape->group - tile.first;
     tile.n_rows = left < ROWS ? (int)left : ROWS;
-    tile.first_key = first_seen(shape, position_of(shape, tile.first));
+    tile.first_key = first_seen(shape, tile.starts, tile.first, position_of(shape, tile.first));
     tile.end_key = end_seen(shape, position_of(shape, tile.first + tile.n_rows - 1));
     return tile;
 }
@@ -170,12 +175,15 @@ static void cap_scores(const AttentionShape *s, int n_keys, float scores[][ROWS]
 /* Scores of keys that a row does not see become -inf. */
 static void mask_scores(const AttentionShape *s, const RowTile *tile, int64_t first_key, int n_keys,
                         float scores[][ROWS]) {
-    const int64_t first = position_of(s, tile->first);
-    const int64_t last = position_of(s, tile->first + tile->n_rows - 1);
-    if (first_key >= first_seen(s, last) && first_key + n_keys <= end_seen(s, first)) return;
+    const int64_t last_row = tile->first + tile->n_rows - 1;
+    const int64_t first = position_of(s, tile->first), last = position_of(s, last_row);
+    if (first_key >= first_seen(s, tile->starts, last_row, last) &&
+        first_key + n_keys <= end_seen(s, first))
+        return;
     for (int i = 0; i < tile->n_rows; i++) {
         const int64_t position = position_of(s, tile->first + i);
-        const int64_t hidden_to = first_seen(s, position) - first_key;
+        const int64_t hidden_to =
+            first_seen(s, tile->starts, tile->first + i, position) - first_key;
         const int64_t hidden_from = end_seen(s, position) - first_key;
         for (int64_t j = 0; j < hidden_to && j < n_keys; j++) scores[j][i] = -INFINITY;
         for (int64_t j = hidden_from < 0 ? 0 : hidden_from; j < n_keys; j++)
@@ -218,7 +226,7 @@ static void forward_tile(const AttentionShape *s, int64_t b, int64_t h, int64_t 
     float scores[KEYS][ROWS] __attribute__((aligned(64)));
     RunningSoftmax run;
     const int head = (int)s->head;
-    const RowTile tile = make_row_tile(s, index);
+    const RowTile tile = make_row_tile(s, b, index);
     load_transposed(s, &tile, b, h, q, s->scale, qt);
     memset(ot, 0, (size_t)head * sizeof ot[0]);
     for (int i = 0; i < ROWS; i++) {
@@ -410,7 +418,7 @@ static void backward_head(const AttentionShape *s, int64_t b, int64_t h, const v
     const KeySums sums = open_sums(s, b, h, dk, dv, workspace);
     for (int i = 0; i < ROWS; i++) scales[i] = s->scale;
     for (int64_t index = 0; index < n_tiles; index++) {
-        const RowTile tile = make_row_tile(s, index);
+        const RowTile tile = make_row_tile(s, b, index);
         load_transposed(s, &tile, b, h, q, s->scale, t.qt);
         load_transposed(s, &tile, b, h, d_o, 1.0f, t.dot);
         load_rows(s, &tile, b, h, q, s->scale, t.q);

@@ -6,7 +6,8 @@
  * logarithm of each softmax's denominator, kept for the gradient.
  * With a soft cap of c, scaled scores x become c tanh(x / c) first   (Gemma Team 2024, Gemma 2).
  * With `causal`, position s attends to positions 0..s; with a window of n, to those of them that
- * are less than n away. Blocks of which nothing is seen are skipped. f32, or all but lse bf16 or
+ * are less than n away; with documents, to those of its own. Blocks of which nothing is seen are
+ * skipped. f32, or all but lse bf16 or
  * f16 (`dtype`); sums are f32. head <= ATTENTION_MAX_HEAD; any seq, 0 included. Results do not
  * depend on the number of threads. Uses about 200 KiB of each thread's stack.
  */
@@ -31,6 +32,10 @@ typedef struct AttentionShape {
      * queries are among them. */
     int64_t keys;
     DimSpan place;
+    /* [batch, seq], with `causal` only: the key at which a query's document begins, never less than
+     * for the query before. What is neither that nor within the row hides other keys, but never a
+     * query's own. NULL: all is one document. */
+    const int32_t *starts;
 } AttentionShape;
 
 /* False when the head is longer than ATTENTION_MAX_HEAD (nothing is written). */

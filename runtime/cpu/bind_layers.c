@@ -1,6 +1,7 @@
 /* Products, reductions, layout changes and the layers with kernels of their own. */
 #include "runtime/cpu/attention.h"
 #include "runtime/cpu/bind.h"
+#include "runtime/cpu/documents.h"
 #include "runtime/cpu/embedding.h"
 #include "runtime/cpu/gemm.h"
 #include "runtime/cpu/gemm_widened.h"
@@ -329,9 +330,40 @@ bool cpu_bind_embedding_grad(Binding *b, CpuCall *out) {
     return true;
 }
 
+typedef struct DocumentsArgs {
+    int64_t rows, n, kept;
+    DimSpan place;
+    int32_t separator;
+    const int32_t *tokens;
+    int32_t *starts, *places;
+} DocumentsArgs;
+
+static bool run_documents(const void *args) {
+    const DocumentsArgs *a = args;
+    documents_find(a->rows, a->n, a->kept, &a->place, a->separator, a->tokens, a->starts,
+                   a->places);
+    return true;
+}
+
+bool cpu_bind_documents(Binding *b, CpuCall *out) {
+    DocumentsArgs *args = ARENA_NEW(b->arena, DocumentsArgs);
+    const Type *tokens = &b->in_local[0];
+    int last = tokens->rank - 1;
+    *args = (DocumentsArgs){.rows = bind_rows(tokens),
+                            .n = tokens->dims[last],
+                            .kept = b->out_local[0].dims[last],
+                            .place = bind_span(b, &b->node->types[0], &b->node->shardings[0], last),
+                            .separator = (int32_t)node_int(b->node, ATTR_separator, 0),
+                            .tokens = b->in[0],
+                            .starts = b->out[0],
+                            .places = b->out[1]};
+    *out = (CpuCall){run_documents, args};
+    return bind_whole_documents(b);
+}
+
 typedef struct AttentionArgs {
     AttentionShape shape;
-    const void *in[6];
+    const void *in[7];
     void *out[3], *workspace;
 } AttentionArgs;
 
@@ -363,8 +395,9 @@ static bool run_attention(const void *args) {
 }
 
 bool cpu_bind_attention(Binding *b, CpuCall *out) {
-    *out = (CpuCall){run_attention, new_attention(b)};
-    return true;
+    AttentionArgs *args = new_attention(b);
+    *out = (CpuCall){run_attention, args};
+    return bind_starts(b, &args->shape.starts);
 }
 
 static bool run_attention_grad(const void *args) {
@@ -374,6 +407,7 @@ static bool run_attention_grad(const void *args) {
 }
 
 bool cpu_bind_attention_grad(Binding *b, CpuCall *out) {
-    *out = (CpuCall){run_attention_grad, new_attention(b)};
-    return true;
+    AttentionArgs *args = new_attention(b);
+    *out = (CpuCall){run_attention_grad, args};
+    return bind_starts(b, &args->shape.starts);
 }

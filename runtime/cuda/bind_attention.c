@@ -37,7 +37,7 @@ enum { N_TENSOR = sizeof(TENSOR) / sizeof(TENSOR[0]) };
 
 /* Kernels on wgmma, for heads up to `head`, but for short ones, which gain nothing; none with a
  * soft cap, whose gradient needs scores longer than they keep them, and none for a part of the
- * queries, on which tune has not compared them. */
+ * queries or within documents, on which tune has not compared them. */
 typedef struct WgmmaKernels {
     DType dtype;
     int head;
@@ -131,7 +131,7 @@ static AttentionLaunches any_launches(DType dtype, int64_t head) {
 /* NULL: there are none for it. */
 static const WgmmaKernels *find_wgmma(const AttentionShape *shape) {
     bool suits = suits_tensor_cores(shape->head, shape->scale) && shape->head > WGMMA_SHORT_HEAD &&
-                 shape->softcap == 0 && !attention_is_part(shape);
+                 shape->softcap == 0 && attention_is_plain(shape);
     for (int i = 0; suits && i < N_WGMMA; i++) {
         if (shape->dtype == WGMMA[i].dtype && shape->head <= WGMMA[i].head) return &WGMMA[i];
     }
@@ -219,7 +219,7 @@ static bool make_sizes(const Binding *b, AttentionSizes *out) {
         out->second = (int32_t)span.second;
     }
     set_group_division(out);
-    return true;
+    return bind_starts(b, &out->starts);
 }
 
 /* One launch over `items` rows or keys per head; `streamed` bytes per head are read by each of its
@@ -248,6 +248,7 @@ static AttentionCommand make_command(const Binding *b, const AttentionSizes *s,
         .window = node_int(b->node, ATTR_window, 0),
         .softcap = (float)node_float(b->node, ATTR_softcap, 0),
         .keys = s->keys,
+        .documents = s->starts != NULL,
     };
     command.q = b->in[0];
     command.k = b->in[1];

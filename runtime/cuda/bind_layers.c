@@ -214,6 +214,28 @@ bool cuda_bind_cross_entropy_grad(Binding *b) {
     return push_softmax_rows(b, &KERNELS_OF, &args);
 }
 
+/* Documents */
+
+bool cuda_bind_documents(Binding *b) {
+    const Type *tokens = &b->in_local[0];
+    int last = tokens->rank - 1;
+    int64_t kept = b->out_local[0].dims[last];
+    DimSpan place = bind_span(b, &b->node->types[0], &b->node->shardings[0], last);
+    DocumentsArgs args = {.rows = bind_rows(tokens),
+                          .n = (int32_t)tokens->dims[last],
+                          .kept = (int32_t)kept,
+                          .split = (int32_t)(place.split < kept ? place.split : kept),
+                          .first = (int32_t)place.first,
+                          .second = (int32_t)place.second,
+                          .separator = (int32_t)node_int(b->node, ATTR_separator, 0),
+                          .tokens = b->in[0],
+                          .starts = b->out[0],
+                          .places = b->out[1]};
+    if (!bind_whole_documents(b)) return false;
+    Grid grid = {cuda_grid_size(args.rows), 1, 1};
+    return cuda_push_launch(b, KERNEL_documents, grid, DOCUMENTS_THREADS, 0, &args, sizeof(args));
+}
+
 /* Rotary */
 
 bool cuda_bind_rotary(Binding *b) {

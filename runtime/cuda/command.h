@@ -133,11 +133,16 @@ typedef struct AttentionShape {
     int64_t window; /* 0: none */
     float softcap;  /* of scores; 0: none */
     int64_t keys;   /* 0: seq */
+    bool documents; /* a position sees its own only */
 } AttentionShape;
 
 /* Does the rank have a part of the queries only, and all keys? */
 static inline bool attention_is_part(const AttentionShape *shape) {
     return shape->keys != 0 && shape->keys != shape->seq;
+}
+/* Is it what cuDNN, tune and the kernels on wgmma know? */
+static inline bool attention_is_plain(const AttentionShape *shape) {
+    return !attention_is_part(shape) && !shape->documents;
 }
 
 /* o = softmax(scale q k^T) v, and lse, the natural logarithm of the softmax's sums; or, backward,

@@ -146,6 +146,15 @@ fails 'the same when generating' 2 'plan it with --set vocab=512' generate model
     --load "$folder/w.st" --tokenizer $t
 fails 'ends of documents without a tokenizer' 2 '--eot: is for --tokenizer FILE only' train \
     models/gpt.lua --data $data/train.txt --eot auto --steps 1
+# Documents of packed sequences: data, tokenizer and plan agree on what ends them.
+packed=(models/gpt.lua "${small[@]}" --data $data/train.txt --tokenizer $t --steps 1 --separator $'\n')
+works 'documents of lines' 'within  documents, which end with token' train "${packed[@]}" \
+    --set documents=0 --eot auto
+fails 'documents end with another token' 2 "and by --eot with 0" train "${packed[@]}" \
+    --set documents=7 --eot auto
+fails 'no document ends' 2 'no document ends: the token' train "${packed[@]}" --set documents=0
+fails 'documents end beyond the vocabulary' 2 'it must be a whole number from 0 to 511, or -1' plan \
+    models/llama.lua --set vocab=512 --set documents=512
 fails 'more choices than tokens' 2 '--top-k: 501 is more than the 500 tokens' generate \
     models/gpt.lua "${small[@]}" --load "$folder/w.st" --tokenizer $t --top-k 501
 fails 'more choices than bytes' 2 '--top-k: 257 is more than the 256 bytes' generate \

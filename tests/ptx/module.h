@@ -42,6 +42,7 @@ typedef enum PtxMode {
     MODE_UP,
     MODE_DOWN,
     MODE_BFLY, /* shfl */
+    MODE_BALLOT,
     MODE_ANY,
     MODE_ALL, /* vote, match */
     MODE_ASYNC,

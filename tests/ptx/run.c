@@ -187,15 +187,19 @@ static bool vote(Machine *m, Warp *w, const Instruction *i, uint32_t mask) {
     for (uint32_t left = mask; left; left &= left - 1) {
         int lane = __builtin_ctz(left);
         uint64_t own = warp_operand(m, w, &o[1], lane), any = 0, all = 1;
-        uint32_t same = 0;
+        uint32_t same = 0, ballot = 0;
         for (uint32_t rest = (uint32_t)warp_operand(m, w, &o[2], lane); rest; rest &= rest - 1) {
             int other = __builtin_ctz(rest);
             uint64_t theirs = warp_operand(m, w, &o[1], other);
             any |= theirs & 1;
             all &= theirs & 1;
             same |= (uint32_t)(theirs == own) << other;
+            ballot |= (uint32_t)(theirs & 1) << other;
         }
-        values[lane] = i->op == PTX_match ? same : i->mode == MODE_ALL ? all : any;
+        values[lane] = i->op == PTX_match       ? same
+                       : i->mode == MODE_BALLOT ? ballot
+                       : i->mode == MODE_ALL    ? all
+                                                : any;
     }
     set_lanes(w, o[0].reg, mask, values);
     return true;

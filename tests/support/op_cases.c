@@ -222,6 +222,17 @@ const OpCase OP_CASES[] = {
          "batch=1 seq=5 kv=2 group=2 head=3; batch=1 seq=5 kv=2 head=3; "
          "batch=1 seq=5 kv=2 head=3",
          "seq=seq head=head causal=1 scale=0.6 softcap=0.75"),
+    /* Within documents, which are found in the last operand's tokens: 0 ends one. */
+    CASE(ATTENTION,
+         "batch=2 seq=9 kv=2 group=2 head=3; batch=2 seq=9 kv=2 head=3; "
+         "batch=2 seq=9 kv=2 head=3; #3 batch=2 seq=9",
+         "seq=seq head=head causal=1 scale=0.6"),
+    CASE(ATTENTION,
+         "batch=1 seq=11 kv=1 head=3; batch=1 seq=11 kv=1 head=3; "
+         "batch=1 seq=11 kv=1 head=3; #4 batch=1 seq=11",
+         "seq=seq head=head causal=1 window=3 scale=0.6 softcap=0.75"),
+    CASE(DOCUMENTS, "#3 batch=2 seq=11", "axis=seq separator=1"),
+    CASE(DOCUMENTS, "#2 seq=1", "axis=seq separator=0"),
     CASE(CROSS_ENTROPY, "batch=2 seq=3 vocab=7; #7 batch=2 seq=3", "axis=vocab"),
     CASE(CROSS_ENTROPY, "vocab=11; #11", "axis=vocab"),
     {OP_CROSS_ENTROPY, "batch=2 seq=3 vocab=7; #7 batch=2 seq=3", "axis=vocab", 2, 0},
@@ -415,6 +426,23 @@ static bool route_choices(Graph *graph, const char **operands, Value *inputs, in
     return route != NULL;
 }
 
+/* Puts the search for documents between attention's tokens, if it has some, and attention. */
+static bool find_documents(Graph *graph, const OpCase *op_case, Value *inputs, int n, Diag *diag) {
+    if (op_case->op != OP_ATTENTION || n < 4) return true;
+    Attr attrs[2] = {{.key = ATTR_axis, .axis = value_type(inputs[3])->axes[1]},
+                     attr_int(ATTR_separator, 0)};
+    Node *documents = graph_add(graph,
+                                &(NodeSpec){.op = OP_DOCUMENTS,
+                                            .inputs = &inputs[3],
+                                            .n_inputs = 1,
+                                            .attrs = attrs,
+                                            .n_attrs = 2,
+                                            .block = NO_BLOCK},
+                                diag);
+    inputs[3] = node_value(documents, 0);
+    return documents != NULL;
+}
+
 static Node *add_leaf(Graph *graph, OpKind op, const char *name, const Type *type, Diag *diag) {
     Attr attrs[3] = {attr_string(ATTR_name, name), attr_string(ATTR_init, "zeros"),
                      attr_int(ATTR_decay, 1)};
@@ -513,6 +541,7 @@ Graph *op_case_build(Arena *arena, const OpCase *op_case, DType precision, bool 
         inputs[i] = node_value(add_leaf(graph, op, arena_printf(arena, "%d", i), &type, diag), 0);
     }
     if (!route_choices(graph, operands, inputs, n, diag)) return NULL;
+    if (!find_documents(graph, op_case, inputs, n, diag)) return NULL;
     /* The weights' leaf must come before the op: its type is found on a copy. */
     Type type = {0};
     if (broadcast) {

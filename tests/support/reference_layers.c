@@ -239,6 +239,24 @@ void reference_embedding_grad(const RefCall *call) {
     } while (point_next(&p, dy));
 }
 
+/* The last separator before a position ends the document before its own. */
+void reference_documents(const RefCall *call) {
+    const Type *type = &call->node->types[0];
+    int axis = node_axis(call->node, ATTR_axis);
+    double separator = (double)node_int(call->node, ATTR_separator, 0);
+    Point p = {{0}};
+    do {
+        Point before = p;
+        int64_t start = p.at[axis];
+        for (; start > 0; start--) {
+            before.at[axis] = start - 1;
+            if (ref_read(call, 0, &before) == separator) break;
+        }
+        call->out[0][point_offset(&p, type)] = (double)start;
+        call->out[1][point_offset(&p, type)] = (double)(p.at[axis] - start);
+    } while (point_next(&p, type));
+}
+
 /* softmax(scale q k^T) for one query row: probabilities over positions, and what a soft cap leaves
  * of scores' gradients; returns log-sum-exp. */
 static double attention_row(const RefCall *call, const Point *query, double *out_probability,
@@ -250,9 +268,12 @@ static double attention_row(const RefCall *call, const Point *query, double *out
     bool causal = node_int(call->node, ATTR_causal, 1);
     double cap = node_float(call->node, ATTR_softcap, 0);
     double scale = node_float(call->node, ATTR_scale, 1), most = -INFINITY, sum = 0;
+    int documents = attention_documents(call->node);
+    double begin = documents < 0 ? 0 : ref_read(call, documents, query);
     for (int64_t s = 0; s < n; s++) {
         out_probability[s] = -INFINITY;
-        if ((causal && s > position) || llabs(position - s) >= window) continue;
+        if ((double)s < begin || (causal && s > position) || llabs(position - s) >= window)
+            continue;
         Point q = *query, k = *query;
         double score = 0;
         k.at[seq] = s;
@@ -294,7 +315,8 @@ void reference_attention(const RefCall *call) {
     } while (point_next(&p, &rows));
 }
 
-/* q, k, v, o, lse, do -> dq, dk, dv from the softmax itself; o and lse are not needed here. */
+/* q, k, v, o, lse, do, perhaps documents -> dq, dk, dv from the softmax itself; o and lse are not
+ * needed here. */
 void reference_attention_grad(const RefCall *call) {
     int seq = node_axis(call->node, ATTR_seq), head = node_axis(call->node, ATTR_head);
     const Type *q = ref_type(call, 0), *k = ref_type(call, 1);

@@ -19,6 +19,10 @@ static const Variant VARIANTS[] = {
     {"llama bf16 window", "models/llama.lua", 2, DTYPE_BF16,
      {SIZES, {"layers", "2"}, {"vocab", "61"}, {"kv_heads", "2"}, {"ffn", "24"}, {"window", "3"}}},
 };
+/* One token of eight ends a document. */
+static const Variant DOCUMENTS = {
+    "gpt bf16 documents", "models/gpt.lua", 2, DTYPE_BF16,
+    {SIZES, {"layers", "2"}, {"vocab", "8"}, {"documents", "5"}}};
 /* clang-format on */
 
 typedef struct Case {
@@ -34,6 +38,9 @@ static const Case CASES[] = {
 };
 
 static void run(void) {
+    const Layout layout = {1, 1, 2, 2, 1, "1f1b", false, NULL, 0};
+    run_context = 2;
+    check_layouts(&DOCUMENTS, &layout, 1);
     for (size_t v = 0; v < sizeof(VARIANTS) / sizeof(VARIANTS[0]); v++) {
         for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
             run_context = CASES[i].c;

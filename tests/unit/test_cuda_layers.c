@@ -303,8 +303,29 @@ static void test_rotary(void) {
                                                          "head=16]\n"});
 }
 
+/* More than a tile of a block; no separator, and many; two chunks of what is found. */
+static void test_documents(void) {
+    check_begin("documents");
+    cuda_check(&(CudaCase){
+        .nodes = INPUT(0, "#900", "i32[batch=2, seq=4500]")
+            INPUT(1, "#2", "i32[seq=37]") "%2:2 = documents(%0) {axis=seq, separator=7} : "
+                                          "i32[batch=2, seq=4500], i32[batch=2, "
+                                          "seq=4500]\n"
+                                          "%3:2 = documents(%1) {axis=seq, separator=1} : "
+                                          "i32[seq=37], i32[seq=37]\n"
+                                          "%4:2 = documents(%1) {axis=seq, separator=5} : "
+                                          "i32[seq=37], i32[seq=37]\n",
+        .launched = launched});
+    cuda_check(&(CudaCase){
+        .mesh = "t=1, c=3, d=1, p=1",
+        .nodes = INPUT(0, "#9", "i32[batch=2, seq=66]") "%1:2 = documents(%0) {axis=seq, "
+                                                        "separator=0} : i32[batch=2, seq=66/c], "
+                                                        "i32[batch=2, seq=66/c]\n"});
+    check_end();
+}
+
 static void test_coverage(void) {
-    for (int k = KERNEL_layernorm_warp_f32; k <= KERNEL_rotary_f16; k++) {
+    for (int k = KERNEL_layernorm_warp_f32; k <= KERNEL_documents; k++) {
         char name[100];
         snprintf(name, sizeof(name), "kernel %s has cases", KERNELS[k].name);
         check_begin(name);
@@ -321,6 +342,7 @@ int main(void) {
     test_embedding();
     test_embedding_grad();
     test_rotary();
+    test_documents();
     test_coverage();
     return check_report();
 }

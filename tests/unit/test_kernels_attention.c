@@ -34,7 +34,8 @@ static void reference_row(const AttentionShape *s, const Data *d, Reference *r, 
                           int64_t pos, int64_t h, int64_t g) {
     const int64_t row = ((b * s->seq + pos) * s->kv_heads + h) * s->group + g, head = s->head;
     const int64_t window = s->window ? s->window : s->seq;
-    const int64_t from = pos < window ? 0 : pos - window + 1;
+    const int64_t start = s->starts ? s->starts[b * s->seq + pos] : 0;
+    const int64_t near = pos < window ? 0 : pos - window + 1, from = near > start ? near : start;
     int64_t n_keys = s->causal ? pos + 1 : pos + window;
     if (n_keys > s->seq) n_keys = s->seq;
     double *p = kc_zeros64(n_keys), *dp = kc_zeros64(n_keys), *left = kc_zeros64(n_keys);
@@ -97,8 +98,63 @@ static void check_shape(const AttentionShape *s) {
     free_data(&d);
 }
 
+/* Documents of about `length` positions, other ones in each batch row. */
+static void check_documents(AttentionShape s, int length) {
+    int32_t *starts = calloc((size_t)(s.batch * s.seq), sizeof(*starts));
+    for (int64_t i = 0; i < s.batch * s.seq; i++) {
+        const int64_t pos = i % s.seq;
+        bool begins = (i * 7919 + 31) % length == 0;
+        starts[i] = pos == 0 ? 0 : begins ? (int32_t)pos : starts[i - 1];
+    }
+    s.starts = starts;
+    check_shape(&s);
+    free(starts);
+}
+
+/* What no documents begin like: results are numbers, and a first position still sees itself only.
+ */
+static void check_wrong_documents(void) {
+    enum { SEQ = 150 };
+    AttentionShape s = {1, SEQ, 1, 2, 8, true, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL};
+    const int64_t wrong[] = {-1, INT32_MIN, INT32_MAX, SEQ, 100};
+    int32_t starts[SEQ];
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        for (int pos = 0; pos < SEQ; pos++) starts[pos] = pos % 3 ? (int32_t)wrong[i] : 149 - pos;
+        s.starts = starts;
+        Data d = make_data(&s);
+        attention_forward(&s, d.q, d.k, d.v, d.o, d.lse);
+        attention_backward(&s, d.q, d.k, d.v, d.o, d.lse, d.d_o, d.dq, d.dk, d.dv, NULL);
+        for (int64_t k = 0; k < d.n_q; k++) {
+            CHECK(isfinite(d.o[k]) && isfinite(d.dq[k]), "row %d", (int)k / 16);
+        }
+        for (int64_t k = 0; k < d.n_k; k++) {
+            CHECK(isfinite(d.dk[k]) && isfinite(d.dv[k]), "key %d", (int)k / 8);
+        }
+        CHECK(memcmp(d.o, d.v, 8 * sizeof(float)) == 0, "the first position");
+        free_data(&d);
+    }
+}
+
+/* What is no number shows where another document's blocks were looked at. */
+static void check_far_documents(void) {
+    enum { SEQ = 600, LENGTH = 200, FAR = 2 * LENGTH * 8 };
+    AttentionShape s = {1, SEQ, 1, 1, 8, true, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL};
+    int32_t starts[SEQ];
+    for (int pos = 0; pos < SEQ; pos++) starts[pos] = pos / LENGTH * LENGTH;
+    s.starts = starts;
+    Data d = make_data(&s);
+    for (int i = 0; i < LENGTH * 8; i++) d.k[i] = d.v[i] = NAN;
+    attention_forward(&s, d.q, d.k, d.v, d.o, d.lse);
+    attention_backward(&s, d.q, d.k, d.v, d.o, d.lse, d.d_o, d.dq, d.dk, d.dv, NULL);
+    for (int64_t i = FAR; i < d.n_q; i++) {
+        CHECK(isfinite(d.o[i]) && isfinite(d.dq[i]), "row %d", (int)i / 8);
+        CHECK(isfinite(d.dk[i]) && isfinite(d.dv[i]), "key %d", (int)i / 8);
+    }
+    free_data(&d);
+}
+
 static void check_threads(void) {
-    const AttentionShape s = {2, 150, 2, 3, 24, true, 0.2f, DTYPE_F32, 0, 0, 0, {0}};
+    const AttentionShape s = {2, 150, 2, 3, 24, true, 0.2f, DTYPE_F32, 0, 0, 0, {0}, NULL};
     Data d = make_data(&s);
     omp_set_num_threads(1);
     attention_forward(&s, d.q, d.k, d.v, d.o, d.lse);
@@ -120,33 +176,45 @@ int main(void) {
     /* The last: windows of one key, shorter and longer than tiles and blocks, and of all but one.
      */
     const AttentionShape shapes[] = {
-        {1, 1, 1, 1, 1, true, 1.0f, DTYPE_F32, 0, 0, 0, {0}},
-        {1, 64, 1, 1, 64, true, 0.125f, DTYPE_F32, 0, 0, 0, {0}},
-        {2, 37, 3, 1, 20, true, 0.3f, DTYPE_F32, 0, 0, 0, {0}},
-        {1, 130, 2, 1, 64, false, 0.125f, DTYPE_F32, 0, 0, 0, {0}},
-        {2, 70, 1, 3, 17, true, 0.25f, DTYPE_F32, 0, 0, 0, {0}},
-        {1, 67, 2, 5, 33, false, 0.2f, DTYPE_F32, 0, 0, 0, {0}},
-        {1, 129, 1, 2, 80, true, 0.1f, DTYPE_F32, 0, 0, 0, {0}},
-        {1, 65, 1, 1, 256, true, 0.0625f, DTYPE_F32, 0, 0, 0, {0}},
-        {1, 20, 1, 100, 8, true, 0.35f, DTYPE_F32, 0, 0, 0, {0}},
-        {1, 200, 1, 1, 4, true, 40.0f, DTYPE_F32, 0, 0, 0, {0}},
-        {2, 70, 1, 3, 17, true, 0.25f, DTYPE_F32, 1, 0, 0, {0}},
-        {1, 200, 2, 1, 16, true, 0.3f, DTYPE_F32, 5, 0, 0, {0}},
-        {1, 300, 1, 2, 8, true, 1.0f, DTYPE_F32, 64, 0, 0, {0}},
-        {1, 333, 1, 1, 20, true, 0.2f, DTYPE_F32, 130, 0, 0, {0}},
-        {1, 130, 1, 1, 8, true, 0.3f, DTYPE_F32, 129, 0, 0, {0}},
-        {1, 200, 2, 1, 8, false, 0.3f, DTYPE_F32, 1, 0, 0, {0}},
-        {1, 260, 1, 1, 24, false, 0.2f, DTYPE_F32, 40, 0, 0, {0}},
-        {2, 90, 1, 5, 9, false, 0.3f, DTYPE_F32, 89, 0, 0, {0}},
-        {1, 130, 2, 3, 24, true, 3.0f, DTYPE_F32, 0, 2.0f, 0, {0}},
-        {1, 150, 1, 1, 16, false, 0.25f, DTYPE_F32, 40, 50.0f, 0, {0}}};
+        {1, 1, 1, 1, 1, true, 1.0f, DTYPE_F32, 0, 0, 0, {0}, NULL},
+        {1, 64, 1, 1, 64, true, 0.125f, DTYPE_F32, 0, 0, 0, {0}, NULL},
+        {2, 37, 3, 1, 20, true, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL},
+        {1, 130, 2, 1, 64, false, 0.125f, DTYPE_F32, 0, 0, 0, {0}, NULL},
+        {2, 70, 1, 3, 17, true, 0.25f, DTYPE_F32, 0, 0, 0, {0}, NULL},
+        {1, 67, 2, 5, 33, false, 0.2f, DTYPE_F32, 0, 0, 0, {0}, NULL},
+        {1, 129, 1, 2, 80, true, 0.1f, DTYPE_F32, 0, 0, 0, {0}, NULL},
+        {1, 65, 1, 1, 256, true, 0.0625f, DTYPE_F32, 0, 0, 0, {0}, NULL},
+        {1, 20, 1, 100, 8, true, 0.35f, DTYPE_F32, 0, 0, 0, {0}, NULL},
+        {1, 200, 1, 1, 4, true, 40.0f, DTYPE_F32, 0, 0, 0, {0}, NULL},
+        {2, 70, 1, 3, 17, true, 0.25f, DTYPE_F32, 1, 0, 0, {0}, NULL},
+        {1, 200, 2, 1, 16, true, 0.3f, DTYPE_F32, 5, 0, 0, {0}, NULL},
+        {1, 300, 1, 2, 8, true, 1.0f, DTYPE_F32, 64, 0, 0, {0}, NULL},
+        {1, 333, 1, 1, 20, true, 0.2f, DTYPE_F32, 130, 0, 0, {0}, NULL},
+        {1, 130, 1, 1, 8, true, 0.3f, DTYPE_F32, 129, 0, 0, {0}, NULL},
+        {1, 200, 2, 1, 8, false, 0.3f, DTYPE_F32, 1, 0, 0, {0}, NULL},
+        {1, 260, 1, 1, 24, false, 0.2f, DTYPE_F32, 40, 0, 0, {0}, NULL},
+        {2, 90, 1, 5, 9, false, 0.3f, DTYPE_F32, 89, 0, 0, {0}, NULL},
+        {1, 130, 2, 3, 24, true, 3.0f, DTYPE_F32, 0, 2.0f, 0, {0}, NULL},
+        {1, 150, 1, 1, 16, false, 0.25f, DTYPE_F32, 40, 50.0f, 0, {0}, NULL}};
     check_begin("attention and its gradient equal the f64 formulas");
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) check_shape(&shapes[i]);
+    check_begin("attention within documents equals the f64 formulas");
+    check_documents((AttentionShape){2, 37, 3, 1, 20, true, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL},
+                    5);
+    check_documents((AttentionShape){2, 300, 1, 3, 17, true, 0.25f, DTYPE_F32, 0, 0, 0, {0}, NULL},
+                    70);
+    check_documents(
+        (AttentionShape){1, 333, 2, 1, 20, true, 0.2f, DTYPE_F32, 50, 2.0f, 0, {0}, NULL}, 90);
+    check_documents((AttentionShape){1, 90, 1, 2, 8, true, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL}, 1);
+    check_begin("wrong places of documents give numbers");
+    check_wrong_documents();
+    check_begin("other documents' blocks are left out");
+    check_far_documents();
     check_begin("results do not depend on the number of threads");
     check_threads();
     check_begin("no positions: nothing to do; too long a head: refused");
-    const AttentionShape none = {2, 0, 1, 1, 8, true, 1.0f, DTYPE_F32, 0, 0, 0, {0}},
-                         wide = {1, 1, 1, 1, 257, true, 1.0f, DTYPE_F32, 0, 0, 0, {0}};
+    const AttentionShape none = {2, 0, 1, 1, 8, true, 1.0f, DTYPE_F32, 0, 0, 0, {0}, NULL},
+                         wide = {1, 1, 1, 1, 257, true, 1.0f, DTYPE_F32, 0, 0, 0, {0}, NULL};
     CHECK(attention_forward(&none, NULL, NULL, NULL, NULL, NULL), "empty refused");
     CHECK(!attention_forward(&wide, NULL, NULL, NULL, NULL, NULL), "head 257 accepted");
     return check_report();

@@ -348,6 +348,21 @@ static const ShardedCase CASES[] = {
                                                               "{mesh=\"c\", axis=seq} : "
                                                               "f32[batch=2, seq=18/c, kv=2/t, "
                                                               "head=4]\n"},
+    {"attention within documents, queries divided", "t=1, c=3, d=1, p=1", false,
+     PARAM(0, "", "batch=2, seq=18/c, kv=2, head=4]") PARAM(1, "", "batch=2, seq=18, kv=2, head=4]")
+         PARAM(2, "", "batch=2, seq=18/c, kv=2, head=4]") TOKENS(
+             3, "#4",
+             "batch=2, seq=18]") "%4:2 = documents(%3) {axis=seq, separator=1} : i32[batch=2, "
+                                 "seq=18/c], i32[batch=2, "
+                                 "seq=18/c]\n"
+                                 "%5:2 = attention(%0, %1, %1, %4) {seq=seq, head=head, causal=1, "
+                                 "scale=0.5} : f32[batch=2, "
+                                 "seq=18/c, kv=2, head=4], f32[batch=2, seq=18/c, kv=2]\n"
+                                 "%6:3 = attention_grad(%0, %1, %1, %5, %5.1, %2, %4) {seq=seq, "
+                                 "head=head, causal=1, "
+                                 "scale=0.5} : f32[batch=2, seq=18/c, kv=2, head=4], f32[batch=2, "
+                                 "seq=18, kv=2, "
+                                 "head=4]~sum(c), f32[batch=2, seq=18, kv=2, head=4]~sum(c)\n"},
     {"the share of labels on each rank", "t=2, d=2, p=1", true,
      PARAM(0, "", "batch=4/d, ffn=6/t]") "%1 = label_share() {value=3} : f32[]\n"
                                          "%2 = less(%0, %1) : f32[batch=4/d, ffn=6/t]\n"},

@@ -18,7 +18,8 @@ typedef struct Layout {
     int zero;
 } Layout;
 
-static int context = 1; /* c, of what is priced and planned from now on */
+static int context = 1;              /* c, of what is priced and planned from now on */
+static const char *documents = NULL; /* the separator */
 
 static PlanRequest request_of(const Model *model, const Layout *l, const int *split) {
     return (PlanRequest){
@@ -149,9 +150,9 @@ static void compare_with_plan(const Layout *l, const StepCost *cost, const Plan 
 
 static void compare(const Layout *l, Diag *diag) {
     Arena *arena = arena_create();
-    ModelSetting size = {"size", l->settings};
-    Model *thin = model_load(arena, l->path, &size, 1, 1, diag);
-    Model *whole = model_load(arena, l->path, &size, 1, l->b * l->d, diag);
+    const ModelSetting settings[] = {{"size", l->settings}, {"documents", documents}};
+    Model *thin = model_load(arena, l->path, settings, documents ? 2 : 1, 1, diag);
+    Model *whole = model_load(arena, l->path, settings, documents ? 2 : 1, l->b * l->d, diag);
     if (!thin || !whole) BUG("%s", diag_text(diag));
     Priced x = price(arena, l, thin, diag);
     PlanRequest request = request_of(whole, l, x.split);
@@ -267,6 +268,14 @@ int main(void) {
     context = 4;
     for (size_t i = 0; i < sizeof(DIVIDED) / sizeof(DIVIDED[0]); i++) compare(&DIVIDED[i], diag);
     context = 1;
+    static const Layout PACKED[] = {
+        {"models/gpt.lua", "124m", 1, 1, 3, 1, 2, 64, "1f1b", false, false, RECOMPUTE_FULL, 0},
+        {"models/gpt.lua", "124m", 2, 1, 2, 3, 4, 8, "interleaved", true, false, RECOMPUTE_NONE, 0},
+    };
+    check_begin("so it is within documents");
+    documents = "50256";
+    for (int i = 0; i < 2; i++) compare(&PACKED[i], diag);
+    documents = NULL;
     test_who_captures(&LAYOUTS[0], diag);
     diag_destroy(diag);
     return check_report();

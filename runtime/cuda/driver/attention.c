@@ -180,6 +180,7 @@ static void choose_engine(const AttentionTable *table, AttentionEntry *entry) {
 static const char *find_limit(const AttentionTable *table, const AttentionShape *shape) {
     int major = atoi(table->device->arch + 3) / 10; /* "sm_90" */
     if (attention_is_part(shape)) return "c divides its queries";
+    if (shape->documents) return "it is within documents";
     if (shape->window && !shape->causal) return "windows that are not causal are not asked of it";
     if (shape->softcap != 0) return "soft caps are not asked of it";
     if (shape->head % 8) return "heads are no multiple of 8";

@@ -63,7 +63,7 @@ static Attention *find_attention(const Tuner *tuner, const PlanAttention *kind) 
 /* Without a choice there is nothing to do: own kernels on mma.sync could do all of them. */
 void tuner_add_attention(Tuner *tuner, const AttentionCommand *command, const Node *node) {
     const char *why;
-    if (attention_is_part(&command->shape)) return;
+    if (!attention_is_plain(&command->shape)) return;
     PlanAttention kind = attention_kind(&command->shape);
     Attention *known = find_attention(tuner, &kind);
     if (!known) {

@@ -49,6 +49,16 @@ typedef struct SoftmaxArgs {
     void *out;
 } SoftmaxArgs;
 
+/* documents.cu: tokens [rows, n]; starts, places [rows, kept] (runtime/cpu/documents.h). What is
+ * kept are positions `first` on, from number `split` of them on those `second` on. */
+typedef struct DocumentsArgs {
+    int64_t rows;
+    int32_t n, kept, split, first, second, separator;
+    const int32_t *tokens;
+    int32_t *starts, *places;
+} DocumentsArgs;
+enum { DOCUMENTS_THREADS = 256, DOCUMENTS_EACH = 8 };
+
 /* embedding.cu */
 
 /* Tokens vocab_offset .. vocab_offset + vocab_local - 1 have a row here; others give zeros. */

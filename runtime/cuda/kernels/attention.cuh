@@ -11,6 +11,11 @@
 
 #include "runtime/cuda/kernels/tensor.cuh"
 
+/* What follows from it is computed where it is used: registers are for accumulators. */
+static __device__ __forceinline__ int thread_anew(void) {
+    return renew((int)threadIdx.x);
+}
+
 /* Blocks */
 
 /* What one block computes: a tile of rows or keys of one batch row and key/value head. */
@@ -81,6 +86,40 @@ static __device__ __forceinline__ int64_t attention_lse_index(const AttentionSiz
            position * s.group;
 }
 
+/* Documents */
+
+/* Where those of a batch row's queries begin, by position; NULL: all is one. */
+static __device__ __forceinline__ const int32_t *attention_starts(const AttentionSizes &s,
+                                                                  const AttentionPlace &p) {
+    return s.starts ? s.starts + (int64_t)p.batch * s.seq : nullptr;
+}
+/* The first key of a row's document, of rows past the end the last one's. Whatever the memory says:
+ * none before the first, none past the row's own. */
+static __device__ __forceinline__ int attention_document(const AttentionSizes &s,
+                                                         const int32_t *starts, int row) {
+    if (row >= s.rows) row = s.rows - 1;
+    const int position = attention_position(s, row), own = position + attention_offset(s, row);
+    const int start = starts[position];
+    return start < 0 ? 0 : start < own ? start : own;
+}
+/* Rows of documents that begin after a key come from the result on: the whole warp looks, 32 places
+ * at a time. `end`: rows to look among. */
+static __device__ __forceinline__ int
+attention_next_documents(const AttentionSizes &s, const int32_t *starts, int key, int end) {
+    const int lane = thread_anew() & 31;
+    int first = 0;
+    while (first < end) {
+        const int step = (end - first + 31) / 32, row = first + lane * step;
+        const bool before = row < end && attention_document(s, starts, row) <= key;
+        const int n_before = __popc(__ballot_sync(0xffffffffu, before));
+        if (n_before == 0) break;
+        const int far = first + n_before * step; /* not before, or past the end */
+        first += (n_before - 1) * step + 1;
+        if (far < end) end = far;
+    }
+    return first;
+}
+
 /* What is seen: row sees key where  position - before <= key <= position + after.  Twice keys times
  * group is less than 2^32, not than 2^31, unless there is a part of the queries only. */
 
@@ -98,14 +137,23 @@ static __device__ __forceinline__ bool attention_too_early(const AttentionSizes 
     int after = key + s.before + 1 - attention_offset(s, row);
     return after <= 0 || (uint32_t)after * (uint32_t)s.group <= (uint32_t)row;
 }
-static __device__ __forceinline__ bool attention_hidden(const AttentionSizes &s, int row, int key) {
-    return key >= s.keys || attention_too_late(s, row, key) || attention_too_early(s, row, key);
+/* Whether it is of an earlier document; likewise. */
+static __device__ __forceinline__ bool
+attention_other_document(const AttentionSizes &s, const int32_t *starts, int row, int key) {
+    return starts && key < attention_document(s, starts, row);
+}
+static __device__ __forceinline__ bool attention_hidden(const AttentionSizes &s,
+                                                        const int32_t *starts, int row, int key) {
+    return key >= s.keys || attention_too_late(s, row, key) || attention_too_early(s, row, key) ||
+           attention_other_document(s, starts, row, key);
 }
 /* Whether none of `rows` rows sees any of `keys` keys. */
-static __device__ __forceinline__ bool attention_apart(const AttentionSizes &s, int row, int rows,
+static __device__ __forceinline__ bool attention_apart(const AttentionSizes &s,
+                                                       const int32_t *starts, int row, int rows,
                                                        int key, int keys) {
     return attention_too_late(s, row + rows - 1, key) ||
-           attention_too_early(s, row, key + keys - 1);
+           attention_too_early(s, row, key + keys - 1) ||
+           attention_other_document(s, starts, row, key + keys - 1);
 }
 
 /* The last key that a row sees. */
@@ -119,9 +167,13 @@ static __device__ __forceinline__ int attention_end_key(const AttentionSizes &s,
     return attention_last_key(s, (end < s.rows ? end : s.rows) - 1) + 1;
 }
 /* And those that rows from `row` on see lie from the result on, a multiple of `step`. */
-static __device__ __forceinline__ int attention_begin_key(const AttentionSizes &s, int row,
-                                                          int step) {
+static __device__ __forceinline__ int
+attention_begin_key(const AttentionSizes &s, const int32_t *starts, int row, int step) {
     int first = attention_position(s, row) + attention_offset(s, row) - s.before;
+    if (starts) {
+        int document = attention_document(s, starts, row);
+        if (document > first) first = document;
+    }
     return first > 0 ? first / step * step : 0;
 }
 /* The same of rows that see keys from `key` on, and before `end`. */
@@ -134,12 +186,18 @@ static __device__ __forceinline__ int attention_begin_row(const AttentionSizes &
     }
     return first > 0 ? first / step * step : 0;
 }
-static __device__ __forceinline__ int attention_end_row(const AttentionSizes &s, int end) {
+static __device__ __forceinline__ int attention_all_end_row(const AttentionSizes &s, int end) {
     int first = end + s.before - s.first, second = end + s.before - s.second;
     uint32_t rows = second > 0 ? (uint32_t)second * (uint32_t)s.group : 0;
     if (rows > (uint32_t)s.split_rows) return rows < (uint32_t)s.rows ? (int)rows : s.rows;
     rows = first > 0 ? (uint32_t)first * (uint32_t)s.group : 0;
     return rows < (uint32_t)s.split_rows ? (int)rows : s.split_rows;
+}
+
+static __device__ __forceinline__ int attention_end_row(const AttentionSizes &s,
+                                                        const int32_t *starts, int end) {
+    int rows = attention_all_end_row(s, end);
+    return starts ? attention_next_documents(s, starts, end - 1, rows) : rows;
 }
 
 /* Scores [16 MT, 8 N8] of keys past the last that a row sees become -inf; first_row and first_key
@@ -183,21 +241,38 @@ static __device__ __forceinline__ void attention_mask_early(const AttentionSizes
     }
 }
 
-/* What follows from it is computed where it is used: registers are for accumulators. */
-static __device__ __forceinline__ int thread_anew(void) {
-    return renew((int)threadIdx.x);
+/* Likewise, of keys of earlier documents. */
+template <int MT, int N8>
+static __device__ __forceinline__ void
+attention_mask_documents(const AttentionSizes &s, const int32_t *starts, int first_row,
+                         int first_key, float (&scores)[MT][N8][4]) {
+#pragma unroll
+    for (int m = 0; m < MT; m++) {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            int seen = attention_document(s, starts, first_row + 16 * m + 8 * half) - first_key;
+#pragma unroll
+            for (int n = 0; n < N8; n++) {
+                if (8 * n < seen) scores[m][n][2 * half] = bits_to_float(0xff800000u);
+                if (8 * n + 1 < seen) scores[m][n][2 * half + 1] = bits_to_float(0xff800000u);
+            }
+        }
+    }
 }
 
 /* Scores of 16 MT rows and 8 N8 keys from `row` and `key` on, the warp's, masked where they are
  * hidden. */
 template <int MT, int N8>
-static __device__ __forceinline__ void attention_mask_scores(const AttentionSizes &s, int row,
+static __device__ __forceinline__ void attention_mask_scores(const AttentionSizes &s,
+                                                             const int32_t *starts, int row,
                                                              int key, float (&scores)[MT][N8][4]) {
     int lane = thread_anew() & 31, last = key + 8 * N8 - 1;
     if (last >= s.keys || attention_too_late(s, row, last))
         attention_mask_late(s, row + lane / 4, key + lane % 4 * 2, scores);
     if (attention_too_early(s, row + 16 * MT - 1, key))
         attention_mask_early(s, row + lane / 4, key + lane % 4 * 2, scores);
+    if (attention_other_document(s, starts, row + 16 * MT - 1, key))
+        attention_mask_documents(s, starts, row + lane / 4, key + lane % 4 * 2, scores);
 }
 
 /* With a soft cap, products of q and k become their tanh. To 2e-7: what scores are 1 of is a cap.

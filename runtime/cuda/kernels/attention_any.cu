@@ -99,6 +99,7 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
     DYNAMIC_SHARED(float, shared); /* q, then k and v in turn, weights [SIDE][SIDE + 1] */
     const AttentionSizes &s = a.sizes;
     const AttentionPlace place = attention_place(s, (int)blockIdx.x, s.causal);
+    const int32_t *const starts = attention_starts(s, place);
     float *q = shared, *kv = q + SIDE * row_stride(s), *weights = kv + SIDE * row_stride(s);
     const int first_row = place.tile * SIDE, end_key = attention_end_key(s, first_row + SIDE);
     const int ty = (int)threadIdx.x / 16, tx = (int)threadIdx.x % 16;
@@ -107,7 +108,7 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
 
     most[0] = most[1] = LOWEST;
     copy_rows(q, (const T *)a.q + at, QueryRows{s}, first_row, s.rows);
-    for (int first_key = attention_begin_key(s, first_row, SIDE); first_key < end_key;
+    for (int first_key = attention_begin_key(s, starts, first_row, SIDE); first_key < end_key;
          first_key += SIDE) {
         float scores[2][2];
         __syncthreads();
@@ -119,7 +120,8 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
             float top = most[i];
 #pragma unroll
             for (int j = 0; j < 2; j++) {
-                bool hidden = attention_hidden(s, first_row + ty + 16 * i, first_key + tx + 16 * j);
+                bool hidden =
+                    attention_hidden(s, starts, first_row + ty + 16 * i, first_key + tx + 16 * j);
                 scores[i][j] =
                     hidden ? bits_to_float(0xff800000u) : cap_score(s, scores[i][j]) * s.scale_log2;
                 top = fmaxf(top, scores[i][j]);
@@ -186,6 +188,7 @@ static __device__ __forceinline__ void weigh_tile(const AttentionBackwardArgs &a
                                                   const GradientTiles &t, int first_row,
                                                   int first_key) {
     const AttentionSizes &s = a.sizes;
+    const int32_t *const starts = attention_starts(s, place);
     int ty = (int)threadIdx.x / 16, tx = (int)threadIdx.x % 16;
     float scores[2][2], dp[2][2];
     multiply_tiles(scores, s, t.q, t.k);
@@ -197,7 +200,7 @@ static __device__ __forceinline__ void weigh_tile(const AttentionBackwardArgs &a
         float lse2 = a.lse2[slot], delta = a.delta[slot];
 #pragma unroll
         for (int j = 0; j < 2; j++) {
-            bool hidden = attention_hidden(s, row, first_key + tx + 16 * j);
+            bool hidden = attention_hidden(s, starts, row, first_key + tx + 16 * j);
             float score = cap_score(s, scores[i][j]);
             float left = s.cap_factor == 0 ? 1 : fmaf(-score, score, 1.0f);
             float p = hidden ? 0 : exp2f(fmaf(score, s.scale_log2, -lse2));
@@ -213,6 +216,7 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
     DYNAMIC_SHARED(float, shared);
     const AttentionSizes &s = a.sizes;
     const AttentionPlace place = attention_place(s, (int)blockIdx.x, false);
+    const int32_t *const starts = attention_starts(s, place);
     const GradientTiles t = gradient_tiles(s, shared);
     const int64_t at = attention_first_query(s, place), key_at = attention_first_key(s, place);
     const int first_key = place.tile * SIDE;
@@ -221,7 +225,7 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
 
     copy_rows(t.k, (const T *)a.k + key_at, KeyRows{s}, first_key, s.keys);
     copy_rows(t.v, (const T *)a.v + key_at, KeyRows{s}, first_key, s.keys);
-    const int end_row = attention_end_row(s, first_key + SIDE);
+    const int end_row = attention_end_row(s, starts, first_key + SIDE);
     for (int row = attention_begin_row(s, first_key, SIDE); row < end_row; row += SIDE) {
         __syncthreads();
         copy_rows(t.q, (const T *)a.q + at, QueryRows{s}, row, s.rows);
@@ -253,6 +257,7 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
     DYNAMIC_SHARED(float, shared);
     const AttentionSizes &s = a.sizes;
     const AttentionPlace place = attention_place(s, (int)blockIdx.x, s.causal);
+    const int32_t *const starts = attention_starts(s, place);
     const GradientTiles t = gradient_tiles(s, shared);
     const int64_t at = attention_first_query(s, place), key_at = attention_first_key(s, place);
     const int first_row = place.tile * SIDE, end_key = attention_end_key(s, first_row + SIDE);
@@ -261,7 +266,7 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
 
     copy_rows(t.q, (const T *)a.q + at, QueryRows{s}, first_row, s.rows);
     copy_rows(t.d_o, (const T *)a.d_o + at, QueryRows{s}, first_row, s.rows);
-    for (int key = attention_begin_key(s, first_row, SIDE); key < end_key; key += SIDE) {
+    for (int key = attention_begin_key(s, starts, first_row, SIDE); key < end_key; key += SIDE) {
         __syncthreads();
         copy_rows(t.k, (const T *)a.k + key_at, KeyRows{s}, key, s.keys);
         copy_rows(t.v, (const T *)a.v + key_at, KeyRows{s}, key, s.keys);

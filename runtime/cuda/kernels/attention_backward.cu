@@ -137,7 +137,8 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
         copy_async_commit();
     };
     int first_row = attention_begin_row(s, tile_key, ROW_TILE);
-    const int end_row = attention_end_row(s, tile_key + BACKWARD_TILE);
+    const int32_t *const starts = attention_starts(s, place);
+    const int end_row = attention_end_row(s, starts, tile_key + BACKWARD_TILE);
     if (first_row < end_row) { /* of part of the queries none may see these keys */
         tile_copy_in<RowTile<HEAD>, BACKWARD_TILE, THREADS>(
             k_tile, kv, attention_first_key(s, place), KeyRows{s}, tile_key, s.keys);
@@ -156,7 +157,7 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
 #pragma unroll 1
         for (int part = 0; part < ROW_TILE; part += N) {
             const int row = first_row + part;
-            if (key >= s.keys || attention_apart(s, row, N, key, WARP_KEYS)) continue;
+            if (key >= s.keys || attention_apart(s, starts, row, N, key, WARP_KEYS)) continue;
             float p[MT][N / 8][4], ds[MT][N / 8][4];
             uint32_t packed[N / 16][MT][4];
             clear_fragments(p);
@@ -164,7 +165,7 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
             multiply_rows<T, MT, N>(p, TileLane<HEAD>::by_rows(k_tile, in_tile),
                                     TileLane<HEAD>::by_columns(q_tile, part));
             attention_cap_scores(s, p);
-            mask_transposed<MT, N>(s, row, key, p);
+            mask_transposed<MT, N>(s, starts, row, key, p);
             multiply_rows<T, MT, N>(ds, TileLane<HEAD>::by_rows(v_tile, in_tile),
                                     TileLane<HEAD>::by_columns(do_tile, part));
             cap_transposed<MT, N>(s, statistics + part, p, ds);
@@ -222,7 +223,8 @@ static __device__ __forceinline__ void keys_gradient_by_two(const AttentionBackw
         copy_async_commit();
     };
     int first_row = attention_begin_row(s, tile_key, ROW_TILE);
-    const int end_row = attention_end_row(s, tile_key + BACKWARD_TILE);
+    const int32_t *const starts = attention_starts(s, place);
+    const int end_row = attention_end_row(s, starts, tile_key + BACKWARD_TILE);
     if (first_row < end_row) { /* of part of the queries none may see these keys */
         tile_copy_in<RowTile<HEAD>, BACKWARD_TILE, THREADS>(
             k_tile, kv, attention_first_key(s, place), KeyRows{s}, tile_key, s.keys);
@@ -239,7 +241,7 @@ static __device__ __forceinline__ void keys_gradient_by_two(const AttentionBackw
         const SharedAddress q_tile = buffers + buffer * BUFFER_BYTES, do_tile = q_tile + ROW_BYTES;
         uint4 *exchange = (uint4 *)(shared + 2 * KEY_BYTES + 2 * BUFFER_BYTES);
         Fragments p, ds;
-        if (key >= s.keys || attention_apart(s, row, N, key, KEYS)) {
+        if (key >= s.keys || attention_apart(s, starts, row, N, key, KEYS)) {
 #pragma unroll
             for (int i = 0; i < N / 16 * 2 * 4; i++)
                 p[i / 8][i / 4 % 2][i % 4] = ds[i / 8][i / 4 % 2][i % 4] = 0;
@@ -252,7 +254,7 @@ static __device__ __forceinline__ void keys_gradient_by_two(const AttentionBackw
             multiply_rows<T, 2, N>(scores, TileLane<HEAD>::by_rows(k_tile, in_tile),
                                    TileLane<HEAD>::by_columns(q_tile, half * N));
             attention_cap_scores(s, scores);
-            mask_transposed<2, N>(s, row, key, scores);
+            mask_transposed<2, N>(s, starts, row, key, scores);
             multiply_rows<T, 2, N>(dp, TileLane<HEAD>::by_rows(v_tile, in_tile),
                                    TileLane<HEAD>::by_columns(do_tile, half * N));
             cap_transposed<2, N>(s, statistics + half * N, scores, dp);
@@ -268,7 +270,7 @@ static __device__ __forceinline__ void keys_gradient_by_two(const AttentionBackw
             to[4 * 32] = make_uint4(x[0], x[1], x[2], x[3]);
         }
         __syncthreads();
-        if (key >= s.keys || attention_apart(s, first_row, ROW_TILE, key, KEYS)) continue;
+        if (key >= s.keys || attention_apart(s, starts, first_row, ROW_TILE, key, KEYS)) continue;
 #pragma unroll
         for (int turn = 0; turn < 2; turn++) { /* own rows, then the other warp's */
             const int from = (turn ? half ^ 1 : half) * N;
@@ -346,7 +348,8 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
     const SharedAddress k_tile = do_tile + ROW_BYTES;
     const int tile_row = place.tile * BACKWARD_TILE;
     const int end_key = attention_end_key(s, tile_row + BACKWARD_TILE);
-    int first_key = attention_begin_key(s, tile_row, KEYS);
+    const int32_t *const starts = attention_starts(s, place);
+    int first_key = attention_begin_key(s, starts, tile_row, KEYS);
     const int64_t base = attention_first_key(s, place);
     const void *const kv[2] = {a.k, a.v}, *const rows[2] = {a.q, a.d_o};
     float acc[2][HEAD / 8][4], lse2[2][2], delta[2][2];
@@ -376,7 +379,8 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
         }
         const int thread = thread_anew(), in_tile = thread / 32 * WARP_QUERIES;
         const int row = tile_row + in_tile;
-        if (row >= s.rows || attention_apart(s, row, WARP_QUERIES, first_key, KEYS)) continue;
+        if (row >= s.rows || attention_apart(s, starts, row, WARP_QUERIES, first_key, KEYS))
+            continue;
         const SharedAddress keys = k_tile + buffer * 2 * KEY_BYTES;
         float ds[2][KEYS / 8][4], dp[2][KEYS / 8][4];
         uint32_t packed[KEYS / 16][2][4];
@@ -385,7 +389,7 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
         multiply_rows<T, 2, KEYS>(ds, TileLane<HEAD>::by_rows(q_tile, in_tile),
                                   TileLane<HEAD>::by_columns(keys, 0));
         attention_cap_scores(s, ds);
-        attention_mask_scores(s, row, first_key, ds);
+        attention_mask_scores(s, starts, row, first_key, ds);
         multiply_rows<T, 2, KEYS>(dp, TileLane<HEAD>::by_rows(do_tile, in_tile),
                                   TileLane<HEAD>::by_columns(keys + KEY_BYTES, 0));
         cap_gradient<KEYS>(s, delta, ds, dp);

@@ -42,7 +42,8 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
     const SharedAddress q_tile = shared_address(shared), k_tile = q_tile + Q_BYTES;
     const int tile_row = place.tile * FORWARD_ROWS;
     const int end_key = attention_end_key(s, tile_row + FORWARD_ROWS);
-    int first_key = attention_begin_key(s, tile_row, KEYS);
+    const int32_t *const starts = attention_starts(s, place);
+    int first_key = attention_begin_key(s, starts, tile_row, KEYS);
     const int64_t base = attention_first_key(s, place);
     const void *const q[1] = {a.q}, *const kv[2] = {a.k, a.v};
 
@@ -67,7 +68,7 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
         }
         const int thread = thread_anew(), in_tile = thread / 32 * WARP_ROWS;
         const int row = tile_row + in_tile; /* this warp's first */
-        if (row >= s.rows || attention_apart(s, row, WARP_ROWS, first_key, KEYS))
+        if (row >= s.rows || attention_apart(s, starts, row, WARP_ROWS, first_key, KEYS))
             continue; /* nothing here that this warp's rows see */
 
         const SharedAddress keys = k_tile + buffer * 2 * KEY_BYTES;
@@ -77,7 +78,7 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
         multiply_rows<T, 2, KEYS>(scores, TileLane<HEAD>::by_rows(q_tile, in_tile),
                                   TileLane<HEAD>::by_columns(keys, 0));
         attention_cap_scores(s, scores);
-        attention_mask_scores(s, row, first_key, scores);
+        attention_mask_scores(s, starts, row, first_key, scores);
 #pragma unroll
         for (int m = 0; m < 2; m++) {
             float factor[2];

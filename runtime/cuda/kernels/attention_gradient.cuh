@@ -37,12 +37,16 @@ static __device__ __forceinline__ void mask_where(int first_row, int first_key,
 
 /* And that is where rows do not see them. */
 template <int MT, int N>
-static __device__ __forceinline__ void mask_transposed(const AttentionSizes &z, int row, int key,
+static __device__ __forceinline__ void mask_transposed(const AttentionSizes &z,
+                                                       const int32_t *starts, int row, int key,
                                                        float (&s)[MT][N / 8][4]) {
     if (attention_too_late(z, row, key + 16 * MT - 1))
         mask_where<MT, N>(row, key, s, [&](int r, int k) { return attention_too_late(z, r, k); });
     if (attention_too_early(z, row + N - 1, key))
         mask_where<MT, N>(row, key, s, [&](int r, int k) { return attention_too_early(z, r, k); });
+    if (attention_other_document(z, starts, row + N - 1, key))
+        mask_where<MT, N>(row, key, s,
+                          [&](int r, int k) { return attention_other_document(z, starts, r, k); });
 }
 
 #endif

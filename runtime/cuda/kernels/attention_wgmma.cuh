@@ -5,6 +5,9 @@
 #include "runtime/cuda/kernels/attention.cuh"
 #include "runtime/cuda/kernels/wgmma.cuh"
 
+/* For what is shared with kernels that are asked for attention within documents: these are not. */
+static constexpr const int32_t *NO_DOCUMENTS = nullptr;
+
 /* Rows or keys of a warpgroup: two of them do a block's ATTENTION_TILE. */
 enum { GROUP_ROWS = ATTENTION_TILE / 2 };
 

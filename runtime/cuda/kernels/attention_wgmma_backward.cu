@@ -56,7 +56,7 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
         copy_async_commit();
     };
     int first_row = attention_begin_row(s, tile_key, ROW_TILE);
-    const int end_row = attention_end_row(s, tile_key + ATTENTION_TILE);
+    const int end_row = attention_end_row(s, NO_DOCUMENTS, tile_key + ATTENTION_TILE);
     tile_copy_in<Own, ATTENTION_TILE, ATTENTION_WGMMA_THREADS>(
         k_tile, kv, attention_first_key(s, place), KeyRows{s}, tile_key, s.keys);
     copy_rows(first_row, 0);
@@ -79,7 +79,7 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
         if (first_row + ROW_TILE < end_row) copy_rows(first_row + ROW_TILE, buffer ^ 1);
         wgmma_wait<1>();
         wgmma_pin(p[0]);
-        mask_transposed<1, ROW_TILE>(s, first_row, key, p);
+        mask_transposed<1, ROW_TILE>(s, NO_DOCUMENTS, first_row, key, p);
         weigh(s, lse2, p[0]);
         pack_fragments<T>(weights, p);
         issue_weighted<T, Rows>(dv[0], weights, do_tile);
@@ -119,7 +119,7 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
     const SharedAddress buffers = do_tile + Own::BYTES;
     const int tile_row = place.tile * ATTENTION_TILE;
     const int end_key = attention_end_key(s, tile_row + ATTENTION_TILE);
-    int first_key = attention_begin_key(s, tile_row, KEYS);
+    int first_key = attention_begin_key(s, NO_DOCUMENTS, tile_row, KEYS);
     const int64_t base = attention_first_key(s, place);
     const void *const kv[2] = {a.k, a.v}, *const rows[2] = {a.q, a.d_o};
     const int group_row = first_group_row();
@@ -156,7 +156,7 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
         wgmma_wait<1>();
         wgmma_pin(ds[0]);
         if (wgmma_meanwhile(s.seq)) {
-            attention_mask_scores(s, row, first_key, ds);
+            attention_mask_scores(s, NO_DOCUMENTS, row, first_key, ds);
 #pragma unroll
             for (int n = 0; n < KEYS / 8; n++) {
 #pragma unroll

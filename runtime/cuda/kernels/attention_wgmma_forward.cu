@@ -13,7 +13,7 @@
 template <int KEYS>
 static __device__ __forceinline__ void mask(const AttentionSizes &s, int tile_row, int first_key,
                                             float (&scores)[1][KEYS / 8][4]) {
-    attention_mask_scores(s, tile_row + thread_anew() / 32 * 16, first_key, scores);
+    attention_mask_scores(s, NO_DOCUMENTS, tile_row + thread_anew() / 32 * 16, first_key, scores);
 }
 
 template <typename T, int HEAD, int KEYS>
@@ -26,7 +26,7 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
     const SharedAddress q_tile = shared_address(shared), k_tiles = q_tile + Queries::BYTES;
     const SharedAddress v_tiles = k_tiles + 2 * Keys::BYTES;
     const int tile_row = place.tile * ATTENTION_TILE;
-    const int begin_key = attention_begin_key(s, tile_row, KEYS);
+    const int begin_key = attention_begin_key(s, NO_DOCUMENTS, tile_row, KEYS);
     const int end_key = attention_end_key(s, tile_row + ATTENTION_TILE);
     const int64_t base = attention_first_key(s, place);
     const void *const q[1] = {a.q}, *const k[1] = {a.k}, *const v[1] = {a.v};

@@ -1,0 +1,90 @@
+#include "frontend/commands/train_documents.h"
+
+#include "ir/op.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+static int64_t find_separator(const Plan *plan) {
+    for (int p = 0; p < plan->n_programs; p++) {
+        const Graph *graph = plan->programs[p].graph;
+        for (int n = 0; n < graph->n_nodes; n++) {
+            const Node *node = graph->nodes[n];
+            if (node->op == OP_DOCUMENTS) return node_int(node, ATTR_separator, -1);
+        }
+    }
+    return -1;
+}
+
+/* A token's text where it can be printed as it is. */
+static const char *text_of(const Tokenizer *tokenizer, int64_t id, Arena *arena) {
+    size_t length;
+    if (!tokenizer || id >= (int64_t)tokenizer->n_ids) return NULL;
+    const char *text = tokenizer_text(tokenizer, (uint32_t)id, &length);
+    for (size_t i = 0; i < length; i++) {
+        if (!isprint((unsigned char)text[i])) return NULL;
+    }
+    return length ? arena_strndup(arena, text, length) : NULL;
+}
+
+static const char *name_token(const Tokenizer *tokenizer, int64_t id, Arena *arena) {
+    const char *text = text_of(tokenizer, id, arena);
+    return arena_printf(arena, text ? "%" PRId64 " ('%s')" : "%" PRId64, id, text);
+}
+
+/* Of windows spread evenly over the data. False: reported. */
+static bool count_ends(const Dataset *data, int seq, TrainDocuments *out, Arena *arena,
+                       Diag *diag) {
+    enum { MOST_LOOKED = 1 << 20 };
+    int64_t n_windows = dataset_count_windows(data), n = MOST_LOOKED / seq + 1;
+    int32_t *tokens = ARENA_ARRAY(arena, int32_t, seq), *labels = ARENA_ARRAY(arena, int32_t, seq);
+    if (n > n_windows) n = n_windows;
+    for (int64_t w = 0; w < n; w++) {
+        int64_t at = (int64_t)((double)n_windows / (double)n * (double)w);
+        if (!dataset_window(data, at, tokens, labels, diag)) return false;
+        for (int i = 0; i < seq; i++) out->n_ends += tokens[i] == out->separator;
+        out->n_looked += seq;
+    }
+    return true;
+}
+
+bool train_documents_check(const TrainText *text, const CliArgs *args, const Plan *plan,
+                           const char *path, const Dataset *data, TrainDocuments *out, Diag *diag) {
+    const Tokenizer *tokenizer = text->tokenizer;
+    const char *eot = cli_text(args, OPT_EOT, NULL);
+    *out = (TrainDocuments){.separator = find_separator(plan)};
+    if (out->separator < 0) return true;
+    out->text = text_of(tokenizer, out->separator, args->arena);
+    const char *name = name_token(tokenizer, out->separator, args->arena);
+    uint32_t known = NO_TOKEN;
+    if (tokenizer && eot) known = tokenizer_find_added(tokenizer, eot, "eot", diag);
+    if (tokenizer && !eot) known = tokenizer_end_of_text(tokenizer);
+    if (eot && known != (uint32_t)out->separator) {
+        diag_error(diag, NO_LOC,
+                   "documents end with the token %s in the plan, and by --eot with %s: plan with "
+                   "--set documents=%u",
+                   name, name_token(tokenizer, known, args->arena), known);
+        return false;
+    }
+    if (!count_ends(data, (int)plan->seq, out, args->arena, diag)) return false;
+    if (out->n_ends > 0) return true;
+    diag_error(diag, (SourceLoc){path, 0},
+               "no document ends: the token %s, which the plan keeps documents apart by, is not "
+               "among %" PRId64 " looked at; --set documents=-1 has attention see whole sequences",
+               name, out->n_looked);
+    if (known == (uint32_t)out->separator) {
+        diag_note(diag, NO_LOC, "--eot auto puts it after every document of text");
+    } else if (known != NO_TOKEN) {
+        diag_note(diag, NO_LOC, "in this tokenizer %s ends a text: --set documents=%u",
+                  name_token(tokenizer, known, args->arena), known);
+    }
+    return false;
+}
+
+void train_documents_print(const TrainDocuments *documents) {
+    if (documents->separator < 0) return;
+    printf("within  documents, which end with token %" PRId64, documents->separator);
+    if (documents->text) printf(" ('%s')", documents->text);
+    printf(": %.1f tokens in the mean\n", (double)documents->n_looked / (double)documents->n_ends);
+}

@@ -1,0 +1,65 @@
+/* Where the documents of packed sequences begin (runtime/cpu/documents.h): a running maximum of
+ * separators' places. A block per sequence, which takes as long as a few of its rows' other work:
+ * 131,072 positions are 64 tiles. */
+#include "runtime/cuda/kernels/vector.cuh"
+
+/* The greatest of the threads before this one, and of all. warps [32]; barriers are inside. */
+static __device__ __forceinline__ int greatest_before(int x, int *warps, int *out_all) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int greatest = x;
+#pragma unroll
+    for (int delta = 1; delta < 32; delta *= 2) {
+        const int below = __shfl_up_sync(0xffffffffu, greatest, delta);
+        if (lane >= delta && below > greatest) greatest = below;
+    }
+    int before = __shfl_up_sync(0xffffffffu, greatest, 1);
+    if (lane == 0) before = 0;
+    if (lane == 31) warps[warp] = greatest;
+    __syncthreads();
+    int all = 0;
+    for (int w = 0; w < (int)blockDim.x / 32; w++) {
+        if (w < warp && warps[w] > before) before = warps[w];
+        if (warps[w] > all) all = warps[w];
+    }
+    __syncthreads();
+    *out_all = all;
+    return before;
+}
+
+/* The number of a position among those that are kept, or -1. */
+static __device__ __forceinline__ int64_t kept_as(const DocumentsArgs &a, int64_t position) {
+    if (position >= a.first && position - a.first < a.split) return position - a.first;
+    const int64_t i = position - a.second;
+    return i >= a.split && i < a.kept ? i : -1;
+}
+
+KERNEL_FUNCTION __launch_bounds__(DOCUMENTS_THREADS) documents(DocumentsArgs a) {
+    __shared__ int warps[DOCUMENTS_THREADS / 32];
+    const int32_t *tokens = a.tokens + (int64_t)blockIdx.x * a.n;
+    int32_t *starts = a.starts + (int64_t)blockIdx.x * a.kept;
+    int32_t *places = a.places + (int64_t)blockIdx.x * a.kept;
+    int start = 0; /* of the document that goes on into this tile */
+    for (int64_t tile = 0; tile < a.n; tile += DOCUMENTS_THREADS * DOCUMENTS_EACH) {
+        const int64_t first = tile + (int64_t)threadIdx.x * DOCUMENTS_EACH;
+        bool ends[DOCUMENTS_EACH];
+        int begun = 0, all;
+#pragma unroll
+        for (int j = 0; j < DOCUMENTS_EACH; j++) {
+            ends[j] = first + j < a.n && tokens[first + j] == a.separator;
+            if (ends[j]) begun = (int)(first + j) + 1;
+        }
+        int own = greatest_before(begun, warps, &all);
+        if (own < start) own = start;
+#pragma unroll
+        for (int j = 0; j < DOCUMENTS_EACH; j++) {
+            if (first + j >= a.n) break;
+            const int64_t kept = kept_as(a, first + j);
+            if (kept >= 0) {
+                starts[kept] = own;
+                places[kept] = (int)(first + j) - own;
+            }
+            if (ends[j]) own = (int)(first + j) + 1;
+        }
+        if (all > start) start = all;
+    }
+}
