@@ -26,6 +26,7 @@ static DType run_precision = DTYPE_F32;
 static LossScaling run_loss_scaling = {0};
 static int run_zero = 0;
 static int run_context = 1; /* c */
+static int run_experts = 1; /* e */
 static Recompute run_recompute = RECOMPUTE_NONE;
 static bool run_cudnn_backward = false;
 /* Cores that engines started from now on use; 0: all. */
@@ -58,8 +59,7 @@ static inline bool run_plan_for(Run *run, const char *path, const ModelSetting *
                                 int n_settings, const Layout *l, int global_batch, bool text,
                                 bool cuda, DType precision) {
     *run = (Run){.arena = arena_create(), .diag = diag_create()};
-    run->model = model_load(run->arena, path, settings, n_settings, (int64_t)l->micro_batch * l->d,
-                            run->diag);
+    run->model = model_load(run->arena, path, settings, n_settings, (int64_t)l->micro_batch * l->d * run_experts, run->diag);
     if (!run->model) return false;
     PlanRequest request = {
         .model = run->model->name,
@@ -69,7 +69,11 @@ static inline bool run_plan_for(Run *run, const char *path, const ModelSetting *
         .vocab = run->model->vocab,
         .recipe = run->model->recipe,
         .options = {
-            .mesh = {{[MESH_T] = l->t, [MESH_C] = run_context, [MESH_D] = l->d, [MESH_P] = l->p}},
+            .mesh = {{[MESH_T] = l->t,
+                      [MESH_C] = run_context,
+                      [MESH_E] = run_experts,
+                      [MESH_D] = l->d,
+                      [MESH_P] = l->p}},
             .micro_batch = l->micro_batch,
             .global_batch = global_batch,
             .n_chunks = l->n_chunks,
