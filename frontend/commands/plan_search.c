@@ -53,6 +53,7 @@ static Plan *plan_of(CliArgs *args, const SearchJob *job, const Found *found, Di
     PlanOptions *options = &request.options;
     options->mesh.size[MESH_T] = of->t;
     options->mesh.size[MESH_C] = candidate_c(of);
+    options->mesh.size[MESH_E] = candidate_e(of);
     options->mesh.size[MESH_D] = of->d;
     options->mesh.size[MESH_P] = of->p;
     options->micro_batch = of->micro_batch;
@@ -115,8 +116,9 @@ static bool simulate_best(CliArgs *args, const SearchJob *job, SearchReport *rep
     const Found *best = &report->result->found[report->chosen];
     const Candidate *of = &best->candidate;
     const char *reason;
-    report->layout = model_costs_at(job->costs, of->t, of->sequence_parallel, of->recompute,
-                                    of->micro_batch, &reason);
+    report->layout =
+        model_costs_divided(job->costs, of->t, candidate_c(of), candidate_e(of),
+                            of->sequence_parallel, of->recompute, of->micro_batch, &reason);
     if (!report->layout) return true;
     PipelineLoad *load =
         candidate_load(NULL, args->arena, job->costs, report->layout, of, best->split);

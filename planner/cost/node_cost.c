@@ -192,20 +192,29 @@ static void add_attention(PhaseCost *cost, const Cluster *cluster, const Node *n
     cost->n_ops += n_ops;
 }
 
+CollectiveKind collective_kind(OpKind op) {
+    switch (op) {
+    case OP_ALL_GATHER: return COLLECTIVE_ALL_GATHER;
+    case OP_REDUCE_SCATTER: return COLLECTIVE_REDUCE_SCATTER;
+    case OP_ALL_TO_ALL: return COLLECTIVE_ALL_TO_ALL;
+    default: return COLLECTIVE_ALL_REDUCE;
+    }
+}
+
 static void add_collective(PhaseCost *cost, const Cluster *cluster, const Node *node,
                            const Mesh *mesh) {
     const char *axis = node_string(node, ATTR_mesh);
     int mesh_axis = mesh_axis_find(axis, (int)strlen(axis));
     int t = mesh->size[MESH_T], n_devices = cluster->node.n_devices;
-    if ((mesh_axis != MESH_T && mesh_axis != MESH_C) || mesh->size[mesh_axis] < 2) return;
+    bool within = mesh_axis == MESH_T || mesh_axis == MESH_C || mesh_axis == MESH_E;
+    if (!within || mesh->size[mesh_axis] < 2) return;
     CollectiveGroup group = {t, t < n_devices ? t : n_devices, 1};
-    if (mesh_axis == MESH_C) {
-        group = placement_group(&(Placement){n_devices, t, 1, 1, mesh->size[MESH_C]}, MESH_C);
+    if (mesh_axis != MESH_T) {
+        Placement placement = {n_devices, t, 1, 1, mesh->size[MESH_C], mesh->size[MESH_E]};
+        group = placement_group(&placement, mesh_axis);
     }
     Value whole = node->op == OP_ALL_GATHER ? node_value((Node *)node, 0) : node->inputs[0];
-    CollectiveKind kind = node->op == OP_ALL_GATHER       ? COLLECTIVE_ALL_GATHER
-                          : node->op == OP_REDUCE_SCATTER ? COLLECTIVE_REDUCE_SCATTER
-                                                          : COLLECTIVE_ALL_REDUCE;
+    CollectiveKind kind = collective_kind(node->op);
     double bytes = local_bytes(whole, mesh);
     cost->collective_us += collective_us(cluster, kind, bytes, &group);
     cost->collective_bytes += bytes;
