@@ -238,9 +238,10 @@ static bool same_call(const Call *a, const Call *b) {
 }
 
 static int describe_call(char *text, size_t size, const Call *call) {
-    return snprintf(text, size, "%s(%s, kind %d, root %d, outer %zu, axis %zu of %zu, inner %zu)",
+    return snprintf(text, size, "%s(%s, kind %d, root %d, outer %zu, axis %zu of %zu, inner %zu%s)",
                     operation_names[call->operation], dtype_name(call->dtype), (int)call->kind,
-                    call->root, call->outer, call->axis_local, call->axis_total, call->inner);
+                    call->root, call->outer, call->axis_local, call->axis_total, call->inner,
+                    call->to_strips ? ", to strips" : "");
 }
 
 static bool check_calls_match(CommGroup *group, int member, unsigned turn) {

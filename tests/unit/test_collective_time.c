@@ -133,9 +133,9 @@ static void expect_group(const Placement *placement, int axis, int per_node, int
 
 static void test_placement(void) {
     check_begin("placement: t innermost, then d, then p");
-    Placement large = {8, 8, 32, 4, 1}, mixed = {8, 2, 16, 2, 1}, small = {8, 2, 2, 2, 1},
-              wide = {8, 16, 4, 1, 1};
-    Placement odd = {8, 3, 4, 1, 1};
+    Placement large = {8, 8, 32, 4, 1, 1}, mixed = {8, 2, 16, 2, 1, 1}, small = {8, 2, 2, 2, 1, 1},
+              wide = {8, 16, 4, 1, 1, 1};
+    Placement odd = {8, 3, 4, 1, 1, 1};
     expect_group(&large, MESH_T, 8, 1);
     expect_group(&large, MESH_D, 1, 8);
     expect_group(&large, MESH_P, 1, 8);
@@ -150,7 +150,7 @@ static void test_placement(void) {
     check_begin("placement: which borders leave the node");
     CHECK(placement_border_crosses(&large, 0), "a stage of many nodes");
     CHECK(!placement_border_crosses(&small, 0), "all in one node");
-    Placement four = {8, 2, 2, 4, 1};
+    Placement four = {8, 2, 2, 4, 1, 1};
     CHECK(!placement_border_crosses(&four, 0) && placement_border_crosses(&four, 1) &&
               !placement_border_crosses(&four, 2),
           "two stages to a node");
