@@ -9,6 +9,8 @@
  */
 #include "tests/unit/train_compare.h"
 
+#include <unistd.h>
+
 enum { STEPS = 4, GLOBAL_BATCH = 8 };
 static const double LEARNING_RATE = 2e-3;
 
@@ -85,7 +87,118 @@ static void check_variant(int variant) {
     run_close(&one);
 }
 
+/* Of a sound plan's text, `from` becomes `to` where it is first: no proof may hold. */
+static void check_changed(const char *from, const char *to) {
+    const Layout layout = {1, 2, 1, 1, 1, "1f1b", false, NULL, 0};
+    Run run;
+    run_experts = 2;
+    bool made = plan(&run, 0, &layout);
+    CHECK(made, "%s", diag_text(run.diag));
+    StrBuf text = strbuf_create(), broken = strbuf_create();
+    if (made) plan_print(&text, run.plan);
+    char operand[16], *at = made && from ? strstr(text.text, from) : NULL, found[64], missing[64];
+    if (made && !from) { /* what reads an all-to-all's result reads its operand */
+        int result = 0;
+        char *first = strstr(text.text, " = all_to_all(");
+        while (first && first[-1] != '%') first--;
+        if (first && sscanf(first, "%d = all_to_all(%%%15[0-9])", &result, operand) == 2) {
+            snprintf(found, sizeof(found), "(%%%d, ", result);
+            snprintf(missing, sizeof(missing), "(%%%s, ", operand);
+            at = strstr(text.text, found), from = found, to = missing;
+        }
+    }
+    CHECK(!made || at, "it is not there");
+    if (at) {
+        strbuf_printf(&broken, "%.*s%s%s", (int)(at - text.text), text.text, to,
+                      at + strlen(from));
+        Plan *read = plan_parse(run.arena, "plan", broken.text, run.diag);
+        if (read) read->fingerprint = plan_fingerprint(read);
+        CHECK(!read || !verify_plan(read, run.diag), "taken for sound");
+    }
+    strbuf_destroy(&text);
+    strbuf_destroy(&broken);
+    run_close(&run);
+    run_experts = 1;
+}
+
+static void check_broken(void) {
+    static const struct {
+        const char *name, *from, *to;
+    } CHANGES[] = {
+        {"another e than its programs have", "\ne=2", "\ne=4"},
+        {"no e", "\ne=2", "\ne=1"},
+        {"rows that are not sent to their experts", NULL, NULL},
+        {"rows sent over other ranks", "over=[batch], mesh=\"e\"", "over=[batch], mesh=\"d\""},
+        {"rows sent the other way", "{axis=experts, over=[batch]", "{axis=batch, over=[experts]"},
+        {"rows sent along another axis", "{axis=experts, over=[batch]",
+         "{axis=experts, over=[model]"},
+        {"rows sent along an axis that they lack", "over=[batch], mesh=\"e\"",
+         "over=[seq], mesh=\"e\""},
+        {"all experts on all ranks", "experts=8/e, batch=4/d", "experts=8, batch=4/d"},
+        {"tokens of fewer ranks", "batch=4/de", "batch=4/d"},
+        {"gradients that lack e's shares", "{mesh=\"de\"}", "{mesh=\"d\"}"},
+        {"gradients of experts summed over e", "{mesh=\"d\"}", "{mesh=\"de\"}"},
+    };
+    for (size_t i = 0; i < sizeof(CHANGES) / sizeof(CHANGES[0]); i++) {
+        char name[96];
+        snprintf(name, sizeof(name), "refused: %s", CHANGES[i].name);
+        check_begin(name);
+        check_changed(CHANGES[i].from, CHANGES[i].to);
+        check_end();
+    }
+}
+
+static void check_refusal(int e, const Layout *layout, const char *message) {
+    Run run;
+    run_experts = e;
+    check_begin(message);
+    CHECK(!plan(&run, 0, layout), "was planned");
+    CHECK(strstr(diag_text(run.diag), message), "says: %s", diag_text(run.diag));
+    run_experts = 1;
+    run_close(&run);
+    check_end();
+}
+
+/* What e and d have divided is whole in a file, and divided anew by t and another e. */
+static void check_checkpoint(void) {
+    static const Layout before = {1, 2, 1, 1, 1, "1f1b", false, NULL, 0},
+                        after = {2, 1, 1, 2, 1, "1f1b", true, NULL, 0},
+                        alone = {1, 1, 1, GLOBAL_BATCH, 1, "1f1b", false, NULL, 0};
+    const TrainingPlace place = {2, 2 * GLOBAL_BATCH, "a text"};
+    TrainingPlace there = {0};
+    char path[64];
+    Run one, run;
+    check_begin("a checkpoint of e=2 d=2 with ZeRO is gone on from with t=2 e=4");
+    snprintf(path, sizeof(path), "/tmp/perilune-experts-%d", (int)getpid());
+    bool fine = plan(&one, 0, &alone) && run_start(&one) && run_steps(&one, STEPS, LEARNING_RATE);
+    CHECK(fine, "%s", diag_text(one.diag));
+    run_experts = 2, run_zero = 1;
+    fine = plan(&run, 0, &before) && run_start(&run) && run_steps(&run, 2, LEARNING_RATE) &&
+           engine_save_state(run.engine, path, &place, run.diag);
+    CHECK(fine, "%s", diag_text(run.diag));
+    run_close(&run);
+    run_experts = 4, run_zero = 0;
+    fine = plan(&run, 0, &after) && run_start(&run) &&
+           engine_load_state(run.engine, path, &there, run.diag) &&
+           run_steps_from(&run, 2, STEPS - 2, LEARNING_RATE);
+    CHECK(fine, "%s", diag_text(run.diag));
+    run_experts = 1;
+    for (int i = 0; i < 2; i++) run.losses[i] = one.losses[i], run.norms[i] = one.norms[i];
+    if (fine) compare_losses(&run, &one, STEPS);
+    if (fine) compare_weights(&run, &one);
+    unlink(path);
+    run_close(&run);
+    run_close(&one);
+    check_end();
+}
+
 int main(void) {
+    const Layout alone = {1, 1, 1, 1, 1, "1f1b", false, NULL, 0};
+    const Layout by_t = {3, 1, 1, 1, 1, "1f1b", false, NULL, 0};
+    check_broken();
+    check_refusal(3, &alone, "global batch 8 is not a multiple of micro-batch 1 x d x e 3");
+    check_refusal(2, &by_t, "axis 'experts' is 8, which t=3 does not divide, as it has to for e=2");
+    check_checkpoint();
     for (int v = 0; v < (int)(sizeof(VARIANTS) / sizeof(VARIANTS[0])); v++) check_variant(v);
     compare_print_worst();
     return check_report();
