@@ -40,7 +40,7 @@ int bind_slice_runs(const Binding *binding, int i, SliceRun out[2]) {
     return 2;
 }
 
-bool bind_exchange(const Binding *binding, int n_members, Exchange *out) {
+bool bind_exchange(const Binding *binding, int n_members, ExchangeSizes *out) {
     const Type *in = &binding->in_local[0], *to = &binding->out_local[0];
     const Node *node = binding->node;
     int divided = type_find_axis(in, node_axis(node, ATTR_axis));
@@ -50,7 +50,7 @@ bool bind_exchange(const Binding *binding, int n_members, Exchange *out) {
                 to->dims[joined] == n_members * in->dims[joined];
     if (!fits) return bind_fail(binding, "does not have equal parts for all ranks");
     int second = divided < joined ? joined : divided, first = divided < joined ? divided : joined;
-    *out = (Exchange){1, 1, 1, .to_strips = divided < joined};
+    *out = (ExchangeSizes){1, 1, 1, .to_strips = divided < joined};
     for (int i = 0; i < in->rank; i++) { /* of one member's block of rows */
         int64_t dim = i == divided ? to->dims[i] : in->dims[i];
         *(i < first ? &out->outer : i < second ? &out->rows : &out->width) *= dim;

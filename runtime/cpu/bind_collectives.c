@@ -110,7 +110,7 @@ static bool run_all_to_all(const void *args) {
 bool cpu_bind_all_to_all(Binding *b, CpuCall *out) {
     MessageArgs *args = new_args(b);
     const char *name = node_string(b->node, ATTR_mesh);
-    Exchange exchange;
+    ExchangeSizes exchange;
     *out = (CpuCall){run_all_to_all, args};
     if (!set_group(b, args)) return false;
     int n = mesh_size(&b->graph->mesh, mesh_axis_find(name, (int)strlen(name)));

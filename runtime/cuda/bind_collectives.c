@@ -53,7 +53,7 @@ bool cuda_bind_all_gather(Binding *b) {
 
 bool cuda_bind_all_to_all(Binding *b) {
     CollectiveCommand c = new_collective(b, ALL_TO_ALL);
-    Exchange exchange;
+    ExchangeSizes exchange;
     if (!find_group(b, &c) || !bind_exchange(b, c.n_members, &exchange)) return false;
     c.outer = exchange.outer;
     c.axis_local = exchange.rows;

@@ -194,6 +194,7 @@ static ncclResult_t group_end(void) {
 
 int64_t fake_nccl_bytes(ncclDataType_t dtype) {
     switch (dtype) {
+    case ncclInt32: /* gathered, never summed */
     case ncclFloat32: return 4;
     case ncclBfloat16:
     case ncclFloat16: return 2;
