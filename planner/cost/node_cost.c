@@ -216,7 +216,9 @@ static void add_collective(PhaseCost *cost, const Cluster *cluster, const Node *
     Value whole = node->op == OP_ALL_GATHER ? node_value((Node *)node, 0) : node->inputs[0];
     CollectiveKind kind = collective_kind(node->op);
     double bytes = local_bytes(whole, mesh);
-    cost->collective_us += collective_us(cluster, kind, bytes, &group);
+    double us = collective_us(cluster, kind, bytes, &group);
+    cost->collective_us += us;
+    if (kind == COLLECTIVE_ALL_TO_ALL) cost->exchange_us += us;
     cost->collective_bytes += bytes;
     cost->n_collectives++;
 }
@@ -294,8 +296,9 @@ void node_cost_add_attention_again(PhaseCost *cost, const NodePricer *pricer, co
 
 void phase_cost_close(PhaseCost *cost, const ClusterSoftware *software, int t, bool backward) {
     if (software->overlaps_tensor)
-        cost->collective_us *=
-            1 - (backward ? software->tensor_backward_hidden : software->tensor_forward_hidden);
+        cost->collective_us -=
+            (cost->collective_us - cost->exchange_us) *
+            (backward ? software->tensor_backward_hidden : software->tensor_forward_hidden);
     double device_us = cost->product_us + cost->attention_us + cost->memory_us;
     cost->us = software_phase_us(software, device_us, cost->collective_us, cost->n_ops,
                                  cost->n_collectives, t, backward);

@@ -8,6 +8,7 @@
 #include "planner/passes/pass.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 static Sharding leaf_sharding(const Graph *graph, const Type *type) {
@@ -64,9 +65,11 @@ static bool check_experts(const Graph *graph, const Node *node, const Type *type
         return false;
     }
     while (fits > 1 && dim % ((int64_t)fits * size[MESH_T]) != 0) fits--;
+    char t[24] = "";
+    if (size[MESH_T] > 1) snprintf(t, sizeof(t), "t=%d x ", size[MESH_T]);
     diag_error(diag, node->loc,
-               "axis '%s' is %" PRId64 ", which t=%d x e=%d does not divide; e=%d would do",
-               graph->axes.names[type->axes[i]], dim, size[MESH_T], size[MESH_E], fits);
+               "axis '%s' is %" PRId64 ", which %se=%d does not divide; e=%d would do",
+               graph->axes.names[type->axes[i]], dim, t, size[MESH_E], fits);
     return false;
 }
 

@@ -212,8 +212,8 @@ static const char *why_no_mesh(const SearchRecords *records) {
                             " positions are no multiple of %d",
                             c, costs->seq, 2 * c);
     }
-    return arena_printf(records->arena, "no d = ranks / (t x c x p) divides global batch %d%s",
-                        records->space.global_batch, evenly);
+    return arena_printf(records->arena, "no d%s = ranks / (t x c x p) divides global batch %d%s",
+                        costs->n_experts > 0 ? " x e" : "", records->space.global_batch, evenly);
 }
 
 /* Every tensor degree that the batch leaves is one that the model does not allow. What the model

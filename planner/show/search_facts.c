@@ -187,8 +187,9 @@ static const char *describe_part(const SearchFacts *facts, StepPart part) {
     case PART_TENSOR:
         if (of->e > 1) {
             return arena_printf(
-                facts->arena, "messages among t=%d tensor%s and e=%d expert ranks, which %s", of->t,
-                of->c > 1 ? arena_printf(facts->arena, ", c=%d context", of->c) : "", of->e,
+                facts->arena, "messages among %s%se=%d expert ranks, which %s",
+                of->t > 1 ? arena_printf(facts->arena, "t=%d tensor and ", of->t) : "",
+                of->c > 1 ? arena_printf(facts->arena, "c=%d context and ", of->c) : "", of->e,
                 inner <= place.n_per_node ? "share a node" : "lie in several nodes");
         }
         if (of->c > 1) {

@@ -128,6 +128,20 @@ fails 'missing profile' 2 "$folder/none.json" plan $model --profile "$folder/non
 fails 'text as profile' 2 "$folder/three.json" plan $model --profile "$folder/three.json"
 fails 'training with a profile only' 2 '--trace FILE' train $model --data x --profile y
 
+# --- experts ---
+fails 'experts of a dense model' 2 "--ep 2: the model has no axis 'experts' to divide" plan $model \
+    --ep 2
+fails 'experts that e does not divide' 2 \
+    "axis 'experts' is 8, which e=3 does not divide; e=2 would do" plan models/moe.lua --ep 3
+fails 'sequences that e does not divide' 2 'not a multiple of micro-batch 4 x d x e 2' \
+    plan models/moe.lua --ep 2 --global-batch 12
+fails 'a search with experts of a dense model' 2 "--ep 2: the model has no axis 'experts'" plan \
+    $model --ep 2 --cluster h100-dgx --ranks 8
+fails 'a search with experts that e does not divide' 2 "8 experts are no multiple of t=1 x e=16" \
+    plan models/moe.lua --ep 16 --cluster h100-dgx --ranks 16 --global-batch 64
+works 'a mesh with e' 'e=4 expert x d=1 data' plan models/moe.lua --ep 4 --micro-batch 1 \
+    --global-batch 4
+
 # --- wrong files ---
 fails 'missing model' 2 "$folder/none.lua" plan "$folder/none.lua"
 fails 'missing plan' 2 "$folder/none.plan" show "$folder/none.plan"
