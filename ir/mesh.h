@@ -62,10 +62,7 @@ static inline const char *mesh_axis_name(int axis) {
         MESH_AXES(X)
 #undef X
             [MESH_CT] = "ct",
-        [MESH_TE] = "te",
-        [MESH_DC] = "dc",
-        [MESH_DE] = "de",
-        [MESH_DEC] = "dec"};
+        [MESH_TE] = "te", [MESH_DC] = "dc", [MESH_DE] = "de", [MESH_DEC] = "dec"};
     return axis >= 0 && axis < N_MESH_GROUPS ? names[axis] : "?";
 }
 

@@ -64,10 +64,11 @@ static bool check_request(const PlanRequest *request, Diag *diag) {
     }
     const AxisTable *axes = &request->forward->axes;
     if (e > 1 && axis_find(axes, "experts", 7) < 0) {
-        diag_error(diag, NO_LOC,
-                   "--ep %d: the model has no axis 'experts' to divide; --data-parallel divides the "
-                   "batch alone",
-                   e);
+        diag_error(
+            diag, NO_LOC,
+            "--ep %d: the model has no axis 'experts' to divide; --data-parallel divides the "
+            "batch alone",
+            e);
         return false;
     }
     if (options->n_chunks < 1 || options->n_chunks > MAX_CHUNKS) {
@@ -112,8 +113,8 @@ static void count_model(Plan *plan, const Graph *graph) {
         flops *= route_active_share(&routes, node);
         /* Model FLOPs count no recomputation: attention's backward is twice its forward. */
         if (node->op == OP_ATTENTION_GRAD) flops *= 2 / 2.5;
-        plan->model_flops +=
-            flops * plan->global_batch / ((double)plan->micro_batch * mesh_size(&plan->mesh, MESH_DE));
+        plan->model_flops += flops * plan->global_batch /
+                             ((double)plan->micro_batch * mesh_size(&plan->mesh, MESH_DE));
     }
     arena_destroy(arena);
 }
@@ -177,7 +178,8 @@ static Plan *new_plan(Arena *arena, const PlanRequest *request) {
     plan->n_chunks = options->n_chunks;
     plan->micro_batch = options->micro_batch;
     plan->global_batch = options->global_batch;
-    plan->n_micro = options->global_batch / (options->micro_batch * mesh_size(&options->mesh, MESH_DE));
+    plan->n_micro =
+        options->global_batch / (options->micro_batch * mesh_size(&options->mesh, MESH_DE));
     plan->seq = request->seq;
     plan->vocab = request->vocab;
     plan->n_blocks = request->n_blocks;

@@ -31,7 +31,7 @@ typedef enum Operation {
 } Operation;
 
 static const char *const operation_names[] = {"all_reduce", "all_gather", "reduce_scatter",
-                                              "all_to_all", "broadcast", "barrier"};
+                                              "all_to_all", "broadcast",  "barrier"};
 
 /* What must be the same on all members. */
 typedef struct Call {

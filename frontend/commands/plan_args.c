@@ -65,12 +65,8 @@ bool plan_mesh_from_args(CliArgs *args, Mesh *mesh, bool seen[N_MESH_AXES], Diag
     static const struct {
         CliOption option;
         int axis;
-    } single[] = {{OPT_TENSOR, MESH_T},
-                  {OPT_CONTEXT, MESH_C},
-                  {OPT_EXPERT, MESH_E},
-                  {OPT_DATA_PARALLEL, MESH_D},
-                  {OPT_DATA_DEGREE, MESH_D},
-                  {OPT_PIPELINE, MESH_P}};
+    } single[] = {{OPT_TENSOR, MESH_T},        {OPT_CONTEXT, MESH_C},     {OPT_EXPERT, MESH_E},
+                  {OPT_DATA_PARALLEL, MESH_D}, {OPT_DATA_DEGREE, MESH_D}, {OPT_PIPELINE, MESH_P}};
     for (int axis = 0; axis < N_MESH_AXES; axis++) {
         mesh->size[axis] = 1;
         seen[axis] = false;
@@ -338,7 +334,8 @@ bool plan_load_model(CliArgs *args, int64_t batch, PlanRequest *request, Diag *d
 Plan *plan_from_model(CliArgs *args, StrBuf *dump, Diag *diag) {
     PlanRequest request = {.options.dump = dump};
     if (!options_from_args(args, &request.options, diag)) return NULL;
-    int64_t batch = (int64_t)request.options.micro_batch * mesh_size(&request.options.mesh, MESH_DE);
+    int64_t batch =
+        (int64_t)request.options.micro_batch * mesh_size(&request.options.mesh, MESH_DE);
     if (!plan_load_model(args, batch, &request, diag)) return NULL;
     return plan_make(args->arena, &request, diag);
 }

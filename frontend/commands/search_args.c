@@ -119,9 +119,8 @@ SearchJob *search_job_from_args(CliArgs *args, Diag *diag) {
 int search_ranks_from_args(const CliArgs *args, const SearchJob *job, Diag *diag) {
     const SearchRequest *request = &job->request;
     const char *text = cli_text(args, OPT_RANKS, NULL);
-    int64_t n_ranks =
-        (int64_t)request->t * request->d * request->p * (request->c != ANY ? request->c : 1) *
-        (request->e != ANY ? request->e : 1);
+    int64_t n_ranks = (int64_t)request->t * request->d * request->p *
+                      (request->c != ANY ? request->c : 1) * (request->e != ANY ? request->e : 1);
     if (!text && n_ranks == 0) {
         diag_error(diag, NO_LOC, "--ranks: how many devices of %s? a node has %d",
                    job->cluster->name, job->cluster->node.n_devices);

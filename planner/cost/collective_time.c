@@ -59,8 +59,8 @@ static double tree_us(const Cluster *cluster, double bytes, const CollectiveGrou
            2 * bytes / (TREE_FRACTION * rate);
 }
 
-/* Each member sends 1/n of what it has to each, as NCCL does: pair by pair, all at once. In the node
- * over its own links; what leaves over its share of the cards. */
+/* Each member sends 1/n of what it has to each, as NCCL does: pair by pair, all at once. In the
+ * node over its own links; what leaves over its share of the cards. */
 static double pairs_us(const Cluster *cluster, double bytes, const CollectiveGroup *group) {
     const ClusterNode *node = &cluster->node;
     const ClusterNetwork *network = &cluster->network;

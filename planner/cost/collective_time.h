@@ -28,8 +28,9 @@ typedef struct CollectiveGroup {
  * all-gather; of an all-to-all what one member has. 0 for a group of one. */
 double collective_us(const Cluster *cluster, CollectiveKind kind, double bytes,
                      const CollectiveGroup *group);
-const char *collective_algorithm(const Cluster *cluster, CollectiveKind kind, double bytes,
-                                 const CollectiveGroup *group); /* "ring", "tree", "nvls", "pairs" */
+const char *
+collective_algorithm(const Cluster *cluster, CollectiveKind kind, double bytes,
+                     const CollectiveGroup *group); /* "ring", "tree", "nvls", "pairs" */
 
 /* One message from one device to another; `sharing` messages leave the same node at once. */
 double message_us(const Cluster *cluster, double bytes, bool crosses_nodes, int sharing);

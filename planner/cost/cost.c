@@ -10,8 +10,12 @@
 
 static Placement placement_of(const Device *device, const Plan *plan) {
     const int *size = plan->mesh.size;
-    return (Placement){device->cluster->node.n_devices, size[MESH_T], size[MESH_D],
-                       size[MESH_P],                    size[MESH_C], size[MESH_E]};
+    return (Placement){device->cluster->node.n_devices,
+                       size[MESH_T],
+                       size[MESH_D],
+                       size[MESH_P],
+                       size[MESH_C],
+                       size[MESH_E]};
 }
 
 /* Ranks of one stage that share a node's way out. */
@@ -193,8 +197,8 @@ static void cost_add(Cost *sum, Cost cost) {
 static bool is_beside_backward(const Device *device, const Node *node,
                                const CollectiveCost *message) {
     return device->cluster && device->cluster->software.overlaps_gradients &&
-           mesh_is_replicas(message->mesh_axis) &&
-           node->op != OP_ALL_GATHER && node->types[0].rank > 0;
+           mesh_is_replicas(message->mesh_axis) && node->op != OP_ALL_GATHER &&
+           node->types[0].rank > 0;
 }
 
 static void add_update(ProgramCost *sum, Pricing *p, const Node *node, int chunk, Cost cost,

@@ -59,8 +59,8 @@ static void count_update(const CalledGraph *of, bool has_divided, LayoutCost *ou
     const Node **leaves = find_leaves(of->graph, work);
     for (int n = 0; n < of->graph->n_nodes; n++) {
         const Node *node = of->graph->nodes[n], *leaf = leaves[n];
-        /* With c and e the plan that is counted has a message of every gradient already, but for those
-         * of experts. */
+        /* With c and e the plan that is counted has a message of every gradient already, but for
+         * those of experts. */
         bool summed = (out->c > 1 || out->e > 1) && !is_over_e(of->graph, node);
         if (!summed && node->op == OP_ACCUMULATOR && node_string(node, ATTR_of)[0]) {
             add_update(of, node, leaf, UPDATE_REDUCED, out); /* its message over d */

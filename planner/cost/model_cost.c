@@ -106,8 +106,8 @@ static Lowered *lower(ModelCosts *costs, int t, int c, int e, bool sequence_para
     for (int i = 0; i < cache->n_lowered; i++) {
         Lowered *known = &cache->lowered[i];
         if (known->t == t && known->c == c && known->e == e &&
-            known->sequence_parallel == sequence_parallel &&
-            known->recompute == recompute && known->zero == zero && known->split == split) {
+            known->sequence_parallel == sequence_parallel && known->recompute == recompute &&
+            known->zero == zero && known->split == split) {
             return known;
         }
     }

@@ -6,8 +6,8 @@
  * model that the front end can describe is priced, and by what would really run. The lowering is
  * done for one sequence: with b sequences, what has the batch axis grows b-fold.
  *
- * Costs depend on (t, c, e, sequence parallel, recomputation, b) only; they are made when first asked
- * for and kept. Data, pipeline and chunk degrees are arithmetic on top (step_cost.h).
+ * Costs depend on (t, c, e, sequence parallel, recomputation, b) only; they are made when first
+ * asked for and kept. Data, pipeline and chunk degrees are arithmetic on top (step_cost.h).
  */
 #ifndef PLANNER_COST_MODEL_COST_H
 #define PLANNER_COST_MODEL_COST_H

@@ -1,8 +1,8 @@
 /* Stage weights: what a chunk or stage has by way of parameters, and what of them a rank keeps.
  *
- * With ZeRO a rank of axis d (and c and e, but for experts) keeps 1/d of the optimizer's state (stage 1), gradients (2) and
- * weights (3); whole ones are then there only between their message and the work on them
- * (spread_messages.c).
+ * With ZeRO a rank of axis d (and c and e, but for experts) keeps 1/d of the optimizer's state
+ * (stage 1), gradients (2) and weights (3); whole ones are then there only between their message
+ * and the work on them (spread_messages.c).
  */
 #ifndef PLANNER_COST_STAGE_WEIGHTS_H
 #define PLANNER_COST_STAGE_WEIGHTS_H

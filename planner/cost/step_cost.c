@@ -251,9 +251,9 @@ static void price_memory(const Pricing *x, StepCost *out) {
         const Sum *stage = &x->stages[s];
         int64_t inputs, activations = frames_bytes(x, s, &inputs);
         activations -= inputs;
-        WeightBytes weights = stage_weight_bytes(&stage->weights, x->costs->cluster,
-                                                 candidate->zero,
-                                                 candidate_replicas_by_kind(candidate));
+        WeightBytes weights =
+            stage_weight_bytes(&stage->weights, x->costs->cluster, candidate->zero,
+                               candidate_replicas_by_kind(candidate));
         int64_t messages = message_bytes(x, s) + inputs;
         int64_t scratch = stage->scratch_bytes + weights.moving + x->layout->workspace_bytes;
         if (candidate->zero && candidate_replicas(candidate) > 1) scratch += x->layout->zero_bytes;

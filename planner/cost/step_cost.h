@@ -37,16 +37,19 @@ static inline Replicas candidate_replicas_by_kind(const Candidate *candidate) {
     return (Replicas){candidate->d, candidate_replicas(candidate)};
 }
 static inline Placement candidate_placement(const Cluster *cluster, const Candidate *candidate) {
-    return (Placement){cluster->node.n_devices, candidate->t, candidate->d,
-                       candidate->p,            candidate->c, candidate->e};
+    return (Placement){cluster->node.n_devices,
+                       candidate->t,
+                       candidate->d,
+                       candidate->p,
+                       candidate->c,
+                       candidate->e};
 }
 /* Messages of gradients and weights: [0] of all, [1] of what e divides. */
 typedef struct DataGroups {
     CollectiveGroup of[2];
 } DataGroups;
 static inline DataGroups data_groups(const Placement *placement) {
-    return (DataGroups){
-        {placement_group(placement, MESH_DEC), placement_group(placement, MESH_D)}};
+    return (DataGroups){{placement_group(placement, MESH_DEC), placement_group(placement, MESH_D)}};
 }
 
 typedef struct StepCost {

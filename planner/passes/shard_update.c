@@ -13,8 +13,8 @@
  * reads them, forward or backward, gathers them first. insert_collectives adds these messages, as
  * operands are divided otherwise than their op needs; spread_messages gives them time.
  *
- * Where c divides sequences, or e experts, its ranks have the same weights as well: d is then all of
- * them (dc, de, dec); but e's have other experts.
+ * Where c divides sequences, or e experts, its ranks have the same weights as well: d is then all
+ * of them (dc, de, dec); but e's have other experts.
  *
  * The axis is the undivided one that d divides with the least padding, of those the first: then the
  * shards lie one behind the other, and messages need no packing. A parameter that has no such axis,

@@ -111,7 +111,8 @@ static bool has_wide_rows(const Graph *graph, const Type *type) {
     return type->rank > 2 && type_find_axis(type, seq) >= 0 && type_find_axis(type, batch) >= 0;
 }
 
-/* In the update d, or d, c and e, divide what shard_update has divided, and what is computed of it. */
+/* In the update d, or d, c and e, divide what shard_update has divided, and what is computed of it.
+ */
 static void map_update(AxisMap *map, const Mesh *sizes, const Node *node) {
     for (int i = 0; i < node->n_inputs; i++) {
         const Type *type = value_type(node->inputs[i]);

@@ -189,7 +189,8 @@ static Graph *rebuild(Spreader *s) {
 }
 
 Graph *pass_spread_messages(const Graph *in, PassContext *ctx) {
-    if (ctx->options.zero < ZERO_GRADIENTS || mesh_size(&in->mesh, MESH_DEC) < 2) return (Graph *)in;
+    if (ctx->options.zero < ZERO_GRADIENTS || mesh_size(&in->mesh, MESH_DEC) < 2)
+        return (Graph *)in;
     Spreader s = {.ctx = ctx, .in = in};
     s.places = ARENA_ARRAY(ctx->arena, Place, in->n_nodes + 1);
     s.merged = ARENA_ARRAY(ctx->arena, Node *, in->n_nodes + 1);

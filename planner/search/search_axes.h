@@ -48,8 +48,8 @@ const char *search_value_text(Arena *arena, const SearchAxis *axis, int value);
 /* How many (t, c, e, p, d) there are for so many ranks, fixed ones respected. */
 int search_count_meshes(const SearchSpace *space, int n_ranks);
 
-/* What t, c, e and p can leave for d, times e, ascending, into out[MOST_VALUES]: what divides the global batch,
- * or what does not. */
+/* What t, c, e and p can leave for d, times e, ascending, into out[MOST_VALUES]: what divides the
+ * global batch, or what does not. */
 int search_list_d(const SearchSpace *space, bool divides, int *out);
 
 #endif

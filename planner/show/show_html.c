@@ -122,9 +122,9 @@ static void put_layout(StrBuf *out, const Facts *facts) {
     html_put_mesh(out, &plan->mesh);
     html_open_section(out, "plan", "Plan", "What was asked for, and what the times assume.");
     strbuf_put(out, "<dl class=\"facts\">");
-    snprintf(text, sizeof(text), "%d sequences = %d micro-batches x %d x d%s=%d", plan->global_batch,
-             plan->n_micro, plan->micro_batch, plan->mesh.size[MESH_E] > 1 ? " x e" : "",
-             mesh_size(&plan->mesh, MESH_DE));
+    snprintf(text, sizeof(text), "%d sequences = %d micro-batches x %d x d%s=%d",
+             plan->global_batch, plan->n_micro, plan->micro_batch,
+             plan->mesh.size[MESH_E] > 1 ? " x e" : "", mesh_size(&plan->mesh, MESH_DE));
     html_put_fact(out, "Global batch", text);
     snprintf(text, sizeof(text), "%s, %d chunk%s per stage", plan->schedule, plan->n_chunks,
              plan->n_chunks == 1 ? "" : "s");

@@ -192,8 +192,10 @@ static int find_links(const SearchFacts *facts, LinkRow *rows) {
                               : of->c > 1 ? "tensor and context"
                                           : "tensor",
                               "activations and their gradients, whole tensors",
-                              tensor,   inner,
-                              leaves,   where_text(leaves)};
+                              tensor,
+                              inner,
+                              leaves,
+                              where_text(leaves)};
     }
     if (candidate_replicas(of) > 1) {
         bool leaves = of->t * candidate_replicas(of) > n_per_node;
@@ -214,10 +216,11 @@ static void put_traffic(StrBuf *out, const SearchFacts *facts) {
     for (int i = 0; i < n; i++) {
         if (rows[i].bytes > most) most = rows[i].bytes;
     }
-    html_open_section(out, "traffic", "Traffic by link",
-                      "What a rank takes part in per step: of the first stage; between stages, of "
-                      "the one with most such borders. Ranks sit t innermost, then c, e, d and p: what "
-                      "fits into a node stays on its links.");
+    html_open_section(
+        out, "traffic", "Traffic by link",
+        "What a rank takes part in per step: of the first stage; between stages, of "
+        "the one with most such borders. Ranks sit t innermost, then c, e, d and p: what "
+        "fits into a node stays on its links.");
     strbuf_put(out, "<table><tr><th>Axis</th><th class=\"l\">What</th><th>Group</th>"
                     "<th class=\"l\">Link</th><th>Bytes a step</th><th></th></tr>\n");
     for (int i = 0; i < n; i++) {

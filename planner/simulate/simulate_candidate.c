@@ -154,8 +154,9 @@ static void add_shared(const CandidateLoad *of, int global, UpdateKind update, S
 /* Messages of weights and gradients within tasks, with ZeRO-2 and 3. */
 static void add_task_data(const CandidateLoad *of, PipelineChunk *chunk, Share *share) {
     DataGroups groups = data_groups(&of->placement);
-    TaskData data = task_data_us(of->costs->cluster, groups.of, of->candidate->zero, &share->weights,
-                                 chunk->forward_us, chunk->backward_us, chunk->weights_us);
+    TaskData data =
+        task_data_us(of->costs->cluster, groups.of, of->candidate->zero, &share->weights,
+                     chunk->forward_us, chunk->backward_us, chunk->weights_us);
     chunk->forward_us += data.forward_us, chunk->forward_data_us = data.forward_us;
     chunk->backward_us += data.backward_us, chunk->backward_data_us = data.backward_us;
     chunk->weights_us += data.weights_us, chunk->weights_data_us = data.weights_us;
@@ -334,9 +335,9 @@ static void price_update(CandidateLoad *of) {
             share->whole_us + shared_us * (divided ? divided_share(&share->weights, candidate) : 1);
         of->part_us[PART_GATHER][s] = gather_us(of, s);
         int64_t runtime = stage_runtime_bytes(of->costs, of->layout, candidate, s, &share->calls);
-        WeightBytes weights = stage_weight_bytes(&share->weights, of->costs->cluster,
-                                                 candidate->zero,
-                                                 candidate_replicas_by_kind(candidate));
+        WeightBytes weights =
+            stage_weight_bytes(&share->weights, of->costs->cluster, candidate->zero,
+                               candidate_replicas_by_kind(candidate));
         of->constant_bytes[s] =
             (double)(weights.parameter + weights.gradient + weights.optimizer + weights.moving +
                      share->scratch_bytes + of->layout->workspace_bytes + runtime);

@@ -65,9 +65,9 @@ static bool over_e(const ProgramVerifier *pv, Value value, int i) {
     return mesh_axes(&pv->graph->mesh, value_sharding(value)->mesh[i]) >> MESH_E & 1;
 }
 
-/* Rows that are with their experts and rows that are with their sequences do not meet in an op: what
- * e divides is divided alike in all its operands and results. Messages and the update have rules of
- * their own (verify_update.c). */
+/* Rows that are with their experts and rows that are with their sequences do not meet in an op:
+ * what e divides is divided alike in all its operands and results. Messages and the update have
+ * rules of their own (verify_update.c). */
 static void check_divided_by_e(ProgramVerifier *pv, const Node *node) {
     int group[MAX_AXES];
     bool seen[MAX_AXES] = {false};

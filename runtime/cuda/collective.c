@@ -26,8 +26,8 @@ static int64_t input_count(const CollectiveCommand *c) {
     return c->outer * c->inner * (c->kind == ALL_GATHER ? c->axis_local : c->axis_total);
 }
 
-/* What an all-to-all has to unpack, or pack, on its side of strips; and, with several outer indices,
- * on that of blocks. */
+/* What an all-to-all has to unpack, or pack, on its side of strips; and, with several outer
+ * indices, on that of blocks. */
 static bool strips_move(const CollectiveCommand *c) {
     return c->outer > 1 || c->axis_local > 1;
 }

@@ -65,7 +65,7 @@ fails 'not a number' 2 "--lr: 'nan' is not a number" plan $model --lr nan
 fails 'two operands' 2 "what is 'b'" plan a b
 fails 'no operand' 2 'which PLAN' check
 fails 'two forms' 2 'one form at a time' show x.plan --json --dot
-fails 'mesh axis' 2 "--mesh: 'x' is not a mesh axis (t, c, d, p)" plan $model --mesh x=2
+fails 'mesh axis' 2 "--mesh: 'x' is not a mesh axis (t, c, e, d, p)" plan $model --mesh x=2
 fails 'mesh without size' 2 "'t' is not AXIS=SIZE" plan $model --mesh t
 fails 'mesh axis twice' 2 'given twice' plan $model --mesh t=2 --tensor 4
 fails 'batch that does not divide' 2 'global batch 16 is not a multiple of micro-batch 3 x d 2' \

@@ -88,7 +88,12 @@ typedef struct FakeBlock {
     bool device; /* else pinned host memory */
 } FakeBlock;
 
-enum { FAKE_MOST_DEFECTS = 64, FAKE_DEFECT_BYTES = 320, FAKE_MOST_IDS = 4096, FAKE_MOST_PEERS = 64 };
+enum {
+    FAKE_MOST_DEFECTS = 64,
+    FAKE_DEFECT_BYTES = 320,
+    FAKE_MOST_IDS = 4096,
+    FAKE_MOST_PEERS = 64
+};
 
 typedef struct Fake {
     CuApi api;

@@ -144,8 +144,8 @@ static bool is_all_to_all(const FakeMessage *of, int count) {
     for (int k = 0; k < count; k++) {
         const FakeMessage *m = &of[k], *first = k % 2 ? recv : send;
         size_t bytes = (size_t)(k / 2) * m->count * (size_t)fake_nccl_bytes(m->dtype);
-        bool here = k % 2 ? m->out == (char *)first->out + bytes
-                          : m->in == (const char *)first->in + bytes;
+        bool here =
+            k % 2 ? m->out == (char *)first->out + bytes : m->in == (const char *)first->in + bytes;
         if (m->kind != (k % 2 ? FAKE_RECV : FAKE_SEND) || m->peer != k / 2 || !here ||
             m->comm != send->comm || m->count != send->count || m->dtype != send->dtype) {
             return false;

@@ -14,7 +14,7 @@
 #include <pthread.h>
 
 enum { MOST_MEMBERS = 8 };
-static bool deals; /* of calls made from now on: two chunks a member, as over c */
+static bool deals;     /* of calls made from now on: two chunks a member, as over c */
 static bool to_strips; /* likewise, of all-to-alls */
 
 typedef struct Shape {
@@ -283,8 +283,7 @@ static void check_steps(const char *name, CollectiveKind kind, ReduceKind reduce
     arena_destroy(arena);
 }
 
-static const char *const KINDS[] = {"all_reduce", "all_gather", "reduce_scatter",
-                                    "all_to_all"};
+static const char *const KINDS[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all"};
 static const char *const REDUCES[] = {"sum", "max", "lse"};
 
 /* Whole and padded shards, empty ones, an axis in the middle, odd sizes, whole vectors. */
@@ -339,9 +338,9 @@ static void test_all_to_all(DType dtype) {
         const Shape *s = &EXCHANGED[i / 2];
         char name[128];
         to_strips = i % 2;
-        int length = snprintf(name, sizeof(name), "all_to_all %s [%d, %d, %d] to %s",
-                              dtype_name(dtype), (int)s->outer, (int)s->local, (int)s->inner,
-                              to_strips ? "strips" : "blocks");
+        int length =
+            snprintf(name, sizeof(name), "all_to_all %s [%d, %d, %d] to %s", dtype_name(dtype),
+                     (int)s->outer, (int)s->local, (int)s->inner, to_strips ? "strips" : "blocks");
         check_virtual(name, ALL_TO_ALL, REDUCE_SUM, dtype, s, 3, false);
         snprintf(name + length, sizeof(name) - (size_t)length, " by NCCL");
         int n_steps = s->outer > 1 ? 3 : s->local > 1 ? 2 : 1;

@@ -14,7 +14,11 @@ int main(void) {
 
 static const Variant VARIANTS[] = {
     {"experts", "tests/models/experts.lua", 4, DTYPE_F32, {{"experts", "4"}, {"layers", "2"}}},
-    {"experts bf16", "tests/models/experts.lua", 4, DTYPE_BF16, {{"experts", "4"}, {"layers", "1"}}},
+    {"experts bf16",
+     "tests/models/experts.lua",
+     4,
+     DTYPE_BF16,
+     {{"experts", "4"}, {"layers", "1"}}},
 };
 
 typedef struct Case {

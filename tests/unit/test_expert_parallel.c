@@ -109,8 +109,7 @@ static void check_changed(const char *from, const char *to) {
     }
     CHECK(!made || at, "it is not there");
     if (at) {
-        strbuf_printf(&broken, "%.*s%s%s", (int)(at - text.text), text.text, to,
-                      at + strlen(from));
+        strbuf_printf(&broken, "%.*s%s%s", (int)(at - text.text), text.text, to, at + strlen(from));
         Plan *read = plan_parse(run.arena, "plan", broken.text, run.diag);
         if (read) read->fingerprint = plan_fingerprint(read);
         CHECK(!read || !verify_plan(read, run.diag), "taken for sound");

@@ -21,31 +21,29 @@ typedef struct Layout {
 static int context = 1, experts = 1; /* c and e, of what is priced and planned from now on */
 
 static PlanRequest request_of(const Model *model, const Layout *l, const int *split) {
-    return (PlanRequest){
-        .model = model->name,
-        .forward = model->graph,
-        .n_blocks = model->n_blocks,
-        .seq = model->seq,
-        .vocab = model->vocab,
-        .recipe = model->recipe,
-        .options = {
-            .mesh = {{[MESH_T] = l->t,
-                      [MESH_C] = context,
-                      [MESH_E] = experts,
-                      [MESH_D] = l->d,
-                      [MESH_P] = l->p}},
-            .micro_batch = l->b,
-            .global_batch = l->b * l->d * experts * l->n_micro,
-            .n_chunks = l->v,
-            .schedule = l->schedule,
-            .precision = l->f32 ? DTYPE_F32 : DTYPE_BF16,
-            .sequence_parallel = l->sequence_parallel,
-            .recompute = l->recompute,
-            .zero = l->zero,
-            .cuda = true,
-            .split = split,
-            .n_split = split ? l->p * l->v : 0,
-            .seed = 1}};
+    return (PlanRequest){.model = model->name,
+                         .forward = model->graph,
+                         .n_blocks = model->n_blocks,
+                         .seq = model->seq,
+                         .vocab = model->vocab,
+                         .recipe = model->recipe,
+                         .options = {.mesh = {{[MESH_T] = l->t,
+                                               [MESH_C] = context,
+                                               [MESH_E] = experts,
+                                               [MESH_D] = l->d,
+                                               [MESH_P] = l->p}},
+                                     .micro_batch = l->b,
+                                     .global_batch = l->b * l->d * experts * l->n_micro,
+                                     .n_chunks = l->v,
+                                     .schedule = l->schedule,
+                                     .precision = l->f32 ? DTYPE_F32 : DTYPE_BF16,
+                                     .sequence_parallel = l->sequence_parallel,
+                                     .recompute = l->recompute,
+                                     .zero = l->zero,
+                                     .cuda = true,
+                                     .split = split,
+                                     .n_split = split ? l->p * l->v : 0,
+                                     .seed = 1}};
 }
 
 static int64_t stage_bytes(const Plan *plan, int stage) {
