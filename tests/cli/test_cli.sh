@@ -142,6 +142,10 @@ fails 'a search with experts that e does not divide' 2 "8 experts are no multipl
 works 'a mesh with e' 'e=4 expert x d=1 data' plan models/moe.lua --ep 4 --micro-batch 1 \
     --global-batch 4
 
+works 'a search with e is planned to the byte' 'planned to the byte' plan models/moe.lua --ep 2 \
+    --cluster h100-dgx --ranks 4 --global-batch 16 -o "$folder/experts.plan"
+works 'and its plan proved' 'is sound: 4 ranks' check "$folder/experts.plan"
+
 # --- wrong files ---
 fails 'missing model' 2 "$folder/none.lua" plan "$folder/none.lua"
 fails 'missing plan' 2 "$folder/none.plan" show "$folder/none.plan"
