@@ -65,7 +65,8 @@ static Plan *plan_of(CliArgs *args, const SearchJob *job, const Found *found, Di
     options->zero = of->zero;
     options->split = found->split;
     options->n_split = of->p * of->n_chunks;
-    if (!plan_load_model(args, (int64_t)of->micro_batch * candidate_data(of), &request, diag)) return NULL;
+    if (!plan_load_model(args, (int64_t)of->micro_batch * candidate_data(of), &request, diag))
+        return NULL;
     return plan_make(args->arena, &request, diag);
 }
 

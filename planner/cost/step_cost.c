@@ -497,7 +497,8 @@ static double gather_us_of(Pricing *x, const Sum *stage) {
     const ClusterSoftware *software = &x->costs->cluster->software;
     bool gathers = candidate_replicas(x->candidate) > 1 && zero_gathers_updated(x->candidate->zero);
     double us = 0, slowed_us = software->overlaps_gradients ? reduce_us(x, stage) : 0;
-    for (int experts = 0; gathers && experts <= (x->candidate->d > 1); experts++) {
+    int n_kinds = x->candidate->d > 1 ? 2 : 1;
+    for (int experts = 0; gathers && experts < n_kinds; experts++) {
         StageWeights part = stage_weights_part(&stage->weights, experts);
         double bytes = (double)stage_divided_bytes(&part, part.parameter_bytes);
         if (bytes <= 0) continue;
