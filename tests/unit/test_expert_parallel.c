@@ -193,10 +193,10 @@ static void check_checkpoint(void) {
 
 int main(void) {
     const Layout alone = {1, 1, 1, 1, 1, "1f1b", false, NULL, 0};
-    const Layout by_t = {3, 1, 1, 1, 1, "1f1b", false, NULL, 0};
+    const Layout by_t = {2, 1, 1, 1, 1, "1f1b", false, NULL, 0};
     check_broken();
     check_refusal(3, &alone, "global batch 8 is not a multiple of micro-batch 1 x d x e 3");
-    check_refusal(2, &by_t, "axis 'experts' is 8, which t=3 does not divide, as it has to for e=2");
+    check_refusal(8, &by_t, "axis 'experts' is 8, which t=2 x e=8 does not divide; e=4 would do");
     check_checkpoint();
     for (int v = 0; v < (int)(sizeof(VARIANTS) / sizeof(VARIANTS[0])); v++) check_variant(v);
     compare_print_worst();
