@@ -82,9 +82,8 @@ bool schedule_check(const char *name, const PipelineShape *shape, SourceLoc loc,
                    "1 to %d, 1 to %d",
                    name, p, v, shape->n_micro, MAX_STAGES, MAX_CHUNKS, MAX_MICRO);
     } else if (v > 1 && !SCHEDULES[index].chunked) {
-        diag_error(diag, loc,
-                   "schedule %s: has one chunk per stage; --chunks %d is for 'interleaved'", name,
-                   v);
+        diag_error(diag, loc, "schedule %s: has one chunk per stage; --chunks %d is for '%s'", name,
+                   v, SCHEDULES[index].splits ? "zb-chunked" : "interleaved");
     } else if (v > 1 && p == 1) {
         diag_error(diag, loc, "schedule %s: %d chunks per stage need more than one stage (p)", name,
                    v);

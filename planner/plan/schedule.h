@@ -1,6 +1,6 @@
 /* Schedules: in which order a pipeline stage runs its micro-batches, and what follows from it.
  *
- * A schedule is an ordering function only (one file each in schedules/, one row in schedules.def):
+ * A schedule is an ordering function only (in schedules/, one row each in schedules.def):
  * from the pipeline's shape to the FORWARD and BACKWARD tasks of one stage, and WEIGHTS tasks if it
  * splits backwards: then BACKWARD is only what the stages before wait for (split_backward.c). The
  * rest of the program never asks for a schedule's name: messages, frame slots and channel depths

@@ -353,9 +353,8 @@ const SearchAxis SEARCH_AXES[] = {
     {"sequence-parallel", "--sequence-parallel", false, "it is on or off", sp_get, sp_set, sp_fixed,
      sp_values, is_flag, flag_name},
     {"schedule", "--schedule", false,
-     "interleaved needs micro-batches in multiples of p, others one chunk a stage, and zb-* no "
-     "full "
-     "recomputation",
+     "interleaved and zb-chunked need micro-batches in multiples of p, others one chunk a stage, "
+     "and zb-* no full recomputation",
      s_get, s_set, s_fixed, s_values, s_allows, s_name},
     {"chunks", "--chunks", true,
      "more than one need p > 1, an interleaved schedule and p x chunks - 2 blocks", v_get, v_set,

@@ -32,7 +32,7 @@ enum { EACH = 16 };
 enum { EACH = 1 };
 #endif
 
-enum { STEPS = 2, GLOBAL_BATCH = 16 };
+enum { STEPS = 2 };
 static const double LEARNING_RATE = 2e-3;
 
 typedef struct Variant {
@@ -50,12 +50,18 @@ static LossScaling f16_scaling = {1024, 1}; /* of plans made from now on in f16 
 static int fake_cudnn_version;              /* of fakes made from now on; 0: none */
 static int n_layouts_run, half;             /* half: see run_in_halves */
 
+/* Enough micro-batches for a pipeline to fill up and go on. */
+static inline int64_t batch_of(const Layout *layout) {
+    int64_t least = (int64_t)layout->micro_batch * layout->d * (layout->p > 1 ? layout->p + 1 : 1);
+    return least <= 8 ? 8 : 16;
+}
+
 static inline bool plan(Run *run, const Variant *variant, const Layout *layout) {
     int count = 0;
     while (variant->settings[count].key) count++;
     run_loss_scaling = variant->precision == DTYPE_F16 ? f16_scaling : (LossScaling){0};
-    return run_plan_for(run, variant->path, variant->settings, count, layout, GLOBAL_BATCH, false,
-                        true, variant->precision);
+    return run_plan_for(run, variant->path, variant->settings, count, layout, batch_of(layout),
+                        false, true, variant->precision);
 }
 
 static inline bool start_on_cpu(Run *run, const Variant *variant, const Layout *layout) {

@@ -192,7 +192,6 @@ static bool train_long(Run *run) {
 static void check_against_f32(void) {
     const Layout layout = {1, 1, 1, GLOBAL_BATCH, 1, "1f1b", false, NULL, 0};
     Run low, wide;
-    run_threads = 1; /* products this small cost more to divide than to do */
     bool done = plan(&low, &VARIANTS[0], &layout, DTYPE_BF16, false) && train_long(&low);
     done &= plan(&wide, &VARIANTS[0], &layout, DTYPE_F32, false) && train_long(&wide);
     check_begin("100 steps in bf16 end where f32 ends");
@@ -217,7 +216,6 @@ static void check_against_f32(void) {
     check_end();
     run_close(&low);
     run_close(&wide);
-    run_threads = 0;
 }
 
 /* Products must see what a load or a write gave the parameters: the loss says so. */

@@ -119,7 +119,6 @@ static void check_file(void) {
 int main(void) {
     Diag *diag = diag_create();
     snprintf(path, sizeof(path), "/tmp/perilune-lost-%d", (int)getpid());
-    run_threads = 1;
     check_death("a rank lost after a step's last message is no loss that is not finite");
     death = DIES_AFTER_STEP;
     check_death("a rank lost between steps is no wish to stop");

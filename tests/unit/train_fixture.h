@@ -29,8 +29,9 @@ static int run_context = 1; /* c */
 static int run_experts = 1; /* e */
 static Recompute run_recompute = RECOMPUTE_NONE;
 static bool run_cudnn_backward = false;
-/* Cores that engines started from now on use; 0: all. */
-static int run_threads = 0;
+/* Cores that engines started from now on use; 0: all. Products this small cost more to divide than
+ * to do, and tests run beside each other. */
+static int run_threads = 1;
 
 /* One run: owns everything it points to. */
 typedef struct Run {
