@@ -1,28 +1,36 @@
 /* The mesh: how ranks are arranged, one size per mesh axis.
  *
  * A rank's coordinates follow the order of MESH_AXES, fastest first:
- * rank = t + T * (c + C * (d + D * p)), so that tensor-parallel ranks are neighbours, and those
- * that divide a sequence come next (Narayanan et al. 2021, section 3; Megatron-LM's order).
+ * rank = t + T * (c + C * (e + E * (d + D * p))), so that tensor-parallel ranks are neighbours, and
+ * those that divide a sequence, and then experts, come next (Narayanan et al. 2021, section 3;
+ * Megatron-LM's order).
  *
- * Two axes that follow one another can divide a dimension, or reduce, together: ct (a sequence over
- * c, each part of it over t) and dc (all ranks that have the same weights). Such a group's members
- * and its shards are numbered alike: by the slower axis first. Where c has one rank, d or t alone
- * is meant, and named; so is c, where t has one.
+ * Axes that follow one another can divide a dimension, or reduce, together:
+ *   ct       a sequence over c, each part of it over t
+ *   te       experts over t, each part of them over e
+ *   de       the batch over d, each part of it over e; and all ranks that have the same weights
+ *   dc, dec  the same, where c divides sequences
+ * Such a group's members and its shards are numbered alike: by the slower axis first, but for te,
+ * where e is the faster one: what lies on a rank before it is divided over e is its part over t.
+ * Where c and e have one rank, d or t alone is meant, and named; so is c or e where t has one, and
+ * of the batch e where d has one.
  *
  * What c divides is dealt out in 2 C equal chunks, of which rank i has chunk i and chunk 2 C - 1 -
  * i: under a causal mask the two together see as many keys on every rank (Llama 3, arXiv
- * 2407.21783, section 3.3.2). dc divides as d does.
+ * 2407.21783, section 3.3.2). dc and dec divide as d does.
  */
 #ifndef IR_MESH_H
 #define IR_MESH_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <string.h>
 
 /*        name, what a shard along it holds */
 #define MESH_AXES(X)                                                                               \
     X(T, t, "tensor")                                                                              \
     X(C, c, "context")                                                                             \
+    X(E, e, "expert")                                                                              \
     X(D, d, "data")                                                                                \
     X(P, p, "pipeline")
 
@@ -32,7 +40,10 @@ typedef enum MeshAxis {
 #undef X
         N_MESH_AXES,
     MESH_CT = N_MESH_AXES,
+    MESH_TE,
     MESH_DC,
+    MESH_DE,
+    MESH_DEC,
     N_MESH_GROUPS
 } MeshAxis;
 
@@ -51,11 +62,11 @@ static inline const char *mesh_axis_name(int axis) {
         MESH_AXES(X)
 #undef X
             [MESH_CT] = "ct",
-        [MESH_DC] = "dc"};
+        [MESH_TE] = "te", [MESH_DC] = "dc", [MESH_DE] = "de", [MESH_DEC] = "dec"};
     return axis >= 0 && axis < N_MESH_GROUPS ? names[axis] : "?";
 }
 
-/* An axis or a group of two; -1: no such name. */
+/* An axis or a group; -1: no such name. */
 static inline int mesh_axis_find(const char *name, int length) {
     for (int axis = 0; axis < N_MESH_GROUPS; axis++) {
         const char *known = mesh_axis_name(axis);
@@ -64,35 +75,73 @@ static inline int mesh_axis_find(const char *name, int length) {
     return -1;
 }
 
-/* An axis; or a group of two of which ct has two axes of more than one rank, dc has c for one. */
-static inline bool mesh_has_group(const Mesh *mesh, int group) {
-    if (group == MESH_CT) return mesh->size[MESH_C] > 1 && mesh->size[MESH_T] > 1;
-    if (group == MESH_DC) return mesh->size[MESH_C] > 1;
-    return group >= 0 && group < N_MESH_AXES;
+/* The axes of a group, the fastest of its members' numbers first; an axis is its only one. */
+typedef struct MeshGroupAxes {
+    int count, axes[3];
+} MeshGroupAxes;
+static inline MeshGroupAxes mesh_group_axes(int group) {
+    switch (group) {
+    case MESH_CT: return (MeshGroupAxes){2, {MESH_T, MESH_C}};
+    case MESH_TE: return (MeshGroupAxes){2, {MESH_E, MESH_T}};
+    case MESH_DC: return (MeshGroupAxes){2, {MESH_C, MESH_D}};
+    case MESH_DE: return (MeshGroupAxes){2, {MESH_E, MESH_D}};
+    case MESH_DEC: return (MeshGroupAxes){3, {MESH_C, MESH_E, MESH_D}};
+    default: return (MeshGroupAxes){group >= 0 ? 1 : 0, {group}};
+    }
 }
 
-/* Bit a: the axis a is of the group, and has more than one rank if the group is of two. */
+/* An axis; or a group: ct and te have two axes of more than one rank, the others all but d. */
+static inline bool mesh_has_group(const Mesh *mesh, int group) {
+    bool t = mesh->size[MESH_T] > 1, c = mesh->size[MESH_C] > 1, e = mesh->size[MESH_E] > 1;
+    switch (group) {
+    case MESH_CT: return c && t;
+    case MESH_TE: return t && e;
+    case MESH_DC: return c;
+    case MESH_DE: return e;
+    case MESH_DEC: return c && e;
+    default: return group >= 0 && group < N_MESH_AXES;
+    }
+}
+
+/* Bit a: the axis a is of the group, and has more than one rank if the group is of several. */
 static inline unsigned mesh_axes(const Mesh *mesh, int group) {
-    unsigned c = mesh->size[MESH_C] > 1 ? 1u << MESH_C : 0;
-    if (group == MESH_CT) return c | (mesh->size[MESH_T] > 1 ? 1u << MESH_T : 0);
-    if (group == MESH_DC) return c | (mesh->size[MESH_D] > 1 ? 1u << MESH_D : 0);
-    return group < 0 ? 0 : 1u << group;
+    MeshGroupAxes of = mesh_group_axes(group);
+    unsigned bits = 0;
+    for (int i = 0; i < of.count; i++) {
+        if (of.count == 1 || mesh->size[of.axes[i]] > 1) bits |= 1u << of.axes[i];
+    }
+    return bits;
 }
 
 static inline int mesh_size(const Mesh *mesh, int group) {
-    if (group == MESH_CT) return mesh->size[MESH_T] * mesh->size[MESH_C];
-    if (group == MESH_DC) return mesh->size[MESH_C] * mesh->size[MESH_D];
-    return mesh->size[group];
+    MeshGroupAxes of = mesh_group_axes(group);
+    int64_t size = 1; /* of a damaged plan it may be more than any mesh has */
+    for (int i = 0; i < of.count && size < INT32_MAX; i++) size *= mesh->size[of.axes[i]];
+    return size < INT32_MAX ? (int)size : INT32_MAX;
 }
 
-/* Are there messages over it? Over ct there are none: they go over t, then over c. */
+/* Are there messages over it? Over ct and te there are none: they go over one axis, then the other.
+ */
 static inline bool mesh_has_messages(const Mesh *mesh, int group) {
-    return group != MESH_CT && mesh_has_group(mesh, group) && mesh_size(mesh, group) > 1;
+    return group != MESH_CT && group != MESH_TE && mesh_has_group(mesh, group) &&
+           mesh_size(mesh, group) > 1;
 }
 
-/* The ranks that have the same weights. */
-static inline int mesh_replicas(const Mesh *mesh) {
-    return mesh->size[MESH_C] > 1 ? MESH_DC : MESH_D;
+/* The ranks that have the same weights: of what e divides, or of all else. */
+static inline int mesh_replicas(const Mesh *mesh, bool divided_over_e) {
+    bool c = mesh->size[MESH_C] > 1, e = mesh->size[MESH_E] > 1 && !divided_over_e;
+    return c && e ? MESH_DEC : c ? MESH_DC : e ? MESH_DE : MESH_D;
+}
+
+/* Is it such a group? But for d they divide shards of ZeRO, and of all else the batch alone. */
+static inline bool mesh_is_replicas(int group) {
+    return group == MESH_D || group == MESH_DC || group == MESH_DE || group == MESH_DEC;
+}
+
+/* What divides the batch. */
+static inline int mesh_batch(const Mesh *mesh) {
+    if (mesh->size[MESH_E] == 1) return MESH_D;
+    return mesh->size[MESH_D] > 1 ? MESH_DE : MESH_E;
 }
 
 static inline int mesh_rank_count(const Mesh *mesh) {
@@ -110,18 +159,21 @@ static inline MeshCoord mesh_coord(const Mesh *mesh, int rank) {
     return coord;
 }
 
-/* A shard divided further along the same dimension: by t within c. -2: that cannot be. */
+/* A shard divided further along the same dimension: by t within c, by e within t or d. -2: that
+ * cannot be. */
 static inline int mesh_divide(int group, int axis) {
     if (group == MESH_C && axis == MESH_T) return MESH_CT;
-    return group < 0 && axis != MESH_CT ? axis : -2;
+    if (group == MESH_T && axis == MESH_E) return MESH_TE;
+    if (group == MESH_D && axis == MESH_E) return MESH_DE;
+    return group < 0 && axis != MESH_CT && axis != MESH_TE ? axis : -2;
 }
 
 /* The axis that divided last, and what its ranks have in common. */
 static inline int mesh_inner(int group) {
-    return group == MESH_CT ? MESH_T : group;
+    return group == MESH_CT ? MESH_T : group == MESH_TE || group == MESH_DE ? MESH_E : group;
 }
 static inline int mesh_outer(int group) {
-    return group == MESH_CT ? MESH_C : -1;
+    return group == MESH_CT ? MESH_C : group == MESH_TE ? MESH_T : group == MESH_DE ? MESH_D : -1;
 }
 
 /* Does c deal out chunks of what the group divides? */
@@ -131,20 +183,21 @@ static inline bool mesh_deals(int group) {
 
 /* The rank's number in its group, which is that of its shard, too. */
 static inline int mesh_member(const Mesh *mesh, MeshCoord coord, int group) {
-    if (group == MESH_CT) return coord.at[MESH_T] + mesh->size[MESH_T] * coord.at[MESH_C];
-    if (group == MESH_DC) return coord.at[MESH_C] + mesh->size[MESH_C] * coord.at[MESH_D];
-    return coord.at[group];
+    MeshGroupAxes of = mesh_group_axes(group);
+    int member = 0;
+    for (int i = of.count - 1; i >= 0; i--) {
+        member = member * mesh->size[of.axes[i]] + coord.at[of.axes[i]];
+    }
+    return member;
 }
 
 /* The coordinates of a member of the group that `coord` is in. */
 static inline MeshCoord mesh_member_coord(const Mesh *mesh, MeshCoord coord, int group,
                                           int member) {
-    for (int axis = 0; axis < N_MESH_AXES; axis++) {
-        bool within = axis == group || (axis == MESH_C && group >= N_MESH_AXES) ||
-                      (group == MESH_CT && axis == MESH_T) || (group == MESH_DC && axis == MESH_D);
-        if (!within) continue;
-        coord.at[axis] = member % mesh->size[axis];
-        member /= mesh->size[axis];
+    MeshGroupAxes of = mesh_group_axes(group);
+    for (int i = 0; i < of.count; i++) {
+        coord.at[of.axes[i]] = member % mesh->size[of.axes[i]];
+        member /= mesh->size[of.axes[i]];
     }
     return coord;
 }

@@ -318,7 +318,9 @@ static bool parse_mesh(Parser *p) {
     for (int axis = 0; axis < N_MESH_AXES; axis++) {
         int64_t size;
         p->graph->mesh.size[axis] = 1;
-        if (axis == MESH_C && strncmp(p->at, ", c=", 4) != 0) continue; /* there where it divides */
+        if (axis == MESH_C && strncmp(p->at, ", c=", 4) != 0)
+            continue; /* there where they divide */
+        if (axis == MESH_E && strncmp(p->at, ", e=", 4) != 0) continue;
         if (axis && !expect(p, ",")) return false;
         if (!expect(p, mesh_axis_name(axis)) || !expect(p, "=")) return false;
         if (!parse_int(p, 1, 1 << 20, &size)) return false;

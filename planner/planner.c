@@ -46,7 +46,6 @@ static Graph *run_passes(const Graph *graph, const char *first, const char *last
 
 static bool check_request(const PlanRequest *request, Diag *diag) {
     const PlanOptions *options = &request->options;
-    int d = options->mesh.size[MESH_D];
     for (int axis = 0; axis < N_MESH_AXES; axis++) {
         if (options->mesh.size[axis] >= 1 && options->mesh.size[axis] <= 65536) continue;
         diag_error(diag, NO_LOC, "--mesh: %s=%d; each size must be between 1 and 65536",
@@ -57,9 +56,19 @@ static bool check_request(const PlanRequest *request, Diag *diag) {
         diag_error(diag, NO_LOC, "micro-batch and global batch must be at least 1");
         return false;
     }
+    int e = options->mesh.size[MESH_E], d = mesh_size(&options->mesh, MESH_DE);
     if ((int64_t)options->global_batch % ((int64_t)options->micro_batch * d) != 0) {
-        diag_error(diag, NO_LOC, "global batch %d is not a multiple of micro-batch %d x d %d",
-                   options->global_batch, options->micro_batch, d);
+        diag_error(diag, NO_LOC, "global batch %d is not a multiple of micro-batch %d x d%s %d",
+                   options->global_batch, options->micro_batch, e > 1 ? " x e" : "", d);
+        return false;
+    }
+    const AxisTable *axes = &request->forward->axes;
+    if (e > 1 && axis_find(axes, "experts", 7) < 0) {
+        diag_error(
+            diag, NO_LOC,
+            "--ep %d: the model has no axis 'experts' to divide; --data-parallel divides the "
+            "batch alone",
+            e);
         return false;
     }
     if (options->n_chunks < 1 || options->n_chunks > MAX_CHUNKS) {
@@ -104,8 +113,8 @@ static void count_model(Plan *plan, const Graph *graph) {
         flops *= route_active_share(&routes, node);
         /* Model FLOPs count no recomputation: attention's backward is twice its forward. */
         if (node->op == OP_ATTENTION_GRAD) flops *= 2 / 2.5;
-        plan->model_flops +=
-            flops * plan->global_batch / ((double)plan->micro_batch * plan->mesh.size[MESH_D]);
+        plan->model_flops += flops * plan->global_batch /
+                             ((double)plan->micro_batch * mesh_size(&plan->mesh, MESH_DE));
     }
     arena_destroy(arena);
 }
@@ -169,7 +178,8 @@ static Plan *new_plan(Arena *arena, const PlanRequest *request) {
     plan->n_chunks = options->n_chunks;
     plan->micro_batch = options->micro_batch;
     plan->global_batch = options->global_batch;
-    plan->n_micro = options->global_batch / (options->micro_batch * options->mesh.size[MESH_D]);
+    plan->n_micro =
+        options->global_batch / (options->micro_batch * mesh_size(&options->mesh, MESH_DE));
     plan->seq = request->seq;
     plan->vocab = request->vocab;
     plan->n_blocks = request->n_blocks;
@@ -223,6 +233,8 @@ static Plan *make_plan(Arena *arena, const PlanRequest *request, Diag *diag) {
 
 Plan *plan_make(Arena *arena, const PlanRequest *request, Diag *diag) {
     PlanRequest whole = *request;
-    if (whole.options.mesh.size[MESH_C] == 0) whole.options.mesh.size[MESH_C] = 1;
+    int *size = whole.options.mesh.size;
+    if (size[MESH_C] == 0) size[MESH_C] = 1;
+    if (size[MESH_E] == 0) size[MESH_E] = 1;
     return make_plan(arena, &whole, diag);
 }

@@ -61,6 +61,24 @@ bool bind_starts(const Binding *b, const int32_t **out) {
     return bind_fail(b, "has documents of other queries");
 }
 
+bool bind_exchange(const Binding *binding, int n_members, ExchangeSizes *out) {
+    const Type *in = &binding->in_local[0], *to = &binding->out_local[0];
+    const Node *node = binding->node;
+    int divided = type_find_axis(in, node_axis(node, ATTR_axis));
+    int joined = type_find_axis(in, node_attr(node, ATTR_over)->axes.items[0]);
+    bool fits = divided >= 0 && joined >= 0 && divided != joined &&
+                in->dims[divided] == n_members * to->dims[divided] &&
+                to->dims[joined] == n_members * in->dims[joined];
+    if (!fits) return bind_fail(binding, "does not have equal parts for all ranks");
+    int second = divided < joined ? joined : divided, first = divided < joined ? divided : joined;
+    *out = (ExchangeSizes){1, 1, 1, .to_strips = divided < joined};
+    for (int i = 0; i < in->rank; i++) { /* of one member's block of rows */
+        int64_t dim = i == divided ? to->dims[i] : in->dims[i];
+        *(i < first ? &out->outer : i < second ? &out->rows : &out->width) *= dim;
+    }
+    return true;
+}
+
 int64_t bind_rows(const Type *local) {
     int64_t rows = 1;
     for (int i = 0; i + 1 < local->rank; i++) rows *= local->dims[i];

@@ -33,6 +33,12 @@ typedef struct SliceRun {
     int64_t from, to, count;
 } SliceRun;
 int bind_slice_runs(const Binding *binding, int i, SliceRun out[2]);
+/* An all-to-all's sizes, as runtime/comm.h has them; false: it names no two axes to exchange. */
+typedef struct ExchangeSizes {
+    int64_t outer, rows, width;
+    bool to_strips;
+} ExchangeSizes;
+bool bind_exchange(const Binding *binding, int n_members, ExchangeSizes *out);
 /* How many of the rank's `local` elements along dimension i exist; the rest is padding. */
 int64_t bind_valid(const Binding *binding, const Type *type, const Sharding *sharding, int i);
 static inline const Type *bind_input_type(const Binding *binding, int i) {

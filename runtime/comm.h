@@ -65,6 +65,14 @@ bool comm_reduce_scatter(CommGroup *group, int member, ReduceKind kind, DType dt
                          void *out, size_t outer, size_t axis_local, size_t axis_total,
                          size_t inner);
 
+/* Every member has a block of rows for each, and gets one of each: a tensor of `outer` x n_members
+ * x rows x width elements lies as [outer, member, rows, width] (blocks: what is divided is the
+ * first of two axes) or [outer, rows, member, width] (strips: the second). `to_strips`: in are
+ * blocks, by whom they go to; out are strips, by whom they come from; without it the other way
+ * round. */
+bool comm_all_to_all(CommGroup *group, int member, DType dtype, const void *in, void *out,
+                     size_t outer, size_t rows, size_t width, bool to_strips);
+
 /* buffer[count] of `root` -> buffer of all. */
 bool comm_broadcast(CommGroup *group, int member, int root, DType dtype, void *buffer,
                     size_t count);

@@ -25,12 +25,13 @@ typedef enum Operation {
     OP_ALL_REDUCE,
     OP_ALL_GATHER,
     OP_REDUCE_SCATTER,
+    OP_ALL_TO_ALL,
     OP_BROADCAST,
     OP_BARRIER
 } Operation;
 
 static const char *const operation_names[] = {"all_reduce", "all_gather", "reduce_scatter",
-                                              "broadcast", "barrier"};
+                                              "all_to_all", "broadcast",  "barrier"};
 
 /* What must be the same on all members. */
 typedef struct Call {
@@ -39,6 +40,7 @@ typedef struct Call {
     DType dtype;
     int root;
     size_t outer, axis_local, axis_total, inner; /* without axes: inner is the count */
+    bool to_strips;
 } Call;
 
 typedef struct Offer {
@@ -232,13 +234,14 @@ static bool meet(CommGroup *group, int member, Operation operation) {
 static bool same_call(const Call *a, const Call *b) {
     return a->operation == b->operation && a->kind == b->kind && a->dtype == b->dtype &&
            a->root == b->root && a->outer == b->outer && a->axis_local == b->axis_local &&
-           a->axis_total == b->axis_total && a->inner == b->inner;
+           a->axis_total == b->axis_total && a->inner == b->inner && a->to_strips == b->to_strips;
 }
 
 static int describe_call(char *text, size_t size, const Call *call) {
-    return snprintf(text, size, "%s(%s, kind %d, root %d, outer %zu, axis %zu of %zu, inner %zu)",
+    return snprintf(text, size, "%s(%s, kind %d, root %d, outer %zu, axis %zu of %zu, inner %zu%s)",
                     operation_names[call->operation], dtype_name(call->dtype), (int)call->kind,
-                    call->root, call->outer, call->axis_local, call->axis_total, call->inner);
+                    call->root, call->outer, call->axis_local, call->axis_total, call->inner,
+                    call->to_strips ? ", to strips" : "");
 }
 
 static bool check_calls_match(CommGroup *group, int member, unsigned turn) {
@@ -480,6 +483,37 @@ bool comm_reduce_scatter(CommGroup *group, int member, ReduceKind kind, DType dt
         }
         memset((char *)out + (o * axis_local + done) * inner * size, 0,
                (axis_local - done) * inner * size);
+    }
+    return exchange_end(&exchange);
+}
+
+bool comm_all_to_all(CommGroup *group, int member, DType dtype, const void *in, void *out,
+                     size_t outer, size_t rows, size_t width, bool to_strips) {
+    Exchange exchange;
+    const size_t n = (size_t)group->n_members;
+    Call call = {.operation = OP_ALL_TO_ALL,
+                 .dtype = dtype,
+                 .outer = outer,
+                 .axis_local = rows,
+                 .axis_total = n * rows,
+                 .inner = width,
+                 .to_strips = to_strips};
+    if (!exchange_begin(&exchange, group, member, call, in, out, outer * n * rows * width)) {
+        return false;
+    }
+    const size_t row = width * element_bytes(dtype), all = n * rows * row;
+    /* From one row of a member's to the next, and from one member's first to the next one's. */
+    const size_t in_row = to_strips ? row : n * row, in_part = to_strips ? rows * row : row;
+    const size_t out_row = to_strips ? n * row : row, out_part = to_strips ? row : rows * row;
+    for (size_t i = 0; i < n; i++) { /* starting at different members spreads the reads */
+        size_t j = ((size_t)member + i) % n;
+        const char *from = (const char *)offer_of(&exchange, (int)j)->in + (size_t)member * in_part;
+        char *place = (char *)out + j * out_part;
+        for (size_t o = 0; o < outer; o++) {
+            for (size_t r = 0; r < rows && row; r++) {
+                memcpy(place + o * all + r * out_row, from + o * all + r * in_row, row);
+            }
+        }
     }
     return exchange_end(&exchange);
 }

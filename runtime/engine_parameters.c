@@ -231,7 +231,7 @@ static bool is_reused(const Program *program, const Buffer *gradient) {
  * weights, they lie in memory of gradients that it has read. */
 bool engine_read_gradient(Engine *engine, const char *parameter, float *out) {
     bool reuses = engine->plan->zero && engine->plan->zero < ZERO_PARAMETERS;
-    if (reuses && mesh_size(&engine->plan->mesh, MESH_DC) > 1) return false;
+    if (reuses && mesh_size(&engine->plan->mesh, MESH_DEC) > 1) return false;
     Arena *arena = arena_create();
     LogicalList list = engine_list_leaves(engine, false, arena);
     bool found = false;

@@ -180,7 +180,7 @@ bool engine_evaluate(Engine *engine, const int32_t *tokens, const int32_t *label
 }
 
 int64_t engine_forward_batch(const Engine *engine) {
-    return (int64_t)engine->plan->micro_batch * engine->plan->mesh.size[MESH_D];
+    return (int64_t)engine->plan->micro_batch * mesh_size(&engine->plan->mesh, MESH_DE);
 }
 
 bool engine_logits(Engine *engine, const int32_t *tokens, float *out_logits, Diag *diag) {

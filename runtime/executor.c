@@ -57,7 +57,8 @@ typedef struct Walk {
     Diag *diag;
 } Walk;
 
-/* Samples micro * (b d) + coord.d * b ... of the global batch; c deals out their positions. */
+/* Samples micro * (b d e) + (coord.d * e + coord.e) * b ... of the global batch; c deals out their
+ * positions. */
 static bool emit_input(const Walk *walk, const Node *node, const Task *task) {
     const RankContext *rank = walk->rank;
     const Plan *plan = rank->plan;
@@ -70,7 +71,8 @@ static bool emit_input(const Walk *walk, const Node *node, const Task *task) {
                    "input '%s': inputs are tokens and labels, i32[batch, seq]", name);
         return false;
     }
-    int64_t row = (int64_t)task->micro * plan->mesh.size[MESH_D] + rank->coord.at[MESH_D];
+    int64_t row = (int64_t)task->micro * mesh_size(&plan->mesh, MESH_DE) +
+                  mesh_member(&plan->mesh, rank->coord, MESH_DE);
     const int64_t first = row * plan->micro_batch * plan->seq;
     InputSlice slice = {.labels = labels,
                         .offset = first,

@@ -254,6 +254,7 @@ static void print_start(const Run *run) {
     int n_ranks = mesh_rank_count(&plan->mesh);
     printf("mesh    t=%d ", plan->mesh.size[MESH_T]);
     if (plan->mesh.size[MESH_C] > 1) printf("c=%d ", plan->mesh.size[MESH_C]);
+    if (plan->mesh.size[MESH_E] > 1) printf("e=%d ", plan->mesh.size[MESH_E]);
     printf("d=%d p=%d: %d rank%s; %s, %d micro-batch%s of %d make a batch of %d\n",
            plan->mesh.size[MESH_D], plan->mesh.size[MESH_P], n_ranks, n_ranks == 1 ? "" : "s",
            plan->schedule, plan->n_micro, plan->n_micro == 1 ? "" : "es", plan->micro_batch,

@@ -49,7 +49,7 @@ static bool parse_mesh(Arena *arena, const char *text, Mesh *mesh, bool *seen, D
         *equals = '\0';
         int axis = mesh_axis_find(item, (int)strlen(item));
         if (axis < 0 || axis >= N_MESH_AXES) {
-            diag_error(diag, NO_LOC, "--mesh: '%s' is not a mesh axis (t, c, d, p)", item);
+            diag_error(diag, NO_LOC, "--mesh: '%s' is not a mesh axis (t, c, e, d, p)", item);
             return false;
         }
         if (!cli_parse_int(equals + 1, &size)) {
@@ -65,11 +65,8 @@ bool plan_mesh_from_args(CliArgs *args, Mesh *mesh, bool seen[N_MESH_AXES], Diag
     static const struct {
         CliOption option;
         int axis;
-    } single[] = {{OPT_TENSOR, MESH_T},
-                  {OPT_CONTEXT, MESH_C},
-                  {OPT_DATA_PARALLEL, MESH_D},
-                  {OPT_DATA_DEGREE, MESH_D},
-                  {OPT_PIPELINE, MESH_P}};
+    } single[] = {{OPT_TENSOR, MESH_T},        {OPT_CONTEXT, MESH_C},     {OPT_EXPERT, MESH_E},
+                  {OPT_DATA_PARALLEL, MESH_D}, {OPT_DATA_DEGREE, MESH_D}, {OPT_PIPELINE, MESH_P}};
     for (int axis = 0; axis < N_MESH_AXES; axis++) {
         mesh->size[axis] = 1;
         seen[axis] = false;
@@ -90,7 +87,7 @@ bool plan_mesh_from_args(CliArgs *args, Mesh *mesh, bool seen[N_MESH_AXES], Diag
 }
 
 static bool batch_from_args(const CliArgs *args, PlanOptions *options, Diag *diag) {
-    int d = options->mesh.size[MESH_D], p = options->mesh.size[MESH_P];
+    int d = mesh_size(&options->mesh, MESH_DE), p = options->mesh.size[MESH_P];
     options->micro_batch = (int)cli_int(args, OPT_MICRO_BATCH, DEFAULT_MICRO_BATCH);
     int64_t unit = (int64_t)options->micro_batch * d;
     /* As many micro-batches as stages at least, a multiple of them: every schedule can do that. */
@@ -103,8 +100,9 @@ static bool batch_from_args(const CliArgs *args, PlanOptions *options, Diag *dia
         return false;
     }
     if (global % unit != 0) {
-        diag_error(diag, NO_LOC, "global batch %lld is not a multiple of micro-batch %d x d %d",
-                   (long long)global, options->micro_batch, d);
+        diag_error(diag, NO_LOC, "global batch %lld is not a multiple of micro-batch %d x d%s %d",
+                   (long long)global, options->micro_batch,
+                   options->mesh.size[MESH_E] > 1 ? " x e" : "", d);
         return false;
     }
     options->global_batch = (int)global;
@@ -336,7 +334,8 @@ bool plan_load_model(CliArgs *args, int64_t batch, PlanRequest *request, Diag *d
 Plan *plan_from_model(CliArgs *args, StrBuf *dump, Diag *diag) {
     PlanRequest request = {.options.dump = dump};
     if (!options_from_args(args, &request.options, diag)) return NULL;
-    int64_t batch = (int64_t)request.options.micro_batch * request.options.mesh.size[MESH_D];
+    int64_t batch =
+        (int64_t)request.options.micro_batch * mesh_size(&request.options.mesh, MESH_DE);
     if (!plan_load_model(args, batch, &request, diag)) return NULL;
     return plan_make(args->arena, &request, diag);
 }

@@ -53,6 +53,7 @@ static Plan *plan_of(CliArgs *args, const SearchJob *job, const Found *found, Di
     PlanOptions *options = &request.options;
     options->mesh.size[MESH_T] = of->t;
     options->mesh.size[MESH_C] = candidate_c(of);
+    options->mesh.size[MESH_E] = candidate_e(of);
     options->mesh.size[MESH_D] = of->d;
     options->mesh.size[MESH_P] = of->p;
     options->micro_batch = of->micro_batch;
@@ -64,7 +65,8 @@ static Plan *plan_of(CliArgs *args, const SearchJob *job, const Found *found, Di
     options->zero = of->zero;
     options->split = found->split;
     options->n_split = of->p * of->n_chunks;
-    if (!plan_load_model(args, (int64_t)of->micro_batch * of->d, &request, diag)) return NULL;
+    if (!plan_load_model(args, (int64_t)of->micro_batch * candidate_data(of), &request, diag))
+        return NULL;
     return plan_make(args->arena, &request, diag);
 }
 
@@ -115,8 +117,9 @@ static bool simulate_best(CliArgs *args, const SearchJob *job, SearchReport *rep
     const Found *best = &report->result->found[report->chosen];
     const Candidate *of = &best->candidate;
     const char *reason;
-    report->layout = model_costs_at(job->costs, of->t, of->sequence_parallel, of->recompute,
-                                    of->micro_batch, &reason);
+    report->layout =
+        model_costs_divided(job->costs, of->t, candidate_c(of), candidate_e(of),
+                            of->sequence_parallel, of->recompute, of->micro_batch, &reason);
     if (!report->layout) return true;
     PipelineLoad *load =
         candidate_load(NULL, args->arena, job->costs, report->layout, of, best->split);

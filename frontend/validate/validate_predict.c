@@ -218,7 +218,7 @@ static const char *price_stated(Predictor *predictor, ModelCosts *costs, Run *ru
     const char *why = stated_candidate(arena, run, candidate);
     if (why) return why;
     const LayoutCost *layout =
-        model_costs_divided(costs, candidate->t, candidate->c, candidate->sequence_parallel,
+        model_costs_divided(costs, candidate->t, candidate->c, 1, candidate->sequence_parallel,
                             candidate->recompute, candidate->micro_batch, &why);
     if (!layout) return why;
     int *split = ARENA_ARRAY(arena, int, candidate->p * candidate->n_chunks);
@@ -247,6 +247,7 @@ static const char *price_open(Predictor *predictor, ModelCosts *costs, Run *run)
                              .global_batch = (int)run->global_batch,
                              .t = fixed(run->t),
                              .c = (int)run->cp,
+                             .e = 1,
                              .p = fixed(run->p),
                              .d = fixed(run->d),
                              .n_chunks = fixed(run->v),

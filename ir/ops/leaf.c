@@ -41,6 +41,19 @@ bool infer_all_gather(Graph *graph, Node *node, Diag *diag) {
     return false;
 }
 
+bool infer_all_to_all(Graph *graph, Node *node, Diag *diag) {
+    const Type *type = value_type(node->inputs[0]);
+    const Attr *over = node_attr(node, ATTR_over);
+    int axis = node_axis(node, ATTR_axis);
+    (void)graph;
+    node->types[0] = *type;
+    bool fits = type_find_axis(type, axis) >= 0 && over->axes.count == 1 &&
+                type_find_axis(type, over->axes.items[0]) >= 0 && over->axes.items[0] != axis;
+    if (fits) return true;
+    diag_error(diag, node->loc, "all_to_all: 'axis' and 'over' must be two axes of its operand");
+    return false;
+}
+
 double flops_zero(const Node *node, const Type *inputs, const Type *outputs) {
     (void)node, (void)inputs, (void)outputs;
     return 0;

@@ -59,9 +59,28 @@ static double tree_us(const Cluster *cluster, double bytes, const CollectiveGrou
            2 * bytes / (TREE_FRACTION * rate);
 }
 
+/* Each member sends 1/n of what it has to each, as NCCL does: pair by pair, all at once. In the
+ * node over its own links; what leaves over its share of the cards. */
+static double pairs_us(const Cluster *cluster, double bytes, const CollectiveGroup *group) {
+    const ClusterNode *node = &cluster->node;
+    const ClusterNetwork *network = &cluster->network;
+    double n = group->n_ranks, inside = group->per_node < n ? group->per_node : n;
+    double rate = link_rate(node), us = node->collective_base_us;
+    if (!node->switched && group->sharing > 1) rate /= group->sharing;
+    double inside_us = bytes * (inside - 1) / n / rate + (inside > 1 ? node->link_latency_us : 0) +
+                       (inside - 1) * node->link_ramp_bytes / rate;
+    if (n_nodes(group) == 1) return us + inside_us;
+    /* All members of a node send at once: of its cards each has an equal share. */
+    double card = network_rate(cluster, group->per_node, group->sharing) / group->per_node;
+    double out = fmin(link_rate(node), card), peers = n - inside;
+    double outside_us = peers * (bytes / n + network->ramp_bytes) / out + network->latency_us;
+    return us + (outside_us > inside_us ? outside_us : inside_us);
+}
+
 static Choice choose(const Cluster *cluster, CollectiveKind kind, double bytes,
                      const CollectiveGroup *group) {
     if (group->n_ranks <= 1) return (Choice){0, "none"};
+    if (kind == COLLECTIVE_ALL_TO_ALL) return (Choice){pairs_us(cluster, bytes, group), "pairs"};
     bool all_reduce = kind == COLLECTIVE_ALL_REDUCE;
     double passes = all_reduce ? 2 : 1, rate = link_rate(&cluster->node);
     bool inside = n_nodes(group) == 1;
@@ -106,11 +125,11 @@ double message_us(const Cluster *cluster, double bytes, bool crosses_nodes, int 
 CollectiveGroup placement_group(const Placement *placement, int mesh_axis) {
     const Mesh mesh = {{[MESH_T] = placement->t,
                         [MESH_C] = placement_c(placement),
+                        [MESH_E] = placement_e(placement),
                         [MESH_D] = placement->d,
                         [MESH_P] = placement->p}};
     int n = mesh_size(&mesh, mesh_axis), stride = 1, node = placement->n_per_node;
-    int first = mesh_axis == MESH_DC ? MESH_C : mesh_axis == MESH_CT ? MESH_T : mesh_axis;
-    for (int axis = 0; axis < first; axis++) stride *= mesh.size[axis];
+    for (int axis = 0; axis < mesh_group_axes(mesh_axis).axes[0]; axis++) stride *= mesh.size[axis];
     int64_t ranks = (int64_t)placement_width(placement) * placement->p;
     int64_t block = (int64_t)n * stride;
     if (block <= node && (ranks <= node || node % block == 0))

@@ -12,6 +12,7 @@ typedef enum CollectiveKind {
     COLLECTIVE_ALL_REDUCE,
     COLLECTIVE_ALL_GATHER,
     COLLECTIVE_REDUCE_SCATTER,
+    COLLECTIVE_ALL_TO_ALL,
     N_COLLECTIVE_KINDS
 } CollectiveKind;
 
@@ -24,30 +25,34 @@ typedef struct CollectiveGroup {
 } CollectiveGroup;
 
 /* `bytes`: the whole tensor: the operand of an all-reduce or reduce-scatter, the result of an
- * all-gather. 0 for a group of one. */
+ * all-gather; of an all-to-all what one member has. 0 for a group of one. */
 double collective_us(const Cluster *cluster, CollectiveKind kind, double bytes,
                      const CollectiveGroup *group);
-const char *collective_algorithm(const Cluster *cluster, CollectiveKind kind, double bytes,
-                                 const CollectiveGroup *group); /* "ring", "tree", "nvls" */
+const char *
+collective_algorithm(const Cluster *cluster, CollectiveKind kind, double bytes,
+                     const CollectiveGroup *group); /* "ring", "tree", "nvls", "pairs" */
 
 /* One message from one device to another; `sharing` messages leave the same node at once. */
 double message_us(const Cluster *cluster, double bytes, bool crosses_nodes, int sharing);
 
-/* The ranks of a mesh axis as they sit in nodes: t innermost, then c, then d, then p. */
+/* The ranks of a mesh axis as they sit in nodes: t innermost, then c, then e, then d, then p. */
 typedef struct Placement {
     int n_per_node;
     int t, d, p;
-    int c; /* 0: 1 */
+    int c, e; /* 0: 1 */
 } Placement;
 static inline int placement_c(const Placement *placement) {
     return placement->c > 1 ? placement->c : 1;
 }
+static inline int placement_e(const Placement *placement) {
+    return placement->e > 1 ? placement->e : 1;
+}
 /* Ranks of a stage. */
 static inline int placement_width(const Placement *placement) {
-    return placement->t * placement_c(placement) * placement->d;
+    return placement->t * placement_c(placement) * placement_e(placement) * placement->d;
 }
 CollectiveGroup placement_group(const Placement *placement,
-                                int mesh_axis); /* MESH_*, MESH_DC too */
+                                int mesh_axis); /* MESH_*; of groups, replicas */
 /* Does the border between pipeline stages s and s + 1 leave the node (for any of its ranks)? */
 bool placement_border_crosses(const Placement *placement, int stage);
 

@@ -10,8 +10,12 @@
 
 static Placement placement_of(const Device *device, const Plan *plan) {
     const int *size = plan->mesh.size;
-    return (Placement){device->cluster->node.n_devices, size[MESH_T], size[MESH_D], size[MESH_P],
-                       size[MESH_C]};
+    return (Placement){device->cluster->node.n_devices,
+                       size[MESH_T],
+                       size[MESH_D],
+                       size[MESH_P],
+                       size[MESH_C],
+                       size[MESH_E]};
 }
 
 /* Ranks of one stage that share a node's way out. */
@@ -103,9 +107,7 @@ static double cluster_collective_us(const Device *device, const Plan *plan, cons
     } else if (mesh_rank_count(&plan->mesh) > placement.n_per_node) { /* stages far apart */
         group = (CollectiveGroup){message->n_ranks, 1, count_sharing(&placement)};
     }
-    CollectiveKind kind = node->op == OP_ALL_GATHER       ? COLLECTIVE_ALL_GATHER
-                          : node->op == OP_REDUCE_SCATTER ? COLLECTIVE_REDUCE_SCATTER
-                                                          : COLLECTIVE_ALL_REDUCE;
+    CollectiveKind kind = collective_kind(node->op);
     double bytes = message->bytes / message->n_steps * message->n_ranks; /* the whole tensor */
     return collective_us(device->cluster, kind, bytes, &group);
 }
@@ -195,8 +197,8 @@ static void cost_add(Cost *sum, Cost cost) {
 static bool is_beside_backward(const Device *device, const Node *node,
                                const CollectiveCost *message) {
     return device->cluster && device->cluster->software.overlaps_gradients &&
-           (message->mesh_axis == MESH_D || message->mesh_axis == MESH_DC) &&
-           node->op != OP_ALL_GATHER && node->types[0].rank > 0;
+           mesh_is_replicas(message->mesh_axis) && node->op != OP_ALL_GATHER &&
+           node->types[0].rank > 0;
 }
 
 static void add_update(ProgramCost *sum, Pricing *p, const Node *node, int chunk, Cost cost,
@@ -227,7 +229,7 @@ static bool add_task_message(TaskMessages *messages, const Plan *plan, const Nod
                              const Cost *cost) {
     CollectiveCost message;
     if (!cost_collective(plan, node, &message)) return false;
-    if (message.mesh_axis != MESH_D && message.mesh_axis != MESH_DC) return false;
+    if (!mesh_is_replicas(message.mesh_axis)) return false;
     bool gather = node->op == OP_ALL_GATHER;
     if (gather && messages->first_us == 0) messages->first_us = cost->us;
     if (!gather) messages->last_us = cost->us;

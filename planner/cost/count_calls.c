@@ -47,12 +47,22 @@ static bool is_update_call(const Node *node) {
     return node->phase == PHASE_UPDATE && node_is_called(node);
 }
 
+static bool is_over_e(const Graph *graph, const Node *leaf) {
+    bool over = false;
+    for (int i = 0; i < leaf->types[0].rank; i++) {
+        over |= mesh_axes(&graph->mesh, leaf->shardings[0].mesh[i]) >> MESH_E & 1;
+    }
+    return over;
+}
+
 static void count_update(const CalledGraph *of, bool has_divided, LayoutCost *out, Arena *work) {
     const Node **leaves = find_leaves(of->graph, work);
     for (int n = 0; n < of->graph->n_nodes; n++) {
         const Node *node = of->graph->nodes[n], *leaf = leaves[n];
-        /* With c the plan that is counted has a message of every gradient already. */
-        if (out->c < 2 && node->op == OP_ACCUMULATOR && node_string(node, ATTR_of)[0]) {
+        /* With c and e the plan that is counted has a message of every gradient already, but for
+         * those of experts. */
+        bool summed = (out->c > 1 || out->e > 1) && !is_over_e(of->graph, node);
+        if (!summed && node->op == OP_ACCUMULATOR && node_string(node, ATTR_of)[0]) {
             add_update(of, node, leaf, UPDATE_REDUCED, out); /* its message over d */
             if (!has_divided) add_update(of, node, leaf, UPDATE_DIVIDED, out);
         }

@@ -12,7 +12,7 @@
 
 /* A program lowered for one sequence, and which segment each of its nodes belongs to. */
 typedef struct Lowered {
-    int t, c;
+    int t, c, e;
     bool sequence_parallel, zero, split; /* zero: over two ranks of d; split: backwards in two */
     Recompute recompute;
     const Plan *plan; /* NULL: cannot be */
@@ -99,33 +99,39 @@ static Graph *scale_batch(const Graph *graph, int b, Arena *arena) {
     return scaled;
 }
 
-static Lowered *lower(ModelCosts *costs, int t, int c, bool sequence_parallel, Recompute recompute,
-                      bool zero, bool split) {
+static Lowered *lower(ModelCosts *costs, int t, int c, int e, bool sequence_parallel,
+                      Recompute recompute, bool zero, bool split) {
     struct ModelCostsCache *cache = costs->cache;
     sequence_parallel &= t > 1;
     for (int i = 0; i < cache->n_lowered; i++) {
         Lowered *known = &cache->lowered[i];
-        if (known->t == t && known->c == c && known->sequence_parallel == sequence_parallel &&
-            known->recompute == recompute && known->zero == zero && known->split == split) {
+        if (known->t == t && known->c == c && known->e == e &&
+            known->sequence_parallel == sequence_parallel && known->recompute == recompute &&
+            known->zero == zero && known->split == split) {
             return known;
         }
     }
     Lowered lowered = {.t = t,
                        .c = c,
+                       .e = e,
                        .sequence_parallel = sequence_parallel,
                        .recompute = recompute,
                        .zero = zero,
                        .split = split};
     PlanRequest request = cache->request;
-    if (zero) request.forward = scale_batch(request.forward, 2, cache->arena);
+    int n_batches = (zero ? 2 : 1) * e;
+    if (n_batches > 1) {
+        request.forward = scale_batch(request.forward, n_batches, cache->arena);
+    }
     for (int axis = 0; axis < N_MESH_AXES; axis++) request.options.mesh.size[axis] = 1;
     request.options.mesh.size[MESH_T] = t;
     request.options.mesh.size[MESH_C] = c;
+    request.options.mesh.size[MESH_E] = e;
     request.options.sequence_parallel = sequence_parallel;
     request.options.mesh.size[MESH_D] = zero ? 2 : 1;
     request.options.zero = zero;
     request.options.micro_batch = 1;
-    request.options.global_batch = zero ? 2 : 1;
+    request.options.global_batch = n_batches;
     request.options.n_chunks = 1;
     request.options.recompute = recompute;
     request.options.schedule = split ? "zb-h1" : "1f1b";
@@ -275,13 +281,17 @@ static void count_memory(Pricer *p) {
 /* A parameter; `least`: elements of the smallest that ZeRO divides; whole: it divides none of it.
  */
 static void count_weight(const Node *node, int64_t n_local, int64_t least, bool whole,
-                         SegmentCost *segment) {
+                         SegmentCost *segment, ExpertWeights *experts) {
     segment->n_parameters += n_local;
+    experts->n_parameters += n_local;
     if (whole) {
         segment->n_whole += n_local;
+        experts->n_whole += n_local;
         return;
     }
-    segment->n_weights += type_elements(&node->types[0]) >= least;
+    bool counts = type_elements(&node->types[0]) >= least;
+    segment->n_weights += counts;
+    experts->n_weights += counts;
     if (n_local > segment->largest_weight) segment->largest_weight = n_local;
 }
 
@@ -303,20 +313,36 @@ typedef struct LeafCounter {
     const bool *whole; /* find_whole_leaves */
 } LeafCounter;
 
+/* Has each rank of e others of its elements, as of experts? */
+static bool is_over_e(const Graph *graph, const Node *leaf) {
+    unsigned axes = 0;
+    for (int i = 0; i < leaf->types[0].rank; i++) {
+        int mesh = leaf->shardings[0].mesh[i];
+        if (!mesh_is_replicas(mesh)) axes |= mesh_axes(&graph->mesh, mesh);
+    }
+    return axes >> MESH_E & 1;
+}
+
 static void count_leaf(const LeafCounter *by, const Node *node, bool has_copy,
                        SegmentCost *segment) {
     const Graph *graph = by->graph;
+    ExpertWeights others = {0}, *experts = is_over_e(graph, node) ? &segment->experts : &others;
     int64_t bytes = type_local_bytes(&node->types[0], &node->shardings[0], &graph->mesh);
     switch (node->op) {
     case OP_PARAM:
         *(has_copy ? &segment->optimizer_bytes : &segment->parameter_bytes) += bytes;
+        *(has_copy ? &experts->optimizer_bytes : &experts->parameter_bytes) += bytes;
         count_weight(node, bytes / dtype_bytes(node->types[0].dtype), by->least,
-                     by->whole[node->id], segment);
+                     by->whole[node->id], segment, experts);
         break;
     case OP_STATE:
         *(node_is_copy(node) ? &segment->parameter_bytes : &segment->optimizer_bytes) += bytes;
+        *(node_is_copy(node) ? &experts->parameter_bytes : &experts->optimizer_bytes) += bytes;
         break;
-    case OP_ACCUMULATOR: segment->gradient_bytes += bytes; break;
+    case OP_ACCUMULATOR:
+        segment->gradient_bytes += bytes;
+        experts->gradient_bytes += bytes;
+        break;
     default: break;
     }
 }
@@ -352,8 +378,9 @@ static void count_parameters(Pricer *p, Arena *work) {
         bool has_copy = node->op == OP_PARAM && param_has_copy(graph, node);
         count_leaf(&by, node, has_copy, segment_of(p, n));
         if (by.whole[n] && (has_copy || node->op == OP_STATE)) {
-            segment_of(p, n)->whole_bytes +=
-                type_local_bytes(&node->types[0], &node->shardings[0], &graph->mesh);
+            int64_t bytes = type_local_bytes(&node->types[0], &node->shardings[0], &graph->mesh);
+            segment_of(p, n)->whole_bytes += bytes;
+            if (is_over_e(graph, node)) segment_of(p, n)->experts.whole_bytes += bytes;
         }
         if (!p->lowered->places.tied[n]) continue;
         count_leaf(&by, node, has_copy, &p->out->after); /* segment_of said before */
@@ -424,14 +451,14 @@ static void price_muon(Pricer *p, Arena *work) {
 }
 
 /* A product that no rank of t has a part of is done by each; the model asks for it once. */
-static bool is_over_t(const Node *node) {
+static bool is_over_t(const Node *node, const Mesh *mesh) {
     for (int i = 0; i < node->n_inputs + node->n_outputs; i++) {
         bool input = i < node->n_inputs;
         Value value = input ? node->inputs[i] : node_value((Node *)node, i - node->n_inputs);
         const Sharding *sharding = value_sharding(value);
         if (sharding->partial >> MESH_T & 1) return true;
         for (int k = 0; k < value_type(value)->rank; k++) {
-            if (sharding->mesh[k] == MESH_T) return true;
+            if (mesh_axes(mesh, sharding->mesh[k]) >> MESH_T & 1) return true;
         }
     }
     return false;
@@ -444,7 +471,7 @@ static void count_model_flops(Pricer *p, Arena *work) {
         const Node *node = graph->nodes[n];
         if (node->phase == PHASE_UPDATE) continue;
         double flops = model_flops(node, &graph->mesh) * route_active_share(&routes, node);
-        segment_of(p, n)->model_flops += is_over_t(node) ? flops : flops / p->out->t;
+        segment_of(p, n)->model_flops += is_over_t(node, &graph->mesh) ? flops : flops / p->out->t;
     }
 }
 
@@ -546,6 +573,7 @@ static void add_phase(PhaseCost *sum, const PhaseCost *other) {
     sum->attention_us += other->attention_us;
     sum->memory_us += other->memory_us;
     sum->collective_us += other->collective_us;
+    sum->exchange_us += other->exchange_us;
     sum->host_us += other->host_us;
     sum->flops += other->flops;
     sum->collective_bytes += other->collective_bytes;
@@ -620,11 +648,12 @@ static void count_lowered_calls(const ModelCosts *costs, const Lowered *lowered,
 
 const LayoutCost *model_costs_at(ModelCosts *costs, int t, bool sequence_parallel,
                                  Recompute recompute, int micro_batch, const char **out_reason) {
-    return model_costs_divided(costs, t, 1, sequence_parallel, recompute, micro_batch, out_reason);
+    return model_costs_divided(costs, t, 1, 1, sequence_parallel, recompute, micro_batch,
+                               out_reason);
 }
 
-const LayoutCost *model_costs_divided(ModelCosts *costs, int t, int c, bool sequence_parallel,
-                                      Recompute recompute, int micro_batch,
+const LayoutCost *model_costs_divided(ModelCosts *costs, int t, int c, int e,
+                                      bool sequence_parallel, Recompute recompute, int micro_batch,
                                       const char **out_reason) {
     struct ModelCostsCache *cache = costs->cache;
     /* Where scores are kept, what is selected for recomputation is attention: priced, not lowered.
@@ -632,7 +661,7 @@ const LayoutCost *model_costs_divided(ModelCosts *costs, int t, int c, bool sequ
     bool scores = costs->cluster->software.attention == ATTENTION_MATERIALISED;
     bool priced = scores && recompute == RECOMPUTE_SELECTIVE;
     const Lowered *lowered =
-        lower(costs, t, c, sequence_parallel, priced ? RECOMPUTE_NONE : recompute, false, false);
+        lower(costs, t, c, e, sequence_parallel, priced ? RECOMPUTE_NONE : recompute, false, false);
     int index = (int)(lowered - cache->lowered);
     if (out_reason) *out_reason = lowered->reason;
     if (!lowered->plan) return NULL;
@@ -645,7 +674,7 @@ const LayoutCost *model_costs_divided(ModelCosts *costs, int t, int c, bool sequ
     }
     const LayoutCost *none = NULL;
     if (recompute != RECOMPUTE_NONE) {
-        none = model_costs_divided(costs, t, c, sequence_parallel, RECOMPUTE_NONE, micro_batch,
+        none = model_costs_divided(costs, t, c, e, sequence_parallel, RECOMPUTE_NONE, micro_batch,
                                    out_reason);
         if (!none) return NULL;
         lowered = &cache->lowered[index]; /* the array may have moved */
@@ -654,6 +683,7 @@ const LayoutCost *model_costs_divided(ModelCosts *costs, int t, int c, bool sequ
     made->lowered = index;
     made->cost = (LayoutCost){.t = t,
                               .c = c,
+                              .e = e,
                               .micro_batch = micro_batch,
                               .sequence_parallel = sequence_parallel,
                               .recompute = recompute};
@@ -661,7 +691,7 @@ const LayoutCost *model_costs_divided(ModelCosts *costs, int t, int c, bool sequ
     made->cost.n_shared = lowered->places.n_weights;
     made->cost.shared = make_shared_weights(&lowered->places, costs, cache->arena);
     price(costs, lowered, &made->cost);
-    const Lowered *zero = lower(costs, t, c, false, RECOMPUTE_NONE, true, false);
+    const Lowered *zero = lower(costs, t, c, e, false, RECOMPUTE_NONE, true, false);
     lowered = &cache->lowered[index];
     made->cost.zero_bytes = zero_bytes(zero);
     count_lowered_calls(costs, lowered, zero, &made->cost);
@@ -677,6 +707,7 @@ static LayoutCost *new_layout(ModelCosts *costs, const Lowered *lowered, Recompu
     LayoutCost *layout = ARENA_NEW(arena, LayoutCost);
     *layout = (LayoutCost){.t = lowered->t,
                            .c = lowered->c,
+                           .e = lowered->e,
                            .micro_batch = micro_batch,
                            .sequence_parallel = lowered->sequence_parallel,
                            .recompute = recompute};
@@ -691,12 +722,13 @@ void model_costs_split(ModelCosts *costs, const LayoutCost *layout) {
     if (layout->split || layout->recompute == RECOMPUTE_FULL) return;
     bool priced = costs->cluster->software.attention == ATTENTION_MATERIALISED;
     Recompute recompute = priced ? RECOMPUTE_NONE : layout->recompute;
-    const Lowered *lowered = lower(costs, layout->t, layout->c, sp, recompute, false, true);
+    int t = layout->t, c = layout->c, e = layout->e;
+    const Lowered *lowered = lower(costs, t, c, e, sp, recompute, false, true);
     int index = (int)(lowered - costs->cache->lowered);
     if (!lowered->plan) return;
     LayoutCost *split = new_layout(costs, lowered, layout->recompute, layout->micro_batch);
     price(costs, lowered, split);
-    const Lowered *zero = lower(costs, layout->t, layout->c, false, RECOMPUTE_NONE, true, false);
+    const Lowered *zero = lower(costs, t, c, e, false, RECOMPUTE_NONE, true, false);
     split->zero_bytes = layout->zero_bytes;
     count_lowered_calls(costs, &costs->cache->lowered[index], zero, split);
     split->before.model_flops = layout->before.model_flops;
@@ -711,6 +743,8 @@ static void count_logical(ModelCosts *costs, const Graph *forward) {
     for (int n = 0; n < forward->n_nodes; n++) {
         const Node *node = forward->nodes[n];
         if (node->op == OP_PARAM) costs->n_parameters += type_elements(&node->types[0]);
+        int at = type_find_axis(&node->types[0], axis_find(&forward->axes, "experts", 7));
+        if (node->op == OP_PARAM && at >= 0) costs->n_experts = node->types[0].dims[at];
     }
     costs->n_active_parameters = route_count_active(forward);
 }

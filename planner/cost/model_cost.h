@@ -6,8 +6,8 @@
  * model that the front end can describe is priced, and by what would really run. The lowering is
  * done for one sequence: with b sequences, what has the batch axis grows b-fold.
  *
- * Costs depend on (t, c, sequence parallel, recomputation, b) only; they are made when first asked
- * for and kept. Data, pipeline and chunk degrees are arithmetic on top (step_cost.h).
+ * Costs depend on (t, c, e, sequence parallel, recomputation, b) only; they are made when first
+ * asked for and kept. Data, pipeline and chunk degrees are arithmetic on top (step_cost.h).
  */
 #ifndef PLANNER_COST_MODEL_COST_H
 #define PLANNER_COST_MODEL_COST_H
@@ -21,10 +21,11 @@ typedef struct PhaseCost {
     double product_us;       /* of it: matrix products */
     double attention_us;     /* attention */
     double memory_us;        /* everything that is bound by memory */
-    double collective_us;    /* messages of axes t and c that nothing hides */
+    double collective_us;    /* messages of axes t, c and e that nothing hides */
+    double exchange_us;      /* of these, all-to-alls: no software hides them beside products */
     double host_us;          /* what the host waits beyond the device */
     double flops;            /* of products and attention, as run (recomputation counted) */
-    double collective_bytes; /* that axes t and c carry: whole tensors, summed */
+    double collective_bytes; /* that axes t, c and e carry: whole tensors, summed */
     int n_ops, n_collectives;
 } PhaseCost;
 
@@ -35,6 +36,12 @@ typedef enum UpdateKind {
     UPDATE_DIVIDED, /* ZeRO-1: scattered, and parameters gathered */
     N_UPDATE_KINDS
 } UpdateKind;
+
+/* Of a segment's or stage's parameters those that e divides, which are the same over d alone. */
+typedef struct ExpertWeights {
+    int n_weights;
+    int64_t n_parameters, n_whole, parameter_bytes, gradient_bytes, optimizer_bytes, whole_bytes;
+} ExpertWeights;
 
 /* Bytes are of one rank. In 16 bits, a parameter that is multiplied by is a master (f32) and a
  * copy: ZeRO-1 divides the master as well as the optimizer's state. */
@@ -53,6 +60,7 @@ typedef struct SegmentCost {
     int64_t n_parameters;
     int64_t n_whole;        /* of these, Muon's: ZeRO divides nothing of them */
     int64_t largest_weight; /* parameters of the largest of the others */
+    ExpertWeights experts;  /* of these */
     int n_weights;          /* that ZeRO divides: all but Muon's, gains, biases and their like */
     double update_us;       /* the optimizer's, not divided over d */
     double whole_us;        /* of it, Muon's products: never divided */
@@ -90,7 +98,7 @@ static inline int64_t frame_cost_bytes(const FrameCost *of) {
 typedef struct LayoutCost {
     const struct LayoutCost
         *split; /* the same with backwards in two; NULL: not asked for, or none */
-    int t, c, micro_batch;
+    int t, c, e, micro_batch;
     bool sequence_parallel;
     Recompute recompute;
     SegmentCost before, after;
@@ -116,6 +124,7 @@ typedef struct ModelCosts {
     int n_blocks, n_kinds;
     int *kind_of_block; /* [n_blocks] */
     int64_t seq, vocab, n_parameters;
+    int64_t n_experts;          /* that e can divide; 0: none */
     double n_active_parameters; /* that a token meets: less where there are experts */
     double model_flops;         /* one sequence, forward + backward, whole model */
     struct ModelCostsCache *cache;
@@ -129,9 +138,10 @@ ModelCosts *model_costs_create(Arena *arena, const PlanRequest *request, const C
 /* NULL: the model cannot be divided like this; *out_reason says why (owned by `costs`). */
 const LayoutCost *model_costs_at(ModelCosts *costs, int t, bool sequence_parallel,
                                  Recompute recompute, int micro_batch, const char **out_reason);
-/* The same with c ranks that divide each sequence. */
-const LayoutCost *model_costs_divided(ModelCosts *costs, int t, int c, bool sequence_parallel,
-                                      Recompute recompute, int micro_batch,
+/* The same with c ranks that divide each sequence, and e that divide experts and the batch; b is a
+ * rank's micro-batch. */
+const LayoutCost *model_costs_divided(ModelCosts *costs, int t, int c, int e,
+                                      bool sequence_parallel, Recompute recompute, int micro_batch,
                                       const char **out_reason);
 
 /* Sets layout->split of one that model_costs_at returned; with full recomputation there is none. */

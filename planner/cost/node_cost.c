@@ -192,22 +192,33 @@ static void add_attention(PhaseCost *cost, const Cluster *cluster, const Node *n
     cost->n_ops += n_ops;
 }
 
+CollectiveKind collective_kind(OpKind op) {
+    switch (op) {
+    case OP_ALL_GATHER: return COLLECTIVE_ALL_GATHER;
+    case OP_REDUCE_SCATTER: return COLLECTIVE_REDUCE_SCATTER;
+    case OP_ALL_TO_ALL: return COLLECTIVE_ALL_TO_ALL;
+    default: return COLLECTIVE_ALL_REDUCE;
+    }
+}
+
 static void add_collective(PhaseCost *cost, const Cluster *cluster, const Node *node,
                            const Mesh *mesh) {
     const char *axis = node_string(node, ATTR_mesh);
     int mesh_axis = mesh_axis_find(axis, (int)strlen(axis));
     int t = mesh->size[MESH_T], n_devices = cluster->node.n_devices;
-    if ((mesh_axis != MESH_T && mesh_axis != MESH_C) || mesh->size[mesh_axis] < 2) return;
+    bool within = mesh_axis == MESH_T || mesh_axis == MESH_C || mesh_axis == MESH_E;
+    if (!within || mesh->size[mesh_axis] < 2) return;
     CollectiveGroup group = {t, t < n_devices ? t : n_devices, 1};
-    if (mesh_axis == MESH_C) {
-        group = placement_group(&(Placement){n_devices, t, 1, 1, mesh->size[MESH_C]}, MESH_C);
+    if (mesh_axis != MESH_T) {
+        Placement placement = {n_devices, t, 1, 1, mesh->size[MESH_C], mesh->size[MESH_E]};
+        group = placement_group(&placement, mesh_axis);
     }
     Value whole = node->op == OP_ALL_GATHER ? node_value((Node *)node, 0) : node->inputs[0];
-    CollectiveKind kind = node->op == OP_ALL_GATHER       ? COLLECTIVE_ALL_GATHER
-                          : node->op == OP_REDUCE_SCATTER ? COLLECTIVE_REDUCE_SCATTER
-                                                          : COLLECTIVE_ALL_REDUCE;
+    CollectiveKind kind = collective_kind(node->op);
     double bytes = local_bytes(whole, mesh);
-    cost->collective_us += collective_us(cluster, kind, bytes, &group);
+    double us = collective_us(cluster, kind, bytes, &group);
+    cost->collective_us += us;
+    if (kind == COLLECTIVE_ALL_TO_ALL) cost->exchange_us += us;
     cost->collective_bytes += bytes;
     cost->n_collectives++;
 }
@@ -285,8 +296,9 @@ void node_cost_add_attention_again(PhaseCost *cost, const NodePricer *pricer, co
 
 void phase_cost_close(PhaseCost *cost, const ClusterSoftware *software, int t, bool backward) {
     if (software->overlaps_tensor)
-        cost->collective_us *=
-            1 - (backward ? software->tensor_backward_hidden : software->tensor_forward_hidden);
+        cost->collective_us -=
+            (cost->collective_us - cost->exchange_us) *
+            (backward ? software->tensor_backward_hidden : software->tensor_forward_hidden);
     double device_us = cost->product_us + cost->attention_us + cost->memory_us;
     cost->us = software_phase_us(software, device_us, cost->collective_us, cost->n_ops,
                                  cost->n_collectives, t, backward);

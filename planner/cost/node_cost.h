@@ -17,6 +17,9 @@ typedef struct NodePricer {
 } NodePricer;
 NodePricer node_pricer_create(const Cluster *cluster, const Graph *graph, Arena *arena);
 
+/* What an op that is a message does. */
+CollectiveKind collective_kind(OpKind op);
+
 /* Adds what `node` costs to `cost` (but for host_us and us: those are the phase's). */
 void node_cost_add(PhaseCost *cost, const NodePricer *pricer, const Node *node);
 

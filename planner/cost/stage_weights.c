@@ -6,6 +6,38 @@ static int64_t larger(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
 
+static void add_experts(ExpertWeights *sum, const ExpertWeights *other, int count) {
+    sum->n_weights += count * other->n_weights;
+    sum->n_parameters += count * other->n_parameters;
+    sum->n_whole += count * other->n_whole;
+    sum->parameter_bytes += count * other->parameter_bytes;
+    sum->gradient_bytes += count * other->gradient_bytes;
+    sum->optimizer_bytes += count * other->optimizer_bytes;
+    sum->whole_bytes += count * other->whole_bytes;
+}
+
+StageWeights stage_weights_part(const StageWeights *stage, bool experts) {
+    const ExpertWeights *of = &stage->experts;
+    StageWeights part = {.n_weights = of->n_weights,
+                         .n_parameters = of->n_parameters,
+                         .parameter_bytes = of->parameter_bytes,
+                         .gradient_bytes = of->gradient_bytes,
+                         .optimizer_bytes = of->optimizer_bytes,
+                         .n_whole = of->n_whole,
+                         .whole_bytes = of->whole_bytes,
+                         .largest = stage->largest,
+                         .largest_in_block = stage->largest_in_block};
+    if (experts) return part;
+    part.n_weights = stage->n_weights - part.n_weights;
+    part.n_parameters = stage->n_parameters - part.n_parameters;
+    part.parameter_bytes = stage->parameter_bytes - part.parameter_bytes;
+    part.gradient_bytes = stage->gradient_bytes - part.gradient_bytes;
+    part.optimizer_bytes = stage->optimizer_bytes - part.optimizer_bytes;
+    part.n_whole = stage->n_whole - part.n_whole;
+    part.whole_bytes = stage->whole_bytes - part.whole_bytes;
+    return part;
+}
+
 void stage_weights_add(StageWeights *sum, const SegmentCost *segment, int count, bool is_block) {
     sum->n_weights += count * segment->n_weights;
     sum->n_parameters += count * segment->n_parameters;
@@ -14,6 +46,7 @@ void stage_weights_add(StageWeights *sum, const SegmentCost *segment, int count,
     sum->optimizer_bytes += count * segment->optimizer_bytes;
     sum->n_whole += count * segment->n_whole;
     sum->whole_bytes += count * segment->whole_bytes;
+    add_experts(&sum->experts, &segment->experts, count);
     if (count <= 0) return;
     sum->largest = larger(sum->largest, segment->largest_weight);
     if (!is_block) return;
@@ -28,6 +61,7 @@ void stage_weights_join(StageWeights *sum, const StageWeights *other) {
     sum->optimizer_bytes += other->optimizer_bytes;
     sum->n_whole += other->n_whole;
     sum->whole_bytes += other->whole_bytes;
+    add_experts(&sum->experts, &other->experts, 1);
     sum->largest = larger(sum->largest, other->largest);
     sum->largest_in_block = larger(sum->largest_in_block, other->largest_in_block);
 }
@@ -62,20 +96,33 @@ static int64_t moving_parameters(const StageWeights *stage, const Cluster *clust
     return n < all ? n : all;
 }
 
-WeightBytes stage_weight_bytes(const StageWeights *stage, const Cluster *cluster, int zero, int d) {
+/* Of parameters that d ranks have alike. */
+static WeightBytes kept_bytes(const StageWeights *part, int zero, int d) {
     if (d == 1) zero = ZERO_NOTHING;
-    WeightBytes bytes = {
-        .parameter = part_of(stage->parameter_bytes, whole_of(stage, stage->parameter_bytes),
+    return (WeightBytes){
+        .parameter = part_of(part->parameter_bytes, whole_of(part, part->parameter_bytes),
                              zero >= ZERO_PARAMETERS, d),
-        .gradient = part_of(stage->gradient_bytes, whole_of(stage, stage->gradient_bytes),
+        .gradient = part_of(part->gradient_bytes, whole_of(part, part->gradient_bytes),
                             zero >= ZERO_GRADIENTS, d),
-        .optimizer = part_of(stage->optimizer_bytes, stage->whole_bytes, zero >= ZERO_OPTIMIZER, d),
+        .optimizer = part_of(part->optimizer_bytes, part->whole_bytes, zero >= ZERO_OPTIMIZER, d),
     };
-    if (zero < ZERO_GRADIENTS || stage->n_parameters == 0) return bytes;
-    double moving = (double)moving_parameters(stage, cluster), n = (double)stage->n_parameters;
-    bytes.moving = (int64_t)(moving / n * (double)stage->gradient_bytes);
+}
+
+WeightBytes stage_weight_bytes(const StageWeights *stage, const Cluster *cluster, int zero,
+                               Replicas replicas) {
+    const StageWeights experts = stage_weights_part(stage, true);
+    const StageWeights others = stage_weights_part(stage, false);
+    WeightBytes bytes = kept_bytes(&others, zero, replicas.others);
+    WeightBytes more = kept_bytes(&experts, zero, replicas.experts);
+    bytes.parameter += more.parameter;
+    bytes.gradient += more.gradient;
+    bytes.optimizer += more.optimizer;
+    const StageWeights *moves = replicas.experts > 1 ? stage : &others;
+    if (replicas.others == 1 || zero < ZERO_GRADIENTS || moves->n_parameters == 0) return bytes;
+    double moving = (double)moving_parameters(moves, cluster), n = (double)moves->n_parameters;
+    bytes.moving = (int64_t)(moving / n * (double)moves->gradient_bytes);
     if (zero < ZERO_PARAMETERS) return bytes;
-    bytes.moving += (int64_t)(moving / n * (double)stage->parameter_bytes);
+    bytes.moving += (int64_t)(moving / n * (double)moves->parameter_bytes);
     return bytes;
 }
 
@@ -86,27 +133,50 @@ double exposed_us(const ClusterSoftware *software, double all_us, double ends_us
     return all_us - hidden_us + software->overlap_slowdown * hidden_us;
 }
 
-TaskData task_data_us(const Cluster *cluster, const CollectiveGroup *group, int zero,
+/* Messages of a chunk's weights, or of their gradients: of one, and of all. */
+typedef struct WeightTimes {
+    double gather_us, reduce_us, all_gather_us, all_reduce_us;
+} WeightTimes;
+
+static WeightTimes weight_times(const Cluster *cluster, const CollectiveGroup *group, int zero,
+                                const StageWeights *part) {
+    WeightTimes times = {0};
+    double n = part->n_weights;
+    if (group->n_ranks < 2 || part->n_weights == 0) return times;
+    double n_divided = (double)(part->n_parameters - part->n_whole);
+    double bytes = n_divided * cluster->software.gradient_bytes / n;
+    times.reduce_us = collective_us(cluster, COLLECTIVE_REDUCE_SCATTER, bytes, group);
+    times.all_reduce_us = n * times.reduce_us;
+    if (zero < ZERO_PARAMETERS) return times;
+    bytes = (double)stage_divided_bytes(part, part->parameter_bytes) / n;
+    times.gather_us = collective_us(cluster, COLLECTIVE_ALL_GATHER, bytes, group);
+    times.all_gather_us = n * times.gather_us;
+    return times;
+}
+
+TaskData task_data_us(const Cluster *cluster, const CollectiveGroup groups[2], int zero,
                       const StageWeights *chunk, double forward_us, double backward_us,
                       double weights_us) {
     TaskData data = {0, 0, 0};
-    if (zero < ZERO_GRADIENTS || group->n_ranks < 2 || chunk->n_weights == 0) return data;
+    if (zero < ZERO_GRADIENTS) return data;
     const ClusterSoftware *software = &cluster->software;
-    double n = chunk->n_weights, gather_us = 0;
-    double n_divided = (double)(chunk->n_parameters - chunk->n_whole);
-    double gradient_bytes = n_divided * software->gradient_bytes;
-    double reduce_us = collective_us(cluster, COLLECTIVE_REDUCE_SCATTER, gradient_bytes / n, group);
+    const StageWeights others = stage_weights_part(chunk, false);
+    const StageWeights experts = stage_weights_part(chunk, true);
+    WeightTimes times = weight_times(cluster, &groups[0], zero, &others);
+    WeightTimes more = weight_times(cluster, &groups[1], zero, &experts);
+    double gathers_us = times.all_gather_us + more.all_gather_us;
+    double reduces_us = times.all_reduce_us + more.all_reduce_us;
+    double gather_us = times.gather_us > 0 ? times.gather_us : more.gather_us;
+    double reduce_us = times.reduce_us > 0 ? times.reduce_us : more.reduce_us;
     if (zero >= ZERO_PARAMETERS) {
-        double bytes = (double)stage_divided_bytes(chunk, chunk->parameter_bytes) / n;
-        gather_us = collective_us(cluster, COLLECTIVE_ALL_GATHER, bytes, group);
-        data.forward_us = exposed_us(software, n * gather_us, gather_us, forward_us);
+        data.forward_us = exposed_us(software, gathers_us, gather_us, forward_us);
     }
     if (weights_us > 0) {
-        data.backward_us = exposed_us(software, n * gather_us, gather_us, backward_us);
-        data.weights_us = exposed_us(software, n * reduce_us, reduce_us, weights_us);
+        data.backward_us = exposed_us(software, gathers_us, gather_us, backward_us);
+        data.weights_us = exposed_us(software, reduces_us, reduce_us, weights_us);
         return data;
     }
-    double ends_us = gather_us + reduce_us;
-    data.backward_us = exposed_us(software, n * ends_us, ends_us, backward_us);
+    data.backward_us =
+        exposed_us(software, gathers_us + reduces_us, gather_us + reduce_us, backward_us);
     return data;
 }

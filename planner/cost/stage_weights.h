@@ -1,8 +1,8 @@
 /* Stage weights: what a chunk or stage has by way of parameters, and what of them a rank keeps.
  *
- * With ZeRO a rank of axis d keeps 1/d of the optimizer's state (stage 1), gradients (2) and
- * weights (3); whole ones are then there only between their message and the work on them
- * (spread_messages.c).
+ * With ZeRO a rank of axis d (and c and e, but for experts) keeps 1/d of the optimizer's state
+ * (stage 1), gradients (2) and weights (3); whole ones are then there only between their message
+ * and the work on them (spread_messages.c).
  */
 #ifndef PLANNER_COST_STAGE_WEIGHTS_H
 #define PLANNER_COST_STAGE_WEIGHTS_H
@@ -16,18 +16,27 @@ typedef struct StageWeights {
     int64_t n_parameters, parameter_bytes, gradient_bytes, optimizer_bytes;
     int64_t n_whole, whole_bytes; /* of n_parameters and optimizer_bytes, what is never divided */
     int64_t largest, largest_in_block; /* parameters of one weight; in_block: that blocks read */
+    ExpertWeights experts;             /* of the first two lines, what e divides */
 } StageWeights;
+
+/* Ranks that have the same of a parameter: of those that e divides, and of all others. */
+typedef struct Replicas {
+    int experts, others;
+} Replicas;
 
 /* `count` times; -1 takes away what was counted twice. */
 void stage_weights_add(StageWeights *sum, const SegmentCost *segment, int count, bool is_block);
 void stage_weights_join(StageWeights *sum, const StageWeights *other);
 
-/* What one of d ranks keeps. */
+/* What one of them keeps. */
 typedef struct WeightBytes {
     int64_t parameter, gradient, optimizer;
     int64_t moving; /* whole weights and gradients between their messages and the work on them */
 } WeightBytes;
-WeightBytes stage_weight_bytes(const StageWeights *stage, const Cluster *cluster, int zero, int d);
+WeightBytes stage_weight_bytes(const StageWeights *stage, const Cluster *cluster, int zero,
+                               Replicas replicas);
+/* Those of them that e divides, or the others. */
+StageWeights stage_weights_part(const StageWeights *stage, bool experts);
 
 /* Of bytes that all parameters have alike, those of what is divided. */
 int64_t stage_divided_bytes(const StageWeights *stage, int64_t bytes);
@@ -45,8 +54,8 @@ typedef struct TaskData {
 
 /* With ZeRO-3 every weight is gathered in the forward and again in the backward, with ZeRO-2 and 3
  * every gradient is reduced in the backward, or, if that is split, in the W (weights_us > 0).
- * `group`: the ranks of axis d; times are the tasks' without these messages. */
-TaskData task_data_us(const Cluster *cluster, const CollectiveGroup *group, int zero,
+ * groups: replicas of others, and of experts; times are the tasks' without these messages. */
+TaskData task_data_us(const Cluster *cluster, const CollectiveGroup groups[2], int zero,
                       const StageWeights *chunk, double forward_us, double backward_us,
                       double weights_us);
 

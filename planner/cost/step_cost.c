@@ -99,6 +99,7 @@ typedef struct Pricing {
     BorderTime border[2];                                      /* inside the node, and out of it */
     double known_bytes[CACHED], known_us[CACHED];
     CollectiveKind known_kind[CACHED];
+    bool known_experts[CACHED];
     int n_known;
 } Pricing;
 
@@ -130,13 +131,13 @@ static bool same_task_work(const Sum *a, const Sum *b) {
 static void add_task_data(Pricing *x) {
     const Candidate *candidate = x->candidate;
     int n_total = x->shape.p * x->shape.n_chunks;
-    CollectiveGroup group = placement_group(&x->placement, MESH_DC);
+    DataGroups groups = data_groups(&x->placement);
     TaskData data = {0};
     Sum before = {.forward_us = -1};
     for (int g = 0; g < n_total && candidate->zero >= ZERO_GRADIENTS; g++) {
         Sum *chunk = &x->chunks[g];
         if (!same_task_work(chunk, &before)) { /* chunks in the middle mostly are alike */
-            data = task_data_us(x->costs->cluster, &group, candidate->zero, &chunk->weights,
+            data = task_data_us(x->costs->cluster, groups.of, candidate->zero, &chunk->weights,
                                 chunk->forward_us, chunk->backward_us, chunk->weights_us);
             before = *chunk;
         }
@@ -213,7 +214,8 @@ UpdateKind candidate_update(const Candidate *candidate) {
 
 int64_t zero_micro_calls(const Candidate *candidate, const StageWeights *weights) {
     if (candidate_replicas(candidate) == 1 || candidate->zero < ZERO_GRADIENTS) return 0;
-    return (int64_t)weights->n_weights * (candidate->zero < ZERO_PARAMETERS ? 2 : 4);
+    int n_weights = weights->n_weights - (candidate->d == 1 ? weights->experts.n_weights : 0);
+    return (int64_t)n_weights * (candidate->zero < ZERO_PARAMETERS ? 2 : 4);
 }
 
 /* Messages between stages: of each value that crosses a border, forward and backward. */
@@ -255,8 +257,9 @@ static void price_memory(const Pricing *x, StepCost *out) {
         const Sum *stage = &x->stages[s];
         int64_t inputs, activations = frames_bytes(x, s, &inputs);
         activations -= inputs;
-        WeightBytes weights = stage_weight_bytes(&stage->weights, x->costs->cluster,
-                                                 candidate->zero, candidate_replicas(candidate));
+        WeightBytes weights =
+            stage_weight_bytes(&stage->weights, x->costs->cluster, candidate->zero,
+                               candidate_replicas_by_kind(candidate));
         int64_t messages = message_bytes(x, s) + inputs;
         int64_t scratch = stage->scratch_bytes + weights.moving + x->layout->workspace_bytes;
         if (candidate->zero && candidate_replicas(candidate) > 1) scratch += x->layout->zero_bytes;
@@ -373,28 +376,41 @@ static double price_pipeline(Pricing *x, StepCost *out) {
     return span_us;
 }
 
-static double known_collective_us(Pricing *x, CollectiveKind kind, double bytes) {
+static double known_collective_us(Pricing *x, CollectiveKind kind, double bytes, bool experts) {
     for (int i = 0; i < x->n_known; i++) {
-        if (x->known_bytes[i] == bytes && x->known_kind[i] == kind) return x->known_us[i];
+        if (x->known_bytes[i] == bytes && x->known_kind[i] == kind &&
+            x->known_experts[i] == experts) {
+            return x->known_us[i];
+        }
     }
-    CollectiveGroup group = placement_group(&x->placement, MESH_DC);
+    CollectiveGroup group = placement_group(&x->placement, experts ? MESH_D : MESH_DEC);
     double us = collective_us(x->costs->cluster, kind, bytes, &group);
     int at = x->n_known < CACHED ? x->n_known++ : CACHED - 1;
     x->known_bytes[at] = bytes;
     x->known_kind[at] = kind;
+    x->known_experts[at] = experts;
     x->known_us[at] = us;
     return us;
 }
 
-static double reduce_us(Pricing *x, const Sum *sum) {
-    ReducedParameters n = stage_reduced_parameters(&sum->weights, x->candidate->zero);
+/* Of experts, or of all others. */
+static double reduce_part_us(Pricing *x, const StageWeights *weights, bool experts) {
+    StageWeights part = stage_weights_part(weights, experts);
+    ReducedParameters n = stage_reduced_parameters(&part, x->candidate->zero);
     double bytes = x->costs->cluster->software.gradient_bytes, us = 0;
-    if (candidate_replicas(x->candidate) == 1) return 0;
-    if (n.whole) us += known_collective_us(x, COLLECTIVE_ALL_REDUCE, (double)n.whole * bytes);
+    if (n.whole) {
+        us += known_collective_us(x, COLLECTIVE_ALL_REDUCE, (double)n.whole * bytes, experts);
+    }
     if (n.divided) {
-        us += known_collective_us(x, COLLECTIVE_REDUCE_SCATTER, (double)n.divided * bytes);
+        us += known_collective_us(x, COLLECTIVE_REDUCE_SCATTER, (double)n.divided * bytes, experts);
     }
     return us;
+}
+
+static double reduce_us(Pricing *x, const Sum *sum) {
+    if (candidate_replicas(x->candidate) == 1) return 0;
+    double us = reduce_part_us(x, &sum->weights, false);
+    return x->candidate->d > 1 ? us + reduce_part_us(x, &sum->weights, true) : us;
 }
 
 /* What a chunk's gradients are complete after. */
@@ -472,9 +488,9 @@ static double price_reductions(Pricing *x) {
 static double norm_us(const Pricing *x) {
     double us = 0;
     for (int axis = 0; axis < N_MESH_AXES; axis++) {
-        bool replicas = axis == MESH_D; /* with c */
+        bool replicas = axis == MESH_D; /* with c and e; e alone has norms of experts */
         if (axis == MESH_C || (replicas && !x->candidate->zero)) continue;
-        CollectiveGroup group = placement_group(&x->placement, replicas ? MESH_DC : axis);
+        CollectiveGroup group = placement_group(&x->placement, replicas ? MESH_DEC : axis);
         if (group.n_ranks == 1) continue;
         us += collective_us(x->costs->cluster, COLLECTIVE_ALL_REDUCE, sizeof(float), &group);
     }
@@ -487,15 +503,24 @@ static double gather_us_of(Pricing *x, const Sum *stage) {
     const ClusterSoftware *software = &x->costs->cluster->software;
     bool gathers = candidate_replicas(x->candidate) > 1 && zero_gathers_updated(x->candidate->zero);
     double us = 0, slowed_us = software->overlaps_gradients ? reduce_us(x, stage) : 0;
-    if (gathers)
-        us = known_collective_us(
-            x, COLLECTIVE_ALL_GATHER,
-            (double)stage_divided_bytes(&stage->weights, stage->weights.parameter_bytes));
+    int n_kinds = x->candidate->d > 1 ? 2 : 1;
+    for (int experts = 0; gathers && experts < n_kinds; experts++) {
+        StageWeights part = stage_weights_part(&stage->weights, experts);
+        double bytes = (double)stage_divided_bytes(&part, part.parameter_bytes);
+        if (bytes <= 0) continue;
+        us += known_collective_us(x, COLLECTIVE_ALL_GATHER, bytes, experts);
+    }
     if (software->overlaps_parameters) {
         slowed_us += us;
         us = us > stage->forward_us ? us - stage->forward_us : 0;
     }
     return us + software->overlap_slowdown * slowed_us;
+}
+
+double divided_share(const StageWeights *weights, const Candidate *candidate) {
+    double experts = 0, all = (double)weights->n_parameters;
+    if (all > 0) experts = (double)weights->experts.n_parameters / all;
+    return experts / candidate->d + (1 - experts) / candidate_replicas(candidate);
 }
 
 static void price_update(Pricing *x, StepCost *out) {
@@ -504,8 +529,8 @@ static void price_update(Pricing *x, StepCost *out) {
     for (int s = 0; s < x->shape.p; s++) {
         const Sum *stage = &x->stages[s];
         double shared_us = stage->update_us - stage->whole_us;
-        double update =
-            stage->whole_us + (divided ? shared_us / candidate_replicas(x->candidate) : shared_us);
+        double share = divided ? divided_share(&stage->weights, x->candidate) : 1;
+        double update = stage->whole_us + share * shared_us;
         double gather = gather_us_of(x, stage);
         if (update + gather <= most_us + gather_us) continue;
         most_us = update;
@@ -530,8 +555,7 @@ static Pricing pricing_of(const ModelCosts *costs, const LayoutCost *layout,
                      .candidate = candidate,
                      .split = split,
                      .shape = {candidate->p, candidate->n_chunks, candidate->n_micro},
-                     .placement = {costs->cluster->node.n_devices, candidate->t, candidate->d,
-                                   candidate->p, candidate->c}};
+                     .placement = candidate_placement(costs->cluster, candidate)};
 }
 
 /* On the stack, as a search prices a hundred thousand candidates: p * n_chunks is hardly more than

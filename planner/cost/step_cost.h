@@ -17,21 +17,46 @@ typedef struct Candidate {
     Recompute recompute;
     int zero; /* ZeroStage */
     bool sequence_parallel;
-    int c; /* context degree; 0: 1 */
+    int c, e; /* context and expert degree; 0: 1 */
 } Candidate;
 static inline int candidate_c(const Candidate *candidate) {
     return candidate->c > 1 ? candidate->c : 1;
 }
-/* Ranks that have the same weights: d and c. */
+static inline int candidate_e(const Candidate *candidate) {
+    return candidate->e > 1 ? candidate->e : 1;
+}
+/* Ranks that divide the batch. */
+static inline int candidate_data(const Candidate *candidate) {
+    return candidate->d * candidate_e(candidate);
+}
+/* Ranks that have the same weights: d, c and e; but of experts d. */
 static inline int candidate_replicas(const Candidate *candidate) {
-    return candidate->d * candidate_c(candidate);
+    return candidate_data(candidate) * candidate_c(candidate);
+}
+static inline Replicas candidate_replicas_by_kind(const Candidate *candidate) {
+    return (Replicas){candidate->d, candidate_replicas(candidate)};
+}
+static inline Placement candidate_placement(const Cluster *cluster, const Candidate *candidate) {
+    return (Placement){cluster->node.n_devices,
+                       candidate->t,
+                       candidate->d,
+                       candidate->p,
+                       candidate->c,
+                       candidate->e};
+}
+/* Messages of gradients and weights: [0] of all, [1] of what e divides. */
+typedef struct DataGroups {
+    CollectiveGroup of[2];
+} DataGroups;
+static inline DataGroups data_groups(const Placement *placement) {
+    return (DataGroups){{placement_group(placement, MESH_DEC), placement_group(placement, MESH_D)}};
 }
 
 typedef struct StepCost {
     double step_us;
     /* What the step consists of, the mean over stages; these add up to step_us. */
     double compute_us;  /* products, attention, memory-bound, host */
-    double tensor_us;   /* exposed messages of axis t */
+    double tensor_us;   /* exposed messages of axes t, c and e */
     double pipeline_us; /* exposed messages between stages */
     double bubble_us;   /* waiting for other stages, were messages between them free */
     double data_us;     /* exposed reductions and gathers of axis d, and of tied weights */
@@ -88,6 +113,9 @@ static inline void stage_calls_add(StageCalls *calls, const SegmentCost *segment
 
 /* Messages over d and sums of gradients in one micro-batch's tasks, with ZeRO-2 and 3. */
 int64_t zero_micro_calls(const Candidate *candidate, const StageWeights *weights);
+
+/* Of an update by all, what a rank does with ZeRO. */
+double divided_share(const StageWeights *weights, const Candidate *candidate);
 
 /* Which of the update_calls are the candidate's. */
 UpdateKind candidate_update(const Candidate *candidate);

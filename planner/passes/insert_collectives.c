@@ -4,7 +4,9 @@
  *   partial over m, wanted divided over m   reduce_scatter(m, axis)
  *   divided over m, wanted whole            all_gather(m, axis)
  *   whole, wanted divided over m            slice(m, axis): no message
- *   partial over c and d             one message over both (dc): of gradients
+ *   partial over several of c, e, d  one message over all of them (dc, de, dec): of gradients
+ *   one dimension divided over e,    all_to_all(e): rows to their experts, and back
+ *   wanted so: another
  *   whole, wanted partial over m            scale by 1 / size of m: no message (a share of a
  *                                           gradient whose other shares are partial)
  *
@@ -28,22 +30,22 @@ typedef struct Resharded {
 typedef struct Inserter {
     PassContext *ctx;
     Graph *out;
+    Resharded *exchanged; /* what all-to-alls made of what */
+    int n_exchanged, exchanged_capacity;
     Resharded *done; /* of recent uses; looked up backwards */
     int n_done, capacity;
     Resharded *completed; /* partial values and their complete forms */
     int n_completed, completed_capacity;
 } Inserter;
 
-/* A message at `user`, or who takes its place. */
-static Value message(Inserter *ins, OpKind op, Value value, int mesh, int axis, Sharding to,
-                     const Node *user) {
-    Attr attrs[2] = {attr_string(ATTR_mesh, mesh_axis_name(mesh)), attr_axis(ATTR_axis, axis)};
+static Value add_message(Inserter *ins, OpKind op, Value value, const Attr *attrs, int n_attrs,
+                         Sharding to, const Node *user) {
     Node *node = graph_add(ins->out,
                            &(NodeSpec){.op = op,
                                        .inputs = &value,
                                        .n_inputs = 1,
                                        .attrs = attrs,
-                                       .n_attrs = axis >= 0 ? 2 : 1,
+                                       .n_attrs = n_attrs,
                                        .phase = user->phase,
                                        .block = user->block,
                                        .chunk = user->chunk,
@@ -52,6 +54,13 @@ static Value message(Inserter *ins, OpKind op, Value value, int mesh, int axis, 
     if (!node) BUG("cannot add %s", OPS[op].name);
     node->shardings[0] = to;
     return node_value(node, 0);
+}
+
+/* A message at `user`, or who takes its place. */
+static Value message(Inserter *ins, OpKind op, Value value, int mesh, int axis, Sharding to,
+                     const Node *user) {
+    Attr attrs[2] = {attr_string(ATTR_mesh, mesh_axis_name(mesh)), attr_axis(ATTR_axis, axis)};
+    return add_message(ins, op, value, attrs, axis >= 0 ? 2 : 1, to, user);
 }
 
 /* The dimension that is to be divided over the mesh axis, next, or -1. */
@@ -65,28 +74,47 @@ static int find_scatter(const Type *type, const Sharding *now, const Sharding *t
     return found;
 }
 
-/* Is some dimension to be divided over d and c together? */
+/* Is some dimension to be divided over all that have the same weights? */
 static bool wants_replicas(const Type *type, const Sharding *now, const Sharding *to) {
     bool wants = false;
-    for (int i = 0; i < type->rank; i++) wants |= to->mesh[i] == MESH_DC && now->mesh[i] != MESH_DC;
+    for (int i = 0; i < type->rank; i++) {
+        int mesh = to->mesh[i];
+        wants |= mesh != MESH_D && mesh_is_replicas(mesh) && now->mesh[i] != mesh;
+    }
     return wants;
+}
+
+/* Over whom sums over several of c, e and d are completed together; -1: one by one. */
+static int find_replicas(Inserter *ins, const Type *type, const Sharding *now, const Sharding *to,
+                         const Node *user) {
+    static const int GROUPS[] = {MESH_DC, MESH_DE, MESH_DEC};
+    const Mesh *sizes = &ins->out->mesh;
+    unsigned all = 1u << MESH_C | 1u << MESH_E | 1u << MESH_D;
+    unsigned left = now->partial & ~(unsigned)to->partial & all;
+    for (size_t i = 0; left && i < sizeof(GROUPS) / sizeof(GROUPS[0]); i++) {
+        int group = GROUPS[i];
+        if (!mesh_has_group(sizes, group) || mesh_axes(sizes, group) != left) continue;
+        bool several = left & (left - 1);
+        bool whole = user->phase == PHASE_UPDATE && find_scatter(type, now, to, group) < 0;
+        return several || whole || wants_replicas(type, now, to) ? group : -1;
+    }
+    return -1;
 }
 
 /* c before t, which divides what c leaves of a sequence; but with d, where both are asked for. */
 static Value complete_partial(Inserter *ins, Value value, const Sharding *to, const Node *user) {
-    static const int ORDER[] = {MESH_C, MESH_T, MESH_DC, MESH_D, MESH_P};
+    enum { REPLICAS = -1 };
+    static const int ORDER[] = {MESH_C, MESH_T, REPLICAS, MESH_E, MESH_D, MESH_P};
     const Mesh *sizes = &ins->out->mesh;
     for (size_t k = 0; k < sizeof(ORDER) / sizeof(ORDER[0]); k++) {
-        int mesh = ORDER[k];
         Sharding now = *value_sharding(value);
         const Type *type = value_type(value);
-        unsigned left = now.partial & ~(unsigned)to->partial, both = 1u << MESH_C | 1u << MESH_D;
-        unsigned axes = mesh_axes(sizes, mesh);
-        if (!mesh_has_group(sizes, mesh) || (left & axes) != axes) continue;
+        int replicas = find_replicas(ins, type, &now, to, user);
+        int mesh = ORDER[k] == REPLICAS ? replicas : ORDER[k];
+        unsigned left = now.partial & ~(unsigned)to->partial, axes = mesh_axes(sizes, mesh);
+        if (mesh < 0 || (left & axes) != axes) continue;
+        if (mesh == MESH_C && replicas >= 0) continue;
         int scatter = find_scatter(type, &now, to, mesh);
-        bool replicas = (left & both) == both || wants_replicas(type, &now, to) ||
-                        (user->phase == PHASE_UPDATE && scatter < 0 && sizes->size[MESH_D] == 1);
-        if (mesh == MESH_C && replicas) continue;
         now.partial &= (uint8_t)~axes;
         if (scatter >= 0) now.mesh[scatter] = (int8_t)mesh_divide(now.mesh[scatter], mesh);
         value = scatter >= 0
@@ -96,21 +124,53 @@ static Value complete_partial(Inserter *ins, Value value, const Sharding *to, co
     return value;
 }
 
+/* Is the one dimension no longer to be divided over e, and another instead? */
+static bool find_exchange(const Type *type, const Sharding *now, const Sharding *to, int *out_from,
+                          int *out_to) {
+    *out_from = *out_to = -1;
+    for (int i = 0; i < type->rank; i++) {
+        int from = now->mesh[i], want = to->mesh[i];
+        if (from >= 0 && mesh_inner(from) == MESH_E && mesh_outer(from) == want) *out_from = i;
+        if (from != want && mesh_divide(from, MESH_E) == want) *out_to = i;
+    }
+    return *out_from >= 0 && *out_to >= 0;
+}
+
+static Value exchange(Inserter *ins, Value value, int from, int to, const Node *user) {
+    const Type *type = value_type(value);
+    Sharding now = *value_sharding(value);
+    now.mesh[from] = (int8_t)mesh_outer(now.mesh[from]);
+    now.mesh[to] = (int8_t)mesh_divide(now.mesh[to], MESH_E);
+    Attr attrs[3] = {attr_axis(ATTR_axis, type->axes[to]),
+                     attr_axes(ATTR_over, &type->axes[from], 1),
+                     attr_string(ATTR_mesh, mesh_axis_name(MESH_E))};
+    return add_message(ins, OP_ALL_TO_ALL, value, attrs, 3, now, user);
+}
+
 static Value redivide(Inserter *ins, Value value, const Sharding *to, const Node *user) {
     const Type *type = value_type(value);
+    const Mesh *sizes = &ins->out->mesh;
+    int from, into;
+    if (find_exchange(type, value_sharding(value), to, &from, &into)) {
+        value = exchange(ins, value, from, into, user);
+    }
     for (int pass = 0; pass < 2; pass++) { /* gather all first: a mesh axis may change sides */
         for (int i = 0; i < type->rank; i++) {
             Sharding now = *value_sharding(value);
             int want = to->mesh[i], outer = mesh_outer(want);
             while (pass == 0 && now.mesh[i] >= 0 && now.mesh[i] != want && now.mesh[i] != outer) {
-                int mesh = mesh_inner(now.mesh[i]);
-                now.mesh[i] = (int8_t)mesh_outer(now.mesh[i]);
-                value = message(ins, OP_ALL_GATHER, value, mesh, type->axes[i], now, user);
+                int group = now.mesh[i], within = mesh_outer(group);
+                bool all = within != want && mesh_has_messages(sizes, group);
+                now.mesh[i] = (int8_t)(all ? -1 : within);
+                value = message(ins, OP_ALL_GATHER, value, all ? group : mesh_inner(group),
+                                type->axes[i], now, user);
             }
             while (pass == 1 && now.mesh[i] != want) {
-                int next = now.mesh[i] == outer ? want : outer;
+                bool all = now.mesh[i] < 0 && mesh_has_messages(sizes, want);
+                int next = now.mesh[i] == outer || all ? want : outer;
                 now.mesh[i] = (int8_t)next;
-                value = message(ins, OP_SLICE, value, mesh_inner(next), type->axes[i], now, user);
+                value = message(ins, OP_SLICE, value, all ? want : mesh_inner(next), type->axes[i],
+                                now, user);
             }
         }
     }
@@ -158,9 +218,25 @@ static Value split_evenly(Inserter *ins, Value value, unsigned set, const Node *
     return node_value(part, 0);
 }
 
+/* What rows an all-to-all has made is kept, like a completed sum: it is as large as what it came
+ * from, which backward then has no use for. NO_VALUE: none has. */
+static Value find_exchanged(const Inserter *ins, Value value, const Sharding *to,
+                            const Node *user) {
+    for (int i = ins->n_exchanged - 1; i >= 0; i--) {
+        const Resharded *done = &ins->exchanged[i];
+        if (value_equal(done->from, value) && reaches(done, user) &&
+            sharding_equal(&done->to, to, value_type(value)->rank)) {
+            return done->value;
+        }
+    }
+    return NO_VALUE;
+}
+
 static Value reshard(Inserter *ins, Value value, const Sharding *to, const Node *user) {
     int rank = value_type(value)->rank;
     if (sharding_equal(value_sharding(value), to, rank)) return value;
+    Value exchanged = find_exchanged(ins, value, to, user);
+    if (exchanged.node) return exchanged;
     for (int i = ins->n_done - 1; i >= 0; i--) {
         const Resharded *done = &ins->done[i];
         if (done->phase != user->phase || done->block != user->block) break;
@@ -175,6 +251,10 @@ static Value reshard(Inserter *ins, Value value, const Sharding *to, const Node 
     now.partial &= (uint8_t)~missing;
     done.value = redivide(ins, completed_value(ins, value, &now, user), &now, user);
     if (missing) done.value = split_evenly(ins, done.value, missing, user);
+    if (done.value.node->op == OP_ALL_TO_ALL) {
+        ARENA_PUSH(ins->ctx->arena, ins->exchanged, ins->n_exchanged, ins->exchanged_capacity,
+                   done);
+    }
     ARENA_PUSH(ins->ctx->arena, ins->done, ins->n_done, ins->capacity, done);
     return done.value;
 }

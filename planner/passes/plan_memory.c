@@ -271,8 +271,7 @@ static int64_t find_room(const Placed *placed, const Storage *storage) {
 
 static bool is_shard(const Node *node) {
     for (int i = 0; i < node->types[0].rank; i++) {
-        int mesh = node->shardings[0].mesh[i];
-        if (mesh == MESH_D || mesh == MESH_DC) return true;
+        if (mesh_is_replicas(node->shardings[0].mesh[i])) return true;
     }
     return false;
 }

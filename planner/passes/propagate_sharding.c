@@ -8,6 +8,7 @@
 #include "planner/passes/pass.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 static Sharding leaf_sharding(const Graph *graph, const Type *type) {
@@ -50,6 +51,28 @@ static bool check_dealt(const Graph *graph, const Node *node, const Type *type,
     return false;
 }
 
+/* An all-to-all has equal parts for all. */
+static bool check_experts(const Graph *graph, const Node *node, const Type *type,
+                          const Sharding *sharding, int i, Diag *diag) {
+    const int *size = graph->mesh.size;
+    int64_t dim = type->dims[i];
+    int fits = size[MESH_E] - 1;
+    if (dim % mesh_size(&graph->mesh, sharding->mesh[i]) == 0) return true;
+    if (dim % size[MESH_T] != 0) {
+        diag_error(diag, node->loc,
+                   "axis '%s' is %" PRId64 ", which t=%d does not divide, as it has to for e=%d",
+                   graph->axes.names[type->axes[i]], dim, size[MESH_T], size[MESH_E]);
+        return false;
+    }
+    while (fits > 1 && dim % ((int64_t)fits * size[MESH_T]) != 0) fits--;
+    char t[24] = "";
+    if (size[MESH_T] > 1) snprintf(t, sizeof(t), "t=%d x ", size[MESH_T]);
+    diag_error(diag, node->loc,
+               "axis '%s' is %" PRId64 ", which %se=%d does not divide; e=%d would do",
+               graph->axes.names[type->axes[i]], dim, t, size[MESH_E], fits);
+    return false;
+}
+
 /* More shards than elements would leave ranks with padding only. */
 static bool check_sizes(const Graph *graph, const Node *node, int output, Diag *diag) {
     const Type *type = &node->types[output];
@@ -60,6 +83,8 @@ static bool check_sizes(const Graph *graph, const Node *node, int output, Diag *
             if (!check_dealt(graph, node, type, sharding, i, diag)) return false;
             continue;
         }
+        bool experts = sharding->mesh[i] == MESH_E || sharding->mesh[i] == MESH_TE;
+        if (experts && !check_experts(graph, node, type, sharding, i, diag)) return false;
         int parts = mesh_size(&graph->mesh, sharding->mesh[i]);
         int64_t local = (type->dims[i] + parts - 1) / parts;
         if (local * (parts - 1) < type->dims[i]) continue;

@@ -13,7 +13,8 @@
  * reads them, forward or backward, gathers them first. insert_collectives adds these messages, as
  * operands are divided otherwise than their op needs; spread_messages gives them time.
  *
- * Where c divides sequences, its ranks have the same weights as well: d is then both of them (dc).
+ * Where c divides sequences, or e experts, its ranks have the same weights as well: d is then all
+ * of them (dc, de, dec); but e's have other experts.
  *
  * The axis is the undivided one that d divides with the least padding, of those the first: then the
  * shards lie one behind the other, and messages need no packing. A parameter that has no such axis,
@@ -66,18 +67,22 @@ static Node *copy_operand(const Node *update) {
 }
 
 /* Over whom shares of the gradient are summed; where there are none, all that have the same
- * weights. What c divides already, such as a table of positions, is the same over d alone. */
+ * weights. What c divides already, such as a table of positions, is the same over d (and e) alone;
+ * experts are over d and c, as e divides them. */
 static int choose_mesh(const Sharder *s, const Node *update) {
     const Sharding *param = value_sharding(update->inputs[0]);
     const Sharding *gradient = value_sharding(update->inputs[1]);
-    int all = mesh_replicas(&s->in->mesh), rank = value_type(update->inputs[0])->rank;
-    unsigned axes = mesh_axes(&s->in->mesh, all), partial = gradient->partial & axes;
-    bool dealt = false;
-    for (int i = 0; i < rank; i++) {
+    const Mesh *mesh = &s->in->mesh;
+    bool dealt = false, experts = false;
+    for (int i = 0; i < value_type(update->inputs[0])->rank; i++) {
         dealt |= mesh_deals(param->mesh[i]) || mesh_deals(gradient->mesh[i]);
+        experts |= mesh_axes(mesh, param->mesh[i]) >> MESH_E & 1;
     }
-    if (all == MESH_D || dealt) return MESH_D;
-    return partial && partial != axes ? MESH_D : all;
+    Mesh without_c = *mesh;
+    without_c.size[MESH_C] = 1;
+    int all = mesh_replicas(mesh, experts), but_c = mesh_replicas(&without_c, experts);
+    unsigned axes = mesh_axes(mesh, all), partial = gradient->partial & axes;
+    return dealt || (partial && partial != axes) ? but_c : all;
 }
 
 /* Where its ranks divide the parameter, or -1. Its gradient has to be whole there, too. */
@@ -332,7 +337,7 @@ static bool copy_updates(Sharder *s) {
 }
 
 Graph *pass_shard_update(const Graph *in, PassContext *ctx) {
-    if (!ctx->options.zero || mesh_size(&in->mesh, MESH_DC) < 2) return (Graph *)in;
+    if (!ctx->options.zero || mesh_size(&in->mesh, MESH_DEC) < 2) return (Graph *)in;
     Sharder s = {.ctx = ctx, .in = in, .out = graph_create_like(in, ctx->arena)};
     bool norm_done = false;
     s.map = value_map_create(in, ctx->arena);

@@ -2,7 +2,9 @@
  *
  * heads, kv_heads, ffn, shared_ffn and vocab are divided over t (Megatron's tensor parallelism,
  * Shoeybi et al. 2019), and so are experts, of which each rank then has some whole; batch over d,
- * seq over c (context parallelism). An op divides each of its axes by its rule
+ * seq over c (context parallelism). e divides the batch, within what d leaves of it, and in ops on
+ * experts these, within what t leaves of them; routing itself, which has a rank's sequences and all
+ * experts (of t's part), is not such an op. An op divides each of its axes by its rule
  * unless it needs the axis whole; an axis that is divided but absent from a result leaves a partial
  * result over that mesh axis. With sequence parallelism (Korthikanti et al. 2022, section 4.2.2) an
  * op that leaves t idle divides 'seq' over it, within what c leaves it.
@@ -10,6 +12,7 @@
  * Attention has its part of the queries and all keys and values, which its gradient then has a
  * share of on every rank of c (Llama 3, arXiv 2407.21783, section 3.3.2).
  */
+#include "ir/ops/route.h"
 #include "planner/passes/pass.h"
 
 #include <string.h>
@@ -29,12 +32,48 @@ bool sharding_rule_divides(const char *axis, MeshAxis mesh) {
     return false;
 }
 
+static int where_divides(const Mesh *sizes, int mesh) {
+    return sizes->size[mesh] > 1 ? mesh : -1;
+}
+
 int sharding_rule_mesh(const Graph *graph, int axis) {
+    const char *name = graph->axes.names[axis];
+    const Mesh *sizes = &graph->mesh;
     for (size_t i = 0; i < sizeof(AXIS_RULES) / sizeof(AXIS_RULES[0]); i++) {
-        if (strcmp(AXIS_RULES[i].axis, graph->axes.names[axis]) != 0) continue;
-        return graph->mesh.size[AXIS_RULES[i].mesh] > 1 ? (int)AXIS_RULES[i].mesh : -1;
+        if (strcmp(AXIS_RULES[i].axis, name) != 0) continue;
+        int mesh = where_divides(sizes, AXIS_RULES[i].mesh);
+        if (sizes->size[MESH_E] == 1) return mesh;
+        if (strcmp(name, "experts") == 0) return mesh_divide(mesh, MESH_E);
+        return AXIS_RULES[i].mesh == MESH_D ? mesh_divide(mesh, MESH_E) : mesh;
     }
     return -1;
+}
+
+/* Of e's two axes an op on experts divides these, and any other the batch. */
+typedef enum ExpertWork { NO_EXPERTS, ROUTES_EXPERTS, ON_EXPERTS } ExpertWork;
+
+static ExpertWork expert_work(const Graph *graph, const Node *node) {
+    int experts = axis_find(&graph->axes, "experts", 7);
+    if (experts < 0 || graph->mesh.size[MESH_E] == 1) return NO_EXPERTS;
+    if (op_routes(node->op)) return ROUTES_EXPERTS;
+    bool has = false;
+    for (int i = 0; i < node->n_inputs; i++) {
+        has |= type_find_axis(value_type(node->inputs[i]), experts) >= 0;
+    }
+    for (int o = 0; o < node->n_outputs; o++) has |= type_find_axis(&node->types[o], experts) >= 0;
+    return has && !op_needs_whole(node, experts) ? ON_EXPERTS : NO_EXPERTS;
+}
+
+/* The mesh axis, or group, that divides the axis in such an op. */
+static int rule_within(const Graph *graph, ExpertWork work, int axis) {
+    int mesh = sharding_rule_mesh(graph, axis);
+    if (work == ON_EXPERTS && strcmp(graph->axes.names[axis], "batch") == 0) {
+        return where_divides(&graph->mesh, MESH_D);
+    }
+    if (work == ROUTES_EXPERTS && strcmp(graph->axes.names[axis], "experts") == 0) {
+        return where_divides(&graph->mesh, MESH_T);
+    }
+    return mesh;
 }
 
 /* The mesh axis that divides each axis within one op. */
@@ -60,8 +99,9 @@ static void map_sequence(AxisMap *map, const Node *node, int seq) {
 }
 
 static void map_type(AxisMap *map, const Graph *graph, const Node *node, const Type *type) {
+    ExpertWork work = expert_work(graph, node);
     for (int i = 0; i < type->rank; i++) {
-        map_axis(map, &graph->mesh, node, type->axes[i], sharding_rule_mesh(graph, type->axes[i]));
+        map_axis(map, &graph->mesh, node, type->axes[i], rule_within(graph, work, type->axes[i]));
     }
 }
 
@@ -71,13 +111,14 @@ static bool has_wide_rows(const Graph *graph, const Type *type) {
     return type->rank > 2 && type_find_axis(type, seq) >= 0 && type_find_axis(type, batch) >= 0;
 }
 
-/* In the update d, or d and c, divide what shard_update has divided, and what is computed of it. */
+/* In the update d, or d, c and e, divide what shard_update has divided, and what is computed of it.
+ */
 static void map_update(AxisMap *map, const Mesh *sizes, const Node *node) {
     for (int i = 0; i < node->n_inputs; i++) {
         const Type *type = value_type(node->inputs[i]);
         for (int k = 0; k < type->rank; k++) {
             int mesh = value_sharding(node->inputs[i])->mesh[k];
-            if (mesh == MESH_D || mesh == MESH_DC) map_axis(map, sizes, node, type->axes[k], mesh);
+            if (mesh_is_replicas(mesh)) map_axis(map, sizes, node, type->axes[k], mesh);
         }
     }
 }

@@ -39,7 +39,7 @@ typedef struct Spreader {
 static bool is_over_data(const Node *node) {
     const char *name = node_string(node, ATTR_mesh);
     int mesh = mesh_axis_find(name, (int)strlen(name));
-    return node->phase != PHASE_UPDATE && (mesh == MESH_D || mesh == MESH_DC);
+    return node->phase != PHASE_UPDATE && mesh_is_replicas(mesh);
 }
 
 static bool is_gather(const Node *node) {
@@ -189,7 +189,8 @@ static Graph *rebuild(Spreader *s) {
 }
 
 Graph *pass_spread_messages(const Graph *in, PassContext *ctx) {
-    if (ctx->options.zero < ZERO_GRADIENTS || mesh_size(&in->mesh, MESH_DC) < 2) return (Graph *)in;
+    if (ctx->options.zero < ZERO_GRADIENTS || mesh_size(&in->mesh, MESH_DEC) < 2)
+        return (Graph *)in;
     Spreader s = {.ctx = ctx, .in = in};
     s.places = ARENA_ARRAY(ctx->arena, Place, in->n_nodes + 1);
     s.merged = ARENA_ARRAY(ctx->arena, Node *, in->n_nodes + 1);

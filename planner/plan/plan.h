@@ -202,6 +202,7 @@ typedef struct Plan {
 typedef enum WorkspacePart {
     WORKSPACE_COMPUTE,
     WORKSPACE_TENSOR,
+    WORKSPACE_EXPERT,
     WORKSPACE_DATA,
     WORKSPACE_PIPELINE,
     N_WORKSPACE_PARTS

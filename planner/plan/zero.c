@@ -9,3 +9,8 @@ const char *zero_stage_text(int stage) {
     };
     return stage >= 0 && stage < N_ZERO_STAGES ? TEXTS[stage] : "?";
 }
+
+const char *zero_replicas_text(bool over_c, bool over_e) {
+    if (over_e) return over_c ? ", c and e; of experts over d" : " and e; of experts over d";
+    return over_c ? " and c" : "";
+}

@@ -26,5 +26,7 @@ static inline bool zero_gathers_updated(int stage) {
 
 /* "optimizer state", "optimizer state and gradients", ...: what the stage divides over d. */
 const char *zero_stage_text(int stage);
+/* What comes behind "divided over d". */
+const char *zero_replicas_text(bool over_c, bool over_e);
 
 #endif

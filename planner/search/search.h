@@ -18,6 +18,7 @@ typedef struct SearchRequest {
     /* What was fixed by hand; ANY (0), NULL or -1: searched. */
     int t, p, d, n_chunks, micro_batch;
     int c; /* ANY: searched where sequences are long, else 1 */
+    int e; /* ANY: searched where there are experts, else 1 */
     const char *schedule;
     int recompute;             /* Recompute, or -1 */
     int zero;                  /* ZeroStage, or -1 */

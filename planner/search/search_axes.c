@@ -7,7 +7,8 @@ enum {
     MOST_MICRO_BATCH = 64,
     LEAST_MOST_T = 16,        /* tried in any case, where nodes are small */
     LEAST_C_POSITIONS = 4096, /* of a rank: with fewer, messages outweigh what c saves */
-    MOST_C = 64
+    MOST_C = 64,
+    MOST_E = 64 /* what DeepSeek V3 was trained with, over eight nodes */
 };
 
 /* Divisors of n up to `most`, ascending. */
@@ -50,7 +51,8 @@ static int t_values(const SearchSpace *space, const Candidate *candidate, int *o
     int two_nodes = 2 * space->costs->cluster->node.n_devices;
     (void)candidate;
     if (request->p != ANY && request->d != ANY) { /* then nothing is to be chosen */
-        int64_t others = (int64_t)request->p * request->d * (request->c != ANY ? request->c : 1);
+        int64_t others = (int64_t)request->p * request->d * (request->c != ANY ? request->c : 1) *
+                         (request->e != ANY ? request->e : 1);
         out[0] = (int)(space->n_ranks / others);
         return out[0] * others == space->n_ranks;
     }
@@ -93,9 +95,43 @@ static int c_values(const SearchSpace *space, const Candidate *candidate, int *o
     return n_kept;
 }
 
-/* Ranks that t and c leave. */
+/* e: expert degree, of models with experts */
+static int e_get(const Candidate *candidate) {
+    return candidate_e(candidate);
+}
+static void e_set(const SearchSpace *space, Candidate *candidate, int value) {
+    (void)space;
+    candidate->e = value;
+}
+int search_fixed_e(const SearchSpace *space) {
+    const SearchRequest *request = space->request;
+    if (request->e != ANY) return request->e;
+    bool chosen = request->p != ANY && request->d != ANY; /* t is what they leave */
+    return space->costs->n_experts > 1 && !chosen ? ANY : 1;
+}
+static int e_fixed(const SearchSpace *space) {
+    return or_free(search_fixed_e(space));
+}
+static bool e_allows(const SearchSpace *space, const Candidate *candidate, int value) {
+    int left = space->n_ranks / candidate->t / candidate_c(candidate);
+    if (value == 1) return true;
+    return value > 1 && left % value == 0 && space->global_batch % value == 0 &&
+           space->costs->n_experts % ((int64_t)value * candidate->t) == 0;
+}
+static int e_values(const SearchSpace *space, const Candidate *candidate, int *out) {
+    int64_t n_experts = space->costs->n_experts;
+    int most = n_experts < MOST_E ? (int)n_experts : MOST_E, n_kept = 0;
+    int left = space->n_ranks / candidate->t / candidate_c(candidate);
+    int n = list_divisors(left, most < 1 ? 1 : most, out);
+    for (int i = 0; i < n; i++) {
+        if (e_allows(space, candidate, out[i])) out[n_kept++] = out[i];
+    }
+    return n_kept;
+}
+
+/* Ranks that t, c and e leave. */
 static int left_for_p(const SearchSpace *space, const Candidate *candidate) {
-    return space->n_ranks / candidate->t / candidate_c(candidate);
+    return space->n_ranks / candidate->t / candidate_c(candidate) / candidate_e(candidate);
 }
 
 /* p: pipeline degree */
@@ -123,7 +159,7 @@ static int p_values(const SearchSpace *space, const Candidate *candidate, int *o
     return n_kept;
 }
 
-/* d: data degree, what t, c and p leave */
+/* d: data degree, what t, c, e and p leave */
 static int d_get(const Candidate *candidate) {
     return candidate->d;
 }
@@ -136,7 +172,8 @@ static int d_fixed(const SearchSpace *space) {
 }
 static bool d_allows(const SearchSpace *space, const Candidate *candidate, int value) {
     int left = left_for_p(space, candidate) / candidate->p;
-    return value == left && space->global_batch % value == 0;
+    int64_t data = (int64_t)value * candidate_e(candidate);
+    return value == left && space->global_batch % data == 0;
 }
 static int d_values(const SearchSpace *space, const Candidate *candidate, int *out) {
     out[0] = left_for_p(space, candidate) / candidate->p;
@@ -149,16 +186,16 @@ static int b_get(const Candidate *candidate) {
 }
 static void b_set(const SearchSpace *space, Candidate *candidate, int value) {
     candidate->micro_batch = value;
-    candidate->n_micro = space->global_batch / candidate->d / value;
+    candidate->n_micro = space->global_batch / candidate_data(candidate) / value;
 }
 static int b_fixed(const SearchSpace *space) {
     return or_free(space->request->micro_batch);
 }
 static int b_values(const SearchSpace *space, const Candidate *candidate, int *out) {
-    return list_divisors(space->global_batch / candidate->d, MOST_MICRO_BATCH, out);
+    return list_divisors(space->global_batch / candidate_data(candidate), MOST_MICRO_BATCH, out);
 }
 static bool b_allows(const SearchSpace *space, const Candidate *candidate, int value) {
-    return value >= 1 && space->global_batch / candidate->d % value == 0;
+    return value >= 1 && space->global_batch / candidate_data(candidate) % value == 0;
 }
 
 /* recomputation */
@@ -302,11 +339,14 @@ const SearchAxis SEARCH_AXES[] = {
     {"t", "t", false, "t must divide the ranks", t_get, t_set, t_fixed, t_values, t_allows, NULL},
     {"c", "--cp", false, "c must divide ranks / t, and 2 c the positions of a sequence", c_get,
      c_set, c_fixed, c_values, c_allows, NULL},
+    {"e", "--ep", false,
+     "e must divide ranks / (t x c) and the global batch, and t x e the experts", e_get, e_set,
+     e_fixed, e_values, e_allows, NULL},
     {"p", "p", true, "p must divide ranks / t, and the model's blocks must fill its stages", p_get,
      p_set, p_fixed, p_values, p_allows, NULL},
     {"d", "d", false, "t x p x d must be the ranks, and d must divide the global batch", d_get,
      d_set, d_fixed, d_values, d_allows, NULL},
-    {"micro-batch", "--micro-batch", false, "it must divide global batch / d", b_get, b_set,
+    {"micro-batch", "--micro-batch", false, "it must divide global batch / (d x e)", b_get, b_set,
      b_fixed, b_values, b_allows, NULL},
     {"recompute", "--recompute", false, "it is none, selective or full", r_get, r_set, r_fixed,
      r_values, r_allows, r_name},
@@ -323,30 +363,45 @@ const SearchAxis SEARCH_AXES[] = {
      NULL},
 };
 const int N_SEARCH_AXES = sizeof(SEARCH_AXES) / sizeof(SEARCH_AXES[0]);
-const int SEARCH_LAYOUT_AXES = 7;
+const int SEARCH_LAYOUT_AXES = 8;
 
 const char *search_value_text(Arena *arena, const SearchAxis *axis, int value) {
     return axis->name_value ? axis->name_value(value) : arena_printf(arena, "%d", value);
 }
 
-/* How many (t, c, p) of what is not fixed there are, into out[...] what each leaves for d. */
+static void list_left_by_e(const SearchSpace *space, const Candidate *mesh, int *out, int *n,
+                           int most) {
+    int ps[MOST_VALUES], n_p = p_values(space, mesh, ps), p = p_fixed(space);
+    for (int k = 0; k < n_p && *n < most; k++) {
+        int left = left_for_p(space, mesh) / ps[k] * candidate_e(mesh);
+        if (p < 0 || p == ps[k]) out[(*n)++] = left;
+    }
+}
+
+static void list_left_by_t(const SearchSpace *space, Candidate mesh, int *out, int *n, int most) {
+    int cs[MOST_VALUES], es[MOST_VALUES], c = c_fixed(space), e = e_fixed(space);
+    cs[0] = c;
+    int n_c = c < 0 ? c_values(space, &mesh, cs) : c_allows(space, &mesh, c);
+    for (int j = 0; j < n_c; j++) {
+        mesh.c = cs[j];
+        es[0] = e;
+        int n_e = e < 0 ? e_values(space, &mesh, es) : e_allows(space, &mesh, e);
+        for (int k = 0; k < n_e; k++) {
+            mesh.e = es[k];
+            list_left_by_e(space, &mesh, out, n, most);
+        }
+    }
+}
+
+/* How many (t, c, e, p) of what is not fixed there are, into out[...] what each leaves for d, times
+ * e. */
 static int list_left(const SearchSpace *space, int *out, int most) {
     Candidate mesh = {0};
-    int ts[MOST_VALUES], cs[MOST_VALUES], ps[MOST_VALUES], n = 0;
-    int n_t = t_values(space, &mesh, ts), t = t_fixed(space), c = c_fixed(space);
-    int p = p_fixed(space);
+    int ts[MOST_VALUES], n = 0, n_t = t_values(space, &mesh, ts), t = t_fixed(space);
     for (int i = 0; i < n_t; i++) {
         if (t >= 0 && t != ts[i]) continue;
         mesh.t = ts[i];
-        cs[0] = c;
-        int n_c = c < 0 ? c_values(space, &mesh, cs) : c_allows(space, &mesh, c);
-        for (int j = 0; j < n_c; j++) {
-            mesh.c = cs[j];
-            int n_p = p_values(space, &mesh, ps);
-            for (int k = 0; k < n_p && n < most; k++) {
-                if (p < 0 || p == ps[k]) out[n++] = left_for_p(space, &mesh) / ps[k];
-            }
-        }
+        list_left_by_t(space, mesh, out, &n, most);
     }
     return n;
 }

@@ -1,7 +1,7 @@
 /* Search axes: the space that a search goes through, as a table.
  *
  * One row per choice of a Candidate, in the order in which they are made: what a value may be can
- * depend on the rows before. A further choice (context or expert degree) is a further row.
+ * depend on the rows before. A further choice is a further row.
  */
 #ifndef PLANNER_SEARCH_SEARCH_AXES_H
 #define PLANNER_SEARCH_SEARCH_AXES_H
@@ -19,6 +19,8 @@ typedef struct SearchSpace {
 
 /* c as it is fixed by hand, or because sequences are too short for another; ANY: it is searched. */
 int search_fixed_c(const SearchSpace *space);
+/* Likewise e, where there are no experts. */
+int search_fixed_e(const SearchSpace *space);
 
 typedef struct SearchAxis {
     const char *name, *option; /* as alternatives and as the command line call it */
@@ -43,11 +45,11 @@ extern const int SEARCH_LAYOUT_AXES;
 /* The value as text, kept in `arena` or static. */
 const char *search_value_text(Arena *arena, const SearchAxis *axis, int value);
 
-/* How many (t, c, p, d) there are for so many ranks, fixed ones respected. */
+/* How many (t, c, e, p, d) there are for so many ranks, fixed ones respected. */
 int search_count_meshes(const SearchSpace *space, int n_ranks);
 
-/* What t, c and p can leave for d, ascending, into out[MOST_VALUES]: what divides the global batch,
- * or what does not. */
+/* What t, c, e and p can leave for d, times e, ascending, into out[MOST_VALUES]: what divides the
+ * global batch, or what does not. */
 int search_list_d(const SearchSpace *space, bool divides, int *out);
 
 #endif

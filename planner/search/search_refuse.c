@@ -14,13 +14,13 @@ static int most_ranks(const Cluster *cluster) {
 
 /* The product of the degrees that are fixed, and its factors in words: "t x d = 16". */
 static int64_t fixed_product(const SearchRequest *r, char *words, size_t size) {
-    const int sizes[] = {r->t, r->p, r->d, r->c};
+    const int sizes[] = {r->t, r->p, r->d, r->c, r->e};
     int64_t product = 1;
     size_t n = 0;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         if (sizes[i] == ANY) continue;
         product *= sizes[i];
-        n += (size_t)snprintf(words + n, size - n, "%s%c=%d", n ? " x " : "", "tpdc"[i], sizes[i]);
+        n += (size_t)snprintf(words + n, size - n, "%s%c=%d", n ? " x " : "", "tpdce"[i], sizes[i]);
     }
     return product;
 }
@@ -28,11 +28,11 @@ static int64_t fixed_product(const SearchRequest *r, char *words, size_t size) {
 static bool check_mesh(const SearchSpace *space, Diag *diag) {
     const SearchRequest *r = space->request;
     int n = space->n_ranks;
-    const int sizes[] = {r->t, r->p, r->d, r->c};
-    char words[64];
-    for (int i = 0; i < 4; i++) {
+    const int sizes[] = {r->t, r->p, r->d, r->c, r->e};
+    char words[80];
+    for (int i = 0; i < 5; i++) {
         if (sizes[i] >= 0 && (sizes[i] == ANY || n % sizes[i] == 0)) continue;
-        diag_error(diag, NO_LOC, "%c=%d does not divide %d ranks", "tpdc"[i], sizes[i], n);
+        diag_error(diag, NO_LOC, "%c=%d does not divide %d ranks", "tpdce"[i], sizes[i], n);
         return false;
     }
     int64_t product = fixed_product(r, words, sizeof(words));
@@ -48,10 +48,32 @@ static bool check_mesh(const SearchSpace *space, Diag *diag) {
     return false;
 }
 
+/* `data`: ranks that divide the batch, as far as they are fixed. */
+static bool check_experts(const SearchSpace *space, int e, int64_t data, Diag *diag) {
+    const SearchRequest *r = space->request;
+    int64_t n_experts = space->costs->n_experts, t = r->t != ANY ? r->t : 1;
+    int64_t unit = data * (r->micro_batch != ANY ? r->micro_batch : 1);
+    if (n_experts == 0) {
+        diag_error(diag, NO_LOC, "--ep %d: the model has no axis 'experts' to divide", e);
+    } else if (n_experts % (t * e) != 0) {
+        diag_error(diag, NO_LOC, "the model's %" PRId64 " experts are no multiple of t=%d x e=%d",
+                   n_experts, (int)t, e);
+    } else if (r->micro_batch < 0 || space->global_batch % unit != 0) {
+        diag_error(diag, NO_LOC, "global batch %d is not a multiple of micro-batch %d x d x e %d",
+                   space->global_batch, r->micro_batch != ANY ? r->micro_batch : 1, (int)data);
+    } else {
+        return true;
+    }
+    return false;
+}
+
 static bool check_batch(const SearchSpace *space, Diag *diag) {
     const SearchRequest *r = space->request;
-    int c = search_fixed_c(space), d = r->d != ANY ? r->d : 1;
-    if (r->d == ANY && r->t != ANY && r->p != ANY && c != ANY) d = space->n_ranks / r->t / r->p / c;
+    int c = search_fixed_c(space), e = search_fixed_e(space), d = r->d != ANY ? r->d : 1;
+    if (r->d == ANY && r->t != ANY && r->p != ANY && c != ANY && e != ANY) {
+        d = space->n_ranks / r->t / r->p / c / e;
+    }
+    if (e != ANY && e > 1) return check_experts(space, e, (int64_t)d * e, diag);
     if (space->global_batch % d) {
         diag_error(diag, NO_LOC, "d=%d does not divide global batch %d", d, space->global_batch);
     } else if (r->micro_batch < 0 || (r->micro_batch != ANY &&
@@ -68,9 +90,9 @@ static bool check_batch(const SearchSpace *space, Diag *diag) {
 static bool check_blocks(const SearchSpace *space, Diag *diag) {
     const SearchRequest *r = space->request;
     const ClusterSoftware *software = &space->costs->cluster->software;
-    int c = search_fixed_c(space), p = r->p != ANY ? r->p : 1;
-    if (r->p == ANY && r->t != ANY && r->d != ANY && c != ANY) {
-        p = space->n_ranks / r->t / r->d / c;
+    int c = search_fixed_c(space), e = search_fixed_e(space), p = r->p != ANY ? r->p : 1;
+    if (r->p == ANY && r->t != ANY && r->d != ANY && c != ANY && e != ANY) {
+        p = space->n_ranks / r->t / r->d / c / e;
     }
     int v = r->n_chunks != ANY ? r->n_chunks : 1, n_blocks = space->costs->n_blocks;
     char words[64];
@@ -190,8 +212,8 @@ static const char *why_no_mesh(const SearchRecords *records) {
                             " positions are no multiple of %d",
                             c, costs->seq, 2 * c);
     }
-    return arena_printf(records->arena, "no d = ranks / (t x c x p) divides global batch %d%s",
-                        records->space.global_batch, evenly);
+    return arena_printf(records->arena, "no d%s = ranks / (t x c x p) divides global batch %d%s",
+                        costs->n_experts > 0 ? " x e" : "", records->space.global_batch, evenly);
 }
 
 /* Every tensor degree that the batch leaves is one that the model does not allow. What the model

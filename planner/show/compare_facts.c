@@ -29,7 +29,8 @@ bool row_differs(const Row *row) {
 static const char *mesh_text(Arena *arena, const Mesh *mesh) {
     const int *size = mesh->size;
     const char *context = size[MESH_C] > 1 ? arena_printf(arena, " c=%d", size[MESH_C]) : "";
-    return arena_printf(arena, "t=%d%s d=%d p=%d", size[MESH_T], context, size[MESH_D],
+    const char *experts = size[MESH_E] > 1 ? arena_printf(arena, " e=%d", size[MESH_E]) : "";
+    return arena_printf(arena, "t=%d%s%s d=%d p=%d", size[MESH_T], context, experts, size[MESH_D],
                         size[MESH_P]);
 }
 
@@ -118,14 +119,14 @@ static const Traffic *find_traffic(const Facts *facts, const char *name) {
     return NULL;
 }
 
-/* Does any group of this communicator reach beyond a node? Ranks sit t innermost, then c, then d,
- * then p. */
+/* Does any group of this communicator reach beyond a node? Ranks sit t innermost, then c, e, d
+ * and p. */
 static bool leaves_node(const Traffic *traffic, const Mesh *mesh, int n_per_node) {
     int span = 1, last = MESH_P;
     if (traffic->kind == TRAFFIC_MESH) {
         last = mesh_axis_find(traffic->name, (int)strlen(traffic->name));
     }
-    if (last == MESH_DC) last = MESH_D;
+    if (last >= 0 && mesh_is_replicas(last)) last = MESH_D;
     for (int axis = 0; axis <= last; axis++) span *= mesh->size[axis];
     return span > n_per_node;
 }

@@ -60,14 +60,16 @@ void memory_put_parts(StrBuf *out, const StepCost *cost) {
 
 const char *layout_text(const Candidate *candidate, char *text) {
     char chunks[16] = "", recompute[32] = "", zero[16] = "", context[16] = "";
+    char experts[16] = "";
     if (candidate->c > 1) snprintf(context, sizeof(context), " c=%d", candidate->c);
+    if (candidate->e > 1) snprintf(experts, sizeof(experts), " e=%d", candidate->e);
     if (candidate->n_chunks > 1) snprintf(chunks, sizeof(chunks), " x%d", candidate->n_chunks);
     if (candidate->recompute != RECOMPUTE_NONE) {
         snprintf(recompute, sizeof(recompute), ", %s", recompute_mode_name(candidate->recompute));
     }
     if (candidate->zero) snprintf(zero, sizeof(zero), ", ZeRO-%d", candidate->zero);
-    snprintf(text, LAYOUT_TEXT, "t=%d%s d=%d p=%d, %s%s, b=%d%s%s%s", candidate->t, context,
-             candidate->d, candidate->p, schedule_name(candidate->schedule), chunks,
+    snprintf(text, LAYOUT_TEXT, "t=%d%s%s d=%d p=%d, %s%s, b=%d%s%s%s", candidate->t, context,
+             experts, candidate->d, candidate->p, schedule_name(candidate->schedule), chunks,
              candidate->micro_batch, recompute, zero, candidate->sequence_parallel ? ", sp" : "");
     return text;
 }
@@ -92,6 +94,7 @@ void layout_put_columns(StrBuf *out, const Candidate *of) {
                   of->micro_batch, RECOMPUTES[of->recompute % N_RECOMPUTES], zero,
                   of->sequence_parallel ? "sp" : "");
     if (of->c > 1) strbuf_printf(out, " c%d", of->c);
+    if (of->e > 1) strbuf_printf(out, " e%d", of->e);
 }
 
 void layout_put_heads(StrBuf *out) {
@@ -178,9 +181,17 @@ static const char *describe_bubble(const SearchFacts *facts) {
 
 static const char *describe_part(const SearchFacts *facts, StepPart part) {
     const Candidate *of = &facts->best.found->candidate;
-    Placement place = {facts->cluster->node.n_devices, of->t, of->d, of->p, of->c};
+    Placement place = candidate_placement(facts->cluster, of);
+    int inner = of->t * candidate_c(of) * candidate_e(of);
     switch (part) {
     case PART_TENSOR:
+        if (of->e > 1) {
+            return arena_printf(
+                facts->arena, "messages among %s%se=%d expert ranks, which %s",
+                of->t > 1 ? arena_printf(facts->arena, "t=%d tensor and ", of->t) : "",
+                of->c > 1 ? arena_printf(facts->arena, "c=%d context and ", of->c) : "", of->e,
+                inner <= place.n_per_node ? "share a node" : "lie in several nodes");
+        }
         if (of->c > 1) {
             return arena_printf(
                 facts->arena, "messages among t=%d tensor and c=%d context ranks, which %s", of->t,

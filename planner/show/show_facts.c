@@ -150,7 +150,7 @@ static double count_product_flops(const Plan *plan, const Graph *graph) {
 
 static bool is_over_t(const Sharding *sharding, int rank) {
     for (int i = 0; i < rank; i++) {
-        if (sharding->mesh[i] == MESH_T) return true;
+        if (sharding->mesh[i] == MESH_T || sharding->mesh[i] == MESH_TE) return true;
     }
     return false;
 }

@@ -100,7 +100,10 @@ static void put_traffic_name(StrBuf *out, const Traffic *traffic) {
                                                     [MESH_C] = "Context",
                                                     [MESH_D] = "Data",
                                                     [MESH_P] = "Pipeline group",
-                                                    [MESH_DC] = "Data and context"};
+                                                    [MESH_E] = "Expert",
+                                                    [MESH_DC] = "Data and context",
+                                                    [MESH_DE] = "Data and expert",
+                                                    [MESH_DEC] = "Data, expert, context"};
     strbuf_put(out, "<td class=\"l\">");
     int axis = traffic->kind == TRAFFIC_MESH
                    ? mesh_axis_find(traffic->name, (int)strlen(traffic->name))

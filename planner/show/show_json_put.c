@@ -38,6 +38,7 @@ void json_put_candidate(json_t *object, const Candidate *candidate) {
     json_t *mesh = json_put_new(object, "mesh", json_object());
     json_put_int(mesh, "t", candidate->t);
     if (candidate->c > 1) json_put_int(mesh, "c", candidate->c);
+    if (candidate->e > 1) json_put_int(mesh, "e", candidate->e);
     json_put_int(mesh, "d", candidate->d);
     json_put_int(mesh, "p", candidate->p);
     json_put_name(object, "schedule", schedule_name(candidate->schedule));

@@ -89,6 +89,7 @@ static void put_choice(StrBuf *out, const SearchFacts *facts) {
     Mesh mesh = {{0}};
     mesh.size[MESH_T] = of->t;
     mesh.size[MESH_C] = candidate_c(of);
+    mesh.size[MESH_E] = candidate_e(of);
     mesh.size[MESH_D] = of->d;
     mesh.size[MESH_P] = of->p;
     strbuf_put(out, "<div class=\"pair\">\n");
@@ -98,12 +99,12 @@ static void put_choice(StrBuf *out, const SearchFacts *facts) {
     snprintf(text, sizeof(text), "%s, %d chunk%s per stage", schedule_name(of->schedule),
              of->n_chunks, of->n_chunks == 1 ? "" : "s");
     html_put_fact(out, "Schedule", text);
-    snprintf(text, sizeof(text), "%d of %d sequence%s, times d=%d", of->n_micro, of->micro_batch,
-             of->micro_batch == 1 ? "" : "s", of->d);
+    snprintf(text, sizeof(text), "%d of %d sequence%s, times d%s=%d", of->n_micro, of->micro_batch,
+             of->micro_batch == 1 ? "" : "s", of->e > 1 ? " x e" : "", candidate_data(of));
     html_put_fact(out, "Micro-batches", text);
     html_put_fact(out, "Recomputation", recompute_mode_name(of->recompute));
     snprintf(text, sizeof(text), "%d: %s divided over d%s", of->zero, zero_stage_text(of->zero),
-             of->c > 1 ? " and c" : "");
+             zero_replicas_text(of->c > 1, of->e > 1));
     html_put_fact(out, "ZeRO", text);
     html_put_fact(out, "Sequence parallel", of->sequence_parallel ? "yes" : "no");
     if (facts->best.found->split) {

@@ -150,7 +150,7 @@ static double tensor_bytes(const SearchFacts *facts, StageWeights *out_weights) 
  * stage with most of them sends and receives. Several chunks make a ring of stages. */
 static bool find_borders(const SearchFacts *facts, bool leaves, LinkRow *out) {
     const Candidate *of = &facts->best.found->candidate;
-    Placement place = {facts->cluster->node.n_devices, of->t, of->d, of->p, of->c};
+    Placement place = candidate_placement(facts->cluster, of);
     int n_borders = of->n_chunks > 1 ? of->p : of->p - 1, n_such = 0, n_most = 0, before = 0;
     for (int s = 0; s < of->p; s++) { /* `before`: of the border to the stage before */
         int rounds = s + 1 < of->p ? of->n_chunks : of->n_chunks - 1;
@@ -185,11 +185,17 @@ static int find_links(const SearchFacts *facts, LinkRow *rows) {
     int n = 0, n_per_node = facts->cluster->node.n_devices;
     StageWeights weights;
     double tensor = tensor_bytes(facts, &weights);
-    if (of->t > 1) {
-        bool leaves = of->t > n_per_node;
-        rows[n++] = (LinkRow){"tensor", "activations and their gradients, whole tensors",
-                              tensor,   of->t,
-                              leaves,   where_text(leaves)};
+    int inner = of->t * candidate_c(of) * candidate_e(of);
+    if (inner > 1) {
+        bool leaves = inner > n_per_node;
+        rows[n++] = (LinkRow){of->e > 1   ? "tensor, context and expert"
+                              : of->c > 1 ? "tensor and context"
+                                          : "tensor",
+                              "activations and their gradients, whole tensors",
+                              tensor,
+                              inner,
+                              leaves,
+                              where_text(leaves)};
     }
     if (candidate_replicas(of) > 1) {
         bool leaves = of->t * candidate_replicas(of) > n_per_node;
@@ -210,10 +216,11 @@ static void put_traffic(StrBuf *out, const SearchFacts *facts) {
     for (int i = 0; i < n; i++) {
         if (rows[i].bytes > most) most = rows[i].bytes;
     }
-    html_open_section(out, "traffic", "Traffic by link",
-                      "What a rank takes part in per step: of the first stage; between stages, of "
-                      "the one with most such borders. Ranks sit t innermost, then d, then p: what "
-                      "fits into a node stays on its links.");
+    html_open_section(
+        out, "traffic", "Traffic by link",
+        "What a rank takes part in per step: of the first stage; between stages, of "
+        "the one with most such borders. Ranks sit t innermost, then c, e, d and p: what "
+        "fits into a node stays on its links.");
     strbuf_put(out, "<table><tr><th>Axis</th><th class=\"l\">What</th><th>Group</th>"
                     "<th class=\"l\">Link</th><th>Bytes a step</th><th></th></tr>\n");
     for (int i = 0; i < n; i++) {

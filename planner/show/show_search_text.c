@@ -50,6 +50,7 @@ static void put_layout(StrBuf *out, const SearchFacts *facts) {
     put_label(out, "mesh");
     strbuf_printf(out, "t=%d tensor x ", of->t);
     if (of->c > 1) strbuf_printf(out, "c=%d context x ", of->c);
+    if (of->e > 1) strbuf_printf(out, "e=%d expert x ", of->e);
     strbuf_printf(out, "d=%d data x p=%d pipeline%s\n", of->d, of->p,
                   of->sequence_parallel ? ", sequence-parallel" : "");
     put_label(out, "schedule");
@@ -62,7 +63,7 @@ static void put_layout(StrBuf *out, const SearchFacts *facts) {
     if (!of->zero) return;
     put_label(out, "zero");
     strbuf_printf(out, "%d: %s divided over d%s\n", of->zero, zero_stage_text(of->zero),
-                  of->c > 1 ? " and c" : "");
+                  zero_replicas_text(of->c > 1, of->e > 1));
 }
 
 static void put_predictions(StrBuf *out, const SearchFacts *facts) {

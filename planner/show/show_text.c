@@ -70,6 +70,7 @@ static void put_shape(StrBuf *out, const Facts *facts) {
     const int *size = plan->mesh.size;
     strbuf_printf(out, "t=%d tensor x ", size[MESH_T]);
     if (size[MESH_C] > 1) strbuf_printf(out, "c=%d context x ", size[MESH_C]);
+    if (size[MESH_E] > 1) strbuf_printf(out, "e=%d expert x ", size[MESH_E]);
     strbuf_printf(out, "d=%d data x p=%d pipeline: %d rank%s%s\n", size[MESH_D], size[MESH_P],
                   facts->n_ranks, facts->n_ranks == 1 ? "" : "s",
                   plan->sequence_parallel && size[MESH_T] > 1 ? ", sequence-parallel" : "");
@@ -77,7 +78,7 @@ static void put_shape(StrBuf *out, const Facts *facts) {
     if (plan->zero) {
         put_label(out, "zero");
         strbuf_printf(out, "%d: %s divided over d%s\n", plan->zero, zero_stage_text(plan->zero),
-                      size[MESH_C] > 1 ? " and c" : "");
+                      zero_replicas_text(size[MESH_C] > 1, size[MESH_E] > 1));
     }
 }
 

@@ -90,15 +90,19 @@ static void add_share(Share *sum, const Share *other) {
 
 static double reduce_us(const CandidateLoad *of, const StageWeights *weights) {
     const Cluster *cluster = of->costs->cluster;
-    ReducedParameters n = stage_reduced_parameters(weights, of->candidate->zero);
-    CollectiveGroup group = placement_group(&of->placement, MESH_DC);
+    DataGroups groups = data_groups(&of->placement);
     double bytes = cluster->software.gradient_bytes, us = 0;
-    if (candidate_replicas(of->candidate) == 1) return 0;
-    if (n.whole) {
-        us += collective_us(cluster, COLLECTIVE_ALL_REDUCE, (double)n.whole * bytes, &group);
-    }
-    if (n.divided) {
-        us += collective_us(cluster, COLLECTIVE_REDUCE_SCATTER, (double)n.divided * bytes, &group);
+    for (int experts = 0; experts < 2; experts++) {
+        const CollectiveGroup *group = &groups.of[experts];
+        StageWeights part = stage_weights_part(weights, experts);
+        ReducedParameters n = stage_reduced_parameters(&part, of->candidate->zero);
+        if (n.whole) {
+            us += collective_us(cluster, COLLECTIVE_ALL_REDUCE, (double)n.whole * bytes, group);
+        }
+        if (n.divided) {
+            us +=
+                collective_us(cluster, COLLECTIVE_REDUCE_SCATTER, (double)n.divided * bytes, group);
+        }
     }
     return us;
 }
@@ -149,9 +153,10 @@ static void add_shared(const CandidateLoad *of, int global, UpdateKind update, S
 
 /* Messages of weights and gradients within tasks, with ZeRO-2 and 3. */
 static void add_task_data(const CandidateLoad *of, PipelineChunk *chunk, Share *share) {
-    CollectiveGroup group = placement_group(&of->placement, MESH_DC);
-    TaskData data = task_data_us(of->costs->cluster, &group, of->candidate->zero, &share->weights,
-                                 chunk->forward_us, chunk->backward_us, chunk->weights_us);
+    DataGroups groups = data_groups(&of->placement);
+    TaskData data =
+        task_data_us(of->costs->cluster, groups.of, of->candidate->zero, &share->weights,
+                     chunk->forward_us, chunk->backward_us, chunk->weights_us);
     chunk->forward_us += data.forward_us, chunk->forward_data_us = data.forward_us;
     chunk->backward_us += data.backward_us, chunk->backward_data_us = data.backward_us;
     chunk->weights_us += data.weights_us, chunk->weights_data_us = data.weights_us;
@@ -255,9 +260,9 @@ static void price_links(CandidateLoad *of) {
 static double norm_us(const CandidateLoad *of) {
     double us = 0;
     for (int axis = 0; axis < N_MESH_AXES; axis++) {
-        bool replicas = axis == MESH_D; /* with c: all of them have it */
+        bool replicas = axis == MESH_D; /* with c and e: all of them have it */
         if (axis == MESH_C || (replicas && !of->candidate->zero)) continue;
-        CollectiveGroup group = placement_group(&of->placement, replicas ? MESH_DC : axis);
+        CollectiveGroup group = placement_group(&of->placement, replicas ? MESH_DEC : axis);
         if (group.n_ranks < 2) continue;
         us += collective_us(of->costs->cluster, COLLECTIVE_ALL_REDUCE, sizeof(float), &group);
     }
@@ -298,13 +303,15 @@ static void price_tied(CandidateLoad *of) {
 static double gather_us(const CandidateLoad *of, int stage) {
     const ClusterSoftware *software = &of->costs->cluster->software;
     const Share *share = &of->shares[stage];
-    CollectiveGroup group = placement_group(&of->placement, MESH_DC);
+    DataGroups groups = data_groups(&of->placement);
     double us = 0, forward_us = 0;
     double slowed_us = software->overlaps_gradients ? reduce_us(of, &share->weights) : 0;
-    if (candidate_replicas(of->candidate) > 1 && zero_gathers_updated(of->candidate->zero)) {
-        us = collective_us(
-            of->costs->cluster, COLLECTIVE_ALL_GATHER,
-            (double)stage_divided_bytes(&share->weights, share->weights.parameter_bytes), &group);
+    bool gathers = zero_gathers_updated(of->candidate->zero);
+    for (int experts = 0; gathers && experts < 2; experts++) {
+        StageWeights part = stage_weights_part(&share->weights, experts);
+        double bytes = (double)stage_divided_bytes(&part, part.parameter_bytes);
+        if (bytes <= 0) continue;
+        us += collective_us(of->costs->cluster, COLLECTIVE_ALL_GATHER, bytes, &groups.of[experts]);
     }
     if (software->overlaps_parameters) {
         int v = of->candidate->n_chunks;
@@ -326,11 +333,12 @@ static void price_update(CandidateLoad *of) {
         of->part_us[PART_NORM][s] = norm;
         double shared_us = share->update_us - share->whole_us;
         of->part_us[PART_UPDATE][s] =
-            share->whole_us + shared_us / (divided ? candidate_replicas(candidate) : 1);
+            share->whole_us + shared_us * (divided ? divided_share(&share->weights, candidate) : 1);
         of->part_us[PART_GATHER][s] = gather_us(of, s);
         int64_t runtime = stage_runtime_bytes(of->costs, of->layout, candidate, s, &share->calls);
-        WeightBytes weights = stage_weight_bytes(&share->weights, of->costs->cluster,
-                                                 candidate->zero, candidate_replicas(candidate));
+        WeightBytes weights =
+            stage_weight_bytes(&share->weights, of->costs->cluster, candidate->zero,
+                               candidate_replicas_by_kind(candidate));
         of->constant_bytes[s] =
             (double)(weights.parameter + weights.gradient + weights.optimizer + weights.moving +
                      share->scratch_bytes + of->layout->workspace_bytes + runtime);
@@ -357,8 +365,7 @@ PipelineLoad *candidate_load(PipelineSim *sim, Arena *arena, const ModelCosts *c
     lay_out(block, layout, candidate);
     CandidateLoad *of = (CandidateLoad *)block;
     of->costs = costs;
-    of->placement = (Placement){costs->cluster->node.n_devices, candidate->t, candidate->d,
-                                candidate->p, candidate->c};
+    of->placement = candidate_placement(costs->cluster, candidate);
     of->load.shape = (PipelineShape){candidate->p, candidate->n_chunks, candidate->n_micro};
     of->load.schedule = candidate->schedule;
     price_chunks(of, split);

@@ -39,7 +39,7 @@ void verify_defect(Verifier *v, SourceLoc loc, const char *format, ...) {
 
 const char *verify_stage_text(Verifier *v, int stage) {
     const int *size = v->plan->mesh.size;
-    int width = size[MESH_T] * size[MESH_C] * size[MESH_D];
+    int width = size[MESH_T] * mesh_size(&v->plan->mesh, MESH_DEC);
     if (width == 1) return arena_printf(v->scratch, "stage %d (rank %d)", stage, stage);
     return arena_printf(v->scratch, "stage %d (ranks %d-%d)", stage, stage * width,
                         stage * width + width - 1);
@@ -77,7 +77,8 @@ static bool verify_sizes(Verifier *v) {
         verify_defect(v, NO_LOC, "mesh axis %s has size %d", mesh_axis_name(axis), size[axis]);
         return false;
     }
-    double n_ranks = (double)size[MESH_T] * size[MESH_C] * size[MESH_D] * size[MESH_P];
+    double n_ranks = 1;
+    for (int axis = 0; axis < N_MESH_AXES; axis++) n_ranks *= size[axis];
     if (n_ranks > 1 << 24) {
         verify_defect(v, NO_LOC, "the mesh has more than %d ranks", 1 << 24);
     }
@@ -92,11 +93,12 @@ static bool verify_sizes(Verifier *v) {
                       plan->n_chunks, plan->n_micro, plan->micro_batch, plan->n_blocks);
     }
     if (v->n_defects) return false;
-    double product = (double)plan->micro_batch * size[MESH_D] * plan->n_micro;
+    double product = (double)plan->micro_batch * size[MESH_D] * size[MESH_E] * plan->n_micro;
     if (product != plan->global_batch) {
         verify_defect(v, NO_LOC,
                       "global batch %d is not micro-batch %d x data-parallel %d x %d micro-batches",
-                      plan->global_batch, plan->micro_batch, size[MESH_D], plan->n_micro);
+                      plan->global_batch, plan->micro_batch, size[MESH_D] * size[MESH_E],
+                      plan->n_micro);
     }
     for (int s = 0; s < plan->n_stages; s++) {
         int program = plan->stages[s].program;

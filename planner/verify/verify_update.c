@@ -69,6 +69,18 @@ static int message_axis(const Node *node) {
     return mesh_axis_find(name, (int)strlen(name));
 }
 
+/* The sharding that an all-to-all leads to; `further`: of the axis that it divides. */
+static bool exchanged(const Node *node, int mesh, int further, Sharding *to) {
+    const Attr *over = node_attr(node, ATTR_over);
+    int at = type_find_axis(&node->types[0], node_axis(node, ATTR_axis));
+    int from = type_find_axis(&node->types[0], over->axes.items[0]);
+    if (mesh != MESH_E || further < 0 || from < 0 || from == at) return false;
+    if (mesh_inner(to->mesh[from]) != mesh) return false;
+    to->mesh[from] = (int8_t)mesh_outer(to->mesh[from]);
+    to->mesh[at] = (int8_t)further;
+    return true;
+}
+
 /* What a message along one mesh axis makes of its operand's sharding. Over the pipeline shardings
  * say nothing: verify_flow.c. */
 static void check_message(UpdateVerifier *uv, const Node *node) {
@@ -90,15 +102,16 @@ static void check_message(UpdateVerifier *uv, const Node *node) {
         if (fits) to.mesh[at] = (int8_t)further;
         break;
     case OP_ALL_GATHER:
-        fits = fits && mesh_inner(from->mesh[at]) == mesh;
-        if (fits) to.mesh[at] = (int8_t)mesh_outer(from->mesh[at]);
+        fits = fits && (from->mesh[at] == mesh || mesh_inner(from->mesh[at]) == mesh);
+        if (fits) to.mesh[at] = (int8_t)(from->mesh[at] == mesh ? -1 : mesh_outer(from->mesh[at]));
         break;
+    case OP_ALL_TO_ALL: fits = fits && exchanged(node, mesh, further, &to); break;
     default: /* a slice */
         fits = fits && !(from->partial & axes) && further >= 0;
         if (fits) to.mesh[at] = (int8_t)further;
         break;
     }
-    to.partial &= (uint8_t)~axes;
+    if (node->op != OP_ALL_TO_ALL) to.partial &= (uint8_t)~axes;
     fits = fits && sharding_equal(&to, &node->shardings[0], type->rank);
     if (!fits) {
         DEFECT(uv, node, "%s: along %s this does not lead from its operand's sharding to its own",
@@ -459,8 +472,7 @@ static void check_written(UpdateVerifier *uv, const Node *leaf) {
 static bool over_data(const Node *leaf) {
     bool found = false;
     for (int i = 0; i < leaf->types[0].rank; i++) {
-        int mesh = leaf->shardings[0].mesh[i];
-        found |= mesh == MESH_D || mesh == MESH_DC;
+        found |= mesh_is_replicas(leaf->shardings[0].mesh[i]);
     }
     return found;
 }
@@ -520,6 +532,7 @@ static void check_node(UpdateVerifier *uv, const Node *node) {
     switch (node->op) {
     case OP_ALL_REDUCE:
     case OP_REDUCE_SCATTER:
+    case OP_ALL_TO_ALL:
     case OP_SLICE: check_message(uv, node); break;
     case OP_ALL_GATHER:
         check_message(uv, node);

@@ -14,6 +14,7 @@ typedef struct MessageArgs {
     size_t outer, axis_local, axis_total, inner; /* the others */
     SliceRun runs[2];
     int n_runs;
+    bool to_strips; /* all_to_all: axis_local rows of `inner` elements */
 } MessageArgs;
 
 static MessageArgs *new_args(Binding *b) {
@@ -98,6 +99,27 @@ bool cpu_bind_reduce_scatter(Binding *b, CpuCall *out) {
     MessageArgs *args = new_args(b);
     *out = (CpuCall){run_reduce_scatter, args};
     return set_group(b, args) && set_axis(b, args, &b->in_local[0], &b->out_local[0]);
+}
+
+static bool run_all_to_all(const void *args) {
+    const MessageArgs *a = args;
+    return comm_all_to_all(a->group, a->member, a->dtype, a->in, a->out, a->outer, a->axis_local,
+                           a->inner, a->to_strips);
+}
+
+bool cpu_bind_all_to_all(Binding *b, CpuCall *out) {
+    MessageArgs *args = new_args(b);
+    const char *name = node_string(b->node, ATTR_mesh);
+    ExchangeSizes exchange;
+    *out = (CpuCall){run_all_to_all, args};
+    if (!set_group(b, args)) return false;
+    int n = mesh_size(&b->graph->mesh, mesh_axis_find(name, (int)strlen(name)));
+    if (!bind_exchange(b, n, &exchange)) return false;
+    args->outer = (size_t)exchange.outer;
+    args->axis_local = (size_t)exchange.rows;
+    args->inner = (size_t)exchange.width;
+    args->to_strips = exchange.to_strips;
+    return true;
 }
 
 static bool run_slice(const void *args) {

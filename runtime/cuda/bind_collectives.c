@@ -51,6 +51,18 @@ bool cuda_bind_all_gather(Binding *b) {
            cuda_push_collective(b, &c);
 }
 
+bool cuda_bind_all_to_all(Binding *b) {
+    CollectiveCommand c = new_collective(b, ALL_TO_ALL);
+    ExchangeSizes exchange;
+    if (!find_group(b, &c) || !bind_exchange(b, c.n_members, &exchange)) return false;
+    c.outer = exchange.outer;
+    c.axis_local = exchange.rows;
+    c.axis_total = c.n_members * exchange.rows;
+    c.inner = exchange.width;
+    c.to_strips = exchange.to_strips;
+    return cuda_push_collective(b, &c);
+}
+
 bool cuda_bind_reduce_scatter(Binding *b) {
     CollectiveCommand c = new_collective(b, REDUCE_SCATTER);
     return find_group(b, &c) && set_axis(b, &c, &b->in_local[0], &b->out_local[0]) &&

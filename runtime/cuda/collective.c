@@ -9,7 +9,7 @@ static bool is_direct(const CollectiveCommand *c) {
 }
 
 static bool is_lse(const CollectiveCommand *c) {
-    return c->kind != ALL_GATHER && c->reduce == REDUCE_LSE;
+    return (c->kind == ALL_REDUCE || c->kind == REDUCE_SCATTER) && c->reduce == REDUCE_LSE;
 }
 
 /* Bytes of one member's part, and of the whole along the axis, for one outer index. */
@@ -26,7 +26,14 @@ static int64_t input_count(const CollectiveCommand *c) {
     return c->outer * c->inner * (c->kind == ALL_GATHER ? c->axis_local : c->axis_total);
 }
 
+/* What an all-to-all has to unpack, or pack, on its side of strips; and, with several outer
+ * indices, on that of blocks. */
+static bool strips_move(const CollectiveCommand *c) {
+    return c->outer > 1 || c->axis_local > 1;
+}
+
 int64_t cuda_collective_workspace_bytes(const CollectiveCommand *c) {
+    if (c->kind == ALL_TO_ALL) return (strips_move(c) + (c->outer > 1)) * c->outer * total_bytes(c);
     if (is_lse(c)) return c->n_members * input_count(c) * dtype_bytes(c->dtype);
     if (c->kind == ALL_REDUCE || is_direct(c)) return 0;
     return c->n_members * c->outer * part_bytes(c);
@@ -34,7 +41,7 @@ int64_t cuda_collective_workspace_bytes(const CollectiveCommand *c) {
 
 static CollectiveStep nccl_step(const CollectiveCommand *c, CollectiveKind kind, const void *in,
                                 void *out, int64_t count) {
-    return (CollectiveStep){.nccl = {kind, c->reduce, c->dtype, in, out, count}};
+    return (CollectiveStep){.nccl = {kind, c->reduce, c->dtype, in, out, count, c->n_members}};
 }
 
 /* Log-sum-exp: all members' inputs are gathered, then each reduces what it needs of them. */
@@ -110,11 +117,51 @@ static int scatter_steps(const CollectiveCommand *c, Arena *arena, CollectiveSte
     return count + 1;
 }
 
+/* Between a tensor and what goes to or comes from members 0, 1, ..: [member, outer, rows, width] */
+static MoveRows exchange_move(const CollectiveCommand *c, bool strips, const void *tensor,
+                              void *parts, bool packs) {
+    int64_t row = c->inner * dtype_bytes(c->dtype), block = part_bytes(c), n = c->n_members;
+    int64_t part = strips ? row : block, step = strips ? n * row : n * block;
+    MoveRows move = {.n_parts = n,
+                     .n_rows = strips ? c->outer * c->axis_local : c->outer,
+                     .width = strips ? row : block};
+    move.limit = n * move.width;
+    move.in = packs ? tensor : parts;
+    move.out = packs ? parts : (void *)(uintptr_t)tensor;
+    *(packs ? &move.in_part : &move.out_part) = part;
+    *(packs ? &move.in_row : &move.out_row) = step;
+    *(packs ? &move.out_part : &move.in_part) = c->outer * block;
+    *(packs ? &move.out_row : &move.in_row) = move.width;
+    return move;
+}
+
+/* NCCL sends parts that lie together: what does not is packed first, and unpacked last. */
+static int exchange_steps(const CollectiveCommand *c, Arena *arena, CollectiveStep *out) {
+    bool packs = c->to_strips ? c->outer > 1 : strips_move(c);
+    bool unpacks = c->to_strips ? strips_move(c) : c->outer > 1;
+    char *from = packs ? c->workspace : (void *)(uintptr_t)c->in;
+    char *to = !unpacks ? c->out : (char *)c->workspace + (packs ? c->outer * total_bytes(c) : 0);
+    int count = 0;
+    if (packs) {
+        MoveRows move = exchange_move(c, !c->to_strips, c->in, from, true);
+        out[count].is_launch = true;
+        if (!move_rows_launch(&move, arena, &out[count++].launch)) return 0;
+    }
+    out[count++] = nccl_step(c, ALL_TO_ALL, from, to, c->outer * c->axis_local * c->inner);
+    if (unpacks) {
+        MoveRows move = exchange_move(c, c->to_strips, c->out, to, false);
+        out[count].is_launch = true;
+        if (!move_rows_launch(&move, arena, &out[count++].launch)) return 0;
+    }
+    return count;
+}
+
 int cuda_collective_steps(const CollectiveCommand *c, Arena *arena,
                           CollectiveStep out[MAX_COLLECTIVE_STEPS]) {
     int64_t bytes = cuda_collective_workspace_bytes(c);
     if (bytes > 0 && (!c->workspace || c->workspace_bytes < bytes)) return 0;
     if (is_lse(c)) return lse_steps(c, arena, out);
+    if (c->kind == ALL_TO_ALL) return exchange_steps(c, arena, out);
     if (c->kind == ALL_REDUCE) {
         out[0] = nccl_step(c, ALL_REDUCE, c->in, c->out, c->count);
         return 1;

@@ -10,7 +10,8 @@
 #include "runtime/cuda/command.h"
 
 /* One call of NCCL. count: elements of `in` (all_reduce, all_gather) or of `out`
- * (reduce_scatter). */
+ * (reduce_scatter), or what goes to each of n_members (all_to_all: a send and a receive of each).
+ */
 typedef struct NcclCall {
     CollectiveKind kind;
     ReduceKind reduce; /* SUM or MAX */
@@ -18,6 +19,7 @@ typedef struct NcclCall {
     const void *in;
     void *out;
     int64_t count;
+    int n_members;
 } NcclCall;
 
 typedef struct CollectiveStep {

@@ -29,9 +29,9 @@ enum { MOST_ARGS_BYTES = 4096 };
 #undef KERNEL
 
 const char *stream_kind_name(StreamKind kind) {
-    static const char *const NAMES[] = {"compute",       "tensor",          "data",
-                                        "pipeline",      "send forward",    "receive forward",
-                                        "send backward", "receive backward"};
+    static const char *const NAMES[] = {
+        "compute",         "tensor",        "expert",          "data", "pipeline", "send forward",
+        "receive forward", "send backward", "receive backward"};
     return NAMES[kind];
 }
 

@@ -17,6 +17,7 @@
 typedef enum StreamKind {
     STREAM_COMPUTE,
     STREAM_TENSOR,
+    STREAM_EXPERT,
     STREAM_DATA,
     STREAM_PIPELINE, /* collectives along p and across tied stages */
     STREAM_SEND_FORWARD,
@@ -170,9 +171,11 @@ typedef struct FillCommand {
     int64_t bytes;
 } FillCommand;
 
-typedef enum CollectiveKind { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER } CollectiveKind;
+typedef enum CollectiveKind { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL } CollectiveKind;
 
-/* See runtime/comm.h for what each does: out [outer, axis, inner] with the axis whole or local. */
+/* See runtime/comm.h for what each does: out [outer, axis, inner] with the axis whole or local; of
+ * an all-to-all axis_local are a block's rows, axis_total those of all, and inner a row's elements.
+ */
 typedef struct CollectiveCommand {
     CollectiveKind kind;
     ReduceKind reduce;
@@ -185,6 +188,7 @@ typedef struct CollectiveCommand {
     int64_t count; /* all_reduce */
     int64_t outer, axis_local, axis_total, inner;
     bool deals;      /* two chunks of the axis to a member, as c does (ir/mesh.h) */
+    bool to_strips;  /* all_to_all */
     void *workspace; /* what NCCL needs to pack and unpack, NULL where it does not */
     int64_t workspace_bytes;
 } CollectiveCommand;

@@ -95,3 +95,23 @@ bool launch_all_gather(const CollectiveCommand *like, const Members *m, Arena *a
     memcpy(args->out, m->out, sizeof(args->out));
     return make_launch(KERNELS_BY_UNIT[move_unit_log((int)unit)], count, args, out);
 }
+
+bool launch_all_to_all(const CollectiveCommand *like, const Members *m, Arena *arena,
+                       LaunchCommand *out) {
+    static const KernelId KERNELS_BY_UNIT[] = {KERNEL_all_to_all_2, KERNEL_all_to_all_4,
+                                               KERNEL_all_to_all_8, KERNEL_all_to_all_16};
+    int64_t element = dtype_bytes(like->dtype), width = like->inner * element;
+    int64_t unit = are_aligned(m) ? move_unit(&width, 1) : element;
+    int64_t n = m->n_members, count = n * n * like->outer * like->axis_local * (width / unit);
+    if (count >= MOVE_MAX_COUNT) return false;
+    AllToAllArgs *args = ARENA_NEW(arena, AllToAllArgs);
+    *args = (AllToAllArgs){.count = (uint32_t)count,
+                           .width = fast_divisor(width / unit),
+                           .rows = fast_divisor(like->axis_local),
+                           .outer = fast_divisor(like->outer),
+                           .members = fast_divisor(n),
+                           .to_strips = like->to_strips};
+    memcpy(args->in, m->in, sizeof(args->in));
+    memcpy(args->out, m->out, sizeof(args->out));
+    return make_launch(KERNELS_BY_UNIT[move_unit_log((int)unit)], count, args, out);
+}

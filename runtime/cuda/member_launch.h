@@ -21,5 +21,8 @@ bool launch_reduce_scatter(const CollectiveCommand *like, const Members *members
 /* Writes all members' results. */
 bool launch_all_gather(const CollectiveCommand *like, const Members *members, Arena *arena,
                        LaunchCommand *out);
+/* Likewise. */
+bool launch_all_to_all(const CollectiveCommand *like, const Members *members, Arena *arena,
+                       LaunchCommand *out);
 
 #endif

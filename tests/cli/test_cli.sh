@@ -65,7 +65,7 @@ fails 'not a number' 2 "--lr: 'nan' is not a number" plan $model --lr nan
 fails 'two operands' 2 "what is 'b'" plan a b
 fails 'no operand' 2 'which PLAN' check
 fails 'two forms' 2 'one form at a time' show x.plan --json --dot
-fails 'mesh axis' 2 "--mesh: 'x' is not a mesh axis (t, c, d, p)" plan $model --mesh x=2
+fails 'mesh axis' 2 "--mesh: 'x' is not a mesh axis (t, c, e, d, p)" plan $model --mesh x=2
 fails 'mesh without size' 2 "'t' is not AXIS=SIZE" plan $model --mesh t
 fails 'mesh axis twice' 2 'given twice' plan $model --mesh t=2 --tensor 4
 fails 'batch that does not divide' 2 'global batch 16 is not a multiple of micro-batch 3 x d 2' \
@@ -127,6 +127,24 @@ fails 'profile into a missing folder' 2 "$folder/none/" profile --device cpu --q
 fails 'missing profile' 2 "$folder/none.json" plan $model --profile "$folder/none.json"
 fails 'text as profile' 2 "$folder/three.json" plan $model --profile "$folder/three.json"
 fails 'training with a profile only' 2 '--trace FILE' train $model --data x --profile y
+
+# --- experts ---
+fails 'experts of a dense model' 2 "--ep 2: the model has no axis 'experts' to divide" plan $model \
+    --ep 2
+fails 'experts that e does not divide' 2 \
+    "axis 'experts' is 8, which e=3 does not divide; e=2 would do" plan models/moe.lua --ep 3
+fails 'sequences that e does not divide' 2 'not a multiple of micro-batch 4 x d x e 2' \
+    plan models/moe.lua --ep 2 --global-batch 12
+fails 'a search with experts of a dense model' 2 "--ep 2: the model has no axis 'experts'" plan \
+    $model --ep 2 --cluster h100-dgx --ranks 8
+fails 'a search with experts that e does not divide' 2 "8 experts are no multiple of t=1 x e=16" \
+    plan models/moe.lua --ep 16 --cluster h100-dgx --ranks 16 --global-batch 64
+works 'a mesh with e' 'e=4 expert x d=1 data' plan models/moe.lua --ep 4 --micro-batch 1 \
+    --global-batch 4
+
+works 'a search with e is planned to the byte' 'planned to the byte' plan models/moe.lua --ep 2 \
+    --cluster h100-dgx --ranks 4 --global-batch 16 -o "$folder/experts.plan"
+works 'and its plan proved' 'is sound: 4 ranks' check "$folder/experts.plan"
 
 # --- wrong files ---
 fails 'missing model' 2 "$folder/none.lua" plan "$folder/none.lua"

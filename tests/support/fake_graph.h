@@ -77,6 +77,7 @@ typedef enum FakeNcclKind {
     FAKE_ALL_REDUCE,
     FAKE_ALL_GATHER,
     FAKE_REDUCE_SCATTER,
+    FAKE_ALL_TO_ALL, /* a group of a send to and a receive from each member; count: of one */
     FAKE_SEND,
     FAKE_RECV
 } FakeNcclKind;

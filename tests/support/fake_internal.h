@@ -88,7 +88,12 @@ typedef struct FakeBlock {
     bool device; /* else pinned host memory */
 } FakeBlock;
 
-enum { FAKE_MOST_DEFECTS = 64, FAKE_DEFECT_BYTES = 320, FAKE_MOST_IDS = 4096 };
+enum {
+    FAKE_MOST_DEFECTS = 64,
+    FAKE_DEFECT_BYTES = 320,
+    FAKE_MOST_IDS = 4096,
+    FAKE_MOST_PEERS = 64
+};
 
 typedef struct Fake {
     CuApi api;
@@ -110,7 +115,9 @@ typedef struct Fake {
     /* What has left work on the legacy stream that nothing has waited for; NULL: nothing. Other
      * streams, which do not wait for that one, must not be given work. */
     const char *legacy_work;
-    int n_ids, group_depth;
+    int n_ids, group_depth, n_grouped;
+    FakeMessage grouped[2 * FAKE_MOST_PEERS]; /* sends and receives of the group so far */
+    cudaStream_t grouped_streams[2 * FAKE_MOST_PEERS];
     ncclUniqueId ids[FAKE_MOST_IDS];
     int n_defects;
     char defects[FAKE_MOST_DEFECTS][FAKE_DEFECT_BYTES];

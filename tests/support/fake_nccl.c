@@ -136,19 +136,65 @@ static ncclResult_t group_start(void) {
     return ncclSuccess;
 }
 
+/* A send to and a receive from each member, member by member, of parts that lie one behind the
+ * other: an all-to-all, which a capture makes one node of. */
+static bool is_all_to_all(const FakeMessage *of, int count) {
+    const FakeMessage *send = &of[0], *recv = &of[1];
+    if (count != 2 * send->n_members) return false;
+    for (int k = 0; k < count; k++) {
+        const FakeMessage *m = &of[k], *first = k % 2 ? recv : send;
+        size_t bytes = (size_t)(k / 2) * m->count * (size_t)fake_nccl_bytes(m->dtype);
+        bool here =
+            k % 2 ? m->out == (char *)first->out + bytes : m->in == (const char *)first->in + bytes;
+        if (m->kind != (k % 2 ? FAKE_RECV : FAKE_SEND) || m->peer != k / 2 || !here ||
+            m->comm != send->comm || m->count != send->count || m->dtype != send->dtype) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static ncclResult_t issue_apart(int count) {
+    for (int i = 0; i < count; i++) {
+        FakeNode node = {.kind = FAKE_NCCL, .message = fake->grouped[i]};
+        if (node.message.peer == node.message.rank) {
+            fake_defect("ncclGroupEnd: a rank's message to itself in no all-to-all");
+            return ncclInvalidUsage;
+        }
+        if (fake_issue(&node, fake->grouped_streams[i], "ncclGroupEnd")) {
+            return ncclUnhandledCudaError;
+        }
+    }
+    return ncclSuccess;
+}
+
+static ncclResult_t issue_group(void) {
+    int count = fake->n_grouped;
+    FakeMessage m = fake->grouped[0];
+    fake->n_grouped = 0;
+    if (!is_all_to_all(fake->grouped, count)) return issue_apart(count);
+    m.kind = FAKE_ALL_TO_ALL;
+    m.out = fake->grouped[1].out;
+    m.peer = -1;
+    FakeNode node = {.kind = FAKE_NCCL, .message = m};
+    cudaStream_t stream = fake->grouped_streams[0];
+    return fake_issue(&node, stream, "ncclGroupEnd") ? ncclUnhandledCudaError : ncclSuccess;
+}
+
 static ncclResult_t group_end(void) {
     if (fake->group_depth == 0) {
         fake_defect("ncclGroupEnd: no group was begun");
         return ncclInvalidUsage;
     }
     fake->group_depth--;
-    return ncclSuccess;
+    return fake->group_depth == 0 && fake->n_grouped ? issue_group() : ncclSuccess;
 }
 
 /* Messages */
 
 int64_t fake_nccl_bytes(ncclDataType_t dtype) {
     switch (dtype) {
+    case ncclInt32: /* gathered, never summed */
     case ncclFloat32: return 4;
     case ncclBfloat16:
     case ncclFloat16: return 2;
@@ -185,7 +231,8 @@ static ncclResult_t issue(FakeMessage message, ncclComm_t comm, int64_t in_parts
         fake_defect("%s: operands that overlap otherwise than in place", function);
         return ncclInvalidArgument;
     }
-    if (message.peer >= c->n_members || message.peer == c->rank) {
+    bool grouped = fake->group_depth > 0 && message.peer >= 0;
+    if (message.peer >= c->n_members || (message.peer == c->rank && !grouped)) {
         fake_defect("%s: rank %d of %d has no peer %d", function, c->rank, c->n_members,
                     message.peer);
         return ncclInvalidArgument;
@@ -194,6 +241,12 @@ static ncclResult_t issue(FakeMessage message, ncclComm_t comm, int64_t in_parts
     message.group = c->group;
     message.rank = c->rank;
     message.n_members = c->n_members;
+    if (grouped) {
+        if (fake->n_grouped == 2 * FAKE_MOST_PEERS) BUG("a group of too many messages");
+        fake->grouped_streams[fake->n_grouped] = stream;
+        fake->grouped[fake->n_grouped++] = message;
+        return ncclSuccess;
+    }
     FakeNode node = {.kind = FAKE_NCCL, .message = message};
     return fake_issue(&node, stream, function) ? ncclUnhandledCudaError : ncclSuccess;
 }

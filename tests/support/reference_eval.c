@@ -167,6 +167,7 @@ static void spread(const RefCall *call, int input) {
 SPREAD(all_reduce)
 SPREAD(all_gather)
 SPREAD(reduce_scatter)
+SPREAD(all_to_all)
 SPREAD(slice)
 SPREAD(stage_reduce)
 SPREAD(broadcast)

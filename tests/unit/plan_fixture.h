@@ -257,7 +257,7 @@ static inline Program fixture_program(Arena *arena, const FixtureShape *shape, b
     static const char *const AXES[] = {"batch", "seq", "model", "ffn", "vocab"};
     Graph *graph = graph_create(arena, shape->name);
     for (int i = 0; i < 5; i++) graph_axis(graph, AXES[i], (int)strlen(AXES[i]));
-    graph->mesh = (Mesh){{shape->t, 1, shape->d, shape->p}};
+    graph->mesh = (Mesh){{shape->t, 1, 1, shape->d, shape->p}};
     Fixture f = {.shape = shape,
                  .graph = graph,
                  .arena = arena,
@@ -309,7 +309,7 @@ static inline Plan *fixture_plan(Arena *arena, const FixtureShape *shape, Diag *
     *plan = (Plan){.arena = arena,
                    .model = shape->name,
                    .fingerprint = 0x0123456789abcdef,
-                   .mesh = {{shape->t, 1, shape->d, p}},
+                   .mesh = {{shape->t, 1, 1, shape->d, p}},
                    .n_chunks = shape->n_chunks,
                    .micro_batch = 2,
                    .global_batch = 2 * shape->d * shape->n_micro,

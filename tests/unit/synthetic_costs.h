@@ -72,7 +72,7 @@ bool placement_border_crosses(const Placement *placement, int stage) {
 static PhaseCost synthetic_phase(double flops, double passes, double bytes, int t) {
     PhaseCost phase = {.flops = flops * passes, .n_ops = 10, .n_collectives = t > 1 ? 2 : 0};
     CollectiveGroup group =
-        placement_group(&(Placement){synthetic_cluster.node.n_devices, t, 1, 1, 1}, MESH_T);
+        placement_group(&(Placement){synthetic_cluster.node.n_devices, t, 1, 1, 1, 1}, MESH_T);
     phase.product_us = flops * passes / synthetic.flops_per_s * 1e6 + synthetic.op_us * passes;
     phase.collective_us =
         2 * collective_us(&synthetic_cluster, COLLECTIVE_ALL_REDUCE, bytes, &group);
@@ -184,10 +184,10 @@ void model_costs_split(ModelCosts *costs, const LayoutCost *layout) {
 }
 
 /* Sequences are too short for c. */
-const LayoutCost *model_costs_divided(ModelCosts *costs, int t, int c, bool sequence_parallel,
-                                      Recompute recompute, int micro_batch,
+const LayoutCost *model_costs_divided(ModelCosts *costs, int t, int c, int e,
+                                      bool sequence_parallel, Recompute recompute, int micro_batch,
                                       const char **out_reason) {
-    if (c > 1) BUG("made-up costs with c=%d", c);
+    if (c > 1 || e > 1) BUG("made-up costs with c=%d, e=%d", c, e);
     return model_costs_at(costs, t, sequence_parallel, recompute, micro_batch, out_reason);
 }
 

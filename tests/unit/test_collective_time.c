@@ -133,9 +133,9 @@ static void expect_group(const Placement *placement, int axis, int per_node, int
 
 static void test_placement(void) {
     check_begin("placement: t innermost, then d, then p");
-    Placement large = {8, 8, 32, 4, 1}, mixed = {8, 2, 16, 2, 1}, small = {8, 2, 2, 2, 1},
-              wide = {8, 16, 4, 1, 1};
-    Placement odd = {8, 3, 4, 1, 1};
+    Placement large = {8, 8, 32, 4, 1, 1}, mixed = {8, 2, 16, 2, 1, 1}, small = {8, 2, 2, 2, 1, 1},
+              wide = {8, 16, 4, 1, 1, 1};
+    Placement odd = {8, 3, 4, 1, 1, 1};
     expect_group(&large, MESH_T, 8, 1);
     expect_group(&large, MESH_D, 1, 8);
     expect_group(&large, MESH_P, 1, 8);
@@ -150,10 +150,35 @@ static void test_placement(void) {
     check_begin("placement: which borders leave the node");
     CHECK(placement_border_crosses(&large, 0), "a stage of many nodes");
     CHECK(!placement_border_crosses(&small, 0), "all in one node");
-    Placement four = {8, 2, 2, 4, 1};
+    Placement four = {8, 2, 2, 4, 1, 1};
     CHECK(!placement_border_crosses(&four, 0) && placement_border_crosses(&four, 1) &&
               !placement_border_crosses(&four, 2),
           "two stages to a node");
+}
+
+/* Members send to each other at once: inside a node 1/n of what they have to each over their links,
+ * out of it over their shares of the cards. */
+static void test_all_to_all(void) {
+    static const Placement inside = {8, 1, 2, 1, 1, 8}, outside = {8, 1, 1, 1, 1, 32},
+                           wide = {8, 4, 1, 1, 1, 4};
+    const Cluster ideal_cluster = ideal(), *cluster = &ideal_cluster;
+    check_begin("all-to-all: (n - 1) / n over the links, or what leaves the node over the cards");
+    double link = cluster->node.link_bytes_per_second * cluster->node.link_fraction;
+    double nic = cluster->network.nic_bytes_per_second * cluster->network.nic_fraction;
+    CollectiveGroup group = placement_group(&inside, MESH_E);
+    CHECK(group.n_ranks == 8 && group.per_node == 8, "e=8 fills a node");
+    double large = collective_us(cluster, COLLECTIVE_ALL_TO_ALL, 8e9, &group);
+    CHECK(near(large, 7e9 / link * 1e6), "%g us in the node", large);
+    group = placement_group(&outside, MESH_E);
+    CHECK(group.n_ranks == 32 && group.per_node == 8, "e=32 fills four");
+    double far = collective_us(cluster, COLLECTIVE_ALL_TO_ALL, 8e9, &group);
+    CHECK(near(far, 8e9 * 24 / 32 / nic * 1e6), "%g us over four nodes", far);
+    group = placement_group(&wide, MESH_E);
+    CHECK(group.per_node == 2 && group.sharing == 4, "%d in a node beside t=4", group.per_node);
+    group = placement_group(&inside, MESH_DEC);
+    CHECK(group.n_ranks == 16 && group.per_node == 8, "d and e together: %d", group.n_ranks);
+    CHECK(strcmp(collective_algorithm(cluster, COLLECTIVE_ALL_TO_ALL, 1, &group), "pairs") == 0,
+          "an algorithm");
 }
 
 /* Along a ring, groups whose members are two apart use every link twice. */
@@ -195,6 +220,7 @@ int main(void) {
     test_growth();
     test_published();
     test_placement();
+    test_all_to_all();
     test_ring_of_links();
     return check_report();
 }

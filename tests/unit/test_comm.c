@@ -92,6 +92,7 @@ typedef struct Job {
     ReduceKind kind;
     bool in_place;
     size_t outer, axis_local, axis_total, inner;
+    bool to_strips;
     float *in[MAX_RANKS], *out[MAX_RANKS];
     size_t n_in, n_out; /* elements of each */
     bool ok[MAX_RANKS];
@@ -265,6 +266,48 @@ static void check_reduce_scatter(int n, ReduceKind kind, size_t outer, size_t to
         }
     }
     job_destroy(&job);
+}
+
+static void all_to_all_rank(int rank, void *shared) {
+    Job *job = shared;
+    Buffers b = open_buffers(job, rank);
+    job->ok[rank] = comm_all_to_all(job->group, rank, b.dtype, b.in, b.out, job->outer,
+                                    job->axis_local, job->inner, job->to_strips);
+    close_buffers(job, rank, &b);
+}
+
+/* Where an element of a member's part for, or from, `other` lies. */
+static size_t place_for(const Job *job, bool strips, size_t n, size_t other, size_t o, size_t row) {
+    size_t rows = job->axis_local;
+    return (strips ? (o * rows + row) * n + other : (o * n + other) * rows + row) * job->inner;
+}
+
+static void check_all_to_all(int n, size_t outer, size_t rows, size_t width, bool to_strips) {
+    size_t members = (size_t)n, count = outer * members * rows * width;
+    Job job = job_create(n, count, count);
+    job.outer = outer, job.axis_local = rows, job.inner = width, job.to_strips = to_strips;
+    run_ranks(n, all_to_all_rank, &job);
+    for (size_t i = 0; i < members * count; i++) {
+        size_t w = i % width, row = i / width % rows, o = i / width / rows % outer;
+        size_t from = i / width / rows / outer % members, to = i / count;
+        float want = job.in[from][place_for(&job, !to_strips, members, to, o, row) + w];
+        float got = job.out[to][place_for(&job, to_strips, members, from, o, row) + w];
+        CHECK(got == want, "%d ranks [%zu, %zu, %zu]: row %zu from %zu to %zu", n, outer, rows,
+              width, row, from, to);
+    }
+    job_destroy(&job);
+}
+
+static void test_all_to_all(void) {
+    static const size_t shapes[][3] = {{1, 1, 1}, {1, 3, 5}, {2, 5, 7}, {1, 64, 300}, {3, 1, 2000}};
+    begin("all_to_all: blocks and strips, small and large");
+    for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
+        for (int n = 1; n <= 4; n++) {
+            for (int to_strips = 0; to_strips < 2; to_strips++) {
+                check_all_to_all(n, shapes[s][0], shapes[s][1], shapes[s][2], to_strips);
+            }
+        }
+    }
 }
 
 static void test_gather_and_scatter(void) {
@@ -497,6 +540,7 @@ int main(void) {
         moved = DTYPES[i];
         test_all_reduce();
         test_gather_and_scatter();
+        test_all_to_all();
     }
     test_special_values();
     test_mixed();

@@ -14,10 +14,11 @@
 #include <pthread.h>
 
 enum { MOST_MEMBERS = 8 };
-static bool deals; /* of calls made from now on: two chunks a member, as over c */
+static bool deals;     /* of calls made from now on: two chunks a member, as over c */
+static bool to_strips; /* likewise, of all-to-alls */
 
 typedef struct Shape {
-    int64_t outer, local, total, inner; /* all_reduce: count in `total` */
+    int64_t outer, local, total, inner; /* all_reduce: count in `total`; all_to_all: rows, of all */
 } Shape;
 
 static int64_t in_count(CollectiveKind kind, const Shape *s) {
@@ -27,7 +28,7 @@ static int64_t in_count(CollectiveKind kind, const Shape *s) {
 
 static int64_t out_count(CollectiveKind kind, const Shape *s) {
     if (kind == ALL_REDUCE) return s->total;
-    return s->outer * s->inner * (kind == ALL_GATHER ? s->total : s->local);
+    return s->outer * s->inner * (kind == REDUCE_SCATTER ? s->local : s->total);
 }
 
 /* What comm_inproc makes of the inputs: one thread per member. */
@@ -58,6 +59,10 @@ static void *run_peer(void *user) {
     case REDUCE_SCATTER:
         p->good = comm_reduce_scatter(p->group, p->member, p->reduce, DTYPE_F32, p->in, p->out,
                                       outer, local, total, inner);
+        break;
+    case ALL_TO_ALL:
+        p->good = comm_all_to_all(p->group, p->member, DTYPE_F32, p->in, p->out, outer, local,
+                                  inner, to_strips);
         break;
     }
     return NULL;
@@ -147,7 +152,8 @@ static Call make_call(CollectiveKind kind, ReduceKind reduce, DType dtype, const
                                             .axis_local = s->local,
                                             .axis_total = s->total,
                                             .inner = s->inner,
-                                            .deals = deals};
+                                            .deals = deals,
+                                            .to_strips = to_strips};
         round_all(dtype, c.expected[k], c.out_count);
     }
     return c;
@@ -201,6 +207,14 @@ static void run_nccl(const NcclCall *calls, int n) {
     const NcclCall *first = &calls[0];
     int64_t count = first->count, element = dtype_bytes(first->dtype);
     int64_t n_out = first->kind == REDUCE_SCATTER ? count * n : count;
+    if (first->kind == ALL_TO_ALL) {
+        for (int k = 0; k < n * n; k++) {
+            const char *from = (const char *)calls[k / n].in + k % n * count * element;
+            memcpy((char *)calls[k % n].out + k / n * count * element, from,
+                   (size_t)(count * element));
+        }
+        return;
+    }
     if (first->kind == ALL_GATHER) {
         char *all = aligned(count * n * element);
         for (int k = 0; k < n; k++)
@@ -269,7 +283,7 @@ static void check_steps(const char *name, CollectiveKind kind, ReduceKind reduce
     arena_destroy(arena);
 }
 
-static const char *const KINDS[] = {"all_reduce", "all_gather", "reduce_scatter"};
+static const char *const KINDS[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all"};
 static const char *const REDUCES[] = {"sum", "max", "lse"};
 
 /* Whole and padded shards, empty ones, an axis in the middle, odd sizes, whole vectors. */
@@ -315,6 +329,23 @@ static void test_dealt(DType dtype) {
         }
     }
     deals = false;
+}
+
+/* What goes to a member lies together on one side only, or on neither. */
+static void test_all_to_all(DType dtype) {
+    static const Shape EXCHANGED[] = {{1, 1, 3, 5}, {1, 4, 12, 7}, {1, 6, 18, 16}, {3, 2, 6, 24}};
+    for (size_t i = 0; i < 2 * sizeof(EXCHANGED) / sizeof(EXCHANGED[0]); i++) {
+        const Shape *s = &EXCHANGED[i / 2];
+        char name[128];
+        to_strips = i % 2;
+        int length =
+            snprintf(name, sizeof(name), "all_to_all %s [%d, %d, %d] to %s", dtype_name(dtype),
+                     (int)s->outer, (int)s->local, (int)s->inner, to_strips ? "strips" : "blocks");
+        check_virtual(name, ALL_TO_ALL, REDUCE_SUM, dtype, s, 3, false);
+        snprintf(name + length, sizeof(name) - (size_t)length, " by NCCL");
+        int n_steps = s->outer > 1 ? 3 : s->local > 1 ? 2 : 1;
+        check_steps(name, ALL_TO_ALL, REDUCE_SUM, dtype, s, 3, n_steps);
+    }
 }
 
 static void test_all_reduce(DType dtype, ReduceKind reduce) {
@@ -449,6 +480,10 @@ static void test_graphs(void) {
         {"reduce_scatter of log-sum-exp", "t=3, d=1, p=1",
          "%0 = input() {name=\"\"} : f32[a=7, b=5]~lse(t)\n"
          "%1 = reduce_scatter(%0) {mesh=\"t\", axis=a} : f32[a=7/t, b=5]\n"},
+        {"all_to_all there and back", "t=2, e=3, d=1, p=1",
+         "%0 = input() {name=\"\"} : f32[a=12/t, b=6/e, c=5]\n"
+         "%1 = all_to_all(%0) {axis=a, over=[b], mesh=\"e\"} : f32[a=12/te, b=6, c=5]\n"
+         "%2 = all_to_all(%1) {axis=b, over=[a], mesh=\"e\"} : f32[a=12/t, b=6/e, c=5]\n"},
         {"stage_reduce", "t=1, d=1, p=3",
          "%0 = input() {name=\"\"} : f32[a=7, b=5]~sum(p)\n"
          "%1 = stage_reduce(%0) {comm=\"all\"} : f32[a=7, b=5]\n"},
@@ -477,6 +512,8 @@ int main(void) {
         test_all_reduce(DTYPE_F16, (ReduceKind)reduce);
         test_axis(DTYPE_F16, REDUCE_SCATTER, (ReduceKind)reduce);
     }
+    test_all_to_all(DTYPE_F32);
+    test_all_to_all(DTYPE_BF16);
     test_axis(DTYPE_F32, ALL_GATHER, REDUCE_SUM);
     test_axis(DTYPE_BF16, ALL_GATHER, REDUCE_SUM);
     test_dealt(DTYPE_F32);

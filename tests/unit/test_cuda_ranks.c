@@ -22,6 +22,8 @@ enum { MOST_RANKS = 8, MOST_COMMS = 512 };
 
 static const Variant GPT = {
     "gpt", "models/gpt.lua", 4, DTYPE_F32, {COMMON, {"vocab", "61"}, {"ffn", "64"}}};
+static const Variant EXPERTS = {
+    "experts bf16", "tests/models/experts.lua", 4, DTYPE_BF16, {{"experts", "8"}, {"layers", "1"}}};
 static const Variant LLAMA = {"llama gqa bf16",
                               "models/llama.lua",
                               2,
@@ -212,7 +214,7 @@ static void check_plan(const Variant *variant, const Layout *layout) {
     Process processes[MOST_RANKS] = {0};
     Arena *arena = arena_create();
     void *start[MOST_RANKS] = {NULL};
-    int n_ranks = layout->t * layout->d * layout->p;
+    int n_ranks = layout->t * layout->d * layout->p * run_experts;
     snprintf(full, sizeof(full), "ranks with NCCL: %s",
              layout_name(variant->name, layout, name, sizeof(name)));
     check_begin(full);
@@ -235,6 +237,7 @@ static void check_plan(const Variant *variant, const Layout *layout) {
 }
 
 int main(void) {
+    static const Layout of_experts = {2, 2, 1, 1, 1, "1f1b", true, NULL, 0};
     static const Layout layouts[] = {
         {2, 2, 2, 4, 1, "1f1b", true, NULL, 0},        {1, 2, 4, 2, 1, "1f1b", false, NULL, 0},
         {2, 1, 2, 2, 2, "interleaved", true, NULL, 0}, {1, 4, 1, 2, 1, "1f1b", false, NULL, 0},
@@ -256,6 +259,10 @@ int main(void) {
     run_zero = 3;
     check_plan(&GPT, &layouts[3]);
     if (EACH == 1) check_plan(&GPT, &layouts[0]);
+    run_zero = 1;
+    run_experts = 2;
+    check_plan(&EXPERTS, &of_experts);
+    run_experts = 1;
     run_zero = 0;
     return check_report();
 }

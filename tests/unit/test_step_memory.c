@@ -18,31 +18,33 @@ typedef struct Layout {
     int zero;
 } Layout;
 
-static int context = 1;              /* c, of what is priced and planned from now on */
+static int context = 1, experts = 1; /* c and e, of what is priced and planned from now on */
 static const char *documents = NULL; /* the separator */
 
 static PlanRequest request_of(const Model *model, const Layout *l, const int *split) {
-    return (PlanRequest){
-        .model = model->name,
-        .forward = model->graph,
-        .n_blocks = model->n_blocks,
-        .seq = model->seq,
-        .vocab = model->vocab,
-        .recipe = model->recipe,
-        .options = {
-            .mesh = {{[MESH_T] = l->t, [MESH_C] = context, [MESH_D] = l->d, [MESH_P] = l->p}},
-            .micro_batch = l->b,
-            .global_batch = l->b * l->d * l->n_micro,
-            .n_chunks = l->v,
-            .schedule = l->schedule,
-            .precision = l->f32 ? DTYPE_F32 : DTYPE_BF16,
-            .sequence_parallel = l->sequence_parallel,
-            .recompute = l->recompute,
-            .zero = l->zero,
-            .cuda = true,
-            .split = split,
-            .n_split = split ? l->p * l->v : 0,
-            .seed = 1}};
+    return (PlanRequest){.model = model->name,
+                         .forward = model->graph,
+                         .n_blocks = model->n_blocks,
+                         .seq = model->seq,
+                         .vocab = model->vocab,
+                         .recipe = model->recipe,
+                         .options = {.mesh = {{[MESH_T] = l->t,
+                                               [MESH_C] = context,
+                                               [MESH_E] = experts,
+                                               [MESH_D] = l->d,
+                                               [MESH_P] = l->p}},
+                                     .micro_batch = l->b,
+                                     .global_batch = l->b * l->d * experts * l->n_micro,
+                                     .n_chunks = l->v,
+                                     .schedule = l->schedule,
+                                     .precision = l->f32 ? DTYPE_F32 : DTYPE_BF16,
+                                     .sequence_parallel = l->sequence_parallel,
+                                     .recompute = l->recompute,
+                                     .zero = l->zero,
+                                     .cuda = true,
+                                     .split = split,
+                                     .n_split = split ? l->p * l->v : 0,
+                                     .seed = 1}};
 }
 
 static int64_t stage_bytes(const Plan *plan, int stage) {
@@ -72,8 +74,8 @@ static Priced price(Arena *arena, const Layout *l, const Model *thin, Diag *diag
     x.costs = x.cluster ? model_costs_create(arena, &request, x.cluster, diag) : NULL;
     const char *reason = "";
     if (x.costs) {
-        x.layout = model_costs_divided(x.costs, l->t, context, l->sequence_parallel, l->recompute,
-                                       l->b, &reason);
+        x.layout = model_costs_divided(x.costs, l->t, context, experts, l->sequence_parallel,
+                                       l->recompute, l->b, &reason);
     }
     if (!x.layout) BUG("%s %s", diag_text(diag), reason);
     if (schedule_splits(schedule_find(l->schedule))) model_costs_split(x.costs, x.layout);
@@ -88,7 +90,8 @@ static Priced price(Arena *arena, const Layout *l, const Model *thin, Diag *diag
                               .recompute = l->recompute,
                               .zero = l->zero,
                               .sequence_parallel = l->sequence_parallel,
-                              .c = context};
+                              .c = context,
+                              .e = experts};
     if (!split_blocks(x.costs, x.layout, l->p, l->v, false, x.split)) BUG("no split");
     step_memory(x.costs, x.layout, &x.candidate, x.split, &x.cost);
     return x;
@@ -151,8 +154,9 @@ static void compare_with_plan(const Layout *l, const StepCost *cost, const Plan 
 static void compare(const Layout *l, Diag *diag) {
     Arena *arena = arena_create();
     const ModelSetting settings[] = {{"size", l->settings}, {"documents", documents}};
-    Model *thin = model_load(arena, l->path, settings, documents ? 2 : 1, 1, diag);
-    Model *whole = model_load(arena, l->path, settings, documents ? 2 : 1, l->b * l->d, diag);
+    int n = documents ? 2 : 1;
+    Model *thin = model_load(arena, l->path, settings, n, 1, diag);
+    Model *whole = model_load(arena, l->path, settings, n, l->b * l->d * experts, diag);
     if (!thin || !whole) BUG("%s", diag_text(diag));
     Priced x = price(arena, l, thin, diag);
     PlanRequest request = request_of(whole, l, x.split);
@@ -276,6 +280,20 @@ int main(void) {
     documents = "50256";
     for (int i = 0; i < 2; i++) compare(&PACKED[i], diag);
     documents = NULL;
+    static const Layout EXPERTS[] = {
+        {"models/moe.lua", "mixtral-8x7b", 2, 1, 4, 1, 1, 8, "1f1b", true, false, RECOMPUTE_FULL,
+         0},
+        {"models/moe.lua", "mixtral-8x7b", 1, 2, 4, 1, 1, 8, "1f1b", false, false, RECOMPUTE_NONE,
+         1},
+        {"models/moe.lua", "qwen3-30b-a3b", 1, 2, 2, 1, 1, 8, "1f1b", false, false,
+         RECOMPUTE_SELECTIVE, 3},
+        {"models/moe.lua", "qwen3-30b-a3b", 2, 1, 2, 1, 1, 8, "zb-h1", true, false, RECOMPUTE_NONE,
+         2},
+    };
+    check_begin("and with e");
+    experts = 4;
+    for (size_t i = 0; i < sizeof(EXPERTS) / sizeof(EXPERTS[0]); i++) compare(&EXPERTS[i], diag);
+    experts = 1;
     test_who_captures(&LAYOUTS[0], diag);
     diag_destroy(diag);
     return check_report();

@@ -103,8 +103,10 @@ static inline void compare_runs(Run *run, Run *one, int n_steps) {
 }
 
 static inline const char *layout_name(const char *model, const Layout *l, char *text, size_t size) {
-    char chunks[16] = "", again[32] = "", zero[16] = "", context[16] = "";
-    if (run_context > 1) snprintf(context, sizeof(context), " c=%d", run_context);
+    char chunks[16] = "", again[32] = "", zero[16] = "", context[32] = "";
+    if (run_context > 1 || run_experts > 1) {
+        snprintf(context, sizeof(context), " c=%d e=%d", run_context, run_experts);
+    }
     if (run_zero) snprintf(zero, sizeof(zero), " zero %d", run_zero);
     if (l->n_chunks > 1) snprintf(chunks, sizeof(chunks), " x%d", l->n_chunks);
     if (run_recompute != RECOMPUTE_NONE) {

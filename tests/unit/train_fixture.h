@@ -26,6 +26,7 @@ static DType run_precision = DTYPE_F32;
 static LossScaling run_loss_scaling = {0};
 static int run_zero = 0;
 static int run_context = 1; /* c */
+static int run_experts = 1; /* e */
 static Recompute run_recompute = RECOMPUTE_NONE;
 static bool run_cudnn_backward = false;
 /* Cores that engines started from now on use; 0: all. Products this small cost more to divide than
@@ -59,32 +60,34 @@ static inline bool run_plan_for(Run *run, const char *path, const ModelSetting *
                                 int n_settings, const Layout *l, int global_batch, bool text,
                                 bool cuda, DType precision) {
     *run = (Run){.arena = arena_create(), .diag = diag_create()};
-    run->model = model_load(run->arena, path, settings, n_settings, (int64_t)l->micro_batch * l->d,
-                            run->diag);
+    run->model = model_load(run->arena, path, settings, n_settings,
+                            (int64_t)l->micro_batch * l->d * run_experts, run->diag);
     if (!run->model) return false;
-    PlanRequest request = {
-        .model = run->model->name,
-        .forward = run->model->graph,
-        .n_blocks = run->model->n_blocks,
-        .seq = run->model->seq,
-        .vocab = run->model->vocab,
-        .recipe = run->model->recipe,
-        .options = {
-            .mesh = {{[MESH_T] = l->t, [MESH_C] = run_context, [MESH_D] = l->d, [MESH_P] = l->p}},
-            .micro_batch = l->micro_batch,
-            .global_batch = global_batch,
-            .n_chunks = l->n_chunks,
-            .schedule = l->schedule,
-            .sequence_parallel = l->sequence_parallel,
-            .zero = run_zero,
-            .seed = 7,
-            .cuda = cuda,
-            .precision = precision,
-            .loss_scaling = run_loss_scaling,
-            .recompute = run_recompute,
-            .cudnn_backward = run_cudnn_backward,
-            .split = l->split,
-            .n_split = l->n_split}};
+    PlanRequest request = {.model = run->model->name,
+                           .forward = run->model->graph,
+                           .n_blocks = run->model->n_blocks,
+                           .seq = run->model->seq,
+                           .vocab = run->model->vocab,
+                           .recipe = run->model->recipe,
+                           .options = {.mesh = {{[MESH_T] = l->t,
+                                                 [MESH_C] = run_context,
+                                                 [MESH_E] = run_experts,
+                                                 [MESH_D] = l->d,
+                                                 [MESH_P] = l->p}},
+                                       .micro_batch = l->micro_batch,
+                                       .global_batch = global_batch,
+                                       .n_chunks = l->n_chunks,
+                                       .schedule = l->schedule,
+                                       .sequence_parallel = l->sequence_parallel,
+                                       .zero = run_zero,
+                                       .seed = 7,
+                                       .cuda = cuda,
+                                       .precision = precision,
+                                       .loss_scaling = run_loss_scaling,
+                                       .recompute = run_recompute,
+                                       .cudnn_backward = run_cudnn_backward,
+                                       .split = l->split,
+                                       .n_split = l->n_split}};
     run->plan = plan_make(run->arena, &request, run->diag);
     if (!run->plan || !text) return run->plan != NULL;
     StrBuf first = strbuf_create(), second = strbuf_create();

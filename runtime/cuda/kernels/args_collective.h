@@ -29,6 +29,18 @@ typedef struct AllGatherArgs {
     void *out[COLLECTIVE_MEMBERS];
 } AllGatherArgs;
 
+/* Block m of a member: rows x width units, one after the other; with several outer indices, behind
+ * those of all members for one. Strip m: row by row, beside those of the other members. to_strips:
+ * strip j of out[k] = block k of in[j]; without it, block j of out[k] = strip k of in[j]. In units
+ * of 2, 4, 8 or 16 bytes; count = members^2 outer rows width. */
+typedef struct AllToAllArgs {
+    uint32_t count;
+    FastDivisor width, rows, outer, members;
+    int32_t to_strips;
+    const void *in[COLLECTIVE_MEMBERS];
+    void *out[COLLECTIVE_MEMBERS];
+} AllToAllArgs;
+
 /* out[k][row part + i] = reduction of in[0..n_members)[row total + (first + k) part + i], 0 where
  * (first + k) part + i >= total. part and total count elements, or vectors of 16 bytes. count =
  * n_outputs * rows * part. */

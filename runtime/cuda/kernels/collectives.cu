@@ -99,6 +99,41 @@ KERNEL_FUNCTION all_gather_16(AllGatherArgs a) {
     all_gather<uint4>(a);
 }
 
+/* A thread moves one unit: of member j's to member k's. */
+template <typename T> static __device__ __forceinline__ void all_to_all(const AllToAllArgs &a) {
+    const uint32_t thread = blockIdx.x * blockDim.x + threadIdx.x;
+    if (thread >= a.count) return;
+    const uint32_t n = a.members.divisor, rows = a.rows.divisor, width = a.width.divisor;
+    uint32_t at = fast_divide(a.width, thread), next;
+    const uint32_t i = thread - at * width;
+    next = fast_divide(a.rows, at);
+    const uint32_t row = at - next * rows;
+    at = fast_divide(a.outer, next);
+    const uint32_t outer = next - at * a.outer.divisor;
+    const uint32_t k = fast_divide(a.members, at), j = at - k * n;
+    const uint32_t to = a.to_strips ? k : j, from = a.to_strips ? j : k;
+    const int64_t block = (((int64_t)outer * n + to) * rows + row) * width + i;
+    const int64_t strip = (((int64_t)outer * rows + row) * n + from) * width + i;
+    if (a.to_strips) {
+        ((T *)a.out[k])[strip] = ((const T *)a.in[j])[block];
+    } else {
+        ((T *)a.out[k])[block] = ((const T *)a.in[j])[strip];
+    }
+}
+
+KERNEL_FUNCTION all_to_all_2(AllToAllArgs a) {
+    all_to_all<uint16_t>(a);
+}
+KERNEL_FUNCTION all_to_all_4(AllToAllArgs a) {
+    all_to_all<uint32_t>(a);
+}
+KERNEL_FUNCTION all_to_all_8(AllToAllArgs a) {
+    all_to_all<uint64_t>(a);
+}
+KERNEL_FUNCTION all_to_all_16(AllToAllArgs a) {
+    all_to_all<uint4>(a);
+}
+
 template <typename T, int N>
 static __device__ __forceinline__ void reduce_scatter(const ReduceScatterArgs &a) {
     const uint32_t n = blockIdx.x * blockDim.x + threadIdx.x;
