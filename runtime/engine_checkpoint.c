@@ -79,6 +79,9 @@ static bool load_leaves(Engine *engine, const Safetensors *file, const TrainingP
         const Graph *graph = rank->program->graph;
         for (int n = 0; fine && engine_is_local(rank) && n < graph->n_nodes; n++) {
             Node *node = graph->nodes[n];
+            if (node->op == OP_VARIABLE && !place) {
+                engine_set_variable(engine, rank, node, (float)node_float(node, ATTR_value, 0));
+            }
             if (!engine_is_leaf(node, place != NULL)) continue;
             fine = node->op == OP_VARIABLE
                        ? load_variable(engine, rank, node, file, path, place->step, arena, diag)

@@ -476,7 +476,10 @@ static bool write_key(json_t *json, const HfKey *key, const Model *model, Diag *
         return false;
     }
     if (key->kind == HF_TIMES) return write_times(json, key, model, diag);
-    if (key->kind == HF_QUOTIENT) return check_quotient(key, model, diag);
+    if (key->kind == HF_QUOTIENT) {
+        json_object_del(json, key->key); /* another model's, of `like` */
+        return check_quotient(key, model, diag);
+    }
     if (key->alias) json_object_del(json, key->alias);
     const char *text = setting_text(setting, arena);
     bool is_object = strchr(key->key, '.') != NULL;
@@ -503,6 +506,20 @@ static bool write_key(json_t *json, const HfKey *key, const Model *model, Diag *
     return true;
 }
 
+/* What an import would refuse is not written. */
+static bool check_supported(const json_t *json, const HfKey *key, Arena *arena, Diag *diag) {
+    json_t *value = find_name(json, key->key);
+    if (key->kind != HF_FIXED || !value || json_is_null(value)) return true;
+    json_t *only = json_loads(key->absent, JSON_DECODE_ANY, NULL);
+    bool same = is_same(value, only);
+    json_decref(only);
+    if (same) return true;
+    diag_error(diag, NO_LOC, "config.json would say that '%s' is %s; only %s is supported%s%s",
+               key->key, shown(arena, value), key->absent, key->when ? " where " : "",
+               key->when ? key->when : "");
+    return false;
+}
+
 json_t *hf_config_write(const Model *model, const HfFamily *family, const HfType *type,
                         const json_t *like, const char *dtype, Diag *diag) {
     static const char *const REPLACED[] = {"rope_scaling", "layer_types", "dtype",
@@ -521,6 +538,14 @@ json_t *hf_config_write(const Model *model, const HfFamily *family, const HfType
         if (!key->setting) {
             write_constant(json, key);
         } else if (!write_key(json, key, model, diag)) {
+            json_decref(json);
+            return NULL;
+        }
+    }
+    for (const HfKey *key = family->keys; key->key; key++) {
+        const char *when = when_setting(key, arena);
+        const char *value = when ? model_setting(model, when, arena) : NULL;
+        if (row_counts(key, type, value) && !check_supported(json, key, arena, diag)) {
             json_decref(json);
             return NULL;
         }

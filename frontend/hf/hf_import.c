@@ -128,10 +128,17 @@ static bool has_fused(const HfImport *import) {
 /* Rows for far more experts than the files can have are not worth making. */
 static bool check_experts(const HfImport *import, bool fused, Diag *diag) {
     const Setting *experts = settings_find(&import->model->settings, "experts");
-    if (fused || !experts || experts->integer <= import->files.n_tensors) return true;
+    const Setting *dense = settings_find(&import->model->settings, "dense_layers");
+    if (fused || !experts) return true;
+    int64_t layers = import->model->n_blocks - (dense ? dense->integer : 0);
+    int64_t least = experts->integer * (layers > 1 ? layers : 1);
+    if (experts->integer <= import->files.n_tensors && least <= import->files.n_tensors) {
+        return true;
+    }
     diag_error(diag, (SourceLoc){import->config.path, 0},
-               "says %" PRId64 " experts, but the weights have %d tensors in all", experts->integer,
-               import->files.n_tensors);
+               "says %" PRId64 " experts in %" PRId64
+               " layers, but the weights have %d tensors in all",
+               experts->integer, layers, import->files.n_tensors);
     return false;
 }
 

@@ -176,7 +176,8 @@ local function rmsnorm_over(m, x, axes, name, eps)
   local count = 1
   for _, axis in ipairs(axes) do count = count * x:dim(axis) end
   local gain = m:param(name .. ".gain", axes, { init = "ones", decay = 0 })
-  local squares = ops.reduce_sum{ ops.square{ x }, over = axes, dtype = "f32" }
+  -- In f32 from the start: in f16 a square would overflow from 256 on.
+  local squares = ops.matmul{ x, x, over = axes, dtype = "f32" }
   return x * ops.rsqrt{ squares * (1 / count) + eps } * gain
 end
 

@@ -310,7 +310,7 @@ static const BadConfig BAD[] = {
      "'model.layers.0.block_sparse_moe.gate.weight' is [4, 16]; by the configuration it is [3, "
      "16]"},
     {"mixtral", "num_local_experts", "2000000",
-     "says 2000000 experts, but the weights have 41 tensors"},
+     "says 2000000 experts in 2 layers, but the weights have 41 tensors"},
     {"mixtral", "num_local_experts", "2147483648", "its size must be a whole number"},
     {"mixtral", "num_local_experts", NULL, "has no 'num_local_experts', which a mixtral has"},
     {"mixtral", "num_experts", "5", "has 'num_local_experts' and 'num_experts', and they differ"},
@@ -589,6 +589,8 @@ static void test_unsaid(void) {
     const ModelSetting shared = {"shared_ffn", "30"}, head = {"head", "8"};
     expect_unsaid("deepseek", &shared, 1,
                   "shared_ffn is 30; transformers has multiples of expert_ffn, 12");
+    const ModelSetting only[] = {{"top_k", "1"}, {"normalize", "true"}};
+    expect_unsaid("deepseek", only, 2, "'norm_topk_prob' is true; only false is supported where");
     expect_unsaid("olmoe", &head, 1, "head is 8; transformers has model / heads there, 4");
 }
 

@@ -250,6 +250,23 @@ static bool write_checkpoint(Run *run) {
     return fine;
 }
 
+/* Weights alone say nothing of a scale: it begins as the plan says. */
+static void check_loaded_weights(void) {
+    Run run, other;
+    bool fine = start(&run, &CASES[1], DTYPE_F32, (LossScaling){8, 3});
+    check_begin("weights without a checkpoint begin with the plan's loss scale");
+    fine =
+        fine && run_steps(&run, 4, LEARNING_RATE) && engine_save(run.engine, checkpoint, run.diag);
+    fine = start(&other, &CASES[1], DTYPE_F32, (LossScaling){64, 1}) && fine &&
+           engine_load(other.engine, checkpoint, other.diag) && run_steps(&other, 2, LEARNING_RATE);
+    CHECK(fine, "%s%s", diag_text(run.diag), diag_text(other.diag));
+    CHECK(!fine || (other.scales[0] == 128 && other.scales[1] == 256), "%g, %g", other.scales[0],
+          other.scales[1]);
+    run_close(&run), run_close(&other);
+    unlink(checkpoint);
+    check_end();
+}
+
 /* What a checkpoint says is not believed. */
 static void check_damaged(void) {
     static const struct {
@@ -336,6 +353,7 @@ int main(void) {
     check_gives_up();
     check_small_gradients();
     check_checkpoint();
+    check_loaded_weights();
     check_damaged();
     check_resumed_scale();
     return check_report();
