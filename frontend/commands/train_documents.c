@@ -33,15 +33,19 @@ static const char *name_token(const Tokenizer *tokenizer, int64_t id, Arena *are
     return arena_printf(arena, text ? "%" PRId64 " ('%s')" : "%" PRId64, id, text);
 }
 
-/* Of windows spread evenly over the data. False: reported. */
+/* Of windows spread evenly over the data; where none of them has an end, of all, up to the first.
+ * False: reported. */
 static bool count_ends(const Dataset *data, int seq, TrainDocuments *out, Arena *arena,
                        Diag *diag) {
-    enum { MOST_LOOKED = 1 << 20 };
-    int64_t n_windows = dataset_count_windows(data), n = MOST_LOOKED / seq + 1;
+    enum { ENOUGH = 1 << 20 };
+    int64_t n_windows = dataset_count_windows(data), n = ENOUGH / seq + 1;
     int32_t *tokens = ARENA_ARRAY(arena, int32_t, seq), *labels = ARENA_ARRAY(arena, int32_t, seq);
     if (n > n_windows) n = n_windows;
-    for (int64_t w = 0; w < n; w++) {
-        int64_t at = (int64_t)((double)n_windows / (double)n * (double)w);
+    for (int64_t w = 0; w < n + n_windows; w++) {
+        bool again = w >= n;
+        int64_t at = again ? w - n : (int64_t)((double)n_windows / (double)n * (double)w);
+        if (again && (out->n_ends > 0 || n == n_windows)) break;
+        if (w == n) out->n_looked = 0;
         if (!dataset_window(data, at, tokens, labels, diag)) return false;
         for (int i = 0; i < seq; i++) out->n_ends += tokens[i] == out->separator;
         out->n_looked += seq;
@@ -73,7 +77,7 @@ bool train_documents_check(const TrainText *text, const CliArgs *args, const Pla
                "no document ends: the token %s, which the plan keeps documents apart by, is not "
                "among %" PRId64 " looked at; --set documents=-1 has attention see whole sequences",
                name, out->n_looked);
-    if (known == (uint32_t)out->separator) {
+    if (known == (uint32_t)out->separator && !eot) {
         diag_note(diag, NO_LOC, "--eot auto puts it after every document of text");
     } else if (known != NO_TOKEN) {
         diag_note(diag, NO_LOC, "in this tokenizer %s ends a text: --set documents=%u",

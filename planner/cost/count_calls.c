@@ -47,12 +47,16 @@ static bool is_update_call(const Node *node) {
     return node->phase == PHASE_UPDATE && node_is_called(node);
 }
 
-static bool is_over_e(const Graph *graph, const Node *leaf) {
-    bool over = false;
+bool is_expert_leaf(const Graph *graph, const Node *leaf) {
+    unsigned axes = 0;
+    bool of_experts = false;
+    int experts = axis_find(&graph->axes, "experts", 7);
     for (int i = 0; i < leaf->types[0].rank; i++) {
-        over |= mesh_axes(&graph->mesh, leaf->shardings[0].mesh[i]) >> MESH_E & 1;
+        int mesh = leaf->shardings[0].mesh[i];
+        if (!mesh_is_replicas(mesh)) axes |= mesh_axes(&graph->mesh, mesh);
+        of_experts |= experts >= 0 && leaf->types[0].axes[i] == experts;
     }
-    return over;
+    return axes >> MESH_E & 1 || (graph->mesh.size[MESH_C] > 1 && of_experts);
 }
 
 static void count_update(const CalledGraph *of, bool has_divided, LayoutCost *out, Arena *work) {
@@ -61,7 +65,7 @@ static void count_update(const CalledGraph *of, bool has_divided, LayoutCost *ou
         const Node *node = of->graph->nodes[n], *leaf = leaves[n];
         /* With c and e the plan that is counted has a message of every gradient already, but for
          * those of experts. */
-        bool summed = (out->c > 1 || out->e > 1) && !is_over_e(of->graph, node);
+        bool summed = (out->c > 1 || out->e > 1) && !is_expert_leaf(of->graph, node);
         if (!summed && node->op == OP_ACCUMULATOR && node_string(node, ATTR_of)[0]) {
             add_update(of, node, leaf, UPDATE_REDUCED, out); /* its message over d */
             if (!has_divided) add_update(of, node, leaf, UPDATE_DIVIDED, out);

@@ -313,20 +313,11 @@ typedef struct LeafCounter {
     const bool *whole; /* find_whole_leaves */
 } LeafCounter;
 
-/* Has each rank of e others of its elements, as of experts? */
-static bool is_over_e(const Graph *graph, const Node *leaf) {
-    unsigned axes = 0;
-    for (int i = 0; i < leaf->types[0].rank; i++) {
-        int mesh = leaf->shardings[0].mesh[i];
-        if (!mesh_is_replicas(mesh)) axes |= mesh_axes(&graph->mesh, mesh);
-    }
-    return axes >> MESH_E & 1;
-}
-
 static void count_leaf(const LeafCounter *by, const Node *node, bool has_copy,
                        SegmentCost *segment) {
     const Graph *graph = by->graph;
-    ExpertWeights others = {0}, *experts = is_over_e(graph, node) ? &segment->experts : &others;
+    ExpertWeights others = {0},
+                  *experts = is_expert_leaf(graph, node) ? &segment->experts : &others;
     int64_t bytes = type_local_bytes(&node->types[0], &node->shardings[0], &graph->mesh);
     switch (node->op) {
     case OP_PARAM:
@@ -380,7 +371,7 @@ static void count_parameters(Pricer *p, Arena *work) {
         if (by.whole[n] && (has_copy || node->op == OP_STATE)) {
             int64_t bytes = type_local_bytes(&node->types[0], &node->shardings[0], &graph->mesh);
             segment_of(p, n)->whole_bytes += bytes;
-            if (is_over_e(graph, node)) segment_of(p, n)->experts.whole_bytes += bytes;
+            if (is_expert_leaf(graph, node)) segment_of(p, n)->experts.whole_bytes += bytes;
         }
         if (!p->lowered->places.tied[n]) continue;
         count_leaf(&by, node, has_copy, &p->out->after); /* segment_of said before */

@@ -154,8 +154,8 @@ static WeightTimes weight_times(const Cluster *cluster, const CollectiveGroup *g
     return times;
 }
 
-TaskData task_data_us(const Cluster *cluster, const CollectiveGroup groups[2], int zero,
-                      const StageWeights *chunk, double forward_us, double backward_us,
+TaskData task_data_us(const Cluster *cluster, const CollectiveGroup groups[2], bool sums_experts,
+                      int zero, const StageWeights *chunk, double forward_us, double backward_us,
                       double weights_us) {
     TaskData data = {0, 0, 0};
     if (zero < ZERO_GRADIENTS) return data;
@@ -164,6 +164,7 @@ TaskData task_data_us(const Cluster *cluster, const CollectiveGroup groups[2], i
     const StageWeights experts = stage_weights_part(chunk, true);
     WeightTimes times = weight_times(cluster, &groups[0], zero, &others);
     WeightTimes more = weight_times(cluster, &groups[1], zero, &experts);
+    if (!sums_experts) more.reduce_us = more.all_reduce_us = 0;
     double gathers_us = times.all_gather_us + more.all_gather_us;
     double reduces_us = times.all_reduce_us + more.all_reduce_us;
     double gather_us = times.gather_us > 0 ? times.gather_us : more.gather_us;

@@ -54,9 +54,10 @@ typedef struct TaskData {
 
 /* With ZeRO-3 every weight is gathered in the forward and again in the backward, with ZeRO-2 and 3
  * every gradient is reduced in the backward, or, if that is split, in the W (weights_us > 0).
- * groups: replicas of others, and of experts; times are the tasks' without these messages. */
-TaskData task_data_us(const Cluster *cluster, const CollectiveGroup groups[2], int zero,
-                      const StageWeights *chunk, double forward_us, double backward_us,
+ * groups: replicas of others, and of experts, whose gradients c alone does not sum; times are the
+ * tasks' without these messages. */
+TaskData task_data_us(const Cluster *cluster, const CollectiveGroup groups[2], bool sums_experts,
+                      int zero, const StageWeights *chunk, double forward_us, double backward_us,
                       double weights_us);
 
 /* Of `all_us` of messages in a task, what `work_us` beside them leaves; ends_us of them, the first

@@ -137,8 +137,9 @@ static void add_task_data(Pricing *x) {
     for (int g = 0; g < n_total && candidate->zero >= ZERO_GRADIENTS; g++) {
         Sum *chunk = &x->chunks[g];
         if (!same_task_work(chunk, &before)) { /* chunks in the middle mostly are alike */
-            data = task_data_us(x->costs->cluster, groups.of, candidate->zero, &chunk->weights,
-                                chunk->forward_us, chunk->backward_us, chunk->weights_us);
+            data = task_data_us(x->costs->cluster, groups.of, candidate->d > 1, candidate->zero,
+                                &chunk->weights, chunk->forward_us, chunk->backward_us,
+                                chunk->weights_us);
             before = *chunk;
         }
         chunk->forward_us += data.forward_us;
@@ -214,8 +215,11 @@ UpdateKind candidate_update(const Candidate *candidate) {
 
 int64_t zero_micro_calls(const Candidate *candidate, const StageWeights *weights) {
     if (candidate_replicas(candidate) == 1 || candidate->zero < ZERO_GRADIENTS) return 0;
-    int n_weights = weights->n_weights - (candidate->d == 1 ? weights->experts.n_weights : 0);
-    return (int64_t)n_weights * (candidate->zero < ZERO_PARAMETERS ? 2 : 4);
+    int n_experts = weights->experts.n_weights, n_summed = weights->n_weights;
+    int n_gathered =
+        candidate_replicas_by_kind(candidate).experts > 1 ? n_summed : n_summed - n_experts;
+    if (candidate->d == 1) n_summed -= n_experts;
+    return 2 * (n_summed + (candidate->zero < ZERO_PARAMETERS ? 0 : (int64_t)n_gathered));
 }
 
 /* Messages between stages: of each value that crosses a border, forward and backward. */
@@ -383,7 +387,7 @@ static double known_collective_us(Pricing *x, CollectiveKind kind, double bytes,
             return x->known_us[i];
         }
     }
-    CollectiveGroup group = placement_group(&x->placement, experts ? MESH_D : MESH_DEC);
+    CollectiveGroup group = data_group(&x->placement, experts);
     double us = collective_us(x->costs->cluster, kind, bytes, &group);
     int at = x->n_known < CACHED ? x->n_known++ : CACHED - 1;
     x->known_bytes[at] = bytes;
@@ -503,7 +507,7 @@ static double gather_us_of(Pricing *x, const Sum *stage) {
     const ClusterSoftware *software = &x->costs->cluster->software;
     bool gathers = candidate_replicas(x->candidate) > 1 && zero_gathers_updated(x->candidate->zero);
     double us = 0, slowed_us = software->overlaps_gradients ? reduce_us(x, stage) : 0;
-    int n_kinds = x->candidate->d > 1 ? 2 : 1;
+    int n_kinds = candidate_replicas_by_kind(x->candidate).experts > 1 ? 2 : 1;
     for (int experts = 0; gathers && experts < n_kinds; experts++) {
         StageWeights part = stage_weights_part(&stage->weights, experts);
         double bytes = (double)stage_divided_bytes(&part, part.parameter_bytes);
@@ -520,7 +524,8 @@ static double gather_us_of(Pricing *x, const Sum *stage) {
 double divided_share(const StageWeights *weights, const Candidate *candidate) {
     double experts = 0, all = (double)weights->n_parameters;
     if (all > 0) experts = (double)weights->experts.n_parameters / all;
-    return experts / candidate->d + (1 - experts) / candidate_replicas(candidate);
+    Replicas replicas = candidate_replicas_by_kind(candidate);
+    return experts / replicas.experts + (1 - experts) / replicas.others;
 }
 
 static void price_update(Pricing *x, StepCost *out) {

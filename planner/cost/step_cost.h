@@ -29,12 +29,14 @@ static inline int candidate_e(const Candidate *candidate) {
 static inline int candidate_data(const Candidate *candidate) {
     return candidate->d * candidate_e(candidate);
 }
-/* Ranks that have the same weights: d, c and e; but of experts d. */
+/* Ranks that have the same weights: d, c and e; but of experts, whose gradients c does not divide,
+ * d, or c where there is no d. */
 static inline int candidate_replicas(const Candidate *candidate) {
     return candidate_data(candidate) * candidate_c(candidate);
 }
 static inline Replicas candidate_replicas_by_kind(const Candidate *candidate) {
-    return (Replicas){candidate->d, candidate_replicas(candidate)};
+    return (Replicas){candidate->d > 1 ? candidate->d : candidate_c(candidate),
+                      candidate_replicas(candidate)};
 }
 static inline Placement candidate_placement(const Cluster *cluster, const Candidate *candidate) {
     return (Placement){cluster->node.n_devices,
@@ -44,12 +46,15 @@ static inline Placement candidate_placement(const Cluster *cluster, const Candid
                        candidate->c,
                        candidate->e};
 }
-/* Messages of gradients and weights: [0] of all, [1] of what e divides. */
+/* Messages of gradients and weights: [0] of all, [1] of experts. */
 typedef struct DataGroups {
     CollectiveGroup of[2];
 } DataGroups;
+static inline CollectiveGroup data_group(const Placement *placement, bool experts) {
+    return placement_group(placement, !experts ? MESH_DEC : placement->d > 1 ? MESH_D : MESH_DC);
+}
 static inline DataGroups data_groups(const Placement *placement) {
-    return (DataGroups){{placement_group(placement, MESH_DEC), placement_group(placement, MESH_D)}};
+    return (DataGroups){{data_group(placement, false), data_group(placement, true)}};
 }
 
 typedef struct StepCost {

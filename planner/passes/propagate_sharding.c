@@ -109,7 +109,8 @@ static bool check_parts(const Graph *graph, const Node *node, Diag *diag) {
         diag_error(diag, node->loc,
                    "%s: axis '%s' is divided over %s=%d: parts of it lie on different ranks; give "
                    "what is cut or joined an axis of its own beside it, as in [.., two, %s]",
-                   OPS[node->op].name, name, mesh_axis_name(mesh), graph->mesh.size[mesh], name);
+                   OPS[node->op].name, name, mesh_axis_name(mesh), mesh_size(&graph->mesh, mesh),
+                   name);
         return false;
     }
     return true;

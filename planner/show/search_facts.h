@@ -72,7 +72,7 @@ const char *search_cut_short(Arena *arena, const SearchResult *result);
 LayoutFacts layout_facts(const SearchReport *report, const Found *found);
 
 /* "t=8 d=6 p=64, interleaved x2, b=2, selective, ZeRO-1, sp" */
-enum { LAYOUT_TEXT = 96 };
+enum { LAYOUT_TEXT = 160 };
 const char *layout_text(const Candidate *candidate, char *text);
 
 /* "34.1" or "128"; the text holds UNIT_TEXT. */

@@ -94,6 +94,7 @@ static double reduce_us(const CandidateLoad *of, const StageWeights *weights) {
     double bytes = cluster->software.gradient_bytes, us = 0;
     for (int experts = 0; experts < 2; experts++) {
         const CollectiveGroup *group = &groups.of[experts];
+        if (experts && of->candidate->d == 1) continue; /* c does not divide their gradients */
         StageWeights part = stage_weights_part(weights, experts);
         ReducedParameters n = stage_reduced_parameters(&part, of->candidate->zero);
         if (n.whole) {
@@ -155,8 +156,8 @@ static void add_shared(const CandidateLoad *of, int global, UpdateKind update, S
 static void add_task_data(const CandidateLoad *of, PipelineChunk *chunk, Share *share) {
     DataGroups groups = data_groups(&of->placement);
     TaskData data =
-        task_data_us(of->costs->cluster, groups.of, of->candidate->zero, &share->weights,
-                     chunk->forward_us, chunk->backward_us, chunk->weights_us);
+        task_data_us(of->costs->cluster, groups.of, of->candidate->d > 1, of->candidate->zero,
+                     &share->weights, chunk->forward_us, chunk->backward_us, chunk->weights_us);
     chunk->forward_us += data.forward_us, chunk->forward_data_us = data.forward_us;
     chunk->backward_us += data.backward_us, chunk->backward_data_us = data.backward_us;
     chunk->weights_us += data.weights_us, chunk->weights_data_us = data.weights_us;

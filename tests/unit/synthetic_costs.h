@@ -52,8 +52,11 @@ double collective_us(const Cluster *cluster, CollectiveKind kind, double bytes,
 CollectiveGroup placement_group(const Placement *placement, int axis) {
     const int sizes[N_MESH_GROUPS] = {[MESH_T] = placement->t,
                                       [MESH_C] = 1,
+                                      [MESH_E] = 1,
                                       [MESH_D] = placement->d,
                                       [MESH_DC] = placement->d,
+                                      [MESH_DE] = placement->d,
+                                      [MESH_DEC] = placement->d,
                                       [MESH_P] = placement->p};
     int stride = axis == MESH_T ? 1 : placement->t * (axis == MESH_P ? placement->d : 1);
     int per_node = placement->n_per_node / stride;

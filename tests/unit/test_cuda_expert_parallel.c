@@ -14,11 +14,18 @@ int main(void) {
 
 static const Variant VARIANTS[] = {
     {"experts", "tests/models/experts.lua", 4, DTYPE_F32, {{"experts", "4"}, {"layers", "2"}}},
-    {"experts bf16",
-     "tests/models/experts.lua",
-     4,
+    /* To all of them: else rounding decides who gets a token where two are near. */
+    {"all experts, bf16",
+     "models/moe.lua",
+     2,
      DTYPE_BF16,
-     {{"experts", "4"}, {"layers", "1"}}},
+     {SIZES,
+      {"layers", "2"},
+      {"vocab", "61"},
+      {"kv_heads", "2"},
+      {"experts", "2"},
+      {"expert_ffn", "24"},
+      {"capacity", "0"}}},
 };
 
 typedef struct Case {

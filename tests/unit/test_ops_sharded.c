@@ -308,6 +308,14 @@ static const ShardedCase CASES[] = {
                                 "b=5]\n"
                                 "%4 = all_gather(%3) {mesh=\"c\", axis=seq} : f32[a=3, seq=12, "
                                 "b=5]\n"},
+    {"slice and all_to_all, each axis", "t=1, e=2, d=2, p=1", false,
+     PARAM(0, "", "a=4, b=8, c=6]") "%1 = slice(%0) {mesh=\"e\", axis=b} : f32[a=4, b=8/e, c=6]\n"
+                                    "%2 = all_to_all(%1) {axis=c, over=[b], mesh=\"e\"} : "
+                                    "f32[a=4, b=8, c=6/e]\n"
+                                    "%3 = all_to_all(%2) {axis=a, over=[c], mesh=\"e\"} : "
+                                    "f32[a=4/e, b=8, c=6]\n"
+                                    "%4 = all_to_all(%3) {axis=b, over=[a], mesh=\"e\"} : "
+                                    "f32[a=4, b=8/e, c=6]\n"},
     {"slice and all_gather over c and d", "t=1, c=2, d=2, p=1", false,
      PARAM(0, "", "a=3, b=7]") "%1 = slice(%0) {mesh=\"dc\", axis=b} : f32[a=3, b=7/dc]\n"
                                "%2 = all_gather(%1) {mesh=\"dc\", axis=b} : f32[a=3, b=7]\n"},

@@ -293,7 +293,18 @@ int main(void) {
     check_begin("and with e");
     experts = 4;
     for (size_t i = 0; i < sizeof(EXPERTS) / sizeof(EXPERTS[0]); i++) compare(&EXPERTS[i], diag);
+    context = 2; /* ZeRO divides experts over d, or over c where there is no d */
+    static const Layout CONTEXT[] = {
+        {"models/moe.lua", "qwen3-30b-a3b", 2, 1, 2, 1, 1, 8, "1f1b", true, false, RECOMPUTE_FULL,
+         3},
+        {"models/moe.lua", "qwen3-30b-a3b", 1, 2, 4, 1, 1, 8, "1f1b", false, false, RECOMPUTE_FULL,
+         1},
+    };
+    check_begin("and with c and e, or c alone");
+    compare(&CONTEXT[0], diag);
     experts = 1;
+    compare(&CONTEXT[1], diag);
+    context = 1;
     test_who_captures(&LAYOUTS[0], diag);
     diag_destroy(diag);
     return check_report();

@@ -194,7 +194,8 @@ static bool same_shape(const AttentionShape *a, const AttentionShape *b) {
     return a->dtype == b->dtype && a->backward == b->backward && a->causal == b->causal &&
            a->batch == b->batch && a->seq == b->seq && a->kv_heads == b->kv_heads &&
            a->group == b->group && a->head == b->head && a->scale == b->scale &&
-           a->window == b->window && a->softcap == b->softcap && a->keys == b->keys;
+           a->window == b->window && a->softcap == b->softcap && a->keys == b->keys &&
+           a->documents == b->documents;
 }
 
 static AttentionEntry *find_or_make(AttentionTable *table, const AttentionCommand *command) {
