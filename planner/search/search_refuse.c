@@ -70,12 +70,14 @@ static bool check_experts(const SearchSpace *space, int e, int64_t data, Diag *d
 static bool check_batch(const SearchSpace *space, Diag *diag) {
     const SearchRequest *r = space->request;
     int c = search_fixed_c(space), e = search_fixed_e(space), d = r->d != ANY ? r->d : 1;
-    if (r->d == ANY && r->t != ANY && r->p != ANY && c != ANY && e != ANY) {
-        d = space->n_ranks / r->t / r->p / c / e;
+    bool both = e == ANY && r->d == ANY; /* d x e follows, whatever e is */
+    if (r->d == ANY && r->t != ANY && r->p != ANY && c != ANY) {
+        d = space->n_ranks / r->t / r->p / c / (both ? 1 : e);
     }
     if (e != ANY && e > 1) return check_experts(space, e, (int64_t)d * e, diag);
     if (space->global_batch % d) {
-        diag_error(diag, NO_LOC, "d=%d does not divide global batch %d", d, space->global_batch);
+        diag_error(diag, NO_LOC, "d%s=%d does not divide global batch %d",
+                   both && space->costs->n_experts > 0 ? " x e" : "", d, space->global_batch);
     } else if (r->micro_batch < 0 || (r->micro_batch != ANY &&
                                       space->global_batch % ((int64_t)r->micro_batch * d) != 0)) {
         diag_error(diag, NO_LOC, "global batch %d is not a multiple of micro-batch %d x d %d",
@@ -257,9 +259,9 @@ void search_report_none(const SearchRecords *records, Diag *diag) {
     const SearchSpace *space = &records->space;
     const SearchRequest *request = space->request;
     bool t_given = request->t != ANY || (request->p != ANY && request->d != ANY);
-    if (search_count_meshes(space, space->n_ranks) == 0 && records->stuck_axis <= 3) {
+    if (search_count_meshes(space, space->n_ranks) == 0 && records->stuck_axis <= 4) {
         report_ranks(records, why_no_mesh(records), diag);
-    } else if (records->stuck_axis > 3) {
+    } else if (records->stuck_axis > 4) {
         report_stuck(records, diag);
     } else if (records->n_refusals > 0 && t_given) {
         diag_error(diag, NO_LOC, "t=%d: %s", records->refusals[0].t, records->refusals[0].reason);
@@ -267,7 +269,7 @@ void search_report_none(const SearchRecords *records, Diag *diag) {
         report_ranks(records, why_all_refused(records), diag);
     } else {
         diag_error(diag, NO_LOC, "nothing is left to choose: %s",
-                   rule_of(records, &SEARCH_AXES[2]));
+                   rule_of(records, &SEARCH_AXES[3]));
     }
 }
 
