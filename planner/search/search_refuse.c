@@ -74,7 +74,7 @@ static bool check_batch(const SearchSpace *space, Diag *diag) {
     if (r->d == ANY && r->t != ANY && r->p != ANY && c != ANY) {
         d = space->n_ranks / r->t / r->p / c / (both ? 1 : e);
     }
-    if (e != ANY && e > 1) return check_experts(space, e, (int64_t)d * e, diag);
+    if (e > 1) return check_experts(space, e, (int64_t)d * e, diag);
     if (space->global_batch % d) {
         diag_error(diag, NO_LOC, "d%s=%d does not divide global batch %d",
                    both && space->costs->n_experts > 0 ? " x e" : "", d, space->global_batch);

@@ -231,8 +231,8 @@ works 'plan --recompute' 'recompute full: with what is computed again' plan $mod
     --recompute full -o "$folder/again.plan"
 works 'show --json of recomputation' '"recompute": "full"' show "$folder/again.plan" --json
 works 'check of recomputation' 'is sound' check "$folder/again.plan"
-sed '1s/10/9/' "$folder/again.plan" >"$folder/old.plan"
-fails 'plan of an older format' 2 'version 9; this program reads 10: make it again' \
+sed '1s/11/10/' "$folder/again.plan" >"$folder/old.plan"
+fails 'plan of an older format' 2 'version 10; this program reads 11: make it again' \
     check "$folder/old.plan"
 works 'check of bf16' 'is sound' check "$folder/low.plan"
 works 'show --dot' 'digraph' show "$plan" --dot

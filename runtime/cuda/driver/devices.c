@@ -58,8 +58,8 @@ static void try_nvrtc(const CuApi *api, CudaLibraryReport *out) {
         }
         log[strcspn(log, "\n")] = '\0';
         out->broken = true;
-        snprintf(out->why, sizeof(out->why), "%s does not compile: %s", api->path[LIBRARY_nvrtc],
-                 *log ? log : api->nvrtcGetErrorString(status));
+        snprintf(out->why, sizeof(out->why), "%s does not compile: %.200s",
+                 api->path[LIBRARY_nvrtc], *log ? log : api->nvrtcGetErrorString(status));
     }
     if (program) api->nvrtcDestroyProgram(&program);
 }
