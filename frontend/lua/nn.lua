@@ -256,8 +256,8 @@ function nn.attention(m, x, options)
   if o.documents and type(o.documents) ~= "userdata" then
     fail("attention: 'documents' must be nn.documents' first value")
   end
-  local y = ops.attention{ q, k, v, o.documents or nil, seq = "seq", head = "head", causal = o.causal,
-                           window = o.window, softcap = o.softcap or nil,
+  local y = ops.attention{ q, k, v, o.documents or nil, seq = "seq", head = "head",
+                           causal = o.causal, window = o.window, softcap = o.softcap or nil,
                            scale = o.scale or 1 / math.sqrt(q:dim("head")) }
   return project("o", y, { "kv_heads", "group", "head" }, "model", residual_std(m, o))
 end
