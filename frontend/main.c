@@ -47,14 +47,22 @@ const CliCommand CLI_COMMANDS[] = {
     {"train",
      "PLAN|MODEL.lua",
      "trains, on a GPU or on this machine's processor",
-     {{"options", IN_TRAINING}, {"planning, when given MODEL.lua", IN_PLANNING | IN_LAYOUT}},
+     {{"options", IN_TRAINING},
+      {"planning, when given MODEL.lua", IN_PLANNING | IN_LAYOUT},
+      {"or searching for the best layout", IN_RUN_SEARCH}},
      "On the processor every rank of the plan becomes a thread, on GPUs a process of its own.\n"
-     "Ctrl-C ends after the step, and saves.\n\n"
+     "With --cluster or --ranks the layout is searched, for as many processes as were started; "
+     "what\n"
+     "the options fix stays. Ctrl-C ends after the step, and saves.\n\n"
      "  perilune train gpt.plan --data text.txt --steps 500 --save gpt.safetensors\n"
      "  perilune train gpt.plan --data text.txt --steps 90000 --checkpoint run.ckpt \\\n"
      "      --checkpoint-every 500 --continue\n"
      "  perilune train models/gpt.lua --set layers=2 --data text.txt --steps 100 --log run.jsonl\n"
-     "  perilune train gpt.plan --data text.txt --steps 20 --trace step.json --profile cpu.json\n",
+     "  perilune train gpt.plan --data text.txt --steps 20 --trace step.json --profile cpu.json\n"
+     "  torchrun --nnodes=2:4 --nproc-per-node=8 --max-restarts=9 --no-python perilune train \\\n"
+     "      models/llama.lua --set size=8b --cluster h100-dgx --global-batch 512 --data tokens/ "
+     "\\\n"
+     "      --steps 90000 --checkpoint run.ckpt --checkpoint-every 500 --continue\n",
      cmd_train},
     {"tokenizer",
      "train|encode|decode|show [FILE]...",

@@ -44,7 +44,8 @@ enum CliGroup {
     IN_SCALE = 1 << 16,
     IN_IMPORT = 1 << 18,
     IN_EXPORT = 1 << 19,
-    IN_SEARCHED = 1 << 17, /* no command's: what a search chooses where it is not given */
+    IN_RUN_SEARCH = 1 << 20, /* what a search is told that a run begins with */
+    IN_SEARCHED = 1 << 17,   /* no command's: what a search chooses where it is not given */
     IN_ALL = ~IN_SEARCHED
 };
 

@@ -25,7 +25,8 @@ void cli_print_overview(FILE *stream) {
 /* A search has no default for what it chooses; plan searches, or does not. */
 static void format_meaning(char *out, size_t size, const CliOptionInfo *info, int groups) {
     const char *absent = strstr(info->help, " (default: ");
-    bool searched = absent && (info->groups & IN_SEARCHED) && (groups & IN_SEARCH);
+    bool searched =
+        absent && (info->groups & IN_SEARCHED) && (groups & (IN_SEARCH | IN_RUN_SEARCH));
     if (!searched) {
         snprintf(out, size, "%s", info->help);
     } else if (groups & IN_SCALE) {

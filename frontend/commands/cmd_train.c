@@ -4,6 +4,7 @@
 #include "frontend/commands/profile_args.h"
 #include "frontend/commands/train_checkpoint.h"
 #include "frontend/commands/train_documents.h"
+#include "frontend/commands/train_layout.h"
 #include "frontend/commands/train_text.h"
 #include "frontend/commands/train_trace.h"
 #include "frontend/units.h"
@@ -30,6 +31,7 @@ typedef struct Run {
     const DeviceProfile *profile; /* NULL: none given */
     TrainText text;
     TrainDocuments documents;
+    TrainLayout layout;
     Dataset *whole, *train, *val; /* train may be `whole`; val NULL: no validation */
     EngineOptions options;
     Engine *engine;
@@ -259,6 +261,7 @@ static void print_start(const Run *run) {
            plan->mesh.size[MESH_D], plan->mesh.size[MESH_P], n_ranks, n_ranks == 1 ? "" : "s",
            plan->schedule, plan->n_micro, plan->n_micro == 1 ? "" : "es", plan->micro_batch,
            plan->global_batch);
+    if (run->layout.text) printf("%s", run->layout.text);
     const char *lacking = engine_args_missing_gpu(run->args, plan, &run->options);
     if (lacking) {
         printf("device  the processor, though the plan is for CUDA: no GPU can be used: %s\n",
@@ -439,8 +442,13 @@ static bool prepare(Run *run) {
     run->quiet = cli_given(run->args, OPT_QUIET);
     if (!check_options(run)) return false;
     if (!profile_from_args(run->args, &run->profile, run->diag)) return false;
-    run->plan = plan_from_operand(run->args, run->diag);
+    if (train_layout_is_wanted(run->args)) {
+        run->plan = train_layout(run->args, &run->layout, &run->failure, run->diag);
+    } else {
+        run->plan = plan_from_operand(run->args, run->diag);
+    }
     if (!run->plan) return false;
+    run->failure = EXIT_USAGE;
     if (!set_rate(run)) return false;
     if (!open_data(run) || !start_engine(run)) return false;
     run->is_first = run->options.rank == 0;

@@ -1,6 +1,6 @@
 #include "frontend/commands/engine_args.h"
 
-#include "runtime/launch/control.h"
+#include "frontend/commands/train_layout.h"
 
 #include <string.h>
 
@@ -28,18 +28,31 @@ bool device_from_args(const CliArgs *args, DeviceKind *out, Diag *diag) {
     return true;
 }
 
+void engine_args_refuse_processes(int world, Diag *diag) {
+    diag_error(diag, NO_LOC,
+               "%d processes were started, but a plan for CPUs runs in one: its ranks are "
+               "threads (start one process, or plan with --device cuda)",
+               world);
+}
+
+Control *engine_args_connect(const CliArgs *args, const LaunchEnvironment *launch,
+                             uint64_t fingerprint, Diag *diag) {
+    ControlOptions options = control_default_options(launch, fingerprint);
+    options.connect_s = (double)cli_int(args, OPT_TIMEOUT, (int64_t)options.connect_s);
+    return control_connect(&options, diag);
+}
+
 /* Finds the other processes of the job. EXIT_DONE also where there are none. */
 static int join_job(const CliArgs *args, const Plan *plan, EngineOptions *out, Diag *diag) {
     LaunchEnvironment launch;
     if (!launch_read_environment(&launch, diag)) return EXIT_USAGE;
     if (launch.world == 1) return EXIT_DONE;
     if (out->device != DEVICE_CUDA) {
-        diag_error(diag, NO_LOC,
-                   "%d processes were started, but a plan for CPUs runs in one: its ranks are "
-                   "threads (start one process, or plan with --device cuda)",
-                   launch.world);
+        engine_args_refuse_processes(launch.world, diag);
         return EXIT_USAGE;
     }
+    /* Those that a searched layout has no rank for have left. */
+    if (train_layout_is_wanted(args)) launch.world = mesh_rank_count(&plan->mesh);
     if (launch.world != mesh_rank_count(&plan->mesh) || out->virtual_ranks) {
         diag_error(diag, NO_LOC, "%d processes were started for a plan of %d ranks%s", launch.world,
                    mesh_rank_count(&plan->mesh),

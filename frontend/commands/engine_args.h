@@ -4,6 +4,7 @@
 
 #include "frontend/commands/cli.h"
 #include "runtime/engine.h"
+#include "runtime/launch/control.h"
 
 /* --device, as given; else CUDA where a device can be used. False: reported. */
 bool device_from_args(const CliArgs *args, DeviceKind *out, Diag *diag);
@@ -13,6 +14,12 @@ bool device_from_args(const CliArgs *args, DeviceKind *out, Diag *diag);
  * ended by engine_args_release. Returns EXIT_DONE, or the exit code: EXIT_FAILED where the device
  * asked for cannot be used or other ranks do not come. */
 int engine_options_from_args(const CliArgs *args, const Plan *plan, EngineOptions *out, Diag *diag);
+/* All processes that a launcher has started, before there is a plan to join by; --timeout is for
+ * them to come. `fingerprint`: equal on all. NULL: reported. */
+Control *engine_args_connect(const CliArgs *args, const LaunchEnvironment *launch,
+                             uint64_t fingerprint, Diag *diag);
+/* Reports that ranks of a plan for CPUs are no processes. */
+void engine_args_refuse_processes(int world, Diag *diag);
 /* Why a plan for CUDA runs on the processor though nobody asked for it: what the GPU lacks. NULL
  * where that is not so. */
 const char *engine_args_missing_gpu(const CliArgs *args, const Plan *plan,

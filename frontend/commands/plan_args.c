@@ -340,13 +340,13 @@ Plan *plan_from_model(CliArgs *args, StrBuf *dump, Diag *diag) {
     return plan_make(args->arena, &request, diag);
 }
 
-static bool is_model(const char *path) {
+bool plan_is_model(const char *path) {
     size_t length = strlen(path);
     return length > 4 && strcmp(path + length - 4, ".lua") == 0;
 }
 
 Plan *plan_from_operand(CliArgs *args, Diag *diag) {
-    if (is_model(args->operand)) return plan_from_model(args, NULL, diag);
+    if (plan_is_model(args->operand)) return plan_from_model(args, NULL, diag);
     int own = args->command->sections[0].groups;
     for (int i = 0; i < N_OPTIONS; i++) {
         /* Nothing that is given is ignored in silence. */

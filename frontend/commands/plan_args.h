@@ -27,6 +27,8 @@ ModelSetting *plan_settings_from_args(CliArgs *args, const char *absent, int *ou
 /* Runs the script with `batch` sequences and sets everything of the request but its options. */
 bool plan_load_model(CliArgs *args, int64_t batch, PlanRequest *request, Diag *diag);
 
+/* Is that a model's script? */
+bool plan_is_model(const char *path);
 /* The operand's plan: made if it is a .lua file, else read and verified. NULL: reported. */
 Plan *plan_from_operand(CliArgs *args, Diag *diag);
 

@@ -256,6 +256,10 @@ Plan *plan_read(Arena *arena, const char *path, Diag *diag) {
         diag_error(diag, (SourceLoc){file, 0}, "is no plan: it has zero bytes");
         return NULL;
     }
+    return plan_from_text(arena, file, text, diag);
+}
+
+Plan *plan_from_text(Arena *arena, const char *file, const char *text, Diag *diag) {
     Plan *plan = plan_parse(arena, file, text, diag);
     if (!plan || !verify_plan(plan, diag)) return NULL;
     uint64_t fingerprint = plan_fingerprint(plan);

@@ -247,7 +247,9 @@ LossScaling plan_loss_scaling(const Plan *plan);
 void plan_print(StrBuf *out, const Plan *plan);
 /* Parses untrusted text; structure only: run verify_plan before use. NULL: reported. */
 Plan *plan_parse(Arena *arena, const char *file, const char *text, Diag *diag);
-Plan *plan_read(Arena *arena, const char *path, Diag *diag); /* parse + verify + fingerprint */
+/* plan_parse, the proofs, the fingerprint. `file` names the text in errors. NULL: reported. */
+Plan *plan_from_text(Arena *arena, const char *file, const char *text, Diag *diag);
+Plan *plan_read(Arena *arena, const char *path, Diag *diag); /* the same, of a file */
 bool plan_write(const Plan *plan, const char *path, Diag *diag);
 /* Over everything that the text says but the fingerprint itself. */
 uint64_t plan_fingerprint(const Plan *plan);

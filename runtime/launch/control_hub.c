@@ -161,6 +161,8 @@ void hub_admit(Control *control, Link *link, const Message *message) {
     snprintf(who, sizeof who, "rank %u (%s)", hello.rank, hello.host);
     if (message->kind != MESSAGE_HELLO || !cursor_end(&cursor)) {
         link->closes = true; /* no rank of any job: no answer */
+    } else if (control->closing) {
+        link->closes = true; /* of a job that follows this one: comes again */
     } else if (find_objection(control, &hello, why, sizeof why)) {
         refuse(control, link, who, why);
     } else {

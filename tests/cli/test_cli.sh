@@ -25,7 +25,8 @@ works 'plan chooses, or searches' 'of blocks: none, selective, full (default: no
 works 'scale searches' 'of blocks: none, selective, full (default: searched)' help scale
 result 'and has no other default for what it searches' \
     "$(grep -E '1 each|default: (4|1f1b|no|0)[,)]|interleaved: 2|--split' <<<"$out")"
-works 'train does not search' 'of blocks: none, selective, full (default: none)' help train
+works 'train chooses, or searches' 'of blocks: none, selective, full (default: none, or searched)' help train
+works 'generate does not search' 'of blocks: none, selective, full (default: none)' help generate
 works 'opt says what makes a graph' '--dump-after simplify -o graph.ir' help opt
 run
 result 'no command: help and status 2' "$([ "$status" -eq 2 ] || echo "status $status")"
@@ -499,6 +500,19 @@ works 'going on' "resumed $folder/c.st, after step 10" train "$plan" --data "$te
     --save "$folder/resumed.st"
 result 'as if it had never stopped' "$(cmp "$folder/whole.st" "$folder/resumed.st" 2>&1)"
 result 'the log goes on' "$(n=$(wc -l <"$folder/parts.jsonl"); [ "$n" -eq 12 ] || echo "$n lines")"
+searched=(train $model --set layers=2 --set model=32 --set heads=2 --set seq=16 --global-batch 12 --data "$text"
+    --lr-schedule constant --checkpoint "$folder/elastic.st" --continue)
+works 'training finds a layout' 'a step on cpu, the best of ' "${searched[@]}" --steps 2 --ranks 4 \
+    --log "$folder/elastic.jsonl"
+works 'and another for fewer ranks' ': 3 ranks;' "${searched[@]}" --steps 4 --ranks 3 \
+    --log "$folder/elastic.jsonl"
+result 'with the losses of one rank' "$("$perilune" "${searched[@]:0:14}" --steps 4 --lr-schedule constant -q \
+    --micro-batch 12 --log "$folder/one.jsonl" 2>&1 >/dev/null)$(paste -d' ' \
+    <(grep -o '"loss":[0-9.]*' "$folder/one.jsonl") <(grep -o '"loss":[0-9.]*' "$folder/elastic.jsonl") |
+    awk '{ split($1, a, ":"); split($2, b, ":"); d = a[2] - b[2]; if (NF != 2 || d > 1e-5 || d < -1e-5) print; n++ } END { if (n != 4) print n " steps" }')"
+fails 'a search for a plan' 2 '--ranks: ' train "$plan" --data "$text" --ranks 2
+fails 'a search without a batch' 2 'train: --global-batch: how many sequences' train $model --data "$text" --ranks 2
+fails 'a search that finds nothing' 2 '7 ranks cannot be divided' "${searched[@]}" --ranks 7
 works 'a run that is over' 'is at step 12 of 12' train "$plan" --data "$text" --steps 12 \
     --checkpoint "$folder/c.st" --continue
 fails 'resumed where it is over' 2 'is at step 12 already' train "$plan" --data "$text" --steps 12 \

@@ -1,0 +1,182 @@
+/* `perilune train` as a job of several processes whose layout is searched, on the fake of CUDA's
+ * libraries: the program itself, its main included, in forked processes. NCCL's messages have no
+ * effect on the fake, so losses say nothing here; what is looked at is who comes, goes and goes on.
+ *
+ * Catches: ranks with another plan than rank 0's; a run that does not go on with fewer processes; a
+ * process without a rank that waits, fails or takes part; ranks that hang where rank 0 finds no
+ * layout; the next connection refused by the end of the one before. */
+#ifdef HAVE_CUDA
+#define main perilune_main
+#include "frontend/main.c"
+#undef main
+
+#include "runtime/cuda/driver/device.h"
+#include "tests/support/fake_cuda.h"
+#include "tests/unit/control_job.h"
+
+#include <fcntl.h>
+
+enum { MOST_ARGS = 48 };
+
+static char folder[] = "/tmp/train_processes_XXXXXX";
+
+static const char *file_in(const char *name) {
+    static char paths[4][256];
+    static int turn;
+    char *path = paths[turn++ % 4];
+    snprintf(path, sizeof(paths[0]), "%s/%s", folder, name);
+    return path;
+}
+
+static void set_number(const char *name, int value) {
+    char text[16];
+    snprintf(text, sizeof(text), "%d", value);
+    setenv(name, text, 1);
+}
+
+/* In the forked process: its exit code. */
+static int run_rank(int rank, int world, int port, int argc, const char **argv) {
+    char name[16];
+    snprintf(name, sizeof(name), "rank%d", rank);
+    int out = open(file_in(name), O_CREAT | O_TRUNC | O_WRONLY, 0600);
+    dup2(out, STDOUT_FILENO);
+    dup2(out, STDERR_FILENO);
+    set_number("RANK", rank);
+    set_number("LOCAL_RANK", 0);
+    set_number("WORLD_SIZE", world);
+    set_number("LOCAL_WORLD_SIZE", world);
+    set_number("MASTER_PORT", port);
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    setenv("GOMP_SPINCOUNT", "2000", 1); /* or main starts itself again */
+    cuda_api_replace(fake_cuda_create(&(FakeOptions){.in_order = true}));
+    return perilune_main(argc, (char **)argv);
+}
+
+/* What each of `world` processes ends with, and the first rank's words. */
+static const char *run_job(int world, const char *options, int status[MAX_WORLD]) {
+    static char said[1 << 16];
+    static char copy[1024];
+    const char *argv[MOST_ARGS] = {"perilune", "train"};
+    int argc = 2, port = find_free_port("127.0.0.1");
+    pid_t children[MAX_WORLD];
+    snprintf(copy, sizeof(copy), "%s", options);
+    for (char *word = strtok(copy, " "); word && argc < MOST_ARGS; word = strtok(NULL, " ")) {
+        argv[argc++] = word;
+    }
+    fflush(NULL);
+    for (int rank = 0; rank < world; rank++) {
+        children[rank] = fork();
+        if (children[rank] == 0) exit(run_rank(rank, world, port, argc, argv));
+    }
+    for (int rank = 0; rank < world; rank++) {
+        int how;
+        waitpid(children[rank], &how, 0);
+        status[rank] = WIFEXITED(how) ? WEXITSTATUS(how) : -1;
+    }
+    said[0] = '\0';
+    for (int rank = 0; rank < world; rank++) {
+        char name[16];
+        size_t length = strlen(said);
+        snprintf(name, sizeof(name), "rank%d", rank);
+        FILE *file = fopen(file_in(name), "r");
+        if (!file) continue;
+        length += fread(said + length, 1, sizeof(said) - 1 - length, file);
+        said[length] = '\0';
+        fclose(file);
+    }
+    return said;
+}
+
+static bool all_end_with(const int *status, int n, int code) {
+    for (int i = 0; i < n; i++) {
+        if (status[i] != code) return false;
+    }
+    return true;
+}
+
+static void says(const char *said, const char *what) {
+    CHECK(strstr(said, what), "no '%s' in: %s", what, said);
+}
+
+/* The model is divided over t and d; a batch of 12 over 1, 2, 3, 4 and 6. */
+#define RUN                                                                                        \
+    "models/gpt.lua --set layers=2 --set seq=16 --set model=32 --set heads=2 --set vocab=256 "     \
+    "--device cuda --cluster h200-dgx --precision f32 --timeout 120 --val-fraction 0 "
+
+static void check_fewer(void) {
+    char options[1024];
+    int status[MAX_WORLD];
+    check_begin("three processes find a layout; two go on with the run");
+    snprintf(options, sizeof(options),
+             RUN "--global-batch 12 --data %s --steps 2 --checkpoint %s --continue",
+             file_in("text"), file_in("ckpt"));
+    const char *said = run_job(3, options, status);
+    CHECK(all_end_with(status, 3, EXIT_DONE), "%s", said);
+    says(said, ": 3 ranks;");
+    says(said, "a step on h200-dgx, the best of ");
+    snprintf(options, sizeof(options),
+             RUN "--global-batch 12 --data %s --steps 3 --checkpoint %s --continue",
+             file_in("text"), file_in("ckpt"));
+    said = run_job(2, options, status);
+    CHECK(all_end_with(status, 2, EXIT_DONE), "%s", said);
+    says(said, ": 2 ranks;");
+    says(said, "after step 2");
+    says(said, "done     1 steps");
+}
+
+static void check_unused(void) {
+    char options[1024];
+    int status[MAX_WORLD];
+    check_begin("five processes of which four can share the work");
+    snprintf(options, sizeof(options), RUN "--global-batch 12 --data %s --steps 1",
+             file_in("text"));
+    const char *said = run_job(5, options, status);
+    CHECK(all_end_with(status, 5, EXIT_DONE), "%s", said);
+    says(said, ": 4 ranks;");
+    says(said, "1 of 5 processes have nothing to do: batch and model cannot be divided over all");
+    says(said, "perilune: rank 4 has nothing to do: the layout has 4 ranks\n");
+}
+
+static void check_refused(void) {
+    char options[1024];
+    int status[MAX_WORLD];
+    check_begin("where rank 0 finds no layout, all end");
+    snprintf(options, sizeof(options),
+             RUN "--global-batch 12 --data %s --steps 1 --memory-limit 0.001", file_in("text"));
+    const char *said = run_job(2, options, status);
+    CHECK(status[0] == EXIT_USAGE && status[1] == EXIT_FAILED, "%d %d %s", status[0], status[1],
+          said);
+    says(said, "perilune: rank 0 made no plan\n");
+    snprintf(options, sizeof(options), RUN "--data %s --steps 1", file_in("text"));
+    said = run_job(2, options, status);
+    CHECK(all_end_with(status, 2, EXIT_USAGE), "%s", said);
+    says(said, "perilune: train: --global-batch: how many sequences a step?");
+    snprintf(options, sizeof(options), RUN "--global-batch 12 --ranks 4 --data %s --steps 1",
+             file_in("text"));
+    said = run_job(2, options, status);
+    CHECK(status[0] == EXIT_USAGE && status[1] == EXIT_FAILED, "%d %d %s", status[0], status[1],
+          said);
+    says(said, "perilune: 2 processes were started for 4 ranks; leave out --ranks\n");
+}
+
+int main(void) {
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    if (!mkdtemp(folder)) return 1;
+    FILE *text = fopen(file_in("text"), "w");
+    for (int i = 0; i < 2000 && text; i++) fprintf(text, "%d ", i);
+    if (text) fclose(text);
+    check_fewer();
+    check_unused();
+    check_refused();
+    int status = check_report();
+    char command[300];
+    snprintf(command, sizeof(command), "rm -rf %s", folder);
+    return system(command) == 0 ? status : 1;
+}
+#else
+#include <stdio.h>
+int main(void) {
+    puts("skip train_processes: built without CUDA's headers");
+    return 0;
+}
+#endif
