@@ -74,8 +74,8 @@ static Dataset *encode_text(const TrainText *text, const CliArgs *args, const ch
         free(buffer.bytes);
         return NULL;
     }
-    return dataset_from_tokens(path, buffer.bytes, (int)buffer.token_bytes, totals.n_tokens, seq,
-                               vocab, diag);
+    DatasetTokens tokens = {buffer.bytes, (int)buffer.token_bytes, totals.n_tokens, NULL};
+    return dataset_from_tokens(path, tokens, seq, vocab, diag);
 }
 
 /* --- tokens or text --- */
