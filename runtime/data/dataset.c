@@ -370,8 +370,9 @@ static int64_t count_tokens(const Dataset *dataset, int64_t first, int64_t n, in
     return counted;
 }
 
-double dataset_unigram_entropy(const Dataset *dataset, int64_t most) {
-    size_t n_counts = dataset->vocab > LEAST_COUNTS ? (size_t)dataset->vocab : LEAST_COUNTS;
+/* Adds share x frequency of each token to p [n_counts]. */
+static void add_frequencies(const Dataset *dataset, double share, int64_t most, double *p,
+                            size_t n_counts) {
     int64_t *counts = calloc(n_counts, sizeof(*counts)), n = dataset->n_tokens, counted = 0;
     if (!counts) BUG("out of memory");
     if (n <= most) {
@@ -383,10 +384,28 @@ double dataset_unigram_entropy(const Dataset *dataset, int64_t most) {
             counted += count_tokens(dataset, first, piece, counts, n_counts);
         }
     }
-    double entropy = 0, total = (double)counted;
-    for (size_t t = 0; t < n_counts; t++) {
-        if (counts[t]) entropy -= (double)counts[t] / total * log((double)counts[t] / total);
+    for (size_t t = 0; t < n_counts && counted; t++) {
+        p[t] += share * ((double)counts[t] / (double)counted);
     }
     free(counts);
+}
+
+double dataset_blend_entropy(const Dataset *const *parts, const double *shares, int n,
+                             int64_t most) {
+    size_t n_counts = LEAST_COUNTS;
+    for (int i = 0; i < n; i++) {
+        if ((size_t)parts[i]->vocab > n_counts) n_counts = (size_t)parts[i]->vocab;
+    }
+    double *p = calloc(n_counts, sizeof(*p)), entropy = 0;
+    if (!p) BUG("out of memory");
+    for (int i = 0; i < n; i++) add_frequencies(parts[i], shares[i], most, p, n_counts);
+    for (size_t t = 0; t < n_counts; t++) {
+        if (p[t] > 0) entropy -= p[t] * log(p[t]);
+    }
+    free(p);
     return entropy;
+}
+
+double dataset_unigram_entropy(const Dataset *dataset, int64_t most) {
+    return dataset_blend_entropy(&dataset, (double[]){1}, 1, most);
 }

@@ -70,6 +70,9 @@ bool dataset_window(const Dataset *dataset, int64_t i, int32_t *tokens, int32_t 
 /* -sum_t p(t) log p(t) in nats, p the frequencies of this part's tokens that count: the loss of a model that
  * knows nothing but frequencies. Of at most `most` tokens, in pieces spread evenly over all. */
 double dataset_unigram_entropy(const Dataset *dataset, int64_t most);
+/* The same of several in shares [n] that sum to 1: of at most `most` tokens of each. */
+double dataset_blend_entropy(const Dataset *const *parts, const double *shares, int n,
+                             int64_t most);
 /* As many as are read in about a second. */
 #define DATASET_MOST_COUNTED ((int64_t)1 << 28)
 
