@@ -3,6 +3,7 @@
 #include "frontend/commands/cli.h"
 #include "frontend/lua/cluster_read.h"
 #include "ir/base/file.h"
+#include "runtime/tokenizer/chat_template.h"
 
 #include <dirent.h>
 #include <string.h>
@@ -64,6 +65,7 @@ static void list_files(GivenFiles *files, const CliArgs *args) {
         }
         if (!value->given || (info->kind != KIND_READ && info->kind != KIND_WRITE)) continue;
         if (i == OPT_CLUSTER && !cluster_is_path(value->text)) continue;
+        if (i == OPT_CHAT_TEMPLATE && !chat_template_is_path(value->text)) continue;
         if (info->kind == KIND_WRITE && strcmp(value->text, "-") == 0) continue;
         add_file(files, args->arena, value->text, info->name, info->kind == KIND_WRITE);
     }

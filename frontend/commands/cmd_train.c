@@ -242,8 +242,8 @@ static bool take_step(Run *run, int64_t step) {
     double rate = lr_schedule_at(&run->rate, step - 1);
     StepResult result;
     for (int64_t i = 0; i < batch; i++) {
-        if (!train_data_sample(&run->data, run->checkpoint.place.samples + i,
-                               run->tokens + i * seq, run->labels + i * seq, run->diag)) {
+        if (!train_data_sample(&run->data, run->checkpoint.place.samples + i, run->tokens + i * seq,
+                               run->labels + i * seq, run->diag)) {
             return false;
         }
     }

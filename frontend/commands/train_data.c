@@ -59,8 +59,7 @@ static bool plan_takes_masks(const Plan *plan) {
         const Graph *graph = plan->programs[p].graph;
         for (int n = 0; n < graph->n_nodes; n++) {
             const Node *node = graph->nodes[n];
-            if (node->op == OP_LABEL_SHARE &&
-                node_float(node, ATTR_value, 0) == DATASET_NO_LABEL) {
+            if (node->op == OP_LABEL_SHARE && node_float(node, ATTR_value, 0) == DATASET_NO_LABEL) {
                 return true;
             }
         }
@@ -81,7 +80,8 @@ static const char *make_name(const TrainPart *parts, int n_parts, const char *pa
         if (*c < 0x20 || *c >= 0x7f || *c == '"' || *c == '\\') *c = '?';
     }
     for (int i = 0; i < n_parts; i++) {
-        if (strcmp(parts[i].name, name) == 0) return arena_printf(arena, "%s#%d", name, n_parts + 1);
+        if (strcmp(parts[i].name, name) == 0)
+            return arena_printf(arena, "%s#%d", name, n_parts + 1);
     }
     return name;
 }
@@ -140,7 +140,8 @@ static bool check_masks(const TrainData *data, const TrainPart *parts, int n, bo
             return false;
         }
         if (!has_mask || dataset_count_counted(parts[i].data) > 0) continue;
-        diag_error(diag, loc, "no label of it counts%s", parts == data->val ? " in validation" : "");
+        diag_error(diag, loc, "no label of it counts%s",
+                   parts == data->val ? " in validation" : "");
         return false;
     }
     return true;
@@ -323,6 +324,7 @@ void train_data_print(const TrainData *data) {
     }
     train_data_print_entropy(data);
     for (int i = 0; i < data->n_train && data->n_train > 1; i++) print_source(data, i);
+    if (data->text.packed.n_windows > 0) pack_print(&data->text.packed, &data->text.packing);
     train_documents_print(&data->documents);
 }
 

@@ -20,7 +20,8 @@ typedef struct TrainData {
     const Plan *plan;
     TrainText text;
     TrainDocuments documents; /* of all sources together */
-    Dataset *files[2 * BLEND_MOST_SOURCES]; /* [n_files]: to be closed, as are parts that are none */
+    Dataset
+        *files[2 * BLEND_MOST_SOURCES]; /* [n_files]: to be closed, as are parts that are none */
     int n_files;
     TrainPart train[BLEND_MOST_SOURCES]; /* [n_train] */
     TrainPart val[BLEND_MOST_SOURCES];   /* [n_val]; none: no validation */
@@ -43,7 +44,8 @@ void train_data_close(TrainData *data);
 bool train_data_sample(TrainData *data, int64_t index, int32_t *tokens, int32_t *labels,
                        Diag *diag);
 
-/* What a checkpoint says about its data, so that another is noticed: UTF-8, `size` bytes at most. */
+/* What a checkpoint says about its data, so that another is noticed: UTF-8, `size` bytes at most.
+ */
 void train_data_name(const TrainData *data, char *text, size_t size);
 
 int64_t train_data_mapped_bytes(const TrainData *data);

@@ -1,10 +1,10 @@
 /* Several sources of samples in fixed shares: which source each sample of an endless sequence comes
  * from, and which of that source's samples it is.
  *
- * After n samples a source of share w has had floor(n w) or ceil(n w) of them, whatever n is: of the
- * sources that are behind their share, the one whose next sample is due first (the quota method,
- * Balinski & Young 1975; as a schedule, earliest deadline first, Baruah et al. 1996). The sequence
- * has a period, so any place in it is reached without going through what lies before.
+ * After n samples a source of share w has had floor(n w) or ceil(n w) of them, whatever n is: of
+ * the sources that are behind their share, the one whose next sample is due first (the quota
+ * method, Balinski & Young 1975; as a schedule, earliest deadline first, Baruah et al. 1996). The
+ * sequence has a period, so any place in it is reached without going through what lies before.
  */
 #ifndef RUNTIME_DATA_BLEND_H
 #define RUNTIME_DATA_BLEND_H

@@ -143,9 +143,8 @@ static bool add_all(Source *source, int vocab, int plain_bytes, Diag *diag) {
     int count = folder_list(arena, source->path, &paths, diag);
     bool good = count > 0;
     for (int i = 0; good && i < count; i++) {
-        good = token_mask_is_name(paths[i])
-                   ? check_mask_name(paths[i], diag)
-                   : add_file(source, paths[i], vocab, plain_bytes, diag);
+        good = token_mask_is_name(paths[i]) ? check_mask_name(paths[i], diag)
+                                            : add_file(source, paths[i], vocab, plain_bytes, diag);
     }
     if (good && source->n_files == 0) {
         diag_error(diag, (SourceLoc){source->path, 0}, "is a folder of masks, without tokens");

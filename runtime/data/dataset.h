@@ -41,7 +41,8 @@ Dataset *dataset_from_tokens(const char *path, DatasetTokens tokens, int seq, in
 void dataset_close(Dataset *dataset);
 
 /* The first (1 - val_fraction) of the tokens as *out_train, the tail as *out_val; they share no
- * token, and where there is a mask, the tail begins with one of the windows of the whole. 0 < val_fraction < 1, and each part needs at least one window. Reports, returns false. */
+ * token, and where there is a mask, the tail begins with one of the windows of the whole. 0 <
+ * val_fraction < 1, and each part needs at least one window. Reports, returns false. */
 bool dataset_split(const Dataset *dataset, double val_fraction, Dataset **out_train,
                    Dataset **out_val, Diag *diag);
 
@@ -67,8 +68,9 @@ bool dataset_sample(const Dataset *dataset, uint64_t seed, int64_t index, int32_
 bool dataset_window(const Dataset *dataset, int64_t i, int32_t *tokens, int32_t *labels,
                     Diag *diag);
 
-/* -sum_t p(t) log p(t) in nats, p the frequencies of this part's tokens that count: the loss of a model that
- * knows nothing but frequencies. Of at most `most` tokens, in pieces spread evenly over all. */
+/* -sum_t p(t) log p(t) in nats, p the frequencies of this part's tokens that count: the loss of a
+ * model that knows nothing but frequencies. Of at most `most` tokens, in pieces spread evenly over
+ * all. */
 double dataset_unigram_entropy(const Dataset *dataset, int64_t most);
 /* The same of several in shares [n] that sum to 1: of at most `most` tokens of each. */
 double dataset_blend_entropy(const Dataset *const *parts, const double *shares, int n,

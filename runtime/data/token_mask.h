@@ -7,6 +7,9 @@
 #include "ir/base/arena.h"
 #include "runtime/data/token_file.h"
 
+/* What is known of a token besides: a byte of these for each. */
+enum { TOKEN_COUNTS = 1, TOKEN_BEGINS = 2 /* a document */ };
+
 /* A mask is no data, though it lies in a folder of them. */
 bool token_mask_is_name(const char *path);
 const char *token_mask_name(Arena *arena, const char *path);

@@ -1,6 +1,6 @@
 /* Blends: which source a sample comes from. Would catch: a source that runs ahead of its share or
- * behind, a place that is another one when it is reached directly, shares that are not the weights',
- * a sample of a source that is passed over or comes twice.
+ * behind, a place that is another one when it is reached directly, shares that are not the
+ * weights', a sample of a source that is passed over or comes twice.
  */
 #include "runtime/data/blend.h"
 #include "tests/unit/check.h"
