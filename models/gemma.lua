@@ -17,6 +17,7 @@ return model {
   logit_softcap = 30.0,  -- 0: none
   dropout = 0.0,         -- of the embeddings and of each residual branch; not inside attention
   documents = -1,        -- the token that ends one: attention stays within each; -1: none
+  masked = false,     -- the data say which labels count; else all do
   size = "tiny",
   sizes = {
     tiny = {},
@@ -60,6 +61,6 @@ return model {
     if m.logit_softcap > 0 then
       logits = ops.tanh{ logits * (1 / m.logit_softcap) } * m.logit_softcap
     end
-    return nn.cross_entropy(m, logits, labels, "vocab")
+    return nn.cross_entropy(m, logits, labels, "vocab", { ignore = m.masked and -1 or nil })
   end,
 }

@@ -41,6 +41,7 @@ return model {
   tied = true,        -- the output shares the embedding's table
   dropout = 0.0,      -- of the embeddings and of each residual branch; not inside attention
   documents = -1,     -- the token that ends one: each is seen and has positions by itself; -1: none
+  masked = false,     -- the data say which labels count; else all do
   size = "tiny",
   sizes = sizes,
   optimizer = {
@@ -64,6 +65,6 @@ return model {
       end)
     end
     local logits = nn.logits(m, m.tied and "wte" or "head", norm(x, "ln_f"), "vocab", "model")
-    return nn.cross_entropy(m, logits, labels, "vocab")
+    return nn.cross_entropy(m, logits, labels, "vocab", { ignore = m.masked and -1 or nil })
   end,
 }

@@ -21,6 +21,7 @@ return model {
   tied = false,       -- the output shares the embedding's table
   dropout = 0.0,      -- of the embeddings and of each residual branch; not inside attention
   documents = -1,     -- the token that ends one: attention stays within each; -1: none
+  masked = false,     -- the data say which labels count; else all do
   size = "tiny",
   sizes = {
     tiny = {},
@@ -87,6 +88,6 @@ return model {
       end)
     end
     local logits = nn.logits(m, m.tied and "wte" or "head", norm(x, "norm_f"), "vocab", "model")
-    return nn.cross_entropy(m, logits, labels, "vocab")
+    return nn.cross_entropy(m, logits, labels, "vocab", { ignore = m.masked and -1 or nil })
   end,
 }

@@ -94,7 +94,7 @@ static bool find_left_out_label(Engine *engine, Diag *diag) {
             const Node *node = graph->nodes[n];
             if (node->op != OP_LABEL_SHARE) continue;
             double value = node_float(node, ATTR_value, 0);
-            bool fits = value >= 0 && value <= INT32_MAX && value == floor(value);
+            bool fits = value >= -1 && value <= INT32_MAX && value == floor(value);
             if (fits && engine->left_out_label == NO_LABEL) engine->left_out_label = (int64_t)value;
             if (fits && engine->left_out_label == (int64_t)value) continue;
             diag_error(

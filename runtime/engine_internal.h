@@ -50,7 +50,7 @@ typedef struct EngineBackend {
     bool (*trace)(Engine *engine, Arena *arena, EngineSpan **out_spans, int *out_count, Diag *diag);
 } EngineBackend;
 
-enum { NO_LABEL = -1 };
+enum { NO_LABEL = INT32_MIN }; /* of data; -1 is: where nothing counts */
 
 struct Engine {
     const Plan *plan;

@@ -137,6 +137,12 @@ static int set_value(CliArgs *args, int option, const char *text) {
     switch (info->kind) {
     case KIND_INT: return set_int(value, info, text);
     case KIND_REAL: return set_real(value, info, text);
+    case KIND_READS:
+        if (value->n_list == CLI_MOST_READS) {
+            return cli_usage_error("--%s: given more than %d times", info->name, CLI_MOST_READS);
+        }
+        ARENA_PUSH(args->arena, value->list, value->n_list, value->list_capacity, text);
+        return -1;
     case KIND_LIST:
         ARENA_PUSH(args->arena, value->list, value->n_list, value->list_capacity, text);
         return -1;

@@ -57,6 +57,7 @@ typedef enum CliKind {
     KIND_READ,  /* the same, a file to read */
     KIND_WRITE, /* a file to write */
     KIND_LIST,  /* all that are given, in order */
+    KIND_READS, /* the same, files to read */
 } CliKind;
 
 typedef struct CliOptionInfo {
@@ -81,7 +82,7 @@ typedef struct CliValue {
 
 typedef struct CliCommand CliCommand;
 
-enum { MAX_OPERANDS = 1024 };
+enum { MAX_OPERANDS = 1024, CLI_MOST_READS = 64 };
 
 typedef struct CliArgs {
     Arena *arena;

@@ -3,6 +3,7 @@
 #include "frontend/commands/cli.h"
 #include "frontend/lua/cluster_read.h"
 #include "ir/base/file.h"
+#include "runtime/tokenizer/chat_template.h"
 
 #include <dirent.h>
 #include <string.h>
@@ -23,7 +24,8 @@ typedef struct GivenFile {
     bool written;
 } GivenFile;
 
-enum { MAX_FILES = MAX_OPERANDS + N_OPTIONS };
+/* Two options may be given several times. */
+enum { MAX_FILES = MAX_OPERANDS + N_OPTIONS + 2 * CLI_MOST_READS };
 
 typedef struct GivenFiles {
     GivenFile items[MAX_FILES];
@@ -58,8 +60,12 @@ static void list_files(GivenFiles *files, const CliArgs *args) {
     for (int i = 0; i < N_OPTIONS; i++) {
         const CliOptionInfo *info = &CLI_OPTIONS[i];
         const CliValue *value = &args->values[i];
+        for (int k = 0; info->kind == KIND_READS && k < value->n_list; k++) {
+            add_file(files, args->arena, value->list[k], info->name, false);
+        }
         if (!value->given || (info->kind != KIND_READ && info->kind != KIND_WRITE)) continue;
         if (i == OPT_CLUSTER && !cluster_is_path(value->text)) continue;
+        if (i == OPT_CHAT_TEMPLATE && !chat_template_is_path(value->text)) continue;
         if (info->kind == KIND_WRITE && strcmp(value->text, "-") == 0) continue;
         add_file(files, args->arena, value->text, info->name, info->kind == KIND_WRITE);
     }

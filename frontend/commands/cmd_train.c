@@ -3,12 +3,10 @@
 #include "frontend/commands/plan_args.h"
 #include "frontend/commands/profile_args.h"
 #include "frontend/commands/train_checkpoint.h"
-#include "frontend/commands/train_documents.h"
 #include "frontend/commands/train_layout.h"
-#include "frontend/commands/train_text.h"
 #include "frontend/commands/train_trace.h"
+#include "frontend/commands/train_validate.h"
 #include "frontend/units.h"
-#include "runtime/data/dataset.h"
 #include "runtime/engine.h"
 #include "runtime/metrics/lr_schedule.h"
 #include "runtime/metrics/progress.h"
@@ -21,7 +19,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { DEFAULT_STEPS = 1000, MAX_EVAL_BATCHES = 20 };
+enum { DEFAULT_STEPS = 1000 };
 
 /* Everything of one run; released by run_end, whatever was reached. */
 typedef struct Run {
@@ -29,10 +27,8 @@ typedef struct Run {
     Diag *diag;
     Plan *plan;
     const DeviceProfile *profile; /* NULL: none given */
-    TrainText text;
-    TrainDocuments documents;
     TrainLayout layout;
-    Dataset *whole, *train, *val; /* train may be `whole`; val NULL: no validation */
+    TrainData data;
     EngineOptions options;
     Engine *engine;
     RunLog *log;
@@ -42,14 +38,14 @@ typedef struct Run {
     int64_t first_step; /* after those that a checkpoint had done */
     int64_t n_steps, eval_every, steps_done;
     int32_t *tokens, *labels; /* [global_batch, seq] */
-    double train_entropy, val_entropy;
-    double loss, val_loss, training_seconds;
-    double val_bits_per_byte; /* 0: not known */
-    double loss_scale;        /* of the next step's gradients; 0: the plan has none */
-    int64_t n_skipped;        /* steps whose gradients were not finite */
-    bool stopped;             /* by a signal */
-    bool is_first;            /* of several processes: the one that talks and writes */
-    bool quiet, has_val_loss, eval_is_partial;
+    double loss, training_seconds;
+    ValidationResult validation; /* the last one */
+    double loss_scale;           /* of the next step's gradients; 0: the plan has none */
+    int64_t n_skipped;           /* steps whose gradients were not finite */
+    int64_t n_empty;             /* steps of which no label counted */
+    bool stopped;                /* by a signal */
+    bool is_first;               /* of several processes: the one that talks and writes */
+    bool quiet, is_validated;
     int failure; /* exit code when preparing fails */
 } Run;
 
@@ -75,50 +71,9 @@ static void catch_interrupts(void) {
     }
 }
 
-/* The text, divided for training and validation. */
-static bool open_data(Run *run) {
-    const char *path = cli_text(run->args, OPT_DATA, NULL);
-    const char *val_path = cli_text(run->args, OPT_VAL, NULL);
-    double fraction = cli_real(run->args, OPT_VAL_FRACTION, 0.1);
-    int seq = (int)run->plan->seq, vocab = (int)run->plan->vocab;
-    if (!train_text_from_args(run->args, vocab, &run->text, run->diag)) return false;
-    run->whole = train_text_open(&run->text, run->args, path, seq, vocab, run->diag);
-    if (!run->whole) return false;
-    if (val_path) {
-        run->val = train_text_open(&run->text, run->args, val_path, seq, vocab, run->diag);
-        run->train = run->whole;
-        if (!run->val) return false;
-    } else if (fraction > 0) {
-        if (!dataset_split(run->whole, fraction, &run->train, &run->val, run->diag)) {
-            diag_note(run->diag, NO_LOC, "--val-fraction 0 trains without validation");
-            return false;
-        }
-    } else {
-        run->train = run->whole;
-    }
-    if (!train_documents_check(&run->text, run->args, run->plan, path, run->train, &run->documents,
-                               run->diag)) {
-        return false;
-    }
-    run->train_entropy = dataset_unigram_entropy(run->train, DATASET_MOST_COUNTED);
-    if (run->val) run->val_entropy = dataset_unigram_entropy(run->val, DATASET_MOST_COUNTED);
-    return true;
-}
-
 /* What can be said without looking at a file. */
 static bool check_options(Run *run) {
-    if (!cli_given(run->args, OPT_DATA)) {
-        diag_error(run->diag, NO_LOC, "train: which text? give --data FILE");
-        return false;
-    }
-    if (cli_int(run->args, OPT_TOKEN_BYTES, 1) == 3) {
-        diag_error(run->diag, NO_LOC, "train: --token-bytes: 3 is none of 1, 2 and 4");
-        return false;
-    }
-    if (cli_given(run->args, OPT_VAL) && cli_given(run->args, OPT_VAL_FRACTION)) {
-        diag_error(run->diag, NO_LOC, "train: --val and --val-fraction: one of them");
-        return false;
-    }
+    if (!train_data_options(run->args, run->diag)) return false;
     if (cli_given(run->args, OPT_PROFILE) && !cli_given(run->args, OPT_TRACE_FILE)) {
         diag_error(run->diag, NO_LOC, "train: --profile: predicts what --trace FILE measures");
         return false;
@@ -214,7 +169,7 @@ static bool start_engine(Run *run) {
     run->engine = engine_create(run->plan, &run->options, run->diag);
     if (!run->engine) return false;
     bool resumed = false;
-    train_checkpoint_name_data(&run->checkpoint, run->train, run->train_entropy);
+    train_data_name(&run->data, run->checkpoint.place.data, sizeof(run->checkpoint.place.data));
     if (!train_checkpoint_load(&run->checkpoint, run->engine, &run->options,
                                run->quiet || run->options.rank > 0, &resumed, run->diag)) {
         return false;
@@ -281,46 +236,8 @@ static void print_start(const Run *run) {
     if (run->steps_done > 0) {
         printf("resumed %s, after step %" PRId64 "\n", run->checkpoint.from, run->steps_done);
     }
-    printf("data    %" PRId64 " tokens", dataset_count_tokens(run->train));
-    if (dataset_count_files(run->train) > 1)
-        printf(" of %d files", dataset_count_files(run->train));
-    if (run->val) printf(" to train on, %" PRId64 " to validate", dataset_count_tokens(run->val));
-    const Dataset *last = run->val ? run->val : run->train;
-    printf("; unigram entropy %.4f%s\n", run->val ? run->val_entropy : run->train_entropy,
-           dataset_count_tokens(last) > DATASET_MOST_COUNTED ? " (of a sample)" : "");
-    train_documents_print(&run->documents);
+    train_data_print(&run->data);
     fflush(stdout);
-}
-
-/* Mean loss over the labels that count of the validation windows, or of MAX_EVAL_BATCHES batches
- * spread evenly over them.
- * The last batch is filled up with the first windows. */
-static bool evaluate(Run *run, double *out_loss) {
-    int64_t seq = run->plan->seq, batch = run->plan->global_batch;
-    int64_t n_windows = dataset_count_windows(run->val);
-    int64_t n_batches = (n_windows + batch - 1) / batch;
-    int64_t n_used = n_batches < MAX_EVAL_BATCHES ? n_batches : MAX_EVAL_BATCHES;
-    double sum = 0, n_labels = 0, n_bytes = 0;
-    run->eval_is_partial = n_used < n_batches;
-    for (int64_t b = 0; b < n_used; b++) {
-        int64_t first = b * n_batches / n_used * batch;
-        double loss;
-        for (int64_t i = 0; i < batch; i++) {
-            if (!dataset_window(run->val, (first + i) % n_windows, run->tokens + i * seq,
-                                run->labels + i * seq, run->diag)) {
-                return false;
-            }
-        }
-        if (!engine_evaluate(run->engine, run->tokens, run->labels, &loss, run->diag)) return false;
-        double n = (double)engine_count_labels(run->engine, run->labels);
-        sum += loss * n;
-        n_labels += n;
-        n_bytes +=
-            (double)train_text_count_bytes(&run->text, run->engine, run->labels, batch * seq);
-    }
-    run->val_bits_per_byte = n_bytes > 0 ? sum / n_bytes / M_LN2 : 0;
-    *out_loss = n_labels > 0 ? sum / n_labels : 0;
-    return true;
 }
 
 static bool take_step(Run *run, int64_t step) {
@@ -328,8 +245,8 @@ static bool take_step(Run *run, int64_t step) {
     double rate = lr_schedule_at(&run->rate, step - 1);
     StepResult result;
     for (int64_t i = 0; i < batch; i++) {
-        if (!dataset_sample(run->train, run->plan->seed, run->checkpoint.place.samples + i,
-                            run->tokens + i * seq, run->labels + i * seq, run->diag)) {
+        if (!train_data_sample(&run->data, run->checkpoint.place.samples + i, run->tokens + i * seq,
+                               run->labels + i * seq, run->diag)) {
             return false;
         }
     }
@@ -352,13 +269,21 @@ static bool take_step(Run *run, int64_t step) {
                            .lr = rate,
                            .tokens_per_s = (double)(batch * seq) / result.seconds,
                            .seconds = result.seconds};
+    if (run->data.masked) {
+        metrics.has_n_labels = true;
+        metrics.n_labels = engine_count_labels(run->engine, run->labels);
+        run->n_empty += metrics.n_labels == 0;
+    }
     run->stopped = engine_args_agree(&run->options, interrupted);
     bool is_last = step == run->n_steps || run->stopped;
-    if (run->val && (is_last || (run->eval_every && step % run->eval_every == 0))) {
-        if (!evaluate(run, &run->val_loss)) return false;
-        metrics.has_val_loss = run->has_val_loss = true;
-        metrics.val_loss = run->val_loss;
-        metrics.val_bits_per_byte = run->val_bits_per_byte;
+    const char *names[BLEND_MOST_SOURCES];
+    if (run->data.n_val && (is_last || (run->eval_every && step % run->eval_every == 0))) {
+        if (!train_validate(&run->data, run->engine, run->tokens, run->labels, &run->validation,
+                            run->diag)) {
+            return false;
+        }
+        run->is_validated = true;
+        train_validate_tell(&run->data, &run->validation, names, &metrics);
     }
     progress_update(&run->progress, &metrics);
     if (run->log && !run_log_write(run->log, &metrics, run->diag)) return false;
@@ -393,7 +318,7 @@ static void print_resident(const Run *run) {
     units_format_bytes(seen, sizeof(seen), (int64_t)usage.ru_maxrss * 1024);
     units_format_bytes(planned, sizeof(planned),
                        planned_bytes(run->plan) + run->plan->library_bytes);
-    units_format_bytes(text, sizeof(text), dataset_mapped_bytes(run->whole));
+    units_format_bytes(text, sizeof(text), train_data_mapped_bytes(&run->data));
     printf("memory  %s resident at most, with %s of mapped text; the plan says %s without it, "
            "program and libraries included\n",
            seen, text, planned);
@@ -415,14 +340,16 @@ static void print_end(const Run *run) {
            run->stopped ? "stopped" : "done   ", n_taken, tokens, run->training_seconds,
            run->training_seconds > 0 ? tokens / run->training_seconds : 0);
     printf("loss    %.4f in the last step", run->loss);
-    if (run->has_val_loss) {
-        printf(", %.4f in validation%s", run->val_loss,
-               run->eval_is_partial ? " (a sample of it)" : "");
-        if (run->val_bits_per_byte > 0) printf(", %.4f bits per byte", run->val_bits_per_byte);
+    if (run->is_validated) train_validate_print(&run->validation);
+    train_data_print_entropy(&run->data);
+    if (run->is_validated) train_validate_print_sources(&run->data, &run->validation);
+    int64_t batch = run->plan->global_batch, done = run->checkpoint.place.samples;
+    train_data_print_samples(&run->data, done - n_taken * batch, done);
+    if (run->n_empty > 0) {
+        printf("labels  none counted in %" PRId64 " of %" PRId64
+               " steps: their loss is 0, their gradient too\n",
+               run->n_empty, n_taken);
     }
-    const Dataset *last = run->val ? run->val : run->train;
-    printf("; unigram entropy %.4f%s\n", run->val ? run->val_entropy : run->train_entropy,
-           dataset_count_tokens(last) > DATASET_MOST_COUNTED ? " (of a sample)" : "");
     if (plan_loss_scaling(run->plan).initial != 0) {
         printf("scale   loss scale %.10g at the end; %" PRId64 " of %" PRId64
                " steps had gradients that were not finite and changed nothing\n",
@@ -450,7 +377,8 @@ static bool prepare(Run *run) {
     if (!run->plan) return false;
     run->failure = EXIT_USAGE;
     if (!set_rate(run)) return false;
-    if (!open_data(run) || !start_engine(run)) return false;
+    if (!train_data_open(run->args, run->plan, &run->data, run->diag)) return false;
+    if (!start_engine(run)) return false;
     run->is_first = run->options.rank == 0;
     run->quiet |= !run->is_first;
     run->checkpoint.quiet = run->quiet;
@@ -479,10 +407,7 @@ static bool run_end(Run *run, bool good) {
     train_checkpoint_end(&run->checkpoint, &run->options, &run->progress);
     engine_destroy(run->engine);
     good = engine_args_release(&run->options, good);
-    if (run->train != run->whole) dataset_close(run->train);
-    dataset_close(run->val);
-    dataset_close(run->whole);
-    train_text_release(&run->text);
+    train_data_close(&run->data);
     diag_destroy(run->diag);
     return good;
 }

@@ -1,6 +1,9 @@
 #include "frontend/commands/tokenizer_args.h"
 
+#include "runtime/tokenizer/chat.h"
+
 #include <inttypes.h>
+#include <string.h>
 #include <unistd.h>
 
 int tokenizer_threads(const CliArgs *args) {
@@ -20,10 +23,33 @@ static bool find_token(const CliArgs *args, const Tokenizer *tokenizer, CliOptio
     return *out != NO_TOKEN;
 }
 
+/* A chat template that is asked for must fit; one that is guessed is asked for when there is a
+ * chat.
+ */
+static bool find_chat(const CliArgs *args, const Tokenizer *tokenizer, CorpusOptions *out,
+                      Diag *diag) {
+    const char *name = cli_text(args, OPT_CHAT_TEMPLATE, NULL);
+    if (!tokenizer) return true;
+    Diag *why = name ? diag : diag_create();
+    Chat *chat = ARENA_NEW(args->arena, Chat);
+    uint32_t end = out->last == NO_TOKEN ? tokenizer_end_of_text(tokenizer) : out->last;
+    const ChatTemplate *how =
+        name ? chat_template_find(name, args->arena, why) : chat_template_detect(tokenizer, why);
+    bool good = how && chat_prepare(how, tokenizer, end, chat, why);
+    if (good) {
+        out->chat = chat;
+    } else if (!name) {
+        const char *text = diag_text(why);
+        out->no_chat = arena_strndup(args->arena, text, strcspn(text, "\n"));
+    }
+    if (!name) diag_destroy(why);
+    return good || !name;
+}
+
 bool corpus_options_from_args(const CliArgs *args, const Tokenizer *tokenizer, CorpusOptions *out,
                               Diag *diag) {
     *out = (CorpusOptions){.separator = cli_text(args, OPT_SEPARATOR, NULL),
-                           .field = cli_text(args, OPT_FIELD, "text"),
+                           .field = cli_text(args, OPT_FIELD, NULL),
                            .with_special = cli_given(args, OPT_SPECIAL),
                            .n_threads = tokenizer_threads(args)};
     if (out->separator && !*out->separator) {
@@ -31,12 +57,13 @@ bool corpus_options_from_args(const CliArgs *args, const Tokenizer *tokenizer, C
         return false;
     }
     return find_token(args, tokenizer, OPT_BOS, &out->first, diag) &&
-           find_token(args, tokenizer, OPT_EOT, &out->last, diag);
+           find_token(args, tokenizer, OPT_EOT, &out->last, diag) &&
+           find_chat(args, tokenizer, out, diag);
 }
 
 bool tokenizer_from_args(const CliArgs *args, int64_t vocab, Tokenizer **out, Diag *diag) {
-    static const CliOption NEED_ONE[] = {OPT_PATTERN,   OPT_EOT,   OPT_BOS,
-                                         OPT_SEPARATOR, OPT_FIELD, OPT_SPECIAL};
+    static const CliOption NEED_ONE[] = {OPT_PATTERN, OPT_EOT,     OPT_BOS,  OPT_SEPARATOR,
+                                         OPT_FIELD,   OPT_SPECIAL, OPT_PACK, OPT_CHAT_TEMPLATE};
     const char *path = cli_text(args, OPT_TOKENIZER, NULL);
     *out = NULL;
     for (size_t i = 0; !path && i < sizeof(NEED_ONE) / sizeof(NEED_ONE[0]); i++) {

@@ -1,7 +1,9 @@
 /* perilune tokenizer train and encode: text files -> a tokenizer, or tokens. */
+#include "frontend/commands/pack_args.h"
 #include "frontend/commands/tokenizer_args.h"
 #include "frontend/progress_line.h"
 #include "ir/base/file.h"
+#include "runtime/data/token_mask.h"
 #include "runtime/data/token_writer.h"
 #include "runtime/tokenizer/train_bpe.h"
 #include "runtime/tokenizer/utf8.h"
@@ -167,41 +169,113 @@ int tokenizer_train(CliArgs *args, Diag *diag) {
 
 /* --- encode --- */
 
-static bool put_tokens(void *user, const uint32_t *tokens, size_t count, Diag *diag) {
-    return token_writer_put(user, tokens, count, diag);
+/* Where tokens go: to the file, or into memory first, to be packed. */
+typedef struct Encoding {
+    CliArgs *args;
+    const Tokenizer *tokenizer;
+    CorpusOptions options;
+    CorpusTotals totals;
+    TokenWriter *writer;
+    TokenBuffer buffer;
+    PackOptions packing;
+    PackTotals packed;
+    Diag *diag;
+} Encoding;
+
+static bool put_tokens(void *user, const uint32_t *tokens, const unsigned char *marks, size_t count,
+                       Diag *diag) {
+    Encoding *encoding = user;
+    if (cli_given(encoding->args, OPT_PACK_SEQ)) {
+        return token_buffer_put(&encoding->buffer, tokens, marks, count, diag);
+    }
+    return token_writer_put(encoding->writer, tokens, marks, count, diag);
+}
+
+/* Nothing to be done without --pack. */
+static bool pack_and_put(Encoding *encoding) {
+    enum { AT_ONCE = 4096 };
+    TokenBuffer *buffer = &encoding->buffer;
+    uint32_t tokens[AT_ONCE];
+    if (!cli_given(encoding->args, OPT_PACK_SEQ)) return true;
+    encoding->packing =
+        pack_options_from_args(encoding->args, encoding->tokenizer, &encoding->options,
+                               cli_int(encoding->args, OPT_PACK_SEQ, 0));
+    if (!pack_documents(buffer, &encoding->packing, &encoding->packed, encoding->diag)) {
+        return false;
+    }
+    encoding->totals.n_counted = 0;
+    for (size_t at = 0; at < buffer->n_tokens; at += AT_ONCE) {
+        size_t n = buffer->n_tokens - at < AT_ONCE ? buffer->n_tokens - at : AT_ONCE;
+        for (size_t i = 0; i < n; i++) {
+            tokens[i] = token_buffer_at(buffer, at + i);
+            encoding->totals.n_counted += buffer->marks[at + i] & TOKEN_COUNTS;
+        }
+        if (!token_writer_put(encoding->writer, tokens, buffer->marks + at, n, encoding->diag)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void print_encoding(const Encoding *encoding, const char *path, const char *mask,
+                           double seconds) {
+    const CorpusTotals *totals = &encoding->totals;
+    bool packed = cli_given(encoding->args, OPT_PACK_SEQ);
+    double n_bytes = (double)totals->n_bytes, n_tokens = (double)totals->n_tokens;
+    int64_t n_put =
+        packed ? encoding->packed.n_tokens + encoding->packed.n_padding : totals->n_tokens;
+    int bits = encoding->tokenizer->n_ids <= 65536 ? 16 : 32;
+    printf("text    %" PRId64 " documents, %" PRId64 " bytes\n", totals->n_documents,
+           totals->n_bytes);
+    if (packed) pack_print(&encoding->packed, &encoding->packing);
+    printf("tokens  %" PRId64 " of %d bits, %.3f bytes of text each; %.1f s, %.1f MB/s\n", n_put,
+           bits, n_bytes / n_tokens, seconds, seconds > 0 ? 1e-6 * n_bytes / seconds : 0);
+    if (mask) {
+        printf("labels  %" PRId64 " of them count, %.1f %%\n", totals->n_counted,
+               100 * (double)totals->n_counted / (double)n_put);
+    }
+    printf("wrote   %s\n", path);
+    if (mask) printf("wrote   %s\n", mask);
+}
+
+static bool run_encoding(Encoding *encoding, double *out_seconds) {
+    ProgressLine line;
+    start_progress(encoding->args, &line, "MiB encoded", &encoding->options);
+    bool good = corpus_encode(encoding->tokenizer, &encoding->options, put_tokens, encoding,
+                              &encoding->totals, encoding->diag);
+    *out_seconds = progress_line_end(&line);
+    if (good && encoding->totals.n_tokens == 0) {
+        diag_error(encoding->diag, NO_LOC, "tokenizer encode: there is no text in what was given");
+        return false;
+    }
+    return good && pack_and_put(encoding);
 }
 
 static int encode_files(CliArgs *args, const Tokenizer *tokenizer, Diag *diag) {
     const char *path = cli_text(args, OPT_OUTPUT, NULL);
-    CorpusOptions options;
-    CorpusTotals totals;
-    ProgressLine line;
-    if (!corpus_options_from_args(args, tokenizer, &options, diag)) return EXIT_USAGE;
-    options.paths = args->operands + 2;
-    options.n_paths = args->n_operands - 2;
-    int token_bytes = tokenizer->n_ids <= 65536 ? 2 : 4;
-    TokenWriter *writer = token_writer_open(path, token_bytes, diag);
-    if (!writer) return EXIT_USAGE;
-    start_progress(args, &line, "MiB encoded", &options);
-    bool good = corpus_encode(tokenizer, &options, put_tokens, writer, &totals, diag);
-    double seconds = progress_line_end(&line);
-    if (good && totals.n_tokens == 0) {
-        diag_error(diag, NO_LOC, "tokenizer encode: there is no text in what was given");
-        good = false;
+    size_t token_bytes = tokenizer->n_ids <= 65536 ? 2 : 4;
+    Encoding encoding = {
+        .args = args, .tokenizer = tokenizer, .buffer = {.token_bytes = token_bytes}, .diag = diag};
+    double seconds;
+    if (!pack_check_args(args, cli_given(args, OPT_PACK_SEQ), diag) ||
+        !corpus_options_from_args(args, tokenizer, &encoding.options, diag)) {
+        return EXIT_USAGE;
     }
+    encoding.options.paths = args->operands + 2;
+    encoding.options.n_paths = args->n_operands - 2;
+    encoding.writer = token_writer_open(path, (int)token_bytes, diag);
+    if (!encoding.writer) return EXIT_USAGE;
+    bool good = run_encoding(&encoding, &seconds);
+    token_buffer_release(&encoding.buffer);
     if (!good) {
-        int status = token_writer_failed(writer) ? EXIT_FAILED : EXIT_USAGE;
-        token_writer_abandon(writer);
+        int status = token_writer_failed(encoding.writer) ? EXIT_FAILED : EXIT_USAGE;
+        token_writer_abandon(encoding.writer);
         return status;
     }
-    if (!token_writer_commit(writer, diag)) return EXIT_FAILED;
-    if (cli_given(args, OPT_QUIET)) return EXIT_DONE;
-    printf("text    %" PRId64 " documents, %" PRId64 " bytes\n", totals.n_documents,
-           totals.n_bytes);
-    printf("tokens  %" PRId64 " of %d bits, %.3f bytes of text each; %.1f s, %.1f MB/s\n",
-           totals.n_tokens, 8 * token_bytes, (double)totals.n_bytes / (double)totals.n_tokens,
-           seconds, seconds > 0 ? 1e-6 * (double)totals.n_bytes / seconds : 0);
-    printf("wrote   %s\n", path);
+    const char *mask = token_writer_mask(encoding.writer);
+    if (mask) mask = arena_strdup(args->arena, mask);
+    if (!token_writer_commit(encoding.writer, diag)) return EXIT_FAILED;
+    if (!cli_given(args, OPT_QUIET)) print_encoding(&encoding, path, mask, seconds);
     return EXIT_DONE;
 }
 

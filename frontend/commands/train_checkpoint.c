@@ -35,11 +35,6 @@ bool train_checkpoint_options(const CliArgs *args, TrainCheckpoint *out, Diag *d
     return false;
 }
 
-void train_checkpoint_name_data(TrainCheckpoint *checkpoint, const Dataset *train, double entropy) {
-    snprintf(checkpoint->place.data, sizeof(checkpoint->place.data),
-             "%" PRId64 " tokens, unigram entropy %.9g", dataset_count_tokens(train), entropy);
-}
-
 bool train_checkpoint_load(TrainCheckpoint *checkpoint, Engine *engine,
                            const EngineOptions *options, bool quiet, bool *out_resumed,
                            Diag *diag) {

@@ -4,7 +4,6 @@
 #define FRONTEND_COMMANDS_TRAIN_CHECKPOINT_H
 
 #include "frontend/commands/cli.h"
-#include "runtime/data/dataset.h"
 #include "runtime/engine.h"
 #include "runtime/metrics/progress.h"
 
@@ -24,9 +23,6 @@ typedef struct TrainCheckpoint {
 
 /* False: options that contradict each other; reported. */
 bool train_checkpoint_options(const CliArgs *args, TrainCheckpoint *out, Diag *diag);
-
-/* What a checkpoint says about its data, so that another is noticed. */
-void train_checkpoint_name_data(TrainCheckpoint *checkpoint, const Dataset *train, double entropy);
 
 /* Loads what the options say. *out_resumed: the run goes on at checkpoint->place, which otherwise
  * is the beginning. Prints a line about where, unless quiet. False: reported. */

@@ -47,8 +47,13 @@ static bool count_ends(const Dataset *data, int seq, TrainDocuments *out, Arena 
         if (again && (out->n_ends > 0 || n == n_windows)) break;
         if (w == n) out->n_looked = 0;
         if (!dataset_window(data, at, tokens, labels, diag)) return false;
-        for (int i = 0; i < seq; i++) out->n_ends += tokens[i] == out->separator;
-        out->n_looked += seq;
+        for (int i = 0; i < seq; i++) {
+            bool is_end = tokens[i] == out->separator;
+            bool is_padding = is_end && i > 0 && tokens[i - 1] == out->separator;
+            if (is_padding && dataset_is_masked(data)) continue;
+            out->n_ends += is_end;
+            out->n_looked++;
+        }
     }
     return true;
 }
@@ -57,6 +62,7 @@ bool train_documents_check(const TrainText *text, const CliArgs *args, const Pla
                            const char *path, const Dataset *data, TrainDocuments *out, Diag *diag) {
     const Tokenizer *tokenizer = text->tokenizer;
     const char *eot = cli_text(args, OPT_EOT, NULL);
+    TrainDocuments sum = *out;
     *out = (TrainDocuments){.separator = find_separator(plan)};
     if (out->separator < 0) return true;
     out->text = text_of(tokenizer, out->separator, args->arena);
@@ -72,7 +78,11 @@ bool train_documents_check(const TrainText *text, const CliArgs *args, const Pla
         return false;
     }
     if (!count_ends(data, (int)plan->seq, out, args->arena, diag)) return false;
-    if (out->n_ends > 0) return true;
+    if (out->n_ends > 0) {
+        out->n_looked += sum.n_looked;
+        out->n_ends += sum.n_ends;
+        return true;
+    }
     diag_error(diag, (SourceLoc){path, 0},
                "no document ends: the token %s, which the plan keeps documents apart by, is not "
                "among %" PRId64 " looked at; --set documents=-1 has attention see whole sequences",

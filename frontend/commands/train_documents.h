@@ -12,7 +12,8 @@ typedef struct TrainDocuments {
     const char *text;         /* of the separator, for people; NULL: it has none */
 } TrainDocuments;
 
-/* False, reported: --eot is another token than the plan's, or nothing of `data` is one. */
+/* Adds what is seen of `data` to *out, which is zeroed before the first. False, reported: --eot is
+ * another token than the plan's, or nothing of `data` is one. */
 bool train_documents_check(const TrainText *text, const CliArgs *args, const Plan *plan,
                            const char *path, const Dataset *data, TrainDocuments *out, Diag *diag);
 /* One line, where there are documents. */

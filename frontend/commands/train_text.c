@@ -3,6 +3,7 @@
 #include "frontend/commands/tokenizer_args.h"
 #include "frontend/progress_line.h"
 #include "runtime/data/folder.h"
+#include "runtime/data/token_buffer.h"
 #include "runtime/data/token_file.h"
 
 #include <stdlib.h>
@@ -10,7 +11,9 @@
 #include <sys/stat.h>
 
 bool train_text_from_args(const CliArgs *args, int64_t vocab, TrainText *out, Diag *diag) {
-    return tokenizer_from_args(args, vocab, &out->tokenizer, diag);
+    *out = (TrainText){0};
+    return pack_check_args(args, cli_given(args, OPT_PACK), diag) &&
+           tokenizer_from_args(args, vocab, &out->tokenizer, diag);
 }
 
 void train_text_release(TrainText *text) {
@@ -20,43 +23,29 @@ void train_text_release(TrainText *text) {
 
 /* --- text to tokens --- */
 
-/* Tokens as they come, in as many bytes as the largest needs. */
-typedef struct TokenBuffer {
-    unsigned char *bytes;
-    size_t n_bytes, capacity;
-    size_t token_bytes;
-} TokenBuffer;
-
-static bool keep_tokens(void *user, const uint32_t *tokens, size_t count, Diag *diag) {
-    TokenBuffer *buffer = user;
-    size_t more = count * buffer->token_bytes;
-    if (more > buffer->capacity - buffer->n_bytes) {
-        size_t capacity = buffer->n_bytes + buffer->n_bytes / 2 + more;
-        unsigned char *bytes = realloc(buffer->bytes, capacity);
-        if (!bytes) {
-            diag_error(diag, NO_LOC,
-                       "no memory for the tokens of this text; `perilune tokenizer encode` writes "
-                       "them to a file");
-            return false;
-        }
-        buffer->bytes = bytes;
-        buffer->capacity = capacity;
-    }
-    unsigned char *at = buffer->bytes + buffer->n_bytes;
-    for (size_t i = 0; i < count && buffer->token_bytes == 2; i++) {
-        uint16_t narrow = (uint16_t)tokens[i];
-        memcpy(at + 2 * i, &narrow, 2);
-    }
-    if (buffer->token_bytes == 4) memcpy(at, tokens, more);
-    buffer->n_bytes += more;
-    return true;
+static bool keep_tokens(void *user, const uint32_t *tokens, const unsigned char *marks,
+                        size_t count, Diag *diag) {
+    return token_buffer_put(user, tokens, marks, count, diag);
 }
 
 static void show_bytes(void *user, int64_t n_done, int64_t n_all) {
     progress_line_show(user, (int)(n_done >> 20), (int)(n_all >> 20), "");
 }
 
-static Dataset *encode_text(const TrainText *text, const CliArgs *args, const char *path, int seq,
+static bool pack(TrainText *text, const CliArgs *args, const CorpusOptions *options, int seq,
+                 TokenBuffer *buffer, const char *path, Diag *diag) {
+    PackTotals totals;
+    if (!cli_given(args, OPT_PACK)) return true;
+    text->packing = pack_options_from_args(args, text->tokenizer, options, seq);
+    if (!pack_documents(buffer, &text->packing, &totals, diag)) {
+        diag_note(diag, (SourceLoc){path, 0}, "of these");
+        return false;
+    }
+    pack_add_totals(&text->packed, &totals);
+    return true;
+}
+
+static Dataset *encode_text(TrainText *text, const CliArgs *args, const char *path, int seq,
                             int vocab, Diag *diag) {
     const Tokenizer *tokenizer = text->tokenizer;
     TokenBuffer buffer = {.token_bytes = tokenizer->n_ids <= 65536 ? 2 : 4};
@@ -70,12 +59,15 @@ static Dataset *encode_text(const TrainText *text, const CliArgs *args, const ch
     options.progress_user = &line;
     bool good = corpus_encode(tokenizer, &options, keep_tokens, &buffer, &totals, diag);
     progress_line_end(&line);
-    if (!good) {
-        free(buffer.bytes);
+    if (!good || !pack(text, args, &options, seq, &buffer, path, diag)) {
+        token_buffer_release(&buffer);
         return NULL;
     }
-    return dataset_from_tokens(path, buffer.bytes, (int)buffer.token_bytes, totals.n_tokens, seq,
-                               vocab, diag);
+    DatasetTokens tokens = {.tokens = buffer.tokens,
+                            .token_bytes = (int)buffer.token_bytes,
+                            .n_tokens = (int64_t)buffer.n_tokens,
+                            .counts = token_buffer_take_mask(&buffer)};
+    return dataset_from_tokens(path, tokens, seq, vocab, diag);
 }
 
 /* --- tokens or text --- */
@@ -96,11 +88,13 @@ static bool has_tokens(const char *path) {
     return found;
 }
 
-/* What says how text is taken does nothing for tokens. */
+/* What says how text is taken does nothing for tokens, if no other data is text. */
 static bool check_plain(const TrainText *text, const CliArgs *args, const char *path, Diag *diag) {
-    static const CliOption OF_TEXT[] = {OPT_EOT, OPT_BOS, OPT_SEPARATOR, OPT_FIELD, OPT_SPECIAL};
+    static const CliOption OF_TEXT[] = {OPT_EOT,     OPT_BOS,  OPT_SEPARATOR,     OPT_FIELD,
+                                        OPT_SPECIAL, OPT_PACK, OPT_CHAT_TEMPLATE, OPT_PACK_LONG};
+    int n_data = args->values[OPT_DATA].n_list + args->values[OPT_VAL].n_list;
     for (size_t i = 0; text->tokenizer && i < sizeof(OF_TEXT) / sizeof(OF_TEXT[0]); i++) {
-        if (!cli_given(args, OF_TEXT[i])) continue;
+        if (!cli_given(args, OF_TEXT[i]) || n_data > 1) continue;
         diag_error(diag, (SourceLoc){path, 0},
                    "is tokens already; --%s belongs to `tokenizer encode`, which made them",
                    CLI_OPTIONS[OF_TEXT[i]].name);
@@ -109,8 +103,8 @@ static bool check_plain(const TrainText *text, const CliArgs *args, const char *
     return true;
 }
 
-Dataset *train_text_open(const TrainText *text, const CliArgs *args, const char *path, int seq,
-                         int vocab, Diag *diag) {
+Dataset *train_text_open(TrainText *text, const CliArgs *args, const char *path, int seq, int vocab,
+                         Diag *diag) {
     bool plain = !text->tokenizer || cli_given(args, OPT_TOKEN_BYTES) || has_tokens(path);
     if (!plain) return encode_text(text, args, path, seq, vocab, diag);
     if (!check_plain(text, args, path, diag)) return NULL;
@@ -123,10 +117,9 @@ int64_t train_text_count_bytes(const TrainText *text, const Engine *engine, cons
     for (int64_t i = 0; text->tokenizer && i < n; i++) {
         size_t length;
         uint32_t label = (uint32_t)labels[i];
+        if (!engine_counts_label(engine, labels[i])) continue;
         tokenizer_text(text->tokenizer, label, &length);
-        bool counts =
-            engine_counts_label(engine, labels[i]) && !tokenizer_is_special(text->tokenizer, label);
-        if (counts) bytes += (int64_t)length;
+        if (!tokenizer_is_special(text->tokenizer, label)) bytes += (int64_t)length;
     }
     return bytes;
 }

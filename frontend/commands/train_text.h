@@ -3,13 +3,15 @@
 #ifndef FRONTEND_COMMANDS_TRAIN_TEXT_H
 #define FRONTEND_COMMANDS_TRAIN_TEXT_H
 
-#include "frontend/commands/cli.h"
+#include "frontend/commands/pack_args.h"
 #include "runtime/data/dataset.h"
 #include "runtime/engine.h"
 #include "runtime/tokenizer/tokenizer.h"
 
 typedef struct TrainText {
     Tokenizer *tokenizer; /* NULL: none given */
+    PackOptions packing;
+    PackTotals packed; /* of all that was opened; no windows: nothing was packed */
 } TrainText;
 
 /* False: reported. Released by train_text_release, either way. */
@@ -18,8 +20,8 @@ void train_text_release(TrainText *text);
 
 /* Data of whatever kind. With a tokenizer, text becomes tokens in memory: 2 or 4 bytes each; files
  * of tokens stay what they are. Reports and returns NULL. */
-Dataset *train_text_open(const TrainText *text, const CliArgs *args, const char *path, int seq,
-                         int vocab, Diag *diag);
+Dataset *train_text_open(TrainText *text, const CliArgs *args, const char *path, int seq, int vocab,
+                         Diag *diag);
 
 /* How many bytes of text these labels stand for, those that the model's mean loss leaves out and
  * special tokens aside. labels [n]. */

@@ -273,8 +273,8 @@ static Attr next_dropout_key(lua_State *lua) {
 static void check_label_share(lua_State *lua, const Node *node) {
     const Graph *graph = script_graph(lua)->graph;
     double label = node_float(node, ATTR_value, 0);
-    if (!(label >= 0 && label <= INT32_MAX && label == floor(label))) {
-        script_error(lua, "label_share: 'value' must be a label, a whole number from 0 on");
+    if (!(label >= -1 && label <= INT32_MAX && label == floor(label))) {
+        script_error(lua, "label_share: 'value' must be a label, a whole number from 0 on, or -1");
     }
     for (int n = 0; n < node->id; n++) {
         const Node *other = graph->nodes[n];

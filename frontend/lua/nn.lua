@@ -456,8 +456,9 @@ end
 function nn.residual(x, branch, p) return x + nn.dropout(branch, p or 0) end
 
 local function check_ignored(ignore, labels, n_labels)
-  if math.type(ignore) ~= "integer" or ignore < 0 or ignore >= n_labels then
-    fail("cross_entropy: 'ignore' must be a label, a whole number from 0 to %d", n_labels - 1)
+  if math.type(ignore) ~= "integer" or ignore < -1 or ignore >= n_labels then
+    fail("cross_entropy: 'ignore' must be a label, a whole number from 0 to %d, or -1, which the "
+      .. "data have where nothing counts", n_labels - 1)
   end
   if labels.input ~= "labels" then
     fail("cross_entropy: 'ignore' counts the labels of the data, and these are others: give "
@@ -476,10 +477,11 @@ end
 -- Positions whose label is below 0 have no loss and no gradient; the mean is still over all.
 -- options: output (its name; "logits" if absent, which `generate` reads; false: none), ignore (a
 -- label: positions that have it are left out, and the mean is over the others of the whole global
--- batch; one for a model), weight (a value that each position's loss is multiplied by, as
--- 1 - ops.equal{tokens, padding}; the mean is over all positions), z (this times the square of the
--- logits' log-sum-exp is added to each position's loss: PaLM's z-loss, Chowdhery et al. 2022,
--- section 5; they take 1e-4), beside (losses, as nn.moe's [batch], whose mean is added)
+-- batch; one for a model; -1: those that the data's masks leave out), weight (a value that each
+-- position's loss is multiplied by, as 1 - ops.equal{tokens, padding}; the mean is over all
+-- positions), z (this times the square of the logits' log-sum-exp is added to each position's loss:
+-- PaLM's z-loss, Chowdhery et al. 2022, section 5; they take 1e-4), beside (losses, as nn.moe's
+-- [batch], whose mean is added)
 function nn.cross_entropy(m, logits, labels, vocab, options)
   check_arguments("cross_entropy", m, logits)
   vocab = vocab or "vocab"

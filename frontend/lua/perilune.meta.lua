@@ -317,8 +317,8 @@ function nn.residual(x, branch, p) end
 ---Mean loss over all positions; also makes an output of the logits, "logits" unless `output` is
 ---another name or false. Labels below 0 have no loss; `weight` multiplies that of each position;
 ---`z` times the square of log-sum-exp is added to it (PaLM's z-loss). With `ignore`, a label,
----positions that have it are left out; the mean is over the others of the whole global batch. The
----mean of `beside`, losses of sequences, is added.
+---positions that have it are left out (-1: those that the data's masks leave out); the mean is over
+---the others of the whole global batch. The mean of `beside`, losses of sequences, is added.
 ---@class perilune.CrossEntropyOptions
 ---@field output? string|false
 ---@field weight? perilune.Value
@@ -359,7 +359,7 @@ function ops.sub(args) end
 function ops.mul(args) end
 
 ---How many of the labels of the whole global batch are not `value`, as a share of all: a scalar,
----counted before each step. One `value` for a model.
+---counted before each step. One `value` for a model; -1 is what the data's masks leave out.
 ---@param args { value: integer }
 ---@return perilune.Value
 function ops.label_share(args) end

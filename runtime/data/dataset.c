@@ -1,12 +1,13 @@
 #include "runtime/data/dataset.h"
 
 #include "runtime/data/folder.h"
-#include "runtime/data/token_file.h"
+#include "runtime/data/token_mask.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum {
     N_FEISTEL_ROUNDS = 8, /* more than a balanced network needs: small domains mix slowly */
@@ -31,6 +32,19 @@ struct Dataset {
 
 /* --- opening --- */
 
+/* The i with at[i] <= x < at[i + 1], of ascending at[0 .. n]. */
+static int find_interval(const int64_t *at, int n, int64_t x) {
+    int low = 0, high = n;
+    while (high - low > 1) {
+        int middle = low + (high - low) / 2;
+        if (at[middle] <= x)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 /* This part's tokens of a file: *out_first, counted from the file's first, and how many. */
 static int64_t overlap(const Dataset *dataset, int file, int64_t *out_first) {
     const int64_t *begins = dataset->source->begins;
@@ -41,6 +55,12 @@ static int64_t overlap(const Dataset *dataset, int file, int64_t *out_first) {
     return end > first ? end - first : 0;
 }
 
+/* Of so many tokens of a file. */
+static int64_t windows_of(const TokenFile *file, int64_t n_tokens, int seq) {
+    if (file->counts) return n_tokens / seq;
+    return n_tokens > 0 ? (n_tokens - 1) / seq : 0;
+}
+
 static Dataset *view(Source *source, int64_t first, int64_t n_tokens, int seq, int vocab) {
     Dataset *dataset = calloc(1, sizeof(*dataset));
     int64_t *before = calloc((size_t)source->n_files + 1, sizeof(*before)), at;
@@ -48,7 +68,7 @@ static Dataset *view(Source *source, int64_t first, int64_t n_tokens, int seq, i
     *dataset = (Dataset){source, first, n_tokens, before, seq, vocab};
     for (int f = 0; f < source->n_files; f++) {
         int64_t n = overlap(dataset, f, &at);
-        before[f + 1] = before[f] + (n > 0 ? (n - 1) / seq : 0);
+        before[f + 1] = before[f] + windows_of(&source->files[f], n, seq);
     }
     source->n_users++;
     return dataset;
@@ -75,6 +95,16 @@ static bool check_text(const TokenFile *file, int vocab, Diag *diag) {
     return true;
 }
 
+/* A mask is found through what it masks. */
+static bool check_mask_name(const char *path, Diag *diag) {
+    Arena *arena = arena_create();
+    const char *of = arena_strndup(arena, path, strlen(path) - strlen(token_mask_name(arena, "")));
+    bool found = access(of, F_OK) == 0;
+    if (!found) diag_error(diag, (SourceLoc){path, 0}, "is a mask, but there is no %s", of);
+    arena_destroy(arena);
+    return found;
+}
+
 static bool add_file(Source *source, const char *path, int vocab, int plain_bytes, Diag *diag) {
     size_t n = (size_t)source->n_files;
     source->files = realloc(source->files, (n + 1) * sizeof(*source->files));
@@ -82,6 +112,10 @@ static bool add_file(Source *source, const char *path, int vocab, int plain_byte
     if (!source->files || !source->begins) BUG("out of memory");
     TokenFile *file = &source->files[n];
     if (!token_file_open(file, path, plain_bytes, diag)) return false;
+    if (!token_mask_open(file, diag)) {
+        token_file_close(file);
+        return false;
+    }
     source->n_files++;
     source->begins[0] = 0;
     source->begins[n + 1] = source->begins[n] + file->n_tokens;
@@ -97,6 +131,11 @@ static bool add_file(Source *source, const char *path, int vocab, int plain_byte
 static bool add_all(Source *source, int vocab, int plain_bytes, Diag *diag) {
     struct stat st;
     if (stat(source->path, &st) != 0 || !S_ISDIR(st.st_mode)) {
+        if (token_mask_is_name(source->path)) {
+            diag_error(diag, (SourceLoc){source->path, 0},
+                       "is a mask: give the file of tokens that it lies beside");
+            return false;
+        }
         return add_file(source, source->path, vocab, plain_bytes, diag);
     }
     Arena *arena = arena_create();
@@ -104,7 +143,12 @@ static bool add_all(Source *source, int vocab, int plain_bytes, Diag *diag) {
     int count = folder_list(arena, source->path, &paths, diag);
     bool good = count > 0;
     for (int i = 0; good && i < count; i++) {
-        good = add_file(source, paths[i], vocab, plain_bytes, diag);
+        good = token_mask_is_name(paths[i]) ? check_mask_name(paths[i], diag)
+                                            : add_file(source, paths[i], vocab, plain_bytes, diag);
+    }
+    if (good && source->n_files == 0) {
+        diag_error(diag, (SourceLoc){source->path, 0}, "is a folder of masks, without tokens");
+        good = false;
     }
     arena_destroy(arena);
     return good;
@@ -123,7 +167,7 @@ static Dataset *whole(Source *source, int seq, int vocab, Diag *diag) {
     Dataset *dataset = view(source, 0, n_tokens, seq, vocab);
     if (dataset_count_windows(dataset) > 0) return dataset;
     diag_error(diag, NO_LOC, "%s has %lld tokens; seq=%d needs at least %lld%s", source->path,
-               (long long)n_tokens, seq, (long long)seq + 1,
+               (long long)n_tokens, seq, (long long)seq + !dataset_is_masked(dataset),
                source->n_files > 1 ? " in one of its files" : "");
     dataset_close(dataset);
     return NULL;
@@ -136,15 +180,16 @@ Dataset *dataset_open(const char *path, int seq, int vocab, int plain_bytes, Dia
     return NULL;
 }
 
-Dataset *dataset_from_tokens(const char *path, void *tokens, int token_bytes, int64_t n_tokens,
-                             int seq, int vocab, Diag *diag) {
+Dataset *dataset_from_tokens(const char *path, DatasetTokens tokens, int seq, int vocab,
+                             Diag *diag) {
     Source *source = source_create(path, seq, vocab);
     source->files = calloc(1, sizeof(*source->files));
     source->begins = calloc(2, sizeof(*source->begins));
     if (!source->files || !source->begins) BUG("out of memory");
-    token_file_wrap(&source->files[0], path, tokens, token_bytes, n_tokens);
+    token_file_wrap(&source->files[0], path, tokens.tokens, tokens.token_bytes, tokens.n_tokens,
+                    tokens.counts);
     source->n_files = 1;
-    source->begins[1] = n_tokens;
+    source->begins[1] = tokens.n_tokens;
     return whole(source, seq, vocab, diag);
 }
 
@@ -153,6 +198,18 @@ void dataset_close(Dataset *dataset) {
     source_release(dataset->source);
     free(dataset->windows_before);
     free(dataset);
+}
+
+/* n tokens of the first, or so many fewer that with a mask no window is cut: what was packed into
+ * windows stays in them. */
+static int64_t whole_windows(const Dataset *dataset, int64_t n) {
+    const Source *source = dataset->source;
+    int f = find_interval(source->begins, source->n_files, dataset->first + n);
+    int64_t begin, at = source->begins[f];
+    if (n >= dataset->n_tokens || !source->files[f].counts) return n;
+    overlap(dataset, f, &begin);
+    at += begin;
+    return n - (dataset->first + n - at) % dataset->seq;
 }
 
 bool dataset_split(const Dataset *dataset, double val_fraction, Dataset **out_train,
@@ -164,7 +221,8 @@ bool dataset_split(const Dataset *dataset, double val_fraction, Dataset **out_tr
         return false;
     }
     int64_t n_val = (int64_t)llround(val_fraction * (double)dataset->n_tokens);
-    int64_t n_train = dataset->n_tokens - n_val;
+    int64_t n_train = whole_windows(dataset, dataset->n_tokens - n_val);
+    n_val = dataset->n_tokens - n_train;
     *out_train = view(dataset->source, dataset->first, n_train, dataset->seq, dataset->vocab);
     *out_val = view(dataset->source, dataset->first + n_train, n_val, dataset->seq, dataset->vocab);
     if (dataset_count_windows(*out_train) > 0 && dataset_count_windows(*out_val) > 0) return true;
@@ -172,7 +230,7 @@ bool dataset_split(const Dataset *dataset, double val_fraction, Dataset **out_tr
                "a validation fraction of %g leaves %lld tokens to train and %lld to validate; "
                "seq=%d needs at least %lld in each%s",
                val_fraction, (long long)n_train, (long long)n_val, dataset->seq,
-               (long long)dataset->seq + 1,
+               (long long)dataset->seq + !dataset_is_masked(dataset),
                dataset->source->n_files > 1 ? ", in one of its files" : "");
     dataset_close(*out_train);
     dataset_close(*out_val);
@@ -186,6 +244,25 @@ int64_t dataset_count_windows(const Dataset *dataset) {
 
 int64_t dataset_count_tokens(const Dataset *dataset) {
     return dataset->n_tokens;
+}
+
+int64_t dataset_count_counted(const Dataset *dataset) {
+    int64_t count = 0, first;
+    for (int f = 0; f < dataset->source->n_files; f++) {
+        const unsigned char *counts = dataset->source->files[f].counts;
+        int64_t n = overlap(dataset, f, &first);
+        if (!counts) count += n;
+        for (int64_t i = 0; counts && i < n; i++) count += counts[first + i];
+    }
+    return count;
+}
+
+bool dataset_is_masked(const Dataset *dataset) {
+    const Source *source = dataset->source;
+    for (int f = 0; f < source->n_files; f++) {
+        if (source->files[f].counts) return true;
+    }
+    return false;
 }
 
 int dataset_count_files(const Dataset *dataset) {
@@ -203,19 +280,6 @@ int64_t dataset_mapped_bytes(const Dataset *dataset) {
 
 /* --- windows --- */
 
-/* The i with at[i] <= x < at[i + 1], of ascending at[0 .. n]. */
-static int find_interval(const int64_t *at, int n, int64_t x) {
-    int low = 0, high = n;
-    while (high - low > 1) {
-        int middle = low + (high - low) / 2;
-        if (at[middle] <= x)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 bool dataset_window(const Dataset *dataset, int64_t i, int32_t *tokens, int32_t *labels,
                     Diag *diag) {
     const Source *source = dataset->source;
@@ -224,10 +288,15 @@ bool dataset_window(const Dataset *dataset, int64_t i, int32_t *tokens, int32_t 
     }
     int f = find_interval(dataset->windows_before, source->n_files, i);
     const TokenFile *file = &source->files[f];
-    int64_t begin;
-    overlap(dataset, f, &begin);
-    begin += (i - dataset->windows_before[f]) * dataset->seq;
+    int64_t begin, left = overlap(dataset, f, &begin);
+    int64_t within = (i - dataset->windows_before[f]) * dataset->seq;
+    begin += within;
+    left -= within;
     for (int64_t k = 0; k <= dataset->seq; k++) {
+        if (k == left) { /* the label past the end, in data with a mask */
+            labels[k - 1] = DATASET_NO_LABEL;
+            break;
+        }
         uint64_t token = token_file_at(file, begin + k);
         if (token >= (uint64_t)dataset->vocab) {
             diag_error(diag, (SourceLoc){file->path, 0},
@@ -236,7 +305,8 @@ bool dataset_window(const Dataset *dataset, int64_t i, int32_t *tokens, int32_t 
             return false;
         }
         if (k < dataset->seq) tokens[k] = (int32_t)token;
-        if (k > 0) labels[k - 1] = (int32_t)token;
+        bool counts = !file->counts || file->counts[begin + k];
+        if (k > 0) labels[k - 1] = counts ? (int32_t)token : DATASET_NO_LABEL;
     }
     return true;
 }
@@ -287,9 +357,11 @@ static int64_t count_tokens(const Dataset *dataset, int64_t first, int64_t n, in
     int64_t at = dataset->first + first, end = at + n, counted = 0;
     for (int f = find_interval(source->begins, source->n_files, at); at < end; f++) {
         int64_t last = end < source->begins[f + 1] ? end : source->begins[f + 1];
+        const TokenFile *file = &source->files[f];
         for (; at < last; at++) {
-            uint64_t token = token_file_at(&source->files[f], at - source->begins[f]);
-            if (token >= n_counts) continue;
+            int64_t i = at - source->begins[f];
+            uint64_t token = token_file_at(file, i);
+            if (token >= n_counts || (file->counts && !file->counts[i])) continue;
             counts[token]++;
             counted++;
         }
@@ -297,8 +369,9 @@ static int64_t count_tokens(const Dataset *dataset, int64_t first, int64_t n, in
     return counted;
 }
 
-double dataset_unigram_entropy(const Dataset *dataset, int64_t most) {
-    size_t n_counts = dataset->vocab > LEAST_COUNTS ? (size_t)dataset->vocab : LEAST_COUNTS;
+/* Adds share x frequency of each token to p [n_counts]. */
+static void add_frequencies(const Dataset *dataset, double share, int64_t most, double *p,
+                            size_t n_counts) {
     int64_t *counts = calloc(n_counts, sizeof(*counts)), n = dataset->n_tokens, counted = 0;
     if (!counts) BUG("out of memory");
     if (n <= most) {
@@ -310,10 +383,28 @@ double dataset_unigram_entropy(const Dataset *dataset, int64_t most) {
             counted += count_tokens(dataset, first, piece, counts, n_counts);
         }
     }
-    double entropy = 0, total = (double)counted;
-    for (size_t t = 0; t < n_counts; t++) {
-        if (counts[t]) entropy -= (double)counts[t] / total * log((double)counts[t] / total);
+    for (size_t t = 0; t < n_counts && counted; t++) {
+        p[t] += share * ((double)counts[t] / (double)counted);
     }
     free(counts);
+}
+
+double dataset_blend_entropy(const Dataset *const *parts, const double *shares, int n,
+                             int64_t most) {
+    size_t n_counts = LEAST_COUNTS;
+    for (int i = 0; i < n; i++) {
+        if ((size_t)parts[i]->vocab > n_counts) n_counts = (size_t)parts[i]->vocab;
+    }
+    double *p = calloc(n_counts, sizeof(*p)), entropy = 0;
+    if (!p) BUG("out of memory");
+    for (int i = 0; i < n; i++) add_frequencies(parts[i], shares[i], most, p, n_counts);
+    for (size_t t = 0; t < n_counts; t++) {
+        if (p[t] > 0) entropy -= p[t] * log(p[t]);
+    }
+    free(p);
     return entropy;
+}
+
+double dataset_unigram_entropy(const Dataset *dataset, int64_t most) {
+    return dataset_blend_entropy(&dataset, (double[]){1}, 1, most);
 }

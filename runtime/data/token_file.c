@@ -69,8 +69,9 @@ static bool read_npy(TokenFile *file, Diag *diag) {
     static const struct {
         const char *type;
         int bytes;
-    } TYPES[] = {{"'|u1'", 1}, {"'<u2'", 2}, {"'<u4'", 4},
+    } TYPES[] = {{"'|u1'", 1}, {"'|b1'", 1}, {"'<u2'", 2}, {"'<u4'", 4},
                  {"'<i4'", 4}, {"'<u8'", 8}, {"'<i8'", 8}};
+    enum { N_TYPES = sizeof(TYPES) / sizeof(TYPES[0]) };
     SourceLoc loc = {file->path, 0};
     const unsigned char *data = file->map.data;
     size_t length = file->map.length_bytes, header_bytes = 0;
@@ -93,7 +94,7 @@ static bool read_npy(TokenFile *file, Diag *diag) {
     memcpy(header, data + begin, header_bytes);
     header[header_bytes] = '\0';
     const char *type = strstr(header, "'descr':");
-    for (int k = 0; type && k < 6; k++) {
+    for (int k = 0; type && k < N_TYPES; k++) {
         const char *text = type + 8 + strspn(type + 8, " ");
         if (strncmp(text, TYPES[k].type, 5) == 0) file->token_bytes = TYPES[k].bytes;
     }
@@ -157,18 +158,23 @@ bool token_file_open(TokenFile *file, const char *path, int plain_bytes, Diag *d
 }
 
 void token_file_wrap(TokenFile *file, const char *path, void *tokens, int token_bytes,
-                     int64_t n_tokens) {
+                     int64_t n_tokens, unsigned char *counts) {
     *file = (TokenFile){.path = strdup(path),
                         .owned = tokens,
                         .tokens = tokens,
                         .token_bytes = token_bytes,
-                        .n_tokens = n_tokens};
+                        .n_tokens = n_tokens,
+                        .counts = counts,
+                        .owned_counts = counts};
     if (!file->path) BUG("out of memory");
 }
 
 void token_file_close(TokenFile *file) {
     file_unmap(&file->map);
     free(file->owned);
+    free(file->owned_counts);
+    if (file->mask) token_file_close(file->mask);
+    free(file->mask);
     free(file->path);
     *file = (TokenFile){0};
 }

@@ -22,6 +22,9 @@ typedef struct TokenFile {
     int token_bytes; /* 1, 2, 4 or 8 */
     bool is_text;    /* without a header, a byte a token */
     int64_t n_tokens;
+    const unsigned char *counts; /* [n_tokens]: 1 where a token counts as a label; NULL: all do */
+    void *owned_counts;          /* with `owned` */
+    struct TokenFile *mask;      /* that `counts` lies in; NULL: none (token_mask.h) */
 } TokenFile;
 
 /* plain_bytes: 1, 2 or 4, a token's in a file that does not say it itself. Reports what is wrong.
@@ -29,9 +32,10 @@ typedef struct TokenFile {
 bool token_file_open(TokenFile *file, const char *path, int plain_bytes, Diag *diag);
 /* Whether a file begins as one that says what its tokens are. */
 bool token_file_has_header(const unsigned char *bytes, size_t length);
-/* Tokens in memory, from malloc, which the file takes; `path` is where they came from. */
+/* Tokens in memory, from malloc, which the file takes, and which of them count (NULL: all);
+ * `path` is where they came from. */
 void token_file_wrap(TokenFile *file, const char *path, void *tokens, int token_bytes,
-                     int64_t n_tokens);
+                     int64_t n_tokens, unsigned char *counts);
 void token_file_close(TokenFile *file);
 
 /* Token i, 0 <= i < n_tokens. */

@@ -1,11 +1,15 @@
 #include "runtime/data/token_writer.h"
 
+#include "ir/base/arena.h"
 #include "ir/base/file.h"
+#include "runtime/data/token_mask.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { LLMC_HEADER_BYTES = 256 * 4, NPY_HEADER_BYTES = 128, BUFFERED = 8192 };
 
@@ -13,12 +17,25 @@ enum { LLMC_HEADER_BYTES = 256 * 4, NPY_HEADER_BYTES = 128, BUFFERED = 8192 };
 static const unsigned char NPY_BEGIN[10] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, 118, 0};
 
 struct TokenWriter {
-    FileWriter *file;
-    char *path;
+    FileWriter *file, *mask; /* mask NULL: all tokens so far count */
+    Arena *arena;
+    const char *path, *mask_path;
     int token_bytes;
     bool npy, failed;
     int64_t n_tokens;
 };
+
+static size_t make_npy_header(const char *type, int64_t count, unsigned char *out) {
+    char text[NPY_HEADER_BYTES];
+    int n =
+        snprintf(text, sizeof(text),
+                 "{'descr': '%s', 'fortran_order': False, 'shape': (%" PRId64 ",), }", type, count);
+    memset(out, ' ', NPY_HEADER_BYTES);
+    memcpy(out, NPY_BEGIN, sizeof(NPY_BEGIN));
+    memcpy(out + 10, text, (size_t)n);
+    out[NPY_HEADER_BYTES - 1] = '\n';
+    return NPY_HEADER_BYTES;
+}
 
 /* The header of so many tokens; returns its bytes. */
 static size_t make_header(const TokenWriter *writer, unsigned char *out) {
@@ -28,15 +45,7 @@ static size_t make_header(const TokenWriter *writer, unsigned char *out) {
         memcpy(out, llmc, sizeof(llmc));
         return sizeof(llmc);
     }
-    char text[NPY_HEADER_BYTES];
-    int n = snprintf(text, sizeof(text),
-                     "{'descr': '<u%d', 'fortran_order': False, 'shape': (%" PRId64 ",), }",
-                     writer->token_bytes, writer->n_tokens);
-    memset(out, ' ', NPY_HEADER_BYTES);
-    memcpy(out, NPY_BEGIN, sizeof(NPY_BEGIN));
-    memcpy(out + 10, text, (size_t)n);
-    out[NPY_HEADER_BYTES - 1] = '\n';
-    return NPY_HEADER_BYTES;
+    return make_npy_header(writer->token_bytes == 2 ? "<u2" : "<u4", writer->n_tokens, out);
 }
 
 TokenWriter *token_writer_open(const char *path, int token_bytes, Diag *diag) {
@@ -45,7 +54,10 @@ TokenWriter *token_writer_open(const char *path, int token_bytes, Diag *diag) {
     FileWriter *file = file_writer_open(path, diag);
     if (!file) return NULL;
     TokenWriter *writer = calloc(1, sizeof(*writer));
-    if (!writer || !(writer->path = strdup(path))) BUG("out of memory");
+    if (!writer) BUG("out of memory");
+    writer->arena = arena_create();
+    writer->path = arena_strdup(writer->arena, path);
+    writer->mask_path = token_mask_name(writer->arena, path);
     writer->file = file;
     writer->token_bytes = token_bytes;
     writer->npy = length > 4 && strcmp(path + length - 4, ".npy") == 0;
@@ -63,19 +75,42 @@ bool token_writer_failed(const TokenWriter *writer) {
     return writer->failed;
 }
 
-bool token_writer_put(TokenWriter *writer, const uint32_t *tokens, size_t count, Diag *diag) {
+const char *token_writer_mask(const TokenWriter *writer) {
+    return writer->mask ? writer->mask_path : NULL;
+}
+
+static bool put_counts(TokenWriter *writer, const unsigned char *marks, int64_t count, Diag *diag) {
+    unsigned char bytes[BUFFERED];
+    for (int64_t at = 0; at < count;) {
+        int64_t n = count - at < BUFFERED ? count - at : BUFFERED;
+        for (int64_t i = 0; i < n; i++) bytes[i] = marks ? marks[at + i] & TOKEN_COUNTS : 1;
+        if (!file_writer_put(writer->mask, bytes, (size_t)n, diag)) {
+            writer->failed = true;
+            return false;
+        }
+        at += n;
+    }
+    return true;
+}
+
+/* Begins with the first token that does not count. */
+static bool put_mask(TokenWriter *writer, const unsigned char *marks, size_t count, Diag *diag) {
+    unsigned char header[LLMC_HEADER_BYTES];
+    size_t i = 0;
+    while (!writer->mask && i < count && marks[i] & TOKEN_COUNTS) i++;
+    if (i == count) return true;
+    if (!writer->mask) {
+        writer->mask = file_writer_open(writer->mask_path, diag);
+        size_t length = make_npy_header("|b1", 0, header);
+        writer->failed = !writer->mask || !file_writer_put(writer->mask, header, length, diag);
+        if (writer->failed || !put_counts(writer, NULL, writer->n_tokens, diag)) return false;
+    }
+    return put_counts(writer, marks, (int64_t)count, diag);
+}
+
+static bool put_all(TokenWriter *writer, const uint32_t *tokens, size_t count, Diag *diag) {
     uint16_t narrow[BUFFERED];
-    if (!writer->npy && count > (size_t)(INT32_MAX - writer->n_tokens)) {
-        diag_error(diag, (SourceLoc){writer->path, 0},
-                   "more than %d tokens do not fit into a file of this kind; write a .npy, or "
-                   "several files",
-                   INT32_MAX);
-        return false;
-    }
-    writer->n_tokens += (int64_t)count;
-    if (writer->token_bytes == 4) {
-        return put(writer, tokens, count * sizeof(*tokens), diag);
-    }
+    if (writer->token_bytes == 4) return put(writer, tokens, count * sizeof(*tokens), diag);
     for (size_t at = 0; at < count;) {
         size_t n = count - at < BUFFERED ? count - at : BUFFERED;
         for (size_t i = 0; i < n; i++) narrow[i] = (uint16_t)tokens[at + i];
@@ -85,16 +120,50 @@ bool token_writer_put(TokenWriter *writer, const uint32_t *tokens, size_t count,
     return true;
 }
 
+bool token_writer_put(TokenWriter *writer, const uint32_t *tokens, const unsigned char *marks,
+                      size_t count, Diag *diag) {
+    if (!writer->npy && count > (size_t)(INT32_MAX - writer->n_tokens)) {
+        diag_error(diag, (SourceLoc){writer->path, 0},
+                   "more than %d tokens do not fit into a file of this kind; write a .npy, or "
+                   "several files",
+                   INT32_MAX);
+        return false;
+    }
+    if (!put_mask(writer, marks, count, diag)) return false;
+    writer->n_tokens += (int64_t)count;
+    return put_all(writer, tokens, count, diag);
+}
+
 static void release(TokenWriter *writer) {
-    free(writer->path);
+    arena_destroy(writer->arena);
     free(writer);
+}
+
+/* The mask first: tokens are never without theirs. */
+static bool commit_mask(TokenWriter *writer, Diag *diag) {
+    unsigned char header[LLMC_HEADER_BYTES];
+    if (!writer->mask) return true;
+    size_t length = make_npy_header("|b1", writer->n_tokens, header);
+    file_writer_replace(writer->mask, 0, header, length, diag);
+    return file_writer_commit(writer->mask, diag);
 }
 
 bool token_writer_commit(TokenWriter *writer, Diag *diag) {
     unsigned char header[LLMC_HEADER_BYTES];
     size_t length = make_header(writer, header);
     file_writer_replace(writer->file, 0, header, length, diag);
-    bool good = file_writer_commit(writer->file, diag);
+    bool good = commit_mask(writer, diag);
+    if (!good) {
+        file_writer_abandon(writer->file);
+    } else {
+        good = file_writer_commit(writer->file, diag);
+    }
+    if (good && !writer->mask && unlink(writer->mask_path) != 0 && errno != ENOENT) {
+        diag_error(diag, (SourceLoc){writer->mask_path, 0},
+                   "cannot be removed, though all tokens of %s count: %s", writer->path,
+                   strerror(errno));
+        good = false;
+    }
     release(writer);
     return good;
 }
@@ -102,5 +171,6 @@ bool token_writer_commit(TokenWriter *writer, Diag *diag) {
 void token_writer_abandon(TokenWriter *writer) {
     if (!writer) return;
     file_writer_abandon(writer->file);
+    if (writer->mask) file_writer_abandon(writer->mask);
     release(writer);
 }

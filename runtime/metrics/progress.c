@@ -6,7 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LINE_BYTES = 256 };
+enum { LINE_BYTES = 2048, WIDEST_TERMINAL = 256 };
 
 static const double terminal_interval_s = 0.1, lines_interval_s = 2;
 
@@ -60,6 +60,10 @@ int progress_format(char *text, size_t size, const StepMetrics *metrics, int64_t
     put(&line, "step %lld/%lld  loss %.4f", (long long)metrics->step, (long long)n_steps,
         metrics->loss);
     if (metrics->has_val_loss) put(&line, "  val loss %.4f", metrics->val_loss);
+    for (int i = 0; i < metrics->n_sources; i++) {
+        put(&line, "%s%s %.4f%s", i ? ", " : " (", metrics->source_names[i],
+            metrics->source_losses[i], i + 1 == metrics->n_sources ? ")" : "");
+    }
     if (metrics->skipped) {
         put(&line, "  no update (gradients not finite)");
     } else {
@@ -92,7 +96,7 @@ static size_t usable_bytes(const Progress *progress) {
     struct winsize window;
     if (progress->mode != PROGRESS_TERMINAL ||
         ioctl(fileno(progress->stream), TIOCGWINSZ, &window) != 0 || window.ws_col < 2 ||
-        window.ws_col > LINE_BYTES) {
+        window.ws_col > WIDEST_TERMINAL) {
         return LINE_BYTES;
     }
     return window.ws_col; /* one less with the terminator: the last column stays free */

@@ -11,8 +11,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { LINE_BYTES = 512 };
-
 struct RunLog {
     int fd;
     char *path;
@@ -100,6 +98,19 @@ static void put_number(char *text, size_t size, double x) {
         snprintf(text, size, "null");
 }
 
+/* ,"val_losses":{"a.bin":1.9,"b":2.1} or nothing. */
+static void put_sources(char *text, size_t size, const StepMetrics *metrics) {
+    size_t n = 0;
+    text[0] = '\0';
+    for (int i = 0; i < metrics->n_sources && n + 1 < size; i++) {
+        char number[32];
+        put_number(number, sizeof number, metrics->source_losses[i]);
+        n += (size_t)snprintf(text + n, size - n, "%s\"%s\":%s%s", i ? "," : ",\"val_losses\":{",
+                              metrics->source_names[i], number,
+                              i + 1 == metrics->n_sources ? "}" : "");
+    }
+}
+
 int run_log_format(char *text, size_t size, const StepMetrics *metrics) {
     enum { N_NUMBERS = 8, NUMBER_BYTES = 32 };
     const double values[N_NUMBERS] = {
@@ -107,7 +118,8 @@ int run_log_format(char *text, size_t size, const StepMetrics *metrics) {
         metrics->seconds, metrics->val_loss,  metrics->loss_scale, metrics->val_bits_per_byte};
     char numbers[N_NUMBERS][NUMBER_BYTES], val_loss[NUMBER_BYTES + 16] = "";
     char bits[NUMBER_BYTES + 32] = "";
-    char scale[NUMBER_BYTES + 48] = "";
+    char scale[NUMBER_BYTES + 48] = "", labels[NUMBER_BYTES] = "";
+    char sources[RUN_LOG_LINE_BYTES - 512];
     for (int i = 0; i < N_NUMBERS; i++) put_number(numbers[i], NUMBER_BYTES, values[i]);
     if (metrics->has_val_loss) snprintf(val_loss, sizeof val_loss, ",\"val_loss\":%s", numbers[5]);
     if (metrics->has_val_loss && metrics->val_bits_per_byte > 0) {
@@ -117,16 +129,20 @@ int run_log_format(char *text, size_t size, const StepMetrics *metrics) {
         snprintf(scale, sizeof scale, ",\"loss_scale\":%s%s", numbers[6],
                  metrics->skipped ? ",\"skipped\":true" : "");
     }
+    if (metrics->has_n_labels) {
+        snprintf(labels, sizeof labels, ",\"labels\":%lld", (long long)metrics->n_labels);
+    }
+    put_sources(sources, sizeof sources, metrics);
     int n = snprintf(text, size,
                      "{\"step\":%lld,\"loss\":%s,\"grad_norm\":%s,\"lr\":%s,\"tokens_per_s\":%s,"
-                     "\"seconds\":%s%s%s%s}\n",
+                     "\"seconds\":%s%s%s%s%s%s}\n",
                      (long long)metrics->step, numbers[0], numbers[1], numbers[2], numbers[3],
-                     numbers[4], scale, val_loss, bits);
+                     numbers[4], labels, scale, val_loss, bits, sources);
     return n < (int)size ? n : (int)size - 1;
 }
 
 bool run_log_write(RunLog *log, const StepMetrics *metrics, Diag *diag) {
-    char text[LINE_BYTES];
+    char text[RUN_LOG_LINE_BYTES];
     size_t length = (size_t)run_log_format(text, sizeof text, metrics);
     for (size_t n_written = 0; n_written < length;) {
         ssize_t n = write(log->fd, text + n_written, length - n_written);

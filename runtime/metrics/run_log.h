@@ -4,7 +4,9 @@
  *
  * With a loss scale there is "loss_scale", that of the next step's gradients, and "skipped": true
  * where gradients were not finite and nothing was updated. "val_loss" is there when the step
- * measured one, and "val_bits_per_byte" when it is known, too. NaN and infinities are written as
+ * measured one, and "val_bits_per_byte" when it is known, too; of several sources there is one
+ * object more, "val_losses", with each one's. "labels" is how many of the batch's labels count,
+ * where not all do. NaN and infinities are written as
  * null. Each line is in the file when its call returns, so it can be followed while training runs.
  */
 #ifndef RUNTIME_METRICS_RUN_LOG_H
@@ -29,7 +31,9 @@ RunLog *run_log_continue(const char *path, int64_t step, Diag *diag);
 bool run_log_write(RunLog *log, const StepMetrics *metrics, Diag *diag);
 void run_log_close(RunLog *log);
 
-/* One line with its end of line, at most size - 1 characters; returns their number. 512 suffice. */
+/* One line with its end of line, at most size - 1 characters; returns their number.
+ * RUN_LOG_LINE_BYTES suffice. */
+enum { RUN_LOG_LINE_BYTES = 4096 };
 int run_log_format(char *text, size_t size, const StepMetrics *metrics);
 
 #endif

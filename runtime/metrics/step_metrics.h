@@ -15,10 +15,15 @@ typedef struct StepMetrics {
     bool has_val_loss;
     double val_loss;
     bool has_loss_scale;
-    double loss_scale;        /* of the next step's gradients */
-    bool skipped;             /* nothing was updated: gradients were not finite */
-    int64_t n_skipped;        /* steps of this run that were */
-    double val_bits_per_byte; /* with val_loss; 0: not known */
+    double loss_scale;               /* of the next step's gradients */
+    bool skipped;                    /* nothing was updated: gradients were not finite */
+    int64_t n_skipped;               /* steps of this run that were */
+    double val_bits_per_byte;        /* with val_loss; 0: not known */
+    bool has_n_labels;               /* not all of the batch's labels count */
+    int64_t n_labels;                /* that do */
+    int n_sources;                   /* with val_loss: of several, each one's; else 0 */
+    const char *const *source_names; /* [n_sources]; printable ASCII without quotes, short */
+    const double *source_losses;     /* [n_sources] */
 } StepMetrics;
 
 #endif

@@ -3,7 +3,7 @@
 
 #include "ir/base/file.h"
 #include "runtime/data/folder.h"
-#include "runtime/data/token_file.h"
+#include "runtime/data/token_mask.h"
 #include "runtime/tokenizer/corpus_job.h"
 
 #include <stdlib.h>
@@ -27,6 +27,7 @@ typedef struct Corpus {
     int64_t pruned;
     CorpusTotals totals;
     int64_t bytes_done, bytes_all;
+    bool begins;        /* the next token is a long document's first */
     Encoder **encoders; /* [n_threads] */
     CorpusJob *jobs;    /* [capacity] */
     int n_jobs, capacity;
@@ -37,9 +38,14 @@ typedef struct Corpus {
 
 /* --- results --- */
 
-static bool take_tokens(Corpus *corpus, const uint32_t *tokens, size_t count) {
+static bool take_tokens(Corpus *corpus, const uint32_t *tokens, unsigned char *marks,
+                        size_t count) {
+    if (count == 0) return true;
     corpus->totals.n_tokens += (int64_t)count;
-    return count == 0 || corpus->take(corpus->user, tokens, count, corpus->diag);
+    for (size_t i = 0; i < count; i++) corpus->totals.n_counted += marks[i] & TOKEN_COUNTS;
+    if (corpus->begins) marks[0] |= TOKEN_BEGINS;
+    corpus->begins = false;
+    return corpus->take(corpus->user, tokens, marks, count, corpus->diag);
 }
 
 static void take_counts(Corpus *corpus, const WordCounts *counts) {
@@ -59,11 +65,16 @@ static bool take_result(Corpus *corpus, CorpusJob *job, size_t skipped) {
     corpus->totals.n_documents += job->n_documents;
     corpus->totals.n_bytes += job->n_bytes;
     corpus->totals.n_special += job->n_special;
+    corpus->totals.n_answered += job->n_answered;
     if (corpus->counts) {
         take_counts(corpus, &job->counts);
         return true;
     }
-    return take_tokens(corpus, job->tokens.items + skipped, job->tokens.count - skipped);
+    size_t count = job->tokens.count;
+    token_marks_fill(&job->marks, count, TOKEN_COUNTS);
+    if (count == skipped) return true;
+    return take_tokens(corpus, job->tokens.items + skipped, job->marks.items + skipped,
+                       count - skipped);
 }
 
 /* --- batches of jobs --- */
@@ -198,8 +209,9 @@ static bool take_segment(void *user, const Segment *segment) {
 
 static bool put_token(Corpus *corpus, uint32_t token) {
     if (corpus->counts || token == NO_TOKEN) return true;
+    unsigned char mark = TOKEN_COUNTS;
     corpus->totals.n_special++;
-    return take_tokens(corpus, &token, 1);
+    return take_tokens(corpus, &token, &mark, 1);
 }
 
 /* The walk itself is one thread's; it goes through gigabytes in a second. */
@@ -211,6 +223,7 @@ static bool run_long(Corpus *corpus, const char *path, const unsigned char *text
     corpus->maps[corpus->n_maps++] = last;
     corpus->totals.n_documents++;
     corpus->totals.n_bytes += (int64_t)length;
+    corpus->begins = true;
     good = good && put_token(corpus, corpus->options->first) &&
            encoder_walk(walker, text, length, corpus->options->with_special, take_segment,
                         &document) &&

@@ -3,8 +3,10 @@
  * words and lines of JSON must fit into memory.
  *
  * A document is a file; or, with a separator, what lies between two; or, in files whose names end
- * in .jsonl, the text in a field of each line's object. Empty ones are passed over. A folder stands
- * for its files in the order of their names.
+ * in .jsonl, each line's object: a "text", a "prompt" and its "completion", or the "messages" of a
+ * conversation. Empty ones are passed over. A folder stands for its files in the order of their
+ * names. With each token comes whether it counts as a label (what is answered does, what is asked
+ * does not) and whether it begins a document (token_mask.h).
  */
 #ifndef RUNTIME_TOKENIZER_CORPUS_H
 #define RUNTIME_TOKENIZER_CORPUS_H
@@ -14,10 +16,12 @@
 typedef struct CorpusOptions {
     const char *const *paths;
     int n_paths;
-    const char *separator; /* NULL: none */
-    const char *field;     /* of lines of JSON */
-    bool with_special;     /* special tokens in the text are tokens */
-    uint32_t first, last;  /* tokens around each document; NO_TOKEN: none */
+    const char *separator;   /* NULL: none */
+    const char *field;       /* of lines of JSON; NULL: whichever of the known ones there is */
+    const struct Chat *chat; /* of conversations; NULL: none, and `no_chat` says why */
+    const char *no_chat;
+    bool with_special;    /* special tokens in the text are tokens */
+    uint32_t first, last; /* tokens around each document; NO_TOKEN: none */
     int n_threads;
     /* Now and then, and at the end; may be NULL. */
     void (*progress)(void *user, int64_t bytes_done, int64_t bytes_all);
@@ -26,11 +30,14 @@ typedef struct CorpusOptions {
 
 typedef struct CorpusTotals {
     int64_t n_documents, n_bytes, n_tokens;
-    int64_t n_special; /* first and last ones among the tokens */
+    int64_t n_special;  /* first and last ones among the tokens, but for those of chats */
+    int64_t n_answered; /* documents of prompts and answers of which something counts */
+    int64_t n_counted;  /* tokens that count */
 } CorpusTotals;
 
-/* Takes tokens in order; false ends the work, reported. */
-typedef bool TokenTaker(void *user, const uint32_t *tokens, size_t count, Diag *diag);
+/* Takes tokens in order, with the marks of each; false ends the work, reported. */
+typedef bool TokenTaker(void *user, const uint32_t *tokens, const unsigned char *marks,
+                        size_t count, Diag *diag);
 bool corpus_encode(const Tokenizer *tokenizer, const CorpusOptions *options, TokenTaker *take,
                    void *user, CorpusTotals *out, Diag *diag);
 

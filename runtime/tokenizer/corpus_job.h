@@ -16,14 +16,20 @@ typedef struct CorpusJob {
     Chunk chunk;
     /* Results. */
     TokenList tokens;
+    TokenMarks marks; /* of the first of them; of the others TOKEN_COUNTS */
     WordCounts counts;
-    int64_t n_documents, n_bytes, n_special;
+    int64_t n_documents, n_bytes, n_special, n_answered;
     bool failed;
     Diag *diag; /* one at most */
 } CorpusJob;
 
 void corpus_job_clear(CorpusJob *job);
 void corpus_job_release(CorpusJob *job);
+Diag *corpus_job_diag(CorpusJob *job);
+/* One document of plain text. */
+bool corpus_job_run_document(CorpusJob *job, Encoder *encoder, const CorpusOptions *options,
+                             bool counts, const unsigned char *text, size_t length,
+                             const char *where);
 /* The number of the calling thread. */
 int corpus_job_thread(void);
 

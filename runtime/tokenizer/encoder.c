@@ -59,6 +59,10 @@ void encoder_destroy(Encoder *encoder) {
     free(encoder);
 }
 
+const Tokenizer *encoder_tokenizer(const Encoder *encoder) {
+    return encoder->tokenizer;
+}
+
 /* --- words --- */
 
 static bool lacks_token(Encoder *encoder, const unsigned char *bytes, size_t length) {
@@ -229,8 +233,9 @@ bool encoder_encode_segment(Encoder *encoder, const Segment *segment, const Enco
         return true;
     }
     if (!segment->valid) return take_word(encoder, segment->text, segment->length);
-    return check_words(encoder, words_divide(&encoder->tokenizer->steps, encoder->words,
-                                             segment->text, segment->length, take_word, encoder));
+    return check_words(encoder,
+                       words_divide(&encoder->tokenizer->steps, encoder->words, segment->text,
+                                    segment->length, segment->continues, take_word, encoder));
 }
 
 /* --- segments --- */
@@ -240,11 +245,13 @@ typedef struct Walk {
     SegmentTaker *take;
     void *user;
     bool with_special;
+    TextPlace place;
+    bool continues; /* the segment that comes next */
 } Walk;
 
 /* What lies between added tokens goes to `between`, the tokens themselves to the taker. */
-static bool walk_added(const Walk *walk, bool normalized, const unsigned char *text, size_t length,
-                       bool (*between)(const Walk *walk, const unsigned char *text, size_t length,
+static bool walk_added(Walk *walk, bool normalized, const unsigned char *text, size_t length,
+                       bool (*between)(Walk *walk, const unsigned char *text, size_t length,
                                        bool is_first)) {
     const AddedTokens *added = &walk->encoder->tokenizer->added;
     const AddedToken *token;
@@ -259,21 +266,25 @@ static bool walk_added(const Walk *walk, bool normalized, const unsigned char *t
     return done == length || between(walk, text + done, length - done, done == 0);
 }
 
-static bool walk_words(const Walk *walk, const unsigned char *text, size_t length, bool is_first) {
-    (void)is_first;
-    return walk->take(walk->user, &(Segment){.text = text, .length = length, .valid = true});
+static bool walk_words(Walk *walk, const unsigned char *text, size_t length, bool is_first) {
+    bool continues = is_first && walk->continues;
+    return walk->take(
+        walk->user,
+        &(Segment){.text = text, .length = length, .valid = true, .continues = continues});
 }
 
-static bool walk_valid(const Walk *walk, const unsigned char *text, size_t length, bool is_first) {
+static bool walk_valid(Walk *walk, const unsigned char *text, size_t length, bool is_first) {
     const Tokenizer *tokenizer = walk->encoder->tokenizer;
     const unsigned char *normal;
     size_t normal_length;
-    normalize(&tokenizer->normalizer, text, length, is_first || !tokenizer->prefix_first_only,
+    bool has_prefix = !tokenizer->prefix_first_only || (is_first && walk->place == TEXT_BEGINS);
+    walk->continues = is_first && walk->place == TEXT_CONTINUES;
+    normalize(&tokenizer->normalizer, text, length, has_prefix && !walk->continues,
               &walk->encoder->normal, &normal, &normal_length);
     return walk_added(walk, true, normal, normal_length, walk_words);
 }
 
-static bool walk_bytes(const Walk *walk, const unsigned char *text, size_t length, bool is_first) {
+static bool walk_bytes(Walk *walk, const unsigned char *text, size_t length, bool is_first) {
     size_t at = 0;
     uint32_t character;
     while (at < length) {
@@ -292,7 +303,7 @@ static bool walk_bytes(const Walk *walk, const unsigned char *text, size_t lengt
 
 bool encoder_walk(Encoder *encoder, const unsigned char *text, size_t length, bool with_special,
                   SegmentTaker *take, void *user) {
-    Walk walk = {encoder, take, user, with_special};
+    Walk walk = {encoder, take, user, with_special, TEXT_BEGINS, false};
     return walk_added(&walk, false, text, length, walk_bytes);
 }
 
@@ -308,10 +319,17 @@ static bool take_segment(void *user, const Segment *segment) {
     return encoder_encode_segment(whole->encoder, segment, whole->out, whole->where, whole->diag);
 }
 
+bool encoder_encode_part(Encoder *encoder, TextPlace place, const unsigned char *text,
+                         size_t length, bool with_special, const EncoderOutput *out,
+                         const char *where, Diag *diag) {
+    WholeDocument whole = {encoder, out, where, diag};
+    Walk walk = {encoder, take_segment, &whole, with_special, place, false};
+    return walk_added(&walk, false, text, length, walk_bytes);
+}
+
 bool encoder_encode(Encoder *encoder, const unsigned char *text, size_t length, bool with_special,
                     const EncoderOutput *out, const char *where, Diag *diag) {
-    WholeDocument whole = {encoder, out, where, diag};
-    return encoder_walk(encoder, text, length, with_special, take_segment, &whole);
+    return encoder_encode_part(encoder, TEXT_BEGINS, text, length, with_special, out, where, diag);
 }
 
 /* --- chunks --- */

@@ -14,6 +14,7 @@
 typedef struct Encoder Encoder;
 Encoder *encoder_create(const Tokenizer *tokenizer);
 void encoder_destroy(Encoder *encoder);
+const Tokenizer *encoder_tokenizer(const Encoder *encoder);
 
 /* Where it goes: one of the two. */
 typedef struct EncoderOutput {
@@ -27,6 +28,17 @@ typedef struct EncoderOutput {
 bool encoder_encode(Encoder *encoder, const unsigned char *text, size_t length, bool with_special,
                     const EncoderOutput *out, const char *where, Diag *diag);
 
+/* Where a text stands: some tokenizers put a space in front of what begins. */
+typedef enum TextPlace {
+    TEXT_BEGINS,   /* a document */
+    TEXT_FOLLOWS,  /* a special token */
+    TEXT_CONTINUES /* text: no token is of both */
+} TextPlace;
+/* The same of a part of a document. */
+bool encoder_encode_part(Encoder *encoder, TextPlace place, const unsigned char *text,
+                         size_t length, bool with_special, const EncoderOutput *out,
+                         const char *where, Diag *diag);
+
 /* --- long documents, which several threads do together --- */
 
 /* What a document is divided into before it is divided into words. */
@@ -34,6 +46,7 @@ typedef struct Segment {
     const unsigned char *text; /* NULL: `token` alone */
     size_t length;
     bool valid;     /* UTF-8, normalized */
+    bool continues; /* text before it */
     uint32_t token; /* an added token */
 } Segment;
 /* Taken while the walk is at it; false ends the walk. */

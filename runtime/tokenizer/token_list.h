@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct TokenList {
     uint32_t *items;
@@ -28,6 +29,28 @@ static inline void token_list_add(TokenList *list, uint32_t token) {
 static inline void token_list_release(TokenList *list) {
     free(list->items);
     *list = (TokenList){0};
+}
+
+/* What is known of each token of a list besides, a byte each (TOKEN_COUNTS and others). */
+typedef struct TokenMarks {
+    unsigned char *items;
+    size_t count, capacity;
+} TokenMarks;
+
+/* Up to `count`, with `mark`. */
+static inline void token_marks_fill(TokenMarks *marks, size_t count, unsigned char mark) {
+    if (count > marks->capacity) {
+        marks->capacity = 2 * count + 64;
+        marks->items = realloc(marks->items, marks->capacity);
+        if (!marks->items) BUG("out of memory");
+    }
+    if (count > marks->count) memset(marks->items + marks->count, mark, count - marks->count);
+    if (count > marks->count) marks->count = count;
+}
+
+static inline void token_marks_release(TokenMarks *marks) {
+    free(marks->items);
+    *marks = (TokenMarks){0};
 }
 
 #endif

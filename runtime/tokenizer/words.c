@@ -30,6 +30,7 @@ typedef struct Division {
     WordSpace *space;
     WordTaker *take;
     void *user;
+    bool continues;
 } Division;
 
 static WordResult divide(const Division *division, int step, const unsigned char *text,
@@ -38,7 +39,9 @@ static WordResult divide(const Division *division, int step, const unsigned char
 static WordResult put_prefix(const Division *division, int step, const unsigned char *text,
                              size_t length) {
     WordSpace *space = division->space;
-    if (length == 0 || text[0] == ' ') return divide(division, step + 1, text, length);
+    if (length == 0 || text[0] == ' ' || (division->continues && step == 0)) {
+        return divide(division, step + 1, text, length);
+    }
     if (length >= space->capacity[step]) {
         free(space->prefixed[step]);
         space->capacity[step] = 2 * length + 64;
@@ -178,8 +181,8 @@ static WordResult divide(const Division *division, int step, const unsigned char
 }
 
 WordResult words_divide(const WordSteps *steps, WordSpace *space, const unsigned char *text,
-                        size_t length, WordTaker *take, void *user) {
-    return divide(&(Division){steps, space, take, user}, 0, text, length);
+                        size_t length, bool continues, WordTaker *take, void *user) {
+    return divide(&(Division){steps, space, take, user, continues}, 0, text, length);
 }
 
 /* --- the first step alone --- */
@@ -200,5 +203,5 @@ WordResult words_next_piece(const WordSteps *steps, WordSpace *space, const unsi
 
 WordResult words_divide_piece(const WordSteps *steps, WordSpace *space, const unsigned char *piece,
                               size_t length, WordTaker *take, void *user) {
-    return divide(&(Division){steps, space, take, user}, 1, piece, length);
+    return divide(&(Division){steps, space, take, user, false}, 1, piece, length);
 }

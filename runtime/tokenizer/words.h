@@ -44,10 +44,11 @@ WordSpace *word_space_create(void);
 void word_space_destroy(WordSpace *space);
 
 typedef enum WordResult { WORDS_TAKEN, WORDS_STOPPED, WORDS_GAVE_UP } WordResult;
-/* All words of text [length], valid UTF-8, in order. WORDS_STOPPED: the taker said so;
+/* All words of text [length], valid UTF-8, in order. continues: it goes on from text before it, and
+ * no space is put in front of it. WORDS_STOPPED: the taker said so;
  * WORDS_GAVE_UP: a pattern did. */
 WordResult words_divide(const WordSteps *steps, WordSpace *space, const unsigned char *text,
-                        size_t length, WordTaker *take, void *user);
+                        size_t length, bool continues, WordTaker *take, void *user);
 
 /* The first step alone where it is one that can begin at any place of a text
  * (words_can_begin_anywhere): the piece of text that begins at `from` < length, *out_end its end.

@@ -208,13 +208,56 @@ static void test_log(const char *path) {
     CHECK(file_write(path, "old\n", 4, diag), "%s", diag_text(diag));
     RunLog *log = run_log_open(path, diag);
     CHECK(log != NULL, "%s", diag_text(diag));
+    static const char *const NAMES[] = {"a.bin", "texts"};
+    static const double LOSSES[] = {1.5, NAN};
     const StepMetrics steps[] = {
-        {1, 5.5, 2.25, 6e-6, 48211, 0.02, false, 0, false, 0, false, 0, 0},
-        {2, NAN, INFINITY, -1.7976931348623157e308, -INFINITY, 5e-324, true, NAN, false, 0, false,
-         0, 0},
-        {INT64_MAX, 0.1f, 0, 1, 2, 3, true, 4.5, false, 0, false, 0, 1.25},
-        {4, 5.5, INFINITY, 6e-6, 48211, 0.02, true, 5.25, true, 32768, true, 3, 0},
-        {5, 5.5, 1, 6e-6, 48211, 0.02, false, 0, true, INFINITY, false, 3, 0},
+        {.step = 1,
+         .loss = 5.5,
+         .grad_norm = 2.25,
+         .lr = 6e-6,
+         .tokens_per_s = 48211,
+         .seconds = 0.02},
+        {.step = 2,
+         .loss = NAN,
+         .grad_norm = INFINITY,
+         .lr = -1.7976931348623157e308,
+         .tokens_per_s = -INFINITY,
+         .seconds = 5e-324,
+         .has_val_loss = true,
+         .val_loss = NAN},
+        {.step = INT64_MAX,
+         .loss = 0.1f,
+         .lr = 1,
+         .tokens_per_s = 2,
+         .seconds = 3,
+         .has_val_loss = true,
+         .val_loss = 4.5,
+         .val_bits_per_byte = 1.25,
+         .n_sources = 2,
+         .source_names = NAMES,
+         .source_losses = LOSSES},
+        {.step = 4,
+         .loss = 5.5,
+         .grad_norm = INFINITY,
+         .lr = 6e-6,
+         .tokens_per_s = 48211,
+         .seconds = 0.02,
+         .has_val_loss = true,
+         .val_loss = 5.25,
+         .has_loss_scale = true,
+         .loss_scale = 32768,
+         .skipped = true,
+         .n_skipped = 3},
+        {.step = 5,
+         .loss = 5.5,
+         .grad_norm = 1,
+         .lr = 6e-6,
+         .tokens_per_s = 48211,
+         .seconds = 0.02,
+         .has_loss_scale = true,
+         .loss_scale = INFINITY,
+         .n_skipped = 3,
+         .has_n_labels = true},
     };
     for (int i = 0; i < 5; i++) {
         CHECK(run_log_write(log, &steps[i], diag), "%s", diag_text(diag));
@@ -240,7 +283,11 @@ static void test_log(const char *path) {
                        "\"tokens_per_s\":48211,\"seconds\":0.02}\n") == 0,
           "%s", text);
     run_log_format(text, sizeof text, &steps[2]);
-    CHECK(strstr(text, ",\"val_loss\":4.5,\"val_bits_per_byte\":1.25}\n"), "%s", text);
+    CHECK(strstr(text, ",\"val_loss\":4.5,\"val_bits_per_byte\":1.25,"
+                       "\"val_losses\":{\"a.bin\":1.5,\"texts\":null}}\n"),
+          "%s", text);
+    run_log_format(text, sizeof text, &steps[4]);
+    CHECK(strstr(text, ",\"labels\":0,\"loss_scale\":null}\n"), "%s", text);
     run_log_format(text, sizeof text, &steps[3]);
     CHECK(strcmp(text, "{\"step\":4,\"loss\":5.5,\"grad_norm\":null,\"lr\":6e-06,"
                        "\"tokens_per_s\":48211,\"seconds\":0.02,\"loss_scale\":32768,"

@@ -221,7 +221,9 @@ static void test_long_word(void) {
 
 /* --- one thread and several --- */
 
-static bool append(void *user, const uint32_t *tokens, size_t count, Diag *diag) {
+static bool append(void *user, const uint32_t *tokens, const unsigned char *marks, size_t count,
+                   Diag *diag) {
+    (void)marks;
     (void)diag;
     TokenList *list = user;
     token_list_reserve(list, count);

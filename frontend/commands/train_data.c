@@ -1,0 +1,343 @@
+#include "frontend/commands/train_data.h"
+
+#include "ir/op.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MOST_NAME_BYTES = 40 };
+
+/* --- options --- */
+
+static bool check_weights(const CliArgs *args, Diag *diag) {
+    const CliValue *weights = &args->values[OPT_DATA_WEIGHT];
+    int n_data = args->values[OPT_DATA].n_list;
+    if (weights->given && weights->n_list != n_data) {
+        diag_error(diag, NO_LOC, "train: --data-weight: %d for %d --data; each needs one",
+                   weights->n_list, n_data);
+        return false;
+    }
+    for (int i = 0; i < weights->n_list; i++) {
+        double weight;
+        if (cli_parse_real(weights->list[i], &weight) && weight > 0) continue;
+        diag_error(diag, NO_LOC, "train: --data-weight: '%s' is no number above 0",
+                   weights->list[i]);
+        return false;
+    }
+    return true;
+}
+
+bool train_data_options(const CliArgs *args, Diag *diag) {
+    int n_data = args->values[OPT_DATA].n_list, n_val = args->values[OPT_VAL].n_list;
+    if (n_data == 0) {
+        diag_error(diag, NO_LOC, "train: which text? give --data FILE");
+        return false;
+    }
+    if (n_data > BLEND_MOST_SOURCES || n_val > BLEND_MOST_SOURCES) {
+        diag_error(diag, NO_LOC, "train: --%s: %d of them; at most %d (a folder is one)",
+                   n_data > BLEND_MOST_SOURCES ? "data" : "val", n_data > n_val ? n_data : n_val,
+                   BLEND_MOST_SOURCES);
+        return false;
+    }
+    if (cli_int(args, OPT_TOKEN_BYTES, 1) == 3) {
+        diag_error(diag, NO_LOC, "train: --token-bytes: 3 is none of 1, 2 and 4");
+        return false;
+    }
+    if (n_val && cli_given(args, OPT_VAL_FRACTION)) {
+        diag_error(diag, NO_LOC, "train: --val and --val-fraction: one of them");
+        return false;
+    }
+    return check_weights(args, diag);
+}
+
+/* --- opening --- */
+
+static bool plan_takes_masks(const Plan *plan) {
+    for (int p = 0; p < plan->n_programs; p++) {
+        const Graph *graph = plan->programs[p].graph;
+        for (int n = 0; n < graph->n_nodes; n++) {
+            const Node *node = graph->nodes[n];
+            if (node->op == OP_LABEL_SHARE && node_float(node, ATTR_value, 0) == DATASET_NO_LABEL) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* The path's last part, as it can stand in a line and in JSON; where another has that name, with
+ * its number. */
+static const char *make_name(const TrainPart *parts, int n_parts, const char *path, Arena *arena) {
+    size_t end = strlen(path);
+    while (end > 1 && path[end - 1] == '/') end--;
+    size_t begin = end;
+    while (begin > 0 && path[begin - 1] != '/') begin--;
+    if (end - begin > MOST_NAME_BYTES) begin = end - MOST_NAME_BYTES;
+    char *name = arena_strndup(arena, path + begin, end - begin);
+    for (char *c = name; *c; c++) {
+        if (*c < 0x20 || *c >= 0x7f || *c == '"' || *c == '\\') *c = '?';
+    }
+    for (int i = 0; i < n_parts; i++) {
+        if (strcmp(parts[i].name, name) == 0)
+            return arena_printf(arena, "%s#%d", name, n_parts + 1);
+    }
+    return name;
+}
+
+static void add_part(TrainPart *parts, int *n, const char *path, Dataset *dataset, Arena *arena) {
+    parts[*n] = (TrainPart){path, make_name(parts, *n, path, arena), dataset, 0};
+    (*n)++;
+}
+
+static Dataset *open_file(TrainData *data, const char *path, Diag *diag) {
+    Dataset *dataset = train_text_open(&data->text, data->args, path, (int)data->plan->seq,
+                                       (int)data->plan->vocab, diag);
+    if (dataset) data->files[data->n_files++] = dataset;
+    return dataset;
+}
+
+static bool open_train(TrainData *data, const char *path, double val_fraction, Diag *diag) {
+    Dataset *whole = open_file(data, path, diag), *train = whole, *val = NULL;
+    if (!whole) return false;
+    if (val_fraction > 0 && !dataset_split(whole, val_fraction, &train, &val, diag)) {
+        diag_note(diag, NO_LOC, "--val-fraction 0 trains without validation");
+        return false;
+    }
+    add_part(data->train, &data->n_train, path, train, data->args->arena);
+    if (val) add_part(data->val, &data->n_val, path, val, data->args->arena);
+    return true;
+}
+
+static bool open_all(TrainData *data, Diag *diag) {
+    const CliValue *train = &data->args->values[OPT_DATA], *val = &data->args->values[OPT_VAL];
+    double fraction = val->given ? 0 : cli_real(data->args, OPT_VAL_FRACTION, 0.1);
+    for (int i = 0; i < train->n_list; i++) {
+        if (!open_train(data, train->list[i], fraction, diag)) return false;
+    }
+    for (int i = 0; i < val->n_list; i++) {
+        Dataset *dataset = open_file(data, val->list[i], diag);
+        if (!dataset) return false;
+        add_part(data->val, &data->n_val, val->list[i], dataset, data->args->arena);
+    }
+    return true;
+}
+
+/* --- masks --- */
+
+/* Labels that are left out must be left out of the loss, and the other way round. */
+static bool check_masks(const TrainData *data, const TrainPart *parts, int n, bool *any,
+                        Diag *diag) {
+    for (int i = 0; i < n; i++) {
+        SourceLoc loc = {parts[i].path, 0};
+        bool has_mask = dataset_is_masked(parts[i].data);
+        *any |= has_mask;
+        if (has_mask && !data->masked) {
+            diag_error(diag, loc,
+                       "says which labels count, and the plan's loss counts all: plan with --set "
+                       "masked=true (a model of your own: ignore = -1 for nn.cross_entropy)");
+            return false;
+        }
+        if (!has_mask || dataset_count_counted(parts[i].data) > 0) continue;
+        diag_error(diag, loc, "no label of it counts%s",
+                   parts == data->val ? " in validation" : "");
+        return false;
+    }
+    return true;
+}
+
+static bool check_all_masks(TrainData *data, Diag *diag) {
+    bool any = false, any_val = false;
+    data->masked = plan_takes_masks(data->plan);
+    if (!check_masks(data, data->train, data->n_train, &any, diag) ||
+        !check_masks(data, data->val, data->n_val, &any_val, diag)) {
+        return false;
+    }
+    if (any || !data->masked) return true;
+    diag_error(diag, (SourceLoc){data->train[0].path, 0},
+               "has no mask, and the plan's loss is over labels that a mask counts: plan with "
+               "--set masked=false, or give data of prompts and answers");
+    return false;
+}
+
+/* --- shares --- */
+
+static void set_shares(TrainData *data) {
+    const CliValue *given = &data->args->values[OPT_DATA_WEIGHT];
+    double weights[BLEND_MOST_SOURCES] = {0};
+    for (int i = 0; i < data->n_train; i++) {
+        weights[i] = (double)dataset_count_windows(data->train[i].data);
+        if (given->given) cli_parse_real(given->list[i], &weights[i]); /* looked at before */
+    }
+    data->blend = blend_create(weights, data->n_train);
+    for (int i = 0; i < data->n_train; i++) data->train[i].share = blend_share(&data->blend, i);
+    double n_labels = 0;
+    data->val_by_labels = cli_given(data->args, OPT_VAL);
+    for (int i = 0; i < data->n_val; i++) {
+        n_labels += (double)dataset_count_counted(data->val[i].data);
+    }
+    for (int i = 0; i < data->n_val; i++) {
+        double own = (double)dataset_count_counted(data->val[i].data);
+        data->val[i].share = data->val_by_labels ? own / n_labels : data->train[i].share;
+    }
+}
+
+static double entropy_of(const TrainPart *parts, int n) {
+    const Dataset *all[BLEND_MOST_SOURCES];
+    double shares[BLEND_MOST_SOURCES];
+    for (int i = 0; i < n; i++) {
+        all[i] = parts[i].data;
+        shares[i] = parts[i].share;
+    }
+    return dataset_blend_entropy(all, shares, n, DATASET_MOST_COUNTED);
+}
+
+bool train_data_open(const CliArgs *args, const Plan *plan, TrainData *out, Diag *diag) {
+    *out = (TrainData){.args = args, .plan = plan};
+    if (!train_text_from_args(args, plan->vocab, &out->text, diag) || !open_all(out, diag) ||
+        !check_all_masks(out, diag)) {
+        return false;
+    }
+    for (int i = 0; i < out->n_train; i++) {
+        if (!train_documents_check(&out->text, args, plan, out->train[i].path, out->train[i].data,
+                                   &out->documents, diag)) {
+            return false;
+        }
+    }
+    set_shares(out);
+    out->train_entropy = entropy_of(out->train, out->n_train);
+    if (out->n_val) out->val_entropy = entropy_of(out->val, out->n_val);
+    return true;
+}
+
+static bool is_file(const TrainData *data, const Dataset *dataset) {
+    for (int i = 0; i < data->n_files; i++) {
+        if (data->files[i] == dataset) return true;
+    }
+    return false;
+}
+
+void train_data_close(TrainData *data) {
+    for (int i = 0; i < data->n_train; i++) {
+        if (!is_file(data, data->train[i].data)) dataset_close(data->train[i].data);
+    }
+    for (int i = 0; i < data->n_val; i++) {
+        if (!is_file(data, data->val[i].data)) dataset_close(data->val[i].data);
+    }
+    for (int i = 0; i < data->n_files; i++) dataset_close(data->files[i]);
+    data->n_train = data->n_val = data->n_files = 0;
+    train_text_release(&data->text);
+}
+
+/* --- samples --- */
+
+/* Sources of the same size are not read in the same order. */
+static uint64_t seed_of(const TrainData *data, int source) {
+    return (uint64_t)data->plan->seed + (uint64_t)source * 0x9e3779b97f4a7c15u;
+}
+
+bool train_data_sample(TrainData *data, int64_t index, int32_t *tokens, int32_t *labels,
+                       Diag *diag) {
+    int64_t sample;
+    int source = blend_pick(&data->blend, index, &sample);
+    return dataset_sample(data->train[source].data, seed_of(data, source), sample, tokens, labels,
+                          diag);
+}
+
+/* --- words --- */
+
+static int64_t count_tokens(const TrainPart *parts, int n) {
+    int64_t count = 0;
+    for (int i = 0; i < n; i++) count += dataset_count_tokens(parts[i].data);
+    return count;
+}
+
+static int64_t count_counted(const TrainPart *parts, int n) {
+    int64_t count = 0;
+    for (int i = 0; i < n; i++) count += dataset_count_counted(parts[i].data);
+    return count;
+}
+
+void train_data_name(const TrainData *data, char *text, size_t size) {
+    StrBuf name = strbuf_create();
+    const Blend *blend = &data->blend;
+    if (data->n_train > 1) strbuf_printf(&name, "%d sources, ", data->n_train);
+    strbuf_printf(&name, "%" PRId64 " tokens, unigram entropy %.9g",
+                  count_tokens(data->train, data->n_train), data->train_entropy);
+    for (int i = 0; i < data->n_train && data->n_train > 1; i++) {
+        strbuf_printf(&name, "%s%" PRId64, i ? ":" : ", weights ", blend->parts[i]);
+    }
+    snprintf(text, size, "%s", name.text);
+    strbuf_destroy(&name);
+}
+
+int64_t train_data_mapped_bytes(const TrainData *data) {
+    int64_t bytes = 0;
+    for (int i = 0; i < data->n_files; i++) bytes += dataset_mapped_bytes(data->files[i]);
+    return bytes;
+}
+
+void train_data_print_entropy(const TrainData *data) {
+    const TrainPart *parts = data->n_val ? data->val : data->train;
+    int n = data->n_val ? data->n_val : data->n_train;
+    bool sampled = false;
+    for (int i = 0; i < n; i++) {
+        sampled |= dataset_count_tokens(parts[i].data) > DATASET_MOST_COUNTED;
+    }
+    printf("; unigram entropy %.4f%s\n", data->n_val ? data->val_entropy : data->train_entropy,
+           sampled ? " (of a sample)" : "");
+}
+
+/* "1000 tokens", with what counts of them where not all do. */
+static void print_tokens(const TrainData *data, const TrainPart *parts, int n) {
+    int64_t all = count_tokens(parts, n);
+    printf("%" PRId64 " tokens", all);
+    if (!data->masked) return;
+    int64_t counted = count_counted(parts, n);
+    printf(" (%" PRId64 " count, %.1f %%)", counted, 100 * (double)counted / (double)all);
+}
+
+static void print_source(const TrainData *data, int source) {
+    const TrainPart *part = &data->train[source];
+    printf("source  %s: %.4g %% of the samples; ", part->name, 100 * part->share);
+    print_tokens(data, part, 1);
+    int n_files = dataset_count_files(part->data);
+    if (n_files > 1) printf(" of %d files", n_files);
+    printf("\n");
+}
+
+void train_data_print(const TrainData *data) {
+    int n_files = 0;
+    for (int i = 0; i < data->n_train; i++) n_files += dataset_count_files(data->train[i].data);
+    printf("data    ");
+    print_tokens(data, data->train, data->n_train);
+    if (n_files > 1) printf(" of %d files", n_files);
+    if (data->n_val) {
+        printf(" to train on, ");
+        if (data->masked) {
+            print_tokens(data, data->val, data->n_val);
+        } else {
+            printf("%" PRId64, count_tokens(data->val, data->n_val));
+        }
+        printf(" to validate");
+    }
+    train_data_print_entropy(data);
+    for (int i = 0; i < data->n_train && data->n_train > 1; i++) print_source(data, i);
+    if (data->text.packed.n_windows > 0) pack_print(&data->text.packed, &data->text.packing);
+    train_documents_print(&data->documents);
+}
+
+void train_data_print_samples(const TrainData *data, int64_t first, int64_t end) {
+    if (data->n_train == 1) return;
+    Blend before = data->blend, after = data->blend;
+    blend_seek(&before, first);
+    blend_seek(&after, end);
+    for (int i = 0; i < data->n_train; i++) {
+        double windows = (double)dataset_count_windows(data->train[i].data);
+        printf("source  %s: %" PRId64 " samples", data->train[i].name,
+               after.had[i] - before.had[i]);
+        if (first > 0) printf(", %" PRId64 " with those before", after.had[i]);
+        printf(", %.3g epochs\n", (double)after.had[i] / windows);
+    }
+}

@@ -1,0 +1,59 @@
+/* What a run is trained and validated on: one or several sources, in fixed shares, and which of
+ * their labels count. --data, --data-weight, --val, --val-fraction and the plan -> samples. */
+#ifndef FRONTEND_COMMANDS_TRAIN_DATA_H
+#define FRONTEND_COMMANDS_TRAIN_DATA_H
+
+#include "frontend/commands/train_documents.h"
+#include "frontend/commands/train_text.h"
+#include "planner/plan/plan.h"
+#include "runtime/data/blend.h"
+
+/* Data for one of the two, and what to call them. */
+typedef struct TrainPart {
+    const char *path, *name; /* name: short, unlike the others' */
+    Dataset *data;
+    double share; /* of the samples, or of the validation loss */
+} TrainPart;
+
+typedef struct TrainData {
+    const CliArgs *args;
+    const Plan *plan;
+    TrainText text;
+    TrainDocuments documents; /* of all sources together */
+    Dataset
+        *files[2 * BLEND_MOST_SOURCES]; /* [n_files]: to be closed, as are parts that are none */
+    int n_files;
+    TrainPart train[BLEND_MOST_SOURCES]; /* [n_train] */
+    TrainPart val[BLEND_MOST_SOURCES];   /* [n_val]; none: no validation */
+    int n_train, n_val;
+    Blend blend;
+    bool masked;        /* labels may be DATASET_NO_LABEL */
+    bool val_by_labels; /* the validation loss is the mean over all labels, not over shares */
+    double train_entropy, val_entropy;
+} TrainData;
+
+/* What can be said without looking at a file. */
+bool train_data_options(const CliArgs *args, Diag *diag);
+
+/* False: reported. Released by train_data_close, either way. */
+bool train_data_open(const CliArgs *args, const Plan *plan, TrainData *out, Diag *diag);
+void train_data_close(TrainData *data);
+
+/* Global sample `index` of the endless sequence -> tokens [seq], labels [seq]. Quickest in order.
+ */
+bool train_data_sample(TrainData *data, int64_t index, int32_t *tokens, int32_t *labels,
+                       Diag *diag);
+
+/* What a checkpoint says about its data, so that another is noticed: UTF-8, `size` bytes at most.
+ */
+void train_data_name(const TrainData *data, char *text, size_t size);
+
+int64_t train_data_mapped_bytes(const TrainData *data);
+/* The loss of knowing frequencies only, as it is told beside losses: of validation where there is
+ * one. */
+void train_data_print_entropy(const TrainData *data);
+void train_data_print(const TrainData *data);
+/* How much of each source samples [first, end) were. */
+void train_data_print_samples(const TrainData *data, int64_t first, int64_t end);
+
+#endif

@@ -1,0 +1,85 @@
+#include "frontend/commands/train_validate.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { MOST_BATCHES = 20, LEAST_BATCHES = 5 }; /* of all sources; of each */
+
+typedef struct Sums {
+    double loss, labels, bytes;
+} Sums;
+
+/* The last batch is filled up with the first windows. */
+static bool sum_up(const TrainData *data, const Dataset *dataset, int64_t most_batches,
+                   Engine *engine, int32_t *tokens, int32_t *labels, Sums *out, bool *out_partial,
+                   Diag *diag) {
+    int64_t seq = data->plan->seq, batch = data->plan->global_batch;
+    int64_t n_windows = dataset_count_windows(dataset);
+    int64_t n_batches = (n_windows + batch - 1) / batch;
+    int64_t n_used = n_batches < most_batches ? n_batches : most_batches;
+    *out = (Sums){0};
+    *out_partial |= n_used < n_batches;
+    for (int64_t b = 0; b < n_used; b++) {
+        int64_t first = b * n_batches / n_used * batch;
+        double loss;
+        for (int64_t i = 0; i < batch; i++) {
+            if (!dataset_window(dataset, (first + i) % n_windows, tokens + i * seq,
+                                labels + i * seq, diag)) {
+                return false;
+            }
+        }
+        if (!engine_evaluate(engine, tokens, labels, &loss, diag)) return false;
+        double n = (double)engine_count_labels(engine, labels);
+        out->loss += loss * n;
+        out->labels += n;
+        out->bytes += (double)train_text_count_bytes(&data->text, engine, labels, batch * seq);
+    }
+    return true;
+}
+
+bool train_validate(const TrainData *data, Engine *engine, int32_t *tokens, int32_t *labels,
+                    ValidationResult *out, Diag *diag) {
+    int64_t most = MOST_BATCHES / data->n_val;
+    double bytes_a_label = 0, share = 0;
+    *out = (ValidationResult){0};
+    for (int i = 0; i < data->n_val; i++) {
+        Sums sums;
+        if (!sum_up(data, data->val[i].data, most < LEAST_BATCHES ? LEAST_BATCHES : most, engine,
+                    tokens, labels, &sums, &out->is_partial, diag)) {
+            return false;
+        }
+        /* Nothing of the windows looked at counts: the source says nothing. */
+        out->losses[i] = sums.labels > 0 ? sums.loss / sums.labels : NAN;
+        if (sums.labels == 0) continue;
+        out->loss += data->val[i].share * out->losses[i];
+        bytes_a_label += data->val[i].share * sums.bytes / sums.labels;
+        share += data->val[i].share;
+    }
+    out->loss = share > 0 ? out->loss / share : NAN;
+    bytes_a_label = share > 0 ? bytes_a_label / share : 0;
+    out->bits_per_byte = bytes_a_label > 0 ? out->loss / bytes_a_label / M_LN2 : 0;
+    return true;
+}
+
+void train_validate_tell(const TrainData *data, const ValidationResult *result, const char **names,
+                         StepMetrics *metrics) {
+    metrics->has_val_loss = true;
+    metrics->val_loss = result->loss;
+    metrics->val_bits_per_byte = result->bits_per_byte;
+    if (data->n_val == 1) return;
+    for (int i = 0; i < data->n_val; i++) names[i] = data->val[i].name;
+    metrics->n_sources = data->n_val;
+    metrics->source_names = names;
+    metrics->source_losses = result->losses;
+}
+
+void train_validate_print(const ValidationResult *result) {
+    printf(", %.4f in validation%s", result->loss, result->is_partial ? " (a sample of it)" : "");
+    if (result->bits_per_byte > 0) printf(", %.4f bits per byte", result->bits_per_byte);
+}
+
+void train_validate_print_sources(const TrainData *data, const ValidationResult *result) {
+    for (int i = 0; i < data->n_val && data->n_val > 1; i++) {
+        printf("        %.4f in validation on %s\n", result->losses[i], data->val[i].name);
+    }
+}

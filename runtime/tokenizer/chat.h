@@ -1,0 +1,30 @@
+/* Conversations -> tokens: a template (chat_template.h) in the numbers of a tokenizer, and the
+ * "messages" of a line of JSON, [{"role": "user", "content": "..."}, ...]. Answers count as labels;
+ * one with "weight": 0 does not. Nothing that is said becomes a special token. */
+#ifndef RUNTIME_TOKENIZER_CHAT_H
+#define RUNTIME_TOKENIZER_CHAT_H
+
+#include "ir/base/json.h"
+#include "runtime/tokenizer/chat_template.h"
+#include "runtime/tokenizer/token_run.h"
+
+typedef struct Chat {
+    const ChatTemplate *how;
+    /* Its special tokens, {end} included: how they are spelled, and their numbers. */
+    const char *spellings[CHAT_MOST_TOKENS + 1]; /* NULL past the last */
+    uint32_t tokens[CHAT_MOST_TOKENS + 1];
+} Chat;
+
+/* end: the token for {end}, or NO_TOKEN. False, reported: the tokenizer lacks one of its tokens. */
+bool chat_prepare(const ChatTemplate *how, const Tokenizer *tokenizer, uint32_t end, Chat *out,
+                  Diag *diag);
+
+/* *out_bytes: of what was said. False: reported at `loc`. */
+bool chat_encode(const Chat *chat, const json_t *messages, TokenRun *run, int64_t *out_bytes,
+                 SourceLoc loc, Diag *diag);
+
+/* The i-th message's text; NULL, reported: it is none. */
+const char *chat_content(const json_t *messages, size_t i, size_t *out_length, SourceLoc loc,
+                         Diag *diag);
+
+#endif

@@ -1,0 +1,187 @@
+#include "runtime/tokenizer/corpus_line.h"
+
+#include "runtime/data/token_mask.h"
+#include "runtime/tokenizer/chat.h"
+#include "runtime/tokenizer/token_run.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct Line {
+    CorpusJob *job;
+    Encoder *encoder;
+    const CorpusOptions *options;
+    bool counts; /* words are counted */
+    const json_t *object;
+    SourceLoc loc;
+    char where[512];
+    Diag *diag;
+} Line;
+
+static bool run_text(const Line *line, const json_t *text, const char *field) {
+    if (!json_is_string(text)) {
+        diag_error(line->diag, line->loc, "no object with a string '%s' (--field names another)",
+                   field);
+        return false;
+    }
+    return corpus_job_run_document(line->job, line->encoder, line->options, line->counts,
+                                   (const unsigned char *)json_string_value(text),
+                                   json_string_length(text), line->where);
+}
+
+static bool count_words(const Line *line, const char *text, size_t length) {
+    EncoderOutput out = {.counts = &line->job->counts, .weight = 1};
+    line->job->n_bytes += (int64_t)length;
+    return encoder_encode(line->encoder, (const unsigned char *)text, length,
+                          line->options->with_special, &out, line->where, line->diag);
+}
+
+static TokenRun begin_run(const Line *line) {
+    TokenRun run = {.encoder = line->encoder,
+                    .tokens = &line->job->tokens,
+                    .marks = &line->job->marks,
+                    .with_special = line->options->with_special,
+                    .where = line->where,
+                    .diag = line->diag};
+    token_run_begin(&run);
+    return run;
+}
+
+/* --- prompt and completion --- */
+
+static bool run_pair(const Line *line) {
+    const json_t *prompt = json_object_get(line->object, "prompt");
+    const json_t *completion = json_object_get(line->object, "completion");
+    const CorpusOptions *options = line->options;
+    if (!json_is_string(prompt) || !json_is_string(completion)) {
+        diag_error(line->diag, line->loc, "'%s' is no string",
+                   json_is_string(prompt) ? "completion" : "prompt");
+        return false;
+    }
+    size_t asked = json_string_length(prompt), answered = json_string_length(completion);
+    line->job->n_documents++;
+    if (line->counts) {
+        return count_words(line, json_string_value(prompt), asked) &&
+               count_words(line, json_string_value(completion), answered);
+    }
+    if (options->last == NO_TOKEN) {
+        diag_error(line->diag, line->loc,
+                   "a completion must end: --eot TOKEN (or auto) says with which token");
+        return false;
+    }
+    TokenRun run = begin_run(line);
+    bool good = (options->first == NO_TOKEN || token_run_token(&run, options->first, false)) &&
+                token_run_text(&run, json_string_value(prompt), asked, false) &&
+                token_run_text(&run, json_string_value(completion), answered, true) &&
+                token_run_token(&run, options->last, true);
+    line->job->n_special += (options->first != NO_TOKEN) + 1;
+    line->job->n_bytes += (int64_t)(asked + answered);
+    line->job->n_answered++;
+    return token_run_end(&run, good);
+}
+
+/* --- conversations --- */
+
+static bool count_said(const Line *line, const json_t *messages) {
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        size_t length;
+        const char *text = chat_content(messages, i, &length, line->loc, line->diag);
+        if (!text || !count_words(line, text, length)) return false;
+    }
+    return true;
+}
+
+static bool run_chat(const Line *line, const json_t *messages) {
+    const CorpusOptions *options = line->options;
+    if (!json_is_array(messages) || json_array_size(messages) == 0) {
+        diag_error(line->diag, line->loc, "a conversation is a list of messages, not empty");
+        return false;
+    }
+    line->job->n_documents++;
+    if (line->counts) return count_said(line, messages);
+    if (!options->chat || options->with_special || options->first != NO_TOKEN) {
+        diag_error(line->diag, line->loc, "%s",
+                   !options->chat          ? options->no_chat
+                   : options->with_special ? "--special: what is said in a chat is text"
+                                           : "--bos: a chat begins as its template says");
+        return false;
+    }
+    TokenRun run = begin_run(line);
+    size_t before = line->job->marks.count;
+    int64_t n_bytes = 0;
+    bool good = chat_encode(options->chat, messages, &run, &n_bytes, line->loc, line->diag);
+    const TokenList *tokens = run.tokens;
+    /* What is after the last answer is not the model's to say. */
+    bool ends = options->last != NO_TOKEN;
+    if (good && ends) good = token_run_close(&run);
+    if (good && ends &&
+        (tokens->count == run.first || tokens->items[tokens->count - 1] != options->last)) {
+        good = token_run_token(&run, options->last, false);
+    }
+    good = token_run_end(&run, good);
+    line->job->n_bytes += n_bytes;
+    bool answered = false;
+    for (size_t i = before; i < line->job->marks.count; i++) {
+        answered |= (line->job->marks.items[i] & TOKEN_COUNTS) != 0;
+    }
+    line->job->n_answered += answered;
+    return good;
+}
+
+/* --- which of them it is --- */
+
+static bool run_field(const Line *line, const char *field) {
+    const json_t *value = json_object_get(line->object, field);
+    return json_is_array(value) ? run_chat(line, value) : run_text(line, value, field);
+}
+
+static bool run_object(const Line *line) {
+    const json_t *text = json_object_get(line->object, "text");
+    const json_t *messages = json_object_get(line->object, "messages");
+    bool is_pair =
+        json_object_get(line->object, "prompt") && json_object_get(line->object, "completion");
+    if (line->options->field) return run_field(line, line->options->field);
+    int n_kinds = (text != NULL) + (messages != NULL) + is_pair;
+    if (n_kinds != 1) {
+        diag_error(line->diag, line->loc,
+                   n_kinds ? "more than one of 'text', 'messages', and 'prompt' with 'completion': "
+                             "--field says which"
+                           : "no object with 'text', 'messages', or 'prompt' and 'completion' "
+                             "(--field names another)");
+        return false;
+    }
+    if (text) return run_text(line, text, "text");
+    return messages ? run_chat(line, messages) : run_pair(line);
+}
+
+static bool is_blank(const unsigned char *line, size_t length) {
+    for (size_t i = 0; i < length; i++) {
+        if (!strchr(" \t\r", line[i]) || line[i] == '\0') return false;
+    }
+    return true;
+}
+
+bool corpus_line_run(CorpusJob *job, Encoder *encoder, const CorpusOptions *options, bool counts,
+                     const unsigned char *text, size_t length, int64_t number) {
+    json_error_t error;
+    if (is_blank(text, length)) return true;
+    Line line = {.job = job,
+                 .encoder = encoder,
+                 .options = options,
+                 .counts = counts,
+                 .loc = {job->path, (int)number},
+                 .diag = corpus_job_diag(job)};
+    json_t *object =
+        json_loadb((const char *)text, length,
+                   JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &error);
+    if (!object) {
+        diag_error(line.diag, line.loc, "JSON: %s (column %d)", error.text, error.column);
+        return false;
+    }
+    snprintf(line.where, sizeof(line.where), "%s:%" PRId64, job->path, number);
+    line.object = object;
+    bool good = run_object(&line);
+    json_decref(object);
+    return good;
+}

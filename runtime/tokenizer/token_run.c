@@ -1,0 +1,88 @@
+#include "runtime/tokenizer/token_run.h"
+
+#include "runtime/data/token_mask.h"
+#include "runtime/tokenizer/utf8.h"
+
+void token_run_begin(TokenRun *run) {
+    run->text = strbuf_create();
+    run->place = TEXT_BEGINS;
+    run->counts = run->skips_space = false;
+    run->first = run->tokens->count;
+}
+
+static unsigned char mark_of(bool counts) {
+    return counts ? TOKEN_COUNTS : 0;
+}
+
+static bool flush(TokenRun *run) {
+    if (run->text.length == 0) return true;
+    EncoderOutput out = {.tokens = run->tokens};
+    bool good =
+        encoder_encode_part(run->encoder, run->place, (const unsigned char *)run->text.text,
+                            run->text.length, run->with_special, &out, run->where, run->diag);
+    token_marks_fill(run->marks, run->tokens->count, mark_of(run->counts));
+    run->text.length = 0;
+    run->place = TEXT_CONTINUES;
+    return good;
+}
+
+/* White space at the beginning. */
+static size_t count_space(const char *text, size_t length) {
+    const unsigned char *bytes = (const unsigned char *)text;
+    size_t at = 0;
+    uint32_t character;
+    while (at < length) {
+        int n = utf8_read(bytes + at, length - at, &character);
+        if (n == 0 || !utf8_is_space(character)) break;
+        at += (size_t)n;
+    }
+    return at;
+}
+
+bool token_run_text(TokenRun *run, const char *text, size_t length, bool counts) {
+    if (run->skips_space) {
+        size_t skipped = count_space(text, length);
+        text += skipped;
+        length -= skipped;
+        run->skips_space = length == 0;
+    }
+    if (length == 0) return true;
+    if (counts != run->counts && !flush(run)) return false;
+    run->counts = counts;
+    strbuf_put_bytes(&run->text, text, length);
+    return true;
+}
+
+/* Some tokens take white space before them in. */
+static void strip_end(StrBuf *text) {
+    for (size_t at = 0, next; at < text->length; at = next) {
+        size_t space = count_space(text->text + at, text->length - at);
+        next = at + (space ? space : 1);
+        if (space && next == text->length) text->length = at;
+    }
+}
+
+bool token_run_token(TokenRun *run, uint32_t token, bool counts) {
+    const AddedToken *added = added_tokens_by_id(&encoder_tokenizer(run->encoder)->added, token);
+    if (added && added->left_strip) strip_end(&run->text);
+    if (!flush(run)) return false;
+    token_list_add(run->tokens, token);
+    token_marks_fill(run->marks, run->tokens->count, mark_of(counts));
+    run->place = TEXT_FOLLOWS;
+    run->skips_space = added && added->right_strip;
+    return true;
+}
+
+bool token_run_close(TokenRun *run) {
+    return flush(run);
+}
+
+bool token_run_end(TokenRun *run, bool good) {
+    good = good && flush(run);
+    if (run->tokens->count > run->first) {
+        token_marks_fill(run->marks, run->tokens->count, 0); /* after what went wrong */
+        run->marks->items[run->first] |= TOKEN_BEGINS;
+    }
+    strbuf_destroy(&run->text);
+    return good;
+}
