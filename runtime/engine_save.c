@@ -5,6 +5,7 @@
  */
 #include "runtime/engine_save.h"
 
+#include "runtime/cpu/vec_low.h"
 #include "runtime/launch/control.h"
 
 #include <inttypes.h>
@@ -12,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+enum { RUN_ELEMENTS = 4096 }; /* widened at a time */
 
 int saving_first_refusal(Saving *s, bool own, char out_why[SAVING_ANSWER_BYTES]) {
     int world = s->engine->n_ranks, refusal = NOBODY;
@@ -137,22 +140,30 @@ typedef struct PartWriting {
     Saving *saving;
     size_t at; /* of the tensor in the file */
     const char *local;
+    DType dtype; /* of what is local; the file has f32 */
     bool failed;
 } PartWriting;
 
 static void put_run(void *user, int64_t local_at, int64_t whole_at, int64_t count) {
     PartWriting *w = user;
-    if (w->failed) return;
-    w->failed = !file_part_put(w->saving->part, w->at + (size_t)whole_at * sizeof(float),
-                               w->local + (size_t)local_at * sizeof(float),
-                               (size_t)count * sizeof(float), w->saving->diag);
+    float room[RUN_ELEMENTS];
+    for (int64_t done = 0, n; done < count && !w->failed; done += n) {
+        const void *from = vec_at(w->local, w->dtype, local_at + done);
+        bool low = dtype_is_low(w->dtype);
+        n = low && count - done > RUN_ELEMENTS ? RUN_ELEMENTS : count - done;
+        if (low) vec_low_load(w->dtype, from, room, n);
+        w->failed = !file_part_put(w->saving->part,
+                                   w->at + (size_t)(whole_at + done) * sizeof(float),
+                                   low ? room : from, (size_t)n * sizeof(float), w->saving->diag);
+    }
 }
 
 bool saving_put_own(Saving *s, int item, const RankContext *rank, const void *local) {
     Value value = node_value((Node *)s->list.items[item].node, 0);
     Shard shard =
         shard_of(value_type(value), value_sharding(value), &s->engine->plan->mesh, rank->coord);
-    PartWriting w = {s, safetensors_writer_offset(s->writer, item), local, false};
+    PartWriting w = {s, safetensors_writer_offset(s->writer, item), local, shard.local.dtype,
+                     false};
     shard_visit(&shard, put_run, &w);
     return !w.failed;
 }
