@@ -228,6 +228,13 @@ bool node_is_frozen(const Node *param) {
     return node_int(param, ATTR_frozen, 0) != 0;
 }
 
+bool graph_has_frozen(const Graph *graph) {
+    for (int n = 0; n < graph->n_nodes; n++) {
+        if (graph->nodes[n]->op == OP_PARAM && node_is_frozen(graph->nodes[n])) return true;
+    }
+    return false;
+}
+
 bool *graph_find_learning(const Graph *forward, Arena *arena) {
     bool *learns = ARENA_ARRAY(arena, bool, forward->n_nodes + 1);
     for (int n = 0; n < forward->n_nodes; n++) {

@@ -111,6 +111,7 @@ bool op_reads_weights(OpKind op);
 bool node_is_copy(const Node *node);
 /* A parameter that has no gradient and no update. */
 bool node_is_frozen(const Node *param);
+bool graph_has_frozen(const Graph *graph);
 /* By id of a forward graph's nodes: does a parameter that trains change it, and get a gradient by
  * it? */
 bool *graph_find_learning(const Graph *forward, Arena *arena);

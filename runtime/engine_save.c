@@ -50,6 +50,7 @@ static void declare(Saving *s, const TrainingPlace *place) {
     if (s->engine->plan->settings && s->engine->plan->settings[0]) {
         safetensors_writer_add_metadata(s->writer, ENGINE_SETTINGS_KEY, s->engine->plan->settings);
     }
+    if (s->trained_alone) safetensors_writer_add_metadata(s->writer, TRAINED_ALONE_KEY, "yes");
     if (!place) return;
     const struct {
         const char *key;
@@ -105,10 +106,23 @@ static SavingWay open_parts(Saving *s) {
     return SAVING_WHOLE;
 }
 
-void saving_begin(Saving *s, Engine *engine, const char *path, const TrainingPlace *place,
-                  Diag *diag) {
-    *s = (Saving){.engine = engine, .path = path, .arena = arena_create(), .diag = diag};
+static void leave_out_frozen(LogicalList *list) {
+    int n = 0;
+    for (int i = 0; i < list->count; i++) {
+        if (!node_is_frozen(list->items[i].node)) list->items[n++] = list->items[i];
+    }
+    list->count = n;
+}
+
+void saving_begin(Saving *s, Engine *engine, const char *path, bool trained_alone,
+                  const TrainingPlace *place, Diag *diag) {
+    *s = (Saving){.engine = engine,
+                  .path = path,
+                  .trained_alone = trained_alone,
+                  .arena = arena_create(),
+                  .diag = diag};
     s->list = engine_list_leaves(engine, place != NULL, s->arena);
+    if (trained_alone) leave_out_frozen(&s->list);
     s->way = SAVING_WHOLE;
     declare(s, place);
     if (!engine->control) return;
@@ -245,19 +259,24 @@ bool saving_end(Saving *s, bool fine) {
     return fine && refusal == NOBODY;
 }
 
-static bool save(Engine *engine, const char *path, const TrainingPlace *place, Diag *diag) {
+static bool save(Engine *engine, const char *path, bool trained_alone, const TrainingPlace *place,
+                 Diag *diag) {
     Saving s;
     bool fine = false;
-    saving_begin(&s, engine, path, place, diag);
+    saving_begin(&s, engine, path, trained_alone, place, diag);
     if (s.way == SAVING_PARTS) fine = saving_visit_own(&s, put_live, NULL);
     if (s.way == SAVING_WHOLE) fine = saving_stream(&s);
     return saving_end(&s, fine);
 }
 
 bool engine_save(Engine *engine, const char *path, Diag *diag) {
-    return save(engine, path, NULL, diag);
+    return save(engine, path, false, NULL, diag);
+}
+
+bool engine_save_trained(Engine *engine, const char *path, Diag *diag) {
+    return save(engine, path, true, NULL, diag);
 }
 
 bool engine_save_state(Engine *engine, const char *path, const TrainingPlace *place, Diag *diag) {
-    return save(engine, path, place, diag);
+    return save(engine, path, false, place, diag);
 }

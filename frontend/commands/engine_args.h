@@ -13,6 +13,9 @@ bool device_from_args(const CliArgs *args, DeviceKind *out, Diag *diag);
  * ended by engine_args_release. Returns EXIT_DONE, or the exit code: EXIT_FAILED where the device
  * asked for cannot be used or other ranks do not come. */
 int engine_options_from_args(const CliArgs *args, const Plan *plan, EngineOptions *out, Diag *diag);
+/* The weights of --load, and over them --load-trained's. *out_n_begun, which may be NULL: adapters
+ * that begin as they are made, as no file has any. */
+bool engine_args_load(const CliArgs *args, Engine *engine, int *out_n_begun, Diag *diag);
 /* Why a plan for CUDA runs on the processor though nobody asked for it: what the GPU lacks. NULL
  * where that is not so. */
 const char *engine_args_missing_gpu(const CliArgs *args, const Plan *plan,

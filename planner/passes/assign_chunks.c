@@ -197,19 +197,12 @@ static bool check_count(const Split *split, PassContext *ctx) {
     return false;
 }
 
-static bool any_frozen(const Graph *graph) {
-    for (int n = 0; n < graph->n_nodes; n++) {
-        if (graph->nodes[n]->op == OP_PARAM && node_is_frozen(graph->nodes[n])) return true;
-    }
-    return false;
-}
-
 /* FLOPs of the blocks, and of what comes before and after. */
 static Split measure(const Graph *in, const bool *after, PassContext *ctx, int n_chunks) {
     double *costs = ARENA_ARRAY(ctx->arena, double, ctx->n_blocks + 1);
     double *sum = ARENA_ARRAY(ctx->arena, double, ctx->n_blocks + 1);
     Split split = {ctx->n_blocks, n_chunks, ctx->options.mesh.size[MESH_P], sum, 0, 0, 1, 1};
-    const bool *learns = any_frozen(in) ? graph_find_learning(in, ctx->arena) : NULL;
+    const bool *learns = graph_has_frozen(in) ? graph_find_learning(in, ctx->arena) : NULL;
     for (int n = 0; n < in->n_nodes; n++) {
         const Node *node = in->nodes[n];
         double cost = node_cost(node, learns);
