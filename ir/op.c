@@ -224,6 +224,28 @@ bool node_is_copy(const Node *node) {
            strcmp(name + length + 1, dtype_name(dtype)) == 0;
 }
 
+bool node_is_frozen(const Node *param) {
+    return node_int(param, ATTR_frozen, 0) != 0;
+}
+
+bool graph_has_frozen(const Graph *graph) {
+    for (int n = 0; n < graph->n_nodes; n++) {
+        if (graph->nodes[n]->op == OP_PARAM && node_is_frozen(graph->nodes[n])) return true;
+    }
+    return false;
+}
+
+bool *graph_find_learning(const Graph *forward, Arena *arena) {
+    bool *learns = ARENA_ARRAY(arena, bool, forward->n_nodes + 1);
+    for (int n = 0; n < forward->n_nodes; n++) {
+        const Node *node = forward->nodes[n];
+        learns[n] = node->op == OP_PARAM && !node_is_frozen(node);
+        for (int i = 0; i < node->n_inputs; i++) learns[n] |= learns[node->inputs[i].node->id];
+        learns[n] &= !op_stops_gradient(node->op);
+    }
+    return learns;
+}
+
 int64_t op_workspace_bytes(const Node *node, const Type *inputs) {
     switch (node->op) {
     case OP_MATMUL: return matmul_workspace_bytes(node, inputs);

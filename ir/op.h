@@ -109,6 +109,12 @@ bool op_reads_weights(OpKind op);
 /* A state that holds its parameter rounded to 16 bits, refreshed by the optimizer: "<of>.bf16" or
  * "<of>.f16". */
 bool node_is_copy(const Node *node);
+/* A parameter that has no gradient and no update. */
+bool node_is_frozen(const Node *param);
+bool graph_has_frozen(const Graph *graph);
+/* By id of a forward graph's nodes: does a parameter that trains change it, and get a gradient by
+ * it? */
+bool *graph_find_learning(const Graph *forward, Arena *arena);
 
 /* Axes that must be whole on a rank for this op: true if `axis` is one. */
 bool op_needs_whole(const Node *node, int axis);

@@ -18,6 +18,11 @@ return model {
   dropout = 0.0,         -- of the embeddings and of each residual branch; not inside attention
   documents = -1,        -- the token that ends one: attention stays within each; -1: none
   masked = false,     -- the data say which labels count; else all do
+  lora = 0,           -- rank of adapters beside frozen weights (nn.lora); 0: none, all train
+  lora_alpha = 0.0,   -- they count alpha / rank times; 0: once
+  lora_rslora = false, -- alpha / sqrt(rank) times
+  lora_dropout = 0.0, -- of what adapters read
+  lora_targets = "q,k,v,o,gate,up,down",
   size = "tiny",
   sizes = {
     tiny = {},
@@ -42,6 +47,7 @@ return model {
       local y = norm(f(norm(x, name .. ".before")), name .. ".after")
       return nn.residual(x, y, m.dropout)
     end
+    local lora = nn.lora(m)
     local documents = nn.documents(m, tokens, m.documents)
     local scale = 1 / math.sqrt(m.attention_scale)
     local x = nn.embedding(m, "wte", tokens, "vocab", "model") * math.sqrt(m.model)
@@ -52,9 +58,11 @@ return model {
           return nn.attention(m, y, { rotary = m.rotary_base, scale = scale,
                                       softcap = m.softcap > 0 and m.softcap or nil,
                                       window = i % 2 == 1 and m.window or nil,
-                                      documents = documents })
+                                      documents = documents, lora = lora })
         end)
-        return branch(x, "mlp", function(y) return nn.swiglu(m, y, { act = m.act }) end)
+        return branch(x, "mlp", function(y)
+          return nn.swiglu(m, y, { act = m.act, lora = lora })
+        end)
       end)
     end
     local logits = nn.logits(m, "wte", norm(x, "norm_f"), "vocab", "model")

@@ -42,6 +42,11 @@ return model {
   dropout = 0.0,      -- of the embeddings and of each residual branch; not inside attention
   documents = -1,     -- the token that ends one: each is seen and has positions by itself; -1: none
   masked = false,     -- the data say which labels count; else all do
+  lora = 0,           -- rank of adapters beside frozen weights (nn.lora); 0: none, all train
+  lora_alpha = 0.0,   -- they count alpha / rank times; 0: once
+  lora_rslora = false, -- alpha / sqrt(rank) times
+  lora_dropout = 0.0, -- of what adapters read
+  lora_targets = "q,k,v,o,up,down",
   size = "tiny",
   sizes = sizes,
   optimizer = {
@@ -53,6 +58,7 @@ return model {
     local function norm(x, name)
       return nn.norm(m, x, "model", { kind = m.norm, name = name, eps = m.norm_eps })
     end
+    local lora = nn.lora(m)
     local documents, places = nn.documents(m, tokens, m.documents)
     local x = nn.embedding(m, "wte", tokens, "vocab", "model")
       + nn.position(m, "wpe", "seq", "model", { places = places })
@@ -60,8 +66,8 @@ return model {
     for i = 1, m.layers do
       x = m:block(i, function() -- the unit of pipeline cuts and of recomputation
         x = nn.residual(x, nn.attention(m, norm(x, "ln1"),
-          { bias = true, documents = documents }), m.dropout)
-        return nn.residual(x, nn.mlp(m, norm(x, "ln2"), { act = m.act }), m.dropout)
+          { bias = true, documents = documents, lora = lora }), m.dropout)
+        return nn.residual(x, nn.mlp(m, norm(x, "ln2"), { act = m.act, lora = lora }), m.dropout)
       end)
     end
     local logits = nn.logits(m, m.tied and "wte" or "head", norm(x, "ln_f"), "vocab", "model")

@@ -22,6 +22,11 @@ return model {
   dropout = 0.0,      -- of the embeddings and of each residual branch; not inside attention
   documents = -1,     -- the token that ends one: attention stays within each; -1: none
   masked = false,     -- the data say which labels count; else all do
+  lora = 0,           -- rank of adapters beside frozen weights (nn.lora); 0: none, all train
+  lora_alpha = 0.0,   -- they count alpha / rank times; 0: once
+  lora_rslora = false, -- alpha / sqrt(rank) times
+  lora_dropout = 0.0, -- of what adapters read
+  lora_targets = "q,k,v,o,gate,up,down",
   size = "tiny",
   sizes = {
     tiny = {},
@@ -75,6 +80,7 @@ return model {
       error("rotary_scaling is '" .. m.rotary_scaling .. "'; it can be none, linear or llama3")
     end
     if m.rotary_scaling ~= "none" then rotary.factor = m.rotary_factor end
+    local lora = nn.lora(m)
     local documents = nn.documents(m, tokens, m.documents)
     local x = nn.dropout(nn.embedding(m, "wte", tokens, "vocab", "model"), m.dropout)
     for i = 1, m.layers do
@@ -82,9 +88,10 @@ return model {
         local attention = nn.attention(m, norm(x, "norm1"),
           { bias = m.qkv_bias, out_bias = false, rotary = rotary, qk_norm = m.qk_norm,
             norm_eps = m.norm_eps, window = m.window ~= 0 and m.window or nil,
-            documents = documents })
+            documents = documents, lora = lora })
         x = nn.residual(x, attention, m.dropout)
-        return nn.residual(x, nn.swiglu(m, norm(x, "norm2"), { act = m.act }), m.dropout)
+        return nn.residual(x, nn.swiglu(m, norm(x, "norm2"), { act = m.act, lora = lora }),
+          m.dropout)
       end)
     end
     local logits = nn.logits(m, m.tied and "wte" or "head", norm(x, "norm_f"), "vocab", "model")

@@ -30,6 +30,11 @@ return model {
   dropout = 0.0,      -- of the embeddings and of each residual branch; not inside attention
   documents = -1,     -- the token that ends one: attention stays within each; -1: none
   masked = false,     -- the data say which labels count; else all do
+  lora = 0,           -- rank of adapters beside frozen weights (nn.lora); 0: none, all train
+  lora_alpha = 0.0,   -- they count alpha / rank times; 0: once
+  lora_rslora = false, -- alpha / sqrt(rank) times
+  lora_dropout = 0.0, -- of what adapters read
+  lora_targets = "q,k,v,o", -- of attention, and with dense layers gate, up, down
   size = "tiny",
   sizes = {
     tiny = {},
@@ -57,6 +62,7 @@ return model {
     local function norm(x, name)
       return nn.rmsnorm(m, x, "model", { name = name, eps = m.norm_eps })
     end
+    local lora = nn.lora(m)
     local documents = nn.documents(m, tokens, m.documents)
     local x = nn.dropout(nn.embedding(m, "wte", tokens, "vocab", "model"), m.dropout)
     -- What routers add to the loss of each sequence. It begins with a zero (no token is below 0),
@@ -68,10 +74,12 @@ return model {
         local attention = nn.attention(m, norm(x, "norm1"),
           { bias = m.qkv_bias, out_bias = false, rotary = m.rotary_base, qk_norm = m.qk_norm,
             qk_norm_over = m.qk_norm_over, norm_eps = m.norm_eps,
-            window = m.window ~= 0 and m.window or nil, documents = documents })
+            window = m.window ~= 0 and m.window or nil, documents = documents,
+            lora = lora })
         local h = nn.residual(x, attention, m.dropout)
         if i <= m.dense_layers then
-          return nn.residual(h, nn.swiglu(m, norm(h, "norm2"), { act = m.act }), m.dropout), beside
+          local y = nn.swiglu(m, norm(h, "norm2"), { act = m.act, lora = lora })
+          return nn.residual(h, y, m.dropout), beside
         end
         local y, loss = nn.moe(m, norm(h, "norm2"),
           { top_k = m.top_k, capacity = m.capacity, scores = m.scores, normalize = m.normalize,

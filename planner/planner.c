@@ -103,7 +103,11 @@ static void count_model(Plan *plan, const Graph *graph) {
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
         Type inputs[8];
-        if (node->op == OP_PARAM) plan->n_parameters += type_elements(&node->types[0]);
+        if (node->op == OP_PARAM) {
+            int64_t elements = type_elements(&node->types[0]);
+            plan->n_parameters += elements;
+            if (!node_is_frozen(node)) plan->n_trained += elements;
+        }
         if (node->phase == PHASE_UPDATE) continue;
         if (node->op != OP_MATMUL && node->op != OP_ATTENTION && node->op != OP_ATTENTION_GRAD) {
             continue;

@@ -49,10 +49,18 @@ void engine_destroy(Engine *engine);
 void engine_init_parameters(Engine *engine);
 /* Metadata of saved weights: the model's settings, as its plan has them. */
 #define ENGINE_SETTINGS_KEY "perilune.settings"
-/* Whole logical tensors, whatever the layout. Load: every parameter must be there, with its shape.
- */
-bool engine_load(Engine *engine, const char *path, Diag *diag);
+/* Whole logical tensors, whatever the layout, all of them or, in `trained`, those that are not
+ * frozen. */
 bool engine_save(Engine *engine, const char *path, Diag *diag);
+bool engine_save_trained(Engine *engine, const char *path, Diag *diag);
+/* Every parameter must be there, with its shape: those that train in `trained`, if it is given, the
+ * others in `whole`. But a file of a base model, which has no adapter (NAME.lora_a, NAME.lora_b),
+ * lets all of them begin as they are made: *out_n_begun, which may be NULL, says how many. */
+typedef struct WeightFiles {
+    const char *whole, *trained; /* trained may be NULL */
+} WeightFiles;
+bool engine_load_files(Engine *engine, const WeightFiles *files, int *out_n_begun, Diag *diag);
+bool engine_load(Engine *engine, const char *path, Diag *diag);
 
 /* Where in its run training is: with weights and the optimizer's state, all that it goes on from.
  */

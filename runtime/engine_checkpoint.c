@@ -11,17 +11,52 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool load_leaf(Engine *engine, const RankContext *rank, Node *node, const Safetensors *file,
-                      const char *path, Arena *arena, Diag *diag) {
-    SourceLoc loc = {path, 0};
-    SafetensorsInfo info;
-    const char *name = engine_logical_name(rank, node, arena);
-    Shard shard = engine_leaf_shard(rank, node);
-    if (!safetensors_find(file, name, &info)) {
-        diag_error(diag, loc, "has no tensor '%s', which the plan's %s needs", name,
-                   node->op == OP_STATE ? "optimizer" : "model");
+/* Where weights come from; what both files have is `trained`'s. */
+typedef struct Sources {
+    const Safetensors *whole, *trained; /* trained NULL: none */
+    const char *whole_path, *trained_path;
+    bool adapters_begin; /* neither has any: they are as they are made */
+} Sources;
+
+static bool is_adapter(const char *name) {
+    const char *dot = strrchr(name, '.');
+    return dot && (strcmp(dot, ".lora_a") == 0 || strcmp(dot, ".lora_b") == 0);
+}
+
+/* False, reported: it is in neither, or not in the one that it has to be in. */
+static bool find_leaf(const Sources *from, const Node *node, const char *name,
+                      SafetensorsInfo *out, const char **out_path, Diag *diag) {
+    *out_path = from->trained_path;
+    if (from->trained && safetensors_find(from->trained, name, out)) return true;
+    bool trains = node->op == OP_PARAM && !node_is_frozen(node);
+    if (from->trained && trains) {
+        diag_error(diag, (SourceLoc){from->trained_path, 0},
+                   "has no tensor '%s', which the plan trains", name);
         return false;
     }
+    *out_path = from->whole_path;
+    if (safetensors_find(from->whole, name, out)) return true;
+    diag_error(diag, (SourceLoc){from->whole_path, 0},
+               "has no tensor '%s', which the plan's %s needs", name,
+               node->op == OP_STATE ? "optimizer" : "model");
+    if (safetensors_find_metadata(from->whole, TRAINED_ALONE_KEY)) {
+        diag_note(diag, NO_LOC, "it has what was trained, without what was frozen: give it as "
+                                "--load-trained, and the base as --load");
+    }
+    return false;
+}
+
+static bool load_leaf(Engine *engine, const RankContext *rank, Node *node, const Sources *from,
+                      Arena *arena, Diag *diag) {
+    SafetensorsInfo info;
+    const char *name = engine_logical_name(rank, node, arena), *path;
+    Shard shard = engine_leaf_shard(rank, node);
+    if (from->adapters_begin && is_adapter(name)) {
+        engine_set_leaf(engine, rank, node, NULL, arena);
+        return true;
+    }
+    if (!find_leaf(from, node, name, &info, &path, diag)) return false;
+    SourceLoc loc = {path, 0};
     bool fits = info.dtype == SAFETENSORS_F32 && info.n_dims == shard.whole.rank;
     for (int i = 0; fits && i < shard.whole.rank; i++) fits = info.shape[i] == shard.whole.dims[i];
     if (!fits) {
@@ -49,19 +84,18 @@ static bool check_variable(const char *name, double value, int64_t steps, const 
 
 /* A run may go on with a loss scale that had none, or none in between: as if every step so far had
  * been an update. A scale that stays as it is is the plan's. */
-static bool load_variable(Engine *engine, const RankContext *rank, Node *node,
-                          const Safetensors *file, const char *path, int64_t steps, Arena *arena,
-                          Diag *diag) {
+static bool load_variable(Engine *engine, const RankContext *rank, Node *node, const Sources *from,
+                          int64_t steps, Arena *arena, Diag *diag) {
     SafetensorsInfo info;
     float value;
     const char *name = node_string(node, ATTR_name);
     bool fixed =
         strcmp(name, LOSS_SCALE_NAME) == 0 && plan_loss_scaling(engine->plan).interval == 0;
-    if (!fixed && safetensors_find(file, UPDATES_NAME, &info)) {
-        if (!load_leaf(engine, rank, node, file, path, arena, diag)) return false;
-        safetensors_find(file, name, &info);
+    if (!fixed && safetensors_find(from->whole, UPDATES_NAME, &info)) {
+        if (!load_leaf(engine, rank, node, from, arena, diag)) return false;
+        safetensors_find(from->whole, name, &info);
         memcpy(&value, info.data, sizeof(value));
-        return check_variable(name, (double)value, steps, path, diag);
+        return check_variable(name, (double)value, steps, from->whole_path, diag);
     }
     bool counts = strcmp(name, UPDATES_NAME) == 0;
     value = counts ? (float)steps : (float)node_float(node, ATTR_value, 0);
@@ -70,8 +104,8 @@ static bool load_variable(Engine *engine, const RankContext *rank, Node *node,
 }
 
 /* NULL for place: weights alone. */
-static bool load_leaves(Engine *engine, const Safetensors *file, const TrainingPlace *place,
-                        const char *path, Diag *diag) {
+static bool load_leaves(Engine *engine, const Sources *from, const TrainingPlace *place,
+                        Diag *diag) {
     Arena *arena = arena_create();
     bool fine = true;
     for (int r = 0; fine && r < engine->n_ranks; r++) {
@@ -84,19 +118,72 @@ static bool load_leaves(Engine *engine, const Safetensors *file, const TrainingP
             }
             if (!engine_is_leaf(node, place != NULL)) continue;
             fine = node->op == OP_VARIABLE
-                       ? load_variable(engine, rank, node, file, path, place->step, arena, diag)
-                       : load_leaf(engine, rank, node, file, path, arena, diag);
+                       ? load_variable(engine, rank, node, from, place->step, arena, diag)
+                       : load_leaf(engine, rank, node, from, arena, diag);
         }
     }
     arena_destroy(arena);
     return fine;
 }
 
-bool engine_load(Engine *engine, const char *path, Diag *diag) {
-    Safetensors *file = safetensors_open(path, diag);
-    bool fine = file && load_leaves(engine, file, NULL, path, diag);
-    if (file) safetensors_close(file);
+static bool is_listed(const LogicalList *list, const char *name) {
+    for (int i = 0; i < list->count; i++) {
+        if (strcmp(list->items[i].name, name) == 0) return true;
+    }
+    return false;
+}
+
+/* Adapters, and anything that was trained, of which the model knows nothing: without them it would
+ * be another model. */
+static bool check_strangers(const Sources *from, const LogicalList *list, Diag *diag) {
+    for (int f = 0; f < 2; f++) {
+        const Safetensors *file = f ? from->trained : from->whole;
+        for (int i = 0; file && i < safetensors_count(file); i++) {
+            const char *name = safetensors_at(file, i)->name;
+            if ((!f && !is_adapter(name)) || is_listed(list, name)) continue;
+            if (strchr(name, '/')) continue; /* a checkpoint's state of one */
+            diag_error(diag, (SourceLoc){f ? from->trained_path : from->whole_path, 0},
+                       "has a tensor '%s', which the plan's model has not: make the plan with its "
+                       "settings, --set-from",
+                       name);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* How many adapters begin as they are made: all, where the files have none. */
+static int count_beginning(const Sources *from, const LogicalList *list) {
+    int n = 0;
+    SafetensorsInfo info;
+    for (int i = 0; i < list->count; i++) {
+        const char *name = list->items[i].name;
+        if (!is_adapter(name)) continue;
+        if (from->trained || safetensors_find(from->whole, name, &info)) return 0;
+        n++;
+    }
+    return n;
+}
+
+bool engine_load_files(Engine *engine, const WeightFiles *files, int *out_n_begun, Diag *diag) {
+    Arena *arena = arena_create();
+    LogicalList list = engine_list_leaves(engine, false, arena);
+    Safetensors *whole = safetensors_open(files->whole, diag), *trained = NULL;
+    if (whole && files->trained) trained = safetensors_open(files->trained, diag);
+    Sources from = {whole, trained, files->whole, files->trained, false};
+    bool fine = whole && (trained || !files->trained) && check_strangers(&from, &list, diag);
+    int n_begun = fine ? count_beginning(&from, &list) : 0;
+    from.adapters_begin = n_begun > 0;
+    fine = fine && load_leaves(engine, &from, NULL, diag);
+    if (out_n_begun) *out_n_begun = n_begun;
+    if (whole) safetensors_close(whole);
+    if (trained) safetensors_close(trained);
+    arena_destroy(arena);
     return fine;
+}
+
+bool engine_load(Engine *engine, const char *path, Diag *diag) {
+    return engine_load_files(engine, &(WeightFiles){path, NULL}, NULL, diag);
 }
 
 /* A count, 0 to INT64_MAX, in decimal digits. */
@@ -141,7 +228,7 @@ static bool load_place(const Engine *engine, const Safetensors *file, const char
 bool engine_load_state(Engine *engine, const char *path, TrainingPlace *out, Diag *diag) {
     Safetensors *file = safetensors_open(path, diag);
     bool fine = file && load_place(engine, file, path, out, diag) &&
-                load_leaves(engine, file, out, path, diag);
+                load_leaves(engine, &(Sources){.whole = file, .whole_path = path}, out, diag);
     if (file) safetensors_close(file);
     return fine;
 }

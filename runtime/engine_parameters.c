@@ -59,10 +59,10 @@ static bool is_copy_of(const Node *copy, const Node *param) {
            strcmp(node_string(param, ATTR_name), node_string(copy, ATTR_of)) == 0;
 }
 
-/* What products read of the parameter; it need not be divided as the parameter is. */
-static void set_copy(Engine *engine, const RankContext *rank, const Node *param, Node *copy,
-                     const void *whole, Arena *arena) {
-    Shard shard = engine_leaf_shard(rank, copy);
+/* `leaf` is the parameter in 16 bits, or a copy of it, which need not be divided as it is. */
+static void set_rounded(Engine *engine, const RankContext *rank, const Node *param, Node *leaf,
+                        const void *whole, Arena *arena) {
+    Shard shard = engine_leaf_shard(rank, leaf);
     int64_t count = type_elements(&shard.local);
     size_t bytes = (size_t)count * sizeof(float);
     const DType dtype = shard.local.dtype;
@@ -70,7 +70,7 @@ static void set_copy(Engine *engine, const RankContext *rank, const Node *param,
     float *wide = malloc(bytes ? bytes : 1);
     if (!wide) BUG("out of memory for %zu bytes", bytes);
     fill_shard(rank, param, &shard, whole, arena, wide);
-    vec_low_store(dtype, wide, engine_edit(engine, rank, node_value(copy, 0)), count);
+    vec_low_store(dtype, wide, engine_edit(engine, rank, node_value(leaf, 0)), count);
     engine->backend->commit(engine);
     free(wide);
 }
@@ -78,12 +78,16 @@ static void set_copy(Engine *engine, const RankContext *rank, const Node *param,
 void engine_set_leaf(Engine *engine, const RankContext *rank, Node *leaf, const void *whole,
                      Arena *arena) {
     const Graph *graph = rank->program->graph;
+    if (dtype_is_low(leaf->types[0].dtype)) {
+        set_rounded(engine, rank, leaf, leaf, whole, arena);
+        return;
+    }
     Shard shard = engine_leaf_shard(rank, leaf);
     fill_shard(rank, leaf, &shard, whole, arena, engine_edit(engine, rank, node_value(leaf, 0)));
     engine->backend->commit(engine);
     for (int n = 0; n < graph->n_nodes; n++) {
         if (!is_copy_of(graph->nodes[n], leaf)) continue;
-        set_copy(engine, rank, leaf, graph->nodes[n], whole, arena);
+        set_rounded(engine, rank, leaf, graph->nodes[n], whole, arena);
     }
 }
 

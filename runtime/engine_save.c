@@ -5,6 +5,7 @@
  */
 #include "runtime/engine_save.h"
 
+#include "runtime/cpu/vec_low.h"
 #include "runtime/launch/control.h"
 
 #include <inttypes.h>
@@ -12,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+enum { RUN_ELEMENTS = 4096 }; /* widened at a time */
 
 int saving_first_refusal(Saving *s, bool own, char out_why[SAVING_ANSWER_BYTES]) {
     int world = s->engine->n_ranks, refusal = NOBODY;
@@ -47,6 +50,7 @@ static void declare(Saving *s, const TrainingPlace *place) {
     if (s->engine->plan->settings && s->engine->plan->settings[0]) {
         safetensors_writer_add_metadata(s->writer, ENGINE_SETTINGS_KEY, s->engine->plan->settings);
     }
+    if (s->trained_alone) safetensors_writer_add_metadata(s->writer, TRAINED_ALONE_KEY, "yes");
     if (!place) return;
     const struct {
         const char *key;
@@ -102,10 +106,23 @@ static SavingWay open_parts(Saving *s) {
     return SAVING_WHOLE;
 }
 
-void saving_begin(Saving *s, Engine *engine, const char *path, const TrainingPlace *place,
-                  Diag *diag) {
-    *s = (Saving){.engine = engine, .path = path, .arena = arena_create(), .diag = diag};
+static void leave_out_frozen(LogicalList *list) {
+    int n = 0;
+    for (int i = 0; i < list->count; i++) {
+        if (!node_is_frozen(list->items[i].node)) list->items[n++] = list->items[i];
+    }
+    list->count = n;
+}
+
+void saving_begin(Saving *s, Engine *engine, const char *path, bool trained_alone,
+                  const TrainingPlace *place, Diag *diag) {
+    *s = (Saving){.engine = engine,
+                  .path = path,
+                  .trained_alone = trained_alone,
+                  .arena = arena_create(),
+                  .diag = diag};
     s->list = engine_list_leaves(engine, place != NULL, s->arena);
+    if (trained_alone) leave_out_frozen(&s->list);
     s->way = SAVING_WHOLE;
     declare(s, place);
     if (!engine->control) return;
@@ -137,22 +154,30 @@ typedef struct PartWriting {
     Saving *saving;
     size_t at; /* of the tensor in the file */
     const char *local;
+    DType dtype; /* of what is local; the file has f32 */
     bool failed;
 } PartWriting;
 
 static void put_run(void *user, int64_t local_at, int64_t whole_at, int64_t count) {
     PartWriting *w = user;
-    if (w->failed) return;
-    w->failed = !file_part_put(w->saving->part, w->at + (size_t)whole_at * sizeof(float),
-                               w->local + (size_t)local_at * sizeof(float),
-                               (size_t)count * sizeof(float), w->saving->diag);
+    float room[RUN_ELEMENTS];
+    for (int64_t done = 0, n; done < count && !w->failed; done += n) {
+        const void *from = vec_at(w->local, w->dtype, local_at + done);
+        bool low = dtype_is_low(w->dtype);
+        n = low && count - done > RUN_ELEMENTS ? RUN_ELEMENTS : count - done;
+        if (low) vec_low_load(w->dtype, from, room, n);
+        w->failed = !file_part_put(w->saving->part,
+                                   w->at + (size_t)(whole_at + done) * sizeof(float),
+                                   low ? room : from, (size_t)n * sizeof(float), w->saving->diag);
+    }
 }
 
 bool saving_put_own(Saving *s, int item, const RankContext *rank, const void *local) {
     Value value = node_value((Node *)s->list.items[item].node, 0);
     Shard shard =
         shard_of(value_type(value), value_sharding(value), &s->engine->plan->mesh, rank->coord);
-    PartWriting w = {s, safetensors_writer_offset(s->writer, item), local, false};
+    PartWriting w = {s, safetensors_writer_offset(s->writer, item), local, shard.local.dtype,
+                     false};
     shard_visit(&shard, put_run, &w);
     return !w.failed;
 }
@@ -234,19 +259,24 @@ bool saving_end(Saving *s, bool fine) {
     return fine && refusal == NOBODY;
 }
 
-static bool save(Engine *engine, const char *path, const TrainingPlace *place, Diag *diag) {
+static bool save(Engine *engine, const char *path, bool trained_alone, const TrainingPlace *place,
+                 Diag *diag) {
     Saving s;
     bool fine = false;
-    saving_begin(&s, engine, path, place, diag);
+    saving_begin(&s, engine, path, trained_alone, place, diag);
     if (s.way == SAVING_PARTS) fine = saving_visit_own(&s, put_live, NULL);
     if (s.way == SAVING_WHOLE) fine = saving_stream(&s);
     return saving_end(&s, fine);
 }
 
 bool engine_save(Engine *engine, const char *path, Diag *diag) {
-    return save(engine, path, NULL, diag);
+    return save(engine, path, false, NULL, diag);
+}
+
+bool engine_save_trained(Engine *engine, const char *path, Diag *diag) {
+    return save(engine, path, true, NULL, diag);
 }
 
 bool engine_save_state(Engine *engine, const char *path, const TrainingPlace *place, Diag *diag) {
-    return save(engine, path, place, diag);
+    return save(engine, path, false, place, diag);
 }

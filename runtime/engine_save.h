@@ -12,6 +12,8 @@
 #define CHECKPOINT_SAMPLES_KEY "perilune.samples"
 #define CHECKPOINT_SEED_KEY    "perilune.seed"
 #define CHECKPOINT_DATA_KEY    "perilune.data"
+/* Metadata of weights without the frozen ones. */
+#define TRAINED_ALONE_KEY "perilune.trained_alone"
 
 typedef enum SavingWay {
     SAVING_FAILED, /* reported; saving_end all the same */
@@ -23,6 +25,7 @@ typedef enum SavingWay {
 typedef struct Saving {
     Engine *engine;
     const char *path;
+    bool trained_alone; /* without frozen parameters */
     Arena *arena;
     LogicalList list;
     SafetensorsWriter *writer; /* declared alike in all processes */
@@ -33,8 +36,8 @@ typedef struct Saving {
 
 /* Declares the file and finds the way. place NULL: weights alone. All processes call it, and
  * saving_end. */
-void saving_begin(Saving *s, Engine *engine, const char *path, const TrainingPlace *place,
-                  Diag *diag);
+void saving_begin(Saving *s, Engine *engine, const char *path, bool trained_alone,
+                  const TrainingPlace *place, Diag *diag);
 /* Every leaf's share that is this process' to write, in one order. False: visit said so. */
 typedef bool SavingVisit(Saving *s, int item, const RankContext *rank, size_t bytes, void *user);
 bool saving_visit_own(Saving *s, SavingVisit *visit, void *user);

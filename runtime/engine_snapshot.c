@@ -159,7 +159,7 @@ SnapshotState engine_snapshot_begin(EngineSnapshot *snapshot, const char *path,
     Engine *engine = snapshot->engine;
     if (snapshot->is_writing) BUG("a checkpoint is being written");
     snapshot->diag = diag_create();
-    saving_begin(&snapshot->saving, engine, path, place, snapshot->diag);
+    saving_begin(&snapshot->saving, engine, path, false, place, snapshot->diag);
     if (engine->control && snapshot->saving.way != SAVING_PARTS) {
         bool fine = snapshot->saving.way == SAVING_WHOLE && saving_stream(&snapshot->saving);
         return end(snapshot, saving_end(&snapshot->saving, fine), diag);

@@ -38,8 +38,8 @@ static bool report_bad_parameter(Engine *engine, int64_t step, double loss, Diag
             Node *node = graph->nodes[n];
             if (node->op != OP_PARAM) continue;
             Type local = type_local(&node->types[0], &node->shardings[0], &engine->plan->mesh);
-            const float *data = engine_view(engine, rank, node_value(node, 0));
-            if (reduce_first_nonfinite(data, DTYPE_F32, type_elements(&local)) < 0) continue;
+            const void *data = engine_view(engine, rank, node_value(node, 0));
+            if (reduce_first_nonfinite(data, local.dtype, type_elements(&local)) < 0) continue;
             if (engine_job_failed(engine, diag)) return true;
             int first = node->block == NO_BLOCK ? 0 : rank->stage->first_block[node->chunk];
             diag_error(diag, node->loc,

@@ -37,7 +37,8 @@ static bool names_folder(const char *path) {
 }
 
 static bool options_from_args(const CliArgs *args, DType *dtype, size_t *max_bytes, Diag *diag) {
-    const char *name = cli_text(args, OPT_DTYPE, "bf16"),
+    bool alone = cli_given(args, OPT_ADAPTER);
+    const char *name = cli_text(args, OPT_DTYPE, alone ? "f32" : "bf16"),
                *size = cli_text(args, OPT_MAX_SHARD_SIZE, "5GB");
     int found = dtype_find(name, (int)strlen(name));
     if (!names_folder(cli_text(args, OPT_OUTPUT_DIR, ""))) {
@@ -53,12 +54,14 @@ static bool options_from_args(const CliArgs *args, DType *dtype, size_t *max_byt
     return false;
 }
 
-/* By --model, or the shipped one that the weights name. NULL: reported. */
+/* By --model, or the shipped one that the weights name, with the settings of what was trained last.
+ * NULL: reported. */
 static Model *load_model(CliArgs *args, const Safetensors *weights, Diag *diag) {
+    const char *of = cli_text(args, OPT_LOAD_TRAINED, args->operand);
     int n_settings = 0;
     const char *from, *script = cli_text(args, OPT_MODEL_SCRIPT, NULL);
     const char *name = safetensors_find_metadata(weights, "model");
-    ModelSetting *settings = plan_settings_from_args(args, args->operand, &n_settings, &from, diag);
+    ModelSetting *settings = plan_settings_from_args(args, of, &n_settings, &from, diag);
     Model *model = NULL;
     if (!settings) return NULL;
     if (script) {
@@ -94,8 +97,14 @@ static void print_implied(const HfExport *export) {
 static void print_export(const HfExport *export, const char *dir) {
     char bytes[32];
     units_format_bytes(bytes, sizeof(bytes), (int64_t) export->n_bytes);
-    printf("model    %s (%s): %d tensors, %s in %s\n", export->type->name,
-           export->type->architecture, export->layout.n_items, bytes, dtype_name(export->dtype));
+    printf("model    %s (%s): ", export->type->name, export->type->architecture);
+    if (export->adapters_alone) {
+        printf("adapters alone, %s in %s\n", bytes, dtype_name(export->dtype));
+        printf("wrote    %s: adapter_config.json and adapter_model.safetensors\n", dir);
+        return;
+    }
+    printf("%d tensors, %s in %s%s\n", export->layout.n_items, bytes, dtype_name(export->dtype),
+           export->adapter_scale > 0 ? ", adapters merged into their weights" : "");
     printf("wrote    %s: config.json and %d file%s of weights\n", dir, export->n_shards,
            export->n_shards == 1 ? "" : "s");
     print_implied(export);
@@ -104,16 +113,14 @@ static void print_export(const HfExport *export, const char *dir) {
     }
 }
 
-static int export_weights(CliArgs *args, Safetensors *weights, Diag *diag) {
+static int export_weights(CliArgs *args, HfExportRequest *request, Diag *diag) {
     HfExport export;
-    DType dtype;
     size_t max_bytes;
     const char *dir = cli_text(args, OPT_OUTPUT_DIR, NULL);
-    if (!options_from_args(args, &dtype, &max_bytes, diag)) return EXIT_USAGE;
-    Model *model = load_model(args, weights, diag);
-    if (!model || !hf_export_try(args->arena, dir, diag) ||
-        !hf_export_open(args->arena, model, weights, args->operand, cli_text(args, OPT_LIKE, NULL),
-                        dtype, &export, diag)) {
+    if (!options_from_args(args, &request->dtype, &max_bytes, diag)) return EXIT_USAGE;
+    request->model = load_model(args, request->weights, diag);
+    if (!request->model || !hf_export_try(args->arena, dir, diag) ||
+        !hf_export_open(args->arena, request, &export, diag)) {
         return EXIT_USAGE;
     }
     export.max_shard_bytes = max_bytes;
@@ -125,9 +132,18 @@ static int export_weights(CliArgs *args, Safetensors *weights, Diag *diag) {
 
 int cmd_export(CliArgs *args) {
     Diag *diag = diag_create();
-    Safetensors *weights = safetensors_open(args->operand, diag);
-    int status = weights ? export_weights(args, weights, diag) : EXIT_USAGE;
-    safetensors_close(weights);
+    HfExportRequest request = {.path = args->operand,
+                               .trained_path = cli_text(args, OPT_LOAD_TRAINED, NULL),
+                               .like = cli_text(args, OPT_LIKE, NULL),
+                               .adapters_alone = cli_given(args, OPT_ADAPTER)};
+    request.weights = safetensors_open(request.path, diag);
+    if (request.weights && request.trained_path) {
+        request.trained = safetensors_open(request.trained_path, diag);
+    }
+    bool open = request.weights && (request.trained || !request.trained_path);
+    int status = open ? export_weights(args, &request, diag) : EXIT_USAGE;
+    safetensors_close(request.weights);
+    safetensors_close(request.trained);
     cli_fail(diag, status);
     diag_destroy(diag);
     return status;

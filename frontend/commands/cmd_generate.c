@@ -161,7 +161,7 @@ static bool prepare(Generation *gen) {
     }
     if (gen->options.rank == 0 && !cli_try_outputs(gen->args, gen->diag)) return false;
     gen->engine = engine_create(gen->plan, &gen->options, gen->diag);
-    if (!gen->engine || !engine_load(gen->engine, weights, gen->diag)) return false;
+    if (!gen->engine || !engine_args_load(gen->args, gen->engine, NULL, gen->diag)) return false;
     int64_t n_tokens = engine_forward_batch(gen->engine) * gen->plan->seq;
     gen->tokens = ARENA_ARRAY(gen->args->arena, int32_t, n_tokens);
     gen->logits = ARENA_ARRAY(gen->args->arena, float, n_tokens * gen->plan->vocab);

@@ -46,6 +46,7 @@ typedef struct Run {
     bool stopped;                /* by a signal */
     bool is_first;               /* of several processes: the one that talks and writes */
     bool quiet, is_validated;
+    int n_begun; /* adapters that --load did not have */
     int failure; /* exit code when preparing fails */
 } Run;
 
@@ -74,6 +75,10 @@ static void catch_interrupts(void) {
 /* What can be said without looking at a file. */
 static bool check_options(Run *run) {
     if (!train_data_options(run->args, run->diag)) return false;
+    if (cli_given(run->args, OPT_LOAD_TRAINED) && !cli_given(run->args, OPT_LOAD)) {
+        diag_error(run->diag, NO_LOC, "train: --load-trained: over which weights? give --load FILE");
+        return false;
+    }
     if (cli_given(run->args, OPT_PROFILE) && !cli_given(run->args, OPT_TRACE_FILE)) {
         diag_error(run->diag, NO_LOC, "train: --profile: predicts what --trace FILE measures");
         return false;
@@ -159,7 +164,6 @@ static bool set_rate(Run *run) {
 }
 
 static bool start_engine(Run *run) {
-    const char *weights = cli_text(run->args, OPT_LOAD, NULL);
     int64_t batch_tokens = run->plan->global_batch * run->plan->seq;
     run->tokens = ARENA_ARRAY(run->args->arena, int32_t, batch_tokens);
     run->labels = ARENA_ARRAY(run->args->arena, int32_t, batch_tokens);
@@ -177,7 +181,9 @@ static bool start_engine(Run *run) {
     run->steps_done = run->checkpoint.place.step;
     run->first_step = run->steps_done + 1;
     if (resumed) return true;
-    if (weights) return engine_load(run->engine, weights, run->diag);
+    if (cli_given(run->args, OPT_LOAD)) {
+        return engine_args_load(run->args, run->engine, &run->n_begun, run->diag);
+    }
     engine_init_parameters(run->engine);
     return true;
 }
@@ -206,8 +212,9 @@ static void print_start(const Run *run) {
     if (run->quiet) return;
     units_format_bytes(planned, sizeof(planned), planned_bytes(plan));
     units_format_bytes(allocated, sizeof(allocated), engine_arena_bytes(run->engine));
-    printf("model   %s: %" PRId64 " parameters, sequence %" PRId64 ", vocabulary %" PRId64 "\n",
-           plan->model, plan->n_parameters, plan->seq, plan->vocab);
+    printf("model   %s: %" PRId64 " parameters, ", plan->model, plan->n_parameters);
+    if (plan->n_trained < plan->n_parameters) printf("%" PRId64 " of them trained, ", plan->n_trained);
+    printf("sequence %" PRId64 ", vocabulary %" PRId64 "\n", plan->seq, plan->vocab);
     int n_ranks = mesh_rank_count(&plan->mesh);
     printf("mesh    t=%d ", plan->mesh.size[MESH_T]);
     if (plan->mesh.size[MESH_C] > 1) printf("c=%d ", plan->mesh.size[MESH_C]);
@@ -231,6 +238,10 @@ static void print_start(const Run *run) {
     }
     if (engine_tuning(run->engine)) printf("tuned   %s\n", engine_tuning(run->engine));
     if (engine_attention(run->engine)) printf("with    %s\n", engine_attention(run->engine));
+    if (run->n_begun > 0) {
+        printf("adapters begin anew: %s has none of the plan's %d (A at random, B zero)\n",
+               cli_text(run->args, OPT_LOAD, ""), run->n_begun);
+    }
     lr_schedule_describe(&run->rate, rate, sizeof(rate));
     printf("rate    %s\n", rate);
     if (run->steps_done > 0) {
@@ -327,6 +338,7 @@ static void print_resident(const Run *run) {
 static void print_end(const Run *run) {
     const char *log = cli_text(run->args, OPT_LOG, NULL);
     const char *save = cli_text(run->args, OPT_SAVE, NULL);
+    const char *trained = cli_text(run->args, OPT_SAVE_TRAINED, NULL);
     int64_t n_taken = run->steps_done - (run->first_step - 1);
     double tokens = (double)n_taken * (double)run->plan->global_batch * (double)run->plan->seq;
     if (run->quiet) return;
@@ -334,6 +346,7 @@ static void print_end(const Run *run) {
         printf("done     nothing to do: %s is at step %" PRId64 " of %" PRId64 "\n",
                run->checkpoint.from, run->steps_done, run->n_steps);
         if (save) printf("wrote   %s\n", save);
+        if (trained) printf("wrote   %s\n", trained);
         return;
     }
     printf("%s  %" PRId64 " steps, %.0f tokens, %.1f s, %.0f tokens/s\n",
@@ -361,6 +374,7 @@ static void print_end(const Run *run) {
         printf("wrote   %s\n", run->checkpoint.to);
     }
     if (save) printf("wrote   %s\n", save);
+    if (trained) printf("wrote   %s\n", trained);
 }
 
 /* Up to the first step all that fails is wrong input. */
@@ -435,15 +449,21 @@ static bool trace(Run *run) {
     return train_trace(run->engine, run->plan, &device, path, run->quiet, run->diag);
 }
 
+static bool save_weights(Run *run) {
+    const char *save = cli_text(run->args, OPT_SAVE, NULL);
+    const char *trained = cli_text(run->args, OPT_SAVE_TRAINED, NULL);
+    if (save && !engine_save(run->engine, save, run->diag)) return false;
+    return !trained || engine_save_trained(run->engine, trained, run->diag);
+}
+
 int cmd_train(CliArgs *args) {
     Run run = {.args = args, .diag = diag_create(), .failure = EXIT_USAGE};
-    const char *save = cli_text(args, OPT_SAVE, NULL);
     int status = EXIT_DONE;
     if (!prepare(&run)) {
         status = run.failure;
     } else {
         print_start(&run);
-        bool good = run_steps(&run) && (!save || engine_save(run.engine, save, run.diag));
+        bool good = run_steps(&run) && save_weights(&run);
         if (good) print_end(&run);
         good = good && has_learned(&run) && trace(&run) && !run.checkpoint.last_failed;
         status = !good ? EXIT_FAILED : run.stopped ? EXIT_INTERRUPTED : EXIT_DONE;

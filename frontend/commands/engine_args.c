@@ -118,6 +118,11 @@ const char *engine_args_missing_gpu(const CliArgs *args, const Plan *plan,
     return engine_cuda_available(&why) ? NULL : why;
 }
 
+bool engine_args_load(const CliArgs *args, Engine *engine, int *out_n_begun, Diag *diag) {
+    WeightFiles files = {cli_text(args, OPT_LOAD, NULL), cli_text(args, OPT_LOAD_TRAINED, NULL)};
+    return engine_load_files(engine, &files, out_n_begun, diag);
+}
+
 void engine_args_explain(const EngineOptions *options, Diag *diag) {
     const char *why;
     if (!options->control || diag_error_count(diag) > 0) return;

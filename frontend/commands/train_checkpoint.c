@@ -26,9 +26,8 @@ bool train_checkpoint_options(const CliArgs *args, TrainCheckpoint *out, Diag *d
                    "--checkpoint-every N");
     } else if (go_on && from) {
         diag_error(diag, NO_LOC, "--continue and --resume: one of them");
-    } else if (out->from && cli_given(args, OPT_LOAD)) {
-        diag_error(diag, NO_LOC, "--load and --%s: a checkpoint has weights of its own",
-                   go_on ? "continue" : "resume");
+    } else if (from && cli_given(args, OPT_LOAD)) {
+        diag_error(diag, NO_LOC, "--load and --resume: a checkpoint has weights of its own");
     } else {
         return true;
     }

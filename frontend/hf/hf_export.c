@@ -1,5 +1,6 @@
 #include "frontend/hf/hf_export.h"
 
+#include "frontend/hf/hf_adapter.h"
 #include "frontend/hf/hf_files.h"
 #include "frontend/progress_line.h"
 #include "ir/base/file.h"
@@ -13,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static SafetensorsDtype their_dtype(DType dtype) {
+SafetensorsDtype hf_export_dtype(DType dtype) {
     return dtype == DTYPE_F16    ? SAFETENSORS_F16
            : dtype == DTYPE_BF16 ? SAFETENSORS_BF16
                                  : SAFETENSORS_F32;
@@ -25,10 +26,22 @@ static const char *torch_dtype(DType dtype) {
 
 /* --- what there is to write --- */
 
+bool hf_export_find(const HfExport *export, const char *name, SafetensorsInfo *out,
+                    const char **out_path) {
+    *out_path = export->trained_path;
+    if (export->trained && safetensors_find(export->trained, name, out)) return true;
+    *out_path = export->path;
+    return safetensors_find(export->weights, name, out);
+}
+
 static bool check_part(const HfExport *export, const HfPart *part, Diag *diag) {
     SafetensorsInfo info;
-    SourceLoc loc = {export->path, 0};
-    if (!safetensors_find(export->weights, part->ours, &info)) {
+    const char *path;
+    if (!hf_adapter_check(export, part, diag)) return false;
+    if (export->adapters_alone) return true;
+    bool found = hf_export_find(export, part->ours, &info, &path);
+    SourceLoc loc = {path, 0};
+    if (!found) {
         diag_error(diag, loc, "has no tensor '%s', which the model needs", part->ours);
         return false;
     }
@@ -42,28 +55,41 @@ static bool check_part(const HfExport *export, const HfPart *part, Diag *diag) {
     return false;
 }
 
-/* Weights that the model does not know would be left behind. What a checkpoint has beside weights,
- * the optimizer's state, is. */
-static bool check_extra(const HfExport *export, Diag *diag) {
-    int n = 0;
-    for (int i = 0; i < export->layout.n_items; i++) {
-        const HfItem *item = &export->layout.items[i];
-        for (int p = 0; p < item->n_parts; p++) n += item->parts[p].ours_first == 0;
-    }
-    bool checkpoint = safetensors_find_metadata(export->weights, "perilune.step") != NULL;
-    if (checkpoint || safetensors_count(export->weights) == n) return true;
-    for (int i = 0; i < safetensors_count(export->weights); i++) {
-        const char *name = safetensors_at(export->weights, i)->name;
-        bool known = false;
-        for (int k = 0; k < export->layout.n_items && !known; k++) {
-            const HfItem *item = &export->layout.items[k];
-            for (int p = 0; p < item->n_parts; p++) {
-                known |= strcmp(item->parts[p].ours, name) == 0;
+static bool is_known(const HfExport *export, const char *name) {
+    const char *ending = hf_adapter_is_name(name) ? strrchr(name, '.') : NULL;
+    size_t length = ending ? (size_t)(ending - name) : strlen(name);
+    for (int k = 0; k < export->layout.n_items; k++) {
+        const HfItem *item = &export->layout.items[k];
+        for (int p = 0; p < item->n_parts; p++) {
+            const char *ours = item->parts[p].ours;
+            if (strncmp(ours, name, length) == 0 && !ours[length]) {
+                return !ending || hf_adapter_is_of(export, ours);
             }
         }
-        if (known) continue;
-        diag_error(diag, (SourceLoc){export->path, 0},
-                   "has a tensor %s, which the model of these settings has not",
+    }
+    return false;
+}
+
+/* Weights that the model does not know would be left behind. What a checkpoint has beside weights,
+ * the optimizer's state, is. An adapter alone has nothing else that was trained. */
+static bool check_extra(const HfExport *export, const Safetensors *file, const char *path,
+                        Diag *diag) {
+    bool checkpoint = safetensors_find_metadata(file, "perilune.step") != NULL;
+    bool alone = safetensors_find_metadata(file, "perilune.trained_alone") != NULL;
+    for (int i = 0; i < safetensors_count(file); i++) {
+        const char *name = safetensors_at(file, i)->name;
+        bool known = is_known(export, name);
+        if (checkpoint && strchr(name, '/')) continue;
+        if (!known && !checkpoint) {
+            diag_error(diag, (SourceLoc){path, 0},
+                       "has a tensor %s, which the model of these settings has not",
+                       hf_quoted(export->arena, name));
+            return false;
+        }
+        if (!export->adapters_alone || !alone || hf_adapter_is_name(name)) continue;
+        diag_error(diag, (SourceLoc){path, 0},
+                   "tensor %s was trained beside the adapters, which alone would not do as the "
+                   "model does: export the merged weights",
                    hf_quoted(export->arena, name));
         return false;
     }
@@ -80,34 +106,44 @@ static bool read_like(HfExport *export, const char *like, HfConfig *config, Diag
     return false;
 }
 
-bool hf_export_open(Arena *arena, const Model *model, Safetensors *weights, const char *path,
-                    const char *like, DType dtype, HfExport *out, Diag *diag) {
+static bool check_files(const HfExport *export, Diag *diag) {
+    for (int i = 0; i < export->layout.n_items; i++) {
+        const HfItem *item = &export->layout.items[i];
+        for (int p = 0; p < item->n_parts; p++) {
+            if (!check_part(export, &item->parts[p], diag)) return false;
+        }
+    }
+    return check_extra(export, export->weights, export->path, diag) &&
+           (!export->trained ||
+            check_extra(export, export->trained, export->trained_path, diag));
+}
+
+bool hf_export_open(Arena *arena, const HfExportRequest *request, HfExport *out, Diag *diag) {
     HfConfig config = {0};
+    const Model *model = request->model;
     *out = (HfExport){.arena = arena,
                       .model = model,
                       .family = hf_family_find(model->name),
-                      .path = path,
-                      .weights = weights,
-                      .like = like,
-                      .dtype = dtype};
+                      .path = request->path,
+                      .weights = request->weights,
+                      .trained_path = request->trained_path,
+                      .trained = request->trained,
+                      .like = request->like,
+                      .dtype = request->dtype,
+                      .adapters_alone = request->adapters_alone};
     if (!out->family) {
         diag_error(diag, NO_LOC, "model '%s' is none of Hugging Face's; supported: %s", model->name,
                    hf_type_names(arena));
         return false;
     }
-    if (like && !read_like(out, like, &config, diag)) return false;
+    if (out->like && !read_like(out, out->like, &config, diag)) return false;
     out->type = hf_config_type(model, out->family, config.type, diag);
-    bool fine = out->type &&
-                hf_layout_make(arena, model, out->family, out->type, false, &out->layout, diag);
-    for (int i = 0; fine && i < out->layout.n_items; i++) {
-        const HfItem *item = &out->layout.items[i];
-        for (int p = 0; fine && p < item->n_parts; p++)
-            fine = check_part(out, &item->parts[p], diag);
-    }
-    fine = fine && check_extra(out, diag);
+    bool fine = out->type && hf_adapter_find(out, diag) &&
+                hf_layout_make(arena, model, out->family, out->type, false, &out->layout, diag) &&
+                check_files(out, diag);
     if (fine) {
-        out->config =
-            hf_config_write(model, out->family, out->type, config.json, torch_dtype(dtype), diag);
+        out->config = hf_config_write(model, out->family, out->type, config.json,
+                                      torch_dtype(out->dtype), diag);
     }
     json_decref(config.json);
     return out->config != NULL;
@@ -176,7 +212,7 @@ static char *config_text(const json_t *config) {
     }
 }
 
-static bool write_json(Arena *arena, const char *dir, const char *name, const json_t *json,
+bool hf_write_json(Arena *arena, const char *dir, const char *name, const json_t *json,
                        Diag *diag) {
     char *dump = config_text(json);
     const char *text = arena_printf(arena, "%s\n", dump);
@@ -239,18 +275,23 @@ static bool fill_item(const HfExport *export, const HfItem *item, void *out, Dia
     for (int p = 0; p < item->n_parts; p++) {
         const HfPart *part = &item->parts[p];
         SafetensorsInfo info;
-        if (!safetensors_find(export->weights, part->ours, &info)) BUG("'%s' is gone", part->ours);
+        const char *path;
+        if (!hf_export_find(export, part->ours, &info, &path)) BUG("'%s' is gone", part->ours);
+        float *merged = hf_adapter_merge(export, part);
+        const void *from = merged ? (const void *)merged : info.data;
         TensorCopy copy = {.rank = part->type.rank,
                            .from_dtype = DTYPE_F32,
                            .to_dtype = export->dtype,
-                           .from = (const char *)info.data + part->ours_first * 4, /* f32 */
+                           .from = (const char *)from + part->ours_first * 4, /* f32 */
                            .to = (char *)out + part->theirs_first * dtype_bytes(export->dtype)};
         for (int i = 0; i < copy.rank; i++) {
             copy.size[i] = part->type.dims[i];
             copy.from_stride[i] = part->ours_stride[i];
             copy.to_stride[i] = part->theirs_stride[i];
         }
-        if (tensor_copy(&copy)) continue;
+        bool fine = tensor_copy(&copy);
+        free(merged);
+        if (fine) continue;
         diag_error(diag, (SourceLoc){export->path, 0},
                    "tensor '%s' has numbers too large for %s; export another --dtype", part->ours,
                    dtype_name(export->dtype));
@@ -282,7 +323,7 @@ static bool write_shard(ShardWriting *w, int shard, int n_shards) {
     for (int i = 0; i < export->layout.n_items; i++) {
         const HfItem *item = &export->layout.items[i];
         if (w->shard_of[i] != shard) continue;
-        safetensors_writer_add_tensor(writer, item->theirs, their_dtype(export->dtype), item->shape,
+        safetensors_writer_add_tensor(writer, item->theirs, hf_export_dtype(export->dtype), item->shape,
                                       item->n_dims);
     }
     bool fine = safetensors_writer_open(writer, path, w->diag);
@@ -309,7 +350,7 @@ static bool write_index(const HfExport *export, const char *dir, const int *shar
     json_t *index = json_pack("{s:{s:I}, s:o}", "metadata", "total_size",
                               (json_int_t) export->n_bytes, "weight_map", map);
     if (!index) BUG("out of memory");
-    bool fine = write_json(export->arena, dir, "model.safetensors.index.json", index, diag);
+    bool fine = hf_write_json(export->arena, dir, "model.safetensors.index.json", index, diag);
     json_decref(index);
     return fine;
 }
@@ -342,8 +383,12 @@ bool hf_export_write(HfExport *export, const char *dir, Diag *diag) {
     mode_t mask = umask(0); /* mkdtemp's folder is its maker's alone */
     umask(mask);
     bool fine = chmod(temporary, 0777 & ~mask) == 0 || fail_folder(dir, "cannot be made", diag);
-    fine = fine && write_json(export->arena, temporary, "config.json", export->config, diag) &&
-           copy_others(export, temporary, diag) && write_weights(export, temporary, diag);
+    if (export->adapters_alone) {
+        fine = fine && hf_adapter_write(export, temporary, diag);
+    } else {
+        fine = fine && hf_write_json(export->arena, temporary, "config.json", export->config, diag) &&
+               copy_others(export, temporary, diag) && write_weights(export, temporary, diag);
+    }
     if (fine && rename(temporary, name) != 0) fine = fail_folder(dir, "cannot be made", diag);
     if (!fine) remove_folder(export->arena, temporary);
     return fine;

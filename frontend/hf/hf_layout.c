@@ -1,5 +1,7 @@
 #include "frontend/hf/hf_layout.h"
 
+#include "frontend/hf/hf_adapter.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,7 +35,7 @@ static void list_params(Builder *b) {
     const Graph *graph = b->model->graph;
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
-        if (node->op != OP_PARAM) continue;
+        if (node->op != OP_PARAM || hf_adapter_is_name(node_string(node, ATTR_name))) continue;
         Param param = {node_logical_name(node, 0, b->arena), node, false};
         ARENA_PUSH(b->arena, b->params, b->n_params, b->params_capacity, param);
     }

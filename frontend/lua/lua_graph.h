@@ -8,6 +8,7 @@
 #ifndef FRONTEND_LUA_LUA_GRAPH_H
 #define FRONTEND_LUA_LUA_GRAPH_H
 
+#include "frontend/lua/freeze.h"
 #include "ir/graph.h"
 
 #include <lua.h>
@@ -33,6 +34,8 @@ typedef struct ScriptGraph {
     ScriptParam *block_params;
     int n_outputs, outputs_capacity;
     const char **outputs;
+    int n_freezes, freezes_capacity;
+    FreezeRule *freezes; /* of m:freeze, in order */
 } ScriptGraph;
 
 ScriptGraph *script_graph(lua_State *lua);

@@ -39,10 +39,11 @@ static const char *check_name(lua_State *lua, int index, const char *what) {
 typedef struct ParamOptions {
     const char *init;
     double std;
-    bool decay, muon;
+    bool decay, muon, frozen;
     double lr_scale;
     /* Said, not left to the defaults. */
-    bool gives_init, gives_std, gives_decay, gives_muon, gives_lr_scale;
+    bool gives_init, gives_std, gives_decay, gives_muon, gives_frozen,
+        gives_lr_scale;
 } ParamOptions;
 
 static double check_std(lua_State *lua, const char *name) {
@@ -80,14 +81,15 @@ static double check_lr_scale(lua_State *lua, const char *name) {
 }
 
 static bool is_option(const char *key) {
-    static const char *const KNOWN[] = {"decay", "init", "lr_scale", "muon", "std"};
+    static const char *const KNOWN[] = {"decay", "frozen", "init",
+                                        "lr_scale", "muon", "std"};
     for (size_t i = 0; i < sizeof(KNOWN) / sizeof(KNOWN[0]); i++) {
         if (strcmp(KNOWN[i], key) == 0) return true;
     }
     return false;
 }
 
-/* {init = "normal", std = 0.02, decay = 1}. Weights drawn at random decay, others do not. */
+/* {init = "normal", std = 0.02, decay = 1, frozen = 0}. Weights drawn at random decay, others do not. */
 static ParamOptions read_options(lua_State *lua, int index, const char *name) {
     ParamOptions options = {.init = "normal", .std = DEFAULT_STD, .lr_scale = 1};
     const char *unknown = NULL;
@@ -97,7 +99,8 @@ static ParamOptions read_options(lua_State *lua, int index, const char *name) {
     }
     if (!lua_istable(lua, index)) {
         script_error(lua,
-                     "parameter '%s': options must be a table: {init, std, decay, lr_scale, muon}",
+                     "parameter '%s': options must be a table: {init, std, decay, frozen, "
+                     "lr_scale, muon}",
                      name);
     }
     lua_pushnil(lua);
@@ -107,9 +110,10 @@ static ParamOptions read_options(lua_State *lua, int index, const char *name) {
         if (!is_option(key) && (!unknown || strcmp(key, unknown) < 0)) unknown = key;
     }
     if (unknown) {
-        script_error(
-            lua, "parameter '%s': unknown option '%.64s'; known: decay, init, lr_scale, muon, std",
-            name, unknown);
+        script_error(lua,
+                     "parameter '%s': unknown option '%.64s'; known: decay, frozen, init, "
+                     "lr_scale, muon, std",
+                     name, unknown);
     }
     options.gives_init = lua_getfield(lua, index, "init") != LUA_TNIL;
     if (options.gives_init) options.init = check_init(lua, name);
@@ -122,7 +126,9 @@ static ParamOptions read_options(lua_State *lua, int index, const char *name) {
     if (options.gives_muon) options.muon = check_flag(lua, "muon", name);
     options.gives_lr_scale = lua_getfield(lua, index, "lr_scale") != LUA_TNIL;
     if (options.gives_lr_scale) options.lr_scale = check_lr_scale(lua, name);
-    lua_pop(lua, 5);
+    options.gives_frozen = lua_getfield(lua, index, "frozen") != LUA_TNIL;
+    if (options.gives_frozen) options.frozen = check_flag(lua, "frozen", name);
+    lua_pop(lua, 6);
     if (options.gives_std && !normal) {
         script_error(lua, "parameter '%s': 'std' goes with init = \"normal\", not \"%s\"", name,
                      options.init);
@@ -162,18 +168,20 @@ static void check_same_options(lua_State *lua, const Node *made, const char *nam
     bool decay = !options->gives_decay || options->decay == (node_int(made, ATTR_decay, 0) != 0);
     bool muon = !options->gives_muon || (int)options->muon == (int)node_int(made, ATTR_muon, -1);
     bool rate = !options->gives_lr_scale || options->lr_scale == node_float(made, ATTR_lr_scale, 1);
-    if (init && std && decay && muon && rate) return;
+    bool frozen = !options->gives_frozen || options->frozen == node_is_frozen(made);
+    if (init && std && decay && muon && rate && frozen) return;
     fail_param(lua, made, name,
                !init    ? "has another 'init' than where it was first made"
                : !std   ? "has another 'std' than where it was first made"
                : !decay ? "has another 'decay' than where it was first made"
                : !muon  ? "has another 'muon' than where it was first made"
-                        : "has another 'lr_scale' than where it was first made");
+               : !rate  ? "has another 'lr_scale' than where it was first made"
+                        : "has another 'frozen' than where it was first made");
 }
 
 static Node *make_param(lua_State *lua, const char *name, const Type *type,
                         const ParamOptions *options) {
-    Attr attrs[6] = {attr_string(ATTR_name, name), attr_string(ATTR_init, options->init),
+    Attr attrs[7] = {attr_string(ATTR_name, name), attr_string(ATTR_init, options->init),
                      attr_int(ATTR_decay, options->decay)};
     int n_attrs = 3;
     if (strcmp(options->init, "normal") == 0) attrs[n_attrs++] = attr_float(ATTR_std, options->std);
@@ -181,6 +189,7 @@ static Node *make_param(lua_State *lua, const char *name, const Type *type,
     if (options->lr_scale != 1) {
         attrs[n_attrs++] = attr_float(ATTR_lr_scale, options->lr_scale);
     }
+    if (options->frozen) attrs[n_attrs++] = attr_int(ATTR_frozen, 1);
     return script_add_node(
         lua, (NodeSpec){.op = OP_PARAM, .attrs = attrs, .n_attrs = n_attrs, .type = type});
 }
@@ -340,8 +349,24 @@ static int model_axis(lua_State *lua) {
     return 0;
 }
 
+/* m:freeze(patterns): of names, as in freeze.h; once the loss function has made all parameters. */
+static int model_freeze(lua_State *lua) {
+    ScriptGraph *script = script_graph(lua);
+    Arena *arena = sandbox_of(lua)->arena;
+    check_self(lua, "freeze");
+    if (lua_type(lua, 2) != LUA_TSTRING) {
+        script_error(lua, "freeze: takes a text, patterns of parameters' names, not a %s",
+                     luaL_typename(lua, 2));
+    }
+    FreezeRule rule = {arena_strdup(arena, lua_tostring(lua, 2)), "freeze",
+                       sandbox_user_line(lua)};
+    ARENA_PUSH(arena, script->freezes, script->n_freezes, script->freezes_capacity, rule);
+    return 0;
+}
+
 static const luaL_Reg METHODS[] = {{"axis", model_axis},
                                    {"block", model_block},
+                                   {"freeze", model_freeze},
                                    {"output", model_output},
                                    {"param", model_param},
                                    {NULL, NULL}};
@@ -361,7 +386,8 @@ bool script_name_is_taken(const char *name) {
 static int fail_unknown_field(lua_State *lua) {
     const char *name = lua_type(lua, 2) == LUA_TSTRING ? lua_tostring(lua, 2) : "?";
     script_error(lua,
-                 "m has no field '%.64s'; it has: %s, and the methods axis, block, output, param",
+                 "m has no field '%.64s'; it has: %s, and the methods axis, block, freeze, "
+                 "output, param",
                  name, lua_tostring(lua, lua_upvalueindex(1)));
 }
 

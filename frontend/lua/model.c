@@ -190,6 +190,27 @@ static void release_shared_params(Graph *graph) {
     }
 }
 
+/* Rules of the script, then the recipe's or the command line's; parameters that nothing could teach
+ * are frozen, too. */
+static void freeze_params(lua_State *lua, Loading *loading) {
+    ScriptGraph *script = &loading->script;
+    const FreezeRule *given = &loading->description.freeze;
+    Diag *diag = sandbox_of(lua)->diag;
+    for (int i = 0; i < script->n_freezes; i++) {
+        if (!freeze_apply(script->graph, &script->freezes[i], diag)) sandbox_fail(lua);
+    }
+    if (given->patterns && !freeze_apply(script->graph, given, diag)) sandbox_fail(lua);
+    model_freeze_held(script->graph);
+    for (int n = 0; n < script->graph->n_nodes; n++) {
+        const Node *node = script->graph->nodes[n];
+        if (node->op == OP_PARAM && !node_is_frozen(node)) return;
+    }
+    diag_error(diag, loading->description.loc,
+               "model: every parameter is frozen, so there is nothing to train: let some train with "
+               "'!' before a pattern of their names, as in --set 'freeze=*,!head'");
+    sandbox_fail(lua);
+}
+
 static int load_body(lua_State *lua) {
     Sandbox *sandbox = sandbox_of(lua);
     Loading *loading = sandbox->context;
@@ -202,6 +223,7 @@ static int load_body(lua_State *lua) {
     run_loss(lua, loading);
     model_check(lua, &loading->script, loading->description.loc);
     release_shared_params(loading->script.graph);
+    freeze_params(lua, loading);
     return 0;
 }
 

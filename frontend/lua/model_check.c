@@ -1,5 +1,6 @@
 #include "frontend/lua/model_check.h"
 
+#include "frontend/lua/freeze.h"
 #include "frontend/lua/lua_sandbox.h"
 #include "ir/op.h"
 
@@ -102,6 +103,14 @@ static bool check_params(const Graph *graph, SourceLoc loc, Diag *diag) {
     if (n_reported > 0 || any_learns) return n_reported == 0;
     diag_error(diag, loc, "model: no parameter can learn: ops.stop_gradient holds all of them");
     return false;
+}
+
+void model_freeze_held(Graph *graph) {
+    const int *need = needed_for(graph, "loss");
+    for (int n = 0; n < graph->n_nodes; n++) {
+        Node *node = graph->nodes[n];
+        if (node->op == OP_PARAM && !(need[n] & LEARNS)) freeze_set(graph, node, true);
+    }
 }
 
 /* A block without nodes could be no stage's work. The first one is told: others are like it. */

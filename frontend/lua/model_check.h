@@ -11,6 +11,9 @@
 /* `loc` is the line of `model { ... }`. Raises after everything that is wrong has been reported. */
 void model_check(lua_State *lua, const ScriptGraph *script, SourceLoc loc);
 
+/* Freezes what ops.stop_gradient alone leads to. */
+void model_freeze_held(Graph *graph);
+
 /* An input that the loss does not depend on, told in one line; NULL: none. Such a model trains, on
  * something else than its author may think. */
 const char *model_check_inputs(const Graph *graph, SourceLoc loc);

@@ -40,8 +40,8 @@ static const RecipeField RECIPE[] = {
 enum { N_RECIPE = sizeof(RECIPE) / sizeof(RECIPE[0]) };
 #undef FIELD
 
-static const char RECIPE_NAMES[] = "kind, adam_lr, beta1, beta2, decay_steps, eps, lr, "
-                                   "lr_schedule, matrix_lr_scale, max_norm, momentum, muon_rms, "
+static const char RECIPE_NAMES[] = "kind, adam_lr, beta1, beta2, decay_steps, eps, freeze, "
+                                   "lr, lr_schedule, matrix_lr_scale, max_norm, momentum, muon_rms, "
                                    "table_lr_scale, vector_lr_scale, weight_decay";
 
 /* The names of OptimizerKind. */
@@ -285,6 +285,14 @@ static void set_lr_schedule(const Reader *reader, const char *name, const char *
     reader->description->recipe.lr_schedule = lr_decay_name(decay);
 }
 
+static void set_freeze(const Reader *reader, const char *patterns, const char *what) {
+    ModelDescription *description = reader->description;
+    Arena *arena = reader->sandbox->arena;
+    description->freeze = (FreezeRule){.patterns = arena_strdup(arena, patterns),
+                                       .what = arena_strdup(arena, what),
+                                       .loc = description->loc};
+}
+
 static const RecipeField *find_recipe(const char *name) {
     for (int i = 0; i < N_RECIPE; i++) {
         if (strcmp(RECIPE[i].name, name) == 0) return &RECIPE[i];
@@ -319,6 +327,8 @@ static void read_recipe(const Reader *reader) {
             set_optimizer(reader, lua_tostring(lua, -1), "optimizer");
         } else if (strcmp(keys[i], "lr_schedule") == 0 && type == LUA_TSTRING) {
             set_lr_schedule(reader, lua_tostring(lua, -1), what);
+        } else if (strcmp(keys[i], "freeze") == 0 && type == LUA_TSTRING) {
+            set_freeze(reader, lua_tostring(lua, -1), what);
         } else {
             fail(reader, "%s is unknown; known: %s", what, RECIPE_NAMES);
         }
@@ -385,6 +395,8 @@ static void apply_given(const Reader *reader, const ModelSetting *given) {
         set_optimizer(reader, given->value, what);
     } else if (strcmp(name, "lr_schedule") == 0) {
         set_lr_schedule(reader, given->value, what);
+    } else if (strcmp(name, "freeze") == 0) {
+        set_freeze(reader, given->value, what);
     } else if (prefixed) {
         fail(reader, "%s: the optimizer has no setting '%s'; it has: %s", what, name, RECIPE_NAMES);
     } else {

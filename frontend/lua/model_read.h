@@ -4,6 +4,7 @@
 #ifndef FRONTEND_LUA_MODEL_READ_H
 #define FRONTEND_LUA_MODEL_READ_H
 
+#include "frontend/lua/freeze.h"
 #include "frontend/lua/model.h"
 #include "frontend/lua/model_settings.h"
 
@@ -14,6 +15,7 @@ typedef struct ModelDescription {
     SourceLoc loc; /* of `model{` */
     SettingTable settings;
     TrainingRecipe recipe;
+    FreezeRule freeze; /* of the optimizer's table or --set; patterns NULL: none */
 } ModelDescription;
 
 /* Reads the table at `index`. May raise; mistakes are reported. */

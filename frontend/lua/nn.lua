@@ -6,8 +6,9 @@
 -- stream from N(0, (0.02 / sqrt(2 layers))^2) (Radford et al. 2019, GPT-2, section 2.3). Layers
 -- that make weights have the options `std`, in place of 0.02, `decay` (0: weight decay leaves them
 -- alone), `lr_scale` (their learning rate is so many times that of others) and `muon` (0: AdamW
--- updates them where the optimizer is Muon; 1: Muon does, though they are the head); those that end
--- in the residual stream have `out_std` for the weight that does.
+-- updates them where the optimizer is Muon; 1: Muon does, though they are the head) and `frozen`
+-- (1: they stay as they are made or loaded); those that end in the residual stream have `out_std`
+-- for the weight that does. Layers with products have `lora` (see nn.lora).
 --
 -- Dropout is applied to the embeddings' sum and to what each residual branch adds. Dropout of
 -- attention probabilities is not supported: the attention op does not hold them.
@@ -76,26 +77,104 @@ end
 -- A weight that another layer may share: what is not said is the other's to say.
 local function shared_weight(layer, m, name, axes, options)
   local o = read_options(layer, options,
-    { std = NONE, decay = NONE, lr_scale = NONE, muon = NONE })
+    { std = NONE, decay = NONE, lr_scale = NONE, muon = NONE, frozen = NONE })
   return m:param(name, axes,
-    { std = o.std, decay = o.decay, lr_scale = o.lr_scale, muon = o.muon })
+    { std = o.std, decay = o.decay, lr_scale = o.lr_scale, muon = o.muon, frozen = o.frozen })
+end
+
+-- What products of attention and feed-forward layers are called in `targets`; `up` and `down` are
+-- also the two of nn.mlp.
+local TARGETS = { "q", "k", "v", "o", "gate", "up", "down" }
+
+-- A list of names, or a text of them with commas, as a set.
+local function read_targets(targets)
+  local known, set = {}, {}
+  for _, name in ipairs(TARGETS) do known[name] = true end
+  if type(targets) ~= "string" and type(targets) ~= "table" then
+    fail("lora: 'targets' must be a text or a list of names: %s", table.concat(TARGETS, ", "))
+  end
+  local text = type(targets) == "table" and table.concat(targets, ",") or targets
+  for name in text:gmatch("[^,]*") do
+    name = name:match("^%s*(.-)%s*$")
+    if not known[name] then
+      fail("lora: targets has '%s'; known: %s", name, table.concat(TARGETS, ", "))
+    end
+    set[name] = true
+  end
+  return set
+end
+
+local LORA = { rank = 8, alpha = NONE, dropout = 0.0, rslora = false,
+               targets = table.concat(TARGETS, ",") }
+
+-- The options of `lora`, complete; nil where the product called `target` has no adapter.
+local function read_lora(given, target)
+  if given == nil then return nil end
+  local o = read_options("lora", given, LORA)
+  if math.type(o.rank) ~= "integer" or o.rank < 1 then
+    fail("lora: 'rank' must be a whole number from 1 on, not %s", tostring(o.rank))
+  end
+  o.alpha = o.alpha or o.rank
+  if type(o.alpha) ~= "number" or not (o.alpha > 0) then
+    fail("lora: 'alpha' must be a number more than 0, not %s", tostring(o.alpha))
+  end
+  if target and not read_targets(o.targets)[target] then return nil end
+  return o
+end
+
+-- (alpha / rank) (dropout(x) A) B, beside the product of a weight called `name`. What x leaves
+-- partial over t is summed where it has `rank` numbers a token.
+local function adapter(m, x, from, to, name, o)
+  local n_in = 1
+  for _, axis in ipairs(as_list(from)) do n_in = n_in * x:dim(axis) end
+  m:axis("lora", o.rank)
+  -- The variance of the uniform distribution that PEFT draws from.
+  local a = m:param(name .. ".lora_a", joined(from, "lora"),
+    { init = "normal", std = 1 / math.sqrt(3 * n_in) })
+  local b = m:param(name .. ".lora_b", joined("lora", to), { init = "zeros", decay = 1 })
+  local h = ops.matmul{ nn.dropout(x, o.dropout), a, over = from }
+  local scale = o.alpha / (o.rslora and math.sqrt(o.rank) or o.rank)
+  if scale ~= 1 then h = h * scale end
+  return ops.matmul{ h, b, over = "lora" }
 end
 
 -- y = x W + b:  x [..., from], W [from, to] -> [..., to]. `from` and `to`: one axis or several.
--- options: weight (its name), bias (its name; none if absent), std, decay, lr_scale, muon (of the
--- weight)
+-- options: weight (its name), bias (its name; none if absent), std, decay, lr_scale, muon, frozen
+-- (of the weight), lora (options of an adapter, as nn.lora gives them: the weight is frozen then)
 function nn.linear(m, x, from, to, options)
   check_arguments("linear", m, x)
   local o = read_options("linear", options,
-    { weight = "w", bias = NONE, std = STD, decay = NONE, lr_scale = NONE, muon = NONE })
+    { weight = "w", bias = NONE, std = STD, decay = NONE, lr_scale = NONE, muon = NONE,
+      frozen = NONE, lora = NONE })
+  local lora = read_lora(o.lora)
   local w = m:param(o.weight, joined(from, to),
-    { init = "normal", std = o.std, decay = o.decay, lr_scale = o.lr_scale, muon = o.muon })
+    { init = "normal", std = o.std, decay = o.decay, lr_scale = o.lr_scale, muon = o.muon,
+      frozen = lora and 1 or o.frozen })
   local y = ops.matmul{ x, w, over = from }
+  if lora then y = y + adapter(m, x, from, to, o.weight, lora) end
   if o.bias then y = y + m:param(o.bias, to, { init = "zeros", decay = 0 }) end
   return y
 end
 
--- tokens i32[...], table [vocab, model] -> [..., model]. options: std, decay, lr_scale
+-- Low-rank adaptation (Hu et al. 2021, arXiv 2106.09685), as a model's settings say: `lora`, the
+-- rank (0: none), `lora_alpha` (0: the rank), `lora_dropout` (of what adapters read),
+-- `lora_targets`, and `lora_rslora` (alpha / sqrt(rank): Kalajdzievski 2023, arXiv 2312.03732).
+-- Gives layers' option `lora`, { rank, alpha, dropout, targets, rslora }, or nil. Freezes every
+-- parameter but adapters, NAME.lora_a [from, lora] and NAME.lora_b [lora, to]; b begins with zeros,
+-- so that the model does as it did. Later patterns, of m:freeze or --set freeze=, let others train.
+function nn.lora(m)
+  check_model("lora", m)
+  local rank = rawget(m, "lora")
+  if rank == nil then fail("lora: the model has no setting 'lora', the rank") end
+  if rank == 0 then return nil end
+  local alpha, dropout = rawget(m, "lora_alpha"), rawget(m, "lora_dropout")
+  m:freeze("*, !*.lora_a, !*.lora_b")
+  return { rank = rank, alpha = alpha ~= 0 and alpha or nil, dropout = dropout,
+           targets = rawget(m, "lora_targets"), rslora = rawget(m, "lora_rslora") }
+end
+
+-- tokens i32[...], table [vocab, model] -> [..., model].
+-- options: std, decay, lr_scale, muon, frozen
 function nn.embedding(m, name, tokens, vocab, model, options)
   check_arguments("embedding", m, tokens)
   vocab = vocab or "vocab"
@@ -119,13 +198,14 @@ function nn.documents(m, tokens, separator)
   return starts, starts:result(2)
 end
 
--- Learned positions [seq, model], to be added to embeddings. options: std, decay, lr_scale, places
--- (nn.documents' second value: positions are counted in each document; -> [batch, seq, model])
+-- Learned positions [seq, model], to be added to embeddings. options: std, decay, lr_scale, muon,
+-- frozen, places (nn.documents' second value: positions are counted in each document; -> [batch,
+-- seq, model])
 function nn.position(m, name, seq, model, options)
   check_model("position", m)
   seq = seq or "seq"
   local o = read_options("position", options,
-    { std = NONE, decay = NONE, lr_scale = NONE, muon = NONE, places = NONE })
+    { std = NONE, decay = NONE, lr_scale = NONE, muon = NONE, frozen = NONE, places = NONE })
   local places = o.places
   o.places = nil
   if not places then
@@ -140,7 +220,7 @@ function nn.position(m, name, seq, model, options)
 end
 
 -- x [..., model], table [vocab, model] -> [..., vocab]. With the name of an embedding, both share
--- one table (Press & Wolf 2017). options: std, decay, lr_scale, muon
+-- one table (Press & Wolf 2017). options: std, decay, lr_scale, muon, frozen
 function nn.logits(m, name, x, vocab, model, options)
   check_arguments("logits", m, x)
   model = model or "model"
@@ -213,13 +293,15 @@ end
 -- scores; 1 / sqrt(head) if absent), softcap (c: scores x become c tanh(x / c), as in Gemma 2; none
 -- if absent), qk_norm (rmsnorm of each head's q and k before positions, with gains qnorm.gain and
 -- knorm.gain [head], as in Qwen 3), norm_eps (of it), documents (nn.documents' first value: a
--- position sees its own only; causal), std, out_std (of wo), decay, lr_scale, muon
+-- position sees its own only; causal), std, out_std (of wo), decay, lr_scale, muon, frozen, lora
+-- (its targets: q, k, v, o)
 function nn.attention(m, x, options)
   check_arguments("attention", m, x)
   local o = read_options("attention", options,
     { name = "attn", bias = false, out_bias = NONE, causal = true, window = NONE, rotary = NONE,
       scale = NONE, softcap = NONE, qk_norm = false, qk_norm_over = "head", norm_eps = EPS,
-      documents = NONE, std = STD, out_std = NONE, decay = NONE, lr_scale = NONE, muon = NONE })
+      documents = NONE, std = STD, out_std = NONE, decay = NONE, lr_scale = NONE, muon = NONE,
+      frozen = NONE, lora = NONE })
   if o.qk_norm_over ~= "head" and o.qk_norm_over ~= "all" then
     fail("attention: qk_norm_over is '%s'; it can be head or all", o.qk_norm_over)
   end
@@ -231,7 +313,7 @@ function nn.attention(m, x, options)
     local bias = has_bias and o.name .. ".b" .. letter or nil
     return nn.linear(m, y, from, to,
       { weight = o.name .. ".w" .. letter, bias = bias, std = std, decay = o.decay,
-        lr_scale = o.lr_scale, muon = o.muon })
+        lr_scale = o.lr_scale, muon = o.muon, frozen = o.frozen, lora = read_lora(o.lora, letter) })
   end
   local q = project("q", x, "model", { "kv_heads", "group", "head" }, o.std)
   local k = project("k", x, "model", { "kv_heads", "head" }, o.std)
@@ -278,37 +360,40 @@ local function activate(layer, act, x)
 end
 
 -- act(x w1 + b1) w2 + b2:  w1 [model, ffn], w2 [ffn, model].
--- options: name, act, bias, std, out_std (of w2), decay, lr_scale, muon
+-- options: name, act, bias, std, out_std (of w2), decay, lr_scale, muon, frozen, lora (its targets:
+-- up, which is w1, and down, w2)
 function nn.mlp(m, x, options)
   check_arguments("mlp", m, x)
   local o = read_options("mlp", options,
     { name = "mlp", act = "gelu", bias = true, std = STD, out_std = NONE, decay = NONE,
-      lr_scale = NONE, muon = NONE })
+      lr_scale = NONE, muon = NONE, frozen = NONE, lora = NONE })
   local function linear(y, from, to, number, std)
     local bias = o.bias and o.name .. ".b" .. number or nil
     return nn.linear(m, y, from, to,
       { weight = o.name .. ".w" .. number, bias = bias, std = std, decay = o.decay,
-        lr_scale = o.lr_scale, muon = o.muon })
+        lr_scale = o.lr_scale, muon = o.muon, frozen = o.frozen,
+        lora = read_lora(o.lora, number == 1 and "up" or "down") })
   end
   local h = activate("mlp", o.act, linear(x, "model", "ffn", 1, o.std))
   return linear(h, "ffn", "model", 2, residual_std(m, o))
 end
 
 -- (act(x wgate) * (x wup)) wdown (Shazeer 2020, SwiGLU).
--- options: name, act, std, out_std (of wdown), decay, lr_scale, muon
+-- options: name, act, std, out_std (of wdown), decay, lr_scale, muon, frozen, lora (its targets:
+-- gate, up, down)
 function nn.swiglu(m, x, options)
   check_arguments("swiglu", m, x)
   local o = read_options("swiglu", options,
     { name = "mlp", act = "silu", std = STD, out_std = NONE, decay = NONE,
-      lr_scale = NONE, muon = NONE })
-  local function linear(y, from, to, weight, std)
+      lr_scale = NONE, muon = NONE, frozen = NONE, lora = NONE })
+  local function linear(y, from, to, which, std)
     return nn.linear(m, y, from, to,
-      { weight = o.name .. "." .. weight, std = std, decay = o.decay,
-        lr_scale = o.lr_scale, muon = o.muon })
+      { weight = o.name .. ".w" .. which, std = std, decay = o.decay, lr_scale = o.lr_scale,
+        muon = o.muon, frozen = o.frozen, lora = read_lora(o.lora, which) })
   end
-  local gate = linear(x, "model", "ffn", "wgate", o.std)
-  local up = linear(x, "model", "ffn", "wup", o.std)
-  return linear(activate("swiglu", o.act, gate) * up, "ffn", "model", "wdown", residual_std(m, o))
+  local gate = linear(x, "model", "ffn", "gate", o.std)
+  local up = linear(x, "model", "ffn", "up", o.std)
+  return linear(activate("swiglu", o.act, gate) * up, "ffn", "model", "down", residual_std(m, o))
 end
 
 -- How many tokens of a sequence an expert takes: `capacity` times its share, at most all of them;
@@ -362,14 +447,14 @@ end
 -- (is its result times a sigmoid of x, as in Qwen 2's?), balance
 -- (weight of each sequence's load-balancing loss: DeepSeek V3's, section 2.1.2; 1 where all are
 -- equal), z (weight of the mean square of the router's log-sum-exp: Zoph et al. 2022), std, out_std
--- (of wdown), decay, lr_scale, muon (of experts; AdamW updates them if absent, and always the
--- router)
+-- (of wdown), decay, lr_scale, frozen, muon (of experts; AdamW updates them if absent, and always
+-- the router)
 function nn.moe(m, x, options)
   check_arguments("moe", m, x)
   local o = read_options("moe", options,
     { name = "moe", top_k = 2, capacity = 1.25, scores = "softmax", normalize = true, scale = 1.0,
       act = "silu", shared = false, shared_gate = false, balance = 0.0, z = 0.0, std = STD,
-      out_std = NONE, decay = NONE, lr_scale = NONE, muon = 0 })
+      out_std = NONE, decay = NONE, lr_scale = NONE, frozen = NONE, muon = 0 })
   if table.concat(x.axes, ",") ~= "batch,seq,model" then
     fail("moe: x is [%s]; it must be [batch, seq, model]", table.concat(x.axes, ", "))
   end
@@ -383,7 +468,7 @@ function nn.moe(m, x, options)
   m:axis("slot", expert_slots(seq, o.top_k, experts, o.capacity))
   local function weight(name, axes, std, muon)
     return m:param(o.name .. "." .. name, axes,
-      { std = std, decay = o.decay, lr_scale = o.lr_scale, muon = muon })
+      { std = std, decay = o.decay, lr_scale = o.lr_scale, frozen = o.frozen, muon = muon })
   end
   local function gated(rows, prefix, from, ffn, muon, scale)
     local list = { joined(from, "model"), joined(from, ffn) }

@@ -1,6 +1,7 @@
 #include "planner/cost/model_cost.h"
 
 #include "ir/ops/route.h"
+#include "ir/param_index.h"
 #include "planner/cost/count_calls.h"
 #include "planner/cost/device_time.h"
 #include "planner/cost/node_cost.h"
@@ -295,6 +296,17 @@ static void count_weight(const Node *node, int64_t n_local, int64_t least, bool 
     if (n_local > segment->largest_weight) segment->largest_weight = n_local;
 }
 
+/* A frozen parameter, or its copy in 16 bits. */
+static void count_frozen(const Node *node, int64_t bytes, int64_t least, SegmentCost *segment,
+                         ExpertWeights *experts) {
+    bool counts = type_elements(&node->types[0]) >= least;
+    segment->frozen_bytes += bytes;
+    experts->frozen_bytes += bytes;
+    segment->n_frozen += counts;
+    experts->n_frozen += counts;
+    if (bytes > segment->largest_frozen) segment->largest_frozen = bytes;
+}
+
 /* By id of a parameter or state: does Muon update it? */
 static bool *find_whole_leaves(const Graph *graph, Arena *work) {
     bool *whole = ARENA_ARRAY(work, bool, graph->n_nodes + 1);
@@ -309,6 +321,7 @@ static bool *find_whole_leaves(const Graph *graph, Arena *work) {
 /* Leaves as they are counted. */
 typedef struct LeafCounter {
     const Graph *graph;
+    ParamIndex params;
     int64_t least;     /* count_weight */
     const bool *whole; /* find_whole_leaves */
 } LeafCounter;
@@ -319,6 +332,13 @@ static void count_leaf(const LeafCounter *by, const Node *node, bool has_copy,
     ExpertWeights others = {0},
                   *experts = is_expert_leaf(graph, node) ? &segment->experts : &others;
     int64_t bytes = type_local_bytes(&node->types[0], &node->shardings[0], &graph->mesh);
+    const Node *param =
+        node_is_copy(node) ? param_index_find(&by->params, node->block, node_string(node, ATTR_of))
+                           : node;
+    if (param && node_is_frozen(param)) {
+        count_frozen(node, bytes, by->least, segment, experts);
+        return;
+    }
     switch (node->op) {
     case OP_PARAM:
         *(has_copy ? &segment->optimizer_bytes : &segment->parameter_bytes) += bytes;
@@ -361,7 +381,8 @@ static int64_t least_divided(const Graph *graph) {
 
 static void count_parameters(Pricer *p, Arena *work) {
     const Graph *graph = p->program->graph;
-    const LeafCounter by = {graph, least_divided(graph), find_whole_leaves(graph, work)};
+    const LeafCounter by = {graph, param_index_create(graph, work), least_divided(graph),
+                            find_whole_leaves(graph, work)};
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
         if (!(OPS[node->op].flags & PERSISTENT)) continue;

@@ -39,12 +39,14 @@ typedef enum UpdateKind {
 
 /* Of a segment's or stage's parameters those that e divides, which are the same over d alone. */
 typedef struct ExpertWeights {
-    int n_weights;
+    int n_weights, n_frozen;
     int64_t n_parameters, n_whole, parameter_bytes, gradient_bytes, optimizer_bytes, whole_bytes;
+    int64_t frozen_bytes;
 } ExpertWeights;
 
 /* Bytes are of one rank. In 16 bits, a parameter that is multiplied by is a master (f32) and a
- * copy: ZeRO-1 divides the master as well as the optimizer's state. */
+ * copy: ZeRO-1 divides the master as well as the optimizer's state. Frozen parameters are counted
+ * for themselves: only ZeRO-3 divides them. */
 typedef struct SegmentCost {
     PhaseCost forward, backward; /* backward includes what is recomputed */
     PhaseCost weights;           /* of a split layout: what backward then leaves to W */
@@ -60,8 +62,10 @@ typedef struct SegmentCost {
     int64_t n_parameters;
     int64_t n_whole;        /* of these, Muon's: ZeRO divides nothing of them */
     int64_t largest_weight; /* parameters of the largest of the others */
+    int64_t frozen_bytes, largest_frozen; /* of the largest: its bytes */
     ExpertWeights experts;  /* of these */
     int n_weights;          /* that ZeRO divides: all but Muon's, gains, biases and their like */
+    int n_frozen;           /* that ZeRO-3 divides */
     double update_us;       /* the optimizer's, not divided over d */
     double whole_us;        /* of it, Muon's products: never divided */
     /* What the executor emits (count_calls.h): for each micro-batch, and once a step. */

@@ -8,6 +8,8 @@ static int64_t larger(int64_t a, int64_t b) {
 
 static void add_experts(ExpertWeights *sum, const ExpertWeights *other, int count) {
     sum->n_weights += count * other->n_weights;
+    sum->n_frozen += count * other->n_frozen;
+    sum->frozen_bytes += count * other->frozen_bytes;
     sum->n_parameters += count * other->n_parameters;
     sum->n_whole += count * other->n_whole;
     sum->parameter_bytes += count * other->parameter_bytes;
@@ -19,6 +21,8 @@ static void add_experts(ExpertWeights *sum, const ExpertWeights *other, int coun
 StageWeights stage_weights_part(const StageWeights *stage, bool experts) {
     const ExpertWeights *of = &stage->experts;
     StageWeights part = {.n_weights = of->n_weights,
+                         .n_frozen = of->n_frozen,
+                         .frozen_bytes = of->frozen_bytes,
                          .n_parameters = of->n_parameters,
                          .parameter_bytes = of->parameter_bytes,
                          .gradient_bytes = of->gradient_bytes,
@@ -26,9 +30,13 @@ StageWeights stage_weights_part(const StageWeights *stage, bool experts) {
                          .n_whole = of->n_whole,
                          .whole_bytes = of->whole_bytes,
                          .largest = stage->largest,
-                         .largest_in_block = stage->largest_in_block};
+                         .largest_in_block = stage->largest_in_block,
+                         .largest_frozen = stage->largest_frozen,
+                         .largest_frozen_in_block = stage->largest_frozen_in_block};
     if (experts) return part;
     part.n_weights = stage->n_weights - part.n_weights;
+    part.n_frozen = stage->n_frozen - part.n_frozen;
+    part.frozen_bytes = stage->frozen_bytes - part.frozen_bytes;
     part.n_parameters = stage->n_parameters - part.n_parameters;
     part.parameter_bytes = stage->parameter_bytes - part.parameter_bytes;
     part.gradient_bytes = stage->gradient_bytes - part.gradient_bytes;
@@ -40,6 +48,8 @@ StageWeights stage_weights_part(const StageWeights *stage, bool experts) {
 
 void stage_weights_add(StageWeights *sum, const SegmentCost *segment, int count, bool is_block) {
     sum->n_weights += count * segment->n_weights;
+    sum->n_frozen += count * segment->n_frozen;
+    sum->frozen_bytes += count * segment->frozen_bytes;
     sum->n_parameters += count * segment->n_parameters;
     sum->parameter_bytes += count * segment->parameter_bytes;
     sum->gradient_bytes += count * segment->gradient_bytes;
@@ -49,12 +59,17 @@ void stage_weights_add(StageWeights *sum, const SegmentCost *segment, int count,
     add_experts(&sum->experts, &segment->experts, count);
     if (count <= 0) return;
     sum->largest = larger(sum->largest, segment->largest_weight);
+    sum->largest_frozen = larger(sum->largest_frozen, segment->largest_frozen);
     if (!is_block) return;
+    sum->largest_frozen_in_block =
+        larger(sum->largest_frozen_in_block, segment->largest_frozen);
     sum->largest_in_block = larger(sum->largest_in_block, segment->largest_weight);
 }
 
 void stage_weights_join(StageWeights *sum, const StageWeights *other) {
     sum->n_weights += other->n_weights;
+    sum->n_frozen += other->n_frozen;
+    sum->frozen_bytes += other->frozen_bytes;
     sum->n_parameters += other->n_parameters;
     sum->parameter_bytes += other->parameter_bytes;
     sum->gradient_bytes += other->gradient_bytes;
@@ -64,6 +79,9 @@ void stage_weights_join(StageWeights *sum, const StageWeights *other) {
     add_experts(&sum->experts, &other->experts, 1);
     sum->largest = larger(sum->largest, other->largest);
     sum->largest_in_block = larger(sum->largest_in_block, other->largest_in_block);
+    sum->largest_frozen = larger(sum->largest_frozen, other->largest_frozen);
+    sum->largest_frozen_in_block =
+        larger(sum->largest_frozen_in_block, other->largest_frozen_in_block);
 }
 
 /* `whole` of the bytes are never divided. */
@@ -96,12 +114,20 @@ static int64_t moving_parameters(const StageWeights *stage, const Cluster *clust
     return n < all ? n : all;
 }
 
+/* Likewise, of frozen ones. */
+static int64_t moving_frozen_bytes(const StageWeights *stage, const Cluster *cluster) {
+    int64_t bytes = stage->largest_frozen;
+    if (!cluster->is_cpu) bytes += (ZERO_LEAD + 1) * stage->largest_frozen_in_block;
+    return bytes < stage->frozen_bytes ? bytes : stage->frozen_bytes;
+}
+
 /* Of parameters that d ranks have alike. */
 static WeightBytes kept_bytes(const StageWeights *part, int zero, int d) {
     if (d == 1) zero = ZERO_NOTHING;
     return (WeightBytes){
         .parameter = part_of(part->parameter_bytes, whole_of(part, part->parameter_bytes),
-                             zero >= ZERO_PARAMETERS, d),
+                             zero >= ZERO_PARAMETERS, d) +
+                     part_of(part->frozen_bytes, 0, zero >= ZERO_PARAMETERS, d),
         .gradient = part_of(part->gradient_bytes, whole_of(part, part->gradient_bytes),
                             zero >= ZERO_GRADIENTS, d),
         .optimizer = part_of(part->optimizer_bytes, part->whole_bytes, zero >= ZERO_OPTIMIZER, d),
@@ -118,11 +144,13 @@ WeightBytes stage_weight_bytes(const StageWeights *stage, const Cluster *cluster
     bytes.gradient += more.gradient;
     bytes.optimizer += more.optimizer;
     const StageWeights *moves = replicas.experts > 1 ? stage : &others;
-    if (replicas.others == 1 || zero < ZERO_GRADIENTS || moves->n_parameters == 0) return bytes;
+    if (replicas.others == 1 || zero < ZERO_GRADIENTS) return bytes;
     double moving = (double)moving_parameters(moves, cluster), n = (double)moves->n_parameters;
-    bytes.moving = (int64_t)(moving / n * (double)moves->gradient_bytes);
+    double share = moving > 0 ? moving / n : 0;
+    bytes.moving = (int64_t)(share * (double)moves->gradient_bytes);
     if (zero < ZERO_PARAMETERS) return bytes;
-    bytes.moving += (int64_t)(moving / n * (double)moves->parameter_bytes);
+    int64_t trained = (int64_t)(share * (double)moves->parameter_bytes);
+    bytes.moving += larger(trained, moving_frozen_bytes(moves, cluster));
     return bytes;
 }
 
@@ -141,16 +169,18 @@ typedef struct WeightTimes {
 static WeightTimes weight_times(const Cluster *cluster, const CollectiveGroup *group, int zero,
                                 const StageWeights *part) {
     WeightTimes times = {0};
-    double n = part->n_weights;
-    if (group->n_ranks < 2 || part->n_weights == 0) return times;
-    double n_divided = (double)(part->n_parameters - part->n_whole);
-    double bytes = n_divided * cluster->software.gradient_bytes / n;
-    times.reduce_us = collective_us(cluster, COLLECTIVE_REDUCE_SCATTER, bytes, group);
-    times.all_reduce_us = n * times.reduce_us;
+    double n = part->n_weights, n_all = part->n_weights + part->n_frozen;
+    if (group->n_ranks < 2 || n_all == 0) return times;
+    if (n > 0) {
+        double n_divided = (double)(part->n_parameters - part->n_whole);
+        double bytes = n_divided * cluster->software.gradient_bytes / n;
+        times.reduce_us = collective_us(cluster, COLLECTIVE_REDUCE_SCATTER, bytes, group);
+        times.all_reduce_us = n * times.reduce_us;
+    }
     if (zero < ZERO_PARAMETERS) return times;
-    bytes = (double)stage_divided_bytes(part, part->parameter_bytes) / n;
-    times.gather_us = collective_us(cluster, COLLECTIVE_ALL_GATHER, bytes, group);
-    times.all_gather_us = n * times.gather_us;
+    double bytes = (double)(stage_divided_bytes(part, part->parameter_bytes) + part->frozen_bytes);
+    times.gather_us = collective_us(cluster, COLLECTIVE_ALL_GATHER, bytes / n_all, group);
+    times.all_gather_us = n_all * times.gather_us;
     return times;
 }
 

@@ -124,7 +124,8 @@ static void add_shared(Pricing *x, UpdateKind update) {
 static bool same_task_work(const Sum *a, const Sum *b) {
     return a->forward_us == b->forward_us && a->backward_us == b->backward_us &&
            a->weights_us == b->weights_us && a->weights.n_weights == b->weights.n_weights &&
-           a->weights.n_parameters == b->weights.n_parameters;
+           a->weights.n_parameters == b->weights.n_parameters &&
+           a->weights.frozen_bytes == b->weights.frozen_bytes;
 }
 
 /* Messages of weights and gradients within tasks, with ZeRO-2 and 3. */
@@ -219,7 +220,10 @@ int64_t zero_micro_calls(const Candidate *candidate, const StageWeights *weights
     int n_gathered =
         candidate_replicas_by_kind(candidate).experts > 1 ? n_summed : n_summed - n_experts;
     if (candidate->d == 1) n_summed -= n_experts;
-    return 2 * (n_summed + (candidate->zero < ZERO_PARAMETERS ? 0 : (int64_t)n_gathered));
+    int n_frozen = weights->n_frozen;
+    if (candidate_replicas_by_kind(candidate).experts == 1) n_frozen -= weights->experts.n_frozen;
+    return 2 * (n_summed +
+                (candidate->zero < ZERO_PARAMETERS ? 0 : (int64_t)n_gathered + n_frozen));
 }
 
 /* Messages between stages: of each value that crosses a border, forward and backward. */

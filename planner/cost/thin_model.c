@@ -17,7 +17,8 @@ typedef struct Thinner {
     const Graph *in;
     Block *blocks; /* [n_blocks] */
     int n_blocks, n_kinds;
-    int *position; /* by node id: place within its block */
+    int *position;      /* by node id: place within its block */
+    const bool *learns; /* by node id: graph_find_learning; NULL: nothing is frozen */
 } Thinner;
 
 /* Which random numbers does not matter. */
@@ -25,11 +26,13 @@ static bool attr_alike(const Attr *a, const Attr *b) {
     return attr_equal(a, b) || (a->key == ATTR_key && b->key == ATTR_key);
 }
 
-/* The same place within their blocks, or the same value before them. What the first block reads
+/* The same place within their blocks, or the same value before them, and either both need a gradient
+ * or none does: the backward ends where nothing below trains. What the first block reads
  * comes from no block, what the next reads from the first: its type has to do. */
 static bool input_alike(const Thinner *t, const Node *a, const Node *b, int i) {
     Value x = a->inputs[i], y = b->inputs[i];
     if (x.output != y.output || !type_equal(value_type(x), value_type(y))) return false;
+    if (t->learns && t->learns[x.node->id] != t->learns[y.node->id]) return false;
     bool own = x.node->block == a->block, loose = x.node->block == NO_BLOCK;
     if (own != (y.node->block == b->block)) return false;
     if (!own && loose != (y.node->block == NO_BLOCK)) return true;
@@ -156,6 +159,7 @@ static bool copy_kept(const Thinner *t, const int *first, Graph *out, Arena *wor
 ThinModel *thin_model(Arena *arena, const Graph *forward, int n_blocks, Diag *diag) {
     Arena *work = arena_create();
     Thinner t = {.in = forward, .n_blocks = n_blocks};
+    if (graph_has_frozen(forward)) t.learns = graph_find_learning(forward, work);
     int *first = ARENA_ARRAY(work, int, n_blocks + 1);
     find_blocks(&t, work);
     find_kinds(&t, first);

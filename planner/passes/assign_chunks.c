@@ -2,7 +2,7 @@
  *
  * What comes before the blocks (embedding) runs with the first chunk, what comes after (final norm,
  * head, loss) with the last. The split minimises the costliest chunk by dynamic programming over
- * the FLOPs of each block. Where a stage holds several chunks, or a heavy head leaves the others
+ * the FLOPs of each block, of which those below all that train have no backward. Where a stage holds several chunks, or a heavy head leaves the others
  * room, many splits are equal by that measure: blocks are then moved from chunk to chunk as long as
  * that lowers the costliest stage, or evens out stages, or chunks. All deterministic.
  *
@@ -16,11 +16,25 @@
 #include <inttypes.h>
 #include <string.h>
 
-static double node_cost(const Node *node) {
+/* Forward and backward: a forward's FLOPs once more for each operand that gets a gradient. Without
+ * frozen parameters all get one, but for masks and their like, and the forward says it all. */
+static double backward_factor(const Node *node, const bool *learns) {
+    int n = 0, n_learning = 0;
+    for (int i = 0; i < node->n_inputs; i++) {
+        if (!dtype_is_float(value_type(node->inputs[i])->dtype)) continue;
+        n++;
+        n_learning += learns[node->inputs[i].node->id];
+    }
+    return n ? 1 + 2.0 * n_learning / n : 1;
+}
+
+/* `learns`: graph_find_learning, or NULL: nothing is frozen. */
+static double node_cost(const Node *node, const bool *learns) {
     Type inputs[8];
     if (node->n_inputs > 8) return 0;
     for (int i = 0; i < node->n_inputs; i++) inputs[i] = *value_type(node->inputs[i]);
-    return OPS[node->op].flops(node, inputs, node->types);
+    double factor = learns ? backward_factor(node, learns) : 1;
+    return factor * OPS[node->op].flops(node, inputs, node->types);
 }
 
 /* Does the node depend on a block? Nodes without a block that do not belong to the first chunk. */
@@ -188,9 +202,10 @@ static Split measure(const Graph *in, const bool *after, PassContext *ctx, int n
     double *costs = ARENA_ARRAY(ctx->arena, double, ctx->n_blocks + 1);
     double *sum = ARENA_ARRAY(ctx->arena, double, ctx->n_blocks + 1);
     Split split = {ctx->n_blocks, n_chunks, ctx->options.mesh.size[MESH_P], sum, 0, 0, 1, 1};
+    const bool *learns = graph_has_frozen(in) ? graph_find_learning(in, ctx->arena) : NULL;
     for (int n = 0; n < in->n_nodes; n++) {
         const Node *node = in->nodes[n];
-        double cost = node_cost(node);
+        double cost = node_cost(node, learns);
         if (node->block != NO_BLOCK) {
             costs[node->block] += cost;
         } else if (after[n]) {

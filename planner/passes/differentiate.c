@@ -3,7 +3,8 @@
  * Adds, for micro-batch gradients that are averaged over n_micro micro-batches: the running loss,
  * the backward graph, and one accumulator per parameter into which every use adds its share
  * (so that a tied weight's uses in different stages stay where they are). Gradients of what nothing
- * learns through, such as a mask, are not kept.
+ * learns through, such as a mask, are not kept; nor are those of frozen parameters, and of what
+ * depends on none that trains: the backward ends at the lowest that does.
  */
 #include "planner/passes/pass.h"
 
@@ -15,6 +16,7 @@ typedef struct Tape {
     Graph *out;
     Value *grads;  /* the gradient so far of each value, by id * MAX_OUTPUTS + output */
     Value *chains; /* accumulator chain of each parameter node, by id */
+    const bool *learns; /* by id: graph_find_learning */
 } Tape;
 
 static Node *add_accumulator(Tape *tape, const Node *like, const char *name, const char *of,
@@ -40,6 +42,7 @@ static bool accumulate_param(Tape *tape, Node *param, Value share) {
 }
 
 static bool add_share(Tape *tape, Value of, Value share) {
+    if (!tape->learns[of.node->id]) return true;
     if (of.node->op == OP_PARAM) return accumulate_param(tape, of.node, share);
     if (OPS[of.node->op].flags & LEAF) return true;
     share = grad_to_dtype(&tape->grad, share, value_type(of)->dtype);
@@ -61,7 +64,7 @@ static bool differentiate_node(Tape *tape, Node *node) {
     Value *douts = &tape->grads[node->id * MAX_OUTPUTS];
     bool any = false;
     for (int i = 0; i < node->n_outputs; i++) any |= douts[i].node != NULL;
-    if (!any || (OPS[node->op].flags & LEAF)) return true;
+    if (!any || !tape->learns[node->id] || (OPS[node->op].flags & LEAF)) return true;
     for (int i = 1; i < node->n_outputs; i++) {
         if (!douts[i].node || node->op == OP_CROSS_ENTROPY) continue;
         if (op_stops_gradient(node->op)) continue;
@@ -156,6 +159,7 @@ Graph *pass_differentiate(const Graph *in, PassContext *ctx) {
     int n_forward = out->n_nodes;
     tape.grads = ARENA_ARRAY(ctx->arena, Value, (n_forward + 4) * MAX_OUTPUTS);
     tape.chains = ARENA_ARRAY(ctx->arena, Value, n_forward + 4);
+    tape.learns = graph_find_learning(out, ctx->arena);
     if (!report_loss(&tape, *value_map_at(&map, loss->inputs[0]), loss)) return NULL;
     for (int n = n_forward - 1; n >= 0; n--) {
         if (!differentiate_node(&tape, out->nodes[n])) return NULL;

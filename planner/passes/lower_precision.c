@@ -5,7 +5,7 @@
  * f32; with f16 the loss is scaled (append_update.c). An op that multiplies by or looks up a
  * parameter, or adds it to a product (a bias: a product on a GPU adds one of its own dtype), reads
  * a copy of it, a state `<param>.bf16` (or .f16) that the optimizer refreshes together with the
- * parameter.
+ * parameter. A frozen parameter of which nothing but the copy would be read is 16 bits itself.
  *
  * From there the dtype spreads along the graph: what an op may take in 16 bits, and what it gives,
  * is op_operand_precision's and inference's. Where f32 meets 16 bits in an elementwise op,
@@ -31,6 +31,7 @@ typedef struct Lowerer {
     ValueMap map;
     Node **copies; /* by id of a parameter: its copy in `out`, or NULL */
     bool *has_copy;
+    bool *is_low;   /* a frozen parameter that needs no other form than 16 bits */
     bool *weak;     /* by id: made of parameters and constants alone */
     bool *is_share; /* by id: read only to be accumulated, directly or in another layout or scale */
     Cast *casts;    /* looked up backwards */
@@ -69,6 +70,19 @@ static void find_copies_and_weak(Lowerer *l) {
             if (reads_copy(node, i)) l->has_copy[node->inputs[i].node->id] = true;
         }
     }
+}
+
+/* Frozen, and all that read its numbers read the copy. */
+static void find_low_params(Lowerer *l) {
+    for (int n = 0; n < l->in->n_nodes; n++) {
+        const Node *node = l->in->nodes[n];
+        l->is_low[n] = l->has_copy[n] && node_is_frozen(node);
+        for (int i = 0; i < node->n_inputs; i++) {
+            bool shape = op_operand_precision(node->op, i) == OPERAND_UNREAD;
+            if (!shape && !reads_copy(node, i)) l->is_low[node->inputs[i].node->id] = false;
+        }
+    }
+    for (int n = 0; n < l->in->n_nodes; n++) l->has_copy[n] &= !l->is_low[n];
 }
 
 static void find_shares(Lowerer *l) {
@@ -170,6 +184,7 @@ static bool lower_node(Lowerer *l, const Node *node) {
     }
     Type type = node->types[0];
     if (node->op == OP_BROADCAST) type.dtype = value_type(inputs[0])->dtype;
+    if (l->is_low[node->id]) type.dtype = l->low;
     Node *lowered = graph_add(l->out,
                               &(NodeSpec){.op = node->op,
                                           .inputs = inputs,
@@ -209,8 +224,10 @@ Graph *pass_lower_precision(const Graph *in, PassContext *ctx) {
     l.copies = ARENA_ARRAY(arena, Node *, in->n_nodes + 1);
     l.has_copy = ARENA_ARRAY(arena, bool, in->n_nodes + 1);
     l.weak = ARENA_ARRAY(arena, bool, in->n_nodes + 1);
+    l.is_low = ARENA_ARRAY(arena, bool, in->n_nodes + 1);
     l.is_share = ARENA_ARRAY(arena, bool, in->n_nodes + 1);
     find_copies_and_weak(&l);
+    find_low_params(&l);
     find_shares(&l);
     for (int n = 0; n < in->n_nodes; n++) {
         const Node *node = in->nodes[n];

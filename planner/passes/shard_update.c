@@ -11,7 +11,8 @@
  * With --zero 2 accumulators are divided, too: each micro-batch's share is brought to them by a
  * reduce_scatter(d) in the backward. With --zero 3 so are parameter and copy, for good: whoever
  * reads them, forward or backward, gathers them first. insert_collectives adds these messages, as
- * operands are divided otherwise than their op needs; spread_messages gives them time.
+ * operands are divided otherwise than their op needs; spread_messages gives them time. A frozen
+ * parameter has nothing to divide but itself.
  *
  * Where c divides sequences, or e experts, its ranks have the same weights as well: d is then all
  * of them (dc, de, dec); but e's have other experts.
@@ -24,6 +25,7 @@
  * can begin before it ends. The updates are done in groups, each in phases, so that a GPU's one
  * launch updates all of a group, and one group's messages overlap with the next one's update.
  */
+#include "ir/param_index.h"
 #include "planner/passes/pass.h"
 
 #include <stdlib.h>
@@ -32,9 +34,10 @@ enum {
     GROUP_UPDATES = 64 /* what one launch of the CUDA backend updates (UPDATE_TENSORS) */
 };
 
-/* One optimizer node and what becomes of it. */
+/* One parameter, its optimizer node and what becomes of it. */
 typedef struct Update {
-    const Node *node; /* of the graph that comes in */
+    const Node *param; /* of the graph that comes in */
+    const Node *node;  /* likewise; NULL: the parameter is frozen */
     int at;           /* position of the axis in the parameter's type, -1: not divided */
     int mesh;         /* d, or d and c: who have the same of the parameter */
     bool own;         /* the parameter itself is divided: only the update reads its memory */
@@ -49,6 +52,8 @@ typedef struct Sharder {
     ValueMap map;
     Update *updates;
     int n_updates, capacity;
+    Update *frozen; /* those of frozen parameters, which have no optimizer node */
+    int n_frozen, frozen_capacity;
     Update **of_leaf; /* by id of a parameter, state, copy or sum of shares: its update */
 } Sharder;
 
@@ -62,19 +67,24 @@ static bool is_optimizer(const Node *node) {
 
 /* The parameter's copy in 16 bits, that an update writes too: its last operand, or NULL. */
 static Node *copy_operand(const Node *update) {
+    if (!update) return NULL;
     Node *last = update->inputs[update->n_inputs - 1].node;
     return node_is_copy(last) ? last : NULL;
+}
+
+/* A frozen parameter's would be as it is itself. */
+static const Sharding *gradient_sharding(const Update *update) {
+    return update->node ? value_sharding(update->node->inputs[1]) : &update->param->shardings[0];
 }
 
 /* Over whom shares of the gradient are summed; where there are none, all that have the same
  * weights. What c divides already, such as a table of positions, is the same over d (and e) alone;
  * experts are over d and c, as e divides them. */
-static int choose_mesh(const Sharder *s, const Node *update) {
-    const Sharding *param = value_sharding(update->inputs[0]);
-    const Sharding *gradient = value_sharding(update->inputs[1]);
+static int choose_mesh(const Sharder *s, const Update *update) {
+    const Sharding *param = &update->param->shardings[0], *gradient = gradient_sharding(update);
     const Mesh *mesh = &s->in->mesh;
     bool dealt = false, experts = false;
-    for (int i = 0; i < value_type(update->inputs[0])->rank; i++) {
+    for (int i = 0; i < update->param->types[0].rank; i++) {
         dealt |= mesh_deals(param->mesh[i]) || mesh_deals(gradient->mesh[i]);
         experts |= mesh_axes(mesh, param->mesh[i]) >> MESH_E & 1;
     }
@@ -86,10 +96,10 @@ static int choose_mesh(const Sharder *s, const Node *update) {
 }
 
 /* Where its ranks divide the parameter, or -1. Its gradient has to be whole there, too. */
-static int choose_axis(const Sharder *s, const Node *update, int mesh, int64_t largest) {
-    const Type *type = value_type(update->inputs[0]);
-    const Sharding *param = value_sharding(update->inputs[0]);
-    const Sharding *gradient = value_sharding(update->inputs[1]);
+static int choose_axis(const Sharder *s, const Update *update, int64_t largest) {
+    const Type *type = &update->param->types[0];
+    const Sharding *param = &update->param->shardings[0], *gradient = gradient_sharding(update);
+    int mesh = update->mesh;
     Type local = type_local(type, param, &s->in->mesh);
     int64_t parts = mesh_size(&s->in->mesh, mesh), best_padding = 0, best_rows = 0, rows = 1;
     int best = -1;
@@ -129,24 +139,53 @@ static int *count_reads(const Sharder *s) {
     return reads;
 }
 
-static void find_updates(Sharder *s) {
+/* Returns the elements of the largest parameter of all that are listed. */
+static int64_t list_updates(Sharder *s) {
     Arena *arena = s->ctx->arena;
-    int *reads = count_reads(s);
     int64_t largest = 0;
     for (int n = 0; n < s->in->n_nodes; n++) {
         const Node *node = s->in->nodes[n];
-        if (!is_optimizer(node) || node->inputs[0].node->op != OP_PARAM) continue;
-        int64_t elements = type_elements(value_type(node->inputs[0]));
+        bool frozen = node->op == OP_PARAM && node_is_frozen(node);
+        bool updates = is_optimizer(node) && node->inputs[0].node->op == OP_PARAM;
+        if (!frozen && !updates) continue;
+        Update update = {.param = frozen ? node : node->inputs[0].node,
+                         .node = frozen ? NULL : node};
+        int64_t elements = type_elements(&update.param->types[0]);
         if (elements > largest) largest = elements;
-        ARENA_PUSH(arena, s->updates, s->n_updates, s->capacity, ((Update){.node = node}));
+        if (updates) ARENA_PUSH(arena, s->updates, s->n_updates, s->capacity, update);
+        if (frozen) ARENA_PUSH(arena, s->frozen, s->n_frozen, s->frozen_capacity, update);
     }
+    return largest;
+}
+
+/* With a copy in 16 bits, if it has one beside itself. */
+static void find_frozen(Sharder *s, int64_t largest) {
+    ParamIndex params = param_index_create(s->in, s->ctx->arena);
+    for (int u = 0; divides(s, ZERO_PARAMETERS) && u < s->n_frozen; u++) {
+        Update *update = &s->frozen[u];
+        update->mesh = choose_mesh(s, update);
+        update->at = choose_axis(s, update, largest);
+        update->own = update->at >= 0;
+        s->of_leaf[update->param->id] = update;
+    }
+    for (int n = 0; n < s->in->n_nodes; n++) {
+        const Node *copy = s->in->nodes[n];
+        if (!node_is_copy(copy)) continue;
+        const Node *param = param_index_find(&params, copy->block, node_string(copy, ATTR_of));
+        if (param && node_is_frozen(param)) s->of_leaf[n] = s->of_leaf[param->id];
+    }
+}
+
+static void find_updates(Sharder *s) {
+    int *reads = count_reads(s);
+    int64_t largest = list_updates(s);
+    find_frozen(s, largest);
     for (int u = 0; u < s->n_updates; u++) {
         Update *update = &s->updates[u];
         const Node *node = update->node;
-        int param = node->inputs[0].node->id;
-        bool unread = copy_operand(node) && reads[param] == 1;
-        update->mesh = choose_mesh(s, node);
-        update->at = choose_axis(s, node, update->mesh, largest);
+        bool unread = copy_operand(node) && reads[update->param->id] == 1;
+        update->mesh = choose_mesh(s, update);
+        update->at = choose_axis(s, update, largest);
         update->own = update->at >= 0 && (unread || divides(s, ZERO_PARAMETERS));
         for (int i = 0; i < node->n_inputs; i++) {
             const Node *leaf = node->inputs[i].node;
@@ -159,7 +198,7 @@ static void find_updates(Sharder *s) {
 }
 
 static int mesh_axis_of(const Update *update) {
-    return value_type(update->node->inputs[0])->axes[update->at];
+    return update->param->types[0].axes[update->at];
 }
 
 static Sharding divided(const Sharder *s, const Update *update, const Sharding *whole) {

@@ -19,7 +19,7 @@
 #include "planner/plan/recompute.h"
 #include "planner/plan/zero.h"
 
-enum { ALIGN_BYTES = 64, MAX_CHUNKS = 32, PLAN_FORMAT_VERSION = 11 };
+enum { ALIGN_BYTES = 64, MAX_CHUNKS = 32, PLAN_FORMAT_VERSION = 12 };
 enum { PLAN_MAX_QUOTED = 4096 }; /* bytes of a text in a plan */
 
 typedef enum Region { REGION_NONE, REGION_PERSISTENT, REGION_FRAME, REGION_SCRATCH } Region;
@@ -184,6 +184,7 @@ typedef struct Plan {
     const char *lr_schedule; /* its name, or "": the model does not say */
     double decay_steps;      /* of it: a number, or below 1 a share of all; 0: not said */
     int64_t n_parameters;    /* logical, whole model */
+    int64_t n_trained;       /* of these, those that are not frozen */
     /* Per step, counted from the logical graph: forward + backward, nothing computed again. */
     double model_flops;
     int64_t library_bytes; /* memory beyond the arena, estimated (plan_library.c) */

@@ -37,6 +37,7 @@ const PlanField PLAN_FIELDS[] = {
     FIELD("lr_schedule", TEXT, lr_schedule, 0),
     FIELD("decay_steps", DOUBLE, decay_steps, 0),
     FIELD("parameters", INT64, n_parameters, INT64_MAX),
+    FIELD("trained", INT64, n_trained, INT64_MAX),
     FIELD("model_flops", DOUBLE, model_flops, 0),
     FIELD("library_bytes", INT64, library_bytes, MAX_SIZE_BYTES),
     FIELD("programs", INT, n_programs, MAX_STAGES),

@@ -115,7 +115,8 @@ static double data_bytes(const Candidate *of, const StageWeights *weights) {
     double gradients = (double)weights->gradient_bytes, n_weights = of->zero ? 1 : 0;
     if (of->zero >= ZERO_GRADIENTS) gradients *= of->n_micro;
     if (of->zero >= ZERO_PARAMETERS) n_weights = 2.0 * of->n_micro;
-    return gradients + n_weights * (double)weights->parameter_bytes;
+    double all = gradients + n_weights * (double)weights->parameter_bytes;
+    return all + (of->zero >= ZERO_PARAMETERS ? n_weights * (double)weights->frozen_bytes : 0);
 }
 
 /* Of a rank of the first stage. */

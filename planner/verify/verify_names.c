@@ -1,6 +1,6 @@
 /* Names: what a checkpoint and an initialisation see. A logical name means one tensor on a stage;
  * the same parameter on several stages is a tied weight, and stays one weight only if its gradient
- * is summed over exactly those stages. */
+ * is summed over exactly those stages, or it is frozen on all of them. */
 #include "planner/verify/verify.h"
 
 #include <stdlib.h>
@@ -134,6 +134,7 @@ static bool same_leaf(const Names *names, const Leaf *a, const Leaf *b) {
     const Type *x = &a->node->types[0], *y = &b->node->types[0];
     const Graph *graph_a = graph_of(names, a->stage), *graph_b = graph_of(names, b->stage);
     if (x->dtype != y->dtype || x->rank != y->rank) return false;
+    if (node_is_frozen(a->node) != node_is_frozen(b->node)) return false;
     for (int i = 0; i < x->rank; i++) {
         const char *axis = graph_a->axes.names[x->axes[i]];
         if (x->dims[i] != y->dims[i] || strcmp(axis, graph_b->axes.names[y->axes[i]]) != 0) {
@@ -155,6 +156,7 @@ static void check_tied(Names *names, int first, int count) {
                           leaves[i].name, verify_stage_text(v, leaves[0].stage));
             return;
         }
+        if (node_is_frozen(leaves[i].node)) continue;
         if (!leaves[i].reduce) {
             verify_defect(v, leaves[i].node->loc,
                           "%s: '%s' is on %d stages, but its gradient is not summed over them",

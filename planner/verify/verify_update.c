@@ -1,4 +1,5 @@
-/* The update: every parameter is updated once, as a whole, from its own gradient and states.
+/* The update: every parameter is updated once, as a whole, from its own gradient and states, or is
+ * frozen and never.
  *
  * A rank may update a shard only (--zero 1). Then what the update reads and writes is divided
  * alike; the shards are gathered back over the parameter, or, where the parameter stays divided,
@@ -428,7 +429,7 @@ static void collect_parameters(UpdateVerifier *uv) {
     qsort(uv->params, (size_t)uv->n_params, sizeof(*uv->params), by_name);
 }
 
-/* The parameter that a copy is of, or NULL. */
+/* The parameter that a copy, state or accumulator is of, or NULL. */
 static const Node *find_parameter(UpdateVerifier *uv, const Node *copy) {
     int low = 0, high = uv->n_params;
     while (low < high) {
@@ -448,10 +449,32 @@ static const Node *find_parameter(UpdateVerifier *uv, const Node *copy) {
     return NULL;
 }
 
+/* A frozen parameter has no update, any other has one, and has its gradients in f32. */
+static void check_trains(UpdateVerifier *uv, const Node *param, const Node *update) {
+    const char *name = node_string(param, ATTR_name);
+    DType dtype = param->types[0].dtype;
+    if (node_is_frozen(param)) {
+        if (update) DEFECT(uv, update, "'%s' is frozen, and is updated", name);
+        if (dtype == DTYPE_F32 || dtype == uv->v->plan->precision) return;
+    } else {
+        if (!update) DEFECT(uv, param, "'%s' is not frozen, and is never updated", name);
+        if (dtype == DTYPE_F32) return;
+    }
+    DEFECT(uv, param, "parameter '%s' is kept in %s", name, dtype_name(dtype));
+}
+
+/* A gradient or state of a parameter that has none would be memory for nothing. */
+static void check_of_frozen(UpdateVerifier *uv, const Node *leaf) {
+    const Node *param = find_parameter(uv, leaf);
+    if (!param || !node_is_frozen(param)) return;
+    DEFECT(uv, leaf, "%s: its parameter %s is frozen", node_text(uv, leaf), node_text(uv, param));
+}
+
 /* A copy is written where its weight is, and no update forgets a part of its own. */
 static void check_written(UpdateVerifier *uv, const Node *leaf) {
     if (leaf->op == OP_PARAM) {
         const Node *update = uv->updates[leaf->id];
+        check_trains(uv, leaf, update);
         if (!update || update->inputs[0].node == leaf || uv->written[leaf->id]) return;
         DEFECT(uv, update, "%s: updates a shard of %s that is not gathered into it",
                node_text(uv, update), node_text(uv, leaf));
@@ -580,6 +603,10 @@ void verify_update(Verifier *v, int stage) {
     for (int n = 0; n < graph->n_nodes; n++) check_node(&uv, graph->nodes[n]);
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
-        if (node->op == OP_PARAM || node_is_copy(node)) check_written(&uv, node);
+        if (node->op == OP_PARAM || node_is_copy(node)) {
+            check_written(&uv, node);
+        } else if (node->op == OP_STATE || node->op == OP_ACCUMULATOR) {
+            check_of_frozen(&uv, node);
+        }
     }
 }

@@ -1,0 +1,29 @@
+/* Adapters of low rank (nn.lora) beside a model's weights: merged into them, or as PEFT has them.
+ *
+ * A weight W [from, to] with an adapter does as W + scale A B does, A [from, lora], B [lora, to].
+ */
+#ifndef FRONTEND_HF_HF_ADAPTER_H
+#define FRONTEND_HF_HF_ADAPTER_H
+
+#include "frontend/hf/hf_export.h"
+
+/* Is it the name of an adapter, NAME.lora_a or NAME.lora_b? */
+bool hf_adapter_is_name(const char *name);
+
+/* Lists the model's, and what their products are multiplied by, from its settings. False, reported:
+ * there are adapters, and no settings that say it. */
+bool hf_adapter_find(HfExport *export, Diag *diag);
+
+/* Has the model an adapter beside this weight? */
+bool hf_adapter_is_of(const HfExport *export, const char *weight);
+/* Are both halves of the weight's adapter there, with the shapes of the model? False: reported. A
+ * weight that has none is fine. */
+bool hf_adapter_check(const HfExport *export, const HfPart *part, Diag *diag);
+/* W + scale A B in f32, added up in f64; NULL where the weight has no adapter. The caller frees. */
+float *hf_adapter_merge(const HfExport *export, const HfPart *part);
+
+/* The adapters of an open export as a folder that PEFT reads: adapter_config.json and
+ * adapter_model.safetensors. False: reported. */
+bool hf_adapter_write(HfExport *export, const char *dir, Diag *diag);
+
+#endif
