@@ -53,9 +53,18 @@ VEC_INLINE void find_most(DType dtype, int64_t rows, int64_t n, const void *x, i
     }
 }
 
-static void share_most(uint32_t *most, int64_t n) {
-    for (int64_t j = 1; j < n; j++) most[0] = most[j] > most[0] ? most[j] : most[0];
-    for (int64_t j = 1; j < n; j++) most[j] = most[0];
+VEC_INLINE uint32_t most_of(const uint32_t *sizes, int64_t n) {
+    uint32_t most = 0;
+#pragma omp simd reduction(max : most)
+    for (int64_t j = 0; j < n; j++) most = sizes[j] > most ? sizes[j] : most;
+    return most;
+}
+
+/* The scale for such a block, and what its numbers are multiplied by. */
+VEC_INLINE float scale_of(uint32_t most, float *out_inverse) {
+    const uint32_t exponent = (uint32_t)scale_exponent(most);
+    *out_inverse = vec_from_bits(vec_select(most != 0, (254 - exponent) << 23, 0));
+    return vec_from_bits(vec_select(most != 0, exponent << 23, 0));
 }
 
 /* A row of blocks one column wide, or one block. */
@@ -64,12 +73,11 @@ VEC_INLINE void quantize_tile(DType dtype, const BlockLayout *l, int64_t at, int
     uint32_t most[TILE_COLUMNS];
     float wide[TILE_COLUMNS], inverse[TILE_COLUMNS];
     find_most(dtype, l->block_rows, n, x, at, l->columns, most);
-    if (l->block_columns > 1) share_most(most, n);
-    for (int64_t j = 0; j < n; j++) {
-        const uint32_t exponent = (uint32_t)scale_exponent(most[j]);
-        inverse[j] = vec_from_bits(vec_select(most[j] != 0, (254 - exponent) << 23, 0));
-        const float scale = vec_from_bits(vec_select(most[j] != 0, exponent << 23, 0));
-        if (j % l->block_columns == 0) scales[j / l->block_columns] = scale;
+    if (l->block_columns > 1) {
+        scales[0] = scale_of(most_of(most, n), &inverse[0]);
+        for (int64_t j = 1; j < n; j++) inverse[j] = inverse[0];
+    } else {
+        for (int64_t j = 0; j < n; j++) scales[j] = scale_of(most[j], &inverse[j]);
     }
     for (int64_t i = 0; i < l->block_rows; i++) {
         const int64_t first = at + i * l->columns;
