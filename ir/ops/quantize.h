@@ -5,11 +5,11 @@
  * block takes of it, so a mesh axis divides both alike; it must not cut a block. Which products can
  * be in fp8 follows from logical sizes alone, and so do the blocks: neither depends on a layout.
  *
- * A scale is a power of two, the least of which the block's largest element is at most 448 times, as
- * in DeepSeek-V3 (arXiv 2412.19437, section 3.3) with the UE8M0 scales of MX: fp8 times it is exact
- * in bf16, so that a product of two quantised operands is the same number whether the tensor cores
- * take fp8 and scales, or bf16. A block of zeros has scale 0, so that padding stays zero. What is not
- * finite becomes not-a-number and leaves its block's scale to the others.
+ * A scale is a power of two, the least of which the block's largest element is at most 448 times,
+ * as in DeepSeek-V3 (arXiv 2412.19437, section 3.3) with the UE8M0 scales of MX: fp8 times it is
+ * exact in bf16, so that a product of two quantised operands is the same number whether the tensor
+ * cores take fp8 and scales, or bf16. A block of zeros has scale 0, so that padding stays zero.
+ * What is not finite becomes not-a-number and leaves its block's scale to the others.
  */
 #ifndef IR_OPS_QUANTIZE_H
 #define IR_OPS_QUANTIZE_H
@@ -22,7 +22,8 @@ enum {
     LEAST_SCALE_EXPONENT = -117,
 };
 
-/* What a block takes of each of the type's axes, those of `run`; false: it holds no whole blocks. */
+/* What a block takes of each of the type's axes, those of `run`; false: it holds no whole blocks.
+ */
 bool block_run(const Type *type, const int *run, int n_run, int64_t factors[MAX_RANK]);
 
 /* Values as rows by columns, row-major; a block is block_rows x block_columns of them, each 1 or

@@ -204,8 +204,7 @@ static bool lower_update(Lowerer *l, const Node *node) {
 Graph *pass_lower_precision(const Graph *in, PassContext *ctx) {
     if (ctx->options.precision == DTYPE_F32) return (Graph *)in;
     Arena *arena = ctx->arena;
-    Lowerer l = {
-        .ctx = ctx, .low = dtype_of_activations(ctx->options.precision), .in = in};
+    Lowerer l = {.ctx = ctx, .low = dtype_of_activations(ctx->options.precision), .in = in};
     l.out = graph_create_like(in, arena);
     l.map = value_map_create(in, arena);
     l.copies = ARENA_ARRAY(arena, Node *, in->n_nodes + 1);

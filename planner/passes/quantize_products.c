@@ -5,9 +5,10 @@
  * product then multiplies are the fp8 numbers times their scales (DeepSeek-V3, arXiv 2412.19437,
  * section 3.3: blocks of 128 of activations and gradients, tiles of 128 x 128 of weights, e4m3
  * throughout). A product is in fp8 if what is summed and both its sides hold whole blocks, by
- * logical sizes but for the batch's, so that it does not depend on a layout which products are; so
- * if one product of a weight is, its others are. Those of experts' choices, whose side counts
- * experts, stay in bf16 as those outside of blocks do (embeddings, heads).
+ * logical sizes but for the batch's: that is the same for the three, and which products are does
+ * not depend on a layout. Those of experts' choices, whose side counts experts, stay in bf16 as
+ * those outside of blocks do (embeddings, heads), and those with a weight that something is done to
+ * first.
  *
  * A value is quantised once for all products that sum it along the same axes, where it is made or
  * first read. What a forward value is quantised for in the backward, gradients of weights, is done
@@ -151,8 +152,8 @@ static Node *quantize_value(Quantizer *q, Value from, const Side *side, bool til
     }
     Attr attrs[2] = {attr_axes(ATTR_over, side->summed.axes, side->summed.count),
                      attr_axes(ATTR_beside, side->own.axes, side->own.count)};
-    Node *node = pass_build(q->ctx, q->out, OP_QUANTIZE, at, at->phase, &from, 1, attrs,
-                            tiles ? 2 : 1);
+    Node *node =
+        pass_build(q->ctx, q->out, OP_QUANTIZE, at, at->phase, &from, 1, attrs, tiles ? 2 : 1);
     if (!node) BUG("quantize_products: cannot quantise");
     Quantized made = {from, side->summed, at->phase, node};
     ARENA_PUSH(q->ctx->arena, q->quantized, q->n_quantized, q->quantized_capacity, made);
@@ -220,15 +221,6 @@ Graph *pass_quantize_products(const Graph *in, PassContext *ctx) {
                    .otherwise = ARENA_ARRAY(arena, bool, n_values),
                    .late = ARENA_ARRAY(arena, const Node *, n_values)};
     find_readers(&q);
-    bool any = false;
-    for (int n = 0; n < in->n_nodes; n++) any |= q.may[n];
-    if (!any) {
-        diag_error(ctx->diag, NO_LOC,
-                   "--precision fp8: no block has a product whose sides and positions hold whole "
-                   "blocks of %d, the sizes that share a scale; use bf16",
-                   SCALE_BLOCK);
-        return NULL;
-    }
     for (int n = 0; n < in->n_nodes; n++) {
         if (!copy_node(&q, in->nodes[n])) return NULL;
     }

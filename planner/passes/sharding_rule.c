@@ -105,8 +105,8 @@ static void map_type(AxisMap *map, const Graph *graph, const Node *node, const T
     }
 }
 
-/* Sequence parallelism pays where rows carry vectors: some type has axes beyond batch and seq. What is
- * widened from fp8 is gathered before, in half the bytes. */
+/* Sequence parallelism pays where rows carry vectors: some type has axes beyond batch and seq. What
+ * is widened from fp8 is gathered before, in half the bytes. */
 static bool has_wide_rows(const Graph *graph, const Node *node, const Type *type) {
     if (node->op == OP_DEQUANTIZE) return false;
     int seq = axis_find(&graph->axes, "seq", 3), batch = axis_find(&graph->axes, "batch", 5);

@@ -164,7 +164,8 @@ const OpCase OP_CASES[] = {
     CASE(CONCAT, "rows=3 a=2; rows=3 a=2; rows=3 b=1", "over=a,b to=cols"),
     CASE(CONCAT, "a=2 cols=3; a=2 cols=3", "over=a to=rows"),
     CASE(CONCAT, "m=2 a=3 n=4; m=2 b=1 n=4", "over=a,b to=a"),
-    /* Blocks along the last axis, over two axes, along one that others follow, tiles of both kinds */
+    /* Blocks along the last axis, over two axes, along one that others follow, tiles of both kinds
+     */
     CASE(QUANTIZE, "m=3 k=256", "over=k"),
     CASE(QUANTIZE, "batch=2 seq=3 heads=4 head=64", "over=heads,head"),
     CASE(QUANTIZE, "batch=2 seq=128 model=5", "over=seq"),

@@ -41,8 +41,10 @@ void reference_quantize(const RefCall *call) {
     for (int64_t b = 0; b < n_blocks; b++) call->out[1][b] = scale_of(call->out[1][b]);
     point = (Point){{0}};
     do {
-        double x = ref_read(call, 0, &point), scale = call->out[1][block_of(&point, values, scales)];
-        call->out[0][point_offset(&point, values)] = isfinite(x) && scale == 0 ? 0 : rounded_fp8(x / scale);
+        double x = ref_read(call, 0, &point),
+               scale = call->out[1][block_of(&point, values, scales)];
+        call->out[0][point_offset(&point, values)] =
+            isfinite(x) && scale == 0 ? 0 : rounded_fp8(x / scale);
     } while (point_next(&point, values));
 }
 

@@ -1,8 +1,9 @@
 /* Training with fp8 products: the same on every layout, near bf16, in plans that are proved.
  *
  * Would catch: a block that depends on the mesh or the micro-batch, scales of other values or of
- * another shard, a value kept along the wrong axis for its gradient, a weight quantised from a stale
- * copy, a message that takes fp8 for something else, a product of which no operand is quantised.
+ * another shard, a value kept along the wrong axis for its gradient, a weight quantised from a
+ * stale copy, a message that takes fp8 for something else, a product of which no operand is
+ * quantised.
  */
 #include "tests/unit/check.h"
 #include "tests/unit/train_fixture.h"
@@ -10,14 +11,14 @@
 enum { STEPS = 2, GLOBAL_BATCH = 4 };
 static const double LEARNING_RATE = 2e-3;
 
-/* As test_bf16_training has it: a layout changes where sums are rounded to bf16, and what then falls
- * on the other side of a rounding to fp8 is 2^-4 of itself apart. */
+/* As test_bf16_training has it: a layout changes where sums are rounded to bf16, and what then
+ * falls on the other side of a rounding to fp8 is 2^-4 of itself apart. */
 static const double LOSS_TOLERANCE = 5e-4, NORM_TOLERANCE = 0.02, GRADIENT_TOLERANCE = 0.1;
 static struct { double loss, norm, gradient; } worst;
 
 /* clang-format off */
-#define SIZES {"optimizer.eps", "1e-6"}, {"model", "128"}, {"head", "128"}, {"ffn", "256"}, {"layers", "2"}, \
-              {"vocab", "64"}
+#define SIZES {"optimizer.eps", "1e-6"}, {"model", "128"}, {"head", "128"}, {"ffn", "256"}, \
+              {"layers", "2"}, {"vocab", "64"}
 /* clang-format on */
 typedef struct Case {
     const char *seq;
@@ -37,8 +38,7 @@ static const Case CASES[] = {
 };
 
 static bool start(Run *run, const Case *of, DType precision, bool text) {
-    const ModelSetting settings[] = {
-        SIZES, {"heads", "2"}, {"kv_heads", "2"}, {"seq", of->seq}};
+    const ModelSetting settings[] = {SIZES, {"heads", "2"}, {"kv_heads", "2"}, {"seq", of->seq}};
     run_precision = precision;
     run_context = of->c;
     run_zero = of->zero;
@@ -68,8 +68,8 @@ static void compare(const Run *run, const Run *one) {
         int k = 0;
         while (k < one->n_params && strcmp(one->names[k], run->names[i]) != 0) k++;
         if (k == one->n_params || !run->gradients[i] || !one->gradients[k]) continue;
-        double error = relative_distance(run->gradients[i], one->gradients[k],
-                                         type_elements(&run->types[i]));
+        double error =
+            relative_distance(run->gradients[i], one->gradients[k], type_elements(&run->types[i]));
         check_near(&worst.gradient, error, GRADIENT_TOLERANCE, run->names[i], 0);
     }
 }
@@ -125,11 +125,13 @@ static void check_refusals(void) {
          "do, or no --sequence-parallel, or bf16"},
         {{"256", 2, 0, RECOMPUTE_NONE, {1, 1, 1, 4, 1, "1f1b", false, NULL, 0}},
          "2",
-         "axis 'seq' is 256, 2 blocks of 128 that share an fp8 scale: c=2 would cut some; c=1 would "
+         "axis 'seq' is 256, 2 blocks of 128 that share an fp8 scale: c=2 would cut some; c=1 "
+         "would "
          "do, or bf16"},
         {{"128", 1, 0, RECOMPUTE_NONE, {4, 1, 1, 4, 1, "1f1b", false, NULL, 0}},
          "4",
-         "axis 'ffn' is 256, 2 blocks of 128 that share an fp8 scale: t=4 would cut some; t=2 would "
+         "axis 'ffn' is 256, 2 blocks of 128 that share an fp8 scale: t=4 would cut some; t=2 "
+         "would "
          "do, or bf16"},
         {{"96", 1, 0, RECOMPUTE_NONE, {1, 1, 1, 4, 1, "1f1b", false, NULL, 0}},
          "2",
@@ -137,18 +139,19 @@ static void check_refusals(void) {
          "128, the sizes that share a scale; use bf16"},
     };
     for (size_t i = 0; i < sizeof(REFUSED) / sizeof(REFUSED[0]); i++) {
-        const ModelSetting settings[] = {
-            SIZES, {"seq", REFUSED[i].of.seq}, {"heads", REFUSED[i].heads},
-            {"kv_heads", REFUSED[i].heads}};
+        const ModelSetting settings[] = {SIZES,
+                                         {"seq", REFUSED[i].of.seq},
+                                         {"heads", REFUSED[i].heads},
+                                         {"kv_heads", REFUSED[i].heads}};
         Run run;
         check_begin(REFUSED[i].message);
         run_precision = DTYPE_FP8;
         run_context = REFUSED[i].of.c;
         run_zero = 0;
         run_recompute = RECOMPUTE_NONE;
-        bool planned = run_plan(&run, "models/llama.lua", settings,
-                                sizeof(settings) / sizeof(settings[0]), &REFUSED[i].of.layout,
-                                GLOBAL_BATCH, false);
+        bool planned =
+            run_plan(&run, "models/llama.lua", settings, sizeof(settings) / sizeof(settings[0]),
+                     &REFUSED[i].of.layout, GLOBAL_BATCH, false);
         CHECK(!planned, "was planned");
         CHECK(strstr(diag_text(run.diag), REFUSED[i].message), "says: %s", diag_text(run.diag));
         check_end();

@@ -60,8 +60,8 @@ typedef struct DocumentsArgs {
 enum { DOCUMENTS_THREADS = 256, DOCUMENTS_EACH = 8 };
 
 /* quantize.cu: x [rows, columns] and its values; scales one for each of `count` blocks of 128 in a
- * row (_rows), of 128 in a column (_columns), or of 128 x 128 (_tiles), in their order. across: blocks
- * of threads that a strip of 128 rows takes. */
+ * row (_rows), of 128 in a column (_columns), or of 128 x 128 (_tiles), in their order. across:
+ * blocks of threads that a strip of 128 rows takes. */
 typedef struct QuantizeArgs {
     int64_t count, columns;
     uint32_t across;

@@ -1,15 +1,15 @@
-/* fp8 and the scales of its blocks (ir/ops/quantize.h): from f32, bf16 or f16, and back to bf16. The
- * bits are the CPU's. Conversions are arithmetic on bits: Ampere has no instruction for them, and
- * memory takes longer.
+/* fp8 and the scales of its blocks (ir/ops/quantize.h): from f32, bf16 or f16, and back to bf16.
+ * The bits are the CPU's. Conversions are arithmetic on bits: Ampere has no instruction for them,
+ * and memory takes longer.
  *
  * _rows: blocks of 128 numbers in a row, a warp each. _columns: of 128 rows, a column wide; a block
  * of threads has 32 columns of one strip. _tiles: 128 x 128, a block of threads each. */
 #include "runtime/cuda/kernels/vector.cuh"
 
 enum {
-    LANE = SCALES_BLOCK / 32,             /* consecutive numbers of a lane */
-    WARPS = QUANTIZE_THREADS / 32,        /* of a block of threads, */
-    WARP_ROWS = SCALES_BLOCK / WARPS,     /* and rows of each, of a strip or tile */
+    LANE = SCALES_BLOCK / 32,         /* consecutive numbers of a lane */
+    WARPS = QUANTIZE_THREADS / 32,    /* of a block of threads, */
+    WARP_ROWS = SCALES_BLOCK / WARPS, /* and rows of each, of a strip or tile */
 };
 
 static __device__ __forceinline__ uint32_t narrow(float x) {
@@ -54,7 +54,8 @@ static __device__ __forceinline__ float scale_of(uint32_t most, float &inverse) 
     return most ? bits_to_float((uint32_t)exponent << 23) : 0.0f;
 }
 
-template <typename T> static __device__ __forceinline__ void get_lane(const T *p, float (&x)[LANE]) {
+template <typename T>
+static __device__ __forceinline__ void get_lane(const T *p, float (&x)[LANE]) {
     if constexpr (sizeof(T) == 4) {
         Elements<4>::get((const float *)p, x);
     } else {
@@ -162,7 +163,8 @@ template <typename T> static __device__ __forceinline__ void quantize_tiles(cons
     KERNEL_FUNCTION __launch_bounds__(QUANTIZE_THREADS) quantize_rows_##suffix(QuantizeArgs a) {   \
         quantize_rows<T>(a);                                                                       \
     }                                                                                              \
-    KERNEL_FUNCTION __launch_bounds__(QUANTIZE_THREADS) quantize_columns_##suffix(QuantizeArgs a) { \
+    KERNEL_FUNCTION __launch_bounds__(QUANTIZE_THREADS)                                            \
+        quantize_columns_##suffix(QuantizeArgs a) {                                                \
         quantize_columns<T>(a);                                                                    \
     }                                                                                              \
     KERNEL_FUNCTION __launch_bounds__(QUANTIZE_THREADS) quantize_tiles_##suffix(QuantizeArgs a) {  \
