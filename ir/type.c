@@ -11,7 +11,8 @@ static const struct {
 } DTYPES[N_DTYPES] = {[DTYPE_F32] = {"f32", 4},
                       [DTYPE_I32] = {"i32", 4},
                       [DTYPE_BF16] = {"bf16", 2},
-                      [DTYPE_F16] = {"f16", 2}};
+                      [DTYPE_F16] = {"f16", 2},
+                      [DTYPE_FP8] = {"fp8", 1}};
 
 const char *dtype_name(DType dtype) {
     return DTYPES[dtype].name;

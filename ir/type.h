@@ -55,6 +55,14 @@ static inline bool dtype_is_low(DType dtype) {
 static inline bool dtype_is_float(DType dtype) {
     return dtype == DTYPE_F32 || dtype_is_low(dtype);
 }
+/* What activations and the operands of products may be kept in: --precision. With fp8 the
+ * activations are bf16, and so is what is no product of a block's weights. */
+static inline bool dtype_is_precision(DType dtype) {
+    return dtype_is_float(dtype) || dtype == DTYPE_FP8;
+}
+static inline DType dtype_of_activations(DType precision) {
+    return precision == DTYPE_FP8 ? DTYPE_BF16 : precision;
+}
 int64_t type_elements(const Type *type);
 /* f32[batch=4, seq=64] ; with a sharding: f32[batch=4/d, seq=64]~sum(t) */
 void type_print(StrBuf *out, const AxisTable *axes, const Type *type, const Sharding *sharding);

@@ -28,7 +28,7 @@ typedef struct PlanOptions {
     bool sequence_parallel;
     int zero; /* ZeroStage */
     uint64_t seed;
-    DType precision; /* of activations: DTYPE_F32, DTYPE_BF16 or DTYPE_F16 */
+    DType precision; /* of activations and products: dtype_is_precision */
     LossScaling loss_scaling;
     Recompute recompute;
     bool cudnn_backward; /* 16 bits on CUDA: memory is left for cuDNN's gradient of attention */

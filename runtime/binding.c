@@ -79,6 +79,11 @@ bool bind_exchange(const Binding *binding, int n_members, ExchangeSizes *out) {
     return true;
 }
 
+bool bind_blocks(const Binding *binding, const Type *values, const Type *scales, BlockLayout *out) {
+    if (block_layout(values, scales, &binding->in_local[0], out)) return true;
+    return bind_fail(binding, "has blocks that lie on several ranks");
+}
+
 int64_t bind_rows(const Type *local) {
     int64_t rows = 1;
     for (int i = 0; i + 1 < local->rank; i++) rows *= local->dims[i];

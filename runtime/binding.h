@@ -6,6 +6,7 @@
 #define RUNTIME_BINDING_H
 
 #include "ir/op.h"
+#include "ir/ops/quantize.h"
 
 typedef struct Binding {
     const Graph *graph;
@@ -52,6 +53,9 @@ bool bind_whole_documents(const Binding *binding);
 /* Where the documents of attention's queries begin; *out NULL: all is one. False, reported: it says
  * so of other queries than the rank's. */
 bool bind_starts(const Binding *binding, const int32_t **out);
+/* The blocks of the rank's part of quantised values (operand or result 0). False, reported: the
+ * mesh cuts some. */
+bool bind_blocks(const Binding *binding, const Type *values, const Type *scales, BlockLayout *out);
 /* Elements of all dimensions but the last. */
 int64_t bind_rows(const Type *local);
 /* Elements from one index of `dimension` to the next in a contiguous tensor. */

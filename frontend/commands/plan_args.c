@@ -143,8 +143,8 @@ bool plan_precision_from_args(const CliArgs *args, PlanOptions *options, Diag *d
     const char *name = cli_text(args, OPT_PRECISION, options->cuda ? "bf16" : "f32");
     int dtype = dtype_find(name, (int)strlen(name));
     options->precision = (DType)dtype;
-    if (dtype >= 0 && dtype_is_float(options->precision)) return true;
-    diag_error(diag, NO_LOC, "--precision: '%s' is not f32, bf16 or f16", name);
+    if (dtype >= 0 && dtype_is_precision(options->precision)) return true;
+    diag_error(diag, NO_LOC, "--precision: '%s' is not f32, bf16, f16 or fp8", name);
     return false;
 }
 
@@ -204,10 +204,10 @@ bool plan_recompute_from_args(const CliArgs *args, PlanOptions *options, Diag *d
 
 static bool cudnn_from_args(const CliArgs *args, PlanOptions *options, Diag *diag) {
     options->cudnn_backward = cli_given(args, OPT_CUDNN_BACKWARD);
-    bool fits = options->cuda && dtype_is_low(options->precision);
+    bool fits = options->cuda && options->precision != DTYPE_F32;
     if (fits || !options->cudnn_backward) return true;
     diag_error(diag, NO_LOC,
-               "--cudnn-backward: for --device cuda with --precision bf16 or f16 only");
+               "--cudnn-backward: for --device cuda with --precision bf16, f16 or fp8 only");
     return false;
 }
 

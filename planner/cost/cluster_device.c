@@ -2,8 +2,9 @@
 #include "planner/cost/cost.h"
 
 MathKind cluster_math(const Cluster *cluster, DType dtype) {
-    bool widened = dtype == DTYPE_F16 && cluster->is_cpu;
-    return dtype_is_low(dtype) && !widened ? MATH_BF16 : MATH_F32;
+    DType low = dtype_of_activations(dtype);
+    bool widened = low == DTYPE_F16 && cluster->is_cpu;
+    return dtype_is_low(low) && !widened ? MATH_BF16 : MATH_F32;
 }
 
 Device device_of_cluster(const Cluster *cluster, DType precision) {

@@ -102,6 +102,7 @@ NodePricer node_pricer_create(const Cluster *cluster, const Graph *graph, Arena 
     x.continued = ARENA_ARRAY(arena, bool, graph->n_nodes + 1);
     find_folded(&x, graph_count_uses(graph, arena));
     find_continued(&x);
+    for (int n = 0; n < graph->n_nodes; n++) x.quantizes |= graph->nodes[n]->op == OP_QUANTIZE;
     return x;
 }
 
@@ -120,6 +121,13 @@ static void pad_shares(MatmulLayout *layout, const NodePricer *x) {
 static bool is_weight_gradient(const Node *node) {
     return (node->phase == PHASE_BACKWARD || node->phase == PHASE_WEIGHTS) &&
            node->n_inputs == 3; /* adds to an accumulator */
+}
+
+/* Software that multiplies in fp8 does so with all weights, but in a graph that says with which. */
+static bool is_fp8(const NodePricer *x, const Node *product) {
+    if (!x->cluster->software.fp8_products) return false;
+    return !x->quantizes || (product->inputs[0].node->op == OP_DEQUANTIZE &&
+                             product->inputs[1].node->op == OP_DEQUANTIZE);
 }
 
 static void add_product(PhaseCost *cost, const NodePricer *x, const Node *node) {
@@ -148,9 +156,11 @@ static void add_product(PhaseCost *cost, const NodePricer *x, const Node *node) 
     }
     Type a = local_type(node->inputs[0], &x->graph->mesh);
     MathKind math = cluster_math(cluster, a.dtype);
-    if (math == MATH_BF16 && cluster->software.fp8_products) math = MATH_FP8;
+    if (math == MATH_BF16 && is_fp8(x, node)) math = MATH_FP8;
     pad_shares(&layout, x);
-    ProductShape shape = {layout.batch, layout.m, layout.n, layout.k, dtype_bytes(a.dtype)};
+    bool bytes = x->quantizes && math == MATH_FP8;
+    ProductShape shape = {layout.batch, layout.m, layout.n, layout.k,
+                          dtype_bytes(bytes ? DTYPE_FP8 : a.dtype)};
     cost->product_us += device_product_us(&cluster->device, math, &shape);
     cost->n_ops++;
 }
@@ -271,6 +281,7 @@ void node_cost_add(PhaseCost *cost, const NodePricer *pricer, const Node *node) 
     const ClusterDevice *device = &pricer->cluster->device;
     unsigned flags = OPS[node->op].flags;
     if (!(flags & KERNEL) || op_is_number(node->op)) return;
+    if (node->op == OP_DEQUANTIZE && pricer->cluster->software.fp8_products) return;
     if (flags & COLLECTIVE) {
         add_collective(cost, pricer->cluster, node, &pricer->graph->mesh);
     } else if (node->op == OP_MATMUL) {

@@ -14,6 +14,7 @@ typedef struct NodePricer {
     int *joined;     /* by node id: the product that this one is run with, or itself */
     bool *folded;    /* by node id: part of the product before it */
     bool *continued; /* by node id: an update that the kernel of an earlier one does */
+    bool quantizes;  /* has fp8 operands of its own */
 } NodePricer;
 NodePricer node_pricer_create(const Cluster *cluster, const Graph *graph, Arena *arena);
 

@@ -1,4 +1,5 @@
-/* lower_precision: with --precision bf16 or f16, activations and their gradients become that.
+/* lower_precision: with --precision bf16 or f16, activations and their gradients become that; with
+ * fp8 they become bf16 (quantize_products is next).
  *
  * f32 stay: parameters (masters), statistics, what follows logsumexp and pick up to the loss, the
  * gradients of parameters, and every accumulator (Micikevicius et al. 2018). bf16 has the range of
@@ -218,8 +219,8 @@ static bool lower_update(Lowerer *l, const Node *node) {
 Graph *pass_lower_precision(const Graph *in, PassContext *ctx) {
     if (ctx->options.precision == DTYPE_F32) return (Graph *)in;
     Arena *arena = ctx->arena;
-    Lowerer l = {
-        .ctx = ctx, .low = ctx->options.precision, .in = in, .out = graph_create_like(in, arena)};
+    Lowerer l = {.ctx = ctx, .low = dtype_of_activations(ctx->options.precision), .in = in};
+    l.out = graph_create_like(in, arena);
     l.map = value_map_create(in, arena);
     l.copies = ARENA_ARRAY(arena, Node *, in->n_nodes + 1);
     l.has_copy = ARENA_ARRAY(arena, bool, in->n_nodes + 1);

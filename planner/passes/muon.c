@@ -261,7 +261,7 @@ static void order_axes(Steps *s, const Type *type) {
 
 Value muon_append_steps(PassContext *ctx, Graph *out, const Node *param, const MuonMatrix *matrix,
                         Value direction) {
-    bool low = dtype_is_low(ctx->options.precision); /* bf16 has the range that f16 lacks */
+    bool low = ctx->options.precision != DTYPE_F32; /* bf16 has the range that f16 lacks */
     Steps s = {.ctx = ctx, .out = out, .param = param, .low = low ? DTYPE_BF16 : DTYPE_F32};
     const Type *type = &param->types[0];
     int renamed[MAX_RANK];

@@ -115,23 +115,24 @@ Graph *planner_run_pass(Arena *arena, const Graph *graph, const char *pass, Diag
         strbuf_destroy(&known);
         return NULL;
     }
-    PassContext ctx = {.arena = arena,
-                       .diag = diag,
-                       .n_blocks = count_blocks(graph),
-                       .n_micro = 1,
-                       .recipe = {.learning_rate = 1e-3,
-                                  .beta1 = 0.9,
-                                  .beta2 = 0.95,
-                                  .eps = 1e-8,
-                                  .weight_decay = 0.1,
-                                  .max_norm = 1},
-                       .options = {.mesh = graph->mesh,
-                                   .n_chunks = 1,
-                                   .schedule = "zb-h1",
-                                   .precision = DTYPE_BF16,
-                                   .recompute = RECOMPUTE_FULL,
-                                   .zero = 1 + 2 * (info->run == pass_spread_messages),
-                                   .cuda = true}};
+    PassContext ctx = {
+        .arena = arena,
+        .diag = diag,
+        .n_blocks = count_blocks(graph),
+        .n_micro = 1,
+        .recipe = {.learning_rate = 1e-3,
+                   .beta1 = 0.9,
+                   .beta2 = 0.95,
+                   .eps = 1e-8,
+                   .weight_decay = 0.1,
+                   .max_norm = 1},
+        .options = {.mesh = graph->mesh,
+                    .n_chunks = 1,
+                    .schedule = "zb-h1",
+                    .precision = info->run == pass_quantize_products ? DTYPE_FP8 : DTYPE_BF16,
+                    .recompute = RECOMPUTE_FULL,
+                    .zero = 1 + 2 * (info->run == pass_spread_messages),
+                    .cuda = true}};
     if (!graph_verify(graph, diag)) return NULL;
     Graph *out = info->run(graph, &ctx);
     return out && graph_verify(out, diag) ? out : NULL;

@@ -116,6 +116,39 @@ static bool check_parts(const Graph *graph, const Node *node, Diag *diag) {
     return true;
 }
 
+/* The most parts, fewer than `parts`, each of which has whole blocks. */
+static int most_uncut(int64_t n_blocks, int parts, bool deals) {
+    for (int n = parts - 1; n > 1; n--) {
+        if (n_blocks % ((deals ? 2 : 1) * (int64_t)n) == 0) return n;
+    }
+    return 1;
+}
+
+/* Blocks that share a scale are the same in every layout, so none may lie on two ranks. */
+static bool check_blocks(const Graph *graph, const Node *node, Diag *diag) {
+    const Type *values = &node->types[0], *scales = &node->types[1];
+    for (int i = 0; node->op == OP_QUANTIZE && i < values->rank; i++) {
+        int mesh = node->shardings[0].mesh[i], parts = mesh_size(&graph->mesh, mesh);
+        int64_t n_blocks = scales->dims[i];
+        if (mesh < 0 || n_blocks == values->dims[i]) continue;
+        bool deals = mesh_deals(mesh);
+        if (deals ? type_deals_evenly(n_blocks, mesh, &graph->mesh) : n_blocks % parts == 0) {
+            continue;
+        }
+        const char *axis = graph->axes.names[values->axes[i]], *name = mesh_axis_name(mesh);
+        bool sequence = strcmp(axis, "seq") == 0 && mesh != MESH_C;
+        diag_error(diag, node->loc,
+                   "axis '%s' is %" PRId64 ", %" PRId64 " block%s of %" PRId64
+                   " that share an fp8 scale: %s=%d would cut some; %s=%d would do%s, or bf16",
+                   axis, values->dims[i], n_blocks, n_blocks == 1 ? "" : "s",
+                   values->dims[i] / n_blocks, name, parts, name,
+                   most_uncut(n_blocks, parts, deals),
+                   sequence ? ", or no --sequence-parallel" : "");
+        return false;
+    }
+    return true;
+}
+
 static unsigned dividing_axes(const Mesh *sizes, const Sharding *sharding, int rank) {
     unsigned axes = 0;
     for (int i = 0; i < rank; i++) {
@@ -179,6 +212,7 @@ Graph *pass_propagate_sharding(const Graph *in, PassContext *ctx) {
                 sharding_rule(out, node, uses, ctx->options.sequence_parallel, ctx->arena);
             for (int i = 0; i < node->n_outputs; i++) node->shardings[i] = rule.outputs[i];
         }
+        if (!check_blocks(out, node, ctx->diag)) return NULL;
         for (int i = 0; i < node->n_outputs; i++) {
             if (!check_sizes(out, node, i, ctx->diag)) return NULL;
         }

@@ -105,8 +105,10 @@ static void map_type(AxisMap *map, const Graph *graph, const Node *node, const T
     }
 }
 
-/* Sequence parallelism pays where rows carry vectors: some type has axes beyond batch and seq. */
-static bool has_wide_rows(const Graph *graph, const Type *type) {
+/* Sequence parallelism pays where rows carry vectors: some type has axes beyond batch and seq. What
+ * is widened from fp8 is gathered before, in half the bytes. */
+static bool has_wide_rows(const Graph *graph, const Node *node, const Type *type) {
+    if (node->op == OP_DEQUANTIZE) return false;
     int seq = axis_find(&graph->axes, "seq", 3), batch = axis_find(&graph->axes, "batch", 5);
     return type->rank > 2 && type_find_axis(type, seq) >= 0 && type_find_axis(type, batch) >= 0;
 }
@@ -193,11 +195,11 @@ ShardingRule sharding_rule(const Graph *graph, const Node *node, const int *uses
     if (node->phase == PHASE_UPDATE) map_update(&map, &graph->mesh, node);
     for (int i = 0; i < node->n_inputs; i++) {
         map_type(&map, graph, node, value_type(node->inputs[i]));
-        wide |= has_wide_rows(graph, value_type(node->inputs[i]));
+        wide |= has_wide_rows(graph, node, value_type(node->inputs[i]));
     }
     for (int i = 0; i < node->n_outputs; i++) {
         map_type(&map, graph, node, &node->types[i]);
-        wide |= has_wide_rows(graph, &node->types[i]);
+        wide |= has_wide_rows(graph, node, &node->types[i]);
     }
     int seq = axis_find(&graph->axes, "seq", 3);
     if (sequence_parallel && wide && seq >= 0 && node->phase != PHASE_UPDATE &&

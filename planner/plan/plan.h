@@ -177,7 +177,7 @@ typedef struct Plan {
     bool cuda; /* leaves room for what CUDA's kernels need beside values; runs on CPUs, too */
     bool sequence_parallel;
     int zero;        /* ZeroStage (shard_update.c) */
-    DType precision; /* of activations and products: DTYPE_F32, DTYPE_BF16 or DTYPE_F16 */
+    DType precision; /* of activations and products: dtype_is_precision */
     Recompute recompute;
     uint64_t seed;
     double learning_rate;    /* peak; train may override, and the two below */

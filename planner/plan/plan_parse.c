@@ -38,8 +38,8 @@ static bool read_doubles(PlanReader *reader, const char *name, double *items, in
 static void read_precision(PlanReader *reader, DType *out) {
     int length = (int)strspn(reader->at, "abcdefghijklmnopqrstuvwxyz0123456789");
     int dtype = dtype_find(reader->at, length);
-    if (dtype < 0 || !dtype_is_float((DType)dtype)) {
-        plan_reader_fail(reader, "expected a precision, f32, bf16 or f16");
+    if (dtype < 0 || !dtype_is_precision((DType)dtype)) {
+        plan_reader_fail(reader, "expected a precision, f32, bf16, f16 or fp8");
         return;
     }
     reader->at += length;

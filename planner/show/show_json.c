@@ -9,7 +9,7 @@
  *   mesh              t, d, p, ranks
  *   schedule          name, chunks, micro_batches, micro_batch (sequences), sequence_parallel
  *   batch             sequences, tokens (both per step)
- *   precision         of activations: f32, bf16 or f16
+ *   precision         of activations and products: f32, bf16, f16 or fp8 (bf16 activations)
  *   zero              stage: what is divided over d: 1 optimizer state, 2 gradients, 3 weights
  *   recompute         none, selective or full
  *   loss_scale        {initial, interval}: interval 0: it stays; null: none

@@ -39,10 +39,13 @@ static void put_head(StrBuf *out, const SearchFacts *facts) {
     lines_put_name(out, cluster->software.name, 20);
     strbuf_put(out, "\n");
     put_label(out, "batch");
-    strbuf_printf(out, "%d sequences, %s tokens, %sFLOP of model a step, in %s\n",
+    const char *how = report->precision != DTYPE_FP8   ? ""
+                      : cluster->software.fp8_products ? " products of blocks' weights"
+                                                       : " operands, multiplied in bf16";
+    strbuf_printf(out, "%d sequences, %s tokens, %sFLOP of model a step, in %s%s\n",
                   report->request->global_batch, unit_count(facts->n_tokens, a),
                   unit_count(report->costs->model_flops * report->request->global_batch, b),
-                  dtype_name(report->precision));
+                  dtype_name(report->precision), how);
 }
 
 static void put_layout(StrBuf *out, const SearchFacts *facts) {

@@ -99,8 +99,10 @@ static void put_head(StrBuf *out, const Facts *facts) {
                   unit_count(facts->n_tokens, a), unit_count(plan->model_flops, b));
     put_label(out, "precision");
     strbuf_printf(out, "%s%s\n", dtype_name(plan->precision),
-                  plan->precision == DTYPE_F32
-                      ? ""
+                  plan->precision == DTYPE_F32 ? ""
+                  : plan->precision == DTYPE_FP8
+                      ? " operands of blocks' weights, multiplied in bf16; bf16 activations; f32 "
+                        "parameters, gradients and sums"
                       : " activations and products; f32 parameters, gradients and sums");
     LossScaling scaling = plan_loss_scaling(plan);
     if (scaling.initial != 0) {

@@ -112,6 +112,8 @@ static void check_node(ProgramVerifier *pv, const Node *node) {
         DEFECT(pv, node, "%s: a message to or from a stage in the %s", text(pv, value),
                node->phase == PHASE_UPDATE ? "update" : "weights' part of a backward");
     }
+    const char *scales = verify_scales(pv->graph, node);
+    if (scales) DEFECT(pv, node, "%s: %s", text(pv, value), scales);
     if (node_attr(node, ATTR_mesh) || node->op == OP_STAGE_REDUCE) check_collective(pv, node);
 }
 

@@ -482,9 +482,10 @@ static void check_written(UpdateVerifier *uv, const Node *leaf) {
     }
     const Node *param = find_parameter(uv, leaf);
     const Node *update = param ? uv->updates[param->id] : NULL;
-    if (leaf->types[0].dtype != uv->v->plan->precision) {
+    DType precision = uv->v->plan->precision;
+    if (leaf->types[0].dtype != dtype_of_activations(precision)) {
         DEFECT(uv, leaf, "%s is a copy in %s, the plan's precision is %s", node_text(uv, leaf),
-               dtype_name(leaf->types[0].dtype), dtype_name(uv->v->plan->precision));
+               dtype_name(leaf->types[0].dtype), dtype_name(precision));
     } else if (update && !uv->written[leaf->id] &&
                update->inputs[update->n_inputs - 1].node != leaf) {
         DEFECT(uv, update, "the update of %s does not write its copy %s", node_text(uv, param),

@@ -38,17 +38,17 @@ fails 'option of another command' 2 "is an option of train" check x.plan --log y
 fails 'value missing' 2 '--mesh needs a value' plan $model --mesh
 fails 'flag with a value' 2 '--json takes no value' plan $model --json=1
 fails 'no number' 2 "--micro-batch: 'two' is not a whole number" plan $model --micro-batch two
-fails 'unknown precision' 2 "--precision: 'fp8' is not f32, bf16 or f16" plan $model --precision fp8
-fails 'precision that is no float' 2 "'i32' is not f32, bf16 or f16" plan $model --precision i32
+fails 'unknown precision' 2 "--precision: 'fp4' is not f32, bf16, f16 or fp8" plan $model --precision fp4
+fails 'precision that is no float' 2 "'i32' is not f32, bf16, f16 or fp8" plan $model --precision i32
 fails 'unknown zero' 2 "--zero: '4' is not 0 (every rank has everything), 1 (the" plan $model \
     --zero 4
 fails 'zero of a plan' 2 '--zero' train x.plan --data x --zero 1
 fails 'unknown recomputation' 2 "--recompute: 'all' is not none, selective or full" \
     plan $model --recompute all
 fails 'recomputation of a plan' 2 '--recompute' train x.plan --data x --recompute full
-fails 'cuDNN on CPUs' 2 '--cudnn-backward: for --device cuda with --precision bf16 or f16 only' \
+fails 'cuDNN on CPUs' 2 '--cudnn-backward: for --device cuda with --precision bf16, f16 or fp8 only' \
     plan $model --cudnn-backward
-fails 'cuDNN in f32' 2 '--cudnn-backward: for --device cuda with --precision bf16 or f16 only' \
+fails 'cuDNN in f32' 2 '--cudnn-backward: for --device cuda with --precision bf16, f16 or fp8 only' \
     plan $model --device cuda --precision f32 --cudnn-backward
 for scale in 0 12x none,3 5,3 dynamic,0 dynamic,2,0 dynamic,2,3,4 1e300 nan ''; do
     fails "loss scale '$scale'" 2 \

@@ -2,6 +2,7 @@
 
 #include "tests/support/gpu_run.h"
 
+#include "runtime/cpu/quantize.h"
 #include "runtime/cpu/vec_low.h"
 #include "runtime/shard.h"
 
@@ -257,7 +258,8 @@ typedef struct Comparison {
 
 static void compare_element(void *user, int64_t local, int64_t whole) {
     Comparison *c = user;
-    double x = (double)vec_get(c->x, c->dtype, local);
+    double x = c->dtype == DTYPE_FP8 ? (double)fp8_widen(((const uint8_t *)c->x)[local])
+                                     : (double)vec_get(c->x, c->dtype, local);
     double error = fabs(x);
     if (whole >= 0) {
         double expected = c->reference[whole];
@@ -276,7 +278,7 @@ double kernel_run_error(const KernelRun *run, Value value, double floor_abs, boo
     DType dtype = value_type(value)->dtype;
     int64_t n = type_elements(value_type(value));
     double squares = 0, worst = 0;
-    if (value_sharding(value)->partial || !dtype_is_float(dtype)) return 0;
+    if (value_sharding(value)->partial || dtype == DTYPE_I32) return 0;
     for (int64_t i = 0; i < n; i++) squares += reference[i] * reference[i];
     for (int r = 0; r < run->n_ranks; r++) {
         Comparison c = {.x = run->ranks[r].buffers[value.node->id * MAX_OUTPUTS + value.output],

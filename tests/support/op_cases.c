@@ -164,6 +164,22 @@ const OpCase OP_CASES[] = {
     CASE(CONCAT, "rows=3 a=2; rows=3 a=2; rows=3 b=1", "over=a,b to=cols"),
     CASE(CONCAT, "a=2 cols=3; a=2 cols=3", "over=a to=rows"),
     CASE(CONCAT, "m=2 a=3 n=4; m=2 b=1 n=4", "over=a,b to=a"),
+    /* Blocks along the last axis, over two axes, along one that others follow, tiles of both kinds
+     */
+    CASE(QUANTIZE, "m=3 k=256", "over=k"),
+    CASE(QUANTIZE, "batch=2 seq=3 heads=4 head=64", "over=heads,head"),
+    CASE(QUANTIZE, "batch=2 seq=128 model=5", "over=seq"),
+    CASE(QUANTIZE, "batch=2 seq=256 model=300", "over=seq"),
+    CASE(QUANTIZE, "model=128 kv=2 group=3 head=128", "over=model beside=head"),
+    CASE(QUANTIZE, "a=2 k=256 heads=2 head=64", "over=k beside=heads,head"),
+    CASE(QUANTIZE, ":0 k=128", "over=k"),
+    CASE(QUANTIZE, ":448 k=128", "over=k"),
+    CASE(QUANTIZE, ":450 m=2 k=128", "over=k"),
+    CASE(QUANTIZE, ":1e-37 k=128", "over=k"),
+    CASE(QUANTIZE, ":nan k=128", "over=k"),
+    CASE(DEQUANTIZE, "m=3 k=256", "over=k"),
+    CASE(DEQUANTIZE, "batch=2 seq=256 model=300", "over=seq"),
+    CASE(DEQUANTIZE, "model=256 kv=2 head=128", "over=model beside=head"),
     CASE(SHIFT, "batch=2 seq=5 model=3", "axis=seq by=2"),
     CASE(SHIFT, "batch=2 seq=5 model=3", "axis=seq by=-4"),
     CASE(SHIFT, "batch=3 seq=7", "axis=seq by=1"),
@@ -443,6 +459,22 @@ static bool find_documents(Graph *graph, const OpCase *op_case, Value *inputs, i
     return documents != NULL;
 }
 
+/* Puts a quantize of the leaf, which the case's attributes are for, before a dequantize. */
+static bool quantize_first(Graph *graph, const OpCase *op_case, const char *attrs_text,
+                           Value *inputs, Diag *diag) {
+    Attr attrs[N_ATTRS];
+    if (op_case->op != OP_DEQUANTIZE) return true;
+    NodeSpec spec = {.op = OP_QUANTIZE,
+                     .inputs = inputs,
+                     .n_inputs = 1,
+                     .attrs = attrs,
+                     .n_attrs = read_attrs(graph, attrs_text, attrs),
+                     .block = NO_BLOCK};
+    Node *quantize = graph_add(graph, &spec, diag);
+    for (int i = 0; quantize && i < 2; i++) inputs[i] = node_value(quantize, i);
+    return quantize != NULL;
+}
+
 static Node *add_leaf(Graph *graph, OpKind op, const char *name, const Type *type, Diag *diag) {
     Attr attrs[3] = {attr_string(ATTR_name, name), attr_string(ATTR_init, "zeros"),
                      attr_int(ATTR_decay, 1)};
@@ -542,6 +574,8 @@ Graph *op_case_build(Arena *arena, const OpCase *op_case, DType precision, bool 
     }
     if (!route_choices(graph, operands, inputs, n, diag)) return NULL;
     if (!find_documents(graph, op_case, inputs, n, diag)) return NULL;
+    if (!quantize_first(graph, op_case, attrs_text, inputs, diag)) return NULL;
+    bool dequantizes = op_case->op == OP_DEQUANTIZE;
     /* The weights' leaf must come before the op: its type is found on a copy. */
     Type type = {0};
     if (broadcast) {
@@ -549,9 +583,9 @@ Graph *op_case_build(Arena *arena, const OpCase *op_case, DType precision, bool 
     }
     NodeSpec spec = {.op = op_case->op,
                      .inputs = inputs,
-                     .n_inputs = n,
+                     .n_inputs = dequantizes ? 2 : n,
                      .attrs = attrs,
-                     .n_attrs = broadcast ? 0 : read_attrs(graph, attrs_text, attrs),
+                     .n_attrs = broadcast || dequantizes ? 0 : read_attrs(graph, attrs_text, attrs),
                      .type = &type,
                      .n_outputs = op_case->outputs,
                      .block = op_case->block ? op_case->block - 1 : NO_BLOCK};

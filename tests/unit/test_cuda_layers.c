@@ -324,8 +324,37 @@ static void test_documents(void) {
     check_end();
 }
 
+/* Blocks along the last axis, over two of them, of rows, whose columns do not fill a block of
+ * threads, and tiles; a block of zeros, none that fills a grid. */
+static void test_quantize(void) {
+    check_nodes(
+        "quantize and back",
+        (CudaCase){
+            .nodes = INPUT(0, "", "A[batch=3, seq=128, heads=6, head=64]") INPUT(
+                1, ":0", "A[rows=256, cols=37]") INPUT(2, "", "A[model=256, heads=4, head=64]")
+                INPUT(3, "",
+                      "A[rows=128]") "%4:2 = quantize(%0) {over=[heads, head]} : fp8[batch=3, "
+                                     "seq=128, heads=6, head=64], f32[batch=3, seq=128, heads=3, "
+                                     "head=1]\n"
+                                     "%5:2 = quantize(%0) {over=[seq]} : fp8[batch=3, seq=128, "
+                                     "heads=6, head=64], f32[batch=3, seq=1, heads=6, head=64]\n"
+                                     "%6:2 = quantize(%1) {over=[rows]} : fp8[rows=256, cols=37], "
+                                     "f32[rows=2, cols=37]\n"
+                                     "%7:2 = quantize(%2) {over=[model], beside=[heads, head]} : "
+                                     "fp8[model=256, heads=4, head=64], f32[model=2, heads=2, "
+                                     "head=1]\n"
+                                     "%8:2 = quantize(%3) {over=[rows]} : fp8[rows=128], "
+                                     "f32[rows=1]\n"
+                                     "%9 = dequantize(%4, %4.1) : bf16[batch=3, seq=128, heads=6, "
+                                     "head=64]\n"
+                                     "%10 = dequantize(%5, %5.1) : bf16[batch=3, seq=128, heads=6, "
+                                     "head=64]\n"
+                                     "%11 = dequantize(%7, %7.1) : bf16[model=256, heads=4, "
+                                     "head=64]\n"});
+}
+
 static void test_coverage(void) {
-    for (int k = KERNEL_layernorm_warp_f32; k <= KERNEL_documents; k++) {
+    for (int k = KERNEL_layernorm_warp_f32; k <= KERNEL_dequantize_tiles; k++) {
         char name[100];
         snprintf(name, sizeof(name), "kernel %s has cases", KERNELS[k].name);
         check_begin(name);
@@ -343,6 +372,7 @@ int main(void) {
     test_embedding_grad();
     test_rotary();
     test_documents();
+    test_quantize();
     test_coverage();
     return check_report();
 }

@@ -371,6 +371,31 @@ static const ShardedCase CASES[] = {
                                  "scale=0.5} : f32[batch=2, seq=18/c, kv=2, head=4], f32[batch=2, "
                                  "seq=18, kv=2, "
                                  "head=4]~sum(c), f32[batch=2, seq=18, kv=2, head=4]~sum(c)\n"},
+    {"blocks of fp8, divided, dealt out and gathered", "t=2, c=2, d=1, p=1", false,
+     PARAM(0, "",
+           "batch=1, seq=512/c, ffn=256/t]") "%1:2 = quantize(%0) {over=[ffn]} : fp8[batch=1, "
+                                             "seq=512/c, ffn=256/t], f32[batch=1, "
+                                             "seq=512/c, ffn=2/t]\n"
+                                             "%2:2 = quantize(%0) {over=[seq]} : fp8[batch=1, "
+                                             "seq=512/c, ffn=256/t], f32[batch=1, seq=4/c, "
+                                             "ffn=256/t]\n"
+                                             "%3:2 = quantize(%0) {over=[seq], beside=[ffn]} "
+                                             ": fp8[batch=1, seq=512/c, ffn=256/t], "
+                                             "f32[batch=1, seq=4/c, ffn=2/t]\n"
+                                             "%4 = all_gather(%1) {axis=ffn, mesh=\"t\"} : "
+                                             "fp8[batch=1, seq=512/c, ffn=256]\n"
+                                             "%5 = all_gather(%1.1) {axis=ffn, mesh=\"t\"} : "
+                                             "f32[batch=1, seq=512/c, ffn=2]\n"
+                                             "%6 = dequantize(%4, %5) : bf16[batch=1, "
+                                             "seq=512/c, ffn=256]\n"
+                                             "%7 = all_gather(%2) {axis=seq, mesh=\"c\"} : "
+                                             "fp8[batch=1, seq=512, ffn=256/t]\n"
+                                             "%8 = all_gather(%2.1) {axis=seq, mesh=\"c\"} : "
+                                             "f32[batch=1, seq=4, ffn=256/t]\n"
+                                             "%9 = dequantize(%7, %8) : bf16[batch=1, "
+                                             "seq=512, ffn=256/t]\n"
+                                             "%10 = dequantize(%3, %3.1) : bf16[batch=1, "
+                                             "seq=512/c, ffn=256/t]\n"},
     {"the share of labels on each rank", "t=2, d=2, p=1", true,
      PARAM(0, "", "batch=4/d, ffn=6/t]") "%1 = label_share() {value=3} : f32[]\n"
                                          "%2 = less(%0, %1) : f32[batch=4/d, ffn=6/t]\n"},
@@ -510,7 +535,7 @@ static void test_coverage(void) {
         CHECK(tested[op], "none");
         bool takes_low = op_operand_precision((OpKind)op, OPS[op].min_inputs > 1) != OPERAND_F32 ||
                          op_operand_precision((OpKind)op, 0) == OPERAND_FOLLOWS;
-        if (op_is_number((OpKind)op)) takes_low = false;
+        if (op_is_number((OpKind)op) || op == OP_DEQUANTIZE) takes_low = false;
         CHECK(tested_in[DTYPE_BF16][op] || !takes_low, "none in bf16");
         CHECK(tested_in[DTYPE_F16][op] || !takes_low, "none in f16");
         check_end();

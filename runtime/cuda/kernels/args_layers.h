@@ -59,6 +59,27 @@ typedef struct DocumentsArgs {
 } DocumentsArgs;
 enum { DOCUMENTS_THREADS = 256, DOCUMENTS_EACH = 8 };
 
+/* quantize.cu: x [rows, columns] and its values; scales one for each of `count` blocks of 128 in a
+ * row (_rows), of 128 in a column (_columns), or of 128 x 128 (_tiles), in their order. across:
+ * blocks of threads that a strip of 128 rows takes. */
+typedef struct QuantizeArgs {
+    int64_t count, columns;
+    uint32_t across;
+    const void *x;
+    uint8_t *values;
+    float *scales;
+} QuantizeArgs;
+
+/* out: bf16. */
+typedef struct DequantizeArgs {
+    int64_t count, columns;
+    uint32_t across;
+    const uint8_t *values;
+    const float *scales;
+    void *out;
+} DequantizeArgs;
+enum { QUANTIZE_THREADS = 256, SCALES_BLOCK = 128, LEAST_EXPONENT = -117 };
+
 /* embedding.cu */
 
 /* Tokens vocab_offset .. vocab_offset + vocab_local - 1 have a row here; others give zeros. */

@@ -1,0 +1,40 @@
+/* Training with fp8 products for CUDA, on the fake against the CPU backend: what is quantised there
+ * is quantised here, block by block, so that losses agree as in bf16.
+ *
+ * Would catch: blocks bound for another shape than the kernels take, scales of other blocks, fp8
+ * that a message or a captured graph takes for other bytes, accesses that are not said.
+ */
+#include "tests/unit/check.h"
+
+#ifndef HAVE_CUDA
+int main(void) {
+    puts("skip training in fp8 on CUDA: built without CUDA's headers");
+    return 0;
+}
+#else
+
+#include "tests/unit/cuda_graph.h"
+
+/* clang-format off */
+static const Variant LLAMA = {"llama", "models/llama.lua", 2, DTYPE_FP8,
+    {{"optimizer.eps", "1e-6"}, {"model", "128"}, {"heads", "4"}, {"kv_heads", "4"}, {"head", "32"},
+     {"ffn", "128"}, {"seq", "128"}, {"layers", "1"}, {"vocab", "31"}}};
+/* clang-format on */
+static const Layout LAYOUTS_FP8[] = {
+    {1, 1, 1, 8, 1, "1f1b", false, NULL, 0},
+};
+
+int main(void) {
+    const char *why = fake_missing();
+    if (why) {
+        printf("skip training in fp8 on CUDA: %s\n", why);
+        return 0;
+    }
+    forget_cache();
+    n_layouts_run = 1; /* the graph alone */
+    for (size_t i = 0; i < sizeof(LAYOUTS_FP8) / sizeof(LAYOUTS_FP8[0]); i++) {
+        check_layout(&LLAMA, &LAYOUTS_FP8[i]);
+    }
+    return check_report();
+}
+#endif
