@@ -185,6 +185,12 @@ bool op_is_cast(OpKind op) {
     return op == OP_TO_F32 || op == OP_TO_BF16 || op == OP_TO_F16;
 }
 
+bool output_is_reported(const Node *node) {
+    if (node->op != OP_OUTPUT) return false;
+    const Type *type = value_type(node->inputs[0]);
+    return type->rank == 0 && type->dtype == DTYPE_F32;
+}
+
 bool op_is_number(OpKind op) {
     return op == OP_CONST || op == OP_LABEL_SHARE;
 }

@@ -93,6 +93,14 @@ DType op_cast_dtype(OpKind op);
 bool op_is_cast(OpKind op);
 /* Does the op compute something that has no gradient anywhere, or hold it back? */
 bool op_stops_gradient(OpKind op);
+/* Is it an output that training tells of each step, its mean over the global batch: the loss, or
+ * another single number? */
+bool output_is_reported(const Node *node);
+/* How many of them a model may have beside its loss, how long their names may be, and the names of
+ * the planner's own outputs of the update. */
+enum { OUTPUT_MOST_REPORTED = 12, OUTPUT_MOST_NAME = 100 };
+#define OUTPUT_OWN_NAMES                                                                           \
+    { "loss", "grad_norm_squared", "loss_scale" }
 /* A number that is there on every rank, made wherever it is read. */
 bool op_is_number(OpKind op);
 /* Does the op compare its operands, of whatever dtypes? */

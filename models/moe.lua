@@ -17,6 +17,7 @@ return model {
   gate_scale = 1.0,
   shared = false,     -- one more expert, of shared_ffn, that all tokens meet
   shared_gate = false, -- times a sigmoid of the token, as in Qwen 2
+  log_dropped = false, -- the share of choices that found no room is told of each step
   balance = 0.01,     -- weight of the load-balancing loss of each sequence
   router_z = 0.0,     -- weight of the router's z-loss
   norm_eps = 1e-5,
@@ -65,12 +66,13 @@ return model {
     local lora = nn.lora(m)
     local documents = nn.documents(m, tokens, m.documents)
     local x = nn.dropout(nn.embedding(m, "wte", tokens, "vocab", "model"), m.dropout)
-    -- What routers add to the loss of each sequence. It begins with a zero (no token is below 0),
-    -- so that all blocks are of one kind.
+    -- What routers add to the loss of each sequence, and the share of choices that they drop. Both
+    -- begin with zeros of their own (no token is below 0), so that all blocks are of one kind.
     local routed = m.balance > 0 or m.router_z > 0
-    local beside = routed and ops.reduce_sum{ ops.less{ tokens, 0 }, over = "seq" } or nil
+    local function zeros(below) return ops.reduce_sum{ ops.less{ tokens, below }, over = "seq" } end
+    local beside, dropped = routed and zeros(0) or nil, m.log_dropped and zeros(-1) or nil
     for i = 1, m.layers do
-      x, beside = m:block(i, function() -- the unit of pipeline cuts and of recomputation
+      x, beside, dropped = m:block(i, function() -- the unit of pipeline cuts and of recomputation
         local attention = nn.attention(m, norm(x, "norm1"),
           { bias = m.qkv_bias, out_bias = false, rotary = m.rotary_base, qk_norm = m.qk_norm,
             qk_norm_over = m.qk_norm_over, norm_eps = m.norm_eps,
@@ -79,14 +81,19 @@ return model {
         local h = nn.residual(x, attention, m.dropout)
         if i <= m.dense_layers then
           local y = nn.swiglu(m, norm(h, "norm2"), { act = m.act, lora = lora })
-          return nn.residual(h, y, m.dropout), beside
+          return nn.residual(h, y, m.dropout), beside, dropped
         end
-        local y, loss = nn.moe(m, norm(h, "norm2"),
+        local y, loss, share = nn.moe(m, norm(h, "norm2"),
           { top_k = m.top_k, capacity = m.capacity, scores = m.scores, normalize = m.normalize,
             scale = m.gate_scale, act = m.act, shared = m.shared, shared_gate = m.shared_gate,
             balance = m.balance, z = m.router_z })
-        return nn.residual(h, y, m.dropout), loss and beside + loss or beside
+        return nn.residual(h, y, m.dropout), loss and beside + loss or beside,
+          dropped and dropped + share
       end)
+    end
+    if dropped then
+      local n_layers = math.max(1, m.layers - math.max(0, m.dense_layers))
+      m:output("dropped", ops.reduce_sum{ dropped, over = "batch" } * (1 / (m.batch * n_layers)))
     end
     local logits = nn.logits(m, m.tied and "wte" or "head", norm(x, "norm_f"), "vocab", "model")
     return nn.cross_entropy(m, logits, labels, "vocab",

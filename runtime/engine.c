@@ -5,6 +5,7 @@
 #include "runtime/cpu/reduce.h"
 #include "runtime/launch/control.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -107,6 +108,48 @@ static bool find_left_out_label(Engine *engine, Diag *diag) {
     return true;
 }
 
+/* For the log's sake. */
+static bool is_value_name(const char *name) {
+    size_t length = strlen(name);
+    for (size_t i = 0; i < length; i++) {
+        if (!isalnum((unsigned char)name[i]) && !strchr("_.", name[i])) return false;
+    }
+    return length > 0 && length <= OUTPUT_MOST_NAME;
+}
+
+/* What the update puts out for people and is not the planner's own. Stages that are alike share a
+ * program: no name counts twice. */
+static bool find_values(Engine *engine, Diag *diag) {
+    static const char *const OWN[] = OUTPUT_OWN_NAMES;
+    int capacity = 0;
+    for (int p = 0; p < engine->plan->n_programs; p++) {
+        const Graph *graph = engine->plan->programs[p].graph;
+        for (int n = 0; n < graph->n_nodes; n++) {
+            const Node *node = graph->nodes[n];
+            if (node->op != OP_OUTPUT || node->phase != PHASE_UPDATE) continue;
+            StepValue value = {node_string(node, ATTR_name), NAN};
+            bool known = false;
+            for (size_t i = 0; i < sizeof(OWN) / sizeof(OWN[0]); i++) {
+                known |= strcmp(value.name, OWN[i]) == 0;
+            }
+            for (int i = 0; i < engine->n_values; i++) {
+                known |= strcmp(value.name, engine->values[i].name) == 0;
+            }
+            if (known) continue;
+            if (engine->n_values == OUTPUT_MOST_REPORTED || !is_value_name(value.name)) {
+                diag_error(diag, node->loc,
+                           "output '%.64s': at most %d single numbers are told of "
+                           "a step, by names of up to %d letters, digits, '_' and "
+                           "'.'",
+                           value.name, OUTPUT_MOST_REPORTED, OUTPUT_MOST_NAME);
+                return false;
+            }
+            ARENA_PUSH(engine->arena, engine->values, engine->n_values, capacity, value);
+        }
+    }
+    return true;
+}
+
 Engine *engine_create(const Plan *plan, const EngineOptions *options, Diag *diag) {
     int n_ranks = mesh_rank_count(&plan->mesh);
     if (n_ranks > 1024 && !options->control) {
@@ -125,7 +168,8 @@ Engine *engine_create(const Plan *plan, const EngineOptions *options, Diag *diag
     engine->bad = ARENA_ARRAY(engine->arena, BadValue, n_ranks);
     for (int r = 0; r < n_ranks; r++) engine->ranks[r] = rank_context(plan, r, engine->arena);
     engine->scales_loss = plan_loss_scaling(plan).initial != 0;
-    if (!find_left_out_label(engine, diag) || !engine->backend->create(engine, options, diag)) {
+    if (!find_values(engine, diag) || !find_left_out_label(engine, diag) ||
+        !engine->backend->create(engine, options, diag)) {
         engine_destroy(engine);
         return NULL;
     }

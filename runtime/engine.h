@@ -9,6 +9,7 @@
 #define RUNTIME_ENGINE_H
 
 #include "planner/plan/plan.h"
+#include "runtime/metrics/step_metrics.h"
 
 typedef struct Engine Engine;
 
@@ -40,6 +41,8 @@ typedef struct StepResult {
     double loss_scale; /* from now on; 0: the plan has none */
     bool skipped;   /* gradients were not finite under the loss scale: nothing but it has changed */
     double seconds; /* wall time of the step */
+    int n_values;   /* other single numbers that the model puts out */
+    const StepValue *values; /* [n_values]; until the next step */
 } StepResult;
 
 Engine *engine_create(const Plan *plan, const EngineOptions *options, Diag *diag);

@@ -127,6 +127,11 @@ bool engine_step(Engine *engine, int64_t step, const int32_t *tokens, const int3
     out->loss = read_output(engine, "loss");
     out->grad_norm = sqrt(read_output(engine, "grad_norm_squared"));
     out->loss_scale = engine->scales_loss ? read_output(engine, "loss_scale") : 0;
+    for (int i = 0; i < engine->n_values; i++) {
+        engine->values[i].value = read_output(engine, engine->values[i].name);
+    }
+    out->n_values = engine->n_values;
+    out->values = engine->values;
     out->seconds = engine_now() - start;
     if (engine_job_failed(engine, diag)) return false; /* a rank was lost after its last message */
     out->skipped = engine->scales_loss && isfinite(out->loss) && isfinite(out->loss_scale) &&

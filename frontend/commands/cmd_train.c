@@ -279,7 +279,9 @@ static bool take_step(Run *run, int64_t step) {
                            .n_skipped = run->n_skipped,
                            .lr = rate,
                            .tokens_per_s = (double)(batch * seq) / result.seconds,
-                           .seconds = result.seconds};
+                           .seconds = result.seconds,
+                           .n_values = result.n_values,
+                           .values = result.values};
     if (run->data.masked) {
         metrics.has_n_labels = true;
         metrics.n_labels = engine_count_labels(run->engine, run->labels);

@@ -42,8 +42,7 @@ typedef struct ParamOptions {
     bool decay, muon, frozen;
     double lr_scale;
     /* Said, not left to the defaults. */
-    bool gives_init, gives_std, gives_decay, gives_muon, gives_frozen,
-        gives_lr_scale;
+    bool gives_init, gives_std, gives_decay, gives_muon, gives_frozen, gives_lr_scale;
 } ParamOptions;
 
 static double check_std(lua_State *lua, const char *name) {
@@ -81,15 +80,15 @@ static double check_lr_scale(lua_State *lua, const char *name) {
 }
 
 static bool is_option(const char *key) {
-    static const char *const KNOWN[] = {"decay", "frozen", "init",
-                                        "lr_scale", "muon", "std"};
+    static const char *const KNOWN[] = {"decay", "frozen", "init", "lr_scale", "muon", "std"};
     for (size_t i = 0; i < sizeof(KNOWN) / sizeof(KNOWN[0]); i++) {
         if (strcmp(KNOWN[i], key) == 0) return true;
     }
     return false;
 }
 
-/* {init = "normal", std = 0.02, decay = 1, frozen = 0}. Weights drawn at random decay, others do not. */
+/* {init = "normal", std = 0.02, decay = 1, frozen = 0}. Weights drawn at random decay, others do
+ * not. */
 static ParamOptions read_options(lua_State *lua, int index, const char *name) {
     ParamOptions options = {.init = "normal", .std = DEFAULT_STD, .lr_scale = 1};
     const char *unknown = NULL;
@@ -287,6 +286,22 @@ static int model_block(lua_State *lua) {
     return lua_gettop(lua) - 2;
 }
 
+/* A single number goes to the log of training. */
+static void check_reported(lua_State *lua, const char *name, Value value) {
+    static const char *const OWN[] = OUTPUT_OWN_NAMES;
+    const Graph *graph = script_graph(lua)->graph;
+    if (value_type(value)->rank != 0 || value_type(value)->dtype != DTYPE_F32) return;
+    for (size_t i = 0; i < sizeof(OWN) / sizeof(OWN[0]); i++) {
+        if (strcmp(OWN[i], name) != 0) continue;
+        script_error(lua, "output '%s': training has one of its own; choose another name", name);
+    }
+    int n_reported = 0;
+    for (int n = 0; n < graph->n_nodes; n++) n_reported += output_is_reported(graph->nodes[n]);
+    if (n_reported < OUTPUT_MOST_REPORTED) return;
+    script_error(lua, "output '%s': at most %d single numbers are told of a step", name,
+                 OUTPUT_MOST_REPORTED);
+}
+
 /* m:output(name, value) */
 static int model_output(lua_State *lua) {
     ScriptGraph *script = script_graph(lua);
@@ -301,6 +316,7 @@ static int model_output(lua_State *lua) {
     if (strcmp(name, "loss") == 0) {
         script_error(lua, "output 'loss' is what the loss function returns");
     }
+    check_reported(lua, name, value);
     for (int i = 0; i < script->n_outputs; i++) {
         if (strcmp(script->outputs[i], name) == 0) {
             bool logits = strcmp(name, "logits") == 0;
@@ -358,18 +374,14 @@ static int model_freeze(lua_State *lua) {
         script_error(lua, "freeze: takes a text, patterns of parameters' names, not a %s",
                      luaL_typename(lua, 2));
     }
-    FreezeRule rule = {arena_strdup(arena, lua_tostring(lua, 2)), "freeze",
-                       sandbox_user_line(lua)};
+    FreezeRule rule = {arena_strdup(arena, lua_tostring(lua, 2)), "freeze", sandbox_user_line(lua)};
     ARENA_PUSH(arena, script->freezes, script->n_freezes, script->freezes_capacity, rule);
     return 0;
 }
 
-static const luaL_Reg METHODS[] = {{"axis", model_axis},
-                                   {"block", model_block},
-                                   {"freeze", model_freeze},
-                                   {"output", model_output},
-                                   {"param", model_param},
-                                   {NULL, NULL}};
+static const luaL_Reg METHODS[] = {{"axis", model_axis},     {"block", model_block},
+                                   {"freeze", model_freeze}, {"output", model_output},
+                                   {"param", model_param},   {NULL, NULL}};
 
 bool script_name_is_taken(const char *name) {
     static const char *const FIELDS[] = {"batch", "group", "loss", "name", "size"};

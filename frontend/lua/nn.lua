@@ -434,8 +434,9 @@ end
 -- biases. Every token goes to the `top_k` experts with the greatest scores; their results, times
 -- the scores (gates), are summed. An expert takes at most `capacity` x seq x top_k / experts tokens
 -- of each sequence, first come first served; who comes later is passed by, here as in generating.
--- x [batch, seq, model] -> like x, and a loss of each sequence, [batch] (nil without balance and
--- z): sums of these go to nn.cross_entropy's `beside`.
+-- x [batch, seq, model] -> like x, a loss of each sequence, [batch] (nil without balance and z):
+-- sums of these go to nn.cross_entropy's `beside`; and the share of each sequence's choices that
+-- found no room, [batch], for m:output.
 -- Parameters: router [model, routes], wgate and wup [experts, model, expert_ffn], wdown [experts,
 -- expert_ffn, model]; with `shared` also shared.wgate, .wup [model, shared_ffn], .wdown, and with
 -- `shared_gate` shared.gate [model].
@@ -518,7 +519,9 @@ function nn.moe(m, x, options)
     local sum = ops.reduce_sum{ ops.square{ lse }, over = "seq" } * (o.z / seq)
     loss = loss and loss + sum or sum
   end
-  return y, loss
+  local over = ops.relu{ counts - slots:result(2):dim("slot") }
+  local dropped = ops.reduce_sum{ over, over = "routes" } * (1 / (o.top_k * seq))
+  return y, loss, dropped
 end
 
 -- Zeroes each element with probability p and divides the others by 1 - p; x itself where p is 0.

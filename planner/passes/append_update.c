@@ -258,16 +258,16 @@ static bool append_params(Update *u) {
     return true;
 }
 
-static void append_loss(Update *u) {
-    Attr name = attr_string(ATTR_name, "loss");
-    Node *last = NULL;
-    for (int n = 0; n < u->out->n_nodes; n++) {
+/* What forward adds up over micro-batches, by the names of the accumulators. */
+static void append_reported(Update *u) {
+    int n_nodes = u->out->n_nodes;
+    for (int n = 0; n < n_nodes; n++) {
         Node *node = u->out->nodes[n];
-        if (node->op == OP_ACCUMULATE && node->phase == PHASE_FORWARD) last = node;
+        if (node->op != OP_ACCUMULATE || node->phase != PHASE_FORWARD) continue;
+        Attr name = attr_string(ATTR_name, node_string(node->inputs[0].node, ATTR_name));
+        Value sum = node_value(node, 0);
+        build(u, OP_OUTPUT, node, &sum, 1, &name, 1);
     }
-    if (!last) return;
-    Value loss = node_value(last, 0);
-    build(u, OP_OUTPUT, last, &loss, 1, &name, 1);
 }
 
 Graph *pass_append_update(const Graph *in, PassContext *ctx) {
@@ -282,7 +282,7 @@ Graph *pass_append_update(const Graph *in, PassContext *ctx) {
         return NULL;
     }
     const Node scalar = {.types = {{.dtype = DTYPE_F32}}, .block = NO_BLOCK};
-    append_loss(&u);
+    append_reported(&u);
     u.learning_rate = node_value(leaf(&u, OP_SCALAR, &scalar, "learning_rate", NULL), 0);
     u.step = node_value(leaf(&u, OP_SCALAR, &scalar, "step", NULL), 0);
     if (!append_clipping(&u)) return NULL;

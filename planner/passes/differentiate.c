@@ -14,8 +14,8 @@ typedef struct Tape {
     PassContext *ctx;
     GradContext grad;
     Graph *out;
-    Value *grads;  /* the gradient so far of each value, by id * MAX_OUTPUTS + output */
-    Value *chains; /* accumulator chain of each parameter node, by id */
+    Value *grads;       /* the gradient so far of each value, by id * MAX_OUTPUTS + output */
+    Value *chains;      /* accumulator chain of each parameter node, by id */
     const bool *learns; /* by id: graph_find_learning */
 } Tape;
 
@@ -95,18 +95,24 @@ static Node *add_seed(Tape *tape, const Node *mean, const Attr *factor) {
                  : NULL;
 }
 
-/* loss / n_micro, added up over the micro-batches of a step. */
-static bool report_loss(Tape *tape, Value loss, const Node *output) {
+/* value / n_micro, added up over the micro-batches of a step under the output's name. Returns the
+ * former. */
+static Node *report(Tape *tape, Value value, const Node *output) {
     Attr factor = attr_float(ATTR_value, 1.0 / tape->ctx->n_micro);
     Node *mean =
-        pass_build(tape->ctx, tape->out, OP_SCALE, output, PHASE_FORWARD, &loss, 1, &factor, 1);
-    if (!mean) return false;
-    Node *leaf = add_accumulator(tape, mean, "loss", "", PHASE_FORWARD);
+        pass_build(tape->ctx, tape->out, OP_SCALE, output, PHASE_FORWARD, &value, 1, &factor, 1);
+    if (!mean) return NULL;
+    Node *leaf = add_accumulator(tape, mean, node_string(output, ATTR_name), "", PHASE_FORWARD);
     Value operands[2] = {node_value(leaf, 0), node_value(mean, 0)};
     Node *sum =
         pass_build(tape->ctx, tape->out, OP_ACCUMULATE, mean, PHASE_FORWARD, operands, 2, NULL, 0);
-    if (!sum) return false;
-    Node *seed = add_seed(tape, mean, &factor);
+    return sum ? mean : NULL;
+}
+
+static bool report_loss(Tape *tape, Value loss, const Node *output) {
+    Attr factor = attr_float(ATTR_value, 1.0 / tape->ctx->n_micro);
+    Node *mean = report(tape, loss, output);
+    Node *seed = mean ? add_seed(tape, mean, &factor) : NULL;
     if (!seed) return false;
     tape->grads[loss.node->id * MAX_OUTPUTS + loss.output] = node_value(seed, 0);
     return true;
@@ -135,7 +141,9 @@ Graph *pass_differentiate(const Graph *in, PassContext *ctx) {
     Graph *out = graph_create_like(in, ctx->arena);
     ValueMap map = value_map_create(in, ctx->arena);
     Tape tape = {.ctx = ctx, .out = out, .grad = {.graph = out, .diag = ctx->diag}};
+    const Node **reported = ARENA_ARRAY(ctx->arena, const Node *, in->n_nodes + 1);
     Node *loss = NULL;
+    int n_reported = 0;
     for (int n = 0; n < in->n_nodes; n++) {
         const Node *node = in->nodes[n];
         if (node->phase != PHASE_FORWARD) {
@@ -147,19 +155,25 @@ Graph *pass_differentiate(const Graph *in, PassContext *ctx) {
             loss = (Node *)node;
             continue;
         }
+        if (output_is_reported(node)) {
+            reported[n_reported++] = node;
+            continue;
+        }
         if (!value_map_copy(&map, node, out, ctx->diag)) return NULL;
     }
-    if (!loss || value_type(loss->inputs[0])->rank != 0 ||
-        value_type(loss->inputs[0])->dtype != DTYPE_F32) {
+    if (!loss || !output_is_reported(loss)) {
         diag_error(ctx->diag, loss ? loss->loc : NO_LOC,
-                   "the model needs an output 'loss' that is "
-                   "a single number");
+                   "the model needs an output 'loss' that is a single number");
         return NULL;
     }
     int n_forward = out->n_nodes;
     tape.grads = ARENA_ARRAY(ctx->arena, Value, (n_forward + 4) * MAX_OUTPUTS);
     tape.chains = ARENA_ARRAY(ctx->arena, Value, n_forward + 4);
     tape.learns = graph_find_learning(out, ctx->arena);
+    for (int i = 0; i < n_reported; i++) {
+        Value value = *value_map_at(&map, reported[i]->inputs[0]);
+        if (!report(&tape, value, reported[i])) return NULL;
+    }
     if (!report_loss(&tape, *value_map_at(&map, loss->inputs[0]), loss)) return NULL;
     for (int n = n_forward - 1; n >= 0; n--) {
         if (!differentiate_node(&tape, out->nodes[n])) return NULL;

@@ -64,6 +64,9 @@ int progress_format(char *text, size_t size, const StepMetrics *metrics, int64_t
         put(&line, "%s%s %.4f%s", i ? ", " : " (", metrics->source_names[i],
             metrics->source_losses[i], i + 1 == metrics->n_sources ? ")" : "");
     }
+    for (int i = 0; i < metrics->n_values; i++) {
+        put(&line, "  %s %.4g", metrics->values[i].name, metrics->values[i].value);
+    }
     if (metrics->skipped) {
         put(&line, "  no update (gradients not finite)");
     } else {

@@ -111,6 +111,19 @@ static void put_sources(char *text, size_t size, const StepMetrics *metrics) {
     }
 }
 
+/* ,"values":{"dropped":0.01} or nothing. */
+static void put_values(char *text, size_t size, const StepMetrics *metrics) {
+    size_t n = 0;
+    text[0] = '\0';
+    for (int i = 0; i < metrics->n_values && n + 1 < size; i++) {
+        char number[32];
+        put_number(number, sizeof number, metrics->values[i].value);
+        n += (size_t)snprintf(text + n, size - n, "%s\"%s\":%s%s", i ? "," : ",\"values\":{",
+                              metrics->values[i].name, number,
+                              i + 1 == metrics->n_values ? "}" : "");
+    }
+}
+
 int run_log_format(char *text, size_t size, const StepMetrics *metrics) {
     enum { N_NUMBERS = 8, NUMBER_BYTES = 32 };
     const double values[N_NUMBERS] = {
@@ -119,7 +132,7 @@ int run_log_format(char *text, size_t size, const StepMetrics *metrics) {
     char numbers[N_NUMBERS][NUMBER_BYTES], val_loss[NUMBER_BYTES + 16] = "";
     char bits[NUMBER_BYTES + 32] = "";
     char scale[NUMBER_BYTES + 48] = "", labels[NUMBER_BYTES] = "";
-    char sources[RUN_LOG_LINE_BYTES - 512];
+    char sources[RUN_LOG_SOURCES_BYTES], named[RUN_LOG_VALUES_BYTES];
     for (int i = 0; i < N_NUMBERS; i++) put_number(numbers[i], NUMBER_BYTES, values[i]);
     if (metrics->has_val_loss) snprintf(val_loss, sizeof val_loss, ",\"val_loss\":%s", numbers[5]);
     if (metrics->has_val_loss && metrics->val_bits_per_byte > 0) {
@@ -133,11 +146,12 @@ int run_log_format(char *text, size_t size, const StepMetrics *metrics) {
         snprintf(labels, sizeof labels, ",\"labels\":%lld", (long long)metrics->n_labels);
     }
     put_sources(sources, sizeof sources, metrics);
+    put_values(named, sizeof named, metrics);
     int n = snprintf(text, size,
                      "{\"step\":%lld,\"loss\":%s,\"grad_norm\":%s,\"lr\":%s,\"tokens_per_s\":%s,"
-                     "\"seconds\":%s%s%s%s%s%s}\n",
+                     "\"seconds\":%s%s%s%s%s%s%s}\n",
                      (long long)metrics->step, numbers[0], numbers[1], numbers[2], numbers[3],
-                     numbers[4], labels, scale, val_loss, bits, sources);
+                     numbers[4], labels, scale, named, val_loss, bits, sources);
     return n < (int)size ? n : (int)size - 1;
 }
 

@@ -33,7 +33,11 @@ void run_log_close(RunLog *log);
 
 /* One line with its end of line, at most size - 1 characters; returns their number.
  * RUN_LOG_LINE_BYTES suffice. */
-enum { RUN_LOG_LINE_BYTES = 4096 };
+enum {
+    RUN_LOG_SOURCES_BYTES = 3584,
+    RUN_LOG_VALUES_BYTES = 2048,
+    RUN_LOG_LINE_BYTES = 512 + RUN_LOG_SOURCES_BYTES + RUN_LOG_VALUES_BYTES
+};
 int run_log_format(char *text, size_t size, const StepMetrics *metrics);
 
 #endif

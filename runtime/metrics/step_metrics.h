@@ -5,6 +5,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* What a model tells of a step beside its loss: the mean over the global batch. */
+typedef struct StepValue {
+    const char *name; /* an identifier */
+    double value;
+} StepValue;
+
 typedef struct StepMetrics {
     int64_t step;     /* 1-based: steps done with this one */
     double loss;      /* mean per token, nats */
@@ -24,6 +30,8 @@ typedef struct StepMetrics {
     int n_sources;                   /* with val_loss: of several, each one's; else 0 */
     const char *const *source_names; /* [n_sources]; printable ASCII without quotes, short */
     const double *source_losses;     /* [n_sources] */
+    int n_values;
+    const StepValue *values; /* [n_values] */
 } StepMetrics;
 
 #endif

@@ -210,6 +210,7 @@ static void test_log(const char *path) {
     CHECK(log != NULL, "%s", diag_text(diag));
     static const char *const NAMES[] = {"a.bin", "texts"};
     static const double LOSSES[] = {1.5, NAN};
+    static const StepValue VALUES[] = {{"dropped", 0.125}, {"last.rms", INFINITY}};
     const StepMetrics steps[] = {
         {.step = 1,
          .loss = 5.5,
@@ -257,7 +258,9 @@ static void test_log(const char *path) {
          .has_loss_scale = true,
          .loss_scale = INFINITY,
          .n_skipped = 3,
-         .has_n_labels = true},
+         .has_n_labels = true,
+         .n_values = 2,
+         .values = VALUES},
     };
     for (int i = 0; i < 5; i++) {
         CHECK(run_log_write(log, &steps[i], diag), "%s", diag_text(diag));
@@ -287,7 +290,9 @@ static void test_log(const char *path) {
                        "\"val_losses\":{\"a.bin\":1.5,\"texts\":null}}\n"),
           "%s", text);
     run_log_format(text, sizeof text, &steps[4]);
-    CHECK(strstr(text, ",\"labels\":0,\"loss_scale\":null}\n"), "%s", text);
+    CHECK(strstr(text, ",\"labels\":0,\"loss_scale\":null,"
+                       "\"values\":{\"dropped\":0.125,\"last.rms\":null}}\n"),
+          "%s", text);
     run_log_format(text, sizeof text, &steps[3]);
     CHECK(strcmp(text, "{\"step\":4,\"loss\":5.5,\"grad_norm\":null,\"lr\":6e-06,"
                        "\"tokens_per_s\":48211,\"seconds\":0.02,\"loss_scale\":32768,"
