@@ -54,6 +54,8 @@ const CliCommand CLI_COMMANDS[] = {
      "  perilune train gpt.plan --data text.txt --steps 90000 --checkpoint run.ckpt \\\n"
      "      --checkpoint-every 500 --continue\n"
      "  perilune train models/gpt.lua --set layers=2 --data text.txt --steps 100 --log run.jsonl\n"
+     "  perilune train gpt.plan --data web/ --data-weight 0.7 --data code/ --data-weight 0.3\n"
+     "  perilune train chat.plan --data chats.jsonl --tokenizer tokenizer.json --eot auto --pack\n"
      "  perilune train gpt.plan --data text.txt --steps 20 --trace step.json --profile cpu.json\n",
      cmd_train},
     {"tokenizer",
@@ -65,9 +67,14 @@ const CliCommand CLI_COMMANDS[] = {
      "decode TOKENIZER TOKENS   writes their text\n"
      "show TOKENIZER            its kind, size, pattern and special tokens\n\n"
      "TOKENIZER is a tokenizer.json of type BPE (GPT-2, Llama, Qwen, OLMo, ...), or a .tiktoken\n"
-     "file with --pattern. TEXT is a file, .jsonl files by their lines, or a folder of such.\n\n"
+     "file with --pattern. TEXT is a file, .jsonl files by their lines, or a folder of such. "
+     "Lines\n"
+     "are texts, prompts with completions, or chats: what answers are is then in a mask, -o's "
+     "name\n"
+     "and .mask.npy, which training reads.\n\n"
      "  perilune tokenizer train text.txt --vocab 8192 -o tokenizer.json\n"
      "  perilune tokenizer encode tokenizer.json texts/ --eot auto -o tokens.bin\n"
+     "  perilune tokenizer encode tokenizer.json chats.jsonl --eot auto --pack 4096 -o chats.bin\n"
      "  perilune tokenizer decode tokenizer.json tokens.bin -o again.txt\n"
      "  perilune tokenizer encode tokenizer.json --text 'Hello world'\n",
      cmd_tokenizer},
