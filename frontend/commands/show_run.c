@@ -2,6 +2,7 @@
 
 #include "ir/base/arena.h"
 #include "ir/base/file.h"
+#include "planner/show/show_html.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -22,12 +23,24 @@ typedef struct Series {
     double last;    /* finite one */
 } Series;
 
+/* Those of one object of the log, by their keys. */
+enum { MOST_NAMED = 32, MOST_NAME_BYTES = 100 };
+typedef struct NamedSeries {
+    Series items[MOST_NAMED];
+    int count;
+} NamedSeries;
+
+/* Curves in one panel take turns with so many colours. */
+enum { N_HUES = 8 };
+
 enum { S_STEP, S_LOSS, S_VAL_LOSS, S_GRAD_NORM, S_LOSS_SCALE, S_LR, S_SPEED, S_SECONDS, N_SERIES };
 
 typedef struct RunCurve {
     Arena *arena;
     int n_steps, n_skipped;
     Series series[N_SERIES];
+    NamedSeries sources; /* "val_losses": one for each source of validation data */
+    NamedSeries values;  /* "values": what the model tells beside its loss */
 } RunCurve;
 
 /* The panels of the page, in order; loss and val_loss share the first. */
@@ -53,6 +66,31 @@ static void series_init(RunCurve *curve) {
     }
 }
 
+static Series *find_named(RunCurve *curve, NamedSeries *named, const char *name, int capacity) {
+    int i = 0;
+    while (i < named->count && strcmp(named->items[i].key, name) != 0) i++;
+    if (i < named->count) return &named->items[i];
+    if (i == MOST_NAMED || strlen(name) > MOST_NAME_BYTES) return NULL;
+    Series *series = &named->items[named->count++];
+    name = arena_strdup(curve->arena, name);
+    *series = (Series){.key = name, .title = name, .last = NAN};
+    series->values = ARENA_ARRAY(curve->arena, double, capacity);
+    for (int step = 0; step < capacity; step++) series->values[step] = NAN;
+    return series;
+}
+
+static void read_named(RunCurve *curve, NamedSeries *named, json_t *object, int capacity) {
+    const char *name;
+    json_t *number;
+    json_object_foreach(object, name, number) {
+        double value = json_is_number(number) ? json_number_value(number) : NAN;
+        Series *series = find_named(curve, named, name, capacity);
+        if (!series || !(fabs(value) <= LARGEST)) continue;
+        series->values[curve->n_steps] = series->last = value;
+        series->count++;
+    }
+}
+
 static bool read_line(RunCurve *curve, const char *line, size_t length, SourceLoc loc, int capacity,
                       Diag *diag) {
     json_error_t error;
@@ -74,6 +112,8 @@ static bool read_line(RunCurve *curve, const char *line, size_t length, SourceLo
         series->count++;
         series->last = value;
     }
+    read_named(curve, &curve->sources, json_object_get(object, "val_losses"), capacity);
+    read_named(curve, &curve->values, json_object_get(object, "values"), capacity);
     curve->n_skipped += json_is_true(json_object_get(object, "skipped"));
     json_decref(object);
     if (isfinite(curve->series[S_STEP].values[curve->n_steps++])) return true;
@@ -118,15 +158,16 @@ static double scale_y(const Scale *scale, double y) {
     return TOP + (1 - (y - scale->y_least) / (scale->y_most - scale->y_least)) * HEIGHT;
 }
 
-static Scale fit_scale(const RunCurve *curve, const Series *a, const Series *b, bool from_zero) {
+/* Of all n together. */
+static Scale fit_scale(const RunCurve *curve, const Series *const *series, int n, bool from_zero) {
     const double *steps = curve->series[S_STEP].values;
     Scale scale = {steps[0], steps[curve->n_steps - 1], INFINITY, -INFINITY};
-    for (int i = 0; i < curve->n_steps; i++) {
-        double values[2] = {a->values[i], b ? b->values[i] : NAN};
-        for (int k = 0; k < 2; k++) {
-            if (!isfinite(values[k])) continue;
-            scale.y_least = fmin(scale.y_least, values[k]);
-            scale.y_most = fmax(scale.y_most, values[k]);
+    for (int k = 0; k < n; k++) {
+        for (int i = 0; i < curve->n_steps; i++) {
+            double value = series[k]->values[i];
+            if (!isfinite(value)) continue;
+            scale.y_least = fmin(scale.y_least, value);
+            scale.y_most = fmax(scale.y_most, value);
         }
     }
     if (from_zero && scale.y_least > 0) scale.y_least = 0;
@@ -192,16 +233,16 @@ static void put_curve(StrBuf *out, const RunCurve *curve, const Series *series, 
 }
 
 /* Measured now and then: every one is drawn as a point. */
-static void put_points(StrBuf *out, const RunCurve *curve, const Series *series,
-                       const Scale *scale) {
+static void put_points(StrBuf *out, const RunCurve *curve, const Series *series, const Scale *scale,
+                       const char *class) {
     int stride = series->count / MAX_POINTS + 1, seen = 0;
     for (int i = 0; i < curve->n_steps; i++) {
         double y = series->values[i], x = curve->series[S_STEP].values[i];
         if (!isfinite(y) || seen++ % stride != 0) continue;
         strbuf_printf(out,
-                      "<circle class=validation cx=%.1f cy=%.1f r=4><title>step %.0f: %.4f</title>"
+                      "<circle class=\"%s\" cx=%.1f cy=%.1f r=4><title>step %.0f: %.4f</title>"
                       "</circle>\n",
-                      scale_x(scale, x), scale_y(scale, y), x, y);
+                      class, scale_x(scale, x), scale_y(scale, y), x, y);
     }
 }
 
@@ -209,15 +250,46 @@ static void put_panel(StrBuf *out, const RunCurve *curve, const Series *series, 
     const Series *loss = &curve->series[S_LOSS], *val = &curve->series[S_VAL_LOSS];
     const Series *second = series == loss && val->count > 0 ? val : NULL;
     if (series->count == 0) return;
-    Scale scale = fit_scale(curve, series, second, from_zero);
-    strbuf_printf(out, "<section><h2>%s", series->title);
+    Scale scale = fit_scale(curve, (const Series *[]){series, second}, second ? 2 : 1, from_zero);
+    strbuf_put(out, "<section><h2>");
+    html_put(out, series->title);
     if (second) strbuf_put(out, " <span class=key>points: validation</span>");
-    strbuf_printf(out, "</h2>\n<svg viewBox=\"0 0 %d %d\" role=img aria-label=\"%s\">\n",
-                  LEFT + WIDTH + 12, TOP + HEIGHT + BOTTOM, series->title);
+    strbuf_printf(out, "</h2>\n<svg viewBox=\"0 0 %d %d\" role=img aria-label=\"",
+                  LEFT + WIDTH + 12, TOP + HEIGHT + BOTTOM);
+    html_put(out, series->title);
+    strbuf_put(out, "\">\n");
     put_ticks(out, &scale);
     put_curve(out, curve, series, &scale, "training");
     if (second && second->count > 1) put_curve(out, curve, second, &scale, "validation");
-    if (second) put_points(out, curve, second, &scale);
+    if (second) put_points(out, curve, second, &scale, "validation");
+    strbuf_put(out, "</svg></section>\n");
+}
+
+/* Losses of each source, where validation has several. */
+static void put_sources(StrBuf *out, const RunCurve *curve) {
+    const NamedSeries *sources = &curve->sources;
+    const Series *all[MOST_NAMED];
+    int n = 0;
+    for (int i = 0; i < sources->count; i++) {
+        if (sources->items[i].count > 0) all[n++] = &sources->items[i];
+    }
+    if (n == 0) return;
+    Scale scale = fit_scale(curve, all, n, false);
+    strbuf_put(out, "<section><h2>Validation loss by source");
+    for (int i = 0; i < n; i++) {
+        strbuf_printf(out, " <span class=\"key hue%d\">", i % N_HUES);
+        html_put(out, all[i]->key);
+        strbuf_printf(out, " %.4f</span>", all[i]->last);
+    }
+    strbuf_printf(out, "</h2>\n<svg viewBox=\"0 0 %d %d\" role=img aria-label=\"by source\">\n",
+                  LEFT + WIDTH + 12, TOP + HEIGHT + BOTTOM);
+    put_ticks(out, &scale);
+    for (int i = 0; i < n; i++) {
+        char class[32];
+        snprintf(class, sizeof(class), "source hue%d", i % N_HUES);
+        put_curve(out, curve, all[i], &scale, class);
+        put_points(out, curve, all[i], &scale, class);
+    }
     strbuf_put(out, "</svg></section>\n");
 }
 
@@ -244,6 +316,9 @@ static const char PAGE_HEAD[] =
     ".grid{stroke:var(--line)}polyline{fill:none;stroke-width:2;stroke-linejoin:round}\n"
     ".training{stroke:var(--a)}.validation{stroke:var(--b)}circle.validation{fill:var(--b)}\n"
     "polyline.validation{stroke-dasharray:5 4;stroke-width:1.5}\n"
+    "polyline.source{stroke:currentColor}circle.source{fill:currentColor;r:3}\n"
+    ".hue0{color:#2f6fde}.hue1{color:#d9480f}.hue2{color:#2b8a3e}.hue3{color:#ae3ec9}"
+    ".hue4{color:#c2255c}.hue5{color:#0b7285}.hue6{color:#a37200}.hue7{color:#868e96}\n"
     "</style>\n";
 
 static void put_figure(StrBuf *out, const char *name, const char *format, double value) {
@@ -276,6 +351,10 @@ bool show_run_html(StrBuf *out, const char *path, Diag *diag) {
         strbuf_put(out, "</dl>\n");
         for (size_t i = 0; i < sizeof(PANELS) / sizeof(PANELS[0]); i++) {
             put_panel(out, &curve, &curve.series[PANELS[i].series], PANELS[i].from_zero);
+            if (PANELS[i].series == S_LOSS) put_sources(out, &curve);
+        }
+        for (int i = 0; i < curve.values.count; i++) {
+            put_panel(out, &curve, &curve.values.items[i], false);
         }
         strbuf_put(out, "</html>\n");
     }

@@ -87,7 +87,8 @@ static const char *make_name(const TrainPart *parts, int n_parts, const char *pa
 }
 
 static void add_part(TrainPart *parts, int *n, const char *path, Dataset *dataset, Arena *arena) {
-    parts[*n] = (TrainPart){path, make_name(parts, *n, path, arena), dataset, 0};
+    parts[*n] =
+        (TrainPart){.path = path, .name = make_name(parts, *n, path, arena), .data = dataset};
     (*n)++;
 }
 
@@ -171,15 +172,23 @@ static void set_shares(TrainData *data) {
         if (given->given) cli_parse_real(given->list[i], &weights[i]); /* looked at before */
     }
     data->blend = blend_create(weights, data->n_train);
-    for (int i = 0; i < data->n_train; i++) data->train[i].share = blend_share(&data->blend, i);
-    double n_labels = 0;
-    data->val_by_labels = cli_given(data->args, OPT_VAL);
-    for (int i = 0; i < data->n_val; i++) {
-        n_labels += (double)dataset_count_counted(data->val[i].data);
+    double n_labels = 0, n_val_labels = 0;
+    for (int i = 0; i < data->n_train; i++) {
+        TrainPart *part = &data->train[i];
+        part->share = blend_share(&data->blend, i);
+        part->label_share = part->share * (double)dataset_count_counted(part->data) /
+                            (double)dataset_count_windows(part->data);
+        n_labels += part->label_share;
     }
+    for (int i = 0; i < data->n_train; i++) data->train[i].label_share /= n_labels;
+    for (int i = 0; i < data->n_val; i++) {
+        n_val_labels += (double)dataset_count_counted(data->val[i].data);
+    }
+    /* A validation set of its own is what it is; a part of the sources stands for their blend. */
+    bool is_own = cli_given(data->args, OPT_VAL);
     for (int i = 0; i < data->n_val; i++) {
         double own = (double)dataset_count_counted(data->val[i].data);
-        data->val[i].share = data->val_by_labels ? own / n_labels : data->train[i].share;
+        data->val[i].label_share = is_own ? own / n_val_labels : data->train[i].label_share;
     }
 }
 
@@ -188,7 +197,7 @@ static double entropy_of(const TrainPart *parts, int n) {
     double shares[BLEND_MOST_SOURCES];
     for (int i = 0; i < n; i++) {
         all[i] = parts[i].data;
-        shares[i] = parts[i].share;
+        shares[i] = parts[i].label_share;
     }
     return dataset_blend_entropy(all, shares, n, DATASET_MOST_COUNTED);
 }

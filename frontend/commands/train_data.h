@@ -12,7 +12,8 @@
 typedef struct TrainPart {
     const char *path, *name; /* name: short, unlike the others' */
     Dataset *data;
-    double share; /* of the samples, or of the validation loss */
+    double share;       /* of the samples, in training */
+    double label_share; /* of the labels that count, which losses are means over */
 } TrainPart;
 
 typedef struct TrainData {
@@ -27,8 +28,7 @@ typedef struct TrainData {
     TrainPart val[BLEND_MOST_SOURCES];   /* [n_val]; none: no validation */
     int n_train, n_val;
     Blend blend;
-    bool masked;        /* labels may be DATASET_NO_LABEL */
-    bool val_by_labels; /* the validation loss is the mean over all labels, not over shares */
+    bool masked; /* labels may be DATASET_NO_LABEL */
     double train_entropy, val_entropy;
 } TrainData;
 

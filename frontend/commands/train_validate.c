@@ -51,9 +51,9 @@ bool train_validate(const TrainData *data, Engine *engine, int32_t *tokens, int3
         /* Nothing of the windows looked at counts: the source says nothing. */
         out->losses[i] = sums.labels > 0 ? sums.loss / sums.labels : NAN;
         if (sums.labels == 0) continue;
-        out->loss += data->val[i].share * out->losses[i];
-        bytes_a_label += data->val[i].share * sums.bytes / sums.labels;
-        share += data->val[i].share;
+        out->loss += data->val[i].label_share * out->losses[i];
+        bytes_a_label += data->val[i].label_share * sums.bytes / sums.labels;
+        share += data->val[i].label_share;
     }
     out->loss = share > 0 ? out->loss / share : NAN;
     bytes_a_label = share > 0 ? bytes_a_label / share : 0;

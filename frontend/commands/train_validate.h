@@ -7,9 +7,9 @@
 #include "runtime/metrics/step_metrics.h"
 
 typedef struct ValidationResult {
-    double loss;          /* over the sources' shares; where they are files of --val, over labels */
-    double bits_per_byte; /* 0: not known */
-    bool is_partial;      /* not all windows were looked at */
+    double loss; /* over the labels of the blend; where they are files of --val, over theirs */
+    double bits_per_byte;              /* 0: not known */
+    bool is_partial;                   /* not all windows were looked at */
     double losses[BLEND_MOST_SOURCES]; /* of each source */
 } ValidationResult;
 

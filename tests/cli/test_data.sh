@@ -1,0 +1,127 @@
+#!/usr/bin/env bash
+# Data for fine-tuning: masks, chats, packing, blends of several --data.
+# Catches: data that a plan does not take, an option that does nothing, a resumed run that goes on
+# elsewhere, losses in memory that are not those of the same data written first.
+set -u
+suite=data
+. tests/cli/cases.sh
+
+small=(models/llama.lua --set layers=1 --set model=16 --set heads=2 --set kv_heads=2 --set seq=32
+    --set vocab=320 --micro-batch 2 --global-batch 4 --lr-schedule constant --warmup 0)
+masked=("${small[@]}" --set masked=true)
+text=$folder/text.txt chats=$folder/chats.jsonl pairs=$folder/pairs.jsonl t=$folder/tok.json
+for i in $(seq 60); do echo "The moon went by, and $i low tides followed it."; done >"$text"
+for i in $(seq 60); do
+    echo '{"messages": [{"role": "user", "content": "tide '"$i"'?"},' \
+        '{"role": "assistant", "content": "It followed '"$i"' moons."}]}'
+done >"$chats"
+for i in $(seq 60); do echo '{"prompt": "tide '"$i"'? ", "completion": "low"}'; done >"$pairs"
+run tokenizer train "$text" "$chats" --vocab 300 -o "$t" --special-token '<|endoftext|>' \
+    --special-token '<|im_start|>' --special-token '<|im_end|>'
+with=(--tokenizer "$t" --eot auto)
+
+losses() { grep -o '"loss":[^,]*' "$1"; }
+same() { # NAME A B: two logs have the same losses
+    result "$1" "$(diff <(losses "$2") <(losses "$3") | head -n 3)"
+}
+
+# --- encoding ---
+works 'encode chats' 'of them count' tokenizer encode "$t" "$chats" --eot auto -o "$folder/c.bin"
+[[ -s $folder/c.bin.mask.npy && $out == *"wrote   $folder/c.bin.mask.npy"* ]]
+result 'a mask lies beside its tokens' "$([ $? -eq 0 ] || echo "$out")"
+works 'decoded, chats are as their template says' \
+    $'<|im_start|>user\ntide 1?<|im_end|>\n<|im_start|>assistant\nIt followed 1 moons.<|im_end|>' \
+    tokenizer decode "$t" "$folder/c.bin" --special
+works 'encode with packing' 'windows of 32' tokenizer encode "$t" "$chats" --eot auto --pack 32 \
+    -o "$folder/p.npy"
+cp "$folder/c.bin.mask.npy" "$folder/u.bin.mask.npy"
+works 'a text has no mask, nor one from before' 'wrote' tokenizer encode "$t" "$text" -o \
+    "$folder/u.bin"
+result 'which is gone' "$([ ! -e "$folder/u.bin.mask.npy" ] || echo 'it is there')"
+fails 'completions must end' 2 'pairs.jsonl:1: a completion must end: --eot TOKEN' tokenizer encode \
+    "$t" "$pairs" -o "$folder/n"
+fails 'no template fits' 2 'give --chat-template NAME (chatml, ' tokenizer encode \
+    tests/data/tokenizers/trained.json "$chats" -o "$folder/n"
+fails 'another template' 2 "template llama3 needs the special token '<|begin_of_text|>'" tokenizer \
+    encode "$t" "$chats" --chat-template llama3 -o "$folder/n"
+fails 'no template' 2 "'chatlm' is none of chatml, qwen2.5" tokenizer encode "$t" "$chats" \
+    --chat-template chatlm -o "$folder/n"
+fails 'special tokens in chats' 2 '--special: what is said in a chat is text' tokenizer encode "$t" \
+    "$chats" --special -o "$folder/n"
+echo '{"user": {"before": "Q: "}, "assistant": {"before": " A: ", "after": "{end}"}}' \
+    >"$folder/mine.json"
+works 'a template of a file' 'wrote' tokenizer encode "$t" "$chats" --chat-template \
+    "$folder/mine.json" -o "$folder/m.bin"
+works 'is followed' 'Q: tide 1? A: It followed 1 moons.<|endoftext|>Q:' tokenizer decode "$t" \
+    "$folder/m.bin" --special
+fails 'windows of nothing' 2 '--pack: 1 is less than 2' tokenizer encode "$t" "$chats" --pack 1 \
+    -o "$folder/n"
+fails 'what becomes of long ones' 2 "--pack-long: 'keep' is neither cut nor drop" tokenizer encode \
+    "$t" "$chats" --pack 32 --pack-long keep -o "$folder/n"
+fails 'none fits' 2 'none is left in which something counts and that fits' tokenizer encode "$t" \
+    "$chats" --pack 4 --pack-long drop -o "$folder/n"
+
+# --- masks in training ---
+fails 'masks that a plan does not take' 2 'plan with --set masked=true' train "${small[@]}" \
+    --data "$folder/c.bin"
+fails 'a plan that wants masks' 2 'plan with --set masked=false' train "${masked[@]}" --data "$text"
+fails 'a mask is no data' 2 'is a mask: give the file of tokens' train "${masked[@]}" \
+    --data "$folder/c.bin.mask.npy"
+head -c 300 "$folder/c.bin.mask.npy" >"$folder/u.bin.mask.npy"
+fails 'a mask that is cut off' 2 'u.bin.mask.npy: .npy file promises' train "${masked[@]}" \
+    --data "$folder/u.bin"
+rm "$folder/u.bin.mask.npy"
+works 'train on masked tokens' 'count, ' train "${masked[@]}" --data "$folder/c.bin" --steps 3 \
+    --log "$folder/a.jsonl"
+result 'the log says how many count' "$(grep -c '"labels":[1-9]' "$folder/a.jsonl" | grep -v 3)"
+works 'train on chats' 'count, ' train "${masked[@]}" --data "$chats" "${with[@]}" --steps 3 \
+    --log "$folder/b.jsonl"
+same 'in memory as from a file' "$folder/a.jsonl" "$folder/b.jsonl"
+documents=("${masked[@]}" --set documents=0)
+works 'train on packed chats' '% full' train "${documents[@]}" --data "$chats" "${with[@]}" --pack \
+    --steps 3 --log "$folder/a.jsonl"
+works 'and on a file of them' 'within  documents' train "${documents[@]}" --data "$folder/p.npy" \
+    --steps 3 --log "$folder/b.jsonl"
+same 'with the same losses' "$folder/a.jsonl" "$folder/b.jsonl"
+fails 'packing of tokens' 2 'is tokens already; --pack belongs to' train "${masked[@]}" \
+    --tokenizer "$t" --data "$folder/c.bin" --pack
+fails 'packing of bytes' 2 '--pack: is for --tokenizer FILE only' train "${masked[@]}" \
+    --data "$text" --pack
+works 'train on prompts and completions' 'count, ' train "${masked[@]}" --data "$pairs" \
+    "${with[@]}" --steps 2
+
+# --- several sources ---
+blend=("${masked[@]}" "${with[@]}" --data "$chats" --data "$text" --data "$pairs")
+works 'sources by their size' 'source  text.txt: ' train "${blend[@]}" --steps 2
+works 'sources by their weights' 'source  chats.jsonl: 20 samples, ' train "${blend[@]}" \
+    --data-weight 5 --data-weight 3 --data-weight 2 --steps 10 --eval-every 5 \
+    --log "$folder/a.jsonl"
+result 'a loss of each in the log' \
+    "$(grep -c '"val_losses":{"chats.jsonl":[0-9.]*,"text.txt":' "$folder/a.jsonl" | grep -v 2)"
+works 'and on the page' 'Validation loss by source' show "$folder/a.jsonl" --html
+parts=("${blend[@]}" --data-weight 5 --data-weight 3 --checkpoint "$folder/c.st" --continue
+    --log "$folder/b.jsonl" --val-fraction 0)
+works 'a run that is stopped' 'done' train "${parts[@]}" --data-weight 2 --steps 7
+works 'goes on' 'with those before' train "${parts[@]}" --data-weight 2 --steps 10
+run train "${blend[@]}" --data-weight 5 --data-weight 3 --data-weight 2 --steps 10 --val-fraction 0 \
+    --log "$folder/a.jsonl"
+same 'with the samples of one that was not' "$folder/a.jsonl" "$folder/b.jsonl"
+run train "${parts[@]}" --data-weight 9 --steps 11
+result 'other weights are told' \
+    "$([[ $err == *'was trained on other data (3 sources, '*', weights 5:3:2)'* ]] || echo "$err")"
+works 'files of validation' 'in validation on text.txt' train "${masked[@]}" "${with[@]}" \
+    --data "$chats" --val "$chats" --val "$text" --steps 2
+fails 'a weight too few' 2 '--data-weight: 1 for 2 --data; each needs one' train "${small[@]}" \
+    --data "$text" --data "$chats" --data-weight 1
+for weight in 0 -1 nan inf 1e999 x ''; do
+    fails "weight '$weight'" 2 "--data-weight: '$weight' is no number above 0" train "${small[@]}" \
+        --data "$text" --data-weight "$weight"
+done
+many=()
+for _ in $(seq 33); do many+=(--data "$text"); done
+fails 'too many sources' 2 '--data: 33 of them; at most 32' train "${small[@]}" "${many[@]}"
+fails 'far too many' 2 '--data: given more than 64 times' train "${small[@]}" "${many[@]}" "${many[@]}"
+fails 'output over a source' 2 'would replace what --data reads' train "${small[@]}" --data "$chats" \
+    --data "$text" --save "$chats"
+
+[ "$n_failed" -eq 0 ]
