@@ -117,6 +117,10 @@ static bool is_value_name(const char *name) {
     return length > 0 && length <= OUTPUT_MOST_NAME;
 }
 
+static int compare_names(const void *a, const void *b) {
+    return strcmp(((const StepValue *)a)->name, ((const StepValue *)b)->name);
+}
+
 /* What the update puts out for people and is not the planner's own. Stages that are alike share a
  * program: no name counts twice. */
 static bool find_values(Engine *engine, Diag *diag) {
@@ -146,6 +150,9 @@ static bool find_values(Engine *engine, Diag *diag) {
             }
             ARENA_PUSH(engine->arena, engine->values, engine->n_values, capacity, value);
         }
+    }
+    if (engine->n_values > 0) { /* stages know no order of the model's */
+        qsort(engine->values, (size_t)engine->n_values, sizeof(engine->values[0]), compare_names);
     }
     return true;
 }

@@ -71,7 +71,8 @@ function Model:block(i, f) end
 ---@param size integer
 function Model:axis(name, size) end
 
----Names a value as an output of the model; `generate` reads "logits".
+---Names a value as an output of the model; `generate` reads "logits". A number (f32, without axes)
+---is told of every training step: its mean over the micro-batches.
 ---@param name string
 ---@param value perilune.Value
 function Model:output(name, value) end
@@ -286,13 +287,14 @@ function nn.swiglu(m, x, options) end
 ---@field z? number weight of the router's z-loss; 0
 
 ---A sparse mixture of experts, each a SwiGLU: axes experts and expert_ffn are the model's. Gives
----the result and, with balance or z, a loss of each sequence, [batch], for cross_entropy's
----`beside`.
+---the result; with balance or z, a loss of each sequence, [batch], for cross_entropy's `beside`; and
+---the share of each sequence's choices that found no room, [batch].
 ---@param m perilune.Model
 ---@param x perilune.Value
 ---@param options? perilune.MoeOptions
 ---@return perilune.Value
 ---@return perilune.Value?
+---@return perilune.Value
 function nn.moe(m, x, options) end
 
 ---@param x perilune.Value

@@ -484,6 +484,16 @@ fails 'going on from two' 2 'weights of its own' train "$plan" --data "$text" --
 fails 'going on from weights' 2 'has weights only' train "$plan" --data "$text" --resume "$folder/w.st"
 fails 'a checkpoint into a missing folder' 2 "$folder/none/" train "$plan" --data "$text" --steps 1 \
     --checkpoint "$folder/none/c"
+told=(train tests/models/reported.lua --set vocab=256 --global-batch 12 --data "$text" --steps 2 -q)
+works 'numbers of each step' '' "${told[@]}" --micro-batch 6 --log "$folder/told.jsonl"
+works 'on eight ranks' '' "${told[@]}" --micro-batch 3 --mesh t=2,d=2,p=2 --log "$folder/told8.jsonl"
+works 'on other eight, recomputed' '' "${told[@]}" --micro-batch 3 --mesh c=2,p=4 --recompute selective \
+    --schedule zb-h1 --log "$folder/told_c.jsonl"
+numbers() { grep -o '"values":{[^}]*}' "$1" | grep -o '[0-9][0-9.e-]*'; }
+result 'the same on all' "$(paste -d' ' <(numbers "$folder/told.jsonl") <(numbers "$folder/told8.jsonl") \
+    <(numbers "$folder/told_c.jsonl") | awk '{ a = $1 - $2; b = $1 - $3; e = 1e-5 * $1
+        if (NF != 3 || a > e || a < -e || b > e || b < -e) print; n++ } END { if (n != 6) print n " numbers" }')"
+works 'and drawn' '<h2>first.square' show "$folder/told.jsonl" --html
 works 'the rate is said' 'rate    wsd-linear: 0.001 after 1 step, from step 7 down to 0.0001' \
     train "$plan" --data "$text" --steps 12 --lr-schedule wsd-linear --decay-steps 0.5 --lr 1e-3
 works 'a warm-up beyond the run is said' 'goes up in all 2 steps, to 0.0002 of 0.001: warm-up is 10' \
