@@ -64,7 +64,7 @@ struct Engine {
     StepInput last_step; /* input of the last engine_step; step 0: none yet */
     bool scales_loss;
     int n_values;
-    StepValue *values; /* [n_values]: the last step's */
+    StepValue *values;        /* [n_values]: the last step's */
     int64_t left_out_label;   /* by the program's label_share; NO_LABEL: there is none */
     int n_skipped;            /* of the last steps in a row */
     double op_seconds[N_OPS]; /* rank 0's, of the last JOB_PROFILE */

@@ -1,6 +1,7 @@
 #include "frontend/commands/train_data.h"
 
 #include "ir/op.h"
+#include "runtime/data/mix.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -54,16 +55,47 @@ bool train_data_options(const CliArgs *args, Diag *diag) {
 
 /* --- opening --- */
 
-static bool plan_takes_masks(const Plan *plan) {
+/* What says that labels may be DATASET_NO_LABEL, or NULL. */
+static const Node *find_label_share(const Plan *plan) {
     for (int p = 0; p < plan->n_programs; p++) {
         const Graph *graph = plan->programs[p].graph;
         for (int n = 0; n < graph->n_nodes; n++) {
             const Node *node = graph->nodes[n];
             if (node->op == OP_LABEL_SHARE && node_float(node, ATTR_value, 0) == DATASET_NO_LABEL) {
-                return true;
+                return node;
             }
         }
     }
+    return NULL;
+}
+
+/* Special tokens are never hidden, and hide nothing but the mask. */
+static bool set_hidden(TrainData *data, const Node *share, Diag *diag) {
+    int64_t vocab = data->plan->vocab, mask = node_int(share, ATTR_mask, -1);
+    double rate = node_float(share, ATTR_rate, 0);
+    const Tokenizer *tokenizer = data->text.tokenizer;
+    if (!(rate > 0 && rate < 1) || mask < 0 || mask >= vocab) {
+        diag_error(diag, share->loc,
+                   "label_share: rate %g and mask %" PRId64
+                   ": must be a share between 0 and 1, and "
+                   "a token of the %" PRId64,
+                   rate, mask, vocab);
+        return false;
+    }
+    data->hidden = (MaskedLm){.rate = rate, .mask = (int32_t)mask, .vocab = (int32_t)vocab};
+    if (!tokenizer) return true;
+    unsigned char *kept = ARENA_ARRAY(data->args->arena, unsigned char, vocab);
+    for (int64_t id = 0; id < vocab; id++) {
+        bool is_known = id < (int64_t)tokenizer->n_ids;
+        kept[id] = !is_known || tokenizer_is_special(tokenizer, (uint32_t)id);
+    }
+    data->hidden.kept = kept;
+    if (mask < (int64_t)tokenizer->n_ids && kept[mask]) return true;
+    diag_error(diag, NO_LOC,
+               "--tokenizer: token %" PRId64
+               ", which the plan hides others behind, is %s; plan with "
+               "--set mask_token=, a special token's number (perilune tokenizer show)",
+               mask, mask < (int64_t)tokenizer->n_ids ? "not a special one" : "none of its tokens");
     return false;
 }
 
@@ -134,6 +166,12 @@ static bool check_masks(const TrainData *data, const TrainPart *parts, int n, bo
         SourceLoc loc = {parts[i].path, 0};
         bool has_mask = dataset_is_masked(parts[i].data);
         *any |= has_mask;
+        if (has_mask && data->hidden.rate > 0) {
+            diag_error(
+                diag, loc,
+                "says which labels count, and the plan's loss chooses them: it hides tokens");
+            return false;
+        }
         if (has_mask && !data->masked) {
             diag_error(diag, loc,
                        "says which labels count, and the plan's loss counts all: plan with --set "
@@ -150,12 +188,14 @@ static bool check_masks(const TrainData *data, const TrainPart *parts, int n, bo
 
 static bool check_all_masks(TrainData *data, Diag *diag) {
     bool any = false, any_val = false;
-    data->masked = plan_takes_masks(data->plan);
+    const Node *share = find_label_share(data->plan);
+    data->masked = share != NULL;
+    if (share && node_attr(share, ATTR_rate) && !set_hidden(data, share, diag)) return false;
     if (!check_masks(data, data->train, data->n_train, &any, diag) ||
         !check_masks(data, data->val, data->n_val, &any_val, diag)) {
         return false;
     }
-    if (any || !data->masked) return true;
+    if (any || !data->masked || data->hidden.rate > 0) return true;
     diag_error(diag, (SourceLoc){data->train[0].path, 0},
                "has no mask, and the plan's loss is over labels that a mask counts: plan with "
                "--set masked=false, or give data of prompts and answers");
@@ -246,12 +286,28 @@ static uint64_t seed_of(const TrainData *data, int source) {
     return (uint64_t)data->plan->seed + (uint64_t)source * 0x9e3779b97f4a7c15u;
 }
 
+/* What is hidden differs in every sample, and in all windows of validation from these. */
+static uint64_t hiding_key(const TrainData *data, int64_t number) {
+    return mix_bits(data->plan->seed) ^ (uint64_t)number;
+}
+
 bool train_data_sample(TrainData *data, int64_t index, int32_t *tokens, int32_t *labels,
                        Diag *diag) {
     int64_t sample;
     int source = blend_pick(&data->blend, index, &sample);
-    return dataset_sample(data->train[source].data, seed_of(data, source), sample, tokens, labels,
-                          diag);
+    if (!dataset_sample(data->train[source].data, seed_of(data, source), sample, tokens, labels,
+                        diag)) {
+        return false;
+    }
+    masked_lm_apply(&data->hidden, hiding_key(data, index), tokens, labels, data->plan->seq);
+    return true;
+}
+
+bool train_data_window(const TrainData *data, int source, int64_t i, int32_t *tokens,
+                       int32_t *labels, Diag *diag) {
+    if (!dataset_window(data->val[source].data, i, tokens, labels, diag)) return false;
+    masked_lm_apply(&data->hidden, hiding_key(data, ~i), tokens, labels, data->plan->seq);
+    return true;
 }
 
 /* --- words --- */
@@ -302,7 +358,7 @@ void train_data_print_entropy(const TrainData *data) {
 static void print_tokens(const TrainData *data, const TrainPart *parts, int n) {
     int64_t all = count_tokens(parts, n);
     printf("%" PRId64 " tokens", all);
-    if (!data->masked) return;
+    if (!data->masked || data->hidden.rate > 0) return;
     int64_t counted = count_counted(parts, n);
     printf(" (%" PRId64 " count, %.1f %%)", counted, 100 * (double)counted / (double)all);
 }
@@ -324,7 +380,7 @@ void train_data_print(const TrainData *data) {
     if (n_files > 1) printf(" of %d files", n_files);
     if (data->n_val) {
         printf(" to train on, ");
-        if (data->masked) {
+        if (data->masked && data->hidden.rate == 0) {
             print_tokens(data, data->val, data->n_val);
         } else {
             printf("%" PRId64, count_tokens(data->val, data->n_val));
@@ -334,6 +390,12 @@ void train_data_print(const TrainData *data) {
     train_data_print_entropy(data);
     for (int i = 0; i < data->n_train && data->n_train > 1; i++) print_source(data, i);
     if (data->text.packed.n_windows > 0) pack_print(&data->text.packed, &data->text.packing);
+    if (data->hidden.rate > 0) {
+        printf(
+            "hidden  %.3g %% of the tokens are to be said: 8 of 10 behind token %d, 1 behind any "
+            "other\n",
+            100 * data->hidden.rate, data->hidden.mask);
+    }
     train_documents_print(&data->documents);
 }
 

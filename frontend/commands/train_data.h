@@ -7,6 +7,7 @@
 #include "frontend/commands/train_text.h"
 #include "planner/plan/plan.h"
 #include "runtime/data/blend.h"
+#include "runtime/data/masked_lm.h"
 
 /* Data for one of the two, and what to call them. */
 typedef struct TrainPart {
@@ -28,7 +29,8 @@ typedef struct TrainData {
     TrainPart val[BLEND_MOST_SOURCES];   /* [n_val]; none: no validation */
     int n_train, n_val;
     Blend blend;
-    bool masked; /* labels may be DATASET_NO_LABEL */
+    bool masked;     /* labels may be DATASET_NO_LABEL */
+    MaskedLm hidden; /* tokens that are labels; rate 0: labels are the tokens that follow */
     double train_entropy, val_entropy;
 } TrainData;
 
@@ -43,6 +45,10 @@ void train_data_close(TrainData *data);
  */
 bool train_data_sample(TrainData *data, int64_t index, int32_t *tokens, int32_t *labels,
                        Diag *diag);
+
+/* Window i of a validation source; the same at every call. */
+bool train_data_window(const TrainData *data, int source, int64_t i, int32_t *tokens,
+                       int32_t *labels, Diag *diag);
 
 /* What a checkpoint says about its data, so that another is noticed: UTF-8, `size` bytes at most.
  */

@@ -10,11 +10,10 @@ typedef struct Sums {
 } Sums;
 
 /* The last batch is filled up with the first windows. */
-static bool sum_up(const TrainData *data, const Dataset *dataset, int64_t most_batches,
-                   Engine *engine, int32_t *tokens, int32_t *labels, Sums *out, bool *out_partial,
-                   Diag *diag) {
+static bool sum_up(const TrainData *data, int source, int64_t most_batches, Engine *engine,
+                   int32_t *tokens, int32_t *labels, Sums *out, bool *out_partial, Diag *diag) {
     int64_t seq = data->plan->seq, batch = data->plan->global_batch;
-    int64_t n_windows = dataset_count_windows(dataset);
+    int64_t n_windows = dataset_count_windows(data->val[source].data);
     int64_t n_batches = (n_windows + batch - 1) / batch;
     int64_t n_used = n_batches < most_batches ? n_batches : most_batches;
     *out = (Sums){0};
@@ -23,8 +22,8 @@ static bool sum_up(const TrainData *data, const Dataset *dataset, int64_t most_b
         int64_t first = b * n_batches / n_used * batch;
         double loss;
         for (int64_t i = 0; i < batch; i++) {
-            if (!dataset_window(dataset, (first + i) % n_windows, tokens + i * seq,
-                                labels + i * seq, diag)) {
+            if (!train_data_window(data, source, (first + i) % n_windows, tokens + i * seq,
+                                   labels + i * seq, diag)) {
                 return false;
             }
         }
@@ -44,8 +43,8 @@ bool train_validate(const TrainData *data, Engine *engine, int32_t *tokens, int3
     *out = (ValidationResult){0};
     for (int i = 0; i < data->n_val; i++) {
         Sums sums;
-        if (!sum_up(data, data->val[i].data, most < LEAST_BATCHES ? LEAST_BATCHES : most, engine,
-                    tokens, labels, &sums, &out->is_partial, diag)) {
+        if (!sum_up(data, i, most < LEAST_BATCHES ? LEAST_BATCHES : most, engine, tokens, labels,
+                    &sums, &out->is_partial, diag)) {
             return false;
         }
         /* Nothing of the windows looked at counts: the source says nothing. */

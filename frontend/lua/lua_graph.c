@@ -276,6 +276,13 @@ static void check_label_share(lua_State *lua, const Node *node) {
     if (!(label >= -1 && label <= INT32_MAX && label == floor(label))) {
         script_error(lua, "label_share: 'value' must be a label, a whole number from 0 on, or -1");
     }
+    double rate = node_float(node, ATTR_rate, 0.5);
+    bool hides = node_attr(node, ATTR_rate) != NULL;
+    if (hides != (node_attr(node, ATTR_mask) != NULL) || (hides && label != -1) ||
+        !(rate > 0 && rate < 1) || node_int(node, ATTR_mask, 0) < 0) {
+        script_error(lua, "label_share: 'rate' (a share between 0 and 1) and 'mask' (a token) go "
+                          "together, and with value = -1");
+    }
     for (int n = 0; n < node->id; n++) {
         const Node *other = graph->nodes[n];
         if (other->op != OP_LABEL_SHARE || node_float(other, ATTR_value, 0) == label) continue;

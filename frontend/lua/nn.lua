@@ -554,6 +554,28 @@ local function check_ignored(ignore, labels, n_labels)
   end
 end
 
+-- Labels are -1 where nothing is hidden.
+local function check_masked_lm(o, n_labels)
+  local hidden = o.masked_lm
+  if o.ignore then fail("cross_entropy: 'ignore' and 'masked_lm': one of them") end
+  if type(hidden) ~= "table" then
+    fail("cross_entropy: 'masked_lm' must be a table, { rate = 0.15, mask = 103 }")
+  end
+  for key in pairs(hidden) do
+    if key ~= "rate" and key ~= "mask" then
+      fail("cross_entropy: 'masked_lm' has rate and mask, not '%s'", tostring(key))
+    end
+  end
+  if type(hidden.rate) ~= "number" or hidden.rate <= 0 or hidden.rate >= 1 then
+    fail("cross_entropy: masked_lm's 'rate' must be a share of the tokens, between 0 and 1")
+  end
+  if math.type(hidden.mask) ~= "integer" or hidden.mask < 0 or hidden.mask >= n_labels then
+    fail("cross_entropy: masked_lm's 'mask' must be a token, a whole number from 0 to %d",
+      n_labels - 1)
+  end
+  return -1
+end
+
 local function mean_of(x)
   local count = 1
   for _, axis in ipairs(x.axes) do count = count * x:dim(axis) end
@@ -567,15 +589,18 @@ end
 -- label: positions that have it are left out, and the mean is over the others of the whole global
 -- batch; one for a model; -1: those that the data's masks leave out), weight (a value that each
 -- position's loss is multiplied by, as 1 - ops.equal{tokens, padding}; the mean is over all
--- positions), z (this times the square of the logits' log-sum-exp is added to each position's loss:
+-- positions), masked_lm ({ rate, mask }: the data hide this share of the tokens behind the token
+-- `mask`, and what is hidden is to be said: BERT's objective, for attention that is not causal), z
+-- (this times the square of the logits' log-sum-exp is added to each position's loss:
 -- PaLM's z-loss, Chowdhery et al. 2022, section 5; they take 1e-4), beside (losses, as nn.moe's
 -- [batch], whose mean is added)
 function nn.cross_entropy(m, logits, labels, vocab, options)
   check_arguments("cross_entropy", m, logits)
   vocab = vocab or "vocab"
   local o = read_options("cross_entropy", options,
-    { output = NONE, weight = NONE, ignore = NONE, z = NONE, beside = NONE })
+    { output = NONE, weight = NONE, ignore = NONE, masked_lm = NONE, z = NONE, beside = NONE })
   local output = o.output
+  if o.masked_lm then o.ignore = check_masked_lm(o, logits:dim(vocab)) end
   if output ~= false then m:output(output or "logits", logits) end
   local each = ops.cross_entropy{ logits, labels, axis = vocab }
   if o.z then
@@ -593,7 +618,10 @@ function nn.cross_entropy(m, logits, labels, vocab, options)
   end
   if o.ignore then each = each * (1 - ops.equal{ labels, o.ignore }) end
   local mean = mean_of(each)
-  if o.ignore then mean = mean / ops.label_share{ value = o.ignore } end
+  if o.ignore then
+    local hidden = o.masked_lm or {}
+    mean = mean / ops.label_share{ value = o.ignore, rate = hidden.rate, mask = hidden.mask }
+  end
   return o.beside and mean + mean_of(o.beside) or mean
 end
 

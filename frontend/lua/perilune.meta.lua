@@ -320,11 +320,13 @@ function nn.residual(x, branch, p) end
 ---another name or false. Labels below 0 have no loss; `weight` multiplies that of each position;
 ---`z` times the square of log-sum-exp is added to it (PaLM's z-loss). With `ignore`, a label,
 ---positions that have it are left out (-1: those that the data's masks leave out); the mean is over
----the others of the whole global batch. The mean of `beside`, losses of sequences, is added.
+---the others of the whole global batch. With `masked_lm` the data hide a share of the tokens, which
+---are to be said. The mean of `beside`, losses of sequences, is added.
 ---@class perilune.CrossEntropyOptions
 ---@field output? string|false
 ---@field weight? perilune.Value
 ---@field ignore? integer
+---@field masked_lm? { rate: number, mask: integer }
 ---@field z? number
 ---@field beside? perilune.Value
 
@@ -361,8 +363,9 @@ function ops.sub(args) end
 function ops.mul(args) end
 
 ---How many of the labels of the whole global batch are not `value`, as a share of all: a scalar,
----counted before each step. One `value` for a model; -1 is what the data's masks leave out.
----@param args { value: integer }
+---counted before each step. One `value` for a model; -1 is what the data's masks leave out. With
+---`rate` and `mask`, labels are tokens that the data hide behind `mask`.
+---@param args { value: integer, rate?: number, mask?: integer }
 ---@return perilune.Value
 function ops.label_share(args) end
 

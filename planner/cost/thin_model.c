@@ -26,8 +26,8 @@ static bool attr_alike(const Attr *a, const Attr *b) {
     return attr_equal(a, b) || (a->key == ATTR_key && b->key == ATTR_key);
 }
 
-/* The same place within their blocks, or the same value before them, and either both need a gradient
- * or none does: the backward ends where nothing below trains. What the first block reads
+/* The same place within their blocks, or the same value before them, and either both need a
+ * gradient or none does: the backward ends where nothing below trains. What the first block reads
  * comes from no block, what the next reads from the first: its type has to do. */
 static bool input_alike(const Thinner *t, const Node *a, const Node *b, int i) {
     Value x = a->inputs[i], y = b->inputs[i];

@@ -1,6 +1,7 @@
 #include "runtime/data/dataset.h"
 
 #include "runtime/data/folder.h"
+#include "runtime/data/mix.h"
 #include "runtime/data/token_mask.h"
 
 #include <math.h>
@@ -311,15 +312,6 @@ bool dataset_window(const Dataset *dataset, int64_t i, int32_t *tokens, int32_t 
     return true;
 }
 
-/* The finalizer of SplitMix64 (Steele, Lea & Flood 2014): every input bit moves every output bit.
- */
-static uint64_t mix(uint64_t x) {
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
-
 /* A permutation of 0..n-1. The network permutes the next even power of two, at most 4n numbers;
  * following it until it lands below n again permutes 0..n-1, after fewer than 4 steps on average.
  */
@@ -330,7 +322,7 @@ static uint64_t permute(uint64_t x, uint64_t n, uint64_t key) {
     do {
         uint64_t left = x >> half_bits, right = x & mask;
         for (uint64_t round = 0; round < N_FEISTEL_ROUNDS; round++) {
-            uint64_t next = left ^ (mix(mix(key + round) ^ right) & mask);
+            uint64_t next = left ^ (mix_bits(mix_bits(key + round) ^ right) & mask);
             left = right;
             right = next;
         }
@@ -344,7 +336,7 @@ bool dataset_sample(const Dataset *dataset, uint64_t seed, int64_t index, int32_
     if (index < 0) BUG("sample %lld", (long long)index);
     uint64_t n = (uint64_t)dataset_count_windows(dataset);
     uint64_t epoch = (uint64_t)index / n, place = (uint64_t)index % n;
-    uint64_t key = mix(mix(seed) ^ epoch);
+    uint64_t key = mix_bits(mix_bits(seed) ^ epoch);
     return dataset_window(dataset, (int64_t)permute(place, n, key), tokens, labels, diag);
 }
 

@@ -494,6 +494,16 @@ result 'the same on all' "$(paste -d' ' <(numbers "$folder/told.jsonl") <(number
     <(numbers "$folder/told_c.jsonl") | awk '{ a = $1 - $2; b = $1 - $3; e = 1e-5 * $1
         if (NF != 3 || a > e || a < -e || b > e || b < -e) print; n++ } END { if (n != 6) print n " numbers" }')"
 works 'and drawn' '<h2>first.square' show "$folder/told.jsonl" --html
+hidden=(train models/bert.lua "${small[@]}" --data "$text" --steps 3 -q)
+works 'hidden tokens' '' "${hidden[@]}" --log "$folder/hidden.jsonl"
+works 'hidden tokens on four ranks' '' "${hidden[@]}" --pipeline 2 --cp 2 --log "$folder/hidden4.jsonl"
+result 'hidden alike on every layout' "$(paste -d: <(grep -o '"loss":[0-9.]*' "$folder/hidden.jsonl") \
+    <(grep -o '"loss":[0-9.]*' "$folder/hidden4.jsonl") |
+    awk -F: '{ d = $2 - $4; if (NF != 4 || d > 1e-5 || d < -1e-5) print; n++ } END { if (n != 3) print n " steps" }')"
+works 'hidden alike in every validation' '' train models/bert.lua "${small[@]}" --data "$text" --steps 2 --lr 0 -q \
+    --eval-every 1 --log "$folder/hidden.jsonl"
+result 'for the same loss' "$(n=$(grep -o '"val_loss":.*' "$folder/hidden.jsonl" | sort -u | wc -l)
+    [ "$n" -eq 1 ] || cat "$folder/hidden.jsonl")"
 works 'the rate is said' 'rate    wsd-linear: 0.001 after 1 step, from step 7 down to 0.0001' \
     train "$plan" --data "$text" --steps 12 --lr-schedule wsd-linear --decay-steps 0.5 --lr 1e-3
 works 'a warm-up beyond the run is said' 'goes up in all 2 steps, to 0.0002 of 0.001: warm-up is 10' \

@@ -131,6 +131,10 @@ works 'train on its tokens' 'bits per byte' train models/gpt.lua "${small[@]}" \
     --log "$folder/run2.jsonl"
 same 'the same weights' "$folder/w.st" "$folder/w2.st"
 result 'the same bits' "$(tail -n 1 "$folder/run2.jsonl" | grep -qF "$bits" || echo no)"
+fails 'hidden behind a token that is not special' 2 'token 256, which the plan hides others behind, is not a' \
+    train models/bert.lua "${small[@]}" --data $data/train.txt --tokenizer $t --steps 1
+works 'hidden behind a special token' 'hidden  15 % of the tokens are to be said: 8 of 10 behind token 0' \
+    train models/bert.lua "${small[@]}" --set mask_token=0 --data $data/train.txt --tokenizer $t --steps 2
 works 'generate' 'The plan é' generate models/gpt.lua "${small[@]}" --load "$folder/w.st" \
     --tokenizer $t --prompt 'The plan é' --length 20
 first=$out

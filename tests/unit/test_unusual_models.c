@@ -1,5 +1,6 @@
 /* Models that are no GPT, under layouts against one rank: blocks that use each other's weights,
- * weights with penalties, values that skip blocks, parts of axes, masked labels, experts. Catches
+ * weights with penalties, values that skip blocks, parts of axes, masked labels, experts, norms
+ * after the sums and attention to what follows. Catches
  * copies of one weight that drift apart, a share of a gradient that is counted d times, and values
  * that are not where a stage reads them.
  */
@@ -7,10 +8,10 @@
 
 enum { GLOBAL_BATCH = 12 };
 
-static const char *const MODELS[] = {"tests/models/shared.lua", "tests/models/penalties.lua",
-                                     "tests/models/skips.lua",  "tests/models/parallel.lua",
-                                     "tests/models/parts.lua",  "tests/models/gemma.lua",
-                                     "tests/models/experts.lua"};
+static const char *const MODELS[] = {"tests/models/shared.lua",  "tests/models/penalties.lua",
+                                     "tests/models/skips.lua",   "tests/models/parallel.lua",
+                                     "tests/models/parts.lua",   "tests/models/gemma.lua",
+                                     "tests/models/experts.lua", "models/bert.lua"};
 
 static const int ONE_THREE[] = {1, 3}, THREE_ONE[] = {3, 1};
 static const LayoutCase CASES[] = {

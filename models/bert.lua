@@ -1,0 +1,62 @@
+-- BERT: an encoder, in which every position sees all others, that says hidden tokens
+-- (Devlin et al. 2018). Documents are not told apart, and there is no sentence to guess after
+-- another: RoBERTa's objective (Liu et al. 2019).
+--
+--   perilune train models/bert.lua --data text.txt
+local nn = require "nn"
+
+return model {
+  name = "bert",
+  axes = { seq = 64, model = 128, heads = 4, vocab = 257 },
+  layers = 4,
+  mask_rate = 0.15,   -- share of the tokens that are to be said
+  mask_token = 256,   -- the token that hides one; a tokenizer's must be special
+  norm = "layernorm", -- or rmsnorm
+  norm_eps = 1e-12,
+  pre_norm = false,   -- norms before attention and mlp, as in GPT, instead of after them
+  act = "gelu_erf",
+  dropout = 0.0,      -- of the embeddings and of each residual branch; not inside attention
+  size = "tiny",
+  sizes = {
+    tiny = {},
+    -- BERT (section 3), and their vocabulary of word pieces
+    base = { layers = 12, model = 768, heads = 12, seq = 512, vocab = 30522, mask_token = 103 },
+    large = { layers = 24, model = 1024, heads = 16, seq = 512, vocab = 30522, mask_token = 103 },
+    -- RoBERTa (Liu et al. 2019, table 9), whose vocabulary is byte-level BPE
+    ["roberta-base"] = { layers = 12, model = 768, heads = 12, seq = 512, vocab = 50265,
+                         mask_token = 50264, norm_eps = 1e-5 },
+    ["roberta-large"] = { layers = 24, model = 1024, heads = 16, seq = 512, vocab = 50265,
+                          mask_token = 50264, norm_eps = 1e-5 },
+  },
+  optimizer = {
+    kind = "adamw", lr = 1e-3, beta1 = 0.9, beta2 = 0.98, eps = 1e-6, weight_decay = 0.01,
+    max_norm = 1.0,
+  },
+
+  loss = function(m, tokens, labels)
+    local function norm(x, name)
+      return nn.norm(m, x, "model", { kind = m.norm, name = name, eps = m.norm_eps })
+    end
+    -- x + layer(x), with the norm on either side of the sum
+    local function add(x, name, layer)
+      if m.pre_norm then return nn.residual(x, layer(norm(x, name)), m.dropout) end
+      return norm(nn.residual(x, layer(x), m.dropout), name)
+    end
+    local x = nn.embedding(m, "wte", tokens, "vocab", "model") + nn.position(m, "wpe", "seq", "model")
+    if not m.pre_norm then x = norm(x, "ln_e") end
+    x = nn.dropout(x, m.dropout)
+    for i = 1, m.layers do
+      x = m:block(i, function() -- the unit of pipeline cuts and of recomputation
+        x = add(x, "ln1", function(y)
+          return nn.attention(m, y, { bias = true, causal = false })
+        end)
+        return add(x, "ln2", function(y) return nn.mlp(m, y, { act = m.act }) end)
+      end)
+    end
+    if m.pre_norm then x = norm(x, "ln_f") end
+    local logits = nn.logits(m, "wte", x, "vocab", "model")
+      + m:param("bias", "vocab", { init = "zeros", decay = 0 })
+    return nn.cross_entropy(m, logits, labels, "vocab",
+      { masked_lm = { rate = m.mask_rate, mask = m.mask_token } })
+  end,
+}
