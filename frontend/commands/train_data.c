@@ -122,7 +122,7 @@ static bool open_all(TrainData *data, Diag *diag) {
         if (!dataset) return false;
         add_part(data->val, &data->n_val, val->list[i], dataset, data->args->arena);
     }
-    return true;
+    return train_text_check_use(&data->text, data->args, train->list[0], diag);
 }
 
 /* --- masks --- */
