@@ -231,8 +231,12 @@ static void print_encoding(const Encoding *encoding, const char *path, const cha
     printf("tokens  %" PRId64 " of %d bits, %.3f bytes of text each; %.1f s, %.1f MB/s\n", n_put,
            bits, n_bytes / n_tokens, seconds, seconds > 0 ? 1e-6 * n_bytes / seconds : 0);
     if (mask) {
-        printf("labels  %" PRId64 " of them count, %.1f %%\n", totals->n_counted,
+        printf("labels  %" PRId64 " of them count, %.1f %%", totals->n_counted,
                100 * (double)totals->n_counted / (double)n_put);
+        if (totals->n_unanswered > 0) {
+            printf("; in %" PRId64 " conversations nothing does", totals->n_unanswered);
+        }
+        printf("\n");
     }
     printf("wrote   %s\n", path);
     if (mask) printf("wrote   %s\n", mask);

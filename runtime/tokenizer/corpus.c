@@ -66,7 +66,7 @@ static bool take_result(Corpus *corpus, CorpusJob *job, size_t skipped) {
     corpus->totals.n_documents += job->n_documents;
     corpus->totals.n_bytes += job->n_bytes;
     corpus->totals.n_special += job->n_special;
-    corpus->totals.n_answered += job->n_answered;
+    corpus->totals.n_unanswered += job->n_unanswered;
     if (corpus->counts) {
         take_counts(corpus, &job->counts);
         return true;
