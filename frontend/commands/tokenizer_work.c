@@ -317,6 +317,12 @@ int tokenizer_encode(CliArgs *args, Diag *diag) {
         return cli_usage_error(has_files ? "tokenizer encode: which file to write? give -o FILE"
                                          : "tokenizer encode: --text: prints; -o is for files");
     }
+    static const CliOption OF_FILES[] = {OPT_PACK_SEQ, OPT_PACK_LONG, OPT_CHAT_TEMPLATE};
+    for (int i = 0; has_text && i < 3; i++) {
+        if (!cli_given(args, OF_FILES[i])) continue;
+        return cli_usage_error("tokenizer encode: --text: has no use for --%s",
+                               CLI_OPTIONS[OF_FILES[i]].name);
+    }
     if (has_files && strcmp(cli_text(args, OPT_OUTPUT, ""), "-") == 0) {
         return cli_usage_error("tokenizer encode: -o: takes a file, not standard output");
     }

@@ -62,6 +62,11 @@ fails 'what becomes of long ones' 2 "--pack-long: 'keep' is neither cut nor drop
 fails 'none fits' 2 'none is left in which something counts and that fits' tokenizer encode "$t" \
     "$chats" --pack 4 --pack-long drop -o "$folder/n"
 
+fails 'packing of one text' 2 '--text: has no use for --pack' tokenizer encode "$t" --text x --pack 9
+echo '{"messages": [{"role": "user", "content": "tide?"}]}' >"$folder/asked.jsonl"
+works 'a conversation without an answer is told' 'in 1 conversations nothing does' tokenizer encode \
+    "$t" "$chats" "$folder/asked.jsonl" --eot auto -o "$folder/n"
+
 # --- masks in training ---
 fails 'masks that a plan does not take' 2 'plan with --set masked=true' train "${small[@]}" \
     --data "$folder/c.bin"

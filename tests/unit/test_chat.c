@@ -33,6 +33,7 @@ static const char *const SPECIAL[] = {
 enum { N_SPECIAL = sizeof(SPECIAL) / sizeof(SPECIAL[0]) };
 
 /* One of the test's own, with special tokens [n] added behind its last. */
+static bool adds_prefix = false; /* to what begins, by the tokenizers loaded from now on */
 static Tokenizer *load(const char *path, const char *const *special, int n, bool strips) {
     char made[] = "/tmp/test_chat-XXXXXX";
     json_t *root = json_parse_file(path, 1 << 24, diag);
@@ -46,6 +47,8 @@ static Tokenizer *load(const char *path, const char *const *special, int n, bool
                                                "single_word", 0, "lstrip", strips, "rstrip", strips,
                                                "normalized", 0, "special", 1));
     }
+    json_t *words = json_object_get(root, "pre_tokenizer");
+    if (adds_prefix) json_object_set_new(words, "add_prefix_space", json_true());
     int fd = mkstemp(made);
     CHECK(fd >= 0 && json_dump_file(root, made, 0) == 0, "%s", made);
     tokenizer = tokenizer_load(made, NULL, diag);
@@ -215,7 +218,7 @@ static void test_injection(void) {
     }
     tokenizer_destroy(tokenizer);
 
-    check_begin("chats: tokens that take white space in; which template cannot be said");
+    check_begin("chats: tokens that take white space in");
     tokenizer = load("tests/data/tokenizers/trained.json", SPECIAL, 2, true);
     json_t *messages = json_pack("[{s:s,s:s},{s:s,s:s}]", "role", "user", "content", " a \n",
                                  "role", "assistant", "content", " b");
@@ -226,6 +229,24 @@ static void test_injection(void) {
     release(&encoded);
     json_decref(messages);
     tokenizer_destroy(tokenizer);
+
+    check_begin("chats: a space is put before what begins, not before what goes on");
+    adds_prefix = true;
+    tokenizer = load("tests/data/tokenizers/trained.json", SPECIAL, 2, false);
+    adds_prefix = false;
+    messages = json_pack("[{s:s,s:s},{s:s,s:s}]", "role", "user", "content", "a", "role",
+                         "assistant", "content", "b");
+    encoded = encode(tokenizer, chat_template_find("chatml", arena, diag), messages);
+    CHECK(same_tokens(tokenizer, &encoded,
+                      "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n"),
+          "'%s'", decode(tokenizer, &encoded, false));
+    CHECK(strstr(decode(tokenizer, &encoded, false), "> user\na<|"), "'%s'",
+          decode(tokenizer, &encoded, false));
+    release(&encoded);
+    json_decref(messages);
+    tokenizer_destroy(tokenizer);
+
+    check_begin("chats: which template cannot be said");
     tokenizer = load("tests/data/tokenizers/trained.json", SPECIAL, N_SPECIAL, false);
     CHECK(!chat_template_detect(tokenizer, diag), "detected");
     CHECK(strstr(diag_text(diag), "more than one template: give --chat-template NAME (chatml, "),
