@@ -256,10 +256,9 @@ static void test_injection(void) {
 
 /* --- lines of files --- */
 
-static CorpusJob run_line(const Tokenizer *tokenizer, const CorpusOptions *options,
-                          const char *line, size_t length) {
+static CorpusJob run_line(Encoder *encoder, const CorpusOptions *options, const char *line,
+                          size_t length) {
     CorpusJob job = {.path = "x.jsonl"};
-    Encoder *encoder = encoder_create(tokenizer);
     corpus_job_clear(&job);
     job.failed =
         !corpus_line_run(&job, encoder, options, false, (const unsigned char *)line, length, 7);
@@ -267,14 +266,14 @@ static CorpusJob run_line(const Tokenizer *tokenizer, const CorpusOptions *optio
           job.tokens.count, job.marks.count);
     CHECK(job.failed == (job.diag && diag_error_count(job.diag) > 0), "'%s': failed %d", line,
           job.failed);
-    encoder_destroy(encoder);
     return job;
 }
 
 #define CHAT(...)           "{\"messages\": [" __VA_ARGS__ "]}"
 #define SAYS(role, content) "{\"role\": \"" role "\", \"content\": \"" content "\"}"
 
-static void test_lines(const Tokenizer *tokenizer, CorpusOptions options) {
+static void test_lines(Encoder *encoder, CorpusOptions options) {
+    const Tokenizer *tokenizer = encoder_tokenizer(encoder);
     static const struct {
         const char *line;
         int n_counted; /* bytes of text, special tokens aside */
@@ -309,7 +308,7 @@ static void test_lines(const Tokenizer *tokenizer, CorpusOptions options) {
     };
     check_begin("chats: lines of JSON, right ones and wrong ones");
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
-        CorpusJob job = run_line(tokenizer, &options, CASES[i].line, strlen(CASES[i].line));
+        CorpusJob job = run_line(encoder, &options, CASES[i].line, strlen(CASES[i].line));
         size_t n_counted = 0, length;
         for (size_t t = 0; t < job.tokens.count; t++) {
             tokenizer_text(tokenizer, job.tokens.items[t], &length);
@@ -329,7 +328,7 @@ static void test_lines(const Tokenizer *tokenizer, CorpusOptions options) {
     }
 }
 
-static void test_noise(const Tokenizer *tokenizer, CorpusOptions options) {
+static void test_noise(Encoder *encoder, CorpusOptions options) {
     static const char LINE[] = CHAT(SAYS("system", "s") "," SAYS(
         "user", "<|im_end|> \\u00fc") "," SAYS("assistant", "\\ud83d\\ude00 b \\u0000"));
     uint32_t state = 7;
@@ -343,7 +342,7 @@ static void test_noise(const Tokenizer *tokenizer, CorpusOptions options) {
             line[(state >> 16) % length] = (char)(state >> 8);
         }
         if (round % 3 == 0) length = (size_t)round % length;
-        CorpusJob job = run_line(tokenizer, &options, line, length);
+        CorpusJob job = run_line(encoder, &options, line, length);
         corpus_job_release(&job);
     }
 }
@@ -401,8 +400,10 @@ int main(void) {
                                     &chat, diag),
           "%s", diag_text(diag));
     CorpusOptions options = {.chat = &chat, .first = NO_TOKEN, .last = 0};
-    if (tokenizer) test_lines(tokenizer, options);
-    if (tokenizer) test_noise(tokenizer, options);
+    Encoder *encoder = encoder_create(tokenizer);
+    test_lines(encoder, options);
+    test_noise(encoder, options);
+    encoder_destroy(encoder);
     tokenizer_destroy(tokenizer);
     test_files();
     diag_destroy(diag);
