@@ -159,6 +159,9 @@ static bool check_all_masks(TrainData *data, Diag *diag) {
     diag_error(diag, (SourceLoc){data->train[0].path, 0},
                "has no mask, and the plan's loss is over labels that a mask counts: plan with "
                "--set masked=false, or give data of prompts and answers");
+    if (!data->text.tokenizer) {
+        diag_note(diag, NO_LOC, "with --tokenizer FILE lines of .jsonl are taken apart");
+    }
     return false;
 }
 
