@@ -3,6 +3,7 @@
 #include "ir/base/file.h"
 #include "ir/base/json.h"
 #include "runtime/data/token_file.h"
+#include "runtime/tokenizer/chat_template.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -51,6 +52,10 @@ static void show_text(StrBuf *out, const Tokenizer *tokenizer) {
     size_t length;
     const char *text = tokenizer_text(tokenizer, end, &length);
     if (end != NO_TOKEN) strbuf_printf(out, "--eot auto %.*s\n", (int)length, text);
+    Diag *quiet = diag_create();
+    const ChatTemplate *chat = chat_template_detect(tokenizer, quiet);
+    if (chat) strbuf_printf(out, "chats     as %s, if --chat-template does not say\n", chat->name);
+    diag_destroy(quiet);
 }
 
 static bool show_json(StrBuf *out, const Tokenizer *tokenizer) {

@@ -231,8 +231,12 @@ static void print_encoding(const Encoding *encoding, const char *path, const cha
     printf("tokens  %" PRId64 " of %d bits, %.3f bytes of text each; %.1f s, %.1f MB/s\n", n_put,
            bits, n_bytes / n_tokens, seconds, seconds > 0 ? 1e-6 * n_bytes / seconds : 0);
     if (mask) {
-        printf("labels  %" PRId64 " of them count, %.1f %%\n", totals->n_counted,
+        printf("labels  %" PRId64 " of them count, %.1f %%", totals->n_counted,
                100 * (double)totals->n_counted / (double)n_put);
+        if (totals->n_unanswered > 0) {
+            printf("; in %" PRId64 " conversations nothing does", totals->n_unanswered);
+        }
+        printf("\n");
     }
     printf("wrote   %s\n", path);
     if (mask) printf("wrote   %s\n", mask);
@@ -312,6 +316,12 @@ int tokenizer_encode(CliArgs *args, Diag *diag) {
     if (has_files != cli_given(args, OPT_OUTPUT)) {
         return cli_usage_error(has_files ? "tokenizer encode: which file to write? give -o FILE"
                                          : "tokenizer encode: --text: prints; -o is for files");
+    }
+    static const CliOption OF_FILES[] = {OPT_PACK_SEQ, OPT_PACK_LONG, OPT_CHAT_TEMPLATE};
+    for (int i = 0; has_text && i < 3; i++) {
+        if (!cli_given(args, OF_FILES[i])) continue;
+        return cli_usage_error("tokenizer encode: --text: has no use for --%s",
+                               CLI_OPTIONS[OF_FILES[i]].name);
     }
     if (has_files && strcmp(cli_text(args, OPT_OUTPUT, ""), "-") == 0) {
         return cli_usage_error("tokenizer encode: -o: takes a file, not standard output");

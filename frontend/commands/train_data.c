@@ -154,7 +154,7 @@ static bool open_all(TrainData *data, Diag *diag) {
         if (!dataset) return false;
         add_part(data->val, &data->n_val, val->list[i], dataset, data->args->arena);
     }
-    return true;
+    return train_text_check_use(&data->text, data->args, train->list[0], diag);
 }
 
 /* --- masks --- */
@@ -199,6 +199,9 @@ static bool check_all_masks(TrainData *data, Diag *diag) {
     diag_error(diag, (SourceLoc){data->train[0].path, 0},
                "has no mask, and the plan's loss is over labels that a mask counts: plan with "
                "--set masked=false, or give data of prompts and answers");
+    if (!data->text.tokenizer) {
+        diag_note(diag, NO_LOC, "with --tokenizer FILE lines of .jsonl are taken apart");
+    }
     return false;
 }
 

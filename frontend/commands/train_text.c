@@ -88,13 +88,13 @@ static bool has_tokens(const char *path) {
     return found;
 }
 
-/* What says how text is taken does nothing for tokens, if no other data is text. */
-static bool check_plain(const TrainText *text, const CliArgs *args, const char *path, Diag *diag) {
+bool train_text_check_use(const TrainText *text, const CliArgs *args, const char *path,
+                          Diag *diag) {
     static const CliOption OF_TEXT[] = {OPT_EOT,     OPT_BOS,  OPT_SEPARATOR,     OPT_FIELD,
                                         OPT_SPECIAL, OPT_PACK, OPT_CHAT_TEMPLATE, OPT_PACK_LONG};
-    int n_data = args->values[OPT_DATA].n_list + args->values[OPT_VAL].n_list;
-    for (size_t i = 0; text->tokenizer && i < sizeof(OF_TEXT) / sizeof(OF_TEXT[0]); i++) {
-        if (!cli_given(args, OF_TEXT[i]) || n_data > 1) continue;
+    if (!text->tokenizer || text->n_texts > 0) return true;
+    for (size_t i = 0; i < sizeof(OF_TEXT) / sizeof(OF_TEXT[0]); i++) {
+        if (!cli_given(args, OF_TEXT[i])) continue;
         diag_error(diag, (SourceLoc){path, 0},
                    "is tokens already; --%s belongs to `tokenizer encode`, which made them",
                    CLI_OPTIONS[OF_TEXT[i]].name);
@@ -106,8 +106,8 @@ static bool check_plain(const TrainText *text, const CliArgs *args, const char *
 Dataset *train_text_open(TrainText *text, const CliArgs *args, const char *path, int seq, int vocab,
                          Diag *diag) {
     bool plain = !text->tokenizer || cli_given(args, OPT_TOKEN_BYTES) || has_tokens(path);
+    text->n_texts += !plain;
     if (!plain) return encode_text(text, args, path, seq, vocab, diag);
-    if (!check_plain(text, args, path, diag)) return NULL;
     return dataset_open(path, seq, vocab, (int)cli_int(args, OPT_TOKEN_BYTES, 1), diag);
 }
 

@@ -10,6 +10,7 @@
 
 typedef struct TrainText {
     Tokenizer *tokenizer; /* NULL: none given */
+    int n_texts;          /* data that were text, of those opened */
     PackOptions packing;
     PackTotals packed; /* of all that was opened; no windows: nothing was packed */
 } TrainText;
@@ -22,6 +23,10 @@ void train_text_release(TrainText *text);
  * of tokens stay what they are. Reports and returns NULL. */
 Dataset *train_text_open(TrainText *text, const CliArgs *args, const char *path, int seq, int vocab,
                          Diag *diag);
+
+/* After all is opened: what says how text is taken does nothing where all data are tokens. False:
+ * reported, about those of `path`. */
+bool train_text_check_use(const TrainText *text, const CliArgs *args, const char *path, Diag *diag);
 
 /* How many bytes of text these labels stand for, those that the model's mean loss leaves out and
  * special tokens aside. labels [n]. */

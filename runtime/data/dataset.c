@@ -26,7 +26,7 @@ typedef struct Source {
 
 struct Dataset {
     Source *source;
-    int64_t first, n_tokens;
+    int64_t first, n_tokens, n_counted;
     int64_t *windows_before; /* [n_files + 1]: in the files before each */
     int seq, vocab;
 };
@@ -62,11 +62,23 @@ static int64_t windows_of(const TokenFile *file, int64_t n_tokens, int seq) {
     return n_tokens > 0 ? (n_tokens - 1) / seq : 0;
 }
 
+static int64_t count_counted(const Dataset *dataset) {
+    int64_t count = 0, first;
+    for (int f = 0; f < dataset->source->n_files; f++) {
+        const unsigned char *counts = dataset->source->files[f].counts;
+        int64_t n = overlap(dataset, f, &first);
+        if (!counts) count += n;
+        for (int64_t i = 0; counts && i < n; i++) count += counts[first + i];
+    }
+    return count;
+}
+
 static Dataset *view(Source *source, int64_t first, int64_t n_tokens, int seq, int vocab) {
     Dataset *dataset = calloc(1, sizeof(*dataset));
     int64_t *before = calloc((size_t)source->n_files + 1, sizeof(*before)), at;
     if (!dataset || !before) BUG("out of memory");
-    *dataset = (Dataset){source, first, n_tokens, before, seq, vocab};
+    *dataset = (Dataset){source, first, n_tokens, 0, before, seq, vocab};
+    dataset->n_counted = count_counted(dataset);
     for (int f = 0; f < source->n_files; f++) {
         int64_t n = overlap(dataset, f, &at);
         before[f + 1] = before[f] + windows_of(&source->files[f], n, seq);
@@ -248,14 +260,7 @@ int64_t dataset_count_tokens(const Dataset *dataset) {
 }
 
 int64_t dataset_count_counted(const Dataset *dataset) {
-    int64_t count = 0, first;
-    for (int f = 0; f < dataset->source->n_files; f++) {
-        const unsigned char *counts = dataset->source->files[f].counts;
-        int64_t n = overlap(dataset, f, &first);
-        if (!counts) count += n;
-        for (int64_t i = 0; counts && i < n; i++) count += counts[first + i];
-    }
-    return count;
+    return dataset->n_counted;
 }
 
 bool dataset_is_masked(const Dataset *dataset) {

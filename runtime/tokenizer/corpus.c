@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum {
     JOB_BYTES = 256 * 1024,
@@ -65,7 +66,7 @@ static bool take_result(Corpus *corpus, CorpusJob *job, size_t skipped) {
     corpus->totals.n_documents += job->n_documents;
     corpus->totals.n_bytes += job->n_bytes;
     corpus->totals.n_special += job->n_special;
-    corpus->totals.n_answered += job->n_answered;
+    corpus->totals.n_unanswered += job->n_unanswered;
     if (corpus->counts) {
         take_counts(corpus, &job->counts);
         return true;
@@ -280,9 +281,22 @@ static bool add_documents(Corpus *corpus, const char *path, const unsigned char 
     return true;
 }
 
+/* Bytes that do not count are not tokens that do not. */
+static bool has_mask(const char *path) {
+    Arena *arena = arena_create();
+    bool found = access(token_mask_name(arena, path), F_OK) == 0;
+    arena_destroy(arena);
+    return found;
+}
+
 static bool add_file(Corpus *corpus, const char *path) {
     size_t n = strlen(path);
     FileMap map;
+    if (has_mask(path)) {
+        diag_error(corpus->diag, (SourceLoc){path, 0},
+                   "has a mask beside it, of its bytes: text that becomes tokens cannot have one");
+        return false;
+    }
     if (!file_map(path, &map, corpus->diag)) return false;
     if (token_file_has_header(map.data, map.length_bytes)) {
         diag_error(corpus->diag, (SourceLoc){path, 0}, "is a file of tokens, not of text");

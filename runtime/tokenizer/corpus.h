@@ -30,9 +30,9 @@ typedef struct CorpusOptions {
 
 typedef struct CorpusTotals {
     int64_t n_documents, n_bytes, n_tokens;
-    int64_t n_special;  /* first and last ones among the tokens, but for those of chats */
-    int64_t n_answered; /* documents of prompts and answers of which something counts */
-    int64_t n_counted;  /* tokens that count */
+    int64_t n_special;    /* first and last ones among the tokens, but for those of chats */
+    int64_t n_unanswered; /* conversations in which nothing counts */
+    int64_t n_counted;    /* tokens that count */
 } CorpusTotals;
 
 /* Takes tokens in order, with the marks of each; false ends the work, reported. */

@@ -10,7 +10,7 @@
 void corpus_job_clear(CorpusJob *job) {
     job->tokens.count = job->marks.count = 0;
     word_counts_clear(&job->counts);
-    job->n_documents = job->n_bytes = job->n_special = job->n_answered = 0;
+    job->n_documents = job->n_bytes = job->n_special = job->n_unanswered = 0;
     job->failed = false;
     if (job->diag) diag_destroy(job->diag);
     job->diag = NULL;

@@ -18,7 +18,7 @@ typedef struct CorpusJob {
     TokenList tokens;
     TokenMarks marks; /* of the first of them; of the others TOKEN_COUNTS */
     WordCounts counts;
-    int64_t n_documents, n_bytes, n_special, n_answered;
+    int64_t n_documents, n_bytes, n_special, n_unanswered;
     bool failed;
     Diag *diag; /* one at most */
 } CorpusJob;

@@ -77,7 +77,6 @@ static bool run_pair(const Line *line) {
                 token_run_token(&run, options->last, true);
     line->job->n_special += (options->first != NO_TOKEN) + 1;
     line->job->n_bytes += (int64_t)(asked + answered);
-    line->job->n_answered++;
     return token_run_end(&run, good);
 }
 
@@ -92,40 +91,49 @@ static bool count_said(const Line *line, const json_t *messages) {
     return true;
 }
 
+/* What is after the last answer is not the model's to say. */
+static bool put_end(TokenRun *run, uint32_t end) {
+    const TokenList *tokens = run->tokens;
+    if (end == NO_TOKEN) return true;
+    if (!token_run_close(run)) return false;
+    bool is_there = tokens->count > run->first && tokens->items[tokens->count - 1] == end;
+    return is_there || token_run_token(run, end, false);
+}
+
+static bool counts_anything(const TokenMarks *marks, size_t from) {
+    for (size_t i = from; i < marks->count; i++) {
+        if (marks->items[i] & TOKEN_COUNTS) return true;
+    }
+    return false;
+}
+
+/* Why it cannot be encoded; NULL: it can. */
+static const char *refuse_chat(const CorpusOptions *options) {
+    if (!options->chat) return options->no_chat;
+    if (options->with_special) return "--special: what is said in a chat is text";
+    return options->first != NO_TOKEN ? "--bos: a chat begins as its template says" : NULL;
+}
+
 static bool run_chat(const Line *line, const json_t *messages) {
-    const CorpusOptions *options = line->options;
+    CorpusJob *job = line->job;
     if (!json_is_array(messages) || json_array_size(messages) == 0) {
         diag_error(line->diag, line->loc, "a conversation is a list of messages, not empty");
         return false;
     }
-    line->job->n_documents++;
+    job->n_documents++;
     if (line->counts) return count_said(line, messages);
-    if (!options->chat || options->with_special || options->first != NO_TOKEN) {
-        diag_error(line->diag, line->loc, "%s",
-                   !options->chat          ? options->no_chat
-                   : options->with_special ? "--special: what is said in a chat is text"
-                                           : "--bos: a chat begins as its template says");
+    const char *why = refuse_chat(line->options);
+    if (why) {
+        diag_error(line->diag, line->loc, "%s", why);
         return false;
     }
     TokenRun run = begin_run(line);
-    size_t before = line->job->marks.count;
     int64_t n_bytes = 0;
-    bool good = chat_encode(options->chat, messages, &run, &n_bytes, line->loc, line->diag);
-    const TokenList *tokens = run.tokens;
-    /* What is after the last answer is not the model's to say. */
-    bool ends = options->last != NO_TOKEN;
-    if (good && ends) good = token_run_close(&run);
-    if (good && ends &&
-        (tokens->count == run.first || tokens->items[tokens->count - 1] != options->last)) {
-        good = token_run_token(&run, options->last, false);
-    }
+    bool good = chat_encode(line->options->chat, messages, &run, &n_bytes, line->loc, line->diag) &&
+                put_end(&run, line->options->last);
     good = token_run_end(&run, good);
-    line->job->n_bytes += n_bytes;
-    bool answered = false;
-    for (size_t i = before; i < line->job->marks.count; i++) {
-        answered |= (line->job->marks.items[i] & TOKEN_COUNTS) != 0;
-    }
-    line->job->n_answered += answered;
+    job->n_bytes += n_bytes;
+    job->n_unanswered += !counts_anything(&job->marks, run.first);
     return good;
 }
 

@@ -26,6 +26,7 @@ same() { # NAME A B: two logs have the same losses
 }
 
 # --- encoding ---
+works 'the tokenizer says how it takes chats' 'chats     as chatml' tokenizer show "$t"
 works 'encode chats' 'of them count' tokenizer encode "$t" "$chats" --eot auto -o "$folder/c.bin"
 [[ -s $folder/c.bin.mask.npy && $out == *"wrote   $folder/c.bin.mask.npy"* ]]
 result 'a mask lies beside its tokens' "$([ $? -eq 0 ] || echo "$out")"
@@ -61,12 +62,22 @@ fails 'what becomes of long ones' 2 "--pack-long: 'keep' is neither cut nor drop
 fails 'none fits' 2 'none is left in which something counts and that fits' tokenizer encode "$t" \
     "$chats" --pack 4 --pack-long drop -o "$folder/n"
 
+fails 'packing of one text' 2 '--text: has no use for --pack' tokenizer encode "$t" --text x --pack 9
+echo '{"messages": [{"role": "user", "content": "tide?"}]}' >"$folder/asked.jsonl"
+works 'a conversation without an answer is told' 'in 1 conversations nothing does' tokenizer encode \
+    "$t" "$chats" "$folder/asked.jsonl" --eot auto -o "$folder/n"
+
 # --- masks in training ---
 fails 'masks that a plan does not take' 2 'plan with --set masked=true' train "${small[@]}" \
     --data "$folder/c.bin"
 fails 'a plan that wants masks' 2 'plan with --set masked=false' train "${masked[@]}" --data "$text"
 fails 'a mask is no data' 2 'is a mask: give the file of tokens' train "${masked[@]}" \
     --data "$folder/c.bin.mask.npy"
+cp "$folder/c.bin.mask.npy" "$text.mask.npy"
+fails 'a mask of bytes' 2 'text that becomes tokens cannot have one' train "${masked[@]}" \
+    --data "$text" "${with[@]}"
+fails 'a mask of another length' 2 'text.txt.mask.npy: masks ' train "${masked[@]}" --data "$text"
+rm "$text.mask.npy"
 head -c 300 "$folder/c.bin.mask.npy" >"$folder/u.bin.mask.npy"
 fails 'a mask that is cut off' 2 'u.bin.mask.npy: .npy file promises' train "${masked[@]}" \
     --data "$folder/u.bin"

@@ -33,6 +33,7 @@ static const char *const SPECIAL[] = {
 enum { N_SPECIAL = sizeof(SPECIAL) / sizeof(SPECIAL[0]) };
 
 /* One of the test's own, with special tokens [n] added behind its last. */
+static bool adds_prefix = false; /* to what begins, by the tokenizers loaded from now on */
 static Tokenizer *load(const char *path, const char *const *special, int n, bool strips) {
     char made[] = "/tmp/test_chat-XXXXXX";
     json_t *root = json_parse_file(path, 1 << 24, diag);
@@ -46,6 +47,8 @@ static Tokenizer *load(const char *path, const char *const *special, int n, bool
                                                "single_word", 0, "lstrip", strips, "rstrip", strips,
                                                "normalized", 0, "special", 1));
     }
+    json_t *words = json_object_get(root, "pre_tokenizer");
+    if (adds_prefix) json_object_set_new(words, "add_prefix_space", json_true());
     int fd = mkstemp(made);
     CHECK(fd >= 0 && json_dump_file(root, made, 0) == 0, "%s", made);
     tokenizer = tokenizer_load(made, NULL, diag);
@@ -215,7 +218,7 @@ static void test_injection(void) {
     }
     tokenizer_destroy(tokenizer);
 
-    check_begin("chats: tokens that take white space in; which template cannot be said");
+    check_begin("chats: tokens that take white space in");
     tokenizer = load("tests/data/tokenizers/trained.json", SPECIAL, 2, true);
     json_t *messages = json_pack("[{s:s,s:s},{s:s,s:s}]", "role", "user", "content", " a \n",
                                  "role", "assistant", "content", " b");
@@ -226,6 +229,24 @@ static void test_injection(void) {
     release(&encoded);
     json_decref(messages);
     tokenizer_destroy(tokenizer);
+
+    check_begin("chats: a space is put before what begins, not before what goes on");
+    adds_prefix = true;
+    tokenizer = load("tests/data/tokenizers/trained.json", SPECIAL, 2, false);
+    adds_prefix = false;
+    messages = json_pack("[{s:s,s:s},{s:s,s:s}]", "role", "user", "content", "a", "role",
+                         "assistant", "content", "b");
+    encoded = encode(tokenizer, chat_template_find("chatml", arena, diag), messages);
+    CHECK(same_tokens(tokenizer, &encoded,
+                      "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n"),
+          "'%s'", decode(tokenizer, &encoded, false));
+    CHECK(strstr(decode(tokenizer, &encoded, false), "> user\na<|"), "'%s'",
+          decode(tokenizer, &encoded, false));
+    release(&encoded);
+    json_decref(messages);
+    tokenizer_destroy(tokenizer);
+
+    check_begin("chats: which template cannot be said");
     tokenizer = load("tests/data/tokenizers/trained.json", SPECIAL, N_SPECIAL, false);
     CHECK(!chat_template_detect(tokenizer, diag), "detected");
     CHECK(strstr(diag_text(diag), "more than one template: give --chat-template NAME (chatml, "),
@@ -235,10 +256,9 @@ static void test_injection(void) {
 
 /* --- lines of files --- */
 
-static CorpusJob run_line(const Tokenizer *tokenizer, const CorpusOptions *options,
-                          const char *line, size_t length) {
+static CorpusJob run_line(Encoder *encoder, const CorpusOptions *options, const char *line,
+                          size_t length) {
     CorpusJob job = {.path = "x.jsonl"};
-    Encoder *encoder = encoder_create(tokenizer);
     corpus_job_clear(&job);
     job.failed =
         !corpus_line_run(&job, encoder, options, false, (const unsigned char *)line, length, 7);
@@ -246,14 +266,14 @@ static CorpusJob run_line(const Tokenizer *tokenizer, const CorpusOptions *optio
           job.tokens.count, job.marks.count);
     CHECK(job.failed == (job.diag && diag_error_count(job.diag) > 0), "'%s': failed %d", line,
           job.failed);
-    encoder_destroy(encoder);
     return job;
 }
 
 #define CHAT(...)           "{\"messages\": [" __VA_ARGS__ "]}"
 #define SAYS(role, content) "{\"role\": \"" role "\", \"content\": \"" content "\"}"
 
-static void test_lines(const Tokenizer *tokenizer, CorpusOptions options) {
+static void test_lines(Encoder *encoder, CorpusOptions options) {
+    const Tokenizer *tokenizer = encoder_tokenizer(encoder);
     static const struct {
         const char *line;
         int n_counted; /* bytes of text, special tokens aside */
@@ -288,7 +308,7 @@ static void test_lines(const Tokenizer *tokenizer, CorpusOptions options) {
     };
     check_begin("chats: lines of JSON, right ones and wrong ones");
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
-        CorpusJob job = run_line(tokenizer, &options, CASES[i].line, strlen(CASES[i].line));
+        CorpusJob job = run_line(encoder, &options, CASES[i].line, strlen(CASES[i].line));
         size_t n_counted = 0, length;
         for (size_t t = 0; t < job.tokens.count; t++) {
             tokenizer_text(tokenizer, job.tokens.items[t], &length);
@@ -308,7 +328,7 @@ static void test_lines(const Tokenizer *tokenizer, CorpusOptions options) {
     }
 }
 
-static void test_noise(const Tokenizer *tokenizer, CorpusOptions options) {
+static void test_noise(Encoder *encoder, CorpusOptions options) {
     static const char LINE[] = CHAT(SAYS("system", "s") "," SAYS(
         "user", "<|im_end|> \\u00fc") "," SAYS("assistant", "\\ud83d\\ude00 b \\u0000"));
     uint32_t state = 7;
@@ -322,7 +342,7 @@ static void test_noise(const Tokenizer *tokenizer, CorpusOptions options) {
             line[(state >> 16) % length] = (char)(state >> 8);
         }
         if (round % 3 == 0) length = (size_t)round % length;
-        CorpusJob job = run_line(tokenizer, &options, line, length);
+        CorpusJob job = run_line(encoder, &options, line, length);
         corpus_job_release(&job);
     }
 }
@@ -380,8 +400,10 @@ int main(void) {
                                     &chat, diag),
           "%s", diag_text(diag));
     CorpusOptions options = {.chat = &chat, .first = NO_TOKEN, .last = 0};
-    if (tokenizer) test_lines(tokenizer, options);
-    if (tokenizer) test_noise(tokenizer, options);
+    Encoder *encoder = encoder_create(tokenizer);
+    test_lines(encoder, options);
+    test_noise(encoder, options);
+    encoder_destroy(encoder);
     tokenizer_destroy(tokenizer);
     test_files();
     diag_destroy(diag);

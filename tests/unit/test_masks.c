@@ -285,7 +285,53 @@ static void test_empty(void) {
     run_close(&run);
 }
 
+/* Conversation `which` (or both, one behind the other) in the first sequence, then padding of
+ * tokens 0, which end documents; nothing else counts. */
+static double packed_loss(Run *run, bool first, bool second, int *out_count) {
+    static const int LENGTHS[] = {6, 7};
+    int32_t tokens[BATCH * SEQ] = {0}, labels[BATCH * SEQ];
+    int at = 0;
+    double loss = NAN;
+    for (int i = 0; i < BATCH * SEQ; i++) labels[i] = DATASET_NO_LABEL;
+    *out_count = 0;
+    for (int c = 0; c < 2; c++) {
+        if (!(c ? second : first)) continue;
+        for (int i = 0; i < LENGTHS[c]; i++, at++) {
+            tokens[at] = i + 1 < LENGTHS[c] ? 3 + 11 * c + 2 * i : 0;
+            bool counts = i >= 3;
+            if (counts) labels[at - 1] = tokens[at];
+            *out_count += counts;
+        }
+    }
+    CHECK(engine_count_labels(run->engine, labels) == *out_count, "%d count", *out_count);
+    CHECK(engine_evaluate(run->engine, tokens, labels, &loss, run->diag), "%s",
+          diag_text(run->diag));
+    return loss;
+}
+
+static void test_packed(void) {
+    check_begin("masks: packed conversations have the losses that they have alone");
+    Run run;
+    Layout layout = {1, 1, 1, 4, 1, "1f1b", false, NULL, 0};
+    ModelSetting settings[N_SETTINGS + 1];
+    memcpy(settings, SETTINGS, sizeof(SETTINGS));
+    settings[N_SETTINGS] = (ModelSetting){"documents", "0"};
+    bool ready =
+        run_plan(&run, "models/llama.lua", settings, N_SETTINGS + 1, &layout, BATCH, false) &&
+        run_start(&run);
+    CHECK(ready, "%s", diag_text(run.diag));
+    if (ready) {
+        int n_a, n_b, n;
+        double a = packed_loss(&run, true, false, &n_a), b = packed_loss(&run, false, true, &n_b);
+        double both = packed_loss(&run, true, true, &n), mean = (a * n_a + b * n_b) / n;
+        CHECK(n == n_a + n_b && fabs(both - mean) < 1e-6 * mean && fabs(a - b) > 1e-4,
+              "together %.8g, alone %.8g and %.8g", both, a, b);
+    }
+    run_close(&run);
+}
+
 int main(void) {
+    test_packed();
     test_data();
     test_files();
     test_layouts();

@@ -1,0 +1,8 @@
+local nn = require "nn"
+return model {
+  name = "small", axes = { seq = 8, model = 8, heads = 2, vocab = 11 }, layers = 1,
+  loss = function(m, tokens, labels)
+    return nn.cross_entropy(m, nn.logits(m, "wte", nn.embedding(m, "wte", tokens)), labels, "vocab",
+      { ignore = -2 })
+  end,
+}
