@@ -22,6 +22,8 @@ bool hf_adapter_check(const HfExport *export, const HfPart *part, Diag *diag);
 /* W + scale A B in f32, added up in f64; NULL where the weight has no adapter. The caller frees. */
 float *hf_adapter_merge(const HfExport *export, const HfPart *part);
 
+/* Can the adapters of an export whose tensors are all there stand alone? False: reported. */
+bool hf_adapter_check_alone(const HfExport *export, Diag *diag);
 /* The adapters of an open export as a folder that PEFT reads: adapter_config.json and
  * adapter_model.safetensors. False: reported. */
 bool hf_adapter_write(HfExport *export, const char *dir, Diag *diag);

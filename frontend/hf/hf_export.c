@@ -140,7 +140,8 @@ bool hf_export_open(Arena *arena, const HfExportRequest *request, HfExport *out,
     out->type = hf_config_type(model, out->family, config.type, diag);
     bool fine = out->type && hf_adapter_find(out, diag) &&
                 hf_layout_make(arena, model, out->family, out->type, false, &out->layout, diag) &&
-                check_files(out, diag);
+                check_files(out, diag) &&
+                (!out->adapters_alone || hf_adapter_check_alone(out, diag));
     if (fine) {
         out->config = hf_config_write(model, out->family, out->type, config.json,
                                       torch_dtype(out->dtype), diag);

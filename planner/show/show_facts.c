@@ -47,6 +47,14 @@ const char *active_parameters_text(double active, int64_t all, char text[2 * UNI
     return text;
 }
 
+const char *trained_parameters_text(int64_t trained, int64_t all, char text[2 * UNIT_TEXT]) {
+    char count[UNIT_TEXT];
+    text[0] = '\0';
+    if (trained == all) return text;
+    snprintf(text, 2 * UNIT_TEXT, ", %s of them trained", unit_count((double)trained, count));
+    return text;
+}
+
 const char *unit_count(double count, char *text) {
     static const char *const UNITS[] = {"", "k", "M", "G", "T", "P", "E"};
     return scaled(count, 1000, UNITS, 7, text);

@@ -24,10 +24,11 @@ static void put_head(StrBuf *out, const SearchFacts *facts) {
     put_label(out, "model");
     lines_put_name(out, report->costs->model, NAME_COLUMNS);
     const ModelCosts *costs = report->costs;
-    char active[2 * UNIT_TEXT];
-    strbuf_printf(out, ": %s parameters%s, seq %" PRId64 ", vocab %" PRId64 "\n",
+    char active[2 * UNIT_TEXT], trained[2 * UNIT_TEXT];
+    strbuf_printf(out, ": %s parameters%s%s, seq %" PRId64 ", vocab %" PRId64 "\n",
                   unit_count((double)costs->n_parameters, a),
                   active_parameters_text(costs->n_active_parameters, costs->n_parameters, active),
+                  trained_parameters_text(costs->n_trained, costs->n_parameters, trained),
                   costs->seq, costs->vocab);
     put_label(out, "cluster");
     lines_put_name(out, cluster->name, 20);

@@ -61,13 +61,12 @@ static void put_shape(StrBuf *out, const Facts *facts) {
     char a[UNIT_TEXT];
     put_label(out, "model");
     put_name(out, plan->model, NAME_COLUMNS);
-    char active[2 * UNIT_TEXT];
-    strbuf_printf(out, ": %s parameters%s", unit_count((double)plan->n_parameters, a),
-                  active_parameters_text(facts->active_parameters, plan->n_parameters, active));
-    if (plan->n_trained < plan->n_parameters) {
-        strbuf_printf(out, ", %s of them trained", unit_count((double)plan->n_trained, a));
-    }
-    strbuf_printf(out, ", seq %" PRId64 ", vocab %" PRId64 "\n", plan->seq, plan->vocab);
+    char active[2 * UNIT_TEXT], trained[2 * UNIT_TEXT];
+    strbuf_printf(out, ": %s parameters%s%s, seq %" PRId64 ", vocab %" PRId64 "\n",
+                  unit_count((double)plan->n_parameters, a),
+                  active_parameters_text(facts->active_parameters, plan->n_parameters, active),
+                  trained_parameters_text(plan->n_trained, plan->n_parameters, trained), plan->seq,
+                  plan->vocab);
     put_label(out, "mesh");
     const int *size = plan->mesh.size;
     strbuf_printf(out, "t=%d tensor x ", size[MESH_T]);
