@@ -24,8 +24,8 @@ static bool is_adapter(const char *name) {
 }
 
 /* False, reported: it is in neither, or not in the one that it has to be in. */
-static bool find_leaf(const Sources *from, const Node *node, const char *name,
-                      SafetensorsInfo *out, const char **out_path, Diag *diag) {
+static bool find_leaf(const Sources *from, const Node *node, const char *name, SafetensorsInfo *out,
+                      const char **out_path, Diag *diag) {
     *out_path = from->trained_path;
     if (from->trained && safetensors_find(from->trained, name, out)) return true;
     bool trains = node->op == OP_PARAM && !node_is_frozen(node);
@@ -40,8 +40,9 @@ static bool find_leaf(const Sources *from, const Node *node, const char *name,
                "has no tensor '%s', which the plan's %s needs", name,
                node->op == OP_STATE ? "optimizer" : "model");
     if (safetensors_find_metadata(from->whole, TRAINED_ALONE_KEY)) {
-        diag_note(diag, NO_LOC, "it has what was trained, without what was frozen: give it as "
-                                "--load-trained, and the base as --load");
+        diag_note(diag, NO_LOC,
+                  "it has what was trained, without what was frozen: give it as "
+                  "--load-trained, and the base as --load");
     }
     return false;
 }

@@ -166,9 +166,9 @@ static void put_run(void *user, int64_t local_at, int64_t whole_at, int64_t coun
         bool low = dtype_is_low(w->dtype);
         n = low && count - done > RUN_ELEMENTS ? RUN_ELEMENTS : count - done;
         if (low) vec_low_load(w->dtype, from, room, n);
-        w->failed = !file_part_put(w->saving->part,
-                                   w->at + (size_t)(whole_at + done) * sizeof(float),
-                                   low ? room : from, (size_t)n * sizeof(float), w->saving->diag);
+        w->failed =
+            !file_part_put(w->saving->part, w->at + (size_t)(whole_at + done) * sizeof(float),
+                           low ? room : from, (size_t)n * sizeof(float), w->saving->diag);
     }
 }
 

@@ -85,9 +85,8 @@ static bool folder_has(Arena *arena, const char *path, const FileId *file) {
 
 /* What is read whole before it is written, and is meant to move on. */
 static bool may_replace(const CliArgs *args, const GivenFile *read, const GivenFile *written) {
-    static const CliOption PAIRS[][2] = {{OPT_LOAD, OPT_SAVE},
-                                         {OPT_LOAD_TRAINED, OPT_SAVE_TRAINED},
-                                         {OPT_RESUME, OPT_CHECKPOINT}};
+    static const CliOption PAIRS[][2] = {
+        {OPT_LOAD, OPT_SAVE}, {OPT_LOAD_TRAINED, OPT_SAVE_TRAINED}, {OPT_RESUME, OPT_CHECKPOINT}};
     if (args->command->run == cmd_tune) return !read->option;
     for (int i = 0; read->option && i < 3; i++) {
         if (strcmp(read->option, CLI_OPTIONS[PAIRS[i][0]].name) == 0 &&

@@ -115,7 +115,8 @@ static bool check_options(Run *run) {
         return false;
     }
     if (cli_given(run->args, OPT_LOAD_TRAINED) && !cli_given(run->args, OPT_LOAD)) {
-        diag_error(run->diag, NO_LOC, "train: --load-trained: over which weights? give --load FILE");
+        diag_error(run->diag, NO_LOC,
+                   "train: --load-trained: over which weights? give --load FILE");
         return false;
     }
     if (cli_given(run->args, OPT_VAL) && cli_given(run->args, OPT_VAL_FRACTION)) {
@@ -256,7 +257,8 @@ static void print_start(const Run *run) {
     units_format_bytes(planned, sizeof(planned), planned_bytes(plan));
     units_format_bytes(allocated, sizeof(allocated), engine_arena_bytes(run->engine));
     printf("model   %s: %" PRId64 " parameters, ", plan->model, plan->n_parameters);
-    if (plan->n_trained < plan->n_parameters) printf("%" PRId64 " of them trained, ", plan->n_trained);
+    if (plan->n_trained < plan->n_parameters)
+        printf("%" PRId64 " of them trained, ", plan->n_trained);
     printf("sequence %" PRId64 ", vocabulary %" PRId64 "\n", plan->seq, plan->vocab);
     int n_ranks = mesh_rank_count(&plan->mesh);
     printf("mesh    t=%d ", plan->mesh.size[MESH_T]);

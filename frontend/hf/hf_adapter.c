@@ -223,7 +223,8 @@ static bool visit_adapters(HfExport *export, SafetensorsWriter *writer, bool dec
         const HfItem *item = &export->layout.items[i];
         Adapter of;
         if (!find_adapter(export, &item->parts[0], &of)) continue;
-        const char *a = half_name(arena, item->theirs, 'A'), *b = half_name(arena, item->theirs, 'B');
+        const char *a = half_name(arena, item->theirs, 'A'),
+                   *b = half_name(arena, item->theirs, 'B');
         if (!declare) {
             if (!put_transposed(export, writer, a, &of.a, of.n_in, of.rank, diag) ||
                 !put_transposed(export, writer, b, &of.b, of.rank, of.n_out, diag)) {
@@ -234,8 +235,8 @@ static bool visit_adapters(HfExport *export, SafetensorsWriter *writer, bool dec
         SafetensorsDtype dtype = hf_export_dtype(export->dtype);
         safetensors_writer_add_tensor(writer, a, dtype, (int64_t[]){of.rank, of.n_in}, 2);
         safetensors_writer_add_tensor(writer, b, dtype, (int64_t[]){of.n_out, of.rank}, 2);
-        export->n_bytes += (size_t)(of.rank * (of.n_in + of.n_out)) *
-                           (size_t)dtype_bytes(export->dtype);
+        export->n_bytes +=
+            (size_t)(of.rank * (of.n_in + of.n_out)) * (size_t)dtype_bytes(export->dtype);
         const char *module = strrchr(module_of(arena, item->theirs), '.') + 1;
         bool known = false;
         for (size_t k = 0; k < json_array_size(modules); k++) {
@@ -262,13 +263,13 @@ static json_t *make_config(const HfExport *export, json_t *modules) {
     const Model *model = export->model;
     double rank = number_of(model, "lora"), alpha = number_of(model, "lora_alpha");
     bool columns = strcmp(export->type->name, "gpt2") == 0; /* its Conv1D has [in, out] */
-    json_t *config = json_pack(
-        "{s:s, s:s, s:I, s:f, s:f, s:b, s:O, s:s, s:b, s:b, s:n, s:n, s:b}", "peft_type", "LORA",
-        "task_type", "CAUSAL_LM", "r", (json_int_t)rank, "lora_alpha", alpha > 0 ? alpha : rank,
-        "lora_dropout", number_of(model, "lora_dropout"), "use_rslora",
-        number_of(model, "lora_rslora") > 0, "target_modules", modules, "bias", "none",
-        "fan_in_fan_out", columns, "inference_mode", 1, "modules_to_save",
-        "base_model_name_or_path", "init_lora_weights", 1);
+    json_t *config =
+        json_pack("{s:s, s:s, s:I, s:f, s:f, s:b, s:O, s:s, s:b, s:b, s:n, s:n, s:b}", "peft_type",
+                  "LORA", "task_type", "CAUSAL_LM", "r", (json_int_t)rank, "lora_alpha",
+                  alpha > 0 ? alpha : rank, "lora_dropout", number_of(model, "lora_dropout"),
+                  "use_rslora", number_of(model, "lora_rslora") > 0, "target_modules", modules,
+                  "bias", "none", "fan_in_fan_out", columns, "inference_mode", 1, "modules_to_save",
+                  "base_model_name_or_path", "init_lora_weights", 1);
     if (!config) BUG("out of memory");
     if (export->like) {
         json_object_set_new(config, "base_model_name_or_path", json_string(export->like));

@@ -114,8 +114,7 @@ static bool check_files(const HfExport *export, Diag *diag) {
         }
     }
     return check_extra(export, export->weights, export->path, diag) &&
-           (!export->trained ||
-            check_extra(export, export->trained, export->trained_path, diag));
+           (!export->trained || check_extra(export, export->trained, export->trained_path, diag));
 }
 
 bool hf_export_open(Arena *arena, const HfExportRequest *request, HfExport *out, Diag *diag) {
@@ -214,7 +213,7 @@ static char *config_text(const json_t *config) {
 }
 
 bool hf_write_json(Arena *arena, const char *dir, const char *name, const json_t *json,
-                       Diag *diag) {
+                   Diag *diag) {
     char *dump = config_text(json);
     const char *text = arena_printf(arena, "%s\n", dump);
     free(dump);
@@ -324,8 +323,8 @@ static bool write_shard(ShardWriting *w, int shard, int n_shards) {
     for (int i = 0; i < export->layout.n_items; i++) {
         const HfItem *item = &export->layout.items[i];
         if (w->shard_of[i] != shard) continue;
-        safetensors_writer_add_tensor(writer, item->theirs, hf_export_dtype(export->dtype), item->shape,
-                                      item->n_dims);
+        safetensors_writer_add_tensor(writer, item->theirs, hf_export_dtype(export->dtype),
+                                      item->shape, item->n_dims);
     }
     bool fine = safetensors_writer_open(writer, path, w->diag);
     for (int i = 0; fine && i < export->layout.n_items; i++) {
@@ -387,7 +386,8 @@ bool hf_export_write(HfExport *export, const char *dir, Diag *diag) {
     if (export->adapters_alone) {
         fine = fine && hf_adapter_write(export, temporary, diag);
     } else {
-        fine = fine && hf_write_json(export->arena, temporary, "config.json", export->config, diag) &&
+        fine = fine &&
+               hf_write_json(export->arena, temporary, "config.json", export->config, diag) &&
                copy_others(export, temporary, diag) && write_weights(export, temporary, diag);
     }
     if (fine && rename(temporary, name) != 0) fine = fail_folder(dir, "cannot be made", diag);

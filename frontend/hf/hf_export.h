@@ -32,7 +32,7 @@ typedef struct HfExport {
     HfHalf *halves;       /* by name */
     double adapter_scale; /* of the product of an adapter's halves */
     bool adapters_alone;  /* as PEFT has them */
-    const char *like; /* a folder of Hugging Face's, or NULL */
+    const char *like;     /* a folder of Hugging Face's, or NULL */
     json_t *config;
     DType dtype;
     size_t max_shard_bytes;

@@ -8,7 +8,8 @@
 void freeze_set(Graph *graph, Node *param, bool frozen) {
     Attr *attrs = ARENA_ARRAY(graph->arena, Attr, param->n_attrs + 1);
     int n = 0, at = 0; /* attributes come in the order of attrs.def */
-    while (at < param->n_attrs && param->attrs[at].key < ATTR_frozen) attrs[n++] = param->attrs[at++];
+    while (at < param->n_attrs && param->attrs[at].key < ATTR_frozen)
+        attrs[n++] = param->attrs[at++];
     if (frozen) attrs[n++] = attr_int(ATTR_frozen, 1);
     for (; at < param->n_attrs; at++) {
         if (param->attrs[at].key != ATTR_frozen) attrs[n++] = param->attrs[at];

@@ -1,9 +1,9 @@
 /* Which parameters are frozen: kept as they are made or loaded, with no gradient, no state of an
  * optimizer and no update.
  *
- * Said of one where it is made (`frozen = 1`), or by patterns of logical names, one after the other,
- * of which the last that fits a name counts: "wte, blocks.*.attn.*" freezes, "!blocks.3.*" trains
- * again. `*` stands for any text, `?` for one character.
+ * Said of one where it is made (`frozen = 1`), or by patterns of logical names, one after the
+ * other, of which the last that fits a name counts: "wte, blocks.*.attn.*" freezes, "!blocks.3.*"
+ * trains again. `*` stands for any text, `?` for one character.
  */
 #ifndef FRONTEND_LUA_FREEZE_H
 #define FRONTEND_LUA_FREEZE_H

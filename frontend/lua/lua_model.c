@@ -42,8 +42,7 @@ typedef struct ParamOptions {
     bool decay, muon, frozen;
     double lr_scale;
     /* Said, not left to the defaults. */
-    bool gives_init, gives_std, gives_decay, gives_muon, gives_frozen,
-        gives_lr_scale;
+    bool gives_init, gives_std, gives_decay, gives_muon, gives_frozen, gives_lr_scale;
 } ParamOptions;
 
 static double check_std(lua_State *lua, const char *name) {
@@ -81,15 +80,15 @@ static double check_lr_scale(lua_State *lua, const char *name) {
 }
 
 static bool is_option(const char *key) {
-    static const char *const KNOWN[] = {"decay", "frozen", "init",
-                                        "lr_scale", "muon", "std"};
+    static const char *const KNOWN[] = {"decay", "frozen", "init", "lr_scale", "muon", "std"};
     for (size_t i = 0; i < sizeof(KNOWN) / sizeof(KNOWN[0]); i++) {
         if (strcmp(KNOWN[i], key) == 0) return true;
     }
     return false;
 }
 
-/* {init = "normal", std = 0.02, decay = 1, frozen = 0}. Weights drawn at random decay, others do not. */
+/* {init = "normal", std = 0.02, decay = 1, frozen = 0}. Weights drawn at random decay, others do
+ * not. */
 static ParamOptions read_options(lua_State *lua, int index, const char *name) {
     ParamOptions options = {.init = "normal", .std = DEFAULT_STD, .lr_scale = 1};
     const char *unknown = NULL;
@@ -358,18 +357,14 @@ static int model_freeze(lua_State *lua) {
         script_error(lua, "freeze: takes a text, patterns of parameters' names, not a %s",
                      luaL_typename(lua, 2));
     }
-    FreezeRule rule = {arena_strdup(arena, lua_tostring(lua, 2)), "freeze",
-                       sandbox_user_line(lua)};
+    FreezeRule rule = {arena_strdup(arena, lua_tostring(lua, 2)), "freeze", sandbox_user_line(lua)};
     ARENA_PUSH(arena, script->freezes, script->n_freezes, script->freezes_capacity, rule);
     return 0;
 }
 
-static const luaL_Reg METHODS[] = {{"axis", model_axis},
-                                   {"block", model_block},
-                                   {"freeze", model_freeze},
-                                   {"output", model_output},
-                                   {"param", model_param},
-                                   {NULL, NULL}};
+static const luaL_Reg METHODS[] = {{"axis", model_axis},     {"block", model_block},
+                                   {"freeze", model_freeze}, {"output", model_output},
+                                   {"param", model_param},   {NULL, NULL}};
 
 bool script_name_is_taken(const char *name) {
     static const char *const FIELDS[] = {"batch", "group", "loss", "name", "size"};

@@ -205,9 +205,10 @@ static void freeze_params(lua_State *lua, Loading *loading) {
         const Node *node = script->graph->nodes[n];
         if (node->op == OP_PARAM && !node_is_frozen(node)) return;
     }
-    diag_error(diag, loading->description.loc,
-               "model: every parameter is frozen, so there is nothing to train: let some train with "
-               "'!' before a pattern of their names, as in --set 'freeze=*,!head'");
+    diag_error(
+        diag, loading->description.loc,
+        "model: every parameter is frozen, so there is nothing to train: let some train with "
+        "'!' before a pattern of their names, as in --set 'freeze=*,!head'");
     sandbox_fail(lua);
 }
 

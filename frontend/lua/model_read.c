@@ -40,9 +40,10 @@ static const RecipeField RECIPE[] = {
 enum { N_RECIPE = sizeof(RECIPE) / sizeof(RECIPE[0]) };
 #undef FIELD
 
-static const char RECIPE_NAMES[] = "kind, adam_lr, beta1, beta2, decay_steps, eps, freeze, "
-                                   "lr, lr_schedule, matrix_lr_scale, max_norm, momentum, muon_rms, "
-                                   "table_lr_scale, vector_lr_scale, weight_decay";
+static const char RECIPE_NAMES[] =
+    "kind, adam_lr, beta1, beta2, decay_steps, eps, freeze, "
+    "lr, lr_schedule, matrix_lr_scale, max_norm, momentum, muon_rms, "
+    "table_lr_scale, vector_lr_scale, weight_decay";
 
 /* The names of OptimizerKind. */
 static const char *const OPTIMIZERS[N_OPTIMIZERS] = {"adamw", "sgd", "lion", "muon"};

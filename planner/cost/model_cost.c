@@ -332,9 +332,9 @@ static void count_leaf(const LeafCounter *by, const Node *node, bool has_copy,
     ExpertWeights others = {0},
                   *experts = is_expert_leaf(graph, node) ? &segment->experts : &others;
     int64_t bytes = type_local_bytes(&node->types[0], &node->shardings[0], &graph->mesh);
-    const Node *param =
-        node_is_copy(node) ? param_index_find(&by->params, node->block, node_string(node, ATTR_of))
-                           : node;
+    const Node *param = node_is_copy(node)
+                            ? param_index_find(&by->params, node->block, node_string(node, ATTR_of))
+                            : node;
     if (param && node_is_frozen(param)) {
         count_frozen(node, bytes, by->least, segment, experts);
         return;

@@ -60,14 +60,14 @@ typedef struct SegmentCost {
     int64_t optimizer_bytes; /* optimizer state and masters: what ZeRO-1 divides over d */
     int64_t whole_bytes;     /* of these, Muon's: whole on every rank */
     int64_t n_parameters;
-    int64_t n_whole;        /* of these, Muon's: ZeRO divides nothing of them */
-    int64_t largest_weight; /* parameters of the largest of the others */
+    int64_t n_whole;                      /* of these, Muon's: ZeRO divides nothing of them */
+    int64_t largest_weight;               /* parameters of the largest of the others */
     int64_t frozen_bytes, largest_frozen; /* of the largest: its bytes */
-    ExpertWeights experts;  /* of these */
-    int n_weights;          /* that ZeRO divides: all but Muon's, gains, biases and their like */
-    int n_frozen;           /* that ZeRO-3 divides */
-    double update_us;       /* the optimizer's, not divided over d */
-    double whole_us;        /* of it, Muon's products: never divided */
+    ExpertWeights experts;                /* of these */
+    int n_weights;    /* that ZeRO divides: all but Muon's, gains, biases and their like */
+    int n_frozen;     /* that ZeRO-3 divides */
+    double update_us; /* the optimizer's, not divided over d */
+    double whole_us;  /* of it, Muon's products: never divided */
     /* What the executor emits (count_calls.h): for each micro-batch, and once a step. */
     int micro_calls, update_calls[N_UPDATE_KINDS];
 } SegmentCost;

@@ -61,8 +61,7 @@ void stage_weights_add(StageWeights *sum, const SegmentCost *segment, int count,
     sum->largest = larger(sum->largest, segment->largest_weight);
     sum->largest_frozen = larger(sum->largest_frozen, segment->largest_frozen);
     if (!is_block) return;
-    sum->largest_frozen_in_block =
-        larger(sum->largest_frozen_in_block, segment->largest_frozen);
+    sum->largest_frozen_in_block = larger(sum->largest_frozen_in_block, segment->largest_frozen);
     sum->largest_in_block = larger(sum->largest_in_block, segment->largest_weight);
 }
 

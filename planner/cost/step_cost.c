@@ -222,8 +222,8 @@ int64_t zero_micro_calls(const Candidate *candidate, const StageWeights *weights
     if (candidate->d == 1) n_summed -= n_experts;
     int n_frozen = weights->n_frozen;
     if (candidate_replicas_by_kind(candidate).experts == 1) n_frozen -= weights->experts.n_frozen;
-    return 2 * (n_summed +
-                (candidate->zero < ZERO_PARAMETERS ? 0 : (int64_t)n_gathered + n_frozen));
+    return 2 *
+           (n_summed + (candidate->zero < ZERO_PARAMETERS ? 0 : (int64_t)n_gathered + n_frozen));
 }
 
 /* Messages between stages: of each value that crosses a border, forward and backward. */

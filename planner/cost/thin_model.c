@@ -10,7 +10,7 @@ typedef struct Block {
     const Node **nodes; /* in order */
     int kind;
     int n_exports, export_capacity;
-    Value *exports; /* what others read of it, in order */
+    Value *exports;      /* what others read of it, in order */
     bool feeds_learning; /* others that get gradients: they keep what they read */
 } Block;
 
@@ -27,8 +27,8 @@ static bool attr_alike(const Attr *a, const Attr *b) {
     return attr_equal(a, b) || (a->key == ATTR_key && b->key == ATTR_key);
 }
 
-/* The same place within their blocks, or the same value before them, and either both need a gradient
- * or none does: the backward ends where nothing below trains. What the first block reads
+/* The same place within their blocks, or the same value before them, and either both need a
+ * gradient or none does: the backward ends where nothing below trains. What the first block reads
  * comes from no block, what the next reads from the first: its type has to do. */
 static bool input_alike(const Thinner *t, const Node *a, const Node *b, int i) {
     Value x = a->inputs[i], y = b->inputs[i];

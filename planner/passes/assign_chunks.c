@@ -2,9 +2,10 @@
  *
  * What comes before the blocks (embedding) runs with the first chunk, what comes after (final norm,
  * head, loss) with the last. The split minimises the costliest chunk by dynamic programming over
- * the FLOPs of each block, of which those below all that train have no backward. Where a stage holds several chunks, or a heavy head leaves the others
- * room, many splits are equal by that measure: blocks are then moved from chunk to chunk as long as
- * that lowers the costliest stage, or evens out stages, or chunks. All deterministic.
+ * the FLOPs of each block, of which those below all that train have no backward. Where a stage
+ * holds several chunks, or a heavy head leaves the others room, many splits are equal by that
+ * measure: blocks are then moved from chunk to chunk as long as that lowers the costliest stage, or
+ * evens out stages, or chunks. All deterministic.
  *
  * Every chunk gets a block where there are enough. Where there are not, the first and the last can
  * do without (Llama 3's 126 layers in 128 chunks, arXiv 2407.21783, section 3.3.2), as long as no

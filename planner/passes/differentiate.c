@@ -14,8 +14,8 @@ typedef struct Tape {
     PassContext *ctx;
     GradContext grad;
     Graph *out;
-    Value *grads;  /* the gradient so far of each value, by id * MAX_OUTPUTS + output */
-    Value *chains; /* accumulator chain of each parameter node, by id */
+    Value *grads;       /* the gradient so far of each value, by id * MAX_OUTPUTS + output */
+    Value *chains;      /* accumulator chain of each parameter node, by id */
     const bool *learns; /* by id: graph_find_learning */
 } Tape;
 

@@ -38,11 +38,11 @@ enum {
 typedef struct Update {
     const Node *param; /* of the graph that comes in */
     const Node *node;  /* likewise; NULL: the parameter is frozen */
-    int at;           /* position of the axis in the parameter's type, -1: not divided */
-    int mesh;         /* d, or d and c: who have the same of the parameter */
-    bool own;         /* the parameter itself is divided: only the update reads its memory */
-    Value gradient;   /* of `out`, once made */
-    Node *result;     /* of `out` */
+    int at;            /* position of the axis in the parameter's type, -1: not divided */
+    int mesh;          /* d, or d and c: who have the same of the parameter */
+    bool own;          /* the parameter itself is divided: only the update reads its memory */
+    Value gradient;    /* of `out`, once made */
+    Node *result;      /* of `out` */
 } Update;
 
 typedef struct Sharder {

@@ -124,8 +124,8 @@ static bool export(Arena *arena, const Model *model, const char *weights, const 
     Safetensors *file = safetensors_open(weights, diag);
     const HfExportRequest request = {
         .model = model, .weights = file, .path = weights, .like = like, .dtype = dtype};
-    bool fine = file && hf_export_try(arena, dir, diag) &&
-                hf_export_open(arena, &request, &out, diag);
+    bool fine =
+        file && hf_export_try(arena, dir, diag) && hf_export_open(arena, &request, &out, diag);
     if (fine) {
         out.max_shard_bytes = max_shard_bytes;
         fine = hf_export_write(&out, dir, diag);

@@ -22,11 +22,16 @@ typedef struct Tried {
     ModelSetting settings[MAX_SETTINGS];
 } Tried;
 
-#define SMALL {"layers", "4"}, {"model", "32"}, {"seq", "16"}, {"vocab", "64"}, {"ffn", "64"}
+#define SMALL                                                                                      \
+    {"layers", "4"}, {"model", "32"}, {"seq", "16"}, {"vocab", "64"}, {                            \
+        "ffn", "64"                                                                                \
+    }
 
 static const Tried TRIED[] = {
     {"adapters", "models/llama.lua", {SMALL, {"lora", "3"}, {"lora_dropout", "0.1"}}},
-    {"two blocks' layers", "models/gpt.lua", {SMALL, {"freeze", "*,!blocks.2.mlp.*,!blocks.3.mlp.*"}}},
+    {"two blocks' layers",
+     "models/gpt.lua",
+     {SMALL, {"freeze", "*,!blocks.2.mlp.*,!blocks.3.mlp.*"}}},
     {"all but some", "models/gpt.lua", {SMALL, {"optimizer", "muon"}, {"freeze", "wte,*.attn.*"}}},
     {"adapters in a mixture",
      "models/moe.lua",
@@ -152,7 +157,8 @@ static void check_16_bits(void) {
         CHECK(n_other == 0, "%d elements of '%s'", n_other, made.names[i]);
     }
     /* All tables and matrices: 7 in each of 4 blocks, wte and head. */
-    if (done) CHECK(count_params(low.plan, DTYPE_BF16) == 30, "%d", count_params(low.plan, DTYPE_BF16));
+    if (done)
+        CHECK(count_params(low.plan, DTYPE_BF16) == 30, "%d", count_params(low.plan, DTYPE_BF16));
     run_close(&low);
     run_close(&made);
     check_end();
@@ -169,7 +175,7 @@ static const char *in_scratch(Run *run, const char *name) {
 static const float *logits_of(Run *run) {
     int64_t rows = engine_forward_batch(run->engine), n = rows * run->plan->seq;
     int32_t *tokens = ARENA_ARRAY(run->arena, int32_t, n);
-    float *logits = ARENA_ARRAY(run->arena, float, n *run->plan->vocab);
+    float *logits = ARENA_ARRAY(run->arena, float, n * run->plan->vocab);
     for (int64_t i = 0; i < n; i++) tokens[i] = (int32_t)(i * 7 % run->plan->vocab);
     CHECK(engine_logits(run->engine, tokens, logits, run->diag), "%s", diag_text(run->diag));
     return logits;
@@ -287,9 +293,10 @@ static void check_export(Run *base, Run *tuned) {
         arena_printf(tuned->arena, "%s/adapter_model.safetensors", dir), tuned->diag);
     SafetensorsInfo a, b;
     static const char PREFIX[] = "base_model.model.model.layers.1.self_attn.q_proj";
-    bool found = file &&
-                 safetensors_find(file, arena_printf(tuned->arena, "%s.lora_A.weight", PREFIX), &a) &&
-                 safetensors_find(file, arena_printf(tuned->arena, "%s.lora_B.weight", PREFIX), &b);
+    bool found =
+        file &&
+        safetensors_find(file, arena_printf(tuned->arena, "%s.lora_A.weight", PREFIX), &a) &&
+        safetensors_find(file, arena_printf(tuned->arena, "%s.lora_B.weight", PREFIX), &b);
     CHECK(found && a.shape[0] == 3 && a.shape[1] == 32 && b.shape[0] == 32 && b.shape[1] == 3, "%s",
           diag_text(tuned->diag));
     for (int i = 0; found && i < tuned->n_params; i++) {

@@ -1,6 +1,7 @@
 /* Against PyTorch in float64: logits, loss, gradient norm, every gradient, and the weights after
- * ten AdamW steps, on one rank and on meshes; with adapters, and with weights that are frozen. tests/reference/README.md says how the tensors were
- * made, what fp32 costs in each quantity and what the least visible mistake does.
+ * ten AdamW steps, on one rank and on meshes; with adapters, and with weights that are frozen.
+ * tests/reference/README.md says how the tensors were made, what fp32 costs in each quantity and
+ * what the least visible mistake does.
  */
 #include "runtime/checkpoint/safetensors.h"
 #include "tests/unit/check.h"

@@ -18,8 +18,8 @@ typedef struct Layout {
     int zero;
 } Layout;
 
-static int context = 1, experts = 1; /* c and e, of what is priced and planned from now on */
-static const char *documents = NULL; /* the separator */
+static int context = 1, experts = 1;       /* c and e, of what is priced and planned from now on */
+static const char *documents = NULL;       /* the separator */
 static ModelSetting frozen = {NULL, NULL}; /* what freezes parameters */
 
 static PlanRequest request_of(const Model *model, const Layout *l, const int *split) {
@@ -125,8 +125,8 @@ static void print(const Layout *l, const StepCost *cost, const Plan *plan, int l
  * where the price is from. Graphs: the norm of divided gradients has a few calls more where some
  * parameters are not divided. With ZeRO-2 and 3 whole weights and gradients are there for a while:
  * as many as ZERO_LEAD allows are priced, and messages without what packs them. In frames of a
- * backward in two, values that die make room for others, a little more often than is priced. Borders
- * below which nothing trains carry no gradients, and are priced like others. */
+ * backward in two, values that die make room for others, a little more often than is priced.
+ * Borders below which nothing trains carry no gradients, and are priced like others. */
 static void compare_with_plan(const Layout *l, const StepCost *cost, const Plan *plan) {
     int largest = largest_stage(plan);
     bool lone_head = l->v == 1 && plan->stages[largest].n_blocks[0] == 0;
