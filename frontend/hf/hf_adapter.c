@@ -210,7 +210,7 @@ static bool put_transposed(const HfExport *export, SafetensorsWriter *writer, co
     return fine;
 }
 
-static const char *half_name(Arena *arena, const char *theirs, char half) {
+const char *hf_adapter_name(Arena *arena, const char *theirs, char half) {
     return arena_printf(arena, "base_model.model.%s.lora_%c.weight", module_of(arena, theirs),
                         half);
 }
@@ -223,8 +223,8 @@ static bool visit_adapters(HfExport *export, SafetensorsWriter *writer, bool dec
         const HfItem *item = &export->layout.items[i];
         Adapter of;
         if (!find_adapter(export, &item->parts[0], &of)) continue;
-        const char *a = half_name(arena, item->theirs, 'A'),
-                   *b = half_name(arena, item->theirs, 'B');
+        const char *a = hf_adapter_name(arena, item->theirs, 'A'),
+                   *b = hf_adapter_name(arena, item->theirs, 'B');
         if (!declare) {
             if (!put_transposed(export, writer, a, &of.a, of.n_in, of.rank, diag) ||
                 !put_transposed(export, writer, b, &of.b, of.rank, of.n_out, diag)) {

@@ -10,6 +10,9 @@
 /* Is it the name of an adapter, NAME.lora_a or NAME.lora_b? */
 bool hf_adapter_is_name(const char *name);
 
+/* PEFT's name of an adapter's half, 'A' or 'B', by that of the weight there. */
+const char *hf_adapter_name(Arena *arena, const char *theirs, char half);
+
 /* Lists the model's, and what their products are multiplied by, from its settings. False, reported:
  * there are adapters, and no settings that say it. */
 bool hf_adapter_find(HfExport *export, Diag *diag);

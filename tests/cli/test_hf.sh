@@ -117,6 +117,16 @@ result 'alike' "$(cmp "$folder/merged/model.safetensors" "$folder/merged2/model.
 works 'as PEFT has them' 'adapters alone' export "$folder/adapter.safetensors" --adapter -o "$folder/peft"
 result 'with their configuration' "$(grep -q '"lora_alpha": 6.0' "$folder/peft/adapter_config.json" ||
     cat "$folder/peft/adapter_config.json")"
+works 'and imported again' 'llama with adapters: 28 tensors' import "$folder/peft" --set-from "$weights" \
+    -o "$folder/back.safetensors"
+result 'bit for bit' "$(cmp "$folder/adapter.safetensors" "$folder/back.safetensors" 2>&1)"
+fails 'an adapter of no model' 2 '--set-from BASE says which model it is of' import "$folder/peft" -o "$folder/x"
+fails "an adapter of another model" 2 'is no half of an adapter of the base model' import "$folder/peft" \
+    --set-from "$folder/gpt.safetensors" -o "$folder/x"
+sed -i 's/"bias": "none"/"bias": "all"/' "$folder/peft/adapter_config.json"
+fails 'more than adapters' 2 'adapter_config.json: bias is not supported' import "$folder/peft" \
+    --set-from "$weights" -o "$folder/x"
+fails 'a model is no adapter' 2 'is no adapter' import $fixtures/llama31 --set-from "$weights" -o "$folder/x"
 run train "$folder/lora.plan" --load "$folder/adapter.safetensors" --data "$text" --val-fraction 0
 result 'an adapter without its base: what to do' "$([[ $err == *'give it as --load-trained'* ]] || echo "$err")"
 fails 'an adapter without its base' 2 "has no tensor 'wte', which the plan's model needs" \

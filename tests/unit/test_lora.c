@@ -5,6 +5,7 @@
  * test_parity compares gradients and weights with PyTorch's autograd; golden files of the passes
  * have the graphs.
  */
+#include "frontend/hf/hf_adapter_import.h"
 #include "frontend/hf/hf_export.h"
 #include "frontend/hf/hf_import.h"
 #include "planner/planner.h"
@@ -311,6 +312,62 @@ static void check_export(Run *base, Run *tuned) {
     check_end();
 }
 
+/* What PEFT made (tests/reference/make_peft.py), over the base that it made it for. */
+static void check_peft(void) {
+    static const char FOLDER[] = "tests/reference/hf_peft";
+    Run run = {.arena = arena_create(), .diag = diag_create()};
+    const char *whole = in_scratch(&run, "llama31"), *adapter = in_scratch(&run, "adapter");
+    HfImport base;
+    HfAdapterImport import;
+    bool wrong;
+    check_begin("an adapter of PEFT's, imported: logits are PEFT's");
+    bool fine =
+        hf_import_open(run.arena, "tests/reference/hf/llama31", NULL, NULL, 0, &base, run.diag) &&
+        hf_import_write(&base, whole, run.diag) &&
+        hf_adapter_import(run.arena, FOLDER, "llama", NULL, base.config.settings,
+                          base.config.n_settings, adapter, &import, &wrong, run.diag);
+    CHECK(fine && import.n_adapters == 2 * 3 * 2, "%s", diag_text(run.diag));
+    run.model = fine ? (Model *)import.model : NULL;
+    PlanRequest request = {.recipe = {.learning_rate = 1e-3},
+                           .options = {.mesh = {{1, 1, 1, 1, 1}},
+                                       .micro_batch = 1,
+                                       .global_batch = 1,
+                                       .n_chunks = 1,
+                                       .schedule = "1f1b"}};
+    if (fine) {
+        request.model = run.model->name;
+        request.forward = run.model->graph;
+        request.n_blocks = run.model->n_blocks;
+        request.seq = run.model->seq;
+        request.vocab = run.model->vocab;
+        run.plan = plan_make(run.arena, &request, run.diag);
+    }
+    fine = run.plan && run_start(&run) && load(&run, whole, adapter, NULL);
+    CHECK(fine, "%s", diag_text(run.diag));
+    Safetensors *expect =
+        safetensors_open(arena_printf(run.arena, "%s/expect.safetensors", FOLDER), run.diag);
+    SafetensorsInfo tokens, logits;
+    if (fine && expect && safetensors_find(expect, "tokens", &tokens) &&
+        safetensors_find(expect, "logits", &logits)) {
+        int64_t n = run.plan->seq * run.plan->vocab; /* the first sequence's */
+        int32_t *given = ARENA_ARRAY(run.arena, int32_t, run.plan->seq);
+        float *ours = ARENA_ARRAY(run.arena, float, n), *theirs = ARENA_ARRAY(run.arena, float, n);
+        memcpy(given, tokens.data, (size_t)run.plan->seq * sizeof(int32_t));
+        memcpy(theirs, logits.data, (size_t)n * sizeof(float));
+        CHECK(engine_logits(run.engine, given, ours, run.diag), "%s", diag_text(run.diag));
+        double most = largest(theirs, n);
+        for (int64_t i = 0; i < n; i++) ours[i] -= theirs[i];
+        CHECK(largest(ours, n) < 1e-5 * most, "logits differ by %.2g of the largest",
+              largest(ours, n) / most);
+    } else {
+        CHECK(false, "nothing was compared");
+    }
+    safetensors_close(expect);
+    hf_import_close(&base);
+    run_close(&run);
+    check_end();
+}
+
 static void check_weights(void) {
     Run base, tuned, again;
     if (!mkdtemp(scratch)) BUG("no folder for files");
@@ -324,6 +381,7 @@ static void check_weights(void) {
         check_files(&base, &tuned, &again);
         check_export(&base, &tuned);
     }
+    check_peft();
     run_close(&base);
     run_close(&tuned);
     run_close(&again);
