@@ -56,9 +56,11 @@ static bool check_config(Importer *m) {
                                             "alpha_pattern",
                                             "arrow_config",
                                             "bias",
+                                            "kasa_config",
                                             "layer_replication",
                                             "lora_bias",
                                             "modules_to_save",
+                                            "monteclora_config",
                                             "rank_pattern",
                                             "target_parameters",
                                             "trainable_token_indices",
@@ -69,6 +71,11 @@ static bool check_config(Importer *m) {
     for (size_t i = 0; i < sizeof(OTHERWISE) / sizeof(OTHERWISE[0]); i++) {
         if (says_nothing(json_object_get(m->config, OTHERWISE[i]))) continue;
         return fail(m, "%s is not supported", OTHERWISE[i]);
+    }
+    /* Others by name, such as pissa, change the base that the adapter is for. */
+    const char *init = json_string_value(json_object_get(m->config, "init_lora_weights"));
+    if (init && strcmp(init, "gaussian") != 0 && strcmp(init, "orthogonal") != 0) {
+        return fail(m, "init_lora_weights of %s is not supported", hf_quoted(m->arena, init));
     }
     const json_t *rank = json_object_get(m->config, "r");
     m->rank = json_is_integer(rank) ? (int64_t)json_integer_value(rank) : 0;
