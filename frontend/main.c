@@ -192,11 +192,13 @@ const CliCommand CLI_COMMANDS[] = {
      "DIR has config.json and model.safetensors, or several files and their index, in f32, bf16\n"
      "or f16: GPT-2, Llama 2 to 3.2, Mistral, Qwen 2 and 3, Gemma 2; of mixtures Mixtral, Qwen 2\n"
      "and 3 MoE, OLMoE, DeepSeekMoE 16B. What is written has the weights in f32 and the\n"
-     "model's settings, which --set-from takes out of it.\n\n"
+     "model's settings, which --set-from takes out of it. DIR can be an adapter of PEFT's\n"
+     "(LoRA) for such a model: what is written is then read by --load-trained.\n\n"
      "  perilune import Llama-3.2-1B -o llama.safetensors\n"
      "  perilune import Llama-3.2-1B --set seq=2048 -o llama.safetensors\n"
      "  perilune train models/llama.lua --set-from llama.safetensors --load llama.safetensors \\\n"
-     "      --data tokens.bin --token-bytes 4 --save tuned.safetensors\n",
+     "      --data tokens.bin --token-bytes 4 --save tuned.safetensors\n"
+     "  perilune import my-adapter --set-from llama.safetensors -o adapter.safetensors\n",
      cmd_import},
     {"export",
      "WEIGHTS",

@@ -52,6 +52,8 @@ void engine_destroy(Engine *engine);
 void engine_init_parameters(Engine *engine);
 /* Metadata of saved weights: the model's settings, as its plan has them. */
 #define ENGINE_SETTINGS_KEY "perilune.settings"
+/* Of weights without the frozen ones. */
+#define ENGINE_TRAINED_ALONE_KEY "perilune.trained_alone"
 /* Whole logical tensors, whatever the layout, all of them or, in `trained`, those that are not
  * frozen. */
 bool engine_save(Engine *engine, const char *path, Diag *diag);

@@ -39,7 +39,7 @@ static bool find_leaf(const Sources *from, const Node *node, const char *name, S
     diag_error(diag, (SourceLoc){from->whole_path, 0},
                "has no tensor '%s', which the plan's %s needs", name,
                node->op == OP_STATE ? "optimizer" : "model");
-    if (safetensors_find_metadata(from->whole, TRAINED_ALONE_KEY)) {
+    if (safetensors_find_metadata(from->whole, ENGINE_TRAINED_ALONE_KEY)) {
         diag_note(diag, NO_LOC,
                   "it has what was trained, without what was frozen: give it as "
                   "--load-trained, and the base as --load");

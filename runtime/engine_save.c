@@ -50,7 +50,8 @@ static void declare(Saving *s, const TrainingPlace *place) {
     if (s->engine->plan->settings && s->engine->plan->settings[0]) {
         safetensors_writer_add_metadata(s->writer, ENGINE_SETTINGS_KEY, s->engine->plan->settings);
     }
-    if (s->trained_alone) safetensors_writer_add_metadata(s->writer, TRAINED_ALONE_KEY, "yes");
+    if (s->trained_alone)
+        safetensors_writer_add_metadata(s->writer, ENGINE_TRAINED_ALONE_KEY, "yes");
     if (!place) return;
     const struct {
         const char *key;

@@ -12,8 +12,6 @@
 #define CHECKPOINT_SAMPLES_KEY "perilune.samples"
 #define CHECKPOINT_SEED_KEY    "perilune.seed"
 #define CHECKPOINT_DATA_KEY    "perilune.data"
-/* Metadata of weights without the frozen ones. */
-#define TRAINED_ALONE_KEY "perilune.trained_alone"
 
 typedef enum SavingWay {
     SAVING_FAILED, /* reported; saving_end all the same */

@@ -1,5 +1,6 @@
-/* perilune import: Hugging Face's weights -> a file of Perilune's. */
+/* perilune import: Hugging Face's weights, or PEFT's adapters -> a file of Perilune's. */
 #include "frontend/commands/plan_args.h"
+#include "frontend/hf/hf_adapter_import.h"
 #include "frontend/hf/hf_import.h"
 
 #include <inttypes.h>
@@ -27,19 +28,65 @@ static void print_import(CliArgs *args, const HfImport *import, const char *path
     printf("next     perilune train %s --set-from %s --load %s --data FILE\n", script, path, path);
 }
 
+/* What was given: settings, and the name of the model that --set-from's file is of. */
+typedef struct Given {
+    ModelSetting *settings;
+    int n_settings;
+    const char *from, *script, *path;
+} Given;
+
+static int import_model(CliArgs *args, const Given *given, Diag *diag) {
+    HfImport import;
+    if (given->from) {
+        diag_error(diag, NO_LOC, "import: --set-from: %s is no adapter of PEFT's, but a model",
+                   args->operand);
+        return EXIT_USAGE;
+    }
+    if (!hf_import_open(args->arena, args->operand, given->script, given->settings,
+                        given->n_settings, &import, diag)) {
+        return EXIT_USAGE;
+    }
+    bool fine = hf_import_write(&import, given->path, diag);
+    if (fine) print_import(args, &import, given->path);
+    hf_import_close(&import);
+    return fine ? EXIT_DONE : EXIT_FAILED;
+}
+
+static int import_adapter(CliArgs *args, const Given *given, Diag *diag) {
+    HfAdapterImport import;
+    bool wrong;
+    if (!given->from) {
+        diag_error(diag, NO_LOC,
+                   "import: %s is an adapter of PEFT's: --set-from BASE says which model it is of, "
+                   "by its imported weights",
+                   args->operand);
+        return EXIT_USAGE;
+    }
+    if (!hf_adapter_import(args->arena, args->operand, given->from, given->script, given->settings,
+                           given->n_settings, given->path, &import, &wrong, diag)) {
+        return wrong ? EXIT_USAGE : EXIT_FAILED;
+    }
+    const char *base = cli_text(args, OPT_SET_FROM, "");
+    printf("model    %s with adapters: %d tensors\n", import.model->name, import.n_adapters);
+    printf("wrote    %s\n", given->path);
+    printf("next     perilune train models/%s.lua --set-from %s --load %s --load-trained %s --data "
+           "FILE\n",
+           import.model->name, given->path, base, given->path);
+    return EXIT_DONE;
+}
+
 int cmd_import(CliArgs *args) {
     Diag *diag = diag_create();
-    const char *path = cli_text(args, OPT_OUTPUT_WEIGHTS, NULL), *from;
-    int n_settings = 0, status = EXIT_USAGE;
-    HfImport import;
-    ModelSetting *settings = plan_settings_from_args(args, NULL, &n_settings, &from, diag);
-    if (settings && !path) diag_error(diag, NO_LOC, "import: -o FILE says where to write");
-    if (settings && path &&
-        hf_import_open(args->arena, args->operand, cli_text(args, OPT_MODEL_SCRIPT, NULL), settings,
-                       n_settings, &import, diag)) {
-        status = hf_import_write(&import, path, diag) ? EXIT_DONE : EXIT_FAILED;
-        if (status == EXIT_DONE) print_import(args, &import, path);
-        hf_import_close(&import);
+    Given given = {.path = cli_text(args, OPT_OUTPUT_WEIGHTS, NULL),
+                   .script = cli_text(args, OPT_MODEL_SCRIPT, NULL)};
+    int status = EXIT_USAGE;
+    given.settings = plan_settings_from_args(args, NULL, &given.n_settings, &given.from, diag);
+    if (given.settings && !given.path) {
+        diag_error(diag, NO_LOC, "import: -o FILE says where to write");
+    }
+    if (given.settings && given.path) {
+        bool adapter = hf_adapter_is_folder(args->arena, args->operand);
+        status = adapter ? import_adapter(args, &given, diag) : import_model(args, &given, diag);
     }
     cli_fail(diag, status);
     diag_destroy(diag);

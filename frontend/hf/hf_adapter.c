@@ -170,6 +170,21 @@ static bool check_item(const HfExport *export, const HfItem *item, Adapter *adap
     return true;
 }
 
+bool hf_adapter_check_alone(const HfExport *export, Diag *diag) {
+    if (export->n_halves == 0) {
+        diag_error(diag, (SourceLoc){export->path, 0}, "its model has no adapters (lora=0)");
+        return false;
+    }
+    for (int i = 0; i < export->layout.n_items; i++) {
+        Adapter of;
+        const HfItem *item = &export->layout.items[i];
+        if (find_adapter(export, &item->parts[0], &of) && !check_item(export, item, &of, diag)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* A matrix [rows, columns] of f32 as its transpose of the export's dtype. */
 static bool put_transposed(const HfExport *export, SafetensorsWriter *writer, const char *name,
                            const SafetensorsInfo *info, int64_t rows, int64_t columns, Diag *diag) {
@@ -195,7 +210,7 @@ static bool put_transposed(const HfExport *export, SafetensorsWriter *writer, co
     return fine;
 }
 
-static const char *half_name(Arena *arena, const char *theirs, char half) {
+const char *hf_adapter_name(Arena *arena, const char *theirs, char half) {
     return arena_printf(arena, "base_model.model.%s.lora_%c.weight", module_of(arena, theirs),
                         half);
 }
@@ -208,8 +223,8 @@ static bool visit_adapters(HfExport *export, SafetensorsWriter *writer, bool dec
         const HfItem *item = &export->layout.items[i];
         Adapter of;
         if (!find_adapter(export, &item->parts[0], &of)) continue;
-        const char *a = half_name(arena, item->theirs, 'A'),
-                   *b = half_name(arena, item->theirs, 'B');
+        const char *a = hf_adapter_name(arena, item->theirs, 'A'),
+                   *b = hf_adapter_name(arena, item->theirs, 'B');
         if (!declare) {
             if (!put_transposed(export, writer, a, &of.a, of.n_in, of.rank, diag) ||
                 !put_transposed(export, writer, b, &of.b, of.rank, of.n_out, diag)) {
@@ -217,7 +232,6 @@ static bool visit_adapters(HfExport *export, SafetensorsWriter *writer, bool dec
             }
             continue;
         }
-        if (!check_item(export, item, &of, diag)) return false;
         SafetensorsDtype dtype = hf_export_dtype(export->dtype);
         safetensors_writer_add_tensor(writer, a, dtype, (int64_t[]){of.rank, of.n_in}, 2);
         safetensors_writer_add_tensor(writer, b, dtype, (int64_t[]){of.n_out, of.rank}, 2);
@@ -237,13 +251,9 @@ static bool write_weights(HfExport *export, const char *dir, json_t *modules, Di
     SafetensorsWriter *writer = safetensors_writer_create();
     const char *path = arena_printf(export->arena, "%s/adapter_model.safetensors", dir);
     safetensors_writer_add_metadata(writer, "format", "pt");
-    bool fine = visit_adapters(export, writer, true, modules, diag);
-    if (fine && json_array_size(modules) == 0) {
-        diag_error(diag, (SourceLoc){export->path, 0}, "its model has no adapters (lora=0)");
-        fine = false;
-    }
-    fine = fine && safetensors_writer_open(writer, path, diag) &&
-           visit_adapters(export, writer, false, modules, diag);
+    bool fine = visit_adapters(export, writer, true, modules, diag) &&
+                safetensors_writer_open(writer, path, diag) &&
+                visit_adapters(export, writer, false, modules, diag);
     if (fine) return safetensors_writer_commit(writer, diag);
     safetensors_writer_abandon(writer);
     return false;

@@ -10,6 +10,9 @@
 /* Is it the name of an adapter, NAME.lora_a or NAME.lora_b? */
 bool hf_adapter_is_name(const char *name);
 
+/* PEFT's name of an adapter's half, 'A' or 'B', by that of the weight there. */
+const char *hf_adapter_name(Arena *arena, const char *theirs, char half);
+
 /* Lists the model's, and what their products are multiplied by, from its settings. False, reported:
  * there are adapters, and no settings that say it. */
 bool hf_adapter_find(HfExport *export, Diag *diag);
@@ -22,6 +25,8 @@ bool hf_adapter_check(const HfExport *export, const HfPart *part, Diag *diag);
 /* W + scale A B in f32, added up in f64; NULL where the weight has no adapter. The caller frees. */
 float *hf_adapter_merge(const HfExport *export, const HfPart *part);
 
+/* Can the adapters of an export whose tensors are all there stand alone? False: reported. */
+bool hf_adapter_check_alone(const HfExport *export, Diag *diag);
 /* The adapters of an open export as a folder that PEFT reads: adapter_config.json and
  * adapter_model.safetensors. False: reported. */
 bool hf_adapter_write(HfExport *export, const char *dir, Diag *diag);

@@ -5,6 +5,7 @@
 #include "frontend/progress_line.h"
 #include "ir/base/file.h"
 #include "runtime/checkpoint/tensor_copy.h"
+#include "runtime/engine.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -75,7 +76,7 @@ static bool is_known(const HfExport *export, const char *name) {
 static bool check_extra(const HfExport *export, const Safetensors *file, const char *path,
                         Diag *diag) {
     bool checkpoint = safetensors_find_metadata(file, "perilune.step") != NULL;
-    bool alone = safetensors_find_metadata(file, "perilune.trained_alone") != NULL;
+    bool alone = safetensors_find_metadata(file, ENGINE_TRAINED_ALONE_KEY) != NULL;
     for (int i = 0; i < safetensors_count(file); i++) {
         const char *name = safetensors_at(file, i)->name;
         bool known = is_known(export, name);
@@ -139,7 +140,8 @@ bool hf_export_open(Arena *arena, const HfExportRequest *request, HfExport *out,
     out->type = hf_config_type(model, out->family, config.type, diag);
     bool fine = out->type && hf_adapter_find(out, diag) &&
                 hf_layout_make(arena, model, out->family, out->type, false, &out->layout, diag) &&
-                check_files(out, diag);
+                check_files(out, diag) &&
+                (!out->adapters_alone || hf_adapter_check_alone(out, diag));
     if (fine) {
         out->config = hf_config_write(model, out->family, out->type, config.json,
                                       torch_dtype(out->dtype), diag);

@@ -57,7 +57,7 @@ static bool report_stranger(const Graph *graph, const FreezeRule *rule, const ch
     const char *nearest = nearest_name(pattern, names);
     diag_error(diag, rule->loc, "%s: no parameter fits '%s'%s%s%s", rule->what, pattern,
                nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
-    if (!nearest && n_names > 0) {
+    if (!nearest && n_names > 1) {
         diag_note(diag, rule->loc, "names are such as '%s' and '%s'", names[0], names[n_names - 1]);
     }
     return false;

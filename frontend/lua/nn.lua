@@ -104,8 +104,7 @@ local function read_targets(targets)
   return set
 end
 
-local LORA = { rank = 8, alpha = NONE, dropout = 0.0, rslora = false,
-               targets = table.concat(TARGETS, ",") }
+local LORA = { rank = 8, alpha = NONE, dropout = 0.0, rslora = false, targets = NONE }
 
 -- The options of `lora`, complete; nil where the product called `target` has no adapter.
 local function read_lora(given, target)
@@ -118,7 +117,7 @@ local function read_lora(given, target)
   if type(o.alpha) ~= "number" or not (o.alpha > 0) then
     fail("lora: 'alpha' must be a number more than 0, not %s", tostring(o.alpha))
   end
-  if target and not read_targets(o.targets)[target] then return nil end
+  if target and not read_targets(o.targets or TARGETS)[target] then return nil end
   return o
 end
 

@@ -47,6 +47,7 @@ local Model = {}
 ---@field std? number of a normal init; 0.02 if absent
 ---@field decay? 0|1|boolean does weight decay apply? 1 for a normal init if absent
 ---@field lr_scale? number factor on its learning rate
+---@field frozen? 0|1|boolean it stays as it is made or loaded: no gradient, no update
 ---@field muon? 0|1|boolean where the optimizer is Muon: 0: AdamW updates it; 1: Muon must
 
 ---A parameter that the loss depends on; it cannot have the axis `batch`. Within a block its name
@@ -77,6 +78,11 @@ function Model:axis(name, size) end
 ---@param value perilune.Value
 function Model:output(name, value) end
 
+---Freezes the parameters whose names fit: "wte, blocks.*.attn.*, !blocks.3.*"; `*` is any text, `?`
+---one character, `!` trains again. The last pattern that fits a name counts.
+---@param patterns string
+function Model:freeze(patterns) end
+
 ---@class perilune.Optimizer
 ---@field kind? "adamw"|"lion"|"muon"|"sgd" muon: of matrices but the head, AdamW of all else
 ---@field lr? number
@@ -92,6 +98,7 @@ function Model:output(name, value) end
 ---@field lr_schedule? "cosine"|"linear"|"constant"|"inverse-sqrt"|"wsd"|"wsd-linear"
 ---@field decay_steps? number of wsd and inverse-sqrt: steps, or a share of all
 ---@field weight_decay? number
+---@field freeze? string patterns of parameters, as for m:freeze
 ---@field max_norm? number gradients are scaled down to this norm; 0: never
 
 ---Scalar loss of tokens and labels, each i32[batch, seq]; a label is the token that follows. A step
@@ -129,6 +136,7 @@ function model(description) end
 ---@field decay? 0|1|boolean does weight decay apply? 1 if absent
 ---@field lr_scale? number
 ---@field muon? 0|1|boolean
+---@field frozen? 0|1|boolean
 
 ---@class perilune.PositionOptions: perilune.TableOptions
 ---@field places? perilune.Value nn.documents' second value: positions are counted in each document
@@ -141,6 +149,16 @@ function model(description) end
 ---@field decay? 0|1|boolean does weight decay apply to its weights? 1 if absent
 ---@field lr_scale? number of its weights
 ---@field muon? 0|1|boolean of its weights
+---@field frozen? 0|1|boolean of its weights
+---@field lora? perilune.LoraOptions adapters of its products; none if absent
+
+---Adapters of low rank: y = x W + (alpha / rank) (x A) B.
+---@class perilune.LoraOptions
+---@field rank? integer 8 if absent
+---@field alpha? number rank if absent
+---@field dropout? number of x
+---@field targets? string|string[] of q, k, v, o, gate, up, down; all if absent
+---@field rslora? boolean alpha / sqrt(rank) instead
 
 ---@class perilune.LinearOptions
 ---@field weight? string its name
@@ -149,6 +167,8 @@ function model(description) end
 ---@field decay? 0|1|boolean does weight decay apply to the weight? 1 if absent
 ---@field lr_scale? number of the weight
 ---@field muon? 0|1|boolean of the weight
+---@field frozen? 0|1|boolean of the weight
+---@field lora? perilune.LoraOptions an adapter of the weight, which is frozen then
 
 ---@class perilune.RotaryOptions
 ---@field base? number 10000 if absent
@@ -190,6 +210,12 @@ local nn = {}
 ---@param options? perilune.LinearOptions
 ---@return perilune.Value
 function nn.linear(m, x, from, to, options) end
+
+---The model's settings lora, lora_alpha, lora_rslora, lora_dropout and lora_targets as layers'
+---option `lora`, all other parameters frozen; nil where lora is 0.
+---@param m perilune.Model
+---@return perilune.LoraOptions?
+function nn.lora(m) end
 
 ---Rows of the table `name` [vocab, model].
 ---@param m perilune.Model

@@ -754,7 +754,11 @@ void model_costs_split(ModelCosts *costs, const LayoutCost *layout) {
 static void count_logical(ModelCosts *costs, const Graph *forward) {
     for (int n = 0; n < forward->n_nodes; n++) {
         const Node *node = forward->nodes[n];
-        if (node->op == OP_PARAM) costs->n_parameters += type_elements(&node->types[0]);
+        if (node->op == OP_PARAM) {
+            int64_t elements = type_elements(&node->types[0]);
+            costs->n_parameters += elements;
+            if (!node_is_frozen(node)) costs->n_trained += elements;
+        }
         int at = type_find_axis(&node->types[0], axis_find(&forward->axes, "experts", 7));
         if (node->op == OP_PARAM && at >= 0) costs->n_experts = node->types[0].dims[at];
     }

@@ -10,7 +10,8 @@ typedef struct Block {
     const Node **nodes; /* in order */
     int kind;
     int n_exports, export_capacity;
-    Value *exports; /* what others read of it, in order */
+    Value *exports;      /* what others read of it, in order */
+    bool feeds_learning; /* others that get gradients: they keep what they read */
 } Block;
 
 typedef struct Thinner {
@@ -70,6 +71,7 @@ static bool same_exports(const Thinner *t, const Block *a, const Block *b) {
 
 static bool block_alike(const Thinner *t, const Block *a, const Block *b) {
     if (a->n_nodes != b->n_nodes || !same_exports(t, a, b)) return false;
+    if (a->feeds_learning != b->feeds_learning) return false;
     for (int i = 0; i < a->n_nodes; i++) {
         if (!node_alike(t, a->nodes[i], b->nodes[i])) return false;
     }
@@ -99,7 +101,10 @@ static void find_blocks(Thinner *t, Arena *work) {
         const Node *node = in->nodes[n];
         for (int i = 0; i < node->n_inputs; i++) {
             Value from = node->inputs[i];
-            exported[from.node->id * MAX_OUTPUTS + from.output] |= from.node->block != node->block;
+            bool leaves = from.node->block != node->block;
+            exported[from.node->id * MAX_OUTPUTS + from.output] |= leaves;
+            if (!leaves || from.node->block == NO_BLOCK || !t->learns) continue;
+            t->blocks[from.node->block].feeds_learning |= t->learns[n];
         }
         if (node->block == NO_BLOCK) continue;
         if (node->block >= t->n_blocks) BUG("block %d of %d", node->block, t->n_blocks);

@@ -2,10 +2,9 @@
  *
  * Blocks are of one kind when their nodes are alike one by one: op, attributes, types, and operands
  * that come from the same place, relative to the block, and need gradients alike; and when others
- * read the same of them. The
- * thin graph keeps the first block of each kind, in order; what a dropped block made is taken from
- * the kept one of its kind. It is a graph like any other, but for being shorter: planning it says
- * what each kind of block costs.
+ * read the same of them, and get gradients, or do not. The thin graph keeps the first block of each
+ * kind, in order; what a dropped block made is taken from the kept one of its kind. It is a graph
+ * like any other, but for being shorter: planning it says what each kind of block costs.
  */
 #ifndef PLANNER_COST_THIN_MODEL_H
 #define PLANNER_COST_THIN_MODEL_H

@@ -47,6 +47,14 @@ const char *active_parameters_text(double active, int64_t all, char text[2 * UNI
     return text;
 }
 
+const char *trained_parameters_text(int64_t trained, int64_t all, char text[4 * UNIT_TEXT]) {
+    char a[UNIT_TEXT], b[UNIT_TEXT];
+    if (trained == all) return NULL;
+    snprintf(text, 4 * UNIT_TEXT, "%s of %s parameters; the others are frozen\n",
+             unit_count((double)trained, a), unit_count((double)all, b));
+    return text;
+}
+
 const char *unit_count(double count, char *text) {
     static const char *const UNITS[] = {"", "k", "M", "G", "T", "P", "E"};
     return scaled(count, 1000, UNITS, 7, text);

@@ -93,6 +93,7 @@ static void put_head(json_t *root, const SearchFacts *facts) {
     json_t *model = json_put_new(root, "model", json_object());
     json_put_name(model, "name", costs->model);
     json_put_int(model, "parameters", costs->n_parameters);
+    json_put_int(model, "trained_parameters", costs->n_trained);
     json_put_int(model, "active_parameters", (int64_t)costs->n_active_parameters);
     json_put_int(model, "seq", costs->seq);
     json_put_int(model, "vocab", costs->vocab);

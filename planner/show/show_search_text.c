@@ -24,11 +24,16 @@ static void put_head(StrBuf *out, const SearchFacts *facts) {
     put_label(out, "model");
     lines_put_name(out, report->costs->model, NAME_COLUMNS);
     const ModelCosts *costs = report->costs;
-    char active[2 * UNIT_TEXT];
+    char active[2 * UNIT_TEXT], text[4 * UNIT_TEXT];
     strbuf_printf(out, ": %s parameters%s, seq %" PRId64 ", vocab %" PRId64 "\n",
                   unit_count((double)costs->n_parameters, a),
                   active_parameters_text(costs->n_active_parameters, costs->n_parameters, active),
                   costs->seq, costs->vocab);
+    const char *trained = trained_parameters_text(costs->n_trained, costs->n_parameters, text);
+    if (trained) {
+        put_label(out, "trained");
+        strbuf_put(out, trained);
+    }
     put_label(out, "cluster");
     lines_put_name(out, cluster->name, 20);
     strbuf_printf(out, ": %d node%s of %d x ", facts->n_nodes, facts->n_nodes == 1 ? "" : "s",

@@ -179,7 +179,7 @@ fails 'weights to standard output' 2 '--save: takes a file' train $model --data 
 # --- plan, show, check ---
 works 'plan' 'model     gpt' plan $model "${small[@]}" -o "$plan"
 works 'plan --json' '"model"' plan $model "${small[@]}" --json
-works 'plan -o -' 'perilune plan 11' plan $model "${small[@]}" -o -
+works 'plan -o -' 'perilune plan 12' plan $model "${small[@]}" -o -
 result 'plan -o - is what -o FILE writes' "$(cmp "$folder/out" "$plan" 2>&1)"
 works 'check' 'is sound' check "$plan"
 works 'check --json' '"sound":true,"defects":0,"messages":[]' check "$plan" --json
@@ -232,8 +232,8 @@ works 'plan --recompute' 'recompute full: with what is computed again' plan $mod
     --recompute full -o "$folder/again.plan"
 works 'show --json of recomputation' '"recompute": "full"' show "$folder/again.plan" --json
 works 'check of recomputation' 'is sound' check "$folder/again.plan"
-sed '1s/11/10/' "$folder/again.plan" >"$folder/old.plan"
-fails 'plan of an older format' 2 'version 10; this program reads 11: make it again' \
+sed '1s/12/11/' "$folder/again.plan" >"$folder/old.plan"
+fails 'plan of an older format' 2 'version 11; this program reads 12: make it again' \
     check "$folder/old.plan"
 works 'check of bf16' 'is sound' check "$folder/low.plan"
 works 'show --dot' 'digraph' show "$plan" --dot
@@ -419,9 +419,9 @@ works 'a loss without labels: planned' '' plan $unlabelled --cluster cpu --ranks
 result 'a loss without labels: one note' "$([ "$err" = "$note" ] || echo "stderr is '$err'")"
 works 'plan without causality' '' plan "$folder/encoder.lua" "${small[@]}" -o "$folder/encoder.plan"
 sed 's/x = nn.dropout(x, m.dropout)/x = x + ops.shift{ x, axis = "seq", by = 1 }/' $model >"$folder/ahead.lua"
-fails 'generating with what follows' 2 'ahead.lua:59: generate: this shift is by more than 0' \
+fails 'generating with what follows' 2 'ahead.lua:64: generate: this shift is by more than 0' \
     generate "$folder/ahead.lua" "${small[@]}" --load "$folder/none"
-fails 'generating without causality' 2 'encoder.lua:62: generate: this attention is not causal' \
+fails 'generating without causality' 2 'encoder.lua:67: generate: this attention is not causal' \
     generate "$folder/encoder.plan" --load "$folder/w.st"
 other=$folder/other.plan
 works 'plan of another mesh' '' plan $model "${small[@]}" --mesh t=2 -o "$other"

@@ -99,6 +99,50 @@ echo '{"chat": 1}' >"$copy/tokenizer_config.json"
 works 'with its tokenizer' 'wrote' export "$folder/tuned.safetensors" --like "$copy" -o "$folder/dir5"
 result 'copied' "$(cmp "$copy/tokenizer_config.json" "$folder/dir5/tokenizer_config.json" 2>&1)"
 
+# --- adapters over an import ---
+run train models/gpt.lua --set-from "$folder/gpt.safetensors" --set lora=2 --load "$folder/gpt.safetensors" \
+    --data "$text" --steps 1 --val-fraction 0 --save "$folder/gpt_lora.safetensors"
+lora=(models/llama.lua --set-from "$weights" --set lora=3 --set lora_alpha=6)
+works 'a plan with adapters' 'of 7.73 k parameters; the others are frozen' plan "${lora[@]}" -o "$folder/lora.plan"
+works 'trained over a base' 'adapters begin anew' train "$folder/lora.plan" --load "$weights" \
+    --data "$text" --steps 3 --lr 1e-2 --val-fraction 0 --save "$folder/all.safetensors" \
+    --save-trained "$folder/adapter.safetensors" --checkpoint "$folder/lora.ckpt"
+result 'both files are told' "$([[ $out == *"wrote   $folder/adapter.safetensors"* ]] || echo "$out")"
+works 'goes on from the checkpoint alone' 'resumed' train "$folder/lora.plan" --load "$weights" \
+    --data "$text" --steps 5 --lr 1e-2 --val-fraction 0 --checkpoint "$folder/lora.ckpt" --continue
+works 'merged' 'adapters merged into their weights' export "$folder/all.safetensors" -o "$folder/merged"
+works 'merged from two files' 'adapters merged into their weights' export "$weights" \
+    --load-trained "$folder/adapter.safetensors" -o "$folder/merged2"
+result 'alike' "$(cmp "$folder/merged/model.safetensors" "$folder/merged2/model.safetensors" 2>&1)"
+works 'as PEFT has them' 'adapters alone' export "$folder/adapter.safetensors" --adapter -o "$folder/peft"
+result 'with their configuration' "$(grep -q '"lora_alpha": 6.0' "$folder/peft/adapter_config.json" ||
+    cat "$folder/peft/adapter_config.json")"
+works 'and imported again' 'llama with adapters: 28 tensors' import "$folder/peft" --set-from "$weights" \
+    -o "$folder/back.safetensors"
+result 'bit for bit' "$(cmp "$folder/adapter.safetensors" "$folder/back.safetensors" 2>&1)"
+fails 'an adapter of no model' 2 '--set-from BASE says which model it is of' import "$folder/peft" -o "$folder/x"
+fails "an adapter of another model" 2 'is no half of an adapter of the base model' import "$folder/peft" \
+    --set-from "$folder/gpt.safetensors" -o "$folder/x"
+sed -i 's/"bias": "none"/"bias": "all"/' "$folder/peft/adapter_config.json"
+fails 'more than adapters' 2 'adapter_config.json: bias is not supported' import "$folder/peft" \
+    --set-from "$weights" -o "$folder/x"
+fails 'a model is no adapter' 2 'is no adapter' import $fixtures/llama31 --set-from "$weights" -o "$folder/x"
+run train "$folder/lora.plan" --load "$folder/adapter.safetensors" --data "$text" --val-fraction 0
+result 'an adapter without its base: what to do' "$([[ $err == *'give it as --load-trained'* ]] || echo "$err")"
+fails 'an adapter without its base' 2 "has no tensor 'wte', which the plan's model needs" \
+    train "$folder/lora.plan" --load "$folder/adapter.safetensors" --data "$text" --val-fraction 0
+fails 'an adapter over nothing' 2 'train: --load-trained: over which weights? give --load FILE' train \
+    "$folder/lora.plan" --load-trained "$folder/adapter.safetensors" --data "$text"
+fails 'adapters in a model without' 2 "which the plan's model has not" train models/llama.lua \
+    --set-from "$weights" --load "$folder/all.safetensors" --data "$text" --val-fraction 0
+fails 'adapters of none' 2 'its model has no adapters (lora=0)' export "$weights" --adapter -o "$folder/y"
+fails 'modules that are one there' 2 'export the merged weights instead' export "$folder/gpt_lora.safetensors" \
+    --adapter -o "$folder/y"
+fails 'a pattern that fits nothing' 2 "--set freeze=blocks.9.*: no parameter fits 'blocks.9.*'" plan \
+    models/llama.lua --set 'freeze=blocks.9.*'
+fails 'no such target' 2 "lora: targets has 'qkv'; known: q, k, v, o, gate, up, down" plan models/llama.lua \
+    --set lora=2 --set lora_targets=qkv
+
 fails 'no folder to make' 2 'export: -o DIR says which folder to make' export "$weights"
 fails 'a folder that is there' 2 'is there already; an export makes a new folder' export "$weights" \
     -o "$folder/dir"

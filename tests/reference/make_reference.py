@@ -5,8 +5,8 @@ Everything is computed in float64 from plain tensor operations, so that what the
 is the engine's own float32 rounding. Each model becomes one safetensors file holding:
 
   init/NAME            weights before training, float32 values exactly (training starts from them)
-  grad/NAME            gradients of step 0, before clipping
-  final/NAME           weights after the last step
+  grad/NAME            gradients of step 0, before clipping; of frozen weights there are none
+  final/NAME           weights after the last step; those that are frozen stay init/NAME
   logits               [batch, seq, vocab] of step 0, before any update
   losses, grad_norms   F64 [steps]; the norm is the global one, before clipping
   tokens.S, labels.S   I32 [batch, seq] of step S
@@ -21,6 +21,7 @@ import os
 import struct
 import sys
 from dataclasses import dataclass, fields
+from fnmatch import fnmatchcase
 
 import torch
 import torch.nn.functional as F
@@ -57,6 +58,9 @@ class Config:
     vocab: int = 61  # odd on purpose: catches kernels that assume a multiple of the vector width
     batch: int = 4
     optimizer: str = "adamw"  # or "muon": of the blocks' matrices
+    lora: int = 0  # rank of adapters of all the blocks' matrices, which alone train; 0: none
+    lora_alpha: float = 0.0
+    frozen: str = ""  # patterns of names, with commas
 
 
 CONFIGS = [
@@ -66,6 +70,8 @@ CONFIGS = [
     Config("llama_tied", "llama", tied=True, kv_heads=2, group=2, ffn=88, seed=4),
     Config("gpt_muon", "gpt", tied=True, kv_heads=4, group=1, ffn=128, seed=5, optimizer="muon"),
     Config("llama_muon", "llama", tied=False, kv_heads=2, group=2, ffn=88, seed=6, optimizer="muon"),
+    Config("llama_lora", "llama", False, kv_heads=2, group=2, ffn=88, seed=7, lora=3, lora_alpha=7),
+    Config("gpt_frozen", "gpt", True, kv_heads=4, group=1, ffn=128, seed=8, frozen="wpe,*.attn.*"),
 ]
 
 
@@ -105,7 +111,31 @@ def weight_specs(c):
     norm("ln_f" if gpt else "norm_f")
     if not c.tied:
         specs.append(("head", [c.vocab, c.model], "matrix"))
+    for name, shape, kind in list(specs):
+        if c.lora and kind == "matrix" and name.startswith("blocks."):
+            n_in = len(q) if name.endswith("wo") else 1
+            specs.append((name + ".lora_a", shape[:n_in] + [c.lora], "matrix"))
+            specs.append((name + ".lora_b", [c.lora] + shape[n_in:], "matrix"))
     return specs
+
+
+def trains(c, name):
+    if c.lora:
+        return ".lora_" in name
+    return not any(fnmatchcase(name, pattern) for pattern in c.frozen.split(","))
+
+
+def with_adapters(c, w):
+    """W + (alpha / rank) A B in place of each W that has an adapter (Hu et al. 2021)."""
+    if not c.lora:
+        return w
+    whole = dict(w)
+    for name, a in w.items():
+        if name.endswith(".lora_a"):
+            base = name.removesuffix(".lora_a")
+            product = torch.tensordot(a, w[base + ".lora_b"], dims=1)
+            whole[base] = w[base] + c.lora_alpha / c.lora * product
+    return whole
 
 
 def init_weights(c, generator):
@@ -119,7 +149,7 @@ def init_weights(c, generator):
             x = x * BIAS_STD
         else:
             x = 1 + x * GAIN_STD
-        weights[name] = x.float().double().requires_grad_()
+        weights[name] = x.float().double().requires_grad_(trains(c, name))
     return weights
 
 
@@ -198,6 +228,7 @@ def mlp(c, w, block, x):
 def forward(c, w, tokens, core=causal_attention):
     """tokens [b, s] -> logits [b, s, vocab]; pre-norm residual blocks."""
 
+    w = with_adapters(c, w)
     prefix = "ln" if c.family == "gpt" else "norm"
 
     def norm(name, x):
@@ -273,8 +304,9 @@ def train(c):
     generator = torch.Generator().manual_seed(c.seed)
     w = init_weights(c, generator)
     out = {"init/" + name: x.detach().float() for name, x in w.items()}
-    matrices = [w[name] for name, _, kind in weight_specs(c) if kind == "matrix"]
-    vectors = [w[name] for name, _, kind in weight_specs(c) if kind != "matrix"]
+    specs = [spec for spec in weight_specs(c) if trains(c, spec[0])]
+    matrices = [w[name] for name, _, kind in specs if kind == "matrix"]
+    vectors = [w[name] for name, _, kind in specs if kind != "matrix"]
     groups = [
         {"params": matrices, "weight_decay": WEIGHT_DECAY},
         {"params": vectors, "weight_decay": 0.0},
@@ -296,14 +328,14 @@ def train(c):
         if step == 0:
             out["logits"] = logits.detach().float()
             # Copies: clipping scales the gradients in place.
-            out.update({"grad/" + name: x.grad.float().clone() for name, x in w.items()})
-        norm = torch.nn.utils.clip_grad_norm_(list(w.values()), CLIP_NORM, foreach=False)
+            out.update({"grad/" + s[0]: w[s[0]].grad.float().clone() for s in specs})
+        norm = torch.nn.utils.clip_grad_norm_(matrices + vectors, CLIP_NORM, foreach=False)
         optimizer.step()
         losses.append(loss.item())
         norms.append(norm.item())
     out["losses"] = torch.tensor(losses, dtype=torch.float64)
     out["grad_norms"] = torch.tensor(norms, dtype=torch.float64)
-    out.update({"final/" + name: x.detach().float() for name, x in w.items()})
+    out.update({"final/" + s[0]: w[s[0]].detach().float() for s in specs})
     return out
 
 
@@ -317,6 +349,10 @@ def metadata(c):
         values.update(muon_momentum=MUON_MOMENTUM)
     else:
         del values["optimizer"]  # as it was before there was another
+    if not c.lora:
+        del values["lora"], values["lora_alpha"]
+    if not c.frozen:
+        del values["frozen"]
     return {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in values.items()}
 
 

@@ -322,7 +322,8 @@ static inline Plan *fixture_plan(Arena *arena, const FixtureShape *shape, Diag *
                    .n_stages = p,
                    .n_programs = p > 2 ? 3 : p};
     int n_blocks = p * shape->n_chunks * shape->blocks_per_chunk;
-    plan->n_parameters = shape->model * (2 * shape->ffn * n_blocks + shape->vocab);
+    plan->n_parameters = plan->n_trained =
+        shape->model * (2 * shape->ffn * n_blocks + shape->vocab);
     plan->model_flops = 6.0 * (double)plan->n_parameters * plan->global_batch * (double)plan->seq;
     plan->programs = ARENA_ARRAY(arena, Program, plan->n_programs);
     for (int i = 0; i < plan->n_programs; i++) {

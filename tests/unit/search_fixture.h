@@ -27,6 +27,7 @@ static inline ModelCosts fixture_costs(const Cluster *cluster, const char *model
                         .seq = 2048,
                         .vocab = 51200,
                         .n_parameters = 1008000000000,
+                        .n_trained = 1008000000000,
                         .n_active_parameters = 1008000000000,
                         .model_flops = 1.3e16};
 }

@@ -63,6 +63,16 @@ static const Variant OTHERS[] = {
     {"shared weights", "tests/models/shared.lua", 2, DTYPE_F32, {{"layers", "5"}}},
     {"penalties on weights", "tests/models/penalties.lua", 2, DTYPE_F32, {{"layers", "5"}}},
     {"values that skip blocks", "tests/models/skips.lua", 2, DTYPE_F32, {{"layers", "5"}}},
+    {"adapters beside bf16 alone",
+     "models/llama.lua",
+     2,
+     DTYPE_BF16,
+     {COMMON, {"vocab", "61"}, {"kv_heads", "2"}, {"ffn", "88"}, {"lora", "3"}}},
+    {"gpt, the first blocks and attention frozen",
+     "models/gpt.lua",
+     4,
+     DTYPE_F32,
+     {COMMON, {"vocab", "61"}, {"freeze", "w*,blocks.0.*,blocks.1.*,*.attn.*"}}},
 };
 static const Variant PARTS = {
     "parts of axes", "tests/models/parts.lua", 2, DTYPE_F32, {{"layers", "4"}}};

@@ -122,8 +122,10 @@ static bool export(Arena *arena, const Model *model, const char *weights, const 
                    DType dtype, size_t max_shard_bytes, const char *dir, Diag *diag) {
     HfExport out;
     Safetensors *file = safetensors_open(weights, diag);
-    bool fine = file && hf_export_try(arena, dir, diag) &&
-                hf_export_open(arena, model, file, weights, like, dtype, &out, diag);
+    const HfExportRequest request = {
+        .model = model, .weights = file, .path = weights, .like = like, .dtype = dtype};
+    bool fine =
+        file && hf_export_try(arena, dir, diag) && hf_export_open(arena, &request, &out, diag);
     if (fine) {
         out.max_shard_bytes = max_shard_bytes;
         fine = hf_export_write(&out, dir, diag);

@@ -18,8 +18,9 @@ typedef struct Layout {
     int zero;
 } Layout;
 
-static int context = 1, experts = 1; /* c and e, of what is priced and planned from now on */
-static const char *documents = NULL; /* the separator */
+static int context = 1, experts = 1;       /* c and e, of what is priced and planned from now on */
+static const char *documents = NULL;       /* the separator */
+static ModelSetting frozen = {NULL, NULL}; /* what freezes parameters */
 
 static PlanRequest request_of(const Model *model, const Layout *l, const int *split) {
     return (PlanRequest){.model = model->name,
@@ -124,7 +125,8 @@ static void print(const Layout *l, const StepCost *cost, const Plan *plan, int l
  * where the price is from. Graphs: the norm of divided gradients has a few calls more where some
  * parameters are not divided. With ZeRO-2 and 3 whole weights and gradients are there for a while:
  * as many as ZERO_LEAD allows are priced, and messages without what packs them. In frames of a
- * backward in two, values that die make room for others, a little more often than is priced. */
+ * backward in two, values that die make room for others, a little more often than is priced.
+ * Borders below which nothing trains carry no gradients, and are priced like others. */
 static void compare_with_plan(const Layout *l, const StepCost *cost, const Plan *plan) {
     int largest = largest_stage(plan);
     bool lone_head = l->v == 1 && plan->stages[largest].n_blocks[0] == 0;
@@ -132,6 +134,7 @@ static void compare_with_plan(const Layout *l, const StepCost *cost, const Plan 
     double calls = 0.003;
     if (schedule_splits(schedule_find(l->schedule))) most = 0.005;
     if (l->zero >= ZERO_GRADIENTS) least = -0.02, most = 0.09, calls = 0.12;
+    if (frozen.key && l->p > 1) most = 0.02;
     double arena = (double)(cost->memory_bytes - cost->runtime_bytes);
     double planned = (double)plan->stages[largest].arena_bytes, error = arena / planned - 1;
     int64_t beyond = plan_stage_library_bytes(plan, largest);
@@ -153,8 +156,10 @@ static void compare_with_plan(const Layout *l, const StepCost *cost, const Plan 
 
 static void compare(const Layout *l, Diag *diag) {
     Arena *arena = arena_create();
-    const ModelSetting settings[] = {{"size", l->settings}, {"documents", documents}};
-    int n = documents ? 2 : 1;
+    ModelSetting settings[3] = {{"size", l->settings}};
+    int n = 1;
+    if (documents) settings[n++] = (ModelSetting){"documents", documents};
+    if (frozen.key) settings[n++] = frozen;
     Model *thin = model_load(arena, l->path, settings, n, 1, diag);
     Model *whole = model_load(arena, l->path, settings, n, l->b * l->d * experts, diag);
     if (!thin || !whole) BUG("%s", diag_text(diag));
@@ -280,6 +285,19 @@ int main(void) {
     documents = "50256";
     for (int i = 0; i < 2; i++) compare(&PACKED[i], diag);
     documents = NULL;
+    static const Layout FROZEN[] = {
+        {"models/llama.lua", "8b", 1, 1, 1, 1, 1, 4, "1f1b", false, false, RECOMPUTE_FULL, 0},
+        {"models/llama.lua", "8b", 2, 2, 2, 1, 1, 8, "1f1b", true, false, RECOMPUTE_NONE, 1},
+        {"models/llama.lua", "8b", 1, 8, 1, 1, 1, 8, "1f1b", false, false, RECOMPUTE_SELECTIVE, 3},
+        {"models/gpt.lua", "124m", 2, 1, 2, 3, 2, 4, "interleaved", true, false, RECOMPUTE_NONE, 0},
+    };
+    check_begin("and with adapters beside frozen weights");
+    frozen = (ModelSetting){"lora", "16"};
+    for (size_t i = 0; i < sizeof(FROZEN) / sizeof(FROZEN[0]); i++) compare(&FROZEN[i], diag);
+    check_begin("and where some blocks train, the first not");
+    frozen = (ModelSetting){"freeze", "*,!blocks.1?.*"};
+    for (size_t i = 0; i < sizeof(FROZEN) / sizeof(FROZEN[0]); i++) compare(&FROZEN[i], diag);
+    frozen = (ModelSetting){NULL, NULL};
     static const Layout EXPERTS[] = {
         {"models/moe.lua", "mixtral-8x7b", 2, 1, 4, 1, 1, 8, "1f1b", true, false, RECOMPUTE_FULL,
          0},

@@ -1,0 +1,294 @@
+#include "frontend/hf/hf_adapter_import.h"
+
+#include "frontend/hf/hf_adapter.h"
+#include "frontend/hf/hf_files.h"
+#include "ir/base/json.h"
+#include "runtime/checkpoint/safetensors.h"
+#include "runtime/checkpoint/tensor_copy.h"
+#include "runtime/engine.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { CONFIG_LIMIT_BYTES = 1 << 20, MAX_RANK_OF_ADAPTERS = 1 << 16 };
+
+/* Their modules and what nn.lua calls the products, by the ends of the weights' names. */
+static const struct {
+    const char *ours, *target;
+} TARGETS[] = {{".wq", "q"},       {".wk", "k"},       {".wv", "v"},
+               {".wo", "o"},       {".wgate", "gate"}, {".wup", "up"},
+               {".wdown", "down"}, {".w1", "up"},      {".w2", "down"}};
+enum { N_TARGETS = sizeof(TARGETS) / sizeof(TARGETS[0]) };
+
+typedef struct Importer {
+    Arena *arena;
+    const char *dir, *config_path, *weights_path;
+    json_t *config;
+    Safetensors *file;
+    const HfFamily *family;
+    const HfType *type;
+    HfLayout layout; /* of the base */
+    int64_t rank;
+    Diag *diag;
+} Importer;
+
+bool hf_adapter_is_folder(Arena *arena, const char *dir) {
+    return access(arena_printf(arena, "%s/adapter_config.json", dir), F_OK) == 0;
+}
+
+static bool fail(const Importer *m, const char *format, const char *what) {
+    diag_error(m->diag, (SourceLoc){m->config_path, 0}, format, what);
+    return false;
+}
+
+/* Missing, null, false, empty or "none" is what nothing says otherwise. */
+static bool says_nothing(const json_t *value) {
+    if (!value || json_is_null(value) || json_is_false(value)) return true;
+    if (json_is_array(value)) return json_array_size(value) == 0;
+    if (json_is_object(value)) return json_object_size(value) == 0;
+    return json_is_string(value) && strcmp(json_string_value(value), "none") == 0;
+}
+
+/* What would make another model of the same tensors. */
+static bool check_config(Importer *m) {
+    static const char *const OTHERWISE[] = {"alora_invocation_tokens",
+                                            "alpha_pattern",
+                                            "arrow_config",
+                                            "bias",
+                                            "kasa_config",
+                                            "layer_replication",
+                                            "lora_bias",
+                                            "modules_to_save",
+                                            "monteclora_config",
+                                            "rank_pattern",
+                                            "target_parameters",
+                                            "trainable_token_indices",
+                                            "use_dora",
+                                            "use_qalora"};
+    const char *kind = json_string_value(json_object_get(m->config, "peft_type"));
+    if (!kind || strcmp(kind, "LORA") != 0) return fail(m, "peft_type must be \"%s\"", "LORA");
+    for (size_t i = 0; i < sizeof(OTHERWISE) / sizeof(OTHERWISE[0]); i++) {
+        if (says_nothing(json_object_get(m->config, OTHERWISE[i]))) continue;
+        return fail(m, "%s is not supported", OTHERWISE[i]);
+    }
+    /* Others by name, such as pissa, change the base that the adapter is for. */
+    const char *init = json_string_value(json_object_get(m->config, "init_lora_weights"));
+    if (init && strcmp(init, "gaussian") != 0 && strcmp(init, "orthogonal") != 0) {
+        return fail(m, "init_lora_weights of %s is not supported", hf_quoted(m->arena, init));
+    }
+    const json_t *rank = json_object_get(m->config, "r");
+    m->rank = json_is_integer(rank) ? (int64_t)json_integer_value(rank) : 0;
+    if (m->rank < 1 || m->rank > MAX_RANK_OF_ADAPTERS) return fail(m, "%s is no rank", "r");
+    const json_t *alpha = json_object_get(m->config, "lora_alpha");
+    if (!json_is_number(alpha) || !(json_number_value(alpha) > 0)) {
+        return fail(m, "%s must be a number more than 0", "lora_alpha");
+    }
+    return true;
+}
+
+static const char *their_name(const Importer *m, const HfItem *item, char half) {
+    const char *name = hf_adapter_name(m->arena, item->theirs, half);
+    SafetensorsInfo info;
+    return safetensors_find(m->file, name, &info) ? name : NULL;
+}
+
+static const char *target_of(const char *ours) {
+    const char *dot = strrchr(ours, '.');
+    for (int i = 0; dot && i < N_TARGETS; i++) {
+        if (strcmp(dot, TARGETS[i].ours) == 0) return TARGETS[i].target;
+    }
+    return NULL;
+}
+
+/* "q,v": the products that have an adapter in the file. NULL: reported. */
+static const char *find_targets(const Importer *m) {
+    const char *targets = "";
+    size_t n_used = 0;
+    for (int i = 0; i < m->layout.n_items; i++) {
+        const HfItem *item = &m->layout.items[i];
+        if (!their_name(m, item, 'A') || !their_name(m, item, 'B')) continue;
+        const char *target = item->n_parts == 1 ? target_of(item->parts[0].ours) : NULL;
+        if (!target) {
+            fail(m, "adapters of '%s' have no place in the model", item->theirs);
+            return NULL;
+        }
+        n_used += 2;
+        if (strstr(arena_printf(m->arena, ",%s,", targets),
+                   arena_printf(m->arena, ",%s,", target))) {
+            continue;
+        }
+        targets = arena_printf(m->arena, "%s%s%s", targets, targets[0] ? "," : "", target);
+    }
+    if (n_used == (size_t)safetensors_count(m->file) && n_used > 0) return targets;
+    for (int i = 0; i < safetensors_count(m->file); i++) {
+        const char *name = safetensors_at(m->file, i)->name;
+        bool known = false;
+        for (int k = 0; k < m->layout.n_items && !known; k++) {
+            const char *a = their_name(m, &m->layout.items[k], 'A');
+            const char *b = their_name(m, &m->layout.items[k], 'B');
+            known = a && b && (strcmp(a, name) == 0 || strcmp(b, name) == 0);
+        }
+        if (known) continue;
+        diag_error(m->diag, (SourceLoc){m->weights_path, 0},
+                   "tensor %s is no half of an adapter of the base model's weights",
+                   hf_quoted(m->arena, name));
+        return NULL;
+    }
+    diag_error(m->diag, (SourceLoc){m->weights_path, 0}, "has no adapters");
+    return NULL;
+}
+
+static Model *load(const Importer *m, const char *name, const char *script,
+                   const ModelSetting *settings, int n) {
+    return script ? model_load(m->arena, script, settings, n, 1, m->diag)
+                  : model_load_shipped(m->arena, name, settings, n, 1, m->diag);
+}
+
+static Model *load_with_adapters(const Importer *m, const char *name, const char *script,
+                                 const ModelSetting *settings, int n, const char *targets) {
+    const json_t *dropout = json_object_get(m->config, "lora_dropout");
+    double p = json_is_number(dropout) ? json_number_value(dropout) : 0;
+    double alpha = json_number_value(json_object_get(m->config, "lora_alpha"));
+    bool rslora = json_is_true(json_object_get(m->config, "use_rslora"));
+    ModelSetting *all = ARENA_ARRAY(m->arena, ModelSetting, n + 5);
+    memcpy(all, settings, sizeof(*all) * (size_t)n);
+    all[n++] = (ModelSetting){"lora", arena_printf(m->arena, "%lld", (long long)m->rank)};
+    all[n++] = (ModelSetting){"lora_alpha", arena_printf(m->arena, "%.17g", alpha)};
+    all[n++] = (ModelSetting){"lora_dropout", arena_printf(m->arena, "%.17g", p)};
+    all[n++] = (ModelSetting){"lora_rslora", rslora ? "true" : "false"};
+    all[n++] = (ModelSetting){"lora_targets", targets};
+    return load(m, name, script, all, n);
+}
+
+/* One half of an adapter: the parameter, and their tensor, its transpose. */
+typedef struct Half {
+    const char *name;
+    const Type *type;
+    SafetensorsInfo theirs;
+    int64_t rows, columns; /* of ours as a matrix */
+} Half;
+
+static DType dtype_of(SafetensorsDtype dtype) {
+    return dtype == SAFETENSORS_BF16  ? DTYPE_BF16
+           : dtype == SAFETENSORS_F16 ? DTYPE_F16
+           : dtype == SAFETENSORS_F32 ? DTYPE_F32
+                                      : DTYPE_I32;
+}
+
+static bool find_half(const Importer *m, const Node *param, Half *out) {
+    const char *dot = strrchr(out->name, '.');
+    char half = (char)(dot[strlen(".lora_")] - 'a' + 'A');
+    const char *weight = arena_strndup(m->arena, out->name, (size_t)(dot - out->name));
+    const HfItem *item = NULL;
+    for (int i = 0; i < m->layout.n_items && !item; i++) {
+        if (strcmp(m->layout.items[i].parts[0].ours, weight) == 0) item = &m->layout.items[i];
+    }
+    const char *theirs = item ? their_name(m, item, half) : NULL;
+    if (!theirs) {
+        diag_error(m->diag, (SourceLoc){m->weights_path, 0},
+                   "has no adapter of '%s', as others of its kind have", weight);
+        return false;
+    }
+    out->type = &param->types[0];
+    int last = out->type->rank - 1;
+    out->rows = half == 'A' ? type_elements(out->type) / out->type->dims[last] : out->type->dims[0];
+    out->columns = type_elements(out->type) / out->rows;
+    safetensors_find(m->file, theirs, &out->theirs);
+    bool fits = dtype_is_float(dtype_of(out->theirs.dtype)) && out->theirs.n_dims == 2 &&
+                out->theirs.shape[0] == out->columns && out->theirs.shape[1] == out->rows;
+    if (!fits) {
+        diag_error(m->diag, (SourceLoc){m->weights_path, 0},
+                   "tensor %s does not have the base model's shape and the rank, or another dtype",
+                   hf_quoted(m->arena, theirs));
+    }
+    return fits;
+}
+
+static bool put(const Half *half, SafetensorsWriter *writer, Diag *diag) {
+    size_t bytes = (size_t)(half->rows * half->columns) * sizeof(float);
+    float *room = malloc(bytes);
+    if (!room) BUG("out of memory");
+    TensorCopy copy = {.rank = 2,
+                       .size = {half->rows, half->columns},
+                       .from_stride = {1, half->rows},
+                       .to_stride = {half->columns, 1},
+                       .from_dtype = dtype_of(half->theirs.dtype),
+                       .to_dtype = DTYPE_F32,
+                       .from = half->theirs.data,
+                       .to = room};
+    bool fine = tensor_copy(&copy) && safetensors_writer_put(writer, half->name, room, bytes, diag);
+    free(room);
+    return fine;
+}
+
+static bool write_halves(const Importer *m, const Half *halves, int n, const Model *model,
+                         const char *path) {
+    SafetensorsWriter *writer = safetensors_writer_create();
+    for (int i = 0; i < n; i++) {
+        safetensors_writer_add_tensor(writer, halves[i].name, SAFETENSORS_F32, halves[i].type->dims,
+                                      halves[i].type->rank);
+    }
+    safetensors_writer_add_metadata(writer, "format", "pt");
+    safetensors_writer_add_metadata(writer, "model", model->name);
+    safetensors_writer_add_metadata(writer, ENGINE_SETTINGS_KEY,
+                                    settings_text(&model->settings, m->arena));
+    safetensors_writer_add_metadata(writer, ENGINE_TRAINED_ALONE_KEY, "yes");
+    bool fine = safetensors_writer_open(writer, path, m->diag);
+    for (int i = 0; fine && i < n; i++) fine = put(&halves[i], writer, m->diag);
+    if (fine) return safetensors_writer_commit(writer, m->diag);
+    safetensors_writer_abandon(writer);
+    return false;
+}
+
+static Half *list_halves(const Importer *m, const Model *model, int *out_count) {
+    int n = 0, capacity = 0;
+    Half *halves = NULL;
+    for (int i = 0; i < model->graph->n_nodes; i++) {
+        const Node *node = model->graph->nodes[i];
+        if (node->op != OP_PARAM || !hf_adapter_is_name(node_string(node, ATTR_name))) continue;
+        Half half = {.name = node_logical_name(node, 0, m->arena)};
+        if (!find_half(m, node, &half)) return NULL;
+        ARENA_PUSH(m->arena, halves, n, capacity, half);
+    }
+    *out_count = n;
+    return halves;
+}
+
+/* The base, to know its tensors; then the model with the file's adapters. NULL: reported. */
+static const Model *open_all(Importer *m, const char *name, const char *script,
+                             const ModelSetting *settings, int n_settings) {
+    m->config = json_parse_file(m->config_path, CONFIG_LIMIT_BYTES, m->diag);
+    if (!m->config || !check_config(m)) return NULL;
+    m->file = safetensors_open(m->weights_path, m->diag);
+    const Model *base = m->file ? load(m, name, script, settings, n_settings) : NULL;
+    if (!base) return NULL;
+    m->family = hf_family_find(base->name);
+    if (!m->family) {
+        diag_error(m->diag, NO_LOC, "model '%s' is none of Hugging Face's", base->name);
+        return NULL;
+    }
+    m->type = hf_config_type(base, m->family, NULL, m->diag);
+    if (!m->type || !hf_layout_make(m->arena, base, m->family, m->type, false, &m->layout, m->diag))
+        return NULL;
+    const char *targets = find_targets(m);
+    return targets ? load_with_adapters(m, name, script, settings, n_settings, targets) : NULL;
+}
+
+bool hf_adapter_import(Arena *arena, const char *dir, const char *name, const char *script,
+                       const ModelSetting *settings, int n_settings, const char *path,
+                       HfAdapterImport *out, bool *out_wrong, Diag *diag) {
+    Importer m = {.arena = arena,
+                  .dir = dir,
+                  .config_path = arena_printf(arena, "%s/adapter_config.json", dir),
+                  .weights_path = arena_printf(arena, "%s/adapter_model.safetensors", dir),
+                  .diag = diag};
+    const Model *model = open_all(&m, name, script, settings, n_settings);
+    *out = (HfAdapterImport){.model = model};
+    Half *halves = model ? list_halves(&m, model, &out->n_adapters) : NULL;
+    *out_wrong = halves == NULL;
+    bool fine = halves && write_halves(&m, halves, out->n_adapters, model, path);
+    safetensors_close(m.file);
+    json_decref(m.config);
+    return fine;
+}

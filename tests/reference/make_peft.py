@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""Makes hf_peft: an adapter that PEFT saved for hf/llama31, and what it computes.
+
+    venv/bin/pip install torch transformers peft safetensors
+    venv/bin/python tests/reference/make_peft.py                        # rewrites the folder
+    venv/bin/python tests/reference/make_peft.py --check build/perilune # exports of it, read by PEFT
+
+The adapter's numbers are random, B's too. expect.safetensors: tokens, and logits of base and
+adapter in float64, stored as float32.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+BASE, FOLDER = os.path.join(HERE, "hf", "llama31"), os.path.join(HERE, "hf_peft")
+BATCH, SEQ, VOCAB = 2, 20, 37
+
+
+def base(folder, dtype):
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
+
+
+def adapted_logits(folder, adapter, tokens):
+    model = PeftModel.from_pretrained(base(folder, torch.float64), adapter).to(torch.float64)
+    with torch.no_grad():
+        return model(tokens.long()).logits
+
+
+def make():
+    generator = torch.Generator().manual_seed(1)
+    config = LoraConfig(r=3, lora_alpha=5, use_rslora=True, task_type="CAUSAL_LM",
+                        target_modules=["q_proj", "v_proj", "down_proj"])
+    model = get_peft_model(base(BASE, torch.float32), config)
+    for name, x in model.named_parameters():
+        if "lora_" in name:
+            x.data = torch.randn(x.shape, generator=generator) * 0.3
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    model.save_pretrained(FOLDER)
+    os.remove(os.path.join(FOLDER, "README.md"))
+    path = os.path.join(FOLDER, "adapter_config.json")
+    text = open(path).read().replace(BASE, "llama31")
+    open(path, "w").write(text + "\n")
+    tokens = torch.randint(VOCAB, (BATCH, SEQ), generator=generator, dtype=torch.int32)
+    save_file({"tokens": tokens, "logits": adapted_logits(BASE, FOLDER, tokens).float()},
+              os.path.join(FOLDER, "expect.safetensors"))
+    print(sorted(os.listdir(FOLDER)))
+
+
+def run(*command):
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)}: {done.stderr}")
+
+
+def check(perilune):
+    expect = load_file(os.path.join(FOLDER, "expect.safetensors"))
+    with tempfile.TemporaryDirectory() as scratch:
+        weights, adapter = os.path.join(scratch, "base"), os.path.join(scratch, "adapter")
+        merged, again = os.path.join(scratch, "merged"), os.path.join(scratch, "again")
+        run(perilune, "import", BASE, "-o", weights)
+        run(perilune, "import", FOLDER, "--set-from", weights, "-o", adapter)
+        run(perilune, "export", weights, "--load-trained", adapter, "--dtype", "f32", "-o", merged)
+        run(perilune, "export", adapter, "--adapter", "-o", again)
+        with torch.no_grad():
+            ours = base(merged, torch.float64)(expect["tokens"].long()).logits
+        theirs = adapted_logits(BASE, again, expect["tokens"])
+        for name, logits in (("merged", ours), ("adapter", theirs)):
+            error = ((logits - expect["logits"]).abs().max() / expect["logits"].abs().max()).item()
+            print(f"{name}: logits within {error:.1e} of the largest")
+            if error > 1e-6:
+                raise SystemExit(f"{name}: logits differ")
+
+
+def main():
+    parser = argparse.ArgumentParser(description="see the head of this file")
+    parser.add_argument("--check", metavar="PERILUNE")
+    args = parser.parse_args()
+    check(args.check) if args.check else make()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
