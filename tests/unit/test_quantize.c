@@ -1,8 +1,8 @@
 /* fp8 number by number, and which blocks share a scale.
  *
- * Would catch: a rounding that is not to the nearest even, a subnormal lost, a scale one too large or
- * too small, what is not finite made finite or spread over its block, a run of axes cut otherwise
- * than its sizes say, operands that are not what they should be taken for it.
+ * Would catch: a rounding that is not to the nearest even, a subnormal lost, a scale one too large
+ * or too small, what is not finite made finite or spread over its block, a run of axes cut
+ * otherwise than its sizes say, operands that are not what they should be taken for it.
  */
 #include "runtime/cpu/quantize.h"
 #include "tests/unit/check.h"
@@ -70,8 +70,8 @@ static void check_scales(void) {
             if (power < LEAST_SCALE_EXPONENT) power = LEAST_SCALE_EXPONENT;
             quantize(&ROW, DTYPE_F32, x, values, &scale);
             dequantize(&ROW, values, &scale, wide);
-            if (x[5] != 0) CHECK((double)scale == ldexp(1, power), "%g: %g", (double)x[5],
-                                 (double)scale);
+            if (x[5] != 0)
+                CHECK((double)scale == ldexp(1, power), "%g: %g", (double)x[5], (double)scale);
             uint32_t bits = (uint32_t)wide[5] << 16;
             float back;
             memcpy(&back, &bits, sizeof(back));
@@ -99,9 +99,9 @@ static void check_scales(void) {
 static void check_runs(void) {
     static const struct {
         int64_t b, c, of_b, of_c; /* 0: no blocks */
-    } RUNS[] = {{3, 128, 1, 128}, {4, 64, 2, 64},   {2, 64, 2, 64},    {256, 1, 128, 1},
-                {5, 64, 0, 0},    {2, 96, 0, 0},    {8, 16, 8, 16},    {1, 4096, 1, 128},
-                {7, 384, 1, 128}, {1, 64, 0, 0},    {128, 2, 64, 2},   {12, 80, 0, 0}};
+    } RUNS[] = {{3, 128, 1, 128}, {4, 64, 2, 64}, {2, 64, 2, 64},  {256, 1, 128, 1},
+                {5, 64, 0, 0},    {2, 96, 0, 0},  {8, 16, 8, 16},  {1, 4096, 1, 128},
+                {7, 384, 1, 128}, {1, 64, 0, 0},  {128, 2, 64, 2}, {12, 80, 0, 0}};
     for (size_t i = 0; i < sizeof(RUNS) / sizeof(RUNS[0]); i++) {
         Type type = {.rank = 4, .axes = {0, 1, 2, 3}, .dims = {3, RUNS[i].b, RUNS[i].c, 5}};
         int64_t factors[MAX_RANK] = {1, 1, 1, 1, 1, 1};
