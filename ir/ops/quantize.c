@@ -27,8 +27,11 @@ bool block_layout(const Type *values, const Type *scales, const Type *local, Blo
         if (local->dims[i] % taken != 0) return false;
         /* A block that is full, or that numbers lie within, is not continued; another begins. */
         bool begins = block[part] == SCALE_BLOCK || (block[part] == 1 && size[part] > 1);
-        if (taken > 1 && begins) part++;
-        if (part == 2 || (taken > 1 && size[part] != block[part])) return false;
+        if (taken > 1 && begins) {
+            if (part == 1) return false;
+            part = 1;
+        }
+        if (taken > 1 && size[part] != block[part]) return false;
         size[part] *= local->dims[i];
         block[part] *= taken;
         if (block[part] > SCALE_BLOCK) return false;

@@ -95,9 +95,13 @@ VEC_INLINE void quantize_of(DType dtype, const BlockLayout *l, const void *x, ui
 #pragma omp parallel for schedule(static) if (l->rows * l->columns > PARALLEL_COUNT)
     for (int64_t tile = 0; tile < strips * across; tile++) {
         const int64_t strip = tile / across, column = tile % across * width;
+        const int64_t at = strip * l->block_rows * l->columns + column;
         const int64_t left = l->columns - column, n = left < width ? left : width;
-        quantize_tile(dtype, l, strip * l->block_rows * l->columns + column, n, x, values,
-                      scales + strip * scale_columns + column / l->block_columns);
+        float *to = scales + strip * scale_columns + column / l->block_columns;
+        if (l->block_columns > 1)
+            quantize_tile(dtype, l, at, SCALE_BLOCK, x, values, to);
+        else
+            quantize_tile(dtype, l, at, n, x, values, to);
     }
 }
 

@@ -40,6 +40,13 @@ fails 'flag with a value' 2 '--json takes no value' plan $model --json=1
 fails 'no number' 2 "--micro-batch: 'two' is not a whole number" plan $model --micro-batch two
 fails 'unknown precision' 2 "--precision: 'fp4' is not f32, bf16, f16 or fp8" plan $model --precision fp4
 fails 'precision that is no float' 2 "'i32' is not f32, bf16, f16 or fp8" plan $model --precision i32
+fails 'fp8 without blocks of 128' 2 '--precision fp8: no block has a product whose sides and positions hold whole' \
+    plan $model "${small[@]}" --precision fp8
+fails 'blocks of fp8 cut' 2 "6 blocks of 2 that share an fp8 scale: t=4 would cut some; t=3 would do, or bf16" \
+    plan $model --set size=124m --precision fp8 --tensor 4 --data-parallel 1 --pipeline 1
+works 'fp8' 'fp8 operands of blocks' plan $model --set size=124m --set layers=1 --precision fp8 -o "$folder/fp8.plan"
+works 'a plan in fp8 is proved' 'is sound' check "$folder/fp8.plan"
+works 'and shown' 'multiplied in bf16' show "$folder/fp8.plan"
 fails 'unknown zero' 2 "--zero: '4' is not 0 (every rank has everything), 1 (the" plan $model \
     --zero 4
 fails 'zero of a plan' 2 '--zero' train x.plan --data x --zero 1

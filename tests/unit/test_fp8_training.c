@@ -37,14 +37,19 @@ static const Case CASES[] = {
     {"512", 2, 2, RECOMPUTE_NONE, {2, 2, 1, 2, 1, "1f1b", false, NULL, 0}},
 };
 
-static bool start(Run *run, const Case *of, DType precision, bool text) {
-    const ModelSetting settings[] = {SIZES, {"heads", "2"}, {"kv_heads", "2"}, {"seq", of->seq}};
+static bool start_of(Run *run, const char *path, const ModelSetting *settings, int n_settings,
+                     const Case *of, DType precision, bool text) {
     run_precision = precision;
     run_context = of->c;
     run_zero = of->zero;
     run_recompute = of->recompute;
-    return run_plan(run, "models/llama.lua", settings, sizeof(settings) / sizeof(settings[0]),
-                    &of->layout, GLOBAL_BATCH, text);
+    return run_plan(run, path, settings, n_settings, &of->layout, GLOBAL_BATCH, text);
+}
+
+static bool start(Run *run, const Case *of, DType precision, bool text) {
+    const ModelSetting settings[] = {SIZES, {"heads", "2"}, {"kv_heads", "2"}, {"seq", of->seq}};
+    return start_of(run, "models/llama.lua", settings, sizeof(settings) / sizeof(settings[0]), of,
+                    precision, text);
 }
 
 static bool train(Run *run, const Case *of, DType precision) {
@@ -83,6 +88,7 @@ static void check_layouts(const char *seq) {
     check_end();
     for (size_t i = 0; done && i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         const Case *of = &CASES[i];
+        if (i % LAYOUT_STEP) continue;
         char name[160];
         Run run;
         if (strcmp(of->seq, seq) != 0) continue;
@@ -98,6 +104,37 @@ static void check_layouts(const char *seq) {
         run_close(&run);
     }
     run_close(&one);
+}
+
+/* Experts' products, whose rows come from other ranks: 128 slots each. */
+static void check_experts(void) {
+    static const ModelSetting SETTINGS[] = {{"model", "128"},  {"heads", "2"},       {"head", "64"},
+                                            {"kv_heads", "2"}, {"layers", "1"},      {"seq", "256"},
+                                            {"vocab", "64"},   {"experts", "4"},     {"top_k", "2"},
+                                            {"capacity", "1"}, {"expert_ffn", "128"}};
+    static const int N_SETTINGS = sizeof(SETTINGS) / sizeof(SETTINGS[0]);
+    const Case of = {"256", 1, 0, RECOMPUTE_NONE, {1, 1, 1, 2, 1, "1f1b", false, NULL, 0}};
+    Run runs[2];
+    bool done = true, quantises = false;
+    check_begin("experts on two ranks");
+    for (int e = 1; e <= 2; e++) {
+        Run *run = &runs[e - 1];
+        run_experts = e;
+        done &= start_of(run, "models/moe.lua", SETTINGS, N_SETTINGS, &of, DTYPE_FP8, true) &&
+                run_start(run) && run_steps_keeping(run, STEPS, LEARNING_RATE);
+        CHECK(done, "%s", diag_text(run->diag));
+    }
+    const Graph *graph = done ? runs[0].plan->programs[0].graph : NULL;
+    for (int n = 0; done && n < graph->n_nodes; n++) {
+        int slot = axis_find(&graph->axes, "slot", 4);
+        const Node *node = graph->nodes[n];
+        quantises |= node->op == OP_QUANTIZE && type_find_axis(&node->types[0], slot) >= 0;
+    }
+    CHECK(quantises, "their products are not in fp8");
+    if (done) compare(&runs[1], &runs[0]);
+    check_end();
+    run_experts = 1;
+    for (int i = 0; i < 2; i++) run_close(&runs[i]);
 }
 
 /* Not bf16's losses, but near them. */
@@ -226,6 +263,7 @@ static void check_foreign_scales(void) {
 int main(void) {
     check_layouts("256");
     check_layouts("512");
+    check_experts();
     check_bf16();
     check_refusals();
     check_broken();
