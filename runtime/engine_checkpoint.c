@@ -15,8 +15,13 @@ static bool load_leaf(Engine *engine, const RankContext *rank, Node *node, const
                       const char *path, Arena *arena, Diag *diag) {
     SourceLoc loc = {path, 0};
     SafetensorsInfo info;
-    const char *name = engine_logical_name(rank, node, arena);
     Shard shard = engine_leaf_shard(rank, node);
+    const char *name = engine_logical_name(rank, node, arena);
+    if (node_is_copy(node)) { /* "name.bf16" of "name" */
+        size_t length = strlen(name) - strlen(dtype_name(shard.whole.dtype)) - 1;
+        name = arena_strndup(arena, name, length);
+        shard.whole.dtype = DTYPE_F32;
+    }
     if (!safetensors_find(file, name, &info)) {
         diag_error(diag, loc, "has no tensor '%s', which the plan's %s needs", name,
                    node->op == OP_STATE ? "optimizer" : "model");
@@ -82,7 +87,8 @@ static bool load_leaves(Engine *engine, const Safetensors *file, const TrainingP
             if (node->op == OP_VARIABLE && !place) {
                 engine_set_variable(engine, rank, node, (float)node_float(node, ATTR_value, 0));
             }
-            if (!engine_is_leaf(node, place != NULL)) continue;
+            bool copy = rank->plan->context && engine_is_own_copy(graph, node);
+            if (!engine_is_leaf(node, place != NULL) && !copy) continue;
             fine = node->op == OP_VARIABLE
                        ? load_variable(engine, rank, node, file, path, place->step, arena, diag)
                        : load_leaf(engine, rank, node, file, path, arena, diag);

@@ -75,9 +75,22 @@ static void set_copy(Engine *engine, const RankContext *rank, const Node *param,
     free(wide);
 }
 
+bool engine_is_own_copy(const Graph *graph, const Node *node) {
+    if (!node_is_copy(node)) return false;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *other = graph->nodes[n];
+        if (other->op == OP_PARAM && is_copy_of(node, other)) return false;
+    }
+    return true;
+}
+
 void engine_set_leaf(Engine *engine, const RankContext *rank, Node *leaf, const void *whole,
                      Arena *arena) {
     const Graph *graph = rank->program->graph;
+    if (node_is_copy(leaf)) { /* its parameter is not there */
+        set_copy(engine, rank, leaf, leaf, whole, arena);
+        return;
+    }
     Shard shard = engine_leaf_shard(rank, leaf);
     fill_shard(rank, leaf, &shard, whole, arena, engine_edit(engine, rank, node_value(leaf, 0)));
     engine->backend->commit(engine);

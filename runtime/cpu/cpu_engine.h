@@ -24,6 +24,7 @@ typedef struct CpuRank {
     CallList train;         /* one step */
     CallList forward;       /* all micro-batches, forward only */
     int n_first;            /* calls of `forward` that belong to micro-batch 0 */
+    int end_of_chunk[N_DECODE_CHUNKS]; /* of a plan for decoding: those of `forward` up to there */
 } CpuRank;
 
 /* Fills train and forward, for as many OpenMP threads as the caller has now. */
