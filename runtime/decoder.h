@@ -30,6 +30,10 @@ bool decoder_read(Decoder *decoder, int64_t sequence, const int32_t *tokens, int
  * or is full, its logits are of no use. */
 bool decoder_write(Decoder *decoder, const int32_t *tokens, float *out_logits, Diag *diag);
 
+static inline bool decoder_is_full(const Decoder *decoder, int64_t sequence) {
+    return decoder->lengths[sequence] == decoder->context;
+}
+
 /* A sequence becomes as another is; and an empty one. */
 void decoder_copy(Decoder *decoder, int64_t from, int64_t to);
 void decoder_clear(Decoder *decoder, int64_t sequence);
