@@ -12,7 +12,7 @@ typedef struct Decoder {
     Engine *engine;
     int64_t sequences, context, chunk, vocab, separator;
     int64_t *lengths; /* [sequences] */
-    int64_t *starts;  /* [sequences]: where the last position's document begins, or the next one's */
+    int64_t *starts; /* [sequences]: where the last position's document begins, or the next one's */
     int32_t *inputs[N_DECODE_INPUTS];
     double read_seconds, write_seconds;
     int64_t n_read, n_written; /* tokens, of all sequences */

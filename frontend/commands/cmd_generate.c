@@ -78,8 +78,8 @@ static bool add_tokens(Generation *gen) {
     }
     for (int i = 0; i < gen->n_texts; i++) {
         if (!gen->live[i]) continue;
-        int token = sampler_choose(&gen->sampler, &gen->states[i], &gen->texts[i],
-                                   gen->logits + i * vocab);
+        int token =
+            sampler_choose(&gen->sampler, &gen->states[i], &gen->texts[i], gen->logits + i * vocab);
         if (token < 0) {
             diag_error(gen->diag, NO_LOC,
                        "generate: the model's output is not finite; wrong weights?");
@@ -131,16 +131,16 @@ static void say_speed(const Generation *gen) {
     Speed speed = measure(gen);
     if (!says(gen)) return;
     if (gen->engine.n_restarts) {
-        fprintf(stderr, "context %" PRId64 " positions were full %" PRId64 " time%s: the last %"
-                PRId64 " of a text were read again\n",
-                gen->engine.context, gen->engine.n_restarts,
-                gen->engine.n_restarts == 1 ? "" : "s", gen->engine.context / 2);
+        fprintf(stderr,
+                "context %" PRId64 " positions were full %" PRId64 " time%s: the last %" PRId64
+                " of a text were read again\n",
+                gen->engine.context, gen->engine.n_restarts, gen->engine.n_restarts == 1 ? "" : "s",
+                gen->engine.context / 2);
     }
     if (speed.n_read) {
         fprintf(stderr, "read    %" PRId64 " tokens, %.1f tokens/s\n", speed.n_read, speed.read);
     }
-    fprintf(stderr, "wrote   %" PRId64 " tokens, %.1f tokens/s\n", speed.n_written,
-            speed.written);
+    fprintf(stderr, "wrote   %" PRId64 " tokens, %.1f tokens/s\n", speed.n_written, speed.written);
 }
 
 static void put_json(const Generation *gen, StrBuf *out) {
@@ -151,8 +151,7 @@ static void put_json(const Generation *gen, StrBuf *out) {
         strbuf_put(out, i ? ", {\"text\": " : "{\"text\": ");
         json_put_text(out, text->text.text + text->n_prompt);
         strbuf_printf(out, ", \"tokens\": %zu, \"ended\": %s}",
-                      text->tokens.count - text->n_prompt_tokens,
-                      gen->live[i] ? "false" : "true");
+                      text->tokens.count - text->n_prompt_tokens, gen->live[i] ? "false" : "true");
     }
     strbuf_put(out, "], \"prompt\": ");
     char *prompt = arena_strndup(gen->args->arena, gen->texts[0].text.text, gen->texts[0].n_prompt);

@@ -50,7 +50,7 @@ typedef struct Opening {
 } Opening;
 
 static bool asks_for_layout(const CliArgs *args) {
-    static const CliOption LAYOUT[] = {OPT_MESH,        OPT_TENSOR,   OPT_CONTEXT, OPT_EXPERT,
+    static const CliOption LAYOUT[] = {OPT_MESH,          OPT_TENSOR,   OPT_CONTEXT, OPT_EXPERT,
                                        OPT_DATA_PARALLEL, OPT_PIPELINE, OPT_CHUNKS,  OPT_SPLIT};
     for (size_t i = 0; i < sizeof(LAYOUT) / sizeof(LAYOUT[0]); i++) {
         if (cli_given(args, LAYOUT[i])) return true;
@@ -167,8 +167,8 @@ static int find_plan(Opening *o) {
             }
         }
     }
-    int failure = engine_options_from_args(o->args, decode ? decode : training, &out->options,
-                                           o->diag);
+    int failure =
+        engine_options_from_args(o->args, decode ? decode : training, &out->options, o->diag);
     if (failure != EXIT_DONE) return failure;
     if (!decode && !model && cached) decode = plan_of_plan(o, training);
     if (diag_error_count(o->diag) > 0) return EXIT_USAGE;
@@ -198,7 +198,7 @@ bool generate_engine_start(GenerateEngine *e, const char *weights, Arena *arena,
         e->decoder = decoder_create(e->engine, e->plan, arena);
     } else {
         n_tokens = engine_forward_batch(e->engine) * e->plan->seq;
-        e->windows = ARENA_ARRAY(arena, float, n_tokens *e->plan->vocab);
+        e->windows = ARENA_ARRAY(arena, float, n_tokens * e->plan->vocab);
     }
     e->tokens = ARENA_ARRAY(arena, int32_t, n_tokens);
     return true;
@@ -223,7 +223,8 @@ static bool compute_window(GenerateEngine *e, const GenerateText *text, float *o
     clock_gettime(CLOCK_MONOTONIC, &start);
     if (!engine_logits(e->engine, e->tokens, e->windows, diag)) return false;
     clock_gettime(CLOCK_MONOTONIC, &end);
-    e->seconds += (double)(end.tv_sec - start.tv_sec) + 1e-9 * (double)(end.tv_nsec - start.tv_nsec);
+    e->seconds +=
+        (double)(end.tv_sec - start.tv_sec) + 1e-9 * (double)(end.tv_nsec - start.tv_nsec);
     e->n_windows++;
     memcpy(out_logits, e->windows + (length - 1) * vocab, vocab * sizeof(float));
     return true;

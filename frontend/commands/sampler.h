@@ -12,8 +12,8 @@ typedef struct SamplerCandidate {
 typedef struct SamplerOptions {
     double temperature; /* 0: the likeliest */
     int top_k;
-    double top_p, min_p;      /* shares of the probability; 1 and 0: no limit */
-    double repetition;        /* penalty of tokens that the text has; 1: none   (Keskar 2019) */
+    double top_p, min_p; /* shares of the probability; 1 and 0: no limit */
+    double repetition;   /* penalty of tokens that the text has; 1: none   (Keskar 2019) */
 } SamplerOptions;
 
 typedef struct Sampler {

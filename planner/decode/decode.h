@@ -3,10 +3,10 @@
  * The plan has one rank and one program of two chunks, run one at a time as often as one likes:
  *   chunk 0 reads    1 sequence,          `chunk` new positions, logits of one of them
  *   chunk 1 writes   `sequences` of them, 1 new position each, logits of it
- * Both append keys and values to the same caches [sequences, context, kv_heads, head], which persist
- * beside the weights, and attend to what is there. There is no backward and no optimizer's state; in
- * 16 bits weights are kept in them alone. Where a value depends on its position, the position is an
- * operand (plan.h: DecodeInput).
+ * Both append keys and values to the same caches [sequences, context, kv_heads, head], which
+ * persist beside the weights, and attend to what is there. There is no backward and no optimizer's
+ * state; in 16 bits weights are kept in them alone. Where a value depends on its position, the
+ * position is an operand (plan.h: DecodeInput).
  *
  * That is right where every position's logits depend on earlier positions through attention alone.
  * decode_graph.c proves so node by node: an op may work along seq only if it is one of those that

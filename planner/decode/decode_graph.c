@@ -182,8 +182,8 @@ bool decode_has_table(const Graph *forward) {
     find_facts(forward, arena, &f, &obstacle);
     for (int n = 0; n < forward->n_nodes; n++) {
         const Node *node = forward->nodes[n];
-        bool table = node->op == OP_PARAM && (has_axis(node, f.seq) ||
-                                              has_axis(node, find_axis(forward, "positions")));
+        bool table = node->op == OP_PARAM &&
+                     (has_axis(node, f.seq) || has_axis(node, find_axis(forward, "positions")));
         found |= f.needed[n] && table;
     }
     arena_destroy(arena);
@@ -198,11 +198,11 @@ typedef struct Deriver {
     const Facts *facts;
     Arena *arena;
     Graph *out;
-    Diag *diag; /* of nodes that cannot be made; why becomes the obstacle */
+    Diag *diag;              /* of nodes that cannot be made; why becomes the obstacle */
     ValueMap leaves, caches; /* of both chunks; caches: of attentions, outputs 0 and 1 */
     int chunk;
-    int64_t batch, seq;        /* of it */
-    ValueMap full, last;       /* of all its new positions, of the last of them */
+    int64_t batch, seq;  /* of it */
+    ValueMap full, last; /* of all its new positions, of the last of them */
     Value inputs[N_DECODE_INPUTS];
     int n_caches;
 } Deriver;
@@ -260,7 +260,8 @@ static Value find_input(Deriver *d, DecodeInput input, bool last, const Node *li
     return last && d->seq > 1 ? select_last(d, d->inputs[input], like) : d->inputs[input];
 }
 
-/* A table [seq, ...] is looked up at the positions; any other leaf is there once for both chunks. */
+/* A table [seq, ...] is looked up at the positions; any other leaf is there once for both chunks.
+ */
 static bool add_leaf(Deriver *d, const Node *node) {
     Value *leaf = value_map_at(&d->leaves, node_value((Node *)node, 0));
     if (!leaf->node) {
@@ -270,8 +271,8 @@ static bool add_leaf(Deriver *d, const Node *node) {
     }
     if (!has_axis(node, d->facts->seq)) return true;
     Attr axis = attr_axis(ATTR_axis, d->facts->seq);
-    Node *rows = add(d, node, OP_EMBEDDING, (Value[]){d->inputs[DECODE_PLACES], *leaf}, 2, &axis,
-                     1, NULL);
+    Node *rows =
+        add(d, node, OP_EMBEDDING, (Value[]){d->inputs[DECODE_PLACES], *leaf}, 2, &axis, 1, NULL);
     if (rows) *value_map_at(&d->full, node_value((Node *)node, 0)) = node_value(rows, 0);
     return rows != NULL;
 }
@@ -304,9 +305,8 @@ static Value append(Deriver *d, const Node *attention, int which) {
 static Node *add_attention(Deriver *d, const Node *node, bool last) {
     Attr attrs[N_ATTRS];
     int n_attrs = 0;
-    Value inputs[6] = {find_value(d, node->inputs[0], last), append(d, node, 0),
-                       append(d, node, 1), d->inputs[DECODE_ROWS],
-                       find_input(d, DECODE_PLACES, last, node)};
+    Value inputs[6] = {find_value(d, node->inputs[0], last), append(d, node, 0), append(d, node, 1),
+                       d->inputs[DECODE_ROWS], find_input(d, DECODE_PLACES, last, node)};
     int documents = attention_documents(node);
     if (documents >= 0) inputs[5] = find_value(d, node->inputs[documents], last);
     for (int i = 0; i < node->n_attrs; i++) {

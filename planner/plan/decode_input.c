@@ -3,8 +3,9 @@
 #include <string.h>
 
 static const char *const NAMES[N_DECODE_INPUTS] = {
-    [DECODE_TOKENS] = "tokens", [DECODE_PLACES] = "places", [DECODE_ROWS] = "rows",
-    [DECODE_LAST] = "last",     [DECODE_STARTS] = "starts", [DECODE_DOCUMENT_PLACES] = "document_places",
+    [DECODE_TOKENS] = "tokens", [DECODE_PLACES] = "places",
+    [DECODE_ROWS] = "rows",     [DECODE_LAST] = "last",
+    [DECODE_STARTS] = "starts", [DECODE_DOCUMENT_PLACES] = "document_places",
 };
 
 const char *decode_input_name(DecodeInput input) {

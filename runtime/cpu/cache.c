@@ -37,8 +37,7 @@ static Seen find_seen(const CacheAttention *a, int64_t b, int64_t i) {
     int64_t first = a->window && place >= a->window ? place - a->window + 1 : 0;
     if (row < 0 || row >= a->shape.sequences || place < 0 || place >= a->shape.context)
         return (Seen){0, 0};
-    if (a->starts && a->starts[at] > first)
-        first = a->starts[at] < place ? a->starts[at] : place;
+    if (a->starts && a->starts[at] > first) first = a->starts[at] < place ? a->starts[at] : place;
     return (Seen){first, place + 1};
 }
 
@@ -65,17 +64,97 @@ static int64_t row_at(const CacheAttention *a, int64_t b, int64_t h, int64_t r) 
     return ((position * a->kv_heads + h) * a->group + r % a->group) * a->head;
 }
 
-VEC_INLINE float dot(const float *x, const float *y, int64_t n) {
-    Vec s0 = {0}, s1 = {0};
-    int64_t i = 0;
-    for (; i + 2 * VEC_LANES <= n; i += 2 * VEC_LANES) {
-        s0 += vec_load(x + i) * vec_load(y + i);
-        s1 += vec_load(x + i + VEC_LANES) * vec_load(y + i + VEC_LANES);
+/* By halves, within registers: of each key there is one. */
+VEC_INLINE float sum_lanes(Vec v) {
+#if VEC_LANES == 16
+    v += __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
+    v += __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11);
+    v += __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
+    return v[0] + v[1];
+#else
+    return vec_lane_sum(v);
+#endif
+}
+
+/* One head of a block of keys, or of values, and its query rows. */
+typedef struct BlockHead {
+    const void *x;
+    int64_t at, pitch; /* elements: where the block begins, from a key to the next */
+    int64_t head, rows;
+} BlockHead;
+
+enum { TOGETHER = 4, AHEAD = 16 }; /* keys */
+
+/* A head's part of a key is too short for the processor to see where the next one's is. */
+VEC_INLINE void foresee(const DType dtype, const BlockHead *b, int64_t at) {
+    __builtin_prefetch(vec_at(b->x, dtype, at + AHEAD * b->pitch));
+}
+
+/* scores[r][j + t] of `n` keys from j on, a constant; dtype f32 or bf16. */
+VEC_INLINE void score_keys(const DType dtype, const int n, const BlockHead *b, int64_t j,
+                           float (*q)[ATTENTION_MAX_HEAD], float (*scores)[KEYS]) {
+    const int64_t at = b->at + j * b->pitch;
+    for (int64_t r = 0; r < b->rows; r++) {
+        Vec sums[TOGETHER] = {{0}};
+        int64_t d = 0;
+        for (; d + VEC_LANES <= b->head; d += VEC_LANES) {
+            const Vec query = vec_load(q[r] + d);
+#pragma GCC unroll 4
+            for (int t = 0; t < n; t++) {
+                sums[t] += query * vec_load_wide(dtype, b->x, at + t * b->pitch + d);
+                foresee(dtype, b, at + t * b->pitch + d);
+            }
+        }
+        for (int t = 0; t < n; t++) {
+            float sum = sum_lanes(sums[t]);
+            for (int64_t i = d; i < b->head; i++)
+                sum += q[r][i] * vec_get(b->x, dtype, at + t * b->pitch + i);
+            scores[r][j + t] = sum;
+        }
     }
-    for (; i + VEC_LANES <= n; i += VEC_LANES) s0 += vec_load(x + i) * vec_load(y + i);
-    float sum = vec_lane_sum(s0 + s1);
-    for (; i < n; i++) sum += x[i] * y[i];
-    return sum;
+}
+
+/* values[r] += weights[r][j + t] times the value of key j + t, for `n` keys. */
+VEC_INLINE void add_values(const DType dtype, const int n, const BlockHead *b, int64_t j,
+                           float (*weights)[KEYS], float *values) {
+    const int64_t at = b->at + j * b->pitch;
+    for (int64_t r = 0; r < b->rows; r++) {
+        float *to = values + r * b->head;
+        int64_t d = 0;
+        for (; d + VEC_LANES <= b->head; d += VEC_LANES) {
+            Vec sum = vec_load(to + d);
+#pragma GCC unroll 4
+            for (int t = 0; t < n; t++) {
+                sum += weights[r][j + t] * vec_load_wide(dtype, b->x, at + t * b->pitch + d);
+                foresee(dtype, b, at + t * b->pitch + d);
+            }
+            vec_store(to + d, sum);
+        }
+        for (; d < b->head; d++)
+            for (int t = 0; t < n; t++)
+                to[d] += weights[r][j + t] * vec_get(b->x, dtype, at + t * b->pitch + d);
+    }
+}
+
+VEC_INLINE void score_block(const DType dtype, const BlockHead *b, int64_t first, int64_t end,
+                            float (*q)[ATTENTION_MAX_HEAD], float (*scores)[KEYS]) {
+    int64_t j = first;
+    for (; j + TOGETHER <= end; j += TOGETHER) score_keys(dtype, TOGETHER, b, j, q, scores);
+    for (; j < end; j++) score_keys(dtype, 1, b, j, q, scores);
+}
+
+VEC_INLINE void add_block(const DType dtype, const BlockHead *b, int64_t first, int64_t end,
+                          float (*weights)[KEYS], float *values) {
+    int64_t j = first;
+    for (; j + TOGETHER <= end; j += TOGETHER) add_values(dtype, TOGETHER, b, j, weights, values);
+    for (; j < end; j++) add_values(dtype, 1, b, j, weights, values);
+}
+
+/* f16 is widened first, key by key; a widened block begins at its first key. */
+static BlockHead widen_block(const BlockHead *b, int64_t first, int64_t end, float *wide) {
+    for (int64_t j = first; j < end; j++)
+        vec_f16_load((const uint16_t *)b->x + b->at + j * b->pitch, wide + j * b->head, b->head);
+    return (BlockHead){wide, 0, b->head, b->head, b->rows};
 }
 
 /* A block's scores become weights; those of keys that the row does not see are 0. */
@@ -110,32 +189,33 @@ static void attend_block(const CacheAttention *a, int64_t b, int64_t block, int6
     const Seen all = seen_by_all(a, b);
     const int64_t first = block * KEYS, rows = a->shape.seq * a->group, head = a->head;
     if (first >= all.end || first + KEYS <= all.first) return;
-    const int64_t n_keys = all.end - first < KEYS ? all.end - first : KEYS;
-    const int64_t skip = all.first > first ? all.first - first : 0, pitch = a->kv_heads * head;
+    const int64_t end = all.end - first < KEYS ? all.end - first : KEYS, width = a->kv_heads * head;
+    const int64_t skip = all.first > first ? all.first - first : 0;
     const Partial out = partial_of(a, b, block, h);
-    const int64_t base = (a->rows[b] * a->shape.context + first) * pitch + h * head;
+    const int64_t base = (a->rows[b] * a->shape.context + first) * width + h * head;
     const DType dtype = a->shape.dtype;
+    BlockHead keys = {a->k, base, width, head, rows}, values = {a->v, base, width, head, rows};
     float scores[CACHE_MOST_ROWS][KEYS], q[CACHE_MOST_ROWS][ATTENTION_MAX_HEAD];
-    float wide[ATTENTION_MAX_HEAD];
+    float wide[KEYS * ATTENTION_MAX_HEAD];
     memset(scores, 0, (size_t)rows * sizeof scores[0]);
     for (int64_t r = 0; r < rows; r++) {
         const float *row = vec_tile(a->q, dtype, row_at(a, b, h, r), head, wide);
         for (int64_t d = 0; d < head; d++) q[r][d] = row[d] * a->scale;
     }
-    for (int64_t j = skip; j < n_keys; j++) {
-        const float *key = vec_tile(a->k, dtype, base + j * pitch, head, wide);
-        for (int64_t r = 0; r < rows; r++) scores[r][j] = dot(q[r], key, head);
-    }
+    if (dtype == DTYPE_F16) keys = widen_block(&keys, skip, end, wide);
+    if (dtype == DTYPE_BF16)
+        score_block(DTYPE_BF16, &keys, skip, end, q, scores);
+    else
+        score_block(DTYPE_F32, &keys, skip, end, q, scores);
     for (int64_t r = 0; r < rows; r++)
-        weigh_row(a, find_seen(a, b, r / a->group), first, n_keys, scores[r], &out.most[r],
+        weigh_row(a, find_seen(a, b, r / a->group), first, end, scores[r], &out.most[r],
                   &out.sum[r]);
     memset(out.values, 0, (size_t)(rows * head) * sizeof(float));
-    for (int64_t j = skip; j < n_keys; j++) {
-        const float *value = vec_tile(a->v, dtype, base + j * pitch, head, wide);
-        for (int64_t r = 0; r < rows; r++)
-            for (int64_t d = 0; d < head; d++)
-                out.values[r * head + d] += scores[r][j] * value[d];
-    }
+    if (dtype == DTYPE_F16) values = widen_block(&values, skip, end, wide);
+    if (dtype == DTYPE_BF16)
+        add_block(DTYPE_BF16, &values, skip, end, scores, out.values);
+    else
+        add_block(DTYPE_F32, &values, skip, end, scores, out.values);
 }
 
 /* The blocks' softmaxes as one, in the blocks' order. */
@@ -154,8 +234,7 @@ static void join_blocks(const CacheAttention *a, int64_t b, int64_t h) {
             if (part.sum[r] == 0) continue; /* sees nothing of it */
             const float factor = vmath_exp(part.most[r] - most);
             total += part.sum[r] * factor;
-            for (int64_t d = 0; d < a->head; d++)
-                sums[d] += factor * part.values[r * a->head + d];
+            for (int64_t d = 0; d < a->head; d++) sums[d] += factor * part.values[r * a->head + d];
         }
         for (int64_t d = 0; d < a->head; d++) sums[d] = total == 0 ? 0 : sums[d] / total;
         const int64_t at = row_at(a, b, h, r);
@@ -217,8 +296,7 @@ bool cache_attention(const CacheAttention *a) {
 #pragma omp for schedule(dynamic, 1)
         for (int64_t task = 0; task < n_tasks; task++) {
             const int64_t number = task / a->kv_heads; /* heads of a block lie side by side */
-            attend_block(a, number / count_blocks(a), number % count_blocks(a),
-                         task % a->kv_heads);
+            attend_block(a, number / count_blocks(a), number % count_blocks(a), task % a->kv_heads);
         }
 #pragma omp for schedule(static)
         for (int64_t i = 0; i < n_heads; i++) join_blocks(a, i / a->kv_heads, i % a->kv_heads);

@@ -3,8 +3,8 @@
  *
  * Would catch: keys or values in the wrong place of a cache or of another sequence, positions that
  * are off by a chunk (rotary, tables, masks, windows, documents), experts that drop tokens or mix
- * them up, rows that depend on what is beside them, products of few rows that are wrong, and a model
- * that looks elsewhere and is taken for one that does not.
+ * them up, rows that depend on what is beside them, products of few rows that are wrong, and a
+ * model that looks elsewhere and is taken for one that does not.
  */
 #include "planner/decode/decode.h"
 #include "runtime/decoder.h"
@@ -120,14 +120,15 @@ static bool decoding_open(Decoding *d, const Graph *forward, int n_blocks, DType
     return true;
 }
 
-static bool decoding_from_model(Decoding *d, const Variant *variant, DType precision,
-                                int sequences, int chunk) {
+static bool decoding_from_model(Decoding *d, const Variant *variant, DType precision, int sequences,
+                                int chunk) {
     ModelSetting settings[18];
     int n = fill_settings(variant, settings);
     Arena *arena = arena_create();
     Diag *diag = diag_create();
     Model *model = model_load(arena, variant->path, settings, n, 1, diag);
-    bool fine = model && decoding_open(d, model->graph, model->n_blocks, precision, sequences, chunk);
+    bool fine =
+        model && decoding_open(d, model->graph, model->n_blocks, precision, sequences, chunk);
     arena_destroy(arena); /* what decoding needs of it is the plan's */
     diag_destroy(diag);
     return fine;
@@ -146,7 +147,7 @@ static void compare(const Expected *e, int b, int at, const float *logits, DType
 
 /* Two sequences of different lengths are read in pieces, then both are written on. */
 static void check_decoding(const Expected *e, Decoding *d, DType precision, const int cuts[BATCH]) {
-    float *logits = ARENA_ARRAY(d->arena, float, BATCH * VOCAB);
+    float *logits = ARENA_ARRAY(d->arena, float, BATCH *VOCAB);
     int32_t next[BATCH];
     for (int b = 0; b < BATCH; b++) {
         const int32_t *tokens = e->tokens + b * SEQ;
