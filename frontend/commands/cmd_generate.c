@@ -29,11 +29,19 @@ static bool says(const Generation *gen) {
     return gen->engine.options.rank == 0 && !cli_given(gen->args, OPT_QUIET);
 }
 
-static void say_memory(const Generation *gen) {
+/* What it takes, or why every token computes the whole context. */
+static void say_engine(const Generation *gen) {
     const Plan *plan = gen->engine.plan;
     const Program *program = plan->programs;
+    const DecodeObstacle *obstacle = &gen->engine.obstacle;
     char all[32], weights[32], caches[32];
-    if (!plan->context || !says(gen)) return;
+    if (!says(gen)) return;
+    if (!plan->context) {
+        fprintf(stderr, "note: every token computes its whole context again: ");
+        if (obstacle->loc.file) fprintf(stderr, "%s:%d: ", obstacle->loc.file, obstacle->loc.line);
+        fprintf(stderr, "%s\n", obstacle->what);
+        return;
+    }
     units_format_bytes(all, sizeof(all), plan->stages->arena_bytes);
     units_format_bytes(weights, sizeof(weights), program->class_bytes[CLASS_PARAMETER]);
     units_format_bytes(caches, sizeof(caches), program->class_bytes[CLASS_OPTIMIZER]);
@@ -56,8 +64,8 @@ static bool prepare(Generation *gen) {
     gen->texts = ARENA_ARRAY(args->arena, GenerateText, gen->n_texts);
     if (!generate_text_begin(args, vocab, &gen->texts[0], gen->diag)) return false;
     if (gen->engine.options.rank == 0 && !cli_try_outputs(args, gen->diag)) return false;
-    say_memory(gen);
     if (!generate_engine_start(&gen->engine, weights, args->arena, gen->diag)) return false;
+    say_engine(gen);
     for (int i = 1; i < gen->n_texts; i++) gen->texts[i] = generate_text_fork(&gen->texts[0]);
     gen->sampler = sampler_create(args, gen->texts[0].n_choices);
     gen->states = ARENA_ARRAY(args->arena, uint64_t, gen->n_texts);

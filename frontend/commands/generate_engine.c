@@ -112,7 +112,7 @@ static Plan *plan_of_plan(Opening *o, const Plan *plan) {
                            .vocab = plan->vocab};
     if (o->out->options.device == DEVICE_CUDA) {
         o->obstacle.what = "on CUDA there are no caches yet";
-    } else if (plan->n_stages > 1 || plan->n_chunks > 1) {
+    } else if (mesh_rank_count(&plan->mesh) > plan->mesh.size[MESH_D] || plan->n_chunks > 1) {
         o->obstacle.what = "the plan divides the model: give MODEL.lua, or a plan of one rank";
     } else if (cli_int(o->args, OPT_POSITIONS, 1) > plan->seq) {
         diag_error(o->diag, NO_LOC,
@@ -137,15 +137,7 @@ static bool open_windows(Opening *o) {
         diag_error(o->diag, o->obstacle.loc, "--context needs caches: %s", o->obstacle.what);
         return false;
     }
-    if (!cli_given(o->args, OPT_QUIET)) {
-        StrBuf where = strbuf_create();
-        if (o->obstacle.loc.file) {
-            strbuf_printf(&where, "%s:%d: ", o->obstacle.loc.file, o->obstacle.loc.line);
-        }
-        fprintf(stderr, "note: every token computes its whole context again: %s%s\n", where.text,
-                o->obstacle.what);
-        strbuf_destroy(&where);
-    }
+    out->obstacle = o->obstacle;
     out->context = out->plan->seq;
     return true;
 }

@@ -6,6 +6,7 @@
 
 #include "frontend/commands/engine_args.h"
 #include "frontend/commands/generate_text.h"
+#include "planner/decode/decode.h"
 #include "runtime/decoder.h"
 
 typedef struct GenerateEngine {
@@ -13,6 +14,7 @@ typedef struct GenerateEngine {
     EngineOptions options;
     Engine *engine;
     Decoder *decoder; /* NULL: whole windows */
+    DecodeObstacle obstacle; /* why */
     int n_texts;
     int64_t context;    /* positions that a token looks back on at most, itself included */
     int64_t n_restarts; /* of texts that had filled their context */
