@@ -204,6 +204,44 @@ static void test_variant(const Variant *variant, DType precision) {
     check_end();
 }
 
+/* Models that are no GPT: what looks back otherwise than by attention is an obstacle with its line,
+ * and what is not decodes to the same logits. */
+typedef struct Unusual {
+    const char *name;
+    int line; /* of the obstacle; 0: there is none */
+} Unusual;
+
+static const Unusual UNUSUAL[] = {
+    {"context", 11}, {"parts", 42},     {"gemma", 0},     {"held", 0},   {"masked", 0},
+    {"muon", 0},     {"neighbours", 0}, {"no_blocks", 0}, {"odd", 0},    {"parallel", 0},
+    {"penalties", 0}, {"shared", 0},    {"skips", 0},     {"summed", 0},
+};
+enum { N_UNUSUAL = sizeof(UNUSUAL) / sizeof(UNUSUAL[0]) };
+
+static void test_unusual(const Unusual *unusual) {
+    static const int CUTS[BATCH] = {4, 11};
+    char name[128], path[128];
+    Expected e;
+    Decoding d;
+    snprintf(name, sizeof(name), "%s.lua: %s", unusual->name,
+             unusual->line ? "an obstacle" : "decoded as trained");
+    snprintf(path, sizeof(path), "tests/models/%s.lua", unusual->name);
+    const Variant variant = {name, path, {{0}}};
+    check_begin(name);
+    bool done = expect(&e, &variant, DTYPE_F32);
+    CHECK(done, "%s", diag_text(e.run.diag));
+    if (done) {
+        bool fine = decoding_from_model(&d, &variant, DTYPE_F32, BATCH, 5);
+        CHECK(fine == !unusual->line && fine == !d.obstacle.what, "line %d: %s %s",
+              d.obstacle.loc.line, d.obstacle.what ? d.obstacle.what : "", diag_text(d.diag));
+        CHECK(d.obstacle.loc.line == unusual->line, "line %d", d.obstacle.loc.line);
+        if (fine) check_decoding(&e, &d, DTYPE_F32, CUTS);
+        decoding_close(&d);
+    }
+    run_close(&e.run);
+    check_end();
+}
+
 int main(void) {
     int file = mkstemp(weights_path);
     if (file >= 0) close(file);
@@ -211,6 +249,7 @@ int main(void) {
         test_variant(&VARIANTS[i], DTYPE_F32);
         test_variant(&VARIANTS[i], DTYPE_BF16);
     }
+    for (int i = 0; i < N_UNUSUAL; i++) test_unusual(&UNUSUAL[i]);
     unlink(weights_path);
     return check_report();
 }
