@@ -13,7 +13,7 @@ typedef struct GenerateEngine {
     Plan *plan;
     EngineOptions options;
     Engine *engine;
-    Decoder *decoder; /* NULL: whole windows */
+    Decoder *decoder;        /* NULL: whole windows */
     DecodeObstacle obstacle; /* why */
     int n_texts;
     int64_t context;    /* positions that a token looks back on at most, itself included */

@@ -78,7 +78,8 @@ static void compare_logits(Run *run, const char *expect_path) {
     safetensors_close(expect);
 }
 
-/* The same logits position by position, from caches: half of each sequence is read, half written. */
+/* The same logits position by position, from caches: half of each sequence is read, half written.
+ */
 static void compare_decoded(Run *run, const char *weights, const char *expect_path) {
     SafetensorsInfo tokens, logits;
     DecodeObstacle obstacle;
@@ -94,8 +95,7 @@ static void compare_decoded(Run *run, const char *weights, const char *expect_pa
                              .sequences = BATCH,
                              .chunk = 3};
     Plan *plan = found ? decode_plan(run->arena, &request, &obstacle, run->diag) : NULL;
-    Engine *engine =
-        plan ? engine_create(plan, &(EngineOptions){.n_threads = 1}, run->diag) : NULL;
+    Engine *engine = plan ? engine_create(plan, &(EngineOptions){.n_threads = 1}, run->diag) : NULL;
     bool fine = engine && engine_load(engine, weights, run->diag);
     CHECK(fine, "%s", diag_text(run->diag));
     if (fine) {
