@@ -2,7 +2,10 @@
 
 #include "runtime/engine_internal.h"
 
-enum { NOWHERE = -1 }; /* the place of what is there to fill a chunk up */
+enum {
+    NOWHERE = -1, /* the place of what is there to fill a chunk up */
+    MOST_FEW = 2  /* runs of few positions that cost less than one of many */
+};
 
 Decoder *decoder_create(Engine *engine, const Plan *plan, Arena *arena) {
     Decoder *decoder = ARENA_NEW(arena, Decoder);
@@ -45,12 +48,14 @@ bool decoder_read(Decoder *d, int64_t sequence, const int32_t *tokens, int64_t c
     if (count < 1 || count > d->context - d->lengths[sequence]) BUG("%d tokens", (int)count);
     double start = engine_now();
     d->inputs[DECODE_ROWS][0] = (int32_t)sequence;
-    for (int64_t at = 0; at < count; at += d->chunk) {
-        int64_t n = count - at < d->chunk ? count - at : d->chunk;
+    for (int64_t at = 0, n; at < count; at += n) {
+        bool few = count - at <= MOST_FEW * DECODE_FEW;
+        int64_t size = few && DECODE_FEW < d->chunk ? DECODE_FEW : d->chunk;
+        n = count - at < size ? count - at : size;
         for (int64_t i = 0; i < n; i++) put_token(d, i, sequence, tokens[at + i]);
-        for (int64_t i = n; i < d->chunk; i++) put_nothing(d, i);
+        for (int64_t i = n; i < size; i++) put_nothing(d, i);
         d->inputs[DECODE_LAST][0] = (int32_t)(n - 1);
-        if (!run(d, DECODE_READ, out_logits, diag)) return false;
+        if (!run(d, few ? DECODE_READ_FEW : DECODE_READ, out_logits, diag)) return false;
     }
     d->n_read += count;
     d->read_seconds += engine_now() - start;

@@ -112,7 +112,7 @@ int64_t engine_forward_batch(const Engine *engine);
 /* Logits f32[forward_batch, seq, vocab] of tokens i32[forward_batch, seq]; dropout off. */
 bool engine_logits(Engine *engine, const int32_t *tokens, float *out_logits, Diag *diag);
 
-/* Of a plan for decoding, on the processor: runs one of its chunks (DECODE_READ, DECODE_WRITE) and
+/* Of a plan for decoding, on the processor: runs one of its chunks (DECODE_READ...) and
  * gives logits f32[batch, vocab], batch being 1, or all sequences. `inputs` as DecodeInput says. */
 bool engine_decode(Engine *engine, int chunk, const int32_t *const inputs[N_DECODE_INPUTS],
                    float *out_logits, Diag *diag);

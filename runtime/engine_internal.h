@@ -29,7 +29,7 @@ typedef struct StepInput {
     int64_t step;
     bool train; /* false: dropout off */
     double learning_rate;
-    int chunk;                              /* JOB_DECODE: DECODE_READ or DECODE_WRITE */
+    int chunk;                              /* JOB_DECODE: DECODE_READ... */
     const int32_t *decode[N_DECODE_INPUTS]; /* JOB_DECODE */
     double label_share; /* of labels other than Engine.left_out_label; see label_share in ops.def */
 } StepInput;

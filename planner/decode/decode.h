@@ -1,9 +1,10 @@
 /* Decoding: from a model's forward graph to a plan that writes a sequence position by position.
  *
- * The plan has one rank and one program of two chunks, run one at a time as often as one likes:
- *   chunk 0 reads    1 sequence,          `chunk` new positions, logits of one of them
- *   chunk 1 writes   `sequences` of them, 1 new position each, logits of it
- * Both append keys and values to the same caches [sequences, context, kv_heads, head], which
+ * The plan has one rank and one program of three chunks, run one at a time as often as one likes:
+ *   DECODE_READ      1 sequence,          `chunk` new positions, logits of one of them
+ *   DECODE_READ_FEW  1 sequence,          DECODE_FEW of them at most, likewise
+ *   DECODE_WRITE     `sequences` of them, 1 new position each, logits of it
+ * All append keys and values to the same caches [sequences, context, kv_heads, head], which
  * persist beside the weights, and attend to what is there. There is no backward and no optimizer's
  * state; in 16 bits weights are kept in them alone. Where a value depends on its position, the
  * position is an operand (plan.h: DecodeInput).
@@ -33,7 +34,7 @@ typedef struct DecodeObstacle {
     const char *what; /* NULL: none */
 } DecodeObstacle;
 
-/* The model's nodes and what else there is, for both chunks, and the token that ends documents (-1:
+/* The model's nodes and what else there is, for all chunks, and the token that ends documents (-1:
  * none). NULL: an obstacle. */
 Graph *decode_graph(Arena *arena, const DecodeRequest *request, int64_t *out_separator,
                     DecodeObstacle *out);

@@ -1,4 +1,4 @@
-/* The proof that a model can be decoded position by position, and its graph for both chunks. */
+/* The proof that a model can be decoded position by position, and its graph for all chunks. */
 #include "planner/decode/decode.h"
 
 #include "planner/passes/pass.h"
@@ -199,7 +199,7 @@ typedef struct Deriver {
     Arena *arena;
     Graph *out;
     Diag *diag;              /* of nodes that cannot be made; why becomes the obstacle */
-    ValueMap leaves, caches; /* of both chunks; caches: of attentions, outputs 0 and 1 */
+    ValueMap leaves, caches; /* of all chunks; caches: of attentions, outputs 0 and 1 */
     int chunk;
     int64_t batch, seq;  /* of it */
     ValueMap full, last; /* of all its new positions, of the last of them */
@@ -260,7 +260,7 @@ static Value find_input(Deriver *d, DecodeInput input, bool last, const Node *li
     return last && d->seq > 1 ? select_last(d, d->inputs[input], like) : d->inputs[input];
 }
 
-/* A table [seq, ...] is looked up at the positions; any other leaf is there once for both chunks.
+/* A table [seq, ...] is looked up at the positions; any other leaf is there once for all chunks.
  */
 static bool add_leaf(Deriver *d, const Node *node) {
     Value *leaf = value_map_at(&d->leaves, node_value((Node *)node, 0));
@@ -376,8 +376,9 @@ static bool add_node(Deriver *d, const Node *node) {
 static bool add_chunk(Deriver *d, int chunk, DecodeObstacle *out) {
     const Graph *in = d->facts->graph;
     d->chunk = chunk;
-    d->batch = chunk == DECODE_READ ? 1 : d->request->sequences;
-    d->seq = chunk == DECODE_READ ? d->request->chunk : 1;
+    d->batch = chunk == DECODE_WRITE ? d->request->sequences : 1;
+    d->seq = chunk == DECODE_WRITE ? 1 : d->request->chunk;
+    if (chunk == DECODE_READ_FEW && d->seq > DECODE_FEW) d->seq = DECODE_FEW;
     d->full = value_map_create(in, d->arena);
     d->last = value_map_create(in, d->arena);
     for (int i = 0; i < N_DECODE_INPUTS; i++) {
@@ -405,7 +406,8 @@ Graph *decode_graph(Arena *arena, const DecodeRequest *request, int64_t *out_sep
                  .leaves = value_map_create(request->forward, arena),
                  .caches = value_map_create(request->forward, arena)};
     for (int axis = 0; axis < N_MESH_AXES; axis++) d.out->mesh.size[axis] = 1;
-    bool made = add_chunk(&d, DECODE_READ, out) && add_chunk(&d, DECODE_WRITE, out);
+    bool made = true;
+    for (int chunk = 0; chunk < N_DECODE_CHUNKS && made; chunk++) made = add_chunk(&d, chunk, out);
     if (!made && !out->what) *out = (DecodeObstacle){facts.logits->loc, "too many axes"};
     diag_destroy(d.diag);
     return made ? d.out : NULL;

@@ -91,7 +91,8 @@ typedef enum DecodeInput {
     DECODE_DOCUMENT_PLACES, /* [batch, seq]: how far they are from there */
     N_DECODE_INPUTS
 } DecodeInput;
-enum { DECODE_READ, DECODE_WRITE, N_DECODE_CHUNKS }; /* its chunks */
+enum { DECODE_READ, DECODE_READ_FEW, DECODE_WRITE, N_DECODE_CHUNKS }; /* its chunks */
+enum { DECODE_FEW = 8 }; /* positions that DECODE_READ_FEW reads at most */
 const char *decode_input_name(DecodeInput input);
 int decode_input_find(const char *name); /* -1: none */
 
