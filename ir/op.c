@@ -71,7 +71,8 @@ bool op_has_attr(OpKind op, AttrKey key, bool *out_required) {
 
 int op_alias(const Node *node, int output) {
     switch (node->op) {
-    case OP_ACCUMULATE: return 0;
+    case OP_ACCUMULATE:
+    case OP_CACHE_APPEND: return 0;
     case OP_ALL_GATHER: return node->n_inputs == 2 ? 1 : -1;
     case OP_MATMUL: return node->n_inputs == 3 ? 2 : -1;
     case OP_EMBEDDING_GRAD: return node->n_inputs == 4 ? 3 : -1;
@@ -120,6 +121,15 @@ static int64_t norm_workspace_bytes(const Type *inputs) {
     return groups * 2 * width * dtype_bytes(DTYPE_F32);
 }
 
+/* Sums, largest scores and results of each block of keys; or a log-sum-exp for each query. */
+static int64_t cache_workspace_bytes(const Type *inputs) {
+    const Type *q = &inputs[0];
+    int64_t head = q->dims[q->rank - 1], rows = type_elements(q) / head;
+    int64_t blocks = (inputs[1].dims[1] + CACHE_BLOCK_KEYS - 1) / CACHE_BLOCK_KEYS;
+    if (q->dims[1] * (q->rank == 5 ? q->dims[3] : 1) > CACHE_MOST_ROWS) blocks = 0;
+    return rows * (blocks * (head + 2) + 1) * dtype_bytes(DTYPE_F32);
+}
+
 OperandPrecision op_operand_precision(OpKind op, int input) {
     switch (op) {
     case OP_ACCUMULATE: return input == 0 ? OPERAND_F32 : OPERAND_EITHER;
@@ -129,6 +139,10 @@ OperandPrecision op_operand_precision(OpKind op, int input) {
     case OP_LAYERNORM_GRAD: return input == 0 || input == 4 ? OPERAND_FOLLOWS : OPERAND_F32;
     case OP_RMSNORM_GRAD: return input == 0 || input == 3 ? OPERAND_FOLLOWS : OPERAND_F32;
     case OP_ATTENTION: return input == 3 ? OPERAND_EITHER : OPERAND_FOLLOWS;
+    case OP_CACHE_APPEND: return input < 2 ? OPERAND_FOLLOWS : OPERAND_EITHER;
+    case OP_CACHE_ATTENTION: return input < 3 ? OPERAND_FOLLOWS : OPERAND_EITHER;
+    case OP_SELECT_ROW:
+    case OP_ROTARY: return input == 0 ? OPERAND_FOLLOWS : OPERAND_EITHER;
     case OP_ATTENTION_GRAD:
         return input == 6 ? OPERAND_EITHER : input == 4 ? OPERAND_F32 : OPERAND_FOLLOWS;
     case OP_CROSS_ENTROPY_GRAD: return input == 0 ? OPERAND_FOLLOWS : OPERAND_F32;
@@ -203,6 +217,10 @@ bool op_moves_parts(OpKind op) {
     return op == OP_NARROW || op == OP_PAD || op == OP_CONCAT || op == OP_SHIFT;
 }
 
+bool op_decodes(OpKind op) {
+    return op == OP_CACHE_APPEND || op == OP_CACHE_ATTENTION || op == OP_SELECT_ROW;
+}
+
 bool op_is_optimizer(OpKind op) {
     return op == OP_ADAMW || op == OP_SGD || op == OP_LION || op == OP_MUON;
 }
@@ -257,6 +275,7 @@ int64_t op_workspace_bytes(const Node *node, const Type *inputs) {
     case OP_MATMUL: return matmul_workspace_bytes(node, inputs);
     case OP_LAYERNORM_GRAD:
     case OP_RMSNORM_GRAD: return norm_workspace_bytes(inputs);
+    case OP_CACHE_ATTENTION: return cache_workspace_bytes(inputs);
     case OP_ATTENTION_GRAD: /* gradients of keys and values, added up in f32 */
         return dtype_is_low(inputs[1].dtype)
                    ? 2 * type_elements(&inputs[1]) * dtype_bytes(DTYPE_F32)

@@ -107,6 +107,11 @@ bool op_is_number(OpKind op);
 bool op_compares(OpKind op);
 /* Does the op move parts of an axis (ir/ops/parts.h)? */
 bool op_moves_parts(OpKind op);
+/* Does the op go on with what earlier positions left? Only graphs of planner/decode have such. */
+bool op_decodes(OpKind op);
+/* How a cached attention divides its work: blocks of so many keys, each with sums of its own, for
+ * at most so many query rows of a key/value head; else tiles of rows. */
+enum { CACHE_BLOCK_KEYS = 128, CACHE_MOST_ROWS = 16 };
 /* Does the op write a parameter, its first operand? */
 bool op_is_optimizer(OpKind op);
 /* The operand of an update that is its parameter's gradient, or -1. */

@@ -125,6 +125,14 @@ int64_t engine_forward_batch(const Engine *engine);
 /* Logits f32[forward_batch, seq, vocab] of tokens i32[forward_batch, seq]; dropout off. */
 bool engine_logits(Engine *engine, const int32_t *tokens, float *out_logits, Diag *diag);
 
+/* Of a plan for decoding, on the processor: runs one of its chunks (DECODE_READ...) and
+ * gives logits f32[batch, vocab], batch being 1, or all sequences. `inputs` as DecodeInput says. */
+bool engine_decode(Engine *engine, int chunk, const int32_t *const inputs[N_DECODE_INPUTS],
+                   float *out_logits, Diag *diag);
+int64_t engine_sequences(const Engine *engine); /* that its caches have */
+/* The first `count` positions of a sequence of the caches become another's. */
+void engine_copy_sequence(Engine *engine, int64_t from, int64_t to, int64_t count);
+
 /* Bytes really allocated for the arenas of all ranks (the plan's figure, or it is a bug). */
 int64_t engine_arena_bytes(const Engine *engine);
 /* What became of the plan's device section, in one line; NULL where there is none to be used. */

@@ -28,7 +28,7 @@ static bool find_leaf(const Sources *from, const Node *node, const char *name, S
                       const char **out_path, Diag *diag) {
     *out_path = from->trained_path;
     if (from->trained && safetensors_find(from->trained, name, out)) return true;
-    bool trains = node->op == OP_PARAM && !node_is_frozen(node);
+    bool trains = node_is_copy(node) || (node->op == OP_PARAM && !node_is_frozen(node));
     if (from->trained && trains) {
         diag_error(diag, (SourceLoc){from->trained_path, 0},
                    "has no tensor '%s', which the plan trains", name);
@@ -52,6 +52,11 @@ static bool load_leaf(Engine *engine, const RankContext *rank, Node *node, const
     SafetensorsInfo info;
     const char *name = engine_logical_name(rank, node, arena), *path;
     Shard shard = engine_leaf_shard(rank, node);
+    shard.whole.dtype = DTYPE_F32; /* as files have it */
+    if (node_is_copy(node)) { /* "name.bf16" of "name" */
+        size_t length = strlen(name) - strlen(dtype_name(node->types[0].dtype)) - 1;
+        name = arena_strndup(arena, name, length);
+    }
     if (from->adapters_begin && is_adapter(name)) {
         engine_set_leaf(engine, rank, node, NULL, arena);
         return true;
@@ -117,7 +122,8 @@ static bool load_leaves(Engine *engine, const Sources *from, const TrainingPlace
             if (node->op == OP_VARIABLE && !place) {
                 engine_set_variable(engine, rank, node, (float)node_float(node, ATTR_value, 0));
             }
-            if (!engine_is_leaf(node, place != NULL)) continue;
+            bool copy = rank->plan->context && engine_is_own_copy(graph, node);
+            if (!engine_is_leaf(node, place != NULL) && !copy) continue;
             fine = node->op == OP_VARIABLE
                        ? load_variable(engine, rank, node, from, place->step, arena, diag)
                        : load_leaf(engine, rank, node, from, arena, diag);

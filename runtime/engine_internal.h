@@ -10,6 +10,7 @@ typedef enum EngineJob {
     JOB_TRAIN,
     JOB_FORWARD, /* all micro-batches, forward only */
     JOB_FIRST,   /* micro-batch 0, forward only */
+    JOB_DECODE,  /* the chunk input.chunk of a plan for decoding */
     JOB_CHECK,   /* JOB_TRAIN, looking at every result: fills engine->bad */
     JOB_PROFILE, /* JOB_TRAIN, timing every call: fills engine->op_seconds */
     JOB_TRACE    /* JOB_TRAIN, keeping when every call ran; only within `trace` */
@@ -28,6 +29,8 @@ typedef struct StepInput {
     int64_t step;
     bool train; /* false: dropout off */
     double learning_rate;
+    int chunk;                              /* JOB_DECODE: DECODE_READ... */
+    const int32_t *decode[N_DECODE_INPUTS]; /* JOB_DECODE */
     double label_share; /* of labels other than Engine.left_out_label; see label_share in ops.def */
 } StepInput;
 
@@ -123,6 +126,8 @@ typedef struct LogicalList {
 void engine_set_variable(Engine *engine, const RankContext *rank, Node *variable, float value);
 /* A parameter or, with_state, the optimizer's state; copies in 16 bits are made of parameters. */
 bool engine_is_leaf(const Node *node, bool with_state);
+/* A parameter that is in a program as its copy in 16 bits alone, as in plans for decoding. */
+bool engine_is_own_copy(const Graph *graph, const Node *node);
 /* Every logical parameter once, by stage and place in its program; with_state: the optimizer's
  * state, too. */
 LogicalList engine_list_leaves(const Engine *engine, bool with_state, Arena *arena);

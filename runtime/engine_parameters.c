@@ -75,6 +75,15 @@ static void set_rounded(Engine *engine, const RankContext *rank, const Node *par
     free(wide);
 }
 
+bool engine_is_own_copy(const Graph *graph, const Node *node) {
+    if (!node_is_copy(node)) return false;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *other = graph->nodes[n];
+        if (other->op == OP_PARAM && is_copy_of(node, other)) return false;
+    }
+    return true;
+}
+
 void engine_set_leaf(Engine *engine, const RankContext *rank, Node *leaf, const void *whole,
                      Arena *arena) {
     const Graph *graph = rank->program->graph;

@@ -121,8 +121,12 @@ static double label_share(const Engine *engine, const int32_t *labels) {
 bool engine_step(Engine *engine, int64_t step, const int32_t *tokens, const int32_t *labels,
                  double learning_rate, StepResult *out, Diag *diag) {
     double start = engine_now();
-    engine->input = engine->last_step =
-        (StepInput){tokens, labels, step, true, learning_rate, label_share(engine, labels)};
+    engine->input = engine->last_step = (StepInput){.tokens = tokens,
+                                                    .labels = labels,
+                                                    .step = step,
+                                                    .train = true,
+                                                    .learning_rate = learning_rate,
+                                                    .label_share = label_share(engine, labels)};
     if (!engine->backend->run(engine, JOB_TRAIN, diag)) return false;
     out->loss = read_output(engine, "loss");
     out->grad_norm = sqrt(read_output(engine, "grad_norm_squared"));

@@ -57,12 +57,30 @@ typedef struct Walk {
     Diag *diag;
 } Walk;
 
+/* All of it, as it is: what it is depends on the chunk, and nothing is divided. */
+static bool emit_decode_input(const Walk *walk, const Node *node, const Task *task) {
+    const RankContext *rank = walk->rank;
+    int input = decode_input_find(node_string(node, ATTR_name));
+    if (input < 0 || node->types[0].dtype != DTYPE_I32) {
+        diag_error(walk->diag, node->loc, "input '%s': decoding has no such",
+                   node_string(node, ATTR_name));
+        return false;
+    }
+    InputSlice slice = {.decode = input + 1,
+                        .rows = 1,
+                        .count = type_elements(&node->types[0]),
+                        .to = executor_address(rank, node_value((Node *)node, 0), task->micro)};
+    CallInfo info = {.micro = task->micro, .chunk = task->chunk, .kind = (TaskKind)task->kind};
+    return walk->emitter->input(walk->emitter->user, &slice, &info);
+}
+
 /* Samples micro * (b d e) + (coord.d * e + coord.e) * b ... of the global batch; c deals out their
  * positions. */
 static bool emit_input(const Walk *walk, const Node *node, const Task *task) {
     const RankContext *rank = walk->rank;
     const Plan *plan = rank->plan;
     const char *name = node_string(node, ATTR_name);
+    if (plan->context) return emit_decode_input(walk, node, task);
     Type local = type_local(&node->types[0], &node->shardings[0], &plan->mesh);
     bool labels = strcmp(name, "labels") == 0;
     if ((!labels && strcmp(name, "tokens") != 0) || local.dtype != DTYPE_I32 || local.rank != 2 ||
@@ -242,16 +260,22 @@ static bool has_task(const RankContext *rank, TaskKind kind, int chunk) {
     return false;
 }
 
-/* One micro-batch after the other: no schedule is needed without backward. */
-bool executor_emit_forward(const RankContext *rank, int micro, const Emitter *emitter, Diag *diag) {
+bool executor_emit_chunk(const RankContext *rank, int chunk, int micro, const Emitter *emitter,
+                         Diag *diag) {
     static const TaskKind KINDS[] = {TASK_RECV_FORWARD, TASK_FORWARD, TASK_SEND_FORWARD};
     Walk walk = {rank, emitter, diag};
+    for (int k = 0; k < 3; k++) {
+        Task task = {(uint8_t)KINDS[k], (uint8_t)chunk, micro};
+        if (!has_task(rank, KINDS[k], chunk)) continue;
+        if (!emit_task(&walk, &task, micro == 0)) return false;
+    }
+    return true;
+}
+
+/* One micro-batch after the other: no schedule is needed without backward. */
+bool executor_emit_forward(const RankContext *rank, int micro, const Emitter *emitter, Diag *diag) {
     for (int c = 0; c < rank->plan->n_chunks; c++) {
-        for (int k = 0; k < 3; k++) {
-            Task task = {(uint8_t)KINDS[k], (uint8_t)c, micro};
-            if (!has_task(rank, KINDS[k], c)) continue;
-            if (!emit_task(&walk, &task, micro == 0)) return false;
-        }
+        if (!executor_emit_chunk(rank, c, micro, emitter, diag)) return false;
     }
     return true;
 }

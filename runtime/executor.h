@@ -34,6 +34,7 @@ typedef struct CallInfo {
  * on of i32[global_batch, seq], and so on every `pitch` elements, go to `to`, every to_pitch. */
 typedef struct InputSlice {
     bool labels; /* else tokens */
+    int decode;  /* of a plan for decoding: which DecodeInput + 1; 0: tokens or labels */
     int64_t offset, rows, count, pitch, to_pitch;
     int32_t *to;
 } InputSlice;
@@ -66,6 +67,10 @@ void rank_set_memory(RankContext *rank, void *memory);
 bool executor_emit_train(const RankContext *rank, const Emitter *emitter, Diag *diag);
 /* One micro-batch, forward only, through all chunks. */
 bool executor_emit_forward(const RankContext *rank, int micro, const Emitter *emitter, Diag *diag);
+
+/* One chunk of it alone. */
+bool executor_emit_chunk(const RankContext *rank, int chunk, int micro, const Emitter *emitter,
+                         Diag *diag);
 
 /* Where a value lives for a micro-batch. */
 void *executor_address(const RankContext *rank, Value value, int micro);

@@ -1,202 +1,214 @@
 /* perilune generate: text from trained weights, token by token; a token is a byte unless there is a
- * tokenizer.
- *
- * Every token is one forward pass over the last seq of them: the plan's step has no cache to keep
- * what was computed before. The causal mask makes what follows the last token irrelevant, so a
- * short context lies at the beginning of the window.
- */
-#include "frontend/commands/engine_args.h"
-#include "frontend/commands/generate_text.h"
-#include "frontend/commands/plan_args.h"
+ * tokenizer. Several continuations of one prompt are written side by side. */
+#include "frontend/commands/generate_engine.h"
+#include "frontend/commands/sampler.h"
+#include "frontend/units.h"
 #include "ir/base/file.h"
-#include "ir/op.h"
-#include "runtime/engine.h"
+#include "ir/base/json.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { DEFAULT_LENGTH = 500 };
-#define DEFAULT_TEMPERATURE 0.8
 
-typedef struct Candidate {
-    double logit;
-    int token;
-} Candidate;
-
-typedef struct Sampler {
-    double temperature;
-    int top_k;
-    uint64_t state;
-    Candidate *candidates; /* room for all tokens */
-    double *weights;
-} Sampler;
-
-/* In [0, 1): splitmix64 (Steele, Lea & Flood 2014). */
-static double sampler_uniform(Sampler *sampler) {
-    uint64_t z = sampler->state += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return (double)((z ^ (z >> 31)) >> 11) * 0x1p-53;
-}
-
-/* Likeliest first; the token decides between equals, so that the order is total. */
-static int compare_candidates(const void *a, const void *b) {
-    const Candidate *x = a, *y = b;
-    if (x->logit != y->logit) return x->logit < y->logit ? 1 : -1;
-    return x->token - y->token;
-}
-
-/* A token drawn from softmax(logits / temperature) over the top_k likeliest of those that there
- * are; -1: a logit is not finite. */
-static int sampler_choose(Sampler *sampler, const GenerateText *text, const float *logits) {
-    Candidate *candidates = sampler->candidates;
-    double *weights = sampler->weights, sum = 0;
-    int n = 0;
-    for (int i = 0; i < text->n_choices; i++) {
-        if (!isfinite(logits[i])) return -1;
-        if (generate_text_has(text, i)) candidates[n++] = (Candidate){logits[i], i};
-    }
-    qsort(candidates, (size_t)n, sizeof(candidates[0]), compare_candidates);
-    if (sampler->temperature == 0) return candidates[0].token;
-    if (n > sampler->top_k) n = sampler->top_k;
-    for (int i = 0; i < n; i++) {
-        weights[i] = exp((candidates[i].logit - candidates[0].logit) / sampler->temperature);
-        sum += weights[i];
-    }
-    double left = sampler_uniform(sampler) * sum;
-    for (int i = 0; i < n; i++) {
-        left -= weights[i];
-        if (left < 0) return candidates[i].token;
-    }
-    return candidates[0].token; /* rounding ate the last of it */
-}
-
-/* The text grows in `text`; what is asked of each forward pass is one row of logits. */
 typedef struct Generation {
     CliArgs *args;
     Diag *diag;
-    Plan *plan;
-    EngineOptions options;
-    Engine *engine;
-    int32_t *tokens; /* [forward_batch, seq]; row 0 is used */
-    float *logits;   /* [forward_batch, seq, vocab] */
+    GenerateEngine engine;
     Sampler sampler;
-    GenerateText text;
-    int failure; /* exit code when preparing fails */
+    int n_texts;
+    GenerateText *texts;
+    uint64_t *states; /* of the texts' random numbers */
+    bool *live;       /* texts that have not ended */
+    float *logits;    /* [n_texts, vocab] */
+    int failure;      /* exit code when preparing fails */
 } Generation;
 
-/* *out_ended: the token was one that ends a text. */
-static bool add_token(Generation *gen, bool *out_ended) {
-    size_t seq = (size_t)gen->plan->seq;
-    const TokenList *tokens = &gen->text.tokens;
-    size_t length = tokens->count < seq ? tokens->count : seq;
-    const uint32_t *context = tokens->items + tokens->count - length;
-    for (size_t i = 0; i < length; i++) gen->tokens[i] = (int32_t)context[i];
-    if (!engine_logits(gen->engine, gen->tokens, gen->logits, gen->diag)) return false;
-    int token = sampler_choose(&gen->sampler, &gen->text,
-                               gen->logits + (length - 1) * (size_t)gen->plan->vocab);
-    if (token < 0) {
-        diag_error(gen->diag, NO_LOC, "generate: the model's output is not finite; wrong weights?");
-        return false;
-    }
-    *out_ended = !generate_text_add(&gen->text, token);
-    return true;
+static bool says(const Generation *gen) {
+    return gen->engine.options.rank == 0 && !cli_given(gen->args, OPT_QUIET);
 }
 
-/* What the logits are made from, by id, or what is sent to a stage that may make them of it. */
-static bool *find_sources(Arena *arena, const Graph *graph) {
-    bool *needed = ARENA_ARRAY(arena, bool, graph->n_nodes + 1);
-    for (int n = graph->n_nodes - 1; n >= 0; n--) {
-        const Node *node = graph->nodes[n];
-        bool logits = node->op == OP_OUTPUT && strcmp(node_string(node, ATTR_name), "logits") == 0;
-        if (node->phase != PHASE_FORWARD) continue;
-        needed[n] |= logits || node->op == OP_SEND;
-        for (int i = 0; needed[n] && i < node->n_inputs; i++) {
-            needed[node->inputs[i].node->id] = true;
-        }
+/* What it takes, or why every token computes the whole context. */
+static void say_engine(const Generation *gen) {
+    const Plan *plan = gen->engine.plan;
+    const Program *program = plan->programs;
+    const DecodeObstacle *obstacle = &gen->engine.obstacle;
+    char all[32], weights[32], caches[32];
+    if (!says(gen)) return;
+    if (!plan->context) {
+        fprintf(stderr, "note: every token computes its whole context again: ");
+        if (obstacle->loc.file) fprintf(stderr, "%s:%d: ", obstacle->loc.file, obstacle->loc.line);
+        fprintf(stderr, "%s\n", obstacle->what);
+        return;
     }
-    return needed;
-}
-
-/* A model that looks at what follows cannot write what follows. */
-static bool check_causal(Arena *arena, const Plan *plan, Diag *diag) {
-    for (int p = 0; p < plan->n_programs; p++) {
-        const Graph *graph = plan->programs[p].graph;
-        const bool *needed = find_sources(arena, graph);
-        for (int n = 0; n < graph->n_nodes; n++) {
-            const Node *node = graph->nodes[n];
-            bool looks_ahead = node->op == OP_ATTENTION
-                                   ? !node_int(node, ATTR_causal, 1)
-                                   : node->op == OP_SHIFT && node_int(node, ATTR_by, 0) > 0;
-            if (!needed[n] || !looks_ahead) continue;
-            diag_error(diag, node->loc, "generate: this %s: it looks at what is not written yet",
-                       node->op == OP_SHIFT ? "shift is by more than 0"
-                                            : "attention is not causal");
-            return false;
-        }
-    }
-    return true;
+    units_format_bytes(all, sizeof(all), plan->stages->arena_bytes);
+    units_format_bytes(weights, sizeof(weights), program->class_bytes[CLASS_PARAMETER]);
+    units_format_bytes(caches, sizeof(caches), program->class_bytes[CLASS_OPTIMIZER]);
+    fprintf(stderr, "memory  %s planned: weights %s, caches %s for %d x %" PRId64 " positions\n",
+            all, weights, caches, gen->n_texts, gen->engine.context);
 }
 
 static bool prepare(Generation *gen) {
-    const char *weights = cli_text(gen->args, OPT_LOAD, NULL);
-    if (!weights) {
+    CliArgs *args = gen->args;
+    if (!cli_given(args, OPT_LOAD)) {
         diag_error(gen->diag, NO_LOC, "generate: which weights? give --load FILE");
         return false;
     }
-    gen->plan = plan_from_operand(gen->args, gen->diag);
-    if (!gen->plan) return false;
-    if (!generate_text_begin(gen->args, gen->plan->vocab, &gen->text, gen->diag)) return false;
-    if (!check_causal(gen->args->arena, gen->plan, gen->diag)) return false;
-    gen->failure = engine_options_from_args(gen->args, gen->plan, &gen->options, gen->diag);
+    gen->n_texts = (int)cli_int(args, OPT_SAMPLES, 1);
+    gen->failure = generate_engine_open(args, gen->n_texts, &gen->engine, gen->diag);
     if (gen->failure != EXIT_DONE) return false;
     gen->failure = EXIT_USAGE;
-    const char *lacking = engine_args_missing_gpu(gen->args, gen->plan, &gen->options);
-    if (lacking) { /* standard output is for the text */
-        fprintf(stderr,
-                "note: on the processor, though the plan is for CUDA: no GPU can be used: %s\n",
-                lacking);
+    const int64_t vocab = gen->engine.plan->vocab;
+    gen->texts = ARENA_ARRAY(args->arena, GenerateText, gen->n_texts);
+    if (!generate_text_begin(args, vocab, &gen->texts[0], gen->diag)) return false;
+    if (gen->engine.options.rank == 0 && !cli_try_outputs(args, gen->diag)) return false;
+    if (!generate_engine_start(&gen->engine, args, gen->diag)) return false;
+    say_engine(gen);
+    for (int i = 1; i < gen->n_texts; i++) gen->texts[i] = generate_text_fork(&gen->texts[0]);
+    gen->sampler = sampler_create(args, gen->texts[0].n_choices);
+    gen->states = ARENA_ARRAY(args->arena, uint64_t, gen->n_texts);
+    gen->live = ARENA_ARRAY(args->arena, bool, gen->n_texts);
+    gen->logits = ARENA_ARRAY(args->arena, float, gen->n_texts *vocab);
+    for (int i = 0; i < gen->n_texts; i++) {
+        gen->states[i] = (uint64_t)cli_int(args, OPT_SEED, 1) + (uint64_t)i;
+        gen->live[i] = true;
     }
-    if (gen->options.rank == 0 && !cli_try_outputs(gen->args, gen->diag)) return false;
-    gen->engine = engine_create(gen->plan, &gen->options, gen->diag);
-    if (!gen->engine || !engine_args_load(gen->args, gen->engine, NULL, gen->diag)) return false;
-    int64_t n_tokens = engine_forward_batch(gen->engine) * gen->plan->seq;
-    gen->tokens = ARENA_ARRAY(gen->args->arena, int32_t, n_tokens);
-    gen->logits = ARENA_ARRAY(gen->args->arena, float, n_tokens * gen->plan->vocab);
-    gen->sampler =
-        (Sampler){.temperature = cli_real(gen->args, OPT_TEMPERATURE, DEFAULT_TEMPERATURE),
-                  .top_k = (int)cli_int(gen->args, OPT_TOP_K, gen->text.n_choices),
-                  .state = (uint64_t)cli_int(gen->args, OPT_SEED, 1),
-                  .candidates = ARENA_ARRAY(gen->args->arena, Candidate, gen->text.n_choices),
-                  .weights = ARENA_ARRAY(gen->args->arena, double, gen->text.n_choices)};
     return true;
 }
 
-/* What can be shown of the text so far. */
-static bool show(Generation *gen, bool all) {
-    const char *text;
-    size_t length = generate_text_show(&gen->text, all, &text);
-    if (fwrite(text, 1, length, stdout) == length && fflush(stdout) == 0) return true;
+/* One more token of each text that has not ended. */
+static bool add_tokens(Generation *gen) {
+    const int64_t vocab = gen->engine.plan->vocab;
+    if (!generate_engine_logits(&gen->engine, gen->texts, gen->live, gen->logits, gen->diag)) {
+        return false;
+    }
+    for (int i = 0; i < gen->n_texts; i++) {
+        if (!gen->live[i]) continue;
+        int token =
+            sampler_choose(&gen->sampler, &gen->states[i], &gen->texts[i], gen->logits + i * vocab);
+        if (token < 0) {
+            diag_error(gen->diag, NO_LOC,
+                       "generate: the model's output is not finite; wrong weights?");
+            return false;
+        }
+        gen->live[i] = generate_text_add(&gen->texts[i], token);
+    }
+    return true;
+}
+
+/* What can be shown of a text so far. */
+static bool show(Generation *gen, GenerateText *text, bool all) {
+    const char *bytes;
+    size_t length = generate_text_show(text, all, &bytes);
+    if (fwrite(bytes, 1, length, stdout) == length && fflush(stdout) == 0) return true;
     diag_error(gen->diag, NO_LOC, "standard output cannot be written");
     return false;
 }
 
-/* On standard output the text appears as it comes; a file is written whole at the end. */
+static bool any_live(const Generation *gen) {
+    for (int i = 0; i < gen->n_texts; i++) {
+        if (gen->live[i]) return true;
+    }
+    return false;
+}
+
+/* Tokens per second, 0 where nothing was measured. */
+typedef struct Speed {
+    int64_t n_read, n_written;
+    double read, written;
+} Speed;
+
+static Speed measure(const Generation *gen) {
+    const Decoder *decoder = gen->engine.decoder;
+    Speed speed = {.n_written = gen->engine.n_windows};
+    if (!decoder) {
+        if (gen->engine.seconds > 0) speed.written = (double)speed.n_written / gen->engine.seconds;
+        return speed;
+    }
+    speed = (Speed){.n_read = decoder->n_read, .n_written = decoder->n_written};
+    if (decoder->read_seconds > 0) speed.read = (double)speed.n_read / decoder->read_seconds;
+    if (decoder->write_seconds > 0) {
+        speed.written = (double)speed.n_written / decoder->write_seconds;
+    }
+    return speed;
+}
+
+static void say_speed(const Generation *gen) {
+    Speed speed = measure(gen);
+    if (!says(gen)) return;
+    if (gen->engine.n_restarts) {
+        fprintf(stderr,
+                "context %" PRId64 " positions were full %" PRId64 " time%s: the last %" PRId64
+                " of a text were read again\n",
+                gen->engine.context, gen->engine.n_restarts, gen->engine.n_restarts == 1 ? "" : "s",
+                gen->engine.context / 2);
+    }
+    if (speed.n_read) {
+        fprintf(stderr, "read    %" PRId64 " tokens, %.1f tokens/s\n", speed.n_read, speed.read);
+    }
+    fprintf(stderr, "wrote   %" PRId64 " tokens, %.1f tokens/s\n", speed.n_written, speed.written);
+}
+
+static void put_json(const Generation *gen, StrBuf *out) {
+    Speed speed = measure(gen);
+    strbuf_put(out, "{\"samples\": [");
+    for (int i = 0; i < gen->n_texts; i++) {
+        const GenerateText *text = &gen->texts[i];
+        strbuf_put(out, i ? ", {\"text\": " : "{\"text\": ");
+        json_put_text(out, text->text.text + text->n_prompt);
+        strbuf_printf(out, ", \"tokens\": %zu, \"ended\": %s}",
+                      text->tokens.count - text->n_prompt_tokens, gen->live[i] ? "false" : "true");
+    }
+    strbuf_put(out, "], \"prompt\": ");
+    char *prompt = arena_strndup(gen->args->arena, gen->texts[0].text.text, gen->texts[0].n_prompt);
+    json_put_text(out, prompt);
+    strbuf_printf(out,
+                  ", \"prompt_tokens\": %zu, \"context\": %" PRId64 ", \"cached\": %s"
+                  ", \"memory_bytes\": %" PRId64 ", \"read_tokens\": %" PRId64
+                  ", \"read_tokens_per_s\": %.6g, \"written_tokens\": %" PRId64
+                  ", \"written_tokens_per_s\": %.6g}\n",
+                  gen->texts[0].n_prompt_tokens, gen->engine.context,
+                  gen->engine.decoder ? "true" : "false", engine_arena_bytes(gen->engine.engine),
+                  speed.n_read, speed.read, speed.n_written, speed.written);
+}
+
+/* All texts, numbered where there are several. */
+static void put_texts(const Generation *gen, StrBuf *out) {
+    for (int i = 0; i < gen->n_texts; i++) {
+        if (gen->n_texts > 1) strbuf_printf(out, "--- %d ---\n", i + 1);
+        strbuf_put_bytes(out, gen->texts[i].text.text, gen->texts[i].text.length);
+        strbuf_put(out, "\n");
+    }
+}
+
+/* On standard output one text appears as it comes; what else is written is written at the end. */
 static bool generate(Generation *gen) {
     const char *path = cli_text(gen->args, OPT_OUTPUT, "-");
     int64_t length = cli_int(gen->args, OPT_LENGTH, DEFAULT_LENGTH);
-    bool first = gen->options.rank == 0; /* the others compute, and say nothing */
-    bool live = first && strcmp(path, "-") == 0, ended = false;
-    if (live && !show(gen, false)) return false;
-    for (int64_t i = 0; i < length && !ended; i++) {
-        if (!add_token(gen, &ended)) return false;
-        if (live && !show(gen, false)) return false;
+    bool first = gen->engine.options.rank == 0; /* the others compute, and say nothing */
+    bool json = cli_given(gen->args, OPT_JSON);
+    bool live = first && strcmp(path, "-") == 0 && gen->n_texts == 1 && !json;
+    if (live && !show(gen, gen->texts, false)) return false;
+    for (int64_t i = 0; i < length && any_live(gen); i++) {
+        if (!add_tokens(gen)) return false;
+        if (live && !show(gen, gen->texts, false)) return false;
     }
-    strbuf_put(&gen->text.text, "\n");
-    if (live) return show(gen, true);
-    return !first || file_write(path, gen->text.text.text, gen->text.text.length, gen->diag);
+    if (live) {
+        strbuf_put(&gen->texts->text, "\n");
+        if (!show(gen, gen->texts, true)) return false;
+    } else if (first) {
+        StrBuf out = strbuf_create();
+        if (json)
+            put_json(gen, &out);
+        else
+            put_texts(gen, &out);
+        bool written = cli_write(path, &out, gen->diag);
+        strbuf_destroy(&out);
+        if (!written) return false;
+    }
+    say_speed(gen);
+    return true;
 }
 
 int cmd_generate(CliArgs *args) {
@@ -208,9 +220,10 @@ int cmd_generate(CliArgs *args) {
         status = EXIT_FAILED;
     }
     cli_fail(gen.diag, status);
-    engine_destroy(gen.engine);
-    if (!engine_args_release(&gen.options, status == EXIT_DONE)) status = EXIT_FAILED;
-    generate_text_release(&gen.text);
+    for (int i = gen.n_texts - 1; gen.texts && i >= 0; i--) {
+        if (i == 0 || gen.texts[i].borrows) generate_text_release(&gen.texts[i]);
+    }
+    if (!generate_engine_release(&gen.engine, status == EXIT_DONE)) status = EXIT_FAILED;
     diag_destroy(gen.diag);
     return status;
 }

@@ -55,11 +55,32 @@ bool generate_text_begin(const CliArgs *args, int64_t vocab, GenerateText *out, 
         return false;
     }
     strbuf_put(&out->text, prompt);
+    out->n_prompt = out->text.length;
+    out->n_prompt_tokens = out->tokens.count;
+    out->stops = args->values[OPT_STOP].list;
+    out->n_stops = args->values[OPT_STOP].n_list;
+    for (int i = 0; i < out->n_stops; i++) {
+        if (out->stops[i][0]) continue;
+        diag_error(diag, NO_LOC, "--stop: an empty text would end everything");
+        good = false;
+    }
     return good;
 }
 
+GenerateText generate_text_fork(const GenerateText *from) {
+    GenerateText text = *from;
+    text.borrows = true;
+    text.tokens = (TokenList){0};
+    text.text = strbuf_create();
+    for (size_t i = 0; i < from->tokens.count; i++) {
+        token_list_add(&text.tokens, from->tokens.items[i]);
+    }
+    strbuf_put_bytes(&text.text, from->text.text, from->text.length);
+    return text;
+}
+
 void generate_text_release(GenerateText *text) {
-    tokenizer_destroy(text->tokenizer);
+    if (!text->borrows) tokenizer_destroy(text->tokenizer);
     token_list_release(&text->tokens);
     strbuf_destroy(&text->text);
 }
@@ -70,12 +91,28 @@ bool generate_text_has(const GenerateText *text, int token) {
     return length > 0;
 }
 
+/* Cuts the text where the first stop begins that the bytes from `from` on have completed. */
+static bool find_stop(GenerateText *text, size_t from) {
+    size_t found = SIZE_MAX;
+    for (int i = 0; i < text->n_stops; i++) {
+        size_t length = strlen(text->stops[i]);
+        size_t at = from >= text->n_prompt + length ? from - length + 1 : text->n_prompt;
+        for (; at + length <= text->text.length && at < found; at++) {
+            if (memcmp(text->text.text + at, text->stops[i], length) == 0) found = at;
+        }
+    }
+    if (found == SIZE_MAX) return false;
+    text->text.text[text->text.length = found] = '\0';
+    return true;
+}
+
 bool generate_text_add(GenerateText *text, int token) {
     char byte = (char)token;
+    const size_t before = text->text.length;
     token_list_add(&text->tokens, (uint32_t)token);
     if (!text->tokenizer) {
         strbuf_put_bytes(&text->text, &byte, 1);
-        return true;
+        return !find_stop(text, before);
     }
     if ((uint32_t)token == text->end) return false;
     size_t length;
@@ -83,12 +120,25 @@ bool generate_text_add(GenerateText *text, int token) {
     if (tokenizer_is_special(text->tokenizer, (uint32_t)token)) return true;
     bool skips = text->tokenizer->strips_space && text->text.length == 0 && bytes[0] == ' ';
     strbuf_put_bytes(&text->text, bytes + skips, length - skips);
-    return true;
+    return !find_stop(text, before);
+}
+
+/* Bytes at the end that may be the beginning of a stop. */
+static size_t count_held_back(const GenerateText *text) {
+    size_t most = 0;
+    for (int i = 0; i < text->n_stops; i++) {
+        size_t added = text->text.length - text->n_prompt, n = strlen(text->stops[i]) - 1;
+        for (n = n < added ? n : added; n > most; n--) {
+            if (memcmp(text->text.text + text->text.length - n, text->stops[i], n) == 0) most = n;
+        }
+    }
+    return most;
 }
 
 size_t generate_text_show(GenerateText *text, bool all, const char **out) {
     const unsigned char *bytes = (const unsigned char *)text->text.text;
     size_t end = text->text.length, back = 0;
+    if (!all) end -= count_held_back(text);
     *out = text->text.text + text->n_shown;
     /* Back to where the last character begins; it waits if more of its bytes can follow. */
     while (text->tokenizer && back < 3 && back < end - text->n_shown &&

@@ -13,16 +13,23 @@ typedef struct GenerateText {
     uint32_t end;         /* the token that ends a text; NO_TOKEN: none */
     StrBuf text;          /* what was added, and the prompt where there is one */
     size_t n_shown;       /* of text */
+    size_t n_prompt;      /* of text, and tokens of it */
+    size_t n_prompt_tokens;
+    const char *const *stops; /* [n_stops]: texts that end it, and are not in it */
+    int n_stops;
+    bool borrows; /* the tokenizer is another text's */
 } GenerateText;
 
 /* The prompt of the command line; vocab: the model's. False: reported. Released by
  * generate_text_release, either way. */
 bool generate_text_begin(const CliArgs *args, int64_t vocab, GenerateText *out, Diag *diag);
 void generate_text_release(GenerateText *text);
+/* Another text with the same beginning, released before it. */
+GenerateText generate_text_fork(const GenerateText *from);
 
 /* Whether the token may be chosen at all. */
 bool generate_text_has(const GenerateText *text, int token);
-/* False: it was the one that ends a text. */
+/* False: it ends the text, as the token that does so or with a stop. */
 bool generate_text_add(GenerateText *text, int token);
 /* What can be shown and has not been yet: its length; with `all`, also bytes of a character that is
  * not complete. */

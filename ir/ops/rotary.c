@@ -70,6 +70,16 @@ bool infer_rotary(Graph *graph, Node *node, Diag *diag) {
         return false;
     }
     if (!check_scaling(node, diag)) return false;
+    const Type *places = node->n_inputs > 1 ? value_type(node->inputs[1]) : NULL;
+    bool fits = !places || (places->dtype == DTYPE_I32 && places->rank == 2 && seq == 1);
+    for (int i = 0; places && fits && i < 2; i++) {
+        fits = places->axes[i] == x->axes[i] && places->dims[i] == x->dims[i];
+    }
+    if (!fits) {
+        diag_error(diag, node->loc, "rotary: places must be i32[batch, %s], as x is", seq_name);
+        diag_note(diag, node->inputs[1].node->loc, "made here");
+        return false;
+    }
     node->types[0] = *x;
     return true;
 }
@@ -82,5 +92,6 @@ void grad_rotary(GradContext *ctx, const Node *node, const Value *douts, Value *
         attrs[i] = node->attrs[i];
         if (attrs[i].key == ATTR_direction) attrs[i].i = -attrs[i].i;
     }
-    dins[0] = grad_build(ctx, OP_ROTARY, douts, 1, attrs, node->n_attrs);
+    Value inputs[2] = {douts[0], node->n_inputs > 1 ? node->inputs[1] : NO_VALUE};
+    dins[0] = grad_build(ctx, OP_ROTARY, inputs, node->n_inputs, attrs, node->n_attrs);
 }

@@ -81,6 +81,21 @@ static inline bool task_is_work(const Task *task) {
     return task->kind == TASK_FORWARD || task->kind == TASK_BACKWARD || task->kind == TASK_WEIGHTS;
 }
 
+/* What a plan for decoding (planner/decode) reads beside its weights: i32. */
+typedef enum DecodeInput {
+    DECODE_TOKENS,          /* [batch, seq]: new positions */
+    DECODE_PLACES,          /* [batch, seq]: where they are in their sequences */
+    DECODE_ROWS,            /* [batch]: which sequence of the caches each row of the batch is */
+    DECODE_LAST,            /* [batch]: the number of the new position whose logits are asked for */
+    DECODE_STARTS,          /* [batch, seq]: where the positions' documents begin */
+    DECODE_DOCUMENT_PLACES, /* [batch, seq]: how far they are from there */
+    N_DECODE_INPUTS
+} DecodeInput;
+enum { DECODE_READ, DECODE_READ_FEW, DECODE_WRITE, N_DECODE_CHUNKS }; /* its chunks */
+enum { DECODE_FEW = 8 }; /* positions that DECODE_READ_FEW reads at most */
+const char *decode_input_name(DecodeInput input);
+int decode_input_find(const char *name); /* -1: none */
+
 /* A one-way pipeline link between two stages, one per direction of travel, for each (t, d). */
 typedef struct Channel {
     int from, to;  /* stages */
@@ -172,6 +187,9 @@ typedef struct Plan {
     int global_batch; /* sequences per step */
     int n_micro;      /* global_batch / (micro_batch * d) */
     int64_t seq, vocab;
+    /* Of a plan for decoding (planner/decode), which is never in a file: positions that a sequence
+     * has at most (0: the plan is for training); the token that ends documents, or -1. */
+    int64_t context, separator;
     int n_blocks; /* of the whole model */
     const char *schedule;
     bool cuda; /* leaves room for what CUDA's kernels need beside values; runs on CPUs, too */

@@ -44,7 +44,8 @@ const char *verify_scales(const Graph *graph, const Node *node);
 /* No two values that are alive together share memory; in-place updates are legal
  * (verify_lifetimes.c). Needs a program whose graph and buffers are sound. */
 void verify_lifetimes(Verifier *v, int stage);
-/* Region layout, frames and task list of a stage (verify_stage.c). */
+/* Region layout, frames and task list of a stage (verify_stage.c); the first of these alone. */
+bool verify_regions(Verifier *v, int stage);
 bool verify_stage(Verifier *v, int stage);
 /* Messages, collectives across stages, and that all lists come to their end
  * (verify_messages.c, verify_flow.c). Need programs and stages that are sound. */

@@ -173,10 +173,21 @@ static void verify_block_nodes(Verifier *v, int stage, int first_stage) {
     }
 }
 
+/* A plan for decoding has one rank, no schedule and no update: its program, lifetimes, regions. */
+static void verify_decoding(Verifier *v) {
+    bool whole = verify_program(v, 0);
+    if (whole) verify_lifetimes(v, 0);
+    verify_regions(v, 0);
+}
+
 static void verify_all(Verifier *v) {
     const Plan *plan = v->plan;
     bool sound = true;
     if (!verify_sizes(v)) return;
+    if (plan->context) {
+        verify_decoding(v);
+        return;
+    }
     verify_blocks(v);
     if (v->n_defects) return;
     int *runner = ARENA_ARRAY(v->scratch, int, plan->n_programs); /* 1 + its first stage */

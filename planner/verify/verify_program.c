@@ -104,6 +104,9 @@ static void check_node(ProgramVerifier *pv, const Node *node) {
     if (!(op->flags & (KERNEL | LEAF)) && node->op != OP_OUTPUT && node->op != OP_SEND) {
         DEFECT(pv, node, "%s: no kernel does this op", text(pv, value));
     }
+    if (op_decodes(node->op) && pv->v->plan->context == 0) {
+        DEFECT(pv, node, "%s: training has no cache", text(pv, value));
+    }
     if (node->chunk < 0 || node->chunk >= pv->v->plan->n_chunks) {
         DEFECT(pv, node, "%s: is in chunk %d of %d", text(pv, value), node->chunk,
                pv->v->plan->n_chunks);

@@ -64,7 +64,7 @@ static bool check_frame_pools(Verifier *v, int stage) {
     return true;
 }
 
-static bool check_regions(Verifier *v, int stage) {
+bool verify_regions(Verifier *v, int stage) {
     const Stage *s = &v->plan->stages[stage];
     const Program *program = &v->plan->programs[s->program];
     Span spans[MAX_CHUNKS + 3];
@@ -315,5 +315,5 @@ static bool check_tasks(Verifier *v, int stage) {
 }
 
 bool verify_stage(Verifier *v, int stage) {
-    return check_regions(v, stage) && check_tasks(v, stage);
+    return verify_regions(v, stage) && check_tasks(v, stage);
 }

@@ -8,6 +8,7 @@
 #include "runtime/cpu/norm.h"
 #include "runtime/cpu/reduce.h"
 #include "runtime/cpu/rotary.h"
+#include "runtime/cpu/row_product.h"
 #include "runtime/cpu/softmax.h"
 
 typedef struct MatmulArgs {
@@ -27,6 +28,40 @@ static bool run_matmul(const void *args) {
     return gemm_f32_batched(l->transpose_a, l->transpose_b, l->m, l->n, l->k, 1, p->a, lda,
                             l->m * l->k, p->b, ldb, l->k * l->n, p->beta, p->out, l->n, l->m * l->n,
                             l->batch);
+}
+
+typedef struct RowProductArgs {
+    RowProduct product;
+    const void *a, *b;
+    void *out;
+} RowProductArgs;
+
+static bool run_row_product(const void *args) {
+    const RowProductArgs *p = args;
+    row_product(&p->product, p->a, p->b, p->out);
+    return true;
+}
+
+/* Is it a product of a few rows? Then *out does it. Those that add to what is there are gradients.
+ */
+static bool bind_row_product(Binding *b, CpuCall *out) {
+    MatmulLayout layout;
+    if (b->node->n_inputs == 3 ||
+        !matmul_layout(b->node, &b->in_local[0], &b->in_local[1], &layout))
+        return false;
+    RowProduct product = {.batch = layout.batch,
+                          .m = layout.m,
+                          .n = layout.n,
+                          .k = layout.k,
+                          .tb = layout.transpose_b,
+                          .dtype = b->in_local[0].dtype,
+                          .out_dtype = b->out_local[0].dtype};
+    /* A column of A is a row where there is one. */
+    if ((layout.transpose_a && layout.m > 1) || !row_product_does(&product)) return false;
+    RowProductArgs *args = ARENA_NEW(b->arena, RowProductArgs);
+    *args = (RowProductArgs){product, b->in[0], b->in[1], b->out[0]};
+    *out = (CpuCall){run_row_product, args};
+    return true;
 }
 
 typedef struct LowMatmulArgs {
@@ -66,6 +101,7 @@ static bool bind_low_matmul(Binding *b, CpuCall *out) {
 }
 
 bool cpu_bind_matmul(Binding *b, CpuCall *out) {
+    if (bind_row_product(b, out)) return true;
     if (dtype_is_low(b->in_local[0].dtype)) return bind_low_matmul(b, out);
     MatmulArgs *args = ARENA_NEW(b->arena, MatmulArgs);
     *args = (MatmulArgs){.a = b->in[0], .b = b->in[1], .out = b->out[0]};
@@ -244,6 +280,7 @@ typedef struct RotaryArgs {
     DType dtype;
     int64_t outer, seq, inner, head;
     DimSpan place;
+    const int32_t *places; /* NULL: as `place` has them */
     double base;
     RotaryScaling scaling;
     int direction;
@@ -253,6 +290,11 @@ typedef struct RotaryArgs {
 
 static bool run_rotary(const void *args) {
     const RotaryArgs *a = args;
+    if (a->places) {
+        rotary_apply_at(a->dtype, a->outer, a->seq, a->inner, a->head, a->places, a->base,
+                        &a->scaling, a->direction, a->in, a->out);
+        return true;
+    }
     rotary_apply(a->dtype, a->outer, a->seq, a->inner, a->head, &a->place, a->base, &a->scaling,
                  a->direction, a->in, a->out);
     return true;
@@ -271,6 +313,7 @@ bool cpu_bind_rotary(Binding *b, CpuCall *out) {
     args->seq = x->dims[seq];
     args->head = x->dims[x->rank - 1];
     args->place = bind_span(b, bind_input_type(b, 0), bind_input_sharding(b, 0), seq);
+    args->places = b->node->n_inputs > 1 ? b->in[1] : NULL;
     args->base = node_float(b->node, ATTR_base, 10000);
     args->scaling = rotary_scaling(b->node);
     args->direction = (int)node_int(b->node, ATTR_direction, 1);

@@ -44,10 +44,11 @@ static void profile_list(Engine *engine, const CallList *list, double *out_op_se
     }
 }
 
-static void run_list(RankThread *thread, const CallList *list, int count, bool check) {
+/* Calls [first, end). */
+static void run_list(RankThread *thread, const CallList *list, int first, int end, bool check) {
     int number = thread->rank.context->rank;
     Engine *engine = thread->rank.engine;
-    for (int i = 0; i < count; i++) {
+    for (int i = first; i < end; i++) {
         const CallInfo *info = &list->info[i];
         if (!list->calls[i].run(list->calls[i].args)) {
             char text[256];
@@ -99,13 +100,17 @@ static void run_job(RankThread *thread, EngineJob job) {
     Engine *engine = thread->rank.engine;
     switch (job) {
     case JOB_TRAIN:
-    case JOB_CHECK: run_list(thread, train, train->count, job == JOB_CHECK); break;
+    case JOB_CHECK: run_list(thread, train, 0, train->count, job == JOB_CHECK); break;
     case JOB_PROFILE:
         profile_list(engine, train, thread->rank.context->rank == 0 ? engine->op_seconds : own);
         break;
     case JOB_TRACE: trace_list(thread, train); break;
-    case JOB_FORWARD: run_list(thread, forward, forward->count, false); break;
-    case JOB_FIRST: run_list(thread, forward, thread->rank.n_first, false); break;
+    case JOB_FORWARD: run_list(thread, forward, 0, forward->count, false); break;
+    case JOB_FIRST: run_list(thread, forward, 0, thread->rank.n_first, false); break;
+    case JOB_DECODE: {
+        const int chunk = engine->input.chunk, *ends = thread->rank.end_of_chunk;
+        run_list(thread, forward, chunk ? ends[chunk - 1] : 0, ends[chunk], false);
+    }
     }
 }
 

@@ -20,10 +20,11 @@ typedef struct CpuRank {
     CpuContext cpu; /* of products, state and groups, for the binders */
     StepState state;
     CommGroups groups;
-    CommChannel **channels; /* by plan channel, for this (t, d); NULL: not this rank's */
-    CallList train;         /* one step */
-    CallList forward;       /* all micro-batches, forward only */
-    int n_first;            /* calls of `forward` that belong to micro-batch 0 */
+    CommChannel **channels;            /* by plan channel, for this (t, d); NULL: not this rank's */
+    CallList train;                    /* one step */
+    CallList forward;                  /* all micro-batches, forward only */
+    int n_first;                       /* calls of `forward` that belong to micro-batch 0 */
+    int end_of_chunk[N_DECODE_CHUNKS]; /* of a plan for decoding: those of `forward` up to there */
 } CpuRank;
 
 /* Fills train and forward, for as many OpenMP threads as the caller has now. */

@@ -31,7 +31,9 @@ typedef struct CopyArgs {
 
 static bool run_copy_input(const void *args) {
     const CopyArgs *a = args;
-    const int32_t *from = a->slice.labels ? a->input->labels : a->input->tokens;
+    const int32_t *from = a->slice.decode   ? a->input->decode[a->slice.decode - 1]
+                          : a->slice.labels ? a->input->labels
+                                            : a->input->tokens;
     for (int64_t row = 0; row < a->slice.rows; row++) {
         memcpy(a->slice.to + row * a->slice.to_pitch, from + a->slice.offset + row * a->slice.pitch,
                (size_t)a->slice.count * sizeof(int32_t));
@@ -86,9 +88,21 @@ static bool emit_node(void *user, Binding *binding, const CallInfo *info) {
     return true;
 }
 
+/* The chunks of a plan for decoding run one at a time. */
+static bool emit_decoding(CpuRank *rank, Diag *diag) {
+    CpuWalk walk = {rank, &rank->forward};
+    Emitter emitter = {&walk, emit_input, emit_message, emit_node};
+    for (int chunk = 0; chunk < N_DECODE_CHUNKS; chunk++) {
+        if (!executor_emit_chunk(rank->context, chunk, 0, &emitter, diag)) return false;
+        rank->end_of_chunk[chunk] = rank->forward.count;
+    }
+    return true;
+}
+
 bool cpu_emit(CpuRank *rank, Diag *diag) {
     CpuWalk walk = {rank, &rank->train};
     Emitter emitter = {&walk, emit_input, emit_message, emit_node};
+    if (rank->context->plan->context) return emit_decoding(rank, diag);
     if (!executor_emit_train(rank->context, &emitter, diag)) return false;
     walk.list = &rank->forward;
     for (int micro = 0; micro < rank->context->plan->n_micro; micro++) {

@@ -47,6 +47,46 @@ static void rotate_f16_row(int n_pairs, int64_t half, const RotaryTable *table, 
     vec_f16_store(wide + n_pairs, y + half, n_pairs);
 }
 
+static void fill_turns(int64_t first, int n_pairs, int64_t head, double base,
+                       const RotaryScaling *scaling, double *turns_per_position) {
+    for (int i = 0; i < n_pairs; i++) {
+        double frequency = pow(base, -2.0 * (double)(first + i) / (double)head);
+        if (scaling) frequency = rotary_stretch(scaling, frequency);
+        turns_per_position[i] = frequency / 6.283185307179586477;
+    }
+}
+
+static void rotate(DType dtype, int n_pairs, int64_t half, const RotaryTable *table, const void *x,
+                   void *y) {
+    if (dtype == DTYPE_BF16)
+        rotate_row(DTYPE_BF16, n_pairs, half, table, x, y);
+    else if (dtype == DTYPE_F16)
+        rotate_f16_row(n_pairs, half, table, x, y);
+    else
+        rotate_row(DTYPE_F32, n_pairs, half, table, x, y);
+}
+
+void rotary_apply_at(DType dtype, int64_t batch, int64_t seq, int64_t inner, int64_t head,
+                     const int32_t *places, double base, const RotaryScaling *scaling,
+                     int direction, const void *x, void *y) {
+    const int64_t half = head / 2;
+    for (int64_t first = 0; first < half; first += PAIRS) {
+        const int n_pairs = half - first < PAIRS ? (int)(half - first) : PAIRS;
+        double turns_per_position[PAIRS];
+        fill_turns(first, n_pairs, head, base, scaling, turns_per_position);
+#pragma omp parallel for schedule(static) if (batch * seq * inner * head > 16384)
+        for (int64_t row = 0; row < batch * seq; row++) {
+            RotaryTable table;
+            fill_table(n_pairs, turns_per_position, places[row], direction, &table);
+            for (int64_t j = 0; j < inner; j++) {
+                const int64_t at = (row * inner + j) * head + first;
+                rotate(dtype, n_pairs, half, &table, vec_at(x, dtype, at),
+                       (void *)(uintptr_t)vec_at(y, dtype, at));
+            }
+        }
+    }
+}
+
 void rotary_apply(DType dtype, int64_t batch, int64_t seq, int64_t inner, int64_t head,
                   const DimSpan *place, double base, const RotaryScaling *scaling, int direction,
                   const void *x, void *y) {
@@ -54,11 +94,7 @@ void rotary_apply(DType dtype, int64_t batch, int64_t seq, int64_t inner, int64_
     for (int64_t first = 0; first < half; first += PAIRS) {
         const int n_pairs = half - first < PAIRS ? (int)(half - first) : PAIRS;
         double turns_per_position[PAIRS];
-        for (int i = 0; i < n_pairs; i++) {
-            double frequency = pow(base, -2.0 * (double)(first + i) / (double)head);
-            if (scaling) frequency = rotary_stretch(scaling, frequency);
-            turns_per_position[i] = frequency / 6.283185307179586477;
-        }
+        fill_turns(first, n_pairs, head, base, scaling, turns_per_position);
 #pragma omp parallel for schedule(static) if (batch * seq * inner * head > 16384)
         for (int64_t s = 0; s < seq; s++) {
             RotaryTable table;
@@ -66,14 +102,8 @@ void rotary_apply(DType dtype, int64_t batch, int64_t seq, int64_t inner, int64_
             for (int64_t b = 0; b < batch; b++)
                 for (int64_t j = 0; j < inner; j++) {
                     const int64_t at = ((b * seq + s) * inner + j) * head + first;
-                    const void *from = vec_at(x, dtype, at);
-                    void *to = (void *)(uintptr_t)vec_at(y, dtype, at);
-                    if (dtype == DTYPE_BF16)
-                        rotate_row(DTYPE_BF16, n_pairs, half, &table, from, to);
-                    else if (dtype == DTYPE_F16)
-                        rotate_f16_row(n_pairs, half, &table, from, to);
-                    else
-                        rotate_row(DTYPE_F32, n_pairs, half, &table, from, to);
+                    rotate(dtype, n_pairs, half, &table, vec_at(x, dtype, at),
+                           (void *)(uintptr_t)vec_at(y, dtype, at));
                 }
         }
     }

@@ -15,6 +15,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* The same with places [batch, seq]: the position of each row. */
+void rotary_apply_at(DType dtype, int64_t batch, int64_t seq, int64_t inner, int64_t head,
+                     const int32_t *places, double base, const RotaryScaling *scaling,
+                     int direction, const void *x, void *y);
+
 void rotary_apply(DType dtype, int64_t batch, int64_t seq, int64_t inner, int64_t head,
                   const DimSpan *place, double base, const RotaryScaling *scaling, int direction,
                   const void *x, void *y);

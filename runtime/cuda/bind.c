@@ -16,6 +16,19 @@ bool cuda_bind_none(Binding *binding) {
     return bind_fail(binding, "has no CUDA kernel");
 }
 
+/* Decoding is the processor's. */
+bool cuda_bind_cache_append(Binding *binding) {
+    return cuda_bind_none(binding);
+}
+
+bool cuda_bind_cache_attention(Binding *binding) {
+    return cuda_bind_none(binding);
+}
+
+bool cuda_bind_select_row(Binding *binding) {
+    return cuda_bind_none(binding);
+}
+
 static bool push(Binding *binding, const Command *command) {
     command_list_push(cuda_emitter(binding)->list, command);
     return true;

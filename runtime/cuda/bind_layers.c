@@ -243,6 +243,7 @@ bool cuda_bind_rotary(Binding *b) {
     enum { ENOUGH_BLOCKS = 2048, MOST_HEAD = 8192 };
     const Type *x = &b->in_local[0];
     int seq = type_find_axis(x, node_axis(b->node, ATTR_seq));
+    if (b->node->n_inputs > 1) return bind_fail(b, "takes no places on CUDA");
     RotaryArgs args = {.batch = 1, .inner = 1, .x = b->in[0], .y = b->out[0]};
     for (int i = 0; i < x->rank - 1; i++) {
         if (i < seq) args.batch *= x->dims[i];

@@ -314,7 +314,7 @@ else
     run train "$folder/cuda.plan" --data "$text" --steps 1 --device cpu
     result 'unless it was asked for' "$(grep "$no_gpu" "$folder/out")"
     fails 'generating without a GPU: the same' 0 "note: on the processor, $no_gpu" \
-        generate "$folder/cuda.plan" --load "$folder/cuda.st" --length 1
+        generate "$folder/cuda.plan" --load "$folder/cuda.st" --length 1 --quiet
     "$perilune" plan $model --set size=175b --device cuda -o "$folder/large.plan" >/dev/null
     fails 'memory that a GPU was to have' 2 '; the plan is for CUDA, but no GPU can be used: ' \
         train "$folder/large.plan" --data "$text" --val-fraction 0
@@ -433,8 +433,53 @@ fails 'generating without causality' 2 'encoder.lua:67: generate: this attention
 other=$folder/other.plan
 works 'plan of another mesh' '' plan $model "${small[@]}" --mesh t=2 -o "$other"
 works 'its weights fit: greedy text is the same' \
-    "$("$perilune" generate "$plan" --load "$folder/w.st" --length 30 --temperature 0)" \
-    generate "$other" --load "$folder/w.st" --length 30 --temperature 0
+    "$("$perilune" generate "$plan" --load "$folder/w.st" --length 15 --temperature 0 --quiet)" \
+    generate "$other" --load "$folder/w.st" --length 15 --temperature 0
+result 'why there is no cache is said' "$(grep -qF 'note: every token computes its whole context again: the plan divides' \
+    "$folder/err" || echo no)"
+# Caches: the same text as without, several texts at once, what ends and limits them.
+writes=(generate $model "${small[@]}" --load "$folder/w.st" --prompt Two --length 12)
+cached=$("$perilune" "${writes[@]}" --seed 3 2>/dev/null)
+works 'without caches: the same text' "$cached" "${writes[@]}" --seed 3 --no-cache
+works 'side by side: the same texts' "$(printf '%s\n%s\n--- 2 ---\n%s' '--- 1 ---' "$cached" \
+    "$("$perilune" "${writes[@]}" --seed 4 2>/dev/null)")" "${writes[@]}" --seed 3 --samples 2
+result 'memory and speed are told' "$(grep -q '^memory  .* caches .* for 2 x 16 positions' \
+    "$folder/err" && grep -q '^wrote   22 tokens' "$folder/err" || echo "$err")"
+works 'as JSON' '"prompt_tokens": 3, "context": 16, "cached": true' "${writes[@]}" --json --samples 2
+result 'which is JSON' "$(python3 -m json.tool <"$folder/out" >/dev/null 2>&1 ||
+    command -v python3 >/dev/null && ! python3 -m json.tool <"$folder/out" >/dev/null && echo no)"
+works 'a text beyond its context' 'Two' "${writes[@]}" --length 40
+result 'which is told' "$(grep -q 'context 16 positions were full .* the last 8' "$folder/err" ||
+    echo "$err")"
+works 'a shorter context' 'Two' "${writes[@]}" --context 4
+works 'in 16 bits' 'Two' "${writes[@]}" --precision bf16
+works 'the likeliest alone' "$("$perilune" "${writes[@]}" --temperature 0 2>/dev/null)" \
+    "${writes[@]}" --top-k 1
+works 'the likeliest share alone' "$("$perilune" "${writes[@]}" --temperature 0 2>/dev/null)" \
+    "${writes[@]}" --top-p 0
+works 'nothing less likely' "$("$perilune" "${writes[@]}" --temperature 0 2>/dev/null)" \
+    "${writes[@]}" --min-p 1
+works 'no limit changes nothing' "$cached" "${writes[@]}" --seed 3 --top-p 1 --min-p 0 \
+    --repetition-penalty 1
+run "${writes[@]}" --seed 3 --stop "${cached:6:2}"
+result 'a stop ends the text before it' "$([ "$out" = "${cached:0:6}" ] || echo "'$out'")"
+fails 'an empty stop' 2 '--stop: an empty text' "${writes[@]}" --stop ''
+fails 'more positions than a table has' 2 'the model has a table of 16 positions' "${writes[@]}" \
+    --context 17
+fails 'more positions than a plan has' 2 "the plan's sequences have 16 positions" generate "$plan" \
+    --load "$folder/w.st" --context 17
+fails 'a context without caches' 2 '--context needs caches: --no-cache' "${writes[@]}" --no-cache \
+    --context 8
+fails 'no share' 2 '--top-p' "${writes[@]}" --top-p 1.5
+sed 's/x = nn.dropout(x, m.dropout)/x = x + ops.shift{ x, axis = "seq", by = -1 }/' $model >"$folder/behind.lua"
+works 'a model that looks back otherwise' 'Two' generate "$folder/behind.lua" "${writes[@]:2}"
+result 'computes all again, and says why' "$(grep -qF \
+    "behind.lua:58: shift: looks at other positions" "$folder/err" || echo "$err")"
+llama=(models/llama.lua --set layers=1 --set model=32 --set heads=2 --set ffn=32 --set seq=8)
+run train "${llama[@]}" --data "$text" --steps 1 --save "$folder/llama.st"
+works 'rotary positions beyond the trained ones' 'Two moons' generate "${llama[@]}" \
+    --load "$folder/llama.st" --prompt 'Two moons' --length 12 --context 32
+result 'one after the other' "$(grep -q 'positions were full' "$folder/err" && echo "$err")"
 works 'plan of another shape' '' plan $model "${small[@]}" --set model=64 -o "$other"
 fails 'weights of another shape' 2 'w.st' generate "$other" --load "$folder/w.st"
 

@@ -137,7 +137,7 @@ limited 'plan by search' "${search[@]}" -o "$folder/limited"
 limited show show "$plan" --html -o "$folder/limited"
 limited compare compare "$plan" "$plan" -o "$folder/limited"
 limited validate validate $runs --family korthikanti_single --html "$folder/limited"
-limited generate generate "$plan" --load "$folder/w.st" --length 2 -o "$folder/limited"
+limited generate generate "$plan" --load "$folder/w.st" --length 2 --quiet -o "$folder/limited"
 limited train train "$plan" --data "$text" --steps 1 -q --save "$folder/limited"
 
 [ "$n_failed" -eq 0 ]

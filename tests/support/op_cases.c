@@ -247,6 +247,29 @@ const OpCase OP_CASES[] = {
          "batch=1 seq=11 kv=1 head=3; batch=1 seq=11 kv=1 head=3; "
          "batch=1 seq=11 kv=1 head=3; #4 batch=1 seq=11",
          "seq=seq head=head causal=1 window=3 scale=0.6 softcap=0.75"),
+    CASE(ROTARY, "batch=2 seq=3 kv=2 group=2 head=4; #9 batch=2 seq=3",
+         "seq=seq head=head base=100 direction=1"),
+    /* Caches: rows and places lie within them, and beyond. */
+    CASE(CACHE_APPEND,
+         "sequences=3 context=7 kv=2 head=3; batch=2 seq=4 kv=2 head=3; #3 batch=2; "
+         "#9 batch=2 seq=4",
+         ""),
+    CASE(CACHE_ATTENTION,
+         "batch=3 seq=1 kv=2 group=3 head=5; sequences=2 context=9 kv=2 head=5; "
+         "sequences=2 context=9 kv=2 head=5; #2 batch=3; #9 batch=3 seq=1",
+         "seq=seq head=head scale=0.7"),
+    CASE(CACHE_ATTENTION,
+         "batch=2 seq=2 kv=3 head=40; sequences=4 context=300 kv=3 head=40; "
+         "sequences=4 context=300 kv=3 head=40; #5 batch=2; #320 batch=2 seq=2; "
+         "#99 batch=2 seq=2",
+         "seq=seq head=head window=140 scale=0.2 softcap=3"),
+    CASE(CACHE_ATTENTION,
+         "batch=2 seq=1 kv=1 group=2 head=33; sequences=2 context=400 kv=1 "
+         "head=33; sequences=2 context=400 kv=1 head=33; #2 batch=2; "
+         "#400 batch=2 seq=1; #300 batch=2 seq=1",
+         "seq=seq head=head scale=0.2"),
+    CASE(SELECT_ROW, "batch=3 seq=4 a=2 b=3; #4 batch=3", "seq=seq"),
+    CASE(SELECT_ROW, "#7 batch=3 seq=4; #5 batch=3", "seq=seq"),
     CASE(DOCUMENTS, "#3 batch=2 seq=11", "axis=seq separator=1"),
     CASE(DOCUMENTS, "#2 seq=1", "axis=seq separator=0"),
     CASE(CROSS_ENTROPY, "batch=2 seq=3 vocab=7; #7 batch=2 seq=3", "axis=vocab"),

@@ -202,7 +202,8 @@ void reference_rotary(const RefCall *call) {
         bool first = p.at[head] < half;
         int64_t pair = p.at[head] % half;
         other.at[head] = pair + (first ? half : 0);
-        double angle = direction * (double)p.at[seq] * rotary_frequency(call->node, pair, half);
+        double place = call->node->n_inputs > 1 ? ref_read(call, 1, &p) : (double)p.at[seq];
+        double angle = direction * place * rotary_frequency(call->node, pair, half);
         call->out[0][point_offset(&p, x)] =
             ref_read(call, 0, &p) * cos(angle) +
             ref_read(call, 0, &other) * sin(angle) * (first ? -1 : 1);

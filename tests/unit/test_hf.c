@@ -9,6 +9,8 @@
 #include "frontend/hf/hf_export.h"
 #include "frontend/hf/hf_import.h"
 #include "ir/base/file.h"
+#include "planner/decode/decode.h"
+#include "runtime/decoder.h"
 #include "tests/unit/check.h"
 #include "tests/unit/train_fixture.h"
 
@@ -76,6 +78,50 @@ static void compare_logits(Run *run, const char *expect_path) {
     safetensors_close(expect);
 }
 
+/* The same logits position by position, from caches: half of each sequence is read, half written.
+ */
+static void compare_decoded(Run *run, const char *weights, const char *expect_path) {
+    SafetensorsInfo tokens, logits;
+    DecodeObstacle obstacle;
+    Safetensors *expect = safetensors_open(expect_path, run->diag);
+    bool found = expect && safetensors_find(expect, "tokens", &tokens) &&
+                 safetensors_find(expect, "logits", &logits);
+    const int64_t seq = run->plan->seq, vocab = run->plan->vocab;
+    DecodeRequest request = {.model = run->model->name,
+                             .forward = run->model->graph,
+                             .n_blocks = run->model->n_blocks,
+                             .context = seq,
+                             .vocab = vocab,
+                             .sequences = BATCH,
+                             .chunk = 3};
+    Plan *plan = found ? decode_plan(run->arena, &request, &obstacle, run->diag) : NULL;
+    Engine *engine = plan ? engine_create(plan, &(EngineOptions){.n_threads = 1}, run->diag) : NULL;
+    bool fine = engine && engine_load(engine, weights, run->diag);
+    CHECK(fine, "%s", diag_text(run->diag));
+    if (fine) {
+        Decoder *decoder = decoder_create(engine, plan, run->arena);
+        const int32_t *given = tokens.data;
+        const float *theirs = logits.data;
+        float *ours = ARENA_ARRAY(run->arena, float, BATCH *vocab);
+        for (int b = 0; b < BATCH && fine; b++) {
+            fine = decoder_read(decoder, b, given + b * seq, seq / 2, ours, run->diag);
+        }
+        for (int64_t at = seq / 2; at < seq && fine; at++) {
+            const int32_t next[BATCH] = {given[at], given[seq + at]};
+            fine = decoder_write(decoder, next, ours, run->diag);
+            for (int64_t i = 0; i < BATCH * vocab; i++) {
+                ours[i] -= theirs[(i / vocab * seq + at) * vocab + i % vocab];
+            }
+            double error = largest(ours, BATCH * vocab) / largest(theirs, BATCH * seq * vocab);
+            CHECK(error < 1e-5, "decoded logits differ by %.2e of the largest at %d", error,
+                  (int)at);
+        }
+        CHECK(fine, "%s", diag_text(run->diag));
+    }
+    engine_destroy(engine);
+    safetensors_close(expect);
+}
+
 /* A plan of the imported model on one rank. */
 static bool start(Run *run, const HfImport *import, const char *path) {
     *run = (Run){.arena = arena_create(), .diag = diag_create()};
@@ -109,7 +155,9 @@ static void test_logits(const char *name) {
     CHECK(fine, "%s", diag_text(diag));
     if (fine) {
         CHECK(start(&run, &imported, path), "%s", diag_text(run.diag));
-        compare_logits(&run, arena_printf(arena, "%s/expect.safetensors", dir));
+        const char *expected = arena_printf(arena, "%s/expect.safetensors", dir);
+        compare_logits(&run, expected);
+        compare_decoded(&run, path, expected);
         run_close(&run);
     }
     diag_destroy(diag);

@@ -1,0 +1,283 @@
+#include "frontend/commands/generate_engine.h"
+
+#include "frontend/commands/plan_args.h"
+#include "ir/op.h"
+#include "planner/decode/decode.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <time.h>
+
+enum { CHUNK = 128 }; /* positions that are read together: more are hardly faster */
+
+/* What the logits are made from, by id, or what is sent to a stage that may make them of it. */
+static bool *find_sources(Arena *arena, const Graph *graph) {
+    bool *needed = ARENA_ARRAY(arena, bool, graph->n_nodes + 1);
+    for (int n = graph->n_nodes - 1; n >= 0; n--) {
+        const Node *node = graph->nodes[n];
+        bool logits = node->op == OP_OUTPUT && strcmp(node_string(node, ATTR_name), "logits") == 0;
+        if (node->phase != PHASE_FORWARD) continue;
+        needed[n] |= logits || node->op == OP_SEND;
+        for (int i = 0; needed[n] && i < node->n_inputs; i++) {
+            needed[node->inputs[i].node->id] = true;
+        }
+    }
+    return needed;
+}
+
+/* A model that looks at what follows cannot write what follows. */
+static bool check_causal(Arena *arena, const Graph *graph, Diag *diag) {
+    const bool *needed = find_sources(arena, graph);
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        bool looks_ahead = node->op == OP_ATTENTION
+                               ? !node_int(node, ATTR_causal, 1)
+                               : node->op == OP_SHIFT && node_int(node, ATTR_by, 0) > 0;
+        if (!needed[n] || !looks_ahead) continue;
+        diag_error(diag, node->loc, "generate: this %s: it looks at what is not written yet",
+                   node->op == OP_SHIFT ? "shift is by more than 0" : "attention is not causal");
+        return false;
+    }
+    return true;
+}
+
+/* Opening one from the command line. */
+typedef struct Opening {
+    CliArgs *args;
+    GenerateEngine *out;
+    Diag *diag;
+    DecodeObstacle obstacle;
+} Opening;
+
+static bool asks_for_layout(const CliArgs *args) {
+    static const CliOption LAYOUT[] = {OPT_MESH,          OPT_TENSOR,   OPT_CONTEXT, OPT_EXPERT,
+                                       OPT_DATA_PARALLEL, OPT_PIPELINE, OPT_CHUNKS,  OPT_SPLIT};
+    for (size_t i = 0; i < sizeof(LAYOUT) / sizeof(LAYOUT[0]); i++) {
+        if (cli_given(args, LAYOUT[i])) return true;
+    }
+    return false;
+}
+
+/* --context N of a model: --set seq=N, where it has no table of positions. */
+static bool lengthen(Opening *o, PlanRequest *request) {
+    int64_t wanted = cli_int(o->args, OPT_POSITIONS, request->seq);
+    CliValue *set = &o->args->values[OPT_SET];
+    if (wanted <= request->seq) return true;
+    if (decode_has_table(request->forward)) {
+        diag_error(o->diag, NO_LOC,
+                   "--context: the model has a table of %" PRId64 " positions, and no more",
+                   request->seq);
+        return false;
+    }
+    ARENA_PUSH(o->args->arena, set->list, set->n_list, set->list_capacity,
+               arena_printf(o->args->arena, "seq=%" PRId64, wanted));
+    return plan_load_model(o->args, 1, request, o->diag);
+}
+
+static Plan *make_decode_plan(Opening *o, const PlanRequest *from, DType precision) {
+    int64_t context = cli_int(o->args, OPT_POSITIONS, from->seq);
+    DecodeRequest request = {.model = from->model,
+                             .settings = from->settings,
+                             .forward = from->forward,
+                             .n_blocks = from->n_blocks,
+                             .context = context,
+                             .vocab = from->vocab,
+                             .precision = precision,
+                             .sequences = o->out->n_texts,
+                             .chunk = context < CHUNK ? (int)context : CHUNK};
+    return decode_plan(o->args->arena, &request, &o->obstacle, o->diag);
+}
+
+/* A plan for decoding of MODEL.lua; NULL: an obstacle, or reported. */
+static Plan *plan_of_model(Opening *o) {
+    PlanRequest request = {0};
+    DeviceKind device;
+    if (!device_from_args(o->args, &device, o->diag)) return NULL;
+    if (device == DEVICE_CUDA) o->obstacle.what = "on CUDA there are no caches yet";
+    if (asks_for_layout(o->args)) o->obstacle.what = "a layout is asked for; caches have one rank";
+    if (!plan_precision_from_args(o->args, &request.options, o->diag)) return NULL;
+    if (!plan_load_model(o->args, 1, &request, o->diag)) return NULL;
+    if (!check_causal(o->args->arena, request.forward, o->diag)) return NULL;
+    if (o->obstacle.what || !lengthen(o, &request)) return NULL;
+    return make_decode_plan(o, &request, request.options.precision);
+}
+
+/* The same of a plan for training. */
+static Plan *plan_of_plan(Opening *o, const Plan *plan) {
+    PlanRequest request = {.model = plan->model,
+                           .settings = plan->settings,
+                           .forward = plan->programs[0].graph,
+                           .n_blocks = plan->n_blocks,
+                           .seq = plan->seq,
+                           .vocab = plan->vocab};
+    if (o->out->options.device == DEVICE_CUDA) {
+        o->obstacle.what = "on CUDA there are no caches yet";
+    } else if (mesh_rank_count(&plan->mesh) > plan->mesh.size[MESH_D] || plan->n_chunks > 1) {
+        o->obstacle.what = "the plan divides the model: give MODEL.lua, or a plan of one rank";
+    } else if (cli_int(o->args, OPT_POSITIONS, 1) > plan->seq) {
+        diag_error(o->diag, NO_LOC,
+                   "--context: the plan's sequences have %" PRId64
+                   " positions; a MODEL.lua may be given more",
+                   plan->seq);
+    } else {
+        return make_decode_plan(o, &request, plan->precision);
+    }
+    return NULL;
+}
+
+static bool is_model(const char *path) {
+    size_t length = strlen(path);
+    return length > 4 && strcmp(path + length - 4, ".lua") == 0;
+}
+
+/* What is needed of the old way: a window as long as the model's sequences. */
+static bool open_windows(Opening *o) {
+    GenerateEngine *out = o->out;
+    if (cli_given(o->args, OPT_POSITIONS)) {
+        diag_error(o->diag, o->obstacle.loc, "--context needs caches: %s", o->obstacle.what);
+        return false;
+    }
+    out->obstacle = o->obstacle;
+    out->context = out->plan->seq;
+    return true;
+}
+
+/* Sets plan, options and, where there are caches, context. */
+static int find_plan(Opening *o) {
+    GenerateEngine *out = o->out;
+    Plan *decode = NULL, *training = NULL;
+    bool model = is_model(o->args->operand), cached = !cli_given(o->args, OPT_NO_CACHE);
+    if (!cached) o->obstacle.what = "--no-cache";
+    if (model && cached) decode = plan_of_model(o);
+    if (diag_error_count(o->diag) > 0) return EXIT_USAGE;
+    if (!decode) {
+        training = plan_from_operand(o->args, o->diag);
+        if (!training) return EXIT_USAGE;
+        for (int p = 0; p < training->n_programs; p++) {
+            if (!check_causal(o->args->arena, training->programs[p].graph, o->diag)) {
+                return EXIT_USAGE;
+            }
+        }
+    }
+    int failure =
+        engine_options_from_args(o->args, decode ? decode : training, &out->options, o->diag);
+    if (failure != EXIT_DONE) return failure;
+    if (!decode && !model && cached) decode = plan_of_plan(o, training);
+    if (diag_error_count(o->diag) > 0) return EXIT_USAGE;
+    const char *lacking =
+        training ? engine_args_missing_gpu(o->args, training, &out->options) : NULL;
+    if (lacking) { /* standard output is for the text */
+        fprintf(stderr,
+                "note: on the processor, though the plan is for CUDA: no GPU can be used: %s\n",
+                lacking);
+    }
+    out->plan = decode ? decode : training;
+    out->context = decode ? decode->context : 0;
+    return decode || open_windows(o) ? EXIT_DONE : EXIT_USAGE;
+}
+
+int generate_engine_open(CliArgs *args, int n_texts, GenerateEngine *out, Diag *diag) {
+    *out = (GenerateEngine){.n_texts = n_texts};
+    Opening o = {.args = args, .out = out, .diag = diag};
+    return find_plan(&o);
+}
+
+bool generate_engine_start(GenerateEngine *e, const CliArgs *args, Diag *diag) {
+    Arena *arena = args->arena;
+    e->engine = engine_create(e->plan, &e->options, diag);
+    if (!e->engine || !engine_args_load(args, e->engine, NULL, diag)) return false;
+    int64_t n_tokens = e->n_texts;
+    if (e->plan->context) {
+        e->decoder = decoder_create(e->engine, e->plan, arena);
+    } else {
+        n_tokens = engine_forward_batch(e->engine) * e->plan->seq;
+        e->windows = ARENA_ARRAY(arena, float, n_tokens * e->plan->vocab);
+    }
+    e->tokens = ARENA_ARRAY(arena, int32_t, n_tokens);
+    return true;
+}
+
+bool generate_engine_release(GenerateEngine *e, bool good) {
+    engine_destroy(e->engine);
+    e->engine = NULL;
+    return engine_args_release(&e->options, good);
+}
+
+/* The causal mask makes what follows the last token irrelevant, so a short context lies at the
+ * beginning of the window. */
+static bool compute_window(GenerateEngine *e, const GenerateText *text, float *out_logits,
+                           Diag *diag) {
+    struct timespec start, end;
+    const TokenList *tokens = &text->tokens;
+    size_t seq = (size_t)e->context, vocab = (size_t)e->plan->vocab;
+    size_t length = tokens->count < seq ? tokens->count : seq;
+    const uint32_t *context = tokens->items + tokens->count - length;
+    for (size_t i = 0; i < length; i++) e->tokens[i] = (int32_t)context[i];
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    if (!engine_logits(e->engine, e->tokens, e->windows, diag)) return false;
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    e->seconds +=
+        (double)(end.tv_sec - start.tv_sec) + 1e-9 * (double)(end.tv_nsec - start.tv_nsec);
+    e->n_windows++;
+    memcpy(out_logits, e->windows + (length - 1) * vocab, vocab * sizeof(float));
+    return true;
+}
+
+/* Reads the end of text i anew: all of it where it fits, else half a context. */
+static bool read_text(GenerateEngine *e, int i, const GenerateText *text, float *out_logits,
+                      Diag *diag) {
+    size_t count = text->tokens.count, kept = count;
+    int32_t *tokens = malloc((size_t)e->context * sizeof(int32_t));
+    if (!tokens) BUG("out of memory");
+    if (kept > (size_t)e->context || decoder_is_full(e->decoder, i)) {
+        kept = e->context > 1 ? (size_t)e->context / 2 : 1;
+        e->n_restarts++;
+    }
+    decoder_clear(e->decoder, i);
+    for (size_t k = 0; k < kept; k++) tokens[k] = (int32_t)text->tokens.items[count - kept + k];
+    bool fine = decoder_read(e->decoder, i, tokens, (int64_t)kept, out_logits, diag);
+    free(tokens);
+    return fine;
+}
+
+/* All texts are alike: the first is read, and is the others' too. */
+static bool read_prompt(GenerateEngine *e, const GenerateText *texts, float *out_logits,
+                        Diag *diag) {
+    size_t vocab = (size_t)e->plan->vocab;
+    if (!read_text(e, 0, &texts[0], out_logits, diag)) return false;
+    for (int i = 1; i < e->n_texts; i++) {
+        decoder_copy(e->decoder, 0, i);
+        memcpy(out_logits + (size_t)i * vocab, out_logits, vocab * sizeof(float));
+    }
+    return true;
+}
+
+static bool decode(GenerateEngine *e, const GenerateText *texts, const bool *live,
+                   float *out_logits, Diag *diag) {
+    size_t vocab = (size_t)e->plan->vocab;
+    bool any = false;
+    if (e->decoder->lengths[0] == 0) return read_prompt(e, texts, out_logits, diag);
+    for (int i = 0; i < e->n_texts; i++) {
+        const TokenList *tokens = &texts[i].tokens;
+        bool writes = live[i] && !decoder_is_full(e->decoder, i);
+        e->tokens[i] = writes ? (int32_t)tokens->items[tokens->count - 1] : -1;
+        any |= writes;
+    }
+    if (any && !decoder_write(e->decoder, e->tokens, out_logits, diag)) return false;
+    for (int i = 0; i < e->n_texts; i++) { /* after: what is written leaves their rows alone */
+        if (!live[i] || e->tokens[i] >= 0) continue;
+        if (!read_text(e, i, &texts[i], out_logits + (size_t)i * vocab, diag)) return false;
+    }
+    return true;
+}
+
+bool generate_engine_logits(GenerateEngine *e, const GenerateText *texts, const bool *live,
+                            float *out_logits, Diag *diag) {
+    size_t vocab = (size_t)e->plan->vocab;
+    if (e->decoder) return decode(e, texts, live, out_logits, diag);
+    for (int i = 0; i < e->n_texts; i++) {
+        float *logits = out_logits + (size_t)i * vocab;
+        if (live[i] && !compute_window(e, &texts[i], logits, diag)) return false;
+    }
+    return true;
+}

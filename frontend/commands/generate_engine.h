@@ -1,0 +1,40 @@
+/* What `generate` gets its logits from: a plan for decoding where the model allows it, else whole
+ * windows of tokens through a plan for training, which a line says.
+ */
+#ifndef FRONTEND_COMMANDS_GENERATE_ENGINE_H
+#define FRONTEND_COMMANDS_GENERATE_ENGINE_H
+
+#include "frontend/commands/engine_args.h"
+#include "frontend/commands/generate_text.h"
+#include "planner/decode/decode.h"
+#include "runtime/decoder.h"
+
+typedef struct GenerateEngine {
+    Plan *plan;
+    EngineOptions options;
+    Engine *engine;
+    Decoder *decoder;        /* NULL: whole windows */
+    DecodeObstacle obstacle; /* why */
+    int n_texts;
+    int64_t context;    /* positions that a token looks back on at most, itself included */
+    int64_t n_restarts; /* of texts that had filled their context */
+    int32_t *tokens;    /* with a decoder [n_texts], else [forward_batch, context] */
+    float *windows;     /* f32[forward_batch, context, vocab] */
+    double seconds;     /* of whole windows, and how many */
+    int64_t n_windows;
+} GenerateEngine;
+
+/* Plans, from the command line; returns EXIT_DONE or the exit code, reported. Released either way.
+ */
+int generate_engine_open(CliArgs *args, int n_texts, GenerateEngine *out, Diag *diag);
+/* Takes the memory and loads the weights, which --load and --load-trained name. */
+bool generate_engine_start(GenerateEngine *engine, const CliArgs *args, Diag *diag);
+/* `good`: as engine_args_release has it, and gives. */
+bool generate_engine_release(GenerateEngine *engine, bool good);
+
+/* Logits [n_texts, vocab] behind the last token of each text that is live; of the others they are
+ * of no use. All begin alike; from call to call a live text has one token more. */
+bool generate_engine_logits(GenerateEngine *engine, const GenerateText *texts, const bool *live,
+                            float *out_logits, Diag *diag);
+
+#endif

@@ -1,0 +1,93 @@
+/* Decoding: caches of keys and values, attention to them, the row of a position.
+ *
+ * rows i32[batch] says which sequence of a cache each row of the batch goes on with; places
+ * i32[batch, seq] where its new positions are, ascending. Kernels take whatever numbers come: what
+ * lies outside of the cache is written nowhere and sees nothing.
+ */
+#include "ir/op.h"
+
+static bool fail_operand(const Node *node, int input, Diag *diag, const char *what) {
+    diag_error(diag, node->loc, "%s: operand %d %s", OPS[node->op].name, input + 1, what);
+    diag_note(diag, node->inputs[input].node->loc, "made here");
+    return false;
+}
+
+/* Is operand `input` i32, of the first n axes that `like` has? */
+static bool check_numbers(const Node *node, int input, const Type *like, int n, Diag *diag) {
+    const Type *type = value_type(node->inputs[input]);
+    bool fits = type->dtype == DTYPE_I32 && type->rank == n && like->rank >= n;
+    for (int i = 0; fits && i < n; i++) {
+        fits = type->axes[i] == like->axes[i] && type->dims[i] == like->dims[i];
+    }
+    return fits || fail_operand(node, input, diag,
+                                n == 1 ? "must be i32[batch]" : "must be i32[batch, seq]");
+}
+
+/* Has the cache [sequences, context, ...] the type's axes from `from` on, and its dtype? */
+static bool check_cache(const Node *node, int input, const Type *type, int from, Diag *diag) {
+    const Type *cache = value_type(node->inputs[input]);
+    bool fits = cache->dtype == type->dtype && cache->rank == type->rank - from + 2;
+    for (int i = from; fits && i < type->rank; i++) {
+        int at = i - from + 2;
+        fits = cache->axes[at] == type->axes[i] && cache->dims[at] == type->dims[i];
+    }
+    return fits || fail_operand(node, input, diag, "must be [sequences, context, ...] as the rows");
+}
+
+/* cache [sequences, context, ...], x [batch, seq, ...], rows, places -> the cache with x in it */
+bool infer_cache_append(Graph *graph, Node *node, Diag *diag) {
+    const Type *x = value_type(node->inputs[1]);
+    (void)graph;
+    if (x->rank < 2) return fail_operand(node, 1, diag, "must be [batch, seq, ...]");
+    if (!check_cache(node, 0, x, 2, diag) || !check_numbers(node, 2, x, 1, diag) ||
+        !check_numbers(node, 3, x, 2, diag)) {
+        return false;
+    }
+    node->types[0] = *value_type(node->inputs[0]);
+    return true;
+}
+
+/* q [batch, seq, kv_heads, (group,) head], caches of k and v [sequences, context, kv_heads, head],
+ * rows, places, perhaps where documents begin i32[batch, seq] -> like q */
+bool infer_cache_attention(Graph *graph, Node *node, Diag *diag) {
+    const Type *q = value_type(node->inputs[0]);
+    int64_t window = node_int(node, ATTR_window, 1);
+    double softcap = node_float(node, ATTR_softcap, 1);
+    bool fits = dtype_is_float(q->dtype) && (q->rank == 4 || q->rank == 5) &&
+                q->axes[1] == node_axis(node, ATTR_seq) &&
+                q->axes[q->rank - 1] == node_axis(node, ATTR_head) && q->dims[q->rank - 1] <= 256;
+    (void)graph;
+    if (!fits) return fail_operand(node, 0, diag, "must be queries as attention has them");
+    Type keys = *q;
+    keys.rank = 4;
+    keys.axes[3] = q->axes[q->rank - 1];
+    keys.dims[3] = q->dims[q->rank - 1];
+    for (int i = 1; i <= 2; i++) {
+        if (!check_cache(node, i, &keys, 2, diag)) return false;
+    }
+    if (!type_equal(value_type(node->inputs[1]), value_type(node->inputs[2]))) {
+        return fail_operand(node, 2, diag, "must be as large as the cache of keys");
+    }
+    if (!check_numbers(node, 3, q, 1, diag) || !check_numbers(node, 4, q, 2, diag)) return false;
+    if (node->n_inputs == 6 && !check_numbers(node, 5, q, 2, diag)) return false;
+    if (window < 1 || !(softcap >= 1e-3 && softcap <= 1e6)) {
+        diag_error(diag, node->loc, "cache_attention: a window of %lld, a soft cap of %g",
+                   (long long)window, softcap);
+        return false;
+    }
+    node->types[0] = *q;
+    return true;
+}
+
+/* x [batch, seq, ...], numbers i32[batch] -> [batch, seq=1, ...] */
+bool infer_select_row(Graph *graph, Node *node, Diag *diag) {
+    const Type *x = value_type(node->inputs[0]);
+    (void)graph;
+    if (x->rank < 2 || x->axes[1] != node_axis(node, ATTR_seq)) {
+        return fail_operand(node, 0, diag, "must be [batch, seq, ...]");
+    }
+    if (!check_numbers(node, 1, x, 1, diag)) return false;
+    node->types[0] = *x;
+    node->types[0].dims[1] = 1;
+    return true;
+}

@@ -1,0 +1,49 @@
+/* Decoding: from a model's forward graph to a plan that writes a sequence position by position.
+ *
+ * The plan has one rank and one program of three chunks, run one at a time as often as one likes:
+ *   DECODE_READ      1 sequence,          `chunk` new positions, logits of one of them
+ *   DECODE_READ_FEW  1 sequence,          DECODE_FEW of them at most, likewise
+ *   DECODE_WRITE     `sequences` of them, 1 new position each, logits of it
+ * All append keys and values to the same caches [sequences, context, kv_heads, head], which
+ * persist beside the weights, and attend to what is there. There is no backward and no optimizer's
+ * state; in 16 bits weights are kept in them alone. Where a value depends on its position, the
+ * position is an operand (plan.h: DecodeInput).
+ *
+ * That is right where every position's logits depend on earlier positions through attention alone.
+ * decode_graph.c proves so node by node: an op may work along seq only if it is one of those that
+ * are known, and is pointwise along it otherwise. What is found to be otherwise is an obstacle.
+ */
+#ifndef PLANNER_DECODE_DECODE_H
+#define PLANNER_DECODE_DECODE_H
+
+#include "planner/plan/plan.h"
+
+typedef struct DecodeRequest {
+    const char *model, *settings;
+    const Graph *forward; /* with an output "logits"; a plan's program of one stage will do */
+    int n_blocks;
+    int64_t context, vocab;
+    DType precision; /* of `forward` as it is, or, where that is f32, to be made */
+    uint64_t seed;
+    int sequences, chunk;
+} DecodeRequest;
+
+/* Why a model cannot be decoded so: "shift: looks at other positions", at its Lua line. */
+typedef struct DecodeObstacle {
+    SourceLoc loc;
+    const char *what; /* NULL: none */
+} DecodeObstacle;
+
+/* The model's nodes and what else there is, for all chunks, and the token that ends documents (-1:
+ * none). NULL: an obstacle. */
+Graph *decode_graph(Arena *arena, const DecodeRequest *request, int64_t *out_separator,
+                    DecodeObstacle *out);
+
+/* NULL: an obstacle, or, reported, a plan that is none. */
+Plan *decode_plan(Arena *arena, const DecodeRequest *request, DecodeObstacle *out, Diag *diag);
+
+/* Does an axis of the graph's parameters or places within documents have as many elements as a
+ * sequence has positions, so that no longer one can be written? */
+bool decode_has_table(const Graph *forward);
+
+#endif

@@ -1,0 +1,414 @@
+/* The proof that a model can be decoded position by position, and its graph for all chunks. */
+#include "planner/decode/decode.h"
+
+#include "planner/passes/pass.h"
+
+#include <string.h>
+
+static int find_axis(const Graph *graph, const char *name) {
+    return axis_find(&graph->axes, name, (int)strlen(name));
+}
+
+/* --- the proof --- */
+
+/* By node: is it needed for the logits, does it depend on a position, does a key or value of some
+ * attention depend on it? */
+typedef struct Facts {
+    const Graph *graph;
+    int batch, seq; /* axes */
+    const Node *logits;
+    bool *needed, *moves, *feeds;
+    const Node *documents; /* NULL: there are none */
+} Facts;
+
+static void refuse(DecodeObstacle *out, const Node *node, const char *what, Arena *arena) {
+    if (out->what) return;
+    *out = (DecodeObstacle){node->loc, arena_printf(arena, "%s: %s", OPS[node->op].name, what)};
+}
+
+static bool find_needed(Facts *f) {
+    const Graph *graph = f->graph;
+    for (int n = graph->n_nodes - 1; n >= 0; n--) {
+        const Node *node = graph->nodes[n];
+        bool logits = node->op == OP_OUTPUT && node->phase == PHASE_FORWARD &&
+                      strcmp(node_string(node, ATTR_name), "logits") == 0;
+        if (logits && !f->logits) f->logits = node;
+        f->needed[n] |= f->logits == node;
+        for (int i = 0; f->needed[n] && i < node->n_inputs; i++) {
+            f->needed[node->inputs[i].node->id] = true;
+        }
+    }
+    return f->logits != NULL;
+}
+
+static bool has_axis(const Node *node, int axis) {
+    for (int o = 0; o < node->n_outputs; o++) {
+        if (type_find_axis(&node->types[o], axis) >= 0) return true;
+    }
+    return false;
+}
+
+static void find_moving(Facts *f) {
+    for (int n = 0; n < f->graph->n_nodes; n++) {
+        const Node *node = f->graph->nodes[n];
+        f->moves[n] = has_axis(node, f->seq) || has_axis(node, f->batch);
+        for (int i = 0; i < node->n_inputs; i++) f->moves[n] |= f->moves[node->inputs[i].node->id];
+    }
+    for (int n = f->graph->n_nodes - 1; n >= 0; n--) {
+        const Node *node = f->graph->nodes[n];
+        for (int i = 0; f->needed[n] && i < node->n_inputs; i++) {
+            bool cached = node->op == OP_ATTENTION && (i == 1 || i == 2);
+            if (cached || f->feeds[n]) f->feeds[node->inputs[i].node->id] = true;
+        }
+    }
+}
+
+/* Does an attribute say that the op works along the axis? A transpose names all it has. */
+static bool works_along(const Node *node, int axis) {
+    for (int i = 0; i < node->n_attrs; i++) {
+        const Attr *attr = &node->attrs[i];
+        AttrKind kind = ATTRS[attr->key].kind;
+        if (kind == ATTR_AXIS && attr->axis == axis) return true;
+        if (kind == ATTR_AXES && node->op != OP_TRANSPOSE && node_over(node, attr->key, axis)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool begins(const Type *type, int batch, int seq) {
+    return type->rank >= 2 && type->axes[0] == batch && type->axes[1] == seq;
+}
+
+static void check_leaf(Facts *f, const Node *node, DecodeObstacle *out, Arena *arena) {
+    const Type *type = &node->types[0];
+    if (node->op == OP_INPUT) {
+        if (strcmp(node_string(node, ATTR_name), "tokens") != 0) {
+            refuse(out, node, "the logits depend on labels", arena);
+        }
+    } else if (node->op != OP_PARAM && !node_is_copy(node)) {
+        refuse(out, node, "what training keeps or a pipeline sends", arena);
+    } else if (type_find_axis(type, f->seq) >= 0 && (type->rank != 2 || type->axes[0] != f->seq)) {
+        refuse(out, node, "a parameter along seq that is no table [seq, ...]", arena);
+    }
+}
+
+static void check_node(Facts *f, const Node *node, DecodeObstacle *out, Arena *arena) {
+    const Type *in = node->n_inputs ? value_type(node->inputs[0]) : NULL;
+    if (OPS[node->op].flags & LEAF) {
+        check_leaf(f, node, out, arena);
+        return;
+    }
+    switch (node->op) {
+    case OP_ATTENTION:
+        if (node_int(node, ATTR_causal, 1) == 0) refuse(out, node, "is not causal", arena);
+        return;
+    case OP_ROTARY:
+        if (node->n_inputs != 1 || !begins(in, f->batch, f->seq)) {
+            refuse(out, node, "its operand is not [batch, seq, ...]", arena);
+        }
+        return;
+    case OP_DOCUMENTS: {
+        const Node *other = f->documents;
+        if (node->inputs[0].node->op != OP_INPUT) {
+            refuse(out, node, "of something else than the tokens", arena);
+        } else if (other &&
+                   node_int(other, ATTR_separator, 0) != node_int(node, ATTR_separator, 0)) {
+            refuse(out, node, "the second kind of documents", arena);
+        }
+        f->documents = node;
+        return;
+    }
+    case OP_OUTPUT:
+        if (in->rank != 3 || !begins(in, f->batch, f->seq)) {
+            refuse(out, node, "'logits' is not [batch, seq, vocab]", arena);
+        }
+        return;
+    case OP_ROUTE: return; /* of each position, as nothing is dropped */
+    default: break;
+    }
+    if (OPS[node->op].flags & (COLLECTIVE | EFFECT | COMPOSITE) || node->op == OP_SLICE) {
+        refuse(out, node, "several ranks divide the model", arena);
+    } else if (node->op == OP_LABEL_SHARE) {
+        refuse(out, node, "the logits depend on labels", arena);
+    } else if (works_along(node, f->seq)) {
+        refuse(out, node, "looks at other positions", arena);
+    } else if (works_along(node, f->batch)) {
+        refuse(out, node, "looks at other sequences", arena);
+    }
+}
+
+/* Only rows [batch, seq, ...] can be narrowed to the last position. */
+static bool can_narrow(const Facts *f) {
+    for (int n = 0; n < f->graph->n_nodes; n++) {
+        const Node *node = f->graph->nodes[n];
+        for (int i = 0; f->needed[n] && f->moves[n] && !f->feeds[n] && i < node->n_inputs; i++) {
+            const Node *from = node->inputs[i].node;
+            bool border = f->moves[from->id] && f->feeds[from->id];
+            if (border && !begins(value_type(node->inputs[i]), f->batch, f->seq) &&
+                !(node->op == OP_ATTENTION && i > 0)) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+static bool find_facts(const Graph *graph, Arena *arena, Facts *f, DecodeObstacle *out) {
+    *f = (Facts){.graph = graph,
+                 .batch = find_axis(graph, "batch"),
+                 .seq = find_axis(graph, "seq"),
+                 .needed = ARENA_ARRAY(arena, bool, graph->n_nodes + 1),
+                 .moves = ARENA_ARRAY(arena, bool, graph->n_nodes + 1),
+                 .feeds = ARENA_ARRAY(arena, bool, graph->n_nodes + 1)};
+    *out = (DecodeObstacle){NO_LOC, NULL};
+    if (!find_needed(f)) {
+        out->what = "the model has no output 'logits'";
+        return false;
+    }
+    for (int n = 0; n < graph->n_nodes; n++) {
+        if (f->needed[n]) check_node(f, graph->nodes[n], out, arena);
+    }
+    find_moving(f);
+    if (!can_narrow(f)) memset(f->feeds, true, (size_t)graph->n_nodes * sizeof(bool));
+    return !out->what;
+}
+
+bool decode_has_table(const Graph *forward) {
+    Arena *arena = arena_create();
+    Facts f;
+    DecodeObstacle obstacle;
+    bool found = false;
+    find_facts(forward, arena, &f, &obstacle);
+    for (int n = 0; n < forward->n_nodes; n++) {
+        const Node *node = forward->nodes[n];
+        bool table = node->op == OP_PARAM &&
+                     (has_axis(node, f.seq) || has_axis(node, find_axis(forward, "positions")));
+        found |= f.needed[n] && table;
+    }
+    arena_destroy(arena);
+    return found;
+}
+
+/* --- the graph --- */
+
+/* Building one chunk after the other. */
+typedef struct Deriver {
+    const DecodeRequest *request;
+    const Facts *facts;
+    Arena *arena;
+    Graph *out;
+    Diag *diag;              /* of nodes that cannot be made; why becomes the obstacle */
+    ValueMap leaves, caches; /* of all chunks; caches: of attentions, outputs 0 and 1 */
+    int chunk;
+    int64_t batch, seq;  /* of it */
+    ValueMap full, last; /* of all its new positions, of the last of them */
+    Value inputs[N_DECODE_INPUTS];
+    int n_caches;
+} Deriver;
+
+static Node *add(Deriver *d, const Node *like, OpKind op, const Value *inputs, int n_inputs,
+                 const Attr *attrs, int n_attrs, const Type *type) {
+    return graph_add(d->out,
+                     &(NodeSpec){.op = op,
+                                 .inputs = inputs,
+                                 .n_inputs = n_inputs,
+                                 .attrs = attrs,
+                                 .n_attrs = n_attrs,
+                                 .type = type,
+                                 .n_outputs = like->n_outputs,
+                                 .block = like->block,
+                                 .chunk = d->chunk,
+                                 .loc = like->loc},
+                     d->diag);
+}
+
+static bool add_input(Deriver *d, DecodeInput input, bool per_position) {
+    const Facts *f = d->facts;
+    Type type = {.dtype = DTYPE_I32, .rank = per_position ? 2 : 1};
+    type.axes[0] = f->batch;
+    type.axes[1] = f->seq;
+    type.dims[0] = d->batch;
+    type.dims[1] = d->seq;
+    Attr name = attr_string(ATTR_name, decode_input_name(input));
+    const Node like = {.block = NO_BLOCK, .loc = f->logits->loc};
+    Node *node = add(d, &like, OP_INPUT, NULL, 0, &name, 1, &type);
+    if (node) d->inputs[input] = node_value(node, 0);
+    return node != NULL;
+}
+
+static Value select_last(Deriver *d, Value value, const Node *like) {
+    Attr seq = attr_axis(ATTR_seq, d->facts->seq);
+    Node *node =
+        add(d, like, OP_SELECT_ROW, (Value[]){value, d->inputs[DECODE_LAST]}, 2, &seq, 1, NULL);
+    return node ? node_value(node, 0) : NO_VALUE;
+}
+
+/* What `value` of the model is here, for all new positions or for the last. */
+static Value find_value(Deriver *d, Value value, bool last) {
+    const Node *node = value.node;
+    Value full = *value_map_at(&d->full, value), *narrow = value_map_at(&d->last, value);
+    if (OPS[node->op].flags & PERSISTENT && !has_axis(node, d->facts->seq)) {
+        return *value_map_at(&d->leaves, value);
+    }
+    if (!last || d->seq == 1 || !d->facts->moves[node->id]) return full;
+    if (!narrow->node && full.node) *narrow = select_last(d, full, node);
+    return *narrow;
+}
+
+static Value find_input(Deriver *d, DecodeInput input, bool last, const Node *like) {
+    return last && d->seq > 1 ? select_last(d, d->inputs[input], like) : d->inputs[input];
+}
+
+/* A table [seq, ...] is looked up at the positions; any other leaf is there once for all chunks.
+ */
+static bool add_leaf(Deriver *d, const Node *node) {
+    Value *leaf = value_map_at(&d->leaves, node_value((Node *)node, 0));
+    if (!leaf->node) {
+        Node *made = add(d, node, node->op, NULL, 0, node->attrs, node->n_attrs, &node->types[0]);
+        if (!made) return false;
+        *leaf = node_value(made, 0);
+    }
+    if (!has_axis(node, d->facts->seq)) return true;
+    Attr axis = attr_axis(ATTR_axis, d->facts->seq);
+    Node *rows =
+        add(d, node, OP_EMBEDDING, (Value[]){d->inputs[DECODE_PLACES], *leaf}, 2, &axis, 1, NULL);
+    if (rows) *value_map_at(&d->full, node_value((Node *)node, 0)) = node_value(rows, 0);
+    return rows != NULL;
+}
+
+/* The cache of an attention's keys (0) or values (1), with the new positions' in it. */
+static Value append(Deriver *d, const Node *attention, int which) {
+    Value rows = find_value(d, attention->inputs[1 + which], false);
+    Value *cache = value_map_at(&d->caches, node_value((Node *)attention, which));
+    if (!cache->node) {
+        Type type = *value_type(rows);
+        type.axes[0] = graph_axis(d->out, "sequences", 9);
+        type.axes[1] = graph_axis(d->out, "context", 7);
+        type.dims[0] = d->request->sequences;
+        type.dims[1] = d->request->context;
+        if (type.axes[0] < 0 || type.axes[1] < 0) return NO_VALUE;
+        Attr attrs[2] = {attr_string(ATTR_name, arena_printf(d->arena, "cache.%d", d->n_caches++)),
+                         attr_string(ATTR_of, "")};
+        const Node like = {.block = NO_BLOCK, .loc = attention->loc};
+        Node *made = add(d, &like, OP_STATE, NULL, 0, attrs, 2, &type);
+        if (!made) return NO_VALUE;
+        *cache = node_value(made, 0);
+    }
+    Node *node = add(d, attention, OP_CACHE_APPEND,
+                     (Value[]){*cache, rows, d->inputs[DECODE_ROWS], d->inputs[DECODE_PLACES]}, 4,
+                     NULL, 0, NULL);
+    if (!node) return NO_VALUE;
+    return *cache = node_value(node, 0);
+}
+
+static Node *add_attention(Deriver *d, const Node *node, bool last) {
+    Attr attrs[N_ATTRS];
+    int n_attrs = 0;
+    Value inputs[6] = {find_value(d, node->inputs[0], last), append(d, node, 0), append(d, node, 1),
+                       d->inputs[DECODE_ROWS], find_input(d, DECODE_PLACES, last, node)};
+    int documents = attention_documents(node);
+    if (documents >= 0) inputs[5] = find_value(d, node->inputs[documents], last);
+    for (int i = 0; i < node->n_attrs; i++) {
+        if (node->attrs[i].key != ATTR_causal) attrs[n_attrs++] = node->attrs[i];
+    }
+    for (int i = 0; i < 5 + (documents >= 0); i++) {
+        if (!inputs[i].node) return NULL;
+    }
+    return add(d, node, OP_CACHE_ATTENTION, inputs, 5 + (documents >= 0), attrs, n_attrs, NULL);
+}
+
+/* The node with the chunk's sizes. A token goes to an expert once at most, so that as many slots as
+ * there are new positions drop nothing. */
+static Node *add_like(Deriver *d, const Node *node, bool last) {
+    Value *inputs = ARENA_ARRAY(d->arena, Value, node->n_inputs + 2);
+    Attr attrs[N_ATTRS];
+    Type type = node->types[0];
+    const int64_t seq = last ? 1 : d->seq;
+    int n_inputs = node->n_inputs;
+    for (int i = 0; i < n_inputs; i++) {
+        inputs[i] = find_value(d, node->inputs[i], last);
+        if (!inputs[i].node) return NULL;
+    }
+    if (node->op == OP_ROTARY) inputs[n_inputs++] = find_input(d, DECODE_PLACES, last, node);
+    memcpy(attrs, node->attrs, sizeof(Attr) * (size_t)node->n_attrs);
+    for (int i = 0; i < node->n_attrs; i++) {
+        if (node->op == OP_ROUTE && attrs[i].key == ATTR_slots) attrs[i].i = seq;
+    }
+    for (int i = 0; i < type.rank; i++) {
+        if (type.axes[i] == d->facts->batch) type.dims[i] = d->batch;
+        if (type.axes[i] == d->facts->seq) type.dims[i] = seq;
+    }
+    return add(d, node, node->op, inputs, n_inputs, attrs, node->n_attrs, &type);
+}
+
+static bool add_node(Deriver *d, const Node *node) {
+    const bool last = d->facts->moves[node->id] && !d->facts->feeds[node->id];
+    ValueMap *map = last && d->seq > 1 ? &d->last : &d->full;
+    Value self = node_value((Node *)node, 0);
+    Node *made;
+    switch (node->op) {
+    case OP_INPUT: *value_map_at(&d->full, self) = d->inputs[DECODE_TOKENS]; return true;
+    case OP_DOCUMENTS:
+        *value_map_at(&d->full, self) = d->inputs[DECODE_STARTS];
+        *value_map_at(&d->full, node_value((Node *)node, 1)) = d->inputs[DECODE_DOCUMENT_PLACES];
+        return true;
+    case OP_DROPOUT:
+    case OP_STOP_GRADIENT:
+        *value_map_at(map, self) = find_value(d, node->inputs[0], last);
+        return true;
+    case OP_PARAM:
+    case OP_STATE: return add_leaf(d, node);
+    case OP_ATTENTION: made = add_attention(d, node, last); break;
+    case OP_OUTPUT: {
+        Value logits = find_value(d, node->inputs[0], true);
+        if (!logits.node) return false;
+        return add(d, node, OP_OUTPUT, &logits, 1, node->attrs, node->n_attrs, NULL) != NULL;
+    }
+    default: made = add_like(d, node, last);
+    }
+    for (int o = 0; made && o < made->n_outputs; o++) {
+        *value_map_at(map, node_value((Node *)node, o)) = node_value(made, o);
+    }
+    return made != NULL;
+}
+
+static bool add_chunk(Deriver *d, int chunk, DecodeObstacle *out) {
+    const Graph *in = d->facts->graph;
+    d->chunk = chunk;
+    d->batch = chunk == DECODE_WRITE ? d->request->sequences : 1;
+    d->seq = chunk == DECODE_WRITE ? 1 : d->request->chunk;
+    if (chunk == DECODE_READ_FEW && d->seq > DECODE_FEW) d->seq = DECODE_FEW;
+    d->full = value_map_create(in, d->arena);
+    d->last = value_map_create(in, d->arena);
+    for (int i = 0; i < N_DECODE_INPUTS; i++) {
+        bool per_position = i != DECODE_ROWS && i != DECODE_LAST;
+        if (!add_input(d, (DecodeInput)i, per_position)) return false;
+    }
+    for (int n = 0; n < in->n_nodes; n++) {
+        if (!d->facts->needed[n] || add_node(d, in->nodes[n])) continue;
+        refuse(out, in->nodes[n], "is not the same of fewer positions", d->arena);
+        return false;
+    }
+    return true;
+}
+
+Graph *decode_graph(Arena *arena, const DecodeRequest *request, int64_t *out_separator,
+                    DecodeObstacle *out) {
+    Facts facts;
+    if (!find_facts(request->forward, arena, &facts, out)) return NULL;
+    *out_separator = facts.documents ? node_int(facts.documents, ATTR_separator, 0) : -1;
+    Deriver d = {.request = request,
+                 .facts = &facts,
+                 .arena = arena,
+                 .out = graph_create_like(request->forward, arena),
+                 .diag = diag_create(),
+                 .leaves = value_map_create(request->forward, arena),
+                 .caches = value_map_create(request->forward, arena)};
+    for (int axis = 0; axis < N_MESH_AXES; axis++) d.out->mesh.size[axis] = 1;
+    bool made = true;
+    for (int chunk = 0; chunk < N_DECODE_CHUNKS && made; chunk++) made = add_chunk(&d, chunk, out);
+    if (!made && !out->what) *out = (DecodeObstacle){facts.logits->loc, "too many axes"};
+    diag_destroy(d.diag);
+    return made ? d.out : NULL;
+}

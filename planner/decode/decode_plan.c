@@ -1,0 +1,85 @@
+#include "planner/decode/decode.h"
+
+#include "planner/passes/pass.h"
+#include "planner/plan/plan_library.h"
+
+#include <string.h>
+
+/* The graph with what the logits need, in the precision that is asked for. */
+static const Graph *prepare_forward(const DecodeRequest *request, PassContext *ctx) {
+    const Graph *in = request->forward;
+    Graph *out = graph_create_like(in, ctx->arena);
+    ValueMap map = value_map_create(in, ctx->arena);
+    bool lowered = false;
+    for (int n = 0; n < in->n_nodes; n++) {
+        const Node *node = in->nodes[n];
+        bool logits = node->op == OP_OUTPUT && strcmp(node_string(node, ATTR_name), "logits") == 0;
+        lowered |= node_is_copy(node);
+        if (node->phase != PHASE_FORWARD || (OPS[node->op].flags & EFFECT && !logits)) continue;
+        if (!value_map_copy(&map, node, out, ctx->diag)) return NULL;
+    }
+    const Graph *simple = pass_simplify(out, ctx);
+    return !simple || lowered ? simple : pass_lower_precision(simple, ctx);
+}
+
+static Plan *new_plan(Arena *arena, const DecodeRequest *request) {
+    Plan *plan = ARENA_NEW(arena, Plan);
+    plan->arena = arena;
+    plan->model = arena_strdup(arena, request->model);
+    plan->settings = arena_strdup(arena, request->settings ? request->settings : "");
+    for (int axis = 0; axis < N_MESH_AXES; axis++) plan->mesh.size[axis] = 1;
+    plan->n_chunks = N_DECODE_CHUNKS;
+    plan->micro_batch = plan->global_batch = plan->n_micro = 1;
+    plan->seq = request->chunk;
+    plan->vocab = request->vocab;
+    plan->context = request->context;
+    plan->n_blocks = request->n_blocks;
+    plan->schedule = "";
+    plan->lr_schedule = "";
+    plan->precision = request->precision;
+    plan->seed = request->seed;
+    plan->n_stages = plan->n_programs = 1;
+    plan->stages = ARENA_NEW(arena, Stage);
+    plan->programs = ARENA_NEW(arena, Program);
+    plan->stages->n_tasks = N_DECODE_CHUNKS;
+    plan->stages->tasks = ARENA_ARRAY(arena, Task, N_DECODE_CHUNKS);
+    for (int chunk = 0; chunk < N_DECODE_CHUNKS; chunk++) {
+        plan->stages->tasks[chunk] = (Task){TASK_FORWARD, (uint8_t)chunk, 0};
+        plan->stages->n_blocks[chunk] = request->n_blocks;
+    }
+    return plan;
+}
+
+static bool fill_plan(Plan *plan, Graph *graph, Diag *diag) {
+    Program *program = plan->programs;
+    program->graph = graph;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        bool weight = node->op == OP_PARAM || node_is_copy(node);
+        if (weight) plan->n_parameters += type_elements(&node->types[0]);
+    }
+    plan_memory(program, N_DECODE_CHUNKS, false, plan->arena);
+    plan_stage_layout(plan, plan->stages);
+    plan->library_bytes = plan_library_bytes(plan);
+    return verify_plan(plan, diag);
+}
+
+Plan *decode_plan(Arena *arena, const DecodeRequest *request, DecodeObstacle *out, Diag *diag) {
+    PassContext ctx = {.arena = arena,
+                       .diag = diag,
+                       .options = {.precision = request->precision, .seed = request->seed},
+                       .n_blocks = request->n_blocks,
+                       .n_micro = 1};
+    *out = (DecodeObstacle){NO_LOC, NULL};
+    DecodeRequest prepared = *request;
+    prepared.forward = prepare_forward(request, &ctx);
+    int64_t separator = -1;
+    Graph *graph = prepared.forward ? decode_graph(arena, &prepared, &separator, out) : NULL;
+    if (graph) graph = pass_simplify(graph, &ctx);
+    if (graph) graph = pass_fuse(graph, &ctx);
+    if (!graph) return NULL;
+    if (!graph_verify(graph, diag)) BUG("decoding: an ill-formed graph:\n%s", diag_text(diag));
+    Plan *plan = new_plan(arena, request);
+    plan->separator = separator;
+    return fill_plan(plan, graph, diag) ? plan : NULL;
+}

@@ -1,0 +1,41 @@
+/* Decoder: sequences that grow, on an engine whose plan is for decoding.
+ *
+ * Each of the plan's sequences has a length: as many positions of the caches are its own. Reading
+ * takes a run of tokens of one sequence, in chunks of the plan; writing one more token of each.
+ */
+#ifndef RUNTIME_DECODER_H
+#define RUNTIME_DECODER_H
+
+#include "runtime/engine.h"
+
+typedef struct Decoder {
+    Engine *engine;
+    int64_t sequences, context, chunk, vocab, separator;
+    int64_t *lengths; /* [sequences] */
+    int64_t *starts; /* [sequences]: where the last position's document begins, or the next one's */
+    int32_t *inputs[N_DECODE_INPUTS];
+    double read_seconds, write_seconds;
+    int64_t n_read, n_written; /* tokens, of all sequences */
+} Decoder;
+
+/* Owned by the arena; all sequences are empty. */
+Decoder *decoder_create(Engine *engine, const Plan *plan, Arena *arena);
+
+/* `count` more tokens of a sequence, one at least, as many as its context still has at most; logits
+ * [vocab] behind the last. */
+bool decoder_read(Decoder *decoder, int64_t sequence, const int32_t *tokens, int64_t count,
+                  float *out_logits, Diag *diag);
+
+/* One more token of every sequence, logits [sequences, vocab] behind it; -1: the sequence has ended
+ * or is full, its logits are of no use. */
+bool decoder_write(Decoder *decoder, const int32_t *tokens, float *out_logits, Diag *diag);
+
+static inline bool decoder_is_full(const Decoder *decoder, int64_t sequence) {
+    return decoder->lengths[sequence] == decoder->context;
+}
+
+/* A sequence becomes as another is; and an empty one. */
+void decoder_copy(Decoder *decoder, int64_t from, int64_t to);
+void decoder_clear(Decoder *decoder, int64_t sequence);
+
+#endif

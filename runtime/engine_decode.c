@@ -1,0 +1,51 @@
+/* Running the chunks of a plan for decoding, and its caches. */
+#include "runtime/engine_internal.h"
+
+#include <string.h>
+
+static const Node *find_logits(const RankContext *rank, int chunk) {
+    const Graph *graph = rank->program->graph;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        if (node->op == OP_OUTPUT && node->chunk == chunk) return node;
+    }
+    BUG("a chunk without logits");
+}
+
+bool engine_decode(Engine *engine, int chunk, const int32_t *const inputs[N_DECODE_INPUTS],
+                   float *out_logits, Diag *diag) {
+    const RankContext *rank = &engine->ranks[0];
+    if (!engine->plan->context) BUG("the plan is not for decoding");
+    engine->input = (StepInput){.chunk = chunk, .label_share = 1};
+    memcpy(engine->input.decode, inputs, sizeof(engine->input.decode));
+    if (!engine->backend->run(engine, JOB_DECODE, diag)) return false;
+    Value logits = find_logits(rank, chunk)->inputs[0];
+    Shard shard =
+        shard_of(value_type(logits), value_sharding(logits), &engine->plan->mesh, rank->coord);
+    shard_gather(&shard, engine_view(engine, rank, logits), out_logits);
+    return true;
+}
+
+static bool is_cache(const Node *node) {
+    return node->op == OP_STATE && !node_is_copy(node);
+}
+
+int64_t engine_sequences(const Engine *engine) {
+    const RankContext *rank = &engine->ranks[0];
+    return value_type(find_logits(rank, DECODE_WRITE)->inputs[0])->dims[0];
+}
+
+void engine_copy_sequence(Engine *engine, int64_t from, int64_t to, int64_t count) {
+    const RankContext *rank = &engine->ranks[0];
+    const Graph *graph = rank->program->graph;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        if (!is_cache(node)) continue;
+        const Type *type = &node->types[0];
+        size_t all = (size_t)(type_elements(type) / type->dims[0] * dtype_bytes(type->dtype));
+        unsigned char *cache = engine_edit(engine, rank, node_value((Node *)node, 0));
+        memcpy(cache + (size_t)to * all, cache + (size_t)from * all,
+               all / (size_t)type->dims[1] * (size_t)count);
+        engine->backend->commit(engine);
+    }
+}

@@ -1,0 +1,255 @@
+/* Decoding against the forward pass of training: logits of every position, prompts in chunks of any
+ * size, several sequences of different lengths side by side, from models and from plans.
+ *
+ * Would catch: keys or values in the wrong place of a cache or of another sequence, positions that
+ * are off by a chunk (rotary, tables, masks, windows, documents), experts that drop tokens or mix
+ * them up, rows that depend on what is beside them, products of few rows that are wrong, and a
+ * model that looks elsewhere and is taken for one that does not.
+ */
+#include "planner/decode/decode.h"
+#include "runtime/decoder.h"
+#include "tests/unit/check.h"
+#include "tests/unit/train_fixture.h"
+
+#include <unistd.h>
+
+enum { BATCH = 2, SEQ = 24, VOCAB = 61, SEPARATOR = 5 };
+
+typedef struct Variant {
+    const char *name, *path;
+    ModelSetting settings[16]; /* up to the first without a key */
+} Variant;
+
+/* clang-format off */
+#define SIZES {"model", "32"}, {"heads", "4"}, {"layers", "2"}
+#define LLAMA SIZES, {"kv_heads", "2"}, {"ffn", "48"}
+#define MOE LLAMA, {"experts", "6"}, {"expert_ffn", "24"}, {"shared_ffn", "16"}, {"capacity", "0"}
+static const Variant VARIANTS[] = {
+    {"gpt", "models/gpt.lua", {SIZES}},
+    {"gpt, own head, rmsnorm, dropout", "models/gpt.lua",
+     {SIZES, {"tied", "false"}, {"norm", "rmsnorm"}, {"dropout", "0.2"}}},
+    {"gpt, documents", "models/gpt.lua", {SIZES, {"documents", "5"}}},
+    {"llama", "models/llama.lua", {LLAMA}},
+    {"llama 3.1, biases", "models/llama.lua",
+     {LLAMA, {"rotary_scaling", "llama3"}, {"rotary_factor", "8"}, {"rotary_context", "16"},
+      {"qkv_bias", "true"}, {"tied", "true"}}},
+    {"llama, norms of q and k, window", "models/llama.lua",
+     {LLAMA, {"qk_norm", "true"}, {"window", "5"}, {"rotary_scaling", "linear"},
+      {"rotary_factor", "2"}}},
+    {"llama, documents, window", "models/llama.lua",
+     {LLAMA, {"documents", "5"}, {"window", "7"}}},
+    {"gemma", "models/gemma.lua", {LLAMA, {"window", "6"}}},
+    {"moe", "models/moe.lua", {MOE}},
+    {"moe, shared, sigmoid", "models/moe.lua",
+     {MOE, {"shared", "true"}, {"shared_gate", "true"}, {"scores", "sigmoid"},
+      {"dense_layers", "1"}}},
+};
+/* clang-format on */
+enum { N_VARIANTS = sizeof(VARIANTS) / sizeof(VARIANTS[0]) };
+
+static char weights_path[] = "/tmp/test_decode-XXXXXX";
+
+/* f32: sums in another order. In bf16 a value that is rounded the other way is 2^-8 off, and so is
+ * what follows. */
+static double tolerance(DType precision) {
+    return precision == DTYPE_F32 ? 1e-5 : 0.04;
+}
+
+static int fill_settings(const Variant *variant, ModelSetting *out) {
+    int n = 0;
+    for (; variant->settings[n].key; n++) out[n] = variant->settings[n];
+    out[n++] = (ModelSetting){"seq", "24"};
+    out[n++] = (ModelSetting){"vocab", "61"};
+    return n;
+}
+
+/* What training's forward pass gives, and weights on disk. */
+typedef struct Expected {
+    Run run;
+    int32_t tokens[BATCH * SEQ];
+    float logits[BATCH * SEQ * VOCAB];
+} Expected;
+
+static bool expect(Expected *e, const Variant *variant, DType precision) {
+    const Layout one = {1, 1, 1, BATCH, 1, "1f1b", false, NULL, 0};
+    ModelSetting settings[18];
+    int n = fill_settings(variant, settings);
+    run_precision = precision;
+    bool done = run_plan(&e->run, variant->path, settings, n, &one, BATCH, true) &&
+                run_start(&e->run) && run_steps(&e->run, 3, 1e-2) &&
+                engine_save(e->run.engine, weights_path, e->run.diag);
+    run_precision = DTYPE_F32;
+    if (!done) return false;
+    int32_t labels[BATCH * SEQ];
+    fill_batch(e->run.plan, 9, e->tokens, labels);
+    for (int i = 3; i < BATCH * SEQ; i += 9) e->tokens[i] = SEPARATOR;
+    return engine_logits(e->run.engine, e->tokens, e->logits, e->run.diag);
+}
+
+typedef struct Decoding {
+    Arena *arena;
+    Diag *diag;
+    Plan *plan;
+    Engine *engine;
+    Decoder *decoder;
+    DecodeObstacle obstacle;
+} Decoding;
+
+static void decoding_close(Decoding *d) {
+    engine_destroy(d->engine);
+    arena_destroy(d->arena);
+    diag_destroy(d->diag);
+}
+
+static bool decoding_open(Decoding *d, const Graph *forward, int n_blocks, DType precision,
+                          int sequences, int chunk) {
+    DecodeRequest request = {.model = "m",
+                             .forward = forward,
+                             .n_blocks = n_blocks,
+                             .context = SEQ,
+                             .vocab = VOCAB,
+                             .precision = precision,
+                             .sequences = sequences,
+                             .chunk = chunk};
+    *d = (Decoding){.arena = arena_create(), .diag = diag_create()};
+    d->plan = decode_plan(d->arena, &request, &d->obstacle, d->diag);
+    if (!d->plan) return false;
+    d->engine = engine_create(d->plan, &(EngineOptions){.n_threads = run_threads}, d->diag);
+    if (!d->engine || !engine_load(d->engine, weights_path, d->diag)) return false;
+    d->decoder = decoder_create(d->engine, d->plan, d->arena);
+    return true;
+}
+
+static bool decoding_from_model(Decoding *d, const Variant *variant, DType precision, int sequences,
+                                int chunk) {
+    ModelSetting settings[18];
+    int n = fill_settings(variant, settings);
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    Model *model = model_load(arena, variant->path, settings, n, 1, diag);
+    bool fine =
+        model && decoding_open(d, model->graph, model->n_blocks, precision, sequences, chunk);
+    arena_destroy(arena); /* what decoding needs of it is the plan's */
+    diag_destroy(diag);
+    return fine;
+}
+
+/* Logits behind position `at` of sequence b are those of training. */
+static void compare(const Expected *e, int b, int at, const float *logits, DType precision,
+                    const char *when) {
+    const float *want = e->logits + (b * SEQ + at) * VOCAB;
+    float off[VOCAB];
+    for (int i = 0; i < VOCAB; i++) off[i] = logits[i] - want[i];
+    double error = largest(off, VOCAB) / largest(e->logits, BATCH * SEQ * VOCAB);
+    CHECK(error <= tolerance(precision), "%s: sequence %d, position %d: off by %.3g", when, b, at,
+          error);
+}
+
+/* Two sequences of different lengths are read in pieces, then both are written on. */
+static void check_decoding(const Expected *e, Decoding *d, DType precision, const int cuts[BATCH]) {
+    float *logits = ARENA_ARRAY(d->arena, float, BATCH *VOCAB);
+    int32_t next[BATCH];
+    for (int b = 0; b < BATCH; b++) {
+        const int32_t *tokens = e->tokens + b * SEQ;
+        bool fine = decoder_read(d->decoder, b, tokens, cuts[b], logits, d->diag);
+        CHECK(fine, "%s", diag_text(d->diag));
+        compare(e, b, cuts[b] - 1, logits, precision, "read");
+        fine = decoder_read(d->decoder, b, tokens + cuts[b], 2, logits, d->diag);
+        CHECK(fine, "%s", diag_text(d->diag));
+        compare(e, b, cuts[b] + 1, logits, precision, "read on");
+    }
+    for (bool going = true; going;) {
+        going = false;
+        for (int b = 0; b < BATCH; b++) {
+            int64_t at = d->decoder->lengths[b];
+            next[b] = at < SEQ ? e->tokens[b * SEQ + at] : -1;
+            going |= at < SEQ;
+        }
+        if (!going) break;
+        CHECK(decoder_write(d->decoder, next, logits, d->diag), "%s", diag_text(d->diag));
+        for (int b = 0; b < BATCH; b++) {
+            if (next[b] < 0) continue;
+            compare(e, b, (int)d->decoder->lengths[b] - 1, logits + b * VOCAB, precision,
+                    "written");
+        }
+    }
+}
+
+static void test_variant(const Variant *variant, DType precision) {
+    static const int CUTS[][BATCH] = {{3, 12}, {1, 9}, {21, 5}};
+    static const int CHUNKS[] = {5, 1, 32};
+    char name[128];
+    Expected e;
+    snprintf(name, sizeof(name), "%s in %s: decoded as trained", variant->name,
+             dtype_name(precision));
+    check_begin(name);
+    bool done = expect(&e, variant, precision);
+    CHECK(done, "%s", diag_text(e.run.diag));
+    for (int i = 0; done && i < (precision == DTYPE_F32 ? 3 : 1); i++) {
+        Decoding d;
+        bool fine = decoding_from_model(&d, variant, precision, BATCH, CHUNKS[i]);
+        CHECK(fine, "%s %s", d.obstacle.what ? d.obstacle.what : "", diag_text(d.diag));
+        if (fine) check_decoding(&e, &d, precision, CUTS[i]);
+        decoding_close(&d);
+    }
+    if (done) { /* and from the plan's own program, fused as it is */
+        Decoding d;
+        bool fine = decoding_open(&d, e.run.plan->programs[0].graph, e.run.plan->n_blocks,
+                                  precision, BATCH, 7);
+        CHECK(fine, "plan: %s %s", d.obstacle.what ? d.obstacle.what : "", diag_text(d.diag));
+        if (fine) check_decoding(&e, &d, precision, CUTS[0]);
+        decoding_close(&d);
+    }
+    run_close(&e.run);
+    check_end();
+}
+
+/* Models that are no GPT: what looks back otherwise than by attention is an obstacle with its line,
+ * and what is not decodes to the same logits. */
+typedef struct Unusual {
+    const char *name;
+    int line; /* of the obstacle; 0: there is none */
+} Unusual;
+
+static const Unusual UNUSUAL[] = {
+    {"context", 11},  {"parts", 42},     {"gemma", 0},     {"held", 0},   {"masked", 0},
+    {"muon", 0},      {"neighbours", 0}, {"no_blocks", 0}, {"odd", 0},    {"parallel", 0},
+    {"penalties", 0}, {"shared", 0},     {"skips", 0},     {"summed", 0},
+};
+enum { N_UNUSUAL = sizeof(UNUSUAL) / sizeof(UNUSUAL[0]) };
+
+static void test_unusual(const Unusual *unusual) {
+    static const int CUTS[BATCH] = {4, 11};
+    char name[128], path[128];
+    Expected e;
+    Decoding d;
+    snprintf(name, sizeof(name), "%s.lua: %s", unusual->name,
+             unusual->line ? "an obstacle" : "decoded as trained");
+    snprintf(path, sizeof(path), "tests/models/%s.lua", unusual->name);
+    const Variant variant = {name, path, {{0}}};
+    check_begin(name);
+    bool done = expect(&e, &variant, DTYPE_F32);
+    CHECK(done, "%s", diag_text(e.run.diag));
+    if (done) {
+        bool fine = decoding_from_model(&d, &variant, DTYPE_F32, BATCH, 5);
+        CHECK(fine == !unusual->line && fine == !d.obstacle.what, "line %d: %s %s",
+              d.obstacle.loc.line, d.obstacle.what ? d.obstacle.what : "", diag_text(d.diag));
+        CHECK(d.obstacle.loc.line == unusual->line, "line %d", d.obstacle.loc.line);
+        if (fine) check_decoding(&e, &d, DTYPE_F32, CUTS);
+        decoding_close(&d);
+    }
+    run_close(&e.run);
+    check_end();
+}
+
+int main(void) {
+    int file = mkstemp(weights_path);
+    if (file >= 0) close(file);
+    for (int i = 0; i < N_VARIANTS; i++) {
+        test_variant(&VARIANTS[i], DTYPE_F32);
+        test_variant(&VARIANTS[i], DTYPE_BF16);
+    }
+    for (int i = 0; i < N_UNUSUAL; i++) test_unusual(&UNUSUAL[i]);
+    unlink(weights_path);
+    return check_report();
+}
