@@ -50,13 +50,9 @@ static bool find_leaf(const Sources *from, const Node *node, const char *name, S
 static bool load_leaf(Engine *engine, const RankContext *rank, Node *node, const Sources *from,
                       Arena *arena, Diag *diag) {
     SafetensorsInfo info;
-    const char *name = engine_logical_name(rank, node, arena), *path;
+    const char *name = engine_leaf_name(rank, node, arena), *path;
     Shard shard = engine_leaf_shard(rank, node);
     shard.whole.dtype = DTYPE_F32; /* as files have it */
-    if (node_is_copy(node)) { /* "name.bf16" of "name" */
-        size_t length = strlen(name) - strlen(dtype_name(node->types[0].dtype)) - 1;
-        name = arena_strndup(arena, name, length);
-    }
     if (from->adapters_begin && is_adapter(name)) {
         engine_set_leaf(engine, rank, node, NULL, arena);
         return true;
@@ -122,8 +118,7 @@ static bool load_leaves(Engine *engine, const Sources *from, const TrainingPlace
             if (node->op == OP_VARIABLE && !place) {
                 engine_set_variable(engine, rank, node, (float)node_float(node, ATTR_value, 0));
             }
-            bool copy = rank->plan->context && engine_is_own_copy(graph, node);
-            if (!engine_is_leaf(node, place != NULL) && !copy) continue;
+            if (!engine_is_leaf(rank, node, place != NULL)) continue;
             fine = node->op == OP_VARIABLE
                        ? load_variable(engine, rank, node, from, place->step, arena, diag)
                        : load_leaf(engine, rank, node, from, arena, diag);

@@ -124,10 +124,11 @@ typedef struct LogicalList {
 
 /* Of a local rank. */
 void engine_set_variable(Engine *engine, const RankContext *rank, Node *variable, float value);
-/* A parameter or, with_state, the optimizer's state; copies in 16 bits are made of parameters. */
-bool engine_is_leaf(const Node *node, bool with_state);
-/* A parameter that is in a program as its copy in 16 bits alone, as in plans for decoding. */
-bool engine_is_own_copy(const Graph *graph, const Node *node);
+/* A parameter or, with_state, the optimizer's state; copies in 16 bits are made of parameters, but
+ * in plans for decoding they may stand for them. */
+bool engine_is_leaf(const RankContext *rank, const Node *node, bool with_state);
+/* What files call it: engine_logical_name, of a copy its parameter's. */
+const char *engine_leaf_name(const RankContext *rank, const Node *node, Arena *arena);
 /* Every logical parameter once, by stage and place in its program; with_state: the optimizer's
  * state, too. */
 LogicalList engine_list_leaves(const Engine *engine, bool with_state, Arena *arena);

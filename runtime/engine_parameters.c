@@ -75,8 +75,10 @@ static void set_rounded(Engine *engine, const RankContext *rank, const Node *par
     free(wide);
 }
 
-bool engine_is_own_copy(const Graph *graph, const Node *node) {
-    if (!node_is_copy(node)) return false;
+/* A parameter that is in a program as its copy in 16 bits alone, as in plans for decoding. */
+static bool is_own_copy(const RankContext *rank, const Node *node) {
+    const Graph *graph = rank->program->graph;
+    if (!rank->plan->context || !node_is_copy(node)) return false;
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *other = graph->nodes[n];
         if (other->op == OP_PARAM && is_copy_of(node, other)) return false;
@@ -121,9 +123,16 @@ void engine_init_parameters(Engine *engine) {
     arena_destroy(arena);
 }
 
-bool engine_is_leaf(const Node *node, bool with_state) {
+bool engine_is_leaf(const RankContext *rank, const Node *node, bool with_state) {
     bool state = node->op == OP_VARIABLE || (node->op == OP_STATE && !node_is_copy(node));
-    return node->op == OP_PARAM || (with_state && state);
+    return node->op == OP_PARAM || (with_state && state) || is_own_copy(rank, node);
+}
+
+const char *engine_leaf_name(const RankContext *rank, const Node *node, Arena *arena) {
+    const char *name = engine_logical_name(rank, node, arena);
+    if (!node_is_copy(node)) return name;
+    size_t length = strlen(name) - strlen(dtype_name(node->types[0].dtype)) - 1; /* "w.bf16" */
+    return arena_strndup(arena, name, length);
 }
 
 LogicalList engine_list_leaves(const Engine *engine, bool with_state, Arena *arena) {
@@ -136,8 +145,8 @@ LogicalList engine_list_leaves(const Engine *engine, bool with_state, Arena *are
         for (int n = 0; n < rank->program->graph->n_nodes; n++) {
             const Node *node = rank->program->graph->nodes[n];
             bool known = false;
-            if (!engine_is_leaf(node, with_state)) continue;
-            Logical item = {engine_logical_name(rank, node, arena), node, s};
+            if (!engine_is_leaf(rank, node, with_state)) continue;
+            Logical item = {engine_leaf_name(rank, node, arena), node, s};
             for (int i = 0; i < list.count; i++) {
                 known |= strcmp(list.items[i].name, item.name) == 0;
             }
