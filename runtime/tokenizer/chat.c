@@ -240,14 +240,15 @@ static bool take_message(Talk *talk, const Message *message, size_t i) {
     return message->role == ROLE_USER ? take_user(talk, message->said) : take_answer(talk, message);
 }
 
-bool chat_encode(const Chat *chat, const json_t *messages, TokenRun *run, int64_t *out_bytes,
-                 SourceLoc loc, Diag *diag) {
+bool chat_encode(const Chat *chat, const json_t *messages, size_t n_asked, TokenRun *run,
+                 int64_t *out_bytes, SourceLoc loc, Diag *diag) {
     Talk talk = {.chat = chat, .run = run, .loc = loc, .diag = diag};
     const char *preset = chat->how->default_system;
     Message message;
     bool good = put_template(chat, run, chat->how->begin, false);
     for (size_t i = 0; good && i < json_array_size(messages); i++) {
         good = read_message(messages, i, &message, loc, diag);
+        message.counts = good && message.counts && i >= n_asked;
         if (good && i == 0 && message.role != ROLE_SYSTEM && preset) {
             good = take_system(&talk, (Said){preset, strlen(preset)}, 0);
         }

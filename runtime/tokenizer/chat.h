@@ -19,9 +19,10 @@ typedef struct Chat {
 bool chat_prepare(const ChatTemplate *how, const Tokenizer *tokenizer, uint32_t end, Chat *out,
                   Diag *diag);
 
-/* *out_bytes: of what was said. False: reported at `loc`. */
-bool chat_encode(const Chat *chat, const json_t *messages, TokenRun *run, int64_t *out_bytes,
-                 SourceLoc loc, Diag *diag);
+/* Of the first n_asked messages nothing counts. *out_bytes: of what was said. False: reported at
+ * `loc`. */
+bool chat_encode(const Chat *chat, const json_t *messages, size_t n_asked, TokenRun *run,
+                 int64_t *out_bytes, SourceLoc loc, Diag *diag);
 
 /* The i-th message's text; NULL, reported: it is none. */
 const char *chat_content(const json_t *messages, size_t i, size_t *out_length, SourceLoc loc,

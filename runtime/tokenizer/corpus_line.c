@@ -50,9 +50,7 @@ static TokenRun begin_run(const Line *line) {
 
 /* --- prompt and completion --- */
 
-static bool run_pair(const Line *line) {
-    const json_t *prompt = json_object_get(line->object, "prompt");
-    const json_t *completion = json_object_get(line->object, "completion");
+static bool run_pair(const Line *line, const json_t *prompt, const json_t *completion) {
     const CorpusOptions *options = line->options;
     if (!json_is_string(prompt) || !json_is_string(completion)) {
         diag_error(line->diag, line->loc, "'%s' is no string",
@@ -114,7 +112,8 @@ static const char *refuse_chat(const CorpusOptions *options) {
     return options->first != NO_TOKEN ? "--bos: a chat begins as its template says" : NULL;
 }
 
-static bool run_chat(const Line *line, const json_t *messages) {
+/* n_asked: messages of which nothing counts. */
+static bool run_chat(const Line *line, const json_t *messages, size_t n_asked) {
     CorpusJob *job = line->job;
     if (!json_is_array(messages) || json_array_size(messages) == 0) {
         diag_error(line->diag, line->loc, "a conversation is a list of messages, not empty");
@@ -129,7 +128,8 @@ static bool run_chat(const Line *line, const json_t *messages) {
     }
     TokenRun run = begin_run(line);
     int64_t n_bytes = 0;
-    bool good = chat_encode(line->options->chat, messages, &run, &n_bytes, line->loc, line->diag) &&
+    bool good = chat_encode(line->options->chat, messages, n_asked, &run, &n_bytes, line->loc,
+                            line->diag) &&
                 put_end(&run, line->options->last);
     good = token_run_end(&run, good);
     job->n_bytes += n_bytes;
@@ -137,11 +137,23 @@ static bool run_chat(const Line *line, const json_t *messages) {
     return good;
 }
 
+/* A prompt and a completion that are messages, too. */
+static bool run_chat_pair(const Line *line, const json_t *prompt, const json_t *completion) {
+    json_t *all = json_array();
+    if (!all || json_array_extend(all, (json_t *)prompt) != 0 ||
+        json_array_extend(all, (json_t *)completion) != 0) {
+        BUG("out of memory");
+    }
+    bool good = run_chat(line, all, json_array_size(prompt));
+    json_decref(all);
+    return good;
+}
+
 /* --- which of them it is --- */
 
 static bool run_field(const Line *line, const char *field) {
     const json_t *value = json_object_get(line->object, field);
-    return json_is_array(value) ? run_chat(line, value) : run_text(line, value, field);
+    return json_is_array(value) ? run_chat(line, value, 0) : run_text(line, value, field);
 }
 
 static bool run_object(const Line *line) {
@@ -160,7 +172,11 @@ static bool run_object(const Line *line) {
         return false;
     }
     if (text) return run_text(line, text, "text");
-    return messages ? run_chat(line, messages) : run_pair(line);
+    if (messages) return run_chat(line, messages, 0);
+    const json_t *prompt = json_object_get(line->object, "prompt");
+    const json_t *completion = json_object_get(line->object, "completion");
+    bool are_chats = json_is_array(prompt) && json_is_array(completion);
+    return are_chats ? run_chat_pair(line, prompt, completion) : run_pair(line, prompt, completion);
 }
 
 static bool is_blank(const unsigned char *line, size_t length) {

@@ -85,7 +85,7 @@ static Encoded encode(const Tokenizer *tokenizer, const ChatTemplate *how, const
                     .diag = diag};
     token_run_begin(&run);
     out.good = chat_prepare(how, tokenizer, NO_TOKEN, &chat, diag) &&
-               chat_encode(&chat, messages, &run, &out.n_bytes, NO_LOC, diag);
+               chat_encode(&chat, messages, 0, &run, &out.n_bytes, NO_LOC, diag);
     out.good = token_run_end(&run, out.good);
     encoder_destroy(encoder);
     CHECK(out.tokens.count == out.marks.count, "%zu tokens, %zu marks", out.tokens.count,
@@ -286,6 +286,13 @@ static void test_lines(Encoder *encoder, CorpusOptions options) {
         {CHAT("{\"role\":\"user\",\"content\":\"b\",\"tool_calls\":null}"), 0, NULL},
         {"{\"prompt\": \"ab \", \"completion\": \"cde\", \"id\": 3}", 3, NULL},
         {"{\"text\": \"abcd\", \"prompt\": \"x\"}", 4, NULL},
+        {"{\"prompt\": [" SAYS("user", "a") "," SAYS("assistant", "bc") "," SAYS(
+             "user", "d") "],"
+                          "\"completion\": [" SAYS("assistant", "efghi") "]}",
+         5, NULL},
+        {"{\"prompt\": [" SAYS("user", "a") "], \"completion\": [3]}", 0,
+         "messages[1]: no object with a string 'content'"},
+        {"{\"prompt\": [], \"completion\": []}", 0, "not empty"},
         {CHAT(), 0, "not empty"},
         {"{\"messages\": \"a\"}", 0, "a conversation is a list"},
         {CHAT("5"), 0, "messages[0]: no object with a string 'content'"},
