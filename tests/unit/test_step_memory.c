@@ -134,7 +134,7 @@ static void compare_with_plan(const Layout *l, const StepCost *cost, const Plan 
     double calls = 0.003;
     if (schedule_splits(schedule_find(l->schedule))) most = 0.005;
     if (l->zero >= ZERO_GRADIENTS) least = -0.02, most = 0.09, calls = 0.12;
-    if (frozen.key && l->p > 1) most = 0.02;
+    if (frozen.key && l->p > 1) most = 0.02, calls = 0.01;
     double arena = (double)(cost->memory_bytes - cost->runtime_bytes);
     double planned = (double)plan->stages[largest].arena_bytes, error = arena / planned - 1;
     int64_t beyond = plan_stage_library_bytes(plan, largest);
