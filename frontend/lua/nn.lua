@@ -126,6 +126,10 @@ end
 local function adapter(m, x, from, to, name, o)
   local n_in = 1
   for _, axis in ipairs(as_list(from)) do n_in = n_in * x:dim(axis) end
+  if o.rank > n_in then
+    fail("lora: rank %d of '%s': it reads %d numbers, and has no more directions", o.rank, name,
+      n_in)
+  end
   m:axis("lora", o.rank)
   -- The variance of the uniform distribution that PEFT draws from.
   local a = m:param(name .. ".lora_a", joined(from, "lora"),

@@ -68,11 +68,6 @@ static const Variant OTHERS[] = {
      2,
      DTYPE_BF16,
      {COMMON, {"vocab", "61"}, {"kv_heads", "2"}, {"ffn", "88"}, {"lora", "3"}}},
-    {"gpt, the first blocks and attention frozen",
-     "models/gpt.lua",
-     4,
-     DTYPE_F32,
-     {COMMON, {"vocab", "61"}, {"freeze", "w*,blocks.0.*,blocks.1.*,*.attn.*"}}},
 };
 static const Variant PARTS = {
     "parts of axes", "tests/models/parts.lua", 2, DTYPE_F32, {{"layers", "4"}}};

@@ -1,0 +1,104 @@
+#include "planner/cost/count_leaves.h"
+
+#include "ir/op.h"
+#include "planner/cost/count_calls.h"
+#include "planner/plan/zero.h"
+
+#include <string.h>
+
+/* A parameter; `least`: elements of the smallest that ZeRO divides; whole: it divides none of it.
+ */
+static void count_weight(const Node *node, int64_t n_local, int64_t least, bool whole,
+                         SegmentCost *segment, ExpertWeights *experts) {
+    segment->n_parameters += n_local;
+    experts->n_parameters += n_local;
+    if (whole) {
+        segment->n_whole += n_local;
+        experts->n_whole += n_local;
+        return;
+    }
+    bool counts = type_elements(&node->types[0]) >= least;
+    segment->n_weights += counts;
+    experts->n_weights += counts;
+    if (n_local > segment->largest_weight) segment->largest_weight = n_local;
+}
+
+/* A frozen parameter, or its copy in 16 bits. */
+static void count_frozen(const Node *node, int64_t bytes, int64_t least, SegmentCost *segment,
+                         ExpertWeights *experts) {
+    bool counts = type_elements(&node->types[0]) >= least;
+    segment->frozen_bytes += bytes;
+    experts->frozen_bytes += bytes;
+    segment->n_frozen += counts;
+    experts->n_frozen += counts;
+    if (bytes > segment->largest_frozen) segment->largest_frozen = bytes;
+}
+
+/* By id of a parameter or state: does Muon update it? */
+static bool *find_whole_leaves(const Graph *graph, Arena *work) {
+    bool *whole = ARENA_ARRAY(work, bool, graph->n_nodes + 1);
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        bool muon = node->op == OP_MUON || node->op == OP_MUON_MOMENTUM;
+        if (muon) whole[node->inputs[0].node->id] = true;
+    }
+    return whole;
+}
+
+void leaf_counter_add(const LeafCounter *by, const Node *node, bool has_copy,
+                      SegmentCost *segment) {
+    const Graph *graph = by->graph;
+    ExpertWeights others = {0},
+                  *experts = is_expert_leaf(graph, node) ? &segment->experts : &others;
+    int64_t bytes = type_local_bytes(&node->types[0], &node->shardings[0], &graph->mesh);
+    const Node *param = node_is_copy(node)
+                            ? param_index_find(&by->params, node->block, node_string(node, ATTR_of))
+                            : node;
+    if (param && node_is_frozen(param)) {
+        count_frozen(node, bytes, by->least, segment, experts);
+        return;
+    }
+    switch (node->op) {
+    case OP_PARAM:
+        *(has_copy ? &segment->optimizer_bytes : &segment->parameter_bytes) += bytes;
+        *(has_copy ? &experts->optimizer_bytes : &experts->parameter_bytes) += bytes;
+        count_weight(node, bytes / dtype_bytes(node->types[0].dtype), by->least,
+                     by->whole[node->id], segment, experts);
+        break;
+    case OP_STATE:
+        *(node_is_copy(node) ? &segment->parameter_bytes : &segment->optimizer_bytes) += bytes;
+        *(node_is_copy(node) ? &experts->parameter_bytes : &experts->optimizer_bytes) += bytes;
+        break;
+    case OP_ACCUMULATOR:
+        segment->gradient_bytes += bytes;
+        experts->gradient_bytes += bytes;
+        break;
+    default: break;
+    }
+}
+
+bool param_has_copy(const Graph *graph, const Node *param) {
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        if (node_is_copy(node) && node->block == param->block &&
+            strcmp(node_string(node, ATTR_of), node_string(param, ATTR_name)) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int64_t least_divided(const Graph *graph) {
+    int64_t most = 0;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        int64_t elements = node->op == OP_PARAM ? type_elements(&node->types[0]) : 0;
+        if (elements > most) most = elements;
+    }
+    return most / ZERO_LEAST_SHARE;
+}
+
+LeafCounter leaf_counter_create(const Graph *graph, Arena *work) {
+    return (LeafCounter){graph, param_index_create(graph, work), least_divided(graph),
+                         find_whole_leaves(graph, work)};
+}

@@ -1,0 +1,25 @@
+/* What parameters, and what belongs to them, take on one rank of a lowered program: trained ones,
+ * frozen ones, and of either those that e divides.
+ */
+#ifndef PLANNER_COST_COUNT_LEAVES_H
+#define PLANNER_COST_COUNT_LEAVES_H
+
+#include "ir/param_index.h"
+#include "planner/cost/model_cost.h"
+
+typedef struct LeafCounter {
+    const Graph *graph;
+    ParamIndex params;
+    int64_t least;     /* elements of the smallest parameter that ZeRO divides */
+    const bool *whole; /* by id: Muon updates it, and ZeRO divides nothing of it */
+} LeafCounter;
+
+LeafCounter leaf_counter_create(const Graph *graph, Arena *work);
+
+/* Adds a parameter, copy, state or accumulator to a segment. has_copy: of a parameter. */
+void leaf_counter_add(const LeafCounter *by, const Node *node, bool has_copy, SegmentCost *segment);
+
+/* Has the parameter a copy in 16 bits beside itself? */
+bool param_has_copy(const Graph *graph, const Node *param);
+
+#endif
