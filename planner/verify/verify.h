@@ -39,7 +39,7 @@ static inline int verify_segment(const Node *node) {
 
 /* Graph, buffers, reads and lifetimes of the program that `stage` runs (verify_program.c). */
 bool verify_program(Verifier *v, int stage);
-/* What is wrong with a node that makes or reads fp8, or NULL (verify_scales.c). */
+/* What is wrong with a node that makes, moves or reads fp8, or NULL (verify_scales.c). */
 const char *verify_scales(const Graph *graph, const Node *node);
 /* No two values that are alive together share memory; in-place updates are legal
  * (verify_lifetimes.c). Needs a program whose graph and buffers are sound. */

@@ -36,6 +36,27 @@ static bool uncut(const Graph *graph, const Type *values, const Sharding *of_val
     return true;
 }
 
+/* Between the two ops fp8 is gathered and sliced only, in equal parts of an even number of bytes:
+ * kernels that move memory take two at a time. */
+static const char *check_move(const Graph *graph, const Node *node) {
+    for (int i = 0; i < node->n_inputs; i++) {
+        Value x = node->inputs[i];
+        if (value_type(x)->dtype != DTYPE_FP8) continue;
+        int at = type_find_axis(value_type(x), node_axis(node, ATTR_axis));
+        bool gathers = node->op == OP_ALL_GATHER && node->n_inputs == 1;
+        if ((!gathers && node->op != OP_SLICE) || at < 0) {
+            return "takes fp8, which is gathered, sliced and dequantised only";
+        }
+        Type in = type_local(value_type(x), value_sharding(x), &graph->mesh);
+        Type out = type_local(&node->types[0], &node->shardings[0], &graph->mesh);
+        const Type *part = gathers ? &in : &out, *whole = gathers ? &out : &in;
+        int64_t bytes = 1;
+        for (int k = at; k < part->rank; k++) bytes *= part->dims[k];
+        if (bytes % 2 || whole->dims[at] % part->dims[at]) return "moves odd parts of fp8";
+    }
+    return NULL;
+}
+
 const char *verify_scales(const Graph *graph, const Node *node) {
     if (node->op == OP_QUANTIZE) {
         Value x = node->inputs[0];
@@ -44,7 +65,7 @@ const char *verify_scales(const Graph *graph, const Node *node) {
                            &node->shardings[1]);
         return alike && whole ? NULL : "its mesh cuts blocks that share a scale";
     }
-    if (node->op != OP_DEQUANTIZE) return NULL;
+    if (node->op != OP_DEQUANTIZE) return check_move(graph, node);
     Value values = node->inputs[0], scales = node->inputs[1];
     if (!belong_together(values, scales)) return "its scales are not those of its values";
     bool whole = uncut(graph, value_type(values), value_sharding(values), value_type(scales),

@@ -477,6 +477,14 @@ static void test_graphs(void) {
          "%3 = all_gather(%2) {mesh=\"t\", axis=b} : f16[a=7, b=5, c=6/d]\n"
          "%4 = all_gather(%3) {mesh=\"d\", axis=c} : f16[a=7, b=5, c=6]\n"
          "%5 = all_reduce(%0) {mesh=\"t\"} : f16[a=7, b=5, c=6]\n"},
+        {"fp8 and its scales: all_gather", "t=3, d=2, p=1",
+         "%0 = input() {name=\"\"} : bf16[a=6/d, b=384/t]\n"
+         "%1:2 = quantize(%0) {over=[b]} : fp8[a=6/d, b=384/t], f32[a=6/d, b=3/t]\n"
+         "%2 = all_gather(%1) {mesh=\"t\", axis=b} : fp8[a=6/d, b=384]\n"
+         "%3 = all_gather(%1.1) {mesh=\"t\", axis=b} : f32[a=6/d, b=3]\n"
+         "%4 = all_gather(%2) {mesh=\"d\", axis=a} : fp8[a=6, b=384]\n"
+         "%5 = all_gather(%3) {mesh=\"d\", axis=a} : f32[a=6, b=3]\n"
+         "%6 = dequantize(%4, %5) : bf16[a=6, b=384]\n"},
         {"reduce_scatter of log-sum-exp", "t=3, d=1, p=1",
          "%0 = input() {name=\"\"} : f32[a=7, b=5]~lse(t)\n"
          "%1 = reduce_scatter(%0) {mesh=\"t\", axis=a} : f32[a=7/t, b=5]\n"},

@@ -218,7 +218,8 @@ static ncclDataType_t nccl_dtype(DType dtype) {
     static const ncclDataType_t TYPES[N_DTYPES] = {[DTYPE_F32] = ncclFloat32,
                                                    [DTYPE_I32] = ncclInt32,
                                                    [DTYPE_BF16] = ncclBfloat16,
-                                                   [DTYPE_F16] = ncclFloat16};
+                                                   [DTYPE_F16] = ncclFloat16,
+                                                   [DTYPE_FP8] = ncclUint8};
     return TYPES[dtype];
 }
 
