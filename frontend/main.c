@@ -94,7 +94,9 @@ const CliCommand CLI_COMMANDS[] = {
      "--tokenizer its tokens; a token that ends a text then ends it.\n\n"
      "  perilune generate gpt.plan --load gpt.safetensors --prompt \"The \" --length 200\n"
      "  perilune generate gpt.plan --load gpt.safetensors --tokenizer tokenizer.json \\\n"
-     "      --prompt \"The \"\n",
+     "      --prompt \"The \"\n"
+     "  perilune generate models/llama.lua --set-from w.safetensors --load w.safetensors \\\n"
+     "      --precision bf16 --samples 4 --prompt \"The \"\n",
      cmd_generate},
     {"devices",
      "",

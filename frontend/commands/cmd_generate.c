@@ -3,11 +3,9 @@
 #include "frontend/commands/generate_engine.h"
 #include "frontend/commands/sampler.h"
 #include "frontend/units.h"
-#include "ir/base/file.h"
 #include "ir/base/json.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { DEFAULT_LENGTH = 500 };

@@ -111,7 +111,6 @@ static bool decoding_open(Decoding *d, const Graph *forward, int n_blocks, DType
                              .precision = precision,
                              .sequences = sequences,
                              .chunk = chunk};
-    *d = (Decoding){.arena = arena_create(), .diag = diag_create()};
     d->plan = decode_plan(d->arena, &request, &d->obstacle, d->diag);
     if (!d->plan) return false;
     d->engine = engine_create(d->plan, &(EngineOptions){.n_threads = run_threads}, d->diag);
@@ -120,18 +119,17 @@ static bool decoding_open(Decoding *d, const Graph *forward, int n_blocks, DType
     return true;
 }
 
+static Decoding decoding_create(void) {
+    return (Decoding){.arena = arena_create(), .diag = diag_create()};
+}
+
 static bool decoding_from_model(Decoding *d, const Variant *variant, DType precision, int sequences,
                                 int chunk) {
     ModelSetting settings[18];
     int n = fill_settings(variant, settings);
-    Arena *arena = arena_create();
-    Diag *diag = diag_create();
-    Model *model = model_load(arena, variant->path, settings, n, 1, diag);
-    bool fine =
-        model && decoding_open(d, model->graph, model->n_blocks, precision, sequences, chunk);
-    arena_destroy(arena); /* what decoding needs of it is the plan's */
-    diag_destroy(diag);
-    return fine;
+    *d = decoding_create();
+    Model *model = model_load(d->arena, variant->path, settings, n, 1, d->diag);
+    return model && decoding_open(d, model->graph, model->n_blocks, precision, sequences, chunk);
 }
 
 /* Logits behind position `at` of sequence b are those of training. */
@@ -193,7 +191,7 @@ static void test_variant(const Variant *variant, DType precision) {
         decoding_close(&d);
     }
     if (done) { /* and from the plan's own program, fused as it is */
-        Decoding d;
+        Decoding d = decoding_create();
         bool fine = decoding_open(&d, e.run.plan->programs[0].graph, e.run.plan->n_blocks,
                                   precision, BATCH, 7);
         CHECK(fine, "plan: %s %s", d.obstacle.what ? d.obstacle.what : "", diag_text(d.diag));
@@ -242,6 +240,39 @@ static void test_unusual(const Unusual *unusual) {
     check_end();
 }
 
+/* The proofs hold for these plans, too: caches have memory of their own, and training has none. */
+static void test_proofs(void) {
+    Decoding d;
+    Expected e;
+    check_begin("plans for decoding are proved");
+    bool done = expect(&e, &VARIANTS[0], DTYPE_F32) &&
+                decoding_from_model(&d, &VARIANTS[0], DTYPE_F32, BATCH, 5);
+    CHECK(done, "%s", diag_text(e.run.diag));
+    if (done) {
+        const Graph *graph = d.plan->programs->graph;
+        for (int n = 0; n < graph->n_nodes; n++) {
+            if (graph->nodes[n]->op != OP_STATE) continue;
+            Buffer *cache = &d.plan->programs->buffers[n * MAX_OUTPUTS], kept = *cache;
+            cache->offset_bytes = 0; /* where the first weight is */
+            CHECK(!verify_plan(d.plan, d.diag) && strstr(diag_text(d.diag), "overlap"), "%s",
+                  diag_text(d.diag));
+            *cache = kept;
+            break;
+        }
+        for (int chunk = 1; chunk < N_DECODE_CHUNKS; chunk++) { /* as training divides blocks */
+            d.plan->stages->first_block[chunk] = d.plan->n_blocks;
+            d.plan->stages->n_blocks[chunk] = 0;
+        }
+        d.plan->context = 0;
+        CHECK(!verify_plan(d.plan, d.diag) && strstr(diag_text(d.diag), "training has no cache"),
+              "%s", diag_text(d.diag));
+        d.plan->context = SEQ;
+        decoding_close(&d);
+    }
+    run_close(&e.run);
+    check_end();
+}
+
 int main(void) {
     int file = mkstemp(weights_path);
     if (file >= 0) close(file);
@@ -249,6 +280,7 @@ int main(void) {
         test_variant(&VARIANTS[i], DTYPE_F32);
         test_variant(&VARIANTS[i], DTYPE_BF16);
     }
+    test_proofs();
     for (int i = 0; i < N_UNUSUAL; i++) test_unusual(&UNUSUAL[i]);
     unlink(weights_path);
     return check_report();
