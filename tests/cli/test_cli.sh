@@ -426,9 +426,9 @@ works 'a loss without labels: planned' '' plan $unlabelled --cluster cpu --ranks
 result 'a loss without labels: one note' "$([ "$err" = "$note" ] || echo "stderr is '$err'")"
 works 'plan without causality' '' plan "$folder/encoder.lua" "${small[@]}" -o "$folder/encoder.plan"
 sed 's/x = nn.dropout(x, m.dropout)/x = x + ops.shift{ x, axis = "seq", by = 1 }/' $model >"$folder/ahead.lua"
-fails 'generating with what follows' 2 'ahead.lua:64: generate: this shift is by more than 0' \
+fails 'generating with what follows' 2 'ahead.lua:65: generate: this shift is by more than 0' \
     generate "$folder/ahead.lua" "${small[@]}" --load "$folder/none"
-fails 'generating without causality' 2 'encoder.lua:67: generate: this attention is not causal' \
+fails 'generating without causality' 2 'encoder.lua:68: generate: this attention is not causal' \
     generate "$folder/encoder.plan" --load "$folder/w.st"
 other=$folder/other.plan
 works 'plan of another mesh' '' plan $model "${small[@]}" --mesh t=2 -o "$other"

@@ -234,7 +234,7 @@ static void number_leaves(Engine *engine, Arena *arena) {
         const RankContext *rank = &engine->ranks[r];
         for (int n = 0; n < rank->program->graph->n_nodes; n++) {
             Node *node = rank->program->graph->nodes[n];
-            if (!engine_is_leaf(node, true)) continue;
+            if (!engine_is_leaf(rank, node, true)) continue;
             int64_t count = type_elements(&node->types[0]);
             float *whole = ARENA_ARRAY(arena, float, count);
             const char *name = engine_logical_name(rank, node, arena);
