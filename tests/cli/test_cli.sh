@@ -474,7 +474,7 @@ fails 'no share' 2 '--top-p' "${writes[@]}" --top-p 1.5
 sed 's/x = nn.dropout(x, m.dropout)/x = x + ops.shift{ x, axis = "seq", by = -1 }/' $model >"$folder/behind.lua"
 works 'a model that looks back otherwise' 'Two' generate "$folder/behind.lua" "${writes[@]:2}"
 result 'computes all again, and says why' "$(grep -qF \
-    "behind.lua:58: shift: looks at other positions" "$folder/err" || echo "$err")"
+    "behind.lua:65: shift: looks at other positions" "$folder/err" || echo "$err")"
 llama=(models/llama.lua --set layers=1 --set model=32 --set heads=2 --set ffn=32 --set seq=8)
 run train "${llama[@]}" --data "$text" --steps 1 --save "$folder/llama.st"
 works 'rotary positions beyond the trained ones' 'Two moons' generate "${llama[@]}" \
