@@ -42,7 +42,8 @@ return model {
       if m.pre_norm then return nn.residual(x, layer(norm(x, name)), m.dropout) end
       return norm(nn.residual(x, layer(x), m.dropout), name)
     end
-    local x = nn.embedding(m, "wte", tokens, "vocab", "model") + nn.position(m, "wpe", "seq", "model")
+    local x = nn.embedding(m, "wte", tokens, "vocab", "model")
+      + nn.position(m, "wpe", "seq", "model")
     if not m.pre_norm then x = norm(x, "ln_e") end
     x = nn.dropout(x, m.dropout)
     for i = 1, m.layers do

@@ -313,8 +313,8 @@ function nn.swiglu(m, x, options) end
 ---@field z? number weight of the router's z-loss; 0
 
 ---A sparse mixture of experts, each a SwiGLU: axes experts and expert_ffn are the model's. Gives
----the result; with balance or z, a loss of each sequence, [batch], for cross_entropy's `beside`; and
----the share of each sequence's choices that found no room, [batch].
+---the result; with balance or z, a loss of each sequence, [batch], for cross_entropy's `beside`;
+---and the share of each sequence's choices that found no room, [batch].
 ---@param m perilune.Model
 ---@param x perilune.Value
 ---@param options? perilune.MoeOptions
