@@ -11,6 +11,11 @@ int main(void) {
     puts("skip training in fp8 on CUDA: built without CUDA's headers");
     return 0;
 }
+#elif defined(__SANITIZE_ADDRESS__)
+int main(void) { /* over a minute; test_cuda_layers has the kernels */
+    puts("skip training in fp8 on CUDA: slow with sanitizers");
+    return 0;
+}
 #else
 
 #include "tests/unit/cuda_graph.h"
