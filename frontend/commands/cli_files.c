@@ -3,11 +3,13 @@
 #include "frontend/commands/cli.h"
 #include "frontend/lua/cluster_read.h"
 #include "ir/base/file.h"
+#include "runtime/data/token_mask.h"
 #include "runtime/tokenizer/chat_template.h"
 
 #include <dirent.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* A file by device and number, so that other names of it are known; one that is not there yet by
  * its folder's and its name. */
@@ -24,8 +26,8 @@ typedef struct GivenFile {
     bool written;
 } GivenFile;
 
-/* Two options may be given several times. */
-enum { MAX_FILES = MAX_OPERANDS + N_OPTIONS + 2 * CLI_MOST_READS };
+/* Two options may be given several times, of data with masks. */
+enum { MAX_FILES = MAX_OPERANDS + N_OPTIONS + 1 + 4 * CLI_MOST_READS };
 
 typedef struct GivenFiles {
     GivenFile items[MAX_FILES];
@@ -51,9 +53,19 @@ static void add_file(GivenFiles *files, Arena *arena, const char *path, const ch
     if (identify(arena, &file)) files->items[files->count++] = file;
 }
 
+/* The mask that goes with the tokens that are written; NULL: none are. */
+static const char *written_mask(const CliArgs *args) {
+    const char *path = cli_text(args, OPT_OUTPUT, "-");
+    bool encodes = args->command->run == cmd_tokenizer && args->n_operands > 0 &&
+                   strcmp(args->operands[0], "encode") == 0;
+    return encodes && strcmp(path, "-") != 0 ? token_mask_name(args->arena, path) : NULL;
+}
+
 /* All that are given; "-" is standard output. */
 static void list_files(GivenFiles *files, const CliArgs *args) {
     bool has_verb = args->command->run == cmd_tokenizer;
+    const char *mask = written_mask(args);
+    if (mask) add_file(files, args->arena, mask, CLI_OPTIONS[OPT_OUTPUT].name, true);
     for (int i = has_verb; i < args->n_operands; i++) {
         add_file(files, args->arena, args->operands[i], NULL, false);
     }
@@ -62,6 +74,8 @@ static void list_files(GivenFiles *files, const CliArgs *args) {
         const CliValue *value = &args->values[i];
         for (int k = 0; info->kind == KIND_READS && k < value->n_list; k++) {
             add_file(files, args->arena, value->list[k], info->name, false);
+            mask = token_mask_name(args->arena, value->list[k]);
+            if (access(mask, F_OK) == 0) add_file(files, args->arena, mask, info->name, false);
         }
         if (!value->given || (info->kind != KIND_READ && info->kind != KIND_WRITE)) continue;
         if (i == OPT_CLUSTER && !cluster_is_path(value->text)) continue;
@@ -181,7 +195,9 @@ static int check_opening(const CliArgs *args) {
     int status = -1;
     if (args->command->run == cmd_train || args->command->run == cmd_generate) return -1;
     Diag *diag = diag_create();
-    if (!cli_try_outputs(args, diag)) status = cli_fail(diag, EXIT_USAGE);
+    if (!cli_try_outputs(args, diag) || !cli_try_path(written_mask(args), diag)) {
+        status = cli_fail(diag, EXIT_USAGE);
+    }
     diag_destroy(diag);
     return status;
 }

@@ -364,7 +364,7 @@ static void print_end(const Run *run) {
     train_data_print_samples(&run->data, done - n_taken * batch, done);
     if (run->n_empty > 0) {
         printf("labels  none counted in %" PRId64 " of %" PRId64
-               " steps: their loss is 0, their gradient too\n",
+               " steps: nothing was learned from labels in them\n",
                run->n_empty, n_taken);
     }
     if (plan_loss_scaling(run->plan).initial != 0) {

@@ -178,7 +178,7 @@ static bool check_masks(const TrainData *data, const TrainPart *parts, int n, bo
                        "masked=true (a model of your own: ignore = -1 for nn.cross_entropy)");
             return false;
         }
-        if (!has_mask || dataset_count_counted(parts[i].data) > 0) continue;
+        if (!has_mask || dataset_count_labels(parts[i].data, -1) > 0) continue;
         diag_error(diag, loc, "no label of it counts%s",
                    parts == data->val ? " in validation" : "");
         return false;
@@ -207,7 +207,20 @@ static bool check_all_masks(TrainData *data, Diag *diag) {
 
 /* --- shares --- */
 
+/* The label of the data that the plan's loss leaves out; -1: none but those of masks. */
+static int64_t find_left_out(const Plan *plan) {
+    for (int p = 0; p < plan->n_programs; p++) {
+        const Graph *graph = plan->programs[p].graph;
+        for (int n = 0; n < graph->n_nodes; n++) {
+            const Node *node = graph->nodes[n];
+            if (node->op == OP_LABEL_SHARE) return (int64_t)node_float(node, ATTR_value, -1);
+        }
+    }
+    return -1;
+}
+
 static void set_shares(TrainData *data) {
+    int64_t left_out = find_left_out(data->plan);
     const CliValue *given = &data->args->values[OPT_DATA_WEIGHT];
     double weights[BLEND_MOST_SOURCES] = {0};
     for (int i = 0; i < data->n_train; i++) {
@@ -219,19 +232,21 @@ static void set_shares(TrainData *data) {
     for (int i = 0; i < data->n_train; i++) {
         TrainPart *part = &data->train[i];
         part->share = blend_share(&data->blend, i);
-        part->label_share = part->share * (double)dataset_count_counted(part->data) /
+        part->label_share = part->share * (double)dataset_count_labels(part->data, left_out) /
                             (double)dataset_count_windows(part->data);
         n_labels += part->label_share;
     }
-    for (int i = 0; i < data->n_train; i++) data->train[i].label_share /= n_labels;
+    for (int i = 0; i < data->n_train; i++)
+        data->train[i].label_share /= n_labels > 0 ? n_labels : 1;
     for (int i = 0; i < data->n_val; i++) {
-        n_val_labels += (double)dataset_count_counted(data->val[i].data);
+        n_val_labels += (double)dataset_count_labels(data->val[i].data, left_out);
     }
     /* A validation set of its own is what it is; a part of the sources stands for their blend. */
     bool is_own = cli_given(data->args, OPT_VAL);
     for (int i = 0; i < data->n_val; i++) {
-        double own = (double)dataset_count_counted(data->val[i].data);
-        data->val[i].label_share = is_own ? own / n_val_labels : data->train[i].label_share;
+        double own = (double)dataset_count_labels(data->val[i].data, left_out);
+        data->val[i].label_share =
+            is_own ? own / (n_val_labels > 0 ? n_val_labels : 1) : data->train[i].label_share;
     }
 }
 
@@ -333,10 +348,17 @@ void train_data_name(const TrainData *data, char *text, size_t size) {
     if (data->n_train > 1) strbuf_printf(&name, "%d sources, ", data->n_train);
     strbuf_printf(&name, "%" PRId64 " tokens, unigram entropy %.9g",
                   count_tokens(data->train, data->n_train), data->train_entropy);
+    size_t length = name.length;
+    uint64_t hash = 0;
     for (int i = 0; i < data->n_train && data->n_train > 1; i++) {
         strbuf_printf(&name, "%s%" PRId64, i ? ":" : ", weights ", blend->parts[i]);
+        hash = mix_bits(hash ^ (uint64_t)blend->parts[i]);
     }
-    snprintf(text, size, "%s", name.text);
+    if (name.length < size) {
+        snprintf(text, size, "%s", name.text);
+    } else { /* other weights must have another name */
+        snprintf(text, size, "%.*s, weights %08" PRIx32, (int)length, name.text, (uint32_t)hash);
+    }
     strbuf_destroy(&name);
 }
 

@@ -89,7 +89,7 @@ bool train_documents_check(const TrainText *text, const CliArgs *args, const Pla
                name, out->n_looked);
     if (known == (uint32_t)out->separator && !eot) {
         diag_note(diag, NO_LOC, "--eot auto puts it after every document of text");
-    } else if (known != NO_TOKEN) {
+    } else if (known != NO_TOKEN && known != (uint32_t)out->separator) {
         diag_note(diag, NO_LOC, "in this tokenizer %s ends a text: --set documents=%u",
                   name_token(tokenizer, known, args->arena), known);
     }

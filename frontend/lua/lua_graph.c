@@ -285,7 +285,15 @@ static void check_label_share(lua_State *lua, const Node *node) {
     }
     for (int n = 0; n < node->id; n++) {
         const Node *other = graph->nodes[n];
-        if (other->op != OP_LABEL_SHARE || node_float(other, ATTR_value, 0) == label) continue;
+        if (other->op != OP_LABEL_SHARE) continue;
+        if (node_float(other, ATTR_value, 0) == label) {
+            bool same = hides == (node_attr(other, ATTR_rate) != NULL) &&
+                        node_float(other, ATTR_rate, 0.5) == rate &&
+                        node_int(other, ATTR_mask, 0) == node_int(node, ATTR_mask, 0);
+            if (same) continue;
+            script_error(lua, "label_share: tokens are hidden in one way: 'rate' and 'mask' are "
+                              "the same wherever they are asked for");
+        }
         diag_error(sandbox_of(lua)->diag, node->loc,
                    "label_share: a model can leave out one label, %g or %g",
                    node_float(other, ATTR_value, 0), label);

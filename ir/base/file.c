@@ -237,14 +237,18 @@ static bool sync_folder(const char *path, Diag *diag) {
     return ok;
 }
 
+bool file_writer_finish(FileWriter *writer, Diag *diag) {
+    if (writer->failed || !flush(writer, diag)) return false;
+    if (fsync(writer->fd) == 0) return true;
+    report(diag, writer->path, "cannot sync");
+    writer->failed = true;
+    return false;
+}
+
 bool file_writer_commit(FileWriter *writer, Diag *diag) {
     mode_t mode;
     bool exists;
-    bool ok = !writer->failed && flush(writer, diag);
-    if (ok && fsync(writer->fd) != 0) {
-        report(diag, writer->path, "cannot sync");
-        ok = false;
-    }
+    bool ok = file_writer_finish(writer, diag);
     if (ok && !name_temporary(writer)) {
         report(diag, writer->path, "cannot name a finished file beside it");
         ok = false;

@@ -20,6 +20,8 @@ bool file_writer_put(FileWriter *writer, const void *bytes, size_t length, Diag 
 /* Puts other bytes in the place of some that were put before. */
 bool file_writer_replace(FileWriter *writer, size_t at, const void *bytes, size_t length,
                          Diag *diag);
+/* All bytes are on the disk, under no name yet: of several files, before the first is committed. */
+bool file_writer_finish(FileWriter *writer, Diag *diag);
 bool file_writer_commit(FileWriter *writer, Diag *diag); /* frees the writer, either way */
 void file_writer_abandon(FileWriter *writer);
 

@@ -263,6 +263,21 @@ int64_t dataset_count_counted(const Dataset *dataset) {
     return dataset->n_counted;
 }
 
+int64_t dataset_count_labels(const Dataset *dataset, int64_t left_out) {
+    const Source *source = dataset->source;
+    int64_t count = 0, first;
+    for (int f = 0; f < source->n_files; f++) {
+        const TokenFile *file = &source->files[f];
+        int64_t n = overlap(dataset, f, &first);
+        int64_t n_labels = windows_of(file, n, dataset->seq) * dataset->seq;
+        for (int64_t i = first + 1; i <= first + n_labels && i < first + n; i++) {
+            if (file->counts && !file->counts[i]) continue;
+            count += left_out < 0 || token_file_at(file, i) != (uint64_t)left_out;
+        }
+    }
+    return count;
+}
+
 bool dataset_is_masked(const Dataset *dataset) {
     const Source *source = dataset->source;
     for (int f = 0; f < source->n_files; f++) {

@@ -50,6 +50,8 @@ int64_t dataset_count_windows(const Dataset *dataset);
 int64_t dataset_count_tokens(const Dataset *dataset);
 /* Of these, those that count as labels. */
 int64_t dataset_count_counted(const Dataset *dataset);
+/* Labels of its windows, all of one epoch, that count; but those that are `left_out` (-1: none). */
+int64_t dataset_count_labels(const Dataset *dataset, int64_t left_out);
 bool dataset_is_masked(const Dataset *dataset);
 int dataset_count_files(const Dataset *dataset);
 /* Of the files that it is a part of, or of tokens in memory; what is read of files is resident

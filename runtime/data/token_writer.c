@@ -139,20 +139,25 @@ static void release(TokenWriter *writer) {
     free(writer);
 }
 
-/* The mask first: tokens are never without theirs. */
-static bool commit_mask(TokenWriter *writer, Diag *diag) {
-    unsigned char header[LLMC_HEADER_BYTES];
-    if (!writer->mask) return true;
-    size_t length = make_npy_header("|b1", writer->n_tokens, header);
-    file_writer_replace(writer->mask, 0, header, length, diag);
-    return file_writer_commit(writer->mask, diag);
-}
-
-bool token_writer_commit(TokenWriter *writer, Diag *diag) {
+/* Both are on the disk before either has its name: a full disk leaves the old pair. */
+static bool finish_both(TokenWriter *writer, Diag *diag) {
     unsigned char header[LLMC_HEADER_BYTES];
     size_t length = make_header(writer, header);
     file_writer_replace(writer->file, 0, header, length, diag);
-    bool good = commit_mask(writer, diag);
+    if (!file_writer_finish(writer->file, diag)) return false;
+    if (!writer->mask) return true;
+    length = make_npy_header("|b1", writer->n_tokens, header);
+    file_writer_replace(writer->mask, 0, header, length, diag);
+    return file_writer_finish(writer->mask, diag);
+}
+
+bool token_writer_commit(TokenWriter *writer, Diag *diag) {
+    if (!finish_both(writer, diag)) {
+        token_writer_abandon(writer);
+        return false;
+    }
+    /* The mask first: tokens are never without theirs. */
+    bool good = !writer->mask || file_writer_commit(writer->mask, diag);
     if (!good) {
         file_writer_abandon(writer->file);
     } else {

@@ -98,6 +98,12 @@ static Said trimmed(Said said) {
     return end ? (Said){said.text + begin, end - begin} : (Said){said.text, 0};
 }
 
+/* Without the white space at its end. */
+static Said trimmed_end(Said said) {
+    Said inner = trimmed(said);
+    return (Said){said.text, inner.length ? (size_t)(inner.text - said.text) + inner.length : 0};
+}
+
 static bool put_said(const Chat *chat, TokenRun *run, Said said, bool counts) {
     if (chat->how->trim) said = trimmed(said);
     return token_run_text(run, said.text, said.length, counts);
@@ -187,6 +193,24 @@ static bool put_system(Talk *talk, Said said) {
            put_template(talk->chat, talk->run, how->system_after, false);
 }
 
+/* What the user says is trimmed together with the system's part before it. */
+static bool put_together(Talk *talk, Said said) {
+    const ChatTemplate *how = talk->chat->how;
+    said = trimmed_end(said);
+    if (said.length > 0) {
+        return put_system(talk, talk->pending) &&
+               token_run_text(talk->run, said.text, said.length, false);
+    }
+    size_t length = strlen(how->system_after);
+    char *after = strndup(how->system_after, trimmed_end((Said){how->system_after, length}).length);
+    if (!after) BUG("out of memory");
+    bool good = put_template(talk->chat, talk->run, how->system_before, false) &&
+                token_run_text(talk->run, talk->pending.text, talk->pending.length, false) &&
+                put_template(talk->chat, talk->run, after, false);
+    free(after);
+    return good;
+}
+
 static bool take_system(Talk *talk, Said said, size_t i) {
     const ChatTemplate *how = talk->chat->how;
     if (!how->system_before) {
@@ -209,10 +233,12 @@ static bool take_user(Talk *talk, Said said) {
     const ChatTemplate *how = talk->chat->how;
     bool has_system = talk->has_pending;
     talk->has_pending = false;
-    return put_template(talk->chat, talk->run, how->user_before, false) &&
-           (!has_system || put_system(talk, talk->pending)) &&
-           put_said(talk->chat, talk->run, said, false) &&
-           put_template(talk->chat, talk->run, how->user_after, false);
+    if (!put_template(talk->chat, talk->run, how->user_before, false)) return false;
+    bool good = has_system && how->trims_together
+                    ? put_together(talk, said)
+                    : (!has_system || put_system(talk, talk->pending)) &&
+                          put_said(talk->chat, talk->run, said, false);
+    return good && put_template(talk->chat, talk->run, how->user_after, false);
 }
 
 static bool take_answer(Talk *talk, const Message *message) {

@@ -33,6 +33,7 @@ typedef struct ChatTemplate {
     const char *answer_before, *answer_lead, *answer_after, *answer_rest;
     const char *default_system; /* NULL: none */
     bool system_in_user, trim, alternate;
+    bool trims_together; /* the system's part and what the user says after it, as one */
 } ChatTemplate;
 
 /* By a name, or read from a file: a path with a slash, or one that ends in .json. Reports and
