@@ -52,6 +52,9 @@ void engine_destroy(Engine *engine);
 void engine_init_parameters(Engine *engine);
 /* Metadata of saved weights: the model's settings, as its plan has them. */
 #define ENGINE_SETTINGS_KEY "perilune.settings"
+/* And where parameters were frozen, a parameter that was trained and is no adapter: adapters alone
+ * would be another model. */
+#define ENGINE_TRAINED_BESIDE_KEY "perilune.trained_beside"
 /* Of weights without the frozen ones. */
 #define ENGINE_TRAINED_ALONE_KEY "perilune.trained_alone"
 /* Whole logical tensors, whatever the layout, all of them or, in `trained`, those that are not

@@ -18,20 +18,14 @@ typedef struct Sources {
     bool adapters_begin; /* neither has any: they are as they are made */
 } Sources;
 
-static bool is_adapter(const char *name) {
-    const char *dot = strrchr(name, '.');
-    return dot && (strcmp(dot, ".lora_a") == 0 || strcmp(dot, ".lora_b") == 0);
-}
-
 /* False, reported: it is in neither, or not in the one that it has to be in. */
 static bool find_leaf(const Sources *from, const Node *node, const char *name, SafetensorsInfo *out,
                       const char **out_path, Diag *diag) {
     *out_path = from->trained_path;
     if (from->trained && safetensors_find(from->trained, name, out)) return true;
-    bool trains = node_is_copy(node) || (node->op == OP_PARAM && !node_is_frozen(node));
-    if (from->trained && trains) {
+    if (from->trained && engine_is_adapter(name)) {
         diag_error(diag, (SourceLoc){from->trained_path, 0},
-                   "has no tensor '%s', which the plan trains", name);
+                   "has no tensor '%s', an adapter of the plan's", name);
         return false;
     }
     *out_path = from->whole_path;
@@ -53,7 +47,7 @@ static bool load_leaf(Engine *engine, const RankContext *rank, Node *node, const
     const char *name = engine_leaf_name(rank, node, arena), *path;
     Shard shard = engine_leaf_shard(rank, node);
     shard.whole.dtype = DTYPE_F32; /* as files have it */
-    if (from->adapters_begin && is_adapter(name)) {
+    if (from->adapters_begin && engine_is_adapter(name)) {
         engine_set_leaf(engine, rank, node, NULL, arena);
         return true;
     }
@@ -142,7 +136,7 @@ static bool check_strangers(const Sources *from, const LogicalList *list, Diag *
         const Safetensors *file = f ? from->trained : from->whole;
         for (int i = 0; file && i < safetensors_count(file); i++) {
             const char *name = safetensors_at(file, i)->name;
-            if ((!f && !is_adapter(name)) || is_listed(list, name)) continue;
+            if ((!f && !engine_is_adapter(name)) || is_listed(list, name)) continue;
             if (strchr(name, '/')) continue; /* a checkpoint's state of one */
             diag_error(diag, (SourceLoc){f ? from->trained_path : from->whole_path, 0},
                        "has a tensor '%s', which the plan's model has not: make the plan with its "
@@ -160,11 +154,44 @@ static int count_beginning(const Sources *from, const LogicalList *list) {
     SafetensorsInfo info;
     for (int i = 0; i < list->count; i++) {
         const char *name = list->items[i].name;
-        if (!is_adapter(name)) continue;
+        if (!engine_is_adapter(name)) continue;
         if (from->trained || safetensors_find(from->whole, name, &info)) return 0;
         n++;
     }
     return n;
+}
+
+/* Of "key=value" lines; "" where the key is not there. */
+static const char *find_setting(Arena *arena, const char *settings, const char *key) {
+    size_t length = strlen(key);
+    for (const char *at = settings; at && *at; at = strchr(at, '\n'), at += at != NULL) {
+        if (strncmp(at, key, length) != 0 || at[length] != '=') continue;
+        return arena_strndup(arena, at + length + 1, strcspn(at + length + 1, "\n"));
+    }
+    return "";
+}
+
+/* Adapters count by settings: others would make another model of them. */
+static bool check_adapters(const Engine *engine, const Sources *from, Arena *arena, Diag *diag) {
+    static const char *const KEYS[] = {"lora", "lora_alpha", "lora_rslora"};
+    const Safetensors *file = from->trained ? from->trained : from->whole;
+    const char *path = from->trained ? from->trained_path : from->whole_path;
+    const char *theirs = safetensors_find_metadata(file, ENGINE_SETTINGS_KEY);
+    bool any = false;
+    for (int i = 0; i < safetensors_count(file); i++) {
+        any |= engine_is_adapter(safetensors_at(file, i)->name);
+    }
+    for (size_t i = 0; theirs && any && i < sizeof(KEYS) / sizeof(KEYS[0]); i++) {
+        const char *is = find_setting(arena, engine->plan->settings, KEYS[i]);
+        const char *was = find_setting(arena, theirs, KEYS[i]);
+        if (!is[0] || !was[0] || strcmp(is, was) == 0) continue;
+        diag_error(diag, (SourceLoc){path, 0},
+                   "its adapters were trained with %s=%s, the plan has %s=%s: make the plan with "
+                   "their settings, --set-from",
+                   KEYS[i], was, KEYS[i], is);
+        return false;
+    }
+    return true;
 }
 
 bool engine_load_files(Engine *engine, const WeightFiles *files, int *out_n_begun, Diag *diag) {
@@ -173,7 +200,8 @@ bool engine_load_files(Engine *engine, const WeightFiles *files, int *out_n_begu
     Safetensors *whole = safetensors_open(files->whole, diag), *trained = NULL;
     if (whole && files->trained) trained = safetensors_open(files->trained, diag);
     Sources from = {whole, trained, files->whole, files->trained, false};
-    bool fine = whole && (trained || !files->trained) && check_strangers(&from, &list, diag);
+    bool fine = whole && (trained || !files->trained) && check_strangers(&from, &list, diag) &&
+                check_adapters(engine, &from, arena, diag);
     int n_begun = fine ? count_beginning(&from, &list) : 0;
     from.adapters_begin = n_begun > 0;
     fine = fine && load_leaves(engine, &from, NULL, diag);
@@ -228,9 +256,14 @@ static bool load_place(const Engine *engine, const Safetensors *file, const char
 }
 
 bool engine_load_state(Engine *engine, const char *path, TrainingPlace *out, Diag *diag) {
+    Arena *arena = arena_create();
+    LogicalList list = engine_list_leaves(engine, false, arena);
     Safetensors *file = safetensors_open(path, diag);
+    const Sources from = {.whole = file, .whole_path = path};
     bool fine = file && load_place(engine, file, path, out, diag) &&
-                load_leaves(engine, &(Sources){.whole = file, .whole_path = path}, out, diag);
+                check_strangers(&from, &list, diag) && check_adapters(engine, &from, arena, diag) &&
+                load_leaves(engine, &from, out, diag);
     if (file) safetensors_close(file);
+    arena_destroy(arena);
     return fine;
 }

@@ -124,6 +124,8 @@ typedef struct LogicalList {
 
 /* Of a local rank. */
 void engine_set_variable(Engine *engine, const RankContext *rank, Node *variable, float value);
+/* By its logical name: NAME.lora_a or NAME.lora_b. */
+bool engine_is_adapter(const char *name);
 /* A parameter or, with_state, the optimizer's state; copies in 16 bits are made of parameters, but
  * in plans for decoding they may stand for them. */
 bool engine_is_leaf(const RankContext *rank, const Node *node, bool with_state);

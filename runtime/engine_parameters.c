@@ -75,6 +75,11 @@ static void set_rounded(Engine *engine, const RankContext *rank, const Node *par
     free(wide);
 }
 
+bool engine_is_adapter(const char *name) {
+    const char *dot = strrchr(name, '.');
+    return dot && (strcmp(dot, ".lora_a") == 0 || strcmp(dot, ".lora_b") == 0);
+}
+
 /* A parameter that is in a program as its copy in 16 bits alone, as in plans for decoding. */
 static bool is_own_copy(const RankContext *rank, const Node *node) {
     const Graph *graph = rank->program->graph;

@@ -38,6 +38,20 @@ int saving_first_refusal(Saving *s, bool own, char out_why[SAVING_ANSWER_BYTES])
     return refusal;
 }
 
+/* NULL: nothing is frozen, or nothing but adapters is trained. */
+static const char *find_trained_beside(const LogicalList *list) {
+    const char *beside = NULL;
+    bool any_frozen = false;
+    for (int i = 0; i < list->count; i++) {
+        const Logical *item = &list->items[i];
+        if (item->node->op != OP_PARAM) continue;
+        bool frozen = node_is_frozen(item->node);
+        any_frozen |= frozen;
+        if (!frozen && !engine_is_adapter(item->name)) beside = item->name;
+    }
+    return any_frozen ? beside : NULL;
+}
+
 static void declare(Saving *s, const TrainingPlace *place) {
     s->writer = safetensors_writer_create();
     for (int i = 0; i < s->list.count; i++) {
@@ -50,6 +64,8 @@ static void declare(Saving *s, const TrainingPlace *place) {
     if (s->engine->plan->settings && s->engine->plan->settings[0]) {
         safetensors_writer_add_metadata(s->writer, ENGINE_SETTINGS_KEY, s->engine->plan->settings);
     }
+    const char *beside = find_trained_beside(&s->list);
+    if (beside) safetensors_writer_add_metadata(s->writer, ENGINE_TRAINED_BESIDE_KEY, beside);
     if (s->trained_alone)
         safetensors_writer_add_metadata(s->writer, ENGINE_TRAINED_ALONE_KEY, "yes");
     if (!place) return;

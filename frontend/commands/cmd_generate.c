@@ -154,7 +154,7 @@ static void put_json(const Generation *gen, StrBuf *out) {
     for (int i = 0; i < gen->n_texts; i++) {
         const GenerateText *text = &gen->texts[i];
         strbuf_put(out, i ? ", {\"text\": " : "{\"text\": ");
-        json_put_text(out, text->text.text + text->n_prompt);
+        json_put_bytes(out, text->text.text + text->n_prompt, text->text.length - text->n_prompt);
         strbuf_printf(out, ", \"tokens\": %zu, \"ended\": %s}",
                       text->tokens.count - text->n_prompt_tokens, gen->live[i] ? "false" : "true");
     }

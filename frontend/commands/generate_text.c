@@ -139,6 +139,7 @@ size_t generate_text_show(GenerateText *text, bool all, const char **out) {
     const unsigned char *bytes = (const unsigned char *)text->text.text;
     size_t end = text->text.length, back = 0;
     if (!all) end -= count_held_back(text);
+    if (end < text->n_shown) end = text->n_shown; /* a stop has cut off what followed that */
     *out = text->text.text + text->n_shown;
     /* Back to where the last character begins; it waits if more of its bytes can follow. */
     while (text->tokenizer && back < 3 && back < end - text->n_shown &&

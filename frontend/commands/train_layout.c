@@ -55,6 +55,12 @@ typedef struct Finds {
     double seconds;
 } Finds;
 
+/* Fewer ranks than all must be faster by more than predictions can be told apart by. */
+static bool is_faster(const Finds *finds, int i) {
+    double best_us = finds->results[finds->best]->found[0].cost.step_us;
+    return finds->results[i]->found[0].cost.step_us < best_us * (finds->best == 0 ? 0.97 : 1);
+}
+
 /* Of equally fast ones the first. Why the first of all has none is reported. */
 static bool search_counts(CliArgs *args, const SearchJob *job, Finds *finds, Diag *diag) {
     ProgressLine line = progress_line_start("searched");
@@ -74,10 +80,7 @@ static bool search_counts(CliArgs *args, const SearchJob *job, Finds *finds, Dia
         if (!result) continue;
         finds->n_layouts += result->n_candidates;
         if (result->n_found == 0) continue;
-        if (finds->best < 0 ||
-            result->found[0].cost.step_us < finds->results[finds->best]->found[0].cost.step_us) {
-            finds->best = i;
-        }
+        if (finds->best < 0 || is_faster(finds, i)) finds->best = i;
     }
     finds->seconds = progress_line_end(&line);
     if (finds->best >= 0) return true;
@@ -119,8 +122,9 @@ static const char *describe(Arena *arena, const char *cluster, const Finds *find
     return text;
 }
 
-/* Rank 0's part: the plan, for `world` processes or (1) for as many ranks as the options say. */
-static Plan *find_plan(CliArgs *args, int world, TrainLayout *out, Diag *diag) {
+/* Rank 0's part: the plan, for `world` processes or (1) for as many ranks as the options say.
+ * *out_status changes where it is not the input that is wrong. */
+static Plan *find_plan(CliArgs *args, int world, TrainLayout *out, int *out_status, Diag *diag) {
     SearchJob *job = search_job_from_args(args, diag);
     if (!job) return NULL;
     bool says_ranks = cli_given(args, OPT_RANKS);
@@ -143,7 +147,11 @@ static Plan *find_plan(CliArgs *args, int world, TrainLayout *out, Diag *diag) {
     if (world > 1 && !says_ranks) {
         finds.n = pick_counts(world, job->cluster->node.n_devices, finds.counts);
     }
-    if (!search_counts(args, job, &finds, diag)) return NULL;
+    if (!search_counts(args, job, &finds, diag)) {
+        if (finds.results[0]) *out_status = EXIT_FAILED; /* nothing fits, as perilune plan ends */
+        return NULL;
+    }
+    *out_status = EXIT_FAILED;
     SearchReport report = {.result = finds.results[finds.best]};
     Plan *plan = search_plan_best(args, job, &report, diag);
     if (plan) out->text = describe(args->arena, job->cluster->name, &finds, &report);
@@ -186,9 +194,10 @@ static const char *agree_on_plan(CliArgs *args, const LaunchEnvironment *launch,
     *out_status = EXIT_FAILED;
     Control *control = engine_args_connect(args, launch, NO_PLAN_YET, diag);
     if (control && launch->rank == 0) {
-        plan = find_plan(args, launch->world, out, diag);
+        int status = EXIT_USAGE;
+        plan = find_plan(args, launch->world, out, &status, diag);
         if (plan) plan_print(&own, plan);
-        if (!plan) *out_status = EXIT_USAGE;
+        if (!plan) *out_status = status;
     }
     const char *text =
         control ? share_text(args->arena, control, launch->rank == 0, plan ? own.text : NULL, diag)
@@ -203,7 +212,7 @@ Plan *train_layout(CliArgs *args, TrainLayout *out, int *out_status, Diag *diag)
     *out = (TrainLayout){0};
     *out_status = EXIT_USAGE;
     if (!check_options(args, diag) || !launch_read_environment(&launch, diag)) return NULL;
-    if (launch.world == 1) return find_plan(args, 1, out, diag);
+    if (launch.world == 1) return find_plan(args, 1, out, out_status, diag);
     const char *text = agree_on_plan(args, &launch, out, out_status, diag);
     if (!text) return NULL;
     Plan *plan = plan_from_text(args->arena, "rank 0's plan", text, diag);

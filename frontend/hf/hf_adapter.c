@@ -154,8 +154,8 @@ static bool is_run(const HfPart *part, int first, int end) {
     return true;
 }
 
-static bool check_item(const HfExport *export, const HfItem *item, Adapter *adapter, Diag *diag) {
-    const HfPart *part = &item->parts[0];
+static bool check_item(const HfExport *export, const HfItem *item, const HfPart *part,
+                       const Adapter *adapter, Diag *diag) {
     int n_from = adapter->a.n_dims - 1;
     if (item->n_parts > 1) {
         diag_error(diag, (SourceLoc){export->path, 0},
@@ -178,8 +178,9 @@ bool hf_adapter_check_alone(const HfExport *export, Diag *diag) {
     for (int i = 0; i < export->layout.n_items; i++) {
         Adapter of;
         const HfItem *item = &export->layout.items[i];
-        if (find_adapter(export, &item->parts[0], &of) && !check_item(export, item, &of, diag)) {
-            return false;
+        for (int p = 0; p < item->n_parts; p++) {
+            if (!find_adapter(export, &item->parts[p], &of)) continue;
+            if (!check_item(export, item, &item->parts[p], &of, diag)) return false;
         }
     }
     return true;

@@ -150,7 +150,14 @@ static Model *load_with_adapters(const Importer *m, const char *name, const char
     const json_t *dropout = json_object_get(m->config, "lora_dropout");
     double p = json_is_number(dropout) ? json_number_value(dropout) : 0;
     double alpha = json_number_value(json_object_get(m->config, "lora_alpha"));
-    bool rslora = json_is_true(json_object_get(m->config, "use_rslora"));
+    const json_t *use = json_object_get(m->config, "use_rslora");
+    bool rslora = json_is_true(use);
+    if ((use && !json_is_boolean(use) && !json_is_null(use)) ||
+        (dropout && !json_is_number(dropout) && !json_is_null(dropout))) {
+        diag_error(m->diag, (SourceLoc){m->config_path, 0},
+                   "'use_rslora' must be true or false, and 'lora_dropout' a number");
+        return NULL;
+    }
     ModelSetting *all = ARENA_ARRAY(m->arena, ModelSetting, n + 5);
     memcpy(all, settings, sizeof(*all) * (size_t)n);
     all[n++] = (ModelSetting){"lora", arena_printf(m->arena, "%lld", (long long)m->rank)};

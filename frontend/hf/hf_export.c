@@ -71,12 +71,24 @@ static bool is_known(const HfExport *export, const char *name) {
     return false;
 }
 
+static void fail_beside(const HfExport *export, const char *path, const char *name, Diag *diag) {
+    diag_error(diag, (SourceLoc){path, 0},
+               "tensor %s was trained beside the adapters, which alone would not do as the model "
+               "does: export the merged weights",
+               hf_quoted(export->arena, name));
+}
+
 /* Weights that the model does not know would be left behind. What a checkpoint has beside weights,
  * the optimizer's state, is. An adapter alone has nothing else that was trained. */
 static bool check_extra(const HfExport *export, const Safetensors *file, const char *path,
                         Diag *diag) {
     bool checkpoint = safetensors_find_metadata(file, "perilune.step") != NULL;
     bool alone = safetensors_find_metadata(file, ENGINE_TRAINED_ALONE_KEY) != NULL;
+    const char *beside = safetensors_find_metadata(file, ENGINE_TRAINED_BESIDE_KEY);
+    if (export->adapters_alone && beside && !alone) {
+        fail_beside(export, path, beside, diag);
+        return false;
+    }
     for (int i = 0; i < safetensors_count(file); i++) {
         const char *name = safetensors_at(file, i)->name;
         bool known = is_known(export, name);
@@ -88,10 +100,7 @@ static bool check_extra(const HfExport *export, const Safetensors *file, const c
             return false;
         }
         if (!export->adapters_alone || !alone || hf_adapter_is_name(name)) continue;
-        diag_error(diag, (SourceLoc){path, 0},
-                   "tensor %s was trained beside the adapters, which alone would not do as the "
-                   "model does: export the merged weights",
-                   hf_quoted(export->arena, name));
+        fail_beside(export, path, name, diag);
         return false;
     }
     return true;

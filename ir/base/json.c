@@ -2,6 +2,8 @@
 
 #include "ir/base/file.h"
 
+#include <string.h>
+
 json_t *json_parse_bytes(const char *path, const void *bytes, size_t length, Diag *diag) {
     json_error_t error;
     json_t *json = json_loadb(bytes, length, JSON_REJECT_DUPLICATES, &error);
@@ -22,8 +24,12 @@ json_t *json_parse_file(const char *path, size_t limit_bytes, Diag *diag) {
 }
 
 void json_put_text(StrBuf *out, const char *text) {
+    json_put_bytes(out, text, strlen(text));
+}
+
+void json_put_bytes(StrBuf *out, const char *text, size_t length) {
     strbuf_put(out, "\"");
-    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
+    for (const unsigned char *c = (const unsigned char *)text, *end = c + length; c < end; c++) {
         if (*c == '"' || *c == '\\') {
             strbuf_printf(out, "\\%c", *c);
         } else if (*c < 0x20 || *c >= 0x7f) {

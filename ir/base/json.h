@@ -22,5 +22,7 @@ json_t *json_parse_file(const char *path, size_t limit_bytes, Diag *diag);
 /* Appends a text as a JSON string, quotes included; ASCII alone, valid whatever its encoding was.
  */
 void json_put_text(StrBuf *out, const char *text);
+/* The same of so many bytes, zeros among them. */
+void json_put_bytes(StrBuf *out, const char *text, size_t length);
 
 #endif

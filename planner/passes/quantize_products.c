@@ -50,6 +50,7 @@ typedef struct Quantizer {
     Graph *out;
     ValueMap map;
     int batch, experts; /* axes, or -1 */
+    bool *is_share;     /* by id: a share of a weight's gradient */
     bool *may;          /* by id: the product takes fp8 */
     bool *otherwise;    /* by value: something else in the backward reads it */
     const Node **late;  /* by value: the first product in the backward that quantises it, or NULL */
@@ -64,7 +65,8 @@ static int value_index(Value value) {
 }
 
 static bool is_weight(const Node *node) {
-    return node_is_copy(node);
+    return node_is_copy(node) ||
+           (node->op == OP_PARAM && node_is_frozen(node) && node->types[0].dtype == DTYPE_BF16);
 }
 
 static Side side_of(const Quantizer *q, const Node *product, int i) {
@@ -92,7 +94,7 @@ static bool holds_blocks(const Type *type, const Run *run, const Run *beside) {
 
 /* One of a block's weights with an activation or its gradient; or two of these whose product is a
  * share of a weight's gradient, which alone are f32. */
-static bool is_of_weights(const Node *node) {
+static bool is_of_weights(const Node *node, const bool *is_share) {
     if (node->op != OP_MATMUL || node->block == NO_BLOCK || node->phase == PHASE_UPDATE ||
         node->n_inputs != 2 || node_attr(node, ATTR_to)) {
         return false;
@@ -104,12 +106,11 @@ static bool is_of_weights(const Node *node) {
         n_weights += is_weight(from);
         if (OPS[from->op].flags & PERSISTENT && !is_weight(from)) return false;
     }
-    bool share = node->phase == PHASE_BACKWARD && node->types[0].dtype == DTYPE_F32;
-    return n_weights == 1 || (n_weights == 0 && share);
+    return n_weights == 1 || (n_weights == 0 && is_share[node->id]);
 }
 
 static bool may_quantize(const Quantizer *q, const Node *node) {
-    if (!is_of_weights(node)) return false;
+    if (!is_of_weights(node, q->is_share)) return false;
     for (int i = 0; i < 2; i++) {
         const Type *type = value_type(node->inputs[i]);
         Side side = side_of(q, node, i);
@@ -122,6 +123,16 @@ static bool may_quantize(const Quantizer *q, const Node *node) {
         if (!block_run(type, side.own.axes, side.own.count, factors)) return false;
     }
     return true;
+}
+
+/* Products that are added to a weight's gradient as they are. Of a weight that something is done to
+ * first, so is something to its gradient. */
+static void find_shares(Quantizer *q) {
+    for (int n = 0; n < q->in->n_nodes; n++) {
+        const Node *node = q->in->nodes[n];
+        if (node->op != OP_ACCUMULATE || node->phase != PHASE_BACKWARD) continue;
+        q->is_share[node->inputs[1].node->id] = true;
+    }
 }
 
 static void find_readers(Quantizer *q) {
@@ -217,9 +228,11 @@ Graph *pass_quantize_products(const Graph *in, PassContext *ctx) {
                    .map = value_map_create(in, arena),
                    .batch = axis_find(&in->axes, "batch", 5),
                    .experts = axis_find(&in->axes, "experts", 7),
+                   .is_share = ARENA_ARRAY(arena, bool, in->n_nodes + 1),
                    .may = ARENA_ARRAY(arena, bool, in->n_nodes + 1),
                    .otherwise = ARENA_ARRAY(arena, bool, n_values),
                    .late = ARENA_ARRAY(arena, const Node *, n_values)};
+    find_shares(&q);
     find_readers(&q);
     for (int n = 0; n < in->n_nodes; n++) {
         if (!copy_node(&q, in->nodes[n])) return NULL;

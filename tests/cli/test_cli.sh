@@ -463,6 +463,15 @@ works 'no limit changes nothing' "$cached" "${writes[@]}" --seed 3 --top-p 1 --m
     --repetition-penalty 1
 run "${writes[@]}" --seed 3 --stop "${cached:6:2}"
 result 'a stop ends the text before it' "$([ "$out" = "${cached:0:6}" ] || echo "'$out'")"
+for seed in 1 2 3 4 5 6 7 8; do # stops whose beginning also stands just before them
+    whole=$("$perilune" generate "$plan" --load "$folder/w.st" --prompt Two --seed $seed --length 60 -q 2>&1)
+    part=$("$perilune" generate "$plan" --load "$folder/w.st" --prompt Two --seed $seed --length 60 -q \
+        --stop "${whole:20:1}${whole:20:1}" --stop "${whole:21:2}" --stop "${whole:30:1}${whole:31:1}" 2>&1)
+    [ $? -eq 0 ] && [[ $whole == "$part"* ]] || break
+done
+result 'stops never show what they cut off' "$([[ $whole == "$part"* ]] || echo "seed $seed: '${part:0:200}'")"
+fails 'nothing to write in fp8' 2 'no block has a product whose sides and positions' \
+    "${writes[@]}" --precision fp8
 fails 'an empty stop' 2 '--stop: an empty text' "${writes[@]}" --stop ''
 fails 'more positions than a table has' 2 'the model has a table of 16 positions' "${writes[@]}" \
     --context 17

@@ -110,6 +110,22 @@ works 'trained over a base' 'adapters begin anew' train "$folder/lora.plan" --lo
 result 'both files are told' "$([[ $out == *"wrote   $folder/adapter.safetensors"* ]] || echo "$out")"
 works 'goes on from the checkpoint alone' 'resumed' train "$folder/lora.plan" --load "$weights" \
     --data "$text" --steps 5 --lr 1e-2 --val-fraction 0 --checkpoint "$folder/lora.ckpt" --continue
+fails 'adapters that count otherwise' 2 'trained with lora_alpha=6, the plan has lora_alpha=0' train \
+    models/llama.lua --set-from "$weights" --set lora=3 --load "$weights" --load-trained "$folder/adapter.safetensors" \
+    --data "$text" --val-fraction 0 --steps 1
+fails 'fewer adapters than a checkpoint has' 2 'which the plan' train "${lora[@]}" --set lora_targets=q \
+    --resume "$folder/lora.ckpt" --data "$text" --val-fraction 0 --steps 9
+beside=(train models/llama.lua --set-from "$weights" --set lora=2 --set 'freeze=!*.gain' --data "$text" --steps 1)
+works 'trained beside adapters' '' "${beside[@]}" --load "$weights" --save "$folder/beside.safetensors" -q
+fails 'adapters alone without what was trained beside' 2 'was trained beside the adapters' export \
+    "$folder/beside.safetensors" --adapter -o "$folder/y"
+works 'a norm alone' '' train models/llama.lua --set-from "$weights" --set 'freeze=*,!norm_f.gain' --load "$weights" \
+    --data "$text" --steps 1 --val-fraction 0 -q --save-trained "$folder/norm.safetensors"
+works 'read over its base' 'done' train models/llama.lua --set-from "$folder/norm.safetensors" --load "$weights" \
+    --load-trained "$folder/norm.safetensors" --data "$text" --steps 1 --val-fraction 0
+wide=(models/llama.lua --set layers=1 --set model=128 --set heads=4 --set kv_heads=4 --set ffn=128 --set seq=128)
+works 'fp8 with adapters' 'are frozen' plan "${wide[@]}" --precision fp8 --set lora=128
+works 'fp8 with a frozen table' 'are frozen' plan "${wide[@]}" --precision fp8 --set freeze=wte
 works 'merged' 'adapters merged into their weights' export "$folder/all.safetensors" -o "$folder/merged"
 works 'merged from two files' 'adapters merged into their weights' export "$weights" \
     --load-trained "$folder/adapter.safetensors" -o "$folder/merged2"

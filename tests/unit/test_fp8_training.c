@@ -37,6 +37,9 @@ static const Case CASES[] = {
     {"512", 2, 2, RECOMPUTE_NONE, {2, 2, 1, 2, 1, "1f1b", false, NULL, 0}},
 };
 
+/* Of adapters; with 128 they are in fp8, too, beside frozen weights. */
+static const char *lora_rank = "0";
+
 static bool start_of(Run *run, const char *path, const ModelSetting *settings, int n_settings,
                      const Case *of, DType precision, bool text) {
     run_precision = precision;
@@ -47,7 +50,8 @@ static bool start_of(Run *run, const char *path, const ModelSetting *settings, i
 }
 
 static bool start(Run *run, const Case *of, DType precision, bool text) {
-    const ModelSetting settings[] = {SIZES, {"heads", "2"}, {"kv_heads", "2"}, {"seq", of->seq}};
+    const ModelSetting settings[] = {
+        SIZES, {"heads", "2"}, {"kv_heads", "2"}, {"seq", of->seq}, {"lora", lora_rank}};
     return start_of(run, "models/llama.lua", settings, sizeof(settings) / sizeof(settings[0]), of,
                     precision, text);
 }
@@ -92,7 +96,8 @@ static void check_layouts(const char *seq) {
         char name[160];
         Run run;
         if (strcmp(of->seq, seq) != 0) continue;
-        snprintf(name, sizeof(name), "t=%d c=%d d=%d p=%d micro %d %s%s zero %d recompute %s",
+        snprintf(name, sizeof(name),
+                 "lora %s t=%d c=%d d=%d p=%d micro %d %s%s zero %d recompute %s", lora_rank,
                  of->layout.t, of->c, of->layout.d, of->layout.p, of->layout.micro_batch,
                  of->layout.schedule, of->layout.sequence_parallel ? " sp" : "", of->zero,
                  recompute_mode_name(of->recompute));
@@ -285,6 +290,9 @@ static void check_given_out(void) {
 
 int main(void) {
     check_layouts("256");
+    lora_rank = "128";
+    check_layouts("256");
+    lora_rank = "0";
     if (LAYOUT_STEP == 1) { /* these take long with sanitizers */
         check_layouts("512");
         check_bf16();

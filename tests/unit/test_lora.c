@@ -237,7 +237,7 @@ static void check_files(Run *base, Run *tuned, Run *again) {
     safetensors_close(file);
     check_begin("files that do not go together are refused");
     expect_refusal(tuned, trained, NULL, "has no tensor 'wte'");
-    expect_refusal(tuned, whole, whole, "which the plan trains");
+    expect_refusal(tuned, whole, whole, "an adapter of the plan's");
     expect_refusal(base, all, NULL, "which the plan's model has not");
     expect_refusal(base, whole, trained, "which the plan's model has not");
     check_end();
