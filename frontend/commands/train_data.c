@@ -55,15 +55,13 @@ bool train_data_options(const CliArgs *args, Diag *diag) {
 
 /* --- opening --- */
 
-/* What says that labels may be DATASET_NO_LABEL, or NULL. */
+/* What says which label the loss leaves out (a plan has one), or NULL: it counts all. */
 static const Node *find_label_share(const Plan *plan) {
     for (int p = 0; p < plan->n_programs; p++) {
         const Graph *graph = plan->programs[p].graph;
         for (int n = 0; n < graph->n_nodes; n++) {
             const Node *node = graph->nodes[n];
-            if (node->op == OP_LABEL_SHARE && node_float(node, ATTR_value, 0) == DATASET_NO_LABEL) {
-                return node;
-            }
+            if (node->op == OP_LABEL_SHARE) return node;
         }
     }
     return NULL;
@@ -189,7 +187,7 @@ static bool check_masks(const TrainData *data, const TrainPart *parts, int n, bo
 static bool check_all_masks(TrainData *data, Diag *diag) {
     bool any = false, any_val = false;
     const Node *share = find_label_share(data->plan);
-    data->masked = share != NULL;
+    data->masked = share && node_float(share, ATTR_value, 0) == DATASET_NO_LABEL;
     if (share && node_attr(share, ATTR_rate) && !set_hidden(data, share, diag)) return false;
     if (!check_masks(data, data->train, data->n_train, &any, diag) ||
         !check_masks(data, data->val, data->n_val, &any_val, diag)) {
@@ -207,20 +205,36 @@ static bool check_all_masks(TrainData *data, Diag *diag) {
 
 /* --- shares --- */
 
-/* The label of the data that the plan's loss leaves out; -1: none but those of masks. */
-static int64_t find_left_out(const Plan *plan) {
-    for (int p = 0; p < plan->n_programs; p++) {
-        const Graph *graph = plan->programs[p].graph;
-        for (int n = 0; n < graph->n_nodes; n++) {
-            const Node *node = graph->nodes[n];
-            if (node->op == OP_LABEL_SHARE) return (int64_t)node_float(node, ATTR_value, -1);
+/* Shares of losses, which are means over labels. Of one source nothing has to be counted, which
+ * would read all of it. */
+static void set_label_shares(TrainData *data) {
+    const Node *share = find_label_share(data->plan);
+    int64_t left_out = share ? (int64_t)node_float(share, ATTR_value, -1) : -1;
+    double n_labels = 0;
+    for (int i = 0; i < data->n_train; i++) {
+        TrainPart *part = &data->train[i];
+        part->label_share = part->share;
+        if (data->n_train > 1) {
+            part->label_share *= (double)dataset_count_labels(part->data, left_out) /
+                                 (double)dataset_count_windows(part->data);
         }
+        n_labels += part->label_share;
     }
-    return -1;
+    for (int i = 0; i < data->n_train && n_labels > 0; i++) data->train[i].label_share /= n_labels;
+    /* A validation set of its own is what it is; a part of the sources stands for their blend. */
+    bool is_own = cli_given(data->args, OPT_VAL);
+    n_labels = 0;
+    for (int i = 0; i < data->n_val; i++) {
+        TrainPart *part = &data->val[i];
+        part->label_share = !is_own           ? data->train[i].label_share
+                            : data->n_val > 1 ? (double)dataset_count_labels(part->data, left_out)
+                                              : 1;
+        n_labels += part->label_share;
+    }
+    for (int i = 0; i < data->n_val && n_labels > 0; i++) data->val[i].label_share /= n_labels;
 }
 
 static void set_shares(TrainData *data) {
-    int64_t left_out = find_left_out(data->plan);
     const CliValue *given = &data->args->values[OPT_DATA_WEIGHT];
     double weights[BLEND_MOST_SOURCES] = {0};
     for (int i = 0; i < data->n_train; i++) {
@@ -228,26 +242,8 @@ static void set_shares(TrainData *data) {
         if (given->given) cli_parse_real(given->list[i], &weights[i]); /* looked at before */
     }
     data->blend = blend_create(weights, data->n_train);
-    double n_labels = 0, n_val_labels = 0;
-    for (int i = 0; i < data->n_train; i++) {
-        TrainPart *part = &data->train[i];
-        part->share = blend_share(&data->blend, i);
-        part->label_share = part->share * (double)dataset_count_labels(part->data, left_out) /
-                            (double)dataset_count_windows(part->data);
-        n_labels += part->label_share;
-    }
-    for (int i = 0; i < data->n_train; i++)
-        data->train[i].label_share /= n_labels > 0 ? n_labels : 1;
-    for (int i = 0; i < data->n_val; i++) {
-        n_val_labels += (double)dataset_count_labels(data->val[i].data, left_out);
-    }
-    /* A validation set of its own is what it is; a part of the sources stands for their blend. */
-    bool is_own = cli_given(data->args, OPT_VAL);
-    for (int i = 0; i < data->n_val; i++) {
-        double own = (double)dataset_count_labels(data->val[i].data, left_out);
-        data->val[i].label_share =
-            is_own ? own / (n_val_labels > 0 ? n_val_labels : 1) : data->train[i].label_share;
-    }
+    for (int i = 0; i < data->n_train; i++) data->train[i].share = blend_share(&data->blend, i);
+    set_label_shares(data);
 }
 
 static double entropy_of(const TrainPart *parts, int n) {

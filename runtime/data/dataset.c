@@ -270,6 +270,10 @@ int64_t dataset_count_labels(const Dataset *dataset, int64_t left_out) {
         const TokenFile *file = &source->files[f];
         int64_t n = overlap(dataset, f, &first);
         int64_t n_labels = windows_of(file, n, dataset->seq) * dataset->seq;
+        if (!file->counts && left_out < 0) {
+            count += n_labels;
+            continue;
+        }
         for (int64_t i = first + 1; i <= first + n_labels && i < first + n; i++) {
             if (file->counts && !file->counts[i]) continue;
             count += left_out < 0 || token_file_at(file, i) != (uint64_t)left_out;

@@ -122,6 +122,15 @@ result 'other weights are told' \
     "$([[ $err == *'was trained on other data (3 sources, '*', weights 5:3:2)'* ]] || echo "$err")"
 works 'files of validation' 'in validation on text.txt' train "${masked[@]}" "${with[@]}" \
     --data "$chats" --val "$chats" --val "$text" --steps 2
+mkdir "$folder/rests" # files too short for a window: labels of none
+for i in $(seq 50); do printf '%020d' "$i" >"$folder/rests/$i"; done
+printf '%0100d' 7 >"$folder/rests/long"
+run train "${small[@]}" --data "$text" --val "$folder/rests" --val "$text" --steps 5 --lr 1e-2 \
+    --log "$folder/a.jsonl"
+result 'each counts by the labels in its windows' "$(tail -n 1 "$folder/a.jsonl" | tr ',{}' '\n' |
+    awk -F: -v n=$((($(wc -c <"$text") - 1) / 32)) '/"val_loss"/ { all = $2 }
+        /"rests"/ { a = $2 } /"text.txt"/ { b = $2 }
+        END { d = all - (3 * a + n * b) / (3 + n); if (!a || !b || d > 1e-6 || d < -1e-6) print all, a, b }')"
 fails 'a weight too few' 2 '--data-weight: 1 for 2 --data; each needs one' train "${small[@]}" \
     --data "$text" --data "$chats" --data-weight 1
 for weight in 0 -1 nan inf 1e999 x ''; do
