@@ -169,8 +169,17 @@ function nn.lora(m)
   check_model("lora", m)
   local rank = rawget(m, "lora")
   if rank == nil then fail("lora: the model has no setting 'lora', the rank") end
-  if rank == 0 then return nil end
   local alpha, dropout = rawget(m, "lora_alpha"), rawget(m, "lora_dropout")
+  if rank == 0 then
+    local without = { lora_alpha = (alpha or 0) ~= 0, lora_dropout = (dropout or 0) ~= 0,
+                      lora_rslora = rawget(m, "lora_rslora") == true }
+    for _, name in ipairs{ "lora_alpha", "lora_rslora", "lora_dropout" } do
+      if without[name] then
+        fail("lora: '%s' has no effect without adapters: 'lora', their rank, is 0", name)
+      end
+    end
+    return nil
+  end
   m:freeze("*, !*.lora_a, !*.lora_b")
   return { rank = rank, alpha = alpha ~= 0 and alpha or nil, dropout = dropout,
            targets = rawget(m, "lora_targets"), rslora = rawget(m, "lora_rslora") }

@@ -46,6 +46,8 @@ static void add_layout(Comparison *of) {
     add_words(of, "model", "model", a->model, b->model);
     add_values(of, "parameters", "parameters", UNIT_NUMBER, (double)a->n_parameters,
                (double)b->n_parameters);
+    add_values(of, "trained_parameters", "  trained", UNIT_NUMBER, (double)a->n_trained,
+               (double)b->n_trained);
     add_words(of, "mesh", "mesh", mesh_text(of->arena, &a->mesh), mesh_text(of->arena, &b->mesh));
     add_values(of, "ranks", "ranks", UNIT_NUMBER, of->facts[0]->n_ranks, of->facts[1]->n_ranks);
     add_words(of, "schedule", "schedule", a->schedule, b->schedule);

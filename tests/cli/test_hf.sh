@@ -104,6 +104,7 @@ run train models/gpt.lua --set-from "$folder/gpt.safetensors" --set lora=2 --loa
     --data "$text" --steps 1 --val-fraction 0 --save "$folder/gpt_lora.safetensors"
 lora=(models/llama.lua --set-from "$weights" --set lora=3 --set lora_alpha=6)
 works 'a plan with adapters' 'of 7.73 k parameters; the others are frozen' plan "${lora[@]}" -o "$folder/lora.plan"
+works 'compare says how much trains' '  trained  ' compare "$folder/llama.plan" "$folder/lora.plan"
 works 'trained over a base' 'adapters begin anew' train "$folder/lora.plan" --load "$weights" \
     --data "$text" --steps 3 --lr 1e-2 --val-fraction 0 --save "$folder/all.safetensors" \
     --save-trained "$folder/adapter.safetensors" --checkpoint "$folder/lora.ckpt"
