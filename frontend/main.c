@@ -96,7 +96,8 @@ const CliCommand CLI_COMMANDS[] = {
      "  perilune generate gpt.plan --load gpt.safetensors --tokenizer tokenizer.json \\\n"
      "      --prompt \"The \"\n"
      "  perilune generate models/llama.lua --set-from w.safetensors --load w.safetensors \\\n"
-     "      --precision bf16 --samples 4 --prompt \"The \"\n",
+     "      --precision bf16 --samples 4 --prompt \"The \"\n"
+     "  perilune generate chat.plan --load chat.safetensors --tokenizer tokenizer.json --chat\n",
      cmd_generate},
     {"devices",
      "",

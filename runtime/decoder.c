@@ -89,3 +89,9 @@ void decoder_copy(Decoder *d, int64_t from, int64_t to) {
 void decoder_clear(Decoder *d, int64_t sequence) {
     d->lengths[sequence] = d->starts[sequence] = 0;
 }
+
+int64_t decoder_cut(Decoder *d, int64_t sequence, int64_t length) {
+    if (d->starts[sequence] > 0) decoder_clear(d, sequence);
+    if (length < d->lengths[sequence]) d->lengths[sequence] = length;
+    return d->lengths[sequence];
+}

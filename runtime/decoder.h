@@ -37,5 +37,8 @@ static inline bool decoder_is_full(const Decoder *decoder, int64_t sequence) {
 /* A sequence becomes as another is; and an empty one. */
 void decoder_copy(Decoder *decoder, int64_t from, int64_t to);
 void decoder_clear(Decoder *decoder, int64_t sequence);
+/* Forgets what is behind the first `length` positions; all, where documents are told apart: where
+ * the last of them begins is not kept. Returns how many are left. */
+int64_t decoder_cut(Decoder *decoder, int64_t sequence, int64_t length);
 
 #endif

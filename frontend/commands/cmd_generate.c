@@ -1,5 +1,7 @@
 /* perilune generate: text from trained weights, token by token; a token is a byte unless there is a
- * tokenizer. Several continuations of one prompt are written side by side. */
+ * tokenizer. Several continuations of one prompt are written side by side; or, with --chat, answers
+ * in a conversation. */
+#include "frontend/commands/generate_chat.h"
 #include "frontend/commands/generate_engine.h"
 #include "frontend/commands/sampler.h"
 #include "frontend/units.h"
@@ -7,6 +9,7 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { DEFAULT_LENGTH = 500 };
 
@@ -15,6 +18,7 @@ typedef struct Generation {
     Diag *diag;
     GenerateEngine engine;
     Sampler sampler;
+    GenerateChat chat;
     int n_texts;
     GenerateText *texts;
     uint64_t *states; /* of the texts' random numbers */
@@ -47,19 +51,42 @@ static void say_engine(const Generation *gen) {
             all, weights, caches, gen->n_texts, gen->engine.context);
 }
 
+static bool is_conversation(const Generation *gen) {
+    return cli_given(gen->args, OPT_CHAT) && !cli_given(gen->args, OPT_PROMPT);
+}
+
+static bool ask(Generation *gen, const char *question) {
+    size_t kept;
+    bool good =
+        generate_chat_ask(&gen->chat, question, gen->engine.context, gen->texts, &kept, gen->diag);
+    if (good) generate_engine_turn(&gen->engine, kept);
+    return good;
+}
+
 static bool prepare(Generation *gen) {
     CliArgs *args = gen->args;
     if (!cli_given(args, OPT_LOAD)) {
         diag_error(gen->diag, NO_LOC, "generate: which weights? give --load FILE");
         return false;
     }
+    if (!generate_chat_check(args, gen->diag)) return false;
     gen->n_texts = (int)cli_int(args, OPT_SAMPLES, 1);
     gen->failure = generate_engine_open(args, gen->n_texts, &gen->engine, gen->diag);
     if (gen->failure != EXIT_DONE) return false;
     gen->failure = EXIT_USAGE;
     const int64_t vocab = gen->engine.plan->vocab;
     gen->texts = ARENA_ARRAY(args->arena, GenerateText, gen->n_texts);
-    if (!generate_text_begin(args, vocab, &gen->texts[0], gen->diag)) return false;
+    if (!generate_text_begin(args, vocab, &gen->texts[0], gen->diag) ||
+        !generate_chat_begin(args, &gen->texts[0], &gen->chat, gen->diag)) {
+        return false;
+    }
+    const char *question = cli_text(args, OPT_PROMPT, NULL);
+    if (cli_given(args, OPT_CHAT) && question && !ask(gen, question)) return false;
+    if (is_conversation(gen) && gen->engine.options.control) {
+        diag_error(gen->diag, NO_LOC,
+                   "--chat: a conversation is for one process; give each question as --prompt");
+        return false;
+    }
     if (gen->engine.options.rank == 0 && !cli_try_outputs(args, gen->diag)) return false;
     if (!generate_engine_start(&gen->engine, args, gen->diag)) return false;
     say_engine(gen);
@@ -70,7 +97,6 @@ static bool prepare(Generation *gen) {
     gen->logits = ARENA_ARRAY(args->arena, float, gen->n_texts *vocab);
     for (int i = 0; i < gen->n_texts; i++) {
         gen->states[i] = (uint64_t)cli_int(args, OPT_SEED, 1) + (uint64_t)i;
-        gen->live[i] = true;
     }
     return true;
 }
@@ -142,6 +168,13 @@ static void say_speed(const Generation *gen) {
                 gen->engine.context, gen->engine.n_restarts, gen->engine.n_restarts == 1 ? "" : "s",
                 gen->engine.context / 2);
     }
+    if (gen->chat.n_forgotten) {
+        fprintf(stderr,
+                "context %" PRId64 " positions: the oldest %" PRId64
+                " question%s forgotten for the others\n",
+                gen->engine.context, gen->chat.n_forgotten,
+                gen->chat.n_forgotten == 1 ? " was" : "s were");
+    }
     if (speed.n_read) {
         fprintf(stderr, "read    %" PRId64 " tokens, %.1f tokens/s\n", speed.n_read, speed.read);
     }
@@ -159,8 +192,7 @@ static void put_json(const Generation *gen, StrBuf *out) {
                       text->tokens.count - text->n_prompt_tokens, gen->live[i] ? "false" : "true");
     }
     strbuf_put(out, "], \"prompt\": ");
-    char *prompt = arena_strndup(gen->args->arena, gen->texts[0].text.text, gen->texts[0].n_prompt);
-    json_put_text(out, prompt);
+    json_put_text(out, cli_text(gen->args, OPT_PROMPT, ""));
     strbuf_printf(out,
                   ", \"prompt_tokens\": %zu, \"context\": %" PRId64 ", \"cached\": %s"
                   ", \"memory_bytes\": %" PRId64 ", \"read_tokens\": %" PRId64
@@ -180,33 +212,62 @@ static void put_texts(const Generation *gen, StrBuf *out) {
     }
 }
 
-/* On standard output one text appears as it comes; what else is written is written at the end. */
-static bool generate(Generation *gen) {
-    const char *path = cli_text(gen->args, OPT_OUTPUT, "-");
+/* Tokens until all texts have ended; `live`: the one there is appears as it comes. */
+static bool write_texts(Generation *gen, bool live) {
     int64_t length = cli_int(gen->args, OPT_LENGTH, DEFAULT_LENGTH);
-    bool first = gen->engine.options.rank == 0; /* the others compute, and say nothing */
-    bool json = cli_given(gen->args, OPT_JSON);
-    bool live = first && strcmp(path, "-") == 0 && gen->n_texts == 1 && !json;
+    for (int i = 0; i < gen->n_texts; i++) gen->live[i] = true;
     if (live && !show(gen, gen->texts, false)) return false;
     for (int64_t i = 0; i < length && any_live(gen); i++) {
         if (!add_tokens(gen)) return false;
         if (live && !show(gen, gen->texts, false)) return false;
     }
-    if (live) {
-        strbuf_put(&gen->texts->text, "\n");
-        if (!show(gen, gen->texts, true)) return false;
-    } else if (first) {
-        StrBuf out = strbuf_create();
-        if (json)
-            put_json(gen, &out);
-        else
-            put_texts(gen, &out);
-        bool written = cli_write(path, &out, gen->diag);
-        strbuf_destroy(&out);
-        if (!written) return false;
-    }
-    say_speed(gen);
     return true;
+}
+
+static bool end_line(Generation *gen) {
+    strbuf_put(&gen->texts->text, "\n");
+    return show(gen, gen->texts, true);
+}
+
+/* Each line of standard input that says something is answered. */
+static bool converse(Generation *gen) {
+    char *line = NULL;
+    size_t room = 0;
+    bool asks = says(gen) && isatty(STDIN_FILENO), good = true;
+    for (;;) {
+        if (asks) fputs("> ", stderr);
+        ssize_t length = getline(&line, &room, stdin);
+        if (length < 0) break;
+        while (length > 0 && (line[length - 1] == '\n' || line[length - 1] == '\r')) {
+            line[--length] = '\0';
+        }
+        if (length == 0) continue;
+        good = ask(gen, line) && write_texts(gen, true);
+        if (!good) break;
+        generate_chat_answered(&gen->chat, gen->texts);
+        if (!(good = end_line(gen))) break;
+    }
+    free(line);
+    return good;
+}
+
+/* On standard output one text appears as it comes; what else is written is written at the end. */
+static bool generate(Generation *gen) {
+    const char *path = cli_text(gen->args, OPT_OUTPUT, "-");
+    bool first = gen->engine.options.rank == 0; /* the others compute, and say nothing */
+    bool json = cli_given(gen->args, OPT_JSON);
+    bool live = first && strcmp(path, "-") == 0 && gen->n_texts == 1 && !json;
+    if (!write_texts(gen, live)) return false;
+    if (live) return end_line(gen);
+    if (!first) return true;
+    StrBuf out = strbuf_create();
+    if (json)
+        put_json(gen, &out);
+    else
+        put_texts(gen, &out);
+    bool written = cli_write(path, &out, gen->diag);
+    strbuf_destroy(&out);
+    return written;
 }
 
 int cmd_generate(CliArgs *args) {
@@ -214,13 +275,16 @@ int cmd_generate(CliArgs *args) {
     int status = EXIT_DONE;
     if (!prepare(&gen)) {
         status = gen.failure;
-    } else if (!generate(&gen)) {
+    } else if (is_conversation(&gen) ? !converse(&gen) : !generate(&gen)) {
         status = EXIT_FAILED;
+    } else {
+        say_speed(&gen);
     }
     cli_fail(gen.diag, status);
     for (int i = gen.n_texts - 1; gen.texts && i >= 0; i--) {
         if (i == 0 || gen.texts[i].borrows) generate_text_release(&gen.texts[i]);
     }
+    generate_chat_release(&gen.chat);
     if (!generate_engine_release(&gen.engine, status == EXIT_DONE)) status = EXIT_FAILED;
     diag_destroy(gen.diag);
     return status;

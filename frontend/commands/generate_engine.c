@@ -189,6 +189,7 @@ bool generate_engine_start(GenerateEngine *e, const CliArgs *args, Diag *diag) {
     int64_t n_tokens = e->n_texts;
     if (e->plan->context) {
         e->decoder = decoder_create(e->engine, e->plan, arena);
+        e->firsts = ARENA_ARRAY(arena, size_t, e->n_texts);
     } else {
         n_tokens = engine_forward_batch(e->engine) * e->plan->seq;
         e->windows = ARENA_ARRAY(arena, float, n_tokens * e->plan->vocab);
@@ -223,19 +224,21 @@ static bool compute_window(GenerateEngine *e, const GenerateText *text, float *o
     return true;
 }
 
-/* Reads the end of text i anew: all of it where it fits, else half a context. */
+/* Reads what the caches do not have of text i; where that does not fit, the end of it anew, half a
+ * context. */
 static bool read_text(GenerateEngine *e, int i, const GenerateText *text, float *out_logits,
                       Diag *diag) {
-    size_t count = text->tokens.count, kept = count;
-    int32_t *tokens = malloc((size_t)e->context * sizeof(int32_t));
-    if (!tokens) BUG("out of memory");
-    if (kept > (size_t)e->context || decoder_is_full(e->decoder, i)) {
-        kept = e->context > 1 ? (size_t)e->context / 2 : 1;
+    size_t count = text->tokens.count, context = (size_t)e->context;
+    if (count - e->firsts[i] > context) {
+        e->firsts[i] = count - (context > 1 ? context / 2 : 1);
         e->n_restarts++;
+        decoder_clear(e->decoder, i);
     }
-    decoder_clear(e->decoder, i);
-    for (size_t k = 0; k < kept; k++) tokens[k] = (int32_t)text->tokens.items[count - kept + k];
-    bool fine = decoder_read(e->decoder, i, tokens, (int64_t)kept, out_logits, diag);
+    size_t begin = e->firsts[i] + (size_t)e->decoder->lengths[i];
+    int32_t *tokens = malloc((count - begin) * sizeof(int32_t));
+    if (!tokens) BUG("out of memory");
+    for (size_t k = begin; k < count; k++) tokens[k - begin] = (int32_t)text->tokens.items[k];
+    bool fine = decoder_read(e->decoder, i, tokens, (int64_t)(count - begin), out_logits, diag);
     free(tokens);
     return fine;
 }
@@ -247,6 +250,7 @@ static bool read_prompt(GenerateEngine *e, const GenerateText *texts, float *out
     if (!read_text(e, 0, &texts[0], out_logits, diag)) return false;
     for (int i = 1; i < e->n_texts; i++) {
         decoder_copy(e->decoder, 0, i);
+        e->firsts[i] = e->firsts[0];
         memcpy(out_logits + (size_t)i * vocab, out_logits, vocab * sizeof(float));
     }
     return true;
@@ -259,7 +263,8 @@ static bool decode(GenerateEngine *e, const GenerateText *texts, const bool *liv
     if (e->decoder->lengths[0] == 0) return read_prompt(e, texts, out_logits, diag);
     for (int i = 0; i < e->n_texts; i++) {
         const TokenList *tokens = &texts[i].tokens;
-        bool writes = live[i] && !decoder_is_full(e->decoder, i);
+        bool next = e->firsts[i] + (size_t)e->decoder->lengths[i] + 1 == tokens->count;
+        bool writes = live[i] && next && !decoder_is_full(e->decoder, i);
         e->tokens[i] = writes ? (int32_t)tokens->items[tokens->count - 1] : -1;
         any |= writes;
     }
@@ -269,6 +274,15 @@ static bool decode(GenerateEngine *e, const GenerateText *texts, const bool *liv
         if (!read_text(e, i, &texts[i], out_logits + (size_t)i * vocab, diag)) return false;
     }
     return true;
+}
+
+void generate_engine_turn(GenerateEngine *e, size_t kept) {
+    if (!e->decoder) return;
+    size_t first = e->firsts[0];
+    if (kept <= first || decoder_cut(e->decoder, 0, (int64_t)(kept - first)) == 0) {
+        decoder_clear(e->decoder, 0);
+        e->firsts[0] = 0;
+    }
 }
 
 bool generate_engine_logits(GenerateEngine *e, const GenerateText *texts, const bool *live,

@@ -18,6 +18,7 @@ typedef struct GenerateEngine {
     int n_texts;
     int64_t context;    /* positions that a token looks back on at most, itself included */
     int64_t n_restarts; /* of texts that had filled their context */
+    size_t *firsts;     /* [n_texts]: a text's token that is at the first position of its cache */
     int32_t *tokens;    /* with a decoder [n_texts], else [forward_batch, context] */
     float *windows;     /* f32[forward_batch, context, vocab] */
     double seconds;     /* of whole windows, and how many */
@@ -33,8 +34,12 @@ bool generate_engine_start(GenerateEngine *engine, const CliArgs *args, Diag *di
 bool generate_engine_release(GenerateEngine *engine, bool good);
 
 /* Logits [n_texts, vocab] behind the last token of each text that is live; of the others they are
- * of no use. All begin alike; from call to call a live text has one token more. */
+ * of no use. All begin alike; from call to call a live text has more tokens. */
 bool generate_engine_logits(GenerateEngine *engine, const GenerateText *texts, const bool *live,
                             float *out_logits, Diag *diag);
+
+/* The text, where there is but one, is another now, of which the first `kept` tokens are as they
+ * were. */
+void generate_engine_turn(GenerateEngine *engine, size_t kept);
 
 #endif

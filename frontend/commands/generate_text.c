@@ -23,8 +23,6 @@ static bool begin_bytes(const char *prompt, int64_t vocab, GenerateText *out, Di
 
 static bool begin_tokens(const CliArgs *args, const char *prompt, GenerateText *out, Diag *diag) {
     EncoderOutput tokens = {.tokens = &out->tokens};
-    out->n_choices = (int)out->tokenizer->n_ids;
-    out->end = tokenizer_end_of_text(out->tokenizer);
     if (!prompt[0] && out->end != NO_TOKEN) { /* a text begins where another has ended */
         token_list_add(&out->tokens, out->end);
         return true;
@@ -44,17 +42,24 @@ static bool begin_tokens(const CliArgs *args, const char *prompt, GenerateText *
 
 bool generate_text_begin(const CliArgs *args, int64_t vocab, GenerateText *out, Diag *diag) {
     const char *prompt = cli_text(args, OPT_PROMPT, "");
-    *out = (GenerateText){.end = NO_TOKEN, .text = strbuf_create()};
+    *out = (GenerateText){.end = NO_TOKEN, .answer_end = NO_TOKEN, .text = strbuf_create()};
     if (!tokenizer_from_args(args, vocab, &out->tokenizer, diag)) return false;
-    bool good = out->tokenizer ? begin_tokens(args, prompt, out, diag)
-                               : begin_bytes(prompt, vocab, out, diag);
+    if (out->tokenizer) {
+        out->n_choices = (int)out->tokenizer->n_ids;
+        out->end = tokenizer_end_of_text(out->tokenizer);
+    }
+    bool chat = cli_given(args, OPT_CHAT), good = true;
+    if (!chat) {
+        good = out->tokenizer ? begin_tokens(args, prompt, out, diag)
+                              : begin_bytes(prompt, vocab, out, diag);
+    }
     if (good && cli_int(args, OPT_TOP_K, 1) > out->n_choices) {
         diag_error(diag, NO_LOC, "--top-k: %" PRId64 " is more than the %d %s there are",
                    cli_int(args, OPT_TOP_K, 1), out->n_choices,
                    out->tokenizer ? "tokens" : "bytes");
         return false;
     }
-    strbuf_put(&out->text, prompt);
+    if (!chat) strbuf_put(&out->text, prompt);
     out->n_prompt = out->text.length;
     out->n_prompt_tokens = out->tokens.count;
     out->stops = args->values[OPT_STOP].list;
@@ -114,7 +119,7 @@ bool generate_text_add(GenerateText *text, int token) {
         strbuf_put_bytes(&text->text, &byte, 1);
         return !find_stop(text, before);
     }
-    if ((uint32_t)token == text->end) return false;
+    if ((uint32_t)token == text->end || (uint32_t)token == text->answer_end) return false;
     size_t length;
     const char *bytes = tokenizer_text(text->tokenizer, (uint32_t)token, &length);
     if (tokenizer_is_special(text->tokenizer, (uint32_t)token)) return true;

@@ -11,6 +11,7 @@ typedef struct GenerateText {
     TokenList tokens;     /* all so far: the prompt's, and what was added */
     int n_choices;        /* tokens are below it */
     uint32_t end;         /* the token that ends a text; NO_TOKEN: none */
+    uint32_t answer_end;  /* likewise of a chat's answer */
     StrBuf text;          /* what was added, and the prompt where there is one */
     size_t n_shown;       /* of text */
     size_t n_prompt;      /* of text, and tokens of it */
@@ -20,8 +21,8 @@ typedef struct GenerateText {
     bool borrows; /* the tokenizer is another text's */
 } GenerateText;
 
-/* The prompt of the command line; vocab: the model's. False: reported. Released by
- * generate_text_release, either way. */
+/* The prompt of the command line, or with --chat nothing yet; vocab: the model's. False: reported.
+ * Released by generate_text_release, either way. */
 bool generate_text_begin(const CliArgs *args, int64_t vocab, GenerateText *out, Diag *diag);
 void generate_text_release(GenerateText *text);
 /* Another text with the same beginning, released before it. */

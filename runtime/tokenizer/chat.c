@@ -285,3 +285,28 @@ bool chat_encode(const Chat *chat, const json_t *messages, size_t n_asked, Token
     diag_error(diag, loc, "messages: nobody says anything but the system");
     return false;
 }
+
+bool chat_encode_question(const Chat *chat, const json_t *messages, TokenRun *run, SourceLoc loc,
+                          Diag *diag) {
+    size_t n = json_array_size(messages);
+    int64_t n_bytes;
+    Role role = ROLE_ANSWER;
+    if (n > 0 && !read_role(json_array_get(messages, n - 1), n - 1, &role, loc, diag)) return false;
+    if (role != ROLE_USER) {
+        diag_error(diag, loc, "messages: the last one is not the user's");
+        return false;
+    }
+    return chat_encode(chat, messages, n, run, &n_bytes, loc, diag) &&
+           put_template(chat, run, chat->how->answer_before, false);
+}
+
+uint32_t chat_answer_end(const Chat *chat, const char **out_text) {
+    const char *after = chat->how->answer_after;
+    *out_text = NULL;
+    for (const char *at = after; at && *at; at++) {
+        int token = token_at(chat, at);
+        if (token >= 0) return chat->tokens[token];
+    }
+    if (after && *after) *out_text = after;
+    return NO_TOKEN;
+}

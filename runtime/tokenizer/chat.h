@@ -24,6 +24,12 @@ bool chat_prepare(const ChatTemplate *how, const Tokenizer *tokenizer, uint32_t 
 bool chat_encode(const Chat *chat, const json_t *messages, size_t n_asked, TokenRun *run,
                  int64_t *out_bytes, SourceLoc loc, Diag *diag);
 
+/* A conversation whose last message is the user's, and what stands before the answer to it. */
+bool chat_encode_question(const Chat *chat, const json_t *messages, TokenRun *run, SourceLoc loc,
+                          Diag *diag);
+/* What ends an answer: a special token; or NO_TOKEN, and *out_text, NULL where nothing does. */
+uint32_t chat_answer_end(const Chat *chat, const char **out_text);
+
 /* The i-th message's text; NULL, reported: it is none. */
 const char *chat_content(const json_t *messages, size_t i, size_t *out_length, SourceLoc loc,
                          Diag *diag);

@@ -1,0 +1,111 @@
+#include "frontend/commands/generate_chat.h"
+
+#include "runtime/data/token_mask.h"
+
+#include <string.h>
+
+/* Bytes that are no UTF-8 are the tokenizer's business. */
+static void say(GenerateChat *chat, const char *role, const char *text, size_t length) {
+    json_t *message = json_object();
+    json_object_set_new(message, "role", json_string(role));
+    json_object_set_new(message, "content", json_stringn_nocheck(text, length));
+    if (json_array_append_new(chat->messages, message) != 0) BUG("out of memory");
+}
+
+bool generate_chat_check(const CliArgs *args, Diag *diag) {
+    static const CliOption OF_CHATS[] = {OPT_SYSTEM, OPT_CHAT_TEMPLATE};
+    bool chat = cli_given(args, OPT_CHAT), asked = cli_given(args, OPT_PROMPT);
+    for (size_t i = 0; i < sizeof(OF_CHATS) / sizeof(OF_CHATS[0]) && !chat; i++) {
+        if (!cli_given(args, OF_CHATS[i])) continue;
+        diag_error(diag, NO_LOC, "--%s: is for --chat only", CLI_OPTIONS[OF_CHATS[i]].name);
+        return false;
+    }
+    static const CliOption OF_TEXTS[] = {OPT_SAMPLES, OPT_JSON, OPT_OUTPUT};
+    for (size_t i = 0; i < sizeof(OF_TEXTS) / sizeof(OF_TEXTS[0]) && chat && !asked; i++) {
+        if (!cli_given(args, OF_TEXTS[i])) continue;
+        diag_error(diag, NO_LOC,
+                   "--%s: is for one question, --prompt TEXT; a --chat without one is a "
+                   "conversation over standard input and output",
+                   CLI_OPTIONS[OF_TEXTS[i]].name);
+        return false;
+    }
+    if (!chat || cli_given(args, OPT_TOKENIZER)) return true;
+    diag_error(diag, NO_LOC, "--chat: needs --tokenizer FILE: chats are told apart by its tokens");
+    return false;
+}
+
+bool generate_chat_begin(const CliArgs *args, GenerateText *text, GenerateChat *out, Diag *diag) {
+    const char *name = cli_text(args, OPT_CHAT_TEMPLATE, NULL);
+    *out = (GenerateChat){0};
+    if (!cli_given(args, OPT_CHAT)) return true;
+    const ChatTemplate *how = name ? chat_template_find(name, args->arena, diag)
+                                   : chat_template_detect(text->tokenizer, diag);
+    if (!how || !chat_prepare(how, text->tokenizer, text->end, &out->chat, diag)) return false;
+    text->answer_end = chat_answer_end(&out->chat, &out->stop);
+    if (out->stop) {
+        const char **stops = ARENA_ARRAY(args->arena, const char *, text->n_stops + 1);
+        for (int i = 0; i < text->n_stops; i++) stops[i] = text->stops[i];
+        stops[text->n_stops++] = out->stop;
+        text->stops = stops;
+    }
+    out->messages = json_array();
+    const char *system = cli_text(args, OPT_SYSTEM, NULL);
+    if (system) say(out, "system", system, strlen(system));
+    return true;
+}
+
+void generate_chat_release(GenerateChat *chat) {
+    json_decref(chat->messages);
+}
+
+static size_t count_alike(const TokenList *a, const TokenList *b) {
+    size_t n = 0;
+    while (n < a->count && n < b->count && a->items[n] == b->items[n]) n++;
+    return n;
+}
+
+static bool encode(GenerateChat *chat, Encoder *encoder, TokenList *out, Diag *diag) {
+    TokenMarks marks = {0};
+    TokenRun run = {
+        .encoder = encoder, .tokens = out, .marks = &marks, .where = "--chat", .diag = diag};
+    token_run_begin(&run);
+    bool good = chat_encode_question(&chat->chat, chat->messages, &run, NO_LOC, diag);
+    good = token_run_end(&run, good);
+    token_marks_release(&marks);
+    return good;
+}
+
+/* False: there is but the one that is asked now. */
+static bool forget_oldest(GenerateChat *chat) {
+    json_t *first = json_array_get(chat->messages, 0);
+    size_t system = strcmp(json_string_value(json_object_get(first, "role")), "system") == 0;
+    if (json_array_size(chat->messages) < system + 3) return false;
+    json_array_remove(chat->messages, system);
+    json_array_remove(chat->messages, system);
+    chat->n_forgotten++;
+    return true;
+}
+
+bool generate_chat_ask(GenerateChat *chat, const char *said, int64_t context, GenerateText *text,
+                       size_t *out_kept, Diag *diag) {
+    TokenList tokens = {0};
+    const size_t most = (size_t)(context - context / 8);
+    Encoder *encoder = encoder_create(text->tokenizer);
+    say(chat, "user", said, strlen(said));
+    bool good = encode(chat, encoder, &tokens, diag);
+    while (good && tokens.count > most && forget_oldest(chat)) {
+        tokens.count = 0;
+        good = encode(chat, encoder, &tokens, diag);
+    }
+    encoder_destroy(encoder);
+    *out_kept = count_alike(&text->tokens, &tokens);
+    token_list_release(&text->tokens);
+    text->tokens = tokens;
+    text->n_prompt_tokens = tokens.count;
+    text->text.length = text->n_shown = text->n_prompt = 0;
+    return good;
+}
+
+void generate_chat_answered(GenerateChat *chat, const GenerateText *text) {
+    say(chat, "assistant", text->text.text, text->text.length);
+}

@@ -1,0 +1,31 @@
+/* A conversation that `generate --chat` takes part in: what was said so far, as tokens of a chat
+ * template. */
+#ifndef FRONTEND_COMMANDS_GENERATE_CHAT_H
+#define FRONTEND_COMMANDS_GENERATE_CHAT_H
+
+#include "frontend/commands/generate_text.h"
+#include "runtime/tokenizer/chat.h"
+
+typedef struct GenerateChat {
+    Chat chat;
+    json_t *messages;
+    const char *stop;    /* a text that ends an answer, where no token does */
+    int64_t n_forgotten; /* questions with their answers */
+} GenerateChat;
+
+/* Options that make no sense together are refused. False: reported. */
+bool generate_chat_check(const CliArgs *args, Diag *diag);
+/* Does nothing without --chat. The text, just begun, now ends where the template's answers do.
+ * False: reported. Released either way. */
+bool generate_chat_begin(const CliArgs *args, GenerateText *text, GenerateChat *out, Diag *diag);
+void generate_chat_release(GenerateChat *chat);
+
+/* The user says something: the text becomes the answer's beginning. Of a context an eighth is left
+ * for the answer: the oldest questions, with their answers, are forgotten for that, but not what
+ * the system says. *out_kept: of the text's tokens those at the beginning that are as they were. */
+bool generate_chat_ask(GenerateChat *chat, const char *said, int64_t context, GenerateText *text,
+                       size_t *out_kept, Diag *diag);
+/* The text is the answer. */
+void generate_chat_answered(GenerateChat *chat, const GenerateText *text);
+
+#endif

@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# generate --chat: what was learned from conversations is said in one. Catches: a template whose
+# answer never ends, a question that is not where training had it, caches that keep what was not
+# said, options that do nothing.
+set -u
+suite=chat
+. tests/cli/cases.sh
+
+t=tests/data/tokenizers/qwen2.json chats=$folder/chats.jsonl w=$folder/w.st
+asked=('tide?' 'moon?' 'orbit?' 'sea?') said=('It follows the moon.' 'A pale one.' 'Around and around.' 'Salty.')
+for i in $(seq 400); do
+    a=$((i % 4)) b=$(((i + 1) % 4))
+    echo '{"messages": [{"role": "user", "content": "'"${asked[$a]}"'"},' \
+        '{"role": "assistant", "content": "'"${said[$a]}"'"},' \
+        '{"role": "user", "content": "'"${asked[$b]}"'"},' \
+        '{"role": "assistant", "content": "'"${said[$b]}"'"}]}'
+done >"$chats"
+run train models/gpt.lua --set layers=2 --set model=64 --set seq=96 --set vocab=426 --set heads=2 \
+    --set masked=true --tokenizer $t --data "$chats" --pack --steps 120 --lr 3e-3 --val-fraction 0 \
+    --save "$w"
+talks=(generate models/gpt.lua --set-from "$w" --load "$w" --tokenizer $t --temperature 0 --quiet)
+
+talk() { printf '%s\n' "$@" | "$perilune" "${talks[@]}" --chat "${options[@]}" 2>&1; }
+options=()
+result 'one question, as it was learned' \
+    "$([ "$("$perilune" "${talks[@]}" --chat --prompt 'orbit?')" = "${said[2]}" ] || echo "$("$perilune" "${talks[@]}" --chat --prompt 'orbit?' 2>&1)")"
+learned=$(printf '%s\n' "${said[0]}" "${said[1]}")
+result 'a conversation, line by line' "$([ "$(talk 'tide?' '' 'moon?')" = "$learned" ] || talk 'tide?' '' 'moon?')"
+long=('tide?' 'moon?' 'orbit?' 'sea?' 'tide?' 'moon?' 'orbit?')
+options=(--length 10)
+cached=$(talk "${long[@]}")
+options+=(--no-cache)
+result 'longer than the context: the same without caches' "$(diff <(echo "$cached") <(talk "${long[@]}"))"
+options=(--length 3)
+result 'an answer that is cut short' "$([ "$(talk 'tide?' | wc -c)" -lt 12 ] || talk 'tide?')"
+run generate "${talks[@]:1:5}" --tokenizer $t --chat <<<$'tide?\nmoon?\norbit?\nsea?\ntide?\nmoon?\n'
+works 'answers as JSON' "{\"samples\": [{\"text\": \"${said[2]}\"" "${talks[@]}" --chat --prompt 'orbit?' \
+    --json --samples 2
+[[ $out == *'"prompt": "orbit?"'* && $out == *'"ended": true'* ]]
+result 'with the question' "$([ $? -eq 0 ] || echo "$out")"
+works 'a system that was never heard' '' "${talks[@]}" --chat --prompt 'sea?' --system 'Be brief.' --length 4
+works 'another template' '' "${talks[@]}" --chat --prompt 'sea?' --chat-template alpaca --length 4
+printf '%s' '{"user": {"before": "Q: "}, "assistant": {"before": " A: ", "after": "."}}' >"$folder/mine.json"
+works 'a template whose answers end with a text' '' "${talks[@]}" --chat --prompt 'sea?' --length 40 \
+    --chat-template "$folder/mine.json"
+result 'which is not in them' "$([[ $out != *.* ]] || echo "$out")"
+printf 'tide?\nmoon?\norbit?\nsea?\ntide?\n' | "$perilune" "${talks[@]:0:${#talks[@]}-1}" --chat >"$folder/out" 2>"$folder/err"
+result 'what is forgotten is told' \
+    "$(grep -Eq 'context 96 positions: the oldest [0-9]+ questions? w' "$folder/err" || cat "$folder/err")"
+
+fails 'a conversation as JSON' 2 '--json: is for one question, --prompt TEXT' "${talks[@]}" --chat --json
+fails 'a conversation twice' 2 '--samples: is for one question' "${talks[@]}" --chat --samples 2
+fails 'a conversation in a file' 2 '--output: is for one question' "${talks[@]}" --chat -o "$folder/x"
+fails 'a system of no chat' 2 '--system: is for --chat only' "${talks[@]}" --system x
+fails 'a template of no chat' 2 '--chat-template: is for --chat only' "${talks[@]}" --chat-template chatml
+fails 'a chat in bytes' 2 '--chat: needs --tokenizer FILE' generate models/gpt.lua --set-from "$w" --load "$w" --chat
+fails 'no such template' 2 "'chatlm' is none of chatml" "${talks[@]}" --chat --chat-template chatlm
+fails 'a template with other tokens' 2 "llama3 needs the special token '<|begin_of_text|>'" "${talks[@]}" \
+    --chat --chat-template llama3
+fails 'no one is the system' 2 'the chat template '"$folder/mine.json"' has no system' "${talks[@]}" --chat \
+    --chat-template "$folder/mine.json" --system x --prompt 'sea?'
+
+[ "$n_failed" -eq 0 ]
