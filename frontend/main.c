@@ -66,6 +66,18 @@ const CliCommand CLI_COMMANDS[] = {
      "\\\n"
      "      --steps 90000 --checkpoint run.ckpt --checkpoint-every 500 --continue\n",
      cmd_train},
+    {"evaluate",
+     "PLAN|MODEL.lua",
+     "how good weights are: loss on data, share of right choices",
+     {{"options", IN_EVALUATION}, {"planning, when given MODEL.lua", IN_PLANNING | IN_LAYOUT}},
+     "The loss is over all windows of --data, each exactly once, told as nats, perplexity and, of\n"
+     "text, bits per byte. A line of --choices is {\"prompt\": ..., \"choices\": [...],\n"
+     "\"answer\": 0}, or as HellaSwag's (ctx, endings, label): the likeliest choice is taken, and\n"
+     "the likeliest per byte.\n\n"
+     "  perilune evaluate gpt.plan --load gpt.safetensors --data test.txt\n"
+     "  perilune evaluate models/gpt.lua --set-from gpt2.safetensors --load gpt2.safetensors \\\n"
+     "      --tokenizer tokenizer.json --data wiki.txt --choices hellaswag_val.jsonl --json\n",
+     cmd_evaluate},
     {"tokenizer",
      "train|encode|decode|show [FILE]...",
      "learns a BPE tokenizer; turns text into tokens and back; says what is in one",
@@ -280,7 +292,8 @@ static void set_signals(void) {
  * it is loaded, so the program begins again with it. */
 static void limit_spinning(const CliCommand *command, char **argv) {
     bool computes = command->run == cmd_train || command->run == cmd_generate ||
-                    command->run == cmd_profile || command->run == cmd_tokenizer;
+                    command->run == cmd_evaluate || command->run == cmd_profile ||
+                    command->run == cmd_tokenizer;
     if (!computes || getenv("GOMP_SPINCOUNT") || getenv("OMP_WAIT_POLICY")) return;
     if (setenv("GOMP_SPINCOUNT", "2000", 1) == 0) execv("/proc/self/exe", argv);
     /* Where that cannot be done: as it is. */

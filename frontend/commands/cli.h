@@ -45,7 +45,9 @@ enum CliGroup {
     IN_IMPORT = 1 << 18,
     IN_EXPORT = 1 << 19,
     IN_RUN_SEARCH = 1 << 20, /* what a search is told that a run begins with */
-    IN_SEARCHED = 1 << 17,   /* no command's: what a search chooses where it is not given */
+    IN_EVALUATION = 1 << 21,
+    IN_SEARCHED = 1 << 17, /* no command's: what a search chooses where it is not given */
+    IN_RUNS = IN_TRAINING | IN_GENERATION | IN_EVALUATION,
     IN_ALL = ~IN_SEARCHED
 };
 
@@ -156,6 +158,7 @@ int cmd_plan(CliArgs *args);
 int cmd_show(CliArgs *args);
 int cmd_check(CliArgs *args);
 int cmd_train(CliArgs *args);
+int cmd_evaluate(CliArgs *args);
 int cmd_generate(CliArgs *args);
 int cmd_opt(CliArgs *args);
 int cmd_devices(CliArgs *args);

@@ -26,7 +26,7 @@ static bool *find_sources(Arena *arena, const Graph *graph) {
 }
 
 /* A model that looks at what follows cannot write what follows. */
-static bool check_causal(Arena *arena, const Graph *graph, Diag *diag) {
+static bool check_causal(const char *what, Arena *arena, const Graph *graph, Diag *diag) {
     const bool *needed = find_sources(arena, graph);
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
@@ -34,9 +34,16 @@ static bool check_causal(Arena *arena, const Graph *graph, Diag *diag) {
                                ? !node_int(node, ATTR_causal, 1)
                                : node->op == OP_SHIFT && node_int(node, ATTR_by, 0) > 0;
         if (!needed[n] || !looks_ahead) continue;
-        diag_error(diag, node->loc, "generate: this %s: it looks at what is not written yet",
+        diag_error(diag, node->loc, "%s: this %s: it looks at what is not written yet", what,
                    node->op == OP_SHIFT ? "shift is by more than 0" : "attention is not causal");
         return false;
+    }
+    return true;
+}
+
+bool generate_engine_check_causal(const char *what, Arena *arena, const Plan *plan, Diag *diag) {
+    for (int p = 0; p < plan->n_programs; p++) {
+        if (!check_causal(what, arena, plan->programs[p].graph, diag)) return false;
     }
     return true;
 }
@@ -97,7 +104,7 @@ static Plan *plan_of_model(Opening *o) {
     if (asks_for_layout(o->args)) o->obstacle.what = "a layout is asked for; caches have one rank";
     if (!plan_precision_from_args(o->args, &request.options, o->diag)) return NULL;
     if (!plan_load_model(o->args, 1, &request, o->diag)) return NULL;
-    if (!check_causal(o->args->arena, request.forward, o->diag)) return NULL;
+    if (!check_causal("generate", o->args->arena, request.forward, o->diag)) return NULL;
     if (o->obstacle.what || !lengthen(o, &request)) return NULL;
     return make_decode_plan(o, &request, request.options.precision);
 }
@@ -153,10 +160,8 @@ static int find_plan(Opening *o) {
     if (!decode) {
         training = plan_from_operand(o->args, o->diag);
         if (!training) return EXIT_USAGE;
-        for (int p = 0; p < training->n_programs; p++) {
-            if (!check_causal(o->args->arena, training->programs[p].graph, o->diag)) {
-                return EXIT_USAGE;
-            }
+        if (!generate_engine_check_causal("generate", o->args->arena, training, o->diag)) {
+            return EXIT_USAGE;
         }
     }
     int failure =

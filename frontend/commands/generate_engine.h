@@ -28,6 +28,8 @@ typedef struct GenerateEngine {
 /* Plans, from the command line; returns EXIT_DONE or the exit code, reported. Released either way.
  */
 int generate_engine_open(CliArgs *args, int n_texts, GenerateEngine *out, Diag *diag);
+/* Whether a position's logits depend on later positions: false, reported as `what`'s. */
+bool generate_engine_check_causal(const char *what, Arena *arena, const Plan *plan, Diag *diag);
 /* Takes the memory and loads the weights, which --load and --load-trained name. */
 bool generate_engine_start(GenerateEngine *engine, const CliArgs *args, Diag *diag);
 /* `good`: as engine_args_release has it, and gives. */

@@ -137,13 +137,15 @@ static bool open_train(TrainData *data, const char *path, double val_fraction, D
         return false;
     }
     add_part(data->train, &data->n_train, path, train, data->args->arena);
+    if (data->is_whole) val = whole;
     if (val) add_part(data->val, &data->n_val, path, val, data->args->arena);
     return true;
 }
 
 static bool open_all(TrainData *data, Diag *diag) {
     const CliValue *train = &data->args->values[OPT_DATA], *val = &data->args->values[OPT_VAL];
-    double fraction = val->given ? 0 : cli_real(data->args, OPT_VAL_FRACTION, 0.1);
+    bool parts = !val->given && !data->is_whole;
+    double fraction = parts ? cli_real(data->args, OPT_VAL_FRACTION, 0.1) : 0;
     for (int i = 0; i < train->n_list; i++) {
         if (!open_train(data, train->list[i], fraction, diag)) return false;
     }
@@ -222,7 +224,7 @@ static void set_label_shares(TrainData *data) {
     }
     for (int i = 0; i < data->n_train && n_labels > 0; i++) data->train[i].label_share /= n_labels;
     /* A validation set of its own is what it is; a part of the sources stands for their blend. */
-    bool is_own = cli_given(data->args, OPT_VAL);
+    bool is_own = cli_given(data->args, OPT_VAL) || data->is_whole;
     n_labels = 0;
     for (int i = 0; i < data->n_val; i++) {
         TrainPart *part = &data->val[i];
@@ -256,8 +258,9 @@ static double entropy_of(const TrainPart *parts, int n) {
     return dataset_blend_entropy(all, shares, n, DATASET_MOST_COUNTED);
 }
 
-bool train_data_open(const CliArgs *args, const Plan *plan, TrainData *out, Diag *diag) {
-    *out = (TrainData){.args = args, .plan = plan};
+static bool open_data(TrainData *out, Diag *diag) {
+    const CliArgs *args = out->args;
+    const Plan *plan = out->plan;
     if (!train_text_from_args(args, plan->vocab, &out->text, diag) || !open_all(out, diag) ||
         !check_all_masks(out, diag)) {
         return false;
@@ -272,6 +275,16 @@ bool train_data_open(const CliArgs *args, const Plan *plan, TrainData *out, Diag
     out->train_entropy = entropy_of(out->train, out->n_train);
     if (out->n_val) out->val_entropy = entropy_of(out->val, out->n_val);
     return true;
+}
+
+bool train_data_open(const CliArgs *args, const Plan *plan, TrainData *out, Diag *diag) {
+    *out = (TrainData){.args = args, .plan = plan};
+    return open_data(out, diag);
+}
+
+bool train_data_open_whole(const CliArgs *args, const Plan *plan, TrainData *out, Diag *diag) {
+    *out = (TrainData){.args = args, .plan = plan, .is_whole = true};
+    return open_data(out, diag);
 }
 
 static bool is_file(const TrainData *data, const Dataset *dataset) {

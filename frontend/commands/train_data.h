@@ -29,6 +29,7 @@ typedef struct TrainData {
     TrainPart val[BLEND_MOST_SOURCES];   /* [n_val]; none: no validation */
     int n_train, n_val;
     Blend blend;
+    bool is_whole;   /* opened by train_data_open_whole */
     bool masked;     /* labels may be DATASET_NO_LABEL */
     MaskedLm hidden; /* tokens that are labels; rate 0: labels are the tokens that follow */
     double train_entropy, val_entropy;
@@ -39,6 +40,9 @@ bool train_data_options(const CliArgs *args, Diag *diag);
 
 /* False: reported. Released by train_data_close, either way. */
 bool train_data_open(const CliArgs *args, const Plan *plan, TrainData *out, Diag *diag);
+/* The same with all of each --data as a source of validation, for a loss that nothing is trained
+ * for: its train parts are the same ones. */
+bool train_data_open_whole(const CliArgs *args, const Plan *plan, TrainData *out, Diag *diag);
 void train_data_close(TrainData *data);
 
 /* Global sample `index` of the endless sequence -> tokens [seq], labels [seq]. Quickest in order.

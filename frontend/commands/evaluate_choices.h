@@ -1,0 +1,36 @@
+/* Questions with answers to choose from, as benchmarks have them (HellaSwag, Zellers et al. 2019):
+ * what the model finds likeliest, of each question.
+ *
+ * A line of the file is {"prompt": TEXT, "choices": [TEXT, ...], "answer": N}, the right one
+ * counted from 0; or {"ctx", "endings", "label"}. A choice's score is the sum of the logarithms of
+ * its tokens' probabilities behind the prompt; per byte it is that over its bytes (acc and acc_norm
+ * of EleutherAI's lm-evaluation-harness). No token reaches from the prompt into the choice. Where
+ * both do not fit the sequence, the prompt's beginning is left out.
+ */
+#ifndef FRONTEND_COMMANDS_EVALUATE_CHOICES_H
+#define FRONTEND_COMMANDS_EVALUATE_CHOICES_H
+
+#include "ir/base/diag.h"
+#include "runtime/engine.h"
+#include "runtime/tokenizer/tokenizer.h"
+
+typedef struct ChoicesResult {
+    int64_t n_questions, n_choices;
+    int64_t n_right, n_right_per_byte;
+    int64_t n_cut;    /* choices whose prompt did not fit whole */
+    double by_chance; /* questions that guessing would get right */
+} ChoicesResult;
+
+/* Whether the file can be scored under this plan; tokenizer NULL: a token is a byte. False:
+ * reported. */
+bool evaluate_choices_check(const Plan *plan, const Tokenizer *tokenizer, const char *path,
+                            Diag *diag);
+
+/* Of a file that was looked at before. `shown`, which may be NULL, is told how far it is. False:
+ * reported. */
+typedef void ChoicesProgress(void *user, int n_done, int n_all, const char *what);
+bool evaluate_choices(Engine *engine, const Plan *plan, const Tokenizer *tokenizer,
+                      const char *path, ChoicesProgress *shown, void *user, ChoicesResult *out,
+                      Diag *diag);
+
+#endif
