@@ -278,7 +278,7 @@ int cmd_evaluate(CliArgs *args) {
     } else if (!evaluate(&e) || !tell(&e)) {
         status = EXIT_FAILED;
     }
-    if (status == EXIT_FAILED) engine_args_explain(&e.options, e.diag);
+    if (status == EXIT_FAILED || status == EXIT_USAGE) engine_args_explain(&e.options, e.diag);
     cli_fail(e.diag, status);
     engine_destroy(e.engine);
     bool together = engine_args_release(&e.options, status == EXIT_DONE);

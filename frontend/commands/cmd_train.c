@@ -472,7 +472,7 @@ int cmd_train(CliArgs *args) {
         good = good && has_learned(&run) && trace(&run) && !run.checkpoint.last_failed;
         status = !good ? EXIT_FAILED : run.stopped ? EXIT_INTERRUPTED : EXIT_DONE;
     }
-    if (status == EXIT_FAILED) engine_args_explain(&run.options, run.diag);
+    if (status == EXIT_FAILED || status == EXIT_USAGE) engine_args_explain(&run.options, run.diag);
     cli_fail(run.diag, status);
     bool together = run_end(&run, status == EXIT_DONE || status == EXIT_INTERRUPTED);
     return together ? status : EXIT_FAILED;

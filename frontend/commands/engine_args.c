@@ -125,8 +125,14 @@ bool engine_args_load(const CliArgs *args, Engine *engine, int *out_n_begun, Dia
 
 void engine_args_explain(const EngineOptions *options, Diag *diag) {
     const char *why;
-    if (!options->control || diag_error_count(diag) > 0) return;
-    if (control_failed(options->control, &why)) diag_error(diag, NO_LOC, "%s", why);
+    if (!options->control) return;
+    bool failed = control_failed(options->control, &why), said = diag_error_count(diag) > 0;
+    if (failed && !said) diag_error(diag, NO_LOC, "%s", why);
+    if (failed || !said) return;
+    char line[CONTROL_TEXT_BYTES];
+    const char *text = diag_text(diag);
+    snprintf(line, sizeof(line), "%.*s", (int)strcspn(text, "\n"), text);
+    control_report(options->control, line);
 }
 
 bool engine_args_release(EngineOptions *options, bool good) {

@@ -27,7 +27,8 @@ bool engine_args_load(const CliArgs *args, Engine *engine, int *out_n_begun, Dia
  * where that is not so. */
 const char *engine_args_missing_gpu(const CliArgs *args, const Plan *plan,
                                     const EngineOptions *options);
-/* What has failed and is not reported yet was the job: says why. */
+/* At a bad end: what has failed and is not reported yet was the job, says why; else this rank has,
+ * which the others are told before they wait for it. */
 void engine_args_explain(const EngineOptions *options, Diag *diag);
 /* `good`: waits for the others' good end; else they learn that this rank has failed. False: said,
  * one of them came to no good end. */

@@ -27,11 +27,16 @@ typedef struct FakeOptions {
     bool no_epilogues;    /* of products: the heuristic has no algorithm for them */
     bool in_order;        /* graphs run in the order of their capture */
     uint64_t seed;        /* of random orders; every launch has another */
+    /* At this launch of a graph, 0: never: from it on the device waits for another rank, until
+     * communicators are aborted; the process ends; the launch fails. */
+    int hangs_at, dies_at, fails_at;
     /* Devices that can be asked about; only number 0 does anything. 0: one. So many together have
      * NVLink (0: none), the others PCIe; with `last_apart` no other can reach the last one. */
     int n_devices, nvlink_devices;
     bool last_apart;
 } FakeOptions;
+
+enum { FAKE_DIED = 9 /* exit code of a process that dies_at has ended */ };
 
 /* The table is the fake's, until fake_cuda_destroy. */
 const CuApi *fake_cuda_create(const FakeOptions *options);

@@ -213,6 +213,10 @@ static cudnnStatus_t descriptor_get(cudnnBackendDescriptor_t const descriptor,
             any_order ? CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC : CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
         return CUDNN_STATUS_SUCCESS;
     }
+    if (name == CUDNN_ATTR_ENGINE_GLOBAL_INDEX && type == CUDNN_TYPE_INT64) {
+        *(int64_t *)out = 5 + d->engine;
+        return CUDNN_STATUS_SUCCESS;
+    }
     if ((name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE ||
          name == CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE) &&
         type == CUDNN_TYPE_INT64) {

@@ -111,6 +111,8 @@ typedef struct Fake {
     int n_instantiated, instantiated_capacity;
     const FakeGraph **instantiated;
     int64_t n_eager;
+    int n_launched;         /* graphs */
+    bool hung;              /* as FakeOptions.hangs_at has it */
     const Command *command; /* announced last */
     /* What has left work on the legacy stream that nothing has waited for; NULL: nothing. Other
      * streams, which do not wait for that one, must not be given work. */

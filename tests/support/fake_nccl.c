@@ -98,8 +98,12 @@ static ncclResult_t comm_destroy(ncclComm_t comm) {
     return ncclSuccess;
 }
 
+/* NCCL waits there for graphs, too. */
 static ncclResult_t comm_abort(ncclComm_t comm) {
-    return fake_end(comm, FAKE_IS_COMM, "ncclCommAbort") ? ncclSuccess : ncclInvalidArgument;
+    if (!fake_end(comm, FAKE_IS_COMM, "ncclCommAbort")) return ncclInvalidArgument;
+    check_graphs((const FakeComm *)comm, "ncclCommAbort");
+    fake->hung = false;
+    return ncclSuccess;
 }
 
 static ncclResult_t comm_register(ncclComm_t comm, void *at, size_t bytes, void **out) {

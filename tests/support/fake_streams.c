@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 static double now(void) {
     struct timespec time;
@@ -87,12 +88,28 @@ void fake_check_loaded(cudaStream_t stream, bool *loaded, const char *function) 
 
 /* Streams */
 
+enum { FAKE_GREATEST_PRIORITY = -5 };
+
 static cudaError_t stream_create(cudaStream_t *out, unsigned flags) {
     FakeStream *stream = fake_new(FAKE_IS_STREAM, sizeof(*stream));
     stream->number = fake->n_streams++;
     *out = (cudaStream_t)stream;
     if (flags == cudaStreamNonBlocking) return cudaSuccess;
     fake_defect("cudaStreamCreateWithFlags: a stream that waits for the legacy stream");
+    return cudaSuccess;
+}
+
+static cudaError_t stream_create_urgent(cudaStream_t *out, unsigned flags, int priority) {
+    if (priority < FAKE_GREATEST_PRIORITY || priority > 0) {
+        fake_defect("cudaStreamCreateWithPriority: %d is no priority", priority);
+        return cudaErrorInvalidValue;
+    }
+    return stream_create(out, flags);
+}
+
+static cudaError_t priority_range(int *least, int *greatest) {
+    *least = 0;
+    *greatest = FAKE_GREATEST_PRIORITY;
     return cudaSuccess;
 }
 
@@ -110,6 +127,7 @@ static cudaError_t wait_for_stream(cudaStream_t stream, const char *function) {
         return cudaErrorInvalidResourceHandle;
     }
     if (!stream) fake->legacy_work = NULL;
+    if (fake->hung) fake_defect("%s would wait for another rank for ever", function);
     return fake_check_no_capture(function);
 }
 
@@ -118,6 +136,7 @@ static cudaError_t stream_synchronize(cudaStream_t stream) {
 }
 
 static cudaError_t stream_query(cudaStream_t stream) {
+    if (fake->hung) return cudaErrorNotReady;
     return wait_for_stream(stream, "cudaStreamQuery");
 }
 
@@ -277,7 +296,9 @@ static cudaError_t end_capture(cudaStream_t stream, cudaGraph_t *out) {
 
 static cudaError_t instantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags) {
     const FakeGraphHandle *handle = fake_get(graph, FAKE_IS_GRAPH, "cudaGraphInstantiate");
-    if (!handle || flags) return cudaErrorInvalidValue;
+    if (!handle || flags & ~(unsigned long long)cudaGraphInstantiateFlagUseNodePriority) {
+        return cudaErrorInvalidValue;
+    }
     FakeExec *exec = fake_new(FAKE_IS_EXEC, sizeof(*exec));
     exec->graph = handle->graph;
     exec->dag = fake_dag_build(handle->graph, -1);
@@ -308,6 +329,11 @@ static cudaError_t launch(cudaGraphExec_t exec, cudaStream_t stream) {
     FakeExec *e = check_launch(exec, stream, "cudaGraphLaunch");
     if (!e) return cudaErrorInvalidValue;
     check_legacy("cudaGraphLaunch");
+    int count = ++fake->n_launched;
+    if (count == fake->options.dies_at) _exit(FAKE_DIED);
+    if (count == fake->options.fails_at) return cudaErrorLaunchFailure;
+    fake->hung |= count == fake->options.hangs_at;
+    if (fake->hung) return cudaSuccess;
     int *order = malloc((size_t)e->dag.n_nodes * sizeof(int) + 1);
     if (!order) BUG("out of memory");
     if (fake->options.in_order) {
@@ -358,6 +384,8 @@ static cudaError_t destroy_exec(cudaGraphExec_t exec) {
 
 void fake_fill_streams(CuApi *api) {
     api->cudaStreamCreateWithFlags = stream_create;
+    api->cudaStreamCreateWithPriority = stream_create_urgent;
+    api->cudaDeviceGetStreamPriorityRange = priority_range;
     api->cudaStreamDestroy = stream_destroy;
     api->cudaStreamSynchronize = stream_synchronize;
     api->cudaStreamQuery = stream_query;

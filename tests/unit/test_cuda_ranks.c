@@ -132,7 +132,7 @@ static bool allocate(Process *p, const Plan *plan, const void *start, Diag *diag
 static bool capture(Process *p, const Plan *plan, int rank, const void *start, Arena *arena,
                     Diag *diag) {
     Exchange *exchange = ARENA_NEW(arena, Exchange);
-    const NcclExchange how = {exchange, broadcast};
+    const NcclExchange how = {.user = exchange, .broadcast = broadcast};
     CommandList list = {0};
     exchange->rank = rank;
     p->rank = rank_context(plan, rank, arena);

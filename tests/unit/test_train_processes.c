@@ -4,7 +4,8 @@
  *
  * Catches: ranks with another plan than rank 0's; a run that does not go on with fewer processes; a
  * process without a rank that waits, fails or takes part; ranks that hang where rank 0 finds no
- * layout; the next connection refused by the end of the one before. */
+ * layout; the next connection refused by the end of the one before; a run that hangs where another
+ * rank is lost or has failed, in NCCL's kernels or in NCCL itself. */
 #ifdef HAVE_CUDA
 #define main perilune_main
 #include "frontend/main.c"
@@ -16,9 +17,11 @@
 
 #include <fcntl.h>
 
-enum { MOST_ARGS = 48 };
+enum { MOST_ARGS = 48, DEFECTIVE = 99 };
 
 static char folder[] = "/tmp/train_processes_XXXXXX";
+
+static FakeOptions fakes[MAX_WORLD]; /* the ranks' */
 
 static const char *file_in(const char *name) {
     static char paths[4][256];
@@ -48,8 +51,12 @@ static int run_rank(int rank, int world, int port, int argc, const char **argv) 
     set_number("MASTER_PORT", port);
     setenv("MASTER_ADDR", "127.0.0.1", 1);
     setenv("GOMP_SPINCOUNT", "2000", 1); /* or main starts itself again */
-    cuda_api_replace(fake_cuda_create(&(FakeOptions){.in_order = true}));
-    return perilune_main(argc, (char **)argv);
+    fakes[rank].in_order = true;
+    cuda_api_replace(fake_cuda_create(&fakes[rank]));
+    int status = perilune_main(argc, (char **)argv);
+    for (int i = 0; i < fake_cuda_n_defects(); i++) printf("DEFECT %s\n", fake_cuda_defect(i));
+    fflush(stdout);
+    return fake_cuda_n_defects() ? DEFECTIVE : status;
 }
 
 /* What each of `world` processes ends with, and the first rank's words. */
@@ -158,6 +165,30 @@ static void check_refused(void) {
     says(said, "perilune: 2 processes were started for 4 ranks; leave out --ranks\n");
 }
 
+/* Of three ranks one ends, or fails, in the second step, which the others' devices never end. */
+static void check_lost(void) {
+    char options[1024];
+    int status[MAX_WORLD];
+    snprintf(options, sizeof(options), RUN "--global-batch 12 --data %s --steps 4",
+             file_in("text"));
+    check_begin("a rank is lost while graphs run: the others end");
+    for (int rank = 0; rank < 3; rank++) fakes[rank].hangs_at = 2;
+    fakes[1] = (FakeOptions){.dies_at = 2};
+    const char *said = run_job(3, options, status);
+    CHECK(status[0] == EXIT_FAILED && status[1] == FAKE_DIED && status[2] == EXIT_FAILED,
+          "%d %d %d %s", status[0], status[1], status[2], said);
+    says(said, "perilune: rank 1 (");
+    says(said, "its connection closed");
+    check_begin("a rank's launch fails while the others' graphs run: all end");
+    fakes[1] = (FakeOptions){.fails_at = 2};
+    said = run_job(3, options, status);
+    CHECK(all_end_with(status, 3, EXIT_FAILED), "%d %d %d %s", status[0], status[1], status[2],
+          said);
+    says(said, "rank 1 (");
+    says(said, " failed at step 2: CUDA: launching the step's graph: the fake's error 719\n");
+    memset(fakes, 0, sizeof(fakes));
+}
+
 int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (!mkdtemp(folder)) return 1;
@@ -167,6 +198,7 @@ int main(void) {
     check_fewer();
     check_unused();
     check_refused();
+    check_lost();
     int status = check_report();
     char command[300];
     snprintf(command, sizeof(command), "rm -rf %s", folder);

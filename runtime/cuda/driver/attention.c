@@ -5,6 +5,12 @@
 
 /* 9.10.0 and 9.10.1 have wrong gradients; before them -infinity is no good as a masked score. */
 enum { OLDEST_VERSION = 91002 };
+/* Before it the gradient's kernels of sm_80 read lse as if it lay packed, [batch, heads, seq],
+ * whatever strides it is said to have (NVIDIA/cudnn-frontend #304, #642); before 9.15.1 a causal
+ * gradient wants whole tiles of positions, and one that is not causal still does on sm_90 in 9.19
+ * (#160, #628). */
+enum { ANY_LSE_VERSION = 92600, ANY_SEQ_VERSION = 91501, TILE = 128 };
+enum { SM_80_GRADIENT = 7 /* the engine's number: sm_90 falls back on it */ };
 enum { MOST_ENGINES = 16 };
 
 struct AttentionEntry {
@@ -83,25 +89,47 @@ int attention_find_engines(DnnGraph *graph, cudnnBackendDescriptor_t device, int
     return graph->status == CUDNN_STATUS_SUCCESS ? (int)count : 0;
 }
 
-bool attention_engine_repeats(DnnGraph *graph, cudnnBackendDescriptor_t config) {
+/* Something of the configuration's engine; out_count: of its elements, -1 where it says nothing. */
+static int64_t ask_engine(DnnGraph *graph, cudnnBackendDescriptor_t config,
+                          cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+                          int64_t most, void *out) {
     const CuApi *api = graph->api;
-    cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
     int64_t count = 0;
     cudnnBackendDescriptor_t engine =
         attention_graph_descriptor(graph, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
-    if (!engine) return false;
+    if (!engine) return -1;
     cudnnStatus_t status = api->cudnnBackendGetAttribute(
         config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &engine);
     if (status == CUDNN_STATUS_SUCCESS) {
-        status = api->cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
-                                               CUDNN_TYPE_NUMERICAL_NOTE,
-                                               CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count, notes);
+        status = api->cudnnBackendGetAttribute(engine, name, type, most, &count, out);
     }
-    if (status != CUDNN_STATUS_SUCCESS) return false;
+    return status == CUDNN_STATUS_SUCCESS ? count : -1;
+}
+
+bool attention_engine_repeats(DnnGraph *graph, cudnnBackendDescriptor_t config) {
+    cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
+    int64_t count = ask_engine(graph, config, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
+                               CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT, notes);
+    if (count < 0) return false;
     for (int64_t i = 0; i < count; i++) {
         if (notes[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) return false;
     }
     return true;
+}
+
+/* Does lse lie in memory otherwise than packed? */
+static bool has_strided_lse(const AttentionShape *shape) {
+    return shape->seq > 1 && shape->kv_heads * shape->group > 1;
+}
+
+/* Does the engine read lse where the shape has it? */
+static bool finds_lse(const AttentionTable *table, DnnGraph *graph, const AttentionShape *shape,
+                      cudnnBackendDescriptor_t config) {
+    int64_t number = SM_80_GRADIENT;
+    bool any = table->device->api->cudnnGetVersion() >= ANY_LSE_VERSION;
+    if (!shape->backward || any || !has_strided_lse(shape)) return true;
+    ask_engine(graph, config, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &number);
+    return number != SM_80_GRADIENT;
 }
 
 /* --- entries --- */
@@ -113,7 +141,7 @@ static int64_t align(int64_t bytes) {
 /* Does the plan of memory have what the engine needs, own_bytes and the rows' sums? */
 static bool fits(const AttentionTable *table, AttentionEntry *entry) {
     int64_t bytes = attention_entry_workspace_bytes(entry);
-    if (bytes <= entry->limit_bytes) return true;
+    if (bytes == 0 || bytes <= entry->limit_bytes) return true;
     entry->why = arena_printf(table->arena, "needs %.2f MiB of workspace, the plan has %.2f",
                               (double)bytes / (1 << 20), (double)entry->limit_bytes / (1 << 20));
     return false;
@@ -166,10 +194,13 @@ static void choose_engine(const AttentionTable *table, AttentionEntry *entry) {
         entry->why = last_error(table->device->api, graph->status, table->arena);
         return;
     }
-    entry->why = count ? "none of its engines gives the same bits each time" : "it has no engine";
+    entry->why = count ? "none of its engines gives the right bits each time" : "it has no engine";
     for (int i = 0; i < count && !entry->plan; i++) {
-        if (attention_engine_repeats(graph, configs[i]) && may_fit(table, entry, configs[i]))
+        if (attention_engine_repeats(graph, configs[i]) &&
+            finds_lse(table, graph, &entry->shape, configs[i]) &&
+            may_fit(table, entry, configs[i])) {
             make_plan(table, entry, configs[i]);
+        }
     }
     /* An engine that does not run here may leave an error behind, which later calls must not find.
      */
@@ -179,12 +210,19 @@ static void choose_engine(const AttentionTable *table, AttentionEntry *entry) {
 /* What is known not to be there, without asking; NULL: ask. */
 static const char *find_limit(const AttentionTable *table, const AttentionShape *shape) {
     int major = atoi(table->device->arch + 3) / 10; /* "sm_90" */
+    int version = (int)table->device->api->cudnnGetVersion();
     if (attention_is_part(shape)) return "c divides its queries";
     if (shape->documents) return "it is within documents";
     if (shape->window && !shape->causal) return "windows that are not causal are not asked of it";
     if (shape->softcap != 0) return "soft caps are not asked of it";
     if (shape->head % 8) return "heads are no multiple of 8";
     if (shape->backward && shape->seq == 1) return "one position";
+    if (shape->backward && shape->seq % TILE && (!shape->causal || version < ANY_SEQ_VERSION)) {
+        return "its gradient wants a multiple of 128 positions";
+    }
+    if (shape->backward && major < 9 && version < ANY_LSE_VERSION && has_strided_lse(shape)) {
+        return "before 9.26 its gradient on sm_80 takes statistics in one layout only";
+    }
     /* Its engine there that adds up in one order is chosen in another way, by knobs. */
     if (shape->backward && major > 9) return "its gradient is used on sm_80 to sm_90 only";
     return NULL;
@@ -234,7 +272,13 @@ AttentionKernels attention_table_choose(void *table, const AttentionCommand *com
 }
 
 int64_t attention_entry_workspace_bytes(const AttentionEntry *entry) {
-    return align(entry->own_bytes) + entry->delta_bytes;
+    int64_t bytes = align(entry->own_bytes) + entry->delta_bytes;
+    return bytes ? bytes + WORKSPACE_ALIGN - ALIGN_BYTES : 0;
+}
+
+static unsigned char *workspace_of(const AttentionCommand *command) {
+    uintptr_t at = (uintptr_t)command->workspace + WORKSPACE_ALIGN - 1;
+    return (unsigned char *)(at & ~(uintptr_t)(WORKSPACE_ALIGN - 1));
 }
 
 /* --- running --- */
@@ -243,7 +287,7 @@ int64_t attention_entry_workspace_bytes(const AttentionEntry *entry) {
 static int list_pointers(const AttentionEntry *entry, const AttentionCommand *command,
                          const float *numbers, const int32_t *window, int64_t *ids,
                          void **pointers) {
-    unsigned char *workspace = command->workspace;
+    unsigned char *workspace = workspace_of(command);
     const void *all[N_ATTENTION_TENSORS] = {
         [ATTENTION_Q] = command->q,      [ATTENTION_K] = command->k,
         [ATTENTION_V] = command->v,      [ATTENTION_O] = command->o,
@@ -291,7 +335,7 @@ cudnnStatus_t attention_issue(const AttentionTable *table, const AttentionEntry 
         status = api->cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack);
     }
     if (status != CUDNN_STATUS_SUCCESS) return status;
-    status = fill_pack(api, pack, count, ids, pointers, command->workspace);
+    status = fill_pack(api, pack, count, ids, pointers, workspace_of(command));
     if (status == CUDNN_STATUS_SUCCESS) {
         status = api->cudnnBackendExecute(table->handle, entry->plan, pack);
     }

@@ -232,6 +232,25 @@ static void tell_tuning(CudaEngine *cuda) {
         (int)(ours % 100));
 }
 
+/* Other ranks will not come, and the device may wait for them: NCCL's kernels are stopped. Graphs
+ * go first, as NCCL waits for that; they may go while they run. */
+static void give_up(CudaEngine *cuda) {
+    if (!cuda->world || cuda->aborted) return;
+    for (int job = 0; job < N_EMIT_JOBS; job++) replay_drop_graphs(&cuda->replays[job]);
+    nccl_world_destroy(cuda->world, true);
+    cuda->aborted = true;
+}
+
+/* This rank cannot go on: the others are told before they wait for it. */
+static void fail_job(CudaEngine *cuda, const Diag *diag) {
+    Control *control = cuda->engine->control;
+    if (control && !control_failed(control, NULL)) {
+        const char *text = diag_text(diag);
+        control_report(control, arena_strndup(cuda->engine->arena, text, strcspn(text, "\n")));
+    }
+    give_up(cuda);
+}
+
 /* Watches the other ranks meanwhile. Without one of them NCCL's kernels would wait for ever: they
  * are stopped. */
 static bool wait_among_others(void *user, cudaStream_t stream, Diag *diag) {
@@ -243,10 +262,8 @@ static bool wait_among_others(void *user, cudaStream_t stream, Diag *diag) {
                              .progress = cuda->memory.progress,
                              .stream = stream};
     bool lost = false, fine = cuda_watch_stream(&watch, cuda->running, &lost, diag);
-    if (!lost) return fine;
-    nccl_world_destroy(cuda->world, true);
-    cuda->aborted = true;
-    return false;
+    if (lost) give_up(cuda);
+    return fine && !lost;
 }
 
 static bool prepare_jobs(CudaEngine *cuda, CommandList lists[N_EMIT_JOBS], Diag *diag) {
@@ -330,6 +347,11 @@ static bool exchange(void *user, const int *ranks, int n_ranks, void *bytes, siz
     return false;
 }
 
+static const char *why_failed(void *user) {
+    const char *why = "";
+    return control_failed(user, &why) ? why : NULL;
+}
+
 /* Which ranks are this process's; with several processes, the communicators among them. */
 static bool join(CudaEngine *cuda, const EngineOptions *options, Diag *diag) {
     Engine *engine = cuda->engine;
@@ -342,7 +364,7 @@ static bool join(CudaEngine *cuda, const EngineOptions *options, Diag *diag) {
                    engine->n_ranks, engine->n_ranks);
         return false;
     }
-    NcclExchange how = {options->control, exchange};
+    NcclExchange how = {options->control, exchange, why_failed};
     NcclOptions nccl = {options->timeout_seconds, options->no_registration};
     cuda->first_local = options->rank;
     cuda->n_local = 1;
@@ -365,6 +387,7 @@ static bool cuda_create(Engine *engine, const EngineOptions *options, Diag *diag
                 open_libraries(cuda, options) && emit_jobs(cuda, lists, diag) &&
                 prepare_jobs(cuda, lists, diag) && warm_up(cuda, diag) && capture_jobs(cuda, diag);
     for (int job = 0; job < N_EMIT_JOBS; job++) command_list_release(&lists[job]);
+    if (!fine) fail_job(cuda, diag);
     return fine;
 }
 
@@ -374,6 +397,7 @@ static void cuda_destroy(Engine *engine) {
     const CuApi *api = cuda->device.api;
     if (api) {
         /* A kernel that waits for a lost rank ends only once its communicator is aborted. */
+        if (cuda->world && control_failed(engine->control, NULL)) give_up(cuda);
         if (!cuda->aborted) api->cudaDeviceSynchronize();
         for (int job = 0; job < N_EMIT_JOBS; job++) replay_destroy(&cuda->replays[job]);
         gemm_table_destroy(cuda->context.gemms);
@@ -507,6 +531,7 @@ static bool cuda_run(Engine *engine, EngineJob job, Diag *diag) {
     bool fine = visited ? run_visited(cuda, job, diag) : replay_launch(cuda->running, diag);
     cuda->launch_seconds = engine_now() - start;
     fine = fine && replay_wait(cuda->running, diag);
+    if (!fine) fail_job(cuda, diag);
     if (cuda->world) {
         control_update_progress(engine->control, -1, 0, 0, false, "between steps");
     }

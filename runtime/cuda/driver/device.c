@@ -144,6 +144,9 @@ bool cuda_device_open(CudaDevice *device, const CuApi *api, int ordinal, Diag *d
         diag_error(diag, NO_LOC, "%s", why);
         return false;
     }
+    /* Launchers may show each process its own device alone; two processes on one are NCCL's to
+     * refuse. */
+    if (n_devices == 1) device->ordinal = ordinal = 0;
     if (ordinal < 0 || ordinal >= n_devices) {
         diag_error(diag, NO_LOC, "device %d does not exist: this machine has %d", ordinal,
                    n_devices);

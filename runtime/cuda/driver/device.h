@@ -9,6 +9,10 @@
 
 enum { MAX_FATBINS = 32 };
 
+/* What libraries may ask of the memory that they work in; arenas align to ALIGN_BYTES, so that it
+ * begins a little later than it is given. */
+enum { WORKSPACE_ALIGN = 256 };
+
 typedef struct CudaDevice {
     const CuApi *api;
     int ordinal;

@@ -5,9 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* cuBLASLt's documents have asked for a workspace at a multiple of 256 bytes; arenas give one of
- * ALIGN_BYTES. */
-enum { MOST_CANDIDATES = 16, WORKSPACE_ALIGN = 256 };
+enum { MOST_CANDIDATES = 16 };
 
 struct GemmEntry {
     PlanAlgo product; /* what makes two products the same to cuBLASLt; its bytes are not used */

@@ -17,6 +17,7 @@ struct NcclWorld {
     const CudaDevice *device;
     const Plan *plan;
     Arena *arena;
+    NcclExchange exchange;
     int rank;
     double timeout_seconds;
     bool no_registration;
@@ -41,28 +42,43 @@ static bool report(const NcclWorld *world, const NcclComm *comm, ncclResult_t st
     return false;
 }
 
+/* Between two looks at what other ranks have to do: at first at once, then now and then. False:
+ * `what` is not to be waited for any longer; reported. */
+static bool may_wait(const NcclWorld *world, const NcclComm *comm, int looks, double deadline,
+                     const char *what, Diag *diag) {
+    enum { SPINS = 1000, ASK_EVERY = 64 };
+    const struct timespec pause = {0, 200 * 1000};
+    const NcclExchange *job = &world->exchange;
+    if (looks < SPINS) {
+        sched_yield();
+        return true;
+    }
+    const char *why = job->failed && looks % ASK_EVERY == 0 ? job->failed(job->user) : NULL;
+    if (why) {
+        diag_error(diag, NO_LOC, "%s", why);
+        return false;
+    }
+    if (now() > deadline) {
+        diag_error(diag, NO_LOC,
+                   "rank %d: NCCL: %s of communicator '%s' took more than %.0f s: another rank "
+                   "is missing",
+                   world->rank, what, comm->name, world->timeout_seconds);
+        return false;
+    }
+    nanosleep(&pause, NULL);
+    return true;
+}
+
 /* Waits until a non-blocking call has come to its end: mostly a matter of microseconds. */
 static bool settle(const NcclWorld *world, const NcclComm *comm, ncclResult_t status,
                    const char *what, Diag *diag) {
-    enum { SPINS = 1000 };
     const CuApi *api = world->device->api;
-    const struct timespec pause = {0, 200 * 1000};
     double deadline = now() + world->timeout_seconds;
-    for (int polls = 0; status == ncclInProgress; polls++) {
+    for (int looks = 0; status == ncclInProgress; looks++) {
         ncclResult_t seen = api->ncclCommGetAsyncError(comm->comm, &status);
         if (seen != ncclSuccess) status = seen;
-        if (status != ncclInProgress) break;
-        if (now() > deadline) {
-            diag_error(diag, NO_LOC,
-                       "rank %d: NCCL: %s of communicator '%s' took more than %.0f s: another rank "
-                       "is missing",
-                       world->rank, what, comm->name, world->timeout_seconds);
+        if (status == ncclInProgress && !may_wait(world, comm, looks, deadline, what, diag)) {
             return false;
-        }
-        if (polls < SPINS) {
-            sched_yield();
-        } else {
-            nanosleep(&pause, NULL);
         }
     }
     return status == ncclSuccess || report(world, comm, status, what, diag);
@@ -70,13 +86,16 @@ static bool settle(const NcclWorld *world, const NcclComm *comm, ncclResult_t st
 
 /* Makes one communicator of `ranks` (this one among them, at `member`). Returns its index, or -1.
  */
-static int make_comm(NcclWorld *world, const NcclExchange *exchange, const char *name,
-                     const int *ranks, int n_ranks, int member, Diag *diag) {
+static int make_comm(NcclWorld *world, const char *name, const int *ranks, int n_ranks, int member,
+                     bool is_channel, Diag *diag) {
+    enum { CHANNEL_CTAS = 8 }; /* NCCL would take up to 32 processors for a link of the pipeline */
     const CuApi *api = world->device->api;
+    const NcclExchange *exchange = &world->exchange;
     ncclUniqueId id;
     NcclComm comm = {.name = name};
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
+    if (is_channel) config.maxCTAs = CHANNEL_CTAS;
     memset(&id, 0, sizeof(id));
     if (member == 0) {
         ncclResult_t status = api->ncclGetUniqueId(&id);
@@ -92,23 +111,22 @@ static int make_comm(NcclWorld *world, const NcclExchange *exchange, const char 
     return world->n_comms - 1;
 }
 
-static bool make_group(NcclWorld *world, const NcclExchange *exchange, int group, int n_members,
-                       int member, Diag *diag) {
+static bool make_group(NcclWorld *world, int group, int n_members, int member, Diag *diag) {
     int *ranks = ARENA_ARRAY(world->arena, int, n_members);
     for (int k = 0; k < n_members; k++) {
         ranks[k] = emit_group_member(world->plan, group, world->rank, k);
     }
-    world->of_group[group] = make_comm(world, exchange, emit_group_name(world->plan, group), ranks,
-                                       n_members, member, diag);
+    world->of_group[group] = make_comm(world, emit_group_name(world->plan, group), ranks, n_members,
+                                       member, false, diag);
     return world->of_group[group] >= 0;
 }
 
-static bool make_groups(NcclWorld *world, const NcclExchange *exchange, Diag *diag) {
+static bool make_groups(NcclWorld *world, Diag *diag) {
     const Plan *plan = world->plan;
     MeshCoord coord = mesh_coord(&plan->mesh, world->rank);
     for (int axis = 0; axis < N_MESH_GROUPS; axis++) {
         if (mesh_has_messages(&plan->mesh, axis) &&
-            !make_group(world, exchange, axis, mesh_size(&plan->mesh, axis),
+            !make_group(world, axis, mesh_size(&plan->mesh, axis),
                         mesh_member(&plan->mesh, coord, axis), diag)) {
             return false;
         }
@@ -117,7 +135,7 @@ static bool make_groups(NcclWorld *world, const NcclExchange *exchange, Diag *di
         const StageComm *comm = &plan->comms[i];
         for (int k = 0; k < comm->n_stages; k++) {
             if (comm->stages[k] == coord.at[MESH_P] &&
-                !make_group(world, exchange, N_MESH_GROUPS + i, comm->n_stages, k, diag)) {
+                !make_group(world, N_MESH_GROUPS + i, comm->n_stages, k, diag)) {
                 return false;
             }
         }
@@ -126,7 +144,7 @@ static bool make_groups(NcclWorld *world, const NcclExchange *exchange, Diag *di
 }
 
 /* Channels in plan order on every rank: no circle of ranks waiting for each other. */
-static bool make_channels(NcclWorld *world, const NcclExchange *exchange, Diag *diag) {
+static bool make_channels(NcclWorld *world, Diag *diag) {
     const Plan *plan = world->plan;
     MeshCoord coord = mesh_coord(&plan->mesh, world->rank);
     int stage = coord.at[MESH_P];
@@ -143,11 +161,94 @@ static bool make_channels(NcclWorld *world, const NcclExchange *exchange, Diag *
         const char *name = arena_printf(world->arena, "%s, stage %d to %d",
                                         channel->backward ? "gradients" : "activations",
                                         channel->from, channel->to);
-        world->of_channel[i] = make_comm(world, exchange, name, ranks, 2, member, diag);
+        world->of_channel[i] = make_comm(world, name, ranks, 2, member, true, diag);
         world->channel_peer[i] = 1 - member;
         if (world->of_channel[i] < 0) return false;
     }
     return true;
+}
+
+/* Parts lie one after the other, those to and from this rank too: as ncclAlltoAll of NCCL 2.28 has
+ * them, without asking for it. */
+static ncclResult_t call_all_to_all(const CuApi *api, const NcclCall *c, ncclComm_t comm,
+                                    cudaStream_t stream) {
+    size_t bytes = (size_t)(c->count * dtype_bytes(c->dtype));
+    ncclResult_t status = api->ncclGroupStart(), end;
+    if (status != ncclSuccess) return status;
+    for (int k = 0; k < c->n_members && status == ncclSuccess; k++) {
+        const char *from = (const char *)c->in + (size_t)k * bytes;
+        char *to = (char *)c->out + (size_t)k * bytes;
+        status = api->ncclSend(from, bytes, ncclUint8, k, comm, stream);
+        if (status == ncclSuccess) {
+            status = api->ncclRecv(to, bytes, ncclUint8, k, comm, stream);
+        }
+    }
+    end = api->ncclGroupEnd();
+    return status != ncclSuccess ? status : end;
+}
+
+/* --- connecting --- */
+
+/* Waits for what was given to the stream, as settle does for a call. */
+static bool drain(const NcclWorld *world, const NcclComm *comm, cudaStream_t stream, Diag *diag) {
+    const CuApi *api = world->device->api;
+    double deadline = now() + world->timeout_seconds;
+    cudaError_t status;
+    for (int looks = 0; (status = api->cudaStreamQuery(stream)) == cudaErrorNotReady; looks++) {
+        if (!may_wait(world, comm, looks, deadline, "the first message", diag)) return false;
+    }
+    return cuda_check(api, status, diag, "a first message");
+}
+
+static bool connect_channels(const NcclWorld *world, void *memory, size_t bytes,
+                             cudaStream_t stream, Diag *diag) {
+    const CuApi *api = world->device->api;
+    const int stage = mesh_coord(&world->plan->mesh, world->rank).at[MESH_P];
+    for (int i = 0; i < world->plan->n_channels; i++) {
+        if (world->of_channel[i] < 0) continue;
+        const NcclComm *comm = &world->comms[world->of_channel[i]];
+        int peer = world->channel_peer[i];
+        ncclResult_t status =
+            world->plan->channels[i].from == stage
+                ? api->ncclSend(memory, bytes, ncclUint8, peer, comm->comm, stream)
+                : api->ncclRecv(memory, bytes, ncclUint8, peer, comm->comm, stream);
+        if (!settle(world, comm, status, "the first message", diag) ||
+            !drain(world, comm, stream, diag)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* NCCL connects two ranks when the first message goes from one to the other, which takes memory and
+ * the time of both: here, and not in the middle of a step. In plan order on every rank. */
+static bool connect_pairs(const NcclWorld *world, Diag *diag) {
+    enum { PAIR_BYTES = 16 };
+    const CuApi *api = world->device->api;
+    int experts = world->of_group[MESH_E];
+    int n_members = mesh_size(&world->plan->mesh, MESH_E);
+    size_t half = (size_t)n_members * PAIR_BYTES;
+    void *memory = NULL;
+    cudaStream_t stream = NULL;
+    bool fine = cuda_check(api, api->cudaMalloc(&memory, 2 * half), diag, "memory for a message") &&
+                cuda_check(api, api->cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+                           diag, "making a stream");
+    if (fine && experts >= 0) {
+        const NcclComm *comm = &world->comms[experts];
+        const NcclCall all = {.kind = ALL_TO_ALL,
+                              .dtype = DTYPE_F32,
+                              .count = PAIR_BYTES / 4,
+                              .n_members = n_members,
+                              .in = memory,
+                              .out = (char *)memory + half};
+        ncclResult_t status = call_all_to_all(api, &all, comm->comm, stream);
+        fine = settle(world, comm, status, "the first message", diag) &&
+               drain(world, comm, stream, diag);
+    }
+    fine = fine && connect_channels(world, memory, PAIR_BYTES, stream, diag);
+    if (stream) api->cudaStreamDestroy(stream);
+    if (memory) api->cudaFree(memory);
+    return fine;
 }
 
 NcclWorld *nccl_world_create(const CudaDevice *device, const Plan *plan, int rank,
@@ -163,6 +264,7 @@ NcclWorld *nccl_world_create(const CudaDevice *device, const Plan *plan, int ran
     *world = (NcclWorld){.device = device,
                          .plan = plan,
                          .arena = arena,
+                         .exchange = *exchange,
                          .rank = rank,
                          .timeout_seconds = options->timeout_seconds > 0 ? options->timeout_seconds
                                                                          : DEFAULT_TIMEOUT_SECONDS,
@@ -173,7 +275,9 @@ NcclWorld *nccl_world_create(const CudaDevice *device, const Plan *plan, int ran
     world->channel_peer = ARENA_ARRAY(arena, int, plan->n_channels + 1);
     for (int i = 0; i < world->n_groups; i++) world->of_group[i] = -1;
     for (int i = 0; i < plan->n_channels; i++) world->of_channel[i] = -1;
-    if (make_groups(world, exchange, diag) && make_channels(world, exchange, diag)) return world;
+    if (make_groups(world, diag) && make_channels(world, diag) && connect_pairs(world, diag)) {
+        return world;
+    }
     nccl_world_destroy(world, true);
     return NULL;
 }
@@ -221,25 +325,6 @@ static ncclDataType_t nccl_dtype(DType dtype) {
                                                    [DTYPE_F16] = ncclFloat16,
                                                    [DTYPE_FP8] = ncclUint8};
     return TYPES[dtype];
-}
-
-/* Parts lie one after the other, those to and from this rank too: as ncclAlltoAll of NCCL 2.28 has
- * them, without asking for it. */
-static ncclResult_t call_all_to_all(const CuApi *api, const NcclCall *c, ncclComm_t comm,
-                                    cudaStream_t stream) {
-    size_t bytes = (size_t)(c->count * dtype_bytes(c->dtype));
-    ncclResult_t status = api->ncclGroupStart(), end;
-    if (status != ncclSuccess) return status;
-    for (int k = 0; k < c->n_members && status == ncclSuccess; k++) {
-        const char *from = (const char *)c->in + (size_t)k * bytes;
-        char *to = (char *)c->out + (size_t)k * bytes;
-        status = api->ncclSend(from, bytes, ncclUint8, k, comm, stream);
-        if (status == ncclSuccess) {
-            status = api->ncclRecv(to, bytes, ncclUint8, k, comm, stream);
-        }
-    }
-    end = api->ncclGroupEnd();
-    return status != ncclSuccess ? status : end;
 }
 
 static ncclResult_t call(const CuApi *api, const NcclCall *c, ncclComm_t comm,
@@ -319,25 +404,33 @@ bool nccl_world_check(NcclWorld *world, Diag *diag) {
     return true;
 }
 
+/* All at once: the kernels of one may wait for those of another to get out of the way. A group of
+ * aborts is a blocking one also of communicators that are not. */
+static void abort_all(NcclWorld *world) {
+    const CuApi *api = world->device->api;
+    bool grouped = api->ncclGroupStart() == ncclSuccess;
+    for (int i = world->n_comms - 1; i >= 0; i--) {
+        if (world->comms[i].comm) api->ncclCommAbort(world->comms[i].comm);
+    }
+    if (grouped) api->ncclGroupEnd();
+}
+
+static void end_comm(NcclWorld *world, const NcclComm *comm) {
+    const CuApi *api = world->device->api;
+    Diag *ignored = diag_create();
+    if (settle(world, comm, api->ncclCommFinalize(comm->comm), "the end", ignored)) {
+        api->ncclCommDestroy(comm->comm);
+    } else {
+        api->ncclCommAbort(comm->comm);
+    }
+    diag_destroy(ignored);
+}
+
 void nccl_world_destroy(NcclWorld *world, bool abort) {
     if (!world) return;
-    const CuApi *api = world->device->api;
-    for (int i = world->n_comms - 1; i >= 0; i--) {
-        NcclComm *comm = &world->comms[i];
-        if (!comm->comm) continue;
-        if (abort) {
-            api->ncclCommAbort(comm->comm);
-            continue;
-        }
-        ncclResult_t status = api->ncclCommFinalize(comm->comm);
-        Diag *ignored = diag_create();
-        bool done = settle(world, comm, status, "the end", ignored);
-        diag_destroy(ignored);
-        if (done) {
-            api->ncclCommDestroy(comm->comm);
-        } else {
-            api->ncclCommAbort(comm->comm);
-        }
+    if (abort) abort_all(world);
+    for (int i = world->n_comms - 1; i >= 0 && !abort; i--) {
+        if (world->comms[i].comm) end_comm(world, &world->comms[i]);
     }
     world->n_comms = 0;
 }

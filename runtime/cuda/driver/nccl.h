@@ -3,7 +3,8 @@
  * A communicator for each mesh axis, each group of tied stages and each direction of each pipeline
  * link that the rank takes part in, made at once and in the same order on all ranks. All are
  * non-blocking: every call is polled to its end or to the time-out, so that a lost rank ends the
- * run instead of hanging it.
+ * run instead of hanging it. Pairs that send to each other are connected then, too: when a world is
+ * there NCCL has taken the memory that it takes.
  */
 #ifndef RUNTIME_CUDA_DRIVER_NCCL_H
 #define RUNTIME_CUDA_DRIVER_NCCL_H
@@ -15,6 +16,8 @@ typedef struct NcclExchange {
     void *user;
     bool (*broadcast)(void *user, const int *ranks, int n_ranks, void *bytes, size_t n_bytes,
                       Diag *diag);
+    /* Why the job has failed, or NULL: asked while this rank waits for others. NULL: never. */
+    const char *(*failed)(void *user);
 } NcclExchange;
 
 typedef struct NcclOptions {
@@ -35,7 +38,8 @@ void nccl_world_free(NcclWorld *world, void *memory);
 Messenger nccl_world_messenger(NcclWorld *world);
 /* Has a communicator failed since the last call? Reports it by name. */
 bool nccl_world_check(NcclWorld *world, Diag *diag);
-/* After every graph that uses them has been destroyed. `abort`: without waiting for other ranks. */
+/* After every graph that uses them has been destroyed: NCCL waits for that, an aborted communicator
+ * for ever. `abort`: without waiting for other ranks, whatever the device still waits for. */
 void nccl_world_destroy(NcclWorld *world, bool abort);
 
 #endif

@@ -23,26 +23,57 @@ void replay_context_destroy(ReplayContext *context) {
     if (!context->device || !context->device->api) return;
     const CuApi *api = context->device->api;
     for (int i = 0; i < context->n_streams; i++) api->cudaStreamDestroy(context->streams[i]);
+    for (int i = 0; i < context->n_urgent; i++) api->cudaStreamDestroy(context->urgent[i]);
     for (int i = 0; i < context->n_events; i++) api->cudaEventDestroy(context->events[i]);
-    context->n_streams = context->n_events = 0;
+    context->n_streams = context->n_urgent = context->n_events = 0;
 }
 
-static bool grow_streams(ReplayContext *context, int count, Diag *diag) {
+/* *streams has *n_streams, and `count` then. */
+static bool grow_streams(ReplayContext *context, cudaStream_t **streams, int *n_streams, int count,
+                         int priority, Diag *diag) {
     const CuApi *api = context->device->api;
-    if (count <= context->n_streams) return true;
-    cudaStream_t *streams = ARENA_ARRAY(context->arena, cudaStream_t, count);
-    if (context->n_streams) {
-        memcpy(streams, context->streams, (size_t)context->n_streams * sizeof(*streams));
-    }
-    context->streams = streams;
-    while (context->n_streams < count) {
-        if (!cuda_check(
-                api,
-                api->cudaStreamCreateWithFlags(&streams[context->n_streams], cudaStreamNonBlocking),
-                diag, "making a stream")) {
+    if (count <= *n_streams) return true;
+    cudaStream_t *grown = ARENA_ARRAY(context->arena, cudaStream_t, count);
+    if (*n_streams) memcpy(grown, *streams, (size_t)*n_streams * sizeof(*grown));
+    *streams = grown;
+    while (*n_streams < count) {
+        if (!cuda_check(api,
+                        api->cudaStreamCreateWithPriority(&grown[*n_streams], cudaStreamNonBlocking,
+                                                          priority),
+                        diag, "making a stream")) {
             return false;
         }
-        context->n_streams++;
+        ++*n_streams;
+    }
+    return true;
+}
+
+/* Which of the context's streams are the list's. Those of messages are urgent: behind a product's
+ * blocks, which fill the device, a message would wait for all of them. */
+static bool find_streams(Replay *replay, Diag *diag) {
+    ReplayContext *context = replay->context;
+    const CommandOrder *order = &replay->order;
+    int least = 0, greatest = 0, n_plain = 0, n_urgent = 0;
+    int *places = ARENA_ARRAY(context->arena, int, order->n_streams + 1);
+    bool *urgent = ARENA_ARRAY(context->arena, bool, order->n_streams + 1);
+    bool *seen = ARENA_ARRAY(context->arena, bool, order->n_streams + 1);
+    for (int i = 0; i < replay->list.count; i++) {
+        int s = order->streams[i];
+        if (seen[s]) continue;
+        seen[s] = true;
+        urgent[s] = s > 0 && replay->list.items[i].stream != STREAM_COMPUTE;
+        places[s] = urgent[s] ? n_urgent++ : n_plain++;
+    }
+    replay->streams = ARENA_ARRAY(context->arena, cudaStream_t, order->n_streams + 1);
+    if (!cuda_check(context->device->api,
+                    context->device->api->cudaDeviceGetStreamPriorityRange(&least, &greatest), diag,
+                    "reading the priorities of streams") ||
+        !grow_streams(context, &context->streams, &context->n_streams, n_plain, least, diag) ||
+        !grow_streams(context, &context->urgent, &context->n_urgent, n_urgent, greatest, diag)) {
+        return false;
+    }
+    for (int s = 0; s < order->n_streams; s++) {
+        replay->streams[s] = urgent[s] ? context->urgent[places[s]] : context->streams[places[s]];
     }
     return true;
 }
@@ -127,8 +158,7 @@ bool replay_prepare(Replay *replay, ReplayContext *context, CommandList *list, D
             if (!prepare_kernel(replay, &command->launch, diag)) return false;
         }
     }
-    return grow_streams(context, replay->order.n_streams, diag) &&
-           grow_events(context, replay->order.n_events, diag);
+    return find_streams(replay, diag) && grow_events(context, replay->order.n_events, diag);
 }
 
 static bool issue_launch(const Replay *replay, const LaunchCommand *launch, cudaStream_t stream,
@@ -186,7 +216,7 @@ static bool issue_one(const Replay *replay, int i, cudaStream_t stream, Diag *di
 }
 
 static cudaStream_t stream_of(const Replay *replay, int i) {
-    return replay->context->streams[replay->order.streams[i]];
+    return replay->streams[replay->order.streams[i]];
 }
 
 static bool issue_waits(const Replay *replay, int i, Diag *diag) {
@@ -324,12 +354,14 @@ bool replay_issue_timed(Replay *replay, const cudaEvent_t *begins, const cudaEve
 static bool instantiate(Replay *replay, cudaGraph_t graph, cudaGraphExec_t *out, Diag *diag) {
     const CuApi *api = replay->context->device->api;
     size_t n_nodes = 0;
-    bool fine = cuda_check(api, api->cudaGraphGetNodes(graph, NULL, &n_nodes), diag,
-                           "counting a graph's nodes") &&
-                cuda_check(api, api->cudaGraphInstantiate(out, graph, 0), diag,
-                           "making a graph executable") &&
-                cuda_check(api, api->cudaGraphUpload(*out, replay->context->streams[0]), diag,
-                           "uploading a graph");
+    bool fine =
+        cuda_check(api, api->cudaGraphGetNodes(graph, NULL, &n_nodes), diag,
+                   "counting a graph's nodes") &&
+        cuda_check(api,
+                   api->cudaGraphInstantiate(out, graph, cudaGraphInstantiateFlagUseNodePriority),
+                   diag, "making a graph executable") &&
+        cuda_check(api, api->cudaGraphUpload(*out, replay->context->streams[0]), diag,
+                   "uploading a graph");
     replay->n_nodes += n_nodes;
     api->cudaGraphDestroy(graph);
     return fine;
@@ -446,13 +478,21 @@ bool replay_launch(Replay *replay, Diag *diag) {
     return replay_issue(replay, NULL, NULL, NULL, diag);
 }
 
-void replay_destroy(Replay *replay) {
+static void drop_graph(const CuApi *api, cudaGraphExec_t *graph) {
+    if (*graph) api->cudaGraphExecDestroy(*graph);
+    *graph = NULL;
+}
+
+void replay_drop_graphs(Replay *replay) {
     if (!replay->context) return;
     const CuApi *api = replay->context->device->api;
-    if (replay->graph) api->cudaGraphExecDestroy(replay->graph);
-    for (int s = 0; s < replay->n_segments; s++) {
-        if (replay->segments[s].graph) api->cudaGraphExecDestroy(replay->segments[s].graph);
-    }
+    drop_graph(api, &replay->graph);
+    for (int s = 0; s < replay->n_segments; s++) drop_graph(api, &replay->segments[s].graph);
+}
+
+void replay_destroy(Replay *replay) {
+    if (!replay->context) return;
+    replay_drop_graphs(replay);
     command_list_release(&replay->list);
     *replay = (Replay){0};
 }

@@ -40,9 +40,10 @@ typedef struct ReplayContext {
     /* Waits for a stream; NULL: as CUDA does, for ever where another rank is lost. */
     bool (*wait)(void *user, cudaStream_t stream, Diag *diag);
     void *wait_user;
-    int prepared_bytes[N_KERNELS]; /* shared memory allowed, and one; 0: not loaded yet */
-    int n_streams, n_events;       /* grown to what the lists need, by replay_prepare */
-    cudaStream_t *streams;
+    int prepared_bytes[N_KERNELS];     /* shared memory allowed, and one; 0: not loaded yet */
+    int n_streams, n_urgent, n_events; /* grown to what the lists need, by replay_prepare */
+    cudaStream_t *streams;             /* the first is the origin of all lists */
+    cudaStream_t *urgent; /* of messages: their kernels begin before others that wait */
     cudaEvent_t *events;
     Arena *arena;
 } ReplayContext;
@@ -51,6 +52,7 @@ typedef struct Replay {
     ReplayContext *context;
     CommandList list;
     CommandOrder order;
+    cudaStream_t *streams;             /* [order.n_streams], the context's */
     const GemmEntry **gemms;           /* [count], NULL for other commands */
     const AttentionEntry **attentions; /* the same */
     cudaGraphExec_t graph;
@@ -78,6 +80,8 @@ bool replay_issue_timed(Replay *replay, const cudaEvent_t *begins, const cudaEve
                         Diag *diag);
 /* Waits for the origin stream, where everything ends. */
 bool replay_wait(const Replay *replay, Diag *diag);
+/* Executable graphs alone, also while they run. */
+void replay_drop_graphs(Replay *replay);
 void replay_destroy(Replay *replay);
 
 void replay_context_destroy(ReplayContext *context);
