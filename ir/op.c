@@ -123,11 +123,11 @@ static int64_t norm_workspace_bytes(const Type *inputs) {
 
 /* Sums, largest scores and results of each block of keys; or a log-sum-exp for each query. */
 static int64_t cache_workspace_bytes(const Type *inputs) {
-    const Type *q = &inputs[0];
-    int64_t head = q->dims[q->rank - 1], rows = type_elements(q) / head;
+    const Type *q = &inputs[0], *v = &inputs[2];
+    int64_t rows = type_elements(q) / q->dims[q->rank - 1], values = v->dims[v->rank - 1];
     int64_t blocks = (inputs[1].dims[1] + CACHE_BLOCK_KEYS - 1) / CACHE_BLOCK_KEYS;
     if (q->dims[1] * (q->rank == 5 ? q->dims[3] : 1) > CACHE_MOST_ROWS) blocks = 0;
-    return rows * (blocks * (head + 2) + 1) * dtype_bytes(DTYPE_F32);
+    return rows * (blocks * (values + 2) + 1) * dtype_bytes(DTYPE_F32);
 }
 
 OperandPrecision op_operand_precision(OpKind op, int input) {
@@ -277,9 +277,8 @@ int64_t op_workspace_bytes(const Node *node, const Type *inputs) {
     case OP_RMSNORM_GRAD: return norm_workspace_bytes(inputs);
     case OP_CACHE_ATTENTION: return cache_workspace_bytes(inputs);
     case OP_ATTENTION_GRAD: /* gradients of keys and values, added up in f32 */
-        return dtype_is_low(inputs[1].dtype)
-                   ? 2 * type_elements(&inputs[1]) * dtype_bytes(DTYPE_F32)
-                   : 0;
+        if (!dtype_is_low(inputs[1].dtype)) return 0;
+        return (type_elements(&inputs[1]) + type_elements(&inputs[2])) * dtype_bytes(DTYPE_F32);
     default: return 0;
     }
 }
@@ -311,7 +310,8 @@ bool op_needs_whole(const Node *node, int axis) {
     case OP_ROTARY: return axis == node_axis(node, ATTR_head);
     case OP_ATTENTION:
     case OP_ATTENTION_GRAD:
-        return axis == node_axis(node, ATTR_head) || axis == node_axis(node, ATTR_seq);
+        return axis == node_axis(node, ATTR_head) || axis == node_axis(node, ATTR_seq) ||
+               axis == attention_value_axis(node);
     default:
         if (op_routes(node->op)) return route_needs_whole(node, axis);
         return op_moves_parts(node->op) && parts_has_axis(node, axis);

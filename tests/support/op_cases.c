@@ -238,6 +238,15 @@ const OpCase OP_CASES[] = {
          "batch=1 seq=5 kv=2 group=2 head=3; batch=1 seq=5 kv=2 head=3; "
          "batch=1 seq=5 kv=2 head=3",
          "seq=seq head=head causal=1 scale=0.6 softcap=0.75"),
+    /* Values with an axis of their own */
+    CASE(ATTENTION,
+         "batch=2 seq=5 heads=2 head=3; batch=2 seq=5 heads=2 head=3; "
+         "batch=2 seq=5 heads=2 value=2",
+         "seq=seq head=head causal=1 scale=0.6"),
+    CASE(ATTENTION,
+         "batch=1 seq=5 kv=2 group=2 head=2; batch=1 seq=5 kv=2 head=2; "
+         "batch=1 seq=5 kv=2 value=4; #3 batch=1 seq=5",
+         "seq=seq head=head causal=1 window=3 scale=0.5 softcap=0.75"),
     /* Within documents, which are found in the last operand's tokens: 0 ends one. */
     CASE(ATTENTION,
          "batch=2 seq=9 kv=2 group=2 head=3; batch=2 seq=9 kv=2 head=3; "
@@ -268,6 +277,15 @@ const OpCase OP_CASES[] = {
          "head=33; sequences=2 context=400 kv=1 head=33; #2 batch=2; "
          "#400 batch=2 seq=1; #300 batch=2 seq=1",
          "seq=seq head=head scale=0.2"),
+    CASE(CACHE_ATTENTION,
+         "batch=2 seq=1 kv=2 group=3 head=24; sequences=2 context=300 kv=2 "
+         "head=24; sequences=2 context=300 kv=2 value=17; #2 batch=2; "
+         "#300 batch=2 seq=1; #200 batch=2 seq=1",
+         "seq=seq head=head scale=0.2"),
+    CASE(CACHE_ATTENTION,
+         "batch=2 seq=1 kv=2 group=20 head=5; sequences=2 context=140 kv=2 head=5; "
+         "sequences=2 context=140 kv=2 value=7; #2 batch=2; #140 batch=2 seq=1",
+         "seq=seq head=head scale=0.7"),
     CASE(SELECT_ROW, "batch=3 seq=4 a=2 b=3; #4 batch=3", "seq=seq"),
     CASE(SELECT_ROW, "#7 batch=3 seq=4; #5 batch=3", "seq=seq"),
     CASE(DOCUMENTS, "#3 batch=2 seq=11", "axis=seq separator=1"),

@@ -297,8 +297,8 @@ static double attention_row(const RefCall *call, const Point *query, double *out
 
 void reference_attention(const RefCall *call) {
     int seq = node_axis(call->node, ATTR_seq), head = node_axis(call->node, ATTR_head);
-    const Type *q = ref_type(call, 0);
-    Type rows = ref_without(q, head), row = ref_only(q, head);
+    const Type *q = ref_type(call, 0), *o = &call->node->types[0];
+    Type rows = ref_without(q, head), row = ref_only(o, attention_value_axis(call->node));
     int64_t n = q->dims[1];
     double *probability = ARENA_ARRAY(call->ref->arena, double, 2 * n), *unused = probability + n;
     Point p = {{0}};
@@ -311,7 +311,7 @@ void reference_attention(const RefCall *call) {
                 if (probability[v.at[seq]] == 0) continue; /* most are hidden */
                 sum += probability[v.at[seq]] * ref_read(call, 2, &v);
             }
-            call->out[0][point_offset(&p, q)] = sum;
+            call->out[0][point_offset(&p, o)] = sum;
         } while (point_next(&p, &row));
     } while (point_next(&p, &rows));
 }
@@ -320,15 +320,16 @@ void reference_attention(const RefCall *call) {
  * needed here. */
 void reference_attention_grad(const RefCall *call) {
     int seq = node_axis(call->node, ATTR_seq), head = node_axis(call->node, ATTR_head);
-    const Type *q = ref_type(call, 0), *k = ref_type(call, 1);
+    const Type *q = ref_type(call, 0), *k = ref_type(call, 1), *v = ref_type(call, 2);
     Type rows = ref_without(q, head), row = ref_only(q, head);
+    Type values = ref_only(v, attention_value_axis(call->node));
     int64_t n = q->dims[1];
     double scale = node_float(call->node, ATTR_scale, 1);
     double *probability = ARENA_ARRAY(call->ref->arena, double, 3 * n), *slope = probability + n;
     double *left = slope + n;
     Point p = {{0}};
     for (int i = 0; i < 3; i++) {
-        memset(call->out[i], 0, sizeof(double) * (size_t)type_elements(i ? k : q));
+        memset(call->out[i], 0, sizeof(double) * (size_t)type_elements(ref_type(call, i)));
     }
     do {
         double mean = 0;
@@ -338,11 +339,11 @@ void reference_attention_grad(const RefCall *call) {
             slope[s] = 0;
             if (probability[s] == 0) continue;
             do {
+                at = p;
                 at.at[seq] = s;
-                at.at[head] = p.at[head];
                 slope[s] += ref_read(call, 5, &p) * ref_read(call, 2, &at);
-                call->out[2][point_offset(&at, k)] += probability[s] * ref_read(call, 5, &p);
-            } while (point_next(&p, &row));
+                call->out[2][point_offset(&at, v)] += probability[s] * ref_read(call, 5, &p);
+            } while (point_next(&p, &values));
             mean += probability[s] * slope[s];
         }
         for (int64_t s = 0; s < n; s++) {
