@@ -347,6 +347,79 @@ function nn.attention(m, x, options)
   return project("o", y, { "kv_heads", "group", "head" }, "model", residual_std(m, o))
 end
 
+-- The two parts of a head's queries or keys, the second after rotary positions, side by side.
+local function with_positions(nope, rope, o)
+  local rotary = type(o.rotary) == "number" and { base = o.rotary } or o.rotary
+  if type(rotary) ~= "table" then
+    fail("mla: 'rotary' must be a number, the base, or a table of nn.rotary's options")
+  end
+  local turned = {}
+  for key, value in pairs(rotary) do turned[key] = value end
+  turned.head = "rope"
+  return ops.concat{ nope, nn.rotary(rope, turned), over = { "nope", "rope" }, to = "head" }
+end
+
+local function check_mla(m, o)
+  for _, axis in ipairs{ "heads", "head", "nope", "rope", "value", "kv_rank" } do
+    if math.type(rawget(m, axis)) ~= "integer" then
+      fail("mla: the model's axes need '%s'; they are heads, nope and rope (of a head's queries "
+        .. "and keys, without and with positions), value (of a head's values) and kv_rank", axis)
+    end
+  end
+  if m.head ~= m.nope + m.rope then
+    fail("mla: head is %d; it must be nope + rope, %d, which it is if it is not given", m.head,
+      m.nope + m.rope)
+  end
+  if math.type(o.q_rank) ~= "integer" or o.q_rank < 0 then
+    fail("mla: 'q_rank' must be a whole number, 0 for queries made of x itself, not %s",
+      tostring(o.q_rank))
+  end
+end
+
+-- Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1): keys and values are
+-- made of a latent of kv_rank numbers a token, queries of one of q_rank; positions are in `rope`
+-- numbers of a head, whose keys all heads share. x [batch, seq, model] -> like x.
+-- Parameters: wq_a [model, q_rank], qnorm.gain [q_rank], wq_nope [q_rank, heads, nope], wq_rope
+-- [q_rank, heads, rope] (with q_rank = 0 of model, and neither of the first two), wkv_a [model,
+-- kv_rank], wk_rope [model, rope], kvnorm.gain [kv_rank], wk [kv_rank, heads, nope], wv [kv_rank,
+-- heads, value], wo [heads, value, model].
+-- Axes heads, nope, rope, value and kv_rank are the model's, head = nope + rope; q_rank is made.
+-- Latents are whole on every rank of t, which divides heads.
+-- options: name, q_rank, rotary (base, or options of nn.rotary), scale (of scores; 1 / sqrt(head)
+-- if absent), norm_eps, causal, documents (nn.documents' first value), std, out_std (of wo), decay,
+-- lr_scale, muon, frozen
+function nn.mla(m, x, options)
+  check_arguments("mla", m, x)
+  local o = read_options("mla", options,
+    { name = "attn", q_rank = 0, rotary = 10000.0, scale = NONE, norm_eps = EPS, causal = true,
+      documents = NONE, std = STD, out_std = NONE, decay = NONE, lr_scale = NONE, muon = NONE,
+      frozen = NONE })
+  check_mla(m, o)
+  local function linear(y, from, to, weight, std)
+    return nn.linear(m, y, from, to,
+      { weight = o.name .. "." .. weight, std = std or o.std, decay = o.decay,
+        lr_scale = o.lr_scale, muon = o.muon, frozen = o.frozen })
+  end
+  local function latent(to, weight, norm)
+    return nn.rmsnorm(m, linear(x, "model", to, weight), to,
+      { name = o.name .. "." .. norm, eps = o.norm_eps })
+  end
+  local from, source = "model", x
+  if o.q_rank > 0 then
+    m:axis("q_rank", o.q_rank)
+    from, source = "q_rank", latent("q_rank", "wq_a", "qnorm")
+  end
+  local q = with_positions(linear(source, from, { "heads", "nope" }, "wq_nope"),
+    linear(source, from, { "heads", "rope" }, "wq_rope"), o)
+  local c = latent("kv_rank", "wkv_a", "kvnorm")
+  local k = with_positions(linear(c, "kv_rank", { "heads", "nope" }, "wk"),
+    linear(x, "model", "rope", "wk_rope"), o)
+  local v = linear(c, "kv_rank", { "heads", "value" }, "wv")
+  local y = ops.attention{ q, k, v, o.documents or nil, seq = "seq", head = "head",
+                           causal = o.causal, scale = o.scale or 1 / math.sqrt(m.head) }
+  return linear(y, { "heads", "value" }, "model", "wo", residual_std(m, o))
+end
+
 -- gelu is the tanh approximation (Hendrycks & Gimpel 2016), gelu_erf the exact one, relu2 the
 -- square of relu (So et al. 2021, Primer).
 local ACTIVATIONS = {
