@@ -82,6 +82,7 @@ int op_alias(const Node *node, int output) {
     case OP_LION: return output == 0 ? 0 : output == 2 ? 5 : 2; /* p, momentum, copy */
     case OP_MUON_MOMENTUM: return output == 0 ? 0 : -1;
     case OP_MUON: return output == 0 ? 0 : 4; /* p, copy */
+    case OP_BALANCE: return 0;
     default: return -1;
     }
 }
@@ -168,6 +169,8 @@ OperandPrecision op_operand_precision(OpKind op, int input) {
     case OP_ADAMW:
     case OP_SGD:
     case OP_LION:
+    case OP_TALLY:
+    case OP_BALANCE:
     case OP_MUON_MOMENTUM: return OPERAND_F32; /* but for their last operand, a copy */
     case OP_MUON: return input == 1 ? OPERAND_EITHER : OPERAND_F32;
     default: return OPERAND_FOLLOWS;
@@ -222,14 +225,20 @@ bool op_decodes(OpKind op) {
 }
 
 bool op_is_optimizer(OpKind op) {
-    return op == OP_ADAMW || op == OP_SGD || op == OP_LION || op == OP_MUON;
+    return op == OP_ADAMW || op == OP_SGD || op == OP_LION || op == OP_MUON ||
+           op == OP_BALANCE;
+}
+
+bool op_updates_elements(OpKind op) {
+    return op == OP_ADAMW || op == OP_SGD || op == OP_LION;
 }
 
 int op_gradient_operand(OpKind op) {
     switch (op) {
     case OP_ADAMW:
     case OP_SGD:
-    case OP_LION: return 1;
+    case OP_LION:
+    case OP_BALANCE: return 1;
     case OP_MUON_MOMENTUM: return 2;
     default: return -1;
     }
@@ -252,6 +261,10 @@ bool node_is_frozen(const Node *param) {
     return node_int(param, ATTR_frozen, 0) != 0;
 }
 
+bool node_is_balanced(const Node *param) {
+    return param->op == OP_PARAM && node_attr(param, ATTR_balance);
+}
+
 bool graph_has_frozen(const Graph *graph) {
     for (int n = 0; n < graph->n_nodes; n++) {
         if (graph->nodes[n]->op == OP_PARAM && node_is_frozen(graph->nodes[n])) return true;
@@ -263,7 +276,7 @@ bool *graph_find_learning(const Graph *forward, Arena *arena) {
     bool *learns = ARENA_ARRAY(arena, bool, forward->n_nodes + 1);
     for (int n = 0; n < forward->n_nodes; n++) {
         const Node *node = forward->nodes[n];
-        learns[n] = node->op == OP_PARAM && !node_is_frozen(node);
+        learns[n] = node->op == OP_PARAM && !node_is_frozen(node) && !node_is_balanced(node);
         for (int i = 0; i < node->n_inputs; i++) learns[n] |= learns[node->inputs[i].node->id];
         learns[n] &= !op_stops_gradient(node->op);
     }
@@ -307,6 +320,7 @@ bool op_needs_whole(const Node *node, int axis) {
     case OP_RMSNORM:
     case OP_RMSNORM_GRAD: return axis == node_axis(node, ATTR_axis);
     case OP_DOCUMENTS: return axis == node_axis(node, ATTR_axis);
+    case OP_BALANCE: return type_find_axis(&node->types[0], axis) >= 0;
     case OP_ROTARY: return axis == node_axis(node, ATTR_head);
     case OP_ATTENTION:
     case OP_ATTENTION_GRAD:

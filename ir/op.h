@@ -120,6 +120,9 @@ bool op_decodes(OpKind op);
 enum { CACHE_BLOCK_KEYS = 128, CACHE_MOST_ROWS = 16 };
 /* Does the op write a parameter, its first operand? */
 bool op_is_optimizer(OpKind op);
+/* Does it update each element by itself, so that ranks can each have a part of a parameter, and one
+ * launch many parameters? */
+bool op_updates_elements(OpKind op);
 /* The operand of an update that is its parameter's gradient, or -1. */
 int op_gradient_operand(OpKind op);
 /* Does the op multiply by or look up its weights, so that in 16 bits it reads a kept copy of them?
@@ -130,6 +133,8 @@ bool op_reads_weights(OpKind op);
 bool node_is_copy(const Node *node);
 /* A parameter that has no gradient and no update. */
 bool node_is_frozen(const Node *param);
+/* A parameter that moves by tallies (OP_TALLY), and has no gradient. */
+bool node_is_balanced(const Node *param);
 bool graph_has_frozen(const Graph *graph);
 /* By id of a forward graph's nodes: does a parameter that trains change it, and get a gradient by
  * it? */

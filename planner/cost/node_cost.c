@@ -87,7 +87,7 @@ static void find_continued(NodePricer *x) {
     bool seen[N_OPS] = {false};
     for (int n = 0; n < x->graph->n_nodes; n++) {
         const Node *node = x->graph->nodes[n];
-        bool update = op_gradient_operand(node->op) == 1 || node->op == OP_SUMSQ;
+        bool update = op_updates_elements(node->op) || node->op == OP_SUMSQ;
         if (!update || !x->cluster->software.joins_updates) continue;
         x->continued[n] = seen[node->op];
         seen[node->op] = true;

@@ -203,6 +203,8 @@ const OpCase OP_CASES[] = {
          "seq=seq head=head base=100 factor=8 few=1 many=4 context=64 direction=1"),
     CASE(ROTARY, "seq=9 head=8",
          "seq=seq head=head base=100 factor=8 few=0.5 many=2 context=64 direction=-1"),
+    CASE(ROTARY, "batch=2 seq=40 kv=1 head=16",
+         "seq=seq head=head base=100 factor=8 few=0.5 many=2 context=64 direction=1 ramp=1"),
     CASE(EMBEDDING, "#7 batch=2 seq=5; vocab=7 model=3", "axis=vocab"),
     CASE(EMBEDDING, "#4 seq=9; vocab=4 model=19", "axis=vocab"),
     CASE(EMBEDDING_GRAD, "#7 seq=5; seq=5 model=3; vocab=7 model=3; vocab=7 model=3", "axis=vocab"),
@@ -386,6 +388,9 @@ const OpCase OP_CASES[] = {
     CASE(MUON, "rows=3 cols=7; ~rows=3 cols=7; :0.5; :0.03125; ~rows=3 cols=7",
          "scale=6.4 weight_decay=0.1"),
     CASE(MUON, "rows=9; rows=9; :1; :0.03125", "scale=1 weight_decay=0 lr_scale=0.5"),
+    CASE(BALANCE, "rows=300; rows=300; :0.5", "balance=0.25"),
+    CASE(BALANCE, "rows=4; :3 rows=4; :0.5", "balance=0.25"),
+    CASE(BALANCE, "rows=4; rows=4; :inf", "balance=0.25"),
     CASE(MUON, "rows=9; ~rows=9; :nan; :0.03125; ~rows=9", "scale=6.4 weight_decay=0.1"),
 };
 const int N_OP_CASES = sizeof(OP_CASES) / sizeof(OP_CASES[0]);

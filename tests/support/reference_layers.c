@@ -178,7 +178,8 @@ void reference_rmsnorm_grad(const RefCall *call) {
     } while (point_next(&p, &rows));
 }
 
-/* The frequency that `pair` has: after transformers' _compute_llama3_parameters, by wavelengths. */
+/* The frequency that `pair` has: after transformers' _compute_llama3_parameters, by wavelengths, and
+ * _compute_yarn_parameters, by the pair's number. */
 static double rotary_frequency(const Node *node, int64_t pair, int64_t half) {
     double f = pow(node_float(node, ATTR_base, 0), -2.0 * (double)pair / (2.0 * (double)half));
     double factor = node_float(node, ATTR_factor, 1), context = node_float(node, ATTR_context, 0);
@@ -187,6 +188,12 @@ static double rotary_frequency(const Node *node, int64_t pair, int64_t half) {
     if (context == 0 || (few > 0 ? wavelength > context / few : false)) return f / factor;
     if (wavelength < context / many) return f;
     double smooth = (context / wavelength - few) / (many - few);
+    if (node_int(node, ATTR_ramp, 0)) {
+        double base = node_float(node, ATTR_base, 0), last = 2.0 * (double)half;
+        double low = last * log(context / (many * 2 * acos(-1))) / (2 * log(base));
+        double high = last * log(context / (few * 2 * acos(-1))) / (2 * log(base));
+        smooth = 1 - ((double)pair - low) / (high - low);
+    }
     return (1 - smooth) * f / factor + smooth * f;
 }
 
@@ -530,5 +537,17 @@ void reference_muon(const RefCall *call) {
         if (finite) p -= rate * (decay * p + x);
         call->out[0][i] = p;
         if (node->n_inputs > 4) call->out[1][i] = finite ? p : call->in[4][i];
+    }
+}
+
+/* p, tally, scale */
+void reference_balance(const RefCall *call) {
+    int64_t n = type_elements(&call->node->types[0]);
+    double mean = 0, step = node_float(call->node, ATTR_balance, 0);
+    for (int64_t i = 0; i < n; i++) mean += call->in[1][i] / (double)n;
+    for (int64_t i = 0; i < n; i++) {
+        double over = mean - call->in[1][i];
+        call->out[0][i] = call->in[0][i];
+        if (isfinite(call->in[2][0])) call->out[0][i] += step * ((over > 0) - (over < 0));
     }
 }
