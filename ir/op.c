@@ -82,6 +82,7 @@ int op_alias(const Node *node, int output) {
     case OP_LION: return output == 0 ? 0 : output == 2 ? 5 : 2; /* p, momentum, copy */
     case OP_MUON_MOMENTUM: return output == 0 ? 0 : -1;
     case OP_MUON: return output == 0 ? 0 : 4; /* p, copy */
+    case OP_BALANCE: return 0;
     default: return -1;
     }
 }
@@ -123,11 +124,11 @@ static int64_t norm_workspace_bytes(const Type *inputs) {
 
 /* Sums, largest scores and results of each block of keys; or a log-sum-exp for each query. */
 static int64_t cache_workspace_bytes(const Type *inputs) {
-    const Type *q = &inputs[0];
-    int64_t head = q->dims[q->rank - 1], rows = type_elements(q) / head;
+    const Type *q = &inputs[0], *v = &inputs[2];
+    int64_t rows = type_elements(q) / q->dims[q->rank - 1], values = v->dims[v->rank - 1];
     int64_t blocks = (inputs[1].dims[1] + CACHE_BLOCK_KEYS - 1) / CACHE_BLOCK_KEYS;
     if (q->dims[1] * (q->rank == 5 ? q->dims[3] : 1) > CACHE_MOST_ROWS) blocks = 0;
-    return rows * (blocks * (head + 2) + 1) * dtype_bytes(DTYPE_F32);
+    return rows * (blocks * (values + 2) + 1) * dtype_bytes(DTYPE_F32);
 }
 
 OperandPrecision op_operand_precision(OpKind op, int input) {
@@ -168,6 +169,8 @@ OperandPrecision op_operand_precision(OpKind op, int input) {
     case OP_ADAMW:
     case OP_SGD:
     case OP_LION:
+    case OP_TALLY:
+    case OP_BALANCE:
     case OP_MUON_MOMENTUM: return OPERAND_F32; /* but for their last operand, a copy */
     case OP_MUON: return input == 1 ? OPERAND_EITHER : OPERAND_F32;
     default: return OPERAND_FOLLOWS;
@@ -222,14 +225,20 @@ bool op_decodes(OpKind op) {
 }
 
 bool op_is_optimizer(OpKind op) {
-    return op == OP_ADAMW || op == OP_SGD || op == OP_LION || op == OP_MUON;
+    return op == OP_ADAMW || op == OP_SGD || op == OP_LION || op == OP_MUON ||
+           op == OP_BALANCE;
+}
+
+bool op_updates_elements(OpKind op) {
+    return op == OP_ADAMW || op == OP_SGD || op == OP_LION;
 }
 
 int op_gradient_operand(OpKind op) {
     switch (op) {
     case OP_ADAMW:
     case OP_SGD:
-    case OP_LION: return 1;
+    case OP_LION:
+    case OP_BALANCE: return 1;
     case OP_MUON_MOMENTUM: return 2;
     default: return -1;
     }
@@ -252,6 +261,10 @@ bool node_is_frozen(const Node *param) {
     return node_int(param, ATTR_frozen, 0) != 0;
 }
 
+bool node_is_balanced(const Node *param) {
+    return param->op == OP_PARAM && node_attr(param, ATTR_balance);
+}
+
 bool graph_has_frozen(const Graph *graph) {
     for (int n = 0; n < graph->n_nodes; n++) {
         if (graph->nodes[n]->op == OP_PARAM && node_is_frozen(graph->nodes[n])) return true;
@@ -263,7 +276,7 @@ bool *graph_find_learning(const Graph *forward, Arena *arena) {
     bool *learns = ARENA_ARRAY(arena, bool, forward->n_nodes + 1);
     for (int n = 0; n < forward->n_nodes; n++) {
         const Node *node = forward->nodes[n];
-        learns[n] = node->op == OP_PARAM && !node_is_frozen(node);
+        learns[n] = node->op == OP_PARAM && !node_is_frozen(node) && !node_is_balanced(node);
         for (int i = 0; i < node->n_inputs; i++) learns[n] |= learns[node->inputs[i].node->id];
         learns[n] &= !op_stops_gradient(node->op);
     }
@@ -277,9 +290,8 @@ int64_t op_workspace_bytes(const Node *node, const Type *inputs) {
     case OP_RMSNORM_GRAD: return norm_workspace_bytes(inputs);
     case OP_CACHE_ATTENTION: return cache_workspace_bytes(inputs);
     case OP_ATTENTION_GRAD: /* gradients of keys and values, added up in f32 */
-        return dtype_is_low(inputs[1].dtype)
-                   ? 2 * type_elements(&inputs[1]) * dtype_bytes(DTYPE_F32)
-                   : 0;
+        if (!dtype_is_low(inputs[1].dtype)) return 0;
+        return (type_elements(&inputs[1]) + type_elements(&inputs[2])) * dtype_bytes(DTYPE_F32);
     default: return 0;
     }
 }
@@ -308,10 +320,12 @@ bool op_needs_whole(const Node *node, int axis) {
     case OP_RMSNORM:
     case OP_RMSNORM_GRAD: return axis == node_axis(node, ATTR_axis);
     case OP_DOCUMENTS: return axis == node_axis(node, ATTR_axis);
+    case OP_BALANCE: return type_find_axis(&node->types[0], axis) >= 0;
     case OP_ROTARY: return axis == node_axis(node, ATTR_head);
     case OP_ATTENTION:
     case OP_ATTENTION_GRAD:
-        return axis == node_axis(node, ATTR_head) || axis == node_axis(node, ATTR_seq);
+        return axis == node_axis(node, ATTR_head) || axis == node_axis(node, ATTR_seq) ||
+               axis == attention_value_axis(node);
     default:
         if (op_routes(node->op)) return route_needs_whole(node, axis);
         return op_moves_parts(node->op) && parts_has_axis(node, axis);

@@ -75,6 +75,12 @@ int64_t op_cuda_workspace_bytes(const Node *node, const Type *inputs, const Type
  * causal, without the half that the diagonal is more. window: 0 is none. */
 double attention_mean_keys(bool causal, int64_t seq, int64_t window);
 
+/* Numbers of a head, of queries or of values, at most. */
+enum { ATTENTION_LONGEST_HEAD = 256 };
+/* The last axis of attention's values and result: its attribute `head`, or another. */
+int attention_value_axis(const Node *node);
+/* Model FLOPs of the gradient: scores, which it makes again, do not count. */
+double attention_grad_model_flops(const Node *node, const Type *inputs);
 /* The operand of attention and its gradient that says where documents begin, or -1: it has none. */
 int attention_documents(const Node *node);
 
@@ -114,6 +120,9 @@ bool op_decodes(OpKind op);
 enum { CACHE_BLOCK_KEYS = 128, CACHE_MOST_ROWS = 16 };
 /* Does the op write a parameter, its first operand? */
 bool op_is_optimizer(OpKind op);
+/* Does it update each element by itself, so that ranks can each have a part of a parameter, and one
+ * launch many parameters? */
+bool op_updates_elements(OpKind op);
 /* The operand of an update that is its parameter's gradient, or -1. */
 int op_gradient_operand(OpKind op);
 /* Does the op multiply by or look up its weights, so that in 16 bits it reads a kept copy of them?
@@ -124,6 +133,8 @@ bool op_reads_weights(OpKind op);
 bool node_is_copy(const Node *node);
 /* A parameter that has no gradient and no update. */
 bool node_is_frozen(const Node *param);
+/* A parameter that moves by tallies (OP_TALLY), and has no gradient. */
+bool node_is_balanced(const Node *param);
 bool graph_has_frozen(const Graph *graph);
 /* By id of a forward graph's nodes: does a parameter that trains change it, and get a gradient by
  * it? */

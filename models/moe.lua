@@ -60,43 +60,19 @@ return model {
   },
 
   loss = function(m, tokens, labels)
-    local function norm(x, name)
-      return nn.rmsnorm(m, x, "model", { name = name, eps = m.norm_eps })
-    end
     local lora = nn.lora(m)
     local documents = nn.documents(m, tokens, m.documents)
-    local x = nn.dropout(nn.embedding(m, "wte", tokens, "vocab", "model"), m.dropout)
-    -- What routers add to the loss of each sequence, and the share of choices that they drop. Both
-    -- begin with zeros of their own (no token is below 0), so that all blocks are of one kind.
-    local routed = m.balance > 0 or m.router_z > 0
-    local function zeros(below) return ops.reduce_sum{ ops.less{ tokens, below }, over = "seq" } end
-    local beside, dropped = routed and zeros(0) or nil, m.log_dropped and zeros(-1) or nil
-    for i = 1, m.layers do
-      x, beside, dropped = m:block(i, function() -- the unit of pipeline cuts and of recomputation
-        local attention = nn.attention(m, norm(x, "norm1"),
+    return nn.expert_decoder(m, tokens, labels, {
+      attention = function(x)
+        return nn.attention(m, x,
           { bias = m.qkv_bias, out_bias = false, rotary = m.rotary_base, qk_norm = m.qk_norm,
             qk_norm_over = m.qk_norm_over, norm_eps = m.norm_eps,
-            window = m.window ~= 0 and m.window or nil, documents = documents,
-            lora = lora })
-        local h = nn.residual(x, attention, m.dropout)
-        if i <= m.dense_layers then
-          local y = nn.swiglu(m, norm(h, "norm2"), { act = m.act, lora = lora })
-          return nn.residual(h, y, m.dropout), beside, dropped
-        end
-        local y, loss, share = nn.moe(m, norm(h, "norm2"),
-          { top_k = m.top_k, capacity = m.capacity, scores = m.scores, normalize = m.normalize,
-            scale = m.gate_scale, act = m.act, shared = m.shared, shared_gate = m.shared_gate,
-            balance = m.balance, z = m.router_z })
-        return nn.residual(h, y, m.dropout), loss and beside + loss or beside,
-          dropped and dropped + share
-      end)
-    end
-    if dropped then
-      local n_layers = math.max(1, m.layers - math.max(0, m.dense_layers))
-      m:output("dropped", ops.reduce_sum{ dropped, over = "batch" } * (1 / (m.batch * n_layers)))
-    end
-    local logits = nn.logits(m, m.tied and "wte" or "head", norm(x, "norm_f"), "vocab", "model")
-    return nn.cross_entropy(m, logits, labels, "vocab",
-      { beside = beside, ignore = m.masked and -1 or nil })
+            window = m.window ~= 0 and m.window or nil, documents = documents, lora = lora })
+      end,
+      lora = lora,
+      moe = { top_k = m.top_k, capacity = m.capacity, scores = m.scores, normalize = m.normalize,
+              scale = m.gate_scale, act = m.act, shared = m.shared, shared_gate = m.shared_gate,
+              balance = m.balance, z = m.router_z },
+    })
   end,
 }

@@ -114,10 +114,10 @@ static void count_model(Plan *plan, const Graph *graph) {
             continue;
         }
         for (int i = 0; i < node->n_inputs; i++) inputs[i] = *value_type(node->inputs[i]);
-        double flops = OPS[node->op].flops(node, inputs, node->types);
+        double flops = node->op == OP_ATTENTION_GRAD
+                           ? attention_grad_model_flops(node, inputs)
+                           : OPS[node->op].flops(node, inputs, node->types);
         flops *= route_active_share(&routes, node);
-        /* Model FLOPs count no recomputation: attention's backward is twice its forward. */
-        if (node->op == OP_ATTENTION_GRAD) flops *= 2 / 2.5;
         plan->model_flops += flops * plan->global_batch /
                              ((double)plan->micro_batch * mesh_size(&plan->mesh, MESH_DE));
     }

@@ -40,9 +40,10 @@ typedef struct ParamOptions {
     const char *init;
     double std;
     bool decay, muon, frozen;
-    double lr_scale;
+    double lr_scale, balance;
     /* Said, not left to the defaults. */
-    bool gives_init, gives_std, gives_decay, gives_muon, gives_frozen, gives_lr_scale;
+    bool gives_init, gives_std, gives_decay, gives_muon, gives_frozen, gives_lr_scale,
+        gives_balance;
 } ParamOptions;
 
 static double check_std(lua_State *lua, const char *name) {
@@ -79,8 +80,17 @@ static double check_lr_scale(lua_State *lua, const char *name) {
     return value;
 }
 
+static double check_balance(lua_State *lua, const char *name) {
+    double value = lua_type(lua, -1) == LUA_TNUMBER ? lua_tonumber(lua, -1) : NAN;
+    if (!(value >= 0 && value <= 1e6)) {
+        script_error(lua, "parameter '%s': 'balance' must be a number from 0 to 1e6", name);
+    }
+    return value;
+}
+
 static bool is_option(const char *key) {
-    static const char *const KNOWN[] = {"decay", "frozen", "init", "lr_scale", "muon", "std"};
+    static const char *const KNOWN[] = {"balance",  "decay", "frozen", "init",
+                                        "lr_scale", "muon",  "std"};
     for (size_t i = 0; i < sizeof(KNOWN) / sizeof(KNOWN[0]); i++) {
         if (strcmp(KNOWN[i], key) == 0) return true;
     }
@@ -99,7 +109,7 @@ static ParamOptions read_options(lua_State *lua, int index, const char *name) {
     if (!lua_istable(lua, index)) {
         script_error(lua,
                      "parameter '%s': options must be a table: {init, std, decay, frozen, "
-                     "lr_scale, muon}",
+                     "lr_scale, muon, balance}",
                      name);
     }
     lua_pushnil(lua);
@@ -110,8 +120,8 @@ static ParamOptions read_options(lua_State *lua, int index, const char *name) {
     }
     if (unknown) {
         script_error(lua,
-                     "parameter '%s': unknown option '%.64s'; known: decay, frozen, init, "
-                     "lr_scale, muon, std",
+                     "parameter '%s': unknown option '%.64s'; known: balance, decay, frozen, "
+                     "init, lr_scale, muon, std",
                      name, unknown);
     }
     options.gives_init = lua_getfield(lua, index, "init") != LUA_TNIL;
@@ -127,7 +137,9 @@ static ParamOptions read_options(lua_State *lua, int index, const char *name) {
     if (options.gives_lr_scale) options.lr_scale = check_lr_scale(lua, name);
     options.gives_frozen = lua_getfield(lua, index, "frozen") != LUA_TNIL;
     if (options.gives_frozen) options.frozen = check_flag(lua, "frozen", name);
-    lua_pop(lua, 6);
+    options.gives_balance = lua_getfield(lua, index, "balance") != LUA_TNIL;
+    if (options.gives_balance) options.balance = check_balance(lua, name);
+    lua_pop(lua, 7);
     if (options.gives_std && !normal) {
         script_error(lua, "parameter '%s': 'std' goes with init = \"normal\", not \"%s\"", name,
                      options.init);
@@ -168,19 +180,22 @@ static void check_same_options(lua_State *lua, const Node *made, const char *nam
     bool muon = !options->gives_muon || (int)options->muon == (int)node_int(made, ATTR_muon, -1);
     bool rate = !options->gives_lr_scale || options->lr_scale == node_float(made, ATTR_lr_scale, 1);
     bool frozen = !options->gives_frozen || options->frozen == node_is_frozen(made);
-    if (init && std && decay && muon && rate && frozen) return;
+    bool balance =
+        !options->gives_balance || options->balance == node_float(made, ATTR_balance, -1);
+    if (init && std && decay && muon && rate && frozen && balance) return;
     fail_param(lua, made, name,
                !init    ? "has another 'init' than where it was first made"
                : !std   ? "has another 'std' than where it was first made"
                : !decay ? "has another 'decay' than where it was first made"
                : !muon  ? "has another 'muon' than where it was first made"
                : !rate  ? "has another 'lr_scale' than where it was first made"
-                        : "has another 'frozen' than where it was first made");
+               : !frozen ? "has another 'frozen' than where it was first made"
+                         : "has another 'balance' than where it was first made");
 }
 
 static Node *make_param(lua_State *lua, const char *name, const Type *type,
                         const ParamOptions *options) {
-    Attr attrs[7] = {attr_string(ATTR_name, name), attr_string(ATTR_init, options->init),
+    Attr attrs[8] = {attr_string(ATTR_name, name), attr_string(ATTR_init, options->init),
                      attr_int(ATTR_decay, options->decay)};
     int n_attrs = 3;
     if (strcmp(options->init, "normal") == 0) attrs[n_attrs++] = attr_float(ATTR_std, options->std);
@@ -189,6 +204,7 @@ static Node *make_param(lua_State *lua, const char *name, const Type *type,
         attrs[n_attrs++] = attr_float(ATTR_lr_scale, options->lr_scale);
     }
     if (options->frozen) attrs[n_attrs++] = attr_int(ATTR_frozen, 1);
+    if (options->gives_balance) attrs[n_attrs++] = attr_float(ATTR_balance, options->balance);
     return script_add_node(
         lua, (NodeSpec){.op = OP_PARAM, .attrs = attrs, .n_attrs = n_attrs, .type = type});
 }
@@ -334,6 +350,18 @@ static int model_output(lua_State *lua) {
     return 0;
 }
 
+/* m:tally(parameter, numbers): what the parameter, made with `balance`, moves against. */
+static int model_tally(lua_State *lua) {
+    check_self(lua, "tally");
+    Value operands[2] = {script_to_value(lua, 2), script_to_value(lua, 3)};
+    if (!operands[0].node || !operands[1].node) {
+        script_error(lua, "tally: takes a parameter and numbers of each of its elements, both "
+                          "values of the graph");
+    }
+    script_add_node(lua, (NodeSpec){.op = OP_TALLY, .inputs = operands, .n_inputs = 2});
+    return 0;
+}
+
 /* m:axis(name, size): an axis whose size the model works out; the same again is no mistake. */
 static int model_axis(lua_State *lua) {
     ScriptGraph *script = script_graph(lua);
@@ -381,7 +409,8 @@ static int model_freeze(lua_State *lua) {
 
 static const luaL_Reg METHODS[] = {{"axis", model_axis},     {"block", model_block},
                                    {"freeze", model_freeze}, {"output", model_output},
-                                   {"param", model_param},   {NULL, NULL}};
+                                   {"param", model_param},   {"tally", model_tally},
+                                   {NULL, NULL}};
 
 bool script_name_is_taken(const char *name) {
     static const char *const FIELDS[] = {"batch", "group", "loss", "name", "size"};
@@ -399,7 +428,7 @@ static int fail_unknown_field(lua_State *lua) {
     const char *name = lua_type(lua, 2) == LUA_TSTRING ? lua_tostring(lua, 2) : "?";
     script_error(lua,
                  "m has no field '%.64s'; it has: %s, and the methods axis, block, freeze, "
-                 "output, param",
+                 "output, param, tally",
                  name, lua_tostring(lua, lua_upvalueindex(1)));
 }
 

@@ -79,25 +79,38 @@ static const char *why_not_learning(int need, bool used) {
     return used ? "cannot learn: the loss does not depend on it" : "is not used";
 }
 
-/* Every parameter learns, or is held by ops.stop_gradient; not all are held. One of each name is
- * told: a layer's parameter is wrong in every block alike. */
+/* By id: is something tallied for the parameter? */
+static bool *find_tallied(const Graph *graph) {
+    bool *tallied = ARENA_ARRAY(graph->arena, bool, graph->n_nodes + 1);
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        if (node->op == OP_TALLY) tallied[node->inputs[0].node->id] = true;
+    }
+    return tallied;
+}
+
+/* Every parameter learns, is balanced, or is held by ops.stop_gradient; not all are held. One of
+ * each name is told: a layer's parameter is wrong in every block alike. */
 static bool check_params(const Graph *graph, SourceLoc loc, Diag *diag) {
     const int *need = needed_for(graph, "loss");
     const int *uses = graph_count_uses(graph, graph->arena);
+    const bool *tallied = find_tallied(graph);
     const char *reported[MAX_REPORTED];
     int n_reported = 0;
     bool any_learns = false;
     for (int n = 0; n < graph->n_nodes && n_reported < MAX_REPORTED; n++) {
         const Node *node = graph->nodes[n];
         if (node->op != OP_PARAM) continue;
-        any_learns |= (need[n] & LEARNS) != 0;
-        if (need[n] & (LEARNS | HELD)) continue;
+        bool balanced = node_is_balanced(node);
+        any_learns |= !balanced && (need[n] & LEARNS) != 0;
+        if (balanced ? tallied[n] : (need[n] & (LEARNS | HELD)) != 0) continue;
         const char *name = node_string(node, ATTR_name);
         bool known = false;
         for (int i = 0; i < n_reported; i++) known |= strcmp(reported[i], name) == 0;
         if (known) continue;
         diag_error(diag, node->loc, "parameter '%s' %s", node_logical_name(node, 1, graph->arena),
-                   why_not_learning(need[n], uses[n * MAX_OUTPUTS] > 0));
+                   balanced ? "has 'balance', and nothing is tallied for it: m:tally(it, numbers)"
+                            : why_not_learning(need[n], uses[n * MAX_OUTPUTS] > 0));
         reported[n_reported++] = name;
     }
     if (n_reported > 0 || any_learns) return n_reported == 0;
@@ -109,7 +122,8 @@ void model_freeze_held(Graph *graph) {
     const int *need = needed_for(graph, "loss");
     for (int n = 0; n < graph->n_nodes; n++) {
         Node *node = graph->nodes[n];
-        if (node->op == OP_PARAM && !(need[n] & LEARNS)) freeze_set(graph, node, true);
+        if (node->op != OP_PARAM || node_is_balanced(node) || need[n] & LEARNS) continue;
+        freeze_set(graph, node, true);
     }
 }
 

@@ -143,6 +143,13 @@ bool settings_derive(SettingTable *table, SourceLoc loc, Diag *diag) {
         ffn->integer = 4 * model->integer;
         ffn->has_value = true;
     }
+    const Setting *nope = settings_find(table, "nope"), *rope = settings_find(table, "rope");
+    if (heads && heads->is_axis && !head->has_value && nope && nope->is_axis && rope &&
+        rope->is_axis) {
+        /* Parts of a head without and with rotary positions (nn.mla). */
+        head->integer = nope->integer + rope->integer;
+        head->has_value = true;
+    }
     if (heads && heads->is_axis) {
         if (!kv_heads->has_value) {
             kv_heads->integer = heads->integer;

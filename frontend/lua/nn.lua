@@ -286,13 +286,49 @@ end
 -- x [batch, seq, ..., head] -> like x
 -- options: base, seq, head, factor (frequencies are divided by it, for longer contexts: Chen et al.
 -- 2023), and with few, many and context by how often a pair turns in `context` positions, as in
--- Llama 3.1: divided below `few` times, as it is above `many`, mixed between them.
+-- Llama 3.1: divided below `few` times, as it is above `many`, mixed between them; by the logarithm
+-- of how often with ramp = true, as in YaRN
 function nn.rotary(x, options)
   local o = read_options("rotary", options,
     { base = 10000.0, seq = "seq", head = "head", factor = NONE, few = NONE, many = NONE,
-      context = NONE })
+      context = NONE, ramp = false })
   return ops.rotary{ x, seq = o.seq, head = o.head, base = o.base, factor = o.factor, few = o.few,
-                     many = o.many, context = o.context, direction = 1 }
+                     many = o.many, context = o.context, direction = 1,
+                     ramp = o.ramp and 1 or nil }
+end
+
+-- YaRN (Peng et al. 2023, arXiv 2309.00071, section 3.4) as a model's settings say, where
+-- rotary_scaling is "yarn" (none: positions as they are): rotary_factor, rotary_few and rotary_many
+-- (turns in rotary_context positions: beta_slow and beta_fast), rotary_mscale. -> options of
+-- nn.rotary for an axis of `rope` numbers, and what scores are multiplied by.
+function nn.yarn(m)
+  check_model("yarn", m)
+  local rotary = { base = m.rotary_base }
+  if m.rotary_scaling == "none" then return rotary, 1.0 end
+  if m.rotary_scaling ~= "yarn" then
+    fail("rotary_scaling is '%s'; it can be none or yarn", tostring(m.rotary_scaling))
+  end
+  for _, name in ipairs{ "rotary_few", "rotary_many", "rotary_context" } do
+    if not (m[name] > 0) then fail("yarn: %s must be more than 0", name) end
+  end
+  if not (m.rotary_factor >= 1 and m.rotary_base > 1) then
+    fail("yarn: rotary_factor must be at least 1, and rotary_base more than 1")
+  end
+  -- As published, the ramp is between whole numbers of pairs.
+  local log_base = math.log(m.rotary_base)
+  local function pair(turns)
+    return m.rope * math.log(m.rotary_context / (turns * 2 * math.pi)) / (2 * log_base)
+  end
+  local function turns(pair_number)
+    return m.rotary_context * math.exp(-2 * pair_number / m.rope * log_base) / (2 * math.pi)
+  end
+  local low = math.max(0, math.floor(pair(m.rotary_many)))
+  local high = math.min(m.rope - 1, math.ceil(pair(m.rotary_few)))
+  if high <= low then high = low + 0.001 end
+  rotary.factor, rotary.context, rotary.ramp = m.rotary_factor, m.rotary_context, true
+  rotary.few, rotary.many = turns(high), turns(low)
+  local stretch = 0.1 * m.rotary_mscale * math.log(m.rotary_factor) + 1
+  return rotary, stretch * stretch
 end
 
 -- Self-attention: multi-head (Vaswani et al. 2017), or grouped-query (Ainslie et al. 2023) where
@@ -356,6 +392,80 @@ function nn.attention(m, x, options)
   return project("o", y, { "kv_heads", "group", "head" }, "model", residual_std(m, o))
 end
 
+-- The two parts of a head's queries or keys, the second after rotary positions, side by side.
+local function with_positions(nope, rope, o)
+  local rotary = o.rotary or {}
+  if type(rotary) == "number" then rotary = { base = rotary } end
+  if type(rotary) ~= "table" then
+    fail("mla: 'rotary' must be a number, the base, or a table of nn.rotary's options")
+  end
+  local turned = {}
+  for key, value in pairs(rotary) do turned[key] = value end
+  turned.head = "rope"
+  return ops.concat{ nope, nn.rotary(rope, turned), over = { "nope", "rope" }, to = "head" }
+end
+
+local function check_mla(m, o)
+  for _, axis in ipairs{ "heads", "head", "nope", "rope", "value", "kv_rank" } do
+    if math.type(rawget(m, axis)) ~= "integer" then
+      fail("mla: the model's axes need '%s'; they are heads, nope and rope (of a head's queries "
+        .. "and keys, without and with positions), value (of a head's values) and kv_rank", axis)
+    end
+  end
+  if m.head ~= m.nope + m.rope then
+    fail("mla: head is %d; it must be nope + rope, %d, which it is if it is not given", m.head,
+      m.nope + m.rope)
+  end
+  if math.type(o.q_rank) ~= "integer" or o.q_rank < 0 then
+    fail("mla: 'q_rank' must be a whole number, 0 for queries made of x itself, not %s",
+      tostring(o.q_rank))
+  end
+end
+
+-- Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1): keys and values are
+-- made of a latent of kv_rank numbers a token, queries of one of q_rank; positions are in `rope`
+-- numbers of a head, whose keys all heads share. x [batch, seq, model] -> like x.
+-- Parameters: wq_a [model, q_rank], qnorm.gain [q_rank], wq_nope [q_rank, heads, nope], wq_rope
+-- [q_rank, heads, rope] (with q_rank = 0 of model, and neither of the first two), wkv_a [model,
+-- kv_rank], wk_rope [model, rope], kvnorm.gain [kv_rank], wk [kv_rank, heads, nope], wv [kv_rank,
+-- heads, value], wo [heads, value, model].
+-- Axes heads, nope, rope, value and kv_rank are the model's, head = nope + rope; q_rank is made.
+-- Latents are whole on every rank of t, which divides heads.
+-- options: name, q_rank, rotary (base, or options of nn.rotary), scale (of scores; 1 / sqrt(head)
+-- if absent), norm_eps, causal, documents (nn.documents' first value), std, out_std (of wo), decay,
+-- lr_scale, muon, frozen
+function nn.mla(m, x, options)
+  check_arguments("mla", m, x)
+  local o = read_options("mla", options,
+    { name = "attn", q_rank = 0, rotary = NONE, scale = NONE, norm_eps = EPS, causal = true,
+      documents = NONE, std = STD, out_std = NONE, decay = NONE, lr_scale = NONE, muon = NONE,
+      frozen = NONE })
+  check_mla(m, o)
+  local function linear(y, from, to, weight, std)
+    return nn.linear(m, y, from, to,
+      { weight = o.name .. "." .. weight, std = std or o.std, decay = o.decay,
+        lr_scale = o.lr_scale, muon = o.muon, frozen = o.frozen })
+  end
+  local function latent(to, weight, norm)
+    return nn.rmsnorm(m, linear(x, "model", to, weight), to,
+      { name = o.name .. "." .. norm, eps = o.norm_eps })
+  end
+  local from, source = "model", x
+  if o.q_rank > 0 then
+    m:axis("q_rank", o.q_rank)
+    from, source = "q_rank", latent("q_rank", "wq_a", "qnorm")
+  end
+  local q = with_positions(linear(source, from, { "heads", "nope" }, "wq_nope"),
+    linear(source, from, { "heads", "rope" }, "wq_rope"), o)
+  local c = latent("kv_rank", "wkv_a", "kvnorm")
+  local k = with_positions(linear(c, "kv_rank", { "heads", "nope" }, "wk"),
+    linear(x, "model", "rope", "wk_rope"), o)
+  local v = linear(c, "kv_rank", { "heads", "value" }, "wv")
+  local y = ops.attention{ q, k, v, o.documents or nil, seq = "seq", head = "head",
+                           causal = o.causal, scale = o.scale or 1 / math.sqrt(m.head) }
+  return linear(y, { "heads", "value" }, "model", "wo", residual_std(m, o))
+end
+
 -- gelu is the tanh approximation (Hendrycks & Gimpel 2016), gelu_erf the exact one, relu2 the
 -- square of relu (So et al. 2021, Primer).
 local ACTIVATIONS = {
@@ -406,134 +516,6 @@ function nn.swiglu(m, x, options)
   local gate = linear(x, "model", "ffn", "gate", o.std)
   local up = linear(x, "model", "ffn", "up", o.std)
   return linear(activate("swiglu", o.act, gate) * up, "ffn", "model", "down", residual_std(m, o))
-end
-
--- How many tokens of a sequence an expert takes: `capacity` times its share, at most all of them;
--- all where capacity is 0.
-local function expert_slots(seq, top_k, experts, capacity)
-  if capacity == 0 then return seq end
-  return math.max(1, math.min(seq, math.ceil(seq * top_k / experts * capacity)))
-end
-
-local function check_moe(m, o, experts)
-  if math.type(o.top_k) ~= "integer" or o.top_k < 1 or o.top_k > experts then
-    fail("moe: 'top_k' must be a whole number from 1 to the %d experts, not %s", experts,
-      tostring(o.top_k))
-  end
-  if not (o.capacity >= 0 and o.capacity <= 1e6) then
-    fail("moe: 'capacity' must be a number more than 0, or 0: nothing is dropped")
-  end
-  if o.scores ~= "softmax" and o.scores ~= "sigmoid" then
-    fail("moe: scores is '%s'; it can be softmax or sigmoid", o.scores)
-  end
-  if o.shared_gate and not o.shared then
-    fail("moe: 'shared_gate' is of the shared expert, and there is none: shared = true")
-  end
-  for _, weight in ipairs{ "balance", "z" } do
-    if not (o[weight] >= 0) then fail("moe: '%s' must be a number, 0 or more", weight) end
-  end
-end
-
--- Of each sequence, experts x sum over experts of f P: f the share of the sequence's choices that
--- fell on the expert, P its mean probability.
-local function balance_loss(probabilities, counts, top_k)
-  local seq, experts = probabilities:dim("seq"), probabilities:dim("routes")
-  local sums = ops.reduce_sum{ probabilities, over = "seq" }
-  return ops.reduce_sum{ sums * counts, over = "routes" } * (experts / (top_k * seq * seq))
-end
-
--- A sparse mixture of experts (Shazeer et al. 2017; Fedus et al. 2022), each a nn.swiglu without
--- biases. Every token goes to the `top_k` experts with the greatest scores; their results, times
--- the scores (gates), are summed. An expert takes at most `capacity` x seq x top_k / experts tokens
--- of each sequence, first come first served; who comes later is passed by, here as in generating.
--- x [batch, seq, model] -> like x, a loss of each sequence, [batch] (nil without balance and z):
--- sums of these go to nn.cross_entropy's `beside`; and the share of each sequence's choices that
--- found no room, [batch], for m:output.
--- Parameters: router [model, routes], wgate and wup [experts, model, expert_ffn], wdown [experts,
--- expert_ffn, model]; with `shared` also shared.wgate, .wup [model, shared_ffn], .wdown, and with
--- `shared_gate` shared.gate [model].
--- Axes `experts` and `expert_ffn` (and shared_ffn) are the model's; routes, choice and slot are
--- made.
--- options: name, top_k, capacity (0: nothing is dropped), scores (softmax over all experts, as in
--- Mixtral, or sigmoid of each, as in DeepSeek V3), normalize (gates of a token sum to 1, over those
--- chosen), scale (of gates), act, shared (is there an expert that all tokens meet?), shared_gate
--- (is its result times a sigmoid of x, as in Qwen 2's?), balance
--- (weight of each sequence's load-balancing loss: DeepSeek V3's, section 2.1.2; 1 where all are
--- equal), z (weight of the mean square of the router's log-sum-exp: Zoph et al. 2022), std, out_std
--- (of wdown), decay, lr_scale, frozen, muon (of experts; AdamW updates them if absent, and always
--- the router)
-function nn.moe(m, x, options)
-  check_arguments("moe", m, x)
-  local o = read_options("moe", options,
-    { name = "moe", top_k = 2, capacity = 1.25, scores = "softmax", normalize = true, scale = 1.0,
-      act = "silu", shared = false, shared_gate = false, balance = 0.0, z = 0.0, std = STD,
-      out_std = NONE, decay = NONE, lr_scale = NONE, frozen = NONE, muon = 0 })
-  if table.concat(x.axes, ",") ~= "batch,seq,model" then
-    fail("moe: x is [%s]; it must be [batch, seq, model]", table.concat(x.axes, ", "))
-  end
-  local experts, seq = rawget(m, "experts"), x:dim("seq")
-  if math.type(experts) ~= "integer" or not rawget(m, "expert_ffn") then
-    fail("moe: the model's axes need 'experts', how many there are, and 'expert_ffn', their width")
-  end
-  check_moe(m, o, experts)
-  m:axis("routes", experts)
-  m:axis("choice", o.top_k)
-  m:axis("slot", expert_slots(seq, o.top_k, experts, o.capacity))
-  local function weight(name, axes, std, muon)
-    return m:param(o.name .. "." .. name, axes,
-      { std = std, decay = o.decay, lr_scale = o.lr_scale, frozen = o.frozen, muon = muon })
-  end
-  local function gated(rows, prefix, from, ffn, muon, scale)
-    local list = { joined(from, "model"), joined(from, ffn) }
-    local gate = weight(prefix .. "wgate", joined(list[1], ffn), o.std, muon)
-    local up = weight(prefix .. "wup", joined(list[1], ffn), o.std, muon)
-    local down = weight(prefix .. "wdown", joined(list[2], "model"), residual_std(m, o), muon)
-    local h = activate("moe", o.act, ops.matmul{ rows, gate, over = "model" })
-      * ops.matmul{ rows, up, over = "model" }
-    if scale then h = h * scale end
-    return ops.matmul{ h, down, over = ffn }
-  end
-
-  -- The router is in f32 from its product's sums on.
-  local router = weight("router", { "model", "routes" }, o.std, 0)
-  local logits = ops.matmul{ x, router, over = "model", dtype = "f32" }
-  local lse = ops.logsumexp{ logits, axis = "routes" }
-  local scores = o.scores == "softmax" and ops.exp{ logits - lse } or ops.sigmoid{ logits }
-  local chosen = ops.top{ logits, axis = "routes", to = "choice" }
-  -- Against a sum of nothing: scores of each expert may all be 0.
-  if o.scores == "sigmoid" then scores = scores + 1e-20 end
-  local gates = ops.take{ scores, chosen, axis = "routes" }
-  if o.normalize then gates = gates / ops.reduce_sum{ gates, over = "choice" } end
-  if o.scale ~= 1 then gates = gates * o.scale end
-
-  local slots = ops.route{ chosen, to = { "experts", "slot", "routes" } }
-  local tokens, counts = slots:result(2), slots:result(3)
-  local rows = ops.dispatch{ x, slots, tokens }
-  local y = ops.combine{ gated(rows, "", "experts", "expert_ffn", o.muon), slots, tokens, gates }
-  if o.shared then
-    -- Its gate comes before the last product: behind it, that product's sum over t would have to be
-    -- complete first.
-    local gate
-    if o.shared_gate then
-      local w = weight("shared.gate", { "model" }, o.std, 0)
-      gate = ops.sigmoid{ ops.matmul{ x, w, over = "model" } }
-    end
-    y = y + gated(x, "shared.", {}, "shared_ffn", nil, gate)
-  end
-
-  local loss
-  if o.balance > 0 then
-    local p = scores
-    if o.scores == "sigmoid" then p = p / ops.reduce_sum{ p, over = "routes" } end
-    loss = balance_loss(p, counts, o.top_k) * o.balance
-  end
-  if o.z > 0 then
-    local sum = ops.reduce_sum{ ops.square{ lse }, over = "seq" } * (o.z / seq)
-    loss = loss and loss + sum or sum
-  end
-  local over = ops.relu{ counts - slots:result(2):dim("slot") }
-  local dropped = ops.reduce_sum{ over, over = "routes" } * (1 / (o.top_k * seq))
-  return y, loss, dropped
 end
 
 -- Zeroes each element with probability p and divides the others by 1 - p; x itself where p is 0.
@@ -636,6 +618,9 @@ function nn.cross_entropy(m, logits, labels, vocab, options)
   end
   return o.beside and mean + mean_of(o.beside) or mean
 end
+
+require "nn_experts".add(nn, { fail = fail, read_options = read_options, joined = joined, STD = STD,
+  check_arguments = check_arguments, residual_std = residual_std, activate = activate, NONE = NONE })
 
 local function fail_unknown_layer(_, name)
   local known = {}

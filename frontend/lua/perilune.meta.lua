@@ -49,6 +49,7 @@ local Model = {}
 ---@field lr_scale? number factor on its learning rate
 ---@field frozen? 0|1|boolean it stays as it is made or loaded: no gradient, no update
 ---@field muon? 0|1|boolean where the optimizer is Muon: 0: AdamW updates it; 1: Muon must
+---@field balance? number it has no gradient: a step moves it by so much against Model:tally
 
 ---A parameter that the loss depends on; it cannot have the axis `batch`. Within a block its name
 ---begins with "blocks.#."; outside, the same name gives the same parameter, and options, where
@@ -66,6 +67,13 @@ function Model:param(name, axes, options) end
 ---@param f fun(): T
 ---@return T
 function Model:block(i, f) end
+
+---What a parameter made with `balance` moves against, in place of a gradient: after a step each of
+---its elements has `balance` added if its sum of numbers, over all other axes and the global batch,
+---is less than the elements' mean, and taken from it if it is more.
+---@param parameter perilune.Value
+---@param numbers perilune.Value f32 with the parameter's axes, and perhaps others
+function Model:tally(parameter, numbers) end
 
 ---An axis whose size the model works out; the same again is no mistake.
 ---@param name string
@@ -178,6 +186,7 @@ function model(description) end
 ---@field few? number with many and context: pairs that turn less often in `context` are divided
 ---@field many? number pairs that turn more often are not; between the two they are mixed
 ---@field context? number of the training without factor
+---@field ramp? boolean mixed by logarithms, as in YaRN
 
 ---@class perilune.AttentionOptions: perilune.BranchOptions
 ---@field bias? boolean
@@ -281,6 +290,28 @@ function nn.norm(m, x, axis, options) end
 ---@return perilune.Value
 function nn.rotary(x, options) end
 
+---YaRN as the model's settings rotary_scaling, _factor, _few, _many, _context, _mscale say: options
+---of nn.rotary for an axis of `rope` numbers, and what scores are multiplied by.
+---@param m perilune.Model
+---@return perilune.RotaryOptions
+---@return number
+function nn.yarn(m) end
+
+---@class perilune.MlaOptions: perilune.BranchOptions
+---@field q_rank? integer of the latent that queries are made of; 0, if absent: of x
+---@field rotary? number|perilune.RotaryOptions of rotary positions; 10000 if absent
+---@field scale? number of scores; 1 / sqrt(head) if absent
+---@field norm_eps? number
+---@field causal? boolean
+---@field documents? perilune.Value nn.documents' first value: a position sees its own only
+
+---Multi-head latent attention (DeepSeek V2): axes heads, nope, rope, value, kv_rank are the model's.
+---@param m perilune.Model
+---@param x perilune.Value
+---@param options? perilune.MlaOptions
+---@return perilune.Value
+function nn.mla(m, x, options) end
+
 ---Self-attention, multi-head or grouped-query.
 ---@param m perilune.Model
 ---@param x perilune.Value
@@ -304,6 +335,10 @@ function nn.swiglu(m, x, options) end
 ---@field top_k? integer experts that a token goes to; 2
 ---@field capacity? number tokens an expert takes of a sequence, of its even share; 1.25; 0: all
 ---@field scores? "softmax"|"sigmoid" of all experts, or of each
+---@field groups? integer that experts lie in; 1
+---@field kept_groups? integer a token's experts are in so many of them, those whose
+---@field group_best? 1|2 greatest scores sum to most
+---@field bias_rate? number biases for choosing change by it in a step, to balance; none if absent
 ---@field normalize? boolean do gates of a token sum to 1? true
 ---@field scale? number of gates; 1
 ---@field act? perilune.Activation
@@ -322,6 +357,20 @@ function nn.swiglu(m, x, options) end
 ---@return perilune.Value?
 ---@return perilune.Value
 function nn.moe(m, x, options) end
+
+---@class perilune.ExpertDecoderOptions
+---@field attention fun(x: perilune.Value): perilune.Value
+---@field moe perilune.MoeOptions
+---@field lora? table of the dense layers
+---@field mtp? number weight of the loss of the second next token; none if absent
+
+---A decoder of attention and experts, as m's settings say; gives the loss.
+---@param m perilune.Model
+---@param tokens perilune.Value
+---@param labels perilune.Value
+---@param options perilune.ExpertDecoderOptions
+---@return perilune.Value
+function nn.expert_decoder(m, tokens, labels, options) end
 
 ---@param x perilune.Value
 ---@param p number
@@ -596,8 +645,9 @@ function ops.rmsnorm(args) end
 ---@field many? number
 ---@field context? number
 ---@field direction integer
+---@field ramp? 0|1
 
----Rotary positions: seq, head and base; perhaps factor, few, many and context; direction is 1.
+---Rotary positions: seq, head and base; perhaps factor, few, many, context and ramp; direction is 1.
 ---@param args perilune.RotaryAttributes
 ---@return perilune.Value
 function ops.rotary(args) end
@@ -638,10 +688,18 @@ function ops.cross_entropy(args) end
 ---@return perilune.Value
 function ops.logsumexp(args) end
 
+---@class perilune.TopAttributes: { [integer]: perilune.Value }
+---@field axis string
+---@field to string
+---@field count? integer
+---@field groups? integer equal runs that the numbers lie in, at most 32: all chosen lie in
+---@field kept? integer so many groups, those whose
+---@field best? 1|2 greatest numbers sum to most
+
 ---x [..., axis] -> the numbers of the greatest along the axis, the greater first, as many as axis
 ---`to` has: i32[..., to]. Of equal ones the lesser number; not-a-number comes last. Has no
 ---gradient.
----@param args { [1]: perilune.Value, axis: string, to: string, count?: integer }
+---@param args perilune.TopAttributes
 ---@return perilune.Value
 function ops.top(args) end
 

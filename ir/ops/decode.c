@@ -47,26 +47,40 @@ bool infer_cache_append(Graph *graph, Node *node, Diag *diag) {
     return true;
 }
 
-/* q [batch, seq, kv_heads, (group,) head], caches of k and v [sequences, context, kv_heads, head],
- * rows, places, perhaps where documents begin i32[batch, seq] -> like q */
+/* Values may have an axis of their own, and as many of it, in place of the keys' last. */
+static bool check_cached_values(const Node *node, const Type *keys, Diag *diag) {
+    const Type *k = value_type(node->inputs[1]), *v = value_type(node->inputs[2]);
+    Type values = *keys;
+    if (v->rank == 4 && type_find_axis(keys, v->axes[3]) < 0) {
+        values.axes[3] = v->axes[3];
+        values.dims[3] = v->dims[3] <= ATTENTION_LONGEST_HEAD ? v->dims[3] : 0;
+    }
+    if (!check_cache(node, 2, &values, 2, diag)) return false;
+    bool alike = v->axes[0] == k->axes[0] && v->axes[1] == k->axes[1] && v->dims[0] == k->dims[0] &&
+                 v->dims[1] == k->dims[1];
+    return alike || fail_operand(node, 2, diag, "must be as large as the cache of keys");
+}
+
+/* q [batch, seq, kv_heads, (group,) head], caches of k and v [sequences, context, kv_heads, head]
+ * (of values:
+ * head, or an axis of their own), rows, places, perhaps where documents begin i32[batch, seq] ->
+ * like q, with the values' last axis */
 bool infer_cache_attention(Graph *graph, Node *node, Diag *diag) {
     const Type *q = value_type(node->inputs[0]);
     int64_t window = node_int(node, ATTR_window, 1);
     double softcap = node_float(node, ATTR_softcap, 1);
     bool fits = dtype_is_float(q->dtype) && (q->rank == 4 || q->rank == 5) &&
                 q->axes[1] == node_axis(node, ATTR_seq) &&
-                q->axes[q->rank - 1] == node_axis(node, ATTR_head) && q->dims[q->rank - 1] <= 256;
+                q->axes[q->rank - 1] == node_axis(node, ATTR_head) &&
+                q->dims[q->rank - 1] <= ATTENTION_LONGEST_HEAD;
     (void)graph;
     if (!fits) return fail_operand(node, 0, diag, "must be queries as attention has them");
     Type keys = *q;
     keys.rank = 4;
     keys.axes[3] = q->axes[q->rank - 1];
     keys.dims[3] = q->dims[q->rank - 1];
-    for (int i = 1; i <= 2; i++) {
-        if (!check_cache(node, i, &keys, 2, diag)) return false;
-    }
-    if (!type_equal(value_type(node->inputs[1]), value_type(node->inputs[2]))) {
-        return fail_operand(node, 2, diag, "must be as large as the cache of keys");
+    if (!check_cache(node, 1, &keys, 2, diag) || !check_cached_values(node, &keys, diag)) {
+        return false;
     }
     if (!check_numbers(node, 3, q, 1, diag) || !check_numbers(node, 4, q, 2, diag)) return false;
     if (node->n_inputs == 6 && !check_numbers(node, 5, q, 2, diag)) return false;
@@ -75,7 +89,10 @@ bool infer_cache_attention(Graph *graph, Node *node, Diag *diag) {
                    (long long)window, softcap);
         return false;
     }
+    const Type *v = value_type(node->inputs[2]);
     node->types[0] = *q;
+    node->types[0].axes[q->rank - 1] = v->axes[3];
+    node->types[0].dims[q->rank - 1] = v->dims[3];
     return true;
 }
 

@@ -168,38 +168,66 @@ void grad_embedding(GradContext *ctx, const Node *node, const Value *douts, Valu
                    node->attrs, node->n_attrs);
 }
 
-/* q [batch, seq, kv_heads, (group,) head], k and v [batch, seq, kv_heads, head]. */
-static bool check_attention(Graph *graph, Node *node, Diag *diag) {
-    const Type *q = value_type(node->inputs[0]), *k = value_type(node->inputs[1]);
+/* The type that `of` has with `last` as its last axis. */
+static Type with_last(const Type *of, const Type *last) {
+    Type type = *of;
+    type.axes[of->rank - 1] = last->axes[last->rank - 1];
+    type.dims[of->rank - 1] = last->dims[last->rank - 1];
+    return type;
+}
+
+int attention_value_axis(const Node *node) {
+    const Type *v = value_type(node->inputs[2]);
+    return v->rank ? v->axes[v->rank - 1] : -1;
+}
+
+static bool check_queries(const Graph *graph, const Node *node, Diag *diag) {
+    const Type *q = value_type(node->inputs[0]);
     int seq = node_axis(node, ATTR_seq), head = node_axis(node, ATTR_head);
     bool fits = dtype_is_float(q->dtype) && (q->rank == 4 || q->rank == 5) && q->axes[1] == seq &&
-                q->axes[q->rank - 1] == head && q->dims[q->rank - 1] <= 256;
-    if (!fits) {
-        diag_error(diag, node->loc,
-                   "attention: queries must be f32, bf16 or f16[batch, %s, kv_heads, group, %s] or "
-                   "without group, and '%s' at most 256",
-                   axis_name(graph, seq), axis_name(graph, head), axis_name(graph, head));
-        diag_note(diag, node->inputs[0].node->loc, "queries made here");
-        return false;
-    }
+                q->axes[q->rank - 1] == head && q->dims[q->rank - 1] <= ATTENTION_LONGEST_HEAD;
+    if (fits) return true;
+    diag_error(diag, node->loc,
+               "attention: queries must be f32, bf16 or f16[batch, %s, kv_heads, group, %s] or "
+               "without group, and '%s' at most %d",
+               axis_name(graph, seq), axis_name(graph, head), axis_name(graph, head),
+               ATTENTION_LONGEST_HEAD);
+    diag_note(diag, node->inputs[0].node->loc, "queries made here");
+    return false;
+}
+
+/* Values may have a last axis of their own, that of no other operand. */
+static bool has_own_values(const Node *node) {
+    const Type *q = value_type(node->inputs[0]), *v = value_type(node->inputs[2]);
+    return v->rank == 4 && type_find_axis(q, v->axes[3]) < 0 &&
+           v->dims[3] <= ATTENTION_LONGEST_HEAD;
+}
+
+/* q [batch, seq, kv_heads, (group,) head], k [batch, seq, kv_heads, head], v like k, or with an
+ * axis of its own in place of head. */
+static bool check_attention(Graph *graph, Node *node, Diag *diag) {
+    const Type *q = value_type(node->inputs[0]);
+    if (!check_queries(graph, node, diag)) return false;
     Type want = *q;
     want.rank = 4;
-    want.axes[3] = q->axes[q->rank - 1];
-    want.dims[3] = q->dims[q->rank - 1];
+    want = with_last(&want, q);
     for (int i = 1; i <= 2; i++) {
-        if (type_equal(value_type(node->inputs[i]), &want)) continue;
+        const Type *have = value_type(node->inputs[i]);
+        bool own = i == 2 && has_own_values(node);
+        Type values = own ? with_last(&want, have) : want;
+        if (type_equal(have, &values)) continue;
         diag_error(diag, node->loc,
                    "attention: %s must be %s[%s=%" PRId64 ", %s=%" PRId64 ", %s=%" PRId64
-                   ", %s=%" PRId64 "], as the queries are",
+                   ", %s=%" PRId64 "], as the queries are%s",
                    i == 1 ? "keys" : "values", dtype_name(want.dtype),
                    axis_name(graph, want.axes[0]), want.dims[0], axis_name(graph, want.axes[1]),
                    want.dims[1], axis_name(graph, want.axes[2]), want.dims[2],
-                   axis_name(graph, want.axes[3]), want.dims[3]);
+                   axis_name(graph, want.axes[3]), want.dims[3],
+                   i == 1 ? "" : ", or have a last axis of their own, of at most 256");
         diag_note(diag, node->inputs[i].node->loc, "made here");
         diag_note(diag, node->inputs[0].node->loc, "queries made here");
         return false;
     }
-    (void)k;
     return true;
 }
 
@@ -283,7 +311,7 @@ bool infer_documents(Graph *graph, Node *node, Diag *diag) {
 
 bool infer_attention(Graph *graph, Node *node, Diag *diag) {
     if (!check_attention(graph, node, diag) || !check_scores(graph, node, diag)) return false;
-    node->types[0] = *value_type(node->inputs[0]);
+    node->types[0] = with_last(value_type(node->inputs[0]), value_type(node->inputs[2]));
     node->types[1] = rows_of(&node->types[0]);
     return true;
 }
@@ -292,9 +320,9 @@ bool infer_attention(Graph *graph, Node *node, Diag *diag) {
 bool infer_attention_grad(Graph *graph, Node *node, Diag *diag) {
     if (!check_attention(graph, node, diag) || !check_scores(graph, node, diag)) return false;
     const Type *q = value_type(node->inputs[0]);
-    Type rows = rows_of(q);
+    const Type out = with_last(q, value_type(node->inputs[2])), rows = rows_of(q);
     for (int i = 3; i < 6; i++) {
-        if (!type_equal(value_type(node->inputs[i]), i == 4 ? &rows : q)) {
+        if (!type_equal(value_type(node->inputs[i]), i == 4 ? &rows : &out)) {
             return fail_operand(node, i, diag, "has the wrong shape");
         }
     }
@@ -323,15 +351,29 @@ double attention_mean_keys(bool causal, int64_t seq, int64_t window) {
 /* Scores and their product with v: 2 matrix products, of the pairs that are seen. Where c divides
  * the queries, each rank's see as many keys in the mean as all do. Documents' lengths are not
  * known: they count as one. */
-double flops_attention(const Node *node, const Type *inputs, const Type *outputs) {
-    const Type *q = &inputs[0], *k = &inputs[1];
-    (void)outputs;
-    return 4 * (double)type_elements(q) *
+static double count_pairs(const Node *node, const Type *q, const Type *k) {
+    return (double)type_elements(q) / (double)q->dims[q->rank - 1] *
            attention_mean_keys(node_int(node, ATTR_causal, 1) != 0, k->dims[1],
                                node_int(node, ATTR_window, 0));
 }
 
-/* Five products (scores again, dv, dp, dq, dk) against two. */
+static double last_dim(const Type *type) {
+    return (double)type->dims[type->rank - 1];
+}
+
+double flops_attention(const Node *node, const Type *inputs, const Type *outputs) {
+    (void)outputs;
+    return 2 * count_pairs(node, &inputs[0], &inputs[1]) *
+           (last_dim(&inputs[0]) + last_dim(&inputs[2]));
+}
+
+double attention_grad_model_flops(const Node *node, const Type *inputs) {
+    return 2 * flops_attention(node, inputs, NULL);
+}
+
+/* Five products: scores again, dq and dk along head, dv and dp along the values'. */
 double flops_attention_grad(const Node *node, const Type *inputs, const Type *outputs) {
-    return 2.5 * flops_attention(node, inputs, outputs);
+    (void)outputs;
+    return 2 * count_pairs(node, &inputs[0], &inputs[1]) *
+           (3 * last_dim(&inputs[0]) + 2 * last_dim(&inputs[2]));
 }

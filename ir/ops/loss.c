@@ -1,4 +1,4 @@
-/* Cross-entropy and its parts, sums of squares, clipping, optimizers. */
+/* Cross-entropy and its parts, sums of squares, clipping, optimizers, balancing. */
 #include "ir/op.h"
 
 /* x [rows..., axis], f32, bf16 or f16, and, if given, index i32[rows...]. */
@@ -226,4 +226,39 @@ bool infer_muon(Graph *graph, Node *node, Diag *diag) {
 bool infer_sgd(Graph *graph, Node *node, Diag *diag) {
     (void)graph;
     return check_update(node, 3, 5, 2, diag);
+}
+
+/* a balanced parameter, f32 numbers with its axes, and perhaps others */
+bool infer_tally(Graph *graph, Node *node, Diag *diag) {
+    const Node *param = node->inputs[0].node;
+    const Type *numbers = value_type(node->inputs[1]);
+    (void)graph;
+    if (!node_is_balanced(param)) {
+        diag_error(diag, node->loc,
+                   "tally: the first operand must be a parameter made with 'balance', what it "
+                   "changes by in a step");
+        diag_note(diag, param->loc, "made here");
+        return false;
+    }
+    bool fits = numbers->dtype == DTYPE_F32;
+    for (int i = 0; i < param->types[0].rank; i++) {
+        int at = type_find_axis(numbers, param->types[0].axes[i]);
+        fits &= at >= 0 && numbers->dims[at] == param->types[0].dims[i];
+    }
+    if (fits) return true;
+    diag_error(diag, node->loc, "tally: the numbers must be f32, and have the parameter's axes");
+    diag_note(diag, node->inputs[1].node->loc, "made here");
+    return false;
+}
+
+/* p, tally, scale -> p: p += balance sign(mean of the tally - tally), unless scale is not finite
+ * (Wang et al. 2024, arXiv 2408.15664, algorithm 1) */
+bool infer_balance(Graph *graph, Node *node, Diag *diag) {
+    double step = node_float(node, ATTR_balance, 0);
+    (void)graph;
+    if (!(step >= 0 && step <= 1e6)) {
+        diag_error(diag, node->loc, "balance: a step of %g; it is from 0 to 1e6", step);
+        return false;
+    }
+    return check_update(node, 2, 3, 1, diag);
 }

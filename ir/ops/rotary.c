@@ -4,12 +4,14 @@
 #include "ir/op.h"
 
 #include <inttypes.h>
+#include <math.h>
 
 static const double MOST = 1e9; /* of a factor, turns or a context: beyond all sense */
 
 RotaryScaling rotary_scaling(const Node *node) {
     return (RotaryScaling){node_float(node, ATTR_factor, 1), node_float(node, ATTR_few, 0),
-                           node_float(node, ATTR_many, 0), node_float(node, ATTR_context, 0)};
+                           node_float(node, ATTR_many, 0), node_float(node, ATTR_context, 0),
+                           node_int(node, ATTR_ramp, 0) != 0};
 }
 
 double rotary_stretch(const RotaryScaling *scaling, double frequency) {
@@ -17,7 +19,8 @@ double rotary_stretch(const RotaryScaling *scaling, double frequency) {
     const double turns = frequency * scaling->context / 6.283185307179586477;
     if (scaling->context == 0 || turns < scaling->few) return divided;
     if (turns > scaling->many) return frequency;
-    const double share = (turns - scaling->few) / (scaling->many - scaling->few);
+    double share = (turns - scaling->few) / (scaling->many - scaling->few);
+    if (scaling->ramp) share = log(turns / scaling->few) / log(scaling->many / scaling->few);
     return (1 - share) * divided + share * frequency;
 }
 
@@ -37,6 +40,10 @@ static bool check_scaling(const Node *node, Diag *diag) {
         !(s.few >= 0 && s.few < s.many && s.many <= MOST && s.context >= 1 && s.context <= MOST)) {
         diag_error(diag, node->loc,
                    "rotary: few must be at least 0 and less than many, and context at least 1");
+        return false;
+    }
+    if (s.ramp && !(few && s.few > 0)) {
+        diag_error(diag, node->loc, "rotary: a ramp is between few, more than 0, and many");
         return false;
     }
     return true;
@@ -85,7 +92,7 @@ bool infer_rotary(Graph *graph, Node *node, Diag *diag) {
 }
 
 void grad_rotary(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
-    enum { MOST_ATTRS = 8 }; /* its row of the op table has them all */
+    enum { MOST_ATTRS = 9 }; /* its row of the op table has them all */
     Attr attrs[MOST_ATTRS];
     if (node->n_attrs > MOST_ATTRS) BUG("rotary has %d attributes", node->n_attrs);
     for (int i = 0; i < node->n_attrs; i++) {

@@ -5,7 +5,9 @@
  * interpolation), or with `few`, `many` and `context` by how often the pair turns in `context`
  * positions, the context of the original training ("llama3": Dubey et al. 2024, as Llama 3.1 was
  * published): fewer than `few` turns: divided; more than `many`: as it is; between them the two are
- * mixed, (1 - s) f / factor + s f with s = (turns - few) / (many - few).
+ * mixed, (1 - s) f / factor + s f with s = (turns - few) / (many - few); with `ramp` s is that of
+ * the logarithms, and so linear in the pair's number ("yarn": Peng et al. 2023, arXiv 2309.00071,
+ * section 3.2).
  */
 #ifndef IR_OPS_ROTARY_H
 #define IR_OPS_ROTARY_H
@@ -15,6 +17,7 @@
 typedef struct RotaryScaling {
     double factor;             /* 1: none */
     double few, many, context; /* context 0: all pairs alike */
+    bool ramp;
 } RotaryScaling;
 
 RotaryScaling rotary_scaling(const Node *node);

@@ -73,6 +73,45 @@ static bool require(const Node *node, int input, Kind kind, Diag *diag) {
     return fail_operand(node, input, diag, "must be f32, bf16 or f16");
 }
 
+RouteGroups route_groups(const Node *top) {
+    return (RouteGroups){(int)node_int(top, ATTR_groups, 1), (int)node_int(top, ATTR_kept, 1),
+                         (int)node_int(top, ATTR_best, 1)};
+}
+
+/* DeepSeek-V2 (arXiv 2405.04434, section 2.2.2) sums a group's greatest score, V3 (arXiv
+ * 2412.19437, section 2.1.2) its two greatest. */
+static bool check_groups(const Node *node, int64_t n, Diag *diag) {
+    int64_t groups = node_int(node, ATTR_groups, 1), kept = node_int(node, ATTR_kept, 1);
+    int64_t best = node_int(node, ATTR_best, 1), count = node_int(node, ATTR_count, 0);
+    bool any = node_attr(node, ATTR_groups) != NULL;
+    if (any != (node_attr(node, ATTR_kept) != NULL) ||
+        any != (node_attr(node, ATTR_best) != NULL)) {
+        diag_error(diag, node->loc, "top: groups, kept and best go together");
+        return false;
+    }
+    if (groups < 1 || groups > ROUTE_MOST_GROUPS || n % groups != 0) {
+        diag_error(diag, node->loc,
+                   "top: %" PRId64 " groups of %" PRId64 " numbers: there are 1 to %d, all equal",
+                   groups, n, ROUTE_MOST_GROUPS);
+        return false;
+    }
+    if (best < 1 || best > 2 || best > n / groups) {
+        diag_error(diag, node->loc,
+                   "top: the best %" PRId64 " of a group of %" PRId64
+                   ": one or two are summed, at most all",
+                   best, n / groups);
+        return false;
+    }
+    if (kept < 1 || kept > groups || kept * (n / groups) < count) {
+        diag_error(diag, node->loc,
+                   "top: cannot choose %" PRId64 " from %" PRId64 " of %" PRId64
+                   " groups of %" PRId64,
+                   count, kept, groups, n / groups);
+        return false;
+    }
+    return true;
+}
+
 /* scores [rows..., axis] -> i32[rows..., to=count] */
 bool infer_top(Graph *graph, Node *node, Diag *diag) {
     const Type *scores = value_type(node->inputs[0]);
@@ -92,6 +131,7 @@ bool infer_top(Graph *graph, Node *node, Diag *diag) {
                    count, scores->dims[last], graph->axes.names[scores->axes[last]]);
         return false;
     }
+    if (!check_groups(node, scores->dims[last], diag)) return false;
     node->types[0] = type_with_dtype(scores, DTYPE_I32);
     node->types[0].axes[last] = to->axes.items[0];
     node->types[0].dims[last] = count;

@@ -11,6 +11,14 @@ bool route_needs_whole(const Node *node, int axis);
 /* How many operands a table's op has without gates: dispatch and combine. */
 enum { ROUTE_TABLES = 3 };
 
+/* The groups of numbers that `top` chooses from: equal runs, of which the `kept` count whose `best`
+ * greatest sum to most. One: all numbers. */
+enum { ROUTE_MOST_GROUPS = 32 };
+typedef struct RouteGroups {
+    int count, kept, best;
+} RouteGroups;
+RouteGroups route_groups(const Node *top);
+
 /* One route of each shape in a graph. */
 typedef struct RouteSet {
     const Node **nodes;

@@ -118,20 +118,29 @@ static int64_t count_keys(const AttentionShape *shape) {
     return shape->keys ? shape->keys : shape->seq;
 }
 
-/* One kernel forward, of 2 products; two backward (scores are made again: of 5 products at least).
- * Few queries leave units without work. */
+/* Numbers of a head of values. */
+static int64_t count_values(const AttentionShape *shape) {
+    return shape->values ? shape->values : shape->head;
+}
+
+/* One kernel forward, of 2 products; two backward (scores are made again: of 5 products at least,
+ * of which scores, and the gradients of queries and keys, are along `head`, the others along
+ * values). Few queries leave units without work. */
 static double blockwise_us(const Cluster *cluster, MathKind math, const AttentionShape *shape,
                            bool backward) {
     const ClusterDevice *device = &cluster->device;
-    double batch = (double)shape->batch, seq = (double)shape->seq, head = (double)shape->head;
+    double batch = (double)shape->batch, seq = (double)shape->seq;
+    double head = (double)shape->head, values = (double)count_values(shape);
     double keys = attention_mean_keys(shape->causal, count_keys(shape), shape->window);
-    double flops = 4.0 * batch * (double)shape->heads * seq * keys * head;
+    double pairs = batch * (double)shape->heads * seq * keys;
+    double flops = 2.0 * pairs * (head + values);
     double fraction = device->attention_fraction;
-    double bytes = batch * head * shape->bytes_per_element *
-                   (2.0 * (double)shape->heads * seq +
-                    2.0 * (double)shape->kv_heads * (double)count_keys(shape));
+    double bytes =
+        batch * (head + values) * shape->bytes_per_element *
+        ((double)shape->heads * seq + (double)shape->kv_heads * (double)count_keys(shape));
     if (backward) {
-        flops *= cluster->software.attention_backward_products / 2.0;
+        double products = cluster->software.attention_backward_products;
+        flops = pairs * ((products + 1) * head + (products - 1) * values);
         bytes *= 2.5;
         fraction = device->attention_backward_fraction;
     }
@@ -149,11 +158,13 @@ static double materialised_us(const ClusterDevice *device, MathKind math,
     int64_t groups = shape->batch * shape->heads, n_keys = count_keys(shape);
     double element = shape->bytes_per_element;
     double scores = (double)groups * (double)shape->seq * (double)n_keys;
-    double context = (double)groups * (double)shape->seq * (double)shape->head * element;
-    double keys = (double)shape->batch * (double)shape->kv_heads * (double)n_keys *
-                  (double)shape->head * element;
+    int64_t values = count_values(shape);
+    double width = (double)(shape->head + values) / 2; /* the mean */
+    double context = (double)groups * (double)shape->seq * width * element;
+    double keys =
+        (double)shape->batch * (double)shape->kv_heads * (double)n_keys * width * element;
     ProductShape to_scores = {groups, shape->seq, n_keys, shape->head, element};
-    ProductShape from_scores = {groups, shape->seq, shape->head, n_keys, element};
+    ProductShape from_scores = {groups, shape->seq, values, n_keys, element};
     double us = device_product_us(device, math, &to_scores) +
                 device_product_us(device, math, &from_scores) +
                 device_memory_us(device, 2 * context);

@@ -29,7 +29,8 @@ typedef struct AttentionShape {
     int64_t batch, heads, kv_heads, seq, head, window;
     bool causal, dropout;
     double bytes_per_element;
-    int64_t keys; /* 0: seq; else seq is a part of the queries, which see as many as all do */
+    int64_t keys;   /* 0: seq; else seq is a part of the queries, which see as many as all do */
+    int64_t values; /* numbers of a head of values and results; 0: head */
 } AttentionShape;
 /* One blockwise kernel, or the products and elementwise kernels of one with materialised scores;
  * *out_n_ops: how many operations that is to issue. */

@@ -312,8 +312,8 @@ static double model_flops(const Node *node, const Mesh *mesh) {
     for (int o = 0; o < node->n_outputs; o++) {
         outputs[o] = type_local(&node->types[o], &node->shardings[o], mesh);
     }
-    double flops = OPS[node->op].flops(node, inputs, outputs);
-    return node->op == OP_ATTENTION_GRAD ? flops * 2 / 2.5 : flops;
+    if (node->op == OP_ATTENTION_GRAD) return attention_grad_model_flops(node, inputs);
+    return OPS[node->op].flops(node, inputs, outputs);
 }
 
 static void price_nodes(Pricer *p, Arena *work) {

@@ -87,7 +87,7 @@ static void find_continued(NodePricer *x) {
     bool seen[N_OPS] = {false};
     for (int n = 0; n < x->graph->n_nodes; n++) {
         const Node *node = x->graph->nodes[n];
-        bool update = op_gradient_operand(node->op) == 1 || node->op == OP_SUMSQ;
+        bool update = op_updates_elements(node->op) || node->op == OP_SUMSQ;
         if (!update || !x->cluster->software.joins_updates) continue;
         x->continued[n] = seen[node->op];
         seen[node->op] = true;
@@ -178,7 +178,8 @@ static AttentionShape attention_shape(const Node *node, const Cluster *cluster, 
                             .causal = node_int(node, ATTR_causal, 1) != 0,
                             .dropout = cluster && cluster->software.attention_dropout,
                             .bytes_per_element = dtype_bytes(q.dtype),
-                            .keys = local_type(node->inputs[1], mesh).dims[1]};
+                            .keys = local_type(node->inputs[1], mesh).dims[1],
+                            .values = value_type(node->inputs[2])->dims[3]};
 }
 
 double attention_score_elements(const Node *node, const Mesh *mesh) {
@@ -189,16 +190,19 @@ double attention_score_elements(const Node *node, const Mesh *mesh) {
 static void add_attention(PhaseCost *cost, const Cluster *cluster, const Node *node,
                           const Mesh *mesh, bool backward) {
     AttentionShape shape = attention_shape(node, cluster, mesh);
-    Type q = local_type(node->inputs[0], mesh), outputs[1];
-    Type operands[2] = {q, local_type(node->inputs[1], mesh)};
+    Type operands[3];
+    for (int i = 0; i < 3; i++) operands[i] = local_type(node->inputs[i], mesh);
     int n_ops = 1;
     cost->attention_us +=
-        device_attention_us(cluster, cluster_math(cluster, q.dtype), &shape, backward, &n_ops);
-    double flops = OPS[OP_ATTENTION].flops(node, operands, outputs);
-    if (cluster->software.attention == ATTENTION_MATERIALISED) /* all scores, then a mask */
-        flops = 4 * (double)type_elements(&q) * (double)shape.keys;
-    bool again = cluster->software.attention == ATTENTION_BLOCKWISE; /* scores, in backward */
-    cost->flops += backward ? (again ? 2.5 : 2) * flops : flops;
+        device_attention_us(cluster, cluster_math(cluster, operands[0].dtype), &shape, backward, &n_ops);
+    double forward = OPS[OP_ATTENTION].flops(node, operands, NULL);
+    double again = OPS[OP_ATTENTION_GRAD].flops(node, operands, NULL);
+    if (cluster->software.attention == ATTENTION_MATERIALISED) { /* all scores, then a mask */
+        forward = 2 * (double)shape.batch * (double)shape.heads * (double)shape.seq *
+                  (double)shape.keys * (double)(shape.head + shape.values);
+        again = 2 * forward; /* backward makes none again */
+    }
+    cost->flops += backward ? again : forward;
     cost->n_ops += n_ops;
 }
 

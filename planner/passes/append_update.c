@@ -120,16 +120,20 @@ static bool append_clipping(Update *u) {
     const Node *origin = u->params[0];
     Value *squares = ARENA_ARRAY(u->ctx->arena, Value, u->n_params);
     Completed *order = ARENA_ARRAY(u->ctx->arena, Completed, u->n_params);
-    for (int i = 0; i < u->n_params; i++) order[i] = (Completed){i, u->gradients[i].node->id};
-    qsort(order, (size_t)u->n_params, sizeof(*order), by_completion);
-    for (int k = 0; k < u->n_params; k++) {
+    int n_summed = 0;
+    for (int i = 0; i < u->n_params; i++) {
+        if (node_is_balanced(u->params[i])) continue; /* tallies are no gradients */
+        order[n_summed++] = (Completed){i, u->gradients[i].node->id};
+    }
+    qsort(order, (size_t)n_summed, sizeof(*order), by_completion);
+    for (int k = 0; k < n_summed; k++) {
         int i = order[k].param;
         squares[k] = build(u, OP_SUMSQ, u->params[i], &u->gradients[i], 1, NULL, 0);
         if (!squares[k].node) return false;
     }
     Attr max_norm = attr_float(ATTR_max_norm, u->ctx->recipe.max_norm);
     const Attr name = attr_string(ATTR_name, "grad_norm_squared");
-    Value total = build(u, OP_ADD_N, origin, squares, u->n_params, NULL, 0);
+    Value total = build(u, OP_ADD_N, origin, squares, n_summed, NULL, 0);
     if (!total.node) return false;
     total.node->block = NO_BLOCK;
     total.node->loc = NO_LOC;
@@ -149,7 +153,7 @@ static Value add_state(Update *u, const Node *param, const char *kind) {
 }
 
 static bool has_muon(const Update *u, const Node *param) {
-    if (u->ctx->recipe.optimizer != OPTIMIZER_MUON) return false;
+    if (u->ctx->recipe.optimizer != OPTIMIZER_MUON || node_is_balanced(param)) return false;
     return node_int(param, ATTR_muon, u->uses.use[param->id] == USE_MATRIX) != 0;
 }
 
@@ -238,7 +242,14 @@ static bool append_muon(Update *u, Node *param, Value gradient) {
     return build_update(u, OP_MUON, param, inputs, 4, &scale, 1);
 }
 
+static bool append_balance(Update *u, const Node *param, Value tally) {
+    Attr step = attr_float(ATTR_balance, node_float(param, ATTR_balance, 0));
+    Value inputs[3] = {node_value((Node *)param, 0), tally, u->factor};
+    return build(u, OP_BALANCE, param, inputs, 3, &step, 1).node != NULL;
+}
+
 static bool append_param(Update *u, Node *param, Value gradient) {
+    if (node_is_balanced(param)) return append_balance(u, param, gradient);
     if (has_muon(u, param)) return append_muon(u, param, gradient);
     switch (u->ctx->recipe.optimizer) {
     case OPTIMIZER_SGD:
@@ -249,9 +260,13 @@ static bool append_param(Update *u, Node *param, Value gradient) {
 
 /* Those of one kind together: a GPU updates neighbours at once. */
 static bool append_params(Update *u) {
-    for (int muon = 0; muon < 2; muon++) {
+    enum { BY_ELEMENT, BY_MUON, BY_TALLY, N_KINDS };
+    for (int kind = 0; kind < N_KINDS; kind++) {
         for (int i = 0; i < u->n_params; i++) {
-            if (has_muon(u, u->params[i]) != muon) continue;
+            int own = node_is_balanced(u->params[i]) ? BY_TALLY
+                      : has_muon(u, u->params[i])    ? BY_MUON
+                                                     : BY_ELEMENT;
+            if (own != kind) continue;
             if (!append_param(u, u->params[i], u->gradients[i])) return false;
         }
     }
@@ -277,7 +292,9 @@ Graph *pass_append_update(const Graph *in, PassContext *ctx) {
         if (!value_map_copy(&map, in->nodes[n], u.out, ctx->diag)) return NULL;
     }
     collect_gradients(&u);
-    if (u.n_params == 0) {
+    bool learns = false;
+    for (int i = 0; i < u.n_params; i++) learns |= !node_is_balanced(u.params[i]);
+    if (!learns) {
         diag_error(ctx->diag, NO_LOC, "the model has no parameter that the loss depends on");
         return NULL;
     }

@@ -29,6 +29,7 @@ static Node *add_accumulator(Tape *tape, const Node *like, const char *name, con
 
 static bool accumulate_param(Tape *tape, Node *param, Value share) {
     Value *chain = &tape->chains[param->id];
+    if (!share.node) return false;
     if (!chain->node) {
         const char *name = node_string(param, ATTR_name);
         Node *leaf = add_accumulator(tape, param, arena_printf(tape->out->arena, "grad/%s", name),
@@ -82,6 +83,15 @@ static bool differentiate_node(Tape *tape, Node *node) {
     return true;
 }
 
+/* What is tallied stands where a gradient would, and is summed as one. */
+static bool add_tally(Tape *tape, Node *tally) {
+    Node *param = tally->inputs[0].node;
+    if (node_is_frozen(param)) return true;
+    tape->grad.origin = tally;
+    Value share = grad_reduce_to(&tape->grad, tally->inputs[1], &param->types[0]);
+    return accumulate_param(tape, param, share);
+}
+
 /* The gradient of the loss itself: 1 / n_micro, times the loss scale if there is one. */
 static Node *add_seed(Tape *tape, const Node *mean, const Attr *factor) {
     const LossScaling *scaling = &tape->ctx->options.loss_scaling;
@@ -118,13 +128,14 @@ static bool report_loss(Tape *tape, Value loss, const Node *output) {
     return true;
 }
 
-/* The graph without backward nodes that no accumulator needs. */
+/* The graph without backward nodes that no accumulator needs, and without tallies. */
 static Graph *without_dead_gradients(Graph *graph, PassContext *ctx) {
     bool *live = ARENA_ARRAY(ctx->arena, bool, graph->n_nodes + 1);
     int n_dead = 0;
     for (int n = graph->n_nodes - 1; n >= 0; n--) {
         const Node *node = graph->nodes[n];
         live[n] |= node->phase == PHASE_FORWARD || node->op == OP_ACCUMULATE;
+        live[n] &= node->op != OP_TALLY;
         n_dead += !live[n];
         for (int i = 0; live[n] && i < node->n_inputs; i++) live[node->inputs[i].node->id] = true;
     }
@@ -176,7 +187,9 @@ Graph *pass_differentiate(const Graph *in, PassContext *ctx) {
     }
     if (!report_loss(&tape, *value_map_at(&map, loss->inputs[0]), loss)) return NULL;
     for (int n = n_forward - 1; n >= 0; n--) {
-        if (!differentiate_node(&tape, out->nodes[n])) return NULL;
+        Node *node = out->nodes[n];
+        bool fine = node->op == OP_TALLY ? add_tally(&tape, node) : differentiate_node(&tape, node);
+        if (!fine) return NULL;
     }
     return without_dead_gradients(out, ctx);
 }

@@ -56,7 +56,7 @@ static bool is_bias(const Node *node, int i) {
 /* Does operand i of the node read the copy of a parameter? */
 static bool reads_copy(const Node *node, int i) {
     return node->phase != PHASE_UPDATE && (op_reads_weights(node->op) || is_bias(node, i)) &&
-           node->inputs[i].node->op == OP_PARAM &&
+           node->inputs[i].node->op == OP_PARAM && !node_is_balanced(node->inputs[i].node) &&
            op_operand_precision(node->op, i) == OPERAND_FOLLOWS;
 }
 

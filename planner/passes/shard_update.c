@@ -62,7 +62,7 @@ static bool divides(const Sharder *s, int stage) {
 }
 
 static bool is_optimizer(const Node *node) {
-    return op_gradient_operand(node->op) == 1; /* not Muon's: all ranks do all of it */
+    return op_updates_elements(node->op); /* of others all ranks do all */
 }
 
 /* The parameter's copy in 16 bits, that an update writes too: its last operand, or NULL. */

@@ -154,7 +154,7 @@ static void check_norm(UpdateVerifier *uv, const Node *node) {
 /* The first operand that is one number: what gradients are multiplied by. Before it are operands
  * with an element per element of the parameter. */
 static int first_number(OpKind op) {
-    return op == OP_ADAMW ? 4 : op == OP_MUON ? 2 : 3;
+    return op == OP_ADAMW ? 4 : op == OP_MUON || op == OP_BALANCE ? 2 : 3;
 }
 
 /* Operands and results that hold an element each per element of the parameter. */
@@ -378,7 +378,11 @@ static void check_update(UpdateVerifier *uv, const Node *update) {
     uv->updates[param->id] = update;
     check_divided_alike(uv, update);
     check_factor(uv, update);
-    check_rate(uv, update);
+    if ((update->op == OP_BALANCE) != node_is_balanced(param)) {
+        DEFECT(uv, update, "%s: '%s' is %s", node_text(uv, update), node_string(param, ATTR_name),
+               node_is_balanced(param) ? "balanced, and moves by tallies alone" : "not balanced");
+    }
+    if (update->op != OP_BALANCE) check_rate(uv, update);
     if (update->op == OP_MUON) {
         check_muon(uv, update, param);
         return;

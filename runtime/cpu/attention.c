@@ -85,6 +85,14 @@ static int64_t count_keys(const AttentionShape *s) {
     return s->keys ? s->keys : s->seq;
 }
 
+static int64_t count_values(const AttentionShape *s) {
+    return s->values ? s->values : s->head;
+}
+
+static bool too_long(const AttentionShape *s) {
+    return s->head > ATTENTION_MAX_HEAD || count_values(s) > ATTENTION_MAX_HEAD;
+}
+
 /* A query's position in the sequence, by its number on this rank; keys are all here. */
 static int64_t position_of(const AttentionShape *s, int64_t row) {
     return span_at(&s->place, row / s->group);
@@ -113,39 +121,40 @@ static RowTile make_row_tile(const AttentionShape *shape, int64_t b, int64_t ind
     return tile;
 }
 
-/* Where row r of (b, h) lies in an array like q, in units of `head` floats (like lse: of one). */
+/* Where row r of (b, h) lies in an array like q or o, in units of its last axis (lse: of one). */
 static int64_t row_place(const AttentionShape *s, int64_t b, int64_t h, int64_t r) {
     return ((b * s->seq + r / s->group) * s->kv_heads + h) * s->group + r % s->group;
 }
 
-/* One row of `head` numbers, widened if it is not f32. */
-static const float *read_row(const AttentionShape *s, const void *x, int64_t place, float *wide) {
-    return vec_tile(x, s->dtype, place * s->head, s->head, wide);
+/* One row of `width` numbers, as q or o has, widened if it is not f32. */
+static const float *read_row(const AttentionShape *s, const void *x, int64_t width, int64_t place,
+                             float *wide) {
+    return vec_tile(x, s->dtype, place * width, width, wide);
 }
 
-/* out[d][i] = factor x[row i][d]; rows past the end are zero. */
+/* out[d][i] = factor x[row i][d] of rows of `width`; rows past the end are zero. */
 static void load_transposed(const AttentionShape *s, const RowTile *tile, int64_t b, int64_t h,
-                            const void *x, float factor, float out[][ROWS]) {
+                            const void *x, int64_t width, float factor, float out[][ROWS]) {
     float wide[ATTENTION_MAX_HEAD];
     for (int i = 0; i < ROWS; i++) {
         if (i >= tile->n_rows) {
-            for (int64_t d = 0; d < s->head; d++) out[d][i] = 0;
+            for (int64_t d = 0; d < width; d++) out[d][i] = 0;
             continue;
         }
-        const float *row = read_row(s, x, row_place(s, b, h, tile->first + i), wide);
-        for (int64_t d = 0; d < s->head; d++) out[d][i] = factor * row[d];
+        const float *row = read_row(s, x, width, row_place(s, b, h, tile->first + i), wide);
+        for (int64_t d = 0; d < width; d++) out[d][i] = factor * row[d];
     }
 }
 
 /* x[row i][d] = in[d][i] factor[i] */
 static void store_transposed(const AttentionShape *s, const RowTile *tile, int64_t b, int64_t h,
-                             float in[][ROWS], const float factor[ROWS], void *x) {
+                             float in[][ROWS], const float factor[ROWS], void *x, int64_t width) {
     float wide[ATTENTION_MAX_HEAD];
     for (int i = 0; i < tile->n_rows; i++) {
-        const int64_t at = row_place(s, b, h, tile->first + i) * s->head;
+        const int64_t at = row_place(s, b, h, tile->first + i) * width;
         float *row = vec_out_tile(x, s->dtype, at, wide);
-        for (int64_t d = 0; d < s->head; d++) row[d] = in[d][i] * factor[i];
-        vec_close_tile(x, s->dtype, at, s->head, row);
+        for (int64_t d = 0; d < width; d++) row[d] = in[d][i] * factor[i];
+        vec_close_tile(x, s->dtype, at, width, row);
     }
 }
 
@@ -155,14 +164,20 @@ typedef struct KeyBlock {
     int64_t stride;
 } KeyBlock;
 
-/* The block whose first row lies at element `at` of x: in place, or widened into `wide`. */
-static KeyBlock read_keys(const AttentionShape *s, const void *x, int64_t at, int n_keys,
-                          float *wide) {
-    const int64_t stride = s->kv_heads * s->head;
+/* The block of x whose first row is `row` (of those of `width` numbers): in place, or widened into
+ * `wide`. */
+static KeyBlock read_keys(const AttentionShape *s, const void *x, int64_t width, int64_t row,
+                          int n_keys, float *wide) {
+    const int64_t stride = s->kv_heads * width, at = row * width;
     if (!dtype_is_low(s->dtype)) return (KeyBlock){(const float *)x + at, stride};
     for (int j = 0; j < n_keys; j++)
-        vec_low_load(s->dtype, (const uint16_t *)x + at + j * stride, wide + j * s->head, s->head);
-    return (KeyBlock){wide, s->head};
+        vec_low_load(s->dtype, (const uint16_t *)x + at + j * stride, wide + j * width, width);
+    return (KeyBlock){wide, width};
+}
+
+/* The row of one head's key or value, in units of its last axis. */
+static int64_t key_row(const AttentionShape *s, int64_t b, int64_t h, int64_t key) {
+    return (b * count_keys(s) + key) * s->kv_heads + h;
 }
 
 /* Scores become softcap tanh(score / softcap). */
@@ -225,39 +240,39 @@ static void forward_tile(const AttentionShape *s, int64_t b, int64_t h, int64_t 
     float ot[ATTENTION_MAX_HEAD][ROWS] __attribute__((aligned(64)));
     float scores[KEYS][ROWS] __attribute__((aligned(64)));
     RunningSoftmax run;
-    const int head = (int)s->head;
+    const int head = (int)s->head, n_values = (int)count_values(s);
     const RowTile tile = make_row_tile(s, b, index);
-    load_transposed(s, &tile, b, h, q, s->scale, qt);
-    memset(ot, 0, (size_t)head * sizeof ot[0]);
+    load_transposed(s, &tile, b, h, q, head, s->scale, qt);
+    memset(ot, 0, (size_t)n_values * sizeof ot[0]);
     for (int i = 0; i < ROWS; i++) {
         run.max[i] = LOWEST_SCORE;
         run.sum[i] = 0;
     }
     for (int64_t first = tile.first_key; first < tile.end_key; first += KEYS) {
         const int n_keys = tile.end_key - first < KEYS ? (int)(tile.end_key - first) : KEYS;
-        const int64_t at = ((b * count_keys(s) + first) * s->kv_heads + h) * s->head;
-        const KeyBlock keys = read_keys(s, k, at, n_keys, wide);
+        const int64_t row = key_row(s, b, h, first);
+        const KeyBlock keys = read_keys(s, k, head, row, n_keys, wide);
         tile_multiply(false, n_keys, ROWS, head, keys.rows, keys.stride, 1, qt[0], ROWS, scores[0],
                       ROWS);
         if (s->softcap != 0) cap_scores(s, n_keys, scores);
         mask_scores(s, &tile, first, n_keys, scores);
         softmax_add_block(&run, n_keys, scores);
         if (first > tile.first_key)
-            for (int d = 0; d < head; d++)
+            for (int d = 0; d < n_values; d++)
                 for (int i = 0; i < ROWS; i++) ot[d][i] *= run.rescale[i];
-        const KeyBlock values = read_keys(s, v, at, n_keys, wide);
-        tile_multiply(true, head, ROWS, n_keys, values.rows, 1, values.stride, scores[0], ROWS,
+        const KeyBlock values = read_keys(s, v, n_values, row, n_keys, wide);
+        tile_multiply(true, n_values, ROWS, n_keys, values.rows, 1, values.stride, scores[0], ROWS,
                       ot[0], ROWS);
     }
     for (int i = 0; i < tile.n_rows; i++)
         lse[row_place(s, b, h, tile.first + i)] = run.max[i] + vmath_log(run.sum[i]);
     for (int i = 0; i < ROWS; i++) run.sum[i] = 1.0f / run.sum[i];
-    store_transposed(s, &tile, b, h, ot, run.sum, o);
+    store_transposed(s, &tile, b, h, ot, run.sum, o, n_values);
 }
 
 bool attention_forward(const AttentionShape *shape, const void *q, const void *k, const void *v,
                        void *o, float *lse) {
-    if (shape->head > ATTENTION_MAX_HEAD) return false;
+    if (too_long(shape)) return false;
     const int64_t n_tiles = (shape->seq * shape->group + ROWS - 1) / ROWS;
     const int64_t n_tasks = shape->batch * shape->kv_heads * n_tiles;
     /* Causal tiles cost more the later they are: largest first, dynamically, evens the threads out.
@@ -280,38 +295,36 @@ typedef struct BackwardTile {
     float p[KEYS][ROWS] __attribute__((aligned(64)));  /* softmax of the scores */
     float ds[KEYS][ROWS] __attribute__((aligned(64))); /* gradient of the scores */
     float lse[ROWS], delta[ROWS];
-    /* Rows as they are, padded to whole vectors: [ROWS][padded head]. */
+    /* Rows as they are, padded to whole vectors: [ROWS][padded head or values]. */
     float q[ROWS * ATTENTION_MAX_HEAD] __attribute__((aligned(64)));
     float d_o[ROWS * ATTENTION_MAX_HEAD] __attribute__((aligned(64)));
     float block[KEYS * ATTENTION_MAX_HEAD] __attribute__((aligned(64))); /* of dk or dv */
     float wide[KEYS * ATTENTION_MAX_HEAD] __attribute__((aligned(64)));  /* keys or values */
 } BackwardTile;
 
-static int padded_head(const AttentionShape *s) {
-    return ((int)s->head + VEC_LANES - 1) / VEC_LANES * VEC_LANES;
+static int padded(int64_t width) {
+    return ((int)width + VEC_LANES - 1) / VEC_LANES * VEC_LANES;
 }
 
 static void load_rows(const AttentionShape *s, const RowTile *tile, int64_t b, int64_t h,
-                      const void *x, float factor, float *out) {
+                      const void *x, int64_t width, float factor, float *out) {
     float wide[ATTENTION_MAX_HEAD];
-    const int padded = padded_head(s);
+    const int stride = padded(width);
     for (int i = 0; i < ROWS; i++) {
-        float *to = out + (int64_t)i * padded;
-        memset(to, 0, (size_t)padded * sizeof *to);
+        float *to = out + (int64_t)i * stride;
+        memset(to, 0, (size_t)stride * sizeof *to);
         if (i >= tile->n_rows) continue;
-        const float *row = read_row(s, x, row_place(s, b, h, tile->first + i), wide);
-        for (int64_t d = 0; d < s->head; d++) to[d] = factor * row[d];
+        const float *row = read_row(s, x, width, row_place(s, b, h, tile->first + i), wide);
+        for (int64_t d = 0; d < width; d++) to[d] = factor * row[d];
     }
 }
 
 /* x[key j][d] += block[j][d], rows of x `stride` apart */
-static void add_block(const AttentionShape *s, int n_keys, const float *block, float *x,
-                      int64_t stride) {
-    const int padded = padded_head(s);
+static void add_block(int64_t width, int n_keys, const float *block, float *x, int64_t stride) {
     for (int j = 0; j < n_keys; j++) {
         float *to = x + j * stride;
-        const float *from = block + (int64_t)j * padded;
-        for (int64_t d = 0; d < s->head; d++) to[d] += from[d];
+        const float *from = block + (int64_t)j * padded(width);
+        for (int64_t d = 0; d < width; d++) to[d] += from[d];
     }
 }
 
@@ -320,23 +333,29 @@ static void add_block(const AttentionShape *s, int n_keys, const float *block, f
 static void load_statistics(const AttentionShape *s, const RowTile *tile, int64_t b, int64_t h,
                             const void *o, const void *d_o, const float *lse, BackwardTile *t) {
     float wide_o[ATTENTION_MAX_HEAD], wide_d[ATTENTION_MAX_HEAD];
+    const int64_t width = count_values(s);
     for (int i = 0; i < ROWS; i++) {
         t->lse[i] = INFINITY; /* rows past the end get no weights */
         t->delta[i] = 0;
         if (i >= tile->n_rows) continue;
         const int64_t at = row_place(s, b, h, tile->first + i);
-        const float *row = read_row(s, o, at, wide_o), *d_row = read_row(s, d_o, at, wide_d);
+        const float *row = read_row(s, o, width, at, wide_o);
+        const float *d_row = read_row(s, d_o, width, at, wide_d);
         double delta = 0;
-        for (int64_t d = 0; d < s->head; d++) delta += (double)row[d] * (double)d_row[d];
+        for (int64_t d = 0; d < width; d++) delta += (double)row[d] * (double)d_row[d];
         t->delta[i] = (float)delta;
         t->lse[i] = lse[at];
     }
 }
 
-/* Where the gradients of one head's keys and values are added up: rows `stride` floats apart. */
+/* Where the gradients of one head's keys or values are added up: rows `stride` floats apart. */
+typedef struct HeadSums {
+    float *rows;
+    int64_t stride, width;
+} HeadSums;
+
 typedef struct KeySums {
-    float *dk, *dv;
-    int64_t stride;
+    HeadSums dk, dv;
 } KeySums;
 
 /* Where a score is softcap t, t = tanh(x / softcap), x has 1 - t^2 of its gradient. That takes the
@@ -350,15 +369,23 @@ static void scale_capped(const AttentionShape *s, int n_keys, BackwardTile *t) {
         }
 }
 
-/* Keys [first, first + n_keys), whose rows begin at element `at` of k and v. */
+/* sums[first + j] += sum over rows of weights[j][row] x[row] */
+static void add_gradient(const HeadSums *sums, int64_t first, int n_keys, float weights[][ROWS],
+                         const float *x, float *block) {
+    const int width = padded(sums->width);
+    tile_multiply(false, n_keys, width, ROWS, weights[0], ROWS, 1, x, width, block, width);
+    add_block(sums->width, n_keys, block, sums->rows + first * sums->stride, sums->stride);
+}
+
+/* Keys [first, first + n_keys), whose rows begin at `row` of k and v. */
 static void backward_block(const AttentionShape *s, const RowTile *tile, BackwardTile *t,
-                           int64_t first, int n_keys, int64_t at, const void *k, const void *v,
+                           int64_t first, int n_keys, int64_t row, const void *k, const void *v,
                            const KeySums *sums) {
-    const int head = (int)s->head, padded = padded_head(s);
-    const KeyBlock values = read_keys(s, v, at, n_keys, t->wide);
-    tile_multiply(false, n_keys, ROWS, head, values.rows, values.stride, 1, t->dot[0], ROWS,
+    const int head = (int)s->head, n_values = (int)count_values(s);
+    const KeyBlock values = read_keys(s, v, n_values, row, n_keys, t->wide);
+    tile_multiply(false, n_keys, ROWS, n_values, values.rows, values.stride, 1, t->dot[0], ROWS,
                   t->ds[0], ROWS);
-    const KeyBlock keys = read_keys(s, k, at, n_keys, t->wide); /* takes the place of the values */
+    const KeyBlock keys = read_keys(s, k, head, row, n_keys, t->wide); /* takes the place of the values */
     tile_multiply(false, n_keys, ROWS, head, keys.rows, keys.stride, 1, t->qt[0], ROWS, t->p[0],
                   ROWS);
     if (s->softcap != 0) {
@@ -373,40 +400,41 @@ static void backward_block(const AttentionShape *s, const RowTile *tile, Backwar
         }
     tile_multiply(true, head, ROWS, n_keys, keys.rows, 1, keys.stride, t->ds[0], ROWS, t->dqt[0],
                   ROWS);
-    tile_multiply(false, n_keys, padded, ROWS, t->p[0], ROWS, 1, t->d_o, padded, t->block, padded);
-    add_block(s, n_keys, t->block, sums->dv + first * sums->stride, sums->stride);
+    add_gradient(&sums->dv, first, n_keys, t->p, t->d_o, t->block);
     /* t->q carries the scale, so dk needs none. */
-    tile_multiply(false, n_keys, padded, ROWS, t->ds[0], ROWS, 1, t->q, padded, t->block, padded);
-    add_block(s, n_keys, t->block, sums->dk + first * sums->stride, sums->stride);
+    add_gradient(&sums->dk, first, n_keys, t->ds, t->q, t->block);
 }
 
-/* In place, or in this head's part of the workspace, and zero. */
+/* In place, or in `sums` and stored by close_sums; zero. */
+static HeadSums open_head(const AttentionShape *s, int64_t b, int64_t h, int64_t width, void *out,
+                          float *sums) {
+    const bool low = dtype_is_low(s->dtype);
+    HeadSums head = {.rows = low ? sums : (float *)out + key_row(s, b, h, 0) * width,
+                     .stride = low ? width : s->kv_heads * width,
+                     .width = width};
+    for (int64_t pos = 0; pos < count_keys(s); pos++)
+        memset(head.rows + pos * head.stride, 0, (size_t)width * sizeof(float));
+    return head;
+}
+
+/* This head's part of the workspace: of dk, then of dv. */
 static KeySums open_sums(const AttentionShape *s, int64_t b, int64_t h, void *dk, void *dv,
                          float *workspace) {
-    const int64_t size = count_keys(s) * s->head;
-    KeySums sums = {.stride = s->kv_heads * s->head};
-    const int64_t at = b * count_keys(s) * sums.stride + h * s->head;
-    sums.dk = (float *)dk + at;
-    sums.dv = (float *)dv + at;
+    const int64_t n_values = count_values(s), keys = count_keys(s);
+    float *own = NULL, *own_values = NULL;
     if (dtype_is_low(s->dtype)) {
-        sums.stride = s->head;
-        sums.dk = workspace + (b * s->kv_heads + h) * 2 * size;
-        sums.dv = sums.dk + size;
+        own = workspace + (b * s->kv_heads + h) * keys * (s->head + n_values);
+        own_values = own + keys * s->head;
     }
-    for (int64_t pos = 0; pos < count_keys(s); pos++) {
-        memset(sums.dk + pos * sums.stride, 0, (size_t)s->head * sizeof(float));
-        memset(sums.dv + pos * sums.stride, 0, (size_t)s->head * sizeof(float));
-    }
-    return sums;
+    return (KeySums){open_head(s, b, h, s->head, dk, own),
+                     open_head(s, b, h, n_values, dv, own_values)};
 }
 
-static void close_sums(const AttentionShape *s, int64_t b, int64_t h, const KeySums *sums, void *dk,
-                       void *dv) {
-    for (int64_t pos = 0; dtype_is_low(s->dtype) && pos < count_keys(s); pos++) {
-        const int64_t at = ((b * count_keys(s) + pos) * s->kv_heads + h) * s->head;
-        vec_low_store(s->dtype, sums->dk + pos * s->head, (uint16_t *)dk + at, s->head);
-        vec_low_store(s->dtype, sums->dv + pos * s->head, (uint16_t *)dv + at, s->head);
-    }
+static void close_head(const AttentionShape *s, int64_t b, int64_t h, const HeadSums *sums,
+                       void *out) {
+    for (int64_t pos = 0; dtype_is_low(s->dtype) && pos < count_keys(s); pos++)
+        vec_low_store(s->dtype, sums->rows + pos * sums->stride,
+                      (uint16_t *)out + key_row(s, b, h, pos) * sums->width, sums->width);
 }
 
 static void backward_head(const AttentionShape *s, int64_t b, int64_t h, const void *q,
@@ -419,26 +447,26 @@ static void backward_head(const AttentionShape *s, int64_t b, int64_t h, const v
     for (int i = 0; i < ROWS; i++) scales[i] = s->scale;
     for (int64_t index = 0; index < n_tiles; index++) {
         const RowTile tile = make_row_tile(s, b, index);
-        load_transposed(s, &tile, b, h, q, s->scale, t.qt);
-        load_transposed(s, &tile, b, h, d_o, 1.0f, t.dot);
-        load_rows(s, &tile, b, h, q, s->scale, t.q);
-        load_rows(s, &tile, b, h, d_o, 1.0f, t.d_o);
+        load_transposed(s, &tile, b, h, q, s->head, s->scale, t.qt);
+        load_transposed(s, &tile, b, h, d_o, count_values(s), 1.0f, t.dot);
+        load_rows(s, &tile, b, h, q, s->head, s->scale, t.q);
+        load_rows(s, &tile, b, h, d_o, count_values(s), 1.0f, t.d_o);
         load_statistics(s, &tile, b, h, o, d_o, lse, &t);
         memset(t.dqt, 0, (size_t)s->head * sizeof t.dqt[0]);
         for (int64_t first = tile.first_key; first < tile.end_key; first += KEYS) {
             const int n_keys = tile.end_key - first < KEYS ? (int)(tile.end_key - first) : KEYS;
-            const int64_t at = ((b * count_keys(s) + first) * s->kv_heads + h) * s->head;
-            backward_block(s, &tile, &t, first, n_keys, at, k, v, &sums);
+            backward_block(s, &tile, &t, first, n_keys, key_row(s, b, h, first), k, v, &sums);
         }
-        store_transposed(s, &tile, b, h, t.dqt, scales, dq);
+        store_transposed(s, &tile, b, h, t.dqt, scales, dq, s->head);
     }
-    close_sums(s, b, h, &sums, dk, dv);
+    close_head(s, b, h, &sums.dk, dk);
+    close_head(s, b, h, &sums.dv, dv);
 }
 
 bool attention_backward(const AttentionShape *shape, const void *q, const void *k, const void *v,
                         const void *o, const float *lse, const void *d_o, void *dq, void *dk,
                         void *dv, float *workspace) {
-    if (shape->head > ATTENTION_MAX_HEAD) return false;
+    if (too_long(shape)) return false;
     const int64_t n_pairs = shape->batch * shape->kv_heads;
 #pragma omp parallel for schedule(dynamic, 1) if (n_pairs > 1)
     for (int64_t pair = 0; pair < n_pairs; pair++)

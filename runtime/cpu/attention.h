@@ -1,14 +1,15 @@
 /* o = softmax(scale q k^T + mask) v, blockwise: no [seq, seq] matrix exists   (Dao 2023)
  *
- * q [batch, seq, kv_heads, group, head]; k and v [batch, keys, kv_heads, head]: each key/value head
- * serves `group` query heads (Ainslie et al. 2023; group 1 is multi-head attention, kv_heads 1
- * multi-query). o and its gradient lie like q. lse [batch, seq, kv_heads, group] is the natural
+ * q [batch, seq, kv_heads, group, head]; k [batch, keys, kv_heads, head] and v [batch, keys,
+ * kv_heads, values]: each key/value head serves `group` query heads (Ainslie et al. 2023; group 1
+ * is multi-head attention, kv_heads 1 multi-query). o and its gradient [batch, seq, kv_heads,
+ * group, values]; `values` may differ from `head` (DeepSeek-V2, arXiv 2405.04434, section 2.1). lse [batch, seq, kv_heads, group] is the natural
  * logarithm of each softmax's denominator, kept for the gradient.
  * With a soft cap of c, scaled scores x become c tanh(x / c) first   (Gemma Team 2024, Gemma 2).
  * With `causal`, position s attends to positions 0..s; with a window of n, to those of them that
  * are less than n away; with documents, to those of its own. Blocks of which nothing is seen are
  * skipped. f32, or all but lse bf16 or
- * f16 (`dtype`); sums are f32. head <= ATTENTION_MAX_HEAD; any seq, 0 included. Results do not
+ * f16 (`dtype`); sums are f32. head and values <= ATTENTION_MAX_HEAD; any seq, 0 included. Results do not
  * depend on the number of threads. Uses about 200 KiB of each thread's stack.
  */
 #ifndef RUNTIME_CPU_ATTENTION_H
@@ -36,15 +37,16 @@ typedef struct AttentionShape {
      * for the query before. What is neither that nor within the row hides other keys, but never a
      * query's own. NULL: all is one document. */
     const int32_t *starts;
+    int64_t values; /* numbers of a head of v and o; 0: head */
 } AttentionShape;
 
-/* False when the head is longer than ATTENTION_MAX_HEAD (nothing is written). */
+/* False when a head is longer than ATTENTION_MAX_HEAD (nothing is written). */
 bool attention_forward(const AttentionShape *shape, const void *q, const void *k, const void *v,
                        void *o, float *lse);
 
 /* The gradients of q, k and v (dk and dv summed over the group) given the forward's o and lse and
  * the gradient of o. Parallel over batch and kv_heads. False as above. In 16 bits, dk and dv
- * are added up in f32 in `workspace`, of twice as many floats as k has elements; else it is not
+ * are added up in f32 in `workspace`, of as many floats as k and v have elements; else it is not
  * read.
  */
 bool attention_backward(const AttentionShape *shape, const void *q, const void *k, const void *v,

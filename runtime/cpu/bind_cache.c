@@ -49,6 +49,7 @@ bool cpu_bind_cache_attention(Binding *b, CpuCall *out) {
                              .kv_heads = q->dims[2],
                              .group = q->rank == 5 ? q->dims[3] : 1,
                              .head = q->dims[q->rank - 1],
+                             .values = b->in_local[2].dims[3],
                              .scale = (float)node_float(b->node, ATTR_scale, 1),
                              .softcap = (float)node_float(b->node, ATTR_softcap, 0),
                              .window = node_int(b->node, ATTR_window, 0),

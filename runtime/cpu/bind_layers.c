@@ -425,7 +425,8 @@ static AttentionArgs *new_attention(Binding *b) {
                          .causal = node_int(b->node, ATTR_causal, 1) != 0,
                          .scale = (float)node_float(b->node, ATTR_scale, 1),
                          .window = node_int(b->node, ATTR_window, 0),
-                         .softcap = (float)node_float(b->node, ATTR_softcap, 0)};
+                         .softcap = (float)node_float(b->node, ATTR_softcap, 0),
+                         .values = b->in_local[2].dims[3]};
     args->workspace = b->workspace;
     for (int i = 0; i < b->node->n_inputs; i++) args->in[i] = b->in[i];
     for (int i = 0; i < b->node->n_outputs; i++) args->out[i] = b->out[i];

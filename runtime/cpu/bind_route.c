@@ -7,13 +7,15 @@
 
 typedef struct RowsArgs {
     int64_t rows, n, count;
+    RouteGroups groups;
     const void *in[2];
     void *out;
 } RowsArgs;
 
 static const RowsArgs *new_rows(Binding *b, int64_t n, int64_t count) {
     RowsArgs *args = ARENA_NEW(b->arena, RowsArgs);
-    *args = (RowsArgs){bind_rows(&b->in_local[0]), n, count, {b->in[0]}, b->out[0]};
+    *args = (RowsArgs){bind_rows(&b->in_local[0]), n,        count,
+                       route_groups(b->node),       {b->in[0]}, b->out[0]};
     if (b->node->n_inputs > 1) args->in[1] = b->in[1];
     return args;
 }
@@ -24,7 +26,7 @@ static int64_t last_dim(const Type *type) {
 
 static bool run_top(const void *args) {
     const RowsArgs *a = args;
-    route_top(a->rows, a->n, a->count, a->in[0], a->out);
+    route_top(a->rows, a->n, a->count, a->groups, a->in[0], a->out);
     return true;
 }
 

@@ -18,7 +18,7 @@ typedef struct UpdateArgs {
     SgdConfig sgd;
     LionConfig lion;
     MuonConfig muon;
-    double momentum;
+    double momentum, step;
 } UpdateArgs;
 
 static UpdateArgs *new_args(Binding *b) {
@@ -160,5 +160,18 @@ bool cpu_bind_muon(Binding *b, CpuCall *out) {
                               .direction_dtype = b->in_local[1].dtype,
                               .copy_dtype = args->copy_dtype};
     *out = (CpuCall){run_muon, args};
+    return true;
+}
+
+static bool run_balance(const void *args) {
+    const UpdateArgs *a = args;
+    optimizer_balance(a->step, a->n, a->in[2], a->in[1], a->out[0]);
+    return true;
+}
+
+bool cpu_bind_balance(Binding *b, CpuCall *out) {
+    UpdateArgs *args = new_args(b);
+    args->step = node_float(b->node, ATTR_balance, 0);
+    *out = (CpuCall){run_balance, args};
     return true;
 }

@@ -54,14 +54,14 @@ static int64_t count_blocks(const CacheAttention *a) {
 static Partial partial_of(const CacheAttention *a, int64_t b, int64_t block, int64_t h) {
     const int64_t rows = a->shape.seq * a->group;
     const int64_t number = (b * count_blocks(a) + block) * a->kv_heads + h;
-    float *at = a->workspace + number * rows * (a->head + 2);
+    float *at = a->workspace + number * rows * (a->values + 2);
     return (Partial){at, at + rows, at + 2 * rows};
 }
 
-/* Where the query row r of a kv head lies in q and o. */
-static int64_t row_at(const CacheAttention *a, int64_t b, int64_t h, int64_t r) {
+/* The number of a kv head's query row r among those of q and o. */
+static int64_t row_number(const CacheAttention *a, int64_t b, int64_t h, int64_t r) {
     const int64_t position = b * a->shape.seq + r / a->group;
-    return ((position * a->kv_heads + h) * a->group + r % a->group) * a->head;
+    return (position * a->kv_heads + h) * a->group + r % a->group;
 }
 
 /* By halves, within registers: of each key there is one. */
@@ -189,17 +189,18 @@ static void attend_block(const CacheAttention *a, int64_t b, int64_t block, int6
     const Seen all = seen_by_all(a, b);
     const int64_t first = block * KEYS, rows = a->shape.seq * a->group, head = a->head;
     if (first >= all.end || first + KEYS <= all.first) return;
-    const int64_t end = all.end - first < KEYS ? all.end - first : KEYS, width = a->kv_heads * head;
+    const int64_t end = all.end - first < KEYS ? all.end - first : KEYS;
     const int64_t skip = all.first > first ? all.first - first : 0;
     const Partial out = partial_of(a, b, block, h);
-    const int64_t base = (a->rows[b] * a->shape.context + first) * width + h * head;
+    const int64_t base = (a->rows[b] * a->shape.context + first) * a->kv_heads + h;
     const DType dtype = a->shape.dtype;
-    BlockHead keys = {a->k, base, width, head, rows}, values = {a->v, base, width, head, rows};
+    BlockHead keys = {a->k, base * head, a->kv_heads * head, head, rows};
+    BlockHead values = {a->v, base * a->values, a->kv_heads * a->values, a->values, rows};
     float scores[CACHE_MOST_ROWS][KEYS], q[CACHE_MOST_ROWS][ATTENTION_MAX_HEAD];
     float wide[KEYS * ATTENTION_MAX_HEAD];
     memset(scores, 0, (size_t)rows * sizeof scores[0]);
     for (int64_t r = 0; r < rows; r++) {
-        const float *row = vec_tile(a->q, dtype, row_at(a, b, h, r), head, wide);
+        const float *row = vec_tile(a->q, dtype, row_number(a, b, h, r) * head, head, wide);
         for (int64_t d = 0; d < head; d++) q[r][d] = row[d] * a->scale;
     }
     if (dtype == DTYPE_F16) keys = widen_block(&keys, skip, end, wide);
@@ -210,7 +211,7 @@ static void attend_block(const CacheAttention *a, int64_t b, int64_t block, int6
     for (int64_t r = 0; r < rows; r++)
         weigh_row(a, find_seen(a, b, r / a->group), first, end, scores[r], &out.most[r],
                   &out.sum[r]);
-    memset(out.values, 0, (size_t)(rows * head) * sizeof(float));
+    memset(out.values, 0, (size_t)(rows * a->values) * sizeof(float));
     if (dtype == DTYPE_F16) values = widen_block(&values, skip, end, wide);
     if (dtype == DTYPE_BF16)
         add_block(DTYPE_BF16, &values, skip, end, scores, out.values);
@@ -234,13 +235,14 @@ static void join_blocks(const CacheAttention *a, int64_t b, int64_t h) {
             if (part.sum[r] == 0) continue; /* sees nothing of it */
             const float factor = vmath_exp(part.most[r] - most);
             total += part.sum[r] * factor;
-            for (int64_t d = 0; d < a->head; d++) sums[d] += factor * part.values[r * a->head + d];
+            for (int64_t d = 0; d < a->values; d++)
+                sums[d] += factor * part.values[r * a->values + d];
         }
-        for (int64_t d = 0; d < a->head; d++) sums[d] = total == 0 ? 0 : sums[d] / total;
-        const int64_t at = row_at(a, b, h, r);
+        for (int64_t d = 0; d < a->values; d++) sums[d] = total == 0 ? 0 : sums[d] / total;
+        const int64_t at = row_number(a, b, h, r) * a->values;
         float *to = vec_out_tile(a->o, a->shape.dtype, at, sums);
-        if (to != sums) memcpy(to, sums, (size_t)a->head * sizeof(float));
-        vec_close_tile(a->o, a->shape.dtype, at, a->head, sums);
+        if (to != sums) memcpy(to, sums, (size_t)a->values * sizeof(float));
+        vec_close_tile(a->o, a->shape.dtype, at, a->values, sums);
     }
 }
 
@@ -258,8 +260,7 @@ static int64_t count_following(const CacheAttention *a, int64_t b) {
 /* Many query rows: a row of the batch at a time, its sequence of the cache in place of its keys. */
 static bool attend_tiles(const CacheAttention *a) {
     const CacheShape *s = &a->shape;
-    const int64_t sequence = s->context * a->kv_heads * a->head;
-    const int64_t queries = s->seq * a->kv_heads * a->group * a->head;
+    const int64_t keys = s->context * a->kv_heads, queries = s->seq * a->kv_heads * a->group;
     AttentionShape shape = {.batch = 1,
                             .seq = s->seq,
                             .kv_heads = a->kv_heads,
@@ -270,25 +271,26 @@ static bool attend_tiles(const CacheAttention *a) {
                             .dtype = s->dtype,
                             .window = a->window,
                             .softcap = a->softcap,
-                            .keys = s->context};
+                            .keys = s->context,
+                            .values = a->values};
     for (int64_t b = 0; b < s->batch; b++) {
         const int64_t row = a->rows[b], place = a->places[b * s->seq];
-        void *o = (void *)(uintptr_t)vec_at(a->o, s->dtype, b * queries);
+        void *o = (void *)(uintptr_t)vec_at(a->o, s->dtype, b * queries * a->values);
         shape.seq = row < 0 || row >= s->sequences ? 0 : count_following(a, b);
-        if (shape.seq < s->seq) memset(o, 0, (size_t)queries * vec_bytes(s->dtype));
+        if (shape.seq < s->seq) memset(o, 0, (size_t)(queries * a->values) * vec_bytes(s->dtype));
         if (shape.seq == 0) continue;
         shape.place = (DimSpan){.second = place};
         shape.starts = a->starts ? a->starts + b * s->seq : NULL;
-        if (!attention_forward(&shape, vec_at(a->q, s->dtype, b * queries),
-                               vec_at(a->k, s->dtype, row * sequence),
-                               vec_at(a->v, s->dtype, row * sequence), o, a->workspace))
+        if (!attention_forward(&shape, vec_at(a->q, s->dtype, b * queries * a->head),
+                               vec_at(a->k, s->dtype, row * keys * a->head),
+                               vec_at(a->v, s->dtype, row * keys * a->values), o, a->workspace))
             return false;
     }
     return true;
 }
 
 bool cache_attention(const CacheAttention *a) {
-    if (a->head > ATTENTION_MAX_HEAD) return false;
+    if (a->head > ATTENTION_MAX_HEAD || a->values > ATTENTION_MAX_HEAD) return false;
     if (a->shape.seq * a->group > CACHE_MOST_ROWS) return attend_tiles(a);
     const int64_t n_heads = a->shape.batch * a->kv_heads, n_tasks = n_heads * count_blocks(a);
 #pragma omp parallel if (n_tasks > 1)

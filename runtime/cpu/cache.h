@@ -22,12 +22,12 @@ void cache_append(const CacheShape *shape, int64_t width, const void *x, const i
                   const int32_t *places, void *cache);
 
 /* o = softmax(scale q k^T + mask) v: a query at place p sees the positions up to p, with a window
- * of n the n last of them, with documents those from starts[b][...] on. q and o [batch, seq,
- * kv_heads, group, head]. workspace: op_workspace_bytes of the node. False: the head is longer than
- * ATTENTION_MAX_HEAD. */
+ * of n the n last of them, with documents those from starts[b][...] on. q [batch, seq, kv_heads,
+ * group, head], o likewise with `values` last. workspace: op_workspace_bytes of the node. False: a
+ * head is longer than ATTENTION_MAX_HEAD. */
 typedef struct CacheAttention {
     CacheShape shape;
-    int64_t kv_heads, group, head;
+    int64_t kv_heads, group, head, values;
     float scale, softcap; /* softcap 0: none */
     int64_t window;       /* 0: none */
     const void *q, *k, *v;

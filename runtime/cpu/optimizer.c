@@ -139,3 +139,13 @@ void optimizer_muon(const MuonConfig *config, int64_t n, const float *lr, const 
         if (copy) vec_low_store(config->copy_dtype, p + first, copy + first, count);
     }
 }
+
+void optimizer_balance(double step, int64_t n, const float *clip, const float *tally, float *p) {
+    double total = 0;
+    if (!isfinite(*clip)) return;
+    for (int64_t i = 0; i < n; i++) total += (double)tally[i];
+    for (int64_t i = 0; i < n; i++) {
+        const double over = total - (double)tally[i] * (double)n;
+        p[i] += (float)step * (float)((over > 0) - (over < 0));
+    }
+}

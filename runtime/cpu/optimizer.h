@@ -71,4 +71,9 @@ typedef struct MuonConfig {
 void optimizer_muon(const MuonConfig *config, int64_t n, const float *lr, const float *clip,
                     const void *direction, float *p, uint16_t *copy);
 
+/* p += step sign(mean of the tally - tally), sign(0) = 0   (Wang et al. 2024, arXiv 2408.15664,
+ * algorithm 1: biases of experts, who were chosen so often). The mean is exact where the tally is
+ * whole numbers. *clip only says whether anything changes. */
+void optimizer_balance(double step, int64_t n, const float *clip, const float *tally, float *p);
+
 #endif

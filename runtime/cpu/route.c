@@ -2,6 +2,7 @@
 
 #include "runtime/cpu/route.h"
 
+#include <math.h>
 #include <string.h>
 
 #define TILE              512
@@ -14,23 +15,66 @@ static uint32_t rank_of(float x) {
     return bits >> 31 ? ~bits : bits | 0x80000000u;
 }
 
+/* In the order of choices: rank, then the number, the lesser the greater. */
+static uint64_t key_of(float score, int64_t number) {
+    return (uint64_t)rank_of(score) << 32 | (uint32_t) ~(uint32_t)number;
+}
+
+/* The greatest of a group's scores, or its two greatest summed. */
+static float score_of_group(const float *scores, int64_t n, int best) {
+    float first = scores[0], second = -INFINITY;
+    for (int64_t i = 1; i < n; i++) {
+        if (rank_of(scores[i]) > rank_of(first)) {
+            second = first;
+            first = scores[i];
+        } else if (i == 1 || rank_of(scores[i]) > rank_of(second)) {
+            second = scores[i];
+        }
+    }
+    return best > 1 ? first + second : first;
+}
+
+/* A bit for each group that may be chosen from. */
+static uint32_t keep_groups(int64_t n, RouteGroups groups, const float *scores) {
+    const int64_t each = n / groups.count;
+    uint64_t keys[ROUTE_MOST_GROUPS];
+    uint32_t kept = 0;
+    if (groups.count == 1) return 1;
+    for (int g = 0; g < groups.count; g++)
+        keys[g] = key_of(score_of_group(scores + g * each, each, groups.best), g);
+    for (int g = 0; g < groups.count; g++) {
+        int greater = 0;
+        for (int other = 0; other < groups.count; other++) greater += keys[other] > keys[g];
+        if (greater < groups.kept) kept |= 1u << g;
+    }
+    return kept;
+}
+
 /* Rows are short and choices few: one pass for each choice, past what came before it. */
-static void top_of_row(int64_t n, int64_t count, const float *scores, int32_t *chosen) {
-    uint64_t before = UINT64_MAX; /* rank, then the number, the lesser the greater */
+static void top_of_row(int64_t n, int64_t count, RouteGroups groups, const float *scores,
+                       int32_t *chosen) {
+    const uint32_t kept = keep_groups(n, groups, scores);
+    const int64_t each = n / groups.count;
+    uint64_t before = UINT64_MAX;
     for (int64_t j = 0; j < count; j++) {
         uint64_t best = 0;
-        for (int64_t i = 0; i < n; i++) {
-            const uint64_t key = (uint64_t)rank_of(scores[i]) << 32 | (uint32_t) ~(uint32_t)i;
-            if (key < before && key > best) best = key;
+        for (int64_t g = 0; g < groups.count; g++) {
+            if (!(kept >> g & 1)) continue;
+            for (int64_t i = g * each; i < (g + 1) * each; i++) {
+                const uint64_t key = key_of(scores[i], i);
+                if (key < before && key > best) best = key;
+            }
         }
         chosen[j] = (int32_t) ~(uint32_t)best;
         before = best;
     }
 }
 
-void route_top(int64_t rows, int64_t n, int64_t count, const float *scores, int32_t *chosen) {
+void route_top(int64_t rows, int64_t n, int64_t count, RouteGroups groups, const float *scores,
+               int32_t *chosen) {
 #pragma omp parallel for schedule(static) if (rows * n * count > PARALLEL_ELEMENTS)
-    for (int64_t r = 0; r < rows; r++) top_of_row(n, count, scores + r * n, chosen + r * count);
+    for (int64_t r = 0; r < rows; r++) 
+        top_of_row(n, count, groups, scores + r * n, chosen + r * count);
 }
 
 void route_take(int64_t rows, int64_t n, int64_t count, const float *x, const int32_t *index,

@@ -7,14 +7,16 @@
 #ifndef RUNTIME_CPU_ROUTE_H
 #define RUNTIME_CPU_ROUTE_H
 
-#include "ir/type.h"
+#include "ir/ops/route.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
 /* chosen[row, j] = the number of the j-th greatest of scores [row, n]: of equal ones the lesser
- * number first; not-a-number is less than all. */
-void route_top(int64_t rows, int64_t n, int64_t count, const float *scores, int32_t *chosen);
+ * number first; not-a-number is less than all. Of several groups, equal runs of the row, only those
+ * count whose `best` greatest numbers sum to most, `kept` of them by the same order. */
+void route_top(int64_t rows, int64_t n, int64_t count, RouteGroups groups, const float *scores,
+               int32_t *chosen);
 
 /* out[row, j] = x[row, index[row, j]], x [rows, n]; 0 where the index is not within n. */
 void route_take(int64_t rows, int64_t n, int64_t count, const float *x, const int32_t *index,

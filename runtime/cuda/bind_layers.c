@@ -265,6 +265,7 @@ bool cuda_bind_rotary(Binding *b) {
     args.few = scaling.few;
     args.many = scaling.many;
     args.context = scaling.context;
+    args.ramp = scaling.ramp;
     args.direction = node_int(b->node, ATTR_direction, 1) < 0 ? -1 : 1;
     int64_t shares = divide_up(ENOUGH_BLOCKS, args.seq);
     bool vectors = head / 2 % vector_elements(x) == 0;

@@ -1,5 +1,7 @@
 /* CUDA binders of what sparse mixtures of experts are made of (kernels/route.cu). */
 #include "runtime/bind_route.h"
+
+#include "ir/ops/route.h"
 #include "runtime/cuda/bind.h"
 #include "runtime/cuda/kernels/args.h"
 
@@ -10,9 +12,13 @@ static int64_t last_dim(const Type *type) {
 bool cuda_bind_top(Binding *b) {
     enum { WARPS = 8 };
     const Type *scores = &b->in_local[0];
+    const RouteGroups groups = route_groups(b->node);
     RouteTopArgs args = {.rows = bind_rows(scores),
                          .n = (int32_t)last_dim(scores),
                          .count = (int32_t)last_dim(&b->out_local[0]),
+                         .groups = groups.count,
+                         .kept = groups.kept,
+                         .best = groups.best,
                          .scores = b->in[0],
                          .chosen = b->out[0]};
     if (last_dim(scores) > INT32_MAX) return bind_fail(b, "has too many to choose from");

@@ -146,3 +146,14 @@ bool cuda_bind_muon(Binding *b) {
     Grid grid = {cuda_blocks(args.n, UPDATE_CHUNK), 1, 1};
     return cuda_push_launch(b, KERNEL_muon, grid, UPDATE_THREADS, 0, &args, sizeof(args));
 }
+
+/* One block: a parameter has as many elements as there are experts. */
+bool cuda_bind_balance(Binding *b) {
+    BalanceArgs args = {.p = b->out[0],
+                        .tally = b->in[1],
+                        .clip = b->in[2],
+                        .n = type_elements(&b->in_local[0]),
+                        .step = (float)node_float(b->node, ATTR_balance, 0)};
+    Grid grid = {1, 1, 1};
+    return cuda_push_launch(b, KERNEL_balance, grid, UPDATE_THREADS, 0, &args, sizeof(args));
+}

@@ -203,6 +203,8 @@ const OpCase OP_CASES[] = {
          "seq=seq head=head base=100 factor=8 few=1 many=4 context=64 direction=1"),
     CASE(ROTARY, "seq=9 head=8",
          "seq=seq head=head base=100 factor=8 few=0.5 many=2 context=64 direction=-1"),
+    CASE(ROTARY, "batch=2 seq=40 kv=1 head=16",
+         "seq=seq head=head base=100 factor=8 few=0.5 many=2 context=64 direction=1 ramp=1"),
     CASE(EMBEDDING, "#7 batch=2 seq=5; vocab=7 model=3", "axis=vocab"),
     CASE(EMBEDDING, "#4 seq=9; vocab=4 model=19", "axis=vocab"),
     CASE(EMBEDDING_GRAD, "#7 seq=5; seq=5 model=3; vocab=7 model=3; vocab=7 model=3", "axis=vocab"),
@@ -238,6 +240,15 @@ const OpCase OP_CASES[] = {
          "batch=1 seq=5 kv=2 group=2 head=3; batch=1 seq=5 kv=2 head=3; "
          "batch=1 seq=5 kv=2 head=3",
          "seq=seq head=head causal=1 scale=0.6 softcap=0.75"),
+    /* Values with an axis of their own */
+    CASE(ATTENTION,
+         "batch=2 seq=5 heads=2 head=3; batch=2 seq=5 heads=2 head=3; "
+         "batch=2 seq=5 heads=2 value=2",
+         "seq=seq head=head causal=1 scale=0.6"),
+    CASE(ATTENTION,
+         "batch=1 seq=5 kv=2 group=2 head=2; batch=1 seq=5 kv=2 head=2; "
+         "batch=1 seq=5 kv=2 value=4; #3 batch=1 seq=5",
+         "seq=seq head=head causal=1 window=3 scale=0.5 softcap=0.75"),
     /* Within documents, which are found in the last operand's tokens: 0 ends one. */
     CASE(ATTENTION,
          "batch=2 seq=9 kv=2 group=2 head=3; batch=2 seq=9 kv=2 head=3; "
@@ -268,6 +279,15 @@ const OpCase OP_CASES[] = {
          "head=33; sequences=2 context=400 kv=1 head=33; #2 batch=2; "
          "#400 batch=2 seq=1; #300 batch=2 seq=1",
          "seq=seq head=head scale=0.2"),
+    CASE(CACHE_ATTENTION,
+         "batch=2 seq=1 kv=2 group=3 head=24; sequences=2 context=300 kv=2 "
+         "head=24; sequences=2 context=300 kv=2 value=17; #2 batch=2; "
+         "#300 batch=2 seq=1; #200 batch=2 seq=1",
+         "seq=seq head=head scale=0.2"),
+    CASE(CACHE_ATTENTION,
+         "batch=2 seq=1 kv=2 group=20 head=5; sequences=2 context=140 kv=2 head=5; "
+         "sequences=2 context=140 kv=2 value=7; #2 batch=2; #140 batch=2 seq=1",
+         "seq=seq head=head scale=0.7"),
     CASE(SELECT_ROW, "batch=3 seq=4 a=2 b=3; #4 batch=3", "seq=seq"),
     CASE(SELECT_ROW, "#7 batch=3 seq=4; #5 batch=3", "seq=seq"),
     CASE(DOCUMENTS, "#3 batch=2 seq=11", "axis=seq separator=1"),
@@ -285,6 +305,9 @@ const OpCase OP_CASES[] = {
     CASE(TOP, ":0.5 rows=2 routes=5", "axis=routes to=choice count=5"),
     CASE(TOP, ":nan routes=4", "axis=routes to=choice count=2"),
     CASE(TOP, "rows=37 routes=67", "axis=routes to=choice count=8"),
+    CASE(TOP, "rows=37 routes=12", "axis=routes to=choice count=3 groups=4 kept=2 best=2"),
+    CASE(TOP, ":0.5 rows=9 routes=15", "axis=routes to=choice count=5 groups=5 kept=3 best=1"),
+    CASE(TOP, "rows=9 routes=64", "axis=routes to=choice count=2 groups=32 kept=32 best=2"),
     CASE(TAKE, "batch=2 seq=3 routes=7; #7 batch=2 seq=3 choice=3", "axis=routes"),
     CASE(TAKE, "rows=3 routes=4; #6 rows=3 choice=5", "axis=routes"),
     CASE(PUT, "batch=2 seq=3 choice=3; #7 batch=2 seq=3 choice=3", "axis=routes count=7"),
@@ -365,6 +388,9 @@ const OpCase OP_CASES[] = {
     CASE(MUON, "rows=3 cols=7; ~rows=3 cols=7; :0.5; :0.03125; ~rows=3 cols=7",
          "scale=6.4 weight_decay=0.1"),
     CASE(MUON, "rows=9; rows=9; :1; :0.03125", "scale=1 weight_decay=0 lr_scale=0.5"),
+    CASE(BALANCE, "rows=300; rows=300; :0.5", "balance=0.25"),
+    CASE(BALANCE, "rows=4; :3 rows=4; :0.5", "balance=0.25"),
+    CASE(BALANCE, "rows=4; rows=4; :inf", "balance=0.25"),
     CASE(MUON, "rows=9; ~rows=9; :nan; :0.03125; ~rows=9", "scale=6.4 weight_decay=0.1"),
 };
 const int N_OP_CASES = sizeof(OP_CASES) / sizeof(OP_CASES[0]);

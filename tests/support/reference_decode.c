@@ -28,8 +28,9 @@ void reference_cache_append(const RefCall *call) {
 }
 
 /* softmax over the positions of the cache that the query at `p` sees, times values. */
-static void attend(const RefCall *call, const Point *p, const Type *row, double *scores) {
-    const Type *q = ref_type(call, 0), *cache = ref_type(call, 1);
+static void attend(const RefCall *call, const Point *p, const Type *row, const Type *values,
+                   double *scores) {
+    const Type *cache = ref_type(call, 1);
     int64_t window = node_int(call->node, ATTR_window, cache->dims[1]);
     double cap = node_float(call->node, ATTR_softcap, 0), most = -INFINITY, sum = 0;
     Point at;
@@ -61,17 +62,18 @@ static void attend(const RefCall *call, const Point *p, const Type *row, double 
             key.at[cache->axes[1]] = s;
             value += scores[s] / sum * ref_read(call, 2, &key);
         }
-        call->out[0][point_offset(&d, q)] = value;
-    } while (point_next(&d, row));
+        call->out[0][point_offset(&d, &call->node->types[0])] = value;
+    } while (point_next(&d, values));
 }
 
 void reference_cache_attention(const RefCall *call) {
     int head = node_axis(call->node, ATTR_head);
     const Type *q = ref_type(call, 0);
     Type rows = ref_without(q, head), row = ref_only(q, head);
+    Type values = ref_only(ref_type(call, 2), ref_type(call, 2)->axes[3]);
     double *scores = ARENA_ARRAY(call->ref->arena, double, ref_type(call, 1)->dims[1]);
     Point p = {{0}};
-    do attend(call, &p, &row, scores);
+    do attend(call, &p, &row, &values, scores);
     while (point_next(&p, &rows));
 }
 

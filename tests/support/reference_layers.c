@@ -178,7 +178,8 @@ void reference_rmsnorm_grad(const RefCall *call) {
     } while (point_next(&p, &rows));
 }
 
-/* The frequency that `pair` has: after transformers' _compute_llama3_parameters, by wavelengths. */
+/* The frequency that `pair` has: after transformers' _compute_llama3_parameters, by wavelengths, and
+ * _compute_yarn_parameters, by the pair's number. */
 static double rotary_frequency(const Node *node, int64_t pair, int64_t half) {
     double f = pow(node_float(node, ATTR_base, 0), -2.0 * (double)pair / (2.0 * (double)half));
     double factor = node_float(node, ATTR_factor, 1), context = node_float(node, ATTR_context, 0);
@@ -187,6 +188,12 @@ static double rotary_frequency(const Node *node, int64_t pair, int64_t half) {
     if (context == 0 || (few > 0 ? wavelength > context / few : false)) return f / factor;
     if (wavelength < context / many) return f;
     double smooth = (context / wavelength - few) / (many - few);
+    if (node_int(node, ATTR_ramp, 0)) {
+        double base = node_float(node, ATTR_base, 0), last = 2.0 * (double)half;
+        double low = last * log(context / (many * 2 * acos(-1))) / (2 * log(base));
+        double high = last * log(context / (few * 2 * acos(-1))) / (2 * log(base));
+        smooth = 1 - ((double)pair - low) / (high - low);
+    }
     return (1 - smooth) * f / factor + smooth * f;
 }
 
@@ -297,8 +304,8 @@ static double attention_row(const RefCall *call, const Point *query, double *out
 
 void reference_attention(const RefCall *call) {
     int seq = node_axis(call->node, ATTR_seq), head = node_axis(call->node, ATTR_head);
-    const Type *q = ref_type(call, 0);
-    Type rows = ref_without(q, head), row = ref_only(q, head);
+    const Type *q = ref_type(call, 0), *o = &call->node->types[0];
+    Type rows = ref_without(q, head), row = ref_only(o, attention_value_axis(call->node));
     int64_t n = q->dims[1];
     double *probability = ARENA_ARRAY(call->ref->arena, double, 2 * n), *unused = probability + n;
     Point p = {{0}};
@@ -311,7 +318,7 @@ void reference_attention(const RefCall *call) {
                 if (probability[v.at[seq]] == 0) continue; /* most are hidden */
                 sum += probability[v.at[seq]] * ref_read(call, 2, &v);
             }
-            call->out[0][point_offset(&p, q)] = sum;
+            call->out[0][point_offset(&p, o)] = sum;
         } while (point_next(&p, &row));
     } while (point_next(&p, &rows));
 }
@@ -320,15 +327,16 @@ void reference_attention(const RefCall *call) {
  * needed here. */
 void reference_attention_grad(const RefCall *call) {
     int seq = node_axis(call->node, ATTR_seq), head = node_axis(call->node, ATTR_head);
-    const Type *q = ref_type(call, 0), *k = ref_type(call, 1);
+    const Type *q = ref_type(call, 0), *k = ref_type(call, 1), *v = ref_type(call, 2);
     Type rows = ref_without(q, head), row = ref_only(q, head);
+    Type values = ref_only(v, attention_value_axis(call->node));
     int64_t n = q->dims[1];
     double scale = node_float(call->node, ATTR_scale, 1);
     double *probability = ARENA_ARRAY(call->ref->arena, double, 3 * n), *slope = probability + n;
     double *left = slope + n;
     Point p = {{0}};
     for (int i = 0; i < 3; i++) {
-        memset(call->out[i], 0, sizeof(double) * (size_t)type_elements(i ? k : q));
+        memset(call->out[i], 0, sizeof(double) * (size_t)type_elements(ref_type(call, i)));
     }
     do {
         double mean = 0;
@@ -338,11 +346,11 @@ void reference_attention_grad(const RefCall *call) {
             slope[s] = 0;
             if (probability[s] == 0) continue;
             do {
+                at = p;
                 at.at[seq] = s;
-                at.at[head] = p.at[head];
                 slope[s] += ref_read(call, 5, &p) * ref_read(call, 2, &at);
-                call->out[2][point_offset(&at, k)] += probability[s] * ref_read(call, 5, &p);
-            } while (point_next(&p, &row));
+                call->out[2][point_offset(&at, v)] += probability[s] * ref_read(call, 5, &p);
+            } while (point_next(&p, &values));
             mean += probability[s] * slope[s];
         }
         for (int64_t s = 0; s < n; s++) {
@@ -529,5 +537,17 @@ void reference_muon(const RefCall *call) {
         if (finite) p -= rate * (decay * p + x);
         call->out[0][i] = p;
         if (node->n_inputs > 4) call->out[1][i] = finite ? p : call->in[4][i];
+    }
+}
+
+/* p, tally, scale */
+void reference_balance(const RefCall *call) {
+    int64_t n = type_elements(&call->node->types[0]);
+    double mean = 0, step = node_float(call->node, ATTR_balance, 0);
+    for (int64_t i = 0; i < n; i++) mean += call->in[1][i] / (double)n;
+    for (int64_t i = 0; i < n; i++) {
+        double over = mean - call->in[1][i];
+        call->out[0][i] = call->in[0][i];
+        if (isfinite(call->in[2][0])) call->out[0][i] += step * ((over > 0) - (over < 0));
     }
 }

@@ -13,6 +13,35 @@ static bool is_before(double a, int64_t i, double b, int64_t k) {
     return a != b ? a > b : i < k;
 }
 
+/* The greatest number of a group, or the sum of its two greatest; the row's other axes as in p. */
+static double group_score(const RefCall *call, Point p, int64_t group) {
+    const Type *scores = ref_type(call, 0);
+    int axis = last_axis(scores);
+    int64_t n = scores->dims[scores->rank - 1] / node_int(call->node, ATTR_groups, 1);
+    double most = -INFINITY, pair = -INFINITY;
+    for (int64_t i = group * n; i < (group + 1) * n; i++) {
+        p.at[axis] = i;
+        double one = ref_read(call, 0, &p);
+        most = fmax(most, one);
+        for (int64_t k = group * n; k < i; k++) {
+            p.at[axis] = k;
+            pair = fmax(pair, one + ref_read(call, 0, &p));
+        }
+    }
+    return node_int(call->node, ATTR_best, 1) == 2 ? pair : most;
+}
+
+/* May the number at p be chosen: are there few enough greater groups? */
+static bool in_kept_group(const RefCall *call, const Point *p) {
+    const Type *scores = ref_type(call, 0);
+    int64_t groups = node_int(call->node, ATTR_groups, 1), greater = 0;
+    int64_t own = p->at[last_axis(scores)] / (scores->dims[scores->rank - 1] / groups);
+    double score = group_score(call, *p, own);
+    for (int64_t g = 0; g < groups; g++)
+        greater += is_before(group_score(call, *p, g), g, score, own);
+    return groups == 1 || greater < node_int(call->node, ATTR_kept, 1);
+}
+
 /* Each score's place among its row's is the number of those before it. */
 void reference_top(const RefCall *call) {
     const Type *scores = ref_type(call, 0), *type = &call->node->types[0];
@@ -21,10 +50,11 @@ void reference_top(const RefCall *call) {
     do {
         int64_t before = 0;
         double score = ref_read(call, 0, &p);
+        if (!in_kept_group(call, &p)) continue;
         for (int64_t k = 0; k < scores->dims[scores->rank - 1]; k++) {
             Point other = p;
             other.at[axis] = k;
-            before += is_before(ref_read(call, 0, &other), k, score, p.at[axis]);
+            before += in_kept_group(call, &other) && is_before(ref_read(call, 0, &other), k, score, p.at[axis]);
         }
         Point place = p;
         place.at[to] = before;

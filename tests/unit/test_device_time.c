@@ -103,7 +103,7 @@ static void test_memory(void) {
 
 static void test_attention(void) {
     Cluster cluster = a100();
-    AttentionShape shape = {4, 16, 16, 2048, 128, 0, true, false, 2, 0};
+    AttentionShape shape = {4, 16, 16, 2048, 128, 0, true, false, 2, 0, 0};
     int n_forward = 0, n_backward = 0, n_ops = 0;
     check_begin("attention: blockwise is arithmetic, half of it if causal");
     double us = device_attention_us(&cluster, MATH_BF16, &shape, false, &n_forward);
@@ -125,6 +125,16 @@ static void test_attention(void) {
     CHECK(fabs((part - 3.3) - 0.4375 * (us - 3.3)) < 1e-6 * us, "a window: %.2f of %.2f", part, us);
     shape.causal = true;
 
+    check_begin("attention: values' heads of another size count as what is done along them");
+    AttentionShape latent = shape;
+    latent.head = 192; /* 7 products: 4 along head, 3 along values */
+    latent.values = 128;
+    double wide = device_attention_us(&cluster, MATH_BF16, &latent, false, &n_ops);
+    CHECK(fabs((wide - 3.3) - 320.0 / 256 * (us - 3.3)) < 1e-6 * wide, "%.2f of %.2f", wide, us);
+    wide = device_attention_us(&cluster, MATH_BF16, &latent, true, &n_ops);
+    CHECK(fabs((wide - 6.6) - (4 * 192 + 3 * 128) / (7.0 * 128) * (more - 6.6)) < 1e-6 * wide,
+          "backward %.2f of %.2f", wide, more);
+
     check_begin("attention: materialised scores cost memory, and dropout more of it");
     cluster.software.attention = ATTENTION_MATERIALISED;
     double scores = 4.0 * 16 * 2048 * 2048;
@@ -139,7 +149,7 @@ static void test_attention(void) {
 
     check_begin("attention: few queries leave units idle");
     cluster.software.attention = ATTENTION_BLOCKWISE;
-    AttentionShape few = {1, 2, 2, 1024, 128, 0, true, false, 2, 0}, many = few;
+    AttentionShape few = {1, 2, 2, 1024, 128, 0, true, false, 2, 0, 0}, many = few;
     many.batch = 6;
     double alone = device_attention_us(&cluster, MATH_BF16, &few, false, &n_ops);
     double together = device_attention_us(&cluster, MATH_BF16, &many, false, &n_ops);

@@ -1,22 +1,28 @@
 /* attention.c against the whole [seq, seq] softmax in f64, and its gradient against the analytic
- * formula in f64: grouped queries, heads and sequences that fill no tile, causal and not, with
- * windows. */
+ * formula in f64: grouped queries, heads and sequences that fill no tile, values' heads of another
+ * size, causal and not, with windows. */
 #include "runtime/cpu/attention.h"
 #include "tests/unit/kernel_check.h"
 
 typedef struct Data {
     float *q, *k, *v, *o, *lse, *d_o, *dq, *dk, *dv;
-    int64_t n_q, n_k, n_rows;
+    int64_t n_q, n_k, n_v, n_o, n_rows;
 } Data;
+
+static int64_t values_of(const AttentionShape *s) {
+    return s->values ? s->values : s->head;
+}
 
 static Data make_data(const AttentionShape *s) {
     Data d = {.n_rows = s->batch * s->seq * s->kv_heads * s->group};
     d.n_q = d.n_rows * s->head;
     d.n_k = s->batch * s->seq * s->kv_heads * s->head;
-    d.q = kc_random(d.n_q), d.k = kc_random(d.n_k), d.v = kc_random(d.n_k);
-    d.d_o = kc_random(d.n_q);
-    d.o = kc_zeros(d.n_q), d.lse = kc_zeros(d.n_rows);
-    d.dq = kc_zeros(d.n_q), d.dk = kc_random(d.n_k), d.dv = kc_random(d.n_k);
+    d.n_v = s->batch * s->seq * s->kv_heads * values_of(s);
+    d.n_o = d.n_rows * values_of(s);
+    d.q = kc_random(d.n_q), d.k = kc_random(d.n_k), d.v = kc_random(d.n_v);
+    d.d_o = kc_random(d.n_o);
+    d.o = kc_zeros(d.n_o), d.lse = kc_zeros(d.n_rows);
+    d.dq = kc_zeros(d.n_q), d.dk = kc_random(d.n_k), d.dv = kc_random(d.n_v);
     return d;
 }
 
@@ -33,6 +39,7 @@ typedef struct Reference {
 static void reference_row(const AttentionShape *s, const Data *d, Reference *r, int64_t b,
                           int64_t pos, int64_t h, int64_t g) {
     const int64_t row = ((b * s->seq + pos) * s->kv_heads + h) * s->group + g, head = s->head;
+    const int64_t values = values_of(s);
     const int64_t window = s->window ? s->window : s->seq;
     const int64_t start = s->starts ? s->starts[b * s->seq + pos] : 0;
     const int64_t near = pos < window ? 0 : pos - window + 1, from = near > start ? near : start;
@@ -41,11 +48,11 @@ static void reference_row(const AttentionShape *s, const Data *d, Reference *r, 
     double *p = kc_zeros64(n_keys), *dp = kc_zeros64(n_keys), *left = kc_zeros64(n_keys);
     double top = -INFINITY, sum = 0, delta = 0;
     for (int64_t j = from; j < n_keys; j++) {
-        const int64_t key = ((b * s->seq + j) * s->kv_heads + h) * head;
-        for (int64_t e = 0; e < head; e++) {
-            p[j] += (double)s->scale * (double)d->q[row * head + e] * (double)d->k[key + e];
-            dp[j] += (double)d->d_o[row * head + e] * (double)d->v[key + e];
-        }
+        const int64_t key = (b * s->seq + j) * s->kv_heads + h;
+        for (int64_t e = 0; e < head; e++)
+            p[j] += (double)s->scale * (double)d->q[row * head + e] * (double)d->k[key * head + e];
+        for (int64_t e = 0; e < values; e++)
+            dp[j] += (double)d->d_o[row * values + e] * (double)d->v[key * values + e];
         left[j] = 1;
         if (s->softcap > 0) {
             const double t = tanh(p[j] / (double)s->softcap);
@@ -61,13 +68,15 @@ static void reference_row(const AttentionShape *s, const Data *d, Reference *r, 
         delta += p[j] * dp[j];
     }
     for (int64_t j = from; j < n_keys; j++) {
-        const int64_t key = ((b * s->seq + j) * s->kv_heads + h) * head;
+        const int64_t key = (b * s->seq + j) * s->kv_heads + h;
         const double ds = p[j] * (dp[j] - delta) * (double)s->scale * left[j];
+        for (int64_t e = 0; e < values; e++) {
+            r->o[row * values + e] += p[j] * (double)d->v[key * values + e];
+            r->dv[key * values + e] += p[j] * (double)d->d_o[row * values + e];
+        }
         for (int64_t e = 0; e < head; e++) {
-            r->o[row * head + e] += p[j] * (double)d->v[key + e];
-            r->dv[key + e] += p[j] * (double)d->d_o[row * head + e];
-            r->dq[row * head + e] += ds * (double)d->k[key + e];
-            r->dk[key + e] += ds * (double)d->q[row * head + e];
+            r->dq[row * head + e] += ds * (double)d->k[key * head + e];
+            r->dk[key * head + e] += ds * (double)d->q[row * head + e];
         }
     }
     free(p), free(dp), free(left);
@@ -75,8 +84,8 @@ static void reference_row(const AttentionShape *s, const Data *d, Reference *r, 
 
 static void check_shape(const AttentionShape *s) {
     Data d = make_data(s);
-    Reference r = {kc_zeros64(d.n_q), kc_zeros64(d.n_rows), kc_zeros64(d.n_q), kc_zeros64(d.n_k),
-                   kc_zeros64(d.n_k)};
+    Reference r = {kc_zeros64(d.n_o), kc_zeros64(d.n_rows), kc_zeros64(d.n_q), kc_zeros64(d.n_k),
+                   kc_zeros64(d.n_v)};
     for (int64_t b = 0; b < s->batch; b++)
         for (int64_t pos = 0; pos < s->seq; pos++)
             for (int64_t h = 0; h < s->kv_heads; h++)
@@ -84,16 +93,17 @@ static void check_shape(const AttentionShape *s) {
     CHECK(attention_forward(s, d.q, d.k, d.v, d.o, d.lse), "head refused");
     CHECK(attention_backward(s, d.q, d.k, d.v, d.o, d.lse, d.d_o, d.dq, d.dk, d.dv, NULL),
           "refused");
-#define WHAT "b%d s%d kv%d g%d h%d w%d"
+#define WHAT "b%d s%d kv%d g%d h%d v%d w%d"
 #define SIZES                                                                                      \
-    (int)s->batch, (int)s->seq, (int)s->kv_heads, (int)s->group, (int)s->head, (int)s->window
-    CHECK_NEAR(d.o, r.o, d.n_q, 1.0, 3e-6, WHAT, SIZES);
+    (int)s->batch, (int)s->seq, (int)s->kv_heads, (int)s->group, (int)s->head, (int)values_of(s),  \
+        (int)s->window
+    CHECK_NEAR(d.o, r.o, d.n_o, 1.0, 3e-6, WHAT, SIZES);
     CHECK_NEAR(d.lse, r.lse, d.n_rows, 1.0, 3e-6, WHAT, SIZES);
     CHECK_NEAR(d.dq, r.dq, d.n_q, fmax(1.0, (double)s->scale), 1e-5, WHAT, SIZES);
     /* dk and dv sum over seq * group rows. */
     const double many = sqrt((double)(s->seq * s->group));
     CHECK_NEAR(d.dk, r.dk, d.n_k, many, 5e-6, WHAT, SIZES);
-    CHECK_NEAR(d.dv, r.dv, d.n_k, many, 5e-6, WHAT, SIZES);
+    CHECK_NEAR(d.dv, r.dv, d.n_v, many, 5e-6, WHAT, SIZES);
     free(r.o), free(r.lse), free(r.dq), free(r.dk), free(r.dv);
     free_data(&d);
 }
@@ -115,7 +125,7 @@ static void check_documents(AttentionShape s, int length) {
  */
 static void check_wrong_documents(void) {
     enum { SEQ = 150 };
-    AttentionShape s = {1, SEQ, 1, 2, 8, true, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL};
+    AttentionShape s = {1, SEQ, 1, 2, 8, true, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0};
     const int64_t wrong[] = {-1, INT32_MIN, INT32_MAX, SEQ, 100};
     int32_t starts[SEQ];
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -138,7 +148,7 @@ static void check_wrong_documents(void) {
 /* What is no number shows where another document's blocks were looked at. */
 static void check_far_documents(void) {
     enum { SEQ = 600, LENGTH = 200, FAR = 2 * LENGTH * 8 };
-    AttentionShape s = {1, SEQ, 1, 1, 8, true, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL};
+    AttentionShape s = {1, SEQ, 1, 1, 8, true, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0};
     int32_t starts[SEQ];
     for (int pos = 0; pos < SEQ; pos++) starts[pos] = pos / LENGTH * LENGTH;
     s.starts = starts;
@@ -154,7 +164,7 @@ static void check_far_documents(void) {
 }
 
 static void check_threads(void) {
-    const AttentionShape s = {2, 150, 2, 3, 24, true, 0.2f, DTYPE_F32, 0, 0, 0, {0}, NULL};
+    const AttentionShape s = {2, 150, 2, 3, 24, true, 0.2f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0};
     Data d = make_data(&s);
     omp_set_num_threads(1);
     attention_forward(&s, d.q, d.k, d.v, d.o, d.lse);
@@ -176,36 +186,40 @@ int main(void) {
     /* The last: windows of one key, shorter and longer than tiles and blocks, and of all but one.
      */
     const AttentionShape shapes[] = {
-        {1, 1, 1, 1, 1, true, 1.0f, DTYPE_F32, 0, 0, 0, {0}, NULL},
-        {1, 64, 1, 1, 64, true, 0.125f, DTYPE_F32, 0, 0, 0, {0}, NULL},
-        {2, 37, 3, 1, 20, true, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL},
-        {1, 130, 2, 1, 64, false, 0.125f, DTYPE_F32, 0, 0, 0, {0}, NULL},
-        {2, 70, 1, 3, 17, true, 0.25f, DTYPE_F32, 0, 0, 0, {0}, NULL},
-        {1, 67, 2, 5, 33, false, 0.2f, DTYPE_F32, 0, 0, 0, {0}, NULL},
-        {1, 129, 1, 2, 80, true, 0.1f, DTYPE_F32, 0, 0, 0, {0}, NULL},
-        {1, 65, 1, 1, 256, true, 0.0625f, DTYPE_F32, 0, 0, 0, {0}, NULL},
-        {1, 20, 1, 100, 8, true, 0.35f, DTYPE_F32, 0, 0, 0, {0}, NULL},
-        {1, 200, 1, 1, 4, true, 40.0f, DTYPE_F32, 0, 0, 0, {0}, NULL},
-        {2, 70, 1, 3, 17, true, 0.25f, DTYPE_F32, 1, 0, 0, {0}, NULL},
-        {1, 200, 2, 1, 16, true, 0.3f, DTYPE_F32, 5, 0, 0, {0}, NULL},
-        {1, 300, 1, 2, 8, true, 1.0f, DTYPE_F32, 64, 0, 0, {0}, NULL},
-        {1, 333, 1, 1, 20, true, 0.2f, DTYPE_F32, 130, 0, 0, {0}, NULL},
-        {1, 130, 1, 1, 8, true, 0.3f, DTYPE_F32, 129, 0, 0, {0}, NULL},
-        {1, 200, 2, 1, 8, false, 0.3f, DTYPE_F32, 1, 0, 0, {0}, NULL},
-        {1, 260, 1, 1, 24, false, 0.2f, DTYPE_F32, 40, 0, 0, {0}, NULL},
-        {2, 90, 1, 5, 9, false, 0.3f, DTYPE_F32, 89, 0, 0, {0}, NULL},
-        {1, 130, 2, 3, 24, true, 3.0f, DTYPE_F32, 0, 2.0f, 0, {0}, NULL},
-        {1, 150, 1, 1, 16, false, 0.25f, DTYPE_F32, 40, 50.0f, 0, {0}, NULL}};
+        {1, 1, 1, 1, 1, true, 1.0f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0},
+        {1, 64, 1, 1, 64, true, 0.125f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0},
+        {2, 37, 3, 1, 20, true, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0},
+        {1, 130, 2, 1, 64, false, 0.125f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0},
+        {2, 70, 1, 3, 17, true, 0.25f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0},
+        {1, 67, 2, 5, 33, false, 0.2f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0},
+        {1, 129, 1, 2, 80, true, 0.1f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0},
+        {1, 65, 1, 1, 256, true, 0.0625f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0},
+        {1, 20, 1, 100, 8, true, 0.35f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0},
+        {1, 200, 1, 1, 4, true, 40.0f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0},
+        {2, 70, 1, 3, 17, true, 0.25f, DTYPE_F32, 1, 0, 0, {0}, NULL, 0},
+        {1, 200, 2, 1, 16, true, 0.3f, DTYPE_F32, 5, 0, 0, {0}, NULL, 0},
+        {1, 300, 1, 2, 8, true, 1.0f, DTYPE_F32, 64, 0, 0, {0}, NULL, 0},
+        {1, 333, 1, 1, 20, true, 0.2f, DTYPE_F32, 130, 0, 0, {0}, NULL, 0},
+        {1, 130, 1, 1, 8, true, 0.3f, DTYPE_F32, 129, 0, 0, {0}, NULL, 0},
+        {1, 200, 2, 1, 8, false, 0.3f, DTYPE_F32, 1, 0, 0, {0}, NULL, 0},
+        {1, 260, 1, 1, 24, false, 0.2f, DTYPE_F32, 40, 0, 0, {0}, NULL, 0},
+        {2, 90, 1, 5, 9, false, 0.3f, DTYPE_F32, 89, 0, 0, {0}, NULL, 0},
+        {1, 130, 2, 3, 24, true, 3.0f, DTYPE_F32, 0, 2.0f, 0, {0}, NULL, 0},
+        {1, 150, 1, 1, 16, false, 0.25f, DTYPE_F32, 40, 50.0f, 0, {0}, NULL, 0},
+        {2, 130, 2, 1, 24, true, 0.2f, DTYPE_F32, 0, 0, 0, {0}, NULL, 16},
+        {1, 70, 2, 3, 8, false, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, 33},
+        {1, 67, 1, 2, 192, true, 0.07f, DTYPE_F32, 40, 2.0f, 0, {0}, NULL, 128},
+        {1, 65, 1, 1, 1, true, 1.0f, DTYPE_F32, 0, 0, 0, {0}, NULL, 256}};
     check_begin("attention and its gradient equal the f64 formulas");
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) check_shape(&shapes[i]);
     check_begin("attention within documents equals the f64 formulas");
-    check_documents((AttentionShape){2, 37, 3, 1, 20, true, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL},
+    check_documents((AttentionShape){2, 37, 3, 1, 20, true, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0},
                     5);
-    check_documents((AttentionShape){2, 300, 1, 3, 17, true, 0.25f, DTYPE_F32, 0, 0, 0, {0}, NULL},
+    check_documents((AttentionShape){2, 300, 1, 3, 17, true, 0.25f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0},
                     70);
     check_documents(
-        (AttentionShape){1, 333, 2, 1, 20, true, 0.2f, DTYPE_F32, 50, 2.0f, 0, {0}, NULL}, 90);
-    check_documents((AttentionShape){1, 90, 1, 2, 8, true, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL}, 1);
+        (AttentionShape){1, 333, 2, 1, 20, true, 0.2f, DTYPE_F32, 50, 2.0f, 0, {0}, NULL, 0}, 90);
+    check_documents((AttentionShape){1, 90, 1, 2, 8, true, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0}, 1);
     check_begin("wrong places of documents give numbers");
     check_wrong_documents();
     check_begin("other documents' blocks are left out");
@@ -213,9 +227,11 @@ int main(void) {
     check_begin("results do not depend on the number of threads");
     check_threads();
     check_begin("no positions: nothing to do; too long a head: refused");
-    const AttentionShape none = {2, 0, 1, 1, 8, true, 1.0f, DTYPE_F32, 0, 0, 0, {0}, NULL},
-                         wide = {1, 1, 1, 1, 257, true, 1.0f, DTYPE_F32, 0, 0, 0, {0}, NULL};
+    const AttentionShape none = {2, 0, 1, 1, 8, true, 1.0f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0},
+                         wide = {1, 1, 1, 1, 257, true, 1.0f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0},
+                         deep = {1, 1, 1, 1, 8, true, 1.0f, DTYPE_F32, 0, 0, 0, {0}, NULL, 257};
     CHECK(attention_forward(&none, NULL, NULL, NULL, NULL, NULL), "empty refused");
     CHECK(!attention_forward(&wide, NULL, NULL, NULL, NULL, NULL), "head 257 accepted");
+    CHECK(!attention_forward(&deep, NULL, NULL, NULL, NULL, NULL), "values of 257 accepted");
     return check_report();
 }

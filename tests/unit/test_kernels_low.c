@@ -278,10 +278,11 @@ static void check_norms(void) {
 
 static void check_attention(AttentionShape s) {
     const int64_t n_q = s.batch * s.seq * s.kv_heads * s.group * s.head;
-    const int64_t n_k = n_q / s.group, rows = n_q / s.head;
-    Pair q = new_pair(n_q), k = new_pair(n_k), v = new_pair(n_k), d_o = new_pair(n_q);
-    Pair o = new_result(n_q), dq = new_result(n_q), dk = new_result(n_k), dv = new_result(n_k);
-    float *lse[2] = {kc_zeros(rows), kc_zeros(rows)}, *work = kc_zeros(2 * n_k);
+    const int64_t n_k = n_q / s.group, rows = n_q / s.head, values = s.values ? s.values : s.head;
+    const int64_t n_o = rows * values, n_v = n_o / s.group;
+    Pair q = new_pair(n_q), k = new_pair(n_k), v = new_pair(n_v), d_o = new_pair(n_o);
+    Pair o = new_result(n_o), dq = new_result(n_q), dk = new_result(n_k), dv = new_result(n_v);
+    float *lse[2] = {kc_zeros(rows), kc_zeros(rows)}, *work = kc_zeros(n_k + n_v);
     s.dtype = DTYPE_F32;
     CHECK(attention_forward(&s, q.wide, k.wide, v.wide, o.wide, lse[0]), "refused");
     s.dtype = low;
@@ -291,7 +292,7 @@ static void check_attention(AttentionShape s) {
     CHECK(attention_backward(&s, q.low, k.low, v.low, o.low, lse[1], d_o.low, dq.low, dk.low,
                              dv.low, work),
           "refused");
-    vec_low_load(low, o.low, o.wide, n_q); /* what the gradient reads is the rounded one */
+    vec_low_load(low, o.low, o.wide, n_o); /* what the gradient reads is the rounded one */
     s.dtype = DTYPE_F32;
     CHECK(attention_backward(&s, q.wide, k.wide, v.wide, o.wide, lse[0], d_o.wide, dq.wide, dk.wide,
                              dv.wide, NULL),
@@ -490,12 +491,14 @@ static void check_kernels(void) {
     check_lengths();
     check_norms();
     check_begin("attention and its gradient");
-    check_attention((AttentionShape){1, 1, 1, 1, 1, true, 1.0f, DTYPE_F32, 0, 0, 0, {0}, NULL});
-    check_attention((AttentionShape){2, 150, 2, 3, 24, true, 0.2f, DTYPE_F32, 0, 0, 0, {0}, NULL});
+    check_attention((AttentionShape){1, 1, 1, 1, 1, true, 1.0f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0});
+    check_attention((AttentionShape){2, 150, 2, 3, 24, true, 0.2f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0});
     check_attention(
-        (AttentionShape){1, 130, 1, 1, 65, false, 0.125f, DTYPE_F32, 0, 0, 0, {0}, NULL});
+        (AttentionShape){1, 130, 1, 1, 65, false, 0.125f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0});
     check_attention(
-        (AttentionShape){1, 190, 2, 2, 20, true, 0.2f, DTYPE_F32, 75, 2.0f, 0, {0}, NULL});
+        (AttentionShape){1, 190, 2, 2, 20, true, 0.2f, DTYPE_F32, 75, 2.0f, 0, {0}, NULL, 0});
+    check_attention(
+        (AttentionShape){2, 150, 2, 2, 24, true, 0.2f, DTYPE_F32, 0, 0, 0, {0}, NULL, 17});
     check_end();
     check_losses();
     check_layouts();

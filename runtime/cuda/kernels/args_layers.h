@@ -116,7 +116,7 @@ typedef struct EmbeddingSumArgs {
  * be x. */
 typedef struct RotaryArgs {
     int64_t batch, seq, inner, split, first, second;
-    int32_t head;
+    int32_t head, ramp;
     float direction; /* 1 or -1 */
     double log2_step;
     double factor, few, many, context; /* context 0: all pairs alike */

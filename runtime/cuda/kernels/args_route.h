@@ -5,10 +5,11 @@
 
 #include "runtime/cuda/kernels/state.h"
 
-/* scores [rows, n] -> chosen [rows, count]. */
+/* scores [rows, n] -> chosen [rows, count]; of groups as runtime/cpu/route.h says, at most 32. */
 typedef struct RouteTopArgs {
     int64_t rows;
     int32_t n, count;
+    int32_t groups, kept, best;
     const float *scores;
     int32_t *chosen;
 } RouteTopArgs;

@@ -155,4 +155,12 @@ typedef struct MuonArgs {
     int32_t direction_dtype, copy_dtype; /* DTypes */
 } MuonArgs;
 
+/* As optimizer_balance. */
+typedef struct BalanceArgs {
+    float *p;
+    const float *tally, *clip;
+    int64_t n;
+    float step;
+} BalanceArgs;
+
 #endif

@@ -8,7 +8,8 @@ static __device__ __forceinline__ double stretch(const RotaryArgs &a, double per
     const double divided = per_position / a.factor, turns = per_position * a.context;
     if (a.context == 0 || turns < a.few) return divided;
     if (turns > a.many) return per_position;
-    const double share = (turns - a.few) / (a.many - a.few);
+    double share = (turns - a.few) / (a.many - a.few);
+    if (a.ramp) share = log(turns / a.few) / log(a.many / a.few);
     return (1 - share) * divided + share * per_position;
 }
 

@@ -9,6 +9,35 @@ static __device__ __forceinline__ uint32_t rank_of(float x) {
     return bits >> 31 ? ~bits : bits | 0x80000000u;
 }
 
+static __device__ __forceinline__ uint64_t key_of(float score, int number) {
+    return (uint64_t)rank_of(score) << 32 | (uint32_t)~number;
+}
+
+/* A bit for each group that may be chosen from; a lane has a group. */
+static __device__ __forceinline__ uint32_t keep_groups(const RouteTopArgs &a, const float *scores,
+                                                       int lane) {
+    const int each = a.n / a.groups;
+    float first = 0.0f, second = 0.0f;
+    if (a.groups == 1) return 1;
+    for (int i = 0; lane < a.groups && i < each; i++) {
+        const float score = scores[lane * each + i];
+        if (i == 0 || rank_of(score) > rank_of(first)) {
+            second = first;
+            first = score;
+        } else if (i == 1 || rank_of(score) > rank_of(second)) {
+            second = score;
+        }
+    }
+    const uint64_t key = key_of(a.best > 1 ? first + second : first, lane);
+    int greater = 0;
+    for (int g = 0; g < a.groups; g++) {
+        const uint32_t high = __shfl_sync(0xffffffffu, (uint32_t)(key >> 32), g);
+        const uint32_t low = __shfl_sync(0xffffffffu, (uint32_t)key, g);
+        if (((uint64_t)high << 32 | low) > key) greater++;
+    }
+    return __ballot_sync(0xffffffffu, lane < a.groups && greater < a.kept);
+}
+
 /* A warp per row, a round per choice: the greatest key below the last one's. Keys end in the
  * number, the lesser the greater, so no two are equal. */
 KERNEL_FUNCTION __launch_bounds__(256) route_top(RouteTopArgs a) {
@@ -16,11 +45,13 @@ KERNEL_FUNCTION __launch_bounds__(256) route_top(RouteTopArgs a) {
     const int lane = threadIdx.x % 32;
     if (row >= a.rows) return;
     const float *scores = a.scores + row * a.n;
+    const uint32_t kept = keep_groups(a, scores, lane);
+    const int each = a.n / a.groups;
     uint64_t before = ~(uint64_t)0;
     for (int j = 0; j < a.count; j++) {
         uint64_t best = 0;
         for (int i = lane; i < a.n; i += 32) {
-            const uint64_t key = (uint64_t)rank_of(scores[i]) << 32 | (uint32_t)~i;
+            const uint64_t key = kept >> i / each & 1 ? key_of(scores[i], i) : 0;
             if (key < before && key > best) best = key;
         }
 #pragma unroll

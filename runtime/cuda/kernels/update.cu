@@ -369,3 +369,20 @@ KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) muon(MuonArgs a) {
     }
     if (whole + threadIdx.x < end) muon_elements<1>(a, keep, size, whole + threadIdx.x);
 }
+
+KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) balance(BalanceArgs a) {
+    __shared__ double sums[UPDATE_THREADS];
+    double sum = 0;
+    if (!is_finite(*a.clip)) return;
+    for (int64_t i = threadIdx.x; i < a.n; i += UPDATE_THREADS) sum += (double)a.tally[i];
+    sums[threadIdx.x] = sum;
+    for (int half = UPDATE_THREADS / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if ((int)threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
+    }
+    __syncthreads();
+    for (int64_t i = threadIdx.x; i < a.n; i += UPDATE_THREADS) {
+        const double over = sums[0] - (double)a.tally[i] * (double)a.n;
+        a.p[i] += over > 0 ? a.step : over < 0 ? -a.step : 0.0f;
+    }
+}
