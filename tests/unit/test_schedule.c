@@ -132,14 +132,14 @@ static void test_memory(Arena *arena, Diag *diag) {
     static const int64_t ALIKE[] = {100, 100}, UNLIKE[] = {100, 1000};
     Plan plan;
     check_begin("frames: gpipe n, 1f1b p - stage, interleaved as its warm-up says");
-    make_frames(&plan, arena, "gpipe", (PipelineShape){4, 1, 16}, ALIKE, diag);
+    make_frames(&plan, arena, "gpipe", (PipelineShape){4, 1, 16, PATH_LOOP}, ALIKE, diag);
     CHECK(plan.stages[3].frame_slots[0] == 16, "gpipe %d", plan.stages[3].frame_slots[0]);
-    make_frames(&plan, arena, "1f1b", (PipelineShape){4, 1, 16}, ALIKE, diag);
+    make_frames(&plan, arena, "1f1b", (PipelineShape){4, 1, 16, PATH_LOOP}, ALIKE, diag);
     for (int s = 0; s < 4; s++) {
         CHECK(plan.stages[s].frame_slots[0] == 4 - s, "1f1b %d", plan.stages[s].frame_slots[0]);
         CHECK(plan.stages[s].frame_slots[1] == 0, "no second chunk");
     }
-    make_frames(&plan, arena, "interleaved", (PipelineShape){4, 2, 16}, ALIKE, diag);
+    make_frames(&plan, arena, "interleaved", (PipelineShape){4, 2, 16, PATH_LOOP}, ALIKE, diag);
     for (int s = 0; s < 4; s++) {
         const Stage *stage = &plan.stages[s];
         int in_flight = 2 * (3 - s) + 4 + 1;
@@ -147,7 +147,7 @@ static void test_memory(Arena *arena, Diag *diag) {
         CHECK(stage->frame_slots[0] == in_flight, "stage %d: %d frames, not %d", s,
               stage->frame_slots[0], in_flight);
     }
-    make_frames(&plan, arena, "interleaved", (PipelineShape){4, 2, 16}, UNLIKE, diag);
+    make_frames(&plan, arena, "interleaved", (PipelineShape){4, 2, 16, PATH_LOOP}, UNLIKE, diag);
     CHECK(plan.stages[3].frame_pool[0] != plan.stages[3].frame_pool[1], "a large one is alone");
     for (int c = 0; c < plan.n_channels; c++) {
         CHECK(plan.channels[c].slots <= 4, "channel %d: %d slots", c, plan.channels[c].slots);
@@ -208,7 +208,7 @@ static void test_pools(Diag *diag) {
         int64_t bytes[MAX_CHUNKS];
         int p = 2 + trial % 5, v = 1 + trial / 5 % 6, n_groups = 1 + trial / 30;
         for (int c = 0; c < v; c++) bytes[c] = 64 * (10 + (trial * 31 + c * 17) % (trial % 40 + 1));
-        make_frames(&plan, arena, "interleaved", (PipelineShape){p, v, p * n_groups}, bytes, diag);
+        make_frames(&plan, arena, "interleaved", (PipelineShape){p, v, p * n_groups, PATH_LOOP}, bytes, diag);
         for (int s = 0; s < p; s++) check_slots(&plan, s);
         arena_destroy(arena);
     }
@@ -233,7 +233,7 @@ static void test_refusals(Arena *arena) {
     check_begin("impossible shapes are refused, with the reason");
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         Diag *diag = diag_create();
-        PipelineShape shape = {CASES[i].p, CASES[i].chunks, CASES[i].n_micro};
+        PipelineShape shape = {CASES[i].p, CASES[i].chunks, CASES[i].n_micro, PATH_LOOP};
         CHECK(!schedule_check(CASES[i].schedule, &shape, NO_LOC, diag), "case %zu passes", i);
         CHECK(strstr(diag_text(diag), CASES[i].text), "case %zu: %s", i, diag_text(diag));
         diag_destroy(diag);
@@ -253,7 +253,7 @@ static void test_hang(Arena *arena, Diag *diag) {
     tasks[1] = (Task){.kind = TASK_RECV_BACKWARD};
     Diag *hang = diag_create();
     int n;
-    PipelineShape shape = {2, 1, 2};
+    PipelineShape shape = {2, 1, 2, PATH_LOOP};
     CHECK(!schedule_channels(arena, &shape, plan.stages, &n, hang), "it came to its end");
     CHECK(strstr(diag_text(hang), "hangs"), "%s", diag_text(hang));
     diag_destroy(hang);

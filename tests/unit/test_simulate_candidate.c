@@ -29,7 +29,7 @@ static bool price(PipelineSim *sim, const Candidate *candidate, bool even, Pair 
         model_costs_at(&synthetic_costs, candidate->t, candidate->sequence_parallel,
                        candidate->recompute, candidate->micro_batch, &reason);
     CHECK(layout, "%s", reason);
-    if (!layout || !split_blocks(&synthetic_costs, layout, candidate->p, candidate->n_chunks, even,
+    if (!layout || !split_blocks(&synthetic_costs, layout, candidate_path(candidate), candidate->n_chunks, even,
                                  out->split)) {
         return false;
     }
@@ -185,7 +185,7 @@ static void test_cards(PipelineSim *sim) {
     const char *reason;
     synthetic_use(EQUAL, 96);
     const LayoutCost *layout = model_costs_at(&synthetic_costs, 2, false, 0, 1, &reason);
-    split_blocks(&synthetic_costs, layout, 8, 1, true, pair.split);
+    split_blocks(&synthetic_costs, layout, (Path){PATH_LOOP, 8}, 1, true, pair.split);
     const PipelineLoad *load =
         candidate_load(sim, NULL, &synthetic_costs, layout, &candidate, pair.split);
     int n_network = load->n_wires - 8;
