@@ -94,8 +94,9 @@ static Sum sum_chunk(const Pricing *x, UpdateKind update, int global, int first_
         sum.frame.kept += (2 - is_last) * layout->documents_bytes;
         sum.calls.per_micro += 2 * FORWARD_EMISSIONS;
     }
-    /* What comes backward lies beside all that the forward kept, if a W reads it. */
-    if (!is_last) sum.frame.kept_rise += layout->border_bytes * (sum.frame.weights > 0);
+    /* What comes backward lies beside all that the forward kept, if a W reads it; at a turn in the
+     * place of what went the other way. */
+    if (!is_last && !path_turns(path, global)) sum.frame.kept_rise += layout->border_bytes * (sum.frame.weights > 0);
     if (is_last && path_ends_meet(path)) { /* tied weights are there once */
         sum.update_us -= layout->tied.update_us;
         stage_weights_add(&sum.weights, &layout->tied, -1, false);

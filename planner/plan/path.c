@@ -9,13 +9,12 @@ bool path_allows(PathKind kind, int n_chunks) {
     return kind == PATH_LINE ? n_chunks == 1 : kind == PATH_V ? n_chunks == 2 : n_chunks >= 1;
 }
 
-/* Chunks 1, 3, ... of a V go up. */
-static bool goes_up(Path path, int chunk) {
+bool path_goes_up(Path path, int chunk) {
     return path.kind == PATH_V && chunk % 2;
 }
 
 int path_global(Path path, int stage, int chunk) {
-    return chunk * path.p + (goes_up(path, chunk) ? path.p - 1 - stage : stage);
+    return chunk * path.p + (path_goes_up(path, chunk) ? path.p - 1 - stage : stage);
 }
 
 int path_chunk(Path path, int global) {
@@ -24,7 +23,7 @@ int path_chunk(Path path, int global) {
 
 int path_stage(Path path, int global) {
     int at = global % path.p;
-    return goes_up(path, path_chunk(path, global)) ? path.p - 1 - at : at;
+    return path_goes_up(path, path_chunk(path, global)) ? path.p - 1 - at : at;
 }
 
 static int neighbour(Path path, int stage, bool below) {
@@ -34,11 +33,11 @@ static int neighbour(Path path, int stage, bool below) {
 }
 
 int path_next(Path path, int stage, int chunk) {
-    return neighbour(path, stage, !goes_up(path, chunk));
+    return neighbour(path, stage, !path_goes_up(path, chunk));
 }
 
 int path_previous(Path path, int stage, int chunk) {
-    return neighbour(path, stage, goes_up(path, chunk));
+    return neighbour(path, stage, path_goes_up(path, chunk));
 }
 
 bool path_turns(Path path, int global) {
@@ -48,7 +47,7 @@ bool path_turns(Path path, int global) {
 int path_border(Path path, int global) {
     int from = path_stage(path, global), to = path_stage(path, global + 1);
     if (path_turns(path, global)) return -1;
-    return goes_up(path, path_chunk(path, global)) ? to : from;
+    return path_goes_up(path, path_chunk(path, global)) ? to : from;
 }
 
 bool path_sends(Path path, int stage, int chunk, bool backward, int to) {

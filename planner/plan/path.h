@@ -26,6 +26,8 @@ typedef struct Path {
 
 /* Can a stage have so many chunks? */
 bool path_allows(PathKind kind, int n_chunks);
+/* Chunks 1, 3, ... of a V. */
+bool path_goes_up(Path path, int chunk);
 /* A stage's chunk on the way, and back. */
 int path_global(Path path, int stage, int chunk);
 int path_stage(Path path, int global);

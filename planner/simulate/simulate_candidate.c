@@ -195,7 +195,7 @@ static void price_chunks(CandidateLoad *of, const int *split) {
         if (p * v > 1) { /* as in step_cost: a block's output is kept where it is read */
             share.frame.kept += count_kept_borders(path, p * v, g) * of->layout->border_bytes;
             if (g > 0) share.frame.kept += (2 - (g + 1 == p * v)) * of->layout->documents_bytes;
-            bool receives = share.frame.weights > 0 && g + 1 < p * v;
+            bool receives = share.frame.weights > 0 && g + 1 < p * v && !path_turns(path, g);
             if (receives) share.frame.kept_rise += of->layout->border_bytes;
         }
         chunk->frame_bytes += (double)frame_cost_bytes(&share.frame);

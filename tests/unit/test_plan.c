@@ -229,8 +229,8 @@ static void test_mistakes(Arena *arena, Diag *diag) {
     static const struct {
         const char *from, *to, *message;
     } CASES[] = {
-        {"perilune plan 12", "perilune plan 13", "x.plan:1: the plan's format is version 13"},
-        {"perilune plan 12", "perilune plan 6",
+        {"perilune plan 13", "perilune plan 14", "x.plan:1: the plan's format is version 13"},
+        {"perilune plan 13", "perilune plan 6",
          "version 6; this program reads 12: make it again with perilune plan"},
         {"\nrecompute=none", "\nrecompute=all",
          "x.plan:16: expected what is recomputed: none, selective or full, at 'all'"},

@@ -165,6 +165,30 @@ static void test_bubbles(Arena *arena) {
     }
 }
 
+/* Where forward, B and W take equally long, no stage waits but for its first micro-batch; and as
+ * long as they are nearly so, hardly. */
+static void test_bubble_of_v(Arena *arena) {
+    check_begin("zb-v: equal parts have no bubble but the way down; frames as 1f1b's first stage");
+    int index = schedule_find("zb-v"), plain = schedule_find("1f1b");
+    for (int p = 2; p <= 16; p++) {
+        for (int m = 1; m <= 4 * p; m++) {
+            PipelineShape shape = {p, 2, m, PATH_V}, line = {p, 1, m, PATH_LINE};
+            PipelineTimes times = times_of(arena, index, shape, 0, 0);
+            double *same = ARENA_ARRAY(arena, double, 2 * p);
+            for (int g = 0; g < 2 * p; g++) same[g] = 10;
+            times.forward_us = times.backward_us = times.weights_us = same;
+            double span = schedule_span(index, &times), least = 10 * (6 * m + p - 1);
+            CHECK(m < 2 * p - 1 || fabs(span - least) < 1e-6, "p=%d m=%d: %g, not %g", p, m, span,
+                  least);
+            for (int s = 0; s < p; s++) {
+                CHECK(schedule_frames_but(index, &shape, s, NO_CHUNK) <=
+                          2 * schedule_frames(plain, &line, 0, 0),
+                      "p=%d m=%d stage %d", p, m, s);
+            }
+        }
+    }
+}
+
 /* How far off the closed form may be: uneven stages and messages that hide badly. */
 static void test_spans(Arena *arena) {
     static const struct {
@@ -424,6 +448,7 @@ int main(void) {
     Diag *diag = diag_create();
     test_frames(arena, diag);
     test_bubbles(arena);
+    test_bubble_of_v(arena);
     test_spans(arena);
     test_splits();
     test_counted_ends();

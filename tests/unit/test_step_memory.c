@@ -93,7 +93,7 @@ static Priced price(Arena *arena, const Layout *l, const Model *thin, Diag *diag
                               .sequence_parallel = l->sequence_parallel,
                               .c = context,
                               .e = experts};
-    if (!split_blocks(x.costs, x.layout, l->p, l->v, false, x.split)) BUG("no split");
+    if (!split_blocks(x.costs, x.layout, candidate_path(&x.candidate), l->v, false, x.split)) BUG("no split");
     step_memory(x.costs, x.layout, &x.candidate, x.split, &x.cost);
     return x;
 }
@@ -221,6 +221,10 @@ int main(void) {
         {"models/llama.lua", "405b", 8, 1, 16, 8, 1, 16, "interleaved", true, false,
          RECOMPUTE_SELECTIVE, 0},
         {"models/gpt.lua", "124m", 2, 2, 2, 7, 2, 4, "interleaved", true, false, RECOMPUTE_NONE, 1},
+        /* a V: both ends of the model on one stage, the turn on another, and on one by itself */
+        {"models/gpt.lua", "124m", 1, 1, 3, 2, 2, 8, "zb-v", false, false, RECOMPUTE_NONE, 0},
+        {"models/gpt.lua", "124m", 2, 2, 2, 2, 4, 4, "zb-v", true, false, RECOMPUTE_SELECTIVE, 1},
+        {"models/llama.lua", "405b", 8, 1, 16, 2, 1, 32, "zb-v", true, false, RECOMPUTE_NONE, 0},
         {"models/gpt.lua", "124m", 1, 1, 14, 1, 2, 14, "1f1b", false, false, RECOMPUTE_FULL, 0},
         {"models/gpt.lua", "124m", 1, 1, 13, 1, 2, 2, "gpipe", false, false, RECOMPUTE_NONE, 0},
         /* backwards in two: what lives where in a frame depends on when */
