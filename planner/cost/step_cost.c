@@ -87,16 +87,13 @@ static Sum sum_chunk(const Pricing *x, UpdateKind update, int global, int first_
         add_segment(&sum, &layout->kinds[costs->kind_of_block[b]], update, run, true);
     }
     if (is_last) add_segment(&sum, &layout->after, update, 1, false);
-    sum.frame.kept += count_kept_borders(path, n_total, global) * layout->border_bytes;
+    frame_cost_add_borders(&sum.frame, layout, x->candidate, global);
     /* The first chunk has its documents already; others get the tokens and look, those between have
      * room for tokens besides. */
     if (!is_first && layout->documents_bytes) {
         sum.frame.kept += (2 - is_last) * layout->documents_bytes;
         sum.calls.per_micro += 2 * FORWARD_EMISSIONS;
     }
-    /* What comes backward lies beside all that the forward kept, if a W reads it; at a turn in the
-     * place of what went the other way. */
-    if (!is_last && !path_turns(path, global)) sum.frame.kept_rise += layout->border_bytes * (sum.frame.weights > 0);
     if (is_last && path_ends_meet(path)) { /* tied weights are there once */
         sum.update_us -= layout->tied.update_us;
         stage_weights_add(&sum.weights, &layout->tied, -1, false);
@@ -160,9 +157,8 @@ static void sum_all(Pricing *x, bool times) {
     UpdateKind update = candidate_update(x->candidate);
     for (int g = 0; g < n_total; g++) {
         bool like_last = g > 1 && g + 1 < n_total && x->costs->n_kinds == 1 &&
-                         x->split[g] == x->split[g - 1] &&
-                         count_kept_borders(path, n_total, g) ==
-                             count_kept_borders(path, n_total, g - 1);
+                         x->split[g] == x->split[g - 1] && !path_turns(path, g) &&
+                         !path_turns(path, g - 1) && !path_turns(path, g - 2);
         x->chunks[g] = like_last ? x->chunks[g - 1] : sum_chunk(x, update, g, first);
         first += x->split[g];
     }

@@ -88,15 +88,23 @@ static inline Path candidate_path(const Candidate *candidate) {
     return (Path){schedule_path(candidate->schedule), candidate->p};
 }
 
-/* Bytes that a frame of the global chunk, of n_total, has beside its blocks': a block's output is
- * counted where it is made. The last of a chunk is sent and not kept, as the input of the next is in
- * its place; so the first chunk has one less, and the last one more. At a turn it is kept where it
- * is made. */
-static inline int count_kept_borders(Path path, int n_total, int global) {
-    if (n_total == 1) return 0;
-    bool after = global + 1 == n_total || path_turns(path, global);
+/* What a frame of the global chunk has beside its blocks': a block's output is counted where it is
+ * made. The last of a chunk is sent and not kept, as the input of the next is in its place; so the
+ * first chunk has one less, and the last one more. What comes backward lies beside all that the
+ * forward kept, if a W reads it. At a turn the output is kept where it is made, and what comes back
+ * takes its place; but where a W computes again from that output, both are there to the end. */
+static inline void frame_cost_add_borders(FrameCost *frame, const LayoutCost *layout,
+                                          const Candidate *candidate, int global) {
+    Path path = candidate_path(candidate);
+    int last = path.p * candidate->n_chunks - 1;
+    if (last == 0) return;
+    bool turns = global < last && path_turns(path, global), splits = frame->weights > 0;
+    bool after = global == last || turns;
     bool before = global == 0 || path_turns(path, global - 1);
-    return after - before;
+    bool again = turns && candidate->recompute != RECOMPUTE_NONE;
+    frame->kept += (after - before) * layout->border_bytes;
+    if (splits && global < last && (!turns || again)) frame->kept_rise += layout->border_bytes;
+    if (splits && again) frame->weights += layout->border_bytes;
 }
 
 /* Chunks of a pipeline that may have no block: the first and the last, which have the model's ends.

@@ -193,10 +193,8 @@ static void price_chunks(CandidateLoad *of, const int *split) {
         add_task_data(of, chunk, &share);
         if (g == 0 || g + 1 == p * v) chunk->frame_bytes += (double)of->layout->input_bytes;
         if (p * v > 1) { /* as in step_cost: a block's output is kept where it is read */
-            share.frame.kept += count_kept_borders(path, p * v, g) * of->layout->border_bytes;
+            frame_cost_add_borders(&share.frame, of->layout, candidate, g);
             if (g > 0) share.frame.kept += (2 - (g + 1 == p * v)) * of->layout->documents_bytes;
-            bool receives = share.frame.weights > 0 && g + 1 < p * v && !path_turns(path, g);
-            if (receives) share.frame.kept_rise += of->layout->border_bytes;
         }
         chunk->frame_bytes += (double)frame_cost_bytes(&share.frame);
         if (overlaps) chunk->data_us = reduce_us(of, &share.weights);
