@@ -84,8 +84,9 @@ static bool check_request(const PlanRequest *request, Diag *diag) {
                    options->zero);
         return false;
     }
-    PipelineShape shape = {options->mesh.size[MESH_P], options->n_chunks,
-                           options->global_batch / (options->micro_batch * d)};
+    PipelineShape shape = {.p = options->mesh.size[MESH_P],
+                           .n_chunks = options->n_chunks,
+                           .n_micro = options->global_batch / (options->micro_batch * d)};
     if (!schedule_check(options->schedule, &shape, NO_LOC, diag)) return false;
     if (options->recompute == RECOMPUTE_FULL && schedule_splits(schedule_find(options->schedule))) {
         diag_error(
@@ -155,16 +156,12 @@ static bool make_stage_programs(Plan *plan, const StageGraph *stages, PassContex
 static void size_channels(Plan *plan) {
     for (int i = 0; i < plan->n_channels; i++) {
         Channel *channel = &plan->channels[i];
-        const Graph *graph = plan->programs[plan->stages[channel->from].program].graph;
         int64_t largest = 0;
-        for (int n = 0; n < graph->n_nodes; n++) {
-            const Node *node = graph->nodes[n];
-            bool sends =
-                node->op == OP_SEND && (node->phase == PHASE_BACKWARD) == channel->backward;
-            if (!sends) continue;
+        int at = 0;
+        for (const Node *node; (node = plan_next_send(plan, i, &at));) {
             Value value = node->inputs[0];
             int64_t bytes =
-                type_local_bytes(value_type(value), value_sharding(value), &graph->mesh);
+                type_local_bytes(value_type(value), value_sharding(value), &plan->mesh);
             if (bytes > largest) largest = bytes;
         }
         largest = (largest + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
@@ -189,6 +186,7 @@ static Plan *new_plan(Arena *arena, const PlanRequest *request) {
     plan->vocab = request->vocab;
     plan->n_blocks = request->n_blocks;
     plan->schedule = arena_strdup(arena, options->schedule);
+    plan->path = schedule_path(schedule_find(options->schedule));
     plan->cuda = options->cuda;
     plan->sequence_parallel = options->sequence_parallel;
     plan->zero = options->zero;

@@ -59,9 +59,9 @@ static bool is_earlier(const RankContext *a_rank, const CallInfo *a, const RankC
         return a->micro < b->micro;
     }
     if (a_phase != b_phase) return a_phase < b_phase;
-    int p = a_rank->plan->mesh.size[MESH_P];
-    int a_chunk = a->node->chunk * p + a_rank->stage_number;
-    int b_chunk = b->node->chunk * p + b_rank->stage_number;
+    Path path = plan_path(a_rank->plan);
+    int a_chunk = path_global(path, a_rank->stage_number, a->node->chunk);
+    int b_chunk = path_global(path, b_rank->stage_number, b->node->chunk);
     if (a_chunk != b_chunk) return a_phase != PHASE_FORWARD ? a_chunk > b_chunk : a_chunk < b_chunk;
     return a->node->id < b->node->id;
 }

@@ -223,7 +223,7 @@ static const char *price_stated(Predictor *predictor, ModelCosts *costs, Run *ru
     if (!layout) return why;
     int *split = ARENA_ARRAY(arena, int, candidate->p * candidate->n_chunks);
     bool even = costs->cluster->software.even_split;
-    if (!split_blocks(costs, layout, candidate->p, candidate->n_chunks, even, split)) {
+    if (!split_blocks(costs, layout, candidate_path(candidate), candidate->n_chunks, even, split)) {
         return arena_printf(arena, "%d blocks do not divide over %d chunks", costs->n_blocks,
                             candidate->p * candidate->n_chunks);
     }

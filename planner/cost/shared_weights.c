@@ -93,15 +93,16 @@ SharedWeight *make_shared_weights(const LeafPlaces *places, const ModelCosts *co
     return weights;
 }
 
-int find_weight_chunks(const SharedWeight *weight, const int *split, int p, int n_chunks,
+int find_weight_chunks(const SharedWeight *weight, const int *split, Path path, int n_chunks,
                        int *out_chunk) {
-    int n_total = p * n_chunks, n_stages = 0;
-    for (int s = 0; s < p; s++) out_chunk[s] = -1;
+    int n_total = path.p * n_chunks, n_stages = 0;
+    for (int s = 0; s < path.p; s++) out_chunk[s] = -1;
     for (int g = 0, first = 0; g < n_total; first += split[g++]) {
         bool reads = weight->n_readers[first + split[g]] > weight->n_readers[first];
         reads |= (g == 0 && weight->before) || (g + 1 == n_total && weight->after);
-        if (!reads || out_chunk[g % p] >= 0) continue;
-        out_chunk[g % p] = g;
+        int stage = path_stage(path, g);
+        if (!reads || out_chunk[stage] >= 0) continue;
+        out_chunk[stage] = g;
         n_stages++;
     }
     return n_stages;

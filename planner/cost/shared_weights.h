@@ -8,6 +8,7 @@
 #define PLANNER_COST_SHARED_WEIGHTS_H
 
 #include "planner/cost/model_cost.h"
+#include "planner/plan/path.h"
 
 /* Who reads a parameter: parts of the model. */
 typedef struct WeightReaders {
@@ -34,7 +35,7 @@ SharedWeight *make_shared_weights(const LeafPlaces *places, const ModelCosts *co
 
 /* out_chunk[stage]: the first of the stage's global chunks that reads the weight, which completes
  * its gradient last and counts its costs; -1: none reads it. Returns how many stages do. */
-int find_weight_chunks(const SharedWeight *weight, const int *split, int p, int n_chunks,
+int find_weight_chunks(const SharedWeight *weight, const int *split, Path path, int n_chunks,
                        int *out_chunk);
 
 #endif

@@ -37,13 +37,21 @@ static bool split_evenly(const ModelCosts *costs, int n_total, int *out_split) {
 
 /* Blocks of one kind: microseconds of one, and of the model's ends. */
 typedef struct Pieces {
-    int p, n_chunks;
+    Path path;
+    int n_chunks;
     double block, before, after;
 } Pieces;
 
 static double end_us(const Pieces *of, int stage, int chunk) {
-    return (stage == 0 && chunk == 0 ? of->before : 0) +
-           (stage == of->p - 1 && chunk == of->n_chunks - 1 ? of->after : 0);
+    int global = path_global(of->path, stage, chunk);
+    return (global == 0 ? of->before : 0) +
+           (global == of->path.p * of->n_chunks - 1 ? of->after : 0);
+}
+
+/* Can the stage's chunk do without a block? */
+static bool may_be_bare(const Pieces *of, int stage, int chunk) {
+    int global = path_global(of->path, stage, chunk);
+    return of->path.p > 1 && (global == 0 || global == of->path.p * of->n_chunks - 1);
 }
 
 /* The stage's `n` blocks over its chunks, as many in each; one too few is lacking where an end of
@@ -51,23 +59,25 @@ static double end_us(const Pieces *of, int stage, int chunk) {
  * behind, which may have a heavy head to wait for; else to the first chunks, of every stage alike:
  * stages whose heavy chunks are others hold each other up. */
 static void spread_over_chunks(const Pieces *of, int stage, int n, double *pace, int *out_split) {
-    int v = of->n_chunks, each = n / v, left = n % v, bare = stage == 0 ? 0 : v - 1;
+    int v = of->n_chunks, each = n / v, left = n % v, lacking = n < v ? v - n : 0;
     double load[MAX_CHUNKS];
     if (n < v) each = 1, left = 0;
-    for (int c = 0; c < v; c++) {
-        int blocks = n < v && c == bare ? 0 : each;
-        out_split[c * of->p + stage] = blocks;
+    for (int c = v - 1; c >= 0; c--) { /* of two that can, the head's */
+        bool bare = lacking > 0 && may_be_bare(of, stage, c);
+        int blocks = bare ? 0 : each;
+        lacking -= bare;
+        out_split[path_global(of->path, stage, c)] = blocks;
         load[c] = blocks * of->block + end_us(of, stage, c);
     }
     for (; left > 0; left--) {
         int best = -1;
         bool fits = false;
         for (int c = 0; c < v && !fits; c++) {
-            if (out_split[c * of->p + stage] > each) continue;
+            if (out_split[path_global(of->path, stage, c)] > each) continue;
             fits = load[c] + of->block <= pace[c] * (1 + 1e-9);
             if (fits || best < 0) best = c;
         }
-        out_split[best * of->p + stage]++;
+        out_split[path_global(of->path, stage, best)]++;
         load[best] += of->block;
     }
     for (int c = 0; c < v; c++) {
@@ -76,13 +86,15 @@ static void spread_over_chunks(const Pieces *of, int stage, int n, double *pace,
 }
 
 static void deal_out(int n_blocks, const Pieces *of, int *out_split) {
-    int counts[MAX_STAGES], p = of->p, v = of->n_chunks, left = n_blocks;
+    int counts[MAX_STAGES], p = of->path.p, v = of->n_chunks, left = n_blocks;
+    double carried[MAX_STAGES];
     /* However they are dealt, a stage falls short of its share by no more than what it carries
      * besides, and one: so much is dealt at once. */
     for (int s = 0; s < p; s++) {
-        double carried = end_us(of, s, 0) + (v > 1 ? end_us(of, s, v - 1) : 0);
-        int share = n_blocks / p - 1, least = v - (p > 1 && (s == 0 || s == p - 1));
-        double sure = of->block > 0 ? share - carried / of->block : 0;
+        carried[s] = end_us(of, s, 0) + (v > 1 ? end_us(of, s, v - 1) : 0);
+        int share = n_blocks / p - 1, least = v - may_be_bare(of, s, 0);
+        if (v > 1) least -= may_be_bare(of, s, v - 1);
+        double sure = of->block > 0 ? share - carried[s] / of->block : 0;
         counts[s] = sure > least ? (int)sure : least;
         left -= counts[s];
     }
@@ -91,8 +103,7 @@ static void deal_out(int n_blocks, const Pieces *of, int *out_split) {
         int best = 0;
         double least = INFINITY;
         for (int s = p - 1; s >= 0; s--) {
-            double load = (s == 0 ? of->before : 0) + (s == p - 1 ? of->after : 0);
-            load += counts[s] * of->block;
+            double load = carried[s] + counts[s] * of->block;
             if (load < least * (1 - 1e-12)) best = s, least = load;
         }
         counts[best]++;
@@ -104,7 +115,8 @@ static void deal_out(int n_blocks, const Pieces *of, int *out_split) {
 
 /* Blocks of several kinds. */
 typedef struct Line {
-    int n_blocks, n_total, p;
+    int n_blocks, n_total;
+    Path path;
     const double *sum; /* of the first i blocks */
     double before, after;
     bool bare_ends; /* the first and the last chunk may have no block */
@@ -155,9 +167,10 @@ typedef struct Rating {
 
 static Rating rate(const Line *line, const int *cuts) {
     Rating rating = {0};
-    for (int s = 0; s < line->p; s++) {
+    for (int s = 0; s < line->path.p; s++) {
         double load = 0;
-        for (int g = s; g < line->n_total; g += line->p) {
+        for (int c = 0; c < line->n_total / line->path.p; c++) {
+            int g = path_global(line->path, s, c);
             load += chunk_us(line, g, cuts[g], cuts[g + 1]);
         }
         if (load > rating.most) rating.most = load;
@@ -206,7 +219,7 @@ static double divide_line(const Line *line, int *cuts, int *trial) {
     int n_total = line->n_total, n_bare = line->bare_ends;
     fill_least(line, cuts);
     double most = even_out(line, cuts);
-    if (n_total == line->p) return most;
+    if (n_total == line->path.p) return most;
     for (int g = 0; g <= n_total; g++) {
         int n_filled = n_total - 2 * n_bare, at = g - n_bare;
         at = at < 0 ? 0 : at > n_filled ? n_filled : at;
@@ -218,7 +231,7 @@ static double divide_line(const Line *line, int *cuts, int *trial) {
     return other;
 }
 
-static void divide_kinds(const ModelCosts *costs, const LayoutCost *layout, int p, int n_total,
+static void divide_kinds(const ModelCosts *costs, const LayoutCost *layout, Path path, int n_total,
                          int *out_split) {
     Arena *scratch = arena_create();
     double *sum = ARENA_ARRAY(scratch, double, costs->n_blocks + 1);
@@ -230,13 +243,13 @@ static void divide_kinds(const ModelCosts *costs, const LayoutCost *layout, int 
     }
     Line line = {.n_blocks = costs->n_blocks,
                  .n_total = n_total,
-                 .p = p,
+                 .path = path,
                  .sum = sum,
                  .before = segment_us(&layout->before),
                  .after = segment_us(&layout->after),
                  .bare_ends = n_total > costs->n_blocks};
     double most = divide_line(&line, cuts, trial);
-    if (!line.bare_ends && p > 1) {
+    if (!line.bare_ends && path.p > 1) {
         line.bare_ends = true;
         if (divide_line(&line, bare, trial) < most * (1 - 1e-9)) cuts = bare;
     }
@@ -244,18 +257,18 @@ static void divide_kinds(const ModelCosts *costs, const LayoutCost *layout, int 
     arena_destroy(scratch);
 }
 
-bool split_blocks(const ModelCosts *costs, const LayoutCost *layout, int p, int n_chunks, bool even,
-                  int *out_split) {
-    int n_total = p * n_chunks;
-    if (p > MAX_STAGES || n_chunks > MAX_CHUNKS || n_total > costs->n_blocks + MOST_BARE_CHUNKS)
+bool split_blocks(const ModelCosts *costs, const LayoutCost *layout, Path path, int n_chunks,
+                  bool even, int *out_split) {
+    int n_total = path.p * n_chunks;
+    if (path.p > MAX_STAGES || n_chunks > MAX_CHUNKS || n_total > costs->n_blocks + MOST_BARE_CHUNKS)
         return false;
     if (even) return split_evenly(costs, n_total, out_split);
     if (costs->n_kinds == 1) {
-        Pieces pieces = {p, n_chunks, segment_us(&layout->kinds[0]), segment_us(&layout->before),
-                         segment_us(&layout->after)};
+        Pieces pieces = {path, n_chunks, segment_us(&layout->kinds[0]),
+                         segment_us(&layout->before), segment_us(&layout->after)};
         deal_out(costs->n_blocks, &pieces, out_split);
     } else {
-        divide_kinds(costs, layout, p, n_total, out_split);
+        divide_kinds(costs, layout, path, n_total, out_split);
     }
     return true;
 }

@@ -55,36 +55,6 @@ static int count_alike(const ModelCosts *costs, int first, int end) {
     return n;
 }
 
-/* A global chunk: `n_blocks` from `first_block` on, and the model's ends. */
-static Sum sum_chunk(const ModelCosts *costs, const LayoutCost *layout, UpdateKind update,
-                     int first_block, int n_blocks, bool is_first, bool is_last) {
-    Sum sum = {0};
-    if (is_first) add_segment(&sum, &layout->before, update, 1, false);
-    for (int b = first_block, end = b + n_blocks, run; b < end; b += run) {
-        run = count_alike(costs, b, end);
-        add_segment(&sum, &layout->kinds[costs->kind_of_block[b]], update, run, true);
-    }
-    if (is_last) add_segment(&sum, &layout->after, update, 1, false);
-    /* A block's output is counted where it is made. The last of a chunk is sent and not kept, as
-     * the input of the next is in its place; so the first chunk has one less, and the last one
-     * more. What is received backward lies beside all that the forward kept, if a W reads it. */
-    if (is_first && !is_last) sum.frame.kept -= layout->border_bytes;
-    if (is_last && !is_first) sum.frame.kept += layout->border_bytes;
-    /* The first chunk has its documents already; others get the tokens and look, those between have
-     * room for tokens besides. */
-    if (!is_first && layout->documents_bytes) {
-        sum.frame.kept += (2 - is_last) * layout->documents_bytes;
-        sum.calls.per_micro += 2 * FORWARD_EMISSIONS;
-    }
-    if (!is_last) sum.frame.kept_rise += layout->border_bytes * (sum.frame.weights > 0);
-    if (is_first && is_last) { /* tied weights are there once */
-        sum.update_us -= layout->tied.update_us;
-        stage_weights_add(&sum.weights, &layout->tied, -1, false);
-        stage_calls_add(&sum.calls, &layout->tied, update, -1);
-    }
-    return sum;
-}
-
 /* One candidate while it is priced; chunks [global chunk], stages [stage]. */
 typedef struct Pricing {
     const ModelCosts *costs;
@@ -103,13 +73,43 @@ typedef struct Pricing {
     int n_known;
 } Pricing;
 
+/* A global chunk: its blocks, from `first_block` on, and the model's ends. */
+static Sum sum_chunk(const Pricing *x, UpdateKind update, int global, int first_block) {
+    const ModelCosts *costs = x->costs;
+    const LayoutCost *layout = x->layout;
+    Path path = shape_path(&x->shape);
+    int n_total = path.p * x->shape.n_chunks, n_blocks = x->split[global];
+    bool is_first = global == 0, is_last = global + 1 == n_total;
+    Sum sum = {0};
+    if (is_first) add_segment(&sum, &layout->before, update, 1, false);
+    for (int b = first_block, end = b + n_blocks, run; b < end; b += run) {
+        run = count_alike(costs, b, end);
+        add_segment(&sum, &layout->kinds[costs->kind_of_block[b]], update, run, true);
+    }
+    if (is_last) add_segment(&sum, &layout->after, update, 1, false);
+    frame_cost_add_borders(&sum.frame, layout, x->candidate, global);
+    /* The first chunk has its documents already; others get the tokens and look, those between have
+     * room for tokens besides. */
+    if (!is_first && layout->documents_bytes) {
+        sum.frame.kept += (2 - is_last) * layout->documents_bytes;
+        sum.calls.per_micro += 2 * FORWARD_EMISSIONS;
+    }
+    if (is_last && path_ends_meet(path)) { /* tied weights are there once */
+        sum.update_us -= layout->tied.update_us;
+        stage_weights_add(&sum.weights, &layout->tied, -1, false);
+        stage_calls_add(&sum.calls, &layout->tied, update, -1);
+    }
+    return sum;
+}
+
 /* Weights that blocks share, with the chunk of each stage that counts them. */
 static void add_shared(Pricing *x, UpdateKind update) {
     int p = x->shape.p, at[p];
     for (int i = 0; i < x->layout->n_shared; i++) {
         const SharedWeight *weight = &x->layout->shared[i];
         const int *calls = weight->cost.update_calls;
-        int n_stages = find_weight_chunks(weight, x->split, p, x->shape.n_chunks, at);
+        int n_stages =
+            find_weight_chunks(weight, x->split, shape_path(&x->shape), x->shape.n_chunks, at);
         for (int s = 0; s < p; s++) {
             if (at[s] < 0) continue;
             Sum *chunk = &x->chunks[at[s]];
@@ -153,19 +153,19 @@ static void add_task_data(Pricing *x) {
 /* `times`: of messages, too; memory does not depend on them. */
 static void sum_all(Pricing *x, bool times) {
     int p = x->shape.p, n_total = p * x->shape.n_chunks, first = 0;
+    Path path = shape_path(&x->shape);
     UpdateKind update = candidate_update(x->candidate);
     for (int g = 0; g < n_total; g++) {
-        bool like_last =
-            g > 1 && g + 1 < n_total && x->costs->n_kinds == 1 && x->split[g] == x->split[g - 1];
-        x->chunks[g] = like_last ? x->chunks[g - 1]
-                                 : sum_chunk(x->costs, x->layout, update, first, x->split[g],
-                                             g == 0, g + 1 == n_total);
+        bool like_last = g > 1 && g + 1 < n_total && x->costs->n_kinds == 1 &&
+                         x->split[g] == x->split[g - 1] && !path_turns(path, g) &&
+                         !path_turns(path, g - 1) && !path_turns(path, g - 2);
+        x->chunks[g] = like_last ? x->chunks[g - 1] : sum_chunk(x, update, g, first);
         first += x->split[g];
     }
     add_shared(x, update);
     if (times) add_task_data(x);
     for (int s = 0; s < p; s++) x->stages[s] = (Sum){0};
-    for (int g = 0; g < n_total; g++) add_sum(&x->stages[g % p], &x->chunks[g]);
+    for (int g = 0; g < n_total; g++) add_sum(&x->stages[path_stage(path, g)], &x->chunks[g]);
     for (int s = 0; s < p; s++) {
         x->stages[s].calls.per_micro += zero_micro_calls(x->candidate, &x->stages[s].weights);
     }
@@ -176,8 +176,10 @@ static int64_t message_bytes(const Pricing *x, int stage) {
     enum { SLOTS = 2 };
     int p = x->shape.p;
     if (p == 1) return 0;
-    bool ring = x->shape.n_chunks > 1;
-    int n_forward = ring || stage + 1 < p, n_channels = n_forward + (ring || stage > 0);
+    bool ring = x->shape.n_chunks > 1, turns = x->shape.path == PATH_V;
+    int below = stage + 1 < p, above = stage > 0;
+    int n_forward = turns ? below + above : ring || below;
+    int n_channels = n_forward + (turns ? below + above : ring || above);
     return SLOTS *
            (n_channels * x->layout->border_bytes + n_forward * x->layout->border_padding_bytes);
 }
@@ -189,7 +191,8 @@ static int64_t frames_bytes(const Pricing *x, int stage, int64_t *out_inputs) {
     int64_t bytes[v], others = 0, each_alone = 0;
     *out_inputs = 0;
     for (int c = 0; c < v; c++) {
-        int g = c * p + stage, frames = schedule_frames(schedule, &x->shape, stage, c);
+        int g = path_global(shape_path(&x->shape), stage, c);
+        int frames = schedule_frames(schedule, &x->shape, stage, c);
         bool has_inputs = g == 0 || g + 1 == p * v;
         bytes[c] = frame_cost_bytes(&x->chunks[g].frame);
         if (has_inputs) bytes[c] += x->layout->input_bytes;
@@ -228,8 +231,7 @@ int64_t zero_micro_calls(const Candidate *candidate, const StageWeights *weights
 
 /* Messages between stages: of each value that crosses a border, forward and backward. */
 static int64_t count_border_calls(const LayoutCost *layout, const Candidate *candidate, int stage) {
-    int p = candidate->p, v = candidate->n_chunks;
-    int n_borders = p == 1 ? 0 : 2 * v - (stage == 0) - (stage == p - 1);
+    int n_borders = path_count_borders(candidate_path(candidate), candidate->n_chunks, stage);
     return (int64_t)n_borders *
            (layout->n_border_values * FORWARD_EMISSIONS + layout->n_border_gradients);
 }
@@ -239,9 +241,10 @@ static int64_t count_border_calls(const LayoutCost *layout, const Candidate *can
 static int64_t count_common_calls(const LayoutCost *layout, const Candidate *candidate, int stage) {
     int p = candidate->p;
     int64_t n = layout->update_calls[candidate_update(candidate)];
+    bool apart = !path_ends_meet(candidate_path(candidate));
     if (p == 1) return n;
     const int *tied = layout->tied.update_calls;
-    if (stage == 0 || stage == p - 1) n += tied[UPDATE_REDUCED] - tied[UPDATE_ALONE];
+    if (apart && (stage == 0 || stage == p - 1)) n += tied[UPDATE_REDUCED] - tied[UPDATE_ALONE];
     return n + 1;
 }
 
@@ -311,7 +314,7 @@ static void price_borders(Pricing *x) {
 
 /* How long messages of a step between the stage and the next, in one direction, have the wire. */
 static double wire_us(const Pricing *x, int stage, bool crosses) {
-    int n_rounds = stage + 1 < x->shape.p ? x->shape.n_chunks : x->shape.n_chunks - 1;
+    int n_rounds = path_count_crossings(shape_path(&x->shape), x->shape.n_chunks, stage);
     const BorderTime *border = &x->border[crosses];
     if (border_crosses(&x->placement, stage) != crosses) return 0;
     return (double)x->shape.n_micro * n_rounds * (border->us - border->latency_us);
@@ -341,10 +344,11 @@ static double busiest_wire_us(const Pricing *x) {
 
 /* Messages that block their sender are part of its tasks, and no longer of the border. */
 static void block_senders(Pricing *x) {
-    int p = x->shape.p, n_total = p * x->shape.n_chunks;
-    for (int g = 0; g < n_total; g++) {
-        if (g + 1 < n_total) x->forward_us[g] += x->border_us[g % p];
-        if (g > 0) x->backward_us[g] += x->border_us[(g - 1) % p];
+    for (int g = 0; g + 1 < x->shape.p * x->shape.n_chunks; g++) {
+        int border = path_border(shape_path(&x->shape), g);
+        if (border < 0) continue;
+        x->forward_us[g] += x->border_us[border];
+        x->backward_us[g + 1] += x->border_us[border];
     }
 }
 
@@ -426,24 +430,34 @@ static double last_task_us(const Pricing *x, const Sum *chunk) {
     return schedule_splits(x->candidate->schedule) ? chunk->weights_us : chunk->backward_us;
 }
 
+/* How long the stage is at the chunk when gradients of later ones are complete: a group of p micro-
+ * batches; on the way of a V it ends with as many W's as there are stages before, and where there
+ * are none, with the last backwards. */
+static double last_group_us(const Pricing *x, int stage, int c) {
+    const Sum *chunk = &x->chunks[path_global(shape_path(&x->shape), stage, c)];
+    int p = x->shape.p, m = x->shape.n_micro, n = m < p ? m : p;
+    if (x->shape.path != PATH_V) return n * last_task_us(x, chunk);
+    if (stage == 0) return n * (chunk->backward_us + chunk->weights_us);
+    return (stage < m ? stage : m) * chunk->weights_us;
+}
+
 /* When the stage's gradients are reduced, from the end of its last task on. Overlapped, block
  * by block: a chunk's first when the first of its blocks is through the last backward. */
 static double reduced_after_us(Pricing *x, int stage) {
     if (!x->costs->cluster->software.overlaps_gradients) return reduce_us(x, &x->stages[stage]);
-    int p = x->shape.p, in_group = x->shape.n_micro < p ? x->shape.n_micro : p;
+    Path path = shape_path(&x->shape);
     double later_us = 0, done_us = -1e300;
-    for (int c = 0; c + 1 < x->shape.n_chunks; c++) {
-        later_us += in_group * last_task_us(x, &x->chunks[c * p + stage]);
-    }
+    for (int c = 0; c + 1 < x->shape.n_chunks; c++) later_us += last_group_us(x, stage, c);
     for (int c = x->shape.n_chunks - 1; c >= 0; c--) {
-        const Sum *chunk = &x->chunks[c * p + stage];
-        int pieces = x->split[c * p + stage] > 0 ? x->split[c * p + stage] : 1;
+        int g = path_global(path, stage, c);
+        const Sum *chunk = &x->chunks[g];
+        int pieces = x->split[g] > 0 ? x->split[g] : 1;
         double us = reduce_us(x, chunk), end_us = -later_us;
         double first_us = end_us - last_task_us(x, chunk) * (pieces - 1) / pieces;
         if (done_us < first_us) done_us = first_us;
         done_us += us;
         if (done_us < end_us + us / pieces) done_us = end_us + us / pieces;
-        if (c > 0) later_us -= in_group * last_task_us(x, &x->chunks[(c - 1) * p + stage]);
+        if (c > 0) later_us -= last_group_us(x, stage, c - 1);
     }
     return done_us > 0 ? done_us : 0;
 }
@@ -463,15 +477,28 @@ static double shared_reduce_us(const Pricing *x) {
     double us = 0;
     for (int i = 0; i < x->layout->n_shared && p > 1; i++) {
         const SharedWeight *weight = &x->layout->shared[i];
-        int n_stages = find_weight_chunks(weight, x->split, p, x->shape.n_chunks, at);
+        int n_stages =
+            find_weight_chunks(weight, x->split, shape_path(&x->shape), x->shape.n_chunks, at);
         if (n_stages > 1) us += stages_reduce_us(x, n_stages, weight->cost.n_parameters);
     }
     return us;
 }
 
+/* Stages of a V begin, and end, one after the other. */
+static double price_reductions_of_v(Pricing *x) {
+    double ahead_us = 0, end_us = 0;
+    for (int s = x->shape.p - 1; s >= 0; s--) {
+        double us = reduced_after_us(x, s) - ahead_us;
+        if (us > end_us) end_us = us;
+        if (s > 0) ahead_us += x->chunks[s - 1].forward_us;
+    }
+    return end_us;
+}
+
 /* From the end of the last stage's tasks (the first stage's, which is the last to end). */
 static double price_reductions(Pricing *x) {
     int p = x->shape.p;
+    if (x->shape.path == PATH_V) return price_reductions_of_v(x) + shared_reduce_us(x);
     double ahead_us = 0, end_us = 0, first_us = 0, last_us = 0;
     for (int s = 0; s < p; s++) {
         double us = reduced_after_us(x, s) - ahead_us;
@@ -563,7 +590,8 @@ static Pricing pricing_of(const ModelCosts *costs, const LayoutCost *layout,
                      .layout = layout,
                      .candidate = candidate,
                      .split = split,
-                     .shape = {candidate->p, candidate->n_chunks, candidate->n_micro},
+                     .shape = {candidate->p, candidate->n_chunks, candidate->n_micro,
+                               schedule_path(candidate->schedule)},
                      .placement = candidate_placement(costs->cluster, candidate)};
 }
 

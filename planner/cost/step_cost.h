@@ -83,19 +83,43 @@ static inline const LayoutCost *candidate_layout(const LayoutCost *layout,
     return schedule_splits(candidate->schedule) && layout->split ? layout->split : layout;
 }
 
+/* The way through its stages. */
+static inline Path candidate_path(const Candidate *candidate) {
+    return (Path){schedule_path(candidate->schedule), candidate->p};
+}
+
+/* What a frame of the global chunk has beside its blocks': a block's output is counted where it is
+ * made. The last of a chunk is sent and not kept, as the input of the next is in its place; so the
+ * first chunk has one less, and the last one more. What comes backward lies beside all that the
+ * forward kept, if a W reads it. At a turn the output is kept where it is made, and what comes back
+ * takes its place; but where a W computes again from that output, both are there to the end. */
+static inline void frame_cost_add_borders(FrameCost *frame, const LayoutCost *layout,
+                                          const Candidate *candidate, int global) {
+    Path path = candidate_path(candidate);
+    int last = path.p * candidate->n_chunks - 1;
+    if (last == 0) return;
+    bool turns = global < last && path_turns(path, global), splits = frame->weights > 0;
+    bool after = global == last || turns;
+    bool before = global == 0 || path_turns(path, global - 1);
+    bool again = turns && candidate->recompute != RECOMPUTE_NONE;
+    frame->kept += (after - before) * layout->border_bytes;
+    if (splits && global < last && (!turns || again)) frame->kept_rise += layout->border_bytes;
+    if (splits && again) frame->weights += layout->border_bytes;
+}
+
 /* Chunks of a pipeline that may have no block: the first and the last, which have the model's ends.
  */
 enum { MOST_BARE_CHUNKS = 2 };
 
-/* blocks of each chunk, [p * n_chunks] in pipeline order (global chunk c * p + s): minimises the
+/* blocks of each chunk, [p * n_chunks] in pipeline order (global chunks of the path): minimises the
  * slowest stage, its ends carrying `before` and `after`; as even as that allows. A chunk has no
  * block only if it is the first or the last, and if that makes the slowest stage faster or there
  * are too few. Optimal for blocks of one kind and for one chunk a stage (checked against
  * enumeration); with blocks of several kinds in several chunks, as good as moving single blocks
  * gets. `even`: as many blocks in every chunk, as the cluster's software has it. False: too few
  * blocks for the chunks, or `even` and not to be had. */
-bool split_blocks(const ModelCosts *costs, const LayoutCost *layout, int p, int n_chunks, bool even,
-                  int *out_split);
+bool split_blocks(const ModelCosts *costs, const LayoutCost *layout, Path path, int n_chunks,
+                  bool even, int *out_split);
 
 /* Can the blocks be split over so many chunks as software that splits them evenly does? */
 bool blocks_split_evenly(const ClusterSoftware *software, int n_blocks, int n_total);

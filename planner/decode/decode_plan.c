@@ -44,6 +44,7 @@ static Plan *new_plan(Arena *arena, const DecodeRequest *request) {
     plan->settings = arena_strdup(arena, request->settings ? request->settings : "");
     for (int axis = 0; axis < N_MESH_AXES; axis++) plan->mesh.size[axis] = 1;
     plan->n_chunks = N_DECODE_CHUNKS;
+    plan->path = PATH_LOOP;
     plan->micro_batch = plan->global_batch = plan->n_micro = 1;
     plan->seq = request->chunk;
     plan->vocab = request->vocab;

@@ -13,6 +13,7 @@
  * passes on what it receives.
  */
 #include "planner/passes/pass.h"
+#include "planner/plan/schedule.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -50,7 +51,8 @@ static bool *find_after_blocks(const Graph *graph, Arena *arena) {
 }
 
 typedef struct Split {
-    int n_blocks, n_chunks, p;
+    int n_blocks, n_chunks;
+    Path path;
     const double *sum; /* of the costs of the first i blocks */
     double before, after;
     int least_first, least_last; /* blocks of the first and the last chunk: 0 or 1 */
@@ -106,14 +108,14 @@ typedef struct Badness {
 
 static Badness rate(const Split *split, const int *cuts, double *stage_cost) {
     Badness bad = {0};
-    for (int s = 0; s < split->p; s++) stage_cost[s] = 0;
+    for (int s = 0; s < split->path.p; s++) stage_cost[s] = 0;
     for (int c = 0; c < split->n_chunks; c++) {
         int end = c + 1 < split->n_chunks ? cuts[c + 1] : split->n_blocks;
         double cost = chunk_cost(split, c, cuts[c], end);
-        stage_cost[c % split->p] += cost;
+        stage_cost[path_stage(split->path, c)] += cost;
         bad.chunks += cost * cost;
     }
-    for (int s = 0; s < split->p; s++) {
+    for (int s = 0; s < split->path.p; s++) {
         if (stage_cost[s] > bad.most) bad.most = stage_cost[s];
         bad.stages += stage_cost[s] * stage_cost[s];
     }
@@ -149,7 +151,7 @@ static bool try_move(const Split *split, int *cuts, int from, int to, int *trial
 static void even_out(const Split *split, int *cuts, Arena *arena) {
     enum { MOST_ROUNDS = 1000 };
     int *trial = ARENA_ARRAY(arena, int, split->n_chunks);
-    double *work = ARENA_ARRAY(arena, double, split->p);
+    double *work = ARENA_ARRAY(arena, double, split->path.p);
     bool moved = true;
     for (int round = 0; moved && round < MOST_ROUNDS; round++) {
         moved = false;
@@ -184,7 +186,7 @@ static bool cut_as_told(PassContext *ctx, int n_chunks, int *cuts) {
  * what it carries is nearer to a block's work than to none. */
 static int least_at_end(const Split *split, double carried) {
     double block = split->sum[split->n_blocks] / split->n_blocks;
-    bool may_lack = split->n_chunks > split->p || carried >= block / 2;
+    bool may_lack = split->n_chunks > split->path.p || carried >= block / 2;
     return split->n_blocks >= split->n_chunks || !may_lack;
 }
 
@@ -194,7 +196,7 @@ static bool check_count(const Split *split, PassContext *ctx) {
     diag_error(ctx->diag, NO_LOC,
                "p=%d x %d chunks need at least %d blocks; the model has %d: --split can leave any "
                "without",
-               split->p, ctx->options.n_chunks, needed, split->n_blocks);
+               split->path.p, ctx->options.n_chunks, needed, split->n_blocks);
     return false;
 }
 
@@ -202,7 +204,9 @@ static bool check_count(const Split *split, PassContext *ctx) {
 static Split measure(const Graph *in, const bool *after, PassContext *ctx, int n_chunks) {
     double *costs = ARENA_ARRAY(ctx->arena, double, ctx->n_blocks + 1);
     double *sum = ARENA_ARRAY(ctx->arena, double, ctx->n_blocks + 1);
-    Split split = {ctx->n_blocks, n_chunks, ctx->options.mesh.size[MESH_P], sum, 0, 0, 1, 1};
+    Path path = {schedule_path(schedule_find(ctx->options.schedule)),
+                 ctx->options.mesh.size[MESH_P]};
+    Split split = {ctx->n_blocks, n_chunks, path, sum, 0, 0, 1, 1};
     const bool *learns = graph_has_frozen(in) ? graph_find_learning(in, ctx->arena) : NULL;
     for (int n = 0; n < in->n_nodes; n++) {
         const Node *node = in->nodes[n];

@@ -1,14 +1,16 @@
 /* make_programs: from one sharded graph to a program per stage.
  *
- * A stage holds chunks stage, stage + p, ...; its program has their nodes, with `recv` where a
- * value comes over a pipeline border and `send` where one leaves. A value that a later chunk needs
- * travels border by border. Leaves are made anew in every stage that reads them, so a tied weight
+ * A stage holds its chunks on the schedule's path (path.h); its program has their nodes, with `recv`
+ * where a value comes over a pipeline border and `send` where one leaves. A value that a later chunk
+ * needs travels border by border; where both sides of one are this stage's, the value is read where
+ * it was made. Leaves are made anew in every stage that reads them, so a tied weight
  * has a copy in each of its stages; the copies' gradients are summed over a communicator named
  * after the weight. Block numbers become relative to the chunk's first block, so that stages with
  * like blocks get equal programs.
  */
 #include "ir/param_index.h"
 #include "planner/passes/pass.h"
+#include "planner/plan/schedule.h"
 
 #include <string.h>
 
@@ -20,6 +22,7 @@ typedef struct IntList {
 typedef struct Maker {
     PassContext *ctx;
     const Graph *in;
+    Path path;
     int n_pipeline, n_chunks; /* p, v */
     int n_global;             /* p * v */
     int *first_block;         /* of each global chunk, and one past the last */
@@ -125,7 +128,7 @@ static void find_params(Maker *m) {
             const Node *param = from->op == OP_PARAM ? from : NULL;
             if (node_is_copy(from)) param = m->param_of[from->id];
             if (param && node->phase != PHASE_UPDATE) {
-                m->param_stages[param->id * p + node->chunk % p] = 1;
+                m->param_stages[param->id * p + path_stage(m->path, node->chunk)] = 1;
             }
             if ((node->phase == PHASE_UPDATE || node->op == OP_ACCUMULATE) &&
                 node->op != OP_ADD_N && !m->param_of[n]) {
@@ -187,7 +190,7 @@ static void relocate(StageMaker *s, Node *node, int local_chunk) {
     Maker *m = s->maker;
     node->chunk = local_chunk;
     if (node->block == NO_BLOCK) return;
-    int global = local_chunk * m->n_pipeline + s->stage;
+    int global = path_global(m->path, s->stage, local_chunk);
     int first = m->first_block[global], end = m->first_block[global + 1];
     if (node->block >= first && node->block < end) {
         node->block -= first;
@@ -254,11 +257,25 @@ static Node *copy_node(StageMaker *s, const Node *node, int chunk) {
     return copy;
 }
 
+/* What passes border k within the stage is at hand for the chunk behind it. */
+static void hand_over(StageMaker *s, const IntList *crossings, int from_chunk, int chunk) {
+    for (int i = 0; i < crossings->count; i++) {
+        Node *old = s->maker->in->nodes[crossings->items[i] / MAX_OUTPUTS];
+        Value value = node_value(old, crossings->items[i] % MAX_OUTPUTS);
+        *local_at(s, chunk, value) = find_input(s, value, from_chunk);
+    }
+}
+
 /* Receives or sends all values of one phase that pass border k, in order of their definition. */
 static void cross_border(StageMaker *s, int k, Phase phase, int chunk, bool receive) {
     Maker *m = s->maker;
     if (k < 0 || k >= m->n_global - 1) return;
     const IntList *crossings = list_of(m->crossings, m, phase, k);
+    if (path_turns(m->path, k)) {
+        int from = path_chunk(m->path, phase == PHASE_FORWARD ? k : k + 1);
+        if (receive) hand_over(s, crossings, from, chunk);
+        return;
+    }
     for (int number = 0; number < crossings->count; number++) {
         Node *old = m->in->nodes[crossings->items[number] / MAX_OUTPUTS];
         Attr source = attr_int(ATTR_source, number);
@@ -276,7 +293,7 @@ static void cross_border(StageMaker *s, int k, Phase phase, int chunk, bool rece
 
 static void make_chunk(StageMaker *s, int chunk, Phase phase) {
     Maker *m = s->maker;
-    int global = chunk * m->n_pipeline + s->stage;
+    int global = path_global(m->path, s->stage, chunk);
     bool forward = phase == PHASE_FORWARD;
     const IntList *nodes = list_of(m->chunk_nodes, m, phase, global);
     cross_border(s, forward ? global - 1 : global, phase, chunk, true);
@@ -369,8 +386,8 @@ static void make_update_node(StageMaker *s, const Node *node) {
         }
     } else if (node->n_inputs && m->chain_leaf[node->inputs[0].node->id]) {
         /* The running loss lives where the last chunk runs. */
-        if (node->inputs[0].node->chunk % m->n_pipeline != s->stage) return;
-        chunk = node->inputs[0].node->chunk / m->n_pipeline;
+        if (path_stage(m->path, node->inputs[0].node->chunk) != s->stage) return;
+        chunk = path_chunk(m->path, node->inputs[0].node->chunk);
     } else {
         for (int i = 0; i < node->n_inputs; i++) {
             const Node *from = node->inputs[i].node;
@@ -446,6 +463,7 @@ bool make_programs(const Graph *graph, PassContext *ctx, StageGraph *out_stages,
                .n_pipeline = ctx->options.mesh.size[MESH_P],
                .n_chunks = ctx->options.n_chunks,
                .n_values = graph->n_nodes * MAX_OUTPUTS};
+    m.path = (Path){schedule_path(schedule_find(ctx->options.schedule)), m.n_pipeline};
     m.n_global = m.n_pipeline * m.n_chunks;
     m.first_block = ARENA_ARRAY(arena, int, m.n_global + 1);
     m.chunk_nodes = ARENA_ARRAY(arena, IntList, N_PHASES * m.n_global);
@@ -468,7 +486,7 @@ bool make_programs(const Graph *graph, PassContext *ctx, StageGraph *out_stages,
         out_stages[stage].graph = make_stage(&m, stage);
         settle_phases(out_stages[stage].graph);
         for (int c = 0; c < m.n_chunks; c++) {
-            int global = c * m.n_pipeline + stage;
+            int global = path_global(m.path, stage, c);
             out_stages[stage].first_block[c] = m.first_block[global];
             out_stages[stage].n_blocks[c] = m.first_block[global + 1] - m.first_block[global];
         }

@@ -8,7 +8,8 @@
  * region.
  *
  * Where backwards are cut in two (split_backward.c) a frame lives until its W: some of its values
- * die in the backward, and what that keeps for the W takes their room, by exact lifetimes.
+ * die in the backward, and what that keeps for the W takes their room, by exact lifetimes. What one
+ * chunk hands to another of its stage is kept in the earlier one's frame, which lives longer.
  *
  * A gradient's shard (shard_update.c) must not lie in scratch, or its message would wait for the
  * end of the backward that uses the same memory. It takes room of accumulators that were read for
@@ -38,7 +39,8 @@ typedef struct Planner {
     int n_storages;
     int *storage_of; /* by value index, -1: none */
     int *last_use;   /* by value index */
-    bool *keep;      /* by value index: read in a later part of its chunk, or by the host */
+    bool *keep;      /* by value index: read in a later part, by another chunk or by the host */
+    int *frame;      /* by value index: the chunk in whose frame it is kept */
     bool splits;     /* there are nodes of phase weights, for which frames keep values, too */
     int64_t gradient_bytes; /* laid out by pack_gradients */
 } Planner;
@@ -69,7 +71,12 @@ static void find_uses(Planner *p) {
             bool to_end = node->op == OP_SEND || (host && node->phase == PHASE_UPDATE);
             if (p->last_use[value] < n) p->last_use[value] = to_end ? FOREVER : n;
             bool later = from->phase < node->phase && node->phase < PHASE_UPDATE;
-            if (later || (from->phase == PHASE_FORWARD && host)) p->keep[value] = true;
+            bool other = from->chunk != node->chunk && node->phase < PHASE_UPDATE;
+            bool kept = later || other || (from->phase == PHASE_FORWARD && host);
+            if (kept && (!p->keep[value] || node->chunk < p->frame[value])) {
+                p->frame[value] = node->chunk < from->chunk ? node->chunk : from->chunk;
+                p->keep[value] = true;
+            }
         }
     }
 }
@@ -114,7 +121,9 @@ static int find_reusable(const Planner *p, const Node *node, int i) {
     if (in.node->op == OP_INPUT) return -1;
     int at = p->storage_of[value_index(in)];
     const Storage *storage = &p->storages[at];
-    if (p->keep[value_index(out)] && storage->region != REGION_FRAME) return -1;
+    int frame = p->frame[value_index(out)];
+    bool kept_here = storage->region == REGION_FRAME && storage->chunk == frame;
+    if (p->keep[value_index(out)] && !kept_here) return -1;
     bool dies = storage->last == node->id;
     return dies && is_near(storage, node) && same_local_shape(p, in, out) ? at : -1;
 }
@@ -146,6 +155,7 @@ static Storage new_storage(const Planner *p, const Node *node, int o) {
     } else if (p->keep[value] || node->op == OP_INPUT) {
         storage.region = REGION_FRAME;
         storage.class = node->op == OP_INPUT ? CLASS_INPUT : CLASS_ACTIVATION;
+        if (p->keep[value]) storage.chunk = p->frame[value];
     }
     return storage;
 }
@@ -439,6 +449,7 @@ void plan_memory(Program *program, int n_chunks, bool cuda, Arena *arena) {
     p.storage_of = ARENA_ARRAY(work, int, n_values + 1);
     p.last_use = ARENA_ARRAY(work, int, n_values + 1);
     p.keep = ARENA_ARRAY(work, bool, n_values + 1);
+    p.frame = ARENA_ARRAY(work, int, n_values + 1);
     if (n_chunks > MAX_CHUNKS) BUG("%d chunks", n_chunks);
     find_uses(&p);
     make_storages(&p);

@@ -4,8 +4,8 @@
  *   weights    the rest: products for gradients of weights, sums for those of biases, their
  *              accumulations, and the messages that only they need
  *
- * A chunk that sends nothing has for its end what is read outside of its blocks: the embedding's
- * gradient. Where there is neither (a model without blocks), all stays in the backward.
+ * What is handed to another chunk of the stage counts as sent. A chunk that sends nothing has for its
+ * end what is read outside of its blocks: the embedding's gradient. Where there is neither (a model without blocks), all stays in the backward.
  *
  * A share of a gradient that comes out of a node of the backward (a norm's gain) is added up there:
  * it would have to be kept otherwise. What both parts need is kept between them; constants are made
@@ -22,7 +22,8 @@ typedef struct Splitter {
     const Graph *in;
     bool *needed;       /* by id, backward nodes: stays in the backward */
     bool *weights;      /* by id: moves */
-    bool *sends, *ends; /* by chunk: has a send; or what stands for one */
+    bool *sent;         /* by id: is a send, or handed to another chunk */
+    bool *sends, *ends; /* by chunk: has something sent; or what stands for it */
 } Splitter;
 
 static bool is_work(const Node *node) {
@@ -47,14 +48,17 @@ static void find_roots(Splitter *s, Arena *arena) {
         for (int i = 0; i < node->n_inputs; i++) {
             const Node *from = node->inputs[i].node;
             follows[n] |= is_work(from) && follows[from->id];
+            if (is_work(from) && from->chunk != node->chunk && !accumulates(from)) {
+                s->sent[from->id] = s->sends[from->chunk] = true;
+            }
         }
-        if (node->op == OP_SEND) s->sends[node->chunk] = true;
+        if (node->op == OP_SEND) s->sent[n] = s->sends[node->chunk] = true;
     }
     for (int n = 0; n < s->in->n_nodes; n++) {
         const Node *node = s->in->nodes[n];
         if (!is_work(node)) continue;
         bool sends = s->sends[node->chunk];
-        s->needed[n] = sends ? node->op == OP_SEND : node->block == NO_BLOCK && follows[n];
+        s->needed[n] = sends ? s->sent[n] : node->block == NO_BLOCK && follows[n];
         s->ends[node->chunk] |= s->needed[n];
     }
 }
@@ -143,7 +147,8 @@ Graph *pass_split_backward(const Graph *in, PassContext *ctx) {
     if (!schedule_splits(schedule_find(ctx->options.schedule))) return (Graph *)in;
     Splitter s = {.in = in,
                   .needed = ARENA_ARRAY(ctx->arena, bool, in->n_nodes + 1),
-                  .weights = ARENA_ARRAY(ctx->arena, bool, in->n_nodes + 1)};
+                  .weights = ARENA_ARRAY(ctx->arena, bool, in->n_nodes + 1),
+                  .sent = ARENA_ARRAY(ctx->arena, bool, in->n_nodes + 1)};
     Rebuild r = {.s = &s,
                  .out = graph_create_like(in, ctx->arena),
                  .map = value_map_create(in, ctx->arena),

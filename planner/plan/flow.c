@@ -12,15 +12,37 @@ int flow_link(TaskKind kind) {
     }
 }
 
-Links *flow_find_links(Arena *arena, int p, const Channel *channels, int n_channels) {
-    Links *links = ARENA_ARRAY(arena, Links, p);
+void links_clear(Links *links, int p) {
     memset(links, -1, sizeof(Links) * (size_t)p);
+}
+
+bool links_add(Links *links, Path path, int number, int from, int to, bool backward) {
+    bool used = false;
+    for (int parity = 0; parity < 2; parity++) {
+        /* What `to` receives, it receives for a chunk that would send the other way to `from`. */
+        if (path_sends(path, from, parity, backward, to)) {
+            links[from].channel[backward ? LINK_SEND_BACKWARD : LINK_SEND_FORWARD][parity] = number;
+            used = true;
+        }
+        if (path_sends(path, to, parity, !backward, from)) {
+            links[to].channel[backward ? LINK_RECV_BACKWARD : LINK_RECV_FORWARD][parity] = number;
+        }
+    }
+    return used;
+}
+
+int links_find(const Links *links, const Task *task) {
+    int link = flow_link(task->kind);
+    return link < 0 ? -1 : links->channel[link][task->chunk % 2];
+}
+
+Links *flow_find_links(Arena *arena, Path path, const Channel *channels, int n_channels) {
+    Links *links = ARENA_ARRAY(arena, Links, path.p);
+    links_clear(links, path.p);
     for (int c = 0; c < n_channels; c++) {
         int from = channels[c].from, to = channels[c].to;
-        if (from < 0 || from >= p || to < 0 || to >= p) continue;
-        if (channels[c].backward ? from != (to + 1) % p : to != (from + 1) % p) continue;
-        links[from].channel[channels[c].backward ? LINK_SEND_BACKWARD : LINK_SEND_FORWARD] = c;
-        links[to].channel[channels[c].backward ? LINK_RECV_BACKWARD : LINK_RECV_FORWARD] = c;
+        if (from < 0 || from >= path.p || to < 0 || to >= path.p) continue;
+        links_add(links, path, c, from, to, channels[c].backward);
     }
     return links;
 }
@@ -65,7 +87,7 @@ static void advance(Play *play, int stage) {
             return;
         }
         if (link < 0) continue;
-        int channel = flow->links[stage].channel[link];
+        int channel = links_find(&flow->links[stage], &s->tasks[s->at]);
         if (channel < 0) return;
         if (link == LINK_SEND_FORWARD || link == LINK_SEND_BACKWARD) {
             if (flow->unread[channel] >= flow->slots[channel]) return;
@@ -93,11 +115,13 @@ bool flow_run(Flow *flow, Arena *arena) {
     flow->unread = ARENA_ARRAY(arena, int, n_channels + 1);
     memset(play.first, -1, sizeof(int) * (size_t)(n_groups + 1));
     for (int stage = 0; stage < p; stage++) {
-        const int *channel = flow->links[stage].channel;
-        if (channel[LINK_SEND_FORWARD] >= 0) play.sender[channel[LINK_SEND_FORWARD]] = stage;
-        if (channel[LINK_SEND_BACKWARD] >= 0) play.sender[channel[LINK_SEND_BACKWARD]] = stage;
-        if (channel[LINK_RECV_FORWARD] >= 0) play.receiver[channel[LINK_RECV_FORWARD]] = stage;
-        if (channel[LINK_RECV_BACKWARD] >= 0) play.receiver[channel[LINK_RECV_BACKWARD]] = stage;
+        for (int link = 0; link < N_LINK_KINDS; link++) {
+            bool sends = link == LINK_SEND_FORWARD || link == LINK_SEND_BACKWARD;
+            for (int parity = 0; parity < 2; parity++) {
+                int channel = flow->links[stage].channel[link][parity];
+                if (channel >= 0) (sends ? play.sender : play.receiver)[channel] = stage;
+            }
+        }
         flow->stages[stage].at = flow->stages[stage].group_at = 0;
         wake(&play, stage);
     }

@@ -9,7 +9,8 @@
 
 #include "planner/plan/plan.h"
 
-/* The four channels of a stage, -1 where there is none. */
+/* The channels of a stage, -1 where there is none: of even chunks, and of odd ones, which on the way
+ * of a V go the other way; elsewhere both are the same. */
 typedef enum LinkKind {
     LINK_RECV_FORWARD,
     LINK_SEND_FORWARD,
@@ -18,13 +19,19 @@ typedef enum LinkKind {
     N_LINK_KINDS
 } LinkKind;
 typedef struct Links {
-    int channel[N_LINK_KINDS];
+    int channel[N_LINK_KINDS][2];
 } Links;
 
 /* The link that a task uses, -1: none. */
 int flow_link(TaskKind kind);
+void links_clear(Links *links, int p);
+/* Notes channel `number` with the stages at its ends, both below p. False: no chunk of `from` sends
+ * in that direction to `to`. */
+bool links_add(Links *links, Path path, int number, int from, int to, bool backward);
+/* The channel that a task uses; -1: it needs none, or there is none. */
+int links_find(const Links *links, const Task *task);
 /* Per stage; channels between stages that are not neighbours are left out. */
-Links *flow_find_links(Arena *arena, int p, const Channel *channels, int n_channels);
+Links *flow_find_links(Arena *arena, Path path, const Channel *channels, int n_channels);
 
 /* Where a stage stands. The update's collectives are numbers of groups below n_groups. */
 typedef struct FlowStage {

@@ -1,7 +1,7 @@
 /* The plan as text. Laid out to be read and compared: one fact per line, task lists as runs
  * (plan_tasks.c), graphs as ir prints them. plan_parse.c is the inverse.
  *
- *   perilune plan 11
+ *   perilune plan 13
  *   fingerprint=91b0fb94eb4d7cd1
  *   model="gpt"
  *   p=4 ...                                  one field per line: PLAN_FIELDS
@@ -38,12 +38,17 @@ const char *buffer_class_name(BufferClass class) {
     return class < N_BUFFER_CLASSES ? NAMES[class] : "?";
 }
 
+Path plan_path(const Plan *plan) {
+    return (Path){plan->path, plan->mesh.size[MESH_P]};
+}
+
 int plan_find_channel(const Plan *plan, int stage, const Task *task) {
-    int p = plan->mesh.size[MESH_P], link = flow_link(task->kind);
+    int link = flow_link(task->kind);
     if (link < 0) return -1;
     bool backward = link == LINK_RECV_BACKWARD || link == LINK_SEND_BACKWARD;
     bool send = link == LINK_SEND_FORWARD || link == LINK_SEND_BACKWARD;
-    int peer = (stage + (send != backward ? 1 : p - 1)) % p;
+    int peer = send != backward ? path_next(plan_path(plan), stage, task->chunk)
+                                : path_previous(plan_path(plan), stage, task->chunk);
     for (int c = 0; c < plan->n_channels; c++) {
         const Channel *channel = &plan->channels[c];
         if (channel->backward == backward && channel->from == (send ? stage : peer) &&
@@ -54,14 +59,26 @@ int plan_find_channel(const Plan *plan, int stage, const Task *task) {
     return -1;
 }
 
-int plan_channel_values(const Plan *plan, int channel) {
+bool plan_channel_serves(const Plan *plan, int channel, int chunk) {
+    const Channel *c = &plan->channels[channel];
+    return path_sends(plan_path(plan), c->from, chunk, c->backward, c->to);
+}
+
+const Node *plan_next_send(const Plan *plan, int channel, int *at) {
     const Channel *c = &plan->channels[channel];
     const Graph *graph = plan->programs[plan->stages[c->from].program].graph;
-    int counts[MAX_CHUNKS] = {0}, most = 1;
-    for (int n = 0; n < graph->n_nodes; n++) {
-        const Node *node = graph->nodes[n];
-        bool sends = node->op == OP_SEND && (node->phase == PHASE_BACKWARD) == c->backward;
-        if (sends && ++counts[node->chunk] > most) most = counts[node->chunk];
+    while (*at < graph->n_nodes) {
+        const Node *node = graph->nodes[(*at)++];
+        if (node->op != OP_SEND || (node->phase == PHASE_BACKWARD) != c->backward) continue;
+        if (plan_channel_serves(plan, channel, node->chunk)) return node;
+    }
+    return NULL;
+}
+
+int plan_channel_values(const Plan *plan, int channel) {
+    int counts[MAX_CHUNKS] = {0}, most = 1, at = 0;
+    for (const Node *node; (node = plan_next_send(plan, channel, &at));) {
+        if (++counts[node->chunk] > most) most = counts[node->chunk];
     }
     return most;
 }
@@ -72,15 +89,12 @@ int64_t plan_channel_value_bytes(const Plan *plan, int channel) {
 }
 
 int64_t plan_channel_message_bytes(const Plan *plan, int channel) {
-    const Channel *c = &plan->channels[channel];
-    const Graph *graph = plan->programs[plan->stages[c->from].program].graph;
     int64_t sums[MAX_CHUNKS] = {0}, most = 0;
-    for (int n = 0; n < graph->n_nodes; n++) {
-        const Node *node = graph->nodes[n];
-        if (node->op != OP_SEND || (node->phase == PHASE_BACKWARD) != c->backward) continue;
+    int at = 0;
+    for (const Node *node; (node = plan_next_send(plan, channel, &at));) {
         Value value = node->inputs[0];
         int64_t *sum = &sums[node->chunk];
-        *sum += type_local_bytes(value_type(value), value_sharding(value), &graph->mesh);
+        *sum += type_local_bytes(value_type(value), value_sharding(value), &plan->mesh);
         if (*sum > most) most = *sum;
     }
     return most;
@@ -108,6 +122,7 @@ static void put_field(StrBuf *out, const Plan *plan, const PlanField *field) {
     case FIELD_BOOL: strbuf_put(out, *(const bool *)at ? "1" : "0"); break;
     case FIELD_PRECISION: strbuf_put(out, dtype_name(*(const DType *)at)); break;
     case FIELD_RECOMPUTE: strbuf_put(out, recompute_mode_name(*(const Recompute *)at)); break;
+    case FIELD_PATH: strbuf_put(out, path_name(*(const PathKind *)at)); break;
     case FIELD_TEXT: {
         const char *text = *(const char *const *)at;
         plan_put_quoted(out, text ? text : "");

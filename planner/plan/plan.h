@@ -9,6 +9,8 @@
  *   persistent | frames, pool by pool (slots x the largest frame_bytes) | messages | scratch
  * A Buffer says in which region a value lives and where. Frames hold what a chunk's forward keeps
  * for its backward, and what of both is kept for weights(c): plan_frame_slots says in which slot.
+ * Where a micro-batch's way turns within a stage (path.h), what one chunk hands to the other lies in
+ * the frame of the earlier chunk, which is taken first and freed last.
  * Scratch holds what lives within one task, packed by exact lifetimes.
  */
 #ifndef PLANNER_PLAN_PLAN_H
@@ -16,10 +18,11 @@
 
 #include "ir/op.h"
 #include "planner/plan/loss_scaling.h"
+#include "planner/plan/path.h"
 #include "planner/plan/recompute.h"
 #include "planner/plan/zero.h"
 
-enum { ALIGN_BYTES = 64, MAX_CHUNKS = 32, PLAN_FORMAT_VERSION = 12 };
+enum { ALIGN_BYTES = 64, MAX_CHUNKS = 32, PLAN_FORMAT_VERSION = 13 };
 enum { PLAN_MAX_QUOTED = 4096 }; /* bytes of a text in a plan */
 
 typedef enum Region { REGION_NONE, REGION_PERSISTENT, REGION_FRAME, REGION_SCRATCH } Region;
@@ -192,6 +195,7 @@ typedef struct Plan {
     int64_t context, separator;
     int n_blocks; /* of the whole model */
     const char *schedule;
+    PathKind path;
     bool cuda; /* leaves room for what CUDA's kernels need beside values; runs on CPUs, too */
     bool sequence_parallel;
     int zero;        /* ZeroStage (shard_update.c) */
@@ -233,9 +237,14 @@ typedef struct Workspace {
 Workspace program_workspace(const Graph *graph, bool cuda);
 WorkspacePart node_workspace_part(const Node *node);
 
+Path plan_path(const Plan *plan);
 /* Which channel a task uses; -1: none. A chunk's forward output goes to the stage that holds the
- * next global chunk (chunk * p + stage + 1), its gradient to the one before. */
+ * next global chunk, its gradient to the one before. */
 int plan_find_channel(const Plan *plan, int stage, const Task *task);
+/* Is the channel the one for what `chunk` of its sender sends in its direction? */
+bool plan_channel_serves(const Plan *plan, int channel, int chunk);
+/* The send nodes of the sender's program that use the channel, from *at on; NULL: no more. */
+const Node *plan_next_send(const Plan *plan, int channel, int *at);
 /* A send task's values take a part each of the channel's slot, all parts of the same size: of as
  * many values as any chunk sends there, at least 1, and of the largest. */
 int plan_channel_values(const Plan *plan, int channel);

@@ -57,6 +57,15 @@ static void read_recompute(PlanReader *reader, Recompute *out) {
     *out = (Recompute)mode;
 }
 
+static void read_path(PlanReader *reader, PathKind *out) {
+    for (int kind = 0; kind < N_PATH_KINDS; kind++) {
+        if (!plan_reader_accept(reader, path_name((PathKind)kind))) continue;
+        *out = (PathKind)kind;
+        return;
+    }
+    plan_reader_fail(reader, "expected the path of micro-batches: line, loop or v");
+}
+
 static bool read_field(PlanReader *reader, Plan *plan, const PlanField *field) {
     void *at = (char *)plan + field->offset;
     int64_t number = 0;
@@ -76,6 +85,7 @@ static bool read_field(PlanReader *reader, Plan *plan, const PlanField *field) {
         break;
     case FIELD_PRECISION: read_precision(reader, at); break;
     case FIELD_RECOMPUTE: read_recompute(reader, at); break;
+    case FIELD_PATH: read_path(reader, at); break;
     case FIELD_TEXT: *(const char **)at = plan_reader_quoted(reader); break;
     }
     return plan_reader_end_line(reader);

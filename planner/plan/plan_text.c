@@ -17,6 +17,7 @@ const PlanField PLAN_FIELDS[] = {
     FIELD("model", TEXT, model, 0),
     FIELD("settings", TEXT, settings, 0),
     FIELD("schedule", TEXT, schedule, 0),
+    FIELD("path", PATH, path, 0),
 #define X(upper, lower, text) FIELD(#lower, INT, mesh.size[MESH_##upper], 1 << 20),
     MESH_AXES(X)
 #undef X
@@ -41,7 +42,7 @@ const PlanField PLAN_FIELDS[] = {
     FIELD("model_flops", DOUBLE, model_flops, 0),
     FIELD("library_bytes", INT64, library_bytes, MAX_SIZE_BYTES),
     FIELD("programs", INT, n_programs, MAX_STAGES),
-    FIELD("channels", INT, n_channels, 2 * MAX_STAGES),
+    FIELD("channels", INT, n_channels, 4 * MAX_STAGES),
     FIELD("comms", INT, n_comms, MAX_COMMS),
 };
 const int N_PLAN_FIELDS = sizeof(PLAN_FIELDS) / sizeof(PLAN_FIELDS[0]);

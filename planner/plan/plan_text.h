@@ -19,6 +19,7 @@ typedef enum FieldKind {
     FIELD_BOOL,
     FIELD_PRECISION, /* f32, bf16 or f16 */
     FIELD_RECOMPUTE, /* none, selective or full */
+    FIELD_PATH,      /* line, loop or v */
     FIELD_TEXT
 } FieldKind;
 

@@ -9,10 +9,11 @@ static const struct {
     ScheduleFunction *function;
     ScheduleSpan *span;
     ScheduleFrames *frames;
-    bool chunked, splits;
+    PathKind path;
+    bool splits;
 } SCHEDULES[] = {
-#define SCHEDULE(name, stem, chunked, splits, help)                                                \
-    {name, help, stem, stem##_span, stem##_frames, chunked, splits},
+#define SCHEDULE(name, stem, path, splits, help)                                                   \
+    {name, help, stem, stem##_span, stem##_frames, path, splits},
 #include "planner/schedules/schedules.def"
 #undef SCHEDULE
 };
@@ -34,8 +35,20 @@ int schedule_find(const char *name) {
     return -1;
 }
 
+Path shape_path(const PipelineShape *shape) {
+    return (Path){shape->path, shape->p};
+}
+
+PathKind schedule_path(int index) {
+    return SCHEDULES[index].path;
+}
+
 bool schedule_is_chunked(int index) {
-    return SCHEDULES[index].chunked;
+    return SCHEDULES[index].path != PATH_LINE;
+}
+
+int schedule_least_chunks(int index) {
+    return SCHEDULES[index].path == PATH_V ? 2 : 1;
 }
 
 bool schedule_splits(int index) {
@@ -65,8 +78,22 @@ static bool is_in_range(const PipelineShape *shape) {
 
 bool schedule_allows(int index, const PipelineShape *shape) {
     if (index < 0 || index >= N_SCHEDULES || !is_in_range(shape)) return false;
-    if (!SCHEDULES[index].chunked) return shape->n_chunks == 1;
-    return (shape->n_chunks == 1 || shape->p > 1) && shape->n_micro % shape->p == 0;
+    if (!path_allows(SCHEDULES[index].path, shape->n_chunks)) return false;
+    if (shape->n_chunks > 1 && shape->p == 1) return false;
+    return SCHEDULES[index].path != PATH_LOOP || shape->n_micro % shape->p == 0;
+}
+
+/* Why a stage cannot have so many chunks. */
+static void refuse_chunks(int index, int n_chunks, SourceLoc loc, Diag *diag) {
+    if (SCHEDULES[index].path == PATH_V) {
+        diag_error(diag, loc,
+                   "schedule %s: has two chunks a stage, the way down and the way back; not %d",
+                   SCHEDULES[index].name, n_chunks);
+        return;
+    }
+    diag_error(diag, loc, "schedule %s: has one chunk per stage; --chunks %d is for '%s'",
+               SCHEDULES[index].name, n_chunks,
+               SCHEDULES[index].splits ? "zb-chunked" : "interleaved");
 }
 
 bool schedule_check(const char *name, const PipelineShape *shape, SourceLoc loc, Diag *diag) {
@@ -81,13 +108,12 @@ bool schedule_check(const char *name, const PipelineShape *shape, SourceLoc loc,
                    "schedule %s: %d stages of %d chunks with %d micro-batches: must be 1 to %d, "
                    "1 to %d, 1 to %d",
                    name, p, v, shape->n_micro, MAX_STAGES, MAX_CHUNKS, MAX_MICRO);
-    } else if (v > 1 && !SCHEDULES[index].chunked) {
-        diag_error(diag, loc, "schedule %s: has one chunk per stage; --chunks %d is for '%s'", name,
-                   v, SCHEDULES[index].splits ? "zb-chunked" : "interleaved");
+    } else if (!path_allows(SCHEDULES[index].path, v)) {
+        refuse_chunks(index, v, loc, diag);
     } else if (v > 1 && p == 1) {
         diag_error(diag, loc, "schedule %s: %d chunks per stage need more than one stage (p)", name,
                    v);
-    } else if (SCHEDULES[index].chunked && shape->n_micro % p) {
+    } else if (SCHEDULES[index].path == PATH_LOOP && shape->n_micro % p) {
         diag_error(diag, loc,
                    "schedule %s: %d micro-batches are no multiple of the %d stages (p): "
                    "micro-batches travel in groups of p",
@@ -117,10 +143,12 @@ void schedule_fill(int index, const PipelineShape *shape, int stage, Task *out) 
 Task *schedule_tasks(Arena *arena, const PipelineShape *shape, int stage, const Task *order,
                      int n_order, int *out_n) {
     Task *tasks = ARENA_ARRAY(arena, Task, 3 * (size_t)n_order + 1);
-    int n = 0, last = shape->p * shape->n_chunks - 1;
+    Path path = shape_path(shape);
+    int n = 0;
     for (int i = 0; i < n_order; i++) {
         bool forward = order[i].kind == TASK_FORWARD;
-        int global = order[i].chunk * shape->p + stage;
+        bool before = path_has_border(path, shape->n_chunks, stage, order[i].chunk, true);
+        bool after = path_has_border(path, shape->n_chunks, stage, order[i].chunk, false);
         if (order[i].kind == TASK_WEIGHTS) {
             tasks[n++] = order[i];
             continue;
@@ -128,9 +156,9 @@ Task *schedule_tasks(Arena *arena, const PipelineShape *shape, int stage, const 
         Task recv = order[i], send = order[i];
         recv.kind = forward ? TASK_RECV_FORWARD : TASK_RECV_BACKWARD;
         send.kind = forward ? TASK_SEND_FORWARD : TASK_SEND_BACKWARD;
-        if (forward ? global > 0 : global < last) tasks[n++] = recv;
+        if (forward ? before : after) tasks[n++] = recv;
         tasks[n++] = order[i];
-        if (forward ? global < last : global > 0) tasks[n++] = send;
+        if (forward ? after : before) tasks[n++] = send;
     }
     tasks[n++] = (Task){.kind = TASK_UPDATE};
     *out_n = n;
@@ -153,7 +181,7 @@ static bool lists_finish(const PipelineShape *shape, const Stage *stages, const 
     for (int c = 0; c < n_channels; c++) all_slots[c] = slots;
     Flow flow = {.p = shape->p,
                  .stages = ARENA_ARRAY(scratch, FlowStage, shape->p),
-                 .links = flow_find_links(scratch, shape->p, channels, n_channels),
+                 .links = flow_find_links(scratch, shape_path(shape), channels, n_channels),
                  .n_channels = n_channels,
                  .slots = all_slots};
     for (int s = 0; s < shape->p; s++) {
@@ -167,14 +195,17 @@ static bool lists_finish(const PipelineShape *shape, const Stage *stages, const 
 
 Channel *schedule_channels(Arena *arena, const PipelineShape *shape, const Stage *stages,
                            int *out_n, Diag *diag) {
+    Path path = shape_path(shape);
     int p = shape->p, last = p * shape->n_chunks - 1, slots = 1;
     *out_n = 0;
     if (p == 1) return NULL;
-    Channel *channels = ARENA_ARRAY(arena, Channel, 2 * (size_t)p);
-    /* One boundary of each kind: those after the first p global chunks. */
-    for (int g = 0; g < p && g < last; g++) {
-        add_channel(channels, out_n, g % p, (g + 1) % p, false);
-        add_channel(channels, out_n, (g + 1) % p, g % p, true);
+    Channel *channels = ARENA_ARRAY(arena, Channel, 4 * (size_t)p);
+    /* One boundary of each kind: those after the first p global chunks, and on the way back. */
+    for (int g = 0; g < (path.kind == PATH_V ? 2 : 1) * p && g < last; g++) {
+        int from = path_stage(path, g), to = path_stage(path, g + 1);
+        if (from == to) continue;
+        add_channel(channels, out_n, from, to, false);
+        add_channel(channels, out_n, to, from, true);
     }
     while (!lists_finish(shape, stages, channels, *out_n, slots)) {
         /* With room for every message a sender never waits: then more slots change nothing. */
@@ -199,7 +230,7 @@ Channel *schedule_channels(Arena *arena, const PipelineShape *shape, const Stage
 }
 
 bool schedule_apply(Plan *plan, SourceLoc loc, Diag *diag) {
-    PipelineShape shape = {plan->mesh.size[MESH_P], plan->n_chunks, plan->n_micro};
+    PipelineShape shape = {plan->mesh.size[MESH_P], plan->n_chunks, plan->n_micro, plan->path};
     if (!schedule_check(plan->schedule, &shape, loc, diag)) return false;
     for (int s = 0; s < shape.p; s++) {
         Stage *stage = &plan->stages[s];

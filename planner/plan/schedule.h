@@ -6,8 +6,8 @@
  * rest of the program never asks for a schedule's name: messages, frame slots and channel depths
  * follow from the lists.
  *
- * A stage holds n_chunks chunks; chunk c of stage s is global chunk c * p + s. Activations go from
- * global chunk g to g + 1, gradients back; the first receives no activation, the last no gradient.
+ * A stage holds n_chunks chunks, which a micro-batch passes in the order of the schedule's path
+ * (path.h); the first receives no activation, the last no gradient.
  */
 #ifndef PLANNER_PLAN_SCHEDULE_H
 #define PLANNER_PLAN_SCHEDULE_H
@@ -18,7 +18,9 @@ enum { MAX_MICRO = 1 << 20, MAX_STAGES = 4096 };
 
 typedef struct PipelineShape {
     int p, n_chunks, n_micro;
+    PathKind path; /* a V, or not: the schedule's */
 } PipelineShape;
+Path shape_path(const PipelineShape *shape);
 
 /* Fills out[schedule_n_tasks] with the tasks of `stage`. */
 typedef void ScheduleFunction(const PipelineShape *shape, int stage, Task *out);
@@ -40,7 +42,7 @@ typedef double ScheduleSpan(const PipelineTimes *times);
 typedef int ScheduleFrames(const PipelineShape *shape, int stage, int chunk, bool alone);
 enum { NO_CHUNK = -1 };
 
-#define SCHEDULE(name, stem, chunked, splits, help)                                                \
+#define SCHEDULE(name, stem, path, splits, help)                                                   \
     ScheduleFunction stem;                                                                         \
     ScheduleSpan stem##_span;                                                                      \
     ScheduleFrames stem##_frames;
@@ -50,7 +52,9 @@ enum { NO_CHUNK = -1 };
 const char *schedule_name(int index); /* NULL past the last */
 const char *schedule_help(int index); /* NULL past the last */
 int schedule_find(const char *name);  /* -1: there is none */
-bool schedule_is_chunked(int index);
+PathKind schedule_path(int index);
+bool schedule_is_chunked(int index); /* can a stage have several chunks? */
+int schedule_least_chunks(int index);
 bool schedule_splits(int index);
 /* Tasks of a stage, messages and update not counted. */
 int64_t schedule_n_tasks(int index, const PipelineShape *shape);

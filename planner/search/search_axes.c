@@ -32,7 +32,7 @@ static int or_free(int value) {
 }
 
 static PipelineShape shape_of(const Candidate *candidate, int n_chunks) {
-    return (PipelineShape){candidate->p, n_chunks, candidate->n_micro};
+    return (PipelineShape){.p = candidate->p, .n_chunks = n_chunks, .n_micro = candidate->n_micro};
 }
 
 /* t: tensor degree. Beyond two nodes its messages, several per block, outweigh everything. */
@@ -262,7 +262,7 @@ static int s_fixed(const SearchSpace *space) {
 }
 static bool s_allows(const SearchSpace *space, const Candidate *candidate, int value) {
     int v = space->request->n_chunks;
-    PipelineShape shape = shape_of(candidate, v != ANY ? v : 1);
+    PipelineShape shape = shape_of(candidate, v != ANY ? v : schedule_least_chunks(value));
     if (candidate->recompute == RECOMPUTE_FULL && schedule_splits(value)) return false;
     return schedule_allows(value, &shape);
 }
@@ -354,8 +354,8 @@ const SearchAxis SEARCH_AXES[] = {
     {"sequence-parallel", "--sequence-parallel", false, "it is on or off", sp_get, sp_set, sp_fixed,
      sp_values, is_flag, flag_name},
     {"schedule", "--schedule", false,
-     "interleaved and zb-chunked need micro-batches in multiples of p, others one chunk a stage, "
-     "and zb-* no full recomputation",
+     "interleaved and zb-chunked need micro-batches in multiples of p, zb-v two chunks a stage, "
+     "others one, and zb-* no full recomputation",
      s_get, s_set, s_fixed, s_values, s_allows, s_name},
     {"chunks", "--chunks", true,
      "more than one need p > 1, an interleaved schedule and p x chunks - 2 blocks", v_get, v_set,

@@ -152,9 +152,11 @@ static void price_run(void *context, int worker, int begin, int end) {
         SearchRecord *record = &pricing->records->items[i];
         const Candidate *c = &record->candidate;
         StepCost cost;
+        Path path = candidate_path(c);
         if (!last || last->layout != record->layout || last->candidate.p != c->p ||
-            last->candidate.n_chunks != c->n_chunks) {
-            if (!split_blocks(costs, record->layout, c->p, c->n_chunks, even, split)) {
+            last->candidate.n_chunks != c->n_chunks ||
+            candidate_path(&last->candidate).kind != path.kind) {
+            if (!split_blocks(costs, record->layout, path, c->n_chunks, even, split)) {
                 BUG("no split of %d blocks over p=%d, %d chunks", costs->n_blocks, c->p,
                     c->n_chunks);
             }
@@ -181,7 +183,7 @@ Found search_found(Arena *arena, const SearchRecords *records, const SearchRecor
     Found found = {.candidate = *c};
     found.split = ARENA_ARRAY(arena, int, c->p * c->n_chunks);
     bool even = costs->cluster->software.even_split;
-    if (!split_blocks(costs, record->layout, c->p, c->n_chunks, even, found.split)) {
+    if (!split_blocks(costs, record->layout, candidate_path(c), c->n_chunks, even, found.split)) {
         BUG("a candidate without a split");
     }
     step_cost(costs, record->layout, c, found.split, &found.cost);

@@ -287,7 +287,8 @@ static bool request_fits(ModelCosts *costs, const SearchSpace *space, const Sear
         const SearchRecord *record = &records->items[i];
         const Candidate *c = &record->candidate;
         StepCost cost;
-        if (!split_blocks(costs, record->layout, c->p, c->n_chunks, even, split)) continue;
+        Path path = candidate_path(c);
+        if (!split_blocks(costs, record->layout, path, c->n_chunks, even, split)) continue;
         step_memory(costs, record->layout, c, split, &cost);
         fits = (double)cost.memory_bytes <= limit_bytes;
         *out_graphs_aside |= (double)(cost.memory_bytes - step_graph_bytes(&cost)) <= limit_bytes;

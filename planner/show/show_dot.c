@@ -120,12 +120,14 @@ static void put_message_edges(StrBuf *out, const Plan *plan, int from, int from_
 /* Between programs, once for each pair however many stages share them. */
 static void put_messages(StrBuf *out, const Plan *plan) {
     Arena *arena = arena_create();
+    Path path = plan_path(plan);
     int p = plan->n_stages, n = plan->n_programs;
     bool *seen = ARENA_ARRAY(arena, bool, (size_t)n *(size_t)n *MAX_CHUNKS);
     for (int chunk = 0; chunk < plan->n_chunks; chunk++) {
         for (int stage = 0; stage < p; stage++) {
-            int next = (stage + 1) % p, next_chunk = chunk + (stage == p - 1);
-            if (next_chunk == plan->n_chunks) continue; /* the last global chunk */
+            int global = path_global(path, stage, chunk);
+            if (!path_has_border(path, plan->n_chunks, stage, chunk, false)) continue;
+            int next = path_stage(path, global + 1), next_chunk = path_chunk(path, global + 1);
             int from = plan->stages[stage].program, to = plan->stages[next].program;
             bool *pair = &seen[(from * n + to) * MAX_CHUNKS + chunk];
             if (*pair) continue;

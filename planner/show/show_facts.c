@@ -74,16 +74,17 @@ const char *facts_blocks(const Facts *facts, int stage) {
     return kept;
 }
 
+static int blocks_of(const Plan *plan, int global) {
+    Path path = plan_path(plan);
+    return plan->stages[path_stage(path, global)].n_blocks[path_chunk(path, global)];
+}
+
 const char *facts_split(Arena *arena, const Plan *plan) {
     StrBuf text = strbuf_create();
     int n = plan->n_stages * plan->n_chunks;
     for (int i = 0; i < n;) {
-        int blocks = plan->stages[i % plan->n_stages].n_blocks[i / plan->n_stages], run = 1;
-        while (i + run < n &&
-               plan->stages[(i + run) % plan->n_stages].n_blocks[(i + run) / plan->n_stages] ==
-                   blocks) {
-            run++;
-        }
+        int blocks = blocks_of(plan, i), run = 1;
+        while (i + run < n && blocks_of(plan, i + run) == blocks) run++;
         strbuf_printf(&text, "%s%d", i ? " " : "", blocks);
         if (run > 1) strbuf_printf(&text, " x%d", run);
         i += run;
@@ -95,7 +96,7 @@ const char *facts_split(Arena *arena, const Plan *plan) {
 
 bool facts_has_bare_chunk(const Plan *plan) {
     for (int i = 0; i < plan->n_stages * plan->n_chunks; i++) {
-        if (plan->stages[i % plan->n_stages].n_blocks[i / plan->n_stages] == 0) return true;
+        if (blocks_of(plan, i) == 0) return true;
     }
     return false;
 }

@@ -125,10 +125,11 @@ static double tensor_bytes(const SearchFacts *facts, StageWeights *out_weights) 
     const LayoutCost *layout = facts->report->layout;
     const Found *best = facts->best.found;
     const Candidate *of = &best->candidate;
+    Path path = candidate_path(of);
     double tensor = 0;
     *out_weights = (StageWeights){0};
     for (int chunk = 0, first = 0; chunk < of->n_chunks * of->p; chunk++) {
-        bool mine = chunk % of->p == 0;
+        bool mine = path_stage(path, chunk) == 0;
         for (int i = first; i < first + best->split[chunk] && mine; i++) {
             const SegmentCost *segment = &layout->kinds[costs->kind_of_block[i]];
             tensor += segment->forward.collective_bytes + segment->backward.collective_bytes;
@@ -138,30 +139,37 @@ static double tensor_bytes(const SearchFacts *facts, StageWeights *out_weights) 
     }
     tensor += layout->before.forward.collective_bytes + layout->before.backward.collective_bytes;
     stage_weights_add(out_weights, &layout->before, 1, false);
+    if (path_ends_meet(path)) { /* the head, too; tied weights are there once */
+        tensor += layout->after.forward.collective_bytes + layout->after.backward.collective_bytes;
+        stage_weights_add(out_weights, &layout->after, 1, false);
+        stage_weights_add(out_weights, &layout->tied, -1, false);
+    }
     int chunks[of->p];
     for (int i = 0; i < layout->n_shared; i++) {
         const SharedWeight *weight = &layout->shared[i];
-        find_weight_chunks(weight, best->split, of->p, of->n_chunks, chunks);
+        find_weight_chunks(weight, best->split, path, of->n_chunks, chunks);
         if (chunks[0] >= 0) stage_weights_add(out_weights, &weight->cost, 1, false);
     }
     return tensor * of->n_micro;
 }
 
 /* Messages between stages over borders that leave the node, or that do not: what a rank of the
- * stage with most of them sends and receives. Several chunks make a ring of stages. */
+ * stage with most of them sends and receives. Several chunks make a ring of stages, but of a V. */
 static bool find_borders(const SearchFacts *facts, bool leaves, LinkRow *out) {
     const Candidate *of = &facts->best.found->candidate;
     Placement place = candidate_placement(facts->cluster, of);
-    int n_borders = of->n_chunks > 1 ? of->p : of->p - 1, n_such = 0, n_most = 0, before = 0;
-    for (int s = 0; s < of->p; s++) { /* `before`: of the border to the stage before */
-        int rounds = s + 1 < of->p ? of->n_chunks : of->n_chunks - 1;
-        bool such = s < n_borders && border_crosses(&place, s) == leaves;
-        if (s == 0 && of->n_chunks > 1 && border_crosses(&place, of->p - 1) == leaves) {
-            before = of->n_chunks - 1;
-        }
+    Path path = candidate_path(of);
+    int n_such = 0, n_borders = 0, n_most = 0, before = 0; /* `before`: of the border to the stage before */
+    if (border_crosses(&place, of->p - 1) == leaves) {
+        before = path_count_crossings(path, of->n_chunks, of->p - 1);
+    }
+    for (int s = 0; s < of->p; s++) {
+        int rounds = path_count_crossings(path, of->n_chunks, s);
+        bool such = rounds > 0 && border_crosses(&place, s) == leaves;
         int here = such ? rounds : 0;
         if (before + here > n_most) n_most = before + here;
         n_such += such;
+        n_borders += rounds > 0;
         before = here;
     }
     if (n_such == 0) return false;

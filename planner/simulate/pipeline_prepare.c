@@ -69,15 +69,20 @@ static TaskKind find_ends(const PipelineSim *sim, const PipelineList *lists) {
     return TASK_BACKWARD;
 }
 
+static int link_of(const PipelineSim *sim, int global, TaskKind kind) {
+    Task task = {.kind = (uint8_t)kind, .chunk = (uint8_t)path_chunk(sim->path, global)};
+    return links_find(&sim->buffers.of.runners[path_stage(sim->path, global)].links, &task);
+}
+
 static void count_messages(PipelineSim *sim) {
     const PipelineLoad *load = sim->load;
     Link *links = sim->buffers.of.links;
     if (!sim->given) {
         /* One for each micro-batch and border between chunks that the link is for. */
-        int p = load->shape.p;
-        for (int g = 0; g + 1 < p * load->shape.n_chunks; g++) {
-            int forward = sim->buffers.of.runners[g % p].link[LINK_SEND_FORWARD];
-            int backward = sim->buffers.of.runners[(g + 1) % p].link[LINK_SEND_BACKWARD];
+        for (int g = 0; g + 1 < load->shape.p * load->shape.n_chunks; g++) {
+            if (path_turns(sim->path, g)) continue;
+            int forward = link_of(sim, g, TASK_SEND_FORWARD);
+            int backward = link_of(sim, g + 1, TASK_SEND_BACKWARD);
             if (forward >= 0) links[forward].n_messages += load->shape.n_micro;
             if (backward >= 0) links[backward].n_messages += load->shape.n_micro;
         }
@@ -87,7 +92,7 @@ static void count_messages(PipelineSim *sim) {
         const Runner *runner = &sim->buffers.of.runners[stage];
         for (int i = 0; i < runner->n_tasks; i++) {
             if (!task_is_send(&runner->tasks[i])) continue;
-            int link = runner->link[flow_link(runner->tasks[i].kind)];
+            int link = links_find(&runner->links, &runner->tasks[i]);
             if (link >= 0) links[link].n_messages++;
         }
     }
@@ -95,10 +100,11 @@ static void count_messages(PipelineSim *sim) {
 
 static int prepare_links(PipelineSim *sim) {
     const PipelineLoad *load = sim->load;
-    Runner *runners = sim->buffers.of.runners;
     int p = load->shape.p, n_messages = 0;
     bool limited = false;
     Link *links = RESERVE(sim, links, load->n_links);
+    Links *ends = RESERVE(sim, ends, p);
+    links_clear(ends, p);
     double *wires = RESERVE(sim, wires, load->n_wires + load->n_links);
     for (int wire = 0; wire < load->n_wires; wire++) wires[wire] = -1; /* whose it is: nobody's */
     sim->timed = false;
@@ -116,13 +122,10 @@ static int prepare_links(PipelineSim *sim) {
                           .wire = wire,
                           .message_us = of->message_us,
                           .latency_us = of->latency_us};
-        if (of->from < 0 || of->from >= p || of->to < 0 || of->to >= p || of->from == of->to ||
-            (of->backward ? of->from != (of->to + 1) % p : of->to != (of->from + 1) % p)) {
-            continue; /* no neighbours: no task can use it */
-        }
-        runners[of->from].link[of->backward ? LINK_SEND_BACKWARD : LINK_SEND_FORWARD] = i;
-        runners[of->to].link[of->backward ? LINK_RECV_BACKWARD : LINK_RECV_FORWARD] = i;
+        if (of->from < 0 || of->from >= p || of->to < 0 || of->to >= p) continue;
+        links_add(ends, sim->path, i, of->from, of->to, of->backward);
     }
+    for (int stage = 0; stage < p; stage++) sim->buffers.of.runners[stage].links = ends[stage];
     memset(wires, 0, sizeof(*wires) * (size_t)(load->n_wires + load->n_links));
     count_messages(sim);
     for (int i = 0; i < load->n_links; i++) {
@@ -139,6 +142,7 @@ bool pipeline_prepare(PipelineSim *sim, PipelineResult *out, Diag *diag) {
     const PipelineLoad *load = sim->load;
     int p = load->shape.p, n_chunks = load->shape.n_chunks;
     sim->given = load->lists != NULL;
+    sim->path = (Path){sim->given ? load->shape.path : schedule_path(load->schedule), p};
     if (!sim->given && !make_lists(sim, diag)) return false;
     const PipelineList *lists = sim->given ? load->lists : sim->buffers.of.lists;
     sim->ends = find_ends(sim, lists);
@@ -149,7 +153,6 @@ bool pipeline_prepare(PipelineSim *sim, PipelineResult *out, Diag *diag) {
     *out = (PipelineResult){.p = p, .stages = stages, .lists = lists};
     for (int stage = 0; stage < p; stage++) {
         runners[stage] = (Runner){.tasks = lists[stage].tasks, .n_tasks = lists[stage].n_tasks};
-        memset(runners[stage].link, -1, sizeof(runners[stage].link));
         for (int c = 0; c < n_chunks; c++) runners[stage].n_left[c] = load->shape.n_micro;
         stages[stage] = (PipelineStage){.first_span = out->n_spans};
         if (load->spans) out->n_spans += lists[stage].n_tasks;

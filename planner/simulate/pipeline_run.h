@@ -27,7 +27,7 @@ typedef struct Runner {
     double held_bytes;  /* frames */
     Parcel data;        /* when the data axis' messages so far end */
     TaskSpan *spans;    /* NULL: not wanted */
-    int link[N_LINK_KINDS];
+    Links links;
     int n_left[MAX_CHUNKS]; /* backwards to do, or W's if there are any */
     bool ready;
 } Runner;
@@ -38,6 +38,7 @@ typedef struct Buffers {
     Runner *runners;
     PipelineStage *stages;
     Link *links;
+    Links *ends; /* of all stages */
     Parcel *arrived, *taken, *joint; /* taken: only if any link has a limit */
     double *wires;                   /* when they are free again */
     int *ready;
@@ -60,6 +61,7 @@ struct PipelineSim {
     int schedule;
     /* Of the run. */
     const PipelineLoad *load;
+    Path path;
     bool given;    /* lists were, with their messages */
     TaskKind ends; /* what a frame lives to, and after whose last gradients leave: B, or W */
     bool timed;    /* stages go on in the order of their clocks, for the sake of shared wires */

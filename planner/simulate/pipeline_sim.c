@@ -151,20 +151,25 @@ static void compute(PipelineSim *sim, int stage, const Task *task) {
     runner->free_us += us;
 }
 
+/* The link of the message that belongs to the task. */
+static int link_at(const Runner *runner, const Task *task, TaskKind kind) {
+    Task message = {.kind = (uint8_t)kind, .chunk = task->chunk};
+    return links_find(&runner->links, &message);
+}
+
 /* A task of a schedule: receives what it needs, and sends its result. */
 static bool run_whole(PipelineSim *sim, int stage, const Task *task) {
     Runner *runner = &sim->buffers.of.runners[stage];
-    const PipelineShape *shape = &sim->load->shape;
-    int global = task->chunk * shape->p + stage;
     if (task->kind == TASK_WEIGHTS) {
         compute(sim, stage, task);
         return true;
     }
     bool forward = task->kind == TASK_FORWARD;
-    bool begins = global == (forward ? 0 : shape->p * shape->n_chunks - 1);
-    bool ends = global == (forward ? shape->p * shape->n_chunks - 1 : 0);
+    int v = sim->load->shape.n_chunks;
+    bool begins = !path_has_border(sim->path, v, stage, task->chunk, forward);
+    bool ends = !path_has_border(sim->path, v, stage, task->chunk, !forward);
     if (runner->move == MOVE_RECEIVE) {
-        int link = runner->link[forward ? LINK_RECV_FORWARD : LINK_RECV_BACKWARD];
+        int link = link_at(runner, task, forward ? TASK_RECV_FORWARD : TASK_RECV_BACKWARD);
         if (!begins && !receive(sim, stage, link)) return false;
         runner->move = MOVE_COMPUTE;
     }
@@ -172,7 +177,7 @@ static bool run_whole(PipelineSim *sim, int stage, const Task *task) {
         compute(sim, stage, task);
         runner->move = MOVE_SEND;
     }
-    int link = runner->link[forward ? LINK_SEND_FORWARD : LINK_SEND_BACKWARD];
+    int link = link_at(runner, task, forward ? TASK_SEND_FORWARD : TASK_SEND_BACKWARD);
     if (!ends && !send(sim, stage, link)) return false;
     runner->move = MOVE_RECEIVE;
     return true;
@@ -190,7 +195,7 @@ static void run_stage(PipelineSim *sim, int stage) {
         } else if (task->kind == TASK_UPDATE) {
             return;
         } else {
-            int link = runner->link[flow_link(task->kind)];
+            int link = links_find(&runner->links, task);
             bool done = task_is_send(task) ? send(sim, stage, link) : receive(sim, stage, link);
             if (!done) return;
         }

@@ -149,7 +149,7 @@ static void scale_costs(Simulation *sim, double factor) {
 static bool play(Simulation *sim, const Device *device, PipelineSim *with, Arena *arena,
                  PipelineResult *result, Diag *diag) {
     const Plan *plan = sim->plan;
-    PlanLoad of = {.load = {.shape = {plan->n_stages, plan->n_chunks, plan->n_micro}}};
+    PlanLoad of = {.load = {.shape = {plan->n_stages, plan->n_chunks, plan->n_micro, plan->path}}};
     of.load.spans = true;
     price_tasks(&of.load, sim, arena);
     price_messages(&of.load, plan, device, arena);

@@ -50,7 +50,7 @@ static size_t lay_out(char *block, const LayoutCost *layout, const Candidate *ca
     *of = (CandidateLoad){.layout = layout, .candidate = candidate};
     size_t n_chunks = p * (size_t)candidate->n_chunks;
     of->chunks = carve(block, &at, n_chunks * sizeof(PipelineChunk));
-    of->links = carve(block, &at, 2 * p * sizeof(PipelineLink));
+    of->links = carve(block, &at, 4 * p * sizeof(PipelineLink));
     of->shares = carve(block, &at, p * sizeof(Share));
     for (int i = 0; i < N_PARTS; i++) of->part_us[i] = carve(block, &at, p * sizeof(double));
     of->constant_bytes = carve(block, &at, p * sizeof(double));
@@ -120,7 +120,8 @@ static void find_shared(CandidateLoad *of, const int *split) {
     int p = of->candidate->p;
     for (int i = 0; i < of->layout->n_shared; i++) {
         int *chunks = &of->weight_chunks[i * p], *stages = &of->weight_stages[i * p], n = 0;
-        find_weight_chunks(&of->layout->shared[i], split, p, of->candidate->n_chunks, chunks);
+        find_weight_chunks(&of->layout->shared[i], split, candidate_path(of->candidate),
+                           of->candidate->n_chunks, chunks);
         for (int s = 0; s < p; s++) {
             if (chunks[s] >= 0) stages[n++] = s;
         }
@@ -139,9 +140,9 @@ static const PipelineJoin *join_of_weight(const CandidateLoad *of, int weight) {
 }
 
 static void add_shared(const CandidateLoad *of, int global, UpdateKind update, Share *share) {
-    int p = of->candidate->p;
+    int p = of->candidate->p, stage = path_stage(candidate_path(of->candidate), global);
     for (int i = 0; i < of->layout->n_shared; i++) {
-        if (of->weight_chunks[i * p + global % p] != global) continue;
+        if (of->weight_chunks[i * p + stage] != global) continue;
         const SegmentCost *cost = &of->layout->shared[i].cost;
         Share weight = share_of(cost, update, 1);
         if (join_of_weight(of, i)) {
@@ -170,11 +171,12 @@ static void price_chunks(CandidateLoad *of, const int *split) {
     const Candidate *candidate = of->candidate;
     bool overlaps = of->costs->cluster->software.overlaps_gradients;
     UpdateKind update = candidate_update(candidate);
+    Path path = candidate_path(candidate);
     int p = candidate->p, v = candidate->n_chunks, block = 0;
     find_shared(of, split);
     for (int g = 0; g < p * v; g++) {
-        int stage = g % p;
-        PipelineChunk *chunk = &of->chunks[stage * v + g / p];
+        int stage = path_stage(path, g);
+        PipelineChunk *chunk = &of->chunks[stage * v + path_chunk(path, g)];
         Share share = {0};
         *chunk = (PipelineChunk){.data_pieces = split[g]};
         if (g == 0) add_segment(chunk, &share, update, &of->layout->before, false);
@@ -183,7 +185,7 @@ static void price_chunks(CandidateLoad *of, const int *split) {
             add_segment(chunk, &share, update, kind, true);
         }
         if (g + 1 == p * v) add_segment(chunk, &share, update, &of->layout->after, false);
-        if (p * v == 1) { /* tied weights are there once */
+        if (g + 1 == p * v && path_ends_meet(path)) { /* tied weights are there once */
             Share once = share_of(&of->layout->tied, update, -1);
             add_share(&share, &once);
         }
@@ -191,11 +193,8 @@ static void price_chunks(CandidateLoad *of, const int *split) {
         add_task_data(of, chunk, &share);
         if (g == 0 || g + 1 == p * v) chunk->frame_bytes += (double)of->layout->input_bytes;
         if (p * v > 1) { /* as in step_cost: a block's output is kept where it is read */
-            int more = (g + 1 == p * v) - (g == 0);
-            share.frame.kept += more * of->layout->border_bytes;
+            frame_cost_add_borders(&share.frame, of->layout, candidate, g);
             if (g > 0) share.frame.kept += (2 - (g + 1 == p * v)) * of->layout->documents_bytes;
-            bool receives = share.frame.weights > 0 && g + 1 < p * v;
-            if (receives) share.frame.kept_rise += of->layout->border_bytes;
         }
         chunk->frame_bytes += (double)frame_cost_bytes(&share.frame);
         if (overlaps) chunk->data_us = reduce_us(of, &share.weights);
@@ -227,7 +226,8 @@ static int number_wires(const CandidateLoad *of, int stage, int64_t *last_card, 
 static void price_links(CandidateLoad *of) {
     const Cluster *cluster = of->costs->cluster;
     PipelineLoad *load = &of->load;
-    int p = of->candidate->p, n_borders = of->candidate->n_chunks > 1 ? p : p - 1;
+    Path path = candidate_path(of->candidate);
+    int p = of->candidate->p, v = of->candidate->n_chunks;
     int64_t last_card = 0;
     BorderTime time[2];
     load->send = cluster->software.overlaps_pipeline ? SEND_OVERLAPPED : SEND_ARRIVES;
@@ -237,14 +237,17 @@ static void price_links(CandidateLoad *of) {
         int sharing = crosses ? stage_ranks_in_node(of) : 1;
         time[crosses] = border_time(cluster, of->layout, crosses, sharing);
     }
-    for (int s = 0; s < p; s++) { /* stage s sends forward to s + 1, backward to s - 1 */
+    for (int s = 0; s < p; s++) {
         int card = number_wires(of, s, &last_card, &load->n_wires);
-        for (int backward = 0; backward < 2; backward++) {
-            int border = backward ? (s + p - 1) % p : s;
-            if (border >= n_borders) continue;
+        for (int i = 0; i < 4; i++) {
+            /* Forward to s + 1, backward to s - 1; of a V also the other way round. */
+            bool backward = i & 1, below = backward == (i > 1);
+            int to = below ? (s + 1) % p : (s + p - 1) % p, border = below ? s : to;
+            if (i > 1 && path.kind != PATH_V) break;
+            if (path_count_crossings(path, v, border) == 0) continue;
             bool crosses = border_crosses(&of->placement, border);
             of->links[load->n_links++] = (PipelineLink){.from = s,
-                                                        .to = backward ? border : (s + 1) % p,
+                                                        .to = to,
                                                         .backward = backward,
                                                         .wire = crosses ? card : -1 - s,
                                                         .message_us = time[crosses].us,
@@ -291,7 +294,7 @@ static void price_tied(CandidateLoad *of) {
         double reduce_us = stages_reduce_us(of, join->n_stages, n);
         for (int k = 0; k < join->n_stages; k++) us[join->stages[k]] += reduce_us;
     }
-    if (p == 1 || of->layout->tied.n_parameters == 0) return;
+    if (path_ends_meet(candidate_path(of->candidate)) || of->layout->tied.n_parameters == 0) return;
     double ends_us = stages_reduce_us(of, 2, of->layout->tied.n_parameters);
     us[0] += ends_us;
     us[p - 1] += ends_us;
@@ -367,7 +370,8 @@ PipelineLoad *candidate_load(PipelineSim *sim, Arena *arena, const ModelCosts *c
     CandidateLoad *of = (CandidateLoad *)block;
     of->costs = costs;
     of->placement = candidate_placement(costs->cluster, candidate);
-    of->load.shape = (PipelineShape){candidate->p, candidate->n_chunks, candidate->n_micro};
+    of->load.shape = (PipelineShape){candidate->p, candidate->n_chunks, candidate->n_micro,
+                                     schedule_path(candidate->schedule)};
     of->load.schedule = candidate->schedule;
     price_chunks(of, split);
     price_links(of);

@@ -186,7 +186,7 @@ static void set_up_flow(FlowVerifier *fv) {
     int *sizes = ARENA_ARRAY(arena, int, plan->n_comms + 1);
     fv->flow = (Flow){.p = p,
                       .stages = ARENA_ARRAY(arena, FlowStage, p),
-                      .links = flow_find_links(arena, p, plan->channels, plan->n_channels),
+                      .links = flow_find_links(arena, plan_path(plan), plan->channels, plan->n_channels),
                       .n_channels = plan->n_channels,
                       .n_groups = plan->n_comms + 1,
                       .slots = slots,
@@ -216,7 +216,8 @@ static int waits_at_group(const FlowStage *s) {
 /* Whom a stage that has not ended waits for: for a collective, a member that is elsewhere. */
 static int waits_for(const FlowVerifier *fv, int stage) {
     const FlowStage *s = &fv->flow.stages[stage];
-    int group = waits_at_group(s), link = flow_link(s->tasks[s->at].kind);
+    int group = waits_at_group(s);
+    int number = links_find(&fv->flow.links[stage], &s->tasks[s->at]);
     if (group >= 0) {
         for (int other = 0; other < fv->flow.p; other++) {
             if (!is_member(fv, group, other)) continue;
@@ -224,8 +225,8 @@ static int waits_for(const FlowVerifier *fv, int stage) {
         }
         return stage;
     }
-    if (link < 0) return stage;
-    const Channel *channel = &fv->plan->channels[fv->flow.links[stage].channel[link]];
+    if (number < 0) return stage;
+    const Channel *channel = &fv->plan->channels[number];
     return channel->from == stage ? channel->to : channel->from;
 }
 
@@ -236,7 +237,7 @@ static void describe_wait(FlowVerifier *fv, int stage) {
         diag_note(v->diag, NO_LOC, "%s has come to its end", verify_stage_text(v, stage));
         return;
     }
-    int group = waits_at_group(s), link = flow_link(s->tasks[s->at].kind);
+    int group = waits_at_group(s);
     const char *peer = verify_stage_text(v, waits_for(fv, stage));
     if (group >= 0) {
         const Node *node = calls_of(fv, stage)->nodes[s->group_at];
@@ -245,13 +246,14 @@ static void describe_wait(FlowVerifier *fv, int stage) {
                   peer);
         return;
     }
-    const Channel *channel = &fv->plan->channels[fv->flow.links[stage].channel[link]];
+    int number = links_find(&fv->flow.links[stage], &s->tasks[s->at]);
+    const Channel *channel = &fv->plan->channels[number];
     diag_note(v->diag, NO_LOC,
               "%s, task %d, %s, channel %s %d->%d with %d of %d slots in use, "
               "waits for %s",
               verify_stage_text(v, stage), s->at, verify_task_text(v, &s->tasks[s->at]),
               channel->backward ? "backward" : "forward", channel->from, channel->to,
-              fv->flow.unread[fv->flow.links[stage].channel[link]], channel->slots, peer);
+              fv->flow.unread[number], channel->slots, peer);
 }
 
 /* Follows who waits for whom until a stage comes up again: from there on it is the cycle. */

@@ -9,7 +9,8 @@
  *   Stages     (verify_stage.c) regions fit the arena and do not overlap; a frame is free when its
  *              next micro-batch comes; every micro-batch runs once forward, then backward, then
  *              its W if the chunk has work for one, on every chunk, before the update; a sum's
- *              first share comes first; messages stand beside the task they serve.
+ *              first share comes first; messages stand beside the task they serve; chunks that
+ *              share a frame, where a micro-batch's way turns, run in the order that keeps it.
  *   Messages   (verify_messages.c) both ends of a channel agree on order, values, types, shardings.
  *   No hang    (verify_flow.c) all members of a communicator make the same calls; all task lists,
  *              with their bounded channels and the update's collectives, come to their end.
@@ -92,6 +93,10 @@ static bool verify_sizes(Verifier *v) {
                       "%d chunks, %d micro-batches of %d sequences, %d blocks: out of range",
                       plan->n_chunks, plan->n_micro, plan->micro_batch, plan->n_blocks);
     }
+    if (plan->context == 0 && !path_allows(plan->path, plan->n_chunks)) {
+        verify_defect(v, NO_LOC, "path %s: a stage cannot have %d chunks", path_name(plan->path),
+                      plan->n_chunks);
+    }
     if (v->n_defects) return false;
     double product = (double)plan->micro_batch * size[MESH_D] * size[MESH_E] * plan->n_micro;
     if (product != plan->global_batch) {
@@ -114,18 +119,20 @@ static bool verify_sizes(Verifier *v) {
     return v->n_defects == 0;
 }
 
-/* Blocks follow the pipeline: chunk 0 of every stage, then chunk 1, ... */
+/* Blocks follow the path of micro-batches. */
 static void verify_blocks(Verifier *v) {
     const Plan *plan = v->plan;
-    int next = 0, p = plan->n_stages;
-    for (int g = 0; g < p * plan->n_chunks; g++) {
-        const Stage *stage = &plan->stages[g % p];
-        int chunk = g / p, first = stage->first_block[chunk], count = stage->n_blocks[chunk];
+    Path path = plan_path(plan);
+    int next = 0;
+    for (int g = 0; g < path.p * plan->n_chunks; g++) {
+        const Stage *stage = &plan->stages[path_stage(path, g)];
+        int chunk = path_chunk(path, g), first = stage->first_block[chunk], count = stage->n_blocks[chunk];
         if (first != next || count < 0 || count > plan->n_blocks - next) {
             verify_defect(v, NO_LOC,
                           "%s: chunk %d holds blocks %d to %d; block %d of %d comes next in the "
                           "pipeline",
-                          verify_stage_text(v, g % p), chunk, first, first + count - 1, next,
+                          verify_stage_text(v, path_stage(path, g)), chunk, first, first + count - 1,
+                          next,
                           plan->n_blocks);
             return;
         }

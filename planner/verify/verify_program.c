@@ -130,6 +130,13 @@ static int64_t region_bytes(const ProgramVerifier *pv, const Buffer *buffer) {
     }
 }
 
+/* A gradient that goes to an earlier chunk of the stage lies in that one's frame (verify_stage.c
+ * proves that it is there). */
+static bool may_lie_in_frame(const Node *node, int chunk) {
+    if (node->phase == PHASE_UPDATE) return false;
+    return node->chunk == chunk || (node->phase == PHASE_BACKWARD && chunk < node->chunk);
+}
+
 static void check_buffer(ProgramVerifier *pv, const Node *node, int output) {
     static const char *const REGIONS[] = {"no region", "persistent", "frame", "scratch"};
     const Buffer *b = &pv->program->buffers[node->id * MAX_OUTPUTS + output];
@@ -139,8 +146,7 @@ static void check_buffer(ProgramVerifier *pv, const Node *node, int output) {
     if ((int)b->region <= REGION_NONE || (int)b->region > REGION_SCRATCH ||
         (int)b->class >= N_BUFFER_CLASSES) {
         DEFECT(pv, node, "%s: has no place in memory", text(pv, value));
-    } else if (b->region == REGION_FRAME &&
-               (b->chunk != node->chunk || node->phase == PHASE_UPDATE)) {
+    } else if (b->region == REGION_FRAME && !may_lie_in_frame(node, b->chunk)) {
         DEFECT(pv, node, "%s: lies in a frame of chunk %d but is made in %s", text(pv, value),
                b->chunk, verify_segment_text(pv->v, node));
     } else if ((OPS[node->op].flags & PERSISTENT) && b->region != REGION_PERSISTENT) {
@@ -169,15 +175,24 @@ static bool is_persistent(Value value) {
     }
 }
 
-/* A value reaches the segment that makes it, and, in a frame, those of its chunk that follow. */
+/* Forward to a later chunk of the stage, or backward to an earlier one, whose frame it lies in. */
+static bool is_handed_over(const Node *from, const Node *node, const Buffer *buffer) {
+    bool forward = from->phase == PHASE_FORWARD;
+    bool onward = forward ? from->chunk < node->chunk : from->chunk > node->chunk;
+    return from->phase <= PHASE_BACKWARD && from->phase <= node->phase && onward &&
+           buffer->chunk == (forward ? from->chunk : node->chunk);
+}
+
+/* A value reaches the segment that makes it, and, in a frame, those of its chunk that follow, and
+ * whom it is handed to. */
 static void check_read(ProgramVerifier *pv, const Node *node, int operand) {
     Value value = node->inputs[operand];
     const Node *from = value.node;
     const Buffer *b = &pv->program->buffers[from->id * MAX_OUTPUTS + value.output];
     if (verify_segment(from) == verify_segment(node)) return;
     if (is_persistent(value) && b->region == REGION_PERSISTENT) return;
-    if (from->phase < node->phase && node->phase < PHASE_UPDATE && from->chunk == node->chunk &&
-        b->region == REGION_FRAME) {
+    if (b->region == REGION_FRAME && node->phase < PHASE_UPDATE &&
+        (from->chunk == node->chunk ? from->phase < node->phase : is_handed_over(from, node, b))) {
         return;
     }
     DEFECT(pv, node, "%s: in %s reads %s, which no one writes there: it is made in %s and not kept",

@@ -102,13 +102,18 @@ typedef struct TaskChecker {
     Verifier *v;
     int stage;
     const Stage *s;
-    int last;       /* global chunk */
     uint8_t *state; /* [n_chunks][n_micro]: 0, then FORWARD_DONE, BACKWARD_DONE, WEIGHTS_DONE */
     TaskKind ends[MAX_CHUNKS]; /* by chunk: what ends a micro-batch */
+    /* By chunk: earlier and later chunks, a bit each, with which it shares values of a frame. */
+    uint32_t earlier[MAX_CHUNKS], later[MAX_CHUNKS];
     bool sound;
 } TaskChecker;
 
 enum { FORWARD_DONE = 1, BACKWARD_DONE = 2, WEIGHTS_DONE = 3 };
+
+static uint8_t done_by(TaskKind kind) {
+    return kind == TASK_FORWARD ? FORWARD_DONE : kind == TASK_BACKWARD ? BACKWARD_DONE : WEIGHTS_DONE;
+}
 
 #define TASK_DEFECT(tc, at, format, ...)                                                           \
     do {                                                                                           \
@@ -123,13 +128,18 @@ static bool is_task(const Stage *s, int at, TaskKind kind, const Task *like) {
            s->tasks[at].chunk == like->chunk && s->tasks[at].micro == like->micro;
 }
 
+/* Does the chunk have another stage's before it, or after it, on a micro-batch's way? */
+static bool has_border(const TaskChecker *tc, int chunk, bool before) {
+    const Plan *plan = tc->v->plan;
+    return path_has_border(plan_path(plan), plan->n_chunks, tc->stage, chunk, before);
+}
+
 /* Messages stand directly beside their task, and only where the pipeline has a border. */
 static void check_neighbours(TaskChecker *tc, int at) {
     const Task *task = &tc->s->tasks[at];
-    int global = task->chunk * tc->v->plan->n_stages + tc->stage;
     bool forward = task->kind == TASK_FORWARD;
-    bool needs_recv = forward ? global > 0 : global < tc->last;
-    bool needs_send = forward ? global < tc->last : global > 0;
+    bool needs_recv = has_border(tc, task->chunk, forward);
+    bool needs_send = has_border(tc, task->chunk, !forward);
     TaskKind recv = forward ? TASK_RECV_FORWARD : TASK_RECV_BACKWARD;
     TaskKind send = forward ? TASK_SEND_FORWARD : TASK_SEND_BACKWARD;
     if (needs_recv && !is_task(tc->s, at - 1, recv, task)) {
@@ -142,26 +152,43 @@ static void check_neighbours(TaskChecker *tc, int at) {
 
 static void check_message_task(TaskChecker *tc, int at) {
     const Task *task = &tc->s->tasks[at];
-    int global = task->chunk * tc->v->plan->n_stages + tc->stage;
     bool recv = task->kind == TASK_RECV_FORWARD || task->kind == TASK_RECV_BACKWARD;
     bool forward = task->kind == TASK_RECV_FORWARD || task->kind == TASK_SEND_FORWARD;
     TaskKind served = forward ? TASK_FORWARD : TASK_BACKWARD;
-    bool border = forward == recv ? global > 0 : global < tc->last;
+    bool border = has_border(tc, task->chunk, forward == recv);
     if (!is_task(tc->s, recv ? at + 1 : at - 1, served, task)) {
         TASK_DEFECT(tc, at, "is not beside its task %s%d.%d", task_kind_word(served), task->chunk,
                     (int)task->micro);
     } else if (!border) {
-        TASK_DEFECT(tc, at, "global chunk %d has no neighbour on that side", global);
+        TASK_DEFECT(tc, at, "global chunk %d has no neighbour on that side",
+                    path_global(plan_path(tc->v->plan), tc->stage, task->chunk));
+    }
+}
+
+static uint8_t *state_at(const TaskChecker *tc, int chunk, int micro) {
+    return &tc->state[(size_t)chunk * (size_t)tc->v->plan->n_micro + (size_t)micro];
+}
+
+/* Chunks that share values of a frame, the earlier one's: that one goes first forward and last
+ * backward, and its frame ends last. */
+static void check_shared_frames(TaskChecker *tc, int at) {
+    const Task *task = &tc->s->tasks[at];
+    for (int c = 0; c < tc->v->plan->n_chunks; c++) {
+        uint8_t theirs = *state_at(tc, c, task->micro);
+        bool forward = task->kind == TASK_FORWARD && tc->earlier[task->chunk] >> c & 1;
+        bool behind = task->kind != TASK_FORWARD && tc->later[task->chunk] >> c & 1;
+        TaskKind needed = forward ? TASK_FORWARD : TASK_BACKWARD;
+        if (behind && task->kind == tc->ends[task->chunk]) needed = tc->ends[c];
+        if ((!forward && !behind) || theirs >= done_by(needed)) continue;
+        TASK_DEFECT(tc, at, "runs before %s%d.%d, with which it shares a frame",
+                    task_kind_word(needed), c, (int)task->micro);
+        return;
     }
 }
 
 static void check_work(TaskChecker *tc, int at) {
     const Task *task = &tc->s->tasks[at];
-    uint8_t *state =
-        &tc->state[(size_t)task->chunk * (size_t)tc->v->plan->n_micro + (size_t)task->micro];
-    uint8_t done = task->kind == TASK_FORWARD    ? FORWARD_DONE
-                   : task->kind == TASK_BACKWARD ? BACKWARD_DONE
-                                                 : WEIGHTS_DONE;
+    uint8_t *state = state_at(tc, task->chunk, task->micro), done = done_by(task->kind);
     if (done != WEIGHTS_DONE) check_neighbours(tc, at);
     if (*state >= done) {
         TASK_DEFECT(tc, at, "%s", "runs a second time");
@@ -172,6 +199,7 @@ static void check_work(TaskChecker *tc, int at) {
         return;
     }
     *state = done;
+    check_shared_frames(tc, at);
 }
 
 static void check_task(TaskChecker *tc, int at) {
@@ -256,6 +284,42 @@ static void find_ends(TaskChecker *tc) {
     }
 }
 
+static bool is_chunk(const TaskChecker *tc, int chunk) {
+    return chunk >= 0 && chunk < tc->v->plan->n_chunks;
+}
+
+static void note_shared(TaskChecker *tc, const Node *node, int chunk, int other) {
+    Path path = plan_path(tc->v->plan);
+    int earlier = chunk < other ? chunk : other, later = chunk < other ? other : chunk;
+    tc->earlier[later] |= UINT32_C(1) << earlier;
+    tc->later[earlier] |= UINT32_C(1) << later;
+    int before = path_global(path, tc->stage, earlier), after = path_global(path, tc->stage, later);
+    if (before + 1 == after) return;
+    tc->sound = false;
+    verify_defect(tc->v, node->loc,
+                  "%s: %s shares values of chunks %d and %d, between which are other stages",
+                  verify_stage_text(tc->v, tc->stage),
+                  verify_value_text(tc->v, tc->stage, (Value){(Node *)node, 0}), earlier, later);
+}
+
+/* Chunks that read each other's values, which are then in a frame of one of both
+ * (verify_program.c): each pair is noted once. */
+static void find_shared_frames(TaskChecker *tc) {
+    const Program *program = &tc->v->plan->programs[tc->s->program];
+    for (int n = 0; n < program->graph->n_nodes; n++) {
+        const Node *node = program->graph->nodes[n];
+        for (int i = 0; i < node->n_inputs && node->phase < PHASE_UPDATE; i++) {
+            const Node *from = node->inputs[i].node;
+            const Buffer *buffer = &program->buffers[from->id * MAX_OUTPUTS + node->inputs[i].output];
+            if (from->chunk == node->chunk || buffer->region != REGION_FRAME) continue;
+            if (!is_chunk(tc, from->chunk) || !is_chunk(tc, node->chunk)) continue;
+            if (tc->earlier[node->chunk] >> from->chunk & 1) continue;
+            if (tc->later[node->chunk] >> from->chunk & 1) continue;
+            note_shared(tc, node, node->chunk, from->chunk);
+        }
+    }
+}
+
 static TaskKind kind_of_phase(Phase phase) {
     return phase == PHASE_FORWARD    ? TASK_FORWARD
            : phase == PHASE_BACKWARD ? TASK_BACKWARD
@@ -302,10 +366,10 @@ static bool check_tasks(Verifier *v, int stage) {
         return false;
     }
     Arena *arena = arena_create();
-    TaskChecker tc = {
-        .v = v, .stage = stage, .s = s, .last = plan->n_stages * plan->n_chunks - 1, .sound = true};
+    TaskChecker tc = {.v = v, .stage = stage, .s = s, .sound = true};
     tc.state = arena_alloc(arena, (size_t)n_units);
     find_ends(&tc);
+    find_shared_frames(&tc);
     for (int i = 0; i < s->n_tasks && v->n_defects <= MAX_DEFECTS; i++) check_task(&tc, i);
     check_complete(&tc);
     if (tc.sound) check_frames(&tc, arena);

@@ -30,9 +30,25 @@ enum { MOST_ARGS_BYTES = 4096 };
 
 const char *stream_kind_name(StreamKind kind) {
     static const char *const NAMES[] = {
-        "compute",         "tensor",        "expert",          "data", "pipeline", "send forward",
-        "receive forward", "send backward", "receive backward"};
+        "compute",
+        "tensor",
+        "expert",
+        "data",
+        "pipeline",
+        "send forward",
+        "receive forward",
+        "send backward",
+        "receive backward",
+        "send forward, back up",
+        "receive forward, back up",
+        "send backward, back up",
+        "receive backward, back up"};
     return NAMES[kind];
+}
+
+bool stream_sends(StreamKind kind) {
+    return kind == STREAM_SEND_FORWARD || kind == STREAM_SEND_BACKWARD ||
+           kind == STREAM_BACK_SEND_FORWARD || kind == STREAM_BACK_SEND_BACKWARD;
 }
 
 const char *command_kind_name(CommandKind kind) {

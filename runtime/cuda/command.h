@@ -13,7 +13,8 @@
 #include "runtime/binding.h"
 
 /* The streams of one rank. Messages have their own, so that they overlap with compute; each
- * direction of each pipeline link has its own, since NCCL's sends wait for their receives. */
+ * direction of each pipeline link has its own, since NCCL's sends wait for their receives; so do
+ * chunks that go back up the stages (planner/plan/path.h), whose peers are others. */
 typedef enum StreamKind {
     STREAM_COMPUTE,
     STREAM_TENSOR,
@@ -24,8 +25,13 @@ typedef enum StreamKind {
     STREAM_RECV_FORWARD,
     STREAM_SEND_BACKWARD,
     STREAM_RECV_BACKWARD,
+    STREAM_BACK_SEND_FORWARD, /* of chunks that go back up, in the same order */
+    STREAM_BACK_RECV_FORWARD,
+    STREAM_BACK_SEND_BACKWARD,
+    STREAM_BACK_RECV_BACKWARD,
     N_STREAM_KINDS
 } StreamKind;
+bool stream_sends(StreamKind kind); /* to another stage */
 const char *stream_kind_name(StreamKind kind);
 
 /* A range of device memory that a command reads or writes. */

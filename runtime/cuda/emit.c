@@ -100,12 +100,13 @@ static bool emit_input(void *user, const InputSlice *slice, const CallInfo *info
     return true;
 }
 
-static StreamKind message_stream(const CallInfo *info) {
+static StreamKind message_stream(Path path, const CallInfo *info) {
+    bool back = path_goes_up(path, info->chunk);
     switch (info->kind) {
-    case TASK_SEND_FORWARD: return STREAM_SEND_FORWARD;
-    case TASK_RECV_FORWARD: return STREAM_RECV_FORWARD;
-    case TASK_SEND_BACKWARD: return STREAM_SEND_BACKWARD;
-    default: return STREAM_RECV_BACKWARD;
+    case TASK_SEND_FORWARD: return back ? STREAM_BACK_SEND_FORWARD : STREAM_SEND_FORWARD;
+    case TASK_RECV_FORWARD: return back ? STREAM_BACK_RECV_FORWARD : STREAM_RECV_FORWARD;
+    case TASK_SEND_BACKWARD: return back ? STREAM_BACK_SEND_BACKWARD : STREAM_SEND_BACKWARD;
+    default: return back ? STREAM_BACK_RECV_BACKWARD : STREAM_RECV_BACKWARD;
     }
 }
 
@@ -117,7 +118,7 @@ static bool emit_message(void *user, const MessageSlice *slice, const CallInfo *
     peer.at[MESH_P] = slice->send ? channel->to : channel->from;
     Command command = {
         .kind = slice->send ? COMMAND_SEND : COMMAND_RECV,
-        .stream = message_stream(info),
+        .stream = message_stream(plan_path(walk->rank->plan), info),
         .info = {info->node, walk->rank->rank, info->micro, NO_BLOCK, info->kind, info->chunk}};
     command.message = (MessageCommand){.channel = slice->channel,
                                        .peer = mesh_rank(&walk->rank->plan->mesh, peer),

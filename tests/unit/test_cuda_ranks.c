@@ -241,7 +241,7 @@ int main(void) {
     static const Layout layouts[] = {
         {2, 2, 2, 4, 1, "1f1b", true, NULL, 0},        {1, 2, 4, 2, 1, "1f1b", false, NULL, 0},
         {2, 1, 2, 2, 2, "interleaved", true, NULL, 0}, {1, 4, 1, 2, 1, "1f1b", false, NULL, 0},
-        {1, 1, 4, 4, 1, "gpipe", false, UNEVEN_4, 4},
+        {1, 1, 4, 4, 1, "gpipe", false, UNEVEN_4, 4},  {1, 1, 3, 2, 2, "zb-v", false, ENDS_6, 6},
     };
     if (fake_missing()) {
         printf("skip captured ranks: %s\n", fake_missing());

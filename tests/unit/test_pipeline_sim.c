@@ -61,7 +61,7 @@ static void add_links(Case *c, double message_us, double latency_us) {
 /* Equal stages without anything else. */
 static void equal_case(Case *c, const char *schedule, int p, int v, int m, double message_us) {
     memset(c, 0, sizeof(*c));
-    c->load.shape = (PipelineShape){p, v, m};
+    c->load.shape = (PipelineShape){p, v, m, PATH_LOOP};
     c->load.schedule = schedule_number(schedule);
     c->load.chunks = c->chunks;
     for (int i = 0; i < p * v; i++) {
@@ -76,7 +76,7 @@ static void random_case(Case *c, bool alone) {
     PipelineLoad *load = &c->load;
     int schedule = below(3), p = 1 + below(6), m = 1 + below(12), v = 1;
     if (schedule == 2) m = p * (1 + below(3)), v = p > 1 ? 1 + below(3) : 1;
-    load->shape = (PipelineShape){p, v, m};
+    load->shape = (PipelineShape){p, v, m, PATH_LOOP};
     load->schedule = schedule_number(NAMES[schedule]);
     load->chunks = c->chunks;
     for (int i = 0; i < p * v; i++) {

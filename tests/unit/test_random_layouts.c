@@ -84,7 +84,7 @@ static void pick_model(Pair *pair) {
 
 static void pick_split(Pair *pair) {
     int n_parts = pair->layout.p * pair->layout.n_chunks;
-    int least = pick(pair, 0, 1); /* 0: some chunks have no block */
+    int least = pick(pair, 0, 1) && pair->n_layers >= n_parts; /* 0: some have no block */
     for (int i = 0; i < n_parts; i++) pair->split[i] = least;
     for (int i = least * n_parts; i < pair->n_layers; i++) {
         pair->split[pick(pair, 0, n_parts - 1)]++;
@@ -116,7 +116,12 @@ static void pick_layout(Pair *pair) {
     pair->recompute = (Recompute)pick(pair, 0, N_RECOMPUTES - 1);
     pair->zero = l->d > 1 ? pick(pair, 0, N_ZERO_STAGES - 1) : 0;
     bool may_split = l->n_chunks == 1 && pair->recompute != RECOMPUTE_FULL && l->p > 1;
-    if (may_split && pick(pair, 0, 1)) l->schedule = "zb-h1";
+    if (may_split && pick(pair, 0, 1)) {
+        bool turns = (l->split || 2 * l->p <= pair->n_layers) && pick(pair, 0, 1);
+        l->schedule = turns ? "zb-v" : "zb-h1";
+        l->n_chunks = 1 + turns;
+        if (l->split && turns) pick_split(pair);
+    }
 }
 
 /* A pair to be made again from its seed alone. */

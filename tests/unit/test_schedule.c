@@ -9,6 +9,7 @@
 
 static void make(Plan *plan, Arena *arena, const char *schedule, int p, int chunks, int n_micro) {
     *plan = (Plan){.arena = arena, .n_chunks = chunks, .n_micro = n_micro, .schedule = schedule};
+    if (schedule_find(schedule) >= 0) plan->path = schedule_path(schedule_find(schedule));
     plan->mesh = (Mesh){{1, 1, 1, 1, p}};
     plan->n_stages = p;
     plan->stages = ARENA_ARRAY(arena, Stage, p);
@@ -55,6 +56,32 @@ static void check_whole(const Plan *plan, const char *what) {
     }
 }
 
+static int place_of(const Stage *stage, TaskKind kind, int chunk, int micro) {
+    int at = 0;
+    while (stage->tasks[at].kind != kind || stage->tasks[at].chunk != chunk ||
+           stage->tasks[at].micro != micro) {
+        at++;
+    }
+    return at;
+}
+
+/* Where two chunks of a stage follow each other on the way, the earlier one is first forward, and
+ * last backward and in W's. */
+static void check_turns(const Plan *plan, const char *what) {
+    Path path = plan_path(plan);
+    for (int g = 0; g + 1 < path.p * plan->n_chunks; g++) {
+        if (!path_turns(path, g)) continue;
+        const Stage *stage = &plan->stages[path_stage(path, g)];
+        int a = path_chunk(path, g), b = path_chunk(path, g + 1);
+        for (int m = 0; m < plan->n_micro; m++) {
+            CHECK(place_of(stage, TASK_FORWARD, a, m) < place_of(stage, TASK_FORWARD, b, m) &&
+                      place_of(stage, TASK_BACKWARD, a, m) > place_of(stage, TASK_BACKWARD, b, m) &&
+                      place_of(stage, TASK_WEIGHTS, a, m) > place_of(stage, TASK_WEIGHTS, b, m),
+                  "%s: micro-batch %d", what, m);
+        }
+    }
+}
+
 static void test_all_shapes(Diag *diag) {
     static const int MICROS[] = {1, 2, 3, 4, 6, 8, 12, 24, 48};
     check_begin("every schedule: whole, ordered, comes to its end");
@@ -63,8 +90,9 @@ static void test_all_shapes(Diag *diag) {
             for (int chunks = 1; chunks <= 4; chunks++) {
                 for (int m = 0; m < 9; m++) {
                     char what[100];
-                    bool chunked = schedule_is_chunked(index);
-                    if (chunked ? MICROS[m] % p || (p == 1 && chunks > 1) : chunks > 1) continue;
+                    PathKind path = schedule_path(index);
+                    if (!path_allows(path, chunks) || (p == 1 && chunks > 1)) continue;
+                    if (path == PATH_LOOP && MICROS[m] % p) continue;
                     Arena *arena = arena_create();
                     Plan plan;
                     make(&plan, arena, schedule_name(index), p, chunks, MICROS[m]);
@@ -72,7 +100,9 @@ static void test_all_shapes(Diag *diag) {
                              MICROS[m]);
                     CHECK(schedule_apply(&plan, NO_LOC, diag), "%s: %s", what, diag_text(diag));
                     check_whole(&plan, what);
+                    check_turns(&plan, what);
                     int channels = p == 1 ? 0 : 2 * (chunks > 1 ? p : p - 1);
+                    if (path == PATH_V) channels = 4 * (p - 1);
                     CHECK(plan.n_channels == channels, "%s: %d channels", what, plan.n_channels);
                     arena_destroy(arena);
                 }
@@ -101,6 +131,9 @@ static void test_texts(Arena *arena, Diag *diag) {
         {"zb-chunked", 2, 2, 2, 1,
          "rf0.0 F0.0 sf0.0 rf0.1 F0.1 sf0.1 rf1.0 F1.0 B1.0 sb1.0 rf1.1 F1.1 B1.1 sb1.1 W1.0 "
          "rb0.0 B0.0 sb0.0 W1.1 rb0.1 B0.1 sb0.1 W0.0 W0.1 U"},
+        {"zb-v", 2, 2, 3, 1, /* the turn: nothing is sent between its chunks */
+         "rf0.0 F0.0 F1.0 sf1.0 rf0.1 F0.1 F1.1 sf1.1 rb1.0 B1.0 W1.0 rf0.2 F0.2 B0.0 sb0.0 W0.0 "
+         "F1.2 sf1.2 rb1.1 B1.1 W1.1 B0.1 sb0.1 rb1.2 B1.2 B0.2 sb0.2 W0.1 W1.2 W0.2 U"},
         {"interleaved", 2, 2, 2, 1,
          "rf0.0 F0.0 sf0.0 rf0.1 F0.1 sf0.1 rf1.0 F1.0 B1.0 sb1.0 rf1.1 F1.1 B1.1 sb1.1 "
          "rb0.0 B0.0 sb0.0 rb0.1 B0.1 sb0.1 U"},
@@ -132,14 +165,14 @@ static void test_memory(Arena *arena, Diag *diag) {
     static const int64_t ALIKE[] = {100, 100}, UNLIKE[] = {100, 1000};
     Plan plan;
     check_begin("frames: gpipe n, 1f1b p - stage, interleaved as its warm-up says");
-    make_frames(&plan, arena, "gpipe", (PipelineShape){4, 1, 16}, ALIKE, diag);
+    make_frames(&plan, arena, "gpipe", (PipelineShape){4, 1, 16, PATH_LOOP}, ALIKE, diag);
     CHECK(plan.stages[3].frame_slots[0] == 16, "gpipe %d", plan.stages[3].frame_slots[0]);
-    make_frames(&plan, arena, "1f1b", (PipelineShape){4, 1, 16}, ALIKE, diag);
+    make_frames(&plan, arena, "1f1b", (PipelineShape){4, 1, 16, PATH_LOOP}, ALIKE, diag);
     for (int s = 0; s < 4; s++) {
         CHECK(plan.stages[s].frame_slots[0] == 4 - s, "1f1b %d", plan.stages[s].frame_slots[0]);
         CHECK(plan.stages[s].frame_slots[1] == 0, "no second chunk");
     }
-    make_frames(&plan, arena, "interleaved", (PipelineShape){4, 2, 16}, ALIKE, diag);
+    make_frames(&plan, arena, "interleaved", (PipelineShape){4, 2, 16, PATH_LOOP}, ALIKE, diag);
     for (int s = 0; s < 4; s++) {
         const Stage *stage = &plan.stages[s];
         int in_flight = 2 * (3 - s) + 4 + 1;
@@ -147,7 +180,7 @@ static void test_memory(Arena *arena, Diag *diag) {
         CHECK(stage->frame_slots[0] == in_flight, "stage %d: %d frames, not %d", s,
               stage->frame_slots[0], in_flight);
     }
-    make_frames(&plan, arena, "interleaved", (PipelineShape){4, 2, 16}, UNLIKE, diag);
+    make_frames(&plan, arena, "interleaved", (PipelineShape){4, 2, 16, PATH_LOOP}, UNLIKE, diag);
     CHECK(plan.stages[3].frame_pool[0] != plan.stages[3].frame_pool[1], "a large one is alone");
     for (int c = 0; c < plan.n_channels; c++) {
         CHECK(plan.channels[c].slots <= 4, "channel %d: %d slots", c, plan.channels[c].slots);
@@ -208,7 +241,7 @@ static void test_pools(Diag *diag) {
         int64_t bytes[MAX_CHUNKS];
         int p = 2 + trial % 5, v = 1 + trial / 5 % 6, n_groups = 1 + trial / 30;
         for (int c = 0; c < v; c++) bytes[c] = 64 * (10 + (trial * 31 + c * 17) % (trial % 40 + 1));
-        make_frames(&plan, arena, "interleaved", (PipelineShape){p, v, p * n_groups}, bytes, diag);
+        make_frames(&plan, arena, "interleaved", (PipelineShape){p, v, p * n_groups, PATH_LOOP}, bytes, diag);
         for (int s = 0; s < p; s++) check_slots(&plan, s);
         arena_destroy(arena);
     }
@@ -224,6 +257,9 @@ static void test_refusals(Arena *arena) {
         {"1f1b", 2, 2, 2, "schedule 1f1b: has one chunk per stage; --chunks 2 is"},
         {"gpipe", 2, 4, 2, "schedule gpipe: has one chunk per stage; --chunks 4 is"},
         {"interleaved", 1, 2, 2, "2 chunks per stage need more than one stage"},
+        {"zb-v", 1, 2, 2, "2 chunks per stage need more than one stage"},
+        {"zb-v", 4, 1, 8, "schedule zb-v: has two chunks a stage, the way down and the way back; not 1"},
+        {"zb-v", 4, 3, 8, "has two chunks a stage, the way down and the way back; not 3"},
         {"interleaved", 4, 2, 6, "6 micro-batches are no multiple of the 4 stages"},
         {"1f1b", 0, 1, 6, "must be 1 to"},
         {"interleaved", 4, 33, 4, "must be 1 to"},
@@ -233,7 +269,7 @@ static void test_refusals(Arena *arena) {
     check_begin("impossible shapes are refused, with the reason");
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         Diag *diag = diag_create();
-        PipelineShape shape = {CASES[i].p, CASES[i].chunks, CASES[i].n_micro};
+        PipelineShape shape = {CASES[i].p, CASES[i].chunks, CASES[i].n_micro, PATH_LOOP};
         CHECK(!schedule_check(CASES[i].schedule, &shape, NO_LOC, diag), "case %zu passes", i);
         CHECK(strstr(diag_text(diag), CASES[i].text), "case %zu: %s", i, diag_text(diag));
         diag_destroy(diag);
@@ -253,7 +289,7 @@ static void test_hang(Arena *arena, Diag *diag) {
     tasks[1] = (Task){.kind = TASK_RECV_BACKWARD};
     Diag *hang = diag_create();
     int n;
-    PipelineShape shape = {2, 1, 2};
+    PipelineShape shape = {2, 1, 2, PATH_LOOP};
     CHECK(!schedule_channels(arena, &shape, plan.stages, &n, hang), "it came to its end");
     CHECK(strstr(diag_text(hang), "hangs"), "%s", diag_text(hang));
     diag_destroy(hang);

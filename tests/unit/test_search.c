@@ -66,7 +66,7 @@ static void try_all(const SearchRequest *request, double limit_bytes, Tried *tri
                 if (c.t * c.p * c.d != request->n_ranks || (c.d == 1 && c.zero)) continue;
                 c.n_micro = request->global_batch / (c.d * c.micro_batch);
                 if (c.n_micro * c.d * c.micro_batch != request->global_batch) continue;
-                PipelineShape shape = {c.p, c.n_chunks, c.n_micro};
+                PipelineShape shape = {c.p, c.n_chunks, c.n_micro, PATH_LOOP};
                 const char *reason;
                 if (c.n_micro < 1 || !schedule_allows(c.schedule, &shape)) continue;
                 if (c.recompute == RECOMPUTE_FULL && schedule_splits(c.schedule)) continue;
@@ -75,7 +75,7 @@ static void try_all(const SearchRequest *request, double limit_bytes, Tried *tri
                                    c.micro_batch, &reason);
                 StepCost cost;
                 if (!layout ||
-                    !split_blocks(&synthetic_costs, layout, c.p, c.n_chunks, false, split)) {
+                    !split_blocks(&synthetic_costs, layout, candidate_path(&c), c.n_chunks, false, split)) {
                     continue;
                 }
                 step_cost(&synthetic_costs, layout, &c, split, &cost);
@@ -181,7 +181,7 @@ static void test_many_groups(Arena *arena, Diag *diag) {
             const LayoutCost *layout =
                 model_costs_at(&synthetic_costs, c.t, false, RECOMPUTE_NONE, 1, &reason);
             StepCost all = {0}, few = {0};
-            if (!split_blocks(&synthetic_costs, layout, c.p, c.n_chunks, false, split)) BUG("none");
+            if (!split_blocks(&synthetic_costs, layout, candidate_path(&c), c.n_chunks, false, split)) BUG("none");
             CHECK(search_count_tasks(&c) < 2 * c.p * c.n_chunks * c.n_micro, "case %zu: whole", i);
             CHECK(simulate_candidate(sim, &synthetic_costs, layout, &c, split, &all, diag) &&
                       search_simulate(sim, &synthetic_costs, layout, &c, split, &few, diag),
@@ -345,8 +345,8 @@ static void test_refusals(Arena *arena) {
          "there is no schedule 'zigzag'\n"},
         {{.n_ranks = 8, .global_batch = 8, .p = 2, .schedule = "1f1b", .n_chunks = 2},
          "--schedule 1f1b cannot be with t=1, p=2, d=4, micro-batch 1: interleaved and zb-chunked "
-         "need micro-batches in multiples of p, others one chunk a stage, and zb-* no full "
-         "recomputation\n"},
+         "need micro-batches in multiples of p, zb-v two chunks a stage, others one, and zb-* no "
+         "full recomputation\n"},
         {{.n_ranks = 5, .global_batch = 20, .t = 5},
          "t=5: axis 'heads' is 96: t=5 does not "
          "divide it\n"},

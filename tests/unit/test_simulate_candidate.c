@@ -29,7 +29,7 @@ static bool price(PipelineSim *sim, const Candidate *candidate, bool even, Pair 
         model_costs_at(&synthetic_costs, candidate->t, candidate->sequence_parallel,
                        candidate->recompute, candidate->micro_batch, &reason);
     CHECK(layout, "%s", reason);
-    if (!layout || !split_blocks(&synthetic_costs, layout, candidate->p, candidate->n_chunks, even,
+    if (!layout || !split_blocks(&synthetic_costs, layout, candidate_path(candidate), candidate->n_chunks, even,
                                  out->split)) {
         return false;
     }
@@ -85,6 +85,7 @@ static void test_closed_forms(PipelineSim *sim, Diag *diag) {
         {"interleaved", 8, 8, 16, 4, 64, 1, 0.01}, {"interleaved", 4, 12, 4, 2, 48, 0, 0.01},
         {"1f1b", 2, 48, 2, 1, 96, 1, 0.01},        {"1f1b", 2, 1, 16, 1, 4, 3, 0.01},
         {"1f1b", 2, 4, 16, 1, 16, 2, 0.01},        {"interleaved", 4, 4, 8, 4, 16, 3, 0.01},
+        {"zb-v", 8, 8, 16, 2, 64, 0, 0.01},        {"zb-v", 4, 12, 4, 2, 50, 1, 0.01},
     };
     Pair pair;
     for (int software = 0; software < 8; software++) {
@@ -185,7 +186,7 @@ static void test_cards(PipelineSim *sim) {
     const char *reason;
     synthetic_use(EQUAL, 96);
     const LayoutCost *layout = model_costs_at(&synthetic_costs, 2, false, 0, 1, &reason);
-    split_blocks(&synthetic_costs, layout, 8, 1, true, pair.split);
+    split_blocks(&synthetic_costs, layout, (Path){PATH_LOOP, 8}, 1, true, pair.split);
     const PipelineLoad *load =
         candidate_load(sim, NULL, &synthetic_costs, layout, &candidate, pair.split);
     int n_network = load->n_wires - 8;
@@ -227,9 +228,10 @@ static double seconds(void) {
 }
 
 /* Uneven stages, every software: the closed form must rank well, and so be near. */
-static void test_random(PipelineSim *sim, Diag *diag, uint64_t seed, bool print) {
+static void test_random(PipelineSim *sim, Diag *diag, uint64_t seed, bool of_v, bool print) {
     static const Recompute KINDS[] = {RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL};
-    check_begin("300 random candidates: parts add up, step_cost is near");
+    check_begin(of_v ? "300 random candidates of zb-v: the same"
+                     : "300 random candidates: parts add up, step_cost is near");
     Pair pair;
     double sum = 0, most = 0, spent = 0;
     int n = 0;
@@ -238,6 +240,7 @@ static void test_random(PipelineSim *sim, Diag *diag, uint64_t seed, bool print)
     for (int i = 0; i < 300; i++) {
         int schedule = rand() % 3, p = 1 << rand() % 6, v = 1;
         if (schedule == schedule_number("interleaved") && p > 1) v = 1 + rand() % 3;
+        if (of_v && p > 1) schedule = schedule_number("zb-v"), v = 2;
         if (p * v > 96) continue;
         Candidate candidate = {.t = 1 << rand() % 4,
                                .p = p,
@@ -246,7 +249,7 @@ static void test_random(PipelineSim *sim, Diag *diag, uint64_t seed, bool print)
                                .micro_batch = 1 << rand() % 3,
                                .n_micro = p * (1 + rand() % 8),
                                .schedule = schedule,
-                               .recompute = KINDS[rand() % 3],
+                               .recompute = KINDS[rand() % (of_v ? 2 : 3)],
                                .zero = rand() % N_ZERO_STAGES,
                                .sequence_parallel = rand() % 2};
         synthetic_cluster.software.overlaps_gradients = rand() % 2;
@@ -290,7 +293,8 @@ int main(int argc, char **argv) {
     test_software(sim, diag);
     test_cards(sim);
     test_scattered();
-    test_random(sim, diag, seed, argc > 1);
+    test_random(sim, diag, seed, false, argc > 1);
+    test_random(sim, diag, seed, true, argc > 1);
     diag_destroy(diag);
     arena_destroy(arena);
     return check_report();

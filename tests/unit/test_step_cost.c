@@ -20,6 +20,7 @@ static int random_below(int n) {
 /* The span by playing the lists, messages on wires that nothing else uses. */
 static double play(Arena *arena, int schedule, const PipelineTimes *times) {
     const PipelineShape *shape = &times->shape;
+    Path path = {schedule_path(schedule), shape->p};
     int p = shape->p, n_total = p * shape->n_chunks, m = shape->n_micro, n_order;
     static const double NONE[64 * MAX_CHUNKS];
     const double *weights_us = times->weights_us ? times->weights_us : NONE;
@@ -40,7 +41,7 @@ static double play(Arena *arena, int schedule, const PipelineTimes *times) {
         while (next[s] < n_order) {
             const Task *task = &orders[s][next[s]];
             bool backward = task->kind == TASK_BACKWARD;
-            int g = task->chunk * p + s;
+            int g = path_global(path, s, task->chunk);
             if (task->kind == TASK_WEIGHTS) {
                 now[s] += weights_us[g];
                 if (now[s] > span) span = now[s];
@@ -51,11 +52,11 @@ static double play(Arena *arena, int schedule, const PipelineTimes *times) {
             if (backward && g + 1 < n_total) {
                 ready = done[1][(g + 1) * m + task->micro];
                 if (ready < 0) break;
-                ready += times->border_us[g % p];
+                if (!path_turns(path, g)) ready += times->border_us[path_border(path, g)];
             } else if (!backward && g > 0) {
                 ready = done[0][(g - 1) * m + task->micro];
                 if (ready < 0) break;
-                ready += times->border_us[(g - 1) % p];
+                if (!path_turns(path, g - 1)) ready += times->border_us[path_border(path, g - 1)];
             }
             now[s] = (ready > now[s] ? ready : now[s]) + us;
             done[backward][g * m + task->micro] = now[s];
@@ -87,10 +88,13 @@ static void test_frames(Arena *arena, Diag *diag) {
     check_begin("frames in closed form are those of the task lists");
     for (int index = 0; schedule_name(index); index++) {
         for (int trial = 0; trial < 400; trial++) {
-            PipelineShape shape = {1 + random_below(9), 1, 1 + random_below(40)};
+            PipelineShape shape = {1 + random_below(9), 1, 1 + random_below(40), PATH_LOOP};
             if (schedule_is_chunked(index)) {
                 shape.n_chunks = 1 + random_below(MAX_CHUNKS);
                 shape.n_micro = shape.p * (1 + random_below(7));
+            }
+            if (schedule_path(index) == PATH_V) {
+                shape.n_chunks = 2, shape.n_micro = 1 + random_below(40);
             }
             if (!schedule_allows(index, &shape)) continue;
             for (int s = 0; s < shape.p; s++) {
@@ -139,10 +143,11 @@ static PipelineTimes times_of(Arena *arena, int schedule, PipelineShape shape, d
 static void test_bubbles(Arena *arena) {
     check_begin("equal stages: the bubble is (p - 1)/(v m) of the ideal time");
     for (int index = 0; schedule_name(index); index++) {
+        if (schedule_path(index) == PATH_V) continue;
         for (int p = 1; p <= 16; p++) {
             for (int v = 1; v <= 4; v++) {
                 for (int k = 1; k <= 3; k++) {
-                    PipelineShape shape = {p, v, k * p};
+                    PipelineShape shape = {p, v, k * p, PATH_LOOP};
                     if (!schedule_allows(index, &shape)) continue;
                     PipelineTimes times = times_of(arena, index, shape, 0, 0);
                     double span = schedule_span(index, &times), w = times.weights_us[0];
@@ -160,6 +165,30 @@ static void test_bubbles(Arena *arena) {
     }
 }
 
+/* Where forward, B and W take equally long, no stage waits but for its first micro-batch; and as
+ * long as they are nearly so, hardly. */
+static void test_bubble_of_v(Arena *arena) {
+    check_begin("zb-v: equal parts have no bubble but the way down; frames as 1f1b's first stage");
+    int index = schedule_find("zb-v"), plain = schedule_find("1f1b");
+    for (int p = 2; p <= 16; p++) {
+        for (int m = 1; m <= 4 * p; m++) {
+            PipelineShape shape = {p, 2, m, PATH_V}, line = {p, 1, m, PATH_LINE};
+            PipelineTimes times = times_of(arena, index, shape, 0, 0);
+            double *same = ARENA_ARRAY(arena, double, 2 * p);
+            for (int g = 0; g < 2 * p; g++) same[g] = 10;
+            times.forward_us = times.backward_us = times.weights_us = same;
+            double span = schedule_span(index, &times), least = 10 * (6 * m + p - 1);
+            CHECK(m < 2 * p - 1 || fabs(span - least) < 1e-6, "p=%d m=%d: %g, not %g", p, m, span,
+                  least);
+            for (int s = 0; s < p; s++) {
+                CHECK(schedule_frames_but(index, &shape, s, NO_CHUNK) <=
+                          2 * schedule_frames(plain, &line, 0, 0),
+                      "p=%d m=%d stage %d", p, m, s);
+            }
+        }
+    }
+}
+
 /* How far off the closed form may be: uneven stages and messages that hide badly. */
 static void test_spans(Arena *arena) {
     static const struct {
@@ -172,10 +201,13 @@ static void test_spans(Arena *arena) {
             int n = 0;
             char worst[100] = "";
             for (int trial = 0; trial < 300; trial++) {
-                PipelineShape shape = {1 + random_below(16), 1, 1 + random_below(64)};
+                PipelineShape shape = {1 + random_below(16), 1, 1 + random_below(64), PATH_LOOP};
                 if (schedule_is_chunked(index)) {
                     shape.n_chunks = 2 + random_below(4);
                     shape.n_micro = shape.p * (1 + random_below(6));
+                }
+                if (schedule_path(index) == PATH_V) {
+                    shape.n_chunks = 2, shape.n_micro = 1 + random_below(200);
                 }
                 if (!schedule_allows(index, &shape)) continue;
                 PipelineTimes times =
@@ -248,7 +280,7 @@ static void test_splits(void) {
             blocks[b] = two[kinds[b]].forward.us + two[kinds[b]].backward.us;
         }
         double before = layout.before.forward.us, after = layout.after.backward.us;
-        bool made = split_blocks(&costs, &layout, p, v, false, split);
+        bool made = split_blocks(&costs, &layout, (Path){PATH_LOOP, p}, v, false, split);
         CHECK(made == (p * v <= n_blocks + 2), "%d blocks, p=%d v=%d", n_blocks, p, v);
         if (!made) continue;
         int total = 0;
@@ -278,9 +310,9 @@ static void test_splits(void) {
     const char *reason;
     const LayoutCost *layout =
         model_costs_at(&synthetic_costs, 8, true, RECOMPUTE_NONE, 1, &reason);
-    CHECK(split_blocks(&synthetic_costs, layout, 8, 1, true, split) && split[7] == 12, "%d",
+    CHECK(split_blocks(&synthetic_costs, layout, (Path){PATH_LOOP, 8}, 1, true, split) && split[7] == 12, "%d",
           split[7]);
-    CHECK(!split_blocks(&synthetic_costs, layout, 7, 1, true, split), "96 over 7");
+    CHECK(!split_blocks(&synthetic_costs, layout, (Path){PATH_LOOP, 7}, 1, true, split), "96 over 7");
 }
 
 /* Llama 3's 126 blocks in 128 chunks. */
@@ -291,18 +323,18 @@ static void test_counted_ends(void) {
     synthetic_use(SYNTHETIC_175B, 126);
     const LayoutCost *layout =
         model_costs_at(&synthetic_costs, 8, true, RECOMPUTE_NONE, 1, &reason);
-    CHECK(!split_blocks(&synthetic_costs, layout, 16, 8, true, split), "128 chunks");
+    CHECK(!split_blocks(&synthetic_costs, layout, (Path){PATH_LOOP, 16}, 8, true, split), "128 chunks");
     synthetic_cluster.software.counts_ends = true;
-    CHECK(split_blocks(&synthetic_costs, layout, 16, 8, true, split) && split[0] == 0 &&
+    CHECK(split_blocks(&synthetic_costs, layout, (Path){PATH_LOOP, 16}, 8, true, split) && split[0] == 0 &&
               split[1] == 1 && split[126] == 1 && split[127] == 0,
           "128 chunks: %d %d ... %d %d", split[0], split[1], split[126], split[127]);
-    CHECK(split_blocks(&synthetic_costs, layout, 16, 1, true, split) && split[0] == 7 &&
+    CHECK(split_blocks(&synthetic_costs, layout, (Path){PATH_LOOP, 16}, 1, true, split) && split[0] == 7 &&
               split[1] == 8 && split[14] == 8 && split[15] == 7,
           "16 chunks: %d %d ... %d %d", split[0], split[1], split[14], split[15]);
-    CHECK(split_blocks(&synthetic_costs, layout, 2, 1, true, split) && split[0] == 63 &&
+    CHECK(split_blocks(&synthetic_costs, layout, (Path){PATH_LOOP, 2}, 1, true, split) && split[0] == 63 &&
               split[1] == 63,
           "2 chunks: %d %d", split[0], split[1]);
-    CHECK(!split_blocks(&synthetic_costs, layout, 5, 1, true, split), "5 chunks");
+    CHECK(!split_blocks(&synthetic_costs, layout, (Path){PATH_LOOP, 5}, 1, true, split), "5 chunks");
 }
 
 /* Chunks of all stages that a micro-batch passes at the pace of the slowest. */
@@ -318,7 +350,7 @@ static void test_pace(void) {
         LayoutCost layout = {.kinds = &block, .after.forward.us = CASES[i].after};
         int kinds[16] = {0}, split[4] = {0};
         ModelCosts costs = {.n_blocks = CASES[i].n_blocks, .n_kinds = 1, .kind_of_block = kinds};
-        bool made = split_blocks(&costs, &layout, 2, 2, false, split);
+        bool made = split_blocks(&costs, &layout, (Path){PATH_LOOP, 2}, 2, false, split);
         CHECK(made && memcmp(split, CASES[i].want, sizeof(split)) == 0, "case %zu: %d %d %d %d", i,
               split[0], split[1], split[2], split[3]);
     }
@@ -344,7 +376,7 @@ static StepCost price(const Candidate *candidate) {
         model_costs_at(&synthetic_costs, candidate->t, candidate->sequence_parallel,
                        candidate->recompute, candidate->micro_batch, &reason);
     if (!layout) BUG("%s", reason);
-    if (!split_blocks(&synthetic_costs, layout, candidate->p, candidate->n_chunks, false, split)) {
+    if (!split_blocks(&synthetic_costs, layout, candidate_path(candidate), candidate->n_chunks, false, split)) {
         BUG("p=%d v=%d", candidate->p, candidate->n_chunks);
     }
     step_cost(&synthetic_costs, layout, candidate, split, &cost);
@@ -416,6 +448,7 @@ int main(void) {
     Diag *diag = diag_create();
     test_frames(arena, diag);
     test_bubbles(arena);
+    test_bubble_of_v(arena);
     test_spans(arena);
     test_splits();
     test_counted_ends();

@@ -93,7 +93,7 @@ static Priced price(Arena *arena, const Layout *l, const Model *thin, Diag *diag
                               .sequence_parallel = l->sequence_parallel,
                               .c = context,
                               .e = experts};
-    if (!split_blocks(x.costs, x.layout, l->p, l->v, false, x.split)) BUG("no split");
+    if (!split_blocks(x.costs, x.layout, candidate_path(&x.candidate), l->v, false, x.split)) BUG("no split");
     step_memory(x.costs, x.layout, &x.candidate, x.split, &x.cost);
     return x;
 }
@@ -132,7 +132,7 @@ static void compare_with_plan(const Layout *l, const StepCost *cost, const Plan 
     bool lone_head = l->v == 1 && plan->stages[largest].n_blocks[0] == 0;
     double least = l->zero ? -0.003 : -0.001, most = lone_head ? 0.04 : l->zero ? 0.01 : 0.001;
     double calls = 0.003;
-    if (schedule_splits(schedule_find(l->schedule))) most = 0.005;
+    if (schedule_splits(schedule_find(l->schedule))) most = plan->path == PATH_V ? 0.01 : 0.005;
     if (l->zero >= ZERO_GRADIENTS) least = -0.02, most = 0.09, calls = 0.12;
     if (frozen.key && l->p > 1) most = 0.02, calls = 0.01;
     double arena = (double)(cost->memory_bytes - cost->runtime_bytes);
@@ -221,6 +221,10 @@ int main(void) {
         {"models/llama.lua", "405b", 8, 1, 16, 8, 1, 16, "interleaved", true, false,
          RECOMPUTE_SELECTIVE, 0},
         {"models/gpt.lua", "124m", 2, 2, 2, 7, 2, 4, "interleaved", true, false, RECOMPUTE_NONE, 1},
+        /* a V: both ends of the model on one stage, the turn on another, and on one by itself */
+        {"models/gpt.lua", "124m", 1, 1, 3, 2, 2, 8, "zb-v", false, false, RECOMPUTE_NONE, 0},
+        {"models/gpt.lua", "124m", 2, 2, 2, 2, 4, 4, "zb-v", true, false, RECOMPUTE_SELECTIVE, 0},
+        {"models/llama.lua", "405b", 8, 1, 16, 2, 1, 32, "zb-v", true, false, RECOMPUTE_NONE, 0},
         {"models/gpt.lua", "124m", 1, 1, 14, 1, 2, 14, "1f1b", false, false, RECOMPUTE_FULL, 0},
         {"models/gpt.lua", "124m", 1, 1, 13, 1, 2, 2, "gpipe", false, false, RECOMPUTE_NONE, 0},
         /* backwards in two: what lives where in a frame depends on when */

@@ -25,6 +25,7 @@ static const LayoutCase CASES[] = {
     {{1, 1, 4, 3, 1, "1f1b", false, NULL, 0}, RECOMPUTE_SELECTIVE, 0},
     {{2, 2, 2, 1, 2, "interleaved", true, NULL, 0}, RECOMPUTE_FULL, 1},
     {{1, 2, 4, 2, 1, "1f1b", false, NULL, 0}, RECOMPUTE_NONE, 1},
+    {{1, 2, 2, 2, 2, "zb-v", false, NULL, 0}, RECOMPUTE_SELECTIVE, 0},
 };
 enum { N_CASES = sizeof(CASES) / sizeof(CASES[0]) };
 

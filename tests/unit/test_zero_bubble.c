@@ -20,6 +20,8 @@ typedef struct BitsCase {
 
 /* clang-format off */
 #define SMALL {"layers", "4"}, {"model", "32"}, {"heads", "4"}, {"seq", "16"}
+#define LARGER {"layers", "9"}, {"model", "32"}, {"heads", "4"}, {"seq", "16"}
+#define UNCLIPPED {"optimizer.max_norm", "1e9"}
 /* clang-format on */
 static const BitsCase BITS[] = {
     /* tied weights on the first and last stage; more stages than micro-batches */
@@ -125,6 +127,36 @@ static const BitsCase BITS[] = {
      RECOMPUTE_NONE,
      0,
      DTYPE_F32},
+    /* down the stages and back: turns, fewer micro-batches than stages, all that divides. Stages
+     * have other blocks then, and the norm is summed in another order: none clips. */
+    {"models/gpt.lua",
+     {LARGER, {"tied", "false"}, {"dropout", "0.1"}, UNCLIPPED},
+     {1, 1, 4, 1, 1, "1f1b", false, NULL, 0},
+     "zb-v",
+     RECOMPUTE_NONE,
+     0,
+     DTYPE_F32},
+    {"models/gpt.lua",
+     {LARGER, {"tied", "false"}, UNCLIPPED},
+     {1, 1, 3, 6, 1, "1f1b", false, NULL, 0},
+     "zb-v",
+     RECOMPUTE_SELECTIVE,
+     0,
+     DTYPE_F32},
+    {"models/llama.lua",
+     {SMALL, {"kv_heads", "2"}, UNCLIPPED},
+     {2, 2, 2, 1, 1, "1f1b", true, NULL, 0},
+     "zb-v",
+     RECOMPUTE_SELECTIVE,
+     3,
+     DTYPE_BF16},
+    {"models/llama.lua",
+     {SMALL, {"kv_heads", "2"}, UNCLIPPED},
+     {1, 2, 2, 1, 1, "1f1b", false, NULL, 0},
+     "zb-v",
+     RECOMPUTE_NONE,
+     1,
+     DTYPE_F32},
 };
 
 static bool train(Run *run, const BitsCase *c, const Layout *layout) {
@@ -134,16 +166,24 @@ static bool train(Run *run, const BitsCase *c, const Layout *layout) {
            run_start(run) && run_steps(run, STEPS, 2e-3);
 }
 
+/* Sums of the norm go from stage to stage: with other stages they are others. */
+static bool same_norm(const Run *whole, const Run *split, int step) {
+    double a = whole->norms[step], b = split->norms[step];
+    return split->plan->path == PATH_V ? fabs(a - b) < 1e-6 * a : a == b;
+}
+
 static void compare_bits(Run *whole, Run *split) {
     for (int step = 0; step < STEPS; step++) {
         CHECK(whole->losses[step] == split->losses[step], "loss of step %d: %.9g, not %.9g",
               step + 1, split->losses[step], whole->losses[step]);
-        CHECK(whole->norms[step] == split->norms[step], "norm of step %d", step + 1);
+        CHECK(same_norm(whole, split, step), "norm of step %d", step + 1);
     }
     for (int i = 0; i < whole->n_params; i++) {
         size_t bytes = (size_t)type_elements(&whole->types[i]) * sizeof(float);
-        CHECK(memcmp(run_weight(whole, i), run_weight(split, i), bytes) == 0, "'%s' differs",
+        float *theirs = ARENA_ARRAY(split->arena, float, type_elements(&whole->types[i]));
+        CHECK(engine_read_parameter(split->engine, whole->names[i], theirs), "no '%s'",
               whole->names[i]);
+        CHECK(memcmp(run_weight(whole, i), theirs, bytes) == 0, "'%s' differs", whole->names[i]);
     }
 }
 
@@ -154,6 +194,7 @@ static void check_bits(const BitsCase *c) {
     run_recompute = c->recompute, run_zero = c->zero, run_precision = c->precision;
     bool done = train(&whole, c, &layout);
     layout.schedule = c->schedule;
+    if (schedule_path(schedule_find(c->schedule)) == PATH_V) layout.n_chunks = 2;
     check_begin(layout_name(c->model, &layout, name, sizeof(name)));
     bool also = train(&split, c, &layout);
     CHECK(done && also, "%s%s", diag_text(whole.diag), diag_text(split.diag));

@@ -281,7 +281,7 @@ bool replay_wait(const Replay *replay, Diag *diag) {
 /* A send can last until its receiver comes to it, which may first need what this rank sends or
  * does later: the host must not wait for one. */
 static bool is_waited_for(const Command *command) {
-    return command->stream != STREAM_SEND_FORWARD && command->stream != STREAM_SEND_BACKWARD;
+    return !stream_sends(command->stream);
 }
 
 bool replay_issue(Replay *replay, ReplayVisitor before, ReplayVisitor after, void *user,
