@@ -19,7 +19,7 @@
 #include "planner/plan/recompute.h"
 #include "planner/plan/zero.h"
 
-enum { ALIGN_BYTES = 64, MAX_CHUNKS = 32, PLAN_FORMAT_VERSION = 12 };
+enum { ALIGN_BYTES = 64, MAX_CHUNKS = 32, PLAN_FORMAT_VERSION = 13 };
 enum { PLAN_MAX_QUOTED = 4096 }; /* bytes of a text in a plan */
 
 typedef enum Region { REGION_NONE, REGION_PERSISTENT, REGION_FRAME, REGION_SCRATCH } Region;
@@ -131,6 +131,7 @@ typedef struct PlanAlgo {
     MatmulLayout layout;
     bool shared; /* the left operand is the same for the whole batch */
     DType in_dtype, out_dtype;
+    int tiles;       /* of fp8: 1: the left operand has scales of tiles, 2: the right one */
     bool accumulate; /* adds to what is there */
     int epilogue;    /* the backend's number for what the product does besides; 0: nothing */
     unsigned char bytes[PLAN_ALGO_BYTES];
