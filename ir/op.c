@@ -74,7 +74,7 @@ int op_alias(const Node *node, int output) {
     case OP_ACCUMULATE:
     case OP_CACHE_APPEND: return 0;
     case OP_ALL_GATHER: return node->n_inputs == 2 ? 1 : -1;
-    case OP_MATMUL: return node->n_inputs == 3 ? 2 : -1;
+    case OP_MATMUL: return matmul_accumulator(node);
     case OP_EMBEDDING_GRAD: return node->n_inputs == 4 ? 3 : -1;
     case OP_ADAMW: return output == 0 ? 0 : output == 3 ? 7 : output + 1; /* p, m, v, copy */
     case OP_LOSS_SCALE: return output + 1;
@@ -98,11 +98,11 @@ bool op_may_reuse(const Node *node, int input) {
     }
 }
 
-/* Where a 16-bit dtype has no product of its own, blocks of the operands are widened. */
+/* Where a dtype of 16 or 8 bits has no product of its own, blocks of the operands are widened. */
 static int64_t matmul_workspace_bytes(const Node *node, const Type *inputs) {
     enum { BLOCK_MN = 512, BLOCK_K = 256 };
     MatmulLayout layout;
-    if (!dtype_is_low(inputs[0].dtype)) return 0;
+    if (!dtype_is_low(inputs[0].dtype) && inputs[0].dtype != DTYPE_FP8) return 0;
     if (!matmul_layout(node, &inputs[0], &inputs[1], &layout)) return 0;
     int64_t m = layout.m < BLOCK_MN ? layout.m : BLOCK_MN;
     int64_t n = layout.n < BLOCK_MN ? layout.n : BLOCK_MN;

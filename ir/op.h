@@ -159,6 +159,14 @@ Value grad_reduce_to(GradContext *ctx, Value value, const Type *like);
 /* `value` in that dtype; itself where it is that already. */
 Value grad_to_dtype(GradContext *ctx, Value value, DType dtype);
 
+/* The operand that a product is added to, or -1; does it read two of fp8 and their scales, operands
+ * 2 and 3? */
+static inline int matmul_accumulator(const Node *node) {
+    return node->n_inputs % 2 ? node->n_inputs - 1 : -1;
+}
+static inline bool matmul_is_scaled(const Node *node) {
+    return node->op == OP_MATMUL && node->n_inputs >= 4;
+}
 /* How a matmul's operands lie in memory: out[batch, m, n] = a x b. */
 typedef struct MatmulLayout {
     int64_t batch, m, n, k;

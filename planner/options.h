@@ -29,6 +29,7 @@ typedef struct PlanOptions {
     int zero; /* ZeroStage */
     uint64_t seed;
     DType precision; /* of activations and products: dtype_is_precision */
+    bool fp8_tensor_cores; /* of precision fp8: products read fp8 and scales (multiply_fp8) */
     LossScaling loss_scaling;
     Recompute recompute;
     bool cudnn_backward; /* 16 bits on CUDA: memory is left for cuDNN's gradient of attention */

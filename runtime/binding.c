@@ -79,9 +79,27 @@ bool bind_exchange(const Binding *binding, int n_members, ExchangeSizes *out) {
     return true;
 }
 
-bool bind_blocks(const Binding *binding, const Type *values, const Type *scales, BlockLayout *out) {
-    if (block_layout(values, scales, &binding->in_local[0], out)) return true;
-    return bind_fail(binding, "has blocks that lie on several ranks");
+bool bind_blocks(const Binding *binding, BlockLayout *out) {
+    const Node *node = binding->node;
+    const Type *local = &binding->in_local[0];
+    bool whole = node->op == OP_QUANTIZE
+                     ? quantize_layout(node, local, out)
+                     : block_layout(bind_input_type(binding, 0), bind_input_type(binding, 1), local,
+                                    out);
+    return whole || bind_fail(binding, "has blocks that lie on several ranks");
+}
+
+bool bind_scaled_product(const Binding *binding, ScaledProduct *out) {
+    const Type *local = binding->in_local;
+    MatmulLayout *l = &out->layout;
+    bool fits = matmul_layout(binding->node, &local[0], &local[1], l) && l->batch == 1 &&
+                !l->transpose_a && l->transpose_b;
+    for (int i = 0; fits && i < 2; i++) {
+        const Type *values = bind_input_type(binding, i), *scales = bind_input_type(binding, 2 + i);
+        fits = scale_form(values, scales, &local[i], i ? l->n : l->m, l->k, &out->forms[i]) &&
+               block_layout(values, scales, &local[i], &out->blocks[i]);
+    }
+    return fits || bind_fail(binding, "has operands of fp8 that do not lie as products read them");
 }
 
 int64_t bind_rows(const Type *local) {

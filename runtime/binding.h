@@ -53,9 +53,17 @@ bool bind_whole_documents(const Binding *binding);
 /* Where the documents of attention's queries begin; *out NULL: all is one. False, reported: it says
  * so of other queries than the rank's. */
 bool bind_starts(const Binding *binding, const int32_t **out);
-/* The blocks of the rank's part of quantised values (operand or result 0). False, reported: the
+/* The blocks of the rank's part of what quantize makes, or dequantize reads. False, reported: the
  * mesh cuts some. */
-bool bind_blocks(const Binding *binding, const Type *values, const Type *scales, BlockLayout *out);
+bool bind_blocks(const Binding *binding, BlockLayout *out);
+/* A product of fp8 and the blocks of its two operands. False, reported: the rank's parts do not lie
+ * as they have to. */
+typedef struct ScaledProduct {
+    MatmulLayout layout; /* batch 1, b transposed, a not */
+    BlockLayout blocks[2];
+    ScaleForm forms[2];
+} ScaledProduct;
+bool bind_scaled_product(const Binding *binding, ScaledProduct *out);
 /* Elements of all dimensions but the last. */
 int64_t bind_rows(const Type *local);
 /* Elements from one index of `dimension` to the next in a contiguous tensor. */

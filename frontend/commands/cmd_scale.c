@@ -149,6 +149,7 @@ int cmd_scale(CliArgs *args) {
     if (job && rows_from_args(args, job, rows, &report.n_rows, diag)) {
         report.costs = job->costs;
         report.precision = job->plan.options.precision;
+        report.fp8_tensor_cores = job->plan.options.fp8_tensor_cores;
         report.days_tokens = job->days_tokens;
         const char *warning = "no --global-batch was given: one sequence a rank is assumed";
         report.warnings = &warning;

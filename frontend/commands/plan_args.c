@@ -148,6 +148,30 @@ bool plan_precision_from_args(const CliArgs *args, PlanOptions *options, Diag *d
     return false;
 }
 
+bool plan_fp8_products_from_args(const CliArgs *args, const Cluster *cluster, PlanOptions *options,
+                                 Diag *diag) {
+    bool fp8 = options->precision == DTYPE_FP8;
+    bool can = options->cuda && (!cluster || cluster->device.fp8_blocks);
+    const char *how = cli_text(args, OPT_FP8_PRODUCTS, can ? "tensor" : "widened");
+    bool tensor = strcmp(how, "tensor") == 0;
+    options->fp8_tensor_cores = fp8 && tensor;
+    if (!tensor && strcmp(how, "widened") != 0) {
+        diag_error(diag, NO_LOC, "--fp8-products: '%s' is not tensor or widened", how);
+        return false;
+    }
+    if (cli_given(args, OPT_FP8_PRODUCTS) && !fp8) {
+        diag_error(diag, NO_LOC, "--fp8-products: for --precision fp8 only");
+        return false;
+    }
+    if (!tensor || can) return true;
+    diag_error(diag, NO_LOC,
+               "--fp8-products tensor: %s%s no products of fp8 with a scale for 128 numbers, which "
+               "sm_90 has; widened does the same in bf16",
+               !options->cuda ? "CPUs have" : "the devices of cluster ",
+               !options->cuda ? "" : arena_printf(args->arena, "%s have", cluster->name));
+    return false;
+}
+
 /* "none", "N" or "dynamic[,FIRST[,STEPS]]". */
 static bool parse_loss_scaling(Arena *arena, const char *text, LossScaling *out) {
     int64_t interval = 0;
@@ -237,6 +261,7 @@ static bool options_from_args(CliArgs *args, PlanOptions *options, Diag *diag) {
     }
     if (!plan_recompute_from_args(args, options, diag)) return false;
     return plan_precision_from_args(args, options, diag) &&
+           plan_fp8_products_from_args(args, NULL, options, diag) &&
            plan_loss_scaling_from_args(args, options, diag) &&
            cudnn_from_args(args, options, diag) && split_from_args(args, options, diag);
 }

@@ -4,6 +4,7 @@
 
 #include "frontend/commands/cli.h"
 #include "frontend/lua/model.h"
+#include "planner/clusters/cluster.h"
 #include "planner/planner.h"
 
 /* Runs the model's script and plans it by the options of group IN_PLANNING. What --dump-after asks
@@ -16,6 +17,10 @@ bool plan_mesh_from_args(CliArgs *args, Mesh *mesh, bool seen[N_MESH_AXES], Diag
 bool plan_loss_scaling_from_args(const CliArgs *args, PlanOptions *options, Diag *diag);
 /* --precision, by default bf16 for CUDA, else f32. Sets options->precision. */
 bool plan_precision_from_args(const CliArgs *args, PlanOptions *options, Diag *diag);
+/* --fp8-products, by default on tensor cores where the cluster's devices have such products; no
+ * cluster: where the plan is for CUDA. After --precision. */
+bool plan_fp8_products_from_args(const CliArgs *args, const Cluster *cluster, PlanOptions *options,
+                                 Diag *diag);
 /* --recompute; by default none. */
 bool plan_recompute_from_args(const CliArgs *args, PlanOptions *options, Diag *diag);
 /* --zero; by default 0. */

@@ -1,5 +1,5 @@
 /* Contractions, reductions and layout changes. */
-#include "ir/op.h"
+#include "ir/ops/quantize.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -28,21 +28,33 @@ static bool result_dtype(const Node *node, DType operands, DType *out, Diag *dia
     return false;
 }
 
-static bool check_matmul_dtypes(const Node *node, DType *out, Diag *diag) {
+static bool check_operands(const Node *node, Diag *diag) {
     DType a = value_type(node->inputs[0])->dtype, b = value_type(node->inputs[1])->dtype;
-    if (!require_float(node, 0, diag) || !require_float(node, 1, diag)) return false;
-    if (a != b) {
-        diag_error(diag, node->loc,
-                   "matmul: the left operand is %s and the right %s; cast one with to_%s or to_%s",
-                   dtype_name(a), dtype_name(b), dtype_name(a), dtype_name(b));
-        diag_note(diag, node->inputs[0].node->loc, "left operand made here");
-        diag_note(diag, node->inputs[1].node->loc, "right operand made here");
+    if (matmul_is_scaled(node)) {
+        if (a == DTYPE_FP8 && b == DTYPE_FP8) return true;
+        diag_error(diag, node->loc, "matmul: scales are for operands of fp8, not of %s and %s",
+                   dtype_name(a), dtype_name(b));
         return false;
     }
+    if (!require_float(node, 0, diag) || !require_float(node, 1, diag)) return false;
+    if (a == b) return true;
+    diag_error(diag, node->loc,
+               "matmul: the left operand is %s and the right %s; cast one with to_%s or to_%s",
+               dtype_name(a), dtype_name(b), dtype_name(a), dtype_name(b));
+    diag_note(diag, node->inputs[0].node->loc, "left operand made here");
+    diag_note(diag, node->inputs[1].node->loc, "right operand made here");
+    return false;
+}
+
+static bool check_matmul_dtypes(const Node *node, DType *out, Diag *diag) {
+    if (!check_operands(node, diag)) return false;
+    bool scaled = matmul_is_scaled(node);
+    DType a = scaled ? DTYPE_BF16 : value_type(node->inputs[0])->dtype;
     if (!result_dtype(node, a, out, diag)) return false;
     if (a == *out || (dtype_is_low(a) && *out == DTYPE_F32)) return true;
     diag_error(diag, node->loc, "matmul: a product of %s operands is %s%s; cast them or the result",
-               dtype_name(a), dtype_name(a), a == DTYPE_F32 ? "" : " or f32");
+               scaled ? dtype_name(DTYPE_FP8) : dtype_name(a), dtype_name(a),
+               a == DTYPE_F32 ? "" : " or f32");
     return false;
 }
 
@@ -162,6 +174,37 @@ static bool check_matmul_sizes(const Graph *graph, const Node *node, Diag *diag)
     return true;
 }
 
+/* Of fp8: as cuBLASLt takes them (ir/ops/quantize.h), the scales of two tiles excepted. */
+static bool check_scales(const Node *node, const MatmulLayout *l, Diag *diag) {
+    const Type *a = value_type(node->inputs[0]), *b = value_type(node->inputs[1]);
+    ScaleForm of_a, of_b;
+    if (!matmul_is_scaled(node)) return true;
+    bool fits = l->batch == 1 && !l->transpose_a && l->transpose_b;
+    for (int i = 2; i < 4; i++) fits &= value_type(node->inputs[i])->dtype == DTYPE_F32;
+    fits = fits && scale_form(a, value_type(node->inputs[2]), a, l->m, l->k, &of_a) &&
+           scale_form(b, value_type(node->inputs[3]), b, l->n, l->k, &of_b);
+    if (fits && (of_a == SCALES_OF_ROWS || of_b == SCALES_OF_ROWS)) return true;
+    diag_error(diag, node->loc,
+               "matmul: operands of fp8 and their scales must lie as quantize gives them with "
+               "'last', the axes that are summed away, one of the two at most in tiles");
+    return false;
+}
+
+static bool check_accumulator(const Node *node, const Type *out, Diag *diag) {
+    int at = matmul_accumulator(node);
+    if (at < 0) return true;
+    DType into = value_type(node->inputs[at])->dtype;
+    if (!type_same_shape(value_type(node->inputs[at]), out)) {
+        diag_error(diag, node->loc, "matmul: the accumulator's shape is not the product's");
+        return false;
+    }
+    if (out->dtype == DTYPE_F32 && into == DTYPE_F32) return true;
+    diag_error(diag, node->loc,
+               "matmul: adds %s to %s; products are added up in f32 (dtype=\"f32\")",
+               dtype_name(out->dtype), dtype_name(into));
+    return false;
+}
+
 bool infer_matmul(Graph *graph, Node *node, Diag *diag) {
     const Type *a = value_type(node->inputs[0]), *b = value_type(node->inputs[1]);
     const Attr *over = node_attr(node, ATTR_over);
@@ -199,18 +242,7 @@ bool infer_matmul(Graph *graph, Node *node, Diag *diag) {
         report_layout(graph, node, diag);
         return false;
     }
-    if (node->n_inputs == 3 && !type_same_shape(value_type(node->inputs[2]), &out)) {
-        diag_error(diag, node->loc, "matmul: the accumulator's shape is not the product's");
-        return false;
-    }
-    if (node->n_inputs == 3 &&
-        (out.dtype != DTYPE_F32 || value_type(node->inputs[2])->dtype != DTYPE_F32)) {
-        diag_error(diag, node->loc,
-                   "matmul: adds %s to %s; products are added up in f32 (dtype=\"f32\")",
-                   dtype_name(out.dtype), dtype_name(value_type(node->inputs[2])->dtype));
-        return false;
-    }
-    return true;
+    return check_scales(node, &layout, diag) && check_accumulator(node, &out, diag);
 }
 
 double flops_matmul(const Node *node, const Type *inputs, const Type *outputs) {

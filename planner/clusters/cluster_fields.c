@@ -30,6 +30,8 @@ const ClusterField CLUSTER_FIELDS[] = {
              "reached in large products"),
     FRACTION("device.product_fraction.fp8", device.product_fraction[MATH_FP8], OPTIONAL, 0,
              "reached in large products"),
+    FLAG("device.fp8_blocks", device.fp8_blocks, OPTIONAL,
+         "products read fp8 with a scale for 128 numbers"),
     FRACTION("device.attention_fraction", device.attention_fraction, NEEDED, 0,
              "reached by blockwise attention, forward"),
     FRACTION("device.attention_backward_fraction", device.attention_backward_fraction, NEEDED, 0,

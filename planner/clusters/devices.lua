@@ -29,6 +29,7 @@ local h100 = device {
   name = "H100-SXM5-80GB",
   peak_flops = { f32 = 67 * TFLOPS, bf16 = 989 * TFLOPS, fp8 = 1979 * TFLOPS },
   product_fraction = { f32 = 0.80, bf16 = 0.62, fp8 = 0.62 },
+  fp8_blocks = true,
   attention_fraction = 0.40, attention_backward_fraction = 0.32,
   memory_bytes = 80 * GiB, memory_usable = 0.95,
   memory_bytes_per_second = 3.35 * TB, memory_fraction = 0.80,

@@ -111,7 +111,7 @@ static double kernel_elements(const Node *node, const Type *inputs, const Type *
 
 static bool is_low(const Node *node, const Type *inputs, const Type *outputs) {
     for (int i = 0; i < node->n_inputs; i++) {
-        if (dtype_is_low(inputs[i].dtype)) return true;
+        if (dtype_is_low(inputs[i].dtype) || inputs[i].dtype == DTYPE_FP8) return true;
     }
     return node->n_outputs > 0 && dtype_is_low(outputs[0].dtype);
 }

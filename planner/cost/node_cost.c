@@ -120,11 +120,12 @@ static void pad_shares(MatmulLayout *layout, const NodePricer *x) {
 
 static bool is_weight_gradient(const Node *node) {
     return (node->phase == PHASE_BACKWARD || node->phase == PHASE_WEIGHTS) &&
-           node->n_inputs == 3; /* adds to an accumulator */
+           matmul_accumulator(node) >= 0;
 }
 
 /* Software that multiplies in fp8 does so with all weights, but in a graph that says with which. */
 static bool is_fp8(const NodePricer *x, const Node *product) {
+    if (matmul_is_scaled(product)) return true;
     if (!x->cluster->software.fp8_products) return false;
     return !x->quantizes || (product->inputs[0].node->op == OP_DEQUANTIZE &&
                              product->inputs[1].node->op == OP_DEQUANTIZE);
@@ -155,7 +156,7 @@ static void add_product(PhaseCost *cost, const NodePricer *x, const Node *node) 
         *(left ? &layout.n : &layout.m) += left ? beside.n : beside.m;
     }
     Type a = local_type(node->inputs[0], &x->graph->mesh);
-    MathKind math = cluster_math(cluster, a.dtype);
+    MathKind math = cluster_math(cluster, a.dtype == DTYPE_FP8 ? DTYPE_BF16 : a.dtype);
     if (math == MATH_BF16 && is_fp8(x, node)) math = MATH_FP8;
     pad_shares(&layout, x);
     bool bytes = x->quantizes && math == MATH_FP8;

@@ -5,6 +5,7 @@
  * over every mesh axis over which one of them is: then one message a step completes it, and
  * insert_collectives brings each share to it.
  */
+#include "ir/ops/quantize.h"
 #include "planner/passes/pass.h"
 
 #include <inttypes.h>
@@ -126,11 +127,15 @@ static int most_uncut(int64_t n_blocks, int parts, bool deals) {
 
 /* Blocks that share a scale are the same in every layout, so none may lie on two ranks. */
 static bool check_blocks(const Graph *graph, const Node *node, Diag *diag) {
-    const Type *values = &node->types[0], *scales = &node->types[1];
-    for (int i = 0; node->op == OP_QUANTIZE && i < values->rank; i++) {
-        int mesh = node->shardings[0].mesh[i], parts = mesh_size(&graph->mesh, mesh);
-        int64_t n_blocks = scales->dims[i];
-        if (mesh < 0 || n_blocks == values->dims[i]) continue;
+    if (node->op != OP_QUANTIZE) return true;
+    const Type *values = value_type(node->inputs[0]);
+    int64_t factors[MAX_RANK];
+    quantize_factors(node, factors);
+    for (int i = 0; i < values->rank; i++) {
+        int at = type_find_axis(&node->types[0], values->axes[i]);
+        int mesh = node->shardings[0].mesh[at], parts = mesh_size(&graph->mesh, mesh);
+        int64_t n_blocks = values->dims[i] / factors[i];
+        if (mesh < 0 || factors[i] == 1) continue;
         bool deals = mesh_deals(mesh);
         if (deals ? type_deals_evenly(n_blocks, mesh, &graph->mesh) : n_blocks % parts == 0) {
             continue;

@@ -15,6 +15,10 @@
  * in the forward if nothing else in the backward reads the value: then the frame keeps 8 bits of it
  * instead of 16. Weights are quantised at each use, from their copies in bf16: what they would take
  * in memory goes to no one, and with --zero they are gathered as before.
+ *
+ * For tensor cores an operand is quantised to lie as they read it (`last`, ir/ops/quantize.h):
+ * multiply_fp8 then leaves out dequantize. Not where a product is one of a batch, as those of
+ * experts are: cuBLASLt's documents do not say where the scales of the next one are.
  */
 #include "ir/ops/quantize.h"
 #include "planner/passes/pass.h"
@@ -25,14 +29,15 @@ typedef struct Run {
     int axes[MAX_RANK], count;
 } Run;
 
-/* A product's operand: its axes that are summed away and its own, without the batch. */
+/* A product's operand: its axes that are summed away and its own, without the batch; those that
+ * come last, for tensor cores. */
 typedef struct Side {
-    Run summed, own;
+    Run summed, own, last;
 } Side;
 
 typedef struct Quantized {
     Value from;
-    Run over;
+    Run over, last;
     Phase phase; /* of the quantize node */
     Node *node;
 } Quantized;
@@ -69,9 +74,23 @@ static bool is_weight(const Node *node) {
            (node->op == OP_PARAM && node_is_frozen(node) && node->types[0].dtype == DTYPE_BF16);
 }
 
+static bool is_one_of_batch(const Node *product) {
+    const Type *a = value_type(product->inputs[0]), *b = value_type(product->inputs[1]);
+    for (int k = 0; k < a->rank; k++) {
+        bool summed = node_over(product, ATTR_over, a->axes[k]);
+        if (!summed && type_find_axis(b, a->axes[k]) >= 0) return true;
+    }
+    return false;
+}
+
 static Side side_of(const Quantizer *q, const Node *product, int i) {
     const Type *type = value_type(product->inputs[i]), *other = value_type(product->inputs[1 - i]);
+    const Attr *over = node_attr(product, ATTR_over);
     Side side = {.summed.count = 0};
+    if (q->ctx->options.fp8_tensor_cores && !is_one_of_batch(product)) {
+        side.last.count = over->axes.count;
+        memcpy(side.last.axes, over->axes.items, sizeof(int) * (size_t)over->axes.count);
+    }
     for (int k = 0; k < type->rank; k++) {
         int axis = type->axes[k];
         bool summed = node_over(product, ATTR_over, axis);
@@ -151,22 +170,43 @@ static bool run_equal(const Run *a, const Run *b) {
     return a->count == b->count && memcmp(a->axes, b->axes, sizeof(int) * (size_t)a->count) == 0;
 }
 
+/* Would a row of tiles' scales be no multiple of four long, if t divides it? */
+static bool needs_each(const Quantizer *q, const Type *type, const Run *last) {
+    int64_t blocks = 1, t = q->ctx->options.mesh.size[MESH_T];
+    for (int k = 0; k < last->count; k++) {
+        blocks *= type->dims[type_find_axis(type, last->axes[k])];
+    }
+    return blocks / SCALE_BLOCK % (4 * t) != 0;
+}
+
+static int quantize_attrs(const Quantizer *q, Value from, const Side *side, bool tiles,
+                          Attr out[4]) {
+    int n = 0;
+    out[n++] = attr_axes(ATTR_over, side->summed.axes, side->summed.count);
+    if (tiles) out[n++] = attr_axes(ATTR_beside, side->own.axes, side->own.count);
+    if (side->last.count) out[n++] = attr_axes(ATTR_last, side->last.axes, side->last.count);
+    if (side->last.count && tiles && needs_each(q, value_type(from), &side->last)) {
+        out[n++] = attr_int(ATTR_each, 1);
+    }
+    return n;
+}
+
 /* `from`: a value of the new graph; `at`: gives place and line of the node. */
 static Node *quantize_value(Quantizer *q, Value from, const Side *side, bool tiles,
                             const Node *at) {
     for (int i = q->n_quantized - 1; i >= 0; i--) {
         const Quantized *known = &q->quantized[i];
         if (!value_equal(known->from, from) || !run_equal(&known->over, &side->summed)) continue;
+        if (!run_equal(&known->last, &side->last)) continue;
         bool early = known->phase == PHASE_FORWARD && !tiles;
         bool here = known->node->block == at->block && known->node->chunk == at->chunk;
         if (here && (known->phase == at->phase || early)) return known->node;
     }
-    Attr attrs[2] = {attr_axes(ATTR_over, side->summed.axes, side->summed.count),
-                     attr_axes(ATTR_beside, side->own.axes, side->own.count)};
-    Node *node =
-        pass_build(q->ctx, q->out, OP_QUANTIZE, at, at->phase, &from, 1, attrs, tiles ? 2 : 1);
+    Attr attrs[4];
+    int n_attrs = quantize_attrs(q, from, side, tiles, attrs);
+    Node *node = pass_build(q->ctx, q->out, OP_QUANTIZE, at, at->phase, &from, 1, attrs, n_attrs);
     if (!node) BUG("quantize_products: cannot quantise");
-    Quantized made = {from, side->summed, at->phase, node};
+    Quantized made = {from, side->summed, side->last, at->phase, node};
     ARENA_PUSH(q->ctx->arena, q->quantized, q->n_quantized, q->quantized_capacity, made);
     return node;
 }

@@ -134,6 +134,7 @@ typedef struct PlanAlgo {
     MatmulLayout layout;
     bool shared; /* the left operand is the same for the whole batch */
     DType in_dtype, out_dtype;
+    int tiles;       /* of fp8: 1: the left operand has scales of tiles, 2: the right one */
     bool accumulate; /* adds to what is there */
     int epilogue;    /* the backend's number for what the product does besides; 0: nothing */
     unsigned char bytes[PLAN_ALGO_BYTES];

@@ -7,7 +7,8 @@
  *   attention backward=0 causal=1 dtype=bf16 batch=8 seq=1024 kv_heads=25 group=1 head=64
  * kernels=mma
  *
- * One algo line per product; its last word is PLAN_ALGO_BYTES in hexadecimal. The bytes are the
+ * One algo line per product; one of fp8 says after in=fp8 tiles=N, which operand's scales are of
+ * tiles (0: none's, 1: the left one's, 2: the right one's); its last word is PLAN_ALGO_BYTES in hexadecimal. The bytes are the
  * library's own; whoever hands them back to it has it check them first. Then one line per attention
  * of which there was a choice, with the kernels that were fastest: cudnn, mma or wgmma; one with a
  * sliding window says window=N before them.
@@ -26,8 +27,8 @@ bool plan_algo_same_product(const PlanAlgo *a, const PlanAlgo *b) {
     const MatmulLayout *x = &a->layout, *y = &b->layout;
     return x->batch == y->batch && x->m == y->m && x->n == y->n && x->k == y->k &&
            x->transpose_a == y->transpose_a && x->transpose_b == y->transpose_b &&
-           a->shared == b->shared && a->in_dtype == b->in_dtype && a->out_dtype == b->out_dtype &&
-           a->accumulate == b->accumulate && a->epilogue == b->epilogue;
+           a->shared == b->shared && a->tiles == b->tiles && a->in_dtype == b->in_dtype &&
+           a->out_dtype == b->out_dtype && a->accumulate == b->accumulate && a->epilogue == b->epilogue;
 }
 
 const PlanAlgo *plan_find_algo(const PlanDevice *device, const PlanAlgo *product) {
@@ -66,10 +67,12 @@ static void put_algo(StrBuf *out, const PlanAlgo *algo) {
     const MatmulLayout *l = &algo->layout;
     strbuf_printf(out,
                   "algo batch=%" PRId64 " m=%" PRId64 " n=%" PRId64 " k=%" PRId64
-                  " ta=%d tb=%d shared=%d in=%s out=%s accumulate=%d epilogue=%d ",
+                  " ta=%d tb=%d shared=%d in=%s",
                   l->batch, l->m, l->n, l->k, l->transpose_a, l->transpose_b, algo->shared,
-                  dtype_name(algo->in_dtype), dtype_name(algo->out_dtype), algo->accumulate,
-                  algo->epilogue);
+                  dtype_name(algo->in_dtype));
+    if (algo->in_dtype == DTYPE_FP8) strbuf_printf(out, " tiles=%d", algo->tiles);
+    strbuf_printf(out, " out=%s accumulate=%d epilogue=%d ", dtype_name(algo->out_dtype),
+                  algo->accumulate, algo->epilogue);
     for (int i = 0; i < PLAN_ALGO_BYTES; i++) strbuf_printf(out, "%02x", algo->bytes[i]);
     strbuf_put(out, "\n");
 }
@@ -104,12 +107,13 @@ static void read_bool(PlanReader *reader, const char *name, bool *out) {
     *out = value != 0;
 }
 
-static void read_dtype(PlanReader *reader, const char *name, DType *out) {
+static void read_dtype(PlanReader *reader, const char *name, bool fp8, DType *out) {
     if (!plan_reader_expect(reader, name)) return;
     int length = (int)strspn(reader->at, "abcdefghijklmnopqrstuvwxyz0123456789");
     int dtype = dtype_find(reader->at, length);
-    if (dtype < 0 || !dtype_is_float((DType)dtype)) {
-        plan_reader_fail(reader, "expected f32, bf16 or f16");
+    bool known = dtype >= 0 && (dtype_is_float((DType)dtype) || (fp8 && dtype == DTYPE_FP8));
+    if (!known) {
+        plan_reader_fail(reader, "expected f32, bf16%s", fp8 ? ", f16 or fp8" : " or f16");
         return;
     }
     reader->at += length;
@@ -138,8 +142,11 @@ static bool read_algo(PlanReader *reader, PlanAlgo *algo) {
     read_bool(reader, "ta=", &algo->layout.transpose_a);
     read_bool(reader, "tb=", &algo->layout.transpose_b);
     read_bool(reader, "shared=", &algo->shared);
-    read_dtype(reader, "in=", &algo->in_dtype);
-    read_dtype(reader, "out=", &algo->out_dtype);
+    read_dtype(reader, "in=", true, &algo->in_dtype);
+    if (algo->in_dtype == DTYPE_FP8 && plan_reader_expect(reader, "tiles=")) {
+        plan_reader_int32(reader, 0, 2, &algo->tiles);
+    }
+    read_dtype(reader, "out=", false, &algo->out_dtype);
     read_bool(reader, "accumulate=", &algo->accumulate);
     if (plan_reader_expect(reader, "epilogue=")) {
         plan_reader_int32(reader, 0, INT_MAX, &algo->epilogue);
@@ -185,7 +192,7 @@ static void read_kernels(PlanReader *reader, AttentionKernels *out) {
 static bool read_attention(PlanReader *reader, PlanAttention *attention) {
     read_bool(reader, "backward=", &attention->backward);
     read_bool(reader, "causal=", &attention->causal);
-    read_dtype(reader, "dtype=", &attention->dtype);
+    read_dtype(reader, "dtype=", false, &attention->dtype);
     read_size(reader, "batch=", INT_MAX, &attention->batch);
     read_size(reader, "seq=", INT_MAX, &attention->seq);
     read_size(reader, "kv_heads=", INT_MAX, &attention->kv_heads);

@@ -60,6 +60,14 @@ typedef struct Facts {
 /* NULL: reported. All of it is owned by `arena`. */
 Facts *facts_create(Arena *arena, const Plan *plan, const Device *device, Diag *diag);
 
+/* Products with fp8 operands that a micro-batch runs, of all stages together: those that read fp8
+ * and scales, and those that are widened before, because the plan says so, because they are one of
+ * a batch (experts'), or because a rank's parts are not as cuBLASLt takes them (show_fp8.c). */
+typedef struct Fp8Facts {
+    int on_tensor_cores, widened_planned, widened_batches, widened_parts;
+} Fp8Facts;
+Fp8Facts facts_count_fp8(const Plan *plan);
+
 /* Neighbouring stages that are alike; beyond `n_most` stages also those that are alike but for
  * frames. Returns how many; *out_groups is owned by the facts' arena. */
 int facts_group_stages(const Facts *facts, int n_most, StageGroup **out_groups);

@@ -10,6 +10,8 @@
  *   schedule          name, chunks, micro_batches, micro_batch (sequences), sequence_parallel
  *   batch             sequences, tokens (both per step)
  *   precision         of activations and products: f32, bf16, f16 or fp8 (bf16 activations)
+ *   fp8_products      {tensor_cores, bf16 {planned, batches, parts}}: how many products with fp8
+ *                     operands a micro-batch runs on all stages, by what multiplies them; null: none
  *   zero              stage: what is divided over d: 1 optimizer state, 2 gradients, 3 weights
  *   recompute         none, selective or full
  *   loss_scale        {initial, interval}: interval 0: it stays; null: none
@@ -52,6 +54,18 @@ static void put_tuned(json_t *root, const PlanDevice *device) {
         json_put_int(kernels, attention_kernels_word((AttentionKernels)k),
                      plan_count_attentions(device, (AttentionKernels)k));
     }
+}
+
+static void put_fp8(json_t *root, const Plan *plan) {
+    Fp8Facts fp8 = facts_count_fp8(plan);
+    bool any = plan->precision == DTYPE_FP8;
+    json_t *object = json_put_new(root, "fp8_products", any ? json_object() : json_null());
+    if (!any) return;
+    json_put_int(object, "tensor_cores", fp8.on_tensor_cores);
+    json_t *widened = json_put_new(object, "bf16", json_object());
+    json_put_int(widened, "planned", fp8.widened_planned);
+    json_put_int(widened, "batches", fp8.widened_batches);
+    json_put_int(widened, "parts", fp8.widened_parts);
 }
 
 static void put_loss_scaling(json_t *root, const Plan *plan) {
@@ -97,6 +111,7 @@ static void put_head(json_t *root, const Facts *facts) {
     json_put_int(batch, "sequences", plan->global_batch);
     json_put_int(batch, "tokens", (int64_t)facts->n_tokens);
     json_put_name(root, "precision", dtype_name(plan->precision));
+    put_fp8(root, plan);
     put_loss_scaling(root, plan);
     json_put_int(root, "zero", plan->zero);
     json_put_name(root, "recompute", recompute_mode_name(plan->recompute));

@@ -46,6 +46,7 @@ ScaleFacts *scale_facts_create(Arena *arena, const ScaleReport *report) {
                             .request = &row->request,
                             .result = row->result,
                             .precision = report->precision,
+                            .fp8_tensor_cores = report->fp8_tensor_cores,
                             .days_tokens = report->days_tokens};
         point->found = &row->result->found[0];
         point->facts = layout_facts(&one, point->found);

@@ -13,6 +13,7 @@ typedef struct ScaleRow {
 typedef struct ScaleReport {
     ModelCosts *costs;
     DType precision;
+    bool fp8_tensor_cores;
     double days_tokens; /* 0: not asked for */
     bool weak;          /* the batch grows with the ranks */
     int n_rows;

@@ -87,6 +87,37 @@ static void put_shape(StrBuf *out, const Facts *facts) {
     }
 }
 
+/* Which of the products with fp8 operands read fp8, and why others do not. */
+static void put_fp8(StrBuf *out, const Fp8Facts *fp8) {
+    const struct {
+        int count;
+        const char *why;
+    } widened[] = {{fp8->widened_batches, "experts', products of a batch"},
+                   {fp8->widened_parts, "parts of a rank that are no multiples of 16"},
+                   {fp8->widened_planned, "planned so"}};
+    put_label(out, "fp8");
+    strbuf_printf(out, "%d products on tensor cores (sm_90)", fp8->on_tensor_cores);
+    for (size_t i = 0; i < sizeof(widened) / sizeof(widened[0]); i++) {
+        if (!widened[i].count) continue;
+        strbuf_printf(out, "; %d multiplied in bf16: %s", widened[i].count, widened[i].why);
+    }
+    strbuf_put(out, "\n");
+}
+
+static void put_precision(StrBuf *out, const Plan *plan) {
+    const char *name = dtype_name(plan->precision), *rest = "f32 parameters, gradients and sums";
+    if (plan->precision == DTYPE_F32) {
+        strbuf_printf(out, "%s\n", name);
+    } else if (plan->precision == DTYPE_FP8) {
+        Fp8Facts fp8 = facts_count_fp8(plan);
+        strbuf_printf(out, "%s operands of blocks' weights%s; bf16 activations; %s\n", name,
+                      fp8.on_tensor_cores ? "" : ", multiplied in bf16", rest);
+        if (fp8.on_tensor_cores) put_fp8(out, &fp8);
+    } else {
+        strbuf_printf(out, "%s activations and products; %s\n", name, rest);
+    }
+}
+
 static void put_head(StrBuf *out, const Facts *facts) {
     const Plan *plan = facts->plan;
     char a[UNIT_TEXT], b[UNIT_TEXT], c[UNIT_TEXT];
@@ -101,12 +132,7 @@ static void put_head(StrBuf *out, const Facts *facts) {
     strbuf_printf(out, "%d sequences, %s tokens, %sFLOP a step\n", plan->global_batch,
                   unit_count(facts->n_tokens, a), unit_count(plan->model_flops, b));
     put_label(out, "precision");
-    strbuf_printf(out, "%s%s\n", dtype_name(plan->precision),
-                  plan->precision == DTYPE_F32 ? ""
-                  : plan->precision == DTYPE_FP8
-                      ? " operands of blocks' weights, multiplied in bf16; bf16 activations; f32 "
-                        "parameters, gradients and sums"
-                      : " activations and products; f32 parameters, gradients and sums");
+    put_precision(out, plan);
     LossScaling scaling = plan_loss_scaling(plan);
     if (scaling.initial != 0) {
         put_label(out, "scaling");

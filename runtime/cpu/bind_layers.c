@@ -46,7 +46,7 @@ static bool run_row_product(const void *args) {
  */
 static bool bind_row_product(Binding *b, CpuCall *out) {
     MatmulLayout layout;
-    if (b->node->n_inputs == 3 ||
+    if (matmul_accumulator(b->node) >= 0 ||
         !matmul_layout(b->node, &b->in_local[0], &b->in_local[1], &layout))
         return false;
     RowProduct product = {.batch = layout.batch,
@@ -90,7 +90,7 @@ static bool bind_low_matmul(Binding *b, CpuCall *out) {
                         .tb = layout.transpose_b,
                         .dtype = b->in_local[0].dtype,
                         .out_dtype = b->out_local[0].dtype,
-                        .accumulate = b->node->n_inputs == 3 && !b->overwrite};
+                        .accumulate = matmul_accumulator(b->node) >= 0 && !b->overwrite};
     if (gemm_widened_workspace_bytes(&shape) > (size_t)op_workspace_bytes(b->node, b->in_local)) {
         BUG("the plan reserves too little workspace for matmul");
     }
@@ -100,12 +100,47 @@ static bool bind_low_matmul(Binding *b, CpuCall *out) {
     return args->plan || bind_fail(b, gemm_status_text());
 }
 
+typedef struct ScaledMatmulArgs {
+    GemmShape shape;
+    ScaledFactor a, b;
+    void *out;
+    float *workspace;
+} ScaledMatmulArgs;
+
+static bool run_scaled_matmul(const void *args) {
+    const ScaledMatmulArgs *p = args;
+    return gemm_scaled(&p->shape, &p->a, &p->b, p->out, p->workspace);
+}
+
+static bool bind_scaled_matmul(Binding *b, CpuCall *out) {
+    ScaledMatmulArgs *args = ARENA_NEW(b->arena, ScaledMatmulArgs);
+    ScaledFactor *factors[2] = {&args->a, &args->b};
+    ScaledProduct product;
+    if (!bind_scaled_product(b, &product)) return false;
+    args->shape = (GemmShape){.batch = 1,
+                              .m = product.layout.m,
+                              .n = product.layout.n,
+                              .k = product.layout.k,
+                              .tb = true,
+                              .dtype = DTYPE_FP8,
+                              .out_dtype = b->out_local[0].dtype,
+                              .accumulate = matmul_accumulator(b->node) >= 0 && !b->overwrite};
+    for (int i = 0; i < 2; i++) {
+        *factors[i] = (ScaledFactor){product.blocks[i], b->in[i], b->in[2 + i]};
+    }
+    args->out = b->out[0];
+    args->workspace = b->workspace;
+    *out = (CpuCall){run_scaled_matmul, args};
+    return true;
+}
+
 bool cpu_bind_matmul(Binding *b, CpuCall *out) {
+    if (matmul_is_scaled(b->node)) return bind_scaled_matmul(b, out);
     if (bind_row_product(b, out)) return true;
     if (dtype_is_low(b->in_local[0].dtype)) return bind_low_matmul(b, out);
     MatmulArgs *args = ARENA_NEW(b->arena, MatmulArgs);
     *args = (MatmulArgs){.a = b->in[0], .b = b->in[1], .out = b->out[0]};
-    args->beta = b->node->n_inputs == 3 && !b->overwrite ? 1 : 0;
+    args->beta = matmul_accumulator(b->node) >= 0 && !b->overwrite ? 1 : 0;
     *out = (CpuCall){run_matmul, args};
     return matmul_layout(b->node, &b->in_local[0], &b->in_local[1], &args->layout) ||
            bind_fail(b, "has operands whose axes are not grouped");

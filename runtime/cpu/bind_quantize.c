@@ -28,12 +28,12 @@ bool cpu_bind_quantize(Binding *b, CpuCall *out) {
     *args = (QuantizeArgs){
         .dtype = b->in_local[0].dtype, .x = b->in[0], .values = b->out[0], .scales = b->out[1]};
     *out = (CpuCall){run_quantize, args};
-    return bind_blocks(b, &b->node->types[0], &b->node->types[1], &args->layout);
+    return bind_blocks(b, &args->layout);
 }
 
 bool cpu_bind_dequantize(Binding *b, CpuCall *out) {
     QuantizeArgs *args = ARENA_NEW(b->arena, QuantizeArgs);
     *args = (QuantizeArgs){.values = b->in[0], .scales = b->in[1], .wide = b->out[0]};
     *out = (CpuCall){run_dequantize, args};
-    return bind_blocks(b, bind_input_type(b, 0), bind_input_type(b, 1), &args->layout);
+    return bind_blocks(b, &args->layout);
 }

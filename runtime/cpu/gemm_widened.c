@@ -21,12 +21,26 @@ size_t gemm_widened_workspace_bytes(const GemmShape *s) {
     return (size_t)(m * k + k * n + (rounds_sums(s) ? m * n : 0)) * sizeof(float);
 }
 
-/* out[rows, columns] = the block of x whose rows are `stride` apart. */
-static void widen_block(DType dtype, int64_t rows, int64_t columns, const uint16_t *x,
-                        int64_t stride, float *out) {
+/* One of the two factors, as it is stored; with scales it is fp8. */
+typedef struct Factor {
+    DType dtype;
+    const void *x;
+    int64_t stride; /* from a row to the next */
+    const BlockLayout *blocks;
+    const float *scales;
+} Factor;
+
+/* out[rows, columns] = the block of x that begins in (row, column). */
+static void widen_block(const Factor *f, int64_t row, int64_t rows, int64_t column, int64_t columns,
+                        float *out) {
+    if (f->scales) {
+        dequantize_part(f->blocks, f->x, f->scales, row, rows, column, columns, out);
+        return;
+    }
+    const uint16_t *x = (const uint16_t *)f->x + row * f->stride + column;
 #pragma omp parallel for schedule(static) if (rows * columns > 16384)
     for (int64_t r = 0; r < rows; r++)
-        vec_low_load(dtype, x + r * stride, out + r * columns, columns);
+        vec_low_load(f->dtype, x + r * f->stride, out + r * columns, columns);
 }
 
 static void round_block(DType dtype, int64_t rows, int64_t columns, const float *x, uint16_t *out,
@@ -37,8 +51,8 @@ static void round_block(DType dtype, int64_t rows, int64_t columns, const float 
 }
 
 /* One block of C: rows [i, i + m), columns [j, j + n) of one of the batch's products. */
-static bool multiply_block(const GemmShape *s, const uint16_t *a, const uint16_t *b, void *c,
-                           int64_t i, int64_t m, int64_t j, int64_t n, float *workspace) {
+static bool multiply_block(const GemmShape *s, const Factor *a, const Factor *b, void *c, int64_t i,
+                           int64_t m, int64_t j, int64_t n, float *workspace) {
     const int64_t most_k = smaller(s->k, BLOCK_K);
     float *wide_a = workspace, *wide_b = wide_a + m * most_k, *wide_c = wide_b + most_k * n;
     float *sums = rounds_sums(s) ? wide_c : (float *)c + i * s->n + j;
@@ -47,13 +61,13 @@ static bool multiply_block(const GemmShape *s, const uint16_t *a, const uint16_t
         const int64_t k = smaller(s->k - at, BLOCK_K);
         const float beta = at > 0 || s->accumulate ? 1 : 0;
         if (s->ta)
-            widen_block(s->dtype, k, m, a + at * s->m + i, s->m, wide_a);
+            widen_block(a, at, k, i, m, wide_a);
         else
-            widen_block(s->dtype, m, k, a + i * s->k + at, s->k, wide_a);
+            widen_block(a, i, m, at, k, wide_a);
         if (s->tb)
-            widen_block(s->dtype, n, k, b + j * s->k + at, s->k, wide_b);
+            widen_block(b, j, n, at, k, wide_b);
         else
-            widen_block(s->dtype, k, n, b + at * s->n + j, s->n, wide_b);
+            widen_block(b, at, k, j, n, wide_b);
         if (!gemm_f32(s->ta, s->tb, m, n, k, 1, wide_a, s->ta ? m : k, wide_b, s->tb ? k : n, beta,
                       sums, ldc))
             return false;
@@ -62,16 +76,34 @@ static bool multiply_block(const GemmShape *s, const uint16_t *a, const uint16_t
     return true;
 }
 
+static bool multiply(const GemmShape *s, const Factor *a, const Factor *b, void *c,
+                     float *workspace) {
+    for (int64_t i = 0; i < s->m; i += BLOCK_MN)
+        for (int64_t j = 0; j < s->n; j += BLOCK_MN)
+            if (!multiply_block(s, a, b, c, i, smaller(s->m - i, BLOCK_MN), j,
+                                smaller(s->n - j, BLOCK_MN), workspace))
+                return false;
+    return true;
+}
+
 bool gemm_widened(const GemmShape *s, const uint16_t *a, const uint16_t *b, void *c,
                   float *workspace) {
     for (int64_t p = 0; p < s->batch; p++) {
+        const Factor left = {.dtype = s->dtype,
+                             .x = a + p * s->m * s->k,
+                             .stride = s->ta ? s->m : s->k};
+        const Factor right = {.dtype = s->dtype,
+                              .x = b + p * s->k * s->n,
+                              .stride = s->tb ? s->k : s->n};
         void *out = (char *)c + p * s->m * s->n * (int64_t)vec_bytes(s->out_dtype);
-        for (int64_t i = 0; i < s->m; i += BLOCK_MN)
-            for (int64_t j = 0; j < s->n; j += BLOCK_MN)
-                if (!multiply_block(s, a + p * s->m * s->k, b + p * s->k * s->n, out, i,
-                                    smaller(s->m - i, BLOCK_MN), j, smaller(s->n - j, BLOCK_MN),
-                                    workspace))
-                    return false;
+        if (!multiply(s, &left, &right, out, workspace)) return false;
     }
     return true;
+}
+
+bool gemm_scaled(const GemmShape *s, const ScaledFactor *a, const ScaledFactor *b, void *c,
+                 float *workspace) {
+    const Factor left = {.x = a->values, .blocks = &a->blocks, .scales = a->scales};
+    const Factor right = {.x = b->values, .blocks = &b->blocks, .scales = b->scales};
+    return multiply(s, &left, &right, c, workspace);
 }

@@ -67,41 +67,64 @@ VEC_INLINE float scale_of(uint32_t most, float *out_inverse) {
     return vec_from_bits(vec_select(most != 0, exponent << 23, 0));
 }
 
-/* A row of blocks one column wide, or one block. */
-VEC_INLINE void quantize_tile(DType dtype, const BlockLayout *l, int64_t at, int64_t n,
-                              const void *x, uint8_t *values, float *scales) {
+/* Where a row of blocks begins, and how many numbers of it a tile has. */
+typedef struct Tile {
+    int64_t row, column, n;
+} Tile;
+
+/* The scales of a row of blocks one column wide, or of one block, and what numbers are multiplied
+ * by. */
+VEC_INLINE void put_scales(const BlockLayout *l, const Tile *t, const uint32_t *most,
+                           float *inverse, float *scales) {
+    float *to = scales + t->row / l->block_rows * l->scale_down +
+                t->column / l->block_columns * l->scale_right;
+    if (l->block_columns == 1) {
+        for (int64_t j = 0; j < t->n; j++)
+            to[j * l->scale_right] = scale_of(most[j], &inverse[j]);
+        return;
+    }
+    to[0] = scale_of(most_of(most, t->n), &inverse[0]);
+    for (int64_t j = 1; j < t->n; j++) inverse[j] = inverse[0];
+    for (int64_t j = 1; j < SCALE_BLOCK && l->each; j++) to[j] = to[0];
+}
+
+/* The tile [rows, n] of values that are stored [columns, rows]. */
+static void put_turned(const BlockLayout *l, const Tile *t, const uint8_t *tile, uint8_t *values) {
+    for (int64_t j = 0; j < t->n; j++) {
+        uint8_t *to = values + (t->column + j) * l->rows + t->row;
+        for (int64_t i = 0; i < l->block_rows; i++) to[i] = tile[i * t->n + j];
+    }
+}
+
+VEC_INLINE void quantize_tile(DType dtype, const BlockLayout *l, const Tile *t, const void *x,
+                              uint8_t *values, float *scales) {
     uint32_t most[TILE_COLUMNS];
     float wide[TILE_COLUMNS], inverse[TILE_COLUMNS];
-    find_most(dtype, l->block_rows, n, x, at, l->columns, most);
-    if (l->block_columns > 1) {
-        scales[0] = scale_of(most_of(most, n), &inverse[0]);
-        for (int64_t j = 1; j < n; j++) inverse[j] = inverse[0];
-    } else {
-        for (int64_t j = 0; j < n; j++) scales[j] = scale_of(most[j], &inverse[j]);
-    }
+    uint8_t turned[SCALE_BLOCK * TILE_COLUMNS];
+    const int64_t at = t->row * l->columns + t->column;
+    find_most(dtype, l->block_rows, t->n, x, at, l->columns, most);
+    put_scales(l, t, most, inverse, scales);
     for (int64_t i = 0; i < l->block_rows; i++) {
         const int64_t first = at + i * l->columns;
-        const float *row = vec_tile(x, dtype, first, n, wide);
+        const float *row = vec_tile(x, dtype, first, t->n, wide);
+        uint8_t *to = l->turned ? turned + i * t->n : values + first;
 #pragma omp simd
-        for (int64_t j = 0; j < n; j++) values[first + j] = narrow(row[j] * inverse[j]);
+        for (int64_t j = 0; j < t->n; j++) to[j] = narrow(row[j] * inverse[j]);
     }
+    if (l->turned) put_turned(l, t, turned, values);
 }
 
 VEC_INLINE void quantize_of(DType dtype, const BlockLayout *l, const void *x, uint8_t *values,
                             float *scales) {
     const int64_t width = l->block_columns > 1 ? l->block_columns : TILE_COLUMNS;
     const int64_t strips = l->rows / l->block_rows, across = (l->columns + width - 1) / width;
-    const int64_t scale_columns = l->columns / l->block_columns;
 #pragma omp parallel for schedule(static) if (l->rows * l->columns > PARALLEL_COUNT)
     for (int64_t tile = 0; tile < strips * across; tile++) {
-        const int64_t strip = tile / across, column = tile % across * width;
-        const int64_t at = strip * l->block_rows * l->columns + column;
-        const int64_t left = l->columns - column, n = left < width ? left : width;
-        float *to = scales + strip * scale_columns + column / l->block_columns;
-        if (l->block_columns > 1)
-            quantize_tile(dtype, l, at, SCALE_BLOCK, x, values, to);
-        else
-            quantize_tile(dtype, l, at, n, x, values, to);
+        const int64_t column = tile % across * width, left = l->columns - column;
+        const int64_t n = left < width ? left : width;
+        const Tile t = {tile / across * l->block_rows, column,
+                        l->block_columns > 1 ? SCALE_BLOCK : n};
+        quantize_tile(dtype, l, &t, x, values, scales);
     }
 }
 
@@ -123,18 +146,35 @@ VEC_INLINE void widen_run(const uint8_t *values, const float *scales, int64_t st
         out[j] = (uint16_t)(vec_bits(widen(values[j]) * scales[j * step]) >> 16);
 }
 
+/* The scale of number (i, j), and how far it is to that of the next 128 columns, or the next one. */
+static const float *scale_at(const BlockLayout *l, const float *scales, int64_t i, int64_t j) {
+    return scales + i / l->block_rows * l->scale_down + j / l->block_columns * l->scale_right;
+}
+
 void dequantize(const BlockLayout *l, const uint8_t *values, const float *scales, uint16_t *out) {
-    const int64_t scale_columns = l->columns / l->block_columns;
 #pragma omp parallel for schedule(static) if (l->rows * l->columns > PARALLEL_COUNT)
     for (int64_t i = 0; i < l->rows; i++) {
-        const float *scale = scales + i / l->block_rows * scale_columns;
         const uint8_t *row = values + i * l->columns;
         uint16_t *to = out + i * l->columns;
         if (l->block_columns == 1) {
-            widen_run(row, scale, 1, l->columns, to);
+            widen_run(row, scale_at(l, scales, i, 0), l->scale_right, l->columns, to);
             continue;
         }
         for (int64_t j = 0; j < l->columns; j += SCALE_BLOCK)
-            widen_run(row + j, scale + j / SCALE_BLOCK, 0, SCALE_BLOCK, to + j);
+            widen_run(row + j, scale_at(l, scales, i, j), 0, SCALE_BLOCK, to + j);
+    }
+}
+
+void dequantize_part(const BlockLayout *l, const uint8_t *values, const float *scales, int64_t row,
+                     int64_t rows, int64_t column, int64_t columns, float *out) {
+#pragma omp parallel for schedule(static) if (rows * columns > PARALLEL_COUNT)
+    for (int64_t i = 0; i < rows; i++) {
+        for (int64_t j = 0; j < columns; j += SCALE_BLOCK) {
+            const uint8_t *from = values + (row + i) * l->columns + column + j;
+            const float scale = *scale_at(l, scales, row + i, column + j);
+            float *to = out + i * columns + j;
+#pragma omp simd
+            for (int64_t k = 0; k < SCALE_BLOCK; k++) to[k] = widen(from[k]) * scale;
+        }
     }
 }

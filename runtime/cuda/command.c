@@ -114,6 +114,20 @@ bool command_list_leaves_alone(const CommandList *list, int first, int end, cons
     return true;
 }
 
+int gemm_reads(const GemmCommand *g, Access out[GEMM_MOST_READS]) {
+    const MatmulLayout *l = &g->layout;
+    int n = 0;
+    out[n++] = gemm_range(g->a, l->m, l->k, g->in_dtype, false);
+    out[n++] = gemm_range(g->b, l->k, l->n, g->in_dtype, false);
+    const GemmScales *scales[2] = {&g->scales_a, &g->scales_b};
+    for (int i = 0; i < 2; i++) {
+        if (!scales[i]->at) continue;
+        out[n++] = gemm_range(scales[i]->at, 1, gemm_count_scales(g, scales[i]), DTYPE_F32, false);
+    }
+    if (g->bias) out[n++] = gemm_range(g->bias, 1, l->n, g->out_dtype, false);
+    return n;
+}
+
 PlanAlgo gemm_product(const GemmCommand *gemm) {
     const MatmulLayout *l = &gemm->layout;
     return (PlanAlgo){.layout = {.batch = l->batch,
@@ -125,6 +139,7 @@ PlanAlgo gemm_product(const GemmCommand *gemm) {
                       .shared = gemm->apart.d != 0,
                       .in_dtype = gemm->in_dtype,
                       .out_dtype = gemm->out_dtype,
+                      .tiles = gemm->scales_a.form + 2 * gemm->scales_b.form,
                       .accumulate = gemm->beta != 0,
                       .epilogue =
                           4 * (int)gemm->epilogue + 2 * (gemm->bias != NULL) + (gemm->aux != NULL)};

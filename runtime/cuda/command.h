@@ -111,12 +111,19 @@ static inline bool gemm_strides_equal(const GemmStrides *a, const GemmStrides *b
     return a->b == b->b && a->d == b->d && a->bias == b->bias;
 }
 
+/* Of an operand in fp8 (ir/ops/quantize.h); NULL: it is not. */
+typedef struct GemmScales {
+    const float *at;
+    ScaleForm form;
+} GemmScales;
+
 /* sums[batch, m, n] = op(A) x op(B) + beta C + bias, row-major and contiguous: the shapes of
  * MatmulLayout. Accumulates in f32. C, bias and aux have the dtype of D. */
 typedef struct GemmCommand {
     MatmulLayout layout;
     DType in_dtype, out_dtype;
     const void *a, *b;
+    GemmScales scales_a, scales_b; /* of fp8: A as it is, B transposed, batch 1 */
     const void *c; /* like D; NULL: D itself */
     void *d;
     float beta;
@@ -298,6 +305,16 @@ static inline Access gemm_range(const void *at, int64_t rows, int64_t columns, D
                                 bool write) {
     return access_to(at, rows * columns * dtype_bytes(dtype), write);
 }
+/* How many scales one of two operands has, `own` by k. */
+static inline int64_t gemm_count_scales(const GemmCommand *gemm, const GemmScales *scales) {
+    const MatmulLayout *l = &gemm->layout;
+    int64_t own = scales == &gemm->scales_a ? l->m : l->n;
+    return l->k / SCALE_BLOCK * (scales->form == SCALES_OF_TILES ? own / SCALE_BLOCK : own);
+}
+/* What a product reads besides C: its operands, their scales, its bias. Fills as many as there are,
+ * at most GEMM_MOST_READS, and returns how many. */
+enum { GEMM_MOST_READS = 5 };
+int gemm_reads(const GemmCommand *gemm, Access out[GEMM_MOST_READS]);
 /* As a plan's device section names it; bytes are 0. */
 PlanAlgo gemm_product(const GemmCommand *gemm);
 PlanAttention attention_kind(const AttentionShape *shape);

@@ -133,12 +133,11 @@ static bool is_apart(const GemmCommand *g) {
     const MatmulLayout *l = &g->layout;
     Access d = gemm_range(g->d, l->m, l->n, g->out_dtype, true);
     Access aux = gemm_range(g->aux, g->aux ? l->m : 0, l->n, g->out_dtype, true);
-    Access others[] = {
-        gemm_range(g->a, l->m, l->k, g->in_dtype, false),
-        gemm_range(g->b, l->k, l->n, g->in_dtype, false),
-        gemm_range(g->bias, g->bias != NULL, l->n, g->out_dtype, false),
-        gemm_range(g->c, g->c && g->c != g->d ? l->m : 0, l->n, g->out_dtype, false)};
-    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+    Access others[GEMM_MOST_READS + 1];
+    int n_others = gemm_reads(g, others);
+    others[n_others++] =
+        gemm_range(g->c, g->c && g->c != g->d ? l->m : 0, l->n, g->out_dtype, false);
+    for (int i = 0; i < n_others; i++) {
         if (others[i].bytes &&
             (access_overlaps(&d, &others[i]) || (aux.bytes && access_overlaps(&aux, &others[i]))))
             return false;
@@ -152,11 +151,10 @@ static bool may_wait(const Folder *f, const Reader *reader, bool keeps_result) {
     const GemmCommand *g = &f->list->items[reader->product].gemm;
     const MatmulLayout *l = &g->layout;
     int first = reader->product + 1, end = reader->at;
-    Access reads[] = {gemm_range(g->a, l->m, l->k, g->in_dtype, false),
-                      gemm_range(g->b, l->k, l->n, g->in_dtype, false),
-                      gemm_range(g->bias, g->bias != NULL, l->n, g->out_dtype, false),
-                      gemm_range(g->c, g->c ? l->m : 0, l->n, g->out_dtype, false)};
-    for (size_t i = 0; i < sizeof(reads) / sizeof(reads[0]); i++) {
+    Access reads[GEMM_MOST_READS + 1];
+    int n_reads = gemm_reads(g, reads);
+    reads[n_reads++] = gemm_range(g->c, g->c ? l->m : 0, l->n, g->out_dtype, false);
+    for (int i = 0; i < n_reads; i++) {
         if (reads[i].bytes && !command_list_leaves_alone(f->list, first, end, &reads[i], true))
             return false;
     }
@@ -227,8 +225,12 @@ static bool fold_program(const Reader *reader, const Term *terms, bool others, G
 }
 
 /* cuBLASLt: aux has a leading dimension, here n, that is a multiple of 8. Its gelu is made of
- * tanh.approx, good to 2^-11: enough in 16 bits, not in f32. */
+ * tanh.approx, good to 2^-11: enough in 16 bits, not in f32. After products of blocks of fp8
+ * Transformer Engine, whose use of them is tried, has a bias, C and gelu's gradient only; the last
+ * is not in cuBLASLt's list of what combines with them and left to a kernel. */
 static bool is_legal(const Folder *f, const GemmCommand *g) {
+    bool wide_bias = g->bias && g->out_dtype == DTYPE_F32; /* theirs would be bf16 */
+    if (g->scales_a.at && (g->epilogue != EPILOGUE_SUM || wide_bias)) return false;
     if (g->aux && g->layout.n % 8) return false;
     if (gemm_has_gelu(g) && g->out_dtype == DTYPE_F32) return false;
     return is_apart(g) && (!f->check->supports || f->check->supports(f->check->user, g));
@@ -272,7 +274,7 @@ static bool chain_addends(Folder *f, const Reader *reader, Term *term) {
             info->chunk != here->chunk) {
             continue;
         }
-        if (!is_plain(&gemm) || gemm.layout.batch != 1 || gemm.product->n_inputs != 2) continue;
+        if (!is_plain(&gemm) || gemm.layout.batch != 1 || matmul_accumulator(gemm.product) >= 0) continue;
         gemm.c = reader->args->in[other];
         gemm.beta = 1;
         Access addend = gemm_range(gemm.c, gemm.layout.m, gemm.layout.n, gemm.out_dtype, false);
@@ -339,7 +341,7 @@ static int find_product(const Folder *f, const Node *node, int k, int at) {
         return -1;
     }
     bool same = product->stream == launch->stream && f->value_of[i] == value;
-    bool simple = g->layout.batch == 1 && g->product && g->product->n_inputs == 2 &&
+    bool simple = g->layout.batch == 1 && g->product && matmul_accumulator(g->product) < 0 &&
                   g->product->phase == node->phase;
     return same && simple ? i : -1;
 }

@@ -11,11 +11,12 @@ typedef struct Group {
     const Command *all[MOST_JOINED]; /* by D's address */
 } Group;
 
-/* A product that can be one of several. */
+/* A product that can be one of several. Where the scales of a batch's next operand would be is not
+ * documented. */
 static bool is_candidate(const Command *command) {
     const GemmCommand *g = &command->gemm;
     return command->kind == COMMAND_GEMM && g->layout.batch == 1 && !matmul_is_large(&g->layout) &&
-           g->epilogue == EPILOGUE_SUM && !g->aux && (!g->c || g->c == g->d);
+           !g->scales_a.at && g->epilogue == EPILOGUE_SUM && !g->aux && (!g->c || g->c == g->d);
 }
 
 static bool is_alike(const Command *x, const Command *y) {

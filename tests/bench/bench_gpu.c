@@ -7,10 +7,12 @@
  * Attention by cuDNN where it is found, as in training; --no-cudnn: by own kernels;
  * --cudnn-backward: the plan has room for cuDNN's gradient. --tune: algorithms of products as
  * `perilune tune` chooses them, else cuBLASLt's first choices. --f16: all of it in f16.
- * --no-epilogues: what follows products has kernels of its own. --no-wgmma: not tried by --tune.
+ * --fp8: operands of blocks' products are fp8, multiplied on tensor cores (sm_90); --fp8-widened:
+ * widened to bf16 before. --no-epilogues: what follows products has kernels of its own. --no-wgmma:
+ * not tried by --tune.
  *
  *   build/bench/bench_gpu [--steps N] [--no-cudnn] [--cudnn-backward] [--tune] [--no-wgmma]
- *       [--f16] [--no-epilogues] [gpt-124m gpt-1.5b llama-8b]
+ *       [--f16 | --fp8 | --fp8-widened] [--no-epilogues] [gpt-124m gpt-1.5b llama-8b]
  */
 #ifndef HAVE_CUDA
 #include <stdio.h>
@@ -53,7 +55,7 @@ typedef struct Bench {
     double rate; /* FLOP/s of matrix products */
     DType precision;
     int n_steps, n_wanted;
-    bool no_cudnn, no_epilogues, no_wgmma, cudnn_backward, tune, wanted[N_CASES];
+    bool fp8_tensor_cores, no_cudnn, no_epilogues, no_wgmma, cudnn_backward, tune, wanted[N_CASES];
 } Bench;
 
 static double now(void) {
@@ -87,6 +89,30 @@ static double median(double *values, int count) {
 
 /* FLOP/s of products of 8192^3 in 16 bits on numbers other than zero: the median of ten. 0:
  * reported. */
+/* Products of two operands of 2 N N bytes each, all in `memory`, with room after the first N N bytes
+ * of one in fp8 for its scales: of rows, and of tiles, as in a layer's forward. */
+static GemmCommand matrix_product(unsigned char *memory, int64_t n, DType dtype) {
+    int64_t bytes = 2 * n * n;
+    GemmCommand command = {.layout = {.batch = 1, .m = n, .n = n, .k = n},
+                           .in_dtype = dtype,
+                           .out_dtype = dtype,
+                           .a = memory,
+                           .b = memory + bytes,
+                           .d = memory + 2 * bytes};
+    if (dtype != DTYPE_FP8) return command;
+    command.out_dtype = DTYPE_BF16;
+    command.layout.transpose_b = true;
+    command.scales_a = (GemmScales){(const float *)(memory + n * n), SCALES_OF_ROWS};
+    command.scales_b = (GemmScales){(const float *)(memory + bytes + n * n), SCALES_OF_TILES};
+    return command;
+}
+
+/* fp8 that is widened is multiplied in bf16. */
+static DType multiplied(const Bench *bench) {
+    bool widened = bench->precision == DTYPE_FP8 && !bench->fp8_tensor_cores;
+    return widened ? DTYPE_BF16 : bench->precision;
+}
+
 static double matrix_rate(const CudaDevice *device, DType dtype, Diag *diag) {
     enum { N = 8192, REPEATS = 10, WORKSPACE = 32 << 20 };
     const CuApi *api = device->api;
@@ -102,12 +128,7 @@ static double matrix_rate(const CudaDevice *device, DType dtype, Diag *diag) {
                 api->cudaEventCreateWithFlags(&events[1], cudaEventDefault) == cudaSuccess &&
                 cuda_fill_numbers(device, memory, 2 * (int64_t)bytes, stream, diag);
     GemmTable *table = gemm_table_create(device, false, WORKSPACE, arena);
-    GemmCommand command = {.layout = {.batch = 1, .m = N, .n = N, .k = N},
-                           .in_dtype = dtype,
-                           .out_dtype = dtype,
-                           .a = memory,
-                           .b = memory + bytes,
-                           .d = memory + 2 * bytes};
+    GemmCommand command = matrix_product(memory, N, dtype);
     const GemmEntry *entry = fine ? gemm_table_find(table, &command, diag) : NULL;
     for (int i = 0; fine && entry && i < REPEATS + WARM_UP; i++) {
         float ms = 0;
@@ -152,6 +173,7 @@ static Plan *make_plan(const Bench *bench, const Case *c, int layers, Arena *are
                                        .schedule = "1f1b",
                                        .cuda = true,
                                        .precision = bench->precision,
+                                       .fp8_tensor_cores = bench->fp8_tensor_cores,
                                        .cudnn_backward = bench->cudnn_backward,
                                        .seed = 1}};
     return plan_make(arena, &request, diag);
@@ -311,9 +333,10 @@ static bool run_case(const Bench *bench, const Case *c, Diag *diag) {
     Plan *plan = layers ? make_plan(bench, c, layers, arena, &model, diag) : NULL;
     if (!layers) diag_error(diag, NO_LOC, "%s does not fit this device", c->name);
     if (plan) {
-        printf("%s: %d layers, %.0f M parameters, %d x %d x %lld tokens, %s%s%s\n", c->name, layers,
+        printf("%s: %d layers, %.0f M parameters, %d x %d x %lld tokens, %s%s%s%s\n", c->name, layers,
                1e-6 * (double)plan->n_parameters, plan->n_micro, plan->micro_batch,
-               (long long)plan->seq, dtype_name(bench->precision), bench->tune ? ", tuned" : "",
+               (long long)plan->seq, dtype_name(bench->precision),
+               bench->fp8_tensor_cores ? " on tensor cores" : "", bench->tune ? ", tuned" : "",
                bench->cudnn_backward ? ", room for cuDNN's gradient" : "");
     }
     bool fine = plan && (!bench->tune || tune(bench, plan, arena, diag)) &&
@@ -324,7 +347,8 @@ static bool run_case(const Bench *bench, const Case *c, Diag *diag) {
 
 static int usage(void) {
     fprintf(stderr, "usage: bench_gpu [--steps N] [--no-cudnn] [--cudnn-backward] [--tune] "
-                    "[--no-wgmma] [--f16] [--no-epilogues] [gpt-124m gpt-1.5b llama-8b]\n");
+                    "[--no-wgmma] [--f16 | --fp8 | --fp8-widened] [--no-epilogues] "
+                    "[gpt-124m gpt-1.5b llama-8b]\n");
     return 2;
 }
 
@@ -343,6 +367,11 @@ static bool read_argument(char **argv, int argc, int *i, Bench *bench) {
     if (strcmp(text, "--tune") == 0) return bench->tune = true;
     if (strcmp(text, "--f16") == 0) {
         bench->precision = DTYPE_F16;
+        return true;
+    }
+    if (strcmp(text, "--fp8") == 0 || strcmp(text, "--fp8-widened") == 0) {
+        bench->precision = DTYPE_FP8;
+        bench->fp8_tensor_cores = text[5] == '\0';
         return true;
     }
     for (int c = 0; c < N_CASES; c++) {
@@ -370,10 +399,10 @@ int main(int argc, char **argv) {
         diag_print(diag, stderr);
         return 1;
     }
-    bench.rate = matrix_rate(&device, bench.precision, diag);
+    bench.rate = matrix_rate(&device, multiplied(&bench), diag);
     fine = bench.rate > 0;
     printf("%s, %d processors, %.1f GiB free; 8192^3 %s products: %.0f TFLOP/s\n", device.name,
-           device.n_processors, (double)device.free_bytes / (1 << 30), dtype_name(bench.precision),
+           device.n_processors, (double)device.free_bytes / (1 << 30), dtype_name(multiplied(&bench)),
            1e-12 * bench.rate);
     for (int c = 0; c < N_CASES; c++) {
         Diag *of_case = diag_create();

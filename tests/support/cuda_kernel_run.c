@@ -1,6 +1,7 @@
 #include "tests/support/cuda_kernel_run.h"
 #include "runtime/cpu/vec_low.h"
 
+#include "runtime/cpu/quantize.h"
 #include "tests/emulate/emulate.h"
 #include "tests/support/gpu_run.h"
 #include "tests/support/reference_eval.h"
@@ -10,6 +11,17 @@
 #include <string.h>
 
 /* Commands */
+
+/* What number k of row `own` of an operand, which is number `at` of it, stands for. */
+static double get_factor(const GemmCommand *gemm, const GemmScales *scales, const void *x,
+                         int64_t at, int64_t own, int64_t k) {
+    const MatmulLayout *l = &gemm->layout;
+    if (!scales->at) return (double)vec_get(x, gemm->in_dtype, at);
+    int64_t n_own = scales == &gemm->scales_a ? l->m : l->n, block = k / SCALE_BLOCK;
+    int64_t of = scales->form == SCALES_OF_TILES ? own / SCALE_BLOCK * (l->k / SCALE_BLOCK) + block
+                                                 : block * n_own + own;
+    return (double)fp8_widen(((const uint8_t *)x)[at]) * (double)scales->at[of];
+}
 
 static void run_gemm(const GemmCommand *gemm) {
     const MatmulLayout *l = &gemm->layout;
@@ -27,8 +39,8 @@ static void run_gemm(const GemmCommand *gemm) {
         int64_t step_a = l->transpose_a ? l->m : 1, step_b = l->transpose_b ? 1 : l->n;
         double sum = 0;
         for (int64_t k = 0; k < l->k; k++) {
-            sum += (double)vec_get(gemm->a, gemm->in_dtype, a + k * step_a) *
-                   (double)vec_get(gemm->b, gemm->in_dtype, b + k * step_b);
+            sum += get_factor(gemm, &gemm->scales_a, gemm->a, a + k * step_a, m, k) *
+                   get_factor(gemm, &gemm->scales_b, gemm->b, b + k * step_b, n, k);
         }
         if (gemm->beta != 0) {
             const void *c = gemm->c ? gemm->c : gemm->d;

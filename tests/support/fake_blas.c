@@ -2,6 +2,8 @@
 
 /* cuBLASLt: descriptors, and products by plain loops with sums in f32. */
 #include "runtime/cpu/vec_low.h"
+
+#include "runtime/cpu/quantize.h"
 #include "tests/support/fake_internal.h"
 #include "tests/support/reference_eval.h"
 
@@ -19,6 +21,8 @@ typedef struct Desc {
     const void *bias;
     void *aux;
     int64_t aux_ld, bias_stride;
+    const float *scales[2]; /* of A and B */
+    int32_t modes[2];
     bool loaded; /* a product has run with it */
 } Desc;
 
@@ -69,6 +73,7 @@ static cublasStatus_t desc_create(cublasLtMatmulDesc_t *out, cublasComputeType_t
     Desc *desc = fake_new(FAKE_IS_DESC, sizeof(*desc));
     desc->compute = compute;
     desc->epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    desc->modes[0] = desc->modes[1] = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
     *out = (cublasLtMatmulDesc_t)desc;
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -93,6 +98,10 @@ static cublasStatus_t desc_set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttr
         {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &d->aux, sizeof(d->aux)},
         {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &d->aux_ld, sizeof(d->aux_ld)},
         {CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE, &d->bias_stride, sizeof(d->bias_stride)},
+        {CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &d->scales[0], sizeof(d->scales[0])},
+        {CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &d->scales[1], sizeof(d->scales[1])},
+        {CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &d->modes[0], sizeof(d->modes[0])},
+        {CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &d->modes[1], sizeof(d->modes[1])},
     };
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
         if (known[i].attribute != attribute) continue;
@@ -106,7 +115,7 @@ static cublasStatus_t desc_set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttr
 
 static cublasStatus_t layout_create(cublasLtMatrixLayout_t *out, cudaDataType type, uint64_t rows,
                                     uint64_t columns, int64_t ld) {
-    if (type != CUDA_R_32F && type != CUDA_R_16BF && type != CUDA_R_16F)
+    if (type != CUDA_R_32F && type != CUDA_R_16BF && type != CUDA_R_16F && type != CUDA_R_8F_E4M3)
         return CUBLAS_STATUS_NOT_SUPPORTED;
     if (!rows || !columns || ld < (int64_t)rows) return CUBLAS_STATUS_INVALID_VALUE;
     Layout *layout = fake_new(FAKE_IS_LAYOUT, sizeof(*layout));
@@ -163,6 +172,33 @@ static cublasStatus_t preference_set(cublasLtMatmulPreference_t preference,
     return CUBLAS_STATUS_SUCCESS;
 }
 
+/* What cuBLASLt's documentation of 13.1 asks of products of fp8 with scales of blocks on sm_90: A
+ * transposed and B not, whole 16 bytes, scales at multiples of 16 bytes, rows of those of tiles in
+ * fours, one operand at most with them; D bf16, f16 or f32, its bias in 16 bits, no batch that it
+ * would speak of; and no epilogue that Transformer Engine does not use with it. */
+static bool fits_fp8(const Desc *desc, const FakeMatrix *a, const FakeMatrix *b,
+                     const FakeMatrix *d) {
+    const int32_t rows = CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+    const int32_t tiles = CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+    if (fake->options.no_fp8 || desc->op[0] != CUBLAS_OP_T || desc->op[1] != CUBLAS_OP_N) {
+        return false;
+    }
+    if (a->rows % 128 || a->columns % 16 || b->columns % 16 || a->ld % 16 || b->ld % 16) {
+        return false;
+    }
+    for (int i = 0; i < 2; i++) {
+        if (desc->modes[i] != rows && desc->modes[i] != tiles) return false;
+        if (desc->modes[i] == tiles && a->rows / 128 % 4) return false;
+        if (!desc->scales[i] || (uintptr_t)desc->scales[i] % 16) return false;
+    }
+    if (desc->modes[0] == tiles && desc->modes[1] == tiles) return false;
+    bool plain =
+        desc->epilogue == CUBLASLT_EPILOGUE_DEFAULT || desc->epilogue == CUBLASLT_EPILOGUE_BIAS;
+    bool wide_bias = desc->epilogue & HAS_BIAS && d->type == CUDA_R_32F;
+    return plain && !wide_bias && d->batch == 1 && d->type != CUDA_R_8F_E4M3 &&
+           d->type != CUDA_R_16F;
+}
+
 /* Do the operands fit each other? */
 static bool fits(const Desc *desc, const FakeMatrix *a, const FakeMatrix *b, const FakeMatrix *c,
                  const FakeMatrix *d) {
@@ -172,7 +208,8 @@ static bool fits(const Desc *desc, const FakeMatrix *a, const FakeMatrix *b, con
     if (m != d->rows || n != d->columns || k != kb) return false;
     if (memcmp(c, d, sizeof(*c)) != 0) return false;
     if (a->batch != d->batch || b->batch != d->batch || a->type != b->type) return false;
-    if (d->type != CUDA_R_32F && d->type != a->type) return false;
+    if (a->type == CUDA_R_8F_E4M3 && !fits_fp8(desc, a, b, d)) return false;
+    if (a->type != CUDA_R_8F_E4M3 && d->type != CUDA_R_32F && d->type != a->type) return false;
     if (desc->epilogue & HAS_BIAS && !desc->bias) return false;
     /* By cuBLASLt's own messages: BGRADA wants A as it is, and no other epilogue. */
     if (desc->epilogue & HAS_BGRADA &&
@@ -257,7 +294,7 @@ static cublasStatus_t check(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
 /* Products */
 
 static int64_t element_bytes(const FakeMatrix *matrix) {
-    return matrix->type == CUDA_R_32F ? 4 : 2;
+    return matrix->type == CUDA_R_32F ? 4 : matrix->type == CUDA_R_8F_E4M3 ? 1 : 2;
 }
 
 static int64_t matrix_bytes(const FakeMatrix *matrix) {
@@ -276,13 +313,31 @@ static bool are_apart(const void *a, const FakeMatrix *a_matrix, const void *b,
            (const char *)b + matrix_bytes(b_matrix) <= (const char *)a;
 }
 
+static int64_t count_scales(const FakeMatrix *matrix, int mode) {
+    bool tiles = mode == CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+    return matrix->rows / 128 * (tiles ? (matrix->columns + 127) / 128 : matrix->columns);
+}
+
+static bool scales_are_safe(const FakeProduct *p) {
+    const float *scales[2] = {p->scales_a, p->scales_b};
+    const FakeMatrix *of[2] = {&p->a, &p->b};
+    for (int i = 0; i < 2; i++) {
+        FakeMatrix matrix = {CUDA_R_32F, count_scales(of[i], p->modes[i]), 1, 1, 1, 0};
+        if (!scales[i]) continue;
+        if (!is_on_device(&matrix, scales[i]) || !are_apart(p->to, &p->d, scales[i], &matrix)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* What is written lies apart from what is read, but for C, which may be D. */
 static bool is_safe(const FakeProduct *p) {
     FakeMatrix bias = p->d, aux = p->d;
     bias.columns = 1;
     bias.stride = p->bias_stride;
     aux.ld = p->aux_ld;
-    if (!are_apart(p->to, &p->d, p->from_a, &p->a)) return false;
+    if (!are_apart(p->to, &p->d, p->from_a, &p->a) || !scales_are_safe(p)) return false;
     if (!are_apart(p->to, &p->d, p->from_b, &p->b)) return false;
     if (p->from_c != p->to && !are_apart(p->to, &p->d, p->from_c, &p->d)) return false;
     if (p->bias && (!fake_memory_has(p->bias, matrix_bytes(&bias), true) ||
@@ -347,6 +402,11 @@ static cublasStatus_t matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                                  .workspace = workspace,
                                  .workspace_bytes = workspace_bytes,
                                  .algorithm = (int)algo->data[1]}};
+    if (la->matrix.type == CUDA_R_8F_E4M3) {
+        node.product.scales_a = operation->scales[0];
+        node.product.scales_b = operation->scales[1];
+        memcpy(node.product.modes, operation->modes, sizeof(operation->modes));
+    }
     if (operation->epilogue & HAS_BIAS) node.product.bias = operation->bias;
     if (operation->epilogue & HAS_BGRADA) node.product.bias_grad = (void *)operation->bias;
     if (operation->epilogue & HAS_AUX) node.product.aux = operation->aux;
@@ -366,6 +426,7 @@ static DType dtype_of(const FakeMatrix *matrix) {
 }
 
 static float read_element(const FakeMatrix *matrix, const void *from, int64_t i) {
+    if (matrix->type == CUDA_R_8F_E4M3) return fp8_widen(((const uint8_t *)from)[i]);
     return vec_get(from, dtype_of(matrix), i);
 }
 
@@ -404,6 +465,17 @@ static void sum_rows(const FakeProduct *p) {
     }
 }
 
+/* Of number i along k of a column, K-major or the other way as its mode has it ("Scaling factors
+ * layouts"). */
+static float scale_at(const FakeMatrix *matrix, const float *scales, int mode, int64_t column,
+                      int64_t i) {
+    if (!scales) return 1;
+    if (mode == CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F) {
+        return scales[column / 128 * (matrix->rows / 128) + i / 128];
+    }
+    return scales[i / 128 * matrix->columns + column];
+}
+
 bool fake_run_product(const FakeProduct *p) {
     int64_t k = p->transpose_a ? p->a.rows : p->a.columns;
     spoil(p);
@@ -416,8 +488,12 @@ bool fake_run_product(const FakeProduct *p) {
                 int64_t d = batch * p->d.stride + column * p->d.ld + row;
                 float sum = 0;
                 for (int64_t i = 0; i < k; i++) {
-                    sum += read_element(&p->a, p->from_a, a + (p->transpose_a ? i : i * p->a.ld)) *
-                           read_element(&p->b, p->from_b, b + (p->transpose_b ? i * p->b.ld : i));
+                    float factor = read_element(&p->b, p->from_b,
+                                                b + (p->transpose_b ? i * p->b.ld : i));
+                    factor *= scale_at(&p->a, p->scales_a, p->modes[0], row, i) *
+                              scale_at(&p->b, p->scales_b, p->modes[1], column, i);
+                    sum += factor *
+                           read_element(&p->a, p->from_a, a + (p->transpose_a ? i : i * p->a.ld));
                 }
                 sum *= p->alpha;
                 if (p->beta != 0) sum += p->beta * read_element(&p->d, p->from_c, d);

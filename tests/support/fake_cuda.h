@@ -25,6 +25,7 @@ typedef struct FakeOptions {
     bool poison;          /* new memory is filled with 0xff, not-a-number */
     int cudnn_version;    /* 91900: 9.19.0; 0: cuDNN is not found */
     bool no_epilogues;    /* of products: the heuristic has no algorithm for them */
+    bool no_fp8;          /* nor for products of fp8 */
     bool in_order;        /* graphs run in the order of their capture */
     uint64_t seed;        /* of random orders; every launch has another */
     /* At this launch of a graph, 0: never: from it on the device waits for another rank, until

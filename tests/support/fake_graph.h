@@ -49,6 +49,8 @@ typedef struct FakeProduct {
     float alpha, beta;
     FakeMatrix a, b, d;
     const void *from_a, *from_b;
+    const float *scales_a, *scales_b; /* of E4M3; else NULL */
+    int modes[2];                     /* of theirs: cublasLtMatmulMatrixScale_t */
     void *to;
     const void *from_c; /* like d */
     int epilogue;       /* cublasLtEpilogue_t */

@@ -49,9 +49,29 @@ static void renamed_matmul(const RefCall *call) {
     } while (point_next(&point, type));
 }
 
+/* Of fp8 and scales, with an accumulator as the fifth operand or not. */
+static void scaled_matmul(const RefCall *call) {
+    const Node *node = call->node;
+    const Type *type = &node->types[0];
+    Type over = summed_axes(node, ref_type(call, 0));
+    bool add = node->n_inputs == 5 && !call->ref->overwrite;
+    Point point = {{0}};
+    do {
+        double sum = add ? ref_read(call, 4, &point) : 0;
+        do {
+            sum += reference_scaled(call, 0, 2, &point) * reference_scaled(call, 1, 3, &point);
+        } while (point_next(&point, &over));
+        call->out[0][point_offset(&point, type)] = sum;
+    } while (point_next(&point, type));
+}
+
 void reference_matmul(const RefCall *call) {
     if (node_attr(call->node, ATTR_to)) {
         renamed_matmul(call);
+        return;
+    }
+    if (call->node->n_inputs > 3) {
+        scaled_matmul(call);
         return;
     }
     const Type *type = &call->node->types[0], *types[] = {ref_type(call, 0), ref_type(call, 1)};

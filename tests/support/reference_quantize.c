@@ -3,11 +3,12 @@
 
 #include <math.h>
 
-/* The element's block, by its place among the scales. */
+/* The element's scale, by its place among them. */
 static int64_t block_of(const Point *point, const Type *values, const Type *scales) {
     Point at = *point;
     for (int i = 0; i < values->rank; i++) {
-        at.at[values->axes[i]] /= values->dims[i] / scales->dims[i];
+        int of = type_find_axis(scales, values->axes[i]);
+        at.at[values->axes[i]] /= values->dims[i] / scales->dims[of];
     }
     return point_offset(&at, scales);
 }
@@ -28,24 +29,49 @@ static double rounded_fp8(double x) {
     return isfinite(x) ? ldexp(nearbyint(ldexp(x, -last)), last) : NAN;
 }
 
+/* The element of a block that stands for it: that with the least numbers along its axes. Tiles are
+ * one block, also where each number along `beside` has a scale. */
+static Point first_of_block(const Node *node, const Point *point, const Type *values,
+                            const Type *scales) {
+    Point first = *point;
+    for (int i = 0; i < values->rank; i++) {
+        int axis = values->axes[i], at = type_find_axis(scales, axis);
+        first.at[axis] -= point->at[axis] % (values->dims[i] / scales->dims[at]);
+    }
+    int64_t left = 128;
+    for (int i = values->rank - 1; i >= 0 && node_int(node, ATTR_each, 0); i--) {
+        int64_t taken = values->dims[i] < left ? values->dims[i] : left;
+        if (!node_over(node, ATTR_beside, values->axes[i])) continue;
+        first.at[values->axes[i]] -= point->at[values->axes[i]] % taken;
+        left /= taken;
+    }
+    return first;
+}
+
 void reference_quantize(const RefCall *call) {
     const Type *values = &call->node->types[0], *scales = &call->node->types[1];
-    int64_t n_blocks = type_elements(scales);
+    int64_t n = type_elements(values);
+    double *most = ARENA_ARRAY(call->ref->arena, double, n);
     Point point = {{0}};
-    for (int64_t b = 0; b < n_blocks; b++) call->out[1][b] = 0;
     do {
-        double *most = &call->out[1][block_of(&point, values, scales)];
+        Point first = first_of_block(call->node, &point, values, scales);
+        double *of_block = &most[point_offset(&first, values)];
         double x = fabs(ref_read(call, 0, &point));
-        if (isfinite(x)) *most = fmax(*most, x);
+        if (isfinite(x)) *of_block = fmax(*of_block, x);
     } while (point_next(&point, values));
-    for (int64_t b = 0; b < n_blocks; b++) call->out[1][b] = scale_of(call->out[1][b]);
     point = (Point){{0}};
     do {
-        double x = ref_read(call, 0, &point),
-               scale = call->out[1][block_of(&point, values, scales)];
+        Point first = first_of_block(call->node, &point, values, scales);
+        double scale = scale_of(most[point_offset(&first, values)]), x = ref_read(call, 0, &point);
+        call->out[1][block_of(&point, values, scales)] = scale;
         call->out[0][point_offset(&point, values)] =
             isfinite(x) && scale == 0 ? 0 : rounded_fp8(x / scale);
     } while (point_next(&point, values));
+}
+
+double reference_scaled(const RefCall *call, int values, int scales, const Point *point) {
+    int64_t at = block_of(point, ref_type(call, values), ref_type(call, scales));
+    return ref_read(call, values, point) * call->in[scales][at];
 }
 
 void reference_dequantize(const RefCall *call) {

@@ -24,10 +24,28 @@ int main(void) { /* over a minute; test_cuda_layers has the kernels */
 static const Variant LLAMA = {"llama", "models/llama.lua", 2, DTYPE_FP8,
     {{"optimizer.eps", "1e-6"}, {"model", "128"}, {"heads", "4"}, {"kv_heads", "4"}, {"head", "32"},
      {"ffn", "128"}, {"seq", "128"}, {"layers", "1"}, {"vocab", "31"}}};
+static const Variant LLAMA_TENSOR = {"llama on tensor cores", "models/llama.lua", 2, DTYPE_FP8,
+    {{"optimizer.eps", "1e-6"}, {"model", "128"}, {"heads", "4"}, {"kv_heads", "4"}, {"head", "32"},
+     {"ffn", "128"}, {"seq", "128"}, {"layers", "1"}, {"vocab", "31"}}};
 /* clang-format on */
 static const Layout LAYOUTS_FP8[] = {
     {1, 1, 1, 8, 1, "1f1b", false, NULL, 0},
 };
+
+/* A device whose library has no such products ends with what to do instead. */
+static void check_missing(void) {
+    Run run;
+    check_begin("no products of fp8: one line says so");
+    cuda_api_replace(fake_cuda_create(&(FakeOptions){.poison = true, .seed = 1, .no_fp8 = true}));
+    EngineOptions options = {.device = DEVICE_CUDA};
+    bool started = plan(&run, &LLAMA, &LAYOUTS_FP8[0]) && run_start_on(&run, &options);
+    const char *text = diag_text(run.diag);
+    CHECK(!started, "it starts");
+    CHECK(strstr(text, "has no product of fp8") && strstr(text, "--fp8-products widened"),
+          "it says: %s", text);
+    check_end();
+    close_on_fake(&run);
+}
 
 int main(void) {
     const char *why = fake_missing();
@@ -39,7 +57,10 @@ int main(void) {
     n_layouts_run = 1; /* the graph alone */
     for (size_t i = 0; i < sizeof(LAYOUTS_FP8) / sizeof(LAYOUTS_FP8[0]); i++) {
         check_layout(&LLAMA, &LAYOUTS_FP8[i]);
+        run_fp8_tensor_cores = true;
+        check_layout(&LLAMA_TENSOR, &LAYOUTS_FP8[i]);
     }
+    check_missing();
     return check_report();
 }
 #endif

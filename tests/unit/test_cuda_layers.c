@@ -7,7 +7,9 @@
  */
 #include "runtime/cpu/softmax.h"
 #include "runtime/cuda/kernels/args.h"
+#include "tests/support/gpu_run.h"
 #include "tests/unit/cuda_check.h"
+#include "tests/unit/fp8_nodes.h"
 
 #include <math.h>
 
@@ -353,6 +355,22 @@ static void test_quantize(void) {
                                      "head=64]\n"});
 }
 
+static void test_fp8_products(void) {
+    check_nodes("turned columns that fill no block of threads",
+                (CudaCase){.nodes = INPUT(0, "", "A[seq=128, cols=48]") INPUT(
+                               1, ":nan", "A[seq=128, cols=16]") "%2:2 = quantize(%0) {over=[seq], "
+                                                                 "last=[seq]} : fp8[cols=48, "
+                                                                 "seq=128], f32[seq=1, cols=48]\n"
+                                                                 "%3:2 = quantize(%1) {over=[seq], "
+                                                                 "last=[seq]} : fp8[cols=16, "
+                                                                 "seq=128], f32[seq=1, cols=16]\n"});
+    if (!gpu_run_has_wgmma()) {
+        puts("products of fp8 and scales: not run, the GPU is no sm_90");
+        return;
+    }
+    check_nodes("products of fp8 and scales", (CudaCase){.nodes = FP8_PRODUCT_NODES("A[")});
+}
+
 static void test_coverage(void) {
     for (int k = KERNEL_layernorm_warp_f32; k <= KERNEL_dequantize_tiles; k++) {
         char name[100];
@@ -373,6 +391,7 @@ int main(void) {
     test_rotary();
     test_documents();
     test_quantize();
+    test_fp8_products();
     test_coverage();
     return check_report();
 }

@@ -3,9 +3,10 @@
  * fp32: one rank and every layout of virtual ranks, held to what layouts are held to among
  * themselves (train_compare.h): only the order of sums differs. bf16: losses within 2 % of the same
  * plan on the CPU, for each activation is rounded to 8 bits and the two sum in other orders; f16:
- * to 11 bits, and within 1 %.
+ * to 11 bits, and within 1 %. fp8: as bf16, which its activations are.
  * The captured graph, its pieces and single commands: the same bits.
  */
+#include "tests/support/gpu_run.h"
 #include "tests/unit/train_compare.h"
 
 #ifdef HAVE_CUDA
@@ -280,6 +281,29 @@ static void check_nccl(void) {
 }
 #endif
 
+/* On tensor cores where the device has such products, and widened: both as the CPU has it. */
+static void check_fp8(void) {
+    static const Variant LLAMA = {"llama, head 128, fp8", "models/llama.lua", 2,
+                                  {{"optimizer.eps", "1e-6"},
+                                   {"layers", "2"},
+                                   {"vocab", "61"},
+                                   {"model", "512"},
+                                   {"heads", "4"},
+                                   {"kv_heads", "2"},
+                                   {"seq", "128"},
+                                   {"ffn", "512"}}};
+    check_low(&LLAMA, DTYPE_FP8, &ALONE);
+    run_fp8_tensor_cores = gpu_run_has_wgmma();
+    if (run_fp8_tensor_cores) {
+        check_low(&LLAMA, DTYPE_FP8, &ALONE);
+        check_low(&LLAMA, DTYPE_FP8, &LAYOUTS[1]);
+        check_bits(&LLAMA, DTYPE_FP8, &LAYOUTS[1]);
+    } else {
+        puts("fp8 on tensor cores: not run, the GPU is no sm_90");
+    }
+    run_fp8_tensor_cores = false;
+}
+
 int main(void) {
     const char *why;
     if (!engine_cuda_available(&why)) {
@@ -307,6 +331,7 @@ int main(void) {
     check_curve(DTYPE_F32, 1e-3);
     check_curve(DTYPE_BF16, 0.05);
     check_curve(DTYPE_F16, 0.05);
+    check_fp8();
     check_nccl();
     compare_print_worst();
     return check_report();

@@ -10,6 +10,7 @@
 #include "tests/support/kernel_run.h"
 #include "tests/support/op_cases.h"
 #include "tests/unit/check.h"
+#include "tests/unit/fp8_nodes.h"
 
 #include <string.h>
 
@@ -396,6 +397,7 @@ static const ShardedCase CASES[] = {
                                              "seq=512, ffn=256/t]\n"
                                              "%10 = dequantize(%3, %3.1) : bf16[batch=1, "
                                              "seq=512/c, ffn=256/t]\n"},
+    {"products of fp8 and scales", "t=1, d=1, p=1", false, FP8_PRODUCT_NODES("f32[")},
     {"the share of labels on each rank", "t=2, d=2, p=1", true,
      PARAM(0, "", "batch=4/d, ffn=6/t]") "%1 = label_share() {value=3} : f32[]\n"
                                          "%2 = less(%0, %1) : f32[batch=4/d, ffn=6/t]\n"},

@@ -15,6 +15,7 @@ static const SmallPlan FIXTURES[] = {
     {"interleaved", 2, 2, 4, 2, 8, 16},
 };
 enum { N_FIXTURES = sizeof(FIXTURES) / sizeof(FIXTURES[0]) };
+enum { N_TUNED = 3 }; /* products of the device section */
 
 static double seconds(void) {
     struct timespec now;
@@ -50,7 +51,7 @@ static void test_round_trip(DType precision) {
 
 /* As after tuning: two products, bytes that count up; an attention by each kind of kernels. */
 static void add_device(Arena *arena, Plan *plan) {
-    PlanAlgo *algos = ARENA_ARRAY(arena, PlanAlgo, 2);
+    PlanAlgo *algos = ARENA_ARRAY(arena, PlanAlgo, N_TUNED);
     PlanAttention *attentions = ARENA_ARRAY(arena, PlanAttention, N_ATTENTION_KERNELS);
     for (int i = 0; i < N_ATTENTION_KERNELS; i++) {
         attentions[i] = (PlanAttention){.backward = i == 1,
@@ -64,16 +65,17 @@ static void add_device(Arena *arena, Plan *plan) {
                                         .window = i == 2 ? 256 : 0,
                                         .kernels = (AttentionKernels)i};
     }
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < N_TUNED; i++) {
         algos[i] = (PlanAlgo){.layout = {.batch = 1 + i,
                                          .m = 8192,
                                          .n = 1600,
                                          .k = INT64_C(1) << 40,
-                                         .transpose_a = i,
-                                         .transpose_b = !i},
-                              .in_dtype = DTYPE_BF16,
+                                         .transpose_a = i == 1,
+                                         .transpose_b = i != 1},
+                              .in_dtype = i < 2 ? DTYPE_BF16 : DTYPE_FP8,
+                              .tiles = i < 2 ? 0 : 2,
                               .out_dtype = i ? DTYPE_F32 : DTYPE_BF16,
-                              .accumulate = i,
+                              .accumulate = i > 0,
                               .epilogue = 3 * i};
         for (int b = 0; b < PLAN_ALGO_BYTES; b++) algos[i].bytes[b] = (unsigned char)(b * 5 + i);
     }
@@ -81,7 +83,7 @@ static void add_device(Arena *arena, Plan *plan) {
                                 .arch = "sm_90",
                                 .library_version = 130100,
                                 .attention_version = 91900,
-                                .n_algos = 2,
+                                .n_algos = N_TUNED,
                                 .n_attentions = N_ATTENTION_KERNELS,
                                 .algos = algos,
                                 .attentions = attentions};
@@ -105,6 +107,7 @@ static void test_device(Arena *arena, Diag *diag) {
                  "algo batch=1 m=8192 n=1600 k=1099511627776 ta=0 tb=1 shared=0 in=bf16 "
                  "out=bf16 accumulate=0 epilogue=0 00050a"),
           "another form");
+    CHECK(strstr(first.text, " shared=0 in=fp8 tiles=2 out=f32 "), "another form of fp8");
     CHECK(strstr(first.text, "\nattention backward=1 causal=1 dtype=bf16 batch=8 seq=1024 "
                              "kv_heads=25 group=1 head=64 kernels=mma\n"),
           "another form of attention");
@@ -117,7 +120,7 @@ static void test_device(Arena *arena, Diag *diag) {
         plan_print(&second, back);
         CHECK(strcmp(first.text, second.text) == 0, "the texts differ");
         CHECK(back->fingerprint == tuned, "another fingerprint");
-        CHECK(device->n_algos == 2 && strcmp(device->name, "NVIDIA \"H200\"") == 0 &&
+        CHECK(device->n_algos == N_TUNED && strcmp(device->name, "NVIDIA \"H200\"") == 0 &&
                   device->library_version == 130100,
               "another device");
         for (int i = 0; i < device->n_algos; i++) {
@@ -281,7 +284,10 @@ static void test_mistakes(Arena *arena, Diag *diag) {
         {"k=1099511627776", "k=1099511627777", "the number must lie in 1 to 1099511627776"},
         {"ta=0", "ta=2", "the number must lie in 0 to 1"},
         {"in=bf16", "in=i32", "expected f32, bf16 or f16"},
-        {"in=bf16", "in=", "expected f32, bf16 or f16"},
+        {"in=bf16", "in=", "expected f32, bf16, f16 or fp8"},
+        {"in=bf16", "in=fp8", "expected 'tiles='"},
+        {"in=fp8 tiles=2", "in=fp8 tiles=3", "the number must lie in 0 to 2"},
+        {"out=bf16", "out=fp8", "expected f32, bf16 or f16"},
         {"accumulate=0", "accumulate", "expected 'accumulate='"},
         {"epilogue=0", "epilogue=-1", "the number must lie in 0 to"},
         {"00050a", "00050", "expected 128 hexadecimal digits"},

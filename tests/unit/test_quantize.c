@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-static const BlockLayout ROW = {1, SCALE_BLOCK, 1, SCALE_BLOCK};
+static const BlockLayout ROW = {1, SCALE_BLOCK, 1, SCALE_BLOCK, 1, 1, false, false};
 
 /* Every number from its definition: a sign, 4 bits of exponent, 3 of fraction. */
 static double defined(int code) {

@@ -46,7 +46,8 @@ static cudaDataType_t cuda_dtype(DType dtype) {
     static const cudaDataType_t TYPES[N_DTYPES] = {[DTYPE_F32] = CUDA_R_32F,
                                                    [DTYPE_I32] = CUDA_R_32I,
                                                    [DTYPE_BF16] = CUDA_R_16BF,
-                                                   [DTYPE_F16] = CUDA_R_16F};
+                                                   [DTYPE_F16] = CUDA_R_16F,
+                                                   [DTYPE_FP8] = CUDA_R_8F_E4M3};
     return TYPES[dtype];
 }
 
@@ -91,9 +92,23 @@ static cublasStatus_t describe_epilogue(const CuApi *api, const GemmEntry *entry
                                                CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, n, sizeof(*n));
 }
 
+/* What is their A is our B. */
+static cublasStatus_t set_scales(const CuApi *api, const GemmEntry *entry,
+                                 const GemmCommand *command) {
+    if (!command->scales_a.at) return CUBLAS_STATUS_SUCCESS;
+    cublasStatus_t status = api->cublasLtMatmulDescSetAttribute(
+        entry->operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &command->scales_b.at,
+        sizeof(command->scales_b.at));
+    if (status != CUBLAS_STATUS_SUCCESS) return status;
+    return api->cublasLtMatmulDescSetAttribute(
+        entry->operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &command->scales_a.at,
+        sizeof(command->scales_a.at));
+}
+
 static cublasStatus_t set_pointers(const CuApi *api, const GemmEntry *entry,
                                    const GemmCommand *command) {
-    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+    cublasStatus_t status = set_scales(api, entry, command);
+    if (status != CUBLAS_STATUS_SUCCESS) return status;
     const void *bias = command->bias_grad ? command->bias_grad : command->bias;
     if (bias) {
         status = api->cublasLtMatmulDescSetAttribute(
@@ -105,6 +120,24 @@ static cublasStatus_t set_pointers(const CuApi *api, const GemmEntry *entry,
                                                      &command->aux, sizeof(command->aux));
     }
     return status;
+}
+
+/* cuBLASLt has these modes from 12.9 on, for sm_90, but not tiles times tiles. Sums are promoted to
+ * f32 outside of the tensor cores: CUBLASLT_MATMUL_DESC_FAST_ACCUM stays 0, as PyTorch and
+ * Transformer Engine have it for such scales. */
+static cublasStatus_t describe_scales(const CuApi *api, const GemmEntry *entry) {
+    static const int32_t MODES[N_SCALE_FORMS] = {
+        [SCALES_OF_ROWS] = CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F,
+        [SCALES_OF_TILES] = CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F};
+    const PlanAlgo *p = &entry->product;
+    if (p->in_dtype != DTYPE_FP8) return CUBLAS_STATUS_SUCCESS;
+    const int32_t *mode = &MODES[p->tiles >> 1 & 1]; /* our B's */
+    cublasStatus_t status = api->cublasLtMatmulDescSetAttribute(
+        entry->operation, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, mode, sizeof(*mode));
+    if (status != CUBLAS_STATUS_SUCCESS) return status;
+    mode = &MODES[p->tiles & 1];
+    return api->cublasLtMatmulDescSetAttribute(
+        entry->operation, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, mode, sizeof(*mode));
 }
 
 /* Of a joined product's bias; else it is one for all. */
@@ -154,6 +187,7 @@ static cublasStatus_t describe(const GemmTable *table, GemmEntry *entry) {
     if (status == CUBLAS_STATUS_SUCCESS) status = describe_operands(api, entry);
     if (status == CUBLAS_STATUS_SUCCESS) status = describe_epilogue(api, entry);
     if (status == CUBLAS_STATUS_SUCCESS) status = describe_bias(api, entry);
+    if (status == CUBLAS_STATUS_SUCCESS) status = describe_scales(api, entry);
     return status;
 }
 
@@ -173,6 +207,8 @@ static cublasStatus_t set_least_aligned(const CuApi *api, const GemmEntry *entry
     void *least = (void *)(uintptr_t)ALIGN_BYTES; /* never followed */
     bool any_bias = entry->bias || entry->epilogue == EPILOGUE_BIAS_GRAD;
     GemmCommand command = {.bias = any_bias ? least : NULL, .aux = entry->aux ? least : NULL};
+    if (entry->product.in_dtype == DTYPE_FP8)
+        command.scales_a.at = command.scales_b.at = (const float *)least;
     return set_pointers(api, entry, &command);
 }
 
@@ -279,6 +315,18 @@ static GemmEntry *find_or_make(GemmTable *table, const GemmCommand *command) {
     return entry;
 }
 
+static void report_fp8(const GemmTable *table, const GemmEntry *entry, Diag *diag) {
+    const MatmulLayout *l = &entry->product.layout;
+    const CuApi *api = table->device->api;
+    size_t version = api->cublasLtGetVersion();
+    diag_error(diag, NO_LOC,
+               "cuBLASLt %zu.%zu has no product of fp8 [%lld, %lld, %lld] with scales of blocks for "
+               "%s, %s (%s); sm_90 has them from 12.9 on: plan with --fp8-products widened",
+               version / 10000, version / 100 % 100, (long long)l->m, (long long)l->n,
+               (long long)l->k, table->device->name, table->device->arch,
+               api->cublasLtGetStatusString(entry->status));
+}
+
 GemmEntry *gemm_table_find(GemmTable *table, const GemmCommand *command, Diag *diag) {
     GemmEntry *entry = find_or_make(table, command);
     const MatmulLayout *l = &entry->product.layout;
@@ -286,6 +334,10 @@ GemmEntry *gemm_table_find(GemmTable *table, const GemmCommand *command, Diag *d
         if (!entry->used) table->n_used++, table->n_stored += entry->stored;
         entry->used = true;
         return entry;
+    }
+    if (command->in_dtype == DTYPE_FP8) {
+        report_fp8(table, entry, diag);
+        return NULL;
     }
     diag_error(diag, NO_LOC,
                "cuBLASLt: no algorithm for a product of %lld x [%lld, %lld, %lld]%s: %s",

@@ -3,7 +3,8 @@
  * A GemmTable holds every product shape of an engine, prepared once: descriptor, layouts and the
  * algorithm chosen, so that issuing one is a single call. Row-major operands are handed over as
  * the transposed column-major problem. bf16, f16 and f32 operands accumulate in f32; f32 ones in
- * full f32, or TF32 where asked. Entries are not to be issued by two threads at once.
+ * full f32, or TF32 where asked; fp8 ones with scales of blocks too, on devices that have such
+ * products. Entries are not to be issued by two threads at once.
  */
 #ifndef RUNTIME_CUDA_DRIVER_GEMM_H
 #define RUNTIME_CUDA_DRIVER_GEMM_H

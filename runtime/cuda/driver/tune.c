@@ -30,7 +30,7 @@ typedef struct Product {
 
 /* Bytes from the beginning of one operand to that of the next. */
 typedef struct OperandBytes {
-    int64_t a, b, d, bias;
+    int64_t a, b, d, bias, scales_a, scales_b;
 } OperandBytes;
 
 static OperandBytes measure_operands(const GemmCommand *command) {
@@ -38,7 +38,12 @@ static OperandBytes measure_operands(const GemmCommand *command) {
     const GemmStrides *apart = &command->apart;
     int64_t before = l->batch - 1; /* of a batch: those before the last */
     bool joined = apart->d != 0;
+    bool scaled = command->scales_a.at;
+    int64_t n_a = scaled ? gemm_count_scales(command, &command->scales_a) : 0;
+    int64_t n_b = scaled ? gemm_count_scales(command, &command->scales_b) : 0;
     return (OperandBytes){
+        .scales_a = tuner_operand_bytes(n_a, DTYPE_F32),
+        .scales_b = tuner_operand_bytes(n_b, DTYPE_F32),
         .a = tuner_operand_bytes((joined ? 1 : l->batch) * l->m * l->k, command->in_dtype),
         .b = tuner_operand_bytes(before * (joined ? apart->b : l->k * l->n) + l->k * l->n,
                                  command->in_dtype),
@@ -61,6 +66,7 @@ static int find_product(Tuner *tuner, const GemmCommand *command) {
     int n_results = 1 + (command->c != NULL) + (command->aux != NULL); /* of D's size */
     Product product = {.entry = entry, .command = *command, .apart = -1};
     product.set_bytes = GRANULE + bytes.a + bytes.b + n_results * bytes.d;
+    product.set_bytes += bytes.scales_a + bytes.scales_b;
     if (command->bias) product.set_bytes += bytes.bias;
     if (command->bias_grad) product.set_bytes += tuner_operand_bytes(command->layout.n, DTYPE_F32);
     ARENA_PUSH(tuner->arena, tuner->products, tuner->n_products, tuner->product_capacity, product);
@@ -213,7 +219,14 @@ static GemmCommand place(const Tuner *tuner, const Product *product, int repeat)
     unsigned char *at = tuner_operands(tuner, product->set_bytes, repeat);
     command.a = at;
     command.b = at += bytes.a;
-    command.d = at += bytes.b;
+    at += bytes.b;
+    if (command.scales_a.at) {
+        command.scales_a.at = (const float *)at;
+        at += bytes.scales_a;
+        command.scales_b.at = (const float *)at;
+        at += bytes.scales_b;
+    }
+    command.d = at;
     if (command.c) command.c = at += bytes.d;
     if (command.aux) command.aux = at += bytes.d;
     if (command.bias) command.bias = at += bytes.d;

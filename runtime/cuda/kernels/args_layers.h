@@ -59,20 +59,22 @@ typedef struct DocumentsArgs {
 } DocumentsArgs;
 enum { DOCUMENTS_THREADS = 256, DOCUMENTS_EACH = 8 };
 
-/* quantize.cu: x [rows, columns] and its values; scales one for each of `count` blocks of 128 in a
- * row (_rows), of 128 in a column (_columns), or of 128 x 128 (_tiles), in their order. across:
- * blocks of threads that a strip of 128 rows takes. */
+/* quantize.cu: x [rows, columns] and its values, which _turned kernels store [columns, rows]. Scales
+ * one for each of `count` blocks of 128 in a row (_rows), of 128 in a column (_columns), or of
+ * 128 x 128 (_tiles): that of block (i, j) is number i scale_down + j scale_right, and with `each`
+ * the 127 after it, too. across: blocks of a row (_rows), blocks of threads that a strip of 128
+ * rows takes (the others). */
 typedef struct QuantizeArgs {
-    int64_t count, columns;
-    uint32_t across;
+    int64_t count, rows, columns, scale_down, scale_right;
+    uint32_t across, each;
     const void *x;
     uint8_t *values;
     float *scales;
 } QuantizeArgs;
 
-/* out: bf16. */
+/* values, as they lie, are [.., columns]; out: bf16. */
 typedef struct DequantizeArgs {
-    int64_t count, columns;
+    int64_t count, columns, scale_down, scale_right;
     uint32_t across;
     const uint8_t *values;
     const float *scales;

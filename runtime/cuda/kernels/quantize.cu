@@ -3,7 +3,9 @@
  * and memory takes longer.
  *
  * _rows: blocks of 128 numbers in a row, a warp each. _columns: of 128 rows, a column wide; a block
- * of threads has 32 columns of one strip. _tiles: 128 x 128, a block of threads each. */
+ * of threads has 32 columns of one strip. _tiles: 128 x 128, a block of threads each. _turned: what
+ * a thread has are 16 numbers of a column, which become neighbours; they go through shared memory,
+ * so that a column's 128 are written at once. */
 #include "runtime/cuda/kernels/vector.cuh"
 
 enum {
@@ -88,6 +90,29 @@ static __device__ __forceinline__ int64_t tile_at(int64_t columns, uint32_t acro
     return row * columns + (int64_t)(tile % across) * SCALES_BLOCK + threadIdx.x % 32 * LANE;
 }
 
+/* A column of a turned tile is 8 pieces of 16 bytes, one of each warp. Which of the 8 places a piece
+ * takes depends on a key that is another for lanes beside each other: no two of them meet in a bank
+ * when columns lie 128 or 512 bytes apart. */
+static __device__ __forceinline__ uint4 *piece_at(uint8_t *tile, int column, int key, int piece) {
+    return (uint4 *)(tile + column * SCALES_BLOCK + (piece ^ (key & 7)) * WARP_ROWS);
+}
+
+static __device__ __forceinline__ uint4 narrow_piece(const float (&x)[WARP_ROWS], float inverse) {
+    uint32_t word[WARP_ROWS / 4] = {0, 0, 0, 0};
+#pragma unroll
+    for (int i = 0; i < WARP_ROWS; i++) word[i / 4] |= narrow(x[i] * inverse) << (8 * (i % 4));
+    return make_uint4(word[0], word[1], word[2], word[3]);
+}
+
+/* Column `column` of the tile [from `first` on, n columns] that begins in row `row`. */
+static __device__ __forceinline__ void put_column(const QuantizeArgs &a, uint8_t *tile, int column,
+                                                  int key, int64_t first, int64_t row) {
+    const int piece = threadIdx.x % 8;
+    if (first + column >= a.columns) return;
+    uint4 *to = (uint4 *)(a.values + (first + column) * a.rows + row + piece * WARP_ROWS);
+    *to = *piece_at(tile, column, key, piece);
+}
+
 template <typename T> static __device__ __forceinline__ void quantize_rows(const QuantizeArgs &a) {
     const int64_t block = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
     const int lane = threadIdx.x % 32;
@@ -100,15 +125,17 @@ template <typename T> static __device__ __forceinline__ void quantize_rows(const
     for (int j = 0; j < LANE; j++) most = larger(most, x[j]);
     const float scale = scale_of(warp_most(most), inverse);
     put_lane(a.values + at, x, inverse);
-    if (lane == 0) a.scales[block] = scale;
+    if (lane == 0) {
+        a.scales[block / a.across * a.scale_down + block % a.across * a.scale_right] = scale;
+    }
 }
 
-template <typename T>
+template <typename T, bool TURNED>
 static __device__ __forceinline__ void quantize_columns(const QuantizeArgs &a) {
     __shared__ uint32_t found[WARPS][32];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const uint32_t strip = blockIdx.x / a.across;
-    const int64_t column = (int64_t)(blockIdx.x % a.across) * 32 + lane;
+    const int64_t first = (int64_t)(blockIdx.x % a.across) * 32, column = first + lane;
     const bool here = column < a.columns;
     const int64_t at =
         ((int64_t)strip * SCALES_BLOCK + warp * WARP_ROWS) * a.columns + column;
@@ -125,16 +152,26 @@ static __device__ __forceinline__ void quantize_columns(const QuantizeArgs &a) {
 #pragma unroll
     for (int w = 0; w < WARPS; w++) most = found[w][lane] > most ? found[w][lane] : most;
     const float scale = scale_of(most, inverse);
-    if (!here) return;
+    if (here && warp == 0) a.scales[strip * a.scale_down + column * a.scale_right] = scale;
+    if constexpr (TURNED) {
+        __shared__ __align__(16) uint8_t tile[32 * SCALES_BLOCK];
+        *piece_at(tile, lane, lane, warp) = narrow_piece(x, inverse);
+        __syncthreads();
+        const int turned = threadIdx.x / 8;
+        put_column(a, tile, turned, turned, first, (int64_t)strip * SCALES_BLOCK);
+    } else if (here) {
 #pragma unroll
-    for (int i = 0; i < WARP_ROWS; i++) {
-        a.values[at + i * a.columns] = (uint8_t)narrow(x[i] * inverse);
+        for (int i = 0; i < WARP_ROWS; i++) {
+            a.values[at + i * a.columns] = (uint8_t)narrow(x[i] * inverse);
+        }
     }
-    if (warp == 0) a.scales[(int64_t)strip * a.columns + column] = scale;
 }
 
-template <typename T> static __device__ __forceinline__ void quantize_tiles(const QuantizeArgs &a) {
+template <typename T, bool TURNED>
+static __device__ __forceinline__ void quantize_tiles(const QuantizeArgs &a) {
     __shared__ uint32_t found[WARPS];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const uint32_t strip = blockIdx.x / a.across, right = blockIdx.x % a.across;
     float x[WARP_ROWS][LANE], inverse;
     uint32_t most = 0;
 #pragma unroll
@@ -147,29 +184,47 @@ template <typename T> static __device__ __forceinline__ void quantize_tiles(cons
         for (int j = 0; j < LANE; j++) most = larger(most, x[i][j]);
     }
     most = warp_most(most);
-    if (threadIdx.x % 32 == 0) found[threadIdx.x / 32] = most;
+    if (lane == 0) found[warp] = most;
     __syncthreads();
 #pragma unroll
     for (int w = 0; w < WARPS; w++) most = found[w] > most ? found[w] : most;
     const float scale = scale_of(most, inverse);
-#pragma unroll
-    for (int i = 0; i < WARP_ROWS; i++) {
-        put_lane(a.values + tile_at(a.columns, a.across, blockIdx.x, i), x[i], inverse);
+    if (threadIdx.x < (a.each ? SCALES_BLOCK : 1)) {
+        a.scales[strip * a.scale_down + right * a.scale_right + threadIdx.x] = scale;
     }
-    if (threadIdx.x == 0) a.scales[blockIdx.x] = scale;
+    if constexpr (TURNED) {
+        __shared__ __align__(16) uint8_t tile[SCALES_BLOCK * SCALES_BLOCK];
+#pragma unroll
+        for (int j = 0; j < LANE; j++) {
+            float of_column[WARP_ROWS];
+#pragma unroll
+            for (int i = 0; i < WARP_ROWS; i++) of_column[i] = x[i][j];
+            *piece_at(tile, lane * LANE + j, lane, warp) = narrow_piece(of_column, inverse);
+        }
+        __syncthreads();
+#pragma unroll
+        for (int column = threadIdx.x / 8; column < SCALES_BLOCK; column += 32) {
+            put_column(a, tile, column, column / LANE, (int64_t)right * SCALES_BLOCK,
+                       (int64_t)strip * SCALES_BLOCK);
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < WARP_ROWS; i++) {
+            put_lane(a.values + tile_at(a.columns, a.across, blockIdx.x, i), x[i], inverse);
+        }
+    }
 }
 
-#define QUANTIZE_KERNELS(suffix, T)                                                                \
-    KERNEL_FUNCTION __launch_bounds__(QUANTIZE_THREADS) quantize_rows_##suffix(QuantizeArgs a) {   \
-        quantize_rows<T>(a);                                                                       \
-    }                                                                                              \
-    KERNEL_FUNCTION __launch_bounds__(QUANTIZE_THREADS)                                            \
-        quantize_columns_##suffix(QuantizeArgs a) {                                                \
-        quantize_columns<T>(a);                                                                    \
-    }                                                                                              \
-    KERNEL_FUNCTION __launch_bounds__(QUANTIZE_THREADS) quantize_tiles_##suffix(QuantizeArgs a) {  \
-        quantize_tiles<T>(a);                                                                      \
+#define QUANTIZE_KERNEL(name, suffix, ...)                                                         \
+    KERNEL_FUNCTION __launch_bounds__(QUANTIZE_THREADS) name##_##suffix(QuantizeArgs a) {          \
+        __VA_ARGS__(a);                                                                            \
     }
+#define QUANTIZE_KERNELS(suffix, T)                                                                \
+    QUANTIZE_KERNEL(quantize_rows, suffix, quantize_rows<T>)                                       \
+    QUANTIZE_KERNEL(quantize_columns, suffix, quantize_columns<T, false>)                          \
+    QUANTIZE_KERNEL(quantize_columns_turned, suffix, quantize_columns<T, true>)                    \
+    QUANTIZE_KERNEL(quantize_tiles, suffix, quantize_tiles<T, false>)                              \
+    QUANTIZE_KERNEL(quantize_tiles_turned, suffix, quantize_tiles<T, true>)
 QUANTIZE_KERNELS(f32, float)
 QUANTIZE_KERNELS(bf16, bf16_t)
 QUANTIZE_KERNELS(f16, f16_t)
@@ -178,7 +233,9 @@ KERNEL_FUNCTION __launch_bounds__(QUANTIZE_THREADS) dequantize_rows(DequantizeAr
     const int64_t block = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
     if (block >= a.count) return;
     const int64_t at = block * SCALES_BLOCK + threadIdx.x % 32 * LANE;
-    widen_lane(a.values + at, a.scales[block], (bf16_t *)a.out + at);
+    const float scale =
+        a.scales[block / a.across * a.scale_down + block % a.across * a.scale_right];
+    widen_lane(a.values + at, scale, (bf16_t *)a.out + at);
 }
 
 KERNEL_FUNCTION __launch_bounds__(QUANTIZE_THREADS) dequantize_columns(DequantizeArgs a) {
@@ -187,7 +244,7 @@ KERNEL_FUNCTION __launch_bounds__(QUANTIZE_THREADS) dequantize_columns(Dequantiz
     if (column >= a.columns) return;
     const int64_t row = (int64_t)strip * SCALES_BLOCK + threadIdx.x / 32 * WARP_ROWS;
     const int64_t at = row * a.columns + column;
-    const float scale = a.scales[(int64_t)strip * a.columns + column];
+    const float scale = a.scales[strip * a.scale_down + column * a.scale_right];
 #pragma unroll
     for (int i = 0; i < WARP_ROWS; i++) {
         store((bf16_t *)a.out + at + i * a.columns, widen(a.values[at + i * a.columns]) * scale);
@@ -195,7 +252,8 @@ KERNEL_FUNCTION __launch_bounds__(QUANTIZE_THREADS) dequantize_columns(Dequantiz
 }
 
 KERNEL_FUNCTION __launch_bounds__(QUANTIZE_THREADS) dequantize_tiles(DequantizeArgs a) {
-    const float scale = a.scales[blockIdx.x];
+    const float scale =
+        a.scales[blockIdx.x / a.across * a.scale_down + blockIdx.x % a.across * a.scale_right];
 #pragma unroll
     for (int i = 0; i < WARP_ROWS; i++) {
         const int64_t at = tile_at(a.columns, a.across, blockIdx.x, i);
