@@ -69,10 +69,13 @@ static void print_attentions(const TuneResult *result) {
     }
     for (int i = 0; i < result->n_attentions; i++) {
         const TunedAttention *attention = &result->attentions[i];
-        if (!attention->refused) continue;
-        printf("wgmma   is not used for attention%s of %s: %s\n",
-               attention->kind.backward ? "'s gradient" : "", size_of(&attention->kind, size),
-               attention->refused);
+        for (int k = 0; k < N_ATTENTION_KERNELS; k++) {
+            if (!attention->refused[k]) continue;
+            printf("%-7s is not used for attention%s of %s: %s\n",
+                   attention_kernels_word((AttentionKernels)k),
+                   attention->kind.backward ? "'s gradient" : "", size_of(&attention->kind, size),
+                   attention->refused[k]);
+        }
     }
 }
 

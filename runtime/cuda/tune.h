@@ -41,8 +41,9 @@ typedef struct TunedAttention {
     PlanAttention kind;             /* with the choice */
     int64_t count;                  /* as TunedProduct's */
     double us[N_ATTENTION_KERNELS]; /* -1: does not run, or is not to */
-    const char *refused; /* why kernels on wgmma are not used however fast: "dq differs from mma's
-                            by 0.3"; NULL: they may be, or there are none */
+    /* Why cuDNN's, or those on wgmma, are not used however fast: "dq differs from mma's by 0.3";
+     * NULL: they may be, or there are none. */
+    const char *refused[N_ATTENTION_KERNELS];
 } TunedAttention;
 
 typedef struct TuneResult {

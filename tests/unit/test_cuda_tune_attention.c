@@ -31,6 +31,7 @@ typedef enum Play {
     PLAY_RIGHT,
     PLAY_WRONG,    /* scores 5 % off */
     PLAY_NOTHING,  /* nothing is written */
+    PLAY_NO_CUDNN, /* cuDNN writes nothing */
     PLAY_UNSTEADY, /* a little off, and more each time */
     PLAY_LATE,     /* the same, once they were timed */
     PLAY_BREAKING, /* the device is lost */
@@ -64,6 +65,7 @@ static cudnnStatus_t execute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan
                              cudnnBackendDescriptor_t pack) {
     between.last = ATTENTION_CUDNN;
     if (between.ms[ATTENTION_CUDNN] < 0) return CUDNN_STATUS_EXECUTION_FAILED;
+    if (between.play == PLAY_NO_CUDNN) return CUDNN_STATUS_SUCCESS;
     return fake_api->cudnnBackendExecute(handle, plan, pack);
 }
 
@@ -257,13 +259,20 @@ static void check_choice(const ChoiceCase *c) {
               a);
         CHECK(tuned->count == run.plan->n_micro, "%lld of them", (long long)tuned->count);
         for (int k = 0; k < N_ATTENTION_KERNELS; k++) {
-            bool timed = c->ms[k] > 0 && (k != ATTENTION_WGMMA || (c->wide && !c->refused[a]));
+            bool timed = c->ms[k] > 0 && (k != ATTENTION_WGMMA || (c->wide && !c->refused[a])) &&
+                         (k != ATTENTION_CUDNN || c->play != PLAY_NO_CUDNN);
             CHECK((tuned->us[k] > 0) == timed, "%g us by %s", tuned->us[k],
                   attention_kernels_word((AttentionKernels)k));
         }
-        CHECK(c->refused[a] ? tuned->refused && strstr(tuned->refused, c->refused[a])
-                            : !tuned->refused,
-              "attention %d: '%s'", a, tuned->refused ? tuned->refused : "nothing");
+        CHECK(c->refused[a] ? tuned->refused[ATTENTION_WGMMA] &&
+                                  strstr(tuned->refused[ATTENTION_WGMMA], c->refused[a])
+                            : !tuned->refused[ATTENTION_WGMMA],
+              "attention %d: '%s'", a,
+              tuned->refused[ATTENTION_WGMMA] ? tuned->refused[ATTENTION_WGMMA] : "nothing");
+    }
+    for (int a = 0; good && a < 2 && c->play == PLAY_NO_CUDNN; a++) {
+        const char *why = result.attentions[a].refused[ATTENTION_CUDNN];
+        CHECK(why && strstr(why, "differs from mma's: not finite"), "cuDNN: '%s'", why ? why : "");
     }
     CHECK(between.n_known == c->wide, "told %d times", between.n_known);
     if (good && !c->refused[0])
@@ -283,6 +292,12 @@ static void test_choice(void) {
          ATTENTION_CUDNN,
          {NULL}},
         {"cuDNN's does not run", {-1, 1, 0.5}, false, PLAY_RIGHT, ATTENTION_MMA, {NULL}},
+        {"cuDNN is fastest, and writes nothing",
+         {0.1, 1, 0.5},
+         false,
+         PLAY_NO_CUDNN,
+         ATTENTION_MMA,
+         {NULL}},
         {"wgmma is fastest", {1, 1.1, 0.9}, true, PLAY_RIGHT, ATTENTION_WGMMA, {NULL}},
         {"wgmma is as fast as cuDNN", {1, 1.1, 0.99}, true, PLAY_RIGHT, ATTENTION_CUDNN, {NULL}},
         {"wgmma is as fast as mma", {1, 0.8, 0.79}, true, PLAY_RIGHT, ATTENTION_MMA, {NULL}},
@@ -374,7 +389,7 @@ static void test_other_devices(void) {
         CHECK(result.n_attentions == DEVICES[i].n_attentions, "%d kinds", result.n_attentions);
         for (int a = 0; a < result.n_attentions; a++) {
             const TunedAttention *tuned = &result.attentions[a];
-            CHECK(tuned->us[ATTENTION_WGMMA] < 0 && !tuned->refused &&
+            CHECK(tuned->us[ATTENTION_WGMMA] < 0 && !tuned->refused[ATTENTION_WGMMA] &&
                       tuned->kind.kernels == ATTENTION_CUDNN,
                   "%s", attention_kernels_word(tuned->kind.kernels));
         }

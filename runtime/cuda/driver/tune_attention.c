@@ -196,25 +196,34 @@ static int list_results(const AttentionCommand *command, TuneTensor out[MOST_RES
     return 2;
 }
 
-/* One comparison of the kernels on wgmma. */
+/* One comparison of cuDNN's or of the kernels on wgmma. */
 typedef struct Trial {
     Tuner *tuner;
     const Attention *attention;
+    AttentionKernels kernels;
     AttentionCommand command; /* on the operands that all of them read */
     int n_results;
     TuneTensor results[MOST_RESULTS]; /* with what is kept of them */
     const char *refused;              /* NULL: nothing was found yet */
 } Trial;
 
+static bool run_cudnn(const Trial *trial) {
+    const Tuner *tuner = trial->tuner;
+    return attention_issue(tuner->attention_table, trial->attention->entry, &trial->command,
+                           tuner->stream) == CUDNN_STATUS_SUCCESS;
+}
+
 /* Once, from results that are no numbers. False: it does not run, or reported. */
 static bool run(const Trial *trial, bool backward, AttentionKernels kernels) {
     const Tuner *tuner = trial->tuner;
     CommandList list = {0};
-    bool fits = false;
-    if (!prepare_own(tuner, trial->attention, backward, kernels, &fits) || !fits) return false;
-    bool fine = bind_own(tuner, trial->attention->node, &trial->command, backward, kernels, &list);
+    bool cudnn = kernels == ATTENTION_CUDNN, fits = cudnn, fine = true;
+    if (!cudnn) {
+        if (!prepare_own(tuner, trial->attention, backward, kernels, &fits) || !fits) return false;
+        fine = bind_own(tuner, trial->attention->node, &trial->command, backward, kernels, &list);
+    }
     for (int i = 0; fine && i < trial->n_results; i++) fine = tune_spoil(tuner, &trial->results[i]);
-    fine = fine && tuner_launch(tuner, &list);
+    fine = fine && (cudnn ? run_cudnn(trial) : tuner_launch(tuner, &list));
     command_list_release(&list);
     return fine;
 }
@@ -272,17 +281,17 @@ static bool compare_runs(Trial *trial) {
 
 /* Against kernels on mma.sync, and then against itself. False: something does not run, or
  * reported. */
-static bool try_wgmma(Trial *trial) {
+static bool try_kernels(Trial *trial) {
     bool backward = trial->attention->kind.backward;
     return fill_operands(trial) && run(trial, backward, ATTENTION_MMA) && keep_results(trial) &&
-           run(trial, backward, ATTENTION_WGMMA) && compare_results(trial) &&
+           run(trial, backward, trial->kernels) && compare_results(trial) &&
            (trial->refused ||
-            (keep_results(trial) && run(trial, backward, ATTENTION_WGMMA) && compare_runs(trial)));
+            (keep_results(trial) && run(trial, backward, trial->kernels) && compare_runs(trial)));
 }
 
 /* Once more, on a device that has been busy for a while. */
 static bool try_again(Trial *trial) {
-    return fill_operands(trial) && run(trial, trial->attention->kind.backward, ATTENTION_WGMMA) &&
+    return fill_operands(trial) && run(trial, trial->attention->kind.backward, trial->kernels) &&
            compare_runs(trial);
 }
 
@@ -311,19 +320,6 @@ static bool time_kernels(Tuner *tuner, const Attention *attention, AttentionKern
     return !fits || tuner_time(tuner, issue, &candidate, -1, &out->us[kernels]);
 }
 
-/* cuDNN's and those on mma.sync. */
-static bool time_known(Tuner *tuner, const Attention *attention, TunedAttention *out) {
-    *out = (TunedAttention){.kind = attention->kind, .count = attention->count};
-    for (int k = 0; k < N_ATTENTION_KERNELS; k++) out->us[k] = -1;
-    if (attention->set_bytes > tuner->memory_bytes) return true;
-    if (attention->entry) {
-        tell(tuner, attention, ATTENTION_CUDNN);
-        if (!time_kernels(tuner, attention, ATTENTION_CUDNN, out)) return false;
-    }
-    tell(tuner, attention, ATTENTION_MMA);
-    return time_kernels(tuner, attention, ATTENTION_MMA, out);
-}
-
 static const char *first_line(Arena *arena, const char *text) {
     return arena_strndup(arena, text, strcspn(text, "\n"));
 }
@@ -334,18 +330,22 @@ static bool fill_numbers(Tuner *tuner, const Trial *trial) {
                              trial->attention->set_bytes - ALIGN_BYTES, tuner->stream, tuner->diag);
 }
 
-/* Those on wgmma, if their results are right. What fails here, the device perhaps with it, is not
+/* Kernels, if their results are right. What fails here, the device perhaps with it, is not
  * tuning's end: everything else has been measured. False: no others are to be tried. */
-static bool time_wgmma(Tuner *tuner, const Attention *attention, TunedAttention *out) {
+static bool time_tried(Tuner *tuner, const Attention *attention, AttentionKernels kernels,
+                       TunedAttention *out) {
     Diag *outer = tuner->diag;
-    Trial trial = {.tuner = tuner, .attention = attention, .command = place(tuner, attention, 0)};
+    Trial trial = {.tuner = tuner,
+                   .attention = attention,
+                   .kernels = kernels,
+                   .command = place(tuner, attention, 0)};
     trial.n_results = list_results(&trial.command, trial.results);
     tuner->diag = diag_create();
-    tell(tuner, attention, ATTENTION_WGMMA);
-    bool fine = try_wgmma(&trial) && fill_numbers(tuner, &trial);
+    tell(tuner, attention, kernels);
+    bool fine = try_kernels(&trial) && fill_numbers(tuner, &trial);
     if (fine && !trial.refused)
-        fine = time_kernels(tuner, attention, ATTENTION_WGMMA, out) &&
-               out->us[ATTENTION_WGMMA] >= 0 && try_again(&trial);
+        fine = time_kernels(tuner, attention, kernels, out) && out->us[kernels] >= 0 &&
+               try_again(&trial);
     bool reported = diag_error_count(tuner->diag) > 0;
     if (reported)
         trial.refused = first_line(tuner->arena, diag_text(tuner->diag));
@@ -354,11 +354,27 @@ static bool time_wgmma(Tuner *tuner, const Attention *attention, TunedAttention 
     tuner->device.api->cudaGetLastError(); /* forgets it */
     if (!reported) reported = !fill_numbers(tuner, &trial);
     for (int i = 0; i < trial.n_results; i++) free(trial.results[i].kept);
-    if (trial.refused) out->us[ATTENTION_WGMMA] = -1;
-    out->refused = trial.refused;
+    if (trial.refused) out->us[kernels] = -1;
+    out->refused[kernels] = trial.refused;
     diag_destroy(tuner->diag);
     tuner->diag = outer;
     return !reported;
+}
+
+/* cuDNN's and those on mma.sync, which the others are compared with. False: reported. */
+static bool time_known(Tuner *tuner, const Attention *attention, TunedAttention *out) {
+    *out = (TunedAttention){.kind = attention->kind, .count = attention->count};
+    for (int k = 0; k < N_ATTENTION_KERNELS; k++) out->us[k] = -1;
+    if (attention->set_bytes > tuner->memory_bytes) return true;
+    tell(tuner, attention, ATTENTION_MMA);
+    if (!time_kernels(tuner, attention, ATTENTION_MMA, out)) return false;
+    if (!attention->entry) return true;
+    if (out->us[ATTENTION_MMA] >= 0) {
+        time_tried(tuner, attention, ATTENTION_CUDNN, out);
+        return true;
+    }
+    tell(tuner, attention, ATTENTION_CUDNN); /* nothing to compare it with */
+    return time_kernels(tuner, attention, ATTENTION_CUDNN, out);
 }
 
 /* The first that runs, which training would have untuned, unless a later one is faster. */
@@ -408,9 +424,9 @@ static void time_all_wgmma(Tuner *tuner, TuneResult *out) {
         if (!told && options->known) options->known(options->known_user, &out->device);
         told = true;
         if (broken) {
-            tuned->refused = "not tried after that";
+            tuned->refused[ATTENTION_WGMMA] = "not tried after that";
         } else {
-            broken = !time_wgmma(tuner, attention, tuned);
+            broken = !time_tried(tuner, attention, ATTENTION_WGMMA, tuned);
         }
     }
 }
