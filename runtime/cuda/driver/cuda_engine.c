@@ -561,7 +561,7 @@ bool engine_cuda_available(const char **out_why) {
     int n_devices;
     /* Without a driver nothing can be used: CUDA's libraries need not be loaded to know. */
     if (cuda_api_is_real() && !cu_driver_present()) {
-        *out_why = "no NVIDIA driver was found (libcuda.so.1)";
+        *out_why = CUDA_NO_DRIVER;
         return false;
     }
     return cuda_usable(cuda_api(), &n_devices, out_why);

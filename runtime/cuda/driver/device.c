@@ -43,9 +43,12 @@ bool cuda_check_blas(const CuApi *api, cublasStatus_t status, Diag *diag, const 
 /* A driver runs what is made for its own major version and for earlier ones. */
 static void describe_driver(const CuApi *api, cudaError_t status, char *out, size_t size) {
     int driver = 0, major = CUDART_VERSION / 1000;
+    /* 0: there is none, though the status calls that too old. */
     if (api->cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0) {
         snprintf(out, size, "the NVIDIA driver is for CUDA %d.%d: one for CUDA %d is needed",
                  driver / 1000, driver / 10 % 100, major);
+    } else if (status == cudaErrorInsufficientDriver) {
+        snprintf(out, size, CUDA_NO_DRIVER);
     } else {
         snprintf(out, size, "no NVIDIA driver for CUDA %d was found: %s", major,
                  api->cudaGetErrorString(status));

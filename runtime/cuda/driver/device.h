@@ -30,6 +30,7 @@ typedef struct CudaDevice {
 bool cuda_check(const CuApi *api, cudaError_t status, Diag *diag, const char *what);
 bool cuda_check_blas(const CuApi *api, cublasStatus_t status, Diag *diag, const char *what);
 
+#define CUDA_NO_DRIVER "no NVIDIA driver was found (libcuda.so.1)"
 /* Can a device be used with this table? false: *out_why says in one line what is missing. */
 bool cuda_usable(const CuApi *api, int *out_n_devices, const char **out_why);
 
