@@ -54,7 +54,7 @@ works 'and shown' '"tensor_cores": 18' show "$folder/tensor.plan" --json
 works 'fp8 widened on GPUs' 'multiplied in bf16' plan "${fp8[@]}" --device cuda --fp8-products widened
 works 'widened where devices have none' 'fp8 operands, multiplied in bf16' \
     plan "${fp8[@]}" --cluster selene --ranks 1 --global-batch 8
-works 'tensor cores where they have' 'blocks. weights, on tensor cores' \
+works 'tensor cores where they have' 'weights, on tensor cores' \
     plan "${fp8[@]}" --cluster h100-dgx --ranks 1 --global-batch 8
 fails 'fp8 on tensor cores of none' 2 'the devices of cluster selene have no products of fp8 with a scale for 128 numbers' \
     plan "${fp8[@]}" --cluster selene --ranks 1 --fp8-products tensor
@@ -256,8 +256,8 @@ works 'plan --recompute' 'recompute full: with what is computed again' plan $mod
     --recompute full -o "$folder/again.plan"
 works 'show --json of recomputation' '"recompute": "full"' show "$folder/again.plan" --json
 works 'check of recomputation' 'is sound' check "$folder/again.plan"
-sed '1s/12/11/' "$folder/again.plan" >"$folder/old.plan"
-fails 'plan of an older format' 2 'version 11; this program reads 12: make it again' \
+sed '1s/13/12/' "$folder/again.plan" >"$folder/old.plan"
+fails 'plan of an older format' 2 'version 12; this program reads 13: make it again' \
     check "$folder/old.plan"
 works 'check of bf16' 'is sound' check "$folder/low.plan"
 works 'show --dot' 'digraph' show "$plan" --dot
