@@ -28,7 +28,7 @@ typedef struct PlanOptions {
     bool sequence_parallel;
     int zero; /* ZeroStage */
     uint64_t seed;
-    DType precision; /* of activations and products: dtype_is_precision */
+    DType precision;       /* of activations and products: dtype_is_precision */
     bool fp8_tensor_cores; /* of precision fp8: products read fp8 and scales (multiply_fp8) */
     LossScaling loss_scaling;
     Recompute recompute;

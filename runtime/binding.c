@@ -82,10 +82,9 @@ bool bind_exchange(const Binding *binding, int n_members, ExchangeSizes *out) {
 bool bind_blocks(const Binding *binding, BlockLayout *out) {
     const Node *node = binding->node;
     const Type *local = &binding->in_local[0];
-    bool whole = node->op == OP_QUANTIZE
-                     ? quantize_layout(node, local, out)
-                     : block_layout(bind_input_type(binding, 0), bind_input_type(binding, 1), local,
-                                    out);
+    bool whole = node->op == OP_QUANTIZE ? quantize_layout(node, local, out)
+                                         : block_layout(bind_input_type(binding, 0),
+                                                        bind_input_type(binding, 1), local, out);
     return whole || bind_fail(binding, "has blocks that lie on several ranks");
 }
 

@@ -26,7 +26,7 @@ typedef struct ClusterDevice {
     double peak_flops[N_MATH_KINDS];       /* dense, per second; 0: the device has none */
     double product_fraction[N_MATH_KINDS]; /* achievable in large products */
     bool fp8_blocks; /* products read fp8 with a scale for 128 numbers: cuBLASLt on sm_90 */
-    double attention_fraction;             /* of peak_flops, blockwise attention, forward */
+    double attention_fraction; /* of peak_flops, blockwise attention, forward */
     double attention_backward_fraction;
     double memory_bytes; /* what a program can use of it is memory_bytes * memory_usable */
     double memory_usable;

@@ -46,8 +46,8 @@ static Node *multiply(PassContext *ctx, Graph *out, const ValueMap *map, const N
         }
     }
     if (at >= 0) inputs[n++] = *value_map_at(map, node->inputs[at]);
-    Node *product = pass_build(ctx, out, OP_MATMUL, node, node->phase, inputs, n, node->attrs,
-                               node->n_attrs);
+    Node *product =
+        pass_build(ctx, out, OP_MATMUL, node, node->phase, inputs, n, node->attrs, node->n_attrs);
     if (product) product->shardings[0] = node->shardings[0];
     return product;
 }

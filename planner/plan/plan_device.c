@@ -8,10 +8,10 @@
  * kernels=mma
  *
  * One algo line per product; one of fp8 says after in=fp8 tiles=N, which operand's scales are of
- * tiles (0: none's, 1: the left one's, 2: the right one's); its last word is PLAN_ALGO_BYTES in hexadecimal. The bytes are the
- * library's own; whoever hands them back to it has it check them first. Then one line per attention
- * of which there was a choice, with the kernels that were fastest: cudnn, mma or wgmma; one with a
- * sliding window says window=N before them.
+ * tiles (0: none's, 1: the left one's, 2: the right one's); its last word is PLAN_ALGO_BYTES in
+ * hexadecimal. The bytes are the library's own; whoever hands them back to it has it check them
+ * first. Then one line per attention of which there was a choice, with the kernels that were
+ * fastest: cudnn, mma or wgmma; one with a sliding window says window=N before them.
  */
 #include "planner/plan/plan_text.h"
 
@@ -28,7 +28,8 @@ bool plan_algo_same_product(const PlanAlgo *a, const PlanAlgo *b) {
     return x->batch == y->batch && x->m == y->m && x->n == y->n && x->k == y->k &&
            x->transpose_a == y->transpose_a && x->transpose_b == y->transpose_b &&
            a->shared == b->shared && a->tiles == b->tiles && a->in_dtype == b->in_dtype &&
-           a->out_dtype == b->out_dtype && a->accumulate == b->accumulate && a->epilogue == b->epilogue;
+           a->out_dtype == b->out_dtype && a->accumulate == b->accumulate &&
+           a->epilogue == b->epilogue;
 }
 
 const PlanAlgo *plan_find_algo(const PlanDevice *device, const PlanAlgo *product) {

@@ -11,8 +11,8 @@
  *   batch             sequences, tokens (both per step)
  *   precision         of activations and products: f32, bf16, f16 or fp8 (bf16 activations)
  *   fp8_products      {tensor_cores, bf16 {planned, batches, parts}}: how many products with fp8
- *                     operands a micro-batch runs on all stages, by what multiplies them; null: none
- *   zero              stage: what is divided over d: 1 optimizer state, 2 gradients, 3 weights
+ *                     operands a micro-batch runs on all stages, by what multiplies them; null:
+ * none zero              stage: what is divided over d: 1 optimizer state, 2 gradients, 3 weights
  *   recompute         none, selective or full
  *   loss_scale        {initial, interval}: interval 0: it stays; null: none
  *   seed, learning_rate

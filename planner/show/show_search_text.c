@@ -44,8 +44,8 @@ static void put_head(StrBuf *out, const SearchFacts *facts) {
     lines_put_name(out, cluster->software.name, 20);
     strbuf_put(out, "\n");
     put_label(out, "batch");
-    const char *how = report->precision != DTYPE_FP8   ? ""
-                      : report->fp8_tensor_cores       ? " products of blocks' weights, on tensor cores"
+    const char *how = report->precision != DTYPE_FP8 ? ""
+                      : report->fp8_tensor_cores ? " products of blocks' weights, on tensor cores"
                       : cluster->software.fp8_products ? " products of blocks' weights"
                                                        : " operands, multiplied in bf16";
     strbuf_printf(out, "%d sequences, %s tokens, %sFLOP of model a step, in %s%s\n",

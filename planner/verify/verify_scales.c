@@ -88,8 +88,8 @@ static const char *check_move(const Graph *graph, const Node *node) {
 
 static const char *check_quantize(const Graph *graph, const Node *node) {
     Value x = node->inputs[0], values = {(Node *)node, 0}, scales = {(Node *)node, 1};
-    bool alike = divided_alike(value_type(x), value_sharding(x), value_type(values),
-                               value_sharding(values));
+    bool alike =
+        divided_alike(value_type(x), value_sharding(x), value_type(values), value_sharding(values));
     bool whole = alike && operand_uncut(graph, node) && uncut(graph, values, scales);
     return whole ? NULL : "its mesh cuts blocks that share a scale";
 }
@@ -123,8 +123,8 @@ const char *verify_scales(const Graph *graph, const Node *node) {
     if (node->op != OP_DEQUANTIZE) return check_move(graph, node);
     Value values = node->inputs[0], scales = node->inputs[1], out = {(Node *)node, 0};
     if (!belong_together(values, scales)) return "its scales are not those of its values";
-    bool whole = uncut(graph, values, scales) &&
-                 divided_alike(value_type(values), value_sharding(values), value_type(out),
-                               value_sharding(out));
+    bool whole =
+        uncut(graph, values, scales) && divided_alike(value_type(values), value_sharding(values),
+                                                      value_type(out), value_sharding(out));
     return whole ? NULL : "its mesh cuts blocks that share a scale";
 }

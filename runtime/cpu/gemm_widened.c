@@ -89,12 +89,10 @@ static bool multiply(const GemmShape *s, const Factor *a, const Factor *b, void 
 bool gemm_widened(const GemmShape *s, const uint16_t *a, const uint16_t *b, void *c,
                   float *workspace) {
     for (int64_t p = 0; p < s->batch; p++) {
-        const Factor left = {.dtype = s->dtype,
-                             .x = a + p * s->m * s->k,
-                             .stride = s->ta ? s->m : s->k};
-        const Factor right = {.dtype = s->dtype,
-                              .x = b + p * s->k * s->n,
-                              .stride = s->tb ? s->k : s->n};
+        const Factor left = {
+            .dtype = s->dtype, .x = a + p * s->m * s->k, .stride = s->ta ? s->m : s->k};
+        const Factor right = {
+            .dtype = s->dtype, .x = b + p * s->k * s->n, .stride = s->tb ? s->k : s->n};
         void *out = (char *)c + p * s->m * s->n * (int64_t)vec_bytes(s->out_dtype);
         if (!multiply(s, &left, &right, out, workspace)) return false;
     }

@@ -79,8 +79,7 @@ VEC_INLINE void put_scales(const BlockLayout *l, const Tile *t, const uint32_t *
     float *to = scales + t->row / l->block_rows * l->scale_down +
                 t->column / l->block_columns * l->scale_right;
     if (l->block_columns == 1) {
-        for (int64_t j = 0; j < t->n; j++)
-            to[j * l->scale_right] = scale_of(most[j], &inverse[j]);
+        for (int64_t j = 0; j < t->n; j++) to[j * l->scale_right] = scale_of(most[j], &inverse[j]);
         return;
     }
     to[0] = scale_of(most_of(most, t->n), &inverse[0]);
@@ -146,7 +145,8 @@ VEC_INLINE void widen_run(const uint8_t *values, const float *scales, int64_t st
         out[j] = (uint16_t)(vec_bits(widen(values[j]) * scales[j * step]) >> 16);
 }
 
-/* The scale of number (i, j), and how far it is to that of the next 128 columns, or the next one. */
+/* The scale of number (i, j), and how far it is to that of the next 128 columns, or the next one.
+ */
 static const float *scale_at(const BlockLayout *l, const float *scales, int64_t i, int64_t j) {
     return scales + i / l->block_rows * l->scale_down + j / l->block_columns * l->scale_right;
 }

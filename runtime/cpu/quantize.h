@@ -1,8 +1,8 @@
 /* fp8 and the scales of its blocks (ir/ops/quantize.h), from and to f32, bf16 or f16.
  *
  * x [rows, columns] row-major, values too unless they are turned; scales one for each block of
- * block_rows x block_columns, where the layout says. Rounded to nearest, ties to even; exact on the way back. No sums: any number of
- * threads gives the same bits.
+ * block_rows x block_columns, where the layout says. Rounded to nearest, ties to even; exact on the
+ * way back. No sums: any number of threads gives the same bits.
  */
 #ifndef RUNTIME_CPU_QUANTIZE_H
 #define RUNTIME_CPU_QUANTIZE_H

@@ -124,7 +124,7 @@ typedef struct GemmCommand {
     DType in_dtype, out_dtype;
     const void *a, *b;
     GemmScales scales_a, scales_b; /* of fp8: A as it is, B transposed, batch 1 */
-    const void *c; /* like D; NULL: D itself */
+    const void *c;                 /* like D; NULL: D itself */
     void *d;
     float beta;
     EpilogueKind epilogue;

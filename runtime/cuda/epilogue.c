@@ -274,7 +274,8 @@ static bool chain_addends(Folder *f, const Reader *reader, Term *term) {
             info->chunk != here->chunk) {
             continue;
         }
-        if (!is_plain(&gemm) || gemm.layout.batch != 1 || matmul_accumulator(gemm.product) >= 0) continue;
+        if (!is_plain(&gemm) || gemm.layout.batch != 1 || matmul_accumulator(gemm.product) >= 0)
+            continue;
         gemm.c = reader->args->in[other];
         gemm.beta = 1;
         Access addend = gemm_range(gemm.c, gemm.layout.m, gemm.layout.n, gemm.out_dtype, false);

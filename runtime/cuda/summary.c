@@ -129,7 +129,8 @@ static const char *command_name(const Plan *plan, const Command *command, Arena 
         return command->launch.generated ? command->launch.generated->name
                                          : KERNELS[command->launch.kernel].name;
     case COMMAND_GEMM:
-        return arena_printf(arena, "product %s%" PRId64 " x %" PRId64 " x %" PRId64 "%s",
+        return arena_printf(arena, "%sproduct %s%" PRId64 " x %" PRId64 " x %" PRId64 "%s",
+                            command->gemm.scales_a.at ? "fp8 " : "",
                             l->batch > 1 ? arena_printf(arena, "%" PRId64 " of ", l->batch) : "",
                             l->m, l->n, l->k, epilogue_name(&command->gemm, arena));
     case COMMAND_COLLECTIVE:

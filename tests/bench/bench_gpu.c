@@ -89,8 +89,8 @@ static double median(double *values, int count) {
 
 /* FLOP/s of products of 8192^3 in 16 bits on numbers other than zero: the median of ten. 0:
  * reported. */
-/* Products of two operands of 2 N N bytes each, all in `memory`, with room after the first N N bytes
- * of one in fp8 for its scales: of rows, and of tiles, as in a layer's forward. */
+/* Products of two operands of 2 N N bytes each, all in `memory`, with room after the first N N
+ * bytes of one in fp8 for its scales: of rows, and of tiles, as in a layer's forward. */
 static GemmCommand matrix_product(unsigned char *memory, int64_t n, DType dtype) {
     int64_t bytes = 2 * n * n;
     GemmCommand command = {.layout = {.batch = 1, .m = n, .n = n, .k = n},
@@ -333,8 +333,8 @@ static bool run_case(const Bench *bench, const Case *c, Diag *diag) {
     Plan *plan = layers ? make_plan(bench, c, layers, arena, &model, diag) : NULL;
     if (!layers) diag_error(diag, NO_LOC, "%s does not fit this device", c->name);
     if (plan) {
-        printf("%s: %d layers, %.0f M parameters, %d x %d x %lld tokens, %s%s%s%s\n", c->name, layers,
-               1e-6 * (double)plan->n_parameters, plan->n_micro, plan->micro_batch,
+        printf("%s: %d layers, %.0f M parameters, %d x %d x %lld tokens, %s%s%s%s\n", c->name,
+               layers, 1e-6 * (double)plan->n_parameters, plan->n_micro, plan->micro_batch,
                (long long)plan->seq, dtype_name(bench->precision),
                bench->fp8_tensor_cores ? " on tensor cores" : "", bench->tune ? ", tuned" : "",
                bench->cudnn_backward ? ", room for cuDNN's gradient" : "");
@@ -402,8 +402,8 @@ int main(int argc, char **argv) {
     bench.rate = matrix_rate(&device, multiplied(&bench), diag);
     fine = bench.rate > 0;
     printf("%s, %d processors, %.1f GiB free; 8192^3 %s products: %.0f TFLOP/s\n", device.name,
-           device.n_processors, (double)device.free_bytes / (1 << 30), dtype_name(multiplied(&bench)),
-           1e-12 * bench.rate);
+           device.n_processors, (double)device.free_bytes / (1 << 30),
+           dtype_name(multiplied(&bench)), 1e-12 * bench.rate);
     for (int c = 0; c < N_CASES; c++) {
         Diag *of_case = diag_create();
         if (!bench.n_wanted || bench.wanted[c]) fine &= run_case(&bench, &CASES[c], of_case);

@@ -47,6 +47,23 @@ fails 'blocks of fp8 cut' 2 "6 blocks of 2 that share an fp8 scale: t=4 would cu
 works 'fp8' 'fp8 operands of blocks' plan $model --set size=124m --set layers=1 --precision fp8 -o "$folder/fp8.plan"
 works 'a plan in fp8 is proved' 'is sound' check "$folder/fp8.plan"
 works 'and shown' 'multiplied in bf16' show "$folder/fp8.plan"
+fp8=($model --set size=124m --set layers=1 --precision fp8)
+works 'fp8 on tensor cores' '18 products on tensor cores' plan "${fp8[@]}" --device cuda -o "$folder/tensor.plan"
+works 'is proved' 'is sound' check "$folder/tensor.plan"
+works 'and shown' '"tensor_cores": 18' show "$folder/tensor.plan" --json
+works 'fp8 widened on GPUs' 'multiplied in bf16' plan "${fp8[@]}" --device cuda --fp8-products widened
+works 'widened where devices have none' 'fp8 operands, multiplied in bf16' \
+    plan "${fp8[@]}" --cluster selene --ranks 1 --global-batch 8
+works 'tensor cores where they have' 'weights, on tensor cores' \
+    plan "${fp8[@]}" --cluster h100-dgx --ranks 1 --global-batch 8
+fails 'fp8 on tensor cores of none' 2 'the devices of cluster selene have no products of fp8 with a scale for 128 numbers' \
+    plan "${fp8[@]}" --cluster selene --ranks 1 --fp8-products tensor
+fails 'fp8 on tensor cores of CPUs' 2 '--fp8-products tensor: CPUs have no products of fp8' \
+    plan "${fp8[@]}" --fp8-products tensor
+fails 'fp8 otherwise' 2 "--fp8-products: 'fast' is not tensor or widened" \
+    plan "${fp8[@]}" --fp8-products fast
+fails 'fp8 products in bf16' 2 '--fp8-products: for --precision fp8 only' \
+    plan $model --precision bf16 --fp8-products widened
 fails 'unknown zero' 2 "--zero: '4' is not 0 (every rank has everything), 1 (the" plan $model \
     --zero 4
 fails 'zero of a plan' 2 '--zero' train x.plan --data x --zero 1
@@ -239,8 +256,8 @@ works 'plan --recompute' 'recompute full: with what is computed again' plan $mod
     --recompute full -o "$folder/again.plan"
 works 'show --json of recomputation' '"recompute": "full"' show "$folder/again.plan" --json
 works 'check of recomputation' 'is sound' check "$folder/again.plan"
-sed '1s/12/11/' "$folder/again.plan" >"$folder/old.plan"
-fails 'plan of an older format' 2 'version 11; this program reads 12: make it again' \
+sed '1s/13/12/' "$folder/again.plan" >"$folder/old.plan"
+fails 'plan of an older format' 2 'version 12; this program reads 13: make it again' \
     check "$folder/old.plan"
 works 'check of bf16' 'is sound' check "$folder/low.plan"
 works 'show --dot' 'digraph' show "$plan" --dot

@@ -172,8 +172,8 @@ const OpCase OP_CASES[] = {
     CASE(QUANTIZE, "batch=2 seq=256 model=300", "over=seq"),
     CASE(QUANTIZE, "model=128 kv=2 group=3 head=128", "over=model beside=head"),
     CASE(QUANTIZE, "a=2 k=256 heads=2 head=64", "over=k beside=heads,head"),
-    /* As tensor cores read them: rows, columns that are turned, tiles of both kinds, as they are and
-     * with a scale for each number of the other axes */
+    /* As tensor cores read them: rows, columns that are turned, tiles of both kinds, as they are
+     * and with a scale for each number of the other axes */
     CASE(QUANTIZE, "m=3 k=256", "over=k last=k"),
     CASE(QUANTIZE, "batch=2 seq=3 heads=4 head=64", "over=heads,head last=heads,head"),
     CASE(QUANTIZE, "batch=2 seq=128 model=5", "over=seq last=batch,seq"),

@@ -356,14 +356,15 @@ static void test_quantize(void) {
 }
 
 static void test_fp8_products(void) {
-    check_nodes("turned columns that fill no block of threads",
-                (CudaCase){.nodes = INPUT(0, "", "A[seq=128, cols=48]") INPUT(
-                               1, ":nan", "A[seq=128, cols=16]") "%2:2 = quantize(%0) {over=[seq], "
-                                                                 "last=[seq]} : fp8[cols=48, "
-                                                                 "seq=128], f32[seq=1, cols=48]\n"
-                                                                 "%3:2 = quantize(%1) {over=[seq], "
-                                                                 "last=[seq]} : fp8[cols=16, "
-                                                                 "seq=128], f32[seq=1, cols=16]\n"});
+    check_nodes(
+        "turned columns that fill no block of threads",
+        (CudaCase){.nodes = INPUT(0, "", "A[seq=128, cols=48]")
+                       INPUT(1, ":nan", "A[seq=128, cols=16]") "%2:2 = quantize(%0) {over=[seq], "
+                                                               "last=[seq]} : fp8[cols=48, "
+                                                               "seq=128], f32[seq=1, cols=48]\n"
+                                                               "%3:2 = quantize(%1) {over=[seq], "
+                                                               "last=[seq]} : fp8[cols=16, "
+                                                               "seq=128], f32[seq=1, cols=16]\n"});
     if (!gpu_run_has_wgmma()) {
         puts("products of fp8 and scales: not run, the GPU is no sm_90");
         return;

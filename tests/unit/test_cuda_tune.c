@@ -251,6 +251,40 @@ static void test_products(void) {
     }
 }
 
+/* Products of fp8, whose operands have scales beside them: those of tiles and of rows alone are
+ * two, and the section says which is which. */
+static void test_fp8(void) {
+    static const ModelSetting WIDE[] = {{"model", "512"}, {"heads", "1"},  {"head", "128"},
+                                        {"seq", "128"},   {"layers", "1"}, {"vocab", "32"},
+                                        {"ffn", "128"}};
+    int n_fp8 = 0, n_tiles = 0;
+    Run run;
+    TuneResult result = {0};
+    check_begin("products of fp8 are tuned");
+    start_fake(&(FakeOptions){.seed = 1});
+    run_fp8_tensor_cores = true;
+    bool good = run_plan_for(&run, "models/gpt.lua", WIDE, sizeof(WIDE) / sizeof(WIDE[0]), &ONE,
+                             GLOBAL_BATCH, true, true, DTYPE_FP8) &&
+                tune(&run, &result);
+    run_fp8_tensor_cores = false;
+    CHECK(good, "%s", diag_text(run.diag));
+    for (int p = 0; p < result.n_products; p++) {
+        const PlanAlgo *algo = &result.products[p].algo;
+        n_fp8 += algo->in_dtype == DTYPE_FP8;
+        n_tiles += algo->in_dtype == DTYPE_FP8 && algo->tiles == 2;
+        CHECK(algo->in_dtype == DTYPE_FP8 || algo->tiles == 0, "tiles of no fp8");
+    }
+    CHECK(n_fp8 > n_tiles && n_tiles > 0, "%d of fp8, %d of them with tiles", n_fp8, n_tiles);
+    StrBuf text = strbuf_create();
+    if (good) run.plan->device = result.device;
+    if (good) plan_print(&text, run.plan);
+    Plan *back = good ? plan_parse(run.arena, "tuned.plan", text.text, run.diag) : NULL;
+    CHECK(back && verify_plan(back, run.diag), "%s", diag_text(run.diag));
+    strbuf_destroy(&text);
+    run_close(&run);
+    end_fake();
+}
+
 /* Too little memory for the largest products: the rest is tuned. */
 static void test_memory(void) {
     Run run;
@@ -444,6 +478,7 @@ int main(void) {
     unsetenv("XDG_CACHE_HOME");
     test_choice();
     test_products();
+    test_fp8();
     test_memory();
     test_engine();
     test_joined();

@@ -282,7 +282,8 @@ static void check_given_out(void) {
     }
     CHECK(changed, "there is none");
     CHECK(!made || !verify_plan(run.plan, run.diag), "taken for sound");
-    CHECK(strstr(diag_text(run.diag), "takes fp8, which is gathered, sliced, dequantised and multiplied only"),
+    CHECK(strstr(diag_text(run.diag),
+                 "takes fp8, which is gathered, sliced, dequantised and multiplied only"),
           "says: %s", diag_text(run.diag));
     check_end();
     run_close(&run);

@@ -283,7 +283,9 @@ static void check_nccl(void) {
 
 /* On tensor cores where the device has such products, and widened: both as the CPU has it. */
 static void check_fp8(void) {
-    static const Variant LLAMA = {"llama, head 128, fp8", "models/llama.lua", 2,
+    static const Variant LLAMA = {"llama, head 128, fp8",
+                                  "models/llama.lua",
+                                  2,
                                   {{"optimizer.eps", "1e-6"},
                                    {"layers", "2"},
                                    {"vocab", "61"},

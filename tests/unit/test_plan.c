@@ -283,7 +283,7 @@ static void test_mistakes(Arena *arena, Diag *diag) {
         {"m=8192", "n=8192", "expected 'm='"},
         {"k=1099511627776", "k=1099511627777", "the number must lie in 1 to 1099511627776"},
         {"ta=0", "ta=2", "the number must lie in 0 to 1"},
-        {"in=bf16", "in=i32", "expected f32, bf16 or f16"},
+        {"in=bf16", "in=i32", "expected f32, bf16, f16 or fp8"},
         {"in=bf16", "in=", "expected f32, bf16, f16 or fp8"},
         {"in=bf16", "in=fp8", "expected 'tiles='"},
         {"in=fp8 tiles=2", "in=fp8 tiles=3", "the number must lie in 0 to 2"},

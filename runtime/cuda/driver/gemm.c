@@ -96,13 +96,13 @@ static cublasStatus_t describe_epilogue(const CuApi *api, const GemmEntry *entry
 static cublasStatus_t set_scales(const CuApi *api, const GemmEntry *entry,
                                  const GemmCommand *command) {
     if (!command->scales_a.at) return CUBLAS_STATUS_SUCCESS;
-    cublasStatus_t status = api->cublasLtMatmulDescSetAttribute(
-        entry->operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &command->scales_b.at,
-        sizeof(command->scales_b.at));
+    cublasStatus_t status =
+        api->cublasLtMatmulDescSetAttribute(entry->operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER,
+                                            &command->scales_b.at, sizeof(command->scales_b.at));
     if (status != CUBLAS_STATUS_SUCCESS) return status;
-    return api->cublasLtMatmulDescSetAttribute(
-        entry->operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &command->scales_a.at,
-        sizeof(command->scales_a.at));
+    return api->cublasLtMatmulDescSetAttribute(entry->operation,
+                                               CUBLASLT_MATMUL_DESC_B_SCALE_POINTER,
+                                               &command->scales_a.at, sizeof(command->scales_a.at));
 }
 
 static cublasStatus_t set_pointers(const CuApi *api, const GemmEntry *entry,
@@ -136,8 +136,8 @@ static cublasStatus_t describe_scales(const CuApi *api, const GemmEntry *entry) 
         entry->operation, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, mode, sizeof(*mode));
     if (status != CUBLAS_STATUS_SUCCESS) return status;
     mode = &MODES[p->tiles & 1];
-    return api->cublasLtMatmulDescSetAttribute(
-        entry->operation, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, mode, sizeof(*mode));
+    return api->cublasLtMatmulDescSetAttribute(entry->operation, CUBLASLT_MATMUL_DESC_B_SCALE_MODE,
+                                               mode, sizeof(*mode));
 }
 
 /* Of a joined product's bias; else it is one for all. */
@@ -319,12 +319,12 @@ static void report_fp8(const GemmTable *table, const GemmEntry *entry, Diag *dia
     const MatmulLayout *l = &entry->product.layout;
     const CuApi *api = table->device->api;
     size_t version = api->cublasLtGetVersion();
-    diag_error(diag, NO_LOC,
-               "cuBLASLt %zu.%zu has no product of fp8 [%lld, %lld, %lld] with scales of blocks for "
-               "%s, %s (%s); sm_90 has them from 12.9 on: plan with --fp8-products widened",
-               version / 10000, version / 100 % 100, (long long)l->m, (long long)l->n,
-               (long long)l->k, table->device->name, table->device->arch,
-               api->cublasLtGetStatusString(entry->status));
+    diag_error(
+        diag, NO_LOC,
+        "cuBLASLt %zu.%zu has no product of fp8 [%lld, %lld, %lld] with scales of blocks for "
+        "%s, %s (%s); sm_90 has them from 12.9 on: plan with --fp8-products widened",
+        version / 10000, version / 100 % 100, (long long)l->m, (long long)l->n, (long long)l->k,
+        table->device->name, table->device->arch, api->cublasLtGetStatusString(entry->status));
 }
 
 GemmEntry *gemm_table_find(GemmTable *table, const GemmCommand *command, Diag *diag) {

@@ -282,7 +282,8 @@ static bool issue_pass(const Tuner *tuner, const void *what, int repeat) {
 static void tell(Tuner *tuner, const Product *product) {
     const MatmulLayout *l = &product->command.layout;
     char what[96];
-    snprintf(what, sizeof(what), "product %" PRId64 " x %" PRId64 " x %" PRId64, l->m, l->n, l->k);
+    snprintf(what, sizeof(what), "%sproduct %" PRId64 " x %" PRId64 " x %" PRId64,
+             product->command.scales_a.at ? "fp8 " : "", l->m, l->n, l->k);
     if (tuner->options->progress) {
         tuner->options->progress(tuner->options->user, tuner->n_done, tuner->n_all, what);
     }

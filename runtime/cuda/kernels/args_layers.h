@@ -59,11 +59,11 @@ typedef struct DocumentsArgs {
 } DocumentsArgs;
 enum { DOCUMENTS_THREADS = 256, DOCUMENTS_EACH = 8 };
 
-/* quantize.cu: x [rows, columns] and its values, which _turned kernels store [columns, rows]. Scales
- * one for each of `count` blocks of 128 in a row (_rows), of 128 in a column (_columns), or of
- * 128 x 128 (_tiles): that of block (i, j) is number i scale_down + j scale_right, and with `each`
- * the 127 after it, too. across: blocks of a row (_rows), blocks of threads that a strip of 128
- * rows takes (the others). */
+/* quantize.cu: x [rows, columns] and its values, which _turned kernels store [columns, rows].
+ * Scales one for each of `count` blocks of 128 in a row (_rows), of 128 in a column (_columns), or
+ * of 128 x 128 (_tiles): that of block (i, j) is number i scale_down + j scale_right, and with
+ * `each` the 127 after it, too. across: blocks of a row (_rows), blocks of threads that a strip of
+ * 128 rows takes (the others). */
 typedef struct QuantizeArgs {
     int64_t count, rows, columns, scale_down, scale_right;
     uint32_t across, each;

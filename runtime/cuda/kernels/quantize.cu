@@ -28,8 +28,8 @@ static __device__ __forceinline__ uint32_t narrow(float x) {
 static __device__ __forceinline__ float widen(uint32_t code) {
     const uint32_t size = code & 0x7fu, sign = (code & 0x80u) << 24;
     if (size == 0x7fu) return bits_to_float(0x7fc00000u);
-    const float wide = size < 8u ? (float)(int)size * 0x1p-9f
-                                 : bits_to_float((size << 20) + (120u << 23));
+    const float wide =
+        size < 8u ? (float)(int)size * 0x1p-9f : bits_to_float((size << 20) + (120u << 23));
     return bits_to_float(__float_as_uint(wide) | sign);
 }
 
@@ -90,9 +90,9 @@ static __device__ __forceinline__ int64_t tile_at(int64_t columns, uint32_t acro
     return row * columns + (int64_t)(tile % across) * SCALES_BLOCK + threadIdx.x % 32 * LANE;
 }
 
-/* A column of a turned tile is 8 pieces of 16 bytes, one of each warp. Which of the 8 places a piece
- * takes depends on a key that is another for lanes beside each other: no two of them meet in a bank
- * when columns lie 128 or 512 bytes apart. */
+/* A column of a turned tile is 8 pieces of 16 bytes, one of each warp. Which of the 8 places a
+ * piece takes depends on a key that is another for lanes beside each other: no two of them meet in
+ * a bank when columns lie 128 or 512 bytes apart. */
 static __device__ __forceinline__ uint4 *piece_at(uint8_t *tile, int column, int key, int piece) {
     return (uint4 *)(tile + column * SCALES_BLOCK + (piece ^ (key & 7)) * WARP_ROWS);
 }
@@ -137,8 +137,7 @@ static __device__ __forceinline__ void quantize_columns(const QuantizeArgs &a) {
     const uint32_t strip = blockIdx.x / a.across;
     const int64_t first = (int64_t)(blockIdx.x % a.across) * 32, column = first + lane;
     const bool here = column < a.columns;
-    const int64_t at =
-        ((int64_t)strip * SCALES_BLOCK + warp * WARP_ROWS) * a.columns + column;
+    const int64_t at = ((int64_t)strip * SCALES_BLOCK + warp * WARP_ROWS) * a.columns + column;
     float x[WARP_ROWS], inverse;
     uint32_t most = 0;
 #pragma unroll
