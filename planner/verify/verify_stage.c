@@ -112,7 +112,9 @@ typedef struct TaskChecker {
 enum { FORWARD_DONE = 1, BACKWARD_DONE = 2, WEIGHTS_DONE = 3 };
 
 static uint8_t done_by(TaskKind kind) {
-    return kind == TASK_FORWARD ? FORWARD_DONE : kind == TASK_BACKWARD ? BACKWARD_DONE : WEIGHTS_DONE;
+    return kind == TASK_FORWARD    ? FORWARD_DONE
+           : kind == TASK_BACKWARD ? BACKWARD_DONE
+                                   : WEIGHTS_DONE;
 }
 
 #define TASK_DEFECT(tc, at, format, ...)                                                           \
@@ -310,7 +312,8 @@ static void find_shared_frames(TaskChecker *tc) {
         const Node *node = program->graph->nodes[n];
         for (int i = 0; i < node->n_inputs && node->phase < PHASE_UPDATE; i++) {
             const Node *from = node->inputs[i].node;
-            const Buffer *buffer = &program->buffers[from->id * MAX_OUTPUTS + node->inputs[i].output];
+            const Buffer *buffer =
+                &program->buffers[from->id * MAX_OUTPUTS + node->inputs[i].output];
             if (from->chunk == node->chunk || buffer->region != REGION_FRAME) continue;
             if (!is_chunk(tc, from->chunk) || !is_chunk(tc, node->chunk)) continue;
             if (tc->earlier[node->chunk] >> from->chunk & 1) continue;

@@ -175,8 +175,7 @@ static void sends_to_itself(Plan *plan) {
     Task *tasks = ARENA_ARRAY(plan->arena, Task, stage->n_tasks + 1);
     memcpy(tasks, stage->tasks, sizeof(Task) * (size_t)(at + 1));
     tasks[at + 1] = (Task){.kind = TASK_SEND_FORWARD, .chunk = 0, .micro = 0};
-    memcpy(&tasks[at + 2], &stage->tasks[at + 1],
-           sizeof(Task) * (size_t)(stage->n_tasks - at - 1));
+    memcpy(&tasks[at + 2], &stage->tasks[at + 1], sizeof(Task) * (size_t)(stage->n_tasks - at - 1));
     stage->tasks = tasks;
     stage->n_tasks++;
 }
@@ -230,7 +229,8 @@ static const Broken BROKEN[] = {
      "B0.5: runs before B1.5, with which it shares a frame"},
     {"the earlier frame ends first", frame_ends_early,
      "W0.6: runs before W1.6, with which it shares a frame"},
-    {"a message at the turn", sends_to_itself, "sf0.0: global chunk 2 has no neighbour on that side"},
+    {"a message at the turn", sends_to_itself,
+     "sf0.0: global chunk 2 has no neighbour on that side"},
     {"a channel from a stage to itself", channel_to_itself,
      "channel forward 0->0: joins stages that are no neighbours"},
     {"a channel twice, and none back", channel_twice, "channel forward 1->2: is there twice"},
