@@ -207,6 +207,20 @@ static void shortcut(Plan *plan) {
     buffer->region = REGION_FRAME, buffer->chunk = 0, buffer->offset_bytes = 0;
 }
 
+/* No one of the chunk whose frame it is reads it. */
+static void borrowed_frame(Plan *plan) {
+    Program *program = program_of(plan, 1);
+    for (int n = 0; n < program->graph->n_nodes; n++) {
+        const Node *node = program->graph->nodes[n];
+        Buffer *buffer = &program->buffers[n * MAX_OUTPUTS];
+        bool here = node->phase == PHASE_BACKWARD && node->chunk == 1 && node->op != OP_RECV;
+        if (!here || !node->n_outputs || buffer->region != REGION_SCRATCH) continue;
+        buffer->region = REGION_FRAME, buffer->chunk = 0, buffer->offset_bytes = 0;
+        return;
+    }
+    BUG("no such value");
+}
+
 typedef struct Broken {
     const char *name;
     void (*break_it)(Plan *plan);
@@ -235,7 +249,9 @@ static const Broken BROKEN[] = {
      "channel forward 0->0: joins stages that are no neighbours"},
     {"a channel twice, and none back", channel_twice, "channel forward 1->2: is there twice"},
     {"a shortcut past other stages", shortcut,
-     "shares values of chunks 0 and 1, between which are other stages"},
+     "shares a frame of chunks 0 and 1, between which are other stages"},
+    {"a gradient in a frame that is not next to it", borrowed_frame,
+     "shares a frame of chunks 0 and 1, between which are other stages"},
 };
 
 static void check_broken(const Broken *broken) {
