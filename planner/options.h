@@ -23,7 +23,7 @@ typedef struct PlanOptions {
     Mesh mesh;                     /* c may be 0: not said, 1 */
     int micro_batch, global_batch; /* sequences */
     int n_chunks;
-    const char *schedule; /* "gpipe", "1f1b", "interleaved", "zb-h1", "zb-chunked" */
+    const char *schedule; /* a row of schedules.def */
     bool cuda;            /* plan for CUDA devices; else for CPU cores */
     bool sequence_parallel;
     int zero; /* ZeroStage */

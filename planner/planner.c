@@ -160,8 +160,7 @@ static void size_channels(Plan *plan) {
         int at = 0;
         for (const Node *node; (node = plan_next_send(plan, i, &at));) {
             Value value = node->inputs[0];
-            int64_t bytes =
-                type_local_bytes(value_type(value), value_sharding(value), &plan->mesh);
+            int64_t bytes = type_local_bytes(value_type(value), value_sharding(value), &plan->mesh);
             if (bytes > largest) largest = bytes;
         }
         largest = (largest + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;

@@ -260,12 +260,13 @@ static void divide_kinds(const ModelCosts *costs, const LayoutCost *layout, Path
 bool split_blocks(const ModelCosts *costs, const LayoutCost *layout, Path path, int n_chunks,
                   bool even, int *out_split) {
     int n_total = path.p * n_chunks;
-    if (path.p > MAX_STAGES || n_chunks > MAX_CHUNKS || n_total > costs->n_blocks + MOST_BARE_CHUNKS)
+    if (path.p > MAX_STAGES || n_chunks > MAX_CHUNKS ||
+        n_total > costs->n_blocks + MOST_BARE_CHUNKS)
         return false;
     if (even) return split_evenly(costs, n_total, out_split);
     if (costs->n_kinds == 1) {
-        Pieces pieces = {path, n_chunks, segment_us(&layout->kinds[0]),
-                         segment_us(&layout->before), segment_us(&layout->after)};
+        Pieces pieces = {path, n_chunks, segment_us(&layout->kinds[0]), segment_us(&layout->before),
+                         segment_us(&layout->after)};
         deal_out(costs->n_blocks, &pieces, out_split);
     } else {
         divide_kinds(costs, layout, path, n_total, out_split);

@@ -1,9 +1,9 @@
 /* make_programs: from one sharded graph to a program per stage.
  *
- * A stage holds its chunks on the schedule's path (path.h); its program has their nodes, with `recv`
- * where a value comes over a pipeline border and `send` where one leaves. A value that a later chunk
- * needs travels border by border; where both sides of one are this stage's, the value is read where
- * it was made. Leaves are made anew in every stage that reads them, so a tied weight
+ * A stage holds its chunks on the schedule's path (path.h); its program has their nodes, with
+ * `recv` where a value comes over a pipeline border and `send` where one leaves. A value that a
+ * later chunk needs travels border by border; where both sides of one are this stage's, the value
+ * is read where it was made. Leaves are made anew in every stage that reads them, so a tied weight
  * has a copy in each of its stages; the copies' gradients are summed over a communicator named
  * after the weight. Block numbers become relative to the chunk's first block, so that stages with
  * like blocks get equal programs.

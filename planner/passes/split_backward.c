@@ -4,8 +4,9 @@
  *   weights    the rest: products for gradients of weights, sums for those of biases, their
  *              accumulations, and the messages that only they need
  *
- * What is handed to another chunk of the stage counts as sent. A chunk that sends nothing has for its
- * end what is read outside of its blocks: the embedding's gradient. Where there is neither (a model without blocks), all stays in the backward.
+ * What is handed to another chunk of the stage counts as sent. A chunk that sends nothing has for
+ * its end what is read outside of its blocks: the embedding's gradient. Where there is neither (a
+ * model without blocks), all stays in the backward.
  *
  * A share of a gradient that comes out of a node of the backward (a norm's gain) is added up there:
  * it would have to be kept otherwise. What both parts need is kept between them; constants are made

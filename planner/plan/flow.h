@@ -9,8 +9,8 @@
 
 #include "planner/plan/plan.h"
 
-/* The channels of a stage, -1 where there is none: of even chunks, and of odd ones, which on the way
- * of a V go the other way; elsewhere both are the same. */
+/* The channels of a stage, -1 where there is none: of even chunks, and of odd ones, which on the
+ * way of a V go the other way; elsewhere both are the same. */
 typedef enum LinkKind {
     LINK_RECV_FORWARD,
     LINK_SEND_FORWARD,

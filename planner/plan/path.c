@@ -41,7 +41,7 @@ int path_previous(Path path, int stage, int chunk) {
 }
 
 bool path_turns(Path path, int global) {
-    return path_stage(path, global) == path_stage(path, global + 1);
+    return path.p == 1 || (path.kind == PATH_V && (global + 1) % path.p == 0);
 }
 
 int path_border(Path path, int global) {

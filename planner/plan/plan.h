@@ -9,9 +9,9 @@
  *   persistent | frames, pool by pool (slots x the largest frame_bytes) | messages | scratch
  * A Buffer says in which region a value lives and where. Frames hold what a chunk's forward keeps
  * for its backward, and what of both is kept for weights(c): plan_frame_slots says in which slot.
- * Where a micro-batch's way turns within a stage (path.h), what one chunk hands to the other lies in
- * the frame of the earlier chunk, which is taken first and freed last.
- * Scratch holds what lives within one task, packed by exact lifetimes.
+ * Where a micro-batch's way turns within a stage (path.h), what one chunk hands to the other lies
+ * in the frame of the earlier chunk, which is taken first and freed last. Scratch holds what lives
+ * within one task, packed by exact lifetimes.
  */
 #ifndef PLANNER_PLAN_PLAN_H
 #define PLANNER_PLAN_PLAN_H

@@ -10,7 +10,7 @@ typedef struct Play {
     Path path;
     int n_total, n_micro, n_tasks; /* of one stage */
     Task *tasks;                   /* [p][n_tasks] */
-    double *done[2]; /* [n_total][n_micro] forward, backward: when it has come to the next */
+    double *done[2];   /* [n_total][n_micro] forward, backward: when it has come to the next */
     double *border_us; /* [n_total]: after the global chunk */
     double *now;       /* [p] */
 } Play;
@@ -80,7 +80,7 @@ static double play_span(ScheduleFunction *order, PathKind kind, const PipelineTi
                  .n_tasks = 3 * shape.n_chunks * n_micro,
                  .border_us = ARENA_ARRAY(arena, double, n_total),
                  .now = ARENA_ARRAY(arena, double, p)};
-    play.tasks = ARENA_ARRAY(arena, Task, (size_t)p *(size_t)play.n_tasks);
+    play.tasks = ARENA_ARRAY(arena, Task, (size_t)p * (size_t)play.n_tasks);
     for (int i = 0; i < 2; i++) play.done[i] = ARENA_ARRAY(arena, double, n_done);
     for (size_t i = 0; i < n_done; i++) play.done[0][i] = play.done[1][i] = NOT_YET;
     for (int s = 0; s < p; s++) order(&shape, s, &play.tasks[(size_t)s * (size_t)play.n_tasks]);

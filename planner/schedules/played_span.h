@@ -6,6 +6,6 @@
 
 /* As a ScheduleSpan of an order with W's. Exact for a few micro-batches a stage; of more, two
  * numbers are played, since once the pipeline is full each micro-batch adds the same. */
-double played_span(ScheduleFunction *order, PathKind path, const PipelineTimes *times);
+double played_span(ScheduleFunction *order, PathKind kind, const PipelineTimes *times);
 
 #endif

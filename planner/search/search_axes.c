@@ -358,7 +358,7 @@ const SearchAxis SEARCH_AXES[] = {
      "others one, and zb-* no full recomputation",
      s_get, s_set, s_fixed, s_values, s_allows, s_name},
     {"chunks", "--chunks", true,
-     "more than one need p > 1, an interleaved schedule and p x chunks - 2 blocks", v_get, v_set,
+     "more than one need p > 1, a schedule that has them and p x chunks - 2 blocks", v_get, v_set,
      v_fixed, v_values, v_allows, NULL},
     {"zero", "--zero", false, "it is 0, 1, 2 or 3", z_get, z_set, z_fixed, z_values, z_allows,
      NULL},

@@ -159,7 +159,8 @@ static bool find_borders(const SearchFacts *facts, bool leaves, LinkRow *out) {
     const Candidate *of = &facts->best.found->candidate;
     Placement place = candidate_placement(facts->cluster, of);
     Path path = candidate_path(of);
-    int n_such = 0, n_borders = 0, n_most = 0, before = 0; /* `before`: of the border to the stage before */
+    int n_such = 0, n_borders = 0, n_most = 0,
+        before = 0; /* `before`: of the border to the stage before */
     if (border_crosses(&place, of->p - 1) == leaves) {
         before = path_count_crossings(path, of->n_chunks, of->p - 1);
     }

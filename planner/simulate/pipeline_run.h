@@ -38,7 +38,7 @@ typedef struct Buffers {
     Runner *runners;
     PipelineStage *stages;
     Link *links;
-    Links *ends; /* of all stages */
+    Links *ends;                     /* of all stages */
     Parcel *arrived, *taken, *joint; /* taken: only if any link has a limit */
     double *wires;                   /* when they are free again */
     int *ready;

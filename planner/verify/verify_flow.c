@@ -184,13 +184,14 @@ static void set_up_flow(FlowVerifier *fv) {
     int p = plan->n_stages;
     int *slots = ARENA_ARRAY(arena, int, plan->n_channels + 1);
     int *sizes = ARENA_ARRAY(arena, int, plan->n_comms + 1);
-    fv->flow = (Flow){.p = p,
-                      .stages = ARENA_ARRAY(arena, FlowStage, p),
-                      .links = flow_find_links(arena, plan_path(plan), plan->channels, plan->n_channels),
-                      .n_channels = plan->n_channels,
-                      .n_groups = plan->n_comms + 1,
-                      .slots = slots,
-                      .group_sizes = sizes};
+    fv->flow =
+        (Flow){.p = p,
+               .stages = ARENA_ARRAY(arena, FlowStage, p),
+               .links = flow_find_links(arena, plan_path(plan), plan->channels, plan->n_channels),
+               .n_channels = plan->n_channels,
+               .n_groups = plan->n_comms + 1,
+               .slots = slots,
+               .group_sizes = sizes};
     for (int c = 0; c < plan->n_channels; c++) slots[c] = plan->channels[c].slots;
     for (int c = 0; c < plan->n_comms; c++) sizes[c] = plan->comms[c].n_stages;
     sizes[plan->n_comms] = p;

@@ -94,7 +94,8 @@ static void check_pair(Messages *m, int from, int to, const Node *send, const No
         verify_defect(m->v, send->loc, "%s sends %s as %s, %s receives %s as %s",
                       verify_stage_text(m->v, sender_stage),
                       verify_value_text(m->v, sender_stage, message_value(send)),
-                      type_text(m, sender, message_value(send)), verify_stage_text(m->v, receiver_stage),
+                      type_text(m, sender, message_value(send)),
+                      verify_stage_text(m->v, receiver_stage),
                       verify_value_text(m->v, receiver_stage, message_value(recv)),
                       type_text(m, receiver, message_value(recv)));
     }

@@ -126,14 +126,14 @@ static void verify_blocks(Verifier *v) {
     int next = 0;
     for (int g = 0; g < path.p * plan->n_chunks; g++) {
         const Stage *stage = &plan->stages[path_stage(path, g)];
-        int chunk = path_chunk(path, g), first = stage->first_block[chunk], count = stage->n_blocks[chunk];
+        int chunk = path_chunk(path, g), first = stage->first_block[chunk],
+            count = stage->n_blocks[chunk];
         if (first != next || count < 0 || count > plan->n_blocks - next) {
             verify_defect(v, NO_LOC,
                           "%s: chunk %d holds blocks %d to %d; block %d of %d comes next in the "
                           "pipeline",
-                          verify_stage_text(v, path_stage(path, g)), chunk, first, first + count - 1,
-                          next,
-                          plan->n_blocks);
+                          verify_stage_text(v, path_stage(path, g)), chunk, first,
+                          first + count - 1, next, plan->n_blocks);
             return;
         }
         next += count;

@@ -112,7 +112,9 @@ typedef struct TaskChecker {
 enum { FORWARD_DONE = 1, BACKWARD_DONE = 2, WEIGHTS_DONE = 3 };
 
 static uint8_t done_by(TaskKind kind) {
-    return kind == TASK_FORWARD ? FORWARD_DONE : kind == TASK_BACKWARD ? BACKWARD_DONE : WEIGHTS_DONE;
+    return kind == TASK_FORWARD    ? FORWARD_DONE
+           : kind == TASK_BACKWARD ? BACKWARD_DONE
+                                   : WEIGHTS_DONE;
 }
 
 #define TASK_DEFECT(tc, at, format, ...)                                                           \
@@ -288,35 +290,35 @@ static bool is_chunk(const TaskChecker *tc, int chunk) {
     return chunk >= 0 && chunk < tc->v->plan->n_chunks;
 }
 
-static void note_shared(TaskChecker *tc, const Node *node, int chunk, int other) {
-    Path path = plan_path(tc->v->plan);
+/* The node reads or writes `value`: if that lies in another chunk's frame, the chunks share it.
+ * They must follow each other on a micro-batch's way. Each pair is noted once. */
+static void note_touched(TaskChecker *tc, const Node *node, Value value) {
+    const Program *program = &tc->v->plan->programs[tc->s->program];
+    const Buffer *buffer = &program->buffers[value.node->id * MAX_OUTPUTS + value.output];
+    int chunk = node->chunk, other = buffer->chunk;
+    if (buffer->region != REGION_FRAME || chunk == other) return;
+    if (!is_chunk(tc, chunk) || !is_chunk(tc, other)) return;
+    if ((tc->earlier[chunk] | tc->later[chunk]) >> other & 1) return;
     int earlier = chunk < other ? chunk : other, later = chunk < other ? other : chunk;
     tc->earlier[later] |= UINT32_C(1) << earlier;
     tc->later[earlier] |= UINT32_C(1) << later;
+    Path path = plan_path(tc->v->plan);
     int before = path_global(path, tc->stage, earlier), after = path_global(path, tc->stage, later);
     if (before + 1 == after) return;
     tc->sound = false;
     verify_defect(tc->v, node->loc,
-                  "%s: %s shares values of chunks %d and %d, between which are other stages",
-                  verify_stage_text(tc->v, tc->stage),
-                  verify_value_text(tc->v, tc->stage, (Value){(Node *)node, 0}), earlier, later);
+                  "%s: %s shares a frame of chunks %d and %d, between which are other stages",
+                  verify_stage_text(tc->v, tc->stage), verify_value_text(tc->v, tc->stage, value),
+                  earlier, later);
 }
 
-/* Chunks that read each other's values, which are then in a frame of one of both
- * (verify_program.c): each pair is noted once. */
 static void find_shared_frames(TaskChecker *tc) {
-    const Program *program = &tc->v->plan->programs[tc->s->program];
-    for (int n = 0; n < program->graph->n_nodes; n++) {
-        const Node *node = program->graph->nodes[n];
-        for (int i = 0; i < node->n_inputs && node->phase < PHASE_UPDATE; i++) {
-            const Node *from = node->inputs[i].node;
-            const Buffer *buffer = &program->buffers[from->id * MAX_OUTPUTS + node->inputs[i].output];
-            if (from->chunk == node->chunk || buffer->region != REGION_FRAME) continue;
-            if (!is_chunk(tc, from->chunk) || !is_chunk(tc, node->chunk)) continue;
-            if (tc->earlier[node->chunk] >> from->chunk & 1) continue;
-            if (tc->later[node->chunk] >> from->chunk & 1) continue;
-            note_shared(tc, node, node->chunk, from->chunk);
-        }
+    const Graph *graph = tc->v->plan->programs[tc->s->program].graph;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        if (node->phase == PHASE_UPDATE) continue;
+        for (int i = 0; i < node->n_inputs; i++) note_touched(tc, node, node->inputs[i]);
+        for (int o = 0; o < node->n_outputs; o++) note_touched(tc, node, (Value){(Node *)node, o});
     }
 }
 

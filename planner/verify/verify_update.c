@@ -228,7 +228,8 @@ static void check_loss_scale(UpdateVerifier *uv, const Node *node) {
                node_text(uv, node), value, interval);
         return;
     }
-    if (uv->stage == plan->n_stages - 1 && !is_read_by_backward(uv->graph, node->inputs[1])) {
+    int last = path_stage(plan_path(plan), plan->n_stages * plan->n_chunks - 1); /* has the loss */
+    if (uv->stage == last && !is_read_by_backward(uv->graph, node->inputs[1])) {
         DEFECT(uv, node, "%s: the backward does not begin with this loss scale",
                node_text(uv, node));
     }

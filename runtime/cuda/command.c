@@ -29,20 +29,19 @@ enum { MOST_ARGS_BYTES = 4096 };
 #undef KERNEL
 
 const char *stream_kind_name(StreamKind kind) {
-    static const char *const NAMES[] = {
-        "compute",
-        "tensor",
-        "expert",
-        "data",
-        "pipeline",
-        "send forward",
-        "receive forward",
-        "send backward",
-        "receive backward",
-        "send forward, back up",
-        "receive forward, back up",
-        "send backward, back up",
-        "receive backward, back up"};
+    static const char *const NAMES[] = {"compute",
+                                        "tensor",
+                                        "expert",
+                                        "data",
+                                        "pipeline",
+                                        "send forward",
+                                        "receive forward",
+                                        "send backward",
+                                        "receive backward",
+                                        "send forward, back up",
+                                        "receive forward, back up",
+                                        "send backward, back up",
+                                        "receive backward, back up"};
     return NAMES[kind];
 }
 

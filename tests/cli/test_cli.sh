@@ -259,6 +259,20 @@ works 'check of recomputation' 'is sound' check "$folder/again.plan"
 sed '1s/13/12/' "$folder/again.plan" >"$folder/old.plan"
 fails 'plan of an older format' 2 'version 12; this program reads 13: make it again' \
     check "$folder/old.plan"
+small_v=(--pipeline 2 --schedule zb-v)
+fails 'zb-v in four chunks' 2 'schedule zb-v: has two chunks a stage, the way down and the way back; not 4' \
+    plan $model "${small[@]}" "${small_v[@]}" --chunks 4
+fails 'zb-v of too few blocks' 2 'p=2 x 2 chunks need at least 2 blocks; the model has 1' \
+    plan $model "${small[@]}" --set layers=1 "${small_v[@]}"
+fails 'zb-v, all computed again' 2 '--recompute full with schedule zb-v: gradients of weights' \
+    plan $model "${small[@]}" "${small_v[@]}" --recompute full
+works 'plan --schedule zb-v' 'zb-v, 2 chunks a stage' plan $model "${small[@]}" "${small_v[@]}" \
+    -o "$folder/v.plan"
+works 'check of zb-v' 'is sound' check "$folder/v.plan"
+works 'training with zb-v' 'done' train "$folder/v.plan" --data "$text" --steps 2 \
+    --save "$folder/v.safetensors"
+works 'text from zb-v' '"samples"' generate "$folder/v.plan" --load "$folder/v.safetensors" \
+    --prompt 'Two' --length 4 --json
 works 'check of bf16' 'is sound' check "$folder/low.plan"
 works 'show --dot' 'digraph' show "$plan" --dot
 fails 'show --dot of a cluster' 2 '--cluster: nothing is predicted for --dot' show "$plan" --dot \

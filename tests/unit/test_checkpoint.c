@@ -31,6 +31,7 @@ static const Case CASES[] = {
     {"one rank", {1, 1, 1, 4, 1, "1f1b", false, NULL, 0}, 0, DTYPE_F32},
     {"t=2 d=2", {2, 2, 1, 2, 1, "1f1b", true, NULL, 0}, 0, DTYPE_F32},
     {"d=4, ZeRO", {1, 4, 1, 2, 1, "1f1b", false, NULL, 0}, 1, DTYPE_F32},
+    {"p=2 in a V", {1, 2, 2, 2, 2, "zb-v", false, NULL, 0}, 1, DTYPE_F32},
     {"p=2 in two chunks", {1, 1, 2, 2, 2, "interleaved", false, NULL, 0}, 0, DTYPE_F32},
     {"t=2 d=2 p=2, ZeRO", {2, 2, 2, 2, 1, "1f1b", false, NULL, 0}, 1, DTYPE_F32},
     {"t=2 d=4, ZeRO-3", {2, 4, 1, 2, 1, "1f1b", true, NULL, 0}, 3, DTYPE_F32},

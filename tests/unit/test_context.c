@@ -45,6 +45,7 @@ static const Case CASES[] = {
     {2, 2, RECOMPUTE_SELECTIVE, {2, 2, 1, 1, 1, "1f1b", true, NULL, 0}},
     {2, 3, RECOMPUTE_NONE, {1, 2, 2, 1, 1, "1f1b", false, NULL, 0}},
     {2, 3, RECOMPUTE_NONE, {1, 1, 1, 2, 1, "1f1b", false, NULL, 0}},
+    {2, 0, RECOMPUTE_SELECTIVE, {1, 1, 2, 1, 2, "zb-v", false, NULL, 0}},
 };
 enum { N_CASES = sizeof(CASES) / sizeof(CASES[0]) };
 

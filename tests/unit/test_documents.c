@@ -122,6 +122,7 @@ static const Case CASES[] = {
     {2, 1, RECOMPUTE_FULL, {1, 2, 2, 1, 1, "1f1b", false, NULL, 0}},
     {1, 3, RECOMPUTE_NONE, {2, 2, 1, 1, 1, "1f1b", true, NULL, 0}},
     {1, 0, RECOMPUTE_NONE, {1, 1, 3, 1, 1, "zb-h1", false, NULL, 0}},
+    {2, 0, RECOMPUTE_NONE, {1, 1, 2, 1, 2, "zb-v", false, NULL, 0}},
 };
 enum { N_CASES = sizeof(CASES) / sizeof(CASES[0]), GLOBAL_BATCH = 4 };
 

@@ -36,6 +36,7 @@ static const Case CASES[] = {
     {0, 1, 2, 1, RECOMPUTE_NONE, {1, 2, 1, 1, 1, "1f1b", false, NULL, 0}},
     {0, 1, 2, 3, RECOMPUTE_FULL, {1, 2, 1, 2, 1, "1f1b", false, NULL, 0}},
     {0, 1, 2, 2, RECOMPUTE_NONE, {2, 1, 2, 2, 1, "1f1b", false, NULL, 0}},
+    {0, 1, 2, 2, RECOMPUTE_NONE, {1, 1, 2, 2, 2, "zb-v", false, NULL, 0}},
     {0, 1, 2, 0, RECOMPUTE_SELECTIVE, {1, 1, 2, 1, 2, "zb-chunked", false, NULL, 0}},
     {0, 2, 2, 1, RECOMPUTE_NONE, {1, 2, 1, 1, 1, "1f1b", false, NULL, 0}},
     {1, 1, 2, 1, RECOMPUTE_NONE, {2, 2, 1, 1, 1, "1f1b", false, NULL, 0}},

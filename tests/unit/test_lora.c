@@ -49,6 +49,7 @@ static const struct {
     {{2, 1, 1, 4, 1, "1f1b", true, NULL, 0}, 1, 0, RECOMPUTE_NONE},
     {{1, 2, 1, 2, 1, "1f1b", false, NULL, 0}, 2, 3, RECOMPUTE_FULL},
     {{1, 1, 2, 2, 1, "zb-h1", false, NULL, 0}, 1, 0, RECOMPUTE_SELECTIVE},
+    {{1, 1, 2, 2, 2, "zb-v", false, NULL, 0}, 1, 0, RECOMPUTE_NONE},
     {{2, 2, 2, 1, 1, "1f1b", false, NULL, 0}, 1, 1, RECOMPUTE_NONE},
     {{1, 2, 4, 2, 1, "gpipe", false, NULL, 0}, 1, 2, RECOMPUTE_NONE},
 };

@@ -29,6 +29,7 @@ static const Case CASES[] = {
     {"d=4, ZeRO", {1, 4, 1, 2, 1, "1f1b", false, NULL, 0}, 1},
     {"p=4", {1, 1, 4, 4, 1, "gpipe", false, NULL, 0}, 0},
     {"p=2 in two chunks", {1, 1, 2, 2, 2, "interleaved", false, NULL, 0}, 0},
+    {"p=2 in a V", {1, 1, 2, 2, 2, "zb-v", false, NULL, 0}, 0},
     {"t=2 d=2 p=2, ZeRO", {2, 2, 2, 2, 1, "1f1b", true, NULL, 0}, 1},
 };
 enum { N_CASES = sizeof(CASES) / sizeof(CASES[0]) };

@@ -175,8 +175,7 @@ static void sends_to_itself(Plan *plan) {
     Task *tasks = ARENA_ARRAY(plan->arena, Task, stage->n_tasks + 1);
     memcpy(tasks, stage->tasks, sizeof(Task) * (size_t)(at + 1));
     tasks[at + 1] = (Task){.kind = TASK_SEND_FORWARD, .chunk = 0, .micro = 0};
-    memcpy(&tasks[at + 2], &stage->tasks[at + 1],
-           sizeof(Task) * (size_t)(stage->n_tasks - at - 1));
+    memcpy(&tasks[at + 2], &stage->tasks[at + 1], sizeof(Task) * (size_t)(stage->n_tasks - at - 1));
     stage->tasks = tasks;
     stage->n_tasks++;
 }
@@ -208,6 +207,20 @@ static void shortcut(Plan *plan) {
     buffer->region = REGION_FRAME, buffer->chunk = 0, buffer->offset_bytes = 0;
 }
 
+/* No one of the chunk whose frame it is reads it. */
+static void borrowed_frame(Plan *plan) {
+    Program *program = program_of(plan, 1);
+    for (int n = 0; n < program->graph->n_nodes; n++) {
+        const Node *node = program->graph->nodes[n];
+        Buffer *buffer = &program->buffers[n * MAX_OUTPUTS];
+        bool here = node->phase == PHASE_BACKWARD && node->chunk == 1 && node->op != OP_RECV;
+        if (!here || !node->n_outputs || buffer->region != REGION_SCRATCH) continue;
+        buffer->region = REGION_FRAME, buffer->chunk = 0, buffer->offset_bytes = 0;
+        return;
+    }
+    BUG("no such value");
+}
+
 typedef struct Broken {
     const char *name;
     void (*break_it)(Plan *plan);
@@ -230,12 +243,15 @@ static const Broken BROKEN[] = {
      "B0.5: runs before B1.5, with which it shares a frame"},
     {"the earlier frame ends first", frame_ends_early,
      "W0.6: runs before W1.6, with which it shares a frame"},
-    {"a message at the turn", sends_to_itself, "sf0.0: global chunk 2 has no neighbour on that side"},
+    {"a message at the turn", sends_to_itself,
+     "sf0.0: global chunk 2 has no neighbour on that side"},
     {"a channel from a stage to itself", channel_to_itself,
      "channel forward 0->0: joins stages that are no neighbours"},
     {"a channel twice, and none back", channel_twice, "channel forward 1->2: is there twice"},
     {"a shortcut past other stages", shortcut,
-     "shares values of chunks 0 and 1, between which are other stages"},
+     "shares a frame of chunks 0 and 1, between which are other stages"},
+    {"a gradient in a frame that is not next to it", borrowed_frame,
+     "shares a frame of chunks 0 and 1, between which are other stages"},
 };
 
 static void check_broken(const Broken *broken) {

@@ -241,7 +241,8 @@ static void test_pools(Diag *diag) {
         int64_t bytes[MAX_CHUNKS];
         int p = 2 + trial % 5, v = 1 + trial / 5 % 6, n_groups = 1 + trial / 30;
         for (int c = 0; c < v; c++) bytes[c] = 64 * (10 + (trial * 31 + c * 17) % (trial % 40 + 1));
-        make_frames(&plan, arena, "interleaved", (PipelineShape){p, v, p * n_groups, PATH_LOOP}, bytes, diag);
+        make_frames(&plan, arena, "interleaved", (PipelineShape){p, v, p * n_groups, PATH_LOOP},
+                    bytes, diag);
         for (int s = 0; s < p; s++) check_slots(&plan, s);
         arena_destroy(arena);
     }
@@ -258,7 +259,8 @@ static void test_refusals(Arena *arena) {
         {"gpipe", 2, 4, 2, "schedule gpipe: has one chunk per stage; --chunks 4 is"},
         {"interleaved", 1, 2, 2, "2 chunks per stage need more than one stage"},
         {"zb-v", 1, 2, 2, "2 chunks per stage need more than one stage"},
-        {"zb-v", 4, 1, 8, "schedule zb-v: has two chunks a stage, the way down and the way back; not 1"},
+        {"zb-v", 4, 1, 8,
+         "schedule zb-v: has two chunks a stage, the way down and the way back; not 1"},
         {"zb-v", 4, 3, 8, "has two chunks a stage, the way down and the way back; not 3"},
         {"interleaved", 4, 2, 6, "6 micro-batches are no multiple of the 4 stages"},
         {"1f1b", 0, 1, 6, "must be 1 to"},

@@ -74,8 +74,8 @@ static void try_all(const SearchRequest *request, double limit_bytes, Tried *tri
                     model_costs_at(&synthetic_costs, c.t, c.sequence_parallel, c.recompute,
                                    c.micro_batch, &reason);
                 StepCost cost;
-                if (!layout ||
-                    !split_blocks(&synthetic_costs, layout, candidate_path(&c), c.n_chunks, false, split)) {
+                if (!layout || !split_blocks(&synthetic_costs, layout, candidate_path(&c),
+                                             c.n_chunks, false, split)) {
                     continue;
                 }
                 step_cost(&synthetic_costs, layout, &c, split, &cost);
@@ -181,7 +181,9 @@ static void test_many_groups(Arena *arena, Diag *diag) {
             const LayoutCost *layout =
                 model_costs_at(&synthetic_costs, c.t, false, RECOMPUTE_NONE, 1, &reason);
             StepCost all = {0}, few = {0};
-            if (!split_blocks(&synthetic_costs, layout, candidate_path(&c), c.n_chunks, false, split)) BUG("none");
+            if (!split_blocks(&synthetic_costs, layout, candidate_path(&c), c.n_chunks, false,
+                              split))
+                BUG("none");
             CHECK(search_count_tasks(&c) < 2 * c.p * c.n_chunks * c.n_micro, "case %zu: whole", i);
             CHECK(simulate_candidate(sim, &synthetic_costs, layout, &c, split, &all, diag) &&
                       search_simulate(sim, &synthetic_costs, layout, &c, split, &few, diag),

@@ -29,8 +29,8 @@ static bool price(PipelineSim *sim, const Candidate *candidate, bool even, Pair 
         model_costs_at(&synthetic_costs, candidate->t, candidate->sequence_parallel,
                        candidate->recompute, candidate->micro_batch, &reason);
     CHECK(layout, "%s", reason);
-    if (!layout || !split_blocks(&synthetic_costs, layout, candidate_path(candidate), candidate->n_chunks, even,
-                                 out->split)) {
+    if (!layout || !split_blocks(&synthetic_costs, layout, candidate_path(candidate),
+                                 candidate->n_chunks, even, out->split)) {
         return false;
     }
     step_cost(&synthetic_costs, layout, candidate, out->split, &out->closed);

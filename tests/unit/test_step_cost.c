@@ -310,9 +310,11 @@ static void test_splits(void) {
     const char *reason;
     const LayoutCost *layout =
         model_costs_at(&synthetic_costs, 8, true, RECOMPUTE_NONE, 1, &reason);
-    CHECK(split_blocks(&synthetic_costs, layout, (Path){PATH_LOOP, 8}, 1, true, split) && split[7] == 12, "%d",
-          split[7]);
-    CHECK(!split_blocks(&synthetic_costs, layout, (Path){PATH_LOOP, 7}, 1, true, split), "96 over 7");
+    CHECK(split_blocks(&synthetic_costs, layout, (Path){PATH_LOOP, 8}, 1, true, split) &&
+              split[7] == 12,
+          "%d", split[7]);
+    CHECK(!split_blocks(&synthetic_costs, layout, (Path){PATH_LOOP, 7}, 1, true, split),
+          "96 over 7");
 }
 
 /* Llama 3's 126 blocks in 128 chunks. */
@@ -323,18 +325,20 @@ static void test_counted_ends(void) {
     synthetic_use(SYNTHETIC_175B, 126);
     const LayoutCost *layout =
         model_costs_at(&synthetic_costs, 8, true, RECOMPUTE_NONE, 1, &reason);
-    CHECK(!split_blocks(&synthetic_costs, layout, (Path){PATH_LOOP, 16}, 8, true, split), "128 chunks");
+    CHECK(!split_blocks(&synthetic_costs, layout, (Path){PATH_LOOP, 16}, 8, true, split),
+          "128 chunks");
     synthetic_cluster.software.counts_ends = true;
-    CHECK(split_blocks(&synthetic_costs, layout, (Path){PATH_LOOP, 16}, 8, true, split) && split[0] == 0 &&
-              split[1] == 1 && split[126] == 1 && split[127] == 0,
+    CHECK(split_blocks(&synthetic_costs, layout, (Path){PATH_LOOP, 16}, 8, true, split) &&
+              split[0] == 0 && split[1] == 1 && split[126] == 1 && split[127] == 0,
           "128 chunks: %d %d ... %d %d", split[0], split[1], split[126], split[127]);
-    CHECK(split_blocks(&synthetic_costs, layout, (Path){PATH_LOOP, 16}, 1, true, split) && split[0] == 7 &&
-              split[1] == 8 && split[14] == 8 && split[15] == 7,
+    CHECK(split_blocks(&synthetic_costs, layout, (Path){PATH_LOOP, 16}, 1, true, split) &&
+              split[0] == 7 && split[1] == 8 && split[14] == 8 && split[15] == 7,
           "16 chunks: %d %d ... %d %d", split[0], split[1], split[14], split[15]);
-    CHECK(split_blocks(&synthetic_costs, layout, (Path){PATH_LOOP, 2}, 1, true, split) && split[0] == 63 &&
-              split[1] == 63,
+    CHECK(split_blocks(&synthetic_costs, layout, (Path){PATH_LOOP, 2}, 1, true, split) &&
+              split[0] == 63 && split[1] == 63,
           "2 chunks: %d %d", split[0], split[1]);
-    CHECK(!split_blocks(&synthetic_costs, layout, (Path){PATH_LOOP, 5}, 1, true, split), "5 chunks");
+    CHECK(!split_blocks(&synthetic_costs, layout, (Path){PATH_LOOP, 5}, 1, true, split),
+          "5 chunks");
 }
 
 /* Chunks of all stages that a micro-batch passes at the pace of the slowest. */
@@ -376,7 +380,8 @@ static StepCost price(const Candidate *candidate) {
         model_costs_at(&synthetic_costs, candidate->t, candidate->sequence_parallel,
                        candidate->recompute, candidate->micro_batch, &reason);
     if (!layout) BUG("%s", reason);
-    if (!split_blocks(&synthetic_costs, layout, candidate_path(candidate), candidate->n_chunks, false, split)) {
+    if (!split_blocks(&synthetic_costs, layout, candidate_path(candidate), candidate->n_chunks,
+                      false, split)) {
         BUG("p=%d v=%d", candidate->p, candidate->n_chunks);
     }
     step_cost(&synthetic_costs, layout, candidate, split, &cost);

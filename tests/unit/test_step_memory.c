@@ -93,7 +93,8 @@ static Priced price(Arena *arena, const Layout *l, const Model *thin, Diag *diag
                               .sequence_parallel = l->sequence_parallel,
                               .c = context,
                               .e = experts};
-    if (!split_blocks(x.costs, x.layout, candidate_path(&x.candidate), l->v, false, x.split)) BUG("no split");
+    if (!split_blocks(x.costs, x.layout, candidate_path(&x.candidate), l->v, false, x.split))
+        BUG("no split");
     step_memory(x.costs, x.layout, &x.candidate, x.split, &x.cost);
     return x;
 }
