@@ -106,7 +106,8 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
     const int first_row = place.tile * SIDE, end_key = attention_end_key(s, first_row + SIDE);
     const int ty = (int)threadIdx.x / 16, tx = (int)threadIdx.x % 16;
     const int64_t at = attention_first_query(s, place), key_at = attention_first_key(s, place);
-    const int64_t out_at = attention_first_out(s, place), value_at = attention_first_value(s, place);
+    const int64_t out_at = attention_first_out(s, place),
+                  value_at = attention_first_value(s, place);
     float acc[2][COLUMNS] = {}, most[2], sum[2] = {0, 0};
 
     most[0] = most[1] = LOWEST;
@@ -222,7 +223,8 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
     const int32_t *const starts = attention_starts(s, place);
     const GradientTiles t = gradient_tiles(s, shared);
     const int64_t at = attention_first_query(s, place), key_at = attention_first_key(s, place);
-    const int64_t out_at = attention_first_out(s, place), value_at = attention_first_value(s, place);
+    const int64_t out_at = attention_first_out(s, place),
+                  value_at = attention_first_value(s, place);
     const int first_key = place.tile * SIDE;
     float dk[2][COLUMNS] = {}, dv[2][COLUMNS] = {};
     const float scale[2] = {s.scale, s.scale}, one[2] = {1, 1};
@@ -264,7 +266,8 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
     const int32_t *const starts = attention_starts(s, place);
     const GradientTiles t = gradient_tiles(s, shared);
     const int64_t at = attention_first_query(s, place), key_at = attention_first_key(s, place);
-    const int64_t out_at = attention_first_out(s, place), value_at = attention_first_value(s, place);
+    const int64_t out_at = attention_first_out(s, place),
+                  value_at = attention_first_value(s, place);
     const int first_row = place.tile * SIDE, end_key = attention_end_key(s, first_row + SIDE);
     float dq[2][COLUMNS] = {};
     const float scale[2] = {s.scale, s.scale};
