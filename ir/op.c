@@ -225,8 +225,7 @@ bool op_decodes(OpKind op) {
 }
 
 bool op_is_optimizer(OpKind op) {
-    return op == OP_ADAMW || op == OP_SGD || op == OP_LION || op == OP_MUON ||
-           op == OP_BALANCE;
+    return op == OP_ADAMW || op == OP_SGD || op == OP_LION || op == OP_MUON || op == OP_BALANCE;
 }
 
 bool op_updates_elements(OpKind op) {

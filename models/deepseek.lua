@@ -14,6 +14,7 @@ return model {
   dense_layers = 1,   -- so many layers from the first on have a SwiGLU of `ffn` instead of experts
   q_rank = 48,        -- of the latent that queries are made of; 0: of the residual stream
   top_k = 4,          -- experts that a token goes to
+  routing = "grouped", -- or greedy: groups are not looked at
   groups = 4,         -- that experts lie in; a token's are in kept_groups of them, those whose
   kept_groups = 2,    -- greatest (group_best = 1, V2) or two greatest (2, V3) scores sum to most
   group_best = 2,
@@ -48,8 +49,8 @@ return model {
     -- From the models' configurations (config.json of their publishers); sequences as trained
     ["v2-lite"] = { layers = 27, model = 2048, heads = 16, nope = 128, rope = 64, value = 128,
                     kv_rank = 512, q_rank = 0, ffn = 10944, expert_ffn = 1408, shared_ffn = 2816,
-                    experts = 64, top_k = 6, groups = 1, kept_groups = 1, group_best = 1,
-                    scores = "softmax", normalize = false, gate_scale = 1.0, bias = false,
+                    experts = 64, top_k = 6, routing = "greedy", groups = 1, kept_groups = 1,
+                    group_best = 1, scores = "softmax", normalize = false, gate_scale = 1.0, bias = false,
                     balance = 0.003, seq = 4096, vocab = 102400 },
     ["v2"] = { layers = 60, model = 5120, heads = 128, nope = 128, rope = 64, value = 128,
                kv_rank = 512, q_rank = 1536, ffn = 12288, expert_ffn = 1536, shared_ffn = 3072,
@@ -67,6 +68,9 @@ return model {
   },
 
   loss = function(m, tokens, labels)
+    if m.routing ~= "grouped" and m.routing ~= "greedy" then
+      error("routing is '" .. m.routing .. "'; it can be grouped or greedy")
+    end
     local documents = nn.documents(m, tokens, m.documents)
     local rotary, stretch = nn.yarn(m)
     return nn.expert_decoder(m, tokens, labels, {
@@ -76,7 +80,7 @@ return model {
             norm_eps = m.norm_eps, documents = documents })
       end,
       mtp = m.mtp == 1 and m.mtp_weight or nil,
-      moe = { top_k = m.top_k, groups = m.groups, kept_groups = m.kept_groups,
+      moe = { top_k = m.top_k, groups = m.routing == "grouped" and m.groups or 1, kept_groups = m.kept_groups,
               group_best = m.group_best, capacity = m.capacity, scores = m.scores,
               normalize = m.normalize, scale = m.gate_scale, act = m.act, shared = m.shared,
               bias_rate = m.bias and m.bias_rate or nil, balance = m.balance, z = m.router_z },

@@ -52,7 +52,9 @@ typedef struct HfTensor {
     /* Several: side by side along the last dimension, or the one whose axes begin with '+'. */
     const char *ours[HF_MAX_PARTS];
     /* Their dimensions, in our axes, flattened in that order: "kv_heads group head, model". An axis
-     * that a part lacks is left out, and so is what is no axis: "1". */
+     * that a part lacks is left out, and so is what is no axis: "1". "*" in place of a comma:
+     * both are one dimension of theirs, for parts that lie side by side within it. "rope~": numbers
+     * 2i and 2i + 1 are i and i + half of ours. */
     const char *dims;
 } HfTensor;
 

@@ -54,20 +54,21 @@ typedef struct Words {
     size_t length;
 } Words;
 
-/* side: the dimension along which parts lie. */
-static int split_dims(const char *dims, Words *out, int *side) {
+/* side: the dimension along which parts lie; joined: the one that is one with the next, or -1. */
+static int split_dims(const char *dims, Words *out, int *side, int *joined) {
     int n = 0;
-    *side = -1;
+    *side = *joined = -1;
     for (;;) {
         if (*dims == '+') {
             *side = n;
             dims++;
         }
-        size_t length = strcspn(dims, ",");
+        size_t length = strcspn(dims, ",*");
         if (n == HF_MAX_DIMS) BUG("'%s' has too many dimensions", dims);
         out[n++] = (Words){dims, length};
         if (!dims[length] && *side < 0) *side = n - 1;
         if (!dims[length]) return n;
+        if (dims[length] == '*') *joined = n - 1;
         dims += length + 1 + strspn(dims + length + 1, " ");
     }
 }
@@ -91,13 +92,15 @@ static int64_t place_axes(const Graph *graph, Words words, int64_t stride, HfPar
     while (end > 0) {
         size_t begin = end;
         while (begin > 0 && words.at[begin - 1] != ' ') begin--;
-        int at = find_axis(graph, &part->type, words.at + begin, (int)(end - begin));
+        bool paired = words.at[end - 1] == '~';
+        int at = find_axis(graph, &part->type, words.at + begin, (int)(end - begin) - paired);
         if (at >= 0) {
-            int64_t size = part->type.dims[at];
+            int64_t size = part->type.dims[at] * (paired ? part->type.dims[at + 1] : 1);
             part->theirs_stride[at] = elements * stride;
+            if (paired) part->theirs_stride[at + 1] = part->type.dims[at] * elements * stride;
             if (size > MOST_ELEMENTS / elements / stride) return -1;
             elements *= size;
-            (*n_placed)++;
+            *n_placed += 1 + paired;
         }
         end = begin;
         while (end > 0 && words.at[end - 1] == ' ') end--;
@@ -132,10 +135,41 @@ static bool measure_parts(const Builder *b, HfItem *item, const Words *words, in
     return true;
 }
 
+/* An axis marked in the row becomes two: halves, and numbers within one. */
+static bool split_pairs(const Builder *b, const HfItem *item, const char *dims, HfPart *part) {
+    const char *mark = strchr(dims, '~'), *begin = mark;
+    Type *type = &part->type;
+    if (!mark) return true;
+    while (begin > dims && begin[-1] != ' ') begin--;
+    int at = find_axis(b->model->graph, type, begin, (int)(mark - begin));
+    if (at < 0) return true;
+    if (type->dims[at] % 2 || type->rank == MAX_RANK) {
+        return fail_axes(b, item, part->ours, "has other axes");
+    }
+    memmove(type->axes + at + 1, type->axes + at,
+            (size_t)(type->rank - at) * sizeof(type->axes[0]));
+    memmove(type->dims + at + 1, type->dims + at,
+            (size_t)(type->rank - at) * sizeof(type->dims[0]));
+    type->rank++;
+    type->dims[at + 1] /= 2;
+    type->dims[at] = 2;
+    return true;
+}
+
+static void join_dims(HfItem *item, int joined) {
+    if (joined < 0) return;
+    item->shape[joined] *= item->shape[joined + 1];
+    item->n_dims--;
+    for (int d = joined + 1; d < item->n_dims; d++) item->shape[d] = item->shape[d + 1];
+}
+
 static bool place_parts(const Builder *b, const HfTensor *row, HfItem *item) {
     Words words[HF_MAX_DIMS];
-    int side;
-    item->n_dims = split_dims(row->dims, words, &side);
+    int side, joined;
+    item->n_dims = split_dims(row->dims, words, &side, &joined);
+    for (int p = 0; p < item->n_parts; p++) {
+        if (!split_pairs(b, item, row->dims, &item->parts[p])) return false;
+    }
     item->by_position =
         item->n_dims > 1 && words[0].length == 3 && strncmp(words[0].at, "seq", 3) == 0;
     if (!measure_parts(b, item, words, side)) return false;
@@ -159,6 +193,7 @@ static bool place_parts(const Builder *b, const HfTensor *row, HfItem *item) {
             stride *= part->type.dims[i];
         }
     }
+    join_dims(item, joined);
     return true;
 }
 

@@ -184,11 +184,11 @@ static void check_same_options(lua_State *lua, const Node *made, const char *nam
         !options->gives_balance || options->balance == node_float(made, ATTR_balance, -1);
     if (init && std && decay && muon && rate && frozen && balance) return;
     fail_param(lua, made, name,
-               !init    ? "has another 'init' than where it was first made"
-               : !std   ? "has another 'std' than where it was first made"
-               : !decay ? "has another 'decay' than where it was first made"
-               : !muon  ? "has another 'muon' than where it was first made"
-               : !rate  ? "has another 'lr_scale' than where it was first made"
+               !init     ? "has another 'init' than where it was first made"
+               : !std    ? "has another 'std' than where it was first made"
+               : !decay  ? "has another 'decay' than where it was first made"
+               : !muon   ? "has another 'muon' than where it was first made"
+               : !rate   ? "has another 'lr_scale' than where it was first made"
                : !frozen ? "has another 'frozen' than where it was first made"
                          : "has another 'balance' than where it was first made");
 }
@@ -407,9 +407,12 @@ static int model_freeze(lua_State *lua) {
     return 0;
 }
 
-static const luaL_Reg METHODS[] = {{"axis", model_axis},     {"block", model_block},
-                                   {"freeze", model_freeze}, {"output", model_output},
-                                   {"param", model_param},   {"tally", model_tally},
+static const luaL_Reg METHODS[] = {{"axis", model_axis},
+                                   {"block", model_block},
+                                   {"freeze", model_freeze},
+                                   {"output", model_output},
+                                   {"param", model_param},
+                                   {"tally", model_tally},
                                    {NULL, NULL}};
 
 bool script_name_is_taken(const char *name) {

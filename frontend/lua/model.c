@@ -15,8 +15,8 @@ static const int64_t MAX_BATCH = INT64_C(1) << 31;
 
 extern const char embedded_deepseek_lua[], embedded_gemma_lua[], embedded_gpt_lua[],
     embedded_llama_lua[], embedded_moe_lua[];
-extern const size_t embedded_deepseek_lua_bytes, embedded_gemma_lua_bytes, embedded_gpt_lua_bytes, embedded_llama_lua_bytes,
-    embedded_moe_lua_bytes;
+extern const size_t embedded_deepseek_lua_bytes, embedded_gemma_lua_bytes, embedded_gpt_lua_bytes,
+    embedded_llama_lua_bytes, embedded_moe_lua_bytes;
 static const EmbeddedScript SHIPPED[] = {
     {"deepseek", "models/deepseek.lua", embedded_deepseek_lua, &embedded_deepseek_lua_bytes, false},
     {"gemma", "models/gemma.lua", embedded_gemma_lua, &embedded_gemma_lua_bytes, false},

@@ -416,6 +416,10 @@ local function check_mla(m, o)
     fail("mla: head is %d; it must be nope + rope, %d, which it is if it is not given", m.head,
       m.nope + m.rope)
   end
+  if m.kv_heads ~= m.heads then
+    fail("mla: kv_heads is %d and heads %d; latent attention has as many of both", m.kv_heads,
+      m.heads)
+  end
   if math.type(o.q_rank) ~= "integer" or o.q_rank < 0 then
     fail("mla: 'q_rank' must be a whole number, 0 for queries made of x itself, not %s",
       tostring(o.q_rank))
@@ -425,8 +429,8 @@ end
 -- Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1): keys and values are
 -- made of a latent of kv_rank numbers a token, queries of one of q_rank; positions are in `rope`
 -- numbers of a head, whose keys all heads share. x [batch, seq, model] -> like x.
--- Parameters: wq_a [model, q_rank], qnorm.gain [q_rank], wq_nope [q_rank, heads, nope], wq_rope
--- [q_rank, heads, rope] (with q_rank = 0 of model, and neither of the first two), wkv_a [model,
+-- Parameters: wq_a [model, q_rank], qnorm.gain [q_rank], wq_b_nope [q_rank, heads, nope], wq_b_rope
+-- [q_rank, heads, rope] (with q_rank = 0 instead wq_nope and wq_rope, of model), wkv_a [model,
 -- kv_rank], wk_rope [model, rope], kvnorm.gain [kv_rank], wk [kv_rank, heads, nope], wv [kv_rank,
 -- heads, value], wo [heads, value, model].
 -- Axes heads, nope, rope, value and kv_rank are the model's, head = nope + rope; q_rank is made.
@@ -450,13 +454,13 @@ function nn.mla(m, x, options)
     return nn.rmsnorm(m, linear(x, "model", to, weight), to,
       { name = o.name .. "." .. norm, eps = o.norm_eps })
   end
-  local from, source = "model", x
+  local from, source, wq = "model", x, "wq_"
   if o.q_rank > 0 then
     m:axis("q_rank", o.q_rank)
-    from, source = "q_rank", latent("q_rank", "wq_a", "qnorm")
+    from, source, wq = "q_rank", latent("q_rank", "wq_a", "qnorm"), "wq_b_"
   end
-  local q = with_positions(linear(source, from, { "heads", "nope" }, "wq_nope"),
-    linear(source, from, { "heads", "rope" }, "wq_rope"), o)
+  local q = with_positions(linear(source, from, { "heads", "nope" }, wq .. "nope"),
+    linear(source, from, { "heads", "rope" }, wq .. "rope"), o)
   local c = latent("kv_rank", "wkv_a", "kvnorm")
   local k = with_positions(linear(c, "kv_rank", { "heads", "nope" }, "wk"),
     linear(x, "model", "rope", "wk_rope"), o)

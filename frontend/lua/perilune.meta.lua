@@ -697,8 +697,8 @@ function ops.logsumexp(args) end
 ---@field best? 1|2 greatest numbers sum to most
 
 ---x [..., axis] -> the numbers of the greatest along the axis, the greater first, as many as axis
----`to` has: i32[..., to]. Of equal ones the lesser number; not-a-number comes last. Has no
----gradient.
+---`to` has, or count says: i32[..., to]. Of equal ones the lesser number; not-a-number comes
+---last. With groups, only of the kept groups whose best sum to most. Has no gradient.
 ---@param args perilune.TopAttributes
 ---@return perilune.Value
 function ops.top(args) end

@@ -161,8 +161,7 @@ static double materialised_us(const ClusterDevice *device, MathKind math,
     int64_t values = count_values(shape);
     double width = (double)(shape->head + values) / 2; /* the mean */
     double context = (double)groups * (double)shape->seq * width * element;
-    double keys =
-        (double)shape->batch * (double)shape->kv_heads * (double)n_keys * width * element;
+    double keys = (double)shape->batch * (double)shape->kv_heads * (double)n_keys * width * element;
     ProductShape to_scores = {groups, shape->seq, n_keys, shape->head, element};
     ProductShape from_scores = {groups, shape->seq, values, n_keys, element};
     double us = device_product_us(device, math, &to_scores) +

@@ -194,8 +194,8 @@ static void add_attention(PhaseCost *cost, const Cluster *cluster, const Node *n
     Type operands[3];
     for (int i = 0; i < 3; i++) operands[i] = local_type(node->inputs[i], mesh);
     int n_ops = 1;
-    cost->attention_us +=
-        device_attention_us(cluster, cluster_math(cluster, operands[0].dtype), &shape, backward, &n_ops);
+    cost->attention_us += device_attention_us(cluster, cluster_math(cluster, operands[0].dtype),
+                                              &shape, backward, &n_ops);
     double forward = OPS[OP_ATTENTION].flops(node, operands, NULL);
     double again = OPS[OP_ATTENTION_GRAD].flops(node, operands, NULL);
     if (cluster->software.attention == ATTENTION_MATERIALISED) { /* all scores, then a mask */

@@ -385,7 +385,8 @@ static void backward_block(const AttentionShape *s, const RowTile *tile, Backwar
     const KeyBlock values = read_keys(s, v, n_values, row, n_keys, t->wide);
     tile_multiply(false, n_keys, ROWS, n_values, values.rows, values.stride, 1, t->dot[0], ROWS,
                   t->ds[0], ROWS);
-    const KeyBlock keys = read_keys(s, k, head, row, n_keys, t->wide); /* takes the place of the values */
+    const KeyBlock keys =
+        read_keys(s, k, head, row, n_keys, t->wide); /* takes the place of the values */
     tile_multiply(false, n_keys, ROWS, head, keys.rows, keys.stride, 1, t->qt[0], ROWS, t->p[0],
                   ROWS);
     if (s->softcap != 0) {

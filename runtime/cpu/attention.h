@@ -3,14 +3,14 @@
  * q [batch, seq, kv_heads, group, head]; k [batch, keys, kv_heads, head] and v [batch, keys,
  * kv_heads, values]: each key/value head serves `group` query heads (Ainslie et al. 2023; group 1
  * is multi-head attention, kv_heads 1 multi-query). o and its gradient [batch, seq, kv_heads,
- * group, values]; `values` may differ from `head` (DeepSeek-V2, arXiv 2405.04434, section 2.1). lse [batch, seq, kv_heads, group] is the natural
- * logarithm of each softmax's denominator, kept for the gradient.
- * With a soft cap of c, scaled scores x become c tanh(x / c) first   (Gemma Team 2024, Gemma 2).
- * With `causal`, position s attends to positions 0..s; with a window of n, to those of them that
- * are less than n away; with documents, to those of its own. Blocks of which nothing is seen are
- * skipped. f32, or all but lse bf16 or
- * f16 (`dtype`); sums are f32. head and values <= ATTENTION_MAX_HEAD; any seq, 0 included. Results do not
- * depend on the number of threads. Uses about 200 KiB of each thread's stack.
+ * group, values]; `values` may differ from `head` (DeepSeek-V2, arXiv 2405.04434, section 2.1). lse
+ * [batch, seq, kv_heads, group] is the natural logarithm of each softmax's denominator, kept for
+ * the gradient. With a soft cap of c, scaled scores x become c tanh(x / c) first   (Gemma Team
+ * 2024, Gemma 2). With `causal`, position s attends to positions 0..s; with a window of n, to those
+ * of them that are less than n away; with documents, to those of its own. Blocks of which nothing
+ * is seen are skipped. f32, or all but lse bf16 or f16 (`dtype`); sums are f32. head and values <=
+ * ATTENTION_MAX_HEAD; any seq, 0 included. Results do not depend on the number of threads. Uses
+ * about 200 KiB of each thread's stack.
  */
 #ifndef RUNTIME_CPU_ATTENTION_H
 #define RUNTIME_CPU_ATTENTION_H

@@ -14,8 +14,8 @@ typedef struct RowsArgs {
 
 static const RowsArgs *new_rows(Binding *b, int64_t n, int64_t count) {
     RowsArgs *args = ARENA_NEW(b->arena, RowsArgs);
-    *args = (RowsArgs){bind_rows(&b->in_local[0]), n,        count,
-                       route_groups(b->node),       {b->in[0]}, b->out[0]};
+    *args = (RowsArgs){bind_rows(&b->in_local[0]), n,          count,
+                       route_groups(b->node),      {b->in[0]}, b->out[0]};
     if (b->node->n_inputs > 1) args->in[1] = b->in[1];
     return args;
 }

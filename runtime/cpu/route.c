@@ -73,7 +73,7 @@ static void top_of_row(int64_t n, int64_t count, RouteGroups groups, const float
 void route_top(int64_t rows, int64_t n, int64_t count, RouteGroups groups, const float *scores,
                int32_t *chosen) {
 #pragma omp parallel for schedule(static) if (rows * n * count > PARALLEL_ELEMENTS)
-    for (int64_t r = 0; r < rows; r++) 
+    for (int64_t r = 0; r < rows; r++)
         top_of_row(n, count, groups, scores + r * n, chosen + r * count);
 }
 

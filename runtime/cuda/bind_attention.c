@@ -107,12 +107,12 @@ static AttentionLaunches wgmma_launches(const WgmmaKernels *w) {
 }
 
 /* Tiles of f32 in shared memory, with padded rows; and weights. */
-static AttentionLaunches any_launches(DType dtype, int64_t head) {
+static AttentionLaunches any_launches(DType dtype, int64_t width) {
     static const KernelsByDtype FORWARD = KERNELS_BY_DTYPE(attention_any);
     static const KernelsByDtype KEYS = KERNELS_BY_DTYPE(attention_any_keys);
     static const KernelsByDtype QUERIES = KERNELS_BY_DTYPE(attention_any_queries);
     enum { SIDE = ATTENTION_ANY_TILE, WEIGHTS = SIDE * (SIDE + 1) };
-    int row = (int)(head + 3) / 4 * 4 + 4;
+    int row = (int)(width + 3) / 4 * 4 + 4;
     AttentionLaunches launches = {
         .forward = kernel_for_dtype(&FORWARD, dtype),
         .delta = kernel_for_dtype(&DELTA, dtype),
@@ -150,10 +150,11 @@ static AttentionLaunches choose_launches(const AttentionShape *shape, AttentionK
         if (!wgmma) BUG("attention on wgmma with heads of %d", (int)head);
         return wgmma_launches(wgmma);
     }
-    for (int i = 0; suits_tensor_cores(head, shape->scale) && i < N_TENSOR; i++) {
+    bool suits = suits_tensor_cores(head, shape->scale) && !attention_is_uneven(shape);
+    for (int i = 0; suits && i < N_TENSOR; i++) {
         if (dtype == TENSOR[i].dtype && head <= TENSOR[i].head) return tensor_launches(&TENSOR[i]);
     }
-    return any_launches(dtype, head);
+    return any_launches(dtype, shape->values > head ? shape->values : head);
 }
 
 /* For all rows < 2^31: row / group = (row * factor >> 32) >> shift   (Granlund & Montgomery 1994).
@@ -175,19 +176,20 @@ static bool make_sizes(const Binding *b, AttentionSizes *out) {
     const Type *q = &b->in_local[0];
     int64_t seq = q->dims[1], kv_heads = q->dims[2], group = q->rank == 5 ? q->dims[3] : 1;
     int64_t head = q->dims[q->rank - 1], keys = b->in_local[1].dims[1];
+    int64_t values = b->in_local[2].dims[3], width = head > values ? head : values;
     DimSpan span = bind_span(b, bind_input_type(b, 0), bind_input_sharding(b, 0), 1);
     float scale = (float)node_float(b->node, ATTR_scale, 1);
     float softcap = (float)node_float(b->node, ATTR_softcap, 0);
     float factor = softcap > 0 ? softcap : scale;
     int32_t reach = (int32_t)node_int(b->node, ATTR_window, keys + 1) - 1;
     bool causal = node_int(b->node, ATTR_causal, 1) != 0;
-    if (head > ATTENTION_ANY_HEAD) return bind_fail(b, "has a head longer than 256 on CUDA");
+    if (width > ATTENTION_ANY_HEAD) return bind_fail(b, "has a head longer than 256 on CUDA");
     /* Kernels count the elements of one batch row, and the rows past its end, in 32 bits. */
-    if ((seq + 2 * ATTENTION_TILE) * group * kv_heads * head > INT32_MAX) {
+    if ((seq + 2 * ATTENTION_TILE) * group * kv_heads * width > INT32_MAX) {
         return bind_fail(b, "has 2^31 elements or more in a batch row, too many on CUDA");
     }
     int64_t counted = keys == seq ? 1 : 2 * group; /* of rows, to where a part of them begins */
-    if ((keys + 2 * ATTENTION_TILE) * (kv_heads * head > counted ? kv_heads * head : counted) >
+    if ((keys + 2 * ATTENTION_TILE) * (kv_heads * width > counted ? kv_heads * width : counted) >
         INT32_MAX) {
         return bind_fail(b,
                          "has 2^31 elements or more in the keys of a batch row, too many on CUDA");
@@ -201,6 +203,7 @@ static bool make_sizes(const Binding *b, AttentionSizes *out) {
         .kv_heads = (int32_t)kv_heads,
         .group = (int32_t)group,
         .head = (int32_t)head,
+        .values = (int32_t)values,
         .keys = (int32_t)keys,
         .causal = causal,
         .before = reach,
@@ -248,6 +251,7 @@ static AttentionCommand make_command(const Binding *b, const AttentionSizes *s,
         .window = node_int(b->node, ATTR_window, 0),
         .softcap = (float)node_float(b->node, ATTR_softcap, 0),
         .keys = s->keys,
+        .values = s->values,
         .documents = s->starts != NULL,
     };
     command.q = b->in[0];

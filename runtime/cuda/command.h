@@ -137,8 +137,8 @@ typedef struct GemmCommand {
 } GemmCommand;
 
 /* What makes two attentions the same to a library. q, o and their gradients are
- * [batch, seq, kv_heads, group, head], k, v and theirs without group: contiguous, of `dtype`, bf16
- * or f16. */
+ * [batch, seq, kv_heads, group, head] (o: values), k, v and theirs without group: contiguous, of
+ * `dtype`, bf16 or f16. */
 typedef struct AttentionShape {
     DType dtype;
     bool backward, causal;
@@ -147,6 +147,7 @@ typedef struct AttentionShape {
     int64_t window; /* 0: none */
     float softcap;  /* of scores; 0: none */
     int64_t keys;   /* 0: seq */
+    int64_t values; /* numbers of a head of v, o and their gradients; 0: head */
     bool documents; /* a position sees its own only */
 } AttentionShape;
 
@@ -154,9 +155,13 @@ typedef struct AttentionShape {
 static inline bool attention_is_part(const AttentionShape *shape) {
     return shape->keys != 0 && shape->keys != shape->seq;
 }
+/* Have values heads of another size than queries and keys? */
+static inline bool attention_is_uneven(const AttentionShape *shape) {
+    return shape->values != 0 && shape->values != shape->head;
+}
 /* Is it what cuDNN, tune and the kernels on wgmma know? */
 static inline bool attention_is_plain(const AttentionShape *shape) {
-    return !attention_is_part(shape) && !shape->documents;
+    return !attention_is_part(shape) && !shape->documents && !attention_is_uneven(shape);
 }
 
 /* o = softmax(scale q k^T) v, and lse, the natural logarithm of the softmax's sums; or, backward,

@@ -41,6 +41,12 @@ LLAMA = dict(vocab_size=VOCAB, hidden_size=16, intermediate_size=24, num_hidden_
 LLAMA3 = dict(rope_type="llama3", rope_theta=100.0, factor=8.0, low_freq_factor=0.5,
               high_freq_factor=2.0, original_max_position_embeddings=16)
 LINEAR = dict(rope_type="linear", rope_theta=5e5, factor=4.0)
+YARN = dict(rope_type="yarn", rope_theta=100.0, factor=8.0, beta_fast=2.0, beta_slow=0.5,
+            mscale=0.7, mscale_all_dim=0.7, original_max_position_embeddings=16)
+MLA = dict(vocab_size=VOCAB, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
+           num_attention_heads=4, num_key_value_heads=4, max_position_embeddings=SEQ,
+           kv_lora_rank=10, qk_nope_head_dim=6, qk_rope_head_dim=8, v_head_dim=5,
+           n_routed_experts=6, num_experts_per_tok=3, moe_intermediate_size=12, **NO_TOKENS)
 MOE = dict(num_experts=5, num_experts_per_tok=2)
 
 
@@ -123,6 +129,15 @@ MODELS = {
                         num_experts_per_tok=3, moe_intermediate_size=12, n_shared_experts=2,
                         first_k_dense_replace=1, norm_topk_prob=False, aux_loss_alpha=0.002),
                  torch.float32),
+    "deepseek_v2": (config(hf.DeepseekV2Config, MLA, q_lora_rank=None, topk_method="greedy",
+                           n_shared_experts=2, first_k_dense_replace=1), torch.float32),
+    "deepseek_v2_grouped": (config(hf.DeepseekV2Config, MLA, q_lora_rank=12,
+                                   topk_method="group_limited_greedy", n_group=3, topk_group=2,
+                                   routed_scaling_factor=4.0, first_k_dense_replace=0),
+                            torch.float32),
+    "deepseek_v3": (config(hf.DeepseekV3Config, MLA, q_lora_rank=12, n_group=3, topk_group=2,
+                           n_shared_experts=1, first_k_dense_replace=1, num_mtp_layers=0,
+                           rope_parameters=YARN), torch.float32),
 }
 FUSED = "mixtral_fused"
 
@@ -132,6 +147,9 @@ def fill(model, generator):
         for _, weight in model.named_parameters():
             noise = torch.randn(weight.shape, generator=generator)
             weight.copy_(noise * 0.3 if weight.dim() > 1 else weight + noise * 0.1)
+        for name, bias in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                bias.copy_(torch.randn(bias.shape, generator=generator) * 0.3)
 
 
 def is_own(model):

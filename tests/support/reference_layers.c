@@ -198,8 +198,8 @@ void reference_rmsnorm_grad(const RefCall *call) {
     } while (point_next(&p, &rows));
 }
 
-/* The frequency that `pair` has: after transformers' _compute_llama3_parameters, by wavelengths, and
- * _compute_yarn_parameters, by the pair's number. */
+/* The frequency that `pair` has: after transformers' _compute_llama3_parameters, by wavelengths,
+ * and _compute_yarn_parameters, by the pair's number. */
 static double rotary_frequency(const Node *node, int64_t pair, int64_t half) {
     double f = pow(node_float(node, ATTR_base, 0), -2.0 * (double)pair / (2.0 * (double)half));
     double factor = node_float(node, ATTR_factor, 1), context = node_float(node, ATTR_context, 0);
@@ -558,6 +558,11 @@ void reference_muon(const RefCall *call) {
         call->out[0][i] = p;
         if (node->n_inputs > 4) call->out[1][i] = finite ? p : call->in[4][i];
     }
+}
+
+/* Has no results. */
+void reference_tally(const RefCall *call) {
+    (void)call;
 }
 
 /* p, tally, scale */

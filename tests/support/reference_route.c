@@ -54,7 +54,8 @@ void reference_top(const RefCall *call) {
         for (int64_t k = 0; k < scores->dims[scores->rank - 1]; k++) {
             Point other = p;
             other.at[axis] = k;
-            before += in_kept_group(call, &other) && is_before(ref_read(call, 0, &other), k, score, p.at[axis]);
+            before += in_kept_group(call, &other) &&
+                      is_before(ref_read(call, 0, &other), k, score, p.at[axis]);
         }
         Point place = p;
         place.at[to] = before;

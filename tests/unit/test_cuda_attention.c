@@ -23,6 +23,7 @@ typedef struct Shape {
     DType dtype;
     int window; /* 0: none */
     float softcap;
+    int values; /* numbers of a head of v and o; 0: head */
 } Shape;
 
 static bool launched[N_KERNELS];
@@ -56,6 +57,11 @@ static const char *make_nodes(Arena *arena, const Shape *s, const char *batch, c
     const char *q = arena_printf(arena, "%s%s, head=%d]", dtype, rows, s->head);
     const char *k = arena_printf(arena, "%s[batch=%d%s, seq=%d, kv=%d%s, head=%d]", dtype, s->batch,
                                  batch, s->seq, s->kv_heads, heads, s->head);
+    const char *value = s->values ? arena_printf(arena, "value=%d", s->values)
+                                  : arena_printf(arena, "head=%d", s->head);
+    const char *o = arena_printf(arena, "%s%s, %s]", dtype, rows, value);
+    const char *v = arena_printf(arena, "%s[batch=%d%s, seq=%d, kv=%d%s, %s]", dtype, s->batch,
+                                 batch, s->seq, s->kv_heads, heads, value);
     double scale = s->scale != 0 ? (double)s->scale : 1 / sqrt(s->head);
     const char *window = s->window ? arena_printf(arena, "window=%d, ", s->window) : "";
     const char *softcap =
@@ -65,12 +71,13 @@ static const char *make_nodes(Arena *arena, const Shape *s, const char *batch, c
     const char *leaf = "%%%d = param() {name=\"%s\", init=\"zeros\", decay=1} : %s\n";
     const char *leaves = arena_printf(
         arena, "%s%s%s%s", arena_printf(arena, leaf, 0, "", q), arena_printf(arena, leaf, 1, "", k),
-        arena_printf(arena, leaf, 2, "", k), arena_printf(arena, leaf, 3, "", q));
-    const char *sum = *queries ? arena_printf(arena, "%s~sum(c)", k) : k;
+        arena_printf(arena, leaf, 2, "", v), arena_printf(arena, leaf, 3, "", o));
+    const char *sum = *queries ? "~sum(c)" : "";
     return arena_printf(arena,
                         "%s%%4:2 = attention(%%0, %%1, %%2) %s : %s, f32%s]\n"
-                        "%%5:3 = attention_grad(%%0, %%1, %%2, %%4, %%4.1, %%3) %s : %s, %s, %s\n",
-                        leaves, attrs, q, rows, attrs, q, sum, sum);
+                        "%%5:3 = attention_grad(%%0, %%1, %%2, %%4, %%4.1, %%3) %s : %s, %s%s, "
+                        "%s%s\n",
+                        leaves, attrs, o, rows, attrs, q, k, sum, v, sum);
 }
 
 static void compare_result(const CudaKernelRun *run, const Shape *s, int n, int result) {
@@ -183,74 +190,80 @@ static void check_shape(const Shape *s, bool wgmma) {
 static void test_shapes(bool wgmma) {
     static const Shape SHAPES[] = {
         /* one position; less than a fragment; a tile less one, and one more; two and a half */
-        {1, 1, 1, 1, 8, true, 0, DTYPE_BF16, 0, 0},
-        {2, 7, 2, 1, 16, true, 0, DTYPE_BF16, 0, 0},
-        {1, 64, 1, 1, 32, true, 0, DTYPE_BF16, 0, 0},
-        {1, 65, 2, 1, 64, true, 0, DTYPE_BF16, 0, 0},
-        {1, 130, 1, 1, 64, true, 0, DTYPE_BF16, 0, 0},
-        {2, 200, 1, 1, 64, false, 0, DTYPE_BF16, 0, 0},
-        {1, 130, 1, 1, 128, false, 0, DTYPE_BF16, 0, 0},
-        {1, 200, 1, 1, 128, true, 0, DTYPE_BF16, 0, 0},
-        {1, 400, 1, 1, 128, false, 0, DTYPE_BF16, 0, 0},
-        {1, 65, 1, 1, 80, true, 0, DTYPE_BF16, 0, 0},
-        {1, 31, 2, 1, 72, false, 0, DTYPE_BF16, 0, 0},
+        {1, 1, 1, 1, 8, true, 0, DTYPE_BF16, 0, 0, 0},
+        {2, 7, 2, 1, 16, true, 0, DTYPE_BF16, 0, 0, 0},
+        {1, 64, 1, 1, 32, true, 0, DTYPE_BF16, 0, 0, 0},
+        {1, 65, 2, 1, 64, true, 0, DTYPE_BF16, 0, 0, 0},
+        {1, 130, 1, 1, 64, true, 0, DTYPE_BF16, 0, 0, 0},
+        {2, 200, 1, 1, 64, false, 0, DTYPE_BF16, 0, 0, 0},
+        {1, 130, 1, 1, 128, false, 0, DTYPE_BF16, 0, 0, 0},
+        {1, 200, 1, 1, 128, true, 0, DTYPE_BF16, 0, 0, 0},
+        {1, 400, 1, 1, 128, false, 0, DTYPE_BF16, 0, 0, 0},
+        {1, 65, 1, 1, 80, true, 0, DTYPE_BF16, 0, 0, 0},
+        {1, 31, 2, 1, 72, false, 0, DTYPE_BF16, 0, 0, 0},
         /* groups: powers of two and not; rows of several heads in a tile, and a tile in a head */
-        {1, 65, 1, 4, 128, true, 0, DTYPE_BF16, 0, 0},
-        {2, 7, 2, 4, 64, true, 0, DTYPE_BF16, 0, 0},
-        {1, 70, 2, 3, 32, true, 0, DTYPE_BF16, 0, 0},
-        {1, 33, 1, 7, 8, false, 0, DTYPE_BF16, 0, 0},
-        {1, 3, 1, 64, 64, true, 0, DTYPE_BF16, 0, 0},
+        {1, 65, 1, 4, 128, true, 0, DTYPE_BF16, 0, 0, 0},
+        {2, 7, 2, 4, 64, true, 0, DTYPE_BF16, 0, 0, 0},
+        {1, 70, 2, 3, 32, true, 0, DTYPE_BF16, 0, 0, 0},
+        {1, 33, 1, 7, 8, false, 0, DTYPE_BF16, 0, 0, 0},
+        {1, 3, 1, 64, 64, true, 0, DTYPE_BF16, 0, 0, 0},
         /* peaked: maxima grow from tile to tile, and weights vanish */
-        {1, 150, 1, 1, 64, true, 3, DTYPE_BF16, 0, 0},
+        {1, 150, 1, 1, 64, true, 3, DTYPE_BF16, 0, 0, 0},
         /* without tensor cores: odd heads, long heads, scales that are not positive */
-        {1, 37, 2, 2, 12, true, 0, DTYPE_BF16, 0, 0},
-        {1, 33, 1, 1, 1, false, 0, DTYPE_BF16, 0, 0},
-        {1, 40, 1, 1, 256, true, 0, DTYPE_BF16, 0, 0},
-        {1, 70, 1, 2, 64, true, -0.2f, DTYPE_BF16, 0, 0},
-        {1, 1, 1, 1, 8, true, 0, DTYPE_F32, 0, 0},
-        {2, 7, 2, 4, 16, true, 0, DTYPE_F32, 0, 0},
-        {1, 65, 2, 1, 32, false, 0, DTYPE_F32, 0, 0},
-        {1, 130, 1, 1, 64, true, 0, DTYPE_F32, 0, 0},
-        {1, 64, 1, 4, 64, true, 0, DTYPE_F32, 0, 0},
-        {2, 33, 1, 3, 80, false, 0, DTYPE_F32, 0, 0},
-        {1, 100, 1, 1, 128, true, 0, DTYPE_F32, 0, 0},
-        {1, 35, 1, 1, 255, true, 0, DTYPE_F32, 0, 0},
-        {1, 40, 1, 2, 13, true, -0.5f, DTYPE_F32, 0, 0},
-        {1, 100, 1, 1, 16, true, 4, DTYPE_F32, 0, 0},
+        {1, 37, 2, 2, 12, true, 0, DTYPE_BF16, 0, 0, 0},
+        {1, 33, 1, 1, 1, false, 0, DTYPE_BF16, 0, 0, 0},
+        {1, 40, 1, 1, 256, true, 0, DTYPE_BF16, 0, 0, 0},
+        {1, 70, 1, 2, 64, true, -0.2f, DTYPE_BF16, 0, 0, 0},
+        {1, 1, 1, 1, 8, true, 0, DTYPE_F32, 0, 0, 0},
+        {2, 7, 2, 4, 16, true, 0, DTYPE_F32, 0, 0, 0},
+        {1, 65, 2, 1, 32, false, 0, DTYPE_F32, 0, 0, 0},
+        {1, 130, 1, 1, 64, true, 0, DTYPE_F32, 0, 0, 0},
+        {1, 64, 1, 4, 64, true, 0, DTYPE_F32, 0, 0, 0},
+        {2, 33, 1, 3, 80, false, 0, DTYPE_F32, 0, 0, 0},
+        {1, 100, 1, 1, 128, true, 0, DTYPE_F32, 0, 0, 0},
+        {1, 35, 1, 1, 255, true, 0, DTYPE_F32, 0, 0, 0},
+        {1, 40, 1, 2, 13, true, -0.5f, DTYPE_F32, 0, 0, 0},
+        {1, 100, 1, 1, 16, true, 4, DTYPE_F32, 0, 0, 0},
         /* f16: each of its kernels */
-        {2, 65, 1, 1, 32, true, 0, DTYPE_F16, 0, 0},
-        {1, 70, 2, 3, 64, true, 0, DTYPE_F16, 0, 0},
-        {1, 130, 1, 1, 128, false, 0, DTYPE_F16, 0, 0},
-        {1, 150, 1, 1, 64, true, 3, DTYPE_F16, 0, 0},
-        {1, 420, 1, 1, 128, true, 1, DTYPE_F16, 0, 0},
-        {1, 37, 2, 2, 12, true, 0, DTYPE_F16, 0, 0},
+        {2, 65, 1, 1, 32, true, 0, DTYPE_F16, 0, 0, 0},
+        {1, 70, 2, 3, 64, true, 0, DTYPE_F16, 0, 0, 0},
+        {1, 130, 1, 1, 128, false, 0, DTYPE_F16, 0, 0, 0},
+        {1, 150, 1, 1, 64, true, 3, DTYPE_F16, 0, 0, 0},
+        {1, 420, 1, 1, 128, true, 1, DTYPE_F16, 0, 0, 0},
+        {1, 37, 2, 2, 12, true, 0, DTYPE_F16, 0, 0, 0},
         /* Windows: of one key; shorter than a tile, longer, of all but one; blocks that begin and
          * end within a tile, groups, peaked, both sides. */
-        {2, 70, 1, 1, 32, true, 0, DTYPE_BF16, 1, 0},
-        {1, 290, 1, 1, 64, true, 0, DTYPE_BF16, 40, 0},
-        {1, 260, 1, 1, 40, true, 2, DTYPE_BF16, 150, 0},
-        {1, 131, 1, 1, 32, true, 0, DTYPE_BF16, 130, 0},
-        {1, 90, 2, 3, 32, true, 0, DTYPE_BF16, 33, 0},
-        {1, 50, 1, 7, 48, true, 0, DTYPE_BF16, 20, 0},
-        {1, 270, 1, 1, 128, true, 0, DTYPE_BF16, 70, 0},
-        {1, 70, 1, 4, 128, true, 0, DTYPE_F16, 30, 0},
-        {1, 260, 1, 1, 64, false, 0, DTYPE_BF16, 30, 0},
-        {1, 300, 1, 1, 128, false, 0, DTYPE_F16, 20, 0},
-        {1, 60, 1, 5, 40, false, 0, DTYPE_BF16, 17, 0},
-        {1, 110, 1, 2, 16, true, 0, DTYPE_F32, 35, 0},
-        {2, 70, 1, 3, 12, false, 0, DTYPE_F32, 5, 0},
-        {1, 100, 1, 1, 13, true, -0.5f, DTYPE_F16, 64, 0},
+        {2, 70, 1, 1, 32, true, 0, DTYPE_BF16, 1, 0, 0},
+        {1, 290, 1, 1, 64, true, 0, DTYPE_BF16, 40, 0, 0},
+        {1, 260, 1, 1, 40, true, 2, DTYPE_BF16, 150, 0, 0},
+        {1, 131, 1, 1, 32, true, 0, DTYPE_BF16, 130, 0, 0},
+        {1, 90, 2, 3, 32, true, 0, DTYPE_BF16, 33, 0, 0},
+        {1, 50, 1, 7, 48, true, 0, DTYPE_BF16, 20, 0, 0},
+        {1, 270, 1, 1, 128, true, 0, DTYPE_BF16, 70, 0, 0},
+        {1, 70, 1, 4, 128, true, 0, DTYPE_F16, 30, 0, 0},
+        {1, 260, 1, 1, 64, false, 0, DTYPE_BF16, 30, 0, 0},
+        {1, 300, 1, 1, 128, false, 0, DTYPE_F16, 20, 0, 0},
+        {1, 60, 1, 5, 40, false, 0, DTYPE_BF16, 17, 0, 0},
+        {1, 110, 1, 2, 16, true, 0, DTYPE_F32, 35, 0, 0},
+        {2, 70, 1, 3, 12, false, 0, DTYPE_F32, 5, 0, 0},
+        {1, 100, 1, 1, 13, true, -0.5f, DTYPE_F16, 64, 0, 0},
         /* Soft caps that bite and that hardly do; with windows; each way of the gradient */
-        {1, 140, 1, 1, 64, true, 0.5f, DTYPE_BF16, 0, 3},
-        {1, 70, 1, 2, 128, true, 0, DTYPE_BF16, 0, 50},
-        {1, 66, 1, 1, 32, false, 1, DTYPE_F16, 20, 1.5f},
-        {1, 60, 1, 2, 20, true, -1, DTYPE_F32, 25, 2},
+        {1, 140, 1, 1, 64, true, 0.5f, DTYPE_BF16, 0, 3, 0},
+        {1, 70, 1, 2, 128, true, 0, DTYPE_BF16, 0, 50, 0},
+        {1, 66, 1, 1, 32, false, 1, DTYPE_F16, 20, 1.5f, 0},
+        {1, 60, 1, 2, 20, true, -1, DTYPE_F32, 25, 2, 0},
+        /* Values' heads of another size, shorter and longer */
+        {2, 70, 2, 1, 24, true, 0, DTYPE_F32, 0, 0, 16},
+        {1, 40, 1, 2, 192, true, 0, DTYPE_BF16, 0, 0, 128},
+        {1, 45, 1, 3, 13, false, 0, DTYPE_F32, 0, 0, 50},
+        {1, 50, 2, 1, 64, true, 0, DTYPE_F16, 20, 2, 96},
     };
     for (size_t i = 0; i < sizeof(SHAPES) / sizeof(SHAPES[0]); i += LAYOUT_STEP) {
         const Shape *s = &SHAPES[i];
         const AttentionShape shape = {.dtype = s->dtype,
                                       .head = s->head,
                                       .scale = s->scale != 0 ? s->scale : 1,
+                                      .values = s->values,
                                       .softcap = s->softcap};
         if (!wgmma || cuda_attention_has_wgmma(&shape)) check_shape(s, wgmma);
     }
@@ -262,7 +275,7 @@ static void test_shards(void) {
     static const double TOLERANCE[] = {1e-5, 4e-2, 5e-3};
     for (int i = 0; i < 3; i++) {
         Arena *arena = arena_create();
-        Shape s = {3, 9, 3, 2, 16, true, 0, DTYPES[i], 4, 5};
+        Shape s = {3, 9, 3, 2, 16, true, 0, DTYPES[i], 4, 5, 0};
         check_begin(arena_printf(arena, "heads and batch divided, %s", dtype_name(DTYPES[i])));
         cuda_check(&(CudaCase){.mesh = "t=2, d=2, p=1",
                                .nodes = make_nodes(arena, &s, "/d", "/t", ""),
@@ -281,11 +294,12 @@ static void test_parts(void) {
         Shape shape;
         double tolerance;
     } PARTS[] = {
-        {"t=1, c=3, d=1, p=1", {2, 78, 2, 2, 12, true, 0, DTYPE_F32, 0, 0}, 1e-5},
-        {"t=1, c=2, d=1, p=1", {1, 280, 1, 2, 64, true, 0, DTYPE_BF16, 0, 0}, 4e-2},
-        {"t=1, c=2, d=1, p=1", {1, 276, 1, 1, 128, true, 0, DTYPE_BF16, 90, 0}, 4e-2},
-        {"t=1, c=2, d=1, p=1", {1, 140, 1, 3, 32, false, 0, DTYPE_F16, 20, 0}, 5e-3},
-        {"t=2, c=4, d=1, p=1", {1, 72, 2, 1, 20, true, 0, DTYPE_BF16, 0, 5}, 4e-2},
+        {"t=1, c=3, d=1, p=1", {2, 78, 2, 2, 12, true, 0, DTYPE_F32, 0, 0, 0}, 1e-5},
+        {"t=1, c=2, d=1, p=1", {1, 280, 1, 2, 64, true, 0, DTYPE_BF16, 0, 0, 0}, 4e-2},
+        {"t=1, c=2, d=1, p=1", {1, 276, 1, 1, 128, true, 0, DTYPE_BF16, 90, 0, 0}, 4e-2},
+        {"t=1, c=2, d=1, p=1", {1, 140, 1, 3, 32, false, 0, DTYPE_F16, 20, 0, 0}, 5e-3},
+        {"t=1, c=2, d=1, p=1", {1, 72, 2, 1, 24, true, 0, DTYPE_F32, 0, 0, 16}, 1e-5},
+        {"t=2, c=4, d=1, p=1", {1, 72, 2, 1, 20, true, 0, DTYPE_BF16, 0, 5, 0}, 4e-2},
     };
     for (size_t i = 0; i < sizeof(PARTS) / sizeof(PARTS[0]); i++) {
         Arena *arena = arena_create();
@@ -338,10 +352,10 @@ static void test_documents(void) {
         int length;
         double tolerance;
     } CASES[] = {
-        {"t=1, c=3, d=1, p=1", {2, 78, 1, 2, 12, true, 0, DTYPE_F32, 0, 0}, 15, 1e-5},
-        {"t=1, d=1, p=1", {2, 330, 1, 1, 64, true, 0, DTYPE_BF16, 0, 0}, 60, 4e-2},
-        {"t=1, c=2, d=1, p=1", {1, 276, 1, 1, 128, true, 0, DTYPE_BF16, 90, 0}, 100, 4e-2},
-        {"t=1, d=1, p=1", {1, 90, 1, 3, 32, true, 0, DTYPE_F16, 0, 2}, 7, 8e-3},
+        {"t=1, c=3, d=1, p=1", {2, 78, 1, 2, 12, true, 0, DTYPE_F32, 0, 0, 0}, 15, 1e-5},
+        {"t=1, d=1, p=1", {2, 330, 1, 1, 64, true, 0, DTYPE_BF16, 0, 0, 0}, 60, 4e-2},
+        {"t=1, c=2, d=1, p=1", {1, 276, 1, 1, 128, true, 0, DTYPE_BF16, 90, 0, 0}, 100, 4e-2},
+        {"t=1, d=1, p=1", {1, 90, 1, 3, 32, true, 0, DTYPE_F16, 0, 2, 0}, 7, 8e-3},
     };
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         Arena *arena = arena_create();
@@ -413,8 +427,8 @@ static void look_at_all(const CudaKernelRun *run, const Graph *graph) {
 }
 
 static void test_wrong_documents(void) {
-    static const Shape SHAPES[] = {{1, 150, 1, 2, 32, true, 0, DTYPE_BF16, 0, 0},
-                                   {1, 70, 1, 2, 12, true, 0, DTYPE_F32, 0, 0}};
+    static const Shape SHAPES[] = {{1, 150, 1, 2, 32, true, 0, DTYPE_BF16, 0, 0, 0},
+                                   {1, 70, 1, 2, 12, true, 0, DTYPE_F32, 0, 0, 0}};
     for (int i = 0; i < 2; i++) {
         Arena *arena = arena_create();
         char *nodes = arena_printf(arena, "%s", make_documents(arena, &SHAPES[i], 1, ""));
@@ -466,8 +480,8 @@ static void look_at_keys(const CudaKernelRun *run, const Graph *graph) {
 }
 
 static void test_far_documents(void) {
-    static const Shape SHAPES[] = {{1, 330, 1, 1, 64, true, 0, DTYPE_BF16, 0, 0},
-                                   {1, 330, 1, 1, 12, true, 0, DTYPE_F32, 0, 0}};
+    static const Shape SHAPES[] = {{1, 330, 1, 1, 64, true, 0, DTYPE_BF16, 0, 0, 0},
+                                   {1, 330, 1, 1, 12, true, 0, DTYPE_F32, 0, 0, 0}};
     for (int i = 0; i < 2; i++) {
         Arena *arena = arena_create();
         const char *nodes = make_documents(arena, &SHAPES[i], 2, "");

@@ -43,6 +43,13 @@ static const Variant VARIANTS[] = {
     {"moe, shared, sigmoid", "models/moe.lua",
      {MOE, {"shared", "true"}, {"shared_gate", "true"}, {"scores", "sigmoid"},
       {"dense_layers", "1"}}},
+    {"deepseek", "models/deepseek.lua",
+     {SIZES, {"ffn", "48"}, {"experts", "6"}, {"expert_ffn", "24"}, {"shared_ffn", "16"},
+      {"capacity", "0"}, {"groups", "3"}, {"top_k", "3"}, {"mtp", "1"}, {"documents", "5"}}},
+    {"deepseek of long positions", "models/deepseek.lua",
+     {SIZES, {"ffn", "48"}, {"experts", "6"}, {"expert_ffn", "24"}, {"capacity", "0"},
+      {"routing", "greedy"}, {"q_rank", "0"}, {"rotary_scaling", "yarn"}, {"value", "20"},
+      {"rotary_context", "16"}, {"rotary_many", "2"}}},
 };
 /* clang-format on */
 enum { N_VARIANTS = sizeof(VARIANTS) / sizeof(VARIANTS[0]) };

@@ -21,8 +21,11 @@
 enum { BATCH = 2, MAX_PATH = 512, FILE_LIMIT_BYTES = 1 << 20, N_MUTATIONS = 1500 };
 
 static const char *const NAMES[] = {
-    "gpt2",  "gpt2_untied", "llama",   "llama31",   "llama_linear", "mistral",   "qwen2",
-    "qwen3", "gemma2",      "mixtral", "qwen3_moe", "olmoe",        "qwen2_moe", "deepseek"};
+    "gpt2",         "gpt2_untied", "llama",       "llama31",
+    "llama_linear", "mistral",     "qwen2",       "qwen3",
+    "gemma2",       "mixtral",     "qwen3_moe",   "olmoe",
+    "qwen2_moe",    "deepseek",    "deepseek_v2", "deepseek_v2_grouped",
+    "deepseek_v3"};
 enum { N_NAMES = sizeof(NAMES) / sizeof(NAMES[0]) };
 
 static char scratch[] = "/tmp/test_hf-XXXXXX";

@@ -215,11 +215,12 @@ int main(void) {
     check_begin("attention within documents equals the f64 formulas");
     check_documents((AttentionShape){2, 37, 3, 1, 20, true, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0},
                     5);
-    check_documents((AttentionShape){2, 300, 1, 3, 17, true, 0.25f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0},
-                    70);
+    check_documents(
+        (AttentionShape){2, 300, 1, 3, 17, true, 0.25f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0}, 70);
     check_documents(
         (AttentionShape){1, 333, 2, 1, 20, true, 0.2f, DTYPE_F32, 50, 2.0f, 0, {0}, NULL, 0}, 90);
-    check_documents((AttentionShape){1, 90, 1, 2, 8, true, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0}, 1);
+    check_documents((AttentionShape){1, 90, 1, 2, 8, true, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0},
+                    1);
     check_begin("wrong places of documents give numbers");
     check_wrong_documents();
     check_begin("other documents' blocks are left out");

@@ -492,7 +492,8 @@ static void check_kernels(void) {
     check_norms();
     check_begin("attention and its gradient");
     check_attention((AttentionShape){1, 1, 1, 1, 1, true, 1.0f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0});
-    check_attention((AttentionShape){2, 150, 2, 3, 24, true, 0.2f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0});
+    check_attention(
+        (AttentionShape){2, 150, 2, 3, 24, true, 0.2f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0});
     check_attention(
         (AttentionShape){1, 130, 1, 1, 65, false, 0.125f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0});
     check_attention(

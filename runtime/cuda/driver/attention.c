@@ -213,6 +213,7 @@ static const char *find_limit(const AttentionTable *table, const AttentionShape 
     int version = (int)table->device->api->cudnnGetVersion();
     if (attention_is_part(shape)) return "c divides its queries";
     if (shape->documents) return "it is within documents";
+    if (attention_is_uneven(shape)) return "values have heads of another size than keys";
     if (shape->window && !shape->causal) return "windows that are not causal are not asked of it";
     if (shape->softcap != 0) return "soft caps are not asked of it";
     if (shape->head % 8) return "heads are no multiple of 8";
@@ -233,7 +234,7 @@ static bool same_shape(const AttentionShape *a, const AttentionShape *b) {
            a->batch == b->batch && a->seq == b->seq && a->kv_heads == b->kv_heads &&
            a->group == b->group && a->head == b->head && a->scale == b->scale &&
            a->window == b->window && a->softcap == b->softcap && a->keys == b->keys &&
-           a->documents == b->documents;
+           a->documents == b->documents && a->values == b->values;
 }
 
 static AttentionEntry *find_or_make(AttentionTable *table, const AttentionCommand *command) {

@@ -52,6 +52,8 @@ typedef struct CopyScalarArgs {
  * `first`, from split_rows on that and `second`. */
 typedef struct AttentionSizes {
     int32_t batch, seq, kv_heads, group, head;
+    int32_t
+        values; /* numbers of a head of v, o and their gradients; but in attention_any_*, head */
     int32_t keys, split_rows, first, second;
     int32_t causal;
     int32_t before, after;              /* positions around its own that a row sees; seq: all */

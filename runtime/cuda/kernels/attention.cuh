@@ -69,6 +69,20 @@ struct KeyRows {
         return key * (s.kv_heads * s.head);
     }
 };
+/* The same of what has a value's numbers: o and its gradient, and v and its. */
+struct OutRows {
+    const AttentionSizes &s;
+    __device__ __forceinline__ int operator()(int row) const {
+        int position = attention_position(s, row);
+        return position * (s.kv_heads * s.group * s.values) + (row - position * s.group) * s.values;
+    }
+};
+struct ValueRows {
+    const AttentionSizes &s;
+    __device__ __forceinline__ int operator()(int key) const {
+        return key * (s.kv_heads * s.values);
+    }
+};
 
 static __device__ __forceinline__ int64_t attention_first_query(const AttentionSizes &s,
                                                                 const AttentionPlace &p) {
@@ -77,6 +91,14 @@ static __device__ __forceinline__ int64_t attention_first_query(const AttentionS
 static __device__ __forceinline__ int64_t attention_first_key(const AttentionSizes &s,
                                                               const AttentionPlace &p) {
     return ((int64_t)p.batch * s.keys * s.kv_heads + p.head) * s.head;
+}
+static __device__ __forceinline__ int64_t attention_first_out(const AttentionSizes &s,
+                                                              const AttentionPlace &p) {
+    return ((int64_t)p.batch * s.seq * s.kv_heads + p.head) * s.group * s.values;
+}
+static __device__ __forceinline__ int64_t attention_first_value(const AttentionSizes &s,
+                                                                const AttentionPlace &p) {
+    return ((int64_t)p.batch * s.keys * s.kv_heads + p.head) * s.values;
 }
 /* Where lse of a row lies. */
 static __device__ __forceinline__ int64_t attention_lse_index(const AttentionSizes &s,

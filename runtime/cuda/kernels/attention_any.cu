@@ -1,6 +1,7 @@
 /* Attention and its gradient without tensor cores: f32, and bf16 and f16 for what
  * attention_forward.cu and attention_backward.cu do not do: heads that are not a multiple of 8 or
- * longer than 128, scales that are not positive. Any head up to ATTENTION_ANY_HEAD.
+ * longer than 128, values' heads of another size, scales that are not positive. Any heads up to
+ * ATTENTION_ANY_HEAD.
  *
  * The same passes over 32 x 32 tiles in shared memory, as f32. 256 threads: ty, tx of 16 each; a
  * thread has rows ty and ty + 16 of a product and every 16th column from tx on.
@@ -14,29 +15,29 @@ static constexpr float LOWEST = -1e38f;
 
 /* Floats from row to row of a tile: 16-byte aligned, and rows begin 4 banks apart. */
 static __device__ __forceinline__ int row_stride(const AttentionSizes &s) {
-    return (s.head + 3) / 4 * 4 + 4;
+    return ((s.head > s.values ? s.head : s.values) + 3) / 4 * 4 + 4;
 }
 
-/* Rows `first`... of a head as f32; zero from row `end` and from column `head` on. */
+/* Rows `first`... of `width` numbers as f32; zero from row `end` and from column `width` on. */
 template <typename T, class Rows>
 static __device__ __forceinline__ void copy_rows(float *tile, const T *from, const Rows &rows,
-                                                 int first, int end) {
+                                                 int width, int first, int end) {
     int stride = row_stride(rows.s);
     for (int row = (int)threadIdx.x / 32; row < SIDE; row += THREADS / 32) {
         bool there = first + row < end;
         const T *at = from + (there ? rows(first + row) : 0);
         for (int i = (int)threadIdx.x % 32; i < stride; i += 32)
-            tile[row * stride + i] = there && i < rows.s.head ? load(at + i) : 0;
+            tile[row * stride + i] = there && i < width ? load(at + i) : 0;
     }
 }
 
-/* out[a][b] = row ty + 16 a of x times row tx + 16 b of y. */
+/* out[a][b] = row ty + 16 a of x times row tx + 16 b of y, of `width` numbers. */
 static __device__ __forceinline__ void multiply_tiles(float (&out)[2][2], const AttentionSizes &s,
-                                                      const float *x, const float *y) {
+                                                      int width, const float *x, const float *y) {
     int stride = row_stride(s), ty = (int)threadIdx.x / 16, tx = (int)threadIdx.x % 16;
 #pragma unroll
     for (int i = 0; i < 4; i++) out[i / 2][i % 2] = 0;
-    for (int d = 0; d < s.head; d += 4) {
+    for (int d = 0; d < width; d += 4) {
         float4 xs[2], ys[2];
 #pragma unroll
         for (int i = 0; i < 2; i++) {
@@ -55,16 +56,17 @@ static __device__ __forceinline__ void multiply_tiles(float (&out)[2][2], const 
 /* acc[a][j] += sum over k of weight(ty + 16 a, k) tile[k][tx + 16 j]; the weight of (row, k) is
  * weights[row * row_step + k * k_step]. */
 static __device__ __forceinline__ void add_product(float (&acc)[2][COLUMNS],
-                                                   const AttentionSizes &s, const float *weights,
-                                                   int row_step, int k_step, const float *tile) {
+                                                   const AttentionSizes &s, int width,
+                                                   const float *weights, int row_step, int k_step,
+                                                   const float *tile) {
     int stride = row_stride(s), ty = (int)threadIdx.x / 16, tx = (int)threadIdx.x % 16;
     for (int k = 0; k < SIDE; k++) {
         float w0 = weights[ty * row_step + k * k_step];
         float w1 = weights[(ty + 16) * row_step + k * k_step];
 #pragma unroll
         for (int j = 0; j < COLUMNS; j++) {
-            if (16 * j >= s.head) break;
-            /* Past the head and its padding lies the next row: not stored. */
+            if (16 * j >= width) break;
+            /* Past the row and its padding lies the next row: not stored. */
             float x = tx + 16 * j < stride ? tile[k * stride + tx + 16 * j] : 0;
             acc[0][j] = fmaf(w0, x, acc[0][j]);
             acc[1][j] = fmaf(w1, x, acc[1][j]);
@@ -73,8 +75,8 @@ static __device__ __forceinline__ void add_product(float (&acc)[2][COLUMNS],
 }
 
 template <typename T, class Rows>
-static __device__ __forceinline__ void store_rows(T *to, const Rows &rows, int first, int end,
-                                                  const float (&acc)[2][COLUMNS],
+static __device__ __forceinline__ void store_rows(T *to, const Rows &rows, int width, int first,
+                                                  int end, const float (&acc)[2][COLUMNS],
                                                   const float (&factor)[2]) {
     int ty = (int)threadIdx.x / 16, tx = (int)threadIdx.x % 16;
 #pragma unroll
@@ -84,7 +86,7 @@ static __device__ __forceinline__ void store_rows(T *to, const Rows &rows, int f
         T *at = to + rows(row);
 #pragma unroll
         for (int j = 0; j < COLUMNS; j++) {
-            if (tx + 16 * j < rows.s.head) store(at + tx + 16 * j, acc[i][j] * factor[i]);
+            if (tx + 16 * j < width) store(at + tx + 16 * j, acc[i][j] * factor[i]);
         }
     }
 }
@@ -104,17 +106,19 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
     const int first_row = place.tile * SIDE, end_key = attention_end_key(s, first_row + SIDE);
     const int ty = (int)threadIdx.x / 16, tx = (int)threadIdx.x % 16;
     const int64_t at = attention_first_query(s, place), key_at = attention_first_key(s, place);
+    const int64_t out_at = attention_first_out(s, place),
+                  value_at = attention_first_value(s, place);
     float acc[2][COLUMNS] = {}, most[2], sum[2] = {0, 0};
 
     most[0] = most[1] = LOWEST;
-    copy_rows(q, (const T *)a.q + at, QueryRows{s}, first_row, s.rows);
+    copy_rows(q, (const T *)a.q + at, QueryRows{s}, s.head, first_row, s.rows);
     for (int first_key = attention_begin_key(s, starts, first_row, SIDE); first_key < end_key;
          first_key += SIDE) {
         float scores[2][2];
         __syncthreads();
-        copy_rows(kv, (const T *)a.k + key_at, KeyRows{s}, first_key, s.keys);
+        copy_rows(kv, (const T *)a.k + key_at, KeyRows{s}, s.head, first_key, s.keys);
         __syncthreads();
-        multiply_tiles(scores, s, q, kv);
+        multiply_tiles(scores, s, s.head, q, kv);
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             float top = most[i];
@@ -141,9 +145,9 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
             most[i] = top;
         }
         __syncthreads();
-        copy_rows(kv, (const T *)a.v + key_at, KeyRows{s}, first_key, s.keys);
+        copy_rows(kv, (const T *)a.v + value_at, ValueRows{s}, s.values, first_key, s.keys);
         __syncthreads();
-        add_product(acc, s, weights, SIDE + 1, 1, kv);
+        add_product(acc, s, s.values, weights, SIDE + 1, 1, kv);
     }
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -155,7 +159,7 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
                 fmaf(most[i], 0.6931471805599453f, logf(sum[i]));
         sum[i] = 1.0f / sum[i];
     }
-    store_rows((T *)a.o + at, QueryRows{s}, first_row, s.rows, acc, sum);
+    store_rows((T *)a.o + out_at, OutRows{s}, s.values, first_row, s.rows, acc, sum);
 }
 
 KERNEL_FUNCTION __launch_bounds__(256, 1) attention_any_f32(AttentionForwardArgs a) {
@@ -191,8 +195,8 @@ static __device__ __forceinline__ void weigh_tile(const AttentionBackwardArgs &a
     const int32_t *const starts = attention_starts(s, place);
     int ty = (int)threadIdx.x / 16, tx = (int)threadIdx.x % 16;
     float scores[2][2], dp[2][2];
-    multiply_tiles(scores, s, t.q, t.k);
-    multiply_tiles(dp, s, t.d_o, t.v);
+    multiply_tiles(scores, s, s.head, t.q, t.k);
+    multiply_tiles(dp, s, s.values, t.d_o, t.v);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         int row = first_row + ty + 16 * i;
@@ -219,25 +223,27 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
     const int32_t *const starts = attention_starts(s, place);
     const GradientTiles t = gradient_tiles(s, shared);
     const int64_t at = attention_first_query(s, place), key_at = attention_first_key(s, place);
+    const int64_t out_at = attention_first_out(s, place),
+                  value_at = attention_first_value(s, place);
     const int first_key = place.tile * SIDE;
     float dk[2][COLUMNS] = {}, dv[2][COLUMNS] = {};
     const float scale[2] = {s.scale, s.scale}, one[2] = {1, 1};
 
-    copy_rows(t.k, (const T *)a.k + key_at, KeyRows{s}, first_key, s.keys);
-    copy_rows(t.v, (const T *)a.v + key_at, KeyRows{s}, first_key, s.keys);
+    copy_rows(t.k, (const T *)a.k + key_at, KeyRows{s}, s.head, first_key, s.keys);
+    copy_rows(t.v, (const T *)a.v + value_at, ValueRows{s}, s.values, first_key, s.keys);
     const int end_row = attention_end_row(s, starts, first_key + SIDE);
     for (int row = attention_begin_row(s, first_key, SIDE); row < end_row; row += SIDE) {
         __syncthreads();
-        copy_rows(t.q, (const T *)a.q + at, QueryRows{s}, row, s.rows);
-        copy_rows(t.d_o, (const T *)a.d_o + at, QueryRows{s}, row, s.rows);
+        copy_rows(t.q, (const T *)a.q + at, QueryRows{s}, s.head, row, s.rows);
+        copy_rows(t.d_o, (const T *)a.d_o + out_at, OutRows{s}, s.values, row, s.rows);
         __syncthreads();
         weigh_tile(a, place, t, row, first_key);
         __syncthreads();
-        add_product(dv, s, t.p, 1, SIDE + 1, t.d_o);
-        add_product(dk, s, t.ds, 1, SIDE + 1, t.q);
+        add_product(dv, s, s.values, t.p, 1, SIDE + 1, t.d_o);
+        add_product(dk, s, s.head, t.ds, 1, SIDE + 1, t.q);
     }
-    store_rows((T *)a.dk + key_at, KeyRows{s}, first_key, s.keys, dk, scale);
-    store_rows((T *)a.dv + key_at, KeyRows{s}, first_key, s.keys, dv, one);
+    store_rows((T *)a.dk + key_at, KeyRows{s}, s.head, first_key, s.keys, dk, scale);
+    store_rows((T *)a.dv + value_at, ValueRows{s}, s.values, first_key, s.keys, dv, one);
 }
 
 KERNEL_FUNCTION __launch_bounds__(256, 1) attention_any_keys_f32(AttentionBackwardArgs a) {
@@ -260,22 +266,24 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
     const int32_t *const starts = attention_starts(s, place);
     const GradientTiles t = gradient_tiles(s, shared);
     const int64_t at = attention_first_query(s, place), key_at = attention_first_key(s, place);
+    const int64_t out_at = attention_first_out(s, place),
+                  value_at = attention_first_value(s, place);
     const int first_row = place.tile * SIDE, end_key = attention_end_key(s, first_row + SIDE);
     float dq[2][COLUMNS] = {};
     const float scale[2] = {s.scale, s.scale};
 
-    copy_rows(t.q, (const T *)a.q + at, QueryRows{s}, first_row, s.rows);
-    copy_rows(t.d_o, (const T *)a.d_o + at, QueryRows{s}, first_row, s.rows);
+    copy_rows(t.q, (const T *)a.q + at, QueryRows{s}, s.head, first_row, s.rows);
+    copy_rows(t.d_o, (const T *)a.d_o + out_at, OutRows{s}, s.values, first_row, s.rows);
     for (int key = attention_begin_key(s, starts, first_row, SIDE); key < end_key; key += SIDE) {
         __syncthreads();
-        copy_rows(t.k, (const T *)a.k + key_at, KeyRows{s}, key, s.keys);
-        copy_rows(t.v, (const T *)a.v + key_at, KeyRows{s}, key, s.keys);
+        copy_rows(t.k, (const T *)a.k + key_at, KeyRows{s}, s.head, key, s.keys);
+        copy_rows(t.v, (const T *)a.v + value_at, ValueRows{s}, s.values, key, s.keys);
         __syncthreads();
         weigh_tile(a, place, t, first_row, key);
         __syncthreads();
-        add_product(dq, s, t.ds, SIDE + 1, 1, t.k);
+        add_product(dq, s, s.head, t.ds, SIDE + 1, 1, t.k);
     }
-    store_rows((T *)a.dq + at, QueryRows{s}, first_row, s.rows, dq, scale);
+    store_rows((T *)a.dq + at, QueryRows{s}, s.head, first_row, s.rows, dq, scale);
 }
 
 KERNEL_FUNCTION __launch_bounds__(256, 1) attention_any_queries_f32(AttentionBackwardArgs a) {

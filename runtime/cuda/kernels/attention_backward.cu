@@ -44,13 +44,13 @@ static __device__ __forceinline__ void compute_delta(const AttentionBackwardArgs
     AttentionPlace place = {0, pair / s.kv_heads, pair % s.kv_heads, pair};
     float delta = 0;
     if (row < s.rows) {
-        int64_t at = attention_first_query(s, place) + QueryRows{s}(row);
+        int64_t at = attention_first_out(s, place) + OutRows{s}(row);
         const T *o = (const T *)a.o + at, *d_o = (const T *)a.d_o + at;
-        if (sizeof(T) == 2 && s.head % 8 == 0) {
-            for (int i = lane * 8; i < s.head; i += LANES * 8)
+        if (sizeof(T) == 2 && s.values % 8 == 0) {
+            for (int i = lane * 8; i < s.values; i += LANES * 8)
                 delta = add_products<T>(*(const uint4 *)(o + i), *(const uint4 *)(d_o + i), delta);
         } else {
-            for (int i = lane; i < s.head; i += LANES)
+            for (int i = lane; i < s.values; i += LANES)
                 delta = fmaf(load(o + i), load(d_o + i), delta);
         }
     }

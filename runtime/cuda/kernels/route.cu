@@ -61,7 +61,7 @@ KERNEL_FUNCTION __launch_bounds__(256) route_top(RouteTopArgs a) {
             const uint64_t other = (uint64_t)high << 32 | low;
             if (other > best) best = other;
         }
-        if (lane == 0) a.chosen[row * a.count + j] = (int32_t)~(uint32_t)best;
+        if (lane == 0) a.chosen[row * a.count + j] = (int32_t) ~(uint32_t)best;
         before = best;
     }
 }
