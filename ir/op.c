@@ -80,6 +80,8 @@ int op_alias(const Node *node, int output) {
     case OP_LOSS_SCALE: return output + 1;
     case OP_SGD:
     case OP_LION: return output == 0 ? 0 : output == 2 ? 5 : 2; /* p, momentum, copy */
+    case OP_LAMB_MOMENTS: return output < 2 ? output + 1 : -1; /* m, v */
+    case OP_LAMB: return output == 0 ? 0 : 8;                  /* p, copy */
     case OP_MUON_MOMENTUM: return output == 0 ? 0 : -1;
     case OP_MUON: return output == 0 ? 0 : 4; /* p, copy */
     default: return -1;
@@ -168,6 +170,8 @@ OperandPrecision op_operand_precision(OpKind op, int input) {
     case OP_ADAMW:
     case OP_SGD:
     case OP_LION:
+    case OP_LAMB_MOMENTS:
+    case OP_LAMB:
     case OP_MUON_MOMENTUM: return OPERAND_F32; /* but for their last operand, a copy */
     case OP_MUON: return input == 1 ? OPERAND_EITHER : OPERAND_F32;
     default: return OPERAND_FOLLOWS;
@@ -214,7 +218,8 @@ bool op_compares(OpKind op) {
 }
 
 bool op_moves_parts(OpKind op) {
-    return op == OP_NARROW || op == OP_PAD || op == OP_CONCAT || op == OP_SHIFT;
+    return op == OP_NARROW || op == OP_PAD || op == OP_CONCAT || op == OP_SHIFT ||
+           op == OP_STACK;
 }
 
 bool op_decodes(OpKind op) {
@@ -222,7 +227,7 @@ bool op_decodes(OpKind op) {
 }
 
 bool op_is_optimizer(OpKind op) {
-    return op == OP_ADAMW || op == OP_SGD || op == OP_LION || op == OP_MUON;
+    return op == OP_ADAMW || op == OP_SGD || op == OP_LION || op == OP_LAMB || op == OP_MUON;
 }
 
 int op_gradient_operand(OpKind op) {
@@ -231,6 +236,7 @@ int op_gradient_operand(OpKind op) {
     case OP_SGD:
     case OP_LION: return 1;
     case OP_MUON_MOMENTUM: return 2;
+    case OP_LAMB_MOMENTS: return 5;
     default: return -1;
     }
 }

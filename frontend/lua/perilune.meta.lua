@@ -84,13 +84,15 @@ function Model:output(name, value) end
 function Model:freeze(patterns) end
 
 ---@class perilune.Optimizer
----@field kind? "adamw"|"lion"|"muon"|"sgd" muon: of matrices but the head, AdamW of all else
+---@field kind? "adamw"|"lamb"|"lion"|"muon"|"sgd" lamb: of what decays, muon: of matrices but the
+---head; AdamW of all else
 ---@field lr? number
 ---@field beta1? number
 ---@field beta2? number
 ---@field eps? number
 ---@field momentum? number of sgd and muon (0.95)
 ---@field muon_rms? number size of the elements of muon's step at lr 1 (0.2); 0: Jordan's scale
+---@field trust_max? number of lamb: most that a trust ratio may be; 0: no bound
 ---@field adam_lr? number with muon: the rate of what AdamW updates
 ---@field table_lr_scale? number factor on the rate of what is looked up
 ---@field matrix_lr_scale? number of what products read

@@ -193,6 +193,50 @@ static bool append_adamw(Update *u, Node *param, Value gradient) {
     return m.node && v.node && build_update(u, OP_ADAMW, param, inputs, 7, attrs, 3);
 }
 
+/* BERT's LAMB leaves out of decay and adaptation alike what is no weight (names with LayerNorm or
+ * bias): that has Adam's step. */
+static bool has_lamb(const Update *u, const Node *param) {
+    return u->ctx->recipe.optimizer == OPTIMIZER_LAMB && node_int(param, ATTR_decay, 1) != 0;
+}
+
+/* Adam's states, so that a checkpoint goes from one to the other. */
+static bool append_lamb_moments(Update *u, Node *param, Value gradient, Value *out) {
+    const TrainingRecipe *recipe = &u->ctx->recipe;
+    Value m = add_state(u, param, "adam_m"), v = add_state(u, param, "adam_v");
+    Value inputs[6] = {node_value(param, 0), m, v, u->factor, u->step, gradient};
+    Attr attrs[4] = {attr_float(ATTR_beta1, recipe->beta1), attr_float(ATTR_beta2, recipe->beta2),
+                     attr_float(ATTR_eps, recipe->eps),
+                     attr_float(ATTR_weight_decay, recipe->weight_decay)};
+    if (!m.node || !v.node) return false;
+    *out = build(u, OP_LAMB_MOMENTS, param, inputs, 6, attrs, 4);
+    return out->node != NULL;
+}
+
+static bool append_lamb_step(Update *u, Node *param, Value moments) {
+    const TrainingRecipe *recipe = &u->ctx->recipe;
+    Node *from = moments.node;
+    Value inputs[8] = {node_value(param, 0), node_value(from, 0), node_value(from, 1), u->factor,
+                       u->learning_rate,     u->step,             node_value(from, 2),
+                       node_value(from, 3)};
+    Attr attrs[4] = {attr_float(ATTR_beta1, recipe->beta1), attr_float(ATTR_beta2, recipe->beta2),
+                     attr_float(ATTR_eps, recipe->eps),
+                     attr_float(ATTR_trust_max, recipe->trust_max)};
+    return build_update(u, OP_LAMB, param, inputs, 8, attrs, recipe->trust_max > 0 ? 4 : 3);
+}
+
+/* All norms first, so that few messages complete them (insert_collectives). */
+static bool append_lamb(Update *u) {
+    Value *moments = ARENA_ARRAY(u->ctx->arena, Value, u->n_params);
+    for (int i = 0; i < u->n_params; i++) {
+        if (!has_lamb(u, u->params[i])) continue;
+        if (!append_lamb_moments(u, u->params[i], u->gradients[i], &moments[i])) return false;
+    }
+    for (int i = 0; i < u->n_params; i++) {
+        if (moments[i].node && !append_lamb_step(u, u->params[i], moments[i])) return false;
+    }
+    return true;
+}
+
 /* SGD and Lion have one state. */
 static bool append_momentum(Update *u, Node *param, Value gradient) {
     const TrainingRecipe *recipe = &u->ctx->recipe;
@@ -251,11 +295,11 @@ static bool append_param(Update *u, Node *param, Value gradient) {
 static bool append_params(Update *u) {
     for (int muon = 0; muon < 2; muon++) {
         for (int i = 0; i < u->n_params; i++) {
-            if (has_muon(u, u->params[i]) != muon) continue;
+            if (has_muon(u, u->params[i]) != muon || has_lamb(u, u->params[i])) continue;
             if (!append_param(u, u->params[i], u->gradients[i])) return false;
         }
     }
-    return true;
+    return append_lamb(u);
 }
 
 /* What forward adds up over micro-batches, by the names of the accumulators. */

@@ -506,6 +506,53 @@ void reference_lion(const RefCall *call) {
     }
 }
 
+/* The direction of LAMB of element i (You et al. 2020, algorithm 2). */
+static double lamb_direction(const Node *node, double p, double m, double v, double step) {
+    double b1 = node_float(node, ATTR_beta1, 0), b2 = node_float(node, ATTR_beta2, 0);
+    double m_hat = m / (1 - pow(b1, step)), v_hat = v / (1 - pow(b2, step));
+    return m_hat / (sqrt(v_hat) + node_float(node, ATTR_eps, 0)) +
+           node_float(node, ATTR_weight_decay, 0) * p;
+}
+
+/* p, m, v, scale, step, g */
+void reference_lamb_moments(const RefCall *call) {
+    const Node *node = call->node;
+    double b1 = node_float(node, ATTR_beta1, 0), b2 = node_float(node, ATTR_beta2, 0);
+    double scale = call->in[3][0], p2 = 0, r2 = 0;
+    for (int64_t i = 0; i < type_elements(&node->types[0]); i++) {
+        double p = call->in[0][i], m = call->in[1][i], v = call->in[2][i];
+        if (isfinite(scale)) {
+            double g = call->in[5][i] * scale;
+            m = b1 * m + (1 - b1) * g;
+            v = b2 * v + (1 - b2) * g * g;
+            double r = lamb_direction(node, p, m, v, call->in[4][0]);
+            p2 += p * p;
+            r2 += r * r;
+        }
+        call->out[0][i] = m;
+        call->out[1][i] = v;
+    }
+    call->out[2][0] = p2;
+    call->out[3][0] = r2;
+}
+
+/* p, m, v, scale, lr, step, squared norms of p and the direction, and perhaps a copy of p. */
+void reference_lamb(const RefCall *call) {
+    const Node *node = call->node;
+    double p2 = call->in[6][0], r2 = call->in[7][0], most = node_float(node, ATTR_trust_max, 0);
+    double trust = p2 > 0 && r2 > 0 ? sqrt(p2 / r2) : 1;
+    double rate = call->in[4][0] * node_float(node, ATTR_lr_scale, 1);
+    bool finite = isfinite(call->in[3][0]);
+    if (most > 0) trust = fmin(trust, most);
+    for (int64_t i = 0; i < type_elements(&node->types[0]); i++) {
+        double p = call->in[0][i];
+        double r = lamb_direction(node, p, call->in[1][i], call->in[2][i], call->in[5][0]);
+        if (finite) p -= rate * trust * r;
+        call->out[0][i] = p;
+        if (node->n_inputs > 8) call->out[1][i] = finite ? p : call->in[8][i];
+    }
+}
+
 /* m, scale, g */
 void reference_muon_momentum(const RefCall *call) {
     double momentum = node_float(call->node, ATTR_momentum, 0), scale = call->in[1][0];
