@@ -292,13 +292,15 @@ int64_t op_workspace_bytes(const Node *node, const Type *inputs) {
 
 /* Under `to`, does the name stand for another axis in an operand than in the result? */
 static bool product_renames(const Node *node, int axis) {
-    int free = 0;
-    if (!node_attr(node, ATTR_to)) return false;
+    const Attr *shared = node_attr(node, ATTR_shared);
+    int free = shared ? shared->axes.count : 0;
+    if (!node_attr(node, ATTR_to) || node_over(node, ATTR_shared, axis)) return false;
     if (node_over(node, ATTR_over, axis)) return type_find_axis(&node->types[0], axis) >= 0;
     for (int i = 0; i < 2; i++) {
         const Type *type = value_type(node->inputs[i]);
         for (int k = 0; k < type->rank; k++) {
             if (node_over(node, ATTR_over, type->axes[k])) continue;
+            if (node_over(node, ATTR_shared, type->axes[k])) continue;
             int from = type->axes[k], to = node->types[0].axes[free++];
             if (from != to && (axis == from || axis == to)) return true;
         }

@@ -46,9 +46,10 @@ static bool check_matmul_dtypes(const Node *node, DType *out, Diag *diag) {
     return false;
 }
 
-/* Axes of both that stay: with `to` these are different ones, of one name. */
+/* Axes of both that stay: with `to` these are different ones, of one name, unless it is said. */
 static bool is_shared(const Node *node, const Type *other, int axis) {
-    return !node_attr(node, ATTR_to) && axis_in(other, axis);
+    bool said = !node_attr(node, ATTR_to) || node_over(node, ATTR_shared, axis);
+    return said && axis_in(other, axis);
 }
 
 /* Sizes of one operand's runs: shared axes, then [free, summed] or [summed, free]. The summed axes
@@ -87,10 +88,9 @@ static bool operand_layout(const Node *node, const Type *type, const Type *other
 /* Do the axes that stay and are in both come in one order, so that products of one number meet? */
 static bool shared_in_order(const Node *node, const Type *a, const Type *b) {
     int last = -1;
-    if (node_attr(node, ATTR_to)) return true;
     for (int i = 0; i < b->rank; i++) {
         int at = type_find_axis(a, b->axes[i]);
-        if (at < 0 || node_over(node, ATTR_over, b->axes[i])) continue;
+        if (node_over(node, ATTR_over, b->axes[i]) || !is_shared(node, a, b->axes[i])) continue;
         if (at < last) return false;
         last = at;
     }

@@ -257,33 +257,97 @@ static double muon_scale(const TrainingRecipe *recipe, const MuonMatrix *m) {
     return rows > columns ? sqrt(rows / columns) : 1;
 }
 
-static bool append_muon(Update *u, Node *param, Value gradient) {
-    const TrainingRecipe *recipe = &u->ctx->recipe;
-    const MuonMatrix *matrix = &u->uses.matrix[param->id];
+/* Its matrix's direction, from the momentum; NO_VALUE: reported. */
+static Value append_direction(Update *u, Node *param, Value gradient) {
     ParamUse use = u->uses.use[param->id];
     if (use != USE_MATRIX && use != USE_HEAD) {
         diag_error(u->ctx->diag, param->loc,
                    "muon: '%s' is no matrix: Muon updates what products, and no look-ups, read, "
                    "all with the same axes summed away and some left; leave 'muon' out",
                    node_string(param, ATTR_name));
-        return false;
+        return NO_VALUE;
     }
     Value m = add_state(u, param, "muon_m");
-    if (!m.node) return false;
-    Attr momentum = attr_float(ATTR_momentum, recipe->momentum);
+    if (!m.node) return NO_VALUE;
+    Attr momentum = attr_float(ATTR_momentum, u->ctx->recipe.momentum);
     Value direction =
         build(u, OP_MUON_MOMENTUM, param, (Value[]){m, u->factor, gradient}, 3, &momentum, 1);
-    if (!direction.node) return false;
-    direction.output = 1;
-    direction = muon_append_steps(u->ctx, u->out, param, matrix, direction);
-    if (!direction.node) return false;
-    Attr scale = attr_float(ATTR_scale, muon_scale(recipe, matrix));
-    Value inputs[4] = {node_value(param, 0), direction, u->factor, u->learning_rate};
-    return build_update(u, OP_MUON, param, inputs, 4, &scale, 1);
+    if (direction.node) direction.output = 1;
+    return direction;
+}
+
+static bool append_muon_step(Update *u, const Node *param, Value direction) {
+    const MuonMatrix *matrix = &u->uses.matrix[param->id];
+    Attr scale = attr_float(ATTR_scale, muon_scale(&u->ctx->recipe, matrix));
+    Value inputs[4] = {node_value((Node *)param, 0), direction, u->factor, u->learning_rate};
+    return direction.node && build_update(u, OP_MUON, param, inputs, 4, &scale, 1);
+}
+
+/* With ZeRO each of the ranks that share weights orthogonalises one matrix of a group of so many,
+ * rather than all do every one; 1: there is no ZeRO. */
+static int stack_size(const Update *u) {
+    const PlanOptions *options = &u->ctx->options;
+    return options->zero ? mesh_size(&options->mesh, mesh_replicas(&options->mesh, false)) : 1;
+}
+
+/* A group is of one stage, which a parameter of no block may not be. */
+static bool goes_with(const Update *u, const Node *param, const Node *other) {
+    const int *chunk_of_block = u->ctx->chunk_of_block;
+    int p = u->ctx->options.mesh.size[MESH_P];
+    if (param->block == NO_BLOCK || other->block == NO_BLOCK) return false;
+    return chunk_of_block[param->block] % p == chunk_of_block[other->block] % p &&
+           muon_may_stack(param, &u->uses.matrix[param->id], other, &u->uses.matrix[other->id]);
+}
+
+/* Steps for the parameters with these numbers, of one kind. All sizes come first, so that few
+ * messages complete them. */
+static bool append_muon_group(Update *u, const int *group, int count) {
+    Value *xs = ARENA_ARRAY(u->ctx->arena, Value, count), x;
+    Value *squares = ARENA_ARRAY(u->ctx->arena, Value, count);
+    const Node *first = u->params[group[0]];
+    for (int k = 0; k < count; k++) {
+        Node *param = u->params[group[k]];
+        xs[k] = append_direction(u, param, u->gradients[group[k]]);
+        if (!xs[k].node) return false;
+        squares[k] = build(u, OP_SUMSQ, param, &xs[k], 1, NULL, 0);
+        if (!squares[k].node) return false;
+    }
+    for (int k = 0; k < count; k++) {
+        xs[k] = muon_append_scaled(u->ctx, u->out, u->params[group[k]], xs[k], squares[k]);
+        if (!xs[k].node) return false;
+    }
+    x = xs[0];
+    if (count > 1) x = muon_append_stack(u->ctx, u->out, first, xs, count, stack_size(u));
+    x = muon_append_steps(u->ctx, u->out, first, &u->uses.matrix[first->id], x);
+    if (!x.node) return false;
+    for (int k = 0; k < count; k++) {
+        const Node *param = u->params[group[k]];
+        xs[k] = count > 1 ? muon_append_part(u->ctx, u->out, param, x, k) : x;
+    }
+    for (int k = 0; k < count; k++) {
+        if (!append_muon_step(u, u->params[group[k]], xs[k])) return false;
+    }
+    return true;
+}
+
+static bool append_muon(Update *u) {
+    bool *done = ARENA_ARRAY(u->ctx->arena, bool, u->n_params);
+    int *group = ARENA_ARRAY(u->ctx->arena, int, u->n_params), most = stack_size(u);
+    for (int i = 0; i < u->n_params; i++) {
+        if (done[i] || !has_muon(u, u->params[i])) continue;
+        int count = 0;
+        group[count++] = i;
+        for (int k = i + 1; k < u->n_params && count < most; k++) {
+            if (done[k] || !has_muon(u, u->params[k])) continue;
+            if (goes_with(u, u->params[i], u->params[k])) group[count++] = k;
+        }
+        for (int k = 0; k < count; k++) done[group[k]] = true;
+        if (!append_muon_group(u, group, count)) return false;
+    }
+    return true;
 }
 
 static bool append_param(Update *u, Node *param, Value gradient) {
-    if (has_muon(u, param)) return append_muon(u, param, gradient);
     switch (u->ctx->recipe.optimizer) {
     case OPTIMIZER_SGD:
     case OPTIMIZER_LION: return append_momentum(u, param, gradient);
@@ -293,13 +357,11 @@ static bool append_param(Update *u, Node *param, Value gradient) {
 
 /* Those of one kind together: a GPU updates neighbours at once. */
 static bool append_params(Update *u) {
-    for (int muon = 0; muon < 2; muon++) {
-        for (int i = 0; i < u->n_params; i++) {
-            if (has_muon(u, u->params[i]) != muon || has_lamb(u, u->params[i])) continue;
-            if (!append_param(u, u->params[i], u->gradients[i])) return false;
-        }
+    for (int i = 0; i < u->n_params; i++) {
+        if (has_muon(u, u->params[i]) || has_lamb(u, u->params[i])) continue;
+        if (!append_param(u, u->params[i], u->gradients[i])) return false;
     }
-    return append_lamb(u);
+    return append_lamb(u) && append_muon(u);
 }
 
 /* What forward adds up over micro-batches, by the names of the accumulators. */

@@ -109,28 +109,18 @@ static void find_crossings(Maker *m) {
     arena_destroy(arena);
 }
 
-/* What several parameters' values were stacked into goes by the first; a part that is taken out
- * again belongs to whose operand it was. */
-static void find_stacked(Maker *m, const Node **stack_of, const Node *node) {
-    const Node *stack = node->op == OP_STACK ? node : NULL;
-    for (int i = 0; i < node->n_inputs && !stack; i++) stack = stack_of[node->inputs[i].node->id];
-    bool part = stack && node->op == OP_NARROW && !node_attr(node, ATTR_to) &&
-                node_over(stack, ATTR_to, node_axis(node, ATTR_axis));
-    stack_of[node->id] = part ? NULL : stack;
-    if (!part) return;
-    int64_t first = node_int(node, ATTR_first, 0);
-    if (first < stack->n_inputs) m->param_of[node->id] = m->param_of[stack->inputs[first].node->id];
-}
-
 /* Which parameter a node of the update belongs to; NULL: to none (global scalars). */
 static void find_params(Maker *m) {
     const Graph *in = m->in;
     ParamIndex params = param_index_create(in, m->ctx->arena);
-    const Node **stack_of = ARENA_ARRAY(m->ctx->arena, const Node *, in->n_nodes + 1);
+    const Node **stack_of = pass_find_stacks(in, m->ctx->arena);
     int p = m->n_pipeline;
     for (int n = 0; n < in->n_nodes; n++) {
         const Node *node = in->nodes[n];
-        if (node->phase == PHASE_UPDATE) find_stacked(m, stack_of, node);
+        if (pass_is_part(node, stack_of[n])) { /* what is made of many goes by the first of them */
+            const Node *of = stack_of[n]->inputs[node_int(node, ATTR_first, 0)].node;
+            m->param_of[n] = m->param_of[of->id];
+        }
         if (node->op == OP_PARAM) m->param_of[n] = node;
         const char *of = node_string(node, ATTR_of);
         const Node *named = of[0] ? param_index_find(&params, node->block, of) : NULL;

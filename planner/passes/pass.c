@@ -137,3 +137,21 @@ Graph *planner_run_pass(Arena *arena, const Graph *graph, const char *pass, Diag
     Graph *out = info->run(graph, &ctx);
     return out && graph_verify(out, diag) ? out : NULL;
 }
+
+bool pass_is_part(const Node *node, const Node *stack) {
+    return stack && node->op == OP_NARROW && !node_attr(node, ATTR_to) &&
+           node_over(stack, ATTR_to, node_axis(node, ATTR_axis));
+}
+
+const Node **pass_find_stacks(const Graph *graph, Arena *arena) {
+    const Node **stack_of = ARENA_ARRAY(arena, const Node *, graph->n_nodes + 1);
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n], *stack = node->op == OP_STACK ? node : NULL;
+        for (int i = 0; i < node->n_inputs && !stack && node->phase == PHASE_UPDATE; i++) {
+            const Node *from = node->inputs[i].node;
+            if (!pass_is_part(from, stack_of[from->id])) stack = stack_of[from->id];
+        }
+        stack_of[n] = stack;
+    }
+    return stack_of;
+}

@@ -56,6 +56,8 @@ typedef struct Sharder {
     int n_updates, capacity;
     Update *frozen; /* those of frozen parameters, which have no optimizer node */
     int n_frozen, frozen_capacity;
+    const Node **stack_of; /* of the graph that comes in: pass_find_stacks */
+    Value *together;       /* by id of a value of a stack: it, each matrix divided as in a parameter */
     Update **of_leaf; /* by id of a parameter, state, copy or sum of shares: its update */
 } Sharder;
 
@@ -303,6 +305,74 @@ static Value shard_param(Sharder *s, Update *update) {
     return update->shard;
 }
 
+/* --- stacks of matrices ---
+ *
+ * Of a stack each rank has, first, its shards of all matrices. An all_to_all over who divides them
+ * gives it all of some matrices; what is computed of the stack follows, and another brings shards
+ * back. Where parts are not equal, or nothing is divided, it is a gather and a slice. */
+
+static Value move_stack(Sharder *s, const Node *origin, OpKind op, int mesh, int at, int over,
+                        Value value) {
+    const Type *type = value_type(value);
+    Sharding to = *value_sharding(value);
+    Attr attrs[3] = {attr_string(ATTR_mesh, mesh_axis_name(mesh)),
+                     attr_axis(ATTR_axis, type->axes[at])};
+    if (over >= 0) attrs[2] = attr_axes(ATTR_over, &type->axes[over], 1);
+    Node *node = pass_build(s->ctx, s->out, op, origin, PHASE_UPDATE, &value, 1, attrs,
+                            over >= 0 ? 3 : 2);
+    if (!node) BUG("shard_update: cannot add %s", OPS[op].name);
+    to.mesh[at] = (int8_t)(op == OP_ALL_GATHER ? -1 : mesh);
+    if (over >= 0) to.mesh[over] = -1;
+    node->shardings[0] = to;
+    return node_value(node, 0);
+}
+
+/* From where the mesh axis divides the value, -1: nowhere, to where it is to. */
+static Value redivide(Sharder *s, const Node *origin, int mesh, int from, int to, Value value) {
+    const Type *type = value_type(value);
+    int64_t size = mesh_size(&s->in->mesh, mesh);
+    bool equal = from >= 0 && to >= 0 && type->dims[from] % size == 0 && type->dims[to] % size == 0;
+    if (equal) return move_stack(s, origin, OP_ALL_TO_ALL, mesh, to, from, value);
+    if (from >= 0) value = move_stack(s, origin, OP_ALL_GATHER, mesh, from, -1, value);
+    return to >= 0 ? move_stack(s, origin, OP_SLICE, mesh, to, -1, value) : value;
+}
+
+/* Which dimension of the stack's matrices ZeRO divides, and over whom: -1, and all that have the
+ * same weights, where none is. */
+static int find_divided(const Sharder *s, const Node *stack, int *out_mesh) {
+    const Node *copy = value_map_at(&s->map, stack->inputs[0])->node;
+    const Sharding *first = &copy->shardings[value_map_at(&s->map, stack->inputs[0])->output];
+    *out_mesh = mesh_replicas(&s->in->mesh, false);
+    for (int i = 0; i < stack->types[0].rank - 1; i++) {
+        if (!mesh_is_replicas(first->mesh[i])) continue;
+        *out_mesh = first->mesh[i];
+        return i + 1;
+    }
+    return -1;
+}
+
+/* As many matrices for each rank; the group may be smaller than what stacks are made for. */
+static bool divides_stack(const Sharder *s, const Node *stack, int mesh) {
+    return stack->types[0].rank > 1 && stack->types[0].dims[0] % mesh_size(&s->in->mesh, mesh) == 0;
+}
+
+/* A part of what was computed of a stack: of the whole stack first, once. */
+static Value part_from(Sharder *s, const Node *node) {
+    const Node *stack = s->stack_of[node->id];
+    Value from = node->inputs[0], *together = &s->together[from.node->id];
+    int mesh, at = find_divided(s, stack, &mesh);
+    Value value = *value_map_at(&s->map, from);
+    if (!divides_stack(s, stack, mesh) || value_sharding(value)->mesh[0] != mesh) return value;
+    if (!together->node) *together = redivide(s, from.node, mesh, 0, at, value);
+    return *together;
+}
+
+static void divide_stack(Sharder *s, const Node *stack) {
+    Value *value = value_map_at(&s->map, node_value((Node *)stack, 0));
+    int mesh, at = find_divided(s, stack, &mesh);
+    if (divides_stack(s, stack, mesh)) *value = redivide(s, stack, mesh, at, 0, *value);
+}
+
 /* A node between gradients and optimizers: divided as what it reads is. */
 static bool copy_between(Sharder *s, const Node *node) {
     Value *inputs = ARENA_ARRAY(s->ctx->arena, Value, node->n_inputs + 1);
@@ -315,11 +385,13 @@ static bool copy_between(Sharder *s, const Node *node) {
                     : param  ? shard_param(s, update)
                              : *value_map_at(&s->map, input);
     }
+    if (pass_is_part(node, s->stack_of[node->id])) inputs[0] = part_from(s, node);
     Node *copy = graph_copy_node(s->out, node, inputs, s->ctx->diag);
     if (!copy) return false;
     value_map_set_node(&s->map, node, copy);
     ShardingRule rule = sharding_rule(s->out, copy, NULL, false, s->ctx->arena);
     for (int o = 0; o < copy->n_outputs; o++) copy->shardings[o] = rule.outputs[o];
+    if (node->op == OP_STACK) divide_stack(s, node);
     return true;
 }
 
@@ -426,10 +498,10 @@ static bool copy_group(Sharder *s, Update *group, int count) {
     return true;
 }
 
-/* Updates stand at the end of the step; nothing reads their results. */
-static bool copy_updates(Sharder *s) {
-    for (int u = 0; u < s->n_updates; u += GROUP_UPDATES) {
-        int left = s->n_updates - u;
+/* Updates that stand together, no more than one launch takes at a time. */
+static bool copy_updates(Sharder *s, int first, int end) {
+    for (int u = first; u < end; u += GROUP_UPDATES) {
+        int left = end - u;
         if (!copy_group(s, &s->updates[u], left < GROUP_UPDATES ? left : GROUP_UPDATES)) {
             return false;
         }
@@ -437,24 +509,39 @@ static bool copy_updates(Sharder *s) {
     return true;
 }
 
-Graph *pass_shard_update(const Graph *in, PassContext *ctx) {
-    if (!ctx->options.zero || mesh_size(&in->mesh, MESH_DEC) < 2) return (Graph *)in;
-    Sharder s = {.ctx = ctx, .in = in, .out = graph_create_like(in, ctx->arena)};
+/* All of the step, optimizers that stand together in groups: nothing reads their results. */
+static bool copy_all(Sharder *s) {
     bool norm_done = false;
-    s.map = value_map_create(in, ctx->arena);
-    s.of_leaf = ARENA_ARRAY(ctx->arena, Update *, in->n_nodes + 1);
-    find_updates(&s);
-    for (int n = 0; n < in->n_nodes; n++) {
-        const Node *node = in->nodes[n];
-        if (is_optimizer(node)) continue;
+    int first = 0, next = 0; /* updates that are to come, and have been met */
+    for (int n = 0; n < s->in->n_nodes; n++) {
+        const Node *node = s->in->nodes[n];
+        if (is_optimizer(node)) {
+            next++;
+            continue;
+        }
+        if (!(OPS[node->op].flags & LEAF)) {
+            if (!copy_updates(s, first, next)) return false;
+            first = next;
+        }
         if (is_norm_part(node)) {
-            if (!norm_done && !copy_norm(&s, n)) return NULL;
+            if (!norm_done && !copy_norm(s, n)) return false;
             norm_done = true;
             continue;
         }
-        if (!(is_between(node) ? copy_between(&s, node) : copy_node(&s, node))) return NULL;
+        if (!(is_between(node) ? copy_between(s, node) : copy_node(s, node))) return false;
     }
-    if (!copy_updates(&s)) return NULL;
+    return copy_updates(s, first, next);
+}
+
+Graph *pass_shard_update(const Graph *in, PassContext *ctx) {
+    if (!ctx->options.zero || mesh_size(&in->mesh, MESH_DEC) < 2) return (Graph *)in;
+    Sharder s = {.ctx = ctx, .in = in, .out = graph_create_like(in, ctx->arena)};
+    s.map = value_map_create(in, ctx->arena);
+    s.of_leaf = ARENA_ARRAY(ctx->arena, Update *, in->n_nodes + 1);
+    s.stack_of = pass_find_stacks(in, ctx->arena);
+    s.together = ARENA_ARRAY(ctx->arena, Value, in->n_nodes + 1);
+    find_updates(&s);
+    if (!copy_all(&s)) return NULL;
     if (divides(&s, ZERO_PARAMETERS)) return s.out; /* insert_collectives makes weights whole */
     return check_padding(s.out, ctx->diag) ? s.out : NULL;
 }

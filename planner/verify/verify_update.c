@@ -25,6 +25,7 @@ typedef struct UpdateVerifier {
     bool *written;          /* by id of a leaf: a gather writes all of it */
     const Node **momentum;  /* by id: the momentum of Muon's that a value is made of, or NULL */
     bool *mixed;            /* by id: and of something else */
+    const Node **stack;     /* by id: of each of these, numbered along an axis of the value, or NULL */
     const Node *loss_scale; /* what changes the loss scale, or NULL: there is none */
     const Node **params;    /* by block, chunk and name */
     int n_params;
@@ -75,9 +76,14 @@ static bool exchanged(const Node *node, int mesh, int further, Sharding *to) {
     const Attr *over = node_attr(node, ATTR_over);
     int at = type_find_axis(&node->types[0], node_axis(node, ATTR_axis));
     int from = type_find_axis(&node->types[0], over->axes.items[0]);
-    if (mesh != MESH_E || further < 0 || from < 0 || from == at) return false;
-    if (mesh_inner(to->mesh[from]) != mesh) return false;
-    to->mesh[from] = (int8_t)mesh_outer(to->mesh[from]);
+    if (further < 0 || from < 0 || from == at) return false;
+    if (to->mesh[from] == mesh) { /* all that divides it, of a group too */
+        to->mesh[from] = -1;
+    } else if (mesh == MESH_E && mesh_inner(to->mesh[from]) == mesh) {
+        to->mesh[from] = (int8_t)mesh_outer(to->mesh[from]);
+    } else {
+        return false;
+    }
     to->mesh[at] = (int8_t)further;
     return true;
 }
@@ -306,25 +312,61 @@ static void check_state(UpdateVerifier *uv, const Node *update, Value value, con
            node_text(uv, param), text(uv, value));
 }
 
-/* Notes which momentum the node's results are made of; only of that, or they are mixed. */
+static int stacked_axis(const Node *stack) {
+    return node_attr(stack, ATTR_to)->axes.items[0];
+}
+
+/* Does the node do with each of the stack's values what it does with any other of them, and nothing
+ * with two together? */
+static bool keeps_apart(const Node *node, const Node *stack) {
+    int axis = stacked_axis(stack);
+    if (type_find_axis(&node->types[0], axis) < 0) return false;
+    if (node->op == OP_MATMUL) {
+        return node_over(node, ATTR_shared, axis) && !node_over(node, ATTR_over, axis);
+    }
+    return node->op != OP_STACK && (!op_moves_parts(node->op) || !op_needs_whole(node, axis));
+}
+
+/* A value of one operand of the stack's, taken out again. */
+static bool is_part(const Node *node, const Node *stack) {
+    return stack && node->op == OP_NARROW && !node_attr(node, ATTR_to) &&
+           node_axis(node, ATTR_axis) == stacked_axis(stack) &&
+           node_int(node, ATTR_first, 0) < stack->n_inputs;
+}
+
+/* Notes which momentum the node's results are made of; only of that, or they are mixed. Of a stack
+ * each element is. */
 static void note_momentum(UpdateVerifier *uv, const Node *node) {
-    const Node *from = node->op == OP_MUON_MOMENTUM ? node : NULL;
-    bool mixed = false, other = false;
+    const Node *from = node->op == OP_MUON_MOMENTUM ? node : NULL, *stack = NULL;
+    bool mixed = false, other = false, stacks = node->op == OP_STACK;
     for (int i = 0; i < node->n_inputs && node->op != OP_MUON_MOMENTUM; i++) {
         const Node *input = node->inputs[i].node, *momentum = uv->momentum[input->id];
-        mixed |= uv->mixed[input->id] || (from && momentum && from != momentum) ||
+        const Node *of = uv->stack[input->id];
+        mixed |= uv->mixed[input->id] || (stacks && of) ||
+                 (from && momentum && !stacks && (from != momentum || of != stack)) ||
                  (input->op == OP_MUON_MOMENTUM && node->inputs[i].output != 1);
         other |= !momentum && input->op != OP_CONST;
-        if (momentum) from = momentum;
+        if (!momentum) continue;
+        if (!from || !stacks) from = momentum;
+        stack = of;
+    }
+    if (stacks && from) {
+        stack = node;
+    } else if (is_part(node, stack)) {
+        from = uv->momentum[stack->inputs[node_int(node, ATTR_first, 0)].node->id];
+        stack = NULL;
+    } else if (stack && from) {
+        mixed |= !keeps_apart(node, stack);
     }
     uv->momentum[node->id] = from;
+    uv->stack[node->id] = from ? stack : NULL;
     uv->mixed[node->id] = from && (mixed || other);
 }
 
 static void check_muon(UpdateVerifier *uv, const Node *update, const Node *param) {
     const Node *direction = update->inputs[1].node, *momentum = uv->momentum[direction->id];
     bool is_state = direction->op == OP_MUON_MOMENTUM && update->inputs[1].output != 1;
-    if (!momentum || uv->mixed[direction->id] || is_state) {
+    if (!momentum || uv->mixed[direction->id] || uv->stack[direction->id] || is_state) {
         DEFECT(uv, update, "%s: updates %s with %s, which is not made of one momentum alone",
                node_text(uv, update), node_text(uv, param), text(uv, update->inputs[1]));
         return;
@@ -690,6 +732,7 @@ void verify_update(Verifier *v, int stage) {
     uv.written = ARENA_ARRAY(v->scratch, bool, graph->n_nodes + 1);
     uv.momentum = ARENA_ARRAY(v->scratch, const Node *, graph->n_nodes + 1);
     uv.mixed = ARENA_ARRAY(v->scratch, bool, graph->n_nodes + 1);
+    uv.stack = ARENA_ARRAY(v->scratch, const Node *, graph->n_nodes + 1);
     collect_parameters(&uv);
     const Node *first = first_loss_scale(v->plan);
     if ((first != NULL) != (uv.loss_scale != NULL)) {

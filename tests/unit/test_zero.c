@@ -175,11 +175,11 @@ static void check_models(void) {
                                          "tests/models/summed.lua",
                                          "tests/models/neighbours.lua",
                                          "tests/models/skips.lua"};
-    static const char *const OPTIMIZERS[] = {"adamw", "muon"};
+    static const char *const OPTIMIZERS[] = {"adamw", "muon", "lamb"};
     const Layout layout = {1, 3, 1, 1, 1, "1f1b", false, NULL, 0}; /* 3: with padding */
     check_begin("sound plans of models of all kinds, with ZeRO-2 and 3, for a GPU");
     for (size_t m = 0; m < sizeof(MODELS) / sizeof(MODELS[0]); m++) {
-        for (int o = 0; o < 2; o++) {
+        for (int o = 0; o < 3; o++) {
             for (run_zero = ZERO_GRADIENTS; run_zero < N_ZERO_STAGES; run_zero++) {
                 Run run;
                 const ModelSetting setting = {"optimizer", OPTIMIZERS[o]};
