@@ -132,6 +132,7 @@ static bool rename_result(const Graph *graph, const Node *node, Type *out, Diag 
     const Attr *to = node_attr(node, ATTR_to);
     bool fits = to->axes.count == out->rank;
     for (int i = 0; fits && i < out->rank; i++) {
+        fits = !node_over(node, ATTR_shared, out->axes[i]) || to->axes.items[i] == out->axes[i];
         out->axes[i] = to->axes.items[i];
         for (int k = 0; k < i; k++) fits &= out->axes[k] != out->axes[i];
         const Type *a = value_type(node->inputs[0]), *b = value_type(node->inputs[1]);
@@ -142,7 +143,8 @@ static bool rename_result(const Graph *graph, const Node *node, Type *out, Diag 
     if (fits) return true;
     (void)graph;
     diag_error(diag, node->loc,
-               "matmul: 'to' must name each of the result's %d axes once, and none of another size",
+               "matmul: 'to' must name each of the result's %d axes once, and none of another size; "
+               "those in 'shared' keep their names",
                out->rank);
     return false;
 }
@@ -162,6 +164,20 @@ static bool check_matmul_sizes(const Graph *graph, const Node *node, Diag *diag)
     return true;
 }
 
+static bool check_shared(const Node *node, Diag *diag) {
+    const Attr *shared = node_attr(node, ATTR_shared);
+    bool fits = !shared || node_attr(node, ATTR_to);
+    for (int i = 0; shared && i < shared->axes.count; i++) {
+        int axis = shared->axes.items[i];
+        fits &= !node_over(node, ATTR_over, axis) && axis_in(value_type(node->inputs[0]), axis) &&
+                axis_in(value_type(node->inputs[1]), axis);
+    }
+    if (fits) return true;
+    diag_error(diag, node->loc,
+               "matmul: 'shared' goes with 'to', and names axes of both operands that stay");
+    return false;
+}
+
 bool infer_matmul(Graph *graph, Node *node, Diag *diag) {
     const Type *a = value_type(node->inputs[0]), *b = value_type(node->inputs[1]);
     const Attr *over = node_attr(node, ATTR_over);
@@ -176,6 +192,7 @@ bool infer_matmul(Graph *graph, Node *node, Diag *diag) {
         diag_note(diag, node->inputs[axis_in(a, axis) ? 1 : 0].node->loc, "made here");
         return false;
     }
+    if (!check_shared(node, diag)) return false;
     /* Result: axes of both (a batch of products), then the left one's, then the right one's. */
     for (int part = 0; part < 3; part++) {
         const Type *from = part == 2 ? b : a;

@@ -29,17 +29,20 @@ static int64_t stride_along(const Type *type, int axis) {
 static void renamed_matmul(const RefCall *call) {
     const Node *node = call->node;
     const Type *type = &node->types[0];
+    const Attr *shared = node_attr(node, ATTR_shared); /* come first, and keep their names */
     Type over = summed_axes(node, ref_type(call, 0));
     Point point = {{0}}, sum_point = {{0}};
     do {
         double sum = 0;
         do {
             double factor[2];
-            for (int i = 0, k = 0; i < 2; i++) {
+            for (int i = 0, k = shared ? shared->axes.count : 0; i < 2; i++) {
                 Point own = sum_point;
                 for (int j = 0; j < ref_type(call, i)->rank; j++) {
                     int axis = ref_type(call, i)->axes[j];
-                    if (!node_over(node, ATTR_over, axis)) own.at[axis] = point.at[type->axes[k++]];
+                    if (node_over(node, ATTR_over, axis)) continue;
+                    bool stays = node_over(node, ATTR_shared, axis);
+                    own.at[axis] = point.at[stays ? axis : type->axes[k++]];
                 }
                 factor[i] = ref_read(call, i, &own);
             }

@@ -123,8 +123,10 @@ static void check_layout(const Variant *variant, const Layout *layout, Run *one)
     bool done = plan(&run, variant, layout, true) && train(&run);
     CHECK(done, "%s", diag_text(run.diag));
     if (done) {
-        /* All but the few that are completed in scratch; shards use memory again. */
-        bool reused = run_zero == ZERO_OPTIMIZER || run_zero == ZERO_GRADIENTS;
+        /* All but the few that are completed in scratch; shards use memory again, and so do Muon's
+         * whole matrices. */
+        bool reused = run_zero == ZERO_OPTIMIZER || run_zero == ZERO_GRADIENTS ||
+                      (run_zero && strstr(variant->name, "muon"));
         int most = reused ? 0 : run.n_params;
         CHECK(run.n_gradients >= most - 2, "%d of %d gradients compared", run.n_gradients,
               run.n_params);
