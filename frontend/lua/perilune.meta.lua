@@ -535,13 +535,15 @@ function ops.dropout(args) end
 ---@field [2] perilune.Value
 ---@field over perilune.Axes
 ---@field to? perilune.Axes
+---@field shared? perilune.Axes
 ---@field dtype? "f32"
 
 ---Sums products over the axes `over`. Result: axes of both operands, then the left one's, then
 ---the right one's. Operands whose axes lie otherwise than a product can read are transposed.
 ---dtype = "f32" keeps the result in f32 under any --precision. `to` names the result's axes; then
----axes that both operands keep are two of the result's, and the product has no gradient.
----@param args perilune.MatmulArgs two values, and over, to, dtype
+---axes that both operands keep are two of the result's, unless they are in `shared`, and the
+---product has no gradient.
+---@param args perilune.MatmulArgs two values, and over, to, shared, dtype
 ---@return perilune.Value
 function ops.matmul(args) end
 

@@ -79,6 +79,31 @@ static void test_layouts(void) {
     }
 }
 
+/* Whoever shares weights divides stacks: ranks of c, too, and all together. Five blocks leave some
+ * without a matrix. */
+static void test_context(void) {
+    static const Variant gpt = {"gpt", "models/gpt.lua", {SIZES, {"layers", "5"}, {"ffn", "64"}}};
+    static const Layout LAYOUT = {2, 2, 1, 4, 1, "1f1b", true, NULL, 0};
+    Run one;
+    bool ready = start(&one, &gpt, &ALONE) && run_steps_keeping(&one, STEPS, LEARNING_RATE);
+    for (run_zero = 1; run_zero < N_ZERO_STAGES; run_zero++) {
+        char name[80];
+        Run run;
+        snprintf(name, sizeof(name), "Muon with t=2, c=2, d=2, zero %d", run_zero);
+        check_begin(name);
+        run_context = 2;
+        bool done =
+            ready && start(&run, &gpt, &LAYOUT) && run_steps_keeping(&run, STEPS, LEARNING_RATE);
+        run_context = 1;
+        CHECK(done, "%s%s", diag_text(one.diag), ready ? diag_text(run.diag) : "");
+        if (done) compare_runs(&run, &one, STEPS);
+        if (ready) run_close(&run);
+        check_end();
+    }
+    run_zero = 0;
+    run_close(&one);
+}
+
 /* Of what the optimizer keeps a state `kind`/NAME, as one text. */
 static const char *list_states(const Run *run, const char *kind) {
     LogicalList list = engine_list_leaves(run->engine, true, run->arena);
@@ -378,6 +403,7 @@ int main(void) {
     test_flops();
     test_divided();
     test_layouts();
+    test_context();
     test_low(DTYPE_BF16);
     test_low(DTYPE_F16);
     test_checkpoint();
