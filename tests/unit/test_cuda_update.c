@@ -505,7 +505,7 @@ static void check_merged_lamb(const char *name, int n, int n_commands) {
     enum { LEAVES = 5, CLIP = 0, RATE, STEP, FIRST };
     static const int SIZES[] = {1, 7, 8192, 13, 40000, 8193, 33000, 3, 9001, 65};
     static const char *const VALUES[LEAVES] = {"", "", "+", "", ""};
-    static const char ATTRS[] = "beta1=0.9, beta2=0.999, eps=1e-06";
+    static const char BETAS[] = "beta1=0.9, beta2=0.999, eps=1e-06";
     const int moments = FIRST + LEAVES * n, steps = moments + n;
     StrBuf leaves = strbuf_create(), first = strbuf_create(), second = strbuf_create();
     for (int i = 0; i < n; i++) {
@@ -521,13 +521,13 @@ static void check_merged_lamb(const char *name, int n, int n_commands) {
         strbuf_printf(&first,
                       "%%%d:4 = lamb_moments(%%%d, %%%d, %%%d, %%%d, %%%d, %%%d) {%s, "
                       "weight_decay=%g} : f32[%s], f32[%s], f32[], f32[]\n",
-                      moments + i, p, p + 1, p + 2, CLIP, STEP, p + 3, ATTRS, i % 2 ? 0.1 : 0.01,
+                      moments + i, p, p + 1, p + 2, CLIP, STEP, p + 3, BETAS, i % 2 ? 0.1 : 0.01,
                       axes, axes);
         strbuf_printf(&second, "%%%d%s = lamb(%%%d, %%%d, %%%d.1, %%%d, %%%d, %%%d, %%%d.2, %%%d.3",
                       steps + i, copy ? ":2" : "", p, moments + i, moments + i, CLIP, RATE, STEP,
                       moments + i, moments + i);
         if (copy) strbuf_printf(&second, ", %%%d", p + 4);
-        strbuf_printf(&second, ") {%s, weight_decay=%g} : f32[%s]", ATTRS, i % 2 ? 0.1 : 0.01,
+        strbuf_printf(&second, ") {%s, weight_decay=%g} : f32[%s]", BETAS, i % 2 ? 0.1 : 0.01,
                       axes);
         if (copy) strbuf_printf(&second, ", bf16[%s]", axes);
         strbuf_put(&second, "\n");
