@@ -80,8 +80,8 @@ int op_alias(const Node *node, int output) {
     case OP_LOSS_SCALE: return output + 1;
     case OP_SGD:
     case OP_LION: return output == 0 ? 0 : output == 2 ? 5 : 2; /* p, momentum, copy */
-    case OP_LAMB_MOMENTS: return output < 2 ? output + 1 : -1; /* m, v */
-    case OP_LAMB: return output == 0 ? 0 : 8;                  /* p, copy */
+    case OP_LAMB_MOMENTS: return output < 2 ? output + 1 : -1;  /* m, v */
+    case OP_LAMB: return output == 0 ? 0 : 8;                   /* p, copy */
     case OP_MUON_MOMENTUM: return output == 0 ? 0 : -1;
     case OP_MUON: return output == 0 ? 0 : 4; /* p, copy */
     default: return -1;
@@ -218,8 +218,7 @@ bool op_compares(OpKind op) {
 }
 
 bool op_moves_parts(OpKind op) {
-    return op == OP_NARROW || op == OP_PAD || op == OP_CONCAT || op == OP_SHIFT ||
-           op == OP_STACK;
+    return op == OP_NARROW || op == OP_PAD || op == OP_CONCAT || op == OP_SHIFT || op == OP_STACK;
 }
 
 bool op_decodes(OpKind op) {

@@ -48,7 +48,7 @@ typedef struct TrainingRecipe {
     double max_norm;         /* gradient clipping; 0: none */
     double adam_lr; /* with Muon: of what AdamW updates; 0: the same. As a factor on its own: */
     double adam_lr_scale; /* 0 is 1 */
-    double trust_max; /* of LAMB: most that a trust ratio may be; 0: no bound */
+    double trust_max;     /* of LAMB: most that a trust ratio may be; 0: no bound */
     double muon_rms; /* size of the elements of a step at lr 1 (Moonlight: 0.2); 0: Jordan's form */
     /* Factors on the learning rate of a kind of parameter, over what it has of its own; 0 is 1. */
     double table_lr_scale, matrix_lr_scale, vector_lr_scale;

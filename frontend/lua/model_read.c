@@ -276,7 +276,8 @@ static void set_optimizer(const Reader *reader, const char *kind, const char *wh
         recipe->optimizer = (OptimizerKind)i;
         return;
     }
-    fail(reader, "%s: there is no optimizer '%s'; there are: adamw, lamb, lion, muon, sgd", what, kind);
+    fail(reader, "%s: there is no optimizer '%s'; there are: adamw, lamb, lion, muon, sgd", what,
+         kind);
 }
 
 static void set_lr_schedule(const Reader *reader, const char *name, const char *what) {

@@ -142,10 +142,11 @@ static bool rename_result(const Graph *graph, const Node *node, Type *out, Diag 
     }
     if (fits) return true;
     (void)graph;
-    diag_error(diag, node->loc,
-               "matmul: 'to' must name each of the result's %d axes once, and none of another size; "
-               "those in 'shared' keep their names",
-               out->rank);
+    diag_error(
+        diag, node->loc,
+        "matmul: 'to' must name each of the result's %d axes once, and none of another size; "
+        "those in 'shared' keep their names",
+        out->rank);
     return false;
 }
 

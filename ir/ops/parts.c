@@ -225,7 +225,8 @@ bool infer_stack(Graph *graph, Node *node, Diag *diag) {
     const Type *first = value_type(node->inputs[0]);
     int64_t count = node_int(node, ATTR_count, 0);
     for (int k = 0; k < node->n_inputs; k++) {
-        if (!require_float(node, k, diag) || !check_new_axis(graph, node, k, -1, diag)) return false;
+        if (!require_float(node, k, diag) || !check_new_axis(graph, node, k, -1, diag))
+            return false;
         if (type_equal(value_type(node->inputs[k]), first)) continue;
         diag_error(diag, node->loc, "stack: operand %d has another type than the first", k + 1);
         return fail_made_here(node, k, diag);

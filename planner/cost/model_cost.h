@@ -12,8 +12,8 @@
 #ifndef PLANNER_COST_MODEL_COST_H
 #define PLANNER_COST_MODEL_COST_H
 
-#include "planner/cost/muon_cost.h"
 #include "planner/clusters/cluster.h"
+#include "planner/cost/muon_cost.h"
 #include "planner/planner.h"
 
 /* One phase (forward or backward) of one segment for one micro-batch on one rank. */

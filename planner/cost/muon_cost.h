@@ -7,8 +7,8 @@
 
 #include "planner/cost/collective_time.h"
 
-/* [k]: of matrices of which a block has k of one kind; 0: of no block, which no group has; the last:
- * or more. */
+/* [k]: of matrices of which a block has k of one kind; 0: of no block, which no group has; the
+ * last: or more. */
 enum { MUON_MOST_ALIKE = 4 };
 typedef struct MuonCost {
     double us[MUON_MOST_ALIKE + 1];    /* of all, on one rank */

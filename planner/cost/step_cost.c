@@ -541,8 +541,8 @@ static void price_update(Pricing *x, StepCost *out) {
     for (int s = 0; s < x->shape.p; s++) {
         const Sum *stage = &x->stages[s];
         double share = divided ? divided_share(&stage->weights, x->candidate) : 1;
-        double update = share * stage->update_us + muon_cost_us(&stage->muon, x->costs->cluster,
-                                                                &groups.of[0], divided);
+        double update = share * stage->update_us +
+                        muon_cost_us(&stage->muon, x->costs->cluster, &groups.of[0], divided);
         double gather = gather_us_of(x, stage);
         if (update + gather <= most_us + gather_us) continue;
         most_us = update;

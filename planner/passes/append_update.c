@@ -215,9 +215,10 @@ static bool append_lamb_moments(Update *u, Node *param, Value gradient, Value *o
 static bool append_lamb_step(Update *u, Node *param, Value moments) {
     const TrainingRecipe *recipe = &u->ctx->recipe;
     Node *from = moments.node;
-    Value inputs[8] = {node_value(param, 0), node_value(from, 0), node_value(from, 1), u->factor,
-                       u->learning_rate,     u->step,             node_value(from, 2),
-                       node_value(from, 3)};
+    Value inputs[8] = {node_value(param, 0), node_value(from, 0),
+                       node_value(from, 1),  u->factor,
+                       u->learning_rate,     u->step,
+                       node_value(from, 2),  node_value(from, 3)};
     Attr attrs[4] = {attr_float(ATTR_beta1, recipe->beta1), attr_float(ATTR_beta2, recipe->beta2),
                      attr_float(ATTR_eps, recipe->eps),
                      attr_float(ATTR_trust_max, recipe->trust_max)};

@@ -347,7 +347,7 @@ static Value add_by_partial(Inserter *ins, const Node *node, Value *inputs) {
 
 /* Sums (the norm of all gradients) are completed as sums. */
 static void list_numbers(Inserter *ins, const Graph *in) {
-    bool *listed = ARENA_ARRAY(ins->ctx->arena, bool, in->n_nodes * MAX_OUTPUTS + 1);
+    bool *listed = ARENA_ARRAY(ins->ctx->arena, bool, in->n_nodes *MAX_OUTPUTS + 1);
     for (int n = 0; n < in->n_nodes; n++) {
         const Node *node = in->nodes[n];
         if (node->phase != PHASE_UPDATE || node->op == OP_ADD_N || node->op == OP_OUTPUT) continue;

@@ -5,11 +5,11 @@
  * look-up; the head, whose product is what the loss looks at; or anything else.
  *
  * muon_append_scaled takes a direction, of the parameter's type in f32, and the sum of its squares,
- * and returns it divided by its size, in the dtype of products; muon_append_steps what five steps of Newton-Schulz make of that: a
- * nearly orthogonal matrix of the same shape. All of it is named axes: which ranks hold what follows
- * from the axis rules, as it does for the model. Or it takes many of one type as a stack, with an
- * outermost axis that ranks may divide: muon_append_stack makes one, muon_append_part takes a
- * matrix out of it.
+ * and returns it divided by its size, in the dtype of products; muon_append_steps what five steps
+ * of Newton-Schulz make of that: a nearly orthogonal matrix of the same shape. All of it is named
+ * axes: which ranks hold what follows from the axis rules, as it does for the model. Or it takes
+ * many of one type as a stack, with an outermost axis that ranks may divide: muon_append_stack
+ * makes one, muon_append_part takes a matrix out of it.
  */
 #ifndef PLANNER_PASSES_MUON_H
 #define PLANNER_PASSES_MUON_H

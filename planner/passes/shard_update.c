@@ -36,15 +36,15 @@ enum {
 
 /* One parameter, its optimizer node and what becomes of it. */
 typedef struct Update {
-    const Node *param; /* of the graph that comes in */
-    const Node *node;  /* its optimizer, likewise; NULL: the parameter is frozen */
+    const Node *param;  /* of the graph that comes in */
+    const Node *node;   /* its optimizer, likewise; NULL: the parameter is frozen */
     const Node *reader; /* what reads the gradient: the optimizer, or what makes its direction */
-    int at;            /* position of the axis in the parameter's type, -1: not divided */
-    int mesh;          /* d, or d and c: who have the same of the parameter */
-    bool own;          /* the parameter itself is divided: only the update reads its memory */
-    Value gradient;    /* of `out`, once made */
-    Value shard;       /* of the parameter, likewise */
-    Node *result;      /* of `out` */
+    int at;             /* position of the axis in the parameter's type, -1: not divided */
+    int mesh;           /* d, or d and c: who have the same of the parameter */
+    bool own;           /* the parameter itself is divided: only the update reads its memory */
+    Value gradient;     /* of `out`, once made */
+    Value shard;        /* of the parameter, likewise */
+    Node *result;       /* of `out` */
 } Update;
 
 typedef struct Sharder {
@@ -57,7 +57,7 @@ typedef struct Sharder {
     Update *frozen; /* those of frozen parameters, which have no optimizer node */
     int n_frozen, frozen_capacity;
     const Node **stack_of; /* of the graph that comes in: pass_find_stacks */
-    Value *together;       /* by id of a value of a stack: it, each matrix divided as in a parameter */
+    Value *together;  /* by id of a value of a stack: it, each matrix divided as in a parameter */
     Update **of_leaf; /* by id of a parameter, state, copy or sum of shares: its update */
 } Sharder;
 
@@ -318,8 +318,8 @@ static Value move_stack(Sharder *s, const Node *origin, OpKind op, int mesh, int
     Attr attrs[3] = {attr_string(ATTR_mesh, mesh_axis_name(mesh)),
                      attr_axis(ATTR_axis, type->axes[at])};
     if (over >= 0) attrs[2] = attr_axes(ATTR_over, &type->axes[over], 1);
-    Node *node = pass_build(s->ctx, s->out, op, origin, PHASE_UPDATE, &value, 1, attrs,
-                            over >= 0 ? 3 : 2);
+    Node *node =
+        pass_build(s->ctx, s->out, op, origin, PHASE_UPDATE, &value, 1, attrs, over >= 0 ? 3 : 2);
     if (!node) BUG("shard_update: cannot add %s", OPS[op].name);
     to.mesh[at] = (int8_t)(op == OP_ALL_GATHER ? -1 : mesh);
     if (over >= 0) to.mesh[over] = -1;

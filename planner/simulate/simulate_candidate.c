@@ -10,7 +10,7 @@ enum { PART_TIED, PART_NORM, PART_UPDATE, PART_GATHER, N_PARTS };
 
 /* What one chunk, or all of a stage, has; counts of parameters are of one rank. */
 typedef struct Share {
-    FrameCost frame;            /* of one chunk */
+    FrameCost frame;  /* of one chunk */
     double update_us; /* see SegmentCost */
     MuonCost muon;
     StageWeights weights;

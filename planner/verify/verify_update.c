@@ -21,11 +21,11 @@ typedef struct UpdateVerifier {
     Verifier *v;
     int stage;
     const Graph *graph;
-    const Node **updates;   /* by id of a parameter: its optimizer node */
-    bool *written;          /* by id of a leaf: a gather writes all of it */
-    const Node **momentum;  /* by id: the momentum of Muon's that a value is made of, or NULL */
-    bool *mixed;            /* by id: and of something else */
-    const Node **stack;     /* by id: of each of these, numbered along an axis of the value, or NULL */
+    const Node **updates;  /* by id of a parameter: its optimizer node */
+    bool *written;         /* by id of a leaf: a gather writes all of it */
+    const Node **momentum; /* by id: the momentum of Muon's that a value is made of, or NULL */
+    bool *mixed;           /* by id: and of something else */
+    const Node **stack; /* by id: of each of these, numbered along an axis of the value, or NULL */
     const Node *loss_scale; /* what changes the loss scale, or NULL: there is none */
     const Node **params;    /* by block, chunk and name */
     int n_params;

@@ -94,8 +94,8 @@ bool cpu_bind_stack(Binding *b, CpuCall *out) {
     for (int i = 0; i < b->node->n_inputs; i++) in[i] = b->in[i];
     args->n_inputs = b->node->n_inputs;
     args->bytes = (size_t)type_elements(&b->in_local[0]) * element;
-    args->rest = (size_t)type_elements(&b->out_local[0]) * element -
-                 (size_t)args->n_inputs * args->bytes;
+    args->rest =
+        (size_t)type_elements(&b->out_local[0]) * element - (size_t)args->n_inputs * args->bytes;
     args->in = in;
     args->out = b->out[0];
     *out = (CpuCall){run_stack, args};

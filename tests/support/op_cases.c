@@ -367,8 +367,7 @@ const OpCase OP_CASES[] = {
     CASE(LION, "rows=9; rows=9; rows=9; :nan; :0.03125; ~rows=9",
          "beta1=0.9 beta2=0.99 weight_decay=0.1"),
     /* p, m, v, scale, step, g */
-    CASE(LAMB_MOMENTS,
-         "rows=3 cols=7; :0 rows=3 cols=7; :0 rows=3 cols=7; :0.5; :1; rows=3 cols=7",
+    CASE(LAMB_MOMENTS, "rows=3 cols=7; :0 rows=3 cols=7; :0 rows=3 cols=7; :0.5; :1; rows=3 cols=7",
          "beta1=0.9 beta2=0.999 eps=1e-6 weight_decay=0.01"),
     CASE(LAMB_MOMENTS, "rows=9; rows=9; + rows=9; :1; :1000; rows=9",
          "beta1=0.9 beta2=0.95 eps=0.01 weight_decay=1"),

@@ -113,8 +113,8 @@ static int count_messages(const Run *run, int rank) {
     int count = 0;
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
-        count += node->phase == PHASE_UPDATE && node->op == OP_ALL_REDUCE &&
-                 node->types[0].rank == rank;
+        count +=
+            node->phase == PHASE_UPDATE && node->op == OP_ALL_REDUCE && node->types[0].rank == rank;
     }
     return count;
 }

@@ -364,8 +364,10 @@ typedef struct Damage {
 static const Damage DAMAGES[] = {
     {"a step that is another weight's", others_direction, "which is not its gradient", false},
     {"another weight's gradient", others_gradient, "which is not its gradient", false},
-    {"a step of more than the momentum", not_of_one_momentum, "is not made of one momentum alone", false},
-    {"a Gram matrix of one rank's share", gram_of_one_rank, "its sum is not over the ranks that divide what it sums away", false},
+    {"a step of more than the momentum", not_of_one_momentum, "is not made of one momentum alone",
+     false},
+    {"a Gram matrix of one rank's share", gram_of_one_rank,
+     "its sum is not over the ranks that divide what it sums away", false},
     {"the size of one rank's share", size_of_one_rank, "its sum is not over the ranks", false},
     {"gradients that keep the loss scale", no_factor, "which does not fit their loss scale", false},
     {"a matrix twice in a stack", stacked_twice, "which is not its gradient", true},

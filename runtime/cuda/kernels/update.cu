@@ -325,10 +325,9 @@ static __device__ __forceinline__ float lamb_direction(const LambFactors &f, flo
 
 /* N elements from the i-th on; adds their squares to *p2 and *r2. */
 template <int N>
-static __device__ __forceinline__ void lamb_moments_elements(const LambTensor &t,
-                                                             const LambScalars &s,
-                                                             const LambFactors &f, int64_t i,
-                                                             float clip, float *p2, float *r2) {
+static __device__ __forceinline__ void
+lamb_moments_elements(const LambTensor &t, const LambScalars &s, const LambFactors &f, int64_t i,
+                      float clip, float *p2, float *r2) {
     const float take1 = (float)(1.0 - s.beta1), take2 = (float)(1.0 - s.beta2);
     const float beta2 = (float)s.beta2;
     float g[N], p[N], m[N], v[N];
@@ -378,8 +377,8 @@ static __device__ __forceinline__ void lamb_moments_chunk(const LambTensor &t, c
 KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) lamb_moments(LambArgs a) {
     const bool one = a.n_blocks == 1;
     float *partial = a.partial + 2 * (int64_t)blockIdx.x;
-    lamb_moments_chunk(a.tensor, a.scalars, a.chunk, blockIdx.x,
-                       one ? a.tensor.p_squared : partial, one ? a.tensor.r_squared : partial + 1);
+    lamb_moments_chunk(a.tensor, a.scalars, a.chunk, blockIdx.x, one ? a.tensor.p_squared : partial,
+                       one ? a.tensor.r_squared : partial + 1);
 }
 
 KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) lamb_moments_many(LambManyArgs a) {
