@@ -29,6 +29,7 @@
 #include "planner/passes/pass.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum {
     GROUP_UPDATES = 64 /* what one launch of the CUDA backend updates (UPDATE_TENSORS) */
@@ -121,6 +122,8 @@ static int choose_axis(const Sharder *s, const Update *update, int64_t largest) 
         if (mesh_axes(&s->in->mesh, gradient->mesh[i]) & mesh_axes(&s->in->mesh, mesh)) return -1;
         if (param->mesh[i] >= 0 || gradient->mesh[i] >= 0) continue;
         if (part * (parts - 1) >= dim) continue; /* the last rank would have none */
+        const char *axis = s->in->axes.names[type->axes[i]];
+        if (padding && strcmp(axis, "seq") == 0) continue; /* positions are never padded */
         if (best >= 0 &&
             (padding > best_padding || (padding == best_padding && rows >= best_rows))) {
             continue;
