@@ -80,6 +80,8 @@ int op_alias(const Node *node, int output) {
     case OP_LOSS_SCALE: return output + 1;
     case OP_SGD:
     case OP_LION: return output == 0 ? 0 : output == 2 ? 5 : 2; /* p, momentum, copy */
+    case OP_LAMB_MOMENTS: return output < 2 ? output + 1 : -1;  /* m, v */
+    case OP_LAMB: return output == 0 ? 0 : 8;                   /* p, copy */
     case OP_MUON_MOMENTUM: return output == 0 ? 0 : -1;
     case OP_MUON: return output == 0 ? 0 : 4; /* p, copy */
     case OP_BALANCE: return 0;
@@ -171,6 +173,8 @@ OperandPrecision op_operand_precision(OpKind op, int input) {
     case OP_LION:
     case OP_TALLY:
     case OP_BALANCE:
+    case OP_LAMB_MOMENTS:
+    case OP_LAMB:
     case OP_MUON_MOMENTUM: return OPERAND_F32; /* but for their last operand, a copy */
     case OP_MUON: return input == 1 ? OPERAND_EITHER : OPERAND_F32;
     default: return OPERAND_FOLLOWS;
@@ -217,7 +221,7 @@ bool op_compares(OpKind op) {
 }
 
 bool op_moves_parts(OpKind op) {
-    return op == OP_NARROW || op == OP_PAD || op == OP_CONCAT || op == OP_SHIFT;
+    return op == OP_NARROW || op == OP_PAD || op == OP_CONCAT || op == OP_SHIFT || op == OP_STACK;
 }
 
 bool op_decodes(OpKind op) {
@@ -225,7 +229,8 @@ bool op_decodes(OpKind op) {
 }
 
 bool op_is_optimizer(OpKind op) {
-    return op == OP_ADAMW || op == OP_SGD || op == OP_LION || op == OP_MUON || op == OP_BALANCE;
+    return op == OP_ADAMW || op == OP_SGD || op == OP_LION || op == OP_LAMB || op == OP_MUON ||
+           op == OP_BALANCE;
 }
 
 bool op_updates_elements(OpKind op) {
@@ -239,6 +244,7 @@ int op_gradient_operand(OpKind op) {
     case OP_LION:
     case OP_BALANCE: return 1;
     case OP_MUON_MOMENTUM: return 2;
+    case OP_LAMB_MOMENTS: return 5;
     default: return -1;
     }
 }
@@ -297,13 +303,15 @@ int64_t op_workspace_bytes(const Node *node, const Type *inputs) {
 
 /* Under `to`, does the name stand for another axis in an operand than in the result? */
 static bool product_renames(const Node *node, int axis) {
-    int free = 0;
-    if (!node_attr(node, ATTR_to)) return false;
+    const Attr *shared = node_attr(node, ATTR_shared);
+    int free = shared ? shared->axes.count : 0;
+    if (!node_attr(node, ATTR_to) || node_over(node, ATTR_shared, axis)) return false;
     if (node_over(node, ATTR_over, axis)) return type_find_axis(&node->types[0], axis) >= 0;
     for (int i = 0; i < 2; i++) {
         const Type *type = value_type(node->inputs[i]);
         for (int k = 0; k < type->rank; k++) {
             if (node_over(node, ATTR_over, type->axes[k])) continue;
+            if (node_over(node, ATTR_shared, type->axes[k])) continue;
             int from = type->axes[k], to = node->types[0].axes[free++];
             if (from != to && (axis == from || axis == to)) return true;
         }

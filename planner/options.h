@@ -15,6 +15,7 @@ typedef enum OptimizerKind {
     OPTIMIZER_ADAMW,
     OPTIMIZER_SGD,
     OPTIMIZER_LION,
+    OPTIMIZER_LAMB, /* of what decays; AdamW of everything else */
     OPTIMIZER_MUON, /* of matrices; AdamW of everything else */
     N_OPTIMIZERS
 } OptimizerKind;
@@ -48,6 +49,7 @@ typedef struct TrainingRecipe {
     double max_norm;         /* gradient clipping; 0: none */
     double adam_lr; /* with Muon: of what AdamW updates; 0: the same. As a factor on its own: */
     double adam_lr_scale; /* 0 is 1 */
+    double trust_max;     /* of LAMB: most that a trust ratio may be; 0: no bound */
     double muon_rms; /* size of the elements of a step at lr 1 (Moonlight: 0.2); 0: Jordan's form */
     /* Factors on the learning rate of a kind of parameter, over what it has of its own; 0 is 1. */
     double table_lr_scale, matrix_lr_scale, vector_lr_scale;

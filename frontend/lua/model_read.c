@@ -34,6 +34,7 @@ static const RecipeField RECIPE[] = {
     FIELD("momentum", momentum, 0, 1, true),
     FIELD("muon_rms", muon_rms, 0, 1e6, true),
     FIELD("table_lr_scale", table_lr_scale, 0, 1e6, false),
+    FIELD("trust_max", trust_max, 0, 1e30, true),
     FIELD("vector_lr_scale", vector_lr_scale, 0, 1e6, false),
     FIELD("weight_decay", weight_decay, 0, 1e30, true),
 };
@@ -43,10 +44,10 @@ enum { N_RECIPE = sizeof(RECIPE) / sizeof(RECIPE[0]) };
 static const char RECIPE_NAMES[] =
     "kind, adam_lr, beta1, beta2, decay_steps, eps, freeze, "
     "lr, lr_schedule, matrix_lr_scale, max_norm, momentum, muon_rms, "
-    "table_lr_scale, vector_lr_scale, weight_decay";
+    "table_lr_scale, trust_max, vector_lr_scale, weight_decay";
 
 /* The names of OptimizerKind. */
-static const char *const OPTIMIZERS[N_OPTIMIZERS] = {"adamw", "sgd", "lion", "muon"};
+static const char *const OPTIMIZERS[N_OPTIMIZERS] = {"adamw", "sgd", "lion", "lamb", "muon"};
 
 typedef struct Reader {
     lua_State *lua;
@@ -275,7 +276,8 @@ static void set_optimizer(const Reader *reader, const char *kind, const char *wh
         recipe->optimizer = (OptimizerKind)i;
         return;
     }
-    fail(reader, "%s: there is no optimizer '%s'; there are: adamw, lion, muon, sgd", what, kind);
+    fail(reader, "%s: there is no optimizer '%s'; there are: adamw, lamb, lion, muon, sgd", what,
+         kind);
 }
 
 static void set_lr_schedule(const Reader *reader, const char *name, const char *what) {
@@ -342,7 +344,9 @@ static void read_recipe(const Reader *reader) {
 static void complete_recipe(const Reader *reader) {
     TrainingRecipe *recipe = &reader->description->recipe;
     OptimizerKind kind = recipe->optimizer;
-    if (isnan(recipe->beta2)) recipe->beta2 = kind == OPTIMIZER_LION ? 0.99 : 0.95;
+    if (isnan(recipe->beta2)) {
+        recipe->beta2 = kind == OPTIMIZER_LAMB ? 0.999 : kind == OPTIMIZER_LION ? 0.99 : 0.95;
+    }
     if (isnan(recipe->momentum)) recipe->momentum = kind == OPTIMIZER_MUON ? 0.95 : 0;
     LrDecay decay = LR_COSINE;
     if (recipe->lr_schedule) lr_decay_parse(recipe->lr_schedule, &decay);
@@ -360,6 +364,10 @@ static void complete_recipe(const Reader *reader) {
     }
     if (recipe->adam_lr > 0 && kind != OPTIMIZER_MUON) {
         fail(reader, "optimizer: 'adam_lr' goes with kind = \"muon\", not \"%s\"",
+             OPTIMIZERS[kind]);
+    }
+    if (recipe->trust_max > 0 && kind != OPTIMIZER_LAMB) {
+        fail(reader, "optimizer: 'trust_max' goes with kind = \"lamb\", not \"%s\"",
              OPTIMIZERS[kind]);
     }
     if (recipe->adam_lr > 0 && recipe->learning_rate <= 0) {

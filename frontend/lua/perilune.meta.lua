@@ -92,13 +92,15 @@ function Model:output(name, value) end
 function Model:freeze(patterns) end
 
 ---@class perilune.Optimizer
----@field kind? "adamw"|"lion"|"muon"|"sgd" muon: of matrices but the head, AdamW of all else
+---@field kind? "adamw"|"lamb"|"lion"|"muon"|"sgd" lamb: of what decays, muon: of matrices but the
+---head; AdamW of all else
 ---@field lr? number
 ---@field beta1? number
 ---@field beta2? number
 ---@field eps? number
 ---@field momentum? number of sgd and muon (0.95)
 ---@field muon_rms? number size of the elements of muon's step at lr 1 (0.2); 0: Jordan's scale
+---@field trust_max? number of lamb: most that a trust ratio may be; 0: no bound
 ---@field adam_lr? number with muon: the rate of what AdamW updates
 ---@field table_lr_scale? number factor on the rate of what is looked up
 ---@field matrix_lr_scale? number of what products read
@@ -582,13 +584,15 @@ function ops.dropout(args) end
 ---@field [2] perilune.Value
 ---@field over perilune.Axes
 ---@field to? perilune.Axes
+---@field shared? perilune.Axes
 ---@field dtype? "f32"
 
 ---Sums products over the axes `over`. Result: axes of both operands, then the left one's, then
 ---the right one's. Operands whose axes lie otherwise than a product can read are transposed.
 ---dtype = "f32" keeps the result in f32 under any --precision. `to` names the result's axes; then
----axes that both operands keep are two of the result's, and the product has no gradient.
----@param args perilune.MatmulArgs two values, and over, to, dtype
+---axes that both operands keep are two of the result's, unless they are in `shared`, and the
+---product has no gradient.
+---@param args perilune.MatmulArgs two values, and over, to, shared, dtype
 ---@return perilune.Value
 function ops.matmul(args) end
 

@@ -58,9 +58,10 @@ static bool check_matmul_dtypes(const Node *node, DType *out, Diag *diag) {
     return false;
 }
 
-/* Axes of both that stay: with `to` these are different ones, of one name. */
+/* Axes of both that stay: with `to` these are different ones, of one name, unless it is said. */
 static bool is_shared(const Node *node, const Type *other, int axis) {
-    return !node_attr(node, ATTR_to) && axis_in(other, axis);
+    bool said = !node_attr(node, ATTR_to) || node_over(node, ATTR_shared, axis);
+    return said && axis_in(other, axis);
 }
 
 /* Sizes of one operand's runs: shared axes, then [free, summed] or [summed, free]. The summed axes
@@ -99,10 +100,9 @@ static bool operand_layout(const Node *node, const Type *type, const Type *other
 /* Do the axes that stay and are in both come in one order, so that products of one number meet? */
 static bool shared_in_order(const Node *node, const Type *a, const Type *b) {
     int last = -1;
-    if (node_attr(node, ATTR_to)) return true;
     for (int i = 0; i < b->rank; i++) {
         int at = type_find_axis(a, b->axes[i]);
-        if (at < 0 || node_over(node, ATTR_over, b->axes[i])) continue;
+        if (node_over(node, ATTR_over, b->axes[i]) || !is_shared(node, a, b->axes[i])) continue;
         if (at < last) return false;
         last = at;
     }
@@ -144,6 +144,7 @@ static bool rename_result(const Graph *graph, const Node *node, Type *out, Diag 
     const Attr *to = node_attr(node, ATTR_to);
     bool fits = to->axes.count == out->rank;
     for (int i = 0; fits && i < out->rank; i++) {
+        fits = !node_over(node, ATTR_shared, out->axes[i]) || to->axes.items[i] == out->axes[i];
         out->axes[i] = to->axes.items[i];
         for (int k = 0; k < i; k++) fits &= out->axes[k] != out->axes[i];
         const Type *a = value_type(node->inputs[0]), *b = value_type(node->inputs[1]);
@@ -153,9 +154,11 @@ static bool rename_result(const Graph *graph, const Node *node, Type *out, Diag 
     }
     if (fits) return true;
     (void)graph;
-    diag_error(diag, node->loc,
-               "matmul: 'to' must name each of the result's %d axes once, and none of another size",
-               out->rank);
+    diag_error(
+        diag, node->loc,
+        "matmul: 'to' must name each of the result's %d axes once, and none of another size; "
+        "those in 'shared' keep their names",
+        out->rank);
     return false;
 }
 
@@ -205,6 +208,20 @@ static bool check_accumulator(const Node *node, const Type *out, Diag *diag) {
     return false;
 }
 
+static bool check_shared(const Node *node, Diag *diag) {
+    const Attr *shared = node_attr(node, ATTR_shared);
+    bool fits = !shared || node_attr(node, ATTR_to);
+    for (int i = 0; shared && i < shared->axes.count; i++) {
+        int axis = shared->axes.items[i];
+        fits &= !node_over(node, ATTR_over, axis) && axis_in(value_type(node->inputs[0]), axis) &&
+                axis_in(value_type(node->inputs[1]), axis);
+    }
+    if (fits) return true;
+    diag_error(diag, node->loc,
+               "matmul: 'shared' goes with 'to', and names axes of both operands that stay");
+    return false;
+}
+
 bool infer_matmul(Graph *graph, Node *node, Diag *diag) {
     const Type *a = value_type(node->inputs[0]), *b = value_type(node->inputs[1]);
     const Attr *over = node_attr(node, ATTR_over);
@@ -219,6 +236,7 @@ bool infer_matmul(Graph *graph, Node *node, Diag *diag) {
         diag_note(diag, node->inputs[axis_in(a, axis) ? 1 : 0].node->loc, "made here");
         return false;
     }
+    if (!check_shared(node, diag)) return false;
     /* Result: axes of both (a batch of products), then the left one's, then the right one's. */
     for (int part = 0; part < 3; part++) {
         const Type *from = part == 2 ? b : a;

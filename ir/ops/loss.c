@@ -194,6 +194,31 @@ bool infer_lion(Graph *graph, Node *node, Diag *diag) {
     return check_update(node, 3, 5, 2, diag);
 }
 
+/* p, m, v, scale, step, g -> m, v, |p|^2, |r|^2    (You et al. 2020, LAMB, algorithm 2): Adam's
+ * moments, and r = m_hat / (sqrt(v_hat) + eps) + weight_decay p. The last two are numbers. */
+bool infer_lamb_moments(Graph *graph, Node *node, Diag *diag) {
+    (void)graph;
+    const Type scalar = {.dtype = DTYPE_F32};
+    const Type param = type_with_dtype(value_type(node->inputs[0]), DTYPE_F32);
+    for (int i = 0; i < node->n_inputs; i++) {
+        bool number = i == 3 || i == 4;
+        if (type_equal(value_type(node->inputs[i]), number ? &scalar : &param)) continue;
+        diag_error(diag, node->loc, "lamb_moments: operand %d must be %s", i + 1,
+                   number ? "a single f32" : "f32 of the parameter's shape");
+        return false;
+    }
+    node->types[0] = node->types[1] = param;
+    node->types[2] = node->types[3] = scalar;
+    return true;
+}
+
+/* p, m, v, scale, lr, step, |p|^2, |r|^2(, copy of p) -> p(, copy)
+ * p -= lr trust r, unless scale is not finite; trust = |p| / |r|, 1 where either is 0 */
+bool infer_lamb(Graph *graph, Node *node, Diag *diag) {
+    (void)graph;
+    return check_update(node, 3, 8, 1, diag);
+}
+
 /* momentum buffer m, scale, g -> m, direction    (Jordan et al. 2024, Muon):
  * m = momentum m + scale g, direction = scale g + momentum m */
 bool infer_muon_momentum(Graph *graph, Node *node, Diag *diag) {

@@ -1,4 +1,4 @@
-/* Parts of an axis: narrow, pad, concat, shift. */
+/* Parts of an axis: narrow, pad, concat, shift, stack. */
 #include "ir/ops/parts.h"
 
 #include <inttypes.h>
@@ -218,6 +218,27 @@ bool infer_shift(Graph *graph, Node *node, Diag *diag) {
         return fail_made_here(node, 0, diag);
     }
     node->types[0] = *in;
+    return true;
+}
+
+bool infer_stack(Graph *graph, Node *node, Diag *diag) {
+    const Type *first = value_type(node->inputs[0]);
+    int64_t count = node_int(node, ATTR_count, 0);
+    for (int k = 0; k < node->n_inputs; k++) {
+        if (!require_float(node, k, diag) || !check_new_axis(graph, node, k, -1, diag))
+            return false;
+        if (type_equal(value_type(node->inputs[k]), first)) continue;
+        diag_error(diag, node->loc, "stack: operand %d has another type than the first", k + 1);
+        return fail_made_here(node, k, diag);
+    }
+    if (count < node->n_inputs || first->rank == MAX_RANK) {
+        diag_error(diag, node->loc,
+                   "stack: 'count' must be at least the number of operands, and the result have at "
+                   "most %d axes",
+                   MAX_RANK);
+        return false;
+    }
+    node->types[0] = with_axis(first, 0, parts_to(node), count);
     return true;
 }
 

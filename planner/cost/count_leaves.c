@@ -6,18 +6,12 @@
 
 #include <string.h>
 
-/* A parameter; `least`: elements of the smallest that ZeRO divides; whole: it divides none of it.
- */
-static void count_weight(const Node *node, int64_t n_local, int64_t least, bool whole,
-                         SegmentCost *segment, ExpertWeights *experts) {
+/* A parameter; `least`: elements of the smallest that ZeRO divides. */
+static void count_weight(const Node *node, int64_t n_local, int64_t least, SegmentCost *segment,
+                         ExpertWeights *experts) {
+    bool counts = type_elements(&node->types[0]) >= least;
     segment->n_parameters += n_local;
     experts->n_parameters += n_local;
-    if (whole) {
-        segment->n_whole += n_local;
-        experts->n_whole += n_local;
-        return;
-    }
-    bool counts = type_elements(&node->types[0]) >= least;
     segment->n_weights += counts;
     experts->n_weights += counts;
     if (n_local > segment->largest_weight) segment->largest_weight = n_local;
@@ -32,17 +26,6 @@ static void count_frozen(const Node *node, int64_t bytes, int64_t least, Segment
     segment->n_frozen += counts;
     experts->n_frozen += counts;
     if (bytes > segment->largest_frozen) segment->largest_frozen = bytes;
-}
-
-/* By id of a parameter or state: does Muon update it? */
-static bool *find_whole_leaves(const Graph *graph, Arena *work) {
-    bool *whole = ARENA_ARRAY(work, bool, graph->n_nodes + 1);
-    for (int n = 0; n < graph->n_nodes; n++) {
-        const Node *node = graph->nodes[n];
-        bool muon = node->op == OP_MUON || node->op == OP_MUON_MOMENTUM;
-        if (muon) whole[node->inputs[0].node->id] = true;
-    }
-    return whole;
 }
 
 void leaf_counter_add(const LeafCounter *by, const Node *node, bool has_copy,
@@ -62,8 +45,7 @@ void leaf_counter_add(const LeafCounter *by, const Node *node, bool has_copy,
     case OP_PARAM:
         *(has_copy ? &segment->optimizer_bytes : &segment->parameter_bytes) += bytes;
         *(has_copy ? &experts->optimizer_bytes : &experts->parameter_bytes) += bytes;
-        count_weight(node, bytes / dtype_bytes(node->types[0].dtype), by->least,
-                     by->whole[node->id], segment, experts);
+        count_weight(node, bytes / dtype_bytes(node->types[0].dtype), by->least, segment, experts);
         break;
     case OP_STATE:
         *(node_is_copy(node) ? &segment->parameter_bytes : &segment->optimizer_bytes) += bytes;
@@ -99,6 +81,5 @@ static int64_t least_divided(const Graph *graph) {
 }
 
 LeafCounter leaf_counter_create(const Graph *graph, Arena *work) {
-    return (LeafCounter){graph, param_index_create(graph, work), least_divided(graph),
-                         find_whole_leaves(graph, work)};
+    return (LeafCounter){graph, param_index_create(graph, work), least_divided(graph)};
 }

@@ -10,8 +10,7 @@
 typedef struct LeafCounter {
     const Graph *graph;
     ParamIndex params;
-    int64_t least;     /* elements of the smallest parameter that ZeRO divides */
-    const bool *whole; /* by id: Muon updates it, and ZeRO divides nothing of it */
+    int64_t least; /* elements of the smallest parameter that ZeRO divides */
 } LeafCounter;
 
 LeafCounter leaf_counter_create(const Graph *graph, Arena *work);

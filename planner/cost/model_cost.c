@@ -288,11 +288,6 @@ static void count_parameters(Pricer *p, Arena *work) {
         if (node->op == OP_ACCUMULATOR && !node_string(node, ATTR_of)[0]) continue; /* the loss */
         bool has_copy = node->op == OP_PARAM && param_has_copy(graph, node);
         leaf_counter_add(&by, node, has_copy, segment_of(p, n));
-        if (by.whole[n] && (has_copy || node->op == OP_STATE)) {
-            int64_t bytes = type_local_bytes(&node->types[0], &node->shardings[0], &graph->mesh);
-            segment_of(p, n)->whole_bytes += bytes;
-            if (is_expert_leaf(graph, node)) segment_of(p, n)->experts.whole_bytes += bytes;
-        }
         if (!p->lowered->places.tied[n]) continue;
         leaf_counter_add(&by, node, has_copy, &p->out->after); /* segment_of said before */
         leaf_counter_add(&by, node, has_copy, &p->out->tied);
@@ -342,6 +337,7 @@ static void price_muon(Pricer *p, Arena *work) {
     const Cluster *cluster = p->costs->cluster;
     NodePricer pricer = node_pricer_create(cluster, graph, work);
     const Node **state = ARENA_ARRAY(work, const Node *, graph->n_nodes + 1); /* by node id */
+    double *us = ARENA_ARRAY(work, double, graph->n_nodes + 1);               /* by state's id */
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
         if (node->op == OP_MUON) continue;
@@ -355,9 +351,34 @@ static void price_muon(Pricer *p, Arena *work) {
         if (!state[n]) continue;
         PhaseCost cost = {0};
         node_cost_add(&cost, &pricer, node);
-        segment_of(p, state[n]->id)->whole_us +=
+        us[state[n]->id] +=
             software_phase_us(&cluster->software, cost.product_us + cost.memory_us,
                               cost.collective_us, cost.n_ops, cost.n_collectives, p->out->t, false);
+    }
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *leaf = graph->nodes[n];
+        int n_alike = 0; /* in the block */
+        for (int k = 0; us[n] > 0 && k < graph->n_nodes; k++) {
+            n_alike += us[k] > 0 && graph->nodes[k]->block == leaf->block &&
+                       type_equal(&graph->nodes[k]->types[0], &leaf->types[0]);
+        }
+        int64_t bytes = type_local_bytes(&leaf->types[0], &leaf->shardings[0], &graph->mesh);
+        if (dtype_is_low(p->lowered->plan->precision)) bytes /= 2;
+        if (n_alike == 0) continue;
+        muon_cost_note(&segment_of(p, n)->muon, leaf->block == NO_BLOCK ? 0 : n_alike, us[n],
+                       (double)bytes);
+    }
+}
+
+/* LAMB's moments read the parameter, and its step all three again. */
+static void count_norms(Pricer *p) {
+    const Graph *graph = p->program->graph;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        if (node->op != OP_LAMB_MOMENTS) continue;
+        const Node *state = node->inputs[1].node;
+        segment_of(p, state->id)->norm_bytes +=
+            3 * type_local_bytes(&state->types[0], &state->shardings[0], &graph->mesh);
     }
 }
 
@@ -420,8 +441,8 @@ static void close_segment(const Pricer *p, SegmentCost *segment) {
     phase_cost_close(&segment->weights, &cluster->software, p->out->t, true);
     /* The norm reads gradients, the optimizer reads them again and reads and writes the rest. */
     double bytes = 2 * (double)segment->gradient_bytes + 2 * state + copied;
-    segment->update_us =
-        (bytes > 0 ? device_memory_us(&cluster->device, bytes) : 0) + segment->whole_us;
+    bytes += (double)segment->norm_bytes;
+    segment->update_us = bytes > 0 ? device_memory_us(&cluster->device, bytes) : 0;
 }
 
 typedef struct Crossing {
@@ -519,6 +540,7 @@ static void price(ModelCosts *costs, const Lowered *lowered, LayoutCost *out) {
     count_memory(&p);
     count_parameters(&p, work);
     price_muon(&p, work);
+    count_norms(&p);
     add_kept_by_software(&p);
     close_segment(&p, &out->before);
     close_segment(&p, &out->after);

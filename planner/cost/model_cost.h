@@ -13,6 +13,7 @@
 #define PLANNER_COST_MODEL_COST_H
 
 #include "planner/clusters/cluster.h"
+#include "planner/cost/muon_cost.h"
 #include "planner/planner.h"
 
 /* One phase (forward or backward) of one segment for one micro-batch on one rank. */
@@ -40,7 +41,7 @@ typedef enum UpdateKind {
 /* Of a segment's or stage's parameters those that e divides, which are the same over d alone. */
 typedef struct ExpertWeights {
     int n_weights, n_frozen;
-    int64_t n_parameters, n_whole, parameter_bytes, gradient_bytes, optimizer_bytes, whole_bytes;
+    int64_t n_parameters, parameter_bytes, gradient_bytes, optimizer_bytes;
     int64_t frozen_bytes;
 } ExpertWeights;
 
@@ -58,16 +59,15 @@ typedef struct SegmentCost {
     int64_t parameter_bytes;     /* that compute reads: whole on every rank of axis d */
     int64_t gradient_bytes;
     int64_t optimizer_bytes; /* optimizer state and masters: what ZeRO-1 divides over d */
-    int64_t whole_bytes;     /* of these, Muon's: whole on every rank */
     int64_t n_parameters;
-    int64_t n_whole;                      /* of these, Muon's: ZeRO divides nothing of them */
-    int64_t largest_weight;               /* parameters of the largest of the others */
+    int64_t largest_weight;               /* parameters of the largest */
     int64_t frozen_bytes, largest_frozen; /* of the largest: its bytes */
     ExpertWeights experts;                /* of these */
-    int n_weights;    /* that ZeRO divides: all but Muon's, gains, biases and their like */
+    int n_weights;    /* that ZeRO divides: all but gains, biases and their like */
     int n_frozen;     /* that ZeRO-3 divides */
-    double update_us; /* the optimizer's, not divided over d */
-    double whole_us;  /* of it, Muon's products: never divided */
+    double update_us; /* the optimizer's, not divided over d, but for Muon's products: */
+    MuonCost muon;
+    int64_t norm_bytes; /* that LAMB reads beside its moments' and its step's memory */
     /* What the executor emits (count_calls.h): for each micro-batch, and once a step. */
     int micro_calls, update_calls[N_UPDATE_KINDS];
 } SegmentCost;

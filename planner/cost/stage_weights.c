@@ -11,11 +11,9 @@ static void add_experts(ExpertWeights *sum, const ExpertWeights *other, int coun
     sum->n_frozen += count * other->n_frozen;
     sum->frozen_bytes += count * other->frozen_bytes;
     sum->n_parameters += count * other->n_parameters;
-    sum->n_whole += count * other->n_whole;
     sum->parameter_bytes += count * other->parameter_bytes;
     sum->gradient_bytes += count * other->gradient_bytes;
     sum->optimizer_bytes += count * other->optimizer_bytes;
-    sum->whole_bytes += count * other->whole_bytes;
 }
 
 StageWeights stage_weights_part(const StageWeights *stage, bool experts) {
@@ -27,8 +25,6 @@ StageWeights stage_weights_part(const StageWeights *stage, bool experts) {
                          .parameter_bytes = of->parameter_bytes,
                          .gradient_bytes = of->gradient_bytes,
                          .optimizer_bytes = of->optimizer_bytes,
-                         .n_whole = of->n_whole,
-                         .whole_bytes = of->whole_bytes,
                          .largest = stage->largest,
                          .largest_in_block = stage->largest_in_block,
                          .largest_frozen = stage->largest_frozen,
@@ -41,8 +37,6 @@ StageWeights stage_weights_part(const StageWeights *stage, bool experts) {
     part.parameter_bytes = stage->parameter_bytes - part.parameter_bytes;
     part.gradient_bytes = stage->gradient_bytes - part.gradient_bytes;
     part.optimizer_bytes = stage->optimizer_bytes - part.optimizer_bytes;
-    part.n_whole = stage->n_whole - part.n_whole;
-    part.whole_bytes = stage->whole_bytes - part.whole_bytes;
     return part;
 }
 
@@ -54,8 +48,6 @@ void stage_weights_add(StageWeights *sum, const SegmentCost *segment, int count,
     sum->parameter_bytes += count * segment->parameter_bytes;
     sum->gradient_bytes += count * segment->gradient_bytes;
     sum->optimizer_bytes += count * segment->optimizer_bytes;
-    sum->n_whole += count * segment->n_whole;
-    sum->whole_bytes += count * segment->whole_bytes;
     add_experts(&sum->experts, &segment->experts, count);
     if (count <= 0) return;
     sum->largest = larger(sum->largest, segment->largest_weight);
@@ -73,8 +65,6 @@ void stage_weights_join(StageWeights *sum, const StageWeights *other) {
     sum->parameter_bytes += other->parameter_bytes;
     sum->gradient_bytes += other->gradient_bytes;
     sum->optimizer_bytes += other->optimizer_bytes;
-    sum->n_whole += other->n_whole;
-    sum->whole_bytes += other->whole_bytes;
     add_experts(&sum->experts, &other->experts, 1);
     sum->largest = larger(sum->largest, other->largest);
     sum->largest_in_block = larger(sum->largest_in_block, other->largest_in_block);
@@ -83,25 +73,13 @@ void stage_weights_join(StageWeights *sum, const StageWeights *other) {
         larger(sum->largest_frozen_in_block, other->largest_frozen_in_block);
 }
 
-/* `whole` of the bytes are never divided. */
-static int64_t part_of(int64_t bytes, int64_t whole, bool divided, int d) {
-    return divided ? whole + (bytes - whole + d - 1) / d : bytes;
-}
-
-/* Of bytes that all parameters have alike, those of what is never divided. */
-static int64_t whole_of(const StageWeights *stage, int64_t bytes) {
-    if (stage->n_whole == 0) return 0;
-    return (int64_t)((double)bytes * (double)stage->n_whole / (double)stage->n_parameters);
-}
-
-int64_t stage_divided_bytes(const StageWeights *stage, int64_t bytes) {
-    return bytes - whole_of(stage, bytes);
+static int64_t part_of(int64_t bytes, bool divided, int d) {
+    return divided ? (bytes + d - 1) / d : bytes;
 }
 
 ReducedParameters stage_reduced_parameters(const StageWeights *stage, int zero) {
-    int64_t divided = stage->n_parameters - stage->n_whole;
     if (zero == ZERO_NOTHING) return (ReducedParameters){stage->n_parameters, 0};
-    return (ReducedParameters){stage->n_whole, zero == ZERO_OPTIMIZER ? divided : 0};
+    return (ReducedParameters){0, zero == ZERO_OPTIMIZER ? stage->n_parameters : 0};
 }
 
 /* At once there is the largest weight, and, where messages have ZERO_LEAD times their bytes of work
@@ -109,8 +87,7 @@ ReducedParameters stage_reduced_parameters(const StageWeights *stage, int zero) 
 static int64_t moving_parameters(const StageWeights *stage, const Cluster *cluster) {
     int64_t n = stage->largest;
     if (!cluster->is_cpu) n += (ZERO_LEAD + 1) * stage->largest_in_block;
-    int64_t all = stage->n_parameters - stage->n_whole;
-    return n < all ? n : all;
+    return n < stage->n_parameters ? n : stage->n_parameters;
 }
 
 /* Likewise, of frozen ones. */
@@ -124,12 +101,10 @@ static int64_t moving_frozen_bytes(const StageWeights *stage, const Cluster *clu
 static WeightBytes kept_bytes(const StageWeights *part, int zero, int d) {
     if (d == 1) zero = ZERO_NOTHING;
     return (WeightBytes){
-        .parameter = part_of(part->parameter_bytes, whole_of(part, part->parameter_bytes),
-                             zero >= ZERO_PARAMETERS, d) +
-                     part_of(part->frozen_bytes, 0, zero >= ZERO_PARAMETERS, d),
-        .gradient = part_of(part->gradient_bytes, whole_of(part, part->gradient_bytes),
-                            zero >= ZERO_GRADIENTS, d),
-        .optimizer = part_of(part->optimizer_bytes, part->whole_bytes, zero >= ZERO_OPTIMIZER, d),
+        .parameter = part_of(part->parameter_bytes, zero >= ZERO_PARAMETERS, d) +
+                     part_of(part->frozen_bytes, zero >= ZERO_PARAMETERS, d),
+        .gradient = part_of(part->gradient_bytes, zero >= ZERO_GRADIENTS, d),
+        .optimizer = part_of(part->optimizer_bytes, zero >= ZERO_OPTIMIZER, d),
     };
 }
 
@@ -171,13 +146,12 @@ static WeightTimes weight_times(const Cluster *cluster, const CollectiveGroup *g
     double n = part->n_weights, n_all = part->n_weights + part->n_frozen;
     if (group->n_ranks < 2 || n_all == 0) return times;
     if (n > 0) {
-        double n_divided = (double)(part->n_parameters - part->n_whole);
-        double bytes = n_divided * cluster->software.gradient_bytes / n;
+        double bytes = (double)part->n_parameters * cluster->software.gradient_bytes / n;
         times.reduce_us = collective_us(cluster, COLLECTIVE_REDUCE_SCATTER, bytes, group);
         times.all_reduce_us = n * times.reduce_us;
     }
     if (zero < ZERO_PARAMETERS) return times;
-    double bytes = (double)(stage_divided_bytes(part, part->parameter_bytes) + part->frozen_bytes);
+    double bytes = (double)(part->parameter_bytes + part->frozen_bytes);
     times.gather_us = collective_us(cluster, COLLECTIVE_ALL_GATHER, bytes / n_all, group);
     times.all_gather_us = n_all * times.gather_us;
     return times;

@@ -14,8 +14,7 @@
 typedef struct StageWeights {
     int n_weights, n_frozen; /* each with messages of its own */
     int64_t n_parameters, parameter_bytes, gradient_bytes, optimizer_bytes;
-    int64_t frozen_bytes;         /* of none of these */
-    int64_t n_whole, whole_bytes; /* of n_parameters and optimizer_bytes, what is never divided */
+    int64_t frozen_bytes;              /* of none of these */
     int64_t largest, largest_in_block; /* parameters of one weight; in_block: that blocks read */
     int64_t largest_frozen, largest_frozen_in_block; /* bytes of one */
     ExpertWeights experts;                           /* of the counts and bytes, what e divides */
@@ -40,8 +39,6 @@ WeightBytes stage_weight_bytes(const StageWeights *stage, const Cluster *cluster
 /* Those of them that e divides, or the others. */
 StageWeights stage_weights_part(const StageWeights *stage, bool experts);
 
-/* Of bytes that all parameters have alike, those of what is divided. */
-int64_t stage_divided_bytes(const StageWeights *stage, int64_t bytes);
 /* Gradients that a step reduces over d once, when it has summed them up: all-reduced, and
  * scattered. */
 typedef struct ReducedParameters {

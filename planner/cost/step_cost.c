@@ -8,7 +8,8 @@ enum { CACHED = 4 };
 
 /* What one chunk, or all chunks of a stage, sum up to. */
 typedef struct Sum {
-    double forward_us, backward_us, weights_us, tensor_us, update_us, whole_us, flops;
+    double forward_us, backward_us, weights_us, tensor_us, update_us, flops;
+    MuonCost muon;
     double data_us; /* of forward, backward and weights: exposed messages of axis d */
     FrameCost frame;
     int64_t scratch_bytes;
@@ -24,7 +25,7 @@ static void add_segment(Sum *sum, const SegmentCost *segment, UpdateKind update,
     sum->tensor_us += count * (segment->forward.collective_us + segment->backward.collective_us +
                                segment->weights.collective_us);
     sum->update_us += count * segment->update_us;
-    sum->whole_us += count * segment->whole_us;
+    muon_cost_add(&sum->muon, &segment->muon, count);
     sum->flops +=
         count * (segment->forward.flops + segment->backward.flops + segment->weights.flops);
     frame_cost_add(&sum->frame, segment, count);
@@ -40,7 +41,7 @@ static void add_sum(Sum *sum, const Sum *other) {
     sum->tensor_us += other->tensor_us;
     sum->data_us += other->data_us;
     sum->update_us += other->update_us;
-    sum->whole_us += other->whole_us;
+    muon_cost_add(&sum->muon, &other->muon, 1);
     sum->flops += other->flops;
     stage_weights_join(&sum->weights, &other->weights);
     sum->calls.per_micro += other->calls.per_micro;
@@ -96,6 +97,7 @@ static Sum sum_chunk(const Pricing *x, UpdateKind update, int global, int first_
     }
     if (is_last && path_ends_meet(path)) { /* tied weights are there once */
         sum.update_us -= layout->tied.update_us;
+        muon_cost_add(&sum.muon, &layout->tied.muon, -1);
         stage_weights_add(&sum.weights, &layout->tied, -1, false);
         stage_calls_add(&sum.calls, &layout->tied, update, -1);
     }
@@ -541,7 +543,7 @@ static double gather_us_of(Pricing *x, const Sum *stage) {
     int n_kinds = candidate_replicas_by_kind(x->candidate).experts > 1 ? 2 : 1;
     for (int experts = 0; gathers && experts < n_kinds; experts++) {
         StageWeights part = stage_weights_part(&stage->weights, experts);
-        double bytes = (double)stage_divided_bytes(&part, part.parameter_bytes);
+        double bytes = (double)part.parameter_bytes;
         if (bytes <= 0) continue;
         us += known_collective_us(x, COLLECTIVE_ALL_GATHER, bytes, experts);
     }
@@ -561,12 +563,13 @@ double divided_share(const StageWeights *weights, const Candidate *candidate) {
 
 static void price_update(Pricing *x, StepCost *out) {
     bool divided = x->candidate->zero && candidate_replicas(x->candidate) > 1;
+    DataGroups groups = data_groups(&x->placement);
     double most_us = 0, gather_us = 0;
     for (int s = 0; s < x->shape.p; s++) {
         const Sum *stage = &x->stages[s];
-        double shared_us = stage->update_us - stage->whole_us;
         double share = divided ? divided_share(&stage->weights, x->candidate) : 1;
-        double update = stage->whole_us + share * shared_us;
+        double update = share * stage->update_us +
+                        muon_cost_us(&stage->muon, x->costs->cluster, &groups.of[0], divided);
         double gather = gather_us_of(x, stage);
         if (update + gather <= most_us + gather_us) continue;
         most_us = update;

@@ -197,6 +197,52 @@ static bool append_adamw(Update *u, Node *param, Value gradient) {
     return m.node && v.node && build_update(u, OP_ADAMW, param, inputs, 7, attrs, 3);
 }
 
+/* BERT's LAMB leaves out of decay and adaptation alike what is no weight (names with LayerNorm or
+ * bias): that has Adam's step. */
+static bool has_lamb(const Update *u, const Node *param) {
+    return u->ctx->recipe.optimizer == OPTIMIZER_LAMB && node_int(param, ATTR_decay, 1) != 0 &&
+           !node_is_balanced(param);
+}
+
+/* Adam's states, so that a checkpoint goes from one to the other. */
+static bool append_lamb_moments(Update *u, Node *param, Value gradient, Value *out) {
+    const TrainingRecipe *recipe = &u->ctx->recipe;
+    Value m = add_state(u, param, "adam_m"), v = add_state(u, param, "adam_v");
+    Value inputs[6] = {node_value(param, 0), m, v, u->factor, u->step, gradient};
+    Attr attrs[4] = {attr_float(ATTR_beta1, recipe->beta1), attr_float(ATTR_beta2, recipe->beta2),
+                     attr_float(ATTR_eps, recipe->eps),
+                     attr_float(ATTR_weight_decay, recipe->weight_decay)};
+    if (!m.node || !v.node) return false;
+    *out = build(u, OP_LAMB_MOMENTS, param, inputs, 6, attrs, 4);
+    return out->node != NULL;
+}
+
+static bool append_lamb_step(Update *u, Node *param, Value moments) {
+    const TrainingRecipe *recipe = &u->ctx->recipe;
+    Node *from = moments.node;
+    Value inputs[8] = {node_value(param, 0), node_value(from, 0),
+                       node_value(from, 1),  u->factor,
+                       u->learning_rate,     u->step,
+                       node_value(from, 2),  node_value(from, 3)};
+    Attr attrs[4] = {attr_float(ATTR_beta1, recipe->beta1), attr_float(ATTR_beta2, recipe->beta2),
+                     attr_float(ATTR_eps, recipe->eps),
+                     attr_float(ATTR_trust_max, recipe->trust_max)};
+    return build_update(u, OP_LAMB, param, inputs, 8, attrs, recipe->trust_max > 0 ? 4 : 3);
+}
+
+/* All norms first, so that few messages complete them (insert_collectives). */
+static bool append_lamb(Update *u) {
+    Value *moments = ARENA_ARRAY(u->ctx->arena, Value, u->n_params);
+    for (int i = 0; i < u->n_params; i++) {
+        if (!has_lamb(u, u->params[i])) continue;
+        if (!append_lamb_moments(u, u->params[i], u->gradients[i], &moments[i])) return false;
+    }
+    for (int i = 0; i < u->n_params; i++) {
+        if (moments[i].node && !append_lamb_step(u, u->params[i], moments[i])) return false;
+    }
+    return true;
+}
+
 /* SGD and Lion have one state. */
 static bool append_momentum(Update *u, Node *param, Value gradient) {
     const TrainingRecipe *recipe = &u->ctx->recipe;
@@ -217,29 +263,92 @@ static double muon_scale(const TrainingRecipe *recipe, const MuonMatrix *m) {
     return rows > columns ? sqrt(rows / columns) : 1;
 }
 
-static bool append_muon(Update *u, Node *param, Value gradient) {
-    const TrainingRecipe *recipe = &u->ctx->recipe;
-    const MuonMatrix *matrix = &u->uses.matrix[param->id];
+/* Its matrix's direction, from the momentum; NO_VALUE: reported. */
+static Value append_direction(Update *u, Node *param, Value gradient) {
     ParamUse use = u->uses.use[param->id];
     if (use != USE_MATRIX && use != USE_HEAD) {
         diag_error(u->ctx->diag, param->loc,
                    "muon: '%s' is no matrix: Muon updates what products, and no look-ups, read, "
                    "all with the same axes summed away and some left; leave 'muon' out",
                    node_string(param, ATTR_name));
-        return false;
+        return NO_VALUE;
     }
     Value m = add_state(u, param, "muon_m");
-    if (!m.node) return false;
-    Attr momentum = attr_float(ATTR_momentum, recipe->momentum);
+    if (!m.node) return NO_VALUE;
+    Attr momentum = attr_float(ATTR_momentum, u->ctx->recipe.momentum);
     Value direction =
         build(u, OP_MUON_MOMENTUM, param, (Value[]){m, u->factor, gradient}, 3, &momentum, 1);
-    if (!direction.node) return false;
-    direction.output = 1;
-    direction = muon_append_steps(u->ctx, u->out, param, matrix, direction);
-    if (!direction.node) return false;
-    Attr scale = attr_float(ATTR_scale, muon_scale(recipe, matrix));
-    Value inputs[4] = {node_value(param, 0), direction, u->factor, u->learning_rate};
-    return build_update(u, OP_MUON, param, inputs, 4, &scale, 1);
+    if (direction.node) direction.output = 1;
+    return direction;
+}
+
+static bool append_muon_step(Update *u, const Node *param, Value direction) {
+    const MuonMatrix *matrix = &u->uses.matrix[param->id];
+    Attr scale = attr_float(ATTR_scale, muon_scale(&u->ctx->recipe, matrix));
+    Value inputs[4] = {node_value((Node *)param, 0), direction, u->factor, u->learning_rate};
+    return direction.node && build_update(u, OP_MUON, param, inputs, 4, &scale, 1);
+}
+
+/* With ZeRO each of the ranks that share weights orthogonalises one matrix of a group of so many,
+ * rather than all do every one; 1: there is no ZeRO. */
+static int stack_size(const Update *u) {
+    const PlanOptions *options = &u->ctx->options;
+    return options->zero ? mesh_size(&options->mesh, mesh_replicas(&options->mesh, false)) : 1;
+}
+
+/* A group is of one stage, which a parameter of no block may not be. */
+static bool goes_with(const Update *u, const Node *param, const Node *other) {
+    if (param->block == NO_BLOCK || other->block == NO_BLOCK) return false;
+    return pass_stage_of_block(u->ctx, param->block) == pass_stage_of_block(u->ctx, other->block) &&
+           muon_may_stack(param, &u->uses.matrix[param->id], other, &u->uses.matrix[other->id]);
+}
+
+/* Steps for the parameters with these numbers, of one kind. All sizes come first, so that few
+ * messages complete them. */
+static bool append_muon_group(Update *u, const int *group, int count) {
+    Value *xs = ARENA_ARRAY(u->ctx->arena, Value, count), x;
+    Value *squares = ARENA_ARRAY(u->ctx->arena, Value, count);
+    const Node *first = u->params[group[0]];
+    for (int k = 0; k < count; k++) {
+        Node *param = u->params[group[k]];
+        xs[k] = append_direction(u, param, u->gradients[group[k]]);
+        if (!xs[k].node) return false;
+        squares[k] = build(u, OP_SUMSQ, param, &xs[k], 1, NULL, 0);
+        if (!squares[k].node) return false;
+    }
+    for (int k = 0; k < count; k++) {
+        xs[k] = muon_append_scaled(u->ctx, u->out, u->params[group[k]], xs[k], squares[k]);
+        if (!xs[k].node) return false;
+    }
+    x = xs[0];
+    if (count > 1) x = muon_append_stack(u->ctx, u->out, first, xs, count, stack_size(u));
+    x = muon_append_steps(u->ctx, u->out, first, &u->uses.matrix[first->id], x);
+    if (!x.node) return false;
+    for (int k = 0; k < count; k++) {
+        const Node *param = u->params[group[k]];
+        xs[k] = count > 1 ? muon_append_part(u->ctx, u->out, param, x, k) : x;
+    }
+    for (int k = 0; k < count; k++) {
+        if (!append_muon_step(u, u->params[group[k]], xs[k])) return false;
+    }
+    return true;
+}
+
+static bool append_muon(Update *u) {
+    bool *done = ARENA_ARRAY(u->ctx->arena, bool, u->n_params);
+    int *group = ARENA_ARRAY(u->ctx->arena, int, u->n_params), most = stack_size(u);
+    for (int i = 0; i < u->n_params; i++) {
+        if (done[i] || !has_muon(u, u->params[i])) continue;
+        int count = 0;
+        group[count++] = i;
+        for (int k = i + 1; k < u->n_params && count < most; k++) {
+            if (done[k] || !has_muon(u, u->params[k])) continue;
+            if (goes_with(u, u->params[i], u->params[k])) group[count++] = k;
+        }
+        for (int k = 0; k < count; k++) done[group[k]] = true;
+        if (!append_muon_group(u, group, count)) return false;
+    }
+    return true;
 }
 
 static bool append_balance(Update *u, const Node *param, Value tally) {
@@ -249,8 +358,6 @@ static bool append_balance(Update *u, const Node *param, Value tally) {
 }
 
 static bool append_param(Update *u, Node *param, Value gradient) {
-    if (node_is_balanced(param)) return append_balance(u, param, gradient);
-    if (has_muon(u, param)) return append_muon(u, param, gradient);
     switch (u->ctx->recipe.optimizer) {
     case OPTIMIZER_SGD:
     case OPTIMIZER_LION: return append_momentum(u, param, gradient);
@@ -260,15 +367,15 @@ static bool append_param(Update *u, Node *param, Value gradient) {
 
 /* Those of one kind together: a GPU updates neighbours at once. */
 static bool append_params(Update *u) {
-    enum { BY_ELEMENT, BY_MUON, BY_TALLY, N_KINDS };
-    for (int kind = 0; kind < N_KINDS; kind++) {
-        for (int i = 0; i < u->n_params; i++) {
-            int own = node_is_balanced(u->params[i]) ? BY_TALLY
-                      : has_muon(u, u->params[i])    ? BY_MUON
-                                                     : BY_ELEMENT;
-            if (own != kind) continue;
-            if (!append_param(u, u->params[i], u->gradients[i])) return false;
-        }
+    for (int i = 0; i < u->n_params; i++) {
+        const Node *param = u->params[i];
+        if (has_muon(u, param) || has_lamb(u, param) || node_is_balanced(param)) continue;
+        if (!append_param(u, u->params[i], u->gradients[i])) return false;
+    }
+    if (!append_lamb(u) || !append_muon(u)) return false;
+    for (int i = 0; i < u->n_params; i++) {
+        if (!node_is_balanced(u->params[i])) continue;
+        if (!append_balance(u, u->params[i], u->gradients[i])) return false;
     }
     return true;
 }

@@ -10,6 +10,9 @@
  *   whole, wanted partial over m            scale by 1 / size of m: no message (a share of a
  *                                           gradient whose other shares are partial)
  *
+ * Numbers of the update (norms of parameters, sizes of directions) travel together: all of a stage
+ * that are partial over the same ranks, and there already, are one vector when the first is read.
+ *
  * A partial result is completed once, where it is first needed; but on its own stage, which may
  * read it again, if that is on another: values travel one way only. One value brought to one
  * sharding serves all uses in the same block and phase; the backward graph gathers again what the
@@ -36,6 +39,9 @@ typedef struct Inserter {
     int n_done, capacity;
     Resharded *completed; /* partial values and their complete forms */
     int n_completed, completed_capacity;
+    Value *numbers; /* of the update, partial, to be read complete: in the graph that comes in */
+    int n_numbers, numbers_capacity;
+    const ValueMap *map;
 } Inserter;
 
 static Value add_message(Inserter *ins, OpKind op, Value value, const Attr *attrs, int n_attrs,
@@ -183,15 +189,69 @@ static bool reaches(const Resharded *done, const Node *user) {
     return done->phase == PHASE_FORWARD ? done->chunk <= user->chunk : done->chunk >= user->chunk;
 }
 
+/* Which stage computes it; -1: several may. */
+static int stage_of(const Inserter *ins, Value value) {
+    int p = ins->out->mesh.size[MESH_P], block = value.node->block;
+    if (p == 1) return 0;
+    return block == NO_BLOCK ? -1 : pass_stage_of_block(ins->ctx, block);
+}
+
+static bool goes_with(const Inserter *ins, Value number, Value other) {
+    if (!other.node) return false; /* not computed yet */
+    for (int i = 0; i < ins->n_completed; i++) {
+        if (value_equal(ins->completed[i].from, other)) return false;
+    }
+    return value_sharding(other)->partial == value_sharding(number)->partial &&
+           stage_of(ins, other) == stage_of(ins, number) && stage_of(ins, number) >= 0;
+}
+
+static void note_completed(Inserter *ins, Value from, Value to) {
+    Resharded done = {from, sharding_none(), PHASE_UPDATE, from.node->block, from.node->chunk, to};
+    ARENA_PUSH(ins->ctx->arena, ins->completed, ins->n_completed, ins->completed_capacity, done);
+}
+
+/* One message for the number and all that go with it; false: none do. */
+static bool complete_numbers(Inserter *ins, Value number) {
+    const Sharding whole = sharding_none();
+    Value *group = ARENA_ARRAY(ins->ctx->arena, Value, ins->n_numbers + 1);
+    int count = 0;
+    for (int i = 0; i < ins->n_numbers; i++) {
+        Value other = *value_map_at(ins->map, ins->numbers[i]);
+        if (goes_with(ins, number, other)) group[count++] = other;
+    }
+    if (count < 2) return false;
+    const Node *first = group[0].node;
+    int axis = graph_axis(ins->out, "norms", 5);
+    if (axis < 0) return false; /* one by one, then */
+    Attr attrs[2] = {attr_axes(ATTR_to, &axis, 1), attr_int(ATTR_count, count)};
+    Node *all =
+        pass_build(ins->ctx, ins->out, OP_STACK, first, PHASE_UPDATE, group, count, attrs, 2);
+    if (!all) BUG("insert_collectives: cannot stack numbers");
+    all->shardings[0].partial = value_sharding(number)->partial;
+    all->shardings[0].reduce = REDUCE_SUM;
+    Value sums = complete_partial(ins, node_value(all, 0), &whole, first);
+    for (int i = 0; i < count; i++) {
+        Attr part[2] = {attr_axis(ATTR_axis, axis), attr_int(ATTR_first, i)};
+        Node *sum = pass_build(ins->ctx, ins->out, OP_NARROW, group[i].node, PHASE_UPDATE, &sums, 1,
+                               part, 2);
+        if (!sum) BUG("insert_collectives: cannot narrow");
+        note_completed(ins, group[i], node_value(sum, 0));
+    }
+    return true;
+}
+
 /* The complete form of a partial value, made at its first use that asks for it. */
 static Value completed_value(Inserter *ins, Value value, const Sharding *to, const Node *user) {
     if (!(value_sharding(value)->partial & ~to->partial)) return value;
+    bool number = user->phase == PHASE_UPDATE && value_type(value)->rank == 0 && !to->partial &&
+                  user->op != OP_ADD_N;
     for (int i = 0; i < ins->n_completed; i++) {
         if (value_equal(ins->completed[i].from, value) &&
             ins->completed[i].to.partial == to->partial && reaches(&ins->completed[i], user)) {
             return ins->completed[i].value;
         }
     }
+    if (number && complete_numbers(ins, value)) return completed_value(ins, value, to, user);
     const Node *at = user, *maker = value.node;
     if (maker->phase == user->phase && user->phase != PHASE_UPDATE && maker->chunk != user->chunk) {
         at = maker;
@@ -285,10 +345,30 @@ static Value add_by_partial(Inserter *ins, const Node *node, Value *inputs) {
     return node_value(total, 0);
 }
 
+/* Sums (the norm of all gradients) are completed as sums. */
+static void list_numbers(Inserter *ins, const Graph *in) {
+    bool *listed = ARENA_ARRAY(ins->ctx->arena, bool, in->n_nodes *MAX_OUTPUTS + 1);
+    for (int n = 0; n < in->n_nodes; n++) {
+        const Node *node = in->nodes[n];
+        if (node->phase != PHASE_UPDATE || node->op == OP_ADD_N || node->op == OP_OUTPUT) continue;
+        for (int i = 0; i < node->n_inputs; i++) {
+            Value value = node->inputs[i];
+            bool *seen = &listed[value.node->id * MAX_OUTPUTS + value.output];
+            bool number = value.node->phase == PHASE_UPDATE && value_type(value)->rank == 0 &&
+                          value_sharding(value)->partial;
+            if (!number || *seen) continue;
+            *seen = true;
+            ARENA_PUSH(ins->ctx->arena, ins->numbers, ins->n_numbers, ins->numbers_capacity, value);
+        }
+    }
+}
+
 Graph *pass_insert_collectives(const Graph *in, PassContext *ctx) {
     Inserter ins = {.ctx = ctx, .out = graph_create_like(in, ctx->arena)};
     ValueMap map = value_map_create(in, ctx->arena);
     int *uses = graph_count_uses(in, ctx->arena);
+    ins.map = &map;
+    list_numbers(&ins, in);
     for (int n = 0; n < in->n_nodes; n++) {
         const Node *node = in->nodes[n];
         Value *inputs = ARENA_ARRAY(ctx->arena, Value, node->n_inputs + 1);

@@ -116,9 +116,14 @@ static void find_crossings(Maker *m) {
 static void find_params(Maker *m) {
     const Graph *in = m->in;
     ParamIndex params = param_index_create(in, m->ctx->arena);
+    const Node **stack_of = pass_find_stacks(in, m->ctx->arena);
     int p = m->n_pipeline;
     for (int n = 0; n < in->n_nodes; n++) {
         const Node *node = in->nodes[n];
+        if (pass_is_part(node, stack_of[n])) { /* what is made of many goes by the first of them */
+            const Node *of = stack_of[n]->inputs[node_int(node, ATTR_first, 0)].node;
+            m->param_of[n] = m->param_of[of->id];
+        }
         if (node->op == OP_PARAM) m->param_of[n] = node;
         const char *of = node_string(node, ATTR_of);
         const Node *named = of[0] ? param_index_find(&params, node->block, of) : NULL;

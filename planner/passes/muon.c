@@ -95,7 +95,7 @@ ParamUses muon_find_uses(const Graph *graph, Arena *arena) {
  * side that t divides is gathered first, and every rank does all of it. The choice does not depend
  * on t, so the sums of all layouts are those of one rank but for their order.
  */
-enum { N_STEPS = 5, MOST_SIDE_AXES = MAX_RANK / 2 };
+enum { N_STEPS = 5, MOST_SIDE_AXES = (MAX_RANK - 1) / 2 }; /* a Gram matrix has each twice */
 static const double A1 = 3.4445, A3 = -4.7750, A5 = 2.0315;
 static const double EPS_SQUARED = 1e-14; /* the norm is 1e-7 at least, as PyTorch's */
 
@@ -106,7 +106,8 @@ typedef struct Steps {
     DType low; /* of the products' operands */
     int n_side, n_other;
     int side[MAX_RANK], other[MAX_RANK], twin[MAX_RANK]; /* twin: the side's axes, named anew */
-    bool side_first;                                     /* X is [side, other] */
+    int n_stacked, stacked;                              /* 1: X is many, along that axis; or 0 */
+    bool side_first;                                     /* X is [(stacked,) side, other] */
     bool failed;
 } Steps;
 
@@ -135,9 +136,11 @@ static Value cast(Steps *s, Value x, DType dtype) {
  * rounded. */
 static Value product(Steps *s, Value a, Value b, const int *over, int n_over, const int *to,
                      int n_to) {
-    Attr attrs[3] = {attr_axes(ATTR_over, over, n_over), attr_axes(ATTR_to, to, n_to),
-                     attr_string(ATTR_dtype, "f32")};
-    return build(s, OP_MATMUL, (Value[]){a, b}, 2, attrs, dtype_is_low(s->low) ? 3 : 2);
+    Attr attrs[4] = {attr_axes(ATTR_over, over, n_over), attr_axes(ATTR_to, to, n_to)};
+    int n_attrs = 2;
+    if (s->n_stacked) attrs[n_attrs++] = attr_axes(ATTR_shared, &s->stacked, 1);
+    if (dtype_is_low(s->low)) attrs[n_attrs++] = attr_string(ATTR_dtype, "f32");
+    return build(s, OP_MATMUL, (Value[]){a, b}, 2, attrs, n_attrs);
 }
 
 /* factor x + y, in f32. */
@@ -145,17 +148,22 @@ static Value add_scaled(Steps *s, double factor, Value x, Value y) {
     return build(s, OP_ADD, (Value[]){scale(s, factor, cast(s, x, DTYPE_F32)), y}, 2, NULL, 0);
 }
 
+/* The stack's axis, if there is one, `a` and `b`. Returns how many. */
+static int join_axes(const Steps *s, const int *a, int n_a, const int *b, int n_b, int *out) {
+    out[0] = s->stacked;
+    memcpy(out + s->n_stacked, a, sizeof(int) * (size_t)n_a);
+    memcpy(out + s->n_stacked + n_a, b, sizeof(int) * (size_t)n_b);
+    return s->n_stacked + n_a + n_b;
+}
+
 static Value step(Steps *s, Value x) {
-    int pair[MAX_RANK], whole[MAX_RANK], n_whole = s->n_side + s->n_other;
-    memcpy(pair, s->side, sizeof(int) * (size_t)s->n_side);
-    memcpy(pair + s->n_side, s->twin, sizeof(int) * (size_t)s->n_side);
-    int n_first = s->side_first ? s->n_side : s->n_other;
-    memcpy(whole, s->side_first ? s->side : s->other, sizeof(int) * (size_t)n_first);
-    memcpy(whole + n_first, s->side_first ? s->other : s->side,
-           sizeof(int) * (size_t)(n_whole - n_first));
-    Value gram = product(s, x, x, s->other, s->n_other, pair, 2 * s->n_side);
+    int pair[2 * MAX_RANK], whole[2 * MAX_RANK];
+    int n_pair = join_axes(s, s->side, s->n_side, s->twin, s->n_side, pair);
+    int n_whole = s->side_first ? join_axes(s, s->side, s->n_side, s->other, s->n_other, whole)
+                                : join_axes(s, s->other, s->n_other, s->side, s->n_side, whole);
+    Value gram = product(s, x, x, s->other, s->n_other, pair, n_pair);
     Value low = cast(s, gram, s->low);
-    Value square = product(s, low, low, s->twin, s->n_side, pair, 2 * s->n_side);
+    Value square = product(s, low, low, s->twin, s->n_side, pair, n_pair);
     Value sum = cast(s, add_scaled(s, A3, gram, scale(s, A5, square)), s->low);
     Value y = s->side_first ? product(s, sum, x, s->side, s->n_side, whole, n_whole)
                             : product(s, x, sum, s->side, s->n_side, whole, n_whole);
@@ -163,8 +171,7 @@ static Value step(Steps *s, Value x) {
 }
 
 /* 1 / max(the direction's norm, eps) */
-static Value inverse_size(Steps *s, Value direction) {
-    Value squares = build(s, OP_SUMSQ, &direction, 1, NULL, 0);
+static Value inverse_size(Steps *s, Value squares) {
     Attr least = attr_float(ATTR_value, EPS_SQUARED);
     Value bound = build(s, OP_CONST, NULL, 0, &least, 1);
     Value size = build(s, OP_MAXIMUM, (Value[]){squares, bound}, 2, NULL, 0);
@@ -227,10 +234,10 @@ static Value rename_axis(Steps *s, Value x, int from, int to) {
     return build(s, OP_NARROW, &x, 1, attrs, 4);
 }
 
-/* Do the side's axes come first or last, all together? */
+/* Do the side's axes come first or last, all together, but for the stack's? */
 static bool is_grouped(const Steps *s, const Type *type) {
     int changes = 0;
-    for (int i = 1; i < type->rank; i++) {
+    for (int i = 1 + s->n_stacked; i < type->rank; i++) {
         bool before = false, here = false;
         for (int k = 0; k < s->n_side; k++) {
             before |= type->axes[i - 1] == s->side[k];
@@ -249,45 +256,88 @@ static Value transpose(Steps *s, Value x, const int *to, int n_to) {
 /* The axes of both sides in the order in which X has them, as products ask. */
 static void order_axes(Steps *s, const Type *type) {
     int side[MAX_RANK], other[MAX_RANK], n_side = 0, n_other = 0;
-    for (int i = 0; i < type->rank; i++) {
+    for (int i = s->n_stacked; i < type->rank; i++) {
         bool own = false;
         for (int k = 0; k < s->n_side; k++) own |= s->side[k] == type->axes[i];
         *(own ? &side[n_side++] : &other[n_other++]) = type->axes[i];
-        if (i == 0) s->side_first = own;
+        if (i == s->n_stacked) s->side_first = own;
     }
     memcpy(s->side, side, sizeof(side));
     memcpy(s->other, other, sizeof(other));
 }
 
-Value muon_append_steps(PassContext *ctx, Graph *out, const Node *param, const MuonMatrix *matrix,
-                        Value direction) {
+static Steps begin(PassContext *ctx, Graph *out, const Node *param) {
     bool low = ctx->options.precision != DTYPE_F32; /* bf16 has the range that f16 lacks */
-    Steps s = {.ctx = ctx, .out = out, .param = param, .low = low ? DTYPE_BF16 : DTYPE_F32};
-    const Type *type = &param->types[0];
+    return (Steps){
+        .ctx = ctx, .out = out, .param = param, .low = low ? DTYPE_BF16 : DTYPE_F32, .stacked = -1};
+}
+
+Value muon_append_scaled(PassContext *ctx, Graph *out, const Node *param, Value direction,
+                         Value squares) {
+    Steps s = begin(ctx, out, param);
+    Value factor = inverse_size(&s, squares);
+    return cast(&s, build(&s, OP_MUL, (Value[]){direction, factor}, 2, NULL, 0), s.low);
+}
+
+/* Sides that t divides are gathered, under another name. */
+static Value gather_side(Steps *s, Value x) {
+    for (int i = 0; i < s->n_side; i++) {
+        int from = s->side[i];
+        if (s->ctx->options.mesh.size[MESH_T] < 2 || !is_divided(s, from)) continue;
+        s->side[i] = new_axis(s, from, "all");
+        if (!s->failed) x = rename_axis(s, x, from, s->side[i]);
+    }
+    return x;
+}
+
+Value muon_append_steps(PassContext *ctx, Graph *out, const Node *param, const MuonMatrix *matrix,
+                        Value x) {
+    Steps s = begin(ctx, out, param);
+    if (!x.node) return NO_VALUE;
+    const Type type = *value_type(x);
     int renamed[MAX_RANK];
+    s.n_stacked = type.rank - param->types[0].rank;
+    s.stacked = s.n_stacked ? type.axes[0] : -1;
     choose_side(&s, matrix);
-    Value factor = inverse_size(&s, direction);
-    bool moves = !is_grouped(&s, type);
+    bool moves = !is_grouped(&s, &type);
     if (moves) {
-        int order[MAX_RANK];
-        memcpy(order, s.side, sizeof(int) * (size_t)s.n_side);
-        memcpy(order + s.n_side, s.other, sizeof(int) * (size_t)s.n_other);
-        direction = transpose(&s, direction, order, type->rank);
+        int order[2 * MAX_RANK];
+        join_axes(&s, s.side, s.n_side, s.other, s.n_other, order);
+        x = transpose(&s, x, order, type.rank);
     }
-    if (direction.node) order_axes(&s, value_type(direction));
-    Value x = build(&s, OP_MUL, (Value[]){direction, factor}, 2, NULL, 0);
-    x = cast(&s, x, s.low);
-    for (int i = 0; i < s.n_side; i++) {
-        renamed[i] = s.side[i];
-        if (ctx->options.mesh.size[MESH_T] < 2 || !is_divided(&s, s.side[i])) continue;
-        s.side[i] = new_axis(&s, renamed[i], "all");
-        if (!s.failed) x = rename_axis(&s, x, renamed[i], s.side[i]);
-    }
+    if (x.node) order_axes(&s, value_type(x));
+    memcpy(renamed, s.side, sizeof(renamed));
+    x = gather_side(&s, x);
     for (int i = 0; i < s.n_side; i++) s.twin[i] = new_axis(&s, s.side[i], "too");
     for (int k = 0; k < N_STEPS && !s.failed; k++) x = step(&s, x);
     for (int i = 0; i < s.n_side && !s.failed; i++) {
         if (s.side[i] != renamed[i]) x = rename_axis(&s, x, s.side[i], renamed[i]);
     }
-    if (moves && !s.failed) x = transpose(&s, x, type->axes, type->rank);
+    if (moves && !s.failed) x = transpose(&s, x, type.axes, type.rank);
     return s.failed ? NO_VALUE : x;
+}
+
+/* --- matrices of one kind at once --- */
+
+bool muon_may_stack(const Node *param, const MuonMatrix *m, const Node *other,
+                    const MuonMatrix *of_other) {
+    bool fits = param->types[0].rank < MAX_RANK &&
+                (m->n_rows <= MOST_SIDE_AXES || m->n_columns <= MOST_SIDE_AXES);
+    return fits && type_equal(&param->types[0], &other->types[0]) &&
+           same_set(m->rows, m->n_rows, of_other->rows, of_other->n_rows);
+}
+
+Value muon_append_stack(PassContext *ctx, Graph *out, const Node *param, const Value *xs, int n_xs,
+                        int64_t count) {
+    Steps s = begin(ctx, out, param);
+    int axis = new_axis(&s, param->types[0].axes[0], "each");
+    Attr attrs[2] = {attr_axes(ATTR_to, &axis, 1), attr_int(ATTR_count, count)};
+    return s.failed ? NO_VALUE : build(&s, OP_STACK, xs, n_xs, attrs, 2);
+}
+
+Value muon_append_part(PassContext *ctx, Graph *out, const Node *param, Value stack, int number) {
+    Steps s = begin(ctx, out, param);
+    Attr attrs[2] = {attr_axis(ATTR_axis, value_type(stack)->axes[0]),
+                     attr_int(ATTR_first, number)};
+    return build(&s, OP_NARROW, &stack, 1, attrs, 2);
 }

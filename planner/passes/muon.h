@@ -4,9 +4,12 @@
  * with the axes that products sum away as its columns and the others as its rows; the table of a
  * look-up; the head, whose product is what the loss looks at; or anything else.
  *
- * muon_append_steps takes a direction, of the parameter's type in f32, and returns what five steps
- * of Newton-Schulz make of it: a nearly orthogonal matrix of the same shape. All of it is named
- * axes: which ranks hold what follows from the axis rules, as it does for the model.
+ * muon_append_scaled takes a direction, of the parameter's type in f32, and the sum of its squares,
+ * and returns it divided by its size, in the dtype of products; muon_append_steps what five steps
+ * of Newton-Schulz make of that: a nearly orthogonal matrix of the same shape. All of it is named
+ * axes: which ranks hold what follows from the axis rules, as it does for the model. Or it takes
+ * many of one type as a stack, with an outermost axis that ranks may divide: muon_append_stack
+ * makes one, muon_append_part takes a matrix out of it.
  */
 #ifndef PLANNER_PASSES_MUON_H
 #define PLANNER_PASSES_MUON_H
@@ -28,8 +31,17 @@ typedef struct ParamUses {
 } ParamUses;
 ParamUses muon_find_uses(const Graph *graph, Arena *arena);
 
-/* NO_VALUE: reported. */
+/* All return NO_VALUE where they have reported something. */
+Value muon_append_scaled(PassContext *ctx, Graph *out, const Node *param, Value direction,
+                         Value squares);
 Value muon_append_steps(PassContext *ctx, Graph *out, const Node *param, const MuonMatrix *matrix,
-                        Value direction);
+                        Value x);
+/* Are the two matrices alike, and of few enough axes? */
+bool muon_may_stack(const Node *param, const MuonMatrix *matrix, const Node *other,
+                    const MuonMatrix *of_other);
+/* `count` matrices, of which those after `xs` are zero; the parameter is the first's. */
+Value muon_append_stack(PassContext *ctx, Graph *out, const Node *param, const Value *xs, int n_xs,
+                        int64_t count);
+Value muon_append_part(PassContext *ctx, Graph *out, const Node *param, Value stack, int number);
 
 #endif

@@ -1,5 +1,7 @@
 #include "planner/passes/pass.h"
 
+#include "planner/plan/schedule.h"
+
 #include <string.h>
 
 typedef struct PassInfo {
@@ -137,4 +139,28 @@ Graph *planner_run_pass(Arena *arena, const Graph *graph, const char *pass, Diag
     if (!graph_verify(graph, diag)) return NULL;
     Graph *out = info->run(graph, &ctx);
     return out && graph_verify(out, diag) ? out : NULL;
+}
+
+bool pass_is_part(const Node *node, const Node *stack) {
+    return stack && node->op == OP_NARROW && !node_attr(node, ATTR_to) &&
+           node_over(stack, ATTR_to, node_axis(node, ATTR_axis));
+}
+
+const Node **pass_find_stacks(const Graph *graph, Arena *arena) {
+    const Node **stack_of = ARENA_ARRAY(arena, const Node *, graph->n_nodes + 1);
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n], *stack = node->op == OP_STACK ? node : NULL;
+        for (int i = 0; i < node->n_inputs && !stack && node->phase == PHASE_UPDATE; i++) {
+            const Node *from = node->inputs[i].node;
+            if (!pass_is_part(from, stack_of[from->id])) stack = stack_of[from->id];
+        }
+        stack_of[n] = stack;
+    }
+    return stack_of;
+}
+
+int pass_stage_of_block(const PassContext *ctx, int block) {
+    Path path = {schedule_path(schedule_find(ctx->options.schedule)),
+                 ctx->options.mesh.size[MESH_P]};
+    return path_stage(path, ctx->chunk_of_block[block]);
 }

@@ -35,8 +35,16 @@ Node *value_map_copy(ValueMap *map, const Node *node, Graph *out, Diag *diag);
 Node *pass_build(PassContext *ctx, Graph *out, OpKind op, const Node *origin, Phase phase,
                  const Value *inputs, int n_inputs, const Attr *attrs, int n_attrs);
 
+/* The stage that has the block, once assign_chunks has run. */
+int pass_stage_of_block(const PassContext *ctx, int block);
+
 /* The loss scale as differentiate and append_update read it: a variable, "loss_scale". */
 Node *pass_add_loss_scale(PassContext *ctx, Graph *out, const Node *origin, Phase phase);
+
+/* By id, for values of the update: the stack that the value is made of, whose axis it still has, or
+ * NULL. pass_is_part: a part of such a value along that axis, which is one operand's. */
+const Node **pass_find_stacks(const Graph *graph, Arena *arena);
+bool pass_is_part(const Node *node, const Node *stack);
 
 /* A fused node that runs `expr`; phase, block, chunk and line are `like`'s. NULL: reported. */
 Node *pass_add_fused(Graph *out, const Expr *expr, const Value *inputs, const Node *like,

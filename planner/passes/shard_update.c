@@ -29,6 +29,7 @@
 #include "planner/passes/pass.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum {
     GROUP_UPDATES = 64 /* what one launch of the CUDA backend updates (UPDATE_TENSORS) */
@@ -36,13 +37,15 @@ enum {
 
 /* One parameter, its optimizer node and what becomes of it. */
 typedef struct Update {
-    const Node *param; /* of the graph that comes in */
-    const Node *node;  /* likewise; NULL: the parameter is frozen */
-    int at;            /* position of the axis in the parameter's type, -1: not divided */
-    int mesh;          /* d, or d and c: who have the same of the parameter */
-    bool own;          /* the parameter itself is divided: only the update reads its memory */
-    Value gradient;    /* of `out`, once made */
-    Node *result;      /* of `out` */
+    const Node *param;  /* of the graph that comes in */
+    const Node *node;   /* its optimizer, likewise; NULL: the parameter is frozen */
+    const Node *reader; /* what reads the gradient: the optimizer, or what makes its direction */
+    int at;             /* position of the axis in the parameter's type, -1: not divided */
+    int mesh;           /* d, or d and c: who have the same of the parameter */
+    bool own;           /* the parameter itself is divided: only the update reads its memory */
+    Value gradient;     /* of `out`, once made */
+    Value shard;        /* of the parameter, likewise */
+    Node *result;       /* of `out` */
 } Update;
 
 typedef struct Sharder {
@@ -54,6 +57,8 @@ typedef struct Sharder {
     int n_updates, capacity;
     Update *frozen; /* those of frozen parameters, which have no optimizer node */
     int n_frozen, frozen_capacity;
+    const Node **stack_of; /* of the graph that comes in: pass_find_stacks */
+    Value *together;  /* by id of a value of a stack: it, each matrix divided as in a parameter */
     Update **of_leaf; /* by id of a parameter, state, copy or sum of shares: its update */
 } Sharder;
 
@@ -61,8 +66,15 @@ static bool divides(const Sharder *s, int stage) {
     return s->ctx->options.zero >= stage;
 }
 
+/* An update may be several ops: what reads the gradient and the states, what makes a step of that,
+ * and the optimizer, which writes the parameter. */
 static bool is_optimizer(const Node *node) {
-    return op_updates_elements(node->op); /* of others all ranks do all */
+    return op_is_optimizer(node->op) && node->inputs[0].node->op == OP_PARAM &&
+           node->op != OP_BALANCE; /* of which all ranks do all */
+}
+
+static Value gradient_of(const Update *update) {
+    return update->reader->inputs[op_gradient_operand(update->reader->op)];
 }
 
 /* The parameter's copy in 16 bits, that an update writes too: its last operand, or NULL. */
@@ -74,7 +86,7 @@ static Node *copy_operand(const Node *update) {
 
 /* A frozen parameter's would be as it is itself. */
 static const Sharding *gradient_sharding(const Update *update) {
-    return update->node ? value_sharding(update->node->inputs[1]) : &update->param->shardings[0];
+    return update->node ? value_sharding(gradient_of(update)) : &update->param->shardings[0];
 }
 
 /* Over whom shares of the gradient are summed; where there are none, all that have the same
@@ -111,6 +123,8 @@ static int choose_axis(const Sharder *s, const Update *update, int64_t largest) 
         if (mesh_axes(&s->in->mesh, gradient->mesh[i]) & mesh_axes(&s->in->mesh, mesh)) return -1;
         if (param->mesh[i] >= 0 || gradient->mesh[i] >= 0) continue;
         if (part * (parts - 1) >= dim) continue; /* the last rank would have none */
+        const char *axis = s->in->axes.names[type->axes[i]];
+        if (padding && strcmp(axis, "seq") == 0) continue; /* positions are never padded */
         if (best >= 0 &&
             (padding > best_padding || (padding == best_padding && rows >= best_rows))) {
             continue;
@@ -127,16 +141,16 @@ static bool is_unread(const Node *node, int i) {
     return op_operand_precision(node->op, i) == OPERAND_UNREAD;
 }
 
-/* By id: how many operands read a leaf's numbers. */
-static int *count_reads(const Sharder *s) {
-    int *reads = ARENA_ARRAY(s->ctx->arena, int, s->in->n_nodes + 1);
+/* By id: does anything but the update read a leaf's numbers? */
+static bool *find_read(const Sharder *s) {
+    bool *read = ARENA_ARRAY(s->ctx->arena, bool, s->in->n_nodes + 1);
     for (int n = 0; n < s->in->n_nodes; n++) {
         const Node *node = s->in->nodes[n];
-        for (int i = 0; i < node->n_inputs; i++) {
-            reads[node->inputs[i].node->id] += !is_unread(node, i);
+        for (int i = 0; node->phase != PHASE_UPDATE && i < node->n_inputs; i++) {
+            read[node->inputs[i].node->id] |= !is_unread(node, i);
         }
     }
-    return reads;
+    return read;
 }
 
 /* Returns the elements of the largest parameter of all that are listed. */
@@ -146,7 +160,7 @@ static int64_t list_updates(Sharder *s) {
     for (int n = 0; n < s->in->n_nodes; n++) {
         const Node *node = s->in->nodes[n];
         bool frozen = node->op == OP_PARAM && node_is_frozen(node);
-        bool updates = is_optimizer(node) && node->inputs[0].node->op == OP_PARAM;
+        bool updates = is_optimizer(node);
         if (!frozen && !updates) continue;
         Update update = {.param = frozen ? node : node->inputs[0].node,
                          .node = frozen ? NULL : node};
@@ -176,22 +190,44 @@ static void find_frozen(Sharder *s, int64_t largest) {
     }
 }
 
+/* Of each update, by its parameter: who reads the gradient, or NULL. */
+static const Node **find_readers(const Sharder *s) {
+    const Node **readers = ARENA_ARRAY(s->ctx->arena, const Node *, s->in->n_nodes + 1);
+    ParamIndex params = param_index_create(s->in, s->ctx->arena);
+    for (int n = 0; n < s->in->n_nodes; n++) {
+        const Node *node = s->in->nodes[n];
+        if (op_gradient_operand(node->op) < 0) continue;
+        const Node *of = node->inputs[0].node; /* the parameter, or a state of it */
+        if (of->op == OP_STATE) of = param_index_find(&params, of->block, node_string(of, ATTR_of));
+        if (of) readers[of->id] = node;
+    }
+    return readers;
+}
+
+static void note_leaves(Sharder *s, Update *update, const Node *node) {
+    for (int i = 0; i < node->n_inputs; i++) {
+        const Node *leaf = node->inputs[i].node;
+        if (leaf->op == OP_STATE || leaf == update->param) s->of_leaf[leaf->id] = update;
+    }
+}
+
 static void find_updates(Sharder *s) {
-    int *reads = count_reads(s);
+    const bool *read = find_read(s);
+    const Node **readers = find_readers(s);
     int64_t largest = list_updates(s);
     find_frozen(s, largest);
     for (int u = 0; u < s->n_updates; u++) {
         Update *update = &s->updates[u];
         const Node *node = update->node;
-        bool unread = copy_operand(node) && reads[update->param->id] == 1;
+        bool unread = copy_operand(node) && !read[update->param->id];
+        update->reader = readers[update->param->id];
+        if (!update->reader) BUG("shard_update: nothing reads a gradient");
         update->mesh = choose_mesh(s, update);
         update->at = choose_axis(s, update, largest);
         update->own = update->at >= 0 && (unread || divides(s, ZERO_PARAMETERS));
-        for (int i = 0; i < node->n_inputs; i++) {
-            const Node *leaf = node->inputs[i].node;
-            if (leaf->op == OP_STATE || i == 0) s->of_leaf[leaf->id] = update;
-        }
-        const Node *sum = node->inputs[1].node;
+        note_leaves(s, update, node);
+        note_leaves(s, update, update->reader);
+        const Node *sum = gradient_of(update).node;
         for (; sum->op == OP_ACCUMULATE; sum = sum->inputs[0].node) s->of_leaf[sum->id] = update;
         if (sum->op == OP_ACCUMULATOR) s->of_leaf[sum->id] = update;
     }
@@ -250,10 +286,10 @@ static bool copy_node(Sharder *s, const Node *node) {
 
 /* The gradient as the update reads it: this rank's shard of the sum. */
 static Value shard_gradient(Sharder *s, Update *update) {
-    Value gradient = *value_map_at(&s->map, update->node->inputs[1]);
+    Value gradient = *value_map_at(&s->map, gradient_of(update));
     if (update->at < 0) return gradient;
     if (update->gradient.node) return update->gradient;
-    if (divides_leaf(s, update->node->inputs[1].node)) return gradient;
+    if (divides_leaf(s, gradient_of(update).node)) return gradient;
     const Sharding *now = value_sharding(gradient);
     unsigned axes = mesh_axes(&s->in->mesh, update->mesh);
     bool partial = now->partial & axes;
@@ -262,9 +298,117 @@ static Value shard_gradient(Sharder *s, Update *update) {
     return update->gradient;
 }
 
+/* The parameter as the update reads it. */
+static Value shard_param(Sharder *s, Update *update) {
+    Value whole = update->node->inputs[0], param = *value_map_at(&s->map, whole);
+    if (update->at < 0 || update->own) return param;
+    if (!update->shard.node) {
+        Sharding to = divided(s, update, value_sharding(whole));
+        update->shard = move(s, update, OP_SLICE, &param, 1, to);
+    }
+    return update->shard;
+}
+
+/* --- stacks of matrices ---
+ *
+ * Of a stack each rank has, first, its shards of all matrices. An all_to_all over who divides them
+ * gives it all of some matrices; what is computed of the stack follows, and another brings shards
+ * back. Where parts are not equal, or nothing is divided, it is a gather and a slice. */
+
+static Value move_stack(Sharder *s, const Node *origin, OpKind op, int mesh, int at, int over,
+                        Value value) {
+    const Type *type = value_type(value);
+    Sharding to = *value_sharding(value);
+    Attr attrs[3] = {attr_string(ATTR_mesh, mesh_axis_name(mesh)),
+                     attr_axis(ATTR_axis, type->axes[at])};
+    if (over >= 0) attrs[2] = attr_axes(ATTR_over, &type->axes[over], 1);
+    Node *node =
+        pass_build(s->ctx, s->out, op, origin, PHASE_UPDATE, &value, 1, attrs, over >= 0 ? 3 : 2);
+    if (!node) BUG("shard_update: cannot add %s", OPS[op].name);
+    to.mesh[at] = (int8_t)(op == OP_ALL_GATHER ? -1 : mesh);
+    if (over >= 0) to.mesh[over] = -1;
+    node->shardings[0] = to;
+    return node_value(node, 0);
+}
+
+/* From where the mesh axis divides the value, -1: nowhere, to where it is to. */
+static Value redivide(Sharder *s, const Node *origin, int mesh, int from, int to, Value value) {
+    const Type *type = value_type(value);
+    int64_t size = mesh_size(&s->in->mesh, mesh);
+    bool equal = from >= 0 && to >= 0 && type->dims[from] % size == 0 && type->dims[to] % size == 0;
+    if (equal) return move_stack(s, origin, OP_ALL_TO_ALL, mesh, to, from, value);
+    if (from >= 0) value = move_stack(s, origin, OP_ALL_GATHER, mesh, from, -1, value);
+    return to >= 0 ? move_stack(s, origin, OP_SLICE, mesh, to, -1, value) : value;
+}
+
+/* Which dimension of the stack's matrices ZeRO divides, and over whom: -1, and all that have the
+ * same weights, where none is. */
+static int find_divided(const Sharder *s, const Node *stack, int *out_mesh) {
+    const Node *copy = value_map_at(&s->map, stack->inputs[0])->node;
+    const Sharding *first = &copy->shardings[value_map_at(&s->map, stack->inputs[0])->output];
+    *out_mesh = mesh_replicas(&s->in->mesh, false);
+    for (int i = 0; i < stack->types[0].rank - 1; i++) {
+        if (!mesh_is_replicas(first->mesh[i])) continue;
+        *out_mesh = first->mesh[i];
+        return i + 1;
+    }
+    return -1;
+}
+
+/* As many matrices for each rank; the group may be smaller than what stacks are made for. */
+static bool divides_stack(const Sharder *s, const Node *stack, int mesh) {
+    return stack->types[0].rank > 1 && stack->types[0].dims[0] % mesh_size(&s->in->mesh, mesh) == 0;
+}
+
+/* A part of what was computed of a stack: of the whole stack first, once. */
+static Value part_from(Sharder *s, const Node *node) {
+    const Node *stack = s->stack_of[node->id];
+    Value from = node->inputs[0], *together = &s->together[from.node->id];
+    int mesh, at = find_divided(s, stack, &mesh);
+    Value value = *value_map_at(&s->map, from);
+    if (!divides_stack(s, stack, mesh) || value_sharding(value)->mesh[0] != mesh) return value;
+    if (!together->node) *together = redivide(s, from.node, mesh, 0, at, value);
+    return *together;
+}
+
+static void divide_stack(Sharder *s, const Node *stack) {
+    Value *value = value_map_at(&s->map, node_value((Node *)stack, 0));
+    int mesh, at = find_divided(s, stack, &mesh);
+    if (divides_stack(s, stack, mesh)) *value = redivide(s, stack, mesh, at, 0, *value);
+}
+
+/* A node between gradients and optimizers: divided as what it reads is. */
+static bool copy_between(Sharder *s, const Node *node) {
+    Value *inputs = ARENA_ARRAY(s->ctx->arena, Value, node->n_inputs + 1);
+    for (int i = 0; i < node->n_inputs; i++) {
+        Value input = node->inputs[i];
+        Update *update = s->of_leaf[input.node->id];
+        bool gradient = update && i == op_gradient_operand(node->op);
+        bool param = update && input.node->op == OP_PARAM;
+        inputs[i] = gradient ? shard_gradient(s, update)
+                    : param  ? shard_param(s, update)
+                             : *value_map_at(&s->map, input);
+    }
+    if (pass_is_part(node, s->stack_of[node->id])) inputs[0] = part_from(s, node);
+    Node *copy = graph_copy_node(s->out, node, inputs, s->ctx->diag);
+    if (!copy) return false;
+    value_map_set_node(&s->map, node, copy);
+    ShardingRule rule = sharding_rule(s->out, copy, NULL, false, s->ctx->arena);
+    for (int o = 0; o < copy->n_outputs; o++) copy->shardings[o] = rule.outputs[o];
+    if (node->op == OP_STACK) divide_stack(s, node);
+    return true;
+}
+
+/* Leaves, outputs, the norm and what follows from it are as they were. */
+static bool is_between(const Node *node) {
+    if (node->phase != PHASE_UPDATE || OPS[node->op].flags & LEAF) return false;
+    return node->op != OP_ADD_N && node->op != OP_CLIP_SCALE && node->op != OP_LOSS_SCALE &&
+           node->op != OP_OUTPUT;
+}
+
 static Update *find_update(Sharder *s, Value gradient) {
     for (int u = 0; u < s->n_updates; u++) {
-        if (value_equal(s->updates[u].node->inputs[1], gradient)) return &s->updates[u];
+        if (value_equal(gradient_of(&s->updates[u]), gradient)) return &s->updates[u];
     }
     return NULL;
 }
@@ -308,12 +452,12 @@ static bool copy_norm(Sharder *s, int first) {
     return true;
 }
 
-static bool copy_optimizer(Sharder *s, Update *update, Value param) {
+static bool copy_optimizer(Sharder *s, Update *update) {
     const Node *node = update->node;
-    Value inputs[8];
+    Value *inputs = ARENA_ARRAY(s->ctx->arena, Value, node->n_inputs + 1);
     for (int i = 0; i < node->n_inputs; i++) inputs[i] = *value_map_at(&s->map, node->inputs[i]);
-    inputs[0] = param;
-    inputs[1] = shard_gradient(s, update);
+    inputs[0] = shard_param(s, update);
+    if (node == update->reader) inputs[op_gradient_operand(node->op)] = shard_gradient(s, update);
     bool rounds = update->at < 0 || divides(s, ZERO_PARAMETERS);
     int n_inputs = node->n_inputs - (!rounds && copy_operand(node));
     update->result = pass_build(s->ctx, s->out, node->op, node, PHASE_UPDATE, inputs, n_inputs,
@@ -332,16 +476,10 @@ static void write_back(Sharder *s, const Update *update, Value shard, const Node
 }
 
 static bool copy_group(Sharder *s, Update *group, int count) {
-    Value params[GROUP_UPDATES], rounded[GROUP_UPDATES];
+    Value rounded[GROUP_UPDATES];
+    for (int u = 0; u < count; u++) shard_param(s, &group[u]);
     for (int u = 0; u < count; u++) {
-        Value whole = group[u].node->inputs[0];
-        params[u] = *value_map_at(&s->map, whole);
-        if (group[u].at < 0 || group[u].own) continue;
-        params[u] = move(s, &group[u], OP_SLICE, &params[u], 1,
-                         divided(s, &group[u], value_sharding(whole)));
-    }
-    for (int u = 0; u < count; u++) {
-        if (!copy_optimizer(s, &group[u], params[u])) return false;
+        if (!copy_optimizer(s, &group[u])) return false;
     }
     for (int u = 0; u < count; u++) {
         Value param = node_value(group[u].result, 0);
@@ -364,10 +502,10 @@ static bool copy_group(Sharder *s, Update *group, int count) {
     return true;
 }
 
-/* Updates stand at the end of the step; nothing reads their results. */
-static bool copy_updates(Sharder *s) {
-    for (int u = 0; u < s->n_updates; u += GROUP_UPDATES) {
-        int left = s->n_updates - u;
+/* Updates that stand together, no more than one launch takes at a time. */
+static bool copy_updates(Sharder *s, int first, int end) {
+    for (int u = first; u < end; u += GROUP_UPDATES) {
+        int left = end - u;
         if (!copy_group(s, &s->updates[u], left < GROUP_UPDATES ? left : GROUP_UPDATES)) {
             return false;
         }
@@ -375,24 +513,39 @@ static bool copy_updates(Sharder *s) {
     return true;
 }
 
-Graph *pass_shard_update(const Graph *in, PassContext *ctx) {
-    if (!ctx->options.zero || mesh_size(&in->mesh, MESH_DEC) < 2) return (Graph *)in;
-    Sharder s = {.ctx = ctx, .in = in, .out = graph_create_like(in, ctx->arena)};
+/* All of the step, optimizers that stand together in groups: nothing reads their results. */
+static bool copy_all(Sharder *s) {
     bool norm_done = false;
-    s.map = value_map_create(in, ctx->arena);
-    s.of_leaf = ARENA_ARRAY(ctx->arena, Update *, in->n_nodes + 1);
-    find_updates(&s);
-    for (int n = 0; n < in->n_nodes; n++) {
-        const Node *node = in->nodes[n];
-        if (is_optimizer(node) && node->inputs[0].node->op == OP_PARAM) continue;
+    int first = 0, next = 0; /* updates that are to come, and have been met */
+    for (int n = 0; n < s->in->n_nodes; n++) {
+        const Node *node = s->in->nodes[n];
+        if (is_optimizer(node)) {
+            next++;
+            continue;
+        }
+        if (!(OPS[node->op].flags & LEAF)) {
+            if (!copy_updates(s, first, next)) return false;
+            first = next;
+        }
         if (is_norm_part(node)) {
-            if (!norm_done && !copy_norm(&s, n)) return NULL;
+            if (!norm_done && !copy_norm(s, n)) return false;
             norm_done = true;
             continue;
         }
-        if (!copy_node(&s, node)) return NULL;
+        if (!(is_between(node) ? copy_between(s, node) : copy_node(s, node))) return false;
     }
-    if (!copy_updates(&s)) return NULL;
+    return copy_updates(s, first, next);
+}
+
+Graph *pass_shard_update(const Graph *in, PassContext *ctx) {
+    if (!ctx->options.zero || mesh_size(&in->mesh, MESH_DEC) < 2) return (Graph *)in;
+    Sharder s = {.ctx = ctx, .in = in, .out = graph_create_like(in, ctx->arena)};
+    s.map = value_map_create(in, ctx->arena);
+    s.of_leaf = ARENA_ARRAY(ctx->arena, Update *, in->n_nodes + 1);
+    s.stack_of = pass_find_stacks(in, ctx->arena);
+    s.together = ARENA_ARRAY(ctx->arena, Value, in->n_nodes + 1);
+    find_updates(&s);
+    if (!copy_all(&s)) return NULL;
     if (divides(&s, ZERO_PARAMETERS)) return s.out; /* insert_collectives makes weights whole */
     return check_padding(s.out, ctx->diag) ? s.out : NULL;
 }

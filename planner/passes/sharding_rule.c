@@ -136,6 +136,7 @@ static Sharding restrict_to(const AxisMap *map, const Type *type) {
  * readers, and kept and sent whole. */
 static bool passes_partial(const Node *node, const int *uses) {
     if (!(OPS[node->op].flags & LINEAR) || node->op == OP_ADD_N) return false;
+    if (node->phase == PHASE_UPDATE) return false; /* once a step: not worth a second look */
     const Sharding *first = value_sharding(node->inputs[0]);
     const Type *type = value_type(node->inputs[0]);
     if (!first->partial || first->reduce != REDUCE_SUM) return false;

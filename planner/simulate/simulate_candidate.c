@@ -10,8 +10,9 @@ enum { PART_TIED, PART_NORM, PART_UPDATE, PART_GATHER, N_PARTS };
 
 /* What one chunk, or all of a stage, has; counts of parameters are of one rank. */
 typedef struct Share {
-    FrameCost frame;            /* of one chunk */
-    double update_us, whole_us; /* see SegmentCost */
+    FrameCost frame;  /* of one chunk */
+    double update_us; /* see SegmentCost */
+    MuonCost muon;
     StageWeights weights;
     int64_t scratch_bytes;
     StageCalls calls;
@@ -71,7 +72,7 @@ static void add_segment(PipelineChunk *chunk, Share *share, UpdateKind update,
     chunk->weights_tensor_us += segment->weights.collective_us;
     frame_cost_add(&share->frame, segment, 1);
     share->update_us += segment->update_us;
-    share->whole_us += segment->whole_us;
+    muon_cost_add(&share->muon, &segment->muon, 1);
     stage_weights_add(&share->weights, segment, 1, is_block);
     stage_calls_add(&share->calls, segment, update, 1);
     if (segment->scratch_bytes > share->scratch_bytes) {
@@ -81,7 +82,7 @@ static void add_segment(PipelineChunk *chunk, Share *share, UpdateKind update,
 
 static void add_share(Share *sum, const Share *other) {
     sum->update_us += other->update_us;
-    sum->whole_us += other->whole_us;
+    muon_cost_add(&sum->muon, &other->muon, 1);
     stage_weights_join(&sum->weights, &other->weights);
     sum->calls.per_micro += other->calls.per_micro;
     sum->calls.per_update += other->calls.per_update;
@@ -109,7 +110,8 @@ static double reduce_us(const CandidateLoad *of, const StageWeights *weights) {
 }
 
 static Share share_of(const SegmentCost *weights, UpdateKind update, int count) {
-    Share share = {.update_us = count * weights->update_us, .whole_us = count * weights->whole_us};
+    Share share = {.update_us = count * weights->update_us};
+    muon_cost_add(&share.muon, &weights->muon, count);
     stage_weights_add(&share.weights, weights, count, true);
     stage_calls_add(&share.calls, weights, update, count);
     return share;
@@ -313,7 +315,7 @@ static double gather_us(const CandidateLoad *of, int stage) {
     bool gathers = zero_gathers_updated(of->candidate->zero);
     for (int experts = 0; gathers && experts < 2; experts++) {
         StageWeights part = stage_weights_part(&share->weights, experts);
-        double bytes = (double)stage_divided_bytes(&part, part.parameter_bytes);
+        double bytes = (double)part.parameter_bytes;
         if (bytes <= 0) continue;
         us += collective_us(of->costs->cluster, COLLECTIVE_ALL_GATHER, bytes, &groups.of[experts]);
     }
@@ -331,13 +333,14 @@ static void price_update(CandidateLoad *of) {
     int p = candidate->p;
     bool divided = candidate->zero && candidate_replicas(candidate) > 1;
     double norm = norm_us(of);
+    DataGroups groups = data_groups(&of->placement);
     price_tied(of);
     for (int s = 0; s < p; s++) {
         const Share *share = &of->shares[s];
         of->part_us[PART_NORM][s] = norm;
-        double shared_us = share->update_us - share->whole_us;
         of->part_us[PART_UPDATE][s] =
-            share->whole_us + shared_us * (divided ? divided_share(&share->weights, candidate) : 1);
+            muon_cost_us(&share->muon, of->costs->cluster, &groups.of[0], divided) +
+            share->update_us * (divided ? divided_share(&share->weights, candidate) : 1);
         of->part_us[PART_GATHER][s] = gather_us(of, s);
         int64_t runtime = stage_runtime_bytes(of->costs, of->layout, candidate, s, &share->calls);
         WeightBytes weights =

@@ -21,10 +21,11 @@ typedef struct UpdateVerifier {
     Verifier *v;
     int stage;
     const Graph *graph;
-    const Node **updates;   /* by id of a parameter: its optimizer node */
-    bool *written;          /* by id of a leaf: a gather writes all of it */
-    const Node **momentum;  /* by id: the momentum of Muon's that a value is made of, or NULL */
-    bool *mixed;            /* by id: and of something else */
+    const Node **updates;  /* by id of a parameter: its optimizer node */
+    bool *written;         /* by id of a leaf: a gather writes all of it */
+    const Node **momentum; /* by id: the momentum of Muon's that a value is made of, or NULL */
+    bool *mixed;           /* by id: and of something else */
+    const Node **stack; /* by id: of each of these, numbered along an axis of the value, or NULL */
     const Node *loss_scale; /* what changes the loss scale, or NULL: there is none */
     const Node **params;    /* by block, chunk and name */
     int n_params;
@@ -75,9 +76,14 @@ static bool exchanged(const Node *node, int mesh, int further, Sharding *to) {
     const Attr *over = node_attr(node, ATTR_over);
     int at = type_find_axis(&node->types[0], node_axis(node, ATTR_axis));
     int from = type_find_axis(&node->types[0], over->axes.items[0]);
-    if (mesh != MESH_E || further < 0 || from < 0 || from == at) return false;
-    if (mesh_inner(to->mesh[from]) != mesh) return false;
-    to->mesh[from] = (int8_t)mesh_outer(to->mesh[from]);
+    if (further < 0 || from < 0 || from == at) return false;
+    if (to->mesh[from] == mesh) { /* all that divides it, of a group too */
+        to->mesh[from] = -1;
+    } else if (mesh == MESH_E && mesh_inner(to->mesh[from]) == mesh) {
+        to->mesh[from] = (int8_t)mesh_outer(to->mesh[from]);
+    } else {
+        return false;
+    }
     to->mesh[at] = (int8_t)further;
     return true;
 }
@@ -154,7 +160,7 @@ static void check_norm(UpdateVerifier *uv, const Node *node) {
 /* The first operand that is one number: what gradients are multiplied by. Before it are operands
  * with an element per element of the parameter. */
 static int first_number(OpKind op) {
-    return op == OP_ADAMW ? 4 : op == OP_MUON || op == OP_BALANCE ? 2 : 3;
+    return op == OP_ADAMW ? 4 : op == OP_MUON || op == OP_BALANCE ? 2 : 3; /* LAMB: p and both moments */
 }
 
 /* Operands and results that hold an element each per element of the parameter. */
@@ -270,8 +276,7 @@ static void check_rate(UpdateVerifier *uv, const Node *update) {
 }
 
 /* Adam counts steps or, as some may be left out, updates. */
-static void check_step(UpdateVerifier *uv, const Node *update) {
-    Value step = update->inputs[6];
+static void check_step(UpdateVerifier *uv, const Node *update, Value step) {
     bool fits =
         step.node->op == OP_SCALAR && strcmp(node_string(step.node, ATTR_name), "step") == 0;
     if (uv->loss_scale) fits = step.node == uv->loss_scale && step.output == 2;
@@ -308,25 +313,61 @@ static void check_state(UpdateVerifier *uv, const Node *update, Value value, con
            node_text(uv, param), text(uv, value));
 }
 
-/* Notes which momentum the node's results are made of; only of that, or they are mixed. */
+static int stacked_axis(const Node *stack) {
+    return node_attr(stack, ATTR_to)->axes.items[0];
+}
+
+/* Does the node do with each of the stack's values what it does with any other of them, and nothing
+ * with two together? */
+static bool keeps_apart(const Node *node, const Node *stack) {
+    int axis = stacked_axis(stack);
+    if (type_find_axis(&node->types[0], axis) < 0) return false;
+    if (node->op == OP_MATMUL) {
+        return node_over(node, ATTR_shared, axis) && !node_over(node, ATTR_over, axis);
+    }
+    return node->op != OP_STACK && (!op_moves_parts(node->op) || !op_needs_whole(node, axis));
+}
+
+/* A value of one operand of the stack's, taken out again. */
+static bool is_part(const Node *node, const Node *stack) {
+    return stack && node->op == OP_NARROW && !node_attr(node, ATTR_to) &&
+           node_axis(node, ATTR_axis) == stacked_axis(stack) &&
+           node_int(node, ATTR_first, 0) < stack->n_inputs;
+}
+
+/* Notes which momentum the node's results are made of; only of that, or they are mixed. Of a stack
+ * each element is. */
 static void note_momentum(UpdateVerifier *uv, const Node *node) {
-    const Node *from = node->op == OP_MUON_MOMENTUM ? node : NULL;
-    bool mixed = false, other = false;
+    const Node *from = node->op == OP_MUON_MOMENTUM ? node : NULL, *stack = NULL;
+    bool mixed = false, other = false, stacks = node->op == OP_STACK;
     for (int i = 0; i < node->n_inputs && node->op != OP_MUON_MOMENTUM; i++) {
         const Node *input = node->inputs[i].node, *momentum = uv->momentum[input->id];
-        mixed |= uv->mixed[input->id] || (from && momentum && from != momentum) ||
+        const Node *of = uv->stack[input->id];
+        mixed |= uv->mixed[input->id] || (stacks && of) ||
+                 (from && momentum && !stacks && (from != momentum || of != stack)) ||
                  (input->op == OP_MUON_MOMENTUM && node->inputs[i].output != 1);
         other |= !momentum && input->op != OP_CONST;
-        if (momentum) from = momentum;
+        if (!momentum) continue;
+        if (!from || !stacks) from = momentum;
+        stack = of;
+    }
+    if (stacks && from) {
+        stack = node;
+    } else if (is_part(node, stack)) {
+        from = uv->momentum[stack->inputs[node_int(node, ATTR_first, 0)].node->id];
+        stack = NULL;
+    } else if (stack && from) {
+        mixed |= !keeps_apart(node, stack);
     }
     uv->momentum[node->id] = from;
+    uv->stack[node->id] = from ? stack : NULL;
     uv->mixed[node->id] = from && (mixed || other);
 }
 
 static void check_muon(UpdateVerifier *uv, const Node *update, const Node *param) {
     const Node *direction = update->inputs[1].node, *momentum = uv->momentum[direction->id];
     bool is_state = direction->op == OP_MUON_MOMENTUM && update->inputs[1].output != 1;
-    if (!momentum || uv->mixed[direction->id] || is_state) {
+    if (!momentum || uv->mixed[direction->id] || uv->stack[direction->id] || is_state) {
         DEFECT(uv, update, "%s: updates %s with %s, which is not made of one momentum alone",
                node_text(uv, update), node_text(uv, param), text(uv, update->inputs[1]));
         return;
@@ -342,6 +383,93 @@ static void check_muon(UpdateVerifier *uv, const Node *update, const Node *param
                i ? "the direction" : text(uv, momentum->inputs[2]), text(uv, momentum->inputs[0]));
         return;
     }
+}
+
+/* The number that the value is, completed over ranks, perhaps in one vector with others. */
+static Value number_behind(Value value) {
+    int64_t part = -1;
+    const Node *narrow = NULL;
+    for (;;) {
+        const Node *node = value.node;
+        if (node->op == OP_ALL_REDUCE) {
+            value = node->inputs[0];
+        } else if (node->op == OP_NARROW && !narrow && !node_attr(node, ATTR_to)) {
+            narrow = node;
+            part = node_int(node, ATTR_first, 0);
+            value = node->inputs[0];
+        } else if (node->op == OP_STACK && narrow && part < node->n_inputs &&
+                   node_over(node, ATTR_to, node_axis(narrow, ATTR_axis))) {
+            value = node->inputs[part];
+            narrow = NULL;
+        } else {
+            return narrow ? NO_VALUE : value;
+        }
+    }
+}
+
+/* A vector of numbers is partial as each of them is. */
+static void check_stacked(UpdateVerifier *uv, const Node *node) {
+    for (int i = 0; i < node->n_inputs; i++) {
+        if (value_sharding(node->inputs[i])->partial == node->shardings[0].partial) continue;
+        DEFECT(uv, node, "%s: %s is a partial sum over other ranks", node_text(uv, node),
+               text(uv, node->inputs[i]));
+        return;
+    }
+}
+
+/* Moments and step are one parameter's, and of one definition; norms are of all of it. */
+static void check_lamb(UpdateVerifier *uv, const Node *update, const Node *param) {
+    static const AttrKey ALIKE[] = {ATTR_beta1, ATTR_beta2, ATTR_eps, ATTR_weight_decay};
+    enum { MOMENTS = 1, STEP = 5, NORMS = 6 };
+    const Node *moments = update->inputs[MOMENTS].node;
+    bool fits = moments->op == OP_LAMB_MOMENTS &&
+                value_equal(moments->inputs[0], update->inputs[0]) &&
+                value_equal(moments->inputs[4], update->inputs[STEP]);
+    for (int k = 0; fits && k < 2; k++) {
+        Value moment = update->inputs[MOMENTS + k], norm = number_behind(update->inputs[NORMS + k]);
+        fits = value_equal(moment, (Value){(Node *)moments, k}) &&
+               value_equal(norm, (Value){(Node *)moments, 2 + k});
+    }
+    for (int k = 0; fits && k < 4; k++) {
+        fits = node_float(moments, ALIKE[k], 0) == node_float(update, ALIKE[k], 0);
+    }
+    if (!fits) {
+        DEFECT(uv, update, "%s: its moments and norms are not those of %s", node_text(uv, update),
+               text(uv, update->inputs[0]));
+        return;
+    }
+    check_gradient(uv, update, moments->inputs[5], param);
+    for (int k = 1; k < 3; k++) check_state(uv, update, moments->inputs[k], param);
+    check_step(uv, update, update->inputs[STEP]);
+    if (!value_equal(moments->inputs[3], update->inputs[first_number(OP_LAMB)])) {
+        DEFECT(uv, moments, "%s: multiplies gradients by %s, and the step by %s",
+               node_text(uv, moments), text(uv, moments->inputs[3]),
+               text(uv, update->inputs[first_number(OP_LAMB)]));
+    }
+    for (int k = 0; k < 2; k++) {
+        if (!value_sharding(update->inputs[NORMS + k])->partial) continue;
+        DEFECT(uv, update, "%s: %s is not summed over the ranks as it has to be here",
+               node_text(uv, update), text(uv, update->inputs[NORMS + k]));
+    }
+}
+
+/* Each element of a shard counts once, on the rank that has it. */
+static void check_moments(UpdateVerifier *uv, const Node *moments) {
+    const Sharding *part = value_sharding(moments->inputs[0]);
+    unsigned divided = dividing(uv, moments->inputs[0]);
+    int rank = moments->types[0].rank;
+    bool alike = !part->partial && moments->shardings[2].partial == divided &&
+                 moments->shardings[3].partial == divided;
+    for (int i = 0; i < moments->n_inputs; i++) {
+        if (i == 3 || i == 4) continue; /* numbers */
+        alike &= sharding_equal(value_sharding(moments->inputs[i]), part, rank);
+    }
+    for (int o = 0; o < 2; o++) alike &= sharding_equal(&moments->shardings[o], part, rank);
+    if (alike) return;
+    DEFECT(uv, moments,
+           "%s: what it reads and makes is not divided alike, or its norms are not over the ranks "
+           "that divide it",
+           node_text(uv, moments));
 }
 
 /* A product of the update is a partial sum over just the ranks that divide what it sums away, and
@@ -388,8 +516,12 @@ static void check_update(UpdateVerifier *uv, const Node *update) {
         check_muon(uv, update, param);
         return;
     }
+    if (update->op == OP_LAMB) {
+        check_lamb(uv, update, param);
+        return;
+    }
     check_gradient(uv, update, update->inputs[1], param);
-    if (update->op == OP_ADAMW) check_step(uv, update);
+    if (update->op == OP_ADAMW) check_step(uv, update, update->inputs[6]);
     for (int i = 2; i < first_number(update->op); i++) {
         check_state(uv, update, update->inputs[i], param);
     }
@@ -571,6 +703,10 @@ static void check_node(UpdateVerifier *uv, const Node *node) {
         break;
     case OP_ACCUMULATE: check_share(uv, node); break;
     case OP_SUMSQ: check_norm(uv, node); break;
+    case OP_LAMB_MOMENTS: check_moments(uv, node); break;
+    case OP_STACK:
+        if (node->types[0].rank == 1) check_stacked(uv, node);
+        break;
     case OP_CLIP_SCALE:
         check_norm(uv, node);
         check_output(uv, node, "grad_norm_squared",
@@ -601,6 +737,7 @@ void verify_update(Verifier *v, int stage) {
     uv.written = ARENA_ARRAY(v->scratch, bool, graph->n_nodes + 1);
     uv.momentum = ARENA_ARRAY(v->scratch, const Node *, graph->n_nodes + 1);
     uv.mixed = ARENA_ARRAY(v->scratch, bool, graph->n_nodes + 1);
+    uv.stack = ARENA_ARRAY(v->scratch, const Node *, graph->n_nodes + 1);
     collect_parameters(&uv);
     const Node *first = first_loss_scale(v->plan);
     if ((first != NULL) != (uv.loss_scale != NULL)) {

@@ -1,4 +1,4 @@
-/* narrow, pad, concat, shift: rows copied between pitches. */
+/* narrow, pad, concat, shift: rows copied between pitches; stack: operands one after another. */
 #include "ir/ops/parts.h"
 #include "runtime/cpu/bind.h"
 
@@ -70,4 +70,34 @@ bool cpu_bind_concat(Binding *b, CpuCall *out) {
 
 bool cpu_bind_shift(Binding *b, CpuCall *out) {
     return bind_parts(b, out);
+}
+
+typedef struct StackArgs {
+    int n_inputs;
+    size_t bytes, rest; /* of an operand, and of what none fills */
+    const char *const *in;
+    char *out;
+} StackArgs;
+
+static bool run_stack(const void *args) {
+    const StackArgs *a = args;
+#pragma omp parallel for schedule(static) if ((size_t)a->n_inputs * a->bytes > PARALLEL_BYTES)
+    for (int k = 0; k < a->n_inputs; k++) memcpy(a->out + (size_t)k * a->bytes, a->in[k], a->bytes);
+    memset(a->out + (size_t)a->n_inputs * a->bytes, 0, a->rest);
+    return true;
+}
+
+bool cpu_bind_stack(Binding *b, CpuCall *out) {
+    StackArgs *args = ARENA_NEW(b->arena, StackArgs);
+    const char **in = ARENA_ARRAY(b->arena, const char *, b->node->n_inputs);
+    size_t element = (size_t)dtype_bytes(b->out_local[0].dtype);
+    for (int i = 0; i < b->node->n_inputs; i++) in[i] = b->in[i];
+    args->n_inputs = b->node->n_inputs;
+    args->bytes = (size_t)type_elements(&b->in_local[0]) * element;
+    args->rest =
+        (size_t)type_elements(&b->out_local[0]) * element - (size_t)args->n_inputs * args->bytes;
+    args->in = in;
+    args->out = b->out[0];
+    *out = (CpuCall){run_stack, args};
+    return true;
 }

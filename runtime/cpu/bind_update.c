@@ -8,8 +8,8 @@
 
 typedef struct UpdateArgs {
     int64_t n;
-    const float *in[7];
-    float *out[3];
+    const float *in[8];
+    float *out[4];
     uint16_t *copy;   /* of the parameter, in 16 bits, or NULL */
     DType copy_dtype; /* f32: there is none */
     float max_norm;
@@ -17,6 +17,7 @@ typedef struct UpdateArgs {
     AdamwConfig adamw;
     SgdConfig sgd;
     LionConfig lion;
+    LambConfig lamb;
     MuonConfig muon;
     double momentum, step;
 } UpdateArgs;
@@ -24,7 +25,7 @@ typedef struct UpdateArgs {
 static UpdateArgs *new_args(Binding *b) {
     UpdateArgs *args = ARENA_NEW(b->arena, UpdateArgs);
     args->n = type_elements(&b->in_local[0]);
-    for (int i = 0; i < b->node->n_inputs && i < 7; i++) args->in[i] = b->in[i];
+    for (int i = 0; i < b->node->n_inputs && i < 8; i++) args->in[i] = b->in[i];
     for (int i = 0; i < b->node->n_outputs; i++) {
         if (dtype_is_low(b->out_local[i].dtype)) {
             args->copy = b->out[i];
@@ -130,6 +131,44 @@ bool cpu_bind_lion(Binding *b, CpuCall *out) {
                               .lr_scale = node_float(b->node, ATTR_lr_scale, 1),
                               .copy_dtype = args->copy_dtype};
     *out = (CpuCall){run_lion, args};
+    return true;
+}
+
+static LambConfig lamb_config(const Binding *b, DType copy_dtype) {
+    return (LambConfig){.beta1 = node_float(b->node, ATTR_beta1, 0),
+                        .beta2 = node_float(b->node, ATTR_beta2, 0),
+                        .eps = node_float(b->node, ATTR_eps, 0),
+                        .weight_decay = node_float(b->node, ATTR_weight_decay, 0),
+                        .lr_scale = node_float(b->node, ATTR_lr_scale, 1),
+                        .trust_max = node_float(b->node, ATTR_trust_max, 0),
+                        .copy_dtype = copy_dtype};
+}
+
+static bool run_lamb_moments(const void *args) {
+    const UpdateArgs *a = args;
+    optimizer_lamb_moments(&a->lamb, a->n, a->in[4], a->in[3], a->in[5], a->in[0], a->out[0],
+                           a->out[1], a->out[2], a->out[3]);
+    return true;
+}
+
+bool cpu_bind_lamb_moments(Binding *b, CpuCall *out) {
+    UpdateArgs *args = new_args(b);
+    args->lamb = lamb_config(b, DTYPE_F32);
+    *out = (CpuCall){run_lamb_moments, args};
+    return true;
+}
+
+static bool run_lamb(const void *args) {
+    const UpdateArgs *a = args;
+    optimizer_lamb(&a->lamb, a->n, a->in[4], a->in[5], a->in[3], a->in[6], a->in[7], a->in[1],
+                   a->in[2], a->out[0], a->copy);
+    return true;
+}
+
+bool cpu_bind_lamb(Binding *b, CpuCall *out) {
+    UpdateArgs *args = new_args(b);
+    args->lamb = lamb_config(b, args->copy_dtype);
+    *out = (CpuCall){run_lamb, args};
     return true;
 }
 

@@ -101,6 +101,82 @@ void optimizer_lion(const LionConfig *config, int64_t n, const float *lr, const 
     }
 }
 
+/* What one element's direction needs, in f32. */
+typedef struct LambFactors {
+    float size, unscale, eps, decay;
+} LambFactors;
+
+static LambFactors lamb_factors(const LambConfig *config, double step) {
+    return (LambFactors){.size = (float)(1.0 / (1.0 - pow(config->beta1, step))),
+                         .unscale = (float)(1.0 / sqrt(1.0 - pow(config->beta2, step))),
+                         .eps = (float)config->eps,
+                         .decay = (float)config->weight_decay};
+}
+
+static inline float lamb_direction(const LambFactors *f, float p, float m, float v) {
+    return f->size * (m / (sqrtf(v) * f->unscale + f->eps)) + f->decay * p;
+}
+
+void optimizer_lamb_moments(const LambConfig *config, int64_t n, const float *step,
+                            const float *clip, const float *g, const float *p, float *m, float *v,
+                            float *p_squared, float *r_squared) {
+    enum { MOST_PARTS = 256 }; /* as many as there are chunks: the sums do not know the threads */
+    const float factor = *clip;
+    double parts[MOST_PARTS][2] = {{0}}, sums[2] = {0};
+    *p_squared = *r_squared = 0;
+    if (!isfinite(factor)) return;
+    const LambFactors f = lamb_factors(config, (double)*step);
+    const float beta2 = (float)config->beta2;
+    const float take1 = (float)(1.0 - config->beta1), take2 = (float)(1.0 - config->beta2);
+    const int64_t n_chunks = (n + CHUNK - 1) / CHUNK;
+    const int64_t n_parts = n_chunks < MOST_PARTS ? n_chunks : MOST_PARTS;
+#pragma omp parallel for schedule(static) if (n > CHUNK)
+    for (int64_t part = 0; part < n_parts; part++) {
+        const int64_t first = n_chunks * part / n_parts * CHUNK;
+        const int64_t last = n_chunks * (part + 1) / n_parts * CHUNK, end = last < n ? last : n;
+        double p2 = 0, r2 = 0;
+#pragma omp simd reduction(+ : p2, r2)
+        for (int64_t i = first; i < end; i++) {
+            const float gi = g[i] * factor;
+            const float mi = m[i] + take1 * (gi - m[i]);
+            const float vi = beta2 * v[i] + take2 * gi * gi;
+            const float ri = lamb_direction(&f, p[i], mi, vi);
+            m[i] = mi;
+            v[i] = vi;
+            p2 += (double)p[i] * (double)p[i];
+            r2 += (double)ri * (double)ri;
+        }
+        parts[part][0] = p2;
+        parts[part][1] = r2;
+    }
+    for (int64_t part = 0; part < n_parts; part++) {
+        for (int k = 0; k < 2; k++) sums[k] += parts[part][k];
+    }
+    *p_squared = (float)sums[0];
+    *r_squared = (float)sums[1];
+}
+
+static double lamb_trust(const LambConfig *config, double p_squared, double r_squared) {
+    double trust = p_squared > 0 && r_squared > 0 ? sqrt(p_squared) / sqrt(r_squared) : 1;
+    return config->trust_max > 0 && trust > config->trust_max ? config->trust_max : trust;
+}
+
+void optimizer_lamb(const LambConfig *config, int64_t n, const float *lr, const float *step,
+                    const float *clip, const float *p_squared, const float *r_squared,
+                    const float *m, const float *v, float *p, uint16_t *copy) {
+    const double trust = lamb_trust(config, (double)*p_squared, (double)*r_squared);
+    if (!isfinite(*clip)) return;
+    const LambFactors f = lamb_factors(config, (double)*step);
+    const float size = (float)((double)*lr * config->lr_scale * trust);
+#pragma omp parallel for schedule(static) if (n > CHUNK)
+    for (int64_t first = 0; first < n; first += CHUNK) {
+        const int64_t end = n - first < CHUNK ? n : first + CHUNK;
+#pragma omp simd
+        for (int64_t i = first; i < end; i++) p[i] -= size * lamb_direction(&f, p[i], m[i], v[i]);
+        if (copy) vec_low_store(config->copy_dtype, p + first, copy + first, end - first);
+    }
+}
+
 void optimizer_muon_momentum(double momentum, int64_t n, const float *clip, const float *g,
                              float *m, float *direction) {
     const float factor = *clip, keep = (float)momentum;

@@ -56,6 +56,27 @@ typedef struct LionConfig {
 void optimizer_lion(const LionConfig *config, int64_t n, const float *lr, const float *clip,
                     const float *g, float *p, float *m, uint16_t *copy);
 
+typedef struct LambConfig {
+    double beta1, beta2, eps, weight_decay, lr_scale;
+    double trust_max; /* 0: none */
+    DType copy_dtype;
+} LambConfig;
+
+/* LAMB (You et al. 2020, arXiv 1904.00962, algorithm 2), in two parts, as the norms are of all
+ * shards of a parameter:
+ *     m = beta1 m + (1 - beta1) g;   v = beta2 v + (1 - beta2) g^2
+ *     r = m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps) + weight_decay p
+ *     *p_squared, *r_squared: sums of squares of what is here
+ * and with those of all shards
+ *     p -= lr trust r,   trust = min(|p| / |r|, trust_max), 1 where either norm is 0
+ * r is computed twice rather than kept. Where nothing is to change the sums are 0. */
+void optimizer_lamb_moments(const LambConfig *config, int64_t n, const float *step,
+                            const float *clip, const float *g, const float *p, float *m, float *v,
+                            float *p_squared, float *r_squared);
+void optimizer_lamb(const LambConfig *config, int64_t n, const float *lr, const float *step,
+                    const float *clip, const float *p_squared, const float *r_squared,
+                    const float *m, const float *v, float *p, uint16_t *copy);
+
 /* m = momentum m + g;   direction = g + momentum m   (Nesterov's form, of Jordan et al. 2024)
  * Where nothing is to change, m stays and the direction is 0. */
 void optimizer_muon_momentum(double momentum, int64_t n, const float *clip, const float *g,

@@ -1,6 +1,7 @@
-/* narrow, pad, concat, shift: rows copied between pitches. */
+/* narrow, pad, concat, shift: rows copied between pitches; stack: operands one after another. */
 #include "ir/ops/parts.h"
 #include "runtime/cuda/bind.h"
+#include "runtime/cuda/kernels/args.h"
 #include "runtime/cuda/move.h"
 
 static bool push_rows(Binding *b, const MoveRows *rows) {
@@ -56,4 +57,27 @@ bool cuda_bind_concat(Binding *b) {
 
 bool cuda_bind_shift(Binding *b) {
     return bind_parts(b);
+}
+
+/* What no operand fills goes with the last launch. */
+bool cuda_bind_stack(Binding *b) {
+    int64_t count = node_int(b->node, ATTR_count, 0), n_inputs = b->node->n_inputs;
+    int64_t bytes = type_elements(&b->in_local[0]) * dtype_bytes(b->out_local[0].dtype);
+    int64_t unit = bytes % 16 == 0 ? 16 : bytes % 4 == 0 ? 4 : 2;
+    KernelId kernel = unit == 16 ? KERNEL_stack_16 : unit == 4 ? KERNEL_stack_4 : KERNEL_stack_2;
+    uint32_t blocks = cuda_blocks(bytes / unit, COPY_THREADS);
+    for (int64_t first = 0, next; first < n_inputs; first = next) {
+        next = n_inputs - first > STACK_OPERANDS ? first + STACK_OPERANDS : n_inputs;
+        StackArgs args = {.out = (char *)b->out[0] + first * bytes,
+                          .n = bytes / unit,
+                          .n_operands = (int32_t)(next - first)};
+        for (int64_t k = first; k < next; k++) args.in[k - first] = b->in[k];
+        int64_t rows = (next < n_inputs ? next : count) - first;
+        if (rows > UINT16_MAX) return bind_fail(b, "is too large");
+        if (!cuda_push_launch(b, kernel, (Grid){blocks, (uint32_t)rows, 1}, COPY_THREADS, 0, &args,
+                              sizeof(args))) {
+            return false;
+        }
+    }
+    return true;
 }

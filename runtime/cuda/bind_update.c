@@ -120,6 +120,70 @@ bool cuda_bind_lion(Binding *b) {
     return cuda_push_launch(b, KERNEL_lion, grid, UPDATE_THREADS, 0, &args, sizeof(args));
 }
 
+static int64_t lamb_chunk(int64_t n) {
+    int64_t most = (int64_t)LAMB_CHUNK * LAMB_PARTIALS;
+    return LAMB_CHUNK * (n > most ? (n + most - 1) / most : 1);
+}
+
+/* As sumsq's: of two sums each. */
+int64_t cuda_lamb_workspace_bytes(const Node *node, const Type *inputs, const Type *outputs) {
+    (void)node, (void)outputs;
+    bool one_block = type_elements(&inputs[0]) <= LAMB_CHUNK;
+    return one_block ? 0 : 2 * LAMB_PARTIALS * (int64_t)sizeof(float);
+}
+
+static LambArgs lamb_args(const Binding *b) {
+    return (LambArgs){
+        .scalars = {.clip = b->in[3],
+                    .lr_scale = node_float(b->node, ATTR_lr_scale, 1),
+                    .beta1 = node_float(b->node, ATTR_beta1, 0),
+                    .beta2 = node_float(b->node, ATTR_beta2, 0),
+                    .trust_max = node_float(b->node, ATTR_trust_max, 0),
+                    .eps = (float)node_float(b->node, ATTR_eps, 0)},
+        .tensor = {.n = type_elements(&b->in_local[0]),
+                   .weight_decay = (float)node_float(b->node, ATTR_weight_decay, 0)},
+    };
+}
+
+bool cuda_bind_lamb_moments(Binding *b) {
+    LambArgs args = lamb_args(b);
+    args.scalars.step = b->in[4];
+    args.tensor.p = b->in[0];
+    args.tensor.g = b->in[5];
+    args.tensor.m = b->out[0];
+    args.tensor.v = b->out[1];
+    args.tensor.p_squared = b->out[2];
+    args.tensor.r_squared = b->out[3];
+    args.chunk = lamb_chunk(args.tensor.n);
+    args.n_blocks = cuda_blocks(args.tensor.n, args.chunk);
+    if (args.n_blocks > 1) args.partial = b->workspace;
+    if (b->workspace_bytes < cuda_lamb_workspace_bytes(b->node, b->in_local, b->out_local)) {
+        return bind_fail(b, "has too little workspace in this plan");
+    }
+    if (!cuda_push_launch(b, KERNEL_lamb_moments, (Grid){args.n_blocks, 1, 1}, UPDATE_THREADS, 0,
+                          &args, sizeof(args))) {
+        return false;
+    }
+    if (args.n_blocks == 1) return true;
+    return cuda_push_launch(b, KERNEL_lamb_norms_finish, (Grid){1, 1, 1}, UPDATE_THREADS, 0, &args,
+                            sizeof(args));
+}
+
+bool cuda_bind_lamb(Binding *b) {
+    LambArgs args = lamb_args(b);
+    args.scalars.lr = b->in[4];
+    args.scalars.step = b->in[5];
+    args.scalars.copy_dtype = copy_dtype(b, 1);
+    args.tensor.p = b->out[0];
+    args.tensor.m = b->in[1];
+    args.tensor.v = b->in[2];
+    args.tensor.p_squared = b->in[6];
+    args.tensor.r_squared = b->in[7];
+    args.tensor.copy = copy_of(b, 1);
+    Grid grid = {cuda_blocks(args.tensor.n, UPDATE_CHUNK), 1, 1};
+    return cuda_push_launch(b, KERNEL_lamb, grid, UPDATE_THREADS, 0, &args, sizeof(args));
+}
+
 bool cuda_bind_muon_momentum(Binding *b) {
     MuonMomentumArgs args = {.m = b->out[0],
                              .direction = b->out[1],

@@ -20,6 +20,7 @@ typedef struct Family {
     bool (*alike)(const void *one, const void *args);
     /* Memory that every tensor's own launch writes for itself; NULL: none. */
     const void *(*scratch)(const void *args);
+    KernelId finish; /* the second launch of what has scratch */
     int64_t most_blocks;
     /* Makes the joined launches; returns how many. */
     int (*join)(const Run *run, Arena *arena, LaunchCommand *out);
@@ -123,6 +124,48 @@ static int lion_join(const Run *run, Arena *arena, LaunchCommand *out) {
     return 1;
 }
 
+static bool lamb_alike(const void *one, const void *args) {
+    const LambArgs *x = one, *y = args;
+    const LambScalars *a = &x->scalars, *b = &y->scalars;
+    return same_copies(x->tensor.copy, a->copy_dtype, y->tensor.copy, b->copy_dtype) &&
+           a->clip == b->clip && a->lr == b->lr && a->lr_scale == b->lr_scale &&
+           a->step == b->step && a->beta1 == b->beta1 && a->beta2 == b->beta2 && a->eps == b->eps &&
+           a->trust_max == b->trust_max && x->chunk == y->chunk;
+}
+
+static const void *lamb_scratch(const void *args) {
+    return ((const LambArgs *)args)->partial;
+}
+
+static LambManyArgs *lamb_table(const Run *run, Arena *arena) {
+    LambManyArgs *many = ARENA_NEW(arena, LambManyArgs);
+    many->n_tensors = run->n_tensors;
+    number_blocks(run, many->first_block);
+    for (int t = 0; t < run->n_tensors; t++) {
+        const LambArgs *args = run->tensors[t]->launch.args;
+        int32_t copy_dtype =
+            args->tensor.copy ? args->scalars.copy_dtype : many->scalars.copy_dtype;
+        many->scalars = args->scalars;
+        many->scalars.copy_dtype = copy_dtype;
+        many->chunk = args->chunk;
+        many->tensor[t] = args->tensor;
+        if (!many->partial) many->partial = args->partial;
+    }
+    return many;
+}
+
+static int lamb_moments_join(const Run *run, Arena *arena, LaunchCommand *out) {
+    const LambManyArgs *many = lamb_table(run, arena);
+    out[0] = new_launch(KERNEL_lamb_moments_many, run->n_blocks, many);
+    out[1] = new_launch(KERNEL_lamb_norms_finish_many, run->n_tensors, many);
+    return many->partial ? 2 : 1;
+}
+
+static int lamb_join(const Run *run, Arena *arena, LaunchCommand *out) {
+    out[0] = new_launch(KERNEL_lamb_many, run->n_blocks, lamb_table(run, arena));
+    return 1;
+}
+
 static bool sumsq_alike(const void *one, const void *args) {
     return ((const SumsqArgs *)one)->chunk == ((const SumsqArgs *)args)->chunk;
 }
@@ -149,10 +192,14 @@ static int sumsq_join(const Run *run, Arena *arena, LaunchCommand *out) {
 }
 
 static const Family FAMILIES[] = {
-    {KERNEL_adamw, UPDATE_TENSORS, adamw_alike, no_scratch, INT32_MAX, adamw_join},
-    {KERNEL_sgd, UPDATE_TENSORS, sgd_alike, no_scratch, INT32_MAX, sgd_join},
-    {KERNEL_lion, UPDATE_TENSORS, lion_alike, no_scratch, INT32_MAX, lion_join},
-    {KERNEL_sumsq, SUMSQ_TENSORS, sumsq_alike, sumsq_scratch, SUMSQ_PARTIALS, sumsq_join},
+    {KERNEL_adamw, UPDATE_TENSORS, adamw_alike, no_scratch, N_KERNELS, INT32_MAX, adamw_join},
+    {KERNEL_sgd, UPDATE_TENSORS, sgd_alike, no_scratch, N_KERNELS, INT32_MAX, sgd_join},
+    {KERNEL_lion, UPDATE_TENSORS, lion_alike, no_scratch, N_KERNELS, INT32_MAX, lion_join},
+    {KERNEL_lamb_moments, LAMB_TENSORS, lamb_alike, lamb_scratch, KERNEL_lamb_norms_finish,
+     LAMB_PARTIALS, lamb_moments_join},
+    {KERNEL_lamb, LAMB_TENSORS, lamb_alike, no_scratch, N_KERNELS, INT32_MAX, lamb_join},
+    {KERNEL_sumsq, SUMSQ_TENSORS, sumsq_alike, sumsq_scratch, KERNEL_sumsq_finish, SUMSQ_PARTIALS,
+     sumsq_join},
 };
 
 static bool is_launch(const Command *command, KernelId kernel) {
@@ -215,7 +262,7 @@ static Run find_run(const Family *family, const CommandList *list, int first) {
         run.n_blocks += command->launch.grid.x;
         i++;
         if (!family->scratch(command->launch.args)) continue;
-        if (i == list->count || !is_launch(&list->items[i], KERNEL_sumsq_finish)) {
+        if (i == list->count || !is_launch(&list->items[i], family->finish)) {
             BUG("%s without its second launch", KERNELS[family->one].name);
         }
         i++;

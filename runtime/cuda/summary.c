@@ -24,6 +24,8 @@ static int parts_of(const Command *command) {
     case KERNEL_reduce_finish:
     case KERNEL_norm_join:
     case KERNEL_embedding_join:
+    case KERNEL_lamb_norms_finish:
+    case KERNEL_lamb_norms_finish_many:
     case KERNEL_sumsq_finish:
     case KERNEL_sumsq_finish_many: return 0;
     default: break;

@@ -10,6 +10,7 @@ int64_t cuda_norm_grad_workspace_bytes(const Node *node, const Type *inputs, con
 int64_t cuda_embedding_grad_workspace_bytes(const Node *node, const Type *inputs,
                                             const Type *outputs);
 int64_t cuda_reduce_sum_workspace_bytes(const Node *node, const Type *inputs, const Type *outputs);
+int64_t cuda_lamb_workspace_bytes(const Node *node, const Type *inputs, const Type *outputs);
 int64_t cuda_sumsq_workspace_bytes(const Node *node, const Type *inputs, const Type *outputs);
 
 #endif

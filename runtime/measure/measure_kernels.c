@@ -51,6 +51,9 @@ static const KernelCase CASES[] = {
     {OP_ADAMW, true, "ffffsss", "fff", "{eps=1e-08, beta1=0.9, beta2=0.95, weight_decay=0.1}"},
     {OP_SGD, true, "fffss", "ff", "{momentum=0.9, weight_decay=0.1}"},
     {OP_LION, true, "fffss", "ff", "{beta1=0.9, beta2=0.99, weight_decay=0.1}"},
+    {OP_LAMB_MOMENTS, true, "fffssf", "ffss",
+     "{eps=1e-06, beta1=0.9, beta2=0.999, weight_decay=0.01}"},
+    {OP_LAMB, true, "fffsssss", "f", "{eps=1e-06, beta1=0.9, beta2=0.999, weight_decay=0.01}"},
     {OP_MUON_MOMENTUM, true, "fsf", "ff", "{momentum=0.95}"},
     {OP_MUON, true, "ffss", "f", "{scale=6.4, weight_decay=0.1}"},
 };

@@ -129,6 +129,9 @@ const OpCase OP_CASES[] = {
     CASE(MATMUL, "k=5 m=3; k=5 m=3", "over=k to=m,n"),
     CASE(MATMUL, "s=3 r=3; s=3 a=2 b=4", "over=s to=s,a,b"),
     CASE(MATMUL, "a=2 b=4 s=3; s=3 r=3", "over=s to=a,b,s"),
+    CASE(MATMUL, "b=2 m=3 k=5; @0", "over=k to=b,m,n shared=b"),
+    CASE(MATMUL, "b=2 s=3 r=3; b=2 s=3 a=2 c=4", "over=s to=b,s,a,c shared=b"),
+    CASE(MATMUL, "~b=2 k=33 m=7; ~b=2 k=33 m=7", "over=k dtype=f32 to=b,m,n shared=b"),
     CASE(MATMUL, "~m=67 k=33; ~m=67 k=33", "over=k dtype=f32 to=m,n"),
     CASE(MATMUL, "~m=67 k=33; ~k=33 n=35", "over=k dtype=f32"),
     CASE(MATMUL, "~k=5 m=3; ~n=4 k=5", "over=k dtype=low"),
@@ -160,6 +163,9 @@ const OpCase OP_CASES[] = {
     CASE(PAD, "a=2 c=3", "to=b first=4 count=5 at=1"),
     CASE(PAD, "rows=3", "to=cols first=2 count=7 at=1"),
     CASE(PAD, "", "to=cols first=1 count=3 at=0"),
+    CASE(STACK, "rows=3 cols=5; rows=3 cols=5; rows=3 cols=5", "to=all count=3"),
+    CASE(STACK, "a=2; a=2", "to=b count=5"),
+    CASE(STACK, ":1.5; :2", "to=b count=2"),
     CASE(CONCAT, "rows=3 a=2; rows=3 b=5", "over=a,b to=cols"),
     CASE(CONCAT, "rows=3 a=2; rows=3 a=2; rows=3 b=1", "over=a,b to=cols"),
     CASE(CONCAT, "a=2 cols=3; a=2 cols=3", "over=a to=rows"),
@@ -397,6 +403,26 @@ const OpCase OP_CASES[] = {
          "beta1=0.95 beta2=0.98 weight_decay=0"),
     CASE(LION, "rows=9; rows=9; rows=9; :nan; :0.03125; ~rows=9",
          "beta1=0.9 beta2=0.99 weight_decay=0.1"),
+    /* p, m, v, scale, step, g */
+    CASE(LAMB_MOMENTS, "rows=3 cols=7; :0 rows=3 cols=7; :0 rows=3 cols=7; :0.5; :1; rows=3 cols=7",
+         "beta1=0.9 beta2=0.999 eps=1e-6 weight_decay=0.01"),
+    CASE(LAMB_MOMENTS, "rows=9; rows=9; + rows=9; :1; :1000; rows=9",
+         "beta1=0.9 beta2=0.95 eps=0.01 weight_decay=1"),
+    CASE(LAMB_MOMENTS, "rows=9; rows=9; + rows=9; :nan; :7; rows=9",
+         "beta1=0.9 beta2=0.95 eps=1e-6 weight_decay=0.1"),
+    /* p, m, v, scale, lr, step, two norms */
+    CASE(LAMB,
+         "rows=3 cols=7; rows=3 cols=7; + rows=3 cols=7; :0.5; :0.03125; :3; :2.5; :40; "
+         "~rows=3 cols=7",
+         "beta1=0.9 beta2=0.999 eps=1e-6 weight_decay=0.01"),
+    CASE(LAMB, "rows=9; rows=9; + rows=9; :1; :0.03125; :1000; :64; :4",
+         "beta1=0.9 beta2=0.95 eps=0.01 weight_decay=1 trust_max=1.5 lr_scale=0.5"),
+    CASE(LAMB, "rows=9; rows=9; + rows=9; :1; :0.03125; :5; :0; :4",
+         "beta1=0.9 beta2=0.95 eps=0.01 weight_decay=1"),
+    CASE(LAMB, "rows=9; rows=9; + rows=9; :1; :0.03125; :5; :4; :0",
+         "beta1=0.9 beta2=0.95 eps=0.01 weight_decay=1"),
+    CASE(LAMB, "rows=9; rows=9; + rows=9; :nan; :0.03125; :5; :4; :1; ~rows=9",
+         "beta1=0.9 beta2=0.95 eps=0.01 weight_decay=1"),
     CASE(MUON_MOMENTUM, "rows=3 cols=7; :0.5; rows=3 cols=7", "momentum=0.95"),
     CASE(MUON_MOMENTUM, "rows=9; :inf; rows=9", "momentum=0.95"),
     CASE(MUON, "rows=3 cols=7; ~rows=3 cols=7; :0.5; :0.03125; ~rows=3 cols=7",
@@ -409,7 +435,7 @@ const OpCase OP_CASES[] = {
 };
 const int N_OP_CASES = sizeof(OP_CASES) / sizeof(OP_CASES[0]);
 
-enum { MOST_OPERANDS = 8 };
+enum { MOST_OPERANDS = 9 };
 
 const char *op_case_name(Arena *arena, const OpCase *op_case, const char *what) {
     return arena_printf(arena, "%s(%s) {%s} %s", OPS[op_case->op].name,

@@ -29,17 +29,20 @@ static int64_t stride_along(const Type *type, int axis) {
 static void renamed_matmul(const RefCall *call) {
     const Node *node = call->node;
     const Type *type = &node->types[0];
+    const Attr *shared = node_attr(node, ATTR_shared); /* come first, and keep their names */
     Type over = summed_axes(node, ref_type(call, 0));
     Point point = {{0}}, sum_point = {{0}};
     do {
         double sum = 0;
         do {
             double factor[2];
-            for (int i = 0, k = 0; i < 2; i++) {
+            for (int i = 0, k = shared ? shared->axes.count : 0; i < 2; i++) {
                 Point own = sum_point;
                 for (int j = 0; j < ref_type(call, i)->rank; j++) {
                     int axis = ref_type(call, i)->axes[j];
-                    if (!node_over(node, ATTR_over, axis)) own.at[axis] = point.at[type->axes[k++]];
+                    if (node_over(node, ATTR_over, axis)) continue;
+                    bool stays = node_over(node, ATTR_shared, axis);
+                    own.at[axis] = point.at[stays ? axis : type->axes[k++]];
                 }
                 factor[i] = ref_read(call, i, &own);
             }
@@ -531,6 +534,53 @@ void reference_lion(const RefCall *call) {
         call->out[0][i] = p;
         call->out[1][i] = m;
         if (node->n_inputs > 5) call->out[2][i] = isfinite(scale) ? p : call->in[5][i];
+    }
+}
+
+/* The direction of LAMB of element i (You et al. 2020, algorithm 2). */
+static double lamb_direction(const Node *node, double p, double m, double v, double step) {
+    double b1 = node_float(node, ATTR_beta1, 0), b2 = node_float(node, ATTR_beta2, 0);
+    double m_hat = m / (1 - pow(b1, step)), v_hat = v / (1 - pow(b2, step));
+    return m_hat / (sqrt(v_hat) + node_float(node, ATTR_eps, 0)) +
+           node_float(node, ATTR_weight_decay, 0) * p;
+}
+
+/* p, m, v, scale, step, g */
+void reference_lamb_moments(const RefCall *call) {
+    const Node *node = call->node;
+    double b1 = node_float(node, ATTR_beta1, 0), b2 = node_float(node, ATTR_beta2, 0);
+    double scale = call->in[3][0], p2 = 0, r2 = 0;
+    for (int64_t i = 0; i < type_elements(&node->types[0]); i++) {
+        double p = call->in[0][i], m = call->in[1][i], v = call->in[2][i];
+        if (isfinite(scale)) {
+            double g = call->in[5][i] * scale;
+            m = b1 * m + (1 - b1) * g;
+            v = b2 * v + (1 - b2) * g * g;
+            double r = lamb_direction(node, p, m, v, call->in[4][0]);
+            p2 += p * p;
+            r2 += r * r;
+        }
+        call->out[0][i] = m;
+        call->out[1][i] = v;
+    }
+    call->out[2][0] = p2;
+    call->out[3][0] = r2;
+}
+
+/* p, m, v, scale, lr, step, squared norms of p and the direction, and perhaps a copy of p. */
+void reference_lamb(const RefCall *call) {
+    const Node *node = call->node;
+    double p2 = call->in[6][0], r2 = call->in[7][0], most = node_float(node, ATTR_trust_max, 0);
+    double trust = p2 > 0 && r2 > 0 ? sqrt(p2 / r2) : 1;
+    double rate = call->in[4][0] * node_float(node, ATTR_lr_scale, 1);
+    bool finite = isfinite(call->in[3][0]);
+    if (most > 0) trust = fmin(trust, most);
+    for (int64_t i = 0; i < type_elements(&node->types[0]); i++) {
+        double p = call->in[0][i];
+        double r = lamb_direction(node, p, call->in[1][i], call->in[2][i], call->in[5][0]);
+        if (finite) p -= rate * trust * r;
+        call->out[0][i] = p;
+        if (node->n_inputs > 8) call->out[1][i] = finite ? p : call->in[8][i];
     }
 }
 

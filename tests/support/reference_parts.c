@@ -59,3 +59,10 @@ void reference_shift(const RefCall *call) {
                                                : node_float(node, ATTR_value, 0);
     } while (point_next(&point, &node->types[0]));
 }
+
+void reference_stack(const RefCall *call) {
+    int64_t size = type_elements(ref_type(call, 0)), all = type_elements(&call->node->types[0]);
+    for (int64_t i = 0; i < all; i++) {
+        call->out[0][i] = i / size < call->node->n_inputs ? call->in[i / size][i % size] : 0;
+    }
+}

@@ -235,6 +235,14 @@ static void test_parts(const char *type) {
                "%2 = narrow(%0) {axis=a, first=1} : $[b=7, c=300]\n"
                "%3 = pad(%1) {axis=d, to=[b], first=2, count=7} : $[a=2, b=7, c=300]\n"
                "%4 = concat(%0, %1) {over=[b, d], to=[b]} : $[a=2, b=11, c=300]\n");
+    check_part(type, "stacks",
+               "%0 = input() {name=\"\"} : $[a=3, b=7]\n"
+               "%1 = input() {name=\"\"} : $[a=3, b=7]\n"
+               "%2 = stack(%0, %1, %0) {to=[c], count=3} : $[c=3, a=3, b=7]\n"
+               "%3 = stack(%1, %0) {to=[c], count=5} : $[c=5, a=3, b=7]\n"
+               "%4 = narrow(%3) {axis=c, first=1} : $[a=3, b=7]\n"
+               "%5 = input() {name=\"\"} : $[d=16, e=300]\n"
+               "%6 = stack(%5, %5) {to=[c], count=3} : $[c=3, d=16, e=300]\n");
     check_part(type, "shifts",
                "%0 = input() {name=\"\"} : $[batch=3, seq=6, model=4]\n"
                "%1 = shift(%0) {axis=seq, by=2} : $[batch=3, seq=6, model=4]\n"

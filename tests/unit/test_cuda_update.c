@@ -133,6 +133,26 @@ static const Optimizer OPTIMIZERS[] = {
      "%%2 = param() {name=\"\", init=\"zeros\", decay=1} : f32[%s]\n"
      "%%3 = input() {name=\":nan\"} : f32[]\n%%4 = input() {name=\":0.03125\"} : f32[]\n",
      "%0, %1, %2, %3, %4", "beta1=0.9, beta2=0.99, weight_decay=0.1", 2, -1},
+    {"lamb", "lamb",
+     "%%2 = param() {name=\"+\", init=\"zeros\", decay=1} : f32[%s]\n"
+     "%%3 = input() {name=\":0.5\"} : f32[]\n%%4 = input() {name=\":0.03125\"} : f32[]\n"
+     "%%5 = input() {name=\":3\"} : f32[]\n%%6 = input() {name=\":5\"} : f32[]\n"
+     "%%7 = input() {name=\":20\"} : f32[]\n",
+     "%0, %1, %2, %3, %4, %5, %6, %7", "beta1=0.9, beta2=0.999, eps=1e-06, weight_decay=0.1", 1, 5},
+    {"lamb with a copy, bounded, at twice the rate", "lamb",
+     "%%2 = param() {name=\"+\", init=\"zeros\", decay=1} : f32[%s]\n"
+     "%%3 = input() {name=\":0.5\"} : f32[]\n%%4 = input() {name=\":0.03125\"} : f32[]\n"
+     "%%5 = input() {name=\":70\"} : f32[]\n%%6 = input() {name=\":50\"} : f32[]\n"
+     "%%7 = input() {name=\":2\"} : f32[]\n"
+     "%%8 = param() {name=\"\", init=\"zeros\", decay=1} : bf16[%s]\n",
+     "%0, %1, %2, %3, %4, %5, %6, %7, %8",
+     "beta1=0.9, beta2=0.95, eps=0.01, weight_decay=0.1, trust_max=1.5, lr_scale=2", 2, 5},
+    {"lamb, clip factor not a number", "lamb",
+     "%%2 = param() {name=\"+\", init=\"zeros\", decay=1} : f32[%s]\n"
+     "%%3 = input() {name=\":nan\"} : f32[]\n%%4 = input() {name=\":0.03125\"} : f32[]\n"
+     "%%5 = input() {name=\":3\"} : f32[]\n%%6 = input() {name=\":0\"} : f32[]\n"
+     "%%7 = input() {name=\":0\"} : f32[]\n",
+     "%0, %1, %2, %3, %4, %5, %6, %7", "beta1=0.9, beta2=0.999, eps=1e-06, weight_decay=0.1", 1, 5},
     {"muon", "muon",
      "%%2 = input() {name=\":0.5\"} : f32[]\n%%3 = input() {name=\":0.03125\"} : f32[]\n",
      "%0, %1, %2, %3", "scale=6.4, weight_decay=0.1, lr_scale=0.5", 1, -1},
@@ -157,7 +177,10 @@ static bool has_copy(const Optimizer *o) {
 
 static const char *update_nodes(Arena *arena, const Optimizer *o, const char *axes) {
     const char *results = "", *leaves = "";
-    int always = strcmp(o->op, "adamw") == 0 ? 7 : strcmp(o->op, "muon") == 0 ? 4 : 5;
+    int always = strcmp(o->op, "lamb") == 0    ? 8
+                 : strcmp(o->op, "adamw") == 0 ? 7
+                 : strcmp(o->op, "muon") == 0  ? 4
+                                               : 5;
     int first = always + has_copy(o);
     const char *count = o->n_outputs > 1 ? arena_printf(arena, ":%d", o->n_outputs) : "";
     for (int i = 0; i < o->n_outputs; i++) {
@@ -287,6 +310,30 @@ static void test_muon(void) {
     arena_destroy(arena);
 }
 
+/* Moments and both norms, of one block, of many, and of chunks of more than one; a factor that is
+ * not finite leaves the state. */
+static void test_lamb_moments(void) {
+    static const char *const SIZES[] = {"", "a=3, b=7", "a=8192", "a=8193", "a=1639, b=30"};
+    static const char *const CLIPS[] = {"0.5", "nan"};
+    Arena *arena = arena_create();
+    for (int i = 0; i < 10; i++) {
+        const char *axes = SIZES[i / 2], *clip = CLIPS[i % 2];
+        check_nodes(arena_printf(arena, "lamb_moments f32[%s], factor %s", axes, clip),
+                    arena_printf(arena,
+                                 "%%0 = param() {name=\"\", init=\"zeros\", decay=1} : f32[%s]\n"
+                                 "%%1 = param() {name=\"\", init=\"zeros\", decay=1} : f32[%s]\n"
+                                 "%%2 = param() {name=\"+\", init=\"zeros\", decay=1} : f32[%s]\n"
+                                 "%%3 = input() {name=\":%s\"} : f32[]\n"
+                                 "%%4 = input() {name=\":3\"} : f32[]\n"
+                                 "%%5 = input() {name=\"\"} : f32[%s]\n"
+                                 "%%6:4 = lamb_moments(%%0, %%1, %%2, %%3, %%4, %%5) {beta1=0.9, "
+                                 "beta2=0.999, eps=1e-06, weight_decay=0.1} : f32[%s], f32[%s], "
+                                 "f32[], f32[]\n",
+                                 axes, axes, axes, clip, axes, axes, axes));
+    }
+    arena_destroy(arena);
+}
+
 static void test_optimizers(void) {
     static const char *const SIZES[] = {"", "a=3, b=7", "a=8192", "a=1639, b=10"};
     for (size_t i = 0; i < sizeof(OPTIMIZERS) / sizeof(OPTIMIZERS[0]); i++) {
@@ -372,17 +419,18 @@ static void set_accesses(CudaKernelRun *run, Arena *arena) {
             void *at = run->base.ranks[0].buffers[value.node->id * MAX_OUTPUTS + value.output];
             accesses[count++] = access_to(at, cuda_value_bytes(graph, value), write);
         }
-        if (node->n_inputs &&
-            cuda_workspace_bytes(node, value_type(node->inputs[0]), node->types) > 0) {
-            accesses[count++] =
-                access_to(run->workspaces[0], SUMSQ_PARTIALS * (int64_t)sizeof(float), true);
-        }
+        int64_t workspace =
+            node->n_inputs ? cuda_workspace_bytes(node, value_type(node->inputs[0]), node->types)
+                           : 0;
+        if (workspace) accesses[count++] = access_to(run->workspaces[0], workspace, true);
         for (int i = run->first_command[0][n]; i < run->first_command[0][n + 1]; i++) {
             Command *command = &run->lists[0].items[i];
             command->accesses = accesses;
             command->n_accesses = count;
-            if (node->op != OP_SUMSQ || count < 3) continue;
-            ((SumsqArgs *)command->launch.args)->partial = run->workspaces[0];
+            void *args = (void *)command->launch.args;
+            if (!workspace) continue;
+            if (node->op == OP_SUMSQ) ((SumsqArgs *)args)->partial = run->workspaces[0];
+            if (node->op == OP_LAMB_MOMENTS) ((LambArgs *)args)->partial = run->workspaces[0];
         }
     }
 }
@@ -411,13 +459,13 @@ static bool keeps_accesses(const CommandList *before, const CommandList *after) 
     return true;
 }
 
-static void check_merged(const char *name, int n, bool sgd, const char *max_norm, int n_commands) {
+static void check_merged_text(const char *name, const char *text, int n_commands) {
     CudaFixture f;
     CudaKernelRun single, merged;
     CommandList list = {0};
     Arena *arena = arena_create();
     check_begin(name);
-    if (cuda_fixture_create(&f, NULL, many_updates(arena, n, sgd, max_norm))) {
+    if (cuda_fixture_create(&f, NULL, text)) {
         bool bound = cuda_kernel_run_create(&single, f.reference, -1, NULL, f.diag) &&
                      cuda_kernel_run_create(&merged, f.reference, -1, NULL, f.diag);
         CHECK(bound, "%s", diag_text(f.diag));
@@ -444,6 +492,56 @@ static void check_merged(const char *name, int n, bool sgd, const char *max_norm
     cuda_fixture_destroy(&f);
     check_end();
     arena_destroy(arena);
+}
+
+static void check_merged(const char *name, int n, bool sgd, const char *max_norm, int n_commands) {
+    Arena *arena = arena_create();
+    check_merged_text(name, many_updates(arena, n, sgd, max_norm), n_commands);
+    arena_destroy(arena);
+}
+
+/* LAMB of `n` parameters of odd sizes: moments and norms of all, then the steps. */
+static void check_merged_lamb(const char *name, int n, int n_commands) {
+    enum { LEAVES = 5, CLIP = 0, RATE, STEP, FIRST };
+    static const int SIZES[] = {1, 7, 8192, 13, 40000, 8193, 33000, 3, 9001, 65};
+    static const char *const VALUES[LEAVES] = {"", "", "+", "", ""};
+    static const char BETAS[] = "beta1=0.9, beta2=0.999, eps=1e-06";
+    const int moments = FIRST + LEAVES * n, steps = moments + n;
+    StrBuf leaves = strbuf_create(), first = strbuf_create(), second = strbuf_create();
+    for (int i = 0; i < n; i++) {
+        int axis = i % (int)(sizeof(SIZES) / sizeof(SIZES[0])), p = FIRST + LEAVES * i;
+        bool copy = i % 3 == 0;
+        char axes[32];
+        snprintf(axes, sizeof(axes), "a%d=%d", axis, SIZES[axis]);
+        for (int k = 0; k < LEAVES; k++) {
+            strbuf_printf(&leaves,
+                          "%%%d = param() {name=\"%s\", init=\"zeros\", decay=1} : %s[%s]\n", p + k,
+                          VALUES[k], k == LEAVES - 1 ? "bf16" : "f32", axes);
+        }
+        strbuf_printf(&first,
+                      "%%%d:4 = lamb_moments(%%%d, %%%d, %%%d, %%%d, %%%d, %%%d) {%s, "
+                      "weight_decay=%g} : f32[%s], f32[%s], f32[], f32[]\n",
+                      moments + i, p, p + 1, p + 2, CLIP, STEP, p + 3, BETAS, i % 2 ? 0.1 : 0.01,
+                      axes, axes);
+        strbuf_printf(&second, "%%%d%s = lamb(%%%d, %%%d, %%%d.1, %%%d, %%%d, %%%d, %%%d.2, %%%d.3",
+                      steps + i, copy ? ":2" : "", p, moments + i, moments + i, CLIP, RATE, STEP,
+                      moments + i, moments + i);
+        if (copy) strbuf_printf(&second, ", %%%d", p + 4);
+        strbuf_printf(&second, ") {%s, weight_decay=%g} : f32[%s]", BETAS, i % 2 ? 0.1 : 0.01,
+                      axes);
+        if (copy) strbuf_printf(&second, ", bf16[%s]", axes);
+        strbuf_put(&second, "\n");
+    }
+    Arena *arena = arena_create();
+    check_merged_text(name,
+                      arena_printf(arena,
+                                   "%%0 = input() {name=\":0.5\"} : f32[]\n"
+                                   "%%1 = input() {name=\":0.03125\"} : f32[]\n"
+                                   "%%2 = input() {name=\":3\"} : f32[]\n%s%s%s",
+                                   leaves.text, first.text, second.text),
+                      n_commands);
+    arena_destroy(arena);
+    strbuf_destroy(&leaves), strbuf_destroy(&first), strbuf_destroy(&second);
 }
 
 /* Two updates in a list by hand; `change` makes the second one different. */
@@ -587,6 +685,10 @@ int main(void) {
     test_norm();
     test_optimizers();
     test_muon();
+    test_lamb_moments();
+    check_merged_lamb("10 LAMB updates joined", 10, 2 + 1);
+    check_merged_lamb("60 LAMB updates joined", 60, 4 + 2);
+    check_merged_lamb("2 LAMB updates joined, of one block", 2, 1 + 1);
     /* Norms: one launch and its second; the sum, the factor; updates 64 at a time. */
     check_merged("10 AdamW updates joined", 10, false, "1", 2 + 2 + 1);
     check_merged("10 AdamW updates joined, no clipping", 10, false, "0", 2 + 2 + 1);

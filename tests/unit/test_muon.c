@@ -4,7 +4,8 @@
  *
  * Would catch: a table, gain, bias or head that is orthogonalised; a Gram matrix that is not summed
  * over the ranks which divide it; rows and columns that hang on the mesh; a shared weight whose
- * stages come apart; a state that is left out of a checkpoint.
+ * stages come apart; a state that is left out of a checkpoint; with ZeRO a matrix that is another's
+ * in a stack, products that all ranks repeat, states that are whole.
  */
 #include "planner/verify/verify.h"
 #include "runtime/engine_internal.h"
@@ -28,6 +29,7 @@ typedef struct Variant {
 
 static const Layout ALONE = {1, 1, 1, GLOBAL_BATCH, 1, "1f1b", false, NULL, 0};
 static const Layout TWO = {2, 1, 1, 4, 1, "1f1b", false, NULL, 0};
+static const Layout FOUR = {1, 4, 1, 4, 1, "1f1b", false, NULL, 0};
 
 static bool start(Run *run, const Variant *variant, const Layout *layout) {
     int n = 0;
@@ -51,6 +53,8 @@ static void test_layouts(void) {
         {{1, 2, 2, 2, 1, "1f1b", false, NULL, 0}, RECOMPUTE_FULL, 1},
         {{2, 1, 2, 2, 2, "interleaved", false, NULL, 0}, RECOMPUTE_NONE, 0},
         {{2, 2, 2, 2, 1, "gpipe", true, NULL, 0}, RECOMPUTE_SELECTIVE, 1},
+        {{1, 4, 1, 2, 1, "1f1b", false, NULL, 0}, RECOMPUTE_NONE, 2},
+        {{1, 2, 2, 2, 2, "interleaved", false, NULL, 0}, RECOMPUTE_NONE, 3},
     };
     for (size_t v = 0; v < sizeof(UNUSUAL) / sizeof(UNUSUAL[0]); v++) {
         Run one;
@@ -73,6 +77,31 @@ static void test_layouts(void) {
         }
         run_close(&one);
     }
+}
+
+/* Whoever shares weights divides stacks: ranks of c, too, and all together. Five blocks leave some
+ * without a matrix. */
+static void test_context(void) {
+    static const Variant gpt = {"gpt", "models/gpt.lua", {SIZES, {"layers", "5"}, {"ffn", "64"}}};
+    static const Layout LAYOUT = {2, 2, 1, 4, 1, "1f1b", true, NULL, 0};
+    Run one;
+    bool ready = start(&one, &gpt, &ALONE) && run_steps_keeping(&one, STEPS, LEARNING_RATE);
+    for (run_zero = 1; run_zero < N_ZERO_STAGES; run_zero++) {
+        char name[80];
+        Run run;
+        snprintf(name, sizeof(name), "Muon with t=2, c=2, d=2, zero %d", run_zero);
+        check_begin(name);
+        run_context = 2;
+        bool done =
+            ready && start(&run, &gpt, &LAYOUT) && run_steps_keeping(&run, STEPS, LEARNING_RATE);
+        run_context = 1;
+        CHECK(done, "%s%s", diag_text(one.diag), ready ? diag_text(run.diag) : "");
+        if (done) compare_runs(&run, &one, STEPS);
+        if (ready) run_close(&run);
+        check_end();
+    }
+    run_zero = 0;
+    run_close(&one);
 }
 
 /* Of what the optimizer keeps a state `kind`/NAME, as one text. */
@@ -114,6 +143,48 @@ static void test_choice(void) {
     expect_states("a layer can say otherwise", &other, "blocks.0.mlp.w1 mixed turned head",
                   "wte wpe blocks.0.attn.wq blocks.0.attn.wk blocks.0.attn.wv blocks.0.attn.wo "
                   "blocks.0.mlp.w2 experts");
+}
+
+/* Elements that a rank has of what the update's products make, and of the momenta. */
+static void count_work(const Run *run, double *products, double *states) {
+    const Graph *graph = run->plan->programs[0].graph;
+    *products = *states = 0;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        const Node *state = node->op == OP_MUON_MOMENTUM ? node->inputs[0].node : NULL;
+        bool product = node->phase == PHASE_UPDATE && node->op == OP_MATMUL;
+        Type local = type_local(&node->types[0], &node->shardings[0], &graph->mesh);
+        if (product) *products += (double)type_elements(&local);
+        if (!state) continue;
+        local = type_local(&state->types[0], &state->shardings[0], &graph->mesh);
+        *states += (double)type_elements(&local);
+    }
+}
+
+/* Four blocks have four matrices of a kind, and eight where wk and wv are alike: d=4 divides both.
+ */
+static void test_divided(void) {
+    static const Variant gpt = {"gpt", "models/gpt.lua", {SIZES, {"ffn", "64"}}};
+    double products, states, all_products, all_states;
+    Run whole, run;
+    bool ready = start(&whole, &gpt, &FOUR);
+    for (run_zero = 1; run_zero < N_ZERO_STAGES; run_zero++) {
+        char name[80];
+        snprintf(name, sizeof(name), "zero %d divides Muon's products and states", run_zero);
+        check_begin(name);
+        bool done = ready && start(&run, &gpt, &FOUR);
+        CHECK(done, "%s%s", diag_text(whole.diag), ready ? diag_text(run.diag) : "");
+        if (done) {
+            count_work(&whole, &all_products, &all_states);
+            count_work(&run, &products, &states);
+            CHECK(products == all_products / 4, "%g of %g elements", products, all_products);
+            CHECK(states == all_states / 4, "%g of %g elements", states, all_states);
+        }
+        if (ready) run_close(&run);
+        check_end();
+    }
+    run_zero = 0;
+    run_close(&whole);
 }
 
 /* What the optimizer computes is none of the model's work. */
@@ -250,20 +321,61 @@ static void no_factor(Plan *plan) {
     find_node(plan, OP_MUON_MOMENTUM, 0)->inputs[1] = learning_rate(plan);
 }
 
+/* Of a stack of four matrices (and a vector of their sizes before it). */
+static Node *find_stack(Plan *plan) {
+    for (int i = 0;; i++) {
+        Node *stack = find_node(plan, OP_STACK, i);
+        if (stack->types[0].rank > 1) return stack;
+    }
+}
+static void stacked_twice(Plan *plan) {
+    find_stack(plan)->inputs[1] = find_stack(plan)->inputs[0];
+}
+static void part_of_another(Plan *plan) {
+    Node *muon = find_node(plan, OP_MUON, 1), *part = muon->inputs[1].node;
+    for (int i = 0; i < part->n_attrs; i++) {
+        if (part->attrs[i].key == ATTR_first) part->attrs[i].i = 2;
+    }
+}
+static void shared_no_more(Plan *plan) {
+    Node *gram = find_node(plan, OP_MATMUL, 0);
+    for (int i = 0; i < gram->n_attrs; i++) {
+        if (gram->attrs[i].key == ATTR_shared) gram->attrs[i] = gram->attrs[--gram->n_attrs];
+    }
+}
+static void shards_for_matrices(Plan *plan) {
+    Node *exchange = find_node(plan, OP_ALL_TO_ALL, 0);
+    exchange->shardings[0] = *value_sharding(exchange->inputs[0]);
+}
+static void size_of_another(Plan *plan) {
+    Node *part = find_node(plan, OP_NARROW, 0);
+    for (int i = 0; i < part->n_attrs; i++) {
+        if (part->attrs[i].key == ATTR_first) part->attrs[i].i++;
+    }
+}
+
 typedef struct Damage {
     const char *name;
     void (*damage)(Plan *plan);
     const char *message;
+    bool divided; /* of a plan with ZeRO */
 } Damage;
 
 static const Damage DAMAGES[] = {
-    {"a step that is another weight's", others_direction, "which is not its gradient"},
-    {"another weight's gradient", others_gradient, "which is not its gradient"},
-    {"a step of more than the momentum", not_of_one_momentum, "is not made of one momentum alone"},
+    {"a step that is another weight's", others_direction, "which is not its gradient", false},
+    {"another weight's gradient", others_gradient, "which is not its gradient", false},
+    {"a step of more than the momentum", not_of_one_momentum, "is not made of one momentum alone",
+     false},
     {"a Gram matrix of one rank's share", gram_of_one_rank,
-     "its sum is not over the ranks that divide what it sums away"},
-    {"the size of one rank's share", size_of_one_rank, "its sum is not over the ranks"},
-    {"gradients that keep the loss scale", no_factor, "which does not fit their loss scale"},
+     "its sum is not over the ranks that divide what it sums away", false},
+    {"the size of one rank's share", size_of_one_rank, "its sum is not over the ranks", false},
+    {"gradients that keep the loss scale", no_factor, "which does not fit their loss scale", false},
+    {"a matrix twice in a stack", stacked_twice, "which is not its gradient", true},
+    {"another matrix of a stack", part_of_another, "which is not its gradient", true},
+    {"matrices of a stack that meet", shared_no_more, "", true},
+    {"shards taken for matrices", shards_for_matrices,
+     "along d this does not lead from its operand's sharding to its own", true},
+    {"the size of another matrix", size_of_another, "is not made of one momentum alone", true},
 };
 
 static void test_damage(const Damage *damage) {
@@ -273,7 +385,10 @@ static void test_damage(const Damage *damage) {
     check_begin(damage->name);
     while (gpt.settings[n].key) n++;
     run_loss_scaling = (LossScaling){1024, 100};
-    bool ready = run_plan(&run, gpt.path, gpt.settings, n, &TWO, GLOBAL_BATCH, false);
+    run_zero = damage->divided;
+    const Layout *layout = damage->divided ? &FOUR : &TWO;
+    bool ready = run_plan(&run, gpt.path, gpt.settings, n, layout, GLOBAL_BATCH, false);
+    run_zero = 0;
     run_loss_scaling = (LossScaling){0};
     CHECK(ready, "%s", diag_text(run.diag));
     if (ready) {
@@ -288,7 +403,9 @@ static void test_damage(const Damage *damage) {
 int main(void) {
     test_choice();
     test_flops();
+    test_divided();
     test_layouts();
+    test_context();
     test_low(DTYPE_BF16);
     test_low(DTYPE_F16);
     test_checkpoint();

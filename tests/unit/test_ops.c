@@ -242,7 +242,8 @@ static void test_coverage(void) {
         bool message = OPS[op].flags & COLLECTIVE || op == OP_SLICE;
         bool takes_low = OPS[op].flags & KERNEL && OPS[op].min_inputs > 0 && !message &&
                          op != OP_SUMSQ && op != OP_CLIP_SCALE && op != OP_LOSS_SCALE &&
-                         op != OP_MUON_MOMENTUM && op != OP_BALANCE && op != OP_TOP &&
+                         op != OP_MUON_MOMENTUM && op != OP_LAMB_MOMENTS && op != OP_BALANCE &&
+                         op != OP_TOP &&
                          op != OP_TAKE && op != OP_PUT && op != OP_ROUTE && op != OP_DOCUMENTS &&
                          op != OP_DEQUANTIZE;
         CHECK(!has_gradient((OpKind)op) || gradient_tested[op] || op_is_cast((OpKind)op),

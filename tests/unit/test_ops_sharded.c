@@ -224,6 +224,39 @@ static const ShardedCase CASES[] = {
                   "%14 = to_bf16(%13) : bf16[rows=3, cols=7/t]\n"
                   "%15 = muon(%0, %14, %4, %3) {scale=1, weight_decay=0.1} : f32[rows=3, "
                   "cols=7/t]\n"},
+    {"LAMB of a divided parameter", "t=3, d=1, p=1", false,
+     PARAM(0, "", "rows=3, cols=7/t]") PARAM(1, "", "rows=3, cols=7/t]") PARAM(2, "+",
+                                                                               "rows=3, cols=7/t]")
+         PARAM(3, "", "rows=3, cols=7/t]") PARAM(4, ":0.5", "]") PARAM(5, ":0.03125", "]")
+             PARAM(6, ":3",
+                   "]") "%7:4 = lamb_moments(%0, %1, %2, %4, %6, %3) {beta1=0.9, beta2=0.999, "
+                        "eps=1e-06, weight_decay=0.1} : f32[rows=3, cols=7/t], f32[rows=3, "
+                        "cols=7/t], f32[]~sum(t), f32[]~sum(t)\n"
+                        "%8 = stack(%7.2, %7.3) {to=[norms], count=2} : f32[norms=2]~sum(t)\n"
+                        "%9 = all_reduce(%8) {mesh=\"t\"} : f32[norms=2]\n"
+                        "%10 = narrow(%9) {axis=norms, first=0} : f32[]\n"
+                        "%11 = narrow(%9) {axis=norms, first=1} : f32[]\n"
+                        "%12 = lamb(%0, %7, %7.1, %4, %5, %6, %10, %11) {beta1=0.9, beta2=0.999, "
+                        "eps=1e-06, weight_decay=0.1} : f32[rows=3, cols=7/t]\n"},
+    {"Muon of a stack, a matrix for each rank", "t=1, d=3, p=1", false,
+     PARAM(0, "", "rows=2, cols=6/d]") PARAM(
+         1, "",
+         "rows=2, cols=6/d]") "%2 = stack(%0, %1) {to=[each], count=3} : f32[each=3, rows=2, "
+                              "cols=6/d]\n"
+                              "%3 = all_to_all(%2) {axis=each, over=[cols], mesh=\"d\"} : "
+                              "f32[each=3/d, rows=2, cols=6]\n"
+                              "%4 = matmul(%3, %3) {over=[cols], to=[each, rows, too], "
+                              "shared=[each]} : f32[each=3/d, "
+                              "rows=2, too=2]\n"
+                              "%5 = matmul(%4, %4) {over=[too], to=[each, rows, too], "
+                              "shared=[each]} : f32[each=3/d, "
+                              "rows=2, too=2]\n"
+                              "%6 = matmul(%5, %3) {over=[rows], to=[each, rows, cols], "
+                              "shared=[each]} : f32[each=3/d, "
+                              "rows=2, cols=6]\n"
+                              "%7 = all_to_all(%6) {axis=cols, over=[each], mesh=\"d\"} : "
+                              "f32[each=3, rows=2, cols=6/d]\n"
+                              "%8 = narrow(%7) {axis=each, first=1} : f32[rows=2, cols=6/d]\n"},
     {"Muon's step in f16", "t=3, d=1, p=1", false,
      PARAM(0, "", "rows=3, cols=7/t]") PARAM(1, "", "rows=3, cols=7/t]") PARAM(2, ":0.03125", "]")
          PARAM(3, ":0.5", "]") "%4 = to_f16(%1) : f16[rows=3, cols=7/t]\n"

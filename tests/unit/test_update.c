@@ -28,6 +28,7 @@ typedef struct UpdateCase {
 
 #define ADAMW .optimizer = OPTIMIZER_ADAMW, .beta1 = 0.9, .beta2 = 0.95
 #define SGD   .optimizer = OPTIMIZER_SGD
+#define LAMB  .optimizer = OPTIMIZER_LAMB, .beta1 = 0.9, .beta2 = 0.999
 #define LION  .optimizer = OPTIMIZER_LION, .beta1 = 0.9, .beta2 = 0.99
 /* clang-format off */
 #define MUON \
@@ -50,6 +51,11 @@ static const UpdateCase CASES[] = {
     {"SGD without momentum", NEVER, {SGD, .weight_decay = 0.1}},
     {"Lion, clipped", ALWAYS, {LION, .weight_decay = 0.1, .max_norm = 0.01}},
     {"Lion, norm below max_norm", NEVER, {LION, .weight_decay = 1, .max_norm = 1e4}},
+    {"LAMB, clipped", ALWAYS, {LAMB, .eps = 1e-6, .weight_decay = 0.01, .max_norm = 0.01}},
+    {"LAMB, trust bounded", NEVER, {LAMB, .eps = 1e-6, .weight_decay = 0.1, .trust_max = 0.01}},
+    {"LAMB without decay, rates by kind of parameter",
+     NEVER,
+     {LAMB, .eps = 1e-6, .max_norm = 1e4, .matrix_lr_scale = 0.5}},
     {"Muon, clipped", ALWAYS, {MUON, .muon_rms = 0.2, .weight_decay = 0.1, .max_norm = 0.01}},
     {"Muon of Jordan's size, without clipping", NEVER, {MUON, .weight_decay = 0.1}},
     {"Muon, AdamW at another rate",
@@ -177,6 +183,25 @@ static void adamw(const TrainingRecipe *r, Shadow *s, double factor, double rate
     }
 }
 
+/* You et al. 2020, algorithm 2, of the whole parameter; what does not decay has Adam's step. */
+static void lamb(const TrainingRecipe *r, Shadow *s, double factor, double rate, int step,
+                 Arena *arena) {
+    double *direction = ARENA_ARRAY(arena, double, s->n), p2 = 0, r2 = 0;
+    for (int64_t k = 0; k < s->n; k++) {
+        double g = (double)s->gradient[k] * factor;
+        s->m[k] = r->beta1 * s->m[k] + (1 - r->beta1) * g;
+        s->v[k] = r->beta2 * s->v[k] + (1 - r->beta2) * g * g;
+        double mean = s->m[k] / (1 - pow(r->beta1, step));
+        double variance = s->v[k] / (1 - pow(r->beta2, step));
+        direction[k] = mean / (sqrt(variance) + r->eps) + r->weight_decay * s->p[k];
+        p2 += s->p[k] * s->p[k];
+        r2 += direction[k] * direction[k];
+    }
+    double trust = p2 > 0 && r2 > 0 ? sqrt(p2 / r2) : 1;
+    if (r->trust_max > 0) trust = fmin(trust, r->trust_max);
+    for (int64_t k = 0; k < s->n; k++) s->p[k] -= rate * trust * direction[k];
+}
+
 static void sgd(const TrainingRecipe *r, Shadow *s, double factor, double rate) {
     double decay = s->decays ? r->weight_decay : 0;
     for (int64_t k = 0; k < s->n; k++) {
@@ -253,6 +278,8 @@ static void update(const TrainingRecipe *r, Shadow *s, double factor, double rat
                               : over_one(r->vector_lr_scale);
     if (r->optimizer == OPTIMIZER_SGD) {
         sgd(r, s, factor, rate);
+    } else if (r->optimizer == OPTIMIZER_LAMB && s->decays) {
+        lamb(r, s, factor, rate, step, arena);
     } else if (r->optimizer == OPTIMIZER_LION) {
         lion(r, s, factor, rate);
     } else if (r->optimizer == OPTIMIZER_MUON && s->n_inputs > 0) {

@@ -175,11 +175,11 @@ static void check_models(void) {
                                          "tests/models/summed.lua",
                                          "tests/models/neighbours.lua",
                                          "tests/models/skips.lua"};
-    static const char *const OPTIMIZERS[] = {"adamw", "muon"};
+    static const char *const OPTIMIZERS[] = {"adamw", "muon", "lamb"};
     const Layout layout = {1, 3, 1, 1, 1, "1f1b", false, NULL, 0}; /* 3: with padding */
     check_begin("sound plans of models of all kinds, with ZeRO-2 and 3, for a GPU");
     for (size_t m = 0; m < sizeof(MODELS) / sizeof(MODELS[0]); m++) {
-        for (int o = 0; o < 2; o++) {
+        for (int o = 0; o < 3; o++) {
             for (run_zero = ZERO_GRADIENTS; run_zero < N_ZERO_STAGES; run_zero++) {
                 Run run;
                 const ModelSetting setting = {"optimizer", OPTIMIZERS[o]};
@@ -195,8 +195,24 @@ static void check_models(void) {
     check_end();
 }
 
+/* d=3 divides neither the positions of a table nor its rows, but rows can be padded. */
+static void check_positions(void) {
+    static const ModelSetting SETTINGS[] = {
+        {"seq", "32"}, {"model", "40"}, {"heads", "4"}, {"layers", "2"}};
+    const Layout layout = {1, 3, 1, 2, 1, "1f1b", false, NULL, 0};
+    Run run;
+    check_begin("a table of positions is divided along what may be padded");
+    run_zero = ZERO_OPTIMIZER;
+    bool done = run_plan(&run, "models/gpt.lua", SETTINGS, 4, &layout, 12, true);
+    run_zero = 0;
+    CHECK(done, "%s", diag_text(run.diag));
+    run_close(&run);
+    check_end();
+}
+
 int main(void) {
     check_models();
+    check_positions();
     static const char *const MODELS[] = {"models/gpt.lua", "models/llama.lua"};
     for (int m = 0; m < 2; m++) {
         for (int cuda = 0; cuda < 2; cuda++) {

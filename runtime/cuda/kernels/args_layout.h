@@ -80,6 +80,15 @@ typedef struct SetScalarArgs {
 
 enum { ADD_N_OPERANDS = 496, COPY_THREADS = 256 };
 
+/* out[k][i] = in[k][i] of n units each, 0 from operand n_operands on. */
+enum { STACK_OPERANDS = 496 };
+typedef struct StackArgs {
+    void *out;
+    int64_t n;
+    int32_t n_operands;
+    const void *in[STACK_OPERANDS];
+} StackArgs;
+
 /* out[i] = sum over operands of in[k][i], in f64, rounded once. out may be one of the operands. */
 typedef struct AddNArgs {
     void *out;

@@ -14,6 +14,9 @@ enum {
     SUMSQ_CHUNK = 32768, /* elements a block squares, or a multiple of it for huge tensors */
     SUMSQ_PARTIALS = 16384,
     SUMSQ_TENSORS = 128,
+    LAMB_TENSORS = 48,
+    LAMB_CHUNK = 8192, /* elements a block of lamb_moments takes, or a multiple of it */
+    LAMB_PARTIALS = 16384,
 };
 
 /* Blocks write the sums of their chunks to partial[block]; the only block of a tensor to *out. */
@@ -135,6 +138,44 @@ typedef struct LionManyArgs {
     uint32_t first_block[UPDATE_TENSORS + 1];
     LionTensor tensor[UPDATE_TENSORS];
 } LionManyArgs;
+
+/* f32 [n] each, and the squared norms of this rank's part of p and of the direction: written by
+ * lamb_moments, read by lamb. copy as in AdamwTensor. */
+typedef struct LambTensor {
+    float *p, *m, *v;
+    const float *g; /* NULL for lamb */
+    uint16_t *copy;
+    int64_t n;
+    float *p_squared, *r_squared;
+    float weight_decay;
+} LambTensor;
+
+typedef struct LambScalars {
+    const float *clip, *lr, *step; /* lr: NULL for lamb_moments */
+    double lr_scale, beta1, beta2, trust_max;
+    float eps;
+    int32_t copy_dtype; /* as in AdamwScalars */
+} LambScalars;
+
+/* As optimizer_lamb_moments and optimizer_lamb. Blocks of lamb_moments take `chunk` elements and
+ * write both sums of squares to partial[2 * block]; the only block of a tensor to where they
+ * belong. */
+typedef struct LambArgs {
+    LambScalars scalars;
+    LambTensor tensor;
+    int64_t chunk;
+    uint32_t n_blocks;
+    float *partial;
+} LambArgs;
+
+typedef struct LambManyArgs {
+    LambScalars scalars;
+    float *partial;
+    int64_t chunk;
+    int32_t n_tensors;
+    uint32_t first_block[LAMB_TENSORS + 1];
+    LambTensor tensor[LAMB_TENSORS];
+} LambManyArgs;
 
 /* As optimizer_muon_momentum. */
 typedef struct MuonMomentumArgs {

@@ -95,3 +95,21 @@ KERNEL_FUNCTION __launch_bounds__(COPY_THREADS) add_n_scalars_bf16(AddNArgs a) {
 KERNEL_FUNCTION __launch_bounds__(COPY_THREADS) add_n_scalars_f16(AddNArgs a) {
     add_scalars<f16_t>(a);
 }
+
+/* A row of blocks per element of the new axis. */
+template <typename T> static __device__ __forceinline__ void stack(const StackArgs &a) {
+    const int64_t i = (int64_t)blockIdx.x * COPY_THREADS + threadIdx.x;
+    const int32_t k = blockIdx.y;
+    if (i >= a.n) return;
+    ((T *)a.out)[k * a.n + i] = k < a.n_operands ? ((const T *)a.in[k])[i] : T();
+}
+
+KERNEL_FUNCTION __launch_bounds__(COPY_THREADS) stack_2(StackArgs a) {
+    stack<uint16_t>(a);
+}
+KERNEL_FUNCTION __launch_bounds__(COPY_THREADS) stack_4(StackArgs a) {
+    stack<uint32_t>(a);
+}
+KERNEL_FUNCTION __launch_bounds__(COPY_THREADS) stack_16(StackArgs a) {
+    stack<uint4>(a);
+}

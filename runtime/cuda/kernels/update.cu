@@ -300,6 +300,171 @@ KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) lion_many(LionManyArgs a) {
     lion_chunk(a.tensor[t], a.scalars, blockIdx.x - a.first_block[t]);
 }
 
+/* What one element's direction needs, in f32. */
+typedef struct LambFactors {
+    float size, unscale, eps, decay;
+} LambFactors;
+
+/* The powers in f64 by two threads, for all of the block. */
+static __device__ __forceinline__ LambFactors lamb_factors(const LambScalars &s, float decay) {
+    __shared__ double power[2];
+    if (threadIdx.x < 2) power[threadIdx.x] = pow(threadIdx.x ? s.beta2 : s.beta1, (double)*s.step);
+    __syncthreads();
+    LambFactors f;
+    f.size = (float)(1.0 / (1.0 - power[0]));
+    f.unscale = (float)(1.0 / sqrt(1.0 - power[1]));
+    f.eps = s.eps;
+    f.decay = decay;
+    return f;
+}
+
+static __device__ __forceinline__ float lamb_direction(const LambFactors &f, float p, float m,
+                                                       float v) {
+    return fmaf(f.size, m / fmaf(sqrtf(v), f.unscale, f.eps), __fmul_rn(f.decay, p));
+}
+
+/* N elements from the i-th on; adds their squares to *p2 and *r2. */
+template <int N>
+static __device__ __forceinline__ void
+lamb_moments_elements(const LambTensor &t, const LambScalars &s, const LambFactors &f, int64_t i,
+                      float clip, float *p2, float *r2) {
+    const float take1 = (float)(1.0 - s.beta1), take2 = (float)(1.0 - s.beta2);
+    const float beta2 = (float)s.beta2;
+    float g[N], p[N], m[N], v[N];
+    Elements<N>::get(t.g + i, g);
+    Elements<N>::get(t.m + i, m);
+    Elements<N>::get(t.v + i, v);
+    Elements<N>::get(t.p + i, p);
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+        const float gj = __fmul_rn(g[j], clip);
+        m[j] = fmaf(take1, gj - m[j], m[j]);
+        v[j] = fmaf(beta2, v[j], __fmul_rn(__fmul_rn(take2, gj), gj));
+        const float r = lamb_direction(f, p[j], m[j], v[j]);
+        *p2 = fmaf(p[j], p[j], *p2);
+        *r2 = fmaf(r, r, *r2);
+    }
+    Elements<N>::put(t.m + i, m);
+    Elements<N>::put(t.v + i, v);
+}
+
+/* Chunk number `number`; the sums of its squares go to out[0] and out[1]. */
+static __device__ __forceinline__ void lamb_moments_chunk(const LambTensor &t, const LambScalars &s,
+                                                          int64_t chunk, uint32_t number,
+                                                          float *p_out, float *r_out) {
+    const float clip = *s.clip;
+    const int64_t begin = number * chunk;
+    const int64_t end = t.n - begin < chunk ? t.n : begin + chunk;
+    const int64_t whole = begin + (end - begin) / 4 * 4;
+    float p2 = 0, r2 = 0;
+    if (is_finite(clip)) { /* or not, for all of the grid */
+        const LambFactors f = lamb_factors(s, t.weight_decay);
+        for (int64_t i = begin + 4 * (int64_t)threadIdx.x; i < whole; i += 4 * UPDATE_THREADS) {
+            lamb_moments_elements<4>(t, s, f, i, clip, &p2, &r2);
+        }
+        if (whole + threadIdx.x < end) {
+            lamb_moments_elements<1>(t, s, f, whole + threadIdx.x, clip, &p2, &r2);
+        }
+    }
+    const float p_sum = (float)block_total<UPDATE_THREADS>(p2);
+    __syncthreads(); /* both totals are made in the same memory */
+    const float r_sum = (float)block_total<UPDATE_THREADS>(r2);
+    if (threadIdx.x > 0) return;
+    *p_out = p_sum;
+    *r_out = r_sum;
+}
+
+KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) lamb_moments(LambArgs a) {
+    const bool one = a.n_blocks == 1;
+    float *partial = a.partial + 2 * (int64_t)blockIdx.x;
+    lamb_moments_chunk(a.tensor, a.scalars, a.chunk, blockIdx.x, one ? a.tensor.p_squared : partial,
+                       one ? a.tensor.r_squared : partial + 1);
+}
+
+KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) lamb_moments_many(LambManyArgs a) {
+    const int k = find_tensor(a.first_block, a.n_tensors);
+    const uint32_t first = a.first_block[k];
+    const LambTensor &t = a.tensor[k];
+    const bool one = a.first_block[k + 1] - first == 1;
+    float *partial = a.partial + 2 * (int64_t)blockIdx.x;
+    lamb_moments_chunk(t, a.scalars, a.chunk, blockIdx.x - first, one ? t.p_squared : partial,
+                       one ? t.r_squared : partial + 1);
+}
+
+static __device__ __forceinline__ void finish_lamb_norms(const float *partial, uint32_t n,
+                                                         float *p_out, float *r_out) {
+    double p2 = 0, r2 = 0;
+    if (n == 1) return; /* already there */
+    for (uint32_t i = threadIdx.x; i < n; i += UPDATE_THREADS) {
+        p2 += (double)partial[2 * (int64_t)i];
+        r2 += (double)partial[2 * (int64_t)i + 1];
+    }
+    p2 = block_total_f64<UPDATE_THREADS>(p2);
+    __syncthreads(); /* both totals are made in the same memory */
+    r2 = block_total_f64<UPDATE_THREADS>(r2);
+    if (threadIdx.x > 0) return;
+    *p_out = (float)p2;
+    *r_out = (float)r2;
+}
+
+KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) lamb_norms_finish(LambArgs a) {
+    finish_lamb_norms(a.partial, a.n_blocks, a.tensor.p_squared, a.tensor.r_squared);
+}
+
+KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) lamb_norms_finish_many(LambManyArgs a) {
+    const int t = blockIdx.x;
+    const uint32_t first = a.first_block[t];
+    finish_lamb_norms(a.partial + 2 * (int64_t)first, a.first_block[t + 1] - first,
+                      a.tensor[t].p_squared, a.tensor[t].r_squared);
+}
+
+/* |p| / |r|, bounded; 1 where either is 0. */
+static __device__ __forceinline__ double lamb_trust(const LambTensor &t, double most) {
+    const double p2 = (double)*t.p_squared, r2 = (double)*t.r_squared;
+    const double trust = p2 > 0 && r2 > 0 ? sqrt(p2) / sqrt(r2) : 1.0;
+    return most > 0 && trust > most ? most : trust;
+}
+
+template <int N>
+static __device__ __forceinline__ void lamb_elements(const LambTensor &t, const LambFactors &f,
+                                                     float size, int copy_dtype, int64_t i) {
+    float p[N], m[N], v[N];
+    Elements<N>::get(t.m + i, m);
+    Elements<N>::get(t.v + i, v);
+    Elements<N>::get(t.p + i, p);
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+        p[j] = fmaf(-size, lamb_direction(f, p[j], m[j], v[j]), p[j]);
+    }
+    Elements<N>::put(t.p + i, p);
+    if (t.copy) put_copy<N>(copy_dtype, t.copy + i, p);
+}
+
+static __device__ __forceinline__ void lamb_chunk(const LambTensor &t, const LambScalars &s,
+                                                  uint32_t number) {
+    if (!is_finite(*s.clip)) return; /* all of the grid */
+    const LambFactors f = lamb_factors(s, t.weight_decay);
+    const float size = (float)((double)*s.lr * s.lr_scale * lamb_trust(t, s.trust_max));
+    const int64_t begin = (int64_t)number * UPDATE_CHUNK;
+    const int64_t end = t.n - begin < UPDATE_CHUNK ? t.n : begin + UPDATE_CHUNK;
+    const int64_t whole = begin + (end - begin) / 4 * 4;
+    for (int64_t i = begin + 4 * (int64_t)threadIdx.x; i < whole; i += 4 * UPDATE_THREADS) {
+        lamb_elements<4>(t, f, size, s.copy_dtype, i);
+    }
+    if (whole + threadIdx.x < end) {
+        lamb_elements<1>(t, f, size, s.copy_dtype, whole + threadIdx.x);
+    }
+}
+
+KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) lamb(LambArgs a) {
+    lamb_chunk(a.tensor, a.scalars, blockIdx.x);
+}
+
+KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) lamb_many(LambManyArgs a) {
+    const int t = find_tensor(a.first_block, a.n_tensors);
+    lamb_chunk(a.tensor[t], a.scalars, blockIdx.x - a.first_block[t]);
+}
+
 template <int N>
 static __device__ __forceinline__ void momentum_elements(const MuonMomentumArgs &a, float clip,
                                                          int64_t i) {
