@@ -103,10 +103,11 @@ static int64_t declared_size(lua_State *lua, const Loading *loading, const char 
     sandbox_fail(lua);
 }
 
-/* tokens or labels: i32[batch, seq] */
-static Value add_input(lua_State *lua, Loading *loading, const char *name) {
+/* tokens or labels: i32[batch, seq]; what an encoder reads: i32[batch, source] */
+static Value add_input(lua_State *lua, Loading *loading, const char *name, const char *positions) {
     Graph *graph = loading->script.graph;
-    int batch = axis_find(&graph->axes, "batch", 5), seq = axis_find(&graph->axes, "seq", 3);
+    int batch = axis_find(&graph->axes, "batch", 5);
+    int seq = axis_find(&graph->axes, positions, (int)strlen(positions));
     Type type = {.dtype = DTYPE_I32,
                  .rank = 2,
                  .axes = {batch, seq},
@@ -135,7 +136,7 @@ static void check_loss(lua_State *lua, const Loading *loading, Value loss) {
     sandbox_fail(lua);
 }
 
-/* Calls loss(m, tokens, labels) and makes its result the output "loss". */
+/* Calls loss(m, tokens, labels), or with an axis `source` loss(m, tokens, labels, source), and makes its result the output "loss". */
 static void run_loss(lua_State *lua, Loading *loading) {
     ModelDescription *description = &loading->description;
     Diag *diag = sandbox_of(lua)->diag;
@@ -148,9 +149,12 @@ static void run_loss(lua_State *lua, Loading *loading) {
     script_push_model(lua, &description->settings);
     lua_pushinteger(lua, loading->batch);
     lua_setfield(lua, -2, "batch");
-    script_push_value(lua, add_input(lua, loading, "tokens"));
-    script_push_value(lua, add_input(lua, loading, "labels"));
-    lua_call(lua, 3, 1);
+    const Setting *source = settings_find(&description->settings, "source");
+    bool has_source = source && source->is_axis;
+    script_push_value(lua, add_input(lua, loading, "tokens", "seq"));
+    script_push_value(lua, add_input(lua, loading, "labels", "seq"));
+    if (has_source) script_push_value(lua, add_input(lua, loading, "source", "source"));
+    lua_call(lua, has_source ? 4 : 3, 1);
     Value loss = script_to_value(lua, -1);
     check_loss(lua, loading, loss);
     Attr attr = attr_string(ATTR_name, "loss");

@@ -1,4 +1,4 @@
-/* narrow, pad, concat, shift: rows copied between pitches. */
+/* narrow, pad, concat, shift, rename: rows copied between pitches. */
 #include "ir/ops/parts.h"
 #include "runtime/cpu/bind.h"
 
@@ -69,5 +69,9 @@ bool cpu_bind_concat(Binding *b, CpuCall *out) {
 }
 
 bool cpu_bind_shift(Binding *b, CpuCall *out) {
+    return bind_parts(b, out);
+}
+
+bool cpu_bind_rename(Binding *b, CpuCall *out) {
     return bind_parts(b, out);
 }

@@ -1,4 +1,4 @@
-/* narrow, pad, concat, shift: rows copied between pitches. */
+/* narrow, pad, concat, shift, rename: rows copied between pitches. */
 #include "ir/ops/parts.h"
 #include "runtime/cuda/bind.h"
 #include "runtime/cuda/move.h"
@@ -55,5 +55,9 @@ bool cuda_bind_concat(Binding *b) {
 }
 
 bool cuda_bind_shift(Binding *b) {
+    return bind_parts(b);
+}
+
+bool cuda_bind_rename(Binding *b) {
     return bind_parts(b);
 }

@@ -1,4 +1,4 @@
-/* narrow, pad, concat, shift: element by element, from where each comes. */
+/* narrow, pad, concat, shift, rename: element by element, from where each comes. */
 #include "tests/support/reference_eval.h"
 
 static int axis_to(const Node *node) {
@@ -57,5 +57,15 @@ void reference_shift(const RefCall *call) {
         int64_t i = point.at[axis] + node_int(node, ATTR_by, 0);
         call->out[0][n++] = i >= 0 && i < size ? read_at(call, 0, &point, axis, i)
                                                : node_float(node, ATTR_value, 0);
+    } while (point_next(&point, &node->types[0]));
+}
+
+void reference_rename(const RefCall *call) {
+    const Node *node = call->node;
+    int axis = node_axis(node, ATTR_axis), to = axis_to(node);
+    int64_t n = 0;
+    Point point = {{0}};
+    do {
+        call->out[0][n++] = read_at(call, 0, &point, axis, point.at[to]);
     } while (point_next(&point, &node->types[0]));
 }
