@@ -82,10 +82,10 @@ return model {
       local y = norm(x, "mlp_norm")
       return nn.residual(x, m.gated and nn.swiglu(m, y, o) or nn.mlp(m, y, o), m.dropout)
     end
-    local function embed(ids)
-      local x = nn.embedding(m, "wte", ids, "vocab", "model", { std = 1.0 })
-      return nn.dropout(x, m.dropout)
-    end
+    -- Made here, as parameters made within a block are of that block.
+    local wte = m:param("wte", { "vocab", "model" }, { std = 1.0 })
+    local last = m:param("encoder.norm_f.gain", "model", { init = "ones", decay = 0 })
+    local function embed(ids) return nn.dropout(nn.embedding(m, wte, ids), m.dropout) end
     local positions = { buckets = m.buckets, distance = m.distance, std = wide }
     local near = nn.relative_positions(m, "encoder.relative", positions)
     positions.causal = true
@@ -101,7 +101,10 @@ return model {
     for i = 1, n_decoder do
       x, y = m:block(m.layers + i, function()
         -- The first one ends the encoder and begins the decoder: blocks before it know neither.
-        if i == 1 then x, y = nn.dropout(norm(x, "encoder.norm_f"), m.dropout), embed(tokens) end
+        if i == 1 then
+          x = ops.rmsnorm{ x, last, axis = "model", eps = m.norm_eps }
+          x, y = nn.dropout(x, m.dropout), embed(tokens)
+        end
         y = attention(y, nil, "attn", past)
         return x, mlp(attention(y, x, "cross", nil, padding))
       end)

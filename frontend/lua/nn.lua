@@ -74,8 +74,17 @@ local function residual_std(m, o)
   return o.out_std or (layers and layers > 0 and o.std / math.sqrt(2 * layers) or o.std)
 end
 
--- A weight that another layer may share: what is not said is the other's to say.
+-- A weight that another layer may share: what is not said is the other's to say. Instead of a name
+-- the weight itself, if it was made already: a block's own names are of that block.
 local function shared_weight(layer, m, name, axes, options)
+  if type(name) == "userdata" then
+    if table.concat(name.axes, ",") ~= table.concat(axes, ",") then
+      fail("%s: the weight is [%s]; it must be [%s]", layer, table.concat(name.axes, ", "),
+        table.concat(axes, ", "))
+    end
+    if options ~= nil then fail("%s: a weight that is there has no options", layer) end
+    return name
+  end
   local o = read_options(layer, options,
     { std = NONE, decay = NONE, lr_scale = NONE, muon = NONE, frozen = NONE })
   return m:param(name, axes,
@@ -176,7 +185,7 @@ function nn.lora(m)
            targets = rawget(m, "lora_targets"), rslora = rawget(m, "lora_rslora") }
 end
 
--- tokens i32[...], table [vocab, model] -> [..., model].
+-- tokens i32[...], table [vocab, model] -> [..., model]. name: or the table, m:param's result.
 -- options: std, decay, lr_scale, muon, frozen
 function nn.embedding(m, name, tokens, vocab, model, options)
   check_arguments("embedding", m, tokens)
