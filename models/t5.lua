@@ -12,15 +12,15 @@ return model {
   layers = 3,         -- of the encoder
   decoder_layers = 0, -- 0: as many
   norm_eps = 1e-6,
-  act = "relu",
-  gated = false,      -- (act(x wgate) * (x wup)) wdown in place of act(x w1) w2, as in 1.1
-  tied = true,        -- the output shares the embeddings' table, and logits are / sqrt(model)
+  act = "relu",       -- or gated_gelu, as in 1.1: (act(x wgate) * (x wup)) wdown, not act(x w1) w2
+  tied = true,        -- the output shares the embeddings' table
+  scaled = true,      -- logits are divided by sqrt(model), as 1.1 does not
   buckets = 32,       -- of relative positions
   distance = 128,     -- positions apart from which on they share one
   dropout = 0.0,      -- of embeddings, weights of attention, within and after each layer, and at the
                       -- end of either stack
-  pad = 0,            -- the token that the decoder begins with, and which fills what it is to read;
-                      -- no one attends to it in the encoder
+  start = 0,          -- the token that the decoder begins with
+  pad = 0,            -- the token that fills up what the encoder reads: no one attends to it
   eos = 1,            -- the token that ends either text
   sentinel = -1,      -- the token that stands for the first hidden span, the next for the second is
                       -- one less; -1: the vocabulary's last
@@ -42,20 +42,20 @@ return model {
                 seq = 114, vocab = 32128, sentinel = 32099 },
     -- T5 1.1, which Flan-T5 has, too, from its configurations
     ["v1.1-small"] = { layers = 8, model = 512, heads = 6, head = 64, ffn = 1024, source = 512,
-                       seq = 114, vocab = 32128, sentinel = 32099, act = "gelu", gated = true,
-                       tied = false },
+                       seq = 114, vocab = 32128, sentinel = 32099, act = "gated_gelu",
+                       tied = false, scaled = false },
     ["v1.1-base"] = { layers = 12, model = 768, heads = 12, head = 64, ffn = 2048, source = 512,
-                      seq = 114, vocab = 32128, sentinel = 32099, act = "gelu", gated = true,
-                      tied = false },
+                      seq = 114, vocab = 32128, sentinel = 32099, act = "gated_gelu",
+                      tied = false, scaled = false },
     ["v1.1-large"] = { layers = 24, model = 1024, heads = 16, head = 64, ffn = 2816, source = 512,
-                       seq = 114, vocab = 32128, sentinel = 32099, act = "gelu", gated = true,
-                       tied = false },
+                       seq = 114, vocab = 32128, sentinel = 32099, act = "gated_gelu",
+                       tied = false, scaled = false },
     ["v1.1-xl"] = { layers = 24, model = 2048, heads = 32, head = 64, ffn = 5120, source = 512,
-                    seq = 114, vocab = 32128, sentinel = 32099, act = "gelu", gated = true,
-                    tied = false },
+                    seq = 114, vocab = 32128, sentinel = 32099, act = "gated_gelu",
+                    tied = false, scaled = false },
     ["v1.1-xxl"] = { layers = 24, model = 4096, heads = 64, head = 64, ffn = 10240, source = 512,
-                     seq = 114, vocab = 32128, sentinel = 32099, act = "gelu", gated = true,
-                     tied = false },
+                     seq = 114, vocab = 32128, sentinel = 32099, act = "gated_gelu",
+                     tied = false, scaled = false },
   },
   optimizer = {
     kind = "adamw", lr = 1e-3, beta1 = 0.9, beta2 = 0.98, eps = 1e-8, weight_decay = 0.01,
@@ -76,11 +76,13 @@ return model {
           out_std = 1 / math.sqrt(m.heads * m.head) })
       return nn.residual(x, y, m.dropout)
     end
+    local gated = m.act:match("^gated_(.*)")
     local function mlp(x)
-      local o = { act = m.act, dropout = m.dropout, std = wide, out_std = 1 / math.sqrt(m.ffn) }
-      if not m.gated then o.bias = false end
+      local o = { act = gated or m.act, dropout = m.dropout, std = wide,
+                  out_std = 1 / math.sqrt(m.ffn) }
+      if not gated then o.bias = false end
       local y = norm(x, "mlp_norm")
-      return nn.residual(x, m.gated and nn.swiglu(m, y, o) or nn.mlp(m, y, o), m.dropout)
+      return nn.residual(x, gated and nn.swiglu(m, y, o) or nn.mlp(m, y, o), m.dropout)
     end
     -- Made here, as parameters made within a block are of that block.
     local wte = m:param("wte", { "vocab", "model" }, { std = 1.0 })
@@ -110,10 +112,10 @@ return model {
       end)
     end
     y = nn.dropout(norm(y, "norm_f"), m.dropout)
-    if m.tied then y = y * wide end
+    if m.scaled then y = y * wide end
     local logits = nn.logits(m, m.tied and "wte" or "head", y, "vocab", "model",
       { std = not m.tied and wide or nil })
-    local data = { start = m.pad, eos = m.eos }
+    local data = { start = m.start, eos = m.eos }
     if m.noise ~= 0 then
       data.rate, data.span = m.noise, m.span
       data.sentinel = m.sentinel >= 0 and m.sentinel or m.vocab - 1

@@ -335,7 +335,7 @@ static void test_relative(void) {
                                            "seq=18/c, keys=18]\n"
                                            "%3 = relative_bias_grad(%0) {to=[buckets, heads], "
                                            "count=8, seq=seq, keys=keys, causal=0, distance=9} : "
-                                           "f32[buckets=8, heads=2 | partial(c)]\n"});
+                                           "f32[buckets=8, heads=2]~sum(c)\n"});
 }
 
 /* More than a tile of a block; no separator, and many; two chunks of what is found. */

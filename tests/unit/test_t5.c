@@ -27,7 +27,7 @@ typedef struct Tried {
 static const Tried TRIED[] = {
     {"T5", "models/t5.lua", DTYPE_F32, {SMALL, {"dropout", "0.1"}}},
     {"T5 1.1, another decoder", "models/t5.lua", DTYPE_F32,
-     {SMALL, {"gated", "true"}, {"tied", "false"}, {"act", "gelu"}, {"decoder_layers", "1"}}},
+     {SMALL, {"tied", "false"}, {"act", "gated_gelu"}, {"decoder_layers", "1"}}},
 };
 static const Tried COMPOSED[] = {
     {"causal", "tests/models/composed.lua", DTYPE_F32, {{"causal", "true"}}},
