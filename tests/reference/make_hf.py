@@ -7,7 +7,8 @@
 Each folder is what save_pretrained wrote (config.json, model.safetensors or shards with their
 index), in places put into the form of older versions, and expect.safetensors: tokens
 I32 [batch, seq] and logits F32 [batch, seq, vocab], computed in float64 as far as transformers
-does; of T5 also source I32 [batch, source], what the encoder reads, in which 0 is hidden. --check
+does; of T5 also source I32 [batch, source], what the encoder reads, in which 0 is hidden, labels
+and their mean loss, and in a folder NAME_gradients its gradients, in the form of weights. --check
 imports and exports each by the program, loads what came out with AutoModelForCausalLM (or
 AutoModelForSeq2SeqLM), and compares every tensor bit for bit and the logits.
 
@@ -166,6 +167,25 @@ def logits(folder, tokens, source=None):
         return model.double().eval()(tokens.long()).logits
 
 
+def add_gradients(name, folder, expect, generator):
+    """Labels and their loss to expect, and the folder of a model whose weights are the gradients."""
+    labels = torch.randint(VOCAB, (BATCH, SEQ), generator=generator, dtype=torch.int32)
+    labels[0, -7:] = -1
+    model = hf.AutoModelForSeq2SeqLM.from_pretrained(folder, attn_implementation="eager",
+                                                     dtype=torch.float32).double().eval()
+    loss = model(input_ids=expect["source"].long(), attention_mask=expect["source"] != 0,
+                 decoder_input_ids=expect["tokens"].long(),
+                 labels=labels.long().masked_fill(labels < 0, -100)).loss
+    loss.backward()
+    expect.update(labels=labels, loss=loss.detach())
+    to = os.path.join(HERE, name + "_gradients")
+    shutil.rmtree(to, ignore_errors=True)
+    os.mkdir(to)
+    shutil.copy(os.path.join(folder, "config.json"), to)
+    save_file({k: v.grad.float() for k, v in model.named_parameters()},
+              os.path.join(to, "model.safetensors"), {"format": "pt"})
+
+
 def edit_json(path, change):
     with open(path) as file:
         data = json.load(file)
@@ -230,6 +250,8 @@ def make(name):
                                          dtype=torch.int32)
         expect["source"][1, -5:] = 0
     expect["logits"] = logits(folder, tokens, expect.get("source")).float()
+    if is_t5(name):
+        add_gradients(name, folder, expect, generator)
     save_file(expect, os.path.join(folder, "expect.safetensors"))
     print(f"{name}: {sorted(os.listdir(folder))}")
 
