@@ -115,7 +115,7 @@ return model {
     if m.scaled then y = y * wide end
     local logits = nn.logits(m, m.tied and "wte" or "head", y, "vocab", "model",
       { std = not m.tied and wide or nil })
-    local data = { start = m.start, eos = m.eos }
+    local data = { start = m.start, eos = m.eos, pad = m.pad }
     if m.noise ~= 0 then
       data.rate, data.span = m.noise, m.span
       data.sentinel = m.sentinel >= 0 and m.sentinel or m.vocab - 1

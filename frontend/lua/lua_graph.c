@@ -281,7 +281,8 @@ static void check_hiding(lua_State *lua, const Node *node, double label) {
     }
     if (reads != (node_attr(node, ATTR_eos) != NULL) || (reads && label != -1) ||
         (reads && hides != has_spans) || (has_spans && !reads) || !(span >= 1 && span <= 1e6) ||
-        node_int(node, ATTR_start, 0) < 0 || node_int(node, ATTR_eos, 0) < 0) {
+        (node_attr(node, ATTR_pad) && !reads) || node_int(node, ATTR_start, 0) < 0 ||
+        node_int(node, ATTR_eos, 0) < 0 || node_int(node, ATTR_pad, 0) < 0) {
         script_error(lua, "label_share: 'start' and 'eos' (tokens) go together, and with value = "
                           "-1; with 'rate' they have 'span', a mean length from 1 on");
     }
@@ -291,7 +292,7 @@ static void check_hiding(lua_State *lua, const Node *node, double label) {
 }
 
 static bool has_same_data(const Node *a, const Node *b) {
-    static const AttrKey KEYS[] = {ATTR_mask, ATTR_start, ATTR_eos};
+    static const AttrKey KEYS[] = {ATTR_mask, ATTR_start, ATTR_eos, ATTR_pad};
     bool same = node_float(a, ATTR_rate, -1) == node_float(b, ATTR_rate, -1) &&
                 node_float(a, ATTR_span, -1) == node_float(b, ATTR_span, -1);
     for (size_t i = 0; i < sizeof(KEYS) / sizeof(KEYS[0]); i++) {

@@ -687,7 +687,8 @@ end
 
 -- Labels are -1 behind the text that the decoder is to say.
 local function check_from_source(o, n_labels)
-  local data, known = o.from_source, { start = 1, eos = 1, rate = 1, span = 1, sentinel = 1 }
+  local data = o.from_source
+  local known = { start = 1, eos = 1, pad = 1, rate = 1, span = 1, sentinel = 1 }
   if o.ignore or o.masked_lm then
     fail("cross_entropy: 'from_source', 'ignore' and 'masked_lm': one of them")
   end
@@ -696,11 +697,11 @@ local function check_from_source(o, n_labels)
   end
   for key in pairs(data) do
     if not known[key] then
-      fail("cross_entropy: 'from_source' has start, eos, rate, span, sentinel, not '%s'",
+      fail("cross_entropy: 'from_source' has start, eos, pad, rate, span, sentinel, not '%s'",
         tostring(key))
     end
   end
-  for _, key in ipairs{ "start", "eos", data.rate and "sentinel" or nil } do
+  for _, key in ipairs{ "start", "eos", data.pad and "pad" or "eos", data.rate and "sentinel" } do
     if not is_token(data[key], n_labels) then
       fail("cross_entropy: from_source's '%s' must be a token, a whole number from 0 to %d", key,
         n_labels - 1)
@@ -731,9 +732,9 @@ end
 -- position's loss is multiplied by, as 1 - ops.equal{tokens, padding}; the mean is over all
 -- positions), masked_lm ({ rate, mask }: the data hide this share of the tokens behind the token
 -- `mask`, and what is hidden is to be said: BERT's objective, for attention that is not causal),
--- from_source ({ start, eos }: the data have a prompt for the encoder, and its completion, which the
--- decoder, begun with the token `start`, is to say; both end with `eos`; with { start, eos, rate,
--- span, sentinel } this share of a text is hidden in spans of that mean length, each behind a token,
+-- from_source ({ start, eos, pad }: the data have a prompt for the encoder, filled up with `pad`, and
+-- its completion, which the decoder, begun with the token `start`, is to say; both end with `eos`;
+-- with rate, span and sentinel this share of a text is hidden in spans of that mean length, each behind a token,
 -- `sentinel` and downwards: T5's objective), z
 -- (this times the square of the logits' log-sum-exp is added to each position's loss:
 -- PaLM's z-loss, Chowdhery et al. 2022, section 5; they take 1e-4), beside (losses, as nn.moe's
@@ -768,7 +769,7 @@ function nn.cross_entropy(m, logits, labels, vocab, options)
     local hidden = o.masked_lm or o.from_source or {}
     mean = mean / ops.label_share{ value = o.ignore, rate = hidden.rate,
                                    mask = hidden.mask or hidden.sentinel, span = hidden.span,
-                                   start = hidden.start, eos = hidden.eos }
+                                   start = hidden.start, eos = hidden.eos, pad = hidden.pad }
   end
   return o.beside and mean + mean_of(o.beside) or mean
 end
