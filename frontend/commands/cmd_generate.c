@@ -59,7 +59,11 @@ static bool prepare(Generation *gen) {
     gen->failure = EXIT_USAGE;
     const int64_t vocab = gen->engine.plan->vocab;
     gen->texts = ARENA_ARRAY(args->arena, GenerateText, gen->n_texts);
-    if (!generate_text_begin(args, vocab, &gen->texts[0], gen->diag)) return false;
+    if (!generate_text_begin(args, vocab, &gen->texts[0], gen->diag) ||
+        !generate_engine_check_prompt(&gen->engine, &gen->texts[0], gen->diag)) {
+        return false;
+    }
+    if (gen->engine.source) generate_text_answer(&gen->texts[0], (uint32_t)gen->engine.eos);
     if (gen->engine.options.rank == 0 && !cli_try_outputs(args, gen->diag)) return false;
     if (!generate_engine_start(&gen->engine, args, gen->diag)) return false;
     say_engine(gen);
@@ -159,8 +163,7 @@ static void put_json(const Generation *gen, StrBuf *out) {
                       text->tokens.count - text->n_prompt_tokens, gen->live[i] ? "false" : "true");
     }
     strbuf_put(out, "], \"prompt\": ");
-    char *prompt = arena_strndup(gen->args->arena, gen->texts[0].text.text, gen->texts[0].n_prompt);
-    json_put_text(out, prompt);
+    json_put_text(out, cli_text(gen->args, OPT_PROMPT, ""));
     strbuf_printf(out,
                   ", \"prompt_tokens\": %zu, \"context\": %" PRId64 ", \"cached\": %s"
                   ", \"memory_bytes\": %" PRId64 ", \"read_tokens\": %" PRId64
@@ -184,6 +187,8 @@ static void put_texts(const Generation *gen, StrBuf *out) {
 static bool generate(Generation *gen) {
     const char *path = cli_text(gen->args, OPT_OUTPUT, "-");
     int64_t length = cli_int(gen->args, OPT_LENGTH, DEFAULT_LENGTH);
+    /* A decoder's positions do not move. */
+    if (gen->engine.source && length > gen->engine.context) length = gen->engine.context;
     bool first = gen->engine.options.rank == 0; /* the others compute, and say nothing */
     bool json = cli_given(gen->args, OPT_JSON);
     bool live = first && strcmp(path, "-") == 0 && gen->n_texts == 1 && !json;

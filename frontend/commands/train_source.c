@@ -10,7 +10,7 @@ static bool is_token(const Plan *plan, int64_t token) {
     return token >= 0 && token < plan->vocab;
 }
 
-static bool open_spans(const Plan *plan, const Node *share, TrainSource *out, Diag *diag) {
+static bool open_spans(const Node *share, TrainSource *out, Diag *diag) {
     if (!span_sizes(&out->spans, &out->sizes)) {
         diag_error(diag, share->loc,
                    "an encoder of %" PRId64 " positions has no room for two tokens, a hidden span "
@@ -71,7 +71,7 @@ bool train_source_open(const Plan *plan, const Node *share, TrainSource *out, Ar
         return false;
     }
     out->window = plan_row(plan);
-    if (out->hides && !open_spans(plan, share, out, diag)) return false;
+    if (out->hides && !open_spans(share, out, diag)) return false;
     out->tokens = ARENA_ARRAY(arena, int32_t, out->window);
     out->labels = ARENA_ARRAY(arena, int32_t, out->window);
     return true;
