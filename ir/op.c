@@ -217,8 +217,7 @@ bool op_compares(OpKind op) {
 }
 
 bool op_moves_parts(OpKind op) {
-    return op == OP_NARROW || op == OP_PAD || op == OP_CONCAT || op == OP_SHIFT ||
-           op == OP_RENAME;
+    return op == OP_NARROW || op == OP_PAD || op == OP_CONCAT || op == OP_SHIFT || op == OP_RENAME;
 }
 
 bool op_decodes(OpKind op) {

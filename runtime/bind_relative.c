@@ -9,8 +9,8 @@ RelativePlace bind_relative_place(const Binding *b) {
                            .seq = scores->dims[seq],
                            .keys = scores->dims[seq + 1],
                            .count = table->dims[0],
-                           .queries = bind_span(b, bind_input_type(b, 0),
-                                                bind_input_sharding(b, 0), seq),
+                           .queries =
+                               bind_span(b, bind_input_type(b, 0), bind_input_sharding(b, 0), seq),
                            .buckets = relative_buckets(b->node, table->dims[0])};
     for (int i = 0; i < seq; i++) {
         int64_t *size = i < seq - (table->rank - 1) ? &place.outer : &place.heads;

@@ -107,8 +107,8 @@ SnapshotState engine_snapshot_begin(EngineSnapshot *snapshot, const char *path,
 SnapshotState engine_snapshot_poll(EngineSnapshot *snapshot, bool wait, Diag *diag);
 
 /* One training step, `step` counts from 1. labels: i32[global_batch, seq]; tokens: the same, and
- * where there is an encoder what it reads before each row: i32[global_batch, source + seq]. False: the
- * run cannot go on (a loss or gradient that is not finite, named with its Lua line; a stuck
+ * where there is an encoder what it reads before each row: i32[global_batch, source + seq]. False:
+ * the run cannot go on (a loss or gradient that is not finite, named with its Lua line; a stuck
  * rank). With a loss scale, gradients may be so now and then: ENGINE_MOST_SKIPPED steps in a row at
  * most. */
 enum { ENGINE_MOST_SKIPPED = 50 };

@@ -166,8 +166,8 @@ static bool set_rate(Run *run) {
 
 static bool start_engine(Run *run) {
     int64_t batch = run->plan->global_batch;
-    run->tokens = ARENA_ARRAY(run->args->arena, int32_t, batch *plan_row(run->plan));
-    run->labels = ARENA_ARRAY(run->args->arena, int32_t, batch *run->plan->seq);
+    run->tokens = ARENA_ARRAY(run->args->arena, int32_t, batch * plan_row(run->plan));
+    run->labels = ARENA_ARRAY(run->args->arena, int32_t, batch * run->plan->seq);
     run->failure = engine_options_from_args(run->args, run->plan, &run->options, run->diag);
     if (run->failure != EXIT_DONE) return false;
     run->failure = EXIT_USAGE;
@@ -345,8 +345,7 @@ static void print_end(const Run *run) {
     const char *save = cli_text(run->args, OPT_SAVE, NULL);
     const char *trained = cli_text(run->args, OPT_SAVE_TRAINED, NULL);
     int64_t n_taken = run->steps_done - (run->first_step - 1);
-    double tokens = (double)n_taken * (double)run->plan->global_batch *
-                    (double)plan_row(run->plan);
+    double tokens = (double)n_taken * (double)run->plan->global_batch * (double)plan_row(run->plan);
     if (run->quiet) return;
     if (n_taken == 0) {
         printf("done     nothing to do: %s is at step %" PRId64 " of %" PRId64 "\n",

@@ -29,8 +29,9 @@ static bool *find_sources(Arena *arena, const Graph *graph) {
  * block that renames them? */
 static bool hides_later_keys(const Graph *graph, const Node *rename) {
     bool hides = false, shows = false;
-    int keys = rename->types[0].axes[type_find_axis(value_type(rename->inputs[0]),
-                                                    node_axis(rename, ATTR_axis))];
+    int keys =
+        rename->types[0]
+            .axes[type_find_axis(value_type(rename->inputs[0]), node_axis(rename, ATTR_axis))];
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
         if (node->op != OP_RELATIVE_BIAS || node->phase != PHASE_FORWARD) continue;
@@ -257,7 +258,8 @@ bool generate_engine_release(GenerateEngine *e, bool good) {
 bool generate_engine_check_prompt(const GenerateEngine *e, const GenerateText *text, Diag *diag) {
     if (!e->source || (int64_t)text->n_prompt_tokens < e->source) return true;
     diag_error(diag, NO_LOC,
-               "--prompt: %zu tokens; the encoder reads %" PRId64 " at most, and one that ends them",
+               "--prompt: %zu tokens; the encoder reads %" PRId64
+               " at most, and one that ends them",
                text->n_prompt_tokens, e->source - 1);
     return false;
 }
@@ -269,7 +271,9 @@ static size_t fill_pair(GenerateEngine *e, const GenerateText *text) {
     int32_t *decoder = e->tokens + e->source;
     for (int64_t i = 0; i < e->source; i++) {
         size_t at = (size_t)i;
-        e->tokens[i] = at < n_prompt ? (int32_t)tokens->items[at] : at == n_prompt ? e->eos : e->pad;
+        e->tokens[i] = at < n_prompt    ? (int32_t)tokens->items[at]
+                       : at == n_prompt ? e->eos
+                                        : e->pad;
     }
     for (size_t i = 0; i <= n; i++) {
         decoder[i] = i ? (int32_t)tokens->items[n_prompt + i - 1] : e->start;

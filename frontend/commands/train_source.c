@@ -61,8 +61,8 @@ bool train_source_open(const Plan *plan, const Node *share, TrainSource *out, Ar
                          .pad = (int32_t)pad,
                          .source = source,
                          .seq = plan->seq};
-    bool known = is_token(plan, start) && is_token(plan, eos) && is_token(plan, pad) &&
-                 is_token(plan, mask);
+    bool known =
+        is_token(plan, start) && is_token(plan, eos) && is_token(plan, pad) && is_token(plan, mask);
     if (!known || !(out->spans.rate > 0 && out->spans.rate < 1) || !(out->spans.mean >= 1)) {
         diag_error(diag, share->loc,
                    "label_share: rate %g, span %g and the tokens %" PRId64 ", %" PRId64 ", %" PRId64

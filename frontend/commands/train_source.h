@@ -1,6 +1,7 @@
-/* What an encoder reads, where the plan's model has one: its sequence of a sample and the decoder's,
- * of a text of which spans are hidden, or of a prompt and its completion. What the loss says about
- * it (label_share: `start`, `eos`, ...) and the data -> a row of what the engine takes. */
+/* What an encoder reads, where the plan's model has one: its sequence of a sample and the
+ * decoder's, of a text of which spans are hidden, or of a prompt and its completion. What the loss
+ * says about it (label_share: `start`, `eos`, ...) and the data -> a row of what the engine takes.
+ */
 #ifndef FRONTEND_COMMANDS_TRAIN_SOURCE_H
 #define FRONTEND_COMMANDS_TRAIN_SOURCE_H
 
@@ -12,8 +13,8 @@ typedef struct TrainSource {
     bool reads, hides; /* is there an encoder? are spans hidden? else it reads prompts */
     Spans spans;       /* with rate 0 for prompts */
     SpanSizes sizes;
-    PairTotals pairs; /* of all that was opened */
-    int64_t window;   /* tokens of a text that a sample is made of */
+    PairTotals pairs;         /* of all that was opened */
+    int64_t window;           /* tokens of a text that a sample is made of */
     int32_t *tokens, *labels; /* [window] */
 } TrainSource;
 

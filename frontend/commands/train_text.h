@@ -13,7 +13,7 @@ typedef struct TrainText {
     Tokenizer *tokenizer; /* NULL: none given */
     int n_texts;          /* data that were text, of those opened */
     PackOptions packing;
-    PackTotals packed; /* of all that was opened; no windows: nothing was packed */
+    PackTotals packed;   /* of all that was opened; no windows: nothing was packed */
     TrainSource *source; /* not its own: of documents prompts and completions are made */
 } TrainText;
 

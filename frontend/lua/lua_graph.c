@@ -287,8 +287,9 @@ static void check_hiding(lua_State *lua, const Node *node, double label) {
                           "-1; with 'rate' they have 'span', a mean length from 1 on");
     }
     if (!reads || axis_find(&script_graph(lua)->graph->axes, "source", 6) >= 0) return;
-    script_error(lua, "label_share: 'start' and 'eos' are of a model whose axes have 'source', what "
-                      "its encoder reads");
+    script_error(lua,
+                 "label_share: 'start' and 'eos' are of a model whose axes have 'source', what "
+                 "its encoder reads");
 }
 
 static bool has_same_data(const Node *a, const Node *b) {

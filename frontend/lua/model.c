@@ -137,7 +137,8 @@ static void check_loss(lua_State *lua, const Loading *loading, Value loss) {
     sandbox_fail(lua);
 }
 
-/* Calls loss(m, tokens, labels), or with an axis `source` loss(m, tokens, labels, source), and makes its result the output "loss". */
+/* Calls loss(m, tokens, labels), or with an axis `source` loss(m, tokens, labels, source), and
+ * makes its result the output "loss". */
 static void run_loss(lua_State *lua, Loading *loading) {
     ModelDescription *description = &loading->description;
     Diag *diag = sandbox_of(lua)->diag;

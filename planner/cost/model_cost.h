@@ -128,7 +128,7 @@ typedef struct ModelCosts {
     int n_blocks, n_kinds;
     int *kind_of_block; /* [n_blocks] */
     int64_t seq, vocab, n_parameters, n_trained;
-    int64_t n_tokens; /* of a sample: seq, and what an encoder reads */
+    int64_t n_tokens;           /* of a sample: seq, and what an encoder reads */
     int64_t n_experts;          /* that e can divide; 0: none */
     double n_active_parameters; /* that a token meets: less where there are experts */
     double model_flops;         /* one sequence, forward + backward, whole model */

@@ -2,12 +2,12 @@
  *
  * heads, kv_heads, ffn, shared_ffn and vocab are divided over t (Megatron's tensor parallelism,
  * Shoeybi et al. 2019), and so are experts, of which each rank then has some whole; batch over d,
- * seq and source (what an encoder reads) over c (context parallelism). e divides the batch, within what d leaves of it, and in ops on
- * experts these, within what t leaves of them; routing itself, which has a rank's sequences and all
- * experts (of t's part), is not such an op. An op divides each of its axes by its rule
- * unless it needs the axis whole; an axis that is divided but absent from a result leaves a partial
- * result over that mesh axis. With sequence parallelism (Korthikanti et al. 2022, section 4.2.2) an
- * op that leaves t idle divides 'seq' over it, within what c leaves it.
+ * seq and source (what an encoder reads) over c (context parallelism). e divides the batch, within
+ * what d leaves of it, and in ops on experts these, within what t leaves of them; routing itself,
+ * which has a rank's sequences and all experts (of t's part), is not such an op. An op divides each
+ * of its axes by its rule unless it needs the axis whole; an axis that is divided but absent from a
+ * result leaves a partial result over that mesh axis. With sequence parallelism (Korthikanti et al.
+ * 2022, section 4.2.2) an op that leaves t idle divides 'seq' over it, within what c leaves it.
  *
  * Attention has its part of the queries and all keys and values, which its gradient then has a
  * share of on every rank of c (Llama 3, arXiv 2407.21783, section 3.3.2).
@@ -21,9 +21,9 @@ static const struct {
     const char *axis;
     MeshAxis mesh;
 } AXIS_RULES[] = {
-    {"batch", MESH_D},    {"seq", MESH_C}, {"source", MESH_C}, {"heads", MESH_T},
-    {"kv_heads", MESH_T}, {"ffn", MESH_T}, {"vocab", MESH_T},  {"shared_ffn", MESH_T},
-    {"experts", MESH_T},
+    {"batch", MESH_D}, {"seq", MESH_C},        {"source", MESH_C},
+    {"heads", MESH_T}, {"kv_heads", MESH_T},   {"ffn", MESH_T},
+    {"vocab", MESH_T}, {"shared_ffn", MESH_T}, {"experts", MESH_T},
 };
 
 bool sharding_rule_divides(const char *axis, MeshAxis mesh) {

@@ -15,7 +15,8 @@ static bool fill_args(const Binding *b, RelativeArgs *args) {
                            .causal = p.buckets.causal,
                            .n = p.buckets.n,
                            .hidden = RELATIVE_HIDDEN};
-    _Static_assert((int)RELATIVE_MOST == (int)RELATIVE_MOST_BUCKETS, "what the kernel has room for");
+    _Static_assert((int)RELATIVE_MOST == (int)RELATIVE_MOST_BUCKETS,
+                   "what the kernel has room for");
     for (int k = 0; k <= p.buckets.n; k++) args->from[k] = p.buckets.from[k];
     if (p.keys <= INT32_MAX / 2 && p.seq <= INT32_MAX / 2) return true;
     return bind_fail(b, "has sequences too long for its CUDA kernel");

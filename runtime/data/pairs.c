@@ -35,8 +35,9 @@ static bool put_text(TokenBuffer *to, size_t at, size_t room, const TokenBuffer 
     bool fits = n < room;
     if (!fits) n = room - 1;
     for (size_t i = 0; i < room; i++) {
-        uint32_t token = i < n ? token_buffer_at(from, begin + i) : i == n ? options->eos
-                                                                            : options->pad;
+        uint32_t token = i < n    ? token_buffer_at(from, begin + i)
+                         : i == n ? options->eos
+                                  : options->pad;
         token_buffer_set(to, at + i, token);
         to->marks[at + i] = i <= n ? mark : 0;
     }

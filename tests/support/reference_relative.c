@@ -16,8 +16,7 @@ static int bucket_of(int64_t ahead, bool causal, int count, int64_t distance) {
 }
 
 static int bucket_at(const Node *node, const Point *point, int count) {
-    int64_t ahead =
-        point->at[node_axis(node, ATTR_keys)] - point->at[node_axis(node, ATTR_seq)];
+    int64_t ahead = point->at[node_axis(node, ATTR_keys)] - point->at[node_axis(node, ATTR_seq)];
     return bucket_of(ahead, node_int(node, ATTR_causal, 0), count,
                      node_int(node, ATTR_distance, 0));
 }
@@ -35,9 +34,8 @@ void reference_relative_bias(const RefCall *call) {
     do {
         Point row = point;
         row.at[table->axes[0]] = bucket_at(node, &point, (int)table->dims[0]);
-        call->out[0][n++] = is_hidden(node, &point)
-                                ? -1e30
-                                : ref_read(call, 0, &point) + ref_read(call, 1, &row);
+        call->out[0][n++] =
+            is_hidden(node, &point) ? -1e30 : ref_read(call, 0, &point) + ref_read(call, 1, &row);
     } while (point_next(&point, &node->types[0]));
 }
 

@@ -20,10 +20,10 @@
 
 enum { BATCH = 2, MAX_PATH = 512, FILE_LIMIT_BYTES = 1 << 20, N_MUTATIONS = 1500 };
 
-static const char *const NAMES[] = {
-    "gpt2",  "gpt2_untied", "llama",   "llama31",   "llama_linear", "mistral",   "qwen2",
-    "qwen3", "gemma2",      "mixtral", "qwen3_moe", "olmoe",        "qwen2_moe", "deepseek",
-    "t5",    "t5_v1_1"};
+static const char *const NAMES[] = {"gpt2",         "gpt2_untied", "llama",     "llama31",
+                                    "llama_linear", "mistral",     "qwen2",     "qwen3",
+                                    "gemma2",       "mixtral",     "qwen3_moe", "olmoe",
+                                    "qwen2_moe",    "deepseek",    "t5",        "t5_v1_1"};
 enum { N_NAMES = sizeof(NAMES) / sizeof(NAMES[0]) };
 
 static char scratch[] = "/tmp/test_hf-XXXXXX";
@@ -79,7 +79,7 @@ static void compare_logits(Run *run, const char *expect_path) {
     CHECK(found && tokens.shape[0] == BATCH && tokens.shape[1] == run->plan->seq, "%s",
           diag_text(run->diag));
     int64_t n = BATCH * run->plan->seq * run->plan->vocab;
-    int32_t *given = ARENA_ARRAY(run->arena, int32_t, BATCH *plan_row(run->plan));
+    int32_t *given = ARENA_ARRAY(run->arena, int32_t, BATCH * plan_row(run->plan));
     float *ours = ARENA_ARRAY(run->arena, float, n), *theirs = ARENA_ARRAY(run->arena, float, n);
     if (found && logits.n_bytes == (size_t)n * sizeof(float)) {
         CHECK(join_tokens(run, expect, given), "%s has no tokens of these lengths", expect_path);
@@ -215,14 +215,13 @@ static void test_gradients(const char *name) {
     const char *other = in_scratch(arena, "again.safetensors");
     bool fine = import(arena, dir, path, &imported, diag) &&
                 import(arena, arena_printf(arena, "%s_gradients", dir), other, &gradients, diag);
-    Safetensors *expect =
-        safetensors_open(arena_printf(arena, "%s/expect.safetensors", dir), diag);
+    Safetensors *expect = safetensors_open(arena_printf(arena, "%s/expect.safetensors", dir), diag);
     fine = fine && expect && safetensors_find(expect, "labels", &labels) &&
            safetensors_find(expect, "loss", &loss);
     CHECK(fine, "%s", diag_text(diag));
     if (fine) {
         bool started = start(&run, &imported, path);
-        int32_t *given = ARENA_ARRAY(arena, int32_t, BATCH *plan_row(run.plan));
+        int32_t *given = ARENA_ARRAY(arena, int32_t, BATCH * plan_row(run.plan));
         CHECK(started && join_tokens(&run, expect, given) &&
                   engine_step(run.engine, 1, given, labels.data, 0, &result, run.diag),
               "%s", diag_text(run.diag));
@@ -310,10 +309,9 @@ static void test_round_trip(const char *name, DType dtype, bool with_like, size_
 }
 
 static void test_round_trips(void) {
-    static const DType DTYPES[N_NAMES] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_F32, DTYPE_F16,
-                                          DTYPE_F32, DTYPE_F32, DTYPE_F32,  DTYPE_F32, DTYPE_BF16,
-                                          DTYPE_F32, DTYPE_F32, DTYPE_F32,  DTYPE_F32,
-                                          DTYPE_F32, DTYPE_BF16};
+    static const DType DTYPES[N_NAMES] = {
+        DTYPE_F32, DTYPE_F16,  DTYPE_BF16, DTYPE_F32, DTYPE_F16, DTYPE_F32, DTYPE_F32, DTYPE_F32,
+        DTYPE_F32, DTYPE_BF16, DTYPE_F32,  DTYPE_F32, DTYPE_F32, DTYPE_F32, DTYPE_F32, DTYPE_BF16};
     for (int i = 0; i < N_NAMES; i++) {
         test_round_trip(NAMES[i], DTYPES[i], false, 5000000000);
         test_round_trip(NAMES[i], DTYPES[i], true, i % 2 ? 4000 : 1);

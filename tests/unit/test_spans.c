@@ -2,7 +2,8 @@
  *
  * Catches: lengths other than T5's; a token that is lost, doubled or moved by hiding it; spans in
  * the same places in every sample, or some places never hidden; a decoder that sees what it is to
- * say; a prompt in the completion, an end that is missing or there twice, a cut that nobody is told.
+ * say; a prompt in the completion, an end that is missing or there twice, a cut that nobody is
+ * told.
  */
 #include "runtime/data/spans.h"
 
@@ -44,8 +45,14 @@ static void check_sizes(void) {
 }
 
 static Spans small_spans(void) {
-    return (Spans){.rate = 0.15, .mean = 3, .sentinel = SENTINEL, .start = START, .eos = EOS,
-                   .pad = PAD, .source = SOURCE, .seq = SEQ};
+    return (Spans){.rate = 0.15,
+                   .mean = 3,
+                   .sentinel = SENTINEL,
+                   .start = START,
+                   .eos = EOS,
+                   .pad = PAD,
+                   .source = SOURCE,
+                   .seq = SEQ};
 }
 
 /* Puts the text together again: what follows sentinel k in the target belongs in its place. False:
@@ -138,8 +145,8 @@ static void check_pairs(void) {
     PairTotals totals;
     Diag *diag = diag_create();
     check_begin("prompts and completions have a window each");
-    /* one; a conversation, of which the last answer counts, and too long; too long; nothing asked; nothing said;
-     * an end that does not count follows */
+    /* one; a conversation, of which the last answer counts, and too long; too long; nothing asked;
+     * nothing said; an end that does not count follows */
     put(&buffer, "|abAB.|abABcdC.|abcdefghABCDEF.|ABC.|abc|aA.c");
     CHECK(pair_documents(&buffer, &options, &totals, diag), "%s", diag_text(diag));
     CHECK(totals.n_pairs == 4 && totals.n_left_out == 2 && totals.n_cut == 2,

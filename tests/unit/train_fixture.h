@@ -143,8 +143,8 @@ static inline void fill_batch(const Plan *plan, int step, int32_t *tokens, int32
 static inline bool run_steps_from(Run *run, int first, int n_steps, double learning_rate) {
     size_t n = (size_t)(run->plan->global_batch * run->plan->seq);
     int32_t *labels = ARENA_ARRAY(run->arena, int32_t, n);
-    int32_t *tokens = ARENA_ARRAY(run->arena, int32_t,
-                                  (size_t)(run->plan->global_batch * plan_row(run->plan)));
+    int32_t *tokens =
+        ARENA_ARRAY(run->arena, int32_t, (size_t)(run->plan->global_batch * plan_row(run->plan)));
     for (int step = first; step < first + n_steps; step++) {
         StepResult result;
         fill_batch(run->plan, step, tokens, labels);

@@ -117,10 +117,10 @@ enum { RELATIVE_MOST = 128, RELATIVE_THREADS = 256 };
 typedef struct RelativeArgs {
     int64_t outer, heads, seq, keys, split, first, second;
     int32_t causal, n;
-    float hidden;         /* the score of a key that is not seen */
-    const float *scores;  /* or their gradient, */
-    const float *table;   /* which reads none */
-    float *out;           /* like scores, or the table's gradient */
+    float hidden;        /* the score of a key that is not seen */
+    const float *scores; /* or their gradient, */
+    const float *table;  /* which reads none */
+    float *out;          /* like scores, or the table's gradient */
     int32_t from[RELATIVE_MOST + 1];
 } RelativeArgs;
 
