@@ -7,7 +7,7 @@ local nn = require "nn"
 
 return model {
   name = "t5",
-  -- source: positions of the encoder; seq: of the decoder. Of 143 tokens spans make 128 and 29.
+  -- source: positions of the encoder; seq: of the decoder. Of 141 tokens spans make 128 and 29.
   axes = { source = 128, seq = 32, model = 128, heads = 4, head = 32, ffn = 512, vocab = 320 },
   layers = 3,         -- of the encoder
   decoder_layers = 0, -- 0: as many
@@ -17,8 +17,8 @@ return model {
   scaled = true,      -- logits are divided by sqrt(model), as 1.1 does not
   buckets = 32,       -- of relative positions
   distance = 128,     -- positions apart from which on they share one
-  dropout = 0.0,      -- of embeddings, weights of attention, within and after each layer, and at the
-                      -- end of either stack
+  dropout = 0.0,      -- of embeddings, weights of attention, within and after each layer, and at
+                      -- the end of either stack
   start = 0,          -- the token that the decoder begins with
   pad = 0,            -- the token that fills up what the encoder reads: no one attends to it
   eos = 1,            -- the token that ends either text

@@ -11,7 +11,7 @@
 -- for the weight that does. Layers with products have `lora` (see nn.lora).
 --
 -- Dropout is applied to the embeddings' sum and to what each residual branch adds. Dropout of
--- attention probabilities is not supported: the attention op does not hold them.
+-- attention probabilities is nn.relative_attention's: the attention op does not hold them.
 
 local ops = ops
 local nn = {}
@@ -463,13 +463,13 @@ local function activate(layer, act, x)
 end
 
 -- act(x w1 + b1) w2 + b2:  w1 [model, ffn], w2 [ffn, model].
--- options: name, act, bias, dropout (of what w2 reads), std, out_std (of w2), decay, lr_scale, muon, frozen, lora (its targets:
--- up, which is w1, and down, w2)
+-- options: name, act, bias, dropout (of what w2 reads), std, out_std (of w2), decay, lr_scale,
+-- muon, frozen, lora (its targets: up, which is w1, and down, w2)
 function nn.mlp(m, x, options)
   check_arguments("mlp", m, x)
   local o = read_options("mlp", options,
-    { name = "mlp", act = "gelu", bias = true, dropout = 0.0, std = STD, out_std = NONE, decay = NONE,
-      lr_scale = NONE, muon = NONE, frozen = NONE, lora = NONE })
+    { name = "mlp", act = "gelu", bias = true, dropout = 0.0, std = STD, out_std = NONE,
+      decay = NONE, lr_scale = NONE, muon = NONE, frozen = NONE, lora = NONE })
   local function linear(y, from, to, number, std)
     local bias = o.bias and o.name .. ".b" .. number or nil
     return nn.linear(m, y, from, to,
@@ -482,8 +482,8 @@ function nn.mlp(m, x, options)
 end
 
 -- (act(x wgate) * (x wup)) wdown (Shazeer 2020, SwiGLU).
--- options: name, act, dropout (of what wdown reads), std, out_std (of wdown), decay, lr_scale, muon,
--- frozen, lora (its targets: gate, up, down)
+-- options: name, act, dropout (of what wdown reads), std, out_std (of wdown), decay, lr_scale,
+-- muon, frozen, lora (its targets: gate, up, down)
 function nn.swiglu(m, x, options)
   check_arguments("swiglu", m, x)
   local o = read_options("swiglu", options,
@@ -732,13 +732,12 @@ end
 -- position's loss is multiplied by, as 1 - ops.equal{tokens, padding}; the mean is over all
 -- positions), masked_lm ({ rate, mask }: the data hide this share of the tokens behind the token
 -- `mask`, and what is hidden is to be said: BERT's objective, for attention that is not causal),
--- from_source ({ start, eos, pad }: the data have a prompt for the encoder, filled up with `pad`, and
--- its completion, which the decoder, begun with the token `start`, is to say; both end with `eos`;
--- with rate, span and sentinel this share of a text is hidden in spans of that mean length, each behind a token,
--- `sentinel` and downwards: T5's objective), z
--- (this times the square of the logits' log-sum-exp is added to each position's loss:
--- PaLM's z-loss, Chowdhery et al. 2022, section 5; they take 1e-4), beside (losses, as nn.moe's
--- [batch], whose mean is added)
+-- from_source ({ start, eos, pad }: the data have a prompt for the encoder, filled up with `pad`,
+-- and its completion, which the decoder, begun with the token `start`, is to say; both end with
+-- `eos`; with rate, span and sentinel this share of a text is hidden in spans of that mean length,
+-- behind the tokens from `sentinel` downwards: T5's objective), z (this times the square of the
+-- logits' log-sum-exp is added to each position's loss: PaLM's z-loss, Chowdhery et al. 2022,
+-- section 5; they take 1e-4), beside (losses, as nn.moe's [batch], whose mean is added)
 function nn.cross_entropy(m, logits, labels, vocab, options)
   check_arguments("cross_entropy", m, logits)
   vocab = vocab or "vocab"
