@@ -435,12 +435,20 @@ function ops.sub(args) end
 ---@return perilune.Value
 function ops.mul(args) end
 
+---@class perilune.LabelShareArgs
+---@field value integer
+---@field rate? number
+---@field mask? integer
+---@field span? number
+---@field start? integer
+---@field eos? integer
+---@field pad? integer
+
 ---How many of the labels of the whole global batch are not `value`, as a share of all: a scalar,
 ---counted before each step. One `value` for a model; -1 is what the data's masks leave out. With
 ---`rate` and `mask`, labels are tokens that the data hide behind `mask`; with `start` and `eos`
 ---what a decoder says, as nn.cross_entropy's from_source has it.
----@param args {value: integer, rate?: number, mask?: integer, span?: number, start?: integer,
----eos?: integer, pad?: integer}
+---@param args perilune.LabelShareArgs value; perhaps rate, mask, span, start, eos, pad
 ---@return perilune.Value
 function ops.label_share(args) end
 
