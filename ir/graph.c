@@ -229,3 +229,12 @@ int *graph_count_uses(const Graph *graph, Arena *arena) {
     }
     return counts;
 }
+
+int64_t graph_source(const Graph *graph) {
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        if (node->op != OP_INPUT || node->types[0].rank != 2) continue;
+        if (strcmp(node_string(node, ATTR_name), "source") == 0) return node->types[0].dims[1];
+    }
+    return 0;
+}

@@ -147,4 +147,8 @@ Graph *graph_parse(Arena *arena, const char *file, const char **cursor, int *lin
 /* Re-runs inference on every node and compares; checks order, uses and attributes. */
 bool graph_verify(const Graph *graph, Diag *diag);
 
+/* How many tokens of a sample an encoder reads beside a decoder's: the length of the input `source`
+ * i32[batch, source]; 0: there is none. */
+int64_t graph_source(const Graph *graph);
+
 #endif

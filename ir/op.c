@@ -93,6 +93,7 @@ bool op_may_reuse(const Node *node, int input) {
     if (OPS[node->op].flags & ELEMENTWISE_BIT || node->op == OP_FUSED) return true;
     switch (node->op) {
     case OP_CROSS_ENTROPY_GRAD: return input == 0;
+    case OP_RELATIVE_BIAS:
     case OP_ADD_N:
     case OP_ALL_REDUCE:
     case OP_STAGE_REDUCE: return input == 0;
@@ -151,6 +152,8 @@ OperandPrecision op_operand_precision(OpKind op, int input) {
     case OP_CROSS_ENTROPY_GRAD: return input == 0 ? OPERAND_FOLLOWS : OPERAND_F32;
     case OP_EMBEDDING_GRAD:
         return input == 1 ? OPERAND_EITHER : input == 2 ? OPERAND_UNREAD : OPERAND_F32;
+    case OP_RELATIVE_BIAS:
+    case OP_RELATIVE_BIAS_GRAD:
     case OP_TOP:
     case OP_TAKE:
     case OP_PUT:
@@ -221,7 +224,8 @@ bool op_compares(OpKind op) {
 }
 
 bool op_moves_parts(OpKind op) {
-    return op == OP_NARROW || op == OP_PAD || op == OP_CONCAT || op == OP_SHIFT || op == OP_STACK;
+    return op == OP_NARROW || op == OP_PAD || op == OP_CONCAT || op == OP_SHIFT || op == OP_STACK ||
+           op == OP_RENAME;
 }
 
 bool op_decodes(OpKind op) {
@@ -329,6 +333,8 @@ bool op_needs_whole(const Node *node, int axis) {
     case OP_DOCUMENTS: return axis == node_axis(node, ATTR_axis);
     case OP_BALANCE: return type_find_axis(&node->types[0], axis) >= 0;
     case OP_ROTARY: return axis == node_axis(node, ATTR_head);
+    case OP_RELATIVE_BIAS:
+    case OP_RELATIVE_BIAS_GRAD: return axis == node_axis(node, ATTR_keys);
     case OP_ATTENTION:
     case OP_ATTENTION_GRAD:
         return axis == node_axis(node, ATTR_head) || axis == node_axis(node, ATTR_seq) ||

@@ -33,6 +33,10 @@ int dtype_find(const char *name, int length) {
     return -1;
 }
 
+bool axis_is_sequence(const char *name) {
+    return strcmp(name, "seq") == 0 || strcmp(name, "source") == 0;
+}
+
 int axis_find(const AxisTable *table, const char *name, int length) {
     for (int axis = 0; axis < table->count; axis++) {
         if (text_equal(table->names[axis], name, length)) return axis;

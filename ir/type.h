@@ -41,6 +41,8 @@ int dtype_bytes(DType dtype);
 int dtype_find(const char *name, int length); /* -1: none */
 
 int axis_find(const AxisTable *table, const char *name, int length); /* -1: none */
+/* Is it one of positions: `seq`, or `source`, what an encoder reads? */
+bool axis_is_sequence(const char *name);
 
 /* Position of `axis` in the type, or -1. */
 int type_find_axis(const Type *type, int axis);

@@ -106,8 +106,9 @@ SnapshotState engine_snapshot_begin(EngineSnapshot *snapshot, const char *path,
  * FAILED is reported. */
 SnapshotState engine_snapshot_poll(EngineSnapshot *snapshot, bool wait, Diag *diag);
 
-/* One training step, `step` counts from 1. tokens and labels: i32[global_batch, seq]. False: the
- * run cannot go on (a loss or gradient that is not finite, named with its Lua line; a stuck
+/* One training step, `step` counts from 1. labels: i32[global_batch, seq]; tokens: the same, and
+ * where there is an encoder what it reads before each row: i32[global_batch, source + seq]. False:
+ * the run cannot go on (a loss or gradient that is not finite, named with its Lua line; a stuck
  * rank). With a loss scale, gradients may be so now and then: ENGINE_MOST_SKIPPED steps in a row at
  * most. */
 enum { ENGINE_MOST_SKIPPED = 50 };
@@ -125,7 +126,8 @@ bool engine_evaluate(Engine *engine, const int32_t *tokens, const int32_t *label
                      Diag *diag);
 /* How many sequences engine_logits takes: micro_batch * d. */
 int64_t engine_forward_batch(const Engine *engine);
-/* Logits f32[forward_batch, seq, vocab] of tokens i32[forward_batch, seq]; dropout off. */
+/* Logits f32[forward_batch, seq, vocab] of tokens i32[forward_batch, seq], or as above with what an
+ * encoder reads before them; dropout off. */
 bool engine_logits(Engine *engine, const int32_t *tokens, float *out_logits, Diag *diag);
 
 /* Of a plan for decoding, on the processor: runs one of its chunks (DECODE_READ...) and

@@ -74,36 +74,56 @@ static bool emit_decode_input(const Walk *walk, const Node *node, const Task *ta
     return walk->emitter->input(walk->emitter->user, &slice, &info);
 }
 
+/* Where an input lies in a row of what the engine is given. */
+typedef struct InputRow {
+    bool labels;
+    int64_t first, count, pitch; /* from `first` on, of rows of `pitch` */
+} InputRow;
+
+static bool find_row(const Plan *plan, const Node *node, InputRow *out) {
+    const char *name = node_string(node, ATTR_name);
+    int64_t source = plan_source(plan);
+    *out = (InputRow){strcmp(name, "labels") == 0, 0, plan->seq, plan->seq};
+    if (out->labels) return true;
+    out->pitch += source;
+    out->first = source;
+    if (strcmp(name, "tokens") == 0) return true;
+    out->first = 0;
+    out->count = source;
+    return strcmp(name, "source") == 0;
+}
+
 /* Samples micro * (b d e) + (coord.d * e + coord.e) * b ... of the global batch; c deals out their
  * positions. */
 static bool emit_input(const Walk *walk, const Node *node, const Task *task) {
     const RankContext *rank = walk->rank;
     const Plan *plan = rank->plan;
-    const char *name = node_string(node, ATTR_name);
+    InputRow in;
     if (plan->context) return emit_decode_input(walk, node, task);
     Type local = type_local(&node->types[0], &node->shardings[0], &plan->mesh);
-    bool labels = strcmp(name, "labels") == 0;
-    if ((!labels && strcmp(name, "tokens") != 0) || local.dtype != DTYPE_I32 || local.rank != 2 ||
-        local.dims[0] != plan->micro_batch || node->types[0].dims[1] != plan->seq) {
+    if (!find_row(plan, node, &in) || local.dtype != DTYPE_I32 || local.rank != 2 ||
+        local.dims[0] != plan->micro_batch || node->types[0].dims[1] != in.count) {
         diag_error(walk->diag, node->loc,
-                   "input '%s': inputs are tokens and labels, i32[batch, seq]", name);
+                   "input '%s': inputs are tokens and labels, i32[batch, seq], and what an encoder "
+                   "reads, source, i32[batch, source]",
+                   node_string(node, ATTR_name));
         return false;
     }
     int64_t row = (int64_t)task->micro * mesh_size(&plan->mesh, MESH_DE) +
                   mesh_member(&plan->mesh, rank->coord, MESH_DE);
-    const int64_t first = row * plan->micro_batch * plan->seq;
-    InputSlice slice = {.labels = labels,
+    const int64_t first = row * plan->micro_batch * in.pitch + in.first;
+    InputSlice slice = {.labels = in.labels,
                         .offset = first,
                         .rows = 1,
                         .count = type_elements(&local),
                         .to = executor_address(rank, node_value((Node *)node, 0), task->micro)};
     CallInfo info = {.micro = task->micro, .chunk = task->chunk, .kind = (TaskKind)task->kind};
-    if (local.dims[1] == plan->seq) {
+    if (local.dims[1] == in.pitch) {
         return walk->emitter->input(walk->emitter->user, &slice, &info);
     }
-    DimSpan span = type_span(plan->seq, node->shardings[0].mesh[1], &plan->mesh, rank->coord);
+    DimSpan span = type_span(in.count, node->shardings[0].mesh[1], &plan->mesh, rank->coord);
     slice.rows = local.dims[0];
-    slice.pitch = plan->seq;
+    slice.pitch = in.pitch;
     slice.to_pitch = local.dims[1];
     int64_t run = span.split > 0 && span.split < local.dims[1] ? span.split : local.dims[1];
     int32_t *const to = slice.to;

@@ -31,7 +31,8 @@ typedef struct CallInfo {
 } CallInfo;
 
 /* This rank's rows of a micro-batch, or a run of positions of each: `count` elements from `offset`
- * on of i32[global_batch, seq], and so on every `pitch` elements, go to `to`, every to_pitch. */
+ * on of i32[global_batch, seq] (tokens: plan_row in place of seq), and so on every `pitch`
+ * elements, go to `to`, every to_pitch. */
 typedef struct InputSlice {
     bool labels; /* else tokens */
     int decode;  /* of a plan for decoding: which DecodeInput + 1; 0: tokens or labels */

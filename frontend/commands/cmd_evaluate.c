@@ -29,7 +29,7 @@ typedef struct Evaluation {
     SourceResult sources[BLEND_MOST_SOURCES];
     ChoicesResult *choices; /* [n_choices], as --choices */
     int n_choices;
-    int32_t *tokens, *labels; /* [global_batch, seq] */
+    int32_t *tokens, *labels; /* [global_batch, plan_row], [global_batch, seq] */
     double seconds;
     int failure;
 } Evaluation;
@@ -41,9 +41,9 @@ static const Tokenizer *tokenizer_of(const Evaluation *e) {
 /* --- losses --- */
 
 static bool read_windows(Evaluation *e, int source, int64_t first, int64_t step) {
-    const int64_t seq = e->plan->seq;
+    const int64_t seq = e->plan->seq, row = plan_row(e->plan);
     for (int64_t i = 0; i < e->plan->global_batch; i++) {
-        if (!train_data_window(&e->data, source, first + i * step, e->tokens + i * seq,
+        if (!train_data_window(&e->data, source, first + i * step, e->tokens + i * row,
                                e->labels + i * seq, e->diag)) {
             return false;
         }
@@ -132,6 +132,12 @@ static bool prepare(Evaluation *e) {
     if (e->n_choices && !generate_engine_check_causal("evaluate", args->arena, e->plan, e->diag)) {
         return false;
     }
+    if (e->n_choices && plan_source(e->plan) > 0) {
+        diag_error(e->diag, NO_LOC,
+                   "evaluate: --choices are behind their prompt, and this model has an encoder for "
+                   "it: give --data of prompts with completions");
+        return false;
+    }
     bool good = cli_given(args, OPT_DATA)
                     ? train_data_open_whole(args, e->plan, &e->data, e->diag)
                     : tokenizer_from_args(args, e->plan->vocab, &e->tokenizer, e->diag);
@@ -150,9 +156,9 @@ static bool prepare(Evaluation *e) {
     if (e->options.rank == 0 && !cli_try_outputs(args, e->diag)) return false;
     e->engine = engine_create(e->plan, &e->options, e->diag);
     if (!e->engine || !engine_args_load(args, e->engine, NULL, e->diag)) return false;
-    int64_t n_tokens = e->plan->global_batch * e->plan->seq;
-    e->tokens = ARENA_ARRAY(args->arena, int32_t, n_tokens);
-    e->labels = ARENA_ARRAY(args->arena, int32_t, n_tokens);
+    int64_t batch = e->plan->global_batch;
+    e->tokens = ARENA_ARRAY(args->arena, int32_t, batch * plan_row(e->plan));
+    e->labels = ARENA_ARRAY(args->arena, int32_t, batch * e->plan->seq);
     e->choices = ARENA_ARRAY(args->arena, ChoicesResult, e->n_choices + 1);
     return true;
 }
@@ -209,7 +215,7 @@ static void put_text(const Evaluation *e, StrBuf *out) {
     SourceResult all = add_up(e);
     if (e->data.n_val > 1) put_source(out, "all", &all);
     if (e->data.n_val && e->seconds > 0) {
-        double tokens = (double)all.n_windows * (double)e->plan->seq;
+        double tokens = (double)all.n_windows * (double)plan_row(e->plan);
         strbuf_printf(out, "speed   %.0f tokens in %.1f s, %.0f tokens/s\n", tokens, e->seconds,
                       tokens / e->seconds);
     }

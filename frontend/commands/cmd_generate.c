@@ -63,6 +63,30 @@ static bool ask(Generation *gen, const char *question) {
     return good;
 }
 
+/* The first text: the prompt; or what an encoder, or a chat, makes of it. */
+static bool begin_text(Generation *gen, int64_t vocab) {
+    const CliArgs *args = gen->args;
+    const bool chats = cli_given(args, OPT_CHAT);
+    const char *question = cli_text(args, OPT_PROMPT, NULL);
+    if (!generate_text_begin(args, vocab, &gen->texts[0], gen->diag) ||
+        !generate_engine_check_prompt(&gen->engine, &gen->texts[0], gen->diag) ||
+        !generate_chat_begin(args, &gen->texts[0], &gen->chat, gen->diag)) {
+        return false;
+    }
+    if (gen->engine.source && chats) {
+        diag_error(gen->diag, NO_LOC,
+                   "--chat: the model has an encoder, which reads one prompt: give it as --prompt");
+        return false;
+    }
+    if (is_conversation(gen) && gen->engine.options.control) {
+        diag_error(gen->diag, NO_LOC,
+                   "--chat: a conversation is for one process; give each question as --prompt");
+        return false;
+    }
+    if (gen->engine.source) generate_text_answer(&gen->texts[0], (uint32_t)gen->engine.eos);
+    return !chats || !question || ask(gen, question);
+}
+
 static bool prepare(Generation *gen) {
     CliArgs *args = gen->args;
     if (!cli_given(args, OPT_LOAD)) {
@@ -76,17 +100,7 @@ static bool prepare(Generation *gen) {
     gen->failure = EXIT_USAGE;
     const int64_t vocab = gen->engine.plan->vocab;
     gen->texts = ARENA_ARRAY(args->arena, GenerateText, gen->n_texts);
-    if (!generate_text_begin(args, vocab, &gen->texts[0], gen->diag) ||
-        !generate_chat_begin(args, &gen->texts[0], &gen->chat, gen->diag)) {
-        return false;
-    }
-    const char *question = cli_text(args, OPT_PROMPT, NULL);
-    if (cli_given(args, OPT_CHAT) && question && !ask(gen, question)) return false;
-    if (is_conversation(gen) && gen->engine.options.control) {
-        diag_error(gen->diag, NO_LOC,
-                   "--chat: a conversation is for one process; give each question as --prompt");
-        return false;
-    }
+    if (!begin_text(gen, vocab)) return false;
     if (gen->engine.options.rank == 0 && !cli_try_outputs(args, gen->diag)) return false;
     if (!generate_engine_start(&gen->engine, args, gen->diag)) return false;
     say_engine(gen);
@@ -215,6 +229,8 @@ static void put_texts(const Generation *gen, StrBuf *out) {
 /* Tokens until all texts have ended; `live`: the one there is appears as it comes. */
 static bool write_texts(Generation *gen, bool live) {
     int64_t length = cli_int(gen->args, OPT_LENGTH, DEFAULT_LENGTH);
+    /* A decoder's positions do not move. */
+    if (gen->engine.source && length > gen->engine.context) length = gen->engine.context;
     for (int i = 0; i < gen->n_texts; i++) gen->live[i] = true;
     if (live && !show(gen, gen->texts, false)) return false;
     for (int64_t i = 0; i < length && any_live(gen); i++) {

@@ -165,9 +165,9 @@ static bool set_rate(Run *run) {
 }
 
 static bool start_engine(Run *run) {
-    int64_t batch_tokens = run->plan->global_batch * run->plan->seq;
-    run->tokens = ARENA_ARRAY(run->args->arena, int32_t, batch_tokens);
-    run->labels = ARENA_ARRAY(run->args->arena, int32_t, batch_tokens);
+    int64_t batch = run->plan->global_batch;
+    run->tokens = ARENA_ARRAY(run->args->arena, int32_t, batch * plan_row(run->plan));
+    run->labels = ARENA_ARRAY(run->args->arena, int32_t, batch * run->plan->seq);
     run->failure = engine_options_from_args(run->args, run->plan, &run->options, run->diag);
     if (run->failure != EXIT_DONE) return false;
     run->failure = EXIT_USAGE;
@@ -216,6 +216,7 @@ static void print_start(const Run *run) {
     printf("model   %s: %" PRId64 " parameters, ", plan->model, plan->n_parameters);
     if (plan->n_trained < plan->n_parameters)
         printf("%" PRId64 " of them trained, ", plan->n_trained);
+    if (plan_source(plan)) printf("source %" PRId64 ", ", plan_source(plan));
     printf("sequence %" PRId64 ", vocabulary %" PRId64 "\n", plan->seq, plan->vocab);
     int n_ranks = mesh_rank_count(&plan->mesh);
     printf("mesh    t=%d ", plan->mesh.size[MESH_T]);
@@ -254,11 +255,11 @@ static void print_start(const Run *run) {
 }
 
 static bool take_step(Run *run, int64_t step) {
-    int64_t seq = run->plan->seq, batch = run->plan->global_batch;
+    int64_t seq = run->plan->seq, row = plan_row(run->plan), batch = run->plan->global_batch;
     double rate = lr_schedule_at(&run->rate, step - 1);
     StepResult result;
     for (int64_t i = 0; i < batch; i++) {
-        if (!train_data_sample(&run->data, run->checkpoint.place.samples + i, run->tokens + i * seq,
+        if (!train_data_sample(&run->data, run->checkpoint.place.samples + i, run->tokens + i * row,
                                run->labels + i * seq, run->diag)) {
             return false;
         }
@@ -280,7 +281,7 @@ static bool take_step(Run *run, int64_t step) {
                            .skipped = result.skipped,
                            .n_skipped = run->n_skipped,
                            .lr = rate,
-                           .tokens_per_s = (double)(batch * seq) / result.seconds,
+                           .tokens_per_s = (double)(batch * row) / result.seconds,
                            .seconds = result.seconds,
                            .n_values = result.n_values,
                            .values = result.values};
@@ -344,7 +345,7 @@ static void print_end(const Run *run) {
     const char *save = cli_text(run->args, OPT_SAVE, NULL);
     const char *trained = cli_text(run->args, OPT_SAVE_TRAINED, NULL);
     int64_t n_taken = run->steps_done - (run->first_step - 1);
-    double tokens = (double)n_taken * (double)run->plan->global_batch * (double)run->plan->seq;
+    double tokens = (double)n_taken * (double)run->plan->global_batch * (double)plan_row(run->plan);
     if (run->quiet) return;
     if (n_taken == 0) {
         printf("done     nothing to do: %s is at step %" PRId64 " of %" PRId64 "\n",

@@ -25,15 +25,40 @@ static bool *find_sources(Arena *arena, const Graph *graph) {
     return needed;
 }
 
+/* Keys beside queries of one sequence, in attention of its scores: are later ones hidden, in the
+ * block that renames them? */
+static bool hides_later_keys(const Graph *graph, const Node *rename) {
+    bool hides = false, shows = false;
+    int keys =
+        rename->types[0]
+            .axes[type_find_axis(value_type(rename->inputs[0]), node_axis(rename, ATTR_axis))];
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        if (node->op != OP_RELATIVE_BIAS || node->phase != PHASE_FORWARD) continue;
+        if (node->block != rename->block || node_axis(node, ATTR_keys) != keys) continue;
+        hides |= node_int(node, ATTR_causal, 0) != 0;
+        shows |= node_int(node, ATTR_causal, 0) == 0;
+    }
+    return hides && !shows;
+}
+
+static bool looks_ahead(const Graph *graph, const Node *node) {
+    switch (node->op) {
+    case OP_ATTENTION: return !node_int(node, ATTR_causal, 1);
+    case OP_SHIFT: return node_int(node, ATTR_by, 0) > 0;
+    case OP_RENAME:
+        return node_axis(node, ATTR_axis) == axis_find(&graph->axes, "seq", 3) &&
+               !hides_later_keys(graph, node);
+    default: return false;
+    }
+}
+
 /* A model that looks at what follows cannot write what follows. */
 static bool check_causal(const char *what, Arena *arena, const Graph *graph, Diag *diag) {
     const bool *needed = find_sources(arena, graph);
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
-        bool looks_ahead = node->op == OP_ATTENTION
-                               ? !node_int(node, ATTR_causal, 1)
-                               : node->op == OP_SHIFT && node_int(node, ATTR_by, 0) > 0;
-        if (!needed[n] || !looks_ahead) continue;
+        if (!needed[n] || !looks_ahead(graph, node)) continue;
         diag_error(diag, node->loc, "%s: this %s: it looks at what is not written yet", what,
                    node->op == OP_SHIFT ? "shift is by more than 0" : "attention is not causal");
         return false;
@@ -137,9 +162,35 @@ static bool is_model(const char *path) {
     return length > 4 && strcmp(path + length - 4, ".lua") == 0;
 }
 
+/* How prompts and completions begin and end, as the loss says. */
+static bool find_source(GenerateEngine *out, Diag *diag) {
+    out->source = plan_source(out->plan);
+    for (int p = 0; p < out->plan->n_programs && out->source; p++) {
+        const Graph *graph = out->plan->programs[p].graph;
+        for (int n = 0; n < graph->n_nodes; n++) {
+            const Node *node = graph->nodes[n];
+            if (node->op != OP_LABEL_SHARE || !node_attr(node, ATTR_start)) continue;
+            out->start = (int32_t)node_int(node, ATTR_start, 0);
+            out->eos = (int32_t)node_int(node, ATTR_eos, 0);
+            out->pad = (int32_t)node_int(node, ATTR_pad, out->start);
+            const int64_t vocab = out->plan->vocab;
+            if (out->start >= 0 && out->start < vocab && out->eos >= 0 && out->eos < vocab &&
+                out->pad >= 0 && out->pad < vocab) {
+                return true;
+            }
+        }
+    }
+    if (!out->source) return true;
+    diag_error(diag, NO_LOC,
+               "generate: the model has an encoder, and its loss does not say which tokens begin "
+               "and end what it reads: from_source = { start, eos } for nn.cross_entropy");
+    return false;
+}
+
 /* What is needed of the old way: a window as long as the model's sequences. */
 static bool open_windows(Opening *o) {
     GenerateEngine *out = o->out;
+    if (!find_source(out, o->diag)) return false;
     if (cli_given(o->args, OPT_POSITIONS)) {
         diag_error(o->diag, o->obstacle.loc, "--context needs caches: %s", o->obstacle.what);
         return false;
@@ -196,8 +247,9 @@ bool generate_engine_start(GenerateEngine *e, const CliArgs *args, Diag *diag) {
         e->decoder = decoder_create(e->engine, e->plan, arena);
         e->firsts = ARENA_ARRAY(arena, size_t, e->n_texts);
     } else {
-        n_tokens = engine_forward_batch(e->engine) * e->plan->seq;
-        e->windows = ARENA_ARRAY(arena, float, n_tokens * e->plan->vocab);
+        int64_t rows = engine_forward_batch(e->engine);
+        n_tokens = rows * plan_row(e->plan);
+        e->windows = ARENA_ARRAY(arena, float, rows * e->plan->seq * e->plan->vocab);
     }
     e->tokens = ARENA_ARRAY(arena, int32_t, n_tokens);
     return true;
@@ -209,23 +261,54 @@ bool generate_engine_release(GenerateEngine *e, bool good) {
     return engine_args_release(&e->options, good);
 }
 
+bool generate_engine_check_prompt(const GenerateEngine *e, const GenerateText *text, Diag *diag) {
+    if (!e->source || (int64_t)text->n_prompt_tokens < e->source) return true;
+    diag_error(diag, NO_LOC,
+               "--prompt: %zu tokens; the encoder reads %" PRId64
+               " at most, and one that ends them",
+               text->n_prompt_tokens, e->source - 1);
+    return false;
+}
+
+/* The prompt to the encoder, what was written since to the decoder. Returns whose logits follow. */
+static size_t fill_pair(GenerateEngine *e, const GenerateText *text) {
+    const TokenList *tokens = &text->tokens;
+    size_t n_prompt = text->n_prompt_tokens, n = tokens->count - n_prompt;
+    int32_t *decoder = e->tokens + e->source;
+    for (int64_t i = 0; i < e->source; i++) {
+        size_t at = (size_t)i;
+        e->tokens[i] = at < n_prompt    ? (int32_t)tokens->items[at]
+                       : at == n_prompt ? e->eos
+                                        : e->pad;
+    }
+    for (size_t i = 0; i <= n; i++) {
+        decoder[i] = i ? (int32_t)tokens->items[n_prompt + i - 1] : e->start;
+    }
+    return n;
+}
+
 /* The causal mask makes what follows the last token irrelevant, so a short context lies at the
  * beginning of the window. */
+static size_t fill_window(GenerateEngine *e, const GenerateText *text) {
+    const TokenList *tokens = &text->tokens;
+    size_t seq = (size_t)e->context, length = tokens->count < seq ? tokens->count : seq;
+    const uint32_t *context = tokens->items + tokens->count - length;
+    for (size_t i = 0; i < length; i++) e->tokens[i] = (int32_t)context[i];
+    return length - 1;
+}
+
 static bool compute_window(GenerateEngine *e, const GenerateText *text, float *out_logits,
                            Diag *diag) {
     struct timespec start, end;
-    const TokenList *tokens = &text->tokens;
-    size_t seq = (size_t)e->context, vocab = (size_t)e->plan->vocab;
-    size_t length = tokens->count < seq ? tokens->count : seq;
-    const uint32_t *context = tokens->items + tokens->count - length;
-    for (size_t i = 0; i < length; i++) e->tokens[i] = (int32_t)context[i];
+    size_t vocab = (size_t)e->plan->vocab;
+    size_t last = e->source ? fill_pair(e, text) : fill_window(e, text);
     clock_gettime(CLOCK_MONOTONIC, &start);
     if (!engine_logits(e->engine, e->tokens, e->windows, diag)) return false;
     clock_gettime(CLOCK_MONOTONIC, &end);
     e->seconds +=
         (double)(end.tv_sec - start.tv_sec) + 1e-9 * (double)(end.tv_nsec - start.tv_nsec);
     e->n_windows++;
-    memcpy(out_logits, e->windows + (length - 1) * vocab, vocab * sizeof(float));
+    memcpy(out_logits, e->windows + last * vocab, vocab * sizeof(float));
     return true;
 }
 

@@ -23,6 +23,10 @@ typedef struct GenerateEngine {
     float *windows;     /* f32[forward_batch, context, vocab] */
     double seconds;     /* of whole windows, and how many */
     int64_t n_windows;
+    /* Of a model with an encoder, which reads the prompt: how many tokens of it; 0: there is none.
+     * What its decoder begins with, and what ends and fills up the prompt. */
+    int64_t source;
+    int32_t start, eos, pad;
 } GenerateEngine;
 
 /* Plans, from the command line; returns EXIT_DONE or the exit code, reported. Released either way.
@@ -30,6 +34,9 @@ typedef struct GenerateEngine {
 int generate_engine_open(CliArgs *args, int n_texts, GenerateEngine *out, Diag *diag);
 /* Whether a position's logits depend on later positions: false, reported as `what`'s. */
 bool generate_engine_check_causal(const char *what, Arena *arena, const Plan *plan, Diag *diag);
+/* False, reported: the model cannot read so long a prompt. */
+bool generate_engine_check_prompt(const GenerateEngine *engine, const GenerateText *text,
+                                  Diag *diag);
 /* Takes the memory and loads the weights, which --load and --load-trained name. */
 bool generate_engine_start(GenerateEngine *engine, const CliArgs *args, Diag *diag);
 /* `good`: as engine_args_release has it, and gives. */

@@ -72,6 +72,12 @@ bool generate_text_begin(const CliArgs *args, int64_t vocab, GenerateText *out, 
     return good;
 }
 
+void generate_text_answer(GenerateText *text, uint32_t end) {
+    text->text.text[text->text.length = 0] = '\0';
+    text->n_prompt = 0;
+    text->end = end;
+}
+
 GenerateText generate_text_fork(const GenerateText *from) {
     GenerateText text = *from;
     text.borrows = true;
@@ -115,11 +121,11 @@ bool generate_text_add(GenerateText *text, int token) {
     char byte = (char)token;
     const size_t before = text->text.length;
     token_list_add(&text->tokens, (uint32_t)token);
+    if ((uint32_t)token == text->end || (uint32_t)token == text->answer_end) return false;
     if (!text->tokenizer) {
         strbuf_put_bytes(&text->text, &byte, 1);
         return !find_stop(text, before);
     }
-    if ((uint32_t)token == text->end || (uint32_t)token == text->answer_end) return false;
     size_t length;
     const char *bytes = tokenizer_text(text->tokenizer, (uint32_t)token, &length);
     if (tokenizer_is_special(text->tokenizer, (uint32_t)token)) return true;

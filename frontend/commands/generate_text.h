@@ -25,6 +25,8 @@ typedef struct GenerateText {
  * Released by generate_text_release, either way. */
 bool generate_text_begin(const CliArgs *args, int64_t vocab, GenerateText *out, Diag *diag);
 void generate_text_release(GenerateText *text);
+/* The prompt is no part of the text, which is an answer to it, and ends with `end`. */
+void generate_text_answer(GenerateText *text, uint32_t end);
 /* Another text with the same beginning, released before it. */
 GenerateText generate_text_fork(const GenerateText *from);
 

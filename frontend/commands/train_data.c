@@ -123,7 +123,7 @@ static void add_part(TrainPart *parts, int *n, const char *path, Dataset *datase
 }
 
 static Dataset *open_file(TrainData *data, const char *path, Diag *diag) {
-    Dataset *dataset = train_text_open(&data->text, data->args, path, (int)data->plan->seq,
+    Dataset *dataset = train_text_open(&data->text, data->args, path, (int)data->source.window,
                                        (int)data->plan->vocab, diag);
     if (dataset) data->files[data->n_files++] = dataset;
     return dataset;
@@ -159,6 +159,11 @@ static bool open_all(TrainData *data, Diag *diag) {
 
 /* --- masks --- */
 
+/* Do labels come of what is hidden? */
+static bool hides_tokens(const TrainData *data) {
+    return data->hidden.rate > 0 || data->source.hides;
+}
+
 /* Labels that are left out must be left out of the loss, and the other way round. */
 static bool check_masks(const TrainData *data, const TrainPart *parts, int n, bool *any,
                         Diag *diag) {
@@ -166,7 +171,7 @@ static bool check_masks(const TrainData *data, const TrainPart *parts, int n, bo
         SourceLoc loc = {parts[i].path, 0};
         bool has_mask = dataset_is_masked(parts[i].data);
         *any |= has_mask;
-        if (has_mask && data->hidden.rate > 0) {
+        if (has_mask && hides_tokens(data)) {
             diag_error(
                 diag, loc,
                 "says which labels count, and the plan's loss chooses them: it hides tokens");
@@ -190,12 +195,13 @@ static bool check_all_masks(TrainData *data, Diag *diag) {
     bool any = false, any_val = false;
     const Node *share = find_label_share(data->plan);
     data->masked = share && node_float(share, ATTR_value, 0) == DATASET_NO_LABEL;
-    if (share && node_attr(share, ATTR_rate) && !set_hidden(data, share, diag)) return false;
+    bool masks = share && node_attr(share, ATTR_rate) && !data->source.hides;
+    if (masks && !set_hidden(data, share, diag)) return false;
     if (!check_masks(data, data->train, data->n_train, &any, diag) ||
         !check_masks(data, data->val, data->n_val, &any_val, diag)) {
         return false;
     }
-    if (any || !data->masked || data->hidden.rate > 0) return true;
+    if (any || !data->masked || hides_tokens(data)) return true;
     diag_error(diag, (SourceLoc){data->train[0].path, 0},
                "has no mask, and the plan's loss is over labels that a mask counts: plan with "
                "--set masked=false, or give data of prompts and answers");
@@ -261,10 +267,12 @@ static double entropy_of(const TrainPart *parts, int n) {
 static bool open_data(TrainData *out, Diag *diag) {
     const CliArgs *args = out->args;
     const Plan *plan = out->plan;
-    if (!train_text_from_args(args, plan->vocab, &out->text, diag) || !open_all(out, diag) ||
-        !check_all_masks(out, diag)) {
+    if (!train_text_from_args(args, plan->vocab, &out->text, diag) ||
+        !train_source_open(plan, find_label_share(plan), &out->source, args->arena, diag)) {
         return false;
     }
+    out->text.source = &out->source;
+    if (!open_all(out, diag) || !check_all_masks(out, diag)) return false;
     for (int i = 0; i < out->n_train; i++) {
         if (!train_documents_check(&out->text, args, plan, out->train[i].path, out->train[i].data,
                                    &out->documents, diag)) {
@@ -318,23 +326,39 @@ static uint64_t hiding_key(const TrainData *data, int64_t number) {
     return mix_bits(data->plan->seed) ^ (uint64_t)number;
 }
 
+/* What the dataset gave, as the model is to see it. */
+static bool finish_sample(const TrainData *data, const char *path, uint64_t key, int32_t *tokens,
+                          int32_t *labels, Diag *diag) {
+    if (data->source.reads) {
+        return train_source_fill(&data->source, path, key, tokens, labels, diag);
+    }
+    masked_lm_apply(&data->hidden, key, tokens, labels, data->plan->seq);
+    return true;
+}
+
 bool train_data_sample(TrainData *data, int64_t index, int32_t *tokens, int32_t *labels,
                        Diag *diag) {
     int64_t sample;
     int source = blend_pick(&data->blend, index, &sample);
-    if (!dataset_sample(data->train[source].data, seed_of(data, source), sample, tokens, labels,
-                        diag)) {
+    const TrainSource *reads = &data->source;
+    int32_t *to = reads->reads ? reads->tokens : tokens;
+    if (!dataset_sample(data->train[source].data, seed_of(data, source), sample, to,
+                        reads->reads ? reads->labels : labels, diag)) {
         return false;
     }
-    masked_lm_apply(&data->hidden, hiding_key(data, index), tokens, labels, data->plan->seq);
-    return true;
+    return finish_sample(data, data->train[source].path, hiding_key(data, index), tokens, labels,
+                         diag);
 }
 
 bool train_data_window(const TrainData *data, int source, int64_t i, int32_t *tokens,
                        int32_t *labels, Diag *diag) {
-    if (!dataset_window(data->val[source].data, i, tokens, labels, diag)) return false;
-    masked_lm_apply(&data->hidden, hiding_key(data, ~i), tokens, labels, data->plan->seq);
-    return true;
+    const TrainSource *reads = &data->source;
+    int32_t *to = reads->reads ? reads->tokens : tokens;
+    if (!dataset_window(data->val[source].data, i, to, reads->reads ? reads->labels : labels,
+                        diag)) {
+        return false;
+    }
+    return finish_sample(data, data->val[source].path, hiding_key(data, ~i), tokens, labels, diag);
 }
 
 /* --- words --- */
@@ -392,7 +416,7 @@ void train_data_print_entropy(const TrainData *data) {
 static void print_tokens(const TrainData *data, const TrainPart *parts, int n) {
     int64_t all = count_tokens(parts, n);
     printf("%" PRId64 " tokens", all);
-    if (!data->masked || data->hidden.rate > 0) return;
+    if (!data->masked || hides_tokens(data)) return;
     int64_t counted = count_counted(parts, n);
     printf(" (%" PRId64 " count, %.1f %%)", counted, 100 * (double)counted / (double)all);
 }
@@ -414,7 +438,7 @@ void train_data_print(const TrainData *data) {
     if (n_files > 1) printf(" of %d files", n_files);
     if (data->n_val) {
         printf(" to train on, ");
-        if (data->masked && data->hidden.rate == 0) {
+        if (data->masked && !hides_tokens(data)) {
             print_tokens(data, data->val, data->n_val);
         } else {
             printf("%" PRId64, count_tokens(data->val, data->n_val));
@@ -430,6 +454,7 @@ void train_data_print(const TrainData *data) {
             "other\n",
             100 * data->hidden.rate, data->hidden.mask);
     }
+    train_source_print(&data->source);
     train_documents_print(&data->documents);
 }
 

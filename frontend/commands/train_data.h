@@ -21,6 +21,7 @@ typedef struct TrainData {
     const CliArgs *args;
     const Plan *plan;
     TrainText text;
+    TrainSource source;
     TrainDocuments documents; /* of all sources together */
     Dataset
         *files[2 * BLEND_MOST_SOURCES]; /* [n_files]: to be closed, as are parts that are none */
@@ -45,8 +46,8 @@ bool train_data_open(const CliArgs *args, const Plan *plan, TrainData *out, Diag
 bool train_data_open_whole(const CliArgs *args, const Plan *plan, TrainData *out, Diag *diag);
 void train_data_close(TrainData *data);
 
-/* Global sample `index` of the endless sequence -> tokens [seq], labels [seq]. Quickest in order.
- */
+/* Global sample `index` of the endless sequence -> tokens [plan_row], labels [seq]. Quickest in
+ * order. */
 bool train_data_sample(TrainData *data, int64_t index, int32_t *tokens, int32_t *labels,
                        Diag *diag);
 

@@ -45,10 +45,31 @@ static bool pack(TrainText *text, const CliArgs *args, const CorpusOptions *opti
     return true;
 }
 
+/* Documents as prompts and completions, where the plan's encoder reads such. */
+static bool pair(TrainText *text, const CorpusOptions *options, TokenBuffer *buffer,
+                 const char *path, Diag *diag) {
+    TrainSource *source = text->source;
+    const PairOptions how = train_source_pair_options(source);
+    PairTotals totals;
+    if (!train_source_check_end(source, options->last, diag)) return false;
+    if (!pair_documents(buffer, &how, &totals, diag)) {
+        diag_note(diag, (SourceLoc){path, 0}, "of these");
+        return false;
+    }
+    pair_add_totals(&source->pairs, &totals);
+    return true;
+}
+
+static bool reads_prompts(const TrainText *text) {
+    return text->source->reads && !text->source->hides;
+}
+
 static Dataset *encode_text(TrainText *text, const CliArgs *args, const char *path, int seq,
                             int vocab, Diag *diag) {
     const Tokenizer *tokenizer = text->tokenizer;
-    TokenBuffer buffer = {.token_bytes = tokenizer->n_ids <= 65536 ? 2 : 4};
+    const bool pairs = reads_prompts(text);
+    bool narrow = tokenizer->n_ids <= 65536 && !(pairs && text->source->spans.pad > 65535);
+    TokenBuffer buffer = {.token_bytes = narrow ? 2 : 4};
     CorpusOptions options;
     CorpusTotals totals;
     ProgressLine line = progress_line_start("MiB encoded");
@@ -59,7 +80,9 @@ static Dataset *encode_text(TrainText *text, const CliArgs *args, const char *pa
     options.progress_user = &line;
     bool good = corpus_encode(tokenizer, &options, keep_tokens, &buffer, &totals, diag);
     progress_line_end(&line);
-    if (!good || !pack(text, args, &options, seq, &buffer, path, diag)) {
+    good = good && (pairs ? pair(text, &options, &buffer, path, diag)
+                          : pack(text, args, &options, seq, &buffer, path, diag));
+    if (!good) {
         token_buffer_release(&buffer);
         return NULL;
     }
@@ -107,6 +130,13 @@ Dataset *train_text_open(TrainText *text, const CliArgs *args, const char *path,
                          Diag *diag) {
     bool plain = !text->tokenizer || cli_given(args, OPT_TOKEN_BYTES) || has_tokens(path);
     text->n_texts += !plain;
+    if (reads_prompts(text) && (plain || cli_given(args, OPT_PACK))) {
+        diag_error(diag, (SourceLoc){path, 0},
+                   plain ? "the plan's encoder reads prompts: they are lines of .jsonl, which "
+                           "--tokenizer FILE takes apart"
+                         : "--pack: prompts and completions are not packed; each has its window");
+        return NULL;
+    }
     if (!plain) return encode_text(text, args, path, seq, vocab, diag);
     return dataset_open(path, seq, vocab, (int)cli_int(args, OPT_TOKEN_BYTES, 1), diag);
 }

@@ -4,6 +4,7 @@
 #define FRONTEND_COMMANDS_TRAIN_TEXT_H
 
 #include "frontend/commands/pack_args.h"
+#include "frontend/commands/train_source.h"
 #include "runtime/data/dataset.h"
 #include "runtime/engine.h"
 #include "runtime/tokenizer/tokenizer.h"
@@ -12,7 +13,8 @@ typedef struct TrainText {
     Tokenizer *tokenizer; /* NULL: none given */
     int n_texts;          /* data that were text, of those opened */
     PackOptions packing;
-    PackTotals packed; /* of all that was opened; no windows: nothing was packed */
+    PackTotals packed;   /* of all that was opened; no windows: nothing was packed */
+    TrainSource *source; /* not its own: of documents prompts and completions are made */
 } TrainText;
 
 /* False: reported. Released by train_text_release, either way. */

@@ -242,6 +242,14 @@ static bool check_alias(Reader *reader, const HfKey *key) {
     return fail(reader, "has '%s' and '%s', and they differ", key->key, key->alias);
 }
 
+/* What a missing key means; NULL: it must be there. */
+static const char *absent_of(const HfFamily *family, const char *name) {
+    for (const HfKey *key = family->keys; key->key; key++) {
+        if (strcmp(key->key, name) == 0) return key->absent;
+    }
+    return NULL;
+}
+
 static bool read_key(Reader *reader, const HfKey *key) {
     const HfConfig *config = reader->config;
     const json_t *value = find_key(config->json, key);
@@ -257,6 +265,7 @@ static bool read_key(Reader *reader, const HfKey *key) {
     if (missing && absent && absent[0] == '=') {
         value = find_name(config->json, absent + 1);
         missing = !value;
+        if (missing) absent = absent_of(config->family, absent + 1);
     }
     if (missing && key->kind == HF_TIMES) give(reader, key->with, "false");
     if (missing && (key->kind == HF_TIMES || (absent && absent[0] == '\0'))) return true;

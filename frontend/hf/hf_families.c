@@ -477,6 +477,88 @@ static const HfTensor DEEPSEEK_TENSORS[] = {
     {"model.norm.weight", {"norm_f.gain"}, "model"},
     {"lm_head.weight", {"head"}, "vocab, model"},
     {NULL, {NULL}, NULL}};
+
+/* --- T5: an encoder's blocks, then a decoder's --- */
+
+static const HfWord T5_ACTIVATIONS[] = {
+    {"relu", "relu"},         {"gated-gelu", "gated_gelu"}, {"gated-silu", "gated_silu"},
+    {"gelu_new", "gelu"},     {"gelu", "gelu_erf"},         {"silu", "silu"},
+    {NULL, NULL}};
+
+static const HfType T5_TYPES[] = {
+    {"t5", "T5ForConditionalGeneration", "", NO_EXPERTS},
+    {NULL, NULL, NULL, NO_EXPERTS}};
+
+static const HfKey T5_KEYS[] = {
+    {.key = "vocab_size", .setting = "vocab", .kind = HF_INTEGER},
+    /* Relative positions have no end: what T5 was trained with, of either text. */
+    {.key = "n_positions", .setting = "source", .kind = HF_INTEGER, .absent = "512", .most = 8192},
+    {.key = "n_positions", .setting = "seq", .kind = HF_INTEGER, .absent = "512", .most = 8192},
+    {.key = "d_model", .setting = "model", .kind = HF_INTEGER},
+    {.key = "d_kv", .setting = "head", .kind = HF_INTEGER},
+    {.key = "d_ff", .setting = "ffn", .kind = HF_INTEGER},
+    {.key = "num_layers", .setting = "layers", .kind = HF_INTEGER},
+    {.key = "num_decoder_layers", .setting = "decoder_layers", .kind = HF_INTEGER,
+     .absent = "=num_layers", .null = "0"},
+    {.key = "num_heads", .setting = "heads", .kind = HF_INTEGER},
+    {.key = "relative_attention_num_buckets", .setting = "buckets", .kind = HF_INTEGER,
+     .absent = "32"},
+    {.key = "relative_attention_max_distance", .setting = "distance", .kind = HF_INTEGER,
+     .absent = "128"},
+    {.key = "feed_forward_proj", .setting = "act", .kind = HF_WORD, .absent = "relu",
+     .words = T5_ACTIVATIONS},
+    {.key = "layer_norm_epsilon", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-6"},
+    {.key = "tie_word_embeddings", .setting = "tied", .kind = HF_FLAG, .absent = "true"},
+    /* From transformers 5 on; before, logits were scaled where tables were tied. */
+    {.key = "scale_decoder_outputs", .setting = "scaled", .kind = HF_FLAG,
+     .absent = "=tie_word_embeddings"},
+    {.key = "decoder_start_token_id", .setting = "start", .kind = HF_COUNT, .absent = "0"},
+    {.key = "pad_token_id", .setting = "pad", .kind = HF_COUNT, .absent = "0"},
+    {.key = "eos_token_id", .setting = "eos", .kind = HF_COUNT, .absent = "1"},
+    {.key = "is_encoder_decoder", .kind = HF_FIXED, .absent = "true"},
+    {.key = "is_encoder_decoder", .kind = HF_WRITTEN, .absent = "true"},
+    {.key = "quantization_config", .kind = HF_FIXED, .absent = "null"},
+    {.key = "auto_map", .kind = HF_FIXED, .absent = "null"},
+    {.key = "dropout_rate", .kind = HF_WRITTEN, .absent = "0.0"},
+    {.key = NULL}};
+
+#define T5_ATTENTION(theirs, mark, ours)                                                           \
+    {theirs ".q.weight", {"blocks." mark "." ours ".wq"}, "heads head, model"},                    \
+    {theirs ".k.weight", {"blocks." mark "." ours ".wk"}, "heads head, model"},                    \
+    {theirs ".v.weight", {"blocks." mark "." ours ".wv"}, "heads head, model"},                    \
+    {theirs ".o.weight", {"blocks." mark "." ours ".wo"}, "model, heads head"}
+#define T5_MLP(theirs, mark)                                                                       \
+    {theirs ".wi.weight", {"blocks." mark ".mlp.w1"}, "ffn, model"},                               \
+    {theirs ".wi_0.weight", {"blocks." mark ".mlp.wgate"}, "ffn, model"},                          \
+    {theirs ".wi_1.weight", {"blocks." mark ".mlp.wup"}, "ffn, model"},                            \
+    {theirs ".wo.weight", {"blocks." mark ".mlp.w2"}, "model, ffn"},                               \
+    {theirs ".wo.weight", {"blocks." mark ".mlp.wdown"}, "model, ffn"}
+
+static const HfTensor T5_TENSORS[] = {
+    {"shared.weight", {"wte"}, "vocab, model"},
+    {"encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight", {"encoder.relative"},
+     "relative, heads"},
+    T5_ATTENTION("encoder.block.<.layer.0.SelfAttention", "<", "attn"),
+    {"encoder.block.<.layer.0.layer_norm.weight", {"blocks.<.attn_norm.gain"}, "model"},
+    T5_MLP("encoder.block.<.layer.1.DenseReluDense", "<"),
+    {"encoder.block.<.layer.1.layer_norm.weight", {"blocks.<.mlp_norm.gain"}, "model"},
+    {"encoder.final_layer_norm.weight", {"encoder.norm_f.gain"}, "model"},
+    {"decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight", {"decoder.relative"},
+     "relative, heads"},
+    T5_ATTENTION("decoder.block.>.layer.0.SelfAttention", ">", "attn"),
+    {"decoder.block.>.layer.0.layer_norm.weight", {"blocks.>.attn_norm.gain"}, "model"},
+    T5_ATTENTION("decoder.block.>.layer.1.EncDecAttention", ">", "cross"),
+    {"decoder.block.>.layer.1.layer_norm.weight", {"blocks.>.cross_norm.gain"}, "model"},
+    T5_MLP("decoder.block.>.layer.2.DenseReluDense", ">"),
+    {"decoder.block.>.layer.2.layer_norm.weight", {"blocks.>.mlp_norm.gain"}, "model"},
+    {"decoder.final_layer_norm.weight", {"norm_f.gain"}, "model"},
+    {"lm_head.weight", {"head"}, "vocab, model"},
+    {NULL, {NULL}, NULL}};
+
+/* The table once more, and one of cross-attention that their first code had and never read. */
+static const char *const T5_IGNORED[] = {
+    "encoder.embed_tokens.weight", "decoder.embed_tokens.weight",
+    "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight", NULL};
 /* clang-format on */
 
 /* clang-format off */
@@ -491,5 +573,6 @@ const HfFamily HF_FAMILIES[] = {
      "capacity=0", "there, experts take all tokens that choose them"},
     {"deepseek", "model.", "lm_head.weight", DEEPSEEK_TYPES, DEEPSEEK_KEYS, DEEPSEEK_TENSORS,
      LLAMA_IGNORED, "capacity=0", "there, experts take all tokens that choose them"},
+    {"t5", "", "lm_head.weight", T5_TYPES, T5_KEYS, T5_TENSORS, T5_IGNORED, NULL, NULL},
     {.script = NULL}};
 /* clang-format on */

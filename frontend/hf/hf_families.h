@@ -35,8 +35,8 @@ typedef struct HfKey {
     const char *key;     /* in config.json; "a.b": b in the object a */
     const char *setting; /* the script's; NULL with the last three kinds */
     HfKind kind;
-    /* The setting's value where the key is missing or null. "=key": that key's; "": the script's
-     * own or derived; NULL: it must be there. */
+    /* The setting's value where the key is missing or null. "=key": that key's, or what it means
+     * that this one is missing as well; "": the script's own or derived; NULL: it must be there. */
     const char *absent;
     const char *null;  /* what null alone means; NULL: what a missing key does */
     const char *types; /* model types that have the key; NULL: all */
@@ -48,7 +48,9 @@ typedef struct HfKey {
 } HfKey;
 
 typedef struct HfTensor {
-    const char *theirs; /* '#': the block's number; '@': the expert's, `ours` are all of them */
+    /* '#': the block's number; '<': that of an encoder's block; '>': of a decoder's, which we count
+     * behind the encoder's. '@': the expert's, `ours` are all of them. */
+    const char *theirs;
     /* Several: side by side along the last dimension, or the one whose axes begin with '+'. */
     const char *ours[HF_MAX_PARTS];
     /* Their dimensions, in our axes, flattened in that order: "kv_heads group head, model". An axis

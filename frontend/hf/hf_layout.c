@@ -22,9 +22,21 @@ typedef struct Builder {
     Diag *diag;
 } Builder;
 
+static const char MARKS[] = "#<>"; /* of a block, an encoder's, a decoder's */
+
 const char *hf_block_name(Arena *arena, const char *name, int block) {
-    const char *mark = strchr(name, '#');
+    const char *mark = strpbrk(name, MARKS);
     return mark ? arena_printf(arena, "%.*s%d%s", (int)(mark - name), name, block, mark + 1) : name;
+}
+
+/* Their number of our block, under the mark of a row; -1: the row is not for it. */
+static int their_block(const Model *model, const char *name, int block) {
+    const char *mark = strpbrk(name, MARKS);
+    const Setting *layers = settings_find(&model->settings, "layers");
+    int n_encoder = layers ? (int)layers->integer : 0;
+    if (!mark || *mark == '#') return block;
+    if (*mark == '<') return block < n_encoder ? block : -1;
+    return block - n_encoder >= 0 ? block - n_encoder : -1;
 }
 
 static int compare_params(const void *a, const void *b) {
@@ -214,7 +226,9 @@ static bool take_expert(const Builder *b, const HfItem *item, HfPart *part, int6
 /* A row for a block, and for an expert where it is not -1; nothing where the model has none of its
  * parameters. */
 static bool add_item(Builder *b, const HfTensor *row, int block, int64_t expert) {
-    HfItem item = {.theirs = hf_block_name(b->arena, row->theirs, block)};
+    int number = their_block(b->model, row->theirs, block);
+    if (number < 0) return true;
+    HfItem item = {.theirs = hf_block_name(b->arena, row->theirs, number)};
     const char *missing = NULL, *mark = strchr(item.theirs, '@');
     int n_wanted = 0;
     if (mark) {
@@ -261,7 +275,7 @@ static bool add_row(Builder *b, const HfTensor *row, int block) {
 static bool add_items(Builder *b, const HfTensor *row) {
     while (row && row->theirs) {
         const HfTensor *end = row;
-        while (end->theirs && strchr(end->theirs, '#')) end++;
+        while (end->theirs && strpbrk(end->theirs, MARKS)) end++;
         for (int block = 0; block < b->model->n_blocks && end > row; block++) {
             for (const HfTensor *each = row; each < end; each++) {
                 if (!add_row(b, each, block)) return false;

@@ -38,7 +38,7 @@ typedef struct HfLayout {
 bool hf_layout_make(Arena *arena, const Model *model, const HfFamily *family, const HfType *type,
                     bool fused, HfLayout *out, Diag *diag);
 
-/* A row's name for a block: '#' is its number. */
+/* A row's name for a block, whose number stands for '#' (or '<', '>'). */
 const char *hf_block_name(Arena *arena, const char *name, int block);
 
 #endif

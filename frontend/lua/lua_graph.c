@@ -269,6 +269,39 @@ static Attr next_dropout_key(lua_State *lua) {
     return attr_int(ATTR_key, (*n)++);
 }
 
+/* What a label_share says of the data. */
+static void check_hiding(lua_State *lua, const Node *node, double label) {
+    double rate = node_float(node, ATTR_rate, 0.5), span = node_float(node, ATTR_span, 1);
+    bool hides = node_attr(node, ATTR_rate) != NULL, reads = node_attr(node, ATTR_start) != NULL;
+    bool has_spans = node_attr(node, ATTR_span) != NULL;
+    if (hides != (node_attr(node, ATTR_mask) != NULL) || (hides && label != -1) ||
+        !(rate > 0 && rate < 1) || node_int(node, ATTR_mask, 0) < 0) {
+        script_error(lua, "label_share: 'rate' (a share between 0 and 1) and 'mask' (a token) go "
+                          "together, and with value = -1");
+    }
+    if (reads != (node_attr(node, ATTR_eos) != NULL) || (reads && label != -1) ||
+        (reads && hides != has_spans) || (has_spans && !reads) || !(span >= 1 && span <= 1e6) ||
+        (node_attr(node, ATTR_pad) && !reads) || node_int(node, ATTR_start, 0) < 0 ||
+        node_int(node, ATTR_eos, 0) < 0 || node_int(node, ATTR_pad, 0) < 0) {
+        script_error(lua, "label_share: 'start' and 'eos' (tokens) go together, and with value = "
+                          "-1; with 'rate' they have 'span', a mean length from 1 on");
+    }
+    if (!reads || axis_find(&script_graph(lua)->graph->axes, "source", 6) >= 0) return;
+    script_error(lua,
+                 "label_share: 'start' and 'eos' are of a model whose axes have 'source', what "
+                 "its encoder reads");
+}
+
+static bool has_same_data(const Node *a, const Node *b) {
+    static const AttrKey KEYS[] = {ATTR_mask, ATTR_start, ATTR_eos, ATTR_pad};
+    bool same = node_float(a, ATTR_rate, -1) == node_float(b, ATTR_rate, -1) &&
+                node_float(a, ATTR_span, -1) == node_float(b, ATTR_span, -1);
+    for (size_t i = 0; i < sizeof(KEYS) / sizeof(KEYS[0]); i++) {
+        same &= node_int(a, KEYS[i], -1) == node_int(b, KEYS[i], -1);
+    }
+    return same;
+}
+
 /* The engine counts one label. */
 static void check_label_share(lua_State *lua, const Node *node) {
     const Graph *graph = script_graph(lua)->graph;
@@ -276,23 +309,14 @@ static void check_label_share(lua_State *lua, const Node *node) {
     if (!(label >= -1 && label <= INT32_MAX && label == floor(label))) {
         script_error(lua, "label_share: 'value' must be a label, a whole number from 0 on, or -1");
     }
-    double rate = node_float(node, ATTR_rate, 0.5);
-    bool hides = node_attr(node, ATTR_rate) != NULL;
-    if (hides != (node_attr(node, ATTR_mask) != NULL) || (hides && label != -1) ||
-        !(rate > 0 && rate < 1) || node_int(node, ATTR_mask, 0) < 0) {
-        script_error(lua, "label_share: 'rate' (a share between 0 and 1) and 'mask' (a token) go "
-                          "together, and with value = -1");
-    }
+    check_hiding(lua, node, label);
     for (int n = 0; n < node->id; n++) {
         const Node *other = graph->nodes[n];
         if (other->op != OP_LABEL_SHARE) continue;
         if (node_float(other, ATTR_value, 0) == label) {
-            bool same = hides == (node_attr(other, ATTR_rate) != NULL) &&
-                        node_float(other, ATTR_rate, 0.5) == rate &&
-                        node_int(other, ATTR_mask, 0) == node_int(node, ATTR_mask, 0);
-            if (same) continue;
-            script_error(lua, "label_share: tokens are hidden in one way: 'rate' and 'mask' are "
-                              "the same wherever they are asked for");
+            if (has_same_data(node, other)) continue;
+            script_error(lua, "label_share: tokens are hidden in one way: 'rate', 'mask' and "
+                              "their like are the same wherever they are asked for");
         }
         diag_error(sandbox_of(lua)->diag, node->loc,
                    "label_share: a model can leave out one label, %g or %g",

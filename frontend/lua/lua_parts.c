@@ -117,11 +117,12 @@ void script_check_parts(lua_State *lua, const Node *node) {
     check_starts(lua, node);
     bool routed = node->op == OP_DISPATCH || node->op == OP_COMBINE || node->op == OP_SLOT_DOT;
     if (routed) check_tables(lua, node);
-    if (node->op != OP_CONCAT) return;
+    if (node->op != OP_CONCAT && node->op != OP_RENAME) return;
     ScriptGraph *script = script_graph(lua);
     int to = parts_to(node);
     int64_t made = node->types[0].dims[type_find_axis(&node->types[0], to)];
     if (made == script->axis_sizes[to]) return;
-    script_error(lua, "concat: axis '%s' is %" PRId64 "; the operands make %" PRId64,
-                 script->graph->axes.names[to], script->axis_sizes[to], made);
+    script_error(lua, "%s: axis '%s' is %" PRId64 "; the operand%s %" PRId64, OPS[node->op].name,
+                 script->graph->axes.names[to], script->axis_sizes[to],
+                 node->op == OP_CONCAT ? "s make" : " has", made);
 }

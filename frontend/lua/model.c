@@ -14,15 +14,16 @@
 static const int64_t MAX_BATCH = INT64_C(1) << 31;
 
 extern const char embedded_deepseek_lua[], embedded_gemma_lua[], embedded_gpt_lua[],
-    embedded_llama_lua[], embedded_moe_lua[];
+    embedded_llama_lua[], embedded_moe_lua[], embedded_t5_lua[];
 extern const size_t embedded_deepseek_lua_bytes, embedded_gemma_lua_bytes, embedded_gpt_lua_bytes,
-    embedded_llama_lua_bytes, embedded_moe_lua_bytes;
+    embedded_llama_lua_bytes, embedded_moe_lua_bytes, embedded_t5_lua_bytes;
 static const EmbeddedScript SHIPPED[] = {
     {"deepseek", "models/deepseek.lua", embedded_deepseek_lua, &embedded_deepseek_lua_bytes, false},
     {"gemma", "models/gemma.lua", embedded_gemma_lua, &embedded_gemma_lua_bytes, false},
     {"gpt", "models/gpt.lua", embedded_gpt_lua, &embedded_gpt_lua_bytes, false},
     {"llama", "models/llama.lua", embedded_llama_lua, &embedded_llama_lua_bytes, false},
-    {"moe", "models/moe.lua", embedded_moe_lua, &embedded_moe_lua_bytes, false}};
+    {"moe", "models/moe.lua", embedded_moe_lua, &embedded_moe_lua_bytes, false},
+    {"t5", "models/t5.lua", embedded_t5_lua, &embedded_t5_lua_bytes, false}};
 
 /* Key of the registry's table of tables that `model` was called with. */
 static char MODELS;
@@ -104,10 +105,11 @@ static int64_t declared_size(lua_State *lua, const Loading *loading, const char 
     sandbox_fail(lua);
 }
 
-/* tokens or labels: i32[batch, seq] */
-static Value add_input(lua_State *lua, Loading *loading, const char *name) {
+/* tokens or labels: i32[batch, seq]; what an encoder reads: i32[batch, source] */
+static Value add_input(lua_State *lua, Loading *loading, const char *name, const char *positions) {
     Graph *graph = loading->script.graph;
-    int batch = axis_find(&graph->axes, "batch", 5), seq = axis_find(&graph->axes, "seq", 3);
+    int batch = axis_find(&graph->axes, "batch", 5);
+    int seq = axis_find(&graph->axes, positions, (int)strlen(positions));
     Type type = {.dtype = DTYPE_I32,
                  .rank = 2,
                  .axes = {batch, seq},
@@ -136,7 +138,8 @@ static void check_loss(lua_State *lua, const Loading *loading, Value loss) {
     sandbox_fail(lua);
 }
 
-/* Calls loss(m, tokens, labels) and makes its result the output "loss". */
+/* Calls loss(m, tokens, labels), or with an axis `source` loss(m, tokens, labels, source), and
+ * makes its result the output "loss". */
 static void run_loss(lua_State *lua, Loading *loading) {
     ModelDescription *description = &loading->description;
     Diag *diag = sandbox_of(lua)->diag;
@@ -149,9 +152,12 @@ static void run_loss(lua_State *lua, Loading *loading) {
     script_push_model(lua, &description->settings);
     lua_pushinteger(lua, loading->batch);
     lua_setfield(lua, -2, "batch");
-    script_push_value(lua, add_input(lua, loading, "tokens"));
-    script_push_value(lua, add_input(lua, loading, "labels"));
-    lua_call(lua, 3, 1);
+    const Setting *source = settings_find(&description->settings, "source");
+    bool has_source = source && source->is_axis;
+    script_push_value(lua, add_input(lua, loading, "tokens", "seq"));
+    script_push_value(lua, add_input(lua, loading, "labels", "seq"));
+    if (has_source) script_push_value(lua, add_input(lua, loading, "source", "source"));
+    lua_call(lua, has_source ? 4 : 3, 1);
     Value loss = script_to_value(lua, -1);
     check_loss(lua, loading, loss);
     Attr attr = attr_string(ATTR_name, "loss");

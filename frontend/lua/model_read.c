@@ -139,7 +139,8 @@ static bool push_field(const Reader *reader, const char *name, int type) {
 }
 
 static void add_setting(const Reader *reader, const char *name, bool is_axis) {
-    static const char *const AXES[] = {"ffn", "head", "heads", "kv_heads", "model", "seq", "vocab"};
+    static const char *const AXES[] = {"ffn",   "head", "heads",  "kv_heads",
+                                       "model", "seq",  "source", "vocab"};
     SettingTable *table = &reader->description->settings;
     const char *what = is_axis ? "axis" : "setting";
     Setting value = {.name = name};

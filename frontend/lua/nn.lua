@@ -11,7 +11,7 @@
 -- for the weight that does. Layers with products have `lora` (see nn.lora).
 --
 -- Dropout is applied to the embeddings' sum and to what each residual branch adds. Dropout of
--- attention probabilities is not supported: the attention op does not hold them.
+-- attention probabilities is nn.relative_attention's: the attention op does not hold them.
 
 local ops = ops
 local nn = {}
@@ -74,8 +74,17 @@ local function residual_std(m, o)
   return o.out_std or (layers and layers > 0 and o.std / math.sqrt(2 * layers) or o.std)
 end
 
--- A weight that another layer may share: what is not said is the other's to say.
+-- A weight that another layer may share: what is not said is the other's to say. Instead of a name
+-- the weight itself, if it was made already: a block's own names are of that block.
 local function shared_weight(layer, m, name, axes, options)
+  if type(name) == "userdata" then
+    if table.concat(name.axes, ",") ~= table.concat(axes, ",") then
+      fail("%s: the weight is [%s]; it must be [%s]", layer, table.concat(name.axes, ", "),
+        table.concat(axes, ", "))
+    end
+    if options ~= nil then fail("%s: a weight that is there has no options", layer) end
+    return name
+  end
   local o = read_options(layer, options,
     { std = NONE, decay = NONE, lr_scale = NONE, muon = NONE, frozen = NONE })
   return m:param(name, axes,
@@ -185,7 +194,7 @@ function nn.lora(m)
            targets = rawget(m, "lora_targets"), rslora = rawget(m, "lora_rslora") }
 end
 
--- tokens i32[...], table [vocab, model] -> [..., model].
+-- tokens i32[...], table [vocab, model] -> [..., model]. name: or the table, m:param's result.
 -- options: std, decay, lr_scale, muon, frozen
 function nn.embedding(m, name, tokens, vocab, model, options)
   check_arguments("embedding", m, tokens)
@@ -470,6 +479,97 @@ function nn.mla(m, x, options)
   return linear(y, { "heads", "value" }, "model", "wo", residual_std(m, o))
 end
 
+-- Biases of attention's scores by how far a key is from its query, in buckets (Raffel et al. 2020,
+-- T5, section 2.1), for nn.relative_attention: one table [relative, heads], which the layers of a
+-- stack share. options: buckets (32), distance (from which on positions share the last one; 128),
+-- causal (keys after the query are hidden; if absent each has buckets too, half of all), std,
+-- decay, lr_scale, frozen
+function nn.relative_positions(m, name, options)
+  check_model("relative_positions", m)
+  local o = read_options("relative_positions", options,
+    { buckets = 32, distance = 128, causal = false, std = STD, decay = NONE, lr_scale = NONE,
+      frozen = NONE })
+  m:axis("relative", o.buckets)
+  local biases = m:param(name, { "relative", "heads" },
+    { std = o.std, decay = o.decay, lr_scale = o.lr_scale, frozen = o.frozen, muon = 0 })
+  return { table = biases, distance = o.distance, causal = o.causal }
+end
+
+-- The axis of positions of x [batch, positions, model].
+local function positions_of(layer, what, x)
+  local axes = x.axes
+  if #axes ~= 3 or axes[1] ~= "batch" or axes[3] ~= "model" then
+    fail("%s: %s is [%s]; it must be [batch, seq, model], or of another sequence", layer, what,
+      table.concat(axes, ", "))
+  end
+  return axes[2]
+end
+
+-- -1e30 for keys that are padding, else 0: [batch, keys]. padding: { tokens, the one that is }.
+local function hidden_keys(padding, positions, keys)
+  if type(padding) ~= "table" or type(padding[1]) ~= "userdata"
+    or math.type(padding[2]) ~= "integer" then
+    fail("relative_attention: 'padding' must be { tokens, the token that is no one's }")
+  end
+  local hidden = ops.equal{ padding[1], padding[2] } * -1e30
+  return keys ~= positions and ops.rename{ hidden, axis = positions, to = keys } or hidden
+end
+
+-- Multi-head attention whose scores are a value of the graph, [batch, heads, positions, keys] in
+-- f32: with biases by relative position, with padding among the keys, with dropout of its weights
+-- (Vaswani et al. 2017, as T5 has it), of x itself or of another sequence (cross-attention).
+-- x [batch, seq, model], context nil: x; or [batch, source, model], say -> like x.
+-- Parameters: wq, wk and wv [model, heads, head], wo [heads, head, model].
+-- Memory and time are those of all scores; what needs none of this has them in nn.attention.
+-- options: name, relative (nn.relative_positions'; of x itself only), padding ({ tokens of the
+-- context, the one that no one attends to }), scale (of scores; 1 / sqrt(head) if absent), dropout
+-- (of weights), q_std (of wq; std if absent), std, out_std (of wo), decay, lr_scale, muon, frozen
+function nn.relative_attention(m, x, context, options)
+  check_arguments("relative_attention", m, x)
+  local o = read_options("relative_attention", options,
+    { name = "attn", relative = NONE, padding = NONE, scale = NONE, dropout = 0.0, q_std = NONE,
+      std = STD, out_std = NONE, decay = NONE, lr_scale = NONE, muon = NONE, frozen = NONE })
+  if context ~= nil and type(context) ~= "userdata" then
+    fail("relative_attention: the third argument, the context, must be a value or nil: x itself")
+  end
+  local itself = context == nil
+  local queries = positions_of("relative_attention", "x", x)
+  local positions = itself and queries
+    or positions_of("relative_attention", "the context", context)
+  local keys = positions
+  if o.relative and (type(o.relative) ~= "table" or not o.relative.table) then
+    fail("relative_attention: 'relative' must be what nn.relative_positions returns")
+  end
+  if o.relative and not itself then
+    fail("relative_attention: 'relative' is for x itself: another sequence has other positions")
+  end
+  local function project(y, letter, from, to, std)
+    return nn.linear(m, y, from, to, { weight = o.name .. ".w" .. letter, std = std,
+      decay = o.decay, lr_scale = o.lr_scale, muon = o.muon, frozen = o.frozen })
+  end
+  local split = { "heads", "head" }
+  local q = project(x, "q", "model", split, o.q_std or o.std)
+  local k = project(context or x, "k", "model", split, o.std)
+  local v = project(context or x, "v", "model", split, o.std)
+  if positions == queries then -- an axis has one place in a value: keys need another name
+    keys = positions .. "_keys"
+    m:axis(keys, x:dim(positions))
+    k = ops.rename{ k, axis = positions, to = keys }
+    v = ops.rename{ v, axis = positions, to = keys }
+  end
+  local scores = ops.matmul{ q, k, over = "head", dtype = "f32" }
+  local scale = o.scale or 1 / math.sqrt(q:dim("head"))
+  if scale ~= 1 then scores = scores * scale end
+  if o.padding then scores = scores + hidden_keys(o.padding, positions, keys) end
+  if o.relative then
+    scores = ops.relative_bias{ scores, o.relative.table, seq = queries, keys = keys,
+                                causal = o.relative.causal, distance = o.relative.distance }
+  end
+  local weights = ops.exp{ scores - ops.logsumexp{ scores, axis = keys } }
+  local y = ops.matmul{ nn.dropout(weights, o.dropout), v, over = keys }
+  return project(y, "o", split, "model", residual_std(m, o))
+end
+
 -- gelu is the tanh approximation (Hendrycks & Gimpel 2016), gelu_erf the exact one, relu2 the
 -- square of relu (So et al. 2021, Primer).
 local ACTIVATIONS = {
@@ -486,13 +586,13 @@ local function activate(layer, act, x)
 end
 
 -- act(x w1 + b1) w2 + b2:  w1 [model, ffn], w2 [ffn, model].
--- options: name, act, bias, std, out_std (of w2), decay, lr_scale, muon, frozen, lora (its targets:
--- up, which is w1, and down, w2)
+-- options: name, act, bias, dropout (of what w2 reads), std, out_std (of w2), decay, lr_scale,
+-- muon, frozen, lora (its targets: up, which is w1, and down, w2)
 function nn.mlp(m, x, options)
   check_arguments("mlp", m, x)
   local o = read_options("mlp", options,
-    { name = "mlp", act = "gelu", bias = true, std = STD, out_std = NONE, decay = NONE,
-      lr_scale = NONE, muon = NONE, frozen = NONE, lora = NONE })
+    { name = "mlp", act = "gelu", bias = true, dropout = 0.0, std = STD, out_std = NONE,
+      decay = NONE, lr_scale = NONE, muon = NONE, frozen = NONE, lora = NONE })
   local function linear(y, from, to, number, std)
     local bias = o.bias and o.name .. ".b" .. number or nil
     return nn.linear(m, y, from, to,
@@ -501,16 +601,16 @@ function nn.mlp(m, x, options)
         lora = read_lora(o.lora, number == 1 and "up" or "down") })
   end
   local h = activate("mlp", o.act, linear(x, "model", "ffn", 1, o.std))
-  return linear(h, "ffn", "model", 2, residual_std(m, o))
+  return linear(nn.dropout(h, o.dropout), "ffn", "model", 2, residual_std(m, o))
 end
 
 -- (act(x wgate) * (x wup)) wdown (Shazeer 2020, SwiGLU).
--- options: name, act, std, out_std (of wdown), decay, lr_scale, muon, frozen, lora (its targets:
--- gate, up, down)
+-- options: name, act, dropout (of what wdown reads), std, out_std (of wdown), decay, lr_scale,
+-- muon, frozen, lora (its targets: gate, up, down)
 function nn.swiglu(m, x, options)
   check_arguments("swiglu", m, x)
   local o = read_options("swiglu", options,
-    { name = "mlp", act = "silu", std = STD, out_std = NONE, decay = NONE,
+    { name = "mlp", act = "silu", dropout = 0.0, std = STD, out_std = NONE, decay = NONE,
       lr_scale = NONE, muon = NONE, frozen = NONE, lora = NONE })
   local function linear(y, from, to, which, std)
     return nn.linear(m, y, from, to,
@@ -519,7 +619,8 @@ function nn.swiglu(m, x, options)
   end
   local gate = linear(x, "model", "ffn", "gate", o.std)
   local up = linear(x, "model", "ffn", "up", o.std)
-  return linear(activate("swiglu", o.act, gate) * up, "ffn", "model", "down", residual_std(m, o))
+  local h = nn.dropout(activate("swiglu", o.act, gate) * up, o.dropout)
+  return linear(h, "ffn", "model", "down", residual_std(m, o))
 end
 
 -- Zeroes each element with probability p and divides the others by 1 - p; x itself where p is 0.
@@ -574,6 +675,43 @@ local function check_masked_lm(o, n_labels)
   return -1
 end
 
+-- Is it a token of so many?
+local function is_token(id, n_tokens)
+  return math.type(id) == "integer" and id >= 0 and id < n_tokens
+end
+
+-- Labels are -1 behind the text that the decoder is to say.
+local function check_from_source(o, n_labels)
+  local data = o.from_source
+  local known = { start = 1, eos = 1, pad = 1, rate = 1, span = 1, sentinel = 1 }
+  if o.ignore or o.masked_lm then
+    fail("cross_entropy: 'from_source', 'ignore' and 'masked_lm': one of them")
+  end
+  if type(data) ~= "table" then
+    fail("cross_entropy: 'from_source' must be a table, { start = 0, eos = 1 }")
+  end
+  for key in pairs(data) do
+    if not known[key] then
+      fail("cross_entropy: 'from_source' has start, eos, pad, rate, span, sentinel, not '%s'",
+        tostring(key))
+    end
+  end
+  for _, key in ipairs{ "start", "eos", data.pad and "pad" or "eos", data.rate and "sentinel" } do
+    if not is_token(data[key], n_labels) then
+      fail("cross_entropy: from_source's '%s' must be a token, a whole number from 0 to %d", key,
+        n_labels - 1)
+    end
+  end
+  if data.rate == nil and data.span == nil and data.sentinel == nil then return -1 end
+  if type(data.rate) ~= "number" or not (data.rate > 0 and data.rate < 1) then
+    fail("cross_entropy: from_source's 'rate' must be a share of the tokens, between 0 and 1")
+  end
+  if type(data.span) ~= "number" or not (data.span >= 1 and data.span <= 1e6) then
+    fail("cross_entropy: from_source's 'span', their mean length, must be a number from 1 on")
+  end
+  return -1
+end
+
 local function mean_of(x)
   local count = 1
   for _, axis in ipairs(x.axes) do count = count * x:dim(axis) end
@@ -588,17 +726,22 @@ end
 -- batch; one for a model; -1: those that the data's masks leave out), weight (a value that each
 -- position's loss is multiplied by, as 1 - ops.equal{tokens, padding}; the mean is over all
 -- positions), masked_lm ({ rate, mask }: the data hide this share of the tokens behind the token
--- `mask`, and what is hidden is to be said: BERT's objective, for attention that is not causal), z
--- (this times the square of the logits' log-sum-exp is added to each position's loss:
--- PaLM's z-loss, Chowdhery et al. 2022, section 5; they take 1e-4), beside (losses, as nn.moe's
--- [batch], whose mean is added)
+-- `mask`, and what is hidden is to be said: BERT's objective, for attention that is not causal),
+-- from_source ({ start, eos, pad }: the data have a prompt for the encoder, filled up with `pad`,
+-- and its completion, which the decoder, begun with the token `start`, is to say; both end with
+-- `eos`; with rate, span and sentinel this share of a text is hidden in spans of that mean length,
+-- behind the tokens from `sentinel` downwards: T5's objective), z (this times the square of the
+-- logits' log-sum-exp is added to each position's loss: PaLM's z-loss, Chowdhery et al. 2022,
+-- section 5; they take 1e-4), beside (losses, as nn.moe's [batch], whose mean is added)
 function nn.cross_entropy(m, logits, labels, vocab, options)
   check_arguments("cross_entropy", m, logits)
   vocab = vocab or "vocab"
   local o = read_options("cross_entropy", options,
-    { output = NONE, weight = NONE, ignore = NONE, masked_lm = NONE, z = NONE, beside = NONE })
+    { output = NONE, weight = NONE, ignore = NONE, masked_lm = NONE, from_source = NONE,
+      z = NONE, beside = NONE })
   local output = o.output
   if o.masked_lm then o.ignore = check_masked_lm(o, logits:dim(vocab)) end
+  if o.from_source then o.ignore = check_from_source(o, logits:dim(vocab)) end
   if output ~= false then m:output(output or "logits", logits) end
   local each = ops.cross_entropy{ logits, labels, axis = vocab }
   if o.z then
@@ -617,8 +760,10 @@ function nn.cross_entropy(m, logits, labels, vocab, options)
   if o.ignore then each = each * (1 - ops.equal{ labels, o.ignore }) end
   local mean = mean_of(each)
   if o.ignore then
-    local hidden = o.masked_lm or {}
-    mean = mean / ops.label_share{ value = o.ignore, rate = hidden.rate, mask = hidden.mask }
+    local hidden = o.masked_lm or o.from_source or {}
+    mean = mean / ops.label_share{ value = o.ignore, rate = hidden.rate,
+                                   mask = hidden.mask or hidden.sentinel, span = hidden.span,
+                                   start = hidden.start, eos = hidden.eos, pad = hidden.pad }
   end
   return o.beside and mean + mean_of(o.beside) or mean
 end

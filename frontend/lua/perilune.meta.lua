@@ -8,7 +8,7 @@
 ---A value of the graph. It has no other operators, and cannot be compared: it has no numbers yet.
 ---@class perilune.Value
 ---@field axes string[] names of its axes, in order
----@field input? string "tokens" or "labels" of these two, else nil
+---@field input? string "tokens", "labels" or "source" of these, else nil
 ---@field dtype "f32"|"i32"
 ---@operator add(perilune.Value|number): perilune.Value
 ---@operator sub(perilune.Value|number): perilune.Value
@@ -113,8 +113,9 @@ function Model:freeze(patterns) end
 
 ---Scalar loss of tokens and labels, each i32[batch, seq]; a label is the token that follows. A step
 ---takes the mean of its micro-batches' losses: what is not a mean over tokens, such as a product of
----two means, depends on how the batch is divided into them.
----@alias perilune.Loss fun(m: perilune.Model, tokens: any, labels: any): perilune.Value
+---two means, depends on how the batch is divided into them. Where the axes have `source`, a fourth
+---argument is what an encoder reads, i32[batch, source].
+---@alias perilune.Loss fun(m: perilune.Model, tokens: any, labels: any, source?: any): perilune.Value
 
 ---@class perilune.Description
 ---@field name string
@@ -205,6 +206,7 @@ function model(description) end
 
 ---@class perilune.SwigluOptions: perilune.BranchOptions
 ---@field act? perilune.Activation
+---@field dropout? number of what the last product reads
 
 ---@class perilune.MlpOptions: perilune.SwigluOptions
 ---@field bias? boolean
@@ -228,9 +230,9 @@ function nn.linear(m, x, from, to, options) end
 ---@return perilune.LoraOptions?
 function nn.lora(m) end
 
----Rows of the table `name` [vocab, model].
+---Rows of the table `name` [vocab, model], or of one that is there.
 ---@param m perilune.Model
----@param name string
+---@param name string|perilune.Value
 ---@param tokens perilune.Value
 ---@param vocab? string
 ---@param model? string
@@ -321,6 +323,42 @@ function nn.mla(m, x, options) end
 ---@return perilune.Value
 function nn.attention(m, x, options) end
 
+---@class perilune.RelativeOptions
+---@field buckets? integer of distances; 32
+---@field distance? integer positions apart from which on they share one; 128
+---@field causal? boolean are keys after the query hidden? false
+---@field std? number
+---@field decay? 0|1|boolean
+---@field lr_scale? number
+---@field frozen? 0|1|boolean
+
+---@class perilune.RelativePositions
+---@field table perilune.Value [relative, heads]
+---@field distance integer
+---@field causal boolean
+
+---T5's biases of scores by how far a key is from its query, one table for a stack.
+---@param m perilune.Model
+---@param name string
+---@param options? perilune.RelativeOptions
+---@return perilune.RelativePositions
+function nn.relative_positions(m, name, options) end
+
+---@class perilune.RelativeAttentionOptions: perilune.BranchOptions
+---@field relative? perilune.RelativePositions of x itself only
+---@field padding? { [1]: perilune.Value, [2]: integer } tokens of the context, and no one's
+---@field scale? number of scores; 1 / sqrt(head) if absent
+---@field dropout? number of attention's weights
+---@field q_std? number of wq; std if absent
+
+---Multi-head attention of its scores, of x itself or of another sequence: [batch, source, model].
+---@param m perilune.Model
+---@param x perilune.Value
+---@param context? perilune.Value
+---@param options? perilune.RelativeAttentionOptions
+---@return perilune.Value
+function nn.relative_attention(m, x, context, options) end
+
 ---@param m perilune.Model
 ---@param x perilune.Value
 ---@param options? perilune.MlpOptions
@@ -399,11 +437,20 @@ function nn.residual(x, branch, p) end
 ---positions that have it are left out (-1: those that the data's masks leave out); the mean is over
 ---the others of the whole global batch. With `masked_lm` the data hide a share of the tokens, which
 ---are to be said. The mean of `beside`, losses of sequences, is added.
+---@class perilune.FromSource
+---@field start integer the token that the decoder begins with
+---@field eos integer the token that ends either text
+---@field pad? integer the token that fills up what the encoder reads; start if absent
+---@field rate? number share of a text that is hidden in spans; prompts and completions if absent
+---@field span? number mean length of one
+---@field sentinel? integer the token for the first one; the next one's is one less
+
 ---@class perilune.CrossEntropyOptions
 ---@field output? string|false
 ---@field weight? perilune.Value
 ---@field ignore? integer
 ---@field masked_lm? { rate: number, mask: integer }
+---@field from_source? perilune.FromSource what an encoder reads, and labels are made of
 ---@field z? number
 ---@field beside? perilune.Value
 
@@ -439,10 +486,20 @@ function ops.sub(args) end
 ---@return perilune.Value
 function ops.mul(args) end
 
+---@class perilune.LabelShareArgs
+---@field value integer
+---@field rate? number
+---@field mask? integer
+---@field span? number
+---@field start? integer
+---@field eos? integer
+---@field pad? integer
+
 ---How many of the labels of the whole global batch are not `value`, as a share of all: a scalar,
 ---counted before each step. One `value` for a model; -1 is what the data's masks leave out. With
----`rate` and `mask`, labels are tokens that the data hide behind `mask`.
----@param args { value: integer, rate?: number, mask?: integer }
+---`rate` and `mask`, labels are tokens that the data hide behind `mask`; with `start` and `eos`
+---what a decoder says, as nn.cross_entropy's from_source has it.
+---@param args perilune.LabelShareArgs value; perhaps rate, mask, span, start, eos, pad
 ---@return perilune.Value
 function ops.label_share(args) end
 
@@ -629,6 +686,17 @@ function ops.concat(args) end
 ---@param args { [1]: perilune.Value, axis: string, by: integer, value?: integer }
 ---@return perilune.Value
 function ops.shift(args) end
+
+---The same numbers; axis `axis` is called `to`, which has its size. (Keys beside queries.)
+---@param args { [1]: perilune.Value, axis: string, to: string }
+---@return perilune.Value
+function ops.rename(args) end
+
+---scores f32[batch, heads, seq, keys], table f32[buckets, heads] -> scores plus the table at the
+---bucket of the key's distance from the query; with causal later keys get -1e30.
+---@param args {[integer]: any, seq: string, keys: string, causal: boolean, distance: integer}
+---@return perilune.Value
+function ops.relative_bias(args) end
 
 ---x, gain, bias -> (x - mean) / sqrt(var + eps) * gain + bias
 ---@param args { [integer]: perilune.Value, axis: string, eps: number } three values

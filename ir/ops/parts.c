@@ -1,4 +1,4 @@
-/* Parts of an axis: narrow, pad, concat, shift, stack. */
+/* Parts of an axis: narrow, pad, concat, shift, stack; and an axis of another name. */
 #include "ir/ops/parts.h"
 
 #include <inttypes.h>
@@ -44,11 +44,11 @@ static bool check_own_axis(const Graph *graph, const Node *node, int axis, Diag 
                    op);
         return false;
     }
-    if (strcmp(name, "seq") == 0 && node->op != OP_SHIFT) {
+    if (axis_is_sequence(name) && node->op != OP_SHIFT && node->op != OP_RENAME) {
         diag_error(diag, node->loc,
-                   "%s: axis 'seq' stays as long as a sample, and whole or divided as one; shift "
+                   "%s: axis '%s' stays as long as a sample, and whole or divided as one; shift "
                    "moves along it",
-                   op);
+                   op, name);
         return false;
     }
     return true;
@@ -242,6 +242,14 @@ bool infer_stack(Graph *graph, Node *node, Diag *diag) {
     return true;
 }
 
+bool infer_rename(Graph *graph, Node *node, Diag *diag) {
+    int at = find_own_axis(graph, node, diag);
+    if (at < 0 || !check_new_axis(graph, node, 0, at, diag)) return false;
+    node->types[0] = *value_type(node->inputs[0]);
+    node->types[0].axes[at] = parts_to(node);
+    return true;
+}
+
 /* Elements [first, first + dims) of `value` along `to`, as what `like` has at `at`. */
 static Value part_like(GradContext *ctx, Value value, int to, int64_t first, const Type *like,
                        int at) {
@@ -288,6 +296,12 @@ void grad_shift(GradContext *ctx, const Node *node, const Value *douts, Value *d
     dins[0] = grad_build(ctx, OP_SHIFT, douts, 1, attrs, 2);
 }
 
+void grad_rename(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
+    int axis = node_axis(node, ATTR_axis);
+    Attr attrs[2] = {attr_axis(ATTR_axis, parts_to(node)), attr_axes(ATTR_to, &axis, 1)};
+    dins[0] = grad_build(ctx, OP_RENAME, douts, 1, attrs, 2);
+}
+
 /* Elements after, and before, the axis at `at`. */
 static int64_t product(const Type *type, int from, int end) {
     int64_t size = 1;
@@ -321,11 +335,12 @@ int parts_moves(const Node *node, const Type *inputs, const Type *out, PartMove 
     }
     moves[0] = move_between(in, out, axis, node->op == OP_SHIFT ? axis : to);
     PartMove *move = &moves[0];
-    move->fills = node->op != OP_NARROW;
+    move->fills = node->op == OP_PAD || node->op == OP_SHIFT;
     move->count = move->n_in < move->n_out ? move->n_in : move->n_out;
     switch (node->op) {
     case OP_NARROW: move->from = first; break;
     case OP_PAD: move->to = first; break;
+    case OP_RENAME: break;
     default: /* shift */
         move->from = by > 0 ? by : 0;
         move->to = by < 0 ? -by : 0;

@@ -1,4 +1,5 @@
-/* Parts of an axis (narrow, pad, concat, shift): which axes, and the moves that make the result.
+/* Parts of an axis (narrow, pad, concat, shift) and an axis of another name (rename): which axes,
+ * and the moves that make the result.
  *
  * A move copies `count` elements along the axis, from element `from` of an operand to element `to`
  * of the result, in each of `outer` rows of n_in and n_out elements of `inner` numbers. With

@@ -707,6 +707,7 @@ ModelCosts *model_costs_create(Arena *arena, const PlanRequest *request, const C
     costs->n_kinds = thin->n_kinds;
     costs->kind_of_block = thin->kind_of_block;
     costs->seq = request->seq;
+    costs->source = graph_source(request->forward);
     costs->vocab = request->vocab;
     count_logical(costs, request->forward);
     costs->cache = ARENA_NEW(arena, struct ModelCostsCache);

@@ -128,7 +128,8 @@ typedef struct ModelCosts {
     int n_blocks, n_kinds;
     int *kind_of_block; /* [n_blocks] */
     int64_t seq, vocab, n_parameters, n_trained;
-    int64_t n_experts;          /* that e can divide; 0: none */
+    int64_t source;    /* what an encoder reads of a sample, beside seq; 0: there is none */
+    int64_t n_experts; /* that e can divide; 0: none */
     double n_active_parameters; /* that a token meets: less where there are experts */
     double model_flops;         /* one sequence, forward + backward, whole model */
     struct ModelCostsCache *cache;

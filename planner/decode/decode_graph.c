@@ -83,7 +83,10 @@ static bool begins(const Type *type, int batch, int seq) {
 static void check_leaf(Facts *f, const Node *node, DecodeObstacle *out, Arena *arena) {
     const Type *type = &node->types[0];
     if (node->op == OP_INPUT) {
-        if (strcmp(node_string(node, ATTR_name), "tokens") != 0) {
+        const char *name = node_string(node, ATTR_name);
+        if (strcmp(name, "source") == 0) {
+            refuse(out, node, "an encoder reads the prompt", arena);
+        } else if (strcmp(name, "tokens") != 0) {
             refuse(out, node, "the logits depend on labels", arena);
         }
     } else if (node->op != OP_PARAM && !node_is_copy(node)) {

@@ -102,11 +102,12 @@ static bool check_axis(const Graph *graph, Taint *taint, const Node *node, const
 }
 
 static bool check_seq(const Graph *graph, const Node *node, Diag *diag) {
-    int seq = axis_find(&graph->axes, "seq", 3), batch = axis_find(&graph->axes, "batch", 5);
+    int batch = axis_find(&graph->axes, "batch", 5);
     for (int o = 0; o < node->n_outputs; o++) {
         const Type *type = &node->types[o];
         for (int i = 0; i < type->rank; i++) {
-            if (type->axes[i] != seq && type->axes[i] != batch) continue;
+            bool sequence = axis_is_sequence(graph->axes.names[type->axes[i]]);
+            if (!sequence && type->axes[i] != batch) continue;
             if (!is_padded(graph, type, &node->shardings[o], i)) continue;
             diag_error(diag, node->loc, "axis '%s' is %" PRId64 ", which %s=%d does not divide",
                        graph->axes.names[type->axes[i]], type->dims[i],

@@ -141,7 +141,7 @@ static bool check_blocks(const Graph *graph, const Node *node, Diag *diag) {
             continue;
         }
         const char *axis = graph->axes.names[values->axes[i]], *name = mesh_axis_name(mesh);
-        bool sequence = strcmp(axis, "seq") == 0 && mesh != MESH_C;
+        bool sequence = axis_is_sequence(axis) && mesh != MESH_C;
         diag_error(diag, node->loc,
                    "axis '%s' is %" PRId64 ", %" PRId64 " block%s of %" PRId64
                    " that share an fp8 scale: %s=%d would cut some; %s=%d would do%s, or bf16",

@@ -2,12 +2,12 @@
  *
  * heads, kv_heads, ffn, shared_ffn and vocab are divided over t (Megatron's tensor parallelism,
  * Shoeybi et al. 2019), and so are experts, of which each rank then has some whole; batch over d,
- * seq over c (context parallelism). e divides the batch, within what d leaves of it, and in ops on
- * experts these, within what t leaves of them; routing itself, which has a rank's sequences and all
- * experts (of t's part), is not such an op. An op divides each of its axes by its rule
- * unless it needs the axis whole; an axis that is divided but absent from a result leaves a partial
- * result over that mesh axis. With sequence parallelism (Korthikanti et al. 2022, section 4.2.2) an
- * op that leaves t idle divides 'seq' over it, within what c leaves it.
+ * seq and source (what an encoder reads) over c (context parallelism). e divides the batch, within
+ * what d leaves of it, and in ops on experts these, within what t leaves of them; routing itself,
+ * which has a rank's sequences and all experts (of t's part), is not such an op. An op divides each
+ * of its axes by its rule unless it needs the axis whole; an axis that is divided but absent from a
+ * result leaves a partial result over that mesh axis. With sequence parallelism (Korthikanti et al.
+ * 2022, section 4.2.2) an op that leaves t idle divides 'seq' over it, within what c leaves it.
  *
  * Attention has its part of the queries and all keys and values, which its gradient then has a
  * share of on every rank of c (Llama 3, arXiv 2407.21783, section 3.3.2).
@@ -21,8 +21,9 @@ static const struct {
     const char *axis;
     MeshAxis mesh;
 } AXIS_RULES[] = {
-    {"batch", MESH_D}, {"seq", MESH_C},   {"heads", MESH_T},      {"kv_heads", MESH_T},
-    {"ffn", MESH_T},   {"vocab", MESH_T}, {"shared_ffn", MESH_T}, {"experts", MESH_T},
+    {"batch", MESH_D}, {"seq", MESH_C},        {"source", MESH_C},
+    {"heads", MESH_T}, {"kv_heads", MESH_T},   {"ffn", MESH_T},
+    {"vocab", MESH_T}, {"shared_ffn", MESH_T}, {"experts", MESH_T},
 };
 
 bool sharding_rule_divides(const char *axis, MeshAxis mesh) {
@@ -49,6 +50,15 @@ int sharding_rule_mesh(const Graph *graph, int axis) {
     return -1;
 }
 
+static bool has_axis(const Node *node, int axis) {
+    bool has = false;
+    for (int i = 0; i < node->n_inputs; i++) {
+        has |= type_find_axis(value_type(node->inputs[i]), axis) >= 0;
+    }
+    for (int o = 0; o < node->n_outputs; o++) has |= type_find_axis(&node->types[o], axis) >= 0;
+    return has;
+}
+
 /* Of e's two axes an op on experts divides these, and any other the batch. */
 typedef enum ExpertWork { NO_EXPERTS, ROUTES_EXPERTS, ON_EXPERTS } ExpertWork;
 
@@ -56,12 +66,7 @@ static ExpertWork expert_work(const Graph *graph, const Node *node) {
     int experts = axis_find(&graph->axes, "experts", 7);
     if (experts < 0 || graph->mesh.size[MESH_E] == 1) return NO_EXPERTS;
     if (op_routes(node->op)) return ROUTES_EXPERTS;
-    bool has = false;
-    for (int i = 0; i < node->n_inputs; i++) {
-        has |= type_find_axis(value_type(node->inputs[i]), experts) >= 0;
-    }
-    for (int o = 0; o < node->n_outputs; o++) has |= type_find_axis(&node->types[o], experts) >= 0;
-    return has && !op_needs_whole(node, experts) ? ON_EXPERTS : NO_EXPERTS;
+    return has_axis(node, experts) && !op_needs_whole(node, experts) ? ON_EXPERTS : NO_EXPERTS;
 }
 
 /* The mesh axis, or group, that divides the axis in such an op. */
@@ -90,12 +95,15 @@ static void map_axis(AxisMap *map, const Mesh *sizes, const Node *node, int axis
     map->taken |= mesh_axes(sizes, mesh);
 }
 
-/* t divides seq, too, or what c leaves of it. */
-static void map_sequence(AxisMap *map, const Node *node, int seq) {
-    int further = mesh_divide(map->mesh[seq], MESH_T);
-    if (further < 0 || map->taken >> MESH_T & 1 || op_needs_whole(node, seq)) return;
-    map->mesh[seq] = further;
-    map->taken |= 1u << MESH_T;
+/* t divides a sequence, too, or what c leaves of it. */
+static void map_sequence(AxisMap *map, const Graph *graph, const Node *node) {
+    for (int axis = 0; axis < graph->axes.count; axis++) {
+        if (!axis_is_sequence(graph->axes.names[axis]) || !has_axis(node, axis)) continue;
+        int further = mesh_divide(map->mesh[axis], MESH_T);
+        if (further < 0 || map->taken >> MESH_T & 1 || op_needs_whole(node, axis)) continue;
+        map->mesh[axis] = further;
+        map->taken |= 1u << MESH_T;
+    }
 }
 
 static void map_type(AxisMap *map, const Graph *graph, const Node *node, const Type *type) {
@@ -105,12 +113,17 @@ static void map_type(AxisMap *map, const Graph *graph, const Node *node, const T
     }
 }
 
-/* Sequence parallelism pays where rows carry vectors: some type has axes beyond batch and seq. What
+/* Sequence parallelism pays where rows carry vectors: some type has axes beyond batch and its
+ * sequence. What
  * is widened from fp8 is gathered before, in half the bytes. */
 static bool has_wide_rows(const Graph *graph, const Node *node, const Type *type) {
     if (node->op == OP_DEQUANTIZE) return false;
-    int seq = axis_find(&graph->axes, "seq", 3), batch = axis_find(&graph->axes, "batch", 5);
-    return type->rank > 2 && type_find_axis(type, seq) >= 0 && type_find_axis(type, batch) >= 0;
+    bool sequence = false;
+    for (int i = 0; i < type->rank; i++) {
+        sequence |= axis_is_sequence(graph->axes.names[type->axes[i]]);
+    }
+    int batch = axis_find(&graph->axes, "batch", 5);
+    return type->rank > 2 && sequence && type_find_axis(type, batch) >= 0;
 }
 
 /* In the update d, or d, c and e, divide what shard_update has divided, and what is computed of it.
@@ -202,10 +215,8 @@ ShardingRule sharding_rule(const Graph *graph, const Node *node, const int *uses
         map_type(&map, graph, node, &node->types[i]);
         wide |= has_wide_rows(graph, node, &node->types[i]);
     }
-    int seq = axis_find(&graph->axes, "seq", 3);
-    if (sequence_parallel && wide && seq >= 0 && node->phase != PHASE_UPDATE &&
-        graph->mesh.size[MESH_T] > 1) {
-        map_sequence(&map, node, seq);
+    if (sequence_parallel && wide && node->phase != PHASE_UPDATE && graph->mesh.size[MESH_T] > 1) {
+        map_sequence(&map, graph, node);
     }
     unsigned used = 0;
     for (int i = 0; i < node->n_inputs; i++) {

@@ -262,6 +262,18 @@ void plan_print(StrBuf *out, const Plan *plan) {
     strbuf_destroy(&body);
 }
 
+int64_t plan_source(const Plan *plan) {
+    int64_t source = 0;
+    for (int i = 0; i < plan->n_programs && !source; i++) {
+        source = graph_source(plan->programs[i].graph);
+    }
+    return source;
+}
+
+int64_t plan_row(const Plan *plan) {
+    return plan_source(plan) + plan->seq;
+}
+
 Plan *plan_read(Arena *arena, const char *path, Diag *diag) {
     size_t length;
     const char *text = file_read(arena, path, MAX_PLAN_BYTES, &length, diag);

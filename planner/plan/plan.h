@@ -239,6 +239,11 @@ Workspace program_workspace(const Graph *graph, bool cuda);
 WorkspacePart node_workspace_part(const Node *node);
 
 Path plan_path(const Plan *plan);
+/* Of a sample: tokens that an encoder reads (0: there is none), and all, the decoder's behind them:
+ * a row of the tokens that the engine takes. */
+int64_t plan_source(const Plan *plan);
+int64_t plan_row(const Plan *plan);
+
 /* Which channel a task uses; -1: none. A chunk's forward output goes to the stage that holds the
  * next global chunk, its gradient to the one before. */
 int plan_find_channel(const Plan *plan, int stage, const Task *task);

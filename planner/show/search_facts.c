@@ -114,7 +114,8 @@ LayoutFacts layout_facts(const SearchReport *report, const Found *found) {
     LayoutFacts of = {.found = found, .why = "", .step_seconds = cost->step_us * 1e-6};
     double n_sequences = request->global_batch;
     if (of.step_seconds <= 0) return of;
-    of.tokens_per_second = n_sequences * (double)report->costs->seq / of.step_seconds;
+    of.tokens_per_second =
+        n_sequences * (double)(report->costs->seq + report->costs->source) / of.step_seconds;
     of.model_tflops =
         report->costs->model_flops * n_sequences / request->n_ranks / of.step_seconds * 1e-12;
     of.hardware_tflops = cost->hardware_flops / of.step_seconds * 1e-12;
@@ -269,7 +270,8 @@ SearchFacts *search_facts_create(Arena *arena, const SearchReport *report) {
     const Cluster *cluster = report->costs->cluster;
     SearchFacts *facts = ARENA_NEW(arena, SearchFacts);
     *facts = (SearchFacts){.arena = arena, .report = report, .cluster = cluster};
-    facts->n_tokens = (double)report->request->global_batch * (double)report->costs->seq;
+    facts->n_tokens = (double)report->request->global_batch *
+                      (double)(report->costs->seq + report->costs->source);
     facts->limit_bytes = search_memory_limit(report->request, cluster);
     facts->peak_tflops =
         cluster->device.peak_flops[cluster_math(cluster, report->precision)] * 1e-12;

@@ -25,10 +25,10 @@ static void put_head(StrBuf *out, const SearchFacts *facts) {
     lines_put_name(out, report->costs->model, NAME_COLUMNS);
     const ModelCosts *costs = report->costs;
     char active[2 * UNIT_TEXT], text[4 * UNIT_TEXT];
-    strbuf_printf(out, ": %s parameters%s, seq %" PRId64 ", vocab %" PRId64 "\n",
-                  unit_count((double)costs->n_parameters, a),
-                  active_parameters_text(costs->n_active_parameters, costs->n_parameters, active),
-                  costs->seq, costs->vocab);
+    strbuf_printf(out, ": %s parameters%s, ", unit_count((double)costs->n_parameters, a),
+                  active_parameters_text(costs->n_active_parameters, costs->n_parameters, active));
+    if (costs->source) strbuf_printf(out, "source %" PRId64 ", ", costs->source);
+    strbuf_printf(out, "seq %" PRId64 ", vocab %" PRId64 "\n", costs->seq, costs->vocab);
     const char *trained = trained_parameters_text(costs->n_trained, costs->n_parameters, text);
     if (trained) {
         put_label(out, "trained");

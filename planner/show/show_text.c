@@ -62,10 +62,10 @@ static void put_shape(StrBuf *out, const Facts *facts) {
     put_label(out, "model");
     put_name(out, plan->model, NAME_COLUMNS);
     char active[2 * UNIT_TEXT], text[4 * UNIT_TEXT];
-    strbuf_printf(out, ": %s parameters%s, seq %" PRId64 ", vocab %" PRId64 "\n",
-                  unit_count((double)plan->n_parameters, a),
-                  active_parameters_text(facts->active_parameters, plan->n_parameters, active),
-                  plan->seq, plan->vocab);
+    strbuf_printf(out, ": %s parameters%s, ", unit_count((double)plan->n_parameters, a),
+                  active_parameters_text(facts->active_parameters, plan->n_parameters, active));
+    if (plan_source(plan)) strbuf_printf(out, "source %" PRId64 ", ", plan_source(plan));
+    strbuf_printf(out, "seq %" PRId64 ", vocab %" PRId64 "\n", plan->seq, plan->vocab);
     const char *trained = trained_parameters_text(plan->n_trained, plan->n_parameters, text);
     if (trained) {
         put_label(out, "trained");

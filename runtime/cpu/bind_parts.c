@@ -1,4 +1,4 @@
-/* narrow, pad, concat, shift: rows copied between pitches; stack: operands one after another. */
+/* narrow, pad, concat, shift, rename: rows copied between pitches; stack: operands one after another. */
 #include "ir/ops/parts.h"
 #include "runtime/cpu/bind.h"
 
@@ -100,4 +100,8 @@ bool cpu_bind_stack(Binding *b, CpuCall *out) {
     args->out = b->out[0];
     *out = (CpuCall){run_stack, args};
     return true;
+}
+
+bool cpu_bind_rename(Binding *b, CpuCall *out) {
+    return bind_parts(b, out);
 }

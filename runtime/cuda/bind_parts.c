@@ -1,4 +1,4 @@
-/* narrow, pad, concat, shift: rows copied between pitches; stack: operands one after another. */
+/* narrow, pad, concat, shift, rename: rows copied between pitches; stack: operands one after another. */
 #include "ir/ops/parts.h"
 #include "runtime/cuda/bind.h"
 #include "runtime/cuda/kernels/args.h"
@@ -80,4 +80,8 @@ bool cuda_bind_stack(Binding *b) {
         }
     }
     return true;
+}
+
+bool cuda_bind_rename(Binding *b) {
+    return bind_parts(b);
 }

@@ -11,8 +11,8 @@
 #include <string.h>
 
 int64_t emit_staging_bytes(const Plan *plan) {
-    int64_t batch = (int64_t)plan->global_batch * plan->seq * dtype_bytes(DTYPE_I32);
-    return (STAGING_HEADER + 2 * batch + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+    int64_t batch = plan->global_batch * (plan_row(plan) + plan->seq) * dtype_bytes(DTYPE_I32);
+    return (STAGING_HEADER + batch + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
 }
 
 /* One walk over a rank's tasks. */
@@ -76,7 +76,7 @@ static void emit_scalars(CudaWalk *walk) {
 static bool emit_input(void *user, const InputSlice *slice, const CallInfo *info) {
     CudaWalk *walk = user;
     const Plan *plan = walk->rank->plan;
-    int64_t batch = (int64_t)plan->global_batch * plan->seq;
+    int64_t batch = plan->global_batch * plan_row(plan);
     CopyInputArgs *args = ARENA_NEW(walk->rank->arena, CopyInputArgs);
     int64_t first = slice->offset + (slice->labels ? batch : 0);
     *args = (CopyInputArgs){.state = walk->memory->state,

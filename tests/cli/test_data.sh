@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Data for fine-tuning: masks, chats, packing, blends of several --data.
+# Data for fine-tuning: masks, chats, packing, blends of several --data, an encoder and a decoder.
 # Catches: data that a plan does not take, an option that does nothing, a resumed run that goes on
 # elsewhere, losses in memory that are not those of the same data written first.
 set -u
@@ -143,5 +143,44 @@ fails 'too many sources' 2 '--data: 33 of them; at most 32' train "${small[@]}" 
 fails 'far too many' 2 '--data: given more than 64 times' train "${small[@]}" "${many[@]}" "${many[@]}"
 fails 'output over a source' 2 'would replace what --data reads' train "${small[@]}" --data "$chats" \
     --data "$text" --save "$chats"
+
+# --- an encoder and a decoder ---
+t5=(models/t5.lua --set layers=1 --set model=16 --set heads=2 --set head=8 --set ffn=16
+    --set vocab=320 --micro-batch 2 --global-batch 4 --lr-schedule constant --warmup 0)
+spans=(train "${t5[@]}" --set source=32 --set seq=12 --data "$text")
+prompts=(train "${t5[@]}" --set noise=0 --set source=24 --set seq=12 --set eos=0 --set start=1 --set pad=1)
+works 'spans are hidden' \
+    'spans   15 % of 34 tokens are hidden in 2 spans: the encoder reads 32, the decoder says 8' \
+    "${spans[@]}" --steps 3 --log "$folder/a.jsonl"
+works 'the same on another layout' 'done' "${spans[@]}" --steps 3 --log "$folder/b.jsonl" --mesh t=2,p=2
+result 'with the same samples' "$(paste <(losses "$folder/a.jsonl") <(losses "$folder/b.jsonl") |
+    awk -F '[:\t]' '{ d = $2 - $4; if (d > 1e-4 || d < -1e-4) print }')"
+fails 'a decoder too short for what is hidden' 2 'plan with --set seq=8, or a smaller source' \
+    "${spans[@]}" --set seq=7 --steps 1
+fails 'an encoder too short for anything' 2 'no room for two tokens' "${spans[@]}" --set source=2 --steps 1
+fails 'tokens that stand for spans in a text' 1 'stand for hidden spans: plan with --set sentinel=' \
+    "${spans[@]}" --set sentinel=101 --steps 1
+fails 'a mask beside hidden spans' 2 "the plan's loss chooses them" train "${t5[@]}" --set source=32 \
+    --set seq=12 --data "$folder/c.bin" --steps 1
+fails 'an end beyond the vocabulary' 2 "'eos' must be a token" "${spans[@]}" --set eos=320 --steps 1
+works 'prompts go to the encoder' 'pairs   60 prompts of ' "${prompts[@]}" --data "$pairs" "${with[@]}" \
+    --steps 60 --lr 2e-2 --save "$folder/t5.st"
+works 'chats, whose last answers the decoder says' 'pairs   60 prompts' "${prompts[@]}" --data "$chats" \
+    "${with[@]}" --steps 1
+fails 'completions that end otherwise' 2 'plan with --set eos=0' "${prompts[@]}" --set eos=3 \
+    --data "$pairs" "${with[@]}" --steps 1
+fails 'text where prompts are wanted' 2 'no prompt with a completion among' "${prompts[@]}" \
+    --data "$text" "${with[@]}" --steps 1
+fails 'bytes where prompts are wanted' 2 'which --tokenizer FILE takes apart' "${prompts[@]}" \
+    --data "$pairs" --steps 1
+fails 'packed prompts' 2 '--pack: prompts and completions are not packed' "${prompts[@]}" \
+    --data "$pairs" "${with[@]}" --pack --steps 1
+answers=(generate models/t5.lua --set-from "$folder/t5.st" --load "$folder/t5.st" --tokenizer "$t"
+    --temperature 0)
+works 'an answer to a prompt' 'low' "${answers[@]}" --prompt 'tide 7? '
+result 'which it does not repeat' "$([[ $out != *tide* ]] || echo "$out")"
+result 'and why it takes its time' "$([[ $err == *'an encoder reads the prompt'* ]] || echo "$err")"
+fails 'a prompt that the encoder cannot read' 2 'the encoder reads 23 at most' "${answers[@]}" \
+    --prompt "$(printf 'tide %.0s' $(seq 30))"
 
 [ "$n_failed" -eq 0 ]

@@ -7,8 +7,10 @@
 Each folder is what save_pretrained wrote (config.json, model.safetensors or shards with their
 index), in places put into the form of older versions, and expect.safetensors: tokens
 I32 [batch, seq] and logits F32 [batch, seq, vocab], computed in float64 as far as transformers
-does. --check imports and exports each by the program, loads what came out with
-AutoModelForCausalLM, and compares every tensor bit for bit and the logits.
+does; of T5 also source I32 [batch, source], what the encoder reads, in which 0 is hidden, labels
+and their mean loss, and in a folder NAME_gradients its gradients, in the form of weights. --check
+imports and exports each by the program, loads what came out with AutoModelForCausalLM (or
+AutoModelForSeq2SeqLM), and compares every tensor bit for bit and the logits.
 
 DeepSeekMoE is not part of transformers (its code lies beside its weights): here it is Llama with the
 published layer. mixtral_fused has mixtral's weights with experts as one tensor, as transformers 5
@@ -47,6 +49,8 @@ MLA = dict(vocab_size=VOCAB, hidden_size=16, intermediate_size=24, num_hidden_la
            num_attention_heads=4, num_key_value_heads=4, max_position_embeddings=SEQ,
            kv_lora_rank=10, qk_nope_head_dim=6, qk_rope_head_dim=8, v_head_dim=5,
            n_routed_experts=6, num_experts_per_tok=3, moe_intermediate_size=12, **NO_TOKENS)
+T5 = dict(vocab_size=VOCAB, n_positions=SEQ, d_model=16, d_kv=6, d_ff=24, num_layers=2, num_heads=4,
+          relative_attention_num_buckets=8, relative_attention_max_distance=12)
 MOE = dict(num_experts=5, num_experts_per_tok=2)
 
 
@@ -138,6 +142,9 @@ MODELS = {
     "deepseek_v3": (config(hf.DeepseekV3Config, MLA, q_lora_rank=12, n_group=3, topk_group=2,
                            n_shared_experts=1, first_k_dense_replace=1, num_mtp_layers=0,
                            rope_parameters=YARN), torch.float32),
+    "t5": (config(hf.T5Config, T5, num_decoder_layers=3), torch.float32),
+    "t5_v1_1": (config(hf.T5Config, T5, feed_forward_proj="gated-gelu", tie_word_embeddings=False),
+                torch.bfloat16),
 }
 FUSED = "mixtral_fused"
 
@@ -156,14 +163,45 @@ def is_own(model):
     return model.config.model_type == "deepseek"
 
 
-def logits(folder, tokens):
-    model = hf.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager",
-                                                    dtype=torch.float32)
+def is_t5(name):
+    return name.startswith("t5")
+
+
+def auto_class(name):
+    return hf.AutoModelForSeq2SeqLM if is_t5(name) else hf.AutoModelForCausalLM
+
+
+def logits(folder, tokens, source=None):
+    kind = hf.AutoModelForCausalLM if source is None else hf.AutoModelForSeq2SeqLM
+    model = kind.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32)
+    if source is not None:
+        with torch.no_grad():
+            return model.double().eval()(input_ids=source.long(), attention_mask=source != 0,
+                                         decoder_input_ids=tokens.long()).logits
     fused = hasattr(model, "set_experts_implementation")  # in transformers 5
     if fused and hasattr(model.config, "num_experts_per_tok") and not is_own(model):
         model.set_experts_implementation("eager")  # others know no float64
     with torch.no_grad():
         return model.double().eval()(tokens.long()).logits
+
+
+def add_gradients(name, folder, expect, generator):
+    """Labels and their loss to expect, and the folder of a model whose weights are the gradients."""
+    labels = torch.randint(VOCAB, (BATCH, SEQ), generator=generator, dtype=torch.int32)
+    labels[0, -7:] = -1
+    model = hf.AutoModelForSeq2SeqLM.from_pretrained(folder, attn_implementation="eager",
+                                                     dtype=torch.float32).double().eval()
+    loss = model(input_ids=expect["source"].long(), attention_mask=expect["source"] != 0,
+                 decoder_input_ids=expect["tokens"].long(),
+                 labels=labels.long().masked_fill(labels < 0, -100)).loss
+    loss.backward()
+    expect.update(labels=labels, loss=loss.detach())
+    to = os.path.join(HERE, name + "_gradients")
+    shutil.rmtree(to, ignore_errors=True)
+    os.mkdir(to)
+    shutil.copy(os.path.join(folder, "config.json"), to)
+    save_file({k: v.grad.float() for k, v in model.named_parameters()},
+              os.path.join(to, "model.safetensors"), {"format": "pt"})
 
 
 def edit_json(path, change):
@@ -193,6 +231,9 @@ def make_older(name, folder):
         for i in range(2):
             tensors[f"h.{i}.attn.bias"] = torch.ones(1, 1, SEQ, SEQ).tril()
         save_file(tensors, weights, {"format": "pt"})
+    if name == "t5_v1_1":  # as published
+        edit_json(path, lambda data: data.pop("scale_decoder_outputs"))
+        edit_json(path, lambda data: data.update(tie_word_embeddings=False))
     if name == "qwen3_moe":
         edit_json(path, lambda data: data.update(num_experts=data.pop("num_local_experts")))
     if name == "deepseek":  # as published: the configuration names its code
@@ -208,7 +249,9 @@ def make(name):
     shutil.rmtree(folder, ignore_errors=True)
     generator = torch.Generator().manual_seed(list(MODELS).index(name) + 1)
     torch.manual_seed(0)
-    model = hf.AutoModelForCausalLM.from_config(cfg)
+    model = auto_class(name).from_config(cfg)
+    if name == "t5_v1_1":  # transformers 5 ties all
+        model.lm_head.weight = torch.nn.Parameter(model.shared.weight.clone())
     fill(model, generator)
     sharded = name in ("llama", "mixtral")
     model.to(dtype).save_pretrained(folder, max_shard_size="9KB" if sharded else "5GB")
@@ -219,8 +262,15 @@ def make(name):
     os.remove(os.path.join(folder, "generation_config.json"))
     make_older(name, folder)
     tokens = torch.randint(VOCAB, (BATCH, SEQ), generator=generator, dtype=torch.int32)
-    save_file({"tokens": tokens, "logits": logits(folder, tokens).float()},
-              os.path.join(folder, "expect.safetensors"))
+    expect = {"tokens": tokens}
+    if is_t5(name):  # 0 is padding: behind one of the texts, and where it happens to be
+        expect["source"] = torch.randint(VOCAB, (BATCH, SEQ), generator=generator,
+                                         dtype=torch.int32)
+        expect["source"][1, -5:] = 0
+    expect["logits"] = logits(folder, tokens, expect.get("source")).float()
+    if is_t5(name):
+        add_gradients(name, folder, expect, generator)
+    save_file(expect, os.path.join(folder, "expect.safetensors"))
     print(f"{name}: {sorted(os.listdir(folder))}")
 
 
@@ -264,7 +314,8 @@ def check(name, perilune, scratch):
             if not torch.equal(ours[key], theirs[key].float()):
                 raise SystemExit(f"{name}: {key} differs")
         expect = load_file(os.path.join(folder, "expect.safetensors"))
-        error = (logits(out, expect["tokens"]) - expect["logits"]).abs().max().item()
+        theirs = logits(out, expect["tokens"], expect.get("source"))
+        error = (theirs - expect["logits"]).abs().max().item()
         worst = max(worst, error / expect["logits"].abs().max().item())
     print(f"{name}: {len(ours)} tensors bit for bit, logits within {worst:.1e}")
     if worst > 1e-6:

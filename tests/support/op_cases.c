@@ -206,6 +206,19 @@ const OpCase OP_CASES[] = {
     CASE(SHIFT, "rows=3 cols=4", "axis=cols by=0"),
     CASE(SHIFT, "#9 batch=2 seq=6", "value=-1 axis=seq by=1"),
     CASE(SHIFT, "#9 batch=2 seq=6 model=4", "value=7 axis=seq by=-2"),
+    CASE(RENAME, "batch=2 seq=5 model=3", "axis=seq to=keys"),
+    CASE(RENAME, "rows=3 cols=4", "axis=cols to=part"),
+    CASE(RENAME, "#9 batch=2 seq=6", "axis=seq to=keys"),
+    /* Biases by relative position: all buckets met or not, two axes of heads, other queries than
+     * keys, no axis before the heads; later keys hidden */
+    CASE(RELATIVE_BIAS, "batch=2 heads=3 seq=9 keys=9; buckets=8 heads=3",
+         "seq=seq keys=keys causal=0 distance=6"),
+    CASE(RELATIVE_BIAS, "batch=1 kv=2 group=2 seq=3 keys=37; buckets=32 kv=2 group=2",
+         "seq=seq keys=keys causal=0 distance=20"),
+    CASE(RELATIVE_BIAS, "heads=2 seq=11 keys=4; buckets=4 heads=2",
+         "seq=seq keys=keys causal=0 distance=3"),
+    CASE(RELATIVE_BIAS, "batch=2 heads=3 seq=19 keys=19; buckets=8 heads=3",
+         "seq=seq keys=keys causal=1 distance=12"),
     /* Layers */
     CASE(LAYERNORM, "rows=3 cols=5; cols=5; cols=5", NORM_EPS),
     CASE(LAYERNORM, "batch=2 seq=19 cols=7; cols=7; cols=7", NORM_EPS),
@@ -619,7 +632,7 @@ bool op_case_takes_low(const OpCase *op_case) {
 }
 
 bool op_case_is_integer(const OpCase *op_case) {
-    return op_case->op == OP_SHIFT && op_case->operands[0] == '#';
+    return (op_case->op == OP_SHIFT || op_case->op == OP_RENAME) && op_case->operands[0] == '#';
 }
 
 static bool has_low_operand(const OpCase *op_case) {

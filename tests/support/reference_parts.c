@@ -1,4 +1,4 @@
-/* narrow, pad, concat, shift: element by element, from where each comes. */
+/* narrow, pad, concat, shift, rename: element by element, from where each comes. */
 #include "tests/support/reference_eval.h"
 
 static int axis_to(const Node *node) {
@@ -65,4 +65,14 @@ void reference_stack(const RefCall *call) {
     for (int64_t i = 0; i < all; i++) {
         call->out[0][i] = i / size < call->node->n_inputs ? call->in[i / size][i % size] : 0;
     }
+}
+
+void reference_rename(const RefCall *call) {
+    const Node *node = call->node;
+    int axis = node_axis(node, ATTR_axis), to = axis_to(node);
+    int64_t n = 0;
+    Point point = {{0}};
+    do {
+        call->out[0][n++] = read_at(call, 0, &point, axis, point.at[to]);
+    } while (point_next(&point, &node->types[0]));
 }

@@ -131,10 +131,10 @@ static inline void check_modes(const Variant *variant, const Layout *layout, con
 }
 
 static inline void compare_forward(Run *run, Run *cpu) {
-    size_t n = (size_t)(run->plan->global_batch * run->plan->seq);
+    int64_t batch = run->plan->global_batch;
     int64_t rows = engine_forward_batch(run->engine) * run->plan->seq;
-    int32_t *tokens = ARENA_ARRAY(run->arena, int32_t, n);
-    int32_t *labels = ARENA_ARRAY(run->arena, int32_t, n);
+    int32_t *tokens = ARENA_ARRAY(run->arena, int32_t, batch * plan_row(run->plan));
+    int32_t *labels = ARENA_ARRAY(run->arena, int32_t, batch * run->plan->seq);
     float *ours = ARENA_ARRAY(run->arena, float, rows * run->plan->vocab);
     float *theirs = ARENA_ARRAY(run->arena, float, rows * run->plan->vocab);
     double loss = 0, expected = 0;

@@ -69,6 +69,15 @@ static const Variant OTHERS[] = {
      DTYPE_BF16,
      {COMMON, {"vocab", "61"}, {"kv_heads", "2"}, {"ffn", "88"}, {"lora", "3"}}},
 };
+/* clang-format off */
+#define T5_SIZES \
+    {"layers", "2"}, {"model", "32"}, {"heads", "4"}, {"head", "8"}, {"ffn", "48"}, \
+    {"source", "24"}, {"seq", "16"}, {"vocab", "64"}, {"buckets", "8"}, {"distance", "12"}
+static const Variant T5[] = {
+    {"t5", "models/t5.lua", 4, DTYPE_F32, {T5_SIZES, {"dropout", "0.1"}}},
+    {"t5 1.1 bf16", "models/t5.lua", 4, DTYPE_BF16,
+     {T5_SIZES, {"tied", "false"}, {"act", "gated_gelu"}}}};
+/* clang-format on */
 static const Variant PARTS = {
     "parts of axes", "tests/models/parts.lua", 2, DTYPE_F32, {{"layers", "4"}}};
 /* In bf16 every token goes to all experts: else rounding decides who gets it where two are near. */
@@ -138,6 +147,10 @@ static void run(void) {
     run_recomputed();
     for (int l = 0; l < N_LAYOUTS; l += 2) check_layouts(&LLAMA, &LAYOUTS[l], 1); /* GPT: all */
     check_layouts(&PARTS, &OTHER_LAYOUTS[2], 1);
+    check_layouts(&T5[0], &OTHER_LAYOUTS[0], 1);
+    for (int i = 0; i < 2; i++) {
+        if (cpu_has(&T5[i])) check_layouts(&T5[i], &OTHER_LAYOUTS[2], 1);
+    }
     for (int i = 0; i < 2; i++) {
         if (cpu_has(&EXPERTS[i])) check_layouts(&EXPERTS[i], &OTHER_LAYOUTS[2], 1);
     }

@@ -305,6 +305,41 @@ static void test_rotary(void) {
                                                          "head=16]\n"});
 }
 
+/* Both ways and causal, wide rows and narrow ones, more buckets than are met, other queries than
+ * keys, a part of the queries in one run and in two. */
+static void test_relative(void) {
+    check_nodes(
+        "relative_bias",
+        (CudaCase){
+            .nodes = PARAM(0, "", "f32[batch=2, heads=3, seq=9, keys=300]")
+                PARAM(1, "", "f32[buckets=8, heads=3]") PARAM(
+                    2, "",
+                    "f32[buckets=32, heads=3]") "%3 = relative_bias(%0, %1) {seq=seq, keys=keys, "
+                                                "causal=0, distance=6} : f32[batch=2, heads=3, "
+                                                "seq=9, keys=300]\n"
+                                                "%4 = relative_bias(%0, %2) {seq=seq, keys=keys, "
+                                                "causal=1, distance=128} : f32[batch=2, heads=3, "
+                                                "seq=9, keys=300]\n"
+                                                "%5 = relative_bias_grad(%0) {to=[buckets, heads], "
+                                                "count=8, seq=seq, keys=keys, causal=0, "
+                                                "distance=6} : f32[buckets=8, heads=3]\n"
+                                                "%6 = relative_bias_grad(%0) {to=[buckets, heads], "
+                                                "count=32, seq=seq, keys=keys, causal=1, "
+                                                "distance=128} : f32[buckets=32, heads=3]\n"});
+    check_nodes(
+        "relative_bias, queries divided",
+        (CudaCase){
+            .mesh = "t=1, c=3, d=1, p=1",
+            .nodes = PARAM(0, "", "f32[batch=2, heads=2, seq=18/c, keys=18]") PARAM(
+                1, "",
+                "f32[buckets=8, heads=2]") "%2 = relative_bias(%0, %1) {seq=seq, keys=keys, "
+                                           "causal=1, distance=9} : f32[batch=2, heads=2, "
+                                           "seq=18/c, keys=18]\n"
+                                           "%3 = relative_bias_grad(%0) {to=[buckets, heads], "
+                                           "count=8, seq=seq, keys=keys, causal=0, distance=9} : "
+                                           "f32[buckets=8, heads=2]~sum(c)\n"});
+}
+
 /* More than a tile of a block; no separator, and many; two chunks of what is found. */
 static void test_documents(void) {
     check_begin("documents");
@@ -390,6 +425,7 @@ int main(void) {
     test_embedding();
     test_embedding_grad();
     test_rotary();
+    test_relative();
     test_documents();
     test_quantize();
     test_fp8_products();

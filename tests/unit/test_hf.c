@@ -25,7 +25,7 @@ static const char *const NAMES[] = {
     "llama_linear", "mistral",     "qwen2",       "qwen3",
     "gemma2",       "mixtral",     "qwen3_moe",   "olmoe",
     "qwen2_moe",    "deepseek",    "deepseek_v2", "deepseek_v2_grouped",
-    "deepseek_v3"};
+    "deepseek_v3",  "t5",         "t5_v1_1"};
 enum { N_NAMES = sizeof(NAMES) / sizeof(NAMES[0]) };
 
 static char scratch[] = "/tmp/test_hf-XXXXXX";
@@ -56,6 +56,23 @@ static bool import(Arena *arena, const char *dir, const char *path, HfImport *ou
 
 /* --- what is computed --- */
 
+/* What the engine takes: each row's source, if there is an encoder, and tokens. */
+static bool join_tokens(const Run *run, const Safetensors *expect, int32_t *out) {
+    const int64_t row = plan_row(run->plan), n_source = plan_source(run->plan);
+    const int64_t seq = row - n_source;
+    SafetensorsInfo tokens, source = {0};
+    bool found = safetensors_find(expect, "tokens", &tokens) && tokens.shape[1] == seq;
+    if (n_source) {
+        found = found && safetensors_find(expect, "source", &source) && source.shape[1] == n_source;
+    }
+    for (int64_t i = 0; found && i < BATCH * row; i++) {
+        const int64_t b = i / row, at = i % row;
+        out[i] = at < n_source ? ((const int32_t *)source.data)[b * n_source + at]
+                               : ((const int32_t *)tokens.data)[b * seq + at - n_source];
+    }
+    return found;
+}
+
 static void compare_logits(Run *run, const char *expect_path) {
     SafetensorsInfo tokens, logits;
     Safetensors *expect = safetensors_open(expect_path, run->diag);
@@ -64,10 +81,10 @@ static void compare_logits(Run *run, const char *expect_path) {
     CHECK(found && tokens.shape[0] == BATCH && tokens.shape[1] == run->plan->seq, "%s",
           diag_text(run->diag));
     int64_t n = BATCH * run->plan->seq * run->plan->vocab;
-    int32_t *given = ARENA_ARRAY(run->arena, int32_t, BATCH * run->plan->seq);
+    int32_t *given = ARENA_ARRAY(run->arena, int32_t, BATCH * plan_row(run->plan));
     float *ours = ARENA_ARRAY(run->arena, float, n), *theirs = ARENA_ARRAY(run->arena, float, n);
     if (found && logits.n_bytes == (size_t)n * sizeof(float)) {
-        memcpy(given, tokens.data, tokens.n_bytes);
+        CHECK(join_tokens(run, expect, given), "%s has no tokens of these lengths", expect_path);
         memcpy(theirs, logits.data, logits.n_bytes);
         CHECK(engine_logits(run->engine, given, ours, run->diag), "%s", diag_text(run->diag));
         double most = largest(theirs, n);
@@ -160,9 +177,63 @@ static void test_logits(const char *name) {
         CHECK(start(&run, &imported, path), "%s", diag_text(run.diag));
         const char *expected = arena_printf(arena, "%s/expect.safetensors", dir);
         compare_logits(&run, expected);
-        compare_decoded(&run, path, expected);
+        if (!plan_source(run.plan)) compare_decoded(&run, path, expected);
         run_close(&run);
     }
+    diag_destroy(diag);
+    arena_destroy(arena);
+}
+
+/* Every gradient, from a folder that has them in the form of weights. */
+static void compare_gradients(Run *run, const char *path) {
+    Safetensors *file = safetensors_open(path, run->diag);
+    CHECK(file, "%s", diag_text(run->diag));
+    for (int i = 0; file && i < run->n_params; i++) {
+        int64_t n = type_elements(&run->types[i]);
+        float *ours = ARENA_ARRAY(run->arena, float, n);
+        SafetensorsInfo theirs;
+        bool found = safetensors_find(file, run->names[i], &theirs) &&
+                     theirs.n_bytes == (size_t)n * sizeof(float) &&
+                     engine_read_gradient(run->engine, run->names[i], ours);
+        CHECK(found, "no gradient of '%s'", run->names[i]);
+        if (!found) continue;
+        double most = largest(theirs.data, n);
+        for (int64_t k = 0; k < n; k++) ours[k] -= ((const float *)theirs.data)[k];
+        CHECK(largest(ours, n) < 2e-5 * most, "gradient of '%s' differs by %.2e of its largest",
+              run->names[i], largest(ours, n) / most);
+    }
+    safetensors_close(file);
+}
+
+static void test_gradients(const char *name) {
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    HfImport imported, gradients;
+    StepResult result = {0};
+    SafetensorsInfo labels, loss;
+    Run run;
+    check_begin(arena_printf(arena, "hf %s: loss and gradients are transformers'", name));
+    const char *dir = fixture(arena, name), *path = in_scratch(arena, "weights.safetensors");
+    const char *other = in_scratch(arena, "again.safetensors");
+    bool fine = import(arena, dir, path, &imported, diag) &&
+                import(arena, arena_printf(arena, "%s_gradients", dir), other, &gradients, diag);
+    Safetensors *expect = safetensors_open(arena_printf(arena, "%s/expect.safetensors", dir), diag);
+    fine = fine && expect && safetensors_find(expect, "labels", &labels) &&
+           safetensors_find(expect, "loss", &loss);
+    CHECK(fine, "%s", diag_text(diag));
+    if (fine) {
+        bool started = start(&run, &imported, path);
+        int32_t *given = ARENA_ARRAY(arena, int32_t, BATCH * plan_row(run.plan));
+        CHECK(started && join_tokens(&run, expect, given) &&
+                  engine_step(run.engine, 1, given, labels.data, 0, &result, run.diag),
+              "%s", diag_text(run.diag));
+        double theirs = *(const double *)loss.data;
+        CHECK(fabs(result.loss - theirs) < 2e-6 * theirs, "the loss is %.8f, not %.8f", result.loss,
+              theirs);
+        compare_gradients(&run, other);
+        run_close(&run);
+    }
+    safetensors_close(expect);
     diag_destroy(diag);
     arena_destroy(arena);
 }
@@ -240,9 +311,9 @@ static void test_round_trip(const char *name, DType dtype, bool with_like, size_
 }
 
 static void test_round_trips(void) {
-    static const DType DTYPES[N_NAMES] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_F32, DTYPE_F16,
-                                          DTYPE_F32, DTYPE_F32, DTYPE_F32,  DTYPE_F32, DTYPE_BF16,
-                                          DTYPE_F32, DTYPE_F32, DTYPE_F32,  DTYPE_F32};
+    static const DType DTYPES[N_NAMES] = {
+        DTYPE_F32, DTYPE_F16,  DTYPE_BF16, DTYPE_F32, DTYPE_F16, DTYPE_F32, DTYPE_F32, DTYPE_F32,
+        DTYPE_F32, DTYPE_BF16, DTYPE_F32,  DTYPE_F32, DTYPE_F32, DTYPE_F32, DTYPE_F32, DTYPE_BF16};
     for (int i = 0; i < N_NAMES; i++) {
         test_round_trip(NAMES[i], DTYPES[i], false, 5000000000);
         test_round_trip(NAMES[i], DTYPES[i], true, i % 2 ? 4000 : 1);
@@ -672,6 +743,8 @@ static void test_bad_exports(void) {
 int main(void) {
     if (!mkdtemp(scratch)) BUG("no folder in /tmp");
     for (int i = 0; i < N_NAMES; i++) test_logits(NAMES[i]);
+    test_gradients("t5");
+    test_gradients("t5_v1_1");
     test_round_trips();
     test_fused();
     test_bad_configs();

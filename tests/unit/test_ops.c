@@ -35,6 +35,11 @@ typedef void GradFunction(GradContext *, const Node *, const Value *, Value *);
 GradFunction grad_none, grad_never, grad_pick;
 
 /* With an accumulator as its third operand a product is backward only. */
+/* Hidden scores, 1e30, would hide all differences of a loss: test_t5 compares those gradients. */
+static bool hides_scores(const OpCase *op_case) {
+    return op_case->op == OP_RELATIVE_BIAS && strstr(op_case->attrs, "causal=1");
+}
+
 /* Products that are for backward and update graphs only. */
 static bool is_late_product(const OpCase *op_case) {
     return op_case->op == OP_MATMUL &&
@@ -207,7 +212,8 @@ static DType coarsest(const OpCase *op_case, DType precision) {
 static void test_case(const OpCase *op_case, DType precision) {
     Arena *arena = arena_create();
     Diag *diag = diag_create();
-    if (has_gradient(op_case->op) && !is_late_product(op_case) && !op_case_is_integer(op_case)) {
+    if (has_gradient(op_case->op) && !is_late_product(op_case) && !op_case_is_integer(op_case) &&
+        !hides_scores(op_case)) {
         check_begin(op_case_name(arena, op_case,
                                  arena_printf(arena, "%s gradients", dtype_name(precision))));
         const Graph *graph = op_case_build(arena, op_case, precision, true, diag);
@@ -243,9 +249,9 @@ static void test_coverage(void) {
         bool takes_low = OPS[op].flags & KERNEL && OPS[op].min_inputs > 0 && !message &&
                          op != OP_SUMSQ && op != OP_CLIP_SCALE && op != OP_LOSS_SCALE &&
                          op != OP_MUON_MOMENTUM && op != OP_LAMB_MOMENTS && op != OP_BALANCE &&
-                         op != OP_TOP &&
-                         op != OP_TAKE && op != OP_PUT && op != OP_ROUTE && op != OP_DOCUMENTS &&
-                         op != OP_DEQUANTIZE;
+                         op != OP_TOP && op != OP_TAKE && op != OP_PUT && op != OP_ROUTE &&
+                         op != OP_DOCUMENTS && op != OP_DEQUANTIZE && op != OP_RELATIVE_BIAS &&
+                         op != OP_RELATIVE_BIAS_GRAD;
         CHECK(!has_gradient((OpKind)op) || gradient_tested[op] || op_is_cast((OpKind)op),
               "none for its gradient");
         CHECK(!(OPS[op].flags & KERNEL) || message || kernel_tested[op], "none for its kernel");

@@ -405,6 +405,19 @@ static const ShardedCase CASES[] = {
                                  "scale=0.5} : f32[batch=2, seq=18/c, kv=2, head=4], f32[batch=2, "
                                  "seq=18, kv=2, "
                                  "head=4]~sum(c), f32[batch=2, seq=18, kv=2, head=4]~sum(c)\n"},
+    {"keys of another name, biases by distance, queries dealt out", "t=2, c=2, d=1, p=1", false,
+     PARAM(0, "", "batch=2, heads=4/t, seq=12/c, keys=12]") PARAM(1, "", "buckets=8, heads=4/t]")
+         PARAM(2, "",
+               "batch=2, seq=12, heads=4/t]") "%3 = rename(%2) {axis=seq, to=[keys]} : "
+                                              "f32[batch=2, keys=12, heads=4/t]\n"
+                                              "%4 = relative_bias(%0, %1) {seq=seq, keys=keys, "
+                                              "causal=1, distance=9} : f32[batch=2, heads=4/t, "
+                                              "seq=12/c, keys=12]\n"
+                                              "%5 = relative_bias_grad(%0) {to=[buckets, heads], "
+                                              "count=8, seq=seq, keys=keys, causal=0, distance=9} "
+                                              ": f32[buckets=8, heads=4/t]~sum(c)\n"
+                                              "%6 = all_reduce(%5) {mesh=\"c\"} : "
+                                              "f32[buckets=8, heads=4/t]\n"},
     {"blocks of fp8, divided, dealt out and gathered", "t=2, c=2, d=1, p=1", false,
      PARAM(0, "",
            "batch=1, seq=512/c, ffn=256/t]") "%1:2 = quantize(%0) {over=[ffn]} : fp8[batch=1, "

@@ -128,9 +128,15 @@ static inline bool run_start(Run *run) {
 /* Tokens and labels of a step: the same for every layout. */
 static inline void fill_batch(const Plan *plan, int step, int32_t *tokens, int32_t *labels) {
     uint64_t state = 88172645463325252ull + (uint64_t)step * 1000003u;
+    const int64_t source = plan_source(plan), row = plan_row(plan);
+    for (int64_t i = 0; i < plan->global_batch * source; i++) {
+        state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+        tokens[i / source * row + i % source] = (int32_t)((state >> 11) % (uint64_t)plan->vocab);
+    }
     for (int64_t i = 0; i < plan->global_batch * plan->seq; i++) {
         state ^= state << 13, state ^= state >> 7, state ^= state << 17;
-        tokens[i] = (int32_t)((state >> 11) % (uint64_t)plan->vocab);
+        tokens[i / plan->seq * row + source + i % plan->seq] =
+            (int32_t)((state >> 11) % (uint64_t)plan->vocab);
         labels[i] = (int32_t)((state >> 37) % (uint64_t)plan->vocab);
     }
 }
@@ -138,8 +144,9 @@ static inline void fill_batch(const Plan *plan, int step, int32_t *tokens, int32
 /* Takes steps first .. first + n_steps - 1, counted from 0. */
 static inline bool run_steps_from(Run *run, int first, int n_steps, double learning_rate) {
     size_t n = (size_t)(run->plan->global_batch * run->plan->seq);
-    int32_t *tokens = ARENA_ARRAY(run->arena, int32_t, n);
     int32_t *labels = ARENA_ARRAY(run->arena, int32_t, n);
+    int32_t *tokens =
+        ARENA_ARRAY(run->arena, int32_t, (size_t)(run->plan->global_batch * plan_row(run->plan)));
     for (int step = first; step < first + n_steps; step++) {
         StepResult result;
         fill_batch(run->plan, step, tokens, labels);

@@ -296,10 +296,12 @@ static void stage(CudaEngine *cuda) {
                          .step_f32 = (float)input->step,
                          .label_share = (float)input->label_share,
                          .train = input->train};
-    size_t batch = (size_t)engine->plan->global_batch * (size_t)engine->plan->seq * sizeof(int32_t);
+    const Plan *plan = engine->plan;
+    size_t sequence = (size_t)plan->global_batch * sizeof(int32_t);
+    size_t tokens = sequence * (size_t)plan_row(plan), labels = sequence * (size_t)plan->seq;
     memcpy(slot, &state, sizeof(state));
-    if (input->tokens) memcpy(slot + STAGING_HEADER, input->tokens, batch);
-    if (input->labels) memcpy(slot + STAGING_HEADER + batch, input->labels, batch);
+    if (input->tokens) memcpy(slot + STAGING_HEADER, input->tokens, tokens);
+    if (input->labels) memcpy(slot + STAGING_HEADER + tokens, input->labels, labels);
 }
 
 /* Updates in place what lives across steps: left out while warming up. */

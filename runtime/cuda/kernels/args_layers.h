@@ -113,6 +113,19 @@ typedef struct EmbeddingSumArgs {
     float *partial, *dtable;
 } EmbeddingSumArgs;
 
+/* relative.cu: scores [outer, heads, seq, keys], table [buckets, heads]; n buckets of a side, the
+ * k-th of which begins from[k] positions away. The query of row s is as in rotary.cu. */
+enum { RELATIVE_MOST = 128, RELATIVE_THREADS = 256 };
+typedef struct RelativeArgs {
+    int64_t outer, heads, seq, keys, split, first, second;
+    int32_t causal, n;
+    float hidden;        /* the score of a key that is not seen */
+    const float *scores; /* or their gradient, */
+    const float *table;  /* which reads none */
+    float *out;          /* like scores, or the table's gradient */
+    int32_t from[RELATIVE_MOST + 1];
+} RelativeArgs;
+
 /* rotary.cu: x, y [batch, seq, inner, head]; position of row s is first + s, from split on second +
  * s; pair i turns by 2^(i log2_step) radians per position, stretched as ir/ops/rotary.h says. y may
  * be x. */

@@ -34,9 +34,10 @@ template <int N> static __device__ __forceinline__ void include(LogSum &s, const
     for (int i = 0; i < N; i++) most = fmaxf(most, x[i]);
     s.sum = rescale(s, most);
     s.most = most;
-    const float shift = shift_of(most) * LOG2_E;
+    const float shift = shift_of(most);
+    /* Subtracted first: of numbers like -1e30, which hide keys, the products' rounding is large. */
 #pragma unroll
-    for (int i = 0; i < N; i++) s.sum += exp2_fast(fmaf(x[i], LOG2_E, -shift));
+    for (int i = 0; i < N; i++) s.sum += exp2_fast((x[i] - shift) * LOG2_E);
 }
 
 /* Elements before the first multiple of 16 bytes. */
