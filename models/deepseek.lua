@@ -50,8 +50,8 @@ return model {
     ["v2-lite"] = { layers = 27, model = 2048, heads = 16, nope = 128, rope = 64, value = 128,
                     kv_rank = 512, q_rank = 0, ffn = 10944, expert_ffn = 1408, shared_ffn = 2816,
                     experts = 64, top_k = 6, routing = "greedy", groups = 1, kept_groups = 1,
-                    group_best = 1, scores = "softmax", normalize = false, gate_scale = 1.0, bias = false,
-                    balance = 0.003, seq = 4096, vocab = 102400 },
+                    group_best = 1, scores = "softmax", normalize = false, gate_scale = 1.0,
+                    bias = false, balance = 0.003, seq = 4096, vocab = 102400 },
     ["v2"] = { layers = 60, model = 5120, heads = 128, nope = 128, rope = 64, value = 128,
                kv_rank = 512, q_rank = 1536, ffn = 12288, expert_ffn = 1536, shared_ffn = 3072,
                experts = 160, top_k = 6, groups = 8, kept_groups = 3, group_best = 1,
@@ -80,10 +80,11 @@ return model {
             norm_eps = m.norm_eps, documents = documents })
       end,
       mtp = m.mtp == 1 and m.mtp_weight or nil,
-      moe = { top_k = m.top_k, groups = m.routing == "grouped" and m.groups or 1, kept_groups = m.kept_groups,
-              group_best = m.group_best, capacity = m.capacity, scores = m.scores,
-              normalize = m.normalize, scale = m.gate_scale, act = m.act, shared = m.shared,
-              bias_rate = m.bias and m.bias_rate or nil, balance = m.balance, z = m.router_z },
+      moe = { top_k = m.top_k, groups = m.routing == "grouped" and m.groups or 1,
+              kept_groups = m.kept_groups, group_best = m.group_best, capacity = m.capacity,
+              scores = m.scores, normalize = m.normalize, scale = m.gate_scale, act = m.act,
+              shared = m.shared, bias_rate = m.bias and m.bias_rate or nil,
+              balance = m.balance, z = m.router_z },
     })
   end,
 }

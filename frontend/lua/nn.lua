@@ -769,7 +769,8 @@ function nn.cross_entropy(m, logits, labels, vocab, options)
 end
 
 require "nn_experts".add(nn, { fail = fail, read_options = read_options, joined = joined, STD = STD,
-  check_arguments = check_arguments, residual_std = residual_std, activate = activate, NONE = NONE })
+  NONE = NONE, check_arguments = check_arguments, residual_std = residual_std,
+  activate = activate })
 
 local function fail_unknown_layer(_, name)
   local known = {}

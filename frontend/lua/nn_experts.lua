@@ -1,5 +1,5 @@
--- nn_experts: sparse mixtures of experts, a part of nn. `nn` is what it adds to, `tools` what layers
--- of nn share.
+-- nn_experts: sparse mixtures of experts, a part of nn. `nn` is what it adds to, `tools` what
+-- layers of nn share.
 local experts = {}
 
 function experts.add(nn, tools)
@@ -73,8 +73,8 @@ end
 -- sums of these go to nn.cross_entropy's `beside`; and the share of each sequence's choices that
 -- found no room, [batch], for m:output.
 -- Parameters: router [model, routes], wgate and wup [experts, model, expert_ffn], wdown [experts,
--- expert_ffn, model]; with `bias_rate` bias [routes]; with `shared` also shared.wgate, .wup [model, shared_ffn], .wdown, and with
--- `shared_gate` shared.gate [model].
+-- expert_ffn, model]; with `bias_rate` bias [routes]; with `shared` also shared.wgate, .wup [model,
+-- shared_ffn], .wdown, and with `shared_gate` shared.gate [model].
 -- Axes `experts` and `expert_ffn` (and shared_ffn) are the model's; routes, choice and slot are
 -- made.
 -- options: name, top_k, capacity (0: nothing is dropped), scores (softmax over all experts, as in
@@ -83,18 +83,18 @@ end
 -- most: DeepSeek V2's and V3's device and node limits), bias_rate (a bias of each expert is added
 -- to scores where experts are chosen, not to gates; a step adds this to the biases of those chosen
 -- less often than the mean, in the whole global batch, and takes it from the others: Wang et al.
--- 2024, arXiv 2408.15664; 0: it stays; none if absent), normalize (gates of a token sum to 1, over those
--- chosen), scale (of gates), act, shared (is there an expert that all tokens meet?), shared_gate
--- (is its result times a sigmoid of x, as in Qwen 2's?), balance
--- (weight of each sequence's load-balancing loss: DeepSeek V3's, section 2.1.2; 1 where all are
--- equal), z (weight of the mean square of the router's log-sum-exp: Zoph et al. 2022), std, out_std
--- (of wdown), decay, lr_scale, frozen, muon (of experts; AdamW updates them if absent, and always
--- the router)
+-- 2024, arXiv 2408.15664; 0: it stays; none if absent), normalize (gates of a token sum to 1, over
+-- those chosen), scale (of gates), act, shared (is there an expert that all tokens meet?),
+-- shared_gate (is its result times a sigmoid of x, as in Qwen 2's?), balance (weight of each
+-- sequence's load-balancing loss: DeepSeek V3's, section 2.1.2; 1 where all are equal), z (weight
+-- of the mean square of the router's log-sum-exp: Zoph et al. 2022), std, out_std (of wdown),
+-- decay, lr_scale, frozen, muon (of experts; AdamW updates them if absent, and always the router)
 function nn.moe(m, x, options)
   check_arguments("moe", m, x)
   local o = read_options("moe", options,
     { name = "moe", top_k = 2, capacity = 1.25, scores = "softmax", normalize = true, scale = 1.0,
-      act = "silu", groups = 1, kept_groups = 1, group_best = 1, bias_rate = NONE, shared = false, shared_gate = false, balance = 0.0, z = 0.0, std = STD,
+      act = "silu", groups = 1, kept_groups = 1, group_best = 1, bias_rate = NONE,
+      shared = false, shared_gate = false, balance = 0.0, z = 0.0, std = STD,
       out_std = NONE, decay = NONE, lr_scale = NONE, frozen = NONE, muon = 0 })
   if table.concat(x.axes, ",") ~= "batch,seq,model" then
     fail("moe: x is [%s]; it must be [batch, seq, model]", table.concat(x.axes, ", "))

@@ -309,7 +309,8 @@ function nn.yarn(m) end
 ---@field causal? boolean
 ---@field documents? perilune.Value nn.documents' first value: a position sees its own only
 
----Multi-head latent attention (DeepSeek V2): axes heads, nope, rope, value, kv_rank are the model's.
+---Multi-head latent attention (DeepSeek V2): axes heads, nope, rope, value, kv_rank are the
+---model's.
 ---@param m perilune.Model
 ---@param x perilune.Value
 ---@param options? perilune.MlaOptions
@@ -719,7 +720,7 @@ function ops.rmsnorm(args) end
 ---@field direction integer
 ---@field ramp? 0|1
 
----Rotary positions: seq, head and base; perhaps factor, few, many, context and ramp; direction is 1.
+---Rotary positions: seq, head and base; perhaps factor, few, many, context, ramp; direction is 1.
 ---@param args perilune.RotaryAttributes
 ---@return perilune.Value
 function ops.rotary(args) end
