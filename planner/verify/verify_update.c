@@ -160,7 +160,9 @@ static void check_norm(UpdateVerifier *uv, const Node *node) {
 /* The first operand that is one number: what gradients are multiplied by. Before it are operands
  * with an element per element of the parameter. */
 static int first_number(OpKind op) {
-    return op == OP_ADAMW ? 4 : op == OP_MUON || op == OP_BALANCE ? 2 : 3; /* LAMB: p and both moments */
+    return op == OP_ADAMW                      ? 4
+           : op == OP_MUON || op == OP_BALANCE ? 2
+                                               : 3; /* LAMB: p and both moments */
 }
 
 /* Operands and results that hold an element each per element of the parameter. */

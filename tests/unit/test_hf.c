@@ -25,7 +25,7 @@ static const char *const NAMES[] = {
     "llama_linear", "mistral",     "qwen2",       "qwen3",
     "gemma2",       "mixtral",     "qwen3_moe",   "olmoe",
     "qwen2_moe",    "deepseek",    "deepseek_v2", "deepseek_v2_grouped",
-    "deepseek_v3",  "t5",         "t5_v1_1"};
+    "deepseek_v3",  "t5",          "t5_v1_1"};
 enum { N_NAMES = sizeof(NAMES) / sizeof(NAMES[0]) };
 
 static char scratch[] = "/tmp/test_hf-XXXXXX";
