@@ -115,7 +115,7 @@ function Model:freeze(patterns) end
 ---takes the mean of its micro-batches' losses: what is not a mean over tokens, such as a product of
 ---two means, depends on how the batch is divided into them. Where the axes have `source`, a fourth
 ---argument is what an encoder reads, i32[batch, source].
----@alias perilune.Loss fun(m: perilune.Model, tokens: any, labels: any, source?: any): perilune.Value
+---@alias perilune.Loss fun(m: perilune.Model, tokens, labels, source): perilune.Value
 
 ---@class perilune.Description
 ---@field name string
