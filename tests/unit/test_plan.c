@@ -270,7 +270,7 @@ static void test_mistakes(Arena *arena, Diag *diag) {
         {"cudnn=91900", "cudnn=91900 x", "unexpected text at the end of a line"},
         {" cudnn=91900", "", "expected 'cudnn='"},
         {"backward=0 causal=1", "backward=1 causal=1",
-         "x.plan:39: an attention that was there before, at 'attention backward=1"},
+         "x.plan:40: an attention that was there before, at 'attention backward=1"},
         {"kv_heads=25", "kv_heads=0", "the number must lie in 1 to"},
         {"dtype=bf16 batch", "dtype=i32 batch", "expected f32, bf16 or f16"},
         {"kernels=cudnn", "kernels=cutlass", "expected cudnn, mma or wgmma, at 'cutlass"},
