@@ -89,14 +89,15 @@ typedef struct ClusterSoftware {
     bool fp8_products;               /* of weights, whatever the activations are kept in */
     bool scatters_borders;           /* t ranks that hold the same send 1/t each between stages */
     int attention_backward_products; /* of blockwise attention, of its forward's 2; 5 would do */
-    bool attention_dropout;          /* of probabilities: costs, and is kept, where scores are */
-    bool keeps_masks;      /* of dropout, 1 byte an element; Perilune computes them again */
-    double gradient_bytes; /* per element of what the data axis reduces */
-    int zero_stages;       /* of ZeRO: 1, 2 and 3; a search tries no more */
-    bool splits_backward;  /* a search tries schedules with gradients of weights in tasks of their
-                              own */
-    bool even_split;       /* as many blocks in every chunk; else balanced by time */
-    bool counts_ends;      /* then also embedding and head as a block each, if that is even */
+    int attention_most_head; /* for tensor cores, values alike; others at f32's rate; 0: any is */
+    bool attention_dropout;  /* of probabilities: costs, and is kept, where scores are */
+    bool keeps_masks;        /* of dropout, 1 byte an element; Perilune computes them again */
+    double gradient_bytes;   /* per element of what the data axis reduces */
+    int zero_stages;         /* of ZeRO: 1, 2 and 3; a search tries no more */
+    bool splits_backward;    /* a search tries schedules with gradients of weights in tasks of their
+                                own */
+    bool even_split;         /* as many blocks in every chunk; else balanced by time */
+    bool counts_ends;        /* then also embedding and head as a block each, if that is even */
 } ClusterSoftware;
 
 typedef struct Cluster {

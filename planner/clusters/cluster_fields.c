@@ -145,6 +145,8 @@ const ClusterField CLUSTER_FIELDS[] = {
          "t ranks with the same send 1/t each between stages"),
     ROW("software.attention_backward_products", COUNT, software.attention_backward_products, "", 4,
         16, OPTIONAL, 5, "of blockwise attention, whose forward has 2"),
+    ROW("software.attention_most_head", COUNT, software.attention_most_head, "", 0, 4096, OPTIONAL,
+        0, "largest head that attention has matrix units for, values alike; 0: any"),
     FLAG("software.attention_dropout", software.attention_dropout, OPTIONAL,
          "attention's probabilities are dropped, too"),
     FLAG("software.keeps_masks", software.keeps_masks, OPTIONAL, "dropout masks stay in memory"),

@@ -6,7 +6,7 @@
 -- scores and their gradients twice, for queries and for keys, so that sums have one order. What
 -- NCCL's kernels take from compute beside them is taken from Megatron-Core's runs below.
 local perilune = software {
-  attention = "blockwise", attention_backward_products = 7,
+  attention = "blockwise", attention_backward_products = 7, attention_most_head = 128,
   overlaps_gradients = true, overlap_slowdown = 0.15, overlaps_pipeline = true,
   folds_epilogues = true, batches_products = true, joins_updates = true, gradient_bytes = 4,
   zero_stages = 3, splits_backward = true,
@@ -16,6 +16,7 @@ local perilune = software {
 local perilune_cpu = software(like(perilune, {
   overlaps_gradients = false, overlaps_pipeline = false, folds_epilogues = false,
   batches_products = false, joins_updates = false, attention_backward_products = 5,
+  attention_most_head = 0,
 }))
 
 -- Megatron-LM of SC'21 (arXiv 2104.04473): fp16, scores in memory, operations issued one by one,

@@ -189,6 +189,10 @@ double device_attention_us(const Cluster *cluster, MathKind math, const Attentio
     math = math_of(device, math == MATH_FP8 ? MATH_BF16 : math);
     if (cluster->software.attention == ATTENTION_MATERIALISED)
         return materialised_us(device, math, shape, backward, out_n_ops);
+    int most_head = cluster->software.attention_most_head;
+    if (most_head && (shape->head > most_head || count_values(shape) != shape->head)) {
+        math = math_of(device, MATH_F32); /* by kernels for any size, without matrix units */
+    }
     *out_n_ops = backward ? 2 : 1;
     return blockwise_us(cluster, math, shape, backward);
 }

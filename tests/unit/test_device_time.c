@@ -125,6 +125,22 @@ static void test_attention(void) {
     CHECK(fabs((part - 3.3) - 0.4375 * (us - 3.3)) < 1e-6 * us, "a window: %.2f of %.2f", part, us);
     shape.causal = true;
 
+    check_begin("attention: heads that matrix units are not used for");
+    cluster.software.attention_most_head = 128;
+    double same = device_attention_us(&cluster, MATH_BF16, &shape, false, &n_ops);
+    CHECK(same == us, "heads of 128: %.2f, not %.2f", same, us);
+    AttentionShape other = shape;
+    other.values = 64;
+    double slow = device_attention_us(&cluster, MATH_BF16, &other, false, &n_ops);
+    double on_vectors = device_attention_us(&cluster, MATH_F32, &other, false, &n_ops);
+    CHECK(slow == on_vectors && slow > us, "values of 64: %.2f", slow);
+    other = shape;
+    other.head = 256;
+    slow = device_attention_us(&cluster, MATH_BF16, &other, false, &n_ops);
+    on_vectors = device_attention_us(&cluster, MATH_F32, &other, false, &n_ops);
+    CHECK(slow == on_vectors && slow > us, "heads of 256: %.2f", slow);
+    cluster.software.attention_most_head = 0;
+
     check_begin("attention: values' heads of another size count as what is done along them");
     AttentionShape latent = shape;
     latent.head = 192; /* 7 products: 4 along head, 3 along values */

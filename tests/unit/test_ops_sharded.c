@@ -224,6 +224,9 @@ static const ShardedCase CASES[] = {
                   "%14 = to_bf16(%13) : bf16[rows=3, cols=7/t]\n"
                   "%15 = muon(%0, %14, %4, %3) {scale=1, weight_decay=0.1} : f32[rows=3, "
                   "cols=7/t]\n"},
+    {"a balanced parameter is whole", "t=3, d=1, p=1", false,
+     PARAM(0, "", "rows=5]") PARAM(1, "", "rows=5]")
+         PARAM(2, ":0.5", "]") "%3 = balance(%0, %1, %2) {balance=0.25} : f32[rows=5]\n"},
     {"LAMB of a divided parameter", "t=3, d=1, p=1", false,
      PARAM(0, "", "rows=3, cols=7/t]") PARAM(1, "", "rows=3, cols=7/t]") PARAM(2, "+",
                                                                                "rows=3, cols=7/t]")
