@@ -323,13 +323,16 @@ static void test_meta(void) {
     Arena *arena = arena_create();
     Diag *diag = diag_create();
     size_t length;
-    check_begin("perilune.meta.lua describes every op and every layer");
+    check_begin("perilune.meta.lua and ops.meta.lua describe every op and every layer");
     const char *meta =
         file_read(arena, "frontend/lua/perilune.meta.lua", FILE_LIMIT_BYTES, &length, diag);
+    const char *ops =
+        file_read(arena, "frontend/lua/ops.meta.lua", FILE_LIMIT_BYTES, &length, diag);
     const char *nn = file_read(arena, "frontend/lua/nn.lua", FILE_LIMIT_BYTES, &length, diag);
     const char *more =
         file_read(arena, "frontend/lua/nn_experts.lua", FILE_LIMIT_BYTES, &length, diag);
-    CHECK(meta && nn && more, "%s", diag_text(diag));
+    CHECK(meta && ops && nn && more, "%s", diag_text(diag));
+    if (meta && ops) meta = arena_printf(arena, "%s%s", meta, ops);
     if (nn && more) nn = arena_printf(arena, "%s%s", nn, more);
     for (int op = 0; meta && op < N_OPS; op++) {
         const char *text = arena_printf(arena, "\nfunction ops.%s(", OPS[op].name);
