@@ -68,6 +68,7 @@ return model {
   },
 
   loss = function(m, tokens, labels)
+    if m.mtp ~= 0 and m.mtp ~= 1 then error("mtp is " .. m.mtp .. "; it can be 0 or 1") end
     if m.routing ~= "grouped" and m.routing ~= "greedy" then
       error("routing is '" .. m.routing .. "'; it can be grouped or greedy")
     end

@@ -65,6 +65,7 @@ return model {
   loss = function(m, tokens, labels, source)
     -- Weights are drawn as Mesh-TensorFlow's T5 draws them: attention has no scale of its own.
     local wide = 1 / math.sqrt(m.model)
+    if m.decoder_layers < 0 then error("decoder_layers must be 0, as many as layers, or more") end
     local n_decoder = m.decoder_layers > 0 and m.decoder_layers or m.layers
     local function norm(x, name)
       return nn.rmsnorm(m, x, "model", { name = name, eps = m.norm_eps })

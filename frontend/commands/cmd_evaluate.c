@@ -11,6 +11,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct SourceResult {
@@ -26,10 +27,13 @@ typedef struct Evaluation {
     Engine *engine;
     TrainData data;
     Tokenizer *tokenizer; /* of choices, where there are no data */
+    ChoicesWay way;
     SourceResult sources[BLEND_MOST_SOURCES];
     ChoicesResult *choices; /* [n_choices], as --choices */
     int n_choices;
     int32_t *tokens, *labels; /* [global_batch, plan_row], [global_batch, seq] */
+    float *logits;            /* of sequences that are computed together; NULL: not asked for yet */
+    bool by_logits;           /* the plan's loss is not of labels alone */
     double seconds;
     int failure;
 } Evaluation;
@@ -40,52 +44,117 @@ static const Tokenizer *tokenizer_of(const Evaluation *e) {
 
 /* --- losses --- */
 
-static bool read_windows(Evaluation *e, int source, int64_t first, int64_t step) {
+static double mean_loss(const SourceResult *r) {
+    return r->loss / r->n_labels;
+}
+
+/* Windows first, first + step, ...; those from n_used on are the first one again. */
+static bool read_windows(Evaluation *e, int source, int64_t first, int64_t step, int64_t n_used) {
     const int64_t seq = e->plan->seq, row = plan_row(e->plan);
     for (int64_t i = 0; i < e->plan->global_batch; i++) {
-        if (!train_data_window(&e->data, source, first + i * step, e->tokens + i * row,
-                               e->labels + i * seq, e->diag)) {
+        if (!train_data_window(&e->data, source, i < n_used ? first + i * step : first,
+                               e->tokens + i * row, e->labels + i * seq, e->diag)) {
             return false;
         }
     }
     return true;
 }
 
-/* A batch's loss counts as that of its first n_used windows, which all are alike beyond. */
-static bool add_batch(Evaluation *e, SourceResult *to, int64_t n_used) {
-    const int64_t seq = e->plan->seq, batch = e->plan->global_batch;
-    double loss, share = (double)n_used / (double)batch;
-    double n = (double)engine_count_labels(e->engine, e->labels);
+/* Times `share`: of what is looked at, or taken off again. */
+static void add_up(Evaluation *e, double loss, double n_labels, const int32_t *labels, int64_t n,
+                   double share, SourceResult *to) {
+    if (n_labels == 0) return; /* the loss of nothing is none */
+    to->loss += share * loss * n_labels;
+    to->n_labels += share * n_labels;
+    to->n_bytes += share * (double)train_text_count_bytes(&e->data.text, e->engine, labels, n);
+}
+
+static bool check_loss(Evaluation *e, double loss) {
+    if (isfinite(loss)) return true;
+    diag_error(e->diag, NO_LOC, "evaluate: the loss is not finite; wrong weights?");
+    return false;
+}
+
+/* By the mean loss of the whole batch. */
+static bool add_batch(Evaluation *e, SourceResult *to, double share) {
+    const int64_t n = e->plan->seq * e->plan->global_batch;
+    double loss, n_labels = (double)engine_count_labels(e->engine, e->labels);
     if (!engine_evaluate(e->engine, e->tokens, e->labels, &loss, e->diag)) return false;
-    if (n == 0) return true; /* nothing counts, and so does the loss of it */
-    if (!isfinite(loss)) {
-        diag_error(e->diag, NO_LOC, "evaluate: the loss is not finite; wrong weights?");
-        return false;
-    }
-    to->loss += loss * n * share;
-    to->n_labels += n * share;
-    to->n_bytes +=
-        (double)train_text_count_bytes(&e->data.text, e->engine, e->labels, batch * seq) * share;
+    if (n_labels > 0 && !check_loss(e, loss)) return false;
+    add_up(e, loss, n_labels, e->labels, n, share, to);
     return true;
 }
 
-/* Each window once: those that do not fill a batch have one each, of copies. */
+/* Of some windows, by their logits. */
+static bool add_logits(Evaluation *e, int64_t n_windows, SourceResult *to) {
+    const Plan *plan = e->plan;
+    const int64_t at_once = engine_forward_batch(e->engine), seq = plan->seq, row = plan_row(plan);
+    if (!e->logits) e->logits = malloc((size_t)(at_once * seq * plan->vocab) * sizeof(float));
+    if (!e->logits) BUG("out of memory");
+    for (int64_t first = 0; first < n_windows; first += at_once) {
+        int64_t n = n_windows - first < at_once ? n_windows - first : at_once;
+        const int32_t *labels = e->labels + first * seq;
+        memmove(e->tokens, e->tokens + first * row, (size_t)(n * row) * sizeof(int32_t));
+        if (!engine_logits(e->engine, e->tokens, e->logits, e->diag)) return false;
+        double sum = 0, n_labels = 0;
+#pragma omp parallel for schedule(static) reduction(+ : sum, n_labels)
+        for (int64_t t = 0; t < n * seq; t++) {
+            if (!engine_counts_label(e->engine, labels[t]) || labels[t] < 0) continue;
+            sum -= log_probability(e->logits + t * plan->vocab, plan->vocab, labels[t]);
+            n_labels++;
+        }
+        if (!check_loss(e, sum)) return false;
+        if (n_labels > 0) add_up(e, sum / n_labels, n_labels, labels, n * seq, 1, to);
+    }
+    return true;
+}
+
+/* A model's loss may have more in it than that of the labels: of its experts' balance, say. Seen
+ * in a batch by comparing it with what logits say. */
+static bool find_way(Evaluation *e, bool *out_by_logits) {
+    const double MOST = 2e-3; /* what bf16 leaves of two ways to compute one */
+    SourceResult whole = {0}, labels = {0};
+    *out_by_logits = false;
+    if (e->options.control || e->data.n_val == 0) return true; /* a rank has some logits only */
+    if (!read_windows(e, 0, 0, 0, 1) || !add_batch(e, &whole, 1)) return false;
+    if (whole.n_labels == 0) return true;
+    Diag *outer = e->diag, *inner = diag_create(); /* a model need not have logits */
+    e->diag = inner;
+    bool has_logits = add_logits(e, 1, &labels) && labels.n_labels > 0;
+    e->diag = outer;
+    diag_destroy(inner);
+    if (!has_logits) return true;
+    double a = mean_loss(&whole), b = mean_loss(&labels);
+    *out_by_logits = fabs(a - b) > MOST * fmax(1, fabs(b));
+    return true;
+}
+
+/* The windows that do not fill a batch: of a batch of them and of one window's copies, without
+ * these. */
+static bool add_rest(Evaluation *e, int source, int64_t first, int64_t count, SourceResult *to) {
+    double copies = (double)(e->plan->global_batch - count) / (double)e->plan->global_batch;
+    if (count == 0) return true;
+    return read_windows(e, source, first, 1, count) && add_batch(e, to, 1) &&
+           read_windows(e, source, first, 0, 1) && add_batch(e, to, -copies);
+}
+
+/* Each window once. */
 static bool evaluate_source(Evaluation *e, int source, ProgressLine *line) {
     SourceResult *to = &e->sources[source];
     const int64_t batch = e->plan->global_batch;
     to->n_windows = dataset_count_windows(e->data.val[source].data);
-    int64_t whole = to->n_windows / batch * batch;
-    for (int64_t i = 0; i < to->n_windows; i += i < whole ? batch : 1) {
-        bool fills = i < whole;
-        if (!read_windows(e, source, i, fills) || !add_batch(e, to, fills ? batch : 1)) {
-            return false;
-        }
+    for (int64_t i = 0; i < to->n_windows; i += batch) {
+        int64_t count = to->n_windows - i < batch ? to->n_windows - i : batch;
+        bool done = e->by_logits ? read_windows(e, source, i, 1, count) && add_logits(e, count, to)
+                    : count < batch ? add_rest(e, source, i, count, to)
+                                    : read_windows(e, source, i, 1, count) && add_batch(e, to, 1);
+        if (!done) return false;
         if (line) {
-            progress_line_show(line, (int)(i / batch + 1), (int)(to->n_windows / batch + 1),
+            progress_line_show(line, (int)(i / batch + 1), (int)((to->n_windows - 1) / batch + 1),
                                e->data.val[source].name);
         }
     }
-    if (to->n_labels > 0) return true;
+    if (to->n_labels > 0.5) return true;
     diag_error(e->diag, (SourceLoc){e->data.val[source].path, 0}, "no label of it counts");
     return false;
 }
@@ -94,6 +163,7 @@ static bool evaluate(Evaluation *e) {
     const bool says = e->options.rank == 0 && !cli_given(e->args, OPT_QUIET);
     const CliValue *questions = &e->args->values[OPT_CHOICES];
     ProgressLine line = progress_line_start("batches");
+    if (!find_way(e, &e->by_logits)) return false;
     for (int i = 0; i < e->data.n_val; i++) {
         if (!evaluate_source(e, i, says ? &line : NULL)) return false;
     }
@@ -101,7 +171,7 @@ static bool evaluate(Evaluation *e) {
     for (int i = 0; i < e->n_choices; i++) {
         line = progress_line_start("questions");
         bool good =
-            evaluate_choices(e->engine, e->plan, tokenizer_of(e), questions->list[i],
+            evaluate_choices(e->engine, e->plan, &e->way, questions->list[i],
                              says ? progress_line_show : NULL, &line, &e->choices[i], e->diag);
         progress_line_end(&line);
         if (!good) return false;
@@ -120,7 +190,17 @@ static bool check_options(const Evaluation *e) {
         diag_error(e->diag, NO_LOC, "evaluate: on what? give --data FILE or --choices FILE.jsonl");
         return false;
     }
-    return !cli_given(e->args, OPT_DATA) || train_data_options(e->args, e->diag);
+    static const CliOption OF_DATA[] = {OPT_EOT,         OPT_PACK,   OPT_PACK_LONG,
+                                        OPT_SEPARATOR,   OPT_FIELD,  OPT_CHAT_TEMPLATE,
+                                        OPT_TOKEN_BYTES, OPT_SPECIAL};
+    if (cli_given(e->args, OPT_DATA)) return train_data_options(e->args, e->diag);
+    for (size_t i = 0; i < sizeof(OF_DATA) / sizeof(OF_DATA[0]); i++) {
+        if (!cli_given(e->args, OF_DATA[i])) continue;
+        diag_error(e->diag, NO_LOC, "evaluate: --%s: is for --data, not for --choices",
+                   CLI_OPTIONS[OF_DATA[i]].name);
+        return false;
+    }
+    return true;
 }
 
 static bool prepare(Evaluation *e) {
@@ -138,12 +218,18 @@ static bool prepare(Evaluation *e) {
                    "it: give --data of prompts with completions");
         return false;
     }
+    const CliValue *bos = &args->values[OPT_BOS];
     bool good = cli_given(args, OPT_DATA)
                     ? train_data_open_whole(args, e->plan, &e->data, e->diag)
                     : tokenizer_from_args(args, e->plan->vocab, &e->tokenizer, e->diag);
+    e->way = (ChoicesWay){tokenizer_of(e), NO_TOKEN};
+    if (good && bos->given) {
+        e->way.first = tokenizer_find_added(tokenizer_of(e), bos->text, "bos", e->diag);
+        good = e->way.first != NO_TOKEN;
+    }
     for (int i = 0; i < e->n_choices && good; i++) {
         const char *path = args->values[OPT_CHOICES].list[i];
-        good = evaluate_choices_check(e->plan, tokenizer_of(e), path, e->diag);
+        good = evaluate_choices_check(e->plan, &e->way, path, e->diag);
     }
     if (!good) return false;
     e->failure = engine_options_from_args(args, e->plan, &e->options, e->diag);
@@ -166,7 +252,7 @@ static bool prepare(Evaluation *e) {
 /* --- what is told --- */
 
 /* All sources together, each label alike. */
-static SourceResult add_up(const Evaluation *e) {
+static SourceResult all_sources(const Evaluation *e) {
     SourceResult all = {0};
     bool bytes_known = true;
     for (int i = 0; i < e->data.n_val; i++) {
@@ -178,10 +264,6 @@ static SourceResult add_up(const Evaluation *e) {
     }
     if (!bytes_known) all.n_bytes = 0;
     return all;
-}
-
-static double mean_loss(const SourceResult *r) {
-    return r->loss / r->n_labels;
 }
 
 static double bits_per_byte(const SourceResult *r) {
@@ -212,7 +294,7 @@ static void put_text(const Evaluation *e, StrBuf *out) {
     for (int i = 0; i < e->data.n_val; i++) {
         put_source(out, e->data.val[i].name, &e->sources[i]);
     }
-    SourceResult all = add_up(e);
+    SourceResult all = all_sources(e);
     if (e->data.n_val > 1) put_source(out, "all", &all);
     if (e->data.n_val && e->seconds > 0) {
         double tokens = (double)all.n_windows * (double)plan_row(e->plan);
@@ -233,7 +315,7 @@ static void put_json_source(StrBuf *out, const SourceResult *r) {
 }
 
 static void put_json(const Evaluation *e, StrBuf *out) {
-    SourceResult all = add_up(e);
+    SourceResult all = all_sources(e);
     strbuf_put(out, "{");
     if (e->data.n_val) {
         put_json_source(out, &all);
@@ -288,6 +370,7 @@ int cmd_evaluate(CliArgs *args) {
     cli_fail(e.diag, status);
     engine_destroy(e.engine);
     bool together = engine_args_release(&e.options, status == EXIT_DONE);
+    free(e.logits);
     tokenizer_destroy(e.tokenizer);
     train_data_close(&e.data);
     diag_destroy(e.diag);

@@ -12,14 +12,21 @@ enum { MOST_CHOICES = 256, VOCAB_BYTES = 256 };
 
 /* One choice, as a sequence of its own. */
 typedef struct Entry {
+    int64_t question;
     int choice;
     int64_t first, count; /* of its tokens: of those scored, and of all */
     size_t n_bytes;
 } Entry;
 
+typedef struct Question {
+    int answer, n_choices, n_scored;
+    double *scores; /* [n_choices] of them, and then per byte */
+} Question;
+
 typedef struct Scoring {
     Engine *engine; /* NULL: nothing is computed, files are looked at */
     const Plan *plan;
+    const ChoicesWay *way;
     Encoder *encoder; /* NULL: bytes */
     const char *path;
     Diag *diag;
@@ -30,8 +37,8 @@ typedef struct Scoring {
     Entry *entries;  /* [batch] */
     int32_t *tokens; /* [batch, seq] */
     float *logits;   /* [batch, seq, vocab] */
-    /* Of the question's choices. */
-    double scores[MOST_CHOICES], per_byte[MOST_CHOICES];
+    Question *open;  /* [n_open]: those that wait for scores, the last n_open of all */
+    int64_t n_open, n_settled;
 } Scoring;
 
 /* --- tokens --- */
@@ -53,7 +60,9 @@ static bool encode(Scoring *s, const json_t *prompt, const json_t *choice, Token
     TokenMarks marks = {0};
     TokenRun run = {
         .encoder = s->encoder, .tokens = out, .marks = &marks, .where = s->path, .diag = s->diag};
+    if (s->way->first != NO_TOKEN) token_list_add(out, s->way->first);
     if (s->encoder) token_run_begin(&run);
+    if (s->way->first != NO_TOKEN) run.place = TEXT_FOLLOWS;
     bool good = encode_part(s, &run, prompt, false) && (!s->encoder || token_run_close(&run));
     *out_first = (int64_t)out->count;
     good = good && encode_part(s, &run, choice, true);
@@ -64,7 +73,7 @@ static bool encode(Scoring *s, const json_t *prompt, const json_t *choice, Token
 
 /* --- scores --- */
 
-static double log_probability(const float *logits, int64_t vocab, int32_t token) {
+double log_probability(const float *logits, int64_t vocab, int32_t token) {
     double most = logits[0], sum = 0;
     for (int64_t i = 1; i < vocab; i++) most = fmax(most, logits[i]);
     for (int64_t i = 0; i < vocab; i++) sum += exp(logits[i] - most);
@@ -79,33 +88,56 @@ static int best_of(const double *scores, int n) {
     return best;
 }
 
+static void settle(Scoring *s, const Question *q) {
+    s->out->n_questions++;
+    s->out->n_choices += q->n_choices;
+    s->out->by_chance += 1 / (double)q->n_choices;
+    s->out->n_right += best_of(q->scores, q->n_choices) == q->answer;
+    s->out->n_right_per_byte += best_of(q->scores + q->n_choices, q->n_choices) == q->answer;
+}
+
+/* Questions whose choices all have a score. */
+static void settle_scored(Scoring *s) {
+    int64_t n = 0;
+    while (n < s->n_open && s->open[n].n_scored == s->open[n].n_choices) {
+        settle(s, &s->open[n]);
+        free(s->open[n++].scores);
+    }
+    s->n_open -= n;
+    s->n_settled += n;
+    memmove(s->open, s->open + n, (size_t)s->n_open * sizeof(Question));
+}
+
+static bool score_entry(Scoring *s, const Entry *entry, int64_t i) {
+    const int64_t seq = s->plan->seq, vocab = s->plan->vocab;
+    Question *q = &s->open[entry->question - s->n_settled];
+    double score = 0;
+    for (int64_t t = entry->first; s->engine && t < entry->count; t++) {
+        score +=
+            log_probability(s->logits + (i * seq + t - 1) * vocab, vocab, s->tokens[i * seq + t]);
+    }
+    q->scores[entry->choice] = score;
+    q->scores[q->n_choices + entry->choice] = score / (double)entry->n_bytes;
+    q->n_scored++;
+    if (isfinite(score)) return true;
+    diag_error(s->diag, NO_LOC, "evaluate: the model's output is not finite; wrong weights?");
+    return false;
+}
+
 /* All of what waits; the sequences beyond repeat the last one. */
 static bool compute(Scoring *s) {
-    const int64_t seq = s->plan->seq, vocab = s->plan->vocab;
-    if (!s->engine) s->n_entries = 0;
+    const int64_t seq = s->plan->seq;
+    bool good = true;
     if (s->n_entries == 0) return true;
-    for (int64_t i = s->n_entries; i < s->batch; i++) {
+    for (int64_t i = s->n_entries; s->engine && i < s->batch; i++) {
         memcpy(s->tokens + i * seq, s->tokens + (s->n_entries - 1) * seq,
                (size_t)seq * sizeof(int32_t));
     }
-    if (!engine_logits(s->engine, s->tokens, s->logits, s->diag)) return false;
-    for (int i = 0; i < s->n_entries; i++) {
-        const Entry *entry = &s->entries[i];
-        double score = 0;
-        for (int64_t t = entry->first; t < entry->count; t++) {
-            score += log_probability(s->logits + (i * seq + t - 1) * vocab, vocab,
-                                     s->tokens[i * seq + t]);
-        }
-        if (!isfinite(score)) {
-            diag_error(s->diag, NO_LOC,
-                       "evaluate: the model's output is not finite; wrong weights?");
-            return false;
-        }
-        s->scores[entry->choice] = score;
-        s->per_byte[entry->choice] = score / (double)entry->n_bytes;
-    }
+    if (s->engine && !engine_logits(s->engine, s->tokens, s->logits, s->diag)) return false;
+    for (int i = 0; good && i < s->n_entries; i++) good = score_entry(s, &s->entries[i], i);
     s->n_entries = 0;
-    return true;
+    if (good) settle_scored(s);
+    return good;
 }
 
 /* A window that ends with the choice; at least one token stands before what is scored. */
@@ -133,7 +165,8 @@ static bool add_entry(Scoring *s, const json_t *prompt, const json_t *choice, in
     token_list_release(&tokens);
     if (!good) return false;
     s->out->n_cut += cut > 0;
-    s->entries[s->n_entries++] = (Entry){.choice = number,
+    s->entries[s->n_entries++] = (Entry){.question = s->n_settled + s->n_open - 1,
+                                         .choice = number,
                                          .first = first - cut,
                                          .count = count - cut,
                                          .n_bytes = json_string_length(choice)};
@@ -157,6 +190,14 @@ static int64_t read_answer(const json_t *value) {
     return atoi(text);
 }
 
+static void open_question(Scoring *s, int answer, int n_choices) {
+    Question *open = realloc(s->open, (size_t)(s->n_open + 1) * sizeof(Question));
+    double *scores = calloc(2 * (size_t)n_choices, sizeof(double));
+    if (!open || !scores) BUG("out of memory");
+    s->open = open;
+    s->open[s->n_open++] = (Question){.answer = answer, .n_choices = n_choices, .scores = scores};
+}
+
 static bool score_question(Scoring *s, const json_t *object, SourceLoc loc) {
     const json_t *prompt = either(object, "prompt", "ctx");
     const json_t *choices = either(object, "choices", "endings"), *choice;
@@ -174,18 +215,14 @@ static bool score_question(Scoring *s, const json_t *object, SourceLoc loc) {
         return false;
     }
     json_array_foreach(choices, i, choice) {
-        if (!json_is_string(choice)) {
-            diag_error(s->diag, loc, "choice %zu is no string", i);
-            return false;
-        }
+        if (json_is_string(choice)) continue;
+        diag_error(s->diag, loc, "choice %zu is no string", i);
+        return false;
+    }
+    open_question(s, (int)answer, (int)n);
+    json_array_foreach(choices, i, choice) {
         if (!add_entry(s, prompt, choice, (int)i, loc)) return false;
     }
-    if (!compute(s)) return false;
-    s->out->n_questions++;
-    s->out->n_choices += (int64_t)n;
-    s->out->by_chance += 1 / (double)n;
-    s->out->n_right += best_of(s->scores, (int)n) == answer;
-    s->out->n_right_per_byte += best_of(s->per_byte, (int)n) == answer;
     return true;
 }
 
@@ -225,6 +262,7 @@ static bool score_file(Scoring *s, ChoicesProgress *shown, void *user) {
         text += length + 1;
     }
     file_unmap(&map);
+    good = good && compute(s);
     if (good && s->out->n_questions == 0) {
         diag_error(s->diag, (SourceLoc){s->path, 0}, "has no question");
         good = false;
@@ -232,11 +270,11 @@ static bool score_file(Scoring *s, ChoicesProgress *shown, void *user) {
     return good;
 }
 
-static bool score(Scoring *s, const Tokenizer *tokenizer, ChoicesProgress *shown, void *user) {
+static bool score(Scoring *s, ChoicesProgress *shown, void *user) {
     size_t n_tokens = (size_t)(s->batch * s->plan->seq);
     bool computes = s->engine != NULL;
     *s->out = (ChoicesResult){0};
-    s->encoder = tokenizer ? encoder_create(tokenizer) : NULL;
+    s->encoder = s->way->tokenizer ? encoder_create(s->way->tokenizer) : NULL;
     s->entries = calloc((size_t)s->batch, sizeof(Entry));
     s->tokens = calloc(n_tokens, sizeof(int32_t));
     s->logits = computes ? malloc(n_tokens * (size_t)s->plan->vocab * sizeof(float)) : NULL;
@@ -247,6 +285,8 @@ static bool score(Scoring *s, const Tokenizer *tokenizer, ChoicesProgress *shown
                    s->batch, s->plan->seq);
     }
     good = good && score_file(s, shown, user);
+    for (int64_t i = 0; i < s->n_open; i++) free(s->open[i].scores);
+    free(s->open);
     free(s->logits);
     free(s->tokens);
     free(s->entries);
@@ -254,25 +294,24 @@ static bool score(Scoring *s, const Tokenizer *tokenizer, ChoicesProgress *shown
     return good;
 }
 
-bool evaluate_choices_check(const Plan *plan, const Tokenizer *tokenizer, const char *path,
-                            Diag *diag) {
+bool evaluate_choices_check(const Plan *plan, const ChoicesWay *way, const char *path, Diag *diag) {
     ChoicesResult nothing;
-    Scoring s = {.plan = plan, .path = path, .diag = diag, .out = &nothing, .batch = 1};
-    if (tokenizer || plan->vocab >= VOCAB_BYTES) return score(&s, tokenizer, NULL, NULL);
+    Scoring s = {.plan = plan, .way = way, .path = path, .diag = diag, .out = &nothing, .batch = 1};
+    if (way->tokenizer || plan->vocab >= VOCAB_BYTES) return score(&s, NULL, NULL);
     diag_error(diag, NO_LOC,
                "evaluate: text needs a vocabulary of 256 bytes; the model's is %" PRId64,
                plan->vocab);
     return false;
 }
 
-bool evaluate_choices(Engine *engine, const Plan *plan, const Tokenizer *tokenizer,
-                      const char *path, ChoicesProgress *shown, void *user, ChoicesResult *out,
-                      Diag *diag) {
+bool evaluate_choices(Engine *engine, const Plan *plan, const ChoicesWay *way, const char *path,
+                      ChoicesProgress *shown, void *user, ChoicesResult *out, Diag *diag) {
     Scoring s = {.engine = engine,
                  .plan = plan,
+                 .way = way,
                  .path = path,
                  .diag = diag,
                  .out = out,
                  .batch = engine_forward_batch(engine)};
-    return score(&s, tokenizer, shown, user);
+    return score(&s, shown, user);
 }

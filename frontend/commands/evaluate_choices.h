@@ -21,16 +21,22 @@ typedef struct ChoicesResult {
     double by_chance; /* questions that guessing would get right */
 } ChoicesResult;
 
-/* Whether the file can be scored under this plan; tokenizer NULL: a token is a byte. False:
- * reported. */
-bool evaluate_choices_check(const Plan *plan, const Tokenizer *tokenizer, const char *path,
-                            Diag *diag);
+/* How texts become tokens. */
+typedef struct ChoicesWay {
+    const Tokenizer *tokenizer; /* NULL: a token is a byte */
+    uint32_t first;             /* put before each prompt; NO_TOKEN: none */
+} ChoicesWay;
+
+/* Whether the file can be scored under this plan. False: reported. */
+bool evaluate_choices_check(const Plan *plan, const ChoicesWay *way, const char *path, Diag *diag);
+
+/* log softmax(logits)[token], logits [vocab]. */
+double log_probability(const float *logits, int64_t vocab, int32_t token);
 
 /* Of a file that was looked at before. `shown`, which may be NULL, is told how far it is. False:
  * reported. */
 typedef void ChoicesProgress(void *user, int n_done, int n_all, const char *what);
-bool evaluate_choices(Engine *engine, const Plan *plan, const Tokenizer *tokenizer,
-                      const char *path, ChoicesProgress *shown, void *user, ChoicesResult *out,
-                      Diag *diag);
+bool evaluate_choices(Engine *engine, const Plan *plan, const ChoicesWay *way, const char *path,
+                      ChoicesProgress *shown, void *user, ChoicesResult *out, Diag *diag);
 
 #endif

@@ -99,6 +99,7 @@ bool generate_chat_ask(GenerateChat *chat, const char *said, int64_t context, Ge
     }
     encoder_destroy(encoder);
     *out_kept = count_alike(&text->tokens, &tokens);
+    if (*out_kept == tokens.count && *out_kept > 0) --*out_kept; /* its logits are wanted */
     token_list_release(&text->tokens);
     text->tokens = tokens;
     text->n_prompt_tokens = tokens.count;

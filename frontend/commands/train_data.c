@@ -272,6 +272,7 @@ static bool open_data(TrainData *out, Diag *diag) {
         return false;
     }
     out->text.source = &out->source;
+    if (!train_source_check_tokenizer(&out->source, out->text.tokenizer, diag)) return false;
     if (!open_all(out, diag) || !check_all_masks(out, diag)) return false;
     for (int i = 0; i < out->n_train; i++) {
         if (!train_documents_check(&out->text, args, plan, out->train[i].path, out->train[i].data,

@@ -77,6 +77,24 @@ bool train_source_open(const Plan *plan, const Node *share, TrainSource *out, Ar
     return true;
 }
 
+/* What stands for a span is no token of a text. */
+bool train_source_check_tokenizer(const TrainSource *source, const Tokenizer *tokenizer,
+                                  Diag *diag) {
+    if (!source->hides || !tokenizer) return true;
+    for (int64_t i = 0; i < source->sizes.spans; i++) {
+        uint32_t token = (uint32_t)(source->spans.sentinel - i);
+        if (token >= tokenizer->n_ids || tokenizer_is_special(tokenizer, token)) continue;
+        diag_error(
+            diag, NO_LOC,
+            "--tokenizer: token %u, which the plan puts in the place of hidden spans, is one "
+            "of texts; plan with --set sentinel=, the last of %" PRId64
+            " special tokens or of as many beyond its %u, and --set vocab= for them",
+            token, source->sizes.spans, tokenizer->n_ids);
+        return false;
+    }
+    return true;
+}
+
 bool train_source_check_end(const TrainSource *source, uint32_t last, Diag *diag) {
     if (last == (uint32_t)source->spans.eos) return true;
     diag_error(diag, NO_LOC,

@@ -8,6 +8,7 @@
 #include "planner/plan/plan.h"
 #include "runtime/data/pairs.h"
 #include "runtime/data/spans.h"
+#include "runtime/tokenizer/tokenizer.h"
 
 typedef struct TrainSource {
     bool reads, hides; /* is there an encoder? are spans hidden? else it reads prompts */
@@ -23,6 +24,9 @@ typedef struct TrainSource {
 bool train_source_open(const Plan *plan, const Node *share, TrainSource *out, Arena *arena,
                        Diag *diag);
 
+/* False, reported: tokens that stand for spans are tokens of texts. `tokenizer` may be NULL. */
+bool train_source_check_tokenizer(const TrainSource *source, const Tokenizer *tokenizer,
+                                  Diag *diag);
 /* Is the plan's `eos` what ends completions in the data? False: reported. */
 bool train_source_check_end(const TrainSource *source, uint32_t last, Diag *diag);
 

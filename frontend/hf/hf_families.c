@@ -515,6 +515,9 @@ static const HfKey T5_KEYS[] = {
     {.key = "decoder_start_token_id", .setting = "start", .kind = HF_COUNT, .absent = "0"},
     {.key = "pad_token_id", .setting = "pad", .kind = HF_COUNT, .absent = "0"},
     {.key = "eos_token_id", .setting = "eos", .kind = HF_COUNT, .absent = "1"},
+    /* No key of theirs: behind the last of their tokenizer's hundred, rows are spare. */
+    {.key = "sentinel_token_id", .setting = "sentinel", .kind = HF_COUNT, .absent = "32099",
+     .when = "vocab=32128"},
     {.key = "is_encoder_decoder", .kind = HF_FIXED, .absent = "true"},
     {.key = "is_encoder_decoder", .kind = HF_WRITTEN, .absent = "true"},
     {.key = "quantization_config", .kind = HF_FIXED, .absent = "null"},

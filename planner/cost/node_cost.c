@@ -125,7 +125,7 @@ static bool is_weight_gradient(const Node *node) {
 
 /* Software that multiplies in fp8 does so with all weights, but in a graph that says with which. */
 static bool is_fp8(const NodePricer *x, const Node *product) {
-    if (matmul_is_scaled(product)) return true;
+    if (matmul_is_scaled(product)) return x->cluster->device.fp8_blocks;
     if (!x->cluster->software.fp8_products) return false;
     return !x->quantizes || (product->inputs[0].node->op == OP_DEQUANTIZE &&
                              product->inputs[1].node->op == OP_DEQUANTIZE);

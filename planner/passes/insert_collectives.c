@@ -383,7 +383,9 @@ Graph *pass_insert_collectives(const Graph *in, PassContext *ctx) {
             sharding_rule(in, node, uses, ctx->options.sequence_parallel, ctx->arena);
         for (int i = 0; !given && i < node->n_inputs; i++) { /* where only a shape counts, none */
             if (op_operand_precision(node->op, i) == OPERAND_UNREAD) continue;
-            inputs[i] = reshard(&ins, inputs[i], &rule.inputs[i], node);
+            /* What a stack is made of may be of other blocks than it. */
+            const Node *at = node->op == OP_STACK ? inputs[i].node : node;
+            inputs[i] = reshard(&ins, inputs[i], &rule.inputs[i], at);
         }
         Node *copy = graph_copy_node(ins.out, node, inputs, ctx->diag);
         if (!copy) return NULL;

@@ -211,7 +211,9 @@ Graph *pass_propagate_sharding(const Graph *in, PassContext *ctx) {
             settled = true;
         }
         if (OPS[node->op].flags & LEAF) {
-            node->shardings[0] = leaf_sharding(out, &node->types[0]);
+            /* A balanced parameter moves against its mean: all ranks have all of it. */
+            bool whole = node->op == OP_PARAM && node_is_balanced(node);
+            node->shardings[0] = whole ? sharding_none() : leaf_sharding(out, &node->types[0]);
         } else if (node->op != OP_ACCUMULATE) {
             ShardingRule rule =
                 sharding_rule(out, node, uses, ctx->options.sequence_parallel, ctx->arena);

@@ -5,7 +5,7 @@
 #include "planner/plan/schedule.h"
 
 /* As a ScheduleSpan of an order with W's. Exact for a few micro-batches a stage; of more, two
- * numbers are played, since once the pipeline is full each micro-batch adds the same. */
+ * numbers are played, since once the pipeline is full each micro-batch adds about the same. */
 double played_span(ScheduleFunction *order, PathKind kind, const PipelineTimes *times);
 
 #endif

@@ -131,7 +131,8 @@ static bool bind_scaled_matmul(Binding *b, CpuCall *out) {
     args->out = b->out[0];
     args->workspace = b->workspace;
     *out = (CpuCall){run_scaled_matmul, args};
-    return true;
+    return gemm_widened_workspace_bytes(&args->shape) <= (size_t)b->workspace_bytes ||
+           bind_fail(b, "has too little workspace in this plan");
 }
 
 bool cpu_bind_matmul(Binding *b, CpuCall *out) {

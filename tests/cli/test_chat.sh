@@ -31,6 +31,11 @@ options=(--length 10)
 cached=$(talk "${long[@]}")
 options+=(--no-cache)
 result 'longer than the context: the same without caches' "$(diff <(echo "$cached") <(talk "${long[@]}"))"
+again=(); for _ in $(seq 20); do again+=('tide?'); done
+options=(--length 5)
+cached=$(talk "${again[@]}")
+options+=(--no-cache)
+result 'the same question again and again' "$(diff <(echo "$cached") <(talk "${again[@]}"))"
 options=(--length 3)
 result 'an answer that is cut short' "$([ "$(talk 'tide?' | wc -c)" -lt 12 ] || talk 'tide?')"
 run generate "${talks[@]:1:5}" --tokenizer $t --chat <<<$'tide?\nmoon?\norbit?\nsea?\ntide?\nmoon?\n'

@@ -38,6 +38,20 @@ run "${of[@]}" --data "$text" --data "$folder/less.txt"
 sum=$(awk 'BEGIN { RS = "[{]" } /"path"/ { split($0, f, /[:,]/); l += f[6] * f[8]; n += f[6] } END { printf "%.9g", l / n }' "$folder/out")
 near 'of several, each label alike' "$(number loss)" "$sum"
 
+near 'over as few windows as fill no batch' "$(run "${of[@]}" --data "$folder/less.txt" --global-batch 64; number loss)" \
+    "$(run "${of[@]}" --data "$folder/less.txt" --global-batch 1 --micro-batch 1; number loss)"
+
+# A mixture's loss has its balance in it; what is told has not.
+run train models/moe.lua --set layers=1 --set model=16 --set heads=2 --set kv_heads=2 --set seq=16 --data "$text" \
+    --steps 3 --val-fraction 0 --save "$folder/moe.st"
+mixture=(evaluate models/moe.lua --set-from "$folder/moe.st" --load "$folder/moe.st" --data "$text" --json)
+run "${mixture[@]}" --set balance=0
+loss=$(number loss)
+run "${mixture[@]}" --set balance=1
+near 'without the balance of experts' "$(number loss)" "$loss"
+run "${mixture[@]}" --set balance=1 --micro-batch 3 --global-batch 6 --mesh p=1,d=2
+near 'on two ranks, too' "$(number loss)" "$loss"
+
 # What a choice costs is what evaluating the two texts says: log p(a b) - log p(a).
 echo '{"prompt": "The moon", "choices": [" went by", " followed it", " tides"], "answer": 0}' >"$folder/q.jsonl"
 echo '{"ctx": "The moon went by, and 3 low tides", "endings": [" went by, and", " followed it"], "label": "1"}' >>"$folder/q.jsonl"
@@ -54,6 +68,13 @@ works 'in words' 'choices 100.00 % right, 100.00 % per byte; by chance 41.67 %' 
     --data "$text" --choices "$folder/q.jsonl"
 [[ $out == *'a token, perplexity'*'bits per byte; text.txt: '*'tokens/s'* ]]
 result 'with losses' "$([ $? -eq 0 ] || echo "$out")"
+works 'with a token before it' '"questions": 2' "${of[@]}" --choices "$folder/q.jsonl" --bos '<|endoftext|>'
+fails 'a token that is not there' 2 'bos' "${of[@]}" --choices "$folder/q.jsonl" --bos '<bos>'
+fails 'options of data' 2 'evaluate: --eot: is for --data, not for --choices' "${of[@]}" --choices "$folder/q.jsonl" \
+    --eot auto
+one=$("$perilune" "${of[@]}" --choices "$folder/q.jsonl" --micro-batch 1 --global-batch 1)
+result 'however many at once' "$(diff <(echo "$one") <("$perilune" "${of[@]}" --choices "$folder/q.jsonl" \
+    --micro-batch 16 --global-batch 16))"
 printf '\n' >>"$folder/q.jsonl"
 works 'empty lines are none' '"questions": 2' "${of[@]}" --choices "$folder/q.jsonl"
 

@@ -142,6 +142,7 @@ cudaError_t fake_allocate(void **out, size_t bytes, bool device) {
 }
 
 cudaError_t fake_release(void *at, bool device, const char *function) {
+    if (fake->hung) fake_defect("%s would wait for another rank for ever", function);
     if (!at) return cudaSuccess;
     for (int i = 0; i < fake->n_blocks; i++) {
         FakeBlock *block = &fake->blocks[i];

@@ -97,7 +97,7 @@ static bool supports_epilogue(void *user, const GemmCommand *gemm) {
 
 /* Both slots hold the input of step 2. */
 static void stage(Process *p, const Plan *plan) {
-    int64_t batch = (int64_t)plan->global_batch * plan->seq;
+    int64_t batch = (int64_t)plan->global_batch * plan_row(plan);
     int64_t slot_bytes = emit_staging_bytes(plan);
     DeviceState state = {.seed = plan->seed,
                          .step = 2,

@@ -118,6 +118,26 @@ static void check_biases(void) {
     check_end();
 }
 
+/* Along an axis that t would divide: all ranks have all of it, as it moves against its mean. */
+static void check_divided_axis(void) {
+    const Layout layouts[] = {{1, 1, 1, GLOBAL_BATCH, 1, "1f1b", false, NULL, 0},
+                              {2, 2, 1, 1, 1, "1f1b", true, NULL, 0}};
+    enum { HEADS = 4 };
+    float biases[2][HEADS] = {{0}};
+    check_begin("a balanced parameter along an axis that t divides");
+    for (int i = 0; i < 2; i++) {
+        Run run;
+        bool done =
+            run_plan(&run, "tests/models/balanced.lua", NULL, 0, &layouts[i], GLOBAL_BATCH, true) &&
+            train(&run, STEPS) && engine_read_parameter(run.engine, "blocks.1.b", biases[i]);
+        CHECK(done, "%s", diag_text(run.diag));
+        run_close(&run);
+    }
+    CHECK(memcmp(biases[0], biases[1], sizeof(biases[0])) == 0 && biases[0][0] != 0,
+          "%g on one rank, %g on four", (double)biases[0][0], (double)biases[1][0]);
+    check_end();
+}
+
 /* Of a sound plan's text, `from` becomes `to` where it is first: no proof may hold. */
 static void check_broken(const char *what, const char *from, const char *to) {
     const Layout layout = {1, 1, 1, 2, 1, "1f1b", false, NULL, 0};
@@ -154,6 +174,7 @@ int main(void) {
         run_close(&one);
     }
     check_biases();
+    check_divided_axis();
     check_broken("refused: a parameter that is balanced, though its plan says no",
                  ", balance=0.03125} : f32[routes", "} : f32[routes");
     return check_report();

@@ -79,21 +79,19 @@ static void test_layouts(void) {
     }
 }
 
-/* Whoever shares weights divides stacks: ranks of c, too, and all together. Five blocks leave some
- * without a matrix. */
-static void test_context(void) {
-    static const Variant gpt = {"gpt", "models/gpt.lua", {SIZES, {"layers", "5"}, {"ffn", "64"}}};
-    static const Layout LAYOUT = {2, 2, 1, 4, 1, "1f1b", true, NULL, 0};
+/* With c=2, against one rank. */
+static void check_divided(const Variant *variant, const Layout *layout) {
     Run one;
-    bool ready = start(&one, &gpt, &ALONE) && run_steps_keeping(&one, STEPS, LEARNING_RATE);
+    bool ready = start(&one, variant, &ALONE) && run_steps_keeping(&one, STEPS, LEARNING_RATE);
     for (run_zero = 1; run_zero < N_ZERO_STAGES; run_zero++) {
         char name[80];
         Run run;
-        snprintf(name, sizeof(name), "Muon with t=2, c=2, d=2, zero %d", run_zero);
+        snprintf(name, sizeof(name), "Muon, %s: t=%d, c=2, d=%d, p=%d, zero %d", variant->name,
+                 layout->t, layout->d, layout->p, run_zero);
         check_begin(name);
         run_context = 2;
         bool done =
-            ready && start(&run, &gpt, &LAYOUT) && run_steps_keeping(&run, STEPS, LEARNING_RATE);
+            ready && start(&run, variant, layout) && run_steps_keeping(&run, STEPS, LEARNING_RATE);
         run_context = 1;
         CHECK(done, "%s%s", diag_text(one.diag), ready ? diag_text(run.diag) : "");
         if (done) compare_runs(&run, &one, STEPS);
@@ -102,6 +100,17 @@ static void test_context(void) {
     }
     run_zero = 0;
     run_close(&one);
+}
+
+/* Whoever shares weights divides stacks: ranks of c, too, and all together. Five blocks leave some
+ * without a matrix. */
+static void test_context(void) {
+    static const Variant gpt = {"gpt", "models/gpt.lua", {SIZES, {"layers", "5"}, {"ffn", "64"}}};
+    static const Variant pooled = {"pooled", "tests/models/pooled.lua", {{"layers", "4"}}};
+    static const Layout LAYOUT = {2, 2, 1, 4, 1, "1f1b", true, NULL, 0};
+    check_divided(&gpt, &LAYOUT);
+    static const Layout CHUNKS = {1, 2, 2, 2, 2, "zb-v", false, NULL, 0};
+    check_divided(&pooled, &CHUNKS);
 }
 
 /* Of what the optimizer keeps a state `kind`/NAME, as one text. */

@@ -151,15 +151,12 @@ static void *find(CuLibrary library, void *handle, const char *name) {
 
 static void load(void) {
     void *handles[N_LIBRARIES];
-    /* Streams that share a work queue wait for each other. A rank has up to 8 of its own, and NCCL
+    /* Streams that share a work queue wait for each other. A rank has up to 13 of its own, and NCCL
      * more: with the usual 8 queues a message can be stuck behind one that waits for it. */
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     /* NCCL connects the ranks of a communicator as it is made, not at the first message: the memory
      * that this takes is gone before arenas are compared with what is free. */
     setenv("NCCL_RUNTIME_CONNECT", "0", 0);
-    /* Several communicators' kernels run side by side: in the order in which they were issued,
-     * which is the plan's, so that no two ranks can each hold what the other one waits for. */
-    setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
     for (int i = 0; i < N_LIBRARIES; i++) {
         handles[i] = open_library((CuLibrary)i);
         api.error[i] = errors[i];

@@ -4,6 +4,7 @@
 #include "runtime/cuda/emit.h"
 
 #include <sched.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -222,7 +223,7 @@ static bool connect_channels(const NcclWorld *world, void *memory, size_t bytes,
 
 /* NCCL connects two ranks when the first message goes from one to the other, which takes memory and
  * the time of both: here, and not in the middle of a step. In plan order on every rank. */
-static bool connect_pairs(const NcclWorld *world, Diag *diag) {
+static bool connect_pairs(NcclWorld *world, Diag *diag) {
     enum { PAIR_BYTES = 16 };
     const CuApi *api = world->device->api;
     int experts = world->of_group[MESH_E];
@@ -246,9 +247,34 @@ static bool connect_pairs(const NcclWorld *world, Diag *diag) {
                drain(world, comm, stream, diag);
     }
     fine = fine && connect_channels(world, memory, PAIR_BYTES, stream, diag);
+    /* A kernel that waits for a lost rank ends no other way, and memory is not given back before.
+     */
+    if (!fine) nccl_world_destroy(world, true);
     if (stream) api->cudaStreamDestroy(stream);
     if (memory) api->cudaFree(memory);
     return fine;
+}
+
+/* Does a task between stages send several values? */
+static bool sends_several(const Plan *plan) {
+    for (int p = 0; p < plan->n_programs; p++) {
+        const Graph *graph = plan->programs[p].graph;
+        int n_sends[N_PHASES][MAX_CHUNKS] = {{0}};
+        for (int n = 0; n < graph->n_nodes; n++) {
+            const Node *node = graph->nodes[n];
+            if (node->op == OP_SEND && ++n_sends[node->phase][node->chunk] > 1) return true;
+        }
+    }
+    return false;
+}
+
+/* Kernels of several communicators run side by side. In the order in which they are issued, which
+ * is the plan's, no two ranks can each hold what the other one waits for. But then what a rank
+ * receives also waits for what it has issued to be sent before, and of several values the second
+ * one's send begins when the first has ended: with several chunks a stage two neighbours could wait
+ * for each other so. */
+static void choose_launch_order(const Plan *plan) {
+    if (plan->n_chunks == 1 || !sends_several(plan)) setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
 }
 
 NcclWorld *nccl_world_create(const CudaDevice *device, const Plan *plan, int rank,
@@ -275,6 +301,7 @@ NcclWorld *nccl_world_create(const CudaDevice *device, const Plan *plan, int ran
     world->channel_peer = ARENA_ARRAY(arena, int, plan->n_channels + 1);
     for (int i = 0; i < world->n_groups; i++) world->of_group[i] = -1;
     for (int i = 0; i < plan->n_channels; i++) world->of_channel[i] = -1;
+    choose_launch_order(plan); /* before NCCL reads it */
     if (make_groups(world, diag) && make_channels(world, diag) && connect_pairs(world, diag)) {
         return world;
     }

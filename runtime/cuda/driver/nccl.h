@@ -27,6 +27,7 @@ typedef struct NcclOptions {
 
 typedef struct NcclWorld NcclWorld;
 
+/* Once a process: NCCL keeps what it reads of the environment. */
 NcclWorld *nccl_world_create(const CudaDevice *device, const Plan *plan, int rank,
                              const NcclExchange *exchange, const NcclOptions *options, Arena *arena,
                              Diag *diag);
