@@ -137,6 +137,11 @@ Dataset *train_text_open(TrainText *text, const CliArgs *args, const char *path,
                          : "--pack: prompts and completions are not packed; each has its window");
         return NULL;
     }
+    if (text->source && text->source->hides && cli_given(args, OPT_PACK)) {
+        diag_error(diag, (SourceLoc){path, 0},
+                   "--pack: the plan hides spans of running text, which has no documents");
+        return NULL;
+    }
     if (!plain) return encode_text(text, args, path, seq, vocab, diag);
     return dataset_open(path, seq, vocab, (int)cli_int(args, OPT_TOKEN_BYTES, 1), diag);
 }

@@ -163,6 +163,9 @@ fails 'tokens that stand for spans in a text' 1 'stand for hidden spans: plan wi
 fails 'a mask beside hidden spans' 2 "the plan's loss chooses them" train "${t5[@]}" --set source=32 \
     --set seq=12 --data "$folder/c.bin" --steps 1
 fails 'an end beyond the vocabulary' 2 "'eos' must be a token" "${spans[@]}" --set eos=320 --steps 1
+fails 'packed spans' 2 '--pack: the plan hides spans of running text' "${spans[@]}" --tokenizer "$t" --pack --steps 1
+fails 'sentinels that texts have' 2 'token 299, which the plan puts in the place of hidden spans' "${spans[@]}" \
+    --tokenizer "$t" --set sentinel=299 --steps 1
 works 'prompts go to the encoder' 'pairs   60 prompts of ' "${prompts[@]}" --data "$pairs" "${with[@]}" \
     --steps 60 --lr 2e-2 --save "$folder/t5.st"
 works 'chats, whose last answers the decoder says' 'pairs   60 prompts' "${prompts[@]}" --data "$chats" \

@@ -361,18 +361,14 @@ static bool time_tried(Tuner *tuner, const Attention *attention, AttentionKernel
     return !reported;
 }
 
-/* cuDNN's and those on mma.sync, which the others are compared with. False: reported. */
+/* Those on mma.sync, which the others are compared with. False: reported. */
 static bool time_known(Tuner *tuner, const Attention *attention, TunedAttention *out) {
     *out = (TunedAttention){.kind = attention->kind, .count = attention->count};
     for (int k = 0; k < N_ATTENTION_KERNELS; k++) out->us[k] = -1;
     if (attention->set_bytes > tuner->memory_bytes) return true;
     tell(tuner, attention, ATTENTION_MMA);
     if (!time_kernels(tuner, attention, ATTENTION_MMA, out)) return false;
-    if (!attention->entry) return true;
-    if (out->us[ATTENTION_MMA] >= 0) {
-        time_tried(tuner, attention, ATTENTION_CUDNN, out);
-        return true;
-    }
+    if (!attention->entry || out->us[ATTENTION_MMA] >= 0) return true;
     tell(tuner, attention, ATTENTION_CUDNN); /* nothing to compare it with */
     return time_kernels(tuner, attention, ATTENTION_CUDNN, out);
 }
@@ -414,19 +410,26 @@ static void list_choices(Tuner *tuner, TuneResult *out) {
     }
 }
 
-static void time_all_wgmma(Tuner *tuner, TuneResult *out) {
+static bool is_to_try(const Attention *attention, const TunedAttention *tuned,
+                      AttentionKernels kernels) {
+    if (kernels == ATTENTION_WGMMA) return attention->wgmma && was_timed(tuned);
+    return attention->entry && tuned->us[ATTENTION_MMA] >= 0;
+}
+
+/* `broken`: the device perhaps is, by what was tried before. */
+static void try_all(Tuner *tuner, AttentionKernels kernels, TuneResult *out, bool *broken) {
     const TuneOptions *options = tuner->options;
-    bool told = false, broken = false;
+    bool told = kernels != ATTENTION_WGMMA;
     for (int i = 0; i < tuner->n_attentions; i++) {
         const Attention *attention = &tuner->attentions[i];
         TunedAttention *tuned = &out->attentions[i];
-        if (!attention->wgmma || !was_timed(tuned)) continue;
+        if (!is_to_try(attention, tuned, kernels)) continue;
         if (!told && options->known) options->known(options->known_user, &out->device);
         told = true;
-        if (broken) {
-            tuned->refused[ATTENTION_WGMMA] = "not tried after that";
+        if (*broken) {
+            tuned->refused[kernels] = "not tried after that";
         } else {
-            broken = !time_tried(tuner, attention, ATTENTION_WGMMA, tuned);
+            *broken = !time_tried(tuner, attention, kernels, tuned);
         }
     }
 }
@@ -437,8 +440,10 @@ bool tuner_tune_attentions(Tuner *tuner, TuneResult *out) {
     for (int i = 0; i < tuner->n_attentions; i++) {
         if (!time_known(tuner, &tuner->attentions[i], &out->attentions[i])) return false;
     }
+    bool broken = false;
+    try_all(tuner, ATTENTION_CUDNN, out, &broken);
     list_choices(tuner, out);
-    time_all_wgmma(tuner, out);
+    try_all(tuner, ATTENTION_WGMMA, out, &broken);
     list_choices(tuner, out);
     for (int i = 0; i < tuner->n_attentions; i++) {
         if (was_timed(&out->attentions[i]))
