@@ -242,6 +242,7 @@ const CuApi *fake_cuda_create(const FakeOptions *options) {
     fake = calloc(1, sizeof(*fake));
     if (!fake) BUG("out of memory");
     fake->options = *options;
+    fake->hung = options->hung;
     if (!fake->options.memory_bytes) fake->options.memory_bytes = INT64_C(141) << 30;
     pthread_mutex_init(&fake->lock, NULL);
     for (int i = 0; i < N_LIBRARIES; i++) {

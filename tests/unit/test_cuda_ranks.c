@@ -236,6 +236,35 @@ static void check_plan(const Variant *variant, const Layout *layout) {
     check_end();
 }
 
+/* Nothing is given back while the device waits for a rank that never comes. */
+static void check_start(void) {
+    static const Layout LAYOUT = {1, 1, 2, 4, 1, "1f1b", false, NULL, 0};
+    CudaDevice device;
+    Run run;
+    check_begin("a rank that is missing while pairs are connected");
+    Exchange *exchange = calloc(1, sizeof(*exchange));
+    const NcclExchange how = {.user = exchange, .broadcast = broadcast};
+    cuda_api_replace(fake_cuda_create(&(FakeOptions){.hung = true}));
+    bool ready =
+        exchange && plan(&run, &GPT, &LAYOUT) && cuda_device_open(&device, cuda_api(), 0, run.diag);
+    CHECK(ready, "%s", diag_text(run.diag));
+    if (ready) {
+        const NcclWorld *world =
+            nccl_world_create(&device, run.plan, 0, &how, &(NcclOptions){.timeout_seconds = 0.3},
+                              run.arena, run.diag);
+        CHECK(!world && strstr(diag_text(run.diag), "the first message of communicator"), "%s",
+              diag_text(run.diag));
+        cuda_device_close(&device);
+    }
+    run_close(&run);
+    free(exchange);
+    fake_cuda_check_leaks();
+    CHECK(fake_cuda_n_defects() == 0, "%d defects: %s", fake_cuda_n_defects(), fake_cuda_defect(0));
+    cuda_api_replace(NULL);
+    fake_cuda_destroy();
+    check_end();
+}
+
 int main(void) {
     static const Layout of_experts = {2, 2, 1, 1, 1, "1f1b", true, NULL, 0};
     static const Layout layouts[] = {
@@ -248,6 +277,7 @@ int main(void) {
         return 0;
     }
     forget_cache();
+    check_start();
     for (size_t l = 0; l < sizeof(layouts) / sizeof(layouts[0]); l++) {
         if (l % EACH == 0) check_plan(&GPT, &layouts[l]);
     }
