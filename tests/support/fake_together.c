@@ -91,6 +91,8 @@ typedef struct Running {
     int *order; /* [n_nodes]: those not done yet come first */
     int n_left;
     bool *done;
+    bool *begun; /* of messages: its turn has come */
+    int n_begun; /* up to this node all messages have */
 } Running;
 
 typedef struct Together {
@@ -98,6 +100,9 @@ typedef struct Together {
     Running *running;
     const FakeNode **arrived; /* [group][rank]: stands at its next message, or NULL */
     int most_members;
+    bool ordered; /* as NCCL_LAUNCH_ORDER_IMPLICIT=1 has it: a rank's messages begin in their order
+                   */
+    int n_begun;  /* of all ranks */
 } Together;
 
 static bool is_ready(const Running *r, int node) {
@@ -116,10 +121,21 @@ static const FakeNode **all_arrived(Together *t, const FakeMessage *message) {
     return members;
 }
 
+static bool may_begin(const Together *t, Running *r, int node) {
+    for (; t->ordered && r->n_begun < node; r->n_begun++) {
+        const FakeNode *n = &r->graph->nodes[r->n_begun];
+        if (n->kind == FAKE_NCCL && n->message.n_members > 1 && !r->begun[r->n_begun]) return false;
+    }
+    return true;
+}
+
 /* -1: failed; 0: waits; 1: done. */
 static int try_node(Together *t, Running *r, int node) {
     const FakeNode *n = &r->graph->nodes[node];
     if (n->kind != FAKE_NCCL || n->message.n_members == 1) return fake_cuda_run_node(n) ? 1 : -1;
+    if (!may_begin(t, r, node)) return 0;
+    t->n_begun += !r->begun[node];
+    r->begun[node] = true;
     const FakeMessage *m = &n->message;
     const FakeNode **mine = &t->arrived[m->group * t->most_members + m->rank];
     if (*mine && *mine != n) {
@@ -171,7 +187,7 @@ static int advance(Together *t, Running *r) {
 
 static bool run_all(Together *t) {
     for (;;) {
-        int n_ran = 0, n_left = 0;
+        int n_ran = 0, n_left = 0, n_begun = t->n_begun;
         for (int g = 0; g < t->n_graphs; g++) {
             int n = advance(t, &t->running[g]);
             if (n < 0) return false;
@@ -179,14 +195,16 @@ static bool run_all(Together *t) {
             n_left += t->running[g].n_left;
         }
         if (n_left == 0) return true;
-        if (n_ran) continue;
+        if (n_ran || t->n_begun > n_begun) continue;
         fake_defect("all ranks wait for each other, with %d operations left", n_left);
         return false;
     }
 }
 
 bool fake_cuda_launch_together(const FakeGraph *const *graphs, int n_graphs, uint64_t seed) {
-    Together t = {.n_graphs = n_graphs, .most_members = 1};
+    const char *order = getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
+    Together t = {
+        .n_graphs = n_graphs, .most_members = 1, .ordered = order && strcmp(order, "1") == 0};
     t.running = calloc((size_t)n_graphs, sizeof(Running));
     if (!t.running) BUG("out of memory");
     for (int g = 0; g < n_graphs; g++) {
@@ -196,7 +214,8 @@ bool fake_cuda_launch_together(const FakeGraph *const *graphs, int n_graphs, uin
         r->dag = fake_dag_build(graphs[g], -1);
         r->order = malloc((size_t)r->n_left * sizeof(int) + 1);
         r->done = calloc((size_t)r->n_left + 1, sizeof(bool));
-        if (!r->order || !r->done) BUG("out of memory");
+        r->begun = calloc((size_t)r->n_left + 1, sizeof(bool));
+        if (!r->order || !r->done || !r->begun) BUG("out of memory");
         fake_dag_shuffle(&r->dag, seed * 31 + (uint64_t)g, r->order);
         for (int i = 0; i < r->n_left; i++) {
             const FakeNode *node = &graphs[g]->nodes[i];
@@ -212,6 +231,7 @@ bool fake_cuda_launch_together(const FakeGraph *const *graphs, int n_graphs, uin
         fake_dag_free(&t.running[g].dag);
         free(t.running[g].order);
         free(t.running[g].done);
+        free(t.running[g].begun);
     }
     free(t.running);
     free(t.arrived);

@@ -36,6 +36,13 @@ static const Variant LLAMA_F16 = {"llama gqa f16",
                                   DTYPE_F16,
                                   {COMMON, {"vocab", "61"}, {"kv_heads", "2"}, {"ffn", "88"}}};
 
+/* Two values cross a border. */
+static const Variant T5 = {"t5",
+                           "models/t5.lua",
+                           2,
+                           DTYPE_F32,
+                           {SIZES, {"layers", "2"}, {"source", "8"}, {"vocab", "64"}}};
+
 /* One rank's process. */
 typedef struct Process {
     CudaDevice device;
@@ -103,6 +110,7 @@ static void stage(Process *p, const Plan *plan) {
                          .step = 2,
                          .learning_rate = (float)LEARNING_RATE,
                          .step_f32 = 2,
+                         .label_share = 1, /* all count */
                          .train = 1};
     for (int slot = 0; slot < STAGING_SLOTS; slot++) {
         unsigned char *at = (unsigned char *)p->staging + slot * slot_bytes;
@@ -218,6 +226,7 @@ static void check_plan(const Variant *variant, const Layout *layout) {
     snprintf(full, sizeof(full), "ranks with NCCL: %s",
              layout_name(variant->name, layout, name, sizeof(name)));
     check_begin(full);
+    unsetenv("NCCL_LAUNCH_ORDER_IMPLICIT");
     bool done = start_on_fake(&run, variant, layout, GRAPH) && run_steps(&run, 1, LEARNING_RATE);
     for (int r = 0; done && r < n_ranks; r++) {
         const RankContext *rank = &run.engine->ranks[r];
@@ -230,6 +239,9 @@ static void check_plan(const Variant *variant, const Layout *layout) {
     }
     CHECK(done, "%s", diag_text(run.diag));
     if (done) check_ranks(processes, n_ranks, &run);
+    bool several = variant == &T5 && layout->n_chunks > 1;
+    CHECK(!done || !getenv("NCCL_LAUNCH_ORDER_IMPLICIT") == several, "messages' order is %s",
+          several ? "NCCL's" : "free");
     for (int r = 0; r < n_ranks; r++) release(&processes[r]);
     close_on_fake(&run);
     arena_destroy(arena);
@@ -267,6 +279,8 @@ static void check_start(void) {
 
 int main(void) {
     static const Layout of_experts = {2, 2, 1, 1, 1, "1f1b", true, NULL, 0};
+    static const Layout of_two[] = {{1, 1, 2, 2, 1, "1f1b", false, NULL, 0},
+                                    {1, 1, 2, 2, 2, "zb-v", false, NULL, 0}};
     static const Layout layouts[] = {
         {2, 2, 2, 4, 1, "1f1b", true, NULL, 0},        {1, 2, 4, 2, 1, "1f1b", false, NULL, 0},
         {2, 1, 2, 2, 2, "interleaved", true, NULL, 0}, {1, 4, 1, 2, 1, "1f1b", false, NULL, 0},
@@ -281,6 +295,8 @@ int main(void) {
     for (size_t l = 0; l < sizeof(layouts) / sizeof(layouts[0]); l++) {
         if (l % EACH == 0) check_plan(&GPT, &layouts[l]);
     }
+    check_plan(&T5, &of_two[0]);
+    check_plan(&T5, &of_two[1]);
     check_plan(&LLAMA, &layouts[0]);
     if (EACH == 1) check_plan(&LLAMA_F16, &layouts[2]);
     run_zero = 1;
