@@ -215,7 +215,7 @@ $B/libraries: Makefile
 	@mkdir -p $(@D)
 	@printf '#include <dnnl.h>\n#include <jansson.h>\n#include <lua.h>\n'\
 '#include <utf8proc.h>\n#define PCRE2_CODE_UNIT_WIDTH 8\n#include <pcre2.h>\nint main(void){return 0;}\n' | \
-	 $(CC) -isystem $(LUA_INCLUDE) -x c -o $@.probe - -fopenmp $(LIBS) 2> $@.log && rm -f $@.* || \
+	 $(CC) $(CFLAGS) -isystem $(LUA_INCLUDE) -x c -o $@.probe - -fopenmp $(LDFLAGS) $(LIBS) 2> $@.log && rm -f $@.* || \
 	 { echo 'perilune: a library is missing ($@.log); run `make deps`, or:' \
 	        'apt-get install $(PACKAGES)' >&2; exit 1; }
 	@touch $@

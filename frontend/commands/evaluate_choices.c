@@ -75,7 +75,7 @@ static bool encode(Scoring *s, const json_t *prompt, const json_t *choice, Token
 
 double log_probability(const float *logits, int64_t vocab, int32_t token) {
     double most = logits[0], sum = 0;
-    for (int64_t i = 1; i < vocab; i++) most = fmax(most, logits[i]);
+    for (int64_t i = 1; i < vocab; i++) most = logits[i] > most ? logits[i] : most;
     for (int64_t i = 0; i < vocab; i++) sum += exp(logits[i] - most);
     return logits[token] - most - log(sum);
 }

@@ -3,6 +3,7 @@
 #define RUNTIME_CPU_CPU_REPORT_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 typedef struct CpuReport {
@@ -16,5 +17,7 @@ typedef struct CpuReport {
 } CpuReport;
 
 void cpu_report(CpuReport *out);
+/* The processor's name by the text of /proc/cpuinfo, as printable ASCII. */
+void cpu_report_name(const char *cpuinfo, char *out, size_t size);
 
 #endif

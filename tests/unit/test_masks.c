@@ -202,8 +202,9 @@ static void check_parts(Run *run, const char *name) {
     if (!a.wte || !b.wte || !both.wte) return; /* its memory has been used again */
     for (int i = 0; i < VOCAB * 32; i++) {
         double sum = (n_a * (double)a.wte[i] + n_b * (double)b.wte[i]) / n;
-        worst = fmax(worst, fabs(sum - (double)both.wte[i]));
-        largest = fmax(largest, fabs((double)both.wte[i]));
+        double off = fabs(sum - (double)both.wte[i]), size = fabs((double)both.wte[i]);
+        worst = off > worst ? off : worst;
+        largest = size > largest ? size : largest;
     }
     CHECK(worst < 1e-5 * largest, "%s: a gradient is %g off, of %g", name, worst, largest);
     for (int i = 18 * 32; i < 23 * 32; i++) {

@@ -8,6 +8,7 @@
 #include "planner/cost/cost.h"
 #include "planner/cost/measured_time.h"
 #include "planner/simulate/simulate.h"
+#include "runtime/cpu/cpu_report.h"
 #include "runtime/measure/measure.h"
 
 #include <stdlib.h>
@@ -341,7 +342,30 @@ static void check_measured(void) {
 }
 #endif
 
+/* /proc/cpuinfo of x86-64 has a name, that of aarch64 numbers. */
+static void check_names(void) {
+    static const struct {
+        const char *cpuinfo, *name;
+    } CASES[] = {
+        {"processor\t: 0\nmodel name\t: AMD EPYC 9654\nflags\t\t: fpu\n", "AMD EPYC 9654"},
+        {"processor\t: 0\nFeatures\t: fp asimd sve2 bf16\nCPU implementer\t: 0x41\n"
+         "CPU architecture: 8\nCPU variant\t: 0x0\nCPU part\t: 0xd4f\nCPU revision\t: 0\n",
+         "Arm Neoverse V2"},
+        {"CPU implementer\t: 0x61\nCPU part\t: 0x022\n",
+         "Arm processor, implementer 0x61, part 0x022"},
+        {"model name : A\tB\x7f\n", "A?B?"},
+        {"no colon\nmodel name", "unknown processor"},
+        {"", "unknown processor"},
+    };
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        char name[64];
+        cpu_report_name(CASES[i].cpuinfo, name, sizeof(name));
+        CHECK(strcmp(name, CASES[i].name) == 0, "'%s', not '%s'", name, CASES[i].name);
+    }
+}
+
 int main(void) {
+    check_names();
     check_round_trip();
     check_damaged();
     check_cut();
