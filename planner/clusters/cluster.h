@@ -18,7 +18,8 @@
 typedef enum MathKind { MATH_F32, MATH_BF16, MATH_FP8, N_MATH_KINDS } MathKind;
 struct Cluster;
 /* Of operands of floating point. f16 counts as bf16: units for one are as fast for the other; but
- * CPUs widen f16 to f32. Of fp8 it is what the activations are computed in: bf16. */
+ * CPUs widen f16 to f32, and bf16 where they have no rate for it. Of fp8 it is what the activations
+ * are computed in: bf16. */
 MathKind cluster_math(const struct Cluster *cluster, DType dtype);
 
 typedef struct ClusterDevice {

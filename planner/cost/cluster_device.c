@@ -3,7 +3,8 @@
 
 MathKind cluster_math(const Cluster *cluster, DType dtype) {
     DType low = dtype_of_activations(dtype);
-    bool widened = low == DTYPE_F16 && cluster->is_cpu;
+    bool slow = low == DTYPE_F16 || cluster->device.peak_flops[MATH_BF16] <= 0;
+    bool widened = cluster->is_cpu && slow; /* any processor can, in f32 */
     return dtype_is_low(low) && !widened ? MATH_BF16 : MATH_F32;
 }
 

@@ -95,6 +95,10 @@ run show "$folder/best.plan" --json
 result 'the plan has the mesh that was found' \
     "$([ -n "${mesh// /}" ] && [ "$(key t) $(key d) $(key p)" = "$mesh" ] || echo "$(key t) $(key d) $(key p), not $mesh")"
 
+# The shipped `cpu` states f32's rate alone: what it widens is priced at that.
+run plan tests/models/no_blocks.lua --ranks 2 --global-batch 16 --precision bf16 --json
+result 'processors compute bf16' "$([ -n "$(key step_seconds)" ] || echo "status $status: $err")"
+
 run plan tests/models/no_blocks.lua --cluster h100-dgx --ranks 8 --global-batch 16 \
     -o "$folder/bigram.plan" --json
 result 'a model without blocks' "$([ "$(key p)" = 1 ] && [ "$(key d)" = 8 ] || echo "$err ${out:0:200}")"
